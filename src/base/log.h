@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ * Sending messages to the callback of convoy/log.h. Any thread; messages are serialised by a lock.
+ * Messages longer than 4 KiB are cut (build logs go out in several). */
+#ifndef CVY_BASE_LOG_H
+#define CVY_BASE_LOG_H
+
+#include "convoy/log.h"
+
+#if defined(__GNUC__)
+#define CVY_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
+#else
+#define CVY_PRINTF(fmt, first)
+#endif
+
+void cvy_log_error(const char *format, ...) CVY_PRINTF(1, 2);
+void cvy_log_warning(const char *format, ...) CVY_PRINTF(1, 2);
+void cvy_log_info(const char *format, ...) CVY_PRINTF(1, 2);
+void cvy_log_debug(const char *format, ...) CVY_PRINTF(1, 2);
+
+#endif

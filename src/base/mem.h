@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ * Counted host allocations and checked size arithmetic. Any thread. */
+#ifndef CVY_BASE_MEM_H
+#define CVY_BASE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Zeroed memory for `count` elements of `elem_bytes`, 64-byte aligned; NULL if it does not fit or the product overflows
+ * (the caller turns that into CVY_E_MEMORY). Free with cvy_free. count 0 gives a valid pointer. */
+void *cvy_calloc(size_t count, size_t elem_bytes);
+/* Grows to new_count elements, keeps the content, zeroes what is new. On NULL the old block is still the caller's. */
+void *cvy_realloc(void *p, size_t old_count, size_t new_count, size_t elem_bytes);
+char *cvy_strdup(const char *text);                          /* NULL when out of memory */
+char *cvy_strndup(const char *text, size_t max_bytes);
+void cvy_free(void *p);                                       /* NULL is fine */
+
+/* *out = a * b, false (and *out untouched) on overflow. */
+bool cvy_mul_size(size_t a, size_t b, size_t *out);
+/* Rounds up to a multiple of `to` (> 0). The caller has made sure it does not overflow. */
+static inline size_t cvy_round_up(size_t a, size_t to) { return (a + to - 1) / to * to; }
+static inline int cvy_ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+/* Objects alive by kind, for the leak check at the end of tests. */
+typedef enum cvy_live_kind {
+  CVY_LIVE_MEMORY, CVY_LIVE_CONTEXT, CVY_LIVE_QUEUE, CVY_LIVE_BUFFER, CVY_LIVE_PROGRAM, CVY_LIVE_KERNEL, CVY_LIVE_EVENT,
+  CVY_LIVE_KINDS
+} cvy_live_kind;
+void cvy_live_add(cvy_live_kind kind, int delta);
+long cvy_live_count(cvy_live_kind kind);
+const char *cvy_live_name(cvy_live_kind kind);
+
+#endif

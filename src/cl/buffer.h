@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ * Device memory, and its transfers. */
+#ifndef CVY_CL_BUFFER_H
+#define CVY_CL_BUFFER_H
+
+#include "src/cl/device.h"
+
+typedef struct cvy_buffer cvy_buffer;
+
+/* Alignment that slices of parameter and activation buffers keep to: satisfies every driver seen (CL_DEVICE_MEM_BASE_ADDR_ALIGN ≤ 4096 bits). */
+enum { CVY_SLICE_ALIGN = 512 };
+
+/* size_bytes > 0. CVY_E_DEVICE_MEMORY with the bytes asked for and the device's limits. Content undefined. */
+cvy_status cvy_buffer_create(cvy_device *device, size_t size_bytes, cvy_buffer **out);
+/* A part of `parent` (a sub-buffer; offset a multiple of CVY_SLICE_ALIGN). Keeps the parent alive. */
+cvy_status cvy_buffer_slice(cvy_buffer *parent, size_t offset_bytes, size_t size_bytes, cvy_buffer **out);
+void cvy_buffer_destroy(cvy_buffer **buffer);
+size_t cvy_buffer_size(const cvy_buffer *buffer);
+cvy_device *cvy_buffer_device(const cvy_buffer *buffer);
+
+/* Enqueue; pending on return unless `event` is NULL: then they block until done. Host memory must stay until the event completes.
+ * The event is the caller's (cvy_event_destroy). Commands wait for `wait` (NULL: nothing) beside the queue's order. */
+cvy_status cvy_buffer_write(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, const void *src, cvy_event *wait, cvy_event **event);
+cvy_status cvy_buffer_read(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, void *dst, cvy_event *wait, cvy_event **event);
+/* Enqueue without event, ordered by the queue (in-order). Size a multiple of 4 bytes. */
+cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, uint32_t pattern);
+cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset, cvy_buffer *dst, size_t dst_offset, size_t size_bytes);
+
+/* Host memory that the device can reach fast (CL_MEM_ALLOC_HOST_PTR, mapped for its whole life), for staging. *host is 64-byte aligned. */
+typedef struct cvy_pinned cvy_pinned;
+cvy_status cvy_pinned_create(cvy_device *device, size_t size_bytes, cvy_pinned **out, void **host);
+void cvy_pinned_destroy(cvy_pinned **pinned);
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ * OpenCL devices: what there is (list), and one of them opened for use (device = context + two in-order queues + programs).
+ * Only src/cl includes OpenCL headers; everybody else sees the opaque types here. */
+#ifndef CVY_CL_DEVICE_H
+#define CVY_CL_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "src/base/status.h"
+
+typedef enum cvy_device_kind { CVY_DEVICE_CPU, CVY_DEVICE_GPU, CVY_DEVICE_OTHER } cvy_device_kind;
+
+/* One line of the list. Facts are what the driver reports; `usable` false: `reason` says why, in words. */
+typedef struct cvy_device_info {
+  int platform, index;              /* numbered as clinfo does; broken ones keep their number; index -1: the platform itself is broken or empty */
+  cvy_device_kind kind;
+  char name[128], vendor[128], driver[128], version[128];
+  char platform_name[128], platform_version[256];
+  char uuid[64];                    /* "pci:0000:01:00.0", "uuid:…" or "" if the driver tells neither */
+  int compute_units;                /* of the whole device */
+  size_t global_bytes, max_alloc_bytes, local_bytes, max_work_group;
+  size_t base_align_bytes;          /* alignment of sub-buffers */
+  int float_vector_width;           /* native, 1 on most GPUs */
+  bool host_unified;                /* host and device share memory: map/unmap without copy */
+  bool local_is_dedicated;          /* CL_DEVICE_LOCAL_MEM_TYPE == CL_LOCAL */
+  bool has_fp16, has_fp64, has_subgroups;
+  bool can_partition_by_counts;
+  bool software;                    /* a CPU runtime that emulates a GPU (llvmpipe) or PoCL's `basic`: last choice for `auto` */
+  bool usable;
+  int same_as;                      /* list position of the device that this one duplicates or shares cores with, -1 none */
+  bool duplicate;                   /* same_as is the same hardware through another driver of a GPU (uuid/pci), not "same cores" */
+  char reason[256];                 /* "" or why it is not usable / what is missing */
+} cvy_device_info;
+
+typedef struct cvy_device_list {
+  int n;
+  cvy_device_info *items;
+  void **handles;                   /* cl_device_id, parallel to items */
+} cvy_device_list;
+
+/* Looks at all platforms. Survives every broken case; zero platforms is a valid, empty list (CVY_OK). Thread-safe.
+ * Destroy with cvy_device_list_destroy. Opened devices outlive the list. */
+cvy_status cvy_device_list_create(cvy_device_list **out);
+void cvy_device_list_destroy(cvy_device_list **list);
+/* Graphics cards on the PCI bus (/sys/bus/pci/devices, class 0x03) that no platform offers: one sentence each naming the package that
+ * is probably missing, appended with a newline each to `out` (NUL-terminated, cut at out_bytes). */
+void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes);
+
+/* A choice of the selector (selector.h): a device or a part of it. */
+typedef struct cvy_device_choice {
+  int item;                         /* position in the list */
+  int units;                        /* compute units of the sub-device, 0 = the whole device */
+  int unit_first;                   /* compute units of the parts before this one in the same /a+b+… term */
+  int part, n_parts;                /* this is part `part` of n_parts of a partition: created together so that parts do not overlap */
+  int part_units[64];               /* units of all parts of that term */
+  char label[160];                  /* "0:0 NVIDIA H200" or "0:0/1 pthread-…" for result lines */
+} cvy_device_choice;
+
+typedef struct cvy_device cvy_device;   /* opened */
+typedef struct cvy_queue cvy_queue;     /* in-order command queue of a device */
+typedef struct cvy_event cvy_event;     /* completion of a command; reference-counted, see buffer.h */
+
+/* Facts that choose kernels, from info and probes: the one place where they are made (facts_fill in device.c). */
+typedef struct cvy_device_facts {
+  bool cpu_shaped;                  /* wants float16 vectors and one work-item per work-group; false: SIMT */
+  int compute_units;                /* of this (sub-)device */
+  size_t local_bytes, max_work_group;
+  bool host_unified;
+  bool has_min_vector_width;        /* compiler takes __attribute__((min_vector_width(512))): adds -D CVY_MIN_VECTOR_WIDTH=512 */
+} cvy_device_facts;
+
+/* Opens a choice: sub-device if asked, context, compute and transfer queue. `profiling`: queues record event times.
+ * CVY_E_DEVICE / CVY_E_UNSUPPORTED (cannot partition like that). Each open is independent (own context), also of the same device.
+ * A cvy_device and what is made from it is used by one thread at a time, except that queues, events and buffers may be used from
+ * another thread when the caller orders the accesses. */
+cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling, cvy_device **out);
+void cvy_device_close(cvy_device **device);          /* after everything made from it is destroyed */
+const cvy_device_info *cvy_device_get_info(const cvy_device *device);    /* borrowed */
+const cvy_device_facts *cvy_device_get_facts(const cvy_device *device);  /* borrowed */
+const char *cvy_device_label(const cvy_device *device);
+cvy_queue *cvy_device_compute_queue(cvy_device *device);                 /* borrowed */
+cvy_queue *cvy_device_transfer_queue(cvy_device *device);
+
+/* Submits what is enqueued, without waiting. */
+cvy_status cvy_queue_flush(cvy_queue *queue);
+/* Waits until everything enqueued is done. Reports failures of earlier commands as CVY_E_DEVICE. */
+cvy_status cvy_queue_finish(cvy_queue *queue);
+cvy_device *cvy_queue_device(cvy_queue *queue);
+/* Makes later commands of `queue` wait for the event (of another queue of the same device). */
+cvy_status cvy_queue_wait(cvy_queue *queue, cvy_event *event);
+/* An event that completes when everything enqueued so far has. */
+cvy_status cvy_queue_marker(cvy_queue *queue, cvy_event **out);
+
+/* Blocks until complete; CVY_E_DEVICE if the command failed (its name is in the message). NULL is complete. */
+cvy_status cvy_event_wait(cvy_event *event);
+/* Times in ns of the device clock, profiling queues only; false if unknown. */
+bool cvy_event_times(const cvy_event *event, uint64_t *start_ns, uint64_t *end_ns);
+void cvy_event_destroy(cvy_event **event);
+
+#endif
