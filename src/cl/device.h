@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * OpenCL devices: what there is (list), and one of them opened for use (device = context + two in-order queues + programs).
+ * OpenCL devices: what there is (the list of convoy/device.h), and one of them opened for use (device = context + two in-order queues + programs).
  * Only src/cl includes OpenCL headers; everybody else sees the opaque types here. */
 #ifndef CVY_CL_DEVICE_H
 #define CVY_CL_DEVICE_H
@@ -8,45 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "convoy/device.h"
 #include "src/base/status.h"
-
-typedef enum cvy_device_kind { CVY_DEVICE_CPU, CVY_DEVICE_GPU, CVY_DEVICE_OTHER } cvy_device_kind;
-
-/* One line of the list. Facts are what the driver reports; `usable` false: `reason` says why, in words. */
-typedef struct cvy_device_info {
-  int platform, index;              /* numbered as clinfo does; broken ones keep their number; index -1: the platform itself is broken or empty */
-  cvy_device_kind kind;
-  char name[128], vendor[128], driver[128], version[128];
-  char platform_name[128], platform_version[256];
-  char uuid[64];                    /* "pci:0000:01:00.0", "uuid:…" or "" if the driver tells neither */
-  int compute_units;                /* of the whole device */
-  size_t global_bytes, max_alloc_bytes, local_bytes, max_work_group;
-  size_t base_align_bytes;          /* alignment of sub-buffers */
-  int float_vector_width;           /* native, 1 on most GPUs */
-  bool host_unified;                /* host and device share memory: map/unmap without copy */
-  bool local_is_dedicated;          /* CL_DEVICE_LOCAL_MEM_TYPE == CL_LOCAL */
-  bool has_fp16, has_fp64, has_subgroups;
-  bool can_partition_by_counts;
-  bool software;                    /* a CPU runtime that emulates a GPU (llvmpipe) or PoCL's `basic`: last choice for `auto` */
-  bool usable;
-  int same_as;                      /* list position of the device that this one duplicates or shares cores with, -1 none */
-  bool duplicate;                   /* same_as is the same hardware through another driver of a GPU (uuid/pci), not "same cores" */
-  char reason[256];                 /* "" or why it is not usable / what is missing */
-} cvy_device_info;
-
-typedef struct cvy_device_list {
-  int n;
-  cvy_device_info *items;
-  void **handles;                   /* cl_device_id, parallel to items */
-} cvy_device_list;
-
-/* Looks at all platforms. Survives every broken case; zero platforms is a valid, empty list (CVY_OK). Thread-safe.
- * Destroy with cvy_device_list_destroy. Opened devices outlive the list. */
-cvy_status cvy_device_list_create(cvy_device_list **out);
-void cvy_device_list_destroy(cvy_device_list **list);
-/* Graphics cards on the PCI bus (/sys/bus/pci/devices, class 0x03) that no platform offers: one sentence each naming the package that
- * is probably missing, appended with a newline each to `out` (NUL-terminated, cut at out_bytes). */
-void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes);
 
 /* A choice of the selector (selector.h): a device or a part of it. */
 typedef struct cvy_device_choice {

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ * Building a network: a graph of layers, described once, without a device. A team (team.h) runs it on devices.
+ *
+ *   cvy_net *net;
+ *   cvy_net_create(1, 28, 28, &net);                                        // channels, height, width of one sample
+ *   cvy_node x = cvy_net_input(net);
+ *   x = cvy_net_conv2d(net, x, "0", &(cvy_conv2d_spec){.filters = 20, .kernel = {3, 3}});
+ *   x = cvy_net_relu(net, x);
+ *   …
+ *   cvy_net_finish(net, x);                                                 // the only call whose status must be looked at
+ *
+ * Errors stick: a layer that cannot be built logs its reason (with its name and the shapes) and returns -1; later calls on -1 do nothing;
+ * cvy_net_finish returns the first error. Layers with parameters have a name, which is the prefix of their tensors' names in files
+ * ("0" → "0.weight", "0.bias"); names are unique, 1..63 characters of [A-Za-z0-9_.].
+ * A net is used by one thread while it is built; after cvy_net_finish it does not change and may be shared by any number of threads. */
+#ifndef CONVOY_NET_H
+#define CONVOY_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "convoy/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cvy_net cvy_net;
+typedef int cvy_node;   /* one tensor of the graph; -1: an error that cvy_net_finish reports */
+
+/* channels 1..65536, height and width 1..65536. */
+cvy_status cvy_net_create(int channels, int height, int width, cvy_net **out);
+void cvy_net_destroy(cvy_net **net);
+cvy_node cvy_net_input(cvy_net *net);
+
+typedef struct cvy_conv2d_spec {
+  int filters;                      /* output channels */
+  int kernel[2];                    /* rows, columns */
+  int stride[2];                    /* 0 means 1 */
+  int pad[2];                       /* rows above and below, columns left and right */
+  bool no_bias;
+} cvy_conv2d_spec;
+cvy_node cvy_net_conv2d(cvy_net *net, cvy_node x, const char *name, const cvy_conv2d_spec *spec);
+
+typedef struct cvy_batchnorm_spec {
+  float eps;                        /* 0 means 1e-5 */
+  float momentum;                   /* weight of the new value in the running ones; 0 means 0.1 */
+} cvy_batchnorm_spec;
+/* spec NULL: defaults. Statistics per device or per group of samples, as the team says. */
+cvy_node cvy_net_batchnorm(cvy_net *net, cvy_node x, const char *name, const cvy_batchnorm_spec *spec);
+
+cvy_node cvy_net_relu(cvy_net *net, cvy_node x);
+cvy_node cvy_net_add(cvy_net *net, cvy_node a, cvy_node b);          /* equal shapes */
+
+typedef struct cvy_pool2d_spec {
+  int kernel[2];
+  int stride[2];                    /* 0 means the kernel's size, as in PyTorch */
+  int pad[2];
+} cvy_pool2d_spec;
+cvy_node cvy_net_maxpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
+cvy_node cvy_net_avgpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
+cvy_node cvy_net_global_avgpool(cvy_net *net, cvy_node x);
+
+/* Fully connected on the whole sample; what is not 1x1 is flattened first, in (c,h,w) order as PyTorch's Flatten does (this concerns only
+ * the order of the weights in files). */
+cvy_node cvy_net_linear(cvy_net *net, cvy_node x, const char *name, int outputs, bool no_bias);
+/* Over the channels of each position. Training with softmax cross-entropy wants logits: do not put it at the end of a net to be trained. */
+cvy_node cvy_net_softmax(cvy_net *net, cvy_node x);
+
+/* Shape of a node; false if it is -1 or unknown. */
+bool cvy_net_shape(const cvy_net *net, cvy_node x, int *channels, int *height, int *width);
+
+/* Ends the description; `output` must be classes x 1 x 1. Layers that do not lead to the output are an error. */
+cvy_status cvy_net_finish(cvy_net *net, cvy_node output);
+
+/* After finish: parameters in the order of the builder's calls, with PyTorch's names, shapes and order of layers. */
+typedef struct cvy_param_info {
+  const char *name;                 /* "resnet_block2.0.conv3.bias", borrowed */
+  int rank;                         /* 1, 2 (linear: out,in) or 4 (convolution: K,C,R,S) */
+  int dims[4];
+  size_t elems;
+} cvy_param_info;
+int cvy_net_param_count(const cvy_net *net);
+bool cvy_net_param(const cvy_net *net, int i, cvy_param_info *out);
+int cvy_net_classes(const cvy_net *net);
+
+/* The two networks of the book, written with the functions above. */
+cvy_status cvy_net_resnet18(int channels, int height, int width, int classes, cvy_net **out);
+cvy_status cvy_net_lenet(int channels, int height, int width, int classes, cvy_net **out);
+/* By name ("resnet18", "lenet"); CVY_E_ARGUMENT with the list of names if there is no such model. */
+cvy_status cvy_net_model(const char *name, int channels, int height, int width, int classes, cvy_net **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

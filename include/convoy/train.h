@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ * Training from start to end: epochs, shuffling, evaluation, checkpoints, callbacks. What cvy_train does can also be written by hand with
+ * cvy_team_step (team.h); tests/examples/d2l_section.c does so. */
+#ifndef CONVOY_TRAIN_H
+#define CONVOY_TRAIN_H
+
+#include "convoy/team.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The order of training samples in an epoch: a permutation of 0..n-1 by (seed, epoch), the identity with no_shuffle. Pure. */
+void cvy_sampler_order(uint64_t seed, int epoch, bool no_shuffle, int n, int32_t *order);
+
+typedef struct cvy_epoch_result {
+  int epoch;                        /* from 0 */
+  double train_loss;                /* mean over the epoch's samples (of this run's part of it) */
+  double test_acc;                  /* negative: not evaluated */
+  double seconds;                   /* training alone, the final wait included */
+  bool full;                        /* all steps of the epoch were run in this process */
+} cvy_epoch_result;
+
+typedef struct cvy_train_params {
+  int epochs;                       /* 0 = 10 */
+  float lr;                         /* 0 = 0.1 */
+  uint64_t seed;
+  bool no_shuffle, no_eval, allow_nan;
+  long max_steps;                   /* of the whole run, resumed parts included; 0: no limit */
+  int verify_every;                 /* steps; 0: never */
+  const char *checkpoint_dir;       /* NULL: none */
+  int checkpoint_every;             /* steps, or epochs with checkpoint_epochs; 0: at the end and on interruption only */
+  bool checkpoint_epochs;
+  int keep;                         /* newest checkpoints kept, 0 = 2 */
+  bool resume;                      /* from the newest good checkpoint in checkpoint_dir; an empty or missing folder starts afresh */
+  const char *settings;             /* JSON object of the run's settings (text), stored and compared on resume; NULL: {} */
+  /* Called on the thread of cvy_train, in order. A return value other than 0 stops after that step as an interruption does. NULL: none. */
+  int (*on_step)(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr);
+  int (*on_epoch)(void *user, const cvy_epoch_result *epoch);
+  void *user;
+  const volatile int *stop;         /* becomes non-zero (in a signal handler): finish the step, save a checkpoint if there is a folder, return */
+} cvy_train_params;
+
+typedef struct cvy_train_result {
+  long steps;                       /* of the whole run */
+  int epochs_done;
+  double test_acc;                  /* last evaluation, negative: none */
+  double sec_per_epoch;             /* mean over full epochs, 0: there was none */
+  double images_per_second;         /* over this process's steps, evaluation not counted */
+  double last_loss;
+  bool already_finished;            /* --resume of a finished run: nothing was left to do */
+} cvy_train_result;
+
+/* The team must be initialised (or is, by `resume`) and have data attached. CVY_E_INTERRUPTED after *stop or a callback's stop, with *out filled;
+ * CVY_E_MISMATCH: resume with other settings (each named); CVY_E_NOT_FINITE: see cvy_team_step. */
+cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ * The safetensors container: 8 bytes header length (little-endian), JSON header, data. Every name → dtype, shape, [begin,end) in the data.
+ * https://huggingface.co/docs/safetensors: header at most 100 MB, begins with '{', offsets cover the data without holes or overlaps. */
+#ifndef CVY_BASE_SAFETENSORS_H
+#define CVY_BASE_SAFETENSORS_H
+
+#include <stdint.h>
+
+#include "src/base/status.h"
+
+typedef struct cvy_st_tensor {
+  char name[128];
+  char dtype[8];                    /* "F32", "I64", "U8", … */
+  int rank;
+  int64_t dims[8];
+  const void *data;                 /* in file order, dense, little-endian; borrowed from the file object when read */
+  size_t size_bytes;
+} cvy_st_tensor;
+
+typedef struct cvy_st_file cvy_st_file;
+/* Reads and checks the whole file. CVY_E_IO / CVY_E_FORMAT with path, offset or name and value. `metadata` of the header: see cvy_st_metadata. */
+cvy_status cvy_st_open(const char *path, cvy_st_file **out);
+void cvy_st_close(cvy_st_file **file);
+int cvy_st_count(const cvy_st_file *file);
+const cvy_st_tensor *cvy_st_get(const cvy_st_file *file, int i);
+const cvy_st_tensor *cvy_st_find(const cvy_st_file *file, const char *name);   /* NULL: not there */
+/* Value of a key of __metadata__, NULL: not there. */
+const char *cvy_st_metadata(const cvy_st_file *file, const char *key);
+/* Writes tensors in the order given (data 8-byte aligned), with n_meta key, value pairs as __metadata__. Aside, synced, renamed. */
+cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2], int n_meta);
+
+#endif

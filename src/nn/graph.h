@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ * The inside of a cvy_net (convoy/net.h): layers in the order of the builder's calls, which is a topological order. */
+#ifndef CVY_NN_GRAPH_H
+#define CVY_NN_GRAPH_H
+
+#include "convoy/net.h"
+#include "src/nn/layout.h"
+#include "src/ops/tensor.h"
+
+typedef enum cvy_layer_kind {
+  CVY_LAYER_INPUT, CVY_LAYER_CONV2D, CVY_LAYER_BATCHNORM, CVY_LAYER_RELU, CVY_LAYER_ADD, CVY_LAYER_MAXPOOL, CVY_LAYER_AVGPOOL,
+  CVY_LAYER_LINEAR, CVY_LAYER_SOFTMAX
+} cvy_layer_kind;
+
+/* Layer i makes node i. */
+typedef struct cvy_layer {
+  cvy_layer_kind kind;
+  char name[64];                    /* "" for layers without parameters */
+  cvy_node input[2];                /* -1: none */
+  cvy_shape shape;                  /* of the output, with its pitch */
+  int kernel[2], stride[2], pad[2]; /* conv2d, pools */
+  bool bias;
+  float eps, momentum;              /* batchnorm */
+  int param[2];                     /* weight, bias (gamma, beta): index in the layout, -1 none */
+  int running;                      /* batchnorm: index in the layout's running list, -1 none */
+} cvy_layer;
+
+struct cvy_net {
+  cvy_layer *layers;
+  int n_layers, capacity;
+  cvy_status status;                /* first error */
+  bool finished;
+  cvy_node output;
+  cvy_layout layout;                /* filled by finish */
+};
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ * A network on one device: its memory, planned once (plan.h), its operations, and passes over them. Owned and used by one thread. */
+#ifndef CVY_NN_INSTANCE_H
+#define CVY_NN_INSTANCE_H
+
+#include "src/cl/buffer.h"
+#include "src/nn/graph.h"
+#include "src/ops/softmax_xent.h"
+
+typedef struct cvy_instance_params {
+  int n;                            /* samples that it will be given at once at most (its share), >= 1 */
+  int group_size;                   /* BN group; 0: one group per call */
+  bool inference;                   /* no backward, no gradients */
+  bool momentum;                    /* keep momentum buffers on the device (a team of one) */
+  size_t memory_limit_bytes;        /* 0: the device's; also capped by $CVY_MEMORY_LIMIT_MIB (for tests) */
+  size_t reserved_bytes;            /* already promised to others on the device (data set) */
+} cvy_instance_params;
+
+typedef struct cvy_instance cvy_instance;
+/* Allocates and touches everything. If n samples do not fit, passes of fewer samples are planned (cvy_instance_micro_batch; multiples of
+ * group_size; a warning if the net has BN and no groups). CVY_E_DEVICE_MEMORY if one sample (one group) does not fit: bytes needed and there. */
+cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params, cvy_instance **out);
+void cvy_instance_destroy(cvy_instance **instance);
+int cvy_instance_micro_batch(const cvy_instance *instance);
+size_t cvy_instance_device_bytes(const cvy_instance *instance);
+
+/* Borrowed. Buffers of whole buckets, sizes as in the layout; NULL where there is none (inference, momentum off, no BN). */
+cvy_buffer *cvy_instance_input(const cvy_instance *instance);              /* (micro_batch, H, W, C) with the input pitch: gather writes it */
+cvy_buffer *cvy_instance_labels(const cvy_instance *instance);             /* micro_batch int32 */
+cvy_buffer *cvy_instance_output(const cvy_instance *instance);             /* (micro_batch, pitch) logits */
+cvy_buffer *cvy_instance_weights(const cvy_instance *instance, int bucket);
+cvy_buffer *cvy_instance_gradients(const cvy_instance *instance, int bucket);
+cvy_buffer *cvy_instance_momentum(const cvy_instance *instance, int bucket);
+cvy_buffer *cvy_instance_running(const cvy_instance *instance);            /* flat running values */
+cvy_buffer *cvy_instance_running_sums(const cvy_instance *instance);       /* S of batchnorm.h, flat like running */
+cvy_buffer *cvy_instance_result(const cvy_instance *instance);             /* one cvy_xent_result */
+
+/* One pass over at most micro_batch samples. */
+typedef struct cvy_pass {
+  int n;                            /* samples in this pass */
+  int batch;                        /* samples of the team's whole batch: loss gradients are divided by it */
+  int group_size;                   /* BN group in this pass, 0: one group of n */
+  bool accumulate;                  /* not the share's first pass: gradients, running sums, result add up */
+  /* Called before the first command that reads a weight of bucket b is enqueued (forward), and after the last command that writes its
+   * gradient or reads its weights is (backward). NULL: not called. In backward order 0, 1, 2, … */
+  cvy_status (*before_bucket)(void *user, int bucket);
+  cvy_status (*after_bucket)(void *user, int bucket);
+  void *user;
+} cvy_pass;
+
+/* Enqueue on the device's compute queue; pending on return. training: batch statistics and S; else running values. */
+cvy_status cvy_instance_forward(cvy_instance *instance, const cvy_pass *pass, bool training);
+/* Loss and hits of output against labels → result; with `gradient` also the gradient of the output. */
+cvy_status cvy_instance_loss(cvy_instance *instance, const cvy_pass *pass, bool gradient);
+/* After forward(training) and loss(gradient) of the same pass. */
+cvy_status cvy_instance_backward(cvy_instance *instance, const cvy_pass *pass);
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ * Weights as safetensors files with PyTorch's names, shapes and layouts: what `load_state_dict(strict=True)` takes.
+ * Order in the file: the network's parameters and buffers in state_dict order; no metadata that changes: same weights, same bytes. */
+#ifndef CVY_NN_WEIGHTS_H
+#define CVY_NN_WEIGHTS_H
+
+#include <stdint.h>
+
+#include "src/nn/layout.h"
+
+/* w, running: flat vectors; n_batches: num_batches_tracked of every BN layer. Written aside, synced, renamed. */
+cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches, const char *path);
+/* Fills w and running only if the whole file is right (else they are untouched). CVY_E_IO, CVY_E_FORMAT (truncated, hostile, bad JSON, offsets that
+ * overlap or point outside, wrong dtype), CVY_E_MISMATCH (another model, wrong shape, missing or surplus tensor; each named). Values that are
+ * not finite are taken with a warning. num_batches_tracked may be missing. */
+cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, float *w, float *running, int64_t *n_batches);
+
+#endif
