@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * POSIX threads with cvy_status, and the interrupt flag. */
+ * POSIX threads with cvy_status. */
 #ifndef CVY_BASE_THREAD_H
 #define CVY_BASE_THREAD_H
 

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/base/clock.h"
+
+#include <time.h>
+
+uint64_t cvy_clock_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/base/mem.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+static atomic_long live[CVY_LIVE_KINDS];
+
+void cvy_live_add(cvy_live_kind kind, int delta) { atomic_fetch_add(&live[kind], delta); }
+long cvy_live_count(cvy_live_kind kind) { return atomic_load(&live[kind]); }
+
+const char *cvy_live_name(cvy_live_kind kind) {
+  static const char *const names[CVY_LIVE_KINDS] = {
+    [CVY_LIVE_MEMORY] = "host allocations", [CVY_LIVE_CONTEXT] = "contexts", [CVY_LIVE_QUEUE] = "queues",
+    [CVY_LIVE_BUFFER] = "buffers",          [CVY_LIVE_PROGRAM] = "programs", [CVY_LIVE_KERNEL] = "kernels",
+    [CVY_LIVE_EVENT] = "events",
+  };
+  return (unsigned)kind < CVY_LIVE_KINDS ? names[kind] : "?";
+}
+
+bool cvy_mul_size(size_t a, size_t b, size_t *out) {
+  size_t product;
+  if (__builtin_mul_overflow(a, b, &product)) return false;
+  *out = product;
+  return true;
+}
+
+void *cvy_calloc(size_t count, size_t elem_bytes) {
+  size_t bytes;
+  if (!cvy_mul_size(count, elem_bytes, &bytes) || bytes > PTRDIFF_MAX - ALIGNMENT) return NULL;
+  void *p = NULL;
+  if (posix_memalign(&p, ALIGNMENT, bytes ? bytes : 1) != 0) return NULL;
+  memset(p, 0, bytes);
+  cvy_live_add(CVY_LIVE_MEMORY, 1);
+  return p;
+}
+
+void *cvy_realloc(void *p, size_t old_count, size_t new_count, size_t elem_bytes) {
+  void *const grown = cvy_calloc(new_count, elem_bytes);
+  if (!grown) return NULL;
+  if (p) memcpy(grown, p, (old_count < new_count ? old_count : new_count) * elem_bytes);
+  cvy_free(p);
+  return grown;
+}
+
+char *cvy_strdup(const char *text) { return cvy_strndup(text, SIZE_MAX); }
+
+char *cvy_strndup(const char *text, size_t max_bytes) {
+  const size_t n = strnlen(text, max_bytes);
+  char *const copy = cvy_calloc(n + 1, 1);
+  if (copy) memcpy(copy, text, n);
+  return copy;
+}
+
+void cvy_free(void *p) {
+  if (!p) return;
+  cvy_live_add(CVY_LIVE_MEMORY, -1);
+  free(p);
+}
