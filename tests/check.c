@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/check.h"
+
+#include <float.h>
+#include <ftw.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "src/base/text.h"
+#include "src/cl/selector.h"
+
+enum { GUARD_BYTES = 4096, LOG_BYTES = 1 << 18, MOST_TESTS = 64, SKIPPED = 77 };
+
+static struct {
+  const char *program, *only_case, *only_test;
+  uint64_t seed;
+  char folder[64];
+  bool passed, case_seen;
+} run;
+
+/* ---- log ---- */
+static struct { pthread_mutex_t lock; size_t size; char text[LOG_BYTES]; } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void keep_message(void *user, cvy_log_level level, const char *message) {
+  (void)user;
+  static const char *const names[] = {"error", "warning", "info", "debug"};
+  pthread_mutex_lock(&kept.lock);
+  const size_t left = LOG_BYTES - kept.size;
+  const int n = snprintf(kept.text + kept.size, left, "[%s] %s\n", names[level], message);
+  kept.size += (size_t)n < left ? (size_t)n : left - 1;
+  pthread_mutex_unlock(&kept.lock);
+}
+
+void check_log_clear(void) {
+  pthread_mutex_lock(&kept.lock);
+  kept.size = 0;
+  kept.text[0] = 0;
+  pthread_mutex_unlock(&kept.lock);
+}
+
+bool check_log_contains(const char *text) { return strstr(kept.text, text) != NULL; }
+const char *check_log_get(void) { return kept.text; }
+
+void check_status_is(cvy_status got, cvy_status want, const char *text, const char *expr, const char *file, int line) {
+  if (got != want) {
+    fprintf(stderr, "%s:%d: %s gave %s, not %s\n", file, line, expr, cvy_status_name(got), cvy_status_name(want));
+    _fail(file, line);
+  }
+  if (text && !check_log_contains(text)) {
+    fprintf(stderr, "%s:%d: %s gave %s, but no message contains \"%s\"\n", file, line, expr, cvy_status_name(got), text);
+    _fail(file, line);
+  }
+  if (want != CVY_OK && !text && kept.size == 0) {
+    fprintf(stderr, "%s:%d: %s gave %s without any message\n", file, line, expr, cvy_status_name(got));
+    _fail(file, line);
+  }
+}
+
+/* ---- temporary folder ---- */
+static int remove_one(const char *path, const struct stat *info, int flag, struct FTW *walk) {
+  (void)info, (void)flag, (void)walk;
+  return remove(path);
+}
+
+static void remove_temp_dir(void) {
+  if (run.folder[0]) nftw(run.folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+  run.folder[0] = 0;
+}
+
+const char *check_temp_dir(void) {
+  remove_temp_dir();
+  snprintf(run.folder, sizeof run.folder, "/tmp/convoy-test-XXXXXX");
+  assert_non_null(mkdtemp(run.folder));
+  return run.folder;
+}
+
+/* ---- random ---- */
+uint64_t check_seed(void) { return run.seed; }
+
+check_rng check_rng_make(const check_device *d, int stream) {
+  (void)d;
+  return (check_rng){.rng = {.seed = run.seed, .purpose = CVY_RNG_TEST, .stream = (uint32_t)stream}};
+}
+
+int check_int(check_rng *r, int min, int max) {
+  return min + (int)cvy_rng_below(&r->rng, r->next++, (uint32_t)(max - min) + 1u);
+}
+
+int check_pick(check_rng *r, const int *values, int n) { return values[check_int(r, 0, n - 1)]; }
+
+int check_edge(check_rng *r, int tile, int max) {
+  const int primes[] = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37};
+  int value;
+  switch (check_int(r, 0, 6)) {
+    case 0: value = 1; break;
+    case 1: value = check_pick(r, primes, 12); break;
+    case 2: value = tile - 1; break;
+    case 3: value = tile; break;
+    case 4: value = tile + 1; break;
+    case 5: value = 2 * tile + 1; break;
+    default: value = check_int(r, 1, max);
+  }
+  return value < 1 ? 1 : value > max ? max : value;
+}
+
+check_fill_kind check_fill(check_rng *r, float *x, size_t n, check_fill_kind kind) {
+  if (kind == CHECK_FILL_ANY) kind = (check_fill_kind)check_int(r, 0, CHECK_FILL_ANY - 1);
+  const cvy_rng values = {.seed = r->rng.seed + 1000003u * (r->next++ + 1), .purpose = CVY_RNG_TEST, .stream = r->rng.stream};
+  for (size_t i = 0; i < n; i++) {
+    const float normal = cvy_rng_normal(&values, i);
+    switch (kind) {
+      case CHECK_FILL_SMALL: x[i] = 1e-4f * normal; break;
+      case CHECK_FILL_LARGE: x[i] = 1e4f * normal; break;
+      case CHECK_FILL_CANCEL: x[i] = i % 2 ? -x[i - 1] * (1.0f + 1e-5f * normal) : normal; break;
+      case CHECK_FILL_OUTLIERS: x[i] = normal * (cvy_rng_u32(&values, i ^ 0x10000000u) % 64 == 0 ? 1000.0f : 1.0f); break;
+      case CHECK_FILL_INTEGERS: x[i] = (float)((int)cvy_rng_below(&values, i, 9) - 4); break;
+      case CHECK_FILL_OFFSET: x[i] = 1000.0f + normal; break;
+      default: x[i] = normal;
+    }
+  }
+  return kind;
+}
+
+/* ---- memory of a case ---- */
+struct check_block { struct check_block *next; };
+
+static void *block(check_device *d, size_t count, size_t elem_bytes) {
+  struct check_block *const b = cvy_calloc(count * elem_bytes + 64, 1);
+  assert_non_null(b);
+  b->next = d->blocks;
+  d->blocks = b;
+  return (char *)b + 64;
+}
+
+float *check_floats(check_device *d, size_t n) { return block(d, n, sizeof(float)); }
+double *check_doubles(check_device *d, size_t n) { return block(d, n, sizeof(double)); }
+
+double *check_to_doubles(check_device *d, const float *x, size_t n) {
+  double *const out = check_doubles(d, n);
+  for (size_t i = 0; i < n; i++) out[i] = x[i];
+  return out;
+}
+
+/* ---- guarded buffers ---- */
+static unsigned char guard_byte(size_t i) { return (unsigned char)(0xa5u ^ (i * 151u) ^ (i >> 8)); }
+
+static check_buffer *buffer_make(check_device *d, const char *name, size_t size_bytes, const void *bytes, bool constant) {
+  assert_true(size_bytes > 0);
+  check_buffer *const b = cvy_calloc(1, sizeof *b);
+  assert_non_null(b);
+  b->next = d->buffers;
+  d->buffers = b;
+  b->device = d;
+  snprintf(b->name, sizeof b->name, "%s", name);
+  b->size_bytes = size_bytes;
+  const size_t total = GUARD_BYTES + size_bytes + GUARD_BYTES;
+  unsigned char *const image = cvy_calloc(total, 1);
+  assert_non_null(image);
+  for (size_t i = 0; i < total; i++) image[i] = guard_byte(i);
+  if (bytes) memcpy(image + GUARD_BYTES, bytes, size_bytes);
+  else memset(image + GUARD_BYTES, 0xff, size_bytes); /* NaN as float */
+  check_ok(cvy_buffer_create(d->cl, total, &b->whole));
+  check_ok(cvy_buffer_write(d->queue, b->whole, 0, total, image, NULL, NULL));
+  cvy_free(image);
+  check_ok(cvy_buffer_slice(b->whole, GUARD_BYTES, size_bytes, &b->cl));
+  if (constant) {
+    b->content = cvy_calloc(size_bytes, 1);
+    assert_non_null(b->content);
+    memcpy(b->content, bytes, size_bytes);
+  }
+  return b;
+}
+
+static check_buffer *matrix_make(check_device *d, const char *name, const float *dense, int rows, int cols, int pitch, bool constant) {
+  assert_true(rows >= 1 && cols >= 1 && pitch >= cols);
+  float *padded = NULL;
+  if (dense) {
+    padded = cvy_calloc((size_t)rows * (size_t)pitch, sizeof *padded);
+    assert_non_null(padded);
+    for (int r = 0; r < rows; r++) memcpy(padded + (size_t)r * (size_t)pitch, dense + (size_t)r * (size_t)cols, (size_t)cols * sizeof *dense);
+  }
+  check_buffer *const b = buffer_make(d, name, (size_t)rows * (size_t)pitch * sizeof(float), padded, constant);
+  cvy_free(padded);
+  b->rows = rows;
+  b->cols = cols;
+  b->pitch = pitch;
+  return b;
+}
+
+check_buffer *check_input(check_device *d, const char *name, const float *dense, int rows, int cols, int pitch) {
+  return matrix_make(d, name, dense, rows, cols, pitch, true);
+}
+
+check_buffer *check_inout(check_device *d, const char *name, const float *dense, int rows, int cols, int pitch) {
+  return matrix_make(d, name, dense, rows, cols, pitch, false);
+}
+
+check_buffer *check_output(check_device *d, const char *name, int rows, int cols, int pitch) {
+  return matrix_make(d, name, NULL, rows, cols, pitch, false);
+}
+
+check_buffer *check_input_bytes(check_device *d, const char *name, const void *bytes, size_t size_bytes) {
+  return buffer_make(d, name, size_bytes, bytes, true);
+}
+
+check_buffer *check_scratch(check_device *d, const char *name, size_t size_bytes) { return buffer_make(d, name, size_bytes, NULL, false); }
+
+void check_download_bytes(check_buffer *b, void *out, size_t size_bytes) {
+  assert_true(size_bytes <= b->size_bytes);
+  check_ok(cvy_buffer_read(b->device->queue, b->cl, 0, size_bytes, out, NULL, NULL));
+}
+
+const float *check_download(check_buffer *b) {
+  assert_true(b->pitch > 0);
+  check_device *const d = b->device;
+  float *const padded = check_floats(d, (size_t)b->rows * (size_t)b->pitch);
+  float *const dense = check_floats(d, (size_t)b->rows * (size_t)b->cols);
+  check_download_bytes(b, padded, b->size_bytes);
+  for (int r = 0; r < b->rows; r++) {
+    const float *const row = padded + (size_t)r * (size_t)b->pitch;
+    memcpy(dense + (size_t)r * (size_t)b->cols, row, (size_t)b->cols * sizeof *row);
+    for (int c = b->cols; c < b->pitch; c++)
+      if (!(row[c] == 0.0f))
+        check_fail(d, "%s: padding of row %d, column %d (%d columns, pitch %d) is %g, must be 0", b->name, r, c, b->cols, b->pitch,
+                   (double)row[c]);
+  }
+  return dense;
+}
+
+static void buffer_verify(check_buffer *b) {
+  const size_t total = GUARD_BYTES + b->size_bytes + GUARD_BYTES;
+  unsigned char *const image = block(b->device, total, 1);
+  check_ok(cvy_buffer_read(b->device->queue, b->whole, 0, total, image, NULL, NULL));
+  for (size_t i = 0; i < total; i++) {
+    const bool inside = i >= GUARD_BYTES && i < GUARD_BYTES + b->size_bytes;
+    if (!inside && image[i] != guard_byte(i))
+      check_fail(b->device, "%s: byte %lld was written outside of the buffer of %zu bytes", b->name, (long long)i - GUARD_BYTES, b->size_bytes);
+    if (inside && b->content && image[i] != ((unsigned char *)b->content)[i - GUARD_BYTES])
+      check_fail(b->device, "%s: byte %lld of an input was changed", b->name, (long long)i - GUARD_BYTES);
+  }
+}
+
+static void case_free(check_device *d) {
+  for (check_buffer *b = d->buffers, *next; b; b = next) {
+    next = b->next;
+    cvy_buffer_destroy(&b->cl);
+    cvy_buffer_destroy(&b->whole);
+    cvy_free(b->content);
+    cvy_free(b);
+  }
+  for (struct check_block *b = d->blocks, *next; b; b = next) {
+    next = b->next;
+    cvy_free(b);
+  }
+  d->buffers = NULL;
+  d->blocks = NULL;
+  d->case_text[0] = 0;
+}
+
+bool check_case(check_device *d, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(d->case_text, sizeof d->case_text, format, args);
+  va_end(args);
+  if (run.only_case && strcmp(run.only_case, d->case_text) != 0) {
+    d->case_text[0] = 0;
+    return false;
+  }
+  run.case_seen = true;
+  return true;
+}
+
+void check_case_end(check_device *d) {
+  if (d->cl) check_ok(cvy_queue_finish(d->queue));
+  for (check_buffer *b = d->buffers; b; b = b->next) buffer_verify(b);
+  case_free(d);
+}
+
+/* ---- comparisons ---- */
+void check_fail(check_device *d, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  fprintf(stderr, "  ");
+  vfprintf(stderr, format, args);
+  va_end(args);
+  fprintf(stderr, "\n  device: %s\n  case:   %s\n  seed:   %llu\n  repeat: %s%s%s%sCVY_TEST_SEED=%llu %s%s%s%s\n", d->cl ? d->name : "none",
+          d->case_text[0] ? d->case_text : "-", (unsigned long long)run.seed, d->cl ? "CVY_TEST_DEVICE=" : "", d->place,
+          d->cl ? (d->cpu_shaped ? " CVY_TEST_SHAPE=cpu" : " CVY_TEST_SHAPE=simt") : "", d->cl ? " " : "", (unsigned long long)run.seed,
+          run.program, d->case_text[0] ? " --case '" : "", d->case_text, d->case_text[0] ? "'" : "");
+  _fail(__FILE__, __LINE__);
+  abort();
+}
+
+/* Report of all wrong elements: worst one, and where they lie. wrong(i) by tolerance. */
+static void report(check_device *d, const char *what, const float *got, const double *want, const double *tol, double factor, const double *mag,
+                   size_t rows, int cols) {
+  const size_t n = rows * (size_t)cols;
+  size_t n_wrong = 0, worst = 0, first = 0;
+  double worst_ratio = -1.0;
+  for (size_t i = 0; i < n; i++) {
+    const double bound = tol ? tol[i] : factor * FLT_EPSILON * mag[i] + FLT_MIN;
+    const double err = fabs((double)got[i] - want[i]);
+    const bool both_special = !isfinite(want[i]) && (isnan(want[i]) ? isnan(got[i]) : (double)got[i] == want[i]);
+    if (both_special || (isfinite(got[i]) && err <= bound)) continue;
+    const double ratio = isfinite(err) ? err / (bound > 0 ? bound : DBL_MIN) : INFINITY;
+    if (n_wrong++ == 0) first = i;
+    if (ratio > worst_ratio) worst_ratio = ratio, worst = i;
+  }
+  if (n_wrong == 0) return;
+  const double bound = tol ? tol[worst] : factor * FLT_EPSILON * mag[worst] + FLT_MIN;
+  fprintf(stderr, "  %s: %zu of %zu elements are wrong, first at row %zu, column %zu\n  map ('#' wrong), rows from %zu:\n", what, n_wrong, n,
+          first / (size_t)cols, first % (size_t)cols, first / (size_t)cols);
+  for (size_t r = first / (size_t)cols; r < rows && r < first / (size_t)cols + 8; r++) {
+    fprintf(stderr, "    ");
+    for (int c = 0; c < cols && c < 96; c++) {
+      const size_t i = r * (size_t)cols + (size_t)c;
+      const double b = tol ? tol[i] : factor * FLT_EPSILON * mag[i] + FLT_MIN;
+      fputc(isfinite(got[i]) && fabs((double)got[i] - want[i]) <= b ? '.' : '#', stderr);
+    }
+    fputc('\n', stderr);
+  }
+  check_fail(d, "%s: worst at row %zu, column %zu: got %.9g, want %.9g, error %.3g, bound %.3g", what, worst / (size_t)cols,
+             worst % (size_t)cols, (double)got[worst], want[worst], fabs((double)got[worst] - want[worst]), bound);
+}
+
+void check_close(check_device *d, const char *what, const float *got, const double *want, const double *tol, size_t rows, int cols) {
+  report(d, what, got, want, tol, 0.0, NULL, rows, cols);
+}
+
+void check_close_mag(check_device *d, const char *what, const float *got, const double *want, const double *mag, double factor, size_t rows,
+                     int cols) {
+  report(d, what, got, want, NULL, factor, mag, rows, cols);
+}
+
+void check_same(check_device *d, const char *what, const float *got, const float *want, size_t rows, int cols) {
+  for (size_t i = 0; i < rows * (size_t)cols; i++) {
+    uint32_t a, b;
+    memcpy(&a, &got[i], 4);
+    memcpy(&b, &want[i], 4);
+    if (a != b && !(got[i] == 0.0f && want[i] == 0.0f))
+      check_fail(d, "%s: row %zu, column %zu is %.9g (0x%08x), must be %.9g (0x%08x)", what, i / (size_t)cols, i % (size_t)cols, (double)got[i], a,
+                 (double)want[i], b);
+  }
+}
+
+void check_relative_l2(check_device *d, const char *what, const float *got, const double *want, size_t n, double bound) {
+  double difference = 0.0, norm = 0.0;
+  for (size_t i = 0; i < n; i++) {
+    const double e = (double)got[i] - want[i];
+    difference += e * e;
+    norm += want[i] * want[i];
+  }
+  const double relative = sqrt(difference) / (norm > 0.0 ? sqrt(norm) : 1.0);
+  if (!(relative <= bound)) check_fail(d, "%s: relative L2 error %.3g, bound %.3g, norm %.3g", what, relative, bound, sqrt(norm));
+}
+
+/* ---- main ---- */
+typedef struct one_test { check_device *device; const check_test *test; } one_test;
+
+static void run_one(void **state) {
+  const one_test *const t = *state;
+  run.passed = false;
+  check_log_clear();
+  t->test->fn(t->device);
+  check_case_end(t->device);
+  run.passed = true;
+}
+
+static int end_one(void **state) {
+  const one_test *const t = *state;
+  if (!run.passed && kept.size) fprintf(stderr, "  messages of the library:\n%s", kept.text);
+  case_free(t->device);
+  return 0;
+}
+
+static int run_group(check_device *d, const check_test *tests, int n_tests) {
+  static struct CMUnitTest units[MOST_TESTS];
+  static one_test items[MOST_TESTS];
+  static char names[MOST_TESTS][300];
+  int n = 0;
+  if (n_tests > MOST_TESTS) abort();
+  for (int i = 0; i < n_tests; i++) {
+    if (run.only_test && strcmp(run.only_test, tests[i].name) != 0) continue;
+    items[n] = (one_test){d, &tests[i]};
+    snprintf(names[n], sizeof names[n], "%s%s%s", tests[i].name, d->cl ? " on " : "", d->name);
+    units[n] = (struct CMUnitTest){names[n], run_one, NULL, end_one, &items[n]};
+    n++;
+  }
+  return _cmocka_run_group_tests(run.program, units, (size_t)n, NULL, NULL);
+}
+
+static int live_objects(void) {
+  int n = 0;
+  for (int kind = 0; kind < CVY_LIVE_KINDS; kind++) {
+    const long count = cvy_live_count((cvy_live_kind)kind);
+    if (count != 0) fprintf(stderr, "%s: %ld %s alive at the end\n", run.program, count, cvy_live_name((cvy_live_kind)kind)), n++;
+  }
+  return n;
+}
+
+static int run_device(const cvy_device_list *list, int item, const char *shape, const check_test *tests, int n_tests, int flags) {
+  const cvy_device_info *const info = &list->items[item];
+  check_device d = {0};
+  cvy_device_choice *choice = NULL;
+  int n = 0, failed;
+  bool fell_back;
+  snprintf(d.place, sizeof d.place, "%d:%d", info->platform, info->index);
+  const char *const outer = getenv("CVY_FORCE_SHAPE");
+  char *const before = outer ? strdup(outer) : NULL;
+  if (shape) setenv("CVY_FORCE_SHAPE", shape, 1);
+  if (cvy_select(list, d.place, &choice, &n, &fell_back) != CVY_OK ||
+      cvy_device_open(list, choice, (flags & CHECK_PROFILING) != 0, &d.cl) != CVY_OK) {
+    fprintf(stderr, "%s: cannot open %s %s:\n%s", run.program, d.place, info->name, kept.text);
+    failed = 1;
+  } else {
+    d.queue = cvy_device_compute_queue(d.cl);
+    d.cpu_shaped = cvy_device_get_facts(d.cl)->cpu_shaped;
+    snprintf(d.name, sizeof d.name, "%s (%s)", cvy_device_label(d.cl), d.cpu_shaped ? "cpu" : "simt");
+    failed = run_group(&d, tests, n_tests);
+  }
+  cvy_device_close(&d.cl);
+  cvy_free(choice);
+  if (shape) before ? setenv("CVY_FORCE_SHAPE", before, 1) : unsetenv("CVY_FORCE_SHAPE");
+  free(before);
+  return failed;
+}
+
+int check_main(int argc, char **argv, const check_test *tests, int n_tests, int flags) {
+  run.program = argv[0];
+  run.seed = 1;
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--case") && i + 1 < argc) run.only_case = argv[++i];
+    else if (!strcmp(argv[i], "--test") && i + 1 < argc) run.only_test = argv[++i];
+    else {
+      fprintf(stderr, "usage: %s [--test NAME] [--case TEXT]\n", argv[0]);
+      return 2;
+    }
+  }
+  int64_t seed;
+  const char *const seed_text = getenv("CVY_TEST_SEED"), *const only_device = getenv("CVY_TEST_DEVICE"), *const only_shape = getenv("CVY_TEST_SHAPE");
+  if (seed_text) {
+    if (!cvy_parse_int(seed_text, 0, INT64_MAX, &seed)) {
+      fprintf(stderr, "CVY_TEST_SEED=%s: a number from 0 is needed\n", seed_text);
+      return 2;
+    }
+    run.seed = (uint64_t)seed;
+  }
+  cvy_log_set(keep_message, NULL, CVY_LOG_DEBUG);
+  int failed = 0, tried = 0;
+  if (flags & CHECK_DEVICES) {
+    cvy_device_list *list = NULL;
+    if (cvy_device_list_create(&list) != CVY_OK) {
+      fprintf(stderr, "%s: cannot list the devices:\n%s", argv[0], kept.text);
+      return 1;
+    }
+    for (int i = 0; i < list->n; i++) {
+      char place[32];
+      snprintf(place, sizeof place, "%d:%d", list->items[i].platform, list->items[i].index);
+      if (!list->items[i].usable || (only_device && strcmp(only_device, place) != 0)) continue;
+      static const char *const shapes[] = {"cpu", "simt"};
+      for (int s = 0; s < ((flags & CHECK_BOTH_SHAPES) ? 2 : 1); s++) {
+        const char *const shape = (flags & CHECK_BOTH_SHAPES) ? shapes[s] : only_shape;
+        if (only_shape && shape && strcmp(only_shape, shape) != 0) continue;
+        failed += run_device(list, i, shape, tests, n_tests, flags);
+        tried++;
+      }
+    }
+    cvy_device_list_destroy(&list);
+    if (tried == 0) {
+      fprintf(stderr, "%s: no usable device%s%s\n", argv[0], only_device ? ": CVY_TEST_DEVICE=" : "", only_device ? only_device : "");
+      return SKIPPED;
+    }
+  } else {
+    check_device none = {0};
+    failed = run_group(&none, tests, n_tests);
+  }
+  if (run.only_case && !run.case_seen) {
+    fprintf(stderr, "%s: no case is called '%s' (with seed %llu)\n", argv[0], run.only_case, (unsigned long long)run.seed);
+    failed++;
+  }
+  remove_temp_dir();
+  cvy_log_set(NULL, NULL, CVY_LOG_ERROR);
+  /* a failed test leaves objects behind: only whole runs are judged */
+  if (failed == 0) failed = live_objects();
+  return failed ? 1 : 0;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ * What the tests share: a main over all devices, guarded and poisoned buffers, fills, bounds, reports.
+ *
+ *   static void test_relu(check_device *d) {
+ *     for (int i = 0; i < 20; i++) {
+ *       check_rng r = check_rng_make(d, i);
+ *       const int rows = check_edge(&r, 16, 100), c = check_edge(&r, 16, 70), pitch = cvy_pitch_of(c);
+ *       if (!check_case(d, "relu rows=%d c=%d", rows, c)) continue;
+ *       float *x = check_floats(d, (size_t)rows * c);                   // freed by check_case_end
+ *       check_fill(&r, x, (size_t)rows * c, CHECK_FILL_ANY);
+ *       check_buffer *bx = check_input(d, "x", x, rows, c, pitch), *by = check_output(d, "y", rows, c, pitch);
+ *       check_ok(cvy_relu_…(…, d->queue, …, bx->cl, by->cl));
+ *       check_close(d, "y", check_download(by), want, tol, rows, c);
+ *       check_case_end(d);                                              // guards, inputs unchanged, everything freed
+ *     }
+ *   }
+ *   int main(int argc, char **argv) {
+ *     static const check_test tests[] = {{"relu", test_relu}};
+ *     return check_main(argc, argv, tests, 1, CHECK_DEVICES | CHECK_BOTH_SHAPES);
+ *   }
+ *
+ * Command line: [--case 'TEXT'] runs the cases with exactly this text, [--test NAME] one test.
+ * CVY_TEST_DEVICE=P:D narrows to one device, CVY_TEST_SHAPE=cpu|simt to one shape of kernels, CVY_TEST_SEED sets the seed (default 1).
+ * Exit: 0, 1 failed, 77 no usable device (a skip, not a pass). */
+#ifndef CVY_TESTS_CHECK_H
+#define CVY_TESTS_CHECK_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "src/base/mem.h"
+#include "src/base/rng.h"
+#include "src/base/status.h"
+#include "src/cl/buffer.h"
+#include "src/cl/device.h"
+
+#ifdef NDEBUG
+#error "tests keep their asserts: build without NDEBUG"
+#endif
+
+typedef struct check_buffer check_buffer;
+typedef struct check_device {
+  cvy_device *cl;              /* NULL in tests without device */
+  cvy_queue *queue;            /* its compute queue */
+  bool cpu_shaped;             /* shape of kernels in this run */
+  char name[200];              /* "0:0 pthread-… (simt)" */
+  char place[16];              /* "0:0" */
+  /* private */
+  char case_text[512];
+  check_buffer *buffers;
+  struct check_block *blocks;
+} check_device;
+
+typedef struct check_test { const char *name; void (*fn)(check_device *d); } check_test;
+/* CHECK_DEVICES: each test runs once per usable device (else once, with d->cl NULL). CHECK_BOTH_SHAPES: on each device once with
+ * CPU-shaped and once with SIMT kernels (CVY_FORCE_SHAPE). CHECK_PROFILING: devices are opened with profiling.
+ * After the tests no object may be alive. */
+enum { CHECK_HOST = 0, CHECK_DEVICES = 1, CHECK_BOTH_SHAPES = 2, CHECK_PROFILING = 4 };
+int check_main(int argc, char **argv, const check_test *tests, int n_tests, int flags);
+
+/* Names the case that follows, for reports; false if --case asks for another one. */
+bool check_case(check_device *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Waits for the queue; guard bands must be whole and inputs unchanged; frees buffers and blocks of the case. Also done after each test. */
+void check_case_end(check_device *d);
+
+/* ---- calls ---- */
+#define check_ok(expr) check_status_is((expr), CVY_OK, NULL, #expr, __FILE__, __LINE__)
+/* Must fail with `code` and log a message that contains `text` (NULL: any). */
+#define check_fails(expr, code, text) (check_log_clear(), check_status_is((expr), (code), (text), #expr, __FILE__, __LINE__))
+void check_status_is(cvy_status got, cvy_status want, const char *text, const char *expr, const char *file, int line);
+/* Messages of the library are kept (all levels) and printed if the test fails. */
+void check_log_clear(void);
+bool check_log_contains(const char *text);
+const char *check_log_get(void);
+/* An empty folder, removed with all its content at exit. Borrowed. */
+const char *check_temp_dir(void);
+
+/* ---- random shapes and values ---- */
+typedef struct check_rng { cvy_rng rng; uint64_t next; } check_rng;
+uint64_t check_seed(void);
+check_rng check_rng_make(const check_device *d, int stream);     /* the same on every device */
+int check_int(check_rng *r, int min, int max);                   /* both included */
+int check_pick(check_rng *r, const int *values, int n);
+#define CHECK_ONE_OF(r, ...) check_pick((r), (const int[]){__VA_ARGS__}, (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)))
+/* 1, a prime, tile-1, tile, tile+1, 2*tile+1 or anything, in [1, max]. */
+int check_edge(check_rng *r, int tile, int max);
+
+typedef enum check_fill_kind {
+  CHECK_FILL_NORMAL,    /* N(0,1) */
+  CHECK_FILL_SMALL,     /* around 1e-4 */
+  CHECK_FILL_LARGE,     /* around 1e4 */
+  CHECK_FILL_CANCEL,    /* pairs of nearly opposite values */
+  CHECK_FILL_OUTLIERS,  /* N(0,1), one in 64 a thousand times larger */
+  CHECK_FILL_INTEGERS,  /* -4 … 4: sums are exact */
+  CHECK_FILL_OFFSET,    /* 1000 + N(0,1): mean much larger than deviation */
+  CHECK_FILL_ANY        /* one of the above */
+} check_fill_kind;
+check_fill_kind check_fill(check_rng *r, float *x, size_t n, check_fill_kind kind);   /* returns the kind taken */
+/* Zeroed memory of the case, freed by check_case_end. */
+float *check_floats(check_device *d, size_t n);
+double *check_doubles(check_device *d, size_t n);
+double *check_to_doubles(check_device *d, const float *x, size_t n);
+
+/* ---- device memory with guard bands ---- */
+struct check_buffer {
+  cvy_buffer *cl;        /* what the operation gets: a slice with guards on both sides */
+  /* private */
+  check_device *device;
+  cvy_buffer *whole;
+  char name[32];
+  size_t size_bytes;
+  void *content;         /* what must be there at the end (inputs), else NULL */
+  int rows, cols, pitch;
+  float *downloaded;
+  check_buffer *next;
+};
+/* rows x cols floats (dense on the host) with `pitch` floats per row on the device, padding zero. Must be unchanged at the end. */
+check_buffer *check_input(check_device *d, const char *name, const float *dense, int rows, int cols, int pitch);
+/* The same, but the operation may change it (accumulation, in-place). Padding must still be zero when downloaded. */
+check_buffer *check_inout(check_device *d, const char *name, const float *dense, int rows, int cols, int pitch);
+/* All NaN, padding too. */
+check_buffer *check_output(check_device *d, const char *name, int rows, int cols, int pitch);
+/* Bytes that must be unchanged (labels, indices, uint8 images). */
+check_buffer *check_input_bytes(check_device *d, const char *name, const void *bytes, size_t size_bytes);
+/* `size_bytes` of 0xff: workspace or an output of another type than float. */
+check_buffer *check_scratch(check_device *d, const char *name, size_t size_bytes);
+/* Waits; rows x cols dense floats, freed by check_case_end. The padding must be zero. */
+const float *check_download(check_buffer *buffer);
+/* Waits; the raw bytes. */
+void check_download_bytes(check_buffer *buffer, void *out, size_t size_bytes);
+
+/* ---- comparisons: a failure prints device, case, seed, worst element, a map, and the command that repeats it ---- */
+/* Each |got - want| must be <= tol; a value that is not finite where `want` is finite is wrong whatever tol says. */
+void check_close(check_device *d, const char *what, const float *got, const double *want, const double *tol, size_t rows, int cols);
+/* tol = factor * FLT_EPSILON * mag + FLT_MIN, mag = sum of |terms| of each element. */
+void check_close_mag(check_device *d, const char *what, const float *got, const double *want, const double *mag, double factor, size_t rows,
+                     int cols);
+/* Bit for bit, except that 0 and -0 are the same. */
+void check_same(check_device *d, const char *what, const float *got, const float *want, size_t rows, int cols);
+/* ||got - want|| <= bound * ||want|| (l2 norms). */
+void check_relative_l2(check_device *d, const char *what, const float *got, const double *want, size_t n, double bound);
+/* Fails with case, seed and command. */
+_Noreturn void check_fail(check_device *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
