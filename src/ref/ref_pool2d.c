@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ * Pooling in double, straight from ops/pool2d.h. */
+#include <math.h>
+#include <string.h>
+
+#include "src/ref/ref.h"
+
+typedef struct window { int h0, h1, w0, w1; } window;   /* the part of a window inside the image */
+
+static window window_at(const cvy_pool2d_params *p, int row, int col) {
+  window at = {row * p->stride_h - p->pad_h, 0, col * p->stride_w - p->pad_w, 0};
+  at.h1 = at.h0 + p->r;
+  at.w1 = at.w0 + p->s;
+  if (at.h0 < 0) at.h0 = 0;
+  if (at.w0 < 0) at.w0 = 0;
+  if (at.h1 > p->x.h) at.h1 = p->x.h;
+  if (at.w1 > p->x.w) at.w1 = p->x.w;
+  return at;
+}
+
+static int rows_of(const cvy_pool2d_params *p) { return (p->x.h + 2 * p->pad_h - p->r) / p->stride_h + 1; }
+static int cols_of(const cvy_pool2d_params *p) { return (p->x.w + 2 * p->pad_w - p->s) / p->stride_w + 1; }
+
+/* Dense NHWC index. */
+static size_t at(int n, int h, int w, int c, int rows, int cols, int channels) {
+  return (((size_t)n * (size_t)rows + (size_t)h) * (size_t)cols + (size_t)w) * (size_t)channels + (size_t)c;
+}
+
+/* Index of the window's result under max. The tie rule: only a larger value takes the place, so the first largest stays; the first NaN wins. */
+static size_t place_of_max(const cvy_pool2d_params *p, window in, int n, int c, const double *x) {
+  size_t best = at(n, in.h0, in.w0, c, p->x.h, p->x.w, p->x.c);
+  for (int h = in.h0; h < in.h1; h++)
+    for (int w = in.w0; w < in.w1; w++) {
+      const size_t here = at(n, h, w, c, p->x.h, p->x.w, p->x.c);
+      if (!isnan(x[best]) && (x[here] > x[best] || isnan(x[here]))) best = here;
+    }
+  return best;
+}
+
+void ref_pool2d_forward(const cvy_pool2d_params *p, int n, const double *x, double *y) {
+  const int rows = rows_of(p), cols = cols_of(p);
+  for (int i = 0; i < n; i++)
+    for (int row = 0; row < rows; row++)
+      for (int col = 0; col < cols; col++)
+        for (int c = 0; c < p->x.c; c++) {
+          const window in = window_at(p, row, col);
+          double result = 0;
+          if (p->kind == CVY_POOL_MAX) {
+            result = x[place_of_max(p, in, i, c, x)];
+          } else {
+            for (int h = in.h0; h < in.h1; h++)
+              for (int w = in.w0; w < in.w1; w++) result += x[at(i, h, w, c, p->x.h, p->x.w, p->x.c)];
+            result /= (double)p->r * p->s;
+          }
+          y[at(i, row, col, c, rows, cols, p->x.c)] = result;
+        }
+}
+
+void ref_pool2d_backward(const cvy_pool2d_params *p, int n, const double *x, const double *dy, double *dx) {
+  const int rows = rows_of(p), cols = cols_of(p);
+  memset(dx, 0, sizeof(double) * at(n, 0, 0, 0, p->x.h, p->x.w, p->x.c));
+  for (int i = 0; i < n; i++)
+    for (int row = 0; row < rows; row++)
+      for (int col = 0; col < cols; col++)
+        for (int c = 0; c < p->x.c; c++) {
+          const window in = window_at(p, row, col);
+          const double g = dy[at(i, row, col, c, rows, cols, p->x.c)];
+          if (p->kind == CVY_POOL_MAX) {
+            dx[place_of_max(p, in, i, c, x)] += g;
+          } else {
+            for (int h = in.h0; h < in.h1; h++)
+              for (int w = in.w0; w < in.w1; w++) dx[at(i, h, w, c, p->x.h, p->x.w, p->x.c)] += g / ((double)p->r * p->s);
+          }
+        }
+}
