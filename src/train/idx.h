@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ * Reading idx files (the format of MNIST), plain or compressed with gzip.
+ *   0  2 bytes 0, 1 byte type (8: unsigned bytes, the only one read here), 1 byte rank
+ *   4  rank dimensions, 4 bytes each, big-endian
+ *   4 + 4 rank  the elements, the last dimension fastest
+ * Whether a file is compressed is seen from its first bytes (1f 8b), whatever its name. Any thread. */
+#ifndef CVY_TRAIN_IDX_H
+#define CVY_TRAIN_IDX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "src/base/status.h"
+
+typedef struct cvy_idx {
+  int rank, dims[4];                /* each 1..INT_MAX */
+  uint8_t *data;                    /* size_bytes = product of dims; cvy_idx_clear */
+  size_t size_bytes;
+} cvy_idx;
+
+/* Reads and checks a file of rank min_rank..max_rank (1..4). Memory use is bounded by what the header says and by what the file's size can hold,
+ * so neither a lying header nor a decompression bomb costs more. CVY_E_IO: cannot be read; CVY_E_FORMAT: magic, rank, dimensions, sizes,
+ * gzip's checksum, length or structure, each with path and offset; CVY_E_MEMORY. On failure *out is empty. */
+cvy_status cvy_idx_read(const char *path, int min_rank, int max_rank, cvy_idx *out);
+void cvy_idx_clear(cvy_idx *idx);
+
+#endif
