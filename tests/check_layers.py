@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Who may include whom: check_layers.py includes | headers   (run from anywhere; meson runs both)
+
+includes: base <- cl <- ops <- nn <- train <- tools, each may include what stands to its left; src/ref sees base and the headers of ops
+          and calls nothing of cl; OpenCL headers only in src/cl; tools use public headers, except bench, tune and selftest;
+          includes carry the full path from the root; file names are unique; the library neither prints nor exits.
+headers:  every public header compiles alone as strict C11 (and as C++ where there is a compiler), every internal one as the sources do.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LAYERS = ["base", "cl", "ops", "nn", "train", "tools"]
+# The layer that implements a public header; those not named here belong to train, the last layer of the library.
+PUBLIC = {"status": "base", "log": "base", "device": "cl", "tensor": "ops", "profile": "cl", "net": "nn"}
+INTERNALS_ALLOWED = re.compile(r"^tools/(cmd_)?(bench|tune|selftest)\w*\.[ch]$")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+OPENCL = re.compile(r"^(CL|OpenCL)/|^(clblast|clblast_c|clFFT)\.h$")
+PRINTS = re.compile(r"(?<![\w.>])(printf|puts|putchar|perror|exit|_exit)\s*\(|\bfprintf\s*\(\s*(stderr|stdout)\b|\bfputs?c?\s*\([^;]*\b(stderr|stdout)\b")
+
+
+def sources(*folders):
+    for folder in folders:
+        for where, _, names in os.walk(os.path.join(ROOT, folder)):
+            for name in sorted(names):
+                if name.endswith((".c", ".h")):
+                    yield os.path.relpath(os.path.join(where, name), ROOT)
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def without_comments_and_strings(text):
+    blank = lambda m: re.sub(r"[^\n]", " ", m.group(0)) if m.group(0)[0] == "/" else '""'
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', blank, text, flags=re.S)
+
+
+def line_of(text, at):
+    return text.count("\n", 0, at) + 1
+
+
+def layer_of(path):
+    parts = path.split("/")
+    if parts[0] == "convoy":
+        return PUBLIC.get(os.path.splitext(parts[1])[0], "train")
+    return "tools" if parts[0] == "tools" else parts[1]
+
+
+def include_fault(path, kind, target):
+    """Why `path` may not include `target`, or None."""
+    if OPENCL.match(target):
+        return None if path.startswith("src/cl/") else "only src/cl includes OpenCL headers"
+    if kind == "<":
+        return None
+    if not target.startswith(("src/", "convoy/", "tools/")):
+        return "write the full path from the root (src/…, tools/…, convoy/…)"
+    if not os.path.exists(os.path.join(ROOT, "include" if target.startswith("convoy/") else "", target)):
+        return "there is no such file"
+    if path.startswith("include/"):
+        return None if target.startswith("convoy/") else "a public header includes public headers only"
+    if path.startswith("src/ref/"):
+        allowed = ("src/ref/", "src/base/", "src/ops/", "convoy/status.h", "convoy/log.h", "convoy/tensor.h")
+        return None if target.startswith(allowed) else "src/ref includes base and the headers of ops only"
+    mine = layer_of(path)
+    if target.startswith("src/"):
+        theirs = layer_of(target)
+        if mine == "tools":
+            return None if INTERNALS_ALLOWED.match(path) else "tools use public headers (bench, tune and selftest excepted)"
+        if theirs == "ref":
+            return "the library does not use src/ref"
+    else:
+        theirs = layer_of(target)
+    if LAYERS.index(theirs) > LAYERS.index(mine):
+        return f"{mine} may not use {theirs} ({' <- '.join(LAYERS)})"
+    return None
+
+
+def check_includes():
+    faults, seen = [], {}
+    cl_functions = set()
+    for path in sources("src/cl"):
+        if path.endswith(".h"):
+            cl_functions |= set(re.findall(r"\b(cvy_\w+)\s*\(", without_comments_and_strings(read(path))))
+    n_includes = n_files = 0
+    for path in sources("src", "include", "tools"):
+        text = read(path)
+        n_files += 1
+        if not text.startswith("/* SPDX-License-Identifier: MIT"):
+            faults.append(f"{path}:1: the first line is to be /* SPDX-License-Identifier: MIT */")
+        if path.startswith("src/") and layer_of(path) not in LAYERS + ["ref"]:
+            faults.append(f"{path}: no layer of that name")
+            continue
+        for match in INCLUDE.finditer(text):
+            n_includes += 1
+            fault = include_fault(path, *match.groups())
+            if fault:
+                faults.append(f"{path}:{line_of(text, match.start())}: includes {match.group(2)}: {fault}")
+        code = without_comments_and_strings(text)
+        if path.startswith("src/ref/"):
+            for match in re.finditer(r"\b(cvy_\w+)\s*\(", code):
+                if match.group(1) in cl_functions:
+                    faults.append(f"{path}:{line_of(code, match.start())}: calls {match.group(1)}: src/ref calls nothing of src/cl")
+        if path.startswith("src/"):
+            for match in PRINTS.finditer(code):
+                faults.append(f"{path}:{line_of(code, match.start())}: {match.group(0).strip()}…: the library neither prints nor exits")
+        if not path.startswith("include/"):
+            name = os.path.basename(path)
+            if name in seen:
+                faults.append(f"{path}: {seen[name]} has the same file name; names are unique in the tree")
+            seen[name] = path
+    if not n_includes or not cl_functions:
+        faults.append("no include or no function of src/cl found: is this the root of the source tree?")
+    return faults, f"{n_files} files, {n_includes} includes"
+
+
+def check_headers():
+    faults, n = [], 0
+    cc = shutil.which("gcc") or shutil.which("cc")
+    jobs = []
+    for path in sources("include", "src"):
+        if not path.endswith(".h"):
+            continue
+        public = path.startswith("include/")
+        name = path[len("include/"):] if public else path
+        flags = ["-Iinclude"] if public else ["-D_GNU_SOURCE", "-I.", "-Iinclude"]
+        # Twice, so that the include guard is checked too.
+        text = f'#include "{name}"\n#include "{name}"\nextern int cvy_header_test;\n'
+        strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"] + (["-pedantic"] if public else [])
+        jobs.append((path, "C11", [cc, "-x", "c", *strict, *flags, "-"], text))
+        if public and shutil.which("g++"):
+            jobs.append((path, "C++", ["g++", "-x", "c++", "-std=c++11", "-Wall", "-Werror", "-fsyntax-only", *flags, "-"], text))
+    for path, language, command, text in jobs:
+        done = subprocess.run(command, input=text, cwd=ROOT, capture_output=True, text=True)
+        n += 1
+        if done.returncode:
+            faults.append(f"{path}: does not compile alone as {language}:\n{done.stderr}")
+    if not n:
+        faults.append("no header found")
+    return faults, f"{n} compilations"
+
+
+def main():
+    checks = {"includes": check_includes, "headers": check_headers}
+    if len(sys.argv) != 2 or sys.argv[1] not in checks:
+        print(f"usage: check_layers.py {' | '.join(checks)}", file=sys.stderr)
+        return 2
+    faults, looked_at = checks[sys.argv[1]]()
+    for fault in faults:
+        print(fault)
+    print(f"{sys.argv[1]}: {looked_at}, {len(faults)} faults")
+    return 1 if faults else 0
+
+
+sys.exit(main())
