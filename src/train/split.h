@@ -8,8 +8,8 @@
  * A short batch (n < batch) is divided in the same proportion: even again, or by largest remainder with the full batch's shares as weights.
  *
  * group G > 1 (batch normalisation by groups of G consecutive samples): the same rules deal out the n / G full groups instead of samples.
- * The remainder n % G is one smaller group, the last of the batch, so it goes to the last device that has samples; if a device behind it
- * has a weight and no group, to the first of those, so that small batches use one more device. Every share but that one is a multiple of G. */
+ * The remainder n % G is one smaller group, the last of the batch, so it goes to the last device that has full groups or to one behind it: to
+ * the one whose samples / weight (with the remainder) is least, ties to the lower index. Every share but that one is a multiple of G. */
 #ifndef CVY_TRAIN_SPLIT_H
 #define CVY_TRAIN_SPLIT_H
 
