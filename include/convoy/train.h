@@ -23,9 +23,9 @@ typedef struct cvy_epoch_result {
 
 typedef struct cvy_train_params {
   int epochs;                       /* 0 = 10 */
-  float lr;                         /* 0 = 0.1 */
+  float lr;                         /* above 0; 0 = 0.1 */
   uint64_t seed;
-  bool no_shuffle, no_eval, allow_nan;
+  bool no_shuffle, no_eval;
   long max_steps;                   /* of the whole run, resumed parts included; 0: no limit */
   int verify_every;                 /* steps; 0: never */
   const char *checkpoint_dir;       /* NULL: none */

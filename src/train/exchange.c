@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/train/exchange.h"
+
+/* Parts of one unit from all replicas that have samples, in device order. */
+static cvy_status take_parts(cvy_exchange *x, const cvy_step *step, int unit, int *n_parts) {
+  cvy_status status = CVY_OK;
+  *n_parts = 0;
+  for (int r = 0; r < x->n; r++)
+    if (step->shares[r] > 0) {
+      CVY_TRY(cvy_replica_take(&x->replicas[r], unit, step->number, &x->parts[*n_parts]));
+      ++*n_parts;
+    }
+fail:
+  return status;
+}
+
+static cvy_status exchange_unit(cvy_exchange *x, const cvy_step *step, int unit) {
+  cvy_status status = CVY_OK;
+  const cvy_layout *const l = x->state->layout;
+  const int next = (int)((x->state->generation + 1) & 1);
+  const float *from;
+  int n_parts;
+  CVY_TRY(take_parts(x, step, unit, &n_parts));
+  if (unit < l->n_buckets) {
+    const cvy_bucket *const b = &l->buckets[unit];
+    cvy_state_update(x->state, x->pool, &step->sgd, b->offset, b->size, x->parts, n_parts);
+    from = x->state->w[next] + b->offset;
+  } else {
+    cvy_state_update_running(x->state, x->parts, n_parts);
+    from = x->state->running[next];
+  }
+  for (int r = 0; r < x->n; r++) CVY_TRY(cvy_replica_give(&x->replicas[r], unit, step->number + 1, from));
+fail:
+  return status;
+}
+
+static cvy_status await_result(cvy_replica *r, cvy_step *step) {
+  pthread_mutex_lock(r->lock);
+  while (!step->posted[r->index] && *r->team_status == CVY_OK) pthread_cond_wait(r->changed, r->lock);
+  const bool there = step->posted[r->index];
+  cvy_event *finished = step->finished[r->index];
+  step->finished[r->index] = NULL;
+  pthread_mutex_unlock(r->lock);
+  const cvy_status status = there ? cvy_event_wait(finished) : CVY_E_INTERRUPTED;
+  cvy_event_destroy(&finished);
+  return status;
+}
+
+cvy_status cvy_exchange_finish_step(cvy_exchange *x, cvy_step *step, double *loss, int *correct) {
+  cvy_status status = CVY_OK;
+  const cvy_layout *const l = x->state->layout;
+  if (x->n > 1) {
+    if (l->n_running) CVY_TRY(exchange_unit(x, step, l->n_buckets));   /* ready first: forward makes it */
+    for (int b = 0; b < l->n_buckets; b++) CVY_TRY(exchange_unit(x, step, b));
+  }
+  *loss = 0;
+  *correct = 0;
+  for (int r = 0; r < x->n; r++) {
+    CVY_TRY(await_result(&x->replicas[r], step));
+    if (step->shares[r] == 0) continue;
+    *loss += (double)step->results[r].loss_sum;
+    *correct += step->results[r].correct;
+  }
+  *loss /= step->n;
+  if (x->n > 1) cvy_state_advance(x->state);
+fail:
+  return status;
+}

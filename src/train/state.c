@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/train/state.h"
+
+#include <math.h>
+
+#include "src/base/mem.h"
+
+/* One binary for every x86: the loops below exist in a version per instruction set, chosen at load time. fmaf is exact everywhere, so all give the same bits. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define CVY_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CVY_CLONES
+#endif
+
+enum { BLOCK = 1024 };   /* floats whose sum stays in the first-level cache between reduction and update */
+
+cvy_status cvy_state_create(const cvy_layout *layout, bool momentum, cvy_state **out) {
+  cvy_status status = CVY_OK;
+  cvy_state *s = cvy_calloc(1, sizeof *s);
+  *out = NULL;
+  CVY_REQUIRE(s, CVY_E_MEMORY, "out of host memory for the training state");
+  s->layout = layout;
+  s->has_momentum = momentum;
+  for (int g = 0; g < 2; g++) {
+    s->w[g] = cvy_calloc(layout->n_floats, sizeof(float));
+    s->running[g] = cvy_calloc(layout->n_running_floats, sizeof(float));
+    if (momentum) s->v[g] = cvy_calloc(layout->n_floats, sizeof(float));
+    CVY_REQUIRE(s->w[g] && s->running[g] && (s->v[g] || !momentum), CVY_E_MEMORY,
+                "out of host memory: two generations of %zu weights do not fit", layout->n_floats);
+  }
+  *out = s;
+  return CVY_OK;
+fail:
+  cvy_state_destroy(&s);
+  return status;
+}
+
+void cvy_state_destroy(cvy_state **state) {
+  cvy_state *const s = *state;
+  if (!s) return;
+  for (int g = 0; g < 2; g++) {
+    cvy_free(s->w[g]);
+    cvy_free(s->v[g]);
+    cvy_free(s->running[g]);
+  }
+  cvy_free(s);
+  *state = NULL;
+}
+
+float *cvy_state_w(const cvy_state *s) { return s->w[s->generation & 1]; }
+float *cvy_state_v(const cvy_state *s) { return s->v[s->generation & 1]; }
+float *cvy_state_running(const cvy_state *s) { return s->running[s->generation & 1]; }
+void cvy_state_advance(cvy_state *s) { s->generation++; }
+
+CVY_CLONES static void sum_parts(float *restrict g, const float *const *parts, int n_parts, size_t at, size_t n) {
+  const float *const first = parts[0] + at;
+  for (size_t i = 0; i < n; i++) g[i] = first[i];
+  for (int p = 1; p < n_parts; p++) {
+    const float *const part = parts[p] + at;
+    for (size_t i = 0; i < n; i++) g[i] += part[i];
+  }
+}
+
+CVY_CLONES static void decay(float *restrict g, const float *restrict w, float weight_decay, size_t n) {
+  for (size_t i = 0; i < n; i++) g[i] = fmaf(weight_decay, w[i], g[i]);
+}
+
+CVY_CLONES static void momentum_step(float *restrict g, float *restrict v_new, const float *restrict v_old, float momentum, bool nesterov, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    const float v = fmaf(momentum, v_old[i], g[i]);
+    v_new[i] = v;
+    g[i] = nesterov ? fmaf(momentum, v, g[i]) : v;
+  }
+}
+
+CVY_CLONES static void descend(float *restrict w_new, const float *restrict w_old, const float *restrict g, float lr, size_t n) {
+  for (size_t i = 0; i < n; i++) w_new[i] = fmaf(-lr, g[i], w_old[i]);
+}
+
+typedef struct update_args {
+  cvy_state *state;
+  const cvy_sgd_params *sgd;
+  size_t offset;
+  const float *const *parts;
+  int n_parts;
+} update_args;
+
+static void update_range(void *arg, size_t begin, size_t end) {
+  const update_args *const a = arg;
+  cvy_state *const s = a->state;
+  const int now = (int)(s->generation & 1), next = 1 - now;
+  float g[BLOCK];
+  for (size_t at = begin; at < end; at += BLOCK) {
+    const size_t n = end - at < BLOCK ? end - at : BLOCK, flat = a->offset + at;
+    sum_parts(g, a->parts, a->n_parts, at, n);
+    if (a->sgd->weight_decay != 0) decay(g, s->w[now] + flat, a->sgd->weight_decay, n);
+    if (a->sgd->momentum != 0) momentum_step(g, s->v[next] + flat, s->v[now] + flat, a->sgd->momentum, a->sgd->nesterov, n);
+    descend(s->w[next] + flat, s->w[now] + flat, g, a->sgd->lr, n);
+  }
+}
+
+void cvy_state_update(cvy_state *state, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size, const float *const *parts,
+                      int n_parts) {
+  CVY_ASSERT(n_parts >= 1 && offset + size <= state->layout->n_floats);
+  update_args args = {.state = state, .sgd = sgd, .offset = offset, .parts = parts, .n_parts = n_parts};
+  cvy_pool_run(pool, size, 64 * BLOCK, update_range, &args);
+}
+
+void cvy_state_update_running(cvy_state *s, const float *const *parts, int n_parts) {
+  const int now = (int)(s->generation & 1), next = 1 - now;
+  for (int r = 0; r < s->layout->n_running; r++) {
+    const cvy_running *const layer = &s->layout->running[r];
+    const float momentum = layer->momentum, keep = 1.0f - momentum;
+    const size_t end = layer->offset + 2 * (size_t)layer->pitch;
+    for (size_t i = layer->offset; i < end; i++) {
+      float sum = parts[0][i];
+      for (int p = 1; p < n_parts; p++) sum += parts[p][i];
+      const float kept = keep * s->running[now][i];
+      s->running[next][i] = fmaf(momentum, sum, kept);
+    }
+  }
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT
+ * The pipeline of training steps: the caller starts them (cvy_team_step), workers enqueue them, the exchange thread finishes them in order. */
+#include <math.h>
+#include <string.h>
+
+#include "src/base/clock.h"
+#include "src/base/mem.h"
+#include "src/train/team.h"
+
+/* The first failure sticks; everybody who waits wakes up and sees it. */
+static void fail_team(cvy_team *team, cvy_status status) {
+  pthread_mutex_lock(&team->lock);
+  if (team->status == CVY_OK) team->status = status;
+  pthread_cond_broadcast(&team->changed);
+  pthread_mutex_unlock(&team->lock);
+}
+
+/* ---- the exchange thread ---- */
+
+static cvy_status queue_result(cvy_team *team, const cvy_step *step, double loss, int correct) {
+  cvy_status status = CVY_OK;
+  cvy_result_entry *e = cvy_calloc(1, sizeof *e);
+  int *const shares = cvy_calloc((size_t)team->n, sizeof *shares);
+  if (!e || !shares) {
+    cvy_free(e);
+    cvy_free(shares);
+    CVY_FAIL(CVY_E_MEMORY, "out of host memory for a step's result");
+  }
+  memcpy(shares, step->shares, (size_t)team->n * sizeof *shares);
+  e->shares = shares;
+  pthread_mutex_lock(&team->lock);
+  const uint64_t now = cvy_clock_ns();
+  e->result = (cvy_step_result){.step = step->number, .loss = loss, .images = step->n, .correct = correct,
+                                .ms = 1e-6 * (double)(now - team->last_done_ns), .shares = shares};
+  team->last_done_ns = now;
+  if (team->last_result) team->last_result->next = e;
+  else team->results = e;
+  team->last_result = e;
+  pthread_mutex_unlock(&team->lock);
+fail:
+  return status;
+}
+
+static cvy_status finish_step(cvy_team *team, cvy_slot *slot) {
+  cvy_status status = CVY_OK;
+  double loss;
+  int correct;
+  CVY_TRY(cvy_exchange_finish_step(&team->exchange, &slot->step, &loss, &correct));
+  for (int r = 0; r < team->n; r++) CVY_TRY(cvy_worker_wait(team->replicas[r].worker, &slot->tasks[r]));
+  CVY_REQUIRE(isfinite(loss) || team->params.allow_nan, CVY_E_NOT_FINITE,
+              "the loss of step %ld is %g at learning rate %g: training has diverged; a smaller learning rate usually helps", slot->step.number,
+              loss, (double)slot->step.sgd.lr);
+  CVY_TRY(queue_result(team, &slot->step, loss, correct));
+fail:
+  return status;
+}
+
+static cvy_slot *slot_of(cvy_team *team, long step) { return &team->slots[step % (team->params.run_ahead + 1)]; }
+
+static void *exchange_main(void *arg) {
+  cvy_team *const team = arg;
+  pthread_mutex_lock(&team->lock);
+  for (;;) {
+    while (!team->stop && (team->finished == team->next_step || team->status != CVY_OK)) pthread_cond_wait(&team->changed, &team->lock);
+    if (team->stop) break;
+    cvy_slot *const slot = slot_of(team, team->finished);
+    pthread_mutex_unlock(&team->lock);
+    const cvy_status status = finish_step(team, slot);
+    if (status != CVY_OK) fail_team(team, status);
+    pthread_mutex_lock(&team->lock);
+    if (status == CVY_OK) {
+      team->finished++;
+      team->n_batches++;
+    }
+    pthread_cond_broadcast(&team->changed);
+  }
+  pthread_mutex_unlock(&team->lock);
+  return NULL;
+}
+
+cvy_status cvy_team_start_pipeline(cvy_team *team) {
+  cvy_status status = CVY_OK;
+  const size_t n = (size_t)team->n;
+  for (int i = 0; i <= team->params.run_ahead; i++) {
+    cvy_slot *const s = &team->slots[i];
+    s->tasks = cvy_calloc(n, sizeof *s->tasks);
+    s->step = (cvy_step){.samples = cvy_calloc((size_t)team->params.batch, sizeof(int32_t)),
+                         .shares = cvy_calloc(n, sizeof(int)),
+                         .offsets = cvy_calloc(n, sizeof(int)),
+                         .results = cvy_calloc(n, sizeof(cvy_xent_result)),
+                         .finished = cvy_calloc(n, sizeof(cvy_event *)),
+                         .posted = cvy_calloc(n, sizeof(bool))};
+    CVY_REQUIRE(s->tasks && s->step.samples && s->step.shares && s->step.offsets && s->step.results && s->step.finished && s->step.posted,
+                CVY_E_MEMORY, "out of host memory");
+  }
+  team->exchange = (cvy_exchange){.replicas = team->replicas, .n = team->n, .state = team->state, .pool = team->pool,
+                                  .parts = cvy_calloc(n, sizeof(float *))};
+  CVY_REQUIRE(team->exchange.parts, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_thread_start(&team->thread, "cvy-exchange", exchange_main, team));
+  team->thread_started = true;
+fail:
+  return status;
+}
+
+/* After a failure devices may still read or write a step's memory. */
+static cvy_status drain(void *owner, void *arg) {
+  cvy_replica *const r = owner;
+  (void)arg;
+  (void)cvy_queue_finish(cvy_device_compute_queue(r->device));
+  return cvy_queue_finish(cvy_device_transfer_queue(r->device));
+}
+
+void cvy_team_stop_pipeline(cvy_team *team) {
+  if (team->thread_started) {
+    (void)cvy_team_wait(team);
+    pthread_mutex_lock(&team->lock);
+    team->stop = true;
+    pthread_cond_broadcast(&team->changed);
+    pthread_mutex_unlock(&team->lock);
+    pthread_join(team->thread, NULL);
+    team->thread_started = false;
+  }
+  /* workers may still be inside steps that failed: their tasks end because team->status is set */
+  for (long step = team->finished; step < team->next_step; step++)
+    for (int r = 0; r < team->n; r++) (void)cvy_worker_wait(team->replicas[r].worker, &slot_of(team, step)->tasks[r]);
+  if (team->next_step > team->finished) (void)cvy_team_call_all(team, drain, NULL);
+  for (int i = 0; i <= CVY_MAX_RUN_AHEAD; i++) {
+    cvy_slot *const s = &team->slots[i];
+    for (int r = 0; s->step.finished && r < team->n; r++) {
+      (void)cvy_event_wait(s->step.finished[r]);   /* the device may still write the result */
+      cvy_event_destroy(&s->step.finished[r]);
+    }
+    cvy_free(s->tasks);
+    cvy_free(s->step.samples);
+    cvy_free(s->step.shares);
+    cvy_free(s->step.offsets);
+    cvy_free(s->step.results);
+    cvy_free(s->step.finished);
+    cvy_free(s->step.posted);
+  }
+  cvy_free(team->exchange.parts);
+  cvy_result_entry *e = team->results;
+  while (e || team->taken) {
+    cvy_result_entry *const dead = team->taken ? team->taken : e;
+    if (dead == team->taken) team->taken = NULL;
+    else e = e->next;
+    cvy_free(dead->shares);
+    cvy_free(dead);
+  }
+  team->results = team->last_result = NULL;
+}
+
+/* ---- the caller's side ---- */
+
+static cvy_status step_task(void *owner, void *arg) {
+  cvy_replica *const r = owner;
+  cvy_slot *const slot = arg;
+  cvy_team *const team = slot->team;
+  const cvy_status status = cvy_replica_step(r, &slot->step);
+  if (status != CVY_OK) {
+    if (status != CVY_E_INTERRUPTED)
+      cvy_log_error("step %ld failed on device %d (%s)", slot->step.number, r->index, cvy_devices_label(team->devices, r->index));
+    fail_team(team, status);
+  }
+  return status;
+}
+
+static cvy_status check_samples(const cvy_team *team, const int32_t *samples, int n) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(!team->params.inference, CVY_E_ARGUMENT, "the team was created for inference: it cannot train");
+  CVY_REQUIRE(team->data, CVY_E_ARGUMENT, "there is no data to train on: call cvy_team_attach first");
+  CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT, "there are no weights to train: call cvy_team_init or cvy_team_load first");
+  CVY_REQUIRE(n >= 1 && n <= team->params.batch, CVY_E_ARGUMENT, "a step of %d samples: must be 1 to %d, the team's batch", n, team->params.batch);
+  for (int i = 0; i < n; i++)
+    CVY_REQUIRE(samples[i] >= 0 && samples[i] < team->data->train.n, CVY_E_ARGUMENT, "sample %d: data set %s has training samples 0 to %d",
+                samples[i], team->data->name, team->data->train.n - 1);
+fail:
+  return status;
+}
+
+cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(check_samples(team, samples, n));
+  CVY_REQUIRE(isfinite(lr), CVY_E_ARGUMENT, "learning rate %g: must be finite", (double)lr);
+  pthread_mutex_lock(&team->lock);
+  status = team->status;
+  if (team->finished == team->next_step) team->last_done_ns = cvy_clock_ns();
+  pthread_mutex_unlock(&team->lock);
+  if (status != CVY_OK) return status;
+
+  cvy_slot *const slot = slot_of(team, team->next_step);   /* free: at most run_ahead steps are unfinished */
+  cvy_step *const step = &slot->step;
+  slot->team = team;
+  CVY_TRY(cvy_split_shares(&team->split, n, step->shares));
+  step->number = team->next_step;
+  step->n = n;
+  step->group_size = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0;
+  step->sgd = (cvy_sgd_params){.lr = lr, .momentum = team->params.momentum, .weight_decay = team->params.weight_decay,
+                               .nesterov = team->params.nesterov};
+  memcpy(step->samples, samples, (size_t)n * sizeof *samples);
+  for (int r = 0, at = 0; r < team->n; at += step->shares[r++]) {
+    step->offsets[r] = at;
+    step->posted[r] = false;
+  }
+  team->state_is_behind = team->n == 1;
+  pthread_mutex_lock(&team->lock);
+  for (int r = 0; r < team->n; r++) cvy_worker_post(team->replicas[r].worker, &slot->tasks[r], step_task, slot);
+  team->next_step++;
+  pthread_cond_broadcast(&team->changed);
+  while (team->next_step - team->finished > team->params.run_ahead && team->status == CVY_OK) pthread_cond_wait(&team->changed, &team->lock);
+  status = team->status;
+  pthread_mutex_unlock(&team->lock);
+fail:
+  return status;
+}
+
+cvy_status cvy_team_take(cvy_team *team, bool wait, cvy_step_result *out, bool *got) {
+  *got = false;
+  pthread_mutex_lock(&team->lock);
+  while (wait && !team->results && team->status == CVY_OK && team->finished < team->next_step) pthread_cond_wait(&team->changed, &team->lock);
+  cvy_result_entry *const e = team->results;
+  const cvy_status status = e ? CVY_OK : team->status;
+  if (e) {
+    team->results = e->next;
+    if (!e->next) team->last_result = NULL;
+    if (team->taken) {
+      cvy_free(team->taken->shares);
+      cvy_free(team->taken);
+    }
+    team->taken = e;
+    *out = e->result;
+    *got = true;
+  }
+  pthread_mutex_unlock(&team->lock);
+  return status;
+}
+
+cvy_status cvy_team_wait(cvy_team *team) {
+  pthread_mutex_lock(&team->lock);
+  while (team->finished < team->next_step && team->status == CVY_OK) pthread_cond_wait(&team->changed, &team->lock);
+  const cvy_status status = team->status;
+  pthread_mutex_unlock(&team->lock);
+  return status;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT
+ * The training loop of convoy/train.h: where the run stands, epochs of steps, evaluation, checkpoints. */
+#include <math.h>
+#include <string.h>
+
+#include "convoy/convoy.h"
+#include "src/base/mem.h"
+#include "src/train/checkpoint.h"
+#include "src/train/team.h"
+
+typedef struct trainer {
+  cvy_team *team;
+  const cvy_data *data;
+  cvy_train_params p;
+  long steps_per_epoch;
+  int32_t *order;
+  /* where the run stands: steps whose results have been taken */
+  long step;
+  int epoch;
+  long epoch_batches, epoch_images;
+  double epoch_loss_sum;
+  /* this process's part */
+  double epoch_ms, total_ms, full_epochs_ms;
+  long total_images;
+  int full_epochs;
+  bool epoch_whole;                 /* this process has run the epoch from its first step */
+  bool stopping;
+  long saved_step;                  /* of the newest checkpoint, -1: none */
+  cvy_train_result result;
+} trainer;
+
+/* ---- checkpoints ---- */
+
+static bool run_is_over(const trainer *t) {
+  return t->epoch >= t->p.epochs || (t->p.max_steps > 0 && t->step >= t->p.max_steps);
+}
+
+static cvy_status save_checkpoint(trainer *t) {
+  cvy_status status = CVY_OK;
+  cvy_team *const team = t->team;
+  if (!t->p.checkpoint_dir || t->saved_step == t->step) return CVY_OK;
+  CVY_TRY(cvy_team_sync_state(team));
+  CVY_TRY(cvy_checkpoint_save(t->p.checkpoint_dir, team->layout,
+                              &(cvy_checkpoint){.step = t->step,
+                                                .epoch = t->epoch,
+                                                .epoch_batches = t->epoch_batches,
+                                                .epoch_loss_sum = t->epoch_loss_sum,
+                                                .epoch_images = t->epoch_images,
+                                                .seed = t->p.seed,
+                                                .finished = run_is_over(t),
+                                                .n_batches = team->n_batches,
+                                                .settings = t->p.settings,
+                                                .n_shares = team->n,
+                                                .shares = team->full_shares,
+                                                .w = cvy_state_w(team->state),
+                                                .v = team->state->has_momentum ? cvy_state_v(team->state) : NULL,
+                                                .running = cvy_state_running(team->state)},
+                              t->p.keep));
+  t->saved_step = t->step;
+fail:
+  return status;
+}
+
+static cvy_status resume(trainer *t) {
+  cvy_status status = CVY_OK;
+  cvy_team *const team = t->team;
+  cvy_state *const s = team->state;
+  cvy_checkpoint c = {0};
+  bool found;
+  CVY_TRY(cvy_checkpoint_load_newest(t->p.checkpoint_dir, team->layout, t->p.settings, &c, &found));
+  if (!found) return CVY_OK;
+  CVY_REQUIRE(c.n_shares == team->n && memcmp(c.shares, team->full_shares, (size_t)team->n * sizeof *c.shares) == 0, CVY_E_MISMATCH,
+              "the checkpoint of step %ld was made by %d device%s with other shares of the batch: resume on the same team", c.step, c.n_shares,
+              c.n_shares == 1 ? "" : "s");
+  CVY_REQUIRE(c.seed == t->p.seed, CVY_E_MISMATCH, "the checkpoint of step %ld was made with seed %llu, not %llu", c.step,
+              (unsigned long long)c.seed, (unsigned long long)t->p.seed);
+  CVY_REQUIRE(s->has_momentum == (c.v != NULL), CVY_E_MISMATCH, "the checkpoint of step %ld has %s momentum, the run has %s", c.step,
+              c.v ? "a" : "no", s->has_momentum ? "one" : "none");
+  CVY_REQUIRE(c.epoch_batches < t->steps_per_epoch, CVY_E_MISMATCH, "the checkpoint of step %ld stands at batch %ld of an epoch, which has %ld: another data set or batch size",
+              c.step, c.epoch_batches, t->steps_per_epoch);
+  CVY_TRY(cvy_team_wait(team));
+  memcpy(cvy_state_w(s), c.w, team->layout->n_floats * sizeof(float));
+  if (c.v) memcpy(cvy_state_v(s), c.v, team->layout->n_floats * sizeof(float));
+  if (team->layout->n_running_floats) memcpy(cvy_state_running(s), c.running, team->layout->n_running_floats * sizeof(float));
+  team->n_batches = c.n_batches;
+  CVY_TRY(cvy_team_publish_state(team, c.step));
+  t->step = t->saved_step = c.step;
+  t->epoch = c.epoch;
+  t->epoch_batches = c.epoch_batches;
+  t->epoch_images = c.epoch_images;
+  t->epoch_loss_sum = c.epoch_loss_sum;
+  cvy_log_info("resumed from the checkpoint of step %ld (epoch %d, batch %ld)", c.step, c.epoch, c.epoch_batches);
+fail:
+  cvy_checkpoint_clear(&c);
+  return status;
+}
+
+/* ---- steps ---- */
+
+static cvy_status take_results(trainer *t, bool all) {
+  cvy_status status = CVY_OK;
+  cvy_step_result r;
+  bool got;
+  for (;;) {
+    CVY_TRY(cvy_team_take(t->team, all, &r, &got));
+    if (!got) break;
+    t->step = r.step + 1;
+    t->epoch_batches++;
+    t->epoch_images += r.images;
+    t->epoch_loss_sum += r.loss * r.images;
+    t->epoch_ms += r.ms;
+    t->total_ms += r.ms;
+    t->total_images += r.images;
+    t->result.last_loss = r.loss;
+    if (t->p.on_step && t->p.on_step(t->p.user, &r, t->epoch, t->steps_per_epoch, t->p.lr)) t->stopping = true;
+  }
+fail:
+  return status;
+}
+
+static bool due(long step, int every) { return every > 0 && step % every == 0; }
+
+/* What has to be done between two steps, with the pipeline empty. */
+static cvy_status between_steps(trainer *t, long started) {
+  cvy_status status = CVY_OK;
+  const bool verify = due(started, t->p.verify_every);
+  const bool save = !t->p.checkpoint_epochs && t->p.checkpoint_dir && due(started, t->p.checkpoint_every);
+  if (!verify && !save) return take_results(t, false);
+  CVY_TRY(take_results(t, true));
+  if (verify) CVY_TRY(cvy_team_verify(t->team));
+  if (save && t->epoch_batches < t->steps_per_epoch) CVY_TRY(save_checkpoint(t));   /* at an epoch's end: after its evaluation */
+fail:
+  return status;
+}
+
+/* Runs the epoch from where it stands to its end, the run's last step, or a stop. */
+static cvy_status run_steps(trainer *t) {
+  cvy_status status = CVY_OK;
+  const int n = t->data->train.n, batch = t->team->params.batch;
+  cvy_sampler_order(t->p.seed, t->epoch, t->p.no_shuffle, n, t->order);
+  long started = t->step;
+  for (long b = t->epoch_batches; b < t->steps_per_epoch; b++) {
+    if ((t->p.stop && *t->p.stop) || t->stopping) break;
+    if (t->p.max_steps > 0 && started >= t->p.max_steps) break;
+    const long at = b * batch;
+    CVY_TRY(cvy_team_step(t->team, t->order + at, (int)(n - at < batch ? n - at : batch), t->p.lr));
+    started++;
+    CVY_TRY(between_steps(t, started));
+  }
+  CVY_TRY(take_results(t, true));
+  if (t->p.stop && *t->p.stop) t->stopping = true;
+fail:
+  return status;
+}
+
+/* ---- epochs ---- */
+
+static cvy_status end_epoch(trainer *t, bool complete) {
+  cvy_status status = CVY_OK;
+  cvy_epoch_result e = {.epoch = t->epoch,
+                        .train_loss = t->epoch_images ? t->epoch_loss_sum / (double)t->epoch_images : NAN,
+                        .test_acc = -1,
+                        .seconds = t->epoch_ms * 1e-3,
+                        .full = complete && t->epoch_whole};
+  if (!t->p.no_eval && t->data->test.n > 0) {
+    cvy_eval_result eval;
+    CVY_TRY(cvy_team_evaluate(t->team, false, &eval));
+    e.test_acc = eval.accuracy;
+  }
+  t->result.test_acc = e.test_acc;
+  if (e.full) {
+    t->full_epochs++;
+    t->full_epochs_ms += t->epoch_ms;
+  }
+  if (t->p.on_epoch && t->p.on_epoch(t->p.user, &e)) t->stopping = true;
+  if (!complete) return CVY_OK;
+  t->epoch++;
+  t->epoch_batches = t->epoch_images = 0;
+  t->epoch_loss_sum = t->epoch_ms = 0;
+  t->epoch_whole = true;
+  const bool save = t->p.checkpoint_epochs ? due(t->epoch, t->p.checkpoint_every) : due(t->step, t->p.checkpoint_every);
+  if (save) CVY_TRY(save_checkpoint(t));
+fail:
+  return status;
+}
+
+static cvy_status run(trainer *t) {
+  cvy_status status = CVY_OK;
+  t->result.already_finished = run_is_over(t);
+  if (t->result.already_finished && !t->p.no_eval && t->data->test.n > 0) {
+    cvy_eval_result eval;
+    CVY_TRY(cvy_team_evaluate(t->team, false, &eval));
+    t->result.test_acc = eval.accuracy;
+  }
+  while (!run_is_over(t) && !t->stopping) {
+    CVY_TRY(run_steps(t));
+    const bool complete = t->epoch_batches == t->steps_per_epoch;
+    if (complete || !t->stopping) CVY_TRY(end_epoch(t, complete));
+  }
+  const bool over = run_is_over(t);
+  CVY_TRY(save_checkpoint(t));
+  if (t->stopping && !over) status = CVY_E_INTERRUPTED;
+fail:
+  return status;
+}
+
+static cvy_status take_params(trainer *t, const cvy_train_params *params) {
+  cvy_status status = CVY_OK;
+  t->p = params ? *params : (cvy_train_params){0};
+  if (t->p.epochs == 0) t->p.epochs = 10;
+  if (t->p.lr == 0) t->p.lr = 0.1f;
+  if (t->p.keep == 0) t->p.keep = 2;
+  CVY_REQUIRE(t->p.epochs > 0, CVY_E_ARGUMENT, "%d epochs: must be at least 1", t->p.epochs);
+  CVY_REQUIRE(isfinite(t->p.lr) && t->p.lr > 0, CVY_E_ARGUMENT, "learning rate %g: must be a finite number above 0", (double)t->p.lr);
+  CVY_REQUIRE(t->p.max_steps >= 0 && t->p.verify_every >= 0 && t->p.checkpoint_every >= 0 && t->p.keep >= 1, CVY_E_ARGUMENT,
+              "max_steps, verify_every and checkpoint_every must be 0 or more, keep 1 or more");
+  CVY_REQUIRE(!t->p.resume || t->p.checkpoint_dir, CVY_E_ARGUMENT, "resuming needs a checkpoint folder");
+  CVY_REQUIRE(t->data->train.n > 0, CVY_E_ARGUMENT, "data set %s has no training samples", t->data->name);
+  CVY_REQUIRE(t->team->data == t->data, CVY_E_ARGUMENT, "data set %s is not attached to the team: call cvy_team_attach first", t->data->name);
+fail:
+  return status;
+}
+
+cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out) {
+  cvy_status status = CVY_OK;
+  trainer t = {.team = team, .data = data, .epoch_whole = true, .saved_step = -1, .result = {.test_acc = -1}};
+  CVY_TRY(take_params(&t, params));
+  const int batch = team->params.batch;
+  t.steps_per_epoch = (data->train.n + batch - 1L) / batch;
+  t.order = cvy_calloc((size_t)data->train.n, sizeof *t.order);
+  CVY_REQUIRE(t.order, CVY_E_MEMORY, "out of host memory");
+  if (t.p.resume) CVY_TRY(resume(&t));
+  else if (t.p.checkpoint_dir) CVY_TRY(cvy_checkpoint_require_none(t.p.checkpoint_dir));
+  CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT, "the team has no weights: call cvy_team_init or cvy_team_load first");
+  t.step = team->next_step;
+  t.epoch_whole = t.epoch_batches == 0;
+  status = run(&t);
+  t.result.steps = t.step;
+  t.result.epochs_done = t.epoch;
+  t.result.sec_per_epoch = t.full_epochs ? t.full_epochs_ms * 1e-3 / t.full_epochs : 0;
+  t.result.images_per_second = t.total_ms > 0 ? (double)t.total_images / (t.total_ms * 1e-3) : 0;
+  *out = t.result;
+fail:
+  cvy_free(t.order);
+  return status;
+}
+
+const char *cvy_version(void) { return CVY_VERSION; }
