@@ -32,6 +32,9 @@ typedef int cvy_node;   /* one tensor of the graph; -1: an error that cvy_net_fi
 cvy_status cvy_net_create(int channels, int height, int width, cvy_net **out);
 void cvy_net_destroy(cvy_net **net);
 cvy_node cvy_net_input(cvy_net *net);
+/* Parameters are listed in the order in which layers get their names. PyTorch lists a module's layers as they are declared, not as they
+ * run: this declares the name of a layer that is built later (cvy_net_finish fails if it is not). */
+void cvy_net_declare(cvy_net *net, const char *name);
 
 typedef struct cvy_conv2d_spec {
   int filters;                      /* output channels */
@@ -73,7 +76,7 @@ bool cvy_net_shape(const cvy_net *net, cvy_node x, int *channels, int *height, i
 /* Ends the description; `output` must be classes x 1 x 1. Layers that do not lead to the output are an error. */
 cvy_status cvy_net_finish(cvy_net *net, cvy_node output);
 
-/* After finish: parameters in the order of the builder's calls, with PyTorch's names, shapes and order of layers. */
+/* After finish: parameters in the order of their layers' names (cvy_net_declare, else the builder's calls): PyTorch's names, shapes, order. */
 typedef struct cvy_param_info {
   const char *name;                 /* "resnet_block2.0.conv3.bias", borrowed */
   int rank;                         /* 1, 2 (linear: out,in) or 4 (convolution: K,C,R,S) */

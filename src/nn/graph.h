@@ -23,15 +23,21 @@ typedef struct cvy_layer {
   float eps, momentum;              /* batchnorm */
   int param[2];                     /* weight, bias (gamma, beta): index in the layout, -1 none */
   int running;                      /* batchnorm: index in the layout's running list, -1 none */
+  int order;                        /* place of its name in the list of names, -1 none */
 } cvy_layer;
 
 struct cvy_net {
   cvy_layer *layers;
   int n_layers, capacity;
+  char (*names)[64];                /* of layers with parameters, in the order of their parameters; declared ones may not be built yet */
+  int n_names, names_capacity;
   cvy_status status;                /* first error */
   bool finished;
   cvy_node output;
   cvy_layout layout;                /* filled by finish */
 };
+
+/* "conv2d '0'", "relu (layer 7)": for messages; written to out. */
+const char *cvy_layer_title(const cvy_net *net, int layer, char *out, size_t out_bytes);
 
 #endif

@@ -44,6 +44,9 @@ typedef struct cvy_layout {
 } cvy_layout;
 
 struct cvy_net;
+/* [graph.c] Fills net->layout from the layers; they get their indices. */
+cvy_status cvy_layout_make(struct cvy_net *net);
+void cvy_layout_clear(cvy_layout *layout);
 const cvy_layout *cvy_net_layout(const struct cvy_net *net);      /* after finish; borrowed */
 /* Index of a parameter by name, -1. */
 int cvy_layout_find(const cvy_layout *layout, const char *name);

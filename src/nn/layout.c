@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT
+ * Parameters in files' order, their places in the flat vector, and the buckets of the exchange. */
+#include "src/nn/layout.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/mem.h"
+#include "src/nn/graph.h"
+
+/* A slice begins at a multiple of CVY_SLICE_ALIGN = 512 bytes (cl/buffer.h; the two are compared where slices are made). */
+enum { ALIGN_FLOATS = 128 };
+/* A bucket is closed when it holds this much: 4 MiB cross a PCIe 3 x16 link in 0.3 ms and a CPU's memory in 0.5 ms, a hundred times the cost of
+ * one transfer and its event; ResNet-18 makes about a dozen buckets of that size, so the first crosses after a few per cent of backward. */
+enum { BUCKET_FLOATS = (4 << 20) / 4 };
+
+static void describe_param(const cvy_net *net, int layer, int which, cvy_param *p) {
+  const cvy_layer *const l = &net->layers[layer];
+  const cvy_shape *const x = &net->layers[l->input[0]].shape;
+  *p = (cvy_param){.r = 1, .s = 1, .c = 1, .k = l->shape.c, .pitch = l->shape.pitch, .rank = 1, .dims = {l->shape.c}, .layer = layer};
+  snprintf(p->name, sizeof p->name, "%s.%s", l->name, which == 0 ? "weight" : "bias");
+  if (l->kind == CVY_LAYER_BATCHNORM) {
+    p->kind = which == 0 ? CVY_PARAM_BN_WEIGHT : CVY_PARAM_BN_BIAS;
+  } else if (which == 1) {
+    p->kind = CVY_PARAM_BIAS;
+  } else {
+    const bool conv = l->kind == CVY_LAYER_CONV2D;
+    p->kind = conv ? CVY_PARAM_CONV_WEIGHT : CVY_PARAM_LINEAR_WEIGHT;
+    p->r = conv ? l->kernel[0] : x->h;
+    p->s = conv ? l->kernel[1] : x->w;
+    p->c = x->c;
+    p->rank = conv ? 4 : 2;
+    const int per_output = p->c * p->r * p->s;
+    memcpy(p->dims, conv ? (int[4]){p->k, p->c, p->r, p->s} : (int[4]){p->k, per_output}, sizeof p->dims);
+  }
+  const size_t inputs = (size_t)p->r * (size_t)p->s * (size_t)p->c;
+  p->elems = inputs * (size_t)p->k;
+  p->size = inputs * (size_t)p->pitch;
+}
+
+static int count_params(const cvy_layer *l) { return l->order < 0 ? 0 : l->bias ? 2 : 1; }
+
+/* Files' order: by the layers' names. */
+static void list_params(cvy_net *net) {
+  cvy_layout *const layout = &net->layout;
+  for (int order = 0; order < net->n_names; order++)
+    for (int i = 0; i < net->n_layers; i++) {
+      cvy_layer *const l = &net->layers[i];
+      if (l->order != order) continue;
+      for (int which = 0; which < count_params(l); which++) {
+        l->param[which] = layout->n_params;
+        describe_param(net, i, which, &layout->params[layout->n_params++]);
+      }
+      if (l->kind != CVY_LAYER_BATCHNORM) continue;
+      cvy_running *const running = &layout->running[layout->n_running];
+      *running = (cvy_running){.c = l->shape.c, .pitch = l->shape.pitch, .momentum = l->momentum, .layer = i};
+      snprintf(running->name, sizeof running->name, "%s", l->name);
+      running->offset = layout->n_running_floats;
+      layout->n_running_floats += cvy_round_up(2 * (size_t)running->pitch, ALIGN_FLOATS);
+      l->running = layout->n_running++;
+    }
+}
+
+/* Flat order: last layer first, weight and bias of a layer side by side in one bucket. */
+static cvy_status place_params(cvy_net *net) {
+  cvy_status status = CVY_OK;
+  cvy_layout *const layout = &net->layout;
+  cvy_bucket *bucket = NULL;
+  for (int i = net->n_layers - 1; i >= 0; i--) {
+    const cvy_layer *const l = &net->layers[i];
+    if (l->param[0] < 0) continue;
+    if (!bucket || bucket->size >= BUCKET_FLOATS) {
+      bucket = &layout->buckets[layout->n_buckets++];
+      *bucket = (cvy_bucket){.offset = layout->n_floats, .first_layer = i, .last_layer = i};
+    }
+    bucket->first_layer = i;
+    for (int which = 0; which < 2 && l->param[which] >= 0; which++) {
+      cvy_param *const p = &layout->params[l->param[which]];
+      p->offset = layout->n_floats;
+      p->bucket = layout->n_buckets - 1;
+      const size_t size = cvy_round_up(p->size, ALIGN_FLOATS);
+      CVY_REQUIRE(layout->n_floats <= SIZE_MAX / 8 - size, CVY_E_ARGUMENT, "the network has too many parameters");
+      layout->n_floats += size;
+      bucket->size += size;
+    }
+  }
+fail:
+  return status;
+}
+
+cvy_status cvy_layout_make(cvy_net *net) {
+  cvy_status status = CVY_OK;
+  cvy_layout *const layout = &net->layout;
+  size_t n_params = 0, n_running = 0, n_owners = 0;
+  for (int i = 0; i < net->n_layers; i++) {
+    n_params += (size_t)count_params(&net->layers[i]);
+    n_owners += count_params(&net->layers[i]) > 0;
+    n_running += net->layers[i].kind == CVY_LAYER_BATCHNORM;
+  }
+  layout->params = cvy_calloc(n_params, sizeof *layout->params);
+  layout->running = cvy_calloc(n_running, sizeof *layout->running);
+  layout->buckets = cvy_calloc(n_owners, sizeof *layout->buckets);
+  CVY_REQUIRE(layout->params && layout->running && layout->buckets, CVY_E_MEMORY, "out of host memory");
+  CVY_REQUIRE(n_params > 0, CVY_E_ARGUMENT, "the network has no parameters: nothing could be trained");
+  list_params(net);
+  CVY_TRY(place_params(net));
+  return CVY_OK;
+fail:
+  cvy_layout_clear(layout);
+  return status;
+}
+
+void cvy_layout_clear(cvy_layout *layout) {
+  cvy_free(layout->params);
+  cvy_free(layout->running);
+  cvy_free(layout->buckets);
+  *layout = (cvy_layout){0};
+}
+
+int cvy_layout_find(const cvy_layout *layout, const char *name) {
+  for (int i = 0; i < layout->n_params; i++)
+    if (!strcmp(layout->params[i].name, name)) return i;
+  return -1;
+}
+
+/* Files have (k,c,r,s), the flat vector (r,s,c,k with pitch). For a linear layer r,s are its input's rows and columns, and PyTorch's
+ * flattened input is (c,r,s): the same formula. Vectors have r = s = c = 1. */
+static size_t dense_index(const cvy_param *p, int k, int c, int r, int s) {
+  return (((size_t)k * (size_t)p->c + (size_t)c) * (size_t)p->r + (size_t)r) * (size_t)p->s + (size_t)s;
+}
+
+void cvy_param_to_dense(const cvy_param *param, const float *flat, float *dense) {
+  const float *from = flat + param->offset;
+  for (int r = 0; r < param->r; r++)
+    for (int s = 0; s < param->s; s++)
+      for (int c = 0; c < param->c; c++, from += param->pitch)
+        for (int k = 0; k < param->k; k++) dense[dense_index(param, k, c, r, s)] = from[k];
+}
+
+void cvy_param_to_flat(const cvy_param *param, const float *dense, float *flat) {
+  float *to = flat + param->offset;
+  for (int r = 0; r < param->r; r++)
+    for (int s = 0; s < param->s; s++)
+      for (int c = 0; c < param->c; c++, to += param->pitch)
+        for (int k = 0; k < param->pitch; k++) to[k] = k < param->k ? dense[dense_index(param, k, c, r, s)] : 0.0f;
+}
