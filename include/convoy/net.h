@@ -93,6 +93,9 @@ cvy_status cvy_net_lenet(int channels, int height, int width, int classes, cvy_n
 /* By name ("resnet18", "lenet"); CVY_E_ARGUMENT with the list of names if there is no such model. */
 cvy_status cvy_net_model(const char *name, int channels, int height, int width, int classes, cvy_net **out);
 
+/* First values of the parameters (team.h: cvy_team_init). */
+typedef enum cvy_init_kind { CVY_INIT_D2L = 0, CVY_INIT_HE } cvy_init_kind;
+
 #ifdef __cplusplus
 }
 #endif

@@ -42,7 +42,6 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
 void cvy_team_destroy(cvy_team **team);
 int cvy_team_size(const cvy_team *team);
 
-typedef enum cvy_init_kind { CVY_INIT_D2L = 0, CVY_INIT_HE } cvy_init_kind;
 typedef struct cvy_init_params {
   cvy_init_kind kind;               /* D2L: weights N(0, 0.01²) · HE: N(0, 2/fan_in). Biases 0, BN weight 1, bias 0, running mean 0, variance 1 */
   uint64_t seed;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * First values of a network's parameters (convoy/team.h: cvy_init_params), counter-based: element i (in files' dense order) of parameter number t is
+ * First values of a network's parameters (convoy/team.h: cvy_team_init), counter-based: element i (in files' dense order) of parameter number t is
  * drawn with (seed, CVY_RNG_INIT, stream t, index i). */
 #ifndef CVY_NN_INIT_H
 #define CVY_NN_INIT_H
 
-#include "convoy/team.h"
+#include <stdint.h>
+
+#include "convoy/net.h"
 #include "src/nn/layout.h"
 
 /* w: layout->n_floats, running: layout->n_running_floats; both are overwritten whole. */
