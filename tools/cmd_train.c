@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT
+ * convoy train: options → team → epochs → result line and files. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/json_log.h"
+#include "tools/plot_svg.h"
+#include "tools/program.h"
+#include "tools/progress.h"
+#include "tools/train_options.h"
+
+typedef struct training {
+  const train_options *options;
+  program_run run;
+  cvy_team *team;
+  json_log *log;
+  char *labels, *title;
+  plot_point *points;
+  int n_points;
+  bool plot_failed;
+} training;
+
+static int on_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
+  training *const t = user;
+  (void)lr;   /* the float nearest to --lr */
+  progress_step(epoch, step->step, steps_per_epoch, step->loss, step->images, step->ms, !t->options->no_eval);
+  json_log_step(t->log, epoch, step, t->options->lr, cvy_team_size(t->team));
+  return 0;
+}
+
+static int on_epoch(void *user, const cvy_epoch_result *epoch) {
+  training *const t = user;
+  progress_epoch(epoch->epoch, epoch->train_loss, epoch->test_acc, epoch->seconds);
+  json_log_epoch(t->log, epoch);
+  if (t->n_points < (int)t->options->epochs) {
+    t->points[t->n_points++] = (plot_point){.epoch = epoch->epoch + 1, .train_loss = epoch->train_loss, .test_acc = epoch->test_acc};
+  }
+  if (t->options->plot && !t->plot_failed) {
+    t->plot_failed = !plot_svg_write(t->options->plot, t->title, t->points, t->n_points, (int)t->options->epochs);
+  }
+  return 0;
+}
+
+static void curve_print(const training *t) {
+  int *const x = calloc((size_t)t->n_points + 1, sizeof *x), n = 0;
+  double *const y = calloc((size_t)t->n_points + 1, sizeof *y);
+  for (int i = 0; x && y && i < t->n_points; i++) {
+    if (t->points[i].test_acc < 0) continue;
+    x[n] = t->points[i].epoch;
+    y[n++] = t->points[i].test_acc;
+  }
+  if (n > 0) progress_curve("test acc", x, y, n);
+  free(x);
+  free(y);
+}
+
+static void log_run(const training *t) {
+  if (!t->log) return;
+  json_t *const devices = json_array(), *const shares = json_array(), *const micro = json_array(), *const bytes = json_array();
+  size_t parameters = 0;
+  for (int i = 0; i < cvy_team_size(t->team); i++) {
+    cvy_replica_info info;
+    if (!cvy_team_replica(t->team, i, &info)) continue;
+    json_array_append_new(devices, json_string(info.label));
+    json_array_append_new(shares, json_integer(info.share));
+    json_array_append_new(micro, json_integer(info.micro_batch));
+    json_array_append_new(bytes, json_integer((json_int_t)info.device_bytes));
+  }
+  for (int i = 0; i < cvy_net_param_count(t->run.net); i++) {
+    cvy_param_info info;
+    if (cvy_net_param(t->run.net, i, &info)) parameters += info.elems;
+  }
+  const cvy_data *const d = t->run.data;
+  json_log_line(t->log, json_pack("{s{ss sI so so so so sI s{ss si si si si si si} so}}", "run", "version", cvy_version(),
+    "seed", (json_int_t)t->options->seed, "devices", devices, "shares", shares, "micro_batches", micro, "device_bytes", bytes,
+    "parameters", (json_int_t)parameters, "data", "name", d->name, "train", d->train.n, "test", d->test.n, "height", d->h, "width", d->w,
+    "channels", d->c, "classes", d->classes, "settings", train_settings_all(t->options, d, t->team)));
+}
+
+static void say_start(const training *t) {
+  const cvy_data *const d = t->run.data;
+  char shares[512] = "";
+  size_t used = 0;
+  if (t->options->quiet) return;
+  for (int i = 0; i < cvy_team_size(t->team) && used < sizeof shares - 32; i++) {
+    cvy_replica_info info;
+    if (!cvy_team_replica(t->team, i, &info)) continue;
+    used += (size_t)snprintf(shares + used, sizeof shares - used, "%s%d", i ? "+" : "", info.share);
+    if (info.micro_batch > 0 && info.micro_batch < info.share) {
+      used += (size_t)snprintf(shares + used, sizeof shares - used, "(by %d)", info.micro_batch);
+    }
+  }
+  progress_end();   /* takes the status line away */
+  fprintf(stderr, "%s on %s: %d training and %d test images %dx%dx%d, %d classes\nbatch %s on [%s]\n", train_options_model(t->options), d->name,
+          d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares, t->labels);
+}
+
+static int result_print(const training *t, const cvy_train_result *result) {
+  double acc = result->test_acc;
+  if (acc < 0 && !t->options->no_eval) {
+    cvy_eval_result eval;
+    const cvy_status status = cvy_team_evaluate(t->team, false, &eval);
+    if (status != CVY_OK) return program_exit_code(status);
+    acc = eval.accuracy;
+  }
+  if (acc >= 0) printf("test acc: %.2f", acc);
+  else printf("train loss: %.3f", result->last_loss);
+  if (result->sec_per_epoch > 0) printf(", %.1f sec/epoch", result->sec_per_epoch);
+  else if (result->images_per_second > 0) printf(", %.1f img/s", result->images_per_second);
+  printf(" on [%s]\n", t->labels);
+  return EXIT_DONE;
+}
+
+static void log_end(training *t, cvy_status status, const cvy_train_result *result) {
+  if (!t->log) return;
+  if (status != CVY_OK && status != CVY_E_INTERRUPTED) {
+    json_log_line(t->log, json_pack("{s{ss ss}}", "error", "code", cvy_status_name(status), "message", program_last_error()));
+    return;
+  }
+  json_log_line(t->log, json_pack("{s{sb sI si so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "steps", (json_int_t)result->steps,
+    "epochs", result->epochs_done, "test_acc", result->test_acc >= 0 ? json_number(result->test_acc) : json_null(),
+    "sec_per_epoch", result->sec_per_epoch > 0 ? json_number(result->sec_per_epoch) : json_null(),
+    "images_per_second", json_number(result->images_per_second)));
+}
+
+/* The team with its first weights and its data, ready for cvy_train. */
+static cvy_status team_open(training *t) {
+  const train_options *const o = t->options;
+  const bool shares = o->shares.n > 0;
+  const cvy_team_params params = {
+    .batch = (int)o->batch,
+    .split = shares ? CVY_SPLIT_SHARES : o->split.kind,
+    .split_values = shares ? o->shares.values : o->split.kind == CVY_SPLIT_WEIGHTS ? o->split.values.values : NULL,
+    .bn = o->bn.mode, .ghost = o->bn.ghost,
+    .momentum = (float)o->momentum, .weight_decay = (float)o->weight_decay, .nesterov = o->nesterov,
+    .run_ahead = (int)o->run_ahead, .allow_nan = o->allow_nan,
+  };
+  progress_status("preparing the devices (kernels are compiled the first time)");
+  cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
+  if (status != CVY_OK) return status;
+  if (o->init_from) status = cvy_team_load(t->team, o->init_from);
+  else status = cvy_team_init(t->team, &(cvy_init_params){.kind = o->init == 1 ? CVY_INIT_HE : CVY_INIT_D2L, .seed = (uint64_t)o->seed});
+  return status == CVY_OK ? cvy_team_attach(t->team, t->run.data) : status;
+}
+
+static cvy_status train(training *t, cvy_train_result *result) {
+  const train_options *const o = t->options;
+  json_t *const settings = train_settings(o, t->run.data, t->team);
+  char *const settings_text = json_dumps(settings, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+  json_decref(settings);
+  if (!settings_text) return CVY_E_MEMORY;
+  const cvy_train_params params = {
+    .epochs = (int)o->epochs, .lr = (float)o->lr, .seed = (uint64_t)o->seed,
+    .no_shuffle = o->no_shuffle, .no_eval = o->no_eval, .max_steps = (long)o->max_steps,
+    .verify_every = (int)o->verify_every, .checkpoint_dir = o->checkpoint, .checkpoint_every = o->checkpoint_every.n,
+    .checkpoint_epochs = o->checkpoint_every.epochs, .keep = (int)o->keep, .resume = o->resume, .settings = settings_text,
+    .on_step = on_step, .on_epoch = on_epoch, .user = t, .stop = program_signals_soft(),
+  };
+  const cvy_status status = cvy_train(t->team, t->run.data, &params, result);
+  free(settings_text);
+  return status;
+}
+
+/* After training: what is to be saved also after an interruption, then what is printed. */
+static int finish(training *t, cvy_status status, const cvy_train_result *result) {
+  const train_options *const o = t->options;
+  int code = program_exit_code(status);
+  if (status == CVY_OK || status == CVY_E_INTERRUPTED) {
+    if (o->save && cvy_team_save(t->team, o->save) != CVY_OK) code = EXIT_FAILED;
+    if (t->plot_failed) code = EXIT_FAILED;
+  }
+  if (status == CVY_E_INTERRUPTED) {
+    program_say("interrupted after step %ld; %s%s%s%s%s", result->steps, o->checkpoint ? "checkpoint in " : o->save ? "" : "nothing was saved (no --checkpoint, no --save)",
+                o->checkpoint ? o->checkpoint : "", o->checkpoint ? ", go on with --resume" : "", o->save ? (o->checkpoint ? "; weights in " : "weights in ") : "",
+                o->save ? o->save : "");
+  }
+  if (status == CVY_OK) {
+    if (result->already_finished && !o->quiet) program_say("the run in %s was finished already, after %ld steps", o->checkpoint, result->steps);
+    if (!o->quiet) curve_print(t);
+    const int printed = result_print(t, result);
+    if (printed != EXIT_DONE) code = printed;
+  }
+  log_end(t, status, result);
+  return code;
+}
+
+static int outputs_try(const train_options *o) {
+  int code = program_try_output("train", "--save", o->save, true, false);
+  if (code == EXIT_DONE) code = program_try_output("train", "--plot", o->plot, false, false);
+  if (code == EXIT_DONE) code = program_try_output("train", "--log", o->log, false, false);
+  if (code == EXIT_DONE) code = program_try_folder("train", "--checkpoint", o->checkpoint);
+  return code;
+}
+
+static int run_train(training *t) {
+  const train_options *const o = t->options;
+  const program_run_spec spec = {.devices = o->devices, .model = train_options_model(o), .data = o->data, .data_dir = o->data_dir,
+                                 .classes = o->classes, .seed = o->seed, .quiet = o->quiet};
+  cvy_train_result result = {.test_acc = -1};
+  int code = outputs_try(o);
+  if (code != EXIT_DONE) return code;
+  progress_start(o->quiet, (int)o->epochs, (long)o->max_steps);
+  code = program_run_open(&spec, &t->run);
+  if (code != EXIT_DONE) return code;
+  t->labels = program_device_labels(t->run.devices);
+  t->points = calloc((size_t)o->epochs, sizeof *t->points);
+  if (!t->labels || !t->points || asprintf(&t->title, "%s on %s, batch %lld, lr %g, [%s]", spec.model, t->run.data->name, (long long)o->batch,
+                                           o->lr, t->labels) < 0) {
+    t->title = NULL;
+    program_say("error: out of memory");
+    return EXIT_FAILED;
+  }
+  code = train_options_check_devices(o, cvy_devices_count(t->run.devices), t->labels);
+  if (code != OPTIONS_GO_ON) return code;
+
+  cvy_status status = team_open(t);
+  if (status != CVY_OK) {
+    progress_end();
+    return program_exit_code(status);
+  }
+  if (o->log && !(t->log = json_log_open(o->log, o->resume))) {
+    progress_end();
+    return EXIT_FAILED;
+  }
+  say_start(t);
+  log_run(t);
+  progress_start(o->quiet, (int)o->epochs, (long)o->max_steps);
+  status = train(t, &result);
+  progress_end();
+  code = finish(t, status, &result);
+  if (!json_log_close(&t->log) && code == EXIT_DONE) code = EXIT_FAILED;
+  return code;
+}
+
+int cmd_train(int argc, char **argv) {
+  static train_options options;   /* large lists: not on the stack */
+  int code = train_options_parse(argc, argv, &options);
+  if (code != OPTIONS_GO_ON) return code;
+  training t = {.options = &options};
+  code = run_train(&t);
+  cvy_team_destroy(&t.team);
+  program_run_close(&t.run);
+  json_log_close(&t.log);
+  free(t.points);
+  free(t.title);
+  free(t.labels);
+  return program_end(code);
+}

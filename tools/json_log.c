@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/json_log.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/program.h"
+
+struct json_log { FILE *file; const char *path; bool failed; };
+
+json_t *json_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+/* True if the file has a last line without end, as a run that was killed leaves it. */
+static bool last_line_is_cut(const char *path) {
+  FILE *const file = fopen(path, "re");
+  const bool cut = file && fseek(file, -1, SEEK_END) == 0 && fgetc(file) != '\n';
+  if (file) fclose(file);
+  return cut;
+}
+
+json_log *json_log_open(const char *path, bool append) {
+  json_log *const log = calloc(1, sizeof *log);
+  const bool cut = append && last_line_is_cut(path);
+  if (log) log->file = fopen(path, append ? "ae" : "we");
+  if (!log || !log->file) {
+    program_say("error: --log %s: cannot be written: %s", path, strerror(errno));
+    free(log);
+    return NULL;
+  }
+  log->path = path;
+  if (cut) fputc('\n', log->file);
+  return log;
+}
+
+void json_log_line(json_log *log, json_t *value) {
+  char *const text = log && !log->failed ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+  if (log && !log->failed) {
+    errno = ENOMEM;
+    log->failed = !text || fputs(text, log->file) < 0 || fputc('\n', log->file) < 0 || fflush(log->file) != 0;
+    if (log->failed) program_say("error: --log %s: cannot be written, the log ends here: %s", log->path, strerror(errno));
+  }
+  free(text);
+  json_decref(value);
+}
+
+static double round_to(double value, double unit) { return round(value / unit) * unit; }
+
+void json_log_step(json_log *log, int epoch, const cvy_step_result *step, double lr, int n_devices) {
+  if (!log) return;
+  json_t *const shares = json_array();
+  for (int i = 0; i < n_devices; i++) json_array_append_new(shares, json_integer(step->shares[i]));
+  json_log_line(log, json_pack("{si sI so so si si so so}", "epoch", epoch, "step", (json_int_t)step->step, "loss", json_number(step->loss),
+                               "lr", json_number(lr), "images", step->images, "correct", step->correct, "shares", shares,
+                               "ms", json_number(round_to(step->ms, 1e-3))));
+}
+
+void json_log_epoch(json_log *log, const cvy_epoch_result *epoch) {
+  if (!log) return;
+  json_log_line(log, json_pack("{si so so so}", "epoch", epoch->epoch, "train_loss", json_number(epoch->train_loss),
+                               "test_acc", epoch->test_acc >= 0 ? json_number(epoch->test_acc) : json_null(),
+                               "sec", json_number(round_to(epoch->seconds, 1e-6))));
+}
+
+bool json_log_close(json_log **log) {
+  if (!*log) return true;
+  const bool ok = fclose((*log)->file) == 0 && !(*log)->failed;
+  free(*log);
+  *log = NULL;
+  return ok;
+}

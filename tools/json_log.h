@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ * The file of --log: one JSON object per line, each written and flushed at once.
+ *   {"run":{"version","seed","devices":[labels],"shares":[…],"micro_batches":[…],"device_bytes":[…],"parameters","data":{…},"settings":{…}}}
+ *   {"epoch":0,"step":17,"loss":…,"lr":…,"images":256,"correct":…,"shares":[…],"ms":…}     ms: since the completion of the step before
+ *   {"epoch":0,"train_loss":…,"test_acc":…,"sec":…}                          test_acc null: not evaluated
+ *   {"end":{…}} or {"error":{"code","message"}}
+ * Numbers that are not finite are null. A run that resumes appends: each part begins with its own "run" line. */
+#ifndef CVY_TOOLS_JSON_LOG_H
+#define CVY_TOOLS_JSON_LOG_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "convoy/train.h"
+
+typedef struct json_log json_log;
+/* NULL with the reason said. */
+json_log *json_log_open(const char *path, bool append);
+/* All functions take a NULL log, and take over `value`. The first failure to write is said; later lines are dropped. */
+void json_log_line(json_log *log, json_t *value);
+void json_log_step(json_log *log, int epoch, const cvy_step_result *step, double lr, int n_devices);
+void json_log_epoch(json_log *log, const cvy_epoch_result *epoch);
+/* False if a line could not be written. */
+bool json_log_close(json_log **log);
+
+/* null if not finite. */
+json_t *json_number(double value);
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HELP_COLUMN = 28, HELP_WIDTH = 80, CODE_FIRST = 1000 };
+
+int options_error(const char *verb, const char *format, ...) {
+  va_list args;
+  fprintf(stderr, "convoy%s%s: ", verb ? " " : "", verb ? verb : "");
+  va_start(args, format);
+  vfprintf(stderr, format, args);
+  va_end(args);
+  fprintf(stderr, "\nHelp: convoy%s%s --help\n", verb ? " " : "", verb ? verb : "");
+  return EXIT_USAGE;
+}
+
+bool parse_whole(const char *text, int64_t lo, int64_t hi, int64_t *out) {
+  const char *const digits = *text == '-' ? text + 1 : text;
+  if (*digits == '\0' || strspn(digits, "0123456789") != strlen(digits)) return false;
+  errno = 0;
+  const long long value = strtoll(text, NULL, 10);
+  if (errno != 0 || value < lo || value > hi) return false;
+  *out = value;
+  return true;
+}
+
+bool parse_real(const char *text, double lo, double hi, double *out) {
+  /* Decimal only: strtod would take blanks, "nan", "inf" and hexadecimal too. */
+  if (*text == '\0' || strspn(text, "0123456789+-.eE") != strlen(text)) return false;
+  char *end = NULL;
+  const double value = strtod(text, &end);
+  if (*end != '\0' || !isfinite(value) || !(value >= lo && value <= hi)) return false;
+  *out = value;
+  return true;
+}
+
+bool parse_list(const char *text, bool whole, number_list *out) {
+  number_list list = {0};
+  for (const char *at = text;;) {
+    const size_t length = strcspn(at, ",");
+    char item[40];
+    int64_t number;
+    if (length >= sizeof item || list.n == NUMBER_LIST_MAX) return false;
+    memcpy(item, at, length);
+    item[length] = '\0';
+    if (whole) {
+      if (!parse_whole(item, 0, INT32_MAX, &number)) return false;
+      list.values[list.n] = (double)number;
+    } else if (!parse_real(item, 0, 1e30, &list.values[list.n])) {
+      return false;
+    }
+    list.n++;
+    if (at[length] == '\0') break;
+    at += length + 1;
+  }
+  *out = list;
+  return true;
+}
+
+/* Position of `text` in "a|b|c", -1 if it is none of them. */
+static int choice_find(const char *choices, const char *text) {
+  int position = 0;
+  for (const char *at = choices;; position++) {
+    const size_t length = strcspn(at, "|");
+    if (length == strlen(text) && strncmp(at, text, length) == 0) return position;
+    if (at[length] == '\0') return -1;
+    at += length + 1;
+  }
+}
+
+static void choice_list(const char *choices, char *out, size_t out_bytes) {
+  size_t used = 0;
+  for (const char *at = choices; *at && used + 8 < out_bytes; at++) {
+    if (*at != '|') out[used++] = *at;
+    else used += (size_t)snprintf(out + used, out_bytes - used, "%s", strchr(at + 1, '|') ? ", " : " or ");
+  }
+  out[used] = '\0';
+}
+
+/* Puts the value in place; false with what was wrong in `wrong`. */
+static bool value_set(const option_row *row, const char *text, void *target, char *wrong, size_t wrong_bytes) {
+  void *const field = (char *)target + row->offset;
+  wrong[0] = '\0';
+  switch (row->kind) {
+    case OPTION_FLAG:
+      *(bool *)field = true;
+      return true;
+    case OPTION_INT:
+      if (parse_whole(text, (int64_t)row->lo, (int64_t)row->hi, field)) return true;
+      if (row->hi >= 9e18) snprintf(wrong, wrong_bytes, "expected a whole number, %.0f or more (%s)", row->lo, row->unit);
+      else snprintf(wrong, wrong_bytes, "expected a whole number from %.0f to %.0f (%s)", row->lo, row->hi, row->unit);
+      return false;
+    case OPTION_REAL:
+      if (parse_real(text, row->lo, row->hi, field)) return true;
+      snprintf(wrong, wrong_bytes, "expected a number from %g to %g (%s)", row->lo, row->hi, row->unit);
+      return false;
+    case OPTION_TEXT:
+    case OPTION_SINK:
+      if (*text == '\0') {
+        snprintf(wrong, wrong_bytes, "the value is empty, expected a %s", row->unit);
+        return false;
+      }
+      *(const char **)field = text;
+      return true;
+    case OPTION_CHOICE: {
+      const int position = choice_find(row->choices, text);
+      if (position >= 0) {
+        *(int *)field = position;
+        return true;
+      }
+      char list[128];
+      choice_list(row->choices, list, sizeof list);
+      snprintf(wrong, wrong_bytes, "expected %s", list);
+      return false;
+    }
+    case OPTION_PARSE: {
+      const char *const reason = row->parse(text, field);
+      if (reason) snprintf(wrong, wrong_bytes, "%s", reason);
+      return reason == NULL;
+    }
+    case OPTION_LATER:
+      snprintf(wrong, wrong_bytes, "%s", row->help);
+      return false;
+    case OPTION_GROUP:
+      break;
+  }
+  return false;
+}
+
+/* Words of `text` from column HELP_COLUMN on, broken before HELP_WIDTH; `column` is where the cursor is. */
+static void help_text(const char *text, int column) {
+  bool first = true;
+  if (column >= HELP_COLUMN) {
+    printf("\n");
+    column = 0;
+  }
+  while (*text) {
+    const int length = (int)strcspn(text, " ");
+    if (!first && column + 1 + length > HELP_WIDTH) {
+      printf("\n");
+      column = 0;
+      first = true;
+    }
+    if (first) {
+      printf("%*s", HELP_COLUMN - column, "");
+      column = HELP_COLUMN;
+    } else {
+      printf(" ");
+      column++;
+    }
+    printf("%.*s", length, text);
+    column += length;
+    first = false;
+    text += length;
+    while (*text == ' ') text++;
+  }
+  printf("\n");
+}
+
+static void help_print(const option_table *table) {
+  printf("usage: convoy %s %s\n\n%s\n", table->verb, table->usage, table->about);
+  for (int i = 0; i < table->n_rows; i++) {
+    const option_row *const row = &table->rows[i];
+    char head[64], text[512];
+    if (row->kind == OPTION_LATER) continue;
+    if (row->kind == OPTION_GROUP) {
+      printf("\n%s\n", row->help);
+      continue;
+    }
+    const char before[] = {'-', row->letter, ',', ' ', '\0'};
+    const int column = snprintf(head, sizeof head, row->kind == OPTION_SINK ? "  %s--%s [%s]" : "  %s--%s%s%s", row->letter ? before : "    ",
+                                row->name, row->kind == OPTION_SINK ? row->value : row->value ? " " : "", row->value ? row->value : "");
+    if (row->required) snprintf(text, sizeof text, "%s [%s; required]", row->help, row->unit);
+    else snprintf(text, sizeof text, "%s [%s; default: %s]", row->help, row->unit, row->deflt ? row->deflt : row->absent);
+    printf("%s", head);
+    help_text(text, column);
+  }
+  printf("  -h, --help");
+  help_text("this text [switch; default: off]", 12);
+  if (table->after) printf("\n%s\n", table->after);
+}
+
+/* Edits between two words (Levenshtein), cut at 30 characters. */
+static int word_distance(const char *a, const char *b) {
+  int row[32];
+  const int n = (int)strnlen(b, 30);
+  for (int j = 0; j <= n; j++) row[j] = j;
+  for (int i = 1; a[i - 1] && i <= 30; i++) {
+    int diagonal = row[0];
+    row[0] = i;
+    for (int j = 1; j <= n; j++) {
+      const int change = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      const int shift = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+      row[j] = change < shift ? change : shift;
+    }
+  }
+  return row[n];
+}
+
+/* Why getopt_long did not know `word` ("--ephocs=3" or "-x"). */
+static int unknown_option(const option_table *table, const char *word, int letter) {
+  char name[64] = "";
+  if (strncmp(word, "--", 2) != 0) return options_error(table->verb, "-%c: no such option", letter);
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+  const char *nearest = NULL, *other = NULL;
+  int best = 3, starts = 0;
+  for (int i = 0; i < table->n_rows; i++) {
+    const option_row *const row = &table->rows[i];
+    if (row->kind == OPTION_GROUP) continue;
+    if (strcmp(row->name, name) == 0 && row->kind == OPTION_FLAG) {
+      return options_error(table->verb, "%s: --%s is a switch and takes no value", word, name);
+    }
+    if (strncmp(row->name, name, strlen(name)) == 0) {
+      if (starts++ == 0) nearest = row->name;
+      else other = row->name;
+    }
+  }
+  if (starts > 1) return options_error(table->verb, "--%s: could be --%s or --%s, write it out", name, nearest, other);
+  for (int i = 0; i < table->n_rows; i++) {
+    const option_row *const row = &table->rows[i];
+    if (row->kind == OPTION_GROUP || row->kind == OPTION_LATER) continue;
+    const int distance = word_distance(name, row->name);
+    if (distance < best) {
+      best = distance;
+      nearest = row->name;
+    }
+  }
+  if (nearest) return options_error(table->verb, "--%s: no such option; --%s?", name, nearest);
+  return options_error(table->verb, "--%s: no such option", name);
+}
+
+static const option_row *row_by_letter(const option_table *table, int letter) {
+  for (int i = 0; i < table->n_rows; i++) {
+    if (table->rows[i].kind != OPTION_GROUP && table->rows[i].letter == letter) return &table->rows[i];
+  }
+  return NULL;
+}
+
+static int values_from_defaults(const option_table *table, void *target) {
+  char wrong[256];
+  for (int i = 0; i < table->n_rows; i++) {
+    const option_row *const row = &table->rows[i];
+    if (row->deflt && row->kind != OPTION_LATER && !value_set(row, row->deflt, target, wrong, sizeof wrong)) {
+      return options_error(table->verb, "the default %s of --%s is wrong: %s (a mistake of this program)", row->deflt, row->name, wrong);
+    }
+  }
+  return OPTIONS_GO_ON;
+}
+
+int options_parse(const option_table *table, int argc, char **argv, void *target, uint64_t *given) {
+  struct option longs[OPTIONS_MAX + 2];
+  char shorts[2 * OPTIONS_MAX + 4] = ":h", wrong[256];
+  int n = 0, code;
+  uint64_t seen = 0;
+  memset(longs, 0, sizeof longs);
+  for (int i = 0; i < table->n_rows && n < OPTIONS_MAX; i++) {
+    const option_row *const row = &table->rows[i];
+    if (row->kind == OPTION_GROUP) continue;
+    const int has_arg = row->kind == OPTION_FLAG ? no_argument : row->kind == OPTION_SINK ? optional_argument : required_argument;
+    longs[n++] = (struct option){.name = row->name, .has_arg = has_arg, .val = CODE_FIRST + i};
+    if (row->letter) {
+      const size_t used = strlen(shorts);
+      snprintf(shorts + used, sizeof shorts - used, "%c%s", row->letter, row->kind == OPTION_FLAG ? "" : ":");
+    }
+  }
+  longs[n] = (struct option){.name = "help", .has_arg = no_argument, .val = 'h'};
+  const int defaults = values_from_defaults(table, target);
+  if (defaults != OPTIONS_GO_ON) return defaults;
+
+  opterr = 0;
+  optind = 1;
+  while ((code = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
+    if (code == 'h') {
+      help_print(table);
+      return fflush(stdout) == 0 ? EXIT_DONE : EXIT_FAILED;
+    }
+    if (code == '?') {
+      if (optopt >= CODE_FIRST) return unknown_option(table, argv[optind - 1], 0);   /* a switch with a value */
+      return unknown_option(table, optopt ? "-" : argv[optind - 1], optopt);
+    }
+    const option_row *row = code >= CODE_FIRST ? &table->rows[code - CODE_FIRST] : row_by_letter(table, code);
+    if (code == ':') {
+      row = optopt >= CODE_FIRST ? &table->rows[optopt - CODE_FIRST] : row_by_letter(table, optopt);
+      if (row->kind == OPTION_LATER) return options_error(table->verb, "--%s: %s", row->name, row->help);
+      return options_error(table->verb, "--%s: its value is missing (%s: %s)", row->name, row->value, row->unit);
+    }
+    const char *text = optarg;
+    if (row->kind == OPTION_SINK && !text) {
+      const bool next = optind < argc && (argv[optind][0] != '-' || argv[optind][1] == '\0');
+      text = next ? argv[optind++] : "-";
+    }
+    if (!value_set(row, text ? text : "", target, wrong, sizeof wrong)) {
+      return options_error(table->verb, "--%s %s: %s", row->name, text && *text ? text : "''", wrong);
+    }
+    seen |= UINT64_C(1) << (row - table->rows);
+  }
+  if (optind < argc) return options_error(table->verb, "'%s': expected an option (--name value)", argv[optind]);
+  for (int i = 0; i < table->n_rows; i++) {
+    const option_row *const row = &table->rows[i];
+    if (row->required && !(seen >> i & 1)) {
+      return options_error(table->verb, "--%s %s is missing (%s: %s)", row->name, row->value, row->unit, row->help);
+    }
+  }
+  if (given) *given = seen;
+  return OPTIONS_GO_ON;
+}
+
+bool options_given(const option_table *table, uint64_t given, const char *name) {
+  for (int i = 0; i < table->n_rows; i++) {
+    const option_row *const row = &table->rows[i];
+    if (row->kind != OPTION_GROUP && strcmp(row->name, name) == 0) return given >> i & 1;
+  }
+  return false;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ * Command lines from tables: one row per option, over getopt_long. The default of a row is text that is parsed as the user's own would be,
+ * and is what the help shows: the two cannot differ. */
+#ifndef CVY_TOOLS_OPTIONS_H
+#define CVY_TOOLS_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
+enum { OPTIONS_GO_ON = -1, OPTIONS_MAX = 48, NUMBER_LIST_MAX = 1024 };
+
+typedef struct number_list { int n; double values[NUMBER_LIST_MAX]; } number_list;
+
+typedef struct option_row option_row;
+/* Puts the value of `text` at `target`. NULL, or what is wrong or was expected ("expected …"), static text. */
+typedef const char *(*option_parse_fn)(const char *text, void *target);
+
+typedef enum option_kind {
+  OPTION_GROUP,                     /* a heading of the help: `help` */
+  OPTION_FLAG,                      /* bool: false, true if given */
+  OPTION_INT,                       /* int64_t in lo..hi */
+  OPTION_REAL,                      /* double in lo..hi */
+  OPTION_TEXT,                      /* const char *, borrowed from argv, not empty */
+  OPTION_SINK,                      /* the same; the value may be left out and is "-" (stdout) then */
+  OPTION_CHOICE,                    /* int: position in the row's `choices` ("even|auto") */
+  OPTION_PARSE,                     /* by `parse` */
+  OPTION_LATER                      /* known, but not in this version: refused with `help` as the reason; not in the help */
+} option_kind;
+
+struct option_row {
+  option_kind kind;
+  const char *name;                 /* without "--" */
+  char letter;                      /* short form or 0 */
+  size_t offset;                    /* of the value in the struct that options_parse fills */
+  const char *value;                /* its name in the help */
+  const char *deflt;                /* default as text; NULL: the field stays zero and `absent` is shown */
+  const char *absent;               /* what happens without it: "none", "off"; "" with `required` */
+  const char *unit;                 /* what is counted, or the kind of thing: "images", "file" */
+  const char *help;
+  double lo, hi;
+  const char *choices;
+  option_parse_fn parse;
+  bool required;
+};
+
+typedef struct option_table {
+  const char *verb;                 /* "train" */
+  const char *usage;                /* rest of the usage line */
+  const char *about;                /* a sentence or two under it */
+  const char *after;                /* text at the end of the help, or NULL */
+  const option_row *rows;
+  int n_rows;
+} option_table;
+
+/* Fills `target`. OPTIONS_GO_ON, or the exit status: 0 after --help (printed on stdout), 2 after an error (printed on stderr). `given`
+ * (bit i: row i was on the command line) may be NULL. */
+int options_parse(const option_table *table, int argc, char **argv, void *target, uint64_t *given);
+bool options_given(const option_table *table, uint64_t given, const char *name);
+/* "convoy VERB: message", where help is; returns EXIT_USAGE. */
+int options_error(const char *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Strict: the whole text is one finite number. */
+bool parse_whole(const char *text, int64_t lo, int64_t hi, int64_t *out);
+bool parse_real(const char *text, double lo, double hi, double *out);
+/* Numbers >= 0 with commas between; `whole` refuses fractions. */
+bool parse_list(const char *text, bool whole, number_list *out);
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/plot_svg.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tools/program.h"
+
+enum { WIDTH = 520, HEIGHT = 340, LEFT = 60, RIGHT = 460, TOP = 44, BOTTOM = 290 };
+#define ACC_COLOUR "#1f77b4"
+#define LOSS_COLOUR "#d62728"
+
+typedef struct axis { double lo, hi, tick; } axis;
+
+/* Ends and distance of ticks: about `most` steps of 1, 2 or 5 times a power of ten. */
+static axis axis_make(double lo, double hi, int most) {
+  if (!(hi - lo > 1e-12)) {
+    lo -= 0.05;
+    hi += 0.05;
+  }
+  const double raw = (hi - lo) / most, power = pow(10, floor(log10(raw))), of = raw / power;
+  const double tick = power * (of <= 1 ? 1 : of <= 2 ? 2 : of <= 5 ? 5 : 10);
+  return (axis){.lo = floor(lo / tick + 1e-9) * tick, .hi = ceil(hi / tick - 1e-9) * tick, .tick = tick};
+}
+
+static double x_of(const axis *a, double v) { return LEFT + (v - a->lo) / (a->hi - a->lo) * (RIGHT - LEFT); }
+static double y_of(const axis *a, double v) { return BOTTOM - (v - a->lo) / (a->hi - a->lo) * (BOTTOM - TOP); }
+
+static void put_text(FILE *out, const char *text) {
+  for (; *text; text++) {
+    const char *const entity = *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : *text == '&' ? "&amp;" : *text == '"' ? "&quot;" : NULL;
+    if (entity) fputs(entity, out);
+    else if ((unsigned char)*text >= 0x20) fputc(*text, out);
+  }
+}
+
+/* One curve with its points, its ticks on one side, its name in the legend. */
+static void put_curve(FILE *out, const axis *ax, const axis *ay, const plot_point *points, int n, bool loss) {
+  const char *const colour = loss ? LOSS_COLOUR : ACC_COLOUR;
+  fprintf(out, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s points=\"", colour, loss ? " stroke-dasharray=\"6 4\"" : "");
+  for (int i = 0; i < n; i++) {
+    const double v = loss ? points[i].train_loss : points[i].test_acc;
+    if (isfinite(v) && v >= 0) fprintf(out, "%.1f,%.1f ", x_of(ax, points[i].epoch), y_of(ay, v));
+  }
+  fprintf(out, "\"/>\n");
+  for (int i = 0; i < n; i++) {
+    const double v = loss ? points[i].train_loss : points[i].test_acc;
+    if (!isfinite(v) || v < 0) continue;
+    fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"><title>epoch %d: %.4f</title></circle>\n", x_of(ax, points[i].epoch),
+            y_of(ay, v), colour, points[i].epoch, v);
+  }
+  for (double t = ay->lo; t < ay->hi + ay->tick / 2; t += ay->tick) {
+    fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">%.*f</text>\n", loss ? RIGHT + 8 : LEFT - 8, y_of(ay, t) + 4,
+            loss ? "start" : "end", colour, ay->tick < 0.0095 ? 3 : ay->tick < 0.095 ? 2 : 1, fabs(t));
+  }
+  const int x = loss ? LEFT + 110 : LEFT, y = TOP - 14;
+  fprintf(out, "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"2\"%s/><text x=\"%d\" y=\"%d\">%s</text>\n", x, y, x + 24, y,
+          colour, loss ? " stroke-dasharray=\"6 4\"" : "", x + 30, y + 4, loss ? "train loss" : "test acc");
+}
+
+bool plot_svg_write(const char *path, const char *title, const plot_point *points, int n, int epochs) {
+  double acc_lo = INFINITY, acc_hi = -INFINITY, loss_lo = INFINITY, loss_hi = -INFINITY;
+  for (int i = 0; i < n; i++) {
+    if (isfinite(points[i].train_loss)) {
+      loss_lo = fmin(loss_lo, points[i].train_loss);
+      loss_hi = fmax(loss_hi, points[i].train_loss);
+    }
+    if (points[i].test_acc >= 0) {
+      acc_lo = fmin(acc_lo, points[i].test_acc);
+      acc_hi = fmax(acc_hi, points[i].test_acc);
+    }
+  }
+  const axis ax = {.lo = 1, .hi = epochs > 1 ? epochs : 2, .tick = epochs > 10 ? ceil(epochs / 10.0) : 1};
+  const axis acc = axis_make(isfinite(acc_lo) ? acc_lo : 0, isfinite(acc_hi) ? acc_hi : 1, 6);
+  const axis loss = axis_make(isfinite(loss_lo) ? loss_lo : 0, isfinite(loss_hi) ? loss_hi : 1, 6);
+
+  char *text = NULL;
+  size_t size = 0;
+  FILE *const out = open_memstream(&text, &size);
+  if (!out) {
+    program_say("error: --plot %s: out of memory", path);
+    return false;
+  }
+  fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+               "font-family=\"sans-serif\" font-size=\"12\">\n<title>", WIDTH, HEIGHT, WIDTH, HEIGHT);
+  put_text(out, title);
+  fprintf(out, "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n<text x=\"%d\" y=\"16\" font-size=\"11\" fill=\"#555\">", WIDTH, HEIGHT,
+          LEFT);
+  put_text(out, title);
+  fprintf(out, "</text>\n");
+  for (double t = ax.lo; t <= ax.hi + 1e-9; t += ax.tick) {
+    fprintf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#ddd\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n",
+            x_of(&ax, t), TOP, x_of(&ax, t), BOTTOM, x_of(&ax, t), BOTTOM + 16, t);
+  }
+  for (double t = acc.lo; t < acc.hi + acc.tick / 2; t += acc.tick) {
+    fprintf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", LEFT, y_of(&acc, t), RIGHT, y_of(&acc, t));
+  }
+  fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"black\"/>\n<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">"
+               "epoch</text>\n", LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP, (LEFT + RIGHT) / 2, BOTTOM + 36);
+  put_curve(out, &ax, &acc, points, n, false);
+  put_curve(out, &ax, &loss, points, n, true);
+  fprintf(out, "</svg>\n");
+  bool ok = fclose(out) == 0 && text;
+  if (!ok) program_say("error: --plot %s: out of memory", path);
+  ok = ok && program_write(path, text);
+  free(text);
+  return ok;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/progress.h"
+
+static char last_error[1024];
+
+static void on_message(void *user, cvy_log_level level, const char *message) {
+  (void)user;
+  if (level == CVY_LOG_ERROR) snprintf(last_error, sizeof last_error, "%s", message);
+  progress_message(level == CVY_LOG_ERROR ? "error: " : level == CVY_LOG_WARNING ? "warning: " : "", message);
+}
+
+void program_log_start(void) { cvy_log_set(on_message, NULL, CVY_LOG_WARNING); }
+
+const char *program_last_error(void) { return last_error; }
+
+static void say(const char *kind, const char *format, va_list args) {
+  char text[2048];
+  vsnprintf(text, sizeof text, format, args);
+  progress_message(kind, text);
+}
+
+void program_say(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  say("", format, args);
+  va_end(args);
+}
+
+void program_warn(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  say("warning: ", format, args);
+  va_end(args);
+}
+
+int program_exit_code(cvy_status status) {
+  switch (status) {
+    case CVY_OK: return EXIT_DONE;
+    case CVY_E_ARGUMENT:
+    case CVY_E_NO_DEVICE:
+    case CVY_E_UNSUPPORTED:
+    case CVY_E_MISMATCH: return EXIT_USAGE;
+    case CVY_E_INTERRUPTED: return EXIT_INTERRUPTED;
+    default: return EXIT_FAILED;
+  }
+}
+
+int program_exit_code_of_select(cvy_status status) {
+  if (status == CVY_E_NO_DEVICE) {
+    cvy_device_list *list = NULL;
+    int usable = 0;
+    if (cvy_device_list_create(&list) == CVY_OK) {
+      for (int i = 0; i < list->n; i++) usable += list->items[i].usable;
+    }
+    cvy_device_list_destroy(&list);
+    if (usable == 0) return EXIT_FAILED;
+  }
+  return program_exit_code(status);
+}
+
+static volatile int stop_flag, soft;
+
+static void on_signal(int number) {
+  (void)number;
+  if (!soft || stop_flag) {
+    const ssize_t written = write(STDERR_FILENO, "\n", 1);
+    (void)written;
+    _exit(EXIT_INTERRUPTED);
+  }
+  stop_flag = 1;
+}
+
+void program_signals_start(void) {
+  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+}
+
+const volatile int *program_signals_soft(void) {
+  program_signals_start();   /* again: a driver may have put its own handlers there */
+  soft = 1;
+  return &stop_flag;
+}
+
+/* Makes and removes a file next to `path`; errno as the reason. */
+static bool try_beside(const char *path) {
+  char name[4096];
+  if (snprintf(name, sizeof name, "%s.try.%ld", path, (long)getpid()) >= (int)sizeof name) {
+    errno = ENAMETOOLONG;
+    return false;
+  }
+  const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return false;
+  close(fd);
+  unlink(name);
+  return true;
+}
+
+static int output_refused(const char *verb, const char *option, const char *path, const char *why) {
+  fprintf(stderr, "convoy %s: %s %s: cannot be written: %s\n", verb, option, path, why);
+  return EXIT_FAILED;
+}
+
+int program_try_output(const char *verb, const char *option, const char *path, bool aside, bool may_be_stdout) {
+  struct stat info;
+  if (!path) return EXIT_DONE;
+  if (strcmp(path, "-") == 0) {
+    return may_be_stdout ? EXIT_DONE : options_error(verb, "%s -: expected a file; this output does not go to stdout", option);
+  }
+  const bool there = stat(path, &info) == 0;
+  if (there && S_ISDIR(info.st_mode)) return output_refused(verb, option, path, "it is a folder; give a file name");
+  if (there && aside && !S_ISREG(info.st_mode)) return output_refused(verb, option, path, "it is not a plain file");
+  if (there && access(path, W_OK) != 0) return output_refused(verb, option, path, strerror(errno));
+  if ((aside || !there) && !try_beside(path)) return output_refused(verb, option, path, strerror(errno));
+  return EXIT_DONE;
+}
+
+int program_try_folder(const char *verb, const char *option, const char *path) {
+  char part[4096];
+  if (!path) return EXIT_DONE;
+  if (snprintf(part, sizeof part - 8, "%s", path) >= (int)sizeof part - 8) return output_refused(verb, option, path, strerror(ENAMETOOLONG));
+  for (char *at = part + 1;; at++) {
+    const char was = *at;
+    if (was != '/' && was != '\0') continue;
+    *at = '\0';
+    if (mkdir(part, 0777) != 0 && errno != EEXIST) return output_refused(verb, option, path, strerror(errno));
+    *at = was;
+    if (was == '\0') break;
+  }
+  strcat(part, "/x");
+  return try_beside(part) ? EXIT_DONE : output_refused(verb, option, path, strerror(errno));
+}
+
+bool program_write(const char *path, const char *text) {
+  if (strcmp(path, "-") == 0) return fputs(text, stdout) >= 0;
+  struct stat info;
+  char aside[4096];
+  const bool direct = stat(path, &info) == 0 && !S_ISREG(info.st_mode);   /* a pipe or a device */
+  if (snprintf(aside, sizeof aside, direct ? "%s" : "%s.tmp.%ld", path, (long)getpid()) >= (int)sizeof aside) errno = ENAMETOOLONG;
+  else {
+    FILE *const file = fopen(aside, "we");
+    bool ok = file && fputs(text, file) >= 0 && fflush(file) == 0 && (direct || fsync(fileno(file)) == 0);
+    if (file) ok = fclose(file) == 0 && ok;
+    if (ok && !direct) ok = rename(aside, path) == 0;
+    if (ok) return true;
+    const int why = errno;
+    if (!direct) unlink(aside);
+    errno = why;
+  }
+  program_say("error: %s: cannot be written: %s", path, strerror(errno));
+  return false;
+}
+
+bool program_write_json(const char *path, json_t *value) {
+  bool ok = false;
+  char *text = value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL, *line = NULL;
+  if (text && asprintf(&line, "%s\n", text) >= 0) ok = program_write(path, line);
+  else program_say("error: %s: out of memory", path);
+  free(line);
+  free(text);
+  json_decref(value);
+  return ok;
+}
+
+int program_end(int code) {
+  if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+  program_say("error: stdout: cannot be written: %s", strerror(errno));
+  return code == EXIT_DONE ? EXIT_FAILED : code;
+}
+
+int program_run_open(const program_run_spec *spec, program_run *out) {
+  const cvy_data_params data_params = {.dir = spec->data_dir, .classes = (int)spec->classes, .seed = (uint64_t)spec->seed};
+  *out = (program_run){0};
+  cvy_status status = cvy_devices_select(spec->devices, &out->devices);
+  if (status != CVY_OK) return program_exit_code_of_select(status);
+  if (cvy_devices_fell_back_to_cpu(out->devices)) program_say("no GPU found: running on the CPU, %s", cvy_devices_label(out->devices, 0));
+  status = cvy_data_load(spec->data, &data_params, &out->data);
+  if (status != CVY_OK) return program_exit_code(status);
+  status = cvy_net_model(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
+  return program_exit_code(status);
+}
+
+void program_run_close(program_run *run) {
+  cvy_net_destroy(&run->net);
+  cvy_data_destroy(&run->data);
+  cvy_devices_destroy(&run->devices);
+}
+
+char *program_device_labels(const cvy_devices *devices) {
+  const int n = cvy_devices_count(devices);
+  size_t size = 1;
+  for (int i = 0; i < n; i++) size += strlen(cvy_devices_label(devices, i)) + 2;
+  char *const text = malloc(size);
+  if (!text) return NULL;
+  char *at = text;
+  *at = '\0';
+  for (int i = 0; i < n; i++) at += sprintf(at, "%s%s", i ? ", " : "", cvy_devices_label(devices, i));
+  return text;
+}

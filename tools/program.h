@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ * What the verbs share: messages of the library, exit codes, signals, output files, the way from options to data, network and devices. */
+#ifndef CVY_TOOLS_PROGRAM_H
+#define CVY_TOOLS_PROGRAM_H
+
+#include <jansson.h>
+
+#include "convoy/convoy.h"
+#include "tools/options.h"
+
+int cmd_devices(int argc, char **argv);
+int cmd_train(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
+int cmd_selftest(int argc, char **argv);
+
+/* Library messages from now on: "convoy: error: …" on stderr, around the progress bar. */
+void program_log_start(void);
+/* The last error message, "" if there was none. Borrowed, changes with the next one. */
+const char *program_last_error(void);
+/* "convoy: …" on stderr. */
+void program_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void program_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* 2 for what the user asked wrongly (argument, device that is not there, settings that do not match), 130 for an interruption, 1 else. */
+int program_exit_code(cvy_status status);
+/* The same, but a machine without any usable device is no mistake of the user: 1. */
+int program_exit_code_of_select(cvy_status status);
+
+/* Ctrl-C and SIGTERM: before program_signals_soft() they end the program at once with 130; after it the first one sets *flag (borrowed) and the
+ * second ends at once. */
+void program_signals_start(void);
+const volatile int *program_signals_soft(void);
+
+/* An output file is tried before any work: EXIT_DONE, or the exit status with the reason said. `aside`: written aside and renamed,
+ * so it must be a plain file or not exist, and its folder must let files be made. "-" is stdout where `may_be_stdout`. */
+int program_try_output(const char *verb, const char *option, const char *path, bool aside, bool may_be_stdout);
+/* Makes the folder and what leads to it, tries it. */
+int program_try_folder(const char *verb, const char *option, const char *path);
+/* Writes `text` to path ("-": stdout) aside and renamed; false with the reason said. */
+bool program_write(const char *path, const char *text);
+/* The JSON value and a newline; takes over `value`. */
+bool program_write_json(const char *path, json_t *value);
+/* Flushes stdout; EXIT_FAILED if something did not get out, else `code`. */
+int program_end(int code);
+
+/* Data, network and devices of a run, in this order of trouble: devices, data, network. */
+typedef struct program_run {
+  cvy_devices *devices;
+  cvy_data *data;
+  cvy_net *net;
+} program_run;
+typedef struct program_run_spec {
+  const char *devices, *model, *data, *data_dir;
+  int64_t classes, seed;
+  bool quiet;
+} program_run_spec;
+/* EXIT_DONE or the exit status, with everything said. program_run_close either way. */
+int program_run_open(const program_run_spec *spec, program_run *out);
+void program_run_close(program_run *run);
+/* "0:0 NVIDIA H200, 1:0 pthread-…": malloc'ed, NULL when out of memory. */
+char *program_device_labels(const cvy_devices *devices);
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/progress.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CURVE_COLUMNS = 20, CURVE_ROWS = 8, BAR_MOST = 30, LINE_MOST = 256 };
+static const double redraw_seconds = 0.1, plain_seconds = 30, rate_memory_ms = 10e3;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  bool on, terminal, drawn;
+  int epochs;
+  long max_steps;
+  double last;                      /* when the last drawing was, seconds */
+  double sum_ms, sum_images, sum_steps, loss;   /* fading sums: the last ten seconds count most */
+} state;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int columns(void) {
+  struct winsize size;
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+static void wipe(void) {
+  if (state.drawn) fputs("\r\033[K", stderr);
+  state.drawn = false;
+}
+
+/* One line that stays until the next drawing; cut to the terminal. */
+static void draw(const char *text) {
+  const int width = columns() - 1;
+  fprintf(stderr, "\r%.*s\033[K", width > 0 ? width : 0, text);
+  fflush(stderr);
+  state.drawn = true;
+}
+
+void progress_start(bool quiet, int epochs, long max_steps) {
+  pthread_mutex_lock(&lock);
+  state.on = !quiet;
+  state.terminal = isatty(STDERR_FILENO);
+  state.epochs = epochs;
+  state.max_steps = max_steps;
+  state.last = now();
+  pthread_mutex_unlock(&lock);
+}
+
+void progress_status(const char *text) {
+  pthread_mutex_lock(&lock);
+  if (state.on && state.terminal) draw(text);
+  else if (state.on) fprintf(stderr, "%s\n", text);
+  pthread_mutex_unlock(&lock);
+}
+
+static void duration(double seconds, char *out, size_t out_bytes) {
+  const long s = seconds < 1e9 ? lround(seconds) : 0;
+  if (s >= 3600) snprintf(out, out_bytes, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+  else snprintf(out, out_bytes, "%ld:%02ld", s / 60, s % 60);
+}
+
+void progress_step(int epoch, long step, long steps_per_epoch, double loss, int images, double ms, bool evaluates) {
+  pthread_mutex_lock(&lock);
+  const double keep = state.sum_steps > 0 ? exp(-ms / rate_memory_ms) : 0, weight = state.sum_steps > 0 && isfinite(state.loss) ? 0.9 : 0;
+  state.sum_ms = state.sum_ms * keep + ms;
+  state.sum_images = state.sum_images * keep + images;
+  state.sum_steps = state.sum_steps * keep + 1;
+  state.loss = weight * (weight > 0 ? state.loss : 0) + (1 - weight) * loss;
+  const double t = now();
+  const long in_epoch = step - epoch * steps_per_epoch + 1;
+  const bool epoch_ends = in_epoch >= steps_per_epoch;
+  if (state.on && steps_per_epoch > 0 && (state.terminal ? t - state.last >= redraw_seconds || epoch_ends : t - state.last >= plain_seconds)) {
+    long all = (long)state.epochs * steps_per_epoch;
+    char eta[32], tail[96], head[64], line[LINE_MOST];
+    if (state.max_steps > 0 && state.max_steps < all) all = state.max_steps;
+    const long left = all > step + 1 ? all - step - 1 : 0;
+    duration((double)left * state.sum_ms / state.sum_steps * 1e-3, eta, sizeof eta);
+    const double rate = state.sum_ms > 0 ? state.sum_images / state.sum_ms * 1e3 : 0;
+    const int head_size = snprintf(head, sizeof head, "epoch %d/%d ", epoch + 1, state.epochs);
+    const int tail_size = epoch_ends && evaluates ? snprintf(tail, sizeof tail, " loss %.3f  %.0f img/s  evaluating", state.loss, rate)
+                                                  : snprintf(tail, sizeof tail, " loss %.3f  %.0f img/s  ETA %s", state.loss, rate, eta);
+    if (state.terminal) {
+      const int room = columns() - 1 - head_size - 8 - tail_size;
+      const int bar = room > BAR_MOST ? BAR_MOST : room;
+      const int done = bar > 0 ? (int)((double)bar * (double)in_epoch / (double)steps_per_epoch) : 0;
+      const int percent = (int)(100 * in_epoch / steps_per_epoch);
+      if (bar >= 8) {
+        snprintf(line, sizeof line, "%s[%.*s%.*s] %3d %%%s", head, done, "##############################", bar - done,
+                 "..............................", percent, tail);
+      } else {
+        snprintf(line, sizeof line, "%s%3d %%%s", head, percent, tail);
+      }
+      draw(line);
+    } else {
+      fprintf(stderr, "%sstep %ld/%ld%s\n", head, in_epoch, steps_per_epoch, tail);
+    }
+    state.last = t;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+void progress_epoch(int epoch, double loss, double test_acc, double seconds) {
+  pthread_mutex_lock(&lock);
+  if (state.on) {
+    wipe();
+    fprintf(stderr, "epoch %d/%d loss %.2f", epoch + 1, state.epochs, loss);
+    if (test_acc >= 0) fprintf(stderr, " test acc %.2f", test_acc);
+    fprintf(stderr, " %.1f s\n", seconds);
+    fflush(stderr);
+    state.last = now();
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+void progress_end(void) {
+  pthread_mutex_lock(&lock);
+  wipe();
+  state.on = false;
+  pthread_mutex_unlock(&lock);
+}
+
+void progress_message(const char *kind, const char *message) {
+  pthread_mutex_lock(&lock);
+  wipe();
+  fprintf(stderr, "convoy: %s%s\n", kind, message);
+  fflush(stderr);
+  pthread_mutex_unlock(&lock);
+}
+
+void progress_curve(const char *title, const int *x, const double *y, int n) {
+  char cell[CURVE_ROWS][CURVE_COLUMNS + 1];
+  double lo = INFINITY, hi = -INFINITY;
+  for (int i = 0; i < n; i++) {
+    lo = fmin(lo, y[i]);
+    hi = fmax(hi, y[i]);
+  }
+  if (n < 2 || !isfinite(lo) || !isfinite(hi)) return;
+  const double span = hi > lo ? hi - lo : 1e-9;
+  const int x_span = x[n - 1] - x[0] > 0 ? x[n - 1] - x[0] : 1;
+  for (int row = 0; row < CURVE_ROWS; row++) {
+    memset(cell[row], ' ', CURVE_COLUMNS);
+    cell[row][CURVE_COLUMNS] = '\0';
+  }
+  for (int i = 0; i < n; i++) {
+    const int column = (int)lround((double)(x[i] - x[0]) / x_span * (CURVE_COLUMNS - 1));
+    cell[CURVE_ROWS - 1 - (int)lround((y[i] - lo) / span * (CURVE_ROWS - 1))][column] = '*';
+  }
+  for (int row = 0; row < CURVE_ROWS; row++) {   /* no blanks at the ends of lines */
+    for (int end = CURVE_COLUMNS; end > 0 && cell[row][end - 1] == ' '; end--) cell[row][end - 1] = '\0';
+  }
+  fprintf(stderr, "%s\n", title);
+  for (int row = 0; row < CURVE_ROWS; row++) {
+    if (row == 0 || row == CURVE_ROWS - 1) fprintf(stderr, "%5.2f |%s\n", row == 0 ? hi : lo, cell[row]);
+    else fprintf(stderr, "      |%s\n", cell[row]);
+  }
+  fprintf(stderr, "      +--------------------\n       %-*d%d epoch\n", CURVE_COLUMNS - (x[n - 1] >= 100 ? 3 : x[n - 1] >= 10 ? 2 : 1), x[0], x[n - 1]);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ * The options of `convoy train`, and what they mean together. */
+#ifndef CVY_TOOLS_TRAIN_OPTIONS_H
+#define CVY_TOOLS_TRAIN_OPTIONS_H
+
+#include <jansson.h>
+
+#include "convoy/convoy.h"
+#include "tools/options.h"
+
+typedef struct split_option { cvy_split_kind kind; number_list values; const char *text; } split_option;
+typedef struct bn_option { cvy_bn_mode mode; int ghost; const char *text; } bn_option;
+typedef struct every_option { int n; bool epochs; } every_option;
+
+typedef struct train_options {
+  const char *data, *data_dir, *devices, *init_from, *save, *checkpoint, *log, *plot;
+  int model, init;
+  int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every;
+  double lr, momentum, weight_decay;
+  split_option split;
+  number_list shares;
+  bn_option bn;
+  every_option checkpoint_every;
+  bool nesterov, no_shuffle, no_eval, resume, allow_nan, quiet;
+} train_options;
+
+/* OPTIONS_GO_ON or the exit status. What needs no device is checked: shares that do not sum to the batch, options that need others. */
+int train_options_parse(int argc, char **argv, train_options *out);
+/* One number per device for weights and shares; `labels` for the message. */
+int train_options_check_devices(const train_options *options, int n_devices, const char *labels);
+const char *train_options_model(const train_options *options);
+
+/* What decides the numbers of a run, as effective values: kept in checkpoints and compared on --resume. Caller's reference. */
+json_t *train_settings(const train_options *options, const cvy_data *data, const cvy_team *team);
+/* The same and everything else that was chosen, for the log. */
+json_t *train_settings_all(const train_options *options, const cvy_data *data, const cvy_team *team);
+
+#endif
