@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "convoy/data.h"
+#include "src/base/mem.h"
+#include "src/base/rng.h"
+#include "src/base/text.h"
+#include "src/train/idx.h"
+
+enum { MAX_CLASSES = 256, MAX_SIDE = 65536, SYNTHETIC_N = 6000, SYNTHETIC_CLASSES = 10 };
+static const size_t MAX_SET_BYTES = (size_t)1 << 36;
+static const char DEBIAN_DIR[] = "/usr/share/datasets/fashion-mnist";
+
+/* What cvy_data_destroy frees: the samples' pointers are const for everybody else. */
+typedef struct dataset {
+  cvy_data data;                    /* first */
+  uint8_t *images[2], *labels[2];   /* train, test */
+} dataset;
+
+static const char *const set_names[2] = {"training", "test"};
+
+static cvy_samples *samples_of(dataset *d, int set) { return set ? &d->data.test : &d->data.train; }
+
+/* Hands images and labels (size n each) over to d. */
+static void set_samples(dataset *d, int set, int n, uint8_t *images, uint8_t *labels) {
+  d->images[set] = images;
+  d->labels[set] = labels;
+  *samples_of(d, set) = (cvy_samples){.n = n, .images = images, .labels = labels};
+}
+
+static void destroy(dataset *d) {
+  if (!d) return;
+  for (int set = 0; set < 2; set++) {
+    cvy_free(d->images[set]);
+    cvy_free(d->labels[set]);
+  }
+  cvy_free(d);
+}
+
+void cvy_data_destroy(cvy_data **data) {
+  destroy((dataset *)*data);
+  *data = NULL;
+}
+
+static int largest_label(const cvy_samples *s) {
+  int largest = 0;
+  for (int i = 0; i < s->n; i++)
+    if (s->labels[i] > largest) largest = s->labels[i];
+  return largest;
+}
+
+/* Sets d->data.classes (wanted, or largest label + 1) and checks the labels. where[set]: the file, or "". base: offset of label 0 there. */
+static cvy_status check_labels(dataset *d, int wanted, const char *const where[2], int base) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(wanted >= 0 && wanted <= MAX_CLASSES, CVY_E_ARGUMENT, "%d classes: 1 to %d are possible (labels are bytes)", wanted, MAX_CLASSES);
+  const int a = largest_label(&d->data.train), b = largest_label(&d->data.test);
+  d->data.classes = wanted ? wanted : (a > b ? a : b) + 1;
+  for (int set = 0; set < 2; set++) {
+    const cvy_samples *const s = samples_of(d, set);
+    for (int i = 0; i < s->n; i++)
+      CVY_REQUIRE(s->labels[i] < d->data.classes, CVY_E_FORMAT, "%s%sthe label of %s image %d (offset %d) is %d, with %d classes 0 to %d are possible",
+                  where[set], *where[set] ? ": " : "", set_names[set], i, base + i, s->labels[i], d->data.classes, d->data.classes - 1);
+  }
+fail:
+  return status;
+}
+
+/* ---- idx files ---- */
+
+/* dir/name or dir/name.gz for one of `names` (NULL-terminated), whichever is there first; false: none, or the path is too long. */
+static bool find_file(const char *dir, const char *const *names, char path[PATH_MAX]) {
+  static const char *const endings[] = {"", ".gz"};
+  for (; *names; names++)
+    for (int e = 0; e < 2; e++) {
+      const int n = snprintf(path, PATH_MAX, "%s/%s%s", dir, *names, endings[e]);
+      if (n > 0 && n < PATH_MAX && cvy_file_exists(path)) return true;
+    }
+  return false;
+}
+
+static const char *const image_files[2][3] = {
+  {"train-images-idx3-ubyte", "train-images-idx4-ubyte", NULL},
+  {"t10k-images-idx3-ubyte", "t10k-images-idx4-ubyte", NULL},
+};
+static const char *const label_files[2][2] = {{"train-labels-idx1-ubyte", NULL}, {"t10k-labels-idx1-ubyte", NULL}};
+
+static cvy_status load_set(const char *dir, int set, dataset *d, char label_path[PATH_MAX]) {
+  cvy_status status = CVY_OK;
+  cvy_idx images = {0}, labels = {0};
+  char path[PATH_MAX];
+  cvy_data *const data = &d->data;
+  CVY_REQUIRE(find_file(dir, image_files[set], path), CVY_E_IO, "%s has no %s images: %s or %s, plain or .gz, must be there", dir, set_names[set],
+              image_files[set][0], image_files[set][1]);
+  CVY_REQUIRE(find_file(dir, label_files[set], label_path), CVY_E_IO, "%s has no %s labels: %s, plain or .gz, must be there", dir,
+              set_names[set], label_files[set][0]);
+  CVY_TRY(cvy_idx_read(path, 3, 4, &images));
+  CVY_TRY(cvy_idx_read(label_path, 1, 1, &labels));
+  const int h = images.dims[1], w = images.dims[2], c = images.rank == 4 ? images.dims[3] : 1;
+  CVY_REQUIRE(h <= MAX_SIDE && w <= MAX_SIDE && c <= MAX_SIDE, CVY_E_FORMAT, "%s: images of %dx%dx%d, at most %d in each direction are possible",
+              path, h, w, c, MAX_SIDE);
+  CVY_REQUIRE(labels.dims[0] == images.dims[0], CVY_E_FORMAT, "%s has %d labels for the %d images of %s", label_path, labels.dims[0],
+              images.dims[0], path);
+  CVY_REQUIRE(set == 0 || (h == data->h && w == data->w && c == data->c), CVY_E_FORMAT,
+              "%s: test images are %dx%dx%d, the training images %dx%dx%d", path, h, w, c, data->h, data->w, data->c);
+  data->h = h;
+  data->w = w;
+  data->c = c;
+  set_samples(d, set, images.dims[0], images.data, labels.data);
+  images = labels = (cvy_idx){0};
+fail:
+  cvy_idx_clear(&images);
+  cvy_idx_clear(&labels);
+  return status;
+}
+
+static cvy_status load_folder(const char *dir, int classes, dataset *d) {
+  cvy_status status = CVY_OK;
+  char label_paths[2][PATH_MAX];
+  for (int set = 0; set < 2; set++) CVY_TRY(load_set(dir, set, d, label_paths[set]));
+  CVY_TRY(check_labels(d, classes, (const char *const[2]){label_paths[0], label_paths[1]}, 8));
+fail:
+  return status;
+}
+
+static cvy_status load_fashion_mnist(const cvy_data_params *params, dataset *d) {
+  cvy_status status = CVY_OK;
+  const struct { const char *dir, *what; } places[] = {
+    {params->dir, "--data-dir"}, {getenv("CONVOY_DATA"), "$CONVOY_DATA"}, {DEBIAN_DIR, "package dataset-fashion-mnist"}};
+  cvy_text looked = {0};
+  char path[PATH_MAX];
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    const char *const dir = places[i].dir;
+    if (!dir || !*dir) continue;
+    if (find_file(dir, image_files[0], path)) {
+      if (looked.size) cvy_log_warning("fashion-mnist is not in %s; taken from %s", cvy_text_get(&looked), dir);
+      CVY_TRY(load_folder(dir, params->classes, d));
+      goto fail;
+    }
+    cvy_text_add(&looked, "%s%s (%s)", looked.size ? ", " : "", dir, places[i].what);
+  }
+  CVY_FAIL(CVY_E_IO, "fashion-mnist is not there: no %s[.gz] in %s. Debian and Ubuntu have it: apt-get install dataset-fashion-mnist. Elsewhere: "
+           "put the four files of https://github.com/zalandoresearch/fashion-mnist into a folder and name it with --data-dir", image_files[0][0],
+           cvy_text_get(&looked));
+fail:
+  cvy_text_clear(&looked);
+  return status;
+}
+
+/* ---- synthetic ---- */
+
+/* Smooth random picture of a class: random bytes on a grid, interpolated. Integers only: the same bytes everywhere. */
+static void make_prototype(const cvy_data *data, uint64_t seed, int label, uint8_t *out) {
+  enum { GRID = 5, ONE = 256 };
+  const cvy_rng rng = {.seed = seed, .purpose = CVY_RNG_SYNTHETIC, .stream = 0};
+  const int h = data->h, w = data->w, c = data->c;
+  for (int y = 0; y < h; y++)
+    for (int x = 0; x < w; x++) {
+      const int64_t gy = h > 1 ? (int64_t)y * (GRID - 1) * ONE / (h - 1) : 0, gx = w > 1 ? (int64_t)x * (GRID - 1) * ONE / (w - 1) : 0;
+      const int y0 = (int)(gy / ONE), x0 = (int)(gx / ONE), fy = (int)(gy % ONE), fx = (int)(gx % ONE);
+      for (int ch = 0; ch < c; ch++) {
+        int corner[2][2];
+        for (int i = 0; i < 2; i++)
+          for (int j = 0; j < 2; j++) {
+            const int node_y = y0 + i < GRID ? y0 + i : y0, node_x = x0 + j < GRID ? x0 + j : x0;
+            const uint64_t node = (((uint64_t)label * (uint64_t)c + (uint64_t)ch) * GRID + (uint64_t)node_y) * GRID + (uint64_t)node_x;
+            corner[i][j] = (int)(cvy_rng_u32(&rng, node) >> 24);
+          }
+        const int top = corner[0][0] * (ONE - fx) + corner[0][1] * fx, bottom = corner[1][0] * (ONE - fx) + corner[1][1] * fx;
+        out[((size_t)y * (size_t)w + (size_t)x) * (size_t)c + (size_t)ch] = (uint8_t)((top * (ONE - fy) + bottom * fy) / (ONE * ONE));
+      }
+    }
+}
+
+/* prototype + noise of deviation 37 (sum of four uniform bytes), clamped to a byte. */
+static void make_image(const cvy_rng *noise, uint64_t sample, const uint8_t *prototype, size_t n, uint8_t *out) {
+  const uint64_t blocks = (n + 3) / 4;
+  for (size_t i = 0; i < n; i += 4) {
+    uint32_t words[4];
+    cvy_rng_block(noise, sample * blocks + i / 4, words);
+    for (size_t j = 0; j < 4 && i + j < n; j++) {
+      const uint32_t v = words[j];
+      const int sum = (int)((v & 255) + (v >> 8 & 255) + (v >> 16 & 255) + (v >> 24));
+      const int pixel = prototype[i + j] + (sum - 510) / 4;
+      out[i + j] = (uint8_t)(pixel < 0 ? 0 : pixel > 255 ? 255 : pixel);
+    }
+  }
+}
+
+/* Streams of (seed, synthetic): 0 prototypes, 1 and 2 labels, 3 and 4 noise of training and test images. */
+static cvy_status fill_synthetic(dataset *d, uint64_t seed, const int counts[2]) {
+  cvy_status status = CVY_OK;
+  const cvy_data *const data = &d->data;
+  const size_t n = (size_t)data->h * (size_t)data->w * (size_t)data->c;
+  uint8_t *prototypes = cvy_calloc((size_t)data->classes, n);
+  CVY_REQUIRE(prototypes, CVY_E_MEMORY, "no memory for %d synthetic pictures of %zu bytes", data->classes, n);
+  for (int label = 0; label < data->classes; label++) make_prototype(data, seed, label, prototypes + (size_t)label * n);
+  for (int set = 0; set < 2; set++) {
+    const cvy_rng classes = {.seed = seed, .purpose = CVY_RNG_SYNTHETIC, .stream = 1u + (uint32_t)set};
+    const cvy_rng noise = {.seed = seed, .purpose = CVY_RNG_SYNTHETIC, .stream = 3u + (uint32_t)set};
+    uint8_t *const images = cvy_calloc((size_t)counts[set], n), *const labels = cvy_calloc((size_t)counts[set], 1);
+    set_samples(d, set, counts[set], images, labels);
+    CVY_REQUIRE(images && labels, CVY_E_MEMORY, "no memory for %d synthetic images of %zu bytes", counts[set], n);
+    for (int i = 0; i < counts[set]; i++) {
+      labels[i] = (uint8_t)cvy_rng_below(&classes, (uint64_t)i, (uint32_t)data->classes);
+      make_image(&noise, (uint64_t)i, prototypes + labels[i] * n, n, images + (size_t)i * n);
+    }
+  }
+fail:
+  cvy_free(prototypes);
+  return status;
+}
+
+/* "1x2x3" → out, each 1..MAX_SIDE. */
+static bool parse_sides(char *text, int64_t out[3]) {
+  char *at = text;
+  for (int i = 0; i < 3; i++) {
+    char *const next = strchr(at, 'x');
+    if ((i < 2) != (next != NULL)) return false;
+    if (next) *next = 0;
+    if (!cvy_parse_int(at, 1, MAX_SIDE, &out[i])) return false;
+    if (next) at = next + 1;
+  }
+  return true;
+}
+
+/* spec: "synthetic[:N[:HxWxC]]" */
+static cvy_status load_synthetic(const char *spec, const cvy_data_params *params, dataset *d) {
+  cvy_status status = CVY_OK;
+  int64_t n = SYNTHETIC_N, sides[3] = {28, 28, 1};
+  size_t bytes = 1;
+  char *copy = cvy_strdup(spec);
+  CVY_REQUIRE(copy, CVY_E_MEMORY, "no memory to read '%s'", spec);
+  char *const count = strchr(copy, ':'), *const shape = count ? strchr(count + 1, ':') : NULL;
+  if (shape) *shape = 0;
+  CVY_REQUIRE(!count || cvy_parse_int(count + 1, 1, INT_MAX / 2, &n), CVY_E_ARGUMENT,
+              "data '%s': '%s' is not a number of images; right would be synthetic:6000", spec, count + 1);
+  CVY_REQUIRE(!shape || parse_sides(shape + 1, sides), CVY_E_ARGUMENT,
+              "data '%s': '%s' is not a size HxWxC with 1 to %d each; right would be synthetic:6000:32x32x3", spec, strrchr(spec, ':') + 1, MAX_SIDE);
+  CVY_REQUIRE(params->classes >= 0 && params->classes <= MAX_CLASSES, CVY_E_ARGUMENT, "%d classes: 1 to %d are possible (labels are bytes)",
+              params->classes, MAX_CLASSES);
+  bool fits = cvy_mul_size(bytes, (size_t)n, &bytes);
+  for (int i = 0; i < 3; i++) fits = fits && cvy_mul_size(bytes, (size_t)sides[i], &bytes);
+  CVY_REQUIRE(fits && bytes <= MAX_SET_BYTES, CVY_E_ARGUMENT, "data '%s' would need more than %zu GiB", spec, MAX_SET_BYTES >> 30);
+  d->data.h = (int)sides[0];
+  d->data.w = (int)sides[1];
+  d->data.c = (int)sides[2];
+  d->data.classes = params->classes ? params->classes : SYNTHETIC_CLASSES;
+  CVY_TRY(fill_synthetic(d, params->seed, (const int[2]){(int)n, (int)(n / 6 + 1)}));
+fail:
+  cvy_free(copy);
+  return status;
+}
+
+/* ---- entry ---- */
+
+cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_data **out) {
+  static const cvy_data_params defaults = {0};
+  static const char SYNTHETIC[] = "synthetic";
+  cvy_status status = CVY_OK;
+  struct stat info;
+  *out = NULL;
+  dataset *d = cvy_calloc(1, sizeof *d);
+  CVY_REQUIRE(d, CVY_E_MEMORY, "no memory for the data set");
+  CVY_REQUIRE(spec && *spec, CVY_E_ARGUMENT, "no data named: fashion-mnist, a folder or synthetic[:N[:HxWxC]] are possible");
+  if (!params) params = &defaults;
+  snprintf(d->data.name, sizeof d->data.name, "%s", spec);
+  const size_t prefix = strlen(SYNTHETIC);
+  if (strcmp(spec, "fashion-mnist") == 0) {
+    CVY_TRY(load_fashion_mnist(params, d));
+  } else if (strncmp(spec, SYNTHETIC, prefix) == 0 && (spec[prefix] == ':' || !spec[prefix])) {
+    CVY_TRY(load_synthetic(spec, params, d));
+  } else {
+    CVY_REQUIRE(stat(spec, &info) == 0, errno == ENOENT ? CVY_E_ARGUMENT : CVY_E_IO,
+                "data '%s': %s; fashion-mnist, a folder with idx files or synthetic[:N[:HxWxC]] are possible", spec, strerror(errno));
+    CVY_REQUIRE(S_ISDIR(info.st_mode), CVY_E_ARGUMENT, "data '%s' is a file: name the folder with the four idx files", spec);
+    CVY_TRY(load_folder(spec, params->classes, d));
+  }
+  *out = &d->data;
+  d = NULL;
+fail:
+  destroy(d);
+  return status;
+}
+
+cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samples *train, const cvy_samples *test, cvy_data **out) {
+  cvy_status status = CVY_OK;
+  const cvy_samples none = {0}, *const sets[2] = {train, test ? test : &none};
+  *out = NULL;
+  dataset *d = cvy_calloc(1, sizeof *d);
+  CVY_REQUIRE(d, CVY_E_MEMORY, "no memory for the data set");
+  CVY_REQUIRE(h >= 1 && h <= MAX_SIDE && w >= 1 && w <= MAX_SIDE && c >= 1 && c <= MAX_SIDE, CVY_E_ARGUMENT,
+              "data from memory: images of %dx%dx%d, 1 to %d in each direction are possible", h, w, c, MAX_SIDE);
+  CVY_REQUIRE(train && train->n >= 1, CVY_E_ARGUMENT, "data from memory: no training images");
+  snprintf(d->data.name, sizeof d->data.name, "memory");
+  d->data.h = h;
+  d->data.w = w;
+  d->data.c = c;
+  for (int set = 0; set < 2; set++) {
+    const cvy_samples *const from = sets[set];
+    CVY_REQUIRE(from->n >= 0 && (from->n == 0 || (from->images && from->labels)), CVY_E_ARGUMENT,
+                "data from memory: %d %s images without their pixels and labels", from->n, set_names[set]);
+    size_t bytes = (size_t)from->n;
+    CVY_REQUIRE(cvy_mul_size(bytes, (size_t)h * (size_t)w, &bytes) && cvy_mul_size(bytes, (size_t)c, &bytes), CVY_E_ARGUMENT,
+                "data from memory: the size of %d images of %dx%dx%d overflows", from->n, h, w, c);
+    uint8_t *const images = cvy_calloc(bytes, 1), *const labels = cvy_calloc((size_t)from->n, 1);
+    set_samples(d, set, from->n, images, labels);
+    CVY_REQUIRE(images && labels, CVY_E_MEMORY, "no memory for %zu bytes of %s images", bytes, set_names[set]);
+    if (from->n) {
+      memcpy(images, from->images, bytes);
+      memcpy(labels, from->labels, (size_t)from->n);
+    }
+  }
+  CVY_TRY(check_labels(d, classes, (const char *const[2]){"", ""}, 0));
+  *out = &d->data;
+  d = NULL;
+fail:
+  destroy(d);
+  return status;
+}
