@@ -31,7 +31,8 @@ def main():
         done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--retries", "2",
                                "--only-binary", ":all:", "-d", work, *PACKAGES], capture_output=True, text=True)
         if done.returncode:
-            print("pip download of " + " ".join(PACKAGES) + " failed: " + (done.stderr.strip().splitlines() or ["no reason given"])[-1], file=sys.stderr)
+            reasons = done.stderr.strip().splitlines() or ["no reason given"]
+            print("\n  ".join(["pip download of " + " ".join(PACKAGES) + " failed:", *dict.fromkeys(reasons[:1] + reasons[-2:])]), file=sys.stderr)
             return 1
         lib = os.path.join(work, "runtime", "lib")
         os.makedirs(lib)
