@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * The inside of a cvy_devices (convoy/device.h): the list at the time of the choice, and the choices. */
+ * What a choice of devices (convoy/device.h) holds, for the layers above. */
 #ifndef CVY_CL_DEVICES_H
 #define CVY_CL_DEVICES_H
 
-#include "src/cl/selector.h"
+#include "src/cl/device.h"
 
 struct cvy_devices {
   cvy_device_list *list;
@@ -11,5 +11,8 @@ struct cvy_devices {
   int n;
   bool fell_back_to_cpu;
 };
+
+/* cvy_device_missing_drivers with the folder of PCI devices given, for tests. */
+void cvy_missing_drivers_in(const char *pci_folder, const cvy_device_list *list, char *out, size_t out_bytes);
 
 #endif

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT
+ * A slice is an OpenCL sub-buffer of the root buffer (OpenCL has no slices of slices) and holds a reference to it. */
+#include "src/cl/buffer.h"
+
+#include <stdio.h>
+
+#include "src/cl/opencl.h"
+
+struct cvy_pinned { cvy_device *device; cl_mem cl; void *mapped; };
+
+static atomic_ulong next_id = 1;
+
+static cvy_buffer *buffer_new(cvy_device *device, size_t size_bytes) {
+  cvy_buffer *const buffer = cvy_calloc(1, sizeof *buffer);
+  if (!buffer) return NULL;
+  buffer->device = device;
+  buffer->size_bytes = size_bytes;
+  buffer->root = buffer;
+  buffer->id = atomic_fetch_add(&next_id, 1ul);
+  atomic_init(&buffer->refs, 1);
+  atomic_fetch_add(&device->children, 1);
+  cvy_live_add(CVY_LIVE_BUFFER, 1);
+  return buffer;
+}
+
+static void buffer_unref(cvy_buffer *root) {
+  if (atomic_fetch_sub(&root->refs, 1) != 1) return;
+  if (root->cl) clReleaseMemObject(root->cl);
+  atomic_fetch_sub(&root->device->children, 1);
+  cvy_live_add(CVY_LIVE_BUFFER, -1);
+  cvy_free(root);
+}
+
+static cvy_status memory_failed(const cvy_device *device, size_t size_bytes, cl_int code) {
+  cvy_log_error("%s: no device memory for a buffer of %zu bytes (%.1f MiB): %s (%d); the device has %zu MiB, one buffer may have at most %zu MiB",
+                device->label, size_bytes, (double)size_bytes / 1048576.0, cvy_cl_error_name(code), (int)code, device->info.global_bytes >> 20,
+                device->info.max_alloc_bytes >> 20);
+  return CVY_E_DEVICE_MEMORY;
+}
+
+cvy_status cvy_buffer_create(cvy_device *device, size_t size_bytes, cvy_buffer **out) {
+  cvy_status status = CVY_OK;
+  cvy_buffer *buffer = NULL;
+  cl_int code = CL_SUCCESS;
+  CVY_REQUIRE(size_bytes > 0, CVY_E_ARGUMENT, "%s: a buffer of 0 bytes: at least 1 is needed", device->label);
+  /* Some drivers take more and fail when the memory is touched. */
+  if (size_bytes > device->info.max_alloc_bytes) return memory_failed(device, size_bytes, CL_INVALID_BUFFER_SIZE);
+  buffer = buffer_new(device, size_bytes);
+  CVY_REQUIRE(buffer, CVY_E_MEMORY, "no memory for a buffer object");
+  buffer->cl = clCreateBuffer(device->context, CL_MEM_READ_WRITE, size_bytes, NULL, &code);
+  if (code != CL_SUCCESS) {
+    buffer->cl = NULL;
+    status = memory_failed(device, size_bytes, code);
+    goto fail;
+  }
+  *out = buffer;
+  return CVY_OK;
+fail:
+  cvy_buffer_destroy(&buffer);
+  return status;
+}
+
+cvy_status cvy_buffer_slice(cvy_buffer *parent, size_t offset_bytes, size_t size_bytes, cvy_buffer **out) {
+  cvy_status status = CVY_OK;
+  cvy_buffer *slice = NULL;
+  cl_int code;
+  cvy_device *const device = parent->device;
+  cvy_buffer *const root = parent->root;
+  CVY_REQUIRE(size_bytes > 0 && offset_bytes <= parent->size_bytes && size_bytes <= parent->size_bytes - offset_bytes, CVY_E_ARGUMENT,
+              "%s: a slice of %zu bytes at %zu does not lie within a buffer of %zu bytes", device->label, size_bytes, offset_bytes,
+              parent->size_bytes);
+  CVY_REQUIRE(offset_bytes % CVY_SLICE_ALIGN == 0, CVY_E_ARGUMENT, "%s: a slice at %zu: offsets must be multiples of %d", device->label,
+              offset_bytes, CVY_SLICE_ALIGN);
+  CVY_REQUIRE(CVY_SLICE_ALIGN % device->info.base_align_bytes == 0, CVY_E_UNSUPPORTED,
+              "%s: it wants sub-buffers aligned to %zu bytes, %d is what convoy does", device->label, device->info.base_align_bytes,
+              CVY_SLICE_ALIGN);
+  slice = buffer_new(device, size_bytes);
+  CVY_REQUIRE(slice, CVY_E_MEMORY, "no memory for a buffer object");
+  slice->offset_bytes = parent->offset_bytes + offset_bytes;
+  slice->root = root;
+  atomic_fetch_add(&root->refs, 1);
+  const cl_buffer_region region = {.origin = slice->offset_bytes, .size = size_bytes};
+  slice->cl = clCreateSubBuffer(root->cl, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &code);
+  if (code != CL_SUCCESS) slice->cl = NULL;
+  CVY_CL_CODE(device->label, code, "clCreateSubBuffer");
+  *out = slice;
+  return CVY_OK;
+fail:
+  cvy_buffer_destroy(&slice);
+  return status;
+}
+
+void cvy_buffer_destroy(cvy_buffer **p) {
+  if (!p || !*p) return;
+  cvy_buffer *const buffer = *p, *const root = buffer->root;
+  buffer_unref(buffer);
+  if (root != buffer) buffer_unref(root);
+  *p = NULL;
+}
+
+size_t cvy_buffer_size(const cvy_buffer *buffer) { return buffer->size_bytes; }
+cvy_device *cvy_buffer_device(const cvy_buffer *buffer) { return buffer->device; }
+
+static cvy_status range_check(const cvy_queue *queue, const cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, const char *what) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(queue->device == buffer->device, CVY_E_ARGUMENT, "%s: %s of a buffer of another device (%s)", queue->device->label, what,
+              buffer->device->label);
+  CVY_REQUIRE(offset_bytes <= buffer->size_bytes && size_bytes <= buffer->size_bytes - offset_bytes, CVY_E_ARGUMENT,
+              "%s: %s of %zu bytes at %zu goes beyond the %zu bytes of the buffer", queue->device->label, what, size_bytes, offset_bytes,
+              buffer->size_bytes);
+fail:
+  return status;
+}
+
+cvy_status cvy_buffer_write(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, const void *src, cvy_event *wait,
+                            cvy_event **event) {
+  cvy_status status = CVY_OK;
+  cl_uint n;
+  const cl_event *list;
+  cl_event made;
+  CVY_TRY(range_check(queue, buffer, offset_bytes, size_bytes, "a write"));
+  CVY_TRY(cvy_event_list(queue, wait, &n, &list));
+  if (size_bytes == 0 && !event) return CVY_OK;
+  if (size_bytes == 0) return cvy_queue_marker(queue, event);
+  CVY_CL(queue->device->label,
+         clEnqueueWriteBuffer(queue->cl, buffer->cl, event ? CL_FALSE : CL_TRUE, offset_bytes, size_bytes, src, n, list, event ? &made : NULL));
+  if (event) CVY_TRY(cvy_event_wrap(queue, made, "write", event));
+fail:
+  return status;
+}
+
+cvy_status cvy_buffer_read(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, void *dst, cvy_event *wait,
+                           cvy_event **event) {
+  cvy_status status = CVY_OK;
+  cl_uint n;
+  const cl_event *list;
+  cl_event made;
+  CVY_TRY(range_check(queue, buffer, offset_bytes, size_bytes, "a read"));
+  CVY_TRY(cvy_event_list(queue, wait, &n, &list));
+  if (size_bytes == 0 && !event) return CVY_OK;
+  if (size_bytes == 0) return cvy_queue_marker(queue, event);
+  CVY_CL(queue->device->label,
+         clEnqueueReadBuffer(queue->cl, buffer->cl, event ? CL_FALSE : CL_TRUE, offset_bytes, size_bytes, dst, n, list, event ? &made : NULL));
+  if (event) CVY_TRY(cvy_event_wrap(queue, made, "read", event));
+fail:
+  return status;
+}
+
+cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, uint32_t pattern) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(range_check(queue, buffer, offset_bytes, size_bytes, "a fill"));
+  CVY_REQUIRE(offset_bytes % 4 == 0 && size_bytes % 4 == 0, CVY_E_ARGUMENT, "%s: a fill of %zu bytes at %zu: both must be multiples of 4",
+              queue->device->label, size_bytes, offset_bytes);
+  if (size_bytes == 0) return CVY_OK;
+  CVY_CL(queue->device->label,
+         clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes, size_bytes, 0, NULL, NULL));
+fail:
+  return status;
+}
+
+cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset, cvy_buffer *dst, size_t dst_offset, size_t size_bytes) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(range_check(queue, src, src_offset, size_bytes, "a copy"));
+  CVY_TRY(range_check(queue, dst, dst_offset, size_bytes, "a copy"));
+  if (size_bytes == 0) return CVY_OK;
+  CVY_CL(queue->device->label, clEnqueueCopyBuffer(queue->cl, src->cl, dst->cl, src_offset, dst_offset, size_bytes, 0, NULL, NULL));
+fail:
+  return status;
+}
+
+cvy_status cvy_pinned_create(cvy_device *device, size_t size_bytes, cvy_pinned **out, void **host) {
+  cvy_status status = CVY_OK;
+  cl_int code;
+  cvy_pinned *pinned = NULL;
+  const size_t room = size_bytes + 64;
+  CVY_REQUIRE(size_bytes > 0 && room > size_bytes, CVY_E_ARGUMENT, "%s: staging memory of %zu bytes", device->label, size_bytes);
+  pinned = cvy_calloc(1, sizeof *pinned);
+  CVY_REQUIRE(pinned, CVY_E_MEMORY, "no memory for a buffer object");
+  pinned->device = device;
+  atomic_fetch_add(&device->children, 1);
+  cvy_live_add(CVY_LIVE_BUFFER, 1);
+  pinned->cl = clCreateBuffer(device->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, room, NULL, &code);
+  if (code != CL_SUCCESS) {
+    pinned->cl = NULL;
+    status = memory_failed(device, room, code);
+    goto fail;
+  }
+  pinned->mapped = clEnqueueMapBuffer(device->transfer.cl, pinned->cl, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, room, 0, NULL, NULL, &code);
+  if (code != CL_SUCCESS) pinned->mapped = NULL;
+  CVY_CL_CODE(device->label, code, "clEnqueueMapBuffer");
+  *host = (void *)cvy_round_up((size_t)pinned->mapped, 64);
+  *out = pinned;
+  return CVY_OK;
+fail:
+  cvy_pinned_destroy(&pinned);
+  return status;
+}
+
+void cvy_pinned_destroy(cvy_pinned **p) {
+  if (!p || !*p) return;
+  cvy_pinned *const pinned = *p;
+  if (pinned->mapped) {
+    clEnqueueUnmapMemObject(pinned->device->transfer.cl, pinned->cl, pinned->mapped, 0, NULL, NULL);
+    clFinish(pinned->device->transfer.cl);
+  }
+  if (pinned->cl) clReleaseMemObject(pinned->cl);
+  atomic_fetch_sub(&pinned->device->children, 1);
+  cvy_live_add(CVY_LIVE_BUFFER, -1);
+  cvy_free(pinned);
+  *p = NULL;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/cl/opencl.h"
+
+static void CL_CALLBACK on_context_error(const char *message, const void *data, size_t size, void *user) {
+  (void)data, (void)size, (void)user;
+  /* May come on a driver's thread, also for what is reported again as the code of a call: not an error of its own. The label is not used,
+   * as messages may come late. */
+  cvy_log_debug("OpenCL driver: %s", message);
+}
+
+/* The one place where what a driver says becomes what kernels are chosen by. */
+static cvy_status facts_fill(cvy_device *device) {
+  cvy_status status = CVY_OK;
+  const cvy_device_info *const info = &device->info;
+  cvy_device_facts *const facts = &device->facts;
+  cl_uint units = 0;
+  CVY_CL(device->label, clGetDeviceInfo(device->id, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL));
+  facts->compute_units = (int)units;
+  facts->local_bytes = info->local_bytes;
+  facts->max_work_group = info->max_work_group;
+  facts->host_unified = info->host_unified;
+
+  const bool rusticl = !strcmp(info->platform_name, "rusticl");
+  const bool pocl = strstr(info->platform_name, "Portable Computing Language") != NULL;
+  /* llvmpipe runs work-items as lanes of vectors: it wants SIMT kernels although it is a CPU, and is slow with float16. */
+  facts->cpu_shaped = info->kind == CVY_DEVICE_CPU && !rusticl;
+  const char *const forced = getenv("CVY_FORCE_SHAPE");
+  if (forced && *forced) {
+    CVY_REQUIRE(!strcmp(forced, "cpu") || !strcmp(forced, "simt"), CVY_E_ARGUMENT, "CVY_FORCE_SHAPE=%s: it must be cpu or simt", forced);
+    facts->cpu_shaped = !strcmp(forced, "cpu");
+  }
+  /* PoCL compiles with clang, which knows the attribute, and tunes for 256-bit vectors where the core may have 512-bit units.
+   * Intel's CPU runtime uses 512-bit registers by itself. Mesa's front end is clang too, but SPIR-V drops the attribute. */
+  facts->has_min_vector_width = pocl && info->kind == CVY_DEVICE_CPU;
+fail:
+  return status;
+}
+
+/* Makes the sub-device of a choice. All parts of the term are created, so that the driver gives each its own cores, and all but
+ * ours are let go. */
+static cvy_status part_create(const cvy_device_info *info, cl_device_id whole, const cvy_device_choice *choice, cl_device_id *out) {
+  cvy_status status = CVY_OK;
+  cl_device_id parts[64] = {0};
+  cl_device_partition_property how[64 + 3];
+  int total = 0, n = 0;
+  CVY_REQUIRE(info->can_partition_by_counts, CVY_E_UNSUPPORTED, "%s: its driver cannot make sub-devices by compute units", choice->label);
+  CVY_ASSERT(choice->n_parts >= 1 && choice->n_parts <= 64 && choice->part >= 0 && choice->part < choice->n_parts);
+  how[n++] = CL_DEVICE_PARTITION_BY_COUNTS;
+  for (int i = 0; i < choice->n_parts; i++) {
+    total += choice->part_units[i];
+    how[n++] = choice->part_units[i];
+  }
+  how[n++] = CL_DEVICE_PARTITION_BY_COUNTS_LIST_END;
+  how[n++] = 0;
+  CVY_REQUIRE(total <= info->compute_units, CVY_E_ARGUMENT, "%s: %d compute units asked for, it has %d", choice->label, total,
+              info->compute_units);
+  cl_uint n_made = 0;
+  const cl_int code = clCreateSubDevices(whole, how, (cl_uint)choice->n_parts, parts, &n_made);
+  CVY_REQUIRE(code == CL_SUCCESS, CVY_E_UNSUPPORTED, "%s: clCreateSubDevices with %d parts failed: %s (%d)", choice->label, choice->n_parts,
+              cvy_cl_error_name(code), (int)code);
+  for (int i = 0; i < choice->n_parts; i++)
+    if (i != choice->part && parts[i]) clReleaseDevice(parts[i]);
+  *out = parts[choice->part];
+fail:
+  return status;
+}
+
+static cvy_status queue_create(cvy_device *device, cvy_queue *queue, const char *name) {
+  cvy_status status = CVY_OK;
+  cl_int code;
+  queue->device = device;
+  queue->name = name;
+  queue->cl = clCreateCommandQueue(device->context, device->id, device->profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
+  if (code != CL_SUCCESS) queue->cl = NULL;
+  CVY_CL_CODE(device->label, code, "clCreateCommandQueue");
+  cvy_live_add(CVY_LIVE_QUEUE, 1);
+fail:
+  return status;
+}
+
+static void queue_destroy(cvy_queue *queue) {
+  if (!queue->cl) return;
+  clReleaseCommandQueue(queue->cl);
+  cvy_live_add(CVY_LIVE_QUEUE, -1);
+}
+
+cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling, cvy_device **out) {
+  cvy_status status = CVY_OK;
+  cvy_device *device = NULL;
+  cl_int code;
+  CVY_REQUIRE(choice->item >= 0 && choice->item < list->n, CVY_E_ARGUMENT, "there is no device at position %d of a list of %d", choice->item,
+              list->n);
+  const cvy_device_info *const info = &list->items[choice->item];
+  CVY_REQUIRE(info->usable, CVY_E_DEVICE, "%d:%d %s cannot be used: %s", info->platform, info->index, info->name, info->reason);
+  device = cvy_calloc(1, sizeof *device);
+  CVY_REQUIRE(device, CVY_E_MEMORY, "no memory for a device");
+  device->info = *info;
+  device->profiling = profiling;
+  device->id = list->handles[choice->item];
+  snprintf(device->label, sizeof device->label, "%s", choice->label);
+  if (choice->units > 0) {
+    CVY_TRY(part_create(info, list->handles[choice->item], choice, &device->id));
+    device->is_part = true;
+  }
+  device->context = clCreateContext(NULL, 1, &device->id, on_context_error, NULL, &code);
+  if (code != CL_SUCCESS) device->context = NULL;
+  CVY_CL_CODE(device->label, code, "clCreateContext");
+  cvy_live_add(CVY_LIVE_CONTEXT, 1);
+  CVY_TRY(queue_create(device, &device->compute, "compute"));
+  CVY_TRY(queue_create(device, &device->transfer, "transfer"));
+  CVY_TRY(facts_fill(device));
+  *out = device;
+  return CVY_OK;
+fail:
+  cvy_device_close(&device);
+  return status;
+}
+
+void cvy_device_close(cvy_device **p) {
+  if (!p || !*p) return;
+  cvy_device *const device = *p;
+  /* Whoever has a buffer left cannot release it after this; it says so instead of crashing later. */
+  const long children = atomic_load(&device->children);
+  if (children != 0) cvy_log_warning("%s: closed while %ld buffers, kernels or events of it are alive", device->label, children);
+  if (device->compute.cl) clFinish(device->compute.cl);
+  if (device->transfer.cl) clFinish(device->transfer.cl);
+  cvy_profile_destroy(device);
+  cvy_programs_destroy(device);
+  queue_destroy(&device->compute);
+  queue_destroy(&device->transfer);
+  if (device->context) {
+    clReleaseContext(device->context);
+    cvy_live_add(CVY_LIVE_CONTEXT, -1);
+  }
+  if (device->is_part) clReleaseDevice(device->id);
+  cvy_free(device);
+  *p = NULL;
+}
+
+const cvy_device_info *cvy_device_get_info(const cvy_device *device) { return &device->info; }
+const cvy_device_facts *cvy_device_get_facts(const cvy_device *device) { return &device->facts; }
+const char *cvy_device_label(const cvy_device *device) { return device->label; }
+cvy_queue *cvy_device_compute_queue(cvy_device *device) { return &device->compute; }
+cvy_queue *cvy_device_transfer_queue(cvy_device *device) { return &device->transfer; }

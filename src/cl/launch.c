@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT
+ * Kernel objects, launches, and the times of launches. */
+#include "src/cl/launch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/clock.h"
+#include "src/base/text.h"
+#include "src/cl/opencl.h"
+
+/* What an argument was set to last. */
+typedef struct arg_slot { bool set; cvy_arg arg; uint64_t buffer_id; } arg_slot;
+
+struct cvy_kernel {
+  cvy_device *device;
+  cl_kernel cl;
+  char *file, *name;
+  bool is_forward;
+  cl_uint n_args;
+  arg_slot *slots;
+  size_t max_group;           /* of this kernel on this device */
+  size_t required[3];         /* reqd_work_group_size, zeros if none */
+  size_t static_local_bytes;  /* __local arrays of the kernel, without arguments */
+};
+
+static atomic_long n_launched;
+static atomic_ulong first_forward_ns;
+
+cvy_launch_totals cvy_launch_get_totals(void) {
+  cvy_launch_totals totals = {.launched = atomic_load(&n_launched), .first_forward_ns = atomic_load(&first_forward_ns)};
+  cvy_program_totals(&totals.compiled, &totals.cached);
+  return totals;
+}
+
+cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *name, const cvy_define *defines, int n_defines,
+                             cvy_kernel **out) {
+  cvy_status status = CVY_OK;
+  cvy_kernel *kernel = NULL;
+  cvy_program *program;
+  cl_int code;
+  cl_ulong local = 0;
+  CVY_TRY(cvy_program_get(device, file, defines, n_defines, &program));
+  kernel = cvy_calloc(1, sizeof *kernel);
+  CVY_REQUIRE(kernel, CVY_E_MEMORY, "no memory for the kernel %s", name);
+  kernel->device = device;
+  atomic_fetch_add(&device->children, 1);
+  cvy_live_add(CVY_LIVE_KERNEL, 1);
+  kernel->file = cvy_strdup(file);
+  kernel->name = cvy_strdup(name);
+  CVY_REQUIRE(kernel->file && kernel->name, CVY_E_MEMORY, "no memory for the kernel %s", name);
+  kernel->is_forward = strstr(name, "forward") != NULL;
+  kernel->cl = clCreateKernel(program->cl, name, &code);
+  if (code != CL_SUCCESS) kernel->cl = NULL;
+  CVY_REQUIRE(code != CL_INVALID_KERNEL_NAME, CVY_E_ARGUMENT, "%s: %s.cl has no kernel \"%s\" (built with: %s)", device->label, file, name,
+              program->key);
+  CVY_CL_CODE(device->label, code, "clCreateKernel");
+  CVY_CL(device->label, clGetKernelInfo(kernel->cl, CL_KERNEL_NUM_ARGS, sizeof kernel->n_args, &kernel->n_args, NULL));
+  CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_WORK_GROUP_SIZE, sizeof kernel->max_group, &kernel->max_group, NULL));
+  CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof kernel->required, kernel->required, NULL));
+  CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, NULL));
+  kernel->static_local_bytes = (size_t)local;
+  kernel->slots = cvy_calloc(kernel->n_args, sizeof *kernel->slots);
+  CVY_REQUIRE(kernel->slots, CVY_E_MEMORY, "no memory for the kernel %s", name);
+  *out = kernel;
+  return CVY_OK;
+fail:
+  cvy_kernel_destroy(&kernel);
+  return status;
+}
+
+void cvy_kernel_destroy(cvy_kernel **p) {
+  if (!p || !*p) return;
+  cvy_kernel *const kernel = *p;
+  if (kernel->cl) clReleaseKernel(kernel->cl);
+  cvy_free(kernel->slots);
+  cvy_free(kernel->file);
+  cvy_free(kernel->name);
+  atomic_fetch_sub(&kernel->device->children, 1);
+  cvy_live_add(CVY_LIVE_KERNEL, -1);
+  cvy_free(kernel);
+  *p = NULL;
+}
+
+static bool same_arg(const arg_slot *slot, const cvy_arg *arg) {
+  if (!slot->set || slot->arg.kind != arg->kind) return false;
+  switch (arg->kind) {
+    case CVY_ARG_BUFFER: return slot->buffer_id == (arg->value.buffer ? arg->value.buffer->id : 0);
+    case CVY_ARG_INT: return slot->arg.value.i == arg->value.i;
+    case CVY_ARG_UINT: return slot->arg.value.u == arg->value.u;
+    case CVY_ARG_FLOAT: return !memcmp(&slot->arg.value.f, &arg->value.f, sizeof arg->value.f); /* -0 is not 0 */
+    case CVY_ARG_LOCAL: return slot->arg.value.local_bytes == arg->value.local_bytes;
+  }
+  return false;
+}
+
+static cvy_status set_arg(cvy_kernel *kernel, int i, const cvy_arg *arg) {
+  cvy_status status = CVY_OK;
+  arg_slot *const slot = &kernel->slots[i];
+  const cvy_buffer *const buffer = arg->kind == CVY_ARG_BUFFER ? arg->value.buffer : NULL;
+  const void *value = NULL;
+  size_t bytes = 0;
+  if (same_arg(slot, arg)) return CVY_OK;
+  slot->set = false;
+  switch (arg->kind) {
+    case CVY_ARG_BUFFER:
+      CVY_REQUIRE(!buffer || buffer->device == kernel->device, CVY_E_ARGUMENT, "%s: argument %d of %s:%s is a buffer of another device (%s)",
+                  kernel->device->label, i, kernel->file, kernel->name, buffer->device->label);
+      bytes = sizeof(cl_mem);
+      value = buffer ? &buffer->cl : NULL;
+      break;
+    case CVY_ARG_INT: bytes = sizeof arg->value.i, value = &arg->value.i; break;
+    case CVY_ARG_UINT: bytes = sizeof arg->value.u, value = &arg->value.u; break;
+    case CVY_ARG_FLOAT: bytes = sizeof arg->value.f, value = &arg->value.f; break;
+    case CVY_ARG_LOCAL: bytes = arg->value.local_bytes; break;
+  }
+  const cl_int code = clSetKernelArg(kernel->cl, (cl_uint)i, bytes, value);
+  CVY_REQUIRE(code == CL_SUCCESS, CVY_E_DEVICE, "%s: argument %d of %s:%s cannot be set (%zu bytes): %s (%d)", kernel->device->label, i,
+              kernel->file, kernel->name, bytes, cvy_cl_error_name(code), (int)code);
+  *slot = (arg_slot){.set = true, .arg = *arg, .buffer_id = buffer ? buffer->id : 0};
+fail:
+  return status;
+}
+
+/* What the driver would refuse, or worse, not refuse. */
+static cvy_status geometry_check(const cvy_kernel *kernel, const cvy_grid *grid, size_t local_bytes) {
+  cvy_status status = CVY_OK;
+  const cvy_device *const device = kernel->device;
+  const size_t *const required = kernel->required, *const local = grid->local;
+  if (local[0] > 0) {
+    size_t items = 1;
+    for (int i = 0; i < 3; i++) {
+      const size_t size = local[i] ? local[i] : 1, global = grid->global[i] ? grid->global[i] : 1;
+      items *= size;
+      CVY_REQUIRE(global % size == 0, CVY_E_ARGUMENT, "%s: %s:%s: global size %zu in dimension %d is no multiple of the local size %zu",
+                  device->label, kernel->file, kernel->name, global, i, size);
+      CVY_REQUIRE(required[0] == 0 || size == required[i], CVY_E_ARGUMENT,
+                  "%s: %s:%s: local size %zu in dimension %d, the kernel is compiled for %zu", device->label, kernel->file, kernel->name, size, i,
+                  required[i]);
+    }
+    CVY_REQUIRE(items <= kernel->max_group, CVY_E_ARGUMENT, "%s: %s:%s: work-groups of %zu items, this device can have %zu for this kernel",
+                device->label, kernel->file, kernel->name, items, kernel->max_group);
+  } else {
+    CVY_REQUIRE(required[0] == 0, CVY_E_ARGUMENT, "%s: %s:%s: no local size given, the kernel is compiled for %zux%zux%zu", device->label,
+                kernel->file, kernel->name, required[0], required[1], required[2]);
+  }
+  CVY_REQUIRE(kernel->static_local_bytes + local_bytes <= device->facts.local_bytes, CVY_E_ARGUMENT,
+              "%s: %s:%s: %zu bytes of local memory needed, the device has %zu", device->label, kernel->file, kernel->name,
+              kernel->static_local_bytes + local_bytes, device->facts.local_bytes);
+fail:
+  return status;
+}
+
+/* The name as a string that lives as long as the device; NULL when out of memory. */
+static const char *keep_name(cvy_device *device, const char *name) {
+  for (size_t i = 0; i < device->n_kernel_names; i++)
+    if (!strcmp(device->kernel_names[i], name)) return device->kernel_names[i];
+  char **const names = cvy_realloc(device->kernel_names, device->n_kernel_names, device->n_kernel_names + 1, sizeof *names);
+  if (!names) return NULL;
+  device->kernel_names = names;
+  char *const copy = cvy_strdup(name);
+  if (copy) device->kernel_names[device->n_kernel_names++] = copy;
+  return copy;
+}
+
+static cvy_status profile_add(cvy_device *device, const char *name, cl_event event) {
+  cvy_status status = CVY_OK;
+  if (device->n_profiled == device->profiled_capacity) {
+    const size_t capacity = device->profiled_capacity ? 2 * device->profiled_capacity : 1024;
+    cvy_profiled *const grown = cvy_realloc(device->profiled, device->n_profiled, capacity, sizeof *grown);
+    CVY_REQUIRE(grown, CVY_E_MEMORY, "no memory for the times of %zu launches", capacity);
+    device->profiled = grown;
+    device->profiled_capacity = capacity;
+  }
+  const char *const kept = keep_name(device, name);
+  CVY_REQUIRE(kept, CVY_E_MEMORY, "no memory for the name %s", name);
+  CVY_CL(device->label, clRetainEvent(event));
+  device->profiled[device->n_profiled++] = (cvy_profiled){event, kept};
+fail:
+  return status;
+}
+
+cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args, cvy_event **event) {
+  cvy_status status = CVY_OK;
+  cvy_device *const device = queue->device;
+  cl_event made = NULL;
+  size_t local_bytes = 0;
+  cl_uint dims = 1;
+  CVY_REQUIRE(kernel->device == device, CVY_E_ARGUMENT, "%s: %s:%s belongs to another device (%s)", device->label, kernel->file, kernel->name,
+              kernel->device->label);
+  CVY_REQUIRE(n_args == (int)kernel->n_args, CVY_E_ARGUMENT, "%s: %s:%s got %d arguments, it has %u", device->label, kernel->file, kernel->name,
+              n_args, kernel->n_args);
+  for (int i = 0; i < n_args; i++) {
+    if (args[i].kind == CVY_ARG_LOCAL) local_bytes += args[i].value.local_bytes;
+    CVY_TRY(set_arg(kernel, i, &args[i]));
+  }
+  if (grid.global[0] == 0) {
+    if (event) CVY_TRY(cvy_queue_marker(queue, event));
+    return CVY_OK;
+  }
+  CVY_TRY(geometry_check(kernel, &grid, local_bytes));
+  for (int i = 1; i < 3; i++) {
+    if (grid.global[i] == 0) grid.global[i] = 1;
+    if (grid.local[i] == 0) grid.local[i] = 1;
+    if (grid.global[i] > 1 || grid.local[i] > 1 || kernel->required[i] > 1) dims = (cl_uint)i + 1;
+  }
+  const bool wants_event = event || device->profiling;
+  const cl_int code = clEnqueueNDRangeKernel(queue->cl, kernel->cl, dims, NULL, grid.global, grid.local[0] ? grid.local : NULL, 0, NULL,
+                                             wants_event ? &made : NULL);
+  if (code != CL_SUCCESS) made = NULL;
+  CVY_REQUIRE(code == CL_SUCCESS, code == CL_MEM_OBJECT_ALLOCATION_FAILURE ? CVY_E_DEVICE_MEMORY : CVY_E_DEVICE,
+              "%s: %s:%s with %zux%zux%zu work-items in groups of %zux%zux%zu cannot be launched: %s (%d)", device->label, kernel->file,
+              kernel->name, grid.global[0], grid.global[1], grid.global[2], grid.local[0], grid.local[1], grid.local[2], cvy_cl_error_name(code),
+              (int)code);
+  if (kernel->is_forward && atomic_load(&first_forward_ns) == 0) {
+    unsigned long none = 0;
+    atomic_compare_exchange_strong(&first_forward_ns, &none, (unsigned long)cvy_clock_ns());
+  }
+  atomic_fetch_add(&n_launched, 1);
+  if (device->profiling) CVY_TRY(profile_add(device, kernel->name, made));
+  if (event) {
+    const cl_event given = made;
+    made = NULL;
+    CVY_TRY(cvy_event_wrap(queue, given, kernel->name, event));
+  }
+fail:
+  if (made) clReleaseEvent(made);
+  return status;
+}
+
+cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *user) {
+  cvy_status status = CVY_OK;
+  size_t done = 0;
+  CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: times are asked for, but it was opened without profiling", device->label);
+  CVY_TRY(cvy_queue_finish(&device->compute));
+  CVY_TRY(cvy_queue_finish(&device->transfer));
+  for (; done < device->n_profiled; done++) {
+    const cvy_profiled *const launch = &device->profiled[done];
+    cl_ulong start, end;
+    CVY_CL(device->label, clGetEventProfilingInfo(launch->event, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL));
+    CVY_CL(device->label, clGetEventProfilingInfo(launch->event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
+    sink(user, launch->kernel, start, end);
+  }
+fail:
+  /* those after a failure are dropped too: their times would come twice */
+  for (size_t i = 0; i < device->n_profiled; i++) clReleaseEvent(device->profiled[i].event);
+  device->n_profiled = 0;
+  return status;
+}
+
+void cvy_profile_destroy(cvy_device *device) {
+  for (size_t i = 0; i < device->n_profiled; i++) clReleaseEvent(device->profiled[i].event);
+  cvy_free(device->profiled);
+  for (size_t i = 0; i < device->n_kernel_names; i++) cvy_free(device->kernel_names[i]);
+  cvy_free(device->kernel_names);
+  device->profiled = NULL;
+  device->kernel_names = NULL;
+  device->n_profiled = device->n_kernel_names = 0;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ * OpenCL for the files of src/cl alone: the headers, the fifth verb of error handling (cl), and what the opaque types hold. */
+#ifndef CVY_CL_OPENCL_H
+#define CVY_CL_OPENCL_H
+
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+#include <CL/cl_ext.h>
+
+#include <stdatomic.h>
+
+#include "src/base/mem.h"
+#include "src/cl/launch.h"
+
+/* "CL_OUT_OF_RESOURCES"; "unknown error" for others. */
+const char *cvy_cl_error_name(cl_int code);
+/* Logs "0:0 NAME: clFoo failed: CL_BAR (-5) [file:line]" and gives the status that fits the code. */
+cvy_status cvy_cl_failed(cl_int code, const char *call, const char *label, const char *file, int line);
+
+/* cl: an OpenCL call that returns its code. `label` names the device. */
+#define CVY_CL(label, call)                                                          \
+  do {                                                                               \
+    const cl_int cl_code_ = (call);                                                  \
+    if (cl_code_ != CL_SUCCESS) {                                                    \
+      status = cvy_cl_failed(cl_code_, #call, (label), __FILE__, __LINE__);          \
+      goto fail;                                                                     \
+    }                                                                                \
+  } while (0)
+/* The same for calls that give their code through a pointer: CVY_CL_CODE(label, code, "clCreateBuffer"). */
+#define CVY_CL_CODE(label, code, call_name)                                          \
+  do {                                                                               \
+    if ((code) != CL_SUCCESS) {                                                      \
+      status = cvy_cl_failed((code), (call_name), (label), __FILE__, __LINE__);      \
+      goto fail;                                                                     \
+    }                                                                                \
+  } while (0)
+
+struct cvy_queue {
+  cvy_device *device;
+  cl_command_queue cl;
+  const char *name;             /* "compute", "transfer" */
+};
+
+struct cvy_event {
+  cl_event cl;
+  cvy_queue *queue;             /* of the command */
+  char name[64];                /* of the command */
+};
+
+typedef struct cvy_program {
+  struct cvy_program *next;
+  char *key;                    /* file and options */
+  cl_program cl;
+} cvy_program;
+
+typedef struct cvy_profiled { cl_event event; const char *kernel; } cvy_profiled;
+
+struct cvy_device {
+  cvy_device_info info;         /* of the whole device */
+  cvy_device_facts facts;
+  char label[160];
+  cl_device_id id;              /* the sub-device if is_part */
+  bool is_part, profiling;
+  cl_context context;
+  cvy_queue compute, transfer;
+  cvy_program *programs;        /* live until the device is closed */
+  atomic_long children;         /* buffers, kernels and events that are alive */
+  cvy_profiled *profiled;       /* launches whose times nobody has asked for yet */
+  size_t n_profiled, profiled_capacity;
+  char **kernel_names;          /* of profiled launches: they outlive the kernels */
+  size_t n_kernel_names;
+};
+
+struct cvy_buffer {
+  cvy_device *device;
+  cl_mem cl;
+  cvy_buffer *root;             /* itself, or whose slice this is */
+  size_t offset_bytes, size_bytes;
+  atomic_int refs;              /* of a root: itself and its slices */
+  uint64_t id;                  /* never used twice: the kernels' argument cache compares it */
+};
+
+/* program.c: the program of `file` with these defines, built or from a cache; borrowed, lives as long as the device. */
+cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_define *defines, int n_defines, cvy_program **out);
+void cvy_programs_destroy(cvy_device *device);
+void cvy_program_totals(long *compiled, long *cached);
+/* launch.c */
+void cvy_profile_destroy(cvy_device *device);
+/* queue.c: wraps `cl` (takes it over, also on failure). */
+cvy_status cvy_event_wrap(cvy_queue *queue, cl_event cl, const char *name, cvy_event **out);
+/* The event as wait list of a command on `queue`: *n is 0 or 1. Flushes the event's queue if it is another one. */
+cvy_status cvy_event_list(cvy_queue *queue, cvy_event *event, cl_uint *n, const cl_event **list);
+
+#endif

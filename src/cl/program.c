@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT
+ * Kernel file + defines → built program, from the device's list, from the disk, or from the compiler. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "src/base/text.h"
+#include "src/cl/cache.h"
+#include "src/cl/opencl.h"
+#include "src/cl/source.h"
+
+enum { LOG_PIECE = 3500 };
+
+static atomic_long n_compiled, n_cached;
+
+void cvy_program_totals(long *compiled, long *cached) {
+  *compiled = atomic_load(&n_compiled);
+  *cached = atomic_load(&n_cached);
+}
+
+/* Whether binaries of this platform are kept on the disk by us.
+ * PoCL keeps its own cache of work-group functions, keyed by source and options, and compiles them at the first launch, after the
+ * binary could be asked for. */
+static bool wants_cache(const cvy_device *device) { return strstr(device->info.platform_name, "Portable Computing Language") == NULL; }
+
+static int compare_defines(const void *a, const void *b) { return strcmp(((const cvy_define *)a)->name, ((const cvy_define *)b)->name); }
+
+static cvy_status options_make(const cvy_device *device, const cvy_define *defines, int n_defines, cvy_text *out) {
+  cvy_status status = CVY_OK;
+  cvy_define *const sorted = cvy_calloc((size_t)n_defines, sizeof *sorted);
+  CVY_REQUIRE(sorted, CVY_E_MEMORY, "no memory for %d defines", n_defines);
+  for (int i = 0; i < n_defines; i++) sorted[i] = defines[i];
+  qsort(sorted, (size_t)n_defines, sizeof *sorted, compare_defines);
+  cvy_text_add(out, "-cl-std=CL1.2 -D CVY_CPU=%d", device->facts.cpu_shaped ? 1 : 0);
+  if (device->facts.has_min_vector_width) cvy_text_add(out, " -D CVY_MIN_VECTOR_WIDTH=512");
+  for (int i = 0; i < n_defines; i++) cvy_text_add(out, " -D %s=%ld", sorted[i].name, sorted[i].value);
+  CVY_REQUIRE(!out->failed, CVY_E_MEMORY, "no memory for the compiler's options");
+fail:
+  cvy_free(sorted);
+  return status;
+}
+
+/* The compiler's words, in pieces that the log takes, cut at line ends. */
+static void build_log(const cvy_device *device, cl_program program, bool failed) {
+  size_t size = 0;
+  char *log = NULL;
+  if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) != CL_SUCCESS || size <= 1) return;
+  log = cvy_calloc(size + 1, 1);
+  if (!log) return;
+  if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, size, log, NULL) == CL_SUCCESS) {
+    for (const char *at = log; *at;) {
+      size_t n = strnlen(at, LOG_PIECE);
+      if (at[n]) {
+        size_t cut = n;
+        while (cut > 0 && at[cut - 1] != '\n') cut--;
+        if (cut > 0) n = cut;
+      }
+      const int shown = (int)(n > 0 && at[n - 1] == '\n' ? n - 1 : n);
+      if (shown > 0 && failed) cvy_log_error("%.*s", shown, at);
+      else if (shown > 0) cvy_log_debug("%.*s", shown, at);
+      at += n;
+    }
+  }
+  cvy_free(log);
+}
+
+static bool from_binary(cvy_device *device, const char *key, const char *options, cl_program *out) {
+  unsigned char *binary = NULL;
+  size_t size;
+  cl_int binary_code = CL_SUCCESS, code;
+  if (!cvy_cache_load(key, &binary, &size)) return false;
+  const cl_program program = clCreateProgramWithBinary(device->context, 1, &device->id, &size, (const unsigned char **)&binary, &binary_code, &code);
+  cvy_free(binary);
+  if (code != CL_SUCCESS || !program) return false;
+  if (binary_code != CL_SUCCESS || clBuildProgram(program, 1, &device->id, options, NULL, NULL) != CL_SUCCESS) {
+    cvy_log_debug("%s: its driver refuses a binary from the cache: compiling", device->label);
+    clReleaseProgram(program);
+    return false;
+  }
+  *out = program;
+  atomic_fetch_add(&n_cached, 1);
+  return true;
+}
+
+static void to_cache(const char *key, cl_program program) {
+  size_t size = 0;
+  if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) != CL_SUCCESS || size == 0) return;
+  unsigned char *binary = cvy_calloc(size, 1);
+  if (!binary) return;
+  if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) == CL_SUCCESS) cvy_cache_store(key, binary, size);
+  cvy_free(binary);
+}
+
+static cvy_status build(cvy_device *device, const char *file, const char *options, cl_program *out) {
+  cvy_status status = CVY_OK;
+  cvy_text source = {0}, key = {0};
+  cl_program program = NULL;
+  cl_int code;
+  CVY_TRY(cvy_source_get(file, &source));
+  const bool cache = wants_cache(device);
+  if (cache) {
+    const cvy_device_info *const info = &device->info;
+    const XXH128_hash_t hash = XXH3_128bits(source.data, source.size);
+    cvy_text_add(&key, "%s.cl %016llx%016llx\n%s\n%s\n%s\n%s\n%s\n%s\n", file, (unsigned long long)hash.high64, (unsigned long long)hash.low64,
+                 options, info->platform_name, info->platform_version, info->name, info->version, info->driver);
+    CVY_REQUIRE(!key.failed, CVY_E_MEMORY, "no memory for the key of %s", file);
+    if (from_binary(device, key.data, options, out)) goto fail; /* done */
+  }
+  const char *text = source.data;
+  program = clCreateProgramWithSource(device->context, 1, &text, &source.size, &code);
+  if (code != CL_SUCCESS) program = NULL;
+  CVY_CL_CODE(device->label, code, "clCreateProgramWithSource");
+  code = clBuildProgram(program, 1, &device->id, options, NULL, NULL);
+  if (code != CL_SUCCESS) {
+    cvy_log_error("%s: %s.cl does not compile: %s (%d); options: %s; what the compiler says:", device->label, file, cvy_cl_error_name(code),
+                  (int)code, options);
+    build_log(device, program, true);
+    status = CVY_E_BUILD;
+    goto fail;
+  }
+  build_log(device, program, false);
+  atomic_fetch_add(&n_compiled, 1);
+  if (cache) to_cache(key.data, program);
+  *out = program;
+  program = NULL;
+fail:
+  if (program) clReleaseProgram(program);
+  cvy_text_clear(&source);
+  cvy_text_clear(&key);
+  return status;
+}
+
+cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_define *defines, int n_defines, cvy_program **out) {
+  cvy_status status = CVY_OK;
+  cvy_text options = {0}, key = {0};
+  cvy_program *program = NULL;
+  CVY_TRY(options_make(device, defines, n_defines, &options));
+  cvy_text_add(&key, "%s %s", file, options.data);
+  CVY_REQUIRE(!key.failed, CVY_E_MEMORY, "no memory for the key of %s", file);
+  for (cvy_program *known = device->programs; known; known = known->next) {
+    if (!strcmp(known->key, key.data)) {
+      *out = known;
+      goto fail; /* done */
+    }
+  }
+  program = cvy_calloc(1, sizeof *program);
+  CVY_REQUIRE(program, CVY_E_MEMORY, "no memory for a program");
+  CVY_TRY(build(device, file, options.data, &program->cl));
+  program->key = key.data;
+  key = (cvy_text){0};
+  program->next = device->programs;
+  device->programs = program;
+  cvy_live_add(CVY_LIVE_PROGRAM, 1);
+  *out = program;
+  program = NULL;
+fail:
+  cvy_free(program);
+  cvy_text_clear(&options);
+  cvy_text_clear(&key);
+  return status;
+}
+
+void cvy_programs_destroy(cvy_device *device) {
+  for (cvy_program *program = device->programs, *next; program; program = next) {
+    next = program->next;
+    clReleaseProgram(program->cl);
+    cvy_free(program->key);
+    cvy_free(program);
+    cvy_live_add(CVY_LIVE_PROGRAM, -1);
+  }
+  device->programs = NULL;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT
+ * Queues and events. */
+#include <stdio.h>
+
+#include "src/cl/opencl.h"
+
+cvy_status cvy_queue_flush(cvy_queue *queue) {
+  cvy_status status = CVY_OK;
+  CVY_CL(queue->device->label, clFlush(queue->cl));
+fail:
+  return status;
+}
+
+cvy_status cvy_queue_finish(cvy_queue *queue) {
+  cvy_status status = CVY_OK;
+  CVY_CL(queue->device->label, clFinish(queue->cl));
+fail:
+  return status;
+}
+
+cvy_device *cvy_queue_device(cvy_queue *queue) { return queue->device; }
+
+cvy_status cvy_event_wrap(cvy_queue *queue, cl_event cl, const char *name, cvy_event **out) {
+  cvy_event *const event = cvy_calloc(1, sizeof *event);
+  if (!event) {
+    clReleaseEvent(cl);
+    cvy_log_error("%s: no memory for an event", queue->device->label);
+    return CVY_E_MEMORY;
+  }
+  event->cl = cl;
+  event->queue = queue;
+  snprintf(event->name, sizeof event->name, "%s", name);
+  atomic_fetch_add(&queue->device->children, 1);
+  cvy_live_add(CVY_LIVE_EVENT, 1);
+  *out = event;
+  return CVY_OK;
+}
+
+void cvy_event_destroy(cvy_event **p) {
+  if (!p || !*p) return;
+  cvy_event *const event = *p;
+  clReleaseEvent(event->cl);
+  atomic_fetch_sub(&event->queue->device->children, 1);
+  cvy_live_add(CVY_LIVE_EVENT, -1);
+  cvy_free(event);
+  *p = NULL;
+}
+
+cvy_status cvy_event_list(cvy_queue *queue, cvy_event *event, cl_uint *n, const cl_event **list) {
+  cvy_status status = CVY_OK;
+  *n = event ? 1 : 0;
+  *list = event ? &event->cl : NULL;
+  if (!event) return CVY_OK;
+  CVY_REQUIRE(event->queue->device == queue->device, CVY_E_ARGUMENT,
+              "%s: a command cannot wait for '%s' of another device (%s): only the host can", queue->device->label, event->name,
+              event->queue->device->label);
+  /* Unflushed commands never start, and who waits for them from another queue waits for ever. */
+  if (event->queue != queue) CVY_TRY(cvy_queue_flush(event->queue));
+fail:
+  return status;
+}
+
+cvy_status cvy_queue_wait(cvy_queue *queue, cvy_event *event) {
+  cvy_status status = CVY_OK;
+  cl_uint n;
+  const cl_event *list;
+  if (!event || event->queue == queue) return CVY_OK; /* in-order */
+  CVY_TRY(cvy_event_list(queue, event, &n, &list));
+  CVY_CL(queue->device->label, clEnqueueBarrierWithWaitList(queue->cl, n, list, NULL));
+fail:
+  return status;
+}
+
+cvy_status cvy_queue_marker(cvy_queue *queue, cvy_event **out) {
+  cvy_status status = CVY_OK;
+  cl_event event;
+  CVY_CL(queue->device->label, clEnqueueMarkerWithWaitList(queue->cl, 0, NULL, &event));
+  CVY_TRY(cvy_event_wrap(queue, event, "marker", out));
+fail:
+  return status;
+}
+
+cvy_status cvy_event_wait(cvy_event *event) {
+  cvy_status status = CVY_OK;
+  if (!event) return CVY_OK;
+  const char *const label = event->queue->device->label;
+  cl_int state = CL_QUEUED;
+  CVY_CL(label, clGetEventInfo(event->cl, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
+  if (state > CL_COMPLETE) {
+    CVY_CL(label, clFlush(event->queue->cl));
+    const cl_int code = clWaitForEvents(1, &event->cl);
+    CVY_CL(label, clGetEventInfo(event->cl, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
+    if (state >= 0) CVY_CL_CODE(label, code, "clWaitForEvents");
+  }
+  CVY_REQUIRE(state == CL_COMPLETE, CVY_E_DEVICE, "%s: the command '%s' on the %s queue failed: %s (%d)", label, event->name,
+              event->queue->name, cvy_cl_error_name(state), (int)state);
+fail:
+  return status;
+}
+
+bool cvy_event_times(const cvy_event *event, uint64_t *start_ns, uint64_t *end_ns) {
+  cl_ulong start, end;
+  if (!event || !event->queue->device->profiling ||
+      clGetEventProfilingInfo(event->cl, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL) != CL_SUCCESS ||
+      clGetEventProfilingInfo(event->cl, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL) != CL_SUCCESS)
+    return false;
+  *start_ns = start;
+  *end_ns = end;
+  return true;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/cl/source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/mem.h"
+
+enum { LONGEST_SOURCE = 16 << 20, MOST_INCLUDES = 32 };
+
+typedef struct seen_files { char *names[MOST_INCLUDES]; int n; } seen_files;
+
+/* The name in a line `#include "name"`, or false. */
+static bool include_name(const char *line, size_t n, const char **name, size_t *name_bytes) {
+  static const char start[] = "#include \"";
+  const size_t skip = sizeof start - 1;
+  if (n < skip + 2 || memcmp(line, start, skip) != 0 || line[n - 1] != '"') return false;
+  *name = line + skip;
+  *name_bytes = n - skip - 1;
+  return !memchr(*name, '"', *name_bytes) && !memchr(*name, '/', *name_bytes);
+}
+
+/* The same expansion as tools/embed_cl.py. */
+static cvy_status expand(const char *folder, const char *name, seen_files *seen, cvy_text *out) {
+  cvy_status status = CVY_OK;
+  char *data = NULL, *inner = NULL;
+  size_t size;
+  cvy_text path = {0};
+  CVY_REQUIRE(seen->n < MOST_INCLUDES, CVY_E_FORMAT, "%s/%s: more than %d files include each other", folder, name, MOST_INCLUDES);
+  seen->names[seen->n] = cvy_strdup(name);
+  CVY_REQUIRE(seen->names[seen->n++], CVY_E_MEMORY, "no memory for the source of %s", name);
+  cvy_text_add(&path, "%s/%s", folder, name);
+  CVY_REQUIRE(!path.failed, CVY_E_MEMORY, "no memory for the source of %s", name);
+  CVY_TRY(cvy_file_read(path.data, LONGEST_SOURCE, &data, &size));
+  cvy_text_add(out, "#line 1 \"%s\"\n", name);
+  long number = 0;
+  for (const char *line = data, *const end = data + size; line < end;) {
+    const char *const newline = memchr(line, '\n', (size_t)(end - line));
+    const size_t n = newline ? (size_t)(newline - line) : (size_t)(end - line);
+    const char *included;
+    size_t included_bytes;
+    number++;
+    if (!include_name(line, n, &included, &included_bytes)) {
+      cvy_text_add_bytes(out, line, n);
+      cvy_text_add(out, "\n");
+    } else {
+      bool known = false;
+      for (int i = 0; i < seen->n; i++)
+        known |= strlen(seen->names[i]) == included_bytes && !memcmp(seen->names[i], included, included_bytes);
+      if (known) {
+        cvy_text_add(out, "\n");
+      } else {
+        inner = cvy_strndup(included, included_bytes);
+        CVY_REQUIRE(inner, CVY_E_MEMORY, "no memory for the source of %s", name);
+        CVY_TRY(expand(folder, inner, seen, out));
+        cvy_free(inner);
+        inner = NULL;
+        cvy_text_add(out, "#line %ld \"%s\"\n", number + 1, name);
+      }
+    }
+    line += n + 1;
+  }
+  CVY_REQUIRE(!out->failed, CVY_E_MEMORY, "no memory for the source of %s", name);
+fail:
+  cvy_free(inner);
+  cvy_free(data);
+  cvy_text_clear(&path);
+  return status;
+}
+
+cvy_status cvy_source_read(const char *folder, const char *file, cvy_text *out) {
+  cvy_status status = CVY_OK;
+  seen_files seen = {0};
+  cvy_text name = {0};
+  cvy_text_add(&name, "%s.cl", file);
+  CVY_REQUIRE(!name.failed, CVY_E_MEMORY, "no memory for the source of %s", file);
+  CVY_TRY(expand(folder, name.data, &seen, out));
+fail:
+  for (int i = 0; i < seen.n; i++) cvy_free(seen.names[i]);
+  cvy_text_clear(&name);
+  return status;
+}
+
+cvy_status cvy_source_get(const char *file, cvy_text *out) {
+  cvy_status status = CVY_OK;
+  const char *const folder = getenv("CVY_CL_DIR");
+  if (folder && *folder) return cvy_source_read(folder, file, out);
+  const cvy_embedded_source *source = cvy_embedded_cl;
+  while (source->name && strcmp(source->name, file) != 0) source++;
+  CVY_REQUIRE(source->name, CVY_E_ARGUMENT, "there is no kernel file \"%s.cl\"", file);
+  cvy_text_add_bytes(out, source->data, source->size);
+  CVY_REQUIRE(!out->failed, CVY_E_MEMORY, "no memory for the source of %s", file);
+fail:
+  return status;
+}
