@@ -11,7 +11,7 @@
 /* A slice begins at a multiple of CVY_SLICE_ALIGN = 512 bytes (cl/buffer.h; the two are compared where slices are made). */
 enum { ALIGN_FLOATS = 128 };
 /* A bucket is closed when it holds this much: 4 MiB cross a PCIe 3 x16 link in 0.3 ms and a CPU's memory in 0.5 ms, a hundred times the cost of
- * one transfer and its event; ResNet-18 makes about a dozen buckets of that size, so the first crosses after a few per cent of backward. */
+ * one transfer and its event; ResNet-18 makes seven buckets, the first of which is ready after a tenth of backward. */
 enum { BUCKET_FLOATS = (4 << 20) / 4 };
 
 static void describe_param(const cvy_net *net, int layer, int which, cvy_param *p) {

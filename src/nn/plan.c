@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT
+ * Outline: layers → units · storages of values · in-place values · gradients in the order of backward · placement (plan_memory.c). */
+#include "src/nn/plan.h"
+
+#include <string.h>
+
+typedef struct planner {
+  const cvy_net *net;
+  const cvy_plan_params *params;
+  cvy_plan *plan;
+  int *consumers, *consumer;        /* per node: how many layers read it, one of them */
+  int *unit_of;                     /* per layer: the unit it is part of, -1 not yet */
+  int *needed;                      /* per node: last time its value is read */
+} planner;
+
+/* ---- units ---- */
+
+/* The layer behind `node` if it is the only reader and of this kind, else -1. The output of the net is read from outside. */
+static int only_consumer(const planner *p, cvy_node node, cvy_layer_kind kind) {
+  if (node == p->net->output || p->consumers[node] != 1) return -1;
+  const int layer = p->consumer[node];
+  return p->net->layers[layer].kind == kind ? layer : -1;
+}
+
+static cvy_unit_kind unit_kind(cvy_layer_kind kind) {
+  switch (kind) {
+    case CVY_LAYER_CONV2D: return CVY_UNIT_CONV2D;
+    case CVY_LAYER_BATCHNORM: return CVY_UNIT_BATCHNORM;
+    case CVY_LAYER_RELU: return CVY_UNIT_RELU;
+    case CVY_LAYER_ADD: return CVY_UNIT_ADD;
+    case CVY_LAYER_MAXPOOL:
+    case CVY_LAYER_AVGPOOL: return CVY_UNIT_POOL;
+    case CVY_LAYER_LINEAR: return CVY_UNIT_LINEAR;
+    case CVY_LAYER_SOFTMAX: return CVY_UNIT_SOFTMAX;
+    case CVY_LAYER_INPUT: break;
+  }
+  CVY_ASSERT(!"a layer that is not one");
+}
+
+/* Makes the unit that begins with `layer`; u->y is its last layer. */
+static cvy_unit make_unit(const planner *p, int layer) {
+  const cvy_layer *const l = &p->net->layers[layer];
+  cvy_unit u = {.kind = unit_kind(l->kind), .layer = layer, .x = {l->input[0], l->input[1]}, .y = layer, .stats = -1, .saved = -1, .scratch = -1};
+  if (u.kind == CVY_UNIT_BATCHNORM) {
+    const int add = only_consumer(p, u.y, CVY_LAYER_ADD);
+    /* x + x has one consumer that reads twice: consumers counts both */
+    if (add >= 0) {
+      const cvy_node *const in = p->net->layers[add].input;
+      const cvy_node other = in[0] == u.y ? in[1] : in[0];
+      /* of two batchnorms that meet in an add, the one that is built last takes it: the other's output is its residual */
+      const bool other_takes_it = p->net->layers[other].kind == CVY_LAYER_BATCHNORM && p->unit_of[other] < 0 && other > layer &&
+                                  only_consumer(p, other, CVY_LAYER_ADD) == add;
+      if (!other_takes_it) {
+        u.x[1] = other;
+        u.y = add;
+      }
+    }
+  }
+  if (u.kind == CVY_UNIT_BATCHNORM || u.kind == CVY_UNIT_ADD) {
+    const int relu = only_consumer(p, u.y, CVY_LAYER_RELU);
+    if (relu >= 0) {
+      u.relu = true;
+      u.y = relu;
+    }
+  }
+  return u;
+}
+
+/* A unit runs where its last layer stands: then all its inputs are there. */
+static cvy_status make_units(planner *p) {
+  cvy_status status = CVY_OK;
+  cvy_plan *const plan = p->plan;
+  const int n = p->net->n_layers;
+  cvy_unit *const ends_at = cvy_calloc((size_t)n, sizeof *ends_at);   /* unit whose last layer is i */
+  bool *const is_end = cvy_calloc((size_t)n, sizeof *is_end);
+  CVY_REQUIRE(ends_at && is_end, CVY_E_MEMORY, "out of host memory");
+  for (int i = 1; i < n; i++) {
+    if (p->unit_of[i] >= 0) continue;
+    const cvy_unit u = make_unit(p, i);
+    for (int j = i;; j = p->consumer[j]) {
+      p->unit_of[j] = u.y;
+      if (j == u.y) break;
+    }
+    ends_at[u.y] = u;
+    is_end[u.y] = true;
+  }
+  for (int i = 1; i < n; i++)
+    if (is_end[i]) plan->units[plan->n_units++] = ends_at[i];
+fail:
+  cvy_free(ends_at);
+  cvy_free(is_end);
+  return status;
+}
+
+/* ---- storages ---- */
+
+static int add_storage(cvy_plan *plan, size_t floats, int first, int last) {
+  cvy_storage *const s = &plan->storages[plan->n_storages];
+  *s = (cvy_storage){.size_bytes = cvy_round_up(floats * sizeof(float), CVY_PLAN_ALIGN), .first = first, .last = last};
+  return plan->n_storages++;
+}
+
+static int value_storage(planner *p, cvy_node node, int first, int last) {
+  return add_storage(p->plan, cvy_shape_elems(&p->net->layers[node].shape) * (size_t)p->params->n, first, last);
+}
+
+static void need(planner *p, cvy_node node, int time) {
+  if (node >= 0 && p->needed[node] < time) p->needed[node] = time;
+}
+
+/* Last time each value is read. */
+static void find_needs(planner *p) {
+  const cvy_plan *const plan = p->plan;
+  const int end = 2 * plan->n_units + 1;
+  for (int i = 0; i < p->net->n_layers; i++) p->needed[i] = -1;
+  for (int u = 0; u < plan->n_units; u++) {
+    const cvy_unit *const unit = &plan->units[u];
+    need(p, unit->x[0], u);
+    need(p, unit->x[1], u);
+    need(p, unit->y, u);
+    if (p->params->inference) continue;
+    const int back = 2 * plan->n_units - u;
+    const bool max_pool = unit->kind == CVY_UNIT_POOL && p->net->layers[unit->layer].kind == CVY_LAYER_MAXPOOL;
+    if (unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || unit->kind == CVY_UNIT_BATCHNORM || max_pool) need(p, unit->x[0], back);
+    if (unit->relu || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX || max_pool) need(p, unit->y, back);
+  }
+  need(p, 0, end);                  /* written and read from outside */
+  need(p, p->net->output, end);
+}
+
+/* Input whose memory the unit's output may take over, -1 none. */
+static cvy_node overwritten_input(const planner *p, int u) {
+  const cvy_unit *const unit = &p->plan->units[u];
+  const bool elementwise = unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_ADD || unit->kind == CVY_UNIT_SOFTMAX ||
+                           (unit->kind == CVY_UNIT_BATCHNORM && p->params->inference);
+  if (!elementwise || unit->x[0] == unit->x[1]) return -1;
+  const int n_inputs = unit->kind == CVY_UNIT_ADD ? 2 : 1;
+  for (int k = 0; k < n_inputs; k++)
+    if (p->needed[unit->x[k]] == u) return unit->x[k];
+  return -1;
+}
+
+static void make_values(planner *p) {
+  cvy_plan *const plan = p->plan;
+  const int n = p->params->n;
+  plan->value[0] = value_storage(p, 0, -1, p->needed[0]);
+  for (int u = 0; u < plan->n_units; u++) {
+    cvy_unit *const unit = &plan->units[u];
+    const cvy_node over = overwritten_input(p, u);
+    if (over >= 0) {
+      plan->value[unit->y] = plan->value[over];
+      plan->storages[plan->value[over]].last = p->needed[unit->y];
+    } else {
+      plan->value[unit->y] = value_storage(p, unit->y, u, p->needed[unit->y]);
+    }
+    if (unit->kind != CVY_UNIT_BATCHNORM || p->params->inference) continue;
+    const size_t pitch = (size_t)p->net->layers[unit->layer].shape.pitch;
+    const int group = p->params->group_size > 0 && p->params->group_size < n ? p->params->group_size : n;
+    unit->saved = add_storage(plan, (size_t)cvy_ceil_div(n, group) * 2 * pitch, u, 2 * plan->n_units - u);
+    /* the unit that makes its input: if that is a convolution read by nobody else, it gives the statistics */
+    for (int v = 0; v < u; v++) {
+      cvy_unit *const before = &plan->units[v];
+      if (before->y != unit->x[0] || before->kind != CVY_UNIT_CONV2D || p->consumers[before->y] != 1) continue;
+      before->stats = unit->stats = add_storage(plan, (size_t)n * 2 * pitch, v, u);
+    }
+  }
+}
+
+/* ---- gradients ---- */
+
+/* A contribution to the gradient of `node` at `time`. `same`: it may be made in place of storage `dy`. */
+static cvy_gradient_mode contribute(planner *p, cvy_node node, int time, bool same, int dy) {
+  cvy_plan *const plan = p->plan;
+  if (node == 0) return CVY_GRADIENT_NONE;
+  if (plan->gradient[node] >= 0) {
+    cvy_storage *const s = &plan->storages[plan->gradient[node]];
+    if (s->last < time) s->last = time;
+    return CVY_GRADIENT_ADD;
+  }
+  if (same) {
+    plan->gradient[node] = dy;
+    return CVY_GRADIENT_SAME;
+  }
+  plan->gradient[node] = value_storage(p, node, time, time);
+  return CVY_GRADIENT_WRITE;
+}
+
+static void backward_batchnorm(planner *p, cvy_unit *unit, int time, int dy) {
+  bool dy_is_free = true;
+  if (unit->x[1] >= 0) {
+    unit->dx[1] = contribute(p, unit->x[1], time, true, dy);
+    /* the operation always gives dresidual: where nobody wants it, in place */
+    dy_is_free = unit->dx[1] == CVY_GRADIENT_ADD;
+  }
+  unit->dx[0] = contribute(p, unit->x[0], time, dy_is_free, dy);
+  if (unit->dx[0] == CVY_GRADIENT_ADD || unit->dx[0] == CVY_GRADIENT_NONE)
+    unit->scratch = dy_is_free ? dy : value_storage(p, unit->x[0], time, time);
+}
+
+static void backward_unit(planner *p, int u) {
+  cvy_plan *const plan = p->plan;
+  cvy_unit *const unit = &plan->units[u];
+  const int time = 2 * plan->n_units - u, dy = plan->gradient[unit->y];
+  plan->storages[dy].last = time;
+  switch (unit->kind) {
+    case CVY_UNIT_CONV2D:
+    case CVY_UNIT_LINEAR:
+    case CVY_UNIT_POOL:
+      unit->dx[0] = contribute(p, unit->x[0], time, false, dy);
+      break;
+    case CVY_UNIT_RELU:
+      unit->dx[0] = contribute(p, unit->x[0], time, true, dy);
+      break;
+    case CVY_UNIT_SOFTMAX:
+      unit->dx[0] = contribute(p, unit->x[0], time, true, dy);
+      if (unit->dx[0] == CVY_GRADIENT_ADD) unit->scratch = dy;
+      break;
+    case CVY_UNIT_ADD:
+      /* one summand may take dy over, unless the other's contribution is to the same tensor and is added to it */
+      unit->dx[0] = contribute(p, unit->x[0], time, unit->x[0] != unit->x[1], dy);
+      unit->dx[1] = contribute(p, unit->x[1], time, unit->x[0] != unit->x[1] && unit->dx[0] != CVY_GRADIENT_SAME, dy);
+      break;
+    case CVY_UNIT_BATCHNORM:
+      backward_batchnorm(p, unit, time, dy);
+      break;
+  }
+}
+
+static void make_gradients(planner *p) {
+  cvy_plan *const plan = p->plan;
+  plan->gradient[p->net->output] = value_storage(p, p->net->output, plan->n_units, plan->n_units);
+  for (int u = plan->n_units - 1; u >= 0; u--) backward_unit(p, u);
+}
+
+/* ---- all ---- */
+
+static cvy_status count_consumers(planner *p) {
+  cvy_status status = CVY_OK;
+  for (int i = 0; i < p->net->n_layers; i++) {
+    p->unit_of[i] = -1;
+    p->plan->value[i] = p->plan->gradient[i] = -1;
+    char title[96];
+    const cvy_layer *const l = &p->net->layers[i];
+    CVY_REQUIRE(cvy_fits_int32(&l->shape, p->params->n), CVY_E_ARGUMENT, "%s: %d samples of %dx%dx%d are more than 2^31 values",
+                cvy_layer_title(p->net, i, title, sizeof title), p->params->n, l->shape.c, l->shape.h, l->shape.w);
+    for (int k = 0; k < 2; k++) {
+      if (l->input[k] < 0) continue;
+      p->consumers[l->input[k]]++;
+      p->consumer[l->input[k]] = i;
+    }
+  }
+fail:
+  return status;
+}
+
+cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cvy_plan **out) {
+  cvy_status status = CVY_OK;
+  planner p = {.net = net, .params = params};
+  *out = NULL;
+  CVY_REQUIRE(net && net->finished, CVY_E_ARGUMENT, "the network is not finished (cvy_net_finish)");
+  CVY_REQUIRE(params->n >= 1 && params->group_size >= 0, CVY_E_ARGUMENT, "%d samples per pass in groups of %d: must be at least 1, and 0 or more",
+              params->n, params->group_size);
+  const size_t n = (size_t)net->n_layers;
+  cvy_plan *const plan = p.plan = cvy_calloc(1, sizeof *plan);
+  CVY_REQUIRE(plan, CVY_E_MEMORY, "out of host memory");
+  plan->n_nodes = net->n_layers;
+  plan->units = cvy_calloc(n, sizeof *plan->units);
+  plan->storages = cvy_calloc(5 * n, sizeof *plan->storages);   /* a layer has at most: value, gradient, statistics, saved, scratch */
+  plan->value = cvy_calloc(n, sizeof *plan->value);
+  plan->gradient = cvy_calloc(n, sizeof *plan->gradient);
+  p.consumers = cvy_calloc(n, sizeof *p.consumers);
+  p.consumer = cvy_calloc(n, sizeof *p.consumer);
+  p.unit_of = cvy_calloc(n, sizeof *p.unit_of);
+  p.needed = cvy_calloc(n, sizeof *p.needed);
+  CVY_REQUIRE(plan->units && plan->storages && plan->value && plan->gradient && p.consumers && p.consumer && p.unit_of && p.needed, CVY_E_MEMORY,
+              "out of host memory");
+  CVY_TRY(count_consumers(&p));
+  CVY_TRY(make_units(&p));
+  find_needs(&p);
+  make_values(&p);
+  if (!params->inference) make_gradients(&p);
+  CVY_TRY(cvy_plan_place(plan, params->arena_max_bytes));
+  *out = plan;
+  p.plan = NULL;
+fail:
+  cvy_plan_destroy(&p.plan);
+  cvy_free(p.consumers);
+  cvy_free(p.consumer);
+  cvy_free(p.unit_of);
+  cvy_free(p.needed);
+  return status;
+}
+
+void cvy_plan_destroy(cvy_plan **plan) {
+  if (!plan || !*plan) return;
+  cvy_free((*plan)->units);
+  cvy_free((*plan)->storages);
+  cvy_free((*plan)->arena_bytes);
+  cvy_free((*plan)->value);
+  cvy_free((*plan)->gradient);
+  cvy_free(*plan);
+  *plan = NULL;
+}

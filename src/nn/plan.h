@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ * How a network runs on n samples: which layers are one operation, and where every tensor lies. Pure: no device is needed, tests look at plans.
+ *
+ * Units. Layers become units in the order in which they can run: conv2d, batchnorm, pool, linear, softmax, relu, add; a chain
+ *   conv2d → batchnorm      (batchnorm its only consumer)    the convolution's epilogue gives the batchnorm its statistics
+ *   batchnorm → add → relu  (each the only consumer of the one before; add and relu may be missing)     is one batchnorm unit
+ *   add → relu                                                                                          is one add unit
+ * Schedule. Forward unit u runs at time u, the loss at time U, backward of unit u at time 2U - u (U = number of units).
+ * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients, statistics between convolution and
+ * batchnorm, saved statistics from forward to backward. A storage lives in [first, last] of the schedule; two whose lives overlap do not overlap in
+ * memory. Operations that may work in place share one storage between input and output where nobody reads the input later.
+ * Storages lie in arenas (device buffers), none across two, at multiples of CVY_PLAN_ALIGN bytes. */
+#ifndef CVY_NN_PLAN_H
+#define CVY_NN_PLAN_H
+
+#include "src/nn/graph.h"
+
+enum { CVY_PLAN_ALIGN = 512 };      /* = CVY_SLICE_ALIGN of cl/buffer.h */
+
+typedef enum cvy_unit_kind {
+  CVY_UNIT_CONV2D, CVY_UNIT_BATCHNORM, CVY_UNIT_RELU, CVY_UNIT_ADD, CVY_UNIT_POOL, CVY_UNIT_LINEAR, CVY_UNIT_SOFTMAX
+} cvy_unit_kind;
+
+/* What backward of a unit does with the gradient of one of its inputs. */
+typedef enum cvy_gradient_mode {
+  CVY_GRADIENT_NONE,                /* nobody wants it: the input of the net */
+  CVY_GRADIENT_WRITE,               /* first contribution: overwrites */
+  CVY_GRADIENT_ADD,                 /* a later one: adds up */
+  CVY_GRADIENT_SAME                 /* first one, made in place of the gradient of the unit's output: same storage */
+} cvy_gradient_mode;
+
+typedef struct cvy_unit {
+  cvy_unit_kind kind;
+  int layer;                        /* owner of parameters and geometry: the first one of the chain */
+  cvy_node x[2];                    /* inputs; [1]: second summand of an add, residual of a batchnorm; -1 none */
+  cvy_node y;                       /* output: the last layer of the chain */
+  bool relu;                        /* batchnorm, add: with ReLU behind */
+  int stats;                        /* storage: conv2d writes it, batchnorm reads it; -1 none */
+  int saved;                        /* storage: batchnorm, training; -1 none */
+  cvy_gradient_mode dx[2];
+  int scratch;                      /* storage: dx of an operation that can only overwrite, where it must be added or dropped; -1 none */
+} cvy_unit;
+
+typedef struct cvy_storage {
+  size_t size_bytes;                /* a multiple of CVY_PLAN_ALIGN */
+  int first, last;
+  int arena;
+  size_t offset_bytes;
+} cvy_storage;
+
+typedef struct cvy_plan_params {
+  int n;                            /* samples per pass, >= 1 */
+  int group_size;                   /* smallest BN group that will be used; 0: one group of n */
+  bool inference;
+  size_t arena_max_bytes;           /* no arena is larger unless one storage is; 0: no limit */
+} cvy_plan_params;
+
+typedef struct cvy_plan {
+  int n_units, n_storages, n_arenas, n_nodes;
+  cvy_unit *units;
+  cvy_storage *storages;
+  size_t *arena_bytes;
+  int *value, *gradient;            /* storage of each node, -1 none */
+  size_t arenas_bytes, largest_bytes;   /* sum of the arenas, the largest storage */
+} cvy_plan;
+
+/* `net` must be finished. CVY_E_MEMORY; CVY_E_ARGUMENT if n samples of some layer are more than 2^31 values. */
+cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cvy_plan **out);
+void cvy_plan_destroy(cvy_plan **plan);
+
+/* [plan_memory.c] Fills arena and offset_bytes of all storages, and the arenas. */
+cvy_status cvy_plan_place(cvy_plan *plan, size_t arena_max_bytes);
+
+#endif
