@@ -36,6 +36,8 @@ static cvy_status facts_fill(cvy_device *device) {
   /* PoCL compiles with clang, which knows the attribute, and tunes for 256-bit vectors where the core may have 512-bit units.
    * Intel's CPU runtime uses 512-bit registers by itself. Mesa's front end is clang too, but SPIR-V drops the attribute. */
   facts->has_min_vector_width = pocl && info->kind == CVY_DEVICE_CPU;
+  /* rusticl (Mesa 22.3) gives the size of a sub-group for CL_KERNEL_WORK_GROUP_SIZE and runs larger groups all the same. */
+  device->kernel_group_wrong = rusticl;
 fail:
   return status;
 }

@@ -59,6 +59,7 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_WORK_GROUP_SIZE, sizeof kernel->max_group, &kernel->max_group, NULL));
   CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof kernel->required, kernel->required, NULL));
   CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, NULL));
+  if (device->kernel_group_wrong) kernel->max_group = device->info.max_work_group;
   kernel->static_local_bytes = (size_t)local;
   kernel->slots = cvy_calloc(kernel->n_args, sizeof *kernel->slots);
   CVY_REQUIRE(kernel->slots, CVY_E_MEMORY, "no memory for the kernel %s", name);

@@ -61,6 +61,7 @@ struct cvy_device {
   char label[160];
   cl_device_id id;              /* the sub-device if is_part */
   bool is_part, profiling;
+  bool kernel_group_wrong;      /* what it says about a kernel's largest work-group is not so (device.c) */
   cl_context context;
   cvy_queue compute, transfer;
   cvy_program *programs;        /* live until the device is closed */

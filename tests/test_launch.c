@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT
+ * Programs, kernels, launches, the binary cache, and sources from a folder. */
+#include "tests/check.h"
+
+#include <limits.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "src/base/text.h"
+#include "src/cl/cache.h"
+#include "src/cl/launch.h"
+#include "src/cl/source.h"
+
+static const char scale_source[] =
+  "#include \"scale.clh\"\n"
+  "#ifndef OFFSET\n#define OFFSET 0\n#endif\n"
+  "kernel void scale_forward(global const float *x, global float *y, const int n, const float a, local float *scratch) {\n"
+  "  const int i = get_global_id(0);\n"
+  "  scratch[get_local_id(0)] = SCALE(a);\n"
+  "  if (i < n) y[i] = scratch[get_local_id(0)] * x[i] + OFFSET;\n"
+  "}\n"
+  "kernel __attribute__((reqd_work_group_size(4, 2, 1))) void place(global int *out, const uint columns) {\n"
+  "  out[get_global_id(1) * columns + get_global_id(0)] = (int)(get_local_id(1) * 4 + get_local_id(0));\n"
+  "}\n"
+  "kernel void broken_shape(global float *y) { y[get_global_id(0)] = CVY_CPU; }\n";
+static const char scale_include[] = "#ifndef SCALE\n#define SCALE(a) (2.0f * (a))\n#endif\n";
+
+static char folder[PATH_MAX];
+
+static void write_file(const char *name, const char *text) {
+  char path[PATH_MAX + 64];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  check_ok(cvy_file_write(path, &(cvy_piece){text, strlen(text)}, 1));
+}
+
+/* A folder of kernels, and a cache of its own. */
+static void sources_begin(void) {
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  write_file("scale.cl", scale_source);
+  write_file("scale.clh", scale_include);
+  setenv("CVY_CL_DIR", folder, 1);
+}
+
+static void sources_end(void) { unsetenv("CVY_CL_DIR"); }
+
+static void run_scale(check_device *d, cvy_kernel *kernel, float a, float want_factor, float want_offset) {
+  enum { N = 1000 };
+  check_rng r = check_rng_make(d, 1);
+  float *const x = check_floats(d, N), *const want = check_floats(d, N);
+  check_fill(&r, x, N, CHECK_FILL_INTEGERS);
+  for (int i = 0; i < N; i++) want[i] = want_factor * x[i] + want_offset;
+  check_buffer *const bx = check_input(d, "x", x, N, 1, 1), *const by = check_output(d, "y", N, 1, 1);
+  check_ok(CVY_LAUNCH(d->queue, kernel, ((cvy_grid){{1024}, {64}}), CVY_BUF(bx->cl), CVY_BUF(by->cl), CVY_INT(N), CVY_FLOAT(a),
+                      CVY_LOCAL(64 * sizeof(float))));
+  check_same(d, "y", check_download(by), want, N, 1);
+  check_case_end(d);
+}
+
+static void test_launch(check_device *d) {
+  sources_begin();
+  cvy_kernel *plain = NULL, *offset = NULL, *place = NULL;
+  const cvy_launch_totals before = cvy_launch_get_totals();
+  check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", NULL, 0, &plain));
+  check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", (cvy_define[]){{"OFFSET", -3}}, 1, &offset));
+  run_scale(d, plain, 1.5f, 3.0f, 0.0f);
+  run_scale(d, plain, 1.5f, 3.0f, 0.0f);  /* other buffers at, perhaps, the same addresses */
+  run_scale(d, plain, -1.0f, -2.0f, 0.0f);
+  run_scale(d, offset, 1.0f, 2.0f, -3.0f);
+  const cvy_launch_totals after = cvy_launch_get_totals();
+  assert_int_equal(after.launched - before.launched, 4);
+  assert_int_equal(after.compiled + after.cached - before.compiled - before.cached, 2);
+  assert_true(after.first_forward_ns > 0);
+  /* the same program: nothing is compiled */
+  check_ok(cvy_kernel_create(d->cl, "scale", "place", NULL, 0, &place));
+  assert_int_equal(cvy_launch_get_totals().compiled, after.compiled);
+
+  check_buffer *const out = check_scratch(d, "out", 8 * 6 * sizeof(int32_t));
+  int32_t got[48];
+  check_ok(CVY_LAUNCH(d->queue, place, ((cvy_grid){{8, 6}, {4, 2}}), CVY_BUF(out->cl), CVY_UINT(8)));
+  check_download_bytes(out, got, sizeof got);
+  for (int i = 0; i < 48; i++) assert_int_equal(got[i], i / 8 % 2 * 4 + i % 8 % 4);
+  check_case_end(d);
+  cvy_kernel_destroy(&place);
+  cvy_kernel_destroy(&offset);
+  cvy_kernel_destroy(&plain);
+  sources_end();
+}
+
+static void test_refusals(check_device *d) {
+  sources_begin();
+  cvy_kernel *scale = NULL, *place = NULL, *none = NULL;
+  check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", NULL, 0, &scale));
+  check_ok(cvy_kernel_create(d->cl, "scale", "place", NULL, 0, &place));
+  check_buffer *const b = check_scratch(d, "b", 4096);
+  const size_t too_many = cvy_device_get_facts(d->cl)->max_work_group * 2, too_much = cvy_device_get_facts(d->cl)->local_bytes + 4;
+  const cvy_launch_totals before = cvy_launch_get_totals();
+#define SCALE_ARGS(local_size) CVY_BUF(b->cl), CVY_BUF(b->cl), CVY_INT(0), CVY_FLOAT(1.0f), CVY_LOCAL(local_size)
+  check_fails(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{64}, {64}}), CVY_BUF(b->cl), CVY_BUF(b->cl)), CVY_E_ARGUMENT,
+              "scale:scale_forward got 2 arguments, it has 5");
+  check_fails(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{100}, {64}}), SCALE_ARGS(256)), CVY_E_ARGUMENT, "global size 100 in dimension 0");
+  check_fails(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{too_many}, {too_many}}), SCALE_ARGS(4 * too_many)), CVY_E_ARGUMENT, "work-groups of");
+  check_fails(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{64}, {64}}), SCALE_ARGS(too_much)), CVY_E_ARGUMENT, "bytes of local memory needed");
+  check_fails(CVY_LAUNCH(d->queue, place, ((cvy_grid){{8, 8}, {8, 1}}), CVY_BUF(b->cl), CVY_UINT(8)), CVY_E_ARGUMENT, "the kernel is compiled for 4");
+  check_fails(CVY_LAUNCH(d->queue, place, ((cvy_grid){{8, 8}, {0}}), CVY_BUF(b->cl), CVY_UINT(8)), CVY_E_ARGUMENT, "no local size given");
+  assert_int_equal(cvy_launch_get_totals().launched, before.launched);
+  /* nothing to do is no error */
+  check_ok(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{0}, {64}}), SCALE_ARGS(256)));
+  assert_int_equal(cvy_launch_get_totals().launched, before.launched);
+
+  check_fails(cvy_kernel_create(d->cl, "scale", "nothing", NULL, 0, &none), CVY_E_ARGUMENT, "no kernel \"nothing\"");
+  check_fails(cvy_kernel_create(d->cl, "absent", "nothing", NULL, 0, &none), CVY_E_IO, "absent.cl");
+  write_file("bad.cl", "kernel void bad(global float *y) {\n  y[0] = undeclared_thing;\n}\n");
+  check_fails(cvy_kernel_create(d->cl, "bad", "bad", (cvy_define[]){{"ZED", 1}, {"ALPHA", 7}}, 2, &none), CVY_E_BUILD, "undeclared_thing");
+  assert_true(check_log_contains("-D ALPHA=7 -D ZED=1"));
+  assert_true(check_log_contains(cvy_device_label(d->cl)));
+  assert_true(check_log_contains("bad.cl does not compile"));
+  assert_null(none);
+  sources_end();
+  check_fails(cvy_kernel_create(d->cl, "absent", "nothing", NULL, 0, &none), CVY_E_ARGUMENT, "no kernel file \"absent.cl\"");
+  cvy_kernel_destroy(&place);
+  cvy_kernel_destroy(&scale);
+}
+
+static void ignore_launch(void *user, const char *kernel, uint64_t start_ns, uint64_t end_ns) {
+  (void)user, (void)kernel, (void)start_ns, (void)end_ns;
+}
+
+static void on_launch(void *user, const char *kernel, uint64_t start_ns, uint64_t end_ns) {
+  assert_string_equal(kernel, "scale_forward");
+  assert_true(end_ns >= start_ns);
+  ++*(int *)user;
+}
+
+static void test_profile(check_device *d) {
+  sources_begin();
+  cvy_kernel *plain = NULL;
+  int n = 0;
+  check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", NULL, 0, &plain));
+  check_ok(cvy_profile_collect(d->cl, ignore_launch, NULL)); /* of the tests before */
+  for (int i = 0; i < 3; i++) run_scale(d, plain, 1.5f, 3.0f, 0.0f);
+  cvy_kernel_destroy(&plain);
+  check_ok(cvy_profile_collect(d->cl, on_launch, &n));
+  assert_int_equal(n, 3);
+  check_ok(cvy_profile_collect(d->cl, on_launch, &n));
+  assert_int_equal(n, 3);
+  sources_end();
+}
+
+/* The embedded texts are what reading the folder gives. */
+static void test_embedded(check_device *d) {
+  (void)d;
+  const char *const cl = getenv("CVY_TEST_CL");
+  int n = 0;
+  if (!cl) skip();
+  for (const cvy_embedded_source *s = cvy_embedded_cl; s->name; s++, n++) {
+    cvy_text read = {0}, embedded = {0};
+    check_ok(cvy_source_read(cl, s->name, &read));
+    check_ok(cvy_source_get(s->name, &embedded));
+    assert_int_equal(read.size, embedded.size);
+    assert_memory_equal(read.data, embedded.data, read.size);
+    cvy_text_clear(&read);
+    cvy_text_clear(&embedded);
+  }
+  assert_true(n > 0);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+    {"launch", test_launch}, {"refusals", test_refusals}, {"profile", test_profile}, {"embedded", test_embedded},
+  };
+  return check_main(argc, argv, tests, 4, CHECK_DEVICES | CHECK_PROFILING);
+}
