@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "src/base/safetensors.h"
 #include "src/nn/layout.h"
 
 /* w, running: flat vectors; n_batches: num_batches_tracked of every BN layer. Written aside, synced, renamed. */
@@ -14,5 +15,20 @@ cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const floa
  * overlap or point outside, wrong dtype), CVY_E_MISMATCH (another model, wrong shape, missing or surplus tensor; each named). Values that are
  * not finite are taken with a warning. num_batches_tracked may be missing. */
 cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, float *w, float *running, int64_t *n_batches);
+
+/* The two halves, for files that hold more than weights (train/checkpoint.h). `momentum`: a flat vector, or NULL for none; its tensors are named
+ * "momentum/<parameter>" and come behind the others. */
+typedef struct cvy_weights_pack {
+  cvy_st_tensor *tensors;           /* in the file's order; data points into `values` and `count` */
+  int n;
+  float *values;
+  int64_t *count;
+} cvy_weights_pack;
+cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches, const float *momentum,
+                                 cvy_weights_pack *out);
+void cvy_weights_pack_clear(cvy_weights_pack *pack);
+/* From an opened file, as cvy_weights_load; with `momentum` its tensors must be there too, else they must not. `path` is for messages. */
+cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, float *w, float *running, int64_t *n_batches,
+                              float *momentum);
 
 #endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/nn/weights.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/mem.h"
+#include "src/base/text.h"
+
+enum { NAME_BYTES = sizeof ((cvy_st_tensor *)0)->name };
+
+static const char *const running_names[2] = {"running_mean", "running_var"};
+
+/* The running values of param's layer if param is the last of that layer's parameters (they follow it in a state_dict), else NULL. */
+static const cvy_running *running_behind(const cvy_layout *layout, int param) {
+  const int layer = layout->params[param].layer;
+  if (param + 1 < layout->n_params && layout->params[param + 1].layer == layer) return NULL;
+  for (int i = 0; i < layout->n_running; i++)
+    if (layout->running[i].layer == layer) return &layout->running[i];
+  return NULL;
+}
+
+static void describe(cvy_st_tensor *t, const char *dtype, int rank, const int *dims, const void *data, size_t size_bytes) {
+  snprintf(t->dtype, sizeof t->dtype, "%s", dtype);
+  t->rank = rank;
+  for (int i = 0; i < rank; i++) t->dims[i] = dims[i];
+  t->data = data;
+  t->size_bytes = size_bytes;
+}
+
+void cvy_weights_pack_clear(cvy_weights_pack *pack) {
+  cvy_free(pack->tensors);
+  cvy_free(pack->values);
+  cvy_free(pack->count);
+  *pack = (cvy_weights_pack){0};
+}
+
+cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches, const float *momentum,
+                                 cvy_weights_pack *out) {
+  cvy_status status = CVY_OK;
+  size_t n_values = 0;
+  const int copies = momentum ? 2 : 1;
+  for (int i = 0; i < layout->n_params; i++) n_values += layout->params[i].elems * (size_t)copies;
+  for (int i = 0; i < layout->n_running; i++) n_values += 2 * (size_t)layout->running[i].c;
+  *out = (cvy_weights_pack){
+    .tensors = cvy_calloc((size_t)(layout->n_params * copies + 3 * layout->n_running), sizeof *out->tensors),
+    .values = cvy_calloc(n_values, sizeof *out->values),
+    .count = cvy_calloc(1, sizeof *out->count),
+  };
+  CVY_REQUIRE(out->tensors && out->values && out->count, CVY_E_MEMORY, "no memory to write %zu weights", n_values);
+  *out->count = n_batches;
+  float *dense = out->values;
+  for (int copy = 0; copy < copies; copy++)
+    for (int i = 0; i < layout->n_params; i++) {
+      const cvy_param *const p = &layout->params[i];
+      cvy_st_tensor *t = &out->tensors[out->n++];
+      snprintf(t->name, NAME_BYTES, "%s%s", copy ? "momentum/" : "", p->name);
+      describe(t, "F32", p->rank, p->dims, dense, p->elems * sizeof(float));
+      cvy_param_to_dense(p, copy ? momentum : w, dense);
+      dense += p->elems;
+      const cvy_running *const r = copy ? NULL : running_behind(layout, i);
+      if (!r) continue;
+      for (int k = 0; k < 2; k++) {
+        t = &out->tensors[out->n++];
+        snprintf(t->name, NAME_BYTES, "%s.%s", r->name, running_names[k]);
+        describe(t, "F32", 1, &r->c, dense, (size_t)r->c * sizeof(float));
+        memcpy(dense, running + r->offset + (size_t)(k * r->pitch), t->size_bytes);
+        dense += r->c;
+      }
+      t = &out->tensors[out->n++];
+      snprintf(t->name, NAME_BYTES, "%s.num_batches_tracked", r->name);
+      describe(t, "I64", 0, NULL, out->count, sizeof *out->count);
+    }
+  return CVY_OK;
+fail:
+  cvy_weights_pack_clear(out);
+  return status;
+}
+
+cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches, const char *path) {
+  cvy_status status = CVY_OK;
+  cvy_weights_pack pack;
+  CVY_TRY(cvy_weights_pack_make(layout, w, running, n_batches, NULL, &pack));
+  status = cvy_st_write(path, pack.tensors, pack.n, NULL, 0);
+  cvy_weights_pack_clear(&pack);
+fail:
+  return status;
+}
+
+/* ---- reading ---- */
+
+typedef struct reader {
+  const cvy_layout *layout;
+  const cvy_st_file *file;
+  const char *path;
+  bool *used;                       /* per tensor of the file */
+} reader;
+
+/* "(3,1,2)" */
+static const char *shape_text(int rank, const int64_t *dims, char out[200]) {
+  int at = snprintf(out, 200, "(");
+  for (int i = 0; i < rank; i++) at += snprintf(out + at, 200 - (size_t)at, "%s%" PRId64, i ? "," : "", dims[i]);
+  snprintf(out + at, 200 - (size_t)at, ")");
+  return out;
+}
+
+/* The file's tensor of this name, which must have this dtype and shape. *out NULL: it is not there and `optional`. */
+static cvy_status take(reader *r, const char *name, const char *dtype, int rank, const int *dims, bool optional, const cvy_st_tensor **out) {
+  cvy_status status = CVY_OK;
+  char has[200], wants[200];
+  const cvy_st_tensor *const t = *out = cvy_st_find(r->file, name);
+  if (!t && optional) return CVY_OK;
+  CVY_REQUIRE(t, CVY_E_MISMATCH, "%s has no tensor '%s': weights of another network?", r->path, name);
+  CVY_REQUIRE(strcmp(t->dtype, dtype) == 0, CVY_E_FORMAT, "%s: tensor '%s' is of type %s, it must be %s", r->path, name, t->dtype, dtype);
+  int64_t want[4];
+  bool same = t->rank == rank;
+  for (int i = 0; i < rank; i++) {
+    want[i] = dims[i];
+    same = same && t->dims[i] == dims[i];
+  }
+  CVY_REQUIRE(same, CVY_E_MISMATCH, "%s: tensor '%s' has the shape %s, this network's has %s", r->path, name,
+              shape_text(t->rank, t->dims, has), shape_text(rank, want, wants));
+  r->used[t - cvy_st_get(r->file, 0)] = true;
+fail:
+  return status;
+}
+
+static void momentum_name(const cvy_param *p, char out[NAME_BYTES]) { snprintf(out, NAME_BYTES, "momentum/%s", p->name); }
+static void running_name(const cvy_running *r, const char *what, char out[NAME_BYTES]) { snprintf(out, NAME_BYTES, "%s.%s", r->name, what); }
+
+/* Everything there, of the right type and shape, and nothing more. *n_batches: the largest of the file's counts. */
+static cvy_status check_tensors(reader *r, bool momentum, int64_t *n_batches) {
+  cvy_status status = CVY_OK;
+  const cvy_st_tensor *t;
+  char name[NAME_BYTES];
+  *n_batches = 0;
+  for (int i = 0; i < r->layout->n_params; i++) {
+    const cvy_param *const p = &r->layout->params[i];
+    CVY_TRY(take(r, p->name, "F32", p->rank, p->dims, false, &t));
+    if (!momentum) continue;
+    momentum_name(p, name);
+    CVY_TRY(take(r, name, "F32", p->rank, p->dims, false, &t));
+  }
+  for (int i = 0; i < r->layout->n_running; i++) {
+    const cvy_running *const b = &r->layout->running[i];
+    for (int k = 0; k < 2; k++) {
+      running_name(b, running_names[k], name);
+      CVY_TRY(take(r, name, "F32", 1, &b->c, false, &t));
+    }
+    running_name(b, "num_batches_tracked", name);
+    CVY_TRY(take(r, name, "I64", 0, NULL, true, &t));
+    if (!t) continue;
+    int64_t count;
+    memcpy(&count, t->data, sizeof count);
+    CVY_REQUIRE(count >= 0, CVY_E_FORMAT, "%s: '%s' is %" PRId64 ", negative", r->path, name, count);
+    if (count > *n_batches) *n_batches = count;
+  }
+  for (int i = 0; i < cvy_st_count(r->file); i++)
+    CVY_REQUIRE(r->used[i], CVY_E_MISMATCH, "%s has a tensor '%s', which this network does not have: weights of another network?", r->path,
+                cvy_st_get(r->file, i)->name);
+fail:
+  return status;
+}
+
+/* Copies tensor `name` to aligned memory. Counts values that are not finite; *first gets the first tensor with such. */
+static void fetch(const reader *r, const char *name, float *dense, size_t elems, size_t *n_bad, char first[NAME_BYTES]) {
+  memcpy(dense, cvy_st_find(r->file, name)->data, elems * sizeof(float));
+  for (size_t i = 0; i < elems; i++)
+    if (!isfinite(dense[i]) && (*n_bad)++ == 0) snprintf(first, NAME_BYTES, "%s", name);
+}
+
+cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, float *w, float *running, int64_t *n_batches,
+                              float *momentum) {
+  cvy_status status = CVY_OK;
+  reader r = {.layout = layout, .file = file, .path = path, .used = cvy_calloc((size_t)cvy_st_count(file), sizeof *r.used)};
+  char name[NAME_BYTES], first_bad[NAME_BYTES];
+  size_t largest = 0, n_bad = 0;
+  for (int i = 0; i < layout->n_params; i++)
+    if (layout->params[i].elems > largest) largest = layout->params[i].elems;
+  float *dense = cvy_calloc(largest, sizeof *dense);
+  CVY_REQUIRE(r.used && dense, CVY_E_MEMORY, "no memory to read the weights of %s", path);
+  int64_t count;
+  CVY_TRY(check_tensors(&r, momentum != NULL, &count));
+
+  /* From here on nothing can fail. */
+  *n_batches = count;
+  for (int i = 0; i < layout->n_params; i++) {
+    const cvy_param *const p = &layout->params[i];
+    fetch(&r, p->name, dense, p->elems, &n_bad, first_bad);
+    cvy_param_to_flat(p, dense, w);
+    if (!momentum) continue;
+    momentum_name(p, name);
+    fetch(&r, name, dense, p->elems, &n_bad, first_bad);
+    cvy_param_to_flat(p, dense, momentum);
+  }
+  for (int i = 0; i < layout->n_running; i++) {
+    const cvy_running *const b = &layout->running[i];
+    for (int k = 0; k < 2; k++) {
+      float *const to = running + b->offset + (size_t)(k * b->pitch);
+      running_name(b, running_names[k], name);
+      fetch(&r, name, to, (size_t)b->c, &n_bad, first_bad);
+      memset(to + b->c, 0, (size_t)(b->pitch - b->c) * sizeof *to);
+    }
+  }
+  if (n_bad) cvy_log_warning("%s: %zu values are not finite, the first of them in '%s'", path, n_bad, first_bad);
+fail:
+  cvy_free(dense);
+  cvy_free(r.used);
+  return status;
+}
+
+cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, float *w, float *running, int64_t *n_batches) {
+  cvy_status status = CVY_OK;
+  cvy_st_file *file = NULL;
+  CVY_TRY(cvy_st_open(path, &file));
+  CVY_TRY(cvy_weights_unpack(layout, file, path, w, running, n_batches, NULL));
+fail:
+  cvy_st_close(&file);
+  return status;
+}
