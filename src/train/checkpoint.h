@@ -9,7 +9,7 @@
  *     program             version of the program that wrote it (for people)
  *     step epoch epoch_batches n_batches   decimal
  *     seed                decimal, unsigned 64 bits
- *     epoch_loss_sum      C's hexadecimal floating point (%a): the exact double
+ *     epoch_loss_sum      the double's bits, 16 hex digits
  *     epoch_images        decimal
  *     finished            "0" or "1"
  *     shares              "128,128": the full batch's, in device order

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ * Comparing the settings of a checkpoint with those of the run that resumes it. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/mem.h"
+#include "src/base/text.h"
+#include "src/train/checkpoint.h"
+
+/* Everything not named here decides about numbers (model, data, classes, devices, batch, split, shares, bn, lr, momentum, nesterov,
+ * weight_decay, init, init_from, seed, no_shuffle, staleness, …) or is unknown, and must be the same. run_ahead changes no number. */
+const char *const cvy_settings_may_differ[] = {
+  "epochs", "max_steps", "no_eval", "allow_nan", "verify_every", "run_ahead", "data_dir",          "save",  "checkpoint", "checkpoint_dir",
+  "checkpoint_every", "checkpoint_epochs", "keep", "resume", "log", "plot", "trace", "json", "quiet", NULL,
+};
+
+/* '-' and '_' are the same. */
+static bool same_key(const char *a, const char *b) {
+  for (; *a && *b; a++, b++)
+    if ((*a == '-' ? '_' : *a) != (*b == '-' ? '_' : *b)) return false;
+  return *a == *b;
+}
+
+static const json_t *find(const json_t *object, const char *key) {
+  const char *other;
+  json_t *value;
+  json_object_foreach((json_t *)object, other, value)
+    if (same_key(key, other)) return json_is_null(value) ? NULL : value;
+  return NULL;
+}
+
+static bool listed(const char *const *list, const char *key) {
+  for (; *list; list++)
+    if (same_key(*list, key)) return true;
+  return false;
+}
+
+/* Appends "lr: 0.1 in the checkpoint, 0.2 now". */
+static void add_difference(cvy_text *text, const char *key, const json_t *old_value, const json_t *new_value) {
+  char *const was = old_value ? json_dumps(old_value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_REAL_PRECISION(15)) : NULL;
+  char *const is = new_value ? json_dumps(new_value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_REAL_PRECISION(15)) : NULL;
+  cvy_text_add(text, "%s%s: %s in the checkpoint, %s now", text->size ? "; " : "", key, was ? was : "not given", is ? is : "not given");
+  free(was);
+  free(is);
+}
+
+cvy_status cvy_settings_compare(const char *old_json, const char *new_json, const char *const *may_differ) {
+  cvy_status status = CVY_OK;
+  json_error_t error;
+  cvy_text differences = {0};
+  json_t *const old_settings = json_loads(old_json, JSON_REJECT_DUPLICATES, &error), *new_settings = NULL;
+  CVY_REQUIRE(json_is_object(old_settings), CVY_E_FORMAT, "the settings in the checkpoint are no JSON object: %.200s", old_json);
+  new_settings = json_loads(new_json, JSON_REJECT_DUPLICATES, &error);
+  CVY_REQUIRE(json_is_object(new_settings), CVY_E_FORMAT, "the settings of this run are no JSON object: %.200s", new_json);
+  if (!may_differ) may_differ = cvy_settings_may_differ;
+
+  const char *key;
+  json_t *value;
+  json_object_foreach(old_settings, key, value) {
+    const json_t *const now = find(new_settings, key);
+    if (json_is_null(value) ? !now : now && json_equal(value, now)) continue;
+    if (!listed(may_differ, key)) add_difference(&differences, key, json_is_null(value) ? NULL : value, now);
+  }
+  json_object_foreach(new_settings, key, value) {
+    if (json_is_null(value) || find(old_settings, key) || listed(may_differ, key)) continue;
+    bool null_before = false;                          /* seen in the loop above */
+    const char *other;
+    json_t *unused;
+    json_object_foreach(old_settings, other, unused) null_before |= same_key(key, other);
+    if (!null_before) add_difference(&differences, key, NULL, value);
+  }
+  CVY_REQUIRE(!differences.failed, CVY_E_MEMORY, "no memory to compare settings");
+  CVY_REQUIRE(differences.size == 0, CVY_E_MISMATCH, "settings have changed, the run cannot be resumed (%s)", cvy_text_get(&differences));
+fail:
+  cvy_text_clear(&differences);
+  json_decref(old_settings);
+  json_decref(new_settings);
+  return status;
+}
