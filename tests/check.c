@@ -40,6 +40,7 @@ void check_log_clear(void) {
   pthread_mutex_unlock(&kept.lock);
 }
 
+void check_log_start(void) { cvy_log_set(keep_message, NULL, CVY_LOG_DEBUG); }
 bool check_log_contains(const char *text) { return strstr(kept.text, text) != NULL; }
 const char *check_log_get(void) { return kept.text; }
 
@@ -447,7 +448,7 @@ int check_main(int argc, char **argv, const check_test *tests, int n_tests, int 
     }
     run.seed = (uint64_t)seed;
   }
-  cvy_log_set(keep_message, NULL, CVY_LOG_DEBUG);
+  check_log_start();
   int failed = 0, tried = 0;
   if (flags & CHECK_DEVICES) {
     cvy_device_list *list = NULL;

@@ -77,6 +77,7 @@ void check_case_end(check_device *d);
 void check_status_is(cvy_status got, cvy_status want, const char *text, const char *expr, const char *file, int line);
 /* Messages of the library are kept (all levels) and printed if the test fails. */
 void check_log_clear(void);
+void check_log_start(void);   /* again, after a test has set a callback of its own */
 bool check_log_contains(const char *text);
 const char *check_log_get(void);
 /* An empty folder, removed with all its content at exit. Borrowed. */

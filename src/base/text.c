@@ -162,7 +162,7 @@ cvy_status cvy_file_write(const char *path, const cvy_piece *pieces, int n_piece
   bool made = false;
   const int n = snprintf(aside, sizeof aside, "%s.tmp.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1u));
   CVY_REQUIRE(n > 0 && (size_t)n < sizeof aside && folder_of(path, folder, sizeof folder), CVY_E_IO,
-              "cannot write %s: the path is longer than %d bytes", path, PATH_MAX - 32);
+              "cannot write '%.200s…': the path is longer than %d bytes", path, PATH_MAX - 32);
   fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   CVY_REQUIRE(fd >= 0, CVY_E_IO, "cannot create %s: %s", aside, strerror(errno));
   made = true;
@@ -188,7 +188,7 @@ cvy_status cvy_make_dirs(const char *path) {
   cvy_status status = CVY_OK;
   char part[PATH_MAX];
   const size_t n = strlen(path);
-  CVY_REQUIRE(n > 0 && n < sizeof part, CVY_E_IO, "cannot make the folder '%s': its path has %zu bytes, 1 to %d are possible", path, n,
+  CVY_REQUIRE(n > 0 && n < sizeof part, CVY_E_IO, "cannot make the folder '%.200s': its path has %zu bytes, 1 to %d are possible", path, n,
               PATH_MAX - 1);
   memcpy(part, path, n + 1);
   for (size_t i = 1; i <= n; i++) {

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: MIT
+ * src/base: status, log, memory, random numbers, text, files, threads. */
+#include "tests/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/base/clock.h"
+#include "src/base/text.h"
+#include "src/base/thread.h"
+
+static void test_status(check_device *d) {
+  (void)d;
+  assert_string_equal(cvy_status_text(CVY_OK), "success");
+  assert_string_equal(cvy_status_name(CVY_E_MISMATCH), "CVY_E_MISMATCH");
+  assert_string_equal(cvy_status_name((cvy_status)99), "CVY_E_?");
+  assert_non_null(cvy_status_text((cvy_status)-99));
+  const char *texts[32];
+  int n = 0;
+#define CHECK_CODE(symbol, value, text)                          \
+  assert_int_equal(symbol, value);                               \
+  assert_string_equal(cvy_status_name(symbol), #symbol);         \
+  texts[n++] = cvy_status_text(symbol);
+  CVY_STATUS_MAP(CHECK_CODE)
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < i; j++) assert_string_not_equal(texts[i], texts[j]);
+}
+
+static cvy_status verbs(int which) {
+  cvy_status status = CVY_OK;
+  if (which == 0) CVY_FAIL(CVY_E_IO, "failed with %d", which);
+  if (which == 1) CVY_TRY(verbs(0));
+  CVY_REQUIRE(which != 2, CVY_E_FORMAT, "value %d, anything else would be right", which);
+  CVY_ASSERT(which == 3);
+fail:
+  return status;
+}
+
+static void test_verbs(check_device *d) {
+  (void)d;
+  check_fails(verbs(0), CVY_E_IO, "failed with 0");
+  check_fails(verbs(1), CVY_E_IO, "failed with 0");
+  check_fails(verbs(2), CVY_E_FORMAT, "value 2");
+  check_ok(verbs(3));
+}
+
+typedef struct heard { int n; cvy_log_level level; char text[8192]; } heard;
+static void hear(void *user, cvy_log_level level, const char *message) {
+  heard *const h = user;
+  h->n++;
+  h->level = level;
+  snprintf(h->text, sizeof h->text, "%s", message);
+}
+
+static void test_log(check_device *d) {
+  (void)d;
+  static heard h;
+  static char long_text[6000];
+  memset(long_text, 'x', sizeof long_text - 1);
+  cvy_log_set(hear, &h, CVY_LOG_INFO);
+  cvy_log_debug("not urgent enough");
+  const int after_debug = h.n;
+  cvy_log_info("a %d", 7);
+  const bool info = h.n == 1 && h.level == CVY_LOG_INFO && !strcmp(h.text, "a 7");
+  cvy_log_error("%s", long_text);
+  const size_t length = strlen(h.text);
+  cvy_log_set(NULL, NULL, CVY_LOG_DEBUG);
+  cvy_log_error("to nobody");
+  const int n = h.n;
+  check_log_start();
+  assert_int_equal(after_debug, 0);
+  assert_true(info);
+  assert_int_equal(length, 4095);
+  assert_int_equal(n, 2);
+}
+
+static void test_memory(check_device *d) {
+  (void)d;
+  const long before = cvy_live_count(CVY_LIVE_MEMORY);
+  size_t product = 5;
+  assert_true(cvy_mul_size(0, SIZE_MAX, &product) && product == 0);
+  assert_true(cvy_mul_size(SIZE_MAX, 1, &product) && product == SIZE_MAX);
+  assert_false(cvy_mul_size(SIZE_MAX / 2 + 1, 2, &product));
+  assert_true(product == SIZE_MAX);
+  assert_null(cvy_calloc(SIZE_MAX / 4, 8));
+  assert_null(cvy_calloc(SIZE_MAX / 2, 1));
+  assert_null(cvy_calloc(SIZE_MAX, 1));
+  assert_int_equal(cvy_live_count(CVY_LIVE_MEMORY), before);
+  unsigned char *p = cvy_calloc(3, 100);
+  assert_non_null(p);
+  assert_int_equal((uintptr_t)p % 64, 0);
+  for (int i = 0; i < 300; i++) assert_int_equal(p[i], 0);
+  memset(p, 7, 300);
+  assert_null(cvy_realloc(p, 300, SIZE_MAX, 4));
+  p = cvy_realloc(p, 3, 5, 100);
+  for (int i = 0; i < 500; i++) assert_int_equal(p[i], i < 300 ? 7 : 0);
+  p = cvy_realloc(p, 500, 10, 1);
+  for (int i = 0; i < 10; i++) assert_int_equal(p[i], 7);
+  assert_int_equal(cvy_live_count(CVY_LIVE_MEMORY), before + 1);
+  cvy_free(p);
+  void *const empty = cvy_calloc(0, 4);
+  assert_non_null(empty);
+  cvy_free(empty);
+  cvy_free(NULL);
+  char *const copy = cvy_strndup("convoy", 3), *const whole = cvy_strdup("convoy");
+  assert_string_equal(copy, "con");
+  assert_string_equal(whole, "convoy");
+  cvy_free(copy);
+  cvy_free(whole);
+  assert_int_equal(cvy_live_count(CVY_LIVE_MEMORY), before);
+  assert_int_equal(cvy_round_up(1, 64), 64);
+  assert_int_equal(cvy_round_up(64, 64), 64);
+  assert_int_equal(cvy_ceil_div(7, 3), 3);
+  assert_int_equal(cvy_ceil_div(6, 3), 2);
+}
+
+/* Known answers of Random123's kat_vectors for philox4x32 with 10 rounds: counter, key, result. */
+static void test_philox(check_device *d) {
+  (void)d;
+  static const struct { uint32_t counter[4], key[2], want[4]; } vectors[] = {
+    {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+    {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+    {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+  };
+  for (size_t i = 0; i < 3; i++) {
+    const cvy_rng rng = {.seed = ((uint64_t)vectors[i].key[1] << 32) | vectors[i].key[0], .purpose = vectors[i].counter[2],
+                         .stream = vectors[i].counter[3]};
+    uint32_t got[4];
+    cvy_rng_block(&rng, ((uint64_t)vectors[i].counter[1] << 32) | vectors[i].counter[0], got);
+    for (int w = 0; w < 4; w++) assert_int_equal(got[w], vectors[i].want[w]);
+  }
+}
+
+static void test_random(check_device *d) {
+  (void)d;
+  const cvy_rng rng = {.seed = 42, .purpose = CVY_RNG_TEST, .stream = 3}, other = {.seed = 42, .purpose = CVY_RNG_TEST, .stream = 4};
+  uint32_t words[4];
+  cvy_rng_block(&rng, 5, words);
+  for (unsigned i = 0; i < 4; i++) assert_int_equal(cvy_rng_u32(&rng, 20 + i), words[i]);
+  enum { N = 100000 };
+  double sum = 0, squares = 0, fourth = 0, uniform = 0;
+  int counts[7] = {0}, same = 0;
+  float largest = 0;
+  for (uint64_t i = 0; i < N; i++) {
+    const double x = (double)cvy_rng_normal(&rng, i);
+    const float u = cvy_rng_uniform(&rng, i);
+    sum += x, squares += x * x, fourth += x * x * x * x, uniform += (double)u;
+    assert_true(isfinite(x) && u >= 0.0f && u < 1.0f);
+    largest = u > largest ? u : largest;
+    const uint32_t below = cvy_rng_below(&rng, i, 7);
+    assert_in_range(below, 0, 6);
+    counts[below]++;
+    same += cvy_rng_u32(&rng, i) == cvy_rng_u32(&other, i);
+  }
+  /* five standard deviations of each mean */
+  assert_true(fabs(sum / N) < 5 / sqrt(N));
+  assert_true(fabs(squares / N - 1) < 5 * sqrt(2.0 / N));
+  assert_true(fabs(fourth / N - 3) < 5 * sqrt(96.0 / N));
+  assert_true(fabs(uniform / N - 0.5) < 5 * sqrt(1.0 / 12 / N));
+  assert_true(largest > 0.999f);
+  for (int i = 0; i < 7; i++) assert_true(fabs(counts[i] - N / 7.0) < 5 * sqrt(N / 7.0));
+  assert_true(same < 3);
+  assert_int_equal(cvy_rng_below(&rng, 1, 1), 0);
+  uint32_t top = 0;
+  for (uint64_t i = 0; i < 200; i++) {
+    const uint32_t v = cvy_rng_below(&rng, i, UINT32_MAX);
+    assert_true(v < UINT32_MAX);
+    top = v > top ? v : top;
+  }
+  assert_true(top > 0xf0000000u);
+}
+
+static void test_clock(check_device *d) {
+  (void)d;
+  const uint64_t start = cvy_clock_ns();
+  usleep(2000);
+  const double seconds = cvy_clock_seconds_since(start);
+  assert_true(seconds >= 0.002 && seconds < 60.0);
+}
+
+static void test_parse(check_device *d) {
+  (void)d;
+  int64_t i = 77;
+  double f = 77;
+  static const char *const bad_ints[] = {"", "-", "+5", " 5", "5 ", "5x", "0x10", "1e3", "1.0", "--5", "9223372036854775808", "99999999999999999999999", "\t1"};
+  for (size_t k = 0; k < sizeof bad_ints / sizeof *bad_ints; k++) {
+    assert_false(cvy_parse_int(bad_ints[k], INT64_MIN, INT64_MAX, &i));
+    assert_int_equal(i, 77);
+  }
+  assert_true(cvy_parse_int("-9223372036854775808", INT64_MIN, INT64_MAX, &i) && i == INT64_MIN);
+  assert_true(cvy_parse_int("9223372036854775807", INT64_MIN, INT64_MAX, &i) && i == INT64_MAX);
+  assert_true(cvy_parse_int("007", 0, 10, &i) && i == 7);
+  assert_true(cvy_parse_int("-0", 0, 10, &i) && i == 0);
+  assert_false(cvy_parse_int("11", 0, 10, &i));
+  assert_false(cvy_parse_int("-1", 0, 10, &i));
+  static const char *const bad_floats[] = {"", " 1", "1 ", "1x", "inf", "nan", "NAN", "0x1p3", "1e400", "-1e400", "1e", "e5", ".", "1,5", "1..2", "+-1", "1e5.0"};
+  for (size_t k = 0; k < sizeof bad_floats / sizeof *bad_floats; k++) {
+    assert_false(cvy_parse_float(bad_floats[k], -DBL_MAX, DBL_MAX, &f));
+    assert_true(f == 77);
+  }
+  assert_true(cvy_parse_float("1e-3", 0, 1, &f) && f == 1e-3);
+  assert_true(cvy_parse_float("-.5", -1, 1, &f) && f == -0.5);
+  assert_true(cvy_parse_float("+2.", 0, 5, &f) && f == 2.0);
+  assert_false(cvy_parse_float("1.0000001", 0, 1, &f));
+  assert_false(cvy_parse_float("-1e-9", 0, 1, &f));
+}
+
+static void test_text(check_device *d) {
+  (void)d;
+  cvy_text text = {0};
+  assert_string_equal(cvy_text_get(&text), "");
+  static char long_word[3000];
+  memset(long_word, 'y', sizeof long_word - 1);
+  cvy_text_add(&text, "%s", "");
+  assert_string_equal(cvy_text_get(&text), "");
+  for (int i = 0; i < 1000; i++) cvy_text_add(&text, "%03d,", i);
+  cvy_text_add(&text, "%s", long_word);
+  cvy_text_add_bytes(&text, "a\0b", 3);
+  assert_false(text.failed);
+  assert_int_equal(text.size, 4000 + 2999 + 3);
+  assert_memory_equal(text.data + 3996, "999,yyy", 7);
+  assert_memory_equal(text.data + 6999, "a\0b\0", 4);
+  cvy_text_clear(&text);
+  assert_null(text.data);
+  cvy_text_clear(&text);
+}
+
+static int files_in(const char *folder) {
+  char command[PATH_MAX + 64], line[32] = "";
+  snprintf(command, sizeof command, "ls -A '%s' | wc -l", folder);
+  FILE *const p = popen(command, "r");
+  assert_non_null(p);
+  assert_non_null(fgets(line, sizeof line, p));
+  pclose(p);
+  return atoi(line);
+}
+
+static void test_files(check_device *d) {
+  (void)d;
+  char folder[200], path[PATH_MAX], deep[PATH_MAX];
+  char *data = NULL;
+  size_t size = 0;
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  snprintf(path, sizeof path, "%s/file", folder);
+  assert_false(cvy_file_exists(path));
+  check_fails(cvy_file_read(path, 100, &data, &size), CVY_E_IO, "No such file");
+  assert_null(data);
+  const cvy_piece pieces[] = {{"abc", 3}, {"", 0}, {"\0de", 3}};
+  check_ok(cvy_file_write(path, pieces, 3));
+  assert_true(cvy_file_exists(path));
+  check_ok(cvy_file_read(path, 6, &data, &size));
+  assert_int_equal(size, 6);
+  assert_memory_equal(data, "abc\0de\0", 7);
+  cvy_free(data);
+  data = NULL;
+  check_fails(cvy_file_read(path, 5, &data, &size), CVY_E_IO, "at most 5");
+  /* replaced whole, nothing left beside it */
+  check_ok(cvy_file_write(path, &(cvy_piece){"new", 3}, 1));
+  check_ok(cvy_file_read(path, 100, &data, &size));
+  assert_string_equal(data, "new");
+  cvy_free(data);
+  check_ok(cvy_file_write(path, NULL, 0));
+  check_ok(cvy_file_read(path, 100, &data, &size));
+  assert_int_equal(size, 0);
+  assert_string_equal(data, "");
+  cvy_free(data);
+  data = NULL;
+  assert_int_equal(files_in(folder), 1);
+  check_fails(cvy_file_read(folder, 100, &data, &size), CVY_E_IO, "is a folder");
+
+  snprintf(deep, sizeof deep, "%s/none/file", folder);
+  check_fails(cvy_file_write(deep, pieces, 3), CVY_E_IO, "No such file");
+  snprintf(deep, sizeof deep, "%s/file/below", folder);
+  check_fails(cvy_file_write(deep, pieces, 3), CVY_E_IO, "Not a directory");
+  check_fails(cvy_make_dirs(deep), CVY_E_IO, "is a file");
+  snprintf(deep, sizeof deep, "%s/a//b/c/", folder);
+  check_ok(cvy_make_dirs(deep));
+  check_ok(cvy_make_dirs(deep));
+  assert_true(cvy_file_exists(deep));
+  check_fails(cvy_make_dirs(""), CVY_E_IO, "1 to");
+  /* a folder in the way: the rename fails, and what was written aside goes */
+  snprintf(deep, sizeof deep, "%s/a/b", folder);
+  check_fails(cvy_file_write(deep, pieces, 3), CVY_E_IO, "cannot rename");
+  snprintf(deep, sizeof deep, "%s/a", folder);
+  assert_int_equal(files_in(deep), 1);
+  check_fails(cvy_file_write("/proc/convoy-test", pieces, 3), CVY_E_IO, "cannot create /proc/convoy-test");
+  if (geteuid() != 0) {
+    assert_int_equal(chmod(folder, 0555), 0);
+    check_fails(cvy_file_write(path, pieces, 3), CVY_E_IO, "Permission denied");
+    assert_int_equal(chmod(folder, 0755), 0);
+  }
+  memset(deep, 'n', sizeof deep - 1);
+  deep[0] = '/';
+  deep[sizeof deep - 1] = 0;
+  check_fails(cvy_file_write(deep, pieces, 3), CVY_E_IO, "longer than");
+  /* without a size that is known before */
+  check_ok(cvy_file_read("/proc/self/status", 1 << 20, &data, &size));
+  assert_non_null(strstr(data, "Name:"));
+  cvy_free(data);
+}
+
+static void test_cache_dir(check_device *d) {
+  (void)d;
+  char out[PATH_MAX], want[PATH_MAX], folder[200];
+  const char *const xdg = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");
+  char *const old_xdg = xdg ? strdup(xdg) : NULL, *const old_home = home ? strdup(home) : NULL;
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  setenv("XDG_CACHE_HOME", folder, 1);
+  snprintf(want, sizeof want, "%s/convoy", folder);
+  const bool by_xdg = cvy_cache_dir(out, sizeof out) && !strcmp(out, want) && cvy_file_exists(want);
+  const bool too_long = cvy_cache_dir(out, 10);
+  setenv("XDG_CACHE_HOME", "relative", 1);
+  setenv("HOME", folder, 1);
+  snprintf(want, sizeof want, "%s/.cache/convoy", folder);
+  const bool by_home = cvy_cache_dir(out, sizeof out) && !strcmp(out, want) && cvy_file_exists(want);
+  setenv("HOME", "/proc/nowhere", 1);
+  const bool impossible = cvy_cache_dir(out, sizeof out);
+  unsetenv("HOME");
+  unsetenv("XDG_CACHE_HOME");
+  const bool nowhere = cvy_cache_dir(out, sizeof out);
+  if (old_xdg) setenv("XDG_CACHE_HOME", old_xdg, 1);
+  if (old_home) setenv("HOME", old_home, 1);
+  free(old_xdg);
+  free(old_home);
+  assert_true(by_xdg);
+  assert_false(too_long);
+  assert_true(by_home);
+  assert_false(impossible);
+  assert_false(nowhere);
+}
+
+enum { CELLS = 100003 };
+typedef struct cells { atomic_uchar touched[CELLS]; size_t grain; atomic_bool odd_cut; atomic_int calls; } cells;
+static void touch(void *arg, size_t begin, size_t end) {
+  cells *const c = arg;
+  if (begin % c->grain != 0 || (end % c->grain != 0 && end != CELLS && end != 5) || begin >= end) atomic_store(&c->odd_cut, true);
+  for (size_t i = begin; i < end; i++) atomic_fetch_add(&c->touched[i], 1);
+  atomic_fetch_add(&c->calls, 1);
+}
+
+static void *set_flag(void *arg) {
+  *(int *)arg = 5;
+  return NULL;
+}
+
+static void test_threads(check_device *d) {
+  (void)d;
+  pthread_t thread;
+  int flag = 0;
+  check_ok(cvy_thread_start(&thread, "a-name-longer-than-fifteen", set_flag, &flag));
+  pthread_join(thread, NULL);
+  assert_int_equal(flag, 5);
+  static cells c;
+  static const size_t grains[] = {1, 16, 1000, CELLS, 2 * CELLS};
+  static const size_t sizes[] = {CELLS, 5, 0};
+  for (int threads = 0; threads <= 5; threads++) {
+    cvy_pool *pool = NULL;
+    if (threads > 0) check_ok(cvy_pool_create(threads, &pool));
+    for (int repeat = 0; repeat < 20; repeat++) {
+      c.grain = grains[repeat % 5];
+      const size_t n = sizes[repeat % 3];
+      for (size_t i = 0; i < CELLS; i++) atomic_store(&c.touched[i], 0);
+      atomic_store(&c.calls, 0);
+      cvy_pool_run(pool, n, c.grain, touch, &c);
+      for (size_t i = 0; i < CELLS; i++) assert_int_equal(atomic_load(&c.touched[i]), i < n ? 1 : 0);
+      if (threads > 1 && c.grain == 1 && n == CELLS) assert_true(atomic_load(&c.calls) >= threads);
+    }
+    cvy_pool_destroy(&pool);
+    assert_null(pool);
+  }
+  assert_false(atomic_load(&c.odd_cut));
+  cvy_pool *none = NULL;
+  check_fails(cvy_pool_create(0, &none), CVY_E_ARGUMENT, "at least 1");
+  assert_null(none);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+    {"status", test_status}, {"verbs", test_verbs}, {"log", test_log}, {"memory", test_memory}, {"philox", test_philox},
+    {"random", test_random}, {"clock", test_clock}, {"parse", test_parse}, {"text", test_text}, {"files", test_files},
+    {"cache_dir", test_cache_dir}, {"threads", test_threads},
+  };
+  return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_HOST);
+}
