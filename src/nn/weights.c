@@ -13,7 +13,8 @@ enum { NAME_BYTES = sizeof ((cvy_st_tensor *)0)->name };
 
 static const char *const running_names[2] = {"running_mean", "running_var"};
 
-/* The running values of param's layer if param is the last of that layer's parameters (they follow it in a state_dict), else NULL. */
+/* The running values of param's layer if param is the last of that layer's parameters (they follow it in a state_dict),
+ * else NULL. */
 static const cvy_running *running_behind(const cvy_layout *layout, int param) {
   const int layer = layout->params[param].layer;
   if (param + 1 < layout->n_params && layout->params[param + 1].layer == layer) return NULL;
@@ -22,7 +23,8 @@ static const cvy_running *running_behind(const cvy_layout *layout, int param) {
   return NULL;
 }
 
-static void describe(cvy_st_tensor *t, const char *dtype, int rank, const int *dims, const void *data, size_t size_bytes) {
+static void describe(cvy_st_tensor *t, const char *dtype, int rank, const int *dims, const void *data,
+                     size_t size_bytes) {
   snprintf(t->dtype, sizeof t->dtype, "%s", dtype);
   t->rank = rank;
   for (int i = 0; i < rank; i++) t->dims[i] = dims[i];
@@ -37,8 +39,8 @@ void cvy_weights_pack_clear(cvy_weights_pack *pack) {
   *pack = (cvy_weights_pack){0};
 }
 
-cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches, const float *momentum,
-                                 cvy_weights_pack *out) {
+cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches,
+                                 const float *momentum, cvy_weights_pack *out) {
   cvy_status status = CVY_OK;
   size_t n_values = 0;
   const int copies = momentum ? 2 : 1;
@@ -79,7 +81,8 @@ fail:
   return status;
 }
 
-cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches, const char *path) {
+cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches,
+                            const char *path) {
   cvy_status status = CVY_OK;
   cvy_weights_pack pack;
   CVY_TRY(cvy_weights_pack_make(layout, w, running, n_batches, NULL, &pack));
@@ -107,13 +110,15 @@ static const char *shape_text(int rank, const int64_t *dims, char out[200]) {
 }
 
 /* The file's tensor of this name, which must have this dtype and shape. *out NULL: it is not there and `optional`. */
-static cvy_status take(reader *r, const char *name, const char *dtype, int rank, const int *dims, bool optional, const cvy_st_tensor **out) {
+static cvy_status take(reader *r, const char *name, const char *dtype, int rank, const int *dims, bool optional,
+                       const cvy_st_tensor **out) {
   cvy_status status = CVY_OK;
   char has[200], wants[200];
   const cvy_st_tensor *const t = *out = cvy_st_find(r->file, name);
   if (!t && optional) return CVY_OK;
   CVY_REQUIRE(t, CVY_E_MISMATCH, "%s has no tensor '%s': weights of another network?", r->path, name);
-  CVY_REQUIRE(strcmp(t->dtype, dtype) == 0, CVY_E_FORMAT, "%s: tensor '%s' is of type %s, it must be %s", r->path, name, t->dtype, dtype);
+  CVY_REQUIRE(strcmp(t->dtype, dtype) == 0, CVY_E_FORMAT, "%s: tensor '%s' is of type %s, it must be %s", r->path, name,
+              t->dtype, dtype);
   int64_t want[4];
   bool same = t->rank == rank;
   for (int i = 0; i < rank; i++) {
@@ -127,8 +132,12 @@ fail:
   return status;
 }
 
-static void momentum_name(const cvy_param *p, char out[NAME_BYTES]) { snprintf(out, NAME_BYTES, "momentum/%s", p->name); }
-static void running_name(const cvy_running *r, const char *what, char out[NAME_BYTES]) { snprintf(out, NAME_BYTES, "%s.%s", r->name, what); }
+static void momentum_name(const cvy_param *p, char out[NAME_BYTES]) {
+  snprintf(out, NAME_BYTES, "momentum/%s", p->name);
+}
+static void running_name(const cvy_running *r, const char *what, char out[NAME_BYTES]) {
+  snprintf(out, NAME_BYTES, "%s.%s", r->name, what);
+}
 
 /* Everything there, of the right type and shape, and nothing more. *n_batches: the largest of the file's counts. */
 static cvy_status check_tensors(reader *r, bool momentum, int64_t *n_batches) {
@@ -158,23 +167,26 @@ static cvy_status check_tensors(reader *r, bool momentum, int64_t *n_batches) {
     if (count > *n_batches) *n_batches = count;
   }
   for (int i = 0; i < cvy_st_count(r->file); i++)
-    CVY_REQUIRE(r->used[i], CVY_E_MISMATCH, "%s has a tensor '%s', which this network does not have: weights of another network?", r->path,
+    CVY_REQUIRE(r->used[i], CVY_E_MISMATCH,
+                "%s has a tensor '%s', which this network does not have: weights of another network?", r->path,
                 cvy_st_get(r->file, i)->name);
 fail:
   return status;
 }
 
 /* Copies tensor `name` to aligned memory. Counts values that are not finite; *first gets the first tensor with such. */
-static void fetch(const reader *r, const char *name, float *dense, size_t elems, size_t *n_bad, char first[NAME_BYTES]) {
+static void fetch(const reader *r, const char *name, float *dense, size_t elems, size_t *n_bad,
+                  char first[NAME_BYTES]) {
   memcpy(dense, cvy_st_find(r->file, name)->data, elems * sizeof(float));
   for (size_t i = 0; i < elems; i++)
     if (!isfinite(dense[i]) && (*n_bad)++ == 0) snprintf(first, NAME_BYTES, "%s", name);
 }
 
-cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, float *w, float *running, int64_t *n_batches,
-                              float *momentum) {
+cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, float *w,
+                              float *running, int64_t *n_batches, float *momentum) {
   cvy_status status = CVY_OK;
-  reader r = {.layout = layout, .file = file, .path = path, .used = cvy_calloc((size_t)cvy_st_count(file), sizeof *r.used)};
+  reader r = {
+      .layout = layout, .file = file, .path = path, .used = cvy_calloc((size_t)cvy_st_count(file), sizeof *r.used)};
   char name[NAME_BYTES], first_bad[NAME_BYTES];
   size_t largest = 0, n_bad = 0;
   for (int i = 0; i < layout->n_params; i++)

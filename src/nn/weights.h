@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Weights as safetensors files with PyTorch's names, shapes and layouts: what `load_state_dict(strict=True)` takes.
- * Order in the file: the network's parameters and buffers in state_dict order; no metadata that changes: same weights, same bytes. */
+ * Order in the file: the network's parameters and buffers in state_dict order; no metadata that changes: same weights,
+ * same bytes. */
 #ifndef CVY_NN_WEIGHTS_H
 #define CVY_NN_WEIGHTS_H
 
@@ -10,25 +11,28 @@
 #include "src/nn/layout.h"
 
 /* w, running: flat vectors; n_batches: num_batches_tracked of every BN layer. Written aside, synced, renamed. */
-cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches, const char *path);
-/* Fills w and running only if the whole file is right (else they are untouched). CVY_E_IO, CVY_E_FORMAT (truncated, hostile, bad JSON, offsets that
- * overlap or point outside, wrong dtype), CVY_E_MISMATCH (another model, wrong shape, missing or surplus tensor; each named). Values that are
- * not finite are taken with a warning. num_batches_tracked may be missing. */
+cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches,
+                            const char *path);
+/* Fills w and running only if the whole file is right (else they are untouched). CVY_E_IO, CVY_E_FORMAT (truncated,
+ * hostile, bad JSON, offsets that overlap or point outside, wrong dtype), CVY_E_MISMATCH (another model, wrong shape,
+ * missing or surplus tensor; each named). Values that are not finite are taken with a warning. num_batches_tracked may
+ * be missing. */
 cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, float *w, float *running, int64_t *n_batches);
 
-/* The two halves, for files that hold more than weights (train/checkpoint.h). `momentum`: a flat vector, or NULL for none; its tensors are named
- * "momentum/<parameter>" and come behind the others. */
+/* The two halves, for files that hold more than weights (train/checkpoint.h). `momentum`: a flat vector, or NULL for
+ * none; its tensors are named "momentum/<parameter>" and come behind the others. */
 typedef struct cvy_weights_pack {
   cvy_st_tensor *tensors;           /* in the file's order; data points into `values` and `count` */
   int n;
   float *values;
   int64_t *count;
 } cvy_weights_pack;
-cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches, const float *momentum,
-                                 cvy_weights_pack *out);
+cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches,
+                                 const float *momentum, cvy_weights_pack *out);
 void cvy_weights_pack_clear(cvy_weights_pack *pack);
-/* From an opened file, as cvy_weights_load; with `momentum` its tensors must be there too, else they must not. `path` is for messages. */
-cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, float *w, float *running, int64_t *n_batches,
-                              float *momentum);
+/* From an opened file, as cvy_weights_load; with `momentum` its tensors must be there too, else they must not. `path`
+ * is for messages. */
+cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, float *w,
+                              float *running, int64_t *n_batches, float *momentum);
 
 #endif

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT
+ * Outline: how many samples fit · buffers and slices · touching · life · what others borrow. */
+#include "src/nn/instance.h"
+
+#include <stdlib.h>
+
+#include "src/base/text.h"
+#include "src/nn/instance_parts.h"
+
+_Static_assert((int)CVY_PLAN_ALIGN == (int)CVY_SLICE_ALIGN, "plans align storages as slices must be");
+
+#define MIB(bytes) ((double)(bytes) / (1024.0 * 1024.0))
+
+/* ---- how many samples fit ---- */
+
+/* Nine tenths of what the device says it has: drivers keep some for themselves (programs, queues, the screen). */
+static cvy_status find_limit(const cvy_instance *i, size_t *limit) {
+  cvy_status status = CVY_OK;
+  *limit = cvy_device_get_info(i->device)->global_bytes / 10 * 9;
+  if (i->params.memory_limit_bytes && i->params.memory_limit_bytes < *limit) *limit = i->params.memory_limit_bytes;
+  const char *const text = getenv("CVY_MEMORY_LIMIT_MIB");
+  if (text) {
+    int64_t mib;
+    CVY_REQUIRE(cvy_parse_int(text, 1, 1 << 30, &mib), CVY_E_ARGUMENT, "CVY_MEMORY_LIMIT_MIB is '%s': must be a number of MiB, at least 1", text);
+    if ((size_t)mib << 20 < *limit) *limit = (size_t)mib << 20;
+  }
+fail:
+  return status;
+}
+
+static cvy_status make_plan(const cvy_instance *i, int n, cvy_plan **out) {
+  return cvy_plan_create(i->net,
+                         &(cvy_plan_params){.n = n,
+                                            .group_size = i->params.group_size,
+                                            .inference = i->params.inference,
+                                            .arena_max_bytes = cvy_device_get_info(i->device)->max_alloc_bytes},
+                         out);
+}
+
+/* Everything but arenas and workspace, for passes of n samples. */
+static size_t fixed_bytes(const cvy_instance *i, int n) {
+  const size_t copies = i->params.inference ? 1 : i->params.momentum ? 3 : 2;
+  return (i->layout->n_floats * copies + i->layout->n_running_floats * (i->params.inference ? 1 : 2)) * sizeof(float) +
+         (size_t)n * sizeof(int32_t) + sizeof(cvy_xent_result);
+}
+
+static size_t total_bytes(const cvy_instance *i, const cvy_plan *plan, int n) {
+  return fixed_bytes(i, n) + plan->arenas_bytes + i->workspace_bytes;
+}
+
+/* With the workspace of the operations that are there: they were made for n samples or more. */
+static cvy_status does_fit(const cvy_instance *i, size_t limit, int n, bool *fits) {
+  cvy_plan *plan = NULL;
+  const cvy_status status = make_plan(i, n, &plan);
+  const size_t one = cvy_device_get_info(i->device)->max_alloc_bytes;
+  *fits = status == CVY_OK && plan->largest_bytes <= one && i->workspace_bytes <= one && i->params.reserved_bytes <= limit &&
+          total_bytes(i, plan, n) <= limit - i->params.reserved_bytes;
+  cvy_plan_destroy(&plan);
+  return status;
+}
+
+/* Largest multiple of `step` up to n that fits, 0 if none does. */
+static cvy_status largest_fit(const cvy_instance *i, size_t limit, int n, int step, int *found) {
+  cvy_status status = CVY_OK;
+  bool fits;
+  CVY_TRY(does_fit(i, limit, n, &fits));
+  *found = fits ? n : 0;
+  int low = 0, high = cvy_ceil_div(n, step);   /* low fits (or is 0), high does not */
+  while (!fits && high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    bool middle_fits;
+    CVY_TRY(does_fit(i, limit, middle * step, &middle_fits));
+    *(middle_fits ? &low : &high) = middle;
+  }
+  if (!fits) *found = low * step;
+fail:
+  return status;
+}
+
+/* Samples of one pass that can be indexed with 32 bits in every layer. */
+static int largest_indexable(const cvy_instance *i) {
+  size_t n = INT32_MAX;
+  for (int l = 0; l < i->net->n_layers; l++) {
+    const size_t fit = INT32_MAX / cvy_shape_elems(&i->net->layers[l].shape);
+    if (fit < n) n = fit;
+  }
+  return (int)n;
+}
+
+static cvy_status fail_for_memory(const cvy_instance *i, size_t limit, int n) {
+  cvy_status status = CVY_OK;
+  cvy_plan *plan = NULL;
+  CVY_TRY(make_plan(i, n, &plan));
+  const cvy_device_info *const info = cvy_device_get_info(i->device);
+  const size_t largest = plan->largest_bytes > i->workspace_bytes ? plan->largest_bytes : i->workspace_bytes;
+  CVY_FAIL(CVY_E_DEVICE_MEMORY,
+           "%s: %d sample%s at a time need %zu bytes (%.1f MiB: parameters %.1f, activations %.1f, workspace %.1f), the largest piece %zu; there are "
+           "%zu (%.1f MiB, of which %.1f are in use for other things), the largest piece may be %zu",
+           cvy_device_label(i->device), n, n == 1 ? "" : "s", total_bytes(i, plan, n), MIB(total_bytes(i, plan, n)), MIB(fixed_bytes(i, n)),
+           MIB(plan->arenas_bytes), MIB(i->workspace_bytes), largest, limit, MIB(limit), MIB(i->params.reserved_bytes), info->max_alloc_bytes);
+fail:
+  cvy_plan_destroy(&plan);
+  return status;
+}
+
+/* Sets micro_batch, plan and operations. A workspace may depend on the number of samples, and is known when the operations are made: so they
+ * are made for what is hoped for, and again for what fits. */
+static cvy_status choose_micro_batch(cvy_instance *i) {
+  cvy_status status = CVY_OK;
+  size_t limit;
+  CVY_TRY(find_limit(i, &limit));
+  const int wanted = i->params.n, group = i->params.group_size;
+  const int step = group < 1 ? 1 : group < wanted ? group : wanted;
+  const int indexable = largest_indexable(i);
+  CVY_REQUIRE(step <= indexable, CVY_E_DEVICE_MEMORY, "%s: %d samples at a time are needed, %d are the most that 32-bit indices allow",
+              cvy_device_label(i->device), step, indexable);
+  int n = wanted <= indexable ? wanted : indexable / step * step;
+  for (;;) {
+    cvy_plan_destroy(&i->plan);
+    CVY_TRY(make_plan(i, n, &i->plan));
+    CVY_TRY(cvy_instance_make_ops(i, n));
+    int fit;
+    CVY_TRY(largest_fit(i, limit, n, step, &fit));
+    if (fit == n) break;
+    if (fit == 0 && n <= step) CVY_TRY(fail_for_memory(i, limit, n));
+    n = fit ? fit : n / 2 < step ? step : n / 2 / step * step;
+    cvy_instance_clear_ops(i);
+  }
+  i->micro_batch = n;
+  if (n == wanted) return CVY_OK;
+  if (i->layout->n_running && group < 1 && !i->params.inference)
+    cvy_log_warning("%s: %d samples need passes of %d for lack of memory: batch statistics are taken over %d samples at a time",
+                    cvy_device_label(i->device), wanted, n, n);
+  else
+    cvy_log_info("%s: %d samples are done in passes of %d for lack of memory", cvy_device_label(i->device), wanted, n);
+fail:
+  return status;
+}
+
+/* ---- buffers and slices ---- */
+
+/* A buffer filled with zeros: so it is there now, not when it is first used. */
+static cvy_status make_buffer(cvy_instance *i, size_t size_bytes, cvy_buffer **out) {
+  cvy_status status = CVY_OK;
+  if (size_bytes == 0) return CVY_OK;
+  CVY_TRY(cvy_buffer_create(i->device, size_bytes, out));
+  CVY_TRY(cvy_buffer_fill(i->queue, *out, 0, size_bytes, 0));
+  i->device_bytes += size_bytes;
+fail:
+  return status;
+}
+
+static cvy_status make_list(size_t n, cvy_buffer ***list) {
+  cvy_status status = CVY_OK;
+  *list = cvy_calloc(n, sizeof **list);
+  CVY_REQUIRE(*list, CVY_E_MEMORY, "out of host memory");
+fail:
+  return status;
+}
+
+static cvy_status make_activations(cvy_instance *i) {
+  cvy_status status = CVY_OK;
+  const cvy_plan *const plan = i->plan;
+  CVY_TRY(make_list((size_t)plan->n_arenas, &i->arenas));
+  for (int a = 0; a < plan->n_arenas; a++) CVY_TRY(make_buffer(i, plan->arena_bytes[a], &i->arenas[a]));
+  CVY_TRY(make_list((size_t)plan->n_storages, &i->storages));
+  for (int s = 0; s < plan->n_storages; s++)
+    CVY_TRY(cvy_buffer_slice(i->arenas[plan->storages[s].arena], plan->storages[s].offset_bytes, plan->storages[s].size_bytes, &i->storages[s]));
+  CVY_TRY(make_buffer(i, i->workspace_bytes, &i->workspace));
+  CVY_TRY(make_buffer(i, (size_t)i->micro_batch * sizeof(int32_t), &i->labels));
+  CVY_TRY(make_buffer(i, sizeof(cvy_xent_result), &i->result));
+fail:
+  return status;
+}
+
+/* One buffer per bucket. */
+static cvy_status make_buckets(cvy_instance *i, cvy_buffer ***list) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(make_list((size_t)i->layout->n_buckets, list));
+  for (int b = 0; b < i->layout->n_buckets; b++) CVY_TRY(make_buffer(i, i->layout->buckets[b].size * sizeof(float), &(*list)[b]));
+fail:
+  return status;
+}
+
+/* One slice of its bucket per parameter. */
+static cvy_status slice_buckets(cvy_instance *i, cvy_buffer **buckets, cvy_buffer ***list) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(make_list((size_t)i->layout->n_params, list));
+  for (int t = 0; t < i->layout->n_params; t++) {
+    const cvy_param *const p = &i->layout->params[t];
+    const size_t offset = p->offset - i->layout->buckets[p->bucket].offset;
+    CVY_TRY(cvy_buffer_slice(buckets[p->bucket], offset * sizeof(float), p->size * sizeof(float), &(*list)[t]));
+  }
+fail:
+  return status;
+}
+
+static cvy_status make_running(cvy_instance *i, cvy_buffer **whole, cvy_buffer ***list) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(make_buffer(i, i->layout->n_running_floats * sizeof(float), whole));
+  CVY_TRY(make_list((size_t)i->layout->n_running, list));
+  for (int r = 0; r < i->layout->n_running; r++) {
+    const cvy_running *const layer = &i->layout->running[r];
+    CVY_TRY(cvy_buffer_slice(*whole, layer->offset * sizeof(float), 2 * (size_t)layer->pitch * sizeof(float), &(*list)[r]));
+  }
+fail:
+  return status;
+}
+
+static cvy_status make_parameters(cvy_instance *i) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(make_buckets(i, &i->weights));
+  CVY_TRY(slice_buckets(i, i->weights, &i->weight));
+  CVY_TRY(make_running(i, &i->running, &i->running_slice));
+  if (i->params.inference) return CVY_OK;
+  CVY_TRY(make_buckets(i, &i->gradients));
+  CVY_TRY(slice_buckets(i, i->gradients, &i->gradient));
+  CVY_TRY(make_running(i, &i->running_sums, &i->sums_slice));
+  if (i->params.momentum) CVY_TRY(make_buckets(i, &i->momentum));
+fail:
+  return status;
+}
+
+static cvy_status find_last_units(cvy_instance *i) {
+  cvy_status status = CVY_OK;
+  i->bucket_last_unit = cvy_calloc((size_t)i->layout->n_buckets, sizeof *i->bucket_last_unit);
+  CVY_REQUIRE(i->bucket_last_unit, CVY_E_MEMORY, "out of host memory");
+  for (int u = i->plan->n_units - 1; u >= 0; u--)
+    if (i->ops[u].bucket >= 0) i->bucket_last_unit[i->ops[u].bucket] = u;
+fail:
+  return status;
+}
+
+/* ---- life ---- */
+
+cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params, cvy_instance **out) {
+  cvy_status status = CVY_OK;
+  cvy_instance *i = NULL;
+  *out = NULL;
+  CVY_REQUIRE(cvy_net_layout(net), CVY_E_ARGUMENT, "the network is not finished (cvy_net_finish)");
+  CVY_REQUIRE(params->n >= 1 && params->group_size >= 0, CVY_E_ARGUMENT, "%d samples at once in groups of %d: must be at least 1, and 0 or more",
+              params->n, params->group_size);
+  i = cvy_calloc(1, sizeof *i);
+  CVY_REQUIRE(i, CVY_E_MEMORY, "out of host memory");
+  i->device = device;
+  i->queue = cvy_device_compute_queue(device);
+  i->net = net;
+  i->layout = cvy_net_layout(net);
+  i->params = *params;
+  CVY_TRY(choose_micro_batch(i));
+  CVY_TRY(make_activations(i));
+  CVY_TRY(make_parameters(i));
+  CVY_TRY(find_last_units(i));
+  CVY_TRY(cvy_queue_finish(i->queue));
+  *out = i;
+  return CVY_OK;
+fail:
+  cvy_instance_destroy(&i);
+  return status;
+}
+
+static void destroy_list(cvy_buffer ***list, int n) {
+  for (int i = 0; *list && i < n; i++) cvy_buffer_destroy(&(*list)[i]);
+  cvy_free(*list);
+  *list = NULL;
+}
+
+void cvy_instance_destroy(cvy_instance **instance) {
+  if (!instance || !*instance) return;
+  cvy_instance *const i = *instance;
+  (void)cvy_queue_finish(i->queue);
+  cvy_instance_clear_ops(i);
+  if (i->plan) {
+    destroy_list(&i->storages, i->plan->n_storages);
+    destroy_list(&i->arenas, i->plan->n_arenas);
+  }
+  destroy_list(&i->weight, i->layout->n_params);
+  destroy_list(&i->gradient, i->layout->n_params);
+  destroy_list(&i->weights, i->layout->n_buckets);
+  destroy_list(&i->gradients, i->layout->n_buckets);
+  destroy_list(&i->momentum, i->layout->n_buckets);
+  destroy_list(&i->running_slice, i->layout->n_running);
+  destroy_list(&i->sums_slice, i->layout->n_running);
+  cvy_buffer_destroy(&i->running);
+  cvy_buffer_destroy(&i->running_sums);
+  cvy_buffer_destroy(&i->workspace);
+  cvy_buffer_destroy(&i->labels);
+  cvy_buffer_destroy(&i->result);
+  cvy_free(i->bucket_last_unit);
+  cvy_plan_destroy(&i->plan);
+  cvy_free(i);
+  *instance = NULL;
+}
+
+/* ---- what others borrow ---- */
+
+int cvy_instance_micro_batch(const cvy_instance *i) { return i->micro_batch; }
+size_t cvy_instance_device_bytes(const cvy_instance *i) { return i->device_bytes; }
+
+static cvy_buffer *of_bucket(const cvy_instance *i, cvy_buffer **list, int bucket) {
+  return list && bucket >= 0 && bucket < i->layout->n_buckets ? list[bucket] : NULL;
+}
+
+cvy_buffer *cvy_instance_input(const cvy_instance *i) { return cvy_value_of(i, 0); }
+cvy_buffer *cvy_instance_labels(const cvy_instance *i) { return i->labels; }
+cvy_buffer *cvy_instance_output(const cvy_instance *i) { return cvy_value_of(i, i->net->output); }
+cvy_buffer *cvy_instance_weights(const cvy_instance *i, int bucket) { return of_bucket(i, i->weights, bucket); }
+cvy_buffer *cvy_instance_gradients(const cvy_instance *i, int bucket) { return of_bucket(i, i->gradients, bucket); }
+cvy_buffer *cvy_instance_momentum(const cvy_instance *i, int bucket) { return of_bucket(i, i->momentum, bucket); }
+cvy_buffer *cvy_instance_running(const cvy_instance *i) { return i->running; }
+cvy_buffer *cvy_instance_running_sums(const cvy_instance *i) { return i->running_sums; }
+cvy_buffer *cvy_instance_result(const cvy_instance *i) { return i->result; }

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT
+ * Backward pass: units in reverse order, each with the modes that the plan gave it. */
+#include "src/nn/instance_parts.h"
+
+static cvy_status backward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d *op, const cvy_pass *pass) {
+  cvy_status status = CVY_OK;
+  cvy_buffer *const dy = cvy_gradient_of(i, u->y);
+  CVY_TRY(cvy_conv2d_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), NULL, dy, cvy_weight_gradient_of(i, u, 0),
+                                      cvy_weight_gradient_of(i, u, 1), pass->accumulate, i->workspace));
+  if (u->dx[0] != CVY_GRADIENT_NONE)
+    CVY_TRY(cvy_conv2d_backward_data(op, i->queue, pass->n, dy, cvy_weight_of(i, u, 0), cvy_gradient_of(i, u->x[0]),
+                                     u->dx[0] == CVY_GRADIENT_ADD, i->workspace));
+fail:
+  return status;
+}
+
+static cvy_status backward_linear(cvy_instance *i, const cvy_unit *u, cvy_linear *op, const cvy_pass *pass) {
+  cvy_status status = CVY_OK;
+  cvy_buffer *const dy = cvy_gradient_of(i, u->y);
+  CVY_TRY(cvy_linear_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy, cvy_weight_gradient_of(i, u, 0),
+                                      cvy_weight_gradient_of(i, u, 1), pass->accumulate, i->workspace));
+  if (u->dx[0] != CVY_GRADIENT_NONE)
+    CVY_TRY(cvy_linear_backward_data(op, i->queue, pass->n, dy, cvy_weight_of(i, u, 0), cvy_gradient_of(i, u->x[0]),
+                                     u->dx[0] == CVY_GRADIENT_ADD, i->workspace));
+fail:
+  return status;
+}
+
+static cvy_status backward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_batchnorm *op, const cvy_pass *pass) {
+  cvy_status status = CVY_OK;
+  cvy_buffer *const dy = cvy_gradient_of(i, u->y), *const x = cvy_value_of(i, u->x[0]);
+  cvy_buffer *const dx = u->scratch >= 0 ? cvy_storage_of(i, u->scratch) : cvy_gradient_of(i, u->x[0]);
+  const bool add_residual = u->dx[1] == CVY_GRADIENT_ADD;
+  cvy_buffer *const dresidual = u->x[1] < 0 ? NULL : add_residual ? cvy_gradient_of(i, u->x[1]) : dy;
+  CVY_TRY(cvy_batchnorm_backward(op, i->queue, pass->n, pass->group_size, x, cvy_value_of(i, u->y), dy, cvy_weight_of(i, u, 0),
+                                 cvy_storage_of(i, u->saved), dx, dresidual, add_residual, cvy_weight_gradient_of(i, u, 0),
+                                 cvy_weight_gradient_of(i, u, 1), pass->accumulate, i->workspace));
+  if (u->dx[0] == CVY_GRADIENT_ADD)
+    CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, cvy_node_elems(i, u->x[0], pass->n), dx, cvy_gradient_of(i, u->x[0])));
+fail:
+  return status;
+}
+
+static cvy_status backward_add(cvy_instance *i, const cvy_unit *u, const cvy_pass *pass) {
+  cvy_status status = CVY_OK;
+  const size_t n_elems = cvy_node_elems(i, u->y, pass->n);
+  cvy_buffer *const dy = cvy_gradient_of(i, u->y);
+  if (u->relu) CVY_TRY(cvy_eltwise_relu_backward(i->eltwise, i->queue, n_elems, cvy_value_of(i, u->y), dy, dy, false));
+  for (int k = 0; k < 2; k++) {
+    cvy_buffer *const dx = cvy_gradient_of(i, u->x[k]);
+    if (u->dx[k] == CVY_GRADIENT_ADD) CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, n_elems, dy, dx));
+    if (u->dx[k] == CVY_GRADIENT_WRITE) CVY_TRY(cvy_buffer_copy(i->queue, dy, 0, dx, 0, n_elems * sizeof(float)));
+  }
+fail:
+  return status;
+}
+
+static cvy_status backward_relu(cvy_instance *i, const cvy_unit *u, const cvy_pass *pass) {
+  if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
+  return cvy_eltwise_relu_backward(i->eltwise, i->queue, cvy_node_elems(i, u->y, pass->n), cvy_value_of(i, u->y), cvy_gradient_of(i, u->y),
+                                   cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
+}
+
+static cvy_status backward_pool(cvy_instance *i, const cvy_unit *u, cvy_pool2d *op, const cvy_pass *pass) {
+  if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
+  const bool max = cvy_unit_layer(i, u)->kind == CVY_LAYER_MAXPOOL;
+  return cvy_pool2d_backward(op, i->queue, pass->n, max ? cvy_value_of(i, u->x[0]) : NULL, max ? cvy_value_of(i, u->y) : NULL,
+                             cvy_gradient_of(i, u->y), cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
+}
+
+static cvy_status backward_softmax(cvy_instance *i, const cvy_unit *u, cvy_softmax *op, const cvy_pass *pass) {
+  cvy_status status = CVY_OK;
+  if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
+  const cvy_shape *const shape = &cvy_unit_layer(i, u)->shape;
+  cvy_buffer *const dy = cvy_gradient_of(i, u->y), *const dx = u->scratch >= 0 ? dy : cvy_gradient_of(i, u->x[0]);
+  CVY_TRY(cvy_softmax_backward(op, i->queue, pass->n * shape->h * shape->w, cvy_value_of(i, u->y), dy, dx));
+  if (u->dx[0] == CVY_GRADIENT_ADD)
+    CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, cvy_node_elems(i, u->y, pass->n), dx, cvy_gradient_of(i, u->x[0])));
+fail:
+  return status;
+}
+
+static cvy_status backward_unit(cvy_instance *i, int unit, const cvy_pass *pass) {
+  const cvy_unit *const u = &i->plan->units[unit];
+  const cvy_unit_op *const op = &i->ops[unit];
+  switch (u->kind) {
+    case CVY_UNIT_CONV2D: return backward_conv2d(i, u, op->conv2d, pass);
+    case CVY_UNIT_LINEAR: return backward_linear(i, u, op->linear, pass);
+    case CVY_UNIT_BATCHNORM: return backward_batchnorm(i, u, op->batchnorm, pass);
+    case CVY_UNIT_POOL: return backward_pool(i, u, op->pool, pass);
+    case CVY_UNIT_RELU: return backward_relu(i, u, pass);
+    case CVY_UNIT_ADD: return backward_add(i, u, pass);
+    case CVY_UNIT_SOFTMAX: return backward_softmax(i, u, op->softmax, pass);
+  }
+  CVY_ASSERT(!"a unit of unknown kind");
+}
+
+cvy_status cvy_instance_backward(cvy_instance *i, const cvy_pass *pass) {
+  cvy_status status = CVY_OK;
+  int next_bucket = 0;
+  CVY_TRY(cvy_pass_check(i, pass, true));
+  for (int u = i->plan->n_units - 1; u >= 0; u--) {
+    CVY_TRY(backward_unit(i, u, pass));
+    for (; next_bucket < i->layout->n_buckets && i->bucket_last_unit[next_bucket] >= u; next_bucket++)
+      if (pass->after_bucket) CVY_TRY(pass->after_bucket(pass->user, next_bucket));
+  }
+fail:
+  return status;
+}

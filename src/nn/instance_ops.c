@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT
+ * Units of the plan → operations on the device. */
+#include "src/nn/instance_parts.h"
+
+static cvy_status make_conv2d(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
+  const cvy_layer *const l = cvy_unit_layer(i, unit);
+  return cvy_conv2d_create(i->device,
+                           &(cvy_conv2d_params){.n_max = n,
+                                                .x = i->net->layers[unit->x[0]].shape,
+                                                .k = l->shape.c,
+                                                .y_pitch = l->shape.pitch,
+                                                .r = l->kernel[0],
+                                                .s = l->kernel[1],
+                                                .stride_h = l->stride[0],
+                                                .stride_w = l->stride[1],
+                                                .pad_h = l->pad[0],
+                                                .pad_w = l->pad[1],
+                                                .bias = l->bias,
+                                                .stats = unit->stats >= 0,
+                                                .no_backward_data = unit->dx[0] == CVY_GRADIENT_NONE,
+                                                .inference = i->params.inference},
+                           &op->conv2d);
+}
+
+static cvy_status make_batchnorm(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
+  const cvy_layer *const l = cvy_unit_layer(i, unit);
+  return cvy_batchnorm_create(i->device,
+                              &(cvy_batchnorm_params){.n_max = n,
+                                                      .x = l->shape,
+                                                      .eps = l->eps,
+                                                      .relu = unit->relu,
+                                                      .residual = unit->x[1] >= 0,
+                                                      .inference = i->params.inference},
+                              &op->batchnorm);
+}
+
+static cvy_status make_pool(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
+  const cvy_layer *const l = cvy_unit_layer(i, unit);
+  return cvy_pool2d_create(i->device,
+                           &(cvy_pool2d_params){.n_max = n,
+                                                .kind = l->kind == CVY_LAYER_MAXPOOL ? CVY_POOL_MAX : CVY_POOL_AVG,
+                                                .x = i->net->layers[unit->x[0]].shape,
+                                                .r = l->kernel[0],
+                                                .s = l->kernel[1],
+                                                .stride_h = l->stride[0],
+                                                .stride_w = l->stride[1],
+                                                .pad_h = l->pad[0],
+                                                .pad_w = l->pad[1]},
+                           &op->pool);
+}
+
+static cvy_status make_linear(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
+  const cvy_layer *const l = cvy_unit_layer(i, unit);
+  return cvy_linear_create(i->device,
+                           &(cvy_linear_params){.n_max = n,
+                                                .x = i->net->layers[unit->x[0]].shape,
+                                                .k = l->shape.c,
+                                                .y_pitch = l->shape.pitch,
+                                                .bias = l->bias,
+                                                .no_backward_data = unit->dx[0] == CVY_GRADIENT_NONE,
+                                                .inference = i->params.inference},
+                           &op->linear);
+}
+
+/* Creates the unit's operation; *bytes: its workspace. */
+static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op, size_t *bytes) {
+  cvy_status status = CVY_OK;
+  const cvy_layer *const l = cvy_unit_layer(i, unit);
+  *bytes = 0;
+  op->bucket = l->param[0] >= 0 ? i->layout->params[l->param[0]].bucket : -1;
+  switch (unit->kind) {
+    case CVY_UNIT_CONV2D:
+      CVY_TRY(make_conv2d(i, unit, n, op));
+      *bytes = cvy_conv2d_workspace_bytes(op->conv2d);
+      break;
+    case CVY_UNIT_BATCHNORM:
+      CVY_TRY(make_batchnorm(i, unit, n, op));
+      *bytes = cvy_batchnorm_workspace_bytes(op->batchnorm);
+      break;
+    case CVY_UNIT_POOL:
+      CVY_TRY(make_pool(i, unit, n, op));
+      break;
+    case CVY_UNIT_LINEAR:
+      CVY_TRY(make_linear(i, unit, n, op));
+      *bytes = cvy_linear_workspace_bytes(op->linear);
+      break;
+    case CVY_UNIT_SOFTMAX:
+      CVY_TRY(cvy_softmax_create(i->device, l->shape.c, l->shape.pitch, &op->softmax));
+      break;
+    case CVY_UNIT_RELU:
+    case CVY_UNIT_ADD:
+      break;
+  }
+fail:
+  if (status != CVY_OK) {
+    char title[96];
+    cvy_log_error("%s could not be made for %d samples", cvy_layer_title(i->net, unit->layer, title, sizeof title), n);
+  }
+  return status;
+}
+
+cvy_status cvy_instance_make_ops(cvy_instance *i, int n) {
+  cvy_status status = CVY_OK;
+  cvy_instance_clear_ops(i);
+  i->ops = cvy_calloc((size_t)i->plan->n_units, sizeof *i->ops);
+  CVY_REQUIRE(i->ops, CVY_E_MEMORY, "out of host memory");
+  const cvy_shape *const logits = &i->net->layers[i->net->output].shape;
+  CVY_TRY(cvy_eltwise_create(i->device, &i->eltwise));
+  CVY_TRY(cvy_softmax_xent_create(i->device, n, logits->c, logits->pitch, &i->xent));
+  i->workspace_bytes = cvy_softmax_xent_workspace_bytes(i->xent);
+  for (int u = 0; u < i->plan->n_units; u++) {
+    size_t bytes;
+    CVY_TRY(make_op(i, &i->plan->units[u], n, &i->ops[u], &bytes));
+    if (bytes > i->workspace_bytes) i->workspace_bytes = bytes;
+  }
+fail:
+  return status;
+}
+
+void cvy_instance_clear_ops(cvy_instance *i) {
+  for (int u = 0; i->ops && u < i->plan->n_units; u++) {
+    cvy_conv2d_destroy(&i->ops[u].conv2d);
+    cvy_batchnorm_destroy(&i->ops[u].batchnorm);
+    cvy_pool2d_destroy(&i->ops[u].pool);
+    cvy_linear_destroy(&i->ops[u].linear);
+    cvy_softmax_destroy(&i->ops[u].softmax);
+  }
+  cvy_free(i->ops);
+  i->ops = NULL;
+  cvy_eltwise_destroy(&i->eltwise);
+  cvy_softmax_xent_destroy(&i->xent);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ * The inside of a cvy_instance, for instance.c (life), instance_forward.c and instance_backward.c (passes). */
+#ifndef CVY_NN_INSTANCE_PARTS_H
+#define CVY_NN_INSTANCE_PARTS_H
+
+#include "src/nn/instance.h"
+#include "src/nn/plan.h"
+#include "src/ops/batchnorm.h"
+#include "src/ops/conv2d.h"
+#include "src/ops/eltwise.h"
+#include "src/ops/linear.h"
+#include "src/ops/pool2d.h"
+#include "src/ops/softmax.h"
+
+/* Operation of a unit: the one of its kind; relu and add use the instance's eltwise. */
+typedef struct cvy_unit_op {
+  cvy_conv2d *conv2d;
+  cvy_batchnorm *batchnorm;
+  cvy_pool2d *pool;
+  cvy_linear *linear;
+  cvy_softmax *softmax;
+  int bucket;                       /* of its parameters, -1 none */
+} cvy_unit_op;
+
+struct cvy_instance {
+  cvy_device *device;
+  cvy_queue *queue;                 /* compute */
+  const cvy_net *net;
+  const cvy_layout *layout;
+  cvy_instance_params params;
+  int micro_batch;
+  size_t device_bytes;
+
+  cvy_plan *plan;
+  cvy_unit_op *ops;                 /* one per unit */
+  cvy_eltwise *eltwise;
+  cvy_softmax_xent *xent;
+  int *bucket_last_unit;            /* per bucket: its unit that backward runs last */
+
+  cvy_buffer **arenas, **storages;  /* buffers, and a slice per storage */
+  cvy_buffer *workspace;            /* NULL if nobody needs one */
+  size_t workspace_bytes;
+  cvy_buffer **weights, **gradients, **momentum;         /* per bucket */
+  cvy_buffer **weight, **gradient;                       /* per parameter: slices */
+  cvy_buffer *running, *running_sums;
+  cvy_buffer **running_slice, **sums_slice;              /* per batchnorm layer */
+  cvy_buffer *labels, *result;
+};
+
+static inline const cvy_layer *cvy_unit_layer(const cvy_instance *i, const cvy_unit *u) { return &i->net->layers[u->layer]; }
+/* Values and gradients of nodes, NULL for -1 and for nodes without. */
+static inline cvy_buffer *cvy_value_of(const cvy_instance *i, cvy_node node) {
+  return node >= 0 && i->plan->value[node] >= 0 ? i->storages[i->plan->value[node]] : NULL;
+}
+static inline cvy_buffer *cvy_gradient_of(const cvy_instance *i, cvy_node node) {
+  return node >= 0 && i->plan->gradient[node] >= 0 ? i->storages[i->plan->gradient[node]] : NULL;
+}
+static inline cvy_buffer *cvy_storage_of(const cvy_instance *i, int storage) { return storage >= 0 ? i->storages[storage] : NULL; }
+/* Weight and bias (which = 0, 1) of a unit's layer and their gradients; NULL if it has none. */
+static inline cvy_buffer *cvy_weight_of(const cvy_instance *i, const cvy_unit *u, int which) {
+  const int param = cvy_unit_layer(i, u)->param[which];
+  return param >= 0 ? i->weight[param] : NULL;
+}
+static inline cvy_buffer *cvy_weight_gradient_of(const cvy_instance *i, const cvy_unit *u, int which) {
+  const int param = cvy_unit_layer(i, u)->param[which];
+  return param >= 0 ? i->gradient[param] : NULL;
+}
+/* Floats of n samples of a node. */
+static inline size_t cvy_node_elems(const cvy_instance *i, cvy_node node, int n) {
+  return cvy_shape_elems(&i->net->layers[node].shape) * (size_t)n;
+}
+
+/* [instance_forward.c] The pass must be one that the instance was made for. */
+cvy_status cvy_pass_check(const cvy_instance *instance, const cvy_pass *pass, bool training);
+
+/* [instance_ops.c] Operations for passes of at most n samples, and the workspace that they need. Replaces those that are there. */
+cvy_status cvy_instance_make_ops(cvy_instance *instance, int n);
+void cvy_instance_clear_ops(cvy_instance *instance);
+
+#endif
