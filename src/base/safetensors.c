@@ -26,16 +26,19 @@ struct cvy_st_file {
 
 /* Bytes per element, 0: unknown. */
 static size_t dtype_bytes(const char *dtype) {
-  static const struct { const char *name; size_t bytes; } types[] = {
-    {"F32", 4},  {"I64", 8}, {"F64", 8}, {"I32", 4},     {"U8", 1},      {"BOOL", 1},    {"F16", 2}, {"BF16", 2}, {"I8", 1},
-    {"I16", 2},  {"U16", 2}, {"U32", 4}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"U64", 8}, {"C64", 8},
+  static const struct { const char *name; size_t bytes;
+  } types[] = {
+      {"F32", 4},     {"I64", 8},     {"F64", 8},     {"I32", 4}, {"U8", 1},  {"BOOL", 1},
+      {"F16", 2},     {"BF16", 2},    {"I8", 1},      {"I16", 2}, {"U16", 2}, {"U32", 4},
+      {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"U64", 8}, {"C64", 8},
   };
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
     if (strcmp(dtype, types[i].name) == 0) return types[i].bytes;
   return 0;
 }
 
-/* At most 60 bytes of a text from the file for a message: what is not printable ASCII becomes '?', so that no file speaks to a terminal. */
+/* At most 60 bytes of a text from the file for a message: what is not printable ASCII becomes '?', so that no file
+ * speaks to a terminal. */
 static const char *shown(const char *text, char out[64]) {
   size_t n = 0;
   for (; text[n] && n < 60; n++) out[n] = text[n] >= ' ' && text[n] <= '~' ? text[n] : '?';
@@ -57,18 +60,22 @@ static bool tensor_bytes(const cvy_st_tensor *t, size_t elem_bytes, size_t *out)
   return true;
 }
 
-/* One entry of the header: "name": {"dtype": "F32", "shape": [2,3], "data_offsets": [0,24]}. t->data is set from the offsets. */
-static cvy_status read_entry(const char *path, const char *name, const json_t *entry, const char *data, size_t data_bytes, cvy_st_tensor *t) {
+/* One entry of the header: "name": {"dtype": "F32", "shape": [2,3], "data_offsets": [0,24]}. t->data is set from the
+ * offsets. */
+static cvy_status read_entry(const char *path, const char *name, const json_t *entry, const char *data,
+                             size_t data_bytes, cvy_st_tensor *t) {
   cvy_status status = CVY_OK;
   char text[64];
   const size_t name_bytes = strlen(name);
-  CVY_REQUIRE(name_bytes < sizeof t->name, CVY_E_FORMAT, "%s: a tensor's name has %zu bytes, at most %zu are possible: '%s…'", path,
-              name_bytes, sizeof t->name - 1, shown(name, text));
+  CVY_REQUIRE(name_bytes < sizeof t->name, CVY_E_FORMAT,
+              "%s: a tensor's name has %zu bytes, at most %zu are possible: '%s…'", path, name_bytes,
+              sizeof t->name - 1, shown(name, text));
   for (const char *c = name; *c; c++)
-    CVY_REQUIRE((unsigned char)*c >= ' ' && *c != 127, CVY_E_FORMAT, "%s: the name of tensor '%s' has a control character (%d)", path,
-                shown(name, text), *c);
+    CVY_REQUIRE((unsigned char)*c >= ' ' && *c != 127, CVY_E_FORMAT,
+                "%s: the name of tensor '%s' has a control character (%d)", path, shown(name, text), *c);
   memcpy(t->name, name, name_bytes + 1);
-  CVY_REQUIRE(json_is_object(entry), CVY_E_FORMAT, "%s: tensor '%s' is not described by an object with dtype, shape and data_offsets", path, name);
+  CVY_REQUIRE(json_is_object(entry), CVY_E_FORMAT,
+              "%s: tensor '%s' is not described by an object with dtype, shape and data_offsets", path, name);
   const json_t *const dtype = json_object_get(entry, "dtype"), *const shape = json_object_get(entry, "shape");
   const json_t *const offsets = json_object_get(entry, "data_offsets");
   CVY_REQUIRE(json_is_string(dtype), CVY_E_FORMAT, "%s: tensor '%s' has no dtype that is a string", path, name);
@@ -76,30 +83,39 @@ static cvy_status read_entry(const char *path, const char *name, const json_t *e
   CVY_REQUIRE(json_is_array(offsets) && json_array_size(offsets) == 2 && json_is_integer(json_array_get(offsets, 0)) &&
               json_is_integer(json_array_get(offsets, 1)), CVY_E_FORMAT,
               "%s: tensor '%s' has no data_offsets that are two whole numbers", path, name);
-  CVY_REQUIRE(json_object_size(entry) == 3, CVY_E_FORMAT, "%s: tensor '%s' has %zu keys; known are dtype, shape and data_offsets", path, name,
+  CVY_REQUIRE(json_object_size(entry) == 3, CVY_E_FORMAT,
+              "%s: tensor '%s' has %zu keys; known are dtype, shape and data_offsets", path, name,
               json_object_size(entry));
 
   const char *const dtype_name = json_string_value(dtype);
   const size_t elem_bytes = dtype_bytes(dtype_name);
-  CVY_REQUIRE(elem_bytes, CVY_E_FORMAT, "%s: tensor '%s' has the unknown dtype '%s'", path, name, shown(dtype_name, text));
+  CVY_REQUIRE(elem_bytes, CVY_E_FORMAT, "%s: tensor '%s' has the unknown dtype '%s'", path, name,
+              shown(dtype_name, text));
   memcpy(t->dtype, dtype_name, strlen(dtype_name) + 1);
 
-  CVY_REQUIRE(json_array_size(shape) <= MAX_RANK, CVY_E_FORMAT, "%s: tensor '%s' has %zu dimensions, at most %d are possible", path, name,
-              json_array_size(shape), MAX_RANK);
+  CVY_REQUIRE(json_array_size(shape) <= MAX_RANK, CVY_E_FORMAT,
+              "%s: tensor '%s' has %zu dimensions, at most %d are possible", path, name, json_array_size(shape),
+              MAX_RANK);
   t->rank = (int)json_array_size(shape);
   for (int i = 0; i < t->rank; i++) {
     const json_t *const dim = json_array_get(shape, (size_t)i);
-    CVY_REQUIRE(json_is_integer(dim), CVY_E_FORMAT, "%s: dimension %d of tensor '%s' is not a whole number", path, i, name);
+    CVY_REQUIRE(json_is_integer(dim), CVY_E_FORMAT, "%s: dimension %d of tensor '%s' is not a whole number", path, i,
+                name);
     t->dims[i] = json_integer_value(dim);
-    CVY_REQUIRE(t->dims[i] >= 0, CVY_E_FORMAT, "%s: dimension %d of tensor '%s' is %" PRId64 ", negative", path, i, name, t->dims[i]);
+    CVY_REQUIRE(t->dims[i] >= 0, CVY_E_FORMAT, "%s: dimension %d of tensor '%s' is %" PRId64 ", negative", path, i,
+                name, t->dims[i]);
   }
-  CVY_REQUIRE(tensor_bytes(t, elem_bytes, &t->size_bytes), CVY_E_FORMAT, "%s: the dimensions of tensor '%s' overflow", path, name);
+  CVY_REQUIRE(tensor_bytes(t, elem_bytes, &t->size_bytes), CVY_E_FORMAT, "%s: the dimensions of tensor '%s' overflow",
+              path, name);
 
-  const int64_t begin = json_integer_value(json_array_get(offsets, 0)), end = json_integer_value(json_array_get(offsets, 1));
+  const int64_t begin = json_integer_value(json_array_get(offsets, 0)),
+                end = json_integer_value(json_array_get(offsets, 1));
   CVY_REQUIRE(begin >= 0 && begin <= end && (uint64_t)end <= data_bytes, CVY_E_FORMAT,
-              "%s: tensor '%s' lies at [%" PRId64 ",%" PRId64 "), outside the %zu bytes of data", path, name, begin, end, data_bytes);
+              "%s: tensor '%s' lies at [%" PRId64 ",%" PRId64 "), outside the %zu bytes of data", path, name, begin,
+              end, data_bytes);
   CVY_REQUIRE((uint64_t)(end - begin) == t->size_bytes, CVY_E_FORMAT,
-              "%s: tensor '%s' has %" PRId64 " bytes of data, its shape and dtype %s need %zu", path, name, end - begin, t->dtype, t->size_bytes);
+              "%s: tensor '%s' has %" PRId64 " bytes of data, its shape and dtype %s need %zu", path, name, end - begin,
+              t->dtype, t->size_bytes);
   t->data = data + begin;
 fail:
   return status;
@@ -112,7 +128,8 @@ static cvy_status check_metadata(const char *path, json_t *metadata) {
   char text[64];
   CVY_REQUIRE(json_is_object(metadata), CVY_E_FORMAT, "%s: %s is not an object", path, METADATA);
   json_object_foreach(metadata, key, value)
-    CVY_REQUIRE(json_is_string(value), CVY_E_FORMAT, "%s: '%s' in %s is not a string", path, shown(key, text), METADATA);
+    CVY_REQUIRE(json_is_string(value), CVY_E_FORMAT, "%s: '%s' in %s is not a string", path, shown(key, text),
+                METADATA);
 fail:
   return status;
 }
@@ -132,13 +149,15 @@ static cvy_status check_cover(const cvy_st_file *f, const char *data, size_t dat
   for (int i = 0; i < f->n; i++) {
     const cvy_st_tensor *const t = &f->tensors[i];
     const size_t begin = (size_t)((const char *)t->data - data);
-    CVY_REQUIRE(begin >= at, CVY_E_FORMAT, "%s: tensor '%s' begins at %zu and overlaps '%s', which ends at %zu", f->path, t->name, begin,
-                f->tensors[i - 1].name, at);
-    CVY_REQUIRE(begin == at, CVY_E_FORMAT, "%s: bytes %zu to %zu of the data, in front of tensor '%s', belong to no tensor", f->path, at, begin,
+    CVY_REQUIRE(begin >= at, CVY_E_FORMAT, "%s: tensor '%s' begins at %zu and overlaps '%s', which ends at %zu",
+                f->path, t->name, begin, f->tensors[i - 1].name, at);
+    CVY_REQUIRE(begin == at, CVY_E_FORMAT,
+                "%s: bytes %zu to %zu of the data, in front of tensor '%s', belong to no tensor", f->path, at, begin,
                 t->name);
     at += t->size_bytes;
   }
-  CVY_REQUIRE(at == data_bytes, CVY_E_FORMAT, "%s: %zu bytes behind the last tensor belong to no tensor", f->path, data_bytes - at);
+  CVY_REQUIRE(at == data_bytes, CVY_E_FORMAT, "%s: %zu bytes behind the last tensor belong to no tensor", f->path,
+              data_bytes - at);
 fail:
   return status;
 }
@@ -147,23 +166,30 @@ static cvy_status read_header(cvy_st_file *f, size_t size) {
   cvy_status status = CVY_OK;
   json_t *root = NULL;
   const char *const path = f->path;
-  CVY_REQUIRE(size >= 8, CVY_E_FORMAT, "%s has %zu bytes: too short for a safetensors file, which begins with 8 bytes of header length", path,
+  CVY_REQUIRE(size >= 8, CVY_E_FORMAT,
+              "%s has %zu bytes: too short for a safetensors file, which begins with 8 bytes of header length", path,
               size);
   uint64_t length;
   memcpy(&length, f->content, 8);
-  CVY_REQUIRE(length <= MAX_HEADER, CVY_E_FORMAT, "%s: the header's length is given as %" PRIu64 " bytes, more than the %d allowed: "
-              "no safetensors file?", path, length, MAX_HEADER);
-  CVY_REQUIRE(length <= size - 8, CVY_E_FORMAT, "%s is cut off or no safetensors file: a header of %" PRIu64 " bytes does not fit in the %zu "
-              "that follow", path, length, size - 8);
+  CVY_REQUIRE(length <= MAX_HEADER, CVY_E_FORMAT,
+              "%s: the header's length is given as %" PRIu64 " bytes, more than the %d allowed: "
+              "no safetensors file?",
+              path, length, MAX_HEADER);
+  CVY_REQUIRE(length <= size - 8, CVY_E_FORMAT,
+              "%s is cut off or no safetensors file: a header of %" PRIu64 " bytes does not fit in the %zu "
+              "that follow",
+              path, length, size - 8);
   const char *const header = f->content + 8, *const data = header + length;
   const size_t data_bytes = size - 8 - (size_t)length;
-  CVY_REQUIRE(length > 0 && header[0] == '{', CVY_E_FORMAT, "%s: the header does not begin with '{': no safetensors file?", path);
+  CVY_REQUIRE(length > 0 && header[0] == '{', CVY_E_FORMAT,
+              "%s: the header does not begin with '{': no safetensors file?", path);
   const char *const nul = memchr(header, 0, (size_t)length);
   CVY_REQUIRE(!nul, CVY_E_FORMAT, "%s: the header has a NUL byte at offset %td", path, nul - f->content);
   json_error_t error;
   char text[64];
   root = json_loadb(header, (size_t)length, JSON_REJECT_DUPLICATES, &error);
-  CVY_REQUIRE(root, CVY_E_FORMAT, "%s: the header is not valid JSON at offset %d: %s", path, 8 + error.position, shown(error.text, text));
+  CVY_REQUIRE(root, CVY_E_FORMAT, "%s: the header is not valid JSON at offset %d: %s", path, 8 + error.position,
+              shown(error.text, text));
   CVY_REQUIRE(json_is_object(root), CVY_E_FORMAT, "%s: the header is no JSON object", path);
 
   f->tensors = cvy_calloc(json_object_size(root), sizeof *f->tensors);
@@ -222,7 +248,9 @@ const cvy_st_tensor *cvy_st_find(const cvy_st_file *f, const char *name) {
   return NULL;
 }
 
-const char *cvy_st_metadata(const cvy_st_file *f, const char *key) { return json_string_value(json_object_get(f->metadata, key)); }
+const char *cvy_st_metadata(const cvy_st_file *f, const char *key) {
+  return json_string_value(json_object_get(f->metadata, key));
+}
 
 /* ---- writing ---- */
 
@@ -235,7 +263,8 @@ static json_t *make_entry(const cvy_st_tensor *t, size_t begin) {
 }
 
 /* Jansson keeps the order in which keys were set, so the same tensors give the same bytes. */
-static cvy_status make_header(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2], int n_meta, char **header) {
+static cvy_status make_header(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
+                              int n_meta, char **header) {
   cvy_status status = CVY_OK;
   json_t *const root = json_object(), *meta = NULL;
   size_t at = 0;
@@ -251,14 +280,18 @@ static cvy_status make_header(const char *path, const cvy_st_tensor *tensors, in
   for (int i = 0; i < n; i++) {
     const cvy_st_tensor *const t = &tensors[i];
     size_t bytes;
-    CVY_REQUIRE(memchr(t->name, 0, sizeof t->name) && memchr(t->dtype, 0, sizeof t->dtype) && t->rank >= 0 && t->rank <= MAX_RANK,
+    CVY_REQUIRE(memchr(t->name, 0, sizeof t->name) && memchr(t->dtype, 0, sizeof t->dtype) && t->rank >= 0 &&
+                    t->rank <= MAX_RANK,
                 CVY_E_ARGUMENT, "%s: tensor %d has no valid name, dtype or rank", path, i);
-    CVY_REQUIRE(!json_object_get(root, t->name) && strcmp(t->name, METADATA) != 0, CVY_E_ARGUMENT, "%s: a second tensor is named '%s'", path,
-                t->name);
-    CVY_REQUIRE(dtype_bytes(t->dtype), CVY_E_ARGUMENT, "%s: tensor '%s' has the unknown dtype '%s'", path, t->name, t->dtype);
+    CVY_REQUIRE(!json_object_get(root, t->name) && strcmp(t->name, METADATA) != 0, CVY_E_ARGUMENT,
+                "%s: a second tensor is named '%s'", path, t->name);
+    CVY_REQUIRE(dtype_bytes(t->dtype), CVY_E_ARGUMENT, "%s: tensor '%s' has the unknown dtype '%s'", path, t->name,
+                t->dtype);
     CVY_REQUIRE(tensor_bytes(t, dtype_bytes(t->dtype), &bytes) && bytes == t->size_bytes, CVY_E_ARGUMENT,
-                "%s: tensor '%s' has %zu bytes, which are not what its shape and dtype %s need", path, t->name, t->size_bytes, t->dtype);
-    CVY_REQUIRE(json_object_set_new(root, t->name, make_entry(t, at)) == 0, CVY_E_ARGUMENT, "%s: the name of tensor %d is not UTF-8", path, i);
+                "%s: tensor '%s' has %zu bytes, which are not what its shape and dtype %s need", path, t->name,
+                t->size_bytes, t->dtype);
+    CVY_REQUIRE(json_object_set_new(root, t->name, make_entry(t, at)) == 0, CVY_E_ARGUMENT,
+                "%s: the name of tensor %d is not UTF-8", path, i);
     at += t->size_bytes;
   }
   *header = json_dumps(root, JSON_COMPACT);
@@ -269,7 +302,8 @@ fail:
   return status;
 }
 
-cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2], int n_meta) {
+cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
+                        int n_meta) {
   cvy_status status = CVY_OK;
   char *header = NULL;
   cvy_piece *pieces = cvy_calloc((size_t)n + 3, sizeof *pieces);
@@ -277,7 +311,8 @@ cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, c
   CVY_TRY(make_header(path, tensors, n, metadata, n_meta, &header));
   const size_t header_bytes = strlen(header);
   const uint64_t length = cvy_round_up(header_bytes, 8);
-  CVY_REQUIRE(length <= MAX_HEADER, CVY_E_ARGUMENT, "%s: the header would have %" PRIu64 " bytes, %d are allowed", path, length, MAX_HEADER);
+  CVY_REQUIRE(length <= MAX_HEADER, CVY_E_ARGUMENT, "%s: the header would have %" PRIu64 " bytes, %d are allowed", path,
+              length, MAX_HEADER);
   pieces[0] = (cvy_piece){&length, 8};
   pieces[1] = (cvy_piece){header, header_bytes};
   pieces[2] = (cvy_piece){"       ", length - header_bytes};

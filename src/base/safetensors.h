@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The safetensors container: 8 bytes header length (little-endian), JSON header, data. Every name → dtype, shape, [begin,end) in the data.
- * https://huggingface.co/docs/safetensors: header at most 100 MB, begins with '{', offsets cover the data without holes or overlaps. */
+ * The safetensors container: 8 bytes header length (little-endian), JSON header, data. Every name → dtype, shape,
+ * [begin,end) in the data. https://huggingface.co/docs/safetensors: header at most 100 MB, begins with '{', offsets
+ * cover the data without holes or overlaps. */
 #ifndef CVY_BASE_SAFETENSORS_H
 #define CVY_BASE_SAFETENSORS_H
 
@@ -14,13 +15,14 @@ typedef struct cvy_st_tensor {
   char dtype[8];                    /* "F32", "I64", "U8", … */
   int rank;
   int64_t dims[8];
-  const void *data;                 /* dense, little-endian; when read: borrowed from the file object, of any alignment */
+  const void *data; /* dense, little-endian; when read: borrowed from the file object, of any alignment */
   size_t size_bytes;
 } cvy_st_tensor;
 
 typedef struct cvy_st_file cvy_st_file;
-/* Reads and checks the whole file; tensors are numbered in the order of their data. CVY_E_IO / CVY_E_FORMAT with path, offset or name and value.
- * Stricter than the format asks: names up to 127 bytes without control characters, rank up to 8. Any thread; objects are not changed by reading. */
+/* Reads and checks the whole file; tensors are numbered in the order of their data. CVY_E_IO / CVY_E_FORMAT with path,
+ * offset or name and value. Stricter than the format asks: names up to 127 bytes without control characters, rank up
+ * to 8. Any thread; objects are not changed by reading. */
 cvy_status cvy_st_open(const char *path, cvy_st_file **out);
 void cvy_st_close(cvy_st_file **file);
 int cvy_st_count(const cvy_st_file *file);
@@ -28,8 +30,10 @@ const cvy_st_tensor *cvy_st_get(const cvy_st_file *file, int i);
 const cvy_st_tensor *cvy_st_find(const cvy_st_file *file, const char *name);   /* NULL: not there */
 /* Value of a key of __metadata__, NULL: not there. */
 const char *cvy_st_metadata(const cvy_st_file *file, const char *key);
-/* Writes tensors in the order given (the data begins at a multiple of 8 bytes), with n_meta key, value pairs as __metadata__. Same arguments,
- * same bytes. Aside, synced, renamed. CVY_E_IO; CVY_E_ARGUMENT: equal or bad names, unknown dtype, size that does not fit the shape. */
-cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2], int n_meta);
+/* Writes tensors in the order given (the data begins at a multiple of 8 bytes), with n_meta key, value pairs as
+ * __metadata__. Same arguments, same bytes. Aside, synced, renamed. CVY_E_IO; CVY_E_ARGUMENT: equal or bad names,
+ * unknown dtype, size that does not fit the shape. */
+cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
+                        int n_meta);
 
 #endif

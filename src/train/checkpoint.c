@@ -19,7 +19,21 @@ enum { STEP_DIGITS = 10 };
 static const char FORMAT_VERSION[] = "1";
 
 /* __metadata__ in the order of checkpoint.h; the checksum comes behind them. */
-enum { FORMAT, PROGRAM, STEP, EPOCH, EPOCH_BATCHES, N_BATCHES, SEED, LOSS_SUM, IMAGES, FINISHED, SHARES, SETTINGS, N_KEYS };
+enum {
+  FORMAT,
+  PROGRAM,
+  STEP,
+  EPOCH,
+  EPOCH_BATCHES,
+  N_BATCHES,
+  SEED,
+  LOSS_SUM,
+  IMAGES,
+  FINISHED,
+  SHARES,
+  SETTINGS,
+  N_KEYS
+};
 static const char *const keys[N_KEYS] = {
   [FORMAT] = "convoy_checkpoint", [PROGRAM] = "program",   [STEP] = "step",           [EPOCH] = "epoch",
   [EPOCH_BATCHES] = "epoch_batches", [N_BATCHES] = "n_batches", [SEED] = "seed",      [LOSS_SUM] = "epoch_loss_sum",
@@ -93,8 +107,10 @@ cvy_status cvy_checkpoint_require_none(const char *dir) {
   CVY_TRY(list_steps(dir, &steps, &n));
   const long newest = n ? steps[0] : 0;
   cvy_free(steps);
-  CVY_REQUIRE(n == 0, CVY_E_ARGUMENT, "%s holds %d checkpoint%s already (newest: step %ld): --resume goes on from there; to start afresh, name "
-              "another folder or remove them", dir, n, n == 1 ? "" : "s", newest);
+  CVY_REQUIRE(n == 0, CVY_E_ARGUMENT,
+              "%s holds %d checkpoint%s already (newest: step %ld): --resume goes on from there; to start afresh, name "
+              "another folder or remove them",
+              dir, n, n == 1 ? "" : "s", newest);
 fail:
   return status;
 }
@@ -128,7 +144,8 @@ static cvy_status remove_old(const char *dir, long just_written, int keep) {
   for (int i = 0; i < n; i++) {
     if (steps[i] > just_written || kept++ < keep) continue;
     CVY_TRY(path_of(dir, steps[i], path));
-    if (unlink(path) != 0 && errno != ENOENT) cvy_log_warning("cannot remove the old checkpoint %s: %s", path, strerror(errno));
+    if (unlink(path) != 0 && errno != ENOENT)
+      cvy_log_warning("cannot remove the old checkpoint %s: %s", path, strerror(errno));
   }
 fail:
   cvy_free(steps);
@@ -167,7 +184,8 @@ cvy_status cvy_checkpoint_save(const char *dir, const cvy_layout *layout, const 
   const char *values[N_KEYS], *pairs[N_KEYS + 1][2];
   char path[PATH_MAX], checksum[17];
   CVY_REQUIRE(keep >= 1, CVY_E_ARGUMENT, "%d checkpoints to keep: at least 1 is needed", keep);
-  CVY_REQUIRE(c->step >= 0 && c->step <= 9999999999, CVY_E_ARGUMENT, "checkpoint of step %ld: 0 to 9999999999 are possible", c->step);
+  CVY_REQUIRE(c->step >= 0 && c->step <= 9999999999, CVY_E_ARGUMENT,
+              "checkpoint of step %ld: 0 to 9999999999 are possible", c->step);
   CVY_TRY(cvy_make_dirs(dir));
   CVY_TRY(path_of(dir, c->step, path));
   CVY_TRY(make_values(c, texts, values));
@@ -224,32 +242,38 @@ static cvy_status read_shares(const char *path, const char *text, owned *o, int 
     if (*at == ',') at++;
     const size_t length = strcspn(at, ",");
     memcpy(number, at, length < sizeof number - 1 ? length : sizeof number - 1);
-    CVY_REQUIRE(cvy_parse_int(number, 0, INT_MAX, &value), CVY_E_FORMAT, "%s: '%s' in the shares '%.200s' is not a number of samples", path, number,
-                text);
+    CVY_REQUIRE(cvy_parse_int(number, 0, INT_MAX, &value), CVY_E_FORMAT,
+                "%s: '%s' in the shares '%.200s' is not a number of samples", path, number, text);
     o->shares[(*n)++] = (int)value;
   }
 fail:
   return status;
 }
 
-/* The numbers of the metadata. They were written by us (the checksum is right), so a value that cannot be is a broken program's. */
+/* The numbers of the metadata. They were written by us (the checksum is right), so a value that cannot be is a broken
+ * program's. */
 static cvy_status read_numbers(const char *path, const char *const values[N_KEYS], cvy_checkpoint *c) {
   cvy_status status = CVY_OK;
-  const struct { int key; int64_t max; } numbers[] = {{STEP, LONG_MAX}, {EPOCH, INT_MAX}, {EPOCH_BATCHES, LONG_MAX}, {N_BATCHES, INT64_MAX},
-                                                      {IMAGES, LONG_MAX}, {FINISHED, 1}};
+  const struct {
+    int key;
+    int64_t max;
+  } numbers[] = {{STEP, LONG_MAX},       {EPOCH, INT_MAX},   {EPOCH_BATCHES, LONG_MAX},
+                 {N_BATCHES, INT64_MAX}, {IMAGES, LONG_MAX}, {FINISHED, 1}};
   int64_t got[N_KEYS] = {0};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     const int key = numbers[i].key;
-    CVY_REQUIRE(cvy_parse_int(values[key], 0, numbers[i].max, &got[key]), CVY_E_FORMAT, "%s: %s is '%.60s', expected was a number from 0 to %" PRId64,
-                path, keys[key], values[key], numbers[i].max);
+    CVY_REQUIRE(cvy_parse_int(values[key], 0, numbers[i].max, &got[key]), CVY_E_FORMAT,
+                "%s: %s is '%.60s', expected was a number from 0 to %" PRId64, path, keys[key], values[key],
+                numbers[i].max);
   }
   char *end;
   errno = 0;
   c->seed = strtoull(values[SEED], &end, 10);
-  CVY_REQUIRE(errno == 0 && end != values[SEED] && !*end, CVY_E_FORMAT, "%s: seed is '%.60s', expected was a number", path, values[SEED]);
+  CVY_REQUIRE(errno == 0 && end != values[SEED] && !*end, CVY_E_FORMAT, "%s: seed is '%.60s', expected was a number",
+              path, values[SEED]);
   const uint64_t loss_bits = strtoull(values[LOSS_SUM], &end, 16);
-  CVY_REQUIRE(end == values[LOSS_SUM] + 16 && !*end, CVY_E_FORMAT, "%s: epoch_loss_sum is '%.60s', expected were 16 hex digits", path,
-              values[LOSS_SUM]);
+  CVY_REQUIRE(end == values[LOSS_SUM] + 16 && !*end, CVY_E_FORMAT,
+              "%s: epoch_loss_sum is '%.60s', expected were 16 hex digits", path, values[LOSS_SUM]);
   memcpy(&c->epoch_loss_sum, &loss_bits, sizeof loss_bits);
   c->step = (long)got[STEP];
   c->epoch = (int)got[EPOCH];
@@ -273,13 +297,18 @@ static cvy_status load(const char *path, const cvy_layout *layout, const char *s
   CVY_REQUIRE(version, CVY_E_FORMAT, "%s is no checkpoint: its metadata has no '%s'", path, keys[FORMAT]);
   for (int i = 0; i < N_KEYS; i++) {
     values[i] = cvy_st_metadata(file, keys[i]);
-    CVY_REQUIRE(values[i] || strcmp(version, FORMAT_VERSION) != 0, CVY_E_FORMAT, "%s: its metadata has no '%s'", path, keys[i]);
+    CVY_REQUIRE(values[i] || strcmp(version, FORMAT_VERSION) != 0, CVY_E_FORMAT, "%s: its metadata has no '%s'", path,
+                keys[i]);
   }
-  CVY_REQUIRE(strcmp(version, FORMAT_VERSION) == 0, CVY_E_MISMATCH, "%s has the format version '%.20s', this program (%s) reads version %s: resume "
-              "with the program that wrote it", path, version, CVY_VERSION, FORMAT_VERSION);
+  CVY_REQUIRE(strcmp(version, FORMAT_VERSION) == 0, CVY_E_MISMATCH,
+              "%s has the format version '%.20s', this program (%s) reads version %s: resume "
+              "with the program that wrote it",
+              path, version, CVY_VERSION, FORMAT_VERSION);
   const char *const stored = cvy_st_metadata(file, CHECKSUM);
-  CVY_REQUIRE(checksum_of(values, cvy_st_get(file, 0), cvy_st_count(file), checksum), CVY_E_MEMORY, "no memory to read %s", path);
-  CVY_REQUIRE(stored && strcmp(stored, checksum) == 0, CVY_E_FORMAT, "%s is damaged: the checksum of its content is %s, stored is %.20s", path, checksum,
+  CVY_REQUIRE(checksum_of(values, cvy_st_get(file, 0), cvy_st_count(file), checksum), CVY_E_MEMORY,
+              "no memory to read %s", path);
+  CVY_REQUIRE(stored && strcmp(stored, checksum) == 0, CVY_E_FORMAT,
+              "%s is damaged: the checksum of its content is %s, stored is %.20s", path, checksum,
               stored ? stored : "none");
 
   if (settings) CVY_TRY(cvy_settings_compare(values[SETTINGS], settings, NULL));
@@ -292,7 +321,8 @@ static cvy_status load(const char *path, const cvy_layout *layout, const char *s
   o->w = cvy_calloc(layout->n_floats, sizeof *o->w);
   o->v = momentum ? cvy_calloc(layout->n_floats, sizeof *o->v) : NULL;
   o->running = cvy_calloc(layout->n_running_floats, sizeof *o->running);
-  CVY_REQUIRE(o->settings && o->w && o->running && (o->v || !momentum), CVY_E_MEMORY, "no memory for the weights of %s", path);
+  CVY_REQUIRE(o->settings && o->w && o->running && (o->v || !momentum), CVY_E_MEMORY, "no memory for the weights of %s",
+              path);
   CVY_TRY(read_numbers(path, values, c));
   CVY_TRY(read_shares(path, values[SHARES], o, &c->n_shares));
   CVY_TRY(cvy_weights_unpack(layout, file, path, o->w, o->running, &n_batches, o->v));
@@ -307,7 +337,8 @@ fail:
   return status;
 }
 
-cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout, const char *settings, cvy_checkpoint *c, bool *found) {
+cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout, const char *settings,
+                                      cvy_checkpoint *c, bool *found) {
   cvy_status status = CVY_OK;
   long *steps = NULL;
   int n;
@@ -320,9 +351,11 @@ cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout,
     status = load(path, layout, settings, c);
     if (status == CVY_OK) *found = true;
     else if (status != CVY_E_FORMAT && status != CVY_E_IO) goto fail;
-    else if (i + 1 < n) cvy_log_warning("%s cannot be used; trying the checkpoint before it, of step %ld", path, steps[i + 1]);
+    else if (i + 1 < n)
+      cvy_log_warning("%s cannot be used; trying the checkpoint before it, of step %ld", path, steps[i + 1]);
   }
-  CVY_REQUIRE(*found || n == 0, CVY_E_FORMAT, "none of the %d checkpoints in %s can be used: remove them to start afresh", n, dir);
+  CVY_REQUIRE(*found || n == 0, CVY_E_FORMAT,
+              "none of the %d checkpoints in %s can be used: remove them to start afresh", n, dir);
 fail:
   cvy_free(steps);
   return status;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Checkpoints: everything a run needs to go on bit for bit.
  *
- * On disk: one safetensors file (base/safetensors.h) per checkpoint, DIR/step-NNNNNNNNNN.safetensors, ten digits: updates applied so far.
+ * On disk: one safetensors file (base/safetensors.h) per checkpoint, DIR/step-NNNNNNNNNN.safetensors, ten digits: updates
+ * applied so far.
  *   tensors      first those of a weights file, same names, order, shapes (nn/weights.h), so that PyTorch's tools open it;
  *                with momentum then "momentum/<parameter>" for each parameter, same shape, F32, in the parameters' order
  *   __metadata__ strings, in this order:
@@ -14,10 +15,10 @@
  *     finished            "0" or "1"
  *     shares              "128,128": the full batch's, in device order
  *     settings            the run's settings, JSON object as given
- *     xxh64               16 hex digits: XXH64 (seed 0) over each pair above as key NUL value NUL, then for each tensor in file order
- *                         name NUL data. Found wrong: the file is broken.
- * Files are written aside, synced and renamed, so a name that ends in .safetensors was complete once. Nothing but files of this name pattern
- * is read or removed in DIR. Two processes must not save to one DIR.
+ *     xxh64               16 hex digits: XXH64 (seed 0) over each pair above as key NUL value NUL, then for each tensor
+ *                         in file order name NUL data. Found wrong: the file is broken.
+ * Files are written aside, synced and renamed, so a name that ends in .safetensors was complete once. Nothing but files
+ * of this name pattern is read or removed in DIR. Two processes must not save to one DIR.
  *
  * One thread at a time per DIR; the trainer's thread calls this between steps, when the state is at rest. No OpenCL. */
 #ifndef CVY_TRAIN_CHECKPOINT_H
@@ -41,29 +42,30 @@ typedef struct cvy_checkpoint {
   int n_shares;                     /* devices */
   const int *shares;                /* of a full batch */
   const float *w, *v, *running;     /* flat vectors (nn/layout.h); v NULL: no momentum */
-  void *owned;                      /* memory behind the pointers of a loaded checkpoint; NULL when the caller fills the struct */
+  void *owned; /* memory behind the pointers of a loaded checkpoint; NULL when the caller fills the struct */
 } cvy_checkpoint;
 
-/* Writes DIR/step-….safetensors (the folder is made if missing), then removes all but the `keep` newest checkpoints (>= 1; those of
- * later steps are left alone, the one just written stays). Everything in *c is borrowed for the call. CVY_E_IO: cannot be written; older
- * checkpoints are then untouched. */
+/* Writes DIR/step-….safetensors (the folder is made if missing), then removes all but the `keep` newest checkpoints (>=
+ * 1; those of later steps are left alone, the one just written stays). Everything in *c is borrowed for the call.
+ * CVY_E_IO: cannot be written; older checkpoints are then untouched. */
 cvy_status cvy_checkpoint_save(const char *dir, const cvy_layout *layout, const cvy_checkpoint *c, int keep);
 
-/* The newest good checkpoint of DIR. A broken file is named in a warning and the one before it is taken. *found false with CVY_OK: no folder or no
- * checkpoint in it. Else *c is filled and owns its memory: cvy_checkpoint_clear. `settings` (NULL: not compared) are those of
- * the run that wants to go on.
- * CVY_E_FORMAT: there are checkpoints, all broken · CVY_E_IO: the folder cannot be read · CVY_E_MISMATCH: settings differ (each named) or
- * the network does, or the format's version · CVY_E_MEMORY. On failure *c is empty. */
-cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout, const char *settings, cvy_checkpoint *c, bool *found);
+/* The newest good checkpoint of DIR. A broken file is named in a warning and the one before it is taken. *found false
+ * with CVY_OK: no folder or no checkpoint in it. Else *c is filled and owns its memory: cvy_checkpoint_clear.
+ * `settings` (NULL: not compared) are those of the run that wants to go on. CVY_E_FORMAT: there are checkpoints, all
+ * broken · CVY_E_IO: the folder cannot be read · CVY_E_MISMATCH: settings differ (each named) or the network does, or
+ * the format's version · CVY_E_MEMORY. On failure *c is empty. */
+cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout, const char *settings,
+                                      cvy_checkpoint *c, bool *found);
 void cvy_checkpoint_clear(cvy_checkpoint *c);
 
-/* For a run that starts afresh: CVY_E_ARGUMENT if DIR has checkpoints already, which --resume would mix up with the new ones. A missing or
- * empty folder is fine. */
+/* For a run that starts afresh: CVY_E_ARGUMENT if DIR has checkpoints already, which --resume would mix up with the new
+ * ones. A missing or empty folder is fine. */
 cvy_status cvy_checkpoint_require_none(const char *dir);
 
-/* Compares two JSON objects of settings, key by key on the first level ('-' and '_' in keys are the same; null is the same as no key). Every key
- * that differs and is not in may_differ (ends with NULL; NULL: cvy_settings_may_differ) is named with both values in one message: CVY_E_MISMATCH.
- * CVY_E_FORMAT: no JSON object. */
+/* Compares two JSON objects of settings, key by key on the first level ('-' and '_' in keys are the same; null is the
+ * same as no key). Every key that differs and is not in may_differ (ends with NULL; NULL: cvy_settings_may_differ) is
+ * named with both values in one message: CVY_E_MISMATCH. CVY_E_FORMAT: no JSON object. */
 cvy_status cvy_settings_compare(const char *old_json, const char *new_json, const char *const *may_differ);
 /* Settings that change no number of the steps to come: how long to run, what to write where, what to show. */
 extern const char *const cvy_settings_may_differ[];

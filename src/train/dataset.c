@@ -54,17 +54,21 @@ static int largest_label(const cvy_samples *s) {
   return largest;
 }
 
-/* Sets d->data.classes (wanted, or largest label + 1) and checks the labels. where[set]: the file, or "". base: offset of label 0 there. */
+/* Sets d->data.classes (wanted, or largest label + 1) and checks the labels. where[set]: the file, or "". base: offset
+ * of label 0 there. */
 static cvy_status check_labels(dataset *d, int wanted, const char *const where[2], int base) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(wanted >= 0 && wanted <= MAX_CLASSES, CVY_E_ARGUMENT, "%d classes: 1 to %d are possible (labels are bytes)", wanted, MAX_CLASSES);
+  CVY_REQUIRE(wanted >= 0 && wanted <= MAX_CLASSES, CVY_E_ARGUMENT,
+              "%d classes: 1 to %d are possible (labels are bytes)", wanted, MAX_CLASSES);
   const int a = largest_label(&d->data.train), b = largest_label(&d->data.test);
   d->data.classes = wanted ? wanted : (a > b ? a : b) + 1;
   for (int set = 0; set < 2; set++) {
     const cvy_samples *const s = samples_of(d, set);
     for (int i = 0; i < s->n; i++)
-      CVY_REQUIRE(s->labels[i] < d->data.classes, CVY_E_FORMAT, "%s%sthe label of %s image %d (offset %d) is %d, with %d classes 0 to %d are possible",
-                  where[set], *where[set] ? ": " : "", set_names[set], i, base + i, s->labels[i], d->data.classes, d->data.classes - 1);
+      CVY_REQUIRE(s->labels[i] < d->data.classes, CVY_E_FORMAT,
+                  "%s%sthe label of %s image %d (offset %d) is %d, with %d classes 0 to %d are possible", where[set],
+                  *where[set] ? ": " : "", set_names[set], i, base + i, s->labels[i], d->data.classes,
+                  d->data.classes - 1);
   }
 fail:
   return status;
@@ -72,7 +76,8 @@ fail:
 
 /* ---- idx files ---- */
 
-/* dir/name or dir/name.gz for one of `names` (NULL-terminated), whichever is there first; false: none, or the path is too long. */
+/* dir/name or dir/name.gz for one of `names` (NULL-terminated), whichever is there first; false: none, or the path is
+ * too long. */
 static bool find_file(const char *dir, const char *const *names, char path[PATH_MAX]) {
   static const char *const endings[] = {"", ".gz"};
   for (; *names; names++)
@@ -94,17 +99,18 @@ static cvy_status load_set(const char *dir, int set, dataset *d, char label_path
   cvy_idx images = {0}, labels = {0};
   char path[PATH_MAX];
   cvy_data *const data = &d->data;
-  CVY_REQUIRE(find_file(dir, image_files[set], path), CVY_E_IO, "%s has no %s images: %s or %s, plain or .gz, must be there", dir, set_names[set],
-              image_files[set][0], image_files[set][1]);
-  CVY_REQUIRE(find_file(dir, label_files[set], label_path), CVY_E_IO, "%s has no %s labels: %s, plain or .gz, must be there", dir,
-              set_names[set], label_files[set][0]);
+  CVY_REQUIRE(find_file(dir, image_files[set], path), CVY_E_IO,
+              "%s has no %s images: %s or %s, plain or .gz, must be there", dir, set_names[set], image_files[set][0],
+              image_files[set][1]);
+  CVY_REQUIRE(find_file(dir, label_files[set], label_path), CVY_E_IO,
+              "%s has no %s labels: %s, plain or .gz, must be there", dir, set_names[set], label_files[set][0]);
   CVY_TRY(cvy_idx_read(path, 3, 4, &images));
   CVY_TRY(cvy_idx_read(label_path, 1, 1, &labels));
   const int h = images.dims[1], w = images.dims[2], c = images.rank == 4 ? images.dims[3] : 1;
-  CVY_REQUIRE(h <= MAX_SIDE && w <= MAX_SIDE && c <= MAX_SIDE, CVY_E_FORMAT, "%s: images of %dx%dx%d, at most %d in each direction are possible",
-              path, h, w, c, MAX_SIDE);
-  CVY_REQUIRE(labels.dims[0] == images.dims[0], CVY_E_FORMAT, "%s has %d labels for the %d images of %s", label_path, labels.dims[0],
-              images.dims[0], path);
+  CVY_REQUIRE(h <= MAX_SIDE && w <= MAX_SIDE && c <= MAX_SIDE, CVY_E_FORMAT,
+              "%s: images of %dx%dx%d, at most %d in each direction are possible", path, h, w, c, MAX_SIDE);
+  CVY_REQUIRE(labels.dims[0] == images.dims[0], CVY_E_FORMAT, "%s has %d labels for the %d images of %s", label_path,
+              labels.dims[0], images.dims[0], path);
   CVY_REQUIRE(set == 0 || (h == data->h && w == data->w && c == data->c), CVY_E_FORMAT,
               "%s: test images are %dx%dx%d, the training images %dx%dx%d", path, h, w, c, data->h, data->w, data->c);
   data->h = h;
@@ -129,8 +135,10 @@ fail:
 
 static cvy_status load_fashion_mnist(const cvy_data_params *params, dataset *d) {
   cvy_status status = CVY_OK;
-  const struct { const char *dir, *what; } places[] = {
-    {params->dir, "--data-dir"}, {getenv("CONVOY_DATA"), "$CONVOY_DATA"}, {DEBIAN_DIR, "package dataset-fashion-mnist"}};
+  const struct { const char *dir, *what;
+  } places[] = {{params->dir, "--data-dir"},
+                {getenv("CONVOY_DATA"), "$CONVOY_DATA"},
+                {DEBIAN_DIR, "package dataset-fashion-mnist"}};
   cvy_text looked = {0};
   char path[PATH_MAX];
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
@@ -143,9 +151,12 @@ static cvy_status load_fashion_mnist(const cvy_data_params *params, dataset *d) 
     }
     cvy_text_add(&looked, "%s%s (%s)", looked.size ? ", " : "", dir, places[i].what);
   }
-  CVY_FAIL(CVY_E_IO, "fashion-mnist is not there: no %s[.gz] in %s. Debian and Ubuntu have it: apt-get install dataset-fashion-mnist. Elsewhere: "
-           "put the four files of https://github.com/zalandoresearch/fashion-mnist into a folder and name it with --data-dir", image_files[0][0],
-           cvy_text_get(&looked));
+  CVY_FAIL(CVY_E_IO,
+           "fashion-mnist is not there: no %s[.gz] in %s. Debian and Ubuntu have it: apt-get install "
+           "dataset-fashion-mnist. Elsewhere: "
+           "put the four files of https://github.com/zalandoresearch/fashion-mnist into a folder and name it with "
+           "--data-dir",
+           image_files[0][0], cvy_text_get(&looked));
 fail:
   cvy_text_clear(&looked);
   return status;
@@ -160,18 +171,22 @@ static void make_prototype(const cvy_data *data, uint64_t seed, int label, uint8
   const int h = data->h, w = data->w, c = data->c;
   for (int y = 0; y < h; y++)
     for (int x = 0; x < w; x++) {
-      const int64_t gy = h > 1 ? (int64_t)y * (GRID - 1) * ONE / (h - 1) : 0, gx = w > 1 ? (int64_t)x * (GRID - 1) * ONE / (w - 1) : 0;
+      const int64_t gy = h > 1 ? (int64_t)y * (GRID - 1) * ONE / (h - 1) : 0,
+                    gx = w > 1 ? (int64_t)x * (GRID - 1) * ONE / (w - 1) : 0;
       const int y0 = (int)(gy / ONE), x0 = (int)(gx / ONE), fy = (int)(gy % ONE), fx = (int)(gx % ONE);
       for (int ch = 0; ch < c; ch++) {
         int corner[2][2];
         for (int i = 0; i < 2; i++)
           for (int j = 0; j < 2; j++) {
             const int node_y = y0 + i < GRID ? y0 + i : y0, node_x = x0 + j < GRID ? x0 + j : x0;
-            const uint64_t node = (((uint64_t)label * (uint64_t)c + (uint64_t)ch) * GRID + (uint64_t)node_y) * GRID + (uint64_t)node_x;
+            const uint64_t node =
+                (((uint64_t)label * (uint64_t)c + (uint64_t)ch) * GRID + (uint64_t)node_y) * GRID + (uint64_t)node_x;
             corner[i][j] = (int)(cvy_rng_u32(&rng, node) >> 24);
           }
-        const int top = corner[0][0] * (ONE - fx) + corner[0][1] * fx, bottom = corner[1][0] * (ONE - fx) + corner[1][1] * fx;
-        out[((size_t)y * (size_t)w + (size_t)x) * (size_t)c + (size_t)ch] = (uint8_t)((top * (ONE - fy) + bottom * fy) / (ONE * ONE));
+        const int top = corner[0][0] * (ONE - fx) + corner[0][1] * fx,
+                  bottom = corner[1][0] * (ONE - fx) + corner[1][1] * fx;
+        out[((size_t)y * (size_t)w + (size_t)x) * (size_t)c + (size_t)ch] =
+            (uint8_t)((top * (ONE - fy) + bottom * fy) / (ONE * ONE));
       }
     }
 }
@@ -240,12 +255,14 @@ static cvy_status load_synthetic(const char *spec, const cvy_data_params *params
   CVY_REQUIRE(!count || cvy_parse_int(count + 1, 1, INT_MAX / 2, &n), CVY_E_ARGUMENT,
               "data '%s': '%s' is not a number of images; right would be synthetic:6000", spec, count + 1);
   CVY_REQUIRE(!shape || parse_sides(shape + 1, sides), CVY_E_ARGUMENT,
-              "data '%s': '%s' is not a size HxWxC with 1 to %d each; right would be synthetic:6000:32x32x3", spec, strrchr(spec, ':') + 1, MAX_SIDE);
-  CVY_REQUIRE(params->classes >= 0 && params->classes <= MAX_CLASSES, CVY_E_ARGUMENT, "%d classes: 1 to %d are possible (labels are bytes)",
-              params->classes, MAX_CLASSES);
+              "data '%s': '%s' is not a size HxWxC with 1 to %d each; right would be synthetic:6000:32x32x3", spec,
+              strrchr(spec, ':') + 1, MAX_SIDE);
+  CVY_REQUIRE(params->classes >= 0 && params->classes <= MAX_CLASSES, CVY_E_ARGUMENT,
+              "%d classes: 1 to %d are possible (labels are bytes)", params->classes, MAX_CLASSES);
   bool fits = cvy_mul_size(bytes, (size_t)n, &bytes);
   for (int i = 0; i < 3; i++) fits = fits && cvy_mul_size(bytes, (size_t)sides[i], &bytes);
-  CVY_REQUIRE(fits && bytes <= MAX_SET_BYTES, CVY_E_ARGUMENT, "data '%s' would need more than %zu GiB", spec, MAX_SET_BYTES >> 30);
+  CVY_REQUIRE(fits && bytes <= MAX_SET_BYTES, CVY_E_ARGUMENT, "data '%s' would need more than %zu GiB", spec,
+              MAX_SET_BYTES >> 30);
   d->data.h = (int)sides[0];
   d->data.w = (int)sides[1];
   d->data.c = (int)sides[2];
@@ -266,7 +283,8 @@ cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_da
   *out = NULL;
   dataset *d = cvy_calloc(1, sizeof *d);
   CVY_REQUIRE(d, CVY_E_MEMORY, "no memory for the data set");
-  CVY_REQUIRE(spec && *spec, CVY_E_ARGUMENT, "no data named: fashion-mnist, a folder or synthetic[:N[:HxWxC]] are possible");
+  CVY_REQUIRE(spec && *spec, CVY_E_ARGUMENT,
+              "no data named: fashion-mnist, a folder or synthetic[:N[:HxWxC]] are possible");
   if (!params) params = &defaults;
   snprintf(d->data.name, sizeof d->data.name, "%s", spec);
   const size_t prefix = strlen(SYNTHETIC);
@@ -276,8 +294,10 @@ cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_da
     CVY_TRY(load_synthetic(spec, params, d));
   } else {
     CVY_REQUIRE(stat(spec, &info) == 0, errno == ENOENT ? CVY_E_ARGUMENT : CVY_E_IO,
-                "data '%s': %s; fashion-mnist, a folder with idx files or synthetic[:N[:HxWxC]] are possible", spec, strerror(errno));
-    CVY_REQUIRE(S_ISDIR(info.st_mode), CVY_E_ARGUMENT, "data '%s' is a file: name the folder with the four idx files", spec);
+                "data '%s': %s; fashion-mnist, a folder with idx files or synthetic[:N[:HxWxC]] are possible", spec,
+                strerror(errno));
+    CVY_REQUIRE(S_ISDIR(info.st_mode), CVY_E_ARGUMENT, "data '%s' is a file: name the folder with the four idx files",
+                spec);
     CVY_TRY(load_folder(spec, params->classes, d));
   }
   *out = &d->data;
@@ -287,7 +307,8 @@ fail:
   return status;
 }
 
-cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samples *train, const cvy_samples *test, cvy_data **out) {
+cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samples *train, const cvy_samples *test,
+                                cvy_data **out) {
   cvy_status status = CVY_OK;
   const cvy_samples none = {0}, *const sets[2] = {train, test ? test : &none};
   *out = NULL;
@@ -305,8 +326,8 @@ cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samp
     CVY_REQUIRE(from->n >= 0 && (from->n == 0 || (from->images && from->labels)), CVY_E_ARGUMENT,
                 "data from memory: %d %s images without their pixels and labels", from->n, set_names[set]);
     size_t bytes = (size_t)from->n;
-    CVY_REQUIRE(cvy_mul_size(bytes, (size_t)h * (size_t)w, &bytes) && cvy_mul_size(bytes, (size_t)c, &bytes), CVY_E_ARGUMENT,
-                "data from memory: the size of %d images of %dx%dx%d overflows", from->n, h, w, c);
+    CVY_REQUIRE(cvy_mul_size(bytes, (size_t)h * (size_t)w, &bytes) && cvy_mul_size(bytes, (size_t)c, &bytes),
+                CVY_E_ARGUMENT, "data from memory: the size of %d images of %dx%dx%d overflows", from->n, h, w, c);
     uint8_t *const images = cvy_calloc(bytes, 1), *const labels = cvy_calloc((size_t)from->n, 1);
     set_samples(d, set, from->n, images, labels);
     CVY_REQUIRE(images && labels, CVY_E_MEMORY, "no memory for %zu bytes of %s images", bytes, set_names[set]);

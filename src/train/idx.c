@@ -69,8 +69,10 @@ static cvy_status next_member(source *s) {
   }
   CVY_REQUIRE(s->z.avail_in >= 2 && s->z.next_in[0] == 0x1f && s->z.next_in[1] == 0x8b, CVY_E_FORMAT,
               "%s: %llu bytes from offset %llu on, behind the end of the gzip data, are no gzip data", s->path,
-              (unsigned long long)(s->file_bytes - (s->read_bytes - s->z.avail_in)), (unsigned long long)(s->read_bytes - s->z.avail_in));
-  CVY_REQUIRE(inflateReset(&s->z) == Z_OK, CVY_E_MEMORY, "cannot inflate %s: %s", s->path, s->z.msg ? s->z.msg : "zlib failed");
+              (unsigned long long)(s->file_bytes - (s->read_bytes - s->z.avail_in)),
+              (unsigned long long)(s->read_bytes - s->z.avail_in));
+  CVY_REQUIRE(inflateReset(&s->z) == Z_OK, CVY_E_MEMORY, "cannot inflate %s: %s", s->path,
+              s->z.msg ? s->z.msg : "zlib failed");
 fail:
   return status;
 }
@@ -90,8 +92,9 @@ static cvy_status read_content(source *s, void *to, size_t size, size_t *got) {
     const int code = inflate(&s->z, Z_NO_FLUSH);
     *got += part - s->z.avail_out;
     CVY_REQUIRE(code != Z_MEM_ERROR, CVY_E_MEMORY, "no memory to inflate %s", s->path);
-    CVY_REQUIRE(code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR, CVY_E_FORMAT, "%s: the gzip data is broken near offset %llu: %s",
-                s->path, (unsigned long long)(s->read_bytes - s->z.avail_in), s->z.msg ? s->z.msg : "zlib failed");
+    CVY_REQUIRE(code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR, CVY_E_FORMAT,
+                "%s: the gzip data is broken near offset %llu: %s", s->path,
+                (unsigned long long)(s->read_bytes - s->z.avail_in), s->z.msg ? s->z.msg : "zlib failed");
     if (code == Z_STREAM_END) CVY_TRY(next_member(s));
   }
 fail:
@@ -118,7 +121,8 @@ static cvy_status open_source(source *s, const char *path) {
   } else {
     const size_t length = strlen(path);
     CVY_REQUIRE(length < 3 || strcmp(path + length - 3, ".gz") != 0, CVY_E_FORMAT,
-                "%s is no gzip file: it has %llu bytes and does not begin with 1f 8b", path, (unsigned long long)s->file_bytes);
+                "%s is no gzip file: it has %llu bytes and does not begin with 1f 8b", path,
+                (unsigned long long)s->file_bytes);
   }
 fail:
   return status;
@@ -137,21 +141,25 @@ static cvy_status read_header(source *s, int min_rank, int max_rank, cvy_idx *id
   CVY_TRY(read_content(s, head, 4, &got));
   CVY_REQUIRE(got == 4, CVY_E_FORMAT, "%s has %zu bytes: too short for the magic number of an idx file", s->path, got);
   CVY_REQUIRE(head[0] == 0 && head[1] == 0 && head[2] == TYPE_UBYTE, CVY_E_FORMAT,
-              "%s: the magic number at offset 0 is %02x%02x%02x%02x, an idx file of bytes begins with 000008", s->path, head[0], head[1],
-              head[2], head[3]);
-  CVY_REQUIRE(head[3] >= min_rank && head[3] <= max_rank, CVY_E_FORMAT, "%s: %d dimensions at offset 3, expected were %d%s%.0d", s->path,
-              head[3], min_rank, min_rank < max_rank ? " to " : "", min_rank < max_rank ? max_rank : 0);
+              "%s: the magic number at offset 0 is %02x%02x%02x%02x, an idx file of bytes begins with 000008", s->path,
+              head[0], head[1], head[2], head[3]);
+  CVY_REQUIRE(head[3] >= min_rank && head[3] <= max_rank, CVY_E_FORMAT,
+              "%s: %d dimensions at offset 3, expected were %d%s%.0d", s->path, head[3], min_rank,
+              min_rank < max_rank ? " to " : "", min_rank < max_rank ? max_rank : 0);
   idx->rank = head[3];
   *header_bytes = 4 + 4 * (size_t)idx->rank;
   CVY_TRY(read_content(s, head + 4, *header_bytes - 4, &got));
-  CVY_REQUIRE(got == *header_bytes - 4, CVY_E_FORMAT, "%s has %zu bytes: too short for its %d dimensions", s->path, 4 + got, idx->rank);
+  CVY_REQUIRE(got == *header_bytes - 4, CVY_E_FORMAT, "%s has %zu bytes: too short for its %d dimensions", s->path,
+              4 + got, idx->rank);
   size_t size = 1;
   for (int i = 0; i < idx->rank; i++) {
     const uint8_t *const b = head + 4 + 4 * i;
     const uint32_t dim = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
     CVY_REQUIRE(dim > 0, CVY_E_FORMAT, "%s: dimension %d at offset %d is 0: the set is empty", s->path, i, 4 + 4 * i);
-    CVY_REQUIRE(dim <= INT_MAX, CVY_E_FORMAT, "%s: dimension %d at offset %d is %u, more than %d", s->path, i, 4 + 4 * i, dim, INT_MAX);
-    CVY_REQUIRE(cvy_mul_size(size, dim, &size), CVY_E_FORMAT, "%s: the product of its %d dimensions overflows", s->path, idx->rank);
+    CVY_REQUIRE(dim <= INT_MAX, CVY_E_FORMAT, "%s: dimension %d at offset %d is %u, more than %d", s->path, i,
+                4 + 4 * i, dim, INT_MAX);
+    CVY_REQUIRE(cvy_mul_size(size, dim, &size), CVY_E_FORMAT, "%s: the product of its %d dimensions overflows", s->path,
+                idx->rank);
     idx->dims[i] = (int)dim;
   }
   idx->size_bytes = size;
@@ -179,21 +187,23 @@ cvy_status cvy_idx_read(const char *path, int min_rank, int max_rank, cvy_idx *o
   dims_text(out, text);
   if (s->gzip)                                         /* before memory is taken for what cannot come */
     CVY_REQUIRE(out->size_bytes / MAX_RATIO <= s->file_bytes, CVY_E_FORMAT,
-                "%s: its header says %s = %zu bytes, more than %llu bytes of gzip data can hold", path, text, out->size_bytes,
-                (unsigned long long)s->file_bytes);
+                "%s: its header says %s = %zu bytes, more than %llu bytes of gzip data can hold", path, text,
+                out->size_bytes, (unsigned long long)s->file_bytes);
   else
     CVY_REQUIRE(s->file_bytes - header_bytes == out->size_bytes, CVY_E_FORMAT,
-                "%s: its header says %s = %zu bytes from offset %zu on, the file has %llu there", path, text, out->size_bytes, header_bytes,
-                (unsigned long long)(s->file_bytes - header_bytes));
+                "%s: its header says %s = %zu bytes from offset %zu on, the file has %llu there", path, text,
+                out->size_bytes, header_bytes, (unsigned long long)(s->file_bytes - header_bytes));
   out->data = cvy_calloc(out->size_bytes, 1);
   CVY_REQUIRE(out->data, CVY_E_MEMORY, "no memory for the %zu bytes of %s", out->size_bytes, path);
   CVY_TRY(read_content(s, out->data, out->size_bytes, &got));
-  CVY_REQUIRE(got == out->size_bytes, CVY_E_FORMAT, "%s: its header says %s = %zu bytes from offset %zu on, only %zu are there", path, text,
-              out->size_bytes, header_bytes, got);
+  CVY_REQUIRE(got == out->size_bytes, CVY_E_FORMAT,
+              "%s: its header says %s = %zu bytes from offset %zu on, only %zu are there", path, text, out->size_bytes,
+              header_bytes, got);
   /* One byte more is asked for: it must not be there, and the end of compressed data is checked on the way. */
   uint8_t more;
   CVY_TRY(read_content(s, &more, 1, &got));
-  CVY_REQUIRE(got == 0, CVY_E_FORMAT, "%s: there is more data than the %s = %zu bytes that its header says", path, text, out->size_bytes);
+  CVY_REQUIRE(got == 0, CVY_E_FORMAT, "%s: there is more data than the %s = %zu bytes that its header says", path, text,
+              out->size_bytes);
 fail:
   if (s) close_source(s);
   cvy_free(s);

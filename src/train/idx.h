@@ -18,9 +18,10 @@ typedef struct cvy_idx {
   size_t size_bytes;
 } cvy_idx;
 
-/* Reads and checks a file of rank min_rank..max_rank (1..4). Memory use is bounded by what the header says and by what the file's size can hold,
- * so neither a lying header nor a decompression bomb costs more. CVY_E_IO: cannot be read; CVY_E_FORMAT: magic, rank, dimensions, sizes,
- * gzip's checksum, length or structure, each with path and offset; CVY_E_MEMORY. On failure *out is empty. */
+/* Reads and checks a file of rank min_rank..max_rank (1..4). Memory use is bounded by what the header says and by what
+ * the file's size can hold, so neither a lying header nor a decompression bomb costs more. CVY_E_IO: cannot be read;
+ * CVY_E_FORMAT: magic, rank, dimensions, sizes, gzip's checksum, length or structure, each with path and offset;
+ * CVY_E_MEMORY. On failure *out is empty. */
 cvy_status cvy_idx_read(const char *path, int min_rank, int max_rank, cvy_idx *out);
 void cvy_idx_clear(cvy_idx *idx);
 

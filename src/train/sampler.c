@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Fisher-Yates (Durstenfeld): position i, from the last down to 1, swaps with one of 0..i, drawn with index i of (seed, shuffle, epoch). */
+ * Fisher-Yates (Durstenfeld): position i, from the last down to 1, swaps with one of 0..i, drawn with index i of (seed,
+ * shuffle, epoch). */
 #include "convoy/train.h"
 
 #include "src/base/rng.h"

@@ -8,11 +8,13 @@
 #include "src/base/text.h"
 #include "src/train/checkpoint.h"
 
-/* Everything not named here decides about numbers (model, data, classes, devices, batch, split, shares, bn, lr, momentum, nesterov,
- * weight_decay, init, init_from, seed, no_shuffle, staleness, …) or is unknown, and must be the same. run_ahead changes no number. */
+/* Everything not named here decides about numbers (model, data, classes, devices, batch, split, shares, bn, lr,
+ * momentum, nesterov, weight_decay, init, init_from, seed, no_shuffle, staleness, …) or is unknown, and must be the
+ * same. run_ahead changes no number. */
 const char *const cvy_settings_may_differ[] = {
-  "epochs", "max_steps", "no_eval", "allow_nan", "verify_every", "run_ahead", "data_dir",          "save",  "checkpoint", "checkpoint_dir",
-  "checkpoint_every", "checkpoint_epochs", "keep", "resume", "log", "plot", "trace", "json", "quiet", NULL,
+  "epochs", "max_steps", "no_eval", "allow_nan", "verify_every", "run_ahead", "data_dir", "save", "checkpoint",
+  "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", "resume", "log", "plot", "trace", "json", "quiet",
+  NULL,
 };
 
 /* '-' and '_' are the same. */
@@ -38,9 +40,14 @@ static bool listed(const char *const *list, const char *key) {
 
 /* Appends "lr: 0.1 in the checkpoint, 0.2 now". */
 static void add_difference(cvy_text *text, const char *key, const json_t *old_value, const json_t *new_value) {
-  char *const was = old_value ? json_dumps(old_value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_REAL_PRECISION(15)) : NULL;
-  char *const is = new_value ? json_dumps(new_value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_REAL_PRECISION(15)) : NULL;
-  cvy_text_add(text, "%s%s: %s in the checkpoint, %s now", text->size ? "; " : "", key, was ? was : "not given", is ? is : "not given");
+  char *const was =
+      old_value ? json_dumps(old_value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_REAL_PRECISION(15))
+                : NULL;
+  char *const is =
+      new_value ? json_dumps(new_value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_REAL_PRECISION(15))
+                : NULL;
+  cvy_text_add(text, "%s%s: %s in the checkpoint, %s now", text->size ? "; " : "", key, was ? was : "not given",
+               is ? is : "not given");
   free(was);
   free(is);
 }
@@ -50,9 +57,11 @@ cvy_status cvy_settings_compare(const char *old_json, const char *new_json, cons
   json_error_t error;
   cvy_text differences = {0};
   json_t *const old_settings = json_loads(old_json, JSON_REJECT_DUPLICATES, &error), *new_settings = NULL;
-  CVY_REQUIRE(json_is_object(old_settings), CVY_E_FORMAT, "the settings in the checkpoint are no JSON object: %.200s", old_json);
+  CVY_REQUIRE(json_is_object(old_settings), CVY_E_FORMAT, "the settings in the checkpoint are no JSON object: %.200s",
+              old_json);
   new_settings = json_loads(new_json, JSON_REJECT_DUPLICATES, &error);
-  CVY_REQUIRE(json_is_object(new_settings), CVY_E_FORMAT, "the settings of this run are no JSON object: %.200s", new_json);
+  CVY_REQUIRE(json_is_object(new_settings), CVY_E_FORMAT, "the settings of this run are no JSON object: %.200s",
+              new_json);
   if (!may_differ) may_differ = cvy_settings_may_differ;
 
   const char *key;
@@ -71,7 +80,8 @@ cvy_status cvy_settings_compare(const char *old_json, const char *new_json, cons
     if (!null_before) add_difference(&differences, key, NULL, value);
   }
   CVY_REQUIRE(!differences.failed, CVY_E_MEMORY, "no memory to compare settings");
-  CVY_REQUIRE(differences.size == 0, CVY_E_MISMATCH, "settings have changed, the run cannot be resumed (%s)", cvy_text_get(&differences));
+  CVY_REQUIRE(differences.size == 0, CVY_E_MISMATCH, "settings have changed, the run cannot be resumed (%s)",
+              cvy_text_get(&differences));
 fail:
   cvy_text_clear(&differences);
   json_decref(old_settings);

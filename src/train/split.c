@@ -9,8 +9,8 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 
-/* Two remainders that are nearer than this are a tie, and a part that is this little below a whole number is one: weights are decimal
- * fractions, which doubles do not hold exactly. */
+/* Two remainders that are nearer than this are a tie, and a part that is this little below a whole number is one:
+ * weights are decimal fractions, which doubles do not hold exactly. */
 static const double TIE = 1e-9;
 
 /* counts[] = `total` things by largest remainder. weights NULL: all equal. The sum of the weights is finite and > 0. */
@@ -26,7 +26,8 @@ static void largest_remainder(int total, const double *weights, int n_devices, i
     counts[i] = (int)floor(total * (weights[i] / sum) + TIE);
     left -= counts[i];
   }
-  /* The parts sum to `total` up to rounding, so the floors sum to at most that, and fewer things are left than there are devices. */
+  /* The parts sum to `total` up to rounding, so the floors sum to at most that, and fewer things are left than there
+   * are devices. */
   CVY_ASSERT(left >= 0 && left <= n_devices);
   for (; left > 0; left--) {
     int best = -1;
@@ -63,29 +64,37 @@ static void deal(int n, int group, const double *weights, int n_devices, int *sh
   shares[taker] += rest;
 }
 
-/* Weights: finite, >= 0, with a positive finite sum. Shares: whole numbers that sum to the batch and respect the groups. */
+/* Weights: finite, >= 0, with a positive finite sum. Shares: whole numbers that sum to the batch and respect the
+ * groups. */
 static cvy_status check_values(const cvy_split_params *p, int group) {
   cvy_status status = CVY_OK;
   const bool shares = p->kind == CVY_SPLIT_SHARES;
   double sum = 0;
   int last = 0;
-  CVY_REQUIRE(p->values, CVY_E_ARGUMENT, "split: %s need one value per device, none are given", shares ? "shares" : "weights");
+  CVY_REQUIRE(p->values, CVY_E_ARGUMENT, "split: %s need one value per device, none are given",
+              shares ? "shares" : "weights");
   for (int i = 0; i < p->n_devices; i++) {
     const double value = p->values[i];
-    CVY_REQUIRE(isfinite(value) && value >= 0, CVY_E_ARGUMENT, "split: the %s of device %d is %g, it must be 0 or more", shares ? "share" : "weight", i,
-                value);
-    CVY_REQUIRE(!shares || (value <= p->batch && value == floor(value)), CVY_E_ARGUMENT,
-                "split: the share of device %d is %.10g, it must be a whole number of samples from 0 to the batch size %d", i, value, p->batch);
+    CVY_REQUIRE(isfinite(value) && value >= 0, CVY_E_ARGUMENT, "split: the %s of device %d is %g, it must be 0 or more",
+                shares ? "share" : "weight", i, value);
+    CVY_REQUIRE(
+        !shares || (value <= p->batch && value == floor(value)), CVY_E_ARGUMENT,
+        "split: the share of device %d is %.10g, it must be a whole number of samples from 0 to the batch size %d", i,
+        value, p->batch);
     sum += value;
     if (value > 0) last = i;
   }
-  CVY_REQUIRE(sum > 0 && isfinite(sum), CVY_E_ARGUMENT, "split: the %s of the %d devices sum to %g, which says nothing about their proportion",
+  CVY_REQUIRE(sum > 0 && isfinite(sum), CVY_E_ARGUMENT,
+              "split: the %s of the %d devices sum to %g, which says nothing about their proportion",
               shares ? "shares" : "weights", p->n_devices, sum);
   if (shares) {
-    CVY_REQUIRE(sum == p->batch, CVY_E_ARGUMENT, "split: the shares sum to %.10g, the batch has %d samples", sum, p->batch);
+    CVY_REQUIRE(sum == p->batch, CVY_E_ARGUMENT, "split: the shares sum to %.10g, the batch has %d samples", sum,
+                p->batch);
     for (int i = 0; i < last; i++)
-      CVY_REQUIRE((int)p->values[i] % group == 0, CVY_E_ARGUMENT, "split: the share of device %d is %d, with groups of %d samples it must be a "
-                  "multiple of %d (only device %d, the last one with samples, may have a remainder)", i, (int)p->values[i], group, group, last);
+      CVY_REQUIRE((int)p->values[i] % group == 0, CVY_E_ARGUMENT,
+                  "split: the share of device %d is %d, with groups of %d samples it must be a "
+                  "multiple of %d (only device %d, the last one with samples, may have a remainder)",
+                  i, (int)p->values[i], group, group, last);
   }
 fail:
   return status;
@@ -96,7 +105,8 @@ cvy_status cvy_split_shares(const cvy_split_params *p, int n, int *shares) {
   double *full = NULL;
   CVY_REQUIRE(p->batch >= 1 && p->n_devices >= 1 && p->group >= 0, CVY_E_ARGUMENT,
               "split: batch %d, %d devices, groups of %d: sizes must be positive", p->batch, p->n_devices, p->group);
-  CVY_REQUIRE(n >= 0 && n <= p->batch, CVY_E_ARGUMENT, "split: %d samples, at most the batch size %d are possible", n, p->batch);
+  CVY_REQUIRE(n >= 0 && n <= p->batch, CVY_E_ARGUMENT, "split: %d samples, at most the batch size %d are possible", n,
+              p->batch);
   const int group = p->group > 1 ? p->group : 1;
   switch (p->kind) {
   case CVY_SPLIT_EVEN:
@@ -134,7 +144,8 @@ cvy_status cvy_split_parse(const char *option, const char *text, int n_devices, 
     *kind = CVY_SPLIT_EVEN;
     return CVY_OK;
   }
-  CVY_REQUIRE(shares || strcmp(text, "auto") != 0, CVY_E_UNSUPPORTED, "%s auto is not there yet: use even, weights W1,W2,… or --shares", option);
+  CVY_REQUIRE(shares || strcmp(text, "auto") != 0, CVY_E_UNSUPPORTED,
+              "%s auto is not there yet: use even, weights W1,W2,… or --shares", option);
   CVY_REQUIRE((copy = cvy_strdup(text)), CVY_E_MEMORY, "no memory to read %s", option);
   /* Values are counted in full before the count is found wrong: the message says both numbers. */
   for (char *at = copy, *next; at; at = next, n++) {
@@ -143,17 +154,19 @@ cvy_status cvy_split_parse(const char *option, const char *text, int n_devices, 
     next = strchr(at, ',');
     if (next) *next++ = 0;
     if (shares) {
-      CVY_REQUIRE(cvy_parse_int(at, 0, INT32_MAX, &whole), CVY_E_ARGUMENT, "%s '%s': '%s' is not a whole number of samples from 0 on", option, text, at);
+      CVY_REQUIRE(cvy_parse_int(at, 0, INT32_MAX, &whole), CVY_E_ARGUMENT,
+                  "%s '%s': '%s' is not a whole number of samples from 0 on", option, text, at);
       value = (double)whole;
     } else {
-      CVY_REQUIRE(cvy_parse_float(at, 0, 1e30, &value), CVY_E_ARGUMENT, "%s '%s': '%s' is not a weight (a number from 0 on)%s", option, text, at,
+      CVY_REQUIRE(cvy_parse_float(at, 0, 1e30, &value), CVY_E_ARGUMENT,
+                  "%s '%s': '%s' is not a weight (a number from 0 on)%s", option, text, at,
                   n == 0 ? ", nor is it 'even'" : "");
     }
     sum += value;
     if (n < n_devices) values[n] = value;
   }
-  CVY_REQUIRE(n == n_devices, CVY_E_ARGUMENT, "%s '%s' has %d value%s for %d device%s: one per device is needed", option, text, n, n == 1 ? "" : "s",
-              n_devices, n_devices == 1 ? "" : "s");
+  CVY_REQUIRE(n == n_devices, CVY_E_ARGUMENT, "%s '%s' has %d value%s for %d device%s: one per device is needed",
+              option, text, n, n == 1 ? "" : "s", n_devices, n_devices == 1 ? "" : "s");
   CVY_REQUIRE(sum > 0, CVY_E_ARGUMENT, "%s '%s': all are 0, no device would get samples", option, text);
   *kind = shares ? CVY_SPLIT_SHARES : CVY_SPLIT_WEIGHTS;
 fail:

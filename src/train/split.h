@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT
  * How a batch is cut into the devices' shares. Pure functions of their arguments: no device, no state, any thread.
  *
- * A batch is a list of samples; device 0 gets the first shares[0] of them, device 1 the next, and so on. Full batch of `batch` samples:
+ * A batch is a list of samples; device 0 gets the first shares[0] of them, device 1 the next, and so on. Full batch of
+ * `batch` samples:
  *   even     batch / devices each, the first batch % devices one more
- *   weights  floor of the exact part, what is left over by the largest remainders, ties to the lower index; weight 0 gets nothing
+ *   weights  floor of the exact part, what is left over by the largest remainders, ties to the lower index; weight 0
+ *            gets nothing
  *   shares   as given; they must sum to `batch`
- * A short batch (n < batch) is divided in the same proportion: even again, or by largest remainder with the full batch's shares as weights.
+ * A short batch (n < batch) is divided in the same proportion: even again, or by largest remainder with the full
+ * batch's shares as weights.
  *
- * group G > 1 (batch normalisation by groups of G consecutive samples): the same rules deal out the n / G full groups instead of samples.
- * The remainder n % G is one smaller group, the last of the batch, so it goes to the last device that has full groups or to one behind it: to
- * the one whose samples / weight (with the remainder) is least, ties to the lower index. Every share but that one is a multiple of G. */
+ * group G > 1 (batch normalisation by groups of G consecutive samples): the same rules deal out the n / G full groups
+ * instead of samples. The remainder n % G is one smaller group, the last of the batch, so it goes to the last device
+ * that has full groups or to one behind it: to the one whose samples / weight (with the remainder) is least, ties to
+ * the lower index. Every share but that one is a multiple of G. */
 #ifndef CVY_TRAIN_SPLIT_H
 #define CVY_TRAIN_SPLIT_H
 
@@ -24,14 +28,15 @@ typedef struct cvy_split_params {
   int group;                        /* 0 or 1: single samples */
 } cvy_split_params;
 
-/* Fills shares[n_devices] for a batch of n samples, 0 <= n <= batch; they sum to n and may be 0. CVY_E_ARGUMENT (device, value and what would be
- * right in the message): sizes out of range, weights negative or all 0, shares that are no whole numbers, do not sum to the batch,
- * or do not respect the groups. */
+/* Fills shares[n_devices] for a batch of n samples, 0 <= n <= batch; they sum to n and may be 0. CVY_E_ARGUMENT
+ * (device, value and what would be right in the message): sizes out of range, weights negative or all 0, shares that
+ * are no whole numbers, do not sum to the batch, or do not respect the groups. */
 cvy_status cvy_split_shares(const cvy_split_params *params, int n, int *shares);
 
 /* Reads the text of an option. option "--split": "even" or one weight per device, "W1,W2,…" (decimal numbers >= 0);
- * option "--shares": one whole number per device, "N1,N2,…". values: room for n_devices, filled unless *kind is CVY_SPLIT_EVEN.
- * CVY_E_ARGUMENT: not a number, wrong count, negative, all 0. CVY_E_UNSUPPORTED: "auto". *kind and values are defined on success only. */
+ * option "--shares": one whole number per device, "N1,N2,…". values: room for n_devices, filled unless *kind is
+ * CVY_SPLIT_EVEN. CVY_E_ARGUMENT: not a number, wrong count, negative, all 0. CVY_E_UNSUPPORTED: "auto". *kind and
+ * values are defined on success only. */
 cvy_status cvy_split_parse(const char *option, const char *text, int n_devices, cvy_split_kind *kind, double *values);
 
 #endif
