@@ -10,18 +10,31 @@
 typedef struct devices_options { const char *json; } devices_options;
 
 static const option_row rows[] = {
-  {.kind = OPTION_GROUP, .help = "Options"},
-  {.kind = OPTION_SINK, .name = "json", .offset = offsetof(devices_options, json), .value = "F", .absent = "none, a table is printed",
-   .unit = "file, - is stdout", .help = "write everything as JSON"},
+    {.kind = OPTION_GROUP, .help = "Options"},
+    {.kind = OPTION_SINK,
+     .name = "json",
+     .offset = offsetof(devices_options, json),
+     .value = "F",
+     .absent = "none, a table is printed",
+     .unit = "file, - is stdout",
+     .help = "write everything as JSON"},
 };
 static const option_table table = {
-  .verb = "devices", .usage = "[options]", .rows = rows, .n_rows = sizeof rows / sizeof rows[0],
-  .about = "Lists the OpenCL devices of this machine, one line each: its number P:D (platform:device, as clinfo counts), what it is and can do.\n"
-           "Lines that begin with - cannot be used; the reason stands behind.",
-  .after = "A device is chosen by its number, by a part of its name, or by kind; see --devices in convoy train --help.",
+    .verb = "devices",
+    .usage = "[options]",
+    .rows = rows,
+    .n_rows = sizeof rows / sizeof rows[0],
+    .about =
+        "Lists the OpenCL devices of this machine, one line each: its number P:D (platform:device, as clinfo counts), "
+        "what it is and can do.\n"
+        "Lines that begin with - cannot be used; the reason stands behind.",
+    .after =
+        "A device is chosen by its number, by a part of its name, or by kind; see --devices in convoy train --help.",
 };
 
-static const char *kind_name(cvy_device_kind kind) { return kind == CVY_DEVICE_CPU ? "CPU" : kind == CVY_DEVICE_GPU ? "GPU" : "other"; }
+static const char *kind_name(cvy_device_kind kind) {
+  return kind == CVY_DEVICE_CPU ? "CPU" : kind == CVY_DEVICE_GPU ? "GPU" : "other";
+}
 
 static void size_text(size_t bytes, char *out, size_t out_bytes) {
   if (bytes >= (size_t)1 << 30) snprintf(out, out_bytes, "%.1f GiB", (double)bytes / (1 << 30));
@@ -39,7 +52,8 @@ static void abilities(const cvy_device_info *d, char *out, size_t out_bytes) {
   };
   if (d->float_vector_width > 1) used = (size_t)snprintf(out, out_bytes, "float%d", d->float_vector_width);
   for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
-    if (list[i].there && used < out_bytes) used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", used ? ", " : "", list[i].name);
+    if (list[i].there && used < out_bytes)
+      used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", used ? ", " : "", list[i].name);
   }
 }
 
@@ -59,8 +73,8 @@ static void line_print(const cvy_device_list *list, int i, int name_width) {
   }
   size_text(d->global_bytes, memory, sizeof memory);
   abilities(d, can, sizeof can);
-  printf("%-6s %-5s %-*s %4d units %9s  %s [%s]", number, kind_name(d->kind), name_width, d->name, d->compute_units, memory, can,
-         d->platform_name);
+  printf("%-6s %-5s %-*s %4d units %9s  %s [%s]", number, kind_name(d->kind), name_width, d->name, d->compute_units,
+         memory, can, d->platform_name);
   if (d->same_as >= 0) {
     number_text(&list->items[d->same_as], other, sizeof other);
     printf("; %s %s", d->duplicate ? "the same device as" : "same cores as", other);
@@ -98,23 +112,28 @@ static json_t *device_json(const cvy_device_list *list, int i) {
   char number[24], other[24] = "";
   number_text(d, number, sizeof number);
   if (d->same_as >= 0) number_text(&list->items[d->same_as], other, sizeof other);
-  json_t *const out = json_pack("{ss sb so si si so so}", "id", number, "usable", d->usable, "reason", text_json(d->reason), "platform", d->platform,
-                                "index", d->index, "platform_name", text_json(d->platform_name),
-                                "platform_version", text_json(d->platform_version));
+  json_t *const out = json_pack("{ss sb so si si so so}", "id", number, "usable", d->usable, "reason",
+                                text_json(d->reason), "platform", d->platform, "index", d->index, "platform_name",
+                                text_json(d->platform_name), "platform_version", text_json(d->platform_version));
   if (d->index < 0) return out;
-  json_object_update_new(out, json_pack("{ss so so so so ss si sI sI sI sI si}", "kind", kind_name(d->kind), "name", text_json(d->name),
-    "vendor", text_json(d->vendor), "driver", text_json(d->driver), "version", text_json(d->version), "uuid", d->uuid,
-    "compute_units", d->compute_units, "global_bytes", (json_int_t)d->global_bytes, "max_alloc_bytes", (json_int_t)d->max_alloc_bytes,
-    "local_bytes", (json_int_t)d->local_bytes, "max_work_group", (json_int_t)d->max_work_group, "float_vector_width", d->float_vector_width));
-  json_object_update_new(out, json_pack("{sb sb sb sb sb sb sb ss? sb}", "host_unified", d->host_unified, "local_is_dedicated", d->local_is_dedicated,
-    "fp16", d->has_fp16, "fp64", d->has_fp64, "sub_groups", d->has_subgroups, "can_split", d->can_partition_by_counts, "software", d->software,
-    "same_as", other[0] ? other : NULL, "duplicate", d->duplicate));
+  json_object_update_new(
+      out, json_pack("{ss so so so so ss si sI sI sI sI si}", "kind", kind_name(d->kind), "name", text_json(d->name),
+                     "vendor", text_json(d->vendor), "driver", text_json(d->driver), "version", text_json(d->version),
+                     "uuid", d->uuid, "compute_units", d->compute_units, "global_bytes", (json_int_t)d->global_bytes,
+                     "max_alloc_bytes", (json_int_t)d->max_alloc_bytes, "local_bytes", (json_int_t)d->local_bytes,
+                     "max_work_group", (json_int_t)d->max_work_group, "float_vector_width", d->float_vector_width));
+  json_object_update_new(
+      out, json_pack("{sb sb sb sb sb sb sb ss? sb}", "host_unified", d->host_unified, "local_is_dedicated",
+                     d->local_is_dedicated, "fp16", d->has_fp16, "fp64", d->has_fp64, "sub_groups", d->has_subgroups,
+                     "can_split", d->can_partition_by_counts, "software", d->software, "same_as",
+                     other[0] ? other : NULL, "duplicate", d->duplicate));
   return out;
 }
 
 static json_t *choice_json(const cvy_devices *devices) {
   json_t *const array = json_array();
-  for (int i = 0; devices && i < cvy_devices_count(devices); i++) json_array_append_new(array, text_json(cvy_devices_label(devices, i)));
+  for (int i = 0; devices && i < cvy_devices_count(devices); i++)
+    json_array_append_new(array, text_json(cvy_devices_label(devices, i)));
   return array;
 }
 
@@ -151,7 +170,8 @@ int cmd_devices(int argc, char **argv) {
     for (int i = 0; i < list->n; i++) line_print(list, i, name_width);
     if (chosen) {
       char *const labels = program_device_labels(chosen);
-      printf("--devices auto takes %s%s\n", labels ? labels : labels_none, cvy_devices_fell_back_to_cpu(chosen) ? " (there is no GPU)" : "");
+      printf("--devices auto takes %s%s\n", labels ? labels : labels_none,
+             cvy_devices_fell_back_to_cpu(chosen) ? " (there is no GPU)" : "");
       free(labels);
     }
     lines_print(libraries, "");
@@ -161,8 +181,9 @@ int cmd_devices(int argc, char **argv) {
   if (options.json) {
     json_t *const devices = json_array();
     for (int i = 0; i < list->n; i++) json_array_append_new(devices, device_json(list, i));
-    if (!program_write_json(options.json, json_pack("{ss so so so so}", "version", cvy_version(), "devices", devices, "auto", choice_json(chosen),
-                                                    "libraries", lines_json(libraries), "missing", lines_json(missing)))) {
+    if (!program_write_json(options.json, json_pack("{ss so so so so}", "version", cvy_version(), "devices", devices,
+                                                    "auto", choice_json(chosen), "libraries", lines_json(libraries),
+                                                    "missing", lines_json(missing)))) {
       code = EXIT_FAILED;
     }
   }

@@ -35,7 +35,8 @@ static int on_epoch(void *user, const cvy_epoch_result *epoch) {
   progress_epoch(epoch->epoch, epoch->train_loss, epoch->test_acc, epoch->seconds);
   json_log_epoch(t->log, epoch);
   if (t->n_points < (int)t->options->epochs) {
-    t->points[t->n_points++] = (plot_point){.epoch = epoch->epoch + 1, .train_loss = epoch->train_loss, .test_acc = epoch->test_acc};
+    t->points[t->n_points++] =
+        (plot_point){.epoch = epoch->epoch + 1, .train_loss = epoch->train_loss, .test_acc = epoch->test_acc};
   }
   if (t->options->plot && !t->plot_failed) {
     t->plot_failed = !plot_svg_write(t->options->plot, t->title, t->points, t->n_points, (int)t->options->epochs);
@@ -58,7 +59,8 @@ static void curve_print(const training *t) {
 
 static void log_run(const training *t) {
   if (!t->log) return;
-  json_t *const devices = json_array(), *const shares = json_array(), *const micro = json_array(), *const bytes = json_array();
+  json_t *const devices = json_array(), *const shares = json_array(), *const micro = json_array(),
+                *const bytes = json_array();
   size_t parameters = 0;
   for (int i = 0; i < cvy_team_size(t->team); i++) {
     cvy_replica_info info;
@@ -73,10 +75,12 @@ static void log_run(const training *t) {
     if (cvy_net_param(t->run.net, i, &info)) parameters += info.elems;
   }
   const cvy_data *const d = t->run.data;
-  json_log_line(t->log, json_pack("{s{ss sI so so so so sI s{ss si si si si si si} so}}", "run", "version", cvy_version(),
-    "seed", (json_int_t)t->options->seed, "devices", devices, "shares", shares, "micro_batches", micro, "device_bytes", bytes,
-    "parameters", (json_int_t)parameters, "data", "name", d->name, "train", d->train.n, "test", d->test.n, "height", d->h, "width", d->w,
-    "channels", d->c, "classes", d->classes, "settings", train_settings_all(t->options, d, t->team)));
+  json_log_line(
+      t->log, json_pack("{s{ss sI so so so so sI s{ss si si si si si si} so}}", "run", "version", cvy_version(), "seed",
+                        (json_int_t)t->options->seed, "devices", devices, "shares", shares, "micro_batches", micro,
+                        "device_bytes", bytes, "parameters", (json_int_t)parameters, "data", "name", d->name, "train",
+                        d->train.n, "test", d->test.n, "height", d->h, "width", d->w, "channels", d->c, "classes",
+                        d->classes, "settings", train_settings_all(t->options, d, t->team)));
 }
 
 static void say_start(const training *t) {
@@ -93,8 +97,9 @@ static void say_start(const training *t) {
     }
   }
   progress_end();   /* takes the status line away */
-  fprintf(stderr, "%s on %s: %d training and %d test images %dx%dx%d, %d classes\nbatch %s on [%s]\n", train_options_model(t->options), d->name,
-          d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares, t->labels);
+  fprintf(stderr, "%s on %s: %d training and %d test images %dx%dx%d, %d classes\nbatch %s on [%s]\n",
+          train_options_model(t->options), d->name, d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares,
+          t->labels);
 }
 
 static int result_print(const training *t, const cvy_train_result *result) {
@@ -116,23 +121,25 @@ static int result_print(const training *t, const cvy_train_result *result) {
 static void log_end(training *t, cvy_status status, const cvy_train_result *result) {
   if (!t->log) return;
   if (status != CVY_OK && status != CVY_E_INTERRUPTED) {
-    json_log_line(t->log, json_pack("{s{ss ss}}", "error", "code", cvy_status_name(status), "message", program_last_error()));
+    json_log_line(t->log,
+                  json_pack("{s{ss ss}}", "error", "code", cvy_status_name(status), "message", program_last_error()));
     return;
   }
-  json_log_line(t->log, json_pack("{s{sb sI si so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "steps", (json_int_t)result->steps,
-    "epochs", result->epochs_done, "test_acc", result->test_acc >= 0 ? json_number(result->test_acc) : json_null(),
-    "sec_per_epoch", result->sec_per_epoch > 0 ? json_number(result->sec_per_epoch) : json_null(),
-    "images_per_second", json_number(result->images_per_second)));
+  json_log_line(t->log, json_pack("{s{sb sI si so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "steps",
+                                  (json_int_t)result->steps, "epochs", result->epochs_done, "test_acc",
+                                  result->test_acc >= 0 ? json_number(result->test_acc) : json_null(), "sec_per_epoch",
+                                  result->sec_per_epoch > 0 ? json_number(result->sec_per_epoch) : json_null(),
+                                  "images_per_second", json_number(result->images_per_second)));
 }
 
 /* The team with its first weights and its data, ready for cvy_train. */
 static cvy_status team_open(training *t) {
   const train_options *const o = t->options;
-  const bool shares = o->shares.n > 0;
+  const bool shares = o->shares.list.n > 0;
   const cvy_team_params params = {
     .batch = (int)o->batch,
     .split = shares ? CVY_SPLIT_SHARES : o->split.kind,
-    .split_values = shares ? o->shares.values : o->split.kind == CVY_SPLIT_WEIGHTS ? o->split.values.values : NULL,
+    .split_values = shares ? o->shares.list.values : o->split.kind == CVY_SPLIT_WEIGHTS ? o->split.values.values : NULL,
     .bn = o->bn.mode, .ghost = o->bn.ghost,
     .momentum = (float)o->momentum, .weight_decay = (float)o->weight_decay, .nesterov = o->nesterov,
     .run_ahead = (int)o->run_ahead, .allow_nan = o->allow_nan,
@@ -141,7 +148,9 @@ static cvy_status team_open(training *t) {
   cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
   if (status != CVY_OK) return status;
   if (o->init_from) status = cvy_team_load(t->team, o->init_from);
-  else status = cvy_team_init(t->team, &(cvy_init_params){.kind = o->init == 1 ? CVY_INIT_HE : CVY_INIT_D2L, .seed = (uint64_t)o->seed});
+  else
+    status = cvy_team_init(
+        t->team, &(cvy_init_params){.kind = o->init == 1 ? CVY_INIT_HE : CVY_INIT_D2L, .seed = (uint64_t)o->seed});
   return status == CVY_OK ? cvy_team_attach(t->team, t->run.data) : status;
 }
 
@@ -152,11 +161,23 @@ static cvy_status train(training *t, cvy_train_result *result) {
   json_decref(settings);
   if (!settings_text) return CVY_E_MEMORY;
   const cvy_train_params params = {
-    .epochs = (int)o->epochs, .lr = (float)o->lr, .seed = (uint64_t)o->seed,
-    .no_shuffle = o->no_shuffle, .no_eval = o->no_eval, .max_steps = (long)o->max_steps,
-    .verify_every = (int)o->verify_every, .checkpoint_dir = o->checkpoint, .checkpoint_every = o->checkpoint_every.n,
-    .checkpoint_epochs = o->checkpoint_every.epochs, .keep = (int)o->keep, .resume = o->resume, .settings = settings_text,
-    .on_step = on_step, .on_epoch = on_epoch, .user = t, .stop = program_signals_soft(),
+      .epochs = (int)o->epochs,
+      .lr = (float)o->lr,
+      .seed = (uint64_t)o->seed,
+      .no_shuffle = o->no_shuffle,
+      .no_eval = o->no_eval,
+      .max_steps = (long)o->max_steps,
+      .verify_every = (int)o->verify_every,
+      .checkpoint_dir = o->checkpoint,
+      .checkpoint_every = o->checkpoint_every.n,
+      .checkpoint_epochs = o->checkpoint_every.epochs,
+      .keep = (int)o->keep,
+      .resume = o->resume,
+      .settings = settings_text,
+      .on_step = on_step,
+      .on_epoch = on_epoch,
+      .user = t,
+      .stop = program_signals_soft(),
   };
   const cvy_status status = cvy_train(t->team, t->run.data, &params, result);
   free(settings_text);
@@ -172,12 +193,16 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
     if (t->plot_failed) code = EXIT_FAILED;
   }
   if (status == CVY_E_INTERRUPTED) {
-    program_say("interrupted after step %ld; %s%s%s%s%s", result->steps, o->checkpoint ? "checkpoint in " : o->save ? "" : "nothing was saved (no --checkpoint, no --save)",
-                o->checkpoint ? o->checkpoint : "", o->checkpoint ? ", go on with --resume" : "", o->save ? (o->checkpoint ? "; weights in " : "weights in ") : "",
-                o->save ? o->save : "");
+    program_say("interrupted after step %ld; %s%s%s%s%s", result->steps,
+                o->checkpoint ? "checkpoint in "
+                : o->save     ? ""
+                              : "nothing was saved (no --checkpoint, no --save)",
+                o->checkpoint ? o->checkpoint : "", o->checkpoint ? ", go on with --resume" : "",
+                o->save ? (o->checkpoint ? "; weights in " : "weights in ") : "", o->save ? o->save : "");
   }
   if (status == CVY_OK) {
-    if (result->already_finished && !o->quiet) program_say("the run in %s was finished already, after %ld steps", o->checkpoint, result->steps);
+    if (result->already_finished && !o->quiet)
+      program_say("the run in %s was finished already, after %ld steps", o->checkpoint, result->steps);
     if (!o->quiet) curve_print(t);
     const int printed = result_print(t, result);
     if (printed != EXIT_DONE) code = printed;
@@ -196,8 +221,13 @@ static int outputs_try(const train_options *o) {
 
 static int run_train(training *t) {
   const train_options *const o = t->options;
-  const program_run_spec spec = {.devices = o->devices, .model = train_options_model(o), .data = o->data, .data_dir = o->data_dir,
-                                 .classes = o->classes, .seed = o->seed, .quiet = o->quiet};
+  const program_run_spec spec = {.devices = o->devices,
+                                 .model = train_options_model(o),
+                                 .data = o->data,
+                                 .data_dir = o->data_dir,
+                                 .classes = o->classes,
+                                 .seed = o->seed,
+                                 .quiet = o->quiet};
   cvy_train_result result = {.test_acc = -1};
   int code = outputs_try(o);
   if (code != EXIT_DONE) return code;
@@ -206,8 +236,9 @@ static int run_train(training *t) {
   if (code != EXIT_DONE) return code;
   t->labels = program_device_labels(t->run.devices);
   t->points = calloc((size_t)o->epochs, sizeof *t->points);
-  if (!t->labels || !t->points || asprintf(&t->title, "%s on %s, batch %lld, lr %g, [%s]", spec.model, t->run.data->name, (long long)o->batch,
-                                           o->lr, t->labels) < 0) {
+  if (!t->labels || !t->points ||
+      asprintf(&t->title, "%s on %s, batch %lld, lr %g, [%s]", spec.model, t->run.data->name, (long long)o->batch,
+               o->lr, t->labels) < 0) {
     t->title = NULL;
     program_say("error: out of memory");
     return EXIT_FAILED;

@@ -50,7 +50,8 @@ int main(int argc, char **argv) {
   }
   for (size_t i = 0; i < sizeof later_verbs / sizeof later_verbs[0]; i++) {
     if (strcmp(word, later_verbs[i]) == 0) {
-      return options_error(NULL, "'%s' does not exist in this version; there are: devices, train, eval, selftest", word);
+      return options_error(NULL, "'%s' does not exist in this version; there are: devices, train, eval, selftest",
+                           word);
     }
   }
   return options_error(NULL, "'%s': expected a verb: devices, train, eval or selftest", word);

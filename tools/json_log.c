@@ -40,7 +40,8 @@ void json_log_line(json_log *log, json_t *value) {
   if (log && !log->failed) {
     errno = ENOMEM;
     log->failed = !text || fputs(text, log->file) < 0 || fputc('\n', log->file) < 0 || fflush(log->file) != 0;
-    if (log->failed) program_say("error: --log %s: cannot be written, the log ends here: %s", log->path, strerror(errno));
+    if (log->failed)
+      program_say("error: --log %s: cannot be written, the log ends here: %s", log->path, strerror(errno));
   }
   free(text);
   json_decref(value);
@@ -52,9 +53,9 @@ void json_log_step(json_log *log, int epoch, const cvy_step_result *step, double
   if (!log) return;
   json_t *const shares = json_array();
   for (int i = 0; i < n_devices; i++) json_array_append_new(shares, json_integer(step->shares[i]));
-  json_log_line(log, json_pack("{si sI so so si si so so}", "epoch", epoch, "step", (json_int_t)step->step, "loss", json_number(step->loss),
-                               "lr", json_number(lr), "images", step->images, "correct", step->correct, "shares", shares,
-                               "ms", json_number(round_to(step->ms, 1e-3))));
+  json_log_line(log, json_pack("{si sI so so si si so so}", "epoch", epoch, "step", (json_int_t)step->step, "loss",
+                               json_number(step->loss), "lr", json_number(lr), "images", step->images, "correct",
+                               step->correct, "shares", shares, "ms", json_number(round_to(step->ms, 1e-3))));
 }
 
 void json_log_epoch(json_log *log, const cvy_epoch_result *epoch) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * The file of --log: one JSON object per line, each written and flushed at once.
- *   {"run":{"version","seed","devices":[labels],"shares":[…],"micro_batches":[…],"device_bytes":[…],"parameters","data":{…},"settings":{…}}}
- *   {"epoch":0,"step":17,"loss":…,"lr":…,"images":256,"correct":…,"shares":[…],"ms":…}     ms: since the completion of the step before
- *   {"epoch":0,"train_loss":…,"test_acc":…,"sec":…}                          test_acc null: not evaluated
+ *   {"run":{"version","seed","devices":[labels],"shares":[…],"micro_batches":[…],"device_bytes":[…],"parameters",
+ *           "data":{…},"settings":{…}}}
+ *   {"epoch":0,"step":17,"loss":…,"lr":…,"images":256,"correct":…,"shares":[…],"ms":…}    ms: since the step before ended
+ *   {"epoch":0,"train_loss":…,"test_acc":…,"sec":…}                                       test_acc null: not evaluated
  *   {"end":{…}} or {"error":{"code","message"}}
  * Numbers that are not finite are null. A run that resumes appends: each part begins with its own "run" line. */
 #ifndef CVY_TOOLS_JSON_LOG_H

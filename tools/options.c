@@ -94,12 +94,14 @@ static bool value_set(const option_row *row, const char *text, void *target, cha
       return true;
     case OPTION_INT:
       if (parse_whole(text, (int64_t)row->lo, (int64_t)row->hi, field)) return true;
-      if (row->hi >= 9e18) snprintf(wrong, wrong_bytes, "expected a whole number, %.0f or more (%s)", row->lo, row->unit);
+      if (row->hi >= 9e18)
+        snprintf(wrong, wrong_bytes, "expected a whole number, %.0f or more (%s)", row->lo, row->unit);
       else snprintf(wrong, wrong_bytes, "expected a whole number from %.0f to %.0f (%s)", row->lo, row->hi, row->unit);
       return false;
     case OPTION_REAL:
       if (parse_real(text, row->lo, row->hi, field)) return true;
-      snprintf(wrong, wrong_bytes, "expected a number from %g to %g (%s)", row->lo, row->hi, row->unit);
+      if (row->expected) snprintf(wrong, wrong_bytes, "expected %s (%s)", row->expected, row->unit);
+      else snprintf(wrong, wrong_bytes, "expected a number from %g to %g (%s)", row->lo, row->hi, row->unit);
       return false;
     case OPTION_TEXT:
     case OPTION_SINK:
@@ -175,10 +177,15 @@ static void help_print(const option_table *table) {
       continue;
     }
     const char before[] = {'-', row->letter, ',', ' ', '\0'};
-    const int column = snprintf(head, sizeof head, row->kind == OPTION_SINK ? "  %s--%s [%s]" : "  %s--%s%s%s", row->letter ? before : "    ",
-                                row->name, row->kind == OPTION_SINK ? row->value : row->value ? " " : "", row->value ? row->value : "");
+    const int column = snprintf(head, sizeof head, row->kind == OPTION_SINK ? "  %s--%s [%s]" : "  %s--%s%s%s",
+                                row->letter ? before : "    ", row->name,
+                                row->kind == OPTION_SINK ? row->value
+                                : row->value             ? " "
+                                                         : "",
+                                row->value ? row->value : "");
     if (row->required) snprintf(text, sizeof text, "%s [%s; required]", row->help, row->unit);
-    else snprintf(text, sizeof text, "%s [%s; default: %s]", row->help, row->unit, row->deflt ? row->deflt : row->absent);
+    else
+      snprintf(text, sizeof text, "%s [%s; default: %s]", row->help, row->unit, row->deflt ? row->deflt : row->absent);
     printf("%s", head);
     help_text(text, column);
   }
@@ -249,7 +256,8 @@ static int values_from_defaults(const option_table *table, void *target) {
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
     if (row->deflt && row->kind != OPTION_LATER && !value_set(row, row->deflt, target, wrong, sizeof wrong)) {
-      return options_error(table->verb, "the default %s of --%s is wrong: %s (a mistake of this program)", row->deflt, row->name, wrong);
+      return options_error(table->verb, "the default %s of --%s is wrong: %s (a mistake of this program)", row->deflt,
+                           row->name, wrong);
     }
   }
   return OPTIONS_GO_ON;
@@ -264,7 +272,9 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
   for (int i = 0; i < table->n_rows && n < OPTIONS_MAX; i++) {
     const option_row *const row = &table->rows[i];
     if (row->kind == OPTION_GROUP) continue;
-    const int has_arg = row->kind == OPTION_FLAG ? no_argument : row->kind == OPTION_SINK ? optional_argument : required_argument;
+    const int has_arg = row->kind == OPTION_FLAG   ? no_argument
+                        : row->kind == OPTION_SINK ? optional_argument
+                                                   : required_argument;
     longs[n++] = (struct option){.name = row->name, .has_arg = has_arg, .val = CODE_FIRST + i};
     if (row->letter) {
       const size_t used = strlen(shorts);
@@ -306,7 +316,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
     if (row->required && !(seen >> i & 1)) {
-      return options_error(table->verb, "--%s %s is missing (%s: %s)", row->name, row->value, row->unit, row->help);
+      return options_error(table->verb, "--%s %s is missing: %s", row->name, row->value, row->help);
     }
   }
   if (given) *given = seen;

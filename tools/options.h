@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Command lines from tables: one row per option, over getopt_long. The default of a row is text that is parsed as the user's own would be,
- * and is what the help shows: the two cannot differ. */
+ * Command lines from tables: one row per option, over getopt_long. The default of a row is text that is parsed as the
+ * user's own would be, and is what the help shows: the two cannot differ. */
 #ifndef CVY_TOOLS_OPTIONS_H
 #define CVY_TOOLS_OPTIONS_H
 
@@ -18,15 +18,15 @@ typedef struct option_row option_row;
 typedef const char *(*option_parse_fn)(const char *text, void *target);
 
 typedef enum option_kind {
-  OPTION_GROUP,                     /* a heading of the help: `help` */
-  OPTION_FLAG,                      /* bool: false, true if given */
-  OPTION_INT,                       /* int64_t in lo..hi */
-  OPTION_REAL,                      /* double in lo..hi */
-  OPTION_TEXT,                      /* const char *, borrowed from argv, not empty */
-  OPTION_SINK,                      /* the same; the value may be left out and is "-" (stdout) then */
-  OPTION_CHOICE,                    /* int: position in the row's `choices` ("even|auto") */
-  OPTION_PARSE,                     /* by `parse` */
-  OPTION_LATER                      /* known, but not in this version: refused with `help` as the reason; not in the help */
+  OPTION_GROUP, /* a heading of the help: `help` */
+  OPTION_FLAG, /* bool: false, true if given */
+  OPTION_INT, /* int64_t in lo..hi */
+  OPTION_REAL, /* double in lo..hi */
+  OPTION_TEXT, /* const char *, borrowed from argv, not empty */
+  OPTION_SINK, /* the same; the value may be left out and is "-" (stdout) then */
+  OPTION_CHOICE, /* int: position in the row's `choices` ("even|auto") */
+  OPTION_PARSE, /* by `parse` */
+  OPTION_LATER /* known, but not in this version: refused with `help` as the reason; not in the help */
 } option_kind;
 
 struct option_row {
@@ -40,6 +40,7 @@ struct option_row {
   const char *unit;                 /* what is counted, or the kind of thing: "images", "file" */
   const char *help;
   double lo, hi;
+  const char *expected;             /* OPTION_REAL: says the range better than "from LO to HI"; or NULL */
   const char *choices;
   option_parse_fn parse;
   bool required;
@@ -54,8 +55,8 @@ typedef struct option_table {
   int n_rows;
 } option_table;
 
-/* Fills `target`. OPTIONS_GO_ON, or the exit status: 0 after --help (printed on stdout), 2 after an error (printed on stderr). `given`
- * (bit i: row i was on the command line) may be NULL. */
+/* Fills `target`. OPTIONS_GO_ON, or the exit status: 0 after --help (printed on stdout), 2 after an error (printed on
+ * stderr). `given` (bit i: row i was on the command line) may be NULL. */
 int options_parse(const option_table *table, int argc, char **argv, void *target, uint64_t *given);
 bool options_given(const option_table *table, uint64_t given, const char *name);
 /* "convoy VERB: message", where help is; returns EXIT_USAGE. */

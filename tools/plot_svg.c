@@ -29,7 +29,11 @@ static double y_of(const axis *a, double v) { return BOTTOM - (v - a->lo) / (a->
 
 static void put_text(FILE *out, const char *text) {
   for (; *text; text++) {
-    const char *const entity = *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : *text == '&' ? "&amp;" : *text == '"' ? "&quot;" : NULL;
+    const char *const entity = *text == '<'   ? "&lt;"
+                               : *text == '>' ? "&gt;"
+                               : *text == '&' ? "&amp;"
+                               : *text == '"' ? "&quot;"
+                                              : NULL;
     if (entity) fputs(entity, out);
     else if ((unsigned char)*text >= 0x20) fputc(*text, out);
   }
@@ -38,7 +42,8 @@ static void put_text(FILE *out, const char *text) {
 /* One curve with its points, its ticks on one side, its name in the legend. */
 static void put_curve(FILE *out, const axis *ax, const axis *ay, const plot_point *points, int n, bool loss) {
   const char *const colour = loss ? LOSS_COLOUR : ACC_COLOUR;
-  fprintf(out, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s points=\"", colour, loss ? " stroke-dasharray=\"6 4\"" : "");
+  fprintf(out, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s points=\"", colour,
+          loss ? " stroke-dasharray=\"6 4\"" : "");
   for (int i = 0; i < n; i++) {
     const double v = loss ? points[i].train_loss : points[i].test_acc;
     if (isfinite(v) && v >= 0) fprintf(out, "%.1f,%.1f ", x_of(ax, points[i].epoch), y_of(ay, v));
@@ -47,16 +52,23 @@ static void put_curve(FILE *out, const axis *ax, const axis *ay, const plot_poin
   for (int i = 0; i < n; i++) {
     const double v = loss ? points[i].train_loss : points[i].test_acc;
     if (!isfinite(v) || v < 0) continue;
-    fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"><title>epoch %d: %.4f</title></circle>\n", x_of(ax, points[i].epoch),
-            y_of(ay, v), colour, points[i].epoch, v);
+    fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"><title>epoch %d: %.4f</title></circle>\n",
+            x_of(ax, points[i].epoch), y_of(ay, v), colour, points[i].epoch, v);
   }
   for (double t = ay->lo; t < ay->hi + ay->tick / 2; t += ay->tick) {
-    fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">%.*f</text>\n", loss ? RIGHT + 8 : LEFT - 8, y_of(ay, t) + 4,
-            loss ? "start" : "end", colour, ay->tick < 0.0095 ? 3 : ay->tick < 0.095 ? 2 : 1, fabs(t));
+    fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">%.*f</text>\n", loss ? RIGHT + 8 : LEFT - 8,
+            y_of(ay, t) + 4, loss ? "start" : "end", colour,
+            ay->tick < 0.0095  ? 3
+            : ay->tick < 0.095 ? 2
+                               : 1,
+            fabs(t));
   }
   const int x = loss ? LEFT + 110 : LEFT, y = TOP - 14;
-  fprintf(out, "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"2\"%s/><text x=\"%d\" y=\"%d\">%s</text>\n", x, y, x + 24, y,
-          colour, loss ? " stroke-dasharray=\"6 4\"" : "", x + 30, y + 4, loss ? "train loss" : "test acc");
+  fprintf(out,
+          "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"2\"%s/><text x=\"%d\" "
+          "y=\"%d\">%s</text>\n",
+          x, y, x + 24, y, colour, loss ? " stroke-dasharray=\"6 4\"" : "", x + 30, y + 4,
+          loss ? "train loss" : "test acc");
 }
 
 bool plot_svg_write(const char *path, const char *title, const plot_point *points, int n, int epochs) {
@@ -82,22 +94,33 @@ bool plot_svg_write(const char *path, const char *title, const plot_point *point
     program_say("error: --plot %s: out of memory", path);
     return false;
   }
-  fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-               "font-family=\"sans-serif\" font-size=\"12\">\n<title>", WIDTH, HEIGHT, WIDTH, HEIGHT);
+  fprintf(out,
+          "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
+          "height=\"%d\" viewBox=\"0 0 %d %d\" "
+          "font-family=\"sans-serif\" font-size=\"12\">\n<title>",
+          WIDTH, HEIGHT, WIDTH, HEIGHT);
   put_text(out, title);
-  fprintf(out, "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n<text x=\"%d\" y=\"16\" font-size=\"11\" fill=\"#555\">", WIDTH, HEIGHT,
-          LEFT);
+  fprintf(out,
+          "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n<text x=\"%d\" y=\"16\" font-size=\"11\" "
+          "fill=\"#555\">",
+          WIDTH, HEIGHT, LEFT);
   put_text(out, title);
   fprintf(out, "</text>\n");
   for (double t = ax.lo; t <= ax.hi + 1e-9; t += ax.tick) {
-    fprintf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#ddd\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n",
+    fprintf(out,
+            "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#ddd\"/><text x=\"%.1f\" y=\"%d\" "
+            "text-anchor=\"middle\">%.0f</text>\n",
             x_of(&ax, t), TOP, x_of(&ax, t), BOTTOM, x_of(&ax, t), BOTTOM + 16, t);
   }
   for (double t = acc.lo; t < acc.hi + acc.tick / 2; t += acc.tick) {
-    fprintf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", LEFT, y_of(&acc, t), RIGHT, y_of(&acc, t));
+    fprintf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", LEFT, y_of(&acc, t), RIGHT,
+            y_of(&acc, t));
   }
-  fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"black\"/>\n<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">"
-               "epoch</text>\n", LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP, (LEFT + RIGHT) / 2, BOTTOM + 36);
+  fprintf(out,
+          "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"black\"/>\n<text x=\"%d\" "
+          "y=\"%d\" text-anchor=\"middle\">"
+          "epoch</text>\n",
+          LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP, (LEFT + RIGHT) / 2, BOTTOM + 36);
   put_curve(out, &ax, &acc, points, n, false);
   put_curve(out, &ax, &loss, points, n, true);
   fprintf(out, "</svg>\n");

@@ -5,7 +5,10 @@
 
 #include <stdbool.h>
 
-typedef struct plot_point { int epoch; double train_loss, test_acc; } plot_point;   /* epoch from 1; test_acc < 0: none */
+typedef struct plot_point {
+  int epoch;
+  double train_loss, test_acc;
+} plot_point; /* epoch from 1; test_acc < 0: none */
 /* Written aside and renamed. `title` is any text; epochs: right end of the axis. False with the reason said. */
 bool plot_svg_write(const char *path, const char *title, const plot_point *points, int n, int epochs);
 

@@ -118,7 +118,8 @@ int program_try_output(const char *verb, const char *option, const char *path, b
   struct stat info;
   if (!path) return EXIT_DONE;
   if (strcmp(path, "-") == 0) {
-    return may_be_stdout ? EXIT_DONE : options_error(verb, "%s -: expected a file; this output does not go to stdout", option);
+    return may_be_stdout ? EXIT_DONE
+                         : options_error(verb, "%s -: expected a file; this output does not go to stdout", option);
   }
   const bool there = stat(path, &info) == 0;
   if (there && S_ISDIR(info.st_mode)) return output_refused(verb, option, path, "it is a folder; give a file name");
@@ -131,7 +132,8 @@ int program_try_output(const char *verb, const char *option, const char *path, b
 int program_try_folder(const char *verb, const char *option, const char *path) {
   char part[4096];
   if (!path) return EXIT_DONE;
-  if (snprintf(part, sizeof part - 8, "%s", path) >= (int)sizeof part - 8) return output_refused(verb, option, path, strerror(ENAMETOOLONG));
+  if (snprintf(part, sizeof part - 8, "%s", path) >= (int)sizeof part - 8)
+    return output_refused(verb, option, path, strerror(ENAMETOOLONG));
   for (char *at = part + 1;; at++) {
     const char was = *at;
     if (was != '/' && was != '\0') continue;
@@ -149,7 +151,8 @@ bool program_write(const char *path, const char *text) {
   struct stat info;
   char aside[4096];
   const bool direct = stat(path, &info) == 0 && !S_ISREG(info.st_mode);   /* a pipe or a device */
-  if (snprintf(aside, sizeof aside, direct ? "%s" : "%s.tmp.%ld", path, (long)getpid()) >= (int)sizeof aside) errno = ENAMETOOLONG;
+  if (snprintf(aside, sizeof aside, direct ? "%s" : "%s.tmp.%ld", path, (long)getpid()) >= (int)sizeof aside)
+    errno = ENAMETOOLONG;
   else {
     FILE *const file = fopen(aside, "we");
     bool ok = file && fputs(text, file) >= 0 && fflush(file) == 0 && (direct || fsync(fileno(file)) == 0);
@@ -182,11 +185,13 @@ int program_end(int code) {
 }
 
 int program_run_open(const program_run_spec *spec, program_run *out) {
-  const cvy_data_params data_params = {.dir = spec->data_dir, .classes = (int)spec->classes, .seed = (uint64_t)spec->seed};
+  const cvy_data_params data_params = {
+      .dir = spec->data_dir, .classes = (int)spec->classes, .seed = (uint64_t)spec->seed};
   *out = (program_run){0};
   cvy_status status = cvy_devices_select(spec->devices, &out->devices);
   if (status != CVY_OK) return program_exit_code_of_select(status);
-  if (cvy_devices_fell_back_to_cpu(out->devices)) program_say("no GPU found: running on the CPU, %s", cvy_devices_label(out->devices, 0));
+  if (cvy_devices_fell_back_to_cpu(out->devices))
+    program_say("no GPU found: running on the CPU, %s", cvy_devices_label(out->devices, 0));
   status = cvy_data_load(spec->data, &data_params, &out->data);
   if (status != CVY_OK) return program_exit_code(status);
   status = cvy_net_model(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);

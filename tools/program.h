@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What the verbs share: messages of the library, exit codes, signals, output files, the way from options to data, network and devices. */
+ * What the verbs share: messages of the library, exit codes, signals, output files, the way from options to data,
+ * network and devices. */
 #ifndef CVY_TOOLS_PROGRAM_H
 #define CVY_TOOLS_PROGRAM_H
 
@@ -21,18 +22,20 @@ const char *program_last_error(void);
 void program_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void program_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* 2 for what the user asked wrongly (argument, device that is not there, settings that do not match), 130 for an interruption, 1 else. */
+/* 2 for what the user asked wrongly (argument, device that is not there, settings that do not match), 130 for an
+ * interruption, 1 else. */
 int program_exit_code(cvy_status status);
 /* The same, but a machine without any usable device is no mistake of the user: 1. */
 int program_exit_code_of_select(cvy_status status);
 
-/* Ctrl-C and SIGTERM: before program_signals_soft() they end the program at once with 130; after it the first one sets *flag (borrowed) and the
- * second ends at once. */
+/* Ctrl-C and SIGTERM: before program_signals_soft() they end the program at once with 130; after it the first one sets
+ * *flag (borrowed) and the second ends at once. */
 void program_signals_start(void);
 const volatile int *program_signals_soft(void);
 
-/* An output file is tried before any work: EXIT_DONE, or the exit status with the reason said. `aside`: written aside and renamed,
- * so it must be a plain file or not exist, and its folder must let files be made. "-" is stdout where `may_be_stdout`. */
+/* An output file is tried before any work: EXIT_DONE, or the exit status with the reason said. `aside`: written aside
+ * and renamed, so it must be a plain file or not exist, and its folder must let files be made. "-" is stdout where
+ * `may_be_stdout`. */
 int program_try_output(const char *verb, const char *option, const char *path, bool aside, bool may_be_stdout);
 /* Makes the folder and what leads to it, tries it. */
 int program_try_folder(const char *verb, const char *option, const char *path);

@@ -63,6 +63,16 @@ void progress_status(const char *text) {
   pthread_mutex_unlock(&lock);
 }
 
+void progress_transient(const char *text) {
+  pthread_mutex_lock(&lock);
+  const double t = now();
+  if (state.on && state.terminal && t - state.last >= redraw_seconds) {
+    draw(text);
+    state.last = t;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
 static void duration(double seconds, char *out, size_t out_bytes) {
   const long s = seconds < 1e9 ? lround(seconds) : 0;
   if (s >= 3600) snprintf(out, out_bytes, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
@@ -71,7 +81,8 @@ static void duration(double seconds, char *out, size_t out_bytes) {
 
 void progress_step(int epoch, long step, long steps_per_epoch, double loss, int images, double ms, bool evaluates) {
   pthread_mutex_lock(&lock);
-  const double keep = state.sum_steps > 0 ? exp(-ms / rate_memory_ms) : 0, weight = state.sum_steps > 0 && isfinite(state.loss) ? 0.9 : 0;
+  const double keep = state.sum_steps > 0 ? exp(-ms / rate_memory_ms) : 0,
+               weight = state.sum_steps > 0 && isfinite(state.loss) ? 0.9 : 0;
   state.sum_ms = state.sum_ms * keep + ms;
   state.sum_images = state.sum_images * keep + images;
   state.sum_steps = state.sum_steps * keep + 1;
@@ -79,7 +90,8 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
   const double t = now();
   const long in_epoch = step - epoch * steps_per_epoch + 1;
   const bool epoch_ends = in_epoch >= steps_per_epoch;
-  if (state.on && steps_per_epoch > 0 && (state.terminal ? t - state.last >= redraw_seconds || epoch_ends : t - state.last >= plain_seconds)) {
+  if (state.on && steps_per_epoch > 0 &&
+      (state.terminal ? t - state.last >= redraw_seconds || epoch_ends : t - state.last >= plain_seconds)) {
     long all = (long)state.epochs * steps_per_epoch;
     char eta[32], tail[96], head[64], line[LINE_MOST];
     if (state.max_steps > 0 && state.max_steps < all) all = state.max_steps;
@@ -87,8 +99,9 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
     duration((double)left * state.sum_ms / state.sum_steps * 1e-3, eta, sizeof eta);
     const double rate = state.sum_ms > 0 ? state.sum_images / state.sum_ms * 1e3 : 0;
     const int head_size = snprintf(head, sizeof head, "epoch %d/%d ", epoch + 1, state.epochs);
-    const int tail_size = epoch_ends && evaluates ? snprintf(tail, sizeof tail, " loss %.3f  %.0f img/s  evaluating", state.loss, rate)
-                                                  : snprintf(tail, sizeof tail, " loss %.3f  %.0f img/s  ETA %s", state.loss, rate, eta);
+    const int tail_size = epoch_ends && evaluates
+                              ? snprintf(tail, sizeof tail, " loss %.3f  %.0f img/s  evaluating", state.loss, rate)
+                              : snprintf(tail, sizeof tail, " loss %.3f  %.0f img/s  ETA %s", state.loss, rate, eta);
     if (state.terminal) {
       const int room = columns() - 1 - head_size - 8 - tail_size;
       const int bar = room > BAR_MOST ? BAR_MOST : room;
@@ -163,5 +176,9 @@ void progress_curve(const char *title, const int *x, const double *y, int n) {
     if (row == 0 || row == CURVE_ROWS - 1) fprintf(stderr, "%5.2f |%s\n", row == 0 ? hi : lo, cell[row]);
     else fprintf(stderr, "      |%s\n", cell[row]);
   }
-  fprintf(stderr, "      +--------------------\n       %-*d%d epoch\n", CURVE_COLUMNS - (x[n - 1] >= 100 ? 3 : x[n - 1] >= 10 ? 2 : 1), x[0], x[n - 1]);
+  fprintf(stderr, "      +--------------------\n       %-*d%d epoch\n",
+          CURVE_COLUMNS - (x[n - 1] >= 100  ? 3
+                           : x[n - 1] >= 10 ? 2
+                                            : 1),
+          x[0], x[n - 1]);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What the user sees on stderr while a run goes on: a bar that is redrawn at most ten times a second on a terminal, plain lines else.
- * One per process; messages of the library may come from any thread. */
+ * What the user sees on stderr while a run goes on: a bar that is redrawn at most ten times a second on a terminal,
+ * plain lines else. One per process; messages of the library may come from any thread. */
 #ifndef CVY_TOOLS_PROGRESS_H
 #define CVY_TOOLS_PROGRESS_H
 
@@ -10,6 +10,8 @@
 void progress_start(bool quiet, int epochs, long max_steps);
 /* What goes on while there are no steps yet; gone with the next drawing on a terminal, a line else. */
 void progress_status(const char *text);
+/* The same, but only on a terminal; at most ten times a second. */
+void progress_transient(const char *text);
 /* A step is done. `ms`: since the one before. */
 void progress_step(int epoch, long step, long steps_per_epoch, double loss, int images, double ms, bool evaluates);
 /* An epoch is done: "epoch 3/10 loss 0.41 test acc 0.87 13.4 s"; test_acc < 0: not evaluated. */

@@ -12,8 +12,10 @@ static const char *parse_split(const char *text, void *target) {
   double sum = 0;
   *split = (split_option){.kind = CVY_SPLIT_EVEN, .text = text};
   if (strcmp(text, "even") == 0) return NULL;
-  if (strcmp(text, "auto") == 0) return "measured splits do not exist in this version; expected even or weights W1,W2,... (one per device)";
-  if (!parse_list(text, false, &split->values)) return "expected even, or weights W1,W2,...: numbers of 0 or more, one per device";
+  if (strcmp(text, "auto") == 0)
+    return "measured splits do not exist in this version; expected even or weights W1,W2,... (one per device)";
+  if (!parse_list(text, false, &split->values))
+    return "expected even, or weights W1,W2,...: numbers of 0 or more, one per device";
   for (int i = 0; i < split->values.n; i++) sum += split->values.values[i];
   if (!(sum > 0)) return "all weights are 0; expected at least one above 0";
   split->kind = CVY_SPLIT_WEIGHTS;
@@ -21,7 +23,11 @@ static const char *parse_split(const char *text, void *target) {
 }
 
 static const char *parse_shares(const char *text, void *target) {
-  return parse_list(text, true, target) ? NULL : "expected whole numbers N1,N2,... of 0 or more: images of a batch for each device";
+  shares_option *const shares = target;
+  shares->text = text;
+  return parse_list(text, true, &shares->list)
+             ? NULL
+             : "expected whole numbers N1,N2,... of 0 or more: images of a batch for each device";
 }
 
 static const char *parse_bn(const char *text, void *target) {
@@ -29,7 +35,8 @@ static const char *parse_bn(const char *text, void *target) {
   int64_t group;
   *bn = (bn_option){.mode = CVY_BN_DEVICE, .text = text};
   if (strcmp(text, "device") == 0) return NULL;
-  if (strcmp(text, "sync") == 0) return "statistics over the whole batch do not exist in this version; expected device or ghost:G";
+  if (strcmp(text, "sync") == 0)
+    return "statistics over the whole batch do not exist in this version; expected device or ghost:G";
   if (strncmp(text, "ghost:", 6) != 0 || !parse_whole(text + 6, 1, 1 << 24, &group)) {
     return "expected device, or ghost:G with a whole number G of 1 or more (images in a group)";
   }
@@ -45,7 +52,8 @@ static const char *parse_every(const char *text, void *target) {
   const size_t length = strlen(text);
   const bool epochs = length > 1 && text[length - 1] == 'e';
   snprintf(number, sizeof number, "%.*s", (int)(length - epochs), text);
-  if (length >= sizeof number || !parse_whole(number, 1, INT32_MAX, &n)) return "expected N (steps) or Ne (epochs) with a whole number N of 1 or more";
+  if (length >= sizeof number || !parse_whole(number, 1, INT32_MAX, &n))
+    return "expected N (steps) or Ne (epochs) with a whole number N of 1 or more";
   *every = (every_option){.n = (int)n, .epochs = epochs};
   return NULL;
 }
@@ -56,75 +64,273 @@ static const char *parse_staleness(const char *text, void *target) {
 
 #define FIELD(name) .offset = offsetof(train_options, name)
 static const option_row rows[] = {
-  {.kind = OPTION_GROUP, .help = "Network and data"},
-  {.kind = OPTION_CHOICE, .name = "model", FIELD(model), .value = "NAME", .choices = "resnet18|lenet", .required = true, .unit = "resnet18 or lenet",
-   .help = "the network: D2L's ResNet-18 or LeNet"},
-  {.kind = OPTION_TEXT, .name = "data", FIELD(data), .value = "DATA", .required = true, .unit = "data set",
-   .help = "fashion-mnist, a folder with idx files, or synthetic[:N[:HxWxC]] (N images, needs no files)"},
-  {.kind = OPTION_TEXT, .name = "data-dir", FIELD(data_dir), .value = "DIR", .absent = "$CONVOY_DATA, then Debian's folder", .unit = "folder",
-   .help = "where fashion-mnist lies"},
-  {.kind = OPTION_INT, .name = "classes", FIELD(classes), .value = "N", .deflt = "0", .unit = "classes, 0: largest label + 1", .lo = 0, .hi = 256,
-   .help = "classes of the data"},
+    {.kind = OPTION_GROUP, .help = "Network and data"},
+    {.kind = OPTION_CHOICE,
+     .name = "model",
+     FIELD(model),
+     .value = "NAME",
+     .choices = "resnet18|lenet",
+     .required = true,
+     .unit = "name",
+     .help = "the network: resnet18 (D2L's variant) or lenet"},
+    {.kind = OPTION_TEXT,
+     .name = "data",
+     FIELD(data),
+     .value = "DATA",
+     .required = true,
+     .unit = "data set",
+     .help = "fashion-mnist, a folder with idx files, or synthetic[:N[:HxWxC]] (N images, needs no files)"},
+    {.kind = OPTION_TEXT,
+     .name = "data-dir",
+     FIELD(data_dir),
+     .value = "DIR",
+     .absent = "$CONVOY_DATA, then Debian's folder",
+     .unit = "folder",
+     .help = "where fashion-mnist lies"},
+    {.kind = OPTION_INT,
+     .name = "classes",
+     FIELD(classes),
+     .value = "N",
+     .deflt = "0",
+     .unit = "classes, 0: largest label + 1",
+     .lo = 0,
+     .hi = 256,
+     .help = "classes of the data"},
 
-  {.kind = OPTION_GROUP, .help = "Devices"},
-  {.kind = OPTION_TEXT, .name = "devices", .letter = 'd', FIELD(devices), .value = "SEL", .deflt = "auto", .unit = "selector",
-   .help = "the team: auto (every GPU, else the CPU), all, gpu, cpu, or terms with commas: 0:1 (platform:device), a part of a name; "
-           "each may end in *4 (four replicas), /1+1 (sub-devices with these many compute units), /=2 (equal parts)"},
-  {.kind = OPTION_PARSE, .name = "split", FIELD(split), .value = "HOW", .deflt = "even", .unit = "even or weights W1,W2,...", .parse = parse_split,
-   .help = "how a batch is divided among the devices"},
-  {.kind = OPTION_PARSE, .name = "shares", FIELD(shares), .value = "N1,N2,...", .absent = "as --split says", .unit = "images", .parse = parse_shares,
-   .help = "each device's part of a batch, with the sum of --batch"},
-  {.kind = OPTION_PARSE, .name = "bn", FIELD(bn), .value = "MODE", .deflt = "device", .unit = "device or ghost:G", .parse = parse_bn,
-   .help = "batch normalisation over each device's share, or over groups of G images, so that results do not depend on the split"},
-  {.kind = OPTION_INT, .name = "run-ahead", FIELD(run_ahead), .value = "N", .deflt = "1", .unit = "steps", .lo = 0, .hi = 2,
-   .help = "how far the host may be ahead of the devices; changes no number"},
-  {.kind = OPTION_PARSE, .name = "staleness", FIELD(staleness), .value = "N", .deflt = "0", .unit = "steps", .parse = parse_staleness,
-   .help = "only 0 exists in this version"},
+    {.kind = OPTION_GROUP, .help = "Devices"},
+    {.kind = OPTION_TEXT,
+     .name = "devices",
+     .letter = 'd',
+     FIELD(devices),
+     .value = "SEL",
+     .deflt = "auto",
+     .unit = "selector",
+     .help = "the team: auto (every GPU, else the CPU), all, gpu, cpu, or terms with commas: 0:1 (platform:device), a "
+             "part of a name; "
+             "each may end in *4 (four replicas), /1+1 (sub-devices with these many compute units), /=2 (equal parts)"},
+    {.kind = OPTION_PARSE,
+     .name = "split",
+     FIELD(split),
+     .value = "HOW",
+     .deflt = "even",
+     .unit = "even or weights W1,W2,...",
+     .parse = parse_split,
+     .help = "how a batch is divided among the devices"},
+    {.kind = OPTION_PARSE,
+     .name = "shares",
+     FIELD(shares),
+     .value = "N1,N2,...",
+     .absent = "as --split says",
+     .unit = "images",
+     .parse = parse_shares,
+     .help = "each device's part of a batch, with the sum of --batch"},
+    {.kind = OPTION_PARSE,
+     .name = "bn",
+     FIELD(bn),
+     .value = "MODE",
+     .deflt = "device",
+     .unit = "device or ghost:G",
+     .parse = parse_bn,
+     .help = "batch normalisation over each device's share, or over groups of G images, so that results do not depend "
+             "on the split"},
+    {.kind = OPTION_INT,
+     .name = "run-ahead",
+     FIELD(run_ahead),
+     .value = "N",
+     .deflt = "1",
+     .unit = "steps",
+     .lo = 0,
+     .hi = 2,
+     .help = "how far the host may be ahead of the devices; changes no number"},
+    {.kind = OPTION_PARSE,
+     .name = "staleness",
+     FIELD(staleness),
+     .value = "N",
+     .deflt = "0",
+     .unit = "steps",
+     .parse = parse_staleness,
+     .help = "only 0 exists in this version"},
 
-  {.kind = OPTION_GROUP, .help = "Training"},
-  {.kind = OPTION_INT, .name = "batch", .letter = 'b', FIELD(batch), .value = "N", .deflt = "256", .unit = "images", .lo = 1, .hi = 1 << 24,
-   .help = "images per step, all devices together"},
-  {.kind = OPTION_INT, .name = "epochs", .letter = 'e', FIELD(epochs), .value = "N", .deflt = "10", .unit = "epochs", .lo = 1, .hi = 1000000,
-   .help = "passes over the training images"},
-  {.kind = OPTION_REAL, .name = "lr", FIELD(lr), .value = "X", .deflt = "0.1", .unit = "per step, above 0", .lo = 1e-30, .hi = 1e6,
-   .help = "learning rate; never scaled with batch or devices"},
-  {.kind = OPTION_REAL, .name = "momentum", FIELD(momentum), .value = "X", .deflt = "0", .unit = "factor", .lo = 0, .hi = 1,
-   .help = "momentum of SGD"},
-  {.kind = OPTION_FLAG, .name = "nesterov", FIELD(nesterov), .absent = "off", .unit = "switch", .help = "Nesterov's momentum"},
-  {.kind = OPTION_REAL, .name = "weight-decay", FIELD(weight_decay), .value = "X", .deflt = "0", .unit = "factor", .lo = 0, .hi = 1e6,
-   .help = "L2 penalty"},
-  {.kind = OPTION_CHOICE, .name = "init", FIELD(init), .value = "KIND", .choices = "d2l|he", .deflt = "d2l", .unit = "d2l or he",
-   .help = "first weights: N(0, 0.01^2) as in the book, or N(0, 2/inputs)"},
-  {.kind = OPTION_TEXT, .name = "init-from", FIELD(init_from), .value = "F", .absent = "none", .unit = "safetensors file",
-   .help = "first weights from a file"},
-  {.kind = OPTION_INT, .name = "seed", FIELD(seed), .value = "N", .deflt = "0", .unit = "number", .lo = 0, .hi = 9.2e18,
-   .help = "seed of weights, shuffling and synthetic data"},
-  {.kind = OPTION_FLAG, .name = "no-shuffle", FIELD(no_shuffle), .absent = "off", .unit = "switch", .help = "take the images in the order of the file"},
-  {.kind = OPTION_INT, .name = "max-steps", FIELD(max_steps), .value = "N", .absent = "no limit", .unit = "steps", .lo = 1, .hi = 1e15,
-   .help = "stop after N steps of the whole run, resumed parts included"},
-  {.kind = OPTION_FLAG, .name = "no-eval", FIELD(no_eval), .absent = "off", .unit = "switch", .help = "do not measure test accuracy"},
-  {.kind = OPTION_INT, .name = "verify-every", FIELD(verify_every), .value = "N", .absent = "never", .unit = "steps", .lo = 1, .hi = INT32_MAX,
-   .help = "compare the weights of all devices and stop if they differ"},
-  {.kind = OPTION_FLAG, .name = "allow-nan", FIELD(allow_nan), .absent = "off, the run stops with exit 1", .unit = "switch",
-   .help = "go on when the loss is not finite"},
+    {.kind = OPTION_GROUP, .help = "Training"},
+    {.kind = OPTION_INT,
+     .name = "batch",
+     .letter = 'b',
+     FIELD(batch),
+     .value = "N",
+     .deflt = "256",
+     .unit = "images",
+     .lo = 1,
+     .hi = 1 << 24,
+     .help = "images per step, all devices together"},
+    {.kind = OPTION_INT,
+     .name = "epochs",
+     .letter = 'e',
+     FIELD(epochs),
+     .value = "N",
+     .deflt = "10",
+     .unit = "epochs",
+     .lo = 1,
+     .hi = 1000000,
+     .help = "passes over the training images"},
+    {.kind = OPTION_REAL,
+     .name = "lr",
+     FIELD(lr),
+     .value = "X",
+     .deflt = "0.1",
+     .unit = "per step",
+     .lo = 1e-30,
+     .hi = 1e6,
+     .expected = "a number above 0, at most 1e6",
+     .help = "learning rate; never scaled with batch or devices"},
+    {.kind = OPTION_REAL,
+     .name = "momentum",
+     FIELD(momentum),
+     .value = "X",
+     .deflt = "0",
+     .unit = "factor",
+     .lo = 0,
+     .hi = 1,
+     .help = "momentum of SGD"},
+    {.kind = OPTION_FLAG,
+     .name = "nesterov",
+     FIELD(nesterov),
+     .absent = "off",
+     .unit = "switch",
+     .help = "Nesterov's momentum"},
+    {.kind = OPTION_REAL,
+     .name = "weight-decay",
+     FIELD(weight_decay),
+     .value = "X",
+     .deflt = "0",
+     .unit = "factor",
+     .lo = 0,
+     .hi = 1e6,
+     .help = "L2 penalty"},
+    {.kind = OPTION_CHOICE,
+     .name = "init",
+     FIELD(init),
+     .value = "KIND",
+     .choices = "d2l|he",
+     .deflt = "d2l",
+     .unit = "d2l or he",
+     .help = "first weights: N(0, 0.01^2) as in the book, or N(0, 2/inputs)"},
+    {.kind = OPTION_TEXT,
+     .name = "init-from",
+     FIELD(init_from),
+     .value = "F",
+     .absent = "none",
+     .unit = "safetensors file",
+     .help = "first weights from a file"},
+    {.kind = OPTION_INT,
+     .name = "seed",
+     FIELD(seed),
+     .value = "N",
+     .deflt = "0",
+     .unit = "number",
+     .lo = 0,
+     .hi = 9.2e18,
+     .help = "seed of weights, shuffling and synthetic data"},
+    {.kind = OPTION_FLAG,
+     .name = "no-shuffle",
+     FIELD(no_shuffle),
+     .absent = "off",
+     .unit = "switch",
+     .help = "take the images in the order of the file"},
+    {.kind = OPTION_INT,
+     .name = "max-steps",
+     FIELD(max_steps),
+     .value = "N",
+     .absent = "no limit",
+     .unit = "steps",
+     .lo = 1,
+     .hi = 1e15,
+     .help = "stop after N steps of the whole run, resumed parts included"},
+    {.kind = OPTION_FLAG,
+     .name = "no-eval",
+     FIELD(no_eval),
+     .absent = "off",
+     .unit = "switch",
+     .help = "do not measure test accuracy"},
+    {.kind = OPTION_INT,
+     .name = "verify-every",
+     FIELD(verify_every),
+     .value = "N",
+     .absent = "never",
+     .unit = "steps",
+     .lo = 1,
+     .hi = INT32_MAX,
+     .help = "compare the weights of all devices and stop if they differ"},
+    {.kind = OPTION_FLAG,
+     .name = "allow-nan",
+     FIELD(allow_nan),
+     .absent = "off, the run stops with exit 1",
+     .unit = "switch",
+     .help = "go on when the loss is not finite"},
 
-  {.kind = OPTION_GROUP, .help = "Files"},
-  {.kind = OPTION_TEXT, .name = "save", FIELD(save), .value = "F", .absent = "none", .unit = "safetensors file",
-   .help = "the weights at the end, also after Ctrl-C; load_state_dict of PyTorch takes them"},
-  {.kind = OPTION_TEXT, .name = "checkpoint", FIELD(checkpoint), .value = "DIR", .absent = "none", .unit = "folder",
-   .help = "save the whole state there at the end, after Ctrl-C, and as --checkpoint-every says"},
-  {.kind = OPTION_PARSE, .name = "checkpoint-every", FIELD(checkpoint_every), .value = "N|Ne", .absent = "only at the end", .unit = "steps; Ne: epochs",
-   .parse = parse_every, .help = "how often"},
-  {.kind = OPTION_INT, .name = "keep", FIELD(keep), .value = "K", .deflt = "2", .unit = "checkpoints", .lo = 1, .hi = 1000000,
-   .help = "how many of the newest stay"},
-  {.kind = OPTION_FLAG, .name = "resume", FIELD(resume), .absent = "off", .unit = "switch",
-   .help = "go on from the newest checkpoint; starts afresh if there is none"},
-  {.kind = OPTION_TEXT, .name = "log", FIELD(log), .value = "F", .absent = "none", .unit = "JSON lines file",
-   .help = "a line per step and epoch; --resume appends"},
-  {.kind = OPTION_TEXT, .name = "plot", FIELD(plot), .value = "F", .absent = "none", .unit = "SVG file",
-   .help = "test accuracy and training loss by epoch, renewed after each"},
-  {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', FIELD(quiet), .absent = "off", .unit = "switch", .help = "no talk on stderr but errors and warnings"},
-  {.kind = OPTION_LATER, .name = "trace", .value = "F", .unit = "file", .help = "time lines do not exist in this version"},
+    {.kind = OPTION_GROUP, .help = "Files"},
+    {.kind = OPTION_TEXT,
+     .name = "save",
+     FIELD(save),
+     .value = "F",
+     .absent = "none",
+     .unit = "safetensors file",
+     .help = "the weights at the end, also after Ctrl-C; load_state_dict of PyTorch takes them"},
+    {.kind = OPTION_TEXT,
+     .name = "checkpoint",
+     FIELD(checkpoint),
+     .value = "DIR",
+     .absent = "none",
+     .unit = "folder",
+     .help = "save the whole state there at the end, after Ctrl-C, and as --checkpoint-every says"},
+    {.kind = OPTION_PARSE,
+     .name = "checkpoint-every",
+     FIELD(checkpoint_every),
+     .value = "N|Ne",
+     .absent = "only at the end",
+     .unit = "steps; Ne: epochs",
+     .parse = parse_every,
+     .help = "how often"},
+    {.kind = OPTION_INT,
+     .name = "keep",
+     FIELD(keep),
+     .value = "K",
+     .deflt = "2",
+     .unit = "checkpoints",
+     .lo = 1,
+     .hi = 1000000,
+     .help = "how many of the newest stay"},
+    {.kind = OPTION_FLAG,
+     .name = "resume",
+     FIELD(resume),
+     .absent = "off",
+     .unit = "switch",
+     .help = "go on from the newest checkpoint; starts afresh if there is none"},
+    {.kind = OPTION_TEXT,
+     .name = "log",
+     FIELD(log),
+     .value = "F",
+     .absent = "none",
+     .unit = "JSON lines file",
+     .help = "a line per step and epoch; --resume appends"},
+    {.kind = OPTION_TEXT,
+     .name = "plot",
+     FIELD(plot),
+     .value = "F",
+     .absent = "none",
+     .unit = "SVG file",
+     .help = "test accuracy and training loss by epoch, renewed after each"},
+    {.kind = OPTION_FLAG,
+     .name = "quiet",
+     .letter = 'q',
+     FIELD(quiet),
+     .absent = "off",
+     .unit = "switch",
+     .help = "no talk on stderr but errors and warnings"},
+    {.kind = OPTION_LATER,
+     .name = "trace",
+     .value = "F",
+     .unit = "file",
+     .help = "time lines do not exist in this version"},
 };
 _Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "a bit of `given` for each row");
 
@@ -148,30 +354,39 @@ int train_options_parse(int argc, char **argv, train_options *out) {
   if (out->nesterov && !(out->momentum > 0)) {
     return options_error("train", "--nesterov with --momentum %g: expected a momentum above 0", out->momentum);
   }
-  if (out->shares.n > 0) {
+  if (out->shares.list.n > 0) {
     double sum = 0;
-    for (int i = 0; i < out->shares.n; i++) sum += out->shares.values[i];
-    if (options_given(&table, given, "split")) return options_error("train", "--shares and --split %s: expected one of them", out->split.text);
+    for (int i = 0; i < out->shares.list.n; i++) sum += out->shares.list.values[i];
+    if (options_given(&table, given, "split"))
+      return options_error("train", "--shares %s and --split %s: expected one of them", out->shares.text,
+                           out->split.text);
     if (sum != (double)out->batch) {
-      return options_error("train", "--shares: their sum is %.0f, expected --batch %lld", sum, (long long)out->batch);
+      return options_error("train", "--shares %s: their sum is %.0f, expected that of --batch, %lld", out->shares.text,
+                           sum, (long long)out->batch);
     }
   }
   if (!out->checkpoint) {
     static const char *const needy[] = {"checkpoint-every", "keep", "resume"};
     for (size_t i = 0; i < sizeof needy / sizeof needy[0]; i++) {
-      if (options_given(&table, given, needy[i])) return options_error("train", "--%s: --checkpoint DIR is missing", needy[i]);
+      if (options_given(&table, given, needy[i]))
+        return options_error("train", "--%s: --checkpoint DIR is missing", needy[i]);
     }
   }
   if (options_given(&table, given, "init") && out->init_from) {
-    return options_error("train", "--init %s and --init-from %s: expected one of them", inits[out->init], out->init_from);
+    return options_error("train", "--init %s and --init-from %s: expected one of them", inits[out->init],
+                         out->init_from);
   }
-  const char *const files[][2] = {{"--save", out->save}, {"--log", out->log}, {"--plot", out->plot}, {"--checkpoint", out->checkpoint},
+  const char *const files[][2] = {{"--save", out->save},
+                                  {"--log", out->log},
+                                  {"--plot", out->plot},
+                                  {"--checkpoint", out->checkpoint},
                                   {"--init-from", out->init_from}};
   for (int i = 0; i < 4; i++) {
     for (int j = i + 1; j < 5; j++) {
       if (i == 0 && j == 4) continue;   /* going on with the weights of a file */
       if (files[i][1] && files[j][1] && strcmp(files[i][1], files[j][1]) == 0) {
-        return options_error("train", "%s and %s are the same, %s: expected two names", files[i][0], files[j][0], files[i][1]);
+        return options_error("train", "%s and %s are the same, %s: expected two names", files[i][0], files[j][0],
+                             files[i][1]);
       }
     }
   }
@@ -179,10 +394,14 @@ int train_options_parse(int argc, char **argv, train_options *out) {
 }
 
 int train_options_check_devices(const train_options *options, int n_devices, const char *labels) {
-  const bool shares = options->shares.n > 0;
-  const int n = shares ? options->shares.n : options->split.kind == CVY_SPLIT_WEIGHTS ? options->split.values.n : n_devices;
+  const bool shares = options->shares.list.n > 0;
+  const int n = shares                                     ? options->shares.list.n
+                : options->split.kind == CVY_SPLIT_WEIGHTS ? options->split.values.n
+                                                           : n_devices;
   if (n == n_devices) return OPTIONS_GO_ON;
-  return options_error("train", "%s has %d numbers, expected %d: one for each device of [%s]", shares ? "--shares" : "--split", n, n_devices, labels);
+  return options_error("train", "%s %s: %d numbers, expected %d: one for each device of [%s]",
+                       shares ? "--shares" : "--split", shares ? options->shares.text : options->split.text, n,
+                       n_devices, labels);
 }
 
 static json_t *numbers(const number_list *list) {
@@ -217,8 +436,10 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   put(s, "seed", json_integer(options->seed));
   put(s, "shares", shares);
   put(s, "shuffle", json_boolean(!options->no_shuffle));
-  put(s, "split", options->shares.n > 0 ? json_string("shares") : options->split.kind == CVY_SPLIT_WEIGHTS ? numbers(&options->split.values)
-                                                                                                           : json_string("even"));
+  put(s, "split",
+      options->shares.list.n > 0                 ? json_string("shares")
+      : options->split.kind == CVY_SPLIT_WEIGHTS ? numbers(&options->split.values)
+                                                 : json_string("even"));
   put(s, "weight_decay", json_real(options->weight_decay));
   return s;
 }
@@ -227,7 +448,8 @@ json_t *train_settings_all(const train_options *options, const cvy_data *data, c
   json_t *const s = train_settings(options, data, team);
   put(s, "allow_nan", json_boolean(options->allow_nan));
   put(s, "checkpoint", options->checkpoint ? json_string(options->checkpoint) : json_null());
-  put(s, "checkpoint_every", json_sprintf("%d%s", options->checkpoint_every.n, options->checkpoint_every.epochs ? "e" : ""));
+  put(s, "checkpoint_every",
+      json_sprintf("%d%s", options->checkpoint_every.n, options->checkpoint_every.epochs ? "e" : ""));
   put(s, "epochs", json_integer(options->epochs));
   put(s, "eval", json_boolean(!options->no_eval));
   put(s, "keep", json_integer(options->keep));

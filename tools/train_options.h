@@ -9,6 +9,7 @@
 #include "tools/options.h"
 
 typedef struct split_option { cvy_split_kind kind; number_list values; const char *text; } split_option;
+typedef struct shares_option { number_list list; const char *text; } shares_option;
 typedef struct bn_option { cvy_bn_mode mode; int ghost; const char *text; } bn_option;
 typedef struct every_option { int n; bool epochs; } every_option;
 
@@ -18,19 +19,21 @@ typedef struct train_options {
   int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every;
   double lr, momentum, weight_decay;
   split_option split;
-  number_list shares;
+  shares_option shares;
   bn_option bn;
   every_option checkpoint_every;
   bool nesterov, no_shuffle, no_eval, resume, allow_nan, quiet;
 } train_options;
 
-/* OPTIONS_GO_ON or the exit status. What needs no device is checked: shares that do not sum to the batch, options that need others. */
+/* OPTIONS_GO_ON or the exit status. What needs no device is checked: shares that do not sum to the batch, options that
+ * need others. */
 int train_options_parse(int argc, char **argv, train_options *out);
 /* One number per device for weights and shares; `labels` for the message. */
 int train_options_check_devices(const train_options *options, int n_devices, const char *labels);
 const char *train_options_model(const train_options *options);
 
-/* What decides the numbers of a run, as effective values: kept in checkpoints and compared on --resume. Caller's reference. */
+/* What decides the numbers of a run, as effective values: kept in checkpoints and compared on --resume. Caller's
+ * reference. */
 json_t *train_settings(const train_options *options, const cvy_data *data, const cvy_team *team);
 /* The same and everything else that was chosen, for the log. */
 json_t *train_settings_all(const train_options *options, const cvy_data *data, const cvy_team *team);

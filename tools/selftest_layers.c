@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: MIT
+ * Layers of a network as cases of the selftest: each different shape once, forward and backward.
+ * Bounds: rounding errors of sums are a few eps times the sum of the terms' absolute values, which the reference gives
+ * (`mag`); the factors are what blocked sums of this length stay well under. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/nn/graph.h"
+#include "src/ops/batchnorm.h"
+#include "src/ops/conv2d.h"
+#include "src/ops/linear.h"
+#include "src/ops/pool2d.h"
+#include "src/ref/ref.h"
+#include "tools/selftest.h"
+
+enum { SAMPLES = 2, SUM_FACTOR = 8, NORM_FACTOR = 64 };
+
+static size_t dense_of(const cvy_shape *s) { return (size_t)s->h * (size_t)s->w * (size_t)s->c; }
+static size_t rows_of(const cvy_shape *s, int n) { return (size_t)n * (size_t)s->h * (size_t)s->w; }
+
+/* ---- convolution ---- */
+
+/* Mean over positions and squared deviations of the reference's y for each sample and channel, with the bounds that
+ * follow from those of y. */
+static void stats_of(const cvy_shape *s, const double *y, const double *y_bound, double *stats, double *bound) {
+  const int positions = s->h * s->w;
+  for (int n = 0; n < SAMPLES; n++) {
+    for (int c = 0; c < s->c; c++) {
+      const double *const first = y + (size_t)n * dense_of(s) + c;
+      const double *const first_bound = y_bound + (size_t)n * dense_of(s) + c;
+      double mean = 0, mag = 0, error = 0, m2 = 0, m2_error = 0;
+      for (int i = 0; i < positions; i++) {
+        mean += first[i * s->c] / positions;
+        mag += fabs(first[i * s->c]) / positions;
+        error = fmax(error, first_bound[i * s->c]);
+      }
+      const double mean_error = error + SUM_FACTOR * FLT_EPSILON * mag;
+      for (int i = 0; i < positions; i++) {
+        const double d = first[i * s->c] - mean, d_error = first_bound[i * s->c] + mean_error;
+        m2 += d * d;
+        m2_error += 2 * fabs(d) * d_error + d_error * d_error + SUM_FACTOR * FLT_EPSILON * d * d;
+      }
+      const size_t at = (size_t)(2 * n) * (size_t)s->c + (size_t)c;
+      stats[at] = mean;
+      bound[at] = mean_error;
+      stats[at + (size_t)s->c] = m2;
+      bound[at + (size_t)s->c] = m2_error + FLT_MIN;
+    }
+  }
+}
+
+typedef struct conv_case {
+  cvy_conv2d_params p;
+  cvy_shape y;
+  size_t nx, ny, nw;                /* values, dense */
+  const float *x, *w, *bias, *dy, *scale, *shift, *residual, *dw0;
+  double *want_y, *bound_y, *want_dx, *bound_dx, *want_dw, *bound_dw, *want_db, *bound_db, *want_stats, *bound_stats;
+} conv_case;
+
+static void conv_truth(selftest *t, conv_case *c) {
+  const cvy_conv2d_params *const p = &c->p;
+  double *x = selftest_widen(t, c->x, c->nx, false), *x_mag = selftest_widen(t, c->x, c->nx, true);
+  const double *const w = selftest_widen(t, c->w, c->nw, false), *const dy = selftest_widen(t, c->dy, c->ny, false);
+  const double *const bias = c->bias ? selftest_widen(t, c->bias, (size_t)p->k, false) : NULL;
+  if (p->prologue) {
+    const double *const scale = selftest_widen(t, c->scale, (size_t)p->x.c, false);
+    const double *const shift = selftest_widen(t, c->shift, (size_t)p->x.c, false);
+    const double *const residual = selftest_widen(t, c->residual, c->nx, false);
+    double *const f = selftest_doubles(t, c->nx);
+    ref_conv2d_prologue(p, SAMPLES, SAMPLES, x, scale, shift, residual, f);
+    for (size_t i = 0; i < c->nx; i++) {
+      x_mag[i] = fabs(x[i] * scale[i % (size_t)p->x.c]) + fabs(shift[i % (size_t)p->x.c]) + fabs(residual[i]);
+    }
+    x = f;
+  }
+  /* |terms| of the sums: with a prologue the rounding of f(x) itself counts, so the sums run over |f|'s terms. */
+  double *const w_mag = selftest_widen(t, c->w, c->nw, true), *const dy_mag = selftest_widen(t, c->dy, c->ny, true);
+  c->want_y = selftest_doubles(t, c->ny);
+  c->bound_y = selftest_doubles(t, c->ny);
+  ref_conv2d_forward(p, SAMPLES, x, w, bias, c->want_y, p->prologue ? NULL : c->bound_y);
+  if (p->prologue) ref_conv2d_forward(p, SAMPLES, x_mag, w_mag, bias, c->bound_y, NULL);
+  for (size_t i = 0; i < c->ny; i++) c->bound_y[i] = fabs(c->bound_y[i]);
+  selftest_bounds(c->bound_y, c->ny, SUM_FACTOR);
+  if (p->stats) {
+    c->want_stats = selftest_doubles(t, (size_t)SAMPLES * 2 * (size_t)p->k);
+    c->bound_stats = selftest_doubles(t, (size_t)SAMPLES * 2 * (size_t)p->k);
+    stats_of(&c->y, c->want_y, c->bound_y, c->want_stats, c->bound_stats);
+  }
+  if (!p->no_backward_data) {
+    c->want_dx = selftest_doubles(t, c->nx);
+    c->bound_dx = selftest_doubles(t, c->nx);
+    ref_conv2d_backward_data(p, SAMPLES, dy, w, c->want_dx, c->bound_dx);
+    selftest_bounds(c->bound_dx, c->nx, SUM_FACTOR);
+  }
+  c->want_dw = selftest_doubles(t, c->nw);
+  c->bound_dw = selftest_doubles(t, c->nw);
+  ref_conv2d_backward_weights(p, SAMPLES, x, dy, c->want_dw, p->prologue ? NULL : c->bound_dw);
+  if (p->prologue) ref_conv2d_backward_weights(p, SAMPLES, x_mag, dy_mag, c->bound_dw, NULL);
+  for (size_t i = 0; i < c->nw; i++) {
+    c->want_dw[i] += (double)c->dw0[i];
+    c->bound_dw[i] += fabs((double)c->dw0[i]);
+  }
+  selftest_bounds(c->bound_dw, c->nw, SUM_FACTOR);
+  c->want_db = selftest_doubles(t, (size_t)p->k);
+  c->bound_db = selftest_doubles(t, (size_t)p->k);
+  ref_reduce_columns(rows_of(&c->y, SAMPLES), p->k, dy, c->want_db, c->bound_db);
+  selftest_bounds(c->bound_db, (size_t)p->k, SUM_FACTOR);
+}
+
+static void conv_on_device(selftest *t, const conv_case *c) {
+  const cvy_conv2d_params *const p = &c->p;
+  const size_t xp = (size_t)p->x.pitch, yp = (size_t)p->y_pitch, k = (size_t)p->k, xc = (size_t)p->x.c,
+               taps = (size_t)p->r * (size_t)p->s * xc;
+  const size_t x_rows = rows_of(&p->x, SAMPLES), y_rows = rows_of(&c->y, SAMPLES);
+  cvy_conv2d *op = NULL;
+  SELFTEST_RUN(t, cvy_conv2d_create(t->cl, p, &op));
+  cvy_buffer *const x = selftest_input(t, c->x, x_rows, xc, xp), *const w = selftest_input(t, c->w, taps, k, yp);
+  cvy_buffer *const bias = c->bias ? selftest_input(t, c->bias, 1, k, yp) : NULL;
+  cvy_buffer *const dy = selftest_input(t, c->dy, y_rows, k, yp);
+  cvy_buffer *const y = selftest_output(t, y_rows, k, yp);
+  cvy_buffer *const stats = p->stats ? selftest_output(t, (size_t)SAMPLES * 2, k, yp) : NULL;
+  cvy_buffer *const dw = selftest_input(t, c->dw0, taps, k, yp);
+  cvy_buffer *const db = c->bias ? selftest_input(t, selftest_floats(t, k), 1, k, yp) : NULL;
+  cvy_conv2d_prologue prologue = {0};
+  if (p->prologue) {
+    prologue.scale = selftest_input(t, c->scale, 1, xc, xp);
+    prologue.shift = selftest_input(t, c->shift, 1, xc, xp);
+    prologue.residual = selftest_input(t, c->residual, x_rows, xc, xp);
+  }
+  const cvy_conv2d_prologue *const pro = p->prologue ? &prologue : NULL;
+  cvy_buffer *const workspace = op ? selftest_workspace(t, cvy_conv2d_workspace_bytes(op)) : NULL;
+  SELFTEST_RUN(t, cvy_conv2d_forward(op, t->queue, SAMPLES, x, pro, w, bias, y, stats, workspace));
+  selftest_compare(t, "y", y, y_rows, k, yp, c->want_y, c->bound_y);
+  if (stats) selftest_compare(t, "stats", stats, (size_t)SAMPLES * 2, k, yp, c->want_stats, c->bound_stats);
+  if (!p->no_backward_data) {
+    cvy_buffer *const dx = selftest_output(t, x_rows, xc, xp);
+    SELFTEST_RUN(t, cvy_conv2d_backward_data(op, t->queue, SAMPLES, dy, w, dx, false, workspace));
+    selftest_compare(t, "dx", dx, x_rows, xc, xp, c->want_dx, c->bound_dx);
+  }
+  /* added to what was there, as micro-batches do */
+  SELFTEST_RUN(t, cvy_conv2d_backward_weights(op, t->queue, SAMPLES, x, pro, dy, dw, db, true, workspace));
+  selftest_compare(t, "dw", dw, taps, k, yp, c->want_dw, c->bound_dw);
+  if (db) selftest_compare(t, "db", db, 1, k, yp, c->want_db, c->bound_db);
+  cvy_conv2d_destroy(&op);
+}
+
+static void conv_run(selftest *t, const char *model, const cvy_conv2d_params *p) {
+  conv_case c = {.p = *p};
+  if (cvy_conv2d_output_shape(p, &c.y) != CVY_OK) return;
+  c.nx = (size_t)SAMPLES * dense_of(&p->x);
+  c.ny = (size_t)SAMPLES * dense_of(&c.y);
+  c.nw = (size_t)p->r * (size_t)p->s * (size_t)p->x.c * (size_t)p->k;
+  selftest_case_begin(t, "conv2d", "%s %dx%dx%d, %d filters %dx%d stride %d pad %d%s%s", model, p->x.h, p->x.w, p->x.c,
+                      p->k, p->r, p->s, p->stride_h, p->pad_h, p->stats ? ", stats" : "",
+                      p->prologue ? ", prologue" : "");
+  c.x = selftest_random(t, c.nx, -1, 1);
+  c.w = selftest_random(t, c.nw, -0.5, 0.5);
+  c.bias = p->bias ? selftest_random(t, (size_t)p->k, -1, 1) : NULL;
+  c.dy = selftest_random(t, c.ny, -1, 1);
+  c.dw0 = selftest_random(t, c.nw, -1, 1);
+  if (p->prologue) {
+    c.scale = selftest_random(t, (size_t)p->x.c, 0.5, 2);
+    c.shift = selftest_random(t, (size_t)p->x.c, -1, 1);
+    c.residual = selftest_random(t, c.nx, -1, 1);
+  }
+  conv_truth(t, &c);
+  while (selftest_next_device(t)) conv_on_device(t, &c);
+  selftest_case_end(t);
+}
+
+/* ---- linear: the convolution with a filter as large as the image ---- */
+
+static void linear_run(selftest *t, const char *model, const cvy_layer *layer, const cvy_shape *x_shape) {
+  const cvy_linear_params p = {
+      .n_max = SAMPLES, .x = *x_shape, .k = layer->shape.c, .y_pitch = layer->shape.pitch, .bias = layer->bias};
+  const cvy_conv2d_params as_conv = {.n_max = SAMPLES,
+                                     .x = p.x,
+                                     .k = p.k,
+                                     .y_pitch = p.y_pitch,
+                                     .r = p.x.h,
+                                     .s = p.x.w,
+                                     .stride_h = 1,
+                                     .stride_w = 1,
+                                     .bias = p.bias};
+  conv_case c = {.p = as_conv, .y = {.h = 1, .w = 1, .c = p.k, .pitch = p.y_pitch}};
+  c.nx = (size_t)SAMPLES * dense_of(&p.x);
+  c.ny = (size_t)SAMPLES * (size_t)p.k;
+  c.nw = dense_of(&p.x) * (size_t)p.k;
+  selftest_case_begin(t, "linear", "%s %dx%dx%d to %d", model, p.x.h, p.x.w, p.x.c, p.k);
+  c.x = selftest_random(t, c.nx, -1, 1);
+  c.w = selftest_random(t, c.nw, -0.5, 0.5);
+  c.bias = p.bias ? selftest_random(t, (size_t)p.k, -1, 1) : NULL;
+  c.dy = selftest_random(t, c.ny, -1, 1);
+  c.dw0 = selftest_random(t, c.nw, -1, 1);
+  conv_truth(t, &c);
+  while (selftest_next_device(t)) {
+    const size_t x_rows = rows_of(&p.x, SAMPLES), xc = (size_t)p.x.c, xp = (size_t)p.x.pitch, k = (size_t)p.k,
+                 yp = (size_t)p.y_pitch;
+    cvy_linear *op = NULL;
+    SELFTEST_RUN(t, cvy_linear_create(t->cl, &p, &op));
+    cvy_buffer *const x = selftest_input(t, c.x, x_rows, xc, xp);
+    cvy_buffer *const w = selftest_input(t, c.w, dense_of(&p.x), k, yp);
+    cvy_buffer *const bias = c.bias ? selftest_input(t, c.bias, 1, k, yp) : NULL;
+    cvy_buffer *const dy = selftest_input(t, c.dy, SAMPLES, k, yp);
+    cvy_buffer *const y = selftest_output(t, SAMPLES, k, yp), *const dx = selftest_output(t, x_rows, xc, xp);
+    cvy_buffer *const dw = selftest_input(t, c.dw0, dense_of(&p.x), k, yp);
+    cvy_buffer *const db = c.bias ? selftest_input(t, selftest_floats(t, k), 1, k, yp) : NULL;
+    cvy_buffer *const workspace = op ? selftest_workspace(t, cvy_linear_workspace_bytes(op)) : NULL;
+    SELFTEST_RUN(t, cvy_linear_forward(op, t->queue, SAMPLES, x, w, bias, y, workspace));
+    selftest_compare(t, "y", y, SAMPLES, k, yp, c.want_y, c.bound_y);
+    SELFTEST_RUN(t, cvy_linear_backward_data(op, t->queue, SAMPLES, dy, w, dx, false, workspace));
+    selftest_compare(t, "dx", dx, x_rows, xc, xp, c.want_dx, c.bound_dx);
+    SELFTEST_RUN(t, cvy_linear_backward_weights(op, t->queue, SAMPLES, x, dy, dw, db, true, workspace));
+    selftest_compare(t, "dw", dw, dense_of(&p.x), k, yp, c.want_dw, c.bound_dw);
+    if (db) selftest_compare(t, "db", db, 1, k, yp, c.want_db, c.bound_db);
+    cvy_linear_destroy(&op);
+  }
+  selftest_case_end(t);
+}
+
+/* ---- batch normalisation ---- */
+
+typedef struct norm_case {
+  cvy_batchnorm_params p;
+  int n, group, groups;
+  size_t nx, c, rows;
+  const float *x, *residual, *gamma, *beta, *dy, *running;
+  double *rx, *rres, *rgamma, *rbeta, *rdy, *rrunning;   /* the same in double */
+  double *y, *y_bound, *saved, *saved_bound, *s, *s_bound, *inference, *inference_bound;
+} norm_case;
+
+static int group_of(const norm_case *b, size_t at) { return (int)(at / dense_of(&b->p.x)) / b->group; }
+
+static void norm_truth(selftest *t, norm_case *b) {
+  const size_t c = b->c, g2 = (size_t)b->groups * 2;
+  b->y = selftest_doubles(t, b->nx);
+  b->y_bound = selftest_doubles(t, b->nx);
+  b->saved = selftest_doubles(t, g2 * c);
+  b->saved_bound = selftest_doubles(t, g2 * c);
+  b->s = selftest_doubles(t, 2 * c);
+  b->s_bound = selftest_doubles(t, 2 * c);
+  b->inference = selftest_doubles(t, b->nx);
+  b->inference_bound = selftest_doubles(t, b->nx);
+  ref_batchnorm_forward(&b->p, b->n, b->group, b->n, b->rx, b->rres, b->rgamma, b->rbeta, b->y, b->saved, b->s);
+  ref_batchnorm_inference(&b->p, b->n, b->rx, b->rres, b->rgamma, b->rbeta, b->rrunning, b->inference);
+  for (size_t i = 0; i < b->nx; i++) {
+    const size_t k = i % c;
+    const double mean = b->saved[((size_t)group_of(b, i) * 2) * c + k],
+                 invstd = b->saved[((size_t)group_of(b, i) * 2 + 1) * c + k];
+    const double rest = fabs(b->rbeta[k]) + (b->rres ? fabs(b->rres[i]) : 0), gamma = fabs(b->rgamma[k]);
+    b->y_bound[i] = (fabs(b->rx[i]) + fabs(mean)) * invstd * gamma + rest;
+    b->inference_bound[i] =
+        (fabs(b->rx[i]) + fabs(b->rrunning[k])) / sqrt(b->rrunning[c + k] + (double)b->p.eps) * gamma + rest;
+  }
+  for (size_t i = 0; i < g2 * c; i++)
+    b->saved_bound[i] = fabs(b->saved[i]) + (i / c % 2 == 0 ? 1 : 0); /* |x| <= 2 stands behind a mean */
+  for (size_t i = 0; i < 2 * c; i++) b->s_bound[i] = fabs(b->s[i]) + (i < c ? 1 : 0);
+  selftest_bounds(b->y_bound, b->nx, NORM_FACTOR);
+  selftest_bounds(b->inference_bound, b->nx, NORM_FACTOR);
+  selftest_bounds(b->saved_bound, g2 * c, NORM_FACTOR);
+  selftest_bounds(b->s_bound, 2 * c, NORM_FACTOR);
+}
+
+/* With the device's own mask: an element whose sum is within rounding of 0 may be on either side of the ReLU. */
+static void norm_backward_truth(selftest *t, const norm_case *b, const float *y, double *dx, double *dx_bound,
+                                double *dm, double *dgamma, double *dgamma_bound, double *dbeta, double *dbeta_bound) {
+  const size_t c = b->c, g = (size_t)b->groups;
+  unsigned char *const mask = (unsigned char *)selftest_floats(t, b->nx / sizeof(float) + 1);
+  double *const sums = selftest_doubles(t, 2 * g * c), *const sizes = selftest_doubles(t, g);
+  for (size_t i = 0; i < b->nx; i++) mask[i] = y[i] > 0;
+  ref_batchnorm_backward(&b->p, b->n, b->group, b->rx, b->y, b->p.relu ? mask : NULL, b->rdy, b->rgamma, dx, dm, dgamma,
+                         dbeta);
+  for (size_t i = 0; i < b->nx; i++) {
+    const size_t k = i % c, group = (size_t)group_of(b, i), at = (2 * group) * c + k;
+    const double term = fabs(b->p.relu && !mask[i] ? 0 : b->rdy[i]);
+    const double xhat = (fabs(b->rx[i]) + fabs(b->saved[at])) * b->saved[at + c];
+    sums[at] += term;
+    sums[at + c] += term * xhat;
+    sizes[group] += k == 0;
+    dbeta_bound[k] += term;
+    dgamma_bound[k] += term * xhat;
+  }
+  for (size_t i = 0; i < b->nx; i++) {
+    const size_t k = i % c, group = (size_t)group_of(b, i), at = (2 * group) * c + k;
+    const double xhat = (fabs(b->rx[i]) + fabs(b->saved[at])) * b->saved[at + c];
+    dx_bound[i] = fabs(b->rgamma[k]) * b->saved[at + c] *
+                  (fabs(b->rdy[i]) + sums[at] / sizes[group] + xhat * sums[at + c] / sizes[group]);
+  }
+  selftest_bounds(dx_bound, b->nx, NORM_FACTOR);
+  selftest_bounds(dgamma_bound, c, NORM_FACTOR);
+  selftest_bounds(dbeta_bound, c, SUM_FACTOR);
+}
+
+static void norm_on_device(selftest *t, const norm_case *b) {
+  const size_t c = b->c, pitch = (size_t)b->p.x.pitch, rows = b->rows, g2 = (size_t)b->groups * 2;
+  cvy_batchnorm *op = NULL;
+  SELFTEST_RUN(t, cvy_batchnorm_create(t->cl, &b->p, &op));
+  cvy_buffer *const x = selftest_input(t, b->x, rows, c, pitch);
+  cvy_buffer *const gamma = selftest_input(t, b->gamma, 1, c, pitch);
+  cvy_buffer *const beta = selftest_input(t, b->beta, 1, c, pitch);
+  cvy_buffer *const residual = b->residual ? selftest_input(t, b->residual, rows, c, pitch) : NULL;
+  cvy_buffer *const y = selftest_output(t, rows, c, pitch);
+  cvy_buffer *const saved = selftest_output(t, g2, c, pitch);
+  cvy_buffer *const s = selftest_output(t, 2, c, pitch);
+  cvy_buffer *const running = selftest_input(t, b->running, 2, c, pitch);
+  cvy_buffer *const workspace = op ? selftest_workspace(t, cvy_batchnorm_workspace_bytes(op)) : NULL;
+  SELFTEST_RUN(t, cvy_batchnorm_forward_inference(op, t->queue, b->n, x, residual, gamma, beta, running, y, workspace));
+  selftest_compare(t, "y of inference", y, rows, c, pitch, b->inference, b->inference_bound);
+  SELFTEST_RUN(t, cvy_batchnorm_forward_training(op, t->queue, b->n, b->group, b->n, x, NULL, residual, gamma, beta, y,
+                                                 saved, s, false, workspace));
+  selftest_compare(t, "y", y, rows, c, pitch, b->y, b->y_bound);
+  selftest_compare(t, "saved", saved, g2, c, pitch, b->saved, b->saved_bound);
+  selftest_compare(t, "running sums", s, 2, c, pitch, b->s, b->s_bound);
+  cvy_buffer *const dy = selftest_input(t, b->dy, rows, c, pitch), *const dx = selftest_output(t, rows, c, pitch);
+  cvy_buffer *const dm = b->residual ? selftest_output(t, rows, c, pitch) : NULL;
+  cvy_buffer *const dgamma = selftest_output(t, 1, c, pitch), *const dbeta = selftest_output(t, 1, c, pitch);
+  SELFTEST_RUN(t, cvy_batchnorm_backward(op, t->queue, b->n, b->group, x, y, dy, gamma, saved, dx, dm, false, dgamma,
+                                         dbeta, false, workspace));
+  if (!t->failed) {
+    double *const want_dx = selftest_doubles(t, b->nx);
+    double *const bound_dx = selftest_doubles(t, b->nx);
+    double *const want_dm = selftest_doubles(t, b->nx);
+    double *const want_dgamma = selftest_doubles(t, c), *const bound_dgamma = selftest_doubles(t, c);
+    double *const want_dbeta = selftest_doubles(t, c), *const bound_dbeta = selftest_doubles(t, c);
+    norm_backward_truth(t, b, selftest_read(t, y, rows, c, pitch), want_dx, bound_dx, want_dm, want_dgamma,
+                        bound_dgamma, want_dbeta, bound_dbeta);
+    selftest_compare(t, "dx", dx, rows, c, pitch, want_dx, bound_dx);
+    if (dm) selftest_compare(t, "dresidual", dm, rows, c, pitch, want_dm, NULL);
+    selftest_compare(t, "dgamma", dgamma, 1, c, pitch, want_dgamma, bound_dgamma);
+    selftest_compare(t, "dbeta", dbeta, 1, c, pitch, want_dbeta, bound_dbeta);
+  }
+  cvy_batchnorm_destroy(&op);
+}
+
+static void norm_run(selftest *t, const char *model, const cvy_layer *layer, bool relu, bool residual) {
+  const int n = 3, group = residual ? 2 : 3;   /* with residual: groups of 2 and 1 samples, as ghost:2 */
+  norm_case b = {.p = {.n_max = n, .x = layer->shape, .eps = layer->eps, .relu = relu, .residual = residual},
+                 .n = n,
+                 .group = group,
+                 .groups = (n + group - 1) / group};
+  b.c = (size_t)b.p.x.c;
+  b.nx = (size_t)n * dense_of(&b.p.x);
+  b.rows = rows_of(&b.p.x, n);
+  selftest_case_begin(t, "batchnorm", "%s %dx%dx%d%s%s, %s", model, b.p.x.h, b.p.x.w, b.p.x.c, residual ? ", add" : "",
+                      relu ? ", relu" : "", residual ? "groups of 2" : "one group");
+  b.x = selftest_random(t, b.nx, -1, 2);
+  b.residual = residual ? selftest_random(t, b.nx, -1, 1) : NULL;
+  b.gamma = selftest_random(t, b.c, 0.5, 1.5);
+  b.beta = selftest_random(t, b.c, -1, 1);
+  b.dy = selftest_random(t, b.nx, -1, 1);
+  b.running = selftest_random(t, 2 * b.c, 0.25, 1);
+  b.rx = selftest_widen(t, b.x, b.nx, false);
+  b.rres = residual ? selftest_widen(t, b.residual, b.nx, false) : NULL;
+  b.rgamma = selftest_widen(t, b.gamma, b.c, false);
+  b.rbeta = selftest_widen(t, b.beta, b.c, false);
+  b.rdy = selftest_widen(t, b.dy, b.nx, false);
+  b.rrunning = selftest_widen(t, b.running, 2 * b.c, false);
+  norm_truth(t, &b);
+  while (selftest_next_device(t)) norm_on_device(t, &b);
+  selftest_case_end(t);
+}
+
+/* ---- pooling ---- */
+
+static void pool_run(selftest *t, const char *model, const cvy_pool2d_params *p) {
+  const int n = p->n_max;
+  cvy_shape y_shape;
+  if (cvy_pool2d_output_shape(p, &y_shape) != CVY_OK) return;
+  const size_t nx = (size_t)n * dense_of(&p->x), ny = (size_t)n * dense_of(&y_shape), c = (size_t)p->x.c,
+               pitch = (size_t)p->x.pitch;
+  const size_t x_rows = rows_of(&p->x, n), y_rows = rows_of(&y_shape, n);
+  const bool max = p->kind == CVY_POOL_MAX;
+  selftest_case_begin(t, max ? "maxpool" : "avgpool", "%s %dx%dx%d, window %dx%d stride %d", model, p->x.h, p->x.w,
+                      p->x.c, p->r, p->s, p->stride_h);
+  const float *const x = selftest_random(t, nx, -1, 1), *const dy = selftest_random(t, ny, -1, 1);
+  const double *const rx = selftest_widen(t, x, nx, false), *const rdy = selftest_widen(t, dy, ny, false);
+  double *const want_y = selftest_doubles(t, ny);
+  double *const bound_y = selftest_doubles(t, ny);
+  double *const want_dx = selftest_doubles(t, nx);
+  double *const bound_dx = selftest_doubles(t, nx);
+  ref_pool2d_forward(p, n, rx, want_y);
+  ref_pool2d_forward(p, n, selftest_widen(t, x, nx, true), bound_y);
+  ref_pool2d_backward(p, n, rx, rdy, want_dx);
+  ref_pool2d_backward(p, n, rx, selftest_widen(t, dy, ny, true), bound_dx);
+  selftest_bounds(bound_y, ny, SUM_FACTOR);
+  selftest_bounds(bound_dx, nx, SUM_FACTOR);
+  while (selftest_next_device(t)) {
+    cvy_pool2d *op = NULL;
+    SELFTEST_RUN(t, cvy_pool2d_create(t->cl, p, &op));
+    cvy_buffer *const bx = selftest_input(t, x, x_rows, c, pitch), *const by = selftest_output(t, y_rows, c, pitch);
+    cvy_buffer *const bdy = selftest_input(t, dy, y_rows, c, pitch), *const bdx = selftest_output(t, x_rows, c, pitch);
+    SELFTEST_RUN(t, cvy_pool2d_forward(op, t->queue, n, bx, by));
+    selftest_compare(t, "y", by, y_rows, c, pitch, want_y, max ? NULL : bound_y);
+    SELFTEST_RUN(t, cvy_pool2d_backward(op, t->queue, n, bx, by, bdy, bdx, false));
+    selftest_compare(t, "dx", bdx, x_rows, c, pitch, want_dx, bound_dx);
+    cvy_pool2d_destroy(&op);
+  }
+  selftest_case_end(t);
+}
+
+/* ---- the layers ---- */
+
+static bool same_layer(const cvy_net *net, const cvy_layer *a, const cvy_layer *b) {
+  const cvy_shape *const xa = &net->layers[a->input[0]].shape, *const xb = &net->layers[b->input[0]].shape;
+  return a->kind == b->kind && memcmp(xa, xb, sizeof *xa) == 0 && memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 &&
+         memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 && memcmp(a->stride, b->stride, sizeof a->stride) == 0 &&
+         memcmp(a->pad, b->pad, sizeof a->pad) == 0 && a->bias == b->bias;
+}
+
+static bool feeds_norm(const cvy_net *net, int layer) {
+  for (int i = layer + 1; i < net->n_layers; i++) {
+    if (net->layers[i].kind == CVY_LAYER_BATCHNORM && net->layers[i].input[0] == layer) return true;
+  }
+  return false;
+}
+
+static void layer_run(selftest *t, const char *model, const cvy_net *net, int i) {
+  const cvy_layer *const l = &net->layers[i];
+  const cvy_shape *const x = &net->layers[l->input[0]].shape;
+  const bool first = net->layers[l->input[0]].kind == CVY_LAYER_INPUT;
+  switch (l->kind) {
+    case CVY_LAYER_CONV2D: {
+      cvy_conv2d_params p = {.n_max = SAMPLES,
+                             .x = *x,
+                             .k = l->shape.c,
+                             .y_pitch = l->shape.pitch,
+                             .r = l->kernel[0],
+                             .s = l->kernel[1],
+                             .stride_h = l->stride[0],
+                             .stride_w = l->stride[1],
+                             .pad_h = l->pad[0],
+                             .pad_w = l->pad[1],
+                             .bias = l->bias,
+                             .stats = feeds_norm(net, i),
+                             .no_backward_data = first};
+      conv_run(t, model, &p);
+      if (p.r == 3 && p.x.c == p.k && p.x.h <= 7) {   /* one with everything in front of it */
+        p.prologue = CVY_CONV_SCALE | CVY_CONV_RELU | CVY_CONV_RESIDUAL;
+        conv_run(t, model, &p);
+      }
+      break;
+    }
+    case CVY_LAYER_BATCHNORM:
+      norm_run(t, model, l, false, false);
+      norm_run(t, model, l, true, false);
+      norm_run(t, model, l, true, true);
+      break;
+    case CVY_LAYER_MAXPOOL:
+    case CVY_LAYER_AVGPOOL: {
+      cvy_pool2d_params p = {.n_max = 3,
+                             .kind = l->kind == CVY_LAYER_MAXPOOL ? CVY_POOL_MAX : CVY_POOL_AVG,
+                             .x = *x,
+                             .r = l->kernel[0],
+                             .s = l->kernel[1],
+                             .stride_h = l->stride[0],
+                             .stride_w = l->stride[1],
+                             .pad_h = l->pad[0],
+                             .pad_w = l->pad[1]};
+      pool_run(t, model, &p);
+      p.kind = CVY_POOL_MAX;   /* not in these networks */
+      if (l->kind == CVY_LAYER_AVGPOOL) pool_run(t, model, &p);
+      break;
+    }
+    case CVY_LAYER_LINEAR:
+      linear_run(t, model, l, x);
+      break;
+    case CVY_LAYER_INPUT:
+    case CVY_LAYER_RELU:
+    case CVY_LAYER_ADD:
+    case CVY_LAYER_SOFTMAX:
+      break;   /* selftest_other_operations */
+  }
+}
+
+void selftest_layers(selftest *t, const char *model, const cvy_net *net) {
+  for (int i = 0; i < net->n_layers; i++) {
+    bool seen = false;
+    if (net->layers[i].kind == CVY_LAYER_INPUT) continue;
+    for (int j = 0; j < i && !seen; j++)
+      seen = net->layers[j].kind != CVY_LAYER_INPUT && same_layer(net, &net->layers[i], &net->layers[j]);
+    if (!seen) layer_run(t, model, net, i);
+  }
+}
