@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT
+ * The builder of convoy/net.h, shapes, errors, layouts, and the two models. */
+#include "tests/check.h"
+
+#include <stdio.h>
+
+#include "src/nn/graph.h"
+
+static cvy_net *new_net(int c, int h, int w) {
+  cvy_net *net;
+  check_ok(cvy_net_create(c, h, w, &net));
+  return net;
+}
+
+static void shape_is(const cvy_net *net, cvy_node x, int c, int h, int w) {
+  int got[3];
+  assert_true(cvy_net_shape(net, x, &got[0], &got[1], &got[2]));
+  assert_int_equal(got[0], c);
+  assert_int_equal(got[1], h);
+  assert_int_equal(got[2], w);
+}
+
+static void test_shapes(check_device *d) {
+  (void)d;
+  cvy_net *net = new_net(3, 33, 20);
+  const cvy_node in = cvy_net_input(net);
+  shape_is(net, in, 3, 33, 20);
+  const cvy_node a = cvy_net_conv2d(net, in, "a", &(cvy_conv2d_spec){.filters = 17, .kernel = {3, 5}, .stride = {2, 3}, .pad = {1, 2}});
+  shape_is(net, a, 17, 17, 7);
+  shape_is(net, cvy_net_relu(net, a), 17, 17, 7);
+  shape_is(net, cvy_net_batchnorm(net, a, "b", NULL), 17, 17, 7);
+  shape_is(net, cvy_net_add(net, a, a), 17, 17, 7);
+  shape_is(net, cvy_net_maxpool(net, a, &(cvy_pool2d_spec){.kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1}}), 17, 9, 4);
+  shape_is(net, cvy_net_avgpool(net, a, &(cvy_pool2d_spec){.kernel = {2, 2}}), 17, 8, 3);
+  shape_is(net, cvy_net_global_avgpool(net, a), 17, 1, 1);
+  shape_is(net, cvy_net_linear(net, a, "c", 5, true), 5, 1, 1);
+  shape_is(net, cvy_net_softmax(net, a), 17, 17, 7);
+  assert_false(cvy_net_shape(net, -1, NULL, NULL, NULL));
+  assert_false(cvy_net_shape(net, 100, NULL, NULL, NULL));
+  assert_int_equal(net->layers[a].shape.pitch, 32);
+  cvy_net_destroy(&net);
+  assert_null(net);
+  cvy_net_destroy(&net);
+}
+
+/* Each builds one wrong thing behind a good layer; the error must stick, be reported by finish and say `text`. */
+typedef cvy_node (*wrong_fn)(cvy_net *net, cvy_node x);
+static cvy_node wrong_filters(cvy_net *n, cvy_node x) { return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 0, .kernel = {1, 1}}); }
+static cvy_node wrong_kernel(cvy_net *n, cvy_node x) { return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {0, 1}}); }
+static cvy_node wrong_stride(cvy_net *n, cvy_node x) {
+  return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {1, 1}, .stride = {-1, 1}});
+}
+static cvy_node wrong_pad(cvy_net *n, cvy_node x) {
+  return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {1, 1}, .pad = {0, -1}});
+}
+static cvy_node too_large(cvy_net *n, cvy_node x) { return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {9, 11}, .pad = {0, 1}}); }
+static cvy_node no_spec(cvy_net *n, cvy_node x) { return cvy_net_conv2d(n, x, "w", NULL); }
+static cvy_node no_name(cvy_net *n, cvy_node x) { return cvy_net_batchnorm(n, x, NULL, NULL); }
+static cvy_node empty_name(cvy_net *n, cvy_node x) { return cvy_net_batchnorm(n, x, "", NULL); }
+static cvy_node bad_name(cvy_net *n, cvy_node x) { return cvy_net_batchnorm(n, x, "a/b", NULL); }
+static cvy_node long_name(cvy_net *n, cvy_node x) {
+  return cvy_net_batchnorm(n, x, "a123456789012345678901234567890123456789012345678901234567890123", NULL);
+}
+static cvy_node same_name(cvy_net *n, cvy_node x) { return cvy_net_linear(n, x, "good", 3, false); }
+static cvy_node bad_eps(cvy_net *n, cvy_node x) { return cvy_net_batchnorm(n, x, "w", &(cvy_batchnorm_spec){.eps = -1}); }
+static cvy_node bad_momentum(cvy_net *n, cvy_node x) { return cvy_net_batchnorm(n, x, "w", &(cvy_batchnorm_spec){.momentum = 1.5f}); }
+static cvy_node bad_node(cvy_net *n, cvy_node x) { return cvy_net_relu(n, x + 100); }
+static cvy_node bad_add(cvy_net *n, cvy_node x) { return cvy_net_add(n, x, cvy_net_input(n)); }
+static cvy_node pad_pool(cvy_net *n, cvy_node x) { return cvy_net_maxpool(n, x, &(cvy_pool2d_spec){.kernel = {2, 2}, .pad = {2, 0}}); }
+static cvy_node big_pool(cvy_net *n, cvy_node x) { return cvy_net_avgpool(n, x, &(cvy_pool2d_spec){.kernel = {9, 2}}); }
+static cvy_node no_outputs(cvy_net *n, cvy_node x) { return cvy_net_linear(n, x, "w", 0, false); }
+static cvy_node huge_weights(cvy_net *n, cvy_node x) {
+  return cvy_net_linear(n, cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 65536, .kernel = {1, 1}}), "w2", 65536, false);
+}
+static cvy_node huge_output(cvy_net *n, cvy_node x) {
+  return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 65536, .kernel = {1, 1}, .pad = {1000, 1000}});
+}
+static cvy_node declared_twice(cvy_net *n, cvy_node x) { return cvy_net_declare(n, "p"), cvy_net_declare(n, "p"), x; }
+static cvy_node declared_late(cvy_net *n, cvy_node x) { return cvy_net_declare(n, "good"), x; }
+static cvy_node declared_bad(cvy_net *n, cvy_node x) { return cvy_net_declare(n, "a b"), x; }
+
+static void test_errors(check_device *d) {
+  static const struct { wrong_fn build; const char *text; } cases[] = {
+      {wrong_filters, "0 filters"}, {wrong_kernel, "kernel 0x1"}, {wrong_stride, "stride -1,1"}, {wrong_pad, "padding 0,-1"},
+      {too_large, "does not fit into 8x8"}, {no_spec, "spec is NULL"}, {no_name, "layer name ''"}, {empty_name, "layer name ''"},
+      {bad_name, "'a/b'"}, {long_name, "63 characters"}, {same_name, "named 'good' already"}, {bad_eps, "eps -1"},
+      {bad_momentum, "momentum 1.5"}, {bad_node, "does not exist"}, {bad_add, "conv2d 'good' is 4x8x8 and that of input (layer 0) is 2x8x8"},
+      {pad_pool, "padding 2,0 must be smaller"}, {big_pool, "9x2 does not fit"}, {no_outputs, "0 outputs"}, {huge_weights, "2^31"},
+      {huge_output, "2^31"}, {declared_twice, "'p' is declared or used twice"}, {declared_late, "'good' is declared or used twice"},
+      {declared_bad, "'a b'"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    if (!check_case(d, "%s", cases[i].text)) continue;
+    cvy_net *net = new_net(2, 8, 8);
+    const cvy_node good = cvy_net_conv2d(net, cvy_net_input(net), "good", &(cvy_conv2d_spec){.filters = 4, .kernel = {3, 3}, .pad = {1, 1}});
+    assert_true(good > 0);
+    check_log_clear();
+    const cvy_node x = cases[i].build(net, good);
+    if (!check_log_contains(cases[i].text)) check_fail(d, "no message contains '%s' but: %s", cases[i].text, check_log_get());
+    assert_true(x < 0 || x == good);
+    assert_int_equal(cvy_net_relu(net, good), -1);   /* sticks */
+    assert_int_equal(cvy_net_relu(net, x), -1);
+    assert_int_equal(cvy_net_input(net), -1);
+    assert_int_equal(cvy_net_finish(net, good), CVY_E_ARGUMENT);
+    assert_int_equal(cvy_net_param_count(net), 0);
+    assert_null(cvy_net_layout(net));
+    cvy_net_destroy(&net);
+    check_case_end(d);
+  }
+}
+
+static void test_finish_errors(check_device *d) {
+  (void)d;
+  cvy_net *net = (cvy_net *)1;
+  check_fails(cvy_net_create(0, 1, 1, &net), CVY_E_ARGUMENT, "0 channels");
+  assert_null(net);
+  check_fails(cvy_net_create(1, 65537, 1, &net), CVY_E_ARGUMENT, "65537");
+  check_fails(cvy_net_create(65536, 65536, 65536, &net), CVY_E_ARGUMENT, "2^31");
+  check_fails(cvy_net_create(1, 1, 1, NULL), CVY_E_ARGUMENT, "NULL");
+
+  net = new_net(2, 4, 4);
+  check_fails(cvy_net_finish(net, cvy_net_input(net)), CVY_E_ARGUMENT, "output node 0");
+  cvy_net_destroy(&net);
+
+  net = new_net(2, 4, 4);
+  cvy_node x = cvy_net_relu(net, cvy_net_input(net));
+  check_fails(cvy_net_finish(net, x), CVY_E_ARGUMENT, "it must be classes x 1 x 1");
+  assert_int_equal(cvy_net_finish(net, x), CVY_E_ARGUMENT);   /* said once */
+  cvy_net_destroy(&net);
+
+  net = new_net(2, 4, 4);
+  x = cvy_net_global_avgpool(net, cvy_net_input(net));
+  check_fails(cvy_net_finish(net, x), CVY_E_ARGUMENT, "no parameters");
+  cvy_net_destroy(&net);
+
+  net = new_net(2, 4, 4);
+  x = cvy_net_linear(net, cvy_net_input(net), "a", 3, false);
+  (void)cvy_net_linear(net, cvy_net_input(net), "b", 3, false);
+  check_fails(cvy_net_finish(net, x), CVY_E_ARGUMENT, "linear 'b' does not lead to the output, linear 'a'");
+  cvy_net_destroy(&net);
+
+  net = new_net(2, 4, 4);
+  cvy_net_declare(net, "later");
+  x = cvy_net_linear(net, cvy_net_input(net), "a", 3, false);
+  check_fails(cvy_net_finish(net, x), CVY_E_ARGUMENT, "'later' was declared but not built");
+  cvy_net_destroy(&net);
+
+  net = new_net(2, 4, 4);
+  x = cvy_net_linear(net, cvy_net_input(net), "a", 3, false);
+  check_ok(cvy_net_finish(net, x));
+  check_fails(cvy_net_finish(net, x), CVY_E_ARGUMENT, "finished already");
+  cvy_net_destroy(&net);
+
+  net = new_net(2, 4, 4);
+  x = cvy_net_linear(net, cvy_net_input(net), "a", 3, false);
+  check_ok(cvy_net_finish(net, x));
+  check_log_clear();
+  assert_int_equal(cvy_net_relu(net, x), -1);
+  assert_true(check_log_contains("is finished"));
+  assert_int_equal(cvy_net_classes(net), 3);
+  cvy_param_info info;
+  assert_false(cvy_net_param(net, -1, &info));
+  assert_false(cvy_net_param(net, 2, &info));
+  cvy_net_destroy(&net);
+
+  check_fails(cvy_net_model("resnet19", 1, 28, 28, 10, &net), CVY_E_ARGUMENT, "the models are resnet18 and lenet");
+  assert_null(net);
+  check_fails(cvy_net_lenet(1, 13, 28, 10, &net), CVY_E_ARGUMENT, "14x14");
+  check_fails(cvy_net_resnet18(1, 28, 28, 0, &net), CVY_E_ARGUMENT, "0 outputs");
+  check_fails(cvy_net_resnet18(1, 28, 28, 10, NULL), CVY_E_ARGUMENT, "NULL");
+}
+
+/* Tensors tile the flat vector without overlap, aligned, last layer first, in buckets that keep layers whole. */
+static void check_layout(const cvy_net *net) {
+  const cvy_layout *const l = cvy_net_layout(net);
+  unsigned char *const used = cvy_calloc(l->n_floats, 1);
+  assert_non_null(used);
+  for (int t = 0; t < l->n_params; t++) {
+    const cvy_param *const p = &l->params[t];
+    assert_int_equal(p->offset % 128, 0);
+    assert_int_equal(p->size, (size_t)p->r * (size_t)p->s * (size_t)p->c * (size_t)p->pitch);
+    assert_true(p->pitch % 16 == 0 && p->pitch >= p->k);
+    assert_true(p->offset + p->size <= l->n_floats);
+    for (size_t i = p->offset; i < p->offset + p->size; i++) {
+      assert_int_equal(used[i], 0);
+      used[i] = 1;
+    }
+    const cvy_bucket *const b = &l->buckets[p->bucket];
+    assert_true(p->offset >= b->offset && p->offset + p->size <= b->offset + b->size);
+    assert_true(p->layer >= b->first_layer && p->layer <= b->last_layer);
+    for (int o = 0; o < l->n_params; o++) {
+      if (l->params[o].layer == p->layer) assert_int_equal(l->params[o].bucket, p->bucket);
+      if (l->params[o].layer > p->layer) assert_true(l->params[o].offset < p->offset);
+    }
+    size_t elems = 1;
+    for (int i = 0; i < p->rank; i++) elems *= (size_t)p->dims[i];
+    assert_int_equal(elems, p->elems);
+    assert_int_equal(cvy_layout_find(l, p->name), t);
+  }
+  assert_int_equal(cvy_layout_find(l, "nobody"), -1);
+  size_t at = 0;
+  for (int b = 0; b < l->n_buckets; b++) {
+    assert_int_equal(l->buckets[b].offset, at);
+    assert_int_equal(l->buckets[b].offset % 128, 0);
+    at += l->buckets[b].size;
+  }
+  assert_int_equal(at, l->n_floats);
+  at = 0;
+  for (int i = 0; i < l->n_running; i++) {
+    assert_true(l->running[i].offset >= at && l->running[i].offset % 128 == 0);
+    at = l->running[i].offset + 2 * (size_t)l->running[i].pitch;
+  }
+  assert_true(at <= l->n_running_floats);
+  cvy_free(used);
+}
+
+/* Dense → flat → dense gives the same; flat holds (r,s,c,k) with zeros behind k. */
+static void check_round_trip(const cvy_net *net) {
+  const cvy_layout *const l = cvy_net_layout(net);
+  float *const flat = cvy_calloc(l->n_floats, sizeof *flat);
+  for (size_t i = 0; i < l->n_floats; i++) flat[i] = -1;
+  for (int t = 0; t < l->n_params; t++) {
+    const cvy_param *const p = &l->params[t];
+    float *const dense = cvy_calloc(p->elems, sizeof *dense), *const back = cvy_calloc(p->elems, sizeof *back);
+    for (size_t i = 0; i < p->elems; i++) dense[i] = (float)(i + 1);
+    cvy_param_to_flat(p, dense, flat);
+    cvy_param_to_dense(p, flat, back);
+    assert_memory_equal(dense, back, p->elems * sizeof *dense);
+    for (size_t i = 0; i < p->size; i++) {
+      const int k = (int)(i % (size_t)p->pitch), c = (int)(i / (size_t)p->pitch % (size_t)p->c);
+      const int s = (int)(i / (size_t)p->pitch / (size_t)p->c % (size_t)p->s), r = (int)(i / (size_t)p->pitch / (size_t)p->c / (size_t)p->s);
+      const float want = k < p->k ? (float)(((k * p->c + c) * p->r + r) * p->s + s + 1) : 0.0f;
+      assert_true(flat[p->offset + i] == want);
+    }
+    cvy_free(dense);
+    cvy_free(back);
+  }
+  cvy_free(flat);
+}
+
+static size_t count_elems(const cvy_net *net) {
+  size_t total = 0;
+  cvy_param_info info;
+  for (int i = 0; cvy_net_param(net, i, &info); i++) total += info.elems;
+  return total;
+}
+
+static void param_is(const cvy_net *net, int i, const char *name, int rank, const int *dims) {
+  cvy_param_info info;
+  assert_true(cvy_net_param(net, i, &info));
+  assert_string_equal(info.name, name);
+  assert_int_equal(info.rank, rank);
+  for (int k = 0; k < rank; k++) assert_int_equal(info.dims[k], dims[k]);
+}
+#define DIMS(...) (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)), (const int[]){__VA_ARGS__}
+
+static void test_lenet(check_device *d) {
+  (void)d;
+  cvy_net *net;
+  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
+  assert_int_equal(cvy_net_param_count(net), 8);
+  assert_int_equal(count_elems(net), 129068);
+  param_is(net, 0, "0.weight", DIMS(20, 1, 3, 3));
+  param_is(net, 2, "3.weight", DIMS(50, 20, 5, 5));
+  param_is(net, 4, "7.weight", DIMS(128, 800));
+  param_is(net, 7, "9.bias", DIMS(10));
+  assert_int_equal(net->layers[0].shape.pitch, 1);
+  assert_true(cvy_net_layout(net)->n_buckets <= 2);
+  check_layout(net);
+  check_round_trip(net);
+  cvy_net_destroy(&net);
+  check_ok(cvy_net_model("lenet", 3, 14, 40, 7, &net));
+  assert_int_equal(net->layers[0].shape.pitch, 4);
+  assert_int_equal(cvy_net_classes(net), 7);
+  check_layout(net);
+  check_round_trip(net);
+  cvy_net_destroy(&net);
+}
+
+static void test_resnet18(check_device *d) {
+  (void)d;
+  cvy_net *net;
+  check_ok(cvy_net_model("resnet18", 1, 28, 28, 10, &net));
+  assert_int_equal(cvy_net_param_count(net), 76);
+  assert_int_equal(count_elems(net), 11175818);
+  static const char *const names[] = {"0.weight", "0.bias", "1.weight", "1.bias", "resnet_block1.0.conv1.weight", "resnet_block1.0.conv1.bias",
+                                      "resnet_block1.0.conv2.weight", "resnet_block1.0.conv2.bias", "resnet_block1.0.bn1.weight",
+                                      "resnet_block1.0.bn1.bias", "resnet_block1.0.bn2.weight"};
+  cvy_param_info info;
+  for (int i = 0; i < 11; i++) {
+    assert_true(cvy_net_param(net, i, &info));
+    assert_string_equal(info.name, names[i]);
+  }
+  param_is(net, 20, "resnet_block2.0.conv1.weight", DIMS(128, 64, 3, 3));
+  param_is(net, 24, "resnet_block2.0.conv3.weight", DIMS(128, 64, 1, 1));
+  param_is(net, 26, "resnet_block2.0.bn1.weight", DIMS(128));
+  param_is(net, 74, "fc.1.weight", DIMS(10, 512));
+  param_is(net, 75, "fc.1.bias", DIMS(10));
+  const cvy_layout *const l = cvy_net_layout(net);
+  assert_int_equal(l->n_running, 17);
+  assert_string_equal(l->running[0].name, "1");
+  assert_string_equal(l->running[16].name, "resnet_block4.1.bn2");
+  for (int b = 0; b < l->n_buckets - 1; b++) assert_true(l->buckets[b].size >= 1 << 20);
+  check_layout(net);
+  check_round_trip(net);
+  shape_is(net, net->layers[net->output].input[0], 512, 1, 1);
+  cvy_net_destroy(&net);
+  check_ok(cvy_net_resnet18(3, 32, 32, 100, &net));
+  check_layout(net);
+  cvy_net_destroy(&net);
+  check_ok(cvy_net_resnet18(20, 1, 1, 2, &net));
+  assert_int_equal(net->layers[0].shape.pitch, 32);
+  check_layout(net);
+  cvy_net_destroy(&net);
+}
+
+/* Only convolutions and linear layers take a narrow input. */
+static void test_input_pitch(check_device *d) {
+  (void)d;
+  cvy_net *net = new_net(3, 4, 4);
+  cvy_node x = cvy_net_add(net, cvy_net_input(net), cvy_net_input(net));
+  check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "a", 2, false)));
+  assert_int_equal(net->layers[0].shape.pitch, 16);
+  cvy_net_destroy(&net);
+  net = new_net(3, 4, 4);
+  check_ok(cvy_net_finish(net, cvy_net_linear(net, cvy_net_input(net), "a", 2, true)));
+  assert_int_equal(net->layers[0].shape.pitch, 4);
+  assert_int_equal(cvy_net_param_count(net), 1);
+  cvy_net_destroy(&net);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {{"shapes", test_shapes}, {"errors", test_errors}, {"finish_errors", test_finish_errors},
+                                     {"lenet", test_lenet}, {"resnet18", test_resnet18}, {"input_pitch", test_input_pitch}};
+  return check_main(argc, argv, tests, 6, CHECK_HOST);
+}
