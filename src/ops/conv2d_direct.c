@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT
+ * Geometry of the direct algorithms, and the launches of cl/conv2d_direct.cl (SIMT).
+ * Workspace, backward_weights only: partial dw of each part of the positions, then the partial sums of dy. */
+#include "src/ops/conv2d_direct.h"
+
+#include "src/ops/divider.h"
+
+cvy_conv_gather cvy_conv_gather_forward(const cvy_conv2d_params *p, const cvy_shape *y) {
+  return (cvy_conv_gather){.in = p->x,
+                           .out = *y,
+                           .taps_h = p->r,
+                           .taps_w = p->s,
+                           .step_h = p->stride_h,
+                           .step_w = p->stride_w,
+                           .first_h = -p->pad_h,
+                           .first_w = -p->pad_w,
+                           .grid_h = y->h,
+                           .grid_w = y->w,
+                           .row_step = 1,
+                           .col_step = 1,
+                           .tap_r_step = 1,
+                           .tap_s_step = 1};
+}
+
+/* One dimension of a phase. dx[i*stride + phase] sees dy[(i*stride + phase + pad - r) / stride] through the taps r = least + t*stride, least =
+ * (phase + pad) mod stride, that is dy[i + base - t]; counted upwards in dy, tap a is t = taps-1-a. */
+typedef struct phase_line { int taps, first, grid, tap, tap_step; } phase_line;
+
+static phase_line make_phase(int length, int filter, int stride, int pad, int phase) {
+  const int least = (phase + pad) % stride, base = (phase + pad - least) / stride;
+  const int taps = least < filter ? (filter - least + stride - 1) / stride : 0;
+  return (phase_line){.taps = taps,
+                      .first = base - (taps - 1),
+                      .grid = (length - phase + stride - 1) / stride,
+                      .tap = least + (taps - 1) * stride,
+                      .tap_step = -stride};
+}
+
+cvy_conv_gather cvy_conv_gather_phase(const cvy_conv2d_params *p, const cvy_shape *y, int phase_h, int phase_w) {
+  const phase_line h = make_phase(p->x.h, p->r, p->stride_h, p->pad_h, phase_h), w = make_phase(p->x.w, p->s, p->stride_w, p->pad_w, phase_w);
+  const bool any = h.taps > 0 && w.taps > 0;
+  return (cvy_conv_gather){.in = *y,
+                           .out = p->x,
+                           .taps_h = any ? h.taps : 0,
+                           .taps_w = any ? w.taps : 0,
+                           .step_h = 1,
+                           .step_w = 1,
+                           .first_h = h.first,
+                           .first_w = w.first,
+                           .grid_h = h.grid,
+                           .grid_w = w.grid,
+                           .row0 = phase_h,
+                           .row_step = p->stride_h,
+                           .col0 = phase_w,
+                           .col_step = p->stride_w,
+                           .tap_r = h.tap,
+                           .tap_r_step = h.tap_step,
+                           .tap_s = w.tap,
+                           .tap_s_step = w.tap_step};
+}
+
+/* ---- SIMT ---- */
+
+enum { TILE_K = 16, COLUMN_ROWS = 256, PART_FLOATS_MAX = 16 << 20 };   /* depth of a step; rows of a partial sum of dy; bound of partial dw */
+
+typedef struct simt_state {
+  cvy_conv2d_params params;
+  cvy_shape y;
+  cvy_conv_pass pass;
+  int tile_m, tile_n, compute_units;
+  cvy_kernel *main, *reduce, *reduce_db, *columns, *stats;
+  int max_parts, part_floats, db_at;
+} simt_state;
+
+static bool can(const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass) {
+  (void)params, (void)y, (void)pass;
+  return true;
+}
+
+static void destroy(void *state) {
+  simt_state *const st = state;
+  if (!st) return;
+  cvy_kernel_destroy(&st->main);
+  cvy_kernel_destroy(&st->reduce);
+  cvy_kernel_destroy(&st->reduce_db);
+  cvy_kernel_destroy(&st->columns);
+  cvy_kernel_destroy(&st->stats);
+  cvy_free(st);
+}
+
+static int items_of(const simt_state *st) { return st->tile_m / 8 * (st->tile_n / 4); }
+
+/* Positions of one part of backward_weights: whole steps of depth. */
+static int part_positions(const simt_state *st, int positions) { return cvy_ceil_div(cvy_ceil_div(positions, st->max_parts), TILE_K) * TILE_K; }
+
+static cvy_status plan_parts(simt_state *st, size_t *workspace_bytes) {
+  cvy_status status = CVY_OK;
+  const cvy_conv2d_params *const p = &st->params;
+  const int depth = p->r * p->s * p->x.c, positions = p->n_max * st->y.h * st->y.w;
+  const int tiles = cvy_ceil_div(depth, st->tile_m) * cvy_ceil_div(st->y.pitch, st->tile_n);
+  st->part_floats = depth * st->y.pitch;
+  int64_t parts = cvy_ceil_div(4 * st->compute_units, tiles);
+  const int64_t most_by_depth = cvy_ceil_div(positions, 4 * TILE_K), most_by_memory = PART_FLOATS_MAX / st->part_floats + 1;
+  if (parts > most_by_depth) parts = most_by_depth;
+  if (parts > most_by_memory) parts = most_by_memory;
+  st->max_parts = (int)parts;
+  const int64_t dw = parts > 1 ? parts * st->part_floats : 0, db = (int64_t)cvy_ceil_div(positions, COLUMN_ROWS) * st->y.pitch;
+  CVY_REQUIRE(dw + db <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)(dw + db));
+  st->db_at = (int)dw;
+  *workspace_bytes = (size_t)(dw + db) * sizeof(float);
+fail:
+  return status;
+}
+
+static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass, void **state,
+                         size_t *workspace_bytes) {
+  cvy_status status = CVY_OK;
+  static const char *const file = "conv2d_direct";
+  simt_state *const st = cvy_calloc(1, sizeof *st);
+  CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
+  st->params = *params, st->y = *y, st->pass = pass;
+  st->compute_units = cvy_device_get_facts(device)->compute_units;
+  const bool data = pass == CVY_CONV_BACKWARD_DATA, weights = pass == CVY_CONV_BACKWARD_WEIGHTS;
+  const cvy_shape in = data ? *y : params->x, out = data ? params->x : *y;
+  const bool narrow = out.pitch <= 32;
+  st->tile_m = narrow || weights ? 64 : 128, st->tile_n = narrow ? 32 : 64;
+  *workspace_bytes = 0;
+  if (weights) CVY_TRY(plan_parts(st, workspace_bytes));
+  const cvy_define defines[] = {{"PASS", (long)pass},
+                                {"TILE_M", st->tile_m},
+                                {"TILE_N", st->tile_n},
+                                {"PROLOGUE", !data && params->prologue != 0},
+                                {"VEC", in.c % 4 == 0 && in.pitch % 4 == 0 ? 4 : 1},
+                                {"VEC_OUT", out.pitch % 4 == 0 ? 4 : 1}};
+  const int n = (int)(sizeof defines / sizeof *defines);
+  CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_simt_backward_weights" : "conv2d_simt_forward", defines, n, &st->main));
+  if (weights) {
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_reduce", defines, n, &st->reduce));
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_reduce", defines, n, &st->reduce_db));
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_columns", defines, n, &st->columns));
+  }
+  if (pass == CVY_CONV_FORWARD && params->stats) CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_stats", defines, n, &st->stats));
+  *state = st;
+  return CVY_OK;
+fail:
+  destroy(st);
+  return status;
+}
+
+static cvy_grid groups_of(size_t groups, int items) {
+  return (cvy_grid){.global = {groups * (size_t)items, 1, 1}, .local = {(size_t)items, 1, 1}};
+}
+
+static cvy_status run_gather(simt_state *st, cvy_queue *queue, const cvy_conv_call *call, const cvy_conv_gather *g) {
+  const bool forward = st->pass == CVY_CONV_FORWARD;
+  const int positions = call->n * g->grid_h * g->grid_w, taps = g->taps_h * g->taps_w;
+  const size_t groups = (size_t)cvy_ceil_div(positions, st->tile_m) * (size_t)cvy_ceil_div(g->out.pitch, st->tile_n);
+  return CVY_LAUNCH(queue, st->main, groups_of(groups, items_of(st)), CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->scale), CVY_BUF(call->shift),
+                    CVY_BUF(call->residual), CVY_BUF(call->w), CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx), CVY_INT(positions),
+                    CVY_INT(taps * g->in.c), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch), CVY_INT(g->taps_w),
+                    CVY_INT(g->step_h), CVY_INT(g->step_w), CVY_INT(g->first_h), CVY_INT(g->first_w), CVY_INT(g->grid_h), CVY_INT(g->grid_w),
+                    CVY_INT(g->out.h), CVY_INT(g->out.w), CVY_INT(g->out.pitch), CVY_INT(g->row0), CVY_INT(g->row_step), CVY_INT(g->col0),
+                    CVY_INT(g->col_step), CVY_INT(st->params.s), CVY_INT(st->params.x.c), CVY_INT(st->y.pitch), CVY_INT(g->tap_r), CVY_INT(g->tap_r_step),
+                    CVY_INT(g->tap_s), CVY_INT(g->tap_s_step), CVY_DIVIDER(g->grid_h * g->grid_w), CVY_DIVIDER(g->grid_w), CVY_DIVIDER(g->in.c),
+                    CVY_DIVIDER(g->taps_w > 0 ? g->taps_w : 1), CVY_DIVIDER(call->group_size), CVY_INT(st->params.prologue), CVY_INT(call->bias != NULL), CVY_INT(call->accumulate));
+}
+
+static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_call *call) {
+  cvy_status status = CVY_OK;
+  const cvy_conv_gather g = cvy_conv_gather_forward(&st->params, &st->y);
+  const int positions = call->n * g.grid_h * g.grid_w, depth = g.taps_h * g.taps_w * g.in.c;
+  const int per_part = part_positions(st, positions), parts = cvy_ceil_div(positions, per_part);
+  const size_t groups = (size_t)parts * (size_t)cvy_ceil_div(depth, st->tile_m) * (size_t)cvy_ceil_div(g.out.pitch, st->tile_n);
+  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of(groups, items_of(st)), CVY_BUF(call->x), CVY_BUF(call->scale), CVY_BUF(call->shift),
+                     CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(parts > 1 ? call->workspace : call->dw), CVY_INT(positions), CVY_INT(depth),
+                     CVY_INT(g.in.h), CVY_INT(g.in.w), CVY_INT(g.in.c), CVY_INT(g.in.pitch), CVY_INT(g.taps_w), CVY_INT(g.step_h), CVY_INT(g.step_w),
+                     CVY_INT(g.first_h), CVY_INT(g.first_w), CVY_INT(g.grid_h), CVY_INT(g.grid_w), CVY_INT(g.out.pitch), CVY_INT(per_part),
+                     CVY_INT(parts > 1 ? st->part_floats : 0), CVY_DIVIDER(g.grid_h * g.grid_w), CVY_DIVIDER(g.grid_w), CVY_DIVIDER(g.in.c),
+                     CVY_DIVIDER(g.taps_w), CVY_DIVIDER(call->group_size), CVY_INT(st->params.prologue), CVY_INT(parts == 1 && call->accumulate)));
+  if (parts > 1)
+    CVY_TRY(CVY_LAUNCH(queue, st->reduce, groups_of((size_t)cvy_ceil_div(st->part_floats, 64), 64), CVY_BUF(call->workspace), CVY_BUF(call->dw),
+                       CVY_INT(0), CVY_INT(st->part_floats), CVY_INT(parts), CVY_INT(st->part_floats), CVY_INT(call->accumulate)));
+  if (!call->db) return CVY_OK;
+  const int sums = cvy_ceil_div(positions, COLUMN_ROWS);
+  CVY_TRY(CVY_LAUNCH(queue, st->columns, groups_of((size_t)sums * (size_t)cvy_ceil_div(g.out.pitch, 64), 64), CVY_BUF(call->dy),
+                     CVY_BUF(call->workspace), CVY_INT(st->db_at), CVY_INT(positions), CVY_INT(g.out.pitch), CVY_INT(COLUMN_ROWS)));
+  CVY_TRY(CVY_LAUNCH(queue, st->reduce_db, groups_of((size_t)cvy_ceil_div(g.out.pitch, 64), 64), CVY_BUF(call->workspace), CVY_BUF(call->db),
+                     CVY_INT(st->db_at), CVY_INT(g.out.pitch), CVY_INT(sums), CVY_INT(g.out.pitch), CVY_INT(call->accumulate)));
+fail:
+  return status;
+}
+
+static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
+  cvy_status status = CVY_OK;
+  simt_state *const st = state;
+  const cvy_conv2d_params *const p = &st->params;
+  if (st->pass == CVY_CONV_BACKWARD_WEIGHTS) return run_weights(st, queue, call);
+  if (st->pass == CVY_CONV_FORWARD) {
+    const cvy_conv_gather g = cvy_conv_gather_forward(p, &st->y);
+    CVY_TRY(run_gather(st, queue, call, &g));
+    if (st->stats)
+      CVY_TRY(CVY_LAUNCH(queue, st->stats, groups_of((size_t)call->n * (size_t)cvy_ceil_div(st->y.pitch, 32), 256), CVY_BUF(call->y),
+                         CVY_BUF(call->stats), CVY_INT(st->y.h * st->y.w), CVY_INT(st->y.pitch)));
+    return CVY_OK;
+  }
+  for (int h = 0; h < p->stride_h && h < p->x.h; h++)
+    for (int w = 0; w < p->stride_w && w < p->x.w; w++) {
+      const cvy_conv_gather g = cvy_conv_gather_phase(p, &st->y, h, w);
+      CVY_TRY(run_gather(st, queue, call, &g));
+    }
+fail:
+  return status;
+}
+
+const cvy_conv_algorithm cvy_conv_direct_simt = {
+    .name = "direct_simt", .variant = CVY_CONV_DIRECT_SIMT, .can = can, .create = create, .destroy = destroy, .run = run};

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ * Launches of cl/conv2d_direct_cpu.cl: how a call is cut into strips and tasks, and where things lie in the workspace:
+ *   forward, backward_data:  packed weights (each phase) | statistics of strips | a slice per work-group
+ *   backward_weights:        partial dw and db of each part of the batch        | a slice per work-group */
+#include "src/ops/conv2d_direct.h"
+
+enum { FLAG_BIAS = 8, FLAG_STATS = 16, FLAG_ACCUMULATE = 32 };   /* the first three are CVY_CONV_* */
+enum {
+  TILE = 14,                     /* positions of a register tile of the gather convolution */
+  BLOCK = 32,                    /* output channels of a task */
+  SLACK = 16,                    /* floats behind a strip that whole vectors may touch */
+  STRIP_FLOATS = 65536,          /* wanted size of a strip: with its block of weights it stays in a second-level cache */
+  STRIP_POSITIONS = 1024,
+  WEIGHTS_STRIP_FLOATS = 32768,  /* the same for backward_weights, where dw lies in the cache too */
+  WEIGHTS_STRIP_POSITIONS = 256,
+  OWN_FLOATS = 98304,            /* wanted size of a task's dw */
+  BLOCK_FLOATS = 24576,          /* wanted size of a task's dw of one block of output channels */
+  PART_FLOATS_MAX = 8 << 20      /* bound of all partial dw together, where it can be kept */
+};
+
+/* A strip: `images` whole images, or rows x cols positions of one. */
+typedef struct strip_plan { int images, rows, cols; } strip_plan;
+
+typedef struct phase_plan {
+  cvy_conv_gather gather;
+  strip_plan strip;              /* for n_max */
+  int u_at, u_floats;
+} phase_plan;
+
+typedef struct cpu_state {
+  cvy_conv2d_params params;
+  cvy_shape y;
+  cvy_conv_pass pass;
+  int compute_units, max_groups;
+  cvy_kernel *main, *pack, *after;   /* after: merge_stats or reduce */
+  phase_plan *phases;
+  int n_phases;
+  int table_size, strip_floats, slice_floats;
+  int stats_at, slices_at;
+  int block_c, group_k, max_splits, part_floats;   /* backward_weights */
+} cpu_state;
+
+static bool can(const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass) {
+  if (y->pitch % 16 != 0) return false;
+  return pass != CVY_CONV_BACKWARD_DATA || params->x.pitch % 16 == 0;
+}
+
+static int64_t strip_floats_of(const cvy_conv_gather *g, int channels, int rows, int cols) {
+  const int use_h = g->step_h < g->taps_h ? g->step_h : g->taps_h, use_w = g->step_w < g->taps_w ? g->step_w : g->taps_w;
+  return ((int64_t)(rows - 1) * use_h + g->taps_h) * ((int64_t)(cols - 1) * use_w + g->taps_w) * channels;
+}
+
+static int ceil_div(int a, int b) { return cvy_ceil_div(a, b); }
+static int strips_per_image(const cvy_conv_gather *g, const strip_plan *s) { return ceil_div(g->grid_h, s->rows) * ceil_div(g->grid_w, s->cols); }
+static int64_t count_strips(const cvy_conv_gather *g, const strip_plan *s, int n) { return (int64_t)ceil_div(n, s->images) * strips_per_image(g, s); }
+
+/* Largest part of `length` that passes `fits`, made even over the parts. */
+static int even_part(int length, int largest) { return ceil_div(length, ceil_div(length, largest)); }
+
+/* The strip for large batches: as much as `floats` and `positions` allow, but a tile's worth of positions if there are so many. */
+static strip_plan plan_strip(const cvy_conv_gather *g, int channels, int n_max, int floats, int positions) {
+  strip_plan s = {.images = 1, .rows = g->grid_h, .cols = g->grid_w};
+  const int64_t image_positions = (int64_t)g->grid_h * g->grid_w, image_floats = strip_floats_of(g, channels, g->grid_h, g->grid_w);
+  if (image_positions <= positions && (image_floats <= floats || image_positions <= TILE)) {
+    int most = 1;
+    while (most < n_max && (most + 1) * image_positions <= positions && ((most + 1) * image_floats <= floats || most * image_positions < TILE)) most++;
+    /* of the upper half, the one that fills its last tiles (of 7 positions) best */
+    double best = 0;
+    for (int images = most; images >= 1 && 2 * images >= most; images--) {
+      const double filled = (double)(images * image_positions) / (double)((images * image_positions + 6) / 7 * 7);
+      if (filled > best + 0.01) best = filled, s.images = images;
+    }
+    return s;
+  }
+  int rows = g->grid_h, cols = g->grid_w;
+  while (rows > 1 && ((int64_t)rows * cols > positions || strip_floats_of(g, channels, rows, cols) > floats)) rows--;
+  rows = even_part(g->grid_h, rows);
+  if (rows == 1) {
+    while (cols > TILE && (cols > positions || strip_floats_of(g, channels, 1, cols) > floats)) cols--;
+    cols = even_part(g->grid_w, cols);
+  }
+  s.rows = rows, s.cols = cols;
+  return s;
+}
+
+/* The strip for n samples: smaller ones where there would not be a few tasks for every compute unit. Statistics keep the parts of an image. */
+static strip_plan plan_call(const cpu_state *st, const cvy_conv_gather *g, strip_plan s, int n, int tasks_per_strip, bool cut_images) {
+  const int64_t wanted = 4 * (int64_t)st->compute_units;
+  while (s.images > 1 && count_strips(g, &s, n) * tasks_per_strip < wanted) s.images = (s.images + 1) / 2;
+  while (cut_images && s.images == 1 && s.rows > 1 && (s.rows / 2) * s.cols >= 2 * TILE && count_strips(g, &s, n) * tasks_per_strip < wanted)
+    s.rows = (s.rows + 1) / 2;
+  return s;
+}
+
+static int smaller(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
+
+static void destroy(void *state) {
+  cpu_state *const st = state;
+  if (!st) return;
+  cvy_kernel_destroy(&st->main);
+  cvy_kernel_destroy(&st->pack);
+  cvy_kernel_destroy(&st->after);
+  cvy_free(st->phases);
+  cvy_free(st);
+}
+
+/* Places what create has sized; the sum must fit 32-bit indices. */
+static cvy_status finish_workspace(cpu_state *st, int64_t before_slices, size_t *workspace_bytes) {
+  cvy_status status = CVY_OK;
+  const int64_t before = (before_slices + 15) / 16 * 16, slice = ((int64_t)st->slice_floats + 15) / 16 * 16;
+  const int64_t total = before + slice * st->max_groups;
+  CVY_REQUIRE(slice < INT32_MAX && total <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices",
+              (long long)total);
+  st->slices_at = (int)before, st->slice_floats = (int)slice;
+  *workspace_bytes = (size_t)total * sizeof(float);
+fail:
+  return status;
+}
+
+static cvy_status create_gather(cpu_state *st, size_t *workspace_bytes) {
+  cvy_status status = CVY_OK;
+  const cvy_conv2d_params *const p = &st->params;
+  const bool forward = st->pass == CVY_CONV_FORWARD;
+  const int phases_h = forward ? 1 : smaller(p->stride_h, p->x.h), phases_w = forward ? 1 : smaller(p->stride_w, p->x.w);
+  size_t n_phases = 0;
+  CVY_REQUIRE(cvy_mul_size((size_t)phases_h, (size_t)phases_w, &n_phases) && n_phases <= 1 << 20, CVY_E_ARGUMENT, "convolution: stride %dx%d is too large",
+              p->stride_h, p->stride_w);
+  st->phases = cvy_calloc(n_phases, sizeof *st->phases);
+  CVY_REQUIRE(st->phases, CVY_E_MEMORY, "convolution: out of memory for %zu phases", n_phases);
+  st->n_phases = (int)n_phases;
+  int64_t at = 0, stats = 0, slice = 0;
+  int positions = 0;
+  for (int i = 0; i < st->n_phases; i++) {
+    phase_plan *const phase = &st->phases[i];
+    phase->gather = forward ? cvy_conv_gather_forward(p, &st->y) : cvy_conv_gather_phase(p, &st->y, i / phases_w, i % phases_w);
+    const cvy_conv_gather *const g = &phase->gather;
+    phase->strip = plan_strip(g, g->in.c, p->n_max, STRIP_FLOATS, STRIP_POSITIONS);
+    phase->u_at = (int)at, phase->u_floats = g->taps_h * g->taps_w * g->in.c * g->out.pitch;
+    at += phase->u_floats;
+    CVY_REQUIRE(at <= INT32_MAX, CVY_E_ARGUMENT, "convolution: packed filters do not fit 32-bit indices");
+    const strip_plan *const s = &phase->strip;
+    const int here = s->images * s->rows * s->cols;
+    if (here > positions) positions = here;
+    const int64_t floats = strip_floats_of(g, g->in.c, s->rows, s->cols) * s->images + SLACK;
+    if (floats > slice) slice = floats;
+    if (p->stats && forward && strips_per_image(g, s) > 1) stats = (int64_t)p->n_max * strips_per_image(g, s) * 2 * g->out.pitch;
+  }
+  st->table_size = (positions + TILE + 15) / 16 * 16;
+  CVY_REQUIRE(slice + 2 * st->table_size <= INT32_MAX, CVY_E_ARGUMENT, "convolution: a strip of %lld floats does not fit 32-bit indices", (long long)slice);
+  st->slice_floats = (int)slice + 2 * st->table_size;
+  st->stats_at = (int)at;
+  CVY_TRY(finish_workspace(st, at + stats, workspace_bytes));
+fail:
+  return status;
+}
+
+static cvy_status create_weights(cpu_state *st, size_t *workspace_bytes) {
+  cvy_status status = CVY_OK;
+  const cvy_conv2d_params *const p = &st->params;
+  st->phases = cvy_calloc(1, sizeof *st->phases);
+  CVY_REQUIRE(st->phases, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st->phases);
+  st->n_phases = 1;
+  const cvy_conv_gather g = st->phases[0].gather = cvy_conv_gather_forward(p, &st->y);
+  const int c = p->x.c, blocks = ceil_div(st->y.pitch, BLOCK);
+  int most_c = BLOCK_FLOATS / BLOCK / (g.taps_h * g.taps_w) / 16 * 16;
+  if (most_c < 16) most_c = 16;
+  st->block_c = c <= most_c ? c : (even_part(c, most_c) + 15) / 16 * 16;
+  const int64_t own = (int64_t)g.taps_h * ((g.taps_w * st->block_c + 3) / 4 * 4) * BLOCK;
+  st->group_k = even_part(blocks, smaller(blocks, OWN_FLOATS > own ? OWN_FLOATS / own : 1));
+  const int groups = ceil_div(c, st->block_c) * ceil_div(blocks, st->group_k);
+  const strip_plan s = st->phases[0].strip = plan_strip(&g, st->block_c, p->n_max, WEIGHTS_STRIP_FLOATS, WEIGHTS_STRIP_POSITIONS);
+  st->table_size = (s.images * s.rows * s.cols + TILE + 15) / 16 * 16;
+  const int64_t strip = (strip_floats_of(&g, st->block_c, s.rows, s.cols) * s.images + SLACK + 15) / 16 * 16;
+  const int64_t part = ((int64_t)g.taps_h * g.taps_w * c + 1) * st->y.pitch;
+  const int64_t slice = 2 * st->table_size + strip + (int64_t)st->table_size * BLOCK + st->group_k * (own + BLOCK);
+  CVY_REQUIRE(slice <= INT32_MAX && part <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices",
+              (long long)(slice + part));
+  st->strip_floats = (int)strip, st->slice_floats = (int)slice, st->part_floats = (int)part;
+  st->max_splits = ceil_div(4 * st->compute_units, groups);
+  if (st->max_splits * part > PART_FLOATS_MAX) st->max_splits = smaller(st->max_splits, PART_FLOATS_MAX / part + 1);
+  CVY_TRY(finish_workspace(st, st->max_splits > 1 ? st->max_splits * part : 0, workspace_bytes));
+fail:
+  return status;
+}
+
+static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass, void **state,
+                         size_t *workspace_bytes) {
+  cvy_status status = CVY_OK;
+  static const char *const file = "conv2d_direct_cpu";
+  cpu_state *const st = cvy_calloc(1, sizeof *st);
+  CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
+  st->params = *params, st->y = *y, st->pass = pass;
+  st->compute_units = cvy_device_get_facts(device)->compute_units;
+  st->max_groups = st->compute_units * (st->compute_units <= 8 ? 4 : st->compute_units <= 32 ? 2 : 1);
+  if (pass == CVY_CONV_BACKWARD_WEIGHTS) {
+    CVY_TRY(create_weights(st, workspace_bytes));
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_backward_weights", NULL, 0, &st->main));
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_reduce", NULL, 0, &st->after));
+  } else {
+    CVY_TRY(create_gather(st, workspace_bytes));
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_forward", NULL, 0, &st->main));
+    CVY_TRY(cvy_kernel_create(device, file, pass == CVY_CONV_FORWARD ? "conv2d_cpu_pack" : "conv2d_cpu_pack_turned", NULL, 0, &st->pack));
+    if (pass == CVY_CONV_FORWARD && params->stats) CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_merge_stats", NULL, 0, &st->after));
+  }
+  *state = st;
+  return CVY_OK;
+fail:
+  destroy(st);
+  return status;
+}
+
+static cvy_grid groups_of_one(int64_t groups) { return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}}; }
+
+static cvy_status run_phase(cpu_state *st, cvy_queue *queue, const cvy_conv_call *call, const phase_plan *phase) {
+  cvy_status status = CVY_OK;
+  const cvy_conv_gather *const g = &phase->gather;
+  const bool forward = st->pass == CVY_CONV_FORWARD;
+  const bool stats = forward && st->params.stats;
+  const int blocks = ceil_div(g->out.pitch, BLOCK);
+  const strip_plan s = plan_call(st, g, phase->strip, call->n, blocks, !stats);
+  const int flags = (forward ? st->params.prologue : 0) | (call->bias ? FLAG_BIAS : 0) | (stats ? FLAG_STATS : 0) | (call->accumulate ? FLAG_ACCUMULATE : 0);
+  if (phase->u_floats > 0) {
+    const int rows = g->taps_h * g->taps_w * g->in.c, some = ceil_div(rows, 64);
+    if (forward)
+      CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one(smaller(some, st->max_groups)), CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(rows),
+                         CVY_INT(g->out.pitch), CVY_INT(phase->u_at)));
+    else
+      CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one((int64_t)blocks * g->taps_h * g->taps_w), CVY_BUF(call->w), CVY_BUF(call->workspace),
+                         CVY_INT(st->params.s), CVY_INT(g->out.c), CVY_INT(g->in.c), CVY_INT(st->y.pitch), CVY_INT(g->out.pitch), CVY_INT(g->taps_h),
+                         CVY_INT(g->taps_w), CVY_INT(g->tap_r), CVY_INT(g->tap_r_step), CVY_INT(g->tap_s), CVY_INT(g->tap_s_step),
+                         CVY_INT(phase->u_at)));
+  }
+  const int64_t tasks = count_strips(g, &s, call->n) * blocks;
+  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of_one(smaller(tasks, st->max_groups)), CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->scale),
+                     CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats),
+                     CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
+                     CVY_INT(g->step_h), CVY_INT(g->step_w), CVY_INT(g->taps_h), CVY_INT(g->taps_w), CVY_INT(g->first_h), CVY_INT(g->first_w),
+                     CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.h), CVY_INT(g->out.w), CVY_INT(g->out.pitch), CVY_INT(g->row0),
+                     CVY_INT(g->row_step), CVY_INT(g->col0), CVY_INT(g->col_step), CVY_INT(s.images), CVY_INT(s.rows), CVY_INT(s.cols),
+                     CVY_INT(st->table_size), CVY_INT(phase->u_at), CVY_INT(st->stats_at), CVY_INT(st->slices_at), CVY_INT(st->slice_floats),
+                     CVY_INT(call->group_size), CVY_INT(flags)));
+  if (stats && strips_per_image(g, &s) > 1)
+    CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(call->n), CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(st->stats_at),
+                       CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.pitch), CVY_INT(s.rows), CVY_INT(s.cols)));
+fail:
+  return status;
+}
+
+static cvy_status run_weights(cpu_state *st, cvy_queue *queue, const cvy_conv_call *call) {
+  cvy_status status = CVY_OK;
+  const cvy_conv2d_params *const p = &st->params;
+  const cvy_conv_gather *const g = &st->phases[0].gather;
+  const int groups = ceil_div(p->x.c, st->block_c) * ceil_div(ceil_div(st->y.pitch, BLOCK), st->group_k);
+  const strip_plan s = plan_call(st, g, st->phases[0].strip, call->n, groups, true);
+  const int splits = smaller(st->max_splits, count_strips(g, &s, call->n));
+  const int db_at = st->part_floats - st->y.pitch, dw_floats = db_at;
+  const bool parts = splits > 1;
+  const int flags = p->prologue | (call->db ? FLAG_BIAS : 0) | (call->accumulate && !parts ? FLAG_ACCUMULATE : 0);
+  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of_one(smaller((int64_t)groups * splits, st->max_groups)), CVY_BUF(call->x), CVY_BUF(call->scale),
+                     CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(parts ? call->workspace : call->dw),
+                     CVY_BUF(parts ? call->workspace : call->db), CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(g->in.h), CVY_INT(g->in.w),
+                     CVY_INT(g->in.c), CVY_INT(g->in.pitch), CVY_INT(g->step_h), CVY_INT(g->step_w), CVY_INT(g->taps_h), CVY_INT(g->taps_w),
+                     CVY_INT(g->first_h), CVY_INT(g->first_w), CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.pitch), CVY_INT(s.images),
+                     CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(st->strip_floats), CVY_INT(st->block_c), CVY_INT(st->group_k),
+                     CVY_INT(splits), CVY_INT(parts ? st->part_floats : 0), CVY_INT(parts ? db_at : 0), CVY_INT(st->slices_at),
+                     CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
+  if (!parts) return CVY_OK;
+  CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(smaller(dw_floats / 16, st->max_groups)), CVY_BUF(call->workspace), CVY_BUF(call->dw),
+                     CVY_INT(dw_floats), CVY_INT(splits), CVY_INT(st->part_floats), CVY_INT(0), CVY_INT(call->accumulate)));
+  if (call->db)
+    CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(1), CVY_BUF(call->workspace), CVY_BUF(call->db), CVY_INT(st->y.pitch), CVY_INT(splits),
+                       CVY_INT(st->part_floats), CVY_INT(db_at), CVY_INT(call->accumulate)));
+fail:
+  return status;
+}
+
+static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
+  cvy_status status = CVY_OK;
+  cpu_state *const st = state;
+  if (st->pass == CVY_CONV_BACKWARD_WEIGHTS) return run_weights(st, queue, call);
+  for (int i = 0; i < st->n_phases; i++) CVY_TRY(run_phase(st, queue, call, &st->phases[i]));
+fail:
+  return status;
+}
+
+const cvy_conv_algorithm cvy_conv_direct_cpu = {
+    .name = "direct_cpu", .variant = CVY_CONV_DIRECT_CPU, .can = can, .create = create, .destroy = destroy, .run = run};
