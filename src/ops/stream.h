@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT
+ * What the host side of the memory-bound operations shares: checks of buffers, and the geometry of cl/vector.clh. */
+#ifndef CVY_OPS_STREAM_H
+#define CVY_OPS_STREAM_H
+
+#include "src/cl/launch.h"
+#include "src/ops/tensor.h"
+
+enum {
+  CVY_STREAM_LOCAL = 256,        /* work-items of a SIMT work-group (LOCAL in cl/vector.clh) */
+  CVY_STREAM_MIN_CHUNK = 256,    /* vectors that are worth a work-group of their own on a CPU: 16 KiB */
+  CVY_STREAM_GROUPS_PER_UNIT = 4 /* work-groups per compute unit of a CPU: enough to even out a busy core */
+};
+
+/* A buffer that must be there and hold at least `size_bytes`. CVY_E_ARGUMENT, with both sizes. */
+static inline cvy_status cvy_check_buffer(const char *op, const char *name, const cvy_buffer *buffer,
+                                          size_t size_bytes) {
+  if (buffer && cvy_buffer_size(buffer) >= size_bytes) return CVY_OK;
+  if (!buffer) cvy_log_error("%s: %s is NULL, must be a buffer of at least %zu bytes", op, name, size_bytes);
+  else cvy_log_error("%s: %s has %zu bytes, needs at least %zu", op, name, cvy_buffer_size(buffer), size_bytes);
+  return CVY_E_ARGUMENT;
+}
+
+/* Floats per vector (VEC) for rows of `pitch` floats. */
+static inline int cvy_stream_vec(cvy_device *device, int pitch) {
+  const int most = cvy_device_get_facts(device)->cpu_shaped ? 16 : 4;
+  return pitch % most == 0 ? most : pitch % 4 == 0 ? 4 : 1;
+}
+
+/* The largest power of two <= most that divides n: neighbouring work-items that share a row of n vectors. */
+static inline int cvy_stream_lanes(int n, int most) {
+  int lanes = 1;
+  while (2 * lanes <= most && n % (2 * lanes) == 0) lanes *= 2;
+  return lanes;
+}
+
+/* Work-groups for `n_units` independent pieces of work that each deserve a work-group on a CPU device. */
+static inline size_t cvy_cpu_groups(const cvy_device_facts *facts, size_t n_units) {
+  const size_t most = (size_t)CVY_STREAM_GROUPS_PER_UNIT * (size_t)facts->compute_units;
+  return n_units < most ? n_units : most;
+}
+
+typedef struct cvy_stream { cvy_grid grid; uint32_t n_vec, chunk; } cvy_stream;
+
+/* Geometry of CVY_FOR_EACH_VECTOR over n_elems floats (a multiple of 16, in [16, 2^34)). */
+static inline cvy_status cvy_stream_plan(cvy_device *device, const char *op, size_t n_elems, cvy_stream *out) {
+  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  if (n_elems == 0 || n_elems % 16 != 0 || n_elems >> 34 != 0) {
+    cvy_log_error("%s: %zu elements, must be a multiple of 16 from 16 to 2^34 - 16", op, n_elems);
+    return CVY_E_ARGUMENT;
+  }
+  const size_t n_vec = n_elems / (facts->cpu_shaped ? 16 : 4);
+  *out = (cvy_stream){.n_vec = (uint32_t)n_vec};
+  if (facts->cpu_shaped) {
+    const size_t groups = cvy_cpu_groups(facts, (n_vec + CVY_STREAM_MIN_CHUNK - 1) / CVY_STREAM_MIN_CHUNK);
+    out->chunk = (uint32_t)((n_vec + groups - 1) / groups);
+    out->grid = (cvy_grid){.global = {(n_vec + out->chunk - 1) / out->chunk}, .local = {1}};
+  } else {
+    out->chunk = 1;
+    out->grid = (cvy_grid){.global = {cvy_round_up(n_vec, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
+  }
+  return CVY_OK;
+}
+
+#endif
