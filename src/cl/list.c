@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "src/cl/devices.h"
 #include "src/cl/opencl.h"
 
 #ifndef CL_DEVICE_PCI_BUS_ID_NV
@@ -172,8 +173,7 @@ static cvy_device_info *add_row(cvy_device_list *list, void *handle) {
   return &list->items[list->n++];
 }
 
-/* Marks the second driver of one GPU, and the CPU runtimes that share the host's cores with the preferred one. */
-static void mark_same(cvy_device_list *list) {
+void cvy_device_list_mark_same(cvy_device_list *list) {
   int cpu = -1;
   for (int i = 0; i < list->n; i++) {
     cvy_device_info *const a = &list->items[i];
@@ -248,7 +248,7 @@ cvy_status cvy_device_list_create(cvy_device_list **out) {
     cvy_free(devices);
     devices = NULL;
   }
-  mark_same(list);
+  cvy_device_list_mark_same(list);
   *out = list;
   list = NULL;
 fail:

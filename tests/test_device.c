@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MIT
+ * The list of devices with every broken case, opening, sub-devices, and failures of a device: with a layer that breaks the driver (layer.c). */
+#include "tests/check.h"
+
+#include <dirent.h>
+#include <stdio.h>
+
+#include "src/base/text.h"
+#include "src/cl/devices.h"
+#include "src/cl/launch.h"
+#include "src/cl/selector.h"
+
+static void breaks(const char *how) {
+  if (how) setenv("CVY_LAYER", how, 1);
+  else unsetenv("CVY_LAYER");
+}
+
+static bool have_device;
+
+/* The position of a usable device with this many compute units, -1 if none. */
+static int usable(const cvy_device_list *list, int units) {
+  for (int i = 0; i < list->n; i++)
+    if (list->items[i].usable && list->items[i].compute_units >= units && list->items[i].same_as < 0) return i;
+  return -1;
+}
+
+static void test_list(check_device *d) {
+  (void)d;
+  cvy_device_list *list = NULL;
+  check_ok(cvy_device_list_create(&list));
+  int platform = -1, index = -1, preferred = -1;
+  for (int i = 0; i < list->n; i++) {
+    const cvy_device_info *const info = &list->items[i];
+    if (info->platform != platform) {
+      assert_int_equal(info->platform, platform + 1);
+      assert_true(info->index == 0 || info->index == -1);
+    } else {
+      assert_int_equal(info->index, index + 1);
+    }
+    platform = info->platform;
+    index = info->index;
+    assert_true(info->platform_name[0]);
+    assert_true(info->usable ? info->reason[0] == 0 : info->reason[0] != 0);
+    if (!info->usable) continue;
+    assert_true(info->name[0] && info->driver[0] && info->compute_units > 0 && info->max_alloc_bytes > 0 && info->max_work_group > 0);
+    assert_true(info->max_alloc_bytes <= info->global_bytes);
+    assert_true(info->base_align_bytes >= 4 && info->base_align_bytes <= CVY_SLICE_ALIGN);
+    if (info->kind == CVY_DEVICE_CPU && info->same_as < 0) {
+      assert_int_equal(preferred, -1);
+      preferred = i;
+    }
+  }
+  for (int i = 0; i < list->n; i++) {
+    const cvy_device_info *const info = &list->items[i];
+    if (info->usable && info->kind == CVY_DEVICE_CPU && i != preferred) {
+      assert_int_equal(info->same_as, preferred);
+      assert_false(info->duplicate);
+      assert_true(info->software || !list->items[preferred].software);
+    }
+  }
+  cvy_device_list_destroy(&list);
+  cvy_device_list_destroy(&list);
+  assert_null(list);
+}
+
+static void test_broken_lists(check_device *d) {
+  (void)d;
+  static const struct { const char *how, *reason; } cases[] = {
+    {"no-devices", "no devices"},
+    {"broken-platform", "its devices cannot be listed: CL_OUT_OF_RESOURCES (-5)"},
+    {"no-info", "does not answer basic questions"},
+    {"no-compiler", "has no compiler"},
+    {"not-available", "is not available"},
+    {"old-version", "OpenCL 1.1 antique"},
+    {"no-context", "a context cannot be created: CL_OUT_OF_RESOURCES (-5)"},
+  };
+  cvy_device_list *list = NULL;
+  cvy_devices *devices = NULL;
+  breaks("no-platforms");
+  check_ok(cvy_device_list_create(&list));
+  assert_int_equal(list->n, 0);
+  cvy_device_list_destroy(&list);
+  check_fails(cvy_devices_select("auto", &devices), CVY_E_NO_DEVICE, "pocl-opencl-icd");
+  breaks(NULL);
+  if (!have_device) skip(); /* without a driver the loader loads no layers */
+  breaks("broken-loader");
+  check_log_clear();
+  check_ok(cvy_device_list_create(&list));
+  assert_int_equal(list->n, 0);
+  assert_true(check_log_contains("clGetPlatformIDs failed: CL_OUT_OF_HOST_MEMORY"));
+  cvy_device_list_destroy(&list);
+  breaks(NULL);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    breaks(cases[i].how);
+    check_ok(cvy_device_list_create(&list));
+    assert_true(list->n >= 1);
+    bool found = false;
+    for (int k = 0; k < list->n; k++) {
+      assert_false(list->items[k].usable);
+      found |= strstr(list->items[k].reason, cases[i].reason) != NULL;
+      if (list->items[k].index < 0) continue;
+      cvy_device_choice choice = {.item = k, .label = "0:0 broken"};
+      cvy_device *device = NULL;
+      check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_DEVICE, "cannot be used");
+    }
+    if (!found) fprintf(stderr, "%s: %s\n", cases[i].how, list->items[0].reason);
+    assert_true(found);
+    cvy_device_list_destroy(&list);
+    check_fails(cvy_devices_select("auto", &devices), CVY_E_NO_DEVICE, cases[i].reason);
+    breaks(NULL);
+  }
+}
+
+/* A device opens, or says why not, and nothing is left behind. */
+static void test_open(check_device *d) {
+  (void)d;
+  if (!have_device) skip();
+  cvy_device_list *list = NULL;
+  cvy_device *device = NULL, *again = NULL;
+  check_ok(cvy_device_list_create(&list));
+  cvy_device_choice choice = {.item = usable(list, 1), .label = "0:0 some device"};
+  const long contexts = cvy_live_count(CVY_LIVE_CONTEXT), queues = cvy_live_count(CVY_LIVE_QUEUE), memory = cvy_live_count(CVY_LIVE_MEMORY);
+  breaks("no-context");
+  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_DEVICE, "0:0 some device: clCreateContext failed: CL_OUT_OF_RESOURCES (-5)");
+  breaks("no-queue");
+  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_MEMORY, "clCreateCommandQueue failed: CL_OUT_OF_HOST_MEMORY (-6)");
+  breaks(NULL);
+  choice.item = list->n;
+  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_ARGUMENT, "there is no device at position");
+  choice.item = usable(list, 1);
+  setenv("CVY_FORCE_SHAPE", "round", 1);
+  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_ARGUMENT, "CVY_FORCE_SHAPE=round");
+  unsetenv("CVY_FORCE_SHAPE");
+  assert_null(device);
+  assert_int_equal(cvy_live_count(CVY_LIVE_CONTEXT), contexts);
+  assert_int_equal(cvy_live_count(CVY_LIVE_QUEUE), queues);
+  assert_int_equal(cvy_live_count(CVY_LIVE_MEMORY), memory);
+
+  check_ok(cvy_device_open(list, &choice, false, &device));
+  check_ok(cvy_device_open(list, &choice, false, &again));
+  assert_string_equal(cvy_device_label(device), "0:0 some device");
+  assert_string_equal(cvy_device_get_info(device)->name, list->items[choice.item].name);
+  assert_int_equal(cvy_device_get_facts(device)->compute_units, list->items[choice.item].compute_units);
+  cvy_device_list_destroy(&list); /* opened devices outlive it */
+  /* what belongs to one device is refused by another */
+  cvy_buffer *b = NULL;
+  cvy_event *event = NULL;
+  char bytes[16] = "", other[16] = "";
+  check_ok(cvy_buffer_create(device, 16, &b));
+  check_fails(cvy_buffer_write(cvy_device_compute_queue(again), b, 0, 16, bytes, NULL, NULL), CVY_E_ARGUMENT, "another device");
+  check_ok(cvy_buffer_write(cvy_device_compute_queue(device), b, 0, 16, bytes, NULL, &event));
+  check_fails(cvy_queue_wait(cvy_device_compute_queue(again), event), CVY_E_ARGUMENT, "only the host can");
+  breaks("failed-event");
+  check_fails(cvy_event_wait(event), CVY_E_DEVICE, "the command 'write' on the compute queue failed: CL_OUT_OF_RESOURCES (-5)");
+  breaks(NULL);
+  check_ok(cvy_event_wait(event));
+  cvy_event_destroy(&event);
+  check_ok(cvy_buffer_read(cvy_device_compute_queue(device), b, 0, 16, other, NULL, NULL));
+  cvy_buffer_destroy(&b);
+  breaks("no-buffer=1000");
+  check_fails(cvy_buffer_create(device, 1000, &b), CVY_E_DEVICE_MEMORY, "1000 bytes");
+  check_ok(cvy_buffer_create(device, 999, &b));
+  breaks(NULL);
+  check_log_clear();
+  assert_false(check_log_contains("are alive"));
+  cvy_buffer_destroy(&b);
+  cvy_device_close(&device);
+  assert_null(device);
+  cvy_device_close(&again);
+  cvy_device_close(&again);
+  assert_false(check_log_contains("are alive"));
+}
+
+static const char busy_source[] =
+  "kernel void busy(global float *y, const int n) {\n"
+  "  float a = get_global_id(0), b = 1.0f;\n"
+  "  for (int i = 0; i < n; i++) { a = fma(a, 0.999f, b); b = fma(b, 0.998f, a * 1e-9f); }\n"
+  "  y[get_global_id(0)] = a + b;\n"
+  "}\n";
+
+enum { MOST_TASKS = 256 };
+typedef struct tasks { int n; long id[MOST_TASKS]; unsigned long ticks[MOST_TASKS]; } tasks;
+
+/* User time of every thread of this process; n = 0 where /proc does not tell. */
+static void tasks_read(tasks *out) {
+  out->n = 0;
+  DIR *const folder = opendir("/proc/self/task");
+  for (const struct dirent *entry; folder && (entry = readdir(folder)) && out->n < MOST_TASKS;) {
+    char path[300], text[1024];
+    if (entry->d_name[0] == '.') continue;
+    snprintf(path, sizeof path, "/proc/self/task/%s/stat", entry->d_name);
+    FILE *const f = fopen(path, "r");
+    const size_t size = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f) fclose(f);
+    text[size] = 0;
+    const char *const after_name = strrchr(text, ')');
+    if (!after_name || sscanf(after_name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu", &out->ticks[out->n]) != 1) continue;
+    out->id[out->n++] = strtol(entry->d_name, NULL, 10);
+  }
+  if (folder) closedir(folder);
+}
+
+/* The thread that worked most between two readings. */
+static long busiest(const tasks *before, const tasks *after, unsigned long *ticks) {
+  long id = -1;
+  *ticks = 0;
+  for (int i = 0; i < after->n; i++) {
+    unsigned long grown = after->ticks[i];
+    for (int k = 0; k < before->n; k++)
+      if (before->id[k] == after->id[i]) grown -= before->ticks[k];
+    if (grown > *ticks) *ticks = grown, id = after->id[i];
+  }
+  return id;
+}
+
+static void test_parts(check_device *d) {
+  (void)d;
+  if (!have_device) skip();
+  cvy_device_list *list = NULL;
+  cvy_device_choice *choices = NULL;
+  cvy_device *device = NULL;
+  check_ok(cvy_device_list_create(&list));
+  const int item = usable(list, 2);
+  if (item < 0 || !list->items[item].can_partition_by_counts) {
+    cvy_device_list_destroy(&list);
+    skip();
+  }
+  char folder[200], path[256], text[64];
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  snprintf(path, sizeof path, "%s/busy.cl", folder);
+  check_ok(cvy_file_write(path, &(cvy_piece){busy_source, strlen(busy_source)}, 1));
+  setenv("CVY_CL_DIR", folder, 1);
+  int n = 0;
+  bool fell_back;
+  snprintf(text, sizeof text, "%d:%d/1+1", list->items[item].platform, list->items[item].index);
+  check_ok(cvy_select(list, text, &choices, &n, &fell_back));
+  assert_int_equal(n, 2);
+  breaks("no-sub-devices");
+  check_fails(cvy_device_open(list, &choices[1], false, &device), CVY_E_UNSUPPORTED, "clCreateSubDevices with 2 parts failed: CL_DEVICE_PARTITION_FAILED");
+  breaks(NULL);
+  /* Each part has threads of its own: which one worked tells, whatever else the machine does. */
+  cvy_device *parts[2] = {NULL, NULL};
+  long worked[2];
+  for (int i = 0; i < 2; i++) {
+    cvy_kernel *busy = NULL;
+    cvy_buffer *y = NULL;
+    tasks before, after;
+    unsigned long ticks = 0;
+    check_ok(cvy_device_open(list, &choices[i], false, &parts[i]));
+    assert_int_equal(cvy_device_get_facts(parts[i])->compute_units, 1);
+    check_ok(cvy_kernel_create(parts[i], "busy", "busy", NULL, 0, &busy));
+    check_ok(cvy_buffer_create(parts[i], 64 * sizeof(float), &y));
+    cvy_queue *const queue = cvy_device_compute_queue(parts[i]);
+    check_ok(CVY_LAUNCH(queue, busy, ((cvy_grid){{64}, {1}}), CVY_BUF(y), CVY_INT(1)));
+    check_ok(cvy_queue_finish(queue));
+    tasks_read(&before);
+    check_ok(CVY_LAUNCH(queue, busy, ((cvy_grid){{64}, {1}}), CVY_BUF(y), CVY_INT(1000000)));
+    check_ok(cvy_queue_finish(queue));
+    tasks_read(&after);
+    worked[i] = busiest(&before, &after, &ticks);
+    assert_true(after.n == 0 || ticks >= 3);
+    cvy_kernel_destroy(&busy);
+    cvy_buffer_destroy(&y);
+  }
+  if (strstr(list->items[item].platform_name, "Portable Computing Language") && worked[0] >= 0) assert_int_not_equal(worked[0], worked[1]);
+  for (int i = 0; i < 2; i++) cvy_device_close(&parts[i]);
+  unsetenv("CVY_CL_DIR");
+  cvy_free(choices);
+  cvy_device_list_destroy(&list);
+}
+
+static void test_same(check_device *d) {
+  (void)d;
+  cvy_device_info items[8] = {
+    {.platform = 0, .index = 0, .kind = CVY_DEVICE_CPU, .usable = true, .software = true},
+    {.platform = 0, .index = 1, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0"},
+    {.platform = 0, .index = 2, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0"}, /* MIG */
+    {.platform = 1, .index = 0, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0"},
+    {.platform = 1, .index = 1, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = ""},
+    {.platform = 2, .index = 0, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = ""},
+    {.platform = 3, .index = 0, .kind = CVY_DEVICE_CPU, .usable = true},
+    {.platform = 4, .index = 0, .kind = CVY_DEVICE_CPU, .usable = true},
+  };
+  cvy_device_list list = {.n = 8, .items = items};
+  static const int want[8] = {6, -1, -1, 1, -1, -1, -1, 6};
+  for (int i = 0; i < 8; i++) items[i].same_as = -1;
+  cvy_device_list_mark_same(&list);
+  for (int i = 0; i < 8; i++) {
+    assert_int_equal(items[i].same_as, want[i]);
+    assert_int_equal(items[i].duplicate, i == 3);
+  }
+  /* what cannot be used is nobody's better half */
+  for (int i = 0; i < 8; i++) items[i].same_as = -1, items[i].duplicate = false;
+  items[1].usable = items[6].usable = items[7].usable = false;
+  cvy_device_list_mark_same(&list);
+  assert_int_equal(items[0].same_as, -1);
+  assert_int_equal(items[3].same_as, 2);
+  assert_int_equal(items[7].same_as, -1);
+}
+
+static void put_pci(const char *folder, const char *address, const char *class, const char *vendor) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/%s", folder, address);
+  check_ok(cvy_make_dirs(path));
+  snprintf(path, sizeof path, "%s/%s/class", folder, address);
+  check_ok(cvy_file_write(path, &(cvy_piece){class, strlen(class)}, 1));
+  snprintf(path, sizeof path, "%s/%s/vendor", folder, address);
+  check_ok(cvy_file_write(path, &(cvy_piece){vendor, strlen(vendor)}, 1));
+}
+
+static void test_missing_drivers(check_device *d) {
+  (void)d;
+  char folder[200], out[4096] = "";
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  cvy_device_list none = {0};
+  cvy_missing_drivers_in(folder, &none, out, sizeof out);
+  assert_string_equal(out, "");
+  put_pci(folder, "0000:01:00.0", "0x030200\n", "0x10de\n");
+  put_pci(folder, "0000:02:00.0", "0x030000\n", "0x1002\n");
+  put_pci(folder, "0000:03:00.0", "0x038000\n", "0x8086\n");
+  put_pci(folder, "0000:04:00.0", "0x030000\n", "0x1234\n"); /* a virtual machine's display */
+  put_pci(folder, "0000:05:00.0", "0x020000\n", "0x8086\n"); /* a network card */
+  cvy_missing_drivers_in(folder, &none, out, sizeof out);
+  assert_non_null(strstr(out, "NVIDIA at 0000:01:00.0"));
+  assert_non_null(strstr(out, "nvidia-opencl-icd"));
+  assert_non_null(strstr(out, "AMD at 0000:02:00.0"));
+  assert_non_null(strstr(out, "intel-opencl-icd"));
+  int lines = 0;
+  for (const char *c = out; *c; c++) lines += *c == '\n';
+  assert_int_equal(lines, 3);
+  cvy_device_info items[2] = {
+    {.index = 0, .kind = CVY_DEVICE_GPU, .uuid = "pci:0000:01:00.0", .vendor = "NVIDIA Corporation"},
+    {.index = 1, .kind = CVY_DEVICE_GPU, .uuid = "", .vendor = "Advanced Micro Devices, Inc."},
+  };
+  const cvy_device_list some = {.n = 2, .items = items};
+  out[0] = 0;
+  cvy_missing_drivers_in(folder, &some, out, sizeof out);
+  assert_null(strstr(out, "NVIDIA"));
+  assert_null(strstr(out, "AMD"));
+  assert_non_null(strstr(out, "Intel at 0000:03:00.0"));
+  /* cut, not overrun */
+  char small[20] = "";
+  small[19] = 'x';
+  cvy_missing_drivers_in(folder, &none, small, 10);
+  assert_int_equal(strlen(small), 9);
+  assert_int_equal(small[19], 'x');
+  cvy_device_missing_drivers(&none, out, sizeof out); /* this machine's, whatever they are */
+}
+
+static void test_public(check_device *d) {
+  (void)d;
+  cvy_devices *devices = NULL;
+  check_fails(cvy_devices_select(NULL, &devices), CVY_E_ARGUMENT, "NULL");
+  check_fails(cvy_devices_select("", &devices), CVY_E_ARGUMENT, "no devices are named");
+  assert_null(devices);
+  char libraries[1024];
+  cvy_libraries_describe(libraries, sizeof libraries);
+  assert_ptr_equal(strstr(libraries, "CLBlast: "), libraries);
+  assert_non_null(strstr(libraries, "\nclFFT: "));
+  if (!have_device) skip();
+  check_ok(cvy_devices_select("auto", &devices));
+  assert_true(cvy_devices_count(devices) >= 1);
+  assert_non_null(cvy_devices_label(devices, 0));
+  assert_null(cvy_devices_label(devices, -1));
+  assert_null(cvy_devices_label(devices, cvy_devices_count(devices)));
+  cvy_devices_destroy(&devices);
+  cvy_devices_destroy(&devices);
+  breaks("gpu");
+  check_ok(cvy_devices_select("auto", &devices));
+  const bool fell_back = cvy_devices_fell_back_to_cpu(devices);
+  cvy_devices_destroy(&devices);
+  breaks("platform-name=Testing Inc.");
+  check_ok(cvy_devices_select("testing", &devices));
+  cvy_devices_destroy(&devices);
+  breaks(NULL);
+  assert_false(fell_back);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+    {"list", test_list},   {"broken_lists", test_broken_lists}, {"open", test_open},     {"parts", test_parts},
+    {"same", test_same},   {"missing_drivers", test_missing_drivers}, {"public", test_public},
+  };
+  /* before the first OpenCL call: the loader reads it once */
+  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
+  cvy_device_list *list = NULL;
+  if (cvy_device_list_create(&list) == CVY_OK) have_device = usable(list, 1) >= 0;
+  cvy_device_list_destroy(&list);
+  return check_main(argc, argv, tests, 7, CHECK_HOST);
+}
