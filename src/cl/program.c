@@ -146,6 +146,7 @@ cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_defin
   }
   program = cvy_calloc(1, sizeof *program);
   CVY_REQUIRE(program, CVY_E_MEMORY, "no memory for a program");
+  cvy_log_debug("program %s", key.data); /* test_kernel_variants reads this */
   CVY_TRY(build(device, file, options.data, &program->cl));
   program->key = key.data;
   key = (cvy_text){0};
