@@ -24,12 +24,11 @@ static const option_table table = {
     .usage = "[options]",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
-    .about =
-        "Lists the OpenCL devices of this machine, one line each: its number P:D (platform:device, as clinfo counts), "
-        "what it is and can do.\n"
-        "Lines that begin with - cannot be used; the reason stands behind.",
-    .after =
-        "A device is chosen by its number, by a part of its name, or by kind; see --devices in convoy train --help.",
+    .about = "Lists the OpenCL devices of this machine, one line each: its number P:D\n"
+             "(platform:device, as clinfo counts), what it is and what it can do. A line that\n"
+             "begins with - cannot be used; the reason stands behind it.",
+    .after = "A device is chosen by its number, a part of its name, or its kind; see --devices\n"
+             "in convoy train --help.",
 };
 
 static const char *kind_name(cvy_device_kind kind) {
@@ -47,7 +46,7 @@ static void abilities(const cvy_device_info *d, char *out, size_t out_bytes) {
   size_t used = 0;
   out[0] = '\0';
   const struct { bool there; const char *name; } list[] = {
-    {d->has_fp16, "fp16"}, {d->has_fp64, "fp64"}, {d->has_subgroups, "sub-groups"}, {d->host_unified, "host memory"},
+    {d->has_fp16, "fp16"}, {d->has_fp64, "fp64"}, {d->has_subgroups, "sub-groups"}, {d->host_unified, "unified memory"},
     {d->can_partition_by_counts, "can be split"},
   };
   if (d->float_vector_width > 1) used = (size_t)snprintf(out, out_bytes, "float%d", d->float_vector_width);

@@ -42,10 +42,9 @@ static const option_table table = {
     .usage = "[options]",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
-    .about =
-        "Runs every operation on your devices, with the shapes that resnet18 and lenet have, and compares the results "
-        "with plain loops in double\n"
-        "precision. One line per device; exit status 1 if any of them is wrong. Takes about a minute per device.",
+    .about = "Runs every operation on your devices, with the shapes of resnet18 and lenet, and\n"
+             "compares the results with plain loops in double precision. One line per device;\n"
+             "exit status 1 if anything is wrong. Takes some seconds per device.",
 };
 
 /* "0:0,1:0": everything that can be used; NULL when out of memory. */

@@ -158,7 +158,12 @@ void progress_curve(const char *title, const int *x, const double *y, int n) {
     hi = fmax(hi, y[i]);
   }
   if (n < 2 || !isfinite(lo) || !isfinite(hi)) return;
-  const double span = hi > lo ? hi - lo : 1e-9;
+  if (hi - lo < 0.02) { /* a flat curve runs through the middle */
+    const double middle = (lo + hi) / 2;
+    lo = middle - 0.01;
+    hi = middle + 0.01;
+  }
+  const double span = hi - lo;
   const int x_span = x[n - 1] - x[0] > 0 ? x[n - 1] - x[0] : 1;
   for (int row = 0; row < CURVE_ROWS; row++) {
     memset(cell[row], ' ', CURVE_COLUMNS);

@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The program as its user sees it: test_cli.py CONVOY GROUP   (groups: the functions named test_<group> below)
+
+Needs Python's own modules only. Exit 77 where a group needs a device and there is none."""
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.dom.minidom
+
+CONVOY = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "convoy"
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DEVICE = os.environ.get("CVY_TEST_DEVICE", "auto")
+LENET = ["--model", "lenet", "--data", "synthetic:640", "--devices", DEVICE]
+# 640 images in batches of 64: 10 steps per epoch
+SMALL = LENET + ["--batch", "64", "--init", "he"]
+failures = 0
+
+
+def run(*args, env=None, stdout=subprocess.PIPE, timeout=120):
+    return subprocess.run([CONVOY, *map(str, args)], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=timeout,
+                          env={**os.environ, **(env or {})})
+
+
+def check(ok, what, done=None):
+    global failures
+    if ok:
+        return
+    failures += 1
+    print("FAILED:", what)
+    if done is not None:
+        print("  command:", " ".join(done.args[1:]), "\n  exit:", done.returncode, "\n  stdout:", done.stdout, "\n  stderr:", done.stderr)
+
+
+def expect(code, *args, err=(), out=(), **kw):
+    """Runs, checks exit status and that each text is in stderr or stdout."""
+    done = run(*args, **kw)
+    check(done.returncode == code, f"exit {done.returncode}, must be {code}", done)
+    for text in [err] if isinstance(err, str) else err:
+        check(text in done.stderr, f"stderr lacks {text!r}", done)
+    for text in [out] if isinstance(out, str) else out:
+        check(text in done.stdout, f"stdout lacks {text!r}", done)
+    return done
+
+
+def need_device():
+    if run("devices").returncode != 0:
+        print("no usable OpenCL device")
+        sys.exit(77)
+
+
+def lines_of(path):
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(line, parse_constant=lambda name: 1 / 0) for line in f]   # NaN and Infinity are no JSON
+
+
+# ---- without a device ----
+
+def test_errors():
+    """Wrong use: exit 2, nothing on stdout; first line: what was wrong, with the option and the value; then where help is."""
+    base = ["--model", "lenet", "--data", "synthetic"]
+    table = [
+        # option, value, what the message must say beside both
+        ("--model", "vgg", "resnet18 or lenet"), ("--batch", "0", "from 1"), ("--batch", "-1", "from 1"), ("--batch", "1.5", "whole"),
+        ("--batch", "12x", "whole"), ("--batch", " 12", "whole"), ("--batch", "99999999999999999999", "whole"), ("--epochs", "0", "from 1"),
+        ("--lr", "0", "above 0"), ("--lr", "-0.1", "above 0"), ("--lr", "nan", "above 0"), ("--lr", "inf", "above 0"), ("--lr", "0.1x", "above 0"),
+        ("--lr", "0x1", "above 0"), ("--momentum", "1.5", "from 0 to 1"), ("--weight-decay", "-1", "from 0"), ("--seed", "-1", "0 or more"),
+        ("--init", "zero", "d2l or he"), ("--split", "auto", "this version"), ("--split", "0,0", "above 0"), ("--split", "1,,2", "weights"),
+        ("--split", "odd", "even"), ("--shares", "1,x", "whole numbers"), ("--shares", "100,100", "256"), ("--bn", "sync", "this version"),
+        ("--bn", "ghost:0", "1 or more"), ("--bn", "ghost", "ghost:G"), ("--staleness", "1", "this version"), ("--run-ahead", "3", "from 0 to 2"),
+        ("--trace", "t.json", "this version"), ("--max-steps", "0", "from 1"), ("--verify-every", "0", "from 1"),
+        ("--keep", "0", "from 1"), ("--checkpoint-every", "0", "1 or more"), ("--checkpoint-every", "e", "Ne"), ("--classes", "999", "256"),
+        ("--save", "", "empty"), ("--log", "-", "file"),
+    ]
+    for option, value, says in table:
+        done = expect(2, "train", *base, option, value, err=(option, value, says, "convoy train --help"))
+        check(done.stdout == "", "wrong use writes nothing to stdout", done)
+        check(done.stderr.startswith("convoy train: " + option), "the reason comes first", done)
+    for args, says in [
+        (["train"], "--model NAME is missing"), (["train", "--model", "lenet"], "--data DATA is missing"), (["train", *base, "stray"], "'stray'"),
+        (["train", *base, "--ephocs", "3"], "--epochs?"), (["train", *base, "--no"], "could be"), (["train", *base, "-x"], "-x: no such option"),
+        (["train", *base, "--quiet=1"], "takes no value"), (["train", *base, "--batch"], "value is missing"),
+        (["train", *base, "--trace"], "this version"), (["train", *base, "--resume"], "--checkpoint DIR is missing"),
+        (["train", *base, "--keep", "3"], "--checkpoint DIR is missing"), (["train", *base, "--nesterov"], "momentum above 0"),
+        (["train", *base, "--shares", "256", "--split", "even"], "one of them"), (["train", *base, "--save", "x", "--log", "x"], "two names"),
+        (["train", *base, "--init", "he", "--init-from", "x"], "one of them"), (["eval"], "--weights F is missing"),
+        (["devices", "0:0"], "'0:0'"), (["selftest", "--devices"], "value is missing"),
+    ]:
+        expect(2, *args, err=(says, f"convoy {args[0]} --help"))
+    for verb in ("bench", "tune", "frobnicate"):
+        expect(2, verb, err=(verb, "train"))
+    done = expect(2, err="usage: convoy VERB")
+    check(done.stdout == "", "no verb: usage on stderr only", done)
+
+
+def test_help():
+    expect(0, "--version", out="convoy ")
+    for args in (["--help"], ["-h"]):
+        done = expect(0, *args, out=("devices", "train", "eval", "selftest"))
+        check(done.stderr == "", "help goes to stdout", done)
+    wanted = {
+        "devices": "json", "selftest": "devices json quiet", "eval": "weights model data data-dir classes seed devices batch json quiet",
+        "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed no-shuffle split shares bn "
+                 "run-ahead staleness max-steps no-eval save checkpoint checkpoint-every keep resume verify-every log plot allow-nan quiet devices",
+    }
+    for verb, names in wanted.items():
+        done = expect(0, verb, "--help", out=f"usage: convoy {verb}")
+        check(done.stderr == "" and run(verb, "-h").stdout == done.stdout, "-h is --help, on stdout", done)
+        entries = re.findall(r"^  (?:-\w, |    )--([\w-]+)(.*?)(?=^ {2,6}-|^\S|^$|\Z)", done.stdout, re.M | re.S)
+        check(set(names.split()) == {name for name, _ in entries} - {"help"}, f"options of {verb}: {sorted(name for name, _ in entries)}")
+        for name, text in entries:
+            flat = " ".join(text.split())
+            check(re.search(r"\[[^\[\]]+; (default: .+|required)\]$", flat), f"{verb} --{name}: no unit and default in {flat!r}")
+        check(max(map(len, done.stdout.splitlines())) <= 92, f"{verb} --help: lines are too long", done)
+
+
+def test_outputs():
+    """Files that cannot be written are found before any work, and nothing is left behind."""
+    with tempfile.TemporaryDirectory() as dir:
+        folder = os.path.join(dir, "folder")
+        os.mkdir(folder)
+        none = {"OCL_ICD_VENDORS": dir}   # it must not get as far as looking for devices
+        for option in ("--save", "--log", "--plot"):
+            expect(1, "train", *SMALL, option, os.path.join(dir, "no/such"), err=(option, "no/such", "No such file"), env=none)
+            expect(1, "train", *SMALL, option, folder, err=(option, "folder"), env=none)
+        expect(1, "train", *SMALL, "--save", "/dev/null", err="plain file", env=none)
+        expect(1, "train", *SMALL, "--checkpoint", "/dev/null/x", err=("--checkpoint", "/dev/null/x"), env=none)
+        for verb in (["devices"], ["eval", "--weights", "w", *LENET]):
+            expect(1, *verb, "--json", os.path.join(dir, "no/such"), err=("--json", "no/such"), env=none)
+        check(os.listdir(dir) == ["folder"] and not os.listdir(folder), f"left behind: {os.listdir(dir)}")
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = run("--version", stdout=full)
+        check(done.returncode == 1 and "stdout" in done.stderr, "a full disk is not success")
+
+
+def test_nodevice():
+    """No OpenCL at all: exit 1 and what to install."""
+    with tempfile.TemporaryDirectory() as dir:
+        none = {"OCL_ICD_VENDORS": dir}
+        expect(1, "devices", err=("No usable OpenCL device", "apt install pocl-opencl-icd"), env=none)
+        done = expect(1, "devices", "--json", env=none)
+        check(json.loads(done.stdout)["devices"] == [], "an empty list", done)
+        for verb in (["train", *SMALL[:4]], ["eval", "--weights", "w", *LENET[:4]], ["selftest"]):
+            done = expect(1, *verb, err=("no usable OpenCL device", "pocl-opencl-icd"), env=none)
+            check(done.stdout == "", "nothing on stdout", done)
+
+
+# ---- with a device ----
+
+def test_devices():
+    need_device()
+    done = expect(0, "devices", out="--devices auto takes ")
+    listed = [line for line in done.stdout.splitlines() if re.match(r"\d+:\d+ |- +\d", line)]
+    data = json.loads(expect(0, "devices", "--json").stdout)
+    check(len(listed) == len(data["devices"]), "as many lines as devices", done)
+    for line, device in zip(listed, data["devices"]):
+        check(line.startswith("-") != device["usable"] and device["id"] in line.split()[:2], f"{line!r} and {device}")
+        check(device["usable"] or device["reason"] != "", f"a reason: {device}")
+    check(data["auto"] and len(data["libraries"]) == 2 and re.match(r"\d+\.\d+", data["version"]), f"{data}")
+    with tempfile.TemporaryDirectory() as dir:
+        path = os.path.join(dir, "d.json")
+        check(expect(0, "devices", "--json", path).stdout == done.stdout, "--json F prints the table too")
+        with open(path, encoding="utf-8") as f:
+            check(json.load(f) == data, "the same in the file")
+    expect(2, "train", *SMALL[:4], "--devices", "99:0", err=("99:0", data["devices"][0]["id"]))
+    expect(2, "train", *SMALL[:4], "--devices", "no such name", err="no such name")
+    expect(2, "train", *SMALL, "--shares", "32,32", err=("--shares 32,32", "2 numbers, expected 1"))
+
+
+RESULT = r"test acc: [01]\.\d\d, {} on \[\d+:\d+[^\]]+\]\n"
+
+
+def check_log(path, first_step, last_step, batch=64, epoch_steps=10):
+    """DESIGN's schema; returns the lines."""
+    lines = lines_of(path)
+    head = lines[0]["run"]
+    check({"version", "seed", "devices", "settings"} <= set(head) and head["settings"]["batch"] == batch, f"first line: {head}")
+    steps = [line for line in lines if "step" in line]
+    check([s["step"] for s in steps] == list(range(first_step, last_step)), f"steps: {[s['step'] for s in steps]}")
+    for s in steps:
+        check(set(s) >= {"epoch", "step", "loss", "lr", "images", "shares", "ms"}, f"step: {s}")
+        check(s["epoch"] == s["step"] // epoch_steps and s["images"] == batch == sum(s["shares"]) and s["lr"] == 0.1 and s["ms"] > 0, f"step: {s}")
+    for e in (line for line in lines if "train_loss" in line):
+        check(set(e) == {"epoch", "train_loss", "test_acc", "sec"} and e["sec"] > 0, f"epoch: {e}")
+    return lines
+
+
+def test_train():
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        done = expect(0, "train", *SMALL, "--max-steps", 3, "--log", at("a.jsonl"), "--save", at("a.st"), "--plot", at("a.svg"))
+        check(re.fullmatch(RESULT.format(r"\d+\.\d img/s"), done.stdout), "result line without a full epoch", done)
+        check("\r" not in done.stderr and "\033" not in done.stderr, "plain lines when stderr is no terminal", done)
+        lines = check_log(at("a.jsonl"), 0, 3)
+        check(lines[-1]["end"]["steps"] == 3, f"last line: {lines[-1]}")
+
+        done = expect(0, "train", *SMALL, "--epochs", 2, "--log", at("b.jsonl"), "--plot", at("b.svg"), err="epoch 2/2 loss ")
+        check(re.fullmatch(RESULT.format(r"\d+\.\d sec/epoch"), done.stdout), "result line", done)
+        check(len(re.findall(r"^epoch \d/2 loss \d+\.\d\d test acc [01]\.\d\d \d+\.\d s$", done.stderr, re.M)) == 2, "epoch lines", done)
+        check("test acc\n" in done.stderr and "|" in done.stderr, "text curve", done)
+        lines = check_log(at("b.jsonl"), 0, 20)
+        epochs = [line for line in lines if "train_loss" in line]
+        losses = [line["loss"] for line in lines if "step" in line]
+        check([e["epoch"] for e in epochs] == [0, 1], f"epochs: {epochs}")
+        check(losses[-1] < losses[0], f"it learns: {losses}")
+        for e in epochs:
+            ms = sum(line["ms"] for line in lines if line.get("epoch") == e["epoch"] and "step" in line)
+            check(abs(ms / 1e3 - e["sec"]) < 1e-3, f"the steps' times add up to the epoch's: {ms} ms, {e['sec']} s")
+        svg = xml.dom.minidom.parse(at("b.svg"))
+        check(len(svg.getElementsByTagName("polyline")) == 2 and len(svg.getElementsByTagName("circle")) == 4, "two points on two curves")
+
+        # quiet: one line on stdout, nothing on stderr; the same run gives the same weights
+        done = expect(0, "train", *SMALL, "--max-steps", 3, "--save", at("c.st"), "--quiet")
+        check(done.stderr == "" or "no GPU" in done.stderr and done.stderr.count("\n") == 1, "--quiet", done)
+        with open(at("a.st"), "rb") as a, open(at("c.st"), "rb") as c:
+            check(a.read() == c.read(), "same settings, same bytes")
+        done = expect(0, "train", *SMALL, "--max-steps", 3, "--no-eval", "--quiet")
+        check(done.stdout.startswith("train loss: ") and "img/s" in done.stdout, "--no-eval: the loss", done)
+
+        # eval of what was saved
+        done = expect(0, "eval", "--weights", at("a.st"), *LENET)
+        check(re.fullmatch(r"test acc: [01]\.\d\d \(\d+ of 107\), \d+\.\d sec on \[\d+:\d+[^\]]+\]\n", done.stdout), "eval's line", done)
+        result = json.loads(expect(0, "eval", "--weights", at("a.st"), *LENET, "--json", "-").stdout)
+        check(f"({result['correct']} of {result['images']})" in done.stdout, f"the same as JSON: {result}", done)
+        expect(2, "eval", "--weights", at("a.st"), "--model", "resnet18", *LENET[2:], err="a.st")
+        expect(1, "eval", "--weights", at("none.st"), *LENET, err="none.st")
+        expect(2, "train", "--model", "lenet", "--data", at("none"), err="none")
+        expect(0, "train", *SMALL[:-2], "--max-steps", 1, "--init-from", at("a.st"), "--quiet")
+
+
+def test_resume():
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        straight = ["train", *SMALL, "--epochs", 2, "--momentum", 0.9, "--quiet"]
+        parts = [*straight, "--checkpoint", at("ck"), "--resume", "--log", at("log")]
+        expect(0, *straight, "--save", at("whole.st"))
+        expect(0, *parts, "--max-steps", 7)
+        with open(at("log"), "a", encoding="utf-8") as f:
+            f.write('{"epoch":0,"st')   # as a killed run leaves it
+        expect(0, *parts, "--save", at("parts.st"))
+        with open(at("whole.st"), "rb") as a, open(at("parts.st"), "rb") as b:
+            check(a.read() == b.read(), "resumed in the middle of an epoch: the same bytes")
+        with open(at("log"), encoding="utf-8") as f:
+            text = f.read().splitlines()
+        runs = [i for i, line in enumerate(text) if line.startswith('{"run"')]
+        check(len(runs) == 2 and text[runs[1] - 1] == '{"epoch":0,"st', f"the log is continued on a line of its own: {runs}")
+        steps = [json.loads(line)["step"] for line in text if '"step":' in line and line.startswith('{"epoch"')]
+        check(steps == list(range(20)), f"steps of both parts: {steps}")
+        os.remove(at("parts.st"))
+        expect(0, *parts, "--save", at("parts.st"))
+        check(os.path.exists(at("parts.st")), "a finished run writes --save again")
+        done = expect(2, *parts, "--lr", 0.2)
+        check("lr" in done.stderr and "0.1" in done.stderr and "0.2" in done.stderr, "a changed setting is named with both values", done)
+
+
+def test_nan():
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        log = os.path.join(dir, "log")
+        bad = ["train", *SMALL, "--lr", "1e6", "--momentum", "0.9", "--epochs", "1", "--log", log, "--no-eval"]
+        done = expect(1, *bad, err=("step", "1e+06"))
+        check(done.stdout == "" and "error" in lines_of(log)[-1], "no result; the error ends the log", done)
+        expect(0, *bad, "--allow-nan")
+        check(any(line.get("loss", 0) is None for line in lines_of(log)), "null for what is not finite")
+
+
+class Running:
+    """A run to be interrupted; waits until the log has a line with `text`."""
+
+    def __init__(self, args, log, text):
+        self.process = subprocess.Popen([CONVOY, *map(str, args), "--log", log], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        end = time.time() + 60
+        while time.time() < end and self.process.poll() is None:
+            if os.path.exists(log):
+                with open(log, encoding="utf-8") as f:
+                    if text in f.read():
+                        return
+            time.sleep(0.02)
+        check(False, f"the log never had {text!r}: {self.process.communicate(timeout=5) if self.process.poll() is not None else ''}")
+
+    def end(self, number):
+        begin = time.time()
+        self.process.send_signal(number)
+        self.stdout, self.stderr = self.process.communicate(timeout=60)
+        return self.process.returncode, time.time() - begin
+
+
+def test_signals():
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            ck, log, save = at(f"ck{number}"), at(f"log{number}"), at(f"save{number}")
+            args = ["train", *SMALL, "--epochs", 100000, "--checkpoint", ck, "--save", save]
+            r = Running(args, log, '"step":12,')
+            code, _ = r.end(number)
+            check(code == 130 and r.stdout == "" and "interrupted after step" in r.stderr, f"first signal: {code} {r.stdout} {r.stderr}")
+            check(glob.glob(ck + "/*.safetensors") and os.path.exists(save), "checkpoint and weights are saved")
+            lines = lines_of(log)
+            last = max(line["step"] for line in lines if "step" in line)
+            check(lines[-1] == {"end": {**lines[-1]["end"], "interrupted": True, "steps": last + 1}}, f"last line: {lines[-1]}")
+            expect(0, *args, "--resume", "--max-steps", last + 3, "--log", log, "--quiet")
+            check(max(line["step"] for line in lines_of(log) if "step" in line) == last + 2, "goes on where it stopped")
+        # a step of many seconds: the second signal does not wait for it
+        args = ["train", "--model", "resnet18", "--data", "synthetic:512", "--devices", DEVICE, "--batch", 512, "--checkpoint", at("slow")]
+        r = Running(args, at("slowlog"), '"run"')
+        time.sleep(0.3)
+        r.process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        if r.process.poll() is None:   # a very fast device may be through
+            code, seconds = r.end(signal.SIGINT)
+            check(code == 130 and seconds < 3 and not glob.glob(at("slow") + "/*.safetensors"), f"second signal: {code} after {seconds:.1f} s")
+        # before training has begun, the first one ends at once
+        process = subprocess.Popen([CONVOY, "train", *SMALL, "--data", "synthetic:3000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        check(process.returncode == 130, f"a signal while preparing: {process.returncode}")
+
+
+def test_selftest():
+    """Passes; and with a wrong kernel it fails and says which operation."""
+    need_device()
+    device = ["--devices", DEVICE]
+    result = json.loads(expect(0, "selftest", *device, "--json").stdout)
+    for d in result["devices"]:
+        check(d["passed"] and d["shapes"] > 30 and d["kernels"] > 100 and 0 < d["worst_error_per_bound"] <= 1, f"{d}")
+    with tempfile.TemporaryDirectory() as dir:
+        broken = os.path.join(dir, "cl")
+        shutil.copytree(os.path.join(ROOT, "cl"), broken)
+        path = os.path.join(broken, "softmax.cl")
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        changed = re.sub(r"\bexp\(", "exp(1.0001f * ", text)
+        check(changed != text, "softmax.cl has an exp to change")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(changed)
+        done = expect(1, "selftest", *device, out=("FAILED softmax ", "bound"), env={"CVY_CL_DIR": broken})
+        check("1 wrong" in done.stdout, "only that one", done)
+
+
+if __name__ == "__main__":
+    globals()["test_" + sys.argv[2]]()
+    sys.exit(1 if failures else 0)
