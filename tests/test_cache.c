@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT
+ * The cache of kernel binaries: hits, and every way in which an entry can be bad. The layer (layer.c) gives the platform another name, so that PoCL's
+ * binaries are cached as those of other platforms are. */
+#include "tests/check.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "src/base/text.h"
+#include "src/cl/cache.h"
+#include "src/cl/launch.h"
+#include "src/cl/selector.h"
+
+static char folder[200];
+static bool have_device;
+
+static void begin(void) {
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  setenv("XDG_CACHE_HOME", folder, 1);
+  unsetenv("CVY_NO_CACHE");
+}
+
+/* Path of the only entry. */
+static void only_entry(char *out, size_t out_bytes) {
+  char kernels[PATH_MAX];
+  snprintf(kernels, sizeof kernels, "%s/convoy/kernels", folder);
+  DIR *const d = opendir(kernels);
+  assert_non_null(d);
+  int n = 0;
+  for (const struct dirent *e; (e = readdir(d));) {
+    if (e->d_name[0] == '.') continue;
+    snprintf(out, out_bytes, "%.300s/%.200s", kernels, e->d_name);
+    n++;
+  }
+  closedir(d);
+  assert_int_equal(n, 1);
+  assert_string_equal(out + strlen(out) - 4, ".bin");
+}
+
+/* ---- the file format, without a device ---- */
+static const char key[] = "file.cl 0123\noptions\nplatform\n";
+
+static bool load_is(const char *a_key, const char *want) {
+  unsigned char *binary = NULL;
+  size_t size = 0;
+  const bool hit = cvy_cache_load(a_key, &binary, &size);
+  const bool same = hit && size == strlen(want) && !memcmp(binary, want, size);
+  cvy_free(binary);
+  assert_true(!hit || same); /* a hit that is not what was stored must never be */
+  return same;
+}
+
+static void test_format(check_device *d) {
+  (void)d;
+  begin();
+  char path[PATH_MAX];
+  assert_false(load_is(key, "binary"));
+  assert_int_equal(strlen(check_log_get()), 0); /* no entry is no news */
+  cvy_cache_store(key, (const unsigned char *)"binary", 6);
+  assert_true(load_is(key, "binary"));
+  assert_false(load_is("file.cl 0124\noptions\nplatform\n", "binary"));
+  cvy_cache_store(key, (const unsigned char *)"another", 7);
+  assert_true(load_is(key, "another"));
+  only_entry(path, sizeof path);
+  char *good = NULL;
+  size_t size = 0;
+  check_ok(cvy_file_read(path, 1 << 20, &good, &size));
+  assert_int_equal(size, 32 + strlen(key) + 7);
+  assert_memory_equal(good, "CVYKERN\n\1\0\0\0", 12);
+  /* every single byte counts, and every length */
+  for (size_t i = 0; i < size; i++) {
+    good[i] ^= 0x10;
+    check_ok(cvy_file_write(path, &(cvy_piece){good, size}, 1));
+    assert_false(load_is(key, "another"));
+    good[i] ^= 0x10;
+  }
+  for (size_t n = 0; n < size; n++) {
+    check_ok(cvy_file_write(path, &(cvy_piece){good, n}, 1));
+    assert_false(load_is(key, "another"));
+  }
+  check_ok(cvy_file_write(path, (cvy_piece[]){{good, size}, {"x", 1}}, 2));
+  assert_false(load_is(key, "another"));
+  /* bad entries are replaced */
+  cvy_cache_store(key, (const unsigned char *)"third", 5);
+  assert_true(load_is(key, "third"));
+  /* another key's file under this name, as with a collision of hashes */
+  char other_path[PATH_MAX];
+  cvy_cache_store("other", (const unsigned char *)"foreign", 7);
+  assert_true(cvy_cache_path("other", other_path, sizeof other_path));
+  assert_int_equal(rename(other_path, path), 0);
+  assert_false(load_is(key, "foreign"));
+  cvy_free(good);
+}
+
+static void test_nowhere(check_device *d) {
+  (void)d;
+  begin();
+  setenv("CVY_NO_CACHE", "1", 1);
+  cvy_cache_store(key, (const unsigned char *)"binary", 6);
+  assert_false(load_is(key, "binary"));
+  unsetenv("CVY_NO_CACHE");
+  assert_false(load_is(key, "binary"));
+  setenv("CVY_NO_CACHE", "0", 1);
+  cvy_cache_store(key, (const unsigned char *)"binary", 6);
+  assert_true(load_is(key, "binary"));
+  unsetenv("CVY_NO_CACHE");
+  /* a folder where the entry should be, a file where the folder should be, no place at all */
+  char path[PATH_MAX];
+  only_entry(path, sizeof path);
+  assert_int_equal(remove(path), 0);
+  assert_int_equal(mkdir(path, 0777), 0);
+  assert_false(load_is(key, "binary"));
+  cvy_cache_store(key, (const unsigned char *)"binary", 6);
+  begin();
+  snprintf(path, sizeof path, "%s/convoy", folder);
+  check_ok(cvy_file_write(path, &(cvy_piece){"", 0}, 1));
+  cvy_cache_store(key, (const unsigned char *)"binary", 6);
+  assert_false(load_is(key, "binary"));
+  setenv("XDG_CACHE_HOME", "/proc/nothing", 1);
+  cvy_cache_store(key, (const unsigned char *)"binary", 6);
+  assert_false(load_is(key, "binary"));
+}
+
+static void *store_many(void *arg) {
+  char binary[4096];
+  memset(binary, *(const char *)arg, sizeof binary - 1);
+  binary[sizeof binary - 1] = 0;
+  for (int i = 0; i < 100; i++) cvy_cache_store(key, (const unsigned char *)binary, sizeof binary);
+  return NULL;
+}
+
+/* Two processes with two threads each write one entry; a reader sees one of the contents, whole, or nothing. */
+static void test_concurrent(check_device *d) {
+  (void)d;
+  begin();
+  pid_t children[2];
+  for (int c = 0; c < 2; c++) {
+    children[c] = fork();
+    if (children[c] == 0) {
+      pthread_t thread;
+      if (pthread_create(&thread, NULL, store_many, c ? "a" : "b") != 0) _exit(1);
+      store_many(c ? "c" : "d");
+      pthread_join(thread, NULL);
+      _exit(0);
+    }
+  }
+  int hits = 0, done = 0;
+  while (done < 2) {
+    unsigned char *binary = NULL;
+    size_t size = 0;
+    if (cvy_cache_load(key, &binary, &size)) {
+      hits++;
+      assert_int_equal(size, 4096);
+      for (size_t i = 1; i + 1 < size; i++) assert_int_equal(binary[i], binary[0]);
+      cvy_free(binary);
+    }
+    int how;
+    while (done < 2 && waitpid(children[done], &how, WNOHANG) == children[done]) {
+      assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+      done++;
+    }
+  }
+  assert_true(hits > 0);
+  char path[PATH_MAX];
+  only_entry(path, sizeof path); /* nothing is left aside */
+}
+
+/* ---- with a device ---- */
+static const char source[] = "kernel void twice(global const float *x, global float *y) { const int i = get_global_id(0); y[i] = FACTOR * x[i]; }\n";
+
+/* Opens the device, runs the kernel; how often was the compiler needed, how often was there a binary? */
+static void run_twice(long factor, long *compiled, long *cached) {
+  cvy_device_list *list = NULL;
+  cvy_device_choice *choice = NULL;
+  cvy_device *device = NULL;
+  cvy_kernel *kernel = NULL;
+  cvy_buffer *x = NULL, *y = NULL;
+  int n = 0;
+  bool fell_back;
+  float in[4] = {1, 2, 3, 4}, out[4] = {0};
+  check_ok(cvy_device_list_create(&list));
+  check_ok(cvy_select(list, "auto", &choice, &n, &fell_back));
+  check_ok(cvy_device_open(list, choice, false, &device));
+  const cvy_launch_totals before = cvy_launch_get_totals();
+  check_ok(cvy_kernel_create(device, "twice", "twice", (cvy_define[]){{"FACTOR", factor}}, 1, &kernel));
+  const cvy_launch_totals after = cvy_launch_get_totals();
+  *compiled = after.compiled - before.compiled;
+  *cached = after.cached - before.cached;
+  cvy_queue *const queue = cvy_device_compute_queue(device);
+  check_ok(cvy_buffer_create(device, sizeof in, &x));
+  check_ok(cvy_buffer_create(device, sizeof in, &y));
+  check_ok(cvy_buffer_write(queue, x, 0, sizeof in, in, NULL, NULL));
+  check_ok(CVY_LAUNCH(queue, kernel, ((cvy_grid){{4}, {1}}), CVY_BUF(x), CVY_BUF(y)));
+  check_ok(cvy_buffer_read(queue, y, 0, sizeof out, out, NULL, NULL));
+  for (int i = 0; i < 4; i++) assert_true(out[i] == (float)factor * in[i]);
+  cvy_buffer_destroy(&x);
+  cvy_buffer_destroy(&y);
+  cvy_kernel_destroy(&kernel);
+  cvy_device_close(&device);
+  cvy_free(choice);
+  cvy_device_list_destroy(&list);
+}
+
+static void expect(long factor, bool from_cache) {
+  long compiled, cached;
+  run_twice(factor, &compiled, &cached);
+  assert_int_equal(compiled, from_cache ? 0 : 1);
+  assert_int_equal(cached, from_cache ? 1 : 0);
+}
+
+static void test_programs(check_device *d) {
+  (void)d;
+  if (!have_device) skip();
+  begin();
+  char path[PATH_MAX + 64], entry[PATH_MAX];
+  snprintf(path, sizeof path, "%s/twice.cl", folder);
+  check_ok(cvy_file_write(path, &(cvy_piece){source, strlen(source)}, 1));
+  setenv("CVY_CL_DIR", folder, 1);
+  setenv("CVY_LAYER", "platform-name=Testing Inc.", 1);
+  expect(2, false);
+  expect(2, true);
+  only_entry(entry, sizeof entry);
+  /* cut, then not a program at all, then refused by the driver: compiled each time, and silently made good */
+  char *content = NULL;
+  size_t size;
+  check_ok(cvy_file_read(entry, 1 << 28, &content, &size));
+  check_ok(cvy_file_write(entry, &(cvy_piece){content, size / 2}, 1));
+  cvy_free(content);
+  check_log_clear();
+  expect(2, false);
+  assert_false(check_log_contains("[error]"));
+  assert_false(check_log_contains("[warning]"));
+  expect(2, true);
+  check_ok(cvy_file_write(entry, &(cvy_piece){"not ours", 8}, 1));
+  expect(2, false);
+  expect(2, true);
+  setenv("CVY_LAYER", "platform-name=Testing Inc.,no-binary", 1);
+  check_log_clear();
+  expect(2, false);
+  assert_false(check_log_contains("[error]"));
+  setenv("CVY_LAYER", "platform-name=Testing Inc.", 1);
+  expect(2, true);
+  /* whatever the program depends on is in the key */
+  expect(3, false);
+  expect(3, true);
+  check_ok(cvy_file_write(path, (cvy_piece[]){{source, strlen(source)}, {"// changed\n", 11}}, 2));
+  expect(2, false);
+  expect(2, true);
+  setenv("CVY_LAYER", "platform-name=Other Inc.", 1);
+  expect(2, false);
+  setenv("CVY_LAYER", "platform-name=Testing Inc.", 1);
+  setenv("CVY_FORCE_SHAPE", "simt", 1);
+  expect(2, false);
+  unsetenv("CVY_FORCE_SHAPE");
+  setenv("CVY_NO_CACHE", "1", 1);
+  expect(2, false);
+  unsetenv("CVY_NO_CACHE");
+  expect(2, true);
+  unsetenv("CVY_LAYER");
+  unsetenv("CVY_CL_DIR");
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+    {"format", test_format}, {"nowhere", test_nowhere}, {"concurrent", test_concurrent}, {"programs", test_programs},
+  };
+  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
+  /* and drivers choose the place of their own caches at the first call: not in a folder that comes and goes */
+  cvy_device_list *list = NULL;
+  if (cvy_device_list_create(&list) == CVY_OK)
+    for (int i = 0; i < list->n; i++) have_device |= list->items[i].usable;
+  cvy_device_list_destroy(&list);
+  return check_main(argc, argv, tests, 4, CHECK_HOST);
+}
