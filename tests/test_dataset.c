@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: MIT
+ * Data sets: idx files plain and packed, everything that can be wrong with them, search order, synthetic, memory. */
+#include "tests/check.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "convoy/data.h"
+#include "src/base/text.h"
+#include "src/train/idx.h"
+
+static char folder[1024];                              /* of the test under way */
+
+static const char *path_in(const char *dir, const char *name) {
+  static char paths[4][4096];
+  static int next;
+  char *const path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", dir, name);
+  return path;
+}
+
+static void write_bytes(const char *path, const void *bytes, size_t n) {
+  FILE *const f = fopen(path, "wb");
+  assert_non_null(f);
+  assert_int_equal(fwrite(bytes, 1, n, f), n);
+  fclose(f);
+}
+
+/* An idx file of these dims in memory, byte i of the data = (i * 7 + first) % modulo. */
+static size_t make_idx(uint8_t *out, int rank, const int *dims, int first, int modulo) {
+  size_t n = 1, at = 0;
+  const uint8_t magic[4] = {0, 0, 8, (uint8_t)rank};
+  memcpy(out, magic, 4);
+  for (int i = 0; i < rank; i++) {
+    const uint32_t v = (uint32_t)dims[i];
+    const uint8_t b[4] = {(uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v};
+    memcpy(out + 4 + 4 * i, b, 4);
+    n *= (size_t)dims[i];
+  }
+  at = 4 + 4 * (size_t)rank;
+  for (size_t i = 0; i < n; i++) out[at + i] = (uint8_t)((i * 7 + (size_t)first) % (size_t)modulo);
+  return at + n;
+}
+
+/* One gzip member. */
+static size_t pack(const void *bytes, size_t n, uint8_t *out, size_t out_bytes) {
+  z_stream z = {0};
+  assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
+  z.next_in = (Bytef *)bytes;
+  z.avail_in = (uInt)n;
+  z.next_out = out;
+  z.avail_out = (uInt)out_bytes;
+  assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+  deflateEnd(&z);
+  return out_bytes - z.avail_out;
+}
+
+static void check_set(const cvy_samples *s, int n, int bytes_each, int first) {
+  assert_int_equal(s->n, n);
+  for (int i = 0; i < n * bytes_each; i++) assert_int_equal(s->images[i], (i * 7 + first) % 256);
+  for (int i = 0; i < n; i++) assert_int_equal(s->labels[i], i % 3);
+}
+
+static void test_files(check_device *d) {
+  (void)d;
+  cvy_data *data;
+  check_ok(cvy_data_load(path_in(getenv("CVY_TEST_DATA"), "idx-plain"), NULL, &data));
+  assert_true(data->h == 2 && data->w == 3 && data->c == 1 && data->classes == 3);
+  check_set(&data->train, 5, 6, 1);
+  check_set(&data->test, 3, 6, 2);
+  cvy_data_destroy(&data);
+  assert_null(data);
+  check_ok(cvy_data_load(path_in(getenv("CVY_TEST_DATA"), "idx-packed"), &(cvy_data_params){.classes = 7}, &data));
+  assert_true(data->h == 2 && data->w == 3 && data->c == 3 && data->classes == 7);
+  check_set(&data->train, 5, 18, 1);
+  check_set(&data->test, 3, 18, 2);
+  cvy_data_destroy(&data);
+  cvy_data_destroy(&data);
+}
+
+/* Reads `bytes` as a file of rank 1..4 and wants this failure. */
+static void refuse(const void *bytes, size_t n, const char *text) {
+  cvy_idx idx;
+  const char *const path = path_in(folder, "file");
+  write_bytes(path, bytes, n);
+  check_fails(cvy_idx_read(path, 3, 4, &idx), CVY_E_FORMAT, text);
+  assert_null(idx.data);
+  assert_true(check_log_contains(path));
+}
+
+static void test_plain_errors(check_device *d) {
+  (void)d;
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  uint8_t good[256], b[256];
+  const size_t n = make_idx(good, 3, (const int[]){2, 3, 4}, 0, 256);
+  cvy_idx idx;
+  write_bytes(path_in(folder, "file"), good, n);
+  check_ok(cvy_idx_read(path_in(folder, "file"), 3, 4, &idx));
+  assert_true(idx.rank == 3 && idx.dims[0] == 2 && idx.dims[1] == 3 && idx.dims[2] == 4 && idx.size_bytes == 24);
+  assert_memory_equal(idx.data, good + 16, 24);
+  cvy_idx_clear(&idx);
+  check_fails(cvy_idx_read(path_in(folder, "file"), 1, 1, &idx), CVY_E_FORMAT,
+              "3 dimensions at offset 3, expected were 1");
+  for (size_t cut = 0; cut < n; cut++)
+    refuse(good, cut,
+           cut < 4    ? "too short for the magic"
+           : cut < 16 ? "too short for its 3"
+                      : "2x3x4 = 24 bytes from offset 16");
+  memcpy(b, good, n);
+  refuse(b, n + 1, "24 bytes from offset 16 on, the file has 25");
+  b[2] = 0x0d;
+  refuse(b, n, "magic number at offset 0 is 00000d03");
+  memcpy(b, good, n);
+  b[0] = 1;
+  refuse(b, n, "magic number at offset 0 is 01000803");
+  memcpy(b, good, n);
+  b[3] = 5;
+  refuse(b, n, "5 dimensions at offset 3, expected were 3 to 4");
+  b[3] = 0;
+  refuse(b, n, "0 dimensions");
+  memcpy(b, good, n);
+  b[11] = 0;
+  refuse(b, n, "dimension 1 at offset 8 is 0: the set is empty");
+  b[8] = 0x80;
+  refuse(b, n, "dimension 1 at offset 8 is 2147483648");
+  memcpy(b, good, n);
+  b[3] = 4;
+  for (int i = 4; i < 20; i++) b[i] = 0x7f;
+  refuse(b, n, "product of its 4 dimensions overflows");
+  memcpy(b, good, n);
+  b[4] = 0x40;                                         /* 24 GiB that are not there */
+  refuse(b, n, "the file has 24");
+  check_fails(cvy_idx_read(folder, 3, 4, &idx), CVY_E_IO, "it is no file");
+  check_fails(cvy_idx_read(path_in(folder, "none"), 3, 4, &idx), CVY_E_IO, "No such file");
+}
+
+static void test_packed_errors(check_device *d) {
+  (void)d;
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  enum { MOST = 1 << 20 };
+  uint8_t *const plain = cvy_calloc(MOST, 1), *const packed = cvy_calloc(MOST, 1), *const b = cvy_calloc(MOST, 1);
+  const size_t n = make_idx(plain, 3, (const int[]){100, 10, 13}, 0, 251), packed_n = pack(plain, n, packed, MOST);
+  cvy_idx idx;
+  write_bytes(path_in(folder, "file"), packed, packed_n);   /* whatever the name */
+  check_ok(cvy_idx_read(path_in(folder, "file"), 3, 4, &idx));
+  assert_int_equal(idx.size_bytes, 13000);
+  assert_memory_equal(idx.data, plain + 16, 13000);
+  cvy_idx_clear(&idx);
+
+  for (size_t cut = 0; cut < packed_n; cut++)
+    refuse(packed, cut, cut == 0 ? "has 0 bytes" : cut == 1 ? "has 1 bytes" : "is cut off");
+  memcpy(b, packed, packed_n);
+  b[packed_n - 8] ^= 1;
+  refuse(b, packed_n, "incorrect data check");
+  memcpy(b, packed, packed_n);
+  b[packed_n - 1] ^= 1;
+  refuse(b, packed_n, "incorrect length check");
+  memcpy(b, packed, packed_n);
+  b[2] = 7;
+  refuse(b, packed_n, "unknown compression method");
+  memcpy(b, packed, packed_n);
+  memcpy(b + packed_n, "garbage", 7);
+  refuse(b, packed_n + 7, "7 bytes from offset");
+  refuse(b, packed_n + 1, "1 bytes from offset");
+
+  /* members: in any cut, empty ones too, the second one broken */
+  for (size_t cut = 1; cut < 60; cut += 7) {
+    size_t size = pack(plain, cut, b, MOST);
+    size += pack(plain, 0, b + size, MOST - size);
+    size += pack(plain + cut, n - cut, b + size, MOST - size);
+    write_bytes(path_in(folder, "file"), b, size);
+    check_ok(cvy_idx_read(path_in(folder, "file"), 3, 4, &idx));
+    assert_memory_equal(idx.data, plain + 16, 13000);
+    cvy_idx_clear(&idx);
+    b[size - 8] ^= 0x10;
+    refuse(b, size, "incorrect data check");
+  }
+  size_t size = pack(plain, 8, b, MOST);
+  refuse(b, size, "too short for its 3 dimensions");
+  size = pack(plain, n - 1, b, MOST);
+  refuse(b, size, "only 12999 are there");
+  memcpy(b, plain, n);
+  b[n] = 0;
+  size = pack(b, n + 1, packed, MOST);
+  refuse(packed, size, "more data than the 100x10x13 = 13000 bytes");
+
+  /* a lying header: a few bytes of file cannot hold 24 GiB, so no memory is asked for */
+  memcpy(b, plain, n);
+  b[4] = 0x7f;
+  size = pack(b, n, packed, MOST);
+  refuse(packed, size, "bytes of gzip data can hold");
+  /* a bomb: 1 GiB of zeros behind a small set is not inflated */
+  memset(b, 0, MOST);
+  size = pack(plain, n, packed, MOST);
+  const size_t zeros = pack(b, MOST, b, MOST);
+  assert_true(zeros < 2000);
+  const char *const path = path_in(folder, "file");
+  FILE *const f = fopen(path, "wb");
+  assert_int_equal(fwrite(packed, 1, size, f), size);
+  for (int i = 0; i < 1024; i++) assert_int_equal(fwrite(b, 1, zeros, f), zeros);
+  fclose(f);
+  check_fails(cvy_idx_read(path, 3, 4, &idx), CVY_E_FORMAT, "more data than");
+
+  write_bytes(path_in(folder, "x.gz"), plain, n);
+  check_fails(cvy_idx_read(path_in(folder, "x.gz"), 3, 4, &idx), CVY_E_FORMAT, "x.gz is no gzip file");
+  cvy_free(plain);
+  cvy_free(packed);
+  cvy_free(b);
+}
+
+/* Flipped bits of a packed file: the checksum finds them, or they are in a field without meaning and the content is the
+ * same. */
+static void test_fuzz(check_device *d) {
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  uint8_t plain[600], packed[1000];
+  const size_t n = make_idx(plain, 3, (const int[]){20, 4, 5}, 0, 13), size = pack(plain, n, packed, sizeof packed);
+  check_rng r = check_rng_make(d, 2);
+  int refused = 0;
+  for (int i = 0; i < 2000; i++) {
+    const int bit = i < (int)size * 8 ? i : check_int(&r, 0, (int)size * 8 - 1);
+    packed[bit / 8] = (uint8_t)(packed[bit / 8] ^ 1 << bit % 8);
+    write_bytes(path_in(folder, "file"), packed, size);
+    cvy_idx idx;
+    check_log_clear();
+    const cvy_status status = cvy_idx_read(path_in(folder, "file"), 3, 4, &idx);
+    assert_true(status == CVY_OK || status == CVY_E_FORMAT);
+    if (status == CVY_OK) assert_memory_equal(idx.data, plain + 16, n - 16);
+    refused += status != CVY_OK;
+    cvy_idx_clear(&idx);
+    packed[bit / 8] = (uint8_t)(packed[bit / 8] ^ 1 << bit % 8);
+  }
+  assert_true(refused > 1000);
+}
+
+static const char *const names[4] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
+                                     "t10k-labels-idx1-ubyte"};
+
+/* A good set of 4 and 3 images of 2x2 with labels 0, 7 % classes, … */
+static void write_set(const char *dir, int classes) {
+  uint8_t b[256];
+  for (int i = 0; i < 4; i++) {
+    const int n = i < 2 ? 4 : 3;
+    const size_t size = i % 2 ? make_idx(b, 1, &n, 0, classes) : make_idx(b, 3, (const int[]){n, 2, 2}, i, 256);
+    write_bytes(path_in(dir, names[i]), b, size);
+  }
+}
+
+static void test_folder_errors(check_device *d) {
+  (void)d;
+  uint8_t b[256];
+  cvy_data *data;
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  for (int i = 0; i < 4; i++) {
+    write_set(folder, 3);
+    unlink(path_in(folder, names[i]));
+    check_fails(cvy_data_load(folder, NULL, &data), CVY_E_IO, names[i]);
+    assert_null(data);
+  }
+  write_set(folder, 3);
+  check_ok(cvy_data_load(folder, NULL, &data));
+  assert_int_equal(data->classes, 3);
+  cvy_data_destroy(&data);
+  check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 2}, &data), CVY_E_FORMAT,
+              "train-labels-idx1-ubyte: the label of training image 2 (offset 10) is 2, with 2 classes 0 to 1");
+  check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 257}, &data), CVY_E_ARGUMENT, "257 classes");
+  check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = -1}, &data), CVY_E_ARGUMENT, "-1 classes");
+  write_bytes(path_in(folder, names[3]), b, make_idx(b, 1, (const int[]){2}, 0, 3));
+  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "has 2 labels for the 3 images");
+  write_set(folder, 3);
+  write_bytes(path_in(folder, names[2]), b, make_idx(b, 3, (const int[]){3, 2, 3}, 0, 256));
+  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "test images are 2x3x1, the training images 2x2x1");
+  write_bytes(path_in(folder, names[2]), b, make_idx(b, 1, (const int[]){3}, 0, 256));
+  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "1 dimensions at offset 3, expected were 3 to 4");
+  write_set(folder, 3);
+  uint8_t *const wide = cvy_calloc(100000, 1);
+  write_bytes(path_in(folder, names[0]), wide, make_idx(wide, 3, (const int[]){1, 1, 65537}, 0, 256));
+  write_bytes(path_in(folder, names[1]), wide, make_idx(wide, 1, (const int[]){1}, 0, 1));
+  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "images of 1x65537x1, at most 65536");
+  cvy_free(wide);
+  check_fails(cvy_data_load("/nonexistent", NULL, &data), CVY_E_ARGUMENT, "data '/nonexistent': No such file");
+  check_fails(cvy_data_load(path_in(folder, names[0]), NULL, &data), CVY_E_ARGUMENT, "is a file");
+  check_fails(cvy_data_load("", NULL, &data), CVY_E_ARGUMENT, "no data named");
+}
+
+static void test_search(check_device *d) {
+  (void)d;
+  static const char DEBIAN[] = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz";
+  cvy_data *data;
+  char a[1100], b[1100];
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  snprintf(a, sizeof a, "%s/a", folder);
+  snprintf(b, sizeof b, "%s/b", folder);
+  check_ok(cvy_make_dirs(a));
+  check_ok(cvy_make_dirs(b));
+  write_set(a, 3);
+  write_set(b, 4);
+  setenv("CONVOY_DATA", b, 1);
+  check_ok(cvy_data_load("fashion-mnist", &(cvy_data_params){.dir = a}, &data));
+  assert_int_equal(data->classes, 3);
+  assert_string_equal(data->name, "fashion-mnist");
+  cvy_data_destroy(&data);
+  check_ok(cvy_data_load("fashion-mnist", NULL, &data));
+  assert_int_equal(data->classes, 4);
+  cvy_data_destroy(&data);
+  check_log_clear();
+  check_ok(cvy_data_load("fashion-mnist", &(cvy_data_params){.dir = folder}, &data));
+  assert_int_equal(data->classes, 4);
+  assert_true(check_log_contains("(--data-dir); taken from"));
+  cvy_data_destroy(&data);
+  unlink(path_in(b, names[3]));                        /* a folder that is not whole is not passed over */
+  check_fails(cvy_data_load("fashion-mnist", NULL, &data), CVY_E_IO, "t10k-labels-idx1-ubyte");
+  unsetenv("CONVOY_DATA");
+  if (cvy_file_exists(DEBIAN)) {
+    check_ok(cvy_data_load("fashion-mnist", NULL, &data));
+    assert_true(data->train.n == 60000 && data->test.n == 10000 && data->h == 28 && data->w == 28 && data->c == 1);
+    assert_int_equal(data->classes, 10);
+    int counts[10] = {0};
+    for (int i = 0; i < 60000; i++) counts[data->train.labels[i]]++;
+    for (int i = 0; i < 10; i++) assert_int_equal(counts[i], 6000);
+    assert_int_equal(data->train.labels[0], 9);        /* an ankle boot */
+    cvy_data_destroy(&data);
+  } else {
+    check_fails(cvy_data_load("fashion-mnist", &(cvy_data_params){.dir = folder}, &data), CVY_E_IO,
+                "apt-get install dataset-fashion-mnist");
+  }
+}
+
+static void test_synthetic(check_device *d) {
+  (void)d;
+  cvy_data *x, *y;
+  check_ok(cvy_data_load("synthetic", NULL, &x));
+  assert_true(x->h == 28 && x->w == 28 && x->c == 1 && x->classes == 10 && x->train.n == 6000 && x->test.n == 1001);
+  cvy_data_destroy(&x);
+  const cvy_data_params five = {.seed = 5}, six = {.seed = 6};
+  check_ok(cvy_data_load("synthetic:300:9x11x3", &five, &x));
+  assert_true(x->h == 9 && x->w == 11 && x->c == 3 && x->train.n == 300 && x->test.n == 51);
+  const size_t each = 9 * 11 * 3;
+  check_ok(cvy_data_load("synthetic:300:9x11x3", &five, &y));
+  assert_memory_equal(x->train.images, y->train.images, 300 * each);
+  assert_memory_equal(x->train.labels, y->train.labels, 300);
+  assert_memory_equal(x->test.images, y->test.images, 51 * each);
+  cvy_data_destroy(&y);
+  check_ok(
+      cvy_data_load("synthetic:100:9x11x3", &five, &y)); /* the first samples do not depend on how many there are */
+  assert_memory_equal(x->train.images, y->train.images, 100 * each);
+  cvy_data_destroy(&y);
+  check_ok(cvy_data_load("synthetic:300:9x11x3", &six, &y));
+  assert_memory_not_equal(x->train.images, y->train.images, 300 * each);
+  assert_memory_not_equal(x->train.images, x->test.images, 51 * each);
+  cvy_data_destroy(&y);
+
+  /* learnable: the nearest class mean of the training images tells almost all test images */
+  double *const mean = cvy_calloc(10 * each, sizeof *mean);
+  int counts[10] = {0}, right = 0;
+  for (int i = 0; i < x->train.n; i++) {
+    counts[x->train.labels[i]]++;
+    for (size_t p = 0; p < each; p++) mean[x->train.labels[i] * each + p] += x->train.images[(size_t)i * each + p];
+  }
+  for (int i = 0; i < x->test.n; i++) {
+    int best = -1;
+    double best_distance = 0;
+    for (int k = 0; k < 10; k++) {
+      double distance = 0;
+      for (size_t p = 0; counts[k] && p < each; p++) {
+        const double e = x->test.images[(size_t)i * each + p] - mean[(size_t)k * each + p] / counts[k];
+        distance += e * e;
+      }
+      if (counts[k] && (best < 0 || distance < best_distance)) {
+        best = k;
+        best_distance = distance;
+      }
+    }
+    right += best == x->test.labels[i];
+  }
+  cvy_free(mean);
+  assert_true(right >= 49);
+  for (int k = 0; k < 10; k++) assert_in_range(counts[k], 10, 60);
+  cvy_data_destroy(&x);
+
+  check_ok(cvy_data_load("synthetic:1:1x1x1", &(cvy_data_params){.classes = 2}, &x));
+  assert_true(x->train.n == 1 && x->test.n == 1 && x->classes == 2 && x->train.labels[0] < 2);
+  cvy_data_destroy(&x);
+  static const char *const bad[] = {
+      "synthetic:",         "synthetic:0",        "synthetic:-1",           "synthetic:x",
+      "synthetic:10:",      "synthetic:10:8x8",   "synthetic:10:8x8x",      "synthetic:10:8x8x1x1",
+      "synthetic:10:8x0x1", "synthetic:10:8X8X1", "synthetic:10:65537x1x1", "synthetic:1000000000:65536x65536x65536"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    check_fails(cvy_data_load(bad[i], NULL, &x), CVY_E_ARGUMENT, bad[i]);
+  check_fails(cvy_data_load("synthetic:10", &(cvy_data_params){.classes = 300}, &x), CVY_E_ARGUMENT, "300 classes");
+}
+
+static void test_memory(check_device *d) {
+  (void)d;
+  const uint8_t pixels[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, labels[3] = {0, 4, 1};
+  const cvy_samples train = {3, pixels, labels}, test = {1, pixels + 4, labels};
+  cvy_data *x;
+  check_ok(cvy_data_from_memory(2, 1, 2, 0, &train, &test, &x));
+  assert_true(x->h == 2 && x->w == 1 && x->c == 2 && x->classes == 5 && x->train.n == 3 && x->test.n == 1);
+  assert_memory_equal(x->train.images, pixels, 12);
+  assert_memory_equal(x->test.images, pixels + 4, 4);
+  assert_ptr_not_equal(x->train.images, pixels);
+  cvy_data_destroy(&x);
+  check_ok(cvy_data_from_memory(2, 1, 2, 5, &train, NULL, &x));
+  assert_int_equal(x->test.n, 0);
+  cvy_data_destroy(&x);
+  check_fails(cvy_data_from_memory(2, 1, 2, 4, &train, &test, &x), CVY_E_FORMAT, "the label of training image 1");
+  check_fails(cvy_data_from_memory(2, 0, 2, 0, &train, &test, &x), CVY_E_ARGUMENT, "2x0x2");
+  check_fails(cvy_data_from_memory(2, 1, 2, 0, NULL, &test, &x), CVY_E_ARGUMENT, "no training images");
+  check_fails(cvy_data_from_memory(2, 1, 2, 0, &train, &(cvy_samples){.n = 2}, &x), CVY_E_ARGUMENT,
+              "2 test images without");
+  check_fails(cvy_data_from_memory(65536, 65536, 65536, 0, &(cvy_samples){INT32_MAX, pixels, labels}, NULL, &x),
+              CVY_E_ARGUMENT, "overflows");
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+      {"files", test_files},
+      {"plain_errors", test_plain_errors},
+      {"packed_errors", test_packed_errors},
+      {"fuzz", test_fuzz},
+      {"folder_errors", test_folder_errors},
+      {"search", test_search},
+      {"synthetic", test_synthetic},
+      {"memory", test_memory},
+  };
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
+}
