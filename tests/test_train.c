@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ * Whole runs: epochs and callbacks, a run in pieces equals a run in one (bit for bit, weights file included), interruption, settings that
+ * changed, broken checkpoints, finished runs. */
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "convoy/convoy.h"
+#include "src/base/text.h"
+#include "tests/check.h"
+
+enum { BATCH = 32, SAMPLES = 150 };   /* 5 steps an epoch, the last of 22 samples */
+
+typedef struct record {
+  int steps, epochs, stop_at;         /* stop_at: on_step asks to stop after that step */
+  double losses[64], test_acc[8];
+  bool full[8];
+} record;
+
+static int on_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
+  record *const r = user;
+  assert_int_equal(steps_per_epoch, 5);
+  assert_int_equal(epoch, step->step / 5);
+  assert_true(lr == 0.05f);
+  assert_int_equal(step->images, step->step % 5 == 4 ? 22 : BATCH);
+  assert_true(step->ms > 0);
+  r->losses[step->step] = step->loss;
+  r->steps++;
+  return r->stop_at && step->step + 1 >= r->stop_at;
+}
+
+static int on_epoch(void *user, const cvy_epoch_result *e) {
+  record *const r = user;
+  r->test_acc[e->epoch] = e->test_acc;
+  r->full[e->epoch] = e->full;
+  assert_true(e->seconds > 0 && e->train_loss > 0);
+  r->epochs++;
+  return 0;
+}
+
+static const char *folder_of_test;
+
+static const char *path_in(const char *name) {
+  static char path[16][512];
+  static int turn;
+  char *const p = path[turn++ % 16];
+  snprintf(p, sizeof path[0], "%s/%s", folder_of_test, name);
+  return p;
+}
+
+/* One process's worth of a run, from nothing to the weights file. */
+static cvy_status run(const check_device *d, const char *suffix, const cvy_train_params *given, record *r, const char *save, cvy_train_result *out) {
+  cvy_net *net;
+  cvy_data *data;
+  cvy_devices *devices;
+  cvy_team *team;
+  char selector[64];
+  snprintf(selector, sizeof selector, "%s%s", d->place, suffix);
+  check_ok(cvy_net_create(1, 10, 10, &net));
+  cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}});
+  x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "1", NULL));
+  x = cvy_net_linear(net, cvy_net_avgpool(net, x, &(cvy_pool2d_spec){.kernel = {2, 2}}), "5", 10, false);
+  check_ok(cvy_net_finish(net, x));
+  char spec[32];
+  snprintf(spec, sizeof spec, "synthetic:%d:10x10x1", SAMPLES);
+  check_ok(cvy_data_load(spec, NULL, &data));
+  check_ok(cvy_devices_select(selector, &devices));
+  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .momentum = 0.9f, .run_ahead = 1}, &team));
+  check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
+  check_ok(cvy_team_attach(team, data));
+  cvy_train_params p = *given;
+  p.lr = 0.05f;
+  p.seed = 3;
+  p.on_step = on_step;
+  p.on_epoch = on_epoch;
+  p.user = r;
+  cvy_train_result result;
+  const cvy_status status = cvy_train(team, data, &p, out ? out : &result);
+  if (save) check_ok(cvy_team_save(team, save));
+  cvy_team_destroy(&team);
+  cvy_devices_destroy(&devices);
+  cvy_data_destroy(&data);
+  cvy_net_destroy(&net);
+  return status;
+}
+
+static void same_file(check_device *d, const char *a, const char *b) {
+  char *x, *y;
+  size_t nx, ny;
+  check_ok(cvy_file_read(a, 1 << 24, &x, &nx));
+  check_ok(cvy_file_read(b, 1 << 24, &y, &ny));
+  const bool same = nx == ny && memcmp(x, y, nx) == 0;
+  cvy_free(x);
+  cvy_free(y);
+  if (!same) check_fail(d, "%s and %s differ", a, b);
+}
+
+static const char *const teams[] = {"", "*2"};
+
+static void test_epochs(check_device *d) {
+  for (int i = 0; i < 2; i++) {
+    record r = {0};
+    cvy_train_result out;
+    check_ok(run(d, teams[i], &(cvy_train_params){.epochs = 3, .verify_every = 2}, &r, NULL, &out));
+    assert_int_equal(r.steps, 15);
+    assert_int_equal(r.epochs, 3);
+    assert_int_equal(out.steps, 15);
+    assert_int_equal(out.epochs_done, 3);
+    assert_true(out.sec_per_epoch > 0 && out.images_per_second > 0 && !out.already_finished);
+    for (int e = 0; e < 3; e++) assert_true(r.full[e] && r.test_acc[e] >= 0 && r.test_acc[e] <= 1);
+    assert_true(out.test_acc == r.test_acc[2] && out.last_loss == r.losses[14]);
+    assert_true(r.losses[14] < 0.5 * r.losses[0]);   /* it learns */
+  }
+}
+
+/* 12 steps in one run, and as 4 (limit) + 3 (stopped by the callback) + the rest. */
+static void test_resume(check_device *d) {
+  folder_of_test = check_temp_dir();
+  for (int i = 0; i < 2; i++) {
+    char folder[32];
+    snprintf(folder, sizeof folder, "pieces%d", i);
+    const char *const dir = path_in(folder), *const settings = "{\"lr\": 0.05, \"epochs\": 3}";
+    record whole = {0}, pieces = {0};
+    check_ok(run(d, teams[i], &(cvy_train_params){.epochs = 3, .max_steps = 12}, &whole, path_in("whole"), NULL));
+    check_ok(run(d, teams[i], &(cvy_train_params){.epochs = 3, .max_steps = 4, .checkpoint_dir = dir, .resume = true, .settings = settings}, &pieces, NULL, NULL));
+    assert_int_equal(pieces.steps, 4);
+    pieces.stop_at = 7;
+    cvy_train_result out;
+    assert_int_equal(run(d, teams[i], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings}, &pieces, NULL, &out), CVY_E_INTERRUPTED);
+    const long stopped = out.steps;
+    assert_true(stopped >= 7 && stopped <= 8);   /* a step that was under way is finished */
+    pieces.stop_at = 0;
+    check_ok(run(d, teams[i], &(cvy_train_params){.epochs = 3, .max_steps = 12, .checkpoint_dir = dir, .checkpoint_every = 2, .resume = true, .settings = settings},
+                 &pieces, path_in("pieces"), &out));
+    assert_int_equal(pieces.steps, 12);
+    assert_int_equal(out.steps, 12);
+    if (memcmp(whole.losses, pieces.losses, sizeof whole.losses) != 0) check_fail(d, "losses of the run in pieces differ");
+    assert_true(whole.test_acc[1] == pieces.test_acc[1] && whole.test_acc[2] == pieces.test_acc[2]);
+    same_file(d, path_in("whole"), path_in("pieces"));
+    /* finished: nothing is left to do, the weights are there */
+    record none = {0};
+    check_ok(run(d, teams[i], &(cvy_train_params){.epochs = 3, .max_steps = 12, .checkpoint_dir = dir, .resume = true, .settings = settings}, &none, path_in("again"), &out));
+    assert_true(out.already_finished && none.steps == 0 && out.test_acc == whole.test_acc[2]);
+    same_file(d, path_in("whole"), path_in("again"));
+    /* other settings, another team, a folder that is in use */
+    check_fails(run(d, teams[i], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = "{\"lr\": 0.1, \"epochs\": 3}"}, &none, NULL, NULL),
+                CVY_E_MISMATCH, "lr");
+    check_fails(run(d, teams[1 - i], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings}, &none, NULL, NULL),
+                CVY_E_MISMATCH, "same team");
+    check_fails(run(d, teams[i], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .settings = settings}, &none, NULL, NULL), CVY_E_ARGUMENT, "resume");
+    assert_int_equal(none.steps, 0);
+  }
+}
+
+/* The newest checkpoint is broken: the one before it serves, with a warning. */
+static void test_broken_checkpoint(check_device *d) {
+  folder_of_test = check_temp_dir();
+  const char *const dir = path_in("broken");
+  record r = {0}, again = {0};
+  check_ok(run(d, "", &(cvy_train_params){.epochs = 2, .max_steps = 6, .checkpoint_dir = dir, .checkpoint_every = 2, .keep = 3}, &r, NULL, NULL));
+  char newest[600];
+  snprintf(newest, sizeof newest, "%s/step-0000000006.safetensors", dir);
+  assert_int_equal(truncate(newest, 1000), 0);
+  check_log_clear();
+  check_ok(run(d, "", &(cvy_train_params){.epochs = 2, .max_steps = 6, .checkpoint_dir = dir, .resume = true}, &again, NULL, NULL));
+  assert_int_equal(again.steps, 2);   /* from step 4 */
+  assert_true(check_log_contains("step-0000000006"));
+  assert_true(again.losses[4] == r.losses[4] && again.losses[5] == r.losses[5]);
+}
+
+static void test_stop_flag(check_device *d) {
+  folder_of_test = check_temp_dir();
+  volatile int stop = 1;
+  record r = {0};
+  cvy_train_result out;
+  const char *const dir = path_in("stopped");
+  assert_int_equal(run(d, "", &(cvy_train_params){.epochs = 2, .stop = &stop, .checkpoint_dir = dir}, &r, NULL, &out), CVY_E_INTERRUPTED);
+  assert_int_equal(r.steps, 0);
+  stop = 0;
+  check_ok(run(d, "", &(cvy_train_params){.epochs = 2, .stop = &stop, .checkpoint_dir = dir, .resume = true}, &r, NULL, &out));
+  assert_int_equal(r.steps, 10);
+}
+
+static void test_wrong_use(check_device *d) {
+  record r = {0};
+  check_fails(run(d, "", &(cvy_train_params){.epochs = -1}, &r, NULL, NULL), CVY_E_ARGUMENT, "-1 epochs");
+  check_fails(run(d, "", &(cvy_train_params){.resume = true}, &r, NULL, NULL), CVY_E_ARGUMENT, "checkpoint folder");
+  check_fails(run(d, "", &(cvy_train_params){.max_steps = -3}, &r, NULL, NULL), CVY_E_ARGUMENT, "max_steps");
+  assert_int_equal(r.steps, 0);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {{"epochs", test_epochs}, {"resume", test_resume}, {"broken_checkpoint", test_broken_checkpoint},
+                                     {"stop_flag", test_stop_flag}, {"wrong_use", test_wrong_use}};
+  return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES);
+}
