@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT
+ * Weights files: PyTorch's order of elements against a file that Python wrote, round trips, and files that do not fit.
+ */
+#include "tests/check.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "convoy/net.h"
+#include "src/base/text.h"
+#include "src/nn/weights.h"
+
+typedef struct model {
+  cvy_net *net;
+  const cvy_layout *layout;
+  float *w, *running;
+  int64_t n_batches;
+} model;
+
+/* The network of tests/data/make_files.py. */
+static cvy_net *tiny_net(void) {
+  cvy_net *net;
+  check_ok(cvy_net_create(2, 4, 4, &net));
+  cvy_node x = cvy_net_input(net);
+  x = cvy_net_conv2d(net, x, "0", &(cvy_conv2d_spec){.filters = 3, .kernel = {3, 2}});
+  x = cvy_net_batchnorm(net, x, "1", NULL);
+  x = cvy_net_relu(net, x);
+  x = cvy_net_linear(net, x, "fc", 4, false);
+  check_ok(cvy_net_finish(net, x));
+  return net;
+}
+
+static model make_model(cvy_net *net) {
+  const cvy_layout *const layout = cvy_net_layout(net);
+  return (model){.net = net, .layout = layout, .w = cvy_calloc(layout->n_floats, sizeof(float)),
+                 .running = cvy_calloc(layout->n_running_floats, sizeof(float)), .n_batches = -1};
+}
+
+static void free_model(model *m) {
+  cvy_free(m->w);
+  cvy_free(m->running);
+  cvy_net_destroy(&m->net);
+}
+
+/* Random values everywhere but in padding and gaps. */
+static void fill_model(model *m, int stream) {
+  check_rng r = check_rng_make(NULL, stream);
+  for (int i = 0; i < m->layout->n_params; i++) {
+    const cvy_param *const p = &m->layout->params[i];
+    float *const dense = cvy_calloc(p->elems, sizeof *dense);
+    check_fill(&r, dense, p->elems, CHECK_FILL_NORMAL);
+    cvy_param_to_flat(p, dense, m->w);
+    cvy_free(dense);
+  }
+  for (int i = 0; i < m->layout->n_running; i++) {
+    const cvy_running *const b = &m->layout->running[i];
+    check_fill(&r, m->running + b->offset, (size_t)b->c, CHECK_FILL_NORMAL);
+    check_fill(&r, m->running + b->offset + b->pitch, (size_t)b->c, CHECK_FILL_NORMAL);
+  }
+  m->n_batches = 1000 + stream;
+}
+
+static const char *path_in(const char *dir, const char *name) {
+  static char paths[4][4096];
+  static int next;
+  char *const path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", dir, name);
+  return path;
+}
+
+static void test_from_python(check_device *d) {
+  (void)d;
+  model m = make_model(tiny_net());
+  check_ok(cvy_weights_load(m.layout, path_in(getenv("CVY_TEST_DATA"), "tiny_net.safetensors"), m.w, m.running,
+                            &m.n_batches));
+  assert_int_equal(m.n_batches, 11);
+  const cvy_param *const conv = &m.layout->params[cvy_layout_find(m.layout, "0.weight")];
+  for (int r = 0; r < 3; r++)
+    for (int s = 0; s < 2; s++)
+      for (int c = 0; c < 2; c++)
+        for (int k = 0; k < conv->pitch; k++)
+          assert_true(m.w[conv->offset + (size_t)(((r * 2 + s) * 2 + c) * conv->pitch + k)] ==
+                      (k < 3 ? (float)(((k * 2 + c) * 3 + r) * 2 + s) : 0.0f));
+  const cvy_param *const fc = &m.layout->params[cvy_layout_find(m.layout, "fc.weight")];
+  for (int y = 0; y < 2; y++)                          /* the linear layer's input is 2x3 with 3 channels */
+    for (int x = 0; x < 3; x++)
+      for (int c = 0; c < 3; c++)
+        for (int o = 0; o < fc->pitch; o++)
+          assert_true(m.w[fc->offset + (size_t)(((y * 3 + x) * 3 + c) * fc->pitch + o)] ==
+                      (o < 4 ? (float)(700 + ((o * 3 + c) * 2 + y) * 3 + x) : 0.0f));
+  static const struct { const char *name; int first, n; } vectors[] = {
+      {"0.bias", 100, 3}, {"1.weight", 200, 3}, {"1.bias", 300, 3}, {"fc.bias", 800, 4}};
+  for (int i = 0; i < 4; i++) {
+    const cvy_param *const p = &m.layout->params[cvy_layout_find(m.layout, vectors[i].name)];
+    for (int k = 0; k < p->pitch; k++)
+      assert_true(m.w[p->offset + (size_t)k] == (k < vectors[i].n ? (float)(vectors[i].first + k) : 0.0f));
+  }
+  const cvy_running *const b = &m.layout->running[0];
+  for (int k = 0; k < b->pitch; k++) {
+    assert_true(m.running[b->offset + (size_t)k] == (k < 3 ? (float)(400 + k) : 0.0f));
+    assert_true(m.running[b->offset + (size_t)(b->pitch + k)] == (k < 3 ? (float)(500 + k) : 0.0f));
+  }
+  free_model(&m);
+}
+
+/* Saved twice: the same bytes. Read back: the same weights. The order is that of a state_dict. */
+static void round_trip(cvy_net *net, int n_tensors) {
+  model a = make_model(net), b = {.layout = a.layout};
+  b.w = cvy_calloc(a.layout->n_floats, sizeof(float));
+  b.running = cvy_calloc(a.layout->n_running_floats, sizeof(float));
+  fill_model(&a, 3);
+  const char *const dir = check_temp_dir(), *const first = path_in(dir, "first"),
+                    *const second = path_in(dir, "second");
+  check_ok(cvy_weights_save(a.layout, a.w, a.running, a.n_batches, first));
+  check_ok(cvy_weights_load(a.layout, first, b.w, b.running, &b.n_batches));
+  assert_memory_equal(a.w, b.w, a.layout->n_floats * sizeof(float));
+  assert_memory_equal(a.running, b.running, a.layout->n_running_floats * sizeof(float));
+  if (a.layout->n_running) assert_int_equal(b.n_batches, a.n_batches);
+  check_ok(cvy_weights_save(a.layout, b.w, b.running, a.n_batches, second));
+  char *x, *y;
+  size_t x_bytes, y_bytes;
+  check_ok(cvy_file_read(first, SIZE_MAX / 4, &x, &x_bytes));
+  check_ok(cvy_file_read(second, SIZE_MAX / 4, &y, &y_bytes));
+  assert_int_equal(x_bytes, y_bytes);
+  assert_memory_equal(x, y, x_bytes);
+  cvy_free(x);
+  cvy_free(y);
+  cvy_st_file *f;
+  check_ok(cvy_st_open(first, &f));
+  assert_int_equal(cvy_st_count(f), n_tensors);
+  assert_string_equal(cvy_st_get(f, 0)->name, a.layout->params[0].name);
+  assert_string_equal(cvy_st_get(f, n_tensors - 1)->name, a.layout->params[a.layout->n_params - 1].name);
+  if (a.layout->n_running) {
+    static const char *const after[] = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"};
+    char name[128];
+    int at = 0;
+    snprintf(name, sizeof name, "%s.weight", a.layout->running[0].name);
+    while (strcmp(cvy_st_get(f, at)->name, name) != 0) at++;
+    for (int i = 0; i < 5; i++) {
+      snprintf(name, sizeof name, "%s.%s", a.layout->running[0].name, after[i]);
+      assert_string_equal(cvy_st_get(f, at + i)->name, name);
+    }
+  }
+  cvy_st_close(&f);
+  cvy_free(b.w);
+  cvy_free(b.running);
+  free_model(&a);
+}
+
+static void test_round_trips(check_device *d) {
+  (void)d;
+  cvy_net *net;
+  round_trip(tiny_net(), 9);
+  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
+  round_trip(net, 8);
+  check_ok(cvy_net_resnet18(3, 32, 32, 7, &net));
+  round_trip(net, 76 + 3 * 17);
+}
+
+static void test_misfits(check_device *d) {
+  (void)d;
+  model m = make_model(tiny_net());
+  fill_model(&m, 4);
+  const size_t w_bytes = m.layout->n_floats * sizeof(float), running_bytes = m.layout->n_running_floats * sizeof(float);
+  float *const w = cvy_calloc(w_bytes, 1), *const running = cvy_calloc(running_bytes, 1);
+  float *const zero_w = cvy_calloc(w_bytes, 1), *const zero_running = cvy_calloc(running_bytes, 1);
+  const char *const path = path_in(check_temp_dir(), "file");
+  int64_t n = -5;
+  cvy_weights_pack pack;
+  check_ok(cvy_weights_pack_make(m.layout, m.w, m.running, 3, NULL, &pack));
+  cvy_st_tensor *const all = cvy_calloc((size_t)pack.n + 1, sizeof *all), saved = pack.tensors[3];
+  static const struct { int change; cvy_status code; const char *text; } cases[] = {
+      {0, CVY_E_MISMATCH, "has no tensor '1.bias'"},
+      {1, CVY_E_MISMATCH, "has a tensor 'extra', which this network does not have"},
+      {2, CVY_E_MISMATCH, "tensor '1.bias' has the shape (1,3), this network's has (3)"},
+      {3, CVY_E_FORMAT, "tensor '1.bias' is of type I32, it must be F32"},
+      {4, CVY_E_MISMATCH, "tensor '1.bias' has the shape (2), this network's has (3)"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int count = pack.n;
+    memcpy(all, pack.tensors, (size_t)pack.n * sizeof *all);
+    assert_string_equal(saved.name, "1.bias");
+    switch (cases[i].change) {
+    case 0: all[3] = all[--count]; break;
+    case 1:
+      all[count++] = saved;
+      snprintf(all[count - 1].name, sizeof saved.name, "extra");
+      break;
+    case 2:
+      all[3].rank = 2;
+      all[3].dims[0] = 1;
+      all[3].dims[1] = 3;
+      break;
+    case 3: snprintf(all[3].dtype, sizeof saved.dtype, "I32"); break;
+    default:
+      all[3].dims[0] = 2;
+      all[3].size_bytes = 8;
+    }
+    check_ok(cvy_st_write(path, all, count, NULL, 0));
+    check_fails(cvy_weights_load(m.layout, path, w, running, &n), cases[i].code, cases[i].text);
+    assert_true(check_log_contains(path));
+  }
+  /* another model, in both directions; a file that is cut off */
+  cvy_net *lenet;
+  check_ok(cvy_net_lenet(1, 28, 28, 10, &lenet));
+  model l = make_model(lenet);
+  check_ok(cvy_weights_save(l.layout, l.w, l.running, 0, path));
+  check_fails(cvy_weights_load(m.layout, path, w, running, &n), CVY_E_MISMATCH,
+              "tensor '0.weight' has the shape (20,1,3,3)");
+  check_ok(cvy_weights_save(m.layout, m.w, m.running, 3, path));
+  check_fails(cvy_weights_load(l.layout, path, l.w, l.running, &n), CVY_E_MISMATCH,
+              "tensor '0.weight' has the shape (3,2,3,2)");
+  free_model(&l);
+  char *content;
+  size_t size;
+  check_ok(cvy_file_read(path, SIZE_MAX / 4, &content, &size));
+  for (size_t cut = 0; cut < size; cut += 13) {
+    FILE *const f = fopen(path, "wb");
+    assert_int_equal(fwrite(content, 1, cut, f), cut);
+    fclose(f);
+    check_fails(cvy_weights_load(m.layout, path, w, running, &n), CVY_E_FORMAT, path);
+  }
+  cvy_free(content);
+  check_fails(cvy_weights_load(m.layout, "/nonexistent", w, running, &n), CVY_E_IO, "/nonexistent");
+  check_fails(cvy_weights_save(m.layout, m.w, m.running, 3, "/nonexistent/file"), CVY_E_IO, "/nonexistent/file");
+  /* nothing of all this was half-loaded */
+  assert_memory_equal(w, zero_w, w_bytes);
+  assert_memory_equal(running, zero_running, running_bytes);
+  assert_int_equal(n, -5);
+
+  /* what is taken: no num_batches_tracked, values that are not finite (with a warning) */
+  memcpy(all, pack.tensors, (size_t)pack.n * sizeof *all);
+  int count = 0;
+  for (int i = 0; i < pack.n; i++)
+    if (strcmp(pack.tensors[i].name, "1.num_batches_tracked") != 0) all[count++] = pack.tensors[i];
+  assert_int_equal(count, pack.n - 1);
+  ((float *)pack.values)[2] = NAN;
+  check_ok(cvy_st_write(path, all, count, NULL, 0));
+  check_log_clear();
+  check_ok(cvy_weights_load(m.layout, path, w, running, &n));
+  assert_true(check_log_contains("1 values are not finite, the first of them in '0.weight'"));
+  assert_int_equal(n, 0);
+  assert_memory_equal(running, m.running, running_bytes);
+  cvy_weights_pack_clear(&pack);
+  cvy_free(all);
+  cvy_free(w);
+  cvy_free(running);
+  cvy_free(zero_w);
+  cvy_free(zero_running);
+  free_model(&m);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+      {"from_python", test_from_python}, {"round_trips", test_round_trips}, {"misfits", test_misfits}};
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
+}
