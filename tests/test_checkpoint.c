@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: MIT
+ * Checkpoints: the same bits come back, a damaged file is found and passed over, settings that changed are named. */
+#include "tests/check.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "convoy/net.h"
+#include "src/base/text.h"
+#include "src/nn/weights.h"
+#include "src/train/checkpoint.h"
+
+static const char SETTINGS[] = "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":3}";
+
+typedef struct model {
+  cvy_net *net;
+  const cvy_layout *layout;
+  float *w, *v, *running;
+} model;
+
+/* A few hundred parameters: damaging every byte stays fast. */
+static model make_model(int filters) {
+  model m = {0};
+  check_ok(cvy_net_create(1, 4, 4, &m.net));
+  cvy_node x = cvy_net_input(m.net);
+  x = cvy_net_conv2d(m.net, x, "0", &(cvy_conv2d_spec){.filters = filters, .kernel = {3, 3}});
+  x = cvy_net_batchnorm(m.net, x, "1", NULL);
+  x = cvy_net_linear(m.net, x, "fc", 2, false);
+  check_ok(cvy_net_finish(m.net, x));
+  m.layout = cvy_net_layout(m.net);
+  m.w = cvy_calloc(m.layout->n_floats, sizeof(float));
+  m.v = cvy_calloc(m.layout->n_floats, sizeof(float));
+  m.running = cvy_calloc(m.layout->n_running_floats, sizeof(float));
+  check_rng r = check_rng_make(NULL, 1);
+  float dense[64];
+  for (int i = 0; i < m.layout->n_params; i++) {
+    assert_true(m.layout->params[i].elems <= 64);
+    check_fill(&r, dense, 64, CHECK_FILL_NORMAL);
+    cvy_param_to_flat(&m.layout->params[i], dense, m.w);
+    check_fill(&r, dense, 64, CHECK_FILL_SMALL);
+    cvy_param_to_flat(&m.layout->params[i], dense, m.v);
+  }
+  const cvy_running *const b = &m.layout->running[0];
+  check_fill(&r, m.running + b->offset, (size_t)b->c, CHECK_FILL_NORMAL);
+  check_fill(&r, m.running + b->offset + b->pitch, (size_t)b->c, CHECK_FILL_LARGE);
+  return m;
+}
+
+static void free_model(model *m) {
+  cvy_free(m->w);
+  cvy_free(m->v);
+  cvy_free(m->running);
+  cvy_net_destroy(&m->net);
+}
+
+static const int two_shares[] = {200, 56};
+
+static cvy_checkpoint make_checkpoint(const model *m, long step, bool momentum) {
+  return (cvy_checkpoint){.step = step,
+                          .epoch = 3,
+                          .epoch_batches = 17,
+                          .epoch_loss_sum = 0.1 + 0.2,
+                          .epoch_images = 4352,
+                          .seed = UINT64_MAX - 1,
+                          .finished = step % 2,
+                          .n_batches = step + 5,
+                          .settings = SETTINGS,
+                          .n_shares = 2,
+                          .shares = two_shares,
+                          .w = m->w,
+                          .v = momentum ? m->v : NULL,
+                          .running = m->running};
+}
+
+static bool same_checkpoint(const cvy_checkpoint *a, const cvy_checkpoint *b, const cvy_layout *layout) {
+  return a->step == b->step && a->epoch == b->epoch && a->epoch_batches == b->epoch_batches && a->seed == b->seed &&
+         memcmp(&a->epoch_loss_sum, &b->epoch_loss_sum, sizeof(double)) == 0 && a->epoch_images == b->epoch_images &&
+         a->finished == b->finished && a->n_batches == b->n_batches && strcmp(a->settings, b->settings) == 0 &&
+         a->n_shares == b->n_shares && memcmp(a->shares, b->shares, (size_t)a->n_shares * sizeof(int)) == 0 &&
+         memcmp(a->w, b->w, layout->n_floats * sizeof(float)) == 0 && !a->v == !b->v &&
+         (!a->v || memcmp(a->v, b->v, layout->n_floats * sizeof(float)) == 0) &&
+         memcmp(a->running, b->running, layout->n_running_floats * sizeof(float)) == 0;
+}
+
+static const char *file_of(const char *dir, long step) {
+  static char paths[4][4096];
+  static int next;
+  char *const path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/step-%010ld.safetensors", dir, step);
+  return path;
+}
+
+static int count_files(const char *dir) {
+  int n = 0;
+  DIR *const folder = opendir(dir);
+  assert_non_null(folder);
+  for (const struct dirent *e; (e = readdir(folder));) n += e->d_name[0] != '.';
+  closedir(folder);
+  return n;
+}
+
+static void write_bytes(const char *path, const void *bytes, size_t n) {
+  FILE *const f = fopen(path, "wb");
+  assert_non_null(f);
+  assert_int_equal(fwrite(bytes, 1, n, f), n);
+  fclose(f);
+}
+
+static void test_round_trip(check_device *d) {
+  (void)d;
+  model m = make_model(3);
+  char dir[1024];
+  snprintf(dir, sizeof dir, "%s/a/b", check_temp_dir());
+  bool found = true;
+  cvy_checkpoint c;
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, SETTINGS, &c, &found));   /* no folder */
+  assert_false(found);
+  check_ok(cvy_checkpoint_require_none(dir));
+  static const double sums[] = {0.30000000000000004, -0.0, 5e-324, INFINITY, NAN, 1e308};
+  for (int i = 0; i < 12; i++) {
+    cvy_checkpoint saved = make_checkpoint(&m, 100 + i, i % 2);
+    saved.epoch_loss_sum = sums[i / 2];
+    check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 2));
+    char *x, *y;
+    size_t x_bytes, y_bytes;
+    check_ok(cvy_file_read(file_of(dir, 100 + i), 1 << 20, &x, &x_bytes));
+    check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 2));
+    check_ok(cvy_file_read(file_of(dir, 100 + i), 1 << 20, &y, &y_bytes));
+    assert_int_equal(x_bytes, y_bytes);
+    assert_memory_equal(x, y, x_bytes);
+    cvy_free(x);
+    cvy_free(y);
+    check_ok(cvy_checkpoint_load_newest(dir, m.layout, SETTINGS, &c, &found));
+    assert_true(found && same_checkpoint(&c, &saved, m.layout));
+    cvy_checkpoint_clear(&c);
+    assert_null(c.w);
+    cvy_checkpoint_clear(&c);
+  }
+  check_fails(cvy_checkpoint_require_none(dir), CVY_E_ARGUMENT, "holds 2 checkpoints already (newest: step 111)");
+  /* no settings, no devices; the weights in it are a weights file */
+  cvy_checkpoint bare = {.step = 9999999999, .w = m.w, .running = m.running, .n_batches = 8};
+  check_ok(cvy_checkpoint_save(dir, m.layout, &bare, 1));
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, "{}", &c, &found));
+  assert_true(found && c.step == 9999999999 && c.n_shares == 0 && strcmp(c.settings, "{}") == 0 && !c.v);
+  cvy_checkpoint_clear(&c);
+  model other = make_model(3);
+  memset(other.w, 0, m.layout->n_floats * sizeof(float));
+  int64_t n_batches;
+  check_ok(cvy_weights_load(m.layout, file_of(dir, 9999999999), other.w, other.running, &n_batches));
+  assert_memory_equal(other.w, m.w, m.layout->n_floats * sizeof(float));
+  assert_int_equal(n_batches, 8);
+  free_model(&other);
+  free_model(&m);
+}
+
+static void test_keep(check_device *d) {
+  (void)d;
+  model m = make_model(3);
+  const char *const dir = check_temp_dir();
+  static const char *const others[] = {"step-1.safetensors", "step-0000000001.safetensors.tmp.1.0",
+                                       "step-000000000x.safetensors", "step-0000000001.safetensors~",
+                                       "weights.safetensors"};
+  char path[4096];
+  bool found;
+  cvy_checkpoint c;
+  for (int i = 0; i < 5; i++) {
+    snprintf(path, sizeof path, "%s/%s", dir, others[i]);
+    write_bytes(path, "x", 1);
+  }
+  check_ok(cvy_checkpoint_require_none(dir));
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found));
+  assert_false(found);
+  for (long step = 1; step <= 5; step++) {
+    const cvy_checkpoint saved = make_checkpoint(&m, step * 1000, true);
+    check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 2));
+    for (long i = 1; i <= 5; i++) assert_int_equal(cvy_file_exists(file_of(dir, i * 1000)), i <= step && i > step - 2);
+  }
+  /* a run that went back: what is newer is not its business, what it has just written stays */
+  const cvy_checkpoint back = make_checkpoint(&m, 3500, true);
+  check_ok(cvy_checkpoint_save(dir, m.layout, &back, 1));
+  assert_true(cvy_file_exists(file_of(dir, 3500)) && cvy_file_exists(file_of(dir, 4000)) &&
+              cvy_file_exists(file_of(dir, 5000)));
+  assert_int_equal(count_files(dir), 5 + 3);
+  /* errors */
+  check_fails(cvy_checkpoint_save(dir, m.layout, &back, 0), CVY_E_ARGUMENT, "0 checkpoints to keep");
+  snprintf(path, sizeof path, "%s/weights.safetensors", dir);
+  check_fails(cvy_checkpoint_save(path, m.layout, &back, 1), CVY_E_IO, path);
+  check_fails(cvy_checkpoint_load_newest(path, m.layout, NULL, &c, &found), CVY_E_IO, "Not a directory");
+  check_fails(cvy_checkpoint_require_none(path), CVY_E_IO, "Not a directory");
+  /* the new file cannot be written: the old ones stay */
+  check_ok(cvy_make_dirs(file_of(dir, 6000)));
+  const cvy_checkpoint next = make_checkpoint(&m, 6000, true);
+  check_fails(cvy_checkpoint_save(dir, m.layout, &next, 1), CVY_E_IO, "step-0000006000.safetensors");
+  assert_int_equal(count_files(dir), 5 + 3 + 1);
+  /* and a folder of that name is as good as a broken file */
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found));
+  assert_true(found && c.step == 5000);
+  cvy_checkpoint_clear(&c);
+  free_model(&m);
+}
+
+static void test_broken(check_device *d) {
+  (void)d;
+  model m = make_model(3), wide = make_model(4);
+  const char *const dir = check_temp_dir();
+  bool found;
+  cvy_checkpoint c;
+  for (long step = 1; step <= 3; step++) {
+    const cvy_checkpoint saved = make_checkpoint(&m, step, true);
+    check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 9));
+  }
+  check_ok(cvy_weights_save(m.layout, m.w, m.running, 1, file_of(dir, 4)));
+  write_bytes(file_of(dir, 3), "{", 1);
+  check_log_clear();
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found));
+  assert_true(found && c.step == 2);
+  assert_true(check_log_contains("no checkpoint: its metadata has no 'convoy_checkpoint'"));
+  assert_true(
+      check_log_contains("step-0000000004.safetensors cannot be used; trying the checkpoint before it, of step 3"));
+  assert_true(check_log_contains("step-0000000003.safetensors cannot be used"));
+  cvy_checkpoint_clear(&c);
+  write_bytes(file_of(dir, 2), "", 0);
+  write_bytes(file_of(dir, 1), "", 0);
+  check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT, "none of the 4 checkpoints");
+  assert_true(!found && !c.w);
+
+  const cvy_checkpoint saved = make_checkpoint(&m, 7, true);
+  check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 1));
+  check_fails(cvy_checkpoint_load_newest(dir, wide.layout, NULL, &c, &found), CVY_E_MISMATCH,
+              "'0.weight' has the shape (3,1,3,3)");
+  check_fails(cvy_checkpoint_load_newest(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.2,\"epochs\":9}", &c, &found),
+              CVY_E_MISMATCH, "lr: 0.1 in the checkpoint, 0.2 now");
+  assert_true(!found && !c.w);
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":9}", &c, &found));
+  assert_true(found);
+  cvy_checkpoint_clear(&c);
+  const char *const later[][2] = {{"convoy_checkpoint", "2"}};
+  check_ok(cvy_st_write(file_of(dir, 8), NULL, 0, later, 1));
+  check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found), CVY_E_MISMATCH, "format version '2'");
+  free_model(&m);
+  free_model(&wide);
+}
+
+/* Cut anywhere, or with any bit flipped, a checkpoint is refused; only spaces that pad the header carry nothing. */
+static void test_fuzz(check_device *d) {
+  model m = make_model(3);
+  const char *const dir = check_temp_dir(), *const path = file_of(dir, 1);
+  const cvy_checkpoint saved = make_checkpoint(&m, 1, true);
+  cvy_checkpoint c;
+  bool found;
+  char *content;
+  size_t size;
+  check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 1));
+  check_ok(cvy_file_read(path, 1 << 20, &content, &size));
+  for (size_t cut = 0; cut < size; cut++) {
+    write_bytes(path, content, cut);
+    check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT, path);
+  }
+  check_rng r = check_rng_make(d, 2);
+  for (int i = 0; i < 4000; i++) {
+    const int bit = check_int(&r, 0, (int)size * 8 - 1);
+    content[bit / 8] = (char)(content[bit / 8] ^ 1 << bit % 8);
+    write_bytes(path, content, size);
+    check_log_clear();
+    const cvy_status status = cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found);
+    /* a flip in the version's digit is another version, one in a name another network */
+    assert_true(status == CVY_OK || status == CVY_E_FORMAT || status == CVY_E_MISMATCH);
+    if (status == CVY_OK && !same_checkpoint(&c, &saved, m.layout))
+      check_fail(d, "flipped bit %d changed the content", bit);
+    cvy_checkpoint_clear(&c);
+    content[bit / 8] = (char)(content[bit / 8] ^ 1 << bit % 8);
+  }
+  write_bytes(path, content, size);
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, SETTINGS, &c, &found));
+  assert_true(found && same_checkpoint(&c, &saved, m.layout));
+  cvy_checkpoint_clear(&c);
+  cvy_free(content);
+  free_model(&m);
+}
+
+static void test_settings(check_device *d) {
+  (void)d;
+  static const struct { const char *was, *is, *text; } cases[] = {
+      {"{}", "{}", NULL},
+      {"{\"a\":1,\"b\":[1,2]}", "{\"b\":[1,2],\"a\":1}", NULL},
+      {"{\"epochs\":1,\"max-steps\":5,\"log\":\"a\"}", "{\"epochs\":2,\"max_steps\":7,\"quiet\":true}", NULL},
+      {"{\"no-shuffle\":true}", "{\"no_shuffle\":true}", NULL},
+      {"{\"a\":null}", "{}", NULL},
+      {"{}", "{\"a\":null}", NULL},
+      {"{\"a\":null}", "{\"a\":2}", "a: not given in the checkpoint, 2 now"},
+      {"{\"a\":2}", "{\"a\":null}", "a: 2 in the checkpoint, not given now"},
+      {"{}", "{\"init\":\"he\"}", "init: not given in the checkpoint, \"he\" now"},
+      {"{\"seed\":1}", "{}", "seed: 1 in the checkpoint, not given now"},
+      {"{\"batch\":256,\"lr\":0.1,\"bn\":\"device\"}", "{\"batch\":512,\"lr\":0.1,\"bn\":\"ghost:4\"}",
+       "batch: 256 in the checkpoint, 512 now; bn: \"device\" in the checkpoint, \"ghost:4\" now"},
+      {"{\"shares\":[1,2]}", "{\"shares\":[2,1]}", "shares: [1,2] in the checkpoint, [2,1] now"},
+      {"{\"a-b\":1}", "{\"a_b\":2}", "a-b: 1 in the checkpoint, 2 now"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (cases[i].text)
+      check_fails(cvy_settings_compare(cases[i].was, cases[i].is, NULL), CVY_E_MISMATCH, cases[i].text);
+    else check_ok(cvy_settings_compare(cases[i].was, cases[i].is, NULL));
+  }
+  static const char *const fixed[] = {"model", "data",      "devices",    "batch",    "lr",       "seed",
+                                      "bn",    "split",     "shares",     "momentum", "nesterov", "weight_decay",
+                                      "init",  "init_from", "no_shuffle", "shuffle",  "classes",  "staleness"};
+  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+    char was[64], is[64];
+    snprintf(was, sizeof was, "{\"%s\":1}", fixed[i]);
+    snprintf(is, sizeof is, "{\"%s\":2}", fixed[i]);
+    check_fails(cvy_settings_compare(was, is, NULL), CVY_E_MISMATCH, fixed[i]);
+    check_ok(cvy_settings_compare(was, is, (const char *const[]){fixed[i], NULL}));
+  }
+  check_fails(cvy_settings_compare("{", "{}", NULL), CVY_E_FORMAT, "settings in the checkpoint are no JSON object: {");
+  check_fails(cvy_settings_compare("{}", "[]", NULL), CVY_E_FORMAT, "settings of this run are no JSON object: []");
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+      {"round_trip", test_round_trip}, {"keep", test_keep}, {"broken", test_broken}, {"fuzz", test_fuzz},
+      {"settings", test_settings},
+  };
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
+}
