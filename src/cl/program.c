@@ -19,10 +19,10 @@ void cvy_program_totals(long *compiled, long *cached) {
   *cached = atomic_load(&n_cached);
 }
 
-/* Whether binaries of this platform are kept on the disk by us.
- * PoCL keeps its own cache of work-group functions, keyed by source and options, and compiles them at the first launch, after the
- * binary could be asked for. */
-static bool wants_cache(const cvy_device *device) { return strstr(device->info.platform_name, "Portable Computing Language") == NULL; }
+/* Binaries are kept on the disk for every platform. Measured with four register-tile kernels, seconds to build all in the second run, with the
+ * platform's own cache and with ours: Intel's CPU runtime 1.5 (it has none) and 0.02; PoCL 0.2 (its cache is keyed by the preprocessed source, so clang's
+ * preprocessor still runs) and 0.01. Asking PoCL for the binary costs nothing measurable in the first run. PoCL's cache still holds the work-group
+ * functions, which it compiles at the first launch. */
 
 static int compare_defines(const void *a, const void *b) { return strcmp(((const cvy_define *)a)->name, ((const cvy_define *)b)->name); }
 
@@ -98,15 +98,12 @@ static cvy_status build(cvy_device *device, const char *file, const char *option
   cl_program program = NULL;
   cl_int code;
   CVY_TRY(cvy_source_get(file, &source));
-  const bool cache = wants_cache(device);
-  if (cache) {
-    const cvy_device_info *const info = &device->info;
-    const XXH128_hash_t hash = XXH3_128bits(source.data, source.size);
-    cvy_text_add(&key, "%s.cl %016llx%016llx\n%s\n%s\n%s\n%s\n%s\n%s\n", file, (unsigned long long)hash.high64, (unsigned long long)hash.low64,
-                 options, info->platform_name, info->platform_version, info->name, info->version, info->driver);
-    CVY_REQUIRE(!key.failed, CVY_E_MEMORY, "no memory for the key of %s", file);
-    if (from_binary(device, key.data, options, out)) goto fail; /* done */
-  }
+  const cvy_device_info *const info = &device->info;
+  const XXH128_hash_t hash = XXH3_128bits(source.data, source.size);
+  cvy_text_add(&key, "%s.cl %016llx%016llx\n%s\n%s\n%s\n%s\n%s\n%s\n", file, (unsigned long long)hash.high64, (unsigned long long)hash.low64,
+               options, info->platform_name, info->platform_version, info->name, info->version, info->driver);
+  CVY_REQUIRE(!key.failed, CVY_E_MEMORY, "no memory for the key of %s", file);
+  if (from_binary(device, key.data, options, out)) goto fail; /* done */
   const char *text = source.data;
   program = clCreateProgramWithSource(device->context, 1, &text, &source.size, &code);
   if (code != CL_SUCCESS) program = NULL;
@@ -121,7 +118,7 @@ static cvy_status build(cvy_device *device, const char *file, const char *option
   }
   build_log(device, program, false);
   atomic_fetch_add(&n_compiled, 1);
-  if (cache) to_cache(key.data, program);
+  to_cache(key.data, program);
   *out = program;
   program = NULL;
 fail:
