@@ -7,7 +7,11 @@
 #include "src/nn/graph.h"
 #include "src/nn/init.h"
 
-typedef struct drawn { cvy_net *net; const cvy_layout *layout; float *w, *running; } drawn;
+typedef struct drawn {
+  cvy_net *net;
+  const cvy_layout *layout;
+  float *w, *running;
+} drawn;
 
 static drawn draw(cvy_init_kind kind, uint64_t seed) {
   drawn v;
@@ -15,7 +19,7 @@ static drawn draw(cvy_init_kind kind, uint64_t seed) {
   v.layout = cvy_net_layout(v.net);
   v.w = cvy_calloc(v.layout->n_floats, sizeof *v.w);
   v.running = cvy_calloc(v.layout->n_running_floats, sizeof *v.running);
-  for (size_t i = 0; i < v.layout->n_floats; i++) v.w[i] = NAN;   /* all of it must be overwritten */
+  for (size_t i = 0; i < v.layout->n_floats; i++) v.w[i] = NAN; /* all of it must be overwritten */
   for (size_t i = 0; i < v.layout->n_running_floats; i++) v.running[i] = NAN;
   check_ok(cvy_init_weights(v.layout, kind, seed, v.w, v.running));
   return v;
@@ -40,8 +44,10 @@ static void check_param(check_device *d, const drawn *v, int t, cvy_init_kind ki
     for (size_t i = 0; i < p->elems; i++) {
       sum += dense[i];
       squares += (double)dense[i] * dense[i];
-      if (i % 97 == 0 && !(fabs((double)dense[i] - deviation * (double)cvy_rng_normal(&rng, i)) <= 1e-6 * fabs((double)dense[i])))
-        check_fail(d, "%s element %zu is %g, the formula gives %g", p->name, i, (double)dense[i], deviation * (double)cvy_rng_normal(&rng, i));
+      if (i % 97 == 0 &&
+          !(fabs((double)dense[i] - deviation * (double)cvy_rng_normal(&rng, i)) <= 1e-6 * fabs((double)dense[i])))
+        check_fail(d, "%s element %zu is %g, the formula gives %g", p->name, i, (double)dense[i],
+                   deviation * (double)cvy_rng_normal(&rng, i));
     }
     const double n = (double)p->elems, mean = sum / n, measured = sqrt(squares / n);
     if (!(fabs(mean) <= 5 * deviation / sqrt(n)) || !(fabs(measured / deviation - 1) <= 5 / sqrt(2 * n)))
@@ -76,7 +82,7 @@ static void test_seed(check_device *d) {
   assert_memory_equal(a.w, b.w, a.layout->n_floats * sizeof *a.w);
   const cvy_param *const p = &a.layout->params[0], *const q = &a.layout->params[4];
   assert_true(memcmp(a.w + p->offset, c.w + p->offset, p->size * sizeof *a.w) != 0);
-  assert_true(memcmp(a.w + p->offset, a.w + q->offset, p->size * sizeof *a.w) != 0);   /* tensors differ */
+  assert_true(memcmp(a.w + p->offset, a.w + q->offset, p->size * sizeof *a.w) != 0); /* tensors differ */
   check_fails(cvy_init_weights(a.layout, (cvy_init_kind)5, 1, a.w, a.running), CVY_E_ARGUMENT, "initialisation 5");
   release(&a);
   release(&b);

@@ -25,12 +25,14 @@ static void test_shapes(check_device *d) {
   cvy_net *net = new_net(3, 33, 20);
   const cvy_node in = cvy_net_input(net);
   shape_is(net, in, 3, 33, 20);
-  const cvy_node a = cvy_net_conv2d(net, in, "a", &(cvy_conv2d_spec){.filters = 17, .kernel = {3, 5}, .stride = {2, 3}, .pad = {1, 2}});
+  const cvy_node a = cvy_net_conv2d(
+      net, in, "a", &(cvy_conv2d_spec){.filters = 17, .kernel = {3, 5}, .stride = {2, 3}, .pad = {1, 2}});
   shape_is(net, a, 17, 17, 7);
   shape_is(net, cvy_net_relu(net, a), 17, 17, 7);
   shape_is(net, cvy_net_batchnorm(net, a, "b", NULL), 17, 17, 7);
   shape_is(net, cvy_net_add(net, a, a), 17, 17, 7);
-  shape_is(net, cvy_net_maxpool(net, a, &(cvy_pool2d_spec){.kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1}}), 17, 9, 4);
+  shape_is(net, cvy_net_maxpool(net, a, &(cvy_pool2d_spec){.kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1}}), 17, 9,
+           4);
   shape_is(net, cvy_net_avgpool(net, a, &(cvy_pool2d_spec){.kernel = {2, 2}}), 17, 8, 3);
   shape_is(net, cvy_net_global_avgpool(net, a), 17, 1, 1);
   shape_is(net, cvy_net_linear(net, a, "c", 5, true), 5, 1, 1);
@@ -45,15 +47,21 @@ static void test_shapes(check_device *d) {
 
 /* Each builds one wrong thing behind a good layer; the error must stick, be reported by finish and say `text`. */
 typedef cvy_node (*wrong_fn)(cvy_net *net, cvy_node x);
-static cvy_node wrong_filters(cvy_net *n, cvy_node x) { return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 0, .kernel = {1, 1}}); }
-static cvy_node wrong_kernel(cvy_net *n, cvy_node x) { return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {0, 1}}); }
+static cvy_node wrong_filters(cvy_net *n, cvy_node x) {
+  return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 0, .kernel = {1, 1}});
+}
+static cvy_node wrong_kernel(cvy_net *n, cvy_node x) {
+  return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {0, 1}});
+}
 static cvy_node wrong_stride(cvy_net *n, cvy_node x) {
   return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {1, 1}, .stride = {-1, 1}});
 }
 static cvy_node wrong_pad(cvy_net *n, cvy_node x) {
   return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {1, 1}, .pad = {0, -1}});
 }
-static cvy_node too_large(cvy_net *n, cvy_node x) { return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {9, 11}, .pad = {0, 1}}); }
+static cvy_node too_large(cvy_net *n, cvy_node x) {
+  return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {9, 11}, .pad = {0, 1}});
+}
 static cvy_node no_spec(cvy_net *n, cvy_node x) { return cvy_net_conv2d(n, x, "w", NULL); }
 static cvy_node no_name(cvy_net *n, cvy_node x) { return cvy_net_batchnorm(n, x, NULL, NULL); }
 static cvy_node empty_name(cvy_net *n, cvy_node x) { return cvy_net_batchnorm(n, x, "", NULL); }
@@ -62,15 +70,22 @@ static cvy_node long_name(cvy_net *n, cvy_node x) {
   return cvy_net_batchnorm(n, x, "a123456789012345678901234567890123456789012345678901234567890123", NULL);
 }
 static cvy_node same_name(cvy_net *n, cvy_node x) { return cvy_net_linear(n, x, "good", 3, false); }
-static cvy_node bad_eps(cvy_net *n, cvy_node x) { return cvy_net_batchnorm(n, x, "w", &(cvy_batchnorm_spec){.eps = -1}); }
-static cvy_node bad_momentum(cvy_net *n, cvy_node x) { return cvy_net_batchnorm(n, x, "w", &(cvy_batchnorm_spec){.momentum = 1.5f}); }
+static cvy_node bad_eps(cvy_net *n, cvy_node x) {
+  return cvy_net_batchnorm(n, x, "w", &(cvy_batchnorm_spec){.eps = -1});
+}
+static cvy_node bad_momentum(cvy_net *n, cvy_node x) {
+  return cvy_net_batchnorm(n, x, "w", &(cvy_batchnorm_spec){.momentum = 1.5f});
+}
 static cvy_node bad_node(cvy_net *n, cvy_node x) { return cvy_net_relu(n, x + 100); }
 static cvy_node bad_add(cvy_net *n, cvy_node x) { return cvy_net_add(n, x, cvy_net_input(n)); }
-static cvy_node pad_pool(cvy_net *n, cvy_node x) { return cvy_net_maxpool(n, x, &(cvy_pool2d_spec){.kernel = {2, 2}, .pad = {2, 0}}); }
+static cvy_node pad_pool(cvy_net *n, cvy_node x) {
+  return cvy_net_maxpool(n, x, &(cvy_pool2d_spec){.kernel = {2, 2}, .pad = {2, 0}});
+}
 static cvy_node big_pool(cvy_net *n, cvy_node x) { return cvy_net_avgpool(n, x, &(cvy_pool2d_spec){.kernel = {9, 2}}); }
 static cvy_node no_outputs(cvy_net *n, cvy_node x) { return cvy_net_linear(n, x, "w", 0, false); }
 static cvy_node huge_weights(cvy_net *n, cvy_node x) {
-  return cvy_net_linear(n, cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 65536, .kernel = {1, 1}}), "w2", 65536, false);
+  return cvy_net_linear(n, cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 65536, .kernel = {1, 1}}), "w2",
+                        65536, false);
 }
 static cvy_node huge_output(cvy_net *n, cvy_node x) {
   return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 65536, .kernel = {1, 1}, .pad = {1000, 1000}});
@@ -80,25 +95,46 @@ static cvy_node declared_late(cvy_net *n, cvy_node x) { return cvy_net_declare(n
 static cvy_node declared_bad(cvy_net *n, cvy_node x) { return cvy_net_declare(n, "a b"), x; }
 
 static void test_errors(check_device *d) {
-  static const struct { wrong_fn build; const char *text; } cases[] = {
-      {wrong_filters, "0 filters"}, {wrong_kernel, "kernel 0x1"}, {wrong_stride, "stride -1,1"}, {wrong_pad, "padding 0,-1"},
-      {too_large, "does not fit into 8x8"}, {no_spec, "spec is NULL"}, {no_name, "layer name ''"}, {empty_name, "layer name ''"},
-      {bad_name, "'a/b'"}, {long_name, "63 characters"}, {same_name, "named 'good' already"}, {bad_eps, "eps -1"},
-      {bad_momentum, "momentum 1.5"}, {bad_node, "does not exist"}, {bad_add, "conv2d 'good' is 4x8x8 and that of input (layer 0) is 2x8x8"},
-      {pad_pool, "padding 2,0 must be smaller"}, {big_pool, "9x2 does not fit"}, {no_outputs, "0 outputs"}, {huge_weights, "2^31"},
-      {huge_output, "2^31"}, {declared_twice, "'p' is declared or used twice"}, {declared_late, "'good' is declared or used twice"},
+  static const struct {
+    wrong_fn build;
+    const char *text;
+  } cases[] = {
+      {wrong_filters, "0 filters"},
+      {wrong_kernel, "kernel 0x1"},
+      {wrong_stride, "stride -1,1"},
+      {wrong_pad, "padding 0,-1"},
+      {too_large, "does not fit into 8x8"},
+      {no_spec, "spec is NULL"},
+      {no_name, "layer name ''"},
+      {empty_name, "layer name ''"},
+      {bad_name, "'a/b'"},
+      {long_name, "63 characters"},
+      {same_name, "named 'good' already"},
+      {bad_eps, "eps -1"},
+      {bad_momentum, "momentum 1.5"},
+      {bad_node, "does not exist"},
+      {bad_add, "conv2d 'good' is 4x8x8 and that of input (layer 0) is 2x8x8"},
+      {pad_pool, "padding 2,0 must be smaller"},
+      {big_pool, "9x2 does not fit"},
+      {no_outputs, "0 outputs"},
+      {huge_weights, "2^31"},
+      {huge_output, "2^31"},
+      {declared_twice, "'p' is declared or used twice"},
+      {declared_late, "'good' is declared or used twice"},
       {declared_bad, "'a b'"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     if (!check_case(d, "%s", cases[i].text)) continue;
     cvy_net *net = new_net(2, 8, 8);
-    const cvy_node good = cvy_net_conv2d(net, cvy_net_input(net), "good", &(cvy_conv2d_spec){.filters = 4, .kernel = {3, 3}, .pad = {1, 1}});
+    const cvy_node good = cvy_net_conv2d(net, cvy_net_input(net), "good",
+                                         &(cvy_conv2d_spec){.filters = 4, .kernel = {3, 3}, .pad = {1, 1}});
     assert_true(good > 0);
     check_log_clear();
     const cvy_node x = cases[i].build(net, good);
-    if (!check_log_contains(cases[i].text)) check_fail(d, "no message contains '%s' but: %s", cases[i].text, check_log_get());
+    if (!check_log_contains(cases[i].text))
+      check_fail(d, "no message contains '%s' but: %s", cases[i].text, check_log_get());
     assert_true(x < 0 || x == good);
-    assert_int_equal(cvy_net_relu(net, good), -1);   /* sticks */
+    assert_int_equal(cvy_net_relu(net, good), -1); /* sticks */
     assert_int_equal(cvy_net_relu(net, x), -1);
     assert_int_equal(cvy_net_input(net), -1);
     assert_int_equal(cvy_net_finish(net, good), CVY_E_ARGUMENT);
@@ -125,7 +161,7 @@ static void test_finish_errors(check_device *d) {
   net = new_net(2, 4, 4);
   cvy_node x = cvy_net_relu(net, cvy_net_input(net));
   check_fails(cvy_net_finish(net, x), CVY_E_ARGUMENT, "it must be classes x 1 x 1");
-  assert_int_equal(cvy_net_finish(net, x), CVY_E_ARGUMENT);   /* said once */
+  assert_int_equal(cvy_net_finish(net, x), CVY_E_ARGUMENT); /* said once */
   cvy_net_destroy(&net);
 
   net = new_net(2, 4, 4);
@@ -228,7 +264,8 @@ static void check_round_trip(const cvy_net *net) {
     assert_memory_equal(dense, back, p->elems * sizeof *dense);
     for (size_t i = 0; i < p->size; i++) {
       const int k = (int)(i % (size_t)p->pitch), c = (int)(i / (size_t)p->pitch % (size_t)p->c);
-      const int s = (int)(i / (size_t)p->pitch / (size_t)p->c % (size_t)p->s), r = (int)(i / (size_t)p->pitch / (size_t)p->c / (size_t)p->s);
+      const int s = (int)(i / (size_t)p->pitch / (size_t)p->c % (size_t)p->s),
+                r = (int)(i / (size_t)p->pitch / (size_t)p->c / (size_t)p->s);
       const float want = k < p->k ? (float)(((k * p->c + c) * p->r + r) * p->s + s + 1) : 0.0f;
       assert_true(flat[p->offset + i] == want);
     }
@@ -252,7 +289,8 @@ static void param_is(const cvy_net *net, int i, const char *name, int rank, cons
   assert_int_equal(info.rank, rank);
   for (int k = 0; k < rank; k++) assert_int_equal(info.dims[k], dims[k]);
 }
-#define DIMS(...) (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)), (const int[]){__VA_ARGS__}
+#define DIMS(...) \
+  (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)), (const int[]) { __VA_ARGS__ }
 
 static void test_lenet(check_device *d) {
   (void)d;
@@ -283,9 +321,17 @@ static void test_resnet18(check_device *d) {
   check_ok(cvy_net_model("resnet18", 1, 28, 28, 10, &net));
   assert_int_equal(cvy_net_param_count(net), 76);
   assert_int_equal(count_elems(net), 11175818);
-  static const char *const names[] = {"0.weight", "0.bias", "1.weight", "1.bias", "resnet_block1.0.conv1.weight", "resnet_block1.0.conv1.bias",
-                                      "resnet_block1.0.conv2.weight", "resnet_block1.0.conv2.bias", "resnet_block1.0.bn1.weight",
-                                      "resnet_block1.0.bn1.bias", "resnet_block1.0.bn2.weight"};
+  static const char *const names[] = {"0.weight",
+                                      "0.bias",
+                                      "1.weight",
+                                      "1.bias",
+                                      "resnet_block1.0.conv1.weight",
+                                      "resnet_block1.0.conv1.bias",
+                                      "resnet_block1.0.conv2.weight",
+                                      "resnet_block1.0.conv2.bias",
+                                      "resnet_block1.0.bn1.weight",
+                                      "resnet_block1.0.bn1.bias",
+                                      "resnet_block1.0.bn2.weight"};
   cvy_param_info info;
   for (int i = 0; i < 11; i++) {
     assert_true(cvy_net_param(net, i, &info));
@@ -330,7 +376,8 @@ static void test_input_pitch(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"shapes", test_shapes}, {"errors", test_errors}, {"finish_errors", test_finish_errors},
-                                     {"lenet", test_lenet}, {"resnet18", test_resnet18}, {"input_pitch", test_input_pitch}};
+  static const check_test tests[] = {
+      {"shapes", test_shapes}, {"errors", test_errors},     {"finish_errors", test_finish_errors},
+      {"lenet", test_lenet},   {"resnet18", test_resnet18}, {"input_pitch", test_input_pitch}};
   return check_main(argc, argv, tests, 6, CHECK_HOST);
 }

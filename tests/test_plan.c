@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Plans, looked at from outside: units against the rules of plan.h, and every storage's life and place checked by running the schedule on
- * paper: each command writes and reads tensors, and what is read must be what was written, not overwritten by another tensor. */
+ * Plans, looked at from outside: units against the rules of plan.h, and every storage's life and place checked by
+ * running the schedule on paper: each command writes and reads tensors, and what is read must be what was written, not
+ * overwritten by another tensor. */
 #include "tests/check.h"
 
 #include <stdio.h>
@@ -9,7 +10,9 @@
 
 static cvy_plan *new_plan(const cvy_net *net, int n, int group, bool inference, size_t arena_max) {
   cvy_plan *plan;
-  check_ok(cvy_plan_create(net, &(cvy_plan_params){.n = n, .group_size = group, .inference = inference, .arena_max_bytes = arena_max}, &plan));
+  check_ok(cvy_plan_create(
+      net, &(cvy_plan_params){.n = n, .group_size = group, .inference = inference, .arena_max_bytes = arena_max},
+      &plan));
   return plan;
 }
 
@@ -17,10 +20,16 @@ static cvy_plan *new_plan(const cvy_net *net, int n, int group, bool inference, 
 
 /* A tensor is a name: kind and number. The paper machine keeps for every storage which tensor it holds. */
 enum { VALUE = 1000, GRADIENT = 2000, STATS = 3000, SAVED = 4000, SCRATCH = 5000 };
-typedef struct paper { check_device *d; const cvy_plan *plan; int *holds; int time; } paper;
+typedef struct paper {
+  check_device *d;
+  const cvy_plan *plan;
+  int *holds;
+  int time;
+} paper;
 
 static bool overlap(const cvy_storage *a, const cvy_storage *b) {
-  return a->arena == b->arena && a->offset_bytes < b->offset_bytes + b->size_bytes && b->offset_bytes < a->offset_bytes + a->size_bytes;
+  return a->arena == b->arena && a->offset_bytes < b->offset_bytes + b->size_bytes &&
+         b->offset_bytes < a->offset_bytes + a->size_bytes;
 }
 
 static void paper_write(paper *m, int storage, int tensor) {
@@ -35,7 +44,8 @@ static void paper_write(paper *m, int storage, int tensor) {
 
 static void paper_read(const paper *m, int storage, int tensor) {
   if (storage < 0 || m->holds[storage] != tensor)
-    check_fail(m->d, "time %d: tensor %d is read, but its storage %d holds %d", m->time, tensor, storage, storage < 0 ? -1 : m->holds[storage]);
+    check_fail(m->d, "time %d: tensor %d is read, but its storage %d holds %d", m->time, tensor, storage,
+               storage < 0 ? -1 : m->holds[storage]);
 }
 
 static void read_value(const paper *m, cvy_node x) { paper_read(m, m->plan->value[x], VALUE + x); }
@@ -55,20 +65,23 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
 /* Values that backward of a unit needs, by the operations' headers. */
 static void paper_backward_reads(const paper *m, const cvy_net *net, const cvy_unit *u, int number) {
   const bool max = u->kind == CVY_UNIT_POOL && net->layers[u->layer].kind == CVY_LAYER_MAXPOOL;
-  if (u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_BATCHNORM || max) read_value(m, u->x[0]);
+  if (u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_BATCHNORM || max)
+    read_value(m, u->x[0]);
   if (u->kind == CVY_UNIT_RELU || u->relu || u->kind == CVY_UNIT_SOFTMAX || max) read_value(m, u->y);
   if (u->kind == CVY_UNIT_BATCHNORM) paper_read(m, u->saved, SAVED + number);
 }
 
-/* A gradient is complete when it has had as many contributions as its value has reading units: GRADIENT + node + 100 * contributions. */
-static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int number, int *contributions, const int *readers) {
+/* A gradient is complete when it has had as many contributions as its value has reading units: GRADIENT + node + 100 *
+ * contributions. */
+static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int number, int *contributions,
+                           const int *readers) {
   const int dy = m->plan->gradient[u->y], dy_tensor = GRADIENT + u->y + 100 * contributions[u->y];
   assert_int_equal(contributions[u->y], u->y == net->output ? 1 : readers[u->y]);
   paper_read(m, dy, dy_tensor);
   paper_backward_reads(m, net, u, number);
   bool dy_is_gone = false;
   for (int o = 0; o < 2; o++) {
-    const int k = u->kind == CVY_UNIT_BATCHNORM ? 1 - o : o;   /* a batchnorm gives dresidual first */
+    const int k = u->kind == CVY_UNIT_BATCHNORM ? 1 - o : o; /* a batchnorm gives dresidual first */
     const cvy_node x = u->x[k];
     if (x < 0) continue;
     const int dx = m->plan->gradient[x], before = GRADIENT + x + 100 * contributions[x], after = before + 100;
@@ -77,17 +90,21 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
       case CVY_GRADIENT_NONE:
         assert_int_equal(x, 0);
         if (k == 0 && u->kind == CVY_UNIT_BATCHNORM) paper_write(m, u->scratch, SCRATCH + number);
-        if (k == 1 && u->kind == CVY_UNIT_BATCHNORM) paper_write(m, dy, SCRATCH + number + 500);   /* dresidual is made in place */
+        if (k == 1 && u->kind == CVY_UNIT_BATCHNORM)
+          paper_write(m, dy, SCRATCH + number + 500); /* dresidual is made in place */
         dy_is_gone |= u->kind == CVY_UNIT_BATCHNORM && (k == 1 || u->scratch == dy);
         continue;
       case CVY_GRADIENT_SAME:
-        if (dx != dy || dy_is_gone || contributions[x]) check_fail(m->d, "time %d: gradient of %d cannot be made in place", m->time, x);
-        if (u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_POOL) check_fail(m->d, "unit %d is not elementwise", number);
+        if (dx != dy || dy_is_gone || contributions[x])
+          check_fail(m->d, "time %d: gradient of %d cannot be made in place", m->time, x);
+        if (u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_POOL)
+          check_fail(m->d, "unit %d is not elementwise", number);
         dy_is_gone = u->kind != CVY_UNIT_ADD;
         paper_write(m, dx, after);
         break;
       case CVY_GRADIENT_WRITE:
-        if (contributions[x]) check_fail(m->d, "time %d: gradient of %d is overwritten by a later contribution", m->time, x);
+        if (contributions[x])
+          check_fail(m->d, "time %d: gradient of %d is overwritten by a later contribution", m->time, x);
         paper_write(m, dx, after);
         break;
       case CVY_GRADIENT_ADD:
@@ -107,7 +124,9 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
 
 static void run_on_paper(check_device *d, const cvy_net *net, const cvy_plan *plan, bool inference) {
   paper m = {.d = d, .plan = plan, .holds = cvy_calloc((size_t)plan->n_storages, sizeof(int)), .time = -1};
-  int *const contributions = cvy_calloc((size_t)plan->n_nodes, sizeof *contributions), *const readers = cvy_calloc((size_t)plan->n_nodes, sizeof *readers);
+  int *const contributions = cvy_calloc((size_t)plan->n_nodes, sizeof *contributions), *const readers = cvy_calloc(
+                                                                                           (size_t)plan->n_nodes,
+                                                                                           sizeof *readers);
   for (int u = 0; u < plan->n_units; u++)
     for (int k = 0; k < 2; k++)
       if (plan->units[u].x[k] >= 0) readers[plan->units[u].x[k]]++;
@@ -172,15 +191,16 @@ static void test_resnet18(check_device *d) {
   assert_int_equal(convs, 20);
   assert_int_equal(norms, 17);
   assert_int_equal(residuals, 8);
-  assert_int_equal(with_stats, 17);   /* all but the shortcuts' */
+  assert_int_equal(with_stats, 17); /* all but the shortcuts' */
   assert_int_equal(plan->units[0].dx[0], CVY_GRADIENT_NONE);
   run_on_paper(d, net, plan, false);
-  if (!(plan->arenas_bytes <= least_bytes(plan) / 100 * 103)) check_fail(d, "%zu bytes, %zu would do", plan->arenas_bytes, least_bytes(plan));
+  if (!(plan->arenas_bytes <= least_bytes(plan) / 100 * 103))
+    check_fail(d, "%zu bytes, %zu would do", plan->arenas_bytes, least_bytes(plan));
   assert_true(plan->arenas_bytes < (size_t)900 << 20);
   const size_t one_arena = plan->arenas_bytes;
   cvy_plan_destroy(&plan);
 
-  plan = new_plan(net, 256, 0, false, (size_t)200 << 20);   /* a device with small buffers */
+  plan = new_plan(net, 256, 0, false, (size_t)200 << 20); /* a device with small buffers */
   assert_true(plan->n_arenas > 4 && plan->arenas_bytes < one_arena / 4 * 5);
   for (int a = 0; a < plan->n_arenas; a++) assert_true(plan->arena_bytes[a] <= (size_t)200 << 20);
   run_on_paper(d, net, plan, false);
@@ -188,10 +208,11 @@ static void test_resnet18(check_device *d) {
 
   plan = new_plan(net, 256, 0, true, 0);
   run_on_paper(d, net, plan, true);
-  assert_true(plan->arenas_bytes == least_bytes(plan) && plan->arenas_bytes < (size_t)150 << 20);   /* three tensors of the first stage */
+  assert_true(plan->arenas_bytes == least_bytes(plan) &&
+              plan->arenas_bytes < (size_t)150 << 20); /* three tensors of the first stage */
   cvy_plan_destroy(&plan);
 
-  plan = new_plan(net, 10, 4, false, 0);   /* groups of 4, 4, 2: three pairs of 64 floats */
+  plan = new_plan(net, 10, 4, false, 0); /* groups of 4, 4, 2: three pairs of 64 floats */
   assert_int_equal(plan->storages[plan->units[1].saved].size_bytes, 3 * 2 * 64 * 4);
   cvy_plan_destroy(&plan);
   plan = new_plan(net, 10, 40, false, 0);
@@ -205,7 +226,7 @@ static void test_lenet(check_device *d) {
   check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
   cvy_plan *plan = new_plan(net, 64, 0, false, 0);
   assert_int_equal(plan->n_units, 9);
-  assert_int_equal(plan->value[1], plan->value[2]);   /* ReLU behind a convolution is in place, its gradient too */
+  assert_int_equal(plan->value[1], plan->value[2]); /* ReLU behind a convolution is in place, its gradient too */
   assert_int_equal(plan->units[1].dx[0], CVY_GRADIENT_SAME);
   run_on_paper(d, net, plan, false);
   cvy_plan_destroy(&plan);
@@ -221,12 +242,15 @@ typedef cvy_node (*build_fn)(cvy_net *net, cvy_node x);
 static cvy_node conv(cvy_net *n, cvy_node x, const char *name) {
   return cvy_net_conv2d(n, x, name, &(cvy_conv2d_spec){.filters = 8, .kernel = {3, 3}, .pad = {1, 1}});
 }
-static cvy_node two_norms(cvy_net *n, cvy_node x) {   /* relu(bn(conv) + bn(conv)) */
-  const cvy_node a = cvy_net_batchnorm(n, conv(n, x, "c1"), "b1", NULL), b = cvy_net_batchnorm(n, conv(n, x, "c2"), "b2", NULL);
+static cvy_node two_norms(cvy_net *n, cvy_node x) { /* relu(bn(conv) + bn(conv)) */
+  const cvy_node a = cvy_net_batchnorm(n, conv(n, x, "c1"), "b1", NULL),
+                 b = cvy_net_batchnorm(n, conv(n, x, "c2"), "b2", NULL);
   return cvy_net_relu(n, cvy_net_add(n, b, a));
 }
 static cvy_node norm_of_input(cvy_net *n, cvy_node x) { return conv(n, cvy_net_batchnorm(n, x, "b", NULL), "c"); }
-static cvy_node norm_plus_input(cvy_net *n, cvy_node x) { return cvy_net_add(n, cvy_net_batchnorm(n, x, "b", NULL), x); }
+static cvy_node norm_plus_input(cvy_net *n, cvy_node x) {
+  return cvy_net_add(n, cvy_net_batchnorm(n, x, "b", NULL), x);
+}
 static cvy_node norm_plus_itself(cvy_net *n, cvy_node x) {
   x = conv(n, x, "c");
   return cvy_net_relu(n, cvy_net_add(n, x, cvy_net_batchnorm(n, x, "b", NULL)));
@@ -236,7 +260,8 @@ static cvy_node plain_add(cvy_net *n, cvy_node x) {
   const cvy_node a = conv(n, x, "a"), b = conv(n, x, "b");
   return cvy_net_add(n, cvy_net_relu(n, cvy_net_add(n, a, b)), a);
 }
-static cvy_node many_readers(cvy_net *n, cvy_node x) {   /* a gradient with five contributions, a BN that shares its input */
+static cvy_node many_readers(cvy_net *n,
+                             cvy_node x) { /* a gradient with five contributions, a BN that shares its input */
   x = cvy_net_relu(n, conv(n, x, "c"));
   const cvy_node p = cvy_net_maxpool(n, x, &(cvy_pool2d_spec){.kernel = {3, 3}, .stride = {1, 1}, .pad = {1, 1}});
   const cvy_node q = cvy_net_batchnorm(n, x, "b", NULL), r = cvy_net_relu(n, x), s = conv(n, x, "d");
@@ -254,10 +279,20 @@ static cvy_node norm_chain(cvy_net *n, cvy_node x) {
 }
 
 static void test_corner_cases(check_device *d) {
-  static const struct { const char *name; build_fn build; int units; } cases[] = {
-      {"two norms", two_norms, 4}, {"norm of input", norm_of_input, 2}, {"norm plus input", norm_plus_input, 1},
-      {"norm plus itself", norm_plus_itself, 2}, {"doubled", doubled, 2}, {"plain add", plain_add, 4}, {"many readers", many_readers, 9},
-      {"relu of input", relu_input, 3}, {"softmax inside", softmax_inside, 4}, {"norm chain", norm_chain, 7}};
+  static const struct {
+    const char *name;
+    build_fn build;
+    int units;
+  } cases[] = {{"two norms", two_norms, 4},
+               {"norm of input", norm_of_input, 2},
+               {"norm plus input", norm_plus_input, 1},
+               {"norm plus itself", norm_plus_itself, 2},
+               {"doubled", doubled, 2},
+               {"plain add", plain_add, 4},
+               {"many readers", many_readers, 9},
+               {"relu of input", relu_input, 3},
+               {"softmax inside", softmax_inside, 4},
+               {"norm chain", norm_chain, 7}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     if (!check_case(d, "%s", cases[i].name)) continue;
     cvy_net *net;
@@ -291,6 +326,7 @@ static void test_errors(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"resnet18", test_resnet18}, {"lenet", test_lenet}, {"corner_cases", test_corner_cases}, {"errors", test_errors}};
+  static const check_test tests[] = {
+      {"resnet18", test_resnet18}, {"lenet", test_lenet}, {"corner_cases", test_corner_cases}, {"errors", test_errors}};
   return check_main(argc, argv, tests, 4, CHECK_HOST);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The builder of convoy/net.h. Errors stick: the first one is kept in net->status and every later call on its node does nothing.
- * All activations but the input have the pitch of whole vectors; finish gives the input its own, narrower one where only convolutions
- * and linear layers read it. */
+ * The builder of convoy/net.h. Errors stick: the first one is kept in net->status and every later call on its node does
+ * nothing. All activations but the input have the pitch of whole vectors; finish gives the input its own, narrower one
+ * where only convolutions and linear layers read it. */
 #include "src/nn/graph.h"
 
 #include <limits.h>
@@ -13,14 +13,17 @@ enum { LARGEST_SIZE = 65536 };
 /* ---- messages ---- */
 
 static const char *kind_name(cvy_layer_kind kind) {
-  static const char *const names[] = {"input", "conv2d", "batchnorm", "relu", "add", "maxpool", "avgpool", "linear", "softmax"};
+  static const char *const names[] = {"input",   "conv2d",  "batchnorm", "relu",   "add",
+                                      "maxpool", "avgpool", "linear",    "softmax"};
   return names[kind];
 }
 
 const char *cvy_layer_title(const cvy_net *net, int layer, char *out, size_t out_bytes) {
   const cvy_layer *const l = &net->layers[layer];
-  if (l->name[0]) snprintf(out, out_bytes, "%s '%s'", kind_name(l->kind), l->name);
-  else snprintf(out, out_bytes, "%s (layer %d)", kind_name(l->kind), layer);
+  if (l->name[0])
+    snprintf(out, out_bytes, "%s '%s'", kind_name(l->kind), l->name);
+  else
+    snprintf(out, out_bytes, "%s (layer %d)", kind_name(l->kind), layer);
   return out;
 }
 
@@ -39,17 +42,21 @@ cvy_status cvy_net_create(int channels, int height, int width, cvy_net **out) {
   cvy_net *net = NULL;
   CVY_REQUIRE(out, CVY_E_ARGUMENT, "cvy_net_create: out is NULL");
   *out = NULL;
-  CVY_REQUIRE(channels >= 1 && channels <= LARGEST_SIZE && height >= 1 && height <= LARGEST_SIZE && width >= 1 && width <= LARGEST_SIZE,
-              CVY_E_ARGUMENT, "input of a network: %d channels, %dx%d pixels: each must be 1 to %d", channels, height, width, LARGEST_SIZE);
+  CVY_REQUIRE(channels >= 1 && channels <= LARGEST_SIZE && height >= 1 && height <= LARGEST_SIZE && width >= 1 &&
+                  width <= LARGEST_SIZE,
+              CVY_E_ARGUMENT, "input of a network: %d channels, %dx%d pixels: each must be 1 to %d", channels, height,
+              width, LARGEST_SIZE);
   const cvy_shape shape = {.h = height, .w = width, .c = channels, .pitch = cvy_pitch_of(channels)};
-  CVY_REQUIRE(cvy_fits_int32(&shape, 1), CVY_E_ARGUMENT, "input of a network: %dx%dx%d is more than 2^31 values", channels, height, width);
+  CVY_REQUIRE(cvy_fits_int32(&shape, 1), CVY_E_ARGUMENT, "input of a network: %dx%dx%d is more than 2^31 values",
+              channels, height, width);
   net = cvy_calloc(1, sizeof *net);
   CVY_REQUIRE(net, CVY_E_MEMORY, "out of host memory");
   net->output = -1;
   net->layers = cvy_calloc(16, sizeof *net->layers);
   CVY_REQUIRE(net->layers, CVY_E_MEMORY, "out of host memory");
   net->capacity = 16;
-  net->layers[0] = (cvy_layer){.kind = CVY_LAYER_INPUT, .input = {-1, -1}, .shape = shape, .param = {-1, -1}, .running = -1, .order = -1};
+  net->layers[0] = (cvy_layer){
+      .kind = CVY_LAYER_INPUT, .input = {-1, -1}, .shape = shape, .param = {-1, -1}, .running = -1, .order = -1};
   net->n_layers = 1;
   *out = net;
   return CVY_OK;
@@ -99,19 +106,24 @@ static int append_name(cvy_net *net, const char *name) {
 
 void cvy_net_declare(cvy_net *net, const char *name) {
   if (!net || net->status != CVY_OK) return;
-  if (net->finished) (void)SPOIL(net, "cvy_net_declare after cvy_net_finish");
+  if (net->finished)
+    (void)SPOIL(net, "cvy_net_declare after cvy_net_finish");
   else if (!name_is_good(name))
     (void)SPOIL(net, "layer name '%s': 1 to 63 characters of A-Z a-z 0-9 _ . are allowed", name ? name : "(null)");
-  else if (find_name(net, name) >= 0) (void)SPOIL(net, "layer name '%s' is declared or used twice", name);
-  else (void)append_name(net, name);
+  else if (find_name(net, name) >= 0)
+    (void)SPOIL(net, "layer name '%s' is declared or used twice", name);
+  else
+    (void)append_name(net, name);
 }
 
 /* Place of the name of a new layer, -1 on failure. */
 static int claim_name(cvy_net *net, const char *name, cvy_layer_kind kind) {
   if (!name_is_good(name))
-    return SPOIL(net, "%s: layer name '%s': 1 to 63 characters of A-Z a-z 0-9 _ . are allowed", kind_name(kind), name ? name : "(null)");
+    return SPOIL(net, "%s: layer name '%s': 1 to 63 characters of A-Z a-z 0-9 _ . are allowed", kind_name(kind),
+                 name ? name : "(null)");
   for (int i = 0; i < net->n_layers; i++)
-    if (!strcmp(net->layers[i].name, name)) return SPOIL(net, "%s: there is a layer named '%s' already", kind_name(kind), name);
+    if (!strcmp(net->layers[i].name, name))
+      return SPOIL(net, "%s: there is a layer named '%s' already", kind_name(kind), name);
   const int declared = find_name(net, name);
   return declared >= 0 ? declared : append_name(net, name);
 }
@@ -126,7 +138,8 @@ static bool input_is_good(cvy_net *net, cvy_node x, cvy_layer_kind kind) {
     return false;
   }
   if (x < 0 || x >= net->n_layers) {
-    (void)SPOIL(net, "%s: input node %d does not exist, there are nodes 0 to %d", kind_name(kind), x, net->n_layers - 1);
+    (void)SPOIL(net, "%s: input node %d does not exist, there are nodes 0 to %d", kind_name(kind), x,
+                net->n_layers - 1);
     return false;
   }
   return true;
@@ -137,7 +150,8 @@ static cvy_node append(cvy_net *net, const char *name, cvy_layer layer) {
   snprintf(title, sizeof title, "%s '%s'", kind_name(layer.kind), name ? name : "");
   layer.shape.pitch = cvy_pitch_of(layer.shape.c);
   if (!cvy_fits_int32(&layer.shape, 1))
-    return SPOIL(net, "%s: one sample of its output, %dx%dx%d, is more than 2^31 values", title, layer.shape.c, layer.shape.h, layer.shape.w);
+    return SPOIL(net, "%s: one sample of its output, %dx%dx%d, is more than 2^31 values", title, layer.shape.c,
+                 layer.shape.h, layer.shape.w);
   layer.order = -1;
   if (name) {
     layer.order = claim_name(net, name, layer.kind);
@@ -146,7 +160,8 @@ static cvy_node append(cvy_net *net, const char *name, cvy_layer layer) {
   }
   layer.param[0] = layer.param[1] = layer.running = -1;
   if (net->n_layers == net->capacity) {
-    cvy_layer *const layers = cvy_realloc(net->layers, (size_t)net->capacity, 2 * (size_t)net->capacity, sizeof *layers);
+    cvy_layer *const layers =
+        cvy_realloc(net->layers, (size_t)net->capacity, 2 * (size_t)net->capacity, sizeof *layers);
     if (!layers) {
       cvy_log_error("out of host memory");
       return spoil(net, CVY_E_MEMORY);
@@ -164,18 +179,19 @@ static bool size_in(int value, int least) { return value >= least && value <= LA
 static int window_count(int size, int kernel, int stride, int pad) { return (size + 2 * pad - kernel) / stride + 1; }
 
 /* Checks the window and fills the layer's geometry and output height and width. `title`: for messages. */
-static bool set_window(cvy_net *net, cvy_layer *layer, const char *title, const cvy_shape *x, const int kernel[2], const int stride[2],
-                       const int pad[2]) {
+static bool set_window(cvy_net *net, cvy_layer *layer, const char *title, const cvy_shape *x, const int kernel[2],
+                       const int stride[2], const int pad[2]) {
   for (int d = 0; d < 2; d++) {
     const int size = d == 0 ? x->h : x->w;
     if (!size_in(kernel[d], 1) || !size_in(stride[d], 1) || !size_in(pad[d], 0)) {
-      (void)SPOIL(net, "%s: kernel %dx%d, stride %d,%d, padding %d,%d: kernel and stride must be 1 to %d, padding 0 to %d", title, kernel[0],
-                  kernel[1], stride[0], stride[1], pad[0], pad[1], LARGEST_SIZE, LARGEST_SIZE);
+      (void)SPOIL(net,
+                  "%s: kernel %dx%d, stride %d,%d, padding %d,%d: kernel and stride must be 1 to %d, padding 0 to %d",
+                  title, kernel[0], kernel[1], stride[0], stride[1], pad[0], pad[1], LARGEST_SIZE, LARGEST_SIZE);
       return false;
     }
     if (kernel[d] > size + 2 * pad[d]) {
-      (void)SPOIL(net, "%s: a kernel of %dx%d does not fit into %dx%d pixels with padding %d,%d", title, kernel[0], kernel[1], x->h, x->w,
-                  pad[0], pad[1]);
+      (void)SPOIL(net, "%s: a kernel of %dx%d does not fit into %dx%d pixels with padding %d,%d", title, kernel[0],
+                  kernel[1], x->h, x->w, pad[0], pad[1]);
       return false;
     }
     layer->kernel[d] = kernel[d];
@@ -201,7 +217,8 @@ cvy_node cvy_net_conv2d(cvy_net *net, cvy_node x, const char *name, const cvy_co
   snprintf(title, sizeof title, "conv2d '%.63s'", name ? name : "");
   if (!spec) return SPOIL(net, "%s: spec is NULL", title);
   const cvy_shape *const in = &net->layers[x].shape;
-  if (!size_in(spec->filters, 1)) return SPOIL(net, "%s: %d filters: must be 1 to %d", title, spec->filters, LARGEST_SIZE);
+  if (!size_in(spec->filters, 1))
+    return SPOIL(net, "%s: %d filters: must be 1 to %d", title, spec->filters, LARGEST_SIZE);
   cvy_layer layer = {.kind = CVY_LAYER_CONV2D, .input = {x, -1}, .shape = {.c = spec->filters}, .bias = !spec->no_bias};
   const int stride[2] = {spec->stride[0] ? spec->stride[0] : 1, spec->stride[1] ? spec->stride[1] : 1};
   if (!set_window(net, &layer, title, in, spec->kernel, stride, spec->pad)) return -1;
@@ -211,12 +228,17 @@ cvy_node cvy_net_conv2d(cvy_net *net, cvy_node x, const char *name, const cvy_co
 
 cvy_node cvy_net_batchnorm(cvy_net *net, cvy_node x, const char *name, const cvy_batchnorm_spec *spec) {
   if (!input_is_good(net, x, CVY_LAYER_BATCHNORM)) return -1;
-  const float eps = spec && spec->eps != 0 ? spec->eps : 1e-5f, momentum = spec && spec->momentum != 0 ? spec->momentum : 0.1f;
+  const float eps = spec && spec->eps != 0 ? spec->eps : 1e-5f,
+              momentum = spec && spec->momentum != 0 ? spec->momentum : 0.1f;
   if (!(eps > 0) || !(eps <= 1e30f) || !(momentum > 0) || !(momentum <= 1))
-    return SPOIL(net, "batchnorm '%.63s': eps %g, momentum %g: eps must be positive, momentum in (0,1]", name ? name : "", (double)eps,
-                 (double)momentum);
+    return SPOIL(net, "batchnorm '%.63s': eps %g, momentum %g: eps must be positive, momentum in (0,1]",
+                 name ? name : "", (double)eps, (double)momentum);
   return append(net, name ? name : "",
-                (cvy_layer){.kind = CVY_LAYER_BATCHNORM, .input = {x, -1}, .shape = net->layers[x].shape, .bias = true, .eps = eps,
+                (cvy_layer){.kind = CVY_LAYER_BATCHNORM,
+                            .input = {x, -1},
+                            .shape = net->layers[x].shape,
+                            .bias = true,
+                            .eps = eps,
                             .momentum = momentum});
 }
 
@@ -231,7 +253,8 @@ cvy_node cvy_net_add(cvy_net *net, cvy_node a, cvy_node b) {
   if (sa->h != sb->h || sa->w != sb->w || sa->c != sb->c) {
     char ta[96], tb[96];
     return SPOIL(net, "add: the output of %s is %dx%dx%d and that of %s is %dx%dx%d: they must be equal",
-                 cvy_layer_title(net, a, ta, sizeof ta), sa->c, sa->h, sa->w, cvy_layer_title(net, b, tb, sizeof tb), sb->c, sb->h, sb->w);
+                 cvy_layer_title(net, a, ta, sizeof ta), sa->c, sa->h, sa->w, cvy_layer_title(net, b, tb, sizeof tb),
+                 sb->c, sb->h, sb->w);
   }
   return append(net, NULL, (cvy_layer){.kind = CVY_LAYER_ADD, .input = {a, b}, .shape = *sa});
 }
@@ -241,16 +264,21 @@ static cvy_node add_pool(cvy_net *net, cvy_layer_kind kind, cvy_node x, const cv
   if (!spec) return SPOIL(net, "%s: spec is NULL", kind_name(kind));
   const cvy_shape *const in = &net->layers[x].shape;
   cvy_layer layer = {.kind = kind, .input = {x, -1}, .shape = {.c = in->c}};
-  const int stride[2] = {spec->stride[0] ? spec->stride[0] : spec->kernel[0], spec->stride[1] ? spec->stride[1] : spec->kernel[1]};
+  const int stride[2] = {spec->stride[0] ? spec->stride[0] : spec->kernel[0],
+                         spec->stride[1] ? spec->stride[1] : spec->kernel[1]};
   if (!set_window(net, &layer, kind_name(kind), in, spec->kernel, stride, spec->pad)) return -1;
   if (spec->pad[0] >= spec->kernel[0] || spec->pad[1] >= spec->kernel[1])
-    return SPOIL(net, "%s: padding %d,%d must be smaller than the kernel, %dx%d", kind_name(kind), spec->pad[0], spec->pad[1],
-                 spec->kernel[0], spec->kernel[1]);
+    return SPOIL(net, "%s: padding %d,%d must be smaller than the kernel, %dx%d", kind_name(kind), spec->pad[0],
+                 spec->pad[1], spec->kernel[0], spec->kernel[1]);
   return append(net, NULL, layer);
 }
 
-cvy_node cvy_net_maxpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec) { return add_pool(net, CVY_LAYER_MAXPOOL, x, spec); }
-cvy_node cvy_net_avgpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec) { return add_pool(net, CVY_LAYER_AVGPOOL, x, spec); }
+cvy_node cvy_net_maxpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec) {
+  return add_pool(net, CVY_LAYER_MAXPOOL, x, spec);
+}
+cvy_node cvy_net_avgpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec) {
+  return add_pool(net, CVY_LAYER_AVGPOOL, x, spec);
+}
 
 cvy_node cvy_net_global_avgpool(cvy_net *net, cvy_node x) {
   if (!input_is_good(net, x, CVY_LAYER_AVGPOOL)) return -1;
@@ -265,8 +293,10 @@ cvy_node cvy_net_linear(cvy_net *net, cvy_node x, const char *name, int outputs,
   if (!size_in(outputs, 1)) return SPOIL(net, "%s: %d outputs: must be 1 to %d", title, outputs, LARGEST_SIZE);
   const cvy_shape *const in = &net->layers[x].shape;
   if (!weights_fit(net, title, in->h, in->w, in->c, outputs)) return -1;
-  return append(net, name ? name : "",
-                (cvy_layer){.kind = CVY_LAYER_LINEAR, .input = {x, -1}, .shape = {.h = 1, .w = 1, .c = outputs}, .bias = !no_bias});
+  return append(
+      net, name ? name : "",
+      (cvy_layer){
+          .kind = CVY_LAYER_LINEAR, .input = {x, -1}, .shape = {.h = 1, .w = 1, .c = outputs}, .bias = !no_bias});
 }
 
 cvy_node cvy_net_softmax(cvy_net *net, cvy_node x) {
@@ -292,8 +322,8 @@ static cvy_status check_all_used(const cvy_net *net) {
   used[net->output] = true;
   for (int i = net->n_layers - 1; i >= 0; i--) {
     char title[96];
-    CVY_REQUIRE(used[i], CVY_E_ARGUMENT, "%s does not lead to the output, %s", cvy_layer_title(net, i, title, sizeof title),
-                cvy_layer_title(net, net->output, (char[96]){0}, 96));
+    CVY_REQUIRE(used[i], CVY_E_ARGUMENT, "%s does not lead to the output, %s",
+                cvy_layer_title(net, i, title, sizeof title), cvy_layer_title(net, net->output, (char[96]){0}, 96));
     for (int k = 0; k < 2; k++)
       if (net->layers[i].input[k] >= 0) used[net->layers[i].input[k]] = true;
   }
@@ -312,7 +342,8 @@ static void set_input_pitch(cvy_net *net) {
   bool narrow = true;
   for (int i = 1; i < net->n_layers; i++)
     for (int k = 0; k < 2; k++)
-      if (net->layers[i].input[k] == 0) narrow = narrow && (net->layers[i].kind == CVY_LAYER_CONV2D || net->layers[i].kind == CVY_LAYER_LINEAR);
+      if (net->layers[i].input[k] == 0)
+        narrow = narrow && (net->layers[i].kind == CVY_LAYER_CONV2D || net->layers[i].kind == CVY_LAYER_LINEAR);
   cvy_shape *const input = &net->layers[0].shape;
   if (narrow) input->pitch = cvy_input_pitch_of(input->c);
 }
@@ -322,8 +353,8 @@ cvy_status cvy_net_finish(cvy_net *net, cvy_node output) {
   CVY_REQUIRE(net, CVY_E_ARGUMENT, "cvy_net_finish: net is NULL");
   CVY_TRY(net->status);
   CVY_REQUIRE(!net->finished, CVY_E_ARGUMENT, "cvy_net_finish: the network is finished already");
-  CVY_REQUIRE(output > 0 && output < net->n_layers, CVY_E_ARGUMENT, "output node %d: must be one of the layers, 1 to %d", output,
-              net->n_layers - 1);
+  CVY_REQUIRE(output > 0 && output < net->n_layers, CVY_E_ARGUMENT,
+              "output node %d: must be one of the layers, 1 to %d", output, net->n_layers - 1);
   const cvy_shape *const shape = &net->layers[output].shape;
   char title[96];
   CVY_REQUIRE(shape->h == 1 && shape->w == 1, CVY_E_ARGUMENT, "the output, %s, is %dx%dx%d: it must be classes x 1 x 1",

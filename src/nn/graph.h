@@ -8,8 +8,8 @@
 #include "src/ops/tensor.h"
 
 typedef enum cvy_layer_kind {
-  CVY_LAYER_INPUT, CVY_LAYER_CONV2D, CVY_LAYER_BATCHNORM, CVY_LAYER_RELU, CVY_LAYER_ADD, CVY_LAYER_MAXPOOL, CVY_LAYER_AVGPOOL,
-  CVY_LAYER_LINEAR, CVY_LAYER_SOFTMAX
+  CVY_LAYER_INPUT, CVY_LAYER_CONV2D, CVY_LAYER_BATCHNORM, CVY_LAYER_RELU, CVY_LAYER_ADD, CVY_LAYER_MAXPOOL,
+  CVY_LAYER_AVGPOOL, CVY_LAYER_LINEAR, CVY_LAYER_SOFTMAX
 } cvy_layer_kind;
 
 /* Layer i makes node i. */
@@ -29,7 +29,7 @@ typedef struct cvy_layer {
 struct cvy_net {
   cvy_layer *layers;
   int n_layers, capacity;
-  char (*names)[64];                /* of layers with parameters, in the order of their parameters; declared ones may not be built yet */
+  char (*names)[64];                /* of layers with parameters, in files' order; declared ones may not be built yet */
   int n_names, names_capacity;
   cvy_status status;                /* first error */
   bool finished;

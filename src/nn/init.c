@@ -10,7 +10,12 @@
 #include "src/base/rng.h"
 #include "src/base/thread.h"
 
-typedef struct filling { const cvy_param *param; float *flat; cvy_rng rng; float deviation; } filling;
+typedef struct filling {
+  const cvy_param *param;
+  float *flat;
+  cvy_rng rng;
+  float deviation;
+} filling;
 
 /* Rows of k of the flat vector: row = (r*S + s)*C + c. Runs on several threads. */
 static void fill_rows(void *arg, size_t begin, size_t end) {
@@ -20,21 +25,22 @@ static void fill_rows(void *arg, size_t begin, size_t end) {
   for (size_t row = begin; row < end; row++) {
     float *const to = f->flat + p->offset + row * (size_t)p->pitch;
     const size_t position = row / c_count, c = row % c_count;
-    for (size_t k = 0; k < (size_t)p->k; k++) to[k] = f->deviation * cvy_rng_normal(&f->rng, (k * c_count + c) * positions + position);
+    for (size_t k = 0; k < (size_t)p->k; k++)
+      to[k] = f->deviation * cvy_rng_normal(&f->rng, (k * c_count + c) * positions + position);
   }
 }
 
 cvy_status cvy_init_weights(const cvy_layout *layout, cvy_init_kind kind, uint64_t seed, float *w, float *running) {
   cvy_status status = CVY_OK;
   cvy_pool *pool = NULL;
-  CVY_REQUIRE(kind == CVY_INIT_D2L || kind == CVY_INIT_HE, CVY_E_ARGUMENT, "initialisation %d: must be CVY_INIT_D2L (0) or CVY_INIT_HE (1)",
-              (int)kind);
+  CVY_REQUIRE(kind == CVY_INIT_D2L || kind == CVY_INIT_HE, CVY_E_ARGUMENT,
+              "initialisation %d: must be CVY_INIT_D2L (0) or CVY_INIT_HE (1)", (int)kind);
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   CVY_TRY(cvy_pool_create(cores < 1 ? 1 : cores > 16 ? 16 : (int)cores, &pool));
   memset(w, 0, layout->n_floats * sizeof *w);
   for (int t = 0; t < layout->n_params; t++) {
     const cvy_param *const p = &layout->params[t];
-    const size_t rows = (size_t)p->r * (size_t)p->s * (size_t)p->c;   /* = fan_in of a weight */
+    const size_t rows = (size_t)p->r * (size_t)p->s * (size_t)p->c; /* = fan_in of a weight */
     if (p->kind == CVY_PARAM_CONV_WEIGHT || p->kind == CVY_PARAM_LINEAR_WEIGHT) {
       filling f = {.param = p, .flat = w, .rng = {.seed = seed, .purpose = CVY_RNG_INIT, .stream = (uint32_t)t}};
       f.deviation = kind == CVY_INIT_D2L ? 0.01f : (float)sqrt(2.0 / (double)rows);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * First values of a network's parameters (convoy/team.h: cvy_team_init), counter-based: element i (in files' dense order) of parameter number t is
- * drawn with (seed, CVY_RNG_INIT, stream t, index i). */
+ * First values of a network's parameters (convoy/team.h: cvy_team_init), counter-based: element i (in files' dense
+ * order) of parameter number t is drawn with (seed, CVY_RNG_INIT, stream t, index i). */
 #ifndef CVY_NN_INIT_H
 #define CVY_NN_INIT_H
 

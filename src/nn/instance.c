@@ -21,7 +21,8 @@ static cvy_status find_limit(const cvy_instance *i, size_t *limit) {
   const char *const text = getenv("CVY_MEMORY_LIMIT_MIB");
   if (text) {
     int64_t mib;
-    CVY_REQUIRE(cvy_parse_int(text, 1, 1 << 30, &mib), CVY_E_ARGUMENT, "CVY_MEMORY_LIMIT_MIB is '%s': must be a number of MiB, at least 1", text);
+    CVY_REQUIRE(cvy_parse_int(text, 1, 1 << 30, &mib), CVY_E_ARGUMENT,
+                "CVY_MEMORY_LIMIT_MIB is '%s': must be a number of MiB, at least 1", text);
     if ((size_t)mib << 20 < *limit) *limit = (size_t)mib << 20;
   }
 fail:
@@ -53,8 +54,8 @@ static cvy_status does_fit(const cvy_instance *i, size_t limit, int n, bool *fit
   cvy_plan *plan = NULL;
   const cvy_status status = make_plan(i, n, &plan);
   const size_t one = cvy_device_get_info(i->device)->max_alloc_bytes;
-  *fits = status == CVY_OK && plan->largest_bytes <= one && i->workspace_bytes <= one && i->params.reserved_bytes <= limit &&
-          total_bytes(i, plan, n) <= limit - i->params.reserved_bytes;
+  *fits = status == CVY_OK && plan->largest_bytes <= one && i->workspace_bytes <= one &&
+          i->params.reserved_bytes <= limit && total_bytes(i, plan, n) <= limit - i->params.reserved_bytes;
   cvy_plan_destroy(&plan);
   return status;
 }
@@ -65,7 +66,7 @@ static cvy_status largest_fit(const cvy_instance *i, size_t limit, int n, int st
   bool fits;
   CVY_TRY(does_fit(i, limit, n, &fits));
   *found = fits ? n : 0;
-  int low = 0, high = cvy_ceil_div(n, step);   /* low fits (or is 0), high does not */
+  int low = 0, high = cvy_ceil_div(n, step); /* low fits (or is 0), high does not */
   while (!fits && high - low > 1) {
     const int middle = low + (high - low) / 2;
     bool middle_fits;
@@ -94,17 +95,19 @@ static cvy_status fail_for_memory(const cvy_instance *i, size_t limit, int n) {
   const cvy_device_info *const info = cvy_device_get_info(i->device);
   const size_t largest = plan->largest_bytes > i->workspace_bytes ? plan->largest_bytes : i->workspace_bytes;
   CVY_FAIL(CVY_E_DEVICE_MEMORY,
-           "%s: %d sample%s at a time need %zu bytes (%.1f MiB: parameters %.1f, activations %.1f, workspace %.1f), the largest piece %zu; there are "
+           "%s: %d sample%s at a time need %zu bytes (%.1f MiB: parameters %.1f, activations %.1f, workspace %.1f), "
+           "the largest piece %zu; there are "
            "%zu (%.1f MiB, of which %.1f are in use for other things), the largest piece may be %zu",
-           cvy_device_label(i->device), n, n == 1 ? "" : "s", total_bytes(i, plan, n), MIB(total_bytes(i, plan, n)), MIB(fixed_bytes(i, n)),
-           MIB(plan->arenas_bytes), MIB(i->workspace_bytes), largest, limit, MIB(limit), MIB(i->params.reserved_bytes), info->max_alloc_bytes);
+           cvy_device_label(i->device), n, n == 1 ? "" : "s", total_bytes(i, plan, n), MIB(total_bytes(i, plan, n)),
+           MIB(fixed_bytes(i, n)), MIB(plan->arenas_bytes), MIB(i->workspace_bytes), largest, limit, MIB(limit),
+           MIB(i->params.reserved_bytes), info->max_alloc_bytes);
 fail:
   cvy_plan_destroy(&plan);
   return status;
 }
 
-/* Sets micro_batch, plan and operations. A workspace may depend on the number of samples, and is known when the operations are made: so they
- * are made for what is hoped for, and again for what fits. */
+/* Sets micro_batch, plan and operations. A workspace may depend on the number of samples, and is known when the
+ * operations are made: so they are made for what is hoped for, and again for what fits. */
 static cvy_status choose_micro_batch(cvy_instance *i) {
   cvy_status status = CVY_OK;
   size_t limit;
@@ -112,7 +115,8 @@ static cvy_status choose_micro_batch(cvy_instance *i) {
   const int wanted = i->params.n, group = i->params.group_size;
   const int step = group < 1 ? 1 : group < wanted ? group : wanted;
   const int indexable = largest_indexable(i);
-  CVY_REQUIRE(step <= indexable, CVY_E_DEVICE_MEMORY, "%s: %d samples at a time are needed, %d are the most that 32-bit indices allow",
+  CVY_REQUIRE(step <= indexable, CVY_E_DEVICE_MEMORY,
+              "%s: %d samples at a time are needed, %d are the most that 32-bit indices allow",
               cvy_device_label(i->device), step, indexable);
   int n = wanted <= indexable ? wanted : indexable / step * step;
   for (;;) {
@@ -129,8 +133,9 @@ static cvy_status choose_micro_batch(cvy_instance *i) {
   i->micro_batch = n;
   if (n == wanted) return CVY_OK;
   if (i->layout->n_running && group < 1 && !i->params.inference)
-    cvy_log_warning("%s: %d samples need passes of %d for lack of memory: batch statistics are taken over %d samples at a time",
-                    cvy_device_label(i->device), wanted, n, n);
+    cvy_log_warning(
+        "%s: %d samples need passes of %d for lack of memory: batch statistics are taken over %d samples at a time",
+        cvy_device_label(i->device), wanted, n, n);
   else
     cvy_log_info("%s: %d samples are done in passes of %d for lack of memory", cvy_device_label(i->device), wanted, n);
 fail:
@@ -165,7 +170,8 @@ static cvy_status make_activations(cvy_instance *i) {
   for (int a = 0; a < plan->n_arenas; a++) CVY_TRY(make_buffer(i, plan->arena_bytes[a], &i->arenas[a]));
   CVY_TRY(make_list((size_t)plan->n_storages, &i->storages));
   for (int s = 0; s < plan->n_storages; s++)
-    CVY_TRY(cvy_buffer_slice(i->arenas[plan->storages[s].arena], plan->storages[s].offset_bytes, plan->storages[s].size_bytes, &i->storages[s]));
+    CVY_TRY(cvy_buffer_slice(i->arenas[plan->storages[s].arena], plan->storages[s].offset_bytes,
+                             plan->storages[s].size_bytes, &i->storages[s]));
   CVY_TRY(make_buffer(i, i->workspace_bytes, &i->workspace));
   CVY_TRY(make_buffer(i, (size_t)i->micro_batch * sizeof(int32_t), &i->labels));
   CVY_TRY(make_buffer(i, sizeof(cvy_xent_result), &i->result));
@@ -177,7 +183,8 @@ fail:
 static cvy_status make_buckets(cvy_instance *i, cvy_buffer ***list) {
   cvy_status status = CVY_OK;
   CVY_TRY(make_list((size_t)i->layout->n_buckets, list));
-  for (int b = 0; b < i->layout->n_buckets; b++) CVY_TRY(make_buffer(i, i->layout->buckets[b].size * sizeof(float), &(*list)[b]));
+  for (int b = 0; b < i->layout->n_buckets; b++)
+    CVY_TRY(make_buffer(i, i->layout->buckets[b].size * sizeof(float), &(*list)[b]));
 fail:
   return status;
 }
@@ -201,7 +208,8 @@ static cvy_status make_running(cvy_instance *i, cvy_buffer **whole, cvy_buffer *
   CVY_TRY(make_list((size_t)i->layout->n_running, list));
   for (int r = 0; r < i->layout->n_running; r++) {
     const cvy_running *const layer = &i->layout->running[r];
-    CVY_TRY(cvy_buffer_slice(*whole, layer->offset * sizeof(float), 2 * (size_t)layer->pitch * sizeof(float), &(*list)[r]));
+    CVY_TRY(
+        cvy_buffer_slice(*whole, layer->offset * sizeof(float), 2 * (size_t)layer->pitch * sizeof(float), &(*list)[r]));
   }
 fail:
   return status;
@@ -233,13 +241,14 @@ fail:
 
 /* ---- life ---- */
 
-cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params, cvy_instance **out) {
+cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params,
+                               cvy_instance **out) {
   cvy_status status = CVY_OK;
   cvy_instance *i = NULL;
   *out = NULL;
   CVY_REQUIRE(cvy_net_layout(net), CVY_E_ARGUMENT, "the network is not finished (cvy_net_finish)");
-  CVY_REQUIRE(params->n >= 1 && params->group_size >= 0, CVY_E_ARGUMENT, "%d samples at once in groups of %d: must be at least 1, and 0 or more",
-              params->n, params->group_size);
+  CVY_REQUIRE(params->n >= 1 && params->group_size >= 0, CVY_E_ARGUMENT,
+              "%d samples at once in groups of %d: must be at least 1, and 0 or more", params->n, params->group_size);
   i = cvy_calloc(1, sizeof *i);
   CVY_REQUIRE(i, CVY_E_MEMORY, "out of host memory");
   i->device = device;

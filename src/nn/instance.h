@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A network on one device: its memory, planned once (plan.h), its operations, and passes over them. Owned and used by one thread. */
+ * A network on one device: its memory, planned once (plan.h), its operations, and passes over them. Owned and used by
+ * one thread. */
 #ifndef CVY_NN_INSTANCE_H
 #define CVY_NN_INSTANCE_H
 
@@ -17,15 +18,18 @@ typedef struct cvy_instance_params {
 } cvy_instance_params;
 
 typedef struct cvy_instance cvy_instance;
-/* Allocates and touches everything. If n samples do not fit, passes of fewer samples are planned (cvy_instance_micro_batch; multiples of
- * group_size; a warning if the net has BN and no groups). CVY_E_DEVICE_MEMORY if one sample (one group) does not fit: bytes needed and there. */
-cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params, cvy_instance **out);
+/* Allocates and touches everything. If n samples do not fit, passes of fewer samples are planned
+ * (cvy_instance_micro_batch; multiples of group_size; a warning if the net has BN and no groups). CVY_E_DEVICE_MEMORY if
+ * one sample (one group) does not fit: bytes needed and there. */
+cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params,
+                               cvy_instance **out);
 void cvy_instance_destroy(cvy_instance **instance);
 int cvy_instance_micro_batch(const cvy_instance *instance);
 size_t cvy_instance_device_bytes(const cvy_instance *instance);
 
-/* Borrowed. Buffers of whole buckets, sizes as in the layout; NULL where there is none (inference, momentum off, no BN). */
-cvy_buffer *cvy_instance_input(const cvy_instance *instance);              /* (micro_batch, H, W, C) with the input pitch: gather writes it */
+/* Borrowed. Buffers of whole buckets, sizes as in the layout; NULL where there is none (inference, momentum off, no BN).
+ * input: (micro_batch, H, W, C) with the input pitch, written by gather. */
+cvy_buffer *cvy_instance_input(const cvy_instance *instance);
 cvy_buffer *cvy_instance_labels(const cvy_instance *instance);             /* micro_batch int32 */
 cvy_buffer *cvy_instance_output(const cvy_instance *instance);             /* (micro_batch, pitch) logits */
 cvy_buffer *cvy_instance_weights(const cvy_instance *instance, int bucket);
@@ -41,8 +45,8 @@ typedef struct cvy_pass {
   int batch;                        /* samples of the team's whole batch: loss gradients are divided by it */
   int group_size;                   /* BN group in this pass, 0: one group of n */
   bool accumulate;                  /* not the share's first pass: gradients, running sums, result add up */
-  /* Called before the first command that reads a weight of bucket b is enqueued (forward), and after the last command that writes its
-   * gradient or reads its weights is (backward). NULL: not called. In backward order 0, 1, 2, … */
+  /* Called before the first command that reads a weight of bucket b is enqueued (forward: …, 2, 1, 0), and after the
+   * last command that writes its gradient or reads its weights is (backward: 0, 1, 2, …). NULL: not called. */
   cvy_status (*before_bucket)(void *user, int bucket);
   cvy_status (*after_bucket)(void *user, int bucket);
   void *user;

@@ -5,8 +5,9 @@
 static cvy_status backward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d *op, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
   cvy_buffer *const dy = cvy_gradient_of(i, u->y);
-  CVY_TRY(cvy_conv2d_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), NULL, dy, cvy_weight_gradient_of(i, u, 0),
-                                      cvy_weight_gradient_of(i, u, 1), pass->accumulate, i->workspace));
+  CVY_TRY(cvy_conv2d_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), NULL, dy,
+                                      cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
+                                      pass->accumulate, i->workspace));
   if (u->dx[0] != CVY_GRADIENT_NONE)
     CVY_TRY(cvy_conv2d_backward_data(op, i->queue, pass->n, dy, cvy_weight_of(i, u, 0), cvy_gradient_of(i, u->x[0]),
                                      u->dx[0] == CVY_GRADIENT_ADD, i->workspace));
@@ -17,8 +18,9 @@ fail:
 static cvy_status backward_linear(cvy_instance *i, const cvy_unit *u, cvy_linear *op, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
   cvy_buffer *const dy = cvy_gradient_of(i, u->y);
-  CVY_TRY(cvy_linear_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy, cvy_weight_gradient_of(i, u, 0),
-                                      cvy_weight_gradient_of(i, u, 1), pass->accumulate, i->workspace));
+  CVY_TRY(cvy_linear_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy,
+                                      cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
+                                      pass->accumulate, i->workspace));
   if (u->dx[0] != CVY_GRADIENT_NONE)
     CVY_TRY(cvy_linear_backward_data(op, i->queue, pass->n, dy, cvy_weight_of(i, u, 0), cvy_gradient_of(i, u->x[0]),
                                      u->dx[0] == CVY_GRADIENT_ADD, i->workspace));
@@ -32,11 +34,13 @@ static cvy_status backward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_bat
   cvy_buffer *const dx = u->scratch >= 0 ? cvy_storage_of(i, u->scratch) : cvy_gradient_of(i, u->x[0]);
   const bool add_residual = u->dx[1] == CVY_GRADIENT_ADD;
   cvy_buffer *const dresidual = u->x[1] < 0 ? NULL : add_residual ? cvy_gradient_of(i, u->x[1]) : dy;
-  CVY_TRY(cvy_batchnorm_backward(op, i->queue, pass->n, pass->group_size, x, cvy_value_of(i, u->y), dy, cvy_weight_of(i, u, 0),
-                                 cvy_storage_of(i, u->saved), dx, dresidual, add_residual, cvy_weight_gradient_of(i, u, 0),
-                                 cvy_weight_gradient_of(i, u, 1), pass->accumulate, i->workspace));
+  CVY_TRY(cvy_batchnorm_backward(op, i->queue, pass->n, pass->group_size, x, cvy_value_of(i, u->y), dy,
+                                 cvy_weight_of(i, u, 0), cvy_storage_of(i, u->saved), dx, dresidual, add_residual,
+                                 cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1), pass->accumulate,
+                                 i->workspace));
   if (u->dx[0] == CVY_GRADIENT_ADD)
-    CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, cvy_node_elems(i, u->x[0], pass->n), dx, cvy_gradient_of(i, u->x[0])));
+    CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, cvy_node_elems(i, u->x[0], pass->n), dx,
+                                   cvy_gradient_of(i, u->x[0])));
 fail:
   return status;
 }
@@ -57,15 +61,16 @@ fail:
 
 static cvy_status backward_relu(cvy_instance *i, const cvy_unit *u, const cvy_pass *pass) {
   if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
-  return cvy_eltwise_relu_backward(i->eltwise, i->queue, cvy_node_elems(i, u->y, pass->n), cvy_value_of(i, u->y), cvy_gradient_of(i, u->y),
-                                   cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
+  return cvy_eltwise_relu_backward(i->eltwise, i->queue, cvy_node_elems(i, u->y, pass->n), cvy_value_of(i, u->y),
+                                   cvy_gradient_of(i, u->y), cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
 }
 
 static cvy_status backward_pool(cvy_instance *i, const cvy_unit *u, cvy_pool2d *op, const cvy_pass *pass) {
   if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
   const bool max = cvy_unit_layer(i, u)->kind == CVY_LAYER_MAXPOOL;
-  return cvy_pool2d_backward(op, i->queue, pass->n, max ? cvy_value_of(i, u->x[0]) : NULL, max ? cvy_value_of(i, u->y) : NULL,
-                             cvy_gradient_of(i, u->y), cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
+  return cvy_pool2d_backward(op, i->queue, pass->n, max ? cvy_value_of(i, u->x[0]) : NULL,
+                             max ? cvy_value_of(i, u->y) : NULL, cvy_gradient_of(i, u->y), cvy_gradient_of(i, u->x[0]),
+                             u->dx[0] == CVY_GRADIENT_ADD);
 }
 
 static cvy_status backward_softmax(cvy_instance *i, const cvy_unit *u, cvy_softmax *op, const cvy_pass *pass) {
@@ -75,7 +80,8 @@ static cvy_status backward_softmax(cvy_instance *i, const cvy_unit *u, cvy_softm
   cvy_buffer *const dy = cvy_gradient_of(i, u->y), *const dx = u->scratch >= 0 ? dy : cvy_gradient_of(i, u->x[0]);
   CVY_TRY(cvy_softmax_backward(op, i->queue, pass->n * shape->h * shape->w, cvy_value_of(i, u->y), dy, dx));
   if (u->dx[0] == CVY_GRADIENT_ADD)
-    CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, cvy_node_elems(i, u->y, pass->n), dx, cvy_gradient_of(i, u->x[0])));
+    CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, cvy_node_elems(i, u->y, pass->n), dx,
+                                   cvy_gradient_of(i, u->x[0])));
 fail:
   return status;
 }

@@ -11,15 +11,19 @@ static int smallest_group(const cvy_pass *pass) {
 
 static cvy_status check_groups(const cvy_instance *i, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
-  const int planned_size = i->params.group_size && i->params.group_size < i->micro_batch ? i->params.group_size : i->micro_batch;
-  const int planned = cvy_ceil_div(i->micro_batch, planned_size), groups = pass->group_size ? cvy_ceil_div(pass->n, pass->group_size) : 1;
-  CVY_REQUIRE(groups <= planned, CVY_E_ARGUMENT, "%d samples in groups of %d are %d groups: this instance was made for at most %d", pass->n,
+  const int planned_size =
+      i->params.group_size && i->params.group_size < i->micro_batch ? i->params.group_size : i->micro_batch;
+  const int planned = cvy_ceil_div(i->micro_batch, planned_size),
+            groups = pass->group_size ? cvy_ceil_div(pass->n, pass->group_size) : 1;
+  CVY_REQUIRE(groups <= planned, CVY_E_ARGUMENT,
+              "%d samples in groups of %d are %d groups: this instance was made for at most %d", pass->n,
               pass->group_size, groups, planned);
   for (int u = 0; u < i->plan->n_units; u++) {
     if (i->plan->units[u].kind != CVY_UNIT_BATCHNORM) continue;
     const cvy_layer *const l = cvy_unit_layer(i, &i->plan->units[u]);
     CVY_REQUIRE(l->shape.h * l->shape.w > 1 || smallest_group(pass) > 1, CVY_E_ARGUMENT,
-                "batchnorm '%s': a group of one sample of 1x1 pixels gives one value per channel, training needs more (%d samples in groups of %d)",
+                "batchnorm '%s': a group of one sample of 1x1 pixels gives one value per channel, training needs more "
+                "(%d samples in groups of %d)",
                 l->name, pass->n, pass->group_size ? pass->group_size : pass->n);
   }
 fail:
@@ -28,8 +32,10 @@ fail:
 
 cvy_status cvy_pass_check(const cvy_instance *i, const cvy_pass *pass, bool training) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(pass->n >= 1 && pass->n <= i->micro_batch, CVY_E_ARGUMENT, "a pass of %d samples: must be 1 to %d", pass->n, i->micro_batch);
-  CVY_REQUIRE(pass->batch >= pass->n, CVY_E_ARGUMENT, "a pass of %d samples of a batch of %d: the batch must not be smaller", pass->n, pass->batch);
+  CVY_REQUIRE(pass->n >= 1 && pass->n <= i->micro_batch, CVY_E_ARGUMENT, "a pass of %d samples: must be 1 to %d",
+              pass->n, i->micro_batch);
+  CVY_REQUIRE(pass->batch >= pass->n, CVY_E_ARGUMENT,
+              "a pass of %d samples of a batch of %d: the batch must not be smaller", pass->n, pass->batch);
   CVY_REQUIRE(pass->group_size >= 0, CVY_E_ARGUMENT, "groups of %d samples: must be 0 or more", pass->group_size);
   if (!training) return CVY_OK;
   CVY_REQUIRE(!i->params.inference, CVY_E_ARGUMENT, "this instance was made for inference: it cannot train");
@@ -38,14 +44,18 @@ fail:
   return status;
 }
 
-static cvy_status forward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_batchnorm *op, const cvy_pass *pass, bool training) {
+static cvy_status forward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_batchnorm *op, const cvy_pass *pass,
+                                    bool training) {
   const int running = cvy_unit_layer(i, u)->running;
-  cvy_buffer *const x = cvy_value_of(i, u->x[0]), *const residual = cvy_value_of(i, u->x[1]), *const y = cvy_value_of(i, u->y);
+  cvy_buffer *const x = cvy_value_of(i, u->x[0]), *const residual = cvy_value_of(i, u->x[1]),
+                    *const y = cvy_value_of(i, u->y);
   cvy_buffer *const gamma = cvy_weight_of(i, u, 0), *const beta = cvy_weight_of(i, u, 1);
   if (!training)
-    return cvy_batchnorm_forward_inference(op, i->queue, pass->n, x, residual, gamma, beta, i->running_slice[running], y, i->workspace);
-  return cvy_batchnorm_forward_training(op, i->queue, pass->n, pass->group_size, pass->batch, x, cvy_storage_of(i, u->stats), residual, gamma, beta, y,
-                                        cvy_storage_of(i, u->saved), i->sums_slice[running], pass->accumulate, i->workspace);
+    return cvy_batchnorm_forward_inference(op, i->queue, pass->n, x, residual, gamma, beta, i->running_slice[running],
+                                           y, i->workspace);
+  return cvy_batchnorm_forward_training(
+      op, i->queue, pass->n, pass->group_size, pass->batch, x, cvy_storage_of(i, u->stats), residual, gamma, beta, y,
+      cvy_storage_of(i, u->saved), i->sums_slice[running], pass->accumulate, i->workspace);
 }
 
 static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, bool training) {
@@ -56,27 +66,23 @@ static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, 
   const cvy_shape *const shape = &cvy_unit_layer(i, u)->shape;
   switch (u->kind) {
     case CVY_UNIT_CONV2D:
-      return cvy_conv2d_forward(op->conv2d, i->queue, pass->n, x, NULL, cvy_weight_of(i, u, 0), cvy_weight_of(i, u, 1), y,
-                                cvy_storage_of(i, u->stats), i->workspace);
+      return cvy_conv2d_forward(op->conv2d, i->queue, pass->n, x, NULL, cvy_weight_of(i, u, 0), cvy_weight_of(i, u, 1),
+                                y, cvy_storage_of(i, u->stats), i->workspace);
     case CVY_UNIT_LINEAR:
-      return cvy_linear_forward(op->linear, i->queue, pass->n, x, cvy_weight_of(i, u, 0), cvy_weight_of(i, u, 1), y, i->workspace);
-    case CVY_UNIT_BATCHNORM:
-      return forward_batchnorm(i, u, op->batchnorm, pass, training);
-    case CVY_UNIT_POOL:
-      return cvy_pool2d_forward(op->pool, i->queue, pass->n, x, y);
-    case CVY_UNIT_RELU:
-      return cvy_eltwise_relu(i->eltwise, i->queue, n_elems, x, y);
-    case CVY_UNIT_ADD:
-      return cvy_eltwise_add(i->eltwise, i->queue, n_elems, x, cvy_value_of(i, u->x[1]), y, u->relu);
-    case CVY_UNIT_SOFTMAX:
-      return cvy_softmax_forward(op->softmax, i->queue, pass->n * shape->h * shape->w, x, y);
+      return cvy_linear_forward(op->linear, i->queue, pass->n, x, cvy_weight_of(i, u, 0), cvy_weight_of(i, u, 1), y,
+                                i->workspace);
+    case CVY_UNIT_BATCHNORM: return forward_batchnorm(i, u, op->batchnorm, pass, training);
+    case CVY_UNIT_POOL: return cvy_pool2d_forward(op->pool, i->queue, pass->n, x, y);
+    case CVY_UNIT_RELU: return cvy_eltwise_relu(i->eltwise, i->queue, n_elems, x, y);
+    case CVY_UNIT_ADD: return cvy_eltwise_add(i->eltwise, i->queue, n_elems, x, cvy_value_of(i, u->x[1]), y, u->relu);
+    case CVY_UNIT_SOFTMAX: return cvy_softmax_forward(op->softmax, i->queue, pass->n * shape->h * shape->w, x, y);
   }
   CVY_ASSERT(!"a unit of unknown kind");
 }
 
 cvy_status cvy_instance_forward(cvy_instance *i, const cvy_pass *pass, bool training) {
   cvy_status status = CVY_OK;
-  int next_bucket = i->layout->n_buckets - 1;   /* forward meets the buckets from the last one down */
+  int next_bucket = i->layout->n_buckets - 1; /* forward meets the buckets from the last one down */
   CVY_TRY(cvy_pass_check(i, pass, training));
   for (int u = 0; u < i->plan->n_units; u++) {
     for (; i->ops[u].bucket >= 0 && next_bucket >= i->ops[u].bucket; next_bucket--)
@@ -91,7 +97,8 @@ cvy_status cvy_instance_loss(cvy_instance *i, const cvy_pass *pass, bool gradien
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_pass_check(i, pass, gradient));
   CVY_TRY(cvy_softmax_xent_run(i->xent, i->queue, pass->n, cvy_instance_output(i), i->labels, 1.0f / (float)pass->batch,
-                               gradient ? cvy_gradient_of(i, i->net->output) : NULL, i->result, pass->accumulate, i->workspace));
+                               gradient ? cvy_gradient_of(i, i->net->output) : NULL, i->result, pass->accumulate,
+                               i->workspace));
 fail:
   return status;
 }

@@ -77,19 +77,14 @@ static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit
       CVY_TRY(make_batchnorm(i, unit, n, op));
       *bytes = cvy_batchnorm_workspace_bytes(op->batchnorm);
       break;
-    case CVY_UNIT_POOL:
-      CVY_TRY(make_pool(i, unit, n, op));
-      break;
+    case CVY_UNIT_POOL: CVY_TRY(make_pool(i, unit, n, op)); break;
     case CVY_UNIT_LINEAR:
       CVY_TRY(make_linear(i, unit, n, op));
       *bytes = cvy_linear_workspace_bytes(op->linear);
       break;
-    case CVY_UNIT_SOFTMAX:
-      CVY_TRY(cvy_softmax_create(i->device, l->shape.c, l->shape.pitch, &op->softmax));
-      break;
+    case CVY_UNIT_SOFTMAX: CVY_TRY(cvy_softmax_create(i->device, l->shape.c, l->shape.pitch, &op->softmax)); break;
     case CVY_UNIT_RELU:
-    case CVY_UNIT_ADD:
-      break;
+    case CVY_UNIT_ADD: break;
   }
 fail:
   if (status != CVY_OK) {

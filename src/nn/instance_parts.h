@@ -19,12 +19,12 @@ typedef struct cvy_unit_op {
   cvy_pool2d *pool;
   cvy_linear *linear;
   cvy_softmax *softmax;
-  int bucket;                       /* of its parameters, -1 none */
+  int bucket; /* of its parameters, -1 none */
 } cvy_unit_op;
 
 struct cvy_instance {
   cvy_device *device;
-  cvy_queue *queue;                 /* compute */
+  cvy_queue *queue; /* compute */
   const cvy_net *net;
   const cvy_layout *layout;
   cvy_instance_params params;
@@ -32,22 +32,24 @@ struct cvy_instance {
   size_t device_bytes;
 
   cvy_plan *plan;
-  cvy_unit_op *ops;                 /* one per unit */
+  cvy_unit_op *ops; /* one per unit */
   cvy_eltwise *eltwise;
   cvy_softmax_xent *xent;
-  int *bucket_last_unit;            /* per bucket: its unit that backward runs last */
+  int *bucket_last_unit; /* per bucket: its unit that backward runs last */
 
-  cvy_buffer **arenas, **storages;  /* buffers, and a slice per storage */
-  cvy_buffer *workspace;            /* NULL if nobody needs one */
+  cvy_buffer **arenas, **storages; /* buffers, and a slice per storage */
+  cvy_buffer *workspace;           /* NULL if nobody needs one */
   size_t workspace_bytes;
-  cvy_buffer **weights, **gradients, **momentum;         /* per bucket */
-  cvy_buffer **weight, **gradient;                       /* per parameter: slices */
+  cvy_buffer **weights, **gradients, **momentum; /* per bucket */
+  cvy_buffer **weight, **gradient;               /* per parameter: slices */
   cvy_buffer *running, *running_sums;
-  cvy_buffer **running_slice, **sums_slice;              /* per batchnorm layer */
+  cvy_buffer **running_slice, **sums_slice; /* per batchnorm layer */
   cvy_buffer *labels, *result;
 };
 
-static inline const cvy_layer *cvy_unit_layer(const cvy_instance *i, const cvy_unit *u) { return &i->net->layers[u->layer]; }
+static inline const cvy_layer *cvy_unit_layer(const cvy_instance *i, const cvy_unit *u) {
+  return &i->net->layers[u->layer];
+}
 /* Values and gradients of nodes, NULL for -1 and for nodes without. */
 static inline cvy_buffer *cvy_value_of(const cvy_instance *i, cvy_node node) {
   return node >= 0 && i->plan->value[node] >= 0 ? i->storages[i->plan->value[node]] : NULL;
@@ -55,7 +57,9 @@ static inline cvy_buffer *cvy_value_of(const cvy_instance *i, cvy_node node) {
 static inline cvy_buffer *cvy_gradient_of(const cvy_instance *i, cvy_node node) {
   return node >= 0 && i->plan->gradient[node] >= 0 ? i->storages[i->plan->gradient[node]] : NULL;
 }
-static inline cvy_buffer *cvy_storage_of(const cvy_instance *i, int storage) { return storage >= 0 ? i->storages[storage] : NULL; }
+static inline cvy_buffer *cvy_storage_of(const cvy_instance *i, int storage) {
+  return storage >= 0 ? i->storages[storage] : NULL;
+}
 /* Weight and bias (which = 0, 1) of a unit's layer and their gradients; NULL if it has none. */
 static inline cvy_buffer *cvy_weight_of(const cvy_instance *i, const cvy_unit *u, int which) {
   const int param = cvy_unit_layer(i, u)->param[which];
@@ -73,7 +77,8 @@ static inline size_t cvy_node_elems(const cvy_instance *i, cvy_node node, int n)
 /* [instance_forward.c] The pass must be one that the instance was made for. */
 cvy_status cvy_pass_check(const cvy_instance *instance, const cvy_pass *pass, bool training);
 
-/* [instance_ops.c] Operations for passes of at most n samples, and the workspace that they need. Replaces those that are there. */
+/* [instance_ops.c] Operations for passes of at most n samples, and the workspace that they need. Replaces those that
+ * are there. */
 cvy_status cvy_instance_make_ops(cvy_instance *instance, int n);
 void cvy_instance_clear_ops(cvy_instance *instance);
 

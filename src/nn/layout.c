@@ -8,16 +8,25 @@
 #include "src/base/mem.h"
 #include "src/nn/graph.h"
 
-/* A slice begins at a multiple of CVY_SLICE_ALIGN = 512 bytes (cl/buffer.h; the two are compared where slices are made). */
+/* A slice begins at a multiple of CVY_SLICE_ALIGN = 512 bytes (cl/buffer.h; the two are compared where slices are
+ * made). */
 enum { ALIGN_FLOATS = 128 };
-/* A bucket is closed when it holds this much: 4 MiB cross a PCIe 3 x16 link in 0.3 ms and a CPU's memory in 0.5 ms, a hundred times the cost of
- * one transfer and its event; ResNet-18 makes seven buckets, the first of which is ready after a tenth of backward. */
+/* A bucket is closed when it holds this much: 4 MiB cross a PCIe 3 x16 link in 0.3 ms and a CPU's memory in 0.5 ms, a
+ * hundred times the cost of one transfer and its event; ResNet-18 makes seven buckets, the first of which is ready
+ * after a tenth of backward. */
 enum { BUCKET_FLOATS = (4 << 20) / 4 };
 
 static void describe_param(const cvy_net *net, int layer, int which, cvy_param *p) {
   const cvy_layer *const l = &net->layers[layer];
   const cvy_shape *const x = &net->layers[l->input[0]].shape;
-  *p = (cvy_param){.r = 1, .s = 1, .c = 1, .k = l->shape.c, .pitch = l->shape.pitch, .rank = 1, .dims = {l->shape.c}, .layer = layer};
+  *p = (cvy_param){.r = 1,
+                   .s = 1,
+                   .c = 1,
+                   .k = l->shape.c,
+                   .pitch = l->shape.pitch,
+                   .rank = 1,
+                   .dims = {l->shape.c},
+                   .layer = layer};
   snprintf(p->name, sizeof p->name, "%s.%s", l->name, which == 0 ? "weight" : "bias");
   if (l->kind == CVY_LAYER_BATCHNORM) {
     p->kind = which == 0 ? CVY_PARAM_BN_WEIGHT : CVY_PARAM_BN_BIAS;
@@ -123,8 +132,8 @@ int cvy_layout_find(const cvy_layout *layout, const char *name) {
   return -1;
 }
 
-/* Files have (k,c,r,s), the flat vector (r,s,c,k with pitch). For a linear layer r,s are its input's rows and columns, and PyTorch's
- * flattened input is (c,r,s): the same formula. Vectors have r = s = c = 1. */
+/* Files have (k,c,r,s), the flat vector (r,s,c,k with pitch). For a linear layer r,s are its input's rows and columns,
+ * and PyTorch's flattened input is (c,r,s): the same formula. Vectors have r = s = c = 1. */
 static size_t dense_index(const cvy_param *p, int k, int c, int r, int s) {
   return (((size_t)k * (size_t)p->c + (size_t)c) * (size_t)p->r + (size_t)r) * (size_t)p->s + (size_t)s;
 }

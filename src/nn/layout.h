@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Where parameters lie: one flat vector of floats, the same on the host and on every device, cut into buckets.
- * The flat order is the order in which backward finishes: last layer first. Each tensor begins at a multiple of 128 floats
- * (CVY_SLICE_ALIGN bytes); gaps and padding are zeros and stay zeros under every update. Bucket b is a consecutive run of tensors and is
- * one device buffer for weights, one for gradients, one for momentum. Running values of BN lie in a second flat vector of the same
- * kind (one buffer), each layer's (2,pitch): mean, variance. */
+ * The flat order is the order in which backward finishes: last layer first. Each tensor begins at a multiple of 128
+ * floats (CVY_SLICE_ALIGN bytes); gaps and padding are zeros and stay zeros under every update. Bucket b is a consecutive
+ * run of tensors and is one device buffer for weights, one for gradients, one for momentum. Running values of BN lie in a
+ * second flat vector of the same kind (one buffer), each layer's (2,pitch): mean, variance. */
 #ifndef CVY_NN_LAYOUT_H
 #define CVY_NN_LAYOUT_H
 
@@ -12,12 +12,14 @@
 
 #include "src/base/status.h"
 
-typedef enum cvy_param_kind { CVY_PARAM_CONV_WEIGHT, CVY_PARAM_LINEAR_WEIGHT, CVY_PARAM_BIAS, CVY_PARAM_BN_WEIGHT, CVY_PARAM_BN_BIAS } cvy_param_kind;
+typedef enum cvy_param_kind {
+  CVY_PARAM_CONV_WEIGHT, CVY_PARAM_LINEAR_WEIGHT, CVY_PARAM_BIAS, CVY_PARAM_BN_WEIGHT, CVY_PARAM_BN_BIAS
+} cvy_param_kind;
 
 typedef struct cvy_param {
   char name[80];                    /* "0.weight" */
   cvy_param_kind kind;
-  int r, s, c, k, pitch;            /* weights: (r,s,c,pitch), k of pitch used, linear: r,s = h,w of its input; vectors: r = s = c = 1 */
+  int r, s, c, k, pitch;            /* (r,s,c,pitch), k of pitch used; linear: r,s = its input's h,w; vectors: r=s=c=1 */
   int rank, dims[4];                /* in files: (k,c,r,s) | (k, c*r*s) | (k) */
   size_t elems;                     /* in files */
   size_t offset, size;              /* in the flat vector, floats (size with padding, not with the gap behind) */
@@ -33,7 +35,10 @@ typedef struct cvy_running {
   int layer;
 } cvy_running;
 
-typedef struct cvy_bucket { size_t offset, size; int first_layer, last_layer; } cvy_bucket;  /* floats; size includes gaps; layers that own its tensors */
+typedef struct cvy_bucket {
+  size_t offset, size;              /* floats; size includes gaps */
+  int first_layer, last_layer;      /* layers that own its tensors */
+} cvy_bucket;
 
 typedef struct cvy_layout {
   int n_params, n_running, n_buckets;
@@ -51,8 +56,8 @@ const cvy_layout *cvy_net_layout(const struct cvy_net *net);      /* after finis
 /* Index of a parameter by name, -1. */
 int cvy_layout_find(const cvy_layout *layout, const char *name);
 
-/* Between the flat vector and files' dense order. `flat` points to the whole flat vector; `dense` has param->elems floats.
- * to_flat writes the padding with zeros. Pure. */
+/* Between the flat vector and files' dense order. `flat` points to the whole flat vector; `dense` has param->elems
+ * floats. to_flat writes the padding with zeros. Pure. */
 void cvy_param_to_dense(const cvy_param *param, const float *flat, float *dense);
 void cvy_param_to_flat(const cvy_param *param, const float *dense, float *flat);
 

@@ -16,7 +16,8 @@ cvy_status cvy_net_lenet(int channels, int height, int width, int classes, cvy_n
   x = cvy_net_linear(net, x, "9", classes, false);
   status = cvy_net_finish(net, x);
   if (status != CVY_OK) {
-    cvy_log_error("lenet cannot be built for %dx%dx%d pixels and %d classes (it takes 14x14 pixels and more)", channels, height, width, classes);
+    cvy_log_error("lenet cannot be built for %dx%dx%d pixels and %d classes (it takes 14x14 pixels and more)", channels,
+                  height, width, classes);
     cvy_net_destroy(&net);
   }
   *out = net;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Outline: layers → units · storages of values · in-place values · gradients in the order of backward · placement (plan_memory.c). */
+ * Outline: layers → units · storages of values · in-place values · gradients in the order of backward · placement
+ * (plan_memory.c). */
 #include "src/nn/plan.h"
 
 #include <string.h>
@@ -8,14 +9,15 @@ typedef struct planner {
   const cvy_net *net;
   const cvy_plan_params *params;
   cvy_plan *plan;
-  int *consumers, *consumer;        /* per node: how many layers read it, one of them */
-  int *unit_of;                     /* per layer: the unit it is part of, -1 not yet */
-  int *needed;                      /* per node: last time its value is read */
+  int *consumers, *consumer; /* per node: how many layers read it, one of them */
+  int *unit_of;              /* per layer: the unit it is part of, -1 not yet */
+  int *needed;               /* per node: last time its value is read */
 } planner;
 
 /* ---- units ---- */
 
-/* The layer behind `node` if it is the only reader and of this kind, else -1. The output of the net is read from outside. */
+/* The layer behind `node` if it is the only reader and of this kind, else -1. The output of the net is read from
+ * outside. */
 static int only_consumer(const planner *p, cvy_node node, cvy_layer_kind kind) {
   if (node == p->net->output || p->consumers[node] != 1) return -1;
   const int layer = p->consumer[node];
@@ -40,16 +42,23 @@ static cvy_unit_kind unit_kind(cvy_layer_kind kind) {
 /* Makes the unit that begins with `layer`; u->y is its last layer. */
 static cvy_unit make_unit(const planner *p, int layer) {
   const cvy_layer *const l = &p->net->layers[layer];
-  cvy_unit u = {.kind = unit_kind(l->kind), .layer = layer, .x = {l->input[0], l->input[1]}, .y = layer, .stats = -1, .saved = -1, .scratch = -1};
+  cvy_unit u = {.kind = unit_kind(l->kind),
+                .layer = layer,
+                .x = {l->input[0], l->input[1]},
+                .y = layer,
+                .stats = -1,
+                .saved = -1,
+                .scratch = -1};
   if (u.kind == CVY_UNIT_BATCHNORM) {
     const int add = only_consumer(p, u.y, CVY_LAYER_ADD);
     /* x + x has one consumer that reads twice: consumers counts both */
     if (add >= 0) {
       const cvy_node *const in = p->net->layers[add].input;
       const cvy_node other = in[0] == u.y ? in[1] : in[0];
-      /* of two batchnorms that meet in an add, the one that is built last takes it: the other's output is its residual */
-      const bool other_takes_it = p->net->layers[other].kind == CVY_LAYER_BATCHNORM && p->unit_of[other] < 0 && other > layer &&
-                                  only_consumer(p, other, CVY_LAYER_ADD) == add;
+      /* of two batchnorms that meet in an add, the one that is built last takes it: the other's output is its residual
+       */
+      const bool other_takes_it = p->net->layers[other].kind == CVY_LAYER_BATCHNORM && p->unit_of[other] < 0 &&
+                                  other > layer && only_consumer(p, other, CVY_LAYER_ADD) == add;
       if (!other_takes_it) {
         u.x[1] = other;
         u.y = add;
@@ -71,7 +80,7 @@ static cvy_status make_units(planner *p) {
   cvy_status status = CVY_OK;
   cvy_plan *const plan = p->plan;
   const int n = p->net->n_layers;
-  cvy_unit *const ends_at = cvy_calloc((size_t)n, sizeof *ends_at);   /* unit whose last layer is i */
+  cvy_unit *const ends_at = cvy_calloc((size_t)n, sizeof *ends_at); /* unit whose last layer is i */
   bool *const is_end = cvy_calloc((size_t)n, sizeof *is_end);
   CVY_REQUIRE(ends_at && is_end, CVY_E_MEMORY, "out of host memory");
   for (int i = 1; i < n; i++) {
@@ -121,18 +130,19 @@ static void find_needs(planner *p) {
     if (p->params->inference) continue;
     const int back = 2 * plan->n_units - u;
     const bool max_pool = unit->kind == CVY_UNIT_POOL && p->net->layers[unit->layer].kind == CVY_LAYER_MAXPOOL;
-    if (unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || unit->kind == CVY_UNIT_BATCHNORM || max_pool) need(p, unit->x[0], back);
+    if (unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || unit->kind == CVY_UNIT_BATCHNORM || max_pool)
+      need(p, unit->x[0], back);
     if (unit->relu || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX || max_pool) need(p, unit->y, back);
   }
-  need(p, 0, end);                  /* written and read from outside */
+  need(p, 0, end); /* written and read from outside */
   need(p, p->net->output, end);
 }
 
 /* Input whose memory the unit's output may take over, -1 none. */
 static cvy_node overwritten_input(const planner *p, int u) {
   const cvy_unit *const unit = &p->plan->units[u];
-  const bool elementwise = unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_ADD || unit->kind == CVY_UNIT_SOFTMAX ||
-                           (unit->kind == CVY_UNIT_BATCHNORM && p->params->inference);
+  const bool elementwise = unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_ADD ||
+                           unit->kind == CVY_UNIT_SOFTMAX || (unit->kind == CVY_UNIT_BATCHNORM && p->params->inference);
   if (!elementwise || unit->x[0] == unit->x[1]) return -1;
   const int n_inputs = unit->kind == CVY_UNIT_ADD ? 2 : 1;
   for (int k = 0; k < n_inputs; k++)
@@ -205,12 +215,8 @@ static void backward_unit(planner *p, int u) {
   switch (unit->kind) {
     case CVY_UNIT_CONV2D:
     case CVY_UNIT_LINEAR:
-    case CVY_UNIT_POOL:
-      unit->dx[0] = contribute(p, unit->x[0], time, false, dy);
-      break;
-    case CVY_UNIT_RELU:
-      unit->dx[0] = contribute(p, unit->x[0], time, true, dy);
-      break;
+    case CVY_UNIT_POOL: unit->dx[0] = contribute(p, unit->x[0], time, false, dy); break;
+    case CVY_UNIT_RELU: unit->dx[0] = contribute(p, unit->x[0], time, true, dy); break;
     case CVY_UNIT_SOFTMAX:
       unit->dx[0] = contribute(p, unit->x[0], time, true, dy);
       if (unit->dx[0] == CVY_GRADIENT_ADD) unit->scratch = dy;
@@ -220,9 +226,7 @@ static void backward_unit(planner *p, int u) {
       unit->dx[0] = contribute(p, unit->x[0], time, unit->x[0] != unit->x[1], dy);
       unit->dx[1] = contribute(p, unit->x[1], time, unit->x[0] != unit->x[1] && unit->dx[0] != CVY_GRADIENT_SAME, dy);
       break;
-    case CVY_UNIT_BATCHNORM:
-      backward_batchnorm(p, unit, time, dy);
-      break;
+    case CVY_UNIT_BATCHNORM: backward_batchnorm(p, unit, time, dy); break;
   }
 }
 
@@ -241,8 +245,9 @@ static cvy_status count_consumers(planner *p) {
     p->plan->value[i] = p->plan->gradient[i] = -1;
     char title[96];
     const cvy_layer *const l = &p->net->layers[i];
-    CVY_REQUIRE(cvy_fits_int32(&l->shape, p->params->n), CVY_E_ARGUMENT, "%s: %d samples of %dx%dx%d are more than 2^31 values",
-                cvy_layer_title(p->net, i, title, sizeof title), p->params->n, l->shape.c, l->shape.h, l->shape.w);
+    CVY_REQUIRE(cvy_fits_int32(&l->shape, p->params->n), CVY_E_ARGUMENT,
+                "%s: %d samples of %dx%dx%d are more than 2^31 values", cvy_layer_title(p->net, i, title, sizeof title),
+                p->params->n, l->shape.c, l->shape.h, l->shape.w);
     for (int k = 0; k < 2; k++) {
       if (l->input[k] < 0) continue;
       p->consumers[l->input[k]]++;
@@ -258,22 +263,24 @@ cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cv
   planner p = {.net = net, .params = params};
   *out = NULL;
   CVY_REQUIRE(net && net->finished, CVY_E_ARGUMENT, "the network is not finished (cvy_net_finish)");
-  CVY_REQUIRE(params->n >= 1 && params->group_size >= 0, CVY_E_ARGUMENT, "%d samples per pass in groups of %d: must be at least 1, and 0 or more",
-              params->n, params->group_size);
+  CVY_REQUIRE(params->n >= 1 && params->group_size >= 0, CVY_E_ARGUMENT,
+              "%d samples per pass in groups of %d: must be at least 1, and 0 or more", params->n, params->group_size);
   const size_t n = (size_t)net->n_layers;
   cvy_plan *const plan = p.plan = cvy_calloc(1, sizeof *plan);
   CVY_REQUIRE(plan, CVY_E_MEMORY, "out of host memory");
   plan->n_nodes = net->n_layers;
   plan->units = cvy_calloc(n, sizeof *plan->units);
-  plan->storages = cvy_calloc(5 * n, sizeof *plan->storages);   /* a layer has at most: value, gradient, statistics, saved, scratch */
+  plan->storages =
+      cvy_calloc(5 * n, sizeof *plan->storages); /* a layer has at most: value, gradient, statistics, saved, scratch */
   plan->value = cvy_calloc(n, sizeof *plan->value);
   plan->gradient = cvy_calloc(n, sizeof *plan->gradient);
   p.consumers = cvy_calloc(n, sizeof *p.consumers);
   p.consumer = cvy_calloc(n, sizeof *p.consumer);
   p.unit_of = cvy_calloc(n, sizeof *p.unit_of);
   p.needed = cvy_calloc(n, sizeof *p.needed);
-  CVY_REQUIRE(plan->units && plan->storages && plan->value && plan->gradient && p.consumers && p.consumer && p.unit_of && p.needed, CVY_E_MEMORY,
-              "out of host memory");
+  CVY_REQUIRE(plan->units && plan->storages && plan->value && plan->gradient && p.consumers && p.consumer &&
+                  p.unit_of && p.needed,
+              CVY_E_MEMORY, "out of host memory");
   CVY_TRY(count_consumers(&p));
   CVY_TRY(make_units(&p));
   find_needs(&p);

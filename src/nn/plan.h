@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * How a network runs on n samples: which layers are one operation, and where every tensor lies. Pure: no device is needed, tests look at plans.
+ * How a network runs on n samples: which layers are one operation, and where every tensor lies. Pure: no device is
+ * needed, tests look at plans.
  *
- * Units. Layers become units in the order in which they can run: conv2d, batchnorm, pool, linear, softmax, relu, add; a chain
- *   conv2d → batchnorm      (batchnorm its only consumer)    the convolution's epilogue gives the batchnorm its statistics
- *   batchnorm → add → relu  (each the only consumer of the one before; add and relu may be missing)     is one batchnorm unit
- *   add → relu                                                                                          is one add unit
+ * Units. Layers become units in the order in which they can run: conv2d, batchnorm, pool, linear, softmax, relu, add.
+ *   conv2d → batchnorm      (its only consumer): the convolution's epilogue gives the batchnorm its statistics
+ *   batchnorm → add → relu  (each the only consumer of the one before; add, relu may be missing): one batchnorm unit
+ *   add → relu              (likewise): one add unit
  * Schedule. Forward unit u runs at time u, the loss at time U, backward of unit u at time 2U - u (U = number of units).
- * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients, statistics between convolution and
- * batchnorm, saved statistics from forward to backward. A storage lives in [first, last] of the schedule; two whose lives overlap do not overlap in
- * memory. Operations that may work in place share one storage between input and output where nobody reads the input later.
+ * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients,
+ * statistics between convolution and batchnorm, saved statistics from forward to backward. A storage lives in
+ * [first, last] of the schedule; two whose lives overlap do not overlap in memory. Operations that may work in place
+ * share one storage between input and output where nobody reads the input later.
  * Storages lie in arenas (device buffers), none across two, at multiples of CVY_PLAN_ALIGN bytes. */
 #ifndef CVY_NN_PLAN_H
 #define CVY_NN_PLAN_H
@@ -38,7 +40,7 @@ typedef struct cvy_unit {
   int stats;                        /* storage: conv2d writes it, batchnorm reads it; -1 none */
   int saved;                        /* storage: batchnorm, training; -1 none */
   cvy_gradient_mode dx[2];
-  int scratch;                      /* storage: dx of an operation that can only overwrite, where it must be added or dropped; -1 none */
+  int scratch;                      /* storage: dx of an operation that only overwrites, to be added or dropped; -1 none */
 } cvy_unit;
 
 typedef struct cvy_storage {

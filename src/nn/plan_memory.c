@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * Placement of storages in arenas: largest first, each into the smallest hole that is free during its whole life (best fit), else on top of what is
- * there at that time. For the networks here this comes within a few per cent of the largest sum of lives at any time, which is the least
- * possible. */
+ * Placement of storages in arenas: largest first, each into the smallest hole that is free during its whole life (best
+ * fit), else on top of what is there at that time. For the networks here this comes within a few per cent of the
+ * largest sum of lives at any time, which is the least possible. */
 #include "src/nn/plan.h"
 
-typedef struct span { size_t begin, end; } span;
+typedef struct span {
+  size_t begin, end;
+} span;
 
-static bool lives_meet(const cvy_storage *a, const cvy_storage *b) { return a->first <= b->last && b->first <= a->last; }
+static bool lives_meet(const cvy_storage *a, const cvy_storage *b) {
+  return a->first <= b->last && b->first <= a->last;
+}
 
 /* What is taken of `arena` during the life of `s`, sorted by address. */
-static int list_taken(const cvy_plan *plan, const int *placed, int n_placed, const cvy_storage *s, int arena, span *taken) {
+static int list_taken(const cvy_plan *plan, const int *placed, int n_placed, const cvy_storage *s, int arena,
+                      span *taken) {
   int n = 0;
   for (int i = 0; i < n_placed; i++) {
     const cvy_storage *const other = &plan->storages[placed[i]];
@@ -35,7 +40,8 @@ static size_t find_hole(const span *taken, int n, size_t size) {
   return best_size != SIZE_MAX ? best : top;
 }
 
-static void place_one(cvy_plan *plan, const int *placed, int n_placed, cvy_storage *s, size_t arena_max_bytes, span *taken) {
+static void place_one(cvy_plan *plan, const int *placed, int n_placed, cvy_storage *s, size_t arena_max_bytes,
+                      span *taken) {
   for (int arena = 0;; arena++) {
     const bool fresh = arena == plan->n_arenas;
     const int n = fresh ? 0 : list_taken(plan, placed, n_placed, s, arena, taken);
@@ -58,7 +64,8 @@ cvy_status cvy_plan_place(cvy_plan *plan, size_t arena_max_bytes) {
   CVY_REQUIRE(order && taken && plan->arena_bytes, CVY_E_MEMORY, "out of host memory");
   for (int i = 0; i < plan->n_storages; i++) {
     int at = i;
-    for (; at > 0 && plan->storages[order[at - 1]].size_bytes < plan->storages[i].size_bytes; at--) order[at] = order[at - 1];
+    for (; at > 0 && plan->storages[order[at - 1]].size_bytes < plan->storages[i].size_bytes; at--)
+      order[at] = order[at - 1];
     order[at] = i;
   }
   for (int i = 0; i < plan->n_storages; i++) place_one(plan, order, i, &plan->storages[order[i]], max, taken);

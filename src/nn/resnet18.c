@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * ResNet-18 as Dive into Deep Learning has it ("Concise Implementation for Multiple GPUs"): a first stage without pooling, four stages of two residual blocks
- * (He et al. 2015), widths 64 to 512, then global average pooling and a linear layer. Names are those of the book's state_dict. */
+ * ResNet-18 as Dive into Deep Learning has it ("Concise Implementation for Multiple GPUs"): a first stage without
+ * pooling, four stages of two residual blocks (He et al. 2015), widths 64 to 512, then global average pooling and a
+ * linear layer. Names are those of the book's state_dict. */
 #include <stdio.h>
 
 #include "convoy/net.h"
@@ -12,7 +13,9 @@ static cvy_node conv(cvy_net *net, cvy_node x, const char *block, const char *na
   char full[64];
   snprintf(full, sizeof full, "%s.%s", block, name);
   const int pad = size / 2;
-  return cvy_net_conv2d(net, x, full, &(cvy_conv2d_spec){.filters = filters, .kernel = {size, size}, .stride = {stride, stride}, .pad = {pad, pad}});
+  return cvy_net_conv2d(
+      net, x, full,
+      &(cvy_conv2d_spec){.filters = filters, .kernel = {size, size}, .stride = {stride, stride}, .pad = {pad, pad}});
 }
 
 static cvy_node norm(cvy_net *net, cvy_node x, const char *block, const char *name) {
@@ -42,7 +45,8 @@ cvy_status cvy_net_resnet18(int channels, int height, int width, int classes, cv
   cvy_net *net = NULL;
   cvy_status status = cvy_net_create(channels, height, width, out ? &net : NULL);
   if (status != CVY_OK) return status;
-  cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 64, .kernel = {3, 3}, .pad = {1, 1}});
+  cvy_node x =
+      cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 64, .kernel = {3, 3}, .pad = {1, 1}});
   x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "1", NULL));
   for (int stage = 0; stage < 4; stage++)
     for (int i = 0; i < BLOCKS_PER_STAGE; i++) {
