@@ -146,6 +146,11 @@ static void test_same_bits(check_device *d) {
       if (memcmp(again.losses, first.losses, sizeof first.losses) != 0 || again.eval_loss != first.eval_loss)
         check_fail(d, "losses differ with run-ahead %d", p.run_ahead);
     }
+    setenv("CVY_FORCE_STAGING", "1", 1);
+    p.run_ahead = 1;
+    const run staged = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
+    unsetenv("CVY_FORCE_STAGING");
+    check_same(d, "weights, gradients copied instead of mapped", staged.w, first.w, 1, (int)n);
     check_case_end(d);
   }
 }

@@ -168,6 +168,31 @@ fail:
   return status;
 }
 
+cvy_status cvy_buffer_map(cvy_queue *queue, cvy_buffer *buffer, size_t size_bytes, cvy_event *wait, void **host, cvy_event **event) {
+  cvy_status status = CVY_OK;
+  cl_int code;
+  cl_uint n;
+  const cl_event *list;
+  cl_event made;
+  *host = NULL;
+  CVY_REQUIRE(size_bytes > 0, CVY_E_ARGUMENT, "%s: a mapping of 0 bytes", queue->device->label);
+  CVY_TRY(range_check(queue, buffer, 0, size_bytes, "a mapping"));
+  CVY_TRY(cvy_event_list(queue, wait, &n, &list));
+  void *const mapped = clEnqueueMapBuffer(queue->cl, buffer->cl, CL_FALSE, CL_MAP_READ, 0, size_bytes, n, list, &made, &code);
+  CVY_CL_CODE(queue->device->label, code, "clEnqueueMapBuffer");
+  CVY_TRY(cvy_event_wrap(queue, made, "map", event));
+  *host = mapped;
+fail:
+  return status;
+}
+
+cvy_status cvy_buffer_unmap(cvy_queue *queue, cvy_buffer *buffer, void *host) {
+  cvy_status status = CVY_OK;
+  CVY_CL(queue->device->label, clEnqueueUnmapMemObject(queue->cl, buffer->cl, host, 0, NULL, NULL));
+fail:
+  return status;
+}
+
 cvy_status cvy_pinned_create(cvy_device *device, size_t size_bytes, cvy_pinned **out, void **host) {
   cvy_status status = CVY_OK;
   cl_int code;

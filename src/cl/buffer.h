@@ -26,6 +26,12 @@ cvy_status cvy_buffer_read(cvy_queue *queue, cvy_buffer *buffer, size_t offset_b
 cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, uint32_t pattern);
 cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset, cvy_buffer *dst, size_t dst_offset, size_t size_bytes);
 
+/* For devices that share the host's memory (facts.host_unified): the buffer's first size_bytes for reading where they lie. *host may be read
+ * once the event has completed and until cvy_buffer_unmap, which is enqueued and pending on return; a command that writes the buffer
+ * must be ordered behind that. One mapping of a buffer at a time. */
+cvy_status cvy_buffer_map(cvy_queue *queue, cvy_buffer *buffer, size_t size_bytes, cvy_event *wait, void **host, cvy_event **event);
+cvy_status cvy_buffer_unmap(cvy_queue *queue, cvy_buffer *buffer, void *host);
+
 /* Host memory that the device can reach fast (CL_MEM_ALLOC_HOST_PTR, mapped for its whole life), for staging. *host is 64-byte aligned. */
 typedef struct cvy_pinned cvy_pinned;
 cvy_status cvy_pinned_create(cvy_device *device, size_t size_bytes, cvy_pinned **out, void **host);

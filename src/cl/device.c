@@ -22,7 +22,8 @@ static cvy_status facts_fill(cvy_device *device) {
   facts->compute_units = (int)units;
   facts->local_bytes = info->local_bytes;
   facts->max_work_group = info->max_work_group;
-  facts->host_unified = info->host_unified;
+  const char *const staged = getenv("CVY_FORCE_STAGING");   /* for tests: transfers as on a card with memory of its own */
+  facts->host_unified = info->host_unified && !(staged && *staged);
 
   const bool rusticl = !strcmp(info->platform_name, "rusticl");
   const bool pocl = strstr(info->platform_name, "Portable Computing Language") != NULL;

@@ -45,11 +45,14 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
     CVY_TRY(make_running_slices(r));
     return CVY_OK;
   }
-  const size_t floats = r->layout->n_floats + r->layout->n_running_floats;
-  void *host = NULL;
-  CVY_TRY(cvy_pinned_create(r->device, floats * sizeof(float), &r->staging, &host));
-  r->staging_host = host;
-  memset(host, 0, floats * sizeof(float));   /* touched now: memory runs out here or never */
+  r->map = cvy_device_get_facts(r->device)->host_unified;
+  if (!r->map) {
+    const size_t floats = r->layout->n_floats + r->layout->n_running_floats;
+    void *host = NULL;
+    CVY_TRY(cvy_pinned_create(r->device, floats * sizeof(float), &r->staging, &host));
+    r->staging_host = host;
+    memset(host, 0, floats * sizeof(float));   /* touched now: memory runs out here or never */
+  }
   r->mail = cvy_calloc((size_t)r->layout->n_buckets + 1, sizeof *r->mail);
   CVY_REQUIRE(r->mail, CVY_E_MEMORY, "out of host memory");
   for (int u = 0; u <= r->layout->n_buckets; u++) r->mail[u] = (cvy_mailbox){.read_step = -1, .upload_step = -1};
@@ -168,14 +171,17 @@ static cvy_status before_bucket(void *user, int bucket) {
 static cvy_status send_unit(cvy_replica *r, int unit, cvy_buffer *from, size_t offset, size_t size) {
   cvy_status status = CVY_OK;
   cvy_event *ready = NULL, *read = NULL;
+  void *mapped = NULL;
   cvy_queue *const compute = cvy_device_compute_queue(r->device), *const transfer = cvy_device_transfer_queue(r->device);
   CVY_TRY(cvy_queue_marker(compute, &ready));
   CVY_TRY(cvy_queue_flush(compute));
-  CVY_TRY(cvy_buffer_read(transfer, from, 0, size * sizeof(float), r->staging_host + offset, ready, &read));
+  if (r->map) CVY_TRY(cvy_buffer_map(transfer, from, size * sizeof(float), ready, &mapped, &read));
+  else CVY_TRY(cvy_buffer_read(transfer, from, 0, size * sizeof(float), r->staging_host + offset, ready, &read));
   CVY_TRY(cvy_queue_flush(transfer));
   pthread_mutex_lock(r->lock);
   cvy_event_destroy(&r->mail[unit].read);
   r->mail[unit].read = read;
+  r->mail[unit].mapped = mapped;
   r->mail[unit].read_step = r->step->number;
   read = NULL;
   pthread_cond_broadcast(r->changed);
@@ -265,7 +271,8 @@ cvy_status cvy_replica_take(cvy_replica *r, int unit, long step, const float **p
   pthread_mutex_unlock(r->lock);
   const cvy_status status = there ? cvy_event_wait(read) : CVY_E_INTERRUPTED;
   cvy_event_destroy(&read);
-  *part = r->staging_host + (unit < r->layout->n_buckets ? r->layout->buckets[unit].offset : r->layout->n_floats);
+  if (r->map) *part = mail->mapped;
+  else *part = r->staging_host + (unit < r->layout->n_buckets ? r->layout->buckets[unit].offset : r->layout->n_floats);
   return status;
 }
 
@@ -276,6 +283,9 @@ cvy_status cvy_replica_give(cvy_replica *r, int unit, long step, const float *fr
   const bool bucket = unit < r->layout->n_buckets;
   cvy_buffer *const to = bucket ? cvy_instance_weights(r->instance, unit) : cvy_instance_running(r->instance);
   const size_t floats = bucket ? r->layout->buckets[unit].size : r->layout->n_running_floats;
+  void *const mapped = r->mail[unit].mapped;   /* nobody else looks at it between the gradient's arrival and the upload */
+  if (mapped) CVY_TRY(cvy_buffer_unmap(transfer, bucket ? cvy_instance_gradients(r->instance, unit) : cvy_instance_running_sums(r->instance), mapped));
+  r->mail[unit].mapped = NULL;
   CVY_TRY(cvy_buffer_write(transfer, to, 0, floats * sizeof(float), from, NULL, &upload));
   CVY_TRY(cvy_queue_flush(transfer));
   pthread_mutex_lock(r->lock);

@@ -4,7 +4,7 @@
  *
  * Where the team has more than one device, gradients and weights cross in units: unit u < n_buckets is a bucket, unit n_buckets is the
  * vector of BN sums (up: S; down: running values). The life of a unit in step t:
- *   worker: last command that writes it is enqueued → read into pinned memory enqueued on the transfer queue → posted (step t)
+ *   worker: last command that writes it is enqueued → read into pinned memory (or mapped) on the transfer queue → posted (step t)
  *   exchange thread: takes the read, waits for it, adds it up, updates the state, enqueues the upload on the transfer queue → posted (step t+1)
  *   worker: before the first command of step t+1 that uses it: waits until the upload is posted, makes the compute queue wait for its event. */
 #ifndef CVY_TRAIN_REPLICA_H
@@ -32,6 +32,7 @@ typedef struct cvy_step {
 
 typedef struct cvy_mailbox {        /* posted uploads and reads of one unit; under the team's lock */
   cvy_event *read, *upload;
+  void *mapped;                     /* the gradient where it lies, if the device shares the host's memory */
   long read_step, upload_step;      /* the step whose gradient it is / the step that may use the upload; -1 none */
 } cvy_mailbox;
 
@@ -58,6 +59,7 @@ typedef struct cvy_replica {
   long blocks_used;
   size_t data_bytes;
   /* exchange */
+  bool map;                         /* gradients are mapped, not copied: there is no staging */
   cvy_pinned *staging;              /* n_floats gradients, then n_running_floats sums */
   float *staging_host;
   cvy_mailbox *mail;                /* n_buckets + 1 */
