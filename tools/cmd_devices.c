@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/program.h"
+#include "tools/program_common.h"
 
 typedef struct devices_options { const char *json; } devices_options;
 

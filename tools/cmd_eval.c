@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tools/json_log.h"
-#include "tools/program.h"
+#include "tools/program_common.h"
 #include "tools/progress.h"
 
 typedef struct eval_options {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/cl/devices.h"
-#include "tools/program.h"
+#include "tools/program_common.h"
 #include "tools/progress.h"
 #include "tools/selftest.h"
 

@@ -7,7 +7,7 @@
 
 #include "tools/json_log.h"
 #include "tools/plot_svg.h"
-#include "tools/program.h"
+#include "tools/program_common.h"
 #include "tools/progress.h"
 #include "tools/train_options.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/program.h"
+#include "tools/program_common.h"
 
 typedef struct verb_row {
   const char *name;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/program.h"
+#include "tools/program_common.h"
 
 struct json_log { FILE *file; const char *path; bool failed; };
 

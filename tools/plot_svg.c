@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/program.h"
+#include "tools/program_common.h"
 
 enum { WIDTH = 520, HEIGHT = 340, LEFT = 60, RIGHT = 460, TOP = 44, BOTTOM = 290 };
 #define ACC_COLOUR "#1f77b4"

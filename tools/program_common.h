@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * What the verbs share: messages of the library, exit codes, signals, output files, the way from options to data,
  * network and devices. */
-#ifndef CVY_TOOLS_PROGRAM_H
-#define CVY_TOOLS_PROGRAM_H
+#ifndef CVY_TOOLS_PROGRAM_COMMON_H
+#define CVY_TOOLS_PROGRAM_COMMON_H
 
 #include <jansson.h>
 

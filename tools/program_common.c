@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tools/program.h"
+#include "tools/program_common.h"
 
 #include <errno.h>
 #include <fcntl.h>
