@@ -143,6 +143,9 @@ def check_headers():
         n += 1
         if done.returncode:
             faults.append(f"{path}: does not compile alone as {language}:\n{done.stderr}")
+    listed = set(re.findall(r"'(\w+\.h)'", read("include/convoy/meson.build")))
+    present = set(os.listdir(os.path.join(ROOT, "include", "convoy"))) - {"meson.build"}
+    faults += [f"include/convoy/{name}: is not installed: it is not in the list of include/convoy/meson.build" for name in sorted(present - listed)]
     if not n:
         faults.append("no header found")
     return faults, f"{n} compilations"
