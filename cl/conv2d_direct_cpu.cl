@@ -35,21 +35,41 @@
 
 /* ---- strips ---- */
 
-/* Where a strip lies: rows x cols outputs from (i0,j0), and what of the input they see. With a step larger than the filter only
- * the pixels under the filter are kept: `use` pixels per output instead of `step`. */
+/* One dimension of a gather convolution: output `i` of `grid` lies at out0 + i*out_step and sees the input at i*step + first + tap, tap < taps,
+ * through row (column) u0 + tap of the packed filter. */
 typedef struct {
-  int step_h, step_w, taps_h, taps_w, first_h, first_w;
-  int i0, j0, rows, cols;
-  int use_h, use_w, strip_h, strip_w;
-} strip_place;
+  int taps, step, first, grid, out0, out_step, u0;
+} line_shape;
 
-static strip_place place_strip(int step_h, int step_w, int taps_h, int taps_w, int first_h, int first_w, int i0, int j0, int rows, int cols) {
-  strip_place p;
-  p.step_h = step_h, p.step_w = step_w, p.taps_h = taps_h, p.taps_w = taps_w, p.first_h = first_h, p.first_w = first_w;
-  p.i0 = i0, p.j0 = j0, p.rows = rows, p.cols = cols;
-  p.use_h = min(step_h, taps_h), p.use_w = min(step_w, taps_w);
-  p.strip_h = (rows - 1) * p.use_h + taps_h, p.strip_w = (cols - 1) * p.use_w + taps_w;
+static line_shape forward_line(int filter, int stride, int pad, int out) {
+  const line_shape l = {filter, stride, -pad, out, 0, 1, 0};
+  return l;
+}
+
+/* Outputs `phase` mod stride of backward-data: cvy_conv_gather_phase. The packed filter's rows are grouped by their number mod stride. */
+static line_shape turned_line(int filter, int stride, int pad, int out, int phase) {
+  const int least = (phase + pad) % stride, base = (phase + pad) / stride;
+  const int taps = least < filter ? (filter - least + stride - 1) / stride : 0;
+  const line_shape l = {taps, 1, base - taps + 1, (out - phase + stride - 1) / stride, phase, stride,
+                        least * (filter / stride) + min(least, filter % stride)};
+  return l;
+}
+
+/* A part of a line: outputs from `begin` on. With a step larger than the filter only the pixels under the filter are kept: `use` per output
+ * instead of `step`; `length` in all. */
+typedef struct {
+  int begin, count, use, length;
+} line_part;
+
+static line_part part_of(line_shape l, int begin, int count) {
+  const int use = min(l.step, l.taps), n = min(count, l.grid - begin);
+  const line_part p = {begin, n, use, (n - 1) * use + l.taps};
   return p;
+}
+
+/* Input row (column) that lies at `t` of a part's copy. */
+static int input_of(line_shape l, line_part p, int t) {
+  return l.first + (l.step <= l.taps ? p.begin * l.step + t : (p.begin + t / l.taps) * l.step + t % l.taps);
 }
 
 static void fill_zero(global float *restrict to, int n) {
@@ -58,21 +78,22 @@ static void fill_zero(global float *restrict to, int n) {
 
 /* One image of a strip: channels c0..c0+channels-1 of its pixels, dense. Written strictly upwards, in whole vectors: what a vector writes
  * too much is overwritten by the next pixel. x, residual: the image; scale, shift: its group. */
-static void load_strip(global float *restrict to, global const float *restrict x, global const float *restrict residual, global const float *restrict scale,
-                       global const float *restrict shift, int in_h, int in_w, int pitch, int c0, int channels, int flags, strip_place p) {
+static void load_image(global float *restrict to, global const float *restrict x, global const float *restrict residual,
+                       global const float *restrict scale, global const float *restrict shift, int in_h, int in_w, int pitch, int c0,
+                       int channels, int flags, line_shape lh, line_part ph, line_shape lw, line_part pw) {
   const bool whole_vectors = pitch % 16 == 0;
   const bool plain = (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
-  const bool dense = plain && channels == pitch && p.step_w <= p.taps_w;
-  for (int t = 0; t < p.strip_h; t++) {
-    const int h = p.first_h + (p.step_h <= p.taps_h ? p.i0 * p.step_h + t : (p.i0 + t / p.taps_h) * p.step_h + t % p.taps_h);
+  const bool dense = plain && channels == pitch && lw.step <= lw.taps;
+  for (int t = 0; t < ph.length; t++) {
+    const int h = input_of(lh, ph, t);
     if (h < 0 || h >= in_h) {
-      fill_zero(to, p.strip_w * channels);
-      to += p.strip_w * channels;
+      fill_zero(to, pw.length * channels);
+      to += pw.length * channels;
       continue;
     }
     if (dense) {
-      const int w0 = p.first_w + p.j0 * p.step_w;
-      const int left = clamp(-w0, 0, p.strip_w), right = clamp(in_w - w0, left, p.strip_w);
+      const int w0 = input_of(lw, pw, 0);
+      const int left = clamp(-w0, 0, pw.length), right = clamp(in_w - w0, left, pw.length);
       global const float *restrict from = x + (h * in_w + w0 + left) * pitch;
       const int n = (right - left) * channels;
       fill_zero(to, left * channels);
@@ -81,12 +102,12 @@ static void load_strip(global float *restrict to, global const float *restrict x
       for (; i + 16 <= n; i += 16) vstore16(vload16(0, from + i), 0, to + i);
       for (; i < n; i++) to[i] = from[i];
       to += n;
-      fill_zero(to, (p.strip_w - right) * channels);
-      to += (p.strip_w - right) * channels;
+      fill_zero(to, (pw.length - right) * channels);
+      to += (pw.length - right) * channels;
       continue;
     }
-    for (int u = 0; u < p.strip_w; u++, to += channels) {
-      const int w = p.first_w + (p.step_w <= p.taps_w ? p.j0 * p.step_w + u : (p.j0 + u / p.taps_w) * p.step_w + u % p.taps_w);
+    for (int u = 0; u < pw.length; u++, to += channels) {
+      const int w = input_of(lw, pw, u);
       if (w < 0 || w >= in_w) {
         fill_zero(to, channels);
         continue;
@@ -113,16 +134,27 @@ static void load_strip(global float *restrict to, global const float *restrict x
   }
 }
 
-/* Offsets of a strip's positions in its copy and in the output (from its first image), images outermost; one tile more than there are
- * positions, repeating the last. */
-static void fill_tables(global int *restrict in_at, global int *restrict out_at, int images, int channels, strip_place p, int out_h, int out_w,
-                        int out_pitch, int row0, int row_step, int col0, int col_step) {
+/* The images of a strip, one after the other. */
+static void load_strip(global float *restrict strip, global const float *restrict x, global const float *restrict residual,
+                       global const float *restrict scale, global const float *restrict shift, int image0, int images, int in_h, int in_w,
+                       int pitch, int c0, int channels, int group_size, int flags, line_shape lh, line_part ph, line_shape lw, line_part pw) {
+  for (int m = 0; m < images; m++) {
+    const int g = (image0 + m) / group_size * pitch, at = (image0 + m) * in_h * in_w * pitch;
+    load_image(strip + m * ph.length * pw.length * channels, x + at, residual + at, scale + g, shift + g, in_h, in_w, pitch, c0, channels,
+               flags, lh, ph, lw, pw);
+  }
+}
+
+/* Offsets of a strip's positions in its copy and in the output (from its first image): rows outermost, then images, so that the positions of a
+ * tile have few rows, and filter rows that lie in the padding are left out. One tile more than there are positions, repeating the last. */
+static void fill_tables(global int *restrict in_at, global int *restrict out_at, int images, int channels, line_shape lh, line_part ph,
+                        line_shape lw, line_part pw, int out_h, int out_w, int out_pitch) {
   int n = 0;
-  for (int m = 0; m < images; m++)
-    for (int i = 0; i < p.rows; i++)
-      for (int j = 0; j < p.cols; j++, n++) {
-        in_at[n] = ((m * p.strip_h + i * p.use_h) * p.strip_w + j * p.use_w) * channels;
-        out_at[n] = ((m * out_h + row0 + (p.i0 + i) * row_step) * out_w + col0 + (p.j0 + j) * col_step) * out_pitch;
+  for (int i = 0; i < ph.count; i++)
+    for (int m = 0; m < images; m++)
+      for (int j = 0; j < pw.count; j++, n++) {
+        in_at[n] = ((m * ph.length + i * ph.use) * pw.length + j * pw.use) * channels;
+        out_at[n] = ((m * out_h + lh.out0 + (ph.begin + i) * lh.out_step) * out_w + lw.out0 + (pw.begin + j) * lw.out_step) * out_pitch;
       }
   for (int i = 0; i < 14; i++) in_at[n + i] = in_at[n - 1], out_at[n + i] = out_at[n - 1];
 }
@@ -148,19 +180,21 @@ static void fill_tables(global int *restrict in_at, global int *restrict out_at,
   }
 
 #define TILE_ARGS                                                                                                                       \
-  global const float *restrict strip, global const int *restrict in_at, global const float *restrict u, int taps_h, int run, int row_floats, \
-      global const float *restrict bias, global float *restrict out, global const int *restrict out_at, int valid, bool accumulate
+  global const float *restrict strip, global const int *restrict in_at, global const float *restrict u, int a_begin, int a_end, int run, \
+      int row_floats, int u_row, global const float *restrict bias, global float *restrict out, global const int *restrict out_at, int valid, \
+      bool accumulate
 
 #define DEFINE_TILE_32(name, ROWS)                                          \
   static void name(TILE_ARGS) {                                             \
     const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);        \
     const float16 bias1 = bias ? vload16(1, bias) : (float16)(0.0f);        \
     ROWS(ACC_32)                                                            \
-    for (int a = 0; a < taps_h; a++) {                                      \
+    for (int a = a_begin; a < a_end; a++) {                                 \
       global const float *restrict row = strip + a * row_floats;            \
+      global const float *restrict uu = u + a * u_row;                      \
       ROWS(POINTER)                                                         \
-      for (int e = 0; e < run; e++, u += 32) {                              \
-        const float16 u0 = vload16(0, u), u1 = vload16(1, u);               \
+      for (int e = 0; e < run; e++, uu += 32) {                             \
+        const float16 u0 = vload16(0, uu), u1 = vload16(1, uu);             \
         ROWS(FMA_32)                                                        \
       }                                                                     \
     }                                                                       \
@@ -170,11 +204,12 @@ static void fill_tables(global int *restrict in_at, global int *restrict out_at,
   static void name(TILE_ARGS) {                                             \
     const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);        \
     ROWS(ACC_16)                                                            \
-    for (int a = 0; a < taps_h; a++) {                                      \
+    for (int a = a_begin; a < a_end; a++) {                                 \
       global const float *restrict row = strip + a * row_floats;            \
+      global const float *restrict uu = u + a * u_row;                      \
       ROWS(POINTER)                                                         \
-      for (int e = 0; e < run; e++, u += 16) {                              \
-        const float16 u0 = vload16(0, u);                                   \
+      for (int e = 0; e < run; e++, uu += 16) {                             \
+        const float16 u0 = vload16(0, uu);                                  \
         ROWS(FMA_16)                                                        \
       }                                                                     \
     }                                                                       \
@@ -187,21 +222,21 @@ DEFINE_TILE_16(tile_7x16, ROWS_7)
 
 /* ---- statistics of the output ---- */
 
-/* Mean and sum of squared deviations of 16 channels over `n` positions: two passes over memory that is still in the cache, sums of 32
- * positions first, then of those, so that long sums of like terms lose nothing. */
-static void column_stats(global const float *restrict y, global const int *restrict at, int n, global float *restrict mean_at,
-                         global float *restrict m2_at) {
+/* Mean and sum of squared deviations of 16 channels over rows x cols positions, rows `row_step` entries of the table apart: two passes over
+ * memory that is still in the cache; sums of a row first, then of those, so that long sums of like terms lose little. */
+static void column_stats(global const float *restrict y, global const int *restrict at, int rows, int cols, int row_step,
+                         global float *restrict mean_at, global float *restrict m2_at) {
   float16 sum = (float16)(0.0f), m2 = (float16)(0.0f);
-  for (int begin = 0; begin < n; begin += 32) {
+  for (int i = 0; i < rows; i++) {
     float16 part = (float16)(0.0f);
-    for (int i = begin; i < min(begin + 32, n); i++) part += vload16(0, y + at[i]);
+    for (int j = 0; j < cols; j++) part += vload16(0, y + at[i * row_step + j]);
     sum += part;
   }
-  const float16 mean = sum / (float)n;
-  for (int begin = 0; begin < n; begin += 32) {
+  const float16 mean = sum / (float)(rows * cols);
+  for (int i = 0; i < rows; i++) {
     float16 part = (float16)(0.0f);
-    for (int i = begin; i < min(begin + 32, n); i++) {
-      const float16 d = vload16(0, y + at[i]) - mean;
+    for (int j = 0; j < cols; j++) {
+      const float16 d = vload16(0, y + at[i * row_step + j]) - mean;
       part += d * d;
     }
     m2 += part;
@@ -212,67 +247,72 @@ static void column_stats(global const float *restrict y, global const int *restr
 
 /* ---- kernels ---- */
 
-/* Gather convolution. u: packed at u_at of the workspace; slices of slice_floats from slices_at; statistics of strips go to stats
- * (one strip per image) or to the workspace at stats_at, (N*strips_per_image, 2, out_pitch). Strips: `images` images, or strip_rows x strip_cols of one. */
+/* Gather convolution; turned: backward-data, with phases_h x phases_w phases. u: packed filter at u_at of the workspace; slices of slice_floats from
+ * slices_at; statistics of strips go to stats (one strip per image) or to the workspace at stats_at, (N*strips_per_image, 2, out_pitch).
+ * Strips: `images` images, or strip_rows x strip_cols of one. Tasks: strips, phases, blocks of output channels (fastest). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_forward(
     global const float *restrict x, global const float *restrict scale, global const float *restrict shift, global const float *restrict residual,
     global const float *restrict bias, global float *restrict y, global float *restrict stats, global float *restrict workspace, int n, int in_h, int in_w,
-    int in_c, int in_pitch, int step_h, int step_w, int taps_h, int taps_w, int first_h, int first_w, int grid_h, int grid_w, int out_h, int out_w,
-    int out_pitch, int row0, int row_step, int col0, int col_step, int images, int strip_rows, int strip_cols, int table_size, int u_at, int stats_at,
-    int slices_at, int slice_floats, int group_size, int flags) {
+    int in_c, int in_pitch, int out_h, int out_w, int out_pitch, int filter_h, int filter_w, int stride_h, int stride_w, int pad_h, int pad_w,
+    int turned, int phases_h, int phases_w, int images, int strip_rows, int strip_cols, int table_size, int u_at, int stats_at, int slices_at,
+    int slice_floats, int group_size, int flags) {
   global float *restrict slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
   global int *restrict in_at = (global int *)slice, *restrict out_at = in_at + table_size;
   global float *restrict strip = slice + 2 * table_size;
-  const int blocks = (out_pitch + 31) / 32;
+  const int blocks = (out_pitch + 31) / 32, phases = phases_h * phases_w;
+  const int grid_h = turned ? (out_h + stride_h - 1) / stride_h : out_h, grid_w = turned ? (out_w + stride_w - 1) / stride_w : out_w;
   const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
   const int per_image = strips_h * strips_w;
-  const int n_strips = (n + images - 1) / images * per_image;
-  const int run = taps_w * in_c;
-  const long n_tasks = (long)n_strips * blocks;
-  const int task_begin = (int)(n_tasks * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int task_end = (int)(n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const long n_tasks = (long)((n + images - 1) / images) * per_image * phases * blocks;
+  const long task_begin = n_tasks * (long)get_group_id(0) / (long)get_num_groups(0);
+  const long task_end = n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0);
 
-  int loaded = -1, tabled_images = 0, tabled_at = -1;
-  for (int task = task_begin; task < task_end; task++) {
-    const int at = task / blocks, block = task % blocks;
+  int loaded = -1, tabled_images = 0, tabled_part = -1, tabled_phase = -1;
+  for (long task = task_begin; task < task_end; task++) {
+    const int block = (int)(task % blocks), strip_phase = (int)(task / blocks);
+    const int phase = strip_phase % phases, at = strip_phase / phases;
     const int image0 = at / per_image * images, part = at % per_image;
     const int count = min(images, n - image0);
-    const int i0 = part / strips_w * strip_rows, j0 = part % strips_w * strip_cols;
-    const strip_place p = place_strip(step_h, step_w, taps_h, taps_w, first_h, first_w, i0, j0, min(strip_rows, grid_h - i0), min(strip_cols, grid_w - j0));
-    const int positions = p.rows * p.cols;
-    if (at != loaded) {
-      loaded = at;
-      if (part != tabled_at || count > tabled_images) {
-        fill_tables(in_at, out_at, count, in_c, p, out_h, out_w, out_pitch, row0, row_step, col0, col_step);
-        tabled_at = part, tabled_images = count;
+    line_shape lh = turned ? turned_line(filter_h, stride_h, pad_h, out_h, phase / phases_w) : forward_line(filter_h, stride_h, pad_h, out_h);
+    line_shape lw = turned ? turned_line(filter_w, stride_w, pad_w, out_w, phase % phases_w) : forward_line(filter_w, stride_w, pad_w, out_w);
+    const bool accumulate = (flags & FLAG_ACCUMULATE) != 0, nothing = lh.taps == 0 || lw.taps == 0;
+    if (nothing && accumulate) continue;
+    if (nothing) lh.taps = lw.taps = 0;
+    const line_part ph = part_of(lh, part / strips_w * strip_rows, strip_rows), pw = part_of(lw, part % strips_w * strip_cols, strip_cols);
+    if (ph.count <= 0 || pw.count <= 0) continue;
+    if (strip_phase != loaded) {
+      loaded = strip_phase;
+      if (part != tabled_part || phase != tabled_phase || count != tabled_images) {
+        fill_tables(in_at, out_at, count, in_c, lh, ph, lw, pw, out_h, out_w, out_pitch);
+        tabled_part = part, tabled_phase = phase, tabled_images = count;
       }
-      for (int m = 0; m < count && taps_h > 0 && taps_w > 0; m++) {
-        const int g = (image0 + m) / group_size * in_pitch, image_at = (image0 + m) * in_h * in_w * in_pitch;
-        load_strip(strip + m * p.strip_h * p.strip_w * in_c, x + image_at, residual + image_at, scale + g, shift + g, in_h, in_w, in_pitch, 0, in_c,
-                   flags, p);
-      }
+      if (!nothing)
+        load_strip(strip, x, residual, scale, shift, image0, count, in_h, in_w, in_pitch, 0, in_c, group_size, flags, lh, ph, lw, pw);
     }
-    const int row_floats = p.strip_w * in_c, total = count * positions;
-    global const float *restrict u = workspace + u_at + (size_t)block * 32 * (size_t)(taps_h * run);
+    const bool wide = out_pitch - block * 32 >= 32;
+    const int width = wide ? 32 : 16, u_row = filter_w * in_c * width, run = lw.taps * in_c;
+    const int row_floats = pw.length * in_c, per_row = count * pw.count, total = per_row * ph.count;
+    global const float *restrict u = workspace + u_at + (size_t)block * 32 * (size_t)(filter_h * filter_w * in_c) + lh.u0 * u_row + lw.u0 * in_c * width;
     global const float *restrict b = flags & FLAG_BIAS ? bias + block * 32 : 0;
     global float *restrict out = y + image0 * out_h * out_w * out_pitch + block * 32;
-    const bool accumulate = (flags & FLAG_ACCUMULATE) != 0, wide = out_pitch - block * 32 >= 32;
     for (int t = 0; t < total; t += 14) {
       const int valid = total - t;
+      const int first_row = (ph.begin + t / per_row) * lh.step + lh.first, last_row = (ph.begin + (min(t + 14, total) - 1) / per_row) * lh.step + lh.first;
+      const int a_begin = max(0, -last_row), a_end = min(lh.taps, in_h - first_row);
       if (wide) {
-        if (valid > 7) tile_14x32(strip, in_at + t, u, taps_h, run, row_floats, b, out, out_at + t, valid, accumulate);
-        else tile_7x32(strip, in_at + t, u, taps_h, run, row_floats, b, out, out_at + t, valid, accumulate);
+        if (valid > 7) tile_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid, accumulate);
+        else tile_7x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid, accumulate);
       } else {
-        if (valid > 7) tile_14x16(strip, in_at + t, u, taps_h, run, row_floats, b, out, out_at + t, valid, accumulate);
-        else tile_7x16(strip, in_at + t, u, taps_h, run, row_floats, b, out, out_at + t, valid, accumulate);
+        if (valid > 7) tile_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid, accumulate);
+        else tile_7x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid, accumulate);
       }
     }
     if (flags & FLAG_STATS) {
       global float *restrict target = per_image == 1 ? stats : workspace + stats_at;
       for (int m = 0; m < count; m++) {
         global float *restrict to = target + (size_t)((image0 + m) * per_image + part) * 2 * (size_t)out_pitch + block * 32;
-        for (int v = 0; v < (wide ? 32 : 16); v += 16)
-          column_stats(out + v, out_at + m * positions, positions, to + v, to + out_pitch + v);
+        for (int v = 0; v < width; v += 16)
+          column_stats(out + v, out_at + m * pw.count, ph.count, pw.count, per_row, to + v, to + out_pitch + v);
       }
     }
   }
@@ -314,15 +354,25 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack(global const float *rest
   }
 }
 
-/* Turned filter of one phase: u[c block][a,b,k][32] = w[tap_r + a*tap_r_step, tap_s + b*tap_s_step, c, k], zero for c >= C. Group = (c block, a, b). */
-kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const float *restrict w, global float *restrict workspace, int s, int c, int k,
-                                                               int w_pitch, int out_pitch, int taps_h, int taps_w, int tap_r, int tap_r_step,
-                                                               int tap_s, int tap_s_step, int u_at) {
-  const int taps = taps_h * taps_w, block = get_group_id(0) / taps, tap = get_group_id(0) % taps;
-  const int r = tap_r + tap / taps_w * tap_r_step, q = tap_s + tap % taps_w * tap_s_step;
+/* Filter row (column) at place `at` of the turned filter: rows grouped by their number mod stride, downwards in each group. */
+static int turned_tap(int filter, int stride, int at) {
+  int least = 0, taps = (filter + stride - 1) / stride;
+  while (at >= taps) {
+    at -= taps, least++;
+    taps = (filter - least + stride - 1) / stride;
+  }
+  return least + (taps - 1 - at) * stride;
+}
+
+/* u[c block][row][column][k][32] = w[turned_tap(row), turned_tap(column), c, k], zero for c >= C. Group = (c block, row, column). */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const float *restrict w, global float *restrict workspace, int filter_h,
+                                                               int filter_w, int stride_h, int stride_w, int c, int k, int w_pitch,
+                                                               int out_pitch, int u_at) {
+  const int taps = filter_h * filter_w, block = get_group_id(0) / taps, place = get_group_id(0) % taps;
+  const int tap = turned_tap(filter_h, stride_h, place / filter_w) * filter_w + turned_tap(filter_w, stride_w, place % filter_w);
   const int width = min(32, out_pitch - block * 32), valid = clamp(c - block * 32, 0, width);
-  global const float *restrict from = w + ((size_t)(r * s + q) * (size_t)c + block * 32) * (size_t)w_pitch;
-  global float *restrict to = workspace + u_at + (size_t)block * 32 * (size_t)(taps * k) + (size_t)tap * (size_t)(k * width);
+  global const float *restrict from = w + ((size_t)tap * (size_t)c + block * 32) * (size_t)w_pitch;
+  global float *restrict to = workspace + u_at + (size_t)block * 32 * (size_t)(taps * k) + (size_t)place * (size_t)(k * width);
   for (int i = 0; i < k; i++, to += width) {
     for (int j = 0; j < valid; j++) to[j] = from[(size_t)j * (size_t)w_pitch + i];
     for (int j = valid; j < width; j++) to[j] = 0.0f;
@@ -390,7 +440,7 @@ static void pack_panel(global float *restrict panel, global const float *restric
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
     global const float *restrict x, global const float *restrict scale, global const float *restrict shift, global const float *restrict residual,
     global const float *restrict dy, global float *restrict dw, global float *restrict db, global float *restrict workspace, int n, int in_h, int in_w,
-    int in_c, int in_pitch, int step_h, int step_w, int taps_h, int taps_w, int first_h, int first_w, int grid_h, int grid_w, int out_pitch, int images,
+    int in_c, int in_pitch, int grid_h, int grid_w, int out_pitch, int taps_h, int taps_w, int stride_h, int stride_w, int pad_h, int pad_w, int images,
     int strip_rows, int strip_cols, int table_size, int strip_floats, int block_c, int group_k, int splits, int part_floats, int db_at, int slices_at,
     int slice_floats, int group_size, int flags) {
   global float *restrict slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
@@ -399,6 +449,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
   global float *restrict panel = strip + strip_floats;
   global float *restrict sums = panel + table_size * 32;
   global float *restrict own = sums + group_k * 32;
+  const line_shape lh = forward_line(taps_h, stride_h, pad_h, grid_h), lw = forward_line(taps_w, stride_w, pad_w, grid_w);
   const int blocks = (out_pitch + 31) / 32, groups_k = (blocks + group_k - 1) / group_k, groups_c = (in_c + block_c - 1) / block_c;
   const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
   const int per_image = strips_h * strips_w;
@@ -416,36 +467,37 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
     fill_zero(sums, n_blocks * 32);
     fill_zero(own, n_blocks * taps_h * padded * 32);
     const int strip_begin = (int)((long)n_strips * split / splits), strip_end = (int)((long)n_strips * (split + 1) / splits);
-    int tabled_images = 0, tabled_at = -1;
+    int tabled_images = 0, tabled_part = -1;
     for (int at = strip_begin; at < strip_end; at++) {
       const int image0 = at / per_image * images, part = at % per_image;
       const int count = min(images, n - image0);
-      const int i0 = part / strips_w * strip_rows, j0 = part % strips_w * strip_cols;
-      const strip_place p = place_strip(step_h, step_w, taps_h, taps_w, first_h, first_w, i0, j0, min(strip_rows, grid_h - i0), min(strip_cols, grid_w - j0));
-      if (part != tabled_at || count > tabled_images) {
-        fill_tables(in_at, out_at, count, channels, p, grid_h, grid_w, out_pitch, 0, 1, 0, 1);
-        tabled_at = part, tabled_images = count;
+      const line_part ph = part_of(lh, part / strips_w * strip_rows, strip_rows), pw = part_of(lw, part % strips_w * strip_cols, strip_cols);
+      if (part != tabled_part || count != tabled_images) {
+        fill_tables(in_at, out_at, count, channels, lh, ph, lw, pw, grid_h, grid_w, out_pitch);
+        tabled_part = part, tabled_images = count;
       }
-      for (int m = 0; m < count; m++) {
-        const int g = (image0 + m) / group_size * in_pitch, image_at = (image0 + m) * in_h * in_w * in_pitch;
-        load_strip(strip + m * p.strip_h * p.strip_w * channels, x + image_at, residual + image_at, scale + g, shift + g, in_h, in_w, in_pitch, c0,
-                   channels, flags, p);
-      }
-      const int positions = count * p.rows * p.cols, row_floats = p.strip_w * channels;
+      load_strip(strip, x, residual, scale, shift, image0, count, in_h, in_w, in_pitch, c0, channels, group_size, flags, lh, ph, lw, pw);
+      const int per_row = count * pw.count, positions = per_row * ph.count, row_floats = pw.length * channels;
       for (int b = 0; b < n_blocks; b++) {
         const int k0 = (block0 + b) * 32;
         const bool wide = out_pitch - k0 >= 32;
         pack_panel(panel, dy + image0 * grid_h * grid_w * out_pitch + k0, out_at, positions, wide ? 32 : 16, want_sums ? sums + b * 32 : 0);
         for (int a = 0; a < taps_h; a++) {
+          /* output rows that see the image through filter row a */
+          const int above = -(ph.begin * stride_h + lh.first + a), below = in_h + above;
+          const int row_begin = above <= 0 ? 0 : min((above + stride_h - 1) / stride_h, ph.count);
+          const int row_end = below <= 0 ? 0 : min((below + stride_h - 1) / stride_h, ph.count);
+          const int begin = row_begin * per_row, some = (row_end - row_begin) * per_row;
           global float *restrict to = own + (b * taps_h + a) * padded * 32;
-          global const float *restrict from = strip + a * row_floats;
+          global const float *restrict from = strip + a * row_floats, *restrict d = panel + begin * (wide ? 32 : 16);
           int e = 0;
+          if (some <= 0) continue;
           if (wide) {
-            for (; e + 12 <= padded; e += 12) wtile_12x32(from + e, in_at, panel, positions, to + e * 32);
-            for (; e < padded; e += 4) wtile_4x32(from + e, in_at, panel, positions, to + e * 32);
+            for (; e + 12 <= padded; e += 12) wtile_12x32(from + e, in_at + begin, d, some, to + e * 32);
+            for (; e < padded; e += 4) wtile_4x32(from + e, in_at + begin, d, some, to + e * 32);
           } else {
-            for (; e + 12 <= padded; e += 12) wtile_12x16(from + e, in_at, panel, positions, to + e * 16);
-            for (; e < padded; e += 4) wtile_4x16(from + e, in_at, panel, positions, to + e * 16);
+            for (; e + 12 <= padded; e += 12) wtile_12x16(from + e, in_at + begin, d, some, to + e * 16);
+            for (; e < padded; e += 4) wtile_4x16(from + e, in_at + begin, d, some, to + e * 16);
           }
         }
       }

@@ -59,6 +59,11 @@ cvy_conv_gather cvy_conv_gather_phase(const cvy_conv2d_params *p, const cvy_shap
                            .tap_s_step = w.tap_step};
 }
 
+void cvy_conv_widen_strides(cvy_conv2d_params *p, const cvy_shape *y) {
+  if (y->h == 1 && p->stride_h < p->r) p->stride_h = p->r;
+  if (y->w == 1 && p->stride_w < p->s) p->stride_w = p->s;
+}
+
 /* ---- SIMT ---- */
 
 enum { TILE_K = 16, COLUMN_ROWS = 256, PART_FLOATS_MAX = 16 << 20 };   /* depth of a step; rows of a partial sum of dy; bound of partial dw */
@@ -125,6 +130,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
   const bool narrow = out.pitch <= 32;
   st->tile_m = narrow || weights ? 64 : 128, st->tile_n = narrow ? 32 : 64;
   *workspace_bytes = 0;
+  if (data) cvy_conv_widen_strides(&st->params, y);
   if (weights) CVY_TRY(plan_parts(st, workspace_bytes));
   const cvy_define defines[] = {{"PASS", (long)pass},
                                 {"TILE_M", st->tile_m},

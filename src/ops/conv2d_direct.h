@@ -46,4 +46,8 @@ cvy_conv_gather cvy_conv_gather_forward(const cvy_conv2d_params *params, const c
  * 0 <= phase_h < min(stride_h, H), phase_w alike. */
 cvy_conv_gather cvy_conv_gather_phase(const cvy_conv2d_params *params, const cvy_shape *y, int phase_h, int phase_w);
 
+/* Where the output is one row (column), the stride means nothing: makes it the filter's size, so that each phase of backward_data has one tap
+ * instead of a whole filter in the padding (linear layers). */
+void cvy_conv_widen_strides(cvy_conv2d_params *params, const cvy_shape *y);
+
 #endif

@@ -9,7 +9,7 @@ enum {
   TILE = 14,                     /* positions of a register tile of the gather convolution */
   BLOCK = 32,                    /* output channels of a task */
   SLACK = 16,                    /* floats behind a strip that whole vectors may touch */
-  STRIP_FLOATS = 65536,          /* wanted size of a strip: with its block of weights it stays in a second-level cache */
+  STRIP_FLOATS = 65536,          /* wanted size of a strip: with its block of weights it stays in a second-level cache; twice that if it saves work */
   STRIP_POSITIONS = 1024,
   WEIGHTS_STRIP_FLOATS = 32768,  /* the same for backward_weights, where dw lies in the cache too */
   WEIGHTS_STRIP_POSITIONS = 256,
@@ -21,20 +21,15 @@ enum {
 /* A strip: `images` whole images, or rows x cols positions of one. */
 typedef struct strip_plan { int images, rows, cols; } strip_plan;
 
-typedef struct phase_plan {
-  cvy_conv_gather gather;
-  strip_plan strip;              /* for n_max */
-  int u_at, u_floats;
-} phase_plan;
-
 typedef struct cpu_state {
   cvy_conv2d_params params;
   cvy_shape y;
   cvy_conv_pass pass;
   int compute_units, max_groups;
   cvy_kernel *main, *pack, *after;   /* after: merge_stats or reduce */
-  phase_plan *phases;
-  int n_phases;
+  cvy_conv_gather gather;            /* of backward_data: the largest phase */
+  int phases_h, phases_w;
+  strip_plan strip;                  /* for n_max */
   int table_size, strip_floats, slice_floats;
   int stats_at, slices_at;
   int block_c, group_k, max_splits, part_floats;   /* backward_weights */
@@ -50,6 +45,7 @@ static int64_t strip_floats_of(const cvy_conv_gather *g, int channels, int rows,
   return ((int64_t)(rows - 1) * use_h + g->taps_h) * ((int64_t)(cols - 1) * use_w + g->taps_w) * channels;
 }
 
+static int smaller(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
 static int ceil_div(int a, int b) { return cvy_ceil_div(a, b); }
 static int strips_per_image(const cvy_conv_gather *g, const strip_plan *s) { return ceil_div(g->grid_h, s->rows) * ceil_div(g->grid_w, s->cols); }
 static int64_t count_strips(const cvy_conv_gather *g, const strip_plan *s, int n) { return (int64_t)ceil_div(n, s->images) * strips_per_image(g, s); }
@@ -57,18 +53,31 @@ static int64_t count_strips(const cvy_conv_gather *g, const strip_plan *s, int n
 /* Largest part of `length` that passes `fits`, made even over the parts. */
 static int even_part(int length, int largest) { return ceil_div(length, ceil_div(length, largest)); }
 
+/* Multiply-adds of one image (in units of one channel of input and a block of output) in strips of so many images: tiles of 14 and 7 positions,
+ * rows outermost, that leave out filter rows in the padding above and below. */
+static double work_per_image(const cvy_conv_gather *g, int images) {
+  const int per_row = images * g->grid_w, total = per_row * g->grid_h;
+  double work = 0;
+  for (int t = 0; t < total; t += TILE) {
+    const int end = t + TILE < total ? t + TILE : total;
+    const int first = t / per_row * g->step_h + g->first_h, last = (end - 1) / per_row * g->step_h + g->first_h;
+    const int begin = last < 0 ? -last : 0, stop = g->in.h - first < g->taps_h ? g->in.h - first : g->taps_h;
+    if (stop > begin) work += (double)(stop - begin) * (end - t > TILE / 2 ? TILE : TILE / 2);
+  }
+  return work / images;
+}
+
 /* The strip for large batches: as much as `floats` and `positions` allow, but a tile's worth of positions if there are so many. */
 static strip_plan plan_strip(const cvy_conv_gather *g, int channels, int n_max, int floats, int positions) {
   strip_plan s = {.images = 1, .rows = g->grid_h, .cols = g->grid_w};
   const int64_t image_positions = (int64_t)g->grid_h * g->grid_w, image_floats = strip_floats_of(g, channels, g->grid_h, g->grid_w);
   if (image_positions <= positions && (image_floats <= floats || image_positions <= TILE)) {
     int most = 1;
-    while (most < n_max && (most + 1) * image_positions <= positions && ((most + 1) * image_floats <= floats || most * image_positions < TILE)) most++;
-    /* of the upper half, the one that fills its last tiles (of 7 positions) best */
+    while (most < n_max && (most + 1) * image_positions <= positions && ((most + 1) * image_floats <= 2 * floats || most * image_positions < TILE)) most++;
     double best = 0;
-    for (int images = most; images >= 1 && 2 * images >= most; images--) {
-      const double filled = (double)(images * image_positions) / (double)((images * image_positions + 6) / 7 * 7);
-      if (filled > best + 0.01) best = filled, s.images = images;
+    for (int images = 1; images <= most; images++) {
+      const double work = work_per_image(g, images) * (images * image_floats <= floats ? 1.0 : 1.03);
+      if (images == 1 || work <= best * (images * image_floats <= floats ? 1.0 : 0.999)) best = work, s.images = images;
     }
     return s;
   }
@@ -92,15 +101,12 @@ static strip_plan plan_call(const cpu_state *st, const cvy_conv_gather *g, strip
   return s;
 }
 
-static int smaller(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
-
 static void destroy(void *state) {
   cpu_state *const st = state;
   if (!st) return;
   cvy_kernel_destroy(&st->main);
   cvy_kernel_destroy(&st->pack);
   cvy_kernel_destroy(&st->after);
-  cvy_free(st->phases);
   cvy_free(st);
 }
 
@@ -119,37 +125,29 @@ fail:
 
 static cvy_status create_gather(cpu_state *st, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
-  const cvy_conv2d_params *const p = &st->params;
-  const bool forward = st->pass == CVY_CONV_FORWARD;
-  const int phases_h = forward ? 1 : smaller(p->stride_h, p->x.h), phases_w = forward ? 1 : smaller(p->stride_w, p->x.w);
-  size_t n_phases = 0;
-  CVY_REQUIRE(cvy_mul_size((size_t)phases_h, (size_t)phases_w, &n_phases) && n_phases <= 1 << 20, CVY_E_ARGUMENT, "convolution: stride %dx%d is too large",
-              p->stride_h, p->stride_w);
-  st->phases = cvy_calloc(n_phases, sizeof *st->phases);
-  CVY_REQUIRE(st->phases, CVY_E_MEMORY, "convolution: out of memory for %zu phases", n_phases);
-  st->n_phases = (int)n_phases;
-  int64_t at = 0, stats = 0, slice = 0;
-  int positions = 0;
-  for (int i = 0; i < st->n_phases; i++) {
-    phase_plan *const phase = &st->phases[i];
-    phase->gather = forward ? cvy_conv_gather_forward(p, &st->y) : cvy_conv_gather_phase(p, &st->y, i / phases_w, i % phases_w);
-    const cvy_conv_gather *const g = &phase->gather;
-    phase->strip = plan_strip(g, g->in.c, p->n_max, STRIP_FLOATS, STRIP_POSITIONS);
-    phase->u_at = (int)at, phase->u_floats = g->taps_h * g->taps_w * g->in.c * g->out.pitch;
-    at += phase->u_floats;
-    CVY_REQUIRE(at <= INT32_MAX, CVY_E_ARGUMENT, "convolution: packed filters do not fit 32-bit indices");
-    const strip_plan *const s = &phase->strip;
-    const int here = s->images * s->rows * s->cols;
-    if (here > positions) positions = here;
-    const int64_t floats = strip_floats_of(g, g->in.c, s->rows, s->cols) * s->images + SLACK;
-    if (floats > slice) slice = floats;
-    if (p->stats && forward && strips_per_image(g, s) > 1) stats = (int64_t)p->n_max * strips_per_image(g, s) * 2 * g->out.pitch;
+  cvy_conv2d_params *const p = &st->params;
+  st->phases_h = st->phases_w = 1;
+  if (st->pass == CVY_CONV_FORWARD) {
+    st->gather = cvy_conv_gather_forward(p, &st->y);
+  } else {
+    /* the phase with most taps and the largest grid, each by itself */
+    cvy_conv_widen_strides(p, &st->y);
+    st->gather = cvy_conv_gather_phase(p, &st->y, 0, 0);
+    st->gather.taps_h = ceil_div(p->r, p->stride_h), st->gather.taps_w = ceil_div(p->s, p->stride_w);
+    st->phases_h = smaller(p->stride_h, p->x.h), st->phases_w = smaller(p->stride_w, p->x.w);
   }
-  st->table_size = (positions + TILE + 15) / 16 * 16;
-  CVY_REQUIRE(slice + 2 * st->table_size <= INT32_MAX, CVY_E_ARGUMENT, "convolution: a strip of %lld floats does not fit 32-bit indices", (long long)slice);
-  st->slice_floats = (int)slice + 2 * st->table_size;
-  st->stats_at = (int)at;
-  CVY_TRY(finish_workspace(st, at + stats, workspace_bytes));
+  const cvy_conv_gather *const g = &st->gather;
+  const strip_plan s = st->strip = plan_strip(g, g->in.c, p->n_max, STRIP_FLOATS, STRIP_POSITIONS);
+  const int64_t u_floats = (int64_t)p->r * p->s * g->in.c * g->out.pitch;
+  const int parts = strips_per_image(g, &s);
+  const int64_t stats = st->pass == CVY_CONV_FORWARD && p->stats && parts > 1 ? (int64_t)p->n_max * parts * 2 * g->out.pitch : 0;
+  st->table_size = (s.images * s.rows * s.cols + TILE + 15) / 16 * 16;
+  const int64_t slice = strip_floats_of(g, g->in.c, s.rows, s.cols) * s.images + SLACK + 2 * st->table_size;
+  CVY_REQUIRE(u_floats <= INT32_MAX && slice <= INT32_MAX, CVY_E_ARGUMENT,
+              "convolution: %lld floats of packed filter and %lld of a strip do not fit 32-bit indices", (long long)u_floats, (long long)slice);
+  st->slice_floats = (int)slice;
+  st->stats_at = (int)u_floats;
+  CVY_TRY(finish_workspace(st, u_floats + stats, workspace_bytes));
 fail:
   return status;
 }
@@ -157,10 +155,7 @@ fail:
 static cvy_status create_weights(cpu_state *st, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &st->params;
-  st->phases = cvy_calloc(1, sizeof *st->phases);
-  CVY_REQUIRE(st->phases, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st->phases);
-  st->n_phases = 1;
-  const cvy_conv_gather g = st->phases[0].gather = cvy_conv_gather_forward(p, &st->y);
+  const cvy_conv_gather g = st->gather = cvy_conv_gather_forward(p, &st->y);
   const int c = p->x.c, blocks = ceil_div(st->y.pitch, BLOCK);
   int most_c = BLOCK_FLOATS / BLOCK / (g.taps_h * g.taps_w) / 16 * 16;
   if (most_c < 16) most_c = 16;
@@ -168,7 +163,7 @@ static cvy_status create_weights(cpu_state *st, size_t *workspace_bytes) {
   const int64_t own = (int64_t)g.taps_h * ((g.taps_w * st->block_c + 3) / 4 * 4) * BLOCK;
   st->group_k = even_part(blocks, smaller(blocks, OWN_FLOATS > own ? OWN_FLOATS / own : 1));
   const int groups = ceil_div(c, st->block_c) * ceil_div(blocks, st->group_k);
-  const strip_plan s = st->phases[0].strip = plan_strip(&g, st->block_c, p->n_max, WEIGHTS_STRIP_FLOATS, WEIGHTS_STRIP_POSITIONS);
+  const strip_plan s = st->strip = plan_strip(&g, st->block_c, p->n_max, WEIGHTS_STRIP_FLOATS, WEIGHTS_STRIP_POSITIONS);
   st->table_size = (s.images * s.rows * s.cols + TILE + 15) / 16 * 16;
   const int64_t strip = (strip_floats_of(&g, st->block_c, s.rows, s.cols) * s.images + SLACK + 15) / 16 * 16;
   const int64_t part = ((int64_t)g.taps_h * g.taps_w * c + 1) * st->y.pitch;
@@ -211,34 +206,31 @@ fail:
 
 static cvy_grid groups_of_one(int64_t groups) { return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}}; }
 
-static cvy_status run_phase(cpu_state *st, cvy_queue *queue, const cvy_conv_call *call, const phase_plan *phase) {
+static cvy_status run_gather(cpu_state *st, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
-  const cvy_conv_gather *const g = &phase->gather;
-  const bool forward = st->pass == CVY_CONV_FORWARD;
-  const bool stats = forward && st->params.stats;
-  const int blocks = ceil_div(g->out.pitch, BLOCK);
-  const strip_plan s = plan_call(st, g, phase->strip, call->n, blocks, !stats);
-  const int flags = (forward ? st->params.prologue : 0) | (call->bias ? FLAG_BIAS : 0) | (stats ? FLAG_STATS : 0) | (call->accumulate ? FLAG_ACCUMULATE : 0);
-  if (phase->u_floats > 0) {
-    const int rows = g->taps_h * g->taps_w * g->in.c, some = ceil_div(rows, 64);
-    if (forward)
-      CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one(smaller(some, st->max_groups)), CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(rows),
-                         CVY_INT(g->out.pitch), CVY_INT(phase->u_at)));
-    else
-      CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one((int64_t)blocks * g->taps_h * g->taps_w), CVY_BUF(call->w), CVY_BUF(call->workspace),
-                         CVY_INT(st->params.s), CVY_INT(g->out.c), CVY_INT(g->in.c), CVY_INT(st->y.pitch), CVY_INT(g->out.pitch), CVY_INT(g->taps_h),
-                         CVY_INT(g->taps_w), CVY_INT(g->tap_r), CVY_INT(g->tap_r_step), CVY_INT(g->tap_s), CVY_INT(g->tap_s_step),
-                         CVY_INT(phase->u_at)));
+  const cvy_conv2d_params *const p = &st->params;
+  const cvy_conv_gather *const g = &st->gather;
+  const bool forward = st->pass == CVY_CONV_FORWARD, stats = forward && p->stats;
+  const int blocks = ceil_div(g->out.pitch, BLOCK), tasks_per_strip = blocks * st->phases_h * st->phases_w, u_at = 0;
+  const strip_plan s = plan_call(st, g, st->strip, call->n, tasks_per_strip, !stats);
+  const int flags = (forward ? p->prologue : 0) | (call->bias ? FLAG_BIAS : 0) | (stats ? FLAG_STATS : 0) | (call->accumulate ? FLAG_ACCUMULATE : 0);
+  if (forward) {
+    const int rows = p->r * p->s * g->in.c;
+    CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one(smaller(ceil_div(rows, 64), st->max_groups)), CVY_BUF(call->w), CVY_BUF(call->workspace),
+                       CVY_INT(rows), CVY_INT(g->out.pitch), CVY_INT(u_at)));
+  } else {
+    CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one((int64_t)blocks * p->r * p->s), CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(p->r),
+                       CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(g->out.c), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
+                       CVY_INT(g->out.pitch), CVY_INT(u_at)));
   }
-  const int64_t tasks = count_strips(g, &s, call->n) * blocks;
+  const int64_t tasks = count_strips(g, &s, call->n) * tasks_per_strip;
   CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of_one(smaller(tasks, st->max_groups)), CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->scale),
                      CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats),
                      CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
-                     CVY_INT(g->step_h), CVY_INT(g->step_w), CVY_INT(g->taps_h), CVY_INT(g->taps_w), CVY_INT(g->first_h), CVY_INT(g->first_w),
-                     CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.h), CVY_INT(g->out.w), CVY_INT(g->out.pitch), CVY_INT(g->row0),
-                     CVY_INT(g->row_step), CVY_INT(g->col0), CVY_INT(g->col_step), CVY_INT(s.images), CVY_INT(s.rows), CVY_INT(s.cols),
-                     CVY_INT(st->table_size), CVY_INT(phase->u_at), CVY_INT(st->stats_at), CVY_INT(st->slices_at), CVY_INT(st->slice_floats),
-                     CVY_INT(call->group_size), CVY_INT(flags)));
+                     CVY_INT(g->out.h), CVY_INT(g->out.w), CVY_INT(g->out.pitch), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h),
+                     CVY_INT(p->stride_w), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(!forward), CVY_INT(st->phases_h), CVY_INT(st->phases_w),
+                     CVY_INT(s.images), CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(u_at), CVY_INT(st->stats_at),
+                     CVY_INT(st->slices_at), CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
   if (stats && strips_per_image(g, &s) > 1)
     CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(call->n), CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(st->stats_at),
                        CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.pitch), CVY_INT(s.rows), CVY_INT(s.cols)));
@@ -249,9 +241,9 @@ fail:
 static cvy_status run_weights(cpu_state *st, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &st->params;
-  const cvy_conv_gather *const g = &st->phases[0].gather;
+  const cvy_conv_gather *const g = &st->gather;
   const int groups = ceil_div(p->x.c, st->block_c) * ceil_div(ceil_div(st->y.pitch, BLOCK), st->group_k);
-  const strip_plan s = plan_call(st, g, st->phases[0].strip, call->n, groups, true);
+  const strip_plan s = plan_call(st, g, st->strip, call->n, groups, true);
   const int splits = smaller(st->max_splits, count_strips(g, &s, call->n));
   const int db_at = st->part_floats - st->y.pitch, dw_floats = db_at;
   const bool parts = splits > 1;
@@ -259,9 +251,8 @@ static cvy_status run_weights(cpu_state *st, cvy_queue *queue, const cvy_conv_ca
   CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of_one(smaller((int64_t)groups * splits, st->max_groups)), CVY_BUF(call->x), CVY_BUF(call->scale),
                      CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(parts ? call->workspace : call->dw),
                      CVY_BUF(parts ? call->workspace : call->db), CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(g->in.h), CVY_INT(g->in.w),
-                     CVY_INT(g->in.c), CVY_INT(g->in.pitch), CVY_INT(g->step_h), CVY_INT(g->step_w), CVY_INT(g->taps_h), CVY_INT(g->taps_w),
-                     CVY_INT(g->first_h), CVY_INT(g->first_w), CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.pitch), CVY_INT(s.images),
-                     CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(st->strip_floats), CVY_INT(st->block_c), CVY_INT(st->group_k),
+                     CVY_INT(g->in.c), CVY_INT(g->in.pitch), CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.pitch), CVY_INT(p->r),
+                     CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(s.images), CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(st->strip_floats), CVY_INT(st->block_c), CVY_INT(st->group_k),
                      CVY_INT(splits), CVY_INT(parts ? st->part_floats : 0), CVY_INT(parts ? db_at : 0), CVY_INT(st->slices_at),
                      CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
   if (!parts) return CVY_OK;
@@ -275,12 +266,8 @@ fail:
 }
 
 static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
-  cvy_status status = CVY_OK;
   cpu_state *const st = state;
-  if (st->pass == CVY_CONV_BACKWARD_WEIGHTS) return run_weights(st, queue, call);
-  for (int i = 0; i < st->n_phases; i++) CVY_TRY(run_phase(st, queue, call, &st->phases[i]));
-fail:
-  return status;
+  return st->pass == CVY_CONV_BACKWARD_WEIGHTS ? run_weights(st, queue, call) : run_gather(st, queue, call);
 }
 
 const cvy_conv_algorithm cvy_conv_direct_cpu = {
