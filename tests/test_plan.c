@@ -2,11 +2,10 @@
  * Plans, looked at from outside: units against the rules of plan.h, and every storage's life and place checked by
  * running the schedule on paper: each command writes and reads tensors, and what is read must be what was written, not
  * overwritten by another tensor. */
-#include "tests/check.h"
-
 #include <stdio.h>
 
 #include "src/nn/plan.h"
+#include "tests/small_nets.h"
 
 static cvy_plan *new_plan(const cvy_net *net, int n, int group, bool inference, size_t arena_max) {
   cvy_plan *plan;
@@ -236,72 +235,14 @@ static void test_lenet(check_device *d) {
   cvy_net_destroy(&net);
 }
 
-/* ---- corner cases of the graph ---- */
-
-typedef cvy_node (*build_fn)(cvy_net *net, cvy_node x);
-static cvy_node conv(cvy_net *n, cvy_node x, const char *name) {
-  return cvy_net_conv2d(n, x, name, &(cvy_conv2d_spec){.filters = 8, .kernel = {3, 3}, .pad = {1, 1}});
-}
-static cvy_node two_norms(cvy_net *n, cvy_node x) { /* relu(bn(conv) + bn(conv)) */
-  const cvy_node a = cvy_net_batchnorm(n, conv(n, x, "c1"), "b1", NULL),
-                 b = cvy_net_batchnorm(n, conv(n, x, "c2"), "b2", NULL);
-  return cvy_net_relu(n, cvy_net_add(n, b, a));
-}
-static cvy_node norm_of_input(cvy_net *n, cvy_node x) { return conv(n, cvy_net_batchnorm(n, x, "b", NULL), "c"); }
-static cvy_node norm_plus_input(cvy_net *n, cvy_node x) {
-  return cvy_net_add(n, cvy_net_batchnorm(n, x, "b", NULL), x);
-}
-static cvy_node norm_plus_itself(cvy_net *n, cvy_node x) {
-  x = conv(n, x, "c");
-  return cvy_net_relu(n, cvy_net_add(n, x, cvy_net_batchnorm(n, x, "b", NULL)));
-}
-static cvy_node doubled(cvy_net *n, cvy_node x) { return x = conv(n, x, "c"), cvy_net_relu(n, cvy_net_add(n, x, x)); }
-static cvy_node plain_add(cvy_net *n, cvy_node x) {
-  const cvy_node a = conv(n, x, "a"), b = conv(n, x, "b");
-  return cvy_net_add(n, cvy_net_relu(n, cvy_net_add(n, a, b)), a);
-}
-static cvy_node many_readers(cvy_net *n,
-                             cvy_node x) { /* a gradient with five contributions, a BN that shares its input */
-  x = cvy_net_relu(n, conv(n, x, "c"));
-  const cvy_node p = cvy_net_maxpool(n, x, &(cvy_pool2d_spec){.kernel = {3, 3}, .stride = {1, 1}, .pad = {1, 1}});
-  const cvy_node q = cvy_net_batchnorm(n, x, "b", NULL), r = cvy_net_relu(n, x), s = conv(n, x, "d");
-  return cvy_net_add(n, cvy_net_add(n, cvy_net_add(n, p, q), cvy_net_add(n, r, s)), x);
-}
-static cvy_node relu_input(cvy_net *n, cvy_node x) { return conv(n, cvy_net_add(n, cvy_net_relu(n, x), x), "c"); }
-static cvy_node softmax_inside(cvy_net *n, cvy_node x) {
-  x = conv(n, x, "c");
-  return cvy_net_add(n, cvy_net_relu(n, x), cvy_net_softmax(n, x));
-}
-static cvy_node norm_chain(cvy_net *n, cvy_node x) {
-  x = cvy_net_batchnorm(n, cvy_net_batchnorm(n, conv(n, x, "c"), "b1", NULL), "b2", NULL);
-  const cvy_node y = cvy_net_relu(n, cvy_net_maxpool(n, x, &(cvy_pool2d_spec){.kernel = {1, 1}}));
-  return cvy_net_relu(n, cvy_net_add(n, cvy_net_relu(n, y), x));
-}
-
-static void test_corner_cases(check_device *d) {
-  static const struct {
-    const char *name;
-    build_fn build;
-    int units;
-  } cases[] = {{"two norms", two_norms, 4},
-               {"norm of input", norm_of_input, 2},
-               {"norm plus input", norm_plus_input, 1},
-               {"norm plus itself", norm_plus_itself, 2},
-               {"doubled", doubled, 2},
-               {"plain add", plain_add, 4},
-               {"many readers", many_readers, 9},
-               {"relu of input", relu_input, 3},
-               {"softmax inside", softmax_inside, 4},
-               {"norm chain", norm_chain, 7}};
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    if (!check_case(d, "%s", cases[i].name)) continue;
-    cvy_net *net;
-    check_ok(cvy_net_create(8, 6, 5, &net));
-    cvy_node x = cases[i].build(net, cvy_net_input(net));
-    check_ok(cvy_net_finish(net, cvy_net_linear(net, cvy_net_global_avgpool(net, x), "fc", 3, false)));
+static void test_small_nets(check_device *d) {
+  for (int i = 0; i < SMALL_NETS; i++) {
+    if (!check_case(d, "%s", small_nets[i].name)) continue;
+    cvy_net *net = small_net_make(&small_nets[i], 8, 6, 5);
     for (int inference = 0; inference < 2; inference++) {
       cvy_plan *plan = new_plan(net, 7, 2, inference, inference ? 0 : 8192);
-      if (plan->n_units != cases[i].units + 2) check_fail(d, "%d units, not %d", plan->n_units, cases[i].units + 2);
+      if (plan->n_units != small_nets[i].units + 2)
+        check_fail(d, "%d units, not %d", plan->n_units, small_nets[i].units + 2);
       run_on_paper(d, net, plan, inference);
       cvy_plan_destroy(&plan);
     }
@@ -327,6 +268,6 @@ static void test_errors(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"resnet18", test_resnet18}, {"lenet", test_lenet}, {"corner_cases", test_corner_cases}, {"errors", test_errors}};
+      {"resnet18", test_resnet18}, {"lenet", test_lenet}, {"small_nets", test_small_nets}, {"errors", test_errors}};
   return check_main(argc, argv, tests, 4, CHECK_HOST);
 }

@@ -40,7 +40,7 @@ typedef struct cvy_unit {
   int stats;                        /* storage: conv2d writes it, batchnorm reads it; -1 none */
   int saved;                        /* storage: batchnorm, training; -1 none */
   cvy_gradient_mode dx[2];
-  int scratch;                      /* storage: dx of an operation that only overwrites, to be added or dropped; -1 none */
+  int scratch;                      /* storage: dx where an operation only overwrites and it is added or dropped; -1 none */
 } cvy_unit;
 
 typedef struct cvy_storage {

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ * Small networks that cover the corners of the graph: for the plan's test (on paper) and the step's (on devices). */
+#ifndef CVY_TESTS_SMALL_NETS_H
+#define CVY_TESTS_SMALL_NETS_H
+
+#include "convoy/net.h"
+#include "tests/check.h"
+
+static cvy_node small_conv(cvy_net *n, cvy_node x, const char *name) {
+  return cvy_net_conv2d(n, x, name, &(cvy_conv2d_spec){.filters = 8, .kernel = {3, 3}, .pad = {1, 1}});
+}
+
+static cvy_node small_norm(cvy_net *n, cvy_node x, const char *name) { return cvy_net_batchnorm(n, x, name, NULL); }
+
+static cvy_node small_maxpool(cvy_net *n, cvy_node x, int size, int pad) {
+  return cvy_net_maxpool(n, x, &(cvy_pool2d_spec){.kernel = {size, size}, .stride = {1, 1}, .pad = {pad, pad}});
+}
+
+/* The kinds of layers of both models and maxpool: a stem, a residual block with a projection, two linear layers. */
+static cvy_node small_usual(cvy_net *n, cvy_node x) {
+  x = cvy_net_relu(n, small_norm(n, small_conv(n, x, "stem"), "norm"));
+  x = cvy_net_maxpool(n, x, &(cvy_pool2d_spec){.kernel = {3, 3}, .stride = {2, 1}, .pad = {1, 1}});
+  const cvy_conv2d_spec narrow = {.filters = 20, .kernel = {3, 3}, .stride = {1, 2}, .pad = {1, 1}};
+  const cvy_conv2d_spec straight = {.filters = 20, .kernel = {1, 1}, .stride = {1, 2}, .no_bias = true};
+  cvy_node y = cvy_net_relu(n, small_norm(n, cvy_net_conv2d(n, x, "block.conv1", &narrow), "block.bn1"));
+  y = cvy_net_conv2d(n, y, "block.conv2", &(cvy_conv2d_spec){.filters = 20, .kernel = {3, 3}, .pad = {1, 1}});
+  y = small_norm(n, y, "block.bn2");
+  x = cvy_net_relu(n, cvy_net_add(n, y, cvy_net_conv2d(n, x, "block.conv3", &straight)));
+  x = cvy_net_avgpool(n, x, &(cvy_pool2d_spec){.kernel = {2, 2}});
+  return cvy_net_relu(n, cvy_net_linear(n, x, "hidden", 33, false));
+}
+
+static cvy_node small_two_norms(cvy_net *n, cvy_node x) { /* relu(bn(conv) + bn(conv)) */
+  const cvy_node a = small_norm(n, small_conv(n, x, "c1"), "b1"), b = small_norm(n, small_conv(n, x, "c2"), "b2");
+  return cvy_net_relu(n, cvy_net_add(n, b, a));
+}
+
+static cvy_node small_norm_of_input(cvy_net *n, cvy_node x) { return small_conv(n, small_norm(n, x, "b"), "c"); }
+
+static cvy_node small_norm_plus_input(cvy_net *n, cvy_node x) { return cvy_net_add(n, small_norm(n, x, "b"), x); }
+
+static cvy_node small_norm_plus_itself(cvy_net *n, cvy_node x) {
+  x = small_conv(n, x, "c");
+  return cvy_net_relu(n, cvy_net_add(n, x, small_norm(n, x, "b")));
+}
+
+static cvy_node small_doubled(cvy_net *n, cvy_node x) {
+  x = small_conv(n, x, "c");
+  return cvy_net_relu(n, cvy_net_add(n, x, x));
+}
+
+static cvy_node small_plain_add(cvy_net *n, cvy_node x) {
+  const cvy_node a = small_conv(n, x, "a"), b = small_conv(n, x, "b");
+  return cvy_net_add(n, cvy_net_relu(n, cvy_net_add(n, a, b)), a);
+}
+
+/* A gradient with five contributions, one of them from a batchnorm, which can only overwrite. */
+static cvy_node small_many_readers(cvy_net *n, cvy_node x) {
+  x = cvy_net_relu(n, small_conv(n, x, "c"));
+  const cvy_node p = small_maxpool(n, x, 3, 1), q = small_norm(n, x, "b"), r = cvy_net_relu(n, x);
+  const cvy_node s = small_conv(n, x, "d");
+  return cvy_net_add(n, cvy_net_add(n, cvy_net_add(n, p, q), cvy_net_add(n, r, s)), x);
+}
+
+static cvy_node small_relu_of_input(cvy_net *n, cvy_node x) {
+  return small_conv(n, cvy_net_add(n, cvy_net_relu(n, x), x), "c");
+}
+
+static cvy_node small_softmax_inside(cvy_net *n, cvy_node x) {
+  x = small_conv(n, x, "c");
+  return cvy_net_add(n, cvy_net_relu(n, x), cvy_net_softmax(n, x));
+}
+
+static cvy_node small_norm_chain(cvy_net *n, cvy_node x) {
+  x = small_norm(n, small_norm(n, small_conv(n, x, "c"), "b1"), "b2");
+  const cvy_node y = cvy_net_relu(n, small_maxpool(n, x, 1, 0));
+  return cvy_net_relu(n, cvy_net_add(n, cvy_net_relu(n, y), x));
+}
+
+typedef struct small_net {
+  const char *name;
+  cvy_node (*build)(cvy_net *net, cvy_node x);
+  int units; /* that it becomes in a plan, without the two behind */
+} small_net;
+
+static const small_net small_nets[] = {{"usual", small_usual, 11},
+                                       {"two norms", small_two_norms, 4},
+                                       {"norm of input", small_norm_of_input, 2},
+                                       {"norm plus input", small_norm_plus_input, 1},
+                                       {"norm plus itself", small_norm_plus_itself, 2},
+                                       {"doubled", small_doubled, 2},
+                                       {"plain add", small_plain_add, 4},
+                                       {"many readers", small_many_readers, 9},
+                                       {"relu of input", small_relu_of_input, 3},
+                                       {"softmax inside", small_softmax_inside, 4},
+                                       {"norm chain", small_norm_chain, 7}};
+enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], SMALL_CLASSES = 3 };
+
+/* Behind the layers of the table: global average pooling and a linear layer. */
+static cvy_net *small_net_make(const small_net *small, int channels, int height, int width) {
+  cvy_net *net;
+  check_ok(cvy_net_create(channels, height, width, &net));
+  const cvy_node x = cvy_net_global_avgpool(net, small->build(net, cvy_net_input(net)));
+  check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "fc", SMALL_CLASSES, false)));
+  return net;
+}
+
+#endif

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: MIT
+ * One training step of small networks on a device against a step in double made of src/ref layer by layer, unfused,
+ * with the device's own ReLU masks: what differs then is rounding. Bound: relative l2 distance per tensor 1e-4
+ * (gradients), 1e-5 (logits, sums of statistics). */
+#include <math.h>
+#include <stdio.h>
+
+#include "src/nn/instance_parts.h"
+#include "src/ref/ref.h"
+#include "tests/small_nets.h"
+
+/* ---- the step in double ---- */
+
+typedef struct step {
+  check_device *d;
+  cvy_net *net;
+  const cvy_layout *layout;
+  int n, group, batch;
+  float *w, *running; /* flat, as the device gets them */
+  int32_t *labels;
+  double **value, **gradient; /* per node: dense (n,h,w,c) */
+  unsigned char **mask;       /* per ReLU node: the device's */
+  double **weight, **dweight,
+      **mag;              /* per parameter: dense (r,s,c,k); sum of |terms| of a bias's or batchnorm's gradient */
+  double **saved, **sums; /* per batchnorm's running list entry */
+  double loss;
+  int correct;
+} step;
+
+static size_t node_elems(const step *s, int node) {
+  const cvy_shape *const shape = &s->net->layers[node].shape;
+  return (size_t)s->n * (size_t)shape->h * (size_t)shape->w * (size_t)shape->c;
+}
+
+static cvy_conv2d_params conv_params(const step *s, const cvy_layer *l) {
+  cvy_conv2d_params p = {.n_max = s->n, .x = s->net->layers[l->input[0]].shape, .k = l->shape.c, .bias = l->bias};
+  const bool linear = l->kind == CVY_LAYER_LINEAR;
+  p.y_pitch = l->shape.pitch;
+  p.r = linear ? p.x.h : l->kernel[0];
+  p.s = linear ? p.x.w : l->kernel[1];
+  p.stride_h = linear ? 1 : l->stride[0];
+  p.stride_w = linear ? 1 : l->stride[1];
+  p.pad_h = linear ? 0 : l->pad[0];
+  p.pad_w = linear ? 0 : l->pad[1];
+  return p;
+}
+
+static cvy_pool2d_params pool_params(const step *s, const cvy_layer *l) {
+  return (cvy_pool2d_params){.n_max = s->n,
+                             .kind = l->kind == CVY_LAYER_MAXPOOL ? CVY_POOL_MAX : CVY_POOL_AVG,
+                             .x = s->net->layers[l->input[0]].shape,
+                             .r = l->kernel[0],
+                             .s = l->kernel[1],
+                             .stride_h = l->stride[0],
+                             .stride_w = l->stride[1],
+                             .pad_h = l->pad[0],
+                             .pad_w = l->pad[1]};
+}
+
+static cvy_batchnorm_params norm_params(const step *s, const cvy_layer *l) {
+  return (cvy_batchnorm_params){.n_max = s->n, .x = l->shape, .eps = l->eps};
+}
+
+static double *of_param(double *const *list, int param) { return param >= 0 ? list[param] : NULL; }
+
+static void forward_layer(step *s, int i, bool training) {
+  const cvy_layer *const l = &s->net->layers[i];
+  const double *const x = s->value[l->input[0]];
+  double *const y = s->value[i] = check_doubles(s->d, node_elems(s, i));
+  const double *const w = of_param(s->weight, l->param[0]), *const b = of_param(s->weight, l->param[1]);
+  switch (l->kind) {
+    case CVY_LAYER_CONV2D:
+    case CVY_LAYER_LINEAR: {
+      const cvy_conv2d_params p = conv_params(s, l);
+      ref_conv2d_forward(&p, s->n, x, w, b, y, NULL);
+      break;
+    }
+    case CVY_LAYER_BATCHNORM: {
+      const cvy_batchnorm_params p = norm_params(s, l);
+      const cvy_running *const r = &s->layout->running[l->running];
+      const size_t channels = (size_t)l->shape.c;
+      double *const running = check_doubles(s->d, 2 * channels);
+      for (size_t c = 0; c < 2 * channels; c++)
+        running[c] = (double)s->running[r->offset + (c < channels ? c : (size_t)r->pitch + c - channels)];
+      s->saved[l->running] = check_doubles(s->d, (size_t)s->n * 2 * channels);
+      s->sums[l->running] = check_doubles(s->d, 2 * channels);
+      if (training)
+        ref_batchnorm_forward(&p, s->n, s->group, s->batch, x, NULL, w, b, y, s->saved[l->running],
+                              s->sums[l->running]);
+      else
+        ref_batchnorm_inference(&p, s->n, x, NULL, w, b, running, y);
+      break;
+    }
+    case CVY_LAYER_RELU:
+      for (size_t k = 0; k < node_elems(s, i); k++)
+        y[k] = s->mask[i] ? (s->mask[i][k] ? x[k] : 0) : x[k] > 0 ? x[k] : 0;
+      break;
+    case CVY_LAYER_ADD:
+      for (size_t k = 0; k < node_elems(s, i); k++) y[k] = x[k] + s->value[l->input[1]][k];
+      break;
+    case CVY_LAYER_MAXPOOL:
+    case CVY_LAYER_AVGPOOL: {
+      const cvy_pool2d_params p = pool_params(s, l);
+      ref_pool2d_forward(&p, s->n, x, y);
+      break;
+    }
+    case CVY_LAYER_SOFTMAX: ref_softmax(s->n * l->shape.h * l->shape.w, l->shape.c, x, y); break;
+    case CVY_LAYER_INPUT: break;
+  }
+}
+
+static void add_gradient(step *s, int node, const double *dx) {
+  if (!s->gradient[node]) s->gradient[node] = check_doubles(s->d, node_elems(s, node));
+  for (size_t k = 0; k < node_elems(s, node); k++) s->gradient[node][k] += dx[k];
+}
+
+static void backward_conv(step *s, const cvy_layer *l, const double *dy, double *dx) {
+  const cvy_conv2d_params p = conv_params(s, l);
+  ref_conv2d_backward_weights(&p, s->n, s->value[l->input[0]], dy, s->dweight[l->param[0]], NULL);
+  if (l->param[1] >= 0)
+    ref_reduce_columns((size_t)s->n * (size_t)(l->shape.h * l->shape.w), l->shape.c, dy, s->dweight[l->param[1]],
+                       s->mag[l->param[1]]);
+  ref_conv2d_backward_data(&p, s->n, dy, s->weight[l->param[0]], dx, NULL);
+}
+
+static void backward_norm(step *s, const cvy_layer *l, const double *y, const double *dy, double *dx) {
+  const cvy_batchnorm_params p = norm_params(s, l);
+  const double *const gamma = s->weight[l->param[0]], *const beta = s->weight[l->param[1]];
+  ref_batchnorm_backward(&p, s->n, s->group, s->value[l->input[0]], y, NULL, dy, gamma, dx, NULL,
+                         s->dweight[l->param[0]], s->dweight[l->param[1]]);
+  const size_t channels = (size_t)l->shape.c, total = (size_t)s->n * (size_t)(l->shape.h * l->shape.w) * channels;
+  for (size_t k = 0; k < total; k++) {
+    const size_t c = k % channels;
+    s->mag[l->param[0]][c] += fabs(dy[k] * (y[k] - beta[c]) / gamma[c]);
+    s->mag[l->param[1]][c] += fabs(dy[k]);
+  }
+}
+
+static void backward_layer(step *s, int i) {
+  const cvy_layer *const l = &s->net->layers[i];
+  const double *const dy = s->gradient[i], *const x = s->value[l->input[0]], *const y = s->value[i];
+  double *const dx = check_doubles(s->d, node_elems(s, l->input[0]));
+  switch (l->kind) {
+    case CVY_LAYER_CONV2D:
+    case CVY_LAYER_LINEAR: backward_conv(s, l, dy, dx); break;
+    case CVY_LAYER_BATCHNORM: backward_norm(s, l, y, dy, dx); break;
+    case CVY_LAYER_RELU:
+      for (size_t k = 0; k < node_elems(s, i); k++) dx[k] = s->mask[i][k] ? dy[k] : 0;
+      break;
+    case CVY_LAYER_ADD:
+      add_gradient(s, l->input[1], dy);
+      memcpy(dx, dy, node_elems(s, i) * sizeof *dx);
+      break;
+    case CVY_LAYER_MAXPOOL:
+    case CVY_LAYER_AVGPOOL: {
+      const cvy_pool2d_params p = pool_params(s, l);
+      ref_pool2d_backward(&p, s->n, x, dy, dx);
+      break;
+    }
+    case CVY_LAYER_SOFTMAX: ref_softmax_backward(s->n * l->shape.h * l->shape.w, l->shape.c, y, dy, dx); break;
+    case CVY_LAYER_INPUT: break;
+  }
+  add_gradient(s, l->input[0], dx);
+}
+
+/* value[0], w, running, labels are set; masks too if training. */
+static void reference_step(step *s, bool training) {
+  for (int i = 1; i < s->net->n_layers; i++) forward_layer(s, i, training);
+  if (!training) return;
+  const int out = s->net->output;
+  s->gradient[out] = check_doubles(s->d, node_elems(s, out));
+  ref_softmax_xent(s->n, SMALL_CLASSES, s->value[out], s->labels, 1.0 / s->batch, s->gradient[out], &s->loss,
+                   &s->correct);
+  for (int i = s->net->n_layers - 1; i > 0; i--) backward_layer(s, i);
+}
+
+/* ---- set-up: values that keep activations near 1 ---- */
+
+static void *pointers(step *s, int n) { return check_doubles(s->d, (size_t)n + 1); } /* zeroed, of pointers' size */
+
+static void make_step(step *s, check_device *d, check_rng *r, cvy_net *net, int n, int group) {
+  *s = (step){.d = d, .net = net, .layout = cvy_net_layout(net), .n = n, .group = group, .batch = n + 5};
+  const cvy_layout *const l = s->layout;
+  s->value = pointers(s, net->n_layers);
+  s->gradient = pointers(s, net->n_layers);
+  s->mask = pointers(s, net->n_layers);
+  s->weight = pointers(s, l->n_params);
+  s->dweight = pointers(s, l->n_params);
+  s->mag = pointers(s, l->n_params);
+  s->saved = pointers(s, l->n_running);
+  s->sums = pointers(s, l->n_running);
+  s->w = check_floats(d, l->n_floats);
+  s->running = check_floats(d, l->n_running_floats);
+  for (int t = 0; t < l->n_params; t++) {
+    const cvy_param *const p = &l->params[t];
+    const size_t rows = p->elems / (size_t)p->k;
+    const bool weight = p->kind == CVY_PARAM_CONV_WEIGHT || p->kind == CVY_PARAM_LINEAR_WEIGHT;
+    float *const values = check_floats(d, p->elems);
+    check_fill(r, values, p->elems, CHECK_FILL_NORMAL);
+    s->weight[t] = check_doubles(d, p->elems);
+    s->dweight[t] = check_doubles(d, p->elems);
+    s->mag[t] = check_doubles(d, p->elems);
+    for (size_t i = 0; i < p->elems; i++) {
+      const float scale = weight ? sqrtf(2.0f / (float)rows) : 0.3f, at = p->kind == CVY_PARAM_BN_WEIGHT ? 1.0f : 0.0f;
+      const float value = at + scale * values[i];
+      s->weight[t][i] = (double)value; /* (r,s,c,k) */
+      s->w[p->offset + i / (size_t)p->k * (size_t)p->pitch + i % (size_t)p->k] = value;
+    }
+  }
+  for (int i = 0; i < l->n_running; i++) {
+    const cvy_running *const running = &l->running[i];
+    float *const values = check_floats(d, 2 * (size_t)running->c);
+    check_fill(r, values, 2 * (size_t)running->c, CHECK_FILL_NORMAL);
+    for (int c = 0; c < running->c; c++) {
+      s->running[running->offset + (size_t)c] = 0.3f * values[c];
+      s->running[running->offset + (size_t)(running->pitch + c)] = 1.0f + 0.3f * fabsf(values[running->c + c]);
+    }
+  }
+  float *const x = check_floats(d, node_elems(s, 0));
+  check_fill(r, x, node_elems(s, 0), CHECK_FILL_NORMAL);
+  s->value[0] = check_to_doubles(d, x, node_elems(s, 0));
+  s->labels = (int32_t *)check_floats(d, (size_t)n);
+  for (int i = 0; i < n; i++) s->labels[i] = check_int(r, 0, SMALL_CLASSES - 1);
+}
+
+/* ---- the device's side ---- */
+
+static cvy_instance *make_instance(const step *s, const cvy_instance_params *params) {
+  cvy_instance *instance;
+  check_ok(cvy_instance_create(s->d->cl, s->net, params, &instance));
+  cvy_queue *const q = s->d->queue;
+  for (int b = 0; b < s->layout->n_buckets; b++)
+    check_ok(cvy_buffer_write(q, cvy_instance_weights(instance, b), 0, s->layout->buckets[b].size * sizeof(float),
+                              s->w + s->layout->buckets[b].offset, NULL, NULL));
+  if (s->layout->n_running)
+    check_ok(cvy_buffer_write(q, cvy_instance_running(instance), 0, s->layout->n_running_floats * sizeof(float),
+                              s->running, NULL, NULL));
+  return instance;
+}
+
+/* Samples [first, first + n) of the step become the pass's input. */
+static void load_samples(const step *s, cvy_instance *instance, int first, int n) {
+  const cvy_shape *const shape = &s->net->layers[0].shape;
+  const size_t positions = (size_t)(n * shape->h * shape->w), begin = (size_t)(first * shape->h * shape->w);
+  float *const x = check_floats(s->d, positions * (size_t)shape->pitch);
+  for (size_t i = 0; i < positions; i++)
+    for (size_t c = 0; c < (size_t)shape->c; c++)
+      x[i * (size_t)shape->pitch + c] = (float)s->value[0][(begin + i) * (size_t)shape->c + c];
+  check_ok(cvy_buffer_write(s->d->queue, cvy_instance_input(instance), 0, positions * (size_t)shape->pitch * sizeof *x,
+                            x, NULL, NULL));
+  check_ok(cvy_buffer_write(s->d->queue, cvy_instance_labels(instance), 0, (size_t)n * sizeof(int32_t),
+                            s->labels + first, NULL, NULL));
+}
+
+/* n samples of a node's value, dense; padding must be zero. */
+static const float *read_node(const step *s, const cvy_instance *instance, int node, int n) {
+  const cvy_shape *const shape = &s->net->layers[node].shape;
+  const size_t positions = (size_t)(n * shape->h * shape->w), pitch = (size_t)shape->pitch, c = (size_t)shape->c;
+  float *const padded = check_floats(s->d, positions * pitch), *const dense = check_floats(s->d, positions * c);
+  check_ok(cvy_buffer_read(s->d->queue, cvy_value_of(instance, node), 0, positions * pitch * sizeof *padded, padded,
+                           NULL, NULL));
+  for (size_t i = 0; i < positions * pitch; i++) {
+    if (i % pitch < c)
+      dense[i / pitch * c + i % pitch] = padded[i];
+    else if (padded[i] != 0)
+      check_fail(s->d, "node %d: padding behind channel %zu is %g", node, c, (double)padded[i]);
+  }
+  return dense;
+}
+
+static void read_masks(step *s, const cvy_instance *instance) {
+  for (int i = 0; i < s->net->n_layers; i++) {
+    if (s->net->layers[i].kind != CVY_LAYER_RELU) continue;
+    const float *const y = read_node(s, instance, i, s->n);
+    s->mask[i] = (unsigned char *)check_floats(s->d, node_elems(s, i) / 4 + 1);
+    for (size_t k = 0; k < node_elems(s, i); k++) s->mask[i][k] = y[k] > 0;
+  }
+}
+
+static float *read_gradients(const step *s, const cvy_instance *instance) {
+  float *const flat = check_floats(s->d, s->layout->n_floats);
+  for (int b = 0; b < s->layout->n_buckets; b++)
+    check_ok(cvy_buffer_read(s->d->queue, cvy_instance_gradients(instance, b), 0,
+                             s->layout->buckets[b].size * sizeof(float), flat + s->layout->buckets[b].offset, NULL,
+                             NULL));
+  return flat;
+}
+
+static float *read_sums(const step *s, const cvy_instance *instance) {
+  float *const flat = check_floats(s->d, s->layout->n_running_floats);
+  if (s->layout->n_running)
+    check_ok(cvy_buffer_read(s->d->queue, cvy_instance_running_sums(instance), 0,
+                             s->layout->n_running_floats * sizeof(float), flat, NULL, NULL));
+  return flat;
+}
+
+/* ---- comparing ---- */
+
+/* A batchnorm that reads the layer takes away what its bias (or, behind a batchnorm, gamma and beta) does: the true
+ * gradient is (nearly) 0, and what is left is rounding of terms that cancel. */
+static bool cancels(const step *s, const cvy_param *p) {
+  if (p->kind == CVY_PARAM_CONV_WEIGHT || p->kind == CVY_PARAM_LINEAR_WEIGHT) return false;
+  for (int i = 0; i < s->net->n_layers; i++)
+    if (s->net->layers[i].kind == CVY_LAYER_BATCHNORM && s->net->layers[i].input[0] == p->layer) return true;
+  return false;
+}
+
+static void compare_gradients(const step *s, const float *flat) {
+  for (int t = 0; t < s->layout->n_params; t++) {
+    const cvy_param *const p = &s->layout->params[t];
+    const size_t k = (size_t)p->k, pitch = (size_t)p->pitch;
+    float *const dense = check_floats(s->d, p->elems);
+    for (size_t i = 0; i < p->size; i++) {
+      const float value = flat[p->offset + i];
+      if (i % pitch < k)
+        dense[i / pitch * k + i % pitch] = value;
+      else if (value != 0)
+        check_fail(s->d, "gradient of %s: padding is %g", p->name, (double)value);
+    }
+    if (!cancels(s, p)) {
+      check_relative_l2(s->d, p->name, dense, s->dweight[t], p->elems, 1e-4);
+      continue;
+    }
+    for (size_t i = 0; i < p->elems; i++)
+      if (!(fabs((double)dense[i] - s->dweight[t][i]) <= 1e-5 * s->mag[t][i]))
+        check_fail(s->d, "gradient of %s: element %zu is %g, not %g; terms sum up to %g", p->name, i, (double)dense[i],
+                   s->dweight[t][i], s->mag[t][i]);
+  }
+}
+
+static void compare_sums(const step *s, const float *flat) {
+  for (int r = 0; r < s->layout->n_running; r++) {
+    const cvy_running *const running = &s->layout->running[r];
+    for (int c = 0; c < running->c; c++) {
+      const double mean = s->sums[r][c], var = s->sums[r][running->c + c];
+      const double got_mean = (double)flat[running->offset + (size_t)c],
+                   got_var = (double)flat[running->offset + (size_t)(running->pitch + c)];
+      if (!(fabs(got_mean - mean) <= 1e-5 * (fabs(mean) + sqrt(var))) || !(fabs(got_var - var) <= 1e-5 * var))
+        check_fail(s->d, "%s: sums of channel %d are %g %g, not %g %g", running->name, c, got_mean, got_var, mean, var);
+    }
+  }
+}
+
+static void compare_result(const step *s, const cvy_instance *instance, double loss, int correct) {
+  cvy_xent_result result;
+  check_ok(cvy_buffer_read(s->d->queue, cvy_instance_result(instance), 0, sizeof result, &result, NULL, NULL));
+  if (!(fabs((double)result.loss_sum - loss) <= 1e-5 * loss) || result.correct != correct)
+    check_fail(s->d, "loss %.8g with %d hits, not %.8g with %d", (double)result.loss_sum, (int)result.correct, loss,
+               correct);
+}
+
+/* ---- tests ---- */
+
+/* Training step and inference of every small net, in one group and in groups. */
+static void test_small_nets(check_device *d) {
+  for (int i = 0; i < SMALL_NETS; i++)
+    for (int group = 0; group <= 3; group += 3) {
+      if (!check_case(d, "%s group=%d", small_nets[i].name, group)) continue;
+      check_rng r = check_rng_make(d, i);
+      /* nets that add something to their input need its 8 channels */
+      cvy_net *net = small_net_make(&small_nets[i], i == 0 && group ? 3 : i == 0 ? 1 : 8, 7, 8);
+      step s;
+      make_step(&s, d, &r, net, 7, group);
+      cvy_instance *instance = make_instance(&s, &(cvy_instance_params){.n = 8, .group_size = group});
+      const cvy_pass pass = {.n = s.n, .batch = s.batch, .group_size = group};
+      for (int again = 0; again < 2; again++) { /* the second time everything is overwritten, not added to */
+        load_samples(&s, instance, 0, s.n);
+        check_ok(cvy_instance_forward(instance, &pass, true));
+        if (!again) read_masks(&s, instance);
+        check_ok(cvy_instance_loss(instance, &pass, true));
+        check_ok(cvy_instance_backward(instance, &pass));
+      }
+      reference_step(&s, true);
+      check_relative_l2(d, "logits", read_node(&s, instance, net->output, s.n), s.value[net->output],
+                        node_elems(&s, net->output), 1e-5);
+      compare_result(&s, instance, s.loss, s.correct);
+      compare_gradients(&s, read_gradients(&s, instance));
+      compare_sums(&s, read_sums(&s, instance));
+
+      check_ok(cvy_instance_forward(instance, &pass, false));
+      memset(s.mask, 0, (size_t)net->n_layers * sizeof *s.mask);
+      reference_step(&s, false);
+      check_relative_l2(d, "logits of inference", read_node(&s, instance, net->output, s.n), s.value[net->output],
+                        node_elems(&s, net->output), 1e-5);
+      cvy_instance_destroy(&instance);
+      instance = make_instance(&s, &(cvy_instance_params){.n = s.n, .inference = true});
+      load_samples(&s, instance, 0, s.n);
+      check_ok(cvy_instance_forward(instance, &pass, false));
+      check_relative_l2(d, "logits of an instance for inference", read_node(&s, instance, net->output, s.n),
+                        s.value[net->output], node_elems(&s, net->output), 1e-5);
+      assert_null(cvy_instance_gradients(instance, 0));
+      cvy_instance_destroy(&instance);
+      cvy_net_destroy(&net);
+      check_case_end(d);
+    }
+}
+
+static void run_passes(const step *s, cvy_instance *instance, int micro) {
+  for (int at = 0; at < s->n; at += micro) {
+    const cvy_pass pass = {
+        .n = s->n - at < micro ? s->n - at : micro, .batch = s->batch, .group_size = s->group, .accumulate = at > 0};
+    load_samples(s, instance, at, pass.n);
+    check_ok(cvy_instance_forward(instance, &pass, true));
+    check_ok(cvy_instance_loss(instance, &pass, true));
+    check_ok(cvy_instance_backward(instance, &pass));
+  }
+}
+
+/* Micro-batches of whole groups give what one pass gives, up to the order of sums. */
+static void test_micro_batches(check_device *d) {
+  for (int i = 0; i < SMALL_NETS; i++)
+    for (int micro = 3; micro <= 6; micro += 3) {
+      if (!check_case(d, "%s micro=%d", small_nets[i].name, micro)) continue;
+      check_rng r = check_rng_make(d, 100 + i);
+      cvy_net *net = small_net_make(&small_nets[i], 8, 6, 5);
+      step s;
+      make_step(&s, d, &r, net, 11, 3);
+      cvy_instance *whole = make_instance(&s, &(cvy_instance_params){.n = s.n, .group_size = 3});
+      cvy_instance *parts = make_instance(&s, &(cvy_instance_params){.n = micro, .group_size = 3});
+      assert_int_equal(cvy_instance_micro_batch(whole), s.n);
+      run_passes(&s, whole, s.n);
+      run_passes(&s, parts, micro);
+      cvy_xent_result result;
+      check_ok(cvy_buffer_read(d->queue, cvy_instance_result(whole), 0, sizeof result, &result, NULL, NULL));
+      compare_result(&s, parts, (double)result.loss_sum, result.correct);
+      const float *const want = read_gradients(&s, whole), *const got = read_gradients(&s, parts);
+      for (int t = 0; t < s.layout->n_params; t++) {
+        const cvy_param *const p = &s.layout->params[t];
+        if (!cancels(&s, p))
+          check_relative_l2(d, p->name, got + p->offset, check_to_doubles(d, want + p->offset, p->size), p->size, 1e-5);
+      }
+      const size_t n_running = s.layout->n_running_floats;
+      if (n_running)
+        check_relative_l2(d, "sums", read_sums(&s, parts), check_to_doubles(d, read_sums(&s, whole), n_running),
+                          n_running, 1e-5);
+      cvy_instance_destroy(&whole);
+      cvy_instance_destroy(&parts);
+      cvy_net_destroy(&net);
+      check_case_end(d);
+    }
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {{"small_nets", test_small_nets}, {"micro_batches", test_micro_batches}};
+  return check_main(argc, argv, tests, 2, CHECK_DEVICES | CHECK_BOTH_SHAPES);
+}
