@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Batch normalisation in double, straight from the formulas of ops/batchnorm.h: two passes, one channel of one group at a time. */
+ * Batch normalisation in double, straight from the formulas of ops/batchnorm.h: two passes, one channel of one group
+ * at a time. */
 #include <math.h>
 
 #include "src/ref/ref.h"
@@ -28,8 +29,9 @@ static void moments(const cvy_batchnorm_params *p, group_range r, int c, const d
   *var = squares / (double)(end - begin);
 }
 
-void ref_batchnorm_forward(const cvy_batchnorm_params *p, int n, int group_size, int batch, const double *x, const double *residual,
-                           const double *gamma, const double *beta, double *y, double *saved, double *s) {
+void ref_batchnorm_forward(const cvy_batchnorm_params *p, int n, int group_size, int batch, const double *x,
+                           const double *residual, const double *gamma, const double *beta, double *y, double *saved,
+                           double *s) {
   const int size = group_size > 0 && group_size < n ? group_size : n, channels = p->x.c;
   const size_t positions = (size_t)p->x.h * (size_t)p->x.w;
   if (s)
@@ -57,8 +59,8 @@ void ref_batchnorm_forward(const cvy_batchnorm_params *p, int n, int group_size,
   }
 }
 
-void ref_batchnorm_inference(const cvy_batchnorm_params *p, int n, const double *x, const double *residual, const double *gamma,
-                             const double *beta, const double *running, double *y) {
+void ref_batchnorm_inference(const cvy_batchnorm_params *p, int n, const double *x, const double *residual,
+                             const double *gamma, const double *beta, const double *running, double *y) {
   const size_t channels = (size_t)p->x.c, rows = (size_t)n * (size_t)p->x.h * (size_t)p->x.w;
   for (size_t i = 0; i < rows; i++)
     for (size_t c = 0; c < channels; c++) {
@@ -68,8 +70,9 @@ void ref_batchnorm_inference(const cvy_batchnorm_params *p, int n, const double 
     }
 }
 
-void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size, const double *x, const double *y, const unsigned char *mask,
-                            const double *dy, const double *gamma, double *dx, double *dresidual, double *dgamma, double *dbeta) {
+void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size, const double *x, const double *y,
+                            const unsigned char *mask, const double *dy, const double *gamma, double *dx,
+                            double *dresidual, double *dgamma, double *dbeta) {
   const int size = group_size > 0 && group_size < n ? group_size : n, channels = p->x.c;
   const size_t positions = (size_t)p->x.h * (size_t)p->x.w;
   for (int c = 0; c < channels; c++) dgamma[c] = dbeta[c] = 0;

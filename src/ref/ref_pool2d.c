@@ -26,7 +26,8 @@ static size_t at(int n, int h, int w, int c, int rows, int cols, int channels) {
   return (((size_t)n * (size_t)rows + (size_t)h) * (size_t)cols + (size_t)w) * (size_t)channels + (size_t)c;
 }
 
-/* Index of the window's result under max. The tie rule: only a larger value takes the place, so the first largest stays; the first NaN wins. */
+/* Index of the window's result under max. The tie rule: only a larger value takes the place, so the first largest
+ * stays; the first NaN wins. */
 static size_t place_of_max(const cvy_pool2d_params *p, window in, int n, int c, const double *x) {
   size_t best = at(n, in.h0, in.w0, c, p->x.h, p->x.w, p->x.c);
   for (int h = in.h0; h < in.h1; h++)
@@ -69,7 +70,8 @@ void ref_pool2d_backward(const cvy_pool2d_params *p, int n, const double *x, con
             dx[place_of_max(p, in, i, c, x)] += g;
           } else {
             for (int h = in.h0; h < in.h1; h++)
-              for (int w = in.w0; w < in.w1; w++) dx[at(i, h, w, c, p->x.h, p->x.w, p->x.c)] += g / ((double)p->r * p->s);
+              for (int w = in.w0; w < in.w1; w++)
+                dx[at(i, h, w, c, p->x.h, p->x.w, p->x.c)] += g / ((double)p->r * p->s);
           }
         }
 }

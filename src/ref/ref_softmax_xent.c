@@ -4,7 +4,8 @@
 
 #include "src/ref/ref.h"
 
-void ref_softmax_xent(int rows, int c, const double *x, const int *labels, double scale, double *dx, double *loss_sum, int *correct) {
+void ref_softmax_xent(int rows, int c, const double *x, const int *labels, double scale, double *dx, double *loss_sum,
+                      int *correct) {
   *loss_sum = 0;
   *correct = 0;
   for (int i = 0; i < rows; i++) {

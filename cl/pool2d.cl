@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT
+ * Max and average pooling (ops/pool2d.h):
+ *   max: y[n,p,q,c] = largest x[n, p*stride_h + r - pad_h, q*stride_w + s - pad_w, c] over r < R, s < S inside the
+ *        image; NaN if one is there
+ *   avg: y = sum * scale, scale = 1/(R*S)
+ *   backward gathers: dx[n,h,w,c] (+)= sum over the windows (p,q) around (h,w), p outer, q inner, of
+ *     max: dy[p,q] if x[h,w] is the window's y and nothing in front of it in row-major order is (the first NaN where y
+ *          is NaN)
+ *     avg: dy[p,q] * scale
+ *
+ *   KIND     0 max, 1 average
+ *   VEC      floats per vector; vecs = pitch / VEC (1 … 128)
+ *   C_LANES  wide kernel: neighbouring vectors of channels per work-group, a power of two that divides vecs
+ * x, dx: (n,h,w,pitch) · y, dy: (n,p,q,pitch). Filter, strides and padding are arguments: few programs, and memory is
+ * what takes the time. pad < filter: no window lies wholly in padding.
+ *
+ * Geometry. CPU: a work-group loops over pieces (sample, row, part of the channels), the forward in blocks of 4
+ * vectors, so that it reads 256 bytes in a row. SIMT: one work-item per output vector. For large windows
+ * pool2d_forward_wide: a work-group takes C_LANES vectors of one output, LOCAL / C_LANES work-items go through the
+ * window side by side, then a tree. Divisions by runtime sizes are multiplications (fastdiv.clh). */
+#include "fastdiv.clh"
+#include "vector.clh"
+
+#ifndef KIND
+#define KIND 0
+#endif
+#ifndef C_LANES
+#define C_LANES 4
+#endif
+
+#if KIND != 0 && KIND != 1
+#error "KIND must be 0 (max) or 1 (average)"
+#endif
+#if C_LANES < 1 || C_LANES > LOCAL || (C_LANES & (C_LANES - 1)) != 0
+#error "C_LANES must be a power of two and at most LOCAL"
+#endif
+
+#if KIND == 0
+#define NEUTRAL (-INFINITY)
+#define SCALED(v) (v)
+#else
+#define NEUTRAL 0.0f
+#define SCALED(v) ((v) * scale)
+#endif
+
+#if VEC == 1
+#define ANY(condition) (condition)
+#else
+#define ANY(condition) any(condition)
+#endif
+
+/* Sum, or the larger one where NaN is larger than all. */
+static inline floatv merge(const floatv a, const floatv b) {
+#if KIND == 0
+  return !(b <= a) && a == a ? b : a;
+#else
+  return a + b;
+#endif
+}
+
+/* Rows (columns) of a window that lie in the image: first, and one behind the last. */
+static inline int2 inside(const int output, const int stride, const int pad, const int filter, const int size) {
+  const int first = output * stride - pad;
+  return (int2)(max(first, 0), min(first + filter, size));
+}
+
+/* Windows that contain row (column) `i`: first, and one behind the last. */
+static inline int2 around(const int i, const int stride, const divider by_stride, const int pad, const int filter,
+                          const int outputs) {
+  const int from = i + pad - filter + 1;
+  return (int2)(from <= 0 ? 0 : fast_div(from + stride - 1, by_stride), min(fast_div(i + pad, by_stride) + 1, outputs));
+}
+
+/* Gradient of the pixel (row, col) for one vector of channels from windows rows x cols; x, y, dy point to this vector
+ * of the sample's first position. */
+static inline floatv gather_windows(global const floatv *x, global const floatv *y, global const floatv *dy,
+                                    const int row, const int col, const int2 rows, const int2 cols, const int vecs,
+                                    const int h, const int w, const int q, const int r, const int s,
+                                    const int stride_h, const int stride_w, const int pad_h, const int pad_w,
+                                    const float scale) {
+  floatv sum = 0.0f;
+#if KIND == 0
+  const floatv here = x[(row * w + col) * vecs];
+#endif
+  for (int i = rows.x; i < rows.y; i++)
+    for (int j = cols.x; j < cols.y; j++) {
+      const floatv g = dy[(i * q + j) * vecs];
+#if KIND == 0
+      const floatv top = y[(i * q + j) * vecs];
+      if (!ANY(here == top || (here != here && top != top))) continue;
+      const int2 window_rows = inside(i, stride_h, pad_h, r, h), window_cols = inside(j, stride_w, pad_w, s, w);
+      floatv part = here == top || (here != here && top != top) ? g : (floatv)(0.0f);
+      for (int a = window_rows.x; a <= row; a++)
+        for (int b = window_cols.x; b < (a == row ? col : window_cols.y); b++) {
+          const floatv before = x[(a * w + b) * vecs];
+          part = before == top || (before != before && top != top) ? (floatv)(0.0f) : part;
+        }
+      sum += part;
+#else
+      sum += SCALED(g);
+#endif
+    }
+  return sum;
+}
+
+#if CVY_CPU
+
+#define N_BLOCK 4
+
+/* Vectors c … c+count-1 of one output; count is N_BLOCK or 1, a constant after inlining. */
+static inline void pool_block(global const floatv *restrict image, global floatv *restrict out, const int2 rows,
+                              const int2 cols, const int w, const int vecs, const int c, const float scale,
+                              const int count) {
+  floatv result[N_BLOCK];
+#pragma unroll
+  for (int k = 0; k < count; k++) result[k] = NEUTRAL;
+  for (int a = rows.x; a < rows.y; a++)
+    for (int b = cols.x; b < cols.y; b++)
+#pragma unroll
+      for (int k = 0; k < count; k++) result[k] = merge(result[k], image[(a * w + b) * vecs + c + k]);
+#pragma unroll
+  for (int k = 0; k < count; k++) out[c + k] = SCALED(result[k]);
+}
+
+/* parts: pieces that the channels of a row are cut into, so that a few large images keep every core busy. */
+CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restrict y, const int n, const int vecs,
+                          const int h, const int w, const int p, const int q, const int r, const int s,
+                          const int stride_h, const int stride_w, const int pad_h, const int pad_w, const float scale,
+                          const int parts) {
+  const ulong pieces = (ulong)n * p * parts;
+  for (ulong piece = get_group_id(0); piece < pieces; piece += get_num_groups(0)) {
+    const int part = (int)(piece % parts), sample = (int)(piece / parts / p), row = (int)(piece / parts % p);
+    const int first = vecs / N_BLOCK * part / parts * N_BLOCK;
+    const int last = part + 1 == parts ? vecs : vecs / N_BLOCK * (part + 1) / parts * N_BLOCK;
+    const int2 rows = inside(row, stride_h, pad_h, r, h);
+    global const floatv *const image = x + (size_t)sample * h * w * vecs;
+    for (int col = 0; col < q; col++) {
+      const int2 cols = inside(col, stride_w, pad_w, s, w);
+      global floatv *const out = y + (((size_t)sample * p + row) * q + col) * vecs;
+      int c = first;
+      for (; c + N_BLOCK <= last; c += N_BLOCK) pool_block(image, out, rows, cols, w, vecs, c, scale, N_BLOCK);
+      for (; c < last; c++) pool_block(image, out, rows, cols, w, vecs, c, scale, 1);
+    }
+  }
+}
+
+/* by_h, by_w: dividers by the strides. */
+CVY_KERNEL pool2d_backward(global const floatv *restrict x, global const floatv *restrict y,
+                           global const floatv *restrict dy, global floatv *restrict dx, const int n, const int vecs,
+                           const int h, const int w, const int p, const int q, const int r, const int s,
+                           const int stride_h, const int stride_w, const int pad_h, const int pad_w, const float scale,
+                           const uint by_h, const uint shift_h, const uint by_w, const uint shift_w,
+                           const int accumulate) {
+  const ulong pieces = (ulong)n * h;
+  for (ulong piece = get_group_id(0); piece < pieces; piece += get_num_groups(0)) {
+    const int sample = (int)(piece / h), row = (int)(piece % h);
+    const size_t in = (size_t)sample * h * w * vecs, out = (size_t)sample * p * q * vecs;
+    const int2 rows = around(row, stride_h, (divider){by_h, shift_h}, pad_h, r, p);
+    for (int col = 0; col < w; col++) {
+      const int2 cols = around(col, stride_w, (divider){by_w, shift_w}, pad_w, s, q);
+      for (int c = 0; c < vecs; c++) {
+        global floatv *const to = dx + in + (row * w + col) * vecs + c;
+        const floatv g = gather_windows(x + in + c, y + out + c, dy + out + c, row, col, rows, cols, vecs, h, w, q, r,
+                                        s, stride_h, stride_w, pad_h, pad_w, scale);
+        *to = accumulate ? *to + g : g;
+      }
+    }
+  }
+}
+
+#else
+
+/* total: output vectors of all samples. div_*: dividers by vecs, q and p. */
+CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restrict y, const int total, const int vecs,
+                          const int h, const int w, const int p, const int q, const int r, const int s,
+                          const int stride_h, const int stride_w, const int pad_h, const int pad_w, const float scale,
+                          const uint div_vecs, const uint shift_vecs, const uint div_q, const uint shift_q,
+                          const uint div_p, const uint shift_p) {
+  const int i = get_global_id(0);
+  if (i < total) {
+    const int at = fast_div(i, (divider){div_vecs, shift_vecs}), line = fast_div(at, (divider){div_q, shift_q});
+    const int sample = fast_div(line, (divider){div_p, shift_p});
+    const int2 rows = inside(line - sample * p, stride_h, pad_h, r, h),
+               cols = inside(at - line * q, stride_w, pad_w, s, w);
+    global const floatv *const image = x + (size_t)sample * h * w * vecs + (i - at * vecs);
+    floatv result = NEUTRAL;
+    for (int a = rows.x; a < rows.y; a++)
+      for (int b = cols.x; b < cols.y; b++) result = merge(result, image[(a * w + b) * vecs]);
+    y[i] = SCALED(result);
+  }
+}
+
+/* Work-groups: channels fastest, then outputs of a sample, then samples. Work-item row t takes window positions
+ * t, t + LOCAL/C_LANES, …; then a tree over t. total: output vectors of all samples. */
+CVY_KERNEL pool2d_forward_wide(global const floatv *restrict x, global floatv *restrict y, const int total,
+                               const int vecs, const int h, const int w, const int p, const int q, const int r,
+                               const int s, const int stride_h, const int stride_w, const int pad_h, const int pad_w,
+                               const float scale) {
+  local floatv scratch[LOCAL];
+  const int chunks = vecs / C_LANES, item = get_local_id(0), t = item / C_LANES, at = get_group_id(0) / chunks;
+  const int c = get_group_id(0) % chunks * C_LANES + item % C_LANES, sample = at / (p * q);
+  const int2 rows = inside(at / q % p, stride_h, pad_h, r, h), cols = inside(at % q, stride_w, pad_w, s, w);
+  const int width = cols.y - cols.x, positions = at * vecs < total ? (rows.y - rows.x) * width : 0;
+  global const floatv *const image = x + ((size_t)sample * h * w + rows.x * w + cols.x) * vecs + c;
+  floatv result = NEUTRAL;
+  for (int i = t; i < positions; i += LOCAL / C_LANES)
+    result = merge(result, image[(i / width * w + i % width) * vecs]);
+  scratch[item] = result;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int reach = LOCAL / 2; reach >= C_LANES; reach /= 2) {
+    if (item < reach) scratch[item] = merge(scratch[item], scratch[item + reach]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  if (t == 0 && positions > 0) y[(size_t)at * vecs + c] = SCALED(scratch[item]);
+}
+
+/* total: vectors of dx of all samples. by_h, by_w: dividers by the strides; div_*: by vecs, w and h. */
+CVY_KERNEL pool2d_backward(global const floatv *restrict x, global const floatv *restrict y,
+                           global const floatv *restrict dy, global floatv *restrict dx, const int total,
+                           const int vecs, const int h, const int w, const int p, const int q, const int r,
+                           const int s, const int stride_h, const int stride_w, const int pad_h, const int pad_w,
+                           const float scale, const uint by_h, const uint shift_by_h, const uint by_w,
+                           const uint shift_by_w, const int accumulate, const uint div_vecs, const uint shift_vecs,
+                           const uint div_w, const uint shift_w, const uint div_h, const uint shift_h) {
+  const int i = get_global_id(0);
+  if (i < total) {
+    const int at = fast_div(i, (divider){div_vecs, shift_vecs}), line = fast_div(at, (divider){div_w, shift_w});
+    const int sample = fast_div(line, (divider){div_h, shift_h}), row = line - sample * h, col = at - line * w;
+    const int c = i - at * vecs;
+    const size_t in = (size_t)sample * h * w * vecs + c, out = (size_t)sample * p * q * vecs + c;
+    const int2 rows = around(row, stride_h, (divider){by_h, shift_by_h}, pad_h, r, p);
+    const int2 cols = around(col, stride_w, (divider){by_w, shift_by_w}, pad_w, s, q);
+    const floatv g = gather_windows(x + in, y + out, dy + out, row, col, rows, cols, vecs, h, w, q, r, s, stride_h,
+                                    stride_w, pad_h, pad_w, scale);
+    dx[i] = accumulate ? dx[i] + g : g;
+  }
+}
+
+#endif

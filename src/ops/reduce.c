@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/ops/reduce.h"
+
+#include "src/ops/stream.h"
+
+enum {
+  CPU_BLOCK_BYTES =
+    131072, /* of a block of rows: its columns are gone through 256 bytes at a time, so it should stay in the cache */
+  SIMT_GROUPS_PER_UNIT = 8,
+  MAX_PARTIAL_SUMS = 1024,
+  MIN_SUM_CHUNK = 16384 /* floats that are worth a work-group of their own */
+};
+
+struct cvy_reduce {
+  cvy_device *device;
+  cvy_kernel *columns, *columns_scalar, *sum, *parts;
+  cvy_buffer *partial_sums;      /* of reduce_sum: MAX_PARTIAL_SUMS floats */
+};
+
+cvy_status cvy_reduce_create(cvy_device *device, cvy_reduce **out) {
+  cvy_status status = CVY_OK;
+  cvy_reduce *op = NULL;
+  *out = NULL;
+  const cvy_define scalar[] = {{"VEC", 1}};
+  op = cvy_calloc(1, sizeof *op);
+  CVY_REQUIRE(op, CVY_E_MEMORY, "reduce: no memory for the operation");
+  op->device = device;
+  CVY_TRY(cvy_kernel_create(device, "reduce", "reduce_columns", NULL, 0, &op->columns));
+  CVY_TRY(cvy_kernel_create(device, "reduce", "reduce_columns", scalar, 1, &op->columns_scalar));
+  CVY_TRY(cvy_kernel_create(device, "reduce", "reduce_sum", NULL, 0, &op->sum));
+  CVY_TRY(cvy_kernel_create(device, "reduce", "reduce_parts", NULL, 0, &op->parts));
+  CVY_TRY(cvy_buffer_create(device, MAX_PARTIAL_SUMS * sizeof(float), &op->partial_sums));
+  *out = op;
+  return CVY_OK;
+fail:
+  cvy_reduce_destroy(&op);
+  return status;
+}
+
+void cvy_reduce_destroy(cvy_reduce **op) {
+  if (!*op) return;
+  cvy_kernel_destroy(&(*op)->columns);
+  cvy_kernel_destroy(&(*op)->columns_scalar);
+  cvy_kernel_destroy(&(*op)->sum);
+  cvy_kernel_destroy(&(*op)->parts);
+  cvy_buffer_destroy(&(*op)->partial_sums);
+  cvy_free(*op);
+  *op = NULL;
+}
+
+static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+
+/* How a matrix is cut: vectors per row, those that a work-group takes, rows per block. */
+typedef struct cut { size_t vecs, lanes, block, n_blocks; bool scalar; } cut;
+
+static cut cut_matrix(const cvy_reduce *op, size_t rows, int pitch) {
+  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const int vec = pitch % (facts->cpu_shaped ? 16 : 4) == 0 ? (facts->cpu_shaped ? 16 : 4) : 1;
+  cut c = {.vecs = (size_t)(pitch / vec), .scalar = vec == 1};
+  if (facts->cpu_shaped) {
+    const size_t cached = CPU_BLOCK_BYTES / sizeof(float) / (size_t)pitch;
+    const size_t shared = ceil_div(rows, (size_t)CVY_STREAM_GROUPS_PER_UNIT * (size_t)facts->compute_units);
+    c.lanes = c.vecs;
+    c.block = cached < shared ? cached : shared;
+    if (c.block < 16) c.block = 16;
+  } else {
+    c.lanes = (size_t)cvy_stream_lanes((int)c.vecs, 16);
+    const size_t height = CVY_STREAM_LOCAL / c.lanes;
+    c.block = cvy_round_up(
+      ceil_div(rows * (c.vecs / c.lanes), (size_t)SIMT_GROUPS_PER_UNIT * (size_t)facts->compute_units), height);
+    if (c.block < 2 * height) c.block = 2 * height;
+  }
+  c.n_blocks = ceil_div(rows, c.block);
+  return c;
+}
+
+size_t cvy_reduce_columns_workspace_bytes(const cvy_reduce *op, size_t rows, int pitch) {
+  return rows == 0 || pitch < 1 ? 0 : cut_matrix(op, rows, pitch).n_blocks * (size_t)pitch * sizeof(float);
+}
+
+/* One run of reduce_columns: rows in n_blocks blocks, `lanes` vectors a work-group. */
+static cvy_status launch_columns(cvy_reduce *op, cvy_queue *queue, const cut *c, size_t rows, size_t block,
+                                 size_t n_blocks, size_t lanes, cvy_buffer *x, cvy_buffer *out, bool accumulate) {
+  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const size_t pieces = n_blocks * ceil_div(c->vecs, lanes), local = facts->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
+  const size_t groups = facts->cpu_shaped ? cvy_cpu_groups(facts, pieces) : pieces;
+  return CVY_LAUNCH(queue, c->scalar ? op->columns_scalar : op->columns,
+                    ((cvy_grid){.global = {groups * local}, .local = {local}}), CVY_BUF(x), CVY_BUF(out),
+                    CVY_UINT((uint32_t)rows), CVY_UINT((uint32_t)c->vecs), CVY_UINT((uint32_t)block),
+                    CVY_UINT((uint32_t)n_blocks), CVY_UINT((uint32_t)lanes), CVY_INT(accumulate));
+}
+
+cvy_status cvy_reduce_columns(cvy_reduce *op, cvy_queue *queue, size_t rows, int pitch, cvy_buffer *x,
+                              cvy_buffer *out, bool accumulate, cvy_buffer *workspace) {
+  cvy_status status = CVY_OK;
+  size_t elems;
+  CVY_REQUIRE(pitch >= 1 && rows >= 1 && cvy_mul_size(rows, (size_t)pitch, &elems) && elems <= INT32_MAX,
+              CVY_E_ARGUMENT, "reduce: %zu rows with pitch %d: must be at least 1 and at most 2^31-1 floats", rows,
+              pitch);
+  CVY_TRY(cvy_check_buffer("reduce", "x", x, elems * sizeof(float)));
+  CVY_TRY(cvy_check_buffer("reduce", "out", out, (size_t)pitch * sizeof(float)));
+  CVY_TRY(cvy_check_buffer("reduce", "workspace", workspace, cvy_reduce_columns_workspace_bytes(op, rows, pitch)));
+  const cut c = cut_matrix(op, rows, pitch);
+  if (c.n_blocks == 1) {
+    CVY_TRY(launch_columns(op, queue, &c, rows, c.block, 1, c.lanes, x, out, accumulate));
+  } else {
+    const bool cpu = cvy_device_get_facts(op->device)->cpu_shaped;
+    const size_t few = cpu ? 4 : c.lanes < 2 ? c.lanes : 2;   /* many blocks, few channels: narrow work-groups */
+    CVY_TRY(launch_columns(op, queue, &c, rows, c.block, c.n_blocks, c.lanes, x, workspace, false));
+    CVY_TRY(launch_columns(op, queue, &c, c.n_blocks, c.n_blocks, 1, few, workspace, out, accumulate));
+  }
+fail:
+  return status;
+}
+
+cvy_status cvy_reduce_sum(cvy_reduce *op, cvy_queue *queue, size_t n, cvy_buffer *x, cvy_buffer *out, bool accumulate) {
+  cvy_status status = CVY_OK;
+  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const size_t units = (size_t)facts->compute_units, local = facts->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
+  CVY_REQUIRE(n >= 1 && n <= INT32_MAX, CVY_E_ARGUMENT, "reduce: %zu elements, must be from 1 to 2^31-1", n);
+  CVY_TRY(cvy_check_buffer("reduce", "x", x, n * sizeof(float)));
+  CVY_TRY(cvy_check_buffer("reduce", "out", out, sizeof(float)));
+  size_t groups = facts->cpu_shaped ? cvy_cpu_groups(facts, ceil_div(n, MIN_SUM_CHUNK)) : ceil_div(n, MIN_SUM_CHUNK);
+  if (groups > SIMT_GROUPS_PER_UNIT * units) groups = SIMT_GROUPS_PER_UNIT * units;
+  if (groups > MAX_PARTIAL_SUMS) groups = MAX_PARTIAL_SUMS;
+  const size_t chunk = cvy_round_up(ceil_div(n, groups), 64);
+  groups = ceil_div(n, chunk);
+  const bool once = groups == 1;
+  CVY_TRY(CVY_LAUNCH(queue, op->sum, ((cvy_grid){.global = {groups * local}, .local = {local}}), CVY_BUF(x),
+                     CVY_BUF(once ? out : op->partial_sums), CVY_UINT((uint32_t)n), CVY_UINT((uint32_t)chunk),
+                     CVY_INT(once && accumulate)));
+  if (!once)
+    CVY_TRY(CVY_LAUNCH(queue, op->sum, ((cvy_grid){.global = {local}, .local = {local}}), CVY_BUF(op->partial_sums),
+                       CVY_BUF(out), CVY_UINT((uint32_t)groups), CVY_UINT((uint32_t)groups), CVY_INT(accumulate)));
+fail:
+  return status;
+}
+
+cvy_status cvy_reduce_parts(cvy_reduce *op, cvy_queue *queue, size_t n, int n_parts, cvy_buffer *x, cvy_buffer *out,
+                            bool accumulate) {
+  cvy_status status = CVY_OK;
+  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  size_t elems;
+  CVY_REQUIRE(n >= 1 && n <= INT32_MAX && n_parts >= 1 && cvy_mul_size(n, (size_t)n_parts, &elems) &&
+                elems <= SIZE_MAX / sizeof(float),
+              CVY_E_ARGUMENT,
+              "reduce: %d parts of %zu elements: must be at least 1 each, and at most 2^31-1 elements", n_parts, n);
+  CVY_TRY(cvy_check_buffer("reduce", "x", x, elems * sizeof(float)));
+  CVY_TRY(cvy_check_buffer("reduce", "out", out, n * sizeof(float)));
+  cvy_grid grid = {.global = {cvy_round_up(n, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
+  size_t chunk = 1;
+  if (facts->cpu_shaped) {
+    const size_t groups = cvy_cpu_groups(facts, ceil_div(n, 1024));
+    chunk = cvy_round_up(ceil_div(n, groups), 16);
+    grid = (cvy_grid){.global = {ceil_div(n, chunk)}, .local = {1}};
+  }
+  CVY_TRY(CVY_LAUNCH(queue, op->parts, grid, CVY_BUF(x), CVY_BUF(out), CVY_UINT((uint32_t)n),
+                     CVY_UINT((uint32_t)n_parts), CVY_UINT((uint32_t)chunk), CVY_INT(accumulate)));
+fail:
+  return status;
+}
