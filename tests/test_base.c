@@ -345,6 +345,14 @@ static void touch(void *arg, size_t begin, size_t end) {
   atomic_fetch_add(&c->calls, 1);
 }
 
+/* The caller is quick, the workers are slow. */
+typedef struct slow_work { pthread_t caller; atomic_int done; } slow_work;
+static void rest(void *arg, size_t begin, size_t end) {
+  slow_work *const work = arg;
+  usleep(pthread_equal(pthread_self(), work->caller) ? 200 : 5000);
+  atomic_fetch_add(&work->done, (int)(end - begin));
+}
+
 static void *set_flag(void *arg) {
   *(int *)arg = 5;
   return NULL;
@@ -376,6 +384,15 @@ static void test_threads(check_device *d) {
     assert_null(pool);
   }
   assert_false(atomic_load(&c.odd_cut));
+  /* what takes long is waited for */
+  cvy_pool *two = NULL;
+  check_ok(cvy_pool_create(2, &two));
+  for (int repeat = 0; repeat < 10; repeat++) {
+    slow_work work = {.caller = pthread_self()};
+    cvy_pool_run(two, 64, 1, rest, &work);
+    assert_int_equal(atomic_load(&work.done), 64);
+  }
+  cvy_pool_destroy(&two);
   cvy_pool *none = NULL;
   check_fails(cvy_pool_create(0, &none), CVY_E_ARGUMENT, "at least 1");
   assert_null(none);

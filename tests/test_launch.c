@@ -17,17 +17,22 @@
 
 static const char scale_source[] =
   "#include \"scale.clh\"\n"
+  "#include \"scale.clh\"\n" /* comes once: it has no guard */
   "#ifndef OFFSET\n#define OFFSET 0\n#endif\n"
   "kernel void scale_forward(global const float *x, global float *y, const int n, const float a, local float *scratch) {\n"
   "  const int i = get_global_id(0);\n"
-  "  scratch[get_local_id(0)] = SCALE(a);\n"
+  "  scratch[get_local_id(0)] = scale_of(a);\n"
   "  if (i < n) y[i] = scratch[get_local_id(0)] * x[i] + OFFSET;\n"
   "}\n"
   "kernel __attribute__((reqd_work_group_size(4, 2, 1))) void place(global int *out, const uint columns) {\n"
   "  out[get_global_id(1) * columns + get_global_id(0)] = (int)(get_local_id(1) * 4 + get_local_id(0));\n"
   "}\n"
-  "kernel void broken_shape(global float *y) { y[get_global_id(0)] = CVY_CPU; }\n";
-static const char scale_include[] = "#ifndef SCALE\n#define SCALE(a) (2.0f * (a))\n#endif\n";
+  "kernel void late(global float *y, const int n) {\n"
+  "  float a = 1.0f;\n"
+  "  for (int i = 0; i < n; i++) a = fma(a, 0.5f, 0.5f);\n"
+  "  y[get_global_id(0)] += a;\n"
+  "}\n";
+static const char scale_include[] = "float scale_of(float a) { return 2.0f * a; }\n";
 
 static char folder[PATH_MAX];
 
@@ -87,6 +92,31 @@ static void test_launch(check_device *d) {
   cvy_kernel_destroy(&place);
   cvy_kernel_destroy(&offset);
   cvy_kernel_destroy(&plain);
+  sources_end();
+}
+
+/* Commands wait for events of the other queue: a read of what a slow kernel writes, by the event and by a wait of the whole queue. */
+static void test_order(check_device *d) {
+  sources_begin();
+  cvy_kernel *late = NULL;
+  cvy_queue *const transfer = cvy_device_transfer_queue(d->cl);
+  check_ok(cvy_kernel_create(d->cl, "scale", "late", NULL, 0, &late));
+  const float start[4] = {0, 0, 0, 0};
+  check_buffer *const y = check_inout(d, "y", start, 1, 4, 4);
+  for (int i = 0; i < 6; i++) {
+    float got[4] = {-1, -1, -1, -1};
+    cvy_event *event = NULL, *read = NULL;
+    const cvy_arg args[] = {CVY_BUF(y->cl), CVY_INT(2000000)};
+    check_ok(cvy_launch(d->queue, late, (cvy_grid){{4}, {1}}, args, 2, &event));
+    if (i % 2) check_ok(cvy_queue_wait(transfer, event));
+    check_ok(cvy_buffer_read(transfer, y->cl, 0, sizeof got, got, i % 2 ? NULL : event, &read));
+    check_ok(cvy_event_wait(read));
+    for (int k = 0; k < 4; k++) assert_true(got[k] == (float)(i + 1));
+    cvy_event_destroy(&event);
+    cvy_event_destroy(&read);
+  }
+  check_case_end(d);
+  cvy_kernel_destroy(&late);
   sources_end();
 }
 
@@ -170,7 +200,7 @@ static void test_embedded(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"launch", test_launch}, {"refusals", test_refusals}, {"profile", test_profile}, {"embedded", test_embedded},
+    {"launch", test_launch}, {"order", test_order}, {"refusals", test_refusals}, {"profile", test_profile}, {"embedded", test_embedded},
   };
-  return check_main(argc, argv, tests, 4, CHECK_DEVICES | CHECK_PROFILING);
+  return check_main(argc, argv, tests, 5, CHECK_DEVICES | CHECK_PROFILING);
 }
