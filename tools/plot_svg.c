@@ -2,6 +2,7 @@
 #include "tools/plot_svg.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,8 +28,13 @@ static axis axis_make(double lo, double hi, int most) {
 static double x_of(const axis *a, double v) { return LEFT + (v - a->lo) / (a->hi - a->lo) * (RIGHT - LEFT); }
 static double y_of(const axis *a, double v) { return BOTTOM - (v - a->lo) / (a->hi - a->lo) * (BOTTOM - TOP); }
 
-static void put_text(FILE *out, const char *text) {
-  for (; *text; text++) {
+/* At most `most` bytes of it: labels of large teams are long. Cut between characters of UTF-8. */
+static void put_text(FILE *out, const char *text, size_t most) {
+  for (const char *const begin = text; *text; text++) {
+    if ((size_t)(text - begin) >= most && ((unsigned char)*text & 0xC0) != 0x80) {
+      fputs("...", out);
+      break;
+    }
     const char *const entity = *text == '<'   ? "&lt;"
                                : *text == '>' ? "&gt;"
                                : *text == '&' ? "&amp;"
@@ -99,12 +105,12 @@ bool plot_svg_write(const char *path, const char *title, const plot_point *point
           "height=\"%d\" viewBox=\"0 0 %d %d\" "
           "font-family=\"sans-serif\" font-size=\"12\">\n<title>",
           WIDTH, HEIGHT, WIDTH, HEIGHT);
-  put_text(out, title);
+  put_text(out, title, SIZE_MAX);
   fprintf(out,
           "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n<text x=\"%d\" y=\"16\" font-size=\"11\" "
           "fill=\"#555\">",
           WIDTH, HEIGHT, LEFT);
-  put_text(out, title);
+  put_text(out, title, 70);
   fprintf(out, "</text>\n");
   for (double t = ax.lo; t <= ax.hi + 1e-9; t += ax.tick) {
     fprintf(out,

@@ -17,7 +17,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
   bool on, terminal, drawn;
   int epochs;
-  long max_steps;
+  long max_steps, in_epoch, steps_per_epoch;
   double last;                      /* when the last drawing was, seconds */
   double sum_ms, sum_images, sum_steps, loss;   /* fading sums: the last ten seconds count most */
 } state;
@@ -89,6 +89,8 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
   state.loss = weight * (weight > 0 ? state.loss : 0) + (1 - weight) * loss;
   const double t = now();
   const long in_epoch = step - epoch * steps_per_epoch + 1;
+  state.in_epoch = in_epoch;
+  state.steps_per_epoch = steps_per_epoch;
   const bool epoch_ends = in_epoch >= steps_per_epoch;
   if (state.on && steps_per_epoch > 0 &&
       (state.terminal ? t - state.last >= redraw_seconds || epoch_ends : t - state.last >= plain_seconds)) {
@@ -128,7 +130,11 @@ void progress_epoch(int epoch, double loss, double test_acc, double seconds) {
     wipe();
     fprintf(stderr, "epoch %d/%d loss %.2f", epoch + 1, state.epochs, loss);
     if (test_acc >= 0) fprintf(stderr, " test acc %.2f", test_acc);
-    fprintf(stderr, " %.1f s\n", seconds);
+    fprintf(stderr, " %.1f s", seconds);
+    if (state.in_epoch < state.steps_per_epoch) {
+      fprintf(stderr, " (%ld of %ld steps)", state.in_epoch, state.steps_per_epoch);
+    }
+    fprintf(stderr, "\n");
     fflush(stderr);
     state.last = now();
   }
