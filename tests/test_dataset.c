@@ -351,6 +351,14 @@ static void test_synthetic(check_device *d) {
   assert_memory_not_equal(x->train.images, x->test.images, 51 * each);
   cvy_data_destroy(&y);
 
+  int equal_labels = 0;                                /* training and test noise are not the same */
+  for (int i = 0; i < 51; i++) {
+    if (x->train.labels[i] != x->test.labels[i]) continue;
+    equal_labels++;
+    assert_memory_not_equal(x->train.images + (size_t)i * each, x->test.images + (size_t)i * each, each);
+  }
+  assert_true(equal_labels > 0);
+
   /* learnable: the nearest class mean of the training images tells almost all test images */
   double *const mean = cvy_calloc(10 * each, sizeof *mean);
   int counts[10] = {0}, right = 0;

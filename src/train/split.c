@@ -9,8 +9,8 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 
-/* Two remainders that are nearer than this are a tie, and a part that is this little below a whole number is one:
- * weights are decimal fractions, which doubles do not hold exactly. */
+/* Two remainders that are nearer than this are a tie: weights are decimal fractions, which doubles do not hold exactly. (A
+ * part that comes out just below its whole number has the largest remainder, which makes it whole again.) */
 static const double TIE = 1e-9;
 
 /* counts[] = `total` things by largest remainder. weights NULL: all equal. The sum of the weights is finite and > 0. */
@@ -23,7 +23,7 @@ static void largest_remainder(int total, const double *weights, int n_devices, i
   int left = total;
   for (int i = 0; i < n_devices; i++) sum += weights[i];
   for (int i = 0; i < n_devices; i++) {
-    counts[i] = (int)floor(total * (weights[i] / sum) + TIE);
+    counts[i] = (int)floor(total * (weights[i] / sum));
     left -= counts[i];
   }
   /* The parts sum to `total` up to rounding, so the floors sum to at most that, and fewer things are left than there
