@@ -18,7 +18,7 @@ typedef struct cvy_device_choice {
   int unit_first;                   /* compute units of the parts before this one in the same /a+b+… term */
   int part, n_parts;                /* this is part `part` of n_parts of a partition: created together so that parts do not overlap */
   int part_units[64];               /* units of all parts of that term */
-  char label[160];                  /* "0:0 NVIDIA H200" or "0:0/1 pthread-…" for result lines */
+  char label[160];                  /* "0:0 NVIDIA H200"; second part "0:0/1 pthread-…"; second replica "0:0#1 …"; for result lines */
 } cvy_device_choice;
 
 typedef struct cvy_device cvy_device;   /* opened */
@@ -27,7 +27,8 @@ typedef struct cvy_event cvy_event;     /* completion of a command; reference-co
 
 /* Facts that choose kernels, from info and probes: the one place where they are made (facts_fill in device.c). */
 typedef struct cvy_device_facts {
-  bool cpu_shaped;                  /* wants float16 vectors and one work-item per work-group; false: SIMT */
+  bool cpu_shaped;                  /* wants float16 vectors and one work-item per work-group; false: SIMT.
+                                       CVY_FORCE_SHAPE=cpu|simt overrides it at opening, for tests and experiments */
   int compute_units;                /* of this (sub-)device */
   size_t local_bytes, max_work_group;
   bool host_unified;
