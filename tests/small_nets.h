@@ -62,6 +62,13 @@ static cvy_node small_many_readers(cvy_net *n, cvy_node x) {
   return cvy_net_add(n, cvy_net_add(n, cvy_net_add(n, p, q), cvy_net_add(n, r, s)), x);
 }
 
+/* A residual that is read again later: its gradient is there when the batchnorm's contribution comes. */
+static cvy_node small_residual_again(cvy_net *n, cvy_node x) {
+  x = small_conv(n, x, "c");
+  const cvy_node y = cvy_net_relu(n, cvy_net_add(n, small_norm(n, small_conv(n, x, "d"), "b"), x));
+  return cvy_net_relu(n, cvy_net_add(n, small_conv(n, y, "e"), x));
+}
+
 static cvy_node small_relu_of_input(cvy_net *n, cvy_node x) {
   return small_conv(n, cvy_net_add(n, cvy_net_relu(n, x), x), "c");
 }
@@ -91,6 +98,7 @@ static const small_net small_nets[] = {{"usual", small_usual, 11},
                                        {"doubled", small_doubled, 2},
                                        {"plain add", small_plain_add, 4},
                                        {"many readers", small_many_readers, 9},
+                                       {"residual again", small_residual_again, 5},
                                        {"relu of input", small_relu_of_input, 3},
                                        {"softmax inside", small_softmax_inside, 4},
                                        {"norm chain", small_norm_chain, 7}};

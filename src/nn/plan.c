@@ -182,11 +182,7 @@ static void make_values(planner *p) {
 static cvy_gradient_mode contribute(planner *p, cvy_node node, int time, bool same, int dy) {
   cvy_plan *const plan = p->plan;
   if (node == 0) return CVY_GRADIENT_NONE;
-  if (plan->gradient[node] >= 0) {
-    cvy_storage *const s = &plan->storages[plan->gradient[node]];
-    if (s->last < time) s->last = time;
-    return CVY_GRADIENT_ADD;
-  }
+  if (plan->gradient[node] >= 0) return CVY_GRADIENT_ADD;
   if (same) {
     plan->gradient[node] = dy;
     return CVY_GRADIENT_SAME;

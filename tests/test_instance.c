@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT
+ * A network on a device: memory limits and micro-batches, hooks of the exchange, what a pass refuses. The numbers are
+ * test_step's. */
+#include <math.h>
+#include <stdio.h>
+
+#include "src/nn/init.h"
+#include "src/nn/instance_parts.h"
+#include "src/ops/sgd.h"
+#include "tests/check.h"
+
+enum { MIB = 1 << 20 };
+
+static cvy_instance *make_instance(check_device *d, const cvy_net *net, const cvy_instance_params *params) {
+  cvy_instance *instance;
+  check_ok(cvy_instance_create(d->cl, net, params, &instance));
+  return instance;
+}
+
+static void put_weights(check_device *d, const cvy_net *net, cvy_instance *instance) {
+  const cvy_layout *const l = cvy_net_layout(net);
+  float *const w = check_floats(d, l->n_floats), *const running = check_floats(d, l->n_running_floats);
+  check_ok(cvy_init_weights(l, CVY_INIT_HE, 1, w, running));
+  for (int b = 0; b < l->n_buckets; b++)
+    check_ok(cvy_buffer_write(d->queue, cvy_instance_weights(instance, b), 0, l->buckets[b].size * sizeof *w,
+                              w + l->buckets[b].offset, NULL, NULL));
+}
+
+static void put_samples(check_device *d, const cvy_net *net, cvy_instance *instance, int first, int n) {
+  const size_t elems = cvy_shape_elems(&net->layers[0].shape);
+  check_rng r = check_rng_make(d, 0);
+  float *const x = check_floats(d, elems * (size_t)(first + n));
+  int32_t *const labels = (int32_t *)check_floats(d, (size_t)n);
+  check_fill(&r, x, elems * (size_t)(first + n), CHECK_FILL_NORMAL);
+  for (int i = 0; i < n; i++) labels[i] = (first + i) % net->layers[net->output].shape.c;
+  check_ok(cvy_buffer_write(d->queue, cvy_instance_input(instance), 0, elems * (size_t)n * sizeof *x,
+                            x + elems * (size_t)first, NULL, NULL));
+  check_ok(
+      cvy_buffer_write(d->queue, cvy_instance_labels(instance), 0, (size_t)n * sizeof *labels, labels, NULL, NULL));
+}
+
+static void train(cvy_instance *instance, const cvy_pass *pass) {
+  check_ok(cvy_instance_forward(instance, pass, true));
+  check_ok(cvy_instance_loss(instance, pass, true));
+  check_ok(cvy_instance_backward(instance, pass));
+}
+
+/* All buckets, blocking. */
+static float *read_all(check_device *d, const cvy_net *net, const cvy_instance *instance,
+                       cvy_buffer *(*of)(const cvy_instance *, int)) {
+  const cvy_layout *const l = cvy_net_layout(net);
+  float *const flat = check_floats(d, l->n_floats);
+  for (int b = 0; b < l->n_buckets; b++)
+    check_ok(cvy_buffer_read(d->queue, of(instance, b), 0, l->buckets[b].size * sizeof *flat,
+                             flat + l->buckets[b].offset, NULL, NULL));
+  return flat;
+}
+
+/* ---- memory ---- */
+
+static void test_memory_limit(check_device *d) {
+  cvy_net *net;
+  check_ok(cvy_net_resnet18(1, 28, 28, 10, &net));
+  cvy_instance *all = make_instance(d, net, &(cvy_instance_params){.n = 16, .group_size = 4});
+  const size_t full = cvy_instance_device_bytes(all);
+  assert_int_equal(cvy_instance_micro_batch(all), 16);
+  put_weights(d, net, all);
+  put_samples(d, net, all, 0, 16);
+  train(all, &(cvy_pass){.n = 16, .batch = 16, .group_size = 4});
+  float *const want = read_all(d, net, all, cvy_instance_gradients);
+  cvy_instance_destroy(&all);
+
+  /* a bit less than everything: fewer groups at a time, the same gradients */
+  check_log_clear();
+  cvy_instance *parts =
+      make_instance(d, net, &(cvy_instance_params){.n = 16, .group_size = 4, .memory_limit_bytes = full - 4 * MIB});
+  const int micro = cvy_instance_micro_batch(parts);
+  assert_true(micro == 12 || micro == 8);
+  assert_true(cvy_instance_device_bytes(parts) <= full - 4 * MIB);
+  assert_true(check_log_contains("are done in passes of"));
+  assert_false(check_log_contains("[warning]"));
+  put_weights(d, net, parts);
+  for (int at = 0; at < 16; at += micro) {
+    const int n = 16 - at < micro ? 16 - at : micro;
+    put_samples(d, net, parts, at, n);
+    train(parts, &(cvy_pass){.n = n, .batch = 16, .group_size = 4, .accumulate = at > 0});
+  }
+  const float *const got = read_all(d, net, parts, cvy_instance_gradients);
+  const cvy_layout *const l = cvy_net_layout(net);
+  check_relative_l2(d, "gradients", got, check_to_doubles(d, want, l->n_floats), l->n_floats, 1e-5);
+  cvy_instance_destroy(&parts);
+
+  /* without groups: the user is told that statistics change */
+  check_log_clear();
+  parts = make_instance(d, net, &(cvy_instance_params){.n = 16, .memory_limit_bytes = full - 4 * MIB});
+  assert_true(cvy_instance_micro_batch(parts) >= 12 && cvy_instance_micro_batch(parts) < 16);
+  assert_true(check_log_contains("[warning]") && check_log_contains("samples at a time"));
+  cvy_instance_destroy(&parts);
+
+  /* memory promised to others counts */
+  parts = make_instance(d, net, &(cvy_instance_params){.n = 16, .memory_limit_bytes = full, .reserved_bytes = 4 * MIB});
+  assert_true(cvy_instance_micro_batch(parts) < 16);
+  cvy_instance_destroy(&parts);
+
+  cvy_instance *none = (cvy_instance *)1;
+  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .memory_limit_bytes = 60 * MIB}, &none),
+              CVY_E_DEVICE_MEMORY, "1 sample at a time need");
+  assert_null(none);
+  check_fails(cvy_instance_create(
+                  d->cl, net, &(cvy_instance_params){.n = 16, .group_size = 4, .memory_limit_bytes = 60 * MIB}, &none),
+              CVY_E_DEVICE_MEMORY, "4 samples at a time need");
+  char there[64];
+  snprintf(there, sizeof there, "there are %d (60.0 MiB", 60 * MIB);
+  assert_true(check_log_contains(there));
+  check_fails(
+      cvy_instance_create(
+          d->cl, net, &(cvy_instance_params){.n = 2, .memory_limit_bytes = full, .reserved_bytes = 2 * full}, &none),
+      CVY_E_DEVICE_MEMORY, "in use for other things");
+
+  setenv("CVY_MEMORY_LIMIT_MIB", "60", 1);
+  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16}, &none), CVY_E_DEVICE_MEMORY, "60.0 MiB");
+  setenv("CVY_MEMORY_LIMIT_MIB", "60m", 1);
+  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16}, &none), CVY_E_ARGUMENT, "'60m'");
+  unsetenv("CVY_MEMORY_LIMIT_MIB");
+  cvy_net_destroy(&net);
+}
+
+/* ---- hooks ---- */
+
+typedef struct watcher {
+  check_device *d;
+  const cvy_net *net;
+  cvy_instance *instance;
+  const float *weights;
+  cvy_sgd *sgd;
+  int before, after; /* bucket expected next */
+  bool fail;
+} watcher;
+
+/* Weights arrive no earlier than they are asked for. */
+static cvy_status before_bucket(void *user, int bucket) {
+  watcher *const w = user;
+  const cvy_bucket *const b = &cvy_net_layout(w->net)->buckets[bucket];
+  assert_int_equal(bucket, w->before--);
+  if (w->fail) return CVY_E_INTERRUPTED;
+  return cvy_buffer_write(w->d->queue, cvy_instance_weights(w->instance, bucket), 0, b->size * sizeof(float),
+                          w->weights + b->offset, NULL, NULL);
+}
+
+/* What is done is not touched again, neither gradient nor weights: both become NaN. */
+static cvy_status after_bucket(void *user, int bucket) {
+  watcher *const w = user;
+  const cvy_bucket *const b = &cvy_net_layout(w->net)->buckets[bucket];
+  assert_int_equal(bucket, w->after++);
+  cvy_status status =
+      cvy_sgd_update(w->sgd, w->d->queue, &(cvy_sgd_params){.lr = 0.5f}, b->size,
+                     cvy_instance_weights(w->instance, bucket), cvy_instance_gradients(w->instance, bucket), NULL);
+  if (status == CVY_OK)
+    status = cvy_buffer_fill(w->d->queue, cvy_instance_gradients(w->instance, bucket), 0, b->size * sizeof(float),
+                             0x7fc00000);
+  return status;
+}
+
+/* Three linear layers of a bucket each, and a residual block whose shortcut is built after its batchnorm. */
+static cvy_net *bucket_net(void) {
+  cvy_net *net;
+  check_ok(cvy_net_create(16, 4, 4, &net));
+  cvy_node x = cvy_net_input(net);
+  const cvy_conv2d_spec wide = {.filters = 512, .kernel = {3, 3}, .pad = {1, 1}};
+  cvy_node y = cvy_net_relu(net, cvy_net_batchnorm(net, cvy_net_conv2d(net, x, "conv1", &wide), "bn1", NULL));
+  y = cvy_net_batchnorm(net, cvy_net_conv2d(net, y, "conv2", &wide), "bn2", NULL);
+  x = cvy_net_conv2d(net, x, "conv3", &(cvy_conv2d_spec){.filters = 512, .kernel = {1, 1}});
+  x = cvy_net_global_avgpool(net, cvy_net_relu(net, cvy_net_add(net, y, x)));
+  x = cvy_net_relu(net, cvy_net_linear(net, x, "fc1", 1024, false));
+  x = cvy_net_relu(net, cvy_net_linear(net, x, "fc2", 1024, false));
+  check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "fc3", 10, true)));
+  assert_true(cvy_net_layout(net)->n_buckets >= 3);
+  return net;
+}
+
+static void test_hooks(check_device *d) {
+  cvy_net *net = bucket_net();
+  const cvy_layout *const l = cvy_net_layout(net);
+  cvy_instance *instance = make_instance(d, net, &(cvy_instance_params){.n = 4, .momentum = true});
+  assert_non_null(cvy_instance_momentum(instance, 0));
+  assert_null(cvy_instance_momentum(instance, l->n_buckets));
+  cvy_sgd *sgd;
+  check_ok(cvy_sgd_create(d->cl, &sgd));
+  put_weights(d, net, instance);
+  put_samples(d, net, instance, 0, 4);
+  cvy_pass pass = {.n = 4, .batch = 4};
+  const float *const start = read_all(d, net, instance, cvy_instance_weights);
+  train(instance, &pass);
+  for (int b = 0; b < l->n_buckets; b++)
+    check_ok(cvy_sgd_update(sgd, d->queue, &(cvy_sgd_params){.lr = 0.5f}, l->buckets[b].size,
+                            cvy_instance_weights(instance, b), cvy_instance_gradients(instance, b), NULL));
+  const float *const want = read_all(d, net, instance, cvy_instance_weights);
+
+  /* the same with weights that come bucket by bucket, and an update of each bucket as soon as it is done */
+  watcher w = {.d = d, .net = net, .instance = instance, .weights = start, .sgd = sgd, .before = l->n_buckets - 1};
+  for (int b = 0; b < l->n_buckets; b++)
+    check_ok(cvy_buffer_fill(d->queue, cvy_instance_weights(instance, b), 0, l->buckets[b].size * sizeof(float),
+                             0x7fc00000));
+  pass.before_bucket = before_bucket;
+  pass.after_bucket = after_bucket;
+  pass.user = &w;
+  train(instance, &pass);
+  assert_int_equal(w.before, -1);
+  assert_int_equal(w.after, l->n_buckets);
+  check_same(d, "weights", read_all(d, net, instance, cvy_instance_weights), want, l->n_floats / 128, 128);
+
+  w.fail = true;
+  w.before = l->n_buckets - 1;
+  assert_int_equal(cvy_instance_forward(instance, &pass, true), CVY_E_INTERRUPTED);
+  cvy_sgd_destroy(&sgd);
+  cvy_instance_destroy(&instance);
+  cvy_net_destroy(&net);
+}
+
+/* ---- what is refused ---- */
+
+static void test_errors(check_device *d) {
+  cvy_net *net, *unfinished;
+  cvy_instance *instance;
+  check_ok(cvy_net_create(1, 28, 28, &unfinished));
+  check_fails(cvy_instance_create(d->cl, unfinished, &(cvy_instance_params){.n = 1}, &instance), CVY_E_ARGUMENT,
+              "not finished");
+  cvy_net_destroy(&unfinished);
+
+  check_ok(cvy_net_create(8, 2, 2, &net));
+  cvy_node x = cvy_net_batchnorm(
+      net, cvy_net_conv2d(net, cvy_net_input(net), "c", &(cvy_conv2d_spec){.filters = 8, .kernel = {1, 1}}), "wide",
+      NULL);
+  x = cvy_net_batchnorm(net, cvy_net_global_avgpool(net, x), "narrow", NULL);
+  check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "fc", 3, false)));
+  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 0}, &instance), CVY_E_ARGUMENT, "0 samples");
+  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 1, .group_size = -1}, &instance),
+              CVY_E_ARGUMENT, "groups of -1");
+
+  instance = make_instance(d, net, &(cvy_instance_params){.n = 6, .group_size = 3});
+  check_fails(cvy_instance_forward(instance, &(cvy_pass){.n = 0, .batch = 6}, true), CVY_E_ARGUMENT,
+              "a pass of 0 samples");
+  check_fails(cvy_instance_forward(instance, &(cvy_pass){.n = 7, .batch = 7}, true), CVY_E_ARGUMENT,
+              "a pass of 7 samples");
+  check_fails(cvy_instance_forward(instance, &(cvy_pass){.n = 6, .batch = 5}, true), CVY_E_ARGUMENT, "of a batch of 5");
+  check_fails(cvy_instance_forward(instance, &(cvy_pass){.n = 6, .batch = 6, .group_size = -2}, true), CVY_E_ARGUMENT,
+              "groups of -2");
+  check_fails(cvy_instance_forward(instance, &(cvy_pass){.n = 6, .batch = 6, .group_size = 2}, true), CVY_E_ARGUMENT,
+              "at most 2");
+  check_fails(cvy_instance_forward(instance, &(cvy_pass){.n = 1, .batch = 6}, true), CVY_E_ARGUMENT,
+              "batchnorm 'narrow'");
+  check_fails(cvy_instance_forward(instance, &(cvy_pass){.n = 4, .batch = 6, .group_size = 3}, true), CVY_E_ARGUMENT,
+              "batchnorm 'narrow'");
+  check_ok(cvy_instance_forward(instance, &(cvy_pass){.n = 1, .batch = 6}, false));
+  check_fails(cvy_instance_backward(instance, &(cvy_pass){.n = 7, .batch = 7}), CVY_E_ARGUMENT, "7 samples");
+  check_fails(cvy_instance_loss(instance, &(cvy_pass){.n = 7, .batch = 7}, false), CVY_E_ARGUMENT, "7 samples");
+  cvy_instance_destroy(&instance);
+
+  instance = make_instance(d, net, &(cvy_instance_params){.n = 6, .inference = true});
+  check_fails(cvy_instance_forward(instance, &(cvy_pass){.n = 6, .batch = 6}, true), CVY_E_ARGUMENT,
+              "made for inference");
+  check_fails(cvy_instance_loss(instance, &(cvy_pass){.n = 6, .batch = 6}, true), CVY_E_ARGUMENT, "made for inference");
+  check_ok(cvy_instance_loss(instance, &(cvy_pass){.n = 6, .batch = 6}, false));
+  assert_null(cvy_instance_gradients(instance, 0));
+  assert_null(cvy_instance_running_sums(instance));
+  assert_non_null(cvy_instance_running(instance));
+  check_ok(cvy_queue_finish(d->queue));
+  cvy_instance_destroy(&instance);
+  cvy_instance_destroy(&instance);
+  cvy_net_destroy(&net);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+      {"memory_limit", test_memory_limit}, {"hooks", test_hooks}, {"errors", test_errors}};
+  return check_main(argc, argv, tests, 3, CHECK_DEVICES);
+}
