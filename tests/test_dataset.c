@@ -351,6 +351,7 @@ static void test_synthetic(check_device *d) {
   assert_memory_not_equal(x->train.images, x->test.images, 51 * each);
   cvy_data_destroy(&y);
 
+  assert_memory_not_equal(x->train.labels, x->test.labels, 51);
   int equal_labels = 0;                                /* training and test noise are not the same */
   for (int i = 0; i < 51; i++) {
     if (x->train.labels[i] != x->test.labels[i]) continue;
