@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * Checkpoints: everything a run needs to go on bit for bit.
  *
- * On disk: one safetensors file (base/safetensors.h) per checkpoint, DIR/step-NNNNNNNNNN.safetensors, ten digits: updates
- * applied so far.
- *   tensors      first those of a weights file, same names, order, shapes (nn/weights.h), so that PyTorch's tools open it;
- *                with momentum then "momentum/<parameter>" for each parameter, same shape, F32, in the parameters' order
+ * On disk: one safetensors file (base/safetensors.h) per checkpoint, DIR/step-NNNNNNNNNN.safetensors, ten digits:
+ * updates applied so far.
+ *   tensors      first those of a weights file, same names, order, shapes (nn/weights.h), so that PyTorch's tools open
+ *                it; with momentum then "momentum/<parameter>" for each parameter, same shape, F32, in the parameters'
+ *                order
  *   __metadata__ strings, in this order:
  *     convoy_checkpoint   "1", the format's version; another one is refused
  *     program             version of the program that wrote it (for people)

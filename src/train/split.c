@@ -9,8 +9,8 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 
-/* Two remainders that are nearer than this are a tie: weights are decimal fractions, which doubles do not hold exactly. (A
- * part that comes out just below its whole number has the largest remainder, which makes it whole again.) */
+/* Two remainders that are nearer than this are a tie: weights are decimal fractions, which doubles do not hold exactly.
+ * (A part that comes out just below its whole number has the largest remainder, which makes it whole again.) */
 static const double TIE = 1e-9;
 
 /* counts[] = `total` things by largest remainder. weights NULL: all equal. The sum of the weights is finite and > 0. */
