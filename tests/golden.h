@@ -86,7 +86,7 @@ static inline bool golden_data_there(void) {
   return f != NULL;
 }
 
-static void golden_read(check_device *d, const char *name, long skip, size_t bytes, unsigned char *out) {
+static inline void golden_read(check_device *d, const char *name, long skip, size_t bytes, unsigned char *out) {
   char path[256];
   snprintf(path, sizeof path, GOLDEN_IMAGES "%s.gz", name);
   const gzFile f = gzopen(path, "rb");
@@ -96,7 +96,7 @@ static void golden_read(check_device *d, const char *name, long skip, size_t byt
 }
 
 /* n images from `first` on as dense floats, and (training only) their labels. labels may be NULL. */
-static void golden_samples(check_device *d, bool train, int first, int n, float *x, int32_t *labels) {
+static inline void golden_samples(check_device *d, bool train, int first, int n, float *x, int32_t *labels) {
   unsigned char *const bytes = cvy_calloc((size_t)n, GOLDEN_PIXELS);
   golden_read(d, train ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte", 16 + (long)first * GOLDEN_PIXELS,
               (size_t)n * GOLDEN_PIXELS, bytes);

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ * The golden case with a split batch, on teams of two: replicas of one device, and its halves. Bounds as in test_golden.c. */
+#include "convoy/convoy.h"
+#include "src/nn/graph.h"
+#include "src/train/team.h"
+#include "tests/golden.h"
+
+typedef struct run {
+  check_device *d;
+  const json_t *one;
+  const cvy_net *net;
+  const cvy_layout *layout;
+  cvy_team *team;
+  uint32_t *signs;
+  float *flat, *dense;
+} run;
+
+/* All tensors of the flat vector against the digests; biases in front of BN, whose true gradient is 0, against the BN bias. */
+static void check_tensors(const run *r, const char *what, const char *key, double bound, bool gradients) {
+  const json_t *const digests = json_object_get(r->one, key);
+  double worst = 0;
+  for (int t = 0; t < r->layout->n_params; t++) {
+    const cvy_param *const p = &r->layout->params[t];
+    double scale = 0;
+    for (int i = 0; gradients && p->kind == CVY_PARAM_BIAS && i < r->net->n_layers; i++)
+      if (r->net->layers[i].kind == CVY_LAYER_BATCHNORM && r->net->layers[i].input[0] == p->layer)
+        scale = golden_number(json_array_get(digests, (size_t)r->net->layers[i].param[1]), "l2");
+    cvy_param_to_dense(p, r->flat, r->dense);
+    const double error =
+        golden_check(r->d, what, p->name, json_array_get(digests, (size_t)t), r->dense, p->elems, r->signs, scale, bound);
+    if (error > worst) worst = error;
+  }
+  printf("  %s: worst %.2e\n", what, worst);
+}
+
+/* The gradient that the exchange added up: both replicas' staged parts, in device order. */
+static void sum_gradients(const run *r) {
+  for (size_t i = 0; i < r->layout->n_floats; i++)
+    r->flat[i] = r->team->replicas[0].staging_host[i] + r->team->replicas[1].staging_host[i];
+}
+
+static void check_running(const run *r) {
+  const json_t *const buffers = json_object_get(r->one, "buffers");
+  for (int i = 0; i < 2 * r->layout->n_running; i++) {
+    const cvy_running *const layer = &r->layout->running[i / 2];
+    const float *const values = cvy_state_running(r->team->state) + layer->offset + (size_t)(i % 2 * layer->pitch);
+    golden_check(r->d, "running value", layer->name, json_array_get(json_array_get(buffers, (size_t)i), 1), values, (size_t)layer->c,
+                 r->signs, 0, 3e-4);
+  }
+}
+
+/* The first test images, split over the team, each part on its device. */
+static void check_logits(const run *r, const cvy_data *data) {
+  float x[4 * GOLDEN_PIXELS], logits[4 * 10];
+  cvy_tensor *shards[2];
+  for (size_t i = 0; i < 4 * GOLDEN_PIXELS; i++) x[i] = (float)data->test.images[i] / 255.0f;
+  check_ok(cvy_team_split_and_load(r->team, x, 4, shards));
+  int at = 0;
+  for (int i = 0; i < 2; i++) {
+    cvy_tensor *y;
+    int n;
+    assert_non_null(shards[i]);
+    check_ok(cvy_team_forward(r->team, shards[i], &y));
+    cvy_tensor_shape(y, &n, NULL, NULL, NULL, NULL);
+    check_ok(cvy_tensor_read(y, logits + at, (size_t)n * 10));
+    at += n * 10;
+    cvy_tensor_destroy(&y);
+    cvy_tensor_destroy(&shards[i]);
+  }
+  assert_int_equal(at, 40);
+  for (size_t i = 0; i < 40; i++) {
+    const double want = golden_item(json_array_get(json_object_get(r->one, "eval_logits"), i / 10), i % 10);
+    if (!(fabs((double)logits[i] - want) <= 5e-2)) check_fail(r->d, "logit %zu is %.9g, not %.9g", i, (double)logits[i], want);
+  }
+}
+
+static void train(const run *r) {
+  const json_t *const losses = json_object_get(r->one, "losses");
+  const int batch = (int)golden_number(r->one, "batch");
+  for (int s = 0; s < (int)golden_number(r->one, "steps"); s++) {
+    int32_t samples[64];
+    cvy_step_result result;
+    bool got;
+    for (int i = 0; i < batch; i++) samples[i] = s * batch + i;
+    check_ok(cvy_team_step(r->team, samples, batch, (float)golden_number(r->one, "lr")));
+    check_ok(cvy_team_take(r->team, true, &result, &got));
+    assert_true(got && result.shares[0] == 10 && result.shares[1] == 6);
+    const double want = golden_item(losses, (size_t)s);
+    if (!(fabs(result.loss - want) <= (s == 0 ? 1e-5 : 1e-3) * want)) check_fail(r->d, "loss of step %d is %.9g, not %.9g", s, result.loss, want);
+    if (s > 0) continue;
+    sum_gradients(r);
+    check_tensors(r, "gradient", "grads", 2e-2, true);
+  }
+  memcpy(r->flat, cvy_state_w(r->team->state), r->layout->n_floats * sizeof *r->flat);
+  check_tensors(r, "weight", "weights", 3e-4, false);
+  check_running(r);
+  check_ok(cvy_team_verify(r->team));
+}
+
+static void run_split(check_device *d, const char *suffix) {
+  json_t *const root = golden_open(d);
+  run r = {.d = d, .one = golden_case(d, root, "resnet18-split")};
+  char selector[64];
+  cvy_net *net;
+  cvy_data *data;
+  cvy_devices *devices;
+  size_t largest = 0;
+  snprintf(selector, sizeof selector, "%s%s", d->place, suffix);
+  check_ok(cvy_net_resnet18(1, 28, 28, 10, &net));
+  r.net = net;
+  r.layout = cvy_net_layout(net);
+  for (int t = 0; t < r.layout->n_params; t++)
+    if (r.layout->params[t].elems > largest) largest = r.layout->params[t].elems;
+  r.flat = cvy_calloc(r.layout->n_floats, sizeof *r.flat);
+  r.dense = cvy_calloc(largest, sizeof *r.dense);
+  r.signs = golden_signs(largest);
+  check_ok(cvy_data_load("fashion-mnist", NULL, &data));
+  check_ok(cvy_devices_select(selector, &devices));
+  setenv("CVY_FORCE_STAGING", "1", 1);   /* so that the replicas' gradients can be looked at */
+  check_ok(cvy_team_create(devices, net,
+                           &(cvy_team_params){.batch = 16, .split = CVY_SPLIT_SHARES, .split_values = (double[]){10, 6}, .run_ahead = 1}, &r.team));
+  unsetenv("CVY_FORCE_STAGING");
+  check_ok(cvy_team_attach(r.team, data));
+  golden_weights(d, r.one, r.layout, cvy_state_w(r.team->state), cvy_state_running(r.team->state));
+  check_ok(cvy_team_publish_state(r.team, 0));
+  train(&r);
+  check_logits(&r, data);
+  cvy_team_destroy(&r.team);
+  cvy_devices_destroy(&devices);
+  cvy_data_destroy(&data);
+  cvy_net_destroy(&net);
+  cvy_free(r.flat);
+  cvy_free(r.dense);
+  cvy_free(r.signs);
+  json_decref(root);
+}
+
+static void test_replicas(check_device *d) { run_split(d, "*2"); }
+
+static void test_halves(check_device *d) {
+  const cvy_device_info *const info = cvy_device_get_info(d->cl);
+  if (info->can_partition_by_counts && info->compute_units >= 2) run_split(d, "/1+1");
+}
+
+int main(int argc, char **argv) {
+  if (!golden_data_there()) {
+    fprintf(stderr, "no Fashion-MNIST in " GOLDEN_IMAGES ": install the package dataset-fashion-mnist\n");
+    return 77;
+  }
+  static const check_test tests[] = {{"replicas", test_replicas}, {"halves", test_halves}};
+  return check_main(argc, argv, tests, 2, CHECK_DEVICES);
+}
