@@ -50,7 +50,8 @@ void check_status_is(cvy_status got, cvy_status want, const char *text, const ch
     _fail(file, line);
   }
   if (text && !check_log_contains(text)) {
-    fprintf(stderr, "%s:%d: %s gave %s, but no message contains \"%s\"\n", file, line, expr, cvy_status_name(got), text);
+    fprintf(stderr, "%s:%d: %s gave %s, but no message contains \"%s\"\n", file, line, expr, cvy_status_name(got),
+            text);
     _fail(file, line);
   }
   if (want != CVY_OK && !text && kept.size == 0) {
@@ -108,14 +109,17 @@ int check_edge(check_rng *r, int tile, int max) {
 
 check_fill_kind check_fill(check_rng *r, float *x, size_t n, check_fill_kind kind) {
   if (kind == CHECK_FILL_ANY) kind = (check_fill_kind)check_int(r, 0, CHECK_FILL_ANY - 1);
-  const cvy_rng values = {.seed = r->rng.seed + 1000003u * (r->next++ + 1), .purpose = CVY_RNG_TEST, .stream = r->rng.stream};
+  const cvy_rng values = {
+      .seed = r->rng.seed + 1000003u * (r->next++ + 1), .purpose = CVY_RNG_TEST, .stream = r->rng.stream};
   for (size_t i = 0; i < n; i++) {
     const float normal = cvy_rng_normal(&values, i);
     switch (kind) {
       case CHECK_FILL_SMALL: x[i] = 1e-4f * normal; break;
       case CHECK_FILL_LARGE: x[i] = 1e4f * normal; break;
       case CHECK_FILL_CANCEL: x[i] = i % 2 ? -x[i - 1] * (1.0f + 1e-5f * normal) : normal; break;
-      case CHECK_FILL_OUTLIERS: x[i] = normal * (cvy_rng_u32(&values, i ^ 0x10000000u) % 64 == 0 ? 1000.0f : 1.0f); break;
+      case CHECK_FILL_OUTLIERS:
+        x[i] = normal * (cvy_rng_u32(&values, i ^ 0x10000000u) % 64 == 0 ? 1000.0f : 1.0f);
+        break;
       case CHECK_FILL_INTEGERS: x[i] = (float)((int)cvy_rng_below(&values, i, 9) - 4); break;
       case CHECK_FILL_OFFSET: x[i] = 1000.0f + normal; break;
       default: x[i] = normal;
@@ -147,7 +151,8 @@ double *check_to_doubles(check_device *d, const float *x, size_t n) {
 /* ---- guarded buffers ---- */
 static unsigned char guard_byte(size_t i) { return (unsigned char)(0xa5u ^ (i * 151u) ^ (i >> 8)); }
 
-static check_buffer *buffer_make(check_device *d, const char *name, size_t size_bytes, const void *bytes, bool constant) {
+static check_buffer *buffer_make(check_device *d, const char *name, size_t size_bytes, const void *bytes,
+                                 bool constant) {
   assert_true(size_bytes > 0);
   check_buffer *const b = cvy_calloc(1, sizeof *b);
   assert_non_null(b);
@@ -174,13 +179,15 @@ static check_buffer *buffer_make(check_device *d, const char *name, size_t size_
   return b;
 }
 
-static check_buffer *matrix_make(check_device *d, const char *name, const float *dense, int rows, int cols, int pitch, bool constant) {
+static check_buffer *matrix_make(check_device *d, const char *name, const float *dense, int rows, int cols, int pitch,
+                                 bool constant) {
   assert_true(rows >= 1 && cols >= 1 && pitch >= cols);
   float *padded = NULL;
   if (dense) {
     padded = cvy_calloc((size_t)rows * (size_t)pitch, sizeof *padded);
     assert_non_null(padded);
-    for (int r = 0; r < rows; r++) memcpy(padded + (size_t)r * (size_t)pitch, dense + (size_t)r * (size_t)cols, (size_t)cols * sizeof *dense);
+    for (int r = 0; r < rows; r++)
+      memcpy(padded + (size_t)r * (size_t)pitch, dense + (size_t)r * (size_t)cols, (size_t)cols * sizeof *dense);
   }
   check_buffer *const b = buffer_make(d, name, (size_t)rows * (size_t)pitch * sizeof(float), padded, constant);
   cvy_free(padded);
@@ -206,7 +213,9 @@ check_buffer *check_input_bytes(check_device *d, const char *name, const void *b
   return buffer_make(d, name, size_bytes, bytes, true);
 }
 
-check_buffer *check_scratch(check_device *d, const char *name, size_t size_bytes) { return buffer_make(d, name, size_bytes, NULL, false); }
+check_buffer *check_scratch(check_device *d, const char *name, size_t size_bytes) {
+  return buffer_make(d, name, size_bytes, NULL, false);
+}
 
 void check_download_bytes(check_buffer *b, void *out, size_t size_bytes) {
   assert_true(size_bytes <= b->size_bytes);
@@ -224,8 +233,8 @@ const float *check_download(check_buffer *b) {
     memcpy(dense + (size_t)r * (size_t)b->cols, row, (size_t)b->cols * sizeof *row);
     for (int c = b->cols; c < b->pitch; c++)
       if (!(row[c] == 0.0f))
-        check_fail(d, "%s: padding of row %d, column %d (%d columns, pitch %d) is %g, must be 0", b->name, r, c, b->cols, b->pitch,
-                   (double)row[c]);
+        check_fail(d, "%s: padding of row %d, column %d (%d columns, pitch %d) is %g, must be 0", b->name, r, c,
+                   b->cols, b->pitch, (double)row[c]);
   }
   return dense;
 }
@@ -237,7 +246,8 @@ static void buffer_verify(check_buffer *b) {
   for (size_t i = 0; i < total; i++) {
     const bool inside = i >= GUARD_BYTES && i < GUARD_BYTES + b->size_bytes;
     if (!inside && image[i] != guard_byte(i))
-      check_fail(b->device, "%s: byte %lld was written outside of the buffer of %zu bytes", b->name, (long long)i - GUARD_BYTES, b->size_bytes);
+      check_fail(b->device, "%s: byte %lld was written outside of the buffer of %zu bytes", b->name,
+                 (long long)i - GUARD_BYTES, b->size_bytes);
     if (inside && b->content && image[i] != ((unsigned char *)b->content)[i - GUARD_BYTES])
       check_fail(b->device, "%s: byte %lld of an input was changed", b->name, (long long)i - GUARD_BYTES);
   }
@@ -286,17 +296,19 @@ void check_fail(check_device *d, const char *format, ...) {
   fprintf(stderr, "  ");
   vfprintf(stderr, format, args);
   va_end(args);
-  fprintf(stderr, "\n  device: %s\n  case:   %s\n  seed:   %llu\n  repeat: %s%s%s%sCVY_TEST_SEED=%llu %s%s%s%s\n", d->cl ? d->name : "none",
-          d->case_text[0] ? d->case_text : "-", (unsigned long long)run.seed, d->cl ? "CVY_TEST_DEVICE=" : "", d->place,
-          d->cl ? (d->cpu_shaped ? " CVY_TEST_SHAPE=cpu" : " CVY_TEST_SHAPE=simt") : "", d->cl ? " " : "", (unsigned long long)run.seed,
-          run.program, d->case_text[0] ? " --case '" : "", d->case_text, d->case_text[0] ? "'" : "");
+  fprintf(stderr, "\n  device: %s\n  case:   %s\n  seed:   %llu\n  repeat: %s%s%s%sCVY_TEST_SEED=%llu %s%s%s%s\n",
+          d->cl ? d->name : "none", d->case_text[0] ? d->case_text : "-", (unsigned long long)run.seed,
+          d->cl ? "CVY_TEST_DEVICE=" : "", d->place,
+          d->cl ? (d->cpu_shaped ? " CVY_TEST_SHAPE=cpu" : " CVY_TEST_SHAPE=simt") : "", d->cl ? " " : "",
+          (unsigned long long)run.seed, run.program, d->case_text[0] ? " --case '" : "", d->case_text,
+          d->case_text[0] ? "'" : "");
   _fail(__FILE__, __LINE__);
   abort();
 }
 
 /* Report of all wrong elements: worst one, and where they lie. wrong(i) by tolerance. */
-static void report(check_device *d, const char *what, const float *got, const double *want, const double *tol, double factor, const double *mag,
-                   size_t rows, int cols) {
+static void report(check_device *d, const char *what, const float *got, const double *want, const double *tol,
+                   double factor, const double *mag, size_t rows, int cols) {
   const size_t n = rows * (size_t)cols;
   size_t n_wrong = 0, worst = 0, first = 0;
   double worst_ratio = -1.0;
@@ -311,8 +323,9 @@ static void report(check_device *d, const char *what, const float *got, const do
   }
   if (n_wrong == 0) return;
   const double bound = tol ? tol[worst] : factor * FLT_EPSILON * mag[worst] + FLT_MIN;
-  fprintf(stderr, "  %s: %zu of %zu elements are wrong, first at row %zu, column %zu\n  map ('#' wrong), rows from %zu:\n", what, n_wrong, n,
-          first / (size_t)cols, first % (size_t)cols, first / (size_t)cols);
+  fprintf(stderr,
+          "  %s: %zu of %zu elements are wrong, first at row %zu, column %zu\n  map ('#' wrong), rows from %zu:\n",
+          what, n_wrong, n, first / (size_t)cols, first % (size_t)cols, first / (size_t)cols);
   for (size_t r = first / (size_t)cols; r < rows && r < first / (size_t)cols + 8; r++) {
     fprintf(stderr, "    ");
     for (int c = 0; c < cols && c < 96; c++) {
@@ -322,16 +335,18 @@ static void report(check_device *d, const char *what, const float *got, const do
     }
     fputc('\n', stderr);
   }
-  check_fail(d, "%s: worst at row %zu, column %zu: got %.9g, want %.9g, error %.3g, bound %.3g", what, worst / (size_t)cols,
-             worst % (size_t)cols, (double)got[worst], want[worst], fabs((double)got[worst] - want[worst]), bound);
+  check_fail(d, "%s: worst at row %zu, column %zu: got %.9g, want %.9g, error %.3g, bound %.3g", what,
+             worst / (size_t)cols, worst % (size_t)cols, (double)got[worst], want[worst],
+             fabs((double)got[worst] - want[worst]), bound);
 }
 
-void check_close(check_device *d, const char *what, const float *got, const double *want, const double *tol, size_t rows, int cols) {
+void check_close(check_device *d, const char *what, const float *got, const double *want, const double *tol,
+                 size_t rows, int cols) {
   report(d, what, got, want, tol, 0.0, NULL, rows, cols);
 }
 
-void check_close_mag(check_device *d, const char *what, const float *got, const double *want, const double *mag, double factor, size_t rows,
-                     int cols) {
+void check_close_mag(check_device *d, const char *what, const float *got, const double *want, const double *mag,
+                     double factor, size_t rows, int cols) {
   report(d, what, got, want, NULL, factor, mag, rows, cols);
 }
 
@@ -341,12 +356,13 @@ void check_same(check_device *d, const char *what, const float *got, const float
     memcpy(&a, &got[i], 4);
     memcpy(&b, &want[i], 4);
     if (a != b && !(got[i] == 0.0f && want[i] == 0.0f))
-      check_fail(d, "%s: row %zu, column %zu is %.9g (0x%08x), must be %.9g (0x%08x)", what, i / (size_t)cols, i % (size_t)cols, (double)got[i], a,
-                 (double)want[i], b);
+      check_fail(d, "%s: row %zu, column %zu is %.9g (0x%08x), must be %.9g (0x%08x)", what, i / (size_t)cols,
+                 i % (size_t)cols, (double)got[i], a, (double)want[i], b);
   }
 }
 
-void check_relative_l2(check_device *d, const char *what, const float *got, const double *want, size_t n, double bound) {
+void check_relative_l2(check_device *d, const char *what, const float *got, const double *want, size_t n,
+                       double bound) {
   double difference = 0.0, norm = 0.0;
   for (size_t i = 0; i < n; i++) {
     const double e = (double)got[i] - want[i];
@@ -354,7 +370,8 @@ void check_relative_l2(check_device *d, const char *what, const float *got, cons
     norm += want[i] * want[i];
   }
   const double relative = sqrt(difference) / (norm > 0.0 ? sqrt(norm) : 1.0);
-  if (!(relative <= bound)) check_fail(d, "%s: relative L2 error %.3g, bound %.3g, norm %.3g", what, relative, bound, sqrt(norm));
+  if (!(relative <= bound))
+    check_fail(d, "%s: relative L2 error %.3g, bound %.3g, norm %.3g", what, relative, bound, sqrt(norm));
 }
 
 /* ---- main ---- */
@@ -396,12 +413,14 @@ static int live_objects(void) {
   int n = 0;
   for (int kind = 0; kind < CVY_LIVE_KINDS; kind++) {
     const long count = cvy_live_count((cvy_live_kind)kind);
-    if (count != 0) fprintf(stderr, "%s: %ld %s alive at the end\n", run.program, count, cvy_live_name((cvy_live_kind)kind)), n++;
+    if (count != 0)
+      fprintf(stderr, "%s: %ld %s alive at the end\n", run.program, count, cvy_live_name((cvy_live_kind)kind)), n++;
   }
   return n;
 }
 
-static int run_device(const cvy_device_list *list, int item, const char *shape, const check_test *tests, int n_tests, int flags) {
+static int run_device(const cvy_device_list *list, int item, const char *shape, const check_test *tests, int n_tests,
+                      int flags) {
   const cvy_device_info *const info = &list->items[item];
   check_device d = {0};
   cvy_device_choice *choice = NULL;
@@ -440,7 +459,8 @@ int check_main(int argc, char **argv, const check_test *tests, int n_tests, int 
     }
   }
   int64_t seed;
-  const char *const seed_text = getenv("CVY_TEST_SEED"), *const only_device = getenv("CVY_TEST_DEVICE"), *const only_shape = getenv("CVY_TEST_SHAPE");
+  const char *const seed_text = getenv("CVY_TEST_SEED"), *const only_device = getenv("CVY_TEST_DEVICE"),
+                    *const only_shape = getenv("CVY_TEST_SHAPE");
   if (seed_text) {
     if (!cvy_parse_int(seed_text, 0, INT64_MAX, &seed)) {
       fprintf(stderr, "CVY_TEST_SEED=%s: a number from 0 is needed\n", seed_text);
@@ -470,7 +490,8 @@ int check_main(int argc, char **argv, const check_test *tests, int n_tests, int 
     }
     cvy_device_list_destroy(&list);
     if (tried == 0) {
-      fprintf(stderr, "%s: no usable device%s%s\n", argv[0], only_device ? ": CVY_TEST_DEVICE=" : "", only_device ? only_device : "");
+      fprintf(stderr, "%s: no usable device%s%s\n", argv[0], only_device ? ": CVY_TEST_DEVICE=" : "",
+              only_device ? only_device : "");
       return SKIPPED;
     }
   } else {
@@ -478,7 +499,8 @@ int check_main(int argc, char **argv, const check_test *tests, int n_tests, int 
     failed = run_group(&none, tests, n_tests);
   }
   if (run.only_case && !run.case_seen) {
-    fprintf(stderr, "%s: no case is called '%s' (with seed %llu)\n", argv[0], run.only_case, (unsigned long long)run.seed);
+    fprintf(stderr, "%s: no case is called '%s' (with seed %llu)\n", argv[0], run.only_case,
+            (unsigned long long)run.seed);
     failed++;
   }
   remove_temp_dir();

@@ -20,8 +20,8 @@
  *   }
  *
  * Command line: [--case 'TEXT'] runs the cases with exactly this text, [--test NAME] one test.
- * CVY_TEST_DEVICE=P:D narrows to one device, CVY_TEST_SHAPE=cpu|simt to one shape of kernels, CVY_TEST_SEED sets the seed (default 1).
- * Exit: 0, 1 failed, 77 no usable device (a skip, not a pass). */
+ * CVY_TEST_DEVICE=P:D narrows to one device, CVY_TEST_SHAPE=cpu|simt to one shape of kernels, CVY_TEST_SEED sets the
+ * seed (default 1). Exit: 0, 1 failed, 77 no usable device (a skip, not a pass). */
 #ifndef CVY_TESTS_CHECK_H
 #define CVY_TESTS_CHECK_H
 
@@ -59,21 +59,23 @@ typedef struct check_device {
 } check_device;
 
 typedef struct check_test { const char *name; void (*fn)(check_device *d); } check_test;
-/* CHECK_DEVICES: each test runs once per usable device (else once, with d->cl NULL). CHECK_BOTH_SHAPES: on each device once with
- * CPU-shaped and once with SIMT kernels (CVY_FORCE_SHAPE). CHECK_PROFILING: devices are opened with profiling.
- * After the tests no object may be alive. */
+/* CHECK_DEVICES: each test runs once per usable device (else once, with d->cl NULL). CHECK_BOTH_SHAPES: on each device
+ * once with CPU-shaped and once with SIMT kernels (CVY_FORCE_SHAPE). CHECK_PROFILING: devices are opened with
+ * profiling. After the tests no object may be alive. */
 enum { CHECK_HOST = 0, CHECK_DEVICES = 1, CHECK_BOTH_SHAPES = 2, CHECK_PROFILING = 4 };
 int check_main(int argc, char **argv, const check_test *tests, int n_tests, int flags);
 
 /* Names the case that follows, for reports; false if --case asks for another one. */
 bool check_case(check_device *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Waits for the queue; guard bands must be whole and inputs unchanged; frees buffers and blocks of the case. Also done after each test. */
+/* Waits for the queue; guard bands must be whole and inputs unchanged; frees buffers and blocks of the case. Also done
+ * after each test. */
 void check_case_end(check_device *d);
 
 /* ---- calls ---- */
 #define check_ok(expr) check_status_is((expr), CVY_OK, NULL, #expr, __FILE__, __LINE__)
 /* Must fail with `code` and log a message that contains `text` (NULL: any). */
-#define check_fails(expr, code, text) (check_log_clear(), check_status_is((expr), (code), (text), #expr, __FILE__, __LINE__))
+#define check_fails(expr, code, text) \
+  (check_log_clear(), check_status_is((expr), (code), (text), #expr, __FILE__, __LINE__))
 void check_status_is(cvy_status got, cvy_status want, const char *text, const char *expr, const char *file, int line);
 /* Messages of the library are kept (all levels) and printed if the test fails. */
 void check_log_clear(void);
@@ -89,7 +91,8 @@ uint64_t check_seed(void);
 check_rng check_rng_make(const check_device *d, int stream);     /* the same on every device */
 int check_int(check_rng *r, int min, int max);                   /* both included */
 int check_pick(check_rng *r, const int *values, int n);
-#define CHECK_ONE_OF(r, ...) check_pick((r), (const int[]){__VA_ARGS__}, (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)))
+#define CHECK_ONE_OF(r, ...) \
+  check_pick((r), (const int[]){__VA_ARGS__}, (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)))
 /* 1, a prime, tile-1, tile, tile+1, 2*tile+1 or anything, in [1, max]. */
 int check_edge(check_rng *r, int tile, int max);
 
@@ -122,7 +125,8 @@ struct check_buffer {
   float *downloaded;
   check_buffer *next;
 };
-/* rows x cols floats (dense on the host) with `pitch` floats per row on the device, padding zero. Must be unchanged at the end. */
+/* rows x cols floats (dense on the host) with `pitch` floats per row on the device, padding zero. Must be unchanged at
+ * the end. */
 check_buffer *check_input(check_device *d, const char *name, const float *dense, int rows, int cols, int pitch);
 /* The same, but the operation may change it (accumulation, in-place). Padding must still be zero when downloaded. */
 check_buffer *check_inout(check_device *d, const char *name, const float *dense, int rows, int cols, int pitch);
@@ -139,10 +143,11 @@ void check_download_bytes(check_buffer *buffer, void *out, size_t size_bytes);
 
 /* ---- comparisons: a failure prints device, case, seed, worst element, a map, and the command that repeats it ---- */
 /* Each |got - want| must be <= tol; a value that is not finite where `want` is finite is wrong whatever tol says. */
-void check_close(check_device *d, const char *what, const float *got, const double *want, const double *tol, size_t rows, int cols);
+void check_close(check_device *d, const char *what, const float *got, const double *want, const double *tol,
+                 size_t rows, int cols);
 /* tol = factor * FLT_EPSILON * mag + FLT_MIN, mag = sum of |terms| of each element. */
-void check_close_mag(check_device *d, const char *what, const float *got, const double *want, const double *mag, double factor, size_t rows,
-                     int cols);
+void check_close_mag(check_device *d, const char *what, const float *got, const double *want, const double *mag,
+                     double factor, size_t rows, int cols);
 /* Bit for bit, except that 0 and -0 are the same. */
 void check_same(check_device *d, const char *what, const float *got, const float *want, size_t rows, int cols);
 /* ||got - want|| <= bound * ||want|| (l2 norms). */

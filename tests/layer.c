@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * An OpenCL layer (ocl-icd, OPENCL_LAYERS=<this library>) that makes the driver below it misbehave, as $CVY_LAYER says at each call:
- * words with commas, each with or without "=ARG":
+ * An OpenCL layer (ocl-icd, OPENCL_LAYERS=<this library>) that makes the driver below it misbehave, as $CVY_LAYER says
+ * at each call. Words with commas, each with or without "=ARG":
  *   no-platforms          clGetPlatformIDs finds none (CL_PLATFORM_NOT_FOUND_KHR)
  *   broken-loader         clGetPlatformIDs fails
  *   no-devices            clGetDeviceIDs finds none
@@ -68,13 +68,16 @@ static cl_int CL_API_CALL get_platform_ids(cl_uint n, cl_platform_id *platforms,
   return below->clGetPlatformIDs(n, platforms, n_ret);
 }
 
-static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform_info what, size_t size, void *value, size_t *size_ret) {
+static cl_int CL_API_CALL get_platform_info(cl_platform_id platform, cl_platform_info what, size_t size, void *value,
+                                            size_t *size_ret) {
   char name[128];
-  if (what == CL_PLATFORM_NAME && word("platform-name", name, sizeof name)) return give_text(name, size, value, size_ret);
+  if (what == CL_PLATFORM_NAME && word("platform-name", name, sizeof name))
+    return give_text(name, size, value, size_ret);
   return below->clGetPlatformInfo(platform, what, size, value, size_ret);
 }
 
-static cl_int CL_API_CALL get_device_ids(cl_platform_id platform, cl_device_type type, cl_uint n, cl_device_id *devices, cl_uint *n_ret) {
+static cl_int CL_API_CALL get_device_ids(cl_platform_id platform, cl_device_type type, cl_uint n, cl_device_id *devices,
+                                         cl_uint *n_ret) {
   if (has("no-devices")) {
     if (n_ret) *n_ret = 0;
     return CL_DEVICE_NOT_FOUND;
@@ -83,19 +86,23 @@ static cl_int CL_API_CALL get_device_ids(cl_platform_id platform, cl_device_type
   return below->clGetDeviceIDs(platform, type, n, devices, n_ret);
 }
 
-static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, size_t size, void *value, size_t *size_ret) {
+static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, size_t size, void *value,
+                                          size_t *size_ret) {
   if (has("no-info") && what != CL_DEVICE_NAME && what != CL_DEVICE_VENDOR) return CL_OUT_OF_HOST_MEMORY;
   if (what == CL_DEVICE_VERSION && has("old-version")) return give_text("OpenCL 1.1 antique", size, value, size_ret);
   const cl_int code = below->clGetDeviceInfo(device, what, size, value, size_ret);
   if (code != CL_SUCCESS || !value) return code;
-  if ((what == CL_DEVICE_COMPILER_AVAILABLE && has("no-compiler")) || (what == CL_DEVICE_AVAILABLE && has("not-available")))
+  if ((what == CL_DEVICE_COMPILER_AVAILABLE && has("no-compiler")) ||
+      (what == CL_DEVICE_AVAILABLE && has("not-available")))
     memset(value, 0, sizeof(cl_bool));
   if (what == CL_DEVICE_TYPE && has("gpu")) *(cl_device_type *)value = CL_DEVICE_TYPE_GPU;
   return code;
 }
 
-static cl_context CL_API_CALL create_context(const cl_context_properties *properties, cl_uint n, const cl_device_id *devices,
-                                             void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *), void *user, cl_int *code) {
+static cl_context CL_API_CALL create_context(const cl_context_properties *properties, cl_uint n,
+                                             const cl_device_id *devices,
+                                             void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
+                                             void *user, cl_int *code) {
   if (has("no-context")) {
     if (code) *code = CL_OUT_OF_RESOURCES;
     return NULL;
@@ -103,7 +110,8 @@ static cl_context CL_API_CALL create_context(const cl_context_properties *proper
   return below->clCreateContext(properties, n, devices, notify, user, code);
 }
 
-static cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_id device, cl_command_queue_properties properties, cl_int *code) {
+static cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_id device,
+                                                 cl_command_queue_properties properties, cl_int *code) {
   if (has("no-queue")) {
     if (code) *code = CL_OUT_OF_HOST_MEMORY;
     return NULL;
@@ -120,8 +128,8 @@ static cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_i
   return queue;
 }
 
-static cl_int CL_API_CALL create_sub_devices(cl_device_id device, const cl_device_partition_property *how, cl_uint n, cl_device_id *out,
-                                             cl_uint *n_ret) {
+static cl_int CL_API_CALL create_sub_devices(cl_device_id device, const cl_device_partition_property *how, cl_uint n,
+                                             cl_device_id *out, cl_uint *n_ret) {
   if (has("no-sub-devices")) return CL_DEVICE_PARTITION_FAILED;
   return below->clCreateSubDevices(device, how, n, out, n_ret);
 }
@@ -135,8 +143,9 @@ static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, 
   return below->clCreateBuffer(context, flags, size, host, code);
 }
 
-static cl_program CL_API_CALL create_with_binary(cl_context context, cl_uint n, const cl_device_id *devices, const size_t *sizes,
-                                                 const unsigned char **binaries, cl_int *binary_codes, cl_int *code) {
+static cl_program CL_API_CALL create_with_binary(cl_context context, cl_uint n, const cl_device_id *devices,
+                                                 const size_t *sizes, const unsigned char **binaries,
+                                                 cl_int *binary_codes, cl_int *code) {
   if (has("no-binary")) {
     if (code) *code = CL_INVALID_BINARY;
     return NULL;
@@ -153,11 +162,13 @@ static bool on_queue(const char *name, cl_command_queue queue, int *index, long 
   return *index >= 0 && *index < MOST_QUEUES && atomic_load(&queues[*index]) == queue;
 }
 
-static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint dims, const size_t *offset, const size_t *global,
-                                         const size_t *local, cl_uint n, const cl_event *list, cl_event *event) {
+static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint dims, const size_t *offset,
+                                         const size_t *global, const size_t *local, cl_uint n, const cl_event *list,
+                                         cl_event *event) {
   int index;
   long number;
-  if (on_queue("die", queue, &index, &number) && atomic_fetch_add(&launches[index], 1) >= number) return CL_OUT_OF_RESOURCES;
+  if (on_queue("die", queue, &index, &number) && atomic_fetch_add(&launches[index], 1) >= number)
+    return CL_OUT_OF_RESOURCES;
   if (on_queue("slow", queue, &index, &number)) {
     const struct timespec wait = {number / 1000, number % 1000 * 1000000};
     nanosleep(&wait, NULL);
@@ -165,9 +176,11 @@ static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kerne
   return below->clEnqueueNDRangeKernel(queue, kernel, dims, offset, global, local, n, list, event);
 }
 
-static cl_int CL_API_CALL get_event_info(cl_event event, cl_event_info what, size_t size, void *value, size_t *size_ret) {
+static cl_int CL_API_CALL get_event_info(cl_event event, cl_event_info what, size_t size, void *value,
+                                         size_t *size_ret) {
   const cl_int code = below->clGetEventInfo(event, what, size, value, size_ret);
-  if (code == CL_SUCCESS && value && what == CL_EVENT_COMMAND_EXECUTION_STATUS && has("failed-event")) *(cl_int *)value = CL_OUT_OF_RESOURCES;
+  if (code == CL_SUCCESS && value && what == CL_EVENT_COMMAND_EXECUTION_STATUS && has("failed-event"))
+    *(cl_int *)value = CL_OUT_OF_RESOURCES;
   return code;
 }
 
@@ -180,7 +193,8 @@ CL_API_ENTRY cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, size_t size, 
   return CL_SUCCESS;
 }
 
-CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint n, const cl_icd_dispatch *target, cl_uint *n_ret, const cl_icd_dispatch **layer) {
+CL_API_ENTRY cl_int CL_API_CALL clInitLayer(cl_uint n, const cl_icd_dispatch *target, cl_uint *n_ret,
+                                            const cl_icd_dispatch **layer) {
   if (!target || !n_ret || !layer || n < sizeof *target / sizeof(void *)) return CL_INVALID_VALUE;
   below = target;
   above = *target;

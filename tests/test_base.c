@@ -124,13 +124,19 @@ static void test_memory(check_device *d) {
 /* Known answers of Random123's kat_vectors for philox4x32 with 10 rounds: counter, key, result. */
 static void test_philox(check_device *d) {
   (void)d;
-  static const struct { uint32_t counter[4], key[2], want[4]; } vectors[] = {
-    {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-    {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-    {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+  static const struct { uint32_t counter[4], key[2], want[4];
+  } vectors[] = {
+      {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+      {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+       {0xffffffff, 0xffffffff},
+       {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+      {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+       {0xa4093822, 0x299f31d0},
+       {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
   };
   for (size_t i = 0; i < 3; i++) {
-    const cvy_rng rng = {.seed = ((uint64_t)vectors[i].key[1] << 32) | vectors[i].key[0], .purpose = vectors[i].counter[2],
+    const cvy_rng rng = {.seed = ((uint64_t)vectors[i].key[1] << 32) | vectors[i].key[0],
+                         .purpose = vectors[i].counter[2],
                          .stream = vectors[i].counter[3]};
     uint32_t got[4];
     cvy_rng_block(&rng, ((uint64_t)vectors[i].counter[1] << 32) | vectors[i].counter[0], got);
@@ -140,7 +146,8 @@ static void test_philox(check_device *d) {
 
 static void test_random(check_device *d) {
   (void)d;
-  const cvy_rng rng = {.seed = 42, .purpose = CVY_RNG_TEST, .stream = 3}, other = {.seed = 42, .purpose = CVY_RNG_TEST, .stream = 4};
+  const cvy_rng rng = {.seed = 42, .purpose = CVY_RNG_TEST, .stream = 3},
+                other = {.seed = 42, .purpose = CVY_RNG_TEST, .stream = 4};
   uint32_t words[4];
   cvy_rng_block(&rng, 5, words);
   for (unsigned i = 0; i < 4; i++) assert_int_equal(cvy_rng_u32(&rng, 20 + i), words[i]);
@@ -189,7 +196,9 @@ static void test_parse(check_device *d) {
   (void)d;
   int64_t i = 77;
   double f = 77;
-  static const char *const bad_ints[] = {"", "-", "+5", " 5", "5 ", "5x", "0x10", "1e3", "1.0", "--5", "9223372036854775808", "99999999999999999999999", "\t1"};
+  static const char *const bad_ints[] = {
+      "",   "-", "+5", " 5", "5 ", "5x", "0x10", "1e3", "1.0", "--5", "9223372036854775808", "99999999999999999999999",
+      "\t1"};
   for (size_t k = 0; k < sizeof bad_ints / sizeof *bad_ints; k++) {
     assert_false(cvy_parse_int(bad_ints[k], INT64_MIN, INT64_MAX, &i));
     assert_int_equal(i, 77);
@@ -200,7 +209,8 @@ static void test_parse(check_device *d) {
   assert_true(cvy_parse_int("-0", 0, 10, &i) && i == 0);
   assert_false(cvy_parse_int("11", 0, 10, &i));
   assert_false(cvy_parse_int("-1", 0, 10, &i));
-  static const char *const bad_floats[] = {"", " 1", "1 ", "1x", "inf", "nan", "NAN", "0x1p3", "1e400", "-1e400", "1e", "e5", ".", "1,5", "1..2", "+-1", "1e5.0"};
+  static const char *const bad_floats[] = {"",       " 1", "1 ", "1x", "inf", "nan",  "NAN", "0x1p3", "1e400",
+                                           "-1e400", "1e", "e5", ".",  "1,5", "1..2", "+-1", "1e5.0"};
   for (size_t k = 0; k < sizeof bad_floats / sizeof *bad_floats; k++) {
     assert_false(cvy_parse_float(bad_floats[k], -DBL_MAX, DBL_MAX, &f));
     assert_true(f == 77);
@@ -340,7 +350,8 @@ enum { CELLS = 100003 };
 typedef struct cells { atomic_uchar touched[CELLS]; size_t grain; atomic_bool odd_cut; atomic_int calls; } cells;
 static void touch(void *arg, size_t begin, size_t end) {
   cells *const c = arg;
-  if (begin % c->grain != 0 || (end % c->grain != 0 && end != CELLS && end != 5) || begin >= end) atomic_store(&c->odd_cut, true);
+  if (begin % c->grain != 0 || (end % c->grain != 0 && end != CELLS && end != 5) || begin >= end)
+    atomic_store(&c->odd_cut, true);
   for (size_t i = begin; i < end; i++) atomic_fetch_add(&c->touched[i], 1);
   atomic_fetch_add(&c->calls, 1);
 }

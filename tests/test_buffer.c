@@ -51,7 +51,8 @@ static void test_transfers(check_device *d) {
   check_ok(cvy_buffer_fill(d->queue, b, 0, 0, 1));
   check_ok(cvy_buffer_copy(d->queue, a, 0, b, 0, 0));
 
-  check_fails(cvy_buffer_read(d->queue, a, 4, sizeof out, in, NULL, NULL), CVY_E_ARGUMENT, "goes beyond the 40000 bytes");
+  check_fails(cvy_buffer_read(d->queue, a, 4, sizeof out, in, NULL, NULL), CVY_E_ARGUMENT,
+              "goes beyond the 40000 bytes");
   check_fails(cvy_buffer_write(d->queue, a, sizeof out + 4, 0, in, NULL, NULL), CVY_E_ARGUMENT, "goes beyond");
   check_fails(cvy_buffer_write(d->queue, a, 8, SIZE_MAX - 4, in, NULL, NULL), CVY_E_ARGUMENT, "goes beyond");
   check_fails(cvy_buffer_fill(d->queue, a, 2, 8, 0), CVY_E_ARGUMENT, "multiples of 4");
@@ -149,7 +150,8 @@ static void test_guards(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"transfers", test_transfers}, {"slices", test_slices}, {"memory", test_memory}, {"pinned", test_pinned}, {"guards", test_guards},
+      {"transfers", test_transfers}, {"slices", test_slices}, {"memory", test_memory},
+      {"pinned", test_pinned},       {"guards", test_guards},
   };
   return check_main(argc, argv, tests, 5, CHECK_DEVICES | CHECK_PROFILING);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The cache of kernel binaries: hits, and every way in which an entry can be bad. The layer (layer.c) gives the platform another name, so that PoCL's
- * binaries are cached as those of other platforms are. */
+ * The cache of kernel binaries: hits, and every way in which an entry can be bad. The layer (layer.c) renames the
+ * platform and refuses binaries. */
 #include "tests/check.h"
 
 #include <dirent.h>
@@ -175,7 +175,9 @@ static void test_concurrent(check_device *d) {
 }
 
 /* ---- with a device ---- */
-static const char source[] = "kernel void twice(global const float *x, global float *y) { const int i = get_global_id(0); y[i] = FACTOR * x[i]; }\n";
+static const char source[] =
+    "kernel void twice(global const float *x, global float *y) { const int i = get_global_id(0); y[i] = FACTOR * x[i]; "
+    "}\n";
 
 /* Opens the device, runs the kernel; how often was the compiler needed, how often was there a binary? */
 static void run_twice(long factor, long *compiled, long *cached) {

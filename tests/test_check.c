@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * check.c itself: what must fail does, and says what it should. The parent runs this program again for each broken test. */
+ * check.c itself: what must fail does, and says what it should. The parent runs this program again for each broken
+ * test. */
 #include "tests/check.h"
 
 #include <float.h>
@@ -78,10 +79,22 @@ static void broken_leak(check_device *d) {
 }
 
 static const check_test broken[] = {
-  {"guard_after", broken_guard_after}, {"guard_before", broken_guard_before}, {"input", broken_input}, {"padding", broken_padding},
-  {"unwritten", broken_unwritten},     {"value", broken_value},               {"infinity", broken_infinity}, {"mag", broken_mag},
-  {"bits", broken_bits},               {"l2", broken_l2},                     {"l2_nan", broken_l2_nan}, {"ok", broken_ok},
-  {"code", broken_code},               {"text", broken_text},                 {"silence", broken_silence}, {"leak", broken_leak},
+    {"guard_after", broken_guard_after},
+    {"guard_before", broken_guard_before},
+    {"input", broken_input},
+    {"padding", broken_padding},
+    {"unwritten", broken_unwritten},
+    {"value", broken_value},
+    {"infinity", broken_infinity},
+    {"mag", broken_mag},
+    {"bits", broken_bits},
+    {"l2", broken_l2},
+    {"l2_nan", broken_l2_nan},
+    {"ok", broken_ok},
+    {"code", broken_code},
+    {"text", broken_text},
+    {"silence", broken_silence},
+    {"leak", broken_leak},
 };
 enum { N_BROKEN = sizeof broken / sizeof *broken };
 
@@ -101,23 +114,25 @@ static int run_self(const char *before, const char *arguments, char *out, size_t
 }
 
 static void test_broken(check_device *d) {
-  static const struct { const char *name, *says[3]; } cases[N_BROKEN] = {
-    {"guard_after", {"y: byte 192 was written outside", "case:   guard after", "--case 'guard after'"}},
-    {"guard_before", {"y: byte -4 was written outside"}},
-    {"input", {"x: byte 7 of an input was changed"}},
-    {"padding", {"padding of row 0, column 2", "is 1, must be 0"}},
-    {"unwritten", {"nan"}},
-    {"value", {"1 of 6 elements are wrong, first at row 1, column 1", "got 5.5, want 5, error 0.5, bound 0.4", "    .#."}},
-    {"infinity", {"got inf"}},
-    {"mag", {"bound 4.77e-07"}},
-    {"bits", {"column 1 is 1.00000012 (0x3f800001), must be 1 (0x3f800000)"}},
-    {"l2", {"relative L2 error 0.02, bound 0.0199"}},
-    {"l2_nan", {"relative L2 error nan"}},
-    {"ok", {"gave CVY_E_IO, not CVY_OK", "the reason is 42"}},
-    {"code", {"gave CVY_E_IO, not CVY_E_FORMAT"}},
-    {"text", {"no message contains \"43\""}},
-    {"silence", {"without any message"}},
-    {"leak", {"1 events alive at the end"}},
+  static const struct { const char *name, *says[3];
+  } cases[N_BROKEN] = {
+      {"guard_after", {"y: byte 192 was written outside", "case:   guard after", "--case 'guard after'"}},
+      {"guard_before", {"y: byte -4 was written outside"}},
+      {"input", {"x: byte 7 of an input was changed"}},
+      {"padding", {"padding of row 0, column 2", "is 1, must be 0"}},
+      {"unwritten", {"nan"}},
+      {"value",
+       {"1 of 6 elements are wrong, first at row 1, column 1", "got 5.5, want 5, error 0.5, bound 0.4", "    .#."}},
+      {"infinity", {"got inf"}},
+      {"mag", {"bound 4.77e-07"}},
+      {"bits", {"column 1 is 1.00000012 (0x3f800001), must be 1 (0x3f800000)"}},
+      {"l2", {"relative L2 error 0.02, bound 0.0199"}},
+      {"l2_nan", {"relative L2 error nan"}},
+      {"ok", {"gave CVY_E_IO, not CVY_OK", "the reason is 42"}},
+      {"code", {"gave CVY_E_IO, not CVY_E_FORMAT"}},
+      {"text", {"no message contains \"43\""}},
+      {"silence", {"without any message"}},
+      {"leak", {"1 events alive at the end"}},
   };
   static char out[1 << 16];
   char place[64], arguments[128];
@@ -128,7 +143,8 @@ static void test_broken(check_device *d) {
     if (status != 1) fprintf(stderr, "%s: exit %d\n%s", cases[i].name, status, out);
     assert_int_equal(status, 1);
     for (int k = 0; k < 3 && cases[i].says[k]; k++) {
-      if (!strstr(out, cases[i].says[k])) fprintf(stderr, "%s does not say \"%s\":\n%s", cases[i].name, cases[i].says[k], out);
+      if (!strstr(out, cases[i].says[k]))
+        fprintf(stderr, "%s does not say \"%s\":\n%s", cases[i].name, cases[i].says[k], out);
       assert_non_null(strstr(out, cases[i].says[k]));
     }
   }
@@ -159,9 +175,11 @@ static void test_random(check_device *d) {
   for (int i = 0; i < 5; i++) assert_true(seen[i]);
   enum { N = 4096 };
   float *const x = check_floats(d, N);
-  static const struct { check_fill_kind kind; float low, high; } largest[] = {
-    {CHECK_FILL_NORMAL, 3, 6}, {CHECK_FILL_SMALL, 3e-4f, 6e-4f}, {CHECK_FILL_LARGE, 3e4f, 6e4f}, {CHECK_FILL_OUTLIERS, 1000, 6000},
-    {CHECK_FILL_INTEGERS, 4, 4}, {CHECK_FILL_OFFSET, 1003, 1006}, {CHECK_FILL_CANCEL, 3, 6},
+  static const struct { check_fill_kind kind; float low, high;
+  } largest[] = {
+      {CHECK_FILL_NORMAL, 3, 6},         {CHECK_FILL_SMALL, 3e-4f, 6e-4f}, {CHECK_FILL_LARGE, 3e4f, 6e4f},
+      {CHECK_FILL_OUTLIERS, 1000, 6000}, {CHECK_FILL_INTEGERS, 4, 4},      {CHECK_FILL_OFFSET, 1003, 1006},
+      {CHECK_FILL_CANCEL, 3, 6},
   };
   for (size_t k = 0; k < sizeof largest / sizeof *largest; k++) {
     assert_int_equal(check_fill(&r, x, N, largest[k].kind), largest[k].kind);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The list of devices with every broken case, opening, sub-devices, and failures of a device: with a layer that breaks the driver (layer.c). */
+ * The list of devices with every broken case, opening, sub-devices, and failures of a device: with a layer that breaks
+ * the driver (layer.c). */
 #include "tests/check.h"
 
 #include <dirent.h>
@@ -42,7 +43,8 @@ static void test_list(check_device *d) {
     assert_true(info->platform_name[0]);
     assert_true(info->usable ? info->reason[0] == 0 : info->reason[0] != 0);
     if (!info->usable) continue;
-    assert_true(info->name[0] && info->driver[0] && info->compute_units > 0 && info->max_alloc_bytes > 0 && info->max_work_group > 0);
+    assert_true(info->name[0] && info->driver[0] && info->compute_units > 0 && info->max_alloc_bytes > 0 &&
+                info->max_work_group > 0);
     assert_true(info->max_alloc_bytes <= info->global_bytes);
     assert_true(info->base_align_bytes >= 4 && info->base_align_bytes <= CVY_SLICE_ALIGN);
     if (info->kind == CVY_DEVICE_CPU && info->same_as < 0) {
@@ -119,11 +121,14 @@ static void test_open(check_device *d) {
   cvy_device *device = NULL, *again = NULL;
   check_ok(cvy_device_list_create(&list));
   cvy_device_choice choice = {.item = usable(list, 1), .label = "0:0 some device"};
-  const long contexts = cvy_live_count(CVY_LIVE_CONTEXT), queues = cvy_live_count(CVY_LIVE_QUEUE), memory = cvy_live_count(CVY_LIVE_MEMORY);
+  const long contexts = cvy_live_count(CVY_LIVE_CONTEXT), queues = cvy_live_count(CVY_LIVE_QUEUE),
+             memory = cvy_live_count(CVY_LIVE_MEMORY);
   breaks("no-context");
-  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_DEVICE, "0:0 some device: clCreateContext failed: CL_OUT_OF_RESOURCES (-5)");
+  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_DEVICE,
+              "0:0 some device: clCreateContext failed: CL_OUT_OF_RESOURCES (-5)");
   breaks("no-queue");
-  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_MEMORY, "clCreateCommandQueue failed: CL_OUT_OF_HOST_MEMORY (-6)");
+  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_MEMORY,
+              "clCreateCommandQueue failed: CL_OUT_OF_HOST_MEMORY (-6)");
   breaks(NULL);
   choice.item = list->n;
   check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_ARGUMENT, "there is no device at position");
@@ -147,11 +152,13 @@ static void test_open(check_device *d) {
   cvy_event *event = NULL;
   char bytes[16] = "", other[16] = "";
   check_ok(cvy_buffer_create(device, 16, &b));
-  check_fails(cvy_buffer_write(cvy_device_compute_queue(again), b, 0, 16, bytes, NULL, NULL), CVY_E_ARGUMENT, "another device");
+  check_fails(cvy_buffer_write(cvy_device_compute_queue(again), b, 0, 16, bytes, NULL, NULL), CVY_E_ARGUMENT,
+              "another device");
   check_ok(cvy_buffer_write(cvy_device_compute_queue(device), b, 0, 16, bytes, NULL, &event));
   check_fails(cvy_queue_wait(cvy_device_compute_queue(again), event), CVY_E_ARGUMENT, "only the host can");
   breaks("failed-event");
-  check_fails(cvy_event_wait(event), CVY_E_DEVICE, "the command 'write' on the compute queue failed: CL_OUT_OF_RESOURCES (-5)");
+  check_fails(cvy_event_wait(event), CVY_E_DEVICE,
+              "the command 'write' on the compute queue failed: CL_OUT_OF_RESOURCES (-5)");
   breaks(NULL);
   check_ok(cvy_event_wait(event));
   cvy_event_destroy(&event);
@@ -194,7 +201,9 @@ static void tasks_read(tasks *out) {
     if (f) fclose(f);
     text[size] = 0;
     const char *const after_name = strrchr(text, ')');
-    if (!after_name || sscanf(after_name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu", &out->ticks[out->n]) != 1) continue;
+    if (!after_name ||
+        sscanf(after_name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu", &out->ticks[out->n]) != 1)
+      continue;
     out->id[out->n++] = strtol(entry->d_name, NULL, 10);
   }
   if (folder) closedir(folder);
@@ -236,7 +245,8 @@ static void test_parts(check_device *d) {
   check_ok(cvy_select(list, text, &choices, &n, &fell_back));
   assert_int_equal(n, 2);
   breaks("no-sub-devices");
-  check_fails(cvy_device_open(list, &choices[1], false, &device), CVY_E_UNSUPPORTED, "clCreateSubDevices with 2 parts failed: CL_DEVICE_PARTITION_FAILED");
+  check_fails(cvy_device_open(list, &choices[1], false, &device), CVY_E_UNSUPPORTED,
+              "clCreateSubDevices with 2 parts failed: CL_DEVICE_PARTITION_FAILED");
   breaks(NULL);
   /* Each part has threads of its own: which one worked tells, whatever else the machine does. */
   cvy_device *parts[2] = {NULL, NULL};
@@ -262,7 +272,8 @@ static void test_parts(check_device *d) {
     cvy_kernel_destroy(&busy);
     cvy_buffer_destroy(&y);
   }
-  if (strstr(list->items[item].platform_name, "Portable Computing Language") && worked[0] >= 0) assert_int_not_equal(worked[0], worked[1]);
+  if (strstr(list->items[item].platform_name, "Portable Computing Language") && worked[0] >= 0)
+    assert_int_not_equal(worked[0], worked[1]);
   for (int i = 0; i < 2; i++) cvy_device_close(&parts[i]);
   unsetenv("CVY_CL_DIR");
   cvy_free(choices);

@@ -16,22 +16,23 @@
 #include "src/cl/source.h"
 
 static const char scale_source[] =
-  "#include \"scale.clh\"\n"
-  "#include \"scale.clh\"\n" /* comes once: it has no guard */
-  "#ifndef OFFSET\n#define OFFSET 0\n#endif\n"
-  "kernel void scale_forward(global const float *x, global float *y, const int n, const float a, local float *scratch) {\n"
-  "  const int i = get_global_id(0);\n"
-  "  scratch[get_local_id(0)] = scale_of(a);\n"
-  "  if (i < n) y[i] = scratch[get_local_id(0)] * x[i] + OFFSET;\n"
-  "}\n"
-  "kernel __attribute__((reqd_work_group_size(4, 2, 1))) void place(global int *out, const uint columns) {\n"
-  "  out[get_global_id(1) * columns + get_global_id(0)] = (int)(get_local_id(1) * 4 + get_local_id(0));\n"
-  "}\n"
-  "kernel void late(global float *y, const int n) {\n"
-  "  float a = 1.0f;\n"
-  "  for (int i = 0; i < n; i++) a = fma(a, 0.5f, 0.5f);\n"
-  "  y[get_global_id(0)] += a;\n"
-  "}\n";
+    "#include \"scale.clh\"\n"
+    "#include \"scale.clh\"\n" /* comes once: it has no guard */
+    "#ifndef OFFSET\n#define OFFSET 0\n#endif\n"
+    "kernel void scale_forward(global const float *x, global float *y, const int n, const float a, local float "
+    "*scratch) {\n"
+    "  const int i = get_global_id(0);\n"
+    "  scratch[get_local_id(0)] = scale_of(a);\n"
+    "  if (i < n) y[i] = scratch[get_local_id(0)] * x[i] + OFFSET;\n"
+    "}\n"
+    "kernel __attribute__((reqd_work_group_size(4, 2, 1))) void place(global int *out, const uint columns) {\n"
+    "  out[get_global_id(1) * columns + get_global_id(0)] = (int)(get_local_id(1) * 4 + get_local_id(0));\n"
+    "}\n"
+    "kernel void late(global float *y, const int n) {\n"
+    "  float a = 1.0f;\n"
+    "  for (int i = 0; i < n; i++) a = fma(a, 0.5f, 0.5f);\n"
+    "  y[get_global_id(0)] += a;\n"
+    "}\n";
 static const char scale_include[] = "float scale_of(float a) { return 2.0f * a; }\n";
 
 static char folder[PATH_MAX];
@@ -59,8 +60,8 @@ static void run_scale(check_device *d, cvy_kernel *kernel, float a, float want_f
   check_fill(&r, x, N, CHECK_FILL_INTEGERS);
   for (int i = 0; i < N; i++) want[i] = want_factor * x[i] + want_offset;
   check_buffer *const bx = check_input(d, "x", x, N, 1, 1), *const by = check_output(d, "y", N, 1, 1);
-  check_ok(CVY_LAUNCH(d->queue, kernel, ((cvy_grid){{1024}, {64}}), CVY_BUF(bx->cl), CVY_BUF(by->cl), CVY_INT(N), CVY_FLOAT(a),
-                      CVY_LOCAL(64 * sizeof(float))));
+  check_ok(CVY_LAUNCH(d->queue, kernel, ((cvy_grid){{1024}, {64}}), CVY_BUF(bx->cl), CVY_BUF(by->cl), CVY_INT(N),
+                      CVY_FLOAT(a), CVY_LOCAL(64 * sizeof(float))));
   check_same(d, "y", check_download(by), want, N, 1);
   check_case_end(d);
 }
@@ -95,7 +96,8 @@ static void test_launch(check_device *d) {
   sources_end();
 }
 
-/* Commands wait for events of the other queue: a read of what a slow kernel writes, by the event and by a wait of the whole queue. */
+/* Commands wait for events of the other queue: a read of what a slow kernel writes, by the event and by a wait of the
+ * whole queue. */
 static void test_order(check_device *d) {
   sources_begin();
   cvy_kernel *late = NULL;
@@ -126,16 +128,22 @@ static void test_refusals(check_device *d) {
   check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", NULL, 0, &scale));
   check_ok(cvy_kernel_create(d->cl, "scale", "place", NULL, 0, &place));
   check_buffer *const b = check_scratch(d, "b", 4096);
-  const size_t too_many = cvy_device_get_facts(d->cl)->max_work_group * 2, too_much = cvy_device_get_facts(d->cl)->local_bytes + 4;
+  const size_t too_many = cvy_device_get_facts(d->cl)->max_work_group * 2,
+               too_much = cvy_device_get_facts(d->cl)->local_bytes + 4;
   const cvy_launch_totals before = cvy_launch_get_totals();
 #define SCALE_ARGS(local_size) CVY_BUF(b->cl), CVY_BUF(b->cl), CVY_INT(0), CVY_FLOAT(1.0f), CVY_LOCAL(local_size)
   check_fails(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{64}, {64}}), CVY_BUF(b->cl), CVY_BUF(b->cl)), CVY_E_ARGUMENT,
               "scale:scale_forward got 2 arguments, it has 5");
-  check_fails(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{100}, {64}}), SCALE_ARGS(256)), CVY_E_ARGUMENT, "global size 100 in dimension 0");
-  check_fails(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{too_many}, {too_many}}), SCALE_ARGS(4 * too_many)), CVY_E_ARGUMENT, "work-groups of");
-  check_fails(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{64}, {64}}), SCALE_ARGS(too_much)), CVY_E_ARGUMENT, "bytes of local memory needed");
-  check_fails(CVY_LAUNCH(d->queue, place, ((cvy_grid){{8, 8}, {8, 1}}), CVY_BUF(b->cl), CVY_UINT(8)), CVY_E_ARGUMENT, "the kernel is compiled for 4");
-  check_fails(CVY_LAUNCH(d->queue, place, ((cvy_grid){{8, 8}, {0}}), CVY_BUF(b->cl), CVY_UINT(8)), CVY_E_ARGUMENT, "no local size given");
+  check_fails(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{100}, {64}}), SCALE_ARGS(256)), CVY_E_ARGUMENT,
+              "global size 100 in dimension 0");
+  check_fails(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{too_many}, {too_many}}), SCALE_ARGS(4 * too_many)),
+              CVY_E_ARGUMENT, "work-groups of");
+  check_fails(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{64}, {64}}), SCALE_ARGS(too_much)), CVY_E_ARGUMENT,
+              "bytes of local memory needed");
+  check_fails(CVY_LAUNCH(d->queue, place, ((cvy_grid){{8, 8}, {8, 1}}), CVY_BUF(b->cl), CVY_UINT(8)), CVY_E_ARGUMENT,
+              "the kernel is compiled for 4");
+  check_fails(CVY_LAUNCH(d->queue, place, ((cvy_grid){{8, 8}, {0}}), CVY_BUF(b->cl), CVY_UINT(8)), CVY_E_ARGUMENT,
+              "no local size given");
   assert_int_equal(cvy_launch_get_totals().launched, before.launched);
   /* nothing to do is no error */
   check_ok(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{0}, {64}}), SCALE_ARGS(256)));
@@ -144,13 +152,15 @@ static void test_refusals(check_device *d) {
   check_fails(cvy_kernel_create(d->cl, "scale", "nothing", NULL, 0, &none), CVY_E_ARGUMENT, "no kernel \"nothing\"");
   check_fails(cvy_kernel_create(d->cl, "absent", "nothing", NULL, 0, &none), CVY_E_IO, "absent.cl");
   write_file("bad.cl", "kernel void bad(global float *y) {\n  y[0] = undeclared_thing;\n}\n");
-  check_fails(cvy_kernel_create(d->cl, "bad", "bad", (cvy_define[]){{"ZED", 1}, {"ALPHA", 7}}, 2, &none), CVY_E_BUILD, "undeclared_thing");
+  check_fails(cvy_kernel_create(d->cl, "bad", "bad", (cvy_define[]){{"ZED", 1}, {"ALPHA", 7}}, 2, &none), CVY_E_BUILD,
+              "undeclared_thing");
   assert_true(check_log_contains("-D ALPHA=7 -D ZED=1"));
   assert_true(check_log_contains(cvy_device_label(d->cl)));
   assert_true(check_log_contains("bad.cl does not compile"));
   assert_null(none);
   sources_end();
-  check_fails(cvy_kernel_create(d->cl, "absent", "nothing", NULL, 0, &none), CVY_E_ARGUMENT, "no kernel file \"absent.cl\"");
+  check_fails(cvy_kernel_create(d->cl, "absent", "nothing", NULL, 0, &none), CVY_E_ARGUMENT,
+              "no kernel file \"absent.cl\"");
   cvy_kernel_destroy(&place);
   cvy_kernel_destroy(&scale);
 }
@@ -200,7 +210,8 @@ static void test_embedded(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"launch", test_launch}, {"order", test_order}, {"refusals", test_refusals}, {"profile", test_profile}, {"embedded", test_embedded},
+      {"launch", test_launch},   {"order", test_order},       {"refusals", test_refusals},
+      {"profile", test_profile}, {"embedded", test_embedded},
   };
   return check_main(argc, argv, tests, 5, CHECK_DEVICES | CHECK_PROFILING);
 }

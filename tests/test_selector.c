@@ -9,10 +9,16 @@
 
 typedef struct machine { cvy_device_list list; cvy_device_info items[12]; } machine;
 
-static cvy_device_info *put(machine *m, int platform, int index, cvy_device_kind kind, const char *name, const char *platform_name) {
+static cvy_device_info *put(machine *m, int platform, int index, cvy_device_kind kind, const char *name,
+                            const char *platform_name) {
   cvy_device_info *const info = &m->items[m->list.n++];
-  *info = (cvy_device_info){.platform = platform, .index = index, .kind = kind, .compute_units = 4, .can_partition_by_counts = true,
-                            .usable = index >= 0, .same_as = -1};
+  *info = (cvy_device_info){.platform = platform,
+                            .index = index,
+                            .kind = kind,
+                            .compute_units = 4,
+                            .can_partition_by_counts = true,
+                            .usable = index >= 0,
+                            .same_as = -1};
   snprintf(info->name, sizeof info->name, "%s", name);
   snprintf(info->platform_name, sizeof info->platform_name, "%s", platform_name);
   if (index < 0) snprintf(info->reason, sizeof info->reason, "no devices");
@@ -22,7 +28,8 @@ static cvy_device_info *put(machine *m, int platform, int index, cvy_device_kind
 
 static const char pocl[] = "Portable Computing Language";
 
-/* 0:0 NVIDIA · 0:1 NVIDIA · 1 empty · 2:0 broken AMD card · 2:1 AMD card · 3:0 the same NVIDIA card as 0:1 · 4:0 llvmpipe · 5:0 PoCL · 5:1 PoCL basic · 6:0 an accelerator */
+/* 0:0 NVIDIA · 0:1 NVIDIA · 1 empty · 2:0 broken AMD card · 2:1 AMD card · 3:0 the same NVIDIA card as 0:1 · 4:0
+ * llvmpipe · 5:0 PoCL · 5:1 PoCL basic · 6:0 an accelerator */
 static machine *workstation(void) {
   static machine m;
   m = (machine){0};
@@ -137,7 +144,9 @@ static void test_suffixes(check_device *d) {
   expect(m, "5:0/3", "5:0/0 pthread-AMD EPYC[3@0:0 of 3]", false);
   expect(m, "5:0/=2", "5:0/0 pthread-AMD EPYC[2@0:0 of 2 2]|5:0/1 pthread-AMD EPYC[2@2:1 of 2 2]", false);
   expect(m, "5:0/=3",
-         "5:0/0 pthread-AMD EPYC[1@0:0 of 1 1 1]|5:0/1 pthread-AMD EPYC[1@1:1 of 1 1 1]|5:0/2 pthread-AMD EPYC[1@2:2 of 1 1 1]", false);
+         "5:0/0 pthread-AMD EPYC[1@0:0 of 1 1 1]|5:0/1 pthread-AMD EPYC[1@1:1 of 1 1 1]|5:0/2 pthread-AMD EPYC[1@2:2 "
+         "of 1 1 1]",
+         false);
   expect(m, "5:0/2*2", "5:0/0#0 pthread-AMD EPYC[2@0:0 of 2]|5:0/0#1 pthread-AMD EPYC[2@0:0 of 2]", false);
   expect(m, "5:0*2/2", "5:0/0#0 pthread-AMD EPYC[2@0:0 of 2]|5:0/0#1 pthread-AMD EPYC[2@0:0 of 2]", false);
   expect(m, "nvidia cuda*2", "0:0#0 NVIDIA H200|0:0#1 NVIDIA H200|0:1#0 NVIDIA L4|0:1#1 NVIDIA L4", false);
@@ -211,7 +220,8 @@ static void test_nothing(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"words", test_words}, {"names", test_names}, {"suffixes", test_suffixes}, {"bad", test_bad}, {"nothing", test_nothing},
+      {"words", test_words}, {"names", test_names},     {"suffixes", test_suffixes},
+      {"bad", test_bad},     {"nothing", test_nothing},
   };
   return check_main(argc, argv, tests, 5, CHECK_HOST);
 }

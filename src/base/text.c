@@ -99,8 +99,8 @@ cvy_status cvy_file_read(const char *path, size_t max_bytes, char **data, size_t
   CVY_REQUIRE(fstat(fd, &info) == 0, CVY_E_IO, "cannot look at %s: %s", path, strerror(errno));
   CVY_REQUIRE(!S_ISDIR(info.st_mode), CVY_E_IO, "cannot read %s: it is a folder", path);
   capacity = info.st_size > 0 ? (size_t)info.st_size : 4096;
-  CVY_REQUIRE(!S_ISREG(info.st_mode) || (size_t)info.st_size <= max_bytes, CVY_E_IO, "%s has %lld bytes, at most %zu are accepted here",
-              path, (long long)info.st_size, max_bytes);
+  CVY_REQUIRE(!S_ISREG(info.st_mode) || (size_t)info.st_size <= max_bytes, CVY_E_IO,
+              "%s has %lld bytes, at most %zu are accepted here", path, (long long)info.st_size, max_bytes);
   content = cvy_calloc(capacity + 1, 1);
   CVY_REQUIRE(content, CVY_E_MEMORY, "no memory for the %zu bytes of %s", capacity, path);
   /* The size is a hint: pipes have none, and a file may grow meanwhile. */
@@ -174,7 +174,8 @@ cvy_status cvy_file_write(const char *path, const cvy_piece *pieces, int n_piece
   CVY_REQUIRE(closed == 0, CVY_E_IO, "cannot close %s: %s", aside, strerror(errno));
   CVY_REQUIRE(rename(aside, path) == 0, CVY_E_IO, "cannot rename %s to %s: %s", aside, path, strerror(errno));
   made = false;
-  /* The new name reaches the disk with its folder. Some file systems refuse to sync folders: the content is safe by then. */
+  /* The new name reaches the disk with its folder. Some file systems refuse to sync folders: the content is safe by
+   * then. */
   folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder_fd >= 0 && fsync(folder_fd) != 0) cvy_log_debug("cannot sync the folder %s: %s", folder, strerror(errno));
 fail:
@@ -188,8 +189,8 @@ cvy_status cvy_make_dirs(const char *path) {
   cvy_status status = CVY_OK;
   char part[PATH_MAX];
   const size_t n = strlen(path);
-  CVY_REQUIRE(n > 0 && n < sizeof part, CVY_E_IO, "cannot make the folder '%.200s': its path has %zu bytes, 1 to %d are possible", path, n,
-              PATH_MAX - 1);
+  CVY_REQUIRE(n > 0 && n < sizeof part, CVY_E_IO,
+              "cannot make the folder '%.200s': its path has %zu bytes, 1 to %d are possible", path, n, PATH_MAX - 1);
   memcpy(part, path, n + 1);
   for (size_t i = 1; i <= n; i++) {
     if (part[i] != '/' && part[i] != 0) continue;
@@ -224,7 +225,8 @@ static bool make_dirs_quietly(char *path) {
 bool cvy_cache_dir(char *out, size_t out_bytes) {
   const char *const xdg = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");
   int n;
-  if (xdg && xdg[0] == '/') n = snprintf(out, out_bytes, "%s/convoy", xdg);   /* relative ones are to be ignored, says the standard */
+  if (xdg && xdg[0] == '/')
+    n = snprintf(out, out_bytes, "%s/convoy", xdg); /* relative ones are to be ignored, says the standard */
   else if (home && home[0] == '/') n = snprintf(out, out_bytes, "%s/.cache/convoy", home);
   else return false;
   return n > 0 && (size_t)n < out_bytes && make_dirs_quietly(out);

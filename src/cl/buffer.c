@@ -32,9 +32,11 @@ static void buffer_unref(cvy_buffer *root) {
 }
 
 static cvy_status memory_failed(const cvy_device *device, size_t size_bytes, cl_int code) {
-  cvy_log_error("%s: no device memory for a buffer of %zu bytes (%.1f MiB): %s (%d); the device has %zu MiB, one buffer may have at most %zu MiB",
-                device->label, size_bytes, (double)size_bytes / 1048576.0, cvy_cl_error_name(code), (int)code, device->info.global_bytes >> 20,
-                device->info.max_alloc_bytes >> 20);
+  cvy_log_error(
+      "%s: no device memory for a buffer of %zu bytes (%.1f MiB): %s (%d); the device has %zu MiB, one buffer may have "
+      "at most %zu MiB",
+      device->label, size_bytes, (double)size_bytes / 1048576.0, cvy_cl_error_name(code), (int)code,
+      device->info.global_bytes >> 20, device->info.max_alloc_bytes >> 20);
   return CVY_E_DEVICE_MEMORY;
 }
 
@@ -66,14 +68,14 @@ cvy_status cvy_buffer_slice(cvy_buffer *parent, size_t offset_bytes, size_t size
   cl_int code;
   cvy_device *const device = parent->device;
   cvy_buffer *const root = parent->root;
-  CVY_REQUIRE(size_bytes > 0 && offset_bytes <= parent->size_bytes && size_bytes <= parent->size_bytes - offset_bytes, CVY_E_ARGUMENT,
-              "%s: a slice of %zu bytes at %zu does not lie within a buffer of %zu bytes", device->label, size_bytes, offset_bytes,
-              parent->size_bytes);
-  CVY_REQUIRE(offset_bytes % CVY_SLICE_ALIGN == 0, CVY_E_ARGUMENT, "%s: a slice at %zu: offsets must be multiples of %d", device->label,
-              offset_bytes, CVY_SLICE_ALIGN);
+  CVY_REQUIRE(size_bytes > 0 && offset_bytes <= parent->size_bytes && size_bytes <= parent->size_bytes - offset_bytes,
+              CVY_E_ARGUMENT, "%s: a slice of %zu bytes at %zu does not lie within a buffer of %zu bytes",
+              device->label, size_bytes, offset_bytes, parent->size_bytes);
+  CVY_REQUIRE(offset_bytes % CVY_SLICE_ALIGN == 0, CVY_E_ARGUMENT,
+              "%s: a slice at %zu: offsets must be multiples of %d", device->label, offset_bytes, CVY_SLICE_ALIGN);
   CVY_REQUIRE(CVY_SLICE_ALIGN % device->info.base_align_bytes == 0, CVY_E_UNSUPPORTED,
-              "%s: it wants sub-buffers aligned to %zu bytes, %d is what convoy does", device->label, device->info.base_align_bytes,
-              CVY_SLICE_ALIGN);
+              "%s: it wants sub-buffers aligned to %zu bytes, %d is what convoy does", device->label,
+              device->info.base_align_bytes, CVY_SLICE_ALIGN);
   slice = buffer_new(device, size_bytes);
   CVY_REQUIRE(slice, CVY_E_MEMORY, "no memory for a buffer object");
   slice->offset_bytes = parent->offset_bytes + offset_bytes;
@@ -101,19 +103,20 @@ void cvy_buffer_destroy(cvy_buffer **p) {
 size_t cvy_buffer_size(const cvy_buffer *buffer) { return buffer->size_bytes; }
 cvy_device *cvy_buffer_device(const cvy_buffer *buffer) { return buffer->device; }
 
-static cvy_status range_check(const cvy_queue *queue, const cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, const char *what) {
+static cvy_status range_check(const cvy_queue *queue, const cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes,
+                              const char *what) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(queue->device == buffer->device, CVY_E_ARGUMENT, "%s: %s of a buffer of another device (%s)", queue->device->label, what,
-              buffer->device->label);
+  CVY_REQUIRE(queue->device == buffer->device, CVY_E_ARGUMENT, "%s: %s of a buffer of another device (%s)",
+              queue->device->label, what, buffer->device->label);
   CVY_REQUIRE(offset_bytes <= buffer->size_bytes && size_bytes <= buffer->size_bytes - offset_bytes, CVY_E_ARGUMENT,
-              "%s: %s of %zu bytes at %zu goes beyond the %zu bytes of the buffer", queue->device->label, what, size_bytes, offset_bytes,
-              buffer->size_bytes);
+              "%s: %s of %zu bytes at %zu goes beyond the %zu bytes of the buffer", queue->device->label, what,
+              size_bytes, offset_bytes, buffer->size_bytes);
 fail:
   return status;
 }
 
-cvy_status cvy_buffer_write(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, const void *src, cvy_event *wait,
-                            cvy_event **event) {
+cvy_status cvy_buffer_write(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes,
+                            const void *src, cvy_event *wait, cvy_event **event) {
   cvy_status status = CVY_OK;
   cl_uint n;
   const cl_event *list;
@@ -122,15 +125,15 @@ cvy_status cvy_buffer_write(cvy_queue *queue, cvy_buffer *buffer, size_t offset_
   CVY_TRY(cvy_event_list(queue, wait, &n, &list));
   if (size_bytes == 0 && !event) return CVY_OK;
   if (size_bytes == 0) return cvy_queue_marker(queue, event);
-  CVY_CL(queue->device->label,
-         clEnqueueWriteBuffer(queue->cl, buffer->cl, event ? CL_FALSE : CL_TRUE, offset_bytes, size_bytes, src, n, list, event ? &made : NULL));
+  CVY_CL(queue->device->label, clEnqueueWriteBuffer(queue->cl, buffer->cl, event ? CL_FALSE : CL_TRUE, offset_bytes,
+                                                    size_bytes, src, n, list, event ? &made : NULL));
   if (event) CVY_TRY(cvy_event_wrap(queue, made, "write", event));
 fail:
   return status;
 }
 
-cvy_status cvy_buffer_read(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, void *dst, cvy_event *wait,
-                           cvy_event **event) {
+cvy_status cvy_buffer_read(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, void *dst,
+                           cvy_event *wait, cvy_event **event) {
   cvy_status status = CVY_OK;
   cl_uint n;
   const cl_event *list;
@@ -139,18 +142,20 @@ cvy_status cvy_buffer_read(cvy_queue *queue, cvy_buffer *buffer, size_t offset_b
   CVY_TRY(cvy_event_list(queue, wait, &n, &list));
   if (size_bytes == 0 && !event) return CVY_OK;
   if (size_bytes == 0) return cvy_queue_marker(queue, event);
-  CVY_CL(queue->device->label,
-         clEnqueueReadBuffer(queue->cl, buffer->cl, event ? CL_FALSE : CL_TRUE, offset_bytes, size_bytes, dst, n, list, event ? &made : NULL));
+  CVY_CL(queue->device->label, clEnqueueReadBuffer(queue->cl, buffer->cl, event ? CL_FALSE : CL_TRUE, offset_bytes,
+                                                   size_bytes, dst, n, list, event ? &made : NULL));
   if (event) CVY_TRY(cvy_event_wrap(queue, made, "read", event));
 fail:
   return status;
 }
 
-cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, uint32_t pattern) {
+cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes,
+                           uint32_t pattern) {
   cvy_status status = CVY_OK;
   CVY_TRY(range_check(queue, buffer, offset_bytes, size_bytes, "a fill"));
-  CVY_REQUIRE(offset_bytes % 4 == 0 && size_bytes % 4 == 0, CVY_E_ARGUMENT, "%s: a fill of %zu bytes at %zu: both must be multiples of 4",
-              queue->device->label, size_bytes, offset_bytes);
+  CVY_REQUIRE(offset_bytes % 4 == 0 && size_bytes % 4 == 0, CVY_E_ARGUMENT,
+              "%s: a fill of %zu bytes at %zu: both must be multiples of 4", queue->device->label, size_bytes,
+              offset_bytes);
   if (size_bytes == 0) return CVY_OK;
   CVY_CL(queue->device->label,
          clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes, size_bytes, 0, NULL, NULL));
@@ -158,17 +163,20 @@ fail:
   return status;
 }
 
-cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset, cvy_buffer *dst, size_t dst_offset, size_t size_bytes) {
+cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset, cvy_buffer *dst, size_t dst_offset,
+                           size_t size_bytes) {
   cvy_status status = CVY_OK;
   CVY_TRY(range_check(queue, src, src_offset, size_bytes, "a copy"));
   CVY_TRY(range_check(queue, dst, dst_offset, size_bytes, "a copy"));
   if (size_bytes == 0) return CVY_OK;
-  CVY_CL(queue->device->label, clEnqueueCopyBuffer(queue->cl, src->cl, dst->cl, src_offset, dst_offset, size_bytes, 0, NULL, NULL));
+  CVY_CL(queue->device->label,
+         clEnqueueCopyBuffer(queue->cl, src->cl, dst->cl, src_offset, dst_offset, size_bytes, 0, NULL, NULL));
 fail:
   return status;
 }
 
-cvy_status cvy_buffer_map(cvy_queue *queue, cvy_buffer *buffer, size_t size_bytes, cvy_event *wait, void **host, cvy_event **event) {
+cvy_status cvy_buffer_map(cvy_queue *queue, cvy_buffer *buffer, size_t size_bytes, cvy_event *wait, void **host,
+                          cvy_event **event) {
   cvy_status status = CVY_OK;
   cl_int code;
   cl_uint n;
@@ -178,7 +186,8 @@ cvy_status cvy_buffer_map(cvy_queue *queue, cvy_buffer *buffer, size_t size_byte
   CVY_REQUIRE(size_bytes > 0, CVY_E_ARGUMENT, "%s: a mapping of 0 bytes", queue->device->label);
   CVY_TRY(range_check(queue, buffer, 0, size_bytes, "a mapping"));
   CVY_TRY(cvy_event_list(queue, wait, &n, &list));
-  void *const mapped = clEnqueueMapBuffer(queue->cl, buffer->cl, CL_FALSE, CL_MAP_READ, 0, size_bytes, n, list, &made, &code);
+  void *const mapped =
+      clEnqueueMapBuffer(queue->cl, buffer->cl, CL_FALSE, CL_MAP_READ, 0, size_bytes, n, list, &made, &code);
   CVY_CL_CODE(queue->device->label, code, "clEnqueueMapBuffer");
   CVY_TRY(cvy_event_wrap(queue, made, "map", event));
   *host = mapped;
@@ -198,7 +207,8 @@ cvy_status cvy_pinned_create(cvy_device *device, size_t size_bytes, cvy_pinned *
   cl_int code;
   cvy_pinned *pinned = NULL;
   const size_t room = size_bytes + 64;
-  CVY_REQUIRE(size_bytes > 0 && room > size_bytes, CVY_E_ARGUMENT, "%s: staging memory of %zu bytes", device->label, size_bytes);
+  CVY_REQUIRE(size_bytes > 0 && room > size_bytes, CVY_E_ARGUMENT, "%s: staging memory of %zu bytes", device->label,
+              size_bytes);
   pinned = cvy_calloc(1, sizeof *pinned);
   CVY_REQUIRE(pinned, CVY_E_MEMORY, "no memory for a buffer object");
   pinned->device = device;
@@ -210,7 +220,8 @@ cvy_status cvy_pinned_create(cvy_device *device, size_t size_bytes, cvy_pinned *
     status = memory_failed(device, room, code);
     goto fail;
   }
-  pinned->mapped = clEnqueueMapBuffer(device->transfer.cl, pinned->cl, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, room, 0, NULL, NULL, &code);
+  pinned->mapped = clEnqueueMapBuffer(device->transfer.cl, pinned->cl, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, room, 0,
+                                      NULL, NULL, &code);
   if (code != CL_SUCCESS) pinned->mapped = NULL;
   CVY_CL_CODE(device->label, code, "clEnqueueMapBuffer");
   *host = (void *)cvy_round_up((size_t)pinned->mapped, 64);

@@ -7,7 +7,8 @@
 
 typedef struct cvy_buffer cvy_buffer;
 
-/* Alignment that slices of parameter and activation buffers keep to: satisfies every driver seen (CL_DEVICE_MEM_BASE_ADDR_ALIGN ≤ 4096 bits). */
+/* Alignment that slices of parameter and activation buffers keep to: satisfies every driver seen
+ * (CL_DEVICE_MEM_BASE_ADDR_ALIGN ≤ 4096 bits). */
 enum { CVY_SLICE_ALIGN = 512 };
 
 /* size_bytes > 0. CVY_E_DEVICE_MEMORY with the bytes asked for and the device's limits. Content undefined. */
@@ -18,21 +19,28 @@ void cvy_buffer_destroy(cvy_buffer **buffer);
 size_t cvy_buffer_size(const cvy_buffer *buffer);
 cvy_device *cvy_buffer_device(const cvy_buffer *buffer);
 
-/* Enqueue; pending on return unless `event` is NULL: then they block until done. Host memory must stay until the event completes.
- * The event is the caller's (cvy_event_destroy). Commands wait for `wait` (NULL: nothing) beside the queue's order. */
-cvy_status cvy_buffer_write(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, const void *src, cvy_event *wait, cvy_event **event);
-cvy_status cvy_buffer_read(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, void *dst, cvy_event *wait, cvy_event **event);
+/* Enqueue; pending on return unless `event` is NULL: then they block until done. Host memory must stay until the event
+ * completes. The event is the caller's (cvy_event_destroy). Commands wait for `wait` (NULL: nothing) beside the queue's
+ * order. */
+cvy_status cvy_buffer_write(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes,
+                            const void *src, cvy_event *wait, cvy_event **event);
+cvy_status cvy_buffer_read(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, void *dst,
+                           cvy_event *wait, cvy_event **event);
 /* Enqueue without event, ordered by the queue (in-order). Size a multiple of 4 bytes. */
-cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, uint32_t pattern);
-cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset, cvy_buffer *dst, size_t dst_offset, size_t size_bytes);
+cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes,
+                           uint32_t pattern);
+cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset, cvy_buffer *dst, size_t dst_offset,
+                           size_t size_bytes);
 
-/* For devices that share the host's memory (facts.host_unified): the buffer's first size_bytes for reading where they lie. *host may be read
- * once the event has completed and until cvy_buffer_unmap, which is enqueued and pending on return; a command that writes the buffer
- * must be ordered behind that. One mapping of a buffer at a time. */
-cvy_status cvy_buffer_map(cvy_queue *queue, cvy_buffer *buffer, size_t size_bytes, cvy_event *wait, void **host, cvy_event **event);
+/* For devices that share the host's memory (facts.host_unified): the buffer's first size_bytes for reading where they
+ * lie. *host may be read once the event has completed and until cvy_buffer_unmap, which is enqueued and pending on
+ * return; a command that writes the buffer must be ordered behind that. One mapping of a buffer at a time. */
+cvy_status cvy_buffer_map(cvy_queue *queue, cvy_buffer *buffer, size_t size_bytes, cvy_event *wait, void **host,
+                          cvy_event **event);
 cvy_status cvy_buffer_unmap(cvy_queue *queue, cvy_buffer *buffer, void *host);
 
-/* Host memory that the device can reach fast (CL_MEM_ALLOC_HOST_PTR, mapped for its whole life), for staging. *host is 64-byte aligned. */
+/* Host memory that the device can reach fast (CL_MEM_ALLOC_HOST_PTR, mapped for its whole life), for staging. *host is
+ * 64-byte aligned. */
 typedef struct cvy_pinned cvy_pinned;
 cvy_status cvy_pinned_create(cvy_device *device, size_t size_bytes, cvy_pinned **out, void **host);
 void cvy_pinned_destroy(cvy_pinned **pinned);

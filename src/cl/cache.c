@@ -30,7 +30,8 @@ bool cvy_cache_path(const char *key, char *out, size_t out_bytes) {
   const int n = snprintf(out, out_bytes, "%s/kernels", folder);
   if (n <= 0 || (size_t)n + 48 > out_bytes) return false;
   mkdir(out, 0777); /* there already, or the file cannot be opened: both are found out by using it */
-  snprintf(out + n, out_bytes - (size_t)n, "/%016llx%016llx.bin", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+  snprintf(out + n, out_bytes - (size_t)n, "/%016llx%016llx.bin", (unsigned long long)hash.high64,
+           (unsigned long long)hash.low64);
   return true;
 }
 
@@ -47,8 +48,9 @@ bool cvy_cache_load(const char *key, unsigned char **binary, size_t *size_bytes)
   bool good = size >= HEAD_BYTES;
   if (good) {
     memcpy(&head, data, HEAD_BYTES);
-    good = !memcmp(head.magic, magic, sizeof magic) && head.version == CVY_CACHE_VERSION && head.key_bytes == key_bytes &&
-           size - HEAD_BYTES >= key_bytes && head.binary_bytes == size - HEAD_BYTES - key_bytes && head.binary_bytes > 0 &&
+    good = !memcmp(head.magic, magic, sizeof magic) && head.version == CVY_CACHE_VERSION &&
+           head.key_bytes == key_bytes && size - HEAD_BYTES >= key_bytes &&
+           head.binary_bytes == size - HEAD_BYTES - key_bytes && head.binary_bytes > 0 &&
            !memcmp(data + HEAD_BYTES, key, key_bytes) &&
            head.checksum == checksum(key, key_bytes, (unsigned char *)data + HEAD_BYTES + key_bytes, head.binary_bytes);
   }
@@ -71,5 +73,6 @@ void cvy_cache_store(const char *key, const unsigned char *binary, size_t size_b
                      .checksum = checksum(key, key_bytes, binary, size_bytes)};
   memcpy(head.magic, magic, sizeof magic);
   const cvy_piece pieces[] = {{&head, sizeof head}, {key, key_bytes}, {binary, size_bytes}};
-  if (cvy_file_write(path, pieces, 3) != CVY_OK) cvy_log_debug("the kernel cache could not be written; going on without");
+  if (cvy_file_write(path, pieces, 3) != CVY_OK)
+    cvy_log_debug("the kernel cache could not be written; going on without");
 }

@@ -2,12 +2,14 @@
  * Compiled programs on the disk: $XDG_CACHE_HOME/convoy/kernels (or ~/.cache/convoy/kernels), one file per program.
  *
  * File name: 32 hexadecimal digits (XXH3-128 of the key) and ".bin".
- * Content, little-endian: "CVYKERN\n" · u32 format version · u32 bytes of the key · u64 bytes of the binary · u64 XXH64 of key and binary
- *   together · the key itself · the binary.
- * The key is text: file, XXH3-128 of its source with includes, options, platform name and version, device name and version, driver version.
- *   It is stored and compared whole: two keys with one hash cannot be mixed up.
- * Concurrency: files are written aside and renamed; readers see an old or a new one, never a half. Who writes last wins, both are right.
- * Anything wrong with a file (short, other version, other key, checksum, refused by the driver) means: not there; the next store replaces it.
+ * Content, little-endian: "CVYKERN\n" · u32 format version · u32 bytes of the key · u64 bytes of the binary ·
+ *   u64 XXH64 of key and binary together · the key itself · the binary.
+ * The key is text: file, XXH3-128 of its source with includes, options, platform name and version, device name and
+ *   version, driver version. It is stored and compared whole: two keys with one hash cannot be mixed up.
+ * Concurrency: files are written aside and renamed; readers see an old or a new one, never a half. Who writes last
+ *   wins, both are right.
+ * Anything wrong with a file (short, other version, other key, checksum, refused by the driver) means: not there; the
+ *   next store replaces it.
  * Nothing here fails: without a writable folder there is no cache. CVY_NO_CACHE=1 turns it off. */
 #ifndef CVY_CL_CACHE_H
 #define CVY_CL_CACHE_H

@@ -7,8 +7,8 @@
 
 static void CL_CALLBACK on_context_error(const char *message, const void *data, size_t size, void *user) {
   (void)data, (void)size, (void)user;
-  /* May come on a driver's thread, also for what is reported again as the code of a call: not an error of its own. The label is not used,
-   * as messages may come late. */
+  /* May come on a driver's thread, also for what is reported again as the code of a call: not an error of its own. The
+   * label is not used, as messages may come late. */
   cvy_log_debug("OpenCL driver: %s", message);
 }
 
@@ -22,35 +22,41 @@ static cvy_status facts_fill(cvy_device *device) {
   facts->compute_units = (int)units;
   facts->local_bytes = info->local_bytes;
   facts->max_work_group = info->max_work_group;
-  const char *const staged = getenv("CVY_FORCE_STAGING");   /* for tests: transfers as on a card with memory of its own */
+  const char *const staged = getenv("CVY_FORCE_STAGING"); /* for tests: transfers as on a card with memory of its own */
   facts->host_unified = info->host_unified && !(staged && *staged);
 
   const bool rusticl = !strcmp(info->platform_name, "rusticl");
   const bool pocl = strstr(info->platform_name, "Portable Computing Language") != NULL;
-  /* llvmpipe runs work-items as lanes of vectors: it wants SIMT kernels although it is a CPU, and is slow with float16. */
+  /* llvmpipe runs work-items as lanes of vectors: it wants SIMT kernels although it is a CPU, and is slow with
+   * float16. */
   facts->cpu_shaped = info->kind == CVY_DEVICE_CPU && !rusticl;
   const char *const forced = getenv("CVY_FORCE_SHAPE");
   if (forced && *forced) {
-    CVY_REQUIRE(!strcmp(forced, "cpu") || !strcmp(forced, "simt"), CVY_E_ARGUMENT, "CVY_FORCE_SHAPE=%s: it must be cpu or simt", forced);
+    CVY_REQUIRE(!strcmp(forced, "cpu") || !strcmp(forced, "simt"), CVY_E_ARGUMENT,
+                "CVY_FORCE_SHAPE=%s: it must be cpu or simt", forced);
     facts->cpu_shaped = !strcmp(forced, "cpu");
   }
-  /* PoCL compiles with clang, which knows the attribute, and tunes for 256-bit vectors where the core may have 512-bit units.
-   * Intel's CPU runtime uses 512-bit registers by itself. Mesa's front end is clang too, but SPIR-V drops the attribute. */
+  /* PoCL compiles with clang, which knows the attribute, and tunes for 256-bit vectors where the core may have 512-bit
+   * units. Intel's CPU runtime uses 512-bit registers by itself. Mesa's front end is clang too, but SPIR-V drops the
+   * attribute. */
   facts->has_min_vector_width = pocl && info->kind == CVY_DEVICE_CPU;
-  /* rusticl (Mesa 22.3) gives the size of a sub-group for CL_KERNEL_WORK_GROUP_SIZE and runs larger groups all the same. */
+  /* rusticl (Mesa 22.3) gives the size of a sub-group for CL_KERNEL_WORK_GROUP_SIZE and runs larger groups all the
+   * same. */
   device->kernel_group_wrong = rusticl;
 fail:
   return status;
 }
 
-/* Makes the sub-device of a choice. All parts of the term are created, so that the driver gives each its own cores, and all but
- * ours are let go. */
-static cvy_status part_create(const cvy_device_info *info, cl_device_id whole, const cvy_device_choice *choice, cl_device_id *out) {
+/* Makes the sub-device of a choice. All parts of the term are created, so that the driver gives each its own cores, and
+ * all but ours are let go. */
+static cvy_status part_create(const cvy_device_info *info, cl_device_id whole, const cvy_device_choice *choice,
+                              cl_device_id *out) {
   cvy_status status = CVY_OK;
   cl_device_id parts[64] = {0};
   cl_device_partition_property how[64 + 3];
   int total = 0, n = 0;
-  CVY_REQUIRE(info->can_partition_by_counts, CVY_E_UNSUPPORTED, "%s: its driver cannot make sub-devices by compute units", choice->label);
+  CVY_REQUIRE(info->can_partition_by_counts, CVY_E_UNSUPPORTED,
+              "%s: its driver cannot make sub-devices by compute units", choice->label);
   CVY_ASSERT(choice->n_parts >= 1 && choice->n_parts <= 64 && choice->part >= 0 && choice->part < choice->n_parts);
   how[n++] = CL_DEVICE_PARTITION_BY_COUNTS;
   for (int i = 0; i < choice->n_parts; i++) {
@@ -59,12 +65,12 @@ static cvy_status part_create(const cvy_device_info *info, cl_device_id whole, c
   }
   how[n++] = CL_DEVICE_PARTITION_BY_COUNTS_LIST_END;
   how[n++] = 0;
-  CVY_REQUIRE(total <= info->compute_units, CVY_E_ARGUMENT, "%s: %d compute units asked for, it has %d", choice->label, total,
-              info->compute_units);
+  CVY_REQUIRE(total <= info->compute_units, CVY_E_ARGUMENT, "%s: %d compute units asked for, it has %d", choice->label,
+              total, info->compute_units);
   cl_uint n_made = 0;
   const cl_int code = clCreateSubDevices(whole, how, (cl_uint)choice->n_parts, parts, &n_made);
-  CVY_REQUIRE(code == CL_SUCCESS, CVY_E_UNSUPPORTED, "%s: clCreateSubDevices with %d parts failed: %s (%d)", choice->label, choice->n_parts,
-              cvy_cl_error_name(code), (int)code);
+  CVY_REQUIRE(code == CL_SUCCESS, CVY_E_UNSUPPORTED, "%s: clCreateSubDevices with %d parts failed: %s (%d)",
+              choice->label, choice->n_parts, cvy_cl_error_name(code), (int)code);
   for (int i = 0; i < choice->n_parts; i++)
     if (i != choice->part && parts[i]) clReleaseDevice(parts[i]);
   *out = parts[choice->part];
@@ -77,7 +83,8 @@ static cvy_status queue_create(cvy_device *device, cvy_queue *queue, const char 
   cl_int code;
   queue->device = device;
   queue->name = name;
-  queue->cl = clCreateCommandQueue(device->context, device->id, device->profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
+  queue->cl =
+      clCreateCommandQueue(device->context, device->id, device->profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
   if (code != CL_SUCCESS) queue->cl = NULL;
   CVY_CL_CODE(device->label, code, "clCreateCommandQueue");
   cvy_live_add(CVY_LIVE_QUEUE, 1);
@@ -91,14 +98,16 @@ static void queue_destroy(cvy_queue *queue) {
   cvy_live_add(CVY_LIVE_QUEUE, -1);
 }
 
-cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling, cvy_device **out) {
+cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling,
+                           cvy_device **out) {
   cvy_status status = CVY_OK;
   cvy_device *device = NULL;
   cl_int code;
-  CVY_REQUIRE(choice->item >= 0 && choice->item < list->n, CVY_E_ARGUMENT, "there is no device at position %d of a list of %d", choice->item,
-              list->n);
+  CVY_REQUIRE(choice->item >= 0 && choice->item < list->n, CVY_E_ARGUMENT,
+              "there is no device at position %d of a list of %d", choice->item, list->n);
   const cvy_device_info *const info = &list->items[choice->item];
-  CVY_REQUIRE(info->usable, CVY_E_DEVICE, "%d:%d %s cannot be used: %s", info->platform, info->index, info->name, info->reason);
+  CVY_REQUIRE(info->usable, CVY_E_DEVICE, "%d:%d %s cannot be used: %s", info->platform, info->index, info->name,
+              info->reason);
   device = cvy_calloc(1, sizeof *device);
   CVY_REQUIRE(device, CVY_E_MEMORY, "no memory for a device");
   device->info = *info;
@@ -128,7 +137,8 @@ void cvy_device_close(cvy_device **p) {
   cvy_device *const device = *p;
   /* Whoever has a buffer left cannot release it after this; it says so instead of crashing later. */
   const long children = atomic_load(&device->children);
-  if (children != 0) cvy_log_warning("%s: closed while %ld buffers, kernels or events of it are alive", device->label, children);
+  if (children != 0)
+    cvy_log_warning("%s: closed while %ld buffers, kernels or events of it are alive", device->label, children);
   if (device->compute.cl) clFinish(device->compute.cl);
   if (device->transfer.cl) clFinish(device->transfer.cl);
   cvy_profile_destroy(device);

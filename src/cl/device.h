@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * OpenCL devices: what there is (the list of convoy/device.h), and one of them opened for use (device = context + two in-order queues + programs).
- * Only src/cl includes OpenCL headers; everybody else sees the opaque types here. */
+ * OpenCL devices: what there is (the list of convoy/device.h), and one of them opened for use (device = context + two
+ * in-order queues + programs). Only src/cl includes OpenCL headers; everybody else sees the opaque types here. */
 #ifndef CVY_CL_DEVICE_H
 #define CVY_CL_DEVICE_H
 
@@ -16,9 +16,9 @@ typedef struct cvy_device_choice {
   int item;                         /* position in the list */
   int units;                        /* compute units of the sub-device, 0 = the whole device */
   int unit_first;                   /* compute units of the parts before this one in the same /a+b+… term */
-  int part, n_parts;                /* this is part `part` of n_parts of a partition: created together so that parts do not overlap */
+  int part, n_parts; /* this is part `part` of n_parts of a partition: created together so that parts do not overlap */
   int part_units[64];               /* units of all parts of that term */
-  char label[160];                  /* "0:0 NVIDIA H200"; second part "0:0/1 pthread-…"; second replica "0:0#1 …"; for result lines */
+  char label[160]; /* "0:0 NVIDIA H200"; second part "0:0/1 pthread-…"; second replica "0:0#1 …"; for result lines */
 } cvy_device_choice;
 
 typedef struct cvy_device cvy_device;   /* opened */
@@ -32,14 +32,15 @@ typedef struct cvy_device_facts {
   int compute_units;                /* of this (sub-)device */
   size_t local_bytes, max_work_group;
   bool host_unified;
-  bool has_min_vector_width;        /* compiler takes __attribute__((min_vector_width(512))): adds -D CVY_MIN_VECTOR_WIDTH=512 */
+  bool has_min_vector_width; /* compiler takes __attribute__((min_vector_width(512))): -D CVY_MIN_VECTOR_WIDTH=512 */
 } cvy_device_facts;
 
 /* Opens a choice: sub-device if asked, context, compute and transfer queue. `profiling`: queues record event times.
- * CVY_E_DEVICE / CVY_E_UNSUPPORTED (cannot partition like that). Each open is independent (own context), also of the same device.
- * A cvy_device and what is made from it is used by one thread at a time, except that queues, events and buffers may be used from
- * another thread when the caller orders the accesses. */
-cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling, cvy_device **out);
+ * CVY_E_DEVICE / CVY_E_UNSUPPORTED (cannot partition like that). Each open is independent (own context), also of the
+ * same device. A cvy_device and what is made from it is used by one thread at a time, except that queues, events and
+ * buffers may be used from another thread when the caller orders the accesses. */
+cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling,
+                           cvy_device **out);
 void cvy_device_close(cvy_device **device);          /* after everything made from it is destroyed */
 const cvy_device_info *cvy_device_get_info(const cvy_device *device);    /* borrowed */
 const cvy_device_facts *cvy_device_get_facts(const cvy_device *device);  /* borrowed */

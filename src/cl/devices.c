@@ -38,7 +38,9 @@ void cvy_devices_destroy(cvy_devices **devices) {
 
 int cvy_devices_count(const cvy_devices *devices) { return devices->n; }
 
-const char *cvy_devices_label(const cvy_devices *devices, int i) { return i >= 0 && i < devices->n ? devices->choices[i].label : NULL; }
+const char *cvy_devices_label(const cvy_devices *devices, int i) {
+  return i >= 0 && i < devices->n ? devices->choices[i].label : NULL;
+}
 
 bool cvy_devices_fell_back_to_cpu(const cvy_devices *devices) { return devices->fell_back_to_cpu; }
 
@@ -80,11 +82,14 @@ void cvy_missing_drivers_in(const char *pci_folder, const cvy_device_list *list,
     const char *const address = names[i]->d_name;
     const long class = read_hex(pci_folder, address, "class"), vendor = read_hex(pci_folder, address, "vendor");
     for (size_t v = 0; v < sizeof vendors / sizeof vendors[0]; v++) {
-      if (class < 0 || class >> 16 != 0x03 || vendor != vendors[v].id || offered(list, address, vendors[v].name, vendors[v].other_name)) continue;
+      if (class < 0 || class >> 16 != 0x03 || vendor != vendors[v].id ||
+          offered(list, address, vendors[v].name, vendors[v].other_name))
+        continue;
       if (used + 1 < out_bytes)
-        used += (size_t)snprintf(out + used, out_bytes - used,
-                                 "There is a graphics card by %s at %s, but no OpenCL platform offers it. Probably missing: %s.\n", vendors[v].name,
-                                 address, vendors[v].packages);
+        used += (size_t)snprintf(
+            out + used, out_bytes - used,
+            "There is a graphics card by %s at %s, but no OpenCL platform offers it. Probably missing: %s.\n",
+            vendors[v].name, address, vendors[v].packages);
       if (used >= out_bytes) used = out_bytes - 1;
     }
     free(names[i]);

@@ -82,7 +82,8 @@ const char *cvy_cl_error_name(cl_int code) {
 
 cvy_status cvy_cl_failed(cl_int code, const char *call, const char *label, const char *file, int line) {
   const int length = (int)strcspn(call, "(");
-  cvy_log_error("%s: %.*s failed: %s (%d) [%s:%d]", label, length, call, cvy_cl_error_name(code), (int)code, file, line);
+  cvy_log_error("%s: %.*s failed: %s (%d) [%s:%d]", label, length, call, cvy_cl_error_name(code), (int)code, file,
+                line);
   switch (code) {
     case CL_MEM_OBJECT_ALLOCATION_FAILURE: return CVY_E_DEVICE_MEMORY;
     case CL_OUT_OF_HOST_MEMORY: return CVY_E_MEMORY;

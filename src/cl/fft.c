@@ -10,7 +10,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 bool cvy_fft_probe(char *what, size_t what_bytes) {
   static const char soname[] = "libclFFT.so.2";
-  static const char *const symbols[] = {"clfftSetup", "clfftCreateDefaultPlan", "clfftBakePlan", "clfftEnqueueTransform", "clfftTeardown"};
+  static const char *const symbols[] = {"clfftSetup", "clfftCreateDefaultPlan", "clfftBakePlan",
+                                        "clfftEnqueueTransform", "clfftTeardown"};
   static void *library; /* stays open, as in blas.c */
   bool good = false;
   pthread_mutex_lock(&lock);

@@ -4,6 +4,7 @@
 #define CVY_CL_FFT_H
 #include <stdbool.h>
 #include <stddef.h>
-/* True if the library opens and has the symbols used; `what` gets "libclFFT.so.2 2.12.2", or the reason why not. Thread-safe. */
+/* True if the library opens and has the symbols used; `what` gets "libclFFT.so.2 2.12.2", or the reason why not.
+ * Thread-safe. */
 bool cvy_fft_probe(char *what, size_t what_bytes);
 #endif

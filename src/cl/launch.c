@@ -33,8 +33,8 @@ cvy_launch_totals cvy_launch_get_totals(void) {
   return totals;
 }
 
-cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *name, const cvy_define *defines, int n_defines,
-                             cvy_kernel **out) {
+cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *name, const cvy_define *defines,
+                             int n_defines, cvy_kernel **out) {
   cvy_status status = CVY_OK;
   cvy_kernel *kernel = NULL;
   cvy_program *program;
@@ -52,13 +52,16 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   kernel->is_forward = strstr(name, "forward") != NULL;
   kernel->cl = clCreateKernel(program->cl, name, &code);
   if (code != CL_SUCCESS) kernel->cl = NULL;
-  CVY_REQUIRE(code != CL_INVALID_KERNEL_NAME, CVY_E_ARGUMENT, "%s: %s.cl has no kernel \"%s\" (built with: %s)", device->label, file, name,
-              program->key);
+  CVY_REQUIRE(code != CL_INVALID_KERNEL_NAME, CVY_E_ARGUMENT, "%s: %s.cl has no kernel \"%s\" (built with: %s)",
+              device->label, file, name, program->key);
   CVY_CL_CODE(device->label, code, "clCreateKernel");
   CVY_CL(device->label, clGetKernelInfo(kernel->cl, CL_KERNEL_NUM_ARGS, sizeof kernel->n_args, &kernel->n_args, NULL));
-  CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_WORK_GROUP_SIZE, sizeof kernel->max_group, &kernel->max_group, NULL));
-  CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof kernel->required, kernel->required, NULL));
-  CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, NULL));
+  CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_WORK_GROUP_SIZE,
+                                                 sizeof kernel->max_group, &kernel->max_group, NULL));
+  CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE,
+                                                 sizeof kernel->required, kernel->required, NULL));
+  CVY_CL(device->label,
+         clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, NULL));
   if (device->kernel_group_wrong) kernel->max_group = device->info.max_work_group;
   kernel->static_local_bytes = (size_t)local;
   kernel->slots = cvy_calloc(kernel->n_args, sizeof *kernel->slots);
@@ -105,8 +108,9 @@ static cvy_status set_arg(cvy_kernel *kernel, int i, const cvy_arg *arg) {
   slot->set = false;
   switch (arg->kind) {
     case CVY_ARG_BUFFER:
-      CVY_REQUIRE(!buffer || buffer->device == kernel->device, CVY_E_ARGUMENT, "%s: argument %d of %s:%s is a buffer of another device (%s)",
-                  kernel->device->label, i, kernel->file, kernel->name, buffer->device->label);
+      CVY_REQUIRE(!buffer || buffer->device == kernel->device, CVY_E_ARGUMENT,
+                  "%s: argument %d of %s:%s is a buffer of another device (%s)", kernel->device->label, i, kernel->file,
+                  kernel->name, buffer->device->label);
       bytes = sizeof(cl_mem);
       value = buffer ? &buffer->cl : NULL;
       break;
@@ -116,8 +120,8 @@ static cvy_status set_arg(cvy_kernel *kernel, int i, const cvy_arg *arg) {
     case CVY_ARG_LOCAL: bytes = arg->value.local_bytes; break;
   }
   const cl_int code = clSetKernelArg(kernel->cl, (cl_uint)i, bytes, value);
-  CVY_REQUIRE(code == CL_SUCCESS, CVY_E_DEVICE, "%s: argument %d of %s:%s cannot be set (%zu bytes): %s (%d)", kernel->device->label, i,
-              kernel->file, kernel->name, bytes, cvy_cl_error_name(code), (int)code);
+  CVY_REQUIRE(code == CL_SUCCESS, CVY_E_DEVICE, "%s: argument %d of %s:%s cannot be set (%zu bytes): %s (%d)",
+              kernel->device->label, i, kernel->file, kernel->name, bytes, cvy_cl_error_name(code), (int)code);
   *slot = (arg_slot){.set = true, .arg = *arg, .buffer_id = buffer ? buffer->id : 0};
 fail:
   return status;
@@ -133,21 +137,24 @@ static cvy_status geometry_check(const cvy_kernel *kernel, const cvy_grid *grid,
     for (int i = 0; i < 3; i++) {
       const size_t size = local[i] ? local[i] : 1, global = grid->global[i] ? grid->global[i] : 1;
       items *= size;
-      CVY_REQUIRE(global % size == 0, CVY_E_ARGUMENT, "%s: %s:%s: global size %zu in dimension %d is no multiple of the local size %zu",
-                  device->label, kernel->file, kernel->name, global, i, size);
+      CVY_REQUIRE(global % size == 0, CVY_E_ARGUMENT,
+                  "%s: %s:%s: global size %zu in dimension %d is no multiple of the local size %zu", device->label,
+                  kernel->file, kernel->name, global, i, size);
       CVY_REQUIRE(required[0] == 0 || size == required[i], CVY_E_ARGUMENT,
-                  "%s: %s:%s: local size %zu in dimension %d, the kernel is compiled for %zu", device->label, kernel->file, kernel->name, size, i,
-                  required[i]);
+                  "%s: %s:%s: local size %zu in dimension %d, the kernel is compiled for %zu", device->label,
+                  kernel->file, kernel->name, size, i, required[i]);
     }
-    CVY_REQUIRE(items <= kernel->max_group, CVY_E_ARGUMENT, "%s: %s:%s: work-groups of %zu items, this device can have %zu for this kernel",
-                device->label, kernel->file, kernel->name, items, kernel->max_group);
+    CVY_REQUIRE(items <= kernel->max_group, CVY_E_ARGUMENT,
+                "%s: %s:%s: work-groups of %zu items, this device can have %zu for this kernel", device->label,
+                kernel->file, kernel->name, items, kernel->max_group);
   } else {
-    CVY_REQUIRE(required[0] == 0, CVY_E_ARGUMENT, "%s: %s:%s: no local size given, the kernel is compiled for %zux%zux%zu", device->label,
-                kernel->file, kernel->name, required[0], required[1], required[2]);
+    CVY_REQUIRE(required[0] == 0, CVY_E_ARGUMENT,
+                "%s: %s:%s: no local size given, the kernel is compiled for %zux%zux%zu", device->label, kernel->file,
+                kernel->name, required[0], required[1], required[2]);
   }
   CVY_REQUIRE(kernel->static_local_bytes + local_bytes <= device->facts.local_bytes, CVY_E_ARGUMENT,
-              "%s: %s:%s: %zu bytes of local memory needed, the device has %zu", device->label, kernel->file, kernel->name,
-              kernel->static_local_bytes + local_bytes, device->facts.local_bytes);
+              "%s: %s:%s: %zu bytes of local memory needed, the device has %zu", device->label, kernel->file,
+              kernel->name, kernel->static_local_bytes + local_bytes, device->facts.local_bytes);
 fail:
   return status;
 }
@@ -156,7 +163,8 @@ fail:
 static const char *keep_name(cvy_device *device, const char *name) {
   for (size_t i = 0; i < device->n_kernel_names; i++)
     if (!strcmp(device->kernel_names[i], name)) return device->kernel_names[i];
-  char **const names = cvy_realloc(device->kernel_names, device->n_kernel_names, device->n_kernel_names + 1, sizeof *names);
+  char **const names =
+      cvy_realloc(device->kernel_names, device->n_kernel_names, device->n_kernel_names + 1, sizeof *names);
   if (!names) return NULL;
   device->kernel_names = names;
   char *const copy = cvy_strdup(name);
@@ -181,16 +189,17 @@ fail:
   return status;
 }
 
-cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args, cvy_event **event) {
+cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args,
+                      cvy_event **event) {
   cvy_status status = CVY_OK;
   cvy_device *const device = queue->device;
   cl_event made = NULL;
   size_t local_bytes = 0;
   cl_uint dims = 1;
-  CVY_REQUIRE(kernel->device == device, CVY_E_ARGUMENT, "%s: %s:%s belongs to another device (%s)", device->label, kernel->file, kernel->name,
-              kernel->device->label);
-  CVY_REQUIRE(n_args == (int)kernel->n_args, CVY_E_ARGUMENT, "%s: %s:%s got %d arguments, it has %u", device->label, kernel->file, kernel->name,
-              n_args, kernel->n_args);
+  CVY_REQUIRE(kernel->device == device, CVY_E_ARGUMENT, "%s: %s:%s belongs to another device (%s)", device->label,
+              kernel->file, kernel->name, kernel->device->label);
+  CVY_REQUIRE(n_args == (int)kernel->n_args, CVY_E_ARGUMENT, "%s: %s:%s got %d arguments, it has %u", device->label,
+              kernel->file, kernel->name, n_args, kernel->n_args);
   for (int i = 0; i < n_args; i++) {
     if (args[i].kind == CVY_ARG_LOCAL) local_bytes += args[i].value.local_bytes;
     CVY_TRY(set_arg(kernel, i, &args[i]));
@@ -206,13 +215,13 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
     if (grid.global[i] > 1 || grid.local[i] > 1 || kernel->required[i] > 1) dims = (cl_uint)i + 1;
   }
   const bool wants_event = event || device->profiling;
-  const cl_int code = clEnqueueNDRangeKernel(queue->cl, kernel->cl, dims, NULL, grid.global, grid.local[0] ? grid.local : NULL, 0, NULL,
-                                             wants_event ? &made : NULL);
+  const cl_int code = clEnqueueNDRangeKernel(queue->cl, kernel->cl, dims, NULL, grid.global,
+                                             grid.local[0] ? grid.local : NULL, 0, NULL, wants_event ? &made : NULL);
   if (code != CL_SUCCESS) made = NULL;
   CVY_REQUIRE(code == CL_SUCCESS, code == CL_MEM_OBJECT_ALLOCATION_FAILURE ? CVY_E_DEVICE_MEMORY : CVY_E_DEVICE,
-              "%s: %s:%s with %zux%zux%zu work-items in groups of %zux%zux%zu cannot be launched: %s (%d)", device->label, kernel->file,
-              kernel->name, grid.global[0], grid.global[1], grid.global[2], grid.local[0], grid.local[1], grid.local[2], cvy_cl_error_name(code),
-              (int)code);
+              "%s: %s:%s with %zux%zux%zu work-items in groups of %zux%zux%zu cannot be launched: %s (%d)",
+              device->label, kernel->file, kernel->name, grid.global[0], grid.global[1], grid.global[2], grid.local[0],
+              grid.local[1], grid.local[2], cvy_cl_error_name(code), (int)code);
   if (kernel->is_forward && atomic_load(&first_forward_ns) == 0) {
     unsigned long none = 0;
     atomic_compare_exchange_strong(&first_forward_ns, &none, (unsigned long)cvy_clock_ns());
@@ -232,13 +241,15 @@ fail:
 cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *user) {
   cvy_status status = CVY_OK;
   size_t done = 0;
-  CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: times are asked for, but it was opened without profiling", device->label);
+  CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: times are asked for, but it was opened without profiling",
+              device->label);
   CVY_TRY(cvy_queue_finish(&device->compute));
   CVY_TRY(cvy_queue_finish(&device->transfer));
   for (; done < device->n_profiled; done++) {
     const cvy_profiled *const launch = &device->profiled[done];
     cl_ulong start, end;
-    CVY_CL(device->label, clGetEventProfilingInfo(launch->event, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL));
+    CVY_CL(device->label,
+           clGetEventProfilingInfo(launch->event, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL));
     CVY_CL(device->label, clGetEventProfilingInfo(launch->event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
     sink(user, launch->kernel, start, end);
   }

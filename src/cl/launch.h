@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * Kernels: source file + name + defines → kernel object; arguments and geometry → one checked launch.
  *
- * Sources are the files of cl/, embedded (tools/embed_cl.py) or read from the folder $CVY_CL_DIR. Programs are shared per device
- * by (file, sorted defines); kernel objects are the caller's: one per layer instance. Binary cache: cache.h.
- * Every program gets -cl-std=CL1.2 and the defines CVY_CPU (0/1) and, where the compiler has it, CVY_MIN_VECTOR_WIDTH. */
+ * Sources are the files of cl/, embedded (tools/embed_cl.py) or read from the folder $CVY_CL_DIR. Programs are shared
+ * per device by (file, sorted defines); kernel objects are the caller's: one per layer instance. Binary cache: cache.h.
+ * Every program gets -cl-std=CL1.2 and the defines CVY_CPU (0/1) and, where the compiler has it,
+ * CVY_MIN_VECTOR_WIDTH. */
 #ifndef CVY_CL_LAUNCH_H
 #define CVY_CL_LAUNCH_H
 
@@ -13,7 +14,8 @@ typedef struct cvy_define { const char *name; long value; } cvy_define;
 typedef struct cvy_kernel cvy_kernel;
 
 /* `file` without ".cl", e.g. "conv2d_direct". CVY_E_BUILD logs the compiler's log, the options and the device. */
-cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *name, const cvy_define *defines, int n_defines, cvy_kernel **out);
+cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *name, const cvy_define *defines,
+                             int n_defines, cvy_kernel **out);
 void cvy_kernel_destroy(cvy_kernel **kernel);
 
 typedef enum cvy_arg_kind { CVY_ARG_BUFFER, CVY_ARG_INT, CVY_ARG_UINT, CVY_ARG_FLOAT, CVY_ARG_LOCAL } cvy_arg_kind;
@@ -27,22 +29,27 @@ typedef struct cvy_arg {
 #define CVY_FLOAT(v) ((cvy_arg){.kind = CVY_ARG_FLOAT, .value.f = (v)})
 #define CVY_LOCAL(bytes) ((cvy_arg){.kind = CVY_ARG_LOCAL, .value.local_bytes = (bytes)})
 
-typedef struct cvy_grid { size_t global[3], local[3]; } cvy_grid;   /* unused dimensions 0 or 1; local[0] 0: the driver chooses */
+/* Unused dimensions 0 or 1; local[0] 0: the driver chooses. */
+typedef struct cvy_grid { size_t global[3], local[3]; } cvy_grid;
 
-/* Sets the arguments that changed since the last launch of this kernel object and enqueues it. The count must be the kernel's.
- * Global sizes must be multiples of local ones; zero global size launches nothing. *event (may be NULL) is the caller's.
- * Pending on return. */
-cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args, cvy_event **event);
+/* Sets the arguments that changed since the last launch of this kernel object and enqueues it. The count must be the
+ * kernel's. Global sizes must be multiples of local ones; zero global size launches nothing. *event (may be NULL) is
+ * the caller's. Pending on return. */
+cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args,
+                      cvy_event **event);
 #define CVY_LAUNCH(queue, kernel, grid, ...) \
-  cvy_launch((queue), (kernel), (grid), (const cvy_arg[]){__VA_ARGS__}, (int)(sizeof((cvy_arg[]){__VA_ARGS__}) / sizeof(cvy_arg)), NULL)
+  cvy_launch((queue), (kernel), (grid), (const cvy_arg[]){__VA_ARGS__}, \
+             (int)(sizeof((cvy_arg[]){__VA_ARGS__}) / sizeof(cvy_arg)), NULL)
 
-/* Totals of this process, for selftest and start-up timing: programs compiled from source, loaded from the cache, kernels launched,
- * and the clock (cvy_clock_ns) of the first launch of a kernel whose name contains "forward" (0: none yet). */
+/* Totals of this process, for selftest and start-up timing: programs compiled from source, loaded from the cache,
+ * kernels launched, and the clock (cvy_clock_ns) of the first launch of a kernel whose name contains "forward" (0: none
+ * yet). */
 typedef struct cvy_launch_totals { long compiled, cached, launched; uint64_t first_forward_ns; } cvy_launch_totals;
 cvy_launch_totals cvy_launch_get_totals(void);
 
 /* Profiling: on a device opened with profiling, every launch keeps its event until the sink takes it.
- * `sink` is called for each completed launch (name of the kernel object, start and end in device ns) by cvy_profile_collect. */
+ * `sink` is called for each completed launch (name of the kernel object, start and end in device ns) by
+ * cvy_profile_collect. */
 typedef void (*cvy_profile_fn)(void *user, const char *kernel, uint64_t start_ns, uint64_t end_ns);
 cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *user);
 

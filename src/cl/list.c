@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The list of devices. Nothing that a driver answers is trusted: a query that fails leaves zeros, and what kernels cannot do without makes
- * the device unusable, with the reason. */
+ * The list of devices. Nothing that a driver answers is trusted: a query that fails leaves zeros, and what kernels
+ * cannot do without makes the device unusable, with the reason. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,13 @@
 #ifndef CL_DEVICE_PCI_SLOT_ID_NV
 #define CL_DEVICE_PCI_SLOT_ID_NV 0x4009
 #endif
-enum { PCI_DOMAIN_ID_NV = 0x400A, TOPOLOGY_AMD = 0x4037, PCI_BUS_INFO_KHR = 0x410F, UUID_KHR = 0x106A, MAX_NUM_SUB_GROUPS = 0x105C };
+enum {
+  PCI_DOMAIN_ID_NV = 0x400A,
+  TOPOLOGY_AMD = 0x4037,
+  PCI_BUS_INFO_KHR = 0x410F,
+  UUID_KHR = 0x106A,
+  MAX_NUM_SUB_GROUPS = 0x105C
+};
 
 static void trim(char *text) {
   char *start = text;
@@ -31,9 +37,11 @@ static void get_text(cl_platform_id platform, cl_device_id device, cl_uint what,
   char *whole = NULL;
   size_t size = 0;
   out[0] = 0;
-  cl_int code = device ? clGetDeviceInfo(device, what, 0, NULL, &size) : clGetPlatformInfo(platform, what, 0, NULL, &size);
+  cl_int code =
+      device ? clGetDeviceInfo(device, what, 0, NULL, &size) : clGetPlatformInfo(platform, what, 0, NULL, &size);
   if (code != CL_SUCCESS || size == 0 || !(whole = cvy_calloc(size + 1, 1))) return;
-  code = device ? clGetDeviceInfo(device, what, size, whole, NULL) : clGetPlatformInfo(platform, what, size, whole, NULL);
+  code =
+      device ? clGetDeviceInfo(device, what, size, whole, NULL) : clGetPlatformInfo(platform, what, size, whole, NULL);
   if (code == CL_SUCCESS) {
     trim(whole);
     snprintf(out, out_bytes, "%s", whole);
@@ -55,14 +63,16 @@ static bool has_extension(const char *all, const char *name) {
   return false;
 }
 
-/* The bus address where the driver tells it (several ways), else the UUID. The address comes first: two drivers of one card agree on it. */
+/* The bus address where the driver tells it (several ways), else the UUID. The address comes first: two drivers of one
+ * card agree on it. */
 static void get_uuid(cl_device_id device, char *out, size_t out_bytes) {
   struct { cl_uint domain, bus, device, function; } khr;
   cl_uint bus = 0, slot = 0, domain = 0;
   unsigned char amd[24], uuid[16];
   if (get_value(device, PCI_BUS_INFO_KHR, &khr, sizeof khr)) {
     snprintf(out, out_bytes, "pci:%04x:%02x:%02x.%x", khr.domain, khr.bus, khr.device, khr.function);
-  } else if (get_value(device, CL_DEVICE_PCI_BUS_ID_NV, &bus, sizeof bus) && get_value(device, CL_DEVICE_PCI_SLOT_ID_NV, &slot, sizeof slot)) {
+  } else if (get_value(device, CL_DEVICE_PCI_BUS_ID_NV, &bus, sizeof bus) &&
+             get_value(device, CL_DEVICE_PCI_SLOT_ID_NV, &slot, sizeof slot)) {
     get_value(device, PCI_DOMAIN_ID_NV, &domain, sizeof domain);
     snprintf(out, out_bytes, "pci:%04x:%02x:%02x.%x", domain, bus, slot >> 3, slot & 7);
   } else if (get_value(device, TOPOLOGY_AMD, amd, sizeof amd) && amd[0] == 1) {
@@ -91,7 +101,8 @@ static void judge(cvy_device_info *info, cl_device_id device) {
                      get_value(device, CL_DEVICE_COMPILER_AVAILABLE, &compiler, sizeof compiler) &&
                      get_value(device, CL_DEVICE_ENDIAN_LITTLE, &little, sizeof little);
   info->usable = true;
-  if (!knows || info->compute_units < 1 || info->global_bytes == 0 || info->max_alloc_bytes == 0 || info->max_work_group == 0)
+  if (!knows || info->compute_units < 1 || info->global_bytes == 0 || info->max_alloc_bytes == 0 ||
+      info->max_work_group == 0)
     reason(info, "its driver does not answer basic questions");
   else if (sscanf(info->version, "OpenCL %d.%d", &major, &minor) != 2 || major * 10 + minor < 12)
     reason(info, "its version is \"%s\", OpenCL 1.2 is needed", info->version);
@@ -102,7 +113,8 @@ static void judge(cvy_device_info *info, cl_device_id device) {
   /* Some drivers list a device that no context can be made for. */
   cl_int code;
   const cl_context context = clCreateContext(NULL, 1, &device, NULL, NULL, &code);
-  if (code != CL_SUCCESS || !context) reason(info, "a context cannot be created: %s (%d)", cvy_cl_error_name(code), (int)code);
+  if (code != CL_SUCCESS || !context)
+    reason(info, "a context cannot be created: %s (%d)", cvy_cl_error_name(code), (int)code);
   else clReleaseContext(context);
 }
 
@@ -141,7 +153,9 @@ static void describe(cvy_device_info *info, cl_device_id device) {
   const bool llvmpipe = strstr(info->name, "llvmpipe") || strstr(info->name, "softpipe");
   const bool pocl_basic = strstr(info->platform_name, "Portable Computing Language") &&
                           (!strncmp(info->name, "basic", 5) || !strncmp(info->name, "cpu-minimal", 11));
-  info->kind = (type & CL_DEVICE_TYPE_CPU) || llvmpipe ? CVY_DEVICE_CPU : (type & CL_DEVICE_TYPE_GPU) ? CVY_DEVICE_GPU : CVY_DEVICE_OTHER;
+  info->kind = (type & CL_DEVICE_TYPE_CPU) || llvmpipe ? CVY_DEVICE_CPU
+               : (type & CL_DEVICE_TYPE_GPU)           ? CVY_DEVICE_GPU
+                                                       : CVY_DEVICE_OTHER;
   info->software = llvmpipe || pocl_basic;
 
   char *const extensions = cvy_calloc(65536, 1);
@@ -150,14 +164,16 @@ static void describe(cvy_device_info *info, cl_device_id device) {
     get_text(NULL, device, CL_DEVICE_EXTENSIONS, extensions, 65536);
     info->has_fp16 = has_extension(extensions, "cl_khr_fp16");
     info->has_fp64 = has_extension(extensions, "cl_khr_fp64");
-    info->has_subgroups = has_extension(extensions, "cl_khr_subgroups") || has_extension(extensions, "cl_intel_subgroups") ||
+    info->has_subgroups = has_extension(extensions, "cl_khr_subgroups") ||
+                          has_extension(extensions, "cl_intel_subgroups") ||
                           (get_value(device, MAX_NUM_SUB_GROUPS, &n_subgroups, sizeof n_subgroups) && n_subgroups > 0);
     cvy_free(extensions);
   }
   cl_device_partition_property ways[16];
   size_t size = 0;
   if (clGetDeviceInfo(device, CL_DEVICE_PARTITION_PROPERTIES, sizeof ways, ways, &size) == CL_SUCCESS)
-    for (size_t i = 0; i < size / sizeof ways[0]; i++) info->can_partition_by_counts |= ways[i] == CL_DEVICE_PARTITION_BY_COUNTS;
+    for (size_t i = 0; i < size / sizeof ways[0]; i++)
+      info->can_partition_by_counts |= ways[i] == CL_DEVICE_PARTITION_BY_COUNTS;
 }
 
 /* Room for one more row. */
@@ -184,7 +200,8 @@ void cvy_device_list_mark_same(cvy_device_list *list) {
       /* Within a platform the driver's word counts: parts of one card (MIG) share its bus address. */
       for (int j = 0; j < i && a->same_as < 0; j++) {
         const cvy_device_info *const b = &list->items[j];
-        if (b->usable && b->kind != CVY_DEVICE_CPU && b->same_as < 0 && b->platform != a->platform && !strcmp(a->uuid, b->uuid)) {
+        if (b->usable && b->kind != CVY_DEVICE_CPU && b->same_as < 0 && b->platform != a->platform &&
+            !strcmp(a->uuid, b->uuid)) {
           a->same_as = j;
           a->duplicate = true;
         }
@@ -232,7 +249,9 @@ cvy_status cvy_device_list_create(cvy_device_list **out) {
       if (code != CL_SUCCESS && code != CL_DEVICE_NOT_FOUND)
         reason(row, "its devices cannot be listed: %s (%d)", cvy_cl_error_name(code), (int)code);
       else if (!strcmp(base.platform_name, "rusticl"))
-        reason(row, "no devices (rusticl shows those of the Mesa drivers named in RUSTICL_ENABLE, such as radeonsi, iris or llvmpipe)");
+        reason(row,
+               "no devices (rusticl shows those of the Mesa drivers named in RUSTICL_ENABLE, such as radeonsi, iris or "
+               "llvmpipe)");
       else
         reason(row, "no devices");
     } else {

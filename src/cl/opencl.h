@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * OpenCL for the files of src/cl alone: the headers, the fifth verb of error handling (cl), and what the opaque types hold. */
+ * OpenCL for the files of src/cl alone: the headers, the fifth verb of error handling (cl), and what the opaque types
+ * hold. */
 #ifndef CVY_CL_OPENCL_H
 #define CVY_CL_OPENCL_H
 
@@ -82,7 +83,8 @@ struct cvy_buffer {
 };
 
 /* program.c: the program of `file` with these defines, built or from a cache; borrowed, lives as long as the device. */
-cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_define *defines, int n_defines, cvy_program **out);
+cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_define *defines, int n_defines,
+                           cvy_program **out);
 void cvy_programs_destroy(cvy_device *device);
 void cvy_program_totals(long *compiled, long *cached);
 /* launch.c */

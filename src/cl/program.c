@@ -19,12 +19,15 @@ void cvy_program_totals(long *compiled, long *cached) {
   *cached = atomic_load(&n_cached);
 }
 
-/* Binaries are kept on the disk for every platform. Measured with four register-tile kernels, seconds to build all in the second run, with the
- * platform's own cache and with ours: Intel's CPU runtime 1.5 (it has none) and 0.02; PoCL 0.2 (its cache is keyed by the preprocessed source, so clang's
- * preprocessor still runs) and 0.01. Asking PoCL for the binary costs nothing measurable in the first run. PoCL's cache still holds the work-group
- * functions, which it compiles at the first launch. */
+/* Binaries are kept on the disk for every platform. Measured with four register-tile kernels, seconds to build all in
+ * the second run, with the platform's own cache and with ours: Intel's CPU runtime 1.5 (it has none) and 0.02; PoCL 0.2
+ * (its cache is keyed by the preprocessed source, so clang's preprocessor still runs) and 0.01. Asking PoCL for the
+ * binary costs nothing measurable in the first run. PoCL's cache still holds the work-group functions, which it
+ * compiles at the first launch. */
 
-static int compare_defines(const void *a, const void *b) { return strcmp(((const cvy_define *)a)->name, ((const cvy_define *)b)->name); }
+static int compare_defines(const void *a, const void *b) {
+  return strcmp(((const cvy_define *)a)->name, ((const cvy_define *)b)->name);
+}
 
 static cvy_status options_make(const cvy_device *device, const cvy_define *defines, int n_defines, cvy_text *out) {
   cvy_status status = CVY_OK;
@@ -45,7 +48,8 @@ fail:
 static void build_log(const cvy_device *device, cl_program program, bool failed) {
   size_t size = 0;
   char *log = NULL;
-  if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) != CL_SUCCESS || size <= 1) return;
+  if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) != CL_SUCCESS || size <= 1)
+    return;
   log = cvy_calloc(size + 1, 1);
   if (!log) return;
   if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, size, log, NULL) == CL_SUCCESS) {
@@ -70,7 +74,8 @@ static bool from_binary(cvy_device *device, const char *key, const char *options
   size_t size;
   cl_int binary_code = CL_SUCCESS, code;
   if (!cvy_cache_load(key, &binary, &size)) return false;
-  const cl_program program = clCreateProgramWithBinary(device->context, 1, &device->id, &size, (const unsigned char **)&binary, &binary_code, &code);
+  const cl_program program = clCreateProgramWithBinary(device->context, 1, &device->id, &size,
+                                                       (const unsigned char **)&binary, &binary_code, &code);
   cvy_free(binary);
   if (code != CL_SUCCESS || !program) return false;
   if (binary_code != CL_SUCCESS || clBuildProgram(program, 1, &device->id, options, NULL, NULL) != CL_SUCCESS) {
@@ -88,7 +93,8 @@ static void to_cache(const char *key, cl_program program) {
   if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) != CL_SUCCESS || size == 0) return;
   unsigned char *binary = cvy_calloc(size, 1);
   if (!binary) return;
-  if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) == CL_SUCCESS) cvy_cache_store(key, binary, size);
+  if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) == CL_SUCCESS)
+    cvy_cache_store(key, binary, size);
   cvy_free(binary);
 }
 
@@ -100,8 +106,9 @@ static cvy_status build(cvy_device *device, const char *file, const char *option
   CVY_TRY(cvy_source_get(file, &source));
   const cvy_device_info *const info = &device->info;
   const XXH128_hash_t hash = XXH3_128bits(source.data, source.size);
-  cvy_text_add(&key, "%s.cl %016llx%016llx\n%s\n%s\n%s\n%s\n%s\n%s\n", file, (unsigned long long)hash.high64, (unsigned long long)hash.low64,
-               options, info->platform_name, info->platform_version, info->name, info->version, info->driver);
+  cvy_text_add(&key, "%s.cl %016llx%016llx\n%s\n%s\n%s\n%s\n%s\n%s\n", file, (unsigned long long)hash.high64,
+               (unsigned long long)hash.low64, options, info->platform_name, info->platform_version, info->name,
+               info->version, info->driver);
   CVY_REQUIRE(!key.failed, CVY_E_MEMORY, "no memory for the key of %s", file);
   if (from_binary(device, key.data, options, out)) goto fail; /* done */
   const char *text = source.data;
@@ -110,8 +117,8 @@ static cvy_status build(cvy_device *device, const char *file, const char *option
   CVY_CL_CODE(device->label, code, "clCreateProgramWithSource");
   code = clBuildProgram(program, 1, &device->id, options, NULL, NULL);
   if (code != CL_SUCCESS) {
-    cvy_log_error("%s: %s.cl does not compile: %s (%d); options: %s; what the compiler says:", device->label, file, cvy_cl_error_name(code),
-                  (int)code, options);
+    cvy_log_error("%s: %s.cl does not compile: %s (%d); options: %s; what the compiler says:", device->label, file,
+                  cvy_cl_error_name(code), (int)code, options);
     build_log(device, program, true);
     status = CVY_E_BUILD;
     goto fail;
@@ -128,7 +135,8 @@ fail:
   return status;
 }
 
-cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_define *defines, int n_defines, cvy_program **out) {
+cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_define *defines, int n_defines,
+                           cvy_program **out) {
   cvy_status status = CVY_OK;
   cvy_text options = {0}, key = {0};
   cvy_program *program = NULL;

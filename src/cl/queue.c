@@ -52,8 +52,8 @@ cvy_status cvy_event_list(cvy_queue *queue, cvy_event *event, cl_uint *n, const 
   *list = event ? &event->cl : NULL;
   if (!event) return CVY_OK;
   CVY_REQUIRE(event->queue->device == queue->device, CVY_E_ARGUMENT,
-              "%s: a command cannot wait for '%s' of another device (%s): only the host can", queue->device->label, event->name,
-              event->queue->device->label);
+              "%s: a command cannot wait for '%s' of another device (%s): only the host can", queue->device->label,
+              event->name, event->queue->device->label);
   /* Unflushed commands never start, and who waits for them from another queue waits for ever. */
   if (event->queue != queue) CVY_TRY(cvy_queue_flush(event->queue));
 fail:
@@ -92,8 +92,8 @@ cvy_status cvy_event_wait(cvy_event *event) {
     CVY_CL(label, clGetEventInfo(event->cl, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
     if (state >= 0) CVY_CL_CODE(label, code, "clWaitForEvents");
   }
-  CVY_REQUIRE(state == CL_COMPLETE, CVY_E_DEVICE, "%s: the command '%s' on the %s queue failed: %s (%d)", label, event->name,
-              event->queue->name, cvy_cl_error_name(state), (int)state);
+  CVY_REQUIRE(state == CL_COMPLETE, CVY_E_DEVICE, "%s: the command '%s' on the %s queue failed: %s (%d)", label,
+              event->name, event->queue->name, cvy_cl_error_name(state), (int)state);
 fail:
   return status;
 }

@@ -40,7 +40,8 @@ static void describe(const cvy_device_list *list, cvy_text *out) {
   for (int i = 0; i < list->n; i++) {
     const cvy_device_info *const info = &list->items[i];
     if (info->index < 0) cvy_text_add(out, "\n  platform %d %s: %s", info->platform, info->platform_name, info->reason);
-    else if (!info->usable) cvy_text_add(out, "\n  - %d:%d %s: %s", info->platform, info->index, info->name, info->reason);
+    else if (!info->usable)
+      cvy_text_add(out, "\n  - %d:%d %s: %s", info->platform, info->index, info->name, info->reason);
     else cvy_text_add(out, "\n  %d:%d %s (%s)", info->platform, info->index, info->name, info->platform_name);
   }
   if (list->n == 0) cvy_text_add(out, "\n  none: no OpenCL platform is installed");
@@ -77,15 +78,20 @@ static cvy_status term_parse(const char *text, size_t size, term *out) {
   cvy_status status = CVY_OK;
   char whole[LONGEST_TERM];
   *out = (term){.replicas = 1};
-  CVY_REQUIRE(size > 0, CVY_E_ARGUMENT, "an empty term in the list of devices: write P:D, a part of a name, auto, all, gpu or cpu");
-  CVY_REQUIRE(size < sizeof whole, CVY_E_ARGUMENT, "a term of %zu characters in the list of devices: at most %d", size, LONGEST_TERM - 1);
+  CVY_REQUIRE(size > 0, CVY_E_ARGUMENT,
+              "an empty term in the list of devices: write P:D, a part of a name, auto, all, gpu or cpu");
+  CVY_REQUIRE(size < sizeof whole, CVY_E_ARGUMENT, "a term of %zu characters in the list of devices: at most %d", size,
+              LONGEST_TERM - 1);
   memcpy(whole, text, size);
   whole[size] = 0;
   const size_t base_size = strcspn(whole, "*/");
   memcpy(out->base, whole, base_size);
   out->base[base_size] = 0;
-  CVY_REQUIRE(base_size > 0 && !isspace((unsigned char)whole[0]) && !isspace((unsigned char)whole[base_size - 1]), CVY_E_ARGUMENT,
-              "device term '%s': it must begin with P:D, a part of a name, auto, all, gpu or cpu, without blanks around it", whole);
+  CVY_REQUIRE(
+      base_size > 0 && !isspace((unsigned char)whole[0]) && !isspace((unsigned char)whole[base_size - 1]),
+      CVY_E_ARGUMENT,
+      "device term '%s': it must begin with P:D, a part of a name, auto, all, gpu or cpu, without blanks around it",
+      whole);
   bool replicas_seen = false;
   for (const char *at = whole + base_size; *at;) {
     const char kind = *at++;
@@ -102,7 +108,8 @@ static cvy_status term_parse(const char *text, size_t size, term *out) {
                     "device term '%s': after '/=' comes the number of equal parts, 1 to %d", whole, MOST_PARTS);
       } else {
         for (;;) {
-          CVY_REQUIRE(out->n_parts < MOST_PARTS, CVY_E_ARGUMENT, "device term '%s': more than %d parts", whole, MOST_PARTS);
+          CVY_REQUIRE(out->n_parts < MOST_PARTS, CVY_E_ARGUMENT, "device term '%s': more than %d parts", whole,
+                      MOST_PARTS);
           CVY_REQUIRE(take_number(&at, 1 << 20, &out->units[out->n_parts]), CVY_E_ARGUMENT,
                       "device term '%s': after '/' come compute units per part, such as /2+2, each at least 1", whole);
           out->n_parts++;
@@ -125,19 +132,22 @@ static cvy_status choices_add(selection *s, int item, const term *t) {
   for (int i = 0; i < n_parts; i++) units[i] = t->units[i];
   if (t->n_equal > 0) {
     n_parts = t->n_equal;
-    CVY_REQUIRE(n_parts <= info->compute_units, CVY_E_ARGUMENT, "%d:%d %s cannot be cut into %d parts: it has %d compute units", info->platform,
-                info->index, info->name, n_parts, info->compute_units);
+    CVY_REQUIRE(n_parts <= info->compute_units, CVY_E_ARGUMENT,
+                "%d:%d %s cannot be cut into %d parts: it has %d compute units", info->platform, info->index,
+                info->name, n_parts, info->compute_units);
     for (int i = 0; i < n_parts; i++) units[i] = info->compute_units / n_parts;
   }
   for (int i = 0; i < n_parts; i++) {
-    CVY_REQUIRE(units[i] <= info->compute_units - total, CVY_E_ARGUMENT, "%d:%d %s has %d compute units, fewer than the parts asked for",
-                info->platform, info->index, info->name, info->compute_units);
+    CVY_REQUIRE(units[i] <= info->compute_units - total, CVY_E_ARGUMENT,
+                "%d:%d %s has %d compute units, fewer than the parts asked for", info->platform, info->index,
+                info->name, info->compute_units);
     total += units[i];
   }
-  CVY_REQUIRE(n_parts == 0 || info->can_partition_by_counts, CVY_E_ARGUMENT, "%d:%d %s cannot be cut into parts: its driver does not offer it",
-              info->platform, info->index, info->name);
-  CVY_REQUIRE(!s->taken[item], CVY_E_ARGUMENT, "%d:%d %s is listed twice; replicas on one device are written %d:%d*2", info->platform,
-              info->index, info->name, info->platform, info->index);
+  CVY_REQUIRE(n_parts == 0 || info->can_partition_by_counts, CVY_E_ARGUMENT,
+              "%d:%d %s cannot be cut into parts: its driver does not offer it", info->platform, info->index,
+              info->name);
+  CVY_REQUIRE(!s->taken[item], CVY_E_ARGUMENT, "%d:%d %s is listed twice; replicas on one device are written %d:%d*2",
+              info->platform, info->index, info->name, info->platform, info->index);
   s->taken[item] = true;
   int unit_first = 0;
   for (int part = 0; part < (n_parts ? n_parts : 1); part++) {
@@ -158,7 +168,8 @@ static cvy_status choices_add(selection *s, int item, const term *t) {
       char part_text[16] = "", replica_text[16] = "";
       if (n_parts) snprintf(part_text, sizeof part_text, "/%d", part);
       if (t->replicas > 1) snprintf(replica_text, sizeof replica_text, "#%d", replica);
-      snprintf(c->label, sizeof c->label, "%d:%d%s%s %s", info->platform, info->index, part_text, replica_text, info->name);
+      snprintf(c->label, sizeof c->label, "%d:%d%s%s %s", info->platform, info->index, part_text, replica_text,
+               info->name);
     }
     if (n_parts) unit_first += units[part];
   }
@@ -180,8 +191,10 @@ static cvy_status word_add(selection *s, const term *t, bool *fell_back) {
     n_gpus += list->items[i].kind == CVY_DEVICE_GPU;
   }
   if (n_usable == 0 && gpus && strcmp(t->base, "gpu") != 0)
-    return no_device(list, "there is no usable OpenCL device; install a driver, for example Debian's pocl-opencl-icd (any CPU), "
-                           "nvidia-opencl-icd, intel-opencl-icd or mesa-opencl-icd");
+    return no_device(
+        list,
+        "there is no usable OpenCL device; install a driver, for example Debian's pocl-opencl-icd (any CPU), "
+        "nvidia-opencl-icd, intel-opencl-icd or mesa-opencl-icd");
   if (!strcmp(t->base, "auto") && n_gpus == 0) {
     cpu = true;
     *fell_back = true;
@@ -190,7 +203,8 @@ static cvy_status word_add(selection *s, const term *t, bool *fell_back) {
     const cvy_device_info *const info = &list->items[i];
     /* same_as: the second driver of a GPU, or a CPU runtime on cores that another one drives */
     if (!info->usable || info->same_as >= 0) continue;
-    if ((info->kind == CVY_DEVICE_CPU && cpu) || (info->kind == CVY_DEVICE_GPU && gpus) || (info->kind == CVY_DEVICE_OTHER && others))
+    if ((info->kind == CVY_DEVICE_CPU && cpu) || (info->kind == CVY_DEVICE_GPU && gpus) ||
+        (info->kind == CVY_DEVICE_OTHER && others))
       CVY_TRY(choices_add(s, i, t));
   }
   if (s->n == before) {
@@ -220,8 +234,9 @@ static cvy_status name_add(selection *s, const term *t) {
     if (info->index < 0) continue;
     /* PoCL's platform does not say PoCL */
     const char *const alias = strstr(info->platform_name, "Portable Computing Language") ? "pocl" : "";
-    const bool match = is_place ? info->platform == platform && info->index == index
-                                : contains(info->name, t->base) || contains(info->platform_name, t->base) || contains(alias, t->base);
+    const bool match =
+        is_place ? info->platform == platform && info->index == index
+                 : contains(info->name, t->base) || contains(info->platform_name, t->base) || contains(alias, t->base);
     if (!match) continue;
     if (!info->usable) {
       unusable = i;
@@ -233,9 +248,11 @@ static cvy_status name_add(selection *s, const term *t) {
   if (n_matches == 0) {
     if (unusable >= 0) {
       const cvy_device_info *const info = &list->items[unusable];
-      snprintf(what, sizeof what, "'%s': %d:%d %s cannot be used: %s", t->base, info->platform, info->index, info->name, info->reason);
+      snprintf(what, sizeof what, "'%s': %d:%d %s cannot be used: %s", t->base, info->platform, info->index, info->name,
+               info->reason);
     } else {
-      snprintf(what, sizeof what, is_place ? "there is no device %s" : "no device or platform has '%s' in its name", t->base);
+      snprintf(what, sizeof what, is_place ? "there is no device %s" : "no device or platform has '%s' in its name",
+               t->base);
     }
     return no_device(list, what);
   }
@@ -243,7 +260,8 @@ fail:
   return status;
 }
 
-cvy_status cvy_select(const cvy_device_list *list, const char *text, cvy_device_choice **choices, int *n, bool *fell_back_to_cpu) {
+cvy_status cvy_select(const cvy_device_list *list, const char *text, cvy_device_choice **choices, int *n,
+                      bool *fell_back_to_cpu) {
   cvy_status status = CVY_OK;
   selection s = {.list = list};
   bool fell_back = false;

@@ -26,7 +26,8 @@ static cvy_status expand(const char *folder, const char *name, seen_files *seen,
   char *data = NULL, *inner = NULL;
   size_t size;
   cvy_text path = {0};
-  CVY_REQUIRE(seen->n < MOST_INCLUDES, CVY_E_FORMAT, "%s/%s: more than %d files include each other", folder, name, MOST_INCLUDES);
+  CVY_REQUIRE(seen->n < MOST_INCLUDES, CVY_E_FORMAT, "%s/%s: more than %d files include each other", folder, name,
+              MOST_INCLUDES);
   seen->names[seen->n] = cvy_strdup(name);
   CVY_REQUIRE(seen->names[seen->n++], CVY_E_MEMORY, "no memory for the source of %s", name);
   cvy_text_add(&path, "%s/%s", folder, name);

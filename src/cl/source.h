@@ -8,7 +8,8 @@
 typedef struct cvy_embedded_source { const char *name; const unsigned char *data; size_t size; } cvy_embedded_source;
 extern const cvy_embedded_source cvy_embedded_cl[];   /* made by tools/embed_cl.py; ends with a NULL name */
 
-/* Appends the text of `file` (without ".cl") with its includes in place. CVY_E_ARGUMENT: no such file, CVY_E_IO: not readable. */
+/* Appends the text of `file` (without ".cl") with its includes in place. CVY_E_ARGUMENT: no such file, CVY_E_IO: not
+ * readable. */
 cvy_status cvy_source_get(const char *file, cvy_text *out);
 /* The same, read from a folder. */
 cvy_status cvy_source_read(const char *folder, const char *file, cvy_text *out);
