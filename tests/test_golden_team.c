@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The golden case with a split batch, on teams of two: replicas of one device, and its halves. Bounds as in test_golden.c. */
+ * The golden case with a split batch, on teams of two: replicas of one device, and its halves. Bounds as in
+ * test_golden.c. */
 #include "convoy/convoy.h"
 #include "src/nn/graph.h"
 #include "src/train/team.h"
@@ -15,7 +16,8 @@ typedef struct run {
   float *flat, *dense;
 } run;
 
-/* All tensors of the flat vector against the digests; biases in front of BN, whose true gradient is 0, against the BN bias. */
+/* All tensors of the flat vector against the digests; biases in front of BN, whose true gradient is 0, against the BN
+ * bias. */
 static void check_tensors(const run *r, const char *what, const char *key, double bound, bool gradients) {
   const json_t *const digests = json_object_get(r->one, key);
   double worst = 0;
@@ -26,8 +28,8 @@ static void check_tensors(const run *r, const char *what, const char *key, doubl
       if (r->net->layers[i].kind == CVY_LAYER_BATCHNORM && r->net->layers[i].input[0] == p->layer)
         scale = golden_number(json_array_get(digests, (size_t)r->net->layers[i].param[1]), "l2");
     cvy_param_to_dense(p, r->flat, r->dense);
-    const double error =
-        golden_check(r->d, what, p->name, json_array_get(digests, (size_t)t), r->dense, p->elems, r->signs, scale, bound);
+    const double error = golden_check(r->d, what, p->name, json_array_get(digests, (size_t)t), r->dense, p->elems,
+                                      r->signs, scale, bound);
     if (error > worst) worst = error;
   }
   printf("  %s: worst %.2e\n", what, worst);
@@ -44,8 +46,8 @@ static void check_running(const run *r) {
   for (int i = 0; i < 2 * r->layout->n_running; i++) {
     const cvy_running *const layer = &r->layout->running[i / 2];
     const float *const values = cvy_state_running(r->team->state) + layer->offset + (size_t)(i % 2 * layer->pitch);
-    golden_check(r->d, "running value", layer->name, json_array_get(json_array_get(buffers, (size_t)i), 1), values, (size_t)layer->c,
-                 r->signs, 0, 3e-4);
+    golden_check(r->d, "running value", layer->name, json_array_get(json_array_get(buffers, (size_t)i), 1), values,
+                 (size_t)layer->c, r->signs, 0, 3e-4);
   }
 }
 
@@ -70,7 +72,8 @@ static void check_logits(const run *r, const cvy_data *data) {
   assert_int_equal(at, 40);
   for (size_t i = 0; i < 40; i++) {
     const double want = golden_item(json_array_get(json_object_get(r->one, "eval_logits"), i / 10), i % 10);
-    if (!(fabs((double)logits[i] - want) <= 5e-2)) check_fail(r->d, "logit %zu is %.9g, not %.9g", i, (double)logits[i], want);
+    if (!(fabs((double)logits[i] - want) <= 5e-2))
+      check_fail(r->d, "logit %zu is %.9g, not %.9g", i, (double)logits[i], want);
   }
 }
 
@@ -86,7 +89,8 @@ static void train(const run *r) {
     check_ok(cvy_team_take(r->team, true, &result, &got));
     assert_true(got && result.shares[0] == 10 && result.shares[1] == 6);
     const double want = golden_item(losses, (size_t)s);
-    if (!(fabs(result.loss - want) <= (s == 0 ? 1e-5 : 1e-3) * want)) check_fail(r->d, "loss of step %d is %.9g, not %.9g", s, result.loss, want);
+    if (!(fabs(result.loss - want) <= (s == 0 ? 1e-5 : 1e-3) * want))
+      check_fail(r->d, "loss of step %d is %.9g, not %.9g", s, result.loss, want);
     if (s > 0) continue;
     sum_gradients(r);
     check_tensors(r, "gradient", "grads", 2e-2, true);
@@ -116,9 +120,11 @@ static void run_split(check_device *d, const char *suffix) {
   r.signs = golden_signs(largest);
   check_ok(cvy_data_load("fashion-mnist", NULL, &data));
   check_ok(cvy_devices_select(selector, &devices));
-  setenv("CVY_FORCE_STAGING", "1", 1);   /* so that the replicas' gradients can be looked at */
-  check_ok(cvy_team_create(devices, net,
-                           &(cvy_team_params){.batch = 16, .split = CVY_SPLIT_SHARES, .split_values = (double[]){10, 6}, .run_ahead = 1}, &r.team));
+  setenv("CVY_FORCE_STAGING", "1", 1); /* so that the replicas' gradients can be looked at */
+  check_ok(cvy_team_create(
+      devices, net,
+      &(cvy_team_params){.batch = 16, .split = CVY_SPLIT_SHARES, .split_values = (double[]){10, 6}, .run_ahead = 1},
+      &r.team));
   unsetenv("CVY_FORCE_STAGING");
   check_ok(cvy_team_attach(r.team, data));
   golden_weights(d, r.one, r.layout, cvy_state_w(r.team->state), cvy_state_running(r.team->state));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * One team of devices of different OpenCL implementations in one process trains as one device does (groups of batch normalisation make
- * the split irrelevant). Needs at least two implementations, else it is skipped. */
+ * One team of devices of different OpenCL implementations in one process trains as one device does (groups of batch
+ * normalisation make the split irrelevant). Needs at least two implementations, else it is skipped. */
 #include <math.h>
 #include <stdio.h>
 
@@ -28,14 +28,18 @@ static int one_of_each(char *selector, size_t size, char *first, size_t first_si
   return n;
 }
 
-typedef struct run { double losses[STEPS]; float *w; } run;
+typedef struct run {
+  double losses[STEPS];
+  float *w;
+} run;
 
 static run train(check_device *d, const cvy_net *net, const cvy_data *data, const char *selector) {
   run out = {.w = check_floats(d, cvy_net_layout(net)->n_floats)};
   cvy_devices *devices;
   cvy_team *team;
   check_ok(cvy_devices_select(selector, &devices));
-  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = 8, .run_ahead = 1}, &team));
+  check_ok(cvy_team_create(devices, net,
+                           &(cvy_team_params){.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = 8, .run_ahead = 1}, &team));
   check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 5}));
   check_ok(cvy_team_attach(team, data));
   for (int s = 0; s < STEPS; s++) {
@@ -66,11 +70,13 @@ static void compare(check_device *d, cvy_net *net, const char *data_spec, const 
     diff += ((double)a.w[i] - (double)b.w[i]) * ((double)a.w[i] - (double)b.w[i]);
     norm += (double)a.w[i] * (double)a.w[i];
   }
-  printf("  %s: weights after one step differ by %.1e (l2), losses %.6f %.6f %.6f and %.6f %.6f %.6f\n", all, sqrt(diff / norm), a.losses[0],
-         a.losses[1], a.losses[2], b.losses[0], b.losses[1], b.losses[2]);
-  if (!(sqrt(diff / norm) <= 1e-5)) check_fail(d, "%s: weights after one step differ by %.2e, more than 1e-5", all, sqrt(diff / norm));
+  printf("  %s: weights after one step differ by %.1e (l2), losses %.6f %.6f %.6f and %.6f %.6f %.6f\n", all,
+         sqrt(diff / norm), a.losses[0], a.losses[1], a.losses[2], b.losses[0], b.losses[1], b.losses[2]);
+  if (!(sqrt(diff / norm) <= 1e-5))
+    check_fail(d, "%s: weights after one step differ by %.2e, more than 1e-5", all, sqrt(diff / norm));
   for (int s = 0; s < STEPS; s++)
-    if (!(fabs(a.losses[s] - b.losses[s]) <= 1e-3 * a.losses[s])) check_fail(d, "%s: loss of step %d is %.7g, not %.7g", all, s, b.losses[s], a.losses[s]);
+    if (!(fabs(a.losses[s] - b.losses[s]) <= 1e-3 * a.losses[s]))
+      check_fail(d, "%s: loss of step %d is %.7g, not %.7g", all, s, b.losses[s], a.losses[s]);
   cvy_data_destroy(&data);
   cvy_net_destroy(&net);
 }

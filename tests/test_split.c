@@ -155,33 +155,9 @@ static void test_refusals(check_device *d) {
   check_fails(cvy_split_shares(&(cvy_split_params){.batch = 1}, 0, out), CVY_E_ARGUMENT, "0 devices");
 }
 
-static void test_parse(check_device *d) {
-  (void)d;
-  cvy_split_kind kind;
-  double v[3];
-  check_ok(cvy_split_parse("--split", "even", 3, &kind, v));
-  assert_int_equal(kind, CVY_SPLIT_EVEN);
-  check_ok(cvy_split_parse("--split", "0.5,3,1e2", 3, &kind, v));
-  assert_int_equal(kind, CVY_SPLIT_WEIGHTS);
-  assert_true(v[0] == 0.5 && v[1] == 3 && v[2] == 100);
-  check_ok(cvy_split_parse("--shares", "0,200,56", 3, &kind, v));
-  assert_int_equal(kind, CVY_SPLIT_SHARES);
-  assert_true(v[0] == 0 && v[1] == 200 && v[2] == 56);
-  check_fails(cvy_split_parse("--split", "auto", 3, &kind, v), CVY_E_UNSUPPORTED, "--split auto");
-  check_fails(cvy_split_parse("--split", "1,2", 3, &kind, v), CVY_E_ARGUMENT, "2 values for 3 devices");
-  check_fails(cvy_split_parse("--split", "1,2,3,4", 3, &kind, v), CVY_E_ARGUMENT, "4 values for 3 devices");
-  check_fails(cvy_split_parse("--split", "1,,3", 3, &kind, v), CVY_E_ARGUMENT, "'' is not a weight");
-  check_fails(cvy_split_parse("--split", "odd", 1, &kind, v), CVY_E_ARGUMENT, "'odd' is not a weight");
-  check_fails(cvy_split_parse("--split", "1,-2,3", 3, &kind, v), CVY_E_ARGUMENT, "'-2'");
-  check_fails(cvy_split_parse("--split", "0,0,0", 3, &kind, v), CVY_E_ARGUMENT, "all are 0");
-  check_fails(cvy_split_parse("--shares", "even", 3, &kind, v), CVY_E_ARGUMENT, "'even' is not a whole number");
-  check_fails(cvy_split_parse("--shares", "1.5,2,3", 3, &kind, v), CVY_E_ARGUMENT, "'1.5'");
-  check_fails(cvy_split_parse("--shares", "1,2,", 3, &kind, v), CVY_E_ARGUMENT, "''");
-}
-
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"known", test_known}, {"properties", test_properties}, {"refusals", test_refusals}, {"parse", test_parse},
+      {"known", test_known}, {"properties", test_properties}, {"refusals", test_refusals}
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

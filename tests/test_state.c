@@ -11,11 +11,17 @@ enum { FLOATS = 5 * 1024 + 128, RUNNING = 2 * 48 + 2 * 16 };
 static cvy_running running_layers[2] = {{.c = 40, .pitch = 48, .offset = 0, .momentum = 0.1f},
                                         {.c = 3, .pitch = 16, .offset = 96, .momentum = 0.25f}};
 static cvy_bucket bucket = {.offset = 0, .size = FLOATS};
-static const cvy_layout layout = {.n_running = 2, .n_buckets = 1, .running = running_layers, .buckets = &bucket, .n_floats = FLOATS,
+static const cvy_layout layout = {.n_running = 2,
+                                  .n_buckets = 1,
+                                  .running = running_layers,
+                                  .buckets = &bucket,
+                                  .n_floats = FLOATS,
                                   .n_running_floats = RUNNING};
 
-static const cvy_sgd_params settings[] = {
-    {.lr = 0.1f}, {.lr = 0.1f, .weight_decay = 1e-3f}, {.lr = 0.03f, .momentum = 0.9f}, {.lr = 0.03f, .momentum = 0.9f, .nesterov = true, .weight_decay = 5e-4f}};
+static const cvy_sgd_params settings[] = {{.lr = 0.1f},
+                                          {.lr = 0.1f, .weight_decay = 1e-3f},
+                                          {.lr = 0.03f, .momentum = 0.9f},
+                                          {.lr = 0.03f, .momentum = 0.9f, .nesterov = true, .weight_decay = 5e-4f}};
 enum { SETTINGS = sizeof settings / sizeof *settings, PARTS = 3, STEPS = 3 };
 
 /* One element by torch.optim.SGD's text, each multiply-add one fma (ops/sgd.h). */
@@ -29,7 +35,8 @@ static void expect(const cvy_sgd_params *p, float g, float *w, float *v) {
 }
 
 /* Several steps of updates by the pool against the formula; `w` and `v` get the last truth. */
-static void run_host(check_device *d, const cvy_sgd_params *p, int threads, const float *w0, float *const *g, float *w, float *v) {
+static void run_host(check_device *d, const cvy_sgd_params *p, int threads, const float *w0, float *const *g, float *w,
+                     float *v) {
   cvy_state *s;
   cvy_pool *pool;
   check_ok(cvy_state_create(&layout, p->momentum != 0, &s));
@@ -65,7 +72,8 @@ static void test_formula(check_device *d) {
   for (int i = 0; i < SETTINGS; i++) {
     check_rng r = check_rng_make(d, i);
     if (!check_case(d, "formula %d", i)) continue;
-    float *const w0 = check_floats(d, FLOATS), *const w = check_floats(d, FLOATS), *const w1 = check_floats(d, FLOATS), *const v = check_floats(d, FLOATS);
+    float *const w0 = check_floats(d, FLOATS), *const w = check_floats(d, FLOATS), *const w1 = check_floats(d, FLOATS),
+                 *const v = check_floats(d, FLOATS);
     float *const want = check_floats(d, FLOATS), *const want_v = check_floats(d, FLOATS);
     check_fill(&r, w0, FLOATS, CHECK_FILL_NORMAL);
     float *const *const g = make_gradients(d, &r);
@@ -96,7 +104,8 @@ static void test_running(check_device *d) {
   for (int i = 0; i < RUNNING; i++) {
     const float m = i < 96 ? 0.1f : 0.25f;
     const float want = fmaf(m, 0.5f * (float)i + 7.0f, (1.0f - m) * (float)i);
-    if (cvy_state_running(s)[i] != want) check_fail(d, "running[%d] = %g, not %g", i, (double)cvy_state_running(s)[i], (double)want);
+    if (cvy_state_running(s)[i] != want)
+      check_fail(d, "running[%d] = %g, not %g", i, (double)cvy_state_running(s)[i], (double)want);
   }
   cvy_state_destroy(&s);
 }
@@ -108,16 +117,19 @@ static void test_device_bits(check_device *d) {
   for (int i = 0; i < SETTINGS; i++) {
     check_rng r = check_rng_make(d, i);
     if (!check_case(d, "device bits %d", i)) continue;
-    float *const w0 = check_floats(d, FLOATS), *const w = check_floats(d, FLOATS), *const v = check_floats(d, FLOATS), *const sum = check_floats(d, FLOATS);
+    float *const w0 = check_floats(d, FLOATS), *const w = check_floats(d, FLOATS), *const v = check_floats(d, FLOATS),
+                 *const sum = check_floats(d, FLOATS);
     check_fill(&r, w0, FLOATS, CHECK_FILL_NORMAL);
     float *const *const g = make_gradients(d, &r);
     for (int j = 0; j < FLOATS; j++) sum[j] = (g[0][j] + g[1][j]) + g[2][j];
     run_host(d, &settings[i], 2, w0, g, w, v);
-    check_buffer *const bw = check_inout(d, "w", w0, 1, FLOATS, FLOATS), *const bg = check_input(d, "g", sum, 1, FLOATS, FLOATS);
+    check_buffer *const bw = check_inout(d, "w", w0, 1, FLOATS, FLOATS), *const bg = check_input(d, "g", sum, 1, FLOATS,
+                                                                                                 FLOATS);
     float *const zero = check_floats(d, FLOATS);
     check_buffer *const bv = check_inout(d, "v", zero, 1, FLOATS, FLOATS);
     for (int step = 0; step < STEPS; step++)
-      check_ok(cvy_sgd_update(op, d->queue, &settings[i], FLOATS, bw->cl, bg->cl, settings[i].momentum != 0 ? bv->cl : NULL));
+      check_ok(cvy_sgd_update(op, d->queue, &settings[i], FLOATS, bw->cl, bg->cl,
+                              settings[i].momentum != 0 ? bv->cl : NULL));
     check_same(d, "w", check_download(bw), w, 1, FLOATS);
     check_same(d, "v", check_download(bv), v, 1, FLOATS);
     check_case_end(d);
@@ -126,6 +138,7 @@ static void test_device_bits(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"formula", test_formula}, {"running", test_running}, {"device_bits", test_device_bits}};
+  static const check_test tests[] = {
+      {"formula", test_formula}, {"running", test_running}, {"device_bits", test_device_bits}};
   return check_main(argc, argv, tests, 3, CHECK_DEVICES);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Teams end to end on a small network: K devices against one, uneven and empty shares, the same bits twice and whatever the run-ahead,
- * micro-batches, streaming, evaluation, divergence, failures. Teams are replicas of the device under test. */
+ * Teams end to end on a small network: K devices against one, uneven and empty shares, the same bits twice and whatever
+ * the run-ahead, micro-batches, streaming, evaluation, divergence, failures. Teams are replicas of the device under
+ * test. */
 #include <math.h>
 #include <stdio.h>
 
@@ -10,15 +11,17 @@
 
 enum { BATCH = 32, CLASSES = 10, STEPS = 4 };
 
-static cvy_net *net;       /* conv, BN, residual, pools, linear: every kind of layer a team sees */
+static cvy_net *net; /* conv, BN, residual, pools, linear: every kind of layer a team sees */
 static cvy_data *data;
 
 static cvy_net *make_net(void) {
   cvy_net *n;
   check_ok(cvy_net_create(1, 12, 12, &n));
-  cvy_node x = cvy_net_conv2d(n, cvy_net_input(n), "stem", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}, .pad = {1, 1}});
+  cvy_node x =
+      cvy_net_conv2d(n, cvy_net_input(n), "stem", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}, .pad = {1, 1}});
   x = cvy_net_relu(n, cvy_net_batchnorm(n, x, "bn0", NULL));
-  cvy_node y = cvy_net_conv2d(n, x, "conv1", &(cvy_conv2d_spec){.filters = 20, .kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1}});
+  cvy_node y = cvy_net_conv2d(n, x, "conv1",
+                              &(cvy_conv2d_spec){.filters = 20, .kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1}});
   y = cvy_net_batchnorm(n, y, "bn1", NULL);
   x = cvy_net_conv2d(n, x, "shortcut", &(cvy_conv2d_spec){.filters = 20, .kernel = {1, 1}, .stride = {2, 2}});
   x = cvy_net_relu(n, cvy_net_add(n, y, x));
@@ -34,7 +37,11 @@ static const char *device_text(const check_device *d, const char *suffix) {
   return text;
 }
 
-typedef struct run { double losses[STEPS]; float *w; double accuracy, eval_loss; } run;
+typedef struct run {
+  double losses[STEPS];
+  float *w;
+  double accuracy, eval_loss;
+} run;
 
 /* Trains STEPS steps (the last batch short) and fetches the weights of device `from`. */
 static run train(check_device *d, const char *selector, const cvy_team_params *params, int steps, int from) {
@@ -96,18 +103,22 @@ static const cvy_team_params ghost = {.batch = BATCH, .bn = CVY_BN_GHOST, .ghost
 static void compare_one_step(check_device *d, const char *suffix, const cvy_team_params *params) {
   const run one = train(d, device_text(d, ""), &ghost, 1, 0), many = train(d, device_text(d, suffix), params, 1, 0);
   const cvy_layout *const l = cvy_net_layout(net);
-  if (!(fabs(one.losses[0] - many.losses[0]) <= 1e-6 * one.losses[0])) check_fail(d, "loss %.9g, not %.9g", many.losses[0], one.losses[0]);
+  if (!(fabs(one.losses[0] - many.losses[0]) <= 1e-6 * one.losses[0]))
+    check_fail(d, "loss %.9g, not %.9g", many.losses[0], one.losses[0]);
   for (int i = 0; i < l->n_params; i++) {
-    const bool in_front_of_bn = strcmp(l->params[i].name, "stem.bias") == 0 || strcmp(l->params[i].name, "conv1.bias") == 0;
-    if (in_front_of_bn) {   /* its true gradient is zero: what the step leaves is rounding */
+    const bool in_front_of_bn =
+        strcmp(l->params[i].name, "stem.bias") == 0 || strcmp(l->params[i].name, "conv1.bias") == 0;
+    if (in_front_of_bn) { /* its true gradient is zero: what the step leaves is rounding */
       for (size_t j = 0; j < l->params[i].size; j++)
-        if (!(fabs((double)many.w[l->params[i].offset + j]) <= 1e-6)) check_fail(d, "%s is not zero after one step", l->params[i].name);
+        if (!(fabs((double)many.w[l->params[i].offset + j]) <= 1e-6))
+          check_fail(d, "%s is not zero after one step", l->params[i].name);
       continue;
     }
     const double rel = relative_l2(many.w + l->params[i].offset, one.w + l->params[i].offset, l->params[i].size);
     if (!(rel <= 1e-5)) check_fail(d, "%s differs by %.2e after one step, more than 1e-5", l->params[i].name, rel);
   }
-  if (!(fabs(one.eval_loss - many.eval_loss) <= 1e-4)) check_fail(d, "loss on test samples %.7g, not %.7g", many.eval_loss, one.eval_loss);
+  if (!(fabs(one.eval_loss - many.eval_loss) <= 1e-4))
+    check_fail(d, "loss on test samples %.7g, not %.7g", many.eval_loss, one.eval_loss);
 }
 
 static void test_k_devices(check_device *d) {
@@ -166,16 +177,19 @@ static void test_little_memory(check_device *d) {
   cvy_replica_info info;
   assert_true(cvy_team_replica(team, 0, &info));
   assert_int_equal(info.share, BATCH);
-  if (info.micro_batch >= BATCH || info.micro_batch % 4 != 0) check_fail(d, "micro-batch of %d samples: expected fewer than %d, a multiple of 4", info.micro_batch, BATCH);
+  if (info.micro_batch >= BATCH || info.micro_batch % 4 != 0)
+    check_fail(d, "micro-batch of %d samples: expected fewer than %d, a multiple of 4", info.micro_batch, BATCH);
   check_ok(cvy_team_attach(team, data));
   assert_true(team->replicas[0].streamed);
   cvy_team_destroy(&team);
   cvy_devices_destroy(&devices);
-  const run little = train(d, device_text(d, ""), &ghost, STEPS, 0), two = train(d, device_text(d, "*2"), &ghost, STEPS, 1);
+  const run little = train(d, device_text(d, ""), &ghost, STEPS, 0),
+            two = train(d, device_text(d, "*2"), &ghost, STEPS, 1);
   unsetenv("CVY_MEMORY_LIMIT_MIB");
   const size_t n = cvy_net_layout(net)->n_floats;
   const double rel = relative_l2(little.w, plenty.w, n), rel2 = relative_l2(two.w, plenty.w, n);
-  if (!(rel <= 1e-4 && rel2 <= 1e-4)) check_fail(d, "weights differ by %.2e and %.2e, more than 1e-4, after %d steps in micro-batches", rel, rel2, STEPS);
+  if (!(rel <= 1e-4 && rel2 <= 1e-4))
+    check_fail(d, "weights differ by %.2e and %.2e, more than 1e-4, after %d steps in micro-batches", rel, rel2, STEPS);
   assert_true(fabs(little.accuracy - plenty.accuracy) <= 0.02);
 }
 
@@ -189,7 +203,8 @@ static void test_divergence(check_device *d) {
   check_ok(cvy_team_verify(team));
   const float wrong = 1;
   cvy_replica *const r = &team->replicas[1];
-  check_ok(cvy_buffer_write(cvy_device_compute_queue(r->device), cvy_instance_weights(r->instance, 0), 0, sizeof wrong, &wrong, NULL, NULL));
+  check_ok(cvy_buffer_write(cvy_device_compute_queue(r->device), cvy_instance_weights(r->instance, 0), 0, sizeof wrong,
+                            &wrong, NULL, NULL));
   check_fails(cvy_team_verify(team), CVY_E_DIVERGED, "device 1");
   cvy_team_destroy(&team);
   cvy_devices_destroy(&devices);
@@ -223,7 +238,10 @@ static void test_wrong_use(check_device *d) {
   check_fails(cvy_team_create(devices, net, &(cvy_team_params){.batch = -1}, &team), CVY_E_ARGUMENT, "batch -1");
   check_fails(cvy_team_create(devices, net, &(cvy_team_params){.run_ahead = 3}, &team), CVY_E_ARGUMENT, "run-ahead 3");
   check_fails(cvy_team_create(devices, net, &(cvy_team_params){.nesterov = true}, &team), CVY_E_ARGUMENT, "Nesterov");
-  check_fails(cvy_team_create(devices, net, &(cvy_team_params){.split = CVY_SPLIT_SHARES, .split_values = (double[]){100, 100}}, &team), CVY_E_ARGUMENT, NULL);
+  check_fails(
+      cvy_team_create(devices, net, &(cvy_team_params){.split = CVY_SPLIT_SHARES, .split_values = (double[]){100, 100}},
+                      &team),
+      CVY_E_ARGUMENT, NULL);
   check_ok(cvy_team_create(devices, net, &ghost, &team));
   int32_t samples[BATCH + 1] = {0};
   check_fails(cvy_team_step(team, samples, BATCH, 0.1f), CVY_E_ARGUMENT, "attach");
@@ -246,7 +264,7 @@ static void test_wrong_use(check_device *d) {
 
 /* Each test has a network and data of its own, so that nothing is alive at the end. */
 static void with_net(check_device *d, void (*test)(check_device *)) {
-  unsetenv("CVY_MEMORY_LIMIT_MIB");   /* a test that failed leaves it behind */
+  unsetenv("CVY_MEMORY_LIMIT_MIB"); /* a test that failed leaves it behind */
   net = make_net();
   check_ok(cvy_data_load("synthetic:4000:12x12x1", NULL, &data));
   test(d);
@@ -265,6 +283,9 @@ CASE(not_finite)
 CASE(wrong_use)
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"k_devices", run_k_devices}, {"uneven", run_uneven}, {"same_bits", run_same_bits}, {"little_memory", run_little_memory}, {"divergence", run_divergence}, {"not_finite", run_not_finite}, {"wrong_use", run_wrong_use}};
+  static const check_test tests[] = {{"k_devices", run_k_devices},   {"uneven", run_uneven},
+                                     {"same_bits", run_same_bits},   {"little_memory", run_little_memory},
+                                     {"divergence", run_divergence}, {"not_finite", run_not_finite},
+                                     {"wrong_use", run_wrong_use}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Whole runs: epochs and callbacks, a run in pieces equals a run in one (bit for bit, weights file included), interruption, settings that
- * changed, broken checkpoints, finished runs. */
+ * Whole runs: epochs and callbacks, a run in pieces equals a run in one (bit for bit, weights file included),
+ * interruption, settings that changed, broken checkpoints, finished runs. */
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -9,10 +9,10 @@
 #include "src/base/text.h"
 #include "tests/check.h"
 
-enum { BATCH = 32, SAMPLES = 150 };   /* 5 steps an epoch, the last of 22 samples */
+enum { BATCH = 32, SAMPLES = 150 }; /* 5 steps an epoch, the last of 22 samples */
 
 typedef struct record {
-  int steps, epochs, stop_at;         /* stop_at: on_step asks to stop after that step */
+  int steps, epochs, stop_at; /* stop_at: on_step asks to stop after that step */
   double losses[64], test_acc[8];
   bool full[8];
 } record;
@@ -49,7 +49,8 @@ static const char *path_in(const char *name) {
 }
 
 /* One process's worth of a run, from nothing to the weights file. */
-static cvy_status run(const check_device *d, const char *suffix, const cvy_train_params *given, record *r, const char *save, cvy_train_result *out) {
+static cvy_status run(const check_device *d, const char *suffix, const cvy_train_params *given, record *r,
+                      const char *save, cvy_train_result *out) {
   cvy_net *net;
   cvy_data *data;
   cvy_devices *devices;
@@ -109,7 +110,7 @@ static void test_epochs(check_device *d) {
     assert_true(out.sec_per_epoch > 0 && out.images_per_second > 0 && !out.already_finished);
     for (int e = 0; e < 3; e++) assert_true(r.full[e] && r.test_acc[e] >= 0 && r.test_acc[e] <= 1);
     assert_true(out.test_acc == r.test_acc[2] && out.last_loss == r.losses[14]);
-    assert_true(r.losses[14] < 0.5 * r.losses[0]);   /* it learns */
+    assert_true(r.losses[14] < 0.5 * r.losses[0]); /* it learns */
   }
 }
 
@@ -122,32 +123,55 @@ static void test_resume(check_device *d) {
     const char *const dir = path_in(folder), *const settings = "{\"lr\": 0.05, \"epochs\": 3}";
     record whole = {0}, pieces = {0};
     check_ok(run(d, teams[i], &(cvy_train_params){.epochs = 3, .max_steps = 12}, &whole, path_in("whole"), NULL));
-    check_ok(run(d, teams[i], &(cvy_train_params){.epochs = 3, .max_steps = 4, .checkpoint_dir = dir, .resume = true, .settings = settings}, &pieces, NULL, NULL));
+    check_ok(run(
+        d, teams[i],
+        &(cvy_train_params){.epochs = 3, .max_steps = 4, .checkpoint_dir = dir, .resume = true, .settings = settings},
+        &pieces, NULL, NULL));
     assert_int_equal(pieces.steps, 4);
     pieces.stop_at = 7;
     cvy_train_result out;
-    assert_int_equal(run(d, teams[i], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings}, &pieces, NULL, &out), CVY_E_INTERRUPTED);
+    assert_int_equal(
+        run(d, teams[i], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings},
+            &pieces, NULL, &out),
+        CVY_E_INTERRUPTED);
     const long stopped = out.steps;
-    assert_true(stopped >= 7 && stopped <= 8);   /* a step that was under way is finished */
+    assert_true(stopped >= 7 && stopped <= 8); /* a step that was under way is finished */
     pieces.stop_at = 0;
-    check_ok(run(d, teams[i], &(cvy_train_params){.epochs = 3, .max_steps = 12, .checkpoint_dir = dir, .checkpoint_every = 2, .resume = true, .settings = settings},
+    check_ok(run(d, teams[i],
+                 &(cvy_train_params){.epochs = 3,
+                                     .max_steps = 12,
+                                     .checkpoint_dir = dir,
+                                     .checkpoint_every = 2,
+                                     .resume = true,
+                                     .settings = settings},
                  &pieces, path_in("pieces"), &out));
     assert_int_equal(pieces.steps, 12);
     assert_int_equal(out.steps, 12);
-    if (memcmp(whole.losses, pieces.losses, sizeof whole.losses) != 0) check_fail(d, "losses of the run in pieces differ");
+    if (memcmp(whole.losses, pieces.losses, sizeof whole.losses) != 0)
+      check_fail(d, "losses of the run in pieces differ");
     assert_true(whole.test_acc[1] == pieces.test_acc[1] && whole.test_acc[2] == pieces.test_acc[2]);
     same_file(d, path_in("whole"), path_in("pieces"));
     /* finished: nothing is left to do, the weights are there */
     record none = {0};
-    check_ok(run(d, teams[i], &(cvy_train_params){.epochs = 3, .max_steps = 12, .checkpoint_dir = dir, .resume = true, .settings = settings}, &none, path_in("again"), &out));
+    check_ok(run(
+        d, teams[i],
+        &(cvy_train_params){.epochs = 3, .max_steps = 12, .checkpoint_dir = dir, .resume = true, .settings = settings},
+        &none, path_in("again"), &out));
     assert_true(out.already_finished && none.steps == 0 && out.test_acc == whole.test_acc[2]);
     same_file(d, path_in("whole"), path_in("again"));
     /* other settings, another team, a folder that is in use */
-    check_fails(run(d, teams[i], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = "{\"lr\": 0.1, \"epochs\": 3}"}, &none, NULL, NULL),
+    check_fails(run(d, teams[i],
+                    &(cvy_train_params){
+                        .epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = "{\"lr\": 0.1, \"epochs\": 3}"},
+                    &none, NULL, NULL),
                 CVY_E_MISMATCH, "lr");
-    check_fails(run(d, teams[1 - i], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings}, &none, NULL, NULL),
+    check_fails(run(d, teams[1 - i],
+                    &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings},
+                    &none, NULL, NULL),
                 CVY_E_MISMATCH, "same team");
-    check_fails(run(d, teams[i], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .settings = settings}, &none, NULL, NULL), CVY_E_ARGUMENT, "resume");
+    check_fails(run(d, teams[i], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .settings = settings}, &none,
+                    NULL, NULL),
+                CVY_E_ARGUMENT, "resume");
     assert_int_equal(none.steps, 0);
   }
 }
@@ -157,13 +181,16 @@ static void test_broken_checkpoint(check_device *d) {
   folder_of_test = check_temp_dir();
   const char *const dir = path_in("broken");
   record r = {0}, again = {0};
-  check_ok(run(d, "", &(cvy_train_params){.epochs = 2, .max_steps = 6, .checkpoint_dir = dir, .checkpoint_every = 2, .keep = 3}, &r, NULL, NULL));
+  check_ok(run(
+      d, "", &(cvy_train_params){.epochs = 2, .max_steps = 6, .checkpoint_dir = dir, .checkpoint_every = 2, .keep = 3},
+      &r, NULL, NULL));
   char newest[600];
   snprintf(newest, sizeof newest, "%s/step-0000000006.safetensors", dir);
   assert_int_equal(truncate(newest, 1000), 0);
   check_log_clear();
-  check_ok(run(d, "", &(cvy_train_params){.epochs = 2, .max_steps = 6, .checkpoint_dir = dir, .resume = true}, &again, NULL, NULL));
-  assert_int_equal(again.steps, 2);   /* from step 4 */
+  check_ok(run(d, "", &(cvy_train_params){.epochs = 2, .max_steps = 6, .checkpoint_dir = dir, .resume = true}, &again,
+               NULL, NULL));
+  assert_int_equal(again.steps, 2); /* from step 4 */
   assert_true(check_log_contains("step-0000000006"));
   assert_true(again.losses[4] == r.losses[4] && again.losses[5] == r.losses[5]);
 }
@@ -174,10 +201,12 @@ static void test_stop_flag(check_device *d) {
   record r = {0};
   cvy_train_result out;
   const char *const dir = path_in("stopped");
-  assert_int_equal(run(d, "", &(cvy_train_params){.epochs = 2, .stop = &stop, .checkpoint_dir = dir}, &r, NULL, &out), CVY_E_INTERRUPTED);
+  assert_int_equal(run(d, "", &(cvy_train_params){.epochs = 2, .stop = &stop, .checkpoint_dir = dir}, &r, NULL, &out),
+                   CVY_E_INTERRUPTED);
   assert_int_equal(r.steps, 0);
   stop = 0;
-  check_ok(run(d, "", &(cvy_train_params){.epochs = 2, .stop = &stop, .checkpoint_dir = dir, .resume = true}, &r, NULL, &out));
+  check_ok(run(d, "", &(cvy_train_params){.epochs = 2, .stop = &stop, .checkpoint_dir = dir, .resume = true}, &r, NULL,
+               &out));
   assert_int_equal(r.steps, 10);
 }
 
@@ -190,7 +219,10 @@ static void test_wrong_use(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"epochs", test_epochs}, {"resume", test_resume}, {"broken_checkpoint", test_broken_checkpoint},
-                                     {"stop_flag", test_stop_flag}, {"wrong_use", test_wrong_use}};
+  static const check_test tests[] = {{"epochs", test_epochs},
+                                     {"resume", test_resume},
+                                     {"broken_checkpoint", test_broken_checkpoint},
+                                     {"stop_flag", test_stop_flag},
+                                     {"wrong_use", test_wrong_use}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES);
 }

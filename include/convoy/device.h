@@ -17,7 +17,8 @@ typedef enum cvy_device_kind { CVY_DEVICE_CPU, CVY_DEVICE_GPU, CVY_DEVICE_OTHER 
 
 /* One line of the list. Facts are what the driver reports; `usable` false: `reason` says why, in words. */
 typedef struct cvy_device_info {
-  int platform, index;              /* numbered as clinfo does; broken ones keep their number; index -1: the platform itself is broken or empty */
+  int platform, index;              /* numbered as clinfo does; broken ones keep their number; index -1: the platform
+                                       itself is broken or empty */
   cvy_device_kind kind;
   char name[128], vendor[128], driver[128], version[128];
   char platform_name[128], platform_version[256];
@@ -30,10 +31,13 @@ typedef struct cvy_device_info {
   bool local_is_dedicated;          /* CL_DEVICE_LOCAL_MEM_TYPE == CL_LOCAL */
   bool has_fp16, has_fp64, has_subgroups;
   bool can_partition_by_counts;
-  bool software;                    /* a CPU runtime that emulates a GPU (llvmpipe) or PoCL's `basic`: last choice for `auto` */
+  bool software;                    /* a CPU runtime that emulates a GPU (llvmpipe) or PoCL's `basic`: last choice for
+                                       `auto` */
   bool usable;
-  int same_as;                      /* list position of the device that this one duplicates or shares cores with, -1 none */
-  bool duplicate;                   /* same_as is the same hardware through another driver of a GPU (uuid/pci), not "same cores" */
+  int same_as;                      /* list position of the device that this one duplicates or shares cores with, -1
+                                       none */
+  bool duplicate;                   /* same_as is the same hardware through another driver of a GPU (uuid/pci), not
+                                       "same cores" */
   char reason[256];                 /* "" or why it is not usable / what is missing */
 } cvy_device_info;
 
@@ -47,16 +51,19 @@ typedef struct cvy_device_list {
  * Destroy with cvy_device_list_destroy. Opened devices outlive the list. */
 cvy_status cvy_device_list_create(cvy_device_list **out);
 void cvy_device_list_destroy(cvy_device_list **list);
-/* Graphics cards on the PCI bus (/sys/bus/pci/devices, class 0x03) that no platform offers: one sentence each naming the package that
+/* Graphics cards on the PCI bus (/sys/bus/pci/devices, class 0x03) that no platform offers: one sentence each naming
+ * the package that
  * is probably missing, appended with a newline each to `out` (NUL-terminated, cut at out_bytes). */
 void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes);
 
-/* Libraries found at run time, one per line: "CLBlast: libclblast.so.1" or "clFFT: not found (…)". NUL-terminated, cut at out_bytes. */
+/* Libraries found at run time, one per line: "CLBlast: libclblast.so.1" or "clFFT: not found (…)". NUL-terminated,
+ * cut at out_bytes. */
 void cvy_libraries_describe(char *out, size_t out_bytes);
 
 /* A choice of devices, in the order in which they count: position i is "device i" in every other function. */
 typedef struct cvy_devices cvy_devices;
-/* Selector (the text after `--devices`): auto | all | gpu | cpu | terms with commas: P:D | name fragment, each with suffixes
+/* Selector (the text after `--devices`): auto | all | gpu | cpu | terms with commas: P:D | name fragment, each with
+ * suffixes
  * *N (replicas), /a+b+… (sub-devices of a, b, … compute units), /=N (equal parts).
  * CVY_E_ARGUMENT: bad text · CVY_E_NO_DEVICE: names nothing that is there (the message lists what is). */
 cvy_status cvy_devices_select(const char *selector, cvy_devices **out);

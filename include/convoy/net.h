@@ -7,12 +7,16 @@
  *   x = cvy_net_conv2d(net, x, "0", &(cvy_conv2d_spec){.filters = 20, .kernel = {3, 3}});
  *   x = cvy_net_relu(net, x);
  *   …
- *   cvy_net_finish(net, x);                                                 // the only call whose status must be looked at
+ *   cvy_net_finish(net, x);                                                 // the only call whose status must be
+ *   looked at
  *
- * Errors stick: a layer that cannot be built logs its reason (with its name and the shapes) and returns -1; later calls on -1 do nothing;
- * cvy_net_finish returns the first error. Layers with parameters have a name, which is the prefix of their tensors' names in files
+ * Errors stick: a layer that cannot be built logs its reason (with its name and the shapes) and returns -1; later
+ * calls on -1 do nothing;
+ * cvy_net_finish returns the first error. Layers with parameters have a name, which is the prefix of their tensors'
+ * names in files
  * ("0" → "0.weight", "0.bias"); names are unique, 1..63 characters of [A-Za-z0-9_.].
- * A net is used by one thread while it is built; after cvy_net_finish it does not change and may be shared by any number of threads. */
+ * A net is used by one thread while it is built; after cvy_net_finish it does not change and may be shared by any
+ * number of threads. */
 #ifndef CONVOY_NET_H
 #define CONVOY_NET_H
 
@@ -32,7 +36,8 @@ typedef int cvy_node;   /* one tensor of the graph; -1: an error that cvy_net_fi
 cvy_status cvy_net_create(int channels, int height, int width, cvy_net **out);
 void cvy_net_destroy(cvy_net **net);
 cvy_node cvy_net_input(cvy_net *net);
-/* Parameters are listed in the order in which layers get their names. PyTorch lists a module's layers as they are declared, not as they
+/* Parameters are listed in the order in which layers get their names. PyTorch lists a module's layers as they are
+ * declared, not as they
  * run: this declares the name of a layer that is built later (cvy_net_finish fails if it is not). */
 void cvy_net_declare(cvy_net *net, const char *name);
 
@@ -64,10 +69,12 @@ cvy_node cvy_net_maxpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
 cvy_node cvy_net_avgpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
 cvy_node cvy_net_global_avgpool(cvy_net *net, cvy_node x);
 
-/* Fully connected on the whole sample; what is not 1x1 is flattened first, in (c,h,w) order as PyTorch's Flatten does (this concerns only
+/* Fully connected on the whole sample; what is not 1x1 is flattened first, in (c,h,w) order as PyTorch's Flatten does
+ * (this concerns only
  * the order of the weights in files). */
 cvy_node cvy_net_linear(cvy_net *net, cvy_node x, const char *name, int outputs, bool no_bias);
-/* Over the channels of each position. Training with softmax cross-entropy wants logits: do not put it at the end of a net to be trained. */
+/* Over the channels of each position. Training with softmax cross-entropy wants logits: do not put it at the end of a
+ * net to be trained. */
 cvy_node cvy_net_softmax(cvy_net *net, cvy_node x);
 
 /* Shape of a node; false if it is -1 or unknown. */
@@ -76,7 +83,8 @@ bool cvy_net_shape(const cvy_net *net, cvy_node x, int *channels, int *height, i
 /* Ends the description; `output` must be classes x 1 x 1. Layers that do not lead to the output are an error. */
 cvy_status cvy_net_finish(cvy_net *net, cvy_node output);
 
-/* After finish: parameters in the order of their layers' names (cvy_net_declare, else the builder's calls): PyTorch's names, shapes, order. */
+/* After finish: parameters in the order of their layers' names (cvy_net_declare, else the builder's calls): PyTorch's
+ * names, shapes, order. */
 typedef struct cvy_param_info {
   const char *name;                 /* "resnet_block2.0.conv3.bias", borrowed */
   int rank;                         /* 1, 2 (linear: out,in) or 4 (convolution: K,C,R,S) */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A batch of activations that lies on one device of a team. fp32, (N,H,W,C); dense on the host side of every function. */
+ * A batch of activations that lies on one device of a team. fp32, (N,H,W,C); dense on the host side of every
+ * function. */
 #ifndef CONVOY_TENSOR_H
 #define CONVOY_TENSOR_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Training from start to end: epochs, shuffling, evaluation, checkpoints, callbacks. What cvy_train does can also be written by hand with
+ * Training from start to end: epochs, shuffling, evaluation, checkpoints, callbacks. What cvy_train does can also be
+ * written by hand with
  * cvy_team_step (team.h); tests/examples/d2l_section.c does so. */
 #ifndef CONVOY_TRAIN_H
 #define CONVOY_TRAIN_H
@@ -10,7 +11,8 @@
 extern "C" {
 #endif
 
-/* The order of training samples in an epoch: a permutation of 0..n-1 by (seed, epoch), the identity with no_shuffle. Pure. */
+/* The order of training samples in an epoch: a permutation of 0..n-1 by (seed, epoch), the identity with no_shuffle.
+ * Pure. */
 void cvy_sampler_order(uint64_t seed, int epoch, bool no_shuffle, int n, int32_t *order);
 
 typedef struct cvy_epoch_result {
@@ -29,16 +31,21 @@ typedef struct cvy_train_params {
   long max_steps;                   /* of the whole run, resumed parts included; 0: no limit */
   int verify_every;                 /* steps; 0: never */
   const char *checkpoint_dir;       /* NULL: none */
-  int checkpoint_every;             /* steps, or epochs with checkpoint_epochs; 0: at the end and on interruption only */
+  int checkpoint_every;             /* steps, or epochs with checkpoint_epochs; 0: at the end and on interruption only
+                                       */
   bool checkpoint_epochs;
   int keep;                         /* newest checkpoints kept, 0 = 2 */
-  bool resume;                      /* from the newest good checkpoint in checkpoint_dir; an empty or missing folder starts afresh */
-  const char *settings;             /* JSON object of the run's settings (text), stored and compared on resume; NULL: {} */
-  /* Called on the thread of cvy_train, in order. A return value other than 0 stops after that step as an interruption does. NULL: none. */
+  bool resume;                      /* from the newest good checkpoint in checkpoint_dir; an empty or missing folder
+                                       starts afresh */
+  const char *settings;             /* JSON object of the run's settings (text), stored and compared on resume; NULL:
+                                       {} */
+  /* Called on the thread of cvy_train, in order. A return value other than 0 stops after that step as an interruption
+     does. NULL: none. */
   int (*on_step)(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr);
   int (*on_epoch)(void *user, const cvy_epoch_result *epoch);
   void *user;
-  const volatile int *stop;         /* becomes non-zero (in a signal handler): finish the step, save a checkpoint if there is a folder, return */
+  const volatile int *stop;         /* becomes non-zero (in a signal handler): finish the step, save a checkpoint if
+                                       there is a folder, return */
 } cvy_train_params;
 
 typedef struct cvy_train_result {
@@ -51,7 +58,8 @@ typedef struct cvy_train_result {
   bool already_finished;            /* --resume of a finished run: nothing was left to do */
 } cvy_train_result;
 
-/* The team must be initialised (or is, by `resume`) and have data attached. CVY_E_INTERRUPTED after *stop or a callback's stop, with *out filled;
+/* The team must be initialised (or is, by `resume`) and have data attached. CVY_E_INTERRUPTED after *stop or a
+ * callback's stop, with *out filled;
  * CVY_E_MISMATCH: resume with other settings (each named); CVY_E_NOT_FINITE: see cvy_team_step. */
 cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out);
 

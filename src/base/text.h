@@ -9,7 +9,8 @@
 
 #include "src/base/status.h"
 
-typedef struct cvy_text { char *data; size_t size, capacity; bool failed; } cvy_text;  /* zero-initialise; data is NUL-terminated or NULL */
+typedef struct cvy_text { char *data; size_t size, capacity; bool failed; } cvy_text;  /* zero-initialise; data is
+                                                                                          NUL-terminated or NULL */
 
 /* Appends; on lack of memory sets `failed`, which the caller checks once at the end. */
 void cvy_text_add(cvy_text *text, const char *format, ...) CVY_PRINTF(2, 3);
@@ -17,14 +18,17 @@ void cvy_text_add_bytes(cvy_text *text, const void *bytes, size_t size);
 const char *cvy_text_get(const cvy_text *text);   /* "" if empty; borrowed */
 void cvy_text_clear(cvy_text *text);              /* frees */
 
-/* The whole string must be a number in the range, without blanks or trailing characters; else false and *out untouched. */
+/* The whole string must be a number in the range, without blanks or trailing characters; else false and *out
+ * untouched. */
 bool cvy_parse_int(const char *s, int64_t min, int64_t max, int64_t *out);
 bool cvy_parse_float(const char *s, double min, double max, double *out);  /* finite only; accepts 1e-3 */
 
-/* Reads a whole file of at most max_bytes. *data (cvy_free) has one NUL more than *size. CVY_E_IO with path and errno text. */
+/* Reads a whole file of at most max_bytes. *data (cvy_free) has one NUL more than *size. CVY_E_IO with path and errno
+ * text. */
 cvy_status cvy_file_read(const char *path, size_t max_bytes, char **data, size_t *size);
 bool cvy_file_exists(const char *path);
-/* Writes aside (path.tmp.<pid>.<n>), fsyncs, renames over `path`, fsyncs the folder: readers see the old or the new file whole.
+/* Writes aside (path.tmp.<pid>.<n>), fsyncs, renames over `path`, fsyncs the folder: readers see the old or the new
+ * file whole.
  * The pieces are written one after the other. Nothing is left behind on failure. */
 typedef struct cvy_piece { const void *data; size_t size; } cvy_piece;
 cvy_status cvy_file_write(const char *path, const cvy_piece *pieces, int n_pieces);

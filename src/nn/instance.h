@@ -19,16 +19,16 @@ typedef struct cvy_instance_params {
 
 typedef struct cvy_instance cvy_instance;
 /* Allocates and touches everything. If n samples do not fit, passes of fewer samples are planned
- * (cvy_instance_micro_batch; multiples of group_size; a warning if the net has BN and no groups). CVY_E_DEVICE_MEMORY if
- * one sample (one group) does not fit: bytes needed and there. */
+ * (cvy_instance_micro_batch; multiples of group_size; a warning if the net has BN and no groups). CVY_E_DEVICE_MEMORY
+ * if one sample (one group) does not fit: bytes needed and there. */
 cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params,
                                cvy_instance **out);
 void cvy_instance_destroy(cvy_instance **instance);
 int cvy_instance_micro_batch(const cvy_instance *instance);
 size_t cvy_instance_device_bytes(const cvy_instance *instance);
 
-/* Borrowed. Buffers of whole buckets, sizes as in the layout; NULL where there is none (inference, momentum off, no BN).
- * input: (micro_batch, H, W, C) with the input pitch, written by gather. */
+/* Borrowed. Buffers of whole buckets, sizes as in the layout; NULL where there is none (inference, momentum off, no
+ * BN). input: (micro_batch, H, W, C) with the input pitch, written by gather. */
 cvy_buffer *cvy_instance_input(const cvy_instance *instance);
 cvy_buffer *cvy_instance_labels(const cvy_instance *instance);             /* micro_batch int32 */
 cvy_buffer *cvy_instance_output(const cvy_instance *instance);             /* (micro_batch, pitch) logits */

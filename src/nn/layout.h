@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Where parameters lie: one flat vector of floats, the same on the host and on every device, cut into buckets.
  * The flat order is the order in which backward finishes: last layer first. Each tensor begins at a multiple of 128
- * floats (CVY_SLICE_ALIGN bytes); gaps and padding are zeros and stay zeros under every update. Bucket b is a consecutive
- * run of tensors and is one device buffer for weights, one for gradients, one for momentum. Running values of BN lie in a
- * second flat vector of the same kind (one buffer), each layer's (2,pitch): mean, variance. */
+ * floats (CVY_SLICE_ALIGN bytes); gaps and padding are zeros and stay zeros under every update. Bucket b is a
+ * consecutive run of tensors and is one device buffer for weights, one for gradients, one for momentum. Running values
+ * of BN lie in a second flat vector of the same kind (one buffer), each layer's (2,pitch): mean, variance. */
 #ifndef CVY_NN_LAYOUT_H
 #define CVY_NN_LAYOUT_H
 
@@ -19,7 +19,8 @@ typedef enum cvy_param_kind {
 typedef struct cvy_param {
   char name[80];                    /* "0.weight" */
   cvy_param_kind kind;
-  int r, s, c, k, pitch;            /* (r,s,c,pitch), k of pitch used; linear: r,s = its input's h,w; vectors: r=s=c=1 */
+  int r, s, c, k, pitch;            /* (r,s,c,pitch), k of pitch used; linear: r,s = its input's h,w; vectors: r=s=c=1
+                                       */
   int rank, dims[4];                /* in files: (k,c,r,s) | (k, c*r*s) | (k) */
   size_t elems;                     /* in files */
   size_t offset, size;              /* in the flat vector, floats (size with padding, not with the gap behind) */

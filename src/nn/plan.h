@@ -3,7 +3,7 @@
  * needed, tests look at plans.
  *
  * Units. Layers become units in the order in which they can run: conv2d, batchnorm, pool, linear, softmax, relu, add.
- *   conv2d → batchnorm      (its only consumer): the convolution's epilogue gives the batchnorm its statistics
+ *   conv2d → batchnorm      are two units; the convolution's epilogue gives the batchnorm its statistics
  *   batchnorm → add → relu  (each the only consumer of the one before; add, relu may be missing): one batchnorm unit
  *   add → relu              (likewise): one add unit
  * Schedule. Forward unit u runs at time u, the loss at time U, backward of unit u at time 2U - u (U = number of units).
@@ -40,7 +40,7 @@ typedef struct cvy_unit {
   int stats;                        /* storage: conv2d writes it, batchnorm reads it; -1 none */
   int saved;                        /* storage: batchnorm, training; -1 none */
   cvy_gradient_mode dx[2];
-  int scratch;                      /* storage: dx where an operation only overwrites and it is added or dropped; -1 none */
+  int scratch;                      /* storage: dx of an operation that only overwrites; -1 none */
 } cvy_unit;
 
 typedef struct cvy_storage {

@@ -4,14 +4,17 @@
  *   group g holds samples [g*group_size, min(n,(g+1)*group_size)); m_g = samples in it * H*W
  *   mean[g,c], var[g,c] (biased, /m_g) of x over the group;  invstd = 1/sqrt(var + eps)
  *   y = act( (x - mean)*invstd*gamma + beta  [+ residual] ),  act = ReLU if `relu`
- *   (Ioffe & Szegedy 2015, algorithm 1; statistics by per-image (mean, M2) pairs merged in sample order, Chan et al. 1979: no E[x²]-E[x]².)
+ *   (Ioffe & Szegedy 2015, algorithm 1; statistics by per-image (mean, M2) pairs merged in sample order, Chan et al.
+ *   1979: no E[x²]-E[x]².)
  * Running values (PyTorch's convention): new = (1-momentum)*old + momentum*S with S[0,c] = sum_g w_g*mean[g,c],
- *   S[1,c] = sum_g w_g*var[g,c]*m_g/(m_g-1), w_g = samples in the group / samples of the whole batch (all devices, all micro-batches).
+ *   S[1,c] = sum_g w_g*var[g,c]*m_g/(m_g-1), w_g = samples in the group / samples of the whole batch (all devices,
+ *   all micro-batches).
  *   forward_training writes (or adds to) S; who owns the running values applies it (sgd.h: cvy_sgd_running).
  * backward, dm = dy * (y > 0 if relu else 1):  dbeta = sum_n,g dm;  dgamma = sum dm*xhat;  xhat = (x-mean)*invstd
  *   dx = gamma*invstd*(dm - mean_g(dm) - xhat*mean_g(dm*xhat));   dresidual = dm
  * x, y, dx, dy, residual: (N,H,W,C), one pitch. gamma, beta, dgamma, dbeta: (pitch), zeros behind C.
- * saved: (G,2,pitch) = mean, invstd of each group, G = ceil(n/group_size): kept by the caller from forward to backward. S: (2,pitch). */
+ * saved: (G,2,pitch) = mean, invstd of each group, G = ceil(n/group_size): kept by the caller from forward to
+ * backward. S: (2,pitch). */
 #ifndef CVY_OPS_BATCHNORM_H
 #define CVY_OPS_BATCHNORM_H
 
@@ -34,18 +37,25 @@ size_t cvy_batchnorm_workspace_bytes(const cvy_batchnorm *op);
 size_t cvy_batchnorm_saved_bytes(const cvy_batchnorm_params *params, int group_size);
 
 /* stats: per-image (mean, M2) as conv2d's epilogue writes them, (N,2,pitch), or NULL: computed here (in the workspace).
- * group_size 0 = one group of all n. `batch` = samples of the whole batch (for w_g). accumulate: adds to S, else overwrites it.
- * CVY_E_ARGUMENT if a group would have one value per channel (m_g = 1). Pending on return. y may be x's buffer only without backward. */
-cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch, cvy_buffer *x, cvy_buffer *stats,
-                                          cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta, cvy_buffer *y, cvy_buffer *saved,
-                                          cvy_buffer *s, bool accumulate, cvy_buffer *workspace);
+ * group_size 0 = one group of all n. `batch` = samples of the whole batch (for w_g). accumulate: adds to S, else
+ * overwrites it.
+ * CVY_E_ARGUMENT if a group would have one value per channel (m_g = 1). Pending on return. y may be x's buffer only
+ * without backward. */
+cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch,
+                                          cvy_buffer *x, cvy_buffer *stats, cvy_buffer *residual, cvy_buffer *gamma,
+                                          cvy_buffer *beta, cvy_buffer *y, cvy_buffer *saved, cvy_buffer *s,
+                                          bool accumulate, cvy_buffer *workspace);
 /* y = act((x - running[0,c]) / sqrt(running[1,c] + eps) * gamma + beta [+ residual]); running: (2,pitch). */
-cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *residual, cvy_buffer *gamma,
-                                           cvy_buffer *beta, cvy_buffer *running, cvy_buffer *y, cvy_buffer *workspace);
-/* y is forward's output (its sign is ReLU's mask; unused without relu). dresidual: gets dm, may be dy's own buffer (in place), NULL if
- * !residual. accumulate_dresidual: adds instead (then not in place). dx may be dy's buffer if dresidual is not. dgamma, dbeta (+)= when accumulate. */
-cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x, cvy_buffer *y, cvy_buffer *dy,
-                                  cvy_buffer *gamma, cvy_buffer *saved, cvy_buffer *dx, cvy_buffer *dresidual, bool accumulate_dresidual,
-                                  cvy_buffer *dgamma, cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace);
+cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, int n, cvy_buffer *x,
+                                           cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta,
+                                           cvy_buffer *running, cvy_buffer *y, cvy_buffer *workspace);
+/* y is forward's output (its sign is ReLU's mask; unused without relu). dresidual: gets dm, may be dy's own buffer
+ * (in place), NULL if
+ * !residual. accumulate_dresidual: adds instead (then not in place). dx may be dy's buffer if dresidual is not.
+ * dgamma, dbeta (+)= when accumulate. */
+cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,
+                                  cvy_buffer *y, cvy_buffer *dy, cvy_buffer *gamma, cvy_buffer *saved, cvy_buffer *dx,
+                                  cvy_buffer *dresidual, bool accumulate_dresidual, cvy_buffer *dgamma,
+                                  cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace);
 
 #endif

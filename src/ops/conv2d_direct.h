@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: MIT
- * Inside of conv2d: what an algorithm is to conv2d.c, and the geometry that the direct algorithms share. Not for other folders. */
+ * Inside of conv2d: what an algorithm is to conv2d.c, and the geometry that the direct algorithms share. Not for other
+ * folders. */
 #ifndef CVY_OPS_CONV2D_DIRECT_H
 #define CVY_OPS_CONV2D_DIRECT_H
 
 #include "src/ops/conv2d.h"
 
-typedef enum cvy_conv_pass { CVY_CONV_FORWARD, CVY_CONV_BACKWARD_DATA, CVY_CONV_BACKWARD_WEIGHTS, CVY_CONV_PASSES } cvy_conv_pass;
+typedef enum cvy_conv_pass {
+  CVY_CONV_FORWARD,
+  CVY_CONV_BACKWARD_DATA,
+  CVY_CONV_BACKWARD_WEIGHTS,
+  CVY_CONV_PASSES
+} cvy_conv_pass;
 
 /* Buffers of one call, checked by conv2d.c; those that a pass does not have are NULL. */
 typedef struct cvy_conv_call {
-  int n, group_size;                               /* group_size >= 1 */
+  int n, group_size; /* group_size >= 1 */
   bool accumulate;
-  cvy_buffer *x, *scale, *shift, *residual;        /* forward, backward_weights */
-  cvy_buffer *w, *bias, *y, *stats;                /* w also backward_data */
+  cvy_buffer *x, *scale, *shift, *residual; /* forward, backward_weights */
+  cvy_buffer *w, *bias, *y, *stats;         /* w also backward_data */
   cvy_buffer *dy, *dx, *dw, *db;
   cvy_buffer *workspace;
 } cvy_conv_call;
@@ -22,18 +28,20 @@ typedef struct cvy_conv_algorithm {
   const char *name;
   cvy_conv_variant variant;
   bool (*can)(const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass);
-  /* Compiles; *workspace_bytes is enough for every n <= n_max. CVY_E_ARGUMENT if the workspace cannot be indexed with 32 bits. */
-  cvy_status (*create)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass, void **state, size_t *workspace_bytes);
-  void (*destroy)(void *state);                    /* NULL is fine */
+  /* Compiles; *workspace_bytes is enough for every n <= n_max. CVY_E_ARGUMENT if the workspace cannot be indexed with
+   * 32 bits. */
+  cvy_status (*create)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
+                       void **state, size_t *workspace_bytes);
+  void (*destroy)(void *state); /* NULL is fine */
   cvy_status (*run)(void *state, cvy_queue *queue, const cvy_conv_call *call);
 } cvy_conv_algorithm;
 
 extern const cvy_conv_algorithm cvy_conv_direct_cpu, cvy_conv_direct_simt;
 
 /* Gather convolution: what forward and (each phase of) backward_data are.
- *   out[m, row0 + i*row_step, col0 + j*col_step, o] = sum_{a < taps_h, b < taps_w, c < in.c} in[m, i*step_h + first_h + a, j*step_w + first_w + b, c] * u[a,b,c,o]
- *   for i < grid_h, j < grid_w; u[a,b,.,.] is the filter's tap (tap_r + a*tap_r_step, tap_s + b*tap_s_step).
- * No taps (a filter smaller than the stride): the result is 0. */
+ *   out[m, row0 + i*row_step, col0 + j*col_step, o] = sum_{a < taps_h, b < taps_w, c < in.c} in[m, i*step_h + first_h +
+ * a, j*step_w + first_w + b, c] * u[a,b,c,o] for i < grid_h, j < grid_w; u[a,b,.,.] is the filter's tap (tap_r +
+ * a*tap_r_step, tap_s + b*tap_s_step). No taps (a filter smaller than the stride): the result is 0. */
 typedef struct cvy_conv_gather {
   cvy_shape in, out;
   int taps_h, taps_w, step_h, step_w, first_h, first_w;
@@ -42,12 +50,12 @@ typedef struct cvy_conv_gather {
 } cvy_conv_gather;
 
 cvy_conv_gather cvy_conv_gather_forward(const cvy_conv2d_params *params, const cvy_shape *y);
-/* dx at rows h = phase_h mod stride_h and columns w = phase_w mod stride_w: a gather with step 1 over dy with every stride-th tap, turned.
- * 0 <= phase_h < min(stride_h, H), phase_w alike. */
+/* dx at rows h = phase_h mod stride_h and columns w = phase_w mod stride_w: a gather with step 1 over dy with every
+ * stride-th tap, turned. 0 <= phase_h < min(stride_h, H), phase_w alike. */
 cvy_conv_gather cvy_conv_gather_phase(const cvy_conv2d_params *params, const cvy_shape *y, int phase_h, int phase_w);
 
-/* Where the output is one row (column), the stride means nothing: makes it the filter's size, so that each phase of backward_data has one tap
- * instead of a whole filter in the padding (linear layers). */
+/* Where the output is one row (column), the stride means nothing: makes it the filter's size, so that each phase of
+ * backward_data has one tap instead of a whole filter in the padding (linear layers). */
 void cvy_conv_widen_strides(cvy_conv2d_params *params, const cvy_shape *y);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Elementwise operations on whole buffers of floats (padding included: zeros stay zeros). n_elems must be a multiple of 16.
+ * Elementwise operations on whole buffers of floats (padding included: zeros stay zeros). n_elems must be a multiple
+ * of 16.
  *   relu:          y = max(x, 0)  (NaN stays NaN; -0 and 0 give 0)      in place allowed
  *   relu_backward: dx (+)= y > 0 ? dy : 0                               dx may be dy
  *   add:           y = a + b, with `relu` y = max(a + b, 0)             y may be a or b
@@ -15,8 +16,10 @@ typedef struct cvy_eltwise cvy_eltwise;
 cvy_status cvy_eltwise_create(cvy_device *device, cvy_eltwise **out);
 void cvy_eltwise_destroy(cvy_eltwise **op);
 cvy_status cvy_eltwise_relu(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *x, cvy_buffer *y);
-cvy_status cvy_eltwise_relu_backward(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *y, cvy_buffer *dy, cvy_buffer *dx, bool accumulate);
-cvy_status cvy_eltwise_add(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *a, cvy_buffer *b, cvy_buffer *y, bool relu);
+cvy_status cvy_eltwise_relu_backward(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *y, cvy_buffer *dy,
+                                     cvy_buffer *dx, bool accumulate);
+cvy_status cvy_eltwise_add(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *a, cvy_buffer *b,
+                           cvy_buffer *y, bool relu);
 cvy_status cvy_eltwise_accumulate(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *x, cvy_buffer *y);
 
 #endif

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * Max and average pooling; global average pooling is an average over the whole image.
  *   P = (H + 2*pad_h - R)/stride_h + 1 (floor: rows that do not fill a window are dropped), Q alike.
- *   max: y = largest x in the window (padding counts as -inf); its gradient goes to the first largest in row-major order (PyTorch's rule).
+ *   max: y = largest x in the window (padding counts as -inf); its gradient goes to the first largest in row-major
+ *   order (PyTorch's rule).
  *        A NaN in the window is the result. The backward finds the place again from x and y: nothing else is saved.
- *   avg: y = sum over the window / (R*S), padding counts as zeros (count_include_pad). Gradient dy/(R*S) to every pixel of the window.
- * x, dx: (N,H,W,C) pitch · y, dy: (N,P,Q,C), the same pitch. pad < filter (no window lies wholly in padding): CVY_E_ARGUMENT else. */
+ *   avg: y = sum over the window / (R*S), padding counts as zeros (count_include_pad). Gradient dy/(R*S) to every
+ *   pixel of the window.
+ * x, dx: (N,H,W,C) pitch · y, dy: (N,P,Q,C), the same pitch. pad < filter (no window lies wholly in padding):
+ * CVY_E_ARGUMENT else. */
 #ifndef CVY_OPS_POOL2D_H
 #define CVY_OPS_POOL2D_H
 
@@ -24,7 +27,9 @@ cvy_status cvy_pool2d_output_shape(const cvy_pool2d_params *params, cvy_shape *y
 cvy_status cvy_pool2d_create(cvy_device *device, const cvy_pool2d_params *params, cvy_pool2d **out);
 void cvy_pool2d_destroy(cvy_pool2d **op);
 cvy_status cvy_pool2d_forward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *y);
-/* Gathers: each dx element sums its windows in fixed order. x, y: forward's (unused for avg, may be NULL). accumulate: dx +=. */
-cvy_status cvy_pool2d_backward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *y, cvy_buffer *dy, cvy_buffer *dx, bool accumulate);
+/* Gathers: each dx element sums its windows in fixed order. x, y: forward's (unused for avg, may be NULL).
+ * accumulate: dx +=. */
+cvy_status cvy_pool2d_backward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *y, cvy_buffer *dy,
+                               cvy_buffer *dx, bool accumulate);
 
 #endif

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * Softmax cross-entropy of logits against class labels, with the batch's loss and hits reduced on the device.
  *   l_n = log(sum_c exp(x[n,c] - m_n)) + m_n - x[n,label_n],  m_n = max_c x[n,c]
- *   result.loss_sum (+)= sum_n l_n (fixed order);  result.correct (+)= #{n: label_n is the first largest logit (a row with a NaN never counts)}
- *   dx[n,c] = (softmax(x)[n,c] - [c == label_n]) * scale,   scale = 1/B with B the whole batch of the team; padding gets 0.
- * x, dx: (N, pitch) · labels: N int32 in 0..C-1 (checked when the data set is read) · result: one cvy_xent_result on the device. */
+ *   result.loss_sum (+)= sum_n l_n (fixed order);  result.correct (+)= #{n: label_n is the first largest logit (a row
+ *   with a NaN never counts)}
+ *   dx[n,c] = (softmax(x)[n,c] - [c == label_n]) * scale,   scale = 1/B with B the whole batch of the team; padding
+ *   gets 0.
+ * x, dx: (N, pitch) · labels: N int32 in 0..C-1 (checked when the data set is read) · result: one cvy_xent_result on
+ * the device. */
 #ifndef CVY_OPS_SOFTMAX_XENT_H
 #define CVY_OPS_SOFTMAX_XENT_H
 
@@ -17,7 +20,8 @@ cvy_status cvy_softmax_xent_create(cvy_device *device, int n_max, int c, int pit
 void cvy_softmax_xent_destroy(cvy_softmax_xent **op);
 size_t cvy_softmax_xent_workspace_bytes(const cvy_softmax_xent *op);
 /* dx NULL: no gradient (evaluation). dx may be x. Pending on return. */
-cvy_status cvy_softmax_xent_run(cvy_softmax_xent *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *labels, float scale, cvy_buffer *dx,
-                                cvy_buffer *result, bool accumulate, cvy_buffer *workspace);
+cvy_status cvy_softmax_xent_run(cvy_softmax_xent *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *labels,
+                                float scale, cvy_buffer *dx, cvy_buffer *result, bool accumulate,
+                                cvy_buffer *workspace);
 
 #endif

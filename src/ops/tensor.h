@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * Shapes and the alphabet used everywhere, in C and in cl/:
- *   N batch · H W height, width · C channels · K filters (output channels) · R S filter rows, columns · P Q output rows, columns
+ *   N batch · H W height, width · C channels · K filters (output channels) · R S filter rows, columns · P Q output
+ *   rows, columns
  *   G groups of batch normalisation · gradient of x is dx.
- * Activations are NHWC fp32 with a channel pitch >= C: element (n,h,w,c) is at ((n*H + h)*W + w)*pitch + c. Channels C..pitch-1 are zero
+ * Activations are NHWC fp32 with a channel pitch >= C: element (n,h,w,c) is at ((n*H + h)*W + w)*pitch + c. Channels
+ * C..pitch-1 are zero
  * on the device, always: every kernel that writes a tensor writes zeros there (or leaves them, if it only adds zeros).
  * Filters are (R,S,C,Kpitch): RSCK with K padded by zeros to the pitch of the output. */
 #ifndef CVY_OPS_TENSOR_H
@@ -23,8 +25,11 @@ typedef struct cvy_shape { int h, w, c, pitch; } cvy_shape;
 
 /* Pitch of activations and of the last dimension of parameters: whole float16 vectors. */
 static inline int cvy_pitch_of(int channels) { return (channels + 15) / 16 * 16; }
-/* Pitch of a network's input (written by gather, never differentiated): 1, 4, or as above: 1 and 3 channels stay small. */
-static inline int cvy_input_pitch_of(int channels) { return channels == 1 ? 1 : channels <= 4 ? 4 : cvy_pitch_of(channels); }
+/* Pitch of a network's input (written by gather, never differentiated): 1, 4, or as above: 1 and 3 channels stay
+ * small. */
+static inline int cvy_input_pitch_of(int channels) {
+  return channels == 1 ? 1 : channels <= 4 ? 4 : cvy_pitch_of(channels);
+}
 
 /* Floats in one sample. */
 static inline size_t cvy_shape_elems(const cvy_shape *s) { return (size_t)s->h * (size_t)s->w * (size_t)s->pitch; }

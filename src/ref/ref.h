@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * The truth: plain loops in double, written from the formulas of the ops' headers and from nothing else. Dense tensors (no pitch):
- * x (N,H,W,C), w (R,S,C,K). Used by tests and `convoy selftest`. Each function also gives `mag`, where not NULL: the sum of the absolute values
- * of the terms of each output element, from which a rounding bound follows (|error| <= a few eps * mag). Any thread; no allocation unless said. */
+ * The truth: plain loops in double, written from the formulas of the ops' headers and from nothing else. Dense
+ * tensors (no pitch):
+ * x (N,H,W,C), w (R,S,C,K). Used by tests and `convoy selftest`. Each function also gives `mag`, where not NULL: the
+ * sum of the absolute values
+ * of the terms of each output element, from which a rounding bound follows (|error| <= a few eps * mag). Any thread;
+ * no allocation unless said. */
 #ifndef CVY_REF_H
 #define CVY_REF_H
 
@@ -10,23 +13,29 @@
 #include "src/ops/pool2d.h"
 #include "src/ops/sgd.h"
 
-void ref_conv2d_forward(const cvy_conv2d_params *p, int n, const double *x, const double *w, const double *bias, double *y, double *mag);
-void ref_conv2d_backward_data(const cvy_conv2d_params *p, int n, const double *dy, const double *w, double *dx, double *mag);
-void ref_conv2d_backward_weights(const cvy_conv2d_params *p, int n, const double *x, const double *dy, double *dw, double *mag);
+void ref_conv2d_forward(const cvy_conv2d_params *p, int n, const double *x, const double *w, const double *bias,
+                        double *y, double *mag);
+void ref_conv2d_backward_data(const cvy_conv2d_params *p, int n, const double *dy, const double *w, double *dx,
+                              double *mag);
+void ref_conv2d_backward_weights(const cvy_conv2d_params *p, int n, const double *x, const double *dy, double *dw,
+                                 double *mag);
 /* f(x) of the load prologue; scale, shift: (G,C). */
-void ref_conv2d_prologue(const cvy_conv2d_params *p, int n, int group_size, const double *x, const double *scale, const double *shift,
-                         const double *residual, double *out);
+void ref_conv2d_prologue(const cvy_conv2d_params *p, int n, int group_size, const double *x, const double *scale,
+                         const double *shift, const double *residual, double *out);
 /* rows x c → c sums: bias gradients. */
 void ref_reduce_columns(size_t rows, int c, const double *x, double *out, double *mag);
 
 /* saved: (G,2,C) mean, invstd; s: (2,C). residual, s may be NULL. */
-void ref_batchnorm_forward(const cvy_batchnorm_params *p, int n, int group_size, int batch, const double *x, const double *residual,
-                           const double *gamma, const double *beta, double *y, double *saved, double *s);
-void ref_batchnorm_inference(const cvy_batchnorm_params *p, int n, const double *x, const double *residual, const double *gamma,
-                             const double *beta, const double *running, double *y);
-/* mask: N*H*W*C bytes, 1 where the gradient passes the ReLU (so that a device's own mask can be used), NULL: y > 0 from y. */
-void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size, const double *x, const double *y, const unsigned char *mask,
-                            const double *dy, const double *gamma, double *dx, double *dresidual, double *dgamma, double *dbeta);
+void ref_batchnorm_forward(const cvy_batchnorm_params *p, int n, int group_size, int batch, const double *x,
+                           const double *residual, const double *gamma, const double *beta, double *y, double *saved,
+                           double *s);
+void ref_batchnorm_inference(const cvy_batchnorm_params *p, int n, const double *x, const double *residual,
+                             const double *gamma, const double *beta, const double *running, double *y);
+/* mask: N*H*W*C bytes, 1 where the gradient passes the ReLU (so that a device's own mask can be used), NULL: y > 0
+ * from y. */
+void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size, const double *x, const double *y,
+                            const unsigned char *mask, const double *dy, const double *gamma, double *dx,
+                            double *dresidual, double *dgamma, double *dbeta);
 
 void ref_pool2d_forward(const cvy_pool2d_params *p, int n, const double *x, double *y);
 void ref_pool2d_backward(const cvy_pool2d_params *p, int n, const double *x, const double *dy, double *dx);
@@ -35,8 +44,10 @@ void ref_relu_backward(size_t n, const double *y, const double *dy, double *dx);
 void ref_softmax(int rows, int c, const double *x, double *y);
 void ref_softmax_backward(int rows, int c, const double *y, const double *dy, double *dx);
 /* dx may be NULL. */
-void ref_softmax_xent(int rows, int c, const double *x, const int *labels, double scale, double *dx, double *loss_sum, int *correct);
+void ref_softmax_xent(int rows, int c, const double *x, const int *labels, double scale, double *dx, double *loss_sum,
+                      int *correct);
 void ref_sgd(const cvy_sgd_params *p, size_t n, double *w, const double *g, double *v);
-void ref_gather(int n, int h, int w, int c, const unsigned char *images, const unsigned char *labels, const int *index, double *x, int *labels_out);
+void ref_gather(int n, int h, int w, int c, const unsigned char *images, const unsigned char *labels, const int *index,
+                double *x, int *labels_out);
 
 #endif

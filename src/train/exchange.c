@@ -50,7 +50,7 @@ cvy_status cvy_exchange_finish_step(cvy_exchange *x, cvy_step *step, double *los
   cvy_status status = CVY_OK;
   const cvy_layout *const l = x->state->layout;
   if (x->n > 1) {
-    if (l->n_running) CVY_TRY(exchange_unit(x, step, l->n_buckets));   /* ready first: forward makes it */
+    if (l->n_running) CVY_TRY(exchange_unit(x, step, l->n_buckets)); /* ready first: forward makes it */
     for (int b = 0; b < l->n_buckets; b++) CVY_TRY(exchange_unit(x, step, b));
   }
   *loss = 0;

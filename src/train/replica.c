@@ -51,7 +51,7 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
     void *host = NULL;
     CVY_TRY(cvy_pinned_create(r->device, floats * sizeof(float), &r->staging, &host));
     r->staging_host = host;
-    memset(host, 0, floats * sizeof(float));   /* touched now: memory runs out here or never */
+    memset(host, 0, floats * sizeof(float)); /* touched now: memory runs out here or never */
   }
   r->mail = cvy_calloc((size_t)r->layout->n_buckets + 1, sizeof *r->mail);
   CVY_REQUIRE(r->mail, CVY_E_MEMORY, "out of host memory");
@@ -99,12 +99,14 @@ cvy_status cvy_replica_put_state(cvy_replica *r, long step, const float *w, cons
   const cvy_layout *const l = r->layout;
   for (int b = 0; b < l->n_buckets; b++) {
     const size_t size = l->buckets[b].size * sizeof(float);
-    CVY_TRY(cvy_buffer_write(queue, cvy_instance_weights(r->instance, b), 0, size, w + l->buckets[b].offset, NULL, NULL));
+    CVY_TRY(
+        cvy_buffer_write(queue, cvy_instance_weights(r->instance, b), 0, size, w + l->buckets[b].offset, NULL, NULL));
     cvy_buffer *const momentum = cvy_instance_momentum(r->instance, b);
     if (v && momentum) CVY_TRY(cvy_buffer_write(queue, momentum, 0, size, v + l->buckets[b].offset, NULL, NULL));
   }
   if (l->n_running_floats)
-    CVY_TRY(cvy_buffer_write(queue, cvy_instance_running(r->instance), 0, l->n_running_floats * sizeof(float), running, NULL, NULL));
+    CVY_TRY(cvy_buffer_write(queue, cvy_instance_running(r->instance), 0, l->n_running_floats * sizeof(float), running,
+                             NULL, NULL));
   pthread_mutex_lock(r->lock);
   for (int u = 0; r->mail && u <= l->n_buckets; u++) {
     cvy_event_destroy(&r->mail[u].upload);
@@ -123,12 +125,15 @@ cvy_status cvy_replica_get_state(cvy_replica *r, float *w, float *v, float *runn
   const cvy_layout *const l = r->layout;
   for (int b = 0; b < l->n_buckets; b++) {
     const size_t size = l->buckets[b].size * sizeof(float);
-    if (w) CVY_TRY(cvy_buffer_read(queue, cvy_instance_weights(r->instance, b), 0, size, w + l->buckets[b].offset, NULL, NULL));
+    if (w)
+      CVY_TRY(
+          cvy_buffer_read(queue, cvy_instance_weights(r->instance, b), 0, size, w + l->buckets[b].offset, NULL, NULL));
     cvy_buffer *const momentum = cvy_instance_momentum(r->instance, b);
     if (v && momentum) CVY_TRY(cvy_buffer_read(queue, momentum, 0, size, v + l->buckets[b].offset, NULL, NULL));
   }
   if (running && l->n_running_floats)
-    CVY_TRY(cvy_buffer_read(queue, cvy_instance_running(r->instance), 0, l->n_running_floats * sizeof(float), running, NULL, NULL));
+    CVY_TRY(cvy_buffer_read(queue, cvy_instance_running(r->instance), 0, l->n_running_floats * sizeof(float), running,
+                            NULL, NULL));
 fail:
   return status;
 }
@@ -152,7 +157,7 @@ static cvy_status need_unit(cvy_replica *r, int unit, long step) {
   pthread_mutex_unlock(r->lock);
   if (there && upload) status = cvy_queue_wait(cvy_device_compute_queue(r->device), upload);
   cvy_event_destroy(&upload);
-  return there ? status : CVY_E_INTERRUPTED;   /* who failed has said why */
+  return there ? status : CVY_E_INTERRUPTED; /* who failed has said why */
 }
 
 cvy_status cvy_replica_settle(cvy_replica *r, long step) {
@@ -172,11 +177,14 @@ static cvy_status send_unit(cvy_replica *r, int unit, cvy_buffer *from, size_t o
   cvy_status status = CVY_OK;
   cvy_event *ready = NULL, *read = NULL;
   void *mapped = NULL;
-  cvy_queue *const compute = cvy_device_compute_queue(r->device), *const transfer = cvy_device_transfer_queue(r->device);
+  cvy_queue *const compute = cvy_device_compute_queue(r->device), *const transfer =
+                                                                      cvy_device_transfer_queue(r->device);
   CVY_TRY(cvy_queue_marker(compute, &ready));
   CVY_TRY(cvy_queue_flush(compute));
-  if (r->map) CVY_TRY(cvy_buffer_map(transfer, from, size * sizeof(float), ready, &mapped, &read));
-  else CVY_TRY(cvy_buffer_read(transfer, from, 0, size * sizeof(float), r->staging_host + offset, ready, &read));
+  if (r->map)
+    CVY_TRY(cvy_buffer_map(transfer, from, size * sizeof(float), ready, &mapped, &read));
+  else
+    CVY_TRY(cvy_buffer_read(transfer, from, 0, size * sizeof(float), r->staging_host + offset, ready, &read));
   CVY_TRY(cvy_queue_flush(transfer));
   pthread_mutex_lock(r->lock);
   cvy_event_destroy(&r->mail[unit].read);
@@ -196,8 +204,9 @@ static cvy_status after_bucket(void *user, int bucket) {
   cvy_replica *const r = user;
   const cvy_bucket *const b = &r->layout->buckets[bucket];
   if (!r->alone) return send_unit(r, bucket, cvy_instance_gradients(r->instance, bucket), b->offset, b->size);
-  return cvy_sgd_update(r->sgd, cvy_device_compute_queue(r->device), &r->step->sgd, b->size, cvy_instance_weights(r->instance, bucket),
-                        cvy_instance_gradients(r->instance, bucket), cvy_instance_momentum(r->instance, bucket));
+  return cvy_sgd_update(r->sgd, cvy_device_compute_queue(r->device), &r->step->sgd, b->size,
+                        cvy_instance_weights(r->instance, bucket), cvy_instance_gradients(r->instance, bucket),
+                        cvy_instance_momentum(r->instance, bucket));
 }
 
 /* The sums for the running values are complete when the last forward pass is. */
@@ -205,12 +214,13 @@ static cvy_status after_forward(cvy_replica *r) {
   cvy_status status = CVY_OK;
   const cvy_layout *const l = r->layout;
   if (!r->alone) {
-    if (l->n_running) return send_unit(r, l->n_buckets, cvy_instance_running_sums(r->instance), l->n_floats, l->n_running_floats);
+    if (l->n_running)
+      return send_unit(r, l->n_buckets, cvy_instance_running_sums(r->instance), l->n_floats, l->n_running_floats);
     return CVY_OK;
   }
   for (int i = 0; i < l->n_running; i++)
-    CVY_TRY(cvy_sgd_running(r->sgd, cvy_device_compute_queue(r->device), l->running[i].momentum, 2 * (size_t)l->running[i].pitch,
-                            r->running_slices[i], r->sum_slices[i]));
+    CVY_TRY(cvy_sgd_running(r->sgd, cvy_device_compute_queue(r->device), l->running[i].momentum,
+                            2 * (size_t)l->running[i].pitch, r->running_slices[i], r->sum_slices[i]));
 fail:
   return status;
 }
@@ -247,8 +257,8 @@ cvy_status cvy_replica_step(cvy_replica *r, cvy_step *step) {
   r->step = step;
   if (step->shares[r->index] > 0) {
     CVY_TRY(run_passes(r, step));
-    CVY_TRY(cvy_buffer_read(cvy_device_compute_queue(r->device), cvy_instance_result(r->instance), 0, sizeof(cvy_xent_result),
-                            &step->results[r->index], NULL, &finished));
+    CVY_TRY(cvy_buffer_read(cvy_device_compute_queue(r->device), cvy_instance_result(r->instance), 0,
+                            sizeof(cvy_xent_result), &step->results[r->index], NULL, &finished));
     CVY_TRY(cvy_queue_flush(cvy_device_compute_queue(r->device)));
   }
   pthread_mutex_lock(r->lock);
@@ -271,8 +281,10 @@ cvy_status cvy_replica_take(cvy_replica *r, int unit, long step, const float **p
   pthread_mutex_unlock(r->lock);
   const cvy_status status = there ? cvy_event_wait(read) : CVY_E_INTERRUPTED;
   cvy_event_destroy(&read);
-  if (r->map) *part = mail->mapped;
-  else *part = r->staging_host + (unit < r->layout->n_buckets ? r->layout->buckets[unit].offset : r->layout->n_floats);
+  if (r->map)
+    *part = mail->mapped;
+  else
+    *part = r->staging_host + (unit < r->layout->n_buckets ? r->layout->buckets[unit].offset : r->layout->n_floats);
   return status;
 }
 
@@ -283,13 +295,17 @@ cvy_status cvy_replica_give(cvy_replica *r, int unit, long step, const float *fr
   const bool bucket = unit < r->layout->n_buckets;
   cvy_buffer *const to = bucket ? cvy_instance_weights(r->instance, unit) : cvy_instance_running(r->instance);
   const size_t floats = bucket ? r->layout->buckets[unit].size : r->layout->n_running_floats;
-  void *const mapped = r->mail[unit].mapped;   /* nobody else looks at it between the gradient's arrival and the upload */
-  if (mapped) CVY_TRY(cvy_buffer_unmap(transfer, bucket ? cvy_instance_gradients(r->instance, unit) : cvy_instance_running_sums(r->instance), mapped));
+  void *const mapped = r->mail[unit].mapped; /* nobody else looks at it between the gradient's arrival and the upload */
+  if (mapped)
+    CVY_TRY(cvy_buffer_unmap(
+        transfer, bucket ? cvy_instance_gradients(r->instance, unit) : cvy_instance_running_sums(r->instance), mapped));
   r->mail[unit].mapped = NULL;
   CVY_TRY(cvy_buffer_write(transfer, to, 0, floats * sizeof(float), from, NULL, &upload));
   CVY_TRY(cvy_queue_flush(transfer));
   pthread_mutex_lock(r->lock);
-  cvy_event_destroy(&r->mail[unit].upload);   /* not waited for if the share was 0: the transfer queue is in order, the newer one covers it */
+  cvy_event_destroy(
+      &r->mail[unit]
+           .upload); /* not waited for if the share was 0: the transfer queue is in order, the newer one covers it */
   r->mail[unit].upload = upload;
   r->mail[unit].upload_step = step;
   pthread_cond_broadcast(r->changed);

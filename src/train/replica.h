@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * One device's copy of the network: its worker thread, instance (nn/instance.h), data set, and its part of every step. Functions marked [worker]
+ * One device's copy of the network: its worker thread, instance (nn/instance.h), data set, and its part of every
+ * step. Functions marked [worker]
  * run on the replica's own thread (posted by team.c); the others may be called by the exchange thread.
  *
- * Where the team has more than one device, gradients and weights cross in units: unit u < n_buckets is a bucket, unit n_buckets is the
+ * Where the team has more than one device, gradients and weights cross in units: unit u < n_buckets is a bucket, unit
+ * n_buckets is the
  * vector of BN sums (up: S; down: running values). The life of a unit in step t:
- *   worker: last command that writes it is enqueued → read into pinned memory (or mapped) on the transfer queue → posted (step t)
- *   exchange thread: takes the read, waits for it, adds it up, updates the state, enqueues the upload on the transfer queue → posted (step t+1)
- *   worker: before the first command of step t+1 that uses it: waits until the upload is posted, makes the compute queue wait for its event. */
+ *   worker: last command that writes it is enqueued → read into pinned memory (or mapped) on the transfer queue →
+ *   posted (step t)
+ *   exchange thread: takes the read, waits for it, adds it up, updates the state, enqueues the upload on the transfer
+ *   queue → posted (step t+1)
+ *   worker: before the first command of step t+1 that uses it: waits until the upload is posted, makes the compute
+ *   queue wait for its event. */
 #ifndef CVY_TRAIN_REPLICA_H
 #define CVY_TRAIN_REPLICA_H
 
@@ -26,7 +31,8 @@ typedef struct cvy_step {
   int32_t *samples;                 /* n sample numbers, replica r's at offsets[r] */
   int *shares, *offsets;            /* one per replica */
   cvy_xent_result *results;         /* one per replica, filled when the step is finished */
-  cvy_event **finished;             /* one per replica: result is there, everything before it on the compute queue is done */
+  cvy_event **finished;             /* one per replica: result is there, everything before it on the compute queue is
+                                       done */
   bool *posted;                     /* one per replica: finished[r] is set (under the team's lock) */
 } cvy_step;
 
@@ -48,7 +54,8 @@ typedef struct cvy_replica {
   cvy_sgd *sgd;
   cvy_buffer **running_slices, **sum_slices;   /* of each BN layer, when alone */
   cvy_buffer *index_buffer;         /* micro_batch int32 */
-  /* data set: resident bytes of training and test samples, or two blocks of micro_batch samples that are filled per pass */
+  /* data set: resident bytes of training and test samples, or two blocks of micro_batch samples that are filled per
+     pass */
   const cvy_data *data;
   cvy_buffer *images[2], *labels[2];           /* resident: [0] training, [1] test · streamed: block 0 and 1 */
   cvy_pinned *block_memory[2];
@@ -85,13 +92,16 @@ void cvy_replica_close(cvy_replica *replica);
 cvy_status cvy_replica_attach(cvy_replica *replica, const cvy_data *data);
 /* [worker] Enqueues this replica's part of the step and posts its completion. */
 cvy_status cvy_replica_step(cvy_replica *replica, cvy_step *step);
-/* [worker] Copies the state to the device (blocking): what step number `step` starts from. v may be NULL. No step may be under way. */
+/* [worker] Copies the state to the device (blocking): what step number `step` starts from. v may be NULL. No step may
+ * be under way. */
 cvy_status cvy_replica_put_state(cvy_replica *replica, long step, const float *w, const float *v, const float *running);
-/* [worker] Makes the compute queue wait for everything that step number `step` would start from: all steps before it are in the weights. */
+/* [worker] Makes the compute queue wait for everything that step number `step` would start from: all steps before it
+ * are in the weights. */
 cvy_status cvy_replica_settle(cvy_replica *replica, long step);
 /* [worker] The opposite (blocking); any of the three may be NULL. */
 cvy_status cvy_replica_get_state(cvy_replica *replica, float *w, float *v, float *running);
-/* [worker] Inference on n consecutive training or test samples from `first`: loss sum and hits are added to *loss_sum and *correct. Blocking. */
+/* [worker] Inference on n consecutive training or test samples from `first`: loss sum and hits are added to *loss_sum
+ * and *correct. Blocking. */
 cvy_status cvy_replica_evaluate(cvy_replica *replica, bool on_train, int first, int n, double *loss_sum, long *correct);
 /* [worker] Inference on n samples that lie in x (input pitch); output to y (N, pitch). Blocking. */
 cvy_status cvy_replica_forward(cvy_replica *replica, int n, cvy_buffer *x, cvy_buffer *y);
@@ -100,7 +110,8 @@ size_t cvy_replica_device_bytes(const cvy_replica *replica);
 
 /* Exchange thread. Waits until the unit's gradient of `step` is on the host: *part points to the unit's floats. */
 cvy_status cvy_replica_take(cvy_replica *replica, int unit, long step, const float **part);
-/* Enqueues the upload of the unit for `step` from host memory that stays untouched until that step's gradient of the unit has been taken. */
+/* Enqueues the upload of the unit for `step` from host memory that stays untouched until that step's gradient of the
+ * unit has been taken. */
 cvy_status cvy_replica_give(cvy_replica *replica, int unit, long step, const float *from);
 
 #endif

@@ -34,7 +34,8 @@ static bool fits(const cvy_replica *r, const cvy_data *data) {
   int64_t mib;
   if (capped && cvy_parse_int(capped, 1, 1 << 24, &mib) && (size_t)mib << 20 < limit) limit = (size_t)mib << 20;
   const size_t used = cvy_instance_device_bytes(r->instance);
-  return train <= info->max_alloc_bytes && test <= info->max_alloc_bytes && used < limit && train + test <= limit - used;
+  return train <= info->max_alloc_bytes && test <= info->max_alloc_bytes && used < limit &&
+         train + test <= limit - used;
 }
 
 static cvy_status upload_resident(cvy_replica *r, const cvy_data *data) {
@@ -71,7 +72,8 @@ static cvy_status prepare_streaming(cvy_replica *r, const cvy_data *data) {
   numbers = cvy_calloc(micro, sizeof *numbers);
   CVY_REQUIRE(numbers, CVY_E_MEMORY, "out of host memory");
   for (size_t i = 0; i < micro; i++) numbers[i] = (int32_t)i;
-  CVY_TRY(cvy_buffer_write(cvy_device_compute_queue(r->device), r->identity, 0, micro * sizeof *numbers, numbers, NULL, NULL));
+  CVY_TRY(cvy_buffer_write(cvy_device_compute_queue(r->device), r->identity, 0, micro * sizeof *numbers, numbers, NULL,
+                           NULL));
 fail:
   cvy_free(numbers);
   return status;
@@ -84,7 +86,8 @@ cvy_status cvy_replica_attach(cvy_replica *r, const cvy_data *data) {
   if (fits(r, data)) {
     CVY_TRY(upload_resident(r, data));
   } else {
-    cvy_log_info("%s: the data set does not fit beside the network; its samples are sent batch by batch", cvy_device_label(r->device));
+    cvy_log_info("%s: the data set does not fit beside the network; its samples are sent batch by batch",
+                 cvy_device_label(r->device));
     CVY_TRY(prepare_streaming(r, data));
   }
   r->data = data;
@@ -99,8 +102,8 @@ static cvy_status load_resident(cvy_replica *r, bool test, const int32_t *sample
   cvy_event *sent = NULL;
   cvy_queue *const queue = cvy_device_compute_queue(r->device);
   CVY_TRY(cvy_buffer_write(queue, r->index_buffer, 0, (size_t)n * sizeof *samples, samples, NULL, &sent));
-  CVY_TRY(cvy_gather_run(r->gather, queue, n, r->images[test], r->labels[test], r->index_buffer, cvy_instance_input(r->instance),
-                         cvy_instance_labels(r->instance)));
+  CVY_TRY(cvy_gather_run(r->gather, queue, n, r->images[test], r->labels[test], r->index_buffer,
+                         cvy_instance_input(r->instance), cvy_instance_labels(r->instance)));
 fail:
   cvy_event_destroy(&sent);
   return status;
@@ -109,7 +112,8 @@ fail:
 static cvy_status load_streamed(cvy_replica *r, bool test, const int32_t *samples, int n) {
   cvy_status status = CVY_OK;
   cvy_event *images = NULL, *labels = NULL;
-  cvy_queue *const compute = cvy_device_compute_queue(r->device), *const transfer = cvy_device_transfer_queue(r->device);
+  cvy_queue *const compute = cvy_device_compute_queue(r->device), *const transfer =
+                                                                      cvy_device_transfer_queue(r->device);
   const cvy_samples *const from = test ? &r->data->test : &r->data->train;
   const size_t bytes = image_bytes(r->data);
   const int block = (int)(r->blocks_used++ & 1);
@@ -125,8 +129,8 @@ static cvy_status load_streamed(cvy_replica *r, bool test, const int32_t *sample
   CVY_TRY(cvy_queue_flush(transfer));
   CVY_TRY(cvy_queue_wait(compute, images));
   CVY_TRY(cvy_queue_wait(compute, labels));
-  CVY_TRY(cvy_gather_run(r->gather, compute, n, r->images[block], r->labels[block], r->identity, cvy_instance_input(r->instance),
-                         cvy_instance_labels(r->instance)));
+  CVY_TRY(cvy_gather_run(r->gather, compute, n, r->images[block], r->labels[block], r->identity,
+                         cvy_instance_input(r->instance), cvy_instance_labels(r->instance)));
   CVY_TRY(cvy_queue_marker(compute, &r->block_free[block]));
   CVY_TRY(cvy_queue_flush(compute));
 fail:

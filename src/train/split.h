@@ -33,10 +33,4 @@ typedef struct cvy_split_params {
  * are no whole numbers, do not sum to the batch, or do not respect the groups. */
 cvy_status cvy_split_shares(const cvy_split_params *params, int n, int *shares);
 
-/* Reads the text of an option. option "--split": "even" or one weight per device, "W1,W2,…" (decimal numbers >= 0);
- * option "--shares": one whole number per device, "N1,N2,…". values: room for n_devices, filled unless *kind is
- * CVY_SPLIT_EVEN. CVY_E_ARGUMENT: not a number, wrong count, negative, all 0. CVY_E_UNSUPPORTED: "auto". *kind and
- * values are defined on success only. */
-cvy_status cvy_split_parse(const char *option, const char *text, int n_devices, cvy_split_kind *kind, double *values);
-
 #endif

@@ -5,14 +5,15 @@
 
 #include "src/base/mem.h"
 
-/* One binary for every x86: the loops below exist in a version per instruction set, chosen at load time. fmaf is exact everywhere, so all give the same bits. */
+/* One binary for every x86: the loops below exist in a version per instruction set, chosen at load time. fmaf is exact
+ * everywhere, so all give the same bits. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define CVY_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CVY_CLONES
 #endif
 
-enum { BLOCK = 1024 };   /* floats whose sum stays in the first-level cache between reduction and update */
+enum { BLOCK = 1024 }; /* floats whose sum stays in the first-level cache between reduction and update */
 
 cvy_status cvy_state_create(const cvy_layout *layout, bool momentum, cvy_state **out) {
   cvy_status status = CVY_OK;
@@ -65,7 +66,8 @@ CVY_CLONES static void decay(float *restrict g, const float *restrict w, float w
   for (size_t i = 0; i < n; i++) g[i] = fmaf(weight_decay, w[i], g[i]);
 }
 
-CVY_CLONES static void momentum_step(float *restrict g, float *restrict v_new, const float *restrict v_old, float momentum, bool nesterov, size_t n) {
+CVY_CLONES static void momentum_step(float *restrict g, float *restrict v_new, const float *restrict v_old,
+                                     float momentum, bool nesterov, size_t n) {
   for (size_t i = 0; i < n; i++) {
     const float v = fmaf(momentum, v_old[i], g[i]);
     v_new[i] = v;
@@ -73,7 +75,8 @@ CVY_CLONES static void momentum_step(float *restrict g, float *restrict v_new, c
   }
 }
 
-CVY_CLONES static void descend(float *restrict w_new, const float *restrict w_old, const float *restrict g, float lr, size_t n) {
+CVY_CLONES static void descend(float *restrict w_new, const float *restrict w_old, const float *restrict g, float lr,
+                               size_t n) {
   for (size_t i = 0; i < n; i++) w_new[i] = fmaf(-lr, g[i], w_old[i]);
 }
 
@@ -94,13 +97,14 @@ static void update_range(void *arg, size_t begin, size_t end) {
     const size_t n = end - at < BLOCK ? end - at : BLOCK, flat = a->offset + at;
     sum_parts(g, a->parts, a->n_parts, at, n);
     if (a->sgd->weight_decay != 0) decay(g, s->w[now] + flat, a->sgd->weight_decay, n);
-    if (a->sgd->momentum != 0) momentum_step(g, s->v[next] + flat, s->v[now] + flat, a->sgd->momentum, a->sgd->nesterov, n);
+    if (a->sgd->momentum != 0)
+      momentum_step(g, s->v[next] + flat, s->v[now] + flat, a->sgd->momentum, a->sgd->nesterov, n);
     descend(s->w[next] + flat, s->w[now] + flat, g, a->sgd->lr, n);
   }
 }
 
-void cvy_state_update(cvy_state *state, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size, const float *const *parts,
-                      int n_parts) {
+void cvy_state_update(cvy_state *state, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
+                      const float *const *parts, int n_parts) {
   CVY_ASSERT(n_parts >= 1 && offset + size <= state->layout->n_floats);
   update_args args = {.state = state, .sgd = sgd, .offset = offset, .parts = parts, .n_parts = n_parts};
   cvy_pool_run(pool, size, 64 * BLOCK, update_range, &args);

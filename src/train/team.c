@@ -18,18 +18,22 @@
 
 /* ---- create and destroy ---- */
 
-typedef struct open_args { cvy_team *team; int *share_max; } open_args;
+typedef struct open_args {
+  cvy_team *team;
+  int *share_max;
+} open_args;
 
 static cvy_status open_replica(void *owner, void *arg) {
   cvy_replica *const r = owner;
   const open_args *const a = arg;
   const cvy_team *const team = a->team;
-  return cvy_replica_open(r, &(cvy_replica_params){.list = team->devices->list,
-                                                   .choice = &team->devices->choices[r->index],
-                                                   .share_max = a->share_max[r->index],
-                                                   .group_size = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0,
-                                                   .inference = team->params.inference,
-                                                   .momentum = team->params.momentum != 0});
+  return cvy_replica_open(r,
+                          &(cvy_replica_params){.list = team->devices->list,
+                                                .choice = &team->devices->choices[r->index],
+                                                .share_max = a->share_max[r->index],
+                                                .group_size = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0,
+                                                .inference = team->params.inference,
+                                                .momentum = team->params.momentum != 0});
 }
 
 static cvy_status close_replica(void *owner, void *arg) {
@@ -38,8 +42,8 @@ static cvy_status close_replica(void *owner, void *arg) {
   return CVY_OK;
 }
 
-/* The shares of a full batch, and the largest share that each device can get in a batch of any size up to it: rounding may give a shorter
- * batch a larger share. */
+/* The shares of a full batch, and the largest share that each device can get in a batch of any size up to it: rounding
+ * may give a shorter batch a larger share. */
 static cvy_status find_shares(cvy_team *team, int *share_max) {
   cvy_status status = CVY_OK;
   int *const shares = cvy_calloc((size_t)team->n, sizeof *shares);
@@ -64,12 +68,14 @@ static cvy_status take_params(cvy_team *team, const cvy_team_params *given) {
   if (p->batch == 0) p->batch = 256;
   CVY_REQUIRE(p->batch >= 1, CVY_E_ARGUMENT, "batch %d: must be at least 1", p->batch);
   if (p->run_ahead == -1) p->run_ahead = 1;
-  CVY_REQUIRE(p->run_ahead >= 0 && p->run_ahead <= CVY_MAX_RUN_AHEAD, CVY_E_ARGUMENT, "run-ahead %d: must be 0 to %d", p->run_ahead,
-              CVY_MAX_RUN_AHEAD);
+  CVY_REQUIRE(p->run_ahead >= 0 && p->run_ahead <= CVY_MAX_RUN_AHEAD, CVY_E_ARGUMENT, "run-ahead %d: must be 0 to %d",
+              p->run_ahead, CVY_MAX_RUN_AHEAD);
   CVY_REQUIRE(p->bn == CVY_BN_DEVICE || (p->bn == CVY_BN_GHOST && p->ghost >= 1), CVY_E_ARGUMENT,
               "BN groups of %d samples: must be at least 1", p->ghost);
-  CVY_REQUIRE(isfinite(p->momentum) && p->momentum >= 0, CVY_E_ARGUMENT, "momentum %g: must be 0 or more", (double)p->momentum);
-  CVY_REQUIRE(isfinite(p->weight_decay) && p->weight_decay >= 0, CVY_E_ARGUMENT, "weight decay %g: must be 0 or more", (double)p->weight_decay);
+  CVY_REQUIRE(isfinite(p->momentum) && p->momentum >= 0, CVY_E_ARGUMENT, "momentum %g: must be 0 or more",
+              (double)p->momentum);
+  CVY_REQUIRE(isfinite(p->weight_decay) && p->weight_decay >= 0, CVY_E_ARGUMENT, "weight decay %g: must be 0 or more",
+              (double)p->weight_decay);
   CVY_REQUIRE(!p->nesterov || p->momentum > 0, CVY_E_ARGUMENT, "Nesterov needs a momentum above 0");
   if (p->split != CVY_SPLIT_EVEN) {
     CVY_REQUIRE(p->split_values, CVY_E_ARGUMENT, "a split by weights or shares needs one value per device");
@@ -87,7 +93,8 @@ fail:
   return status;
 }
 
-cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const cvy_team_params *params, cvy_team **out) {
+cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const cvy_team_params *params,
+                           cvy_team **out) {
   cvy_status status = CVY_OK;
   int *share_max = NULL;
   cvy_team *team = cvy_calloc(1, sizeof *team);
@@ -95,7 +102,8 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   CVY_REQUIRE(team, CVY_E_MEMORY, "out of host memory");
   pthread_mutex_init(&team->lock, NULL);
   pthread_cond_init(&team->changed, NULL);
-  CVY_REQUIRE(net->finished && net->status == CVY_OK, CVY_E_ARGUMENT, "the network is not finished: call cvy_net_finish first");
+  CVY_REQUIRE(net->finished && net->status == CVY_OK, CVY_E_ARGUMENT,
+              "the network is not finished: call cvy_net_finish first");
   team->devices = devices;
   team->net = net;
   team->layout = cvy_net_layout(net);
@@ -108,7 +116,12 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   CVY_TRY(find_shares(team, share_max));
   for (int i = 0; i < team->n; i++) {
     cvy_replica *const r = &team->replicas[i];
-    *r = (cvy_replica){.index = i, .alone = team->n == 1, .net = net, .layout = team->layout, .lock = &team->lock, .changed = &team->changed,
+    *r = (cvy_replica){.index = i,
+                       .alone = team->n == 1,
+                       .net = net,
+                       .layout = team->layout,
+                       .lock = &team->lock,
+                       .changed = &team->changed,
                        .team_status = &team->status};
     char name[16];
     snprintf(name, sizeof name, "cvy-dev%d", i % 10000);
@@ -171,18 +184,22 @@ cvy_split_params cvy_team_split_of(const cvy_team *team, int n) {
   cvy_split_params split = team->split;
   split.batch = n;
   split.group = 1;
-  if (split.kind == CVY_SPLIT_SHARES) split.kind = CVY_SPLIT_WEIGHTS;   /* the shares sum to the batch, not to n */
+  if (split.kind == CVY_SPLIT_SHARES) split.kind = CVY_SPLIT_WEIGHTS; /* the shares sum to the batch, not to n */
   return split;
 }
 
 /* ---- state ---- */
 
-typedef struct put_args { cvy_team *team; long step; } put_args;
+typedef struct put_args {
+  cvy_team *team;
+  long step;
+} put_args;
 
 static cvy_status put_state(void *owner, void *arg) {
   const put_args *const a = arg;
   const cvy_state *const s = a->team->state;
-  return cvy_replica_put_state(owner, a->step, cvy_state_w(s), s->has_momentum ? cvy_state_v(s) : NULL, cvy_state_running(s));
+  return cvy_replica_put_state(owner, a->step, cvy_state_w(s), s->has_momentum ? cvy_state_v(s) : NULL,
+                               cvy_state_running(s));
 }
 
 cvy_status cvy_team_publish_state(cvy_team *team, long step) {
@@ -242,16 +259,21 @@ fail:
 
 cvy_status cvy_team_save(cvy_team *team, const char *path) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT, "there are no weights to save yet: call cvy_team_init or cvy_team_load first");
+  CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT,
+              "there are no weights to save yet: call cvy_team_init or cvy_team_load first");
   CVY_TRY(cvy_team_sync_state(team));
-  CVY_TRY(cvy_weights_save(team->layout, cvy_state_w(team->state), cvy_state_running(team->state), team->n_batches, path));
+  CVY_TRY(
+      cvy_weights_save(team->layout, cvy_state_w(team->state), cvy_state_running(team->state), team->n_batches, path));
 fail:
   return status;
 }
 
 /* ---- reading parameters ---- */
 
-typedef struct read_args { cvy_team *team; float *w; } read_args;
+typedef struct read_args {
+  cvy_team *team;
+  float *w;
+} read_args;
 
 static cvy_status read_weights(void *owner, void *arg) {
   cvy_status status = CVY_OK;
@@ -269,13 +291,16 @@ cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, floa
   CVY_REQUIRE(i >= 0, CVY_E_ARGUMENT, "the network has no parameter '%s'", name);
   if (device < 0 || device >= team->n) {
     cvy_text where = {0};
-    for (int r = 0; r < team->n; r++) cvy_text_add(&where, "%s%d (%s)", r ? ", " : "", r, cvy_devices_label(team->devices, r));
-    cvy_log_error("parameter '%s' is not on device %d: it is on device%s %s", name, device, team->n > 1 ? "s" : "", cvy_text_get(&where));
+    for (int r = 0; r < team->n; r++)
+      cvy_text_add(&where, "%s%d (%s)", r ? ", " : "", r, cvy_devices_label(team->devices, r));
+    cvy_log_error("parameter '%s' is not on device %d: it is on device%s %s", name, device, team->n > 1 ? "s" : "",
+                  cvy_text_get(&where));
     cvy_text_clear(&where);
     return CVY_E_ARGUMENT;
   }
   const cvy_param *const param = &team->layout->params[i];
-  CVY_REQUIRE(n_floats == param->elems, CVY_E_ARGUMENT, "parameter '%s' has %zu values, not %zu", name, param->elems, n_floats);
+  CVY_REQUIRE(n_floats == param->elems, CVY_E_ARGUMENT, "parameter '%s' has %zu values, not %zu", name, param->elems,
+              n_floats);
   CVY_TRY(cvy_team_wait(team));
   w = cvy_calloc(team->layout->n_floats, sizeof *w);
   CVY_REQUIRE(w, CVY_E_MEMORY, "out of host memory");
@@ -290,7 +315,8 @@ fail:
 /* Name of the first tensor that differs in bits, for the message. */
 static const char *first_difference(const cvy_layout *l, const float *a, const float *b) {
   for (int i = 0; i < l->n_params; i++)
-    if (memcmp(a + l->params[i].offset, b + l->params[i].offset, l->params[i].size * sizeof(float)) != 0) return l->params[i].name;
+    if (memcmp(a + l->params[i].offset, b + l->params[i].offset, l->params[i].size * sizeof(float)) != 0)
+      return l->params[i].name;
   return "padding between tensors";
 }
 
@@ -299,7 +325,7 @@ cvy_status cvy_team_verify(cvy_team *team) {
   float *w = NULL;
   const size_t n = team->layout->n_floats, bytes = n * sizeof(float);
   CVY_TRY(cvy_team_wait(team));
-  if (team->n == 1) return CVY_OK;   /* its device holds the only copy: there is nothing to diverge from */
+  if (team->n == 1) return CVY_OK; /* its device holds the only copy: there is nothing to diverge from */
   w = cvy_calloc(n, sizeof *w);
   CVY_REQUIRE(w, CVY_E_MEMORY, "out of host memory");
   const float *const master = cvy_state_w(team->state);
@@ -308,9 +334,11 @@ cvy_status cvy_team_verify(cvy_team *team) {
   for (int r = 0; r < team->n; r++) {
     CVY_TRY(cvy_worker_call(team->replicas[r].worker, read_weights, &args));
     const XXH64_hash_t got = XXH64(w, bytes, 0);
-    CVY_REQUIRE(got == want, CVY_E_DIVERGED, "after step %ld the weights on device %d (%s) are not the team's: first difference in '%s' (hash %016llx, not %016llx)",
-                team->finished - 1, r, cvy_devices_label(team->devices, r), first_difference(team->layout, master, w), (unsigned long long)got,
-                (unsigned long long)want);
+    CVY_REQUIRE(got == want, CVY_E_DIVERGED,
+                "after step %ld the weights on device %d (%s) are not the team's: first difference in '%s' (hash "
+                "%016llx, not %016llx)",
+                team->finished - 1, r, cvy_devices_label(team->devices, r), first_difference(team->layout, master, w),
+                (unsigned long long)got, (unsigned long long)want);
   }
 fail:
   cvy_free(w);
@@ -335,19 +363,29 @@ cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data) {
   cvy_status status = CVY_OK;
   const cvy_shape *const in = &team->net->layers[0].shape;
   CVY_REQUIRE(data->h == in->h && data->w == in->w && data->c == in->c, CVY_E_MISMATCH,
-              "data set %s has images of %dx%dx%d (height, width, channels), the network takes %dx%dx%d", data->name, data->h, data->w, data->c, in->h,
-              in->w, in->c);
-  CVY_REQUIRE(data->classes <= cvy_net_classes(team->net), CVY_E_MISMATCH, "data set %s has %d classes, the network tells only %d apart", data->name,
-              data->classes, cvy_net_classes(team->net));
+              "data set %s has images of %dx%dx%d (height, width, channels), the network takes %dx%dx%d", data->name,
+              data->h, data->w, data->c, in->h, in->w, in->c);
+  CVY_REQUIRE(data->classes <= cvy_net_classes(team->net), CVY_E_MISMATCH,
+              "data set %s has %d classes, the network tells only %d apart", data->name, data->classes,
+              cvy_net_classes(team->net));
   CVY_TRY(cvy_team_wait(team));
-  union { const cvy_data *in; void *out; } borrowed = {.in = data};
+  union {
+    const cvy_data *in;
+    void *out;
+  } borrowed = {.in = data};
   CVY_TRY(cvy_team_call_all(team, attach, borrowed.out));
   team->data = data;
 fail:
   return status;
 }
 
-typedef struct eval_args { cvy_team *team; bool on_train; int *shares; double *loss; long *correct; } eval_args;
+typedef struct eval_args {
+  cvy_team *team;
+  bool on_train;
+  int *shares;
+  double *loss;
+  long *correct;
+} eval_args;
 
 static cvy_status evaluate(void *owner, void *arg) {
   cvy_status status = CVY_OK;
@@ -366,7 +404,8 @@ cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out
   eval_args a = {.team = team, .on_train = on_train};
   *out = (cvy_eval_result){0};
   CVY_REQUIRE(team->data, CVY_E_ARGUMENT, "there is no data to evaluate on: call cvy_team_attach first");
-  CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT, "there are no weights to evaluate: call cvy_team_init or cvy_team_load first");
+  CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT,
+              "there are no weights to evaluate: call cvy_team_init or cvy_team_load first");
   const int n = on_train ? team->data->train.n : team->data->test.n;
   CVY_REQUIRE(n > 0, CVY_E_ARGUMENT, "data set %s has no %s samples", team->data->name, on_train ? "training" : "test");
   CVY_TRY(cvy_team_wait(team));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The inside of a cvy_team (convoy/team.h): replicas, state, exchange thread and the ring of steps under way.
- * Threads: the caller's · one worker per replica · the exchange thread. What they share is under `lock`, announced by `changed`. */
+ * Threads: the caller's · one worker per replica · the exchange thread. What they share is under `lock`, announced by
+ * `changed`. */
 #ifndef CVY_TRAIN_TEAM_H
 #define CVY_TRAIN_TEAM_H
 

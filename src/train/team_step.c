@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The pipeline of training steps: the caller starts them (cvy_team_step), workers enqueue them, the exchange thread finishes them in order. */
+ * The pipeline of training steps: the caller starts them (cvy_team_step), workers enqueue them, the exchange thread
+ * finishes them in order. */
 #include <math.h>
 #include <string.h>
 
@@ -30,11 +31,17 @@ static cvy_status queue_result(cvy_team *team, const cvy_step *step, double loss
   e->shares = shares;
   pthread_mutex_lock(&team->lock);
   const uint64_t now = cvy_clock_ns();
-  e->result = (cvy_step_result){.step = step->number, .loss = loss, .images = step->n, .correct = correct,
-                                .ms = 1e-6 * (double)(now - team->last_done_ns), .shares = shares};
+  e->result = (cvy_step_result){.step = step->number,
+                                .loss = loss,
+                                .images = step->n,
+                                .correct = correct,
+                                .ms = 1e-6 * (double)(now - team->last_done_ns),
+                                .shares = shares};
   team->last_done_ns = now;
-  if (team->last_result) team->last_result->next = e;
-  else team->results = e;
+  if (team->last_result)
+    team->last_result->next = e;
+  else
+    team->results = e;
   team->last_result = e;
   pthread_mutex_unlock(&team->lock);
 fail:
@@ -47,9 +54,10 @@ static cvy_status finish_step(cvy_team *team, cvy_slot *slot) {
   int correct;
   CVY_TRY(cvy_exchange_finish_step(&team->exchange, &slot->step, &loss, &correct));
   for (int r = 0; r < team->n; r++) CVY_TRY(cvy_worker_wait(team->replicas[r].worker, &slot->tasks[r]));
-  CVY_REQUIRE(isfinite(loss) || team->params.allow_nan, CVY_E_NOT_FINITE,
-              "the loss of step %ld is %g at learning rate %g: training has diverged; a smaller learning rate usually helps", slot->step.number,
-              loss, (double)slot->step.sgd.lr);
+  CVY_REQUIRE(
+      isfinite(loss) || team->params.allow_nan, CVY_E_NOT_FINITE,
+      "the loss of step %ld is %g at learning rate %g: training has diverged; a smaller learning rate usually helps",
+      slot->step.number, loss, (double)slot->step.sgd.lr);
   CVY_TRY(queue_result(team, &slot->step, loss, correct));
 fail:
   return status;
@@ -61,7 +69,8 @@ static void *exchange_main(void *arg) {
   cvy_team *const team = arg;
   pthread_mutex_lock(&team->lock);
   for (;;) {
-    while (!team->stop && (team->finished == team->next_step || team->status != CVY_OK)) pthread_cond_wait(&team->changed, &team->lock);
+    while (!team->stop && (team->finished == team->next_step || team->status != CVY_OK))
+      pthread_cond_wait(&team->changed, &team->lock);
     if (team->stop) break;
     cvy_slot *const slot = slot_of(team, team->finished);
     pthread_mutex_unlock(&team->lock);
@@ -90,10 +99,14 @@ cvy_status cvy_team_start_pipeline(cvy_team *team) {
                          .results = cvy_calloc(n, sizeof(cvy_xent_result)),
                          .finished = cvy_calloc(n, sizeof(cvy_event *)),
                          .posted = cvy_calloc(n, sizeof(bool))};
-    CVY_REQUIRE(s->tasks && s->step.samples && s->step.shares && s->step.offsets && s->step.results && s->step.finished && s->step.posted,
+    CVY_REQUIRE(s->tasks && s->step.samples && s->step.shares && s->step.offsets && s->step.results &&
+                    s->step.finished && s->step.posted,
                 CVY_E_MEMORY, "out of host memory");
   }
-  team->exchange = (cvy_exchange){.replicas = team->replicas, .n = team->n, .state = team->state, .pool = team->pool,
+  team->exchange = (cvy_exchange){.replicas = team->replicas,
+                                  .n = team->n,
+                                  .state = team->state,
+                                  .pool = team->pool,
                                   .parts = cvy_calloc(n, sizeof(float *))};
   CVY_REQUIRE(team->exchange.parts, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_thread_start(&team->thread, "cvy-exchange", exchange_main, team));
@@ -127,7 +140,7 @@ void cvy_team_stop_pipeline(cvy_team *team) {
   for (int i = 0; i <= CVY_MAX_RUN_AHEAD; i++) {
     cvy_slot *const s = &team->slots[i];
     for (int r = 0; s->step.finished && r < team->n; r++) {
-      (void)cvy_event_wait(s->step.finished[r]);   /* the device may still write the result */
+      (void)cvy_event_wait(s->step.finished[r]); /* the device may still write the result */
       cvy_event_destroy(&s->step.finished[r]);
     }
     cvy_free(s->tasks);
@@ -142,8 +155,10 @@ void cvy_team_stop_pipeline(cvy_team *team) {
   cvy_result_entry *e = team->results;
   while (e || team->taken) {
     cvy_result_entry *const dead = team->taken ? team->taken : e;
-    if (dead == team->taken) team->taken = NULL;
-    else e = e->next;
+    if (dead == team->taken)
+      team->taken = NULL;
+    else
+      e = e->next;
     cvy_free(dead->shares);
     cvy_free(dead);
   }
@@ -159,7 +174,8 @@ static cvy_status step_task(void *owner, void *arg) {
   const cvy_status status = cvy_replica_step(r, &slot->step);
   if (status != CVY_OK) {
     if (status != CVY_E_INTERRUPTED)
-      cvy_log_error("step %ld failed on device %d (%s)", slot->step.number, r->index, cvy_devices_label(team->devices, r->index));
+      cvy_log_error("step %ld failed on device %d (%s)", slot->step.number, r->index,
+                    cvy_devices_label(team->devices, r->index));
     fail_team(team, status);
   }
   return status;
@@ -169,11 +185,14 @@ static cvy_status check_samples(const cvy_team *team, const int32_t *samples, in
   cvy_status status = CVY_OK;
   CVY_REQUIRE(!team->params.inference, CVY_E_ARGUMENT, "the team was created for inference: it cannot train");
   CVY_REQUIRE(team->data, CVY_E_ARGUMENT, "there is no data to train on: call cvy_team_attach first");
-  CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT, "there are no weights to train: call cvy_team_init or cvy_team_load first");
-  CVY_REQUIRE(n >= 1 && n <= team->params.batch, CVY_E_ARGUMENT, "a step of %d samples: must be 1 to %d, the team's batch", n, team->params.batch);
+  CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT,
+              "there are no weights to train: call cvy_team_init or cvy_team_load first");
+  CVY_REQUIRE(n >= 1 && n <= team->params.batch, CVY_E_ARGUMENT,
+              "a step of %d samples: must be 1 to %d, the team's batch", n, team->params.batch);
   for (int i = 0; i < n; i++)
-    CVY_REQUIRE(samples[i] >= 0 && samples[i] < team->data->train.n, CVY_E_ARGUMENT, "sample %d: data set %s has training samples 0 to %d",
-                samples[i], team->data->name, team->data->train.n - 1);
+    CVY_REQUIRE(samples[i] >= 0 && samples[i] < team->data->train.n, CVY_E_ARGUMENT,
+                "sample %d: data set %s has training samples 0 to %d", samples[i], team->data->name,
+                team->data->train.n - 1);
 fail:
   return status;
 }
@@ -188,14 +207,16 @@ cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr
   pthread_mutex_unlock(&team->lock);
   if (status != CVY_OK) return status;
 
-  cvy_slot *const slot = slot_of(team, team->next_step);   /* free: at most run_ahead steps are unfinished */
+  cvy_slot *const slot = slot_of(team, team->next_step); /* free: at most run_ahead steps are unfinished */
   cvy_step *const step = &slot->step;
   slot->team = team;
   CVY_TRY(cvy_split_shares(&team->split, n, step->shares));
   step->number = team->next_step;
   step->n = n;
   step->group_size = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0;
-  step->sgd = (cvy_sgd_params){.lr = lr, .momentum = team->params.momentum, .weight_decay = team->params.weight_decay,
+  step->sgd = (cvy_sgd_params){.lr = lr,
+                               .momentum = team->params.momentum,
+                               .weight_decay = team->params.weight_decay,
                                .nesterov = team->params.nesterov};
   memcpy(step->samples, samples, (size_t)n * sizeof *samples);
   for (int r = 0, at = 0; r < team->n; at += step->shares[r++]) {
@@ -207,7 +228,8 @@ cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr
   for (int r = 0; r < team->n; r++) cvy_worker_post(team->replicas[r].worker, &slot->tasks[r], step_task, slot);
   team->next_step++;
   pthread_cond_broadcast(&team->changed);
-  while (team->next_step - team->finished > team->params.run_ahead && team->status == CVY_OK) pthread_cond_wait(&team->changed, &team->lock);
+  while (team->next_step - team->finished > team->params.run_ahead && team->status == CVY_OK)
+    pthread_cond_wait(&team->changed, &team->lock);
   status = team->status;
   pthread_mutex_unlock(&team->lock);
 fail:
@@ -217,7 +239,8 @@ fail:
 cvy_status cvy_team_take(cvy_team *team, bool wait, cvy_step_result *out, bool *got) {
   *got = false;
   pthread_mutex_lock(&team->lock);
-  while (wait && !team->results && team->status == CVY_OK && team->finished < team->next_step) pthread_cond_wait(&team->changed, &team->lock);
+  while (wait && !team->results && team->status == CVY_OK && team->finished < team->next_step)
+    pthread_cond_wait(&team->changed, &team->lock);
   cvy_result_entry *const e = team->results;
   const cvy_status status = e ? CVY_OK : team->status;
   if (e) {

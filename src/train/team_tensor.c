@@ -6,7 +6,7 @@
 #include "src/train/team.h"
 
 struct cvy_tensor {
-  cvy_replica *replica;             /* on whose device it lies */
+  cvy_replica *replica; /* on whose device it lies */
   const struct cvy_team *team;
   int n;
   cvy_shape shape;
@@ -38,7 +38,8 @@ void cvy_tensor_shape(const cvy_tensor *t, int *n, int *h, int *w, int *c, int *
   if (device) *device = t->replica->index;
 }
 
-static cvy_status tensor_create(const cvy_team *team, cvy_replica *replica, int n, const cvy_shape *shape, cvy_tensor **out) {
+static cvy_status tensor_create(const cvy_team *team, cvy_replica *replica, int n, const cvy_shape *shape,
+                                cvy_tensor **out) {
   cvy_status status = CVY_OK;
   cvy_tensor *const t = cvy_calloc(1, sizeof *t);
   CVY_REQUIRE(t, CVY_E_MEMORY, "out of host memory");
@@ -48,14 +49,18 @@ fail:
   return status;
 }
 
-typedef struct copy_args { cvy_tensor *tensor; float *padded; } copy_args;
+typedef struct copy_args {
+  cvy_tensor *tensor;
+  float *padded;
+} copy_args;
 
 static cvy_status upload(void *owner, void *arg) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = owner;
   const copy_args *const a = arg;
   CVY_TRY(cvy_buffer_create(r->device, tensor_bytes(a->tensor), &a->tensor->buffer));
-  CVY_TRY(cvy_buffer_write(cvy_device_compute_queue(r->device), a->tensor->buffer, 0, tensor_bytes(a->tensor), a->padded, NULL, NULL));
+  CVY_TRY(cvy_buffer_write(cvy_device_compute_queue(r->device), a->tensor->buffer, 0, tensor_bytes(a->tensor),
+                           a->padded, NULL, NULL));
 fail:
   return status;
 }
@@ -63,7 +68,8 @@ fail:
 static cvy_status download(void *owner, void *arg) {
   cvy_replica *const r = owner;
   const copy_args *const a = arg;
-  return cvy_buffer_read(cvy_device_compute_queue(r->device), a->tensor->buffer, 0, tensor_bytes(a->tensor), a->padded, NULL, NULL);
+  return cvy_buffer_read(cvy_device_compute_queue(r->device), a->tensor->buffer, 0, tensor_bytes(a->tensor), a->padded,
+                         NULL, NULL);
 }
 
 cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_tensor **shards) {
@@ -74,7 +80,8 @@ cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_te
   int *shares = NULL;
   size_t at = 0;
   memset(shards, 0, (size_t)team->n * sizeof *shards);
-  CVY_REQUIRE(n >= 1 && cvy_fits_int32(in, n), CVY_E_ARGUMENT, "a batch of %d samples: must be at least 1 and fit 32-bit indices", n);
+  CVY_REQUIRE(n >= 1 && cvy_fits_int32(in, n), CVY_E_ARGUMENT,
+              "a batch of %d samples: must be at least 1 and fit 32-bit indices", n);
   shares = cvy_calloc((size_t)team->n, sizeof *shares);
   CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
   const cvy_split_params by_sample = cvy_team_split_of(team, n);
@@ -84,7 +91,8 @@ cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_te
     CVY_TRY(tensor_create(team, &team->replicas[r], shares[r], in, &shards[r]));
     padded = cvy_calloc((size_t)shares[r] * pixels, (size_t)in->pitch * sizeof *padded);
     CVY_REQUIRE(padded, CVY_E_MEMORY, "out of host memory for a batch of %d samples", shares[r]);
-    for (size_t i = 0; i < (size_t)shares[r] * pixels; i++, at += c) memcpy(padded + i * (size_t)in->pitch, x + at, c * sizeof *x);
+    for (size_t i = 0; i < (size_t)shares[r] * pixels; i++, at += c)
+      memcpy(padded + i * (size_t)in->pitch, x + at, c * sizeof *x);
     copy_args args = {.tensor = shards[r], .padded = padded};
     CVY_TRY(cvy_worker_call(team->replicas[r].worker, upload, &args));
     cvy_free(padded);
@@ -99,7 +107,11 @@ fail:
   return status;
 }
 
-typedef struct forward_args { const cvy_team *team; const cvy_tensor *x; cvy_tensor *y; } forward_args;
+typedef struct forward_args {
+  const cvy_team *team;
+  const cvy_tensor *x;
+  cvy_tensor *y;
+} forward_args;
 
 static cvy_status forward(void *owner, void *arg) {
   cvy_status status = CVY_OK;
@@ -118,8 +130,9 @@ cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **lo
   *logits = NULL;
   CVY_REQUIRE(x->team == team, CVY_E_ARGUMENT, "the batch lies on a device of another team");
   const cvy_shape *const in = &team->net->layers[0].shape;
-  CVY_REQUIRE(memcmp(in, &x->shape, sizeof *in) == 0, CVY_E_MISMATCH, "the network takes %dx%dx%d samples (height, width, channels), not %dx%dx%d", in->h,
-              in->w, in->c, x->shape.h, x->shape.w, x->shape.c);
+  CVY_REQUIRE(memcmp(in, &x->shape, sizeof *in) == 0, CVY_E_MISMATCH,
+              "the network takes %dx%dx%d samples (height, width, channels), not %dx%dx%d", in->h, in->w, in->c,
+              x->shape.h, x->shape.w, x->shape.c);
   CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT, "there are no weights yet: call cvy_team_init or cvy_team_load first");
   CVY_TRY(cvy_team_wait(team));
   CVY_TRY(tensor_create(team, x->replica, x->n, &team->net->layers[team->net->output].shape, &y));
@@ -134,7 +147,8 @@ fail:
 
 cvy_status cvy_tensor_read(const cvy_tensor *tensor, float *out, size_t n_floats) {
   cvy_status status = CVY_OK;
-  const size_t rows = (size_t)tensor->n * (size_t)tensor->shape.h * (size_t)tensor->shape.w, c = (size_t)tensor->shape.c;
+  const size_t rows = (size_t)tensor->n * (size_t)tensor->shape.h * (size_t)tensor->shape.w,
+               c = (size_t)tensor->shape.c;
   const size_t pitch = (size_t)tensor->shape.pitch;
   cvy_tensor borrowed = *tensor;
   float *padded = NULL;

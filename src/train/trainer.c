@@ -23,9 +23,9 @@ typedef struct trainer {
   double epoch_ms, total_ms, full_epochs_ms;
   long total_images;
   int full_epochs;
-  bool epoch_whole;                 /* this process has run the epoch from its first step */
+  bool epoch_whole; /* this process has run the epoch from its first step */
   bool stopping;
-  long saved_step;                  /* of the newest checkpoint, -1: none */
+  long saved_step; /* of the newest checkpoint, -1: none */
   cvy_train_result result;
 } trainer;
 
@@ -69,19 +69,25 @@ static cvy_status resume(trainer *t) {
   bool found;
   CVY_TRY(cvy_checkpoint_load_newest(t->p.checkpoint_dir, team->layout, t->p.settings, &c, &found));
   if (!found) return CVY_OK;
-  CVY_REQUIRE(c.n_shares == team->n && memcmp(c.shares, team->full_shares, (size_t)team->n * sizeof *c.shares) == 0, CVY_E_MISMATCH,
-              "the checkpoint of step %ld was made by %d device%s with other shares of the batch: resume on the same team", c.step, c.n_shares,
-              c.n_shares == 1 ? "" : "s");
-  CVY_REQUIRE(c.seed == t->p.seed, CVY_E_MISMATCH, "the checkpoint of step %ld was made with seed %llu, not %llu", c.step,
-              (unsigned long long)c.seed, (unsigned long long)t->p.seed);
-  CVY_REQUIRE(s->has_momentum == (c.v != NULL), CVY_E_MISMATCH, "the checkpoint of step %ld has %s momentum, the run has %s", c.step,
-              c.v ? "a" : "no", s->has_momentum ? "one" : "none");
-  CVY_REQUIRE(c.epoch_batches < t->steps_per_epoch, CVY_E_MISMATCH, "the checkpoint of step %ld stands at batch %ld of an epoch, which has %ld: another data set or batch size",
-              c.step, c.epoch_batches, t->steps_per_epoch);
+  CVY_REQUIRE(
+      c.n_shares == team->n && memcmp(c.shares, team->full_shares, (size_t)team->n * sizeof *c.shares) == 0,
+      CVY_E_MISMATCH,
+      "the checkpoint of step %ld was made by %d device%s with other shares of the batch: resume on the same team",
+      c.step, c.n_shares, c.n_shares == 1 ? "" : "s");
+  CVY_REQUIRE(c.seed == t->p.seed, CVY_E_MISMATCH, "the checkpoint of step %ld was made with seed %llu, not %llu",
+              c.step, (unsigned long long)c.seed, (unsigned long long)t->p.seed);
+  CVY_REQUIRE(s->has_momentum == (c.v != NULL), CVY_E_MISMATCH,
+              "the checkpoint of step %ld has %s momentum, the run has %s", c.step, c.v ? "a" : "no",
+              s->has_momentum ? "one" : "none");
+  CVY_REQUIRE(
+      c.epoch_batches < t->steps_per_epoch, CVY_E_MISMATCH,
+      "the checkpoint of step %ld stands at batch %ld of an epoch, which has %ld: another data set or batch size",
+      c.step, c.epoch_batches, t->steps_per_epoch);
   CVY_TRY(cvy_team_wait(team));
   memcpy(cvy_state_w(s), c.w, team->layout->n_floats * sizeof(float));
   if (c.v) memcpy(cvy_state_v(s), c.v, team->layout->n_floats * sizeof(float));
-  if (team->layout->n_running_floats) memcpy(cvy_state_running(s), c.running, team->layout->n_running_floats * sizeof(float));
+  if (team->layout->n_running_floats)
+    memcpy(cvy_state_running(s), c.running, team->layout->n_running_floats * sizeof(float));
   team->n_batches = c.n_batches;
   CVY_TRY(cvy_team_publish_state(team, c.step));
   t->step = t->saved_step = c.step;
@@ -128,7 +134,8 @@ static cvy_status between_steps(trainer *t, long started) {
   if (!verify && !save) return take_results(t, false);
   CVY_TRY(take_results(t, true));
   if (verify) CVY_TRY(cvy_team_verify(t->team));
-  if (save && t->epoch_batches < t->steps_per_epoch) CVY_TRY(save_checkpoint(t));   /* at an epoch's end: after its evaluation */
+  if (save && t->epoch_batches < t->steps_per_epoch)
+    CVY_TRY(save_checkpoint(t)); /* at an epoch's end: after its evaluation */
 fail:
   return status;
 }
@@ -211,12 +218,14 @@ static cvy_status take_params(trainer *t, const cvy_train_params *params) {
   if (t->p.lr == 0) t->p.lr = 0.1f;
   if (t->p.keep == 0) t->p.keep = 2;
   CVY_REQUIRE(t->p.epochs > 0, CVY_E_ARGUMENT, "%d epochs: must be at least 1", t->p.epochs);
-  CVY_REQUIRE(isfinite(t->p.lr) && t->p.lr > 0, CVY_E_ARGUMENT, "learning rate %g: must be a finite number above 0", (double)t->p.lr);
-  CVY_REQUIRE(t->p.max_steps >= 0 && t->p.verify_every >= 0 && t->p.checkpoint_every >= 0 && t->p.keep >= 1, CVY_E_ARGUMENT,
-              "max_steps, verify_every and checkpoint_every must be 0 or more, keep 1 or more");
+  CVY_REQUIRE(isfinite(t->p.lr) && t->p.lr > 0, CVY_E_ARGUMENT, "learning rate %g: must be a finite number above 0",
+              (double)t->p.lr);
+  CVY_REQUIRE(t->p.max_steps >= 0 && t->p.verify_every >= 0 && t->p.checkpoint_every >= 0 && t->p.keep >= 1,
+              CVY_E_ARGUMENT, "max_steps, verify_every and checkpoint_every must be 0 or more, keep 1 or more");
   CVY_REQUIRE(!t->p.resume || t->p.checkpoint_dir, CVY_E_ARGUMENT, "resuming needs a checkpoint folder");
   CVY_REQUIRE(t->data->train.n > 0, CVY_E_ARGUMENT, "data set %s has no training samples", t->data->name);
-  CVY_REQUIRE(t->team->data == t->data, CVY_E_ARGUMENT, "data set %s is not attached to the team: call cvy_team_attach first", t->data->name);
+  CVY_REQUIRE(t->team->data == t->data, CVY_E_ARGUMENT,
+              "data set %s is not attached to the team: call cvy_team_attach first", t->data->name);
 fail:
   return status;
 }
@@ -229,8 +238,10 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   t.steps_per_epoch = (data->train.n + batch - 1L) / batch;
   t.order = cvy_calloc((size_t)data->train.n, sizeof *t.order);
   CVY_REQUIRE(t.order, CVY_E_MEMORY, "out of host memory");
-  if (t.p.resume) CVY_TRY(resume(&t));
-  else if (t.p.checkpoint_dir) CVY_TRY(cvy_checkpoint_require_none(t.p.checkpoint_dir));
+  if (t.p.resume)
+    CVY_TRY(resume(&t));
+  else if (t.p.checkpoint_dir)
+    CVY_TRY(cvy_checkpoint_require_none(t.p.checkpoint_dir));
   CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT, "the team has no weights: call cvy_team_init or cvy_team_load first");
   t.step = team->next_step;
   t.epoch_whole = t.epoch_batches == 0;

@@ -70,8 +70,10 @@ void cvy_worker_destroy(cvy_worker **worker) {
 void cvy_worker_post(cvy_worker *w, cvy_task *task, cvy_task_fn fn, void *arg) {
   *task = (cvy_task){.fn = fn, .arg = arg};
   pthread_mutex_lock(&w->lock);
-  if (w->last) w->last->next = task;
-  else w->first = task;
+  if (w->last)
+    w->last->next = task;
+  else
+    w->first = task;
   w->last = task;
   pthread_cond_signal(&w->posted);
   pthread_mutex_unlock(&w->lock);

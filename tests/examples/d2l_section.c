@@ -17,7 +17,11 @@
 /* The library never prints: its messages come here. Errors end the program where they are checked. */
 static void show_message(void *user, cvy_log_level level, const char *message) {
   (void)user;
-  fprintf(stderr, "%s: %s\n", level == CVY_LOG_ERROR ? "error" : level == CVY_LOG_WARNING ? "warning" : "info", message);
+  fprintf(stderr, "%s: %s\n",
+          level == CVY_LOG_ERROR     ? "error"
+          : level == CVY_LOG_WARNING ? "warning"
+                                     : "info",
+          message);
 }
 
 static void check(cvy_status status) {
@@ -28,17 +32,22 @@ static void check(cvy_status status) {
 
 /* ---- A toy network: the book's ResNet-18, a smaller first convolution and no max-pooling ---- */
 
-static cvy_node residual(cvy_net *net, cvy_node x, const char *block, int unit, int channels, int stride, bool project) {
+static cvy_node residual(cvy_net *net, cvy_node x, const char *block, int unit, int channels, int stride,
+                         bool project) {
   char name[4][64];
   const char *const parts[4] = {"conv1", "conv2", "conv3", "bn1"};
   for (int i = 0; i < 4; i++) snprintf(name[i], sizeof name[i], "%s.%d.%s", block, unit, parts[i]);
   char bn2[64];
   snprintf(bn2, sizeof bn2, "%s.%d.bn2", block, unit);
-  cvy_node y = cvy_net_conv2d(net, x, name[0], &(cvy_conv2d_spec){.filters = channels, .kernel = {3, 3}, .stride = {stride, stride}, .pad = {1, 1}});
+  cvy_node y = cvy_net_conv2d(
+      net, x, name[0],
+      &(cvy_conv2d_spec){.filters = channels, .kernel = {3, 3}, .stride = {stride, stride}, .pad = {1, 1}});
   y = cvy_net_relu(net, cvy_net_batchnorm(net, y, name[3], NULL));
   y = cvy_net_conv2d(net, y, name[1], &(cvy_conv2d_spec){.filters = channels, .kernel = {3, 3}, .pad = {1, 1}});
   y = cvy_net_batchnorm(net, y, bn2, NULL);
-  if (project) x = cvy_net_conv2d(net, x, name[2], &(cvy_conv2d_spec){.filters = channels, .kernel = {1, 1}, .stride = {stride, stride}});
+  if (project)
+    x = cvy_net_conv2d(net, x, name[2],
+                       &(cvy_conv2d_spec){.filters = channels, .kernel = {1, 1}, .stride = {stride, stride}});
   return cvy_net_relu(net, cvy_net_add(net, y, x));
 }
 
@@ -67,13 +76,14 @@ static double seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void train(const cvy_net *net, const char *selector, const cvy_data *data, int batch_size, float lr, int max_steps) {
+static void train(const cvy_net *net, const char *selector, const cvy_data *data, int batch_size, float lr,
+                  int max_steps) {
   const int num_epochs = max_steps ? 1 : 10;
   cvy_devices *devices;
   check(cvy_devices_select(selector, &devices));
   cvy_team *team;
   check(cvy_team_create(devices, net, &(cvy_team_params){.batch = batch_size, .run_ahead = 1}, &team));
-  check(cvy_team_init(team, NULL));                                   /* N(0, 0.01²), the same on all devices */
+  check(cvy_team_init(team, NULL)); /* N(0, 0.01²), the same on all devices */
   check(cvy_team_attach(team, data));
 
   int32_t *const order = malloc((size_t)data->train.n * sizeof *order);
@@ -86,15 +96,16 @@ static void train(const cvy_net *net, const char *selector, const cvy_data *data
     int steps = 0;
     for (int at = 0; at < data->train.n && (!max_steps || steps < max_steps); at += batch_size, steps++) {
       const int n = data->train.n - at < batch_size ? data->train.n - at : batch_size;
-      check(cvy_team_step(team, order + at, n, lr));                  /* split, forward, backward, exchange, update */
+      check(cvy_team_step(team, order + at, n, lr)); /* split, forward, backward, exchange, update */
     }
     check(cvy_team_wait(team));
     time_used += seconds() - start;
     cvy_step_result step;
     bool got;
     double loss = NAN;
-    for (check(cvy_team_take(team, false, &step, &got)); got; check(cvy_team_take(team, false, &step, &got))) loss = step.loss;
-    check(cvy_team_evaluate(team, false, &eval));                     /* on all devices */
+    for (check(cvy_team_take(team, false, &step, &got)); got; check(cvy_team_take(team, false, &step, &got)))
+      loss = step.loss;
+    check(cvy_team_evaluate(team, false, &eval)); /* on all devices */
     printf("epoch %d: loss of the last batch %.4f, test acc %.4f\n", epoch + 1, loss, eval.accuracy);
   }
   printf("test acc: %.2f, %.1f sec/epoch on [", eval.accuracy, time_used / num_epochs);
@@ -125,7 +136,7 @@ int main(int argc, char **argv) {
   /* Split a batch, and compute each part on the device where it lies. */
   const int n_devices = cvy_devices_count(devices);
   float x[4 * 28 * 28];
-  for (size_t i = 0; i < sizeof x / sizeof *x; i++) x[i] = (float)rand() / ((float)RAND_MAX + 1.0f);   /* U(0,1) */
+  for (size_t i = 0; i < sizeof x / sizeof *x; i++) x[i] = (float)rand() / ((float)RAND_MAX + 1.0f); /* U(0,1) */
   cvy_tensor **const shards = calloc((size_t)n_devices, sizeof(cvy_tensor *));
   if (!shards) return 1;
   check(cvy_team_split_and_load(team, x, 4, shards));
@@ -156,13 +167,15 @@ int main(int argc, char **argv) {
   check(cvy_team_param_get(team, 0, "0.weight", first, 64 * 9));
   for (int d = 1; d < n_devices; d++) {
     check(cvy_team_param_get(team, d, "0.weight", other, 64 * 9));
-    printf("0.weight on device %d: %s\n", d, memcmp(first, other, sizeof first) == 0 ? "the same bits as on device 0" : "DIFFERENT");
+    printf("0.weight on device %d: %s\n", d,
+           memcmp(first, other, sizeof first) == 0 ? "the same bits as on device 0" : "DIFFERENT");
     if (memcmp(first, other, sizeof first) != 0) return 1;
   }
   printf("0.weight[0] =");
   for (int i = 0; i < 9; i++) printf(" % .4f", (double)first[i]);
   printf("\n");
-  if (cvy_team_param_get(team, n_devices, "0.weight", other, 64 * 9) != CVY_OK) printf("not initialised on device %d\n", n_devices);
+  if (cvy_team_param_get(team, n_devices, "0.weight", other, 64 * 9) != CVY_OK)
+    printf("not initialised on device %d\n", n_devices);
   cvy_team_destroy(&team);
   cvy_devices_destroy(&devices);
 
