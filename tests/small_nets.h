@@ -35,6 +35,12 @@ static cvy_node small_two_norms(cvy_net *n, cvy_node x) { /* relu(bn(conv) + bn(
   return cvy_net_relu(n, cvy_net_add(n, b, a));
 }
 
+/* Two batchnorms of one convolution share its statistics. */
+static cvy_node small_shared_norms(cvy_net *n, cvy_node x) {
+  x = small_conv(n, x, "c");
+  return cvy_net_add(n, cvy_net_relu(n, small_norm(n, x, "b1")), small_norm(n, x, "b2"));
+}
+
 static cvy_node small_norm_of_input(cvy_net *n, cvy_node x) { return small_conv(n, small_norm(n, x, "b"), "c"); }
 
 static cvy_node small_norm_plus_input(cvy_net *n, cvy_node x) { return cvy_net_add(n, small_norm(n, x, "b"), x); }
@@ -92,6 +98,7 @@ typedef struct small_net {
 
 static const small_net small_nets[] = {{"usual", small_usual, 11},
                                        {"two norms", small_two_norms, 4},
+                                       {"shared norms", small_shared_norms, 3},
                                        {"norm of input", small_norm_of_input, 2},
                                        {"norm plus input", small_norm_plus_input, 1},
                                        {"norm plus itself", small_norm_plus_itself, 2},

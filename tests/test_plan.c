@@ -42,9 +42,12 @@ static void paper_write(paper *m, int storage, int tensor) {
 }
 
 static void paper_read(const paper *m, int storage, int tensor) {
-  if (storage < 0 || m->holds[storage] != tensor)
-    check_fail(m->d, "time %d: tensor %d is read, but its storage %d holds %d", m->time, tensor, storage,
-               storage < 0 ? -1 : m->holds[storage]);
+  const int held = storage < 0 ? -1 : m->holds[storage];
+  if (held != tensor)
+    check_fail(m->d, "time %d: tensor %d is read, but its storage %d holds %d", m->time, tensor, storage, held);
+  const cvy_storage *const s = &m->plan->storages[storage];
+  if (m->time > s->last)
+    check_fail(m->d, "time %d: storage %d is read, but lives in [%d,%d]", m->time, storage, s->first, s->last);
 }
 
 static void read_value(const paper *m, cvy_node x) { paper_read(m, m->plan->value[x], VALUE + x); }
@@ -56,6 +59,9 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
   paper_write(m, m->plan->value[u->y], VALUE + u->y);
   if (u->kind == CVY_UNIT_CONV2D && u->stats >= 0) paper_write(m, u->stats, STATS + u->y);
   if (u->kind == CVY_UNIT_BATCHNORM && !inference) paper_write(m, u->saved, SAVED + number);
+  /* kernels with two names for one input take no third one for their output */
+  if (u->x[0] == u->x[1] && m->plan->value[u->y] == m->plan->value[u->x[0]])
+    check_fail(m->d, "unit %d: both inputs and the output are one storage", number);
   /* outputs that are written by one command do not overlap: all are still there */
   read_value(m, u->y);
   if (u->kind == CVY_UNIT_CONV2D && u->stats >= 0) paper_read(m, u->stats, STATS + u->y);

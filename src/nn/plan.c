@@ -138,11 +138,11 @@ static void find_needs(planner *p) {
   need(p, p->net->output, end);
 }
 
-/* Input whose memory the unit's output may take over, -1 none. */
+/* Input whose memory the unit's output may take over, -1 none. (A batchnorm's input is read again in training.) */
 static cvy_node overwritten_input(const planner *p, int u) {
   const cvy_unit *const unit = &p->plan->units[u];
   const bool elementwise = unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_ADD ||
-                           unit->kind == CVY_UNIT_SOFTMAX || (unit->kind == CVY_UNIT_BATCHNORM && p->params->inference);
+                           unit->kind == CVY_UNIT_SOFTMAX || unit->kind == CVY_UNIT_BATCHNORM;
   if (!elementwise || unit->x[0] == unit->x[1]) return -1;
   const int n_inputs = unit->kind == CVY_UNIT_ADD ? 2 : 1;
   for (int k = 0; k < n_inputs; k++)
@@ -167,11 +167,13 @@ static void make_values(planner *p) {
     const size_t pitch = (size_t)p->net->layers[unit->layer].shape.pitch;
     const int group = p->params->group_size > 0 && p->params->group_size < n ? p->params->group_size : n;
     unit->saved = add_storage(plan, (size_t)cvy_ceil_div(n, group) * 2 * pitch, u, 2 * plan->n_units - u);
-    /* the unit that makes its input: if that is a convolution read by nobody else, it gives the statistics */
+    /* where a convolution makes its input, that gives the statistics */
     for (int v = 0; v < u; v++) {
       cvy_unit *const before = &plan->units[v];
-      if (before->y != unit->x[0] || before->kind != CVY_UNIT_CONV2D || p->consumers[before->y] != 1) continue;
-      before->stats = unit->stats = add_storage(plan, (size_t)n * 2 * pitch, v, u);
+      if (before->y != unit->x[0] || before->kind != CVY_UNIT_CONV2D) continue;
+      if (before->stats < 0) before->stats = add_storage(plan, (size_t)n * 2 * pitch, v, u);
+      unit->stats = before->stats;
+      plan->storages[unit->stats].last = u;
     }
   }
 }
