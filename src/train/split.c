@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/train/split.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "src/base/mem.h"
-#include "src/base/text.h"
 
 /* Two remainders that are nearer than this are a tie: weights are decimal fractions, which doubles do not hold exactly.
  * (A part that comes out just below its whole number has the largest remainder, which makes it whole again.) */
