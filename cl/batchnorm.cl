@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: MIT
+ * Batch normalisation (ops/batchnorm.h; Ioffe & Szegedy 2015):
+ *   bn_stats            a part's (mean, M2): M2 = sum of squared deviations from its mean
+ *   bn_finish           parts → group: mean = sum n_j*mean_j / m, M2 = sum M2_j + n_j*(mean_j - mean)² (Chan et al.
+ *                       1979), var = M2/m, invstd = 1/sqrt(var + eps); terms w*mean and w*var*m/(m-1) of the running
+ *                       values
+ *   bn_inference        mean and invstd from the running values
+ *   bn_apply            y = act((x - mean)*invstd*gamma + beta [+ residual])
+ *   bn_backward_sums    a part's sum dm and sum dm*(x - mean), dm = dy masked by y > 0; may store dm
+ *   bn_backward_finish  parts → group: a = sum dm / m, b = sum dm*(x-mean) * invstd² / m; terms sum dm and
+ *                       sum dm*xhat of dbeta and dgamma
+ *   bn_backward_apply   dx = gamma*invstd*(dm - a - (x - mean)*b)
+ *   bn_sum_groups       terms of all groups, in order
+ * Sums of x are sums of differences from some x of the same part, sums of means are sums of differences from the first
+ * part's mean: a mean much larger than the deviation costs no digits, and a difference from a member of the set is at
+ * most sqrt(n) deviations.
+ *
+ * Positions: x is (rows, pitch) with rows = samples * H*W; a group is group_rows of them in a row (the last one
+ * fewer), cut into `parts` parts of `block` positions, wherever images begin or end. So one large image gives as many
+ * parts as many small ones. The last parts of the last group may be empty. Per-image statistics of a convolution are
+ * parts with block = H*W.
+ *   VEC      floats per vector; vecs = pitch / VEC
+ *   C_LANES  neighbouring vectors per SIMT work-group, divides vecs
+ *   F_LANES  the same in the finish kernels, which have many parts to go through and few channels
+ * partial: (groups*parts, 2, pitch) · saved, terms, coef: (groups, 2, pitch) · a buffer may be passed as several of
+ * these with offsets. Order of sums: positions of a part, or of one work-item row of it, in order; rows by a tree;
+ * parts in order; groups in order.
+ *
+ * Geometry. CPU: a work-group loops over parts; a part is small enough to stay in the cache for a second pass. SIMT: a
+ * work-group takes C_LANES vectors of one part, LOCAL / C_LANES work-items side by side over its positions. */
+#include "vector.clh"
+
+#ifndef C_LANES
+#define C_LANES 4
+#endif
+#ifndef F_LANES
+#define F_LANES 1
+#endif
+#if C_LANES < 1 || C_LANES > LOCAL || (C_LANES & (C_LANES - 1)) != 0 || F_LANES < 1 || F_LANES > C_LANES || \
+  (F_LANES & (F_LANES - 1)) != 0
+#error "C_LANES and F_LANES must be powers of two, F_LANES <= C_LANES <= LOCAL"
+#endif
+
+/* Positions [begin, end) of a part. */
+typedef struct part_range { uint begin, end; } part_range;
+
+static inline part_range range_of(const uint group, const uint j, const uint block, const uint group_rows,
+                                  const uint rows) {
+  const uint first = group * group_rows, begin = min(first + j * block, rows);
+  return (part_range){begin, max(begin, min(min(begin + block, first + group_rows), rows))};
+}
+
+/* Keeps the channels below `channels` of vector c, zeroes the padding. */
+static inline floatv live(const floatv v, const uint c, const uint channels) {
+#if VEC == 16
+  return convert_int16((uint16)(c * 16) + (uint16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)) <
+             (int16)(channels)
+           ? v
+           : (floatv)(0.0f);
+#elif VEC == 4
+  return convert_int4((uint4)(c * 4) + (uint4)(0, 1, 2, 3)) < (int4)(channels) ? v : (floatv)(0.0f);
+#else
+  return c < channels ? v : 0.0f;
+#endif
+}
+
+static inline floatv activate(const floatv v, const int relu) { return relu ? cvy_relu(v) : v; }
+
+static inline floatv masked(const floatv dy, global const floatv *y, const size_t i, const int relu) {
+  return relu ? (y[i] > 0.0f ? dy : (floatv)(0.0f)) : dy;
+}
+
+#if CVY_CPU
+
+#define N_BLOCK 4   /* vectors taken at a time: 256 bytes in a row, and independent sums */
+
+/* The same for `count` = N_BLOCK or 1 vectors from c on, a constant after inlining. */
+CVY_ALWAYS_INLINE void part_stats(global const floatv *restrict x, global floatv *restrict to, const part_range r,
+                              const uint vecs, const uint c, const int count) {
+  floatv first[N_BLOCK], sum[N_BLOCK], squares[N_BLOCK];
+#pragma unroll
+  for (int k = 0; k < count; k++) {
+    first[k] = x[(size_t)r.begin * vecs + c + k];
+    sum[k] = squares[k] = 0.0f;
+  }
+  for (uint i = r.begin; i < r.end; i++)
+#pragma unroll
+    for (int k = 0; k < count; k++) sum[k] += x[(size_t)i * vecs + c + k] - first[k];
+#pragma unroll
+  for (int k = 0; k < count; k++) sum[k] /= (float)(r.end - r.begin);
+  for (uint i = r.begin; i < r.end; i++)
+#pragma unroll
+    for (int k = 0; k < count; k++) {
+      const floatv d = (x[(size_t)i * vecs + c + k] - first[k]) - sum[k];
+      squares[k] = fma(d, d, squares[k]);
+    }
+#pragma unroll
+  for (int k = 0; k < count; k++) {
+    to[c + k] = first[k] + sum[k];
+    to[vecs + c + k] = squares[k];
+  }
+}
+
+CVY_KERNEL bn_stats(global const floatv *restrict x, global floatv *restrict partial, const uint vecs,
+                    const uint rows, const uint group_rows, const uint block, const uint parts, const uint n_groups) {
+  for (uint part = get_group_id(0); part < n_groups * parts; part += get_num_groups(0)) {
+    const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
+    global floatv *const to = partial + (size_t)part * 2 * vecs;
+    if (r.begin == r.end) continue;
+    uint c = 0;
+    for (; c + N_BLOCK <= vecs; c += N_BLOCK) part_stats(x, to, r, vecs, c, N_BLOCK);
+    for (; c < vecs; c++) part_stats(x, to, r, vecs, c, 1);
+  }
+}
+
+CVY_ALWAYS_INLINE void part_sums(global const floatv *x, global const floatv *y, global const floatv *dy,
+                             global const floatv *mean, global floatv *dm_out, global floatv *to, const part_range r,
+                             const uint vecs, const uint c, const int relu, const int store, const int count) {
+  floatv middle[N_BLOCK], sum[N_BLOCK], products[N_BLOCK];
+#pragma unroll
+  for (int k = 0; k < count; k++) {
+    middle[k] = mean[c + k];
+    sum[k] = products[k] = 0.0f;
+  }
+  for (uint i = r.begin; i < r.end; i++)
+#pragma unroll
+    for (int k = 0; k < count; k++) {
+      const size_t at = (size_t)i * vecs + c + k;
+      const floatv dm = masked(dy[at], y, at, relu);
+      if (store) dm_out[at] = dm;
+      sum[k] += dm;
+      products[k] = fma(dm, x[at] - middle[k], products[k]);
+    }
+#pragma unroll
+  for (int k = 0; k < count; k++) {
+    to[c + k] = sum[k];
+    to[vecs + c + k] = products[k];
+  }
+}
+
+CVY_KERNEL bn_backward_sums(global const floatv *restrict x, global const floatv *restrict y, global const floatv *dy,
+                            global const floatv *restrict saved, global floatv *dm_out,
+                            global floatv *restrict partial, const uint vecs, const uint rows, const uint group_rows,
+                            const uint block, const uint parts, const uint n_groups, const int relu,
+                            const int store) {
+  for (uint part = get_group_id(0); part < n_groups * parts; part += get_num_groups(0)) {
+    const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
+    global const floatv *const mean = saved + (size_t)(part / parts) * 2 * vecs;
+    global floatv *const to = partial + (size_t)part * 2 * vecs;
+    if (r.begin == r.end) continue;
+    uint c = 0;
+    for (; c + N_BLOCK <= vecs; c += N_BLOCK) part_sums(x, y, dy, mean, dm_out, to, r, vecs, c, relu, store, N_BLOCK);
+    for (; c < vecs; c++) part_sums(x, y, dy, mean, dm_out, to, r, vecs, c, relu, store, 1);
+  }
+}
+
+CVY_KERNEL bn_apply(global const floatv *x, global const floatv *residual, global const floatv *restrict gamma,
+                    global const floatv *restrict beta, global const floatv *restrict saved, global floatv *y,
+                    const uint vecs, const uint rows, const uint group_rows, const uint block, const uint parts,
+                    const uint n_groups, const int relu, const int add) {
+  for (uint part = get_group_id(0); part < n_groups * parts; part += get_num_groups(0)) {
+    const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
+    global const floatv *const mean = saved + (size_t)(part / parts) * 2 * vecs, *const invstd = mean + vecs;
+    for (uint i = r.begin; i < r.end; i++)
+      for (uint c = 0; c < vecs; c++) {
+        const size_t at = (size_t)i * vecs + c;
+        floatv v = fma((x[at] - mean[c]) * invstd[c], gamma[c], beta[c]);
+        if (add) v += residual[at];
+        y[at] = activate(v, relu);
+      }
+  }
+}
+
+CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const floatv *restrict y,
+                             global const floatv *dy, global const floatv *restrict gamma,
+                             global const floatv *restrict saved, global const floatv *restrict coef,
+                             global floatv *dx, global floatv *dresidual, const uint vecs, const uint rows,
+                             const uint group_rows, const uint block, const uint parts, const uint n_groups,
+                             const int relu, const int add, const uint coef_at) {
+  for (uint part = get_group_id(0); part < n_groups * parts; part += get_num_groups(0)) {
+    const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
+    const size_t group = (size_t)(part / parts) * 2 * vecs;
+    global const floatv *const mean = saved + group, *const invstd = mean + vecs, *const a = coef + coef_at + group,
+                               *const b = a + vecs;
+    for (uint i = r.begin; i < r.end; i++)
+      for (uint c = 0; c < vecs; c++) {
+        const size_t at = (size_t)i * vecs + c;
+        const floatv dm = masked(dy[at], y, at, relu);
+        if (add) dresidual[at] += dm;
+        dx[at] = gamma[c] * invstd[c] * ((dm - a[c]) - (x[at] - mean[c]) * b[c]);
+      }
+  }
+}
+
+/* The finish kernels: a work-group loops over vectors of channels of all groups. */
+#define FINISH_LOOP(unit) for (uint unit = get_group_id(0); unit < n_groups * vecs; unit += get_num_groups(0))
+#define FINISH_ROW 0
+#define FINISH_ROWS 1
+#define FINISH_SCRATCH
+#define FINISH_SUM(v) (v)
+
+#else
+
+#define ROWS (LOCAL / C_LANES)
+
+/* Sum over the work-items of the same column of a group that is LOCAL / lanes rows high; every row gets it. */
+static inline floatv tree_sum(const floatv v, const int lanes, local floatv *scratch) {
+  const int item = get_local_id(0);
+  scratch[item] = v;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int reach = LOCAL / 2; reach >= lanes; reach /= 2) {
+    if (item < reach) scratch[item] += scratch[item + reach];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  const floatv sum = scratch[item % lanes];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return sum;
+}
+
+/* Work-item → vector c of part `part`, work-item row t. */
+#define PLACE                                                                                                  \
+  const int item = get_local_id(0), t = item / C_LANES;                                                        \
+  const uint chunks = vecs / C_LANES, part = get_group_id(0) / chunks, group = part / parts;                   \
+  const uint c = get_group_id(0) % chunks * C_LANES + item % C_LANES;                                          \
+  const part_range r = range_of(group, part % parts, block, group_rows, rows)
+
+CVY_KERNEL bn_stats(global const floatv *restrict x, global floatv *restrict partial, const uint vecs,
+                    const uint rows, const uint group_rows, const uint block, const uint parts, const uint n_groups) {
+  local floatv means[LOCAL], squares[LOCAL];
+  local float counts[LOCAL];
+  PLACE;
+  const floatv first = r.begin < r.end ? x[(size_t)r.begin * vecs + c] : (floatv)(0.0f);
+  floatv own = 0.0f, sum = 0.0f, square = 0.0f;
+  float count = 0.0f;
+  for (uint i = r.begin + t; i < r.end; i += ROWS) {
+    const floatv v = x[(size_t)i * vecs + c];
+    if (count == 0.0f) own = v;
+    const floatv d = v - own;
+    sum += d;
+    square = fma(d, d, square);
+    count += 1.0f;
+  }
+  counts[item] = count;
+  means[item] = count > 0.0f ? (own - first) + sum / count : (floatv)(0.0f);
+  squares[item] = count > 0.0f ? fma(-sum, sum / count, square) : (floatv)(0.0f);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int reach = LOCAL / 2; reach >= C_LANES; reach /= 2) {
+    if (item < reach && counts[item + reach] > 0.0f) {   /* rows fill from the front: no empty row before a full one */
+      const float total = counts[item] + counts[item + reach], share = counts[item + reach] / total;
+      const floatv d = means[item + reach] - means[item];
+      means[item] += d * share;
+      squares[item] += squares[item + reach] + d * d * (counts[item] * share);
+      counts[item] = total;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  if (t == 0 && part < n_groups * parts && r.begin < r.end) {
+    global floatv *const to = partial + (size_t)part * 2 * vecs + c;
+    to[0] = first + means[item];
+    to[vecs] = squares[item] < 0.0f ? (floatv)(0.0f) : squares[item];
+  }
+}
+
+CVY_KERNEL bn_backward_sums(global const floatv *restrict x, global const floatv *restrict y, global const floatv *dy,
+                            global const floatv *restrict saved, global floatv *dm_out,
+                            global floatv *restrict partial, const uint vecs, const uint rows, const uint group_rows,
+                            const uint block, const uint parts, const uint n_groups, const int relu,
+                            const int store) {
+  local floatv scratch[LOCAL];
+  PLACE;
+  const floatv mean = saved[(size_t)group * 2 * vecs + c];
+  floatv sum = 0.0f, products = 0.0f;
+  for (uint i = r.begin + t; i < r.end; i += ROWS) {
+    const size_t at = (size_t)i * vecs + c;
+    const floatv dm = masked(dy[at], y, at, relu);
+    if (store) dm_out[at] = dm;
+    sum += dm;
+    products = fma(dm, x[at] - mean, products);
+  }
+  sum = tree_sum(sum, C_LANES, scratch);
+  products = tree_sum(products, C_LANES, scratch);
+  if (t == 0 && part < n_groups * parts && r.begin < r.end) {
+    global floatv *const to = partial + (size_t)part * 2 * vecs + c;
+    to[0] = sum;
+    to[vecs] = products;
+  }
+}
+
+CVY_KERNEL bn_apply(global const floatv *x, global const floatv *residual, global const floatv *restrict gamma,
+                    global const floatv *restrict beta, global const floatv *restrict saved, global floatv *y,
+                    const uint vecs, const uint rows, const uint group_rows, const uint block, const uint parts,
+                    const uint n_groups, const int relu, const int add) {
+  PLACE;
+  if (part < n_groups * parts) {
+    global const floatv *const from = saved + (size_t)group * 2 * vecs + c;
+    const floatv mean = from[0], invstd = from[vecs], scale = gamma[c], shift = beta[c];
+    for (uint i = r.begin + t; i < r.end; i += ROWS) {
+      const size_t at = (size_t)i * vecs + c;
+      floatv v = fma((x[at] - mean) * invstd, scale, shift);
+      if (add) v += residual[at];
+      y[at] = activate(v, relu);
+    }
+  }
+}
+
+CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const floatv *restrict y,
+                             global const floatv *dy, global const floatv *restrict gamma,
+                             global const floatv *restrict saved, global const floatv *restrict coef,
+                             global floatv *dx, global floatv *dresidual, const uint vecs, const uint rows,
+                             const uint group_rows, const uint block, const uint parts, const uint n_groups,
+                             const int relu, const int add, const uint coef_at) {
+  PLACE;
+  if (part < n_groups * parts) {
+    const size_t first = (size_t)group * 2 * vecs + c;
+    const floatv mean = saved[first], scale = gamma[c] * saved[first + vecs], a = coef[coef_at + first],
+                 b = coef[coef_at + first + vecs];
+    for (uint i = r.begin + t; i < r.end; i += ROWS) {
+      const size_t at = (size_t)i * vecs + c;
+      const floatv dm = masked(dy[at], y, at, relu);
+      if (add) dresidual[at] += dm;
+      dx[at] = scale * ((dm - a) - (x[at] - mean) * b);
+    }
+  }
+}
+
+/* The finish kernels: a work-group takes F_LANES vectors of a group, LOCAL / F_LANES work-items side by side over the
+ * parts; the host starts exactly n_groups * vecs / F_LANES work-groups. */
+#define FINISH_LOOP(unit) const uint unit = get_group_id(0) * F_LANES + get_local_id(0) % F_LANES;
+#define FINISH_ROW (get_local_id(0) / F_LANES)
+#define FINISH_ROWS (LOCAL / F_LANES)
+#define FINISH_SCRATCH local floatv scratch[LOCAL];
+#define FINISH_SUM(v) tree_sum((v), F_LANES, scratch)
+
+#endif
+
+/* inv_rows, weight (of the mean) and weight_var: of a whole group, and *_last of the last one. to0/to1: S if there is
+ * one group, else terms; group 0 is added to what is there if `accumulate`. */
+CVY_KERNEL bn_finish(global const floatv *partial, global floatv *restrict saved, global floatv *to, const uint vecs,
+                     const uint channels, const uint rows, const uint group_rows, const uint block, const uint parts,
+                     const uint n_groups, const float eps, const float inv_rows, const float inv_rows_last,
+                     const float weight, const float weight_last, const float weight_var, const float weight_var_last,
+                     const uint to_at, const int accumulate) {
+  FINISH_SCRATCH
+  FINISH_LOOP(unit) {
+    const uint group = unit / vecs, c = unit % vecs;
+    const bool last = group + 1 == n_groups;
+    const float inverse = last ? inv_rows_last : inv_rows;
+    global const floatv *const from = partial + (size_t)group * parts * 2 * vecs + c;
+    const floatv first = from[0];
+    floatv sum = 0.0f, squares = 0.0f;
+    for (uint j = FINISH_ROW; j < parts; j += FINISH_ROWS) {
+      const part_range r = range_of(group, j, block, group_rows, rows);
+      if (r.begin < r.end) sum += (from[(size_t)j * 2 * vecs] - first) * (float)(r.end - r.begin);
+    }
+    const floatv shift = FINISH_SUM(sum) * inverse;
+    for (uint j = FINISH_ROW; j < parts; j += FINISH_ROWS) {
+      const part_range r = range_of(group, j, block, group_rows, rows);
+      if (r.begin < r.end) {
+        const floatv d = (from[(size_t)j * 2 * vecs] - first) - shift;
+        squares += from[((size_t)j * 2 + 1) * vecs] + d * d * (float)(r.end - r.begin);
+      }
+    }
+    const floatv var = FINISH_SUM(squares) * inverse, mean = first + shift;
+    if (FINISH_ROW == 0 && unit < n_groups * vecs) {
+      const size_t at = (size_t)group * 2 * vecs + c;
+      saved[at] = mean;
+      saved[at + vecs] = live(1.0f / sqrt(var + eps), c, channels);
+      global floatv *const sums = to + to_at + at;
+      const floatv s0 = mean * (last ? weight_last : weight), s1 = var * (last ? weight_var_last : weight_var);
+      sums[0] = accumulate ? sums[0] + s0 : s0;
+      sums[vecs] = accumulate ? sums[vecs] + s1 : s1;
+    }
+  }
+}
+
+/* dbeta_to[beta_at…], dgamma_to[gamma_at…]: the gradients if there is one group, else terms. */
+CVY_KERNEL bn_backward_finish(global const floatv *partial, global const floatv *restrict saved, global floatv *coef,
+                              global floatv *dbeta_to, global floatv *dgamma_to, const uint vecs, const uint rows,
+                              const uint group_rows, const uint block, const uint parts, const uint n_groups,
+                              const float inv_rows, const float inv_rows_last, const uint coef_at, const uint beta_at,
+                              const uint gamma_at, const int accumulate) {
+  FINISH_SCRATCH
+  FINISH_LOOP(unit) {
+    const uint group = unit / vecs, c = unit % vecs;
+    const float inverse = group + 1 == n_groups ? inv_rows_last : inv_rows;
+    global const floatv *const from = partial + (size_t)group * parts * 2 * vecs + c;
+    floatv sum = 0.0f, products = 0.0f;
+    for (uint j = FINISH_ROW; j < parts; j += FINISH_ROWS) {
+      const part_range r = range_of(group, j, block, group_rows, rows);
+      if (r.begin < r.end) {
+        sum += from[(size_t)j * 2 * vecs];
+        products += from[((size_t)j * 2 + 1) * vecs];
+      }
+    }
+    sum = FINISH_SUM(sum);
+    products = FINISH_SUM(products);
+    if (FINISH_ROW == 0 && unit < n_groups * vecs) {
+      const size_t at = (size_t)group * 2 * vecs + c;
+      const floatv invstd = saved[at + vecs], along = products * invstd;
+      coef[coef_at + at] = sum * inverse;
+      coef[coef_at + at + vecs] = along * invstd * inverse;
+      global floatv *const dbeta = dbeta_to + beta_at + at, *const dgamma = dgamma_to + gamma_at + at;
+      *dbeta = accumulate ? *dbeta + sum : sum;
+      *dgamma = accumulate ? *dgamma + along : along;
+    }
+  }
+}
+
+/* out0[c] (+)= sum_g terms[g,0,c], out1[out1_at + c] (+)= sum_g terms[g,1,c]; one vector per work-item. */
+CVY_KERNEL bn_sum_groups(global const floatv *restrict terms, global floatv *out0, global floatv *out1,
+                         const uint vecs, const uint n_groups, const uint terms_at, const uint out1_at,
+                         const int accumulate) {
+  for (uint c = get_global_id(0); c < vecs; c += get_global_size(0)) {
+    floatv sum0 = 0.0f, sum1 = 0.0f;
+    for (uint g = 0; g < n_groups; g++) {
+      sum0 += terms[terms_at + (size_t)g * 2 * vecs + c];
+      sum1 += terms[terms_at + ((size_t)g * 2 + 1) * vecs + c];
+    }
+    out0[c] = accumulate ? out0[c] + sum0 : sum0;
+    out1[out1_at + c] = accumulate ? out1[out1_at + c] + sum1 : sum1;
+  }
+}
+
+CVY_KERNEL bn_inference(global const floatv *restrict running, global floatv *restrict saved, const uint vecs,
+                        const uint channels, const float eps) {
+  for (uint c = get_global_id(0); c < vecs; c += get_global_size(0)) {
+    saved[c] = running[c];
+    saved[vecs + c] = live(1.0f / sqrt(running[vecs + c] + eps), c, channels);
+  }
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/ops/batchnorm.h"
+
+#include "src/ops/stream.h"
+
+enum {
+  CPU_PART_BYTES = 65536,        /* of x in a part: stays in a core's L2 cache between two passes */
+  SIMT_GROUPS_PER_UNIT = 8,      /* work-groups that keep a compute unit of a GPU busy */
+  MIN_PART = 8, MAX_PART = 4096  /* positions of a part on CPUs */
+};
+
+enum { STATS, FINISH, APPLY, INFERENCE, SUMS, BACKWARD_FINISH, BACKWARD_APPLY, SUM_GROUPS, N_KERNELS };
+static const char *const kernel_names[N_KERNELS] = {
+  [STATS] = "bn_stats",          [FINISH] = "bn_finish",                   [APPLY] = "bn_apply",
+  [INFERENCE] = "bn_inference",  [SUMS] = "bn_backward_sums",              [BACKWARD_FINISH] = "bn_backward_finish",
+  [BACKWARD_APPLY] = "bn_backward_apply", [SUM_GROUPS] = "bn_sum_groups",
+};
+
+struct cvy_batchnorm {
+  cvy_device *device;
+  cvy_batchnorm_params params;
+  size_t positions;              /* of an image */
+  int vec, vecs, c_lanes, f_lanes;
+  size_t block;                  /* positions of a part, when it is ours to choose */
+  cvy_kernel *kernels[N_KERNELS];
+};
+
+/* How n samples fall into groups and parts (cl/batchnorm.cl), in the types of kernel arguments. */
+typedef struct partition {
+  uint32_t rows, group_rows, block, parts, n_groups;
+  int last_group;                /* samples of the last group */
+  int group_size;
+} partition;
+
+static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+
+/* Positions per part: fits a CPU's cache, or feeds enough GPU work-groups. */
+static size_t choose_block(const cvy_batchnorm *op) {
+  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const size_t total = (size_t)op->params.n_max * op->positions, units = (size_t)facts->compute_units;
+  if (facts->cpu_shaped) {
+    const size_t cached = CPU_PART_BYTES / sizeof(float) / (size_t)op->params.x.pitch;
+    const size_t shared = ceil_div(total, CVY_STREAM_GROUPS_PER_UNIT * units),
+                 block = cached < shared ? cached : shared;
+    return block < MIN_PART ? MIN_PART : block > MAX_PART ? MAX_PART : block;
+  }
+  const size_t height = (size_t)(CVY_STREAM_LOCAL / op->c_lanes), chunks = (size_t)(op->vecs / op->c_lanes);
+  const size_t wanted = cvy_round_up(ceil_div(total * chunks, SIMT_GROUPS_PER_UNIT * units), height);
+  return wanted < 2 * height ? 2 * height : wanted > 64 * height ? 64 * height : wanted;
+}
+
+static partition cut(const cvy_batchnorm *op, int n, int group_size, size_t block) {
+  const int size = group_size == 0 || group_size > n ? n : group_size, groups = cvy_ceil_div(n, size);
+  const size_t group_rows = (size_t)size * op->positions;
+  return (partition){.rows = (uint32_t)((size_t)n * op->positions),
+                     .group_rows = (uint32_t)group_rows,
+                     .block = (uint32_t)block,
+                     .parts = (uint32_t)ceil_div(group_rows, block),
+                     .n_groups = (uint32_t)groups,
+                     .last_group = n - (groups - 1) * size,
+                     .group_size = size};
+}
+
+/* Workspace in floats: partial for the most parts there can be, then terms and coef for the most groups. */
+static size_t most_parts(const cvy_batchnorm *op) {
+  /* groups*ceil(group_rows/block) <= groups*group_rows/block + groups, and groups*group_rows < 2*n*positions */
+  return 2 * ceil_div((size_t)op->params.n_max * op->positions, op->block) + (size_t)op->params.n_max;
+}
+static size_t partial_floats(const cvy_batchnorm *op) { return most_parts(op) * 2 * (size_t)op->params.x.pitch; }
+static size_t group_floats(const cvy_batchnorm *op) {
+  return (size_t)op->params.n_max * 2 * (size_t)op->params.x.pitch;
+}
+/* Offsets for kernels, in vectors. */
+static uint32_t terms_at(const cvy_batchnorm *op) { return (uint32_t)(partial_floats(op) / (size_t)op->vec); }
+static uint32_t coef_at(const cvy_batchnorm *op) {
+  return (uint32_t)((partial_floats(op) + group_floats(op)) / (size_t)op->vec);
+}
+
+cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *params, cvy_batchnorm **out) {
+  cvy_status status = CVY_OK;
+  cvy_batchnorm *op = NULL;
+  *out = NULL;
+  const cvy_shape *const x = &params->x;
+  CVY_REQUIRE(params->n_max >= 1, CVY_E_ARGUMENT, "batchnorm: n_max %d, must be at least 1", params->n_max);
+  CVY_REQUIRE(x->h >= 1 && x->w >= 1 && x->c >= 1 && x->pitch >= x->c, CVY_E_ARGUMENT,
+              "batchnorm: input %dx%dx%d with pitch %d: sizes must be at least 1 and the pitch at least the channels",
+              x->h, x->w, x->c, x->pitch);
+  CVY_REQUIRE(cvy_fits_int32(x, params->n_max), CVY_E_ARGUMENT,
+              "batchnorm: %d samples of %dx%d with pitch %d are more than 2^31-1 floats", params->n_max, x->h, x->w,
+              x->pitch);
+  CVY_REQUIRE(params->eps > 0 && params->eps < 1e30f, CVY_E_ARGUMENT, "batchnorm: eps %g must be positive and finite",
+              (double)params->eps);
+  op = cvy_calloc(1, sizeof *op);
+  CVY_REQUIRE(op, CVY_E_MEMORY, "batchnorm: no memory for the operation");
+  *op = (cvy_batchnorm){.device = device,
+                         .params = *params,
+                         .positions = (size_t)x->h * (size_t)x->w,
+                         .vec = cvy_stream_vec(device, x->pitch)};
+  op->vecs = x->pitch / op->vec;
+  op->c_lanes = cvy_device_get_facts(device)->cpu_shaped ? 1 : cvy_stream_lanes(op->vecs, 16);
+  op->f_lanes = op->c_lanes < 2 ? op->c_lanes : 2;
+  op->block = choose_block(op);
+  CVY_REQUIRE(partial_floats(op) + 2 * group_floats(op) <= UINT32_MAX, CVY_E_ARGUMENT,
+              "batchnorm: the workspace for %d samples has %zu floats, "
+              "more than 2^32-1",
+              params->n_max, partial_floats(op) + 2 * group_floats(op));
+  const cvy_define defines[] = {{"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"F_LANES", op->f_lanes}};
+  for (int i = 0; i < N_KERNELS; i++)
+    if (!params->inference || i == APPLY || i == INFERENCE)
+      CVY_TRY(cvy_kernel_create(device, "batchnorm", kernel_names[i], defines, 3, &op->kernels[i]));
+  *out = op;
+  return CVY_OK;
+fail:
+  cvy_batchnorm_destroy(&op);
+  return status;
+}
+
+void cvy_batchnorm_destroy(cvy_batchnorm **op) {
+  if (!*op) return;
+  for (int i = 0; i < N_KERNELS; i++) cvy_kernel_destroy(&(*op)->kernels[i]);
+  cvy_free(*op);
+  *op = NULL;
+}
+
+size_t cvy_batchnorm_workspace_bytes(const cvy_batchnorm *op) {
+  return sizeof(float) *
+         (op->params.inference ? 2 * (size_t)op->params.x.pitch : partial_floats(op) + 2 * group_floats(op));
+}
+
+size_t cvy_batchnorm_saved_bytes(const cvy_batchnorm_params *params, int group_size) {
+  const int size = group_size < 1 || group_size > params->n_max ? params->n_max : group_size;
+  return (size_t)cvy_ceil_div(params->n_max, size) * 2 * (size_t)params->x.pitch * sizeof(float);
+}
+
+/* Work-groups over parts (each `chunks` wide on SIMT devices) and over vectors of channels of all groups. */
+static cvy_grid grid_of_parts(const cvy_batchnorm *op, const partition *p) {
+  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const size_t parts = (size_t)p->parts * p->n_groups;
+  if (facts->cpu_shaped) return (cvy_grid){.global = {cvy_cpu_groups(facts, parts)}, .local = {1}};
+  return (cvy_grid){.global = {parts * (size_t)(op->vecs / op->c_lanes) * CVY_STREAM_LOCAL},
+                    .local = {CVY_STREAM_LOCAL}};
+}
+static cvy_grid grid_of_channels(const cvy_batchnorm *op, uint32_t n_groups) {
+  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const size_t units = (size_t)op->vecs * n_groups;
+  if (facts->cpu_shaped) return (cvy_grid){.global = {cvy_cpu_groups(facts, units)}, .local = {1}};
+  return (cvy_grid){.global = {units / (size_t)op->f_lanes * CVY_STREAM_LOCAL}, .local = {CVY_STREAM_LOCAL}};
+}
+/* One vector of channels per work-item. */
+static cvy_grid grid_flat(const cvy_batchnorm *op) {
+  const bool cpu = cvy_device_get_facts(op->device)->cpu_shaped;
+  const size_t local = cpu ? 1 : CVY_STREAM_LOCAL;
+  return (cvy_grid){.global = {cpu ? 1 : cvy_round_up((size_t)op->vecs, local)}, .local = {local}};
+}
+
+static cvy_status check_tensor(const cvy_batchnorm *op, const char *name, const cvy_buffer *buffer, int n) {
+  return cvy_check_buffer("batchnorm", name, buffer, (size_t)n * cvy_shape_elems(&op->params.x) * sizeof(float));
+}
+static cvy_status check_channels(const cvy_batchnorm *op, const char *name, const cvy_buffer *buffer, size_t rows) {
+  return cvy_check_buffer("batchnorm", name, buffer, rows * (size_t)op->params.x.pitch * sizeof(float));
+}
+
+/* What all calls require of n, groups and workspace. */
+static cvy_status check_call(const cvy_batchnorm *op, int n, int group_size, const cvy_buffer *workspace) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(n >= 1 && n <= op->params.n_max, CVY_E_ARGUMENT, "batchnorm: %d samples, must be from 1 to %d", n,
+              op->params.n_max);
+  CVY_REQUIRE(group_size >= 0, CVY_E_ARGUMENT,
+              "batchnorm: group size %d, must be at least 0 (0: all samples are one group)", group_size);
+  CVY_TRY(cvy_check_buffer("batchnorm", "workspace", workspace, cvy_batchnorm_workspace_bytes(op)));
+fail:
+  return status;
+}
+
+/* Training: statistics of every group need at least two values. */
+static cvy_status check_groups(const cvy_batchnorm *op, const partition *p) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(!op->params.inference, CVY_E_ARGUMENT, "batchnorm: created for inference, asked for training");
+  CVY_REQUIRE((size_t)p->last_group * op->positions > 1, CVY_E_ARGUMENT,
+              "batchnorm: a group of %d sample of %dx%d has one value per channel; training needs at least 2 (groups "
+              "of %d, last group of %d)",
+              p->last_group, op->params.x.h, op->params.x.w, p->group_size, p->last_group);
+fail:
+  return status;
+}
+
+static cvy_status apply(cvy_batchnorm *op, cvy_queue *queue, const partition *p, cvy_buffer *x, cvy_buffer *residual,
+                        cvy_buffer *gamma, cvy_buffer *beta, cvy_buffer *saved, cvy_buffer *y) {
+  return CVY_LAUNCH(queue, op->kernels[APPLY], grid_of_parts(op, p), CVY_BUF(x), CVY_BUF(residual), CVY_BUF(gamma),
+                    CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(y), CVY_UINT((uint32_t)op->vecs), CVY_UINT(p->rows),
+                    CVY_UINT(p->group_rows), CVY_UINT(p->block), CVY_UINT(p->parts), CVY_UINT(p->n_groups),
+                    CVY_INT(op->params.relu), CVY_INT(op->params.residual));
+}
+
+cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch,
+                                          cvy_buffer *x, cvy_buffer *stats, cvy_buffer *residual, cvy_buffer *gamma,
+                                          cvy_buffer *beta, cvy_buffer *y, cvy_buffer *saved, cvy_buffer *s,
+                                          bool accumulate, cvy_buffer *workspace) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(check_call(op, n, group_size, workspace));
+  const partition p = cut(op, n, group_size, op->block), images = cut(op, n, group_size, op->positions);
+  const partition *const measured = stats ? &images : &p;   /* the parts that statistics are there for */
+  CVY_TRY(check_groups(op, &p));
+  CVY_REQUIRE(batch >= n, CVY_E_ARGUMENT,
+              "batchnorm: the whole batch has %d samples, must be at least the %d of this call", batch, n);
+  CVY_TRY(check_tensor(op, "x", x, n));
+  CVY_TRY(check_tensor(op, "y", y, n));
+  if (op->params.residual) CVY_TRY(check_tensor(op, "residual", residual, n));
+  else residual = NULL;
+  if (stats) CVY_TRY(check_channels(op, "stats", stats, 2 * (size_t)n));
+  CVY_TRY(check_channels(op, "gamma", gamma, 1));
+  CVY_TRY(check_channels(op, "beta", beta, 1));
+  CVY_TRY(check_channels(op, "saved", saved, 2 * (size_t)p.n_groups));
+  CVY_TRY(check_channels(op, "s", s, 2));
+  if (!stats)
+    CVY_TRY(CVY_LAUNCH(queue, op->kernels[STATS], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(workspace),
+                       CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
+                       CVY_UINT(p.parts), CVY_UINT(p.n_groups)));
+  const double m = (double)p.group_rows, m_last = (double)p.last_group * (double)op->positions;
+  const double weight = (double)p.group_size / batch, weight_last = (double)p.last_group / batch;
+  const bool one = p.n_groups == 1;
+  CVY_TRY(CVY_LAUNCH(
+    queue, op->kernels[FINISH], grid_of_channels(op, p.n_groups), CVY_BUF(stats ? stats : workspace), CVY_BUF(saved),
+    CVY_BUF(one ? s : workspace), CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c),
+    CVY_UINT(measured->rows), CVY_UINT(measured->group_rows), CVY_UINT(measured->block), CVY_UINT(measured->parts),
+    CVY_UINT(measured->n_groups), CVY_FLOAT(op->params.eps), CVY_FLOAT((float)(1 / m)),
+    CVY_FLOAT((float)(1 / m_last)), CVY_FLOAT((float)weight), CVY_FLOAT((float)weight_last),
+    CVY_FLOAT((float)(m > 1 ? weight * m / (m - 1) : 0)), CVY_FLOAT((float)(weight_last * m_last / (m_last - 1))),
+    CVY_UINT(one ? 0 : terms_at(op)), CVY_INT(one && accumulate)));
+  if (!one)
+    CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(workspace), CVY_BUF(s), CVY_BUF(s),
+                       CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.n_groups), CVY_UINT(terms_at(op)),
+                       CVY_UINT((uint32_t)op->vecs), CVY_INT(accumulate)));
+  CVY_TRY(apply(op, queue, &p, x, residual, gamma, beta, saved, y));
+fail:
+  return status;
+}
+
+cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, int n, cvy_buffer *x,
+                                           cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta,
+                                           cvy_buffer *running, cvy_buffer *y, cvy_buffer *workspace) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(check_call(op, n, 0, workspace));
+  const partition p = cut(op, n, 0, op->block);
+  CVY_TRY(check_tensor(op, "x", x, n));
+  CVY_TRY(check_tensor(op, "y", y, n));
+  if (op->params.residual) CVY_TRY(check_tensor(op, "residual", residual, n));
+  else residual = NULL;
+  CVY_TRY(check_channels(op, "gamma", gamma, 1));
+  CVY_TRY(check_channels(op, "beta", beta, 1));
+  CVY_TRY(check_channels(op, "running", running, 2));
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[INFERENCE], grid_flat(op), CVY_BUF(running), CVY_BUF(workspace),
+                     CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c), CVY_FLOAT(op->params.eps)));
+  CVY_TRY(apply(op, queue, &p, x, residual, gamma, beta, workspace, y));
+fail:
+  return status;
+}
+
+cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,
+                                  cvy_buffer *y, cvy_buffer *dy, cvy_buffer *gamma, cvy_buffer *saved, cvy_buffer *dx,
+                                  cvy_buffer *dresidual, bool accumulate_dresidual, cvy_buffer *dgamma,
+                                  cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace) {
+  cvy_status status = CVY_OK;
+  const bool relu = op->params.relu, residual = op->params.residual;
+  CVY_TRY(check_call(op, n, group_size, workspace));
+  const partition p = cut(op, n, group_size, op->block);
+  CVY_TRY(check_groups(op, &p));
+  CVY_TRY(check_tensor(op, "x", x, n));
+  if (relu) CVY_TRY(check_tensor(op, "y", y, n));
+  else y = NULL;
+  CVY_TRY(check_tensor(op, "dy", dy, n));
+  CVY_TRY(check_channels(op, "gamma", gamma, 1));
+  CVY_TRY(check_channels(op, "saved", saved, 2 * (size_t)p.n_groups));
+  CVY_TRY(check_tensor(op, "dx", dx, n));
+  if (residual) CVY_TRY(check_tensor(op, "dresidual", dresidual, n));
+  else dresidual = NULL;
+  CVY_REQUIRE(!dresidual || (dresidual != dx && (dresidual != dy || !accumulate_dresidual)), CVY_E_ARGUMENT,
+              "batchnorm: dresidual must not be dx, nor dy when it is added to");
+  CVY_TRY(check_channels(op, "dgamma", dgamma, 1));
+  CVY_TRY(check_channels(op, "dbeta", dbeta, 1));
+  /* The first pass stores dm where it is asked for; the second one then reads it instead of dy and y. */
+  const bool add = residual && accumulate_dresidual, store = residual && !add && (relu || dresidual != dy);
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(y), CVY_BUF(dy),
+                     CVY_BUF(saved), CVY_BUF(dresidual), CVY_BUF(workspace), CVY_UINT((uint32_t)op->vecs),
+                     CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block), CVY_UINT(p.parts),
+                     CVY_UINT(p.n_groups), CVY_INT(relu), CVY_INT(store)));
+  const double m = (double)p.group_rows, m_last = (double)p.last_group * (double)op->positions;
+  const bool one = p.n_groups == 1;
+  const uint32_t vecs = (uint32_t)op->vecs;
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_FINISH], grid_of_channels(op, p.n_groups), CVY_BUF(workspace),
+                     CVY_BUF(saved), CVY_BUF(workspace), CVY_BUF(one ? dbeta : workspace),
+                     CVY_BUF(one ? dgamma : workspace), CVY_UINT(vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows),
+                     CVY_UINT(p.block), CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_FLOAT((float)(1 / m)),
+                     CVY_FLOAT((float)(1 / m_last)), CVY_UINT(coef_at(op)), CVY_UINT(one ? 0 : terms_at(op)),
+                     CVY_UINT(one ? 0 : terms_at(op) + vecs), CVY_INT(one && accumulate)));
+  if (!one)
+    CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(workspace), CVY_BUF(dbeta),
+                       CVY_BUF(dgamma), CVY_UINT(vecs), CVY_UINT(p.n_groups), CVY_UINT(terms_at(op)), CVY_UINT(0),
+                       CVY_INT(accumulate)));
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(y),
+                     CVY_BUF(store ? dresidual : dy), CVY_BUF(gamma), CVY_BUF(saved), CVY_BUF(workspace), CVY_BUF(dx),
+                     CVY_BUF(dresidual), CVY_UINT(vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
+                     CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_INT(relu && !store), CVY_INT(add),
+                     CVY_UINT(coef_at(op))));
+fail:
+  return status;
+}
