@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Inference on a replica: the part of replica.h that trains nothing. */
+ * Inference: a replica's passes, and the whole team on its data set. */
+#include "src/base/clock.h"
 #include "src/base/mem.h"
-#include "src/train/replica.h"
 #include "src/train/replica_data.h"
+#include "src/train/team.h"
+
+/* ---- one replica ---- */
 
 cvy_status cvy_replica_evaluate(cvy_replica *r, bool on_train, int first, int n, double *loss_sum, long *correct) {
   cvy_status status = CVY_OK;
@@ -44,5 +47,83 @@ cvy_status cvy_replica_forward(cvy_replica *r, int n, cvy_buffer *x, cvy_buffer 
   }
   CVY_TRY(cvy_queue_finish(queue));
 fail:
+  return status;
+}
+
+/* ---- the team ---- */
+
+static cvy_status attach(void *owner, void *arg) { return cvy_replica_attach(owner, arg); }
+
+cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data) {
+  cvy_status status = CVY_OK;
+  const cvy_shape *const in = &team->net->layers[0].shape;
+  CVY_REQUIRE(data->h == in->h && data->w == in->w && data->c == in->c, CVY_E_MISMATCH,
+              "data set %s has images of %dx%dx%d (height, width, channels), the network takes %dx%dx%d", data->name,
+              data->h, data->w, data->c, in->h, in->w, in->c);
+  CVY_REQUIRE(data->classes <= cvy_net_classes(team->net), CVY_E_MISMATCH,
+              "data set %s has %d classes, the network tells only %d apart", data->name, data->classes,
+              cvy_net_classes(team->net));
+  CVY_TRY(cvy_team_wait(team));
+  union {
+    const cvy_data *in;
+    void *out;
+  } borrowed = {.in = data};
+  CVY_TRY(cvy_team_call_all(team, attach, borrowed.out));
+  team->data = data;
+fail:
+  return status;
+}
+
+typedef struct eval_args {
+  cvy_team *team;
+  bool on_train;
+  int *shares;
+  double *loss;
+  long *correct;
+} eval_args;
+
+static cvy_status evaluate(void *owner, void *arg) {
+  cvy_status status = CVY_OK;
+  cvy_replica *const r = owner;
+  const eval_args *const a = arg;
+  int first = 0;
+  for (int i = 0; i < r->index; i++) first += a->shares[i];
+  CVY_TRY(cvy_replica_settle(r, a->team->next_step));
+  CVY_TRY(cvy_replica_evaluate(r, a->on_train, first, a->shares[r->index], &a->loss[r->index], &a->correct[r->index]));
+fail:
+  return status;
+}
+
+cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out) {
+  cvy_status status = CVY_OK;
+  eval_args a = {.team = team, .on_train = on_train};
+  *out = (cvy_eval_result){0};
+  CVY_REQUIRE(team->data, CVY_E_ARGUMENT, "there is no data to evaluate on: call cvy_team_attach first");
+  CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT,
+              "there are no weights to evaluate: call cvy_team_init or cvy_team_load first");
+  const int n = on_train ? team->data->train.n : team->data->test.n;
+  CVY_REQUIRE(n > 0, CVY_E_ARGUMENT, "data set %s has no %s samples", team->data->name, on_train ? "training" : "test");
+  CVY_TRY(cvy_team_wait(team));
+  const uint64_t start = cvy_clock_ns();
+  a.shares = cvy_calloc((size_t)team->n, sizeof *a.shares);
+  a.loss = cvy_calloc((size_t)team->n, sizeof *a.loss);
+  a.correct = cvy_calloc((size_t)team->n, sizeof *a.correct);
+  CVY_REQUIRE(a.shares && a.loss && a.correct, CVY_E_MEMORY, "out of host memory");
+  const cvy_split_params by_sample = cvy_team_split_of(team, n);
+  CVY_TRY(cvy_split_shares(&by_sample, n, a.shares));
+  CVY_TRY(cvy_team_call_all(team, evaluate, &a));
+  long correct = 0;
+  for (int r = 0; r < team->n; r++) {
+    out->loss += a.loss[r] / n;
+    correct += a.correct[r];
+  }
+  out->images = n;
+  out->correct = (int)correct;
+  out->accuracy = (double)correct / n;
+  out->seconds = cvy_clock_seconds_since(start);
+fail:
+  cvy_free(a.shares);
+  cvy_free(a.loss);
+  cvy_free(a.correct);
   return status;
 }

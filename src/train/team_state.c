@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT
+ * The team's weights: first values, files, copies on the devices, and whether these are all the same. */
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "src/base/mem.h"
+#include "src/base/text.h"
+#include "src/nn/init.h"
+#include "src/nn/weights.h"
+#include "src/train/team.h"
+
+typedef struct put_args {
+  cvy_team *team;
+  long step;
+} put_args;
+
+static cvy_status put_state(void *owner, void *arg) {
+  const put_args *const a = arg;
+  const cvy_state *const s = a->team->state;
+  return cvy_replica_put_state(owner, a->step, cvy_state_w(s), s->has_momentum ? cvy_state_v(s) : NULL,
+                               cvy_state_running(s));
+}
+
+cvy_status cvy_team_publish_state(cvy_team *team, long step) {
+  cvy_status status = CVY_OK;
+  put_args args = {.team = team, .step = step};
+  CVY_TRY(cvy_team_wait(team));
+  team->first_step = team->next_step = team->finished = step;
+  CVY_TRY(cvy_team_call_all(team, put_state, &args));
+  team->initialised = true;
+  team->state_is_behind = false;
+fail:
+  return status;
+}
+
+static cvy_status get_state(void *owner, void *arg) {
+  const cvy_state *const s = arg;
+  return cvy_replica_get_state(owner, cvy_state_w(s), s->has_momentum ? cvy_state_v(s) : NULL, cvy_state_running(s));
+}
+
+cvy_status cvy_team_sync_state(cvy_team *team) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_team_wait(team));
+  if (!team->state_is_behind) return CVY_OK;
+  CVY_TRY(cvy_worker_call(team->replicas[0].worker, get_state, team->state));
+  team->state_is_behind = false;
+fail:
+  return status;
+}
+
+cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params) {
+  cvy_status status = CVY_OK;
+  const cvy_init_params p = params ? *params : (cvy_init_params){0};
+  CVY_REQUIRE(!team->initialised || p.force, CVY_E_ARGUMENT,
+              "the team is initialised already; initialising again would reset its weights: say so with .force");
+  CVY_TRY(cvy_team_wait(team));
+  cvy_state *const s = team->state;
+  CVY_TRY(cvy_init_weights(team->layout, p.kind, p.seed, cvy_state_w(s), cvy_state_running(s)));
+  if (s->has_momentum) memset(cvy_state_v(s), 0, team->layout->n_floats * sizeof(float));
+  team->n_batches = 0;
+  CVY_TRY(cvy_team_publish_state(team, 0));
+fail:
+  return status;
+}
+
+cvy_status cvy_team_load(cvy_team *team, const char *path) {
+  cvy_status status = CVY_OK;
+  cvy_state *const s = team->state;
+  int64_t n_batches = 0;
+  CVY_TRY(cvy_team_wait(team));
+  CVY_TRY(cvy_weights_load(team->layout, path, cvy_state_w(s), cvy_state_running(s), &n_batches));
+  if (s->has_momentum) memset(cvy_state_v(s), 0, team->layout->n_floats * sizeof(float));
+  team->n_batches = n_batches;
+  CVY_TRY(cvy_team_publish_state(team, 0));
+fail:
+  return status;
+}
+
+cvy_status cvy_team_save(cvy_team *team, const char *path) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT,
+              "there are no weights to save yet: call cvy_team_init or cvy_team_load first");
+  CVY_TRY(cvy_team_sync_state(team));
+  CVY_TRY(
+      cvy_weights_save(team->layout, cvy_state_w(team->state), cvy_state_running(team->state), team->n_batches, path));
+fail:
+  return status;
+}
+
+/* ---- reading parameters ---- */
+
+typedef struct read_args {
+  cvy_team *team;
+  float *w;
+} read_args;
+
+static cvy_status read_weights(void *owner, void *arg) {
+  cvy_status status = CVY_OK;
+  const read_args *const a = arg;
+  CVY_TRY(cvy_replica_settle(owner, a->team->next_step));
+  CVY_TRY(cvy_replica_get_state(owner, a->w, NULL, NULL));
+fail:
+  return status;
+}
+
+cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, float *out, size_t n_floats) {
+  cvy_status status = CVY_OK;
+  float *w = NULL;
+  const int i = cvy_layout_find(team->layout, name);
+  CVY_REQUIRE(i >= 0, CVY_E_ARGUMENT, "the network has no parameter '%s'", name);
+  if (device < 0 || device >= team->n) {
+    cvy_text where = {0};
+    for (int r = 0; r < team->n; r++)
+      cvy_text_add(&where, "%s%d (%s)", r ? ", " : "", r, cvy_devices_label(team->devices, r));
+    cvy_log_error("parameter '%s' is not on device %d: it is on device%s %s", name, device, team->n > 1 ? "s" : "",
+                  cvy_text_get(&where));
+    cvy_text_clear(&where);
+    return CVY_E_ARGUMENT;
+  }
+  const cvy_param *const param = &team->layout->params[i];
+  CVY_REQUIRE(n_floats == param->elems, CVY_E_ARGUMENT, "parameter '%s' has %zu values, not %zu", name, param->elems,
+              n_floats);
+  CVY_TRY(cvy_team_wait(team));
+  w = cvy_calloc(team->layout->n_floats, sizeof *w);
+  CVY_REQUIRE(w, CVY_E_MEMORY, "out of host memory");
+  read_args args = {.team = team, .w = w};
+  CVY_TRY(cvy_worker_call(team->replicas[device].worker, read_weights, &args));
+  cvy_param_to_dense(param, w, out);
+fail:
+  cvy_free(w);
+  return status;
+}
+
+/* Name of the first tensor that differs in bits, for the message. */
+static const char *first_difference(const cvy_layout *l, const float *a, const float *b) {
+  for (int i = 0; i < l->n_params; i++)
+    if (memcmp(a + l->params[i].offset, b + l->params[i].offset, l->params[i].size * sizeof(float)) != 0)
+      return l->params[i].name;
+  return "padding between tensors";
+}
+
+cvy_status cvy_team_verify(cvy_team *team) {
+  cvy_status status = CVY_OK;
+  float *w = NULL;
+  const size_t n = team->layout->n_floats, bytes = n * sizeof(float);
+  CVY_TRY(cvy_team_wait(team));
+  if (team->n == 1) return CVY_OK; /* its device holds the only copy: there is nothing to diverge from */
+  w = cvy_calloc(n, sizeof *w);
+  CVY_REQUIRE(w, CVY_E_MEMORY, "out of host memory");
+  const float *const master = cvy_state_w(team->state);
+  const XXH64_hash_t want = XXH64(master, bytes, 0);
+  read_args args = {.team = team, .w = w};
+  for (int r = 0; r < team->n; r++) {
+    CVY_TRY(cvy_worker_call(team->replicas[r].worker, read_weights, &args));
+    const XXH64_hash_t got = XXH64(w, bytes, 0);
+    CVY_REQUIRE(got == want, CVY_E_DIVERGED,
+                "after step %ld the weights on device %d (%s) are not the team's: first difference in '%s' (hash "
+                "%016llx, not %016llx)",
+                team->finished - 1, r, cvy_devices_label(team->devices, r), first_difference(team->layout, master, w),
+                (unsigned long long)got, (unsigned long long)want);
+  }
+fail:
+  cvy_free(w);
+  return status;
+}
