@@ -21,6 +21,8 @@ DEVICE = os.environ.get("CVY_TEST_DEVICE", "auto")
 LENET = ["--model", "lenet", "--data", "synthetic:640", "--devices", DEVICE]
 # 640 images in batches of 64: 10 steps per epoch
 SMALL = LENET + ["--batch", "64", "--init", "he"]
+# A folder without OpenCL drivers: where a test must not get as far as using a device
+NO_DEVICE = {"OCL_ICD_VENDORS": os.path.join(ROOT, "tests", "examples")}
 failures = 0
 
 
@@ -80,7 +82,7 @@ def test_errors():
         ("--save", "", "empty"), ("--log", "-", "file"),
     ]
     for option, value, says in table:
-        done = expect(2, "train", *base, option, value, err=(option, value, says, "convoy train --help"))
+        done = expect(2, "train", *base, option, value, err=(option, value, says, "convoy train --help"), env=NO_DEVICE)
         check(done.stdout == "", "wrong use writes nothing to stdout", done)
         check(done.stderr.startswith("convoy train: " + option), "the reason comes first", done)
     for args, says in [
@@ -93,7 +95,7 @@ def test_errors():
         (["train", *base, "--init", "he", "--init-from", "x"], "one of them"), (["eval"], "--weights F is missing"),
         (["devices", "0:0"], "'0:0'"), (["selftest", "--devices"], "value is missing"),
     ]:
-        expect(2, *args, err=(says, f"convoy {args[0]} --help"))
+        expect(2, *args, err=(says, f"convoy {args[0]} --help"), env=NO_DEVICE)
     for verb in ("bench", "tune", "frobnicate"):
         expect(2, verb, err=(verb, "train"))
     done = expect(2, err="usage: convoy VERB")
@@ -126,14 +128,15 @@ def test_outputs():
     with tempfile.TemporaryDirectory() as dir:
         folder = os.path.join(dir, "folder")
         os.mkdir(folder)
-        none = {"OCL_ICD_VENDORS": dir}   # it must not get as far as looking for devices
         for option in ("--save", "--log", "--plot"):
-            expect(1, "train", *SMALL, option, os.path.join(dir, "no/such"), err=(option, "no/such", "No such file"), env=none)
-            expect(1, "train", *SMALL, option, folder, err=(option, "folder"), env=none)
-        expect(1, "train", *SMALL, "--save", "/dev/null", err="plain file", env=none)
-        expect(1, "train", *SMALL, "--checkpoint", "/dev/null/x", err=("--checkpoint", "/dev/null/x"), env=none)
+            expect(1, "train", *SMALL, option, os.path.join(dir, "no/such"), err=(option, "no/such", "No such file"), env=NO_DEVICE)
+            expect(1, "train", *SMALL, option, folder, err=(option, "folder"), env=NO_DEVICE)
+        expect(1, "train", *SMALL, "--save", os.path.join(dir, "good"), "--plot", os.path.join(dir, "good.svg"), "--checkpoint", folder, "--log",
+               os.path.join(dir, "no/such"), env=NO_DEVICE)
+        expect(1, "train", *SMALL, "--save", "/dev/null", err="plain file", env=NO_DEVICE)
+        expect(1, "train", *SMALL, "--checkpoint", "/dev/null/x", err=("--checkpoint", "/dev/null/x"), env=NO_DEVICE)
         for verb in (["devices"], ["eval", "--weights", "w", *LENET]):
-            expect(1, *verb, "--json", os.path.join(dir, "no/such"), err=("--json", "no/such"), env=none)
+            expect(1, *verb, "--json", os.path.join(dir, "no/such"), err=("--json", "no/such"), env=NO_DEVICE)
         check(os.listdir(dir) == ["folder"] and not os.listdir(folder), f"left behind: {os.listdir(dir)}")
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = run("--version", stdout=full)
@@ -142,14 +145,12 @@ def test_outputs():
 
 def test_nodevice():
     """No OpenCL at all: exit 1 and what to install."""
-    with tempfile.TemporaryDirectory() as dir:
-        none = {"OCL_ICD_VENDORS": dir}
-        expect(1, "devices", err=("No usable OpenCL device", "apt install pocl-opencl-icd"), env=none)
-        done = expect(1, "devices", "--json", env=none)
-        check(json.loads(done.stdout)["devices"] == [], "an empty list", done)
-        for verb in (["train", *SMALL[:4]], ["eval", "--weights", "w", *LENET[:4]], ["selftest"]):
-            done = expect(1, *verb, err=("no usable OpenCL device", "pocl-opencl-icd"), env=none)
-            check(done.stdout == "", "nothing on stdout", done)
+    expect(1, "devices", err=("No usable OpenCL device", "apt install pocl-opencl-icd"), env=NO_DEVICE)
+    done = expect(1, "devices", "--json", env=NO_DEVICE)
+    check(json.loads(done.stdout)["devices"] == [], "an empty list", done)
+    for verb in (["train", *SMALL[:4]], ["eval", "--weights", "w", *LENET[:4]], ["selftest"]):
+        done = expect(1, *verb, err=("no usable OpenCL device", "pocl-opencl-icd"), env=NO_DEVICE)
+        check(done.stdout == "", "nothing on stdout", done)
 
 
 # ---- with a device ----
@@ -201,6 +202,8 @@ def test_train():
         check("\r" not in done.stderr and "\033" not in done.stderr, "plain lines when stderr is no terminal", done)
         lines = check_log(at("a.jsonl"), 0, 3)
         check(lines[-1]["end"]["steps"] == 3, f"last line: {lines[-1]}")
+        start = lines[-2]["start"]
+        check(start["first_forward_sec"] > 0 and start["programs_compiled"] + start["programs_cached"] > 3, f"start: {start}")
 
         done = expect(0, "train", *SMALL, "--epochs", 2, "--log", at("b.jsonl"), "--plot", at("b.svg"), err="epoch 2/2 loss ")
         check(re.fullmatch(RESULT.format(r"\d+\.\d sec/epoch"), done.stdout), "result line", done)

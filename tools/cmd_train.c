@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tools/json_log.h"
 #include "tools/plot_svg.h"
@@ -20,6 +21,7 @@ typedef struct training {
   plot_point *points;
   int n_points;
   bool plot_failed;
+  uint64_t start_ns;                /* CLOCK_MONOTONIC, close to the start of the process */
 } training;
 
 static int on_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
@@ -125,6 +127,10 @@ static void log_end(training *t, cvy_status status, const cvy_train_result *resu
                   json_pack("{s{ss ss}}", "error", "code", cvy_status_name(status), "message", program_last_error()));
     return;
   }
+  const cvy_launch_totals totals = cvy_launch_get_totals();
+  const double first_forward_s = totals.first_forward_ns ? 1e-9 * (double)(totals.first_forward_ns - t->start_ns) : 0;
+  json_log_line(t->log, json_pack("{s{sf sI sI}}", "start", "first_forward_sec", first_forward_s, "programs_compiled",
+                                  (json_int_t)totals.compiled, "programs_cached", (json_int_t)totals.cached));
   json_log_line(t->log, json_pack("{s{sb sI si so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "steps",
                                   (json_int_t)result->steps, "epochs", result->epochs_done, "test_acc",
                                   result->test_acc >= 0 ? json_number(result->test_acc) : json_null(), "sec_per_epoch",
@@ -269,7 +275,9 @@ int cmd_train(int argc, char **argv) {
   static train_options options;   /* large lists: not on the stack */
   int code = train_options_parse(argc, argv, &options);
   if (code != OPTIONS_GO_ON) return code;
-  training t = {.options = &options};
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  training t = {.options = &options, .start_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
   code = run_train(&t);
   cvy_team_destroy(&t.team);
   program_run_close(&t.run);

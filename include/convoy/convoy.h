@@ -7,6 +7,7 @@
 #include "convoy/device.h"
 #include "convoy/log.h"
 #include "convoy/net.h"
+#include "convoy/profile.h"
 #include "convoy/status.h"
 #include "convoy/team.h"
 #include "convoy/tensor.h"

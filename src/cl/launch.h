@@ -8,6 +8,7 @@
 #ifndef CVY_CL_LAUNCH_H
 #define CVY_CL_LAUNCH_H
 
+#include "convoy/profile.h"
 #include "src/cl/buffer.h"
 
 typedef struct cvy_define { const char *name; long value; } cvy_define;
@@ -40,12 +41,6 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
 #define CVY_LAUNCH(queue, kernel, grid, ...) \
   cvy_launch((queue), (kernel), (grid), (const cvy_arg[]){__VA_ARGS__}, \
              (int)(sizeof((cvy_arg[]){__VA_ARGS__}) / sizeof(cvy_arg)), NULL)
-
-/* Totals of this process, for selftest and start-up timing: programs compiled from source, loaded from the cache,
- * kernels launched, and the clock (cvy_clock_ns) of the first launch of a kernel whose name contains "forward" (0: none
- * yet). */
-typedef struct cvy_launch_totals { long compiled, cached, launched; uint64_t first_forward_ns; } cvy_launch_totals;
-cvy_launch_totals cvy_launch_get_totals(void);
 
 /* Profiling: on a device opened with profiling, every launch keeps its event until the sink takes it.
  * `sink` is called for each completed launch (name of the kernel object, start and end in device ns) by
