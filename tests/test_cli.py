@@ -3,6 +3,7 @@
 """The program as its user sees it: test_cli.py CONVOY GROUP   (groups: the functions named test_<group> below)
 
 Needs Python's own modules only. Exit 77 where a group needs a device and there is none."""
+
 import glob
 import json
 import os
@@ -27,8 +28,14 @@ failures = 0
 
 
 def run(*args, env=None, stdout=subprocess.PIPE, timeout=120):
-    return subprocess.run([CONVOY, *map(str, args)], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=timeout,
-                          env={**os.environ, **(env or {})})
+    return subprocess.run(
+        [CONVOY, *map(str, args)],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(env or {})},
+    )
 
 
 def check(ok, what, done=None):
@@ -38,7 +45,16 @@ def check(ok, what, done=None):
     failures += 1
     print("FAILED:", what)
     if done is not None:
-        print("  command:", " ".join(done.args[1:]), "\n  exit:", done.returncode, "\n  stdout:", done.stdout, "\n  stderr:", done.stderr)
+        print(
+            "  command:",
+            " ".join(done.args[1:]),
+            "\n  exit:",
+            done.returncode,
+            "\n  stdout:",
+            done.stdout,
+            "\n  stderr:",
+            done.stderr,
+        )
 
 
 def expect(code, *args, err=(), out=(), **kw):
@@ -60,40 +76,79 @@ def need_device():
 
 def lines_of(path):
     with open(path, encoding="utf-8") as f:
-        return [json.loads(line, parse_constant=lambda name: 1 / 0) for line in f]   # NaN and Infinity are no JSON
+        return [json.loads(line, parse_constant=lambda name: 1 / 0) for line in f]  # NaN and Infinity are no JSON
 
 
 # ---- without a device ----
 
+
 def test_errors():
-    """Wrong use: exit 2, nothing on stdout; first line: what was wrong, with the option and the value; then where help is."""
+    """Wrong use: exit 2, nothing on stdout; first what was wrong, with the option and the value; then where help is."""
     base = ["--model", "lenet", "--data", "synthetic"]
     table = [
         # option, value, what the message must say beside both
-        ("--model", "vgg", "resnet18 or lenet"), ("--batch", "0", "from 1"), ("--batch", "-1", "from 1"), ("--batch", "1.5", "whole"),
-        ("--batch", "12x", "whole"), ("--batch", " 12", "whole"), ("--batch", "99999999999999999999", "whole"), ("--epochs", "0", "from 1"),
-        ("--lr", "0", "above 0"), ("--lr", "-0.1", "above 0"), ("--lr", "nan", "above 0"), ("--lr", "inf", "above 0"), ("--lr", "0.1x", "above 0"),
-        ("--lr", "0x1", "above 0"), ("--momentum", "1.5", "from 0 to 1"), ("--weight-decay", "-1", "from 0"), ("--seed", "-1", "0 or more"),
-        ("--init", "zero", "d2l or he"), ("--split", "auto", "this version"), ("--split", "0,0", "above 0"), ("--split", "1,,2", "weights"),
-        ("--split", "odd", "even"), ("--shares", "1,x", "whole numbers"), ("--shares", "100,100", "256"), ("--bn", "sync", "this version"),
-        ("--bn", "ghost:0", "1 or more"), ("--bn", "ghost", "ghost:G"), ("--staleness", "1", "this version"), ("--run-ahead", "3", "from 0 to 2"),
-        ("--trace", "t.json", "this version"), ("--max-steps", "0", "from 1"), ("--verify-every", "0", "from 1"),
-        ("--keep", "0", "from 1"), ("--checkpoint-every", "0", "1 or more"), ("--checkpoint-every", "e", "Ne"), ("--classes", "999", "256"),
-        ("--save", "", "empty"), ("--log", "-", "file"),
+        ("--model", "vgg", "resnet18 or lenet"),
+        ("--batch", "0", "from 1"),
+        ("--batch", "-1", "from 1"),
+        ("--batch", "1.5", "whole"),
+        ("--batch", "12x", "whole"),
+        ("--batch", " 12", "whole"),
+        ("--batch", "99999999999999999999", "whole"),
+        ("--epochs", "0", "from 1"),
+        ("--lr", "0", "above 0"),
+        ("--lr", "-0.1", "above 0"),
+        ("--lr", "nan", "above 0"),
+        ("--lr", "inf", "above 0"),
+        ("--lr", "0.1x", "above 0"),
+        ("--lr", "0x1", "above 0"),
+        ("--momentum", "1.5", "from 0 to 1"),
+        ("--weight-decay", "-1", "from 0"),
+        ("--seed", "-1", "0 or more"),
+        ("--init", "zero", "d2l or he"),
+        ("--split", "auto", "this version"),
+        ("--split", "0,0", "above 0"),
+        ("--split", "1,,2", "weights"),
+        ("--split", "odd", "even"),
+        ("--shares", "1,x", "whole numbers"),
+        ("--shares", "100,100", "256"),
+        ("--bn", "sync", "this version"),
+        ("--bn", "ghost:0", "1 or more"),
+        ("--bn", "ghost", "ghost:G"),
+        ("--staleness", "1", "this version"),
+        ("--run-ahead", "3", "from 0 to 2"),
+        ("--trace", "t.json", "this version"),
+        ("--max-steps", "0", "from 1"),
+        ("--verify-every", "0", "from 1"),
+        ("--keep", "0", "from 1"),
+        ("--checkpoint-every", "0", "1 or more"),
+        ("--checkpoint-every", "e", "Ne"),
+        ("--classes", "999", "256"),
+        ("--save", "", "empty"),
+        ("--log", "-", "file"),
     ]
     for option, value, says in table:
         done = expect(2, "train", *base, option, value, err=(option, value, says, "convoy train --help"), env=NO_DEVICE)
         check(done.stdout == "", "wrong use writes nothing to stdout", done)
         check(done.stderr.startswith("convoy train: " + option), "the reason comes first", done)
     for args, says in [
-        (["train"], "--model NAME is missing"), (["train", "--model", "lenet"], "--data DATA is missing"), (["train", *base, "stray"], "'stray'"),
-        (["train", *base, "--ephocs", "3"], "--epochs?"), (["train", *base, "--no"], "could be"), (["train", *base, "-x"], "-x: no such option"),
-        (["train", *base, "--quiet=1"], "takes no value"), (["train", *base, "--batch"], "value is missing"),
-        (["train", *base, "--trace"], "this version"), (["train", *base, "--resume"], "--checkpoint DIR is missing"),
-        (["train", *base, "--keep", "3"], "--checkpoint DIR is missing"), (["train", *base, "--nesterov"], "momentum above 0"),
-        (["train", *base, "--shares", "256", "--split", "even"], "one of them"), (["train", *base, "--save", "x", "--log", "x"], "two names"),
-        (["train", *base, "--init", "he", "--init-from", "x"], "one of them"), (["eval"], "--weights F is missing"),
-        (["devices", "0:0"], "'0:0'"), (["selftest", "--devices"], "value is missing"),
+        (["train"], "--model NAME is missing"),
+        (["train", "--model", "lenet"], "--data DATA is missing"),
+        (["train", *base, "stray"], "'stray'"),
+        (["train", *base, "--ephocs", "3"], "--epochs?"),
+        (["train", *base, "--no"], "could be"),
+        (["train", *base, "-x"], "-x: no such option"),
+        (["train", *base, "--quiet=1"], "takes no value"),
+        (["train", *base, "--batch"], "value is missing"),
+        (["train", *base, "--trace"], "this version"),
+        (["train", *base, "--resume"], "--checkpoint DIR is missing"),
+        (["train", *base, "--keep", "3"], "--checkpoint DIR is missing"),
+        (["train", *base, "--nesterov"], "momentum above 0"),
+        (["train", *base, "--shares", "256", "--split", "even"], "one of them"),
+        (["train", *base, "--save", "x", "--log", "x"], "two names"),
+        (["train", *base, "--init", "he", "--init-from", "x"], "one of them"),
+        (["eval"], "--weights F is missing"),
+        (["devices", "0:0"], "'0:0'"),
+        (["selftest", "--devices"], "value is missing"),
     ]:
         expect(2, *args, err=(says, f"convoy {args[0]} --help"), env=NO_DEVICE)
     for verb in ("bench", "tune", "frobnicate"):
@@ -108,18 +163,27 @@ def test_help():
         done = expect(0, *args, out=("devices", "train", "eval", "selftest"))
         check(done.stderr == "", "help goes to stdout", done)
     wanted = {
-        "devices": "json", "selftest": "devices json quiet", "eval": "weights model data data-dir classes seed devices batch json quiet",
-        "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed no-shuffle split shares bn "
-                 "run-ahead staleness max-steps no-eval save checkpoint checkpoint-every keep resume verify-every log plot allow-nan quiet devices",
+        "devices": "json",
+        "selftest": "devices json quiet",
+        "eval": "weights model data data-dir classes seed devices batch json quiet",
+        "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed "
+        "no-shuffle split shares bn run-ahead staleness max-steps no-eval save checkpoint checkpoint-every keep resume "
+        "verify-every log plot allow-nan quiet devices",
     }
     for verb, names in wanted.items():
         done = expect(0, verb, "--help", out=f"usage: convoy {verb}")
         check(done.stderr == "" and run(verb, "-h").stdout == done.stdout, "-h is --help, on stdout", done)
         entries = re.findall(r"^  (?:-\w, |    )--([\w-]+)(.*?)(?=^ {2,6}-|^\S|^$|\Z)", done.stdout, re.M | re.S)
-        check(set(names.split()) == {name for name, _ in entries} - {"help"}, f"options of {verb}: {sorted(name for name, _ in entries)}")
+        check(
+            set(names.split()) == {name for name, _ in entries} - {"help"},
+            f"options of {verb}: {sorted(name for name, _ in entries)}",
+        )
         for name, text in entries:
             flat = " ".join(text.split())
-            check(re.search(r"\[[^\[\]]+; (default: .+|required)\]$", flat), f"{verb} --{name}: no unit and default in {flat!r}")
+            check(
+                re.search(r"\[[^\[\]]+; (default: .+|required)\]$", flat),
+                f"{verb} --{name}: no unit and default in {flat!r}",
+            )
         check(max(map(len, done.stdout.splitlines())) <= 92, f"{verb} --help: lines are too long", done)
 
 
@@ -129,10 +193,30 @@ def test_outputs():
         folder = os.path.join(dir, "folder")
         os.mkdir(folder)
         for option in ("--save", "--log", "--plot"):
-            expect(1, "train", *SMALL, option, os.path.join(dir, "no/such"), err=(option, "no/such", "No such file"), env=NO_DEVICE)
+            expect(
+                1,
+                "train",
+                *SMALL,
+                option,
+                os.path.join(dir, "no/such"),
+                err=(option, "no/such", "No such file"),
+                env=NO_DEVICE,
+            )
             expect(1, "train", *SMALL, option, folder, err=(option, "folder"), env=NO_DEVICE)
-        expect(1, "train", *SMALL, "--save", os.path.join(dir, "good"), "--plot", os.path.join(dir, "good.svg"), "--checkpoint", folder, "--log",
-               os.path.join(dir, "no/such"), env=NO_DEVICE)
+        expect(
+            1,
+            "train",
+            *SMALL,
+            "--save",
+            os.path.join(dir, "good"),
+            "--plot",
+            os.path.join(dir, "good.svg"),
+            "--checkpoint",
+            folder,
+            "--log",
+            os.path.join(dir, "no/such"),
+            env=NO_DEVICE,
+        )
         expect(1, "train", *SMALL, "--save", "/dev/null", err="plain file", env=NO_DEVICE)
         expect(1, "train", *SMALL, "--checkpoint", "/dev/null/x", err=("--checkpoint", "/dev/null/x"), env=NO_DEVICE)
         for verb in (["devices"], ["eval", "--weights", "w", *LENET]):
@@ -154,6 +238,7 @@ def test_nodevice():
 
 
 # ---- with a device ----
+
 
 def test_devices():
     need_device()
@@ -182,12 +267,21 @@ def check_log(path, first_step, last_step, batch=64, epoch_steps=10):
     """DESIGN's schema; returns the lines."""
     lines = lines_of(path)
     head = lines[0]["run"]
-    check({"version", "seed", "devices", "settings"} <= set(head) and head["settings"]["batch"] == batch, f"first line: {head}")
+    check(
+        {"version", "seed", "devices", "settings"} <= set(head) and head["settings"]["batch"] == batch,
+        f"first line: {head}",
+    )
     steps = [line for line in lines if "step" in line]
     check([s["step"] for s in steps] == list(range(first_step, last_step)), f"steps: {[s['step'] for s in steps]}")
     for s in steps:
         check(set(s) >= {"epoch", "step", "loss", "lr", "images", "shares", "ms"}, f"step: {s}")
-        check(s["epoch"] == s["step"] // epoch_steps and s["images"] == batch == sum(s["shares"]) and s["lr"] == 0.1 and s["ms"] > 0, f"step: {s}")
+        check(
+            s["epoch"] == s["step"] // epoch_steps
+            and s["images"] == batch == sum(s["shares"])
+            and s["lr"] == 0.1
+            and s["ms"] > 0,
+            f"step: {s}",
+        )
     for e in (line for line in lines if "train_loss" in line):
         check(set(e) == {"epoch", "train_loss", "test_acc", "sec"} and e["sec"] > 0, f"epoch: {e}")
     return lines
@@ -197,17 +291,28 @@ def test_train():
     need_device()
     with tempfile.TemporaryDirectory() as dir:
         at = lambda name: os.path.join(dir, name)
-        done = expect(0, "train", *SMALL, "--max-steps", 3, "--log", at("a.jsonl"), "--save", at("a.st"), "--plot", at("a.svg"))
+        done = expect(
+            0, "train", *SMALL, "--max-steps", 3, "--log", at("a.jsonl"), "--save", at("a.st"), "--plot", at("a.svg")
+        )
         check(re.fullmatch(RESULT.format(r"\d+\.\d img/s"), done.stdout), "result line without a full epoch", done)
         check("\r" not in done.stderr and "\033" not in done.stderr, "plain lines when stderr is no terminal", done)
         lines = check_log(at("a.jsonl"), 0, 3)
         check(lines[-1]["end"]["steps"] == 3, f"last line: {lines[-1]}")
         start = lines[-2]["start"]
-        check(start["first_forward_sec"] > 0 and start["programs_compiled"] + start["programs_cached"] > 3, f"start: {start}")
+        check(
+            start["first_forward_sec"] > 0 and start["programs_compiled"] + start["programs_cached"] > 3,
+            f"start: {start}",
+        )
 
-        done = expect(0, "train", *SMALL, "--epochs", 2, "--log", at("b.jsonl"), "--plot", at("b.svg"), err="epoch 2/2 loss ")
+        done = expect(
+            0, "train", *SMALL, "--epochs", 2, "--log", at("b.jsonl"), "--plot", at("b.svg"), err="epoch 2/2 loss "
+        )
         check(re.fullmatch(RESULT.format(r"\d+\.\d sec/epoch"), done.stdout), "result line", done)
-        check(len(re.findall(r"^epoch \d/2 loss \d+\.\d\d test acc [01]\.\d\d \d+\.\d s$", done.stderr, re.M)) == 2, "epoch lines", done)
+        check(
+            len(re.findall(r"^epoch \d/2 loss \d+\.\d\d test acc [01]\.\d\d \d+\.\d s$", done.stderr, re.M)) == 2,
+            "epoch lines",
+            done,
+        )
         check("test acc\n" in done.stderr and "|" in done.stderr, "text curve", done)
         lines = check_log(at("b.jsonl"), 0, 20)
         epochs = [line for line in lines if "train_loss" in line]
@@ -218,7 +323,10 @@ def test_train():
             ms = sum(line["ms"] for line in lines if line.get("epoch") == e["epoch"] and "step" in line)
             check(abs(ms / 1e3 - e["sec"]) < 1e-3, f"the steps' times add up to the epoch's: {ms} ms, {e['sec']} s")
         svg = xml.dom.minidom.parse(at("b.svg"))
-        check(len(svg.getElementsByTagName("polyline")) == 2 and len(svg.getElementsByTagName("circle")) == 4, "two points on two curves")
+        check(
+            len(svg.getElementsByTagName("polyline")) == 2 and len(svg.getElementsByTagName("circle")) == 4,
+            "two points on two curves",
+        )
 
         # quiet: one line on stdout, nothing on stderr; the same run gives the same weights
         done = expect(0, "train", *SMALL, "--max-steps", 3, "--save", at("c.st"), "--quiet")
@@ -230,7 +338,11 @@ def test_train():
 
         # eval of what was saved
         done = expect(0, "eval", "--weights", at("a.st"), *LENET)
-        check(re.fullmatch(r"test acc: [01]\.\d\d \(\d+ of 107\), \d+\.\d sec on \[\d+:\d+[^\]]+\]\n", done.stdout), "eval's line", done)
+        check(
+            re.fullmatch(r"test acc: [01]\.\d\d \(\d+ of 107\), \d+\.\d sec on \[\d+:\d+[^\]]+\]\n", done.stdout),
+            "eval's line",
+            done,
+        )
         result = json.loads(expect(0, "eval", "--weights", at("a.st"), *LENET, "--json", "-").stdout)
         check(f"({result['correct']} of {result['images']})" in done.stdout, f"the same as JSON: {result}", done)
         expect(2, "eval", "--weights", at("a.st"), "--model", "resnet18", *LENET[2:], err="a.st")
@@ -248,21 +360,28 @@ def test_resume():
         expect(0, *straight, "--save", at("whole.st"))
         expect(0, *parts, "--max-steps", 7)
         with open(at("log"), "a", encoding="utf-8") as f:
-            f.write('{"epoch":0,"st')   # as a killed run leaves it
+            f.write('{"epoch":0,"st')  # as a killed run leaves it
         expect(0, *parts, "--save", at("parts.st"))
         with open(at("whole.st"), "rb") as a, open(at("parts.st"), "rb") as b:
             check(a.read() == b.read(), "resumed in the middle of an epoch: the same bytes")
         with open(at("log"), encoding="utf-8") as f:
             text = f.read().splitlines()
         runs = [i for i, line in enumerate(text) if line.startswith('{"run"')]
-        check(len(runs) == 2 and text[runs[1] - 1] == '{"epoch":0,"st', f"the log is continued on a line of its own: {runs}")
+        check(
+            len(runs) == 2 and text[runs[1] - 1] == '{"epoch":0,"st',
+            f"the log is continued on a line of its own: {runs}",
+        )
         steps = [json.loads(line)["step"] for line in text if '"step":' in line and line.startswith('{"epoch"')]
         check(steps == list(range(20)), f"steps of both parts: {steps}")
         os.remove(at("parts.st"))
         expect(0, *parts, "--save", at("parts.st"))
         check(os.path.exists(at("parts.st")), "a finished run writes --save again")
         done = expect(2, *parts, "--lr", 0.2)
-        check("lr" in done.stderr and "0.1" in done.stderr and "0.2" in done.stderr, "a changed setting is named with both values", done)
+        check(
+            "lr" in done.stderr and "0.1" in done.stderr and "0.2" in done.stderr,
+            "a changed setting is named with both values",
+            done,
+        )
 
 
 def test_nan():
@@ -280,7 +399,9 @@ class Running:
     """A run to be interrupted; waits until the log has a line with `text`."""
 
     def __init__(self, args, log, text):
-        self.process = subprocess.Popen([CONVOY, *map(str, args), "--log", log], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [CONVOY, *map(str, args), "--log", log], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         end = time.time() + 60
         while time.time() < end and self.process.poll() is None:
             if os.path.exists(log):
@@ -288,7 +409,10 @@ class Running:
                     if text in f.read():
                         return
             time.sleep(0.02)
-        check(False, f"the log never had {text!r}: {self.process.communicate(timeout=5) if self.process.poll() is not None else ''}")
+        check(
+            False,
+            f"the log never had {text!r}: {self.process.communicate(timeout=5) if self.process.poll() else ''}",
+        )
 
     def end(self, number):
         begin = time.time()
@@ -306,24 +430,47 @@ def test_signals():
             args = ["train", *SMALL, "--epochs", 100000, "--checkpoint", ck, "--save", save]
             r = Running(args, log, '"step":12,')
             code, _ = r.end(number)
-            check(code == 130 and r.stdout == "" and "interrupted after step" in r.stderr, f"first signal: {code} {r.stdout} {r.stderr}")
+            check(
+                code == 130 and r.stdout == "" and "interrupted after step" in r.stderr,
+                f"first signal: {code} {r.stdout} {r.stderr}",
+            )
             check(glob.glob(ck + "/*.safetensors") and os.path.exists(save), "checkpoint and weights are saved")
             lines = lines_of(log)
             last = max(line["step"] for line in lines if "step" in line)
-            check(lines[-1] == {"end": {**lines[-1]["end"], "interrupted": True, "steps": last + 1}}, f"last line: {lines[-1]}")
+            check(
+                lines[-1] == {"end": {**lines[-1]["end"], "interrupted": True, "steps": last + 1}},
+                f"last line: {lines[-1]}",
+            )
             expect(0, *args, "--resume", "--max-steps", last + 3, "--log", log, "--quiet")
             check(max(line["step"] for line in lines_of(log) if "step" in line) == last + 2, "goes on where it stopped")
         # a step of many seconds: the second signal does not wait for it
-        args = ["train", "--model", "resnet18", "--data", "synthetic:512", "--devices", DEVICE, "--batch", 512, "--checkpoint", at("slow")]
+        args = [
+            "train",
+            "--model",
+            "resnet18",
+            "--data",
+            "synthetic:512",
+            "--devices",
+            DEVICE,
+            "--batch",
+            512,
+            "--checkpoint",
+            at("slow"),
+        ]
         r = Running(args, at("slowlog"), '"run"')
         time.sleep(0.3)
         r.process.send_signal(signal.SIGINT)
         time.sleep(0.3)
-        if r.process.poll() is None:   # a very fast device may be through
+        if r.process.poll() is None:  # a very fast device may be through
             code, seconds = r.end(signal.SIGINT)
-            check(code == 130 and seconds < 3 and not glob.glob(at("slow") + "/*.safetensors"), f"second signal: {code} after {seconds:.1f} s")
+            check(
+                code == 130 and seconds < 3 and not glob.glob(at("slow") + "/*.safetensors"),
+                f"second signal: {code} after {seconds:.1f} s",
+            )
         # before training has begun, the first one ends at once
-        process = subprocess.Popen([CONVOY, "train", *SMALL, "--data", "synthetic:3000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [CONVOY, "train", *SMALL, "--data", "synthetic:3000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)

@@ -4,6 +4,7 @@
  *           "data":{…},"settings":{…}}}
  *   {"epoch":0,"step":17,"loss":…,"lr":…,"images":256,"correct":…,"shares":[…],"ms":…}    ms: since the step before ended
  *   {"epoch":0,"train_loss":…,"test_acc":…,"sec":…}                                       test_acc null: not evaluated
+ *   {"start":{"first_forward_sec","programs_compiled","programs_cached"}}                 before the end
  *   {"end":{…}} or {"error":{"code","message"}}
  * Numbers that are not finite are null. A run that resumes appends: each part begins with its own "run" line. */
 #ifndef CVY_TOOLS_JSON_LOG_H
