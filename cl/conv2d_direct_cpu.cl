@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: MIT
  * Direct convolution on CPU-shaped devices: the formulas of src/ops/conv2d.h with float16 vectors and register tiles.
  *
- * Forward and backward-data are one "gather convolution" (src/ops/conv2d_direct.h, cvy_conv_gather):
- *   out[m, row0 + i*row_step, col0 + j*col_step, o] = bias[o] + sum_{a,b,c} f(in)[m, i*step_h + first_h + a, j*step_w + first_w + b, c] * u[a,b,c,o]
- * with u = w (forward), or the turned filter of one phase of dx (backward-data with strides > 1 has stride_h*stride_w phases).
+ * Forward and backward-data are one gather convolution (src/ops/conv2d_direct.h, cvy_conv_gather):
+ *   out[m, row0 + i*row_step, col0 + j*col_step, o] =
+ *     bias[o] + sum_{a,b,c} f(in)[m, i*step_h + first_h + a, j*step_w + first_w + b, c] * u[a,b,c,o]
+ * with u = w (forward), or the turned filter of one phase of dx (backward-data has stride_h*stride_w phases).
  *
- * Geometry: one work-item per work-group, as many groups as keep all cores busy; each has a slice of the workspace and walks over a
- * contiguous range of tasks. A strip is some images, or some rows (columns) of one; its zero-padded input, with the load prologue applied, is
- * copied to the slice with dense channels, so that for a filter row `a` the (b,c) products of a position run over contiguous memory.
- * A task is a strip and a block of 32 output channels. Register tile: 14 positions x 32 channels, 28 accumulators; positions are arbitrary (a table
- * of offsets), so that strides, narrow images and tiles that cross rows or images cost nothing.
- * Backward-weights: a task is a block of input channels, a group of blocks of 32 output channels and a part of the strips; per strip the
- * gradient is packed to (positions, 32), tiles of 12 products (b,c) x 32 channels are summed over the strip's positions in registers and added to
- * the task's dw in the slice. Parts are summed in order by conv2d_cpu_reduce.
- * Weights are packed before each call to (blocks of 32 output channels, a, b, c, 32); the last block has 16 if the pitch is an odd multiple of 16.
+ * Geometry: one work-item per work-group, as many groups as keep all cores busy; each has a slice of the workspace and
+ * walks over a contiguous range of tasks. A strip is some images, or some rows (columns) of one; its zero-padded input,
+ * with the load prologue applied, is copied to the slice with dense channels, so that for a filter row `a` the (b,c)
+ * products of a position run over contiguous memory. A task is a strip and a block of 32 output channels.
+ * Register tile: 14 positions x 32 channels, 28 accumulators; positions are arbitrary (a table of offsets), so that
+ * strides, narrow images and tiles that cross rows or images cost nothing.
+ * Backward-weights: a task is a block of input channels, a group of blocks of 32 output channels and a part of the
+ * strips; per strip the gradient is packed to (positions, 32), tiles of 12 products (b,c) x 32 channels are summed over
+ * the strip's positions in registers and added to the task's dw in the slice. Parts are summed in order by
+ * conv2d_cpu_reduce.
+ * Weights are packed before each call to (blocks of 32 output channels, a, b, c, 32); the last block has 16 if the
+ * pitch is an odd multiple of 16.
  *
- * Reads past the end of a strip's pixels (at most 15 floats) land in the slack behind it and meet results that are not stored. */
+ * Reads past the end of a strip's pixels (at most 15 floats) land in the slack behind it and meet results that are not
+ * stored. */
 #include "common.clh"
 
 #define GROUP_OF_ONE __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -35,8 +40,8 @@
 
 /* ---- strips ---- */
 
-/* One dimension of a gather convolution: output `i` of `grid` lies at out0 + i*out_step and sees the input at i*step + first + tap, tap < taps,
- * through row (column) u0 + tap of the packed filter. */
+/* One dimension of a gather convolution: output `i` of `grid` lies at out0 + i*out_step and sees the input at i*step +
+ * first + tap, tap < taps, through row (column) u0 + tap of the packed filter. */
 typedef struct {
   int taps, step, first, grid, out0, out_step, u0;
 } line_shape;
@@ -46,17 +51,23 @@ static line_shape forward_line(int filter, int stride, int pad, int out) {
   return l;
 }
 
-/* Outputs `phase` mod stride of backward-data: cvy_conv_gather_phase. The packed filter's rows are grouped by their number mod stride. */
+/* Outputs `phase` mod stride of backward-data: cvy_conv_gather_phase. The packed filter's rows are grouped by their
+ * number mod stride. */
 static line_shape turned_line(int filter, int stride, int pad, int out, int phase) {
   const int least = (phase + pad) % stride, base = (phase + pad) / stride;
   const int taps = least < filter ? (filter - least + stride - 1) / stride : 0;
-  const line_shape l = {taps, 1, base - taps + 1, (out - phase + stride - 1) / stride, phase, stride,
+  const line_shape l = {taps,
+                        1,
+                        base - taps + 1,
+                        (out - phase + stride - 1) / stride,
+                        phase,
+                        stride,
                         least * (filter / stride) + min(least, filter % stride)};
   return l;
 }
 
-/* A part of a line: outputs from `begin` on. With a step larger than the filter only the pixels under the filter are kept: `use` per output
- * instead of `step`; `length` in all. */
+/* A part of a line: outputs from `begin` on. With a step larger than the filter only the pixels under the filter are
+ * kept: `use` per output instead of `step`; `length` in all. */
 typedef struct {
   int begin, count, use, length;
 } line_part;
@@ -76,11 +87,12 @@ static void fill_zero(global float *restrict to, int n) {
   for (int i = 0; i < n; i += 16) vstore16((float16)(0.0f), 0, to + i);
 }
 
-/* One image of a strip: channels c0..c0+channels-1 of its pixels, dense. Written strictly upwards, in whole vectors: what a vector writes
- * too much is overwritten by the next pixel. x, residual: the image; scale, shift: its group. */
+/* One image of a strip: channels c0..c0+channels-1 of its pixels, dense. Written strictly upwards, in whole vectors:
+ * what a vector writes too much is overwritten by the next pixel. x, residual: the image; scale, shift: its group. */
 static void load_image(global float *restrict to, global const float *restrict x, global const float *restrict residual,
-                       global const float *restrict scale, global const float *restrict shift, int in_h, int in_w, int pitch, int c0,
-                       int channels, int flags, line_shape lh, line_part ph, line_shape lw, line_part pw) {
+                       global const float *restrict scale, global const float *restrict shift, int in_h, int in_w,
+                       int pitch, int c0, int channels, int flags, line_shape lh, line_part ph, line_shape lw,
+                       line_part pw) {
   const bool whole_vectors = pitch % 16 == 0;
   const bool plain = (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
   const bool dense = plain && channels == pitch && lw.step <= lw.taps;
@@ -135,26 +147,31 @@ static void load_image(global float *restrict to, global const float *restrict x
 }
 
 /* The images of a strip, one after the other. */
-static void load_strip(global float *restrict strip, global const float *restrict x, global const float *restrict residual,
-                       global const float *restrict scale, global const float *restrict shift, int image0, int images, int in_h, int in_w,
-                       int pitch, int c0, int channels, int group_size, int flags, line_shape lh, line_part ph, line_shape lw, line_part pw) {
+static void load_strip(global float *restrict strip, global const float *restrict x,
+                       global const float *restrict residual, global const float *restrict scale,
+                       global const float *restrict shift, int image0, int images, int in_h, int in_w, int pitch,
+                       int c0, int channels, int group_size, int flags, line_shape lh, line_part ph, line_shape lw,
+                       line_part pw) {
   for (int m = 0; m < images; m++) {
     const int g = (image0 + m) / group_size * pitch, at = (image0 + m) * in_h * in_w * pitch;
-    load_image(strip + m * ph.length * pw.length * channels, x + at, residual + at, scale + g, shift + g, in_h, in_w, pitch, c0, channels,
-               flags, lh, ph, lw, pw);
+    load_image(strip + m * ph.length * pw.length * channels, x + at, residual + at, scale + g, shift + g, in_h, in_w,
+               pitch, c0, channels, flags, lh, ph, lw, pw);
   }
 }
 
-/* Offsets of a strip's positions in its copy and in the output (from its first image): rows outermost, then images, so that the positions of a
- * tile have few rows, and filter rows that lie in the padding are left out. One tile more than there are positions, repeating the last. */
-static void fill_tables(global int *restrict in_at, global int *restrict out_at, int images, int channels, line_shape lh, line_part ph,
-                        line_shape lw, line_part pw, int out_h, int out_w, int out_pitch) {
+/* Offsets of a strip's positions in its copy and in the output (from its first image): rows outermost, then images, so
+ * that the positions of a tile have few rows, and filter rows that lie in the padding are left out. One tile more than
+ * there are positions, repeating the last. */
+static void fill_tables(global int *restrict in_at, global int *restrict out_at, int images, int channels,
+                        line_shape lh, line_part ph, line_shape lw, line_part pw, int out_h, int out_w, int out_pitch) {
   int n = 0;
   for (int i = 0; i < ph.count; i++)
     for (int m = 0; m < images; m++)
       for (int j = 0; j < pw.count; j++, n++) {
         in_at[n] = ((m * ph.length + i * ph.use) * pw.length + j * pw.use) * channels;
-        out_at[n] = ((m * out_h + lh.out0 + (ph.begin + i) * lh.out_step) * out_w + lw.out0 + (pw.begin + j) * lw.out_step) * out_pitch;
+        out_at[n] = ((m * out_h + lh.out0 + (ph.begin + i) * lh.out_step) * out_w + lw.out0 +
+                     (pw.begin + j) * lw.out_step) *
+                    out_pitch;
       }
   for (int i = 0; i < 14; i++) in_at[n + i] = in_at[n - 1], out_at[n + i] = out_at[n - 1];
 }
@@ -164,56 +181,65 @@ static void fill_tables(global int *restrict in_at, global int *restrict out_at,
 #define ACC_32(i) float16 s##i = bias0, t##i = bias1;
 #define ACC_16(i) float16 s##i = bias0;
 #define POINTER(i) global const float *restrict p##i = row + in_at[i];
-#define FMA_32(i) { const float16 v = (float16)(p##i[e]); s##i = v * u0 + s##i; t##i = v * u1 + t##i; }
-#define FMA_16(i) { const float16 v = (float16)(p##i[e]); s##i = v * u0 + s##i; }
-#define STORE_32(i)                                                    \
-  if (i < valid) {                                                     \
-    global float *restrict o = out + out_at[i];                        \
-    if (accumulate) s##i += vload16(0, o), t##i += vload16(1, o);      \
-    vstore16(s##i, 0, o), vstore16(t##i, 1, o);                        \
+#define FMA_32(i)                                                                                                      \
+  {                                                                                                                    \
+    const float16 v = (float16)(p##i[e]);                                                                              \
+    s##i = v * u0 + s##i;                                                                                              \
+    t##i = v * u1 + t##i;                                                                                              \
   }
-#define STORE_16(i)                                     \
-  if (i < valid) {                                      \
-    global float *restrict o = out + out_at[i];         \
-    if (accumulate) s##i += vload16(0, o);              \
-    vstore16(s##i, 0, o);                               \
+#define FMA_16(i)                                                                                                      \
+  {                                                                                                                    \
+    const float16 v = (float16)(p##i[e]);                                                                              \
+    s##i = v * u0 + s##i;                                                                                              \
+  }
+#define STORE_32(i)                                                                                                    \
+  if (i < valid) {                                                                                                     \
+    global float *restrict o = out + out_at[i];                                                                        \
+    if (accumulate) s##i += vload16(0, o), t##i += vload16(1, o);                                                      \
+    vstore16(s##i, 0, o), vstore16(t##i, 1, o);                                                                        \
+  }
+#define STORE_16(i)                                                                                                    \
+  if (i < valid) {                                                                                                     \
+    global float *restrict o = out + out_at[i];                                                                        \
+    if (accumulate) s##i += vload16(0, o);                                                                             \
+    vstore16(s##i, 0, o);                                                                                              \
   }
 
-#define TILE_ARGS                                                                                                                       \
-  global const float *restrict strip, global const int *restrict in_at, global const float *restrict u, int a_begin, int a_end, int run, \
-      int row_floats, int u_row, global const float *restrict bias, global float *restrict out, global const int *restrict out_at, int valid, \
-      bool accumulate
+#define TILE_ARGS                                                                                                      \
+  global const float *restrict strip, global const int *restrict in_at, global const float *restrict u, int a_begin,   \
+      int a_end, int run, int row_floats, int u_row, global const float *restrict bias, global float *restrict out,    \
+      global const int *restrict out_at, int valid, bool accumulate
 
-#define DEFINE_TILE_32(name, ROWS)                                          \
-  static void name(TILE_ARGS) {                                             \
-    const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);        \
-    const float16 bias1 = bias ? vload16(1, bias) : (float16)(0.0f);        \
-    ROWS(ACC_32)                                                            \
-    for (int a = a_begin; a < a_end; a++) {                                 \
-      global const float *restrict row = strip + a * row_floats;            \
-      global const float *restrict uu = u + a * u_row;                      \
-      ROWS(POINTER)                                                         \
-      for (int e = 0; e < run; e++, uu += 32) {                             \
-        const float16 u0 = vload16(0, uu), u1 = vload16(1, uu);             \
-        ROWS(FMA_32)                                                        \
-      }                                                                     \
-    }                                                                       \
-    ROWS(STORE_32)                                                          \
+#define DEFINE_TILE_32(name, ROWS)                                                                                     \
+  static void name(TILE_ARGS) {                                                                                        \
+    const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);                                                   \
+    const float16 bias1 = bias ? vload16(1, bias) : (float16)(0.0f);                                                   \
+    ROWS(ACC_32)                                                                                                       \
+    for (int a = a_begin; a < a_end; a++) {                                                                            \
+      global const float *restrict row = strip + a * row_floats;                                                       \
+      global const float *restrict uu = u + a * u_row;                                                                 \
+      ROWS(POINTER)                                                                                                    \
+      for (int e = 0; e < run; e++, uu += 32) {                                                                        \
+        const float16 u0 = vload16(0, uu), u1 = vload16(1, uu);                                                        \
+        ROWS(FMA_32)                                                                                                   \
+      }                                                                                                                \
+    }                                                                                                                  \
+    ROWS(STORE_32)                                                                                                     \
   }
-#define DEFINE_TILE_16(name, ROWS)                                          \
-  static void name(TILE_ARGS) {                                             \
-    const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);        \
-    ROWS(ACC_16)                                                            \
-    for (int a = a_begin; a < a_end; a++) {                                 \
-      global const float *restrict row = strip + a * row_floats;            \
-      global const float *restrict uu = u + a * u_row;                      \
-      ROWS(POINTER)                                                         \
-      for (int e = 0; e < run; e++, uu += 16) {                             \
-        const float16 u0 = vload16(0, uu);                                  \
-        ROWS(FMA_16)                                                        \
-      }                                                                     \
-    }                                                                       \
-    ROWS(STORE_16)                                                          \
+#define DEFINE_TILE_16(name, ROWS)                                                                                     \
+  static void name(TILE_ARGS) {                                                                                        \
+    const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);                                                   \
+    ROWS(ACC_16)                                                                                                       \
+    for (int a = a_begin; a < a_end; a++) {                                                                            \
+      global const float *restrict row = strip + a * row_floats;                                                       \
+      global const float *restrict uu = u + a * u_row;                                                                 \
+      ROWS(POINTER)                                                                                                    \
+      for (int e = 0; e < run; e++, uu += 16) {                                                                        \
+        const float16 u0 = vload16(0, uu);                                                                             \
+        ROWS(FMA_16)                                                                                                   \
+      }                                                                                                                \
+    }                                                                                                                  \
+    ROWS(STORE_16)                                                                                                     \
   }
 DEFINE_TILE_32(tile_14x32, ROWS_14)
 DEFINE_TILE_32(tile_7x32, ROWS_7)
@@ -222,10 +248,11 @@ DEFINE_TILE_16(tile_7x16, ROWS_7)
 
 /* ---- statistics of the output ---- */
 
-/* Mean and sum of squared deviations of 16 channels over rows x cols positions, rows `row_step` entries of the table apart: two passes over
- * memory that is still in the cache; sums of a row first, then of those, so that long sums of like terms lose little. */
-static void column_stats(global const float *restrict y, global const int *restrict at, int rows, int cols, int row_step,
-                         global float *restrict mean_at, global float *restrict m2_at) {
+/* Mean and sum of squared deviations of 16 channels over rows x cols positions, rows `row_step` entries of the table
+ * apart: two passes over memory that is still in the cache; sums of a row first, then of those, so that long sums of
+ * like terms lose little. */
+static void column_stats(global const float *restrict y, global const int *restrict at, int rows, int cols,
+                         int row_step, global float *restrict mean_at, global float *restrict m2_at) {
   float16 sum = (float16)(0.0f), m2 = (float16)(0.0f);
   for (int i = 0; i < rows; i++) {
     float16 part = (float16)(0.0f);
@@ -247,20 +274,24 @@ static void column_stats(global const float *restrict y, global const int *restr
 
 /* ---- kernels ---- */
 
-/* Gather convolution; turned: backward-data, with phases_h x phases_w phases. u: packed filter at u_at of the workspace; slices of slice_floats from
- * slices_at; statistics of strips go to stats (one strip per image) or to the workspace at stats_at, (N*strips_per_image, 2, out_pitch).
- * Strips: `images` images, or strip_rows x strip_cols of one. Tasks: strips, phases, blocks of output channels (fastest). */
-kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_forward(
-    global const float *restrict x, global const float *restrict scale, global const float *restrict shift, global const float *restrict residual,
-    global const float *restrict bias, global float *restrict y, global float *restrict stats, global float *restrict workspace, int n, int in_h, int in_w,
-    int in_c, int in_pitch, int out_h, int out_w, int out_pitch, int filter_h, int filter_w, int stride_h, int stride_w, int pad_h, int pad_w,
-    int turned, int phases_h, int phases_w, int images, int strip_rows, int strip_cols, int table_size, int u_at, int stats_at, int slices_at,
-    int slice_floats, int group_size, int flags) {
+/* Gather convolution; turned: backward-data, with phases_h x phases_w phases. u: packed filter, first in the
+ * workspace; slices of slice_floats from slices_at; statistics of strips go to stats (one strip per image) or to the
+ * workspace at stats_at, (N*strips_per_image, 2, out_pitch). Strips: `images` images, or strip_rows x strip_cols of
+ * one. Tasks: strips, phases, blocks of output channels (fastest). */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void
+conv2d_cpu_forward(global const float *restrict x, global const float *restrict scale,
+                   global const float *restrict shift, global const float *restrict residual,
+                   global const float *restrict bias, global float *restrict y, global float *restrict stats,
+                   global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch, int out_h,
+                   int out_w, int out_pitch, int filter_h, int filter_w, int stride_h, int stride_w, int pad_h,
+                   int pad_w, int turned, int phases_h, int phases_w, int images, int strip_rows, int strip_cols,
+                   int table_size, int stats_at, int slices_at, int slice_floats, int group_size, int flags) {
   global float *restrict slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
   global int *restrict in_at = (global int *)slice, *restrict out_at = in_at + table_size;
   global float *restrict strip = slice + 2 * table_size;
   const int blocks = (out_pitch + 31) / 32, phases = phases_h * phases_w;
-  const int grid_h = turned ? (out_h + stride_h - 1) / stride_h : out_h, grid_w = turned ? (out_w + stride_w - 1) / stride_w : out_w;
+  const int grid_h = turned ? (out_h + stride_h - 1) / stride_h : out_h,
+            grid_w = turned ? (out_w + stride_w - 1) / stride_w : out_w;
   const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
   const int per_image = strips_h * strips_w;
   const long n_tasks = (long)((n + images - 1) / images) * per_image * phases * blocks;
@@ -273,12 +304,15 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_forward(
     const int phase = strip_phase % phases, at = strip_phase / phases;
     const int image0 = at / per_image * images, part = at % per_image;
     const int count = min(images, n - image0);
-    line_shape lh = turned ? turned_line(filter_h, stride_h, pad_h, out_h, phase / phases_w) : forward_line(filter_h, stride_h, pad_h, out_h);
-    line_shape lw = turned ? turned_line(filter_w, stride_w, pad_w, out_w, phase % phases_w) : forward_line(filter_w, stride_w, pad_w, out_w);
+    line_shape lh = turned ? turned_line(filter_h, stride_h, pad_h, out_h, phase / phases_w)
+                           : forward_line(filter_h, stride_h, pad_h, out_h);
+    line_shape lw = turned ? turned_line(filter_w, stride_w, pad_w, out_w, phase % phases_w)
+                           : forward_line(filter_w, stride_w, pad_w, out_w);
     const bool accumulate = (flags & FLAG_ACCUMULATE) != 0, nothing = lh.taps == 0 || lw.taps == 0;
     if (nothing && accumulate) continue;
     if (nothing) lh.taps = lw.taps = 0;
-    const line_part ph = part_of(lh, part / strips_w * strip_rows, strip_rows), pw = part_of(lw, part % strips_w * strip_cols, strip_cols);
+    const line_part ph = part_of(lh, part / strips_w * strip_rows, strip_rows),
+                    pw = part_of(lw, part % strips_w * strip_cols, strip_cols);
     if (ph.count <= 0 || pw.count <= 0) continue;
     if (strip_phase != loaded) {
       loaded = strip_phase;
@@ -287,30 +321,40 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_forward(
         tabled_part = part, tabled_phase = phase, tabled_images = count;
       }
       if (!nothing)
-        load_strip(strip, x, residual, scale, shift, image0, count, in_h, in_w, in_pitch, 0, in_c, group_size, flags, lh, ph, lw, pw);
+        load_strip(strip, x, residual, scale, shift, image0, count, in_h, in_w, in_pitch, 0, in_c, group_size, flags,
+                   lh, ph, lw, pw);
     }
     const bool wide = out_pitch - block * 32 >= 32;
     const int width = wide ? 32 : 16, u_row = filter_w * in_c * width, run = lw.taps * in_c;
     const int row_floats = pw.length * in_c, per_row = count * pw.count, total = per_row * ph.count;
-    global const float *restrict u = workspace + u_at + (size_t)block * 32 * (size_t)(filter_h * filter_w * in_c) + lh.u0 * u_row + lw.u0 * in_c * width;
+    global const float *restrict u = workspace + (size_t)block * 32 * (size_t)(filter_h * filter_w * in_c) +
+                                     lh.u0 * u_row + lw.u0 * in_c * width;
     global const float *restrict b = flags & FLAG_BIAS ? bias + block * 32 : 0;
     global float *restrict out = y + image0 * out_h * out_w * out_pitch + block * 32;
     for (int t = 0; t < total; t += 14) {
       const int valid = total - t;
-      const int first_row = (ph.begin + t / per_row) * lh.step + lh.first, last_row = (ph.begin + (min(t + 14, total) - 1) / per_row) * lh.step + lh.first;
+      const int first_row = (ph.begin + t / per_row) * lh.step + lh.first,
+                last_row = (ph.begin + (min(t + 14, total) - 1) / per_row) * lh.step + lh.first;
       const int a_begin = max(0, -last_row), a_end = min(lh.taps, in_h - first_row);
       if (wide) {
-        if (valid > 7) tile_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid, accumulate);
-        else tile_7x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid, accumulate);
+        if (valid > 7)
+          tile_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid,
+                     accumulate);
+        else
+          tile_7x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid, accumulate);
       } else {
-        if (valid > 7) tile_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid, accumulate);
-        else tile_7x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid, accumulate);
+        if (valid > 7)
+          tile_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid,
+                     accumulate);
+        else
+          tile_7x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid, accumulate);
       }
     }
     if (flags & FLAG_STATS) {
       global float *restrict target = per_image == 1 ? stats : workspace + stats_at;
       for (int m = 0; m < count; m++) {
-        global float *restrict to = target + (size_t)((image0 + m) * per_image + part) * 2 * (size_t)out_pitch + block * 32;
+        global float *restrict to = target + (size_t)((image0 + m) * per_image + part) * 2 * (size_t)out_pitch +
+                                    block * 32;
         for (int v = 0; v < width; v += 16)
           column_stats(out + v, out_at + m * pw.count, ph.count, pw.count, per_row, to + v, to + out_pitch + v);
       }
@@ -319,17 +363,21 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_forward(
 }
 
 /* Mean and M2 of the strips of an image → of the image, strips in order (Chan et al. 1979). Group = image. */
-kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_merge_stats(global const float *restrict workspace, global float *restrict stats, int stats_at, int grid_h,
-                                                               int grid_w, int out_pitch, int strip_rows, int strip_cols) {
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_merge_stats(global const float *restrict workspace,
+                                                               global float *restrict stats, int stats_at, int grid_h,
+                                                               int grid_w, int out_pitch, int strip_rows,
+                                                               int strip_cols) {
   const int image = get_group_id(0);
   const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
-  global const float *restrict from = workspace + stats_at + (size_t)image * (size_t)(strips_h * strips_w * 2 * out_pitch);
+  global const float *restrict from = workspace + stats_at +
+                                      (size_t)image * (size_t)(strips_h * strips_w * 2 * out_pitch);
   global float *restrict to = stats + (size_t)image * 2 * (size_t)out_pitch;
   for (int v = 0; v < out_pitch; v += 16) {
     float16 mean = (float16)(0.0f), m2 = (float16)(0.0f);
     float count = 0.0f;
     for (int part = 0; part < strips_h * strips_w; part++) {
-      const int rows = min(strip_rows, grid_h - part / strips_w * strip_rows), cols = min(strip_cols, grid_w - part % strips_w * strip_cols);
+      const int rows = min(strip_rows, grid_h - part / strips_w * strip_rows),
+                cols = min(strip_cols, grid_w - part % strips_w * strip_cols);
       const float here = (float)(rows * cols), sum = count + here;
       const float16 d = vload16(0, from + part * 2 * out_pitch + v) - mean;
       mean += d * (here / sum);
@@ -341,20 +389,23 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_merge_stats(global const floa
   }
 }
 
-/* (rows, pitch) → blocks of 32 columns (rows, 32), the last of 16 if pitch is an odd multiple of 16. Group: every num_groups-th stretch of rows. */
-kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack(global const float *restrict w, global float *restrict workspace, int rows, int pitch, int u_at) {
+/* (rows, pitch) → blocks of 32 columns (rows, 32), the last of 16 if pitch is an odd multiple of 16. Group: every
+ * num_groups-th stretch of rows. */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack(global const float *restrict w,
+                                                        global float *restrict workspace, int rows, int pitch) {
   const int begin = (int)((long)rows * (long)get_group_id(0) / (long)get_num_groups(0));
   const int end = (int)((long)rows * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
   for (int block = 0; block * 32 < pitch; block++) {
     const int width = min(32, pitch - block * 32);
     global const float *restrict from = w + (size_t)begin * (size_t)pitch + block * 32;
-    global float *restrict to = workspace + u_at + (size_t)block * 32 * (size_t)rows + (size_t)begin * (size_t)width;
+    global float *restrict to = workspace + (size_t)block * 32 * (size_t)rows + (size_t)begin * (size_t)width;
     for (int i = begin; i < end; i++, from += pitch, to += width)
       for (int v = 0; v < width; v += 16) vstore16(vload16(0, from + v), 0, to + v);
   }
 }
 
-/* Filter row (column) at place `at` of the turned filter: rows grouped by their number mod stride, downwards in each group. */
+/* Filter row (column) at place `at` of the turned filter: rows grouped by their number mod stride, downwards in each
+ * group. */
 static int turned_tap(int filter, int stride, int at) {
   int least = 0, taps = (filter + stride - 1) / stride;
   while (at >= taps) {
@@ -364,15 +415,18 @@ static int turned_tap(int filter, int stride, int at) {
   return least + (taps - 1 - at) * stride;
 }
 
-/* u[c block][row][column][k][32] = w[turned_tap(row), turned_tap(column), c, k], zero for c >= C. Group = (c block, row, column). */
-kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const float *restrict w, global float *restrict workspace, int filter_h,
-                                                               int filter_w, int stride_h, int stride_w, int c, int k, int w_pitch,
-                                                               int out_pitch, int u_at) {
+/* u[c block][row][column][k][32] = w[turned_tap(row), turned_tap(column), c, k], zero for c >= C. Group = (c block,
+ * row, column). */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const float *restrict w,
+                                                               global float *restrict workspace, int filter_h,
+                                                               int filter_w, int stride_h, int stride_w, int c, int k,
+                                                               int w_pitch, int out_pitch) {
   const int taps = filter_h * filter_w, block = get_group_id(0) / taps, place = get_group_id(0) % taps;
-  const int tap = turned_tap(filter_h, stride_h, place / filter_w) * filter_w + turned_tap(filter_w, stride_w, place % filter_w);
+  const int tap = turned_tap(filter_h, stride_h, place / filter_w) * filter_w +
+                  turned_tap(filter_w, stride_w, place % filter_w);
   const int width = min(32, out_pitch - block * 32), valid = clamp(c - block * 32, 0, width);
   global const float *restrict from = w + ((size_t)tap * (size_t)c + block * 32) * (size_t)w_pitch;
-  global float *restrict to = workspace + u_at + (size_t)block * 32 * (size_t)(taps * k) + (size_t)place * (size_t)(k * width);
+  global float *restrict to = workspace + (size_t)block * 32 * (size_t)(taps * k) + (size_t)place * (size_t)(k * width);
   for (int i = 0; i < k; i++, to += width) {
     for (int j = 0; j < valid; j++) to[j] = from[(size_t)j * (size_t)w_pitch + i];
     for (int j = valid; j < width; j++) to[j] = 0.0f;
@@ -383,43 +437,54 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const floa
 
 #define WACC_32(i) float16 s##i = (float16)(0.0f), t##i = (float16)(0.0f);
 #define WACC_16(i) float16 s##i = (float16)(0.0f);
-#define WFMA_32(i) { const float16 v = (float16)(px[i]); s##i = v * d0 + s##i; t##i = v * d1 + t##i; }
-#define WFMA_16(i) { const float16 v = (float16)(px[i]); s##i = v * d0 + s##i; }
-#define WADD_32(i)                                             \
-  vstore16(vload16(2 * i, dw) + s##i, 2 * i, dw);              \
+#define WFMA_32(i)                                                                                                     \
+  {                                                                                                                    \
+    const float16 v = (float16)(px[i]);                                                                                \
+    s##i = v * d0 + s##i;                                                                                              \
+    t##i = v * d1 + t##i;                                                                                              \
+  }
+#define WFMA_16(i)                                                                                                     \
+  {                                                                                                                    \
+    const float16 v = (float16)(px[i]);                                                                                \
+    s##i = v * d0 + s##i;                                                                                              \
+  }
+#define WADD_32(i)                                                                                                     \
+  vstore16(vload16(2 * i, dw) + s##i, 2 * i, dw);                                                                      \
   vstore16(vload16(2 * i + 1, dw) + t##i, 2 * i + 1, dw);
 #define WADD_16(i) vstore16(vload16(i, dw) + s##i, i, dw);
-#define WTILE_ARGS \
-  global const float *restrict x, global const int *restrict in_at, global const float *restrict panel, int positions, global float *restrict dw
+#define WTILE_ARGS                                                                                                     \
+  global const float *restrict x, global const int *restrict in_at, global const float *restrict panel, int positions, \
+      global float *restrict dw
 
-#define DEFINE_WTILE_32(name, ROWS)                                         \
-  static void name(WTILE_ARGS) {                                            \
-    ROWS(WACC_32)                                                           \
-    for (int i = 0; i < positions; i++, panel += 32) {                      \
-      global const float *restrict px = x + in_at[i];                       \
-      const float16 d0 = vload16(0, panel), d1 = vload16(1, panel);         \
-      ROWS(WFMA_32)                                                         \
-    }                                                                       \
-    ROWS(WADD_32)                                                           \
+#define DEFINE_WTILE_32(name, ROWS)                                                                                    \
+  static void name(WTILE_ARGS) {                                                                                       \
+    ROWS(WACC_32)                                                                                                      \
+    for (int i = 0; i < positions; i++, panel += 32) {                                                                 \
+      global const float *restrict px = x + in_at[i];                                                                  \
+      const float16 d0 = vload16(0, panel), d1 = vload16(1, panel);                                                    \
+      ROWS(WFMA_32)                                                                                                    \
+    }                                                                                                                  \
+    ROWS(WADD_32)                                                                                                      \
   }
-#define DEFINE_WTILE_16(name, ROWS)                                         \
-  static void name(WTILE_ARGS) {                                            \
-    ROWS(WACC_16)                                                           \
-    for (int i = 0; i < positions; i++, panel += 16) {                      \
-      global const float *restrict px = x + in_at[i];                       \
-      const float16 d0 = vload16(0, panel);                                 \
-      ROWS(WFMA_16)                                                         \
-    }                                                                       \
-    ROWS(WADD_16)                                                           \
+#define DEFINE_WTILE_16(name, ROWS)                                                                                    \
+  static void name(WTILE_ARGS) {                                                                                       \
+    ROWS(WACC_16)                                                                                                      \
+    for (int i = 0; i < positions; i++, panel += 16) {                                                                 \
+      global const float *restrict px = x + in_at[i];                                                                  \
+      const float16 d0 = vload16(0, panel);                                                                            \
+      ROWS(WFMA_16)                                                                                                    \
+    }                                                                                                                  \
+    ROWS(WADD_16)                                                                                                      \
   }
 DEFINE_WTILE_32(wtile_12x32, ROWS_12)
 DEFINE_WTILE_32(wtile_4x32, ROWS_4)
 DEFINE_WTILE_16(wtile_12x16, ROWS_12)
 DEFINE_WTILE_16(wtile_4x16, ROWS_4)
 
-/* Gradient of 32 (16) channels at the strip's positions → (positions, 32); their sums are added to `sums` (NULL: not wanted). */
-static void pack_panel(global float *restrict panel, global const float *restrict dy, global const int *restrict out_at, int n, int width,
-                       global float *restrict sums) {
+/* Gradient of 32 (16) channels at the strip's positions → (positions, 32); their sums are added to `sums` (NULL: not
+ * wanted). */
+static void pack_panel(global float *restrict panel, global const float *restrict dy, global const int *restrict out_at,
+                       int n, int width, global float *restrict sums) {
   float16 s0 = (float16)(0.0f), s1 = (float16)(0.0f);
   for (int i = 0; i < n; i++, panel += width) {
     global const float *restrict from = dy + out_at[i];
@@ -435,22 +500,26 @@ static void pack_panel(global float *restrict panel, global const float *restric
   if (width == 32) vstore16(vload16(1, sums) + s1, 1, sums);
 }
 
-/* dw of part `split` of the strips goes to dw + split*part_floats (and db likewise), added if FLAG_ACCUMULATE. FLAG_BIAS: db is wanted.
- * Slice: two tables, the strip (strip_floats), the panel, dw of the task's blocks (a, products rounded up to 4, 32), sums of dy. */
+/* dw of part `split` of the strips goes to dw + split*part_floats (and db likewise), added if FLAG_ACCUMULATE.
+ * FLAG_BIAS: db is wanted. Slice: two tables, the strip (strip_floats), the panel, dw of the task's blocks (a, products
+ * rounded up to 4, 32), sums of dy. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
-    global const float *restrict x, global const float *restrict scale, global const float *restrict shift, global const float *restrict residual,
-    global const float *restrict dy, global float *restrict dw, global float *restrict db, global float *restrict workspace, int n, int in_h, int in_w,
-    int in_c, int in_pitch, int grid_h, int grid_w, int out_pitch, int taps_h, int taps_w, int stride_h, int stride_w, int pad_h, int pad_w, int images,
-    int strip_rows, int strip_cols, int table_size, int strip_floats, int block_c, int group_k, int splits, int part_floats, int db_at, int slices_at,
-    int slice_floats, int group_size, int flags) {
+    global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
+    global const float *restrict residual, global const float *restrict dy, global float *restrict dw,
+    global float *restrict db, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
+    int grid_h, int grid_w, int out_pitch, int taps_h, int taps_w, int stride_h, int stride_w, int pad_h, int pad_w,
+    int images, int strip_rows, int strip_cols, int table_size, int strip_floats, int block_c, int group_k, int splits,
+    int part_floats, int db_at, int slices_at, int slice_floats, int group_size, int flags) {
   global float *restrict slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
   global int *restrict in_at = (global int *)slice, *restrict out_at = in_at + table_size;
   global float *restrict strip = slice + 2 * table_size;
   global float *restrict panel = strip + strip_floats;
   global float *restrict sums = panel + table_size * 32;
   global float *restrict own = sums + group_k * 32;
-  const line_shape lh = forward_line(taps_h, stride_h, pad_h, grid_h), lw = forward_line(taps_w, stride_w, pad_w, grid_w);
-  const int blocks = (out_pitch + 31) / 32, groups_k = (blocks + group_k - 1) / group_k, groups_c = (in_c + block_c - 1) / block_c;
+  const line_shape lh = forward_line(taps_h, stride_h, pad_h, grid_h),
+                   lw = forward_line(taps_w, stride_w, pad_w, grid_w);
+  const int blocks = (out_pitch + 31) / 32, groups_k = (blocks + group_k - 1) / group_k,
+            groups_c = (in_c + block_c - 1) / block_c;
   const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
   const int per_image = strips_h * strips_w;
   const int n_strips = (n + images - 1) / images * per_image;
@@ -466,22 +535,26 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
     const bool want_sums = (flags & FLAG_BIAS) != 0 && c0 == 0;
     fill_zero(sums, n_blocks * 32);
     fill_zero(own, n_blocks * taps_h * padded * 32);
-    const int strip_begin = (int)((long)n_strips * split / splits), strip_end = (int)((long)n_strips * (split + 1) / splits);
+    const int strip_begin = (int)((long)n_strips * split / splits),
+              strip_end = (int)((long)n_strips * (split + 1) / splits);
     int tabled_images = 0, tabled_part = -1;
     for (int at = strip_begin; at < strip_end; at++) {
       const int image0 = at / per_image * images, part = at % per_image;
       const int count = min(images, n - image0);
-      const line_part ph = part_of(lh, part / strips_w * strip_rows, strip_rows), pw = part_of(lw, part % strips_w * strip_cols, strip_cols);
+      const line_part ph = part_of(lh, part / strips_w * strip_rows, strip_rows),
+                      pw = part_of(lw, part % strips_w * strip_cols, strip_cols);
       if (part != tabled_part || count != tabled_images) {
         fill_tables(in_at, out_at, count, channels, lh, ph, lw, pw, grid_h, grid_w, out_pitch);
         tabled_part = part, tabled_images = count;
       }
-      load_strip(strip, x, residual, scale, shift, image0, count, in_h, in_w, in_pitch, c0, channels, group_size, flags, lh, ph, lw, pw);
+      load_strip(strip, x, residual, scale, shift, image0, count, in_h, in_w, in_pitch, c0, channels, group_size, flags,
+                 lh, ph, lw, pw);
       const int per_row = count * pw.count, positions = per_row * ph.count, row_floats = pw.length * channels;
       for (int b = 0; b < n_blocks; b++) {
         const int k0 = (block0 + b) * 32;
         const bool wide = out_pitch - k0 >= 32;
-        pack_panel(panel, dy + image0 * grid_h * grid_w * out_pitch + k0, out_at, positions, wide ? 32 : 16, want_sums ? sums + b * 32 : 0);
+        pack_panel(panel, dy + image0 * grid_h * grid_w * out_pitch + k0, out_at, positions, wide ? 32 : 16,
+                   want_sums ? sums + b * 32 : 0);
         for (int a = 0; a < taps_h; a++) {
           /* output rows that see the image through filter row a */
           const int above = -(ph.begin * stride_h + lh.first + a), below = in_h + above;
@@ -505,11 +578,14 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
     for (int b = 0; b < n_blocks; b++) {
       const int k0 = (block0 + b) * 32, width = min(32, out_pitch - k0);
       for (int tap = 0; tap < taps_h * taps_w; tap++) {
-        global const float *restrict from = own + ((b * taps_h + tap / taps_w) * padded) * 32 + tap % taps_w * channels * width;
-        global float *restrict to = dw + (size_t)split * (size_t)part_floats + (size_t)(tap * in_c + c0) * (size_t)out_pitch + k0;
+        global const float *restrict from = own + ((b * taps_h + tap / taps_w) * padded) * 32 +
+                                            tap % taps_w * channels * width;
+        global float *restrict to = dw + (size_t)split * (size_t)part_floats +
+                                    (size_t)(tap * in_c + c0) * (size_t)out_pitch + k0;
         for (int c = 0; c < channels; c++, from += width, to += out_pitch)
           for (int v = 0; v < width; v += 16)
-            vstore16(flags & FLAG_ACCUMULATE ? vload16(0, to + v) + vload16(0, from + v) : vload16(0, from + v), 0, to + v);
+            vstore16(flags & FLAG_ACCUMULATE ? vload16(0, to + v) + vload16(0, from + v) : vload16(0, from + v), 0,
+                     to + v);
       }
       if (want_sums)
         for (int v = 0; v < width; v += 16) {
@@ -522,7 +598,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
 }
 
 /* out[i] (+)= sum over parts, in order, of workspace[part*part_floats + from + i], i < n, a multiple of 16. */
-kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_reduce(global const float *restrict workspace, global float *restrict out, int n, int parts, int part_floats,
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_reduce(global const float *restrict workspace,
+                                                          global float *restrict out, int n, int parts, int part_floats,
                                                           int from, int accumulate) {
   const int vectors = n / 16;
   const int begin = (int)((long)vectors * (long)get_group_id(0) / (long)get_num_groups(0));

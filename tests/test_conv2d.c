@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Convolution: forward with prologue and statistics, backward-data, backward-weights and bias gradient against ref_conv2d.c.
- * CVY_TEST_FULL=1 runs ten times as many random shapes. */
+ * Convolution: forward with prologue and statistics, backward-data, backward-weights and bias gradient against
+ * ref_conv2d.c. CVY_TEST_FULL=1 runs ten times as many random shapes. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "src/ref/ref.h"
 #include "tests/check.h"
 
-enum { RANDOM_CASES = 36, MOST_WORK = 400000 };
+enum { RANDOM_CASES = 24, MOST_WORK = 300000 };
 
 typedef struct conv_case {
   cvy_conv2d_params p;
@@ -18,15 +18,17 @@ typedef struct conv_case {
   check_fill_kind fill;
 } conv_case;
 
-/* Rounding errors of a sum of `terms` products add up like a random walk: u*sqrt(terms/3)*mag if all have one sign, and a few more for the
- * prologue, the bias and the accumulation. FLT_EPSILON is 2u. */
+/* Rounding errors of a sum of `terms` products add up like a random walk: u*sqrt(terms/3)*mag if all have one sign, and
+ * a few more for the prologue, the bias and the accumulation. FLT_EPSILON is 2u. */
 static double bound_factor(double terms) { return 4.0 + 0.5 * sqrt(terms); }
 
 static bool check_conv_case(check_device *d, const conv_case *c) {
   const cvy_conv2d_params *const p = &c->p;
-  return check_case(d, "conv n=%d/%d x=%dx%dx%d/%d k=%d/%d f=%dx%d s=%dx%d p=%dx%d pro=%d g=%d bias=%d stats=%d dx=%d acc=%d fill=%d", c->n,
-                    p->n_max, p->x.h, p->x.w, p->x.c, p->x.pitch, p->k, p->y_pitch, p->r, p->s, p->stride_h, p->stride_w, p->pad_h,
-                    p->pad_w, p->prologue, c->group_size, p->bias, p->stats, !p->no_backward_data, c->accumulate, (int)c->fill);
+  return check_case(
+      d, "conv n=%d/%d x=%dx%dx%d/%d k=%d/%d f=%dx%d s=%dx%d p=%dx%d pro=%d g=%d bias=%d stats=%d dx=%d acc=%d fill=%d",
+      c->n, p->n_max, p->x.h, p->x.w, p->x.c, p->x.pitch, p->k, p->y_pitch, p->r, p->s, p->stride_h, p->stride_w,
+      p->pad_h, p->pad_w, p->prologue, c->group_size, p->bias, p->stats, !p->no_backward_data, c->accumulate,
+      (int)c->fill);
 }
 
 static float *filled(check_device *d, check_rng *r, size_t n, check_fill_kind kind) {
@@ -42,15 +44,16 @@ static const double *absolute(check_device *d, const double *x, size_t n) {
 }
 
 /* got must be want (+ before) within the bound of `terms`; exact where everything is a small integer. */
-static void compare(check_device *d, const char *what, const conv_case *c, check_buffer *got, double *want, double *mag, const float *before,
-                    double terms, size_t rows, int cols) {
+static void compare(check_device *d, const char *what, const conv_case *c, check_buffer *got, double *want, double *mag,
+                    const float *before, double terms, size_t rows, int cols) {
   if (before)
     for (size_t i = 0; i < rows * (size_t)cols; i++) want[i] += before[i], mag[i] += fabs(before[i]);
-  check_close_mag(d, what, check_download(got), want, mag, c->fill == CHECK_FILL_INTEGERS ? 0.0 : bound_factor(terms), rows, cols);
+  check_close_mag(d, what, check_download(got), want, mag, c->fill == CHECK_FILL_INTEGERS ? 0.0 : bound_factor(terms),
+                  rows, cols);
 }
 
-/* Statistics against those of the device's own y. The mean's error is that of a sum; M2 around a mean that is off by e is larger by
- * positions*e*e. */
+/* Statistics against those of the device's own y. The mean's error is that of a sum; M2 around a mean that is off by e
+ * is larger by positions*e*e. */
 static void compare_stats(check_device *d, const conv_case *c, const float *y, check_buffer *stats, int positions) {
   const int k = c->p.k;
   const float *const got = check_download(stats);
@@ -58,11 +61,14 @@ static void compare_stats(check_device *d, const conv_case *c, const float *y, c
   for (int n = 0; n < c->n; n++)
     for (int j = 0; j < k; j++) {
       double sum = 0, mag = 0, m2 = 0;
-      for (int i = 0; i < positions; i++) sum += y[((size_t)n * positions + i) * k + j], mag += fabs(y[((size_t)n * positions + i) * k + j]);
-      const double mean = sum / positions, factor = FLT_EPSILON * bound_factor(positions), off = factor * mag / positions + FLT_MIN;
+      for (int i = 0; i < positions; i++)
+        sum += y[((size_t)n * positions + i) * k + j], mag += fabs(y[((size_t)n * positions + i) * k + j]);
+      const double mean = sum / positions, factor = FLT_EPSILON * bound_factor(positions),
+                   off = factor * mag / positions + FLT_MIN;
       for (int i = 0; i < positions; i++) m2 += pow(y[((size_t)n * positions + i) * k + j] - mean, 2);
       want[(size_t)n * 2 * k + j] = mean, tol[(size_t)n * 2 * k + j] = off;
-      want[((size_t)n * 2 + 1) * k + j] = m2, tol[((size_t)n * 2 + 1) * k + j] = factor * m2 + 2 * positions * off * off + FLT_MIN;
+      want[((size_t)n * 2 + 1) * k + j] = m2, tol[((size_t)n * 2 + 1) * k + j] = factor * m2 +
+                                                                                 2 * positions * off * off + FLT_MIN;
     }
   check_close(d, "stats", got, want, tol, (size_t)c->n * 2, k);
 }
@@ -75,20 +81,24 @@ static void run_case(check_device *d, check_rng *r, const conv_case *c) {
   const int n = c->n, ch = p->x.c, k = p->k, groups = c->group_size ? cvy_ceil_div(n, c->group_size) : 1;
   const int x_rows = n * p->x.h * p->x.w, y_rows = n * out.h * out.w, w_rows = p->r * p->s * ch;
   const size_t x_size = (size_t)x_rows * ch, y_size = (size_t)y_rows * k, w_size = (size_t)w_rows * k;
-  const float *const x = filled(d, r, x_size, c->fill), *const w = filled(d, r, w_size, c->fill), *const dy = filled(d, r, y_size, c->fill);
+  const float *const x = filled(d, r, x_size, c->fill), *const w = filled(d, r, w_size, c->fill),
+                     *const dy = filled(d, r, y_size, c->fill);
   const float *const bias = filled(d, r, (size_t)k, c->fill), *const residual = filled(d, r, x_size, c->fill);
-  const float *const scale = filled(d, r, (size_t)groups * ch, c->fill), *const shift = filled(d, r, (size_t)groups * ch, c->fill);
+  const float *const scale = filled(d, r, (size_t)groups * ch, c->fill), *const shift = filled(
+                                                                             d, r, (size_t)groups * ch, c->fill);
   const float *const before_x = filled(d, r, x_size, c->fill), *const before_w = filled(d, r, w_size, c->fill);
   const float *const before_b = filled(d, r, (size_t)k, c->fill);
 
-  check_buffer *const bx = check_input(d, "x", x, x_rows, ch, p->x.pitch), *const bw = check_input(d, "w", w, w_rows, k, p->y_pitch);
+  check_buffer *const bx = check_input(d, "x", x, x_rows, ch, p->x.pitch), *const bw = check_input(d, "w", w, w_rows, k,
+                                                                                                   p->y_pitch);
   check_buffer *const bdy = check_input(d, "dy", dy, y_rows, k, p->y_pitch);
   check_buffer *const bbias = p->bias ? check_input(d, "bias", bias, 1, k, p->y_pitch) : NULL;
   const bool has_scale = (p->prologue & CVY_CONV_SCALE) != 0, has_residual = (p->prologue & CVY_CONV_RESIDUAL) != 0;
-  const cvy_conv2d_prologue prologue = {.scale = has_scale ? check_input(d, "scale", scale, groups, ch, p->x.pitch)->cl : NULL,
-                                        .shift = has_scale ? check_input(d, "shift", shift, groups, ch, p->x.pitch)->cl : NULL,
-                                        .residual = has_residual ? check_input(d, "residual", residual, x_rows, ch, p->x.pitch)->cl : NULL,
-                                        .group_size = c->group_size};
+  const cvy_conv2d_prologue prologue = {
+      .scale = has_scale ? check_input(d, "scale", scale, groups, ch, p->x.pitch)->cl : NULL,
+      .shift = has_scale ? check_input(d, "shift", shift, groups, ch, p->x.pitch)->cl : NULL,
+      .residual = has_residual ? check_input(d, "residual", residual, x_rows, ch, p->x.pitch)->cl : NULL,
+      .group_size = c->group_size};
   const cvy_conv2d_prologue *const pro = p->prologue ? &prologue : NULL;
 
   cvy_conv2d *op = NULL;
@@ -101,7 +111,8 @@ static void run_case(check_device *d, check_rng *r, const conv_case *c) {
   /* f(x), and the size of its terms */
   double *const fx = check_doubles(d, x_size), *const mag_fx = check_doubles(d, x_size);
   const double *const x64 = check_to_doubles(d, x, x_size), *const w64 = check_to_doubles(d, w, w_size);
-  const double *const scale64 = check_to_doubles(d, scale, (size_t)groups * ch), *const shift64 = check_to_doubles(d, shift, (size_t)groups * ch);
+  const double *const scale64 = check_to_doubles(d, scale, (size_t)groups * ch), *const shift64 = check_to_doubles(
+                                                                                     d, shift, (size_t)groups * ch);
   const double *const residual64 = check_to_doubles(d, residual, x_size), *const dy64 = check_to_doubles(d, dy, y_size);
   const double *const bias64 = check_to_doubles(d, bias, (size_t)k);
   ref_conv2d_prologue(p, n, c->group_size, x64, scale64, shift64, residual64, fx);
@@ -116,7 +127,8 @@ static void run_case(check_device *d, check_rng *r, const conv_case *c) {
   ref_conv2d_forward(p, n, fx, w64, p->bias ? bias64 : NULL, y_want, y_mag);
   ref_conv2d_backward_weights(p, n, fx, dy64, dw_want, dw_mag);
   if (!same_mag) {
-    ref_conv2d_forward(p, n, mag_fx, absolute(d, w64, w_size), p->bias ? absolute(d, bias64, (size_t)k) : NULL, y_mag, NULL);
+    ref_conv2d_forward(p, n, mag_fx, absolute(d, w64, w_size), p->bias ? absolute(d, bias64, (size_t)k) : NULL, y_mag,
+                       NULL);
     ref_conv2d_backward_weights(p, n, mag_fx, absolute(d, dy64, y_size), dw_mag, NULL);
   }
   if (!p->no_backward_data) ref_conv2d_backward_data(p, n, dy64, w64, dx_want, dx_mag);
@@ -126,12 +138,18 @@ static void run_case(check_device *d, check_rng *r, const conv_case *c) {
   for (int round = 0; round < 2; round++) {
     check_buffer *const by = check_output(d, "y", y_rows, k, p->y_pitch);
     check_buffer *const bstats = p->stats ? check_output(d, "stats", n * 2, k, p->y_pitch) : NULL;
-    check_buffer *const bdx = c->accumulate ? check_inout(d, "dx", before_x, x_rows, ch, p->x.pitch) : check_output(d, "dx", x_rows, ch, p->x.pitch);
-    check_buffer *const bdw = c->accumulate ? check_inout(d, "dw", before_w, w_rows, k, p->y_pitch) : check_output(d, "dw", w_rows, k, p->y_pitch);
-    check_buffer *const bdb = c->accumulate ? check_inout(d, "db", before_b, 1, k, p->y_pitch) : check_output(d, "db", 1, k, p->y_pitch);
-    check_ok(cvy_conv2d_forward(op, d->queue, n, bx->cl, pro, bw->cl, bbias ? bbias->cl : NULL, by->cl, bstats ? bstats->cl : NULL, ws));
-    check_ok(cvy_conv2d_backward_weights(op, d->queue, n, bx->cl, pro, bdy->cl, bdw->cl, p->bias ? bdb->cl : NULL, c->accumulate, ws));
-    if (!p->no_backward_data) check_ok(cvy_conv2d_backward_data(op, d->queue, n, bdy->cl, bw->cl, bdx->cl, c->accumulate, ws));
+    check_buffer *const bdx = c->accumulate ? check_inout(d, "dx", before_x, x_rows, ch, p->x.pitch)
+                                            : check_output(d, "dx", x_rows, ch, p->x.pitch);
+    check_buffer *const bdw = c->accumulate ? check_inout(d, "dw", before_w, w_rows, k, p->y_pitch)
+                                            : check_output(d, "dw", w_rows, k, p->y_pitch);
+    check_buffer *const bdb = c->accumulate ? check_inout(d, "db", before_b, 1, k, p->y_pitch)
+                                            : check_output(d, "db", 1, k, p->y_pitch);
+    check_ok(cvy_conv2d_forward(op, d->queue, n, bx->cl, pro, bw->cl, bbias ? bbias->cl : NULL, by->cl,
+                                bstats ? bstats->cl : NULL, ws));
+    check_ok(cvy_conv2d_backward_weights(op, d->queue, n, bx->cl, pro, bdy->cl, bdw->cl, p->bias ? bdb->cl : NULL,
+                                         c->accumulate, ws));
+    if (!p->no_backward_data)
+      check_ok(cvy_conv2d_backward_data(op, d->queue, n, bdy->cl, bw->cl, bdx->cl, c->accumulate, ws));
     if (round == 0) {
       compare(d, "y", c, by, y_want, y_mag, NULL, w_rows, (size_t)y_rows, k);
       if (bstats) compare_stats(d, c, check_download(by), bstats, out.h * out.w);
@@ -164,7 +182,8 @@ static void choose_pitches(const check_device *d, check_rng *r, cvy_conv2d_param
     p->y_pitch = cvy_pitch_of(p->k) + (more_y == 3 ? 16 : 0);
     p->x.pitch = p->no_backward_data ? cvy_input_pitch_of(p->x.c) : cvy_pitch_of(p->x.c) + (more_x == 3 ? 16 : 0);
   } else {
-    const int x[] = {p->x.c, cvy_input_pitch_of(p->x.c), cvy_pitch_of(p->x.c), p->x.c + 3}, y[] = {p->k, cvy_pitch_of(p->k), (p->k + 3) / 4 * 4, p->k + 1};
+    const int x[] = {p->x.c, cvy_input_pitch_of(p->x.c), cvy_pitch_of(p->x.c), p->x.c + 3},
+              y[] = {p->k, cvy_pitch_of(p->k), (p->k + 3) / 4 * 4, p->k + 1};
     p->x.pitch = x[more_x], p->y_pitch = y[more_y];
   }
 }
@@ -176,7 +195,9 @@ static conv_case random_case(const check_device *d, check_rng *r) {
   cvy_conv2d_params *const p = &c.p;
   cvy_shape out;
   do {
-    *p = (cvy_conv2d_params){.x = {.h = check_edge(r, 7, 20), .w = check_edge(r, 14, 30), .c = CHECK_ONE_OF(r, 1, 1, 2, 3, 3, 4, 7, 16, 17, 20, 31, 33, 50, 64, 65)},
+    *p = (cvy_conv2d_params){.x = {.h = check_edge(r, 7, 20),
+                                   .w = check_edge(r, 14, 30),
+                                   .c = CHECK_ONE_OF(r, 1, 1, 2, 3, 3, 4, 7, 16, 17, 20, 31, 33, 50, 64, 65)},
                              .k = CHECK_ONE_OF(r, 1, 3, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80),
                              .r = CHECK_ONE_OF(r, 1, 1, 2, 3, 3, 3, 5, 7),
                              .s = CHECK_ONE_OF(r, 1, 1, 2, 3, 3, 3, 5, 7),
@@ -204,7 +225,9 @@ static conv_case random_case(const check_device *d, check_rng *r) {
 }
 
 static void test_random(check_device *d) {
-  const int cases = getenv("CVY_TEST_FULL") ? 10 * RANDOM_CASES : RANDOM_CASES;
+  /* each SIMT case may be a program of its own */
+  const int some = d->cpu_shaped ? RANDOM_CASES : RANDOM_CASES / 2,
+            cases = getenv("CVY_TEST_FULL") ? 10 * RANDOM_CASES : some;
   for (int i = 0; i < cases; i++) {
     check_rng r = check_rng_make(d, i);
     const conv_case c = random_case(d, &r);
@@ -212,14 +235,20 @@ static void test_random(check_device *d) {
   }
 }
 
-/* Layers of the two networks, and shapes that are cut in every way: several images per strip, rows, columns, more positions than a table. */
+/* Layers of the two networks, and shapes that are cut in every way: several images per strip, rows, columns, more
+ * positions than a table. */
 static void test_layers(check_device *d) {
-  static const struct { int n, h, w, c, x_pitch, k, r, s, stride, pad; bool stats; } layers[] = {
-      {3, 28, 28, 1, 1, 64, 3, 3, 1, 1, true},      {1, 28, 28, 64, 64, 64, 3, 3, 1, 1, true},   {1, 28, 28, 64, 64, 128, 3, 3, 2, 1, true},
-      {2, 28, 28, 64, 64, 128, 1, 1, 2, 0, false},  {3, 7, 7, 256, 256, 64, 3, 3, 1, 1, true},   {7, 4, 4, 512, 512, 32, 3, 3, 1, 1, true},
-      {9, 28, 28, 1, 1, 20, 3, 3, 1, 0, false},     {5, 13, 13, 20, 32, 50, 5, 5, 1, 0, false},  {2, 40, 40, 64, 64, 16, 3, 3, 1, 1, true},
-      {3, 2, 400, 64, 64, 16, 3, 3, 1, 1, true},    {2, 45, 45, 1, 1, 16, 3, 3, 1, 1, true},     {2, 32, 32, 3, 4, 64, 3, 3, 1, 1, false},
-      {1, 8, 8, 200, 208, 200, 3, 3, 2, 1, false},  {70, 3, 3, 3, 4, 16, 3, 3, 1, 1, true},
+  static const struct {
+    int n, h, w, c, x_pitch, k, r, s, stride, pad;
+    bool stats;
+  } layers[] = {
+      {3, 28, 28, 1, 1, 64, 3, 3, 1, 1, true},     {1, 28, 28, 64, 64, 48, 3, 3, 1, 1, true},
+      {1, 28, 28, 64, 64, 64, 3, 3, 2, 1, true},   {2, 28, 28, 64, 64, 64, 1, 1, 2, 0, false},
+      {3, 7, 7, 256, 256, 20, 3, 3, 1, 1, true},   {7, 4, 4, 512, 512, 16, 3, 3, 1, 1, true},
+      {9, 28, 28, 1, 1, 20, 3, 3, 1, 0, false},    {3, 13, 13, 20, 32, 50, 5, 5, 1, 0, false},
+      {1, 40, 40, 64, 64, 16, 3, 3, 1, 1, true},   {2, 2, 400, 64, 64, 10, 3, 3, 1, 1, true},
+      {2, 45, 45, 1, 1, 16, 3, 3, 1, 1, true},     {2, 32, 32, 3, 4, 64, 3, 3, 1, 1, false},
+      {1, 8, 8, 200, 208, 100, 3, 3, 2, 1, false}, {70, 3, 3, 3, 4, 16, 3, 3, 1, 1, true},
   };
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
     check_rng r = check_rng_make(d, 1000 + (int)i);
@@ -251,15 +280,27 @@ static void test_prologue(check_device *d) {
     const conv_case c = {.n = 5,
                          .group_size = 2,
                          .accumulate = flags % 2,
-                         .p = {.n_max = 6, .x = {6, 5, 20, 32}, .k = 17, .y_pitch = 32, .r = 3, .s = 3, .stride_h = 1 + flags % 2, .stride_w = 1, .pad_h = 1,
-                               .pad_w = 2, .bias = true, .stats = true, .prologue = flags,
+                         .p = {.n_max = 6,
+                               .x = {6, 5, 20, 32},
+                               .k = 17,
+                               .y_pitch = 32,
+                               .r = 3,
+                               .s = 3,
+                               .stride_h = 1 + flags % 2,
+                               .stride_w = 1,
+                               .pad_h = 1,
+                               .pad_w = 2,
+                               .bias = true,
+                               .stats = true,
+                               .prologue = flags,
                                .variant = d->cpu_shaped ? CVY_CONV_DIRECT_CPU : CVY_CONV_DIRECT_SIMT},
                          .fill = flags == 3 ? CHECK_FILL_INTEGERS : CHECK_FILL_NORMAL};
     run_case(d, &r, &c);
   }
 }
 
-/* Backward passes of the reference are the derivatives of its forward pass: the loss sum(y * t) is bilinear, so central differences are exact but for rounding. */
+/* Backward passes of the reference are the derivatives of its forward pass: the loss sum(y * t) is bilinear, so central
+ * differences are exact but for rounding. */
 static void test_reference(check_device *d) {
   check_rng r = check_rng_make(d, 3000);
   for (int i = 0; i < 12; i++) {
@@ -268,11 +309,13 @@ static void test_reference(check_device *d) {
     cvy_shape out;
     check_ok(cvy_conv2d_output_shape(p, &out));
     const int n = c.n < 2 ? c.n : 2;
-    const size_t x_size = (size_t)n * p->x.h * p->x.w * p->x.c, w_size = (size_t)p->r * p->s * p->x.c * p->k, y_size = (size_t)n * out.h * out.w * p->k;
+    const size_t x_size = (size_t)n * p->x.h * p->x.w * p->x.c, w_size = (size_t)p->r * p->s * p->x.c * p->k,
+                 y_size = (size_t)n * out.h * out.w * p->k;
     double *const x = check_to_doubles(d, filled(d, &r, x_size, CHECK_FILL_NORMAL), x_size);
     double *const w = check_to_doubles(d, filled(d, &r, w_size, CHECK_FILL_NORMAL), w_size);
     const double *const t = check_to_doubles(d, filled(d, &r, y_size, CHECK_FILL_NORMAL), y_size);
-    double *const y = check_doubles(d, y_size), *const dx = check_doubles(d, x_size), *const dw = check_doubles(d, w_size);
+    double *const y = check_doubles(d, y_size), *const dx = check_doubles(d, x_size),
+                  *const dw = check_doubles(d, w_size);
     ref_conv2d_backward_data(p, n, t, w, dx, NULL);
     ref_conv2d_backward_weights(p, n, x, t, dw, NULL);
     for (int probe = 0; probe < 8; probe++) {
@@ -287,7 +330,8 @@ static void test_reference(check_device *d) {
       }
       *at = old;
       if (!(fabs(loss[1] - loss[0] - want) <= 1e-9 * (1 + fabs(want)) * sqrt((double)y_size)))
-        check_fail(d, "reference: d loss / d %s is %.17g by differences, %.17g by the backward pass", of_x ? "x" : "w", loss[1] - loss[0], want);
+        check_fail(d, "reference: d loss / d %s is %.17g by differences, %.17g by the backward pass", of_x ? "x" : "w",
+                   loss[1] - loss[0], want);
     }
     check_case_end(d);
   }
@@ -295,16 +339,42 @@ static void test_reference(check_device *d) {
 
 /* ---- wrong use ---- */
 
-static const cvy_conv2d_params good = {.n_max = 2, .x = {5, 5, 3, 16}, .k = 4, .y_pitch = 16, .r = 3, .s = 3, .stride_h = 1, .stride_w = 1, .pad_h = 1, .pad_w = 1};
+static const cvy_conv2d_params good = {.n_max = 2,
+                                       .x = {5, 5, 3, 16},
+                                       .k = 4,
+                                       .y_pitch = 16,
+                                       .r = 3,
+                                       .s = 3,
+                                       .stride_h = 1,
+                                       .stride_w = 1,
+                                       .pad_h = 1,
+                                       .pad_w = 1};
 
 static void test_bad_shapes(check_device *d) {
-  static const struct { size_t at; int value; const char *text; } wrong[] = {
+  static const struct {
+    size_t at;
+    int value;
+    const char *text;
+  } wrong[] = {
 #define FIELD(name) offsetof(cvy_conv2d_params, name)
-      {FIELD(n_max), 0, "n_max is 0"},         {FIELD(x.h), 0, "input 0x5x3"},      {FIELD(x.w), -1, "input 5x-1x3"},    {FIELD(x.c), 0, "input 5x5x0"},
-      {FIELD(x.pitch), 2, "input pitch 2"},    {FIELD(k), 0, "0 filters"},          {FIELD(y_pitch), 3, "output pitch 3"}, {FIELD(r), 0, "filter 0x3"},
-      {FIELD(r), 8, "8x3 filter does not fit"}, {FIELD(s), 9, "3x9 filter does not fit"}, {FIELD(stride_h), 0, "stride 0x1"}, {FIELD(stride_w), -2, "stride 1x-2"},
-      {FIELD(pad_h), -1, "padding -1x1"},      {FIELD(pad_w), 1 << 30, "2^24"},     {FIELD(prologue), 8, "prologue flags 0x8"},
-      {FIELD(n_max), 1 << 30, "32-bit"},       {FIELD(k), 1 << 30, "pitch 16 is smaller"}, {FIELD(variant), 9, "variant 9"},
+      {FIELD(n_max), 0, "n_max is 0"},
+      {FIELD(x.h), 0, "input 0x5x3"},
+      {FIELD(x.w), -1, "input 5x-1x3"},
+      {FIELD(x.c), 0, "input 5x5x0"},
+      {FIELD(x.pitch), 2, "input pitch 2"},
+      {FIELD(k), 0, "0 filters"},
+      {FIELD(y_pitch), 3, "output pitch 3"},
+      {FIELD(r), 0, "filter 0x3"},
+      {FIELD(r), 8, "8x3 filter does not fit"},
+      {FIELD(s), 9, "3x9 filter does not fit"},
+      {FIELD(stride_h), 0, "stride 0x1"},
+      {FIELD(stride_w), -2, "stride 1x-2"},
+      {FIELD(pad_h), -1, "padding -1x1"},
+      {FIELD(pad_w), 1 << 30, "2^24"},
+      {FIELD(prologue), 8, "prologue flags 0x8"},
+      {FIELD(n_max), 1 << 30, "32-bit"},
+      {FIELD(k), 1 << 30, "pitch 16 is smaller"},
+      {FIELD(variant), 9, "variant 9"},
 #undef FIELD
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -343,8 +413,11 @@ static void test_bad_calls(check_device *d) {
   check_ok(cvy_conv2d_create(d->cl, &rich, &op2));
   rich.inference = true;
   check_ok(cvy_conv2d_create(d->cl, &rich, &op3));
-  const size_t ws_bytes = cvy_conv2d_workspace_bytes(op) > cvy_conv2d_workspace_bytes(op2) ? cvy_conv2d_workspace_bytes(op) : cvy_conv2d_workspace_bytes(op2);
-  check_buffer *const bx = check_scratch(d, "x", 2 * 25 * 16 * 4), *const bw = check_scratch(d, "w", 27 * 16 * 4), *const tiny = check_scratch(d, "tiny", 60);
+  const size_t ws_bytes = cvy_conv2d_workspace_bytes(op) > cvy_conv2d_workspace_bytes(op2)
+                              ? cvy_conv2d_workspace_bytes(op)
+                              : cvy_conv2d_workspace_bytes(op2);
+  check_buffer *const bx = check_scratch(d, "x", 2 * 25 * 16 * 4), *const bw = check_scratch(d, "w", 27 * 16 * 4),
+                      *const tiny = check_scratch(d, "tiny", 60);
   check_buffer *const ws = check_scratch(d, "workspace", ws_bytes);
   cvy_buffer *const x = bx->cl, *const w = bw->cl, *const s = ws->cl, *const t = tiny->cl;
   cvy_queue *const q = d->queue;
@@ -359,16 +432,19 @@ static void test_bad_calls(check_device *d) {
   check_fails(cvy_conv2d_forward(op, q, 1, t, NULL, w, NULL, x, NULL, s), CVY_E_ARGUMENT, "x has 60 bytes");
   check_fails(cvy_conv2d_forward(op, q, 1, x, NULL, w, w, x, NULL, s), CVY_E_ARGUMENT, "a bias");
   check_fails(cvy_conv2d_forward(op, q, 1, x, NULL, w, NULL, x, w, s), CVY_E_ARGUMENT, "stats");
-  const cvy_conv2d_prologue none = {0}, scale = {.scale = w, .shift = w}, all = {.scale = w, .shift = w, .residual = x}, negative = {.group_size = -1};
+  const cvy_conv2d_prologue none = {0}, scale = {.scale = w, .shift = w}, all = {.scale = w, .shift = w, .residual = x},
+                            negative = {.group_size = -1};
   check_fails(cvy_conv2d_forward(op, q, 1, x, &none, w, NULL, x, NULL, s), CVY_E_ARGUMENT, "a prologue");
-  if (cvy_conv2d_workspace_bytes(op)) check_fails(cvy_conv2d_backward_weights(op, q, 1, x, NULL, x, w, NULL, false, NULL), CVY_E_ARGUMENT, "workspace");
+  if (cvy_conv2d_workspace_bytes(op))
+    check_fails(cvy_conv2d_backward_weights(op, q, 1, x, NULL, x, w, NULL, false, NULL), CVY_E_ARGUMENT, "workspace");
   check_fails(cvy_conv2d_forward(op2, q, 1, x, NULL, w, w, x, w, s), CVY_E_ARGUMENT, "scale is wanted");
   check_fails(cvy_conv2d_forward(op2, q, 1, x, &negative, w, w, x, w, s), CVY_E_ARGUMENT, "groups of -1");
   check_fails(cvy_conv2d_forward(op2, q, 1, x, &scale, w, w, x, w, s), CVY_E_ARGUMENT, "residual is wanted");
   check_fails(cvy_conv2d_forward(op2, q, 1, x, &all, w, NULL, x, w, s), CVY_E_ARGUMENT, "bias is wanted");
   check_fails(cvy_conv2d_forward(op2, q, 1, x, &all, w, w, x, NULL, s), CVY_E_ARGUMENT, "stats is wanted");
   check_fails(cvy_conv2d_backward_data(op2, q, 1, x, w, x, false, s), CVY_E_ARGUMENT, "without backward_data");
-  check_fails(cvy_conv2d_backward_weights(op3, q, 1, x, &all, x, w, NULL, false, s), CVY_E_ARGUMENT, "without backward_weights");
+  check_fails(cvy_conv2d_backward_weights(op3, q, 1, x, &all, x, w, NULL, false, s), CVY_E_ARGUMENT,
+              "without backward_weights");
   check_fails(cvy_conv2d_backward_data(op, q, 1, t, w, x, false, s), CVY_E_ARGUMENT, "dy has 60");
   check_fails(cvy_conv2d_backward_data(op, q, 1, x, w, t, false, s), CVY_E_ARGUMENT, "dx has 60");
   check_fails(cvy_conv2d_backward_weights(op, q, 1, x, NULL, t, w, NULL, false, s), CVY_E_ARGUMENT, "dy has 60");
@@ -392,12 +468,13 @@ static void test_auto(check_device *d) {
   cvy_conv2d_destroy(&op);
   check_rng r = check_rng_make(d, 4000);
   conv_case c = {.n = 2, .p = good, .fill = CHECK_FILL_NORMAL};
-  c.p.x.pitch = 4;   /* backward-data cannot be direct_cpu */
+  c.p.x.pitch = 4; /* backward-data cannot be direct_cpu */
   run_case(d, &r, &c);
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"layers", test_layers}, {"prologue", test_prologue}, {"random", test_random}, {"auto", test_auto}, {"reference", test_reference},
-                                     {"bad_shapes", test_bad_shapes}, {"bad_calls", test_bad_calls}};
+  static const check_test tests[] = {
+      {"layers", test_layers},       {"prologue", test_prologue},     {"random", test_random},      {"auto", test_auto},
+      {"reference", test_reference}, {"bad_shapes", test_bad_shapes}, {"bad_calls", test_bad_calls}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -14,8 +14,8 @@ typedef struct linear_case {
 } linear_case;
 
 /* out[i,j] = sum_l a(i,l) * b(l,j) + start[i,j]; factors by strides, so that transposes need no copies. */
-static void product(int rows, int cols, int depth, const float *a, size_t a_row, size_t a_col, const float *b, size_t b_row, size_t b_col,
-                    const float *start, size_t start_row, double *out, double *mag) {
+static void product(int rows, int cols, int depth, const float *a, size_t a_row, size_t a_col, const float *b,
+                    size_t b_row, size_t b_col, const float *start, size_t start_row, double *out, double *mag) {
   for (int i = 0; i < rows; i++)
     for (int j = 0; j < cols; j++) {
       double sum = start ? start[i * start_row + j] : 0, size = fabs(sum);
@@ -35,29 +35,38 @@ static float *normal(check_device *d, check_rng *r, size_t n) {
 
 static void run_case(check_device *d, check_rng *r, const linear_case *c) {
   const cvy_linear_params *const p = &c->p;
-  if (!check_case(d, "linear n=%d/%d x=%dx%dx%d/%d k=%d/%d bias=%d dx=%d acc=%d", c->n, p->n_max, p->x.h, p->x.w, p->x.c, p->x.pitch, p->k, p->y_pitch,
-                  p->bias, !p->no_backward_data, c->accumulate))
+  if (!check_case(d, "linear n=%d/%d x=%dx%dx%d/%d k=%d/%d bias=%d dx=%d acc=%d", c->n, p->n_max, p->x.h, p->x.w,
+                  p->x.c, p->x.pitch, p->k, p->y_pitch, p->bias, !p->no_backward_data, c->accumulate))
     return;
   const int n = c->n, in = p->x.h * p->x.w * p->x.c, pixels = p->x.h * p->x.w, k = p->k;
-  const float *const x = normal(d, r, (size_t)n * in), *const w = normal(d, r, (size_t)in * k), *const bias = normal(d, r, (size_t)k);
-  const float *const dy = normal(d, r, (size_t)n * k), *const old_x = normal(d, r, (size_t)n * in), *const old_w = normal(d, r, (size_t)in * k);
+  const float *const x = normal(d, r, (size_t)n * in), *const w = normal(d, r, (size_t)in * k),
+                     *const bias = normal(d, r, (size_t)k);
+  const float *const dy = normal(d, r, (size_t)n * k), *const old_x = normal(d, r, (size_t)n * in),
+                     *const old_w = normal(d, r, (size_t)in * k);
   const float *const old_b = normal(d, r, (size_t)k);
   float *const ones = check_floats(d, (size_t)n);
   for (int i = 0; i < n; i++) ones[i] = 1;
 
-  check_buffer *const bx = check_input(d, "x", x, n * pixels, p->x.c, p->x.pitch), *const bw = check_input(d, "w", w, in, k, p->y_pitch);
-  check_buffer *const bb = p->bias ? check_input(d, "bias", bias, 1, k, p->y_pitch) : NULL, *const bdy = check_input(d, "dy", dy, n, k, p->y_pitch);
+  check_buffer *const bx = check_input(d, "x", x, n * pixels, p->x.c, p->x.pitch), *const bw = check_input(
+                                                                                       d, "w", w, in, k, p->y_pitch);
+  check_buffer *const bb = p->bias ? check_input(d, "bias", bias, 1, k, p->y_pitch) : NULL, *const bdy = check_input(
+                                                                                                d, "dy", dy, n, k,
+                                                                                                p->y_pitch);
   check_buffer *const by = check_output(d, "y", n, k, p->y_pitch);
-  check_buffer *const bdx = c->accumulate ? check_inout(d, "dx", old_x, n * pixels, p->x.c, p->x.pitch) : check_output(d, "dx", n * pixels, p->x.c, p->x.pitch);
-  check_buffer *const bdw = c->accumulate ? check_inout(d, "dw", old_w, in, k, p->y_pitch) : check_output(d, "dw", in, k, p->y_pitch);
-  check_buffer *const bdb = c->accumulate ? check_inout(d, "db", old_b, 1, k, p->y_pitch) : check_output(d, "db", 1, k, p->y_pitch);
+  check_buffer *const bdx = c->accumulate ? check_inout(d, "dx", old_x, n * pixels, p->x.c, p->x.pitch)
+                                          : check_output(d, "dx", n * pixels, p->x.c, p->x.pitch);
+  check_buffer *const bdw = c->accumulate ? check_inout(d, "dw", old_w, in, k, p->y_pitch)
+                                          : check_output(d, "dw", in, k, p->y_pitch);
+  check_buffer *const bdb = c->accumulate ? check_inout(d, "db", old_b, 1, k, p->y_pitch)
+                                          : check_output(d, "db", 1, k, p->y_pitch);
   cvy_linear *op = NULL;
   check_ok(cvy_linear_create(d->cl, p, &op));
   const size_t bytes = cvy_linear_workspace_bytes(op);
   cvy_buffer *const ws = bytes ? check_scratch(d, "workspace", bytes)->cl : NULL;
   check_ok(cvy_linear_forward(op, d->queue, n, bx->cl, bw->cl, bb ? bb->cl : NULL, by->cl, ws));
   check_ok(cvy_linear_backward_weights(op, d->queue, n, bx->cl, bdy->cl, bdw->cl, bdb->cl, c->accumulate, ws));
-  if (!p->no_backward_data) check_ok(cvy_linear_backward_data(op, d->queue, n, bdy->cl, bw->cl, bdx->cl, c->accumulate, ws));
+  if (!p->no_backward_data)
+    check_ok(cvy_linear_backward_data(op, d->queue, n, bdy->cl, bw->cl, bdx->cl, c->accumulate, ws));
 
   const size_t most = (size_t)(n > in ? n : in) * (size_t)(in > k ? in : k);
   double *const want = check_doubles(d, most), *const mag = check_doubles(d, most);
@@ -96,11 +105,12 @@ static void test_random(check_device *d) {
   for (int i = 0; i < cases; i++) {
     check_rng r = check_rng_make(d, i);
     linear_case c = {.n = check_edge(&r, 14, 60), .accumulate = check_int(&r, 0, 1)};
-    c.p = (cvy_linear_params){.x = {check_int(&r, 1, 5), check_int(&r, 1, 5), CHECK_ONE_OF(&r, 1, 3, 16, 17, 50, 64), 0},
-                              .k = check_edge(&r, 32, 70),
-                              .n_max = c.n + check_int(&r, 0, 20),
-                              .bias = check_int(&r, 0, 1),
-                              .variant = d->cpu_shaped ? CVY_CONV_DIRECT_CPU : CVY_CONV_DIRECT_SIMT};
+    c.p = (cvy_linear_params){
+        .x = {check_int(&r, 1, 5), check_int(&r, 1, 5), CHECK_ONE_OF(&r, 1, 3, 16, 17, 50, 64), 0},
+        .k = check_edge(&r, 32, 70),
+        .n_max = c.n + check_int(&r, 0, 20),
+        .bias = check_int(&r, 0, 1),
+        .variant = d->cpu_shaped ? CVY_CONV_DIRECT_CPU : CVY_CONV_DIRECT_SIMT};
     c.p.x.pitch = cvy_pitch_of(c.p.x.c), c.p.y_pitch = cvy_pitch_of(c.p.k);
     run_case(d, &r, &c);
   }

@@ -8,12 +8,13 @@ struct cvy_conv2d {
   cvy_device *device;
   cvy_conv2d_params params;
   cvy_shape y;
-  const cvy_conv_algorithm *algorithm[CVY_CONV_PASSES];   /* NULL: this pass is never asked for */
+  const cvy_conv_algorithm *algorithm[CVY_CONV_PASSES]; /* NULL: this pass is never asked for */
   void *state[CVY_CONV_PASSES];
   size_t workspace_bytes;
 };
 
-/* In order of preference on CPU-shaped devices; on others the first that is not made for CPUs. The last one takes every shape. */
+/* In order of preference on CPU-shaped devices; on others the first that is not made for CPUs. The last one takes every
+ * shape. */
 static const cvy_conv_algorithm *const algorithms[] = {&cvy_conv_direct_cpu, &cvy_conv_direct_simt};
 enum { N_ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 
@@ -28,47 +29,60 @@ static int output_length(int in, int filter, int stride, int pad) {
 cvy_status cvy_conv2d_output_shape(const cvy_conv2d_params *p, cvy_shape *y) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(p && y, CVY_E_ARGUMENT, "convolution: params and y are wanted, got a null pointer");
-  CVY_REQUIRE(p->x.h >= 1 && p->x.w >= 1 && p->x.c >= 1, CVY_E_ARGUMENT, "convolution: input %dx%dx%d; every size must be at least 1", p->x.h, p->x.w,
-              p->x.c);
+  CVY_REQUIRE(p->x.h >= 1 && p->x.w >= 1 && p->x.c >= 1, CVY_E_ARGUMENT,
+              "convolution: input %dx%dx%d; every size must be at least 1", p->x.h, p->x.w, p->x.c);
   CVY_REQUIRE(p->k >= 1, CVY_E_ARGUMENT, "convolution: %d filters; at least 1 is wanted", p->k);
-  CVY_REQUIRE(p->r >= 1 && p->s >= 1, CVY_E_ARGUMENT, "convolution: filter %dx%d; both sides must be at least 1", p->r, p->s);
-  CVY_REQUIRE(p->stride_h >= 1 && p->stride_w >= 1, CVY_E_ARGUMENT, "convolution: stride %dx%d; both must be at least 1", p->stride_h, p->stride_w);
-  CVY_REQUIRE(p->pad_h >= 0 && p->pad_w >= 0, CVY_E_ARGUMENT, "convolution: padding %dx%d; none may be negative", p->pad_h, p->pad_w);
-  CVY_REQUIRE(p->x.pitch >= p->x.c, CVY_E_ARGUMENT, "convolution: input pitch %d is smaller than its %d channels", p->x.pitch, p->x.c);
-  CVY_REQUIRE(p->y_pitch >= p->k, CVY_E_ARGUMENT, "convolution: output pitch %d is smaller than its %d filters", p->y_pitch, p->k);
-  CVY_REQUIRE(p->pad_h < (1 << 24) && p->pad_w < (1 << 24) && p->stride_h < (1 << 24) && p->stride_w < (1 << 24), CVY_E_ARGUMENT,
-              "convolution: stride %dx%d, padding %dx%d; 2^24 and more does not fit 32-bit indices", p->stride_h, p->stride_w, p->pad_h, p->pad_w);
+  CVY_REQUIRE(p->r >= 1 && p->s >= 1, CVY_E_ARGUMENT, "convolution: filter %dx%d; both sides must be at least 1", p->r,
+              p->s);
+  CVY_REQUIRE(p->stride_h >= 1 && p->stride_w >= 1, CVY_E_ARGUMENT,
+              "convolution: stride %dx%d; both must be at least 1", p->stride_h, p->stride_w);
+  CVY_REQUIRE(p->pad_h >= 0 && p->pad_w >= 0, CVY_E_ARGUMENT, "convolution: padding %dx%d; none may be negative",
+              p->pad_h, p->pad_w);
+  CVY_REQUIRE(p->x.pitch >= p->x.c, CVY_E_ARGUMENT, "convolution: input pitch %d is smaller than its %d channels",
+              p->x.pitch, p->x.c);
+  CVY_REQUIRE(p->y_pitch >= p->k, CVY_E_ARGUMENT, "convolution: output pitch %d is smaller than its %d filters",
+              p->y_pitch, p->k);
+  CVY_REQUIRE(p->pad_h < (1 << 24) && p->pad_w < (1 << 24) && p->stride_h < (1 << 24) && p->stride_w < (1 << 24),
+              CVY_E_ARGUMENT, "convolution: stride %dx%d, padding %dx%d; 2^24 and more does not fit 32-bit indices",
+              p->stride_h, p->stride_w, p->pad_h, p->pad_w);
   const cvy_shape shape = {.h = output_length(p->x.h, p->r, p->stride_h, p->pad_h),
                            .w = output_length(p->x.w, p->s, p->stride_w, p->pad_w),
                            .c = p->k,
                            .pitch = p->y_pitch};
-  CVY_REQUIRE(shape.h >= 1 && shape.w >= 1, CVY_E_ARGUMENT, "convolution: a %dx%d filter does not fit the %dx%d input with padding %dx%d", p->r, p->s,
-              p->x.h, p->x.w, p->pad_h, p->pad_w);
+  CVY_REQUIRE(shape.h >= 1 && shape.w >= 1, CVY_E_ARGUMENT,
+              "convolution: a %dx%d filter does not fit the %dx%d input with padding %dx%d", p->r, p->s, p->x.h, p->x.w,
+              p->pad_h, p->pad_w);
   size_t weights = 0, taps = 0;
-  CVY_REQUIRE(cvy_mul_size((size_t)p->r * (size_t)p->s, (size_t)p->x.c, &taps) && cvy_mul_size(taps, (size_t)p->y_pitch, &weights) &&
-                  weights <= (size_t)INT32_MAX,
-              CVY_E_ARGUMENT, "convolution: a filter of %dx%dx%dx%d elements does not fit 32-bit indices", p->r, p->s, p->x.c, p->y_pitch);
-  CVY_REQUIRE(cvy_fits_int32(&p->x, 1) && cvy_fits_int32(&shape, 1), CVY_E_ARGUMENT, "convolution: a sample of %dx%dx%d or %dx%dx%d does not fit 32-bit indices",
-              p->x.h, p->x.w, p->x.pitch, shape.h, shape.w, shape.pitch);
+  CVY_REQUIRE(cvy_mul_size((size_t)p->r * (size_t)p->s, (size_t)p->x.c, &taps) &&
+                  cvy_mul_size(taps, (size_t)p->y_pitch, &weights) && weights <= (size_t)INT32_MAX,
+              CVY_E_ARGUMENT, "convolution: a filter of %dx%dx%dx%d elements does not fit 32-bit indices", p->r, p->s,
+              p->x.c, p->y_pitch);
+  CVY_REQUIRE(cvy_fits_int32(&p->x, 1) && cvy_fits_int32(&shape, 1), CVY_E_ARGUMENT,
+              "convolution: a sample of %dx%dx%d or %dx%dx%d does not fit 32-bit indices", p->x.h, p->x.w, p->x.pitch,
+              shape.h, shape.w, shape.pitch);
   *y = shape;
 fail:
   return status;
 }
 
 double cvy_conv2d_flops(const cvy_conv2d_params *p, int n) {
-  const double positions = (double)output_length(p->x.h, p->r, p->stride_h, p->pad_h) * output_length(p->x.w, p->s, p->stride_w, p->pad_w);
+  const double positions = (double)output_length(p->x.h, p->r, p->stride_h, p->pad_h) *
+                           output_length(p->x.w, p->s, p->stride_w, p->pad_w);
   return 2.0 * n * positions * p->k * p->r * p->s * p->x.c;
 }
 
-static cvy_status choose(const cvy_device_facts *facts, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass, const cvy_conv_algorithm **out) {
+static cvy_status choose(const cvy_device_facts *facts, const cvy_conv2d_params *p, const cvy_shape *y,
+                         cvy_conv_pass pass, const cvy_conv_algorithm **out) {
   cvy_status status = CVY_OK;
   const cvy_conv_algorithm *chosen = NULL;
   for (int i = 0; i < N_ALGORITHMS && !chosen; i++) {
     const cvy_conv_algorithm *const a = algorithms[i];
-    const bool wanted = p->variant == CVY_CONV_AUTO ? facts->cpu_shaped || a->variant != CVY_CONV_DIRECT_CPU : p->variant == a->variant;
+    const bool wanted = p->variant == CVY_CONV_AUTO ? facts->cpu_shaped || a->variant != CVY_CONV_DIRECT_CPU
+                                                    : p->variant == a->variant;
     if (wanted && a->can(p, y, pass)) chosen = a;
   }
-  CVY_REQUIRE(chosen, CVY_E_UNSUPPORTED, "convolution: the forced variant cannot do %s with pitches %d and %d; direct_cpu wants multiples of 16",
+  CVY_REQUIRE(chosen, CVY_E_UNSUPPORTED,
+              "convolution: the forced variant cannot do %s with pitches %d and %d; direct_cpu wants multiples of 16",
               pass_names[pass], p->x.pitch, p->y_pitch);
   *out = chosen;
 fail:
@@ -79,17 +93,18 @@ cvy_status cvy_conv2d_create(cvy_device *device, const cvy_conv2d_params *params
   cvy_status status = CVY_OK;
   cvy_conv2d *op = NULL;
   cvy_shape y = {0};
-  CVY_REQUIRE(device && params && out, CVY_E_ARGUMENT, "convolution: device, params and out are wanted, got a null pointer");
+  CVY_REQUIRE(device && params && out, CVY_E_ARGUMENT,
+              "convolution: device, params and out are wanted, got a null pointer");
   *out = NULL;
   CVY_TRY(cvy_conv2d_output_shape(params, &y));
   CVY_REQUIRE(params->n_max >= 1, CVY_E_ARGUMENT, "convolution: n_max is %d; at least 1 is wanted", params->n_max);
   CVY_REQUIRE((params->prologue & ~(CVY_CONV_SCALE | CVY_CONV_RELU | CVY_CONV_RESIDUAL)) == 0, CVY_E_ARGUMENT,
               "convolution: prologue flags 0x%x; 0 to 7 are known", (unsigned)params->prologue);
-  CVY_REQUIRE(params->variant >= CVY_CONV_AUTO && params->variant <= CVY_CONV_DIRECT_SIMT, CVY_E_ARGUMENT, "convolution: variant %d is not known",
-              (int)params->variant);
+  CVY_REQUIRE(params->variant >= CVY_CONV_AUTO && params->variant <= CVY_CONV_DIRECT_SIMT, CVY_E_ARGUMENT,
+              "convolution: variant %d is not known", (int)params->variant);
   CVY_REQUIRE(cvy_fits_int32(&params->x, params->n_max) && cvy_fits_int32(&y, params->n_max), CVY_E_ARGUMENT,
-              "convolution: %d samples of %dx%dx%d and %dx%dx%d do not fit 32-bit indices; take a smaller batch", params->n_max, params->x.h, params->x.w,
-              params->x.pitch, y.h, y.w, y.pitch);
+              "convolution: %d samples of %dx%dx%d and %dx%dx%d do not fit 32-bit indices; take a smaller batch",
+              params->n_max, params->x.h, params->x.w, params->x.pitch, y.h, y.w, y.pitch);
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *op);
   op->device = device, op->params = *params, op->y = y;
@@ -123,10 +138,11 @@ const char *cvy_conv2d_variant_name(const cvy_conv2d *op) { return op->algorithm
 static cvy_status check_buffer(const cvy_conv2d *op, const char *name, const cvy_buffer *buffer, size_t floats) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(buffer, CVY_E_ARGUMENT, "convolution: %s is wanted, got a null pointer", name);
-  CVY_REQUIRE(cvy_buffer_device(buffer) == op->device, CVY_E_ARGUMENT, "convolution: %s is a buffer of %s, the layer is on %s", name,
+  CVY_REQUIRE(cvy_buffer_device(buffer) == op->device, CVY_E_ARGUMENT,
+              "convolution: %s is a buffer of %s, the layer is on %s", name,
               cvy_device_label(cvy_buffer_device(buffer)), cvy_device_label(op->device));
-  CVY_REQUIRE(cvy_buffer_size(buffer) >= floats * sizeof(float), CVY_E_ARGUMENT, "convolution: %s has %zu bytes; %zu are wanted", name,
-              cvy_buffer_size(buffer), floats * sizeof(float));
+  CVY_REQUIRE(cvy_buffer_size(buffer) >= floats * sizeof(float), CVY_E_ARGUMENT,
+              "convolution: %s has %zu bytes; %zu are wanted", name, cvy_buffer_size(buffer), floats * sizeof(float));
 fail:
   return status;
 }
@@ -139,12 +155,14 @@ fail:
 }
 
 /* What all passes ask of a call. Fills the prologue's part of it. */
-static cvy_status check_call(const cvy_conv2d *op, cvy_conv_pass pass, const cvy_queue *queue, const cvy_conv2d_prologue *prologue, cvy_conv_call *call) {
+static cvy_status check_call(const cvy_conv2d *op, cvy_conv_pass pass, const cvy_queue *queue,
+                             const cvy_conv2d_prologue *prologue, cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &op->params;
   CVY_REQUIRE(op->algorithm[pass], CVY_E_ARGUMENT, "convolution: the layer was created without %s", pass_names[pass]);
   CVY_REQUIRE(queue, CVY_E_ARGUMENT, "convolution: a queue is wanted, got a null pointer");
-  CVY_REQUIRE(call->n >= 1 && call->n <= p->n_max, CVY_E_ARGUMENT, "convolution: %d samples; the layer was created for 1 to %d", call->n, p->n_max);
+  CVY_REQUIRE(call->n >= 1 && call->n <= p->n_max, CVY_E_ARGUMENT,
+              "convolution: %d samples; the layer was created for 1 to %d", call->n, p->n_max);
   if (op->workspace_bytes) CVY_TRY(check_buffer(op, "workspace", call->workspace, op->workspace_bytes / sizeof(float)));
   call->group_size = call->n;
   if (pass == CVY_CONV_BACKWARD_DATA) return CVY_OK;
@@ -152,7 +170,8 @@ static cvy_status check_call(const cvy_conv2d *op, cvy_conv_pass pass, const cvy
   CVY_TRY(check_buffer(op, "x", call->x, x_floats));
   if (!p->prologue) return check_absent("a prologue", prologue);
   if (prologue) {
-    CVY_REQUIRE(prologue->group_size >= 0, CVY_E_ARGUMENT, "convolution: prologue groups of %d samples; 0 (all) or more is wanted", prologue->group_size);
+    CVY_REQUIRE(prologue->group_size >= 0, CVY_E_ARGUMENT,
+                "convolution: prologue groups of %d samples; 0 (all) or more is wanted", prologue->group_size);
     if (prologue->group_size > 0 && prologue->group_size < call->n) call->group_size = prologue->group_size;
     call->scale = prologue->scale, call->shift = prologue->shift, call->residual = prologue->residual;
   }
@@ -174,8 +193,9 @@ static size_t weight_floats(const cvy_conv2d *op) {
   return (size_t)op->params.r * (size_t)op->params.s * (size_t)op->params.x.c * (size_t)op->y.pitch;
 }
 
-cvy_status cvy_conv2d_forward(cvy_conv2d *op, cvy_queue *queue, int n, cvy_buffer *x, const cvy_conv2d_prologue *prologue, cvy_buffer *w,
-                              cvy_buffer *bias, cvy_buffer *y, cvy_buffer *stats, cvy_buffer *workspace) {
+cvy_status cvy_conv2d_forward(cvy_conv2d *op, cvy_queue *queue, int n, cvy_buffer *x,
+                              const cvy_conv2d_prologue *prologue, cvy_buffer *w, cvy_buffer *bias, cvy_buffer *y,
+                              cvy_buffer *stats, cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
   cvy_conv_call call = {.n = n, .x = x, .w = w, .bias = bias, .y = y, .stats = stats, .workspace = workspace};
   CVY_REQUIRE(op, CVY_E_ARGUMENT, "convolution: a layer is wanted, got a null pointer");
@@ -191,8 +211,8 @@ fail:
   return status;
 }
 
-cvy_status cvy_conv2d_backward_data(cvy_conv2d *op, cvy_queue *queue, int n, cvy_buffer *dy, cvy_buffer *w, cvy_buffer *dx, bool accumulate,
-                                    cvy_buffer *workspace) {
+cvy_status cvy_conv2d_backward_data(cvy_conv2d *op, cvy_queue *queue, int n, cvy_buffer *dy, cvy_buffer *w,
+                                    cvy_buffer *dx, bool accumulate, cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
   cvy_conv_call call = {.n = n, .dy = dy, .w = w, .dx = dx, .accumulate = accumulate, .workspace = workspace};
   CVY_REQUIRE(op, CVY_E_ARGUMENT, "convolution: a layer is wanted, got a null pointer");
@@ -205,8 +225,9 @@ fail:
   return status;
 }
 
-cvy_status cvy_conv2d_backward_weights(cvy_conv2d *op, cvy_queue *queue, int n, cvy_buffer *x, const cvy_conv2d_prologue *prologue, cvy_buffer *dy,
-                                       cvy_buffer *dw, cvy_buffer *db, bool accumulate, cvy_buffer *workspace) {
+cvy_status cvy_conv2d_backward_weights(cvy_conv2d *op, cvy_queue *queue, int n, cvy_buffer *x,
+                                       const cvy_conv2d_prologue *prologue, cvy_buffer *dy, cvy_buffer *dw,
+                                       cvy_buffer *db, bool accumulate, cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
   cvy_conv_call call = {.n = n, .x = x, .dy = dy, .dw = dw, .db = db, .accumulate = accumulate, .workspace = workspace};
   CVY_REQUIRE(op, CVY_E_ARGUMENT, "convolution: a layer is wanted, got a null pointer");

@@ -22,9 +22,12 @@ cvy_conv_gather cvy_conv_gather_forward(const cvy_conv2d_params *p, const cvy_sh
                            .tap_s_step = 1};
 }
 
-/* One dimension of a phase. dx[i*stride + phase] sees dy[(i*stride + phase + pad - r) / stride] through the taps r = least + t*stride, least =
- * (phase + pad) mod stride, that is dy[i + base - t]; counted upwards in dy, tap a is t = taps-1-a. */
-typedef struct phase_line { int taps, first, grid, tap, tap_step; } phase_line;
+/* One dimension of a phase. dx[i*stride + phase] sees dy[(i*stride + phase + pad - r) / stride] through the taps r =
+ * least + t*stride, least = (phase + pad) mod stride, that is dy[i + base - t]; counted upwards in dy, tap a is t =
+ * taps-1-a. */
+typedef struct phase_line {
+  int taps, first, grid, tap, tap_step;
+} phase_line;
 
 static phase_line make_phase(int length, int filter, int stride, int pad, int phase) {
   const int least = (phase + pad) % stride, base = (phase + pad - least) / stride;
@@ -37,7 +40,8 @@ static phase_line make_phase(int length, int filter, int stride, int pad, int ph
 }
 
 cvy_conv_gather cvy_conv_gather_phase(const cvy_conv2d_params *p, const cvy_shape *y, int phase_h, int phase_w) {
-  const phase_line h = make_phase(p->x.h, p->r, p->stride_h, p->pad_h, phase_h), w = make_phase(p->x.w, p->s, p->stride_w, p->pad_w, phase_w);
+  const phase_line h = make_phase(p->x.h, p->r, p->stride_h, p->pad_h, phase_h),
+                   w = make_phase(p->x.w, p->s, p->stride_w, p->pad_w, phase_w);
   const bool any = h.taps > 0 && w.taps > 0;
   return (cvy_conv_gather){.in = *y,
                            .out = p->x,
@@ -66,7 +70,11 @@ void cvy_conv_widen_strides(cvy_conv2d_params *p, const cvy_shape *y) {
 
 /* ---- SIMT ---- */
 
-enum { TILE_K = 16, COLUMN_ROWS = 256, PART_FLOATS_MAX = 16 << 20 };   /* depth of a step; rows of a partial sum of dy; bound of partial dw */
+enum {
+  TILE_K = 16,
+  COLUMN_ROWS = 256,
+  PART_FLOATS_MAX = 16 << 20
+}; /* depth of a step; rows of a partial sum of dy; bound of partial dw */
 
 typedef struct simt_state {
   cvy_conv2d_params params;
@@ -96,7 +104,9 @@ static void destroy(void *state) {
 static int items_of(const simt_state *st) { return st->tile_m / 8 * (st->tile_n / 4); }
 
 /* Positions of one part of backward_weights: whole steps of depth. */
-static int part_positions(const simt_state *st, int positions) { return cvy_ceil_div(cvy_ceil_div(positions, st->max_parts), TILE_K) * TILE_K; }
+static int part_positions(const simt_state *st, int positions) {
+  return cvy_ceil_div(cvy_ceil_div(positions, st->max_parts), TILE_K) * TILE_K;
+}
 
 static cvy_status plan_parts(simt_state *st, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
@@ -105,20 +115,23 @@ static cvy_status plan_parts(simt_state *st, size_t *workspace_bytes) {
   const int tiles = cvy_ceil_div(depth, st->tile_m) * cvy_ceil_div(st->y.pitch, st->tile_n);
   st->part_floats = depth * st->y.pitch;
   int64_t parts = cvy_ceil_div(4 * st->compute_units, tiles);
-  const int64_t most_by_depth = cvy_ceil_div(positions, 4 * TILE_K), most_by_memory = PART_FLOATS_MAX / st->part_floats + 1;
+  const int64_t most_by_depth = cvy_ceil_div(positions, 4 * TILE_K),
+                most_by_memory = PART_FLOATS_MAX / st->part_floats + 1;
   if (parts > most_by_depth) parts = most_by_depth;
   if (parts > most_by_memory) parts = most_by_memory;
   st->max_parts = (int)parts;
-  const int64_t dw = parts > 1 ? parts * st->part_floats : 0, db = (int64_t)cvy_ceil_div(positions, COLUMN_ROWS) * st->y.pitch;
-  CVY_REQUIRE(dw + db <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)(dw + db));
+  const int64_t dw = parts > 1 ? parts * st->part_floats : 0,
+                db = (int64_t)cvy_ceil_div(positions, COLUMN_ROWS) * st->y.pitch;
+  CVY_REQUIRE(dw + db <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices",
+              (long long)(dw + db));
   st->db_at = (int)dw;
   *workspace_bytes = (size_t)(dw + db) * sizeof(float);
 fail:
   return status;
 }
 
-static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass, void **state,
-                         size_t *workspace_bytes) {
+static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
+                         void **state, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
   static const char *const file = "conv2d_direct";
   simt_state *const st = cvy_calloc(1, sizeof *st);
@@ -139,13 +152,16 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
                                 {"VEC", in.c % 4 == 0 && in.pitch % 4 == 0 ? 4 : 1},
                                 {"VEC_OUT", out.pitch % 4 == 0 ? 4 : 1}};
   const int n = (int)(sizeof defines / sizeof *defines);
-  CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_simt_backward_weights" : "conv2d_simt_forward", defines, n, &st->main));
+  CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_simt_backward_weights" : "conv2d_simt_forward", defines, n,
+                            &st->main));
+  static const cvy_define sums[] = {{"PASS", 3}};
   if (weights) {
-    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_reduce", defines, n, &st->reduce));
-    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_reduce", defines, n, &st->reduce_db));
-    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_columns", defines, n, &st->columns));
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_reduce", sums, 1, &st->reduce));
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_reduce", sums, 1, &st->reduce_db));
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_columns", sums, 1, &st->columns));
   }
-  if (pass == CVY_CONV_FORWARD && params->stats) CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_stats", defines, n, &st->stats));
+  if (pass == CVY_CONV_FORWARD && params->stats)
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_stats", sums, 1, &st->stats));
   *state = st;
   return CVY_OK;
 fail:
@@ -161,14 +177,18 @@ static cvy_status run_gather(simt_state *st, cvy_queue *queue, const cvy_conv_ca
   const bool forward = st->pass == CVY_CONV_FORWARD;
   const int positions = call->n * g->grid_h * g->grid_w, taps = g->taps_h * g->taps_w;
   const size_t groups = (size_t)cvy_ceil_div(positions, st->tile_m) * (size_t)cvy_ceil_div(g->out.pitch, st->tile_n);
-  return CVY_LAUNCH(queue, st->main, groups_of(groups, items_of(st)), CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->scale), CVY_BUF(call->shift),
-                    CVY_BUF(call->residual), CVY_BUF(call->w), CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx), CVY_INT(positions),
-                    CVY_INT(taps * g->in.c), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch), CVY_INT(g->taps_w),
-                    CVY_INT(g->step_h), CVY_INT(g->step_w), CVY_INT(g->first_h), CVY_INT(g->first_w), CVY_INT(g->grid_h), CVY_INT(g->grid_w),
-                    CVY_INT(g->out.h), CVY_INT(g->out.w), CVY_INT(g->out.pitch), CVY_INT(g->row0), CVY_INT(g->row_step), CVY_INT(g->col0),
-                    CVY_INT(g->col_step), CVY_INT(st->params.s), CVY_INT(st->params.x.c), CVY_INT(st->y.pitch), CVY_INT(g->tap_r), CVY_INT(g->tap_r_step),
-                    CVY_INT(g->tap_s), CVY_INT(g->tap_s_step), CVY_DIVIDER(g->grid_h * g->grid_w), CVY_DIVIDER(g->grid_w), CVY_DIVIDER(g->in.c),
-                    CVY_DIVIDER(g->taps_w > 0 ? g->taps_w : 1), CVY_DIVIDER(call->group_size), CVY_INT(st->params.prologue), CVY_INT(call->bias != NULL), CVY_INT(call->accumulate));
+  return CVY_LAUNCH(queue, st->main, groups_of(groups, items_of(st)), CVY_BUF(forward ? call->x : call->dy),
+                    CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->w),
+                    CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx), CVY_INT(positions),
+                    CVY_INT(taps * g->in.c), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
+                    CVY_INT(g->taps_w), CVY_INT(g->step_h), CVY_INT(g->step_w), CVY_INT(g->first_h),
+                    CVY_INT(g->first_w), CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.h), CVY_INT(g->out.w),
+                    CVY_INT(g->out.pitch), CVY_INT(g->row0), CVY_INT(g->row_step), CVY_INT(g->col0),
+                    CVY_INT(g->col_step), CVY_INT(st->params.s), CVY_INT(st->params.x.c), CVY_INT(st->y.pitch),
+                    CVY_INT(g->tap_r), CVY_INT(g->tap_r_step), CVY_INT(g->tap_s), CVY_INT(g->tap_s_step),
+                    CVY_DIVIDER(g->grid_h * g->grid_w), CVY_DIVIDER(g->grid_w), CVY_DIVIDER(g->in.c),
+                    CVY_DIVIDER(g->taps_w > 0 ? g->taps_w : 1), CVY_DIVIDER(call->group_size),
+                    CVY_INT(st->params.prologue), CVY_INT(call->bias != NULL), CVY_INT(call->accumulate));
 }
 
 static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_call *call) {
@@ -176,22 +196,28 @@ static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_c
   const cvy_conv_gather g = cvy_conv_gather_forward(&st->params, &st->y);
   const int positions = call->n * g.grid_h * g.grid_w, depth = g.taps_h * g.taps_w * g.in.c;
   const int per_part = part_positions(st, positions), parts = cvy_ceil_div(positions, per_part);
-  const size_t groups = (size_t)parts * (size_t)cvy_ceil_div(depth, st->tile_m) * (size_t)cvy_ceil_div(g.out.pitch, st->tile_n);
-  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of(groups, items_of(st)), CVY_BUF(call->x), CVY_BUF(call->scale), CVY_BUF(call->shift),
-                     CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(parts > 1 ? call->workspace : call->dw), CVY_INT(positions), CVY_INT(depth),
-                     CVY_INT(g.in.h), CVY_INT(g.in.w), CVY_INT(g.in.c), CVY_INT(g.in.pitch), CVY_INT(g.taps_w), CVY_INT(g.step_h), CVY_INT(g.step_w),
-                     CVY_INT(g.first_h), CVY_INT(g.first_w), CVY_INT(g.grid_h), CVY_INT(g.grid_w), CVY_INT(g.out.pitch), CVY_INT(per_part),
-                     CVY_INT(parts > 1 ? st->part_floats : 0), CVY_DIVIDER(g.grid_h * g.grid_w), CVY_DIVIDER(g.grid_w), CVY_DIVIDER(g.in.c),
-                     CVY_DIVIDER(g.taps_w), CVY_DIVIDER(call->group_size), CVY_INT(st->params.prologue), CVY_INT(parts == 1 && call->accumulate)));
+  const size_t groups = (size_t)parts * (size_t)cvy_ceil_div(depth, st->tile_m) *
+                        (size_t)cvy_ceil_div(g.out.pitch, st->tile_n);
+  CVY_TRY(CVY_LAUNCH(
+      queue, st->main, groups_of(groups, items_of(st)), CVY_BUF(call->x), CVY_BUF(call->scale), CVY_BUF(call->shift),
+      CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(parts > 1 ? call->workspace : call->dw), CVY_INT(positions),
+      CVY_INT(depth), CVY_INT(g.in.h), CVY_INT(g.in.w), CVY_INT(g.in.c), CVY_INT(g.in.pitch), CVY_INT(g.taps_w),
+      CVY_INT(g.step_h), CVY_INT(g.step_w), CVY_INT(g.first_h), CVY_INT(g.first_w), CVY_INT(g.grid_h),
+      CVY_INT(g.grid_w), CVY_INT(g.out.pitch), CVY_INT(per_part), CVY_INT(parts > 1 ? st->part_floats : 0),
+      CVY_DIVIDER(g.grid_h * g.grid_w), CVY_DIVIDER(g.grid_w), CVY_DIVIDER(g.in.c), CVY_DIVIDER(g.taps_w),
+      CVY_DIVIDER(call->group_size), CVY_INT(st->params.prologue), CVY_INT(parts == 1 && call->accumulate)));
   if (parts > 1)
-    CVY_TRY(CVY_LAUNCH(queue, st->reduce, groups_of((size_t)cvy_ceil_div(st->part_floats, 64), 64), CVY_BUF(call->workspace), CVY_BUF(call->dw),
-                       CVY_INT(0), CVY_INT(st->part_floats), CVY_INT(parts), CVY_INT(st->part_floats), CVY_INT(call->accumulate)));
+    CVY_TRY(CVY_LAUNCH(queue, st->reduce, groups_of((size_t)cvy_ceil_div(st->part_floats, 64), 64),
+                       CVY_BUF(call->workspace), CVY_BUF(call->dw), CVY_INT(0), CVY_INT(st->part_floats),
+                       CVY_INT(parts), CVY_INT(st->part_floats), CVY_INT(call->accumulate)));
   if (!call->db) return CVY_OK;
   const int sums = cvy_ceil_div(positions, COLUMN_ROWS);
-  CVY_TRY(CVY_LAUNCH(queue, st->columns, groups_of((size_t)sums * (size_t)cvy_ceil_div(g.out.pitch, 64), 64), CVY_BUF(call->dy),
-                     CVY_BUF(call->workspace), CVY_INT(st->db_at), CVY_INT(positions), CVY_INT(g.out.pitch), CVY_INT(COLUMN_ROWS)));
-  CVY_TRY(CVY_LAUNCH(queue, st->reduce_db, groups_of((size_t)cvy_ceil_div(g.out.pitch, 64), 64), CVY_BUF(call->workspace), CVY_BUF(call->db),
-                     CVY_INT(st->db_at), CVY_INT(g.out.pitch), CVY_INT(sums), CVY_INT(g.out.pitch), CVY_INT(call->accumulate)));
+  CVY_TRY(CVY_LAUNCH(queue, st->columns, groups_of((size_t)sums * (size_t)cvy_ceil_div(g.out.pitch, 64), 64),
+                     CVY_BUF(call->dy), CVY_BUF(call->workspace), CVY_INT(st->db_at), CVY_INT(positions),
+                     CVY_INT(g.out.pitch), CVY_INT(COLUMN_ROWS)));
+  CVY_TRY(CVY_LAUNCH(queue, st->reduce_db, groups_of((size_t)cvy_ceil_div(g.out.pitch, 64), 64),
+                     CVY_BUF(call->workspace), CVY_BUF(call->db), CVY_INT(st->db_at), CVY_INT(g.out.pitch),
+                     CVY_INT(sums), CVY_INT(g.out.pitch), CVY_INT(call->accumulate)));
 fail:
   return status;
 }
@@ -205,8 +231,8 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
     const cvy_conv_gather g = cvy_conv_gather_forward(p, &st->y);
     CVY_TRY(run_gather(st, queue, call, &g));
     if (st->stats)
-      CVY_TRY(CVY_LAUNCH(queue, st->stats, groups_of((size_t)call->n * (size_t)cvy_ceil_div(st->y.pitch, 32), 256), CVY_BUF(call->y),
-                         CVY_BUF(call->stats), CVY_INT(st->y.h * st->y.w), CVY_INT(st->y.pitch)));
+      CVY_TRY(CVY_LAUNCH(queue, st->stats, groups_of((size_t)call->n * (size_t)cvy_ceil_div(st->y.pitch, 32), 256),
+                         CVY_BUF(call->y), CVY_BUF(call->stats), CVY_INT(st->y.h * st->y.w), CVY_INT(st->y.pitch)));
     return CVY_OK;
   }
   for (int h = 0; h < p->stride_h && h < p->x.h; h++)
@@ -218,5 +244,9 @@ fail:
   return status;
 }
 
-const cvy_conv_algorithm cvy_conv_direct_simt = {
-    .name = "direct_simt", .variant = CVY_CONV_DIRECT_SIMT, .can = can, .create = create, .destroy = destroy, .run = run};
+const cvy_conv_algorithm cvy_conv_direct_simt = {.name = "direct_simt",
+                                                 .variant = CVY_CONV_DIRECT_SIMT,
+                                                 .can = can,
+                                                 .create = create,
+                                                 .destroy = destroy,
+                                                 .run = run};

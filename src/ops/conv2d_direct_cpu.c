@@ -1,38 +1,41 @@
 /* SPDX-License-Identifier: MIT
  * Launches of cl/conv2d_direct_cpu.cl: how a call is cut into strips and tasks, and where things lie in the workspace:
- *   forward, backward_data:  packed weights (each phase) | statistics of strips | a slice per work-group
+ *   forward, backward_data:  packed weights              | statistics of strips | a slice per work-group
  *   backward_weights:        partial dw and db of each part of the batch        | a slice per work-group */
 #include "src/ops/conv2d_direct.h"
 
-enum { FLAG_BIAS = 8, FLAG_STATS = 16, FLAG_ACCUMULATE = 32 };   /* the first three are CVY_CONV_* */
+enum { FLAG_BIAS = 8, FLAG_STATS = 16, FLAG_ACCUMULATE = 32 }; /* the first three are CVY_CONV_* */
 enum {
-  TILE = 14,                     /* positions of a register tile of the gather convolution */
-  BLOCK = 32,                    /* output channels of a task */
-  SLACK = 16,                    /* floats behind a strip that whole vectors may touch */
-  STRIP_FLOATS = 65536,          /* wanted size of a strip: with its block of weights it stays in a second-level cache; twice that if it saves work */
+  TILE = 14,            /* positions of a register tile of the gather convolution */
+  BLOCK = 32,           /* output channels of a task */
+  SLACK = 16,           /* floats behind a strip that whole vectors may touch */
+  STRIP_FLOATS = 65536, /* wanted size of a strip: with its block of weights it stays in a second-level cache; twice
+                           that if it saves work */
   STRIP_POSITIONS = 1024,
-  WEIGHTS_STRIP_FLOATS = 32768,  /* the same for backward_weights, where dw lies in the cache too */
+  WEIGHTS_STRIP_FLOATS = 32768, /* the same for backward_weights, where dw lies in the cache too */
   WEIGHTS_STRIP_POSITIONS = 256,
-  OWN_FLOATS = 98304,            /* wanted size of a task's dw */
-  BLOCK_FLOATS = 24576,          /* wanted size of a task's dw of one block of output channels */
-  PART_FLOATS_MAX = 8 << 20      /* bound of all partial dw together, where it can be kept */
+  OWN_FLOATS = 98304,       /* wanted size of a task's dw */
+  BLOCK_FLOATS = 24576,     /* wanted size of a task's dw of one block of output channels */
+  PART_FLOATS_MAX = 8 << 20 /* bound of all partial dw together, where it can be kept */
 };
 
 /* A strip: `images` whole images, or rows x cols positions of one. */
-typedef struct strip_plan { int images, rows, cols; } strip_plan;
+typedef struct strip_plan {
+  int images, rows, cols;
+} strip_plan;
 
 typedef struct cpu_state {
   cvy_conv2d_params params;
   cvy_shape y;
   cvy_conv_pass pass;
   int compute_units, max_groups;
-  cvy_kernel *main, *pack, *after;   /* after: merge_stats or reduce */
-  cvy_conv_gather gather;            /* of backward_data: the largest phase */
+  cvy_kernel *main, *pack, *after; /* after: merge_stats or reduce */
+  cvy_conv_gather gather;          /* of backward_data: the largest phase */
   int phases_h, phases_w;
-  strip_plan strip;                  /* for n_max */
+  strip_plan strip; /* for n_max */
   int table_size, strip_floats, slice_floats;
   int stats_at, slices_at;
-  int block_c, group_k, max_splits, part_floats;   /* backward_weights */
+  int block_c, group_k, max_splits, part_floats; /* backward_weights */
 } cpu_state;
 
 static bool can(const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass) {
@@ -41,20 +44,25 @@ static bool can(const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pa
 }
 
 static int64_t strip_floats_of(const cvy_conv_gather *g, int channels, int rows, int cols) {
-  const int use_h = g->step_h < g->taps_h ? g->step_h : g->taps_h, use_w = g->step_w < g->taps_w ? g->step_w : g->taps_w;
+  const int use_h = g->step_h < g->taps_h ? g->step_h : g->taps_h,
+            use_w = g->step_w < g->taps_w ? g->step_w : g->taps_w;
   return ((int64_t)(rows - 1) * use_h + g->taps_h) * ((int64_t)(cols - 1) * use_w + g->taps_w) * channels;
 }
 
 static int smaller(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
 static int ceil_div(int a, int b) { return cvy_ceil_div(a, b); }
-static int strips_per_image(const cvy_conv_gather *g, const strip_plan *s) { return ceil_div(g->grid_h, s->rows) * ceil_div(g->grid_w, s->cols); }
-static int64_t count_strips(const cvy_conv_gather *g, const strip_plan *s, int n) { return (int64_t)ceil_div(n, s->images) * strips_per_image(g, s); }
+static int strips_per_image(const cvy_conv_gather *g, const strip_plan *s) {
+  return ceil_div(g->grid_h, s->rows) * ceil_div(g->grid_w, s->cols);
+}
+static int64_t count_strips(const cvy_conv_gather *g, const strip_plan *s, int n) {
+  return (int64_t)ceil_div(n, s->images) * strips_per_image(g, s);
+}
 
 /* Largest part of `length` that passes `fits`, made even over the parts. */
 static int even_part(int length, int largest) { return ceil_div(length, ceil_div(length, largest)); }
 
-/* Multiply-adds of one image (in units of one channel of input and a block of output) in strips of so many images: tiles of 14 and 7 positions,
- * rows outermost, that leave out filter rows in the padding above and below. */
+/* Multiply-adds of one image (in units of one channel of input and a block of output) in strips of so many images:
+ * tiles of 14 and 7 positions, rows outermost, that leave out filter rows in the padding above and below. */
 static double work_per_image(const cvy_conv_gather *g, int images) {
   const int per_row = images * g->grid_w, total = per_row * g->grid_h;
   double work = 0;
@@ -67,13 +75,17 @@ static double work_per_image(const cvy_conv_gather *g, int images) {
   return work / images;
 }
 
-/* The strip for large batches: as much as `floats` and `positions` allow, but a tile's worth of positions if there are so many. */
+/* The strip for large batches: as much as `floats` and `positions` allow, but a tile's worth of positions if there are
+ * so many. */
 static strip_plan plan_strip(const cvy_conv_gather *g, int channels, int n_max, int floats, int positions) {
   strip_plan s = {.images = 1, .rows = g->grid_h, .cols = g->grid_w};
-  const int64_t image_positions = (int64_t)g->grid_h * g->grid_w, image_floats = strip_floats_of(g, channels, g->grid_h, g->grid_w);
+  const int64_t image_positions = (int64_t)g->grid_h * g->grid_w,
+                image_floats = strip_floats_of(g, channels, g->grid_h, g->grid_w);
   if (image_positions <= positions && (image_floats <= floats || image_positions <= TILE)) {
     int most = 1;
-    while (most < n_max && (most + 1) * image_positions <= positions && ((most + 1) * image_floats <= 2 * floats || most * image_positions < TILE)) most++;
+    while (most < n_max && (most + 1) * image_positions <= positions &&
+           ((most + 1) * image_floats <= 2 * floats || most * image_positions < TILE))
+      most++;
     double best = 0;
     for (int images = 1; images <= most; images++) {
       const double work = work_per_image(g, images) * (images * image_floats <= floats ? 1.0 : 1.03);
@@ -92,11 +104,14 @@ static strip_plan plan_strip(const cvy_conv_gather *g, int channels, int n_max, 
   return s;
 }
 
-/* The strip for n samples: smaller ones where there would not be a few tasks for every compute unit. Statistics keep the parts of an image. */
-static strip_plan plan_call(const cpu_state *st, const cvy_conv_gather *g, strip_plan s, int n, int tasks_per_strip, bool cut_images) {
+/* The strip for n samples: smaller ones where there would not be a few tasks for every compute unit. Statistics keep
+ * the parts of an image. */
+static strip_plan plan_call(const cpu_state *st, const cvy_conv_gather *g, strip_plan s, int n, int tasks_per_strip,
+                            bool cut_images) {
   const int64_t wanted = 4 * (int64_t)st->compute_units;
   while (s.images > 1 && count_strips(g, &s, n) * tasks_per_strip < wanted) s.images = (s.images + 1) / 2;
-  while (cut_images && s.images == 1 && s.rows > 1 && (s.rows / 2) * s.cols >= 2 * TILE && count_strips(g, &s, n) * tasks_per_strip < wanted)
+  while (cut_images && s.images == 1 && s.rows > 1 && (s.rows / 2) * s.cols >= 2 * TILE &&
+         count_strips(g, &s, n) * tasks_per_strip < wanted)
     s.rows = (s.rows + 1) / 2;
   return s;
 }
@@ -115,8 +130,8 @@ static cvy_status finish_workspace(cpu_state *st, int64_t before_slices, size_t 
   cvy_status status = CVY_OK;
   const int64_t before = (before_slices + 15) / 16 * 16, slice = ((int64_t)st->slice_floats + 15) / 16 * 16;
   const int64_t total = before + slice * st->max_groups;
-  CVY_REQUIRE(slice < INT32_MAX && total <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices",
-              (long long)total);
+  CVY_REQUIRE(slice < INT32_MAX && total <= INT32_MAX, CVY_E_ARGUMENT,
+              "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)total);
   st->slices_at = (int)before, st->slice_floats = (int)slice;
   *workspace_bytes = (size_t)total * sizeof(float);
 fail:
@@ -140,11 +155,14 @@ static cvy_status create_gather(cpu_state *st, size_t *workspace_bytes) {
   const strip_plan s = st->strip = plan_strip(g, g->in.c, p->n_max, STRIP_FLOATS, STRIP_POSITIONS);
   const int64_t u_floats = (int64_t)p->r * p->s * g->in.c * g->out.pitch;
   const int parts = strips_per_image(g, &s);
-  const int64_t stats = st->pass == CVY_CONV_FORWARD && p->stats && parts > 1 ? (int64_t)p->n_max * parts * 2 * g->out.pitch : 0;
+  const int64_t stats = st->pass == CVY_CONV_FORWARD && p->stats && parts > 1
+                            ? (int64_t)p->n_max * parts * 2 * g->out.pitch
+                            : 0;
   st->table_size = (s.images * s.rows * s.cols + TILE + 15) / 16 * 16;
   const int64_t slice = strip_floats_of(g, g->in.c, s.rows, s.cols) * s.images + SLACK + 2 * st->table_size;
   CVY_REQUIRE(u_floats <= INT32_MAX && slice <= INT32_MAX, CVY_E_ARGUMENT,
-              "convolution: %lld floats of packed filter and %lld of a strip do not fit 32-bit indices", (long long)u_floats, (long long)slice);
+              "convolution: %lld floats of packed filter and %lld of a strip do not fit 32-bit indices",
+              (long long)u_floats, (long long)slice);
   st->slice_floats = (int)slice;
   st->stats_at = (int)u_floats;
   CVY_TRY(finish_workspace(st, u_floats + stats, workspace_bytes));
@@ -168,8 +186,8 @@ static cvy_status create_weights(cpu_state *st, size_t *workspace_bytes) {
   const int64_t strip = (strip_floats_of(&g, st->block_c, s.rows, s.cols) * s.images + SLACK + 15) / 16 * 16;
   const int64_t part = ((int64_t)g.taps_h * g.taps_w * c + 1) * st->y.pitch;
   const int64_t slice = 2 * st->table_size + strip + (int64_t)st->table_size * BLOCK + st->group_k * (own + BLOCK);
-  CVY_REQUIRE(slice <= INT32_MAX && part <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices",
-              (long long)(slice + part));
+  CVY_REQUIRE(slice <= INT32_MAX && part <= INT32_MAX, CVY_E_ARGUMENT,
+              "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)(slice + part));
   st->strip_floats = (int)strip, st->slice_floats = (int)slice, st->part_floats = (int)part;
   st->max_splits = ceil_div(4 * st->compute_units, groups);
   if (st->max_splits * part > PART_FLOATS_MAX) st->max_splits = smaller(st->max_splits, PART_FLOATS_MAX / part + 1);
@@ -178,8 +196,8 @@ fail:
   return status;
 }
 
-static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass, void **state,
-                         size_t *workspace_bytes) {
+static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
+                         void **state, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
   static const char *const file = "conv2d_direct_cpu";
   cpu_state *const st = cvy_calloc(1, sizeof *st);
@@ -194,8 +212,10 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
   } else {
     CVY_TRY(create_gather(st, workspace_bytes));
     CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_forward", NULL, 0, &st->main));
-    CVY_TRY(cvy_kernel_create(device, file, pass == CVY_CONV_FORWARD ? "conv2d_cpu_pack" : "conv2d_cpu_pack_turned", NULL, 0, &st->pack));
-    if (pass == CVY_CONV_FORWARD && params->stats) CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_merge_stats", NULL, 0, &st->after));
+    CVY_TRY(cvy_kernel_create(device, file, pass == CVY_CONV_FORWARD ? "conv2d_cpu_pack" : "conv2d_cpu_pack_turned",
+                              NULL, 0, &st->pack));
+    if (pass == CVY_CONV_FORWARD && params->stats)
+      CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_merge_stats", NULL, 0, &st->after));
   }
   *state = st;
   return CVY_OK;
@@ -204,36 +224,43 @@ fail:
   return status;
 }
 
-static cvy_grid groups_of_one(int64_t groups) { return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}}; }
+static cvy_grid groups_of_one(int64_t groups) {
+  return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}};
+}
 
 static cvy_status run_gather(cpu_state *st, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &st->params;
   const cvy_conv_gather *const g = &st->gather;
   const bool forward = st->pass == CVY_CONV_FORWARD, stats = forward && p->stats;
-  const int blocks = ceil_div(g->out.pitch, BLOCK), tasks_per_strip = blocks * st->phases_h * st->phases_w, u_at = 0;
+  const int blocks = ceil_div(g->out.pitch, BLOCK), tasks_per_strip = blocks * st->phases_h * st->phases_w;
   const strip_plan s = plan_call(st, g, st->strip, call->n, tasks_per_strip, !stats);
-  const int flags = (forward ? p->prologue : 0) | (call->bias ? FLAG_BIAS : 0) | (stats ? FLAG_STATS : 0) | (call->accumulate ? FLAG_ACCUMULATE : 0);
+  const int flags = (forward ? p->prologue : 0) | (call->bias ? FLAG_BIAS : 0) | (stats ? FLAG_STATS : 0) |
+                    (call->accumulate ? FLAG_ACCUMULATE : 0);
   if (forward) {
     const int rows = p->r * p->s * g->in.c;
-    CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one(smaller(ceil_div(rows, 64), st->max_groups)), CVY_BUF(call->w), CVY_BUF(call->workspace),
-                       CVY_INT(rows), CVY_INT(g->out.pitch), CVY_INT(u_at)));
+    CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one(smaller(ceil_div(rows, 64), st->max_groups)), CVY_BUF(call->w),
+                       CVY_BUF(call->workspace), CVY_INT(rows), CVY_INT(g->out.pitch)));
   } else {
-    CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one((int64_t)blocks * p->r * p->s), CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(p->r),
-                       CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(g->out.c), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
-                       CVY_INT(g->out.pitch), CVY_INT(u_at)));
+    CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one((int64_t)blocks * p->r * p->s), CVY_BUF(call->w),
+                       CVY_BUF(call->workspace), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h),
+                       CVY_INT(p->stride_w), CVY_INT(g->out.c), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
+                       CVY_INT(g->out.pitch)));
   }
   const int64_t tasks = count_strips(g, &s, call->n) * tasks_per_strip;
-  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of_one(smaller(tasks, st->max_groups)), CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->scale),
-                     CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats),
-                     CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
-                     CVY_INT(g->out.h), CVY_INT(g->out.w), CVY_INT(g->out.pitch), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h),
-                     CVY_INT(p->stride_w), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(!forward), CVY_INT(st->phases_h), CVY_INT(st->phases_w),
-                     CVY_INT(s.images), CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(u_at), CVY_INT(st->stats_at),
-                     CVY_INT(st->slices_at), CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
+  CVY_TRY(CVY_LAUNCH(
+      queue, st->main, groups_of_one(smaller(tasks, st->max_groups)), CVY_BUF(forward ? call->x : call->dy),
+      CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->bias),
+      CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats), CVY_BUF(call->workspace), CVY_INT(call->n),
+      CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch), CVY_INT(g->out.h), CVY_INT(g->out.w),
+      CVY_INT(g->out.pitch), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w),
+      CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(!forward), CVY_INT(st->phases_h), CVY_INT(st->phases_w),
+      CVY_INT(s.images), CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(st->stats_at),
+      CVY_INT(st->slices_at), CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
   if (stats && strips_per_image(g, &s) > 1)
-    CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(call->n), CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(st->stats_at),
-                       CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.pitch), CVY_INT(s.rows), CVY_INT(s.cols)));
+    CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(call->n), CVY_BUF(call->workspace), CVY_BUF(call->stats),
+                       CVY_INT(st->stats_at), CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.pitch),
+                       CVY_INT(s.rows), CVY_INT(s.cols)));
 fail:
   return status;
 }
@@ -248,19 +275,24 @@ static cvy_status run_weights(cpu_state *st, cvy_queue *queue, const cvy_conv_ca
   const int db_at = st->part_floats - st->y.pitch, dw_floats = db_at;
   const bool parts = splits > 1;
   const int flags = p->prologue | (call->db ? FLAG_BIAS : 0) | (call->accumulate && !parts ? FLAG_ACCUMULATE : 0);
-  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of_one(smaller((int64_t)groups * splits, st->max_groups)), CVY_BUF(call->x), CVY_BUF(call->scale),
-                     CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(parts ? call->workspace : call->dw),
-                     CVY_BUF(parts ? call->workspace : call->db), CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(g->in.h), CVY_INT(g->in.w),
-                     CVY_INT(g->in.c), CVY_INT(g->in.pitch), CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.pitch), CVY_INT(p->r),
-                     CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(s.images), CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(st->strip_floats), CVY_INT(st->block_c), CVY_INT(st->group_k),
-                     CVY_INT(splits), CVY_INT(parts ? st->part_floats : 0), CVY_INT(parts ? db_at : 0), CVY_INT(st->slices_at),
-                     CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
+  CVY_TRY(CVY_LAUNCH(
+      queue, st->main, groups_of_one(smaller((int64_t)groups * splits, st->max_groups)), CVY_BUF(call->x),
+      CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->dy),
+      CVY_BUF(parts ? call->workspace : call->dw), CVY_BUF(parts ? call->workspace : call->db),
+      CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c),
+      CVY_INT(g->in.pitch), CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.pitch), CVY_INT(p->r), CVY_INT(p->s),
+      CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(s.images),
+      CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(st->strip_floats), CVY_INT(st->block_c),
+      CVY_INT(st->group_k), CVY_INT(splits), CVY_INT(parts ? st->part_floats : 0), CVY_INT(parts ? db_at : 0),
+      CVY_INT(st->slices_at), CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
   if (!parts) return CVY_OK;
-  CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(smaller(dw_floats / 16, st->max_groups)), CVY_BUF(call->workspace), CVY_BUF(call->dw),
-                     CVY_INT(dw_floats), CVY_INT(splits), CVY_INT(st->part_floats), CVY_INT(0), CVY_INT(call->accumulate)));
+  CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(smaller(dw_floats / 16, st->max_groups)), CVY_BUF(call->workspace),
+                     CVY_BUF(call->dw), CVY_INT(dw_floats), CVY_INT(splits), CVY_INT(st->part_floats), CVY_INT(0),
+                     CVY_INT(call->accumulate)));
   if (call->db)
-    CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(1), CVY_BUF(call->workspace), CVY_BUF(call->db), CVY_INT(st->y.pitch), CVY_INT(splits),
-                       CVY_INT(st->part_floats), CVY_INT(db_at), CVY_INT(call->accumulate)));
+    CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(1), CVY_BUF(call->workspace), CVY_BUF(call->db),
+                       CVY_INT(st->y.pitch), CVY_INT(splits), CVY_INT(st->part_floats), CVY_INT(db_at),
+                       CVY_INT(call->accumulate)));
 fail:
   return status;
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/ops/linear.h"
 
-struct cvy_linear { cvy_conv2d *conv; };
+struct cvy_linear {
+  cvy_conv2d *conv;
+};
 
 cvy_status cvy_linear_create(cvy_device *device, const cvy_linear_params *params, cvy_linear **out) {
   cvy_status status = CVY_OK;
   cvy_linear *op = NULL;
-  CVY_REQUIRE(device && params && out, CVY_E_ARGUMENT, "linear layer: device, params and out are wanted, got a null pointer");
+  CVY_REQUIRE(device && params && out, CVY_E_ARGUMENT,
+              "linear layer: device, params and out are wanted, got a null pointer");
   *out = NULL;
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "linear layer: out of memory for %zu bytes", sizeof *op);
@@ -42,17 +45,17 @@ size_t cvy_linear_workspace_bytes(const cvy_linear *op) { return cvy_conv2d_work
 /* A missing layer is reported by the convolution. */
 static cvy_conv2d *conv_of(cvy_linear *op) { return op ? op->conv : NULL; }
 
-cvy_status cvy_linear_forward(cvy_linear *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *w, cvy_buffer *bias, cvy_buffer *y,
-                              cvy_buffer *workspace) {
+cvy_status cvy_linear_forward(cvy_linear *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *w, cvy_buffer *bias,
+                              cvy_buffer *y, cvy_buffer *workspace) {
   return cvy_conv2d_forward(conv_of(op), queue, n, x, NULL, w, bias, y, NULL, workspace);
 }
 
-cvy_status cvy_linear_backward_data(cvy_linear *op, cvy_queue *queue, int n, cvy_buffer *dy, cvy_buffer *w, cvy_buffer *dx, bool accumulate,
-                                    cvy_buffer *workspace) {
+cvy_status cvy_linear_backward_data(cvy_linear *op, cvy_queue *queue, int n, cvy_buffer *dy, cvy_buffer *w,
+                                    cvy_buffer *dx, bool accumulate, cvy_buffer *workspace) {
   return cvy_conv2d_backward_data(conv_of(op), queue, n, dy, w, dx, accumulate, workspace);
 }
 
-cvy_status cvy_linear_backward_weights(cvy_linear *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *dy, cvy_buffer *dw, cvy_buffer *db,
-                                       bool accumulate, cvy_buffer *workspace) {
+cvy_status cvy_linear_backward_weights(cvy_linear *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *dy,
+                                       cvy_buffer *dw, cvy_buffer *db, bool accumulate, cvy_buffer *workspace) {
   return cvy_conv2d_backward_weights(conv_of(op), queue, n, x, NULL, dy, dw, db, accumulate, workspace);
 }

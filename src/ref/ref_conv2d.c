@@ -1,20 +1,28 @@
 /* SPDX-License-Identifier: MIT
- * Convolution by its definition: one loop over (output position, filter tap, channel, filter) that all three passes share, because they
- * are the partial derivatives of one trilinear sum. */
+ * Convolution by its definition: one loop over (output position, filter tap, channel, filter) that all three passes
+ * share, because they are the partial derivatives of one trilinear sum. */
 #include <math.h>
 #include <string.h>
 
 #include "src/ref/ref.h"
 
-typedef struct range { int p, q; } range;
+typedef struct range {
+  int p, q;
+} range;
 
 static range output_size(const cvy_conv2d_params *p) {
   return (range){(p->x.h + 2 * p->pad_h - p->r) / p->stride_h + 1, (p->x.w + 2 * p->pad_w - p->s) / p->stride_w + 1};
 }
 
-static size_t x_at(const cvy_conv2d_params *p, int n, int h, int w, int c) { return (((size_t)n * p->x.h + h) * p->x.w + w) * p->x.c + c; }
-static size_t y_at(const cvy_conv2d_params *p, range out, int n, int i, int j, int k) { return (((size_t)n * out.p + i) * out.q + j) * p->k + k; }
-static size_t w_at(const cvy_conv2d_params *p, int r, int s, int c, int k) { return (((size_t)r * p->s + s) * p->x.c + c) * p->k + k; }
+static size_t x_at(const cvy_conv2d_params *p, int n, int h, int w, int c) {
+  return (((size_t)n * p->x.h + h) * p->x.w + w) * p->x.c + c;
+}
+static size_t y_at(const cvy_conv2d_params *p, range out, int n, int i, int j, int k) {
+  return (((size_t)n * out.p + i) * out.q + j) * p->k + k;
+}
+static size_t w_at(const cvy_conv2d_params *p, int r, int s, int c, int k) {
+  return (((size_t)r * p->s + s) * p->x.c + c) * p->k + k;
+}
 
 static void add(double *sum, double *mag, size_t at, double term) {
   sum[at] += term;
@@ -29,14 +37,16 @@ static int input_index(int out, int stride, int tap, int pad, int length) {
 
 typedef enum wanted { WANT_Y, WANT_DX, WANT_DW } wanted;
 
-static void accumulate(const cvy_conv2d_params *p, int n, wanted want, const double *x, const double *w, const double *y, double *out, double *mag) {
+static void accumulate(const cvy_conv2d_params *p, int n, wanted want, const double *x, const double *w,
+                       const double *y, double *out, double *mag) {
   const range size = output_size(p);
   for (int m = 0; m < n; m++)
     for (int i = 0; i < size.p; i++)
       for (int j = 0; j < size.q; j++)
         for (int r = 0; r < p->r; r++)
           for (int s = 0; s < p->s; s++) {
-            const int h = input_index(i, p->stride_h, r, p->pad_h, p->x.h), v = input_index(j, p->stride_w, s, p->pad_w, p->x.w);
+            const int h = input_index(i, p->stride_h, r, p->pad_h, p->x.h),
+                      v = input_index(j, p->stride_w, s, p->pad_w, p->x.w);
             if (h < 0 || v < 0) continue;
             for (int c = 0; c < p->x.c; c++)
               for (int k = 0; k < p->k; k++) {
@@ -55,7 +65,8 @@ static void clear(double *out, double *mag, size_t n) {
   if (mag) memset(mag, 0, n * sizeof *mag);
 }
 
-void ref_conv2d_forward(const cvy_conv2d_params *p, int n, const double *x, const double *w, const double *bias, double *y, double *mag) {
+void ref_conv2d_forward(const cvy_conv2d_params *p, int n, const double *x, const double *w, const double *bias,
+                        double *y, double *mag) {
   const range size = output_size(p);
   const size_t total = (size_t)n * size.p * size.q * p->k;
   clear(y, mag, total);
@@ -64,18 +75,20 @@ void ref_conv2d_forward(const cvy_conv2d_params *p, int n, const double *x, cons
   accumulate(p, n, WANT_Y, x, w, NULL, y, mag);
 }
 
-void ref_conv2d_backward_data(const cvy_conv2d_params *p, int n, const double *dy, const double *w, double *dx, double *mag) {
+void ref_conv2d_backward_data(const cvy_conv2d_params *p, int n, const double *dy, const double *w, double *dx,
+                              double *mag) {
   clear(dx, mag, (size_t)n * p->x.h * p->x.w * p->x.c);
   accumulate(p, n, WANT_DX, NULL, w, dy, dx, mag);
 }
 
-void ref_conv2d_backward_weights(const cvy_conv2d_params *p, int n, const double *x, const double *dy, double *dw, double *mag) {
+void ref_conv2d_backward_weights(const cvy_conv2d_params *p, int n, const double *x, const double *dy, double *dw,
+                                 double *mag) {
   clear(dw, mag, (size_t)p->r * p->s * p->x.c * p->k);
   accumulate(p, n, WANT_DW, x, NULL, dy, dw, mag);
 }
 
-void ref_conv2d_prologue(const cvy_conv2d_params *p, int n, int group_size, const double *x, const double *scale, const double *shift,
-                         const double *residual, double *out) {
+void ref_conv2d_prologue(const cvy_conv2d_params *p, int n, int group_size, const double *x, const double *scale,
+                         const double *shift, const double *residual, double *out) {
   const size_t image = (size_t)p->x.h * p->x.w * p->x.c;
   for (int m = 0; m < n; m++) {
     const size_t group = group_size > 0 ? (size_t)(m / group_size) : 0;
