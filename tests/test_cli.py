@@ -69,9 +69,11 @@ def expect(code, *args, err=(), out=(), **kw):
 
 
 def need_device():
-    if run("devices").returncode != 0:
+    done = run("devices")
+    if "No usable OpenCL device" in done.stderr:
         print("no usable OpenCL device")
         sys.exit(77)
+    check(done.returncode == 0, "devices", done)
 
 
 def lines_of(path):

@@ -17,11 +17,12 @@ static char last_error[1024];
 
 static void on_message(void *user, cvy_log_level level, const char *message) {
   (void)user;
+  if (level == CVY_LOG_INFO && !progress_talks()) return;
   if (level == CVY_LOG_ERROR) snprintf(last_error, sizeof last_error, "%s", message);
   progress_message(level == CVY_LOG_ERROR ? "error: " : level == CVY_LOG_WARNING ? "warning: " : "", message);
 }
 
-void program_log_start(void) { cvy_log_set(on_message, NULL, CVY_LOG_WARNING); }
+void program_log_start(void) { cvy_log_set(on_message, NULL, CVY_LOG_INFO); }
 
 const char *program_last_error(void) { return last_error; }
 
@@ -72,14 +73,19 @@ int program_exit_code_of_select(cvy_status status) {
 
 static volatile int stop_flag, soft;
 
+static void tell(const char *text) {
+  const ssize_t written = write(STDERR_FILENO, text, strlen(text));   /* printf is not for signal handlers */
+  (void)written;
+}
+
 static void on_signal(int number) {
   (void)number;
   if (!soft || stop_flag) {
-    const ssize_t written = write(STDERR_FILENO, "\n", 1);
-    (void)written;
+    tell("\n");
     _exit(EXIT_INTERRUPTED);
   }
   stop_flag = 1;
+  tell("\nconvoy: finishing this step; a second signal ends at once\n");
 }
 
 void program_signals_start(void) {

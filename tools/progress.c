@@ -148,6 +148,13 @@ void progress_end(void) {
   pthread_mutex_unlock(&lock);
 }
 
+bool progress_talks(void) {
+  pthread_mutex_lock(&lock);
+  const bool on = state.on;
+  pthread_mutex_unlock(&lock);
+  return on;
+}
+
 void progress_message(const char *kind, const char *message) {
   pthread_mutex_lock(&lock);
   wipe();
@@ -165,9 +172,8 @@ void progress_curve(const char *title, const int *x, const double *y, int n) {
   }
   if (n < 2 || !isfinite(lo) || !isfinite(hi)) return;
   if (hi - lo < 0.02) { /* a flat curve runs through the middle */
-    const double middle = (lo + hi) / 2;
-    lo = middle - 0.01;
-    hi = middle + 0.01;
+    hi = fmin((lo + hi) / 2 + 0.01, 1);   /* an accuracy */
+    lo = hi - 0.02;
   }
   const double span = hi - lo;
   const int x_span = x[n - 1] - x[0] > 0 ? x[n - 1] - x[0] : 1;

@@ -18,10 +18,12 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
 void progress_epoch(int epoch, double loss, double test_acc, double seconds);
 /* Takes the bar away. */
 void progress_end(void);
+/* Between start and end, and not quiet. Any thread. */
+bool progress_talks(void);
 /* "convoy: " kind message, without breaking the bar. Any thread. */
 void progress_message(const char *kind, const char *message);
 
-/* Small plot of y[i] over x[i] (epochs, from 1), for a text terminal; nothing with fewer than two points. */
+/* Small plot of accuracies y[i] over x[i] (epochs, from 1), for a text terminal; nothing with fewer than two points. */
 void progress_curve(const char *title, const int *x, const double *y, int n);
 
 #endif
