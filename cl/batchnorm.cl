@@ -75,7 +75,7 @@ static inline floatv masked(const floatv dy, global const floatv *y, const size_
 #define N_BLOCK 4   /* vectors taken at a time: 256 bytes in a row, and independent sums */
 
 /* The same for `count` = N_BLOCK or 1 vectors from c on, a constant after inlining. */
-CVY_ALWAYS_INLINE void part_stats(global const floatv *restrict x, global floatv *restrict to, const part_range r,
+CVY_ALWAYS_INLINE void part_stats(global const floatv *x, global floatv *to, const part_range r,
                               const uint vecs, const uint c, const int count) {
   floatv first[N_BLOCK], sum[N_BLOCK], squares[N_BLOCK];
 #pragma unroll

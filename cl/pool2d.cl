@@ -108,7 +108,7 @@ static inline floatv gather_windows(global const floatv *x, global const floatv 
 #define N_BLOCK 4
 
 /* Vectors c … c+count-1 of one output; count is N_BLOCK or 1, a constant after inlining. */
-CVY_ALWAYS_INLINE void pool_block(global const floatv *restrict image, global floatv *restrict out, const int2 rows,
+CVY_ALWAYS_INLINE void pool_block(global const floatv *image, global floatv *out, const int2 rows,
                               const int2 cols, const int w, const int vecs, const int c, const float scale,
                               const int count) {
   floatv result[N_BLOCK];

@@ -16,7 +16,7 @@
 
 #if CVY_CPU
 
-CVY_ALWAYS_INLINE void sum_block(global const floatv *restrict x, global floatv *restrict out, const uint begin,
+CVY_ALWAYS_INLINE void sum_block(global const floatv *x, global floatv *out, const uint begin,
                              const uint end, const uint vecs, const uint c, const int accumulate, const int count) {
   floatv sum[N_BLOCK];
 #pragma unroll

@@ -3,8 +3,8 @@
  *   softmax_xent_rows:    each[n] = {log(sum_c exp(x[c] - m)) + (m - x[label]), hit}, m = max x
  *                         dx[c] = (exp(x[c] - m)/sum - [c == label]) * scale, if with_dx
  *   softmax_xent_finish:  result = sum of each[n], added to what is there if `accumulate`; sums in a fixed order
- * hit is 1 if label is the first largest: every column in front of the label is smaller and none behind it is larger; comparisons with NaN are false,
- * so such a row is no hit.
+ * hit is 1 if label is the first largest: every column in front of the label is smaller and none behind it is larger;
+ * comparisons with NaN are false, so such a row is no hit.
  *
  * x, dx: (n, pitch), c columns in use, the others of dx get 0; dx may be x. each: n pairs {float, int} (workspace);
  * result: one. Geometry: row.clh; the second kernel is one work-group. */
@@ -21,19 +21,18 @@ CVY_KERNEL softmax_xent_rows(global const float *x, global const int *restrict l
     const size_t at = (size_t)r * pitch;
     const int label = labels[r];
     const float x_label = x[at + label];
-    float16 largest = -INFINITY, sum = 0.0f;
-    int16 hit = -1;
+    float16 largest = -INFINITY, sum = 0.0f, misses = 0.0f;
     for (int j = 0; j < c; j += LANES) {
       const float16 v = row_load(x + at, j, c, -INFINITY);
       const int16 columns = row_columns(j);
       largest = fmax(largest, v);
-      hit &= (columns < label ? v < x_label : v <= x_label) | (columns >= c);
+      misses = (v < x_label) | ((v == x_label) & (columns >= label)) ? misses : 1.0f;
     }
     const float top = row_max(largest);
     for (int j = 0; j < c; j += LANES) sum += row_columns(j) < c ? exp(row_load(x + at, j, c, top) - top) : 0.0f;
     const float total = row_sum(sum);
     each[r].loss_sum = log(total) + (top - x_label);
-    each[r].correct = row_all(hit) ? 1 : 0;
+    each[r].correct = row_max(misses) == 0.0f ? 1 : 0;
     if (with_dx)
       for (int j = 0; j < pitch; j += LANES) {
         const int16 columns = row_columns(j);
@@ -67,6 +66,7 @@ CVY_KERNEL softmax_xent_rows(global const float *x, global const int *restrict l
   const int columns = r < n ? c : 0, label = r < n ? labels[r] : 0;
   const size_t at = (size_t)r * pitch;
   const float x_label = r < n ? x[at + label] : 0.0f;
+  barrier(CLK_GLOBAL_MEM_FENCE);   /* dx may be x: all have read the label's logit before one of them writes there */
   float largest = -INFINITY, sum = 0.0f, misses = 0.0f;
   for (int j = lane; j < columns; j += LANES) {
     const float v = x[at + j];

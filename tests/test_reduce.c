@@ -13,12 +13,13 @@ static void test_columns(check_device *d) {
   enum { N_FIXED = sizeof fixed / sizeof *fixed };
   cvy_reduce *op = NULL;
   check_ok(cvy_reduce_create(d->cl, &op));
-  for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 200 : 50); i++) {
+  for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 200 : getenv("CVY_TEST_OCLGRIND") ? 24 : 50); i++) {
     check_rng r = check_rng_make(d, i);
     const int c = i < N_FIXED ? fixed[i][1] : check_edge(&r, 16, 200),
               rows = i < N_FIXED ? fixed[i][0] : check_edge(&r, 256, 3000);
     const int pitch = i < N_FIXED || i % 5 == 0 ? c : i % 5 == 1 ? (c + 3) / 4 * 4 : cvy_pitch_of(c);
     const bool accumulate = i % 3 == 2;
+    if (getenv("CVY_TEST_OCLGRIND") && rows * c > 50000) continue;   /* a thousand times slower there */
     if (!check_case(d, "columns rows=%d c=%d pitch=%d accumulate=%d number=%d", rows, c, pitch, accumulate, i))
       continue;
     const size_t size = (size_t)rows * (size_t)c;
@@ -55,6 +56,7 @@ static void test_sum(check_device *d) {
     check_rng r = check_rng_make(d, 1000 + i);
     const int n = sizes[i / 2];
     const bool accumulate = i % 2;
+    if (getenv("CVY_TEST_OCLGRIND") && n > 50000) continue;
     if (!check_case(d, "sum n=%d accumulate=%d", n, accumulate)) continue;
     float *const x = check_floats(d, (size_t)n);
     const float old = 3.0f;
@@ -80,7 +82,7 @@ static void test_sum(check_device *d) {
 static void test_parts(check_device *d) {
   cvy_reduce *op = NULL;
   check_ok(cvy_reduce_create(d->cl, &op));
-  for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 100 : 30); i++) {
+  for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 100 : getenv("CVY_TEST_OCLGRIND") ? 10 : 30); i++) {
     check_rng r = check_rng_make(d, 2000 + i);
     const int n = i == 0 ? 9 * 64 * 64 : check_edge(&r, 256, 5000), n_parts = check_edge(&r, 8, 40);
     const bool accumulate = i % 2;

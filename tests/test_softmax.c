@@ -11,7 +11,7 @@
 
 static void test_shapes(check_device *d) {
   static const int pitches[] = {1, 4, 16, 7};
-  for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 150 : 40); i++) {
+  for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 150 : getenv("CVY_TEST_OCLGRIND") ? 16 : 40); i++) {
     check_rng r = check_rng_make(d, i);
     const int rows = check_edge(&r, 16, 100), c = i % 4 == 3 ? check_edge(&r, 64, 1000) : check_edge(&r, 16, 40);
     const int pitch = (int)cvy_round_up((size_t)c, (size_t)check_pick(&r, pitches, 4));

@@ -45,7 +45,7 @@ static void check_result(check_device *d, check_buffer *result, double loss, dou
 
 static void test_shapes(check_device *d) {
   static const int pitches[] = {1, 4, 16, 7};   /* 7: no whole vectors */
-  for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 200 : 60); i++) {
+  for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 200 : getenv("CVY_TEST_OCLGRIND") ? 20 : 60); i++) {
     check_rng r = check_rng_make(d, i);
     const int n = check_edge(&r, 16, 100), n_max = n + check_int(&r, 0, 3);
     const int c = i % 5 == 4 ? check_edge(&r, 64, 1000) : i % 5 == 3 ? check_int(&r, 1, 4) : check_edge(&r, 16, 40);
