@@ -208,7 +208,7 @@ static cvy_status word_add(selection *s, const term *t, bool *fell_back) {
       CVY_TRY(choices_add(s, i, t));
   }
   if (s->n == before) {
-    char what[64];
+    char what[LONGEST_TERM + 64];
     snprintf(what, sizeof what, "'%s': there is no usable device of that kind", t->base);
     return no_device(list, what);
   }
@@ -221,7 +221,7 @@ static cvy_status name_add(selection *s, const term *t) {
   cvy_status status = CVY_OK;
   const cvy_device_list *const list = s->list;
   const char *const colon = strchr(t->base, ':');
-  char what[LONGEST_TERM + 400], platform_text[LONGEST_TERM];
+  char what[LONGEST_TERM + 512], platform_text[LONGEST_TERM];
   int64_t platform = -1, index = -1;
   bool is_place = false;
   if (colon) {
