@@ -268,6 +268,7 @@ static void test_layers(check_device *d) {
                                .stats = layers[i].stats,
                                .no_backward_data = !differentiable,
                                .variant = d->cpu_shaped ? CVY_CONV_DIRECT_CPU : CVY_CONV_DIRECT_SIMT},
+                         .accumulate = i % 3 == 0,
                          .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_INTEGERS};
     run_case(d, &r, &c);
   }
