@@ -16,6 +16,7 @@ static const cvy_sgd_params settings[] = {
   {.lr = 0.3f, .momentum = 0.99f, .weight_decay = 1e-2f},
   {.lr = 0.3f, .momentum = 0.5f, .weight_decay = 1e-2f, .nesterov = true},
   {.lr = 0.0f, .momentum = 0.5f},
+  {.lr = 1.0f, .weight_decay = 0.7f},
 };
 enum { N_SIZES = sizeof sizes / sizeof *sizes, N_SETTINGS = sizeof settings / sizeof *settings, STEPS = 3 };
 
