@@ -27,12 +27,9 @@ static inline int cvy_stream_vec(cvy_device *device, int pitch) {
   return pitch % most == 0 ? most : pitch % 4 == 0 ? 4 : 1;
 }
 
-/* The largest power of two <= most that divides n: neighbouring work-items that share a row of n vectors. */
-static inline int cvy_stream_lanes(int n, int most) {
-  int lanes = 1;
-  while (2 * lanes <= most && n % (2 * lanes) == 0) lanes *= 2;
-  return lanes;
-}
+/* Neighbouring work-items that share a row of n vectors: `most`, 4 or 1, whichever divides n first. Few values,
+ * because most kernels have it as a define. */
+static inline int cvy_stream_lanes(int n, int most) { return n % most == 0 ? most : n % 4 == 0 ? 4 : 1; }
 
 /* Work-groups for `n_units` independent pieces of work that each deserve a work-group on a CPU device. */
 static inline size_t cvy_cpu_groups(const cvy_device_facts *facts, size_t n_units) {
