@@ -27,7 +27,9 @@ cvy_status cvy_team_publish_state(cvy_team *team, long step) {
   cvy_status status = CVY_OK;
   put_args args = {.team = team, .step = step};
   CVY_TRY(cvy_team_wait(team));
+  pthread_mutex_lock(&team->lock);   /* the exchange thread compares the last two */
   team->first_step = team->next_step = team->finished = step;
+  pthread_mutex_unlock(&team->lock);
   CVY_TRY(cvy_team_call_all(team, put_state, &args));
   team->initialised = true;
   team->state_is_behind = false;
