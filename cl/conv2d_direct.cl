@@ -23,6 +23,8 @@
 #include "common.clh"
 #include "fastdiv.clh"
 
+/* Pointers are restrict in kernels only: inlined into them, restrict parameters become declarations that oclgrind does
+ * not know. */
 #ifndef TILE_M
 #define TILE_M 128
 #endif
@@ -90,9 +92,8 @@ typedef struct {
 } gather_shape;
 
 /* VEC values of pixel (row, col) of an image, after the load prologue; 0 outside. image_at: the image's first float. */
-static in_vec load_pixel(gather_shape g, global const float *restrict x, global const float *restrict scale,
-                         global const float *restrict shift, global const float *restrict residual, int flags,
-                         int image_at, int scale_at, int row, int col, int c) {
+static in_vec load_pixel(gather_shape g, global const float *x, global const float *scale, global const float *shift,
+                         global const float *residual, int flags, int image_at, int scale_at, int row, int col, int c) {
   in_vec v = (in_vec)(0.0f);
   if (row >= 0 && row < g.in_h && col >= 0 && col < g.in_w) {
     const int at = image_at + (row * g.in_w + col) * g.in_pitch + c;
@@ -118,8 +119,7 @@ static void store_down(local float *to, int pitch, in_vec v) {
 #endif
 
 /* acc[8] += a's 8 rows x b's 4 columns, over TILE_K. */
-static void multiply(local const float *restrict a_tile, local const float *restrict b_tile, int item_m, int item_n,
-                     float4 acc[8]) {
+static void multiply(local const float *a_tile, local const float *b_tile, int item_m, int item_n, float4 acc[8]) {
 #pragma unroll
   for (int k = 0; k < TILE_K; k++) {
     const float4 a0 = *(local const float4 *)(a_tile + k * PITCH_M + item_m * 4);
@@ -134,7 +134,7 @@ static void multiply(local const float *restrict a_tile, local const float *rest
 static int row_of(int item_m, int i) { return (i < 4 ? 0 : TILE_M / 2) + item_m * 4 + i % 4; }
 
 /* 4 columns from `n` on, those below `pitch`. */
-static void store_row(global float *restrict to, int n, int pitch, float4 v, int accumulate) {
+static void store_row(global float *to, int n, int pitch, float4 v, int accumulate) {
 #if VEC_OUT == 4
   global float4 *const quad = (global float4 *)(to + n);
   if (n < pitch) *quad = accumulate ? *quad + v : v;
@@ -373,7 +373,7 @@ conv2d_simt_stats(global const float *restrict y, global float *restrict stats, 
   const int tiles = (pitch + 31) / 32, image = get_group_id(0) / tiles;
   const int column = get_local_id(0) % 32, lane = get_local_id(0) / 32,
             k = (int)(get_group_id(0) % tiles) * 32 + column;
-  global const float *restrict from = y + (size_t)image * (size_t)positions * (size_t)pitch + min(k, pitch - 1);
+  global const float *from = y + (size_t)image * (size_t)positions * (size_t)pitch + min(k, pitch - 1);
   float sum = 0.0f, mean = 0.0f, m2 = 0.0f;
   for (int i = lane; i < positions; i += 8) sum += from[(size_t)i * (size_t)pitch];
   sums[lane * 32 + column] = sum;

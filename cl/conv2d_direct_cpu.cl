@@ -23,6 +23,8 @@
  * stored. */
 #include "common.clh"
 
+/* Pointers are restrict in kernels only: inlined into them, restrict parameters become declarations that oclgrind does not
+ * know, and gain nothing, because the loops that matter do not store. */
 #define GROUP_OF_ONE __attribute__((reqd_work_group_size(1, 1, 1)))
 
 /* Flags of the `flags` arguments, the same in src/ops/conv2d_direct_cpu.c. The first three are CVY_CONV_*. */
@@ -83,16 +85,15 @@ static int input_of(line_shape l, line_part p, int t) {
   return l.first + (l.step <= l.taps ? p.begin * l.step + t : (p.begin + t / l.taps) * l.step + t % l.taps);
 }
 
-static void fill_zero(global float *restrict to, int n) {
+static void fill_zero(global float *to, int n) {
   for (int i = 0; i < n; i += 16) vstore16((float16)(0.0f), 0, to + i);
 }
 
 /* One image of a strip: channels c0..c0+channels-1 of its pixels, dense. Written strictly upwards, in whole vectors:
  * what a vector writes too much is overwritten by the next pixel. x, residual: the image; scale, shift: its group. */
-static void load_image(global float *restrict to, global const float *restrict x, global const float *restrict residual,
-                       global const float *restrict scale, global const float *restrict shift, int in_h, int in_w,
-                       int pitch, int c0, int channels, int flags, line_shape lh, line_part ph, line_shape lw,
-                       line_part pw) {
+static void load_image(global float *to, global const float *x, global const float *residual, global const float *scale,
+                       global const float *shift, int in_h, int in_w, int pitch, int c0, int channels, int flags,
+                       line_shape lh, line_part ph, line_shape lw, line_part pw) {
   const bool whole_vectors = pitch % 16 == 0;
   const bool plain = (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
   const bool dense = plain && channels == pitch && lw.step <= lw.taps;
@@ -106,7 +107,7 @@ static void load_image(global float *restrict to, global const float *restrict x
     if (dense) {
       const int w0 = input_of(lw, pw, 0);
       const int left = clamp(-w0, 0, pw.length), right = clamp(in_w - w0, left, pw.length);
-      global const float *restrict from = x + (h * in_w + w0 + left) * pitch;
+      global const float *from = x + (h * in_w + w0 + left) * pitch;
       const int n = (right - left) * channels;
       fill_zero(to, left * channels);
       to += left * channels;
@@ -147,11 +148,10 @@ static void load_image(global float *restrict to, global const float *restrict x
 }
 
 /* The images of a strip, one after the other. */
-static void load_strip(global float *restrict strip, global const float *restrict x,
-                       global const float *restrict residual, global const float *restrict scale,
-                       global const float *restrict shift, int image0, int images, int in_h, int in_w, int pitch,
-                       int c0, int channels, int group_size, int flags, line_shape lh, line_part ph, line_shape lw,
-                       line_part pw) {
+static void load_strip(global float *strip, global const float *x, global const float *residual,
+                       global const float *scale, global const float *shift, int image0, int images, int in_h, int in_w,
+                       int pitch, int c0, int channels, int group_size, int flags, line_shape lh, line_part ph,
+                       line_shape lw, line_part pw) {
   for (int m = 0; m < images; m++) {
     const int g = (image0 + m) / group_size * pitch, at = (image0 + m) * in_h * in_w * pitch;
     load_image(strip + m * ph.length * pw.length * channels, x + at, residual + at, scale + g, shift + g, in_h, in_w,
@@ -162,8 +162,8 @@ static void load_strip(global float *restrict strip, global const float *restric
 /* Offsets of a strip's positions in its copy and in the output (from its first image): rows outermost, then images, so
  * that the positions of a tile have few rows, and filter rows that lie in the padding are left out. One tile more than
  * there are positions, repeating the last. */
-static void fill_tables(global int *restrict in_at, global int *restrict out_at, int images, int channels,
-                        line_shape lh, line_part ph, line_shape lw, line_part pw, int out_h, int out_w, int out_pitch) {
+static void fill_tables(global int *in_at, global int *out_at, int images, int channels, line_shape lh, line_part ph,
+                        line_shape lw, line_part pw, int out_h, int out_w, int out_pitch) {
   int n = 0;
   for (int i = 0; i < ph.count; i++)
     for (int m = 0; m < images; m++)
@@ -180,7 +180,7 @@ static void fill_tables(global int *restrict in_at, global int *restrict out_at,
 
 #define ACC_32(i) float16 s##i = bias0, t##i = bias1;
 #define ACC_16(i) float16 s##i = bias0;
-#define POINTER(i) global const float *restrict p##i = row + in_at[i];
+#define POINTER(i) global const float *p##i = row + in_at[i];
 #define FMA_32(i)                                                                                                      \
   {                                                                                                                    \
     const float16 v = (float16)(p##i[e]);                                                                              \
@@ -194,21 +194,21 @@ static void fill_tables(global int *restrict in_at, global int *restrict out_at,
   }
 #define STORE_32(i)                                                                                                    \
   if (i < valid) {                                                                                                     \
-    global float *restrict o = out + out_at[i];                                                                        \
+    global float *o = out + out_at[i];                                                                                 \
     if (accumulate) s##i += vload16(0, o), t##i += vload16(1, o);                                                      \
     vstore16(s##i, 0, o), vstore16(t##i, 1, o);                                                                        \
   }
 #define STORE_16(i)                                                                                                    \
   if (i < valid) {                                                                                                     \
-    global float *restrict o = out + out_at[i];                                                                        \
+    global float *o = out + out_at[i];                                                                                 \
     if (accumulate) s##i += vload16(0, o);                                                                             \
     vstore16(s##i, 0, o);                                                                                              \
   }
 
 #define TILE_ARGS                                                                                                      \
-  global const float *restrict strip, global const int *restrict in_at, global const float *restrict u, int a_begin,   \
-      int a_end, int run, int row_floats, int u_row, global const float *restrict bias, global float *restrict out,    \
-      global const int *restrict out_at, int valid, bool accumulate
+  global const float *strip, global const int *in_at, global const float *u, int a_begin, int a_end, int run,          \
+      int row_floats, int u_row, global const float *bias, global float *out, global const int *out_at, int valid,     \
+      bool accumulate
 
 #define DEFINE_TILE_32(name, ROWS)                                                                                     \
   static void name(TILE_ARGS) {                                                                                        \
@@ -216,8 +216,8 @@ static void fill_tables(global int *restrict in_at, global int *restrict out_at,
     const float16 bias1 = bias ? vload16(1, bias) : (float16)(0.0f);                                                   \
     ROWS(ACC_32)                                                                                                       \
     for (int a = a_begin; a < a_end; a++) {                                                                            \
-      global const float *restrict row = strip + a * row_floats;                                                       \
-      global const float *restrict uu = u + a * u_row;                                                                 \
+      global const float *row = strip + a * row_floats;                                                                \
+      global const float *uu = u + a * u_row;                                                                          \
       ROWS(POINTER)                                                                                                    \
       for (int e = 0; e < run; e++, uu += 32) {                                                                        \
         const float16 u0 = vload16(0, uu), u1 = vload16(1, uu);                                                        \
@@ -231,8 +231,8 @@ static void fill_tables(global int *restrict in_at, global int *restrict out_at,
     const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);                                                   \
     ROWS(ACC_16)                                                                                                       \
     for (int a = a_begin; a < a_end; a++) {                                                                            \
-      global const float *restrict row = strip + a * row_floats;                                                       \
-      global const float *restrict uu = u + a * u_row;                                                                 \
+      global const float *row = strip + a * row_floats;                                                                \
+      global const float *uu = u + a * u_row;                                                                          \
       ROWS(POINTER)                                                                                                    \
       for (int e = 0; e < run; e++, uu += 16) {                                                                        \
         const float16 u0 = vload16(0, uu);                                                                             \
@@ -251,8 +251,8 @@ DEFINE_TILE_16(tile_7x16, ROWS_7)
 /* Mean and sum of squared deviations of 16 channels over rows x cols positions, rows `row_step` entries of the table
  * apart: two passes over memory that is still in the cache; sums of a row first, then of those, so that long sums of
  * like terms lose little. */
-static void column_stats(global const float *restrict y, global const int *restrict at, int rows, int cols,
-                         int row_step, global float *restrict mean_at, global float *restrict m2_at) {
+static void column_stats(global const float *y, global const int *at, int rows, int cols, int row_step,
+                         global float *mean_at, global float *m2_at) {
   float16 sum = (float16)(0.0f), m2 = (float16)(0.0f);
   for (int i = 0; i < rows; i++) {
     float16 part = (float16)(0.0f);
@@ -286,9 +286,9 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
                    int out_w, int out_pitch, int filter_h, int filter_w, int stride_h, int stride_w, int pad_h,
                    int pad_w, int turned, int phases_h, int phases_w, int images, int strip_rows, int strip_cols,
                    int table_size, int stats_at, int slices_at, int slice_floats, int group_size, int flags) {
-  global float *restrict slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
-  global int *restrict in_at = (global int *)slice, *restrict out_at = in_at + table_size;
-  global float *restrict strip = slice + 2 * table_size;
+  global float *slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global int *in_at = (global int *)slice, *out_at = in_at + table_size;
+  global float *strip = slice + 2 * table_size;
   const int blocks = (out_pitch + 31) / 32, phases = phases_h * phases_w;
   const int grid_h = turned ? (out_h + stride_h - 1) / stride_h : out_h,
             grid_w = turned ? (out_w + stride_w - 1) / stride_w : out_w;
@@ -327,10 +327,10 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
     const bool wide = out_pitch - block * 32 >= 32;
     const int width = wide ? 32 : 16, u_row = filter_w * in_c * width, run = lw.taps * in_c;
     const int row_floats = pw.length * in_c, per_row = count * pw.count, total = per_row * ph.count;
-    global const float *restrict u = workspace + (size_t)block * 32 * (size_t)(filter_h * filter_w * in_c) +
-                                     lh.u0 * u_row + lw.u0 * in_c * width;
-    global const float *restrict b = flags & FLAG_BIAS ? bias + block * 32 : 0;
-    global float *restrict out = y + image0 * out_h * out_w * out_pitch + block * 32;
+    global const float *u = workspace + (size_t)block * 32 * (size_t)(filter_h * filter_w * in_c) + lh.u0 * u_row +
+                            lw.u0 * in_c * width;
+    global const float *b = flags & FLAG_BIAS ? bias + block * 32 : 0;
+    global float *out = y + image0 * out_h * out_w * out_pitch + block * 32;
     for (int t = 0; t < total; t += 14) {
       const int valid = total - t;
       const int first_row = (ph.begin + t / per_row) * lh.step + lh.first,
@@ -351,10 +351,9 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
       }
     }
     if (flags & FLAG_STATS) {
-      global float *restrict target = per_image == 1 ? stats : workspace + stats_at;
+      global float *target = per_image == 1 ? stats : workspace + stats_at;
       for (int m = 0; m < count; m++) {
-        global float *restrict to = target + (size_t)((image0 + m) * per_image + part) * 2 * (size_t)out_pitch +
-                                    block * 32;
+        global float *to = target + (size_t)((image0 + m) * per_image + part) * 2 * (size_t)out_pitch + block * 32;
         for (int v = 0; v < width; v += 16)
           column_stats(out + v, out_at + m * pw.count, ph.count, pw.count, per_row, to + v, to + out_pitch + v);
       }
@@ -369,9 +368,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_merge_stats(global const floa
                                                                int strip_cols) {
   const int image = get_group_id(0);
   const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
-  global const float *restrict from = workspace + stats_at +
-                                      (size_t)image * (size_t)(strips_h * strips_w * 2 * out_pitch);
-  global float *restrict to = stats + (size_t)image * 2 * (size_t)out_pitch;
+  global const float *from = workspace + stats_at + (size_t)image * (size_t)(strips_h * strips_w * 2 * out_pitch);
+  global float *to = stats + (size_t)image * 2 * (size_t)out_pitch;
   for (int v = 0; v < out_pitch; v += 16) {
     float16 mean = (float16)(0.0f), m2 = (float16)(0.0f);
     float count = 0.0f;
@@ -397,8 +395,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack(global const float *rest
   const int end = (int)((long)rows * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
   for (int block = 0; block * 32 < pitch; block++) {
     const int width = min(32, pitch - block * 32);
-    global const float *restrict from = w + (size_t)begin * (size_t)pitch + block * 32;
-    global float *restrict to = workspace + (size_t)block * 32 * (size_t)rows + (size_t)begin * (size_t)width;
+    global const float *from = w + (size_t)begin * (size_t)pitch + block * 32;
+    global float *to = workspace + (size_t)block * 32 * (size_t)rows + (size_t)begin * (size_t)width;
     for (int i = begin; i < end; i++, from += pitch, to += width)
       for (int v = 0; v < width; v += 16) vstore16(vload16(0, from + v), 0, to + v);
   }
@@ -425,8 +423,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const floa
   const int tap = turned_tap(filter_h, stride_h, place / filter_w) * filter_w +
                   turned_tap(filter_w, stride_w, place % filter_w);
   const int width = min(32, out_pitch - block * 32), valid = clamp(c - block * 32, 0, width);
-  global const float *restrict from = w + ((size_t)tap * (size_t)c + block * 32) * (size_t)w_pitch;
-  global float *restrict to = workspace + (size_t)block * 32 * (size_t)(taps * k) + (size_t)place * (size_t)(k * width);
+  global const float *from = w + ((size_t)tap * (size_t)c + block * 32) * (size_t)w_pitch;
+  global float *to = workspace + (size_t)block * 32 * (size_t)(taps * k) + (size_t)place * (size_t)(k * width);
   for (int i = 0; i < k; i++, to += width) {
     for (int j = 0; j < valid; j++) to[j] = from[(size_t)j * (size_t)w_pitch + i];
     for (int j = valid; j < width; j++) to[j] = 0.0f;
@@ -453,14 +451,13 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const floa
   vstore16(vload16(2 * i + 1, dw) + t##i, 2 * i + 1, dw);
 #define WADD_16(i) vstore16(vload16(i, dw) + s##i, i, dw);
 #define WTILE_ARGS                                                                                                     \
-  global const float *restrict x, global const int *restrict in_at, global const float *restrict panel, int positions, \
-      global float *restrict dw
+  global const float *x, global const int *in_at, global const float *panel, int positions, global float *dw
 
 #define DEFINE_WTILE_32(name, ROWS)                                                                                    \
   static void name(WTILE_ARGS) {                                                                                       \
     ROWS(WACC_32)                                                                                                      \
     for (int i = 0; i < positions; i++, panel += 32) {                                                                 \
-      global const float *restrict px = x + in_at[i];                                                                  \
+      global const float *px = x + in_at[i];                                                                           \
       const float16 d0 = vload16(0, panel), d1 = vload16(1, panel);                                                    \
       ROWS(WFMA_32)                                                                                                    \
     }                                                                                                                  \
@@ -470,7 +467,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const floa
   static void name(WTILE_ARGS) {                                                                                       \
     ROWS(WACC_16)                                                                                                      \
     for (int i = 0; i < positions; i++, panel += 16) {                                                                 \
-      global const float *restrict px = x + in_at[i];                                                                  \
+      global const float *px = x + in_at[i];                                                                           \
       const float16 d0 = vload16(0, panel);                                                                            \
       ROWS(WFMA_16)                                                                                                    \
     }                                                                                                                  \
@@ -483,11 +480,11 @@ DEFINE_WTILE_16(wtile_4x16, ROWS_4)
 
 /* Gradient of 32 (16) channels at the strip's positions → (positions, 32); their sums are added to `sums` (NULL: not
  * wanted). */
-static void pack_panel(global float *restrict panel, global const float *restrict dy, global const int *restrict out_at,
-                       int n, int width, global float *restrict sums) {
+static void pack_panel(global float *panel, global const float *dy, global const int *out_at, int n, int width,
+                       global float *sums) {
   float16 s0 = (float16)(0.0f), s1 = (float16)(0.0f);
   for (int i = 0; i < n; i++, panel += width) {
-    global const float *restrict from = dy + out_at[i];
+    global const float *from = dy + out_at[i];
     const float16 v = vload16(0, from);
     vstore16(v, 0, panel), s0 += v;
     if (width == 32) {
@@ -510,12 +507,12 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
     int grid_h, int grid_w, int out_pitch, int taps_h, int taps_w, int stride_h, int stride_w, int pad_h, int pad_w,
     int images, int strip_rows, int strip_cols, int table_size, int strip_floats, int block_c, int group_k, int splits,
     int part_floats, int db_at, int slices_at, int slice_floats, int group_size, int flags) {
-  global float *restrict slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
-  global int *restrict in_at = (global int *)slice, *restrict out_at = in_at + table_size;
-  global float *restrict strip = slice + 2 * table_size;
-  global float *restrict panel = strip + strip_floats;
-  global float *restrict sums = panel + table_size * 32;
-  global float *restrict own = sums + group_k * 32;
+  global float *slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global int *in_at = (global int *)slice, *out_at = in_at + table_size;
+  global float *strip = slice + 2 * table_size;
+  global float *panel = strip + strip_floats;
+  global float *sums = panel + table_size * 32;
+  global float *own = sums + group_k * 32;
   const line_shape lh = forward_line(taps_h, stride_h, pad_h, grid_h),
                    lw = forward_line(taps_w, stride_w, pad_w, grid_w);
   const int blocks = (out_pitch + 31) / 32, groups_k = (blocks + group_k - 1) / group_k,
@@ -561,8 +558,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
           const int row_begin = above <= 0 ? 0 : min((above + stride_h - 1) / stride_h, ph.count);
           const int row_end = below <= 0 ? 0 : min((below + stride_h - 1) / stride_h, ph.count);
           const int begin = row_begin * per_row, some = (row_end - row_begin) * per_row;
-          global float *restrict to = own + (b * taps_h + a) * padded * 32;
-          global const float *restrict from = strip + a * row_floats, *restrict d = panel + begin * (wide ? 32 : 16);
+          global float *to = own + (b * taps_h + a) * padded * 32;
+          global const float *from = strip + a * row_floats, *d = panel + begin * (wide ? 32 : 16);
           int e = 0;
           if (some <= 0) continue;
           if (wide) {
@@ -578,10 +575,9 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
     for (int b = 0; b < n_blocks; b++) {
       const int k0 = (block0 + b) * 32, width = min(32, out_pitch - k0);
       for (int tap = 0; tap < taps_h * taps_w; tap++) {
-        global const float *restrict from = own + ((b * taps_h + tap / taps_w) * padded) * 32 +
-                                            tap % taps_w * channels * width;
-        global float *restrict to = dw + (size_t)split * (size_t)part_floats +
-                                    (size_t)(tap * in_c + c0) * (size_t)out_pitch + k0;
+        global const float *from = own + ((b * taps_h + tap / taps_w) * padded) * 32 + tap % taps_w * channels * width;
+        global float *to = dw + (size_t)split * (size_t)part_floats + (size_t)(tap * in_c + c0) * (size_t)out_pitch +
+                           k0;
         for (int c = 0; c < channels; c++, from += width, to += out_pitch)
           for (int v = 0; v < width; v += 16)
             vstore16(flags & FLAG_ACCUMULATE ? vload16(0, to + v) + vload16(0, from + v) : vload16(0, from + v), 0,
@@ -589,7 +585,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
       }
       if (want_sums)
         for (int v = 0; v < width; v += 16) {
-          global float *restrict to = db + (size_t)split * (size_t)part_floats + db_at + k0 + v;
+          global float *to = db + (size_t)split * (size_t)part_floats + db_at + k0 + v;
           const float16 sum = vload16(0, sums + b * 32 + v);
           vstore16(flags & FLAG_ACCUMULATE ? vload16(0, to) + sum : sum, 0, to);
         }
