@@ -254,6 +254,12 @@ static void test_wrong_use(check_device *d) {
   samples[3] = data->train.n;
   check_fails(cvy_team_step(team, samples, BATCH, 0.1f), CVY_E_ARGUMENT, "training samples 0 to");
   check_fails(cvy_team_step(team, samples, 1, NAN), CVY_E_ARGUMENT, "learning rate");
+  const volatile int stop = 1;
+  cvy_eval_result eval;
+  team->stop_flag = &stop;
+  assert_int_equal(cvy_team_evaluate(team, false, &eval), CVY_E_INTERRUPTED);
+  team->stop_flag = NULL;
+  check_ok(cvy_team_evaluate(team, false, &eval));
   float w[16 * 9];
   check_fails(cvy_team_param_get(team, 2, "stem.weight", w, 16 * 9), CVY_E_ARGUMENT, "not on device 2");
   check_fails(cvy_team_param_get(team, 0, "nothing.weight", w, 16 * 9), CVY_E_ARGUMENT, "nothing.weight");

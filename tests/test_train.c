@@ -210,6 +210,44 @@ static void test_stop_flag(check_device *d) {
   assert_int_equal(r.steps, 10);
 }
 
+/* A last batch of one sample, or groups that leave one, in front of batchnorm on 1x1 images: refused before step 0. */
+static void test_single_statistics(check_device *d) {
+  static const struct {
+    int batch, ghost, samples;
+    bool good;
+  } cases[] = {{8, 0, 24, true}, {8, 0, 25, false}, {1, 0, 24, false},
+               {8, 3, 24, true}, {7, 3, 21, false}, {8, 3, 28, false}};
+  for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+    cvy_net *net;
+    cvy_data *data;
+    cvy_devices *devices;
+    cvy_team *team;
+    char spec[32];
+    check_ok(cvy_net_create(1, 4, 4, &net));
+    cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {4, 4}});
+    check_ok(cvy_net_finish(net, cvy_net_linear(net, cvy_net_batchnorm(net, x, "1", NULL), "2", 10, false)));
+    snprintf(spec, sizeof spec, "synthetic:%d:4x4x1", cases[i].samples);
+    check_ok(cvy_data_load(spec, NULL, &data));
+    check_ok(cvy_devices_select(d->place, &devices));
+    check_ok(cvy_team_create(
+        devices, net,
+        &(cvy_team_params){
+            .batch = cases[i].batch, .bn = cases[i].ghost ? CVY_BN_GHOST : CVY_BN_DEVICE, .ghost = cases[i].ghost},
+        &team));
+    check_ok(cvy_team_init(team, NULL));
+    check_ok(cvy_team_attach(team, data));
+    cvy_train_result out;
+    check_log_clear();
+    const cvy_status status = cvy_train(team, data, &(cvy_train_params){.epochs = 1}, &out);
+    if (status != (cases[i].good ? CVY_OK : CVY_E_ARGUMENT)) check_fail(d, "case %d: %s", i, cvy_status_name(status));
+    if (!cases[i].good) assert_true(check_log_contains("another batch size") && !check_log_contains("step 0"));
+    cvy_team_destroy(&team);
+    cvy_devices_destroy(&devices);
+    cvy_data_destroy(&data);
+    cvy_net_destroy(&net);
+  }
+}
+
 static void test_wrong_use(check_device *d) {
   record r = {0};
   check_fails(run(d, "", &(cvy_train_params){.epochs = -1}, &r, NULL, NULL), CVY_E_ARGUMENT, "-1 epochs");
@@ -223,6 +261,7 @@ int main(int argc, char **argv) {
                                      {"resume", test_resume},
                                      {"broken_checkpoint", test_broken_checkpoint},
                                      {"stop_flag", test_stop_flag},
+                                     {"single_statistics", test_single_statistics},
                                      {"wrong_use", test_wrong_use}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES);
 }

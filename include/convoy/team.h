@@ -23,6 +23,8 @@ typedef enum cvy_bn_mode { CVY_BN_DEVICE = 0, CVY_BN_GHOST } cvy_bn_mode;
 /* Zero means the default everywhere. */
 typedef struct cvy_team_params {
   int batch;                        /* samples of a whole batch, 0 = 256. Later steps may be smaller, never larger */
+  int samples;                      /* training samples there will be, if known: memory is planned for batches of at
+                                       most so many; 0: for whole batches */
   cvy_split_kind split;
   const double *split_values;       /* one per device: weights (>= 0, not all 0) or shares (integers that sum to
                                        batch); copied */

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * The list of devices. Nothing that a driver answers is trusted: a query that fails leaves zeros, and what kernels
  * cannot do without makes the device unusable, with the reason. */
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "src/cl/devices.h"
 #include "src/cl/opencl.h"
@@ -66,7 +70,9 @@ static bool has_extension(const char *all, const char *name) {
 /* The bus address where the driver tells it (several ways), else the UUID. The address comes first: two drivers of one
  * card agree on it. */
 static void get_uuid(cl_device_id device, char *out, size_t out_bytes) {
-  struct { cl_uint domain, bus, device, function; } khr;
+  struct {
+    cl_uint domain, bus, device, function;
+  } khr;
   cl_uint bus = 0, slot = 0, domain = 0;
   unsigned char amd[24], uuid[16];
   if (get_value(device, PCI_BUS_INFO_KHR, &khr, sizeof khr)) {
@@ -106,16 +112,20 @@ static void judge(cvy_device_info *info, cl_device_id device) {
     reason(info, "its driver does not answer basic questions");
   else if (sscanf(info->version, "OpenCL %d.%d", &major, &minor) != 2 || major * 10 + minor < 12)
     reason(info, "its version is \"%s\", OpenCL 1.2 is needed", info->version);
-  else if (!available) reason(info, "its driver says that it is not available");
-  else if (!compiler) reason(info, "its driver has no compiler");
-  else if (!little) reason(info, "it is big-endian");
+  else if (!available)
+    reason(info, "its driver says that it is not available");
+  else if (!compiler)
+    reason(info, "its driver has no compiler");
+  else if (!little)
+    reason(info, "it is big-endian");
   if (!info->usable) return;
   /* Some drivers list a device that no context can be made for. */
   cl_int code;
   const cl_context context = clCreateContext(NULL, 1, &device, NULL, NULL, &code);
   if (code != CL_SUCCESS || !context)
     reason(info, "a context cannot be created: %s (%d)", cvy_cl_error_name(code), (int)code);
-  else clReleaseContext(context);
+  else
+    clReleaseContext(context);
 }
 
 static void describe(cvy_device_info *info, cl_device_id device) {
@@ -212,14 +222,44 @@ void cvy_device_list_mark_same(cvy_device_list *list) {
     if (list->items[i].usable && list->items[i].kind == CVY_DEVICE_CPU && i != cpu) list->items[i].same_as = cpu;
 }
 
+static void make_path(const char *path) {
+  char part[512];
+  for (const char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
+    snprintf(part, sizeof part, "%.*s", (int)(at - path), path);
+    (void)mkdir(part, 0777);
+  }
+  (void)mkdir(path, 0777);
+}
+
+/* PoCL offers no device at all where it cannot make its cache folder (services, containers, users without a home). It
+ * looks at POCL_CACHE_DIR once, when its platform is first asked for: then it gets a folder of this user's in /tmp. */
+static void give_pocl_a_cache(void) {
+  const char *const cache = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");
+  const bool has_cache = cache && *cache;
+  char folder[512];
+  struct stat info;
+  if (getenv("POCL_CACHE_DIR")) return;
+  snprintf(folder, sizeof folder, "%s%s/pocl/kcache", has_cache ? cache : home ? home : "", has_cache ? "" : "/.cache");
+  make_path(folder);
+  if (access(folder, W_OK | X_OK) == 0) return;
+  char own[64];
+  snprintf(own, sizeof own, "/tmp/convoy-pocl-%ld", (long)geteuid());
+  (void)mkdir(own, 0700);
+  if (lstat(own, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid()) return;
+  cvy_log_info("%s cannot be written: PoCL keeps its compiled kernels in %s", folder, own);
+  setenv("POCL_CACHE_DIR", own, 1);
+}
+
 cvy_status cvy_device_list_create(cvy_device_list **out) {
   cvy_status status = CVY_OK;
   cl_platform_id *platforms = NULL;
   cl_device_id *devices = NULL;
   cl_uint n_platforms = 0;
   cvy_device_list *list = cvy_calloc(1, sizeof *list);
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
   CVY_REQUIRE(list, CVY_E_MEMORY, "no memory for the list of devices");
 
+  pthread_once(&once, give_pocl_a_cache);
   cl_int code = clGetPlatformIDs(0, NULL, &n_platforms);
   if (code != CL_SUCCESS) {
     /* -1001: the loader found no platform at all, which is no failure */

@@ -7,8 +7,10 @@
 
 /* ---- one replica ---- */
 
-cvy_status cvy_replica_evaluate(cvy_replica *r, bool on_train, int first, int n, double *loss_sum, long *correct) {
+cvy_status cvy_replica_evaluate(cvy_replica *r, bool on_train, int first, int n, const volatile int *stop,
+                                double *loss_sum, long *correct) {
   cvy_status status = CVY_OK;
+  cvy_event *running = NULL, *enqueued = NULL;
   cvy_queue *const queue = cvy_device_compute_queue(r->device);
   const int micro = cvy_instance_micro_batch(r->instance);
   int32_t *const samples = cvy_calloc((size_t)n, sizeof *samples);
@@ -19,7 +21,17 @@ cvy_status cvy_replica_evaluate(cvy_replica *r, bool on_train, int first, int n,
     CVY_TRY(cvy_replica_load_samples(r, !on_train, samples + at, pass.n));
     CVY_TRY(cvy_instance_forward(r->instance, &pass, false));
     CVY_TRY(cvy_instance_loss(r->instance, &pass, false));
+    CVY_TRY(cvy_queue_marker(queue, &enqueued));
     CVY_TRY(cvy_queue_flush(queue));
+    /* one pass runs, one waits behind it: a stop is noticed within two passes */
+    CVY_TRY(cvy_event_wait(running));
+    cvy_event_destroy(&running);
+    running = enqueued;
+    enqueued = NULL;
+    if (stop && *stop) {
+      status = CVY_E_INTERRUPTED;
+      goto fail;
+    }
   }
   if (n > 0) {
     cvy_xent_result result = {0};
@@ -29,6 +41,8 @@ cvy_status cvy_replica_evaluate(cvy_replica *r, bool on_train, int first, int n,
   }
 fail:
   if (status != CVY_OK && r->device) (void)cvy_queue_finish(queue); /* `samples` may still be on its way */
+  cvy_event_destroy(&running);
+  cvy_event_destroy(&enqueued);
   cvy_free(samples);
   return status;
 }
@@ -89,7 +103,8 @@ static cvy_status evaluate(void *owner, void *arg) {
   int first = 0;
   for (int i = 0; i < r->index; i++) first += a->shares[i];
   CVY_TRY(cvy_replica_settle(r, a->team->next_step));
-  CVY_TRY(cvy_replica_evaluate(r, a->on_train, first, a->shares[r->index], &a->loss[r->index], &a->correct[r->index]));
+  CVY_TRY(cvy_replica_evaluate(r, a->on_train, first, a->shares[r->index], a->team->stop_flag, &a->loss[r->index],
+                               &a->correct[r->index]));
 fail:
   return status;
 }

@@ -225,17 +225,17 @@ fail:
   return status;
 }
 
-/* Samples of each pass but the last: as few passes as memory allows, of nearly equal size, so that none is left with a
- * single sample's statistics; whole groups of batch normalisation. */
-static int pass_size(int share, int micro, int group) {
-  const int passes = cvy_ceil_div(share, micro), even = cvy_ceil_div(share, passes);
+/* As few passes as memory allows, of nearly equal size, so that none is left with a single sample's statistics; whole
+ * groups of batch normalisation. */
+int cvy_replica_pass_size(const cvy_replica *r, int share, int group) {
+  const int passes = cvy_ceil_div(share, cvy_instance_micro_batch(r->instance)), even = cvy_ceil_div(share, passes);
   return group > 1 ? cvy_ceil_div(even, group) * group : even;
 }
 
 static cvy_status run_passes(cvy_replica *r, cvy_step *step) {
   cvy_status status = CVY_OK;
-  const int share = step->shares[r->index],
-            micro = pass_size(share, cvy_instance_micro_batch(r->instance), step->group_size);
+  const int share = step->shares[r->index];
+  const int micro = cvy_replica_pass_size(r, share, step->group_size);
   const int32_t *const samples = step->samples + step->offsets[r->index];
   for (int at = 0; at < share; at += micro) {
     const bool first = at == 0, last = at + micro >= share;

@@ -101,8 +101,11 @@ cvy_status cvy_replica_settle(cvy_replica *replica, long step);
 /* [worker] The opposite (blocking); any of the three may be NULL. */
 cvy_status cvy_replica_get_state(cvy_replica *replica, float *w, float *v, float *running);
 /* [worker] Inference on n consecutive training or test samples from `first`: loss sum and hits are added to *loss_sum
- * and *correct. Blocking. */
-cvy_status cvy_replica_evaluate(cvy_replica *replica, bool on_train, int first, int n, double *loss_sum, long *correct);
+ * and *correct. Blocking. CVY_E_INTERRUPTED soon after *stop becomes non-zero (NULL: never). */
+cvy_status cvy_replica_evaluate(cvy_replica *replica, bool on_train, int first, int n, const volatile int *stop,
+                                double *loss_sum, long *correct);
+/* Samples of each pass but the last when the replica trains on `share` samples in BN groups of `group` (0: none). */
+int cvy_replica_pass_size(const cvy_replica *replica, int share, int group);
 /* [worker] Inference on n samples that lie in x (input pitch); output to y (N, pitch). Blocking. */
 cvy_status cvy_replica_forward(cvy_replica *replica, int n, cvy_buffer *x, cvy_buffer *y);
 /* Device memory in use, bytes. */

@@ -42,7 +42,8 @@ static cvy_status find_shares(cvy_team *team, int *share_max) {
   CVY_REQUIRE(shares && team->full_shares, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_split_shares(&team->split, team->params.batch, team->full_shares));
   for (int r = 0; r < team->n; r++) share_max[r] = team->split.group > 1 ? team->split.group : 1;
-  for (int n = team->params.batch; n >= 1; n--) {
+  const int samples = team->params.samples, batch = team->params.batch;
+  for (int n = samples > 0 && samples < batch ? samples : batch; n >= 1; n--) {
     CVY_TRY(cvy_split_shares(&team->split, n, shares));
     for (int r = 0; r < team->n; r++)
       if (shares[r] > share_max[r]) share_max[r] = shares[r];
@@ -58,6 +59,7 @@ static cvy_status take_params(cvy_team *team, const cvy_team_params *given) {
   *p = given ? *given : (cvy_team_params){0};
   if (p->batch == 0) p->batch = 256;
   CVY_REQUIRE(p->batch >= 1, CVY_E_ARGUMENT, "batch %d: must be at least 1", p->batch);
+  CVY_REQUIRE(p->samples >= 0, CVY_E_ARGUMENT, "%d samples: must be 0 or more", p->samples);
   if (p->run_ahead == -1) p->run_ahead = 1;
   CVY_REQUIRE(p->run_ahead >= 0 && p->run_ahead <= CVY_MAX_RUN_AHEAD, CVY_E_ARGUMENT, "run-ahead %d: must be 0 to %d",
               p->run_ahead, CVY_MAX_RUN_AHEAD);

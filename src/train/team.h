@@ -39,6 +39,7 @@ struct cvy_team {
   cvy_pool *pool;
   cvy_exchange exchange;
   const cvy_data *data;
+  const volatile int *stop_flag;    /* cvy_train's: breaks off an evaluation; NULL: none */
   bool initialised;
   int64_t n_batches;                /* training steps that the running values have seen */
 

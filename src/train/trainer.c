@@ -162,6 +162,20 @@ fail:
 
 /* ---- epochs ---- */
 
+static bool wants_test(const trainer *t) { return !t->p.no_eval && t->data->test.n > 0; }
+
+/* Test accuracy; negative where none is wanted, and when the run is being stopped: what was trained matters more. */
+static cvy_status test_accuracy(trainer *t, double *accuracy) {
+  cvy_eval_result eval;
+  *accuracy = -1;
+  if (!wants_test(t) || t->stopping) return CVY_OK;
+  const cvy_status status = cvy_team_evaluate(t->team, false, &eval);
+  if (status == CVY_OK) *accuracy = eval.accuracy;
+  if (status != CVY_E_INTERRUPTED || !t->p.stop || !*t->p.stop) return status;
+  t->stopping = true;
+  return CVY_OK;
+}
+
 static cvy_status end_epoch(trainer *t, bool complete) {
   cvy_status status = CVY_OK;
   cvy_epoch_result e = {.epoch = t->epoch,
@@ -169,11 +183,7 @@ static cvy_status end_epoch(trainer *t, bool complete) {
                         .test_acc = -1,
                         .seconds = t->epoch_ms * 1e-3,
                         .full = complete && t->epoch_whole};
-  if (!t->p.no_eval && t->data->test.n > 0) {
-    cvy_eval_result eval;
-    CVY_TRY(cvy_team_evaluate(t->team, false, &eval));
-    e.test_acc = eval.accuracy;
-  }
+  CVY_TRY(test_accuracy(t, &e.test_acc));
   t->result.test_acc = e.test_acc;
   if (e.full) {
     t->full_epochs++;
@@ -194,20 +204,46 @@ fail:
 static cvy_status run(trainer *t) {
   cvy_status status = CVY_OK;
   t->result.already_finished = run_is_over(t);
-  if (t->result.already_finished && !t->p.no_eval && t->data->test.n > 0) {
-    cvy_eval_result eval;
-    CVY_TRY(cvy_team_evaluate(t->team, false, &eval));
-    t->result.test_acc = eval.accuracy;
-  }
+  if (t->result.already_finished) CVY_TRY(test_accuracy(t, &t->result.test_acc));
   while (!run_is_over(t) && !t->stopping) {
     CVY_TRY(run_steps(t));
     const bool complete = t->epoch_batches == t->steps_per_epoch;
     if (complete || !t->stopping) CVY_TRY(end_epoch(t, complete));
   }
-  const bool over = run_is_over(t);
+  const bool over = run_is_over(t) && (t->result.test_acc >= 0 || !wants_test(t));
   CVY_TRY(save_checkpoint(t));
   if (t->stopping && !over) status = CVY_E_INTERRUPTED;
 fail:
+  return status;
+}
+
+/* Batch normalisation of 1x1 images needs two samples in every group of every pass: refused before the first step, not
+ * found at the end of an epoch. `n`: samples of a batch that the run will come to. */
+static cvy_status check_statistics(const trainer *t, int n) {
+  cvy_status status = CVY_OK;
+  const cvy_team *const team = t->team;
+  const cvy_layer *single = NULL;
+  for (int i = 0; i < team->net->n_layers && !single; i++) {
+    const cvy_layer *const l = &team->net->layers[i];
+    if (l->kind == CVY_LAYER_BATCHNORM && l->shape.h * l->shape.w == 1) single = l;
+  }
+  if (!single || n == 0) return CVY_OK;
+  const int group = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0;
+  int *const shares = cvy_calloc((size_t)team->n, sizeof *shares);
+  CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_split_shares(&team->split, n, shares));
+  for (int r = 0; r < team->n; r++) {
+    if (shares[r] == 0) continue;
+    const int pass = cvy_replica_pass_size(&team->replicas[r], shares[r], group);
+    const int unit = group ? group : pass, rest = shares[r] % unit;
+    CVY_REQUIRE(
+        unit > 1 && rest != 1, CVY_E_ARGUMENT,
+        "batchnorm '%s' sees images of 1x1 pixels: in a batch of %d samples device %d (%s) would have a group of "
+        "one, which has no variance; choose another batch size%s",
+        single->name, n, r, cvy_devices_label(team->devices, r), group ? " or group size" : "");
+  }
+fail:
+  cvy_free(shares);
   return status;
 }
 
@@ -243,6 +279,10 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   else if (t.p.checkpoint_dir)
     CVY_TRY(cvy_checkpoint_require_none(t.p.checkpoint_dir));
   CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT, "the team has no weights: call cvy_team_init or cvy_team_load first");
+  const int n = data->train.n;
+  CVY_TRY(check_statistics(&t, n < batch ? n : batch));
+  if (t.p.max_steps == 0 || t.p.max_steps >= t.steps_per_epoch) CVY_TRY(check_statistics(&t, n % batch));
+  team->stop_flag = t.p.stop;
   t.step = team->next_step;
   t.epoch_whole = t.epoch_batches == 0;
   status = run(&t);
@@ -252,6 +292,7 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   t.result.images_per_second = t.total_ms > 0 ? (double)t.total_images / (t.total_ms * 1e-3) : 0;
   *out = t.result;
 fail:
+  team->stop_flag = NULL;
   cvy_free(t.order);
   return status;
 }
