@@ -69,6 +69,7 @@ static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "Devices"},
     {.kind = OPTION_TEXT,
      .name = "devices",
+     .letter = 'd',
      FIELD(devices),
      .value = "SEL",
      .deflt = "auto",
@@ -135,6 +136,12 @@ static bool result_print(const eval_options *options, const program_run *run, co
 int cmd_eval(int argc, char **argv) {
   eval_options options = {0};
   int code = options_parse(&table, argc, argv, &options, NULL);
+  if (code != OPTIONS_GO_ON) return code;
+  if (options.json && strcmp(options.json, "-") != 0 && program_same_file(options.weights, options.json)) {
+    return options_error("eval", "--weights %s and --json %s are the same file: expected two names", options.weights,
+                         options.json);
+  }
+  code = options_check_data_dir("eval", options.data, options.data_dir);
   if (code != OPTIONS_GO_ON) return code;
   code = program_try_output("eval", "--json", options.json, false, true);
   if (code != EXIT_DONE) return code;

@@ -95,7 +95,7 @@ static bool value_set(const option_row *row, const char *text, void *target, cha
     case OPTION_INT:
       if (parse_whole(text, (int64_t)row->lo, (int64_t)row->hi, field)) return true;
       if (row->hi >= 9e18)
-        snprintf(wrong, wrong_bytes, "expected a whole number, %.0f or more (%s)", row->lo, row->unit);
+        snprintf(wrong, wrong_bytes, "expected a whole number from %.0f to %g (%s)", row->lo, row->hi, row->unit);
       else snprintf(wrong, wrong_bytes, "expected a whole number from %.0f to %.0f (%s)", row->lo, row->hi, row->unit);
       return false;
     case OPTION_REAL:
@@ -329,4 +329,10 @@ bool options_given(const option_table *table, uint64_t given, const char *name) 
     if (row->kind != OPTION_GROUP && strcmp(row->name, name) == 0) return given >> i & 1;
   }
   return false;
+}
+
+int options_check_data_dir(const char *verb, const char *data, const char *data_dir) {
+  if (!data_dir || strcmp(data, "fashion-mnist") == 0) return OPTIONS_GO_ON;
+  return options_error(verb, "--data-dir %s with --data %s: only fashion-mnist is looked for in that folder; a folder "
+                       "with idx files is given as --data itself", data_dir, data);
 }

@@ -62,6 +62,9 @@ bool options_given(const option_table *table, uint64_t given, const char *name);
 /* "convoy VERB: message", where help is; returns EXIT_USAGE. */
 int options_error(const char *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* A folder for data that would not be looked for there: EXIT_USAGE with the reason said, else OPTIONS_GO_ON. */
+int options_check_data_dir(const char *verb, const char *data, const char *data_dir);
+
 /* Strict: the whole text is one finite number. */
 bool parse_whole(const char *text, int64_t lo, int64_t hi, int64_t *out);
 bool parse_real(const char *text, double lo, double hi, double *out);

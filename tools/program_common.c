@@ -72,6 +72,7 @@ int program_exit_code_of_select(cvy_status status) {
 }
 
 static volatile int stop_flag, soft;
+static const char *volatile early_text = "\nconvoy: interrupted\n";
 
 static void tell(const char *text) {
   const ssize_t written = write(STDERR_FILENO, text, strlen(text));   /* printf is not for signal handlers */
@@ -81,7 +82,7 @@ static void tell(const char *text) {
 static void on_signal(int number) {
   (void)number;
   if (!soft || stop_flag) {
-    tell("\n");
+    tell(soft ? "\n" : early_text);
     _exit(EXIT_INTERRUPTED);
   }
   stop_flag = 1;
@@ -95,17 +96,70 @@ void program_signals_start(void) {
   sigaction(SIGTERM, &action, NULL);
 }
 
+void program_signals_text(const char *text) { early_text = text; }
+
 const volatile int *program_signals_soft(void) {
   program_signals_start();   /* again: a driver may have put its own handlers there */
   soft = 1;
   return &stop_flag;
 }
 
-/* Makes and removes a file next to `path`; errno as the reason. */
+/* `name` in the folder of `path`; takes over `name`. */
+static char *beside(const char *path, char *name) {
+  const char *const slash = strrchr(path, '/');
+  char *out = NULL;
+  if (!name || name[0] == '/' || !slash) return name;
+  if (asprintf(&out, "%.*s%s", (int)(slash - path) + 1, path, name) < 0) out = NULL;
+  free(name);
+  return out;
+}
+
+static char *resolve(const char *path, int links_left) {
+  char *const real = realpath(path, NULL);
+  if (real) return real;
+  char target[4096];
+  const ssize_t target_length = links_left > 0 ? readlink(path, target, sizeof target - 1) : -1;
+  if (target_length > 0) {   /* to what is not there yet */
+    target[target_length] = '\0';
+    char *const next = beside(path, strdup(target)), *const out = next ? resolve(next, links_left - 1) : NULL;
+    free(next);
+    return out;
+  }
+  size_t length = strlen(path);
+  while (length > 1 && path[length - 1] == '/') length--;
+  size_t name = length;
+  while (name > 0 && path[name - 1] != '/') name--;
+  if (length == 0 || name == length) return strdup(path);
+  char *const folder = name > 0 ? strndup(path, name > 1 ? name - 1 : 1) : strdup("."), *out = NULL;
+  char *const folder_real = folder ? resolve(folder, links_left) : NULL;
+  if (folder_real && asprintf(&out, "%s%s%.*s", folder_real, strcmp(folder_real, "/") == 0 ? "" : "/",
+                              (int)(length - name), path + name) < 0)
+    out = NULL;
+  free(folder);
+  free(folder_real);
+  return out;
+}
+
+char *program_resolve(const char *path) { return resolve(path, 40); }
+
+bool program_same_file(const char *a, const char *b) {
+  struct stat info_a, info_b;
+  if (stat(a, &info_a) == 0 && stat(b, &info_b) == 0)
+    return info_a.st_dev == info_b.st_dev && info_a.st_ino == info_b.st_ino;
+  char *const real_a = program_resolve(a), *const real_b = program_resolve(b);
+  const bool same = real_a && real_b && strcmp(real_a, real_b) == 0;
+  free(real_a);
+  free(real_b);
+  return same;
+}
+
+/* Makes and removes a file next to `path`, where a link leads to; errno as the reason. */
 static bool try_beside(const char *path) {
-  char name[4096];
-  if (snprintf(name, sizeof name, "%s.try.%ld", path, (long)getpid()) >= (int)sizeof name) {
-    errno = ENAMETOOLONG;
+  char name[4096], *const real = program_resolve(path);
+  const int length = real ? snprintf(name, sizeof name, "%s.try.%ld", real, (long)getpid()) : 0;
+  free(real);
+  if (length <= 0 || length >= (int)sizeof name) {
+    errno = real ? ENAMETOOLONG : ENOMEM;
     return false;
   }
   const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -157,18 +211,26 @@ bool program_write(const char *path, const char *text) {
   struct stat info;
   char aside[4096];
   const bool direct = stat(path, &info) == 0 && !S_ISREG(info.st_mode);   /* a pipe or a device */
-  if (snprintf(aside, sizeof aside, direct ? "%s" : "%s.tmp.%ld", path, (long)getpid()) >= (int)sizeof aside)
+  char *const real = direct ? strdup(path) : program_resolve(path);
+  if (!real) errno = ENOMEM;
+  else if (snprintf(aside, sizeof aside, direct ? "%s" : "%s.tmp.%ld", real, (long)getpid()) >= (int)sizeof aside)
     errno = ENAMETOOLONG;
   else {
     FILE *const file = fopen(aside, "we");
     bool ok = file && fputs(text, file) >= 0 && fflush(file) == 0 && (direct || fsync(fileno(file)) == 0);
     if (file) ok = fclose(file) == 0 && ok;
-    if (ok && !direct) ok = rename(aside, path) == 0;
-    if (ok) return true;
+    if (ok && !direct) ok = rename(aside, real) == 0;
     const int why = errno;
-    if (!direct) unlink(aside);
+    if (!ok && !direct) unlink(aside);
     errno = why;
+    if (ok) {
+      free(real);
+      return true;
+    }
   }
+  const int reason = errno;
+  free(real);
+  errno = reason;
   program_say("error: %s: cannot be written: %s", path, strerror(errno));
   return false;
 }

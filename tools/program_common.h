@@ -31,15 +31,22 @@ int program_exit_code_of_select(cvy_status status);
 /* Ctrl-C and SIGTERM: before program_signals_soft() they end the program at once with 130; after it the first one sets
  * *flag (borrowed) and the second ends at once. */
 void program_signals_start(void);
+/* What the handler says (borrowed) when it ends the program before program_signals_soft(). */
+void program_signals_text(const char *text);
 const volatile int *program_signals_soft(void);
 
 /* An output file is tried before any work: EXIT_DONE, or the exit status with the reason said. `aside`: written aside
  * and renamed, so it must be a plain file or not exist, and its folder must let files be made. "-" is stdout where
  * `may_be_stdout`. */
 int program_try_output(const char *verb, const char *option, const char *path, bool aside, bool may_be_stdout);
+/* Where a file of this name lies or would lie: symbolic links followed, also one whose target is not there yet, no "."
+ * or "..". malloc'ed, NULL when out of memory. */
+char *program_resolve(const char *path);
+/* Both names are, or would become, one file. */
+bool program_same_file(const char *a, const char *b);
 /* Makes the folder and what leads to it, tries it. */
 int program_try_folder(const char *verb, const char *option, const char *path);
-/* Writes `text` to path ("-": stdout) aside and renamed; false with the reason said. */
+/* Writes `text` to path ("-": stdout) aside and renamed, through symbolic links; false with the reason said. */
 bool program_write(const char *path, const char *text);
 /* The JSON value and a newline; takes over `value`. */
 bool program_write_json(const char *path, json_t *value);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/program_common.h"
+
 static const char *const models[] = {"resnet18", "lenet"};
 static const char *const inits[] = {"d2l", "he"};
 
@@ -384,13 +386,13 @@ int train_options_parse(int argc, char **argv, train_options *out) {
   for (int i = 0; i < 4; i++) {
     for (int j = i + 1; j < 5; j++) {
       if (i == 0 && j == 4) continue;   /* going on with the weights of a file */
-      if (files[i][1] && files[j][1] && strcmp(files[i][1], files[j][1]) == 0) {
-        return options_error("train", "%s and %s are the same, %s: expected two names", files[i][0], files[j][0],
-                             files[i][1]);
+      if (files[i][1] && files[j][1] && program_same_file(files[i][1], files[j][1])) {
+        return options_error("train", "%s %s and %s %s are the same file: expected two names", files[i][0], files[i][1],
+                             files[j][0], files[j][1]);
       }
     }
   }
-  return OPTIONS_GO_ON;
+  return options_check_data_dir("train", out->data, out->data_dir);
 }
 
 int train_options_check_devices(const train_options *options, int n_devices, const char *labels) {
