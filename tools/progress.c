@@ -19,6 +19,7 @@ static struct {
   int epochs;
   long max_steps, in_epoch, steps_per_epoch;
   double last;                      /* when the last drawing was, seconds */
+  long steps;                       /* of this process */
   double sum_ms, sum_images, sum_steps, loss;   /* fading sums: the last ten seconds count most */
 } state;
 
@@ -81,8 +82,10 @@ static void duration(double seconds, char *out, size_t out_bytes) {
 
 void progress_step(int epoch, long step, long steps_per_epoch, double loss, int images, double ms, bool evaluates) {
   pthread_mutex_lock(&lock);
-  const double keep = state.sum_steps > 0 ? exp(-ms / rate_memory_ms) : 0,
-               weight = state.sum_steps > 0 && isfinite(state.loss) ? 0.9 : 0;
+  /* from the second step on the first is left out: its first launches compile kernels */
+  const double keep = state.steps > 1 ? exp(-ms / rate_memory_ms) : 0,
+               weight = state.steps > 0 && isfinite(state.loss) ? 0.9 : 0;
+  state.steps++;
   state.sum_ms = state.sum_ms * keep + ms;
   state.sum_images = state.sum_images * keep + images;
   state.sum_steps = state.sum_steps * keep + 1;
