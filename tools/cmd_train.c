@@ -20,13 +20,88 @@ typedef struct training {
   char *labels, *title;
   plot_point *points;
   int n_points;
-  bool plot_failed;
+  bool plot_failed, log_failed, begun;   /* begun: a step of this process is done */
   uint64_t start_ns;                /* CLOCK_MONOTONIC, close to the start of the process */
 } training;
+
+static void log_run(const training *t) {
+  if (!t->log) return;
+  json_t *const devices = json_array(), *const shares = json_array(), *const micro = json_array(),
+                *const bytes = json_array();
+  size_t parameters = 0;
+  for (int i = 0; i < cvy_team_size(t->team); i++) {
+    cvy_replica_info info;
+    if (!cvy_team_replica(t->team, i, &info)) continue;
+    json_array_append_new(devices, json_string(info.label));
+    json_array_append_new(shares, json_integer(info.share));
+    json_array_append_new(micro, json_integer(info.micro_batch));
+    json_array_append_new(bytes, json_integer((json_int_t)info.device_bytes));
+  }
+  for (int i = 0; i < cvy_net_param_count(t->run.net); i++) {
+    cvy_param_info info;
+    if (cvy_net_param(t->run.net, i, &info)) parameters += info.elems;
+  }
+  const cvy_data *const d = t->run.data;
+  json_log_line(
+      t->log, json_pack("{s{ss sI so so so so sI s{ss si si si si si si} so}}", "run", "version", cvy_version(), "seed",
+                        (json_int_t)t->options->seed, "devices", devices, "shares", shares, "micro_batches", micro,
+                        "device_bytes", bytes, "parameters", (json_int_t)parameters, "data", "name", d->name, "train",
+                        d->train.n, "test", d->test.n, "height", d->h, "width", d->w, "channels", d->c, "classes",
+                        d->classes, "settings", train_settings_all(t->options, d, t->team)));
+}
+
+/* The log is made when there is something to tell of a run: one that is refused leaves an older log alone. */
+static void log_begin(training *t) {
+  if (!t->options->log || t->log || t->log_failed) return;
+  t->log = json_log_open(t->options->log, t->options->resume);
+  t->log_failed = !t->log;
+  log_run(t);
+}
+
+/* Points of the epochs before `before` (from 0), as the log of the earlier parts of this run has them. */
+static void points_read(training *t, int before) {
+  if (!t->options->log || !json_log_epochs(t->options->log, before, t->points)) return;
+  for (int i = 0; i < before; i++) {
+    if (t->points[i].epoch > 0) t->points[t->n_points++] = t->points[i];
+  }
+}
+
+/* --plot of a run that goes on in epoch `epoch` (from 0). */
+static void plot_begin(training *t, int epoch) {
+  if (!t->options->plot || epoch == 0) return;
+  points_read(t, epoch);
+  const int first = t->n_points > 0 ? t->points[0].epoch : epoch + 1;
+  if (first > 1) {
+    program_warn("--plot %s: the curve begins with epoch %d, %s", t->options->plot, first,
+                 t->options->log ? "the log does not have those before"
+                                 : "those before are read from --log, which was not given");
+  } else if (t->n_points < epoch) {
+    program_warn("--plot %s: %d of the first %d epochs are not in the log, the curve goes on without them",
+                 t->options->plot, epoch - t->n_points, epoch);
+  }
+}
+
+/* --plot of a run that was finished already: drawn again if the log has all of it. */
+static void plot_finished(training *t, const cvy_train_result *result) {
+  const train_options *const o = t->options;
+  if (!o->plot) return;
+  if (result->epochs_done > 0 && result->epochs_done <= (int)o->epochs) points_read(t, result->epochs_done);
+  if (t->n_points > 0 && t->n_points == result->epochs_done) {
+    t->plot_failed = !plot_svg_write(o->plot, t->title, t->points, t->n_points, (int)o->epochs);
+  } else {
+    program_warn("--plot %s: not drawn, the run was finished already and %s", o->plot,
+                 o->log ? "the log does not have all of its epochs" : "there is no --log to read its epochs from");
+  }
+}
 
 static int on_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
   training *const t = user;
   (void)lr;   /* the float nearest to --lr */
+  if (!t->begun) {
+    t->begun = true;
+    plot_begin(t, epoch);   /* before the log says of this part what it may say of an earlier one */
+    log_begin(t);
+  }
   progress_step(epoch, step->step, steps_per_epoch, step->loss, step->images, step->ms, !t->options->no_eval);
   json_log_step(t->log, epoch, step, t->options->lr, cvy_team_size(t->team));
   return 0;
@@ -57,32 +132,6 @@ static void curve_print(const training *t) {
   if (n > 0) progress_curve("test acc", x, y, n);
   free(x);
   free(y);
-}
-
-static void log_run(const training *t) {
-  if (!t->log) return;
-  json_t *const devices = json_array(), *const shares = json_array(), *const micro = json_array(),
-                *const bytes = json_array();
-  size_t parameters = 0;
-  for (int i = 0; i < cvy_team_size(t->team); i++) {
-    cvy_replica_info info;
-    if (!cvy_team_replica(t->team, i, &info)) continue;
-    json_array_append_new(devices, json_string(info.label));
-    json_array_append_new(shares, json_integer(info.share));
-    json_array_append_new(micro, json_integer(info.micro_batch));
-    json_array_append_new(bytes, json_integer((json_int_t)info.device_bytes));
-  }
-  for (int i = 0; i < cvy_net_param_count(t->run.net); i++) {
-    cvy_param_info info;
-    if (cvy_net_param(t->run.net, i, &info)) parameters += info.elems;
-  }
-  const cvy_data *const d = t->run.data;
-  json_log_line(
-      t->log, json_pack("{s{ss sI so so so so sI s{ss si si si si si si} so}}", "run", "version", cvy_version(), "seed",
-                        (json_int_t)t->options->seed, "devices", devices, "shares", shares, "micro_batches", micro,
-                        "device_bytes", bytes, "parameters", (json_int_t)parameters, "data", "name", d->name, "train",
-                        d->train.n, "test", d->test.n, "height", d->h, "width", d->w, "channels", d->c, "classes",
-                        d->classes, "settings", train_settings_all(t->options, d, t->team)));
 }
 
 static void say_start(const training *t) {
@@ -120,7 +169,13 @@ static int result_print(const training *t, const cvy_train_result *result) {
   return EXIT_DONE;
 }
 
+/* Ended before its first step, by what was asked or by what was found in the checkpoint folder. */
+static bool was_refused(const training *t, cvy_status status) {
+  return !t->begun && (program_exit_code(status) == EXIT_USAGE || status == CVY_E_IO || status == CVY_E_FORMAT);
+}
+
 static void log_end(training *t, cvy_status status, const cvy_train_result *result) {
+  if (!was_refused(t, status)) log_begin(t);
   if (!t->log) return;
   if (status != CVY_OK && status != CVY_E_INTERRUPTED) {
     json_log_line(t->log,
@@ -195,7 +250,11 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
   const train_options *const o = t->options;
   int code = program_exit_code(status);
   if (status == CVY_OK || status == CVY_E_INTERRUPTED) {
-    if (o->save && cvy_team_save(t->team, o->save) != CVY_OK) code = EXIT_FAILED;
+    if (status == CVY_OK && result->already_finished) plot_finished(t, result);
+    char *const target = o->save ? program_resolve(o->save) : NULL;   /* a symbolic link stays one */
+    if (o->save && !target) program_say("error: --save %s: out of memory", o->save);
+    if (o->save && (!target || cvy_team_save(t->team, target) != CVY_OK)) code = EXIT_FAILED;
+    free(target);
     if (t->plot_failed) code = EXIT_FAILED;
   }
   if (status == CVY_E_INTERRUPTED) {
@@ -249,6 +308,10 @@ static int run_train(training *t) {
     program_say("error: out of memory");
     return EXIT_FAILED;
   }
+  if (o->batch > t->run.data->train.n) {
+    program_warn("batch %lld is larger than the %d training images: every step takes all of them", (long long)o->batch,
+                 t->run.data->train.n);
+  }
   code = train_options_check_devices(o, cvy_devices_count(t->run.devices), t->labels);
   if (code != OPTIONS_GO_ON) return code;
 
@@ -257,17 +320,12 @@ static int run_train(training *t) {
     progress_end();
     return program_exit_code(status);
   }
-  if (o->log && !(t->log = json_log_open(o->log, o->resume))) {
-    progress_end();
-    return EXIT_FAILED;
-  }
   say_start(t);
-  log_run(t);
   progress_start(o->quiet, (int)o->epochs, (long)o->max_steps);
   status = train(t, &result);
   progress_end();
   code = finish(t, status, &result);
-  if (!json_log_close(&t->log) && code == EXIT_DONE) code = EXIT_FAILED;
+  if ((!json_log_close(&t->log) || t->log_failed) && code == EXIT_DONE) code = EXIT_FAILED;
   return code;
 }
 
@@ -278,6 +336,7 @@ int cmd_train(int argc, char **argv) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   training t = {.options = &options, .start_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
+  program_signals_text("\nconvoy: interrupted before the first step; nothing was saved\n");
   code = run_train(&t);
   cvy_team_destroy(&t.team);
   program_run_close(&t.run);

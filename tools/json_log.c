@@ -65,6 +65,30 @@ void json_log_epoch(json_log *log, const cvy_epoch_result *epoch) {
                                "sec", json_number(round_to(epoch->seconds, 1e-6))));
 }
 
+bool json_log_epochs(const char *path, int n, plot_point *points) {
+  FILE *const file = fopen(path, "re");
+  char *line = NULL;
+  size_t room = 0;
+  if (!file) return false;
+  while (getline(&line, &room, file) > 0) {
+    json_t *const value = json_loads(line, 0, NULL);
+    const json_t *const epoch = json_object_get(value, "epoch"), *const step = json_object_get(value, "step"),
+                 *const loss = json_object_get(value, "train_loss"), *const acc = json_object_get(value, "test_acc");
+    const json_int_t e = json_is_integer(epoch) ? json_integer_value(epoch) : -1;
+    if (json_is_integer(step) && json_integer_value(step) == 0) {   /* another run begins */
+      memset(points, 0, (size_t)n * sizeof *points);
+    } else if (loss && e >= 0 && e < n) {
+      points[e] = (plot_point){.epoch = (int)e + 1,
+                               .train_loss = json_is_number(loss) ? json_number_value(loss) : NAN,
+                               .test_acc = json_is_number(acc) ? json_number_value(acc) : -1};
+    }
+    json_decref(value);
+  }
+  free(line);
+  fclose(file);
+  return true;
+}
+
 bool json_log_close(json_log **log) {
   if (!*log) return true;
   const bool ok = fclose((*log)->file) == 0 && !(*log)->failed;

@@ -14,10 +14,14 @@
 #include <stdbool.h>
 
 #include "convoy/train.h"
+#include "tools/plot_svg.h"
 
 typedef struct json_log json_log;
 /* NULL with the reason said. */
 json_log *json_log_open(const char *path, bool append);
+/* Reads the newest epoch lines of a log, of the run begun last: epoch e < n goes to points[e]; others stay as they are.
+ * Lines that cannot be read are passed over. False if there is no such file. */
+bool json_log_epochs(const char *path, int n, plot_point *points);
 /* All functions take a NULL log, and take over `value`. The first failure to write is said; later lines are dropped. */
 void json_log_line(json_log *log, json_t *value);
 void json_log_step(json_log *log, int epoch, const cvy_step_result *step, double lr, int n_devices);
