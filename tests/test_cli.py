@@ -7,6 +7,7 @@ Needs Python's own modules only. Exit 77 where a group needs a device and there 
 import glob
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -105,7 +106,9 @@ def test_errors():
         ("--lr", "0x1", "above 0"),
         ("--momentum", "1.5", "from 0 to 1"),
         ("--weight-decay", "-1", "from 0"),
-        ("--seed", "-1", "0 or more"),
+        ("--seed", "-1", "from 0 to 9.2e+18"),
+        ("--seed", "18446744073709551615", "from 0 to 9.2e+18"),
+        ("--data-dir", "somewhere", "only fashion-mnist"),
         ("--init", "zero", "d2l or he"),
         ("--split", "auto", "this version"),
         ("--split", "0,0", "above 0"),
@@ -147,6 +150,10 @@ def test_errors():
         (["train", *base, "--nesterov"], "momentum above 0"),
         (["train", *base, "--shares", "256", "--split", "even"], "one of them"),
         (["train", *base, "--save", "x", "--log", "x"], "two names"),
+        (["train", *base, "--save", "x", "--log", "./x"], "two names"),
+        (["train", *base, "--plot", "x//y", "--checkpoint", os.path.abspath("x/y") + "/"], "two names"),
+        (["eval", "--weights", "a.st", *LENET, "--json", "./a.st"], "two names"),
+        (["eval", "--weights", "a.st", *LENET, "--data-dir", "somewhere"], "only fashion-mnist"),
         (["train", *base, "--init", "he", "--init-from", "x"], "one of them"),
         (["eval"], "--weights F is missing"),
         (["devices", "0:0"], "'0:0'"),
@@ -224,6 +231,18 @@ def test_outputs():
         for verb in (["devices"], ["eval", "--weights", "w", *LENET]):
             expect(1, *verb, "--json", os.path.join(dir, "no/such"), err=("--json", "no/such"), env=NO_DEVICE)
         check(os.listdir(dir) == ["folder"] and not os.listdir(folder), f"left behind: {os.listdir(dir)}")
+        # two names of one file: by a link, and by one to what is not there yet
+        at = lambda name: os.path.join(dir, name)
+        for target in ("folder", "later"):
+            os.symlink(target, at("to-" + target))
+        with open(at("a"), "w", encoding="utf-8") as f:
+            f.write("kept")
+        os.link(at("a"), at("b"))
+        for one, two in [("to-folder/x", "folder/x"), ("to-later", "later"), ("a", "b")]:
+            expect(2, "train", *SMALL, "--log", at(one), "--plot", at(two), err="two names", env=NO_DEVICE)
+        expect(2, "eval", *LENET, "--weights", at("a"), "--json", at("b"), err="two names", env=NO_DEVICE)
+        done = expect(1, "train", *SMALL, "--log", at("a"), "--plot", at("folder/a"), env=NO_DEVICE)
+        check("two names" not in done.stderr, "two files of one name", done)
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = run("--version", stdout=full)
         check(done.returncode == 1 and "stdout" in done.stderr, "a full disk is not success")
@@ -330,6 +349,38 @@ def test_train():
             "two points on two curves",
         )
 
+        # the bar leaves out the first step, whose launches compile kernels
+        master, slave = pty.openpty()
+        subprocess.run(
+            [CONVOY, "train", *LENET, "--batch", "320", "--epochs", "1", "--no-eval", "--log", at("bar.jsonl")],
+            stdout=subprocess.DEVNULL,
+            stderr=slave,
+            timeout=120,
+        )
+        os.close(slave)
+        drawn = os.read(master, 1 << 16).decode()
+        os.close(master)
+        rates = re.findall(r"100 %.* (\d+) img/s", drawn)
+        second = [line for line in lines_of(at("bar.jsonl")) if line.get("step") == 1][0]
+        check(
+            rates and abs(int(rates[-1]) - 1e3 * second["images"] / second["ms"]) < 1,
+            f"img/s of the second step: {rates} {second}",
+        )
+
+        # a link stays one, and what it leads to is written
+        for option, name in [("--save", "link.st"), ("--plot", "link.svg")]:
+            os.symlink("real-" + name, at(name))
+            expect(0, "train", *SMALL, "--epochs", 1, "--max-steps", 1, "--quiet", option, at(name))
+            check(os.path.islink(at(name)) and os.path.getsize(at("real-" + name)) > 0, f"{option} through a link")
+        # no step has as many images as were asked for
+        expect(
+            0,
+            "train",
+            *LENET,
+            *["--batch", 5000, "--max-steps", 1, "--no-eval", "--quiet"],
+            err="batch 5000 is larger than the 640 training images: every step takes all of them",
+        )
+
         # quiet: one line on stdout, nothing on stderr; the same run gives the same weights
         done = expect(0, "train", *SMALL, "--max-steps", 3, "--save", at("c.st"), "--quiet")
         check(done.stderr == "" or "no GPU" in done.stderr and done.stderr.count("\n") == 1, "--quiet", done)
@@ -345,7 +396,7 @@ def test_train():
             "eval's line",
             done,
         )
-        result = json.loads(expect(0, "eval", "--weights", at("a.st"), *LENET, "--json", "-").stdout)
+        result = json.loads(expect(0, "eval", "--weights", at("a.st"), *LENET[:-2], "-d", DEVICE, "--json", "-").stdout)
         check(f"({result['correct']} of {result['images']})" in done.stdout, f"the same as JSON: {result}", done)
         expect(2, "eval", "--weights", at("a.st"), "--model", "resnet18", *LENET[2:], err="a.st")
         expect(1, "eval", "--weights", at("none.st"), *LENET, err="none.st")
@@ -385,6 +436,29 @@ def test_resume():
             done,
         )
 
+        # what is refused changes no file
+        with open(at("log"), "rb") as f:
+            before = f.read()
+        expect(2, *parts, "--lr", 0.2)
+        expect(2, *(part for part in parts if part != "--resume"), err="--resume")
+        with open(at("log"), "rb") as f:
+            check(f.read() == before, "a refused run leaves the log as it was")
+
+        # the figure of a run that goes on: whole with the log of its first part, else with a word about it
+        points = lambda: len(xml.dom.minidom.parse(at("p.svg")).getElementsByTagName("circle")) // 2
+        plot = ["train", *LENET, "--batch", 320, "-q", "--plot", at("p.svg"), "--checkpoint", at("ckp"), "--resume"]
+        log = ["--log", at("plog")]
+        expect(0, *plot, *log, "--epochs", 2)
+        done = expect(0, *plot, *log, "--epochs", 3)
+        check(points() == 3 and "warning" not in done.stderr, f"{points()} points of 3", done)
+        os.remove(at("p.svg"))
+        expect(0, *plot, "--epochs", 3, err=("--plot", "not drawn", "finished already"))
+        check(not os.path.exists(at("p.svg")), "nothing to draw")
+        expect(0, *plot, *log, "--epochs", 3)
+        check(points() == 3, f"drawn again from the log: {points()} points of 3")
+        expect(0, *plot, "--epochs", 4, err="the curve begins with epoch 4")
+        check(points() == 1, f"{points()} points of 1")
+
 
 def test_nan():
     need_device()
@@ -398,13 +472,18 @@ def test_nan():
 
 
 class Running:
-    """A run to be interrupted; waits until the log has a line with `text`."""
+    """A run to be interrupted; waits until the log has a line with `text`; None: until training begins."""
 
     def __init__(self, args, log, text):
         self.process = subprocess.Popen(
             [CONVOY, *map(str, args), "--log", log], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         end = time.time() + 60
+        while text is None:
+            line = self.process.stderr.readline()
+            if line.startswith("batch ") or not line:
+                check(line != "", "training never began")
+                return
         while time.time() < end and self.process.poll() is None:
             if os.path.exists(log):
                 with open(log, encoding="utf-8") as f:
@@ -459,7 +538,7 @@ def test_signals():
             "--checkpoint",
             at("slow"),
         ]
-        r = Running(args, at("slowlog"), '"run"')
+        r = Running(args, at("slowlog"), None)
         time.sleep(0.3)
         r.process.send_signal(signal.SIGINT)
         time.sleep(0.3)
@@ -477,8 +556,11 @@ def test_signals():
         )
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
-        check(process.returncode == 130, f"a signal while preparing: {process.returncode}")
+        text = process.communicate(timeout=30)[1].decode()
+        check(
+            process.returncode == 130 and "interrupted before the first step; nothing was saved" in text,
+            f"a signal while preparing: {process.returncode} {text}",
+        )
 
 
 def test_selftest():
