@@ -199,6 +199,7 @@ static cvy_status team_open(training *t) {
   const bool shares = o->shares.list.n > 0;
   const cvy_team_params params = {
     .batch = (int)o->batch,
+    .samples = t->run.data->train.n,
     .split = shares ? CVY_SPLIT_SHARES : o->split.kind,
     .split_values = shares ? o->shares.list.values : o->split.kind == CVY_SPLIT_WEIGHTS ? o->split.values.values : NULL,
     .bn = o->bn.mode, .ghost = o->bn.ghost,

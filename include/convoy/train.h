@@ -53,7 +53,8 @@ typedef struct cvy_train_result {
   int epochs_done;
   double test_acc;                  /* last evaluation, negative: none */
   double sec_per_epoch;             /* mean over full epochs, 0: there was none */
-  double images_per_second;         /* over this process's steps, evaluation not counted */
+  double images_per_second;         /* over this process's steps but the first (which may
+                                       compile kernels), evaluation not counted */
   double last_loss;
   bool already_finished;            /* --resume of a finished run: nothing was left to do */
 } cvy_train_result;

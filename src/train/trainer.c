@@ -21,7 +21,7 @@ typedef struct trainer {
   double epoch_loss_sum;
   /* this process's part */
   double epoch_ms, total_ms, full_epochs_ms;
-  long total_images;
+  long total_images, steps_taken;
   int full_epochs;
   bool epoch_whole; /* this process has run the epoch from its first step */
   bool stopping;
@@ -115,6 +115,7 @@ static cvy_status take_results(trainer *t, bool all) {
     t->epoch_images += r.images;
     t->epoch_loss_sum += r.loss * r.images;
     t->epoch_ms += r.ms;
+    if (t->steps_taken++ == 1) t->total_ms = t->total_images = 0; /* the first step compiled kernels */
     t->total_ms += r.ms;
     t->total_images += r.images;
     t->result.last_loss = r.loss;
