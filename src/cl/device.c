@@ -149,7 +149,10 @@ void cvy_device_close(cvy_device **p) {
     clReleaseContext(device->context);
     cvy_live_add(CVY_LIVE_CONTEXT, -1);
   }
-  if (device->is_part) clReleaseDevice(device->id);
+  /* PoCL 3.1 gives up a finished command's event on a thread of its own after clFinish has returned, and reads the
+   * device then: a part that is gone by that time crashes it. Its parts stay until the process ends, some bytes each. */
+  const bool keeps = strstr(device->info.platform_name, "Portable Computing Language") != NULL;
+  if (device->is_part && !keeps) clReleaseDevice(device->id);
   cvy_free(device);
   *p = NULL;
 }
