@@ -5,37 +5,14 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "src/ops/conv2d.h"
 #include "src/ref/ref.h"
-#include "tests/check.h"
+#include "tests/conv_case.h"
+
+static const cvy_conv_algo_list direct_only = {1, {CVY_CONV_DIRECT}};
 
 enum { RANDOM_CASES = 24, MOST_WORK = 300000 }; /* multiply-adds of a pass */
 
-typedef struct conv_case {
-  cvy_conv2d_params p;
-  int n, group_size;
-  bool accumulate;
-  check_fill_kind fill;
-} conv_case;
-
-/* Under oclgrind, which is a thousand times slower: fewer and smaller. */
-static bool in_oclgrind(void) { return getenv("CVY_TEST_OCLGRIND") != NULL; }
-static double most_work(void) { return in_oclgrind() ? MOST_WORK / 10 : MOST_WORK; }
-
-static double work_of(const cvy_conv2d_params *p, int n) { return 0.5 * cvy_conv2d_flops(p, n); }
-
-/* Rounding errors of a sum of `terms` products add up like a random walk: u*sqrt(terms/3)*mag if all have one sign, and
- * a few more for the prologue, the bias and the accumulation. FLT_EPSILON is 2u. */
-static double bound_factor(double terms) { return 4.0 + 0.5 * sqrt(terms); }
-
-static bool check_conv_case(check_device *d, const conv_case *c) {
-  const cvy_conv2d_params *const p = &c->p;
-  return check_case(
-      d, "conv n=%d/%d x=%dx%dx%d/%d k=%d/%d f=%dx%d s=%dx%d p=%dx%d pro=%d g=%d bias=%d stats=%d dx=%d acc=%d fill=%d",
-      c->n, p->n_max, p->x.h, p->x.w, p->x.c, p->x.pitch, p->k, p->y_pitch, p->r, p->s, p->stride_h, p->stride_w,
-      p->pad_h, p->pad_w, p->prologue, c->group_size, p->bias, p->stats, !p->no_backward_data, c->accumulate,
-      (int)c->fill);
-}
+static double most_work(void) { return conv_in_oclgrind() ? MOST_WORK / 10 : MOST_WORK; }
 
 static float *filled(check_device *d, check_rng *r, size_t n, check_fill_kind kind) {
   float *const x = check_floats(d, n);
@@ -43,140 +20,12 @@ static float *filled(check_device *d, check_rng *r, size_t n, check_fill_kind ki
   return x;
 }
 
-static const double *absolute(check_device *d, const double *x, size_t n) {
-  double *const out = check_doubles(d, n);
-  for (size_t i = 0; i < n; i++) out[i] = fabs(x[i]);
-  return out;
-}
-
-/* got must be want (+ before) within the bound of `terms`; exact where everything is a small integer. */
-static void compare(check_device *d, const char *what, const conv_case *c, check_buffer *got, double *want, double *mag,
-                    const float *before, double terms, size_t rows, int cols) {
-  if (before)
-    for (size_t i = 0; i < rows * (size_t)cols; i++) want[i] += before[i], mag[i] += fabs(before[i]);
-  check_close_mag(d, what, check_download(got), want, mag, c->fill == CHECK_FILL_INTEGERS ? 0.0 : bound_factor(terms),
-                  rows, cols);
-}
-
-/* Statistics against those of the device's own y. The mean's error is that of a sum; M2 around a mean that is off by e
- * is larger by positions*e*e. */
-static void compare_stats(check_device *d, const conv_case *c, const float *y, check_buffer *stats, int positions) {
-  const int k = c->p.k;
-  const float *const got = check_download(stats);
-  double *const want = check_doubles(d, (size_t)c->n * 2 * k), *const tol = check_doubles(d, (size_t)c->n * 2 * k);
-  for (int n = 0; n < c->n; n++)
-    for (int j = 0; j < k; j++) {
-      double sum = 0, mag = 0, m2 = 0;
-      for (int i = 0; i < positions; i++)
-        sum += y[((size_t)n * positions + i) * k + j], mag += fabs(y[((size_t)n * positions + i) * k + j]);
-      const double mean = sum / positions, factor = FLT_EPSILON * bound_factor(positions),
-                   off = factor * mag / positions + FLT_MIN;
-      for (int i = 0; i < positions; i++) m2 += pow(y[((size_t)n * positions + i) * k + j] - mean, 2);
-      want[(size_t)n * 2 * k + j] = mean, tol[(size_t)n * 2 * k + j] = off;
-      want[((size_t)n * 2 + 1) * k + j] = m2, tol[((size_t)n * 2 + 1) * k + j] = factor * m2 +
-                                                                                 2 * positions * off * off + FLT_MIN;
-    }
-  check_close(d, "stats", got, want, tol, (size_t)c->n * 2, k);
-}
-
+/* Runs it and wants direct's kernels for the tested shape of kernels in all passes. */
 static void run_case(check_device *d, check_rng *r, const conv_case *c) {
-  if (!check_conv_case(d, c)) return;
-  const cvy_conv2d_params *const p = &c->p;
-  cvy_shape out = {0};
-  check_ok(cvy_conv2d_output_shape(p, &out));
-  const int n = c->n, ch = p->x.c, k = p->k, groups = c->group_size ? cvy_ceil_div(n, c->group_size) : 1;
-  const int x_rows = n * p->x.h * p->x.w, y_rows = n * out.h * out.w, w_rows = p->r * p->s * ch;
-  const size_t x_size = (size_t)x_rows * ch, y_size = (size_t)y_rows * k, w_size = (size_t)w_rows * k;
-  const float *const x = filled(d, r, x_size, c->fill), *const w = filled(d, r, w_size, c->fill),
-                     *const dy = filled(d, r, y_size, c->fill);
-  const float *const bias = filled(d, r, (size_t)k, c->fill), *const residual = filled(d, r, x_size, c->fill);
-  const float *const scale = filled(d, r, (size_t)groups * ch, c->fill), *const shift = filled(
-                                                                             d, r, (size_t)groups * ch, c->fill);
-  const float *const before_x = filled(d, r, x_size, c->fill), *const before_w = filled(d, r, w_size, c->fill);
-  const float *const before_b = filled(d, r, (size_t)k, c->fill);
-
-  check_buffer *const bx = check_input(d, "x", x, x_rows, ch, p->x.pitch), *const bw = check_input(d, "w", w, w_rows, k,
-                                                                                                   p->y_pitch);
-  check_buffer *const bdy = check_input(d, "dy", dy, y_rows, k, p->y_pitch);
-  check_buffer *const bbias = p->bias ? check_input(d, "bias", bias, 1, k, p->y_pitch) : NULL;
-  const bool has_scale = (p->prologue & CVY_CONV_SCALE) != 0, has_residual = (p->prologue & CVY_CONV_RESIDUAL) != 0;
-  const cvy_conv2d_prologue prologue = {
-      .scale = has_scale ? check_input(d, "scale", scale, groups, ch, p->x.pitch)->cl : NULL,
-      .shift = has_scale ? check_input(d, "shift", shift, groups, ch, p->x.pitch)->cl : NULL,
-      .residual = has_residual ? check_input(d, "residual", residual, x_rows, ch, p->x.pitch)->cl : NULL,
-      .group_size = c->group_size};
-  const cvy_conv2d_prologue *const pro = p->prologue ? &prologue : NULL;
-
-  cvy_conv2d *op = NULL;
-  check_ok(cvy_conv2d_create(d->cl, p, &op));
-  assert_string_equal(cvy_conv2d_variant_name(op), d->cpu_shaped ? "direct_cpu" : "direct_simt");
-  const size_t bytes = cvy_conv2d_workspace_bytes(op);
-  check_buffer *const workspace = bytes ? check_scratch(d, "workspace", bytes) : NULL;
-  cvy_buffer *const ws = workspace ? workspace->cl : NULL;
-
-  /* f(x), and the size of its terms */
-  double *const fx = check_doubles(d, x_size), *const mag_fx = check_doubles(d, x_size);
-  const double *const x64 = check_to_doubles(d, x, x_size), *const w64 = check_to_doubles(d, w, w_size);
-  const double *const scale64 = check_to_doubles(d, scale, (size_t)groups * ch), *const shift64 = check_to_doubles(
-                                                                                     d, shift, (size_t)groups * ch);
-  const double *const residual64 = check_to_doubles(d, residual, x_size), *const dy64 = check_to_doubles(d, dy, y_size);
-  const double *const bias64 = check_to_doubles(d, bias, (size_t)k);
-  ref_conv2d_prologue(p, n, c->group_size, x64, scale64, shift64, residual64, fx);
-  ref_conv2d_prologue(p, n, c->group_size, absolute(d, x64, x_size), absolute(d, scale64, (size_t)groups * ch),
-                      absolute(d, shift64, (size_t)groups * ch), absolute(d, residual64, x_size), mag_fx);
-  const bool same_mag = !(p->prologue & (CVY_CONV_SCALE | CVY_CONV_RESIDUAL));
-
-  double *const y_want = check_doubles(d, y_size), *const y_mag = check_doubles(d, y_size);
-  double *const dx_want = check_doubles(d, x_size), *const dx_mag = check_doubles(d, x_size);
-  double *const dw_want = check_doubles(d, w_size), *const dw_mag = check_doubles(d, w_size);
-  double *const db_want = check_doubles(d, (size_t)k), *const db_mag = check_doubles(d, (size_t)k);
-  ref_conv2d_forward(p, n, fx, w64, p->bias ? bias64 : NULL, y_want, y_mag);
-  ref_conv2d_backward_weights(p, n, fx, dy64, dw_want, dw_mag);
-  if (!same_mag) {
-    ref_conv2d_forward(p, n, mag_fx, absolute(d, w64, w_size), p->bias ? absolute(d, bias64, (size_t)k) : NULL, y_mag,
-                       NULL);
-    ref_conv2d_backward_weights(p, n, mag_fx, absolute(d, dy64, y_size), dw_mag, NULL);
-  }
-  if (!p->no_backward_data) ref_conv2d_backward_data(p, n, dy64, w64, dx_want, dx_mag);
-  ref_reduce_columns((size_t)y_rows, k, dy64, db_want, db_mag);
-
-  const float *first_y = NULL, *first_dx = NULL, *first_dw = NULL, *first_db = NULL, *first_stats = NULL;
-  for (int round = 0; round < 2; round++) {
-    check_buffer *const by = check_output(d, "y", y_rows, k, p->y_pitch);
-    check_buffer *const bstats = p->stats ? check_output(d, "stats", n * 2, k, p->y_pitch) : NULL;
-    check_buffer *const bdx = c->accumulate ? check_inout(d, "dx", before_x, x_rows, ch, p->x.pitch)
-                                            : check_output(d, "dx", x_rows, ch, p->x.pitch);
-    check_buffer *const bdw = c->accumulate ? check_inout(d, "dw", before_w, w_rows, k, p->y_pitch)
-                                            : check_output(d, "dw", w_rows, k, p->y_pitch);
-    check_buffer *const bdb = c->accumulate ? check_inout(d, "db", before_b, 1, k, p->y_pitch)
-                                            : check_output(d, "db", 1, k, p->y_pitch);
-    check_ok(cvy_conv2d_forward(op, d->queue, n, bx->cl, pro, bw->cl, bbias ? bbias->cl : NULL, by->cl,
-                                bstats ? bstats->cl : NULL, ws));
-    check_ok(cvy_conv2d_backward_weights(op, d->queue, n, bx->cl, pro, bdy->cl, bdw->cl, p->bias ? bdb->cl : NULL,
-                                         c->accumulate, ws));
-    if (!p->no_backward_data)
-      check_ok(cvy_conv2d_backward_data(op, d->queue, n, bdy->cl, bw->cl, bdx->cl, c->accumulate, ws));
-    if (round == 0) {
-      compare(d, "y", c, by, y_want, y_mag, NULL, w_rows, (size_t)y_rows, k);
-      if (bstats) compare_stats(d, c, check_download(by), bstats, out.h * out.w);
-      compare(d, "dw", c, bdw, dw_want, dw_mag, c->accumulate ? before_w : NULL, y_rows, (size_t)w_rows, k);
-      if (p->bias) compare(d, "db", c, bdb, db_want, db_mag, c->accumulate ? before_b : NULL, y_rows, 1, k);
-      if (!p->no_backward_data)
-        compare(d, "dx", c, bdx, dx_want, dx_mag, c->accumulate ? before_x : NULL, p->r * p->s * k, (size_t)x_rows, ch);
-      first_y = check_download(by), first_dw = check_download(bdw);
-      if (bstats) first_stats = check_download(bstats);
-      if (p->bias) first_db = check_download(bdb);
-      if (!p->no_backward_data) first_dx = check_download(bdx);
-    } else {
-      check_same(d, "y again", check_download(by), first_y, (size_t)y_rows, k);
-      check_same(d, "dw again", check_download(bdw), first_dw, (size_t)w_rows, k);
-      if (bstats) check_same(d, "stats again", check_download(bstats), first_stats, (size_t)n * 2, k);
-      if (p->bias) check_same(d, "db again", check_download(bdb), first_db, 1, k);
-      if (!p->no_backward_data) check_same(d, "dx again", check_download(bdx), first_dx, (size_t)x_rows, ch);
-    }
-  }
-  cvy_conv2d_destroy(&op);
-  check_case_end(d);
+  conv_case_run(d, r, c);
+  for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
+    if (*conv_case_took((cvy_conv_pass)pass))
+      assert_string_equal(conv_case_took((cvy_conv_pass)pass), d->cpu_shaped ? "direct_cpu" : "direct_simt");
 }
 
 /* ---- shapes ---- */
@@ -211,16 +60,16 @@ static conv_case random_case(const check_device *d, check_rng *r) {
                              .pad_w = CHECK_ONE_OF(r, 0, 1, 1, 2, 3),
                              .n_max = 1};
     p->x.pitch = p->x.c, p->y_pitch = p->k;
-  } while (p->x.h + 2 * p->pad_h < p->r || p->x.w + 2 * p->pad_w < p->s || work_of(p, 1) > most_work());
+  } while (p->x.h + 2 * p->pad_h < p->r || p->x.w + 2 * p->pad_w < p->s || conv_case_work(p, 1) > most_work());
   check_ok(cvy_conv2d_output_shape(p, &out));
-  const int most = (int)(most_work() / work_of(p, 1));
+  const int most = (int)(most_work() / conv_case_work(p, 1));
   c.n = check_edge(r, 7, most < 40 ? most : 40);
   p->n_max = c.n + CHECK_ONE_OF(r, 0, 0, 1, 30);
   p->bias = check_int(r, 0, 1);
   p->prologue = check_int(r, 0, 1) ? check_int(r, 1, 7) : 0;
   p->stats = check_int(r, 0, 1);
   p->no_backward_data = check_int(r, 0, 3) == 0;
-  p->variant = d->cpu_shaped ? CVY_CONV_DIRECT_CPU : CVY_CONV_DIRECT_SIMT;
+  p->algos = direct_only;
   choose_pitches(d, r, p);
   c.group_size = p->prologue & CVY_CONV_SCALE ? CHECK_ONE_OF(r, 0, 1, 2, 3, 100) : 0;
   c.accumulate = check_int(r, 0, 1);
@@ -230,7 +79,7 @@ static conv_case random_case(const check_device *d, check_rng *r) {
 
 static void test_random(check_device *d) {
   /* each SIMT case may be a program of its own */
-  const int some = (d->cpu_shaped ? RANDOM_CASES : RANDOM_CASES / 2) / (in_oclgrind() ? 2 : 1);
+  const int some = (d->cpu_shaped ? RANDOM_CASES : RANDOM_CASES / 2) / (conv_in_oclgrind() ? 2 : 1);
   const int cases = getenv("CVY_TEST_FULL") ? 10 * RANDOM_CASES : some;
   for (int i = 0; i < cases; i++) {
     check_rng r = check_rng_make(d, i);
@@ -271,16 +120,16 @@ static void test_layers(check_device *d) {
                                .bias = true,
                                .stats = layers[i].stats,
                                .no_backward_data = !differentiable,
-                               .variant = d->cpu_shaped ? CVY_CONV_DIRECT_CPU : CVY_CONV_DIRECT_SIMT},
+                               .algos = direct_only},
                          .accumulate = i % 3 == 0,
                          .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_INTEGERS};
-    if (!in_oclgrind() || work_of(&c.p, c.n) < (d->cpu_shaped ? 1.5e7 : 1e6)) run_case(d, &r, &c);
+    if (!conv_in_oclgrind() || conv_case_work(&c.p, c.n) < (d->cpu_shaped ? 1.5e7 : 1e6)) run_case(d, &r, &c);
   }
 }
 
 /* Each combination of prologue flags, with groups of samples that end in a smaller one. */
 static void test_prologue(check_device *d) {
-  for (int flags = in_oclgrind() ? 5 : 1; flags <= 7; flags++) {
+  for (int flags = conv_in_oclgrind() ? 5 : 1; flags <= 7; flags++) {
     check_rng r = check_rng_make(d, 2000 + flags);
     const conv_case c = {.n = 5,
                          .group_size = 2,
@@ -298,7 +147,7 @@ static void test_prologue(check_device *d) {
                                .bias = true,
                                .stats = true,
                                .prologue = flags,
-                               .variant = d->cpu_shaped ? CVY_CONV_DIRECT_CPU : CVY_CONV_DIRECT_SIMT},
+                               .algos = direct_only},
                          .fill = flags == 3 ? CHECK_FILL_INTEGERS : CHECK_FILL_NORMAL};
     run_case(d, &r, &c);
   }
@@ -379,7 +228,7 @@ static void test_bad_shapes(check_device *d) {
       {FIELD(prologue), 8, "prologue flags 0x8"},
       {FIELD(n_max), 1 << 30, "32-bit"},
       {FIELD(k), 1 << 30, "pitch 16 is smaller"},
-      {FIELD(variant), 9, "variant 9"},
+      {FIELD(algos), 9, "list of 9 algorithms"},
 #undef FIELD
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -397,11 +246,10 @@ static void test_bad_shapes(check_device *d) {
   check_fails(cvy_conv2d_output_shape(NULL, &y), CVY_E_ARGUMENT, "null");
   p.k = p.y_pitch = 1 << 28;
   check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_ARGUMENT, "32-bit");
-  p = good, p.variant = CVY_CONV_DIRECT_CPU, p.y_pitch = 20;
-  check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "multiples of 16");
-  p = good, p.variant = CVY_CONV_DIRECT_CPU, p.x.pitch = 4;
-  check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "backward_data");
-  p.no_backward_data = true;
+  p = good, p.algos = (cvy_conv_algo_list){1, {CVY_CONV_WINOGRAD4}}, p.stride_h = 2;
+  check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "winograd4 cannot do forward of 5x5x3");
+  assert_null(op);
+  p.algos = (cvy_conv_algo_list){2, {CVY_CONV_WINOGRAD4, CVY_CONV_DIRECT}};
   check_ok(cvy_conv2d_create(d->cl, &p, &op));
   cvy_conv2d_destroy(&op);
   assert_null(op);
@@ -465,21 +313,40 @@ static void test_auto(check_device *d) {
   cvy_conv2d_params p = good;
   cvy_conv2d *op = NULL;
   check_ok(cvy_conv2d_create(d->cl, &p, &op));
-  assert_string_equal(cvy_conv2d_variant_name(op), d->cpu_shaped ? "direct_cpu" : "direct_simt");
+  for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
+    assert_int_equal(strstr(cvy_conv2d_algorithm_name(op, (cvy_conv_pass)pass), "_cpu") != NULL, d->cpu_shaped);
   cvy_conv2d_destroy(&op);
   p.y_pitch = 5;
   check_ok(cvy_conv2d_create(d->cl, &p, &op));
-  assert_string_equal(cvy_conv2d_variant_name(op), "direct_simt");
+  for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
+    assert_null(strstr(cvy_conv2d_algorithm_name(op, (cvy_conv_pass)pass), "_cpu"));
   cvy_conv2d_destroy(&op);
   check_rng r = check_rng_make(d, 4000);
   conv_case c = {.n = 2, .p = good, .fill = CHECK_FILL_NORMAL};
-  c.p.x.pitch = 4; /* backward-data cannot be direct_cpu */
-  run_case(d, &r, &c);
+  c.p.x.pitch = 4, c.p.algos = direct_only; /* backward-data cannot be direct_cpu */
+  conv_case_run(d, &r, &c);
+  assert_string_equal(conv_case_took(CVY_CONV_BACKWARD_DATA), "direct_simt");
+}
+
+static void test_names(check_device *d) {
+  cvy_conv_algo_list list;
+  (void)d;
+  check_ok(cvy_conv_algos_parse("auto", &list));
+  assert_int_equal(list.n, 0);
+  check_ok(cvy_conv_algos_parse("winograd4,fft,direct", &list));
+  assert_int_equal(list.n, 3);
+  assert_int_equal(list.algo[0], CVY_CONV_WINOGRAD4);
+  assert_int_equal(list.algo[1], CVY_CONV_FFT);
+  assert_int_equal(list.algo[2], CVY_CONV_DIRECT);
+  static const char *const wrong[] = {"", "auto,direct", "winograd", "direct,", ",direct", "direct winograd4", "gemm,gemm"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    check_fails(cvy_conv_algos_parse(wrong[i], &list), CVY_E_ARGUMENT, i == 6 ? "twice" : "expected auto, or of direct");
+  assert_int_equal(list.n, 3);
 }
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"layers", test_layers},       {"prologue", test_prologue},     {"random", test_random},      {"auto", test_auto},
+      {"layers", test_layers},       {"prologue", test_prologue},     {"random", test_random},      {"auto", test_auto},          {"names", test_names},
       {"reference", test_reference}, {"bad_shapes", test_bad_shapes}, {"bad_calls", test_bad_calls}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

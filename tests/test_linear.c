@@ -95,7 +95,7 @@ static void test_layers(check_device *d) {
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
     check_rng r = check_rng_make(d, 5000 + (int)i);
     linear_case c = layers[i];
-    c.p.variant = d->cpu_shaped ? CVY_CONV_DIRECT_CPU : CVY_CONV_DIRECT_SIMT;
+    c.p.algos = (cvy_conv_algo_list){1, {CVY_CONV_DIRECT}};
     run_case(d, &r, &c);
   }
 }
@@ -110,7 +110,7 @@ static void test_random(check_device *d) {
         .k = check_edge(&r, 32, 70),
         .n_max = c.n + check_int(&r, 0, 20),
         .bias = check_int(&r, 0, 1),
-        .variant = d->cpu_shaped ? CVY_CONV_DIRECT_CPU : CVY_CONV_DIRECT_SIMT};
+        .algos = {1, {CVY_CONV_DIRECT}}};
     c.p.x.pitch = cvy_pitch_of(c.p.x.c), c.p.y_pitch = cvy_pitch_of(c.p.k);
     run_case(d, &r, &c);
   }

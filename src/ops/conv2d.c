@@ -2,23 +2,58 @@
  * The contract of conv2d.h: checks, choice of algorithm per pass, dispatch. The arithmetic is in the algorithms. */
 #include "src/ops/conv2d.h"
 
-#include "src/ops/conv2d_direct.h"
+#include <string.h>
+
+#include "src/ops/conv2d_algorithm.h"
 
 struct cvy_conv2d {
   cvy_device *device;
   cvy_conv2d_params params;
   cvy_shape y;
   const cvy_conv_algorithm *algorithm[CVY_CONV_PASSES]; /* NULL: this pass is never asked for */
+  cvy_conv_choice choice[CVY_CONV_PASSES];
   void *state[CVY_CONV_PASSES];
   size_t workspace_bytes;
 };
 
-/* In order of preference on CPU-shaped devices; on others the first that is not made for CPUs. The last one takes every
- * shape. */
+/* In order of preference. The last one takes every shape on every device. */
 static const cvy_conv_algorithm *const algorithms[] = {&cvy_conv_direct_cpu, &cvy_conv_direct_simt};
 enum { N_ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 
+static const char *const algo_names[CVY_CONV_ALGOS] = {"auto", "direct", "winograd2", "winograd4", "gemm", "fft"};
 static const char *const pass_names[CVY_CONV_PASSES] = {"forward", "backward_data", "backward_weights"};
+
+const char *cvy_conv_algo_name(cvy_conv_algo algo) { return algo_names[algo]; }
+const char *cvy_conv_pass_name(cvy_conv_pass pass) { return pass_names[pass]; }
+
+cvy_status cvy_conv_algos_parse(const char *text, cvy_conv_algo_list *out) {
+  cvy_status status = CVY_OK;
+  cvy_conv_algo_list list = {0};
+  CVY_REQUIRE(text && out, CVY_E_ARGUMENT, "convolution algorithms: a text is wanted, got a null pointer");
+  if (strcmp(text, algo_names[CVY_CONV_AUTO]) == 0) {
+    *out = list;
+    return CVY_OK;
+  }
+  for (const char *at = text;; at++) {
+    const size_t length = strcspn(at, ",");
+    int algo = CVY_CONV_DIRECT;
+    while (algo < CVY_CONV_ALGOS && (strlen(algo_names[algo]) != length || memcmp(at, algo_names[algo], length) != 0))
+      algo++;
+    CVY_REQUIRE(algo < CVY_CONV_ALGOS, CVY_E_ARGUMENT,
+                "convolution algorithm '%.*s': expected auto, or of direct, winograd2, winograd4, gemm, fft one or several "
+                "with commas, of which each layer takes the first that can do it",
+                (int)(length < 40 ? length : 40), at);
+    for (int i = 0; i < list.n; i++)
+      CVY_REQUIRE((int)list.algo[i] != algo, CVY_E_ARGUMENT, "convolution algorithm '%s' is given twice",
+                  algo_names[algo]);
+    list.algo[list.n++] = (cvy_conv_algo)algo;
+    at += length;
+    if (!*at) break;
+  }
+  *out = list;
+fail:
+  return status;
+}
 
 /* One dimension of the output, 0 if there is none. */
 static int output_length(int in, int filter, int stride, int pad) {
@@ -71,22 +106,76 @@ double cvy_conv2d_flops(const cvy_conv2d_params *p, int n) {
   return 2.0 * n * positions * p->k * p->r * p->s * p->x.c;
 }
 
-static cvy_status choose(const cvy_device_facts *facts, const cvy_conv2d_params *p, const cvy_shape *y,
-                         cvy_conv_pass pass, const cvy_conv_algorithm **out) {
+static bool is_allowed(const cvy_conv_algo_list *list, cvy_conv_algo algo) {
+  bool found = list->n == 0;
+  for (int i = 0; i < list->n; i++) found = found || list->algo[i] == algo;
+  return found;
+}
+
+/* Row of the table that does the pass with this algorithm, with AUTO the one that costs least; NULL if none can. `why`:
+ * why the last one that was looked at cannot. */
+static const cvy_conv_algorithm *find(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
+                                      cvy_conv_pass pass, cvy_conv_algo algo, const char **why) {
+  const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
+  const cvy_conv_algorithm *best = NULL;
+  double least = 0;
+  for (int i = 0; i < N_ALGORITHMS; i++) {
+    const cvy_conv_algorithm *const a = algorithms[i];
+    if ((algo != CVY_CONV_AUTO && a->algo != algo) || (a->cpu_shaped && !cpu) || !a->can(device, p, y, pass, why))
+      continue;
+    const double cost = a->cost ? a->cost(device, p, y, pass) : 1.0;
+    if (!best || cost < least) best = a, least = cost;
+  }
+  return best;
+}
+
+static bool has_tiles(const cvy_conv_algorithm *a, const int *tile) {
+  for (int i = 0; i < a->n_tiles; i++)
+    if (memcmp(a->tiles[i], tile, sizeof a->tiles[i]) == 0) return true;
+  return false;
+}
+
+static cvy_status choose(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
+                         const cvy_conv_algorithm **out, cvy_conv_choice *choice) {
   cvy_status status = CVY_OK;
   const cvy_conv_algorithm *chosen = NULL;
-  for (int i = 0; i < N_ALGORITHMS && !chosen; i++) {
-    const cvy_conv_algorithm *const a = algorithms[i];
-    const bool wanted = p->variant == CVY_CONV_AUTO ? facts->cpu_shaped || a->variant != CVY_CONV_DIRECT_CPU
-                                                    : p->variant == a->variant;
-    if (wanted && a->can(p, y, pass)) chosen = a;
+  const char *why = "not on this device";
+  *choice = (cvy_conv_choice){0};
+  if (p->algos.n) {
+    for (int i = 0; i < p->algos.n && !chosen; i++) chosen = find(device, p, y, pass, p->algos.algo[i], &why);
+    CVY_REQUIRE(chosen, CVY_E_UNSUPPORTED,
+                "convolution: %s cannot do %s of %dx%dx%d by %dx%d filters with stride %dx%d: %s; add 'direct' behind a "
+                "comma for such layers",
+                algo_names[p->algos.algo[p->algos.n - 1]], pass_names[pass], p->x.h, p->x.w, p->x.c, p->r, p->s,
+                p->stride_h, p->stride_w, why);
   }
-  CVY_REQUIRE(chosen, CVY_E_UNSUPPORTED,
-              "convolution: the forced variant cannot do %s with pitches %d and %d; direct_cpu wants multiples of 16",
-              pass_names[pass], p->x.pitch, p->y_pitch);
+  /* A tuned choice that does not fit (another device, an older version) is no reason to stop. */
+  if (p->choice[pass].algo != CVY_CONV_AUTO && is_allowed(&p->algos, p->choice[pass].algo)) {
+    const cvy_conv_algorithm *const tuned = find(device, p, y, pass, p->choice[pass].algo, &why);
+    if (tuned && has_tiles(tuned, p->choice[pass].tile)) chosen = tuned, *choice = p->choice[pass];
+  }
+  if (!chosen) chosen = find(device, p, y, pass, CVY_CONV_AUTO, &why);
+  choice->algo = chosen->algo;
   *out = chosen;
 fail:
   return status;
+}
+
+int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *p, cvy_conv_pass pass, cvy_conv_choice *out,
+                          int room) {
+  int n = 0;
+  cvy_shape y;
+  if (cvy_conv2d_output_shape(p, &y) != CVY_OK) return 0;
+  for (int algo = CVY_CONV_DIRECT; algo < CVY_CONV_ALGOS; algo++) {
+    const cvy_conv_algorithm *const a = find(device, p, &y, pass, (cvy_conv_algo)algo, NULL);
+    if (!a || !is_allowed(&p->algos, a->algo)) continue;
+    for (int i = 0; i < a->n_tiles; i++, n++) {
+      if (n >= room) continue;
+      out[n].algo = a->algo;
+      memcpy(out[n].tile, a->tiles[i], sizeof out[n].tile);
+    }
+  }
+  return n;
 }
 
 cvy_status cvy_conv2d_create(cvy_device *device, const cvy_conv2d_params *params, cvy_conv2d **out) {
@@ -100,8 +189,8 @@ cvy_status cvy_conv2d_create(cvy_device *device, const cvy_conv2d_params *params
   CVY_REQUIRE(params->n_max >= 1, CVY_E_ARGUMENT, "convolution: n_max is %d; at least 1 is wanted", params->n_max);
   CVY_REQUIRE((params->prologue & ~(CVY_CONV_SCALE | CVY_CONV_RELU | CVY_CONV_RESIDUAL)) == 0, CVY_E_ARGUMENT,
               "convolution: prologue flags 0x%x; 0 to 7 are known", (unsigned)params->prologue);
-  CVY_REQUIRE(params->variant >= CVY_CONV_AUTO && params->variant <= CVY_CONV_DIRECT_SIMT, CVY_E_ARGUMENT,
-              "convolution: variant %d is not known", (int)params->variant);
+  CVY_REQUIRE(params->algos.n >= 0 && params->algos.n < CVY_CONV_ALGOS, CVY_E_ARGUMENT,
+              "convolution: a list of %d algorithms; 0 to %d are known", params->algos.n, CVY_CONV_ALGOS - 1);
   CVY_REQUIRE(cvy_fits_int32(&params->x, params->n_max) && cvy_fits_int32(&y, params->n_max), CVY_E_ARGUMENT,
               "convolution: %d samples of %dx%dx%d and %dx%dx%d do not fit 32-bit indices; take a smaller batch",
               params->n_max, params->x.h, params->x.w, params->x.pitch, y.h, y.w, y.pitch);
@@ -112,8 +201,9 @@ cvy_status cvy_conv2d_create(cvy_device *device, const cvy_conv2d_params *params
     if (pass != CVY_CONV_FORWARD && params->inference) continue;
     if (pass == CVY_CONV_BACKWARD_DATA && params->no_backward_data) continue;
     size_t bytes = 0;
-    CVY_TRY(choose(cvy_device_get_facts(device), params, &y, (cvy_conv_pass)pass, &op->algorithm[pass]));
-    CVY_TRY(op->algorithm[pass]->create(device, params, &y, (cvy_conv_pass)pass, &op->state[pass], &bytes));
+    CVY_TRY(choose(device, params, &y, (cvy_conv_pass)pass, &op->algorithm[pass], &op->choice[pass]));
+    CVY_TRY(op->algorithm[pass]->create(device, params, &y, (cvy_conv_pass)pass, op->choice[pass].tile,
+                                        &op->state[pass], &bytes));
     if (bytes > op->workspace_bytes) op->workspace_bytes = bytes;
   }
   *out = op;
@@ -132,7 +222,13 @@ void cvy_conv2d_destroy(cvy_conv2d **op) {
 }
 
 size_t cvy_conv2d_workspace_bytes(const cvy_conv2d *op) { return op->workspace_bytes; }
-const char *cvy_conv2d_variant_name(const cvy_conv2d *op) { return op->algorithm[CVY_CONV_FORWARD]->name; }
+const char *cvy_conv2d_algorithm_name(const cvy_conv2d *op, cvy_conv_pass pass) {
+  return op->algorithm[pass] ? op->algorithm[pass]->name : "";
+}
+cvy_conv_choice cvy_conv2d_chosen(const cvy_conv2d *op, cvy_conv_pass pass) { return op->choice[pass]; }
+double cvy_conv2d_error_bound(const cvy_conv2d *op, cvy_conv_pass pass) {
+  return op->algorithm[pass] ? op->algorithm[pass]->error_bound : 0.0;
+}
 
 /* A buffer of the call: there, of this device, and large enough. */
 static cvy_status check_buffer(const cvy_conv2d *op, const char *name, const cvy_buffer *buffer, size_t floats) {

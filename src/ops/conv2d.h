@@ -18,12 +18,9 @@
  * backward_weights: dw[r,s,c,k] (+)= sum_{n,p,q} f(x)[…,c] * dy[n,p,q,k];   backward_bias: db[k] (+)= sum_{n,p,q}
  * dy[n,p,q,k].
  *
- * Which implementation runs is decided once, at create, from device facts and shape (`conv2d.c`, table of variants):
- * `direct_cpu` (float16
- * vectors, register tiles, one work-item per group; needs pitches that are multiples of 16 where it stores or loads
- * vectors) and
- * `direct_simt` (local-memory tiles, any pitch). The general one takes every shape. More algorithms join the table
- * later.
+ * How a pass is computed is decided once, at create: the algorithm (cvy_conv_algo) from `algos`, `choice`, or the shipped
+ * order of preference; kernels for CPU-shaped or for SIMT devices from the device's facts. The table of algorithms is in
+ * conv2d.c, what one is in conv2d_algorithm.h. DIRECT takes every shape, the others say what they can.
  * Order of every sum is fixed by shape, n and the device's number of compute units: same inputs, same bits. */
 #ifndef CVY_OPS_CONV2D_H
 #define CVY_OPS_CONV2D_H
@@ -32,7 +29,31 @@
 #include "src/ops/tensor.h"
 
 enum { CVY_CONV_SCALE = 1, CVY_CONV_RELU = 2, CVY_CONV_RESIDUAL = 4 };   /* prologue flags */
-typedef enum cvy_conv_variant { CVY_CONV_AUTO = 0, CVY_CONV_DIRECT_CPU, CVY_CONV_DIRECT_SIMT } cvy_conv_variant;
+typedef enum cvy_conv_pass {
+  CVY_CONV_FORWARD, CVY_CONV_BACKWARD_DATA, CVY_CONV_BACKWARD_WEIGHTS, CVY_CONV_PASSES
+} cvy_conv_pass;
+
+typedef enum cvy_conv_algo {
+  CVY_CONV_AUTO = 0,
+  CVY_CONV_DIRECT,                  /* implicit GEMM over (r,s,c) */
+  CVY_CONV_WINOGRAD2,               /* F(2x2,3x3) */
+  CVY_CONV_WINOGRAD4,               /* F(4x4,3x3); backward_weights F(3x3,4x4) */
+  CVY_CONV_GEMM,                    /* im2col and CLBlast */
+  CVY_CONV_FFT,                     /* clFFT */
+  CVY_CONV_ALGOS
+} cvy_conv_algo;
+
+/* One way to do one pass: an algorithm and its tile parameters (meaning and candidates: the algorithm's own, see its
+ * row; 0: its default). */
+enum { CVY_CONV_TILES = 4 };
+typedef struct cvy_conv_choice { cvy_conv_algo algo; int tile[CVY_CONV_TILES]; } cvy_conv_choice;
+
+/* Algorithms that a user allows, the first that can do a pass takes it; n == 0: auto. */
+typedef struct cvy_conv_algo_list { int n; cvy_conv_algo algo[CVY_CONV_ALGOS]; } cvy_conv_algo_list;
+/* "auto" or names with commas: "winograd4,direct". CVY_E_ARGUMENT names the wrong word and the right ones. */
+cvy_status cvy_conv_algos_parse(const char *text, cvy_conv_algo_list *out);
+const char *cvy_conv_algo_name(cvy_conv_algo algo);        /* "winograd4"; static */
+const char *cvy_conv_pass_name(cvy_conv_pass pass);        /* "forward", "backward_data", "backward_weights" */
 
 typedef struct cvy_conv2d_params {
   int n_max;                        /* largest batch of one call, >= 1 */
@@ -44,7 +65,8 @@ typedef struct cvy_conv2d_params {
   bool stats;                       /* forward writes stats */
   bool no_backward_data;            /* first layer: dx is never asked for */
   bool inference;                   /* no backward at all */
-  cvy_conv_variant variant;         /* AUTO, or force one (CVY_E_UNSUPPORTED if it cannot do the shape) */
+  cvy_conv_algo_list algos;         /* n == 0: auto; else only these (CVY_E_UNSUPPORTED if none can do a pass) */
+  cvy_conv_choice choice[CVY_CONV_PASSES];   /* with auto: what was found best (autotune); AUTO: the shipped default */
 } cvy_conv2d_params;
 
 /* Output shape {P,Q,K,y_pitch}; CVY_E_ARGUMENT with the reason if there is none (filter larger than the padded image,
@@ -58,7 +80,16 @@ void cvy_conv2d_destroy(cvy_conv2d **op);
 /* Scratch that each call needs (packed weights, staging, partial sums), bytes; may be 0. Content is not kept between
  * calls. */
 size_t cvy_conv2d_workspace_bytes(const cvy_conv2d *op);
-const char *cvy_conv2d_variant_name(const cvy_conv2d *op);
+/* Name of the kernels that do a pass, "winograd4_cpu"; "" for a pass that is never asked for. */
+const char *cvy_conv2d_algorithm_name(const cvy_conv2d *op, cvy_conv_pass pass);
+/* What does a pass; AUTO for a pass that is never asked for. Given as params.choice it gives the same bits again. */
+cvy_conv_choice cvy_conv2d_chosen(const cvy_conv2d *op, cvy_conv_pass pass);
+/* Stated bound of a pass' error, relative L2 of the whole result against exact arithmetic on the same inputs. */
+double cvy_conv2d_error_bound(const cvy_conv2d *op, cvy_conv_pass pass);
+/* Every choice that can do this pass of this shape on this device, best guess first: what a tuner tries. `out` has room
+ * for `room`; returns how many there are. */
+int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass, cvy_conv_choice *out,
+                          int room);
 double cvy_conv2d_flops(const cvy_conv2d_params *params, int n);   /* multiply-adds * 2 of one pass, direct count */
 
 typedef struct cvy_conv2d_prologue {

@@ -85,8 +85,9 @@ typedef struct simt_state {
   int max_parts, part_floats, db_at;
 } simt_state;
 
-static bool can(const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass) {
-  (void)params, (void)y, (void)pass;
+static bool can(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
+                const char **why) {
+  (void)device, (void)params, (void)y, (void)pass, (void)why;
   return true;
 }
 
@@ -131,8 +132,9 @@ fail:
 }
 
 static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
-                         void **state, size_t *workspace_bytes) {
+                         const int *tile, void **state, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
+  (void)tile;
   static const char *const file = "conv2d_direct";
   simt_state *const st = cvy_calloc(1, sizeof *st);
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
@@ -244,8 +246,13 @@ fail:
   return status;
 }
 
+static const int tiles[][CVY_CONV_TILES] = {{0}};
+
 const cvy_conv_algorithm cvy_conv_direct_simt = {.name = "direct_simt",
-                                                 .variant = CVY_CONV_DIRECT_SIMT,
+                                                 .algo = CVY_CONV_DIRECT,
+                                                 .error_bound = 1e-5,
+                                                 .tiles = tiles,
+                                                 .n_tiles = 1,
                                                  .can = can,
                                                  .create = create,
                                                  .destroy = destroy,

@@ -1,42 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Inside of conv2d: what an algorithm is to conv2d.c, and the geometry that the direct algorithms share. Not for other
- * folders. */
+ * Inside of conv2d: the geometry that the direct algorithms share. Not for other folders. */
 #ifndef CVY_OPS_CONV2D_DIRECT_H
 #define CVY_OPS_CONV2D_DIRECT_H
 
-#include "src/ops/conv2d.h"
-
-typedef enum cvy_conv_pass {
-  CVY_CONV_FORWARD,
-  CVY_CONV_BACKWARD_DATA,
-  CVY_CONV_BACKWARD_WEIGHTS,
-  CVY_CONV_PASSES
-} cvy_conv_pass;
-
-/* Buffers of one call, checked by conv2d.c; those that a pass does not have are NULL. */
-typedef struct cvy_conv_call {
-  int n, group_size; /* group_size >= 1 */
-  bool accumulate;
-  cvy_buffer *x, *scale, *shift, *residual; /* forward, backward_weights */
-  cvy_buffer *w, *bias, *y, *stats;         /* w also backward_data */
-  cvy_buffer *dy, *dx, *dw, *db;
-  cvy_buffer *workspace;
-} cvy_conv_call;
-
-/* One row of conv2d.c's table: an algorithm does some passes of some shapes. State is per layer and pass. */
-typedef struct cvy_conv_algorithm {
-  const char *name;
-  cvy_conv_variant variant;
-  bool (*can)(const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass);
-  /* Compiles; *workspace_bytes is enough for every n <= n_max. CVY_E_ARGUMENT if the workspace cannot be indexed with
-   * 32 bits. */
-  cvy_status (*create)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
-                       void **state, size_t *workspace_bytes);
-  void (*destroy)(void *state); /* NULL is fine */
-  cvy_status (*run)(void *state, cvy_queue *queue, const cvy_conv_call *call);
-} cvy_conv_algorithm;
-
-extern const cvy_conv_algorithm cvy_conv_direct_cpu, cvy_conv_direct_simt;
+#include "src/ops/conv2d_algorithm.h"
 
 /* Gather convolution: what forward and (each phase of) backward_data are.
  *   out[m, row0 + i*row_step, col0 + j*col_step, o] = sum_{a < taps_h, b < taps_w, c < in.c} in[m, i*step_h + first_h +

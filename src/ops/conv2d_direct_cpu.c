@@ -38,9 +38,11 @@ typedef struct cpu_state {
   int block_c, group_k, max_splits, part_floats; /* backward_weights */
 } cpu_state;
 
-static bool can(const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass) {
-  if (y->pitch % 16 != 0) return false;
-  return pass != CVY_CONV_BACKWARD_DATA || params->x.pitch % 16 == 0;
+static bool can(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
+                const char **why) {
+  (void)device;
+  if (why) *why = "CPU kernels want pitches that are multiples of 16";
+  return y->pitch % 16 == 0 && (pass != CVY_CONV_BACKWARD_DATA || params->x.pitch % 16 == 0);
 }
 
 static int64_t strip_floats_of(const cvy_conv_gather *g, int channels, int rows, int cols) {
@@ -197,8 +199,9 @@ fail:
 }
 
 static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
-                         void **state, size_t *workspace_bytes) {
+                         const int *tile, void **state, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
+  (void)tile;
   static const char *const file = "conv2d_direct_cpu";
   cpu_state *const st = cvy_calloc(1, sizeof *st);
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
@@ -302,5 +305,15 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   return st->pass == CVY_CONV_BACKWARD_WEIGHTS ? run_weights(st, queue, call) : run_gather(st, queue, call);
 }
 
-const cvy_conv_algorithm cvy_conv_direct_cpu = {
-    .name = "direct_cpu", .variant = CVY_CONV_DIRECT_CPU, .can = can, .create = create, .destroy = destroy, .run = run};
+static const int tiles[][CVY_CONV_TILES] = {{0}};
+
+const cvy_conv_algorithm cvy_conv_direct_cpu = {.name = "direct_cpu",
+                                                .algo = CVY_CONV_DIRECT,
+                                                .cpu_shaped = true,
+                                                .error_bound = 1e-5,
+                                                .tiles = tiles,
+                                                .n_tiles = 1,
+                                                .can = can,
+                                                .create = create,
+                                                .destroy = destroy,
+                                                .run = run};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/ops/linear.h"
 
+#include <string.h>
+
 struct cvy_linear {
   cvy_conv2d *conv;
 };
@@ -13,7 +15,7 @@ cvy_status cvy_linear_create(cvy_device *device, const cvy_linear_params *params
   *out = NULL;
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "linear layer: out of memory for %zu bytes", sizeof *op);
-  const cvy_conv2d_params conv = {.n_max = params->n_max,
+  cvy_conv2d_params conv = {.n_max = params->n_max,
                                   .x = params->x,
                                   .k = params->k,
                                   .y_pitch = params->y_pitch,
@@ -24,7 +26,8 @@ cvy_status cvy_linear_create(cvy_device *device, const cvy_linear_params *params
                                   .bias = params->bias,
                                   .no_backward_data = params->no_backward_data,
                                   .inference = params->inference,
-                                  .variant = params->variant};
+                                  .algos = params->algos};
+  memcpy(conv.choice, params->choice, sizeof conv.choice);
   CVY_TRY(cvy_conv2d_create(device, &conv, &op->conv));
   *out = op;
   return CVY_OK;

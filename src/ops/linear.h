@@ -15,7 +15,8 @@ typedef struct cvy_linear_params {
   cvy_shape x;
   int k, y_pitch;
   bool bias, no_backward_data, inference;
-  cvy_conv_variant variant;
+  cvy_conv_algo_list algos;         /* as in conv2d.h */
+  cvy_conv_choice choice[CVY_CONV_PASSES];
 } cvy_linear_params;
 
 typedef struct cvy_linear cvy_linear;

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ * Inside of conv2d: what an algorithm is to conv2d.c. Not for other folders. */
+#ifndef CVY_OPS_CONV2D_ALGORITHM_H
+#define CVY_OPS_CONV2D_ALGORITHM_H
+
+#include "src/ops/conv2d.h"
+
+/* Buffers of one call, checked by conv2d.c; those that a pass does not have are NULL. */
+typedef struct cvy_conv_call {
+  int n, group_size; /* group_size >= 1 */
+  bool accumulate;
+  cvy_buffer *x, *scale, *shift, *residual; /* forward, backward_weights */
+  cvy_buffer *w, *bias, *y, *stats;         /* w also backward_data */
+  cvy_buffer *dy, *dx, *dw, *db;
+  cvy_buffer *workspace;
+} cvy_conv_call;
+
+/* One row of conv2d.c's table: kernels that do some passes of some shapes. State is per layer and pass. */
+typedef struct cvy_conv_algorithm {
+  const char *name;                 /* "winograd4_cpu" */
+  cvy_conv_algo algo;
+  bool cpu_shaped;                  /* kernels for CPU-shaped devices only; false: runs on every device */
+  double error_bound;               /* relative L2 of a result, on inputs such as DESIGN 8's adversarial ones */
+  /* Tile parameters: values the tuner tries, all zeros (the default) first; what each number is stands beside them. */
+  const int (*tiles)[CVY_CONV_TILES];
+  int n_tiles;
+  /* Can the device and the shape be done? `why` (may be NULL) gets a short reason if not: "only 3x3 filters". */
+  bool (*can)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
+              const char **why);
+  /* Expected time relative to direct's kernels of the same kind: the shipped default is the least (the first of equals).
+   * NULL: 1. Only asked where `can`. */
+  double (*cost)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass);
+  /* Compiles; *workspace_bytes is enough for every n <= n_max. `tile`: one of `tiles`, or CVY_E_ARGUMENT.
+   * CVY_E_ARGUMENT too if the workspace cannot be indexed with 32 bits. */
+  cvy_status (*create)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
+                       const int *tile, void **state, size_t *workspace_bytes);
+  void (*destroy)(void *state); /* NULL is fine */
+  cvy_status (*run)(void *state, cvy_queue *queue, const cvy_conv_call *call);
+} cvy_conv_algorithm;
+
+/* conv2d_direct.c, conv2d_direct_cpu.c */
+extern const cvy_conv_algorithm cvy_conv_direct_cpu, cvy_conv_direct_simt;
+
+#endif
