@@ -160,8 +160,17 @@ def test_errors():
         (["selftest", "--devices"], "value is missing"),
     ]:
         expect(2, *args, err=(says, f"convoy {args[0]} --help"), env=NO_DEVICE)
-    for verb in ("bench", "tune", "frobnicate"):
+    for verb in ("tune", "frobnicate"):
         expect(2, verb, err=(verb, "train"))
+    for args, says in [
+        (["bench"], "a word is missing"),
+        (["bench", "peek"], "'peek': expected a word: peak"),
+        (["bench", "peak", "--time", "0"], "--time 0: expected a number from 0.001"),
+        (["bench", "peak", "conv"], "'conv'"),
+        (["bench", "peak", "--devices", ""], "the value is empty"),
+    ]:
+        done = expect(2, *args, err=(says, "Help: convoy bench"), env=NO_DEVICE)
+        check(done.stdout == "", "wrong use writes nothing to stdout", done)
     done = expect(2, err="usage: convoy VERB")
     check(done.stdout == "", "no verb: usage on stderr only", done)
 
@@ -169,19 +178,20 @@ def test_errors():
 def test_help():
     expect(0, "--version", out="convoy ")
     for args in (["--help"], ["-h"]):
-        done = expect(0, *args, out=("devices", "train", "eval", "selftest"))
+        done = expect(0, *args, out=("devices", "train", "eval", "selftest", "bench"))
         check(done.stderr == "", "help goes to stdout", done)
     wanted = {
         "devices": "json",
         "selftest": "devices json quiet",
+        "bench peak": "time devices json quiet",
         "eval": "weights model data data-dir classes seed devices batch json quiet",
         "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed "
         "no-shuffle split shares bn run-ahead staleness max-steps no-eval save checkpoint checkpoint-every keep resume "
         "verify-every log plot allow-nan quiet devices",
     }
     for verb, names in wanted.items():
-        done = expect(0, verb, "--help", out=f"usage: convoy {verb}")
-        check(done.stderr == "" and run(verb, "-h").stdout == done.stdout, "-h is --help, on stdout", done)
+        done = expect(0, *verb.split(), "--help", out=f"usage: convoy {verb}")
+        check(done.stderr == "" and run(*verb.split(), "-h").stdout == done.stdout, "-h is --help, on stdout", done)
         entries = re.findall(r"^  (?:-\w, |    )--([\w-]+)(.*?)(?=^ {2,6}-|^\S|^$|\Z)", done.stdout, re.M | re.S)
         check(
             set(names.split()) == {name for name, _ in entries} - {"help"},
@@ -582,6 +592,34 @@ def test_selftest():
             f.write(changed)
         done = expect(1, "selftest", *device, out=("FAILED softmax ", "bound"), env={"CVY_CL_DIR": broken})
         check("1 wrong" in done.stdout, "only that one", done)
+
+
+FAST = ["--time", "0.02", "--devices", DEVICE, "--quiet"]
+
+
+def bench(word, *args, code=0, **kw):
+    """The JSON of convoy bench; stdout holds nothing else."""
+    done = expect(code, "bench", word, *FAST, *args, "--json", **kw)
+    result = json.loads(done.stdout, parse_constant=lambda name: 1 / 0)
+    check(result["word"] == word and result["version"] and len(result["devices"]) >= 1, "frame of the JSON", done)
+    return result
+
+
+def check_peaks(device, names):
+    for name in names.split():
+        check(device["peaks"].get(name, 0) > 0, f"peak {name} of {device['device']}: {device['peaks']}")
+
+
+def test_bench():
+    """What can be asked, and the fields of the answers."""
+    need_device()
+    for device in bench("peak")["devices"]:
+        check_peaks(device, "fma_gflops read_gbs write_gbs copy_gbs to_device_gbs to_host_gbs launch_us round_trip_us")
+        p = device["peaks"]
+        check(p["launch_us"] <= p["round_trip_us"] * 1.5, f"a launch costs less than a launch and its end: {p}")
+    table = expect(0, "bench", "peak", *FAST, out=("GFLOP/s", "copy")).stdout
+    check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
+    expect(1 if DEVICE == "auto" else 2, "bench", "peak", *FAST, env=NO_DEVICE, err="evice")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ * What the words of `convoy bench` share: a device opened for measuring, fixed-time sampling, the device's peaks.
+ *
+ * Every figure comes from samples of one run each: what is measured is run once before (kernels are compiled, memory is
+ * touched), then caches are overwritten, the queue is drained, the run is timed; again until the time given is over.
+ *   wall time    from enqueuing to the end of the queue, as the host sees it: what a single call costs
+ *   event time   sum of the kernels' times as the device saw them: what the same call costs in a full queue
+ * The middle of the samples is reported, with the quartiles as spread: one disturbed sample does not count. */
+#ifndef CVY_TOOLS_BENCH_H
+#define CVY_TOOLS_BENCH_H
+
+#include <jansson.h>
+
+#include "convoy/convoy.h"
+#include "src/cl/devices.h"
+#include "src/cl/launch.h"
+#include "tools/program_common.h"
+
+int bench_peak_main(int argc, char **argv);
+int bench_conv_main(int argc, char **argv);
+int bench_ops_main(int argc, char **argv);
+int bench_train_main(int argc, char **argv);
+int bench_exchange_main(int argc, char **argv);
+
+/* ---- samples ---- */
+
+enum { BENCH_SAMPLES_MAX = 4096, BENCH_SAMPLES_MIN = 3 };
+typedef struct bench_samples { int n; double values[BENCH_SAMPLES_MAX]; } bench_samples;
+typedef struct bench_spread { double median, low, high; } bench_spread;   /* low, high: quartiles */
+/* Sorts the samples. All zero for none. */
+bench_spread bench_spread_of(bench_samples *samples);
+
+/* ---- a device to measure on ---- */
+
+typedef struct bench_peaks {
+  double fma_gflops, read_gbs, write_gbs, copy_gbs;   /* copy: bytes read and bytes written */
+  double to_device_gbs, to_host_gbs;
+  double launch_us, round_trip_us;  /* one of many launches in a row; one launch and the wait for its end */
+} bench_peaks;
+
+typedef struct bench_device {
+  cvy_device *cl;                   /* opened with profiling */
+  cvy_queue *queue;                 /* compute */
+  const char *label;
+  cvy_buffer *flush;                /* overwritten between samples */
+  bench_peaks peaks;
+  int n_kernels;                    /* launches of the last collection */
+  double kernels_ms;                /* and the sum of their times */
+} bench_device;
+
+cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *out);
+void bench_device_close(bench_device *device);
+/* Overwrites what is in the device's caches and waits. */
+cvy_status bench_flush(bench_device *device);
+/* Sums up the times of the kernels since the last call: n_kernels, kernels_ms. Waits. */
+cvy_status bench_collect(bench_device *device);
+
+/* Enqueues what is to be measured. */
+typedef cvy_status (*bench_run_fn)(void *user);
+typedef struct bench_times {
+  int n;                            /* samples */
+  bench_spread wall, event;         /* ms; event all zero where no kernel was seen */
+} bench_times;
+/* One run unmeasured, then samples for `seconds`: 3 at least, unless one takes longer than 4 * seconds. `flush`: caches
+ * are overwritten before each. */
+cvy_status bench_sample(bench_device *device, double seconds, bool flush, bench_run_fn run, void *user,
+                        bench_times *out);
+
+/* [bench_peak.c] Rates of arithmetic and memory, `seconds` for each of four. */
+cvy_status bench_measure_rates(bench_device *device, double seconds);
+/* Shortest possible time in ms of a run of these operations and bytes at the device's peaks: the roofline. */
+double bench_roof_ms(const bench_peaks *peaks, double flops, double read_bytes, double write_bytes);
+
+/* ---- words ---- */
+
+/* Chooses devices and calls `measure` for each of them, opened. The exit status; 130 after an interruption. */
+typedef cvy_status (*bench_device_fn)(void *user, bench_device *device);
+int bench_each_device(const char *selector, bool quiet, bench_device_fn measure, void *user);
+/* {"version", "word", "devices": devices}; takes over `devices`. */
+json_t *bench_json(const char *word, json_t *devices);
+/* {"device", "driver", "platform", "peaks": {…}} of a device. */
+json_t *bench_device_json(const bench_device *device);
+bool bench_to_stdout(const char *json);   /* JSON takes stdout: no table */
+
+/* Rows that every word has; F(name): offset of the field. */
+#define BENCH_COMMON_ROWS(F)                                                                                 \
+  {.kind = OPTION_TEXT, .name = "devices", .letter = 'd', F(devices), .value = "SEL", .deflt = "auto",       \
+   .unit = "selector", .help = "which devices, one after the other; see convoy train --help"},               \
+  {.kind = OPTION_SINK, .name = "json", F(json), .value = "F", .absent = "none, a table is printed",         \
+   .unit = "file, - is stdout", .help = "write the result as JSON"},                                         \
+  {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', F(quiet), .absent = "off", .unit = "switch",         \
+   .help = "no talk on stderr but errors and warnings"}
+
+#endif

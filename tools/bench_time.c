@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ * Devices to measure on, and sampling. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/clock.h"
+#include "tools/bench.h"
+#include "tools/progress.h"
+
+/* More than the caches of any device seen: CPUs' last level has up to 32 MiB per core complex, GPUs' up to 128 MiB. */
+enum { FLUSH_MIB_CPU = 96, FLUSH_MIB_GPU = 256 };
+
+static int compare_doubles(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double quantile(const bench_samples *s, double q) {
+  const double at = q * (s->n - 1);
+  const int below = (int)at;
+  const double part = at - below;
+  return below + 1 < s->n ? s->values[below] * (1 - part) + s->values[below + 1] * part : s->values[below];
+}
+
+bench_spread bench_spread_of(bench_samples *s) {
+  if (s->n == 0) return (bench_spread){0};
+  qsort(s->values, (size_t)s->n, sizeof s->values[0], compare_doubles);
+  return (bench_spread){.median = quantile(s, 0.5), .low = quantile(s, 0.25), .high = quantile(s, 0.75)};
+}
+
+cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *out) {
+  cvy_status status = CVY_OK;
+  memset(out, 0, sizeof *out);
+  CVY_TRY(cvy_device_open(devices->list, &devices->choices[i], true, &out->cl));
+  out->queue = cvy_device_compute_queue(out->cl);
+  out->label = cvy_device_label(out->cl);
+  const size_t mib = cvy_device_get_info(out->cl)->kind == CVY_DEVICE_CPU ? FLUSH_MIB_CPU : FLUSH_MIB_GPU;
+  CVY_TRY(cvy_buffer_create(out->cl, mib << 20, &out->flush));
+  return CVY_OK;
+fail:
+  bench_device_close(out);
+  return status;
+}
+
+void bench_device_close(bench_device *device) {
+  cvy_buffer_destroy(&device->flush);
+  cvy_device_close(&device->cl);
+}
+
+cvy_status bench_flush(bench_device *device) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_buffer_fill(device->queue, device->flush, 0, cvy_buffer_size(device->flush), 0));
+  CVY_TRY(cvy_queue_finish(device->queue));
+fail:
+  return status;
+}
+
+static void add_kernel(void *user, const char *kernel, uint64_t start_ns, uint64_t end_ns) {
+  bench_device *const device = user;
+  (void)kernel;
+  device->n_kernels++;
+  if (end_ns > start_ns) device->kernels_ms += 1e-6 * (double)(end_ns - start_ns);
+}
+
+cvy_status bench_collect(bench_device *device) {
+  device->n_kernels = 0;
+  device->kernels_ms = 0;
+  return cvy_profile_collect(device->cl, add_kernel, device);
+}
+
+cvy_status bench_sample(bench_device *device, double seconds, bool flush, bench_run_fn run, void *user,
+                        bench_times *out) {
+  cvy_status status = CVY_OK;
+  static bench_samples wall, event;
+  const volatile int *const stop = program_signals_soft();
+  wall.n = event.n = 0;
+  *out = (bench_times){0};
+  CVY_TRY(run(user));
+  CVY_TRY(bench_collect(device));
+  double spent = 0;   /* in samples and in flushing: the time given is the user's */
+  for (const uint64_t begin = cvy_clock_ns(); wall.n < BENCH_SAMPLES_MAX; spent = cvy_clock_seconds_since(begin)) {
+    if (spent >= seconds && (wall.n >= BENCH_SAMPLES_MIN || (wall.n > 0 && spent >= 4 * seconds))) break;
+    if (*stop) return CVY_E_INTERRUPTED;
+    if (flush) CVY_TRY(bench_flush(device));
+    const uint64_t start = cvy_clock_ns();
+    CVY_TRY(run(user));
+    CVY_TRY(cvy_queue_finish(device->queue));
+    wall.values[wall.n++] = 1e3 * cvy_clock_seconds_since(start);
+    CVY_TRY(bench_collect(device));
+    if (device->n_kernels > 0) event.values[event.n++] = device->kernels_ms;
+  }
+  out->n = wall.n;
+  out->wall = bench_spread_of(&wall);
+  out->event = bench_spread_of(&event);
+fail:
+  return status;
+}
+
+int bench_each_device(const char *selector, bool quiet, bench_device_fn measure, void *user) {
+  cvy_devices *chosen = NULL;
+  cvy_status status = cvy_devices_select(selector, &chosen);
+  if (status != CVY_OK) return program_exit_code_of_select(status);
+  (void)program_signals_soft();
+  progress_start(quiet, 1, 0);
+  for (int i = 0; i < chosen->n && status == CVY_OK; i++) {
+    bench_device device;
+    status = bench_device_open(chosen, i, &device);
+    if (status != CVY_OK) break;
+    status = measure(user, &device);
+    bench_device_close(&device);
+  }
+  progress_end();
+  cvy_devices_destroy(&chosen);
+  return program_exit_code(status);
+}
+
+json_t *bench_json(const char *word, json_t *devices) {
+  return json_pack("{ss ss so}", "version", cvy_version(), "word", word, "devices", devices);
+}
+
+static json_t *text_json(const char *text) {
+  json_t *const value = json_string(text);   /* NULL if a driver's text is no UTF-8 */
+  return value ? value : json_string("?");
+}
+
+json_t *bench_device_json(const bench_device *device) {
+  const cvy_device_info *const info = cvy_device_get_info(device->cl);
+  json_t *const peaks = json_object();
+  const struct { const char *name; double value; } rates[] = {
+      {"fma_gflops", device->peaks.fma_gflops},       {"read_gbs", device->peaks.read_gbs},
+      {"write_gbs", device->peaks.write_gbs},         {"copy_gbs", device->peaks.copy_gbs},
+      {"to_device_gbs", device->peaks.to_device_gbs}, {"to_host_gbs", device->peaks.to_host_gbs},
+      {"launch_us", device->peaks.launch_us},         {"round_trip_us", device->peaks.round_trip_us},
+  };
+  for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
+    if (rates[i].value > 0) json_object_set_new(peaks, rates[i].name, json_real(rates[i].value));
+  return json_pack("{so so so so so}", "device", text_json(device->label), "driver", text_json(info->driver),
+                   "platform", text_json(info->platform_name), "platform_version", text_json(info->platform_version),
+                   "peaks", peaks);
+}
+
+bool bench_to_stdout(const char *json) { return json && strcmp(json, "-") == 0; }
