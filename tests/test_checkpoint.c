@@ -11,6 +11,7 @@
 #include "src/base/text.h"
 #include "src/nn/weights.h"
 #include "src/train/checkpoint.h"
+#include "src/train/choices.h"
 
 static const char SETTINGS[] = "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":3}";
 
@@ -69,6 +70,7 @@ static cvy_checkpoint make_checkpoint(const model *m, long step, bool momentum) 
                           .settings = SETTINGS,
                           .n_shares = 2,
                           .shares = two_shares,
+                          .choices = "[{\"0\":[\"winograd4:14,2\",null,\"direct\"]},{}]",
                           .w = m->w,
                           .v = momentum ? m->v : NULL,
                           .running = m->running};
@@ -78,6 +80,7 @@ static bool same_checkpoint(const cvy_checkpoint *a, const cvy_checkpoint *b, co
   return a->step == b->step && a->epoch == b->epoch && a->epoch_batches == b->epoch_batches && a->seed == b->seed &&
          memcmp(&a->epoch_loss_sum, &b->epoch_loss_sum, sizeof(double)) == 0 && a->epoch_images == b->epoch_images &&
          a->finished == b->finished && a->n_batches == b->n_batches && strcmp(a->settings, b->settings) == 0 &&
+         strcmp(a->choices, b->choices) == 0 &&
          a->n_shares == b->n_shares && memcmp(a->shares, b->shares, (size_t)a->n_shares * sizeof(int)) == 0 &&
          memcmp(a->w, b->w, layout->n_floats * sizeof(float)) == 0 && !a->v == !b->v &&
          (!a->v || memcmp(a->v, b->v, layout->n_floats * sizeof(float)) == 0) &&
@@ -143,7 +146,8 @@ static void test_round_trip(check_device *d) {
   cvy_checkpoint bare = {.step = 9999999999, .w = m.w, .running = m.running, .n_batches = 8};
   check_ok(cvy_checkpoint_save(dir, m.layout, &bare, 1));
   check_ok(cvy_checkpoint_load_newest(dir, m.layout, "{}", &c, &found));
-  assert_true(found && c.step == 9999999999 && c.n_shares == 0 && strcmp(c.settings, "{}") == 0 && !c.v);
+  assert_true(found && c.step == 9999999999 && c.n_shares == 0 && strcmp(c.settings, "{}") == 0 &&
+              strcmp(c.choices, "[]") == 0 && !c.v);
   cvy_checkpoint_clear(&c);
   model other = make_model(3);
   memset(other.w, 0, m.layout->n_floats * sizeof(float));
@@ -236,9 +240,9 @@ static void test_broken(check_device *d) {
   check_ok(cvy_checkpoint_load_newest(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":9}", &c, &found));
   assert_true(found);
   cvy_checkpoint_clear(&c);
-  const char *const later[][2] = {{"convoy_checkpoint", "2"}};
+  const char *const later[][2] = {{"convoy_checkpoint", "3"}};
   check_ok(cvy_st_write(file_of(dir, 8), NULL, 0, later, 1));
-  check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found), CVY_E_MISMATCH, "format version '2'");
+  check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found), CVY_E_MISMATCH, "format version '3'");
   free_model(&m);
   free_model(&wide);
 }
@@ -277,6 +281,78 @@ static void test_fuzz(check_device *d) {
   assert_true(found && same_checkpoint(&c, &saved, m.layout));
   cvy_checkpoint_clear(&c);
   cvy_free(content);
+  free_model(&m);
+}
+
+/* What a team must know of a checkpoint before it can load one. */
+static void test_newest_choices(check_device *d) {
+  (void)d;
+  model m = make_model(3);
+  char dir[1024], *choices;
+  snprintf(dir, sizeof dir, "%s/choices", check_temp_dir());
+  check_ok(cvy_checkpoint_newest_choices(dir, &choices)); /* no folder */
+  assert_null(choices);
+  cvy_checkpoint saved = make_checkpoint(&m, 7, false);
+  check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 3));
+  saved.step = 8;
+  saved.choices = "[{}]";
+  check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 3));
+  check_ok(cvy_checkpoint_newest_choices(dir, &choices));
+  assert_string_equal(choices, "[{}]");
+  cvy_free(choices);
+  /* the newest is damaged: the one before, as load_newest takes it */
+  char *bytes;
+  size_t n;
+  check_ok(cvy_file_read(file_of(dir, 8), 1 << 20, &bytes, &n));
+  bytes[n - 1] ^= 1;
+  write_bytes(file_of(dir, 8), bytes, n);
+  check_ok(cvy_checkpoint_newest_choices(dir, &choices));
+  assert_string_equal(choices, make_checkpoint(&m, 7, false).choices);
+  cvy_free(choices);
+  cvy_free(bytes);
+  free_model(&m);
+}
+
+static void test_choices(check_device *d) {
+  (void)d;
+  model m = make_model(3);
+  const int layers = m.net->n_layers;
+  cvy_conv_choices *const table = cvy_calloc(2 * (size_t)layers, sizeof *table),
+                          *const back = cvy_calloc(2 * (size_t)layers, sizeof *back);
+  int conv = 0;
+  while (m.net->layers[conv].kind != CVY_LAYER_CONV2D) conv++;
+  table[conv].pass[0] = (cvy_conv_choice){CVY_CONV_WINOGRAD4, {14, 0, 2}};
+  table[conv].pass[2] = (cvy_conv_choice){CVY_CONV_DIRECT, {0}};
+  table[layers + conv].pass[1] = (cvy_conv_choice){CVY_CONV_FFT, {0, 0, 0, 9}};
+  char *text, want[256];
+  check_ok(cvy_choices_write(m.net, table, 2, &text));
+  const char *const name = m.net->layers[conv].name;
+  snprintf(want, sizeof want, "[{\"%s\":[\"winograd4:14,0,2\",null,\"direct\"]},{\"%s\":[null,\"fft:0,0,0,9\",null]}]",
+           name, name);
+  assert_string_equal(text, want);
+  cvy_choices_read(text, m.net, 2, back);
+  assert_memory_equal(back, table, 2 * (size_t)layers * sizeof *table);
+  check_ok(cvy_choices_compare(text, want));
+  /* what is not known is not decided */
+  snprintf(want, sizeof want, "[{\"%s\":[\"magic\",\"direct:1,2,3,4,5\",\"direct:-1\"],\"no such\":[\"direct\"]}]", name);
+  cvy_choices_read(want, m.net, 2, back);
+  for (int i = 0; i < 2 * layers; i++)
+    for (int pass = 0; pass < CVY_CONV_PASSES; pass++) assert_int_equal(back[i].pass[pass].algo, CVY_CONV_AUTO);
+  cvy_choices_read("broken", m.net, 2, back);
+  assert_int_equal(back[conv].pass[0].algo, CVY_CONV_AUTO);
+  /* differences are named */
+  table[conv].pass[2].tile[1] = 8;
+  char *other;
+  check_ok(cvy_choices_write(m.net, table, 2, &other));
+  check_fails(cvy_choices_compare(text, other), CVY_E_MISMATCH, "backward_weights, device 0: direct in the checkpoint, direct:0,8 now");
+  check_fails(cvy_choices_compare("[{}]", text), CVY_E_MISMATCH, "of 1 devices, there are 2");
+  check_fails(cvy_choices_compare("[{},{}]", text), CVY_E_MISMATCH, "nothing in the checkpoint, winograd4:14,0,2 now");
+  check_fails(cvy_choices_compare(text, "[{},{}]"), CVY_E_MISMATCH, "winograd4:14,0,2 in the checkpoint, nothing now");
+  check_fails(cvy_choices_compare("{", text), CVY_E_FORMAT, "no list");
+  cvy_free(text);
+  cvy_free(other);
+  cvy_free(table);
+  cvy_free(back);
   free_model(&m);
 }
 
@@ -320,7 +396,7 @@ static void test_settings(check_device *d) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {
       {"round_trip", test_round_trip}, {"keep", test_keep}, {"broken", test_broken}, {"fuzz", test_fuzz},
-      {"settings", test_settings},
+      {"settings", test_settings},     {"newest_choices", test_newest_choices}, {"choices", test_choices},
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

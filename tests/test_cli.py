@@ -130,6 +130,10 @@ def test_errors():
         ("--classes", "999", "256"),
         ("--save", "", "empty"),
         ("--log", "-", "file"),
+        ("--conv-algo", "fast", "direct, winograd2"),
+        ("--conv-algo", "direct,", "direct, winograd2"),
+        ("--conv-algo", "auto,direct", "direct, winograd2"),
+        ("--conv-algo", "gemm,direct,gemm", "twice"),
     ]
     for option, value, says in table:
         done = expect(2, "train", *base, option, value, err=(option, value, says, "convoy train --help"), env=NO_DEVICE)
@@ -184,10 +188,10 @@ def test_help():
         "devices": "json",
         "selftest": "devices json quiet",
         "bench peak": "time devices json quiet",
-        "eval": "weights model data data-dir classes seed devices batch json quiet",
+        "eval": "weights model data data-dir classes seed devices batch conv-algo json quiet",
         "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed "
-        "no-shuffle split shares bn run-ahead staleness max-steps no-eval save checkpoint checkpoint-every keep resume "
-        "verify-every log plot allow-nan quiet devices",
+        "no-shuffle split shares conv-algo bn run-ahead staleness max-steps no-eval save checkpoint checkpoint-every "
+        "keep resume verify-every log plot allow-nan quiet devices",
     }
     for verb, names in wanted.items():
         done = expect(0, *verb.split(), "--help", out=f"usage: convoy {verb}")
@@ -391,6 +395,25 @@ def test_train():
             err="batch 5000 is larger than the 640 training images: every step takes all of them",
         )
 
+        # algorithms: the log tells which were taken; one that cannot do some layer is refused, with the layer's name
+        chosen = lines[0]["run"]["conv_choices"]
+        check(
+            list(chosen[0]) == ["0", "3", "7", "9"] and chosen[0]["0"][1] is None and all(chosen[0]["7"]),
+            f"a choice for each pass of each layer: {chosen}",
+        )
+        forced = ["train", *SMALL, "--max-steps", 1, "--no-eval", "--quiet", "--log", at("forced.jsonl")]
+        expect(0, *forced, "--conv-algo", "winograd4,direct")
+        head = lines_of(at("forced.jsonl"))[0]["run"]
+        check(
+            head["settings"]["conv_algo"] == "winograd4,direct" and head["conv_choices"][0]["3"] == ["direct"] * 3,
+            f"5x5 filters are not for winograd4: {head}",
+        )
+        refused = ("layer '", "winograd4 cannot do", "',direct'")
+        done = expect(2, *forced, "--conv-algo", "winograd4", err=refused)
+        check(done.stderr.count("error:") == 1, "one message", done)
+        expect(2, "eval", "--weights", at("a.st"), *LENET, "--conv-algo", "winograd4", err=refused)
+        expect(0, "eval", "--weights", at("a.st"), *LENET, "--conv-algo", "winograd4,direct")
+
         # quiet: one line on stdout, nothing on stderr; the same run gives the same weights
         done = expect(0, "train", *SMALL, "--max-steps", 3, "--save", at("c.st"), "--quiet")
         check(done.stderr == "" or "no GPU" in done.stderr and done.stderr.count("\n") == 1, "--quiet", done)
@@ -445,6 +468,8 @@ def test_resume():
             "a changed setting is named with both values",
             done,
         )
+
+        expect(2, *parts, "--conv-algo", "direct", err=("conv_algo", '"auto" in the checkpoint, "direct" now'))
 
         # what is refused changes no file
         with open(at("log"), "rb") as f:

@@ -171,7 +171,22 @@ static void put_weights(const run *r) {
   cvy_free(running);
 }
 
-static void run_case(check_device *d, const char *name, bounds b) {
+/* Algorithm lists that some layers took: those that no layer can do on this device need not be run again. */
+enum { SEEN_MOST = 8, SEEN_LAYERS = 128 };
+typedef struct seen_choices { int n; cvy_conv_choices table[SEEN_MOST][SEEN_LAYERS]; } seen_choices;
+
+static bool seen_before(seen_choices *seen, const run *r) {
+  cvy_conv_choices table[SEEN_LAYERS] = {0};
+  assert_true(r->net->n_layers <= SEEN_LAYERS && seen->n < SEEN_MOST);
+  for (int l = 0; l < r->net->n_layers; l++) (void)cvy_instance_choices(r->instance, l, &table[l]);
+  for (int i = 0; i < seen->n; i++)
+    if (memcmp(seen->table[i], table, sizeof table) == 0) return true;
+  memcpy(seen->table[seen->n++], table, sizeof table);
+  return false;
+}
+
+/* `algos`: as --conv-algo takes it. */
+static void run_case(check_device *d, const char *name, bounds b, const char *algos, seen_choices *seen) {
   json_t *const root = golden_open(d);
   run r = {.d = d, .one = golden_case(d, root, name), .name = name, .bounds = b};
   check_ok(cvy_net_model(json_string_value(json_object_get(r.one, "model")), 1, 28, 28, 10, &r.net));
@@ -184,13 +199,18 @@ static void run_case(check_device *d, const char *name, bounds b) {
   r.flat = cvy_calloc(r.layout->n_floats, sizeof *r.flat);
   r.dense = cvy_calloc(largest, sizeof *r.dense);
   r.signs = golden_signs(largest);
-  check_ok(cvy_instance_create(d->cl, r.net, &(cvy_instance_params){.n = r.batch, .group_size = r.group}, &r.instance));
+  cvy_instance_params params = {.n = r.batch, .group_size = r.group};
+  check_ok(cvy_conv_algos_parse(algos, &params.algos));
+  check_ok(cvy_instance_create(d->cl, r.net, &params, &r.instance));
   check_ok(cvy_sgd_create(d->cl, &r.sgd));
-  put_weights(&r);
-  train(&r);
-  check_tensors(&r, "weight", "weights", b.weights, false);
-  check_buffers(&r);
-  check_logits(&r);
+  if (!seen_before(seen, &r)) {
+    printf("  %s: --conv-algo %s\n", name, algos);
+    put_weights(&r);
+    train(&r);
+    check_tensors(&r, "weight", "weights", b.weights, false);
+    check_buffers(&r);
+    check_logits(&r);
+  }
   cvy_sgd_destroy(&r.sgd);
   cvy_instance_destroy(&r.instance);
   cvy_net_destroy(&r.net);
@@ -200,19 +220,32 @@ static void run_case(check_device *d, const char *name, bounds b) {
   json_decref(root);
 }
 
+/* What is chosen, and each algorithm forced, direct for the layers that it cannot do. */
+static const char *const lists[] = {"auto", "direct", "winograd2,direct", "winograd4,direct", "gemm,direct", "fft,direct"};
+enum { N_LISTS = sizeof lists / sizeof lists[0] };
+
+static void run_lists(check_device *d, const char *name, bounds b, int n_lists) {
+  seen_choices *const seen = cvy_calloc(1, sizeof *seen);
+  for (int i = 0; i < n_lists; i++) run_case(d, name, b, lists[i], seen);
+  cvy_free(seen);
+}
+
 static void test_lenet(check_device *d) {
-  run_case(d, "lenet-1",
-           (bounds){.first_loss = 1e-5, .losses = 1e-5, .gradients = 1e-5, .weights = 1e-5, .logits = 1e-5});
+  run_lists(d, "lenet-1",
+            (bounds){.first_loss = 1e-5, .losses = 1e-5, .gradients = 1e-5, .weights = 1e-5, .logits = 1e-5}, N_LISTS);
 }
 
 static const bounds resnet18_bounds = {
     .first_loss = 1e-5, .losses = 1e-3, .gradients = 2e-2, .weights = 3e-4, .buffers = 3e-4, .logits = 5e-2};
 /* Kernels made for GPUs take half a minute for this on a CPU: there the case with groups, which uses the same ones, is
  * enough. */
-static void test_resnet18(check_device *d) {
-  if (d->cpu_shaped || cvy_device_get_info(d->cl)->kind != CVY_DEVICE_CPU) run_case(d, "resnet18-1", resnet18_bounds);
+static bool is_slow(const check_device *d) {
+  return !d->cpu_shaped && cvy_device_get_info(d->cl)->kind == CVY_DEVICE_CPU;
 }
-static void test_resnet18_ghost(check_device *d) { run_case(d, "resnet18-ghost", resnet18_bounds); }
+static void test_resnet18(check_device *d) {
+  if (!is_slow(d)) run_lists(d, "resnet18-1", resnet18_bounds, N_LISTS);
+}
+static void test_resnet18_ghost(check_device *d) { run_lists(d, "resnet18-ghost", resnet18_bounds, is_slow(d) ? N_LISTS : 1); }
 
 int main(int argc, char **argv) {
   if (!golden_data_there()) {

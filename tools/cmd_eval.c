@@ -9,7 +9,7 @@
 #include "tools/progress.h"
 
 typedef struct eval_options {
-  const char *weights, *data, *data_dir, *devices, *json;
+  const char *weights, *data, *data_dir, *devices, *json, *conv_algo;
   int model;
   int64_t classes, batch, seed;
   bool quiet;
@@ -85,6 +85,15 @@ static const option_row rows[] = {
      .lo = 1,
      .hi = 1 << 24,
      .help = "images at a time, all devices together"},
+    {.kind = OPTION_PARSE,
+     .name = "conv-algo",
+     FIELD(conv_algo),
+     .value = "LIST",
+     .deflt = "auto",
+     .unit = "auto, direct, winograd2, winograd4, gemm, fft",
+     .parse = options_parse_conv_algo,
+     .help = "how convolutions and linear layers are computed; of several with commas each layer takes the first that "
+             "can do it"},
     {.kind = OPTION_GROUP, .help = "Output"},
     {.kind = OPTION_SINK,
      .name = "json",
@@ -160,7 +169,7 @@ int cmd_eval(int argc, char **argv) {
   code = program_run_open(&spec, &run);
   if (code == EXIT_DONE) {
     progress_status("preparing the devices (kernels are compiled the first time)");
-    const cvy_team_params params = {.batch = (int)options.batch, .inference = true};
+    const cvy_team_params params = {.batch = (int)options.batch, .inference = true, .conv_algo = options.conv_algo};
     cvy_status status = cvy_team_create(run.devices, run.net, &params, &team);
     if (status == CVY_OK) status = cvy_team_load(team, options.weights);
     if (status == CVY_OK) status = cvy_team_attach(team, run.data);

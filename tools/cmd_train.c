@@ -43,11 +43,12 @@ static void log_run(const training *t) {
   }
   const cvy_data *const d = t->run.data;
   json_log_line(
-      t->log, json_pack("{s{ss sI so so so so sI s{ss si si si si si si} so}}", "run", "version", cvy_version(), "seed",
+      t->log, json_pack("{s{ss sI so so so so sI s{ss si si si si si si} so so}}", "run", "version", cvy_version(), "seed",
                         (json_int_t)t->options->seed, "devices", devices, "shares", shares, "micro_batches", micro,
                         "device_bytes", bytes, "parameters", (json_int_t)parameters, "data", "name", d->name, "train",
                         d->train.n, "test", d->test.n, "height", d->h, "width", d->w, "channels", d->c, "classes",
-                        d->classes, "settings", train_settings_all(t->options, d, t->team)));
+                        d->classes, "settings", train_settings_all(t->options, d, t->team), "conv_choices",
+                        json_loads(cvy_team_conv_choices(t->team), 0, NULL)));
 }
 
 /* The log is made when there is something to tell of a run: one that is refused leaves an older log alone. */
@@ -205,6 +206,7 @@ static cvy_status team_open(training *t) {
     .bn = o->bn.mode, .ghost = o->bn.ghost,
     .momentum = (float)o->momentum, .weight_decay = (float)o->weight_decay, .nesterov = o->nesterov,
     .run_ahead = (int)o->run_ahead, .allow_nan = o->allow_nan,
+    .conv_algo = o->conv_algo, .resume_from = o->resume ? o->checkpoint : NULL,
   };
   progress_status("preparing the devices (kernels are compiled the first time)");
   cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);

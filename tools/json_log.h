@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The file of --log: one JSON object per line, each written and flushed at once.
  *   {"run":{"version","seed","devices":[labels],"shares":[…],"micro_batches":[…],"device_bytes":[…],"parameters",
- *           "data":{…},"settings":{…}}}
+ *           "data":{…},"settings":{…},"conv_choices":[{layer:[forward, backward_data, backward_weights]}]}}
  *   {"epoch":0,"step":17,"loss":…,"lr":…,"images":256,"correct":…,"shares":[…],"ms":…}    ms: since the step before ended
  *   {"epoch":0,"train_loss":…,"test_acc":…,"sec":…}                                       test_acc null: not evaluated
  *   {"start":{"first_forward_sec","programs_compiled","programs_cached"}}                 before the end

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convoy/team.h"
+
 enum { HELP_COLUMN = 28, HELP_WIDTH = 80, CODE_FIRST = 1000 };
 
 int options_error(const char *verb, const char *format, ...) {
@@ -335,4 +337,9 @@ int options_check_data_dir(const char *verb, const char *data, const char *data_
   if (!data_dir || strcmp(data, "fashion-mnist") == 0) return OPTIONS_GO_ON;
   return options_error(verb, "--data-dir %s with --data %s: only fashion-mnist is looked for in that folder; a folder "
                        "with idx files is given as --data itself", data_dir, data);
+}
+
+const char *options_parse_conv_algo(const char *text, void *target) {
+  *(const char **)target = text;
+  return cvy_conv_algo_wrong(text);
 }

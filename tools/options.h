@@ -65,6 +65,9 @@ int options_error(const char *verb, const char *format, ...) __attribute__((form
 /* A folder for data that would not be looked for there: EXIT_USAGE with the reason said, else OPTIONS_GO_ON. */
 int options_check_data_dir(const char *verb, const char *data, const char *data_dir);
 
+/* For OPTION_PARSE: const char * that is a list of convolution algorithms. */
+const char *options_parse_conv_algo(const char *text, void *target);
+
 /* Strict: the whole text is one finite number. */
 bool parse_whole(const char *text, int64_t lo, int64_t hi, int64_t *out);
 bool parse_real(const char *text, double lo, double hi, double *out);

@@ -145,6 +145,15 @@ static const option_row rows[] = {
      .hi = 2,
      .help = "how far the host may be ahead of the devices; changes no number"},
     {.kind = OPTION_PARSE,
+     .name = "conv-algo",
+     FIELD(conv_algo),
+     .value = "LIST",
+     .deflt = "auto",
+     .unit = "auto, direct, winograd2, winograd4, gemm, fft",
+     .parse = options_parse_conv_algo,
+     .help = "how convolutions and linear layers are computed; of several with commas each layer takes the first that "
+             "can do it"},
+    {.kind = OPTION_PARSE,
      .name = "staleness",
      FIELD(staleness),
      .value = "N",
@@ -426,6 +435,7 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   snprintf(shape, sizeof shape, "%d + %d images %dx%dx%d", data->train.n, data->test.n, data->h, data->w, data->c);
   put(s, "batch", json_integer(options->batch));
   put(s, "bn", json_string(options->bn.text));
+  put(s, "conv_algo", json_string(options->conv_algo));
   put(s, "classes", json_integer(data->classes));
   put(s, "data", json_string(options->data));
   put(s, "data_shape", json_string(shape));

@@ -14,7 +14,7 @@ typedef struct bn_option { cvy_bn_mode mode; int ghost; const char *text; } bn_o
 typedef struct every_option { int n; bool epochs; } every_option;
 
 typedef struct train_options {
-  const char *data, *data_dir, *devices, *init_from, *save, *checkpoint, *log, *plot;
+  const char *data, *data_dir, *devices, *init_from, *save, *checkpoint, *log, *plot, *conv_algo;
   int model, init;
   int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every;
   double lr, momentum, weight_decay;

@@ -35,13 +35,18 @@ typedef struct cvy_team_params {
   int run_ahead;                    /* steps that the host may be ahead of the devices: 0..2; -1 is not given: 1 */
   bool inference;                   /* no training: less memory */
   bool allow_nan;                   /* a loss that is not finite does not stop cvy_team_step */
+  const char *conv_algo;            /* "auto", or of direct, winograd2, winograd4, gemm, fft one, or several with commas:
+                                       each convolution and linear layer takes the first that can do it; NULL: auto */
+  const char *resume_from;          /* checkpoint folder: layers take the algorithms noted in its newest checkpoint, as
+                                       a resumed run must (numbers depend on them); NULL, or nothing in it: as above */
 } cvy_team_params;
 
 typedef struct cvy_team cvy_team;
 /* Opens the devices, compiles the kernels, allocates and touches all device memory, gives every device zero weights:
  * call cvy_team_init or
  * cvy_team_load next. `devices` and `net` are borrowed for the life of the team.
- * CVY_E_ARGUMENT · CVY_E_DEVICE_MEMORY (one sample does not fit: bytes needed and there) · CVY_E_BUILD ·
+ * CVY_E_ARGUMENT · CVY_E_UNSUPPORTED (no algorithm of conv_algo can do some layer, which is named) ·
+ * CVY_E_DEVICE_MEMORY (one sample does not fit: bytes needed and there) · CVY_E_BUILD ·
  * CVY_E_DEVICE. */
 cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const cvy_team_params *params,
                            cvy_team **out);
@@ -110,6 +115,11 @@ typedef struct cvy_replica_info {
   size_t device_bytes;              /* allocated on the device */
 } cvy_replica_info;
 bool cvy_team_replica(const cvy_team *team, int device, cvy_replica_info *out);
+/* The algorithm that each layer took, as JSON: per device an object, layer → [forward, backward_data, backward_weights].
+ * Borrowed. */
+const char *cvy_team_conv_choices(const cvy_team *team);
+/* NULL if `text` may be a conv_algo, else what is wrong with it (static). */
+const char *cvy_conv_algo_wrong(const char *text);
 
 #ifdef __cplusplus
 }

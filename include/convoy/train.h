@@ -61,7 +61,7 @@ typedef struct cvy_train_result {
 
 /* The team must be initialised (or is, by `resume`) and have data attached. CVY_E_INTERRUPTED after *stop or a
  * callback's stop, with *out filled;
- * CVY_E_MISMATCH: resume with other settings (each named); CVY_E_NOT_FINITE: see cvy_team_step. */
+ * CVY_E_MISMATCH: resume with other settings (each named) or algorithms (cvy_team_params.resume_from); CVY_E_NOT_FINITE: see cvy_team_step. */
 cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out);
 
 #ifdef __cplusplus

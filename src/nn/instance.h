@@ -6,7 +6,11 @@
 
 #include "src/cl/buffer.h"
 #include "src/nn/graph.h"
+#include "src/ops/conv2d.h"
 #include "src/ops/softmax_xent.h"
+
+/* How the passes of one convolution or linear layer are computed; AUTO: not asked for, or not decided. */
+typedef struct cvy_conv_choices { cvy_conv_choice pass[CVY_CONV_PASSES]; } cvy_conv_choices;
 
 typedef struct cvy_instance_params {
   int n;                            /* samples that it will be given at once at most (its share), >= 1 */
@@ -15,10 +19,13 @@ typedef struct cvy_instance_params {
   bool momentum;                    /* keep momentum buffers on the device (a team of one) */
   size_t memory_limit_bytes;        /* 0: the device's; also capped by $CVY_MEMORY_LIMIT_MIB (for tests) */
   size_t reserved_bytes;            /* already promised to others on the device (data set) */
+  cvy_conv_algo_list algos;         /* what convolutions and linear layers may take, see conv2d.h; n == 0: auto */
+  const cvy_conv_choices *choices;  /* one per layer of the net: what is taken where it is possible; NULL: none.
+                                       Borrowed for the call */
 } cvy_instance_params;
 
 typedef struct cvy_instance cvy_instance;
-/* Allocates and touches everything. If n samples do not fit, passes of fewer samples are planned
+/* Allocates and touches everything. CVY_E_UNSUPPORTED, naming the layer, if none of `algos` can do one. If n samples do not fit, passes of fewer samples are planned
  * (cvy_instance_micro_batch; multiples of group_size; a warning if the net has BN and no groups). CVY_E_DEVICE_MEMORY
  * if one sample (one group) does not fit: bytes needed and there. */
 cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params,
@@ -26,6 +33,8 @@ cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy
 void cvy_instance_destroy(cvy_instance **instance);
 int cvy_instance_micro_batch(const cvy_instance *instance);
 size_t cvy_instance_device_bytes(const cvy_instance *instance);
+/* What a layer takes; false if it is no convolution or linear layer. */
+bool cvy_instance_choices(const cvy_instance *instance, int layer, cvy_conv_choices *out);
 
 /* Borrowed. Buffers of whole buckets, sizes as in the layout; NULL where there is none (inference, momentum off, no
  * BN). input: (micro_batch, H, W, C) with the input pitch, written by gather. */

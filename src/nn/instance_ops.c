@@ -1,25 +1,34 @@
 /* SPDX-License-Identifier: MIT
  * Units of the plan → operations on the device. */
+#include <string.h>
+
 #include "src/nn/instance_parts.h"
+
+/* What was decided for the layer before, else nothing. */
+static void take_choices(const cvy_instance *i, int layer, cvy_conv_choice *out) {
+  if (i->params.choices) memcpy(out, i->params.choices[layer].pass, sizeof i->params.choices[layer].pass);
+}
 
 static cvy_status make_conv2d(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
   const cvy_layer *const l = cvy_unit_layer(i, unit);
-  return cvy_conv2d_create(i->device,
-                           &(cvy_conv2d_params){.n_max = n,
-                                                .x = i->net->layers[unit->x[0]].shape,
-                                                .k = l->shape.c,
-                                                .y_pitch = l->shape.pitch,
-                                                .r = l->kernel[0],
-                                                .s = l->kernel[1],
-                                                .stride_h = l->stride[0],
-                                                .stride_w = l->stride[1],
-                                                .pad_h = l->pad[0],
-                                                .pad_w = l->pad[1],
-                                                .bias = l->bias,
-                                                .stats = unit->stats >= 0,
-                                                .no_backward_data = unit->dx[0] == CVY_GRADIENT_NONE,
-                                                .inference = i->params.inference},
-                           &op->conv2d);
+  cvy_conv2d_params params = {.n_max = n,
+                              .x = i->net->layers[unit->x[0]].shape,
+                              .k = l->shape.c,
+                              .y_pitch = l->shape.pitch,
+                              .r = l->kernel[0],
+                              .s = l->kernel[1],
+                              .stride_h = l->stride[0],
+                              .stride_w = l->stride[1],
+                              .pad_h = l->pad[0],
+                              .pad_w = l->pad[1],
+                              .bias = l->bias,
+                              .stats = unit->stats >= 0,
+                              .no_backward_data = unit->dx[0] == CVY_GRADIENT_NONE,
+                              .inference = i->params.inference,
+                              .algos = i->params.algos,
+                              .layer = l->name};
+  take_choices(i, unit->layer, params.choice);
+  return cvy_conv2d_create(i->device, &params, &op->conv2d);
 }
 
 static cvy_status make_batchnorm(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
@@ -51,15 +60,17 @@ static cvy_status make_pool(cvy_instance *i, const cvy_unit *unit, int n, cvy_un
 
 static cvy_status make_linear(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
   const cvy_layer *const l = cvy_unit_layer(i, unit);
-  return cvy_linear_create(i->device,
-                           &(cvy_linear_params){.n_max = n,
-                                                .x = i->net->layers[unit->x[0]].shape,
-                                                .k = l->shape.c,
-                                                .y_pitch = l->shape.pitch,
-                                                .bias = l->bias,
-                                                .no_backward_data = unit->dx[0] == CVY_GRADIENT_NONE,
-                                                .inference = i->params.inference},
-                           &op->linear);
+  cvy_linear_params params = {.n_max = n,
+                              .x = i->net->layers[unit->x[0]].shape,
+                              .k = l->shape.c,
+                              .y_pitch = l->shape.pitch,
+                              .bias = l->bias,
+                              .no_backward_data = unit->dx[0] == CVY_GRADIENT_NONE,
+                              .inference = i->params.inference,
+                              .algos = i->params.algos,
+                              .layer = l->name};
+  take_choices(i, unit->layer, params.choice);
+  return cvy_linear_create(i->device, &params, &op->linear);
 }
 
 /* Creates the unit's operation; *bytes: its workspace. */
@@ -87,7 +98,7 @@ static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit
     case CVY_UNIT_ADD: break;
   }
 fail:
-  if (status != CVY_OK) {
+  if (status != CVY_OK && status != CVY_E_UNSUPPORTED) { /* what is not supported has been said with the layer's name */
     char title[96];
     cvy_log_error("%s could not be made for %d samples", cvy_layer_title(i->net, unit->layer, title, sizeof title), n);
   }
@@ -124,4 +135,16 @@ void cvy_instance_clear_ops(cvy_instance *i) {
   i->ops = NULL;
   cvy_eltwise_destroy(&i->eltwise);
   cvy_softmax_xent_destroy(&i->xent);
+}
+
+bool cvy_instance_choices(const cvy_instance *i, int layer, cvy_conv_choices *out) {
+  for (int u = 0; u < i->plan->n_units; u++) {
+    const cvy_unit_op *const op = &i->ops[u];
+    if (i->plan->units[u].layer != layer || (!op->conv2d && !op->linear)) continue;
+    for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
+      out->pass[pass] = op->conv2d ? cvy_conv2d_chosen(op->conv2d, (cvy_conv_pass)pass)
+                                   : cvy_linear_chosen(op->linear, (cvy_conv_pass)pass);
+    return true;
+  }
+  return false;
 }

@@ -20,41 +20,6 @@ struct cvy_conv2d {
 static const cvy_conv_algorithm *const algorithms[] = {&cvy_conv_direct_cpu, &cvy_conv_direct_simt};
 enum { N_ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 
-static const char *const algo_names[CVY_CONV_ALGOS] = {"auto", "direct", "winograd2", "winograd4", "gemm", "fft"};
-static const char *const pass_names[CVY_CONV_PASSES] = {"forward", "backward_data", "backward_weights"};
-
-const char *cvy_conv_algo_name(cvy_conv_algo algo) { return algo_names[algo]; }
-const char *cvy_conv_pass_name(cvy_conv_pass pass) { return pass_names[pass]; }
-
-cvy_status cvy_conv_algos_parse(const char *text, cvy_conv_algo_list *out) {
-  cvy_status status = CVY_OK;
-  cvy_conv_algo_list list = {0};
-  CVY_REQUIRE(text && out, CVY_E_ARGUMENT, "convolution algorithms: a text is wanted, got a null pointer");
-  if (strcmp(text, algo_names[CVY_CONV_AUTO]) == 0) {
-    *out = list;
-    return CVY_OK;
-  }
-  for (const char *at = text;; at++) {
-    const size_t length = strcspn(at, ",");
-    int algo = CVY_CONV_DIRECT;
-    while (algo < CVY_CONV_ALGOS && (strlen(algo_names[algo]) != length || memcmp(at, algo_names[algo], length) != 0))
-      algo++;
-    CVY_REQUIRE(algo < CVY_CONV_ALGOS, CVY_E_ARGUMENT,
-                "convolution algorithm '%.*s': expected auto, or of direct, winograd2, winograd4, gemm, fft one or several "
-                "with commas, of which each layer takes the first that can do it",
-                (int)(length < 40 ? length : 40), at);
-    for (int i = 0; i < list.n; i++)
-      CVY_REQUIRE((int)list.algo[i] != algo, CVY_E_ARGUMENT, "convolution algorithm '%s' is given twice",
-                  algo_names[algo]);
-    list.algo[list.n++] = (cvy_conv_algo)algo;
-    at += length;
-    if (!*at) break;
-  }
-  *out = list;
-fail:
-  return status;
-}
-
 /* One dimension of the output, 0 if there is none. */
 static int output_length(int in, int filter, int stride, int pad) {
   const int64_t padded = (int64_t)in + 2 * (int64_t)pad;
@@ -144,10 +109,11 @@ static cvy_status choose(cvy_device *device, const cvy_conv2d_params *p, const c
   if (p->algos.n) {
     for (int i = 0; i < p->algos.n && !chosen; i++) chosen = find(device, p, y, pass, p->algos.algo[i], &why);
     CVY_REQUIRE(chosen, CVY_E_UNSUPPORTED,
-                "convolution: %s cannot do %s of %dx%dx%d by %dx%d filters with stride %dx%d: %s; add 'direct' behind a "
-                "comma for such layers",
-                algo_names[p->algos.algo[p->algos.n - 1]], pass_names[pass], p->x.h, p->x.w, p->x.c, p->r, p->s,
-                p->stride_h, p->stride_w, why);
+                "%s%s%s: %s cannot do %s of %dx%dx%d by %d filters %dx%d with stride %dx%d: %s; add ',direct' for "
+                "such layers",
+                p->layer ? "layer '" : "convolution", p->layer ? p->layer : "", p->layer ? "'" : "",
+                cvy_conv_algo_name(p->algos.algo[p->algos.n - 1]), cvy_conv_pass_name(pass), p->x.h, p->x.w, p->x.c, p->k,
+                p->r, p->s, p->stride_h, p->stride_w, why);
   }
   /* A tuned choice that does not fit (another device, an older version) is no reason to stop. */
   if (p->choice[pass].algo != CVY_CONV_AUTO && is_allowed(&p->algos, p->choice[pass].algo)) {
@@ -255,7 +221,8 @@ static cvy_status check_call(const cvy_conv2d *op, cvy_conv_pass pass, const cvy
                              const cvy_conv2d_prologue *prologue, cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &op->params;
-  CVY_REQUIRE(op->algorithm[pass], CVY_E_ARGUMENT, "convolution: the layer was created without %s", pass_names[pass]);
+  CVY_REQUIRE(op->algorithm[pass], CVY_E_ARGUMENT, "convolution: the layer was created without %s",
+              cvy_conv_pass_name(pass));
   CVY_REQUIRE(queue, CVY_E_ARGUMENT, "convolution: a queue is wanted, got a null pointer");
   CVY_REQUIRE(call->n >= 1 && call->n <= p->n_max, CVY_E_ARGUMENT,
               "convolution: %d samples; the layer was created for 1 to %d", call->n, p->n_max);

@@ -52,8 +52,16 @@ typedef struct cvy_conv_choice { cvy_conv_algo algo; int tile[CVY_CONV_TILES]; }
 typedef struct cvy_conv_algo_list { int n; cvy_conv_algo algo[CVY_CONV_ALGOS]; } cvy_conv_algo_list;
 /* "auto" or names with commas: "winograd4,direct". CVY_E_ARGUMENT names the wrong word and the right ones. */
 cvy_status cvy_conv_algos_parse(const char *text, cvy_conv_algo_list *out);
+/* The same without a message: NULL, or what is wrong (static). */
+const char *cvy_conv_algos_read(const char *text, cvy_conv_algo_list *out);
 const char *cvy_conv_algo_name(cvy_conv_algo algo);        /* "winograd4"; static */
 const char *cvy_conv_pass_name(cvy_conv_pass pass);        /* "forward", "backward_data", "backward_weights" */
+
+/* "winograd4:14,2": algorithm and tiles, zeros at the end left out. `out` of CVY_CONV_CHOICE_BYTES is enough. */
+enum { CVY_CONV_CHOICE_BYTES = 64 };
+const char *cvy_conv_choice_text(const cvy_conv_choice *choice, char *out, size_t out_bytes);
+bool cvy_conv_choice_parse(const char *text, cvy_conv_choice *out);
+bool cvy_conv_choice_same(const cvy_conv_choice *a, const cvy_conv_choice *b);
 
 typedef struct cvy_conv2d_params {
   int n_max;                        /* largest batch of one call, >= 1 */
@@ -66,7 +74,9 @@ typedef struct cvy_conv2d_params {
   bool no_backward_data;            /* first layer: dx is never asked for */
   bool inference;                   /* no backward at all */
   cvy_conv_algo_list algos;         /* n == 0: auto; else only these (CVY_E_UNSUPPORTED if none can do a pass) */
-  cvy_conv_choice choice[CVY_CONV_PASSES];   /* with auto: what was found best (autotune); AUTO: the shipped default */
+  cvy_conv_choice choice[CVY_CONV_PASSES];   /* what was found best (autotune) or was taken before (checkpoint), if it
+                                                is possible and allowed; AUTO: first of algos, shipped default */
+  const char *layer;                /* its name, for messages of create; NULL: none */
 } cvy_conv2d_params;
 
 /* Output shape {P,Q,K,y_pitch}; CVY_E_ARGUMENT with the reason if there is none (filter larger than the padded image,

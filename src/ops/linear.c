@@ -26,7 +26,8 @@ cvy_status cvy_linear_create(cvy_device *device, const cvy_linear_params *params
                                   .bias = params->bias,
                                   .no_backward_data = params->no_backward_data,
                                   .inference = params->inference,
-                                  .algos = params->algos};
+                                  .algos = params->algos,
+                                  .layer = params->layer};
   memcpy(conv.choice, params->choice, sizeof conv.choice);
   CVY_TRY(cvy_conv2d_create(device, &conv, &op->conv));
   *out = op;
@@ -44,6 +45,9 @@ void cvy_linear_destroy(cvy_linear **op) {
 }
 
 size_t cvy_linear_workspace_bytes(const cvy_linear *op) { return cvy_conv2d_workspace_bytes(op->conv); }
+cvy_conv_choice cvy_linear_chosen(const cvy_linear *op, cvy_conv_pass pass) {
+  return cvy_conv2d_chosen(op->conv, pass);
+}
 
 /* A missing layer is reported by the convolution. */
 static cvy_conv2d *conv_of(cvy_linear *op) { return op ? op->conv : NULL; }

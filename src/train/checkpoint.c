@@ -16,7 +16,7 @@
 #include "src/nn/weights.h"
 
 enum { STEP_DIGITS = 10 };
-static const char FORMAT_VERSION[] = "1";
+static const char FORMAT_VERSION[] = "2";
 
 /* __metadata__ in the order of checkpoint.h; the checksum comes behind them. */
 enum {
@@ -32,12 +32,14 @@ enum {
   FINISHED,
   SHARES,
   SETTINGS,
+  CHOICES,
   N_KEYS
 };
 static const char *const keys[N_KEYS] = {
   [FORMAT] = "convoy_checkpoint", [PROGRAM] = "program",   [STEP] = "step",           [EPOCH] = "epoch",
   [EPOCH_BATCHES] = "epoch_batches", [N_BATCHES] = "n_batches", [SEED] = "seed",      [LOSS_SUM] = "epoch_loss_sum",
   [IMAGES] = "epoch_images",      [FINISHED] = "finished", [SHARES] = "shares",       [SETTINGS] = "settings",
+  [CHOICES] = "choices",
 };
 static const char CHECKSUM[] = "xxh64";
 
@@ -169,6 +171,7 @@ static cvy_status make_values(const cvy_checkpoint *c, cvy_text texts[N_KEYS], c
   cvy_text_add(&texts[FINISHED], "%d", c->finished);
   for (int i = 0; i < c->n_shares; i++) cvy_text_add(&texts[SHARES], "%s%d", i ? "," : "", c->shares[i]);
   cvy_text_add(&texts[SETTINGS], "%s", c->settings ? c->settings : "{}");
+  cvy_text_add(&texts[CHOICES], "%s", c->choices ? c->choices : "[]");
   for (int i = 0; i < N_KEYS; i++) {
     CVY_REQUIRE(!texts[i].failed, CVY_E_MEMORY, "no memory to write a checkpoint");
     values[i] = cvy_text_get(&texts[i]);
@@ -209,7 +212,7 @@ fail:
 
 /* What a loaded checkpoint owns. */
 typedef struct owned {
-  char *settings;
+  char *settings, *choices;
   int *shares;
   float *w, *v, *running;
 } owned;
@@ -218,6 +221,7 @@ void cvy_checkpoint_clear(cvy_checkpoint *c) {
   owned *const o = c->owned;
   if (o) {
     cvy_free(o->settings);
+    cvy_free(o->choices);
     cvy_free(o->shares);
     cvy_free(o->w);
     cvy_free(o->v);
@@ -318,15 +322,17 @@ static cvy_status load(const char *path, const cvy_layout *layout, const char *s
   CVY_REQUIRE(o, CVY_E_MEMORY, "no memory to read %s", path);
   c->owned = o;
   o->settings = cvy_strdup(values[SETTINGS]);
+  o->choices = cvy_strdup(values[CHOICES]);
   o->w = cvy_calloc(layout->n_floats, sizeof *o->w);
   o->v = momentum ? cvy_calloc(layout->n_floats, sizeof *o->v) : NULL;
   o->running = cvy_calloc(layout->n_running_floats, sizeof *o->running);
-  CVY_REQUIRE(o->settings && o->w && o->running && (o->v || !momentum), CVY_E_MEMORY, "no memory for the weights of %s",
+  CVY_REQUIRE(o->settings && o->choices && o->w && o->running && (o->v || !momentum), CVY_E_MEMORY, "no memory for the weights of %s",
               path);
   CVY_TRY(read_numbers(path, values, c));
   CVY_TRY(read_shares(path, values[SHARES], o, &c->n_shares));
   CVY_TRY(cvy_weights_unpack(layout, file, path, o->w, o->running, &n_batches, o->v));
   c->settings = o->settings;
+  c->choices = o->choices;
   c->shares = o->shares;
   c->w = o->w;
   c->v = o->v;
@@ -356,6 +362,40 @@ cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout,
   }
   CVY_REQUIRE(*found || n == 0, CVY_E_FORMAT,
               "none of the %d checkpoints in %s can be used: remove them to start afresh", n, dir);
+fail:
+  cvy_free(steps);
+  return status;
+}
+
+/* True if the file is whole and of this version; *choices then is a copy, NULL when out of memory. */
+static bool peek(const char *path, char **choices) {
+  cvy_st_file *file = NULL;
+  const char *values[N_KEYS];
+  char checksum[17];
+  if (cvy_st_open(path, &file) != CVY_OK) return false;
+  bool good = true;
+  for (int i = 0; i < N_KEYS; i++) good &= (values[i] = cvy_st_metadata(file, keys[i])) != NULL;
+  const char *const stored = cvy_st_metadata(file, CHECKSUM);
+  good = good && stored && strcmp(values[FORMAT], FORMAT_VERSION) == 0 &&
+         checksum_of(values, cvy_st_get(file, 0), cvy_st_count(file), checksum) && strcmp(stored, checksum) == 0;
+  if (good) *choices = cvy_strdup(values[CHOICES]);
+  cvy_st_close(&file);
+  return good;
+}
+
+cvy_status cvy_checkpoint_newest_choices(const char *dir, char **choices) {
+  cvy_status status = CVY_OK;
+  long *steps = NULL;
+  int n;
+  char path[PATH_MAX];
+  bool found = false;
+  *choices = NULL;
+  CVY_TRY(list_steps(dir, &steps, &n));
+  for (int i = 0; i < n && !found; i++) {
+    CVY_TRY(path_of(dir, steps[i], path));
+    found = peek(path, choices);
+  }
+  CVY_REQUIRE(!found || *choices, CVY_E_MEMORY, "no memory for the algorithms in %s", path);
 fail:
   cvy_free(steps);
   return status;

@@ -7,7 +7,7 @@
  *                it; with momentum then "momentum/<parameter>" for each parameter, same shape, F32, in the parameters'
  *                order
  *   __metadata__ strings, in this order:
- *     convoy_checkpoint   "1", the format's version; another one is refused
+ *     convoy_checkpoint   "2", the format's version; another one is refused
  *     program             version of the program that wrote it (for people)
  *     step epoch epoch_batches n_batches   decimal
  *     seed                decimal, unsigned 64 bits
@@ -16,6 +16,7 @@
  *     finished            "0" or "1"
  *     shares              "128,128": the full batch's, in device order
  *     settings            the run's settings, JSON object as given
+ *     choices             the algorithms of the convolutions on every device (train/choices.h)
  *     xxh64               16 hex digits: XXH64 (seed 0) over each pair above as key NUL value NUL, then for each tensor
  *                         in file order name NUL data. Found wrong: the file is broken.
  * Files are written aside, synced and renamed, so a name that ends in .safetensors was complete once. Nothing but files
@@ -42,6 +43,7 @@ typedef struct cvy_checkpoint {
   const char *settings;             /* JSON object; NULL: {} */
   int n_shares;                     /* devices */
   const int *shares;                /* of a full batch */
+  const char *choices;              /* JSON array (choices.h); NULL: [] */
   const float *w, *v, *running;     /* flat vectors (nn/layout.h); v NULL: no momentum */
   void *owned; /* memory behind the pointers of a loaded checkpoint; NULL when the caller fills the struct */
 } cvy_checkpoint;
@@ -59,6 +61,9 @@ cvy_status cvy_checkpoint_save(const char *dir, const cvy_layout *layout, const 
 cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout, const char *settings,
                                       cvy_checkpoint *c, bool *found);
 void cvy_checkpoint_clear(cvy_checkpoint *c);
+/* The choices in the newest good checkpoint of DIR (cvy_free), before there is a team that could load it. NULL: there is
+ * none; why a file is not good is told when it is loaded. CVY_E_IO, CVY_E_MEMORY. */
+cvy_status cvy_checkpoint_newest_choices(const char *dir, char **choices);
 
 /* For a run that starts afresh: CVY_E_ARGUMENT if DIR has checkpoints already, which --resume would mix up with the new
  * ones. A missing or empty folder is fine. */

@@ -33,7 +33,9 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
                               &(cvy_instance_params){.n = params->share_max,
                                                      .group_size = params->group_size,
                                                      .inference = params->inference,
-                                                     .momentum = params->momentum && r->alone},
+                                                     .momentum = params->momentum && r->alone,
+                                                     .algos = params->algos,
+                                                     .choices = params->choices},
                               &r->instance));
   CVY_TRY(cvy_gather_create(r->device, &r->net->layers[0].shape, &r->gather));
   const size_t index_bytes = (size_t)cvy_instance_micro_batch(r->instance) * sizeof(int32_t);

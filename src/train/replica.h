@@ -82,6 +82,8 @@ typedef struct cvy_replica_params {
   int share_max;                    /* >= 1 */
   int group_size;
   bool inference, momentum;
+  cvy_conv_algo_list algos;
+  const cvy_conv_choices *choices;  /* one per layer, NULL: none; borrowed for the call */
 } cvy_replica_params;
 
 /* [worker] Opens the device, makes the instance. The fields of `replica` that the team owns are set before. */

@@ -8,7 +8,7 @@
 #include "src/base/text.h"
 #include "src/train/checkpoint.h"
 
-/* Everything not named here decides about numbers (model, data, classes, devices, batch, split, shares, bn, lr,
+/* Everything not named here decides about numbers (model, data, classes, devices, conv_algo, batch, split, shares, bn, lr,
  * momentum, nesterov, weight_decay, init, init_from, seed, no_shuffle, staleness, …) or is unknown, and must be the
  * same. run_ahead changes no number. */
 const char *const cvy_settings_may_differ[] = {

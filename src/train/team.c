@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "src/base/mem.h"
+#include "src/train/checkpoint.h"
+#include "src/train/choices.h"
 
 typedef struct open_args {
   cvy_team *team;
@@ -18,13 +20,16 @@ static cvy_status open_replica(void *owner, void *arg) {
   cvy_replica *const r = owner;
   const open_args *const a = arg;
   const cvy_team *const team = a->team;
+  const size_t first = (size_t)r->index * (size_t)team->net->n_layers;
   return cvy_replica_open(r,
                           &(cvy_replica_params){.list = team->devices->list,
                                                 .choice = &team->devices->choices[r->index],
                                                 .share_max = a->share_max[r->index],
                                                 .group_size = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0,
                                                 .inference = team->params.inference,
-                                                .momentum = team->params.momentum != 0});
+                                                .momentum = team->params.momentum != 0,
+                                                .algos = team->algos,
+                                                .choices = team->resumed ? team->resumed + first : NULL});
 }
 
 static cvy_status close_replica(void *owner, void *arg) {
@@ -69,6 +74,7 @@ static cvy_status take_params(cvy_team *team, const cvy_team_params *given) {
               (double)p->momentum);
   CVY_REQUIRE(isfinite(p->weight_decay) && p->weight_decay >= 0, CVY_E_ARGUMENT, "weight decay %g: must be 0 or more",
               (double)p->weight_decay);
+  if (p->conv_algo) CVY_TRY(cvy_conv_algos_parse(p->conv_algo, &team->algos));
   CVY_REQUIRE(!p->nesterov || p->momentum > 0, CVY_E_ARGUMENT, "Nesterov needs a momentum above 0");
   if (p->split != CVY_SPLIT_EVEN) {
     CVY_REQUIRE(p->split_values, CVY_E_ARGUMENT, "a split by weights or shares needs one value per device");
@@ -83,6 +89,34 @@ static cvy_status take_params(cvy_team *team, const cvy_team_params *given) {
                                    .values = team->split_values,
                                    .group = p->bn == CVY_BN_GHOST ? p->ghost : 1};
 fail:
+  return status;
+}
+
+/* What the layers took in the run that is resumed. */
+static cvy_status read_choices(cvy_team *team, const char *dir) {
+  cvy_status status = CVY_OK;
+  char *text = NULL;
+  CVY_TRY(cvy_checkpoint_newest_choices(dir, &text));
+  if (!text) return CVY_OK;
+  team->resumed = cvy_calloc((size_t)team->n * (size_t)team->net->n_layers, sizeof *team->resumed);
+  CVY_REQUIRE(team->resumed, CVY_E_MEMORY, "out of host memory");
+  cvy_choices_read(text, team->net, team->n, team->resumed);
+fail:
+  cvy_free(text);
+  return status;
+}
+
+static cvy_status note_choices(cvy_team *team) {
+  cvy_status status = CVY_OK;
+  const size_t layers = (size_t)team->net->n_layers;
+  cvy_conv_choices *const table = cvy_calloc((size_t)team->n * layers, sizeof *table);
+  CVY_REQUIRE(table, CVY_E_MEMORY, "out of host memory");
+  for (int r = 0; r < team->n; r++)
+    for (size_t l = 0; l < layers; l++)
+      (void)cvy_instance_choices(team->replicas[r].instance, (int)l, &table[(size_t)r * layers + l]);
+  CVY_TRY(cvy_choices_write(team->net, table, team->n, &team->choices));
+fail:
+  cvy_free(table);
   return status;
 }
 
@@ -120,8 +154,11 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
     snprintf(name, sizeof name, "cvy-dev%d", i % 10000);
     CVY_TRY(cvy_worker_create(name, r, &r->worker));
   }
+  if (team->params.resume_from) CVY_TRY(read_choices(team, team->params.resume_from));
+  team->params.conv_algo = team->params.resume_from = NULL; /* borrowed for the call */
   open_args args = {.team = team, .share_max = share_max};
   CVY_TRY(cvy_team_call_all(team, open_replica, &args));
+  CVY_TRY(note_choices(team));
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &team->pool));
   if (!team->params.inference) CVY_TRY(cvy_team_start_pipeline(team));
@@ -149,6 +186,8 @@ void cvy_team_destroy(cvy_team **out) {
   cvy_state_destroy(&team->state);
   cvy_free(team->split_values);
   cvy_free(team->full_shares);
+  cvy_free(team->resumed);
+  cvy_free(team->choices);
   pthread_cond_destroy(&team->changed);
   pthread_mutex_destroy(&team->lock);
   cvy_free(team);
@@ -179,6 +218,13 @@ cvy_split_params cvy_team_split_of(const cvy_team *team, int n) {
   split.group = 1;
   if (split.kind == CVY_SPLIT_SHARES) split.kind = CVY_SPLIT_WEIGHTS; /* the shares sum to the batch, not to n */
   return split;
+}
+
+const char *cvy_team_conv_choices(const cvy_team *team) { return team->choices; }
+
+const char *cvy_conv_algo_wrong(const char *text) {
+  cvy_conv_algo_list unused;
+  return cvy_conv_algos_read(text, &unused);
 }
 
 bool cvy_team_replica(const cvy_team *team, int device, cvy_replica_info *out) {

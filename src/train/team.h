@@ -33,6 +33,9 @@ struct cvy_team {
   cvy_split_params split;
   int *full_shares;                 /* of a full batch */
   int n;
+  cvy_conv_algo_list algos;
+  cvy_conv_choices *resumed;        /* n x layers of the net, from a checkpoint; NULL: none */
+  char *choices;                    /* what was taken (choices.h) */
   cvy_replica *replicas;
   cvy_state *state;
   bool state_is_behind;             /* team of one: the device has moved on since the state was last read */

@@ -6,6 +6,7 @@
 #include "convoy/convoy.h"
 #include "src/base/mem.h"
 #include "src/train/checkpoint.h"
+#include "src/train/choices.h"
 #include "src/train/team.h"
 
 typedef struct trainer {
@@ -50,6 +51,7 @@ static cvy_status save_checkpoint(trainer *t) {
                                                 .finished = run_is_over(t),
                                                 .n_batches = team->n_batches,
                                                 .settings = t->p.settings,
+                                                .choices = team->choices,
                                                 .n_shares = team->n,
                                                 .shares = team->full_shares,
                                                 .w = cvy_state_w(team->state),
@@ -83,6 +85,7 @@ static cvy_status resume(trainer *t) {
       c.epoch_batches < t->steps_per_epoch, CVY_E_MISMATCH,
       "the checkpoint of step %ld stands at batch %ld of an epoch, which has %ld: another data set or batch size",
       c.step, c.epoch_batches, t->steps_per_epoch);
+  CVY_TRY(cvy_choices_compare(c.choices, team->choices));
   CVY_TRY(cvy_team_wait(team));
   memcpy(cvy_state_w(s), c.w, team->layout->n_floats * sizeof(float));
   if (c.v) memcpy(cvy_state_v(s), c.v, team->layout->n_floats * sizeof(float));
