@@ -484,6 +484,13 @@ int check_main(int argc, char **argv, const check_test *tests, int n_tests, int 
       for (int s = 0; s < ((flags & CHECK_BOTH_SHAPES) ? 2 : 1); s++) {
         const char *const shape = (flags & CHECK_BOTH_SHAPES) ? shapes[s] : only_shape;
         if (only_shape && shape && strcmp(only_shape, shape) != 0) continue;
+        /* refused when it is opened: device.c says why */
+        const bool rusticl = !strcmp(list->items[i].platform_name, "rusticl");
+        if (rusticl && shape && !strcmp(shape, "cpu")) continue;
+        if (rusticl && (flags & CHECK_NOT_RUSTICL)) {
+          fprintf(stderr, "%s: not on rusticl: check.h says why\n", argv[0]);
+          continue;
+        }
         failed += run_device(list, i, shape, tests, n_tests, flags);
         tried++;
       }

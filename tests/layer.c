@@ -12,8 +12,9 @@
  *   no-context, no-queue, no-sub-devices
  *   no-buffer=N           clCreateBuffer fails for N bytes or more
  *   no-binary             clCreateProgramWithBinary fails
- *   die=Q:N               the N-th launch (from 0) and all later ones on the Q-th queue that is created (from 0) fail
- *   slow=Q:MS             launches on the Q-th queue take MS milliseconds more
+ *   die=Q:N               of the queues that launch kernels while this very word is in force, the Q-th (from 0): its N-th
+ *                         launch (from 0) and all later ones fail
+ *   slow=Q:MS             launches on the Q-th queue that is created take MS milliseconds more
  *   failed-event          commands end with CL_OUT_OF_RESOURCES, as after a fault on the device
  * Queues are counted from the start of the process. */
 #define CL_TARGET_OPENCL_VERSION 300
@@ -21,6 +22,7 @@
 #include <CL/cl.h>
 #include <CL/cl_layer.h>
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,7 +35,17 @@ enum { MOST_QUEUES = 4096 };
 static const cl_icd_dispatch *below;
 static cl_icd_dispatch above;
 static _Atomic(cl_command_queue) queues[MOST_QUEUES];
-static atomic_int launches[MOST_QUEUES], n_queues;
+static atomic_int n_queues;
+
+/* Queues that have launched since `die` had the argument it has, in the order of their first launch: devices are opened
+ * side by side, so the order in which queues are created says nothing. */
+static struct {
+  pthread_mutex_t lock;
+  char arg[64];
+  int n;
+  cl_command_queue queues[64];
+  long launches[64];
+} dying = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Whether $CVY_LAYER has the word, and its argument ("" without). */
 static bool word(const char *name, char *arg, size_t arg_bytes) {
@@ -162,13 +174,30 @@ static bool on_queue(const char *name, cl_command_queue queue, int *index, long 
   return *index >= 0 && *index < MOST_QUEUES && atomic_load(&queues[*index]) == queue;
 }
 
+static bool dies(cl_command_queue queue) {
+  char arg[64], *end;
+  if (!word("die", arg, sizeof arg)) return false;
+  const long index = strtol(arg, &end, 10), number = *end == ':' ? strtol(end + 1, NULL, 10) : 0;
+  pthread_mutex_lock(&dying.lock);
+  if (strcmp(arg, dying.arg) != 0) {
+    memcpy(dying.arg, arg, sizeof arg);
+    dying.n = 0;
+  }
+  int i = 0;
+  while (i < dying.n && dying.queues[i] != queue) i++;
+  if (i == dying.n && i < (int)(sizeof dying.queues / sizeof dying.queues[0]))
+    dying.queues[i] = queue, dying.launches[i] = 0, dying.n++;
+  const bool dead = i == index && i < dying.n && dying.launches[i]++ >= number;
+  pthread_mutex_unlock(&dying.lock);
+  return dead;
+}
+
 static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint dims, const size_t *offset,
                                          const size_t *global, const size_t *local, cl_uint n, const cl_event *list,
                                          cl_event *event) {
   int index;
   long number;
-  if (on_queue("die", queue, &index, &number) && atomic_fetch_add(&launches[index], 1) >= number)
-    return CL_OUT_OF_RESOURCES;
+  if (dies(queue)) return CL_OUT_OF_RESOURCES;
   if (on_queue("slow", queue, &index, &number)) {
     const struct timespec wait = {number / 1000, number % 1000 * 1000000};
     nanosleep(&wait, NULL);

@@ -28,13 +28,17 @@ static cvy_status facts_fill(cvy_device *device) {
   const bool rusticl = !strcmp(info->platform_name, "rusticl");
   const bool pocl = strstr(info->platform_name, "Portable Computing Language") != NULL;
   /* llvmpipe runs work-items as lanes of vectors: it wants SIMT kernels although it is a CPU, and is slow with
-   * float16. */
+   * float16. It also ends every loop after 65535 rounds (seen in Mesa 22.3: a kernel that counts to 80000 counts to
+   * 65535), which a CPU kernel's work-item, alone with its share of a tensor, soon exceeds. */
   facts->cpu_shaped = info->kind == CVY_DEVICE_CPU && !rusticl;
   const char *const forced = getenv("CVY_FORCE_SHAPE");
   if (forced && *forced) {
     CVY_REQUIRE(!strcmp(forced, "cpu") || !strcmp(forced, "simt"), CVY_E_ARGUMENT,
                 "CVY_FORCE_SHAPE=%s: it must be cpu or simt", forced);
     facts->cpu_shaped = !strcmp(forced, "cpu");
+    CVY_REQUIRE(!facts->cpu_shaped || !rusticl || info->kind != CVY_DEVICE_CPU, CVY_E_UNSUPPORTED,
+                "%s: CVY_FORCE_SHAPE=cpu: llvmpipe ends loops after 65535 rounds, CPU-shaped kernels need more; use simt",
+                device->label);
   }
   /* PoCL compiles with clang, which knows the attribute, and tunes for 256-bit vectors where the core may have 512-bit
    * units. Intel's CPU runtime uses 512-bit registers by itself. Mesa's front end is clang too, but SPIR-V drops the
