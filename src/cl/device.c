@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/cl/blas.h"
 #include "src/cl/opencl.h"
 
 static void CL_CALLBACK on_context_error(const char *message, const void *data, size_t size, void *user) {
@@ -147,6 +148,7 @@ void cvy_device_close(cvy_device **p) {
   if (device->transfer.cl) clFinish(device->transfer.cl);
   cvy_profile_destroy(device);
   cvy_programs_destroy(device);
+  cvy_blas_forget(device);
   queue_destroy(&device->compute);
   queue_destroy(&device->transfer);
   if (device->context) {

@@ -56,6 +56,9 @@ typedef struct cvy_program {
 
 typedef struct cvy_profiled { cl_event event; const char *kernel; } cvy_profiled;
 
+/* What trying a library on a device has shown. */
+typedef struct cvy_probe { bool done, good; char why[96]; } cvy_probe;
+
 struct cvy_device {
   cvy_device_info info;         /* of the whole device */
   cvy_device_facts facts;
@@ -71,6 +74,7 @@ struct cvy_device {
   size_t n_profiled, profiled_capacity;
   char **kernel_names;          /* of profiled launches: they outlive the kernels */
   size_t n_kernel_names;
+  struct { bool used; cvy_probe works[4]; } blas;   /* blas.c */
 };
 
 struct cvy_buffer {

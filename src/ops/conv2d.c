@@ -16,8 +16,8 @@ struct cvy_conv2d {
   size_t workspace_bytes;
 };
 
-/* In order of preference. The last one takes every shape on every device. */
-static const cvy_conv_algorithm *const algorithms[] = {&cvy_conv_direct_cpu, &cvy_conv_direct_simt};
+/* In order of preference. direct_simt takes every shape on every device. */
+static const cvy_conv_algorithm *const algorithms[] = {&cvy_conv_direct_cpu, &cvy_conv_direct_simt, &cvy_conv_gemm};
 enum { N_ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 
 /* One dimension of the output, 0 if there is none. */
@@ -82,16 +82,22 @@ static bool is_allowed(const cvy_conv_algo_list *list, cvy_conv_algo algo) {
 static const cvy_conv_algorithm *find(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
                                       cvy_conv_pass pass, cvy_conv_algo algo, const char **why) {
   const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
-  const cvy_conv_algorithm *best = NULL;
-  double least = 0;
-  for (int i = 0; i < N_ALGORITHMS; i++) {
-    const cvy_conv_algorithm *const a = algorithms[i];
-    if ((algo != CVY_CONV_AUTO && a->algo != algo) || (a->cpu_shaped && !cpu) || !a->can(device, p, y, pass, why))
-      continue;
-    const double cost = a->cost ? a->cost(device, p, y, pass) : 1.0;
-    if (!best || cost < least) best = a, least = cost;
+  bool failed[N_ALGORITHMS] = {false};
+  for (;;) {
+    int best = -1;
+    double least = 0;
+    for (int i = 0; i < N_ALGORITHMS; i++) {
+      const cvy_conv_algorithm *const a = algorithms[i];
+      if (failed[i] || (algo != CVY_CONV_AUTO && a->algo != algo) || (a->cpu_shaped && !cpu) ||
+          !a->can(device, p, y, pass, why))
+        continue;
+      const double cost = a->cost ? a->cost(device, p, y, pass) : 1.0;
+      if (best < 0 || cost < least) best = i, least = cost;
+    }
+    if (best < 0) return NULL;
+    if (!algorithms[best]->works || algorithms[best]->works(device, p, y, pass, why)) return algorithms[best];
+    failed[best] = true;
   }
-  return best;
 }
 
 static bool has_tiles(const cvy_conv_algorithm *a, const int *tile) {

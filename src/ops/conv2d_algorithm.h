@@ -30,6 +30,11 @@ typedef struct cvy_conv_algorithm {
   /* Expected time relative to direct's kernels of the same kind: the shipped default is the least (the first of equals).
    * NULL: 1. Only asked where `can`. */
   double (*cost)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass);
+  /* Does it come out right on this device? NULL: yes. For what rests on a library: tries it, which may take seconds, and
+   * keeps the answer with the device. Asked last, for what would be taken or is listed as a candidate; `why` as in
+   * `can`. */
+  bool (*works)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
+                const char **why);
   /* Compiles; *workspace_bytes is enough for every n <= n_max. `tile`: one of `tiles`, or CVY_E_ARGUMENT.
    * CVY_E_ARGUMENT too if the workspace cannot be indexed with 32 bits. */
   cvy_status (*create)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
@@ -40,5 +45,7 @@ typedef struct cvy_conv_algorithm {
 
 /* conv2d_direct.c, conv2d_direct_cpu.c */
 extern const cvy_conv_algorithm cvy_conv_direct_cpu, cvy_conv_direct_simt;
+/* conv2d_gemm.c */
+extern const cvy_conv_algorithm cvy_conv_gemm;
 
 #endif
