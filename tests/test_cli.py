@@ -172,6 +172,20 @@ def test_errors():
         (["bench", "peak", "--time", "0"], "--time 0: expected a number from 0.001"),
         (["bench", "peak", "conv"], "'conv'"),
         (["bench", "peak", "--devices", ""], "the value is empty"),
+        (["bench", "conv", "--shape", "n1h4c1k1"], "'r' is missing"),
+        (["bench", "conv", "--shape", "n1h4c1k1r0"], "'r0': expected a number from 1"),
+        (["bench", "conv", "--shape", "n1h4c1k1r3x"], "at 'x': expected letters"),
+        (["bench", "conv", "--shape", "n1h4c1k1r3n2"], "at 'n2': expected letters"),
+        (["bench", "conv", "--shape", "n1h4c1k1r3", "--model", "lenet"], "--model and --shape"),
+        (["bench", "conv", "--pass", "back"], "--pass back: expected fwd, bwd-data, bwd-weights or all"),
+        (["bench", "conv", "--algo", "fast"], "--algo fast: expected all, auto, or of direct"),
+        (["bench", "conv", "--algo", "direct,direct"], "--algo direct,direct: expected all, auto"),
+        (["bench", "conv", "--max-slowdown", "5%"], "--baseline F"),
+        (["bench", "conv", "--max-slowdown", "x%"], "--max-slowdown x%: expected a percentage"),
+        (["bench", "conv", "--op", "relu"], "--op: no such option"),
+        (["bench", "ops", "--op", "conv3d"], "--op conv3d: expected conv2d"),
+        (["bench", "ops", "--shape", "n1"], "--shape: no such option"),
+        (["bench", "ops", "--baseline", os.path.join(ROOT, "README.md")], "expected a file of convoy bench"),
     ]:
         done = expect(2, *args, err=(says, "Help: convoy bench"), env=NO_DEVICE)
         check(done.stdout == "", "wrong use writes nothing to stdout", done)
@@ -189,6 +203,8 @@ def test_help():
         "selftest": "devices json quiet",
         "bench peak": "time devices json quiet",
         "eval": "weights model data data-dir classes seed devices batch conv-algo json quiet",
+        "bench conv": "model batch shape pass algo tiles time baseline max-slowdown dump-build devices json quiet",
+        "bench ops": "model batch op pass algo tiles time baseline max-slowdown dump-build devices json quiet",
         "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed "
         "no-shuffle split shares conv-algo bn run-ahead staleness max-steps no-eval save checkpoint checkpoint-every "
         "keep resume verify-every log plot allow-nan quiet devices",
@@ -645,6 +661,93 @@ def test_bench():
     table = expect(0, "bench", "peak", *FAST, out=("GFLOP/s", "copy")).stdout
     check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
     expect(1 if DEVICE == "auto" else 2, "bench", "peak", *FAST, env=NO_DEVICE, err="evice")
+
+
+ROW = "operation pass shape count algorithm tile chosen samples ms ms_low ms_high wall_ms event_ms flops bytes gflops gbs"
+ROW = set((ROW + " of_peak of_roofline bound error error_bound").split())
+PASSES = {"forward", "backward_data", "backward_weights"}
+
+
+def check_row(row):
+    check(set(row) - {"change"} == ROW, f"fields of a row: {sorted(row)}")
+    check(0 < row["ms_low"] <= row["ms"] <= row["ms_high"] and row["wall_ms"] > 0 and row["samples"] > 0, f"times: {row}")
+    check(0 <= row["error"] <= (row["error_bound"] or 1e-5), f"error: {row}")
+    # the direct count, and figures that follow from others
+    if row["operation"] == "conv2d":
+        n, h, w, c, k, r, s, p = (int(v) for v in re.fullmatch(r"n(\d+)h(\d+)w(\d+)c(\d+)k(\d+)r(\d+)s(\d+)p(\d+)", row["shape"]).groups())
+        out = ((h + 2 * p - r) // s + 1) * ((w + 2 * p - r) // s + 1)
+        check(row["flops"] == 2 * n * out * k * r * r * c, f"operations: {row}")
+        check(row["bytes"] == 4 * (n * h * w * c + n * out * k + r * r * c * k), f"bytes: {row}")
+    check(abs(row["gbs"] * row["ms"] * 1e6 / row["bytes"] - 1) < 1e-6, f"gbs: {row}")
+    check(abs(row["gflops"] * row["ms"] * 1e6 - row["flops"]) <= 1e-6 * row["flops"], f"gflops: {row}")
+
+
+def test_bench_ops():
+    """Rows of convolutions and of all operations; the comparison with an older file."""
+    need_device()
+    shape = ["--shape", "n3h9w7c20k33r3s1p1"]
+    device = bench("conv", *shape)["devices"][0]
+    check_peaks(device, "fma_gflops read_gbs write_gbs copy_gbs")
+    rows = device["rows"]
+    for row in rows:
+        check_row(row)
+    for name in PASSES:
+        mine = [row for row in rows if row["pass"] == name]
+        check(sum(row["chosen"] for row in mine) == 1, f"one row of {name} is what auto takes: {mine}")
+        check(sum(row["algorithm"].startswith("direct") for row in mine) == 1, f"{name} by direct, once: {mine}")
+    one = bench("conv", *shape, "--pass", "bwd-data", "--algo", "direct")["devices"][0]["rows"]
+    check([row["pass"] for row in one] == ["backward_data"], f"one pass, one algorithm: {one}")
+    automatic = bench("conv", *shape, "--algo", "auto", "--pass", "fwd")["devices"][0]["rows"]
+    check(len(automatic) == 1 and automatic[0]["chosen"], f"what auto takes: {automatic}")
+    more = bench("conv", *shape, "--tiles", "all")["devices"][0]["rows"]
+    check(len(more) >= len(rows), "all tiles are no fewer")
+
+    net = bench("ops", "--model", "lenet", "--batch", "4")["devices"][0]["rows"]
+    for row in net:
+        check_row(row)
+    there = {row["operation"] for row in net}
+    check(there == {"conv2d", "relu", "pool2d", "linear", "softmax_xent", "sgd", "gather"}, f"operations of lenet: {there}")
+    norm = bench("ops", "--op", "batchnorm", "--batch", "2")["devices"][0]["rows"]
+    check({row["operation"] for row in norm} == {"batchnorm"}, "--op batchnorm")
+    check({row["pass"] for row in norm} == {"inference", "forward", "backward"}, "passes of batchnorm")
+    check(sum(row["count"] for row in norm if row["pass"] == "forward") == 17, f"resnet18 has 17 batchnorms: {norm}")
+    conv = bench("conv", "--batch", "1", "--pass", "bwd-data")["devices"][0]["rows"]
+    check(sum(row["count"] for row in conv if row["chosen"]) == 19, "20 convolutions; the first one has no data gradient")
+    table = expect(0, "bench", "ops", *FAST, "--model", "lenet", "--batch", "2", "--algo", "auto", out=("together", "% roof", "x peak")).stdout
+    check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
+
+    with tempfile.TemporaryDirectory() as dir:
+        old = os.path.join(dir, "old.json")
+        command = ["bench", "conv", *FAST, *shape, "--pass", "fwd", "--algo", "direct"]
+        expect(0, *command, "--json", old)
+        compare = ["--baseline", old, "--max-slowdown"]
+        expect(0, *command, *compare, "1000%", out="vs old")
+        with open(old, encoding="utf-8") as f:
+            text = f.read()
+        faster = json.loads(text)
+        for row in faster["devices"][0]["rows"]:
+            row["ms"] /= 1000
+        with open(old, "w", encoding="utf-8") as f:
+            json.dump(faster, f)
+        expect(1, *command, *compare, "50%", err=("slower by", "n3h9w7c20k33r3s1p1 forward direct", "1 of 1 rows"))
+        faster["devices"][0]["rows"][0]["shape"] = "other"
+        with open(old, "w", encoding="utf-8") as f:
+            json.dump(faster, f)
+        expect(2, *command, *compare, "50%", err="none of the rows measured")
+        expect(1, *command, "--baseline", os.path.join(dir, "none"), err="none")
+        expect(0, *command, "--dump-build", err=("program conv2d_direct", "-cl-std=CL1.2"))
+        # a wrong kernel: its error is in the row, and in words
+        broken = os.path.join(dir, "cl")
+        shutil.copytree(os.path.join(ROOT, "cl"), broken)
+        path = os.path.join(broken, "eltwise.cl")
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text.replace("y[i] = cvy_relu(x[i]);", "y[i] = cvy_relu(1.01f * x[i]);"))
+        relu = ["--model", "lenet", "--op", "relu", "--batch", "2"]
+        rows = bench("ops", *relu, code=1, env={"CVY_CL_DIR": broken})["devices"][0]["rows"]
+        check(all((row["error"] > 5e-3) == (row["pass"] == "forward") for row in rows), f"errors of a wrong relu: {rows}")
+        expect(1, "bench", "ops", *FAST, *relu, env={"CVY_CL_DIR": broken}, err=("relu", "forward", "is wrong"))
 
 
 if __name__ == "__main__":
