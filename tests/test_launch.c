@@ -165,14 +165,24 @@ static void test_refusals(check_device *d) {
   cvy_kernel_destroy(&scale);
 }
 
-static void ignore_launch(void *user, const char *kernel, uint64_t start_ns, uint64_t end_ns) {
-  (void)user, (void)kernel, (void)start_ns, (void)end_ns;
+static void ignore_launch(void *user, const char *kernel, int scope, uint64_t start_ns, uint64_t end_ns) {
+  (void)user, (void)kernel, (void)scope, (void)start_ns, (void)end_ns;
 }
 
-static void on_launch(void *user, const char *kernel, uint64_t start_ns, uint64_t end_ns) {
+static void on_launch(void *user, const char *kernel, int scope, uint64_t start_ns, uint64_t end_ns) {
   assert_string_equal(kernel, "scale_forward");
+  assert_int_equal(scope, CVY_SCOPE_NONE);
   assert_true(end_ns >= start_ns);
   ++*(int *)user;
+}
+
+/* What test_profile enqueues behind the launches: (name, scope) in this order. */
+static void on_command(void *user, const char *kernel, int scope, uint64_t start_ns, uint64_t end_ns) {
+  static const struct { const char *name; int scope; } want[] = {{"fill", 7}, {"copy", 7}, {"scale_forward", 8}};
+  int *const n = user;
+  assert_true(*n < 3 && end_ns >= start_ns);
+  assert_string_equal(kernel, want[*n].name);
+  assert_int_equal(scope, want[(*n)++].scope);
 }
 
 static void test_profile(check_device *d) {
@@ -182,11 +192,27 @@ static void test_profile(check_device *d) {
   check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", NULL, 0, &plain));
   check_ok(cvy_profile_collect(d->cl, ignore_launch, NULL)); /* of the tests before */
   for (int i = 0; i < 3; i++) run_scale(d, plain, 1.5f, 3.0f, 0.0f);
+  check_ok(cvy_profile_collect(d->cl, on_launch, &n));
+  assert_int_equal(n, 3);
+  check_ok(cvy_profile_collect(d->cl, on_launch, &n));
+  assert_int_equal(n, 3);
+
+  cvy_buffer *a = NULL, *b = NULL;
+  cvy_queue *const queue = cvy_device_compute_queue(d->cl);
+  check_ok(cvy_buffer_create(d->cl, 64, &a));
+  check_ok(cvy_buffer_create(d->cl, 64, &b));
+  cvy_profile_scope(d->cl, 7);
+  check_ok(cvy_buffer_fill(queue, a, 0, 64, 0));
+  check_ok(cvy_buffer_copy(queue, a, 0, b, 0, 64));
+  cvy_profile_scope(d->cl, 8);
+  run_scale(d, plain, 1.5f, 3.0f, 0.0f);
+  cvy_profile_scope(d->cl, CVY_SCOPE_NONE);
+  n = 0;
+  check_ok(cvy_profile_collect(d->cl, on_command, &n));
+  assert_int_equal(n, 3);
+  cvy_buffer_destroy(&a);
+  cvy_buffer_destroy(&b);
   cvy_kernel_destroy(&plain);
-  check_ok(cvy_profile_collect(d->cl, on_launch, &n));
-  assert_int_equal(n, 3);
-  check_ok(cvy_profile_collect(d->cl, on_launch, &n));
-  assert_int_equal(n, 3);
   sources_end();
 }
 

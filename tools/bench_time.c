@@ -50,14 +50,14 @@ void bench_device_close(bench_device *device) {
 cvy_status bench_flush(bench_device *device) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_buffer_fill(device->queue, device->flush, 0, cvy_buffer_size(device->flush), 0));
-  CVY_TRY(cvy_queue_finish(device->queue));
+  CVY_TRY(bench_collect(device));   /* waits, and drops the time of the flush */
 fail:
   return status;
 }
 
-static void add_kernel(void *user, const char *kernel, uint64_t start_ns, uint64_t end_ns) {
+static void add_kernel(void *user, const char *kernel, int scope, uint64_t start_ns, uint64_t end_ns) {
   bench_device *const device = user;
-  (void)kernel;
+  (void)kernel, (void)scope;
   device->n_kernels++;
   if (end_ns > start_ns) device->kernels_ms += 1e-6 * (double)(end_ns - start_ns);
 }

@@ -34,6 +34,7 @@ typedef struct cvy_team_params {
   bool nesterov;                    /* needs momentum > 0 */
   int run_ahead;                    /* steps that the host may be ahead of the devices: 0..2; -1 is not given: 1 */
   bool inference;                   /* no training: less memory */
+  bool profile;                     /* devices keep the times of their kernels, for convoy bench */
   bool allow_nan;                   /* a loss that is not finite does not stop cvy_team_step */
   const char *conv_algo;            /* "auto", or of direct, winograd2, winograd4, gemm, fft one, or several with commas:
                                        each convolution and linear layer takes the first that can do it; NULL: auto */

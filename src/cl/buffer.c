@@ -149,16 +149,27 @@ fail:
   return status;
 }
 
+/* Keeps the times of a command without an event of its own, where times are kept. */
+static cvy_status note_times(cvy_device *device, const char *name, cl_event event) {
+  if (!device->profiling) return CVY_OK;
+  const cvy_status status = cvy_profile_add(device, name, event);
+  clReleaseEvent(event);
+  return status;
+}
+
 cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes,
                            uint32_t pattern) {
   cvy_status status = CVY_OK;
+  cvy_device *const device = queue->device;
+  cl_event made = NULL;
   CVY_TRY(range_check(queue, buffer, offset_bytes, size_bytes, "a fill"));
   CVY_REQUIRE(offset_bytes % 4 == 0 && size_bytes % 4 == 0, CVY_E_ARGUMENT,
               "%s: a fill of %zu bytes at %zu: both must be multiples of 4", queue->device->label, size_bytes,
               offset_bytes);
   if (size_bytes == 0) return CVY_OK;
-  CVY_CL(queue->device->label,
-         clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes, size_bytes, 0, NULL, NULL));
+  CVY_CL(device->label, clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes, size_bytes, 0,
+                                            NULL, device->profiling ? &made : NULL));
+  CVY_TRY(note_times(device, "fill", made));
 fail:
   return status;
 }
@@ -166,11 +177,14 @@ fail:
 cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset, cvy_buffer *dst, size_t dst_offset,
                            size_t size_bytes) {
   cvy_status status = CVY_OK;
+  cvy_device *const device = queue->device;
+  cl_event made = NULL;
   CVY_TRY(range_check(queue, src, src_offset, size_bytes, "a copy"));
   CVY_TRY(range_check(queue, dst, dst_offset, size_bytes, "a copy"));
   if (size_bytes == 0) return CVY_OK;
-  CVY_CL(queue->device->label,
-         clEnqueueCopyBuffer(queue->cl, src->cl, dst->cl, src_offset, dst_offset, size_bytes, 0, NULL, NULL));
+  CVY_CL(device->label, clEnqueueCopyBuffer(queue->cl, src->cl, dst->cl, src_offset, dst_offset, size_bytes, 0, NULL,
+                                            device->profiling ? &made : NULL));
+  CVY_TRY(note_times(device, "copy", made));
 fail:
   return status;
 }

@@ -117,6 +117,7 @@ cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice 
   CVY_REQUIRE(device, CVY_E_MEMORY, "no memory for a device");
   device->info = *info;
   device->profiling = profiling;
+  device->profile_scope = CVY_SCOPE_NONE;
   device->id = list->handles[choice->item];
   snprintf(device->label, sizeof device->label, "%s", choice->label);
   if (choice->units > 0) {

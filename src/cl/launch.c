@@ -172,7 +172,7 @@ static const char *keep_name(cvy_device *device, const char *name) {
   return copy;
 }
 
-static cvy_status profile_add(cvy_device *device, const char *name, cl_event event) {
+cvy_status cvy_profile_add(cvy_device *device, const char *name, cl_event event) {
   cvy_status status = CVY_OK;
   if (device->n_profiled == device->profiled_capacity) {
     const size_t capacity = device->profiled_capacity ? 2 * device->profiled_capacity : 1024;
@@ -184,7 +184,7 @@ static cvy_status profile_add(cvy_device *device, const char *name, cl_event eve
   const char *const kept = keep_name(device, name);
   CVY_REQUIRE(kept, CVY_E_MEMORY, "no memory for the name %s", name);
   CVY_CL(device->label, clRetainEvent(event));
-  device->profiled[device->n_profiled++] = (cvy_profiled){event, kept};
+  device->profiled[device->n_profiled++] = (cvy_profiled){event, kept, device->profile_scope};
 fail:
   return status;
 }
@@ -227,7 +227,7 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
     atomic_compare_exchange_strong(&first_forward_ns, &none, (unsigned long)cvy_clock_ns());
   }
   atomic_fetch_add(&n_launched, 1);
-  if (device->profiling) CVY_TRY(profile_add(device, kernel->name, made));
+  if (device->profiling) CVY_TRY(cvy_profile_add(device, kernel->name, made));
   if (event) {
     const cl_event given = made;
     made = NULL;
@@ -251,7 +251,7 @@ cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *us
     CVY_CL(device->label,
            clGetEventProfilingInfo(launch->event, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL));
     CVY_CL(device->label, clGetEventProfilingInfo(launch->event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
-    sink(user, launch->kernel, start, end);
+    sink(user, launch->kernel, launch->scope, start, end);
   }
 fail:
   /* those after a failure are dropped too: their times would come twice */
@@ -259,6 +259,8 @@ fail:
   device->n_profiled = 0;
   return status;
 }
+
+void cvy_profile_scope(cvy_device *device, int scope) { device->profile_scope = scope; }
 
 void cvy_profile_destroy(cvy_device *device) {
   for (size_t i = 0; i < device->n_profiled; i++) clReleaseEvent(device->profiled[i].event);

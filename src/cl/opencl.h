@@ -54,7 +54,7 @@ typedef struct cvy_program {
   cl_program cl;
 } cvy_program;
 
-typedef struct cvy_profiled { cl_event event; const char *kernel; } cvy_profiled;
+typedef struct cvy_profiled { cl_event event; const char *kernel; int scope; } cvy_profiled;
 
 /* What trying a library on a device has shown. */
 typedef struct cvy_probe { bool done, good; char why[96]; } cvy_probe;
@@ -72,6 +72,7 @@ struct cvy_device {
   atomic_long children;         /* buffers, kernels and events that are alive */
   cvy_profiled *profiled;       /* launches whose times nobody has asked for yet */
   size_t n_profiled, profiled_capacity;
+  int profile_scope;            /* of the next launches */
   char **kernel_names;          /* of profiled launches: they outlive the kernels */
   size_t n_kernel_names;
   struct { bool used; cvy_probe works[4]; } blas;   /* blas.c */
@@ -91,7 +92,8 @@ cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_defin
                            cvy_program **out);
 void cvy_programs_destroy(cvy_device *device);
 void cvy_program_totals(long *compiled, long *cached);
-/* launch.c */
+/* launch.c: keeps the event's times for cvy_profile_collect; the caller keeps its own reference. */
+cvy_status cvy_profile_add(cvy_device *device, const char *name, cl_event event);
 void cvy_profile_destroy(cvy_device *device);
 /* queue.c: wraps `cl` (takes it over, also on failure). */
 cvy_status cvy_event_wrap(cvy_queue *queue, cl_event cl, const char *name, cvy_event **out);

@@ -61,6 +61,10 @@ typedef struct cvy_pass {
   void *user;
 } cvy_pass;
 
+/* On a profiling device the passes set the scope of their launches (cvy_profile_scope): 4 * unit of the plan + part, and
+ * CVY_SCOPE_LOSS; other launches keep CVY_SCOPE_NONE. Backward of conv2d and linear: weights first, then data. */
+enum { CVY_SCOPE_FORWARD, CVY_SCOPE_BACKWARD, CVY_SCOPE_BACKWARD_DATA, CVY_SCOPE_PARTS = 4, CVY_SCOPE_LOSS = -2 };
+
 /* Enqueue on the device's compute queue; pending on return. training: batch statistics and S; else running values. */
 cvy_status cvy_instance_forward(cvy_instance *instance, const cvy_pass *pass, bool training);
 /* Loss and hits of output against labels → result; with `gradient` also the gradient of the output. */

@@ -8,6 +8,7 @@ static cvy_status backward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d
   CVY_TRY(cvy_conv2d_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), NULL, dy,
                                       cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
                                       pass->accumulate, i->workspace));
+  cvy_profile_scope(i->device, CVY_SCOPE_PARTS * (int)(u - i->plan->units) + CVY_SCOPE_BACKWARD_DATA);
   if (u->dx[0] != CVY_GRADIENT_NONE)
     CVY_TRY(cvy_conv2d_backward_data(op, i->queue, pass->n, dy, cvy_weight_of(i, u, 0), cvy_gradient_of(i, u->x[0]),
                                      u->dx[0] == CVY_GRADIENT_ADD, i->workspace));
@@ -21,6 +22,7 @@ static cvy_status backward_linear(cvy_instance *i, const cvy_unit *u, cvy_linear
   CVY_TRY(cvy_linear_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy,
                                       cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
                                       pass->accumulate, i->workspace));
+  cvy_profile_scope(i->device, CVY_SCOPE_PARTS * (int)(u - i->plan->units) + CVY_SCOPE_BACKWARD_DATA);
   if (u->dx[0] != CVY_GRADIENT_NONE)
     CVY_TRY(cvy_linear_backward_data(op, i->queue, pass->n, dy, cvy_weight_of(i, u, 0), cvy_gradient_of(i, u->x[0]),
                                      u->dx[0] == CVY_GRADIENT_ADD, i->workspace));
@@ -106,7 +108,9 @@ cvy_status cvy_instance_backward(cvy_instance *i, const cvy_pass *pass) {
   int next_bucket = 0;
   CVY_TRY(cvy_pass_check(i, pass, true));
   for (int u = i->plan->n_units - 1; u >= 0; u--) {
+    cvy_profile_scope(i->device, CVY_SCOPE_PARTS * u + CVY_SCOPE_BACKWARD);
     CVY_TRY(backward_unit(i, u, pass));
+    cvy_profile_scope(i->device, CVY_SCOPE_NONE);
     for (; next_bucket < i->layout->n_buckets && i->bucket_last_unit[next_bucket] >= u; next_bucket++)
       if (pass->after_bucket) CVY_TRY(pass->after_bucket(pass->user, next_bucket));
   }

@@ -87,7 +87,9 @@ cvy_status cvy_instance_forward(cvy_instance *i, const cvy_pass *pass, bool trai
   for (int u = 0; u < i->plan->n_units; u++) {
     for (; i->ops[u].bucket >= 0 && next_bucket >= i->ops[u].bucket; next_bucket--)
       if (pass->before_bucket) CVY_TRY(pass->before_bucket(pass->user, next_bucket));
+    cvy_profile_scope(i->device, CVY_SCOPE_PARTS * u + CVY_SCOPE_FORWARD);
     CVY_TRY(forward_unit(i, u, pass, training));
+    cvy_profile_scope(i->device, CVY_SCOPE_NONE);
   }
 fail:
   return status;
@@ -96,9 +98,11 @@ fail:
 cvy_status cvy_instance_loss(cvy_instance *i, const cvy_pass *pass, bool gradient) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_pass_check(i, pass, gradient));
+  cvy_profile_scope(i->device, CVY_SCOPE_LOSS);
   CVY_TRY(cvy_softmax_xent_run(i->xent, i->queue, pass->n, cvy_instance_output(i), i->labels, 1.0f / (float)pass->batch,
                                gradient ? cvy_gradient_of(i, i->net->output) : NULL, i->result, pass->accumulate,
                                i->workspace));
 fail:
+  cvy_profile_scope(i->device, CVY_SCOPE_NONE);
   return status;
 }

@@ -27,7 +27,7 @@ fail:
 
 cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
   cvy_status status = CVY_OK;
-  CVY_TRY(cvy_device_open(params->list, params->choice, false, &r->device));
+  CVY_TRY(cvy_device_open(params->list, params->choice, params->profile, &r->device));
   r->share_max = params->share_max;
   CVY_TRY(cvy_instance_create(r->device, r->net,
                               &(cvy_instance_params){.n = params->share_max,

@@ -81,7 +81,7 @@ typedef struct cvy_replica_params {
   const cvy_device_choice *choice;
   int share_max;                    /* >= 1 */
   int group_size;
-  bool inference, momentum;
+  bool inference, momentum, profile;
   cvy_conv_algo_list algos;
   const cvy_conv_choices *choices;  /* one per layer, NULL: none; borrowed for the call */
 } cvy_replica_params;

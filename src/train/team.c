@@ -28,6 +28,7 @@ static cvy_status open_replica(void *owner, void *arg) {
                                                 .group_size = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0,
                                                 .inference = team->params.inference,
                                                 .momentum = team->params.momentum != 0,
+                                                .profile = team->params.profile,
                                                 .algos = team->algos,
                                                 .choices = team->resumed ? team->resumed + first : NULL});
 }
