@@ -185,6 +185,11 @@ def test_errors():
         (["bench", "conv", "--op", "relu"], "--op: no such option"),
         (["bench", "ops", "--op", "conv3d"], "--op conv3d: expected conv2d"),
         (["bench", "ops", "--shape", "n1"], "--shape: no such option"),
+        (["bench", "train", "--steps", "0"], "--steps 0: expected a whole number from 1"),
+        (["bench", "train", "--conv-algo", "fast"], "--conv-algo fast"),
+        (["bench", "train", "--model", "vgg"], "--model vgg: expected resnet18 or lenet"),
+        (["bench", "exchange", "--buckets", "1,x"], "--buckets 1,x: expected one or several sizes"),
+        (["bench", "exchange", "--buckets", "0"], "--buckets 0: expected one or several sizes"),
         (["bench", "ops", "--baseline", os.path.join(ROOT, "README.md")], "expected a file of convoy bench"),
     ]:
         done = expect(2, *args, err=(says, "Help: convoy bench"), env=NO_DEVICE)
@@ -202,6 +207,8 @@ def test_help():
         "devices": "json",
         "selftest": "devices json quiet",
         "bench peak": "time devices json quiet",
+        "bench train": "model batch steps inference conv-algo no-breakdown devices json quiet",
+        "bench exchange": "model buckets time devices json quiet",
         "eval": "weights model data data-dir classes seed devices batch conv-algo json quiet",
         "bench conv": "model batch shape pass algo tiles time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles time baseline max-slowdown dump-build devices json quiet",
@@ -748,6 +755,60 @@ def test_bench_ops():
         rows = bench("ops", *relu, code=1, env={"CVY_CL_DIR": broken})["devices"][0]["rows"]
         check(all((row["error"] > 5e-3) == (row["pass"] == "forward") for row in rows), f"errors of a wrong relu: {rows}")
         expect(1, "bench", "ops", *FAST, *relu, env={"CVY_CL_DIR": broken}, err=("relu", "forward", "is wrong"))
+
+
+TRAIN = "version word devices model batch inference steps img_s img_s_best step_ms step_ms_low step_ms_high gflops peak_gflops"
+TRAIN = set((TRAIN + " fraction_of_peak peak_mib device_mib process_mib profiled_step_ms conv_choices").split())
+
+
+def bench_train(*args, **kw):
+    done = expect(0, "bench", "train", "--devices", DEVICE, "--quiet", "--model", "lenet", *args, "--json", **kw)
+    result = json.loads(done.stdout, parse_constant=lambda name: 1 / 0)
+    check(set(result) == TRAIN, f"fields: {sorted(set(result) ^ TRAIN)}", done)
+    check(abs(result["img_s"] * result["step_ms"] / 1e3 / result["batch"] - 1) < 1e-6, "img_s", done)
+    check(abs(result["gflops"] / result["peak_gflops"] / result["fraction_of_peak"] - 1) < 1e-6, "fraction", done)
+    check(result["img_s_best"] >= result["img_s"] and result["peak_mib"] > 5, "best step, memory", done)
+    return result
+
+
+def test_bench_train():
+    """A step's parts add up to it; the exchange alone."""
+    need_device()
+    result = bench_train("--batch", "256", "--steps", "3")
+    check(abs(result["gflops"] / result["img_s"] / 0.01326 - 1) < 1e-3, "lenet has 13.26 MFLOP per trained image")
+    for device in result["devices"]:
+        families = {f["name"]: f["ms"] for f in device["families"]}
+        for name in ("conv2d forward", "conv2d backward_data", "conv2d backward_weights", "linear forward", "relu backward",
+                     "pool2d backward", "loss", "gather", "sgd"):
+            check(families.get(name, 0) > 0, f"time of {name}: {families}")
+        layers = {layer["name"]: layer for layer in device["layers"]}
+        check(layers["conv2d '0'"]["backward_data_ms"] == 0, "nobody wants the data gradient of the first layer")
+        check(all(layers[name][pass_] > 0 for name in ("conv2d '3'", "linear '7'", "linear '9'")
+                  for pass_ in ("forward_ms", "backward_ms", "backward_data_ms")), f"times of layers: {layers}")
+        kernels = device["kernels_ms"]
+        outside = sum(families.get(name, 0) for name in ("loss", "gather", "sgd", "other"))
+        check(abs(sum(families.values()) - kernels) < 1e-6 * kernels, "families add up to the kernels")
+        check(abs(sum(v["ms"] for v in layers.values()) + outside - kernels) < 1e-6 * kernels, "layers add up to the kernels")
+        check(abs(kernels + device["between_ms"] - result["profiled_step_ms"]) < 1e-6 * kernels, "and these to the step")
+        # 3 % where the machine is quiet and the network is large
+        check(kernels > 0.7 * result["profiled_step_ms"], f"most of the step is kernels: {kernels} {result['profiled_step_ms']}")
+    result = bench_train("--batch", "32", "--steps", "1", "--inference", "--no-breakdown")
+    check(result["inference"] and result["profiled_step_ms"] is None and "layers" not in result["devices"][0], "rate alone")
+    check(abs(result["gflops"] / result["img_s"] / 0.004724 - 1) < 0.05, "a third and more of a trained image's")
+    result = bench_train("--batch", "32", "--steps", "1", "--conv-algo", "direct", "--no-breakdown")
+    chosen = [algo for layers in result["conv_choices"] for layer in layers.values() for algo in layer if algo]
+    check(chosen and all(str(algo).startswith("direct") for algo in chosen), f"--conv-algo direct: {result['conv_choices']}")
+    table = expect(0, "bench", "train", "--devices", DEVICE, "--quiet", "--model", "lenet", "--steps", "1",
+                   out=("img/s", "x the FMA peak", "between kernels", "conv2d '3'")).stdout
+    check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
+
+    result = bench("exchange", "--model", "lenet", "--buckets", "0.125,64")
+    check(result["gradient_bytes"] > 4 * 129068, "lenet's gradients")
+    check([row["buckets"] for row in result["team"]] == [-(-result["gradient_bytes"] // 131072), 1], f"{result['team']}")
+    for device in result["devices"]:
+        check(len(device["rows"]) == 2 and all(row["to_device_gbs"] > 0 for row in device["rows"]), f"{device}")
+    staged = bench("exchange", "--model", "lenet", "--buckets", "1", env={"CVY_FORCE_STAGING": "1"})["devices"][0]
+    check(not staged["mapped"] and staged["rows"][0]["to_host_gbs"] > 0, f"{staged}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ static const word_row words[] = {
     {"conv", bench_conv_main, "the convolutions of a network, or one shape, by every algorithm"},
     {"ops", bench_ops_main, "every operation of a network"},
     {"train", bench_train_main, "whole training steps, and where their time goes"},
+    {"exchange", bench_exchange_main, "the exchange of gradients and weights alone"},
 };
 enum { N_WORDS = sizeof words / sizeof words[0] };
 static const char choices[] = "peak, conv, ops, train or exchange";

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: MIT
+ * convoy bench exchange: what crosses between devices and host in a training step, without the training. The same
+ * calls in the same order as src/train: gradients are mapped or read, added in device order on the host, which updates
+ * its weights, and the new weights are written to every device. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/clock.h"
+#include "src/base/mem.h"
+#include "src/nn/graph.h"
+#include "src/train/state.h"
+#include "tools/bench.h"
+#include "tools/progress.h"
+
+enum { BUCKETS_MAX = 1 << 16, DEVICES_MAX = 256 };
+
+typedef struct exchange_options {
+  const char *devices, *json;
+  int model;
+  number_list buckets;
+  double seconds;
+  bool quiet;
+} exchange_options;
+
+static const char *const models[] = {"resnet18", "lenet"};
+
+static const char *parse_buckets(const char *text, void *target) {
+  number_list *const list = target;
+  static const char expected[] = "expected one or several sizes from 0.001 to 4096 with commas";
+  if (!parse_list(text, false, list)) return expected;
+  for (int i = 0; i < list->n; i++)
+    if (!(list->values[i] >= 0.001 && list->values[i] <= 4096)) return expected;
+  return NULL;
+}
+
+#define FIELD(name) .offset = offsetof(exchange_options, name)
+static const option_row rows[] = {
+    {.kind = OPTION_GROUP, .help = "What is measured"},
+    {.kind = OPTION_CHOICE,
+     .name = "model",
+     FIELD(model),
+     .value = "NAME",
+     .deflt = "resnet18",
+     .choices = "resnet18|lenet",
+     .unit = "name",
+     .help = "the network whose gradients would cross"},
+    {.kind = OPTION_PARSE,
+     .name = "buckets",
+     FIELD(buckets),
+     .value = "LIST",
+     .deflt = "0.25,1,4,16,64",
+     .parse = parse_buckets,
+     .unit = "MiB",
+     .help = "bucket sizes, with commas; the last bucket holds what is left"},
+    {.kind = OPTION_REAL,
+     .name = "time",
+     .letter = 't',
+     FIELD(seconds),
+     .value = "S",
+     .deflt = "0.3",
+     .unit = "seconds",
+     .lo = 0.001,
+     .hi = 600,
+     .help = "time for each figure"},
+    {.kind = OPTION_GROUP, .help = "Devices and output"},
+    BENCH_COMMON_ROWS(FIELD),
+};
+static const option_table table = {
+    .verb = "bench exchange",
+    .usage = "[options]",
+    .rows = rows,
+    .n_rows = sizeof rows / sizeof rows[0],
+    .about = "Measures the exchange of gradients and weights alone: for each device how fast a\n"
+             "bucket comes to the host and goes back, then a step's whole exchange of all\n"
+             "devices together, with the sum and the update on the host.",
+    .after = "A device that shares the host's memory maps its gradients: nothing is copied then.\n"
+             "JSON: {\"version\", \"word\", \"model\", \"gradient_bytes\", \"devices\": [{\"device\",\n"
+             "\"driver\", \"platform\", \"platform_version\", \"peaks\", \"mapped\", \"rows\":\n"
+             "[{\"bucket_bytes\", \"to_host_ms\", \"to_host_gbs\", \"to_device_ms\",\n"
+             "\"to_device_gbs\"}]}], \"team\": [{\"bucket_bytes\", \"buckets\", \"exchange_ms\",\n"
+             "\"exchange_ms_low\", \"exchange_ms_high\", \"update_ms\"}]}; a bucket larger than the\n"
+             "gradients is cut to them.",
+};
+
+/* A device's gradients and weights. */
+typedef struct exchange_part {
+  bench_device device;
+  cvy_queue *queue;                 /* transfer */
+  cvy_buffer *gradients, *weights;
+  cvy_buffer **gradient, **weight;  /* slices, one per bucket */
+  cvy_event **read, **written;      /* one per bucket */
+  void **mapped;                    /* one per bucket; where the device shares the host's memory */
+  cvy_pinned *staging;              /* else */
+  float *staging_host;
+  bool map;
+} exchange_part;
+
+typedef struct exchange_run {
+  const exchange_options *options;
+  cvy_devices *devices;
+  cvy_net *net;
+  cvy_layout flat;                  /* one vector as long as the network's */
+  cvy_state *state;
+  cvy_pool *pool;
+  exchange_part *parts;
+  int n_parts, n_buckets;
+  size_t bucket_floats;
+  double update_ms;                 /* of the last exchange */
+} exchange_run;
+
+/* ---- buckets ---- */
+
+static size_t floats_of(const exchange_run *run, int bucket) {
+  const size_t first = (size_t)bucket * run->bucket_floats, left = run->flat.n_floats - first;
+  return left < run->bucket_floats ? left : run->bucket_floats;
+}
+
+static void forget_buckets(exchange_run *run) {
+  for (int d = 0; d < run->n_parts; d++) {
+    exchange_part *const p = &run->parts[d];
+    for (int b = 0; b < run->n_buckets; b++) {
+      if (p->read) cvy_event_destroy(&p->read[b]);
+      if (p->written) cvy_event_destroy(&p->written[b]);
+      if (p->gradient) cvy_buffer_destroy(&p->gradient[b]);
+      if (p->weight) cvy_buffer_destroy(&p->weight[b]);
+    }
+    cvy_free(p->read);
+    cvy_free(p->written);
+    cvy_free(p->gradient);
+    cvy_free(p->weight);
+    cvy_free(p->mapped);
+    p->read = p->written = NULL;
+    p->gradient = p->weight = NULL;
+    p->mapped = NULL;
+  }
+  run->n_buckets = 0;
+}
+
+/* Cuts everything into buckets of about so many MiB: slices begin at multiples of CVY_SLICE_ALIGN bytes. */
+static cvy_status make_buckets(exchange_run *run, double mib) {
+  cvy_status status = CVY_OK;
+  const size_t wanted = cvy_round_up((size_t)(mib * (1 << 20)), CVY_SLICE_ALIGN) / sizeof(float);
+  run->bucket_floats = wanted < run->flat.n_floats ? wanted : run->flat.n_floats;
+  const size_t n = (run->flat.n_floats + run->bucket_floats - 1) / run->bucket_floats;
+  CVY_REQUIRE(n <= BUCKETS_MAX, CVY_E_ARGUMENT, "%zu buckets of %g MiB: at most %d are possible", n, mib, BUCKETS_MAX);
+  run->n_buckets = (int)n;
+  for (int d = 0; d < run->n_parts; d++) {
+    exchange_part *const p = &run->parts[d];
+    p->read = cvy_calloc(n, sizeof *p->read);
+    p->written = cvy_calloc(n, sizeof *p->written);
+    p->gradient = cvy_calloc(n, sizeof *p->gradient);
+    p->weight = cvy_calloc(n, sizeof *p->weight);
+    p->mapped = cvy_calloc(n, sizeof *p->mapped);
+    CVY_REQUIRE(p->read && p->written && p->gradient && p->weight && p->mapped, CVY_E_MEMORY, "no memory for %zu buckets",
+                n);
+    for (int b = 0; b < run->n_buckets; b++) {
+      const size_t at = (size_t)b * run->bucket_floats * sizeof(float), size = floats_of(run, b) * sizeof(float);
+      CVY_TRY(cvy_buffer_slice(p->gradients, at, size, &p->gradient[b]));
+      CVY_TRY(cvy_buffer_slice(p->weights, at, size, &p->weight[b]));
+    }
+  }
+fail:
+  return status;
+}
+
+/* ---- one bucket of one device ---- */
+
+static cvy_status start_read(exchange_run *run, exchange_part *p, int b) {
+  cvy_status status = CVY_OK;
+  const size_t bytes = floats_of(run, b) * sizeof(float);
+  if (p->map) CVY_TRY(cvy_buffer_map(p->queue, p->gradient[b], bytes, NULL, &p->mapped[b], &p->read[b]));
+  else
+    CVY_TRY(cvy_buffer_read(p->queue, p->gradient[b], 0, bytes, p->staging_host + (size_t)b * run->bucket_floats, NULL,
+                            &p->read[b]));
+fail:
+  return status;
+}
+
+static cvy_status end_read(exchange_run *run, exchange_part *p, int b, const float **from) {
+  const cvy_status status = cvy_event_wait(p->read[b]);
+  cvy_event_destroy(&p->read[b]);
+  *from = p->map ? p->mapped[b] : p->staging_host + (size_t)b * run->bucket_floats;
+  return status;
+}
+
+static cvy_status start_write(exchange_run *run, exchange_part *p, int b, const float *from) {
+  cvy_status status = CVY_OK;
+  if (p->mapped[b]) CVY_TRY(cvy_buffer_unmap(p->queue, p->gradient[b], p->mapped[b]));
+  p->mapped[b] = NULL;
+  CVY_TRY(cvy_buffer_write(p->queue, p->weight[b], 0, floats_of(run, b) * sizeof(float), from, NULL, &p->written[b]));
+  CVY_TRY(cvy_queue_flush(p->queue));
+fail:
+  return status;
+}
+
+/* Both ways of the first bucket; what comes back is what went. */
+static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spread *to_host, bench_spread *to_device) {
+  cvy_status status = CVY_OK;
+  static bench_samples up, down;
+  const volatile int *const stop = program_signals_soft();
+  up.n = down.n = 0;
+  const uint64_t begin = cvy_clock_ns();
+  for (int i = 0; i <= BENCH_SAMPLES_MIN || cvy_clock_seconds_since(begin) < run->options->seconds; i++) {
+    const float *from;
+    if (*stop) CVY_TRY(CVY_E_INTERRUPTED);
+    if (up.n == BENCH_SAMPLES_MAX) break;
+    uint64_t start = cvy_clock_ns();
+    CVY_TRY(start_read(run, p, 0));
+    CVY_TRY(end_read(run, p, 0, &from));
+    if (i > 0) up.values[up.n++] = 1e3 * cvy_clock_seconds_since(start);   /* the first one touches the memory */
+    start = cvy_clock_ns();
+    CVY_TRY(start_write(run, p, 0, cvy_state_w(run->state)));
+    CVY_TRY(cvy_queue_finish(p->queue));
+    cvy_event_destroy(&p->written[0]);
+    if (i > 0) down.values[down.n++] = 1e3 * cvy_clock_seconds_since(start);
+  }
+  *to_host = bench_spread_of(&up);
+  *to_device = bench_spread_of(&down);
+fail:
+  return status;
+}
+
+/* ---- all buckets of all devices ---- */
+
+static cvy_status exchange_all(exchange_run *run) {
+  cvy_status status = CVY_OK;
+  static const float *from[DEVICES_MAX];
+  const cvy_sgd_params sgd = {.lr = 0.01f};
+  run->update_ms = 0;
+  for (int b = 0; b < run->n_buckets; b++)
+    for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_read(run, &run->parts[d], b));
+  for (int d = 0; d < run->n_parts; d++) CVY_TRY(cvy_queue_flush(run->parts[d].queue));
+  for (int b = 0; b < run->n_buckets; b++) {
+    for (int d = 0; d < run->n_parts; d++) CVY_TRY(end_read(run, &run->parts[d], b, &from[d]));
+    const size_t at = (size_t)b * run->bucket_floats;
+    const uint64_t start = cvy_clock_ns();
+    cvy_state_update(run->state, run->pool, &sgd, at, floats_of(run, b), from, run->n_parts);
+    run->update_ms += 1e3 * cvy_clock_seconds_since(start);
+    const float *const next = run->state->w[(run->state->generation + 1) & 1] + at;
+    for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_write(run, &run->parts[d], b, next));
+  }
+  for (int d = 0; d < run->n_parts; d++) CVY_TRY(cvy_queue_finish(run->parts[d].queue));
+  cvy_state_advance(run->state);
+fail:
+  for (int d = 0; d < run->n_parts; d++)
+    for (int b = 0; b < run->n_buckets; b++) cvy_event_destroy(&run->parts[d].written[b]);
+  return status;
+}
+
+static cvy_status measure_team(exchange_run *run, bench_spread *exchange, bench_spread *update) {
+  cvy_status status = CVY_OK;
+  static bench_samples whole, host;
+  const volatile int *const stop = program_signals_soft();
+  whole.n = host.n = 0;
+  CVY_TRY(exchange_all(run));
+  const uint64_t begin = cvy_clock_ns();
+  while (whole.n < BENCH_SAMPLES_MIN ||
+         (cvy_clock_seconds_since(begin) < run->options->seconds && whole.n < BENCH_SAMPLES_MAX)) {
+    if (*stop) CVY_TRY(CVY_E_INTERRUPTED);
+    const uint64_t start = cvy_clock_ns();
+    CVY_TRY(exchange_all(run));
+    whole.values[whole.n++] = 1e3 * cvy_clock_seconds_since(start);
+    host.values[host.n++] = run->update_ms;
+  }
+  *exchange = bench_spread_of(&whole);
+  *update = bench_spread_of(&host);
+fail:
+  return status;
+}
+
+/* ---- the word ---- */
+
+static void part_close(exchange_part *p) {
+  cvy_pinned_destroy(&p->staging);
+  cvy_buffer_destroy(&p->gradients);
+  cvy_buffer_destroy(&p->weights);
+  bench_device_close(&p->device);
+}
+
+static cvy_status part_open(exchange_run *run, int i) {
+  cvy_status status = CVY_OK;
+  exchange_part *const p = &run->parts[i];
+  const size_t bytes = run->flat.n_floats * sizeof(float);
+  CVY_TRY(bench_device_open(run->devices, i, &p->device));
+  cvy_buffer_destroy(&p->device.flush);   /* caches are left alone: in a step the gradients have just been written */
+  p->queue = cvy_device_transfer_queue(p->device.cl);
+  p->map = cvy_device_get_facts(p->device.cl)->host_unified;
+  CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->gradients));
+  CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->weights));
+  CVY_TRY(cvy_buffer_fill(p->queue, p->gradients, 0, bytes, 0));
+  CVY_TRY(cvy_buffer_fill(p->queue, p->weights, 0, bytes, 0));
+  CVY_TRY(cvy_queue_finish(p->queue));
+  if (!p->map) {
+    void *host = NULL;
+    CVY_TRY(cvy_pinned_create(p->device.cl, bytes, &p->staging, &host));
+    memset(host, 0, bytes);
+    p->staging_host = host;
+  }
+fail:
+  return status;
+}
+
+static cvy_status prepare(exchange_run *run) {
+  cvy_status status = CVY_OK;
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  CVY_TRY(cvy_net_model(models[run->options->model], 1, 28, 28, 10, &run->net));
+  run->flat.n_floats = cvy_net_layout(run->net)->n_floats;
+  CVY_TRY(cvy_state_create(&run->flat, false, &run->state));
+  CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &run->pool));
+  const int n = cvy_devices_count(run->devices);
+  CVY_REQUIRE(n <= DEVICES_MAX, CVY_E_ARGUMENT, "%d devices: at most %d can be measured together", n, DEVICES_MAX);
+  run->parts = cvy_calloc((size_t)n, sizeof *run->parts);
+  CVY_REQUIRE(run->parts, CVY_E_MEMORY, "no memory for %d devices", n);
+  for (; run->n_parts < n; run->n_parts++) {
+    status = part_open(run, run->n_parts);
+    if (status != CVY_OK) part_close(&run->parts[run->n_parts]);
+    CVY_TRY(status);
+  }
+fail:
+  return status;
+}
+
+static cvy_status measure_size(exchange_run *run, double mib, bool print, json_t *devices, json_t *team) {
+  cvy_status status = CVY_OK;
+  bench_spread whole, update;
+  CVY_TRY(make_buckets(run, mib));
+  const double bytes = 4.0 * (double)run->bucket_floats;
+  for (int d = 0; d < run->n_parts; d++) {
+    exchange_part *const p = &run->parts[d];
+    bench_spread up, down;
+    CVY_TRY(measure_bucket(run, p, &up, &down));
+    const double up_gbs = bytes / up.median * 1e-6, down_gbs = bytes / down.median * 1e-6;
+    json_array_append_new(json_object_get(json_array_get(devices, (size_t)d), "rows"),
+                          json_pack("{sI sf so sf sf}", "bucket_bytes", (json_int_t)bytes, "to_host_ms", up.median,
+                                    "to_host_gbs", p->map ? json_null() : json_real(up_gbs), "to_device_ms",
+                                    down.median, "to_device_gbs", down_gbs));
+    if (!print) continue;
+    progress_end();
+    printf("%-52.52s %10.3f %9s %12.3f ", p->device.label, bytes / (1 << 20), "", up.median);
+    if (p->map) printf("%9s", "mapped");
+    else printf("%9.1f", up_gbs);
+    printf(" %12.3f %9.1f\n", down.median, down_gbs);
+  }
+  CVY_TRY(measure_team(run, &whole, &update));
+  json_array_append_new(team, json_pack("{sI si sf sf sf sf}", "bucket_bytes", (json_int_t)bytes, "buckets",
+                                        run->n_buckets, "exchange_ms", whole.median, "exchange_ms_low", whole.low,
+                                        "exchange_ms_high", whole.high, "update_ms", update.median));
+  if (print) {
+    printf("  all together: %-36s %10.3f %9d  exchange %.3f ms +- %.1f %%, of it sum and update %.3f ms\n", "",
+           bytes / (1 << 20), run->n_buckets, whole.median, 50 * (whole.high - whole.low) / whole.median,
+           update.median);
+    fflush(stdout);
+  }
+fail:
+  forget_buckets(run);
+  return status;
+}
+
+int bench_exchange_main(int argc, char **argv) {
+  static exchange_options options;
+  static exchange_run run;
+  json_t *devices = NULL, *team = NULL;
+  int code = options_parse(&table, argc, argv, &options, NULL);
+  if (code != OPTIONS_GO_ON) return code;
+  code = program_try_output("bench exchange", "--json", options.json, false, true);
+  if (code != EXIT_DONE) return code;
+  run.options = &options;
+  (void)program_signals_soft();
+  progress_start(options.quiet, 1, 0);
+  cvy_status status = cvy_devices_select(options.devices, &run.devices);
+  if (status != CVY_OK) return program_exit_code_of_select(status);
+  const bool print = !bench_to_stdout(options.json);
+  CVY_TRY(prepare(&run));
+  devices = json_array();
+  team = json_array();
+  for (int d = 0; d < run.n_parts; d++) {
+    json_t *const device = bench_device_json(&run.parts[d].device);
+    json_object_set_new(device, "mapped", json_boolean(run.parts[d].map));
+    json_object_set_new(device, "rows", json_array());
+    json_array_append_new(devices, device);
+  }
+  if (print)
+    printf("%s: %.1f MiB of gradients\n%-52s %10s %9s %12s %9s %12s %9s\n", models[options.model],
+           (double)run.flat.n_floats * 4 / (1 << 20), "device", "bucket MiB", "buckets", "to host ms", "GB/s",
+           "to device ms", "GB/s");
+  for (int i = 0; i < options.buckets.n; i++)
+    CVY_TRY(measure_size(&run, options.buckets.values[i], print, devices, team));
+fail:
+  progress_end();
+  for (int d = 0; d < run.n_parts; d++) part_close(&run.parts[d]);
+  code = program_exit_code(status);
+  if (code == EXIT_DONE && options.json) {
+    json_t *const out = bench_json("exchange", json_incref(devices));
+    json_object_update_new(out, json_pack("{ss sI sO}", "model", models[options.model], "gradient_bytes",
+                                          (json_int_t)(run.flat.n_floats * 4), "team", team));
+    if (!program_write_json(options.json, out)) code = EXIT_FAILED;
+  }
+  json_decref(devices);
+  json_decref(team);
+  cvy_free(run.parts);
+  cvy_state_destroy(&run.state);
+  cvy_pool_destroy(&run.pool);
+  cvy_net_destroy(&run.net);
+  cvy_devices_destroy(&run.devices);
+  return program_end(code);
+}
