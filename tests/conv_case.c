@@ -39,8 +39,9 @@ static const double *absolute(check_device *d, const double *x, size_t n) {
 }
 
 /* How the rounding errors of an algorithm compare with those of a plain sum of products. Transforms mix the pixels of
- * a tile (of a whole image), so that a large one leaves its error in its neighbours: the bound of each element then is
- * that of the largest one of its sample. */
+ * a tile (of a whole image) and the taps of a filter: a large one leaves its error in its neighbours, times a tap that it
+ * never meets in the exact result. The bound of each element then is that of the largest one of its sample, with the
+ * largest pixel and the largest tap of each channel everywhere (largest_of). */
 static double spread_of(cvy_conv_algo algo) {
   switch (algo) {
     case CVY_CONV_WINOGRAD2: return 4.0;
@@ -48,6 +49,18 @@ static double spread_of(cvy_conv_algo algo) {
     case CVY_CONV_FFT: return 8.0;
     default: return 0.0;
   }
+}
+
+/* x: (outer, middle, inner): each element's largest magnitude over the middle. */
+static double *largest_of(check_device *d, const double *x, size_t outer, size_t middle, size_t inner) {
+  double *const out = check_doubles(d, outer * middle * inner);
+  for (size_t o = 0; o < outer; o++)
+    for (size_t i = 0; i < inner; i++) {
+      double largest = 0;
+      for (size_t m = 0; m < middle; m++) largest = fmax(largest, fabs(x[(o * middle + m) * inner + i]));
+      for (size_t m = 0; m < middle; m++) out[(o * middle + m) * inner + i] = largest;
+    }
+  return out;
 }
 
 static void spread(double *mag, size_t samples, size_t elems, double factor) {
@@ -155,6 +168,14 @@ void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
     ref_conv2d_backward_weights(p, n, mag_fx, absolute(d, dy64, y_size), dw_mag, NULL);
   }
   if (!p->no_backward_data) ref_conv2d_backward_data(p, n, dy64, w64, dx_want, dx_mag);
+  const size_t x_pixels = (size_t)(p->x.h * p->x.w), y_pixels = (size_t)(out.h * out.w), taps = (size_t)(p->r * p->s);
+  const double *const large_x = largest_of(d, same_mag ? fx : mag_fx, (size_t)n, x_pixels, (size_t)ch),
+                      *const large_w = largest_of(d, w64, 1, taps, (size_t)ch * k),
+                      *const large_dy = largest_of(d, dy64, (size_t)n, y_pixels, (size_t)k);
+  if (spread_of(algo[CVY_CONV_FORWARD]) > 0)
+    ref_conv2d_forward(p, n, large_x, large_w, p->bias ? absolute(d, bias64, (size_t)k) : NULL, y_mag, NULL);
+  if (spread_of(algo[CVY_CONV_BACKWARD_WEIGHTS]) > 0) ref_conv2d_backward_weights(p, n, large_x, large_dy, dw_mag, NULL);
+  if (spread_of(algo[CVY_CONV_BACKWARD_DATA]) > 0) ref_conv2d_backward_data(p, n, large_dy, large_w, dx_mag, NULL);
   ref_reduce_columns((size_t)y_rows, k, dy64, db_want, db_mag);
 
   const float *first_y = NULL, *first_dx = NULL, *first_dw = NULL, *first_db = NULL, *first_stats = NULL;

@@ -58,10 +58,13 @@ static float *read_all(check_device *d, const cvy_net *net, const cvy_instance *
 
 /* ---- memory ---- */
 
+/* Parts and the whole by one algorithm, which auto may not choose for both. */
+static const cvy_conv_algo_list direct_only = {1, {CVY_CONV_DIRECT}};
+
 static void test_memory_limit(check_device *d) {
   cvy_net *net;
   check_ok(cvy_net_resnet18(1, 28, 28, 10, &net));
-  cvy_instance *all = make_instance(d, net, &(cvy_instance_params){.n = 16, .group_size = 4});
+  cvy_instance *all = make_instance(d, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .group_size = 4});
   const size_t full = cvy_instance_device_bytes(all);
   assert_int_equal(cvy_instance_micro_batch(all), 16);
   put_weights(d, net, all);
@@ -73,7 +76,7 @@ static void test_memory_limit(check_device *d) {
   /* a bit less than everything: fewer groups at a time, the same gradients */
   check_log_clear();
   cvy_instance *parts =
-      make_instance(d, net, &(cvy_instance_params){.n = 16, .group_size = 4, .memory_limit_bytes = full - 4 * MIB});
+      make_instance(d, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .group_size = 4, .memory_limit_bytes = full - 4 * MIB});
   const int micro = cvy_instance_micro_batch(parts);
   assert_true(micro == 12 || micro == 8);
   assert_true(cvy_instance_device_bytes(parts) <= full - 4 * MIB);
@@ -92,35 +95,35 @@ static void test_memory_limit(check_device *d) {
 
   /* without groups: the user is told that statistics change */
   check_log_clear();
-  parts = make_instance(d, net, &(cvy_instance_params){.n = 16, .memory_limit_bytes = full - 4 * MIB});
+  parts = make_instance(d, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .memory_limit_bytes = full - 4 * MIB});
   assert_true(cvy_instance_micro_batch(parts) >= 12 && cvy_instance_micro_batch(parts) < 16);
   assert_true(check_log_contains("[warning]") && check_log_contains("samples at a time"));
   cvy_instance_destroy(&parts);
 
   /* memory promised to others counts */
-  parts = make_instance(d, net, &(cvy_instance_params){.n = 16, .memory_limit_bytes = full, .reserved_bytes = 4 * MIB});
+  parts = make_instance(d, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .memory_limit_bytes = full, .reserved_bytes = 4 * MIB});
   assert_true(cvy_instance_micro_batch(parts) < 16);
   cvy_instance_destroy(&parts);
 
   cvy_instance *none = (cvy_instance *)1;
-  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .memory_limit_bytes = 60 * MIB}, &none),
+  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .memory_limit_bytes = 60 * MIB}, &none),
               CVY_E_DEVICE_MEMORY, "1 sample at a time need");
   assert_null(none);
   check_fails(cvy_instance_create(
-                  d->cl, net, &(cvy_instance_params){.n = 16, .group_size = 4, .memory_limit_bytes = 60 * MIB}, &none),
+                  d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .group_size = 4, .memory_limit_bytes = 60 * MIB}, &none),
               CVY_E_DEVICE_MEMORY, "4 samples at a time need");
   char there[64];
   snprintf(there, sizeof there, "there are %d (60.0 MiB", 60 * MIB);
   assert_true(check_log_contains(there));
   check_fails(
       cvy_instance_create(
-          d->cl, net, &(cvy_instance_params){.n = 2, .memory_limit_bytes = full, .reserved_bytes = 2 * full}, &none),
+          d->cl, net, &(cvy_instance_params){.n = 2, .algos = direct_only, .memory_limit_bytes = full, .reserved_bytes = 2 * full}, &none),
       CVY_E_DEVICE_MEMORY, "in use for other things");
 
   setenv("CVY_MEMORY_LIMIT_MIB", "60", 1);
-  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16}, &none), CVY_E_DEVICE_MEMORY, "60.0 MiB");
+  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only}, &none), CVY_E_DEVICE_MEMORY, "60.0 MiB");
   setenv("CVY_MEMORY_LIMIT_MIB", "60m", 1);
-  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16}, &none), CVY_E_ARGUMENT, "'60m'");
+  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only}, &none), CVY_E_ARGUMENT, "'60m'");
   unsetenv("CVY_MEMORY_LIMIT_MIB");
   cvy_net_destroy(&net);
 }

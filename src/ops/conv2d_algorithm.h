@@ -47,5 +47,7 @@ typedef struct cvy_conv_algorithm {
 extern const cvy_conv_algorithm cvy_conv_direct_cpu, cvy_conv_direct_simt;
 /* conv2d_gemm.c */
 extern const cvy_conv_algorithm cvy_conv_gemm;
+/* conv2d_winograd_cpu.c: forward and backward_data */
+extern const cvy_conv_algorithm cvy_conv_winograd4_cpu, cvy_conv_winograd2_cpu;
 
 #endif

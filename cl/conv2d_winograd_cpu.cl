@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: MIT
+ * Winograd convolution F(m x m, 3x3), stride 1, on CPU-shaped devices (winograd.clh has the formula): forward, and
+ * backward-data as a convolution of dy with the turned filter.
+ *   out[n,p,q,o] (+)= bias[o] + sum_{r,s<3, c} f(in)[n, p + first_h + r, q + first_w + s, c] * w'[r,s,c,o]
+ * with w' = w, first = -pad (forward), or w'[r,s,k,c] = w[2-r,2-s,c,k], first = pad - 2 (backward-data).
+ *
+ * Tiles of m x m outputs are numbered over rows of tiles, then images; a block is `block_tiles` of them in a row. A task
+ * is a block and 32 output channels (fastest). One work-item per work-group, which walks over a contiguous range of tasks
+ * with a slice of the workspace of its own:
+ *   zeros  one pixel of the padding
+ *   v      POINTS x (blocks of 16 input channels, rows, 16): the block's tiles transformed, with the load prologue
+ *          applied; kept while the task's block is the same
+ *   m      POINTS x (rows, 32): products of v and u
+ * The rows are the block's tiles, a few of zeros behind them for whole register tiles. Register tile: 14 rows x 32
+ * channels. Then m is transformed back, bias added, stored, and the statistics of each tile are merged into those of its
+ * image's part in this block (Chan et al. 1979); conv2d_winograd_cpu_merge_stats merges the parts.
+ * Transformed weights lie in front of the workspace: blocks of 32 output channels (the last of 16 if the pitch is an odd
+ * multiple of 16) of POINTS x (C rows of the block's width, and PANEL_GAP floats so that the points do not meet in one
+ * set of a cache).
+ *
+ *   TILE_OUT   m: 4 or 2 */
+#define WINOGRAD_VECTOR float16
+#include "common.clh"
+#include "winograd.clh"
+
+#define GROUP_OF_ONE __attribute__((reqd_work_group_size(1, 1, 1)))
+/* Not `restrict` inside of kernels: inlined, it becomes declarations that oclgrind does not know. */
+#define INLINE static inline __attribute__((always_inline))
+
+/* The same in src/ops/conv2d_winograd_cpu.c. The first three are CVY_CONV_*. */
+#define FLAG_SCALE 1
+#define FLAG_RELU 2
+#define FLAG_RESIDUAL 4
+#define FLAG_BIAS 8
+#define FLAG_STATS 16
+#define FLAG_ACCUMULATE 32
+#define FLAG_STREAM 64 /* the output is stored past the caches */
+#define PANEL_GAP 32
+
+#define ROWS_2(M) M(0) M(1)
+#define ROWS_4(M) ROWS_2(M) M(2) M(3)
+#define ROWS_8(M) ROWS_4(M) M(4) M(5) M(6) M(7)
+#define ROWS_14(M) ROWS_8(M) M(8) M(9) M(10) M(11) M(12) M(13)
+
+/* Rows that a block of so many tiles has: the same in src/ops/conv2d_winograd_cpu.c. */
+static int padded_rows(int tiles) {
+  const int rest = tiles % 14;
+  return tiles - rest + (rest == 0 ? 0 : rest <= 2 ? 2 : rest <= 4 ? 4 : rest <= 8 ? 8 : 14);
+}
+
+/* ---- weights ---- */
+
+/* u[point] of 9 taps, point_floats apart. */
+INLINE void transform_weights(const float16 *g, global float *u, int point_floats) {
+  float16 columns[3 * TILE_IN], line[TILE_IN];
+#pragma unroll
+  for (int s = 0; s < 3; s++) winograd_weight_line(g + s, 3, columns + s, 3);
+#pragma unroll
+  for (int i = 0; i < TILE_IN; i++) {
+    winograd_weight_line(columns + 3 * i, 1, line, 1);
+#pragma unroll
+    for (int j = 0; j < TILE_IN; j++) vstore16(line[j], 0, u + (i * TILE_IN + j) * point_floats);
+  }
+}
+
+/* Weights (3,3,C,pitch) to the workspace. Group: a range of (block of output channels, input channel). */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights(global const float *restrict w,
+                                                                    global float *restrict workspace, int c,
+                                                                    int pitch) {
+  const int blocks = (pitch + 31) / 32;
+  const int begin = (int)((long)blocks * c * (long)get_group_id(0) / (long)get_num_groups(0));
+  const int end = (int)((long)blocks * c * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  for (int at = begin; at < end; at++) {
+    const int block = at / c, channel = at % c, width = min(32, pitch - block * 32), panel = c * width + PANEL_GAP;
+    global float *u = workspace + (size_t)block * (size_t)(POINTS * (c * 32 + PANEL_GAP)) + channel * width;
+    for (int v = 0; v < width; v += 16) {
+      float16 g[9];
+#pragma unroll
+      for (int tap = 0; tap < 9; tap++) g[tap] = vload16(0, w + (size_t)(tap * c + channel) * (size_t)pitch + block * 32 + v);
+      transform_weights(g, u + v, panel);
+    }
+  }
+}
+
+/* The turned filter of backward-data: weights (3,3,C,k_pitch) with the parts of input channels K and output channels C
+ * (pitch c_pitch, zeros behind C) exchanged. Group: a range of (block of 32 c, 16 k). */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights_turned(global const float *restrict w,
+                                                                           global float *restrict workspace, int c,
+                                                                           int c_pitch, int k, int k_pitch) {
+  const int blocks = (c_pitch + 31) / 32, parts = (k + 15) / 16;
+  const int begin = (int)((long)blocks * parts * (long)get_group_id(0) / (long)get_num_groups(0));
+  const int end = (int)((long)blocks * parts * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  for (int at = begin; at < end; at++) {
+    const int block = at / parts, k0 = at % parts * 16, width = min(32, c_pitch - block * 32);
+    const int panel = k * width + PANEL_GAP, some = min(16, k - k0);
+    for (int v = 0; v < width; v += 16) {
+      float turned[9 * 16 * 16]; /* tap, k, c */
+      const int c0 = block * 32 + v;
+      for (int tap = 0; tap < 9; tap++)
+        for (int j = 0; j < 16; j++) {
+          float line[16];
+          vstore16(c0 + j < c ? vload16(0, w + (size_t)((8 - tap) * c + c0 + j) * (size_t)k_pitch + k0) : (float16)(0.0f), 0, line);
+#pragma unroll
+          for (int i = 0; i < 16; i++) turned[(tap * 16 + i) * 16 + j] = line[i];
+        }
+      global float *u = workspace + (size_t)block * (size_t)(POINTS * (k * 32 + PANEL_GAP)) + k0 * width + v;
+      for (int i = 0; i < some; i++, u += width) {
+        float16 g[9];
+#pragma unroll
+        for (int tap = 0; tap < 9; tap++) g[tap] = vload16(tap * 16 + i, turned);
+        transform_weights(g, u, panel);
+      }
+    }
+  }
+}
+
+/* ---- input ---- */
+
+INLINE void transform_input(float16 *d, global float *v, int point_floats) {
+#pragma unroll
+  for (int j = 0; j < TILE_IN; j++) winograd_input_line(d + j, TILE_IN);
+#pragma unroll
+  for (int i = 0; i < TILE_IN; i++) {
+    winograd_input_line(d + i * TILE_IN, 1);
+#pragma unroll
+    for (int j = 0; j < TILE_IN; j++) vstore16(d[i * TILE_IN + j], 0, v + (i * TILE_IN + j) * point_floats);
+  }
+}
+
+/* One tile, of the image at x, from pixel (h0, w0), to row v of each point and block of 16 channels (block_floats apart).
+ * zeros: a pixel of the padding. */
+static void load_tile(global float *v, int point_floats, int block_floats, global const float *x, global const float *zeros,
+                      int h0, int w0, int in_h, int in_w, int in_c, int pitch) {
+  global const float *pixel[POINTS];
+#pragma unroll
+  for (int i = 0; i < TILE_IN; i++)
+#pragma unroll
+    for (int j = 0; j < TILE_IN; j++) {
+      const int h = h0 + i, w = w0 + j;
+      pixel[i * TILE_IN + j] = h >= 0 && h < in_h && w >= 0 && w < in_w ? x + (h * in_w + w) * pitch : zeros;
+    }
+  for (int c = 0; c < in_c; c += 16, v += block_floats) {
+    float16 d[POINTS];
+#pragma unroll
+    for (int i = 0; i < POINTS; i++) d[i] = vload16(0, pixel[i] + c);
+    transform_input(d, v, point_floats);
+  }
+}
+
+/* The same with the load prologue. residual: the image; scale, shift: its group. */
+static void load_tile_prologue(global float *v, int point_floats, int block_floats, global const float *x,
+                               global const float *residual, global const float *scale, global const float *shift, int h0,
+                               int w0, int in_h, int in_w, int in_c, int pitch, int flags) {
+  for (int c = 0; c < in_c; c += 16, v += block_floats) {
+    float16 d[POINTS], by = (float16)(1.0f), plus = (float16)(0.0f);
+    if (flags & FLAG_SCALE) by = vload16(0, scale + c), plus = vload16(0, shift + c);
+#pragma unroll
+    for (int i = 0; i < TILE_IN; i++)
+#pragma unroll
+      for (int j = 0; j < TILE_IN; j++) {
+        const int h = h0 + i, w = w0 + j;
+        float16 value = (float16)(0.0f);
+        if (h >= 0 && h < in_h && w >= 0 && w < in_w) {
+          const int at = (h * in_w + w) * pitch + c;
+          value = vload16(0, x + at);
+          if (flags & FLAG_SCALE) value = value * by + plus;
+          if (flags & FLAG_RESIDUAL) value += vload16(0, residual + at);
+          if (flags & FLAG_RELU) value = select(value, (float16)(0.0f), value < 0.0f);
+        }
+        d[i * TILE_IN + j] = value;
+      }
+    transform_input(d, v, point_floats);
+  }
+}
+
+/* ---- products ---- */
+
+#define ACC_32(i) float16 s##i = (float16)(0.0f), t##i = (float16)(0.0f);
+#define ACC_16(i) float16 s##i = (float16)(0.0f);
+#define FMA_32(i)                                                                                                      \
+  {                                                                                                                    \
+    const float16 a = (float16)(v[(i)*16 + e]);                                                                        \
+    s##i = a * u0 + s##i;                                                                                              \
+    t##i = a * u1 + t##i;                                                                                              \
+  }
+#define FMA_16(i)                                                                                                      \
+  {                                                                                                                    \
+    const float16 a = (float16)(v[(i)*16 + e]);                                                                        \
+    s##i = a * u0 + s##i;                                                                                              \
+  }
+#define STORE_32(i) vstore16(s##i, 2 * (i), m), vstore16(t##i, 2 * (i) + 1, m);
+#define STORE_16(i) vstore16(s##i, 2 * (i), m);
+
+/* m = v u for some rows: v: blocks of 16 channels, block_floats apart; u: (C, 32 or 16); m: rows of 32. */
+#define PRODUCT_ARGS global const float *v, int block_floats, global const float *u, int channels, global float *m
+#define DEFINE_PRODUCT_32(name, ROWS)                                                                                  \
+  static void name(PRODUCT_ARGS) {                                                                                     \
+    ROWS(ACC_32)                                                                                                       \
+    for (int c = 0; c < channels; c += 16, v += block_floats) {                                                        \
+      const int some = min(16, channels - c);                                                                          \
+      for (int e = 0; e < some; e++, u += 32) {                                                                        \
+        const float16 u0 = vload16(0, u), u1 = vload16(1, u);                                                          \
+        ROWS(FMA_32)                                                                                                   \
+      }                                                                                                                \
+    }                                                                                                                  \
+    ROWS(STORE_32)                                                                                                     \
+  }
+#define DEFINE_PRODUCT_16(name, ROWS)                                                                                  \
+  static void name(PRODUCT_ARGS) {                                                                                     \
+    ROWS(ACC_16)                                                                                                       \
+    for (int c = 0; c < channels; c += 16, v += block_floats) {                                                        \
+      const int some = min(16, channels - c);                                                                          \
+      for (int e = 0; e < some; e++, u += 16) {                                                                        \
+        const float16 u0 = vload16(0, u);                                                                              \
+        ROWS(FMA_16)                                                                                                   \
+      }                                                                                                                \
+    }                                                                                                                  \
+    ROWS(STORE_16)                                                                                                     \
+  }
+DEFINE_PRODUCT_32(product_14x32, ROWS_14)
+DEFINE_PRODUCT_32(product_8x32, ROWS_8)
+DEFINE_PRODUCT_32(product_4x32, ROWS_4)
+DEFINE_PRODUCT_32(product_2x32, ROWS_2)
+DEFINE_PRODUCT_16(product_14x16, ROWS_14)
+DEFINE_PRODUCT_16(product_4x16, ROWS_4)
+DEFINE_PRODUCT_16(product_2x16, ROWS_2)
+
+/* All rows of one point. */
+static void multiply(global const float *v, int rows, global const float *u, int channels, int width, global float *m) {
+  const int block_floats = rows * 16;
+  int row = 0;
+  if (width == 32) {
+    for (; row + 14 <= rows; row += 14) product_14x32(v + row * 16, block_floats, u, channels, m + row * 32);
+    for (; row + 8 <= rows; row += 8) product_8x32(v + row * 16, block_floats, u, channels, m + row * 32);
+    for (; row + 4 <= rows; row += 4) product_4x32(v + row * 16, block_floats, u, channels, m + row * 32);
+    for (; row < rows; row += 2) product_2x32(v + row * 16, block_floats, u, channels, m + row * 32);
+  } else {
+    for (; row + 14 <= rows; row += 14) product_14x16(v + row * 16, block_floats, u, channels, m + row * 32);
+    for (; row + 4 <= rows; row += 4) product_4x16(v + row * 16, block_floats, u, channels, m + row * 32);
+    for (; row < rows; row += 2) product_2x16(v + row * 16, block_floats, u, channels, m + row * 32);
+  }
+}
+
+/* ---- output ---- */
+
+/* Of `count` values: their sum; mean, less a pivot, and sum of squared deviations. The pivot is one of the values:
+ * differences of means are taken where they are not yet rounded to the mean's size. Should it be far from the others, the
+ * mean is better taken from the sum. */
+typedef struct {
+  float count;
+  float16 sum, pivot, mean, m2;
+} moments;
+#define NO_MOMENTS {0.0f, (float16)(0.0f), (float16)(0.0f), (float16)(0.0f), (float16)(0.0f)}
+
+INLINE void merge_moments(moments *a, float count, float16 mean, float16 m2) {
+  const float sum = a->count + count;
+  const float16 d = mean - a->mean;
+  a->mean += d * (count / sum);
+  a->m2 += m2 + d * d * (a->count * count / sum);
+  a->count = sum;
+}
+
+/* 16 channels of a tile, of which rows x cols outputs lie in the image: to y, row_floats and pitch apart, and their
+ * statistics into `stats` if FLAG_STATS. */
+INLINE void store_tile(global const float *m, int point_floats, float16 bias, global float *y, int row_floats, int pitch,
+                       const int rows, const int cols, int flags, moments *stats) {
+  float16 d[POINTS], sum = (float16)(0.0f), total = (float16)(0.0f);
+#pragma unroll
+  for (int i = 0; i < POINTS; i++) d[i] = vload16(0, m + i * point_floats);
+#pragma unroll
+  for (int j = 0; j < TILE_IN; j++) winograd_output_line(d + j, TILE_IN);
+#pragma unroll
+  for (int i = 0; i < TILE_OUT; i++) {
+    winograd_output_line(d + i * TILE_IN, 1);
+#pragma unroll
+    for (int j = 0; j < TILE_OUT; j++) {
+      if (i >= rows || j >= cols) continue;
+      global float *to = y + i * row_floats + j * pitch;
+      float16 value = d[i * TILE_IN + j] + bias;
+      if (flags & FLAG_ACCUMULATE) value += vload16(0, to);
+      vstore16(value, 0, to);
+      d[i * TILE_IN + j] = value;
+    }
+  }
+  if (!(flags & FLAG_STATS)) return;
+  if (stats->count == 0.0f) stats->pivot = d[0];
+#pragma unroll
+  for (int i = 0; i < TILE_OUT; i++)
+#pragma unroll
+    for (int j = 0; j < TILE_OUT; j++) {
+      if (i >= rows || j >= cols) continue;
+      total += d[i * TILE_IN + j];
+      d[i * TILE_IN + j] -= stats->pivot;
+      sum += d[i * TILE_IN + j];
+    }
+  const float count = (float)(rows * cols);
+  const float16 mean = sum / count;
+  float16 m2 = (float16)(0.0f);
+#pragma unroll
+  for (int i = 0; i < TILE_OUT; i++)
+#pragma unroll
+    for (int j = 0; j < TILE_OUT; j++) {
+      if (i >= rows || j >= cols) continue;
+      const float16 e = d[i * TILE_IN + j] - mean;
+      m2 += e * e;
+    }
+  stats->sum += total;
+  merge_moments(stats, count, mean, m2);
+}
+
+/* ---- kernels ---- */
+
+/* Statistics: the layer's own if parts == 1, else (N, parts, {sum, pivot, mean, M2}, out_pitch) in the workspace. Part: the
+ * block's number from the first one that holds a tile of the image. point_floats: distance of points of v. */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
+    global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
+    global const float *restrict residual, global const float *restrict bias, global float *restrict y,
+    global float *restrict stats, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
+    int out_h, int out_w, int out_pitch, int first_h, int first_w, int block_tiles, int parts, int stats_at, int slices_at,
+    int slice_floats, int group_size, int flags) {
+  const int tiles_h = (out_h + TILE_OUT - 1) / TILE_OUT, tiles_w = (out_w + TILE_OUT - 1) / TILE_OUT;
+  const int per_image = tiles_h * tiles_w, n_tiles = n * per_image;
+  const int most_rows = padded_rows(block_tiles), blocks16 = (in_c + 15) / 16;
+  global float *zeros = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global float *v = zeros + blocks16 * 16;
+  global float *m = v + (size_t)POINTS * (size_t)(blocks16 * most_rows * 16 + 16);
+  const int blocks_k = (out_pitch + 31) / 32;
+  const long n_tasks = (long)((n_tiles + block_tiles - 1) / block_tiles) * blocks_k;
+  const long task_begin = n_tasks * (long)get_group_id(0) / (long)get_num_groups(0);
+  const long task_end = n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0);
+  const int in_floats = in_h * in_w * in_pitch, out_floats = out_h * out_w * out_pitch;
+  const bool plain = (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
+  int loaded = -1;
+
+  for (int i = 0; i < blocks16; i++) vstore16((float16)(0.0f), i, zeros);
+  for (long task = task_begin; task < task_end; task++) {
+    const int block = (int)(task / blocks_k), k0 = (int)(task % blocks_k) * 32, width = min(32, out_pitch - k0);
+    const int tile0 = block * block_tiles, tiles = min(block_tiles, n_tiles - tile0), rows = padded_rows(tiles);
+    const int v_point = blocks16 * rows * 16 + 16, m_point = rows * 32 + 32, u_point = in_c * width + PANEL_GAP;
+    const int image0 = tile0 / per_image, th0 = tile0 % per_image / tiles_w, tw0 = tile0 % tiles_w;
+    if (block != loaded) {
+      loaded = block;
+      int image = image0, th = th0, tw = tw0;
+      for (int t = 0; t < tiles; t++) {
+        const int h0 = th * TILE_OUT + first_h, w0 = tw * TILE_OUT + first_w, at = image * in_floats;
+        if (plain) {
+          load_tile(v + t * 16, v_point, rows * 16, x + at, zeros, h0, w0, in_h, in_w, in_c, in_pitch);
+        } else {
+          const int group = image / group_size * in_pitch;
+          load_tile_prologue(v + t * 16, v_point, rows * 16, x + at, residual + at, scale + group, shift + group, h0, w0,
+                             in_h, in_w, in_c, in_pitch, flags);
+        }
+        if (++tw == tiles_w) {
+          tw = 0;
+          if (++th == tiles_h) th = 0, image++;
+        }
+      }
+      for (int point = 0; point < POINTS; point++)
+        for (int b = 0; b < blocks16; b++)
+          for (int t = tiles; t < rows; t++) vstore16((float16)(0.0f), b * rows + t, v + point * v_point);
+    }
+
+    global const float *u = workspace + (size_t)(k0 / 32) * (size_t)(POINTS * (in_c * 32 + PANEL_GAP));
+    for (int point = 0; point < POINTS; point++)
+      multiply(v + (size_t)point * (size_t)v_point, rows, u + point * u_point, in_c, width, m + point * m_point);
+
+    for (int k = 0; k < width; k += 16) {
+      const float16 plus = flags & FLAG_BIAS ? vload16(0, bias + k0 + k) : (float16)(0.0f);
+      moments part = NO_MOMENTS;
+      int image = image0, th = th0, tw = tw0;
+      for (int t = 0; t < tiles; t++) {
+        const int h = th * TILE_OUT, w = tw * TILE_OUT;
+        global float *to = y + image * out_floats + (h * out_w + w) * out_pitch + k0 + k;
+        const int rows_in = min(TILE_OUT, out_h - h), cols_in = min(TILE_OUT, out_w - w);
+        if (rows_in == TILE_OUT && cols_in == TILE_OUT)
+          store_tile(m + t * 32 + k, m_point, plus, to, out_w * out_pitch, out_pitch, TILE_OUT, TILE_OUT, flags, &part);
+        else
+          store_tile(m + t * 32 + k, m_point, plus, to, out_w * out_pitch, out_pitch, rows_in, cols_in, flags, &part);
+        bool last = t == tiles - 1;
+        const int of = image;
+        if (++tw == tiles_w) {
+          tw = 0;
+          if (++th == tiles_h) th = 0, image++, last = true;
+        }
+        if (last && (flags & FLAG_STATS)) {
+          const int which = block - of * per_image / block_tiles;
+          if (parts == 1) {
+            global float *s = stats + (size_t)of * (size_t)(2 * out_pitch) + k0 + k;
+            vstore16(part.sum / part.count, 0, s);
+            vstore16(part.m2, 0, s + out_pitch);
+          } else {
+            global float *s = workspace + stats_at + (size_t)(of * parts + which) * (size_t)(4 * out_pitch) + k0 + k;
+            vstore16(part.sum, 0, s);
+            vstore16(part.pivot, 0, s + out_pitch);
+            vstore16(part.mean, 0, s + 2 * out_pitch);
+            vstore16(part.m2, 0, s + 3 * out_pitch);
+          }
+          part.count = 0.0f, part.sum = part.mean = part.m2 = (float16)(0.0f);
+        }
+      }
+    }
+  }
+}
+
+/* Parts of each image's statistics → stats, in order. Group: an image. */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_merge_stats(global const float *restrict workspace,
+                                                                        global float *restrict stats, int stats_at,
+                                                                        int out_h, int out_w, int out_pitch,
+                                                                        int block_tiles, int parts) {
+  const int tiles_h = (out_h + TILE_OUT - 1) / TILE_OUT, tiles_w = (out_w + TILE_OUT - 1) / TILE_OUT;
+  const int image = (int)get_group_id(0), begin = image * tiles_h * tiles_w, end = begin + tiles_h * tiles_w;
+  const int first = begin / block_tiles, last = (end - 1) / block_tiles;
+  global const float *from = workspace + stats_at + (size_t)(image * parts) * (size_t)(4 * out_pitch);
+  global float *to = stats + (size_t)image * (size_t)(2 * out_pitch);
+  for (int k = 0; k < out_pitch; k += 16) {
+    moments all = NO_MOMENTS;
+    all.pivot = vload16(0, from + out_pitch + k);
+    for (int block = first; block <= last; block++) {
+      global const float *s = from + (block - first) * 4 * out_pitch + k;
+      int count = 0;
+      for (int t = max(begin, block * block_tiles); t < min(end, (block + 1) * block_tiles); t++)
+        count += min(TILE_OUT, out_h - (t - begin) / tiles_w * TILE_OUT) * min(TILE_OUT, out_w - (t - begin) % tiles_w * TILE_OUT);
+      all.sum += vload16(0, s);
+      merge_moments(&all, (float)count, vload16(0, s + out_pitch) - all.pivot + vload16(0, s + 2 * out_pitch),
+                    vload16(0, s + 3 * out_pitch));
+    }
+    vstore16(all.sum / all.count, 0, to + k);
+    vstore16(all.m2, 0, to + out_pitch + k);
+  }
+}

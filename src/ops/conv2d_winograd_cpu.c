@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT
+ * Launches of cl/conv2d_winograd_cpu.cl: how a call is cut into blocks of tiles, and where things lie in the workspace:
+ *   transformed weights | statistics of the parts of each image | a slice per work-group */
+#include "src/ops/conv2d_algorithm.h"
+
+enum { FLAG_BIAS = 8, FLAG_STATS = 16, FLAG_ACCUMULATE = 32, FLAG_STREAM = 64 }; /* the first three are CVY_CONV_* */
+enum {
+  ROWS = 14,               /* tiles of a register tile */
+  BLOCK = 32,              /* output channels of a task */
+  PANEL_GAP = 32,          /* as in the kernels */
+  SLICE_FLOATS = 131072,   /* wanted size of a block's transformed input: half of a second-level cache */
+  BLOCK_TILES_MAX = 56,    /* more per block gains nothing while the weights stay in a cache */
+  WEIGHTS_FLOATS = 4 << 20 /* transformed weights that do not stay in a third-level cache: fewer, larger blocks */
+};
+
+/* Tile parameters: tiles per block (a multiple of ROWS; 0: by shape). */
+static const int tiles[][CVY_CONV_TILES] = {{0}, {14}, {28}, {56}, {112}};
+enum { N_TILES = sizeof tiles / sizeof tiles[0], LARGE_BLOCK = 140 };
+
+typedef struct winograd_state {
+  cvy_conv2d_params params;
+  cvy_conv_pass pass;
+  cvy_shape in, out; /* of the gather convolution: backward_data's are those of dy and dx */
+  int first_h, first_w;
+  int tile_out, points, tiles_per_image;
+  int compute_units, max_groups, block_tiles; /* the largest block */
+  int stats_at, slices_at;
+  cvy_kernel *main, *weights, *merge;
+} winograd_state;
+
+static int ceil_div(int a, int b) { return cvy_ceil_div(a, b); }
+static int smaller(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
+
+static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
+                const char **why) {
+  const char *reason = NULL;
+  (void)device;
+  if (p->r != 3 || p->s != 3)
+    reason = "only 3x3 filters";
+  else if (p->stride_h != 1 || p->stride_w != 1)
+    reason = "only stride 1";
+  else if (pass == CVY_CONV_BACKWARD_WEIGHTS)
+    reason = "these kernels have no backward_weights";
+  else if (p->x.pitch % 16 != 0 || y->pitch % 16 != 0)
+    reason = "CPU kernels want pitches that are multiples of 16";
+  if (reason && why) *why = reason;
+  return !reason;
+}
+
+/* As in the kernels. */
+static int padded_rows(int n) {
+  const int rest = n % ROWS;
+  return n - rest + (rest == 0 ? 0 : rest <= 2 ? 2 : rest <= 4 ? 4 : rest <= 8 ? 8 : ROWS);
+}
+
+static int tiles_of(int length, int tile_out) { return ceil_div(length, tile_out); }
+
+/* Tiles per block for n samples: fewer where there would not be a block for every compute unit. Does not fall when n
+ * grows. */
+static int plan_block(const winograd_state *st, int n) {
+  const int64_t share = ((int64_t)n * st->tiles_per_image + st->compute_units - 1) / st->compute_units;
+  if (share >= st->block_tiles) return st->block_tiles;
+  return share > 4 * ROWS ? (int)share : ceil_div((int)share, ROWS) * ROWS;
+}
+
+/* Parts of an image in blocks of so many tiles, at most. */
+static int parts_of(const winograd_state *st, int block_tiles) {
+  return block_tiles % st->tiles_per_image == 0 ? 1 : (st->tiles_per_image - 2 + block_tiles) / block_tiles + 1;
+}
+
+static int64_t slice_floats_of(const winograd_state *st, int block_tiles) {
+  const int64_t channels = (int64_t)ceil_div(st->in.c, 16) * 16, rows = padded_rows(block_tiles);
+  return channels + st->points * (channels * rows + 16) + st->points * (rows * BLOCK + BLOCK);
+}
+
+/* Floats of transformed weights. */
+static int64_t weight_floats_of(const winograd_state *st) {
+  const int64_t full = st->out.pitch / BLOCK, rest = st->out.pitch % BLOCK;
+  return st->points * (full * ((int64_t)st->in.c * BLOCK + PANEL_GAP) + (rest ? st->in.c * rest + PANEL_GAP : 0));
+}
+
+static void destroy(void *state) {
+  winograd_state *const st = state;
+  if (!st) return;
+  cvy_kernel_destroy(&st->main);
+  cvy_kernel_destroy(&st->weights);
+  cvy_kernel_destroy(&st->merge);
+  cvy_free(st);
+}
+
+static int largest_block(const winograd_state *st, int tile) {
+  if (tile) return tile;
+  const int64_t per_tile = (int64_t)st->points * st->in.c;
+  if (weight_floats_of(st) > WEIGHTS_FLOATS) return LARGE_BLOCK;
+  const int fit = smaller(SLICE_FLOATS / per_tile / ROWS * ROWS, BLOCK_TILES_MAX);
+  return fit < ROWS ? ROWS : fit;
+}
+
+static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
+                         cvy_conv_pass pass, const int *tile, void **state, size_t *workspace_bytes) {
+  cvy_status status = CVY_OK;
+  static const char *const file = "conv2d_winograd_cpu";
+  const cvy_define defines[] = {{"TILE_OUT", tile_out}};
+  const bool forward = pass == CVY_CONV_FORWARD;
+  winograd_state *const st = cvy_calloc(1, sizeof *st);
+  bool known = false;
+  CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
+  for (int i = 0; i < N_TILES; i++) known = known || tiles[i][0] == tile[0];
+  CVY_REQUIRE(known, CVY_E_ARGUMENT, "convolution: winograd with %d tiles per block; 0, 14, 28, 56 or 112 are known",
+              tile[0]);
+  st->params = *p, st->pass = pass;
+  st->in = forward ? p->x : *y, st->out = forward ? *y : p->x;
+  st->first_h = forward ? -p->pad_h : p->pad_h - 2, st->first_w = forward ? -p->pad_w : p->pad_w - 2;
+  st->tile_out = tile_out, st->points = (tile_out + 2) * (tile_out + 2);
+  st->tiles_per_image = tiles_of(st->out.h, tile_out) * tiles_of(st->out.w, tile_out);
+  st->compute_units = cvy_device_get_facts(device)->compute_units;
+  st->block_tiles = largest_block(st, tile[0]);
+
+  const int block_tiles = plan_block(st, p->n_max);
+  const int64_t slice = slice_floats_of(st, block_tiles), weights = weight_floats_of(st);
+  /* More groups than cores, so that a core that is taken away for a while does not hold up the rest. */
+  st->max_groups = st->compute_units * (slice > 2 * SLICE_FLOATS || st->compute_units > 32 ? 1 : 4);
+  int64_t stats = 0;
+  if (forward && p->stats) {
+    /* Smaller blocks of smaller batches make more parts. */
+    for (int n = p->n_max; n >= 1; n--) {
+      const int parts = parts_of(st, plan_block(st, n));
+      const int64_t floats = parts > 1 ? (int64_t)n * parts * 4 * st->out.pitch : 0;
+      if (floats > stats) stats = floats;
+    }
+  }
+  const int64_t total = weights + stats + slice * st->max_groups;
+  CVY_REQUIRE((int64_t)p->n_max * st->tiles_per_image <= INT32_MAX && slice <= INT32_MAX && total <= INT32_MAX,
+              CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)total);
+  st->stats_at = (int)weights, st->slices_at = (int)(weights + stats);
+  *workspace_bytes = (size_t)total * sizeof(float);
+
+  CVY_TRY(cvy_kernel_create(device, file, "conv2d_winograd_cpu_gather", defines, 1, &st->main));
+  CVY_TRY(cvy_kernel_create(device, file,
+                            forward ? "conv2d_winograd_cpu_weights" : "conv2d_winograd_cpu_weights_turned", defines, 1,
+                            &st->weights));
+  if (forward && p->stats)
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_winograd_cpu_merge_stats", defines, 1, &st->merge));
+  *state = st;
+  return CVY_OK;
+fail:
+  destroy(st);
+  return status;
+}
+
+static cvy_grid groups_of_one(int64_t groups) {
+  return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}};
+}
+
+static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
+  cvy_status status = CVY_OK;
+  winograd_state *const st = state;
+  const cvy_conv2d_params *const p = &st->params;
+  const cvy_shape *const in = &st->in, *const out = &st->out;
+  const bool forward = st->pass == CVY_CONV_FORWARD, stats = forward && p->stats;
+  const int block_tiles = plan_block(st, call->n), parts = parts_of(st, block_tiles);
+  const int blocks_k = ceil_div(out->pitch, BLOCK);
+  const int flags = (forward ? p->prologue : 0) | (call->bias ? FLAG_BIAS : 0) | (stats ? FLAG_STATS : 0) |
+                    (call->accumulate ? FLAG_ACCUMULATE : 0);
+  if (forward) {
+    const int64_t rows = (int64_t)blocks_k * in->c;
+    CVY_TRY(CVY_LAUNCH(queue, st->weights, groups_of_one(smaller((rows + 15) / 16, 4 * st->compute_units)),
+                       CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(in->c), CVY_INT(out->pitch)));
+  } else {
+    const int64_t pieces = (int64_t)blocks_k * ceil_div(in->c, 16);
+    CVY_TRY(CVY_LAUNCH(queue, st->weights, groups_of_one(smaller(pieces, 4 * st->compute_units)), CVY_BUF(call->w),
+                       CVY_BUF(call->workspace), CVY_INT(out->c), CVY_INT(out->pitch), CVY_INT(in->c),
+                       CVY_INT(in->pitch)));
+  }
+  const int64_t tasks = ((int64_t)call->n * st->tiles_per_image + block_tiles - 1) / block_tiles * blocks_k;
+  const int64_t slice = slice_floats_of(st, block_tiles);
+  CVY_TRY(CVY_LAUNCH(
+      queue, st->main, groups_of_one(smaller(tasks, st->max_groups)), CVY_BUF(forward ? call->x : call->dy),
+      CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->bias),
+      CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats), CVY_BUF(call->workspace), CVY_INT(call->n),
+      CVY_INT(in->h), CVY_INT(in->w), CVY_INT(in->c), CVY_INT(in->pitch), CVY_INT(out->h), CVY_INT(out->w),
+      CVY_INT(out->pitch), CVY_INT(st->first_h), CVY_INT(st->first_w), CVY_INT(block_tiles), CVY_INT(parts),
+      CVY_INT(st->stats_at), CVY_INT(st->slices_at), CVY_INT((int)slice), CVY_INT(call->group_size), CVY_INT(flags)));
+  if (stats && parts > 1)
+    CVY_TRY(CVY_LAUNCH(queue, st->merge, groups_of_one(call->n), CVY_BUF(call->workspace), CVY_BUF(call->stats),
+                       CVY_INT(st->stats_at), CVY_INT(out->h), CVY_INT(out->w), CVY_INT(out->pitch),
+                       CVY_INT(block_tiles), CVY_INT(parts)));
+fail:
+  return status;
+}
+
+static cvy_status create4(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
+                          const int *tile, void **state, size_t *workspace_bytes) {
+  return create(4, device, p, y, pass, tile, state, workspace_bytes);
+}
+static cvy_status create2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
+                          const int *tile, void **state, size_t *workspace_bytes) {
+  return create(2, device, p, y, pass, tile, state, workspace_bytes);
+}
+
+/* Multiply-adds of one image and one pair of channels that direct's kernels do: filter rows in the padding are left
+ * out. */
+static double direct_work(const cvy_conv2d_params *p, const cvy_shape *y, bool forward) {
+  const int in_h = forward ? p->x.h : y->h, out_h = forward ? y->h : p->x.h, out_w = forward ? y->w : p->x.w;
+  const int first = forward ? -p->pad_h : p->pad_h - 2;
+  double rows = 0;
+  for (int h = 0; h < out_h; h++)
+    for (int r = 0; r < 3; r++) rows += h + first + r >= 0 && h + first + r < in_h;
+  return rows * 3.0 * out_w;
+}
+
+/* A model in units of multiply-adds, its three constants fitted to measurements of resnet18's layers at batches 8 to
+ * 256: products at the rate of register tiles, so much for each transformed element (TRANSFORM), so much for each
+ * transformed weight once per call (WEIGHT: written to and read from memory). */
+static double cost(int tile_out, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
+  static const double direct_rate = 0.85, product_rate = 0.9, transform = 40.0, weight = 64.0;
+  const bool forward = pass == CVY_CONV_FORWARD;
+  const cvy_shape *const in = forward ? &p->x : y, *const out = forward ? y : &p->x;
+  const double points = (tile_out + 2.0) * (tile_out + 2.0), c = in->c, k = out->pitch;
+  const double image_tiles = (double)tiles_of(out->h, tile_out) * tiles_of(out->w, tile_out);
+  const double rows =
+      image_tiles * p->n_max < ROWS ? (double)padded_rows((int)(image_tiles * p->n_max)) / p->n_max : image_tiles;
+  const double work = points * (rows * c * k / product_rate + image_tiles * transform * (cvy_pitch_of(in->c) + k) +
+                                weight * c * k / p->n_max);
+  const double direct = direct_work(p, y, forward) * c * k / direct_rate;
+  return direct > 0 ? work / direct : 2.0;
+}
+static double cost4(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
+  (void)device;
+  return cost(4, p, y, pass);
+}
+static double cost2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
+  (void)device;
+  return cost(2, p, y, pass);
+}
+
+const cvy_conv_algorithm cvy_conv_winograd4_cpu = {.name = "winograd4_cpu",
+                                                   .algo = CVY_CONV_WINOGRAD4,
+                                                   .cpu_shaped = true,
+                                                   .error_bound = 1e-4,
+                                                   .tiles = tiles,
+                                                   .n_tiles = N_TILES,
+                                                   .can = can,
+                                                   .cost = cost4,
+                                                   .create = create4,
+                                                   .destroy = destroy,
+                                                   .run = run};
+const cvy_conv_algorithm cvy_conv_winograd2_cpu = {.name = "winograd2_cpu",
+                                                   .algo = CVY_CONV_WINOGRAD2,
+                                                   .cpu_shaped = true,
+                                                   .error_bound = 2e-5,
+                                                   .tiles = tiles,
+                                                   .n_tiles = N_TILES,
+                                                   .can = can,
+                                                   .cost = cost2,
+                                                   .create = create2,
+                                                   .destroy = destroy,
+                                                   .run = run};

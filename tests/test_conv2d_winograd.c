@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT
+ * Winograd convolution, F(4x4,3x3) and F(2x2,3x3), against ref_conv2d.c: the passes that a device has it for, direct's
+ * for the others. CVY_TEST_FULL=1 runs ten times as many random shapes. */
+#include <math.h>
+#include <stdio.h>
+
+#include "src/ref/ref.h"
+#include "tests/conv_case.h"
+
+static const cvy_conv_algo algos[] = {CVY_CONV_WINOGRAD4, CVY_CONV_WINOGRAD2};
+enum { RANDOM_CASES = 24, MOST_WORK = 400000 }; /* multiply-adds of a pass */
+
+static double most_work(void) { return conv_in_oclgrind() ? MOST_WORK / 10 : MOST_WORK; }
+
+/* Forward and backward_data must be taken by Winograd's kernels where the device's shape has them. */
+static void run_case(check_device *d, check_rng *r, conv_case *c, cvy_conv_algo algo) {
+  c->p.algos = (cvy_conv_algo_list){2, {algo, CVY_CONV_DIRECT}};
+  conv_case_run(d, r, c);
+  for (int pass = 0; d->cpu_shaped && pass < CVY_CONV_BACKWARD_WEIGHTS; pass++)
+    if (*conv_case_took((cvy_conv_pass)pass))
+      assert_string_equal(conv_case_took((cvy_conv_pass)pass),
+                          algo == CVY_CONV_WINOGRAD4 ? "winograd4_cpu" : "winograd2_cpu");
+}
+
+static conv_case random_case(check_rng *r) {
+  conv_case c = {0};
+  cvy_conv2d_params *const p = &c.p;
+  do {
+    *p = (cvy_conv2d_params){.x = {.h = CHECK_ONE_OF(r, 1, 2, 3, 4, 5, 7, 8, 9, 14, 17),
+                                   .w = CHECK_ONE_OF(r, 1, 2, 3, 4, 5, 7, 8, 9, 14, 28, 32),
+                                   .c = CHECK_ONE_OF(r, 1, 3, 7, 16, 17, 20, 31, 33, 50, 64, 65)},
+                             .k = CHECK_ONE_OF(r, 1, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80),
+                             .r = 3,
+                             .s = 3,
+                             .stride_h = 1,
+                             .stride_w = 1,
+                             .pad_h = CHECK_ONE_OF(r, 0, 1, 1, 2, 2, 3),
+                             .pad_w = CHECK_ONE_OF(r, 0, 1, 1, 2, 2, 3),
+                             .n_max = 1};
+    p->x.pitch = p->x.c, p->y_pitch = p->k;
+  } while (p->x.h + 2 * p->pad_h < 3 || p->x.w + 2 * p->pad_w < 3 || conv_case_work(p, 1) > most_work());
+  const int most = (int)(most_work() / conv_case_work(p, 1));
+  c.n = check_edge(r, 14, most < 60 ? most : 60);
+  p->n_max = c.n + CHECK_ONE_OF(r, 0, 0, 1, 30);
+  p->bias = check_int(r, 0, 1);
+  p->prologue = check_int(r, 0, 1) ? check_int(r, 1, 7) : 0;
+  p->stats = check_int(r, 0, 2) > 0;
+  p->no_backward_data = check_int(r, 0, 7) == 0;
+  p->x.pitch = cvy_pitch_of(p->x.c) + CHECK_ONE_OF(r, 0, 0, 0, 16);
+  p->y_pitch = cvy_pitch_of(p->k) + CHECK_ONE_OF(r, 0, 0, 0, 16);
+  c.group_size = p->prologue & CVY_CONV_SCALE ? CHECK_ONE_OF(r, 0, 1, 2, 3, 100) : 0;
+  c.accumulate = check_int(r, 0, 1);
+  c.fill = (check_fill_kind)check_int(r, 0, CHECK_FILL_ANY - 1);
+  return c;
+}
+
+static void test_random(check_device *d) {
+  const int some = conv_in_oclgrind() ? RANDOM_CASES / 3 : d->cpu_shaped ? RANDOM_CASES : RANDOM_CASES / 4;
+  const int cases = getenv("CVY_TEST_FULL") ? 10 * RANDOM_CASES : some;
+  for (int i = 0; i < cases; i++) {
+    check_rng r = check_rng_make(d, i);
+    conv_case c = random_case(&r);
+    run_case(d, &r, &c, algos[i % 2]);
+  }
+}
+
+/* The layers of resnet18 at few samples, whole tiles and cut ones, images that share blocks and that are cut by them.
+ */
+static void test_layers(check_device *d) {
+  static const struct {
+    int n, h, w, c, k, pad;
+  } layers[] = {
+      {3, 28, 28, 64, 64, 1}, {5, 14, 14, 128, 128, 1}, {9, 7, 7, 256, 40, 1}, {40, 4, 4, 512, 16, 1},
+      {1, 4, 4, 512, 64, 1},  {2, 32, 32, 3, 20, 0},    {33, 1, 1, 20, 48, 1}, {3, 5, 61, 16, 16, 2},
+  };
+  for (size_t i = 0; i < 2 * (sizeof layers / sizeof *layers); i++) {
+    const size_t at = i / 2;
+    check_rng r = check_rng_make(d, 1000 + (int)i);
+    conv_case c = {.n = layers[at].n,
+                   .p = {.n_max = layers[at].n,
+                         .x = {layers[at].h, layers[at].w, layers[at].c, cvy_pitch_of(layers[at].c)},
+                         .k = layers[at].k,
+                         .y_pitch = cvy_pitch_of(layers[at].k),
+                         .r = 3,
+                         .s = 3,
+                         .stride_h = 1,
+                         .stride_w = 1,
+                         .pad_h = layers[at].pad,
+                         .pad_w = layers[at].pad,
+                         .bias = true,
+                         .stats = at % 4 != 3},
+                   .accumulate = at % 3 == 0,
+                   .fill = CHECK_FILL_NORMAL};
+    if (conv_in_oclgrind() && conv_case_work(&c.p, c.n) > 2e6) continue;
+    if (!d->cpu_shaped && conv_case_work(&c.p, c.n) > 2e7) continue;
+    run_case(d, &r, &c, algos[i % 2]);
+  }
+}
+
+/* Each combination of prologue flags, with groups of samples that end in a smaller one. */
+static void test_prologue(check_device *d) {
+  for (int flags = conv_in_oclgrind() ? 6 : 1; flags <= 7; flags++) {
+    check_rng r = check_rng_make(d, 2000 + flags);
+    conv_case c = {.n = 5,
+                   .group_size = 2,
+                   .accumulate = flags % 2,
+                   .p = {.n_max = 6,
+                         .x = {6, 5, 20, 32},
+                         .k = 17,
+                         .y_pitch = 32,
+                         .r = 3,
+                         .s = 3,
+                         .stride_h = 1,
+                         .stride_w = 1,
+                         .pad_h = 1,
+                         .pad_w = 2,
+                         .bias = true,
+                         .stats = true,
+                         .prologue = flags},
+                   .fill = CHECK_FILL_NORMAL};
+    run_case(d, &r, &c, algos[flags % 2]);
+  }
+}
+
+/* The stated bound, relative L2 of the whole result, on every fill: small, large, cancelling, outliers, a mean much
+ * larger than the deviation. */
+static void test_bound(check_device *d) {
+  enum { N = 3, SIDE = 7, C = 64, K = 32, PIXELS = N * SIDE * SIDE };
+  for (int i = 0; i < 2 * CHECK_FILL_ANY; i++) {
+    const check_fill_kind fill = (check_fill_kind)(i / 2);
+    check_rng r = check_rng_make(d, 3000 + i);
+    const cvy_conv2d_params p = {.n_max = N,
+                                 .x = {SIDE, SIDE, C, C},
+                                 .k = K,
+                                 .y_pitch = K,
+                                 .r = 3,
+                                 .s = 3,
+                                 .stride_h = 1,
+                                 .stride_w = 1,
+                                 .pad_h = 1,
+                                 .pad_w = 1,
+                                 .algos = {2, {algos[i % 2], CVY_CONV_DIRECT}}};
+    if (!check_case(d, "bound %s fill=%d", cvy_conv_algo_name(algos[i % 2]), (int)fill)) continue;
+    float *const x = check_floats(d, PIXELS * C), *const w = check_floats(d, 9 * C * K),
+                 *const dy = check_floats(d, PIXELS * K);
+    check_fill(&r, x, PIXELS * C, fill), check_fill(&r, w, 9 * C * K, fill), check_fill(&r, dy, PIXELS * K, fill);
+    double *const y_want = check_doubles(d, PIXELS * K), *const dx_want = check_doubles(d, PIXELS * C);
+    const double *const w64 = check_to_doubles(d, w, 9 * C * K);
+    ref_conv2d_forward(&p, N, check_to_doubles(d, x, PIXELS * C), w64, NULL, y_want, NULL);
+    ref_conv2d_backward_data(&p, N, check_to_doubles(d, dy, PIXELS * K), w64, dx_want, NULL);
+    check_buffer *const bx = check_input(d, "x", x, PIXELS, C, C), *const bw = check_input(d, "w", w, 9 * C, K, K),
+                        *const bdy = check_input(d, "dy", dy, PIXELS, K, K),
+                        *const by = check_output(d, "y", PIXELS, K, K),
+                        *const bdx = check_output(d, "dx", PIXELS, C, C);
+    cvy_conv2d *op = NULL;
+    check_ok(cvy_conv2d_create(d->cl, &p, &op));
+    check_buffer *const ws = check_scratch(d, "workspace", cvy_conv2d_workspace_bytes(op) + 64);
+    check_ok(cvy_conv2d_forward(op, d->queue, N, bx->cl, NULL, bw->cl, NULL, by->cl, NULL, ws->cl));
+    check_ok(cvy_conv2d_backward_data(op, d->queue, N, bdy->cl, bw->cl, bdx->cl, false, ws->cl));
+    check_relative_l2(d, "y", check_download(by), y_want, PIXELS * K, cvy_conv2d_error_bound(op, CVY_CONV_FORWARD));
+    check_relative_l2(d, "dx", check_download(bdx), dx_want, PIXELS * C,
+                      cvy_conv2d_error_bound(op, CVY_CONV_BACKWARD_DATA));
+    cvy_conv2d_destroy(&op);
+    check_case_end(d);
+  }
+}
+
+/* What cannot be done is refused with its reason, and AUTO passes over it; unknown tiles are passed over too. */
+static void test_refused(check_device *d) {
+  const cvy_conv2d_params good = {.n_max = 64,
+                                  .x = {14, 14, 64, 64},
+                                  .k = 64,
+                                  .y_pitch = 64,
+                                  .r = 3,
+                                  .s = 3,
+                                  .stride_h = 1,
+                                  .stride_w = 1,
+                                  .pad_h = 1,
+                                  .pad_w = 1,
+                                  .inference = true};
+  for (int i = 0; d->cpu_shaped && i < 2; i++) {
+    cvy_conv2d_params p = good;
+    cvy_conv2d *op = NULL;
+    p.algos = (cvy_conv_algo_list){1, {algos[i]}};
+    p.r = 1;
+    check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "3x3");
+    p = good, p.algos = (cvy_conv_algo_list){1, {algos[i]}}, p.stride_w = 2;
+    check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "stride 1");
+    p = good, p.algos = (cvy_conv_algo_list){1, {algos[i]}}, p.x.c = 3, p.x.pitch = 4;
+    check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "multiples of 16");
+    p = good, p.choice[CVY_CONV_FORWARD] = (cvy_conv_choice){algos[i], {56}};
+    check_ok(cvy_conv2d_create(d->cl, &p, &op));
+    assert_int_equal(cvy_conv2d_chosen(op, CVY_CONV_FORWARD).algo, algos[i]);
+    assert_int_equal(cvy_conv2d_chosen(op, CVY_CONV_FORWARD).tile[0], 56);
+    cvy_conv2d_destroy(&op);
+    p.choice[CVY_CONV_FORWARD].tile[0] = 57;
+    check_ok(cvy_conv2d_create(d->cl, &p, &op));
+    assert_int_equal(cvy_conv2d_chosen(op, CVY_CONV_FORWARD).tile[0], 0);
+    cvy_conv2d_destroy(&op);
+  }
+}
+
+/* The shipped default: Winograd where it is faster. */
+static void test_auto(check_device *d) {
+  static const struct {
+    int n, side, c;
+    cvy_conv_algo algo;
+  } layers[] = {{256, 28, 64, CVY_CONV_WINOGRAD4}, {64, 14, 128, CVY_CONV_WINOGRAD4}, {256, 7, 256, CVY_CONV_WINOGRAD4},
+                {256, 4, 512, CVY_CONV_WINOGRAD4}, {1, 4, 512, CVY_CONV_DIRECT},      {256, 1, 64, CVY_CONV_DIRECT}};
+  for (size_t i = 0; d->cpu_shaped && i < sizeof layers / sizeof *layers; i++) {
+    const cvy_conv2d_params p = {.n_max = layers[i].n,
+                                 .x = {layers[i].side, layers[i].side, layers[i].c, layers[i].c},
+                                 .k = layers[i].c,
+                                 .y_pitch = layers[i].c,
+                                 .r = 3,
+                                 .s = 3,
+                                 .stride_h = 1,
+                                 .stride_w = 1,
+                                 .pad_h = 1,
+                                 .pad_w = 1};
+    cvy_conv2d *op = NULL;
+    check_ok(cvy_conv2d_create(d->cl, &p, &op));
+    assert_int_equal(cvy_conv2d_chosen(op, CVY_CONV_FORWARD).algo, layers[i].algo);
+    assert_int_equal(cvy_conv2d_chosen(op, CVY_CONV_BACKWARD_DATA).algo, layers[i].algo);
+    cvy_conv2d_destroy(&op);
+  }
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {{"layers", test_layers}, {"prologue", test_prologue}, {"random", test_random},
+                                     {"bound", test_bound},   {"refused", test_refused},   {"auto", test_auto}};
+  return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_BOTH_SHAPES);
+}
