@@ -45,6 +45,9 @@ static cvy_status facts_fill(cvy_device *device) {
    * units. Intel's CPU runtime uses 512-bit registers by itself. Mesa's front end is clang too, but SPIR-V drops the
    * attribute. */
   facts->has_min_vector_width = pocl && info->kind == CVY_DEVICE_CPU;
+  /* Both compile with clang, for flat addresses. oclgrind's front end is clang too, but its simulator does not know the
+   * instruction. */
+  facts->has_prefetch = info->kind == CVY_DEVICE_CPU && (pocl || strstr(info->platform_name, "Intel(R) OpenCL") != NULL);
   /* rusticl (Mesa 22.3) gives the size of a sub-group for CL_KERNEL_WORK_GROUP_SIZE and runs larger groups all the
    * same. */
   device->kernel_group_wrong = rusticl;

@@ -32,6 +32,7 @@ typedef struct cvy_device_facts {
   int compute_units;                /* of this (sub-)device */
   size_t local_bytes, max_work_group;
   bool host_unified;
+  bool has_prefetch; /* compiler takes __builtin_prefetch of an address: -D CVY_PREFETCH */
   bool has_min_vector_width; /* compiler takes __attribute__((min_vector_width(512))): -D CVY_MIN_VECTOR_WIDTH=512 */
 } cvy_device_facts;
 

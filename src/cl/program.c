@@ -37,6 +37,7 @@ static cvy_status options_make(const cvy_device *device, const cvy_define *defin
   qsort(sorted, (size_t)n_defines, sizeof *sorted, compare_defines);
   cvy_text_add(out, "-cl-std=CL1.2 -D CVY_CPU=%d", device->facts.cpu_shaped ? 1 : 0);
   if (device->facts.has_min_vector_width) cvy_text_add(out, " -D CVY_MIN_VECTOR_WIDTH=512");
+  if (device->facts.has_prefetch) cvy_text_add(out, " -D CVY_PREFETCH");
   for (int i = 0; i < n_defines; i++) cvy_text_add(out, " -D %s=%ld", sorted[i].name, sorted[i].value);
   CVY_REQUIRE(!out->failed, CVY_E_MEMORY, "no memory for the compiler's options");
 fail:
