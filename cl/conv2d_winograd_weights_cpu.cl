@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: MIT
+ * Gradient of 3x3 filters by Winograd's F(3x3, TILE x TILE) on CPU-shaped devices, stride 1.
+ *
+ * A TILE x TILE tile of dy and the SIDE x SIDE pixels of x that it sees (SIDE = TILE + 2) give a 3x3 part of dw. With the
+ * matrices of F(TILE x TILE, 3x3), whose forward form is y = A^T[(G w G^T) * (B^T d B)]A, the same sum of products read
+ * as a function of w gives
+ *   dw = G^T [ sum over tiles of (B^T d B) * (A dy A^T) ] G           (* element by element)
+ * and with channels the bracket is SIDE*SIDE matrix products (C, tiles) x (tiles, K), one for each place in the tile.
+ * Source: S. Winograd, Arithmetic Complexity of Computations (1980), chapter IV; A. Lavin and S. Gray, Fast Algorithms
+ * for Convolutional Neural Networks (2016), section 4. With interpolation points p_j and infinity, row j of A is (1, p,
+ * p^2 …), of G (1, p, p^2) / N_j, of B^T the coefficients of the product of (x - q) over the other points q, and N_j its
+ * value at p_j. TILE 2: points 0, 1, -1. TILE 4: 0, ±3/4, ±3/2 instead of the usual 0, ±1, ±2: every entry of A and B is
+ * still exact, the number of operations is the same, and the error is half as large.
+ *
+ * Geometry: one work-item per work-group, each with a slice of the workspace and a contiguous range of tasks. A task is
+ * block_c input channels, block_k output channels and one of `splits` equal parts of all tiles (images outermost). Its
+ * transformed dw stays in the slice, sized for a second-level cache. It takes `strip` tiles at a time: transforms of
+ * their x and dy into the slice, then all products in register tiles of 8 x 32 (8 x 16) whose sums over the strip are
+ * added to the task's dw. At the end that is transformed back. Parts are summed in order by a kernel of
+ * conv2d_direct_cpu.cl.
+ *
+ * Slice, in floats (place_floats: distance of two places of the tile):
+ *   dw  [place][block of 32 k][c][32]      gradient [place][block of 32 k][tile][32]
+ *   x   [place][block of 16 c][tile][16]   sums of dy [k]
+ * A last block of k with 16 channels has rows of 16.
+ *
+ * Parameters: TILE 2 or 4; PROLOGUE 1: x has a load prologue, which one is in `flags`. */
+#include "common.clh"
+
+#ifndef TILE
+#define TILE 4
+#endif
+#ifndef PROLOGUE
+#define PROLOGUE 0
+#endif
+#if TILE != 2 && TILE != 4
+#error "TILE must be 2 or 4"
+#endif
+#if PROLOGUE != 0 && PROLOGUE != 1
+#error "PROLOGUE must be 0 or 1"
+#endif
+
+#define SIDE (TILE + 2)
+#define PLACES (SIDE * SIDE)
+#define GROUP_OF_ONE __attribute__((reqd_work_group_size(1, 1, 1)))
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* Flags of the `flags` argument, the same in src/ops/conv2d_winograd_weights_cpu.c. The first three are CVY_CONV_*. */
+#define FLAG_SCALE 1
+#define FLAG_RELU 2
+#define FLAG_RESIDUAL 4
+#define FLAG_BIAS 8
+#define FLAG_ACCUMULATE 32
+
+/* Everything starts at a multiple of 16 floats, so that vectors can be read and written as such: vstore16 may come out as
+ * four stores. */
+typedef global float16 *vector_out;
+typedef global const float16 *vector_in;
+#define LOAD(p) (*(vector_in)(p))
+#define STORE(v, p) (*(vector_out)(p) = (v))
+
+/* ---- one line of each transform ---- */
+
+#if TILE == 4
+
+#define POINT_A 0.75f
+#define POINT_B 1.5f
+#define A2 (POINT_A * POINT_A)
+#define B2 (POINT_B * POINT_B)
+#define N_ZERO (A2 * B2)
+#define N_A (2.0f * A2 * (A2 - B2))
+#define N_B (2.0f * B2 * (B2 - A2))
+
+/* B^T d */
+ALWAYS_INLINE void input_line(const float16 *d, float16 *out) {
+  const float16 even_a = d[4] - B2 * d[2], odd_a = d[3] - B2 * d[1];
+  const float16 even_b = d[4] - A2 * d[2], odd_b = d[3] - A2 * d[1];
+  out[0] = (A2 * B2) * d[0] + (d[4] - (A2 + B2) * d[2]);
+  out[1] = even_a + POINT_A * odd_a;
+  out[2] = even_a - POINT_A * odd_a;
+  out[3] = even_b + POINT_B * odd_b;
+  out[4] = even_b - POINT_B * odd_b;
+  out[5] = (A2 * B2) * d[1] + (d[5] - (A2 + B2) * d[3]);
+}
+
+/* A dy */
+ALWAYS_INLINE void gradient_line(const float16 *y, float16 *out) {
+  const float16 even_a = y[0] + A2 * y[2], odd_a = y[1] + A2 * y[3];
+  const float16 even_b = y[0] + B2 * y[2], odd_b = y[1] + B2 * y[3];
+  out[0] = y[0];
+  out[1] = even_a + POINT_A * odd_a;
+  out[2] = even_a - POINT_A * odd_a;
+  out[3] = even_b + POINT_B * odd_b;
+  out[4] = even_b - POINT_B * odd_b;
+  out[5] = y[3];
+}
+
+/* G^T u */
+ALWAYS_INLINE void filter_line(const float16 *u, float16 *out) {
+  const float16 even_a = (u[1] + u[2]) * (1.0f / N_A), odd_a = (u[1] - u[2]) * (POINT_A / N_A);
+  const float16 even_b = (u[3] + u[4]) * (1.0f / N_B), odd_b = (u[3] - u[4]) * (POINT_B / N_B);
+  out[0] = u[0] * (1.0f / N_ZERO) + (even_a + even_b);
+  out[1] = odd_a + odd_b;
+  out[2] = u[5] + (A2 * even_a + B2 * even_b);
+}
+
+#else
+
+ALWAYS_INLINE void input_line(const float16 *d, float16 *out) {
+  out[0] = d[0] - d[2];
+  out[1] = d[1] + d[2];
+  out[2] = d[2] - d[1];
+  out[3] = d[3] - d[1];
+}
+
+ALWAYS_INLINE void gradient_line(const float16 *y, float16 *out) {
+  out[0] = y[0];
+  out[1] = y[0] + y[1];
+  out[2] = y[0] - y[1];
+  out[3] = y[1];
+}
+
+ALWAYS_INLINE void filter_line(const float16 *u, float16 *out) {
+  const float16 even = 0.5f * (u[1] + u[2]);
+  out[0] = u[0] + even;
+  out[1] = 0.5f * (u[1] - u[2]);
+  out[2] = u[3] + even;
+}
+
+#endif
+
+/* ---- tiles ---- */
+
+/* SIDE (TILE) lines of an image from `first` on: offsets in units of `step`, and -1 where the line is in the image, 0
+ * where not; those outside have the offset of a line inside. */
+ALWAYS_INLINE bool find_lines(int first, int count, int length, int step, int *at, int *inside) {
+  for (int i = 0; i < count; i++) {
+    const int line = first + i;
+    at[i] = clamp(line, 0, length - 1) * step;
+    inside[i] = line >= 0 && line < length ? -1 : 0;
+  }
+  return first >= 0 && first + count <= length;
+}
+
+ALWAYS_INLINE float16 masked(const float16 v, const int mask) { return as_float16(as_int16(v) & (int16)(mask)); }
+
+/* Transforms x under a tile, channels c0 … c0+channels-1 (a multiple of 16): rows[], columns[] are offsets in x. */
+ALWAYS_INLINE void input_tile(const bool whole, global const float *x, global const float *residual,
+                              global const float *scale, global const float *shift, const int *rows,
+                              const int *columns, const int *row_inside, const int *column_inside, int channels,
+                              int flags, global float *to, int block_floats, int place_floats) {
+  for (int c = 0; c < channels; c += 16, to += block_floats) {
+    float16 t[PLACES];
+#if PROLOGUE
+    const float16 times = flags & FLAG_SCALE ? LOAD(scale + c) : (float16)(1.0f),
+                  plus = flags & FLAG_SCALE ? LOAD(shift + c) : (float16)(0.0f),
+                  least = flags & FLAG_RELU ? (float16)(0.0f) : (float16)(-INFINITY);
+#endif
+    for (int j = 0; j < SIDE; j++) {
+      float16 d[SIDE], out[SIDE];
+#pragma unroll
+      for (int i = 0; i < SIDE; i++) {
+        const int at = rows[i] + columns[j] + c;
+        d[i] = LOAD(x + at);
+#if PROLOGUE
+        d[i] = d[i] * times + plus;
+        if (flags & FLAG_RESIDUAL) d[i] += LOAD(residual + at);
+        d[i] = select(d[i], least, d[i] < least);
+#endif
+        if (!whole) d[i] = masked(d[i], row_inside[i] & column_inside[j]);
+      }
+      input_line(d, out);
+#pragma unroll
+      for (int i = 0; i < SIDE; i++) t[i * SIDE + j] = out[i];
+    }
+    for (int i = 0; i < SIDE; i++) {
+      float16 out[SIDE];
+      input_line(t + i * SIDE, out);
+#pragma unroll
+      for (int j = 0; j < SIDE; j++) STORE(out[j], to + (i * SIDE + j) * place_floats);
+    }
+  }
+}
+
+/* The same for a tile of dy, block_k channels from dy on: blocks of 32, the last of 16 if channels is an odd multiple
+ * of it. `to`: the tile's place in the strip if all blocks had 32. Adds the tile to sums (NULL: not wanted). */
+ALWAYS_INLINE void gradient_tile(const bool whole, global const float *dy, const int *rows, const int *columns,
+                                 const int *row_inside, const int *column_inside, int channels, int tile, int strip,
+                                 global float *to, int place_floats, global float *sums) {
+  for (int k = 0; k < channels; k += 16) {
+    const int block = k / 32, width = min(32, channels - block * 32);
+    global float *place = to + block * strip * 32 + tile * width + k % 32;
+    float16 t[SIDE * TILE], sum = (float16)(0.0f);
+    for (int j = 0; j < TILE; j++) {
+      float16 d[TILE], out[SIDE];
+#pragma unroll
+      for (int i = 0; i < TILE; i++) {
+        d[i] = LOAD(dy + rows[i] + columns[j] + k);
+        if (!whole) d[i] = masked(d[i], row_inside[i] & column_inside[j]);
+        sum += d[i];
+      }
+      gradient_line(d, out);
+#pragma unroll
+      for (int i = 0; i < SIDE; i++) t[i * TILE + j] = out[i];
+    }
+    if (sums) STORE(LOAD(sums + k) + sum, sums + k);
+    for (int i = 0; i < SIDE; i++) {
+      float16 out[SIDE];
+      gradient_line(t + i * TILE, out);
+#pragma unroll
+      for (int j = 0; j < SIDE; j++) STORE(out[j], place + (i * SIDE + j) * place_floats);
+    }
+  }
+}
+
+/* ---- products ---- */
+
+#define ROWS_8(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
+#define ACC_32(i) float16 s##i = (float16)(0.0f), t##i = (float16)(0.0f);
+#define ACC_16(i) float16 s##i = (float16)(0.0f);
+#define FMA_32(i)                                                                                                      \
+  {                                                                                                                    \
+    const float16 v = (float16)(x[i]);                                                                                 \
+    s##i = v * d0 + s##i;                                                                                              \
+    t##i = v * d1 + t##i;                                                                                              \
+  }
+#define FMA_16(i) s##i = (float16)(x[i]) * d0 + s##i;
+#define ADD_32(i)                                                                                                      \
+  STORE(LOAD(dw + 32 * i) + s##i, dw + 32 * i);                                                                        \
+  STORE(LOAD(dw + 32 * i + 16) + t##i, dw + 32 * i + 16);
+#define ADD_16(i) STORE(LOAD(dw + 16 * i) + s##i, dw + 16 * i);
+
+/* dw[8][32] += sum over tiles of x[tile][0..7] * dy[tile][32] */
+static void product_8x32(global const float *x, global const float *dy, int tiles, global float *dw) {
+  ROWS_8(ACC_32)
+  for (int i = 0; i < tiles; i++, x += 16, dy += 32) {
+    const float16 d0 = LOAD(dy), d1 = LOAD(dy + 16);
+    ROWS_8(FMA_32)
+  }
+  ROWS_8(ADD_32)
+}
+
+static void product_8x16(global const float *x, global const float *dy, int tiles, global float *dw) {
+  ROWS_8(ACC_16)
+  for (int i = 0; i < tiles; i++, x += 16, dy += 16) {
+    const float16 d0 = LOAD(dy);
+    ROWS_8(FMA_16)
+  }
+  ROWS_8(ADD_16)
+}
+
+/* ---- the next strip's pixels ---- */
+
+/* While products of one strip are computed, the pixels of the next are fetched: without that, transforms wait for memory
+ * half of the time. */
+typedef struct {
+  int in_h, in_w, in_pitch, out_h, out_w, out_pitch, tiles_w, per_image;
+} image_shape;
+
+/* Where a walk over the pixels of tiles is: row, column of the image of tile `at`. */
+typedef struct {
+  int at, end, image, p, q, i, j;
+} pixel_walk;
+
+static pixel_walk walk_from(const image_shape *s, int at, int end) {
+  const int in_image = at % s->per_image;
+  const pixel_walk w = {at, end, at / s->per_image, in_image / s->tiles_w * TILE, in_image % s->tiles_w * TILE, 0, 0};
+  return w;
+}
+
+/* Fetches the next pixel of x and dy, channels of the task's blocks. */
+ALWAYS_INLINE void fetch_pixel(pixel_walk *w, const image_shape *s, global const float *x, global const float *dy,
+                               int c_floats, int k_floats) {
+  if (w->at >= w->end) return;
+  const int row = w->p + w->i, column = w->q + w->j;
+  if (row < s->in_h && column < s->in_w) {
+    global const float *from = x + ((w->image * s->in_h + row) * s->in_w + column) * s->in_pitch;
+    for (int c = 0; c < c_floats; c += 16) CVY_FETCH(from + c);
+  }
+  if (row < s->out_h && column < s->out_w) {
+    global const float *from = dy + ((w->image * s->out_h + row) * s->out_w + column) * s->out_pitch;
+    for (int k = 0; k < k_floats; k += 16) CVY_FETCH(from + k);
+  }
+  if (++w->j < TILE) return;
+  w->j = 0;
+  if (++w->i < TILE) return;
+  *w = walk_from(s, w->at + 1, w->end);
+}
+
+static void fill_zero(global float *to, int n) {
+  for (int i = 0; i < n; i += 16) STORE((float16)(0.0f), to + i);
+}
+
+/* dw of part `split` of the tiles goes to dw + split*part_floats (and db likewise), added if FLAG_ACCUMULATE. FLAG_BIAS:
+ * db is wanted. in_pitch and out_pitch are multiples of 16, block_c and block_k too. */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
+    global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
+    global const float *restrict residual, global const float *restrict dy, global float *restrict dw,
+    global float *restrict db, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
+    int out_h, int out_w, int out_pitch, int pad_h, int pad_w, int strip, int block_c, int block_k, int splits,
+    int part_floats, int db_at, int slices_at, int slice_floats, int group_size, int flags) {
+  /* one vector more between places: a distance of a power of two would crowd them into few lines of the cache */
+  const int own_place = block_c * block_k + 16, x_place = strip * block_c + 16, dy_place = strip * block_k + 16;
+  global float *own = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global float *tx = own + PLACES * own_place;
+  global float *tdy = tx + PLACES * x_place;
+  global float *sums = tdy + PLACES * dy_place;
+  const int blocks_c = (in_c + block_c - 1) / block_c, blocks_k = (out_pitch + block_k - 1) / block_k;
+  const int tiles_h = (out_h + TILE - 1) / TILE, tiles_w = (out_w + TILE - 1) / TILE, per_image = tiles_h * tiles_w;
+  const image_shape shape = {in_h, in_w, in_pitch, out_h, out_w, out_pitch, tiles_w, per_image};
+  const int n_tasks = blocks_c * blocks_k * splits;
+  const int task_begin = (int)((long)n_tasks * (long)get_group_id(0) / (long)get_num_groups(0));
+  const int task_end = (int)((long)n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+
+  for (int task = task_begin; task < task_end; task++) {
+    /* all blocks of a part of the images one after the other: its x and dy stay in a cache */
+    const int split = task / (blocks_c * blocks_k), block = task % (blocks_c * blocks_k);
+    const int c0 = block / blocks_k * block_c, k0 = block % blocks_k * block_k;
+    const int c_floats = min(block_c, (in_c - c0 + 15) / 16 * 16), k_floats = min(block_k, out_pitch - k0);
+    const bool want_sums = (flags & FLAG_BIAS) != 0 && c0 == 0;
+    const int begin = (int)((long)n * per_image * split / splits), end = (int)((long)n * per_image * (split + 1) / splits);
+    const int products = PLACES * ((k_floats + 31) / 32) * (c_floats / 8);
+    const int fetches = (strip * TILE * TILE + products - 1) / products; /* per product */
+    fill_zero(own, PLACES * own_place);
+    fill_zero(sums, block_k);
+
+    for (int at = begin; at < end; at += strip) {
+      const int tiles = min(strip, end - at);
+      for (int tile = 0; tile < tiles; tile++) {
+        const int image = (at + tile) / per_image, in_image = (at + tile) % per_image;
+        const int p = in_image / tiles_w * TILE, q = in_image % tiles_w * TILE;
+        int rows[SIDE], columns[SIDE], row_inside[SIDE], column_inside[SIDE];
+        {
+          const int image_at = image * in_h * in_w * in_pitch + c0, group = image / group_size * in_pitch + c0;
+          const bool whole = find_lines(p - pad_h, SIDE, in_h, in_w * in_pitch, rows, row_inside) &
+                             find_lines(q - pad_w, SIDE, in_w, in_pitch, columns, column_inside);
+          if (whole)
+            input_tile(true, x + image_at, residual + image_at, scale + group, shift + group, rows, columns, row_inside,
+                       column_inside, c_floats, flags, tx + tile * 16, strip * 16, x_place);
+          else
+            input_tile(false, x + image_at, residual + image_at, scale + group, shift + group, rows, columns,
+                       row_inside, column_inside, c_floats, flags, tx + tile * 16, strip * 16, x_place);
+        }
+        {
+          global const float *from = dy + image * out_h * out_w * out_pitch + k0;
+          const bool whole = find_lines(p, TILE, out_h, out_w * out_pitch, rows, row_inside) &
+                             find_lines(q, TILE, out_w, out_pitch, columns, column_inside);
+          if (whole)
+            gradient_tile(true, from, rows, columns, row_inside, column_inside, k_floats, tile, strip, tdy, dy_place,
+                          want_sums ? sums : 0);
+          else
+            gradient_tile(false, from, rows, columns, row_inside, column_inside, k_floats, tile, strip, tdy, dy_place,
+                          want_sums ? sums : 0);
+        }
+      }
+      pixel_walk next = walk_from(&shape, at + tiles, min(at + tiles + strip, end));
+      for (int place = 0; place < PLACES; place++) {
+        global const float *pdy = tdy + place * dy_place;
+        global float *to = own + place * own_place;
+        for (int k = 0; k < k_floats; k += 32, pdy += strip * 32)
+          for (int c = 0; c < c_floats; c += 8) {
+            global const float *px = tx + place * x_place + c / 16 * strip * 16 + c % 16;
+            for (int i = 0; i < fetches; i++) fetch_pixel(&next, &shape, x + c0, dy + k0, c_floats, k_floats);
+            if (k_floats - k >= 32) {
+              product_8x32(px, pdy, tiles, to);
+              to += 8 * 32;
+            } else {
+              product_8x16(px, pdy, tiles, to);
+              to += 8 * 16;
+            }
+          }
+      }
+    }
+
+    const int channels = min(c_floats, in_c - c0);
+    for (int k = 0; k < k_floats; k += 16) {
+      const int width = min(32, k_floats - k / 32 * 32);
+      for (int c = 0; c < channels; c++) {
+        global const float *from = own + k / 32 * 32 * c_floats + c * width + k % 32;
+        global float *to = dw + (size_t)split * (size_t)part_floats + (size_t)(c0 + c) * (size_t)out_pitch + k0 + k;
+        float16 t[3 * SIDE];
+        for (int j = 0; j < SIDE; j++) {
+          float16 u[SIDE], out[3];
+#pragma unroll
+          for (int i = 0; i < SIDE; i++) u[i] = LOAD(from + (i * SIDE + j) * own_place);
+          filter_line(u, out);
+#pragma unroll
+          for (int i = 0; i < 3; i++) t[i * SIDE + j] = out[i];
+        }
+        for (int r = 0; r < 3; r++) {
+          float16 out[3];
+          filter_line(t + r * SIDE, out);
+#pragma unroll
+          for (int s = 0; s < 3; s++) {
+            global float *here = to + (size_t)((r * 3 + s) * in_c) * (size_t)out_pitch;
+            STORE(flags & FLAG_ACCUMULATE ? LOAD(here) + out[s] : out[s], here);
+          }
+        }
+      }
+      if (want_sums) {
+        global float *to = db + (size_t)split * (size_t)part_floats + db_at + k0 + k;
+        const float16 sum = LOAD(sums + k);
+        STORE(flags & FLAG_ACCUMULATE ? LOAD(to) + sum : sum, to);
+      }
+    }
+  }
+}
