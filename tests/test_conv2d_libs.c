@@ -8,16 +8,21 @@
 #include <stdio.h>
 
 #include "src/cl/blas.h"
+#include "src/cl/fft.h"
 #include "tests/conv_case.h"
 
-static const cvy_conv_algo_list gemm_only = {1, {CVY_CONV_GEMM}};
+static const cvy_conv_algo_list gemm_only = {1, {CVY_CONV_GEMM}}, fft_only = {1, {CVY_CONV_FFT}};
 
 enum { RANDOM_CASES = 16, MOST_WORK = 300000 };
 
+/* Its planes have a size that the cases of fft use too. */
+static const cvy_conv2d_params small = {.n_max = 1, .x = {9, 7, 3, 4}, .k = 4, .y_pitch = 4, .r = 5, .s = 5,
+                                        .stride_h = 1, .stride_w = 1};
+
 /* Can the algorithm do anything here? Says why not, and skips the test. */
 static void need(check_device *d, cvy_conv_algo algo) {
-  const cvy_conv2d_params p = {.n_max = 1, .x = {9, 9, 3, 4}, .k = 4, .y_pitch = 4, .r = 5, .s = 5, .stride_h = 1,
-                               .stride_w = 1, .algos = {1, {algo}}};
+  cvy_conv2d_params p = small;
+  p.algos = (cvy_conv_algo_list){1, {algo}};
   if (conv_in_oclgrind()) {
     fprintf(stderr, "  %s is skipped under oclgrind\n", cvy_conv_algo_name(algo));
     skip();
@@ -133,10 +138,94 @@ static void test_gemm_layers(check_device *d) {
   }
 }
 
-/* ---- libraries ---- */
+/* ---- fft ---- */
 
-static const cvy_conv2d_params small = {.n_max = 1, .x = {9, 9, 3, 4}, .k = 4, .y_pitch = 4, .r = 5, .s = 5,
-                                        .stride_h = 1, .stride_w = 1};
+/* Few sizes of planes: each is some seconds of compiling. */
+static const int sizes[][2] = {{10, 7}, {14, 15}, {6, 13}};
+
+/* Random rows (columns) of image, filter and padding whose planes have `length`. */
+static void choose_line(check_rng *r, int (*length_of)(int least), int length, int *size, int *filter, int *pad) {
+  int least;
+  do {
+    *filter = CHECK_ONE_OF(r, 5, 5, 6, 7, 11);
+    *pad = CHECK_ONE_OF(r, 0, 1, 2, 2, 3, *filter - 1, *filter + 2);
+    *size = check_int(r, 1, length);
+    least = *size + (*pad < *filter - 1 ? *pad : *filter - 1);
+    if (least < *filter) least = *filter;
+  } while (length_of(least) != length || *size + 2 * *pad < *filter);
+}
+
+static void test_fft_random(check_device *d) {
+  need(d, CVY_CONV_FFT);
+  for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 10 * RANDOM_CASES : RANDOM_CASES); i++) {
+    check_rng r = check_rng_make(d, 2000 + i);
+    const int *const size = sizes[i % (int)(sizeof sizes / sizeof *sizes)];
+    conv_case c = {0};
+    cvy_conv2d_params *const p = &c.p;
+    do {
+      *p = (cvy_conv2d_params){.x = {.c = CHECK_ONE_OF(&r, 1, 2, 3, 4, 7, 16, 17, 20)},
+                               .k = CHECK_ONE_OF(&r, 1, 3, 10, 16, 17, 20),
+                               .stride_h = 1,
+                               .stride_w = 1,
+                               .n_max = 1,
+                               .algos = fft_only};
+      choose_line(&r, cvy_fft_rows, size[0], &p->x.h, &p->r, &p->pad_h);
+      choose_line(&r, cvy_fft_width, size[1], &p->x.w, &p->s, &p->pad_w);
+      p->x.pitch = p->x.c, p->y_pitch = p->k;
+    } while (conv_case_work(p, 1) > 4 * MOST_WORK);
+    choose_rest(&r, &c, 4 * MOST_WORK);
+    run_case(d, &r, &c, "fft");
+  }
+}
+
+/* LeNet's layer, large filters, padding that nothing sees, and sums in parts: over samples, channels and filters. */
+static void test_fft_layers(check_device *d) {
+  static const struct {
+    int n, h, w, c, k, r, pad, mib, prologue;
+  } layers[] = {
+      {5, 13, 15, 20, 50, 5, 0, 0, 0}, {40, 12, 13, 20, 50, 5, 2, 1, 3}, {3, 4, 6, 4, 5, 11, 9, 0, 0},
+      {2, 5, 12, 40, 70, 5, 1, 1, 0},   {60, 8, 5, 30, 20, 7, 2, 1, 5},
+  };
+  need(d, CVY_CONV_FFT);
+  for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+    check_rng r = check_rng_make(d, 3000 + (int)i);
+    conv_case c = {.n = layers[i].n,
+                   .p = {.n_max = layers[i].n + (int)i % 2 * 3,
+                         .x = {layers[i].h, layers[i].w, layers[i].c, cvy_pitch_of(layers[i].c)},
+                         .k = layers[i].k,
+                         .y_pitch = cvy_pitch_of(layers[i].k),
+                         .r = layers[i].r,
+                         .s = layers[i].r,
+                         .stride_h = 1,
+                         .stride_w = 1,
+                         .pad_h = layers[i].pad,
+                         .pad_w = layers[i].pad,
+                         .bias = true,
+                         .prologue = layers[i].prologue,
+                         .stats = true,
+                         .algos = fft_only},
+                   .group_size = 3,
+                   .accumulate = i % 2 == 0,
+                   .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_OUTLIERS};
+    for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
+      c.p.choice[pass] = (cvy_conv_choice){CVY_CONV_FFT, {layers[i].mib}};
+    run_case(d, &r, &c, "fft");
+  }
+}
+
+static void test_fft_refuses(check_device *d) {
+  static const struct { int r, s, stride; const char *why; } wrong[] = {
+      {3, 5, 1, "only filters of 5x5"}, {7, 4, 1, "only filters of 5x5"}, {5, 5, 2, "only stride 1"}};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    const cvy_conv2d_params p = {.n_max = 1, .x = {9, 9, 3, 4}, .k = 4, .y_pitch = 4, .r = wrong[i].r, .s = wrong[i].s,
+                                 .stride_h = wrong[i].stride, .stride_w = wrong[i].stride, .algos = fft_only};
+    cvy_conv2d *op = NULL;
+    check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, wrong[i].why);
+    assert_null(op);
+  }
+}
+
+/* ---- libraries ---- */
 
 static bool is_candidate(check_device *d, cvy_conv_algo algo) {
   cvy_conv_choice choices[64];
@@ -166,6 +255,20 @@ static void test_absent(check_device *d) {
   assert_int_equal(cvy_conv2d_chosen(op, CVY_CONV_FORWARD).algo, CVY_CONV_DIRECT);
   cvy_conv2d_destroy(&op);
   unsetenv("CVY_CLBLAST");
+
+  const cvy_fft_plan *plan;
+  setenv("CVY_CLFFT", "none", 1);
+  assert_false(cvy_fft_probe(what, sizeof what));
+  assert_string_equal(what, "CVY_CLFFT=none");
+  p = small, p.algos = fft_only;
+  check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "clFFT is not there");
+  assert_false(is_candidate(d, CVY_CONV_FFT));
+  check_fails(cvy_fft_plan_get(d->cl, 8, 8, 1, &plan), CVY_E_UNSUPPORTED, "CVY_CLFFT=none");
+  p.algos = (cvy_conv_algo_list){2, {CVY_CONV_FFT, CVY_CONV_DIRECT}};
+  check_ok(cvy_conv2d_create(d->cl, &p, &op));
+  assert_int_equal(cvy_conv2d_chosen(op, CVY_CONV_FORWARD).algo, CVY_CONV_DIRECT);
+  cvy_conv2d_destroy(&op);
+  unsetenv("CVY_CLFFT");
 }
 
 /* Wrong sizes come back with CLBlast's name of the error. */
@@ -204,6 +307,9 @@ int main(int argc, char **argv) {
                                      {"absent", test_absent},
                                      {"blas_errors", test_blas_errors},
                                      {"gemm_random", test_gemm_random},
-                                     {"gemm_layers", test_gemm_layers}};
+                                     {"gemm_layers", test_gemm_layers},
+                                     {"fft_random", test_fft_random},
+                                     {"fft_layers", test_fft_layers},
+                                     {"fft_refuses", test_fft_refuses}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/cl/blas.h"
+#include "src/cl/fft.h"
 #include "src/cl/opencl.h"
 
 static void CL_CALLBACK on_context_error(const char *message, const void *data, size_t size, void *user) {
@@ -153,6 +154,7 @@ void cvy_device_close(cvy_device **p) {
   cvy_profile_destroy(device);
   cvy_programs_destroy(device);
   cvy_blas_forget(device);
+  cvy_fft_forget(device);
   queue_destroy(&device->compute);
   queue_destroy(&device->transfer);
   if (device->context) {

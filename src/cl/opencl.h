@@ -76,6 +76,7 @@ struct cvy_device {
   char **kernel_names;          /* of profiled launches: they outlive the kernels */
   size_t n_kernel_names;
   struct { bool used; cvy_probe works[4]; } blas;   /* blas.c */
+  struct { bool used; struct cvy_fft_plan *plans; struct cvy_fft_size *sizes; } fft;   /* fft.c */
 };
 
 struct cvy_buffer {

@@ -45,8 +45,8 @@ typedef struct cvy_conv_algorithm {
 
 /* conv2d_direct.c, conv2d_direct_cpu.c */
 extern const cvy_conv_algorithm cvy_conv_direct_cpu, cvy_conv_direct_simt;
-/* conv2d_gemm.c */
-extern const cvy_conv_algorithm cvy_conv_gemm;
+/* conv2d_gemm.c, conv2d_fft.c */
+extern const cvy_conv_algorithm cvy_conv_gemm, cvy_conv_fft;
 /* conv2d_winograd_cpu.c: forward and backward_data */
 extern const cvy_conv_algorithm cvy_conv_winograd4_cpu, cvy_conv_winograd2_cpu;
 /* conv2d_winograd_weights_cpu.c */

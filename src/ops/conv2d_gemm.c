@@ -145,24 +145,12 @@ fail:
   return status;
 }
 
-/* CVY_FOR_EACH_VECTOR over n vectors. */
-typedef struct spread { cvy_grid grid; int chunk; } spread;
-
-static spread spread_over(const gemm_state *st, int64_t n) {
-  const cvy_device_facts *const facts = cvy_device_get_facts(st->device);
-  if (!facts->cpu_shaped)
-    return (spread){{.global = {cvy_round_up((size_t)n, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}}, 1};
-  const int64_t groups = (int64_t)cvy_cpu_groups(facts, (size_t)((n + CVY_STREAM_MIN_CHUNK - 1) / CVY_STREAM_MIN_CHUNK)),
-                chunk = (n + groups - 1) / groups;
-  return (spread){{.global = {(size_t)((n + chunk - 1) / chunk)}, .local = {1}}, (int)chunk};
-}
-
 /* Columns of `images` samples from image0 on → the workspace. */
 static cvy_status make_columns(gemm_state *st, cvy_queue *queue, const cvy_conv_call *call, int image0, int images) {
   const cvy_conv2d_params *const p = &st->params;
   const int c_vecs = p->x.c / st->vec, row_vecs = st->depth / st->vec;
   const int64_t n = (int64_t)images * st->positions * row_vecs;
-  const spread s = spread_over(st, n);
+  const cvy_spread s = cvy_spread_over(st->device, n);
   return CVY_LAUNCH(queue, st->columns, s.grid, CVY_BUF(call->x), CVY_BUF(call->scale), CVY_BUF(call->shift),
                     CVY_BUF(call->residual), CVY_BUF(call->workspace), CVY_INT((int)n), CVY_INT(s.chunk),
                     CVY_INT(image0), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(c_vecs), CVY_INT(p->x.pitch / st->vec),
@@ -177,7 +165,7 @@ static cvy_status gather_image(gemm_state *st, cvy_queue *queue, const cvy_conv_
   const cvy_conv2d_params *const p = &st->params;
   const int pitch_vecs = p->x.pitch / st->vec, pixels = p->x.h * p->x.w;
   const int n = images * pixels * pitch_vecs;
-  const spread s = spread_over(st, n);
+  const cvy_spread s = cvy_spread_over(st->device, n);
   return CVY_LAUNCH(queue, st->image, s.grid, CVY_BUF(call->workspace), CVY_BUF(call->dx), CVY_INT(n), CVY_INT(s.chunk),
                     CVY_INT(image0 * pixels * pitch_vecs), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c / st->vec),
                     CVY_INT(pitch_vecs), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w),
@@ -190,7 +178,7 @@ static cvy_status gather_image(gemm_state *st, cvy_queue *queue, const cvy_conv_
 static cvy_status clear_padding(gemm_state *st, cvy_queue *queue, const cvy_conv_call *call) {
   const cvy_shape *const x = &st->params.x;
   const int gap = x->pitch - x->c, n = call->n * x->h * x->w * gap;
-  const spread s = spread_over(st, n);
+  const cvy_spread s = cvy_spread_over(st->device, n);
   return CVY_LAUNCH(queue, st->clear, s.grid, CVY_BUF(call->dx), CVY_INT(n), CVY_INT(s.chunk), CVY_INT(x->c),
                     CVY_INT(x->pitch), CVY_DIVIDER(gap));
 }
@@ -236,7 +224,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   if (st->clear && !call->accumulate) CVY_TRY(clear_padding(st, queue, call));
   if (st->bias) {
     const int pitch_vecs = st->y.pitch / st->y_vec, n = call->n * st->positions * pitch_vecs;
-    const spread s = spread_over(st, n);
+    const cvy_spread s = cvy_spread_over(st->device, n);
     CVY_TRY(CVY_LAUNCH(queue, st->bias, s.grid, CVY_BUF(call->y), CVY_BUF(call->bias), CVY_INT(n), CVY_INT(s.chunk),
                        CVY_INT(pitch_vecs), CVY_DIVIDER(pitch_vecs)));
   }

@@ -59,4 +59,16 @@ static inline cvy_status cvy_stream_plan(cvy_device *device, const char *op, siz
   return CVY_OK;
 }
 
+/* Geometry of CVY_FOR_EACH_VECTOR over any number n >= 1 of vectors that fits an int. */
+typedef struct cvy_spread { cvy_grid grid; int chunk; } cvy_spread;
+
+static inline cvy_spread cvy_spread_over(cvy_device *device, int64_t n) {
+  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  if (!facts->cpu_shaped)
+    return (cvy_spread){{.global = {cvy_round_up((size_t)n, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}}, 1};
+  const int64_t pieces = (n + CVY_STREAM_MIN_CHUNK - 1) / CVY_STREAM_MIN_CHUNK,
+                groups = (int64_t)cvy_cpu_groups(facts, (size_t)pieces), chunk = (n + groups - 1) / groups;
+  return (cvy_spread){{.global = {(size_t)((n + chunk - 1) / chunk)}, .local = {1}}, (int)chunk};
+}
+
 #endif
