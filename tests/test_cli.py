@@ -130,6 +130,7 @@ def test_errors():
         ("--classes", "999", "256"),
         ("--save", "", "empty"),
         ("--log", "-", "file"),
+        ("--tune", "slow", "cached, off or quick"),
         ("--conv-algo", "fast", "direct, winograd2"),
         ("--conv-algo", "direct,", "direct, winograd2"),
         ("--conv-algo", "auto,direct", "direct, winograd2"),
@@ -160,11 +161,15 @@ def test_errors():
         (["eval", "--weights", "a.st", *LENET, "--data-dir", "somewhere"], "only fashion-mnist"),
         (["train", *base, "--init", "he", "--init-from", "x"], "one of them"),
         (["eval"], "--weights F is missing"),
+        (["tune", "--show", "--clear"], "one of them"),
+        (["tune", "--budget", "soon"], "as 60 or 60s"),
+        (["tune", "--budget", "0"], "as 60 or 60s"),
+        (["tune", "--model", "vgg"], "resnet18, lenet or all"),
         (["devices", "0:0"], "'0:0'"),
         (["selftest", "--devices"], "value is missing"),
     ]:
         expect(2, *args, err=(says, f"convoy {args[0]} --help"), env=NO_DEVICE)
-    for verb in ("tune", "frobnicate"):
+    for verb in ("frobnicate",):
         expect(2, verb, err=(verb, "train"))
     for args, says in [
         (["bench"], "a word is missing"),
@@ -212,8 +217,9 @@ def test_help():
         "eval": "weights model data data-dir classes seed devices batch conv-algo json quiet",
         "bench conv": "model batch shape pass algo tiles time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles time baseline max-slowdown dump-build devices json quiet",
+        "tune": "devices model batch budget show clear json quiet",
         "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed "
-        "no-shuffle split shares conv-algo bn run-ahead staleness max-steps no-eval save checkpoint checkpoint-every "
+        "no-shuffle split shares conv-algo tune bn run-ahead staleness max-steps no-eval save checkpoint checkpoint-every "
         "keep resume verify-every log plot allow-nan quiet devices",
     }
     for verb, names in wanted.items():
@@ -290,7 +296,7 @@ def test_nodevice():
     expect(1, "devices", err=("No usable OpenCL device", "apt install pocl-opencl-icd"), env=NO_DEVICE)
     done = expect(1, "devices", "--json", env=NO_DEVICE)
     check(json.loads(done.stdout)["devices"] == [], "an empty list", done)
-    for verb in (["train", *SMALL[:4]], ["eval", "--weights", "w", *LENET[:4]], ["selftest"]):
+    for verb in (["train", *SMALL[:4]], ["eval", "--weights", "w", *LENET[:4]], ["selftest"], ["tune"]):
         done = expect(1, *verb, err=("no usable OpenCL device", "pocl-opencl-icd"), env=NO_DEVICE)
         check(done.stdout == "", "nothing on stdout", done)
 
@@ -516,6 +522,86 @@ def test_resume():
         check(points() == 3, f"drawn again from the log: {points()} points of 3")
         expect(0, *plot, "--epochs", 4, err="the curve begins with epoch 4")
         check(points() == 1, f"{points()} points of 1")
+
+
+def test_tune():
+    """What is found is kept, shown and used; what a checkpoint notes goes before it; a bad file is passed over."""
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        # kernels and drivers keep their caches; only the tuned choices are this test's
+        here = {"XDG_CACHE_HOME": at("cache"), "CVY_NO_TUNE": "0", "CVY_BAD_DEFAULTS": "1"}
+        caches = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+        here["POCL_CACHE_DIR"] = os.environ.get("POCL_CACHE_DIR", os.path.join(caches, "pocl", "kcache"))
+        files = lambda: glob.glob(at("cache/convoy/tune-*.txt"))
+        tune = ["tune", "--devices", DEVICE, "--model", "lenet", "--batch", 16]
+        hint = "'convoy tune' may find faster ones, and takes about "
+        steps = ["train", *LENET, "--batch", 16, "--init", "he", "--no-eval"]
+
+        expect(0, *tune, "--show", out="nothing was found yet", env=here)
+        expect(0, *tune, "--clear", err="nothing to forget", env=here)
+        done = expect(0, *steps, "--max-steps", 2, "--log", at("bad.jsonl"), env=here)
+        bad = lines_of(at("bad.jsonl"))[0]["run"]["conv_choices"]
+        several = hint in done.stderr  # some layer can be done in several ways on this device
+        check(done.stderr.count("convoy tune") == several, "a hint, once", done)
+        check(not files(), "training leaves no file")
+        done = expect(0, *steps, "--max-steps", 1, "--quiet", env=here)
+        check(hint not in done.stderr, "no hint with --quiet", done)
+        done = expect(0, *steps, "--max-steps", 1, "--tune", "off", env=here)
+        check(hint not in done.stderr, "no hint with --tune off", done)
+        if not several:
+            expect(0, *tune, out="nothing was measured", env=here)
+            return
+
+        # a run in two parts: the second has a file of tuned choices, and goes on as it began
+        parts = [*steps, "--quiet", "--checkpoint", at("ck"), "--resume"]
+        expect(0, *steps, "--quiet", "--max-steps", 4, "--save", at("whole.st"), env=here)
+        expect(0, *parts, "--max-steps", 2, env=here)
+
+        data = json.loads(expect(0, *tune, "--budget", "100s", "--json", env=here).stdout)["devices"][0]
+        check(len(files()) == 1 and data["file"] == files()[0], f"one file: {files()} {data['file']}")
+        check(data["entries"] and not data["out_of_time"] and data["waiting"] == 0, f"all is measured: {data}")
+        check(any(e["choice"] != e["default"] and e["gain"] > 1 for e in data["entries"]), f"something is found: {data}")
+        check(all(e["ms"] <= e["default_ms"] for e in data["entries"]), f"nothing is worse: {data}")
+        shown = json.loads(expect(0, *tune, "--show", "--json", env=here).stdout)["devices"][0]
+        by = lambda e: (e["shape"], e["pass"], e["images"])
+        check(sorted(shown["entries"], key=by) == sorted(data["entries"], key=by), f"shown as found: {shown} {data}")
+        done = expect(0, *tune, "--show", env=here, out=("convolution", "gain"))
+        check(len(done.stdout.splitlines()) == 2 + len(data["entries"]), "a line for each", done)
+
+        expect(0, *parts, "--max-steps", 4, "--save", at("parts.st"), env=here)
+        with open(at("whole.st"), "rb") as a, open(at("parts.st"), "rb") as b:
+            check(a.read() == b.read(), "resumed with what the checkpoint notes: the same bytes")
+        done = expect(0, *steps, "--max-steps", 1, "--log", at("tuned.jsonl"), env=here)
+        check(hint not in done.stderr, "no hint when all is tuned", done)
+        tuned = lines_of(at("tuned.jsonl"))[0]["run"]["conv_choices"]
+        check(tuned != bad, f"the tuned choices are taken: {tuned}")
+        expect(0, *steps, "--max-steps", 1, "--tune", "off", "--log", at("off.jsonl"), env=here)
+        check(lines_of(at("off.jsonl"))[0]["run"]["conv_choices"] == bad, "--tune off: the defaults")
+        expect(0, *steps, "--max-steps", 1, "--conv-algo", "direct", "--log", at("direct.jsonl"), env=here)
+        forced = lines_of(at("direct.jsonl"))[0]["run"]["conv_choices"]
+        check(
+            all(w in (None, "direct") for d in forced for layer in d.values() for w in layer),
+            f"--conv-algo goes before what is tuned: {forced}",
+        )
+
+        # a damaged file is as none, and says so once; the next tune makes it good
+        with open(files()[0], "r+", encoding="utf-8") as f:
+            f.truncate(os.path.getsize(files()[0]) - 5)
+        done = expect(0, *steps, "--max-steps", 1, err=("is damaged", hint), env=here)
+        quick = [*steps, "--max-steps", 1, "--tune", "quick"]
+        expect(0, *quick, "--log", at("quick.jsonl"), env=here)
+        check(lines_of(at("quick.jsonl"))[0]["run"]["conv_choices"] != bad, "measured at the start")
+        done = expect(0, *steps, "--max-steps", 1, env=here)
+        check("is damaged" not in done.stderr, "the file is good again", done)
+        expect(0, *tune, "--clear", err="forgotten", env=here)
+        check(not files(), "nothing is left")
+        # no place to keep it: it is used all the same
+        nowhere = {**here, "XDG_CACHE_HOME": "/proc/nothing"}
+        done = expect(0, *quick, "--log", at("nowhere.jsonl"), env=nowhere)
+        check(lines_of(at("nowhere.jsonl"))[0]["run"]["conv_choices"] != bad, "measured, but not kept")
+        # a budget that is over at once changes nothing
+        expect(0, *tune, "--budget", 0.1, env=here)
 
 
 def test_nan():

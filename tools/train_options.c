@@ -8,6 +8,7 @@
 
 static const char *const models[] = {"resnet18", "lenet"};
 static const char *const inits[] = {"d2l", "he"};
+static const char *const tunes[] = {[CVY_TUNE_CACHED] = "cached", [CVY_TUNE_OFF] = "off", [CVY_TUNE_QUICK] = "quick"};
 
 static const char *parse_split(const char *text, void *target) {
   split_option *const split = target;
@@ -153,6 +154,15 @@ static const option_row rows[] = {
      .parse = options_parse_conv_algo,
      .help = "how convolutions and linear layers are computed; of several with commas each layer takes the first that "
              "can do it"},
+    {.kind = OPTION_CHOICE,
+     .name = "tune",
+     FIELD(tune),
+     .value = "HOW",
+     .choices = "cached|off|quick",
+     .deflt = "cached",
+     .unit = "cached, off or quick",
+     .help = "with --conv-algo auto: what convoy tune found here, the shipped defaults, or measure now what is missing "
+             "(at most 20 s)"},
     {.kind = OPTION_PARSE,
      .name = "staleness",
      FIELD(staleness),
@@ -470,6 +480,7 @@ json_t *train_settings_all(const train_options *options, const cvy_data *data, c
   put(s, "run_ahead", json_integer(options->run_ahead));
   put(s, "save", options->save ? json_string(options->save) : json_null());
   put(s, "staleness", json_integer(options->staleness));
+  put(s, "tune", json_string(tunes[options->tune]));
   put(s, "verify_every", json_integer(options->verify_every));
   return s;
 }

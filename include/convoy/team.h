@@ -20,6 +20,11 @@ extern "C" {
 typedef enum cvy_split_kind { CVY_SPLIT_EVEN = 0, CVY_SPLIT_WEIGHTS, CVY_SPLIT_SHARES } cvy_split_kind;
 typedef enum cvy_bn_mode { CVY_BN_DEVICE = 0, CVY_BN_GHOST } cvy_bn_mode;
 
+/* Where each layer's algorithm comes from, if it is neither asked for nor resumed: what `convoy tune` found on this
+ * device (defaults where it found nothing) · the shipped defaults · as cached, and what is missing is measured now, within
+ * 20 s for the whole team, and kept. */
+typedef enum cvy_tune_mode { CVY_TUNE_CACHED = 0, CVY_TUNE_OFF, CVY_TUNE_QUICK } cvy_tune_mode;
+
 /* Zero means the default everywhere. */
 typedef struct cvy_team_params {
   int batch;                        /* samples of a whole batch, 0 = 256. Later steps may be smaller, never larger */
@@ -38,6 +43,7 @@ typedef struct cvy_team_params {
   bool allow_nan;                   /* a loss that is not finite does not stop cvy_team_step */
   const char *conv_algo;            /* "auto", or of direct, winograd2, winograd4, gemm, fft one, or several with commas:
                                        each convolution and linear layer takes the first that can do it; NULL: auto */
+  cvy_tune_mode tune;               /* with conv_algo auto */
   const char *resume_from;          /* checkpoint folder: layers take the algorithms noted in its newest checkpoint, as
                                        a resumed run must (numbers depend on them); NULL, or nothing in it: as above */
 } cvy_team_params;

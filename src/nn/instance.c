@@ -257,7 +257,7 @@ cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy
   i->layout = cvy_net_layout(net);
   i->params = *params;
   CVY_TRY(choose_micro_batch(i));
-  i->params.choices = NULL; /* borrowed for the call */
+  i->params.choices = NULL, i->params.tuned = NULL; /* borrowed for the call */
   CVY_TRY(make_activations(i));
   CVY_TRY(make_parameters(i));
   CVY_TRY(find_last_units(i));

@@ -6,7 +6,7 @@
 
 #include "src/cl/buffer.h"
 #include "src/nn/graph.h"
-#include "src/ops/conv2d.h"
+#include "src/ops/tune_table.h"
 #include "src/ops/softmax_xent.h"
 
 /* How the passes of one convolution or linear layer are computed; AUTO: not asked for, or not decided. */
@@ -22,6 +22,8 @@ typedef struct cvy_instance_params {
   cvy_conv_algo_list algos;         /* what convolutions and linear layers may take, see conv2d.h; n == 0: auto */
   const cvy_conv_choices *choices;  /* one per layer of the net: what is taken where it is possible; NULL: none.
                                        Borrowed for the call */
+  const cvy_tune_table *tuned;      /* with auto and without `choices`: what the device does best; NULL: the shipped
+                                       defaults. Borrowed for the call */
 } cvy_instance_params;
 
 typedef struct cvy_instance cvy_instance;
@@ -33,6 +35,8 @@ cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy
 void cvy_instance_destroy(cvy_instance **instance);
 int cvy_instance_micro_batch(const cvy_instance *instance);
 size_t cvy_instance_device_bytes(const cvy_instance *instance);
+/* Passes of layers that could be done in several ways and were not in `tuned`; 0 if it was not looked at. */
+int cvy_instance_untuned(const cvy_instance *instance);
 /* What a layer takes; false if it is no convolution or linear layer. */
 bool cvy_instance_choices(const cvy_instance *instance, int layer, cvy_conv_choices *out);
 

@@ -2,32 +2,26 @@
  * Units of the plan → operations on the device. */
 #include <string.h>
 
+#include "src/nn/convs.h"
 #include "src/nn/instance_parts.h"
+#include "src/ops/autotune.h"
 
-/* What was decided for the layer before, else nothing. */
-static void take_choices(const cvy_instance *i, int layer, cvy_conv_choice *out) {
-  if (i->params.choices) memcpy(out, i->params.choices[layer].pass, sizeof i->params.choices[layer].pass);
+/* Choices for the unit, by rank: what was taken before, what was found best; nothing where the user gives a list. */
+static void choose(cvy_instance *i, const cvy_unit *unit, cvy_conv2d_params *p) {
+  p->algos = i->params.algos;
+  for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
+    const cvy_conv_pass which = (cvy_conv_pass)pass;
+    if (i->params.choices) p->choice[pass] = i->params.choices[unit->layer].pass[pass];
+    if (i->params.choices || p->algos.n || !i->params.tuned) continue;
+    const cvy_tune_entry *const found = cvy_tune_table_find(i->params.tuned, p, which);
+    if (found) p->choice[pass] = found->choice;
+    i->untuned += cvy_tune_is_missing(i->device, i->params.tuned, p, which);
+  }
 }
 
 static cvy_status make_conv2d(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
-  const cvy_layer *const l = cvy_unit_layer(i, unit);
-  cvy_conv2d_params params = {.n_max = n,
-                              .x = i->net->layers[unit->x[0]].shape,
-                              .k = l->shape.c,
-                              .y_pitch = l->shape.pitch,
-                              .r = l->kernel[0],
-                              .s = l->kernel[1],
-                              .stride_h = l->stride[0],
-                              .stride_w = l->stride[1],
-                              .pad_h = l->pad[0],
-                              .pad_w = l->pad[1],
-                              .bias = l->bias,
-                              .stats = unit->stats >= 0,
-                              .no_backward_data = unit->dx[0] == CVY_GRADIENT_NONE,
-                              .inference = i->params.inference,
-                              .algos = i->params.algos,
-                              .layer = l->name};
-  take_choices(i, unit->layer, params.choice);
+  cvy_conv2d_params params = cvy_unit_conv(i->net, unit, n, i->params.inference);
+  choose(i, unit, &params);
   return cvy_conv2d_create(i->device, &params, &op->conv2d);
 }
 
@@ -59,17 +53,18 @@ static cvy_status make_pool(cvy_instance *i, const cvy_unit *unit, int n, cvy_un
 }
 
 static cvy_status make_linear(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
-  const cvy_layer *const l = cvy_unit_layer(i, unit);
+  cvy_conv2d_params conv = cvy_unit_conv(i->net, unit, n, i->params.inference);
+  choose(i, unit, &conv);
   cvy_linear_params params = {.n_max = n,
-                              .x = i->net->layers[unit->x[0]].shape,
-                              .k = l->shape.c,
-                              .y_pitch = l->shape.pitch,
-                              .bias = l->bias,
-                              .no_backward_data = unit->dx[0] == CVY_GRADIENT_NONE,
-                              .inference = i->params.inference,
-                              .algos = i->params.algos,
-                              .layer = l->name};
-  take_choices(i, unit->layer, params.choice);
+                              .x = conv.x,
+                              .k = conv.k,
+                              .y_pitch = conv.y_pitch,
+                              .bias = conv.bias,
+                              .no_backward_data = conv.no_backward_data,
+                              .inference = conv.inference,
+                              .algos = conv.algos,
+                              .layer = conv.layer};
+  memcpy(params.choice, conv.choice, sizeof params.choice);
   return cvy_linear_create(i->device, &params, &op->linear);
 }
 
@@ -108,6 +103,7 @@ fail:
 cvy_status cvy_instance_make_ops(cvy_instance *i, int n) {
   cvy_status status = CVY_OK;
   cvy_instance_clear_ops(i);
+  i->untuned = 0;
   i->ops = cvy_calloc((size_t)i->plan->n_units, sizeof *i->ops);
   CVY_REQUIRE(i->ops, CVY_E_MEMORY, "out of host memory");
   const cvy_shape *const logits = &i->net->layers[i->net->output].shape;
@@ -148,3 +144,5 @@ bool cvy_instance_choices(const cvy_instance *i, int layer, cvy_conv_choices *ou
   }
   return false;
 }
+
+int cvy_instance_untuned(const cvy_instance *i) { return i->untuned; }

@@ -29,6 +29,7 @@ struct cvy_instance {
   const cvy_layout *layout;
   cvy_instance_params params;
   int micro_batch;
+  int untuned; /* passes of layers for which a tuned choice could have been, and was not */
   size_t device_bytes;
 
   cvy_plan *plan;

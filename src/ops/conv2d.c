@@ -2,6 +2,7 @@
  * The contract of conv2d.h: checks, choice of algorithm per pass, dispatch. The arithmetic is in the algorithms. */
 #include "src/ops/conv2d.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/ops/conv2d_algorithm.h"
@@ -108,6 +109,39 @@ static bool has_tiles(const cvy_conv_algorithm *a, const int *tile) {
   return false;
 }
 
+/* CVY_BAD_DEFAULTS=1, for tests of the tuner: the default is what is expected to take longest, with its last tiles. */
+static bool defaults_are_bad(void) {
+  const char *const text = getenv("CVY_BAD_DEFAULTS");
+  return text && *text && strcmp(text, "0") != 0;
+}
+
+/* What is taken if nothing is asked for: shipped algorithm and tiles. */
+static const cvy_conv_algorithm *find_default(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
+                                              cvy_conv_pass pass, cvy_conv_choice *choice) {
+  const cvy_conv_algorithm *chosen = find(device, p, y, pass, CVY_CONV_AUTO, NULL);
+  *choice = (cvy_conv_choice){.algo = chosen->algo};
+  if (!defaults_are_bad()) return chosen;
+  double most = -1;
+  for (int algo = CVY_CONV_DIRECT; algo < CVY_CONV_ALGOS; algo++) {
+    const cvy_conv_algorithm *const a = find(device, p, y, pass, (cvy_conv_algo)algo, NULL);
+    const double cost = !a ? -1 : a->cost ? a->cost(device, p, y, pass) : 1.0;
+    if (cost > most) chosen = a, most = cost;
+  }
+  choice->algo = chosen->algo;
+  memcpy(choice->tile, chosen->tiles[chosen->n_tiles - 1], sizeof choice->tile);
+  return chosen;
+}
+
+cvy_status cvy_conv2d_default(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass,
+                              cvy_conv_choice *out) {
+  cvy_status status = CVY_OK;
+  cvy_shape y;
+  CVY_TRY(cvy_conv2d_output_shape(params, &y));
+  (void)find_default(device, params, &y, pass, out);
+fail:
+  return status;
+}
+
 static cvy_status choose(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                          const cvy_conv_algorithm **out, cvy_conv_choice *choice) {
   cvy_status status = CVY_OK;
@@ -128,25 +162,49 @@ static cvy_status choose(cvy_device *device, const cvy_conv2d_params *p, const c
     const cvy_conv_algorithm *const tuned = find(device, p, y, pass, p->choice[pass].algo, &why);
     if (tuned && has_tiles(tuned, p->choice[pass].tile)) chosen = tuned, *choice = p->choice[pass];
   }
-  if (!chosen) chosen = find(device, p, y, pass, CVY_CONV_AUTO, &why);
+  if (!chosen) chosen = find_default(device, p, y, pass, choice);
   choice->algo = chosen->algo;
   *out = chosen;
 fail:
   return status;
 }
 
+double cvy_conv2d_expected(cvy_device *device, const cvy_conv2d_params *p, cvy_conv_pass pass, cvy_conv_algo algo,
+                           int *n_tiles) {
+  const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
+  double least = 0;
+  cvy_shape y;
+  if (cvy_conv2d_output_shape(p, &y) != CVY_OK) return 0;
+  for (int i = 0; i < N_ALGORITHMS; i++) {
+    const cvy_conv_algorithm *const a = algorithms[i];
+    if (a->algo != algo || (a->cpu_shaped && !cpu) || !a->can(device, p, &y, pass, NULL)) continue;
+    const double cost = a->cost ? a->cost(device, p, &y, pass) : 1.0;
+    if (least == 0 || cost < least) least = cost, *n_tiles = a->n_tiles;
+  }
+  return least;
+}
+
 int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *p, cvy_conv_pass pass, cvy_conv_choice *out,
                           int room) {
-  int n = 0;
+  const cvy_conv_algorithm *rows[CVY_CONV_ALGOS];
+  double costs[CVY_CONV_ALGOS];
+  int n = 0, n_rows = 0;
   cvy_shape y;
   if (cvy_conv2d_output_shape(p, &y) != CVY_OK) return 0;
   for (int algo = CVY_CONV_DIRECT; algo < CVY_CONV_ALGOS; algo++) {
-    const cvy_conv_algorithm *const a = find(device, p, &y, pass, (cvy_conv_algo)algo, NULL);
-    if (!a || !is_allowed(&p->algos, a->algo)) continue;
-    for (int i = 0; i < a->n_tiles; i++, n++) {
+    const cvy_conv_algorithm *const a =
+        is_allowed(&p->algos, (cvy_conv_algo)algo) ? find(device, p, &y, pass, (cvy_conv_algo)algo, NULL) : NULL;
+    if (!a) continue;
+    const double cost = a->cost ? a->cost(device, p, &y, pass) : 1.0;
+    int at = n_rows++;
+    for (; at > 0 && costs[at - 1] > cost; at--) rows[at] = rows[at - 1], costs[at] = costs[at - 1];
+    rows[at] = a, costs[at] = cost;
+  }
+  for (int r = 0; r < n_rows; r++) {
+    for (int i = 0; i < rows[r]->n_tiles; i++, n++) {
       if (n >= room) continue;
-      out[n].algo = a->algo;
-      memcpy(out[n].tile, a->tiles[i], sizeof out[n].tile);
+      out[n].algo = rows[r]->algo;
+      memcpy(out[n].tile, rows[r]->tiles[i], sizeof out[n].tile);
     }
   }
   return n;

@@ -96,8 +96,16 @@ const char *cvy_conv2d_algorithm_name(const cvy_conv2d *op, cvy_conv_pass pass);
 cvy_conv_choice cvy_conv2d_chosen(const cvy_conv2d *op, cvy_conv_pass pass);
 /* Stated bound of a pass' error, relative L2 of the whole result against exact arithmetic on the same inputs. */
 double cvy_conv2d_error_bound(const cvy_conv2d *op, cvy_conv_pass pass);
-/* Every choice that can do this pass of this shape on this device, best guess first: what a tuner tries. `out` has room
- * for `room`; returns how many there are. */
+/* What a layer takes with auto and no choice given: the shipped default. CVY_BAD_DEFAULTS=1 in the environment makes it
+ * the worst instead, for tests of the tuner. */
+cvy_status cvy_conv2d_default(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass,
+                              cvy_conv_choice *out);
+/* Expected time of a pass by this algorithm, relative to direct's, and how many tiles it has; 0: it cannot do it. Nothing
+ * is compiled or tried. */
+double cvy_conv2d_expected(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass, cvy_conv_algo algo,
+                           int *n_tiles);
+/* Every choice of params.algos that can do this pass of this shape on this device, best guess first: what a tuner tries.
+ * `out` has room for `room`; returns how many there are. May take seconds: libraries are tried. */
 int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass, cvy_conv_choice *out,
                           int room);
 double cvy_conv2d_flops(const cvy_conv2d_params *params, int n);   /* multiply-adds * 2 of one pass, direct count */

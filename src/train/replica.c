@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "src/base/mem.h"
+#include "src/nn/convs.h"
+#include "src/ops/autotune.h"
 #include "src/train/replica_data.h"
 
 /* ---- open and close ---- */
@@ -25,9 +27,46 @@ fail:
   return status;
 }
 
+cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, double budget_s, cvy_tune_table **table) {
+  cvy_status status = CVY_OK;
+  cvy_device *device = NULL;
+  cvy_conv2d_params *convs = NULL;
+  cvy_tune_report report = {0};
+  int n;
+  *table = NULL;
+  CVY_TRY(cvy_device_open(params->list, params->choice, false, &device));
+  CVY_TRY(cvy_tune_table_open(device, table));
+  (void)cvy_tune_table_load(*table);
+  CVY_TRY(cvy_net_convs(r->net, params->share_max, params->inference, &convs, &n));
+  CVY_TRY(cvy_autotune(device, convs, n, &(cvy_tune_params){.budget_s = budget_s, .only_missing = true}, *table,
+                       &report));
+  bool news = false;
+  for (int i = 0; i < report.n; i++) news |= report.items[i].state == CVY_TUNE_DONE;
+  if (news && cvy_tune_table_save(*table) != CVY_OK)
+    cvy_log_warning("%s: what was measured is used, but not kept", cvy_device_label(device));
+fail:
+  cvy_tune_report_clear(&report);
+  cvy_free(convs);
+  cvy_device_close(&device);
+  if (status != CVY_OK) cvy_tune_table_destroy(table);
+  return status;
+}
+
+/* What the device's file has; NULL if there is no place for one. */
+static cvy_status read_tuned(cvy_device *device, cvy_tune_table **table) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_tune_table_open(device, table));
+  if (!(*table)->path) cvy_tune_table_destroy(table);
+  else (void)cvy_tune_table_load(*table);
+fail:
+  return status;
+}
+
 cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
   cvy_status status = CVY_OK;
+  cvy_tune_table *from_file = NULL;
   CVY_TRY(cvy_device_open(params->list, params->choice, params->profile, &r->device));
+  if (params->use_tuned && !params->tuned) CVY_TRY(read_tuned(r->device, &from_file));
   r->share_max = params->share_max;
   CVY_TRY(cvy_instance_create(r->device, r->net,
                               &(cvy_instance_params){.n = params->share_max,
@@ -35,8 +74,10 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
                                                      .inference = params->inference,
                                                      .momentum = params->momentum && r->alone,
                                                      .algos = params->algos,
-                                                     .choices = params->choices},
+                                                     .choices = params->choices,
+                                                     .tuned = params->tuned ? params->tuned : from_file},
                               &r->instance));
+  cvy_tune_table_destroy(&from_file);
   CVY_TRY(cvy_gather_create(r->device, &r->net->layers[0].shape, &r->gather));
   const size_t index_bytes = (size_t)cvy_instance_micro_batch(r->instance) * sizeof(int32_t);
   CVY_TRY(cvy_buffer_create(r->device, index_bytes, &r->index_buffer));
@@ -59,6 +100,7 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
   CVY_REQUIRE(r->mail, CVY_E_MEMORY, "out of host memory");
   for (int u = 0; u <= r->layout->n_buckets; u++) r->mail[u] = (cvy_mailbox){.read_step = -1, .upload_step = -1};
 fail:
+  cvy_tune_table_destroy(&from_file);
   return status;
 }
 

@@ -84,11 +84,17 @@ typedef struct cvy_replica_params {
   bool inference, momentum, profile;
   cvy_conv_algo_list algos;
   const cvy_conv_choices *choices;  /* one per layer, NULL: none; borrowed for the call */
+  bool use_tuned;                   /* layers take what was found best on the device: */
+  const cvy_tune_table *tuned;      /* this, borrowed for the call; NULL: what its file has */
 } cvy_replica_params;
 
 /* [worker] Opens the device, makes the instance. The fields of `replica` that the team owns are set before. */
 cvy_status cvy_replica_open(cvy_replica *replica, const cvy_replica_params *params);
 /* [worker] Releases everything; also after a failure. */
+/* [worker] Before it is opened: opens the device for the time of the call and measures, for share_max samples and in
+ * about budget_s seconds, what its file of tuned choices does not have. *table: all that is known then; kept in the file. */
+cvy_status cvy_replica_tune(cvy_replica *replica, const cvy_replica_params *params, double budget_s,
+                            cvy_tune_table **table);
 void cvy_replica_close(cvy_replica *replica);
 /* [worker] Uploads the data set, or prepares streaming if it does not fit. */
 cvy_status cvy_replica_attach(cvy_replica *replica, const cvy_data *data);

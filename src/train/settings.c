@@ -10,9 +10,9 @@
 
 /* Everything not named here decides about numbers (model, data, classes, devices, conv_algo, batch, split, shares, bn, lr,
  * momentum, nesterov, weight_decay, init, init_from, seed, no_shuffle, staleness, …) or is unknown, and must be the
- * same. run_ahead changes no number. */
+ * same. run_ahead changes no number; what tune chooses is kept in the checkpoint itself. */
 const char *const cvy_settings_may_differ[] = {
-  "epochs", "max_steps", "no_eval", "allow_nan", "verify_every", "run_ahead", "data_dir", "save", "checkpoint",
+  "epochs", "max_steps", "no_eval", "allow_nan", "verify_every", "run_ahead", "tune", "data_dir", "save", "checkpoint",
   "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", "resume", "log", "plot", "trace", "json", "quiet",
   NULL,
 };

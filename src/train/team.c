@@ -16,21 +16,71 @@ typedef struct open_args {
   int *share_max;
 } open_args;
 
-static cvy_status open_replica(void *owner, void *arg) {
-  cvy_replica *const r = owner;
-  const open_args *const a = arg;
+/* --tune quick: seconds for measuring, all devices together; what has begun when they are over is finished. */
+enum { QUICK_BUDGET_S = 15 };
+
+static bool uses_tuned(const cvy_team *team) {
+  return team->algos.n == 0 && !team->resumed && team->params.tune != CVY_TUNE_OFF;
+}
+
+static cvy_replica_params params_of(const open_args *a, const cvy_replica *r) {
   const cvy_team *const team = a->team;
   const size_t first = (size_t)r->index * (size_t)team->net->n_layers;
-  return cvy_replica_open(r,
-                          &(cvy_replica_params){.list = team->devices->list,
-                                                .choice = &team->devices->choices[r->index],
-                                                .share_max = a->share_max[r->index],
-                                                .group_size = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0,
-                                                .inference = team->params.inference,
-                                                .momentum = team->params.momentum != 0,
-                                                .profile = team->params.profile,
-                                                .algos = team->algos,
-                                                .choices = team->resumed ? team->resumed + first : NULL});
+  return (cvy_replica_params){.list = team->devices->list,
+                              .choice = &team->devices->choices[r->index],
+                              .share_max = a->share_max[r->index],
+                              .group_size = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0,
+                              .inference = team->params.inference,
+                              .momentum = team->params.momentum != 0,
+                              .profile = team->params.profile,
+                              .algos = team->algos,
+                              .choices = team->resumed ? team->resumed + first : NULL,
+                              .use_tuned = uses_tuned(team),
+                              .tuned = team->tuned ? team->tuned[r->index] : NULL};
+}
+
+static cvy_status open_replica(void *owner, void *arg) {
+  cvy_replica *const r = owner;
+  const cvy_replica_params params = params_of(arg, r);
+  return cvy_replica_open(r, &params);
+}
+
+static cvy_status tune_replica(void *owner, void *arg) {
+  cvy_replica *const r = owner;
+  const open_args *const a = arg;
+  const cvy_replica_params params = params_of(a, r);
+  return cvy_replica_tune(r, &params, (double)QUICK_BUDGET_S / a->team->n, &a->team->tuned[r->index]);
+}
+
+/* One device after the other: devices that share cores or memory must not be measured at once, and what one has found
+ * the next of its kind reads. */
+static cvy_status tune_quickly(cvy_team *team, open_args *args) {
+  cvy_status status = CVY_OK;
+  if (!uses_tuned(team) || team->params.tune != CVY_TUNE_QUICK) return CVY_OK;
+  team->tuned = cvy_calloc((size_t)team->n, sizeof *team->tuned);
+  CVY_REQUIRE(team->tuned, CVY_E_MEMORY, "out of host memory");
+  for (int r = 0; r < team->n; r++) CVY_TRY(cvy_worker_call(team->replicas[r].worker, tune_replica, args));
+fail:
+  return status;
+}
+
+/* About how long the tuner takes for a pass of a layer, and at most by default. */
+#define TUNE_PASS_S 0.6
+enum { TUNE_MOST_S = 60 };
+
+/* What could be faster is said once. */
+static void tell_untuned(const cvy_team *team) {
+  int untuned = 0, most = 0;
+  for (int r = 0; r < team->n; r++) {
+    const int here = cvy_instance_untuned(team->replicas[r].instance);
+    untuned += here;
+    if (here > most) most = here;
+  }
+  if (untuned == 0) return;
+  const double seconds = TUNE_PASS_S * most;
+  cvy_log_info("no tuned kernels for this network and batch here: the shipped defaults are used; 'convoy tune' may find "
+               "faster ones, and takes about %.0f s",
+               seconds < TUNE_MOST_S ? ceil(seconds) : TUNE_MOST_S);
 }
 
 static cvy_status close_replica(void *owner, void *arg) {
@@ -76,6 +126,8 @@ static cvy_status take_params(cvy_team *team, const cvy_team_params *given) {
   CVY_REQUIRE(isfinite(p->weight_decay) && p->weight_decay >= 0, CVY_E_ARGUMENT, "weight decay %g: must be 0 or more",
               (double)p->weight_decay);
   if (p->conv_algo) CVY_TRY(cvy_conv_algos_parse(p->conv_algo, &team->algos));
+  CVY_REQUIRE(p->tune == CVY_TUNE_CACHED || p->tune == CVY_TUNE_OFF || p->tune == CVY_TUNE_QUICK, CVY_E_ARGUMENT,
+              "tune mode %d: must be cached, off or quick", (int)p->tune);
   CVY_REQUIRE(!p->nesterov || p->momentum > 0, CVY_E_ARGUMENT, "Nesterov needs a momentum above 0");
   if (p->split != CVY_SPLIT_EVEN) {
     CVY_REQUIRE(p->split_values, CVY_E_ARGUMENT, "a split by weights or shares needs one value per device");
@@ -158,7 +210,9 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   if (team->params.resume_from) CVY_TRY(read_choices(team, team->params.resume_from));
   team->params.conv_algo = team->params.resume_from = NULL; /* borrowed for the call */
   open_args args = {.team = team, .share_max = share_max};
+  CVY_TRY(tune_quickly(team, &args));
   CVY_TRY(cvy_team_call_all(team, open_replica, &args));
+  tell_untuned(team);
   CVY_TRY(note_choices(team));
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &team->pool));
@@ -188,6 +242,8 @@ void cvy_team_destroy(cvy_team **out) {
   cvy_free(team->split_values);
   cvy_free(team->full_shares);
   cvy_free(team->resumed);
+  for (int i = 0; team->tuned && i < team->n; i++) cvy_tune_table_destroy(&team->tuned[i]);
+  cvy_free(team->tuned);
   cvy_free(team->choices);
   pthread_cond_destroy(&team->changed);
   pthread_mutex_destroy(&team->lock);

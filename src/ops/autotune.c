@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: MIT
+ * Outline: items · memory and inputs · one pass of one candidate · check · timing · the whole. */
+#include "src/ops/autotune.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/clock.h"
+#include "src/base/rng.h"
+
+enum { CANDIDATES_MOST = 64, SAMPLES_LEAST = 16, RUNS_MOST = CVY_TUNE_ROUNDS + 1, REPEATS_MOST = 64 };
+
+/* ---- items ---- */
+
+bool cvy_tune_has_pass(const cvy_conv2d_params *p, cvy_conv_pass pass) {
+  return pass == CVY_CONV_FORWARD || (!p->inference && (pass != CVY_CONV_BACKWARD_DATA || !p->no_backward_data));
+}
+
+/* The caller's lists and choices do not count here. */
+static cvy_conv2d_params free_params(const cvy_conv2d_params *p) {
+  cvy_conv2d_params out = *p;
+  out.algos.n = 0;
+  memset(out.choice, 0, sizeof out.choice);
+  return out;
+}
+
+/* The algorithms within reach; returns how many choices they have together. */
+static int list_algos(cvy_device *device, const cvy_conv2d_params *p, cvy_conv_pass pass, cvy_conv_algo_list *out) {
+  double costs[CVY_CONV_ALGOS], best = 0;
+  int tiles[CVY_CONV_ALGOS], n = 0;
+  *out = (cvy_conv_algo_list){0};
+  for (int algo = CVY_CONV_DIRECT; algo < CVY_CONV_ALGOS; algo++) {
+    costs[algo] = cvy_conv2d_expected(device, p, pass, (cvy_conv_algo)algo, &tiles[algo]);
+    if (costs[algo] > 0 && (best == 0 || costs[algo] < best)) best = costs[algo];
+  }
+  for (int algo = CVY_CONV_DIRECT; algo < CVY_CONV_ALGOS; algo++) {
+    if (!(costs[algo] > 0) || costs[algo] > CVY_TUNE_REACH * best) continue;
+    out->algo[out->n++] = (cvy_conv_algo)algo;
+    n += tiles[algo];
+  }
+  return n;
+}
+
+/* The same, with the default if that is out of reach. */
+static int count_choices(cvy_device *device, const cvy_conv2d_params *p, cvy_conv_pass pass, cvy_conv_choice *standard) {
+  cvy_conv_algo_list algos;
+  const int n = list_algos(device, p, pass, &algos);
+  if (cvy_conv2d_default(device, p, pass, standard) != CVY_OK) return 0;
+  for (int i = 0; i < algos.n; i++)
+    if (algos.algo[i] == standard->algo) return n;
+  return n + 1;
+}
+
+bool cvy_tune_is_missing(cvy_device *device, const cvy_tune_table *table, const cvy_conv2d_params *params,
+                         cvy_conv_pass pass) {
+  const cvy_conv2d_params p = free_params(params);
+  cvy_conv_choice standard;
+  if (!cvy_tune_has_pass(&p, pass) || (table && cvy_tune_table_find(table, &p, pass))) return false;
+  return count_choices(device, &p, pass, &standard) > 1;
+}
+
+static double work_of(const cvy_tune_item *item) {
+  return item->uses * cvy_conv2d_flops(item->params, item->params->n_max);
+}
+
+static int most_work_first(const void *a, const void *b) {
+  const cvy_tune_item *const x = a, *const y = b;
+  const double dx = work_of(x), dy = work_of(y);
+  if (dx != dy) return dx < dy ? 1 : -1;
+  if (x->params != y->params) return x->params < y->params ? -1 : 1; /* of one array: its order */
+  return (int)x->pass - (int)y->pass;
+}
+
+static bool same_item(const cvy_tune_item *item, const cvy_conv2d_params *p, cvy_conv_pass pass) {
+  char a[CVY_TUNE_SHAPE_BYTES], b[CVY_TUNE_SHAPE_BYTES];
+  return item->pass == pass && item->params->n_max == p->n_max &&
+         strcmp(cvy_tune_shape_text(item->params, pass, a), cvy_tune_shape_text(p, pass, b)) == 0;
+}
+
+static cvy_status list_items(const cvy_conv2d_params *ops, int n_ops, cvy_tune_report *report) {
+  cvy_status status = CVY_OK;
+  report->items = cvy_calloc((size_t)n_ops * CVY_CONV_PASSES, sizeof *report->items);
+  CVY_REQUIRE(report->items, CVY_E_MEMORY, "out of host memory");
+  for (int i = 0; i < n_ops; i++) {
+    for (int p = 0; p < CVY_CONV_PASSES; p++) {
+      const cvy_conv_pass pass = (cvy_conv_pass)p;
+      cvy_tune_item *same = NULL;
+      if (!cvy_tune_has_pass(&ops[i], pass)) continue;
+      for (int j = 0; j < report->n && !same; j++)
+        if (same_item(&report->items[j], &ops[i], pass)) same = &report->items[j];
+      if (!same) {
+        same = &report->items[report->n++];
+        *same = (cvy_tune_item){.params = &ops[i], .pass = pass};
+      }
+      same->uses++;
+    }
+  }
+  if (report->n) qsort(report->items, (size_t)report->n, sizeof *report->items, most_work_first);
+fail:
+  return status;
+}
+
+/* ---- memory and inputs ---- */
+
+enum { X, SCALE, SHIFT, RESIDUAL, W, BIAS, Y, STATS, DY, DX, DW, DB, WORKSPACE, N_BUFFERS };
+
+typedef struct tuning {
+  cvy_device *device;
+  cvy_queue *queue;
+  const cvy_tune_params *params;
+  uint64_t deadline_ns;
+  cvy_buffer *buffers[N_BUFFERS];   /* kept from item to item, made anew where one must be larger */
+  cvy_tune_item *item;
+  cvy_conv2d_params p;              /* the item's, free */
+  cvy_shape y;
+  int n;                            /* samples of a timed run */
+} tuning;
+
+static bool time_is_over(const tuning *t) {
+  return (t->params->stop && *t->params->stop) || cvy_clock_ns() >= t->deadline_ns;
+}
+
+static cvy_status need(tuning *t, int which, size_t bytes) {
+  cvy_status status = CVY_OK;
+  if (bytes == 0 || (t->buffers[which] && cvy_buffer_size(t->buffers[which]) >= bytes)) return CVY_OK;
+  cvy_buffer_destroy(&t->buffers[which]);
+  CVY_TRY(cvy_buffer_create(t->device, bytes, &t->buffers[which]));
+  /* touched before anything is timed */
+  CVY_TRY(cvy_buffer_fill(t->queue, t->buffers[which], 0, bytes / sizeof(uint32_t) * sizeof(uint32_t), 0));
+fail:
+  return status;
+}
+
+/* rows x pitch floats: the first `drawn` rows are random in [-1,1) with zeros behind c channels, the others repeat them. */
+static cvy_status fill(tuning *t, int which, size_t rows, size_t drawn, int c, int pitch) {
+  cvy_status status = CVY_OK;
+  const cvy_rng rng = {.seed = 1, .purpose = CVY_RNG_TEST, .stream = (uint32_t)which};
+  const size_t row_bytes = (size_t)pitch * sizeof(float);
+  float *const host = cvy_calloc(drawn * (size_t)pitch, sizeof *host);
+  CVY_REQUIRE(host, CVY_E_MEMORY, "out of host memory");
+  uint32_t word[4];
+  uint64_t at = 0;
+  for (size_t r = 0; r < drawn; r++)
+    for (int i = 0; i < c; i++, at++) {
+      if (at % 4 == 0) cvy_rng_block(&rng, at / 4, word);
+      host[r * (size_t)pitch + (size_t)i] = (float)(int32_t)word[at % 4] * 0x1p-31f;
+    }
+  CVY_TRY(need(t, which, rows * row_bytes));
+  CVY_TRY(cvy_buffer_write(t->queue, t->buffers[which], 0, drawn * row_bytes, host, NULL, NULL));
+  for (size_t done = drawn; done < rows;) {
+    const size_t more = rows - done < done ? rows - done : done;
+    CVY_TRY(cvy_buffer_copy(t->queue, t->buffers[which], 0, t->buffers[which], done * row_bytes, more * row_bytes));
+    done += more;
+  }
+fail:
+  cvy_free(host);
+  return status;
+}
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* What the item's pass reads, for n_max samples, and room for what it writes. */
+static cvy_status prepare(tuning *t) {
+  cvy_status status = CVY_OK;
+  const cvy_conv2d_params *const p = &t->p;
+  const size_t n = (size_t)p->n_max, few = least(n, CVY_TUNE_CHECK_SAMPLES);
+  const size_t x_rows = (size_t)p->x.h * (size_t)p->x.w, y_rows = (size_t)t->y.h * (size_t)t->y.w;
+  const size_t w_rows = (size_t)p->r * (size_t)p->s * (size_t)p->x.c;
+  const bool forward = t->item->pass == CVY_CONV_FORWARD, data = t->item->pass == CVY_CONV_BACKWARD_DATA;
+  if (!data) {
+    CVY_TRY(fill(t, X, n * x_rows, few * x_rows, p->x.c, p->x.pitch));
+    if (p->prologue & CVY_CONV_SCALE) {
+      CVY_TRY(fill(t, SCALE, 1, 1, p->x.c, p->x.pitch));
+      CVY_TRY(fill(t, SHIFT, 1, 1, p->x.c, p->x.pitch));
+    }
+    if (p->prologue & CVY_CONV_RESIDUAL) CVY_TRY(fill(t, RESIDUAL, n * x_rows, few * x_rows, p->x.c, p->x.pitch));
+  }
+  if (forward || data) CVY_TRY(fill(t, W, w_rows, w_rows, p->k, p->y_pitch));
+  if (forward) {
+    if (p->bias) CVY_TRY(fill(t, BIAS, 1, 1, p->k, p->y_pitch));
+    CVY_TRY(need(t, Y, n * cvy_shape_elems(&t->y) * sizeof(float)));
+    if (p->stats) CVY_TRY(need(t, STATS, n * 2 * (size_t)p->y_pitch * sizeof(float)));
+  } else {
+    CVY_TRY(fill(t, DY, n * y_rows, few * y_rows, p->k, p->y_pitch));
+    if (data) CVY_TRY(need(t, DX, n * cvy_shape_elems(&p->x) * sizeof(float)));
+    else {
+      CVY_TRY(need(t, DW, w_rows * (size_t)p->y_pitch * sizeof(float)));
+      if (p->bias) CVY_TRY(need(t, DB, (size_t)p->y_pitch * sizeof(float)));
+    }
+  }
+fail:
+  return status;
+}
+
+/* ---- one pass of one candidate ---- */
+
+typedef struct candidate {
+  cvy_conv_choice choice;
+  cvy_conv2d *op;
+  int repeats, n_runs;
+  double runs[RUNS_MOST];           /* seconds for tuning.n samples */
+} candidate;
+
+/* An operation that does the item's pass so; the other passes take what they like. */
+static cvy_status make_op(tuning *t, const cvy_conv_choice *choice, int n_max, cvy_conv2d **op) {
+  cvy_status status = CVY_OK;
+  cvy_conv2d_params p = t->p;
+  const cvy_conv_pass pass = t->item->pass;
+  p.n_max = n_max;
+  p.inference = pass == CVY_CONV_FORWARD;
+  p.no_backward_data = pass != CVY_CONV_BACKWARD_DATA;
+  p.choice[pass] = *choice;
+  CVY_TRY(cvy_conv2d_create(t->device, &p, op));
+  const cvy_conv_choice taken = cvy_conv2d_chosen(*op, pass);
+  CVY_REQUIRE(cvy_conv_choice_same(&taken, choice), CVY_E_UNSUPPORTED, "the choice is not taken");
+  CVY_TRY(need(t, WORKSPACE, cvy_conv2d_workspace_bytes(*op)));
+fail:
+  return status;
+}
+
+static cvy_status run(tuning *t, cvy_conv2d *op, int n) {
+  cvy_buffer **const b = t->buffers;
+  const cvy_conv2d_params *const p = &t->p;
+  const bool scale = (p->prologue & CVY_CONV_SCALE) != 0, residual = (p->prologue & CVY_CONV_RESIDUAL) != 0;
+  const cvy_conv2d_prologue prologue = {.scale = scale ? b[SCALE] : NULL,
+                                        .shift = scale ? b[SHIFT] : NULL,
+                                        .residual = residual ? b[RESIDUAL] : NULL};
+  const cvy_conv2d_prologue *const pro = p->prologue ? &prologue : NULL;
+  switch (t->item->pass) {
+    case CVY_CONV_FORWARD:
+      return cvy_conv2d_forward(op, t->queue, n, b[X], pro, b[W], p->bias ? b[BIAS] : NULL, b[Y],
+                                p->stats ? b[STATS] : NULL, b[WORKSPACE]);
+    case CVY_CONV_BACKWARD_DATA:
+      return cvy_conv2d_backward_data(op, t->queue, n, b[DY], b[W], b[DX], false, b[WORKSPACE]);
+    default:
+      return cvy_conv2d_backward_weights(op, t->queue, n, b[X], pro, b[DY], b[DW], p->bias ? b[DB] : NULL, false,
+                                         b[WORKSPACE]);
+  }
+}
+
+/* ---- check ---- */
+
+/* Every shape, on every device. */
+static const cvy_conv_choice general = {.algo = CVY_CONV_DIRECT};
+
+typedef struct result {
+  int which[2];                     /* buffers, -1: none */
+  size_t floats[2];
+  float *values[2];
+} result;
+
+static void result_clear(result *r) {
+  for (int i = 0; i < 2; i++) cvy_free(r->values[i]);
+  *r = (result){0};
+}
+
+static result result_of(const tuning *t, int n) {
+  const cvy_conv2d_params *const p = &t->p;
+  const size_t k = (size_t)p->y_pitch;
+  switch (t->item->pass) {
+    case CVY_CONV_FORWARD:
+      return (result){.which = {Y, p->stats ? STATS : -1}, .floats = {(size_t)n * cvy_shape_elems(&t->y), (size_t)n * 2 * k}};
+    case CVY_CONV_BACKWARD_DATA:
+      return (result){.which = {DX, -1}, .floats = {(size_t)n * cvy_shape_elems(&p->x)}};
+    default:
+      return (result){.which = {DW, p->bias ? DB : -1},
+                      .floats = {(size_t)p->r * (size_t)p->s * (size_t)p->x.c * k, k}};
+  }
+}
+
+/* Runs n samples into memory full of NaN and reads what is there then. */
+static cvy_status run_and_read(tuning *t, cvy_conv2d *op, int n, const cvy_conv_choice *spoiled, result *out) {
+  cvy_status status = CVY_OK;
+  *out = result_of(t, n);
+  for (int i = 0; i < 2; i++)
+    if (out->which[i] >= 0 && out->floats[i])
+      CVY_TRY(cvy_buffer_fill(t->queue, t->buffers[out->which[i]], 0, out->floats[i] * sizeof(float), 0x7fc00000u));
+  CVY_TRY(run(t, op, n));
+  if (spoiled && t->params->spoil)
+    CVY_TRY(t->params->spoil(t->params->user, t->item, spoiled, t->queue, t->buffers[out->which[0]]));
+  for (int i = 0; i < 2; i++) {
+    if (out->which[i] < 0 || !out->floats[i]) continue;
+    out->values[i] = cvy_calloc(out->floats[i], sizeof(float));
+    CVY_REQUIRE(out->values[i], CVY_E_MEMORY, "out of host memory");
+    CVY_TRY(cvy_buffer_read(t->queue, t->buffers[out->which[i]], 0, out->floats[i] * sizeof(float), out->values[i],
+                            NULL, NULL));
+  }
+fail:
+  return status;
+}
+
+/* ||a - b|| / ||b||; NaN if something is not finite. */
+static double distance(const float *a, const float *b, size_t n) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < n; i++) {
+    const double d = (double)a[i] - (double)b[i];
+    difference += d * d;
+    norm += (double)b[i] * (double)b[i];
+  }
+  return norm > 0 ? sqrt(difference / norm) : sqrt(difference);
+}
+
+/* Statistics follow from y, which is checked by its own: they only must not be something else. */
+#define STATS_BOUND 1e-3
+
+static bool is_right(const result *got, const result *want, double bound) {
+  bool right = distance(got->values[0], want->values[0], want->floats[0]) <= bound;
+  if (want->which[1] >= 0)
+    right = right && distance(got->values[1], want->values[1], want->floats[1]) <=
+                         (want->which[1] == STATS ? STATS_BOUND : bound);
+  return right;
+}
+
+/* True if the candidate's results are those of the general kernels. */
+static bool check(tuning *t, const candidate *c) {
+  cvy_status status = CVY_OK;
+  cvy_conv2d *trusted = NULL;
+  result want = {0}, got = {0};
+  bool right = false;
+  char word[CVY_CONV_CHOICE_BYTES];
+  const int n = t->p.n_max < CVY_TUNE_CHECK_SAMPLES ? t->p.n_max : CVY_TUNE_CHECK_SAMPLES;
+  CVY_TRY(make_op(t, &general, n, &trusted));
+  CVY_TRY(run_and_read(t, trusted, n, NULL, &want));
+  CVY_TRY(run_and_read(t, c->op, n, &c->choice, &got));
+  const double bound = cvy_conv2d_error_bound(trusted, t->item->pass) + cvy_conv2d_error_bound(c->op, t->item->pass);
+  right = is_right(&got, &want, bound);
+  if (!right)
+    cvy_log_info("%s: %s is wrong for %s of %dx%dx%d by %d filters %dx%d (relative error %.1e, its bound is %.1e): it is not used",
+                 cvy_device_label(t->device), cvy_conv_choice_text(&c->choice, word, sizeof word),
+                 cvy_conv_pass_name(t->item->pass), t->p.x.h, t->p.x.w, t->p.x.c, t->p.k, t->p.r, t->p.s,
+                 distance(got.values[0], want.values[0], want.floats[0]), bound);
+fail:
+  result_clear(&want);
+  result_clear(&got);
+  cvy_conv2d_destroy(&trusted);
+  return status == CVY_OK && right;
+}
+
+/* ---- timing ---- */
+
+static cvy_status time_runs(tuning *t, candidate *c, int n, int repeats, double *seconds) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_queue_finish(t->queue));
+  const uint64_t start = cvy_clock_ns();
+  for (int i = 0; i < repeats; i++) CVY_TRY(run(t, c->op, n));
+  CVY_TRY(cvy_queue_finish(t->queue));
+  *seconds = cvy_clock_seconds_since(start) / repeats;
+  if (t->params->seconds) *seconds = t->params->seconds(t->params->user, t->item, &c->choice, c->n_runs);
+fail:
+  return status;
+}
+
+static cvy_status time_once_more(tuning *t, candidate *c) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(time_runs(t, c, t->n, c->repeats, &c->runs[c->n_runs]));
+  c->n_runs++;
+fail:
+  return status;
+}
+
+/* How many samples are timed, from one run of the default with all of them, and a first time for it. */
+static cvy_status choose_samples(tuning *t, candidate *standard) {
+  cvy_status status = CVY_OK;
+  double seconds;
+  t->n = t->p.n_max;
+  if (t->params->seconds) return CVY_OK;
+  CVY_TRY(time_runs(t, standard, t->n, 1, &seconds)); /* the first one compiles, and is slow */
+  if (seconds <= CVY_TUNE_LONG_S) return CVY_OK;
+  CVY_TRY(time_runs(t, standard, t->n, 1, &seconds));
+  if (seconds <= CVY_TUNE_LONG_S) return CVY_OK;
+  const int fewer = (int)(t->n * (CVY_TUNE_LONG_S / seconds)) / SAMPLES_LEAST * SAMPLES_LEAST;
+  if (fewer < t->n) t->n = fewer < SAMPLES_LEAST ? (t->n < SAMPLES_LEAST ? t->n : SAMPLES_LEAST) : fewer;
+fail:
+  return status;
+}
+
+/* First time, after a run that does not count; also says how often a run must be repeated to be measurable. */
+static cvy_status time_first(tuning *t, candidate *c) {
+  cvy_status status = CVY_OK;
+  double seconds = 0;
+  c->repeats = 1;
+  if (!t->params->seconds) {
+    CVY_TRY(time_runs(t, c, t->n, 1, &seconds));
+    CVY_TRY(time_runs(t, c, t->n, 1, &seconds));
+    const double repeats = seconds > 0 ? ceil(CVY_TUNE_SHORT_S / seconds) : REPEATS_MOST;
+    c->repeats = repeats < REPEATS_MOST ? (int)repeats : REPEATS_MOST;
+    c->runs[0] = seconds;
+  }
+  if (c->repeats > 1 || t->params->seconds) return time_once_more(t, c);
+  c->n_runs = 1;
+fail:
+  return status;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median_of(const candidate *c) {
+  double sorted[RUNS_MOST];
+  memcpy(sorted, c->runs, (size_t)c->n_runs * sizeof *sorted);
+  qsort(sorted, (size_t)c->n_runs, sizeof *sorted, compare_doubles);
+  return c->n_runs % 2 ? sorted[c->n_runs / 2] : 0.5 * (sorted[c->n_runs / 2 - 1] + sorted[c->n_runs / 2]);
+}
+
+/* ---- the whole ---- */
+
+static void drop(candidate *list, int *n, int i) {
+  cvy_conv2d_destroy(&list[i].op);
+  memmove(&list[i], &list[i + 1], (size_t)(*n - i - 1) * sizeof *list);
+  --*n;
+}
+
+/* list[0] is the default, and stays. Sets *over if the budget ended before every round was done. */
+static cvy_status race(tuning *t, candidate *list, int *n, bool *over) {
+  cvy_status status = CVY_OK;
+  double best = 0;
+  CVY_TRY(choose_samples(t, &list[0]));
+  for (int i = 0; i < *n; i++) {
+    if ((*over = time_is_over(t))) return CVY_OK;
+    if (i > 0 && make_op(t, &list[i].choice, t->p.n_max, &list[i].op) != CVY_OK) {
+      drop(list, n, i--);
+      t->item->rejected++;
+      continue;
+    }
+    if (i > 0 && (!check(t, &list[i]) || time_first(t, &list[i]) != CVY_OK)) {
+      drop(list, n, i--);
+      t->item->rejected++;
+      continue;
+    }
+    if (i == 0) CVY_TRY(time_first(t, &list[0]));
+    if (i == 0 || list[i].runs[0] < best) best = list[i].runs[0];
+    if (i > 0 && list[i].runs[0] > CVY_TUNE_HOPELESS * best) {
+      drop(list, n, i--);
+      t->item->dropped++;
+    }
+  }
+  for (int i = 1; i < *n; i++) { /* those that came before the best one */
+    if (list[i].runs[0] <= CVY_TUNE_HOPELESS * best) continue;
+    drop(list, n, i--);
+    t->item->dropped++;
+  }
+  for (int round = 0; round < CVY_TUNE_ROUNDS && *n > 1; round++) {
+    for (int i = 0; i < *n; i++) {
+      if ((*over = time_is_over(t))) return CVY_OK;
+      CVY_TRY(time_once_more(t, &list[i]));
+    }
+  }
+fail:
+  return status;
+}
+
+static cvy_status note(tuning *t, const candidate *list, int n, cvy_tune_table *table) {
+  cvy_status status = CVY_OK;
+  cvy_tune_item *const item = t->item;
+  const candidate *best = &list[0];
+  for (int i = 1; i < n; i++)
+    if (median_of(&list[i]) < median_of(best)) best = &list[i];
+  if (median_of(best) > (1 - CVY_TUNE_MARGIN) * median_of(&list[0])) best = &list[0];
+  const double scale = (double)t->p.n_max / t->n;
+  item->state = CVY_TUNE_DONE;
+  item->choice = best->choice;
+  item->choice_s = scale * median_of(best);
+  item->standard_s = scale * median_of(&list[0]);
+  cvy_tune_entry entry = {.n = t->p.n_max,
+                          .pass = item->pass,
+                          .choice = item->choice,
+                          .standard = item->standard,
+                          .choice_us = llround(1e6 * item->choice_s),
+                          .standard_us = llround(1e6 * item->standard_s)};
+  cvy_tune_shape_text(&t->p, item->pass, entry.shape);
+  CVY_TRY(cvy_tune_table_put(table, &entry));
+fail:
+  return status;
+}
+
+static cvy_status tune_item(tuning *t, cvy_tune_item *item, cvy_tune_table *table, bool *over) {
+  cvy_status status = CVY_OK;
+  cvy_conv_choice choices[CANDIDATES_MOST];
+  candidate *const list = cvy_calloc(CANDIDATES_MOST + 1, sizeof *list);
+  int n = 1;
+  CVY_REQUIRE(list, CVY_E_MEMORY, "out of host memory");
+  t->item = item;
+  t->p = free_params(item->params);
+  CVY_TRY(cvy_conv2d_output_shape(&t->p, &t->y));
+  cvy_conv2d_params listed = t->p;
+  (void)list_algos(t->device, &t->p, item->pass, &listed.algos);
+  int found = cvy_conv2d_candidates(t->device, &listed, item->pass, choices, CANDIDATES_MOST);
+  if (found > CANDIDATES_MOST) found = CANDIDATES_MOST;
+  CVY_TRY(prepare(t));
+  list[0].choice = item->standard;
+  CVY_TRY(make_op(t, &item->standard, t->p.n_max, &list[0].op));
+  if (!cvy_conv_choice_same(&item->standard, &general) && !check(t, &list[0])) {
+    item->rejected++;
+    cvy_conv2d_destroy(&list[0].op);
+    list[0].choice = general;
+    CVY_TRY(make_op(t, &general, t->p.n_max, &list[0].op));
+  }
+  for (int i = 0; i < found; i++)
+    if (!cvy_conv_choice_same(&choices[i], &item->standard) && !cvy_conv_choice_same(&choices[i], &list[0].choice))
+      list[n++].choice = choices[i];
+  CVY_TRY(race(t, list, &n, over));
+  if (!*over) CVY_TRY(note(t, list, n, table));
+fail:
+  for (int i = 0; list && i < n; i++) cvy_conv2d_destroy(&list[i].op);
+  cvy_free(list);
+  return status;
+}
+
+cvy_status cvy_autotune(cvy_device *device, const cvy_conv2d_params *ops, int n_ops, const cvy_tune_params *params,
+                        cvy_tune_table *table, cvy_tune_report *report) {
+  cvy_status status = CVY_OK;
+  const uint64_t start = cvy_clock_ns();
+  const double budget = params->budget_s > 0 ? params->budget_s : 60;
+  tuning t = {.device = device,
+              .queue = cvy_device_compute_queue(device),
+              .params = params,
+              .deadline_ns = start + (uint64_t)(budget * 1e9)};
+  *report = (cvy_tune_report){0};
+  CVY_TRY(list_items(ops, n_ops, report));
+  for (int i = 0; i < report->n; i++) {
+    cvy_tune_item *const item = &report->items[i];
+    const cvy_conv2d_params p = free_params(item->params);
+    item->candidates = count_choices(device, &p, item->pass, &item->standard);
+    CVY_REQUIRE(item->candidates > 0, CVY_E_ARGUMENT, "there is no such convolution");
+    item->choice = item->standard;
+    const cvy_tune_entry *const known = params->only_missing ? cvy_tune_table_find(table, item->params, item->pass) : NULL;
+    if (item->candidates <= 1) item->state = CVY_TUNE_SINGLE;
+    else if (known) item->state = CVY_TUNE_KNOWN, item->choice = known->choice;
+  }
+  for (int i = 0; i < report->n && !report->out_of_time; i++) {
+    cvy_tune_item *const item = &report->items[i];
+    if (item->state != CVY_TUNE_WAITING) continue;
+    if (params->progress) params->progress(params->user, report, i);
+    if ((report->out_of_time = time_is_over(&t))) break;
+    CVY_TRY(tune_item(&t, item, table, &report->out_of_time));
+    report->seconds = cvy_clock_seconds_since(start);
+  }
+  report->seconds = cvy_clock_seconds_since(start);
+  if (params->progress) params->progress(params->user, report, report->n);
+fail:
+  (void)cvy_queue_finish(t.queue);
+  for (int i = 0; i < N_BUFFERS; i++) cvy_buffer_destroy(&t.buffers[i]);
+  if (status != CVY_OK) cvy_tune_report_clear(report);
+  return status;
+}
+
+void cvy_tune_report_clear(cvy_tune_report *report) {
+  cvy_free(report->items);
+  *report = (cvy_tune_report){0};
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT
+ * Finds the best choice (algorithm and tiles) for the passes of convolutions on one device, by running them.
+ *
+ * For each shape and pass, most work first, every choice that cvy_conv2d_candidates lists, of algorithms that are expected
+ * to take at most CVY_TUNE_REACH times as long as the best,
+ *   is checked: a few samples against the general direct kernels; a result whose relative L2 distance is above both
+ *               stated error bounds together, that is not finite, or that does not come (a failed build) is rejected;
+ *   is timed:   one run each; a candidate that then takes CVY_TUNE_HOPELESS times the best one's time is dropped, the
+ *               others run CVY_TUNE_ROUNDS more rounds in turns, so that a slow phase of the machine meets all alike.
+ * The least median wins if it is at least CVY_TUNE_MARGIN below the shipped default's: what is equally fast stays as
+ * shipped. Long runs are timed with fewer samples (CVY_TUNE_LONG_S), short ones several at a time.
+ * When the budget is over, the pass under way and those after it keep their defaults; a run and a compilation that have
+ * begun are finished. */
+#ifndef CVY_OPS_AUTOTUNE_H
+#define CVY_OPS_AUTOTUNE_H
+
+#include "src/ops/tune_table.h"
+
+enum { CVY_TUNE_ROUNDS = 4, CVY_TUNE_CHECK_SAMPLES = 5 };
+#define CVY_TUNE_REACH 6.0
+#define CVY_TUNE_HOPELESS 1.5
+#define CVY_TUNE_MARGIN 0.02
+#define CVY_TUNE_LONG_S 0.03
+#define CVY_TUNE_SHORT_S 0.002
+
+typedef enum cvy_tune_state {
+  CVY_TUNE_WAITING,                 /* not come to: the budget was over */
+  CVY_TUNE_SINGLE,                  /* there is only one way */
+  CVY_TUNE_KNOWN,                   /* was in the table, and only what is missing was asked for */
+  CVY_TUNE_DONE
+} cvy_tune_state;
+
+/* One pass of one shape: what was to be done and what came out. */
+typedef struct cvy_tune_item {
+  const cvy_conv2d_params *params;  /* the first of those with this shape; borrowed from the caller */
+  cvy_conv_pass pass;
+  int uses;                         /* how many of the caller's params have this shape */
+  cvy_tune_state state;
+  int candidates, rejected, dropped;
+  cvy_conv_choice choice, standard; /* the best one, the shipped default */
+  double choice_s, standard_s;      /* for n_max samples */
+} cvy_tune_item;
+
+typedef struct cvy_tune_report {
+  cvy_tune_item *items;             /* most work first */
+  int n;
+  double seconds;
+  bool out_of_time;
+} cvy_tune_report;
+
+typedef struct cvy_tune_params {
+  double budget_s;                  /* 0: 60 */
+  bool only_missing;                /* what the table has stays */
+  const volatile int *stop;         /* becomes non-zero: as if the budget were over; NULL: never */
+  /* Before each item, and once at the end with done == report->n. NULL: not called. */
+  void (*progress)(void *user, const cvy_tune_report *report, int done);
+  /* For tests; NULL: none. Seconds of run number `run` (from 0) of a candidate for the item, in place of the clock. */
+  double (*seconds)(void *user, const cvy_tune_item *item, const cvy_conv_choice *choice, int run);
+  /* For tests: before a candidate's result is checked. */
+  cvy_status (*spoil)(void *user, const cvy_tune_item *item, const cvy_conv_choice *choice, cvy_queue *queue,
+                      cvy_buffer *result);
+  void *user;
+} cvy_tune_params;
+
+/* Tunes what `ops` ask for (n_ops; the same shape may come several times; params' algos and choice are not looked at)
+ * and puts what was found into the table; the file is the caller's. *report: cvy_tune_report_clear. Blocking, on the
+ * compute queue; takes device memory for the largest operation. A candidate's failure is no failure of this function;
+ * CVY_E_* if the default itself cannot run. */
+cvy_status cvy_autotune(cvy_device *device, const cvy_conv2d_params *ops, int n_ops, const cvy_tune_params *params,
+                        cvy_tune_table *table, cvy_tune_report *report);
+void cvy_tune_report_clear(cvy_tune_report *report);
+/* The table has nothing for a pass of these params, and there is more than one choice to try. table NULL: it is empty.
+ * Quick: nothing is compiled or tried. */
+bool cvy_tune_is_missing(cvy_device *device, const cvy_tune_table *table, const cvy_conv2d_params *params,
+                         cvy_conv_pass pass);
+/* False for passes that are never asked for. */
+bool cvy_tune_has_pass(const cvy_conv2d_params *params, cvy_conv_pass pass);
+
+#endif

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT
+ * The table of tuned choices: which entry serves which batch; the file comes back as it was, and whatever is wrong with
+ * one is harmless. No device. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "src/base/text.h"
+#include "src/ops/tune_table.h"
+#include "tests/check.h"
+
+extern char **environ;
+static const char head[] = "convoy-tune 1\ndevice: thing\nkernels: 0123\n";
+
+static cvy_conv2d_params params_for(int n) {
+  return (cvy_conv2d_params){.n_max = n,
+                             .x = {.h = 7, .w = 9, .c = 3, .pitch = 4},
+                             .k = 20,
+                             .y_pitch = 32,
+                             .r = 3,
+                             .s = 5,
+                             .stride_h = 1,
+                             .stride_w = 2,
+                             .pad_h = 1,
+                             .pad_w = 0,
+                             .bias = true,
+                             .stats = true,
+                             .prologue = CVY_CONV_RELU};
+}
+
+static cvy_tune_entry entry_for(int n, cvy_conv_pass pass, int tile) {
+  cvy_tune_entry e = {.n = n,
+                      .pass = pass,
+                      .choice = {CVY_CONV_WINOGRAD4, {tile}},
+                      .standard = {CVY_CONV_DIRECT, {0}},
+                      .choice_us = 1234,
+                      .standard_us = 98765432100};
+  const cvy_conv2d_params p = params_for(n);
+  cvy_tune_shape_text(&p, pass, e.shape);
+  return e;
+}
+
+static void put(cvy_tune_table *table, int n, cvy_conv_pass pass, int tile) {
+  const cvy_tune_entry e = entry_for(n, pass, tile);
+  check_ok(cvy_tune_table_put(table, &e));
+}
+
+/* First tile of what serves n samples, -1: nothing does. */
+static int tile_for(const cvy_tune_table *table, int n, cvy_conv_pass pass) {
+  const cvy_conv2d_params p = params_for(n);
+  const cvy_tune_entry *const e = cvy_tune_table_find(table, &p, pass);
+  return e ? e->choice.tile[0] : -1;
+}
+
+static void test_find(check_device *d) {
+  (void)d;
+  char text[CVY_TUNE_SHAPE_BYTES];
+  cvy_conv2d_params p = params_for(1);
+  assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_FORWARD, text), "7x9x3/4 20/32 3x5 1x2 1x0 b1 s1 p2");
+  assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_BACKWARD_DATA, text), "7x9x3/4 20/32 3x5 1x2 1x0 b0 s0 p0");
+  assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_BACKWARD_WEIGHTS, text), "7x9x3/4 20/32 3x5 1x2 1x0 b1 s0 p2");
+  cvy_tune_table *table;
+  check_ok(cvy_tune_table_create(head, NULL, &table));
+  assert_int_equal(tile_for(table, 64, CVY_CONV_FORWARD), -1);
+  put(table, 64, CVY_CONV_FORWARD, 1);
+  put(table, 256, CVY_CONV_FORWARD, 2);
+  put(table, 64, CVY_CONV_BACKWARD_DATA, 3);
+  const struct { int n, tile; } cases[] = {{64, 1}, {256, 2}, {127, 1}, {128, 2}, {129, 2}, {2048, 2}, {2049, -1}, {8, 1}, {7, -1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    assert_int_equal(tile_for(table, cases[i].n, CVY_CONV_FORWARD), cases[i].tile);
+  assert_int_equal(tile_for(table, 256, CVY_CONV_BACKWARD_DATA), 3);
+  assert_int_equal(tile_for(table, 64, CVY_CONV_BACKWARD_WEIGHTS), -1);
+  p = params_for(64);
+  p.pad_w = 1; /* another shape */
+  assert_null(cvy_tune_table_find(table, &p, CVY_CONV_FORWARD));
+  put(table, 64, CVY_CONV_FORWARD, 9); /* replaces */
+  assert_int_equal(table->n, 3);
+  assert_int_equal(tile_for(table, 64, CVY_CONV_FORWARD), 9);
+  check_ok(cvy_tune_table_save(table)); /* no place: nothing happens */
+  assert_false(cvy_tune_table_load(table));
+  cvy_tune_table_destroy(&table);
+}
+
+/* A table of its own for the file at `path`, with what is in it. */
+static int load_count(const char *a_head, const char *path, bool *good) {
+  cvy_tune_table *table;
+  check_ok(cvy_tune_table_create(a_head, path, &table));
+  *good = cvy_tune_table_load(table);
+  const int n = table->n;
+  cvy_tune_table_destroy(&table);
+  return n;
+}
+
+static void save_three(const char *path) {
+  cvy_tune_table *table;
+  check_ok(cvy_tune_table_create(head, path, &table));
+  put(table, 64, CVY_CONV_FORWARD, 1);
+  put(table, 256, CVY_CONV_FORWARD, 2);
+  put(table, 64, CVY_CONV_BACKWARD_DATA, 0);
+  check_ok(cvy_tune_table_save(table));
+  cvy_tune_table_destroy(&table);
+}
+
+static const char *path_in(const char *name) {
+  static char path[PATH_MAX];
+  snprintf(path, sizeof path, "%s/%s", check_temp_dir(), name);
+  return path;
+}
+
+static void test_file(check_device *d) {
+  (void)d;
+  const char *const path = path_in("tune.txt");
+  bool good;
+  check_log_clear();
+  assert_int_equal(load_count(head, path, &good), 0);
+  assert_true(!good && strlen(check_log_get()) == 0); /* no file is no news */
+  save_three(path);
+  cvy_tune_table *table;
+  check_ok(cvy_tune_table_create(head, path, &table));
+  assert_true(cvy_tune_table_load(table));
+  assert_int_equal(table->n, 3);
+  const cvy_tune_entry want = entry_for(256, CVY_CONV_FORWARD, 2);
+  bool found = false;
+  for (int i = 0; i < 3; i++) found |= memcmp(&table->entries[i], &want, sizeof want) == 0;
+  assert_true(found);
+  /* the same entries, the same bytes, whatever the order */
+  char *first, *second;
+  size_t n, m;
+  check_ok(cvy_file_read(path, 1 << 20, &first, &n));
+  check_ok(cvy_tune_table_save(table));
+  check_ok(cvy_file_read(path, 1 << 20, &second, &m));
+  assert_int_equal(n, m);
+  assert_memory_equal(first, second, n);
+  assert_memory_equal(first, head, sizeof head - 1);
+  cvy_free(second);
+  /* saving keeps what others have found, and replaces what was measured again */
+  cvy_tune_table *more;
+  check_ok(cvy_tune_table_create(head, path, &more));
+  put(more, 64, CVY_CONV_FORWARD, 7);
+  put(more, 1, CVY_CONV_BACKWARD_WEIGHTS, 5);
+  check_ok(cvy_tune_table_save(more));
+  assert_int_equal(load_count(head, path, &good), 4);
+  cvy_tune_table_destroy(&more);
+  check_ok(cvy_tune_table_create(head, path, &more));
+  assert_true(cvy_tune_table_load(more));
+  assert_int_equal(tile_for(more, 64, CVY_CONV_FORWARD), 7);
+  assert_int_equal(tile_for(more, 256, CVY_CONV_FORWARD), 2);
+  /* what a table has stays when it is loaded */
+  put(more, 256, CVY_CONV_FORWARD, 8);
+  assert_true(cvy_tune_table_load(more));
+  assert_int_equal(tile_for(more, 256, CVY_CONV_FORWARD), 8);
+  cvy_tune_table_destroy(&more);
+  assert_true(cvy_tune_table_remove(table));
+  assert_false(cvy_tune_table_remove(table) || cvy_file_exists(path));
+  cvy_tune_table_destroy(&table);
+  cvy_free(first);
+}
+
+static void write_bytes(const char *path, const char *bytes, size_t n) {
+  check_ok(cvy_file_write(path, &(cvy_piece){bytes, n}, 1));
+}
+
+/* A file with these lines behind `a_head` and the right checksum. */
+static void write_lines(const char *path, const char *a_head, const char *lines) {
+  char text[1024], end[32];
+  const int n = snprintf(text, sizeof text, "%s%s", a_head, lines);
+  const int m = snprintf(end, sizeof end, "end %016" PRIx64 "\n", (uint64_t)XXH64(text, (size_t)n, 0));
+  check_ok(cvy_file_write(path, (cvy_piece[]){{text, (size_t)n}, {end, (size_t)m}}, 2));
+}
+
+static void test_damaged(check_device *d) {
+  (void)d;
+  const char *const path = path_in("damaged.txt");
+  bool good;
+  save_three(path);
+  char *bytes;
+  size_t n;
+  check_ok(cvy_file_read(path, 1 << 20, &bytes, &n));
+  for (size_t i = 0; i < n; i++) { /* every byte counts, and every length */
+    bytes[i] ^= 1;
+    write_bytes(path, bytes, n);
+    assert_int_equal(load_count(head, path, &good), 0);
+    assert_false(good);
+    bytes[i] ^= 1;
+  }
+  for (size_t i = 0; i < n; i++) {
+    write_bytes(path, bytes, i);
+    assert_int_equal(load_count(head, path, &good), 0);
+    assert_false(good);
+  }
+  check_ok(cvy_file_write(path, (cvy_piece[]){{bytes, n}, {"x", 1}}, 2));
+  check_log_clear();
+  assert_int_equal(load_count(head, path, &good), 0);
+  assert_true(!good && check_log_contains("is damaged: it is not used; 'convoy tune' makes a new one"));
+  /* the next save makes it good */
+  save_three(path);
+  assert_int_equal(load_count(head, path, &good), 3);
+  assert_true(good);
+  /* another device's, other kernels', another version's */
+  check_log_clear();
+  assert_int_equal(load_count("convoy-tune 1\ndevice: thing\nkernels: 4567\n", path, &good), 0);
+  assert_true(!good && check_log_contains("for another device or by other kernels"));
+  write_lines(path, "convoy-tune 2\ndevice: thing\nkernels: 0123\n", "");
+  check_log_clear();
+  assert_int_equal(load_count(head, path, &good), 0);
+  assert_true(!good && check_log_contains("is not of this version"));
+  cvy_free(bytes);
+  /* lines that nobody wrote, with the right checksum: none of the file is taken */
+  static const char line[] = "8 forward a = fft 1 direct 2\n";
+  static const char *const wrong[] = {
+      "\n", "x\n", "0 forward a = fft 1 direct 2\n", "8 sideways a = fft 1 direct 2\n", "8 forward a = magic 1 direct 2\n",
+      "8 forward a = auto 1 direct 2\n", "8 forward a = fft -1 direct 2\n", "8 forward a = fft 1 direct\n",
+      "8 forward a = fft 1 direct 2 3\n", "8 forward a = fft: 1 direct 2\n", "8 forward a = fft:1,2,3,4,5 1 direct 2\n",
+      "8 forward = fft 1 direct 2\n", "99999999999 forward a = fft 1 direct 2\n",
+  };
+  char lines[256];
+  write_lines(path, head, line);
+  assert_int_equal(load_count(head, path, &good), 1);
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    snprintf(lines, sizeof lines, "%s%s", line, wrong[i]);
+    write_lines(path, head, lines);
+    check_log_clear();
+    assert_int_equal(load_count(head, path, &good), 0);
+    assert_true(!good && check_log_contains("line that cannot be read"));
+  }
+  /* a folder in its place */
+  assert_int_equal(remove(path), 0);
+  assert_int_equal(mkdir(path, 0777), 0);
+  assert_int_equal(load_count(head, path, &good), 0);
+  cvy_tune_table *table;
+  check_ok(cvy_tune_table_create(head, path, &table));
+  put(table, 1, CVY_CONV_FORWARD, 1);
+  assert_int_equal(cvy_tune_table_save(table), CVY_E_IO);
+  cvy_tune_table_destroy(&table);
+}
+
+/* `test_tune_table --write PATH N`: saves an entry for N samples, a hundred times. */
+static int write_many(const char *path, int n) {
+  for (int i = 0; i < 100; i++) {
+    cvy_tune_table *table;
+    const cvy_tune_entry e = entry_for(n, CVY_CONV_FORWARD, i);
+    if (cvy_tune_table_create(head, path, &table) != CVY_OK || cvy_tune_table_put(table, &e) != CVY_OK ||
+        cvy_tune_table_save(table) != CVY_OK)
+      return 1;
+    cvy_tune_table_destroy(&table);
+  }
+  return 0;
+}
+
+/* Two processes save to one file: a reader never sees a half, and nothing is left aside. */
+static void test_concurrent(check_device *d) {
+  (void)d;
+  char folder[PATH_MAX - 16], path[PATH_MAX];
+  snprintf(folder, sizeof folder, "%s/concurrent", check_temp_dir());
+  check_ok(cvy_make_dirs(folder));
+  snprintf(path, sizeof path, "%s/t.txt", folder);
+  pid_t children[2];
+  for (int c = 0; c < 2; c++) {
+    char *const arguments[] = {"test_tune_table", "--write", path, c ? "64" : "65", NULL};
+    assert_int_equal(posix_spawn(&children[c], "/proc/self/exe", NULL, NULL, arguments, environ), 0);
+  }
+  int done = 0, seen = 0;
+  while (done < 2) {
+    bool good;
+    const bool there = cvy_file_exists(path);
+    const int n = load_count(head, path, &good);
+    assert_true(!there || (good && n >= 1 && n <= 2));
+    seen += there;
+    int how;
+    while (done < 2 && waitpid(children[done], &how, WNOHANG) == children[done]) {
+      assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+      done++;
+    }
+  }
+  assert_true(seen > 0);
+  DIR *const all = opendir(folder);
+  int files = 0;
+  for (const struct dirent *e; (e = readdir(all));) files += e->d_name[0] != '.';
+  closedir(all);
+  assert_int_equal(files, 1);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+      {"find", test_find}, {"file", test_file}, {"damaged", test_damaged}, {"concurrent", test_concurrent}};
+  if (argc == 4 && !strcmp(argv[1], "--write")) return write_many(argv[2], atoi(argv[3]));
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT
+ * convoy tune: finds the fastest kernels for the convolutions of the networks on each device, and keeps what it finds. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/cl/devices.h"
+#include "src/nn/convs.h"
+#include "src/ops/autotune.h"
+#include "tools/json_log.h"
+#include "tools/program_common.h"
+#include "tools/progress.h"
+
+typedef struct tune_options {
+  const char *devices, *json;
+  int model;
+  int64_t batch;
+  double budget_s;
+  bool show, clear, quiet;
+} tune_options;
+
+static const char *const models[] = {"resnet18", "lenet"};
+enum { N_MODELS = 2, ALL_MODELS = N_MODELS, BAR = 24 };
+
+static const char *parse_seconds(const char *text, void *target) {
+  char number[32];
+  size_t length = strlen(text);
+  if (length > 0 && text[length - 1] == 's') length--;
+  snprintf(number, sizeof number, "%.*s", (int)(length < sizeof number ? length : 0), text);
+  return parse_real(number, 0.1, 1e6, target) ? NULL : "expected seconds from 0.1 to 1e6, as 60 or 60s";
+}
+
+#define FIELD(name) .offset = offsetof(tune_options, name)
+static const option_row rows[] = {
+    {.kind = OPTION_GROUP, .help = "What is tuned"},
+    {.kind = OPTION_TEXT,
+     .name = "devices",
+     .letter = 'd',
+     FIELD(devices),
+     .value = "SEL",
+     .deflt = "auto",
+     .unit = "selector",
+     .help = "which devices, one after the other; see convoy train --help"},
+    {.kind = OPTION_CHOICE,
+     .name = "model",
+     FIELD(model),
+     .value = "NAME",
+     .choices = "resnet18|lenet|all",
+     .deflt = "all",
+     .unit = "resnet18, lenet or all",
+     .help = "the network whose convolutions and linear layers are measured, for training and evaluation"},
+    {.kind = OPTION_INT,
+     .name = "batch",
+     .letter = 'b',
+     FIELD(batch),
+     .value = "N",
+     .deflt = "256",
+     .unit = "images",
+     .lo = 1,
+     .hi = 1 << 24,
+     .help = "images at a time on each device; what is found serves batches up to 8 times larger or smaller"},
+    {.kind = OPTION_PARSE,
+     .name = "budget",
+     FIELD(budget_s),
+     .value = "S",
+     .deflt = "60s",
+     .unit = "seconds per device",
+     .parse = parse_seconds,
+     .help = "when it is over, what was not measured keeps its default"},
+    {.kind = OPTION_GROUP, .help = "Output"},
+    {.kind = OPTION_FLAG,
+     .name = "show",
+     FIELD(show),
+     .absent = "off",
+     .unit = "switch",
+     .help = "measure nothing, show what was found before"},
+    {.kind = OPTION_FLAG,
+     .name = "clear",
+     FIELD(clear),
+     .absent = "off",
+     .unit = "switch",
+     .help = "measure nothing, forget what was found before"},
+    {.kind = OPTION_SINK,
+     .name = "json",
+     FIELD(json),
+     .value = "F",
+     .absent = "none",
+     .unit = "file, - is stdout",
+     .help = "write what was found as JSON; on stdout it takes the place of the table"},
+    {.kind = OPTION_FLAG,
+     .name = "quiet",
+     .letter = 'q',
+     FIELD(quiet),
+     .absent = "off",
+     .unit = "switch",
+     .help = "no talk on stderr but errors and warnings"},
+};
+static const option_table table = {
+    .verb = "tune",
+    .usage = "[options]",
+    .rows = rows,
+    .n_rows = sizeof rows / sizeof rows[0],
+    .about = "Measures the algorithms and tile sizes that can do a convolution on each device, and\n"
+             "keeps the fastest in $XDG_CACHE_HOME/convoy (or ~/.cache/convoy) for train and eval.",
+};
+
+typedef struct tuner {
+  const tune_options *options;
+  const char *label;
+  cvy_conv2d_params *ops;
+  int n_ops;
+  json_t *devices;
+} tuner;
+
+/* ---- what there is to tune ---- */
+
+static cvy_status add_ops(tuner *t, const cvy_net *net, bool inference) {
+  cvy_status status = CVY_OK;
+  cvy_conv2d_params *more = NULL;
+  int n;
+  CVY_TRY(cvy_net_convs(net, (int)t->options->batch, inference, &more, &n));
+  cvy_conv2d_params *const grown =
+      cvy_realloc(t->ops, (size_t)t->n_ops, (size_t)t->n_ops + (size_t)n, sizeof *t->ops);
+  CVY_REQUIRE(grown, CVY_E_MEMORY, "out of host memory");
+  t->ops = grown;
+  memcpy(t->ops + t->n_ops, more, (size_t)n * sizeof *more);
+  t->n_ops += n;
+fail:
+  cvy_free(more);
+  return status;
+}
+
+/* Fashion-MNIST's shape: what the models are made for. */
+static cvy_status make_nets(const tune_options *o, cvy_net *nets[N_MODELS]) {
+  cvy_status status = CVY_OK;
+  for (int m = 0; m < N_MODELS; m++)
+    if (o->model == m || o->model == ALL_MODELS) CVY_TRY(cvy_net_model(models[m], 1, 28, 28, 10, &nets[m]));
+fail:
+  return status;
+}
+
+/* ---- what is shown ---- */
+
+static void on_progress(void *user, const cvy_tune_report *report, int done) {
+  const tuner *const t = user;
+  int left = 0, all = 0;
+  char line[256], shape[CVY_TUNE_SHAPE_BYTES];
+  for (int i = 0; i < report->n; i++) {
+    all += report->items[i].state == CVY_TUNE_WAITING || report->items[i].state == CVY_TUNE_DONE;
+    left += report->items[i].state == CVY_TUNE_WAITING;
+  }
+  if (done == report->n || all == 0) return;
+  const int filled = BAR * (all - left) / all;
+  const cvy_tune_item *const item = &report->items[done];
+  snprintf(line, sizeof line, "%s [%.*s%.*s] %d/%d  %s %s", t->label, filled, "##############################",
+           BAR - filled, "..............................", all - left, all, cvy_conv_pass_name(item->pass),
+           cvy_tune_shape_text(item->params, item->pass, shape));
+  progress_transient(line);
+}
+
+static void head_print(const tuner *t) {
+  printf("%s\n%-54s %-16s %6s  %-18s %9s  %-18s %6s\n", t->label, "convolution", "pass", "images", "best", "ms",
+         "default", "gain");
+}
+
+static double gain_of(const cvy_tune_entry *e) {
+  return e->choice_us > 0 ? (double)e->standard_us / (double)e->choice_us : 1;
+}
+
+static void entry_print(const cvy_tune_entry *e) {
+  char choice[CVY_CONV_CHOICE_BYTES], standard[CVY_CONV_CHOICE_BYTES];
+  printf("%-54s %-16s %6d  %-18s %9.3f  %-18s %5.2fx\n", e->shape, cvy_conv_pass_name(e->pass), e->n,
+         cvy_conv_choice_text(&e->choice, choice, sizeof choice), 1e-3 * (double)e->choice_us,
+         cvy_conv_choice_text(&e->standard, standard, sizeof standard), gain_of(e));
+}
+
+static json_t *entry_json(const cvy_tune_entry *e) {
+  char choice[CVY_CONV_CHOICE_BYTES], standard[CVY_CONV_CHOICE_BYTES];
+  return json_pack("{ss ss si ss so ss so so}", "shape", e->shape, "pass", cvy_conv_pass_name(e->pass), "images", e->n,
+                   "choice", cvy_conv_choice_text(&e->choice, choice, sizeof choice), "ms",
+                   json_number(1e-3 * (double)e->choice_us), "default",
+                   cvy_conv_choice_text(&e->standard, standard, sizeof standard), "default_ms",
+                   json_number(1e-3 * (double)e->standard_us), "gain", json_number(gain_of(e)));
+}
+
+/* The entries that this command is about, on stdout and in the JSON. `report` NULL: nothing was measured now. */
+static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *report) {
+  const bool prints = !t->options->json || strcmp(t->options->json, "-") != 0;
+  json_t *const entries = json_array();
+  double standard_us = 0, choice_us = 0;
+  int n = 0, waiting = 0, single = 0, rejected = 0;
+  for (int i = 0; report && i < report->n; i++) {
+    const cvy_tune_item *const item = &report->items[i];
+    rejected += item->rejected;
+    waiting += item->state == CVY_TUNE_WAITING;
+    single += item->state == CVY_TUNE_SINGLE;
+    if (item->state != CVY_TUNE_DONE) continue;
+    const cvy_tune_entry *const e = cvy_tune_table_find(found, item->params, item->pass);
+    if (!e) continue;
+    if (prints && n == 0) head_print(t);
+    if (prints) entry_print(e);
+    json_array_append_new(entries, entry_json(e));
+    standard_us += item->uses * (double)e->standard_us;
+    choice_us += item->uses * (double)e->choice_us;
+    n++;
+  }
+  for (int i = 0; !report && i < found->n; i++, n++) {
+    if (prints && n == 0) head_print(t);
+    if (prints) entry_print(&found->entries[i]);
+    json_array_append_new(entries, entry_json(&found->entries[i]));
+  }
+  if (prints && n > 0 && report)
+    printf("%s: %d passes measured in %.1f s; all layers together %.1f ms, with the defaults %.1f ms (%.2fx)\n", t->label,
+           n, report->seconds, 1e-3 * choice_us, 1e-3 * standard_us, choice_us > 0 ? standard_us / choice_us : 1);
+  else if (prints && n == 0 && report)
+    printf("%s: nothing was measured (%d passes can be done in one way only, the time was over for %d)\n", t->label,
+           single, waiting);
+  else if (prints && n == 0) printf("%s: nothing was found yet; convoy tune measures\n", t->label);
+  if (waiting > 0 && n > 0)
+    program_warn("%s: the budget of %g s was over: %d passes of %d keep their defaults", t->label, t->options->budget_s,
+                 waiting, report->n);
+  json_array_append_new(
+      t->devices,
+      json_pack("{ss so so sf so si si si}", "device", t->label, "file",
+                found->path ? json_string(found->path) : json_null(), "entries", entries, "seconds",
+                report ? report->seconds : 0.0, "out_of_time", json_boolean(report && report->out_of_time), "waiting",
+                waiting, "single", single, "rejected", rejected));
+}
+
+/* ---- devices ---- */
+
+static cvy_status tune_device(tuner *t, cvy_device *device) {
+  cvy_status status = CVY_OK;
+  cvy_tune_table *found = NULL;
+  cvy_tune_report report = {0};
+  const tune_options *const o = t->options;
+  CVY_TRY(cvy_tune_table_open(device, &found));
+  if (o->clear) {
+    const bool there = cvy_tune_table_remove(found);
+    if (!o->quiet) program_say("%s: %s", t->label, there ? "forgotten" : "there was nothing to forget");
+    goto fail; /* done */
+  }
+  if (o->show) {
+    (void)cvy_tune_table_load(found);
+    show(t, found, NULL);
+    goto fail; /* done */
+  }
+  const cvy_tune_params params = {
+      .budget_s = o->budget_s, .stop = program_signals_soft(), .progress = on_progress, .user = t};
+  status = cvy_autotune(device, t->ops, t->n_ops, &params, found, &report);
+  CVY_TRY(status);
+  if (found->n > 0) CVY_TRY(cvy_tune_table_save(found));
+  if (!found->path)
+    program_warn("%s: there is no place to keep what was found: neither XDG_CACHE_HOME nor HOME is a folder that can be "
+                 "written",
+                 t->label);
+  progress_end();
+  show(t, found, &report);
+  progress_start(o->quiet, 1, 0);
+  if (*params.stop) status = CVY_E_INTERRUPTED;
+fail:
+  cvy_tune_report_clear(&report);
+  cvy_tune_table_destroy(&found);
+  return status;
+}
+
+static cvy_status tune_all(tuner *t, const cvy_devices *devices) {
+  cvy_status status = CVY_OK;
+  for (int i = 0; i < devices->n; i++) {
+    cvy_device *device = NULL;
+    t->label = cvy_devices_label(devices, i);
+    CVY_TRY(cvy_device_open(devices->list, &devices->choices[i], false, &device));
+    status = tune_device(t, device);
+    cvy_device_close(&device);
+    if (status != CVY_OK) break;
+  }
+fail:
+  return status;
+}
+
+int cmd_tune(int argc, char **argv) {
+  tune_options o = {0};
+  cvy_devices *devices = NULL;
+  cvy_net *nets[N_MODELS] = {0};
+  tuner t = {.options = &o};
+  int code = options_parse(&table, argc, argv, &o, NULL);
+  if (code != OPTIONS_GO_ON) return code;
+  if (o.show && o.clear) return options_error("tune", "--show and --clear: expected one of them");
+  code = program_try_output("tune", "--json", o.json, false, true);
+  if (code != EXIT_DONE) return code;
+  cvy_status status = cvy_devices_select(o.devices, &devices);
+  if (status != CVY_OK) return program_exit_code_of_select(status);
+  if (cvy_devices_fell_back_to_cpu(devices) && !o.quiet)
+    program_say("no GPU found: tuning the CPU, %s", cvy_devices_label(devices, 0));
+  progress_start(o.quiet, 1, 0);
+  t.devices = json_array();
+  status = make_nets(&o, nets);
+  for (int m = 0; m < N_MODELS && status == CVY_OK; m++) {
+    if (!nets[m]) continue;
+    status = add_ops(&t, nets[m], false);
+    if (status == CVY_OK) status = add_ops(&t, nets[m], true);
+  }
+  if (status == CVY_OK) status = tune_all(&t, devices);
+  progress_end();
+  code = program_exit_code(status);
+  if (o.json && (code == EXIT_DONE || code == EXIT_INTERRUPTED)) {
+    if (!program_write_json(o.json, json_pack("{ss sO}", "version", cvy_version(), "devices", t.devices)))
+      code = EXIT_FAILED;
+  }
+  json_decref(t.devices);
+  cvy_free(t.ops);
+  for (int m = 0; m < N_MODELS; m++) cvy_net_destroy(&nets[m]);
+  cvy_devices_destroy(&devices);
+  return program_end(code);
+}
