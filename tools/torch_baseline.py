@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: MIT
 """PyTorch on the same work as `convoy train`, to be timed beside it in one run.
 
-Trains the networks that the project is about, on random Fashion-MNIST-shaped batches,
-and prints one line per configuration, each run in a process of its own:
+Trains the networks that the project is about, on random Fashion-MNIST-shaped batches (with
+--eval: runs them forward, without gradients), and prints one line per configuration, each
+run in a process of its own:
 
-    model=resnet18 device=cpu layout=nhwc mode=eager batch=256 img_s=.. img_s_median=.. gflops=.. peak_mib=..
+    task=train model=resnet18 device=cpu layout=nhwc mode=eager batch=256 img_s=.. img_s_median=.. gflops=.. peak_mib=..
 
 img_s is from the fastest step, img_s_median from the median one; peak_mib is the process's resident peak,
 on cuda the allocator's.
 gflops is img_s x the model's multiply-adds x 2 (forward + both backwards, no data gradient
-for the first convolution): 2.734 GFLOP per image for resnet18, so that it can be compared
-with a measured FMA peak.  Needs `pip install torch numpy`.  Examples:
+for the first convolution; with --eval forward alone): 2.734 GFLOP per trained image for
+resnet18, so that it can be compared with a measured FMA peak.  Needs `pip install torch numpy`.  Examples:
 
     torch_baseline.py --model resnet18 --batch 256 --steps 3
     torch_baseline.py --model lenet --batch 256 --steps 200 --layout nchw --mode eager
@@ -27,7 +28,10 @@ import time
 import torch
 from torch import nn
 
-GFLOP_PER_IMAGE = {"resnet18": 2.734, "lenet": 0.01326}
+GFLOP_PER_IMAGE = {
+    "train": {"resnet18": 2.734, "lenet": 0.01326},
+    "eval": {"resnet18": 0.9116, "lenet": 0.004501},
+}
 
 
 class Residual(nn.Module):
@@ -75,6 +79,7 @@ def main():
     p.add_argument("--warmup", type=int, default=1)
     p.add_argument("--layout", choices=["nchw", "nhwc"], nargs="+", default=["nchw", "nhwc"])
     p.add_argument("--mode", choices=["eager", "compile"], nargs="+", default=["eager", "compile"])
+    p.add_argument("--eval", action="store_true")
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--tf32", type=int, default=1)
     a = p.parse_args()
@@ -100,14 +105,21 @@ def main():
         x = x.to(memory_format=torch.channels_last)
     opt = torch.optim.SGD(net.parameters(), lr=0.1)
     loss_fn = nn.CrossEntropyLoss()
+    if a.eval:
+        net.eval()
     fn = torch.compile(net) if mode == "compile" else net
 
-    def step():
+    def evaluate():
+        with torch.no_grad():
+            fn(x)
+
+    def train():
         opt.zero_grad(set_to_none=True)
         loss = loss_fn(fn(x), y)
         loss.backward()
         opt.step()
 
+    step = evaluate if a.eval else train
     for _ in range(a.warmup):
         step()
     sync()
@@ -122,8 +134,9 @@ def main():
         peak = torch.cuda.max_memory_allocated() / 2**20
     else:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"model={a.model} device={a.device} layout={layout} mode={mode} batch={a.batch} img_s={rate:.1f} "
-          f"img_s_median={median:.1f} gflops={rate * GFLOP_PER_IMAGE[a.model]:.1f} peak_mib={peak:.0f}", flush=True)
+    task = "eval" if a.eval else "train"
+    print(f"task={task} model={a.model} device={a.device} layout={layout} mode={mode} batch={a.batch} img_s={rate:.1f} "
+          f"img_s_median={median:.1f} gflops={rate * GFLOP_PER_IMAGE[task][a.model]:.1f} peak_mib={peak:.0f}", flush=True)
 
 
 if __name__ == "__main__":
