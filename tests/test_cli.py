@@ -212,11 +212,11 @@ def test_help():
         "devices": "json",
         "selftest": "devices json quiet",
         "bench peak": "time devices json quiet",
-        "bench train": "model batch steps inference conv-algo no-breakdown devices json quiet",
+        "bench train": "model batch steps inference conv-algo tune no-breakdown devices json quiet",
         "bench exchange": "model buckets time devices json quiet",
         "eval": "weights model data data-dir classes seed devices batch conv-algo json quiet",
-        "bench conv": "model batch shape pass algo tiles time baseline max-slowdown dump-build devices json quiet",
-        "bench ops": "model batch op pass algo tiles time baseline max-slowdown dump-build devices json quiet",
+        "bench conv": "model batch shape pass algo tiles tune time baseline max-slowdown dump-build devices json quiet",
+        "bench ops": "model batch op pass algo tiles tune time baseline max-slowdown dump-build devices json quiet",
         "tune": "devices model batch budget show clear json quiet",
         "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed "
         "no-shuffle split shares conv-algo tune bn run-ahead staleness max-steps no-eval save checkpoint checkpoint-every "
@@ -756,7 +756,7 @@ def test_bench():
     expect(1 if DEVICE == "auto" else 2, "bench", "peak", *FAST, env=NO_DEVICE, err="evice")
 
 
-ROW = "operation pass shape count algorithm tile chosen samples ms ms_low ms_high wall_ms event_ms flops bytes gflops gbs"
+ROW = "operation pass shape count algorithm tile chosen tuned samples ms ms_low ms_high wall_ms event_ms flops bytes gflops gbs"
 ROW = set((ROW + " of_peak of_roofline bound error error_bound").split())
 PASSES = {"forward", "backward_data", "backward_weights"}
 
@@ -792,10 +792,10 @@ def test_bench_ops():
     check([row["pass"] for row in one] == ["backward_data"], f"one pass, one algorithm: {one}")
     automatic = bench("conv", *shape, "--algo", "auto", "--pass", "fwd")["devices"][0]["rows"]
     check(len(automatic) == 1 and automatic[0]["chosen"], f"what auto takes: {automatic}")
-    more = bench("conv", *shape, "--tiles", "all")["devices"][0]["rows"]
-    check(len(more) >= len(rows), "all tiles are no fewer")
+    more = bench("conv", *shape, "--tiles", "all", "--algo", "direct")["devices"][0]["rows"]
+    check({row["pass"] for row in more} == PASSES, "all tiles of direct")
 
-    net = bench("ops", "--model", "lenet", "--batch", "4")["devices"][0]["rows"]
+    net = bench("ops", "--model", "lenet", "--batch", "4", "--algo", "auto")["devices"][0]["rows"]
     for row in net:
         check_row(row)
     there = {row["operation"] for row in net}
@@ -804,7 +804,7 @@ def test_bench_ops():
     check({row["operation"] for row in norm} == {"batchnorm"}, "--op batchnorm")
     check({row["pass"] for row in norm} == {"inference", "forward", "backward"}, "passes of batchnorm")
     check(sum(row["count"] for row in norm if row["pass"] == "forward") == 17, f"resnet18 has 17 batchnorms: {norm}")
-    conv = bench("conv", "--batch", "1", "--pass", "bwd-data")["devices"][0]["rows"]
+    conv = bench("conv", "--batch", "1", "--pass", "bwd-data", "--algo", "auto")["devices"][0]["rows"]
     check(sum(row["count"] for row in conv if row["chosen"]) == 19, "20 convolutions; the first one has no data gradient")
     table = expect(0, "bench", "ops", *FAST, "--model", "lenet", "--batch", "2", "--algo", "auto", out=("together", "% roof", "x peak")).stdout
     check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
@@ -895,6 +895,63 @@ def test_bench_train():
         check(len(device["rows"]) == 2 and all(row["to_device_gbs"] > 0 for row in device["rows"]), f"{device}")
     staged = bench("exchange", "--model", "lenet", "--buckets", "1", env={"CVY_FORCE_STAGING": "1"})["devices"][0]
     check(not staged["mapped"] and staged["rows"][0]["to_host_gbs"] > 0, f"{staged}")
+
+
+def tool(name, *args, code=0, err="", out="", **kw):
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", name), *args], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=280, **kw)
+    check(done.returncode == code and err in done.stderr and out in done.stdout, f"{name}: exit {code}, {err!r}, {out!r}", done)
+    return done
+
+
+FAKE_TORCH = """#!{python}
+# Stands for a Python with PyTorch: the version, or a line of torch_baseline.py.
+import sys
+if sys.argv[1] == "-c":
+    print("9.9 False")
+elif "compile" in sys.argv:
+    sys.exit("no compiler")
+else:
+    print("task=train model=lenet mode=eager layout=" + sys.argv[sys.argv.index("--layout") + 1],
+          "img_s=" + ("200" if "nhwc" in sys.argv else "100"), "img_s_median=" + ("180" if "nhwc" in sys.argv else "90"),
+          "gflops=1 peak_mib=70")
+"""
+
+
+def test_bench_tools():
+    """compare-torch and gpu-report, with a stand-in for PyTorch."""
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        python, result, report = (os.path.join(dir, name) for name in ("python", "result.json", "report.md"))
+        with open(python, "w", encoding="utf-8") as f:
+            f.write(FAKE_TORCH.format(python=sys.executable))
+        os.chmod(python, 0o755)
+        tool("compare-torch", "--rounds", "0", "--convoy", CONVOY, code=2, err="--rounds 0: expected a whole number from 1")
+        tool("compare-torch", "--convoy", os.path.join(dir, "none"), code=2, err="there is no program convoy")
+        tool("compare-torch", "--convoy", CONVOY, "--python", "/bin/false", code=2, err="pip install torch numpy")
+        tool("compare-torch", "--convoy", CONVOY, "--python", python, "--device", "cuda", code=2, err="no CUDA device")
+        done = tool("compare-torch", "--convoy", CONVOY, "--python", python, "--model", "lenet", "--rounds", "2", "--steps", "1",
+                    "--batch", "16", "--devices", DEVICE, "--json", result, out="middle", err="compile nchw")
+        with open(result, encoding="utf-8") as f:
+            both = json.load(f)["results"]
+        check([r["task"] for r in both] == ["train", "eval"], "training and evaluation", done)
+        for r in both:
+            check(r["torch_img_s"] == 180 and [x["torch"]["layout"] for x in r["rounds"]] == ["nhwc"] * 2, "best way of PyTorch", done)
+            check([len(x["torch_all"]) for x in r["rounds"]] == [2, 1], "only the best one after the first round", done)
+            check(abs(r["ratio"] * 180 / r["convoy_img_s"] - 1) < 1e-9 and r["convoy_mib"] > 5, "ratio", done)
+
+        tool("gpu-report", "--only", "nothing", code=2, err="the steps are: system compile")
+        build = os.path.dirname(os.path.dirname(CONVOY))
+        here = ["--device", "cpu" if DEVICE == "auto" else DEVICE, "--quick", "--build", build, "--out", report, "--python", "/bin/false"]
+        tool("gpu-report", *here, "--only", "system", "peak", "exchange", "torch", out="all well")
+        with open(report, encoding="utf-8") as f:
+            text = f.read()
+        for words in ("| bench peak | well |", "GFLOP/s, read", "| PyTorch beside it | skipped |", "$ uname -a"):
+            check(words in text, f"the report has {words!r}: {text}")
+        tool("gpu-report", *here, "--only", "peak", code=1, out="not well: devices, devices in words, peak",
+             env={**os.environ, **NO_DEVICE})
+        with open(report, encoding="utf-8") as f:
+            check("| peak | left out |" in f.read(), "a step without device is named")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/mem.h"
+#include "src/ops/tune_table.h"
 #include "src/ref/ref.h"
 #include "tools/bench_ops.h"
 
@@ -167,13 +168,13 @@ fail:
   return status;
 }
 
-/* Compiles the pass with this choice (AUTO: what auto takes). Other passes only as far as they cannot be left out. */
+/* Compiles the pass with this choice (AUTO: the shipped default). Other passes only as far as they cannot be left out. */
 static cvy_status make_op(conv_run *c, const cvy_conv_choice *choice, cvy_conv2d **out) {
   cvy_conv2d_params p = c->p;
   p.inference = c->pass == CVY_CONV_FORWARD;
   p.no_backward_data = c->pass != CVY_CONV_BACKWARD_DATA;
   p.algos.n = 0;
-  if (choice) p.choice[c->pass] = *choice;
+  p.choice[c->pass] = *choice;
   return cvy_conv2d_create(c->device->cl, &p, out);
 }
 
@@ -181,14 +182,30 @@ static bool same_choice(const cvy_conv_choice *a, const cvy_conv_choice *b) {
   return a->algo == b->algo && memcmp(a->tile, b->tile, sizeof a->tile) == 0;
 }
 
+/* What `convoy tune` found for this pass on this device; AUTO: nothing. */
+static cvy_status find_tuned(const conv_run *c, cvy_conv_choice *out) {
+  cvy_tune_table *table = NULL;
+  const cvy_status status = cvy_tune_table_open(c->device->cl, &table);
+  *out = (cvy_conv_choice){0};
+  if (status != CVY_OK) return status;
+  if (cvy_tune_table_load(table)) {
+    const cvy_tune_entry *const entry = cvy_tune_table_find(table, &c->p, c->pass);
+    if (entry) *out = entry->choice;
+  }
+  cvy_tune_table_destroy(&table);
+  return CVY_OK;
+}
+
 /* What is to be measured; *chosen: what auto takes, first if it is wanted at all. */
 static cvy_status ways_of(conv_run *c, const bench_conv_options *options, cvy_conv_choice *ways, int *n,
-                          cvy_conv_choice *chosen) {
+                          cvy_conv_choice *chosen, bool *tuned) {
   cvy_status status = CVY_OK;
   cvy_conv2d *op = NULL;
-  cvy_conv_choice all[WAYS_MAX];
-  CVY_TRY(make_op(c, NULL, &op));
+  cvy_conv_choice all[WAYS_MAX], found = {0};
+  if (options->tuned) CVY_TRY(find_tuned(c, &found));
+  CVY_TRY(make_op(c, &found, &op));
   *chosen = cvy_conv2d_chosen(op, c->pass);
+  *tuned = found.algo != CVY_CONV_AUTO && same_choice(chosen, &found);
   *n = 0;
   bool wanted = options->algos.n == 0;
   for (int i = 0; i < options->algos.n; i++) wanted = wanted || options->algos.algo[i] == chosen->algo;
@@ -208,7 +225,7 @@ fail:
 }
 
 static cvy_status measure_way(bench_rows *rows, conv_run *c, const bench_case *what, const cvy_conv_choice *choice,
-                              bool chosen) {
+                              bool chosen, bool tuned) {
   cvy_status status = make_op(c, choice, &c->op);
   if (status == CVY_E_UNSUPPORTED || status == CVY_E_DEVICE_MEMORY || status == CVY_E_ARGUMENT) {
     bench_row_impossible(rows, what, cvy_conv_algo_name(choice->algo), program_last_error());
@@ -220,7 +237,7 @@ static cvy_status measure_way(bench_rows *rows, conv_run *c, const bench_case *w
   const bench_way way = {.algorithm = cvy_conv2d_algorithm_name(c->op, c->pass),
                          .tile = choice->tile,
                          .chosen = chosen,
-                         .library = choice->algo == CVY_CONV_GEMM || choice->algo == CVY_CONV_FFT,
+                         .tuned = chosen && tuned,
                          .error_bound = cvy_conv2d_error_bound(c->op, c->pass)};
   CVY_TRY(bench_row(rows, c->device, what, &way, run_conv, error_conv, c));
 fail:
@@ -260,13 +277,14 @@ cvy_status bench_conv(bench_rows *rows, bench_device *device, const char *operat
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
     cvy_conv_choice ways[WAYS_MAX], chosen;
     int n = 0;
+    bool tuned = false;
     if (options->pass != CVY_CONV_PASSES && options->pass != pass) continue;
     if (pass == CVY_CONV_BACKWARD_DATA && params->no_backward_data) continue;
     c.pass = (cvy_conv_pass)pass;
     fill_case(&c, &what);
-    CVY_TRY(ways_of(&c, options, ways, &n, &chosen));
+    CVY_TRY(ways_of(&c, options, ways, &n, &chosen, &tuned));
     if (n > 0) CVY_TRY(conv_open(&c));
-    for (int i = 0; i < n; i++) CVY_TRY(measure_way(rows, &c, &what, &ways[i], same_choice(&ways[i], &chosen)));
+    for (int i = 0; i < n; i++) CVY_TRY(measure_way(rows, &c, &what, &ways[i], same_choice(&ways[i], &chosen), tuned));
     conv_close(&c);
   }
 fail:

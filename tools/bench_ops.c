@@ -4,12 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/nn/convs.h"
 #include "tools/bench_ops.h"
 #include "tools/progress.h"
 
 typedef struct ops_options {
   const char *devices, *json, *shape, *operation, *baseline;
-  int model, pass, tiles;
+  int model, pass, tiles, tune;
   int64_t batch;
   double seconds, max_slowdown;
   cvy_conv_algo_list algos;
@@ -71,6 +72,10 @@ static const char *parse_slowdown(const char *text, void *target) {
   {.kind = OPTION_CHOICE, .name = "tiles", FIELD(tiles), .value = "WHICH", .deflt = "default",               \
    .choices = "default|all", .unit = "name", .help = "tile sizes of each algorithm: its default, or all that the "    \
    "tuner tries"}
+#define TUNE_ROW                                                                                             \
+  {.kind = OPTION_CHOICE, .name = "tune", FIELD(tune), .value = "HOW", .deflt = "cached",                    \
+   .choices = "cached|off", .unit = "name", .help = "what auto takes: what convoy tune found here, or the "  \
+   "shipped defaults"}
 #define PASS_ROW                                                                                             \
   {.kind = OPTION_CHOICE, .name = "pass", FIELD(pass), .value = "PASS", .deflt = "all",                      \
    .choices = "fwd|bwd-data|bwd-weights|all", .unit = "name", .help = "one pass of convolutions only"}
@@ -102,6 +107,7 @@ static const option_row conv_rows[] = {
     PASS_ROW,
     ALGO_ROW,
     TILES_ROW,
+    TUNE_ROW,
     TIME_ROWS,
     {.kind = OPTION_GROUP, .help = "Devices and output"},
     BENCH_COMMON_ROWS(FIELD),
@@ -120,13 +126,14 @@ static const option_row ops_rows[] = {
     PASS_ROW,
     ALGO_ROW,
     TILES_ROW,
+    TUNE_ROW,
     TIME_ROWS,
     {.kind = OPTION_GROUP, .help = "Devices and output"},
     BENCH_COMMON_ROWS(FIELD),
 };
 
 static const char figures[] =
-    "ms: middle of the samples, kernels alone (of a library's algorithms: wall ms);\n"
+    "ms: middle of the samples, kernels alone;\n"
     "+-%: half the distance of the quartiles; wall ms: one call and the wait for it;\n"
     "GFLOP/s: operations of the direct convolution; x peak: of the FMA rate measured\n"
     "first; GB/s: each input read once, each output written once; % roof: of the\n"
@@ -138,7 +145,7 @@ static const char figures[] =
     "JSON: {\"version\", \"word\", \"devices\": [{\"device\", \"driver\", \"platform\",\n"
     "\"platform_version\", \"peaks\": {\"fma_gflops\", \"read_gbs\", \"write_gbs\", \"copy_gbs\"},\n"
     "\"rows\": [{\"operation\", \"pass\", \"shape\", \"count\" (in a training step), \"algorithm\",\n"
-    "\"tile\", \"chosen\", \"samples\", \"ms\", \"ms_low\", \"ms_high\" (quartiles), \"wall_ms\",\n"
+    "\"tile\", \"chosen\", \"tuned\", \"samples\", \"ms\", \"ms_low\", \"ms_high\" (quartiles), \"wall_ms\",\n"
     "\"event_ms\", \"flops\", \"bytes\", \"gflops\", \"gbs\", \"of_peak\", \"of_roofline\",\n"
     "\"bound\" (arithmetic or memory), \"error\", \"error_bound\", \"change\" (with\n"
     "--baseline; 0.1 is 10 % slower)}]}]}.";
@@ -209,25 +216,6 @@ static int shape_parse(const char *text, cvy_conv2d_params *out) {
 
 /* ---- the operations of a network ---- */
 
-static cvy_conv2d_params conv_params(const cvy_net *net, const cvy_unit *u, int n) {
-  const cvy_layer *const l = &net->layers[u->layer];
-  const cvy_shape *const x = &net->layers[u->x[0]].shape;
-  const bool linear = u->kind == CVY_UNIT_LINEAR;   /* a filter as large as the image */
-  return (cvy_conv2d_params){.n_max = n,
-                             .x = *x,
-                             .k = l->shape.c,
-                             .y_pitch = l->shape.pitch,
-                             .r = linear ? x->h : l->kernel[0],
-                             .s = linear ? x->w : l->kernel[1],
-                             .stride_h = linear ? 1 : l->stride[0],
-                             .stride_w = linear ? 1 : l->stride[1],
-                             .pad_h = linear ? 0 : l->pad[0],
-                             .pad_w = linear ? 0 : l->pad[1],
-                             .bias = l->bias,
-                             .stats = u->stats >= 0 && !linear,
-                             .no_backward_data = u->dx[0] == CVY_GRADIENT_NONE};
-}
-
 static bool same_unit(const cvy_net *net, const cvy_unit *a, const cvy_unit *b) {
   const cvy_layer *const la = &net->layers[a->layer], *const lb = &net->layers[b->layer];
   const cvy_shape *const xa = &net->layers[a->x[0]].shape, *const xb = &net->layers[b->x[0]].shape;
@@ -256,7 +244,7 @@ static cvy_status measure_net(ops_run *run, bench_device *device, const bench_co
     }
     if (seen || (run->only && strcmp(run->only, operation) != 0)) continue;
     if (unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR) {
-      const cvy_conv2d_params params = conv_params(run->net, unit, n);
+      const cvy_conv2d_params params = cvy_unit_conv(run->net, unit, n, false);
       CVY_TRY(bench_conv(&run->rows, device, operation, &params, count, conv));
     } else {
       CVY_TRY(bench_layer(&run->rows, device, run->net, unit, n, count));
@@ -301,6 +289,7 @@ static cvy_status measure(void *user, bench_device *device) {
   const bench_conv_options conv = {.algos = options->algos,
                                    .only_auto = options->only_auto,
                                    .all_tiles = options->tiles == 1,
+                                   .tuned = options->tune == 0,
                                    .pass = options->pass == 3 ? CVY_CONV_PASSES : options->pass};
   const double rates_seconds = options->seconds < 0.3 ? options->seconds : 0.3;
   CVY_TRY(bench_measure_rates(device, rates_seconds));

@@ -21,7 +21,7 @@ typedef struct bench_way {
   const char *algorithm;            /* "winograd4_cpu", "" where there is one only */
   const int *tile;                  /* CVY_CONV_TILES numbers, NULL: none */
   bool chosen;                      /* what `auto` takes */
-  bool library;                     /* kernels of a library, whose times are not seen: wall time counts */
+  bool tuned;                       /* and that is what `convoy tune` found */
   double error_bound;               /* stated by the algorithm, 0: not stated */
 } bench_way;
 
@@ -74,6 +74,7 @@ double bench_error_of(const bench_error_sum *sum);
 typedef struct bench_conv_options {
   cvy_conv_algo_list algos;         /* n == 0: all, with `only_auto` what auto takes */
   bool only_auto, all_tiles;
+  bool tuned;                       /* auto goes by what `convoy tune` found on the device, as convoy train */
   int pass;                         /* cvy_conv_pass, CVY_CONV_PASSES: all */
 } bench_conv_options;
 cvy_status bench_conv(bench_rows *rows, bench_device *device, const char *operation, const cvy_conv2d_params *params,

@@ -103,12 +103,12 @@ static json_t *row_json(const bench_device *device, const bench_case *c, const b
   const double bytes = c->read_bytes + c->write_bytes;
   const double memory = bench_roof_ms(&device->peaks, 0, c->read_bytes, c->write_bytes);
   json_t *const row =
-      json_pack("{ss ss ss si ss ss sb si}", "operation", c->operation, "pass", c->pass, "shape", c->shape, "count",
-                c->count, "algorithm", way->algorithm, "tile", tile, "chosen", way->chosen, "samples", times->n);
+      json_pack("{ss ss ss si ss ss sb sb si}", "operation", c->operation, "pass", c->pass, "shape", c->shape, "count",
+                c->count, "algorithm", way->algorithm, "tile", tile, "chosen", way->chosen, "tuned", way->tuned, "samples", times->n);
   json_object_update_new(
       row, json_pack("{so so so so so so so so}", "ms", number(ms->median), "ms_low", number(ms->low), "ms_high",
                      number(ms->high), "wall_ms", number(times->wall.median), "event_ms",
-                     times->event.median > 0 && !way->library ? json_real(times->event.median) : json_null(), "flops",
+                     times->event.median > 0 ? json_real(times->event.median) : json_null(), "flops",
                      number(c->flops), "bytes", number(bytes), "gflops", number(c->flops / ms->median * 1e-6)));
   json_object_update_new(
       row, json_pack("{so so so ss so so}", "gbs", number(bytes / ms->median * 1e-6), "of_peak",
@@ -136,7 +136,7 @@ cvy_status bench_row(bench_rows *rows, bench_device *device, const bench_case *c
   CVY_TRY(bench_sample(device, rows->seconds, true, run, user, &times));
   CVY_TRY(error_fn(user, &error));
   CVY_TRY(bench_collect(device));
-  const bench_spread *const ms = times.event.median > 0 && !way->library ? &times.event : &times.wall;
+  const bench_spread *const ms = times.event.median > 0 ? &times.event : &times.wall;
   key_of(device->label, c->operation, c->pass, c->shape, way->algorithm, tile, key, sizeof key);
   const double change = change_of(rows, key, ms->median);
   if (rows->print) {

@@ -14,7 +14,7 @@
 
 typedef struct train_bench_options {
   const char *devices, *json, *conv_algo;
-  int model;
+  int model, tune;
   int64_t batch, steps;
   bool inference, no_breakdown, quiet;
 } train_bench_options;
@@ -65,6 +65,14 @@ static const option_row rows[] = {
      .unit = "auto, direct, winograd2, winograd4, gemm, fft",
      .parse = options_parse_conv_algo,
      .help = "how convolutions and linear layers are computed, as in convoy train"},
+    {.kind = OPTION_CHOICE,
+     .name = "tune",
+     FIELD(tune),
+     .value = "HOW",
+     .choices = "cached|off|quick",
+     .deflt = "cached",
+     .unit = "cached, off or quick",
+     .help = "with --conv-algo auto: what convoy tune found here, the shipped defaults, or measure now what is missing"},
     {.kind = OPTION_FLAG,
      .name = "no-breakdown",
      FIELD(no_breakdown),
@@ -180,6 +188,7 @@ static cvy_status open_team(train_run *run, bool profile, cvy_team **team) {
   const cvy_team_params params = {.batch = (int)run->options->batch,
                                   .inference = run->options->inference,
                                   .conv_algo = run->options->conv_algo,
+                                  .tune = (cvy_tune_mode)run->options->tune,
                                   .profile = profile,
                                   .allow_nan = true,
                                   .run_ahead = -1};

@@ -160,10 +160,12 @@ cvy_status cvy_blas_sgemm(cvy_queue *queue, size_t m, size_t n, size_t k, const 
   cvy_device *const device = queue->device;
   char what[256];
   int code = 0;
+  cl_event before = NULL;
   CVY_REQUIRE(!c->transposed && a->buffer->device == device && b->buffer->device == device &&
                   c->buffer->device == device && (!temp || temp->device == device),
               CVY_E_ARGUMENT, "%s: a product wants four buffers of this device, its result not transposed",
               device->label);
+  CVY_TRY(cvy_profile_begin(queue, &before));
   pthread_mutex_lock(&lock);
   const bool there = open_library(what, sizeof what);
   if (there) {
@@ -174,6 +176,7 @@ cvy_status cvy_blas_sgemm(cvy_queue *queue, size_t m, size_t n, size_t k, const 
                       temp ? temp->cl : NULL);
   }
   pthread_mutex_unlock(&lock);
+  CVY_TRY(cvy_profile_end(queue, "clblast_sgemm", before));
   CVY_REQUIRE(there, CVY_E_UNSUPPORTED, "%s: a product needs CLBlast: %s", device->label, what);
   CVY_REQUIRE(code == 0, status_of(code), "%s: CLBlast's product of %zux%zu%s by %zux%zu%s failed: %s (%d)",
               device->label, m, k, a->transposed ? " (transposed)" : "", k, n, b->transposed ? " (transposed)" : "",

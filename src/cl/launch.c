@@ -172,7 +172,7 @@ static const char *keep_name(cvy_device *device, const char *name) {
   return copy;
 }
 
-cvy_status cvy_profile_add(cvy_device *device, const char *name, cl_event event) {
+static cvy_status profile_keep(cvy_device *device, const char *name, cl_event event, cl_event before) {
   cvy_status status = CVY_OK;
   if (device->n_profiled == device->profiled_capacity) {
     const size_t capacity = device->profiled_capacity ? 2 * device->profiled_capacity : 1024;
@@ -184,9 +184,42 @@ cvy_status cvy_profile_add(cvy_device *device, const char *name, cl_event event)
   const char *const kept = keep_name(device, name);
   CVY_REQUIRE(kept, CVY_E_MEMORY, "no memory for the name %s", name);
   CVY_CL(device->label, clRetainEvent(event));
-  device->profiled[device->n_profiled++] = (cvy_profiled){event, kept, device->profile_scope};
+  if (before) clRetainEvent(before);
+  device->profiled[device->n_profiled++] = (cvy_profiled){event, before, kept, device->profile_scope};
 fail:
   return status;
+}
+
+cvy_status cvy_profile_add(cvy_device *device, const char *name, cl_event event) {
+  return profile_keep(device, name, event, NULL);
+}
+
+cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before) {
+  cvy_status status = CVY_OK;
+  *before = NULL;
+  if (queue->device->profiling) CVY_CL(queue->device->label, clEnqueueMarkerWithWaitList(queue->cl, 0, NULL, before));
+fail:
+  return status;
+}
+
+cvy_status cvy_profile_end(cvy_queue *queue, const char *name, cl_event before) {
+  cvy_status status = CVY_OK;
+  cl_event event = NULL;
+  if (!before) return CVY_OK;
+  CVY_CL(queue->device->label, clEnqueueMarkerWithWaitList(queue->cl, 0, NULL, &event));
+  CVY_TRY(profile_keep(queue->device, name, event, before));
+fail:
+  if (event) clReleaseEvent(event);
+  clReleaseEvent(before);
+  return status;
+}
+
+static void profile_drop(cvy_device *device) {
+  for (size_t i = 0; i < device->n_profiled; i++) {
+    clReleaseEvent(device->profiled[i].event);
+    if (device->profiled[i].before) clReleaseEvent(device->profiled[i].before);
+  }
+  device->n_profiled = 0;
 }
 
 cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args,
@@ -248,26 +281,26 @@ cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *us
   for (; done < device->n_profiled; done++) {
     const cvy_profiled *const launch = &device->profiled[done];
     cl_ulong start, end;
-    CVY_CL(device->label,
-           clGetEventProfilingInfo(launch->event, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL));
+    CVY_CL(device->label, clGetEventProfilingInfo(launch->before ? launch->before : launch->event,
+                                                  launch->before ? CL_PROFILING_COMMAND_END : CL_PROFILING_COMMAND_START,
+                                                  sizeof start, &start, NULL));
     CVY_CL(device->label, clGetEventProfilingInfo(launch->event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
     sink(user, launch->kernel, launch->scope, start, end);
   }
 fail:
   /* those after a failure are dropped too: their times would come twice */
-  for (size_t i = 0; i < device->n_profiled; i++) clReleaseEvent(device->profiled[i].event);
-  device->n_profiled = 0;
+  profile_drop(device);
   return status;
 }
 
 void cvy_profile_scope(cvy_device *device, int scope) { device->profile_scope = scope; }
 
 void cvy_profile_destroy(cvy_device *device) {
-  for (size_t i = 0; i < device->n_profiled; i++) clReleaseEvent(device->profiled[i].event);
+  profile_drop(device);
   cvy_free(device->profiled);
   for (size_t i = 0; i < device->n_kernel_names; i++) cvy_free(device->kernel_names[i]);
   cvy_free(device->kernel_names);
   device->profiled = NULL;
   device->kernel_names = NULL;
-  device->n_profiled = device->n_kernel_names = 0;
+  device->n_kernel_names = 0;
 }

@@ -54,7 +54,11 @@ typedef struct cvy_program {
   cl_program cl;
 } cvy_program;
 
-typedef struct cvy_profiled { cl_event event; const char *kernel; int scope; } cvy_profiled;
+typedef struct cvy_profiled {
+  cl_event event, before;       /* before NULL: the command's own times; else from the end of `before` to that of `event` */
+  const char *kernel;
+  int scope;
+} cvy_profiled;
 
 /* What trying a library on a device has shown. */
 typedef struct cvy_probe { bool done, good; char why[96]; } cvy_probe;
@@ -95,6 +99,10 @@ void cvy_programs_destroy(cvy_device *device);
 void cvy_program_totals(long *compiled, long *cached);
 /* launch.c: keeps the event's times for cvy_profile_collect; the caller keeps its own reference. */
 cvy_status cvy_profile_add(cvy_device *device, const char *name, cl_event event);
+/* Around what a library enqueues, whose events are not ours: markers before and behind it, where times are kept. `begin`
+ * gives NULL otherwise; `end` takes it over. */
+cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before);
+cvy_status cvy_profile_end(cvy_queue *queue, const char *name, cl_event before);
 void cvy_profile_destroy(cvy_device *device);
 /* queue.c: wraps `cl` (takes it over, also on failure). */
 cvy_status cvy_event_wrap(cvy_queue *queue, cl_event cl, const char *name, cvy_event **out);
