@@ -228,25 +228,37 @@ ALWAYS_INLINE void gradient_tile(const bool whole, global const float *dy, const
 #define ADD_32(i)                                                                                                      \
   STORE(LOAD(dw + 32 * i) + s##i, dw + 32 * i);                                                                        \
   STORE(LOAD(dw + 32 * i + 16) + t##i, dw + 32 * i + 16);
+#define SET_32(i)                                                                                                      \
+  STORE(s##i, dw + 32 * i);                                                                                            \
+  STORE(t##i, dw + 32 * i + 16);
+#define SET_16(i) STORE(s##i, dw + 16 * i);
 #define ADD_16(i) STORE(LOAD(dw + 16 * i) + s##i, dw + 16 * i);
 
-/* dw[8][32] += sum over tiles of x[tile][0..7] * dy[tile][32] */
-static void product_8x32(global const float *x, global const float *dy, int tiles, global float *dw) {
+/* dw[8][32] = sum over tiles of x[tile][0..7] * dy[tile][32], or += if not `first` */
+static void product_8x32(global const float *x, global const float *dy, int tiles, global float *dw, bool first) {
   ROWS_8(ACC_32)
   for (int i = 0; i < tiles; i++, x += 16, dy += 32) {
     const float16 d0 = LOAD(dy), d1 = LOAD(dy + 16);
     ROWS_8(FMA_32)
   }
-  ROWS_8(ADD_32)
+  if (first) {
+    ROWS_8(SET_32)
+  } else {
+    ROWS_8(ADD_32)
+  }
 }
 
-static void product_8x16(global const float *x, global const float *dy, int tiles, global float *dw) {
+static void product_8x16(global const float *x, global const float *dy, int tiles, global float *dw, bool first) {
   ROWS_8(ACC_16)
   for (int i = 0; i < tiles; i++, x += 16, dy += 16) {
     const float16 d0 = LOAD(dy);
     ROWS_8(FMA_16)
   }
-  ROWS_8(ADD_16)
+  if (first) {
+    ROWS_8(SET_16)
+  } else {
+    ROWS_8(ADD_16)
+  }
 }
 
 /* ---- the next strip's pixels ---- */
@@ -287,10 +299,6 @@ ALWAYS_INLINE void fetch_pixel(pixel_walk *w, const image_shape *s, global const
   *w = walk_from(s, w->at + 1, w->end);
 }
 
-static void fill_zero(global float *to, int n) {
-  for (int i = 0; i < n; i += 16) STORE((float16)(0.0f), to + i);
-}
-
 /* dw of part `split` of the tiles goes to dw + split*part_floats (and db likewise), added if FLAG_ACCUMULATE. FLAG_BIAS:
  * db is wanted. in_pitch and out_pitch are multiples of 16, block_c and block_k too. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
@@ -321,8 +329,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
     const int begin = (int)((long)n * per_image * split / splits), end = (int)((long)n * per_image * (split + 1) / splits);
     const int products = PLACES * ((k_floats + 31) / 32) * (c_floats / 8);
     const int fetches = (strip * TILE * TILE + products - 1) / products; /* per product */
-    fill_zero(own, PLACES * own_place);
-    fill_zero(sums, block_k);
+    for (int k = 0; k < block_k; k += 16) STORE((float16)(0.0f), sums + k);
 
     for (int at = begin; at < end; at += strip) {
       const int tiles = min(strip, end - at);
@@ -362,10 +369,10 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
             global const float *px = tx + place * x_place + c / 16 * strip * 16 + c % 16;
             for (int i = 0; i < fetches; i++) fetch_pixel(&next, &shape, x + c0, dy + k0, c_floats, k_floats);
             if (k_floats - k >= 32) {
-              product_8x32(px, pdy, tiles, to);
+              product_8x32(px, pdy, tiles, to, at == begin);
               to += 8 * 32;
             } else {
-              product_8x16(px, pdy, tiles, to);
+              product_8x16(px, pdy, tiles, to, at == begin);
               to += 8 * 16;
             }
           }

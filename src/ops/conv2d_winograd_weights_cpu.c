@@ -6,6 +6,7 @@
 
 enum { FLAG_BIAS = 8, FLAG_ACCUMULATE = 32 }; /* the first three are CVY_CONV_* */
 enum {
+  NEAR_FLOATS = 2 << 20,    /* wanted bound of x and dy of a part of the batch: of a third-level cache that is shared */
   PART_FLOATS_MAX = 8 << 20 /* bound of all partial dw together, where it can be kept */
 };
 
@@ -34,20 +35,21 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
 }
 
 /* Measured against direct_cpu with 16 to 512 channels: time per tile, times what tiles at the border and blocks of 16
- * input channels compute in vain. */
-static double cost_of(const cvy_conv2d_params *p, const cvy_shape *y, int tile_side, double cost) {
-  const double covered = (double)cvy_ceil_div(y->h, tile_side) * cvy_ceil_div(y->w, tile_side) * tile_side * tile_side;
-  return cost * covered / ((double)y->h * y->w) * (cvy_pitch_of(p->x.c) / (double)p->x.c);
+ * input channels compute in vain, and for transforming dw back the time of `back` tiles. */
+static double cost_of(const cvy_conv2d_params *p, const cvy_shape *y, int tile_side, double cost, double back) {
+  const double tiles = (double)cvy_ceil_div(y->h, tile_side) * cvy_ceil_div(y->w, tile_side);
+  const double covered = tiles * tile_side * tile_side / ((double)y->h * y->w);
+  return cost * covered * (cvy_pitch_of(p->x.c) / (double)p->x.c) + back / (tiles * p->n_max);
 }
 
 static double cost2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
   (void)device, (void)pass;
-  return cost_of(p, y, 2, 0.65);
+  return cost_of(p, y, 2, 0.65, 9.0);
 }
 
 static double cost4(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
   (void)device, (void)pass;
-  return cost_of(p, y, 4, 0.43);
+  return cost_of(p, y, 4, 0.43, 4.0);
 }
 
 static void destroy(void *state) {
@@ -64,17 +66,21 @@ static int even_block(int length, int most) {
   return (cvy_ceil_div(length, parts) + 15) / 16 * 16;
 }
 
-/* Parts of the batch: enough tasks for every work-group, evenly, but not parts of a few tiles, which would cost more to
- * transform back than to compute. */
+/* Parts of the batch: enough tasks for every work-group, evenly, and parts of x and dy that stay in a cache while all
+ * blocks of channels go over them, unless the partial dw would cost as much; but not parts of a few tiles, which would
+ * cost more to transform back than to compute. */
 static int splits_for(const weights_state *st, int n) {
   const int64_t tiles = (int64_t)n * st->tiles_per_image;
+  const int64_t floats = (int64_t)n * (int64_t)(cvy_shape_elems(&st->params.x) + cvy_shape_elems(&st->y));
   int64_t most = tiles / (2 * st->strip);
   if (most > st->max_splits) most = st->max_splits;
-  int splits = 1;
-  while (splits < most && (int64_t)st->blocks * splits < 4 * (int64_t)st->max_groups &&
-         (int64_t)st->blocks * splits % st->max_groups != 0)
-    splits++;
-  return splits;
+  for (int splits = 1;; splits++) {
+    const int64_t tasks = (int64_t)st->blocks * splits;
+    const bool even = tasks >= 4 * (int64_t)st->max_groups || tasks % st->max_groups == 0;
+    const bool near = st->blocks == 1 || floats / splits <= NEAR_FLOATS ||
+                      (int64_t)(splits + 1) * st->part_floats > floats / 4;
+    if (splits >= most || (even && near)) return splits;
+  }
 }
 
 static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, int tile_side,
@@ -93,14 +99,17 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   const int64_t places = (int64_t)(tile_side + 2) * (tile_side + 2), part = ((int64_t)9 * p->x.c + 1) * y->pitch;
   const int64_t slice = places * ((int64_t)st->block_c * st->block_k + st->strip * (st->block_c + st->block_k) + 48) +
                         st->block_k;
+  CVY_REQUIRE(part <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of dw do not fit 32-bit indices",
+              (long long)part);
+  st->part_floats = (int)part;
   st->max_splits = 4 * st->max_groups;
   if (st->max_splits * part > PART_FLOATS_MAX) st->max_splits = (int)(PART_FLOATS_MAX / part + 1);
   st->max_splits = splits_for(st, p->n_max);
   const int64_t slices_at = st->max_splits > 1 ? st->max_splits * part : 0;
   const int64_t total = slices_at + slice * st->max_groups;
-  CVY_REQUIRE(part <= INT32_MAX && total <= INT32_MAX, CVY_E_ARGUMENT,
+  CVY_REQUIRE(total <= INT32_MAX, CVY_E_ARGUMENT,
               "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)total);
-  st->part_floats = (int)part, st->slices_at = (int)slices_at, st->slice_floats = (int)slice;
+  st->slices_at = (int)slices_at, st->slice_floats = (int)slice;
   const cvy_define defines[] = {{"TILE", tile_side}, {"PROLOGUE", p->prologue != 0}};
   CVY_TRY(cvy_kernel_create(device, "conv2d_winograd_weights_cpu", "conv2d_winograd_weights_cpu", defines, 2, &st->main));
   CVY_TRY(cvy_kernel_create(device, "conv2d_direct_cpu", "conv2d_cpu_reduce", NULL, 0, &st->reduce));
@@ -159,8 +168,9 @@ fail:
   return status;
 }
 
-static const int tiles[][CVY_CONV_TILES] = {{0},          {8, 64, 64},  {16, 64, 32}, {32, 64, 32},
-                                            {32, 64, 64}, {64, 64, 32}, {32, 32, 64}, {64, 32, 32}};
+/* For second-level caches of 512 KiB to 2 MiB. */
+static const int tiles[][CVY_CONV_TILES] = {{0},          {24, 64, 32}, {24, 32, 64}, {32, 32, 32},
+                                            {16, 32, 32}, {32, 64, 64}, {64, 64, 32}, {16, 128, 64}};
 
 const cvy_conv_algorithm cvy_conv_winograd2_weights_cpu = {.name = "winograd2_weights_cpu",
                                                            .algo = CVY_CONV_WINOGRAD2,
@@ -177,7 +187,7 @@ const cvy_conv_algorithm cvy_conv_winograd2_weights_cpu = {.name = "winograd2_we
 const cvy_conv_algorithm cvy_conv_winograd4_weights_cpu = {.name = "winograd4_weights_cpu",
                                                            .algo = CVY_CONV_WINOGRAD4,
                                                            .cpu_shaped = true,
-                                                           .error_bound = 3e-5,
+                                                           .error_bound = 1e-5,
                                                            .tiles = tiles,
                                                            .n_tiles = sizeof tiles / sizeof tiles[0],
                                                            .can = can,
