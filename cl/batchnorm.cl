@@ -5,8 +5,11 @@
  *                       1979), var = M2/m, invstd = 1/sqrt(var + eps); terms w*mean and w*var*m/(m-1) of the running
  *                       values
  *   bn_inference        mean and invstd from the running values
+ * Both also give, where y is never made (deferred), scale = gamma*invstd and shift = beta - mean*scale, with which its
+ * readers compute fma(x, scale, shift).
  *   bn_apply            y = act((x - mean)*invstd*gamma + beta [+ residual])
- *   bn_backward_sums    a part's sum dm and sum dm*(x - mean), dm = dy masked by y > 0; may store dm
+ *   bn_backward_sums    a part's sum dm and sum dm*(x - mean), dm = dy masked by y > 0, y read or computed; may
+ *                       store dm
  *   bn_backward_finish  parts → group: a = sum dm / m, b = sum dm*(x-mean) * invstd² / m; terms sum dm and
  *                       sum dm*xhat of dbeta and dgamma
  *   bn_backward_apply   dx = gamma*invstd*(dm - a - (x - mean)*b)
@@ -66,8 +69,17 @@ static inline floatv live(const floatv v, const uint c, const uint channels) {
 
 static inline floatv activate(const floatv v, const int relu) { return relu ? cvy_relu(v) : v; }
 
-static inline floatv masked(const floatv dy, global const floatv *y, const size_t i, const int relu) {
-  return relu ? (y[i] > 0.0f ? dy : (floatv)(0.0f)) : dy;
+/* Where the gradient passes the ReLU: everywhere, where y > 0, or where the y that was never made is: the same product
+ * and sum that its readers make (conv2d's load prologue). */
+#define MASK_NONE 0
+#define MASK_Y 1
+#define MASK_AFFINE 2
+
+static inline floatv masked(const floatv dy, global const floatv *y, const size_t i, const int mask, const floatv x,
+                            const floatv scale, const floatv shift) {
+  if (mask == MASK_Y) return y[i] > 0.0f ? dy : (floatv)(0.0f);
+  if (mask == MASK_AFFINE) return fma(x, scale, shift) > 0.0f ? dy : (floatv)(0.0f);
+  return dy;
 }
 
 #if CVY_CPU
@@ -114,22 +126,25 @@ CVY_KERNEL bn_stats(global const floatv *restrict x, global floatv *restrict par
 }
 
 CVY_ALWAYS_INLINE void part_sums(global const floatv *x, global const floatv *y, global const floatv *dy,
-                             global const floatv *mean, global floatv *dm_out, global floatv *to, const part_range r,
-                             const uint vecs, const uint c, const int relu, const int store, const int count) {
-  floatv middle[N_BLOCK], sum[N_BLOCK], products[N_BLOCK];
+                             global const floatv *mean, global const floatv *scale, global const floatv *shift,
+                             global floatv *dm_out, global floatv *to, const part_range r, const uint vecs,
+                             const uint c, const int mask, const int store, const int count) {
+  floatv middle[N_BLOCK], sum[N_BLOCK], products[N_BLOCK], factor[N_BLOCK], offset[N_BLOCK];
 #pragma unroll
   for (int k = 0; k < count; k++) {
     middle[k] = mean[c + k];
+    factor[k] = mask == MASK_AFFINE ? scale[c + k] : (floatv)(0.0f);
+    offset[k] = mask == MASK_AFFINE ? shift[c + k] : (floatv)(0.0f);
     sum[k] = products[k] = 0.0f;
   }
   for (uint i = r.begin; i < r.end; i++)
 #pragma unroll
     for (int k = 0; k < count; k++) {
       const size_t at = (size_t)i * vecs + c + k;
-      const floatv dm = masked(dy[at], y, at, relu);
+      const floatv v = x[at], dm = masked(dy[at], y, at, mask, v, factor[k], offset[k]);
       if (store) dm_out[at] = dm;
       sum[k] += dm;
-      products[k] = fma(dm, x[at] - middle[k], products[k]);
+      products[k] = fma(dm, v - middle[k], products[k]);
     }
 #pragma unroll
   for (int k = 0; k < count; k++) {
@@ -139,18 +154,22 @@ CVY_ALWAYS_INLINE void part_sums(global const floatv *x, global const floatv *y,
 }
 
 CVY_KERNEL bn_backward_sums(global const floatv *restrict x, global const floatv *restrict y, global const floatv *dy,
-                            global const floatv *restrict saved, global floatv *dm_out,
+                            global const floatv *restrict saved, global const floatv *restrict scale,
+                            global const floatv *restrict shift, global floatv *dm_out,
                             global floatv *restrict partial, const uint vecs, const uint rows, const uint group_rows,
-                            const uint block, const uint parts, const uint n_groups, const int relu,
+                            const uint block, const uint parts, const uint n_groups, const int mask,
                             const int store) {
   for (uint part = get_group_id(0); part < n_groups * parts; part += get_num_groups(0)) {
     const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
-    global const floatv *const mean = saved + (size_t)(part / parts) * 2 * vecs;
+    const size_t group = part / parts;
+    global const floatv *const mean = saved + group * 2 * vecs, *const a = scale + group * vecs,
+                               *const b = shift + group * vecs;
     global floatv *const to = partial + (size_t)part * 2 * vecs;
     if (r.begin == r.end) continue;
     uint c = 0;
-    for (; c + N_BLOCK <= vecs; c += N_BLOCK) part_sums(x, y, dy, mean, dm_out, to, r, vecs, c, relu, store, N_BLOCK);
-    for (; c < vecs; c++) part_sums(x, y, dy, mean, dm_out, to, r, vecs, c, relu, store, 1);
+    for (; c + N_BLOCK <= vecs; c += N_BLOCK)
+      part_sums(x, y, dy, mean, a, b, dm_out, to, r, vecs, c, mask, store, N_BLOCK);
+    for (; c < vecs; c++) part_sums(x, y, dy, mean, a, b, dm_out, to, r, vecs, c, mask, store, 1);
   }
 }
 
@@ -173,21 +192,24 @@ CVY_KERNEL bn_apply(global const floatv *x, global const floatv *residual, globa
 
 CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const floatv *restrict y,
                              global const floatv *dy, global const floatv *restrict gamma,
-                             global const floatv *restrict saved, global const floatv *restrict coef,
+                             global const floatv *restrict saved, global const floatv *restrict scale,
+                             global const floatv *restrict shift, global const floatv *restrict coef,
                              global floatv *dx, global floatv *dresidual, const uint vecs, const uint rows,
                              const uint group_rows, const uint block, const uint parts, const uint n_groups,
-                             const int relu, const int add, const uint coef_at) {
+                             const int mask, const int add, const uint coef_at) {
   for (uint part = get_group_id(0); part < n_groups * parts; part += get_num_groups(0)) {
     const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
     const size_t group = (size_t)(part / parts) * 2 * vecs;
     global const floatv *const mean = saved + group, *const invstd = mean + vecs, *const a = coef + coef_at + group,
                                *const b = a + vecs;
+    global const floatv *const factor = scale + group / 2, *const offset = shift + group / 2;
     for (uint i = r.begin; i < r.end; i++)
       for (uint c = 0; c < vecs; c++) {
         const size_t at = (size_t)i * vecs + c;
-        const floatv dm = masked(dy[at], y, at, relu);
+        const floatv v = x[at], dm = masked(dy[at], y, at, mask, v, mask == MASK_AFFINE ? factor[c] : v,
+                                            mask == MASK_AFFINE ? offset[c] : v);
         if (add) dresidual[at] += dm;
-        dx[at] = gamma[c] * invstd[c] * ((dm - a[c]) - (x[at] - mean[c]) * b[c]);
+        dx[at] = gamma[c] * invstd[c] * ((dm - a[c]) - (v - mean[c]) * b[c]);
       }
   }
 }
@@ -262,20 +284,23 @@ CVY_KERNEL bn_stats(global const floatv *restrict x, global floatv *restrict par
 }
 
 CVY_KERNEL bn_backward_sums(global const floatv *restrict x, global const floatv *restrict y, global const floatv *dy,
-                            global const floatv *restrict saved, global floatv *dm_out,
+                            global const floatv *restrict saved, global const floatv *restrict scale,
+                            global const floatv *restrict shift, global floatv *dm_out,
                             global floatv *restrict partial, const uint vecs, const uint rows, const uint group_rows,
-                            const uint block, const uint parts, const uint n_groups, const int relu,
+                            const uint block, const uint parts, const uint n_groups, const int mask,
                             const int store) {
   local floatv scratch[LOCAL];
   PLACE;
   const floatv mean = saved[(size_t)group * 2 * vecs + c];
+  const floatv factor = mask == MASK_AFFINE ? scale[(size_t)group * vecs + c] : (floatv)(0.0f);
+  const floatv offset = mask == MASK_AFFINE ? shift[(size_t)group * vecs + c] : (floatv)(0.0f);
   floatv sum = 0.0f, products = 0.0f;
   for (uint i = r.begin + t; i < r.end; i += ROWS) {
     const size_t at = (size_t)i * vecs + c;
-    const floatv dm = masked(dy[at], y, at, relu);
+    const floatv v = x[at], dm = masked(dy[at], y, at, mask, v, factor, offset);
     if (store) dm_out[at] = dm;
     sum += dm;
-    products = fma(dm, x[at] - mean, products);
+    products = fma(dm, v - mean, products);
   }
   sum = tree_sum(sum, C_LANES, scratch);
   products = tree_sum(products, C_LANES, scratch);
@@ -305,20 +330,23 @@ CVY_KERNEL bn_apply(global const floatv *x, global const floatv *residual, globa
 
 CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const floatv *restrict y,
                              global const floatv *dy, global const floatv *restrict gamma,
-                             global const floatv *restrict saved, global const floatv *restrict coef,
+                             global const floatv *restrict saved, global const floatv *restrict scale,
+                             global const floatv *restrict shift, global const floatv *restrict coef,
                              global floatv *dx, global floatv *dresidual, const uint vecs, const uint rows,
                              const uint group_rows, const uint block, const uint parts, const uint n_groups,
-                             const int relu, const int add, const uint coef_at) {
+                             const int mask, const int add, const uint coef_at) {
   PLACE;
   if (part < n_groups * parts) {
     const size_t first = (size_t)group * 2 * vecs + c;
-    const floatv mean = saved[first], scale = gamma[c] * saved[first + vecs], a = coef[coef_at + first],
+    const floatv mean = saved[first], outer = gamma[c] * saved[first + vecs], a = coef[coef_at + first],
                  b = coef[coef_at + first + vecs];
+    const floatv factor = mask == MASK_AFFINE ? scale[(size_t)group * vecs + c] : (floatv)(0.0f);
+    const floatv offset = mask == MASK_AFFINE ? shift[(size_t)group * vecs + c] : (floatv)(0.0f);
     for (uint i = r.begin + t; i < r.end; i += ROWS) {
       const size_t at = (size_t)i * vecs + c;
-      const floatv dm = masked(dy[at], y, at, relu);
+      const floatv v = x[at], dm = masked(dy[at], y, at, mask, v, factor, offset);
       if (add) dresidual[at] += dm;
-      dx[at] = scale * ((dm - a) - (x[at] - mean) * b);
+      dx[at] = outer * ((dm - a) - (v - mean) * b);
     }
   }
 }
@@ -335,11 +363,12 @@ CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const float
 
 /* inv_rows, weight (of the mean) and weight_var: of a whole group, and *_last of the last one. to0/to1: S if there is
  * one group, else terms; group 0 is added to what is there if `accumulate`. */
-CVY_KERNEL bn_finish(global const floatv *partial, global floatv *restrict saved, global floatv *to, const uint vecs,
-                     const uint channels, const uint rows, const uint group_rows, const uint block, const uint parts,
+CVY_KERNEL bn_finish(global const floatv *partial, global const floatv *restrict gamma,
+                     global const floatv *restrict beta, global floatv *restrict saved, global floatv *restrict scale,
+                     global floatv *restrict shift, global floatv *to, const uint vecs, const uint channels, const uint rows, const uint group_rows, const uint block, const uint parts,
                      const uint n_groups, const float eps, const float inv_rows, const float inv_rows_last,
                      const float weight, const float weight_last, const float weight_var, const float weight_var_last,
-                     const uint to_at, const int accumulate) {
+                     const uint to_at, const int accumulate, const int affine) {
   FINISH_SCRATCH
   FINISH_LOOP(unit) {
     const uint group = unit / vecs, c = unit % vecs;
@@ -352,19 +381,25 @@ CVY_KERNEL bn_finish(global const floatv *partial, global floatv *restrict saved
       const part_range r = range_of(group, j, block, group_rows, rows);
       if (r.begin < r.end) sum += (from[(size_t)j * 2 * vecs] - first) * (float)(r.end - r.begin);
     }
-    const floatv shift = FINISH_SUM(sum) * inverse;
+    const floatv offset = FINISH_SUM(sum) * inverse;
     for (uint j = FINISH_ROW; j < parts; j += FINISH_ROWS) {
       const part_range r = range_of(group, j, block, group_rows, rows);
       if (r.begin < r.end) {
-        const floatv d = (from[(size_t)j * 2 * vecs] - first) - shift;
+        const floatv d = (from[(size_t)j * 2 * vecs] - first) - offset;
         squares += from[((size_t)j * 2 + 1) * vecs] + d * d * (float)(r.end - r.begin);
       }
     }
-    const floatv var = FINISH_SUM(squares) * inverse, mean = first + shift;
+    const floatv var = FINISH_SUM(squares) * inverse, mean = first + offset;
     if (FINISH_ROW == 0 && unit < n_groups * vecs) {
       const size_t at = (size_t)group * 2 * vecs + c;
+      const floatv invstd = live(1.0f / sqrt(var + eps), c, channels);
       saved[at] = mean;
-      saved[at + vecs] = live(1.0f / sqrt(var + eps), c, channels);
+      saved[at + vecs] = invstd;
+      if (affine) {
+        const floatv a = gamma[c] * invstd;
+        scale[(size_t)group * vecs + c] = a;
+        shift[(size_t)group * vecs + c] = fma(-mean, a, beta[c]);
+      }
       global floatv *const sums = to + to_at + at;
       const floatv s0 = mean * (last ? weight_last : weight), s1 = var * (last ? weight_var_last : weight_var);
       sums[0] = accumulate ? sums[0] + s0 : s0;
@@ -421,10 +456,20 @@ CVY_KERNEL bn_sum_groups(global const floatv *restrict terms, global floatv *out
   }
 }
 
-CVY_KERNEL bn_inference(global const floatv *restrict running, global floatv *restrict saved, const uint vecs,
-                        const uint channels, const float eps) {
+/* `affine`: gives scale and shift instead of mean and invstd. */
+CVY_KERNEL bn_inference(global const floatv *restrict running, global const floatv *restrict gamma,
+                        global const floatv *restrict beta, global floatv *restrict saved,
+                        global floatv *restrict scale, global floatv *restrict shift, const uint vecs,
+                        const uint channels, const float eps, const int affine) {
   for (uint c = get_global_id(0); c < vecs; c += get_global_size(0)) {
-    saved[c] = running[c];
-    saved[vecs + c] = live(1.0f / sqrt(running[vecs + c] + eps), c, channels);
+    const floatv mean = running[c], invstd = live(1.0f / sqrt(running[vecs + c] + eps), c, channels);
+    if (affine) {
+      const floatv a = gamma[c] * invstd;
+      scale[c] = a;
+      shift[c] = fma(-mean, a, beta[c]);
+    } else {
+      saved[c] = mean;
+      saved[vecs + c] = invstd;
+    }
   }
 }

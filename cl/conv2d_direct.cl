@@ -99,7 +99,7 @@ static in_vec load_pixel(gather_shape g, global const float *x, global const flo
     const int at = image_at + (row * g.in_w + col) * g.in_pitch + c;
     v = LOAD_IN(x + at);
 #if PROLOGUE
-    if (flags & 1) v = v * LOAD_IN(scale + scale_at + c) + LOAD_IN(shift + scale_at + c);
+    if (flags & 1) v = fma(v, LOAD_IN(scale + scale_at + c), LOAD_IN(shift + scale_at + c));
     if (flags & 4) v += LOAD_IN(residual + at);
     if (flags & 2) v = v < 0.0f ? (in_vec)(0.0f) : v;
 #endif

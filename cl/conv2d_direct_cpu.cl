@@ -129,7 +129,7 @@ static void load_image(global float *to, global const float *x, global const flo
       if (whole_vectors) {
         for (int c = 0; c < channels; c += 16) {
           float16 v = vload16(0, x + at + c);
-          if (flags & FLAG_SCALE) v = v * vload16(0, scale + c0 + c) + vload16(0, shift + c0 + c);
+          if (flags & FLAG_SCALE) v = fma(v, vload16(0, scale + c0 + c), vload16(0, shift + c0 + c));
           if (flags & FLAG_RESIDUAL) v += vload16(0, residual + at + c);
           if (flags & FLAG_RELU) v = select(v, (float16)(0.0f), v < 0.0f);
           vstore16(v, 0, to + c);
@@ -137,7 +137,7 @@ static void load_image(global float *to, global const float *x, global const flo
       } else {
         for (int c = 0; c < channels; c++) {
           float v = x[at + c];
-          if (flags & FLAG_SCALE) v = v * scale[c0 + c] + shift[c0 + c];
+          if (flags & FLAG_SCALE) v = fma(v, scale[c0 + c], shift[c0 + c]);
           if (flags & FLAG_RESIDUAL) v += residual[at + c];
           if (flags & FLAG_RELU) v = v < 0.0f ? 0.0f : v;
           to[c] = v;

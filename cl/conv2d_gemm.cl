@@ -45,7 +45,7 @@ CVY_KERNEL conv2d_gemm_columns(global const floatv *restrict x, global const flo
       v = x[pixel];
       if (flags & FLAG_SCALE) {
         const int channel = fast_div(sample, by_group) * pitch_vecs + c;
-        v = v * scale[channel] + shift[channel];
+        v = fma(v, scale[channel], shift[channel]);
       }
       if (flags & FLAG_RESIDUAL) v += residual[pixel];
       if (flags & FLAG_RELU) v = v < 0.0f ? (floatv)(0.0f) : v;

@@ -163,7 +163,7 @@ static void load_tile_prologue(global float *v, int point_floats, int block_floa
         if (h >= 0 && h < in_h && w >= 0 && w < in_w) {
           const int at = (h * in_w + w) * pitch + c;
           value = vload16(0, x + at);
-          if (flags & FLAG_SCALE) value = value * by + plus;
+          if (flags & FLAG_SCALE) value = fma(value, by, plus);
           if (flags & FLAG_RESIDUAL) value += vload16(0, residual + at);
           if (flags & FLAG_RELU) value = select(value, (float16)(0.0f), value < 0.0f);
         }

@@ -163,7 +163,7 @@ ALWAYS_INLINE void input_tile(const bool whole, global const float *x, global co
         const int at = rows[i] + columns[j] + c;
         d[i] = LOAD(x + at);
 #if PROLOGUE
-        d[i] = d[i] * times + plus;
+        d[i] = fma(d[i], times, plus);
         if (flags & FLAG_RESIDUAL) d[i] += LOAD(residual + at);
         d[i] = select(d[i], least, d[i] < least);
 #endif

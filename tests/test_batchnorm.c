@@ -124,6 +124,18 @@ static float *image_stats(check_device *d, const bn_truth *t, const bn_case *k) 
   return stats;
 }
 
+/* y as the readers of a deferred one make it. */
+static const float *apply(check_device *d, const bn_truth *t, const bn_case *k, const float *x, const float *scale,
+                          const float *shift) {
+  float *const y = check_floats(d, t->size);
+  for (size_t i = 0; i < t->size; i++) {
+    const size_t at = (size_t)group_of(t, k, i) * (size_t)t->c + i % (size_t)t->c;
+    y[i] = fmaf(x[i], scale[at], shift[at]);
+    if (k->p.relu && !(y[i] > 0)) y[i] = 0;
+  }
+  return y;
+}
+
 static void forward(check_device *d, cvy_batchnorm *op, const bn_case *k, const bn_truth *t, const float *x,
                     const float *residual, const float *gamma, const float *beta) {
   const int rows = (int)(t->size / (size_t)t->c), c = t->c, pitch = k->p.x.pitch, groups = (int)t->groups;
@@ -137,18 +149,28 @@ static void forward(check_device *d, cvy_batchnorm *op, const bn_case *k, const 
   check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
   if (cvy_batchnorm_saved_bytes(&k->p, k->group_size) < t->groups * 2 * (size_t)pitch * sizeof(float))
     check_fail(d, "saved_bytes is %zu for %d groups", cvy_batchnorm_saved_bytes(&k->p, k->group_size), groups);
+  if (k->p.deferred) /* the product and sum that stand for y round once more, and shift did */
+    for (size_t i = 0; i < t->size; i++) {
+      const size_t g = (size_t)group_of(t, k, i), ch = i % (size_t)c;
+      const double scale = t->gamma[ch] * t->saved[(2 * g + 1) * (size_t)c + ch];
+      y_tol[i] += 2 * FLT_EPSILON * (fabs(t->x[i] * scale) + fabs(t->saved[2 * g * (size_t)c + ch] * scale));
+    }
   const float *first = NULL, *first_s = NULL;
   for (int run = 0; run < 2; run++) {
     float *const old = check_floats(d, 2 * (size_t)c);
     for (int j = 0; j < 2 * c; j++) old[j] = (float)(j % 7) - 3.0f;
-    check_buffer *const by = check_output(d, "y", rows, c, pitch), *const saved =
-                                                                     check_output(d, "saved", 2 * groups, c, pitch);
+    check_buffer *const by = k->p.deferred ? NULL : check_output(d, "y", rows, c, pitch);
+    check_buffer *const saved = check_output(d, "saved", 2 * groups, c, pitch);
+    check_buffer *const scale = k->p.deferred ? check_output(d, "scale", groups, c, pitch) : NULL;
+    check_buffer *const shift = k->p.deferred ? check_output(d, "shift", groups, c, pitch) : NULL;
+    const cvy_batchnorm_affine affine = {scale ? scale->cl : NULL, shift ? shift->cl : NULL};
     check_buffer *const s = k->accumulate ? check_inout(d, "s", old, 2, c, pitch) : check_output(d, "s", 2, c, pitch);
     check_ok(cvy_batchnorm_forward_training(op, d->queue, k->n, k->group_size, k->batch, bx->cl,
                                             b_stats ? b_stats->cl : NULL, b_residual ? b_residual->cl : NULL,
-                                            b_gamma->cl, b_beta->cl, by->cl, saved->cl, s->cl, k->accumulate,
-                                            workspace->cl));
-    const float *const y = check_download(by), *const got_s = check_download(s);
+                                            b_gamma->cl, b_beta->cl, by ? by->cl : NULL, by ? NULL : &affine,
+                                            saved->cl, s->cl, k->accumulate, workspace->cl));
+    const float *const y = by ? check_download(by) : apply(d, t, k, x, check_download(scale), check_download(shift));
+    const float *const got_s = check_download(s);
     if (run == 0) {
       double *const want_s = check_doubles(d, 2 * (size_t)c);
       for (int j = 0; j < 2 * c; j++) {
@@ -178,7 +200,14 @@ static void backward(check_device *d, check_rng *r, cvy_batchnorm *op, const bn_
   check_fill(r, old, t->size, CHECK_FILL_INTEGERS);
   check_fill(r, old_grad, c, CHECK_FILL_INTEGERS);
   unsigned char *const mask = (unsigned char *)check_floats(d, t->size);
-  for (size_t i = 0; i < t->size; i++) mask[i] = (y[i] = (float)t->y[i]) > 0;
+  float *const scale = check_floats(d, t->groups * c), *const shift = check_floats(d, t->groups * c);
+  for (size_t at = 0; at < t->groups * c; at++) {
+    const size_t g = at / c, ch = at % c;
+    scale[at] = (float)(t->gamma[ch] * t->saved[(2 * g + 1) * c + ch]);
+    shift[at] = (float)(t->beta[ch] - t->saved[2 * g * c + ch] * (double)scale[at]);
+  }
+  const float *const y_deferred = k->p.deferred ? apply(d, t, k, x, scale, shift) : NULL;
+  for (size_t i = 0; i < t->size; i++) mask[i] = (y[i] = y_deferred ? y_deferred[i] : (float)t->y[i]) > 0;
   for (size_t i = 0; i < t->groups * 2 * c; i++) saved[i] = (float)t->saved[i];
   double *const dy_ref = check_to_doubles(d, dy, t->size), *const dx = check_doubles(d, t->size),
                 *const dm = check_doubles(d, t->size);
@@ -238,7 +267,10 @@ static void backward(check_device *d, check_rng *r, cvy_batchnorm *op, const bn_
   check_buffer *const b_dbeta =
     k->accumulate ? check_inout(d, "dbeta", old_grad, 1, t->c, pitch) : check_output(d, "dbeta", 1, t->c, pitch);
   check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
-  check_ok(cvy_batchnorm_backward(op, d->queue, k->n, k->group_size, bx->cl, k->p.relu ? by->cl : NULL, bdy->cl,
+  const cvy_batchnorm_affine affine = {check_input(d, "scale", scale, groups, t->c, pitch)->cl,
+                                       check_input(d, "shift", shift, groups, t->c, pitch)->cl};
+  check_ok(cvy_batchnorm_backward(op, d->queue, k->n, k->group_size, bx->cl,
+                                  k->p.relu && !k->p.deferred ? by->cl : NULL, k->p.deferred ? &affine : NULL, bdy->cl,
                                   b_gamma->cl, b_saved->cl, bdx->cl, dresidual ? dresidual->cl : NULL,
                                   k->accumulate_dresidual, b_dgamma->cl, b_dbeta->cl, k->accumulate, workspace->cl));
   const float *const got = check_download(bdx);
@@ -281,10 +313,10 @@ static void run_case(check_device *d, check_rng *r, const bn_case *k) {
 
 static bool named(check_device *d, const bn_case *k, int number) {
   return check_case(d,
-                    "bn number=%d n=%d h=%d w=%d c=%d pitch=%d group=%d batch=%d relu=%d residual=%d stats=%d "
+                    "bn number=%d n=%d h=%d w=%d c=%d pitch=%d group=%d batch=%d relu=%d residual=%d deferred=%d stats=%d "
                     "accumulate=%d,%d place=%d fill=%d",
                     number, k->n, k->p.x.h, k->p.x.w, k->p.x.c, k->p.x.pitch, k->group_size, k->batch, k->p.relu,
-                    k->p.residual, k->stats, k->accumulate, k->accumulate_dresidual, k->place, (int)k->fill);
+                    k->p.residual, k->p.deferred, k->stats, k->accumulate, k->accumulate_dresidual, k->place, (int)k->fill);
 }
 
 static void test_shapes(check_device *d) {
@@ -305,6 +337,7 @@ static void test_shapes(check_device *d) {
                                  .eps = 1e-5f,
                                  .relu = check_int(&r, 0, 1),
                                  .residual = check_int(&r, 0, 1)};
+    k.p.deferred = !k.p.residual && check_int(&r, 0, 1);
     k.group_size = i % 2 ? 0 : check_int(&r, 1, n + 2);
     const int size = k.group_size == 0 || k.group_size > n ? n : k.group_size, last = n - (n - 1) / size * size;
     if ((size_t)last * per_image(&k) < 2) k.p.x.h = 2;
@@ -392,7 +425,7 @@ static void test_inference(check_device *d) {
                                                                               d, "running", running, 2, c, pitch);
     check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
     check_ok(cvy_batchnorm_forward_inference(op, d->queue, n, bx->cl, p.residual ? b_residual->cl : NULL, b_gamma->cl,
-                                             b_beta->cl, b_running->cl, by->cl, workspace->cl));
+                                             b_beta->cl, b_running->cl, by->cl, NULL, workspace->cl));
     check_close(d, "y", check_download(by), want, tol, (size_t)rows, c);
     check_case_end(d);
     cvy_batchnorm_destroy(&op);
@@ -419,7 +452,7 @@ static void test_constant(check_device *d) {
   check_buffer *const saved = check_output(d, "saved", 2, C, 16), *const s = check_output(d, "s", 2, C, 16);
   check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
   check_ok(cvy_batchnorm_forward_training(op, d->queue, N, 0, N, bx->cl, NULL, NULL, b_gamma->cl, b_beta->cl, by->cl,
-                                          saved->cl, s->cl, false, workspace->cl));
+                                          NULL, saved->cl, s->cl, false, workspace->cl));
   check_same(d, "y", check_download(by), want, N * H * W, C);
   check_same(d, "mean", check_download(saved), values, 1, C);
   const float *const got = check_download(s);
@@ -492,8 +525,8 @@ static void test_arguments(check_device *d) {
                                                                                                             16);
   cvy_queue *const q = d->queue;
 #define FORWARD(n, group, batch, x_, stats, residual, saved_, ws_)                                             \
-  cvy_batchnorm_forward_training(op, q, n, group, batch, x_, stats, residual, one->cl, one->cl, y->cl, saved_, \
-                                 s->cl, false, ws_)
+  cvy_batchnorm_forward_training(op, q, n, group, batch, x_, stats, residual, one->cl, one->cl, y->cl, NULL, \
+                                 saved_, s->cl, false, ws_)
   check_fails(FORWARD(0, 0, 4, x->cl, NULL, x->cl, saved->cl, ws->cl), CVY_E_ARGUMENT, "0 samples");
   check_fails(FORWARD(5, 0, 5, x->cl, NULL, x->cl, saved->cl, ws->cl), CVY_E_ARGUMENT, "from 1 to 4");
   check_fails(FORWARD(4, -1, 4, x->cl, NULL, x->cl, saved->cl, ws->cl), CVY_E_ARGUMENT, "group size -1");
@@ -506,8 +539,8 @@ static void test_arguments(check_device *d) {
   check_fails(FORWARD(4, 0, 4, x->cl, NULL, x->cl, saved->cl, tiny->cl), CVY_E_ARGUMENT, "workspace has 4 bytes");
   check_ok(FORWARD(4, 0, 4, x->cl, NULL, x->cl, saved->cl, ws->cl));
 #define BACKWARD(dx, dresidual, add, dgamma)                                                                        \
-  cvy_batchnorm_backward(op, q, 4, 0, x->cl, NULL, y->cl, one->cl, saved->cl, dx, dresidual, add, dgamma, grad->cl, \
-                         false, ws->cl)
+  cvy_batchnorm_backward(op, q, 4, 0, x->cl, NULL, NULL, y->cl, one->cl, saved->cl, dx, dresidual, add, dgamma,     \
+                         grad->cl, false, ws->cl)
   check_fails(BACKWARD(z->cl, NULL, false, grad->cl), CVY_E_ARGUMENT, "dresidual is NULL");
   check_fails(BACKWARD(z->cl, z->cl, false, grad->cl), CVY_E_ARGUMENT, "must not be dx");
   check_fails(BACKWARD(z->cl, y->cl, true, grad->cl), CVY_E_ARGUMENT, "nor dy");
@@ -523,8 +556,8 @@ static void test_arguments(check_device *d) {
                       *const s1 = check_output(d, "s", 2, 16, 16);
   check_buffer *const ws1 = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
 #define TINY(n, group)                                                                                           \
-  cvy_batchnorm_forward_training(op, q, n, group, n, x1->cl, NULL, NULL, one1->cl, one1->cl, y1->cl, saved1->cl, \
-                                 s1->cl, false, ws1->cl)
+  cvy_batchnorm_forward_training(op, q, n, group, n, x1->cl, NULL, NULL, one1->cl, one1->cl, y1->cl, NULL, \
+                                 saved1->cl, s1->cl, false, ws1->cl)
   check_fails(TINY(1, 0), CVY_E_ARGUMENT, "one value per channel");
   check_fails(TINY(4, 1), CVY_E_ARGUMENT, "one value per channel");
   check_fails(TINY(5, 2), CVY_E_ARGUMENT, "last group of 1");
@@ -535,8 +568,8 @@ static void test_arguments(check_device *d) {
   p.inference = true;
   check_ok(cvy_batchnorm_create(d->cl, &p, &op));
   check_buffer *const any = check_scratch(d, "any", 4096);
-  check_fails(cvy_batchnorm_forward_training(op, q, 5, 0, 5, any->cl, NULL, NULL, any->cl, any->cl, any->cl, any->cl,
-                                             any->cl, false, any->cl),
+  check_fails(cvy_batchnorm_forward_training(op, q, 5, 0, 5, any->cl, NULL, NULL, any->cl, any->cl, any->cl, NULL,
+                                             any->cl, any->cl, false, any->cl),
               CVY_E_ARGUMENT, "created for inference");
   check_case_end(d);
   cvy_batchnorm_destroy(&op);

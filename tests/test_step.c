@@ -268,10 +268,30 @@ static const float *read_node(const step *s, const cvy_instance *instance, int n
   return dense;
 }
 
+/* The output of a batchnorm that was left to its reader, as that makes it. */
+static const float *make_node(const step *s, const cvy_instance *instance, int node) {
+  const cvy_shape *const shape = &s->net->layers[node].shape;
+  const cvy_unit *u = instance->plan->units;
+  while (u->y != node) u++;
+  const int groups = s->group ? cvy_ceil_div(s->n, s->group) : 1, per_group = s->group ? s->group : s->n;
+  const size_t pitch = (size_t)shape->pitch, c = (size_t)shape->c, image = (size_t)(shape->h * shape->w) * c;
+  const float *const x = read_node(s, instance, u->x[0], s->n);
+  const cvy_batchnorm_affine affine = cvy_affine_of(instance, u);
+  float *const scale = check_floats(s->d, (size_t)groups * pitch), *const shift = check_floats(s->d, (size_t)groups * pitch);
+  float *const y = check_floats(s->d, node_elems(s, node));
+  check_ok(cvy_buffer_read(s->d->queue, affine.scale, 0, (size_t)groups * pitch * sizeof(float), scale, NULL, NULL));
+  check_ok(cvy_buffer_read(s->d->queue, affine.shift, 0, (size_t)groups * pitch * sizeof(float), shift, NULL, NULL));
+  for (size_t k = 0; k < node_elems(s, node); k++) {
+    const size_t at = k / image / (size_t)per_group * pitch + k % c;
+    y[k] = fmaxf(fmaf(x[k], scale[at], shift[at]), 0);
+  }
+  return y;
+}
+
 static void read_masks(step *s, const cvy_instance *instance) {
   for (int i = 0; i < s->net->n_layers; i++) {
     if (s->net->layers[i].kind != CVY_LAYER_RELU) continue;
-    const float *const y = read_node(s, instance, i, s->n);
+    const float *const y = cvy_value_of(instance, i) ? read_node(s, instance, i, s->n) : make_node(s, instance, i);
     s->mask[i] = (unsigned char *)check_floats(s->d, node_elems(s, i) / 4 + 1);
     for (size_t k = 0; k < node_elems(s, i); k++) s->mask[i][k] = y[k] > 0;
   }

@@ -104,19 +104,20 @@ static cvy_status norm_forward(void *user) {
   layer_run *const l = user;
   cvy_buffer **const b = l->buffers;
   return cvy_batchnorm_forward_training(l->norm, l->device->queue, l->n, 0, l->n, b[BN_X], b[BN_STATS], b[BN_RESIDUAL],
-                                        b[BN_GAMMA], b[BN_BETA], b[BN_Y], b[BN_SAVED], b[BN_S], false, b[BN_WORKSPACE]);
+                                        b[BN_GAMMA], b[BN_BETA], b[BN_Y], NULL, b[BN_SAVED], b[BN_S], false,
+                                        b[BN_WORKSPACE]);
 }
 static cvy_status norm_inference(void *user) {
   layer_run *const l = user;
   cvy_buffer **const b = l->buffers;
   return cvy_batchnorm_forward_inference(l->norm, l->device->queue, l->n, b[BN_X], b[BN_RESIDUAL], b[BN_GAMMA],
-                                         b[BN_BETA], b[BN_RUNNING], b[BN_Y], b[BN_WORKSPACE]);
+                                         b[BN_BETA], b[BN_RUNNING], b[BN_Y], NULL, b[BN_WORKSPACE]);
 }
 /* dgamma and dbeta lie in the buffers of S: (2,pitch) is room for one of them each. */
 static cvy_status norm_backward(void *user) {
   layer_run *const l = user;
   cvy_buffer **const b = l->buffers;
-  return cvy_batchnorm_backward(l->norm, l->device->queue, l->n, 0, b[BN_X], b[BN_Y], b[BN_DY], b[BN_GAMMA],
+  return cvy_batchnorm_backward(l->norm, l->device->queue, l->n, 0, b[BN_X], b[BN_Y], NULL, b[BN_DY], b[BN_GAMMA],
                                 b[BN_SAVED], b[BN_DX], l->residual ? b[BN_DY] : NULL, false, b[BN_S], b[BN_RUNNING],
                                 false, b[BN_WORKSPACE]);
 }

@@ -306,18 +306,19 @@ static void norm_on_device(selftest *t, const norm_case *b) {
   cvy_buffer *const s = selftest_output(t, 2, c, pitch);
   cvy_buffer *const running = selftest_input(t, b->running, 2, c, pitch);
   cvy_buffer *const workspace = op ? selftest_workspace(t, cvy_batchnorm_workspace_bytes(op)) : NULL;
-  SELFTEST_RUN(t, cvy_batchnorm_forward_inference(op, t->queue, b->n, x, residual, gamma, beta, running, y, workspace));
+  SELFTEST_RUN(t, cvy_batchnorm_forward_inference(op, t->queue, b->n, x, residual, gamma, beta, running, y,
+                                                  NULL, workspace));
   selftest_compare(t, "y of inference", y, rows, c, pitch, b->inference, b->inference_bound);
   SELFTEST_RUN(t, cvy_batchnorm_forward_training(op, t->queue, b->n, b->group, b->n, x, NULL, residual, gamma, beta, y,
-                                                 saved, s, false, workspace));
+                                                 NULL, saved, s, false, workspace));
   selftest_compare(t, "y", y, rows, c, pitch, b->y, b->y_bound);
   selftest_compare(t, "saved", saved, g2, c, pitch, b->saved, b->saved_bound);
   selftest_compare(t, "running sums", s, 2, c, pitch, b->s, b->s_bound);
   cvy_buffer *const dy = selftest_input(t, b->dy, rows, c, pitch), *const dx = selftest_output(t, rows, c, pitch);
   cvy_buffer *const dm = b->residual ? selftest_output(t, rows, c, pitch) : NULL;
   cvy_buffer *const dgamma = selftest_output(t, 1, c, pitch), *const dbeta = selftest_output(t, 1, c, pitch);
-  SELFTEST_RUN(t, cvy_batchnorm_backward(op, t->queue, b->n, b->group, x, y, dy, gamma, saved, dx, dm, false, dgamma,
-                                         dbeta, false, workspace));
+  SELFTEST_RUN(t, cvy_batchnorm_backward(op, t->queue, b->n, b->group, x, y, NULL, dy, gamma, saved, dx, dm, false,
+                                         dgamma, dbeta, false, workspace));
   if (!t->failed) {
     double *const want_dx = selftest_doubles(t, b->nx);
     double *const bound_dx = selftest_doubles(t, b->nx);

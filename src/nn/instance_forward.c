@@ -50,12 +50,21 @@ static cvy_status forward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_batc
   cvy_buffer *const x = cvy_value_of(i, u->x[0]), *const residual = cvy_value_of(i, u->x[1]),
                     *const y = cvy_value_of(i, u->y);
   cvy_buffer *const gamma = cvy_weight_of(i, u, 0), *const beta = cvy_weight_of(i, u, 1);
+  const cvy_batchnorm_affine affine = cvy_affine_of(i, u);
   if (!training)
     return cvy_batchnorm_forward_inference(op, i->queue, pass->n, x, residual, gamma, beta, i->running_slice[running],
-                                           y, i->workspace);
+                                           y, &affine, i->workspace);
   return cvy_batchnorm_forward_training(
       op, i->queue, pass->n, pass->group_size, pass->batch, x, cvy_storage_of(i, u->stats), residual, gamma, beta, y,
-      cvy_storage_of(i, u->saved), i->sums_slice[running], pass->accumulate, i->workspace);
+      &affine, cvy_storage_of(i, u->saved), i->sums_slice[running], pass->accumulate, i->workspace);
+}
+
+static cvy_status forward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d *op, const cvy_pass *pass,
+                                 bool training) {
+  const cvy_conv2d_prologue prologue = cvy_prologue_of(i, u, training ? pass->group_size : 0);
+  return cvy_conv2d_forward(op, i->queue, pass->n, cvy_value_of(i, u->source), u->behind >= 0 ? &prologue : NULL,
+                            cvy_weight_of(i, u, 0), cvy_weight_of(i, u, 1), cvy_value_of(i, u->y),
+                            cvy_storage_of(i, u->stats), i->workspace);
 }
 
 static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, bool training) {
@@ -66,8 +75,7 @@ static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, 
   const cvy_shape *const shape = &cvy_unit_layer(i, u)->shape;
   switch (u->kind) {
     case CVY_UNIT_CONV2D:
-      return cvy_conv2d_forward(op->conv2d, i->queue, pass->n, x, NULL, cvy_weight_of(i, u, 0), cvy_weight_of(i, u, 1),
-                                y, cvy_storage_of(i, u->stats), i->workspace);
+      return forward_conv2d(i, u, op->conv2d, pass, training);
     case CVY_UNIT_LINEAR:
       return cvy_linear_forward(op->linear, i->queue, pass->n, x, cvy_weight_of(i, u, 0), cvy_weight_of(i, u, 1), y,
                                 i->workspace);

@@ -33,6 +33,7 @@ static cvy_status make_batchnorm(cvy_instance *i, const cvy_unit *unit, int n, c
                                                       .eps = l->eps,
                                                       .relu = unit->relu,
                                                       .residual = unit->x[1] >= 0,
+                                                      .deferred = unit->deferred,
                                                       .inference = i->params.inference},
                               &op->batchnorm);
 }

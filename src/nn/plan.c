@@ -48,6 +48,10 @@ static cvy_unit make_unit(const planner *p, int layer) {
                 .y = layer,
                 .stats = -1,
                 .saved = -1,
+                .scale = -1,
+                .shift = -1,
+                .behind = -1,
+                .source = l->input[0],
                 .scratch = -1};
   if (u.kind == CVY_UNIT_BATCHNORM) {
     const int add = only_consumer(p, u.y, CVY_LAYER_ADD);
@@ -101,6 +105,24 @@ fail:
   return status;
 }
 
+/* Batchnorms whose only reader is a convolution leave their output to it. */
+static void defer_batchnorms(planner *p) {
+  cvy_plan *const plan = p->plan;
+  for (int u = 0; u < plan->n_units; u++) {
+    cvy_unit *const norm = &plan->units[u];
+    if (norm->kind != CVY_UNIT_BATCHNORM || norm->x[1] >= 0) continue;
+    const int reader = only_consumer(p, norm->y, CVY_LAYER_CONV2D);
+    if (reader < 0) continue;
+    norm->deferred = true;
+    for (int v = u + 1; v < plan->n_units; v++)
+      if (plan->units[v].layer == reader) {
+        plan->units[v].behind = u;
+        plan->units[v].behind_relu = norm->relu;
+        plan->units[v].source = norm->x[0];
+      }
+  }
+}
+
 /* ---- storages ---- */
 
 static int add_storage(cvy_plan *plan, size_t floats, int first, int last) {
@@ -127,11 +149,13 @@ static void find_needs(planner *p) {
     need(p, unit->x[0], u);
     need(p, unit->x[1], u);
     need(p, unit->y, u);
+    if (unit->kind == CVY_UNIT_CONV2D) need(p, unit->source, u);
     if (p->params->inference) continue;
     const int back = 2 * plan->n_units - u;
     const bool max_pool = unit->kind == CVY_UNIT_POOL && p->net->layers[unit->layer].kind == CVY_LAYER_MAXPOOL;
     if (unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || unit->kind == CVY_UNIT_BATCHNORM || max_pool)
       need(p, unit->x[0], back);
+    if (unit->kind == CVY_UNIT_CONV2D) need(p, unit->source, back);
     if (unit->relu || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX || max_pool) need(p, unit->y, back);
   }
   need(p, 0, end); /* written and read from outside */
@@ -143,7 +167,7 @@ static cvy_node overwritten_input(const planner *p, int u) {
   const cvy_unit *const unit = &p->plan->units[u];
   const bool elementwise = unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_ADD ||
                            unit->kind == CVY_UNIT_SOFTMAX || unit->kind == CVY_UNIT_BATCHNORM;
-  if (!elementwise || unit->x[0] == unit->x[1]) return -1;
+  if (!elementwise || unit->deferred || unit->x[0] == unit->x[1]) return -1;
   const int n_inputs = unit->kind == CVY_UNIT_ADD ? 2 : 1;
   for (int k = 0; k < n_inputs; k++)
     if (p->needed[unit->x[k]] == u) return unit->x[k];
@@ -157,16 +181,25 @@ static void make_values(planner *p) {
   for (int u = 0; u < plan->n_units; u++) {
     cvy_unit *const unit = &plan->units[u];
     const cvy_node over = overwritten_input(p, u);
-    if (over >= 0) {
+    if (unit->deferred) {
+      plan->value[unit->y] = -1;
+    } else if (over >= 0) {
       plan->value[unit->y] = plan->value[over];
       plan->storages[plan->value[over]].last = p->needed[unit->y];
     } else {
       plan->value[unit->y] = value_storage(p, unit->y, u, p->needed[unit->y]);
     }
-    if (unit->kind != CVY_UNIT_BATCHNORM || p->params->inference) continue;
+    if (unit->kind != CVY_UNIT_BATCHNORM) continue;
     const size_t pitch = (size_t)p->net->layers[unit->layer].shape.pitch;
     const int group = p->params->group_size > 0 && p->params->group_size < n ? p->params->group_size : n;
-    unit->saved = add_storage(plan, (size_t)cvy_ceil_div(n, group) * 2 * pitch, u, 2 * plan->n_units - u);
+    const size_t groups = p->params->inference ? 1 : (size_t)cvy_ceil_div(n, group);
+    if (unit->deferred) {
+      const int last = p->params->inference ? p->needed[unit->y] : 2 * plan->n_units - u;
+      unit->scale = add_storage(plan, groups * pitch, u, last);
+      unit->shift = add_storage(plan, groups * pitch, u, last);
+    }
+    if (p->params->inference) continue;
+    unit->saved = add_storage(plan, groups * 2 * pitch, u, 2 * plan->n_units - u);
     /* where a convolution makes its input, that gives the statistics */
     for (int v = 0; v < u; v++) {
       cvy_unit *const before = &plan->units[v];
@@ -269,7 +302,8 @@ cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cv
   plan->n_nodes = net->n_layers;
   plan->units = cvy_calloc(n, sizeof *plan->units);
   plan->storages =
-      cvy_calloc(5 * n, sizeof *plan->storages); /* a layer has at most: value, gradient, statistics, saved, scratch */
+      cvy_calloc(7 * n, sizeof *plan->storages); /* a layer has at most: value, gradient, statistics, saved, scale,
+                                                    shift, scratch */
   plan->value = cvy_calloc(n, sizeof *plan->value);
   plan->gradient = cvy_calloc(n, sizeof *plan->gradient);
   p.consumers = cvy_calloc(n, sizeof *p.consumers);
@@ -281,6 +315,7 @@ cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cv
               CVY_E_MEMORY, "out of host memory");
   CVY_TRY(count_consumers(&p));
   CVY_TRY(make_units(&p));
+  defer_batchnorms(&p);
   find_needs(&p);
   make_values(&p);
   if (!params->inference) make_gradients(&p);

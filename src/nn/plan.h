@@ -6,6 +6,8 @@
  *   conv2d → batchnorm      are two units; the convolution's epilogue gives the batchnorm its statistics
  *   batchnorm → add → relu  (each the only consumer of the one before; add, relu may be missing): one batchnorm unit
  *   add → relu              (likewise): one add unit
+ *   batchnorm [→ relu] → conv2d   (the only consumer): the batchnorm is deferred. Its output is never made; the convolution
+ *                           reads what the batchnorm reads, with scale, shift and ReLU in its load prologue.
  * Schedule. Forward unit u runs at time u, the loss at time U, backward of unit u at time 2U - u (U = number of units).
  * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients,
  * statistics between convolution and batchnorm, saved statistics from forward to backward. A storage lives in
@@ -40,6 +42,11 @@ typedef struct cvy_unit {
   int stats;                        /* storage: conv2d writes it, batchnorm reads it; -1 none */
   int saved;                        /* storage: batchnorm, training; -1 none */
   cvy_gradient_mode dx[2];
+  bool deferred;                    /* batchnorm: its y has no storage */
+  int scale, shift;                 /* storages: of a deferred batchnorm; -1 none */
+  int behind;                       /* conv2d: the unit of the deferred batchnorm in front of it; -1 none */
+  bool behind_relu;                 /* that one's ReLU */
+  cvy_node source;                  /* conv2d: the node whose value it reads: x[0], or what the batchnorm in front reads */
   int scratch;                      /* storage: dx of an operation that only overwrites; -1 none */
 } cvy_unit;
 

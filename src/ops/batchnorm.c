@@ -9,6 +9,7 @@ enum {
   MIN_PART = 8, MAX_PART = 4096  /* positions of a part on CPUs */
 };
 
+enum { MASK_NONE, MASK_Y, MASK_AFFINE };   /* the same in cl/batchnorm.cl */
 enum { STATS, FINISH, APPLY, INFERENCE, SUMS, BACKWARD_FINISH, BACKWARD_APPLY, SUM_GROUPS, N_KERNELS };
 static const char *const kernel_names[N_KERNELS] = {
   [STATS] = "bn_stats",          [FINISH] = "bn_finish",                   [APPLY] = "bn_apply",
@@ -90,6 +91,8 @@ cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *
               x->pitch);
   CVY_REQUIRE(params->eps > 0 && params->eps < 1e30f, CVY_E_ARGUMENT, "batchnorm: eps %g must be positive and finite",
               (double)params->eps);
+  CVY_REQUIRE(!params->deferred || !params->residual, CVY_E_ARGUMENT,
+              "batchnorm: deferred and with a residual: there is no output that it could be added to");
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "batchnorm: no memory for the operation");
   *op = (cvy_batchnorm){.device = device,
@@ -106,7 +109,7 @@ cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *
               params->n_max, partial_floats(op) + 2 * group_floats(op));
   const cvy_define defines[] = {{"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"F_LANES", op->f_lanes}};
   for (int i = 0; i < N_KERNELS; i++)
-    if (!params->inference || i == APPLY || i == INFERENCE)
+    if ((!params->inference || i == APPLY || i == INFERENCE) && !(params->deferred && i == APPLY))
       CVY_TRY(cvy_kernel_create(device, "batchnorm", kernel_names[i], defines, 3, &op->kernels[i]));
   *out = op;
   return CVY_OK;
@@ -160,6 +163,20 @@ static cvy_status check_channels(const cvy_batchnorm *op, const char *name, cons
   return cvy_check_buffer("batchnorm", name, buffer, rows * (size_t)op->params.x.pitch * sizeof(float));
 }
 
+/* y or what stands for it: fills *out with NULLs where nothing is deferred. */
+static cvy_status check_output(const cvy_batchnorm *op, cvy_buffer *y, const cvy_batchnorm_affine *affine, int n,
+                               size_t n_groups, cvy_batchnorm_affine *out) {
+  cvy_status status = CVY_OK;
+  *out = (cvy_batchnorm_affine){0};
+  if (!op->params.deferred) return y ? check_tensor(op, "y", y, n) : CVY_OK;
+  CVY_REQUIRE(affine, CVY_E_ARGUMENT, "batchnorm: deferred, but there is nowhere to put scale and shift");
+  CVY_TRY(check_channels(op, "scale", affine->scale, n_groups));
+  CVY_TRY(check_channels(op, "shift", affine->shift, n_groups));
+  *out = *affine;
+fail:
+  return status;
+}
+
 /* What all calls require of n, groups and workspace. */
 static cvy_status check_call(const cvy_batchnorm *op, int n, int group_size, const cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
@@ -194,9 +211,10 @@ static cvy_status apply(cvy_batchnorm *op, cvy_queue *queue, const partition *p,
 
 cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch,
                                           cvy_buffer *x, cvy_buffer *stats, cvy_buffer *residual, cvy_buffer *gamma,
-                                          cvy_buffer *beta, cvy_buffer *y, cvy_buffer *saved, cvy_buffer *s,
-                                          bool accumulate, cvy_buffer *workspace) {
+                                          cvy_buffer *beta, cvy_buffer *y, const cvy_batchnorm_affine *affine,
+                                          cvy_buffer *saved, cvy_buffer *s, bool accumulate, cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
+  cvy_batchnorm_affine to;
   CVY_TRY(check_call(op, n, group_size, workspace));
   const partition p = cut(op, n, group_size, op->block), images = cut(op, n, group_size, op->positions);
   const partition *const measured = stats ? &images : &p;   /* the parts that statistics are there for */
@@ -204,7 +222,8 @@ cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, i
   CVY_REQUIRE(batch >= n, CVY_E_ARGUMENT,
               "batchnorm: the whole batch has %d samples, must be at least the %d of this call", batch, n);
   CVY_TRY(check_tensor(op, "x", x, n));
-  CVY_TRY(check_tensor(op, "y", y, n));
+  if (!op->params.deferred) CVY_TRY(check_tensor(op, "y", y, n));
+  CVY_TRY(check_output(op, y, affine, n, p.n_groups, &to));
   if (op->params.residual) CVY_TRY(check_tensor(op, "residual", residual, n));
   else residual = NULL;
   if (stats) CVY_TRY(check_channels(op, "stats", stats, 2 * (size_t)n));
@@ -220,54 +239,60 @@ cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, i
   const double weight = (double)p.group_size / batch, weight_last = (double)p.last_group / batch;
   const bool one = p.n_groups == 1;
   CVY_TRY(CVY_LAUNCH(
-    queue, op->kernels[FINISH], grid_of_channels(op, p.n_groups), CVY_BUF(stats ? stats : workspace), CVY_BUF(saved),
-    CVY_BUF(one ? s : workspace), CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c),
+    queue, op->kernels[FINISH], grid_of_channels(op, p.n_groups), CVY_BUF(stats ? stats : workspace), CVY_BUF(gamma),
+    CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(to.scale), CVY_BUF(to.shift), CVY_BUF(one ? s : workspace), CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c),
     CVY_UINT(measured->rows), CVY_UINT(measured->group_rows), CVY_UINT(measured->block), CVY_UINT(measured->parts),
     CVY_UINT(measured->n_groups), CVY_FLOAT(op->params.eps), CVY_FLOAT((float)(1 / m)),
     CVY_FLOAT((float)(1 / m_last)), CVY_FLOAT((float)weight), CVY_FLOAT((float)weight_last),
     CVY_FLOAT((float)(m > 1 ? weight * m / (m - 1) : 0)), CVY_FLOAT((float)(weight_last * m_last / (m_last - 1))),
-    CVY_UINT(one ? 0 : terms_at(op)), CVY_INT(one && accumulate)));
+    CVY_UINT(one ? 0 : terms_at(op)), CVY_INT(one && accumulate), CVY_INT(op->params.deferred)));
   if (!one)
     CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(workspace), CVY_BUF(s), CVY_BUF(s),
                        CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.n_groups), CVY_UINT(terms_at(op)),
                        CVY_UINT((uint32_t)op->vecs), CVY_INT(accumulate)));
-  CVY_TRY(apply(op, queue, &p, x, residual, gamma, beta, saved, y));
+  if (!op->params.deferred) CVY_TRY(apply(op, queue, &p, x, residual, gamma, beta, saved, y));
 fail:
   return status;
 }
 
 cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, int n, cvy_buffer *x,
                                            cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta,
-                                           cvy_buffer *running, cvy_buffer *y, cvy_buffer *workspace) {
+                                           cvy_buffer *running, cvy_buffer *y, const cvy_batchnorm_affine *affine,
+                                           cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
+  cvy_batchnorm_affine to;
   CVY_TRY(check_call(op, n, 0, workspace));
   const partition p = cut(op, n, 0, op->block);
   CVY_TRY(check_tensor(op, "x", x, n));
-  CVY_TRY(check_tensor(op, "y", y, n));
+  if (!op->params.deferred) CVY_TRY(check_tensor(op, "y", y, n));
+  CVY_TRY(check_output(op, y, affine, n, 1, &to));
   if (op->params.residual) CVY_TRY(check_tensor(op, "residual", residual, n));
   else residual = NULL;
   CVY_TRY(check_channels(op, "gamma", gamma, 1));
   CVY_TRY(check_channels(op, "beta", beta, 1));
   CVY_TRY(check_channels(op, "running", running, 2));
-  CVY_TRY(CVY_LAUNCH(queue, op->kernels[INFERENCE], grid_flat(op), CVY_BUF(running), CVY_BUF(workspace),
-                     CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c), CVY_FLOAT(op->params.eps)));
-  CVY_TRY(apply(op, queue, &p, x, residual, gamma, beta, workspace, y));
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[INFERENCE], grid_flat(op), CVY_BUF(running), CVY_BUF(gamma), CVY_BUF(beta),
+                     CVY_BUF(workspace), CVY_BUF(to.scale), CVY_BUF(to.shift), CVY_UINT((uint32_t)op->vecs),
+                     CVY_UINT((uint32_t)op->params.x.c), CVY_FLOAT(op->params.eps), CVY_INT(op->params.deferred)));
+  if (!op->params.deferred) CVY_TRY(apply(op, queue, &p, x, residual, gamma, beta, workspace, y));
 fail:
   return status;
 }
 
 cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,
-                                  cvy_buffer *y, cvy_buffer *dy, cvy_buffer *gamma, cvy_buffer *saved, cvy_buffer *dx,
-                                  cvy_buffer *dresidual, bool accumulate_dresidual, cvy_buffer *dgamma,
-                                  cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace) {
+                                  cvy_buffer *y, const cvy_batchnorm_affine *affine, cvy_buffer *dy, cvy_buffer *gamma,
+                                  cvy_buffer *saved, cvy_buffer *dx, cvy_buffer *dresidual, bool accumulate_dresidual,
+                                  cvy_buffer *dgamma, cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
-  const bool relu = op->params.relu, residual = op->params.residual;
+  const bool relu = op->params.relu, residual = op->params.residual, deferred = op->params.deferred;
+  cvy_batchnorm_affine from;
   CVY_TRY(check_call(op, n, group_size, workspace));
   const partition p = cut(op, n, group_size, op->block);
   CVY_TRY(check_groups(op, &p));
   CVY_TRY(check_tensor(op, "x", x, n));
-  if (relu) CVY_TRY(check_tensor(op, "y", y, n));
+  if (relu && !deferred) CVY_TRY(check_tensor(op, "y", y, n));
   else y = NULL;
+  CVY_TRY(check_output(op, y, affine, n, p.n_groups, &from));
   CVY_TRY(check_tensor(op, "dy", dy, n));
   CVY_TRY(check_channels(op, "gamma", gamma, 1));
   CVY_TRY(check_channels(op, "saved", saved, 2 * (size_t)p.n_groups));
@@ -279,11 +304,12 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, in
   CVY_TRY(check_channels(op, "dgamma", dgamma, 1));
   CVY_TRY(check_channels(op, "dbeta", dbeta, 1));
   /* The first pass stores dm where it is asked for; the second one then reads it instead of dy and y. */
+  const int mask = !relu ? MASK_NONE : deferred ? MASK_AFFINE : MASK_Y;
   const bool add = residual && accumulate_dresidual, store = residual && !add && (relu || dresidual != dy);
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(y), CVY_BUF(dy),
-                     CVY_BUF(saved), CVY_BUF(dresidual), CVY_BUF(workspace), CVY_UINT((uint32_t)op->vecs),
-                     CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block), CVY_UINT(p.parts),
-                     CVY_UINT(p.n_groups), CVY_INT(relu), CVY_INT(store)));
+                     CVY_BUF(saved), CVY_BUF(from.scale), CVY_BUF(from.shift), CVY_BUF(dresidual), CVY_BUF(workspace),
+                     CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
+                     CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_INT(mask), CVY_INT(store)));
   const double m = (double)p.group_rows, m_last = (double)p.last_group * (double)op->positions;
   const bool one = p.n_groups == 1;
   const uint32_t vecs = (uint32_t)op->vecs;
@@ -298,10 +324,10 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, in
                        CVY_BUF(dgamma), CVY_UINT(vecs), CVY_UINT(p.n_groups), CVY_UINT(terms_at(op)), CVY_UINT(0),
                        CVY_INT(accumulate)));
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(y),
-                     CVY_BUF(store ? dresidual : dy), CVY_BUF(gamma), CVY_BUF(saved), CVY_BUF(workspace), CVY_BUF(dx),
-                     CVY_BUF(dresidual), CVY_UINT(vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
-                     CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_INT(relu && !store), CVY_INT(add),
-                     CVY_UINT(coef_at(op))));
+                     CVY_BUF(store ? dresidual : dy), CVY_BUF(gamma), CVY_BUF(saved), CVY_BUF(from.scale),
+                     CVY_BUF(from.shift), CVY_BUF(workspace), CVY_BUF(dx), CVY_BUF(dresidual), CVY_UINT(vecs),
+                     CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block), CVY_UINT(p.parts),
+                     CVY_UINT(p.n_groups), CVY_INT(store ? MASK_NONE : mask), CVY_INT(add), CVY_UINT(coef_at(op))));
 fail:
   return status;
 }

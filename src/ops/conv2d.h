@@ -3,9 +3,10 @@
  *
  *   y[n,p,q,k] = bias[k] + sum_{r,s,c} f(x)[n, p*stride_h + r - pad_h, q*stride_w + s - pad_w, c] * w[r,s,c,k]
  *   (0 outside the image)
- *   f = load prologue: v = x; if SCALE: v = v*scale[g,c] + shift[g,c]; if RESIDUAL: v += residual; if RELU: v =
+ *   f = load prologue: v = x; if SCALE: v = fma(v, scale[g,c], shift[g,c]); if RESIDUAL: v += residual; if RELU: v =
  *   max(v,0). Padding stays 0:
- *       the prologue is applied to pixels of the image only. g = n / group_size (the last group may be smaller).
+ *       the prologue is applied to pixels of the image only; it is one fma, so that batchnorm's backward finds the same
+ *       ReLU mask. g = n / group_size (the last group may be smaller).
  *   P = (H + 2*pad_h - R)/stride_h + 1 (floor), Q alike.
  *   x: (N,H,W,C) pitch x_pitch · w: (R,S,C,y_pitch) · bias: (y_pitch), zeros behind K · y: (N,P,Q,K) pitch y_pitch;
  *   channels K..pitch-1 come out 0.
