@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * What a device can do at most, for `convoy bench` (tools/bench_peak.c):
  *   bench_fma     `rounds` times CHAINS independent v = v*b + c per work-item: 2*CHAINS*WIDTH*rounds operations each
- *   bench_read    sums of x, one vector per work-item; bench_write  y = value; bench_copy  y = x
+ *   bench_read    sums of x, one vector per work-item: each work-group adds up `chunk` vectors, its work-items in turns
+ *   bench_write   y = value; bench_copy  y = x
  *   bench_none    nothing: the cost of a launch
  *
  *   WIDTH    floats per vector of bench_fma: the device's native width on CPUs, 1 on SIMT devices
  *   CHAINS   sums that do not wait for each other: enough to hide the unit's latency, few enough to stay in registers
- * n: vectors of VEC floats (vector.clh). Geometry of bench_fma: any number of work-items, in work-groups of 1 (CPU) or
- * LOCAL; the other kernels go by CVY_FOR_EACH_VECTOR. out, of bench_fma and bench_read: a value of WIDTH and VEC floats
+ * n: vectors of VEC floats (vector.clh). Geometry: work-groups of 1 (CPU) or LOCAL work-items; any number for bench_fma,
+ * n / chunk rounded up for bench_read, CVY_FOR_EACH_VECTOR's for bench_write and bench_copy. out, of bench_fma and bench_read: a value of WIDTH and VEC floats
  * per work-item, so that nothing is optimised away. */
 #include "vector.clh"
 
@@ -51,13 +52,8 @@ CVY_KERNEL bench_fma(global wide *restrict out, const float b, const float c, co
 
 CVY_KERNEL bench_read(global const floatv *restrict x, global floatv *restrict out, const uint n, const uint chunk) {
   floatv s0 = (floatv)(0.0f), s1 = s0, s2 = s0, s3 = s0;
-#if CVY_CPU
-  const size_t begin = get_group_id(0) * (size_t)chunk, end = min(begin + (size_t)chunk, (size_t)n);
-  const size_t step = 1;
-#else
-  const size_t begin = get_global_id(0), end = n, step = get_global_size(0);
-#endif
-  size_t i = begin;
+  const size_t step = CVY_ITEMS, first = get_group_id(0) * (size_t)chunk, end = min(first + (size_t)chunk, (size_t)n);
+  size_t i = first + get_local_id(0);
   for (; i + 3 * step < end; i += 4 * step) {
     s0 += x[i];
     s1 += x[i + step];

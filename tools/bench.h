@@ -44,6 +44,7 @@ typedef struct bench_device {
   const char *label;
   cvy_buffer *flush;                /* overwritten between samples */
   bench_peaks peaks;
+  bool events_wrong;                /* the driver's times are not those of the kernels: only wall times count */
   int n_kernels;                    /* launches of the last collection */
   double kernels_ms;                /* and the sum of their times */
 } bench_device;
@@ -52,7 +53,7 @@ cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *ou
 void bench_device_close(bench_device *device);
 /* Overwrites what is in the device's caches and waits. */
 cvy_status bench_flush(bench_device *device);
-/* Sums up the times of the kernels since the last call: n_kernels, kernels_ms. Waits. */
+/* Sums up the times of the kernels since the last call: n_kernels, kernels_ms; 0 where they are wrong. Waits. */
 cvy_status bench_collect(bench_device *device);
 
 /* Enqueues what is to be measured. */
@@ -66,7 +67,7 @@ typedef struct bench_times {
 cvy_status bench_sample(bench_device *device, double seconds, bool flush, bench_run_fn run, void *user,
                         bench_times *out);
 
-/* [bench_peak.c] Rates of arithmetic and memory, `seconds` for each of four. */
+/* [bench_peak.c] Rates of arithmetic and memory, `seconds` for each of four. Finds events_wrong first. */
 cvy_status bench_measure_rates(bench_device *device, double seconds);
 /* Shortest possible time in ms of a run of these operations and bytes at the device's peaks: the roofline. */
 double bench_roof_ms(const bench_peaks *peaks, double flops, double read_bytes, double write_bytes);

@@ -77,8 +77,8 @@ static void print_heading(bench_rows *rows, const bench_case *c) {
   if (strcmp(heading, rows->heading) == 0) return;
   snprintf(rows->heading, sizeof rows->heading, "%s", heading);
   progress_end();
-  printf("\n%s\n  %-16s %-17s %-11s %9s %5s %9s %8s %6s %6s %6s %8s%s\n", heading, "pass", "kernels", "tile", "ms",
-         "+-%", "wall ms", "GFLOP/s", "x peak", "GB/s", "% roof", "error", rows->baseline ? "  vs old" : "");
+  printf("\n%s\n  %-16s %-20s %-9s %8s %5s %8s %8s %6s %6s %6s %8s%s\n", heading, "pass", "kernels", "tile", "ms",
+         "+-%", "wall ms", "GFLOP/s", "x peak", "GB/s", "% roof", "error", rows->baseline ? " vs old" : "");
 }
 
 static void print_row(const bench_device *device, const bench_case *c, const bench_way *way, const char *tile,
@@ -88,8 +88,8 @@ static void print_row(const bench_device *device, const bench_case *c, const ben
   char flops[48], versus[32] = "";
   if (c->flops > 0) snprintf(flops, sizeof flops, "%8.1f %6.2f", gflops, gflops / device->peaks.fma_gflops);
   else snprintf(flops, sizeof flops, "%8s %6s", "-", "-");
-  if (!isnan(change)) snprintf(versus, sizeof versus, "  %+6.1f%%", 100 * change);
-  printf("%c %-16s %-17s %-11s %9.3f %5.1f %9.3f %s %6.1f %6.1f %8.1e%s\n", way->chosen ? '*' : ' ', c->pass,
+  if (!isnan(change)) snprintf(versus, sizeof versus, " %+5.0f%%", 100 * change);
+  printf("%c %-16s %-20s %-9s %8.3f %5.1f %8.3f %s %6.1f %6.1f %8.1e%s\n", way->chosen ? '*' : ' ', c->pass,
          way->algorithm[0] ? way->algorithm : "-", tile, ms->median, 50 * (ms->high - ms->low) / ms->median, wall_ms,
          flops, (c->read_bytes + c->write_bytes) / ms->median * 1e-6, 100 * roof / ms->median, error, versus);
   fflush(stdout);

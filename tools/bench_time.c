@@ -65,7 +65,12 @@ static void add_kernel(void *user, const char *kernel, int scope, uint64_t start
 cvy_status bench_collect(bench_device *device) {
   device->n_kernels = 0;
   device->kernels_ms = 0;
-  return cvy_profile_collect(device->cl, add_kernel, device);
+  const cvy_status status = cvy_profile_collect(device->cl, add_kernel, device);
+  if (device->events_wrong) {
+    device->n_kernels = 0;
+    device->kernels_ms = 0;
+  }
+  return status;
 }
 
 cvy_status bench_sample(bench_device *device, double seconds, bool flush, bench_run_fn run, void *user,

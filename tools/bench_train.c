@@ -138,6 +138,7 @@ typedef struct device_times {
   int share, micro_batch;
   size_t device_bytes;
   bench_peaks peaks;
+  bool events_wrong;
 } device_times;
 
 typedef struct train_run {
@@ -315,6 +316,10 @@ static cvy_status measure_breakdown(train_run *run, json_t *devices) {
   run->profiled_ms = 1e3 * cvy_clock_seconds_since(begin) / steps;
   for (int i = 0; i < run->n; i++) {
     device_times *const t = &run->times[i];
+    if (t->events_wrong) {
+      program_warn("%s: no breakdown, as its driver's times of kernels are wrong", cvy_devices_label(run->devices, i));
+      continue;
+    }
     t->instance = team->replicas[i].instance;
     t->units = cvy_calloc((size_t)t->instance->plan->n_units + 2, sizeof *t->units);
     CVY_REQUIRE(t->units, CVY_E_MEMORY, "no memory for the times of layers");
@@ -328,6 +333,9 @@ static cvy_status measure_breakdown(train_run *run, json_t *devices) {
     json_object_set_new(device, "families", families_json(t));
     json_object_set_new(device, "layers", layers_json(t));
   }
+  if (run->profiled_ms > 1.1 * run->spread.median || run->profiled_ms < 0.9 * run->spread.median)
+    program_warn("the machine was not quiet: %.1f ms a step first, %.1f ms with the times of kernels",
+                 run->spread.median, run->profiled_ms);
 fail:
   for (int i = 0; i < run->n; i++) {
     cvy_free(run->times[i].units);
@@ -462,11 +470,13 @@ static cvy_status measure_peaks(train_run *run, json_t *devices) {
     }
     if (same >= 0) {
       run->times[i].peaks = run->times[same].peaks;
+      run->times[i].events_wrong = run->times[same].events_wrong;
       json_array_append_new(devices, json_deep_copy(json_array_get(devices, (size_t)same)));
     } else {
       CVY_TRY(bench_device_open(run->devices, i, &device));
       status = bench_measure_rates(&device, 0.2);
       run->times[i].peaks = device.peaks;
+      run->times[i].events_wrong = device.events_wrong;
       if (status == CVY_OK) json_array_append_new(devices, bench_device_json(&device));
       bench_device_close(&device);
       CVY_TRY(status);
