@@ -9,7 +9,7 @@
 #include "src/base/clock.h"
 #include "src/base/rng.h"
 
-enum { CANDIDATES_MOST = 64, SAMPLES_LEAST = 16, RUNS_MOST = CVY_TUNE_ROUNDS + 1, REPEATS_MOST = 64 };
+enum { CANDIDATES_MOST = 64, SAMPLES_LEAST = 16, RUNS_MOST = CVY_TUNE_ROUNDS_MOST + 1, REPEATS_MOST = 64 };
 
 /* ---- items ---- */
 
@@ -442,7 +442,9 @@ static cvy_status race(tuning *t, candidate *list, int *n, bool *over) {
     drop(list, n, i--);
     t->item->dropped++;
   }
-  for (int round = 0; round < CVY_TUNE_ROUNDS && *n > 1; round++) {
+  const uint64_t start = cvy_clock_ns();
+  for (int round = 0; round < CVY_TUNE_ROUNDS_MOST && *n > 1; round++) {
+    if (round >= CVY_TUNE_ROUNDS && cvy_clock_seconds_since(start) > CVY_TUNE_ROUNDS_S) break;
     for (int i = 0; i < *n; i++) {
       if ((*over = time_is_over(t))) return CVY_OK;
       CVY_TRY(time_once_more(t, &list[i]));

@@ -6,7 +6,8 @@
  *   is checked: a few samples against the general direct kernels; a result whose relative L2 distance is above both
  *               stated error bounds together, that is not finite, or that does not come (a failed build) is rejected;
  *   is timed:   one run each; a candidate that then takes CVY_TUNE_HOPELESS times the best one's time is dropped, the
- *               others run CVY_TUNE_ROUNDS more rounds in turns, so that a slow phase of the machine meets all alike.
+ *               others run more rounds in turns, so that a slow phase of the machine meets all alike: CVY_TUNE_ROUNDS,
+ *               and up to CVY_TUNE_ROUNDS_MOST while the pass has not taken CVY_TUNE_ROUNDS_S seconds.
  * The least median wins if it is at least CVY_TUNE_MARGIN below the shipped default's: what is equally fast stays as
  * shipped. Long runs are timed with fewer samples (CVY_TUNE_LONG_S), short ones several at a time.
  * When the budget is over, the pass under way and those after it keep their defaults; a run and a compilation that have
@@ -16,10 +17,11 @@
 
 #include "src/ops/tune_table.h"
 
-enum { CVY_TUNE_ROUNDS = 4, CVY_TUNE_CHECK_SAMPLES = 5 };
+enum { CVY_TUNE_ROUNDS = 4, CVY_TUNE_ROUNDS_MOST = 16, CVY_TUNE_CHECK_SAMPLES = 5 };
 #define CVY_TUNE_REACH 6.0
 #define CVY_TUNE_HOPELESS 1.5
-#define CVY_TUNE_MARGIN 0.02
+#define CVY_TUNE_ROUNDS_S 0.4
+#define CVY_TUNE_MARGIN 0.03
 #define CVY_TUNE_LONG_S 0.03
 #define CVY_TUNE_SHORT_S 0.002
 
