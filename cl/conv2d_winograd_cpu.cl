@@ -173,6 +173,12 @@ static void load_tile_prologue(global float *v, int point_floats, int block_floa
   }
 }
 
+/* What a block will read is on its way from memory while the one before it is multiplied: floats begin..end-1 of x, as
+ * far as there are so many. */
+static void prefetch_pixels(global const float *x, long begin, long end, long x_floats) {
+  for (long i = begin; i < min(end, x_floats); i += 16) CVY_PREFETCH(x + i);
+}
+
 /* ---- products ---- */
 
 #define ACC_32(i) float16 s##i = (float16)(0.0f), t##i = (float16)(0.0f);
@@ -361,8 +367,15 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
     }
 
     global const float *u = workspace + (size_t)(k0 / 32) * (size_t)(POINTS * (in_c * 32 + PANEL_GAP));
-    for (int point = 0; point < POINTS; point++)
+    /* Blocks follow each other in memory as they do in tiles, but for the rows below a tile. */
+    const long pixels = (long)block_tiles * in_floats / per_image, x_floats = (long)n * in_floats;
+    const int some = (int)(pixels / (blocks_k * POINTS) + 15) / 16 * 16;
+    long ahead = pixels * (block + 1) + pixels * (k0 / 32) / blocks_k + 2 * in_w * in_pitch;
+    for (int point = 0; point < POINTS; point++, ahead += some) {
+      prefetch_pixels(x, ahead, ahead + some, x_floats);
+      if (flags & FLAG_RESIDUAL) prefetch_pixels(residual, ahead, ahead + some, x_floats);
       multiply(v + (size_t)point * (size_t)v_point, rows, u + point * u_point, in_c, width, m + point * m_point);
+    }
 
     for (int k = 0; k < width; k += 16) {
       const float16 plus = flags & FLAG_BIAS ? vload16(0, bias + k0 + k) : (float16)(0.0f);

@@ -5,17 +5,18 @@
 
 enum { FLAG_BIAS = 8, FLAG_STATS = 16, FLAG_ACCUMULATE = 32, FLAG_STREAM = 64 }; /* the first three are CVY_CONV_* */
 enum {
-  ROWS = 14,               /* tiles of a register tile */
-  BLOCK = 32,              /* output channels of a task */
-  PANEL_GAP = 32,          /* as in the kernels */
-  SLICE_FLOATS = 131072,   /* wanted size of a block's transformed input: half of a second-level cache */
-  BLOCK_TILES_MAX = 56,    /* more per block gains nothing while the weights stay in a cache */
-  WEIGHTS_FLOATS = 4 << 20 /* transformed weights that do not stay in a third-level cache: fewer, larger blocks */
+  ROWS = 14,                   /* tiles of a register tile */
+  BLOCK = 32,                  /* output channels of a task */
+  PANEL_GAP = 32,              /* as in the kernels */
+  BLOCK_TILES = 14,            /* tiles per block, while the transformed weights stay in a third-level cache … */
+  WEIGHT_FLOATS = 4 << 20,     /* … that is, up to so many; */
+  LARGE_BLOCK_TILES = 56,      /* else as many as pay for reading the weights from memory */
+  SLICE_FLOATS_SMALL = 1 << 18 /* slices up to this size: several per core */
 };
 
 /* Tile parameters: tiles per block (a multiple of ROWS; 0: by shape). */
 static const int tiles[][CVY_CONV_TILES] = {{0}, {14}, {28}, {56}, {112}};
-enum { N_TILES = sizeof tiles / sizeof tiles[0], LARGE_BLOCK = 140 };
+enum { N_TILES = sizeof tiles / sizeof tiles[0] };
 
 typedef struct winograd_state {
   cvy_conv2d_params params;
@@ -60,7 +61,7 @@ static int tiles_of(int length, int tile_out) { return ceil_div(length, tile_out
 static int plan_block(const winograd_state *st, int n) {
   const int64_t share = ((int64_t)n * st->tiles_per_image + st->compute_units - 1) / st->compute_units;
   if (share >= st->block_tiles) return st->block_tiles;
-  return share > 4 * ROWS ? (int)share : ceil_div((int)share, ROWS) * ROWS;
+  return share > ROWS ? (int)share : ROWS;
 }
 
 /* Parts of an image in blocks of so many tiles, at most. */
@@ -89,11 +90,7 @@ static void destroy(void *state) {
 }
 
 static int largest_block(const winograd_state *st, int tile) {
-  if (tile) return tile;
-  const int64_t per_tile = (int64_t)st->points * st->in.c;
-  if (weight_floats_of(st) > WEIGHTS_FLOATS) return LARGE_BLOCK;
-  const int fit = smaller(SLICE_FLOATS / per_tile / ROWS * ROWS, BLOCK_TILES_MAX);
-  return fit < ROWS ? ROWS : fit;
+  return tile ? tile : weight_floats_of(st) > WEIGHT_FLOATS ? LARGE_BLOCK_TILES : BLOCK_TILES;
 }
 
 static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
@@ -119,7 +116,7 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
   const int block_tiles = plan_block(st, p->n_max);
   const int64_t slice = slice_floats_of(st, block_tiles), weights = weight_floats_of(st);
   /* More groups than cores, so that a core that is taken away for a while does not hold up the rest. */
-  st->max_groups = st->compute_units * (slice > 2 * SLICE_FLOATS || st->compute_units > 32 ? 1 : 4);
+  st->max_groups = st->compute_units * (slice > SLICE_FLOATS_SMALL || st->compute_units > 32 ? 1 : 4);
   int64_t stats = 0;
   if (forward && p->stats) {
     /* Smaller blocks of smaller batches make more parts. */
@@ -209,14 +206,15 @@ static double direct_work(const cvy_conv2d_params *p, const cvy_shape *y, bool f
   return rows * 3.0 * out_w;
 }
 
-/* A model in units of multiply-adds, its three constants fitted to measurements of resnet18's layers at batches 8 to
- * 256: products at the rate of register tiles, so much for each transformed element (TRANSFORM), so much for each
- * transformed weight once per call (WEIGHT: written to and read from memory). */
+/* A model in units of multiply-adds, its constants fitted to measurements of resnet18's layers at batches 1 to 256:
+ * products at the rate of register tiles, so much for each transformed element, and once per call so much for each
+ * transformed weight, more where they do not stay in a cache. */
 static double cost(int tile_out, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
-  static const double direct_rate = 0.85, product_rate = 0.9, transform = 40.0, weight = 64.0;
+  static const double direct_rate = 0.85, product_rate = 0.9, transform = 30.0;
   const bool forward = pass == CVY_CONV_FORWARD;
   const cvy_shape *const in = forward ? &p->x : y, *const out = forward ? y : &p->x;
   const double points = (tile_out + 2.0) * (tile_out + 2.0), c = in->c, k = out->pitch;
+  const double weight = points * c * k > WEIGHT_FLOATS ? 50.0 : 15.0;
   const double image_tiles = (double)tiles_of(out->h, tile_out) * tiles_of(out->w, tile_out);
   const double rows =
       image_tiles * p->n_max < ROWS ? (double)padded_rows((int)(image_tiles * p->n_max)) / p->n_max : image_tiles;
