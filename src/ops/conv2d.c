@@ -103,9 +103,13 @@ static const cvy_conv_algorithm *find(cvy_device *device, const cvy_conv2d_param
   }
 }
 
-static bool has_tiles(const cvy_conv_algorithm *a, const int *tile) {
+static bool fits(cvy_device *device, const cvy_conv_algorithm *a, const int *tile) {
+  return !a->tile_fits || a->tile_fits(device, tile);
+}
+
+static bool has_tiles(cvy_device *device, const cvy_conv_algorithm *a, const int *tile) {
   for (int i = 0; i < a->n_tiles; i++)
-    if (memcmp(a->tiles[i], tile, sizeof a->tiles[i]) == 0) return true;
+    if (memcmp(a->tiles[i], tile, sizeof a->tiles[i]) == 0) return fits(device, a, tile);
   return false;
 }
 
@@ -128,7 +132,9 @@ static const cvy_conv_algorithm *find_default(cvy_device *device, const cvy_conv
     if (cost > most) chosen = a, most = cost;
   }
   choice->algo = chosen->algo;
-  memcpy(choice->tile, chosen->tiles[chosen->n_tiles - 1], sizeof choice->tile);
+  int last = chosen->n_tiles - 1;
+  while (last > 0 && !fits(device, chosen, chosen->tiles[last])) last--;
+  memcpy(choice->tile, chosen->tiles[last], sizeof choice->tile);
   return chosen;
 }
 
@@ -160,7 +166,7 @@ static cvy_status choose(cvy_device *device, const cvy_conv2d_params *p, const c
   /* A tuned choice that does not fit (another device, an older version) is no reason to stop. */
   if (p->choice[pass].algo != CVY_CONV_AUTO && is_allowed(&p->algos, p->choice[pass].algo)) {
     const cvy_conv_algorithm *const tuned = find(device, p, y, pass, p->choice[pass].algo, &why);
-    if (tuned && has_tiles(tuned, p->choice[pass].tile)) chosen = tuned, *choice = p->choice[pass];
+    if (tuned && has_tiles(device, tuned, p->choice[pass].tile)) chosen = tuned, *choice = p->choice[pass];
   }
   if (!chosen) chosen = find_default(device, p, y, pass, choice);
   choice->algo = chosen->algo;
@@ -201,10 +207,10 @@ int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *p, cvy_co
     rows[at] = a, costs[at] = cost;
   }
   for (int r = 0; r < n_rows; r++) {
-    for (int i = 0; i < rows[r]->n_tiles; i++, n++) {
-      if (n >= room) continue;
-      out[n].algo = rows[r]->algo;
-      memcpy(out[n].tile, rows[r]->tiles[i], sizeof out[n].tile);
+    for (int i = 0; i < rows[r]->n_tiles; i++) {
+      if (!fits(device, rows[r], rows[r]->tiles[i]) || n++ >= room) continue;
+      out[n - 1].algo = rows[r]->algo;
+      memcpy(out[n - 1].tile, rows[r]->tiles[i], sizeof out[n - 1].tile);
     }
   }
   return n;

@@ -24,6 +24,7 @@ typedef struct cvy_conv_algorithm {
   /* Tile parameters: values the tuner tries, all zeros (the default) first; what each number is stands beside them. */
   const int (*tiles)[CVY_CONV_TILES];
   int n_tiles;
+  bool (*tile_fits)(cvy_device *device, const int *tile); /* local memory, work-group; NULL: all do */
   /* Can the device and the shape be done? `why` (may be NULL) gets a short reason if not: "only 3x3 filters". */
   bool (*can)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
               const char **why);

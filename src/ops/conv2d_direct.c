@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * Geometry of the direct algorithms, and the launches of cl/conv2d_direct.cl (SIMT).
- * Workspace, backward_weights only: partial dw of each part of the positions, then the partial sums of dy. */
+ * Workspace: forward with statistics: those of strips; backward_weights: partial dw of each part of the positions, then
+ * the partial sums of dy. */
 #include "src/ops/conv2d_direct.h"
 
 #include "src/ops/divider.h"
+#include "src/ops/gemm_tile.h"
 
 cvy_conv_gather cvy_conv_gather_forward(const cvy_conv2d_params *p, const cvy_shape *y) {
   return (cvy_conv_gather){.in = p->x,
@@ -71,16 +73,17 @@ void cvy_conv_widen_strides(cvy_conv2d_params *p, const cvy_shape *y) {
 /* ---- SIMT ---- */
 
 enum {
-  TILE_K = 16,
-  COLUMN_ROWS = 256,
-  PART_FLOATS_MAX = 16 << 20
-}; /* depth of a step; rows of a partial sum of dy; bound of partial dw */
+  STRIP = 32,        /* rows that share statistics, as in the kernel */
+  COLUMN_ROWS = 256, /* rows of a partial sum of dy */
+  PART_DEPTH = 64,   /* a part of backward_weights is no shorter than these positions */
+  PART_FLOATS_MAX = 16 << 20 /* bound of partial dw */
+};
 
 typedef struct simt_state {
   cvy_conv2d_params params;
   cvy_shape y;
   cvy_conv_pass pass;
-  int tile_m, tile_n, compute_units;
+  cvy_gemm_tile tile;
   cvy_kernel *main, *reduce, *reduce_db, *columns, *stats;
   int max_parts, part_floats, db_at;
 } simt_state;
@@ -89,6 +92,10 @@ static bool can(cvy_device *device, const cvy_conv2d_params *params, const cvy_s
                 const char **why) {
   (void)device, (void)params, (void)y, (void)pass, (void)why;
   return true;
+}
+
+static bool tile_fits(cvy_device *device, const int *tile) {
+  return !tile[0] || cvy_gemm_tile_fits(cvy_device_get_facts(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
 }
 
 static void destroy(void *state) {
@@ -102,22 +109,21 @@ static void destroy(void *state) {
   cvy_free(st);
 }
 
-static int items_of(const simt_state *st) { return st->tile_m / 8 * (st->tile_n / 4); }
-
 /* Positions of one part of backward_weights: whole steps of depth. */
 static int part_positions(const simt_state *st, int positions) {
-  return cvy_ceil_div(cvy_ceil_div(positions, st->max_parts), TILE_K) * TILE_K;
+  return cvy_ceil_div(cvy_ceil_div(positions, st->max_parts), st->tile.k) * st->tile.k;
 }
 
-static cvy_status plan_parts(simt_state *st, size_t *workspace_bytes) {
+static cvy_status plan_parts(simt_state *st, const cvy_device_facts *facts, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &st->params;
   const int depth = p->r * p->s * p->x.c, positions = p->n_max * st->y.h * st->y.w;
-  const int tiles = cvy_ceil_div(depth, st->tile_m) * cvy_ceil_div(st->y.pitch, st->tile_n);
+  const int tiles = cvy_ceil_div(depth, st->tile.m) * cvy_ceil_div(st->y.pitch, st->tile.n);
   st->part_floats = depth * st->y.pitch;
-  int64_t parts = cvy_ceil_div(4 * st->compute_units, tiles);
-  const int64_t most_by_depth = cvy_ceil_div(positions, 4 * TILE_K),
+  int64_t parts = 2 * cvy_gemm_slots(facts, st->tile) / tiles; /* the device is filled twice, no more */
+  const int64_t most_by_depth = cvy_ceil_div(positions, PART_DEPTH),
                 most_by_memory = PART_FLOATS_MAX / st->part_floats + 1;
+  if (parts < 1) parts = 1;
   if (parts > most_by_depth) parts = most_by_depth;
   if (parts > most_by_memory) parts = most_by_memory;
   st->max_parts = (int)parts;
@@ -134,23 +140,31 @@ fail:
 static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
                          const int *tile, void **state, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
-  (void)tile;
   static const char *const file = "conv2d_direct";
+  const cvy_device_facts *const facts = cvy_device_get_facts(device);
   simt_state *const st = cvy_calloc(1, sizeof *st);
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
   st->params = *params, st->y = *y, st->pass = pass;
-  st->compute_units = cvy_device_get_facts(device)->compute_units;
   const bool data = pass == CVY_CONV_BACKWARD_DATA, weights = pass == CVY_CONV_BACKWARD_WEIGHTS;
   const cvy_shape in = data ? *y : params->x, out = data ? params->x : *y;
-  const bool narrow = out.pitch <= 32;
-  st->tile_m = narrow || weights ? 64 : 128, st->tile_n = narrow ? 32 : 64;
   *workspace_bytes = 0;
   if (data) cvy_conv_widen_strides(&st->params, y);
-  if (weights) CVY_TRY(plan_parts(st, workspace_bytes));
+  const int phases = data ? st->params.stride_h * st->params.stride_w : 1;
+  const int64_t positions = (int64_t)params->n_max * out.h * out.w;
+  CVY_TRY(cvy_gemm_tile_of(facts, tile, weights ? (int64_t)params->r * params->s * params->x.c : positions / phases + 1,
+                           out.pitch, 1, weights, &st->tile));
+  if (weights) CVY_TRY(plan_parts(st, facts, workspace_bytes));
+  if (pass == CVY_CONV_FORWARD && params->stats) {
+    const int64_t floats = (positions / STRIP + 1 + params->n_max) * 2 * out.pitch;
+    CVY_REQUIRE(floats <= INT32_MAX, CVY_E_ARGUMENT,
+                "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)floats);
+    *workspace_bytes = (size_t)floats * sizeof(float);
+  }
   const cvy_define defines[] = {{"PASS", (long)pass},
-                                {"TILE_M", st->tile_m},
-                                {"TILE_N", st->tile_n},
-                                {"PROLOGUE", !data && params->prologue != 0},
+                                {"TILE_M", st->tile.m},
+                                {"TILE_N", st->tile.n},
+                                {"TILE_K", st->tile.k},
+                                {"PROLOGUE", data || !params->prologue ? 0 : params->prologue & CVY_CONV_RESIDUAL ? 2 : 1},
                                 {"VEC", in.c % 4 == 0 && in.pitch % 4 == 0 ? 4 : 1},
                                 {"VEC_OUT", out.pitch % 4 == 0 ? 4 : 1}};
   const int n = (int)(sizeof defines / sizeof *defines);
@@ -163,7 +177,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
     CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_columns", sums, 1, &st->columns));
   }
   if (pass == CVY_CONV_FORWARD && params->stats)
-    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_stats", sums, 1, &st->stats));
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_merge_stats", sums, 1, &st->stats));
   *state = st;
   return CVY_OK;
 fail:
@@ -178,10 +192,11 @@ static cvy_grid groups_of(size_t groups, int items) {
 static cvy_status run_gather(simt_state *st, cvy_queue *queue, const cvy_conv_call *call, const cvy_conv_gather *g) {
   const bool forward = st->pass == CVY_CONV_FORWARD;
   const int positions = call->n * g->grid_h * g->grid_w, taps = g->taps_h * g->taps_w;
-  const size_t groups = (size_t)cvy_ceil_div(positions, st->tile_m) * (size_t)cvy_ceil_div(g->out.pitch, st->tile_n);
-  return CVY_LAUNCH(queue, st->main, groups_of(groups, items_of(st)), CVY_BUF(forward ? call->x : call->dy),
+  const size_t groups = (size_t)cvy_ceil_div(positions, st->tile.m) * (size_t)cvy_ceil_div(g->out.pitch, st->tile.n);
+  return CVY_LAUNCH(queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(forward ? call->x : call->dy),
                     CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->w),
-                    CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx), CVY_INT(positions),
+                    CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx),
+                    CVY_BUF(st->stats ? call->workspace : NULL), CVY_INT(positions),
                     CVY_INT(taps * g->in.c), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
                     CVY_INT(g->taps_w), CVY_INT(g->step_h), CVY_INT(g->step_w), CVY_INT(g->first_h),
                     CVY_INT(g->first_w), CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.h), CVY_INT(g->out.w),
@@ -190,7 +205,8 @@ static cvy_status run_gather(simt_state *st, cvy_queue *queue, const cvy_conv_ca
                     CVY_INT(g->tap_r), CVY_INT(g->tap_r_step), CVY_INT(g->tap_s), CVY_INT(g->tap_s_step),
                     CVY_DIVIDER(g->grid_h * g->grid_w), CVY_DIVIDER(g->grid_w), CVY_DIVIDER(g->in.c),
                     CVY_DIVIDER(g->taps_w > 0 ? g->taps_w : 1), CVY_DIVIDER(call->group_size),
-                    CVY_INT(st->params.prologue), CVY_INT(call->bias != NULL), CVY_INT(call->accumulate));
+                    CVY_INT(st->params.prologue), CVY_INT(call->bias != NULL), CVY_INT(call->accumulate),
+                    CVY_INT(st->stats != NULL));
 }
 
 static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_call *call) {
@@ -198,10 +214,10 @@ static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_c
   const cvy_conv_gather g = cvy_conv_gather_forward(&st->params, &st->y);
   const int positions = call->n * g.grid_h * g.grid_w, depth = g.taps_h * g.taps_w * g.in.c;
   const int per_part = part_positions(st, positions), parts = cvy_ceil_div(positions, per_part);
-  const size_t groups = (size_t)parts * (size_t)cvy_ceil_div(depth, st->tile_m) *
-                        (size_t)cvy_ceil_div(g.out.pitch, st->tile_n);
+  const size_t groups = (size_t)parts * (size_t)cvy_ceil_div(depth, st->tile.m) *
+                        (size_t)cvy_ceil_div(g.out.pitch, st->tile.n);
   CVY_TRY(CVY_LAUNCH(
-      queue, st->main, groups_of(groups, items_of(st)), CVY_BUF(call->x), CVY_BUF(call->scale), CVY_BUF(call->shift),
+      queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(call->x), CVY_BUF(call->scale), CVY_BUF(call->shift),
       CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(parts > 1 ? call->workspace : call->dw), CVY_INT(positions),
       CVY_INT(depth), CVY_INT(g.in.h), CVY_INT(g.in.w), CVY_INT(g.in.c), CVY_INT(g.in.pitch), CVY_INT(g.taps_w),
       CVY_INT(g.step_h), CVY_INT(g.step_w), CVY_INT(g.first_h), CVY_INT(g.first_w), CVY_INT(g.grid_h),
@@ -233,8 +249,9 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
     const cvy_conv_gather g = cvy_conv_gather_forward(p, &st->y);
     CVY_TRY(run_gather(st, queue, call, &g));
     if (st->stats)
-      CVY_TRY(CVY_LAUNCH(queue, st->stats, groups_of((size_t)call->n * (size_t)cvy_ceil_div(st->y.pitch, 32), 256),
-                         CVY_BUF(call->y), CVY_BUF(call->stats), CVY_INT(st->y.h * st->y.w), CVY_INT(st->y.pitch)));
+      CVY_TRY(CVY_LAUNCH(queue, st->stats, groups_of((size_t)cvy_ceil_div(call->n * st->y.pitch, 64), 64),
+                         CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(call->n),
+                         CVY_INT(st->y.h * st->y.w), CVY_INT(st->y.pitch), CVY_DIVIDER(st->y.pitch)));
     return CVY_OK;
   }
   for (int h = 0; h < p->stride_h && h < p->x.h; h++)
@@ -246,14 +263,13 @@ fail:
   return status;
 }
 
-static const int tiles[][CVY_CONV_TILES] = {{0}};
-
 const cvy_conv_algorithm cvy_conv_direct_simt = {.name = "direct_simt",
                                                  .algo = CVY_CONV_DIRECT,
                                                  .error_bound = 1e-5,
-                                                 .tiles = tiles,
-                                                 .n_tiles = 1,
+                                                 .tiles = cvy_gemm_tiles,
+                                                 .n_tiles = CVY_GEMM_TILES,
                                                  .can = can,
+                                                 .tile_fits = tile_fits,
                                                  .create = create,
                                                  .destroy = destroy,
                                                  .run = run};
