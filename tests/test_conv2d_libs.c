@@ -130,7 +130,7 @@ static void test_gemm_layers(check_device *d) {
                          .stats = i % 2 == 0,
                          .algos = gemm_only},
                    .group_size = 2,
-                   .accumulate = i % 3 != 0,
+                   .accumulate = i % 3 == 2,
                    .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_INTEGERS};
     for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
       c.p.choice[pass] = (cvy_conv_choice){CVY_CONV_GEMM, {layers[i].mib}};
