@@ -176,7 +176,7 @@ static void load_tile_prologue(global float *v, int point_floats, int block_floa
 /* What a block will read is on its way from memory while the one before it is multiplied: floats begin..end-1 of x, as
  * far as there are so many. */
 static void prefetch_pixels(global const float *x, long begin, long end, long x_floats) {
-  for (long i = begin; i < min(end, x_floats); i += 16) CVY_PREFETCH(x + i);
+  for (long i = begin; i < min(end, x_floats); i += 16) CVY_FETCH(x + i);
 }
 
 /* ---- products ---- */
