@@ -182,9 +182,8 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_fft_load" : "conv2d_fft_load_filter", NULL, 0, &st->load_b));
   CVY_TRY(cvy_kernel_create(device, file, "conv2d_fft_multiply", NULL, 0, &st->multiply));
   CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_fft_store_filter" : "conv2d_fft_store", NULL, 0, &st->store));
-  static const cvy_define sums[] = {{"PASS", 3}};
   if (pass == CVY_CONV_FORWARD && p->stats)
-    CVY_TRY(cvy_kernel_create(device, "conv2d_direct", "conv2d_simt_stats", sums, 1, &st->stats));
+    CVY_TRY(cvy_kernel_create(device, "conv2d_stats", "conv2d_stats", NULL, 0, &st->stats));
   if (weights) CVY_TRY(cvy_reduce_create(device, &st->reduce));
   CVY_TRY(plan_memory(st, tile[0], workspace_bytes));
   *state = st;

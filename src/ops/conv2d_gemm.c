@@ -133,9 +133,8 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   if (st->in_place && pass == CVY_CONV_BACKWARD_DATA && p->x.pitch > p->x.c)
     CVY_TRY(create_kernel(st, "conv2d_gemm_clear", st->vec, &st->clear));
   if (pass == CVY_CONV_FORWARD && p->bias) CVY_TRY(create_kernel(st, "conv2d_gemm_bias", st->y_vec, &st->bias));
-  static const cvy_define sums[] = {{"PASS", 3}};
   if (pass == CVY_CONV_FORWARD && p->stats)
-    CVY_TRY(cvy_kernel_create(device, "conv2d_direct", "conv2d_simt_stats", sums, 1, &st->stats));
+    CVY_TRY(cvy_kernel_create(device, "conv2d_stats", "conv2d_stats", NULL, 0, &st->stats));
   if (pass == CVY_CONV_BACKWARD_WEIGHTS) CVY_TRY(cvy_reduce_create(device, &st->reduce));
   CVY_TRY(plan_memory(st, tile[0], workspace_bytes));
   *state = st;
