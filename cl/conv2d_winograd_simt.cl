@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: MIT
+ * Winograd convolution F(m x m, 3x3) on SIMT devices, m = 2 or 4 (Winograd 1980; Lavin and Gray 2016): transforms to
+ * ALPHA*ALPHA matrices, ALPHA = m + 2, products on the core of gemm_core.clh, transforms back.
+ *   forward, backward-data:  Y = At [ sum_c (G g Gt) . (Bt d B) ] A       d: ALPHA x ALPHA pixels, m apart; Y: m x m
+ *   backward-weights:        dg = Gt [ sum_tiles (Bt d B) . (A dY At) ] G the transpose of the same bilinear form
+ * Points of interpolation 0, 1, -1, infinity, for m = 4 also 2, -2.
+ *
+ * Workspace: matrices (ALPHA*ALPHA, rows, pitch), pitches multiples of 4, zeros where there is no channel. Tile t of a
+ * call counts through the images of a chunk, rows and columns of tiles. Transforms: an item per tile and channel,
+ * neighbours take neighbouring channels, so that scalar loads of any pitch are coalesced. Every index fits 32 bits.
+ *
+ * Parameters (defaults in brackets):
+ *   STAGE [0]     0 transforms (they know TILE only), 1 products of forward and backward-data, 2 of backward-weights
+ *   TILE [4]      m
+ *   TILE_M, TILE_N, TILE_K   of the products, see gemm_core.clh */
+#include "common.clh"
+#include "fastdiv.clh"
+#include "gemm_core.clh"
+
+#ifndef STAGE
+#define STAGE 0
+#endif
+#ifndef TILE
+#define TILE 4
+#endif
+#if TILE != 2 && TILE != 4
+#error "TILE is to be 2 or 4"
+#endif
+#if STAGE < 0 || STAGE > 2
+#error "STAGE is to be 0, 1 or 2"
+#endif
+#define ALPHA (TILE + 2)
+#define ALPHA2 (ALPHA * ALPHA)
+
+#if STAGE == 0
+
+/* One dimension of each transform: from and to are `step` apart in v, which lies in registers once all is inlined. */
+static inline void times_bt(float *v, int step) {
+#if TILE == 2
+  const float a = v[0], b = v[step], c = v[2 * step], d = v[3 * step];
+  v[0] = a - c, v[step] = b + c, v[2 * step] = c - b, v[3 * step] = b - d;
+#else
+  const float a = v[0], b = v[step], c = v[2 * step], d = v[3 * step], e = v[4 * step], f = v[5 * step];
+  const float even = e - 4.0f * c, odd = d - 4.0f * b, even2 = e - c, odd2 = 2.0f * (d - b);
+  v[0] = 4.0f * a - 5.0f * c + e, v[step] = even + odd, v[2 * step] = even - odd;
+  v[3 * step] = even2 + odd2, v[4 * step] = even2 - odd2, v[5 * step] = 4.0f * b - 5.0f * d + f;
+#endif
+}
+/* ALPHA values → the first TILE. */
+static inline void times_at(float *v, int step) {
+#if TILE == 2
+  const float a = v[0], b = v[step], c = v[2 * step], d = v[3 * step];
+  v[0] = a + b + c, v[step] = b - c - d;
+#else
+  const float a = v[0], f = v[5 * step];
+  const float s1 = v[step] + v[2 * step], d1 = v[step] - v[2 * step], s2 = v[3 * step] + v[4 * step],
+              d2 = v[3 * step] - v[4 * step];
+  v[0] = a + s1 + s2, v[step] = d1 + 2.0f * d2, v[2 * step] = s1 + 4.0f * s2, v[3 * step] = d1 + 8.0f * d2 + f;
+#endif
+}
+/* The first TILE values → ALPHA. */
+static inline void times_a(float *v, int step) {
+#if TILE == 2
+  const float a = v[0], b = v[step];
+  v[step] = a + b, v[2 * step] = a - b, v[3 * step] = -b;
+#else
+  const float a = v[0], b = v[step], c = v[2 * step], d = v[3 * step];
+  const float s1 = a + c, d1 = b + d, s2 = a + 4.0f * c, d2 = 2.0f * b + 8.0f * d;
+  v[step] = s1 + d1, v[2 * step] = s1 - d1, v[3 * step] = s2 + d2, v[4 * step] = s2 - d2, v[5 * step] = d;
+#endif
+}
+/* The first 3 values → ALPHA. */
+static inline void times_g(float *v, int step) {
+  const float a = v[0], b = v[step], c = v[2 * step];
+#if TILE == 2
+  v[step] = 0.5f * (a + b + c), v[2 * step] = 0.5f * (a - b + c), v[3 * step] = c;
+#else
+  const float s = (a + c) / -6.0f, d = b / -6.0f, s2 = a / 24.0f + c / 6.0f, d2 = b / 12.0f;
+  v[0] = 0.25f * a, v[step] = s + d, v[2 * step] = s - d, v[3 * step] = s2 + d2, v[4 * step] = s2 - d2, v[5 * step] = c;
+#endif
+}
+/* ALPHA values → the first 3. */
+static inline void times_gt(float *v, int step) {
+#if TILE == 2
+  const float a = v[0], b = v[step], c = v[2 * step], d = v[3 * step];
+  v[0] = a + 0.5f * (b + c), v[step] = 0.5f * (b - c), v[2 * step] = 0.5f * (b + c) + d;
+#else
+  const float s1 = v[step] + v[2 * step], d1 = v[step] - v[2 * step], s2 = v[3 * step] + v[4 * step],
+              d2 = v[3 * step] - v[4 * step];
+  v[0] = 0.25f * v[0] - s1 / 6.0f + s2 / 24.0f, v[step] = d2 / 12.0f - d1 / 6.0f,
+  v[2 * step] = (s2 - s1) / 6.0f + v[5 * step];
+#endif
+}
+
+/* Filters → u[u_at + b*rows*pitch + row*pitch + column]: row = c, column = k; turned: row = k, column = c and the filter
+ * rotated by half a turn. Zeros where there is no c or k. An item per row and column. */
+kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_filter(
+    global const float *restrict w, global float *restrict u, int u_at, int rows, int pitch, int channels, int filters,
+    int w_pitch, int turned, uint pitch_mul, uint pitch_shift) {
+  const divider by_pitch = {pitch_mul, pitch_shift};
+  const int id = get_global_id(0), row = fast_div(id, by_pitch), column = id - row * pitch;
+  if (row < rows) {
+    const int c = turned ? column : row, k = turned ? row : column;
+    const bool there = c < channels && k < filters;
+    float v[ALPHA2];
+#pragma unroll
+    for (int i = 0; i < 9; i++)
+      v[i / 3 * ALPHA + i % 3] = there ? w[((turned ? 8 - i : i) * channels + c) * w_pitch + k] : 0.0f;
+#pragma unroll
+    for (int j = 0; j < 3; j++) times_g(v + j, ALPHA);
+#pragma unroll
+    for (int i = 0; i < ALPHA; i++) times_g(v + i * ALPHA, 1);
+#pragma unroll
+    for (int i = 0; i < ALPHA2; i++) u[u_at + (i * rows + row) * pitch + column] = v[i];
+  }
+}
+
+/* Pixels of tile t and channel c, through the load prologue → v[v_at + (b*tiles + t)*pitch + c]. The tile at row i,
+ * column j begins at pixel (i*TILE - pad_h, j*TILE - pad_w) of image first + t / tiles per image. */
+kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_input(
+    global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
+    global const float *restrict residual, global float *restrict v_out, int v_at, int first, int tiles, int tiles_h,
+    int tiles_w, int pitch, int in_h, int in_w, int in_c, int in_pitch, int pad_h, int pad_w, uint pitch_mul,
+    uint pitch_shift, uint image_mul, uint image_shift, uint row_mul, uint row_shift, uint group_mul, uint group_shift,
+    int flags) {
+  const divider by_pitch = {pitch_mul, pitch_shift}, by_image = {image_mul, image_shift}, by_row = {row_mul, row_shift},
+                by_group = {group_mul, group_shift};
+  const int id = get_global_id(0), t = fast_div(id, by_pitch), c = id - t * pitch;
+  if (t < tiles) {
+    const int of_image = fast_div(t, by_image), rest = t - of_image * (tiles_h * tiles_w), i = fast_div(rest, by_row),
+              j = rest - i * tiles_w;
+    const int image = first + of_image, row0 = i * TILE - pad_h, col0 = j * TILE - pad_w;
+    float a = 1.0f, b = 0.0f;
+    if ((flags & 1) && c < in_c) {
+      const int at = fast_div(image, by_group) * in_pitch + c;
+      a = scale[at], b = shift[at];
+    }
+    float v[ALPHA2];
+#pragma unroll
+    for (int p = 0; p < ALPHA2; p++) {
+      const int row = row0 + p / ALPHA, col = col0 + p % ALPHA;
+      float value = 0.0f;
+      if (c < in_c && row >= 0 && row < in_h && col >= 0 && col < in_w) {
+        const int at = ((image * in_h + row) * in_w + col) * in_pitch + c;
+        value = x[at];
+        if (flags & 1) value = fma(value, a, b);
+        if (flags & 4) value += residual[at];
+        if (flags & 2) value = value < 0.0f ? 0.0f : value;
+      }
+      v[p] = value;
+    }
+#pragma unroll
+    for (int p = 0; p < ALPHA; p++) times_bt(v + p, ALPHA);
+#pragma unroll
+    for (int p = 0; p < ALPHA; p++) times_bt(v + p * ALPHA, 1);
+#pragma unroll
+    for (int p = 0; p < ALPHA2; p++) v_out[v_at + (p * tiles + t) * pitch + c] = v[p];
+  }
+}
+
+/* Gradients of tile t's TILE x TILE outputs and filter k → d[d_at + (b*tiles + t)*pitch + k], alike. */
+kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_gradient(
+    global const float *restrict dy, global float *restrict d_out, int d_at, int first, int tiles, int tiles_h,
+    int tiles_w, int pitch, int out_h, int out_w, int out_pitch, uint pitch_mul, uint pitch_shift, uint image_mul,
+    uint image_shift, uint row_mul, uint row_shift) {
+  const divider by_pitch = {pitch_mul, pitch_shift}, by_image = {image_mul, image_shift}, by_row = {row_mul, row_shift};
+  const int id = get_global_id(0), t = fast_div(id, by_pitch), k = id - t * pitch;
+  if (t < tiles) {
+    const int of_image = fast_div(t, by_image), rest = t - of_image * (tiles_h * tiles_w), i = fast_div(rest, by_row),
+              j = rest - i * tiles_w;
+    float v[ALPHA2];
+#pragma unroll
+    for (int p = 0; p < TILE * TILE; p++) {
+      const int row = i * TILE + p / TILE, col = j * TILE + p % TILE;
+      v[p / TILE * ALPHA + p % TILE] = k < out_pitch && row < out_h && col < out_w
+                                           ? dy[(((first + of_image) * out_h + row) * out_w + col) * out_pitch + k]
+                                           : 0.0f;
+    }
+#pragma unroll
+    for (int p = 0; p < TILE; p++) times_a(v + p, ALPHA);
+#pragma unroll
+    for (int p = 0; p < ALPHA; p++) times_a(v + p * ALPHA, 1);
+#pragma unroll
+    for (int p = 0; p < ALPHA2; p++) d_out[d_at + (p * tiles + t) * pitch + k] = v[p];
+  }
+}
+
+/* m[m_at + (b*tiles + t)*pitch + o] → out, with bias, or added to what is there; and the image's statistics, if asked
+ * for. A work-group takes `lanes` channels (a power of two) of one image: 256/lanes items share the tiles of a channel,
+ * each takes every so-manyth. Statistics: the mean first, then each item reads what it stored once more. */
+kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_output(
+    global const float *restrict m, global const float *restrict bias, global float *restrict out,
+    global float *restrict stats, int m_at, int first, int tiles, int tiles_h, int tiles_w, int pitch, int out_h,
+    int out_w, int out_pitch, int lanes, uint row_mul, uint row_shift, int has_bias, int accumulate, int has_stats) {
+  local float sums[256], squares[256];
+  const divider by_row = {row_mul, row_shift};
+  const int item = get_local_id(0), blocks = (out_pitch + lanes - 1) / lanes;
+  const int image = get_group_id(0) / blocks, o = (int)(get_group_id(0) % blocks) * lanes + item % lanes;
+  const int per_image = tiles_h * tiles_w;
+  float sum = 0.0f, m2 = 0.0f;
+  if (o < out_pitch) {
+    const float b = has_bias ? bias[o] : 0.0f;
+    for (int t = item / lanes; t < per_image; t += 256 / lanes) {
+      const int i = fast_div(t, by_row), j = t - i * tiles_w;
+      float v[ALPHA2];
+#pragma unroll
+      for (int p = 0; p < ALPHA2; p++) v[p] = m[m_at + (p * tiles + image * per_image + t) * pitch + o];
+#pragma unroll
+      for (int p = 0; p < ALPHA; p++) times_at(v + p, ALPHA);
+#pragma unroll
+      for (int p = 0; p < TILE; p++) times_at(v + p * ALPHA, 1);
+      const int rows = min(TILE, out_h - i * TILE), cols = min(TILE, out_w - j * TILE);
+#pragma unroll
+      for (int p = 0; p < TILE * TILE; p++) {
+        const int row = p / TILE, col = p % TILE;
+        if (row < rows && col < cols) {
+          const int at = (((first + image) * out_h + i * TILE + row) * out_w + j * TILE + col) * out_pitch + o;
+          const float value = v[row * ALPHA + col] + b;
+          out[at] = accumulate ? out[at] + value : value;
+          sum += value;
+        }
+      }
+    }
+  }
+  sums[item] = sum;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  float mean = 0.0f;
+  if (has_stats && o < out_pitch) {
+    for (int other = item % lanes; other < 256; other += lanes) mean += sums[other];
+    mean /= (float)(out_h * out_w);
+    for (int t = item / lanes; t < per_image; t += 256 / lanes) {
+      const int i = fast_div(t, by_row), j = t - i * tiles_w;
+      for (int row = i * TILE; row < min(i * TILE + TILE, out_h); row++)
+        for (int col = j * TILE; col < min(j * TILE + TILE, out_w); col++) {
+          const float d = out[(((first + image) * out_h + row) * out_w + col) * out_pitch + o] - mean;
+          m2 += d * d;
+        }
+    }
+  }
+  squares[item] = m2;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (has_stats && item < lanes && o < out_pitch) {
+    m2 = 0.0f;
+    for (int other = item; other < 256; other += lanes) m2 += squares[other];
+    global float *const to = stats + (first + image) * 2 * out_pitch + o;
+    to[0] = mean, to[out_pitch] = m2;
+  }
+}
+
+/* dw (+)= Gt [sum over parts, in order, of p[part*part_floats + (b*rows + c)*pitch + k]] G. An item per c and k. */
+kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_dw(
+    global const float *restrict parts, global float *restrict dw, int n_parts, int part_floats, int rows, int pitch,
+    int channels, int w_pitch, uint w_mul, uint w_shift, int accumulate) {
+  const divider by_w = {w_mul, w_shift};
+  const int id = get_global_id(0), c = fast_div(id, by_w), k = id - c * w_pitch;
+  if (c < channels) {
+    float v[ALPHA2];
+#pragma unroll
+    for (int p = 0; p < ALPHA2; p++) {
+      float sum = 0.0f;
+      for (int part = 0; part < n_parts; part++) sum += parts[part * part_floats + (p * rows + c) * pitch + k];
+      v[p] = sum;
+    }
+#pragma unroll
+    for (int p = 0; p < ALPHA; p++) times_gt(v + p, ALPHA);
+#pragma unroll
+    for (int p = 0; p < 3; p++) times_gt(v + p * ALPHA, 1);
+#pragma unroll
+    for (int i = 0; i < 9; i++) {
+      const int at = (i * channels + c) * w_pitch + k;
+      const float value = v[i / 3 * ALPHA + i % 3];
+      dw[at] = accumulate ? dw[at] + value : value;
+    }
+  }
+}
+
+#else
+
+#define PIECES(width) (TILE_K * (width) / 4)
+#define LOADS(width) ((PIECES(width) + ITEMS - 1) / ITEMS)
+#define HAS_PIECE(q, width) (PIECES(width) % ITEMS == 0 || (q) < PIECES(width))
+#define LOAD(p) (*(global const float4 *)(p))
+
+/* c[part][batch] (+)= a[batch] x b[batch] over the depths part*part_depth … of `depth`; b: (depth, columns); a: (rows,
+ * a_pitch) with depth along the pitch in STAGE 1, (depth, a_pitch) in STAGE 2. Matrices of a batch lie a_matrix,
+ * b_matrix, c_matrix floats apart, parts part_floats. columns, a_pitch, part_depth (STAGE 1: depth) are multiples of 4.
+ * Group number = column tile + column tiles * (row tile + row tiles * (batch + batches * part)). a, b and c may be parts
+ * of one buffer that do not overlap. */
+GEMM_KERNEL winograd_simt_multiply(global const float *a, global const float *b, global float *c, int a_at, int b_at,
+                                   int c_at, int rows, int depth, int columns, int a_pitch, int a_matrix, int b_matrix,
+                                   int c_matrix, int batches, int part_depth, int part_floats, int accumulate) {
+  local float tiles[2 * GEMM_STEP] __attribute__((aligned(16)));
+  const int item = get_local_id(0), item_m = item / ITEMS_N, item_n = item % ITEMS_N;
+  const int tiles_n = (columns + TILE_N - 1) / TILE_N, tiles_m = (rows + TILE_M - 1) / TILE_M;
+  const int group = get_group_id(0), rest = group / tiles_n, product = rest / tiles_m;
+  const int m0 = rest % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
+  const int batch = product % batches, part = product / batches;
+  const int begin = part * part_depth, end = min(depth, begin + part_depth);
+  global const float *const a_from = a + a_at + batch * a_matrix, *const b_from = b + b_at + batch * b_matrix;
+  float4 acc[16];
+#pragma unroll
+  for (int i = 0; i < 16; i++) acc[i] = (float4)(0.0f);
+
+  int stage = GEMM_STEP;
+#pragma unroll 1
+  for (int e0 = begin - TILE_K; e0 < end; e0 += TILE_K) {
+    float4 a_next[LOADS(TILE_M)], b_next[LOADS(TILE_N)];
+    stage = GEMM_STEP - stage;
+#pragma unroll
+    for (int l = 0; l < LOADS(TILE_M); l++) {
+      const int q = item + l * ITEMS;
+#if STAGE == 1
+      const int e = e0 + TILE_K + q / TILE_M * 4, i = m0 + q % TILE_M;
+      a_next[l] = e < end && i < rows ? LOAD(a_from + i * a_pitch + e) : (float4)(0.0f);
+#else
+      const int e = e0 + TILE_K + q / (TILE_M / 4), i = m0 + q % (TILE_M / 4) * 4;
+      a_next[l] = e < end && i < a_pitch ? LOAD(a_from + e * a_pitch + i) : (float4)(0.0f);
+#endif
+    }
+#pragma unroll
+    for (int l = 0; l < LOADS(TILE_N); l++) {
+      const int q = item + l * ITEMS, e = e0 + TILE_K + q / (TILE_N / 4), o = n0 + q % (TILE_N / 4) * 4;
+      b_next[l] = e < end && o < columns && HAS_PIECE(q, TILE_N) ? LOAD(b_from + e * columns + o) : (float4)(0.0f);
+    }
+    if (e0 >= begin) gemm_multiply(tiles + stage, item_m, item_n, acc);
+    local float *const a_tile = tiles + GEMM_STEP - stage, *const b_tile = a_tile + GEMM_A;
+#pragma unroll
+    for (int l = 0; l < LOADS(TILE_M); l++) {
+      const int q = item + l * ITEMS;
+#if STAGE == 1
+      gemm_store_down(a_tile, TILE_M, q / TILE_M * 4, q % TILE_M, a_next[l]);
+#else
+      gemm_store_across(a_tile, TILE_M, q / (TILE_M / 4), q % (TILE_M / 4) * 4, a_next[l]);
+#endif
+    }
+#pragma unroll
+    for (int l = 0; l < LOADS(TILE_N); l++) {
+      const int q = item + l * ITEMS;
+      if (HAS_PIECE(q, TILE_N)) gemm_store_across(b_tile, TILE_N, q / (TILE_N / 4), q % (TILE_N / 4) * 4, b_next[l]);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  global float *const to = c + c_at + part * part_floats + batch * c_matrix;
+#pragma unroll
+  for (int l = 0; l < 8; l++) {
+    const int row = m0 + gemm_place(TILE_M, item_m, l);
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+      const int o = n0 + side * (TILE_N / 2) + item_n * 4;
+      global float4 *const quad = (global float4 *)(to + row * columns + o);
+      if (row < rows && o < columns) *quad = accumulate ? *quad + acc[2 * l + side] : acc[2 * l + side];
+    }
+  }
+}
+
+#endif

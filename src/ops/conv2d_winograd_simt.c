@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT
+ * Launches of cl/conv2d_winograd_simt.cl: F(2x2,3x3) and F(4x4,3x3) with stride 1 on SIMT devices.
+ * backward_data is forward of dy with turned filters and padding 2 - pad.
+ *
+ * Samples go in chunks. Workspace, in floats, with a = m + 2 and t tiles per sample:
+ *   forward, backward_data: filters a*a*C'*K' | input matrices a*a*chunk*t*C' | products a*a*chunk*t*K'
+ *   backward_weights:       products of each part of the tiles a*a*C'*K' | input matrices | gradients' matrices
+ * (C', K': channels and pitch in whole quads; the gradient of the bias is summed behind the products.) A chunk's matrices
+ * take at most CHUNK_FLOATS if that is enough work-groups to fill the device twice, so that much of them stays in a
+ * large GPU's cache, else at most CHUNK_FLOATS_MAX, or what one sample needs. */
+#include "src/ops/conv2d_algorithm.h"
+#include "src/ops/divider.h"
+#include "src/ops/gemm_tile.h"
+
+enum {
+  CHUNK_FLOATS = 8 << 20,
+  CHUNK_FLOATS_MAX = 32 << 20,
+  PART_FLOATS_MAX = 16 << 20, /* bound of the products of parts, where there is more than one */
+  PART_DEPTH = 128,           /* tiles of a part are no fewer */
+  COLUMN_ROWS = 256,          /* rows of a partial sum of dy */
+  LANES_MOST = 64             /* channels of a work-group of the output transform */
+};
+
+typedef struct winograd_state {
+  cvy_conv_pass pass;
+  cvy_shape in, out; /* what is read and written; backward_weights: x and dy */
+  int channels, filters, w_pitch, pad_h, pad_w, prologue;
+  bool stats;
+  int m, matrices;                   /* m*m outputs per tile; (m+2)^2 */
+  int tiles_h, tiles_w, per_image;   /* tiles of out */
+  int in_pitch, out_pitch;           /* of the matrices: quads */
+  int chunk, max_parts, part_floats; /* samples; parts and floats of one, backward_weights */
+  int input_at, out_at;              /* in the workspace */
+  cvy_gemm_tile tile;
+  cvy_kernel *filter, *input, *second, *multiply, *columns, *reduce; /* second: output, or gradient */
+  cvy_kernel *dw;
+} winograd_state;
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int quads(int n) { return (n + 3) / 4 * 4; }
+
+static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
+                const char **why) {
+  const char *reason = NULL;
+  (void)y, (void)pass;
+  if (cvy_device_get_facts(device)->cpu_shaped) reason = "these kernels are for SIMT devices";
+  else if (p->r != 3 || p->s != 3) reason = "only 3x3 filters";
+  else if (p->stride_h != 1 || p->stride_w != 1) reason = "only stride 1";
+  else if (p->pad_h > 2 || p->pad_w > 2) reason = "only padding up to 2";
+  if (reason && why) *why = reason;
+  return !reason;
+}
+
+static bool tile_fits(cvy_device *device, const int *tile) {
+  return !tile[0] || cvy_gemm_tile_fits(cvy_device_get_facts(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
+}
+
+/* Roofline estimate, not a measurement: multiply-adds at full rate plus bytes at full bandwidth, for a device of
+ * FMA_PER_BYTE multiply-adds in the time of one byte (V100 8.7, A100 6.3, H100 10, MI210 7, RX 6800 16). Direct reads
+ * and writes the activations once; Winograd makes (m+2)^2/m^2 products per output, reads its input about that often
+ * too (halos, half of it from caches), writes and reads the matrices. Tiles that stick out of a small image count in full.
+ * Backward-weights moves the same. */
+static double cost_of(const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass, int m) {
+  const double FMA_PER_BYTE = 10, bytes = 4;
+  const cvy_shape *const out = pass == CVY_CONV_BACKWARD_DATA ? &p->x : y;
+  const double tiles = (double)cvy_ceil_div(out->h, m) * cvy_ceil_div(out->w, m), a2 = (m + 2) * (m + 2);
+  const double c = p->x.c, k = p->k, positions = (double)y->h * y->w;
+  const double activations = ((double)p->x.h * p->x.w * c + positions * k) * bytes;
+  const double filter = 9 * c * k * bytes / p->n_max, matrices = tiles * a2 * (c + k) * bytes;
+  const double direct = 9 * c * k * positions + FMA_PER_BYTE * (activations + filter);
+  const double winograd =
+      a2 * c * k * tiles + FMA_PER_BYTE * (1.5 * activations + 2 * matrices + 2 * (a2 / 9) * filter);
+  return winograd / direct;
+}
+static double cost2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
+  (void)device;
+  return cost_of(p, y, pass, 2);
+}
+static double cost4(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
+  (void)device;
+  return cost_of(p, y, pass, 4);
+}
+
+static void destroy(void *state) {
+  winograd_state *const st = state;
+  if (!st) return;
+  cvy_kernel **const kernels[] = {&st->filter,  &st->input,  &st->second, &st->multiply,
+                                  &st->columns, &st->reduce, &st->dw};
+  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) cvy_kernel_destroy(kernels[i]);
+  cvy_free(st);
+}
+
+/* Samples per chunk, parts, and where things lie. */
+static cvy_status plan(winograd_state *st, const cvy_device_facts *facts, const int *tile, int n_max,
+                       size_t *workspace_bytes) {
+  cvy_status status = CVY_OK;
+  const bool weights = st->pass == CVY_CONV_BACKWARD_WEIGHTS;
+  const int64_t sample = (int64_t)st->matrices * st->per_image * (st->in_pitch + st->out_pitch),
+                u_floats = (int64_t)st->matrices * st->in_pitch * st->out_pitch;
+  const int64_t most = smaller(n_max, CHUNK_FLOATS_MAX / sample > 1 ? CHUNK_FLOATS_MAX / sample : 1);
+  CVY_TRY(cvy_gemm_tile_of(facts, tile, weights ? st->in_pitch : most * st->per_image, st->out_pitch, st->matrices,
+                           weights, &st->tile));
+  const int64_t columns = cvy_ceil_div(st->out_pitch, st->tile.n);
+  const int64_t rows = 2 * cvy_gemm_slots(facts, st->tile) / (columns * st->matrices) + 1;
+  int64_t chunk = CHUNK_FLOATS / sample > 1 ? CHUNK_FLOATS / sample : 1;
+  const int64_t filling = (rows * st->tile.m + st->per_image - 1) / st->per_image;
+  if (!weights && chunk < filling) chunk = filling;
+  chunk = smaller(chunk, most);
+  const int chunks = (int)((n_max + chunk - 1) / chunk);
+  st->chunk = cvy_ceil_div(n_max, chunks); /* even ones */
+  int64_t first = u_floats;
+  if (weights) {
+    const int64_t products = (int64_t)st->matrices * cvy_ceil_div(st->in_pitch, st->tile.m) * columns;
+    int64_t parts = 2 * cvy_gemm_slots(facts, st->tile) / products;
+    parts = smaller(parts, cvy_ceil_div(st->chunk * st->per_image, PART_DEPTH));
+    parts = smaller(parts, PART_FLOATS_MAX / u_floats + 1);
+    st->max_parts = parts < 1 ? 1 : (int)parts;
+    st->part_floats = (int)u_floats;
+    first = st->max_parts * u_floats;
+  }
+  const int64_t v_floats = (int64_t)st->matrices * st->chunk * st->per_image * st->in_pitch,
+                m_floats = (int64_t)st->matrices * st->chunk * st->per_image * st->out_pitch;
+  int64_t rest = v_floats + m_floats;
+  const int64_t sums =
+      weights ? ((int64_t)n_max * st->out.h * st->out.w + COLUMN_ROWS - 1) / COLUMN_ROWS * st->out.pitch : 0;
+  if (rest < sums) rest = sums;
+  CVY_REQUIRE(first + rest <= INT32_MAX, CVY_E_ARGUMENT,
+              "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)(first + rest));
+  st->input_at = (int)first, st->out_at = (int)(first + v_floats);
+  *workspace_bytes = (size_t)(first + rest) * sizeof(float);
+fail:
+  return status;
+}
+
+static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
+                         const int *tile, int m, void **state, size_t *workspace_bytes) {
+  cvy_status status = CVY_OK;
+  static const char *const file = "conv2d_winograd_simt";
+  const bool data = pass == CVY_CONV_BACKWARD_DATA, weights = pass == CVY_CONV_BACKWARD_WEIGHTS;
+  winograd_state *const st = cvy_calloc(1, sizeof *st);
+  CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
+  st->pass = pass, st->m = m, st->matrices = (m + 2) * (m + 2);
+  st->in = data ? *y : p->x, st->out = data ? p->x : *y;
+  st->channels = p->x.c, st->filters = p->k, st->w_pitch = y->pitch;
+  st->pad_h = data ? 2 - p->pad_h : p->pad_h, st->pad_w = data ? 2 - p->pad_w : p->pad_w;
+  st->prologue = data ? 0 : p->prologue, st->stats = pass == CVY_CONV_FORWARD && p->stats;
+  st->tiles_h = cvy_ceil_div(st->out.h, m), st->tiles_w = cvy_ceil_div(st->out.w, m);
+  st->per_image = st->tiles_h * st->tiles_w;
+  st->in_pitch = quads(st->in.c), st->out_pitch = quads(st->out.pitch);
+  CVY_TRY(plan(st, cvy_device_get_facts(device), tile, p->n_max, workspace_bytes));
+  const cvy_define transforms[] = {{"STAGE", 0}, {"TILE", m}};
+  const cvy_define products[] = {
+      {"STAGE", weights ? 2 : 1}, {"TILE_M", st->tile.m}, {"TILE_N", st->tile.n}, {"TILE_K", st->tile.k}};
+  CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_input", transforms, 2, &st->input));
+  CVY_TRY(cvy_kernel_create(device, file, weights ? "winograd_simt_gradient" : "winograd_simt_output", transforms, 2,
+                            &st->second));
+  CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_multiply", products, 4, &st->multiply));
+  if (weights) {
+    static const cvy_define sums[] = {{"PASS", 3}};
+    CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_dw", transforms, 2, &st->dw));
+    CVY_TRY(cvy_kernel_create(device, "conv2d_direct", "conv2d_simt_columns", sums, 1, &st->columns));
+    CVY_TRY(cvy_kernel_create(device, "conv2d_direct", "conv2d_simt_reduce", sums, 1, &st->reduce));
+  } else CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_filter", transforms, 2, &st->filter));
+  *state = st;
+  return CVY_OK;
+fail:
+  destroy(st);
+  return status;
+}
+static cvy_status create2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
+                          const int *tile, void **state, size_t *workspace_bytes) {
+  return create(device, p, y, pass, tile, 2, state, workspace_bytes);
+}
+static cvy_status create4(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
+                          const int *tile, void **state, size_t *workspace_bytes) {
+  return create(device, p, y, pass, tile, 4, state, workspace_bytes);
+}
+
+static cvy_grid groups_of(int64_t groups, int items) {
+  return (cvy_grid){.global = {(size_t)groups * (size_t)items, 1, 1}, .local = {(size_t)items, 1, 1}};
+}
+static cvy_grid items_of(int64_t items) { return groups_of((items + 255) / 256, 256); }
+
+/* Pixels of `tiles` tiles from sample `first` on. */
+static cvy_status run_input(winograd_state *st, cvy_queue *queue, const cvy_conv_call *call, int first, int tiles) {
+  cvy_buffer *const from = st->pass == CVY_CONV_BACKWARD_DATA ? call->dy : call->x;
+  return CVY_LAUNCH(queue, st->input, items_of((int64_t)tiles * st->in_pitch), CVY_BUF(from), CVY_BUF(call->scale),
+                    CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->workspace), CVY_INT(st->input_at),
+                    CVY_INT(first), CVY_INT(tiles), CVY_INT(st->tiles_h), CVY_INT(st->tiles_w), CVY_INT(st->in_pitch),
+                    CVY_INT(st->in.h), CVY_INT(st->in.w), CVY_INT(st->in.c), CVY_INT(st->in.pitch), CVY_INT(st->pad_h),
+                    CVY_INT(st->pad_w), CVY_DIVIDER(st->in_pitch), CVY_DIVIDER(st->per_image), CVY_DIVIDER(st->tiles_w),
+                    CVY_DIVIDER(call->group_size), CVY_INT(st->prologue));
+}
+
+static cvy_status run_gather(winograd_state *st, cvy_queue *queue, const cvy_conv_call *call) {
+  cvy_status status = CVY_OK;
+  const bool turned = st->pass == CVY_CONV_BACKWARD_DATA;
+  const int columns = st->out_pitch;
+  int lanes = 1;
+  while (lanes < LANES_MOST && lanes < st->out.pitch) lanes *= 2;
+  CVY_TRY(CVY_LAUNCH(queue, st->filter, items_of((int64_t)st->in_pitch * columns), CVY_BUF(call->w),
+                     CVY_BUF(call->workspace), CVY_INT(0), CVY_INT(st->in_pitch), CVY_INT(columns),
+                     CVY_INT(st->channels), CVY_INT(st->filters), CVY_INT(st->w_pitch), CVY_INT(turned),
+                     CVY_DIVIDER(columns)));
+  for (int first = 0; first < call->n; first += st->chunk) {
+    const int samples = (int)smaller(st->chunk, call->n - first), tiles = samples * st->per_image;
+    const int64_t groups = (int64_t)cvy_ceil_div(tiles, st->tile.m) * cvy_ceil_div(columns, st->tile.n) * st->matrices;
+    CVY_TRY(run_input(st, queue, call, first, tiles));
+    CVY_TRY(CVY_LAUNCH(queue, st->multiply, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(call->workspace),
+                       CVY_BUF(call->workspace), CVY_BUF(call->workspace), CVY_INT(st->input_at), CVY_INT(0),
+                       CVY_INT(st->out_at), CVY_INT(tiles), CVY_INT(st->in_pitch), CVY_INT(columns),
+                       CVY_INT(st->in_pitch), CVY_INT(tiles * st->in_pitch), CVY_INT(st->in_pitch * columns),
+                       CVY_INT(tiles * columns), CVY_INT(st->matrices), CVY_INT(st->in_pitch), CVY_INT(0), CVY_INT(0)));
+    CVY_TRY(CVY_LAUNCH(queue, st->second, groups_of((int64_t)samples * cvy_ceil_div(st->out.pitch, lanes), 256),
+                       CVY_BUF(call->workspace), CVY_BUF(call->bias), CVY_BUF(turned ? call->dx : call->y),
+                       CVY_BUF(call->stats), CVY_INT(st->out_at), CVY_INT(first), CVY_INT(tiles), CVY_INT(st->tiles_h),
+                       CVY_INT(st->tiles_w), CVY_INT(columns), CVY_INT(st->out.h), CVY_INT(st->out.w),
+                       CVY_INT(st->out.pitch), CVY_INT(lanes), CVY_DIVIDER(st->tiles_w), CVY_INT(call->bias != NULL),
+                       CVY_INT(call->accumulate), CVY_INT(st->stats)));
+  }
+fail:
+  return status;
+}
+
+static cvy_status run_weights(winograd_state *st, cvy_queue *queue, const cvy_conv_call *call) {
+  cvy_status status = CVY_OK;
+  const int columns = st->out_pitch, rows = st->in_pitch;
+  /* Parts are cut for the first chunk; a smaller last one leaves its last parts as they are. */
+  const int most_tiles = (int)smaller(st->chunk, call->n) * st->per_image;
+  const int per_part = cvy_ceil_div(cvy_ceil_div(most_tiles, st->max_parts), 8) * 8;
+  const int all_parts = cvy_ceil_div(most_tiles, per_part);
+  for (int first = 0; first < call->n; first += st->chunk) {
+    const int tiles = (int)smaller(st->chunk, call->n - first) * st->per_image, parts = cvy_ceil_div(tiles, per_part);
+    const int64_t groups =
+        (int64_t)cvy_ceil_div(rows, st->tile.m) * cvy_ceil_div(columns, st->tile.n) * st->matrices * parts;
+    CVY_TRY(run_input(st, queue, call, first, tiles));
+    CVY_TRY(CVY_LAUNCH(queue, st->second, items_of((int64_t)tiles * columns), CVY_BUF(call->dy),
+                       CVY_BUF(call->workspace), CVY_INT(st->out_at), CVY_INT(first), CVY_INT(tiles),
+                       CVY_INT(st->tiles_h), CVY_INT(st->tiles_w), CVY_INT(columns), CVY_INT(st->out.h),
+                       CVY_INT(st->out.w), CVY_INT(st->out.pitch), CVY_DIVIDER(columns), CVY_DIVIDER(st->per_image),
+                       CVY_DIVIDER(st->tiles_w)));
+    CVY_TRY(CVY_LAUNCH(queue, st->multiply, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(call->workspace),
+                       CVY_BUF(call->workspace), CVY_BUF(call->workspace), CVY_INT(st->input_at), CVY_INT(st->out_at),
+                       CVY_INT(0), CVY_INT(rows), CVY_INT(tiles), CVY_INT(columns), CVY_INT(rows),
+                       CVY_INT(tiles * rows), CVY_INT(tiles * columns), CVY_INT(rows * columns), CVY_INT(st->matrices),
+                       CVY_INT(per_part), CVY_INT(st->part_floats), CVY_INT(first > 0)));
+  }
+  CVY_TRY(CVY_LAUNCH(queue, st->dw, items_of((int64_t)st->channels * st->w_pitch), CVY_BUF(call->workspace),
+                     CVY_BUF(call->dw), CVY_INT(all_parts), CVY_INT(st->part_floats), CVY_INT(rows), CVY_INT(columns),
+                     CVY_INT(st->channels), CVY_INT(st->w_pitch), CVY_DIVIDER(st->w_pitch), CVY_INT(call->accumulate)));
+  if (!call->db) return CVY_OK;
+  const int positions = call->n * st->out.h * st->out.w, sums = cvy_ceil_div(positions, COLUMN_ROWS);
+  CVY_TRY(CVY_LAUNCH(queue, st->columns, groups_of((int64_t)sums * cvy_ceil_div(st->out.pitch, 64), 64),
+                     CVY_BUF(call->dy), CVY_BUF(call->workspace), CVY_INT(st->input_at), CVY_INT(positions),
+                     CVY_INT(st->out.pitch), CVY_INT(COLUMN_ROWS)));
+  CVY_TRY(CVY_LAUNCH(queue, st->reduce, groups_of(cvy_ceil_div(st->out.pitch, 64), 64), CVY_BUF(call->workspace),
+                     CVY_BUF(call->db), CVY_INT(st->input_at), CVY_INT(st->out.pitch), CVY_INT(sums),
+                     CVY_INT(st->out.pitch), CVY_INT(call->accumulate)));
+fail:
+  return status;
+}
+
+static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
+  winograd_state *const st = state;
+  return st->pass == CVY_CONV_BACKWARD_WEIGHTS ? run_weights(st, queue, call) : run_gather(st, queue, call);
+}
+
+/* Tiles are those of the products. Bounds: the transforms' rounding errors grow with the largest entries of Bt, G and At;
+ * test_conv2d_winograd_simt measures. */
+const cvy_conv_algorithm cvy_conv_winograd2_simt = {.name = "winograd2_simt",
+                                                    .algo = CVY_CONV_WINOGRAD2,
+                                                    .error_bound = 1e-5,
+                                                    .tiles = cvy_gemm_tiles,
+                                                    .n_tiles = CVY_GEMM_TILES,
+                                                    .tile_fits = tile_fits,
+                                                    .can = can,
+                                                    .cost = cost2,
+                                                    .create = create2,
+                                                    .destroy = destroy,
+                                                    .run = run};
+const cvy_conv_algorithm cvy_conv_winograd4_simt = {.name = "winograd4_simt",
+                                                    .algo = CVY_CONV_WINOGRAD4,
+                                                    .error_bound = 3e-5,
+                                                    .tiles = cvy_gemm_tiles,
+                                                    .n_tiles = CVY_GEMM_TILES,
+                                                    .tile_fits = tile_fits,
+                                                    .can = can,
+                                                    .cost = cost4,
+                                                    .create = create4,
+                                                    .destroy = destroy,
+                                                    .run = run};
