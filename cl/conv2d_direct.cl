@@ -175,8 +175,8 @@ static float4 quad_of(global const float *p, int n, int pitch) {
                   n + 3 < pitch ? p[n + 3] : 0.0f);
 }
 
-/* `stats` (may be null): mean and sum of squared deviations of the rows of each strip that belong to one image, at
- * ((strip + image) * 2 + {0, 1}) * out_pitch + o. Strip and image grow together, so that each pair has its own place. */
+/* `stats` (may be null): mean, sum of squared deviations, and what rounding took from the mean, of the rows of each strip
+ * that belong to one image, at ((strip + image) * 3 + {0, 1, 2}) * out_pitch + o. Strip and image grow together, so that each pair has its own place. */
 GEMM_KERNEL conv2d_simt_forward(
     global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
     global const float *restrict residual, global const float *restrict w, global const float *restrict bias,
@@ -292,15 +292,16 @@ GEMM_KERNEL conv2d_simt_forward(
       for (int i = 0, end; i < rows; i = end) {
         const int image = fast_div(at + i, by_grid);
         end = min(rows, (image + 1) * (grid_h * grid_w) - at);
-        float sum = 0.0f, m2 = 0.0f;
+        float sum = 0.0f, m2 = 0.0f, rest = 0.0f;
         for (int j = i; j < end; j++) sum += tiles[j * TILE_N + item];
         const float mean = sum / (float)(end - i);
         for (int j = i; j < end; j++) {
           const float d = tiles[j * TILE_N + item] - mean;
-          m2 += d * d;
+          m2 += d * d, rest += d;
         }
-        global float *const to = stats + (at / STRIP + image) * 2 * out_pitch + o;
-        to[0] = mean, to[out_pitch] = m2;
+        rest /= (float)(end - i);
+        global float *const to = stats + (at / STRIP + image) * 3 * out_pitch + o;
+        to[0] = mean, to[out_pitch] = fmax(m2 - rest * rest * (float)(end - i), 0.0f), to[2 * out_pitch] = rest;
       }
     }
 #endif
@@ -434,15 +435,17 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_merge_st
   const int id = get_global_id(0), image = fast_div(id, by_pitch), k = id - image * pitch;
   if (image < images) {
     const int begin = image * positions, end = begin + positions;
+    /* Means are counted from the first strip's: where they are large against the deviations, their rounding would show. */
+    const float base = from[(size_t)(begin / STRIP + image) * 3 * (size_t)pitch + k];
     float mean = 0.0f, m2 = 0.0f;
     for (int strip = begin / STRIP; strip * STRIP < end; strip++) {
       const int first = max(begin, strip * STRIP), last = min(end, strip * STRIP + STRIP);
-      global const float *const part = from + (size_t)(strip + image) * 2 * (size_t)pitch + k;
-      const float share = (float)(last - first) / (float)(last - begin), d = part[0] - mean;
+      global const float *const part = from + (size_t)(strip + image) * 3 * (size_t)pitch + k;
+      const float share = (float)(last - first) / (float)(last - begin), d = part[0] - base + part[2 * pitch] - mean;
       m2 += part[pitch] + d * d * share * (float)(first - begin);
       mean += d * share;
     }
-    stats[(size_t)image * 2 * (size_t)pitch + k] = mean;
+    stats[(size_t)image * 2 * (size_t)pitch + k] = base + mean;
     stats[((size_t)image * 2 + 1) * (size_t)pitch + k] = m2;
   }
 }

@@ -155,7 +155,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
                            out.pitch, 1, weights, &st->tile));
   if (weights) CVY_TRY(plan_parts(st, facts, workspace_bytes));
   if (pass == CVY_CONV_FORWARD && params->stats) {
-    const int64_t floats = (positions / STRIP + 1 + params->n_max) * 2 * out.pitch;
+    const int64_t floats = (positions / STRIP + 1 + params->n_max) * 3 * out.pitch;
     CVY_REQUIRE(floats <= INT32_MAX, CVY_E_ARGUMENT,
                 "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)floats);
     *workspace_bytes = (size_t)floats * sizeof(float);
