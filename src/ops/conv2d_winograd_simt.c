@@ -265,8 +265,8 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   return st->pass == CVY_CONV_BACKWARD_WEIGHTS ? run_weights(st, queue, call) : run_gather(st, queue, call);
 }
 
-/* Tiles are those of the products. Bounds: the transforms' rounding errors grow with the largest entries of Bt, G and At;
- * test_conv2d_winograd_simt measures. */
+/* Tiles are those of the products. The bounds are stated with room, not measured: transforms multiply rounding errors by
+ * the sums of rows of Bt, G and At. What tests hold the results to, element by element, is in tests/conv_case.c. */
 const cvy_conv_algorithm cvy_conv_winograd2_simt = {.name = "winograd2_simt",
                                                     .algo = CVY_CONV_WINOGRAD2,
                                                     .error_bound = 1e-5,
