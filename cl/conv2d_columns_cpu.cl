@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT
+ * Backward-data on CPU-shaped devices as a matrix product and a sum, where that is less work than a gather over dx:
+ * strides (a gather has stride_h*stride_w phases of few taps) and input channels that fill no vectors.
+ *   column[m,p,q, (r,s,c)] = sum_k dy[m,p,q,k] * w[r,s,c,k]
+ *   dx[m,h,w,c] = sum_{r,s: p*stride_h - pad_h + r = h, q*stride_w - pad_w + s = w} column[m,p,q, (r,s,c)]
+ *
+ * Geometry: one work-item per work-group, as many groups as keep all cores busy; each walks over a contiguous range of
+ * tasks. A task is a block of input channels of some images. Its columns lie in the group's slice of the workspace, in
+ * a ring of rows: chunk_rows rows of dy are multiplied at a time, with register tiles of 14 positions x 32 products, and
+ * the rows of dx that are then complete are summed. All lanes are used, and no work is done for the padding.
+ * Weights are packed before each call to (blocks of input channels, blocks of 32 products (r,s,c), k, 32); the last
+ * block of products has 16 if that is enough.
+ *
+ * Reads past the end of a column (at most 31 floats) land in the next one or in the slack behind the ring, and are not
+ * used. */
+#include "conv2d_tile_cpu.clh"
+
+#define FLAG_ACCUMULATE 32 /* the same in src/ops/conv2d_columns_cpu.c */
+
+/* Width of the block of products that begins at `at`: 32, or 16 at the end. */
+static int block_width(int at, int products) { return products - at > 16 ? 32 : 16; }
+
+/* u of the block of products that has this number, counted over blocks of channels; w[r,s,c,k] with w_pitch. Zero for
+ * what a last block has too much. Group = block of products. */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_columns_pack(global const float *restrict w,
+                                                                global float *restrict workspace, int taps, int c,
+                                                                int k, int w_pitch, int block_c) {
+  const int per_block = (taps * block_c + 31) / 32, c0 = get_group_id(0) / per_block * block_c;
+  const int channels = min(block_c, c - c0), products = taps * channels, at = get_group_id(0) % per_block * 32;
+  if (at >= products) return;
+  const int width = block_width(at, products);
+  global float *to = workspace + (size_t)(get_group_id(0) / per_block) * (size_t)((taps * block_c + 15) / 16 * 16) *
+                                     (size_t)k +
+                     (size_t)at * (size_t)k;
+  for (int j = 0; j < width; j++) {
+    const int product = at + j;
+    const bool live = product < products;
+    global const float *from =
+        w + (live ? ((size_t)(product / channels) * (size_t)c + (size_t)(c0 + product % channels)) * (size_t)w_pitch : 0);
+    for (int i = 0; i < k; i++) to[i * width + j] = live ? from[i] : 0.0f;
+  }
+}
+
+/* What sums one row or column of dx: filter rows `first`, first + stride, … below `end`, through outputs `out`, out - 1,
+ * …; those at the border of the image have less. */
+typedef struct {
+  int first, end, out;
+} tap_range;
+
+static tap_range taps_at(int at, int filter, int stride, int pad, int length) {
+  const int least = (at + pad) % stride, out = (at + pad) / stride;
+  const int skip = max(0, out - (length - 1));
+  const tap_range t = {least + skip * stride, min(filter, least + (out + 1) * stride), out - skip};
+  return t;
+}
+
+/* One row of dx, `channels` channels of it and zeros up to `written`, from the columns of one image. ring: row p of it
+ * lies at p mod ring_rows. */
+static void sum_row(global float *dx, global const float *ring, int ring_rows, int row_floats, int column, int channels,
+                    int written, int out_w, int out_pitch, int stride_h, int filter_w, int stride_w, int pad_w,
+                    int grid_w, tap_range th, bool accumulate) {
+  const int16 lane = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  for (int w = 0; w < out_w; w++, dx += out_pitch) {
+    const tap_range tw = taps_at(w, filter_w, stride_w, pad_w, grid_w);
+    for (int c = 0; c < written; c += 32) {
+      const bool wide = written - c > 16;
+      float16 sum0 = (float16)(0.0f), sum1 = (float16)(0.0f);
+      for (int r = th.first, p = th.out; r < th.end && c < channels; r += stride_h, p--) {
+        global const float *row = ring + (size_t)(p % ring_rows) * (size_t)row_floats + r * filter_w * channels + c;
+        for (int s = tw.first, q = tw.out; s < tw.end; s += stride_w, q--) {
+          global const float *from = row + q * column + s * channels;
+          sum0 += vload16(0, from);
+          if (wide) sum1 += vload16(1, from);
+        }
+      }
+      sum0 = select((float16)(0.0f), sum0, lane + c < channels);
+      if (accumulate) sum0 += vload16(0, dx + c);
+      vstore16(sum0, 0, dx + c);
+      if (wide) {
+        sum1 = select((float16)(0.0f), sum1, lane + (c + 16) < channels);
+        if (accumulate) sum1 += vload16(1, dx + c);
+        vstore16(sum1, 1, dx + c);
+      }
+    }
+  }
+}
+
+/* Offsets of `n` positions in dy and in the ring, and of a tile more, which repeats the last. */
+static void fill_offsets(global int *in_at, global int *out_at, int n, int pitch, int column) {
+  for (int i = 0; i < n + 14; i++) {
+    in_at[i] = min(i, n - 1) * pitch;
+    out_at[i] = min(i, n - 1) * column;
+  }
+}
+
+/* in: dy (n, in_h, in_w, in_c of in_pitch); out: dx. The packed weights are first in the workspace, slices of
+ * slice_floats follow at slices_at: two tables of table_size, the ring. Tasks: `images` images (more than one only if
+ * chunk_rows is in_h), blocks of channels (fastest). column: floats from one position's column to the next. */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void
+conv2d_cpu_columns(global const float *restrict dy, global float *restrict dx, global float *restrict workspace, int n,
+                   int in_h, int in_w, int in_c, int in_pitch, int out_h, int out_w, int out_c, int out_pitch,
+                   int filter_h, int filter_w, int stride_h, int stride_w, int pad_h, int pad_w, int images,
+                   int chunk_rows, int ring_rows, int block_c, int column, int table_size, int slices_at,
+                   int slice_floats, int flags) {
+  global float *slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global int *in_at = (global int *)slice, *out_at = in_at + table_size;
+  global float *ring = slice + 2 * table_size;
+  const int blocks = (out_c + block_c - 1) / block_c, taps = filter_h * filter_w, row_floats = in_w * column;
+  const size_t block_floats = (size_t)((taps * block_c + 15) / 16 * 16) * (size_t)in_c;
+  const long n_tasks = (long)((n + images - 1) / images) * blocks;
+  const long task_begin = n_tasks * (long)get_group_id(0) / (long)get_num_groups(0);
+  const long task_end = n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0);
+  int tabled = 0;
+  for (long task = task_begin; task < task_end; task++) {
+    const int block = (int)(task % blocks), image0 = (int)(task / blocks) * images, count = min(images, n - image0);
+    const int c0 = block * block_c, channels = min(block_c, out_c - c0), products = taps * channels;
+    const int written = block == blocks - 1 ? out_pitch - c0 : channels;
+    int h = 0; /* rows of dx before it are done */
+    for (int p0 = 0; p0 < in_h; p0 += chunk_rows) {
+      const int rows = min(chunk_rows, in_h - p0), positions = count * rows * in_w;
+      global const float *from = dy + ((size_t)image0 * (size_t)in_h + (size_t)p0) * (size_t)(in_w * in_pitch);
+      global float *to = ring + (size_t)(p0 % ring_rows) * (size_t)row_floats;
+      if (positions != tabled) fill_offsets(in_at, out_at, positions, in_pitch, column);
+      tabled = positions;
+      for (int j = 0; j < products; j += 32) {
+        global const float *u = workspace + (size_t)block * block_floats + (size_t)j * (size_t)in_c;
+        const bool wide = block_width(j, products) == 32;
+        for (int t = 0; t < positions; t += 14) {
+          const int valid = positions - t;
+          if (wide && valid > 7)
+            tile_14x32(from, in_at + t, u, 0, 1, in_c, 0, 0, 0, to + j, out_at + t, valid, false);
+          else if (wide)
+            tile_7x32(from, in_at + t, u, 0, 1, in_c, 0, 0, 0, to + j, out_at + t, valid, false);
+          else if (valid > 7)
+            tile_14x16(from, in_at + t, u, 0, 1, in_c, 0, 0, 0, to + j, out_at + t, valid, false);
+          else
+            tile_7x16(from, in_at + t, u, 0, 1, in_c, 0, 0, 0, to + j, out_at + t, valid, false);
+        }
+      }
+      const int complete = p0 + rows < in_h ? min(out_h, (p0 + rows) * stride_h - pad_h) : out_h;
+      for (; h < complete; h++) {
+        const tap_range th = taps_at(h, filter_h, stride_h, pad_h, in_h);
+        for (int m = 0; m < count; m++)
+          sum_row(dx + ((size_t)(image0 + m) * (size_t)out_h + (size_t)h) * (size_t)(out_w * out_pitch) + c0,
+                  ring + (size_t)m * (size_t)in_h * (size_t)row_floats, ring_rows, row_floats, column, channels,
+                  written, out_w, out_pitch, stride_h, filter_w, stride_w, pad_w, in_w, th,
+                  (flags & FLAG_ACCUMULATE) != 0);
+      }
+    }
+  }
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ * Launches of cl/conv2d_columns_cpu.cl: backward_data as a matrix product and a sum. In the workspace:
+ *   packed weights | a slice per work-group: two tables, a ring of rows of columns */
+#include "src/ops/conv2d_algorithm.h"
+
+enum { FLAG_ACCUMULATE = 32 };
+enum {
+  TILE = 14,            /* positions of a register tile */
+  SLACK = 32,           /* floats behind the ring that whole vectors may touch */
+  CHUNK_FLOATS = 65536, /* wanted size of what is multiplied at a time: it stays in a second-level cache */
+  CHUNK_POSITIONS = 256,
+  PRODUCTS = 320, /* wanted products (r,s,c) of a position */
+  SUM_COST = 8    /* multiply-adds that take as long as storing, loading and adding a product */
+};
+
+typedef struct columns_state {
+  cvy_conv2d_params params;
+  cvy_shape y;
+  int compute_units, max_groups;
+  int block_c, blocks, column, images, chunk_rows, ring_rows, table_size;
+  int slices_at, slice_floats;
+  cvy_kernel *main, *pack;
+} columns_state;
+
+static int smaller(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
+static int ceil_div(int a, int b) { return cvy_ceil_div(a, b); }
+static int64_t round_up(int64_t n, int unit) { return (n + unit - 1) / unit * unit; }
+
+/* Multiply-adds per channel of dy of one image: of the gather over dx, which with stride 1 meets the padding, … */
+static double gather_work(const cvy_conv2d_params *p) {
+  const double taps = (double)p->r * p->s / ((double)p->stride_h * p->stride_w);
+  return (double)p->x.h * p->x.w * taps * (double)round_up(p->x.c, 16);
+}
+
+/* … and of all columns. */
+static double columns_work(const cvy_conv2d_params *p, const cvy_shape *y) {
+  return (double)y->h * y->w * (double)round_up((int64_t)p->r * p->s * p->x.c, 16) * (1.0 + (double)SUM_COST / p->k);
+}
+
+/* Where it is less work than the gather. A filter that fits once is a matrix product already. */
+static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
+                const char **why) {
+  (void)device;
+  if (why) *why = "direct's other kernels are faster";
+  if (pass != CVY_CONV_BACKWARD_DATA || p->x.pitch % 16 != 0 || y->pitch % 16 != 0 || y->h * y->w == 1) return false;
+  return columns_work(p, y) < gather_work(p) * (p->stride_h * p->stride_w > 1 ? 1.5 : 0.9);
+}
+
+static double cost(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
+  (void)device, (void)p, (void)y, (void)pass;
+  return 0.8;
+}
+
+static void destroy(void *state) {
+  columns_state *const st = state;
+  if (!st) return;
+  cvy_kernel_destroy(&st->main);
+  cvy_kernel_destroy(&st->pack);
+  cvy_free(st);
+}
+
+/* Sizes for n_max. Blocks of channels but the last are multiples of 16; a position's column is an odd multiple of 16, so
+ * that those of a tile do not meet in the same sets of a cache. */
+static cvy_status plan(columns_state *st, size_t *workspace_bytes) {
+  cvy_status status = CVY_OK;
+  const cvy_conv2d_params *const p = &st->params;
+  const int64_t taps = (int64_t)p->r * p->s;
+  const int fit = smaller(PRODUCTS / taps / 32 * 32, 1 << 20), most_c = fit > 32 ? fit : 32;
+  st->block_c = p->x.c <= most_c ? p->x.c : (int)round_up(ceil_div(p->x.c, ceil_div(p->x.c, most_c)), 16);
+  st->blocks = ceil_div(p->x.c, st->block_c);
+  const int64_t column = round_up(taps * st->block_c, 16) | 16, row = column * st->y.w, image = row * st->y.h;
+  CVY_REQUIRE(row <= INT32_MAX, CVY_E_ARGUMENT, "convolution: a row of %lld products does not fit 32-bit indices",
+              (long long)row);
+  st->column = (int)column;
+  const int positions = st->y.h * st->y.w, halo = (p->r - 1) / p->stride_h;
+  st->images = 1, st->chunk_rows = st->ring_rows = st->y.h;
+  if (positions <= CHUNK_POSITIONS && image <= CHUNK_FLOATS) {
+    while (st->images < p->n_max && (st->images + 1) * positions <= CHUNK_POSITIONS &&
+           (st->images + 1) * image <= CHUNK_FLOATS)
+      st->images++;
+  } else {
+    int rows = st->y.h;
+    while (rows > 1 && rows * row > CHUNK_FLOATS && (rows - 1) * st->y.w >= TILE) rows--;
+    st->chunk_rows = ceil_div(st->y.h, ceil_div(st->y.h, rows));
+    if (ceil_div(halo, st->chunk_rows) + 1 < ceil_div(st->y.h, st->chunk_rows))
+      st->ring_rows = (ceil_div(halo, st->chunk_rows) + 1) * st->chunk_rows;
+    else
+      st->ring_rows = ceil_div(st->y.h, st->chunk_rows) * st->chunk_rows;
+  }
+  st->table_size = (int)round_up((int64_t)st->images * st->chunk_rows * st->y.w + TILE, 16);
+  const int64_t weights = st->blocks * round_up(taps * st->block_c, 16) * p->k,
+                slice = round_up(2 * (int64_t)st->table_size + st->images * st->ring_rows * row + SLACK, 16),
+                before = round_up(weights, 16), total = before + slice * st->max_groups;
+  CVY_REQUIRE(slice < INT32_MAX && total <= INT32_MAX, CVY_E_ARGUMENT,
+              "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)total);
+  st->slices_at = (int)before, st->slice_floats = (int)slice;
+  *workspace_bytes = (size_t)total * sizeof(float);
+fail:
+  return status;
+}
+
+static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
+                         const int *tile, void **state, size_t *workspace_bytes) {
+  cvy_status status = CVY_OK;
+  static const char *const file = "conv2d_columns_cpu";
+  (void)tile, (void)pass;
+  columns_state *const st = cvy_calloc(1, sizeof *st);
+  CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
+  st->params = *params, st->y = *y;
+  st->compute_units = cvy_device_get_facts(device)->compute_units;
+  st->max_groups = st->compute_units * (st->compute_units <= 8 ? 4 : st->compute_units <= 32 ? 2 : 1);
+  CVY_TRY(plan(st, workspace_bytes));
+  CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_columns", NULL, 0, &st->main));
+  CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_columns_pack", NULL, 0, &st->pack));
+  *state = st;
+  return CVY_OK;
+fail:
+  destroy(st);
+  return status;
+}
+
+static cvy_grid groups_of_one(int64_t groups) {
+  return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}};
+}
+
+static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
+  cvy_status status = CVY_OK;
+  columns_state *const st = state;
+  const cvy_conv2d_params *const p = &st->params;
+  const int taps = p->r * p->s;
+  int images = st->images; /* fewer where there would not be a few tasks for every compute unit */
+  while (images > 1 && (int64_t)ceil_div(call->n, images) * st->blocks < 4 * (int64_t)st->compute_units)
+    images = (images + 1) / 2;
+  CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one((int64_t)st->blocks * ceil_div(taps * st->block_c, 32)),
+                     CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(taps), CVY_INT(p->x.c), CVY_INT(p->k),
+                     CVY_INT(st->y.pitch), CVY_INT(st->block_c)));
+  const int64_t tasks = (int64_t)ceil_div(call->n, images) * st->blocks;
+  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of_one(smaller(tasks, st->max_groups)), CVY_BUF(call->dy),
+                     CVY_BUF(call->dx), CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(st->y.h), CVY_INT(st->y.w),
+                     CVY_INT(p->k), CVY_INT(st->y.pitch), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c),
+                     CVY_INT(p->x.pitch), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w),
+                     CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(images), CVY_INT(st->chunk_rows),
+                     CVY_INT(st->ring_rows), CVY_INT(st->block_c), CVY_INT(st->column), CVY_INT(st->table_size),
+                     CVY_INT(st->slices_at), CVY_INT(st->slice_floats),
+                     CVY_INT(call->accumulate ? FLAG_ACCUMULATE : 0)));
+fail:
+  return status;
+}
+
+static const int tiles[][CVY_CONV_TILES] = {{0}};
+
+const cvy_conv_algorithm cvy_conv_columns_cpu = {.name = "columns_cpu",
+                                                 .algo = CVY_CONV_DIRECT,
+                                                 .cpu_shaped = true,
+                                                 .error_bound = 1e-5,
+                                                 .tiles = tiles,
+                                                 .n_tiles = 1,
+                                                 .can = can,
+                                                 .cost = cost,
+                                                 .create = create,
+                                                 .destroy = destroy,
+                                                 .run = run};
