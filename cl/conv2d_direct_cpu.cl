@@ -441,12 +441,12 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
   const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
   const int per_image = strips_h * strips_w;
   const int n_strips = (n + images - 1) / images * per_image;
-  const int n_tasks = groups_c * groups_k * splits;
+  const int n_tasks = groups_c * groups_k * splits; /* groups fastest: a last one may have less to do */
   const int task_begin = (int)((long)n_tasks * (long)get_group_id(0) / (long)get_num_groups(0));
   const int task_end = (int)((long)n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
 
   for (int task = task_begin; task < task_end; task++) {
-    const int split = task % splits, group = task / splits;
+    const int split = task / (groups_c * groups_k), group = task % (groups_c * groups_k);
     const int c0 = group / groups_k * block_c, channels = min(block_c, in_c - c0);
     const int block0 = group % groups_k * group_k, n_blocks = min(group_k, blocks - block0);
     const int run = taps_w * channels, padded = (run + 3) / 4 * 4;

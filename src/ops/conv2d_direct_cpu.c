@@ -179,7 +179,8 @@ static cvy_status create_weights(cpu_state *st, size_t *workspace_bytes) {
   const int c = p->x.c, blocks = ceil_div(st->y.pitch, BLOCK);
   int most_c = BLOCK_FLOATS / BLOCK / (g.taps_h * g.taps_w) / 16 * 16;
   if (most_c < 16) most_c = 16;
-  st->block_c = c <= most_c ? c : (even_part(c, most_c) + 15) / 16 * 16;
+  /* a small second block would cost a pass over the gradient */
+  st->block_c = c <= most_c + most_c / 2 ? c : (even_part(c, most_c) + 15) / 16 * 16;
   const int64_t own = (int64_t)g.taps_h * ((g.taps_w * st->block_c + 3) / 4 * 4) * BLOCK;
   st->group_k = even_part(blocks, smaller(blocks, OWN_FLOATS > own ? OWN_FLOATS / own : 1));
   const int groups = ceil_div(c, st->block_c) * ceil_div(blocks, st->group_k);
