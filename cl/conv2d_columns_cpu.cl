@@ -110,6 +110,7 @@ conv2d_cpu_columns(global const float *restrict dy, global float *restrict dx, g
   const long n_tasks = (long)((n + images - 1) / images) * blocks;
   const long task_begin = n_tasks * (long)get_group_id(0) / (long)get_num_groups(0);
   const long task_end = n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0);
+  const size_t dy_floats = (size_t)n * (size_t)(in_h * in_w) * (size_t)in_pitch;
   int tabled = 0;
   for (long task = task_begin; task < task_end; task++) {
     const int block = (int)(task % blocks), image0 = (int)(task / blocks) * images, count = min(images, n - image0);
@@ -122,11 +123,17 @@ conv2d_cpu_columns(global const float *restrict dy, global float *restrict dx, g
       global float *to = ring + (size_t)(p0 % ring_rows) * (size_t)row_floats;
       if (positions != tabled) fill_offsets(in_at, out_at, positions, in_pitch, column);
       tabled = positions;
+      /* what follows in dy is brought to the cache meanwhile, some lines with each tile */
+      global const float *ahead = from + (size_t)positions * (size_t)in_pitch, *const limit = dy + dy_floats;
+      const int tiles = (products + 31) / 32 * ((positions + 13) / 14);
+      const int share = block == blocks - 1 ? (positions * in_pitch / 16 + tiles - 1) / tiles * 16 : 0;
       for (int j = 0; j < products; j += 32) {
         global const float *u = workspace + (size_t)block * block_floats + (size_t)j * (size_t)in_c;
         const bool wide = block_width(j, products) == 32;
         for (int t = 0; t < positions; t += 14) {
           const int valid = positions - t;
+          global const float *const end = ahead + min((long)share, (long)(limit - ahead));
+          for (; ahead < end; ahead += 16) CVY_FETCH(ahead);
           if (wide && valid > 7)
             tile_14x32(from, in_at + t, u, 0, 1, in_c, 0, 0, 0, to + j, out_at + t, valid, false);
           else if (wide)
