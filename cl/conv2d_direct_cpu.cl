@@ -30,6 +30,7 @@
 #define FLAG_BIAS 8
 #define FLAG_STATS 16
 #define FLAG_ACCUMULATE 32
+#define FLAG_STREAM 64
 
 /* ---- strips ---- */
 
@@ -193,11 +194,18 @@ static void column_stats(global const float *y, global const int *at, int rows, 
   vstore16(m2, 0, m2_at);
 }
 
+/* Results of a strip, 32 floats apart, to where they belong, past the caches: that saves reading the lines first. */
+static void store_past_caches(global float *out, global const int *out_at, global const float *results, int n, int width) {
+  for (int i = 0; i < n; i++, results += 32)
+    for (int v = 0; v < width; v += 16) CVY_STREAM(vload16(0, results + v), out + out_at[i] + v);
+}
+
 /* ---- kernels ---- */
 
 /* Gather convolution; turned: backward-data, with phases_h x phases_w phases. u: packed filter, first in the
  * workspace; slices of slice_floats from slices_at; statistics of strips go to stats (one strip per image) or to the
- * workspace at stats_at, (N*strips_per_image, 2, out_pitch). Strips: `images` images, or strip_rows x strip_cols of
+ * workspace at stats_at, (N*strips_per_image, 2, out_pitch). FLAG_STREAM (without FLAG_ACCUMULATE): a task's results
+ * are collected in the slice, at results_at behind a table. Strips: `images` images, or strip_rows x strip_cols of
  * one. Tasks: strips, phases, blocks of output channels (fastest). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
 conv2d_cpu_forward(global const float *restrict x, global const float *restrict scale,
@@ -206,10 +214,16 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
                    global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch, int out_h,
                    int out_w, int out_pitch, int filter_h, int filter_w, int stride_h, int stride_w, int pad_h,
                    int pad_w, int turned, int phases_h, int phases_w, int images, int strip_rows, int strip_cols,
-                   int table_size, int stats_at, int slices_at, int slice_floats, int group_size, int flags) {
+                   int table_size, int results_at, int stats_at, int slices_at, int slice_floats, int group_size,
+                   int flags) {
   global float *slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
   global int *in_at = (global int *)slice, *out_at = in_at + table_size;
   global float *strip = slice + 2 * table_size;
+  const bool stream = (flags & FLAG_STREAM) != 0;
+  global int *dense_at = (global int *)(slice + results_at);
+  global float *results = slice + results_at + table_size;
+  if (stream)
+    for (int i = 0; i < table_size; i++) dense_at[i] = i * 32;
   const int blocks = (out_pitch + 31) / 32, phases = phases_h * phases_w;
   const int grid_h = turned ? (out_h + stride_h - 1) / stride_h : out_h,
             grid_w = turned ? (out_w + stride_w - 1) / stride_w : out_w;
@@ -251,7 +265,9 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
     global const float *u = workspace + (size_t)block * 32 * (size_t)(filter_h * filter_w * in_c) + lh.u0 * u_row +
                             lw.u0 * in_c * width;
     global const float *b = flags & FLAG_BIAS ? bias + block * 32 : 0;
-    global float *out = y + image0 * out_h * out_w * out_pitch + block * 32;
+    global float *final = y + image0 * out_h * out_w * out_pitch + block * 32;
+    global float *out = stream ? results : final;
+    global const int *at_out = stream ? dense_at : out_at;
     for (int t = 0; t < total; t += 14) {
       const int valid = total - t;
       const int first_row = (ph.begin + t / per_row) * lh.step + lh.first,
@@ -259,16 +275,16 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
       const int a_begin = max(0, -last_row), a_end = min(lh.taps, in_h - first_row);
       if (wide) {
         if (valid > 7)
-          tile_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid,
+          tile_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid,
                      accumulate);
         else
-          tile_7x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid, accumulate);
+          tile_7x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
       } else {
         if (valid > 7)
-          tile_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid,
+          tile_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid,
                      accumulate);
         else
-          tile_7x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, out_at + t, valid, accumulate);
+          tile_7x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
       }
     }
     if (flags & FLAG_STATS) {
@@ -276,9 +292,10 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
       for (int m = 0; m < count; m++) {
         global float *to = target + (size_t)((image0 + m) * per_image + part) * 2 * (size_t)out_pitch + block * 32;
         for (int v = 0; v < width; v += 16)
-          column_stats(out + v, out_at + m * pw.count, ph.count, pw.count, per_row, to + v, to + out_pitch + v);
+          column_stats(out + v, at_out + m * pw.count, ph.count, pw.count, per_row, to + v, to + out_pitch + v);
       }
     }
+    if (stream) store_past_caches(final, out_at, results, total, width);
   }
 }
 

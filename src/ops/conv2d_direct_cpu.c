@@ -4,7 +4,7 @@
  *   backward_weights:        partial dw and db of each part of the batch        | a slice per work-group */
 #include "src/ops/conv2d_direct.h"
 
-enum { FLAG_BIAS = 8, FLAG_STATS = 16, FLAG_ACCUMULATE = 32 }; /* the first three are CVY_CONV_* */
+enum { FLAG_BIAS = 8, FLAG_STATS = 16, FLAG_ACCUMULATE = 32, FLAG_STREAM = 64 }; /* the first three are CVY_CONV_* */
 enum {
   TILE = 14,            /* positions of a register tile of the gather convolution */
   BLOCK = 32,           /* output channels of a task */
@@ -12,6 +12,7 @@ enum {
   STRIP_FLOATS = 65536, /* wanted size of a strip: with its block of weights it stays in a second-level cache; twice
                            that if it saves work */
   STRIP_POSITIONS = 1024,
+  STREAM_BYTES = 16 << 20, /* results from this size on are stored past the caches */
   WEIGHTS_STRIP_FLOATS = 32768, /* the same for backward_weights, where dw lies in the cache too */
   WEIGHTS_STRIP_POSITIONS = 256,
   OWN_FLOATS = 98304,       /* wanted size of a task's dw */
@@ -34,6 +35,7 @@ typedef struct cpu_state {
   int phases_h, phases_w;
   strip_plan strip; /* for n_max */
   int table_size, strip_floats, slice_floats;
+  int results_at; /* forward, backward_data: results that are stored past the caches */
   int stats_at, slices_at;
   int block_c, group_k, max_splits, part_floats; /* backward_weights */
 } cpu_state;
@@ -161,11 +163,13 @@ static cvy_status create_gather(cpu_state *st, size_t *workspace_bytes) {
                             ? (int64_t)p->n_max * parts * 2 * g->out.pitch
                             : 0;
   st->table_size = (s.images * s.rows * s.cols + TILE + 15) / 16 * 16;
-  const int64_t slice = strip_floats_of(g, g->in.c, s.rows, s.cols) * s.images + SLACK + 2 * st->table_size;
+  const int64_t results_at =
+      (strip_floats_of(g, g->in.c, s.rows, s.cols) * s.images + SLACK + 2 * (int64_t)st->table_size + 15) / 16 * 16;
+  const int64_t slice = results_at + (1 + BLOCK) * (int64_t)st->table_size;
   CVY_REQUIRE(u_floats <= INT32_MAX && slice <= INT32_MAX, CVY_E_ARGUMENT,
               "convolution: %lld floats of packed filter and %lld of a strip do not fit 32-bit indices",
               (long long)u_floats, (long long)slice);
-  st->slice_floats = (int)slice;
+  st->slice_floats = (int)slice, st->results_at = (int)results_at;
   st->stats_at = (int)u_floats;
   CVY_TRY(finish_workspace(st, u_floats + stats, workspace_bytes));
 fail:
@@ -240,7 +244,9 @@ static cvy_status run_gather(cpu_state *st, cvy_queue *queue, const cvy_conv_cal
   const int blocks = ceil_div(g->out.pitch, BLOCK), tasks_per_strip = blocks * st->phases_h * st->phases_w;
   const strip_plan s = plan_call(st, g, st->strip, call->n, tasks_per_strip, !stats);
   const int flags = (forward ? p->prologue : 0) | (call->bias ? FLAG_BIAS : 0) | (stats ? FLAG_STATS : 0) |
-                    (call->accumulate ? FLAG_ACCUMULATE : 0);
+                    (call->accumulate ? FLAG_ACCUMULATE
+                     : (double)call->n * g->out.h * g->out.w * g->out.pitch * 4 >= STREAM_BYTES ? FLAG_STREAM
+                                                                                                : 0);
   if (forward) {
     const int rows = p->r * p->s * g->in.c;
     CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one(smaller(ceil_div(rows, 64), st->max_groups)), CVY_BUF(call->w),
@@ -259,7 +265,7 @@ static cvy_status run_gather(cpu_state *st, cvy_queue *queue, const cvy_conv_cal
       CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch), CVY_INT(g->out.h), CVY_INT(g->out.w),
       CVY_INT(g->out.pitch), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w),
       CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(!forward), CVY_INT(st->phases_h), CVY_INT(st->phases_w),
-      CVY_INT(s.images), CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(st->stats_at),
+      CVY_INT(s.images), CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(st->results_at), CVY_INT(st->stats_at),
       CVY_INT(st->slices_at), CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
   if (stats && strips_per_image(g, &s) > 1)
     CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(call->n), CVY_BUF(call->workspace), CVY_BUF(call->stats),
