@@ -9,6 +9,7 @@
  *     avg: dy[p,q] * scale
  *
  *   KIND     0 max, 1 average
+ *   RELU [0] 1: of max(x, 0), average only; the gradient passes where x > 0
  *   VEC      floats per vector; vecs = pitch / VEC (1 … 128)
  *   C_LANES  wide kernel: neighbouring vectors of channels per work-group, a power of two that divides vecs
  * x, dx: (n,h,w,pitch) · y, dy: (n,p,q,pitch). Filter, strides and padding are arguments: few programs, and memory is
@@ -27,6 +28,9 @@
 #ifndef C_LANES
 #define C_LANES 4
 #endif
+#ifndef RELU
+#define RELU 0
+#endif
 
 #if KIND != 0 && KIND != 1
 #error "KIND must be 0 (max) or 1 (average)"
@@ -41,6 +45,17 @@
 #else
 #define NEUTRAL 0.0f
 #define SCALED(v) ((v) * scale)
+#endif
+
+#if RELU
+#if KIND == 0
+#error "RELU is for averages"
+#endif
+#define PIXEL(v) cvy_relu(v)
+#define PASSES(g, x) ((x) > 0.0f ? (g) : (floatv)(0.0f))
+#else
+#define PIXEL(v) (v)
+#define PASSES(g, x) (g)
 #endif
 
 #if VEC == 1
@@ -100,7 +115,7 @@ static inline floatv gather_windows(global const floatv *x, global const floatv 
       sum += SCALED(g);
 #endif
     }
-  return sum;
+  return PASSES(sum, x[(row * w + col) * vecs]);
 }
 
 #if CVY_CPU
@@ -117,7 +132,7 @@ CVY_ALWAYS_INLINE void pool_block(global const floatv *image, global floatv *out
   for (int a = rows.x; a < rows.y; a++)
     for (int b = cols.x; b < cols.y; b++)
 #pragma unroll
-      for (int k = 0; k < count; k++) result[k] = merge(result[k], image[(a * w + b) * vecs + c + k]);
+      for (int k = 0; k < count; k++) result[k] = merge(result[k], PIXEL(image[(a * w + b) * vecs + c + k]));
 #pragma unroll
   for (int k = 0; k < count; k++) out[c + k] = SCALED(result[k]);
 }
@@ -185,7 +200,7 @@ CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restri
     global const floatv *const image = x + (size_t)sample * h * w * vecs + (i - at * vecs);
     floatv result = NEUTRAL;
     for (int a = rows.x; a < rows.y; a++)
-      for (int b = cols.x; b < cols.y; b++) result = merge(result, image[(a * w + b) * vecs]);
+      for (int b = cols.x; b < cols.y; b++) result = merge(result, PIXEL(image[(a * w + b) * vecs]));
     y[i] = SCALED(result);
   }
 }
@@ -204,7 +219,7 @@ CVY_KERNEL pool2d_forward_wide(global const floatv *restrict x, global floatv *r
   global const floatv *const image = x + ((size_t)sample * h * w + rows.x * w + cols.x) * vecs + c;
   floatv result = NEUTRAL;
   for (int i = t; i < positions; i += LOCAL / C_LANES)
-    result = merge(result, image[(i / width * w + i % width) * vecs]);
+    result = merge(result, PIXEL(image[(i / width * w + i % width) * vecs]));
   scratch[item] = result;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int reach = LOCAL / 2; reach >= C_LANES; reach /= 2) {

@@ -92,13 +92,14 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
 /* Values that backward of a unit needs, by the operations' headers. */
 static void paper_backward_reads(const paper *m, const cvy_net *net, const cvy_unit *u, int number) {
   const bool max = u->kind == CVY_UNIT_POOL && net->layers[u->layer].kind == CVY_LAYER_MAXPOOL;
-  if (u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_BATCHNORM || max) read_value(m, u->x[0]);
+  const bool relu_pool = u->kind == CVY_UNIT_POOL && u->relu;
+  if (u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_BATCHNORM || max || relu_pool) read_value(m, u->x[0]);
   read_source(m, u);
   if (u->deferred) {
     paper_read(m, u->scale, SCALE + number);
     paper_read(m, u->shift, SHIFT + number);
   }
-  if (u->kind == CVY_UNIT_RELU || (u->relu && !u->deferred) || u->kind == CVY_UNIT_SOFTMAX || max) read_value(m, u->y);
+  if (u->kind == CVY_UNIT_RELU || (u->relu && !u->deferred && !relu_pool) || u->kind == CVY_UNIT_SOFTMAX || max) read_value(m, u->y);
   if (u->kind == CVY_UNIT_BATCHNORM) paper_read(m, u->saved, SAVED + number);
 }
 
@@ -257,9 +258,11 @@ static void test_lenet(check_device *d) {
   cvy_net *net;
   check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
   cvy_plan *plan = new_plan(net, 64, 0, false, 0);
-  assert_int_equal(plan->n_units, 9);
-  assert_int_equal(plan->value[1], plan->value[2]); /* ReLU behind a convolution is in place, its gradient too */
-  assert_int_equal(plan->units[1].dx[0], CVY_GRADIENT_SAME);
+  assert_int_equal(plan->n_units, 7);
+  assert_int_equal(plan->units[1].kind, CVY_UNIT_POOL); /* with the ReLU in front of it */
+  assert_true(plan->units[1].relu && plan->value[2] == -1 && plan->gradient[2] == -1);
+  assert_int_equal(plan->value[7], plan->value[8]); /* the ReLU behind a linear layer is in place, its gradient too */
+  assert_int_equal(plan->units[5].dx[0], CVY_GRADIENT_SAME);
   run_on_paper(d, net, plan, false);
   cvy_plan_destroy(&plan);
   plan = new_plan(net, 64, 0, true, 0);

@@ -48,8 +48,10 @@ static void run_case(check_device *d, check_rng *r, const cvy_pool2d_params *p, 
       x[(size_t)check_int(r, 0, (int)in_size - 1)] = i % 3 ? NAN : -INFINITY;
   double *const x_ref = check_to_doubles(d, x, in_size), *const dy_ref = check_to_doubles(d, dy, out_size);
   double *const y_ref = check_doubles(d, out_size), *const dx_ref = check_doubles(d, in_size);
+  if (p->relu) ref_relu(in_size, x_ref, x_ref);
   ref_pool2d_forward(p, n, x_ref, y_ref);
   ref_pool2d_backward(p, n, x_ref, dy_ref, dx_ref);
+  if (p->relu) ref_relu_backward(in_size, x_ref, dx_ref, dx_ref);
 
   check_buffer *const bx = check_input(d, "x", x, in_rows, c, pitch), *const by =
                                                                         check_output(d, "y", out_rows, c, pitch);
@@ -70,7 +72,7 @@ static void run_case(check_device *d, check_rng *r, const cvy_pool2d_params *p, 
   check_buffer *const bdx =
     e->accumulate ? check_inout(d, "dx", old, in_rows, c, pitch) : check_output(d, "dx", in_rows, c, pitch);
   check_ok(
-    cvy_pool2d_backward(op, d->queue, n, max ? bx->cl : NULL, max ? by->cl : NULL, bdy->cl, bdx->cl, e->accumulate));
+    cvy_pool2d_backward(op, d->queue, n, max || p->relu ? bx->cl : NULL, max ? by->cl : NULL, bdy->cl, bdx->cl, e->accumulate));
   double *const mag = check_doubles(d, in_size);
   ref_pool2d_backward(p, n, x_ref, absolute(d, dy, out_size), mag);
   for (size_t i = 0; e->accumulate && i < in_size; i++) {
@@ -86,8 +88,8 @@ static void run_case(check_device *d, check_rng *r, const cvy_pool2d_params *p, 
 
 static const char *describe(const cvy_pool2d_params *p, int n) {
   static char text[200];
-  snprintf(text, sizeof text, "%s n=%d h=%d w=%d c=%d pitch=%d r=%d s=%d stride=%d,%d pad=%d,%d",
-           p->kind == CVY_POOL_MAX ? "max" : "avg", n, p->x.h, p->x.w, p->x.c, p->x.pitch, p->r, p->s, p->stride_h,
+  snprintf(text, sizeof text, "%s%s n=%d h=%d w=%d c=%d pitch=%d r=%d s=%d stride=%d,%d pad=%d,%d",
+           p->relu ? "relu, " : "", p->kind == CVY_POOL_MAX ? "max" : "avg", n, p->x.h, p->x.w, p->x.c, p->x.pitch, p->r, p->s, p->stride_h,
            p->stride_w, p->pad_h, p->pad_w);
   return text;
 }
@@ -101,6 +103,7 @@ static void test_shapes(check_device *d) {
     const int n = check_int(&r, 1, 3);
     cvy_pool2d_params p = {.n_max = n + check_int(&r, 0, 2),
                            .kind = i % 2 ? CVY_POOL_AVG : CVY_POOL_MAX,
+                           .relu = i % 4 == 1,
                            .r = check_int(&r, 1, i % 8 == 7 ? 9 : 4),
                            .s = check_int(&r, 1, i % 8 == 7 ? 9 : 4),
                            .stride_h = check_int(&r, 1, 4),

@@ -268,9 +268,11 @@ static const float *read_node(const step *s, const cvy_instance *instance, int n
   return dense;
 }
 
-/* The output of a batchnorm that was left to its reader, as that makes it. */
+/* The output of a ReLU that was left to its reader, as that makes it: behind a batchnorm, or in front of a pool. */
 static const float *make_node(const step *s, const cvy_instance *instance, int node) {
   const cvy_shape *const shape = &s->net->layers[node].shape;
+  if (s->net->layers[s->net->layers[node].input[0]].kind != CVY_LAYER_BATCHNORM)
+    return read_node(s, instance, s->net->layers[node].input[0], s->n); /* its mask is the same */
   const cvy_unit *u = instance->plan->units;
   while (u->y != node) u++;
   const int groups = s->group ? cvy_ceil_div(s->n, s->group) : 1, per_group = s->group ? s->group : s->n;

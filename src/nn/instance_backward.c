@@ -73,7 +73,7 @@ static cvy_status backward_relu(cvy_instance *i, const cvy_unit *u, const cvy_pa
 static cvy_status backward_pool(cvy_instance *i, const cvy_unit *u, cvy_pool2d *op, const cvy_pass *pass) {
   if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
   const bool max = cvy_unit_layer(i, u)->kind == CVY_LAYER_MAXPOOL;
-  return cvy_pool2d_backward(op, i->queue, pass->n, max ? cvy_value_of(i, u->x[0]) : NULL,
+  return cvy_pool2d_backward(op, i->queue, pass->n, max || u->relu ? cvy_value_of(i, u->x[0]) : NULL,
                              max ? cvy_value_of(i, u->y) : NULL, cvy_gradient_of(i, u->y), cvy_gradient_of(i, u->x[0]),
                              u->dx[0] == CVY_GRADIENT_ADD);
 }

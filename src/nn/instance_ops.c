@@ -49,7 +49,8 @@ static cvy_status make_pool(cvy_instance *i, const cvy_unit *unit, int n, cvy_un
                                                 .stride_h = l->stride[0],
                                                 .stride_w = l->stride[1],
                                                 .pad_h = l->pad[0],
-                                                .pad_w = l->pad[1]},
+                                                .pad_w = l->pad[1],
+                                                .relu = unit->relu},
                            &op->pool);
 }
 

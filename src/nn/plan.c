@@ -69,6 +69,14 @@ static cvy_unit make_unit(const planner *p, int layer) {
       }
     }
   }
+  if (u.kind == CVY_UNIT_RELU) {
+    const int pool = only_consumer(p, u.y, CVY_LAYER_AVGPOOL);
+    if (pool >= 0) {
+      u.kind = CVY_UNIT_POOL;
+      u.layer = u.y = pool;
+      u.relu = true;
+    }
+  }
   if (u.kind == CVY_UNIT_BATCHNORM || u.kind == CVY_UNIT_ADD) {
     const int relu = only_consumer(p, u.y, CVY_LAYER_RELU);
     if (relu >= 0) {
@@ -153,10 +161,12 @@ static void find_needs(planner *p) {
     if (p->params->inference) continue;
     const int back = 2 * plan->n_units - u;
     const bool max_pool = unit->kind == CVY_UNIT_POOL && p->net->layers[unit->layer].kind == CVY_LAYER_MAXPOOL;
-    if (unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || unit->kind == CVY_UNIT_BATCHNORM || max_pool)
+    const bool relu_pool = unit->kind == CVY_UNIT_POOL && unit->relu;
+    if (unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || unit->kind == CVY_UNIT_BATCHNORM || max_pool ||
+        relu_pool)
       need(p, unit->x[0], back);
     if (unit->kind == CVY_UNIT_CONV2D) need(p, unit->source, back);
-    if (unit->relu || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX || max_pool) need(p, unit->y, back);
+    if ((unit->relu && !relu_pool) || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX || max_pool) need(p, unit->y, back);
   }
   need(p, 0, end); /* written and read from outside */
   need(p, p->net->output, end);

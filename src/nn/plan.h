@@ -6,6 +6,7 @@
  *   conv2d → batchnorm      are two units; the convolution's epilogue gives the batchnorm its statistics
  *   batchnorm → add → relu  (each the only consumer of the one before; add, relu may be missing): one batchnorm unit
  *   add → relu              (likewise): one add unit
+ *   relu → avgpool          (likewise): one pool unit, whose layer is the pool
  *   batchnorm [→ relu] → conv2d   (the only consumer): the batchnorm is deferred. Its output is never made; the convolution
  *                           reads what the batchnorm reads, with scale, shift and ReLU in its load prologue.
  * Schedule. Forward unit u runs at time u, the loss at time U, backward of unit u at time 2U - u (U = number of units).
@@ -38,7 +39,7 @@ typedef struct cvy_unit {
   int layer;                        /* owner of parameters and geometry: the first one of the chain */
   cvy_node x[2];                    /* inputs; [1]: second summand of an add, residual of a batchnorm; -1 none */
   cvy_node y;                       /* output: the last layer of the chain */
-  bool relu;                        /* batchnorm, add: with ReLU behind */
+  bool relu;                        /* batchnorm, add: with ReLU behind; pool: with ReLU in front */
   int stats;                        /* storage: conv2d writes it, batchnorm reads it; -1 none */
   int saved;                        /* storage: batchnorm, training; -1 none */
   cvy_gradient_mode dx[2];

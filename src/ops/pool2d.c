@@ -57,13 +57,15 @@ cvy_status cvy_pool2d_create(cvy_device *device, const cvy_pool2d_params *params
   const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
   cvy_shape y;
   CVY_TRY(cvy_pool2d_output_shape(p, &y));
+  CVY_REQUIRE(!p->relu || p->kind == CVY_POOL_AVG, CVY_E_ARGUMENT, "pool2d: a ReLU in front is for averages only");
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "pool2d: no memory for the operation");
   *op = (cvy_pool2d){.device = device, .params = *p, .y = y, .vec = cvy_stream_vec(device, p->x.pitch)};
   op->wide = !cpu && (size_t)p->r * (size_t)p->s >= WIDE_WINDOW;
   op->c_lanes = op->wide ? cvy_stream_lanes(p->x.pitch / op->vec, 8) : 1;
-  const cvy_define defines[] = {{"KIND", p->kind == CVY_POOL_AVG}, {"VEC", op->vec}, {"C_LANES", op->c_lanes}};
-  const int n_defines = (int)(sizeof defines / sizeof *defines);
+  const cvy_define defines[] = {{"KIND", p->kind == CVY_POOL_AVG}, {"VEC", op->vec}, {"C_LANES", op->c_lanes},
+                                {"RELU", p->relu}};
+  const int n_defines = (int)(sizeof defines / sizeof *defines) - !p->relu;
   CVY_TRY(cvy_kernel_create(device, "pool2d", op->wide ? "pool2d_forward_wide" : "pool2d_forward", defines, n_defines,
                             &op->forward));
   CVY_TRY(cvy_kernel_create(device, "pool2d", "pool2d_backward", defines, n_defines, &op->backward));
@@ -141,7 +143,9 @@ cvy_status cvy_pool2d_backward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buff
     CVY_TRY(cvy_check_buffer("pool2d", "x", x, bytes_of(in, n)));
     CVY_TRY(cvy_check_buffer("pool2d", "y", y, bytes_of(out, n)));
   } else {
-    x = y = NULL;   /* not read */
+    if (op->params.relu) CVY_TRY(cvy_check_buffer("pool2d", "x", x, bytes_of(in, n)));
+    else x = NULL; /* not read */
+    y = NULL;
   }
   const size_t total = (size_t)n * cvy_shape_elems(in) / (size_t)op->vec;
   cvy_arg args[MAX_ARGS] = {CVY_BUF(x), CVY_BUF(y), CVY_BUF(dy), CVY_BUF(dx)};
