@@ -82,24 +82,31 @@ static bool is_allowed(const cvy_conv_algo_list *list, cvy_conv_algo algo) {
 }
 
 /* Row of the table that does the pass with this algorithm, with AUTO the one that costs least; NULL if none can. `why`:
- * why the last one that was looked at cannot. */
+ * why the first row that is made for such devices cannot. */
 static const cvy_conv_algorithm *find(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
                                       cvy_conv_pass pass, cvy_conv_algo algo, const char **why) {
   const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
   bool failed[N_ALGORITHMS] = {false};
+  const char *first = NULL;
   for (;;) {
     int best = -1;
     double least = 0;
     for (int i = 0; i < N_ALGORITHMS; i++) {
       const cvy_conv_algorithm *const a = algorithms[i];
-      if (failed[i] || (algo != CVY_CONV_AUTO && a->algo != algo) || (a->cpu_shaped && !cpu) ||
-          !a->can(device, p, y, pass, why))
+      const char *reason = NULL;
+      if (failed[i] || (algo != CVY_CONV_AUTO && a->algo != algo) || (a->cpu_shaped && !cpu)) continue;
+      if (!a->can(device, p, y, pass, &reason)) {
+        if (!first) first = reason;
         continue;
+      }
       const double cost = a->cost ? a->cost(device, p, y, pass) : 1.0;
       if (best < 0 || cost < least) best = i, least = cost;
     }
-    if (best < 0) return NULL;
-    if (!algorithms[best]->works || algorithms[best]->works(device, p, y, pass, why)) return algorithms[best];
+    if (best < 0) {
+      if (why && first) *why = first;
+      return NULL;
+    }
+    if (!algorithms[best]->works || algorithms[best]->works(device, p, y, pass, &first)) return algorithms[best];
     failed[best] = true;
   }
 }

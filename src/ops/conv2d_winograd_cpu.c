@@ -40,10 +40,10 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
     reason = "only 3x3 filters";
   else if (p->stride_h != 1 || p->stride_w != 1)
     reason = "only stride 1";
-  else if (pass == CVY_CONV_BACKWARD_WEIGHTS)
-    reason = "these kernels have no backward_weights";
   else if (p->x.pitch % 16 != 0 || y->pitch % 16 != 0)
     reason = "CPU kernels want pitches that are multiples of 16";
+  else if (pass == CVY_CONV_BACKWARD_WEIGHTS)
+    reason = "these kernels have no backward_weights";
   if (reason && why) *why = reason;
   return !reason;
 }
