@@ -106,6 +106,7 @@ static void test_layers(check_device *d) {
       {1, 8, 8, 200, 208, 100, 3, 3, 2, 1, false}, {70, 3, 3, 3, 4, 16, 3, 3, 1, 1, true},
       {2, 33, 31, 48, 48, 40, 5, 3, 2, 1, false},  {40, 7, 7, 80, 80, 17, 3, 3, 2, 1, false},
       {3, 30, 90, 5, 16, 33, 5, 5, 1, 1, false},   {5, 9, 9, 33, 48, 20, 1, 1, 2, 0, false},
+      {84, 28, 28, 1, 1, 64, 3, 3, 1, 1, true},    {90, 61, 61, 1, 1, 10, 3, 3, 1, 1, true},
   };
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
     check_rng r = check_rng_make(d, 1000 + (int)i);
