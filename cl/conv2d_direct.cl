@@ -15,13 +15,16 @@
  * Parameters (defaults in brackets):
  *   PASS [0]      which kernels: 0 forward, 1 backward-data (the filter is read turned), 2 backward-weights,
  *                 3 statistics and reductions, which know no other parameter
- *   TILE_M, TILE_N, TILE_K   tiles, see gemm_core.clh
+ *   TILE_M, TILE_N, TILE_K, MATH   tiles and arithmetic, see gemm_core.clh
  *   PROLOGUE [0]  1: there is a load prologue; `flags` says which: 1 scale and shift, 2 ReLU, 3 both; 2: with a residual,
  *                 `flags` alike (a kernel without it needs fewer registers)
  *   VEC [1]       4: channels and pitch of the input are multiples of 4 (with PASS 1 also the pitch of w)
  *   VEC_OUT [1]   4: the pitch of the output channels (of w, y, dy, or of dx) is a multiple of 4 */
 #include "common.clh"
 #include "fastdiv.clh"
+#if !defined(VEC) || VEC == 1
+#define FRAGMENT_K 4 /* of TF32: what single floats need of registers beside it leaves too few for 8 */
+#endif
 #include "gemm_core.clh"
 
 /* Pointers are restrict in kernels only: inlined into them, restrict parameters become declarations that oclgrind does
@@ -39,7 +42,7 @@
 #define VEC_OUT 1
 #endif
 #define TURNED (PASS == 1)
-#define STRIP 32 /* rows that share statistics: their results fit the local memory of every tile */
+#define STRIP GEMM_STRIP_ROWS /* rows that share statistics: their results fit the local memory of every tile */
 
 #if (VEC != 1 && VEC != 4) || (VEC_OUT != 1 && VEC_OUT != 4)
 #error "VEC and VEC_OUT are to be 1 or 4"
@@ -50,7 +53,7 @@
 #if TURNED && PROLOGUE
 #error "the gradient has no load prologue"
 #endif
-#define TILES_FLOATS (STRIP * TILE_N > 2 * GEMM_STEP ? STRIP * TILE_N : 2 * GEMM_STEP)
+#define TILES_FLOATS (GEMM_STRIP_FLOATS > 2 * GEMM_STEP ? GEMM_STRIP_FLOATS : 2 * GEMM_STEP)
 
 #if PASS < 3
 
@@ -66,11 +69,11 @@
 #if VEC == 4
 typedef float4 in_vec;
 #define LOAD_IN(p) (*(global const float4 *)(p)) /* rows are whole quads: aligned, one load */
-#define STORE_DOWN(tile, width, k, i, v) gemm_store_down(tile, width, k, i, v)
+#define STORE_DOWN gemm_store_down
 #else
 typedef float in_vec;
 #define LOAD_IN(p) (*(p))
-#define STORE_DOWN(tile, width, k, i, v) ((tile)[(k) * (width) + (i)] = (v))
+#define STORE_DOWN gemm_store_one
 #endif
 #if VEC_OUT == 4
 typedef float4 out_vec;
@@ -79,7 +82,7 @@ typedef float4 out_vec;
 #else
 typedef float out_vec;
 #define LOAD_OUT(p) (*(p))
-#define STORE_ACROSS(tile, width, k, i, v) ((tile)[(k) * (width) + (i)] = (v))
+#define STORE_ACROSS gemm_store_one
 #endif
 #define ACROSS_K(q, width, vec) ((q) / ((width) / (vec)))
 #define ACROSS_I(q, width, vec) ((q) % ((width) / (vec)) * (vec))
@@ -153,10 +156,17 @@ static void store_row(global float *to, int n, int pitch, float4 v, int accumula
 #endif
 }
 
-/* One row of an item's results: two quads of columns, half a tile apart. */
-static void store_item_row(global float *row, int n0, int item_n, int pitch, float4 v0, float4 v1, int accumulate) {
-  store_row(row, n0 + item_n * 4, pitch, v0, accumulate);
-  store_row(row, n0 + TILE_N / 2 + item_n * 4, pitch, v1, accumulate);
+/* The same for a run of an item's results. */
+static void store_run(global float *to, int n, int pitch, gemm_run v, int accumulate) {
+#if MATH == 0
+  store_row(to, n, pitch, v, accumulate);
+#elif VEC_OUT == 4
+  global float2 *const pair = (global float2 *)(to + n);
+  if (n < pitch) *pair = accumulate ? *pair + v : v;
+#else
+  if (n < pitch) to[n] = accumulate ? to[n] + v.x : v.x;
+  if (n + 1 < pitch) to[n + 1] = accumulate ? to[n + 1] + v.y : v.y;
+#endif
 }
 
 #if PASS < 2
@@ -170,9 +180,14 @@ typedef out_vec b_vec;
 #endif
 #define B_LOADS LOADS(TILE_N, B_VEC)
 
-static float4 quad_of(global const float *p, int n, int pitch) {
+/* Bias of a run of columns. */
+static gemm_run bias_of(global const float *p, int n, int pitch) {
+#if MATH
+  return (float2)(n < pitch ? p[n] : 0.0f, n + 1 < pitch ? p[n + 1] : 0.0f);
+#else
   return (float4)(n < pitch ? p[n] : 0.0f, n + 1 < pitch ? p[n + 1] : 0.0f, n + 2 < pitch ? p[n + 2] : 0.0f,
                   n + 3 < pitch ? p[n + 3] : 0.0f);
+#endif
 }
 
 /* `stats` (may be null): mean, sum of squared deviations, and what rounding took from the mean, of the rows of each strip
@@ -191,7 +206,7 @@ GEMM_KERNEL conv2d_simt_forward(
                 by_taps = {taps_mul, taps_shift};
   const divider by_group = {group_mul, group_shift};
   const gather_shape g = {in_h, in_w, in_pitch};
-  const int item = get_local_id(0), item_m = item / ITEMS_N, item_n = item % ITEMS_N;
+  const int item = get_local_id(0);
   const int tiles_n = (out_pitch + TILE_N - 1) / TILE_N;
   const int m0 = (int)(get_group_id(0) / tiles_n) * TILE_M, n0 = (int)(get_group_id(0) % tiles_n) * TILE_N;
 
@@ -239,21 +254,21 @@ GEMM_KERNEL conv2d_simt_forward(
                                                                              : (out_vec)(0.0f);
 #endif
     }
-    if (e0 >= 0) gemm_multiply(tiles + stage, item_m, item_n, acc);
+    if (e0 >= 0) gemm_multiply(tiles + stage, item, acc);
     local float *const a_tile = tiles + GEMM_STEP - stage, *const b_tile = a_tile + GEMM_A;
 #pragma unroll
     for (int l = 0; l < A_LOADS; l++) {
       const int q = item + l * ITEMS;
-      STORE_DOWN(a_tile, TILE_M, DOWN_K(q, TILE_M), DOWN_I(q, TILE_M), finish_pixel(a_next[l], scale, shift, flags));
+      STORE_DOWN(a_tile, GEMM_PITCH_M, DOWN_K(q, TILE_M), DOWN_I(q, TILE_M), finish_pixel(a_next[l], scale, shift, flags));
     }
 #pragma unroll
     for (int l = 0; l < B_LOADS; l++) {
       const int q = item + l * ITEMS;
       if (!HAS_PIECE(q, TILE_N, B_VEC)) continue;
 #if TURNED
-      STORE_DOWN(b_tile, TILE_N, DOWN_K(q, TILE_N), DOWN_I(q, TILE_N), b_next[l]);
+      STORE_DOWN(b_tile, GEMM_PITCH_N, DOWN_K(q, TILE_N), DOWN_I(q, TILE_N), b_next[l]);
 #else
-      STORE_ACROSS(b_tile, TILE_N, ACROSS_K(q, TILE_N, VEC_OUT), ACROSS_I(q, TILE_N, VEC_OUT), b_next[l]);
+      STORE_ACROSS(b_tile, GEMM_PITCH_N, ACROSS_K(q, TILE_N, VEC_OUT), ACROSS_I(q, TILE_N, VEC_OUT), b_next[l]);
 #endif
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -261,30 +276,32 @@ GEMM_KERNEL conv2d_simt_forward(
 
 #if PASS == 0
   if (has_bias) {
-    const float4 b0 = quad_of(bias, n0 + item_n * 4, out_pitch),
-                 b1 = quad_of(bias, n0 + TILE_N / 2 + item_n * 4, out_pitch);
+#if MATH
+#pragma unroll
+    for (int i = 0; i < 8; i++) { /* fragments i and 8 + i are in the same columns */
+      const gemm_run b = bias_of(bias, n0 + gemm_column(item, 2 * i), out_pitch);
+      acc[i] += (float4)(b, b), acc[8 + i] += (float4)(b, b);
+    }
+#else
+    const gemm_run b0 = bias_of(bias, n0 + gemm_column(item, 0), out_pitch),
+                   b1 = bias_of(bias, n0 + gemm_column(item, 1), out_pitch);
 #pragma unroll
     for (int i = 0; i < 8; i++) acc[2 * i] += b0, acc[2 * i + 1] += b1;
+#endif
   }
 #endif
   /* Strip by strip through local memory: whole rows are stored side by side, and an item per column makes statistics. */
 #pragma unroll
   for (int s = 0; s < TILE_M / STRIP; s++) {
-    const int quad = s / (TILE_M / 64), at = m0 + s * STRIP, rows = min(STRIP, positions - at);
-    if (item_m / 8 == s % (TILE_M / 64)) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        local float *const to = tiles + (item_m % 8 * 4 + i) * TILE_N + item_n * 4;
-        *(local float4 *)to = acc[2 * (4 * quad + i)];
-        *(local float4 *)(to + TILE_N / 2) = acc[2 * (4 * quad + i) + 1];
-      }
-    }
+    const int at = m0 + s * STRIP, rows = min(STRIP, positions - at);
+    gemm_store_strip(tiles, item, s, acc);
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int q = item; q < rows * (TILE_N / 4); q += ITEMS) {
       const int m = at + q / (TILE_N / 4), image = fast_div(m, by_grid), rest = m - image * (grid_h * grid_w),
                 i = fast_div(rest, by_row), j = rest - i * grid_w;
       store_row(out + ((image * out_h + row0 + i * row_step) * out_w + col0 + j * col_step) * out_pitch,
-                n0 + q % (TILE_N / 4) * 4, out_pitch, *(local const float4 *)(tiles + q * 4), accumulate);
+                n0 + q % (TILE_N / 4) * 4, out_pitch,
+                *(local const float4 *)(tiles + q / (TILE_N / 4) * GEMM_PITCH_N + q % (TILE_N / 4) * 4), accumulate);
     }
 #if PASS == 0
     const int o = n0 + item;
@@ -293,10 +310,10 @@ GEMM_KERNEL conv2d_simt_forward(
         const int image = fast_div(at + i, by_grid);
         end = min(rows, (image + 1) * (grid_h * grid_w) - at);
         float sum = 0.0f, m2 = 0.0f, rest = 0.0f;
-        for (int j = i; j < end; j++) sum += tiles[j * TILE_N + item];
+        for (int j = i; j < end; j++) sum += tiles[j * GEMM_PITCH_N + item];
         const float mean = sum / (float)(end - i);
         for (int j = i; j < end; j++) {
-          const float d = tiles[j * TILE_N + item] - mean;
+          const float d = tiles[j * GEMM_PITCH_N + item] - mean;
           m2 += d * d, rest += d;
         }
         rest /= (float)(end - i);
@@ -317,7 +334,7 @@ GEMM_KERNEL conv2d_simt_forward(
 #if VEC == 4
 #define STORE_ACROSS_IN gemm_store_across
 #else
-#define STORE_ACROSS_IN(tile, width, k, i, v) ((tile)[(k) * (width) + (i)] = (v))
+#define STORE_ACROSS_IN gemm_store_one
 #endif
 
 /* Positions of a part: part*part_positions … (a multiple of TILE_K). Parts go to dw + part*part_floats. */
@@ -333,7 +350,7 @@ GEMM_KERNEL conv2d_simt_backward_weights(
                 by_taps = {taps_mul, taps_shift};
   const divider by_group = {group_mul, group_shift};
   const gather_shape g = {in_h, in_w, in_pitch};
-  const int item = get_local_id(0), item_m = item / ITEMS_N, item_n = item % ITEMS_N;
+  const int item = get_local_id(0);
   const int tiles_n = (out_pitch + TILE_N - 1) / TILE_N, tiles_m = (n_depth + TILE_M - 1) / TILE_M;
   const int group = get_group_id(0), part = group / (tiles_n * tiles_m);
   const int e0 = group / tiles_n % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
@@ -367,28 +384,28 @@ GEMM_KERNEL conv2d_simt_backward_weights(
                       ? LOAD_OUT(dy + m * out_pitch + k)
                       : (out_vec)(0.0f);
     }
-    if (p0 >= begin) gemm_multiply(tiles + stage, item_m, item_n, acc);
+    if (p0 >= begin) gemm_multiply(tiles + stage, item, acc);
     local float *const a_tile = tiles + GEMM_STEP - stage, *const b_tile = a_tile + GEMM_A;
 #pragma unroll
     for (int l = 0; l < WA_LOADS; l++) {
       const int q = item + l * ITEMS;
-      STORE_ACROSS_IN(a_tile, TILE_M, ACROSS_K(q, TILE_M, VEC), ACROSS_I(q, TILE_M, VEC),
+      STORE_ACROSS_IN(a_tile, GEMM_PITCH_M, ACROSS_K(q, TILE_M, VEC), ACROSS_I(q, TILE_M, VEC),
                       finish_pixel(a_next[l], scale, shift, flags));
     }
 #pragma unroll
     for (int l = 0; l < WB_LOADS; l++) {
       const int q = item + l * ITEMS;
       if (HAS_PIECE(q, TILE_N, VEC_OUT))
-        STORE_ACROSS(b_tile, TILE_N, ACROSS_K(q, TILE_N, VEC_OUT), ACROSS_I(q, TILE_N, VEC_OUT), b_next[l]);
+        STORE_ACROSS(b_tile, GEMM_PITCH_N, ACROSS_K(q, TILE_N, VEC_OUT), ACROSS_I(q, TILE_N, VEC_OUT), b_next[l]);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
 #pragma unroll
-  for (int l = 0; l < 8; l++) {
-    const int row = e0 + gemm_place(TILE_M, item_m, l);
+  for (int i = 0; i < GEMM_RUNS; i++) {
+    const int row = e0 + gemm_row(item, i);
     if (row < n_depth)
-      store_item_row(dw + part * part_floats + row * out_pitch, n0, item_n, out_pitch,
-                     acc[2 * l], acc[2 * l + 1], accumulate);
+      store_run(dw + part * part_floats + row * out_pitch, n0 + gemm_column(item, i), out_pitch, gemm_get(acc, i),
+                accumulate);
   }
 }
 #endif

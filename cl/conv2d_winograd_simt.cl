@@ -12,7 +12,7 @@
  * Parameters (defaults in brackets):
  *   STAGE [0]     0 transforms (they know TILE only), 1 products of forward and backward-data, 2 of backward-weights
  *   TILE [4]      m
- *   TILE_M, TILE_N, TILE_K   of the products, see gemm_core.clh */
+ *   TILE_M, TILE_N, TILE_K, MATH   of the products, see gemm_core.clh */
 #include "common.clh"
 #include "fastdiv.clh"
 #include "gemm_core.clh"
@@ -290,7 +290,7 @@ GEMM_KERNEL winograd_simt_multiply(global const float *a, global const float *b,
                                    int c_at, int rows, int depth, int columns, int a_pitch, int a_matrix, int b_matrix,
                                    int c_matrix, int batches, int part_depth, int part_floats, int accumulate) {
   local float tiles[2 * GEMM_STEP] __attribute__((aligned(16)));
-  const int item = get_local_id(0), item_m = item / ITEMS_N, item_n = item % ITEMS_N;
+  const int item = get_local_id(0);
   const int tiles_n = (columns + TILE_N - 1) / TILE_N, tiles_m = (rows + TILE_M - 1) / TILE_M;
   const int group = get_group_id(0), rest = group / tiles_n, product = rest / tiles_m;
   const int m0 = rest % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
@@ -322,34 +322,30 @@ GEMM_KERNEL winograd_simt_multiply(global const float *a, global const float *b,
       const int q = item + l * ITEMS, e = e0 + TILE_K + q / (TILE_N / 4), o = n0 + q % (TILE_N / 4) * 4;
       b_next[l] = e < end && o < columns && HAS_PIECE(q, TILE_N) ? LOAD(b_from + e * columns + o) : (float4)(0.0f);
     }
-    if (e0 >= begin) gemm_multiply(tiles + stage, item_m, item_n, acc);
+    if (e0 >= begin) gemm_multiply(tiles + stage, item, acc);
     local float *const a_tile = tiles + GEMM_STEP - stage, *const b_tile = a_tile + GEMM_A;
 #pragma unroll
     for (int l = 0; l < LOADS(TILE_M); l++) {
       const int q = item + l * ITEMS;
 #if STAGE == 1
-      gemm_store_down(a_tile, TILE_M, q / TILE_M * 4, q % TILE_M, a_next[l]);
+      gemm_store_down(a_tile, GEMM_PITCH_M, q / TILE_M * 4, q % TILE_M, a_next[l]);
 #else
-      gemm_store_across(a_tile, TILE_M, q / (TILE_M / 4), q % (TILE_M / 4) * 4, a_next[l]);
+      gemm_store_across(a_tile, GEMM_PITCH_M, q / (TILE_M / 4), q % (TILE_M / 4) * 4, a_next[l]);
 #endif
     }
 #pragma unroll
     for (int l = 0; l < LOADS(TILE_N); l++) {
       const int q = item + l * ITEMS;
-      if (HAS_PIECE(q, TILE_N)) gemm_store_across(b_tile, TILE_N, q / (TILE_N / 4), q % (TILE_N / 4) * 4, b_next[l]);
+      if (HAS_PIECE(q, TILE_N)) gemm_store_across(b_tile, GEMM_PITCH_N, q / (TILE_N / 4), q % (TILE_N / 4) * 4, b_next[l]);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
   global float *const to = c + c_at + part * part_floats + batch * c_matrix;
 #pragma unroll
-  for (int l = 0; l < 8; l++) {
-    const int row = m0 + gemm_place(TILE_M, item_m, l);
-#pragma unroll
-    for (int side = 0; side < 2; side++) {
-      const int o = n0 + side * (TILE_N / 2) + item_n * 4;
-      global float4 *const quad = (global float4 *)(to + row * columns + o);
-      if (row < rows && o < columns) *quad = accumulate ? *quad + acc[2 * l + side] : acc[2 * l + side];
-    }
+  for (int i = 0; i < GEMM_RUNS; i++) {
+    const int row = m0 + gemm_row(item, i), o = n0 + gemm_column(item, i);
+    global gemm_run *const run = (global gemm_run *)(to + row * columns + o);
+    if (row < rows && o < columns) *run = accumulate ? *run + gemm_get(acc, i) : gemm_get(acc, i);
   }
 }
 

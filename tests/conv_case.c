@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "src/ops/math.h"
 #include "src/ref/ref.h"
 
 static char took[CVY_CONV_PASSES][32];
@@ -16,6 +17,9 @@ double conv_case_work(const cvy_conv2d_params *p, int n) { return 0.5 * cvy_conv
 /* Rounding errors of a sum of `terms` products add up like a random walk: u*sqrt(terms/3)*mag if all have one sign, and
  * a few more for the prologue, the bias and the accumulation. FLT_EPSILON is 2u. */
 static double bound_factor(double terms) { return 4.0 + 0.5 * sqrt(terms); }
+
+/* TF32 rounds each factor by at most 2^-11: 2^-10 of the terms, and the product of both. */
+#define TF32_FACTOR ((0x1p-10 + 0x1p-22) / FLT_EPSILON)
 
 static bool check_conv_case(check_device *d, const conv_case *c) {
   const cvy_conv2d_params *const p = &c->p;
@@ -74,14 +78,14 @@ static void spread(double *mag, size_t samples, size_t elems, double factor) {
 /* got must be want (+ before) within the bound of `terms`; exact where everything is a small integer and the products
  * are taken as they are. rows x cols elements, of which `samples` share transforms. */
 static void compare(check_device *d, const char *what, const conv_case *c, cvy_conv_algo algo, size_t samples,
-                    check_buffer *got, double *want, double *mag, const float *before, double terms, size_t rows,
-                    int cols) {
+                    bool tf32, check_buffer *got, double *want, double *mag, const float *before, double terms,
+                    size_t rows, int cols) {
   const double factor = spread_of(algo);
   if (before)
     for (size_t i = 0; i < rows * (size_t)cols; i++) want[i] += before[i], mag[i] += fabs(before[i]);
   if (factor > 0) spread(mag, samples, rows * (size_t)cols / samples, factor);
   const bool exact = c->fill == CHECK_FILL_INTEGERS && factor == 0;
-  check_close_mag(d, what, check_download(got), want, mag, exact ? 0.0 : bound_factor(terms), rows, cols);
+  check_close_mag(d, what, check_download(got), want, mag, exact ? 0.0 : bound_factor(terms) + (tf32 ? TF32_FACTOR : 0.0), rows, cols);
 }
 
 /* Statistics against those of the device's own y. The mean's error is that of a sum; M2 around a mean that is off by e
@@ -136,8 +140,10 @@ void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
   cvy_conv2d *op = NULL;
   check_ok(cvy_conv2d_create(d->cl, p, &op));
   cvy_conv_algo algo[CVY_CONV_PASSES];
+  bool tf32[CVY_CONV_PASSES];
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
     algo[pass] = cvy_conv2d_chosen(op, (cvy_conv_pass)pass).algo;
+    tf32[pass] = cvy_conv2d_error_bound(op, (cvy_conv_pass)pass) == CVY_TF32_ERROR_BOUND;
     snprintf(took[pass], sizeof took[pass], "%s", cvy_conv2d_algorithm_name(op, (cvy_conv_pass)pass));
   }
   const size_t bytes = cvy_conv2d_workspace_bytes(op);
@@ -195,12 +201,12 @@ void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
     if (!p->no_backward_data)
       check_ok(cvy_conv2d_backward_data(op, d->queue, n, bdy->cl, bw->cl, bdx->cl, c->accumulate, ws));
     if (round == 0) {
-      compare(d, "y", c, algo[CVY_CONV_FORWARD], (size_t)n, by, y_want, y_mag, NULL, w_rows, (size_t)y_rows, k);
+      compare(d, "y", c, algo[CVY_CONV_FORWARD], (size_t)n, tf32[CVY_CONV_FORWARD], by, y_want, y_mag, NULL, w_rows, (size_t)y_rows, k);
       if (bstats) compare_stats(d, c, check_download(by), bstats, out.h * out.w);
-      compare(d, "dw", c, algo[CVY_CONV_BACKWARD_WEIGHTS], 1, bdw, dw_want, dw_mag, c->accumulate ? before_w : NULL, y_rows, (size_t)w_rows, k);
-      if (p->bias) compare(d, "db", c, CVY_CONV_DIRECT, 1, bdb, db_want, db_mag, c->accumulate ? before_b : NULL, y_rows, 1, k);
+      compare(d, "dw", c, algo[CVY_CONV_BACKWARD_WEIGHTS], 1, tf32[CVY_CONV_BACKWARD_WEIGHTS], bdw, dw_want, dw_mag, c->accumulate ? before_w : NULL, y_rows, (size_t)w_rows, k);
+      if (p->bias) compare(d, "db", c, CVY_CONV_DIRECT, 1, false, bdb, db_want, db_mag, c->accumulate ? before_b : NULL, y_rows, 1, k);
       if (!p->no_backward_data)
-        compare(d, "dx", c, algo[CVY_CONV_BACKWARD_DATA], (size_t)n, bdx, dx_want, dx_mag, c->accumulate ? before_x : NULL, p->r * p->s * k, (size_t)x_rows, ch);
+        compare(d, "dx", c, algo[CVY_CONV_BACKWARD_DATA], (size_t)n, tf32[CVY_CONV_BACKWARD_DATA], bdx, dx_want, dx_mag, c->accumulate ? before_x : NULL, p->r * p->s * k, (size_t)x_rows, ch);
       first_y = check_download(by), first_dw = check_download(bdw);
       if (bstats) first_stats = check_download(bstats);
       if (p->bias) first_db = check_download(bdb);

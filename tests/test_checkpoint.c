@@ -389,6 +389,10 @@ static void test_settings(check_device *d) {
     check_fails(cvy_settings_compare(was, is, NULL), CVY_E_MISMATCH, fixed[i]);
     check_ok(cvy_settings_compare(was, is, (const char *const[]){fixed[i], NULL}));
   }
+  /* written before there was --math: float32 */
+  check_ok(cvy_settings_compare("{}", "{\"math\":\"fp32\"}", NULL));
+  check_fails(cvy_settings_compare("{}", "{\"math\":\"tf32\"}", NULL), CVY_E_MISMATCH, "math: \"fp32\" in the checkpoint, \"tf32\" now");
+  check_fails(cvy_settings_compare("{\"math\":\"tf32\"}", "{\"math\":\"fp32\"}", NULL), CVY_E_MISMATCH, "math");
   check_fails(cvy_settings_compare("{", "{}", NULL), CVY_E_FORMAT, "settings in the checkpoint are no JSON object: {");
   check_fails(cvy_settings_compare("{}", "[]", NULL), CVY_E_FORMAT, "settings of this run are no JSON object: []");
 }

@@ -132,6 +132,8 @@ def test_errors():
         ("--log", "-", "file"),
         ("--tune", "slow", "cached, off or quick"),
         ("--conv-algo", "fast", "direct, winograd2"),
+        ("--math", "bf16", "fp32 or tf32"),
+        ("--math", "", "fp32 or tf32"),
         ("--conv-algo", "direct,", "direct, winograd2"),
         ("--conv-algo", "auto,direct", "direct, winograd2"),
         ("--conv-algo", "gemm,direct,gemm", "twice"),
@@ -212,14 +214,14 @@ def test_help():
         "devices": "json",
         "selftest": "devices json quiet",
         "bench peak": "time devices json quiet",
-        "bench train": "model batch steps inference conv-algo tune no-breakdown devices json quiet",
+        "bench train": "model batch steps inference conv-algo tune math no-breakdown devices json quiet",
         "bench exchange": "model buckets time devices json quiet",
-        "eval": "weights model data data-dir classes seed devices batch conv-algo json quiet",
-        "bench conv": "model batch shape pass algo tiles tune time baseline max-slowdown dump-build devices json quiet",
-        "bench ops": "model batch op pass algo tiles tune time baseline max-slowdown dump-build devices json quiet",
+        "eval": "weights model data data-dir classes seed devices batch conv-algo math json quiet",
+        "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
+        "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "tune": "devices model batch budget show clear json quiet",
         "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed "
-        "no-shuffle split shares conv-algo tune bn run-ahead staleness max-steps no-eval save checkpoint checkpoint-every "
+        "no-shuffle split shares conv-algo math tune bn run-ahead staleness max-steps no-eval save checkpoint checkpoint-every "
         "keep resume verify-every log plot allow-nan quiet devices",
     }
     for verb, names in wanted.items():
@@ -437,6 +439,17 @@ def test_train():
             head["settings"]["conv_algo"] == "winograd4,direct" and head["conv_choices"][0]["3"] == ["direct"] * 3,
             f"5x5 filters are not for winograd4: {head}",
         )
+        # --math tf32 on a device without it: a warning, and float32, bit by bit
+        plain = ["train", *SMALL, "--max-steps", 2, "--no-eval", "--quiet"]
+        expect(0, *plain, "--save", at("fp32.st"))
+        done = expect(0, *plain, "--math", "tf32", "--save", at("tf32.st"), "--log", at("tf32.jsonl"), err="no TF32 here")
+        check(done.stderr.count("no TF32 here") == 1, "one warning", done)
+        settings = lines_of(at("tf32.jsonl"))[0]["run"]["settings"]
+        check((settings["math"], settings["math_used"]) == ("tf32", ["fp32"]), f"what was asked for and what was used: {settings}")
+        with open(at("fp32.st"), "rb") as a, open(at("tf32.st"), "rb") as b:
+            check(a.read() == b.read(), "float32 where there is no TF32")
+        expect(0, "eval", "--weights", at("a.st"), *LENET, "--math", "tf32", err="no TF32 here")
+
         refused = ("layer '", "winograd4 cannot do", "',direct'")
         done = expect(2, *forced, "--conv-algo", "winograd4", err=refused)
         check(done.stderr.count("error:") == 1, "one message", done)
@@ -499,6 +512,7 @@ def test_resume():
         )
 
         expect(2, *parts, "--conv-algo", "direct", err=("conv_algo", '"auto" in the checkpoint, "direct" now'))
+        expect(2, *parts, "--math", "tf32", err=("math", '"fp32" in the checkpoint, "tf32" now'))
 
         # what is refused changes no file
         with open(at("log"), "rb") as f:

@@ -65,6 +65,8 @@ static void test_find(check_device *d) {
   assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_FORWARD, text), "7x9x3/4 20/32 3x5 1x2 1x0 b1 s1 p2");
   assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_BACKWARD_DATA, text), "7x9x3/4 20/32 3x5 1x2 1x0 b0 s0 p0");
   assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_BACKWARD_WEIGHTS, text), "7x9x3/4 20/32 3x5 1x2 1x0 b1 s0 p2");
+  p.math = CVY_MATH_TF32;
+  assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_FORWARD, text), "7x9x3/4 20/32 3x5 1x2 1x0 b1 s1 p2 tf32");
   cvy_tune_table *table;
   check_ok(cvy_tune_table_create(head, NULL, &table));
   assert_int_equal(tile_for(table, 64, CVY_CONV_FORWARD), -1);

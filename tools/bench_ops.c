@@ -10,7 +10,7 @@
 
 typedef struct ops_options {
   const char *devices, *json, *shape, *operation, *baseline;
-  int model, pass, tiles, tune;
+  int model, pass, tiles, tune, math;
   int64_t batch;
   double seconds, max_slowdown;
   cvy_conv_algo_list algos;
@@ -76,6 +76,9 @@ static const char *parse_slowdown(const char *text, void *target) {
   {.kind = OPTION_CHOICE, .name = "tune", FIELD(tune), .value = "HOW", .deflt = "cached",                    \
    .choices = "cached|off", .unit = "name", .help = "what auto takes: what convoy tune found here, or the "  \
    "shipped defaults"}
+#define MATH_ROW                                                                                             \
+  {.kind = OPTION_CHOICE, .name = "math", FIELD(math), .value = "HOW", .deflt = "fp32",                      \
+   .choices = "fp32|tf32", .unit = "name", .help = "arithmetic of products, as in convoy train"}
 #define PASS_ROW                                                                                             \
   {.kind = OPTION_CHOICE, .name = "pass", FIELD(pass), .value = "PASS", .deflt = "all",                      \
    .choices = "fwd|bwd-data|bwd-weights|all", .unit = "name", .help = "one pass of convolutions only"}
@@ -108,6 +111,7 @@ static const option_row conv_rows[] = {
     ALGO_ROW,
     TILES_ROW,
     TUNE_ROW,
+    MATH_ROW,
     TIME_ROWS,
     {.kind = OPTION_GROUP, .help = "Devices and output"},
     BENCH_COMMON_ROWS(FIELD),
@@ -127,6 +131,7 @@ static const option_row ops_rows[] = {
     ALGO_ROW,
     TILES_ROW,
     TUNE_ROW,
+    MATH_ROW,
     TIME_ROWS,
     {.kind = OPTION_GROUP, .help = "Devices and output"},
     BENCH_COMMON_ROWS(FIELD),
@@ -290,7 +295,8 @@ static cvy_status measure(void *user, bench_device *device) {
                                    .only_auto = options->only_auto,
                                    .all_tiles = options->tiles == 1,
                                    .tuned = options->tune == 0,
-                                   .pass = options->pass == 3 ? CVY_CONV_PASSES : options->pass};
+                                   .pass = options->pass == 3 ? CVY_CONV_PASSES : options->pass,
+                                   .math = (cvy_math)options->math};
   const double rates_seconds = options->seconds < 0.3 ? options->seconds : 0.3;
   CVY_TRY(bench_measure_rates(device, rates_seconds));
   if (run->rows.print) {

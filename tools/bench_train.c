@@ -14,7 +14,7 @@
 
 typedef struct train_bench_options {
   const char *devices, *json, *conv_algo;
-  int model, tune;
+  int model, tune, math;
   int64_t batch, steps;
   bool inference, no_breakdown, quiet;
 } train_bench_options;
@@ -65,6 +65,14 @@ static const option_row rows[] = {
      .unit = "auto, direct, winograd2, winograd4, gemm, fft",
      .parse = options_parse_conv_algo,
      .help = "how convolutions and linear layers are computed, as in convoy train"},
+    {.kind = OPTION_CHOICE,
+     .name = "math",
+     FIELD(math),
+     .value = "HOW",
+     .choices = "fp32|tf32",
+     .deflt = "fp32",
+     .unit = "fp32 or tf32",
+     .help = "arithmetic of products, as in convoy train"},
     {.kind = OPTION_CHOICE,
      .name = "tune",
      FIELD(tune),
@@ -189,6 +197,7 @@ static cvy_status open_team(train_run *run, bool profile, cvy_team **team) {
   const cvy_team_params params = {.batch = (int)run->options->batch,
                                   .inference = run->options->inference,
                                   .conv_algo = run->options->conv_algo,
+                                  .math = (cvy_math)run->options->math,
                                   .tune = (cvy_tune_mode)run->options->tune,
                                   .profile = profile,
                                   .allow_nan = true,

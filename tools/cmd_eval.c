@@ -10,7 +10,7 @@
 
 typedef struct eval_options {
   const char *weights, *data, *data_dir, *devices, *json, *conv_algo;
-  int model;
+  int model, math;
   int64_t classes, batch, seed;
   bool quiet;
 } eval_options;
@@ -94,6 +94,16 @@ static const option_row rows[] = {
      .parse = options_parse_conv_algo,
      .help = "how convolutions and linear layers are computed; of several with commas each layer takes the first that "
              "can do it"},
+    {.kind = OPTION_CHOICE,
+     .name = "math",
+     FIELD(math),
+     .value = "HOW",
+     .choices = "fp32|tf32",
+     .deflt = "fp32",
+     .unit = "fp32 or tf32",
+     .help = "products of convolutions and linear layers: float32, or factors rounded to 10 bits of mantissa on NVIDIA's "
+             "matrix units (compute capability 8.0 and up; tried first, float32 elsewhere). Errors of tf32: 2e-3 of a "
+             "result; the bounds that are stated for float32 do not hold"},
     {.kind = OPTION_GROUP, .help = "Output"},
     {.kind = OPTION_SINK,
      .name = "json",
@@ -169,7 +179,10 @@ int cmd_eval(int argc, char **argv) {
   code = program_run_open(&spec, &run);
   if (code == EXIT_DONE) {
     progress_status("preparing the devices (kernels are compiled the first time)");
-    const cvy_team_params params = {.batch = (int)options.batch, .inference = true, .conv_algo = options.conv_algo};
+    const cvy_team_params params = {.batch = (int)options.batch,
+                                    .inference = true,
+                                    .conv_algo = options.conv_algo,
+                                    .math = (cvy_math)options.math};
     cvy_status status = cvy_team_create(run.devices, run.net, &params, &team);
     if (status == CVY_OK) status = cvy_team_load(team, options.weights);
     if (status == CVY_OK) status = cvy_team_attach(team, run.data);

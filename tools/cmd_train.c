@@ -206,7 +206,8 @@ static cvy_status team_open(training *t) {
     .bn = o->bn.mode, .ghost = o->bn.ghost,
     .momentum = (float)o->momentum, .weight_decay = (float)o->weight_decay, .nesterov = o->nesterov,
     .run_ahead = (int)o->run_ahead, .allow_nan = o->allow_nan,
-    .conv_algo = o->conv_algo, .tune = (cvy_tune_mode)o->tune, .resume_from = o->resume ? o->checkpoint : NULL,
+    .conv_algo = o->conv_algo, .tune = (cvy_tune_mode)o->tune, .math = (cvy_math)o->math,
+    .resume_from = o->resume ? o->checkpoint : NULL,
   };
   progress_status("preparing the devices (kernels are compiled the first time)");
   cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);

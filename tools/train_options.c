@@ -155,6 +155,16 @@ static const option_row rows[] = {
      .help = "how convolutions and linear layers are computed; of several with commas each layer takes the first that "
              "can do it"},
     {.kind = OPTION_CHOICE,
+     .name = "math",
+     FIELD(math),
+     .value = "HOW",
+     .choices = "fp32|tf32",
+     .deflt = "fp32",
+     .unit = "fp32 or tf32",
+     .help = "products of convolutions and linear layers: float32, or factors rounded to 10 bits of mantissa on NVIDIA's "
+             "matrix units (compute capability 8.0 and up; tried first, float32 elsewhere). Errors of tf32: 2e-3 of a "
+             "result; the bounds that are stated for float32 do not hold"},
+    {.kind = OPTION_CHOICE,
      .name = "tune",
      FIELD(tune),
      .value = "HOW",
@@ -435,12 +445,14 @@ static void put(json_t *object, const char *key, json_t *value) { json_object_se
 
 json_t *train_settings(const train_options *options, const cvy_data *data, const cvy_team *team) {
   json_t *const s = json_object(), *const devices = json_array(), *const shares = json_array();
+  json_t *const used = json_array();
   char shape[96];
   for (int i = 0; i < cvy_team_size(team); i++) {
     cvy_replica_info info;
     if (!cvy_team_replica(team, i, &info)) continue;
     json_array_append_new(devices, json_string(info.label));
     json_array_append_new(shares, json_integer(info.share));
+    json_array_append_new(used, json_string(info.math == CVY_MATH_TF32 ? "tf32" : "fp32"));
   }
   snprintf(shape, sizeof shape, "%d + %d images %dx%dx%d", data->train.n, data->test.n, data->h, data->w, data->c);
   put(s, "batch", json_integer(options->batch));
@@ -452,6 +464,9 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   put(s, "devices", devices);
   put(s, "init", json_string(options->init_from ? options->init_from : inits[options->init]));
   put(s, "lr", json_real(options->lr));
+  put(s, "math", json_string(options->math == CVY_MATH_TF32 ? "tf32" : "fp32"));
+  put(s, "math_used", options->math == CVY_MATH_TF32 ? json_incref(used) : json_null());
+  json_decref(used);
   put(s, "model", json_string(train_options_model(options)));
   put(s, "momentum", json_real(options->momentum));
   put(s, "nesterov", json_boolean(options->nesterov));

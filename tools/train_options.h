@@ -15,7 +15,7 @@ typedef struct every_option { int n; bool epochs; } every_option;
 
 typedef struct train_options {
   const char *data, *data_dir, *devices, *init_from, *save, *checkpoint, *log, *plot, *conv_algo;
-  int model, init, tune;              /* tune: cvy_tune_mode */
+  int model, init, tune, math;        /* cvy_tune_mode, cvy_math */
   int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every;
   double lr, momentum, weight_decay;
   split_option split;

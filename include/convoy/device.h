@@ -13,6 +13,10 @@
 extern "C" {
 #endif
 
+/* Arithmetic of the products of convolutions and linear layers. FP32: float32 throughout. TF32: factors rounded to 10 bits
+ * of mantissa, sums in float32, where a device has matrix units for that. */
+typedef enum cvy_math { CVY_MATH_FP32 = 0, CVY_MATH_TF32 } cvy_math;
+
 typedef enum cvy_device_kind { CVY_DEVICE_CPU, CVY_DEVICE_GPU, CVY_DEVICE_OTHER } cvy_device_kind;
 
 /* One line of the list. Facts are what the driver reports; `usable` false: `reason` says why, in words. */

@@ -44,6 +44,8 @@ typedef struct cvy_team_params {
   const char *conv_algo;            /* "auto", or of direct, winograd2, winograd4, gemm, fft one, or several with commas:
                                        each convolution and linear layer takes the first that can do it; NULL: auto */
   cvy_tune_mode tune;               /* with conv_algo auto */
+  cvy_math math;                    /* TF32 is used by devices that can, and tried there first; others warn and use FP32.
+                                       Errors of TF32: 2e-3 of a result (relative L2), not within float32's bounds */
   const char *resume_from;          /* checkpoint folder: layers take the algorithms noted in its newest checkpoint, as
                                        a resumed run must (numbers depend on them); NULL, or nothing in it: as above */
 } cvy_team_params;
@@ -120,6 +122,7 @@ typedef struct cvy_replica_info {
   int share;                        /* of a full batch */
   int micro_batch;                  /* samples per pass; = share unless memory is short */
   size_t device_bytes;              /* allocated on the device */
+  cvy_math math;                    /* what it uses */
 } cvy_replica_info;
 bool cvy_team_replica(const cvy_team *team, int device, cvy_replica_info *out);
 /* The algorithm that each layer took, as JSON: per device an object, layer → [forward, backward_data, backward_weights].

@@ -49,6 +49,17 @@ static cvy_status facts_fill(cvy_device *device) {
   /* Both compile with clang, for flat addresses. oclgrind's front end is clang too, but its simulator does not know the
    * instruction. */
   facts->has_prefetch = info->kind == CVY_DEVICE_CPU && (pocl || strstr(info->platform_name, "Intel(R) OpenCL") != NULL);
+  /* NVIDIA's driver takes inline PTX; other drivers on its devices (PoCL, rusticl) compile otherwise. */
+  cl_uint capability = 0;
+  const bool nvidia = strstr(info->platform_name, "NVIDIA") != NULL && info->kind == CVY_DEVICE_GPU;
+  if (!nvidia || clGetDeviceInfo(device->id, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, sizeof capability, &capability,
+                                 NULL) != CL_SUCCESS)
+    capability = 0;
+  const char *const tf32 = getenv("CVY_FORCE_TF32"); /* for tests */
+  CVY_REQUIRE(!tf32 || !*tf32 || !strcmp(tf32, "mma") || !strcmp(tf32, "emulated"), CVY_E_ARGUMENT,
+              "CVY_FORCE_TF32=%s: it must be mma or emulated", tf32);
+  facts->has_mma_tf32 = !facts->cpu_shaped && (capability >= 8 || (tf32 && !strcmp(tf32, "mma")));
+  facts->emulates_tf32 = !facts->cpu_shaped && tf32 && !strcmp(tf32, "emulated");
   /* rusticl (Mesa 22.3) gives the size of a sub-group for CL_KERNEL_WORK_GROUP_SIZE and runs larger groups all the
    * same. */
   device->kernel_group_wrong = rusticl;
@@ -172,5 +183,6 @@ void cvy_device_close(cvy_device **p) {
 const cvy_device_info *cvy_device_get_info(const cvy_device *device) { return &device->info; }
 const cvy_device_facts *cvy_device_get_facts(const cvy_device *device) { return &device->facts; }
 const char *cvy_device_label(const cvy_device *device) { return device->label; }
+cvy_tf32_state *cvy_device_tf32(cvy_device *device) { return &device->tf32; }
 cvy_queue *cvy_device_compute_queue(cvy_device *device) { return &device->compute; }
 cvy_queue *cvy_device_transfer_queue(cvy_device *device) { return &device->transfer; }

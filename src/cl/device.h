@@ -33,6 +33,10 @@ typedef struct cvy_device_facts {
   size_t local_bytes, max_work_group;
   bool host_unified;
   bool has_prefetch; /* compiler takes __builtin_prefetch of an address: -D CVY_PREFETCH */
+  bool has_mma_tf32;                /* NVIDIA's mma.sync with TF32: compute capability 8.0 and up, SIMT-shaped. Whether it
+                                       gives the right numbers is for src/ops/math.c to find out */
+  bool emulates_tf32;               /* CVY_FORCE_TF32=emulated at opening, for tests: kernels for TF32 do without mma.sync.
+                                       CVY_FORCE_TF32=mma sets has_mma_tf32 on any SIMT-shaped device */
   bool has_min_vector_width; /* compiler takes __attribute__((min_vector_width(512))): -D CVY_MIN_VECTOR_WIDTH=512 */
 } cvy_device_facts;
 
@@ -46,6 +50,9 @@ void cvy_device_close(cvy_device **device);          /* after everything made fr
 const cvy_device_info *cvy_device_get_info(const cvy_device *device);    /* borrowed */
 const cvy_device_facts *cvy_device_get_facts(const cvy_device *device);  /* borrowed */
 const char *cvy_device_label(const cvy_device *device);
+/* What src/ops/math.c has found out about the device; it lasts as long as the device is open. */
+typedef struct cvy_tf32_state { bool tried, works; } cvy_tf32_state;
+cvy_tf32_state *cvy_device_tf32(cvy_device *device);                     /* borrowed */
 cvy_queue *cvy_device_compute_queue(cvy_device *device);                 /* borrowed */
 cvy_queue *cvy_device_transfer_queue(cvy_device *device);
 

@@ -6,6 +6,7 @@
 
 #include "src/base/text.h"
 #include "src/nn/instance_parts.h"
+#include "src/ops/math.h"
 
 _Static_assert((int)CVY_PLAN_ALIGN == (int)CVY_SLICE_ALIGN, "plans align storages as slices must be");
 
@@ -256,6 +257,7 @@ cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy
   i->net = net;
   i->layout = cvy_net_layout(net);
   i->params = *params;
+  i->params.math = cvy_math_resolve(device, params->math);
   CVY_TRY(choose_micro_batch(i));
   i->params.choices = NULL, i->params.tuned = NULL; /* borrowed for the call */
   CVY_TRY(make_activations(i));
@@ -304,6 +306,7 @@ void cvy_instance_destroy(cvy_instance **instance) {
 
 /* ---- what others borrow ---- */
 
+cvy_math cvy_instance_math(const cvy_instance *i) { return i->params.math; }
 int cvy_instance_micro_batch(const cvy_instance *i) { return i->micro_batch; }
 size_t cvy_instance_device_bytes(const cvy_instance *i) { return i->device_bytes; }
 

@@ -20,6 +20,7 @@ typedef struct cvy_instance_params {
   size_t memory_limit_bytes;        /* 0: the device's; also capped by $CVY_MEMORY_LIMIT_MIB (for tests) */
   size_t reserved_bytes;            /* already promised to others on the device (data set) */
   cvy_conv_algo_list algos;         /* what convolutions and linear layers may take, see conv2d.h; n == 0: auto */
+  cvy_math math;                    /* of convolutions and linear layers; cvy_instance_math: what the device uses */
   const cvy_conv_choices *choices;  /* one per layer of the net: what is taken where it is possible; NULL: none.
                                        Borrowed for the call */
   const cvy_tune_table *tuned;      /* with auto and without `choices`: what the device does best; NULL: the shipped
@@ -33,6 +34,7 @@ typedef struct cvy_instance cvy_instance;
 cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params,
                                cvy_instance **out);
 void cvy_instance_destroy(cvy_instance **instance);
+cvy_math cvy_instance_math(const cvy_instance *instance);                  /* what its products use */
 int cvy_instance_micro_batch(const cvy_instance *instance);
 size_t cvy_instance_device_bytes(const cvy_instance *instance);
 /* Passes of layers that could be done in several ways and were not in `tuned`; 0 if it was not looked at. */

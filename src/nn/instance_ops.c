@@ -9,6 +9,7 @@
 /* Choices for the unit, by rank: what was taken before, what was found best; nothing where the user gives a list. */
 static void choose(cvy_instance *i, const cvy_unit *unit, cvy_conv2d_params *p) {
   p->algos = i->params.algos;
+  p->math = i->params.math;
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
     const cvy_conv_pass which = (cvy_conv_pass)pass;
     if (i->params.choices) p->choice[pass] = i->params.choices[unit->layer].pass[pass];
@@ -65,6 +66,7 @@ static cvy_status make_linear(cvy_instance *i, const cvy_unit *unit, int n, cvy_
                               .no_backward_data = conv.no_backward_data,
                               .inference = conv.inference,
                               .algos = conv.algos,
+                              .math = conv.math,
                               .layer = conv.layer};
   memcpy(params.choice, conv.choice, sizeof params.choice);
   return cvy_linear_create(i->device, &params, &op->linear);

@@ -320,7 +320,11 @@ static bool check(tuning *t, const candidate *c) {
   bool right = false;
   char word[CVY_CONV_CHOICE_BYTES];
   const int n = t->p.n_max < CVY_TUNE_CHECK_SAMPLES ? t->p.n_max : CVY_TUNE_CHECK_SAMPLES;
-  CVY_TRY(make_op(t, &general, n, &trusted));
+  const cvy_math math = t->p.math;
+  t->p.math = CVY_MATH_FP32;
+  const cvy_status made = make_op(t, &general, n, &trusted);
+  t->p.math = math;
+  CVY_TRY(made);
   CVY_TRY(run_and_read(t, trusted, n, NULL, &want));
   CVY_TRY(run_and_read(t, c->op, n, &c->choice, &got));
   const double bound = cvy_conv2d_error_bound(trusted, t->item->pass) + cvy_conv2d_error_bound(c->op, t->item->pass);

@@ -3,7 +3,7 @@
  *
  * For each shape and pass, most work first, every choice that cvy_conv2d_candidates lists, of algorithms that are expected
  * to take at most CVY_TUNE_REACH times as long as the best,
- *   is checked: a few samples against the general direct kernels; a result whose relative L2 distance is above both
+ *   is checked: a few samples against the general direct kernels in float32; a result whose relative L2 distance is above both
  *               stated error bounds together, that is not finite, or that does not come (a failed build) is rejected;
  *   is timed:   one run each; a candidate that then takes CVY_TUNE_HOPELESS times the best one's time is dropped, the
  *               others run more rounds in turns, so that a slow phase of the machine meets all alike: CVY_TUNE_ROUNDS,

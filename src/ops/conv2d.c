@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/ops/conv2d_algorithm.h"
+#include "src/ops/math.h"
 
 struct cvy_conv2d {
   cvy_device *device;
@@ -243,12 +244,13 @@ cvy_status cvy_conv2d_create(cvy_device *device, const cvy_conv2d_params *params
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *op);
   op->device = device, op->params = *params, op->y = y;
+  op->params.math = cvy_math_resolve(device, params->math);
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
     if (pass != CVY_CONV_FORWARD && params->inference) continue;
     if (pass == CVY_CONV_BACKWARD_DATA && params->no_backward_data) continue;
     size_t bytes = 0;
-    CVY_TRY(choose(device, params, &y, (cvy_conv_pass)pass, &op->algorithm[pass], &op->choice[pass]));
-    CVY_TRY(op->algorithm[pass]->create(device, params, &y, (cvy_conv_pass)pass, op->choice[pass].tile,
+    CVY_TRY(choose(device, &op->params, &y, (cvy_conv_pass)pass, &op->algorithm[pass], &op->choice[pass]));
+    CVY_TRY(op->algorithm[pass]->create(device, &op->params, &y, (cvy_conv_pass)pass, op->choice[pass].tile,
                                         &op->state[pass], &bytes));
     if (bytes > op->workspace_bytes) op->workspace_bytes = bytes;
   }
@@ -273,7 +275,9 @@ const char *cvy_conv2d_algorithm_name(const cvy_conv2d *op, cvy_conv_pass pass) 
 }
 cvy_conv_choice cvy_conv2d_chosen(const cvy_conv2d *op, cvy_conv_pass pass) { return op->choice[pass]; }
 double cvy_conv2d_error_bound(const cvy_conv2d *op, cvy_conv_pass pass) {
-  return op->algorithm[pass] ? op->algorithm[pass]->error_bound : 0.0;
+  const cvy_conv_algorithm *const a = op->algorithm[pass];
+  const bool tf32 = a && op->params.math == CVY_MATH_TF32 && a->tf32_error_bound > 0;
+  return !a ? 0.0 : tf32 ? a->tf32_error_bound : a->error_bound;
 }
 
 /* A buffer of the call: there, of this device, and large enough. */

@@ -77,6 +77,8 @@ typedef struct cvy_conv2d_params {
   cvy_conv_algo_list algos;         /* n == 0: auto; else only these (CVY_E_UNSUPPORTED if none can do a pass) */
   cvy_conv_choice choice[CVY_CONV_PASSES];   /* what was found best (autotune) or was taken before (checkpoint), if it
                                                 is possible and allowed; AUTO: first of algos, shipped default */
+  cvy_math math;                    /* TF32: kernels that have it use it, where the device can (math.h); the others, and
+                                       all elsewhere, are float32 */
   const char *layer;                /* its name, for messages of create; NULL: none */
 } cvy_conv2d_params;
 

@@ -21,6 +21,7 @@ typedef struct cvy_conv_algorithm {
   cvy_conv_algo algo;
   bool cpu_shaped;                  /* kernels for CPU-shaped devices only; false: runs on every device */
   double error_bound;               /* relative L2 of a result, on inputs such as DESIGN 8's adversarial ones */
+  double tf32_error_bound;          /* the same with CVY_MATH_TF32; 0: its products are float32 all the same */
   /* Tile parameters: values the tuner tries, all zeros (the default) first; what each number is stands beside them. */
   const int (*tiles)[CVY_CONV_TILES];
   int n_tiles;

@@ -6,6 +6,7 @@
 
 #include "src/ops/divider.h"
 #include "src/ops/gemm_tile.h"
+#include "src/ops/math.h"
 
 cvy_conv_gather cvy_conv_gather_forward(const cvy_conv2d_params *p, const cvy_shape *y) {
   return (cvy_conv_gather){.in = p->x,
@@ -160,14 +161,16 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
                 "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)floats);
     *workspace_bytes = (size_t)floats * sizeof(float);
   }
+  const int math = cvy_math_define(device, params->math);
   const cvy_define defines[] = {{"PASS", (long)pass},
                                 {"TILE_M", st->tile.m},
                                 {"TILE_N", st->tile.n},
                                 {"TILE_K", st->tile.k},
                                 {"PROLOGUE", data || !params->prologue ? 0 : params->prologue & CVY_CONV_RESIDUAL ? 2 : 1},
                                 {"VEC", in.c % 4 == 0 && in.pitch % 4 == 0 ? 4 : 1},
-                                {"VEC_OUT", out.pitch % 4 == 0 ? 4 : 1}};
-  const int n = (int)(sizeof defines / sizeof *defines);
+                                {"VEC_OUT", out.pitch % 4 == 0 ? 4 : 1},
+                                {"MATH", math}};
+  const int n = (int)(sizeof defines / sizeof *defines) - (math == 0);
   CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_simt_backward_weights" : "conv2d_simt_forward", defines, n,
                             &st->main));
   static const cvy_define sums[] = {{"PASS", 3}};
@@ -266,6 +269,7 @@ fail:
 const cvy_conv_algorithm cvy_conv_direct_simt = {.name = "direct_simt",
                                                  .algo = CVY_CONV_DIRECT,
                                                  .error_bound = 1e-5,
+                                                 .tf32_error_bound = CVY_TF32_ERROR_BOUND,
                                                  .tiles = cvy_gemm_tiles,
                                                  .n_tiles = CVY_GEMM_TILES,
                                                  .can = can,

@@ -11,6 +11,7 @@
 #include "src/ops/conv2d_algorithm.h"
 #include "src/ops/divider.h"
 #include "src/ops/gemm_tile.h"
+#include "src/ops/math.h"
 
 enum {
   CHUNK_FLOATS = 8 << 20,
@@ -59,26 +60,26 @@ static bool tile_fits(cvy_device *device, const int *tile) {
  * FMA_PER_BYTE multiply-adds in the time of one byte (V100 8.7, A100 6.3, H100 10, MI210 7, RX 6800 16). Direct reads
  * and writes the activations once; Winograd makes (m+2)^2/m^2 products per output, reads its input about that often
  * too (halos, half of it from caches), writes and reads the matrices. Tiles that stick out of a small image count in full.
- * Backward-weights moves the same. */
-static double cost_of(const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass, int m) {
-  const double FMA_PER_BYTE = 10, bytes = 4;
+ * Backward-weights moves the same. With TF32 direct's and F(2x2)'s multiply-adds are taken to be TF32_RATE times as fast
+ * (A100 on paper 8, H100 7; half of that, as the tiles come through local memory): F(4x4)'s stay float32. */
+static double cost_of(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass, int m) {
+  const double FMA_PER_BYTE = 10, TF32_RATE = 4, bytes = 4;
+  const double rate = cvy_math_resolve(device, p->math) == CVY_MATH_TF32 ? TF32_RATE : 1;
   const cvy_shape *const out = pass == CVY_CONV_BACKWARD_DATA ? &p->x : y;
   const double tiles = (double)cvy_ceil_div(out->h, m) * cvy_ceil_div(out->w, m), a2 = (m + 2) * (m + 2);
   const double c = p->x.c, k = p->k, positions = (double)y->h * y->w;
   const double activations = ((double)p->x.h * p->x.w * c + positions * k) * bytes;
   const double filter = 9 * c * k * bytes / p->n_max, matrices = tiles * a2 * (c + k) * bytes;
-  const double direct = 9 * c * k * positions + FMA_PER_BYTE * (activations + filter);
+  const double direct = 9 * c * k * positions / rate + FMA_PER_BYTE * (activations + filter);
   const double winograd =
-      a2 * c * k * tiles + FMA_PER_BYTE * (1.5 * activations + 2 * matrices + 2 * (a2 / 9) * filter);
+      a2 * c * k * tiles / (m == 2 ? rate : 1) + FMA_PER_BYTE * (1.5 * activations + 2 * matrices + 2 * (a2 / 9) * filter);
   return winograd / direct;
 }
 static double cost2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
-  (void)device;
-  return cost_of(p, y, pass, 2);
+  return cost_of(device, p, y, pass, 2);
 }
 static double cost4(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
-  (void)device;
-  return cost_of(p, y, pass, 4);
+  return cost_of(device, p, y, pass, 4);
 }
 
 static void destroy(void *state) {
@@ -149,12 +150,16 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   st->in_pitch = quads(st->in.c), st->out_pitch = quads(st->out.pitch);
   CVY_TRY(plan(st, cvy_device_get_facts(device), tile, p->n_max, workspace_bytes));
   const cvy_define transforms[] = {{"STAGE", 0}, {"TILE", m}};
-  const cvy_define products[] = {
-      {"STAGE", weights ? 2 : 1}, {"TILE_M", st->tile.m}, {"TILE_N", st->tile.n}, {"TILE_K", st->tile.k}};
+  const int math = m == 2 ? cvy_math_define(device, p->math) : 0;
+  const cvy_define products[] = {{"STAGE", weights ? 2 : 1},
+                                 {"TILE_M", st->tile.m},
+                                 {"TILE_N", st->tile.n},
+                                 {"TILE_K", st->tile.k},
+                                 {"MATH", math}};
   CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_input", transforms, 2, &st->input));
   CVY_TRY(cvy_kernel_create(device, file, weights ? "winograd_simt_gradient" : "winograd_simt_output", transforms, 2,
                             &st->second));
-  CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_multiply", products, 4, &st->multiply));
+  CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_multiply", products, math ? 5 : 4, &st->multiply));
   if (weights) {
     static const cvy_define sums[] = {{"PASS", 3}};
     CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_dw", transforms, 2, &st->dw));
@@ -265,11 +270,13 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   return st->pass == CVY_CONV_BACKWARD_WEIGHTS ? run_weights(st, queue, call) : run_gather(st, queue, call);
 }
 
-/* Tiles are those of the products. The bounds are stated with room, not measured: transforms multiply rounding errors by
+/* F(4x4)'s products stay float32 with CVY_MATH_TF32: its transforms would make 3e-3 of their rounding (by simulation),
+ * more than is stated. Tiles are those of the products. The bounds are stated with room, not measured: transforms multiply rounding errors by
  * the sums of rows of Bt, G and At. What tests hold the results to, element by element, is in tests/conv_case.c. */
 const cvy_conv_algorithm cvy_conv_winograd2_simt = {.name = "winograd2_simt",
                                                     .algo = CVY_CONV_WINOGRAD2,
                                                     .error_bound = 1e-5,
+                                                    .tf32_error_bound = CVY_TF32_ERROR_BOUND,
                                                     .tiles = cvy_gemm_tiles,
                                                     .n_tiles = CVY_GEMM_TILES,
                                                     .tile_fits = tile_fits,

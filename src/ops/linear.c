@@ -27,6 +27,7 @@ cvy_status cvy_linear_create(cvy_device *device, const cvy_linear_params *params
                                   .no_backward_data = params->no_backward_data,
                                   .inference = params->inference,
                                   .algos = params->algos,
+                                  .math = params->math,
                                   .layer = params->layer};
   memcpy(conv.choice, params->choice, sizeof conv.choice);
   CVY_TRY(cvy_conv2d_create(device, &conv, &op->conv));

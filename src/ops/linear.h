@@ -17,6 +17,7 @@ typedef struct cvy_linear_params {
   bool bias, no_backward_data, inference;
   cvy_conv_algo_list algos;         /* as in conv2d.h */
   cvy_conv_choice choice[CVY_CONV_PASSES];
+  cvy_math math;                    /* as in conv2d.h */
   const char *layer;
 } cvy_linear_params;
 

@@ -21,9 +21,9 @@ static const char end_word[] = "end ";
 
 const char *cvy_tune_shape_text(const cvy_conv2d_params *p, cvy_conv_pass pass, char out[CVY_TUNE_SHAPE_BYTES]) {
   const bool forward = pass == CVY_CONV_FORWARD, data = pass == CVY_CONV_BACKWARD_DATA;
-  snprintf(out, CVY_TUNE_SHAPE_BYTES, "%dx%dx%d/%d %d/%d %dx%d %dx%d %dx%d b%d s%d p%d", p->x.h, p->x.w, p->x.c,
+  snprintf(out, CVY_TUNE_SHAPE_BYTES, "%dx%dx%d/%d %d/%d %dx%d %dx%d %dx%d b%d s%d p%d%s", p->x.h, p->x.w, p->x.c,
            p->x.pitch, p->k, p->y_pitch, p->r, p->s, p->stride_h, p->stride_w, p->pad_h, p->pad_w, !data && p->bias,
-           forward && p->stats, data ? 0 : p->prologue);
+           forward && p->stats, data ? 0 : p->prologue, p->math == CVY_MATH_TF32 ? " tf32" : "");
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "src/base/mem.h"
 #include "src/nn/convs.h"
 #include "src/ops/autotune.h"
+#include "src/ops/math.h"
 #include "src/train/replica_data.h"
 
 /* ---- open and close ---- */
@@ -38,6 +39,7 @@ cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, do
   CVY_TRY(cvy_tune_table_open(device, table));
   (void)cvy_tune_table_load(*table);
   CVY_TRY(cvy_net_convs(r->net, params->share_max, params->inference, &convs, &n));
+  for (int i = 0; i < n; i++) convs[i].math = cvy_math_resolve(device, params->math);
   CVY_TRY(cvy_autotune(device, convs, n, &(cvy_tune_params){.budget_s = budget_s, .only_missing = true}, *table,
                        &report));
   bool news = false;
@@ -74,6 +76,7 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
                                                      .inference = params->inference,
                                                      .momentum = params->momentum && r->alone,
                                                      .algos = params->algos,
+                                                     .math = params->math,
                                                      .choices = params->choices,
                                                      .tuned = params->tuned ? params->tuned : from_file},
                               &r->instance));

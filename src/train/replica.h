@@ -83,6 +83,7 @@ typedef struct cvy_replica_params {
   int group_size;
   bool inference, momentum, profile;
   cvy_conv_algo_list algos;
+  cvy_math math;
   const cvy_conv_choices *choices;  /* one per layer, NULL: none; borrowed for the call */
   bool use_tuned;                   /* layers take what was found best on the device: */
   const cvy_tune_table *tuned;      /* this, borrowed for the call; NULL: what its file has */

@@ -8,7 +8,7 @@
 #include "src/base/text.h"
 #include "src/train/checkpoint.h"
 
-/* Everything not named here decides about numbers (model, data, classes, devices, conv_algo, batch, split, shares, bn, lr,
+/* Everything not named here decides about numbers (model, data, classes, devices, conv_algo, math, batch, split, shares, bn, lr,
  * momentum, nesterov, weight_decay, init, init_from, seed, no_shuffle, staleness, …) or is unknown, and must be the
  * same. run_ahead changes no number; what tune chooses is kept in the checkpoint itself. */
 const char *const cvy_settings_may_differ[] = {
@@ -16,6 +16,9 @@ const char *const cvy_settings_may_differ[] = {
   "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", "resume", "log", "plot", "trace", "json", "quiet",
   NULL,
 };
+
+/* What older versions did not write down, and always did so. */
+static const struct { const char *key, *value; } came_later[] = {{"math", "fp32"}};
 
 /* '-' and '_' are the same. */
 static bool same_key(const char *a, const char *b) {
@@ -63,6 +66,10 @@ cvy_status cvy_settings_compare(const char *old_json, const char *new_json, cons
   CVY_REQUIRE(json_is_object(new_settings), CVY_E_FORMAT, "the settings of this run are no JSON object: %.200s",
               new_json);
   if (!may_differ) may_differ = cvy_settings_may_differ;
+  for (size_t i = 0; i < sizeof came_later / sizeof *came_later; i++)
+    if (!find(old_settings, came_later[i].key) && find(new_settings, came_later[i].key))
+      CVY_REQUIRE(json_object_set_new(old_settings, came_later[i].key, json_string(came_later[i].value)) == 0,
+                  CVY_E_MEMORY, "no memory to compare settings");
 
   const char *key;
   json_t *value;

@@ -34,6 +34,7 @@ static cvy_replica_params params_of(const open_args *a, const cvy_replica *r) {
                               .momentum = team->params.momentum != 0,
                               .profile = team->params.profile,
                               .algos = team->algos,
+                              .math = team->params.math,
                               .choices = team->resumed ? team->resumed + first : NULL,
                               .use_tuned = uses_tuned(team),
                               .tuned = team->tuned ? team->tuned[r->index] : NULL};
@@ -126,6 +127,8 @@ static cvy_status take_params(cvy_team *team, const cvy_team_params *given) {
   CVY_REQUIRE(isfinite(p->weight_decay) && p->weight_decay >= 0, CVY_E_ARGUMENT, "weight decay %g: must be 0 or more",
               (double)p->weight_decay);
   if (p->conv_algo) CVY_TRY(cvy_conv_algos_parse(p->conv_algo, &team->algos));
+  CVY_REQUIRE(p->math == CVY_MATH_FP32 || p->math == CVY_MATH_TF32, CVY_E_ARGUMENT, "math %d: must be fp32 or tf32",
+              (int)p->math);
   CVY_REQUIRE(p->tune == CVY_TUNE_CACHED || p->tune == CVY_TUNE_OFF || p->tune == CVY_TUNE_QUICK, CVY_E_ARGUMENT,
               "tune mode %d: must be cached, off or quick", (int)p->tune);
   CVY_REQUIRE(!p->nesterov || p->momentum > 0, CVY_E_ARGUMENT, "Nesterov needs a momentum above 0");
@@ -290,6 +293,7 @@ bool cvy_team_replica(const cvy_team *team, int device, cvy_replica_info *out) {
   *out = (cvy_replica_info){.label = cvy_devices_label(team->devices, device),
                             .share = team->full_shares[device],
                             .micro_batch = cvy_instance_micro_batch(r->instance),
-                            .device_bytes = cvy_replica_device_bytes(r)};
+                            .device_bytes = cvy_replica_device_bytes(r),
+                            .math = cvy_instance_math(r->instance)};
   return true;
 }

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ * Trying TF32 on a device: each tile of the core once, through the kernel of Winograd's products, which is the core and
+ * nothing else. */
+#include "src/ops/math.h"
+
+#include "src/ops/gemm_tile.h"
+
+/* One product with rows, depth and columns that no tile divides, in whole quads. */
+enum { ROWS = 133, DEPTH = 44, COLUMNS = 140 };
+
+/* Integers of 11 bits and of 4, which are exact in TF32; sums of DEPTH products of one each stay below 2^24. */
+static float value_of(int row, int column, bool large) {
+  const unsigned int mixed = ((unsigned int)row * 2654435761u + (unsigned int)column * 40503u + 12345u) * 2246822519u >> 8;
+  return (float)((int)(large ? mixed % 4095 : mixed % 31) - (large ? 2047 : 15));
+}
+static float a_at(int row, int k) { return value_of(row, k, k % 2 == 0); }
+static float b_at(int k, int column) { return value_of(k, column + 1000, k % 2 != 0); }
+
+typedef struct trial { cvy_buffer *a, *b, *c; float *host; } trial;
+
+static cvy_status upload(cvy_queue *queue, trial *t) {
+  cvy_status status = CVY_OK;
+  cvy_device *const device = cvy_queue_device(queue);
+  t->host = cvy_calloc(ROWS * COLUMNS, sizeof *t->host);
+  CVY_REQUIRE(t->host, CVY_E_MEMORY, "no memory to try TF32");
+  CVY_TRY(cvy_buffer_create(device, ROWS * DEPTH * sizeof(float), &t->a));
+  CVY_TRY(cvy_buffer_create(device, DEPTH * COLUMNS * sizeof(float), &t->b));
+  CVY_TRY(cvy_buffer_create(device, ROWS * COLUMNS * sizeof(float), &t->c));
+  for (int i = 0; i < ROWS * DEPTH; i++) t->host[i] = a_at(i / DEPTH, i % DEPTH);
+  CVY_TRY(cvy_buffer_write(queue, t->a, 0, ROWS * DEPTH * sizeof(float), t->host, NULL, NULL));
+  for (int i = 0; i < DEPTH * COLUMNS; i++) t->host[i] = b_at(i / COLUMNS, i % COLUMNS);
+  CVY_TRY(cvy_buffer_write(queue, t->b, 0, DEPTH * COLUMNS * sizeof(float), t->host, NULL, NULL));
+fail:
+  return status;
+}
+
+/* *right: every result of this tile is exact. */
+static cvy_status try_tile(cvy_queue *queue, trial *t, cvy_gemm_tile tile, int math, bool *right) {
+  cvy_status status = CVY_OK;
+  cvy_kernel *kernel = NULL;
+  const cvy_define defines[] = {
+      {"STAGE", 1}, {"TILE_M", tile.m}, {"TILE_N", tile.n}, {"TILE_K", tile.k}, {"MATH", math}};
+  const int items = cvy_gemm_items(tile), groups = cvy_ceil_div(ROWS, tile.m) * cvy_ceil_div(COLUMNS, tile.n);
+  CVY_TRY(cvy_kernel_create(cvy_queue_device(queue), "conv2d_winograd_simt", "winograd_simt_multiply", defines, 5, &kernel));
+  CVY_TRY(cvy_buffer_fill(queue, t->c, 0, ROWS * COLUMNS * sizeof(float), UINT32_C(0x7fc00000)));
+  CVY_TRY(CVY_LAUNCH(queue, kernel,
+                     ((cvy_grid){.global = {(size_t)groups * (size_t)items, 1, 1}, .local = {(size_t)items, 1, 1}}),
+                     CVY_BUF(t->a), CVY_BUF(t->b), CVY_BUF(t->c), CVY_INT(0), CVY_INT(0), CVY_INT(0), CVY_INT(ROWS),
+                     CVY_INT(DEPTH), CVY_INT(COLUMNS), CVY_INT(DEPTH), CVY_INT(0), CVY_INT(0), CVY_INT(0), CVY_INT(1),
+                     CVY_INT(DEPTH), CVY_INT(0), CVY_INT(0)));
+  CVY_TRY(cvy_buffer_read(queue, t->c, 0, ROWS * COLUMNS * sizeof(float), t->host, NULL, NULL));
+  *right = true;
+  for (int i = 0; i < ROWS * COLUMNS; i++) {
+    float want = 0.0f;
+    for (int k = 0; k < DEPTH; k++) want += a_at(i / COLUMNS, k) * b_at(k, i % COLUMNS);
+    *right = *right && t->host[i] == want;
+  }
+fail:
+  (void)cvy_queue_finish(queue);
+  cvy_kernel_destroy(&kernel);
+  return status;
+}
+
+/* NULL: TF32 works, else why not. */
+static const char *try_device(cvy_device *device) {
+  cvy_status status = CVY_OK;
+  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  cvy_queue *const queue = cvy_device_compute_queue(device);
+  trial t = {0};
+  bool right = true;
+  if (facts->cpu_shaped) return "its kernels are those for CPUs, which know float32 only";
+  if (!facts->has_mma_tf32 && !facts->emulates_tf32)
+    return "the kernels know matrix units for it on NVIDIA's GPUs of compute capability 8.0 and up";
+  CVY_TRY(upload(queue, &t));
+  for (int i = 1; i < CVY_GEMM_TILES && right; i++) {
+    const cvy_gemm_tile tile = {cvy_gemm_tiles[i][0], cvy_gemm_tiles[i][1], cvy_gemm_tiles[i][2]};
+    if (cvy_gemm_tile_fits(facts, tile))
+      CVY_TRY(try_tile(queue, &t, tile, cvy_math_define(device, CVY_MATH_TF32), &right));
+  }
+fail:
+  cvy_buffer_destroy(&t.a);
+  cvy_buffer_destroy(&t.b);
+  cvy_buffer_destroy(&t.c);
+  cvy_free(t.host);
+  return status != CVY_OK ? "a trial of it failed" : right ? NULL : "products of a trial came out wrong";
+}
+
+int cvy_math_define(const cvy_device *device, cvy_math math) {
+  return math != CVY_MATH_TF32 ? 0 : cvy_device_get_facts(device)->emulates_tf32 ? 2 : 1;
+}
+
+cvy_math cvy_math_resolve(cvy_device *device, cvy_math wanted) {
+  cvy_tf32_state *const state = cvy_device_tf32(device);
+  if (wanted != CVY_MATH_TF32) return CVY_MATH_FP32;
+  if (!state->tried) {
+    const char *const why = try_device(device);
+    state->tried = true, state->works = !why;
+    if (why) cvy_log_warning("%s: no TF32 here, products are float32: %s", cvy_device_label(device), why);
+    else cvy_log_info("%s: TF32 was tried and is used", cvy_device_label(device));
+  }
+  return state->works ? CVY_MATH_TF32 : CVY_MATH_FP32;
+}

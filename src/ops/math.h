@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ * Which arithmetic the products on a device use. TF32 (cl/gemm_core.clh, MATH) is tried with numbers that it represents
+ * exactly before anything rests on it: what is wrong, or does not compile, is not used. */
+#ifndef CVY_OPS_MATH_H
+#define CVY_OPS_MATH_H
+
+#include "src/cl/device.h"
+
+/* Rounding both factors to 10 bits of mantissa costs a product at most 2^-10 of its magnitude; sums are float32. Relative
+ * L2 of a result whose terms do not cancel: 3e-4 by simulation, 5e-4 through Winograd's F(2x2,3x3). Where a large mean
+ * meets a filter that cancels it, it is larger in the same measure as with float32. */
+#define CVY_TF32_ERROR_BOUND 2e-3
+
+/* What is used where `wanted` is asked for: that, or CVY_MATH_FP32 with one warning per opened device that says why. The
+ * first call for TF32 on a device compiles and runs small products on its compute queue, the answer stays with the
+ * device. */
+cvy_math cvy_math_resolve(cvy_device *device, cvy_math wanted);
+/* Value of -D MATH for kernels on the core; 0: leave it out. `math` is one that cvy_math_resolve gave. */
+int cvy_math_define(const cvy_device *device, cvy_math math);
+
+#endif
