@@ -13,9 +13,8 @@
  * stays within tile[0] MiB (64 by default), or is one plane of each. Counts of planes are rounded up so that few plans are
  * made; the planes behind those in use are zero. */
 #include "src/cl/fft.h"
-#include "src/ops/conv2d_algorithm.h"
+#include "src/ops/conv2d_library.h"
 #include "src/ops/divider.h"
-#include "src/ops/reduce.h"
 #include "src/ops/stream.h"
 
 enum { DEFAULT_MIB = 64, LEAST_FILTER = 5, MOST_AREA = 1 << 22, SIZES_TRIED = 4 };
@@ -28,8 +27,8 @@ typedef struct fft_state {
   int rows, width, pad_h, pad_w;        /* of a plane; padding that sees something */
   int n_i, n_j, n_l, of_i, of_j, of_l;  /* sizes of the sum (n_max samples), and of their parts */
   size_t b_at, out_at, temp_at, spectra_at; /* bytes in the workspace: real planes, a at spectra_at, b, out, scratch */
-  cvy_kernel *load_a, *load_b, *multiply, *store, *stats;
-  cvy_reduce *reduce;
+  cvy_kernel *load_a, *load_b, *multiply, *store;
+  cvy_conv_rest rest;
 } fft_state;
 
 static int smaller(int a, int b) { return a < b ? a : b; }
@@ -95,8 +94,7 @@ static void destroy(void *state) {
   cvy_kernel_destroy(&st->load_b);
   cvy_kernel_destroy(&st->multiply);
   cvy_kernel_destroy(&st->store);
-  cvy_kernel_destroy(&st->stats);
-  cvy_reduce_destroy(&st->reduce);
+  cvy_conv_rest_destroy(&st->rest);
   cvy_free(st);
 }
 
@@ -157,11 +155,8 @@ static cvy_status plan_memory(fft_state *st, int mib, size_t *workspace_bytes) {
     if (cvy_fft_temp_bytes(plan) > temp_bytes) temp_bytes = cvy_fft_temp_bytes(plan);
   }
   *workspace_bytes = st->temp_at + temp_bytes;
-  if (st->reduce) {
-    const size_t sums = cvy_reduce_columns_workspace_bytes(st->reduce, (size_t)n * (size_t)(st->y.h * st->y.w),
-                                                           st->y.pitch);
-    if (sums > *workspace_bytes) *workspace_bytes = sums;
-  }
+  const size_t sums = cvy_conv_rest_workspace_bytes(&st->rest, &st->params, &st->y);
+  if (sums > *workspace_bytes) *workspace_bytes = sums;
 fail:
   return status;
 }
@@ -182,9 +177,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_fft_load" : "conv2d_fft_load_filter", NULL, 0, &st->load_b));
   CVY_TRY(cvy_kernel_create(device, file, "conv2d_fft_multiply", NULL, 0, &st->multiply));
   CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_fft_store_filter" : "conv2d_fft_store", NULL, 0, &st->store));
-  if (pass == CVY_CONV_FORWARD && p->stats)
-    CVY_TRY(cvy_kernel_create(device, "conv2d_stats", "conv2d_stats", NULL, 0, &st->stats));
-  if (weights) CVY_TRY(cvy_reduce_create(device, &st->reduce));
+  CVY_TRY(cvy_conv_rest_create(device, p, pass, &st->rest));
   CVY_TRY(plan_memory(st, tile[0], workspace_bytes));
   *state = st;
   return CVY_OK;
@@ -359,14 +352,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   CVY_TRY(cvy_buffer_slice(ws, st->out_at, st->temp_at - st->out_at, &b.out));
   if (end > st->temp_at) CVY_TRY(cvy_buffer_slice(ws, st->temp_at, end - st->temp_at, &b.temp));
   CVY_TRY(run_parts(st, queue, call, &b));
-  if (st->stats)
-    CVY_TRY(CVY_LAUNCH(queue, st->stats,
-                       ((cvy_grid){.global = {(size_t)call->n * (size_t)cvy_ceil_div(st->y.pitch, 32) * 256},
-                                   .local = {256}}),
-                       CVY_BUF(call->y), CVY_BUF(call->stats), CVY_INT(st->y.h * st->y.w), CVY_INT(st->y.pitch)));
-  if (call->db)
-    CVY_TRY(cvy_reduce_columns(st->reduce, queue, (size_t)call->n * (size_t)(st->y.h * st->y.w), st->y.pitch, call->dy,
-                               call->db, call->accumulate, ws));
+  CVY_TRY(cvy_conv_rest_run(&st->rest, queue, call, &st->y));
 fail: /* the driver keeps what its queue still uses */
   cvy_buffer_destroy(&b.real);
   cvy_buffer_destroy(&b.a);

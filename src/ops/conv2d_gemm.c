@@ -10,9 +10,8 @@
  * largest matrix has at most tile[0] MiB (64 by default), or is one sample's: at most three times that, and the tiles'
  * edges, and a copy of w. */
 #include "src/cl/blas.h"
-#include "src/ops/conv2d_algorithm.h"
+#include "src/ops/conv2d_library.h"
 #include "src/ops/divider.h"
-#include "src/ops/reduce.h"
 #include "src/ops/stream.h"
 
 enum { DEFAULT_MIB = 64 };
@@ -26,8 +25,8 @@ typedef struct gemm_state {
   int depth, positions, chunk; /* per sample: columns' length, rows; samples per product */
   int vec, y_vec;
   size_t temp_at, temp_bytes;  /* in the workspace */
-  cvy_kernel *columns, *image, *bias, *clear, *stats;
-  cvy_reduce *reduce;
+  cvy_kernel *columns, *image, *bias, *clear;
+  cvy_conv_rest rest;
 } gemm_state;
 
 /* The columns are x's own memory: one pixel each, or the whole dense image. */
@@ -72,8 +71,7 @@ static void destroy(void *state) {
   cvy_kernel_destroy(&st->image);
   cvy_kernel_destroy(&st->bias);
   cvy_kernel_destroy(&st->clear);
-  cvy_kernel_destroy(&st->stats);
-  cvy_reduce_destroy(&st->reduce);
+  cvy_conv_rest_destroy(&st->rest);
   cvy_free(st);
 }
 
@@ -102,11 +100,8 @@ static cvy_status plan_memory(gemm_state *st, int mib, size_t *workspace_bytes) 
   }
   st->temp_at = st->in_place ? 0 : cvy_round_up(rows * depth * sizeof(float), CVY_SLICE_ALIGN);
   *workspace_bytes = st->temp_at + st->temp_bytes;
-  if (st->reduce) {
-    const size_t most = cvy_reduce_columns_workspace_bytes(st->reduce, (size_t)p->n_max * (size_t)st->positions,
-                                                           st->y.pitch);
-    if (most > *workspace_bytes) *workspace_bytes = most;
-  }
+  const size_t sums = cvy_conv_rest_workspace_bytes(&st->rest, p, &st->y);
+  if (sums > *workspace_bytes) *workspace_bytes = sums;
 fail:
   return status;
 }
@@ -133,9 +128,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   if (st->in_place && pass == CVY_CONV_BACKWARD_DATA && p->x.pitch > p->x.c)
     CVY_TRY(create_kernel(st, "conv2d_gemm_clear", st->vec, &st->clear));
   if (pass == CVY_CONV_FORWARD && p->bias) CVY_TRY(create_kernel(st, "conv2d_gemm_bias", st->y_vec, &st->bias));
-  if (pass == CVY_CONV_FORWARD && p->stats)
-    CVY_TRY(cvy_kernel_create(device, "conv2d_stats", "conv2d_stats", NULL, 0, &st->stats));
-  if (pass == CVY_CONV_BACKWARD_WEIGHTS) CVY_TRY(cvy_reduce_create(device, &st->reduce));
+  CVY_TRY(cvy_conv_rest_create(device, p, pass, &st->rest));
   CVY_TRY(plan_memory(st, tile[0], workspace_bytes));
   *state = st;
   return CVY_OK;
@@ -227,14 +220,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
     CVY_TRY(CVY_LAUNCH(queue, st->bias, s.grid, CVY_BUF(call->y), CVY_BUF(call->bias), CVY_INT(n), CVY_INT(s.chunk),
                        CVY_INT(pitch_vecs), CVY_DIVIDER(pitch_vecs)));
   }
-  if (st->stats)
-    CVY_TRY(CVY_LAUNCH(queue, st->stats,
-                       ((cvy_grid){.global = {(size_t)call->n * (size_t)cvy_ceil_div(st->y.pitch, 32) * 256},
-                                   .local = {256}}),
-                       CVY_BUF(call->y), CVY_BUF(call->stats), CVY_INT(st->positions), CVY_INT(st->y.pitch)));
-  if (call->db)
-    CVY_TRY(cvy_reduce_columns(st->reduce, queue, (size_t)call->n * (size_t)st->positions, st->y.pitch, call->dy,
-                               call->db, call->accumulate, call->workspace));
+  CVY_TRY(cvy_conv_rest_run(&st->rest, queue, call, &st->y));
 fail:
   cvy_buffer_destroy(&temp); /* the driver keeps what its queue still uses */
   return status;
