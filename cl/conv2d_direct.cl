@@ -158,7 +158,7 @@ static void store_row(global float *to, int n, int pitch, float4 v, int accumula
 
 /* The same for a run of an item's results. */
 static void store_run(global float *to, int n, int pitch, gemm_run v, int accumulate) {
-#if MATH == 0
+#if !GEMM_TF32
   store_row(to, n, pitch, v, accumulate);
 #elif VEC_OUT == 4
   global float2 *const pair = (global float2 *)(to + n);
@@ -182,7 +182,7 @@ typedef out_vec b_vec;
 
 /* Bias of a run of columns. */
 static gemm_run bias_of(global const float *p, int n, int pitch) {
-#if MATH
+#if GEMM_TF32
   return (float2)(n < pitch ? p[n] : 0.0f, n + 1 < pitch ? p[n + 1] : 0.0f);
 #else
   return (float4)(n < pitch ? p[n] : 0.0f, n + 1 < pitch ? p[n + 1] : 0.0f, n + 2 < pitch ? p[n + 2] : 0.0f,
@@ -276,7 +276,13 @@ GEMM_KERNEL conv2d_simt_forward(
 
 #if PASS == 0
   if (has_bias) {
-#if MATH
+#if MATH >= 3
+#pragma unroll
+    for (int i = 0; i < 8; i++) { /* so are blocks' results */
+      const gemm_run b = bias_of(bias, n0 + gemm_column(item, i), out_pitch);
+      acc[i] += b, acc[8 + i] += b;
+    }
+#elif MATH
 #pragma unroll
     for (int i = 0; i < 8; i++) { /* fragments i and 8 + i are in the same columns */
       const gemm_run b = bias_of(bias, n0 + gemm_column(item, 2 * i), out_pitch);

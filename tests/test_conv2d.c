@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "src/ops/math.h"
 #include "src/ref/ref.h"
 #include "tests/conv_case.h"
 
@@ -349,9 +350,18 @@ static void test_names(check_device *d) {
   assert_int_equal(list.n, 3);
 }
 
+/* CVY_FORCE_MATRIX=amd-emulated is what it says: products went the way of AMD's matrix units. */
+static void test_matrix_unit(check_device *d) {
+  const char *const forced = getenv("CVY_FORCE_MATRIX");
+  if (!forced || strcmp(forced, "amd-emulated") != 0) return;
+  assert_int_equal(cvy_math_resolve(d->cl, CVY_MATH_FP32), CVY_MATH_FP32);
+  assert_int_equal(cvy_math_define(d->cl, CVY_MATH_FP32), d->cpu_shaped ? 0 : 4);
+  assert_int_equal(cvy_math_define(d->cl, CVY_MATH_TF32), 0);
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"layers", test_layers},       {"prologue", test_prologue},     {"random", test_random},      {"auto", test_auto},          {"names", test_names},
+      {"layers", test_layers},       {"prologue", test_prologue},     {"random", test_random},      {"auto", test_auto},          {"names", test_names}, {"matrix_unit", test_matrix_unit},
       {"reference", test_reference}, {"bad_shapes", test_bad_shapes}, {"bad_calls", test_bad_calls}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

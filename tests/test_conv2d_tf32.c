@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Convolutions with CVY_MATH_TF32: kernels that do what NVIDIA's mma.sync does, without it (CVY_FORCE_TF32=emulated),
+ * Convolutions with CVY_MATH_TF32: kernels that do what NVIDIA's mma.sync does, without it (CVY_FORCE_MATRIX=nvidia-emulated),
  * against ref_conv2d.c with the bounds of TF32; devices that do not have it, or where it does not work. What the
  * instruction itself does only a GPU can show: there the same cases run with it. */
 #include <stdio.h>
@@ -116,7 +116,7 @@ static void test_bounds(check_device *d) {
   }
 }
 
-/* The device once more, opened with CVY_FORCE_TF32 as `how` says (NULL: not set). */
+/* The device once more, opened with CVY_FORCE_MATRIX as `how` says (NULL: not set). */
 static cvy_device *open_as(const check_device *d, const char *how) {
   cvy_device_list *list = NULL;
   cvy_device *device = NULL;
@@ -125,21 +125,22 @@ static cvy_device *open_as(const check_device *d, const char *how) {
   cvy_device_choice choice = {.item = -1, .label = "another"};
   for (int i = 0; i < list->n; i++)
     if (list->items[i].platform == info->platform && list->items[i].index == info->index) choice.item = i;
-  how ? setenv("CVY_FORCE_TF32", how, 1) : unsetenv("CVY_FORCE_TF32");
+  how ? setenv("CVY_FORCE_MATRIX", how, 1) : unsetenv("CVY_FORCE_MATRIX");
   check_ok(cvy_device_open(list, &choice, false, &device));
-  setenv("CVY_FORCE_TF32", "emulated", 1);
+  setenv("CVY_FORCE_MATRIX", "nvidia-emulated", 1);
   cvy_device_list_destroy(&list);
   return device;
 }
 
 /* Where it is not, and where it is claimed but does not compile: float32, one warning, the stated bound of float32. */
 static void test_not_here(check_device *d) {
-  static const struct { const char *how, *says; } cases[] = {{NULL, "compute capability 8.0"}, {"mma", "a trial of it failed"}};
-  for (int i = 0; i < 2; i++) {
+  static const struct { const char *how, *says; } cases[] = {
+      {NULL, "compute capability 8.0"}, {"nvidia", "a trial of it failed"}, {"amd", "compute capability 8.0"}};
+  for (int i = 0; i < 3; i++) {
     cvy_device *device = open_as(d, cases[i].how);
     cvy_conv2d *op = NULL;
     cvy_conv2d_params p = one_by_one();
-    if (i == 0 && cvy_device_get_facts(device)->has_mma_tf32) {
+    if (i == 0 && cvy_device_get_facts(device)->matrix_unit == CVY_MATRIX_NVIDIA) {
       fprintf(stderr, "  %s has it\n", d->name);
       cvy_device_close(&device);
       return;
@@ -148,6 +149,8 @@ static void test_not_here(check_device *d) {
     check_log_clear();
     assert_int_equal(cvy_math_resolve(device, CVY_MATH_FP32), CVY_MATH_FP32);
     assert_false(check_log_contains("no TF32 here"));
+    if (i == 2 && !d->cpu_shaped) assert_true(check_log_contains("another: products do without its matrix units: a trial"));
+    assert_int_equal(cvy_math_define(device, CVY_MATH_FP32), 0);
     check_ok(cvy_conv2d_create(device, &p, &op));
     assert_true(check_log_contains("another: no TF32 here, products are float32"));
     assert_true(check_log_contains(d->cpu_shaped ? "float32 only" : cases[i].says));
@@ -172,6 +175,6 @@ int main(int argc, char **argv) {
                                      {"rounding", test_rounding},
                                      {"bounds", test_bounds},
                                      {"not_here", test_not_here}};
-  setenv("CVY_FORCE_TF32", "emulated", 0);
+  setenv("CVY_FORCE_MATRIX", "nvidia-emulated", 0);
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

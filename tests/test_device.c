@@ -136,9 +136,9 @@ static void test_open(check_device *d) {
   setenv("CVY_FORCE_SHAPE", "round", 1);
   check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_ARGUMENT, "CVY_FORCE_SHAPE=round");
   unsetenv("CVY_FORCE_SHAPE");
-  setenv("CVY_FORCE_TF32", "on", 1);
-  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_ARGUMENT, "CVY_FORCE_TF32=on");
-  unsetenv("CVY_FORCE_TF32");
+  setenv("CVY_FORCE_MATRIX", "on", 1);
+  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_ARGUMENT, "CVY_FORCE_MATRIX=on");
+  unsetenv("CVY_FORCE_MATRIX");
   assert_null(device);
   assert_int_equal(cvy_live_count(CVY_LIVE_CONTEXT), contexts);
   assert_int_equal(cvy_live_count(CVY_LIVE_QUEUE), queues);

@@ -15,6 +15,38 @@ static void CL_CALLBACK on_context_error(const char *message, const void *data, 
 }
 
 /* The one place where what a driver says becomes what kernels are chosen by. */
+/* NVIDIA's driver takes inline PTX, AMD's is clang and knows its builtins; other drivers on their devices (PoCL,
+ * rusticl) compile otherwise. */
+static cvy_status find_matrix_unit(cvy_device *device) {
+  cvy_status status = CVY_OK;
+  static const char *const forces[] = {"nvidia", "nvidia-emulated", "amd", "amd-emulated"};
+  static const char *const mfma[] = {"gfx908", "gfx90a", "gfx94", "gfx950"};
+  const cvy_device_info *const info = &device->info;
+  cvy_device_facts *const facts = &device->facts;
+  const char *const forced = getenv("CVY_FORCE_MATRIX");
+  if (forced && *forced) {
+    int i = 0;
+    while (i < 4 && strcmp(forced, forces[i])) i++;
+    CVY_REQUIRE(i < 4, CVY_E_ARGUMENT, "CVY_FORCE_MATRIX=%s: it must be nvidia, amd, nvidia-emulated or amd-emulated", forced);
+    if (facts->cpu_shaped) return CVY_OK;
+    facts->matrix_unit = i < 2 ? CVY_MATRIX_NVIDIA : CVY_MATRIX_AMD;
+    facts->emulates_matrix = i % 2 == 1;
+    return CVY_OK;
+  }
+  if (facts->cpu_shaped || info->kind != CVY_DEVICE_GPU) return CVY_OK;
+  cl_uint capability = 0;
+  if (strstr(info->platform_name, "NVIDIA") &&
+      clGetDeviceInfo(device->id, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, sizeof capability, &capability, NULL) ==
+          CL_SUCCESS &&
+      capability >= 8)
+    facts->matrix_unit = CVY_MATRIX_NVIDIA;
+  if (strstr(info->platform_name, "AMD Accelerated Parallel Processing"))
+    for (size_t i = 0; i < sizeof mfma / sizeof *mfma; i++)
+      if (!strncmp(info->name, mfma[i], strlen(mfma[i]))) facts->matrix_unit = CVY_MATRIX_AMD;
+fail:
+  return status;
+}
+
 static cvy_status facts_fill(cvy_device *device) {
   cvy_status status = CVY_OK;
   const cvy_device_info *const info = &device->info;
@@ -49,17 +81,7 @@ static cvy_status facts_fill(cvy_device *device) {
   /* Both compile with clang, for flat addresses. oclgrind's front end is clang too, but its simulator does not know the
    * instruction. */
   facts->has_prefetch = info->kind == CVY_DEVICE_CPU && (pocl || strstr(info->platform_name, "Intel(R) OpenCL") != NULL);
-  /* NVIDIA's driver takes inline PTX; other drivers on its devices (PoCL, rusticl) compile otherwise. */
-  cl_uint capability = 0;
-  const bool nvidia = strstr(info->platform_name, "NVIDIA") != NULL && info->kind == CVY_DEVICE_GPU;
-  if (!nvidia || clGetDeviceInfo(device->id, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, sizeof capability, &capability,
-                                 NULL) != CL_SUCCESS)
-    capability = 0;
-  const char *const tf32 = getenv("CVY_FORCE_TF32"); /* for tests */
-  CVY_REQUIRE(!tf32 || !*tf32 || !strcmp(tf32, "mma") || !strcmp(tf32, "emulated"), CVY_E_ARGUMENT,
-              "CVY_FORCE_TF32=%s: it must be mma or emulated", tf32);
-  facts->has_mma_tf32 = !facts->cpu_shaped && (capability >= 8 || (tf32 && !strcmp(tf32, "mma")));
-  facts->emulates_tf32 = !facts->cpu_shaped && tf32 && !strcmp(tf32, "emulated");
+  CVY_TRY(find_matrix_unit(device));
   /* rusticl (Mesa 22.3) gives the size of a sub-group for CL_KERNEL_WORK_GROUP_SIZE and runs larger groups all the
    * same. */
   device->kernel_group_wrong = rusticl;
@@ -183,6 +205,7 @@ void cvy_device_close(cvy_device **p) {
 const cvy_device_info *cvy_device_get_info(const cvy_device *device) { return &device->info; }
 const cvy_device_facts *cvy_device_get_facts(const cvy_device *device) { return &device->facts; }
 const char *cvy_device_label(const cvy_device *device) { return device->label; }
-cvy_tf32_state *cvy_device_tf32(cvy_device *device) { return &device->tf32; }
+cvy_matrix_state *cvy_device_matrix(cvy_device *device) { return &device->matrix; }
+const cvy_matrix_state *cvy_device_get_matrix(const cvy_device *device) { return &device->matrix; }
 cvy_queue *cvy_device_compute_queue(cvy_device *device) { return &device->compute; }
 cvy_queue *cvy_device_transfer_queue(cvy_device *device) { return &device->transfer; }

@@ -25,6 +25,14 @@ typedef struct cvy_device cvy_device;   /* opened */
 typedef struct cvy_queue cvy_queue;     /* in-order command queue of a device */
 typedef struct cvy_event cvy_event;     /* completion of a command; reference-counted, see buffer.h */
 
+/* What multiplies matrices beside plain instructions. Whether it gives the right numbers is for src/ops/math.c to find
+ * out. */
+typedef enum cvy_matrix_unit {
+  CVY_MATRIX_NONE = 0,
+  CVY_MATRIX_NVIDIA,                /* mma.sync with TF32: compute capability 8.0 and up */
+  CVY_MATRIX_AMD,                   /* MFMA with float32: gfx908, gfx90a, gfx94x, gfx950 */
+} cvy_matrix_unit;
+
 /* Facts that choose kernels, from info and probes: the one place where they are made (facts_fill in device.c). */
 typedef struct cvy_device_facts {
   bool cpu_shaped;                  /* wants float16 vectors and one work-item per work-group; false: SIMT.
@@ -33,10 +41,9 @@ typedef struct cvy_device_facts {
   size_t local_bytes, max_work_group;
   bool host_unified;
   bool has_prefetch; /* compiler takes __builtin_prefetch of an address: -D CVY_PREFETCH */
-  bool has_mma_tf32;                /* NVIDIA's mma.sync with TF32: compute capability 8.0 and up, SIMT-shaped. Whether it
-                                       gives the right numbers is for src/ops/math.c to find out */
-  bool emulates_tf32;               /* CVY_FORCE_TF32=emulated at opening, for tests: kernels for TF32 do without mma.sync.
-                                       CVY_FORCE_TF32=mma sets has_mma_tf32 on any SIMT-shaped device */
+  cvy_matrix_unit matrix_unit;      /* CVY_FORCE_MATRIX=nvidia|amd claims one on any SIMT-shaped device, for tests */
+  bool emulates_matrix;             /* CVY_FORCE_MATRIX=nvidia-emulated|amd-emulated: kernels for it do without its
+                                       instruction */
   bool has_min_vector_width; /* compiler takes __attribute__((min_vector_width(512))): -D CVY_MIN_VECTOR_WIDTH=512 */
 } cvy_device_facts;
 
@@ -51,8 +58,9 @@ const cvy_device_info *cvy_device_get_info(const cvy_device *device);    /* borr
 const cvy_device_facts *cvy_device_get_facts(const cvy_device *device);  /* borrowed */
 const char *cvy_device_label(const cvy_device *device);
 /* What src/ops/math.c has found out about the device; it lasts as long as the device is open. */
-typedef struct cvy_tf32_state { bool tried, works; } cvy_tf32_state;
-cvy_tf32_state *cvy_device_tf32(cvy_device *device);                     /* borrowed */
+typedef struct cvy_matrix_state { bool tried, works, told; } cvy_matrix_state;
+cvy_matrix_state *cvy_device_matrix(cvy_device *device);                 /* borrowed */
+const cvy_matrix_state *cvy_device_get_matrix(const cvy_device *device);
 cvy_queue *cvy_device_compute_queue(cvy_device *device);                 /* borrowed */
 cvy_queue *cvy_device_transfer_queue(cvy_device *device);
 

@@ -79,7 +79,7 @@ struct cvy_device {
   int profile_scope;            /* of the next launches */
   char **kernel_names;          /* of profiled launches: they outlive the kernels */
   size_t n_kernel_names;
-  cvy_tf32_state tf32;
+  cvy_matrix_state matrix;
   struct { bool used; cvy_probe works[4]; } blas;   /* blas.c */
   struct { bool used; struct cvy_fft_plan *plans; struct cvy_fft_size *sizes; } fft;   /* fft.c */
 };

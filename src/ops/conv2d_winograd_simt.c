@@ -150,7 +150,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   st->in_pitch = quads(st->in.c), st->out_pitch = quads(st->out.pitch);
   CVY_TRY(plan(st, cvy_device_get_facts(device), tile, p->n_max, workspace_bytes));
   const cvy_define transforms[] = {{"STAGE", 0}, {"TILE", m}};
-  const int math = m == 2 ? cvy_math_define(device, p->math) : 0;
+  const int math = cvy_math_define(device, m == 2 ? p->math : CVY_MATH_FP32);
   const cvy_define products[] = {{"STAGE", weights ? 2 : 1},
                                  {"TILE_M", st->tile.m},
                                  {"TILE_N", st->tile.n},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Trying TF32 on a device: each tile of the core once, through the kernel of Winograd's products, which is the core and
+ * Trying a device's matrix unit: each tile of the core once, through the kernel of Winograd's products, which is the core and
  * nothing else. */
 #include "src/ops/math.h"
 
@@ -22,7 +22,7 @@ static cvy_status upload(cvy_queue *queue, trial *t) {
   cvy_status status = CVY_OK;
   cvy_device *const device = cvy_queue_device(queue);
   t->host = cvy_calloc(ROWS * COLUMNS, sizeof *t->host);
-  CVY_REQUIRE(t->host, CVY_E_MEMORY, "no memory to try TF32");
+  CVY_REQUIRE(t->host, CVY_E_MEMORY, "no memory to try products");
   CVY_TRY(cvy_buffer_create(device, ROWS * DEPTH * sizeof(float), &t->a));
   CVY_TRY(cvy_buffer_create(device, DEPTH * COLUMNS * sizeof(float), &t->b));
   CVY_TRY(cvy_buffer_create(device, ROWS * COLUMNS * sizeof(float), &t->c));
@@ -61,21 +61,21 @@ fail:
   return status;
 }
 
-/* NULL: TF32 works, else why not. */
+static int define_of(const cvy_device_facts *facts) {
+  return (facts->matrix_unit == CVY_MATRIX_NVIDIA ? 1 : 3) + facts->emulates_matrix;
+}
+
+/* NULL: the unit works, else why not. */
 static const char *try_device(cvy_device *device) {
   cvy_status status = CVY_OK;
   const cvy_device_facts *const facts = cvy_device_get_facts(device);
   cvy_queue *const queue = cvy_device_compute_queue(device);
   trial t = {0};
   bool right = true;
-  if (facts->cpu_shaped) return "its kernels are those for CPUs, which know float32 only";
-  if (!facts->has_mma_tf32 && !facts->emulates_tf32)
-    return "the kernels know matrix units for it on NVIDIA's GPUs of compute capability 8.0 and up";
   CVY_TRY(upload(queue, &t));
   for (int i = 1; i < CVY_GEMM_TILES && right; i++) {
     const cvy_gemm_tile tile = {cvy_gemm_tiles[i][0], cvy_gemm_tiles[i][1], cvy_gemm_tiles[i][2]};
-    if (cvy_gemm_tile_fits(facts, tile))
-      CVY_TRY(try_tile(queue, &t, tile, cvy_math_define(device, CVY_MATH_TF32), &right));
+    if (cvy_gemm_tile_fits(facts, tile)) CVY_TRY(try_tile(queue, &t, tile, define_of(facts), &right));
   }
 fail:
   cvy_buffer_destroy(&t.a);
@@ -86,17 +86,30 @@ fail:
 }
 
 int cvy_math_define(const cvy_device *device, cvy_math math) {
-  return math != CVY_MATH_TF32 ? 0 : cvy_device_get_facts(device)->emulates_tf32 ? 2 : 1;
+  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  const bool mine = math == CVY_MATH_TF32 ? facts->matrix_unit == CVY_MATRIX_NVIDIA : facts->matrix_unit == CVY_MATRIX_AMD;
+  return mine && cvy_device_get_matrix(device)->works ? define_of(facts) : 0;
 }
 
 cvy_math cvy_math_resolve(cvy_device *device, cvy_math wanted) {
-  cvy_tf32_state *const state = cvy_device_tf32(device);
-  if (wanted != CVY_MATH_TF32) return CVY_MATH_FP32;
-  if (!state->tried) {
-    const char *const why = try_device(device);
+  cvy_matrix_state *const state = cvy_device_matrix(device);
+  const cvy_device_facts *const facts = cvy_device_get_facts(device);
+  const bool tf32 = wanted == CVY_MATH_TF32, amd = facts->matrix_unit == CVY_MATRIX_AMD;
+  const char *why = NULL;
+  if (!tf32 && !amd) return CVY_MATH_FP32;
+  if (facts->matrix_unit != CVY_MATRIX_NONE && !state->tried) {
+    why = try_device(device);
     state->tried = true, state->works = !why;
-    if (why) cvy_log_warning("%s: no TF32 here, products are float32: %s", cvy_device_label(device), why);
-    else cvy_log_info("%s: TF32 was tried and is used", cvy_device_label(device));
+    if (amd && why) cvy_log_warning("%s: products do without its matrix units: %s", cvy_device_label(device), why);
+    if (!why)
+      cvy_log_info("%s: its matrix units were tried and are used, with %s", cvy_device_label(device), amd ? "float32" : "TF32");
   }
-  return state->works ? CVY_MATH_TF32 : CVY_MATH_FP32;
+  if (tf32 && (amd || !state->works) && !state->told) {
+    if (facts->cpu_shaped) why = "its kernels are those for CPUs, which know float32 only";
+    else if (facts->matrix_unit != CVY_MATRIX_NVIDIA)
+      why = "the kernels know matrix units for it on NVIDIA's GPUs of compute capability 8.0 and up";
+    cvy_log_warning("%s: no TF32 here, products are float32: %s", cvy_device_label(device), why);
+    state->told = true;
+  }
+  return tf32 && !amd && state->works ? CVY_MATH_TF32 : CVY_MATH_FP32;
 }

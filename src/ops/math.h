@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Which arithmetic the products on a device use. TF32 (cl/gemm_core.clh, MATH) is tried with numbers that it represents
- * exactly before anything rests on it: what is wrong, or does not compile, is not used. */
+ * Which arithmetic the products on a device use: TF32 on NVIDIA's matrix units where it is asked for, float32 on AMD's
+ * wherever they are. A unit (cl/gemm_core.clh, MATH) is tried with numbers that it represents exactly before anything
+ * rests on it: what is wrong, or does not compile, is not used. */
 #ifndef CVY_OPS_MATH_H
 #define CVY_OPS_MATH_H
 
@@ -12,8 +13,8 @@
 #define CVY_TF32_ERROR_BOUND 2e-3
 
 /* What is used where `wanted` is asked for: that, or CVY_MATH_FP32 with one warning per opened device that says why. The
- * first call for TF32 on a device compiles and runs small products on its compute queue, the answer stays with the
- * device. */
+ * first call that asks for what the device's matrix unit has (TF32 NVIDIA's, float32 AMD's) compiles and runs small
+ * products on its compute queue, the answer stays with the device. */
 cvy_math cvy_math_resolve(cvy_device *device, cvy_math wanted);
 /* Value of -D MATH for kernels on the core; 0: leave it out. `math` is one that cvy_math_resolve gave. */
 int cvy_math_define(const cvy_device *device, cvy_math math);
