@@ -22,6 +22,7 @@
  * Reads past the end of a strip's pixels (at most 15 floats) land in the slack behind it and meet results that are not
  * stored. */
 #include "conv2d_tile_cpu.clh"
+#include "conv2d_strip_cpu.clh"
 
 /* Flags of the `flags` arguments, the same in src/ops/conv2d_direct_cpu.c. The first three are CVY_CONV_*. */
 #define FLAG_SCALE 1
@@ -34,49 +35,6 @@
 
 /* ---- strips ---- */
 
-/* One dimension of a gather convolution: output `i` of `grid` lies at out0 + i*out_step and sees the input at i*step +
- * first + tap, tap < taps, through row (column) u0 + tap of the packed filter. */
-typedef struct {
-  int taps, step, first, grid, out0, out_step, u0;
-} line_shape;
-
-static line_shape forward_line(int filter, int stride, int pad, int out) {
-  const line_shape l = {filter, stride, -pad, out, 0, 1, 0};
-  return l;
-}
-
-/* Outputs `phase` mod stride of backward-data: cvy_conv_gather_phase. The packed filter's rows are grouped by their
- * number mod stride. */
-static line_shape turned_line(int filter, int stride, int pad, int out, int phase) {
-  const int least = (phase + pad) % stride, base = (phase + pad) / stride;
-  const int taps = least < filter ? (filter - least + stride - 1) / stride : 0;
-  const line_shape l = {taps,
-                        1,
-                        base - taps + 1,
-                        (out - phase + stride - 1) / stride,
-                        phase,
-                        stride,
-                        least * (filter / stride) + min(least, filter % stride)};
-  return l;
-}
-
-/* A part of a line: outputs from `begin` on. With a step larger than the filter only the pixels under the filter are
- * kept: `use` per output instead of `step`; `length` in all. */
-typedef struct {
-  int begin, count, use, length;
-} line_part;
-
-static line_part part_of(line_shape l, int begin, int count) {
-  const int use = min(l.step, l.taps), n = min(count, l.grid - begin);
-  const line_part p = {begin, n, use, (n - 1) * use + l.taps};
-  return p;
-}
-
-/* Input row (column) that lies at `t` of a part's copy. */
-static int input_of(line_shape l, line_part p, int t) {
-  return l.first + (l.step <= l.taps ? p.begin * l.step + t : (p.begin + t / l.taps) * l.step + t % l.taps);
-}
-
 static void fill_zero(global float *to, int n) {
   for (int i = 0; i < n; i += 16) vstore16((float16)(0.0f), 0, to + i);
 }
@@ -88,6 +46,7 @@ static void load_image(global float *to, global const float *x, global const flo
                        line_shape lh, line_part ph, line_shape lw, line_part pw) {
   const bool whole_vectors = pitch % 16 == 0;
   const bool plain = (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
+  const bool aligned = whole_vectors && channels % 16 == 0; /* c0 is a multiple of 16 then */
   const bool dense = plain && channels == pitch && lw.step <= lw.taps;
   for (int t = 0; t < ph.length; t++) {
     const int h = input_of(lh, ph, t);
@@ -104,6 +63,8 @@ static void load_image(global float *to, global const float *x, global const flo
       fill_zero(to, left * channels);
       to += left * channels;
       int i = 0;
+      if (whole_vectors)
+        for (; i < n; i += 16) CVY_STORE16(CVY_LOAD16(from + i), to + i);
       for (; i + 16 <= n; i += 16) vstore16(vload16(0, from + i), 0, to + i);
       for (; i < n; i++) to[i] = from[i];
       to += n;
@@ -118,7 +79,9 @@ static void load_image(global float *to, global const float *x, global const flo
         continue;
       }
       const int at = (h * in_w + w) * pitch + c0;
-      if (whole_vectors) {
+      if (plain && aligned) {
+        for (int c = 0; c < channels; c += 16) CVY_STORE16(CVY_LOAD16(x + at + c), to + c);
+      } else if (whole_vectors) {
         for (int c = 0; c < channels; c += 16) {
           float16 v = vload16(0, x + at + c);
           if (flags & FLAG_SCALE) v = fma(v, vload16(0, scale + c0 + c), vload16(0, shift + c0 + c));
@@ -166,38 +129,6 @@ static void fill_tables(global int *in_at, global int *out_at, int images, int c
                     out_pitch;
       }
   for (int i = 0; i < 14; i++) in_at[n + i] = in_at[n - 1], out_at[n + i] = out_at[n - 1];
-}
-
-/* ---- statistics of the output ---- */
-
-/* Mean and sum of squared deviations of 16 channels over rows x cols positions, rows `row_step` entries of the table
- * apart: two passes over memory that is still in the cache; sums of a row first, then of those, so that long sums of
- * like terms lose little. */
-static void column_stats(global const float *y, global const int *at, int rows, int cols, int row_step,
-                         global float *mean_at, global float *m2_at) {
-  float16 sum = (float16)(0.0f), m2 = (float16)(0.0f);
-  for (int i = 0; i < rows; i++) {
-    float16 part = (float16)(0.0f);
-    for (int j = 0; j < cols; j++) part += vload16(0, y + at[i * row_step + j]);
-    sum += part;
-  }
-  const float16 mean = sum / (float)(rows * cols);
-  for (int i = 0; i < rows; i++) {
-    float16 part = (float16)(0.0f);
-    for (int j = 0; j < cols; j++) {
-      const float16 d = vload16(0, y + at[i * row_step + j]) - mean;
-      part += d * d;
-    }
-    m2 += part;
-  }
-  vstore16(mean, 0, mean_at);
-  vstore16(m2, 0, m2_at);
-}
-
-/* Results of a strip, 32 floats apart, to where they belong, past the caches: that saves reading the lines first. */
-static void store_past_caches(global float *out, global const int *out_at, global const float *results, int n, int width) {
-  for (int i = 0; i < n; i++, results += 32)
-    for (int v = 0; v < width; v += 16) CVY_STREAM(vload16(0, results + v), out + out_at[i] + v);
 }
 
 /* ---- kernels ---- */
@@ -268,12 +199,21 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
     global float *final = y + image0 * out_h * out_w * out_pitch + block * 32;
     global float *out = stream ? results : final;
     global const int *at_out = stream ? dense_at : out_at;
+    /* with one channel and step 1 the positions of a tile in one row are neighbours */
+    const bool neighbours = in_c == 1 && lw.step == 1 && lw.taps > 1 && pw.count % 14 == 0;
     for (int t = 0; t < total; t += 14) {
       const int valid = total - t;
       const int first_row = (ph.begin + t / per_row) * lh.step + lh.first,
                 last_row = (ph.begin + (min(t + 14, total) - 1) / per_row) * lh.step + lh.first;
       const int a_begin = max(0, -last_row), a_end = min(lh.taps, in_h - first_row);
-      if (wide) {
+      if (neighbours) {
+        if (wide)
+          line_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate,
+                     stream ? final : 0, out_at + t);
+        else
+          line_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate,
+                     stream ? final : 0, out_at + t);
+      } else if (wide) {
         if (valid > 7)
           tile_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid,
                      accumulate);
@@ -291,11 +231,10 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
       global float *target = per_image == 1 ? stats : workspace + stats_at;
       for (int m = 0; m < count; m++) {
         global float *to = target + (size_t)((image0 + m) * per_image + part) * 2 * (size_t)out_pitch + block * 32;
-        for (int v = 0; v < width; v += 16)
-          column_stats(out + v, at_out + m * pw.count, ph.count, pw.count, per_row, to + v, to + out_pitch + v);
+        column_stats(out, at_out + m * pw.count, ph.count, pw.count, per_row, width, to, to + out_pitch);
       }
     }
-    if (stream) store_past_caches(final, out_at, results, total, width);
+    if (stream && !neighbours) store_past_caches(final, out_at, results, total, width);
   }
 }
 
@@ -396,7 +335,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const floa
     ROWS(WACC_32)                                                                                                      \
     for (int i = 0; i < positions; i++, panel += 32) {                                                                 \
       global const float *px = x + in_at[i];                                                                           \
-      const float16 d0 = vload16(0, panel), d1 = vload16(1, panel);                                                    \
+      const float16 d0 = CVY_LOAD16(panel), d1 = CVY_LOAD16(panel + 16);                                                    \
       ROWS(WFMA_32)                                                                                                    \
     }                                                                                                                  \
     ROWS(WADD_32)                                                                                                      \
@@ -406,7 +345,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const floa
     ROWS(WACC_16)                                                                                                      \
     for (int i = 0; i < positions; i++, panel += 16) {                                                                 \
       global const float *px = x + in_at[i];                                                                           \
-      const float16 d0 = vload16(0, panel);                                                                            \
+      const float16 d0 = CVY_LOAD16(panel);                                                                            \
       ROWS(WFMA_16)                                                                                                    \
     }                                                                                                                  \
     ROWS(WADD_16)                                                                                                      \
@@ -423,16 +362,26 @@ static void pack_panel(global float *panel, global const float *dy, global const
   float16 s0 = (float16)(0.0f), s1 = (float16)(0.0f);
   for (int i = 0; i < n; i++, panel += width) {
     global const float *from = dy + out_at[i];
-    const float16 v = vload16(0, from);
-    vstore16(v, 0, panel), s0 += v;
+    const float16 v = CVY_LOAD16(from);
+    CVY_STORE16(v, panel), s0 += v;
     if (width == 32) {
-      const float16 w = vload16(1, from);
-      vstore16(w, 1, panel), s1 += w;
+      const float16 w = CVY_LOAD16(from + 16);
+      CVY_STORE16(w, panel + 16), s1 += w;
     }
   }
   if (!sums) return;
   vstore16(vload16(0, sums) + s0, 0, sums);
   if (width == 32) vstore16(vload16(1, sums) + s1, 1, sums);
+}
+
+/* Offsets of a strip's positions in the input itself: for filters of 1x1 without padding and prologue, which need no copy. */
+static void fill_pixels(global int *in_at, int images, line_shape lh, line_part ph, line_shape lw, line_part pw, int in_h,
+                        int in_w, int pitch) {
+  int n = 0;
+  for (int i = 0; i < ph.count; i++)
+    for (int m = 0; m < images; m++)
+      for (int j = 0; j < pw.count; j++, n++)
+        in_at[n] = ((m * in_h + (ph.begin + i) * lh.step) * in_w + (pw.begin + j) * lw.step) * pitch;
 }
 
 /* dw of part `split` of the strips goes to dw + split*part_floats (and db likewise), added if FLAG_ACCUMULATE.
@@ -472,6 +421,9 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
     fill_zero(own, n_blocks * taps_h * padded * 32);
     const int strip_begin = (int)((long)n_strips * split / splits),
               strip_end = (int)((long)n_strips * (split + 1) / splits);
+    const bool in_place = taps_h * taps_w == 1 && pad_h + pad_w == 0 && in_pitch % 16 == 0 &&
+                          (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
+    const pixel_walk nothing_next = {x, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     int tabled_images = 0, tabled_part = -1;
     for (int at = strip_begin; at < strip_end; at++) {
       const int image0 = at / per_image * images, part = at % per_image;
@@ -480,11 +432,28 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
                       pw = part_of(lw, part % strips_w * strip_cols, strip_cols);
       if (part != tabled_part || count != tabled_images) {
         fill_tables(in_at, out_at, count, channels, lh, ph, lw, pw, grid_h, grid_w, out_pitch);
+        if (in_place) fill_pixels(in_at, count, lh, ph, lw, pw, in_h, in_w, in_pitch);
         tabled_part = part, tabled_images = count;
       }
-      load_strip(strip, x, residual, scale, shift, image0, count, in_h, in_w, in_pitch, c0, channels, group_size, flags,
-                 lh, ph, lw, pw);
+      global const float *from_x = in_place ? x + image0 * in_h * in_w * in_pitch + c0 : strip;
+      if (!in_place)
+        load_strip(strip, x, residual, scale, shift, image0, count, in_h, in_w, in_pitch, c0, channels, group_size, flags,
+                   lh, ph, lw, pw);
       const int per_row = count * pw.count, positions = per_row * ph.count, row_floats = pw.length * channels;
+      pixel_walk next_x = nothing_next, next_dy = nothing_next;
+      if (at + 1 < strip_end) {
+        const int next_image0 = (at + 1) / per_image * images, next_part = (at + 1) % per_image;
+        const int some = min(images, n - next_image0);
+        const line_part next_h = part_of(lh, next_part / strips_w * strip_rows, strip_rows),
+                        next_w = part_of(lw, next_part % strips_w * strip_cols, strip_cols);
+        const seen_range dy_h = {next_h.begin, next_h.count, 1}, dy_w = {next_w.begin, next_w.count, 1};
+        next_x = walk_over(x + next_image0 * in_h * in_w * in_pitch + c0, some, in_h * in_w * in_pitch,
+                           seen_of(lh, next_h, in_h), seen_of(lw, next_w, in_w), in_w, in_pitch, channels);
+        next_dy = walk_over(dy + next_image0 * grid_h * grid_w * out_pitch + block0 * 32, some, grid_h * grid_w * out_pitch,
+                            dy_h, dy_w, grid_w, out_pitch, min(out_pitch - block0 * 32, n_blocks * 32));
+      }
+      const int tiles = n_blocks * taps_h * ((padded + 11) / 12);
+      const int fetch_x = (walk_length(next_x) + tiles - 1) / tiles, fetch_dy = (walk_length(next_dy) + tiles - 1) / tiles;
       for (int b = 0; b < n_blocks; b++) {
         const int k0 = (block0 + b) * 32;
         const bool wide = out_pitch - k0 >= 32;
@@ -497,11 +466,14 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
           const int row_end = below <= 0 ? 0 : min((below + stride_h - 1) / stride_h, ph.count);
           const int begin = row_begin * per_row, some = (row_end - row_begin) * per_row;
           global float *to = own + (b * taps_h + a) * padded * 32;
-          global const float *from = strip + a * row_floats, *d = panel + begin * (wide ? 32 : 16);
+          global const float *from = from_x + a * row_floats, *d = panel + begin * (wide ? 32 : 16);
           int e = 0;
           if (some <= 0) continue;
           if (wide) {
-            for (; e + 12 <= padded; e += 12) wtile_12x32(from + e, in_at + begin, d, some, to + e * 32);
+            for (; e + 12 <= padded; e += 12) {
+              fetch_pixels(&next_x, fetch_x), fetch_pixels(&next_dy, fetch_dy);
+              wtile_12x32(from + e, in_at + begin, d, some, to + e * 32);
+            }
             for (; e < padded; e += 4) wtile_4x32(from + e, in_at + begin, d, some, to + e * 32);
           } else {
             for (; e + 12 <= padded; e += 12) wtile_12x16(from + e, in_at + begin, d, some, to + e * 16);

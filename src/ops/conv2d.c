@@ -20,7 +20,7 @@ struct cvy_conv2d {
 
 /* In order of preference. direct_simt takes every shape on every device. */
 static const cvy_conv_algorithm *const algorithms[] = {
-    &cvy_conv_direct_cpu, &cvy_conv_columns_cpu, &cvy_conv_winograd4_cpu, &cvy_conv_winograd2_cpu,
+    &cvy_conv_direct_cpu, &cvy_conv_columns_cpu, &cvy_conv_panels_cpu, &cvy_conv_winograd4_cpu, &cvy_conv_winograd2_cpu,
     &cvy_conv_winograd4_weights_cpu, &cvy_conv_winograd2_weights_cpu, &cvy_conv_direct_simt,
     &cvy_conv_winograd4_simt, &cvy_conv_winograd2_simt, &cvy_conv_gemm, &cvy_conv_fft};
 enum { N_ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };

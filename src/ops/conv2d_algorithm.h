@@ -49,6 +49,8 @@ typedef struct cvy_conv_algorithm {
 extern const cvy_conv_algorithm cvy_conv_direct_cpu, cvy_conv_direct_simt;
 /* conv2d_columns_cpu.c: direct's backward_data where it beats direct_cpu */
 extern const cvy_conv_algorithm cvy_conv_columns_cpu;
+/* conv2d_panels_cpu.c: direct's forward and backward_data with channels enough */
+extern const cvy_conv_algorithm cvy_conv_panels_cpu;
 /* conv2d_gemm.c, conv2d_fft.c */
 extern const cvy_conv_algorithm cvy_conv_gemm, cvy_conv_fft;
 /* conv2d_winograd_cpu.c: forward and backward_data */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Launches of cl/conv2d_columns_cpu.cl: backward_data as a matrix product and a sum. In the workspace:
  *   packed weights | a slice per work-group: two tables, a ring of rows of columns */
-#include "src/ops/conv2d_algorithm.h"
+#include "src/ops/conv2d_cpu.h"
 
 enum { FLAG_ACCUMULATE = 32 };
 enum {
@@ -22,8 +22,6 @@ typedef struct columns_state {
   cvy_kernel *main, *pack;
 } columns_state;
 
-static int smaller(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
-static int ceil_div(int a, int b) { return cvy_ceil_div(a, b); }
 static int64_t round_up(int64_t n, int unit) { return (n + unit - 1) / unit * unit; }
 
 /* Multiply-adds per channel of dy of one image: of the gather over dx, which with stride 1 meets the padding, … */
@@ -65,9 +63,9 @@ static cvy_status plan(columns_state *st, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &st->params;
   const int64_t taps = (int64_t)p->r * p->s;
-  const int fit = smaller(PRODUCTS / taps / 32 * 32, 1 << 20), most_c = fit > 32 ? fit : 32;
-  st->block_c = p->x.c <= most_c ? p->x.c : (int)round_up(ceil_div(p->x.c, ceil_div(p->x.c, most_c)), 16);
-  st->blocks = ceil_div(p->x.c, st->block_c);
+  const int fit = cvy_conv_smaller(PRODUCTS / taps / 32 * 32, 1 << 20), most_c = fit > 32 ? fit : 32;
+  st->block_c = p->x.c <= most_c ? p->x.c : (int)round_up(cvy_ceil_div(p->x.c, cvy_ceil_div(p->x.c, most_c)), 16);
+  st->blocks = cvy_ceil_div(p->x.c, st->block_c);
   const int64_t column = round_up(taps * st->block_c, 16) | 16, row = column * st->y.w, image = row * st->y.h;
   CVY_REQUIRE(row <= INT32_MAX, CVY_E_ARGUMENT, "convolution: a row of %lld products does not fit 32-bit indices",
               (long long)row);
@@ -81,11 +79,11 @@ static cvy_status plan(columns_state *st, size_t *workspace_bytes) {
   } else {
     int rows = st->y.h;
     while (rows > 1 && rows * row > CHUNK_FLOATS && (rows - 1) * st->y.w >= TILE) rows--;
-    st->chunk_rows = ceil_div(st->y.h, ceil_div(st->y.h, rows));
-    if (ceil_div(halo, st->chunk_rows) + 1 < ceil_div(st->y.h, st->chunk_rows))
-      st->ring_rows = (ceil_div(halo, st->chunk_rows) + 1) * st->chunk_rows;
+    st->chunk_rows = cvy_ceil_div(st->y.h, cvy_ceil_div(st->y.h, rows));
+    if (cvy_ceil_div(halo, st->chunk_rows) + 1 < cvy_ceil_div(st->y.h, st->chunk_rows))
+      st->ring_rows = (cvy_ceil_div(halo, st->chunk_rows) + 1) * st->chunk_rows;
     else
-      st->ring_rows = ceil_div(st->y.h, st->chunk_rows) * st->chunk_rows;
+      st->ring_rows = cvy_ceil_div(st->y.h, st->chunk_rows) * st->chunk_rows;
   }
   st->table_size = (int)round_up((int64_t)st->images * st->chunk_rows * st->y.w + TILE, 16);
   const int64_t weights = st->blocks * round_up(taps * st->block_c, 16) * p->k,
@@ -108,7 +106,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
   st->params = *params, st->y = *y;
   st->compute_units = cvy_device_get_facts(device)->compute_units;
-  st->max_groups = st->compute_units * (st->compute_units <= 8 ? 4 : st->compute_units <= 32 ? 2 : 1);
+  st->max_groups = cvy_conv_most_groups(st->compute_units);
   CVY_TRY(plan(st, workspace_bytes));
   CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_columns", NULL, 0, &st->main));
   CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_columns_pack", NULL, 0, &st->pack));
@@ -119,23 +117,19 @@ fail:
   return status;
 }
 
-static cvy_grid groups_of_one(int64_t groups) {
-  return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}};
-}
-
 static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   columns_state *const st = state;
   const cvy_conv2d_params *const p = &st->params;
   const int taps = p->r * p->s;
   int images = st->images; /* fewer where there would not be a few tasks for every compute unit */
-  while (images > 1 && (int64_t)ceil_div(call->n, images) * st->blocks < 4 * (int64_t)st->compute_units)
+  while (images > 1 && (int64_t)cvy_ceil_div(call->n, images) * st->blocks < 4 * (int64_t)st->compute_units)
     images = (images + 1) / 2;
-  CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one((int64_t)st->blocks * ceil_div(taps * st->block_c, 32)),
+  CVY_TRY(CVY_LAUNCH(queue, st->pack, cvy_conv_groups_of_one((int64_t)st->blocks * cvy_ceil_div(taps * st->block_c, 32)),
                      CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(taps), CVY_INT(p->x.c), CVY_INT(p->k),
                      CVY_INT(st->y.pitch), CVY_INT(st->block_c)));
-  const int64_t tasks = (int64_t)ceil_div(call->n, images) * st->blocks;
-  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of_one(smaller(tasks, st->max_groups)), CVY_BUF(call->dy),
+  const int64_t tasks = (int64_t)cvy_ceil_div(call->n, images) * st->blocks;
+  CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)), CVY_BUF(call->dy),
                      CVY_BUF(call->dx), CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(st->y.h), CVY_INT(st->y.w),
                      CVY_INT(p->k), CVY_INT(st->y.pitch), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c),
                      CVY_INT(p->x.pitch), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w),

@@ -2,6 +2,7 @@
  * Launches of cl/conv2d_direct_cpu.cl: how a call is cut into strips and tasks, and where things lie in the workspace:
  *   forward, backward_data:  packed weights              | statistics of strips | a slice per work-group
  *   backward_weights:        partial dw and db of each part of the batch        | a slice per work-group */
+#include "src/ops/conv2d_cpu.h"
 #include "src/ops/conv2d_direct.h"
 
 enum { FLAG_BIAS = 8, FLAG_STATS = 16, FLAG_ACCUMULATE = 32, FLAG_STREAM = 64 }; /* the first three are CVY_CONV_* */
@@ -53,17 +54,15 @@ static int64_t strip_floats_of(const cvy_conv_gather *g, int channels, int rows,
   return ((int64_t)(rows - 1) * use_h + g->taps_h) * ((int64_t)(cols - 1) * use_w + g->taps_w) * channels;
 }
 
-static int smaller(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
-static int ceil_div(int a, int b) { return cvy_ceil_div(a, b); }
 static int strips_per_image(const cvy_conv_gather *g, const strip_plan *s) {
-  return ceil_div(g->grid_h, s->rows) * ceil_div(g->grid_w, s->cols);
+  return cvy_ceil_div(g->grid_h, s->rows) * cvy_ceil_div(g->grid_w, s->cols);
 }
 static int64_t count_strips(const cvy_conv_gather *g, const strip_plan *s, int n) {
-  return (int64_t)ceil_div(n, s->images) * strips_per_image(g, s);
+  return (int64_t)cvy_ceil_div(n, s->images) * strips_per_image(g, s);
 }
 
 /* Largest part of `length` that passes `fits`, made even over the parts. */
-static int even_part(int length, int largest) { return ceil_div(length, ceil_div(length, largest)); }
+static int even_part(int length, int largest) { return cvy_ceil_div(length, cvy_ceil_div(length, largest)); }
 
 /* Multiply-adds of one image (in units of one channel of input and a block of output) in strips of so many images:
  * tiles of 14 and 7 positions, rows outermost, that leave out filter rows in the padding above and below. */
@@ -152,8 +151,8 @@ static cvy_status create_gather(cpu_state *st, size_t *workspace_bytes) {
     /* the phase with most taps and the largest grid, each by itself */
     cvy_conv_widen_strides(p, &st->y);
     st->gather = cvy_conv_gather_phase(p, &st->y, 0, 0);
-    st->gather.taps_h = ceil_div(p->r, p->stride_h), st->gather.taps_w = ceil_div(p->s, p->stride_w);
-    st->phases_h = smaller(p->stride_h, p->x.h), st->phases_w = smaller(p->stride_w, p->x.w);
+    st->gather.taps_h = cvy_ceil_div(p->r, p->stride_h), st->gather.taps_w = cvy_ceil_div(p->s, p->stride_w);
+    st->phases_h = cvy_conv_smaller(p->stride_h, p->x.h), st->phases_w = cvy_conv_smaller(p->stride_w, p->x.w);
   }
   const cvy_conv_gather *const g = &st->gather;
   const strip_plan s = st->strip = plan_strip(g, g->in.c, p->n_max, STRIP_FLOATS, STRIP_POSITIONS);
@@ -180,14 +179,14 @@ static cvy_status create_weights(cpu_state *st, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &st->params;
   const cvy_conv_gather g = st->gather = cvy_conv_gather_forward(p, &st->y);
-  const int c = p->x.c, blocks = ceil_div(st->y.pitch, BLOCK);
+  const int c = p->x.c, blocks = cvy_ceil_div(st->y.pitch, BLOCK);
   int most_c = BLOCK_FLOATS / BLOCK / (g.taps_h * g.taps_w) / 16 * 16;
   if (most_c < 16) most_c = 16;
   /* a small second block would cost a pass over the gradient */
   st->block_c = c <= most_c + most_c / 2 ? c : (even_part(c, most_c) + 15) / 16 * 16;
   const int64_t own = (int64_t)g.taps_h * ((g.taps_w * st->block_c + 3) / 4 * 4) * BLOCK;
-  st->group_k = even_part(blocks, smaller(blocks, OWN_FLOATS > own ? OWN_FLOATS / own : 1));
-  const int groups = ceil_div(c, st->block_c) * ceil_div(blocks, st->group_k);
+  st->group_k = even_part(blocks, cvy_conv_smaller(blocks, OWN_FLOATS > own ? OWN_FLOATS / own : 1));
+  const int groups = cvy_ceil_div(c, st->block_c) * cvy_ceil_div(blocks, st->group_k);
   const strip_plan s = st->strip = plan_strip(&g, st->block_c, p->n_max, WEIGHTS_STRIP_FLOATS, WEIGHTS_STRIP_POSITIONS);
   st->table_size = (s.images * s.rows * s.cols + TILE + 15) / 16 * 16;
   const int64_t strip = (strip_floats_of(&g, st->block_c, s.rows, s.cols) * s.images + SLACK + 15) / 16 * 16;
@@ -196,8 +195,8 @@ static cvy_status create_weights(cpu_state *st, size_t *workspace_bytes) {
   CVY_REQUIRE(slice <= INT32_MAX && part <= INT32_MAX, CVY_E_ARGUMENT,
               "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)(slice + part));
   st->strip_floats = (int)strip, st->slice_floats = (int)slice, st->part_floats = (int)part;
-  st->max_splits = ceil_div(4 * st->compute_units, groups);
-  if (st->max_splits * part > PART_FLOATS_MAX) st->max_splits = smaller(st->max_splits, PART_FLOATS_MAX / part + 1);
+  st->max_splits = cvy_ceil_div(4 * st->compute_units, groups);
+  if (st->max_splits * part > PART_FLOATS_MAX) st->max_splits = cvy_conv_smaller(st->max_splits, PART_FLOATS_MAX / part + 1);
   CVY_TRY(finish_workspace(st, st->max_splits > 1 ? st->max_splits * part : 0, workspace_bytes));
 fail:
   return status;
@@ -212,11 +211,11 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
   st->params = *params, st->y = *y, st->pass = pass;
   st->compute_units = cvy_device_get_facts(device)->compute_units;
-  st->max_groups = st->compute_units * (st->compute_units <= 8 ? 4 : st->compute_units <= 32 ? 2 : 1);
+  st->max_groups = cvy_conv_most_groups(st->compute_units);
   if (pass == CVY_CONV_BACKWARD_WEIGHTS) {
     CVY_TRY(create_weights(st, workspace_bytes));
     CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_backward_weights", NULL, 0, &st->main));
-    CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_reduce", NULL, 0, &st->after));
+    CVY_TRY(cvy_conv_sum_parts_create(device, &st->after));
   } else {
     CVY_TRY(create_gather(st, workspace_bytes));
     CVY_TRY(cvy_kernel_create(device, file, "conv2d_cpu_forward", NULL, 0, &st->main));
@@ -232,16 +231,12 @@ fail:
   return status;
 }
 
-static cvy_grid groups_of_one(int64_t groups) {
-  return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}};
-}
-
 static cvy_status run_gather(cpu_state *st, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &st->params;
   const cvy_conv_gather *const g = &st->gather;
   const bool forward = st->pass == CVY_CONV_FORWARD, stats = forward && p->stats;
-  const int blocks = ceil_div(g->out.pitch, BLOCK), tasks_per_strip = blocks * st->phases_h * st->phases_w;
+  const int blocks = cvy_ceil_div(g->out.pitch, BLOCK), tasks_per_strip = blocks * st->phases_h * st->phases_w;
   const strip_plan s = plan_call(st, g, st->strip, call->n, tasks_per_strip, !stats);
   const int flags = (forward ? p->prologue : 0) | (call->bias ? FLAG_BIAS : 0) | (stats ? FLAG_STATS : 0) |
                     (call->accumulate ? FLAG_ACCUMULATE
@@ -249,17 +244,17 @@ static cvy_status run_gather(cpu_state *st, cvy_queue *queue, const cvy_conv_cal
                                                                                                 : 0);
   if (forward) {
     const int rows = p->r * p->s * g->in.c;
-    CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one(smaller(ceil_div(rows, 64), st->max_groups)), CVY_BUF(call->w),
+    CVY_TRY(CVY_LAUNCH(queue, st->pack, cvy_conv_groups_of_one(cvy_conv_smaller(cvy_ceil_div(rows, 64), st->max_groups)), CVY_BUF(call->w),
                        CVY_BUF(call->workspace), CVY_INT(rows), CVY_INT(g->out.pitch)));
   } else {
-    CVY_TRY(CVY_LAUNCH(queue, st->pack, groups_of_one((int64_t)blocks * p->r * p->s), CVY_BUF(call->w),
+    CVY_TRY(CVY_LAUNCH(queue, st->pack, cvy_conv_groups_of_one((int64_t)blocks * p->r * p->s), CVY_BUF(call->w),
                        CVY_BUF(call->workspace), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h),
                        CVY_INT(p->stride_w), CVY_INT(g->out.c), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
                        CVY_INT(g->out.pitch)));
   }
   const int64_t tasks = count_strips(g, &s, call->n) * tasks_per_strip;
   CVY_TRY(CVY_LAUNCH(
-      queue, st->main, groups_of_one(smaller(tasks, st->max_groups)), CVY_BUF(forward ? call->x : call->dy),
+      queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)), CVY_BUF(forward ? call->x : call->dy),
       CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->bias),
       CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats), CVY_BUF(call->workspace), CVY_INT(call->n),
       CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch), CVY_INT(g->out.h), CVY_INT(g->out.w),
@@ -268,9 +263,28 @@ static cvy_status run_gather(cpu_state *st, cvy_queue *queue, const cvy_conv_cal
       CVY_INT(s.images), CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(st->results_at), CVY_INT(st->stats_at),
       CVY_INT(st->slices_at), CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
   if (stats && strips_per_image(g, &s) > 1)
-    CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(call->n), CVY_BUF(call->workspace), CVY_BUF(call->stats),
+    CVY_TRY(CVY_LAUNCH(queue, st->after, cvy_conv_groups_of_one(call->n), CVY_BUF(call->workspace), CVY_BUF(call->stats),
                        CVY_INT(st->stats_at), CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.pitch),
                        CVY_INT(s.rows), CVY_INT(s.cols)));
+fail:
+  return status;
+}
+
+cvy_status cvy_conv_sum_parts_create(cvy_device *device, cvy_kernel **kernel) {
+  return cvy_kernel_create(device, "conv2d_direct_cpu", "conv2d_cpu_reduce", NULL, 0, kernel);
+}
+
+cvy_status cvy_conv_sum_parts(cvy_kernel *kernel, cvy_queue *queue, const cvy_conv_call *call, int parts,
+                              int part_floats, int pitch, int most_groups) {
+  cvy_status status = CVY_OK;
+  const int dw_floats = part_floats - pitch;
+  CVY_TRY(CVY_LAUNCH(queue, kernel, cvy_conv_groups_of_one(cvy_conv_smaller(dw_floats / 16, most_groups)),
+                     CVY_BUF(call->workspace), CVY_BUF(call->dw), CVY_INT(dw_floats), CVY_INT(parts),
+                     CVY_INT(part_floats), CVY_INT(0), CVY_INT(call->accumulate)));
+  if (call->db)
+    CVY_TRY(CVY_LAUNCH(queue, kernel, cvy_conv_groups_of_one(1), CVY_BUF(call->workspace), CVY_BUF(call->db),
+                       CVY_INT(pitch), CVY_INT(parts), CVY_INT(part_floats), CVY_INT(dw_floats),
+                       CVY_INT(call->accumulate)));
 fail:
   return status;
 }
@@ -279,14 +293,14 @@ static cvy_status run_weights(cpu_state *st, cvy_queue *queue, const cvy_conv_ca
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &st->params;
   const cvy_conv_gather *const g = &st->gather;
-  const int groups = ceil_div(p->x.c, st->block_c) * ceil_div(ceil_div(st->y.pitch, BLOCK), st->group_k);
+  const int groups = cvy_ceil_div(p->x.c, st->block_c) * cvy_ceil_div(cvy_ceil_div(st->y.pitch, BLOCK), st->group_k);
   const strip_plan s = plan_call(st, g, st->strip, call->n, groups, true);
-  const int splits = smaller(st->max_splits, count_strips(g, &s, call->n));
-  const int db_at = st->part_floats - st->y.pitch, dw_floats = db_at;
+  const int splits = cvy_conv_smaller(st->max_splits, count_strips(g, &s, call->n));
+  const int db_at = st->part_floats - st->y.pitch;
   const bool parts = splits > 1;
   const int flags = p->prologue | (call->db ? FLAG_BIAS : 0) | (call->accumulate && !parts ? FLAG_ACCUMULATE : 0);
   CVY_TRY(CVY_LAUNCH(
-      queue, st->main, groups_of_one(smaller((int64_t)groups * splits, st->max_groups)), CVY_BUF(call->x),
+      queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller((int64_t)groups * splits, st->max_groups)), CVY_BUF(call->x),
       CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->dy),
       CVY_BUF(parts ? call->workspace : call->dw), CVY_BUF(parts ? call->workspace : call->db),
       CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c),
@@ -296,13 +310,7 @@ static cvy_status run_weights(cpu_state *st, cvy_queue *queue, const cvy_conv_ca
       CVY_INT(st->group_k), CVY_INT(splits), CVY_INT(parts ? st->part_floats : 0), CVY_INT(parts ? db_at : 0),
       CVY_INT(st->slices_at), CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
   if (!parts) return CVY_OK;
-  CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(smaller(dw_floats / 16, st->max_groups)), CVY_BUF(call->workspace),
-                     CVY_BUF(call->dw), CVY_INT(dw_floats), CVY_INT(splits), CVY_INT(st->part_floats), CVY_INT(0),
-                     CVY_INT(call->accumulate)));
-  if (call->db)
-    CVY_TRY(CVY_LAUNCH(queue, st->after, groups_of_one(1), CVY_BUF(call->workspace), CVY_BUF(call->db),
-                       CVY_INT(st->y.pitch), CVY_INT(splits), CVY_INT(st->part_floats), CVY_INT(db_at),
-                       CVY_INT(call->accumulate)));
+  CVY_TRY(cvy_conv_sum_parts(st->after, queue, call, splits, st->part_floats, st->y.pitch, st->max_groups));
 fail:
   return status;
 }

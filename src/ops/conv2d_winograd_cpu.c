@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Launches of cl/conv2d_winograd_cpu.cl: how a call is cut into blocks of tiles, and where things lie in the workspace:
  *   transformed weights | statistics of the parts of each image | a slice per work-group */
-#include "src/ops/conv2d_algorithm.h"
+#include "src/ops/conv2d_cpu.h"
 
 enum { FLAG_BIAS = 8, FLAG_STATS = 16, FLAG_ACCUMULATE = 32, FLAG_STREAM = 64 }; /* the first three are CVY_CONV_* */
 enum {
@@ -29,8 +29,6 @@ typedef struct winograd_state {
   cvy_kernel *main, *weights, *merge;
 } winograd_state;
 
-static int ceil_div(int a, int b) { return cvy_ceil_div(a, b); }
-static int smaller(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
 
 static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why) {
@@ -54,7 +52,7 @@ static int padded_rows(int n) {
   return n - rest + (rest == 0 ? 0 : rest <= 2 ? 2 : rest <= 4 ? 4 : rest <= 8 ? 8 : ROWS);
 }
 
-static int tiles_of(int length, int tile_out) { return ceil_div(length, tile_out); }
+static int tiles_of(int length, int tile_out) { return cvy_ceil_div(length, tile_out); }
 
 /* Tiles per block for n samples: fewer where there would not be a block for every compute unit. Does not fall when n
  * grows. */
@@ -70,7 +68,7 @@ static int parts_of(const winograd_state *st, int block_tiles) {
 }
 
 static int64_t slice_floats_of(const winograd_state *st, int block_tiles) {
-  const int64_t channels = (int64_t)ceil_div(st->in.c, 16) * 16, rows = padded_rows(block_tiles);
+  const int64_t channels = (int64_t)cvy_ceil_div(st->in.c, 16) * 16, rows = padded_rows(block_tiles);
   return channels + st->points * (channels * rows + 16) + st->points * (rows * BLOCK + BLOCK);
 }
 
@@ -145,10 +143,6 @@ fail:
   return status;
 }
 
-static cvy_grid groups_of_one(int64_t groups) {
-  return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}};
-}
-
 static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   winograd_state *const st = state;
@@ -156,30 +150,30 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   const cvy_shape *const in = &st->in, *const out = &st->out;
   const bool forward = st->pass == CVY_CONV_FORWARD, stats = forward && p->stats;
   const int block_tiles = plan_block(st, call->n), parts = parts_of(st, block_tiles);
-  const int blocks_k = ceil_div(out->pitch, BLOCK);
+  const int blocks_k = cvy_ceil_div(out->pitch, BLOCK);
   const int flags = (forward ? p->prologue : 0) | (call->bias ? FLAG_BIAS : 0) | (stats ? FLAG_STATS : 0) |
                     (call->accumulate ? FLAG_ACCUMULATE : 0);
   if (forward) {
     const int64_t rows = (int64_t)blocks_k * in->c;
-    CVY_TRY(CVY_LAUNCH(queue, st->weights, groups_of_one(smaller((rows + 15) / 16, 4 * st->compute_units)),
+    CVY_TRY(CVY_LAUNCH(queue, st->weights, cvy_conv_groups_of_one(cvy_conv_smaller((rows + 15) / 16, 4 * st->compute_units)),
                        CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(in->c), CVY_INT(out->pitch)));
   } else {
-    const int64_t pieces = (int64_t)blocks_k * ceil_div(in->c, 16);
-    CVY_TRY(CVY_LAUNCH(queue, st->weights, groups_of_one(smaller(pieces, 4 * st->compute_units)), CVY_BUF(call->w),
+    const int64_t pieces = (int64_t)blocks_k * cvy_ceil_div(in->c, 16);
+    CVY_TRY(CVY_LAUNCH(queue, st->weights, cvy_conv_groups_of_one(cvy_conv_smaller(pieces, 4 * st->compute_units)), CVY_BUF(call->w),
                        CVY_BUF(call->workspace), CVY_INT(out->c), CVY_INT(out->pitch), CVY_INT(in->c),
                        CVY_INT(in->pitch)));
   }
   const int64_t tasks = ((int64_t)call->n * st->tiles_per_image + block_tiles - 1) / block_tiles * blocks_k;
   const int64_t slice = slice_floats_of(st, block_tiles);
   CVY_TRY(CVY_LAUNCH(
-      queue, st->main, groups_of_one(smaller(tasks, st->max_groups)), CVY_BUF(forward ? call->x : call->dy),
+      queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)), CVY_BUF(forward ? call->x : call->dy),
       CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->bias),
       CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats), CVY_BUF(call->workspace), CVY_INT(call->n),
       CVY_INT(in->h), CVY_INT(in->w), CVY_INT(in->c), CVY_INT(in->pitch), CVY_INT(out->h), CVY_INT(out->w),
       CVY_INT(out->pitch), CVY_INT(st->first_h), CVY_INT(st->first_w), CVY_INT(block_tiles), CVY_INT(parts),
       CVY_INT(st->stats_at), CVY_INT(st->slices_at), CVY_INT((int)slice), CVY_INT(call->group_size), CVY_INT(flags)));
   if (stats && parts > 1)
-    CVY_TRY(CVY_LAUNCH(queue, st->merge, groups_of_one(call->n), CVY_BUF(call->workspace), CVY_BUF(call->stats),
+    CVY_TRY(CVY_LAUNCH(queue, st->merge, cvy_conv_groups_of_one(call->n), CVY_BUF(call->workspace), CVY_BUF(call->stats),
                        CVY_INT(st->stats_at), CVY_INT(out->h), CVY_INT(out->w), CVY_INT(out->pitch),
                        CVY_INT(block_tiles), CVY_INT(parts)));
 fail:

@@ -2,7 +2,7 @@
  * Launches of cl/conv2d_winograd_weights_cpu.cl: blocks of channels, parts of the batch, and the workspace:
  *   partial dw and db of each part of the batch | a slice per work-group
  * Tile parameters: tiles of a strip, input channels of a task, output channels of a task (multiples of 16). */
-#include "src/ops/conv2d_algorithm.h"
+#include "src/ops/conv2d_cpu.h"
 
 enum { FLAG_BIAS = 8, FLAG_ACCUMULATE = 32 }; /* the first three are CVY_CONV_* */
 enum {
@@ -86,11 +86,10 @@ static int splits_for(const weights_state *st, int n) {
 static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, int tile_side,
                          const int *tile, void **state, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
-  const int compute_units = cvy_device_get_facts(device)->compute_units;
   weights_state *const st = cvy_calloc(1, sizeof *st);
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
   st->params = *p, st->y = *y, st->tile_side = tile_side;
-  st->max_groups = compute_units * (compute_units <= 8 ? 4 : compute_units <= 32 ? 2 : 1);
+  st->max_groups = cvy_conv_most_groups(cvy_device_get_facts(device)->compute_units);
   st->strip = tile[0] ? tile[0] : tile_side == 4 ? 14 : 32;
   st->block_c = even_block(p->x.c, tile[1] ? tile[1] : 64);
   st->block_k = even_block(y->pitch, tile[2] ? tile[2] : 64);
@@ -112,7 +111,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   st->slices_at = (int)slices_at, st->slice_floats = (int)slice;
   const cvy_define defines[] = {{"TILE", tile_side}, {"PROLOGUE", p->prologue != 0}};
   CVY_TRY(cvy_kernel_create(device, "conv2d_winograd_weights_cpu", "conv2d_winograd_weights_cpu", defines, 2, &st->main));
-  CVY_TRY(cvy_kernel_create(device, "conv2d_direct_cpu", "conv2d_cpu_reduce", NULL, 0, &st->reduce));
+  CVY_TRY(cvy_conv_sum_parts_create(device, &st->reduce));
   *workspace_bytes = (size_t)total * sizeof(float);
   *state = st;
   return CVY_OK;
@@ -133,22 +132,16 @@ static cvy_status create4(cvy_device *device, const cvy_conv2d_params *p, const 
   return create(device, p, y, 4, tile, state, workspace_bytes);
 }
 
-static cvy_grid groups_of_one(int groups) {
-  return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}};
-}
-
-static int smaller(int a, int b) { return a < b ? a : b; }
-
 static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   weights_state *const st = state;
   const cvy_conv2d_params *const p = &st->params;
-  const int splits = smaller(splits_for(st, call->n), st->max_splits);
-  const int db_at = st->part_floats - st->y.pitch, dw_floats = db_at;
+  const int splits = cvy_conv_smaller(splits_for(st, call->n), st->max_splits);
+  const int db_at = st->part_floats - st->y.pitch;
   const bool parts = splits > 1;
   const int flags = p->prologue | (call->db ? FLAG_BIAS : 0) | (call->accumulate && !parts ? FLAG_ACCUMULATE : 0);
   CVY_TRY(CVY_LAUNCH(
-      queue, st->main, groups_of_one(smaller(st->blocks * splits, st->max_groups)), CVY_BUF(call->x),
+      queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(st->blocks * splits, st->max_groups)), CVY_BUF(call->x),
       CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->dy),
       CVY_BUF(parts ? call->workspace : call->dw), CVY_BUF(parts ? call->workspace : call->db),
       CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c),
@@ -157,13 +150,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
       CVY_INT(parts ? st->part_floats : 0), CVY_INT(parts ? db_at : 0), CVY_INT(st->slices_at),
       CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
   if (!parts) return CVY_OK;
-  CVY_TRY(CVY_LAUNCH(queue, st->reduce, groups_of_one(smaller(dw_floats / 16, st->max_groups)),
-                     CVY_BUF(call->workspace), CVY_BUF(call->dw), CVY_INT(dw_floats), CVY_INT(splits),
-                     CVY_INT(st->part_floats), CVY_INT(0), CVY_INT(call->accumulate)));
-  if (call->db)
-    CVY_TRY(CVY_LAUNCH(queue, st->reduce, groups_of_one(1), CVY_BUF(call->workspace), CVY_BUF(call->db),
-                       CVY_INT(st->y.pitch), CVY_INT(splits), CVY_INT(st->part_floats), CVY_INT(db_at),
-                       CVY_INT(call->accumulate)));
+  CVY_TRY(cvy_conv_sum_parts(st->reduce, queue, call, splits, st->part_floats, st->y.pitch, st->max_groups));
 fail:
   return status;
 }

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT
+ * Direct convolution of 16 and more channels on CPU-shaped devices: the gather convolution of conv2d_direct_cpu.cl
+ * (forward; backward-data with its stride_h*stride_w phases) as products of packed panels.
+ *   out[m, row0 + i*row_step, col0 + j*col_step, o] (+)=
+ *     bias[o] + sum_{a,b,c} f(in)[m, i*step_h + first_h + a, j*step_w + first_w + b, c] * u[a,b,c,o]
+ *
+ * A strip is rows x cols positions of some images, numbered with the images fastest, so that the positions of a tile see
+ * the border of the image alike; a tile is 14 of them, 8, 4 or 2 at the end. Its panel holds what its positions see, with
+ * the load prologue applied: for each tap that lies in the image for any of them, blocks of 16 channels of (rows, 16).
+ * Taps in the padding cost nothing, and the innermost loop has one pointer into the panel and one into the weights,
+ * whatever the strides are.
+ * Geometry: one work-item per work-group, as many groups as keep all cores busy; each has a slice of the workspace and
+ * walks over a contiguous range of tasks: a strip, a phase of backward-data and 32 output channels (fastest). Panels are
+ * kept while strip and phase are the same. Meanwhile the pixels of the next strip are brought to the cache.
+ * Weights are packed before each call by conv2d_cpu_pack or conv2d_cpu_pack_turned. */
+#include "conv2d_tile_cpu.clh"
+#include "conv2d_strip_cpu.clh"
+
+/* Flags of the `flags` argument, the same in src/ops/conv2d_panels_cpu.c. The first three are CVY_CONV_*. */
+#define FLAG_SCALE 1
+#define FLAG_RELU 2
+#define FLAG_RESIDUAL 4
+#define FLAG_BIAS 8
+#define FLAG_STATS 16
+#define FLAG_ACCUMULATE 32
+#define FLAG_STREAM 64
+
+#define ROWS_2(M) M(0) M(1)
+#define ROWS_8(M) ROWS_7(M) M(7)
+
+/* ---- products ---- */
+
+#define PANEL_FMA_32(i)                                                                                                \
+  {                                                                                                                    \
+    const float16 v = (float16)(panel[(i)*16 + e]);                                                                    \
+    s##i = v * u0 + s##i;                                                                                              \
+    t##i = v * u1 + t##i;                                                                                              \
+  }
+#define PANEL_FMA_16(i)                                                                                                \
+  {                                                                                                                    \
+    const float16 v = (float16)(panel[(i)*16 + e]);                                                                    \
+    s##i = v * u0 + s##i;                                                                                              \
+  }
+#define PANEL_STORE_32(i)                                                                                              \
+  CVY_STORE16(s##i, results + (i)*32), CVY_STORE16(t##i, results + (i)*32 + 16);                                       \
+  if (stream && i < valid) CVY_STREAM(s##i, stream + out_at[i]), CVY_STREAM(t##i, stream + out_at[i] + 16);
+#define PANEL_STORE_16(i)                                                                                              \
+  CVY_STORE16(s##i, results + (i)*32);                                                                                 \
+  if (stream && i < valid) CVY_STREAM(s##i, stream + out_at[i]);
+
+/* results[row][0..width) = bias + sum over taps and channels of panel * u; results: rows of 32. bias: NULL is 0. stream:
+ * NULL, or where the first `valid` go past the caches, at out_at[row], while the next tile is computed. */
+#define PRODUCT_ARGS                                                                                                   \
+  global const float *panel, global const int *taps, int n_taps, global const float *u, int channels,                  \
+      global const float *bias, global float *results, global float *stream, global const int *out_at, int valid
+
+#define DEFINE_PRODUCT_32(name, ROWS, n_rows)                                                                          \
+  static void name(PRODUCT_ARGS) {                                                                                     \
+    const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);                                                   \
+    const float16 bias1 = bias ? vload16(1, bias) : (float16)(0.0f);                                                   \
+    ROWS(ACC_32)                                                                                                       \
+    for (int tap = 0; tap < n_taps; tap++) {                                                                           \
+      global const float *uu = u + taps[tap] * channels * 32;                                                          \
+      for (int c = 0; c < channels; c += 16, panel += n_rows * 16) {                                                   \
+        const int some = min(16, channels - c);                                                                        \
+        for (int e = 0; e < some; e++, uu += 32) {                                                                     \
+          const float16 u0 = CVY_LOAD16(uu), u1 = CVY_LOAD16(uu + 16);                                                      \
+          ROWS(PANEL_FMA_32)                                                                                           \
+        }                                                                                                              \
+      }                                                                                                                \
+    }                                                                                                                  \
+    ROWS(PANEL_STORE_32)                                                                                               \
+  }
+#define DEFINE_PRODUCT_16(name, ROWS, n_rows)                                                                          \
+  static void name(PRODUCT_ARGS) {                                                                                     \
+    const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);                                                   \
+    ROWS(ACC_16)                                                                                                       \
+    for (int tap = 0; tap < n_taps; tap++) {                                                                           \
+      global const float *uu = u + taps[tap] * channels * 16;                                                          \
+      for (int c = 0; c < channels; c += 16, panel += n_rows * 16) {                                                   \
+        const int some = min(16, channels - c);                                                                        \
+        for (int e = 0; e < some; e++, uu += 16) {                                                                     \
+          const float16 u0 = CVY_LOAD16(uu);                                                                           \
+          ROWS(PANEL_FMA_16)                                                                                           \
+        }                                                                                                              \
+      }                                                                                                                \
+    }                                                                                                                  \
+    ROWS(PANEL_STORE_16)                                                                                               \
+  }
+DEFINE_PRODUCT_32(product_14x32, ROWS_14, 14)
+DEFINE_PRODUCT_32(product_8x32, ROWS_8, 8)
+DEFINE_PRODUCT_32(product_4x32, ROWS_4, 4)
+DEFINE_PRODUCT_32(product_2x32, ROWS_2, 2)
+DEFINE_PRODUCT_16(product_14x16, ROWS_14, 14)
+DEFINE_PRODUCT_16(product_8x16, ROWS_8, 8)
+DEFINE_PRODUCT_16(product_4x16, ROWS_4, 4)
+DEFINE_PRODUCT_16(product_2x16, ROWS_2, 2)
+
+static void multiply(int rows, int width, PRODUCT_ARGS) {
+  if (width == 32) {
+    if (rows == 14) product_14x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+    else if (rows == 8) product_8x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+    else if (rows == 4) product_4x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+    else product_2x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+  } else {
+    if (rows == 14) product_14x16(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+    else if (rows == 8) product_8x16(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+    else if (rows == 4) product_4x16(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+    else product_2x16(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+  }
+}
+
+/* ---- panels ---- */
+
+/* Rows of the tile that begins where `rest` positions are left. The same in src/ops/conv2d_panels_cpu.c. */
+static int tile_rows(int rest) { return rest > 8 ? 14 : rest > 4 ? 8 : rest > 2 ? 4 : 2; }
+
+/* A strip's positions, in order: the pixel that the first tap sees, as far as it lies in the strip's first image, and the
+ * offsets of that image in the input and of the position in the output. */
+typedef struct {
+  global int *h, *w, *image, *out_at;
+} position_table;
+
+static void fill_table(position_table t, int images, line_shape lh, line_part ph, line_shape lw, line_part pw,
+                       int in_floats, int out_h, int out_w, int out_pitch) {
+  int n = 0;
+  for (int i = 0; i < ph.count; i++)
+    for (int j = 0; j < pw.count; j++)
+      for (int m = 0; m < images; m++, n++) {
+        t.h[n] = (ph.begin + i) * lh.step + lh.first;
+        t.w[n] = (pw.begin + j) * lw.step + lw.first;
+        t.image[n] = m * in_floats;
+        t.out_at[n] = ((m * out_h + lh.out0 + (ph.begin + i) * lh.out_step) * out_w + lw.out0 +
+                       (pw.begin + j) * lw.out_step) *
+                      out_pitch;
+      }
+}
+
+/* What lies at the strip's first image: x, residual; scale, shift: all groups. */
+typedef struct {
+  global const float *x, *residual, *scale, *shift;
+  int image0, group_size, in_h, in_w, pitch, channels, flags;
+} panel_source;
+
+/* Row `to` (block_floats from a block of channels to the next) of one pixel. */
+static void pack_pixel(global float *to, int block_floats, panel_source s, int image_at, int h, int w) {
+  if (h < 0 || h >= s.in_h || w < 0 || w >= s.in_w) {
+    for (int c = 0; c < s.channels; c += 16, to += block_floats) CVY_STORE16((float16)(0.0f), to);
+    return;
+  }
+  const int at = image_at + (h * s.in_w + w) * s.pitch;
+  if ((s.flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0) {
+    for (int c = 0; c < s.channels; c += 16, to += block_floats) CVY_STORE16(CVY_LOAD16(s.x + at + c), to);
+    return;
+  }
+  const int image = s.image0 + image_at / (s.in_h * s.in_w * s.pitch), group = image / s.group_size * s.pitch;
+  for (int c = 0; c < s.channels; c += 16, to += block_floats) {
+    float16 v = CVY_LOAD16(s.x + at + c);
+    if (s.flags & FLAG_SCALE) v = fma(v, vload16(0, s.scale + group + c), vload16(0, s.shift + group + c));
+    if (s.flags & FLAG_RESIDUAL) v += CVY_LOAD16(s.residual + at + c);
+    if (s.flags & FLAG_RELU) v = select(v, (float16)(0.0f), v < 0.0f);
+    CVY_STORE16(v, to);
+  }
+}
+
+/* The panel of positions first .. first+valid-1 in `rows` rows (the rest repeats the last); numbers of its taps in the
+ * packed filter to `taps`. Returns how many taps there are. */
+static int pack_tile(global float *panel, global int *taps, position_table t, int first, int valid, int rows,
+                     panel_source s, int taps_h, int taps_w, int u0, int filter_w) {
+  const int blocks = (s.channels + 15) / 16;
+  int n_taps = 0;
+  for (int a = 0; a < taps_h; a++)
+    for (int b = 0; b < taps_w; b++) {
+      bool any = false;
+      for (int i = 0; i < valid; i++) {
+        const int h = t.h[first + i] + a, w = t.w[first + i] + b;
+        any = any || (h >= 0 && h < s.in_h && w >= 0 && w < s.in_w);
+      }
+      if (!any) continue;
+      for (int i = 0; i < rows; i++) {
+        const int p = first + min(i, valid - 1);
+        pack_pixel(panel + i * 16, rows * 16, s, t.image[p], t.h[p] + a, t.w[p] + b);
+      }
+      taps[n_taps++] = u0 + a * filter_w + b;
+      panel += blocks * rows * 16;
+    }
+  return n_taps;
+}
+
+/* ---- results ---- */
+
+static void store_results(global float *out, global const int *out_at, global const float *results, int n, int width,
+                          int flags) {
+  for (int i = 0; i < n; i++, results += 32)
+    for (int v = 0; v < width; v += 16) {
+      global float *o = out + out_at[i] + v;
+      const float16 value = CVY_LOAD16(results + v);
+      CVY_STORE16(flags & FLAG_ACCUMULATE ? CVY_LOAD16(o) + value : value, o);
+    }
+}
+
+/* Mean and sum of squared deviations of `width` channels over n positions, `step` floats apart: two passes over memory that
+ * is still in the cache. Sums of 16 positions first, in two halves that do not wait for each other, so that long sums of
+ * like terms lose little. */
+static void strip_stats(global const float *results, int step, int n, int width, global float *mean_at,
+                        global float *m2_at) {
+  float16 mean0 = (float16)(0.0f), mean1 = (float16)(0.0f);
+  for (int pass = 0; pass < 2; pass++) {
+    float16 sum0 = (float16)(0.0f), sum1 = (float16)(0.0f);
+    for (int i = 0; i < n; i += 16) {
+      const int end = min(n, i + 16);
+      float16 a0 = (float16)(0.0f), a1 = (float16)(0.0f), b0 = (float16)(0.0f), b1 = (float16)(0.0f);
+      global const float *from = results + i * step;
+      for (int j = i; j < end; j += 2, from += 2 * step) {
+        const float16 d0 = CVY_LOAD16(from) - mean0, d1 = CVY_LOAD16(from + 16) - mean1;
+        a0 += pass ? d0 * d0 : d0, a1 += pass ? d1 * d1 : d1;
+        if (j + 1 < end) {
+          const float16 e0 = CVY_LOAD16(from + step) - mean0, e1 = CVY_LOAD16(from + step + 16) - mean1;
+          b0 += pass ? e0 * e0 : e0, b1 += pass ? e1 * e1 : e1;
+        }
+      }
+      sum0 += a0 + b0, sum1 += a1 + b1;
+    }
+    if (pass == 0) {
+      mean0 = sum0 / (float)n, mean1 = sum1 / (float)n;
+      continue;
+    }
+    CVY_STORE16(mean0, mean_at), CVY_STORE16(sum0, m2_at);
+    if (width == 32) CVY_STORE16(mean1, mean_at + 16), CVY_STORE16(sum1, m2_at + 16);
+  }
+}
+
+/* turned: backward-data, with phases_h x phases_w phases. u: packed filter, first in the workspace. A slice: table of
+ * table_size positions (4 numbers each), taps of each tile (1 + those of the largest phase), panels, results at results_at.
+ * Statistics of strips go to stats (one strip per image) or to the workspace at stats_at,
+ * (N*strips_per_image, 2, out_pitch). */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void
+conv2d_cpu_panels(global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
+                  global const float *restrict residual, global const float *restrict bias, global float *restrict y,
+                  global float *restrict stats, global float *restrict workspace, int n, int in_h, int in_w, int in_c,
+                  int in_pitch, int out_h, int out_w, int out_pitch, int filter_h, int filter_w, int stride_h,
+                  int stride_w, int pad_h, int pad_w, int turned, int phases_h, int phases_w, int images, int strip_rows,
+                  int strip_cols, int table_size, int panels_at, int results_at, int stats_at, int slices_at,
+                  int slice_floats, int group_size, int flags) {
+  global float *slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global int *const table = (global int *)slice;
+  const position_table t = {table, table + table_size, table + 2 * table_size, table + 3 * table_size};
+  global int *tile_taps = table + 4 * table_size;
+  global float *panels = slice + panels_at, *results = slice + results_at;
+  const int filter_taps = filter_h * filter_w;
+  const int most_taps = turned ? ((filter_h + stride_h - 1) / stride_h) * ((filter_w + stride_w - 1) / stride_w) : filter_taps;
+  const int panel_floats = 14 * most_taps * ((in_c + 15) / 16 * 16);
+  const int in_floats = in_h * in_w * in_pitch, out_floats = out_h * out_w * out_pitch;
+  const int blocks = (out_pitch + 31) / 32, phases = phases_h * phases_w;
+  const int grid_h = turned ? (out_h + stride_h - 1) / stride_h : out_h,
+            grid_w = turned ? (out_w + stride_w - 1) / stride_w : out_w;
+  const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
+  const int per_image = strips_h * strips_w, n_strips = (n + images - 1) / images * per_image;
+  const long n_tasks = (long)n_strips * phases * blocks;
+  const long task_begin = n_tasks * (long)get_group_id(0) / (long)get_num_groups(0);
+  const long task_end = n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0);
+
+  int loaded = -1, walked = -1, tabled_images = 0, tabled_part = -1, tabled_phase = -1;
+  const pixel_walk nothing_next = {x, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  pixel_walk next = nothing_next;
+  for (long task = task_begin; task < task_end; task++) {
+    const int block = (int)(task % blocks), strip_phase = (int)(task / blocks);
+    const int phase = strip_phase % phases, at = strip_phase / phases;
+    const int image0 = at / per_image * images, part = at % per_image, count = min(images, n - image0);
+    line_shape lh = turned ? turned_line(filter_h, stride_h, pad_h, out_h, phase / phases_w)
+                           : forward_line(filter_h, stride_h, pad_h, out_h);
+    line_shape lw = turned ? turned_line(filter_w, stride_w, pad_w, out_w, phase % phases_w)
+                           : forward_line(filter_w, stride_w, pad_w, out_w);
+    const bool nothing = lh.taps == 0 || lw.taps == 0;
+    if (nothing && (flags & FLAG_ACCUMULATE)) continue;
+    const line_part ph = part_of(lh, part / strips_w * strip_rows, strip_rows),
+                    pw = part_of(lw, part % strips_w * strip_cols, strip_cols);
+    if (ph.count <= 0 || pw.count <= 0) continue;
+    const int total = count * ph.count * pw.count, tiles = (total + 13) / 14;
+    if (strip_phase != loaded) {
+      loaded = strip_phase;
+      if (part != tabled_part || phase != tabled_phase || count != tabled_images) {
+        fill_table(t, count, lh, ph, lw, pw, in_floats, out_h, out_w, out_pitch);
+        tabled_part = part, tabled_phase = phase, tabled_images = count;
+      }
+      const panel_source source = {x + image0 * in_floats, residual + image0 * in_floats, scale, shift, image0, group_size,
+                                   in_h, in_w, in_pitch, in_c, flags};
+      for (int tile = 0; tile < tiles; tile++) {
+        const int first = tile * 14, rows = tile_rows(total - first);
+        global int *taps = tile_taps + tile * (1 + most_taps);
+        taps[0] = nothing ? 0
+                          : pack_tile(panels + (size_t)tile * (size_t)panel_floats, taps + 1, t, first,
+                                      min(14, total - first), rows, source, lh.taps, lw.taps, lh.u0 * filter_w + lw.u0,
+                                      filter_w);
+      }
+    }
+    if (at != walked) {
+      walked = at;
+      next = nothing_next;
+      if (at + 1 < n_strips && (long)(at + 1) * phases * blocks < task_end) {
+        const int next_image0 = (at + 1) / per_image * images, next_part = (at + 1) % per_image;
+        const seen_range h = seen_of(lh, part_of(lh, next_part / strips_w * strip_rows, strip_rows), in_h),
+                         w = seen_of(lw, part_of(lw, next_part % strips_w * strip_cols, strip_cols), in_w);
+        next = walk_over(x + next_image0 * in_floats, min(images, n - next_image0), in_floats, h, w, in_w, in_pitch, in_pitch);
+      }
+    }
+    const int fetches = (walk_length(next) + tiles * blocks - 1) / (tiles * blocks);
+    const int width = min(32, out_pitch - block * 32);
+    global const float *u = workspace + (size_t)block * 32 * (size_t)(filter_taps * in_c);
+    global const float *b = flags & FLAG_BIAS ? bias + block * 32 : 0;
+    global float *out = y + (size_t)image0 * (size_t)out_floats + block * 32;
+    for (int tile = 0; tile < tiles; tile++) {
+      global const int *taps = tile_taps + tile * (1 + most_taps);
+      fetch_pixels(&next, fetches);
+      if (flags & FLAG_ACCUMULATE)
+        for (int i = tile * 14; i < min(total, tile * 14 + 14); i++)
+          for (int v = 0; v < width; v += 16) CVY_FETCH(out + t.out_at[i] + v);
+      multiply(tile_rows(total - tile * 14), width, panels + (size_t)tile * (size_t)panel_floats, taps + 1, taps[0], u,
+               in_c, b, results + tile * (14 * 32), flags & FLAG_STREAM ? out : 0, t.out_at + tile * 14, total - tile * 14);
+    }
+    if (flags & FLAG_STATS) {
+      global float *target = (per_image == 1 ? stats : workspace + stats_at) + block * 32;
+      for (int m = 0; m < count; m++) {
+        global float *to = target + (size_t)((image0 + m) * per_image + part) * 2 * (size_t)out_pitch;
+        strip_stats(results + m * 32, count * 32, total / count, width, to, to + out_pitch);
+      }
+    }
+    if (!(flags & FLAG_STREAM)) store_results(out, t.out_at, results, total, width, flags);
+  }
+}
