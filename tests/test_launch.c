@@ -165,24 +165,29 @@ static void test_refusals(check_device *d) {
   cvy_kernel_destroy(&scale);
 }
 
-static void ignore_launch(void *user, const char *kernel, int scope, uint64_t start_ns, uint64_t end_ns) {
-  (void)user, (void)kernel, (void)scope, (void)start_ns, (void)end_ns;
-}
+static void ignore_command(void *user, const cvy_command *c) { (void)user, (void)c; }
 
-static void on_launch(void *user, const char *kernel, int scope, uint64_t start_ns, uint64_t end_ns) {
-  assert_string_equal(kernel, "scale_forward");
-  assert_int_equal(scope, CVY_SCOPE_NONE);
-  assert_true(end_ns >= start_ns);
+static void on_launch(void *user, const cvy_command *c) {
+  assert_string_equal(c->name, "scale_forward");
+  assert_int_equal(c->kind, CVY_COMMAND_KERNEL);
+  assert_int_equal(c->scope, CVY_SCOPE_NONE);
+  assert_int_equal(c->step, -1);
+  assert_true(c->end_ns >= c->start_ns && c->queue == CVY_QUEUE_COMPUTE);
   ++*(int *)user;
 }
 
-/* What test_profile enqueues behind the launches: (name, scope) in this order. */
-static void on_command(void *user, const char *kernel, int scope, uint64_t start_ns, uint64_t end_ns) {
-  static const struct { const char *name; int scope; } want[] = {{"fill", 7}, {"copy", 7}, {"scale_forward", 8}};
-  int *const n = user;
-  assert_true(*n < 3 && end_ns >= start_ns);
-  assert_string_equal(kernel, want[*n].name);
-  assert_int_equal(scope, want[(*n)++].scope);
+typedef struct wanted_command { const char *name; int scope; long step; size_t bytes; cvy_queue_kind queue; } wanted_command;
+typedef struct command_list { int n, most; const wanted_command *want; } command_list;
+
+static void on_command(void *user, const cvy_command *c) {
+  command_list *const list = user;
+  assert_true(list->n < list->most && c->end_ns >= c->start_ns);
+  const wanted_command *const want = &list->want[list->n++];
+  assert_string_equal(c->name, want->name);
+  assert_int_equal(c->scope, want->scope);
+  assert_int_equal(c->step, want->step);
+  assert_int_equal(c->bytes, want->bytes);
+  assert_int_equal(c->queue, want->queue);
 }
 
 static void test_profile(check_device *d) {
@@ -190,7 +195,7 @@ static void test_profile(check_device *d) {
   cvy_kernel *plain = NULL;
   int n = 0;
   check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", NULL, 0, &plain));
-  check_ok(cvy_profile_collect(d->cl, ignore_launch, NULL)); /* of the tests before */
+  check_ok(cvy_profile_collect(d->cl, ignore_command, NULL)); /* of the tests before */
   for (int i = 0; i < 3; i++) run_scale(d, plain, 1.5f, 3.0f, 0.0f);
   check_ok(cvy_profile_collect(d->cl, on_launch, &n));
   assert_int_equal(n, 3);
@@ -207,9 +212,35 @@ static void test_profile(check_device *d) {
   cvy_profile_scope(d->cl, 8);
   run_scale(d, plain, 1.5f, 3.0f, 0.0f);
   cvy_profile_scope(d->cl, CVY_SCOPE_NONE);
-  n = 0;
-  check_ok(cvy_profile_collect(d->cl, on_command, &n));
-  assert_int_equal(n, 3);
+  static const wanted_command launches[] = {{"fill", 7, -1, 64, CVY_QUEUE_COMPUTE}, {"copy", 7, -1, 64, CVY_QUEUE_COMPUTE},
+                                            {"scale_forward", 8, -1, 0, CVY_QUEUE_COMPUTE}};
+  command_list list = {.most = 3, .want = launches};
+  check_ok(cvy_profile_collect(d->cl, on_command, &list));
+  assert_int_equal(list.n, 3);
+
+  /* both queues; what blocks is not kept */
+  cvy_queue *const transfer = cvy_device_transfer_queue(d->cl);
+  cvy_event *read = NULL, *map = NULL;
+  float host[16] = {0};
+  void *mapped = NULL;
+  cvy_profile_scope(d->cl, 3);
+  cvy_profile_step(d->cl, 41);
+  check_ok(cvy_buffer_write(queue, a, 0, 64, host, NULL, NULL));
+  check_ok(cvy_buffer_read(transfer, a, 0, 32, host, NULL, &read));
+  check_ok(cvy_buffer_map(transfer, b, 48, NULL, &mapped, &map));
+  check_ok(cvy_queue_wait(queue, map));
+  check_ok(cvy_buffer_unmap(transfer, b, mapped));
+  cvy_profile_scope(d->cl, CVY_SCOPE_NONE);
+  cvy_profile_step(d->cl, -1);
+  static const wanted_command both[] = {{"wait", 3, 41, 0, CVY_QUEUE_COMPUTE}, {"read", 3, 41, 32, CVY_QUEUE_TRANSFER}, {"map", 3, 41, 48, CVY_QUEUE_TRANSFER},
+                                        {"unmap", 3, 41, 0, CVY_QUEUE_TRANSFER}};
+  list = (command_list){.most = 4, .want = both};
+  check_ok(cvy_profile_collect(d->cl, on_command, &list));
+  assert_int_equal(list.n, 4);
+  check_ok(cvy_profile_take(d->cl, on_command, &list));
+  assert_int_equal(list.n, 4);
+  cvy_event_destroy(&read);
+  cvy_event_destroy(&map);
   cvy_buffer_destroy(&a);
   cvy_buffer_destroy(&b);
   cvy_kernel_destroy(&plain);

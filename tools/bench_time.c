@@ -55,11 +55,11 @@ fail:
   return status;
 }
 
-static void add_kernel(void *user, const char *kernel, int scope, uint64_t start_ns, uint64_t end_ns) {
+static void add_kernel(void *user, const cvy_command *c) {
   bench_device *const device = user;
-  (void)kernel, (void)scope;
+  if (c->kind != CVY_COMMAND_KERNEL) return;
   device->n_kernels++;
-  if (end_ns > start_ns) device->kernels_ms += 1e-6 * (double)(end_ns - start_ns);
+  if (c->end_ns > c->start_ns) device->kernels_ms += 1e-6 * (double)(c->end_ns - c->start_ns);
 }
 
 cvy_status bench_collect(bench_device *device) {

@@ -236,25 +236,24 @@ fail:
 
 /* ---- where the time goes ---- */
 
-static void add_times(void *user, const char *kernel, int scope, uint64_t start_ns, uint64_t end_ns) {
+static void add_times(void *user, const cvy_command *c) {
   device_times *const t = user;
-  const int n_units = t->instance->plan->n_units;
+  const int n_units = t->instance->plan->n_units, scope = c->scope;
+  if (c->kind != CVY_COMMAND_KERNEL) return;
   const int unit = scope >= 0 ? scope / CVY_SCOPE_PARTS : scope == CVY_SCOPE_LOSS ? n_units : n_units + 1;
   /* what belongs to no unit is told apart by its kernel: gather, the update, the rest */
   const int part = scope >= 0                             ? scope % CVY_SCOPE_PARTS
                    : scope == CVY_SCOPE_LOSS              ? 0
-                   : strncmp(kernel, "gather", 6) == 0    ? 0
-                   : strncmp(kernel, "sgd", 3) == 0       ? 1
+                   : strncmp(c->name, "gather", 6) == 0    ? 0
+                   : strncmp(c->name, "sgd", 3) == 0       ? 1
                                                           : 2;
-  const double ms = end_ns > start_ns ? 1e-6 * (double)(end_ns - start_ns) : 0;
+  const double ms = c->end_ns > c->start_ns ? 1e-6 * (double)(c->end_ns - c->start_ns) : 0;
   t->units[unit].ms[part] += ms;
   t->units[unit].launches[part]++;
   t->kernels_ms += ms;
 }
 
-static void ignore_times(void *user, const char *kernel, int scope, uint64_t start_ns, uint64_t end_ns) {
-  (void)user, (void)kernel, (void)scope, (void)start_ns, (void)end_ns;
-}
+static void ignore_times(void *user, const cvy_command *c) { (void)user, (void)c; }
 
 static void add_family(device_times *t, const char *operation, const char *pass, double ms, long launches,
                        double flops) {

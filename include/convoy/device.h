@@ -55,6 +55,9 @@ typedef struct cvy_device_list {
  * Destroy with cvy_device_list_destroy. Opened devices outlive the list. */
 cvy_status cvy_device_list_create(cvy_device_list **out);
 void cvy_device_list_destroy(cvy_device_list **list);
+/* Devices of this process that hung and were given up (cvy_team_params.device_timeout_s): threads sit in their drivers
+ * for ever, and leaving by exit() may wait for them; leave by _exit() if there are any. */
+int cvy_devices_abandoned(void);
 /* Graphics cards on the PCI bus (/sys/bus/pci/devices, class 0x03) that no platform offers: one sentence each naming
  * the package that
  * is probably missing, appended with a newline each to `out` (NUL-terminated, cut at out_bytes). */

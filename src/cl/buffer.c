@@ -115,9 +115,28 @@ fail:
   return status;
 }
 
+/* A transfer's event for the caller; its times are kept where times are. */
+static cvy_status keep_event(cvy_queue *queue, cl_event made, const char *name, size_t size_bytes, cvy_event **event) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_event_wrap(queue, made, name, event));
+  CVY_TRY(cvy_profile_add(queue, CVY_COMMAND_TRANSFER, name, size_bytes, made));
+fail:
+  return status;
+}
+
+/* Keeps the times of a command without an event of its own, where times are kept. */
+static cvy_status note_times(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t size_bytes,
+                             cl_event event) {
+  if (!queue->device->profiling) return CVY_OK;
+  const cvy_status status = cvy_profile_add(queue, kind, name, size_bytes, event);
+  clReleaseEvent(event);
+  return status;
+}
+
 cvy_status cvy_buffer_write(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes,
                             const void *src, cvy_event *wait, cvy_event **event) {
   cvy_status status = CVY_OK;
+  cvy_device_beat(queue->device);
   cl_uint n;
   const cl_event *list;
   cl_event made;
@@ -127,14 +146,16 @@ cvy_status cvy_buffer_write(cvy_queue *queue, cvy_buffer *buffer, size_t offset_
   if (size_bytes == 0) return cvy_queue_marker(queue, event);
   CVY_CL(queue->device->label, clEnqueueWriteBuffer(queue->cl, buffer->cl, event ? CL_FALSE : CL_TRUE, offset_bytes,
                                                     size_bytes, src, n, list, event ? &made : NULL));
-  if (event) CVY_TRY(cvy_event_wrap(queue, made, "write", event));
+  if (event) CVY_TRY(keep_event(queue, made, "write", size_bytes, event));
 fail:
+  cvy_device_beat(queue->device);
   return status;
 }
 
 cvy_status cvy_buffer_read(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, void *dst,
                            cvy_event *wait, cvy_event **event) {
   cvy_status status = CVY_OK;
+  cvy_device_beat(queue->device);
   cl_uint n;
   const cl_event *list;
   cl_event made;
@@ -144,22 +165,16 @@ cvy_status cvy_buffer_read(cvy_queue *queue, cvy_buffer *buffer, size_t offset_b
   if (size_bytes == 0) return cvy_queue_marker(queue, event);
   CVY_CL(queue->device->label, clEnqueueReadBuffer(queue->cl, buffer->cl, event ? CL_FALSE : CL_TRUE, offset_bytes,
                                                    size_bytes, dst, n, list, event ? &made : NULL));
-  if (event) CVY_TRY(cvy_event_wrap(queue, made, "read", event));
+  if (event) CVY_TRY(keep_event(queue, made, "read", size_bytes, event));
 fail:
-  return status;
-}
-
-/* Keeps the times of a command without an event of its own, where times are kept. */
-static cvy_status note_times(cvy_device *device, const char *name, cl_event event) {
-  if (!device->profiling) return CVY_OK;
-  const cvy_status status = cvy_profile_add(device, name, event);
-  clReleaseEvent(event);
+  cvy_device_beat(queue->device);
   return status;
 }
 
 cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes,
                            uint32_t pattern) {
   cvy_status status = CVY_OK;
+  cvy_device_beat(queue->device);
   cvy_device *const device = queue->device;
   cl_event made = NULL;
   CVY_TRY(range_check(queue, buffer, offset_bytes, size_bytes, "a fill"));
@@ -169,14 +184,16 @@ cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_b
   if (size_bytes == 0) return CVY_OK;
   CVY_CL(device->label, clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes, size_bytes, 0,
                                             NULL, device->profiling ? &made : NULL));
-  CVY_TRY(note_times(device, "fill", made));
+  CVY_TRY(note_times(queue, CVY_COMMAND_KERNEL, "fill", size_bytes, made));
 fail:
+  cvy_device_beat(queue->device);
   return status;
 }
 
 cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset, cvy_buffer *dst, size_t dst_offset,
                            size_t size_bytes) {
   cvy_status status = CVY_OK;
+  cvy_device_beat(queue->device);
   cvy_device *const device = queue->device;
   cl_event made = NULL;
   CVY_TRY(range_check(queue, src, src_offset, size_bytes, "a copy"));
@@ -184,14 +201,16 @@ cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset,
   if (size_bytes == 0) return CVY_OK;
   CVY_CL(device->label, clEnqueueCopyBuffer(queue->cl, src->cl, dst->cl, src_offset, dst_offset, size_bytes, 0, NULL,
                                             device->profiling ? &made : NULL));
-  CVY_TRY(note_times(device, "copy", made));
+  CVY_TRY(note_times(queue, CVY_COMMAND_KERNEL, "copy", size_bytes, made));
 fail:
+  cvy_device_beat(queue->device);
   return status;
 }
 
 cvy_status cvy_buffer_map(cvy_queue *queue, cvy_buffer *buffer, size_t size_bytes, cvy_event *wait, void **host,
                           cvy_event **event) {
   cvy_status status = CVY_OK;
+  cvy_device_beat(queue->device);
   cl_int code;
   cl_uint n;
   const cl_event *list;
@@ -203,16 +222,22 @@ cvy_status cvy_buffer_map(cvy_queue *queue, cvy_buffer *buffer, size_t size_byte
   void *const mapped =
       clEnqueueMapBuffer(queue->cl, buffer->cl, CL_FALSE, CL_MAP_READ, 0, size_bytes, n, list, &made, &code);
   CVY_CL_CODE(queue->device->label, code, "clEnqueueMapBuffer");
-  CVY_TRY(cvy_event_wrap(queue, made, "map", event));
+  CVY_TRY(keep_event(queue, made, "map", size_bytes, event));
   *host = mapped;
 fail:
+  cvy_device_beat(queue->device);
   return status;
 }
 
 cvy_status cvy_buffer_unmap(cvy_queue *queue, cvy_buffer *buffer, void *host) {
   cvy_status status = CVY_OK;
-  CVY_CL(queue->device->label, clEnqueueUnmapMemObject(queue->cl, buffer->cl, host, 0, NULL, NULL));
+  cvy_device_beat(queue->device);
+  cl_event made = NULL;
+  CVY_CL(queue->device->label, clEnqueueUnmapMemObject(queue->cl, buffer->cl, host, 0, NULL,
+                                                       queue->device->profiling ? &made : NULL));
+  CVY_TRY(note_times(queue, CVY_COMMAND_TRANSFER, "unmap", 0, made));
 fail:
+  cvy_device_beat(queue->device);
   return status;
 }
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/cl/blas.h"
 #include "src/cl/fft.h"
@@ -154,7 +155,6 @@ cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice 
   CVY_REQUIRE(device, CVY_E_MEMORY, "no memory for a device");
   device->info = *info;
   device->profiling = profiling;
-  device->profile_scope = CVY_SCOPE_NONE;
   device->id = list->handles[choice->item];
   snprintf(device->label, sizeof device->label, "%s", choice->label);
   if (choice->units > 0) {
@@ -165,8 +165,10 @@ cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice 
   if (code != CL_SUCCESS) device->context = NULL;
   CVY_CL_CODE(device->label, code, "clCreateContext");
   cvy_live_add(CVY_LIVE_CONTEXT, 1);
+  if (profiling) CVY_TRY(cvy_profile_create(device));
   CVY_TRY(queue_create(device, &device->compute, "compute"));
   CVY_TRY(queue_create(device, &device->transfer, "transfer"));
+  CVY_TRY(queue_create(device, &device->upload, "upload"));
   CVY_TRY(facts_fill(device));
   *out = device;
   return CVY_OK;
@@ -184,12 +186,14 @@ void cvy_device_close(cvy_device **p) {
     cvy_log_warning("%s: closed while %ld buffers, kernels or events of it are alive", device->label, children);
   if (device->compute.cl) clFinish(device->compute.cl);
   if (device->transfer.cl) clFinish(device->transfer.cl);
+  if (device->upload.cl) clFinish(device->upload.cl);
   cvy_profile_destroy(device);
   cvy_programs_destroy(device);
   cvy_blas_forget(device);
   cvy_fft_forget(device);
   queue_destroy(&device->compute);
   queue_destroy(&device->transfer);
+  queue_destroy(&device->upload);
   if (device->context) {
     clReleaseContext(device->context);
     cvy_live_add(CVY_LIVE_CONTEXT, -1);
@@ -202,6 +206,22 @@ void cvy_device_close(cvy_device **p) {
   *p = NULL;
 }
 
+static atomic_int n_abandoned;
+
+void cvy_device_set_pulse(cvy_device *device, cvy_pulse *pulse) { device->pulse = pulse; }
+
+long cvy_device_abandon(cvy_device *device) {
+  if (device->pulse) atomic_store(&device->pulse->abandoned, true);
+  atomic_fetch_add(&n_abandoned, 1);
+  return atomic_load(&device->children) + 3; /* context, two queues */
+}
+
+int cvy_devices_abandoned(void) { return atomic_load(&n_abandoned); }
+
+void cvy_pulse_stop(void) {
+  for (;;) pause();
+}
+
 const cvy_device_info *cvy_device_get_info(const cvy_device *device) { return &device->info; }
 const cvy_device_facts *cvy_device_get_facts(const cvy_device *device) { return &device->facts; }
 const char *cvy_device_label(const cvy_device *device) { return device->label; }
@@ -209,3 +229,4 @@ cvy_matrix_state *cvy_device_matrix(cvy_device *device) { return &device->matrix
 const cvy_matrix_state *cvy_device_get_matrix(const cvy_device *device) { return &device->matrix; }
 cvy_queue *cvy_device_compute_queue(cvy_device *device) { return &device->compute; }
 cvy_queue *cvy_device_transfer_queue(cvy_device *device) { return &device->transfer; }
+cvy_queue *cvy_device_upload_queue(cvy_device *device) { return &device->upload; }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * OpenCL devices: what there is (the list of convoy/device.h), and one of them opened for use (device = context + two
+ * OpenCL devices: what there is (the list of convoy/device.h), and one of them opened for use (device = context + three
  * in-order queues + programs). Only src/cl includes OpenCL headers; everybody else sees the opaque types here. */
 #ifndef CVY_CL_DEVICE_H
 #define CVY_CL_DEVICE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -47,7 +48,7 @@ typedef struct cvy_device_facts {
   bool has_min_vector_width; /* compiler takes __attribute__((min_vector_width(512))): -D CVY_MIN_VECTOR_WIDTH=512 */
 } cvy_device_facts;
 
-/* Opens a choice: sub-device if asked, context, compute and transfer queue. `profiling`: queues record event times.
+/* Opens a choice: sub-device if asked, context, queues. `profiling`: queues record event times.
  * CVY_E_DEVICE / CVY_E_UNSUPPORTED (cannot partition like that). Each open is independent (own context), also of the
  * same device. A cvy_device and what is made from it is used by one thread at a time, except that queues, events and
  * buffers may be used from another thread when the caller orders the accesses. */
@@ -62,7 +63,22 @@ typedef struct cvy_matrix_state { bool tried, works, told; } cvy_matrix_state;
 cvy_matrix_state *cvy_device_matrix(cvy_device *device);                 /* borrowed */
 const cvy_matrix_state *cvy_device_get_matrix(const cvy_device *device);
 cvy_queue *cvy_device_compute_queue(cvy_device *device);                 /* borrowed */
-cvy_queue *cvy_device_transfer_queue(cvy_device *device);
+/* What comes from the device, and what goes to it: a queue for each way, because what comes is enqueued long before it is
+ * ready, and what goes must not stand behind it. */
+cvy_queue *cvy_device_transfer_queue(cvy_device *device);                /* borrowed */
+cvy_queue *cvy_device_upload_queue(cvy_device *device);                  /* borrowed */
+
+/* How others see whether a device's thread still gets on. Whoever enters or leaves a call of buffer.h, launch.h or one
+ * below here moves `beats`. Who finds `abandoned` set does not come back: such a call may return after hours, when
+ * nobody expects it any more. */
+typedef struct cvy_pulse { atomic_ulong beats; atomic_bool abandoned; } cvy_pulse;
+/* Does not return: the thread of an abandoned device. */
+_Noreturn void cvy_pulse_stop(void);
+/* `pulse` stays for as long as a thread may be inside a call; NULL (as at first): nobody looks. */
+void cvy_device_set_pulse(cvy_device *device, cvy_pulse *pulse);
+/* Gives the device up for good: threads that are inside its calls stay there. Its objects are never released; their
+ * number, without programs. From now on cvy_devices_abandoned counts it. */
+long cvy_device_abandon(cvy_device *device);
 
 /* Submits what is enqueued, without waiting. */
 cvy_status cvy_queue_flush(cvy_queue *queue);

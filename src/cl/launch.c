@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * Kernel objects, launches, and the times of launches. */
+ * Kernel objects and launches. */
 #include "src/cl/launch.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
+#include "src/cl/load.h"
 #include "src/cl/opencl.h"
 
 /* What an argument was set to last. */
@@ -22,6 +24,8 @@ struct cvy_kernel {
   size_t max_group;           /* of this kernel on this device */
   size_t required[3];         /* reqd_work_group_size, zeros if none */
   size_t static_local_bytes;  /* __local arrays of the kernel, without arguments */
+  uint64_t key;               /* of file, options and name */
+  uint64_t loaded;            /* of the last launch: with its work-group's size, or what the driver chooses that by */
 };
 
 static atomic_long n_launched;
@@ -49,6 +53,7 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   kernel->file = cvy_strdup(file);
   kernel->name = cvy_strdup(name);
   CVY_REQUIRE(kernel->file && kernel->name, CVY_E_MEMORY, "no memory for the kernel %s", name);
+  kernel->key = XXH64(name, strlen(name), XXH64(program->key, strlen(program->key), 0));
   kernel->is_forward = strstr(name, "forward") != NULL;
   kernel->cl = clCreateKernel(program->cl, name, &code);
   if (code != CL_SUCCESS) kernel->cl = NULL;
@@ -159,69 +164,6 @@ fail:
   return status;
 }
 
-/* The name as a string that lives as long as the device; NULL when out of memory. */
-static const char *keep_name(cvy_device *device, const char *name) {
-  for (size_t i = 0; i < device->n_kernel_names; i++)
-    if (!strcmp(device->kernel_names[i], name)) return device->kernel_names[i];
-  char **const names =
-      cvy_realloc(device->kernel_names, device->n_kernel_names, device->n_kernel_names + 1, sizeof *names);
-  if (!names) return NULL;
-  device->kernel_names = names;
-  char *const copy = cvy_strdup(name);
-  if (copy) device->kernel_names[device->n_kernel_names++] = copy;
-  return copy;
-}
-
-static cvy_status profile_keep(cvy_device *device, const char *name, cl_event event, cl_event before) {
-  cvy_status status = CVY_OK;
-  if (device->n_profiled == device->profiled_capacity) {
-    const size_t capacity = device->profiled_capacity ? 2 * device->profiled_capacity : 1024;
-    cvy_profiled *const grown = cvy_realloc(device->profiled, device->n_profiled, capacity, sizeof *grown);
-    CVY_REQUIRE(grown, CVY_E_MEMORY, "no memory for the times of %zu launches", capacity);
-    device->profiled = grown;
-    device->profiled_capacity = capacity;
-  }
-  const char *const kept = keep_name(device, name);
-  CVY_REQUIRE(kept, CVY_E_MEMORY, "no memory for the name %s", name);
-  CVY_CL(device->label, clRetainEvent(event));
-  if (before) clRetainEvent(before);
-  device->profiled[device->n_profiled++] = (cvy_profiled){event, before, kept, device->profile_scope};
-fail:
-  return status;
-}
-
-cvy_status cvy_profile_add(cvy_device *device, const char *name, cl_event event) {
-  return profile_keep(device, name, event, NULL);
-}
-
-cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before) {
-  cvy_status status = CVY_OK;
-  *before = NULL;
-  if (queue->device->profiling) CVY_CL(queue->device->label, clEnqueueMarkerWithWaitList(queue->cl, 0, NULL, before));
-fail:
-  return status;
-}
-
-cvy_status cvy_profile_end(cvy_queue *queue, const char *name, cl_event before) {
-  cvy_status status = CVY_OK;
-  cl_event event = NULL;
-  if (!before) return CVY_OK;
-  CVY_CL(queue->device->label, clEnqueueMarkerWithWaitList(queue->cl, 0, NULL, &event));
-  CVY_TRY(profile_keep(queue->device, name, event, before));
-fail:
-  if (event) clReleaseEvent(event);
-  clReleaseEvent(before);
-  return status;
-}
-
-static void profile_drop(cvy_device *device) {
-  for (size_t i = 0; i < device->n_profiled; i++) {
-    clReleaseEvent(device->profiled[i].event);
-    if (device->profiled[i].before) clReleaseEvent(device->profiled[i].before);
-  }
-  device->n_profiled = 0;
-}
-
 cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args,
                       cvy_event **event) {
   cvy_status status = CVY_OK;
@@ -229,6 +171,7 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
   cl_event made = NULL;
   size_t local_bytes = 0;
   cl_uint dims = 1;
+  cvy_device_beat(device);
   CVY_REQUIRE(kernel->device == device, CVY_E_ARGUMENT, "%s: %s:%s belongs to another device (%s)", device->label,
               kernel->file, kernel->name, kernel->device->label);
   CVY_REQUIRE(n_args == (int)kernel->n_args, CVY_E_ARGUMENT, "%s: %s:%s got %d arguments, it has %u", device->label,
@@ -248,8 +191,15 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
     if (grid.global[i] > 1 || grid.local[i] > 1 || kernel->required[i] > 1) dims = (cl_uint)i + 1;
   }
   const bool wants_event = event || device->profiling;
+  const uint64_t key = XXH64(grid.local[0] ? grid.local : grid.global, sizeof grid.local, kernel->key);
+  const bool loads = kernel->loaded != key && cvy_load_begin(device, key);
+  kernel->loaded = key;
   const cl_int code = clEnqueueNDRangeKernel(queue->cl, kernel->cl, dims, NULL, grid.global,
                                              grid.local[0] ? grid.local : NULL, 0, NULL, wants_event ? &made : NULL);
+  if (loads) {
+    if (code == CL_SUCCESS) (void)clFinish(queue->cl); /* what fails here is told by who waits for its event */
+    cvy_load_end(key);
+  }
   if (code != CL_SUCCESS) made = NULL;
   CVY_REQUIRE(code == CL_SUCCESS, code == CL_MEM_OBJECT_ALLOCATION_FAILURE ? CVY_E_DEVICE_MEMORY : CVY_E_DEVICE,
               "%s: %s:%s with %zux%zux%zu work-items in groups of %zux%zux%zu cannot be launched: %s (%d)",
@@ -260,47 +210,14 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
     atomic_compare_exchange_strong(&first_forward_ns, &none, (unsigned long)cvy_clock_ns());
   }
   atomic_fetch_add(&n_launched, 1);
-  if (device->profiling) CVY_TRY(cvy_profile_add(device, kernel->name, made));
+  if (device->profiling) CVY_TRY(cvy_profile_add(queue, CVY_COMMAND_KERNEL, kernel->name, 0, made));
   if (event) {
     const cl_event given = made;
     made = NULL;
     CVY_TRY(cvy_event_wrap(queue, given, kernel->name, event));
   }
 fail:
+  cvy_device_beat(device);
   if (made) clReleaseEvent(made);
   return status;
-}
-
-cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *user) {
-  cvy_status status = CVY_OK;
-  size_t done = 0;
-  CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: times are asked for, but it was opened without profiling",
-              device->label);
-  CVY_TRY(cvy_queue_finish(&device->compute));
-  CVY_TRY(cvy_queue_finish(&device->transfer));
-  for (; done < device->n_profiled; done++) {
-    const cvy_profiled *const launch = &device->profiled[done];
-    cl_ulong start, end;
-    CVY_CL(device->label, clGetEventProfilingInfo(launch->before ? launch->before : launch->event,
-                                                  launch->before ? CL_PROFILING_COMMAND_END : CL_PROFILING_COMMAND_START,
-                                                  sizeof start, &start, NULL));
-    CVY_CL(device->label, clGetEventProfilingInfo(launch->event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
-    sink(user, launch->kernel, launch->scope, start, end);
-  }
-fail:
-  /* those after a failure are dropped too: their times would come twice */
-  profile_drop(device);
-  return status;
-}
-
-void cvy_profile_scope(cvy_device *device, int scope) { device->profile_scope = scope; }
-
-void cvy_profile_destroy(cvy_device *device) {
-  profile_drop(device);
-  cvy_free(device->profiled);
-  for (size_t i = 0; i < device->n_kernel_names; i++) cvy_free(device->kernel_names[i]);
-  cvy_free(device->kernel_names);
-  device->profiled = NULL;
-  device->kernel_names = NULL;
-  device->n_kernel_names = 0;
 }

@@ -10,6 +10,7 @@
 
 #include "convoy/profile.h"
 #include "src/cl/buffer.h"
+#include "src/cl/profile.h"
 
 typedef struct cvy_define { const char *name; long value; } cvy_define;
 typedef struct cvy_kernel cvy_kernel;
@@ -41,15 +42,5 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
 #define CVY_LAUNCH(queue, kernel, grid, ...) \
   cvy_launch((queue), (kernel), (grid), (const cvy_arg[]){__VA_ARGS__}, \
              (int)(sizeof((cvy_arg[]){__VA_ARGS__}) / sizeof(cvy_arg)), NULL)
-
-/* Profiling: on a device opened with profiling, every launch, fill and copy keeps its event until the sink takes it.
- * `sink` is called for each completed one by cvy_profile_collect, in the order of enqueuing: name of the kernel ("fill",
- * "copy"), the scope that was set when it was enqueued, start and end in device ns. */
-enum { CVY_SCOPE_NONE = -1 };
-typedef void (*cvy_profile_fn)(void *user, const char *kernel, int scope, uint64_t start_ns, uint64_t end_ns);
-cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *user);
-/* What the launches from now on belong to: a number that means something to who sets it (nn/instance.h). At first
- * CVY_SCOPE_NONE. Costs nothing without profiling. */
-void cvy_profile_scope(cvy_device *device, int scope);
 
 #endif

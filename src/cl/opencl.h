@@ -39,7 +39,7 @@ cvy_status cvy_cl_failed(cl_int code, const char *call, const char *label, const
 struct cvy_queue {
   cvy_device *device;
   cl_command_queue cl;
-  const char *name;             /* "compute", "transfer" */
+  const char *name;             /* "compute", "transfer", "upload" */
 };
 
 struct cvy_event {
@@ -54,12 +54,6 @@ typedef struct cvy_program {
   cl_program cl;
 } cvy_program;
 
-typedef struct cvy_profiled {
-  cl_event event, before;       /* before NULL: the command's own times; else from the end of `before` to that of `event` */
-  const char *kernel;
-  int scope;
-} cvy_profiled;
-
 /* What trying a library on a device has shown. */
 typedef struct cvy_probe { bool done, good; char why[96]; } cvy_probe;
 
@@ -71,18 +65,23 @@ struct cvy_device {
   bool is_part, profiling;
   bool kernel_group_wrong;      /* what it says about a kernel's largest work-group is not so (device.c) */
   cl_context context;
-  cvy_queue compute, transfer;
+  cvy_queue compute, transfer, upload;
   cvy_program *programs;        /* live until the device is closed */
+  cvy_pulse *pulse;             /* NULL: nobody looks */
   atomic_long children;         /* buffers, kernels and events that are alive */
-  cvy_profiled *profiled;       /* launches whose times nobody has asked for yet */
-  size_t n_profiled, profiled_capacity;
-  int profile_scope;            /* of the next launches */
-  char **kernel_names;          /* of profiled launches: they outlive the kernels */
-  size_t n_kernel_names;
+  struct cvy_profile *profile;  /* profile.c; NULL without profiling */
   cvy_matrix_state matrix;
   struct { bool used; cvy_probe works[4]; } blas;   /* blas.c */
   struct { bool used; struct cvy_fft_plan *plans; struct cvy_fft_size *sizes; } fft;   /* fft.c */
 };
+
+/* A thread enters or leaves a call on the device. */
+static inline void cvy_device_beat(const cvy_device *device) {
+  cvy_pulse *const pulse = device->pulse;
+  if (!pulse) return;
+  atomic_fetch_add_explicit(&pulse->beats, 1, memory_order_relaxed);
+  if (atomic_load_explicit(&pulse->abandoned, memory_order_relaxed)) cvy_pulse_stop();
+}
 
 struct cvy_buffer {
   cvy_device *device;
@@ -98,8 +97,10 @@ cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_defin
                            cvy_program **out);
 void cvy_programs_destroy(cvy_device *device);
 void cvy_program_totals(long *compiled, long *cached);
-/* launch.c: keeps the event's times for cvy_profile_collect; the caller keeps its own reference. */
-cvy_status cvy_profile_add(cvy_device *device, const char *name, cl_event event);
+/* profile.c: the commands of a device opened with profiling. `add` keeps the event's times for who collects them (the
+ * caller keeps its own reference); nothing without profiling. */
+cvy_status cvy_profile_create(cvy_device *device);
+cvy_status cvy_profile_add(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event);
 /* Around what a library enqueues, whose events are not ours: markers before and behind it, where times are kept. `begin`
  * gives NULL otherwise; `end` takes it over. */
 cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before);

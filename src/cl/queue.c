@@ -6,15 +6,19 @@
 
 cvy_status cvy_queue_flush(cvy_queue *queue) {
   cvy_status status = CVY_OK;
+  cvy_device_beat(queue->device);
   CVY_CL(queue->device->label, clFlush(queue->cl));
 fail:
+  cvy_device_beat(queue->device);
   return status;
 }
 
 cvy_status cvy_queue_finish(cvy_queue *queue) {
   cvy_status status = CVY_OK;
+  cvy_device_beat(queue->device);
   CVY_CL(queue->device->label, clFinish(queue->cl));
 fail:
+  cvy_device_beat(queue->device);
   return status;
 }
 
@@ -62,27 +66,36 @@ fail:
 
 cvy_status cvy_queue_wait(cvy_queue *queue, cvy_event *event) {
   cvy_status status = CVY_OK;
+  cvy_device_beat(queue->device);
   cl_uint n;
   const cl_event *list;
+  cl_event made = NULL;
   if (!event || event->queue == queue) return CVY_OK; /* in-order */
   CVY_TRY(cvy_event_list(queue, event, &n, &list));
-  CVY_CL(queue->device->label, clEnqueueBarrierWithWaitList(queue->cl, n, list, NULL));
+  CVY_CL(queue->device->label,
+         clEnqueueBarrierWithWaitList(queue->cl, n, list, queue->device->profiling ? &made : NULL));
+  CVY_TRY(cvy_profile_add(queue, CVY_COMMAND_WAIT, "wait", 0, made));
 fail:
+  cvy_device_beat(queue->device);
+  if (made) clReleaseEvent(made);
   return status;
 }
 
 cvy_status cvy_queue_marker(cvy_queue *queue, cvy_event **out) {
   cvy_status status = CVY_OK;
+  cvy_device_beat(queue->device);
   cl_event event;
   CVY_CL(queue->device->label, clEnqueueMarkerWithWaitList(queue->cl, 0, NULL, &event));
   CVY_TRY(cvy_event_wrap(queue, event, "marker", out));
 fail:
+  cvy_device_beat(queue->device);
   return status;
 }
 
 cvy_status cvy_event_wait(cvy_event *event) {
   cvy_status status = CVY_OK;
   if (!event) return CVY_OK;
+  cvy_device_beat(event->queue->device);
   const char *const label = event->queue->device->label;
   cl_int state = CL_QUEUED;
   CVY_CL(label, clGetEventInfo(event->cl, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
@@ -95,6 +108,7 @@ cvy_status cvy_event_wait(cvy_event *event) {
   CVY_REQUIRE(state == CL_COMPLETE, CVY_E_DEVICE, "%s: the command '%s' on the %s queue failed: %s (%d)", label,
               event->name, event->queue->name, cvy_cl_error_name(state), (int)state);
 fail:
+  cvy_device_beat(event->queue->device);
   return status;
 }
 
