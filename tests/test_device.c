@@ -159,7 +159,7 @@ static void test_open(check_device *d) {
               "another device");
   check_ok(cvy_buffer_write(cvy_device_compute_queue(device), b, 0, 16, bytes, NULL, &event));
   check_fails(cvy_queue_wait(cvy_device_compute_queue(again), event), CVY_E_ARGUMENT, "only the host can");
-  breaks("failed-event");
+  breaks("bad-event=all:0:-5");
   check_fails(cvy_event_wait(event), CVY_E_DEVICE,
               "the command 'write' on the compute queue failed: CL_OUT_OF_RESOURCES (-5)");
   breaks(NULL);

@@ -55,7 +55,7 @@ static void test_healthy(check_device *d) {
 static void test_launches_fail(check_device *d) {
   for (int replicas = 1; replicas <= 3; replicas += 2)
     for (int run_ahead = 0; run_ahead <= 2; run_ahead++) {
-      const cvy_status status = train(d, replicas, run_ahead, "failed-event");
+      const cvy_status status = train(d, replicas, run_ahead, "bad-event=all:0:-5");
       if (status != CVY_E_DEVICE) check_fail(d, "%d replicas: %s, not CVY_E_DEVICE", replicas, cvy_status_name(status));
       if (!check_log_contains("CL_OUT_OF_RESOURCES"))
         check_fail(d, "the driver's error is not named: %s", check_log_get());
@@ -69,7 +69,7 @@ static void test_one_dies(check_device *d) {
   for (int i = 0; i < 2; i++)
     for (int q = 0; q < REPLICAS; q++) {
       char words[64];
-      snprintf(words, sizeof words, "die=%d:%d", q, launches[i]);
+      snprintf(words, sizeof words, "fail=%d:launch:%d:-5", q, launches[i]);
       const cvy_status status = train(d, REPLICAS, 1, words);
       if (status != CVY_E_DEVICE) check_fail(d, "%s: %s, not CVY_E_DEVICE", words, cvy_status_name(status));
       if (!check_log_contains("failed on device ")) check_fail(d, "no message names the device: %s", check_log_get());

@@ -1,0 +1,692 @@
+/* SPDX-License-Identifier: MIT
+ * Words, devices and how they are named: at the top of layer.c.
+ * How a delay is made: behind the command goes a barrier that waits for a user event, which a thread of the layer
+ * completes at the right time. The queue's later commands and whoever waits for the command wait for the barrier; the
+ * host does not, and no core is used. */
+#include "tests/layer_device.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* The calls that can be counted and made to fail, by the names that words use. */
+#define CALL_LIST(X) \
+  X(ANY, "any") X(LAUNCH, "launch") X(READ, "read") X(WRITE, "write") X(MAP, "map") X(UNMAP, "unmap") X(FILL, "fill") \
+  X(COPY, "copy") X(MARKER, "marker") X(BARRIER, "barrier") X(FLUSH, "flush") X(FINISH, "finish") X(WAIT, "wait") \
+  X(BUFFER, "buffer") X(ARG, "arg")
+typedef enum call {
+#define X(id, name) CALL_##id,
+  CALL_LIST(X)
+#undef X
+  N_CALLS
+} call;
+static const char *const call_names[] = {
+#define X(id, name) name,
+    CALL_LIST(X)
+#undef X
+};
+
+typedef enum fault_kind { SLOW, LINK, FAIL, FAIL_ONCE, BAD_EVENT, HANG, HANG_CALL, N_FAULTS } fault_kind;
+static const char *const fault_names[] = {"slow", "link", "fail", "fail-once", "bad-event", "hang", "hang-call"};
+
+typedef struct fault {
+  fault_kind kind;
+  int device;                 /* index in the team; -1 all */
+  int part;                   /* instead: the part of a partition; -1 none */
+  double number;              /* factor of SLOW, GB/s of LINK */
+  call call;
+  long at;                    /* FAIL…: the call's number */
+  cl_int code;
+  double from, to;            /* SLOW: launches, or seconds */
+  bool seconds;
+} fault;
+
+enum { MOST_FAULTS = 32, MOST_UNITS = 256, MOST_QUEUES = 1024, MOST_CONTEXTS = 512, MOST_PARTS = 256, MOST_MAPS = 256,
+       N_STARTS = 8192, MOST_JOBS = 8192 };
+#define TIMER_CREDIT_NS 300000   /* what a launch may make up for the layer's own delays */
+
+/* One device as words name it. Its counters start again whenever $CVY_LAYER changes. */
+typedef struct unit {
+  int device, part;
+  long calls[N_CALLS], launches, commands;
+  uint64_t first_launch_ns;
+  bool hung;
+} unit;
+
+typedef struct queue_state {
+  cl_command_queue queue;
+  cl_context context;
+  unit *unit;
+  uint64_t free_ns;           /* when its last delayed command ends */
+  bool hung;                  /* nothing behind this moment runs */
+} queue_state;
+
+typedef struct job {          /* a user event and when it is to be completed */
+  cl_event gate;
+  uint64_t at_ns;
+  unsigned while_version;     /* not 0: when the words are no longer those of this number */
+} job;
+
+static const cl_icd_dispatch *below;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t news;
+static bool timer_runs;
+static char words[512];
+static unsigned version = 1;
+static fault faults[MOST_FAULTS];
+static int n_faults;
+static unit units[MOST_UNITS];
+static int n_units, n_unnamed;
+static queue_state queues[MOST_QUEUES];
+static int n_queues;
+static struct { cl_context context; unit *unit; } contexts[MOST_CONTEXTS];
+static int n_contexts, oldest_context, oldest_queue;
+static struct { cl_device_id id; int part; } parts[MOST_PARTS];
+static int n_parts;
+static struct { void *at; size_t size; bool written; } maps[MOST_MAPS];
+static struct { cl_event event; cl_ulong start; } starts[N_STARTS];
+static job jobs[MOST_JOBS];
+static int n_jobs;
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- words ---- */
+
+static void wrong(const char *text) {
+  fprintf(stderr, "test layer: cannot read '%s' in CVY_LAYER\n", text);
+  abort();
+}
+
+/* The next piece of a text with colons; NULL at its end. */
+static char *piece(char **at) { return *at ? strsep(at, ":") : NULL; }
+
+static void read_call(fault *f, const char *text, const char *whole) {
+  for (int c = 0; text && c < N_CALLS; c++)
+    if (!strcmp(text, call_names[c])) {
+      f->call = (call)c;
+      return;
+    }
+  wrong(whole);
+}
+
+static long read_count(const char *text, const char *whole) {
+  char *end;
+  if (!text) wrong(whole);
+  const long n = strtol(text, &end, 10);
+  if (*end) wrong(whole);
+  return n;
+}
+
+static void read_fault(fault_kind kind, char *arg, const char *whole) {
+  if (n_faults == MOST_FAULTS) wrong(whole);
+  fault *const f = &faults[n_faults++];
+  *f = (fault){.kind = kind, .device = -1, .part = -1, .from = 0, .to = 1e30};
+  const char *const who = piece(&arg);
+  if (!who) wrong(whole);
+  if (who[0] == '/') f->part = (int)read_count(who + 1, whole);
+  else if (strcmp(who, "all") != 0) f->device = (int)read_count(who, whole);
+  if (kind == SLOW || kind == LINK) {
+    const char *const number = piece(&arg), *const range = piece(&arg);
+    if (!number || (f->number = atof(number)) <= 0) wrong(whole);
+    if (range) {
+      const int got = sscanf(range, "%lf-%lf", &f->from, &f->to);
+      if (got < 1 || kind == LINK) wrong(whole);
+      f->seconds = strchr(range, 's') != NULL;
+      if (f->seconds) (void)sscanf(range, "%lfs-%lfs", &f->from, &f->to);
+    }
+    return;
+  }
+  if (kind == FAIL || kind == FAIL_ONCE || kind == HANG_CALL) read_call(f, piece(&arg), whole);
+  f->at = read_count(piece(&arg), whole);
+  if (kind == FAIL || kind == FAIL_ONCE || kind == BAD_EVENT) f->code = (cl_int)read_count(piece(&arg), whole);
+  if (arg) wrong(whole);
+}
+
+static char given[sizeof words]; /* by the test, in place of $CVY_LAYER */
+static bool is_given;
+void cvy_test_layer_words(const char *text);
+void cvy_test_layer_words(const char *text) {
+  pthread_mutex_lock(&lock);
+  if (strlen(text ? text : "") >= sizeof given) wrong(text);
+  snprintf(given, sizeof given, "%s", text ? text : "");
+  is_given = true;
+  pthread_mutex_unlock(&lock);
+}
+
+/* Under the lock: what is wanted now. */
+static void read_words(void) {
+  const char *const now = is_given ? given : getenv("CVY_LAYER");
+  if (!strcmp(now ? now : "", words)) return;
+  if (strlen(now ? now : "") >= sizeof words) wrong(now);
+  snprintf(words, sizeof words, "%s", now ? now : "");
+  version++;
+  n_faults = 0;
+  for (int i = 0; i < n_units; i++) units[i] = (unit){.device = units[i].device, .part = units[i].part};
+  for (int i = 0; i < n_queues; i++) queues[i].hung = false;
+  char copy[sizeof words], *at = copy;
+  memcpy(copy, words, sizeof copy);
+  for (char *word; (word = strsep(&at, ",")) != NULL;) {
+    char whole[sizeof words];
+    snprintf(whole, sizeof whole, "%s", word);
+    char *arg = word;
+    const char *const name = strsep(&arg, "=");
+    for (int k = 0; k < N_FAULTS; k++)
+      if (!strcmp(name, fault_names[k])) read_fault((fault_kind)k, arg, whole);
+  }
+}
+
+static bool is_for(const fault *f, const unit *u) {
+  if (f->part >= 0) return f->part == u->part;
+  return f->device < 0 || f->device == u->device;
+}
+
+/* ---- who is who ---- */
+
+/* The thread that opens a device is named after its index in the team (team.c): that is what holds when all are opened
+ * side by side. On other threads: the order of opening, from 0 again after 64. */
+static int index_here(void) {
+  char name[32] = "";
+  int index;
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  return sscanf(name, "cvy-dev%d", &index) == 1 ? index : n_unnamed++ % 64;
+}
+
+static unit *unit_of(int device, int part) {
+  for (int i = 0; i < n_units; i++)
+    if (units[i].device == device && units[i].part == part) return &units[i];
+  if (n_units == MOST_UNITS) abort();
+  units[n_units] = (unit){.device = device, .part = part};
+  return &units[n_units++];
+}
+
+static unit *unit_of_context(cl_context context) {
+  for (int i = 0; i < n_contexts; i++)
+    if (contexts[i].context == context) return contexts[i].unit;
+  return NULL;
+}
+
+static queue_state *state_of(cl_command_queue queue) {
+  for (int i = 0; i < n_queues; i++)
+    if (queues[i].queue == queue) return &queues[i];
+  return NULL;
+}
+
+static queue_state *state_of_event(cl_event event) {
+  cl_command_queue queue = NULL;
+  if (below->clGetEventInfo(event, CL_EVENT_COMMAND_QUEUE, sizeof queue, &queue, NULL) != CL_SUCCESS) return NULL;
+  return queue ? state_of(queue) : NULL;
+}
+
+/* ---- the thread that completes user events ---- */
+
+static void *timer_main(void *arg) {
+  (void)arg;
+  pthread_mutex_lock(&lock);
+  for (;;) {
+    uint64_t next = now_ns() + 10000000u;   /* words may change without a call */
+    int due = -1;
+    read_words();
+    for (int i = 0; i < n_jobs && due < 0; i++) {
+      if (jobs[i].while_version ? jobs[i].while_version != version : jobs[i].at_ns <= now_ns()) due = i;
+      else if (!jobs[i].while_version && jobs[i].at_ns < next) next = jobs[i].at_ns;
+    }
+    if (due < 0) {
+      const struct timespec until = {(time_t)(next / 1000000000u), (long)(next % 1000000000u)};
+      pthread_cond_timedwait(&news, &lock, &until);
+      continue;
+    }
+    const cl_event gate = jobs[due].gate;
+    jobs[due] = jobs[--n_jobs];
+    pthread_mutex_unlock(&lock);
+    below->clSetUserEventStatus(gate, CL_COMPLETE);
+    below->clReleaseEvent(gate);
+    pthread_mutex_lock(&lock);
+  }
+  return NULL;
+}
+
+/* Under the lock. */
+static void schedule(cl_event gate, uint64_t at_ns, unsigned while_version) {
+  if (!timer_runs) {
+    pthread_t thread;
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&news, &clock);
+    pthread_condattr_destroy(&clock);
+    if (pthread_create(&thread, NULL, timer_main, NULL) != 0) abort();
+    pthread_setname_np(thread, "layer-timer");
+    pthread_detach(thread);
+    timer_runs = true;
+  }
+  if (n_jobs == MOST_JOBS) abort();
+  jobs[n_jobs++] = (job){.gate = gate, .at_ns = at_ns, .while_version = while_version};
+  pthread_cond_signal(&news);
+}
+
+/* ---- faults of calls ---- */
+
+/* Counts the call; what it fails with, or CL_SUCCESS. May stay inside for as long as the words do not change. `command`:
+ * it puts something on the queue (NULL: a call without a queue). Under the lock, which it may let go meanwhile. */
+static cl_int enter(unit *u, queue_state *q, call c, bool command) {
+  read_words();
+  if (!u || n_faults == 0) return CL_SUCCESS;
+  const long number = u->calls[c]++, any = u->calls[CALL_ANY]++, nth = command ? u->commands++ : -1;
+  const unsigned since = version;
+  cl_int code = CL_SUCCESS;
+  for (int i = 0; i < n_faults && since == version; i++) {
+    const fault *const f = &faults[i];
+    if (!is_for(f, u)) continue;
+    const bool counted = f->call == c || f->call == CALL_ANY;
+    const long n = f->call == CALL_ANY ? any : number;
+    if (f->kind == FAIL && counted && n >= f->at) code = f->code;
+    if (f->kind == FAIL_ONCE && counted && n == f->at) code = f->code;
+    if (f->kind == HANG && command && nth >= f->at) u->hung = true;
+    if (f->kind == HANG_CALL && counted && n >= f->at)
+      while (since == version) {
+        pthread_mutex_unlock(&lock);
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        pthread_mutex_lock(&lock);
+        read_words();
+      }
+  }
+  if (since == version && q && command && u->hung && !q->hung) {
+    cl_int made;
+    const cl_event gate = below->clCreateUserEvent(q->context, &made);
+    if (made != CL_SUCCESS) abort();
+    below->clEnqueueBarrierWithWaitList(q->queue, 1, &gate, NULL);
+    schedule(gate, 0, version);
+    q->hung = true;
+  }
+  return code;
+}
+
+/* What an event of this device is said to have ended with: from the N-th command on, everything fails. */
+static cl_int event_code(const unit *u) {
+  for (int i = 0; u && i < n_faults; i++)
+    if (faults[i].kind == BAD_EVENT && is_for(&faults[i], u) && (faults[i].at == 0 || u->commands > faults[i].at))
+      return faults[i].code;
+  return CL_SUCCESS;
+}
+
+static cl_int enter_queue(cl_command_queue queue, call c, bool command) {
+  pthread_mutex_lock(&lock);
+  queue_state *const q = state_of(queue);
+  const cl_int code = enter(q ? q->unit : NULL, q, c, command);
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+
+/* ---- delays ---- */
+
+typedef struct delay {
+  cl_command_queue queue;
+  cl_event gate, command, out; /* out: what the caller has as the command's event, or NULL */
+  double factor;               /* launches */
+  uint64_t fixed_ns;           /* transfers */
+} delay;
+
+static size_t slot_of(cl_event event) { return ((uintptr_t)event >> 4) % N_STARTS; }
+
+static void CL_CALLBACK command_done(cl_event event, cl_int state, void *user) {
+  delay *const d = user;
+  cl_ulong queued = 0, start = 0, end = 0;
+  (void)state;
+  below->clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued, NULL);
+  below->clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL);
+  below->clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL);
+  pthread_mutex_lock(&lock);
+  queue_state *const q = state_of(d->queue);
+  const uint64_t now = now_ns();
+  const uint64_t own = end > start ? end - start : 0;
+  const uint64_t span = d->fixed_ns ? d->fixed_ns : (uint64_t)(d->factor * (double)own);
+  /* The command should have begun when the one before it ended; timers and callbacks are late. Times are counted back
+   * from now: the device's clock may be another. */
+  uint64_t begin = now - own;
+  if (q && q->free_ns && q->free_ns < begin)
+    begin = begin - q->free_ns < TIMER_CREDIT_NS ? q->free_ns : begin - TIMER_CREDIT_NS;
+  const uint64_t at = begin + span;
+  if (q) q->free_ns = at;
+  if (d->out) {
+    starts[slot_of(d->out)].event = d->out;
+    starts[slot_of(d->out)].start = start;
+  }
+  schedule(d->gate, at, 0);
+  pthread_mutex_unlock(&lock);
+  below->clReleaseEvent(event);
+  free(d);
+}
+
+/* The command that has just been enqueued takes longer. `event`: as the caller asked; gets the end of the delay. With
+ * `blocking` waits for it. */
+static cl_int delay_command(cl_command_queue queue, cl_context context, cl_event command, double factor,
+                            uint64_t fixed_ns, bool blocking, cl_event *event) {
+  cl_int code;
+  cl_event ends = NULL;
+  delay *const d = calloc(1, sizeof *d);
+  if (!d) abort();
+  *d = (delay){.queue = queue, .command = command, .factor = factor, .fixed_ns = fixed_ns};
+  d->gate = below->clCreateUserEvent(context, &code);
+  if (code == CL_SUCCESS) code = below->clEnqueueBarrierWithWaitList(queue, 1, &d->gate, &ends);
+  if (code != CL_SUCCESS) abort();
+  d->out = event ? ends : NULL;
+  if (below->clSetEventCallback(command, CL_COMPLETE, command_done, d) != CL_SUCCESS) abort();
+  if (blocking) code = below->clWaitForEvents(1, &ends);
+  if (event) *event = ends;
+  else below->clReleaseEvent(ends);
+  return code;
+}
+
+/* What is in force for a launch (1: nothing). */
+static double factor_of(unit *u) {
+  double factor = 1;
+  const uint64_t now = now_ns();
+  if (!u->first_launch_ns) u->first_launch_ns = now;
+  const double launch = (double)u->launches++, seconds = 1e-9 * (double)(now - u->first_launch_ns);
+  for (int i = 0; i < n_faults; i++) {
+    const fault *const f = &faults[i];
+    const double at = f->seconds ? seconds : launch;
+    if (f->kind == SLOW && is_for(f, u) && at >= f->from && at < f->to) factor *= f->number;
+  }
+  return factor;
+}
+
+static uint64_t transfer_ns(const unit *u, size_t bytes) {
+  for (int i = 0; i < n_faults; i++)
+    if (faults[i].kind == LINK && is_for(&faults[i], u)) return (uint64_t)((double)bytes / faults[i].number) + 1;
+  return 0;
+}
+
+/* Under no lock: counts a transfer; its code; *ns it is to take (0: as it is) and the queue's context. */
+static cl_int enter_transfer(cl_command_queue queue, call c, size_t bytes, uint64_t *ns, cl_context *context) {
+  pthread_mutex_lock(&lock);
+  queue_state *const q = state_of(queue);
+  const cl_int code = enter(q ? q->unit : NULL, q, c, true);
+  *ns = q && bytes ? transfer_ns(q->unit, bytes) : 0;
+  *context = q ? q->context : NULL;
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+
+/* ---- the calls ---- */
+
+static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint dims, const size_t *offset,
+                                         const size_t *global, const size_t *local, cl_uint n, const cl_event *list,
+                                         cl_event *event) {
+  cl_event command;
+  pthread_mutex_lock(&lock);
+  queue_state *const q = state_of(queue);
+  cl_int code = enter(q ? q->unit : NULL, q, CALL_LAUNCH, true);
+  const double factor = q && code == CL_SUCCESS ? factor_of(q->unit) : 1;
+  const cl_context context = q ? q->context : NULL;
+  pthread_mutex_unlock(&lock);
+  if (code != CL_SUCCESS) return code;
+  if (factor <= 1) return below->clEnqueueNDRangeKernel(queue, kernel, dims, offset, global, local, n, list, event);
+  code = below->clEnqueueNDRangeKernel(queue, kernel, dims, offset, global, local, n, list, &command);
+  return code == CL_SUCCESS ? delay_command(queue, context, command, factor, 0, false, event) : code;
+}
+
+static cl_int CL_API_CALL enqueue_read(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset,
+                                       size_t size, void *to, cl_uint n, const cl_event *list, cl_event *event) {
+  uint64_t ns;
+  cl_context context;
+  cl_event command;
+  cl_int code = enter_transfer(queue, CALL_READ, size, &ns, &context);
+  if (code != CL_SUCCESS) return code;
+  if (!ns) return below->clEnqueueReadBuffer(queue, buffer, blocking, offset, size, to, n, list, event);
+  code = below->clEnqueueReadBuffer(queue, buffer, CL_FALSE, offset, size, to, n, list, &command);
+  return code == CL_SUCCESS ? delay_command(queue, context, command, 0, ns, blocking, event) : code;
+}
+
+static cl_int CL_API_CALL enqueue_write(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset,
+                                        size_t size, const void *from, cl_uint n, const cl_event *list,
+                                        cl_event *event) {
+  uint64_t ns;
+  cl_context context;
+  cl_event command;
+  cl_int code = enter_transfer(queue, CALL_WRITE, size, &ns, &context);
+  if (code != CL_SUCCESS) return code;
+  if (!ns) return below->clEnqueueWriteBuffer(queue, buffer, blocking, offset, size, from, n, list, event);
+  code = below->clEnqueueWriteBuffer(queue, buffer, CL_FALSE, offset, size, from, n, list, &command);
+  return code == CL_SUCCESS ? delay_command(queue, context, command, 0, ns, blocking, event) : code;
+}
+
+static void *CL_API_CALL enqueue_map(cl_command_queue queue, cl_mem buffer, cl_bool blocking, cl_map_flags flags,
+                                     size_t offset, size_t size, cl_uint n, const cl_event *list, cl_event *event,
+                                     cl_int *code_ret) {
+  uint64_t ns;
+  cl_context context;
+  cl_event command;
+  cl_int code = enter_transfer(queue, CALL_MAP, size, &ns, &context);
+  void *at = NULL;
+  if (code == CL_SUCCESS && !ns) return below->clEnqueueMapBuffer(queue, buffer, blocking, flags, offset, size, n, list, event, code_ret);
+  if (code == CL_SUCCESS)
+    at = below->clEnqueueMapBuffer(queue, buffer, CL_FALSE, flags, offset, size, n, list, &command, &code);
+  if (code == CL_SUCCESS) {
+    pthread_mutex_lock(&lock);
+    int i = 0;
+    while (i < MOST_MAPS && maps[i].at) i++;
+    if (i < MOST_MAPS) maps[i].at = at, maps[i].size = size, maps[i].written = (flags & CL_MAP_READ) != flags;
+    pthread_mutex_unlock(&lock);
+    code = delay_command(queue, context, command, 0, ns, blocking, event);
+  }
+  if (code_ret) *code_ret = code;
+  return at;
+}
+
+static cl_int CL_API_CALL enqueue_unmap(cl_command_queue queue, cl_mem buffer, void *at, cl_uint n,
+                                        const cl_event *list, cl_event *event) {
+  uint64_t ns;
+  cl_context context;
+  cl_event command;
+  size_t size = 0;   /* what was mapped for reading alone does not go back */
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST_MAPS; i++)
+    if (maps[i].at == at) {
+      size = maps[i].written ? maps[i].size : 0;
+      maps[i].at = NULL;
+      break;
+    }
+  pthread_mutex_unlock(&lock);
+  cl_int code = enter_transfer(queue, CALL_UNMAP, size, &ns, &context);
+  if (code != CL_SUCCESS) return code;
+  if (!ns) return below->clEnqueueUnmapMemObject(queue, buffer, at, n, list, event);
+  code = below->clEnqueueUnmapMemObject(queue, buffer, at, n, list, &command);
+  return code == CL_SUCCESS ? delay_command(queue, context, command, 0, ns, false, event) : code;
+}
+
+static cl_int CL_API_CALL enqueue_fill(cl_command_queue queue, cl_mem buffer, const void *pattern, size_t pattern_size,
+                                       size_t offset, size_t size, cl_uint n, const cl_event *list, cl_event *event) {
+  const cl_int code = enter_queue(queue, CALL_FILL, true);
+  if (code != CL_SUCCESS) return code;
+  return below->clEnqueueFillBuffer(queue, buffer, pattern, pattern_size, offset, size, n, list, event);
+}
+
+static cl_int CL_API_CALL enqueue_copy(cl_command_queue queue, cl_mem from, cl_mem to, size_t from_offset,
+                                       size_t to_offset, size_t size, cl_uint n, const cl_event *list,
+                                       cl_event *event) {
+  const cl_int code = enter_queue(queue, CALL_COPY, true);
+  if (code != CL_SUCCESS) return code;
+  return below->clEnqueueCopyBuffer(queue, from, to, from_offset, to_offset, size, n, list, event);
+}
+
+static cl_int CL_API_CALL enqueue_marker(cl_command_queue queue, cl_uint n, const cl_event *list, cl_event *event) {
+  const cl_int code = enter_queue(queue, CALL_MARKER, true);
+  return code != CL_SUCCESS ? code : below->clEnqueueMarkerWithWaitList(queue, n, list, event);
+}
+
+static cl_int CL_API_CALL enqueue_barrier(cl_command_queue queue, cl_uint n, const cl_event *list, cl_event *event) {
+  const cl_int code = enter_queue(queue, CALL_BARRIER, true);
+  return code != CL_SUCCESS ? code : below->clEnqueueBarrierWithWaitList(queue, n, list, event);
+}
+
+static cl_int CL_API_CALL flush(cl_command_queue queue) {
+  const cl_int code = enter_queue(queue, CALL_FLUSH, false);
+  return code != CL_SUCCESS ? code : below->clFlush(queue);
+}
+
+static cl_int CL_API_CALL finish(cl_command_queue queue) {
+  const cl_int code = enter_queue(queue, CALL_FINISH, false);
+  return code != CL_SUCCESS ? code : below->clFinish(queue);
+}
+
+static cl_int CL_API_CALL wait_for_events(cl_uint n, const cl_event *list) {
+  pthread_mutex_lock(&lock);
+  queue_state *const q = n > 0 ? state_of_event(list[0]) : NULL;
+  cl_int code = enter(q ? q->unit : NULL, q, CALL_WAIT, false);
+  pthread_mutex_unlock(&lock);
+  if (code != CL_SUCCESS) return code;
+  code = below->clWaitForEvents(n, list);
+  pthread_mutex_lock(&lock);
+  const bool bad = q && event_code(q->unit) != CL_SUCCESS;
+  pthread_mutex_unlock(&lock);
+  return bad && code == CL_SUCCESS ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST : code;
+}
+
+static cl_int CL_API_CALL get_event_info(cl_event event, cl_event_info what, size_t size, void *value,
+                                         size_t *size_ret) {
+  const cl_int code = below->clGetEventInfo(event, what, size, value, size_ret);
+  if (code != CL_SUCCESS || !value || what != CL_EVENT_COMMAND_EXECUTION_STATUS) return code;
+  pthread_mutex_lock(&lock);
+  read_words();
+  const queue_state *const q = state_of_event(event);
+  const cl_int bad = event_code(q ? q->unit : NULL);
+  pthread_mutex_unlock(&lock);
+  if (bad != CL_SUCCESS && *(cl_int *)value == CL_COMPLETE) *(cl_int *)value = bad;
+  return code;
+}
+
+/* A slowed launch begins where the launch does and ends where its delay does. */
+static cl_int CL_API_CALL get_profiling_info(cl_event event, cl_profiling_info what, size_t size, void *value,
+                                             size_t *size_ret) {
+  const cl_int code = below->clGetEventProfilingInfo(event, what, size, value, size_ret);
+  if (code != CL_SUCCESS || !value || what != CL_PROFILING_COMMAND_START) return code;
+  pthread_mutex_lock(&lock);
+  cl_command_type type = 0;
+  const size_t slot = slot_of(event);
+  if (starts[slot].event == event && starts[slot].start < *(cl_ulong *)value &&
+      below->clGetEventInfo(event, CL_EVENT_COMMAND_TYPE, sizeof type, &type, NULL) == CL_SUCCESS &&
+      type == CL_COMMAND_BARRIER)
+    *(cl_ulong *)value = starts[slot].start;
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+
+static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, size_t size, void *host, cl_int *code) {
+  const char *const limit = strstr(getenv("CVY_LAYER") ? getenv("CVY_LAYER") : "", "no-buffer=");
+  pthread_mutex_lock(&lock);
+  cl_int bad = enter(unit_of_context(context), NULL, CALL_BUFFER, false);
+  pthread_mutex_unlock(&lock);
+  if (limit && size >= strtoull(limit + strlen("no-buffer="), NULL, 10)) bad = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+  if (bad == CL_SUCCESS) return below->clCreateBuffer(context, flags, size, host, code);
+  if (code) *code = bad;
+  return NULL;
+}
+
+static cl_int CL_API_CALL set_arg(cl_kernel kernel, cl_uint index, size_t size, const void *value) {
+  cl_context context = NULL;
+  cl_int code = CL_SUCCESS;
+  if (below->clGetKernelInfo(kernel, CL_KERNEL_CONTEXT, sizeof context, &context, NULL) == CL_SUCCESS) {
+    pthread_mutex_lock(&lock);
+    code = enter(unit_of_context(context), NULL, CALL_ARG, false);
+    pthread_mutex_unlock(&lock);
+  }
+  return code != CL_SUCCESS ? code : below->clSetKernelArg(kernel, index, size, value);
+}
+
+/* ---- contexts, queues, parts ---- */
+
+static bool wanted(const char *name) {
+  const char *const all = getenv("CVY_LAYER");
+  return all && strstr(all, name);
+}
+
+static cl_context CL_API_CALL create_context(const cl_context_properties *properties, cl_uint n,
+                                             const cl_device_id *devices,
+                                             void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *),
+                                             void *user, cl_int *code) {
+  if (wanted("no-context")) {
+    if (code) *code = CL_OUT_OF_RESOURCES;
+    return NULL;
+  }
+  const cl_context context = below->clCreateContext(properties, n, devices, notify, user, code);
+  if (!context || n == 0) return context;
+  pthread_mutex_lock(&lock);
+  int i = 0, part = -1;
+  while (i < n_contexts && contexts[i].context != context) i++; /* an address may come back */
+  for (int k = 0; k < n_parts; k++)
+    if (parts[k].id == devices[0]) part = parts[k].part;
+  if (i == MOST_CONTEXTS) i = oldest_context++ % MOST_CONTEXTS; /* long closed */
+  contexts[i].context = context;
+  contexts[i].unit = unit_of(index_here(), part);
+  if (i == n_contexts) n_contexts++;
+  pthread_mutex_unlock(&lock);
+  return context;
+}
+
+static cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_id device,
+                                                 cl_command_queue_properties properties, cl_int *code) {
+  if (wanted("no-queue")) {
+    if (code) *code = CL_OUT_OF_HOST_MEMORY;
+    return NULL;
+  }
+  const cl_command_queue queue =
+      below->clCreateCommandQueue(context, device, properties | CL_QUEUE_PROFILING_ENABLE, code);
+  if (!queue) return queue;
+  pthread_mutex_lock(&lock);
+  int i = 0;
+  while (i < n_queues && queues[i].queue != queue) i++;
+  if (i == MOST_QUEUES) i = oldest_queue++ % MOST_QUEUES;
+  queues[i] = (queue_state){.queue = queue, .context = context, .unit = unit_of_context(context)};
+  if (i == n_queues) n_queues++;
+  pthread_mutex_unlock(&lock);
+  return queue;
+}
+
+static cl_int CL_API_CALL create_sub_devices(cl_device_id device, const cl_device_partition_property *how, cl_uint n,
+                                             cl_device_id *out, cl_uint *n_ret) {
+  if (wanted("no-sub-devices")) return CL_DEVICE_PARTITION_FAILED;
+  const cl_int code = below->clCreateSubDevices(device, how, n, out, n_ret);
+  pthread_mutex_lock(&lock);
+  for (cl_uint k = 0; code == CL_SUCCESS && out && k < n; k++) {
+    int i = 0;
+    while (i < n_parts && parts[i].id != out[k]) i++;
+    if (i == MOST_PARTS) i = n_parts = 0; /* the oldest are gone by now */
+    parts[i].id = out[k];
+    parts[i].part = (int)k;
+    if (i == n_parts) n_parts++;
+  }
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+
+void layer_device_init(const cl_icd_dispatch *driver, cl_icd_dispatch *above) {
+  below = driver;
+  above->clCreateContext = create_context;
+  above->clCreateCommandQueue = create_queue;
+  above->clCreateSubDevices = create_sub_devices;
+  above->clCreateBuffer = create_buffer;
+  above->clSetKernelArg = set_arg;
+  above->clEnqueueNDRangeKernel = enqueue_kernel;
+  above->clEnqueueReadBuffer = enqueue_read;
+  above->clEnqueueWriteBuffer = enqueue_write;
+  above->clEnqueueMapBuffer = enqueue_map;
+  above->clEnqueueUnmapMemObject = enqueue_unmap;
+  above->clEnqueueFillBuffer = enqueue_fill;
+  above->clEnqueueCopyBuffer = enqueue_copy;
+  above->clEnqueueMarkerWithWaitList = enqueue_marker;
+  above->clEnqueueBarrierWithWaitList = enqueue_barrier;
+  above->clFlush = flush;
+  above->clFinish = finish;
+  above->clWaitForEvents = wait_for_events;
+  above->clGetEventInfo = get_event_info;
+  above->clGetEventProfilingInfo = get_profiling_info;
+}

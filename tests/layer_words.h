@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ * For tests that run with the layer (layer.c): what it does from now on, in place of $CVY_LAYER, whose change other
+ * threads' calls would race with. Before the layer is loaded the variable is set. */
+#ifndef CVY_TESTS_LAYER_WORDS_H
+#define CVY_TESTS_LAYER_WORDS_H
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* words: as $CVY_LAYER; NULL: nothing. */
+static inline void layer_words(const char *words) {
+  void (*set)(const char *) = NULL;
+  void *const layer = dlopen(CVY_TEST_LAYER, RTLD_LAZY | RTLD_NOLOAD), *const found = layer ? dlsym(layer, "cvy_test_layer_words") : NULL;
+  memcpy(&set, &found, sizeof set);
+  if (set) set(words);
+  else if (words) setenv("CVY_LAYER", words, 1);
+  else unsetenv("CVY_LAYER");
+  if (layer) dlclose(layer);
+}
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT
+ * The test layer (layer.c) does what its words say: tests that rest on it would pass without it. */
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "convoy/convoy.h"
+#include "src/base/clock.h"
+#include "src/base/thread.h"
+#include "src/cl/devices.h"
+#include "src/ops/sgd.h"
+#include "tests/check.h"
+
+enum { FLOATS = 4 << 20, LAUNCHES = 12, MOST = 3 };
+
+static void say(const char *words) {
+  if (words) setenv("CVY_LAYER", words, 1);
+  else unsetenv("CVY_LAYER");
+}
+
+static double cpu_seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct rig {          /* one of some devices that are opened side by side */
+  const cvy_devices *devices;
+  int index;
+  cvy_device *device;
+  cvy_sgd *sgd;
+  cvy_buffer *w, *g;
+} rig;
+
+static void *open_rig(void *arg) {
+  rig *const r = arg;
+  /* the last comes first: the order of opening must not matter */
+  nanosleep(&(struct timespec){.tv_nsec = 20000000 * (MOST - r->index)}, NULL);
+  check_ok(cvy_device_open(r->devices->list, &r->devices->choices[r->index], false, &r->device));
+  check_ok(cvy_sgd_create(r->device, &r->sgd));
+  cvy_queue *const queue = cvy_device_compute_queue(r->device);
+  cvy_buffer **const both[2] = {&r->w, &r->g};
+  for (int i = 0; i < 2; i++) {
+    check_ok(cvy_buffer_create(r->device, FLOATS * sizeof(float), both[i]));
+    check_ok(cvy_buffer_fill(queue, *both[i], 0, FLOATS * sizeof(float), 0));
+  }
+  check_ok(cvy_queue_finish(queue));
+  return NULL;
+}
+
+static cvy_devices *open_rigs(const check_device *d, const char *suffix, rig *rigs) {
+  cvy_devices *devices;
+  pthread_t threads[MOST];
+  char selector[64];
+  say(NULL);
+  snprintf(selector, sizeof selector, "%s%s", d->place, suffix);
+  check_ok(cvy_devices_select(selector, &devices));
+  for (int i = 0; i < devices->n; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "cvy-dev%d", i % MOST);
+    rigs[i] = (rig){.devices = devices, .index = i};
+    check_ok(cvy_thread_start(&threads[i], name, open_rig, &rigs[i]));
+  }
+  for (int i = 0; i < devices->n; i++) pthread_join(threads[i], NULL);
+  return devices;
+}
+
+static void close_rigs(cvy_devices *devices, rig *rigs) {
+  say(NULL);
+  for (int i = 0; i < devices->n; i++) {
+    (void)cvy_queue_finish(cvy_device_compute_queue(rigs[i].device));
+    cvy_buffer_destroy(&rigs[i].w);
+    cvy_buffer_destroy(&rigs[i].g);
+    cvy_sgd_destroy(&rigs[i].sgd);
+    cvy_device_close(&rigs[i].device);
+  }
+  cvy_devices_destroy(&devices);
+}
+
+static cvy_status launch(rig *r, int n) {
+  cvy_status status = CVY_OK;
+  for (int i = 0; i < n && status == CVY_OK; i++)
+    status = cvy_sgd_update(r->sgd, cvy_device_compute_queue(r->device), &(cvy_sgd_params){.lr = 0.1f}, FLOATS, r->w,
+                            r->g, NULL);
+  return status;
+}
+
+/* Seconds that some launches take from the first call to the end of the last, and of the cores. */
+static double timed(rig *r, int n, double *cpu) {
+  const double before = cpu_seconds();
+  const uint64_t start = cvy_clock_ns();
+  check_ok(launch(r, n));
+  check_ok(cvy_queue_finish(cvy_device_compute_queue(r->device)));
+  if (cpu) *cpu = cpu_seconds() - before;
+  return cvy_clock_seconds_since(start);
+}
+
+/* What is wrong with the times of one attempt; "" if nothing. */
+static void time_slowness(rig *rigs, char *wrong, size_t wrong_bytes) {
+  double cpu, slow_cpu;
+  wrong[0] = 0;
+  const double own = timed(&rigs[1], LAUNCHES, &cpu);
+  say("slow=1:4");
+  const double slow = timed(&rigs[1], LAUNCHES, &slow_cpu), other = timed(&rigs[0], 3, NULL);
+  if (!(slow >= 3.2 * own)) snprintf(wrong, wrong_bytes, "four times slower: %.1f ms, not %.1f", 1e3 * slow, 1e3 * own);
+  if (!(other < 0.6 * slow)) snprintf(wrong, wrong_bytes, "the other device is slow too: %.1f ms", 1e3 * other);
+  if (!(slow_cpu < 2 * cpu + 0.05))
+    snprintf(wrong, wrong_bytes, "the delay takes %.1f ms of the cores, not %.1f", 1e3 * slow_cpu, 1e3 * cpu);
+  say("slow=1:6:4-8"); /* launches 4 to 7 */
+  const double first = timed(&rigs[1], 4, NULL), second = timed(&rigs[1], 4, NULL), third = timed(&rigs[1], 4, NULL);
+  if (!(second > 1.7 * first && second > 1.7 * third))
+    snprintf(wrong, wrong_bytes, "slow for a while: %.1f, %.1f, %.1f ms", 1e3 * first, 1e3 * second, 1e3 * third);
+  say("slow=1:6:0s-0.000001s"); /* over before the second launch */
+  (void)timed(&rigs[1], 1, NULL);
+  const double over = timed(&rigs[1], 4, NULL);
+  if (!(over < 0.7 * second)) snprintf(wrong, wrong_bytes, "still slow: %.1f ms", 1e3 * over);
+  say(NULL);
+}
+
+/* Others may run on the machine: one attempt of some must give the right times. */
+static void test_slow(check_device *d) {
+  rig rigs[MOST];
+  char wrong[128] = "x";
+  cvy_devices *const devices = open_rigs(d, "*2", rigs);
+  (void)timed(&rigs[1], 1, NULL);
+  for (int i = 0; i < 8 && wrong[0]; i++) time_slowness(rigs, wrong, sizeof wrong);
+  close_rigs(devices, rigs);
+  if (wrong[0]) check_fail(d, "%s", wrong);
+}
+
+/* Transfers take bytes / rate, while the host and the compute queue go on. */
+static void test_link(check_device *d) {
+  rig rigs[MOST];
+  const size_t bytes = FLOATS * sizeof(float);
+  float *const host = check_floats(d, FLOATS);
+  cvy_devices *const devices = open_rigs(d, "", rigs);
+  rig *const r = &rigs[0];
+  cvy_event *event;
+  void *mapped;
+  cvy_queue *const transfer = cvy_device_transfer_queue(r->device);
+  say("link=0:0.1"); /* 168 ms for 16 MiB */
+  const double want = (double)bytes / 0.1e9;
+  for (int how = 0; how < 4; how++) {
+    const uint64_t start = cvy_clock_ns();
+    if (how == 0) check_ok(cvy_buffer_write(transfer, r->w, 0, bytes, host, NULL, &event));
+    if (how == 1) check_ok(cvy_buffer_read(transfer, r->w, 0, bytes, host, NULL, &event));
+    if (how == 2) check_ok(cvy_buffer_map(transfer, r->w, bytes, NULL, &mapped, &event));
+    if (how == 3) check_ok(cvy_buffer_write(transfer, r->w, 0, bytes, host, NULL, NULL));
+    const double call = cvy_clock_seconds_since(start), computing = how == 3 ? 0 : timed(r, 2, NULL);
+    if (how != 3) {
+      check_ok(cvy_event_wait(event));
+      cvy_event_destroy(&event);
+      if (!(call < 0.7 * want)) check_fail(d, "way %d: the call took %.0f ms", how, 1e3 * call);
+      if (!(computing < 0.7 * want)) check_fail(d, "way %d: computing waited %.0f ms", how, 1e3 * computing);
+    }
+    const double took = cvy_clock_seconds_since(start);
+    if (!(took >= 0.98 * want && took < 2 * want))
+      check_fail(d, "way %d: %.0f ms, not %.0f", how, 1e3 * took, 1e3 * want);
+    if (how == 2) check_ok(cvy_buffer_unmap(transfer, r->w, mapped));
+  }
+  close_rigs(devices, rigs);
+}
+
+static void test_fail(check_device *d) {
+  rig rigs[MOST];
+  cvy_devices *const devices = open_rigs(d, "*3", rigs);
+  say("fail=1:launch:2:-36");
+  check_ok(launch(&rigs[0], 4));
+  check_ok(launch(&rigs[2], 4));
+  check_ok(launch(&rigs[1], 2));
+  check_fails(launch(&rigs[1], 1), CVY_E_DEVICE, "CL_INVALID_COMMAND_QUEUE");
+  check_fails(launch(&rigs[1], 1), CVY_E_DEVICE, "CL_INVALID_COMMAND_QUEUE");
+  say("fail-once=2:launch:1:-4");
+  check_ok(launch(&rigs[2], 1));
+  check_fails(launch(&rigs[2], 1), CVY_E_DEVICE_MEMORY, "-4");
+  check_ok(launch(&rigs[2], 1));
+  say("fail=all:flush:0:-9999");
+  check_fails(cvy_queue_flush(cvy_device_transfer_queue(rigs[0].device)), CVY_E_DEVICE, "-9999");
+  check_ok(launch(&rigs[0], 1));
+  say("bad-event=0:2:-14");
+  cvy_event *event;
+  for (int i = 0; i < 2; i++) {
+    for (int r = 0; r < 2; r++) {
+      cvy_queue *const queue = cvy_device_compute_queue(rigs[r].device);
+      check_ok(launch(&rigs[r], 1));
+      check_ok(cvy_queue_marker(queue, &event));
+      if (i == 1 && r == 0) check_fails(cvy_event_wait(event), CVY_E_DEVICE, "'marker' on the compute queue failed");
+      else check_ok(cvy_event_wait(event));
+      cvy_event_destroy(&event);
+    }
+  }
+  close_rigs(devices, rigs);
+}
+
+static void *wait_for_rig(void *arg) {
+  rig *const r = arg;
+  check_ok(launch(r, 1));
+  check_ok(cvy_queue_finish(cvy_device_compute_queue(r->device)));
+  r->index = -1;
+  return NULL;
+}
+
+/* What hangs holds only its own device, and goes on with other words. */
+static void test_hang(check_device *d) {
+  static const char *const how[] = {"hang=1:1", "hang-call=1:launch:1", "hang-call=1:finish:0"};
+  for (int i = 0; i < 3; i++) {
+    rig rigs[MOST];
+    pthread_t thread;
+    cvy_devices *const devices = open_rigs(d, "*2", rigs);
+    say(how[i]);
+    check_ok(launch(&rigs[1], 1));
+    check_ok(cvy_thread_start(&thread, "waiting", wait_for_rig, &rigs[1]));
+    (void)timed(&rigs[0], 3, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    if (rigs[1].index < 0) check_fail(d, "%s: it does not", how[i]);
+    say(NULL);
+    pthread_join(thread, NULL);
+    assert_int_equal(rigs[1].index, -1);
+    close_rigs(devices, rigs);
+  }
+}
+
+/* Parts are named by their place in the partition. */
+static void test_parts(check_device *d) {
+  rig rigs[MOST];
+  cvy_devices *devices;
+  if (cvy_device_get_facts(d->cl)->compute_units < 2) return;
+  devices = open_rigs(d, "/1+1", rigs);
+  say("fail=/1:launch:0:-5");
+  check_ok(launch(&rigs[0], 1));
+  check_fails(launch(&rigs[1], 1), CVY_E_DEVICE, "-5");
+  close_rigs(devices, rigs);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+      {"slow", test_slow}, {"link", test_link}, {"fail", test_fail}, {"hang", test_hang}, {"parts", test_parts}};
+  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
+  return check_main(argc, argv, tests, 5, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+}
