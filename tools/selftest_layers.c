@@ -15,7 +15,7 @@
 #include "src/ref/ref.h"
 #include "tools/selftest.h"
 
-enum { SAMPLES = 2, SUM_FACTOR = 8, NORM_FACTOR = 64 };
+enum { SAMPLES = 2, PROLOGUE_GROUP = 1, SUM_FACTOR = 8, NORM_FACTOR = 64 };
 
 static size_t dense_of(const cvy_shape *s) { return (size_t)s->h * (size_t)s->w * (size_t)s->c; }
 static size_t rows_of(const cvy_shape *s, int n) { return (size_t)n * (size_t)s->h * (size_t)s->w; }
@@ -65,13 +65,15 @@ static void conv_truth(selftest *t, conv_case *c) {
   const double *const w = selftest_widen(t, c->w, c->nw, false), *const dy = selftest_widen(t, c->dy, c->ny, false);
   const double *const bias = c->bias ? selftest_widen(t, c->bias, (size_t)p->k, false) : NULL;
   if (p->prologue) {
-    const double *const scale = selftest_widen(t, c->scale, (size_t)p->x.c, false);
-    const double *const shift = selftest_widen(t, c->shift, (size_t)p->x.c, false);
-    const double *const residual = selftest_widen(t, c->residual, c->nx, false);
+    const size_t channels = (size_t)p->x.c, image = dense_of(&p->x);
+    const double *const scale = selftest_widen(t, c->scale, SAMPLES * channels, false);
+    const double *const shift = selftest_widen(t, c->shift, SAMPLES * channels, false);
+    const double *const residual = c->residual ? selftest_widen(t, c->residual, c->nx, false) : NULL;
     double *const f = selftest_doubles(t, c->nx);
-    ref_conv2d_prologue(p, SAMPLES, SAMPLES, x, scale, shift, residual, f);
+    ref_conv2d_prologue(p, SAMPLES, PROLOGUE_GROUP, x, scale, shift, residual, f);
     for (size_t i = 0; i < c->nx; i++) {
-      x_mag[i] = fabs(x[i] * scale[i % (size_t)p->x.c]) + fabs(shift[i % (size_t)p->x.c]) + fabs(residual[i]);
+      const size_t at = i / image / PROLOGUE_GROUP * channels + i % channels;
+      x_mag[i] = fabs(x[i] * scale[at]) + fabs(shift[at]) + (residual ? fabs(residual[i]) : 0);
     }
     x = f;
   }
@@ -137,9 +139,10 @@ static void conv_on_device(selftest *t, const conv_case *c) {
   cvy_buffer *const db = c->bias ? selftest_input(t, selftest_floats(t, k), 1, k, yp) : NULL;
   cvy_conv2d_prologue prologue = {0};
   if (p->prologue) {
-    prologue.scale = selftest_input(t, c->scale, 1, xc, xp);
-    prologue.shift = selftest_input(t, c->shift, 1, xc, xp);
-    prologue.residual = selftest_input(t, c->residual, x_rows, xc, xp);
+    prologue.scale = selftest_input(t, c->scale, SAMPLES, xc, xp);
+    prologue.shift = selftest_input(t, c->shift, SAMPLES, xc, xp);
+    prologue.residual = c->residual ? selftest_input(t, c->residual, x_rows, xc, xp) : NULL;
+    prologue.group_size = PROLOGUE_GROUP;
   }
   const cvy_conv2d_prologue *const pro = p->prologue ? &prologue : NULL;
   cvy_buffer *const workspace = op ? selftest_workspace(t, cvy_conv2d_workspace_bytes(op)) : NULL;
@@ -172,16 +175,18 @@ static void conv_run(selftest *t, const char *model, const cvy_conv2d_params *p)
   c.nw = (size_t)p->r * (size_t)p->s * (size_t)p->x.c * (size_t)p->k;
   selftest_case_begin(t, "conv2d", "%s %dx%dx%d, %d filters %dx%d stride %d pad %d%s%s", model, p->x.h, p->x.w, p->x.c,
                       p->k, p->r, p->s, p->stride_h, p->pad_h, p->stats ? ", stats" : "",
-                      p->prologue ? ", prologue" : "");
+                      p->prologue & CVY_CONV_RESIDUAL ? ", scale, residual, relu in front"
+                      : p->prologue                   ? ", batchnorm, relu in front"
+                                                      : "");
   c.x = selftest_random(t, c.nx, -1, 1);
   c.w = selftest_random(t, c.nw, -0.5, 0.5);
   c.bias = p->bias ? selftest_random(t, (size_t)p->k, -1, 1) : NULL;
   c.dy = selftest_random(t, c.ny, -1, 1);
   c.dw0 = selftest_random(t, c.nw, -1, 1);
   if (p->prologue) {
-    c.scale = selftest_random(t, (size_t)p->x.c, 0.5, 2);
-    c.shift = selftest_random(t, (size_t)p->x.c, -1, 1);
-    c.residual = selftest_random(t, c.nx, -1, 1);
+    c.scale = selftest_random(t, SAMPLES * (size_t)p->x.c, 0.5, 2);
+    c.shift = selftest_random(t, SAMPLES * (size_t)p->x.c, -1, 1);
+    c.residual = p->prologue & CVY_CONV_RESIDUAL ? selftest_random(t, c.nx, -1, 1) : NULL;
   }
   conv_truth(t, &c);
   while (selftest_next_device(t)) {
@@ -316,6 +321,32 @@ static void norm_backward_truth(selftest *t, const norm_case *b, const float *y,
   selftest_bounds(dbeta_bound, c, SUM_FACTOR);
 }
 
+/* What a deferred one gives in place of y: scale = gamma*invstd, shift = beta - mean*scale of each group; and y as its
+ * reader makes it. */
+static float *compare_affine(selftest *t, const norm_case *b, const cvy_batchnorm_affine *affine) {
+  const size_t c = b->c, g = (size_t)b->groups, pitch = (size_t)b->p.x.pitch;
+  double *const scale = selftest_doubles(t, g * c), *const scale_bound = selftest_doubles(t, g * c);
+  double *const shift = selftest_doubles(t, g * c), *const shift_bound = selftest_doubles(t, g * c);
+  for (size_t i = 0; i < g * c; i++) {
+    const size_t k = i % c, at = i / c * 2 * c + k;
+    scale[i] = b->rgamma[k] * b->saved[at + c];
+    shift[i] = b->rbeta[k] - b->saved[at] * scale[i];
+    scale_bound[i] = fabs(scale[i]);
+    shift_bound[i] = fabs(b->rbeta[k]) + (1 + fabs(b->saved[at])) * fabs(scale[i]);
+  }
+  selftest_bounds(scale_bound, g * c, NORM_FACTOR);
+  selftest_bounds(shift_bound, g * c, NORM_FACTOR);
+  selftest_compare(t, "scale", affine->scale, g, c, pitch, scale, scale_bound);
+  selftest_compare(t, "shift", affine->shift, g, c, pitch, shift, shift_bound);
+  const float *const by = selftest_read(t, affine->scale, g, c, pitch), *const plus = selftest_read(t, affine->shift, g, c, pitch);
+  float *const y = selftest_floats(t, b->nx);
+  for (size_t i = 0; i < b->nx; i++) {
+    const size_t at = (size_t)group_of(b, i) * c + i % c;
+    y[i] = fmaxf(fmaf(b->x[i], by[at], plus[at]), 0);
+  }
+  return y;
+}
+
 static void norm_on_device(selftest *t, const norm_case *b) {
   const size_t c = b->c, pitch = (size_t)b->p.x.pitch, rows = b->rows, g2 = (size_t)b->groups * 2;
   cvy_batchnorm *op = NULL;
@@ -324,23 +355,29 @@ static void norm_on_device(selftest *t, const norm_case *b) {
   cvy_buffer *const gamma = selftest_input(t, b->gamma, 1, c, pitch);
   cvy_buffer *const beta = selftest_input(t, b->beta, 1, c, pitch);
   cvy_buffer *const residual = b->residual ? selftest_input(t, b->residual, rows, c, pitch) : NULL;
-  cvy_buffer *const y = selftest_output(t, rows, c, pitch);
+  const bool deferred = b->p.deferred;
+  cvy_buffer *const y = deferred ? NULL : selftest_output(t, rows, c, pitch);
+  const cvy_batchnorm_affine affine = {deferred ? selftest_output(t, g2 / 2, c, pitch) : NULL,
+                                       deferred ? selftest_output(t, g2 / 2, c, pitch) : NULL};
+  const cvy_batchnorm_affine *const given = deferred ? &affine : NULL;
+  float *made = NULL;
   cvy_buffer *const saved = selftest_output(t, g2, c, pitch);
   cvy_buffer *const s = selftest_output(t, 2, c, pitch);
   cvy_buffer *const running = selftest_input(t, b->running, 2, c, pitch);
   cvy_buffer *const workspace = op ? selftest_workspace(t, cvy_batchnorm_workspace_bytes(op)) : NULL;
   SELFTEST_RUN(t, cvy_batchnorm_forward_inference(op, t->queue, b->n, x, residual, gamma, beta, running, y,
-                                                  NULL, workspace));
-  selftest_compare(t, "y of inference", y, rows, c, pitch, b->inference, b->inference_bound);
+                                                  given, workspace));
+  if (!deferred) selftest_compare(t, "y of inference", y, rows, c, pitch, b->inference, b->inference_bound);
   SELFTEST_RUN(t, cvy_batchnorm_forward_training(op, t->queue, b->n, b->group, b->n, x, NULL, residual, gamma, beta, y,
-                                                 NULL, saved, s, false, workspace));
-  selftest_compare(t, "y", y, rows, c, pitch, b->y, b->y_bound);
+                                                 given, saved, s, false, workspace));
+  if (deferred) made = compare_affine(t, b, given);
+  else selftest_compare(t, "y", y, rows, c, pitch, b->y, b->y_bound);
   selftest_compare(t, "saved", saved, g2, c, pitch, b->saved, b->saved_bound);
   selftest_compare(t, "running sums", s, 2, c, pitch, b->s, b->s_bound);
   cvy_buffer *const dy = selftest_input(t, b->dy, rows, c, pitch), *const dx = selftest_output(t, rows, c, pitch);
   cvy_buffer *const dm = b->residual ? selftest_output(t, rows, c, pitch) : NULL;
   cvy_buffer *const dgamma = selftest_output(t, 1, c, pitch), *const dbeta = selftest_output(t, 1, c, pitch);
-  SELFTEST_RUN(t, cvy_batchnorm_backward(op, t->queue, b->n, b->group, x, y, NULL, dy, gamma, saved, dx, dm, false,
+  SELFTEST_RUN(t, cvy_batchnorm_backward(op, t->queue, b->n, b->group, x, y, given, dy, gamma, saved, dx, dm, false,
                                          dgamma, dbeta, false, workspace));
   if (!t->failed) {
     double *const want_dx = selftest_doubles(t, b->nx);
@@ -348,7 +385,7 @@ static void norm_on_device(selftest *t, const norm_case *b) {
     double *const want_dm = selftest_doubles(t, b->nx);
     double *const want_dgamma = selftest_doubles(t, c), *const bound_dgamma = selftest_doubles(t, c);
     double *const want_dbeta = selftest_doubles(t, c), *const bound_dbeta = selftest_doubles(t, c);
-    norm_backward_truth(t, b, selftest_read(t, y, rows, c, pitch), want_dx, bound_dx, want_dm, want_dgamma,
+    norm_backward_truth(t, b, deferred ? made : selftest_read(t, y, rows, c, pitch), want_dx, bound_dx, want_dm, want_dgamma,
                         bound_dgamma, want_dbeta, bound_dbeta);
     selftest_compare(t, "dx", dx, rows, c, pitch, want_dx, bound_dx);
     if (dm) selftest_compare(t, "dresidual", dm, rows, c, pitch, want_dm, NULL);
@@ -358,17 +395,17 @@ static void norm_on_device(selftest *t, const norm_case *b) {
   cvy_batchnorm_destroy(&op);
 }
 
-static void norm_run(selftest *t, const char *model, const cvy_layer *layer, bool relu, bool residual) {
-  const int n = 3, group = residual ? 2 : 3;   /* with residual: groups of 2 and 1 samples, as ghost:2 */
-  norm_case b = {.p = {.n_max = n, .x = layer->shape, .eps = layer->eps, .relu = relu, .residual = residual},
+static void norm_run(selftest *t, const char *model, const cvy_layer *layer, bool relu, bool residual, bool deferred) {
+  const int n = 3, group = residual || deferred ? 2 : 3;   /* with these: groups of 2 and 1 samples, as ghost:2 */
+  norm_case b = {.p = {.n_max = n, .x = layer->shape, .eps = layer->eps, .relu = relu, .residual = residual, .deferred = deferred},
                  .n = n,
                  .group = group,
                  .groups = (n + group - 1) / group};
   b.c = (size_t)b.p.x.c;
   b.nx = (size_t)n * dense_of(&b.p.x);
   b.rows = rows_of(&b.p.x, n);
-  selftest_case_begin(t, "batchnorm", "%s %dx%dx%d%s%s, %s", model, b.p.x.h, b.p.x.w, b.p.x.c, residual ? ", add" : "",
-                      relu ? ", relu" : "", residual ? "groups of 2" : "one group");
+  selftest_case_begin(t, "batchnorm", "%s %dx%dx%d%s%s%s, %s", model, b.p.x.h, b.p.x.w, b.p.x.c, residual ? ", add" : "",
+                      relu ? ", relu" : "", deferred ? ", deferred" : "", group < n ? "groups of 2" : "one group");
   b.x = selftest_random(t, b.nx, -1, 2);
   b.residual = residual ? selftest_random(t, b.nx, -1, 1) : NULL;
   b.gamma = selftest_random(t, b.c, 0.5, 1.5);
@@ -396,17 +433,20 @@ static void pool_run(selftest *t, const char *model, const cvy_pool2d_params *p)
                pitch = (size_t)p->x.pitch;
   const size_t x_rows = rows_of(&p->x, n), y_rows = rows_of(&y_shape, n);
   const bool max = p->kind == CVY_POOL_MAX;
-  selftest_case_begin(t, max ? "maxpool" : "avgpool", "%s %dx%dx%d, window %dx%d stride %d", model, p->x.h, p->x.w,
-                      p->x.c, p->r, p->s, p->stride_h);
+  selftest_case_begin(t, max ? "maxpool" : "avgpool", "%s %dx%dx%d, window %dx%d stride %d%s", model, p->x.h, p->x.w,
+                      p->x.c, p->r, p->s, p->stride_h, p->relu ? ", relu in front" : "");
   const float *const x = selftest_random(t, nx, -1, 1), *const dy = selftest_random(t, ny, -1, 1);
-  const double *const rx = selftest_widen(t, x, nx, false), *const rdy = selftest_widen(t, dy, ny, false);
+  double *const rx = selftest_widen(t, x, nx, false);
+  const double *const rdy = selftest_widen(t, dy, ny, false);
   double *const want_y = selftest_doubles(t, ny);
   double *const bound_y = selftest_doubles(t, ny);
   double *const want_dx = selftest_doubles(t, nx);
   double *const bound_dx = selftest_doubles(t, nx);
+  if (p->relu) ref_relu(nx, rx, rx);
   ref_pool2d_forward(p, n, rx, want_y);
   ref_pool2d_forward(p, n, selftest_widen(t, x, nx, true), bound_y);
   ref_pool2d_backward(p, n, rx, rdy, want_dx);
+  if (p->relu) ref_relu_backward(nx, rx, want_dx, want_dx);
   ref_pool2d_backward(p, n, rx, selftest_widen(t, dy, ny, true), bound_dx);
   selftest_bounds(bound_y, ny, SUM_FACTOR);
   selftest_bounds(bound_dx, nx, SUM_FACTOR);
@@ -460,6 +500,10 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
                              .stats = feeds_norm(net, i),
                              .no_backward_data = first};
       conv_run(t, model, &p);
+      if (p.r == 3 && p.x.c == p.k) {   /* with a deferred batchnorm in front of it, as training has them */
+        p.prologue = CVY_CONV_SCALE | CVY_CONV_RELU;
+        conv_run(t, model, &p);
+      }
       if (p.r == 3 && p.x.c == p.k && p.x.h <= 7) {   /* one with everything in front of it */
         p.prologue = CVY_CONV_SCALE | CVY_CONV_RELU | CVY_CONV_RESIDUAL;
         conv_run(t, model, &p);
@@ -467,9 +511,10 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
       break;
     }
     case CVY_LAYER_BATCHNORM:
-      norm_run(t, model, l, false, false);
-      norm_run(t, model, l, true, false);
-      norm_run(t, model, l, true, true);
+      norm_run(t, model, l, false, false, false);
+      norm_run(t, model, l, true, false, false);
+      norm_run(t, model, l, true, true, false);
+      norm_run(t, model, l, true, false, true);
       break;
     case CVY_LAYER_MAXPOOL:
     case CVY_LAYER_AVGPOOL: {
@@ -483,6 +528,9 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
                              .pad_h = l->pad[0],
                              .pad_w = l->pad[1]};
       pool_run(t, model, &p);
+      p.relu = l->kind == CVY_LAYER_AVGPOOL;
+      if (p.relu) pool_run(t, model, &p);
+      p.relu = false;
       p.kind = CVY_POOL_MAX;   /* not in these networks */
       if (l->kind == CVY_LAYER_AVGPOOL) pool_run(t, model, &p);
       break;
