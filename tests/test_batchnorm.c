@@ -168,7 +168,7 @@ static void forward(check_device *d, cvy_batchnorm *op, const bn_case *k, const 
     check_ok(cvy_batchnorm_forward_training(op, d->queue, k->n, k->group_size, k->batch, bx->cl,
                                             b_stats ? b_stats->cl : NULL, b_residual ? b_residual->cl : NULL,
                                             b_gamma->cl, b_beta->cl, by ? by->cl : NULL, by ? NULL : &affine,
-                                            saved->cl, s->cl, k->accumulate, workspace->cl));
+                                            saved->cl, s->cl, k->accumulate, workspace->cl, NULL));
     const float *const y = by ? check_download(by) : apply(d, t, k, x, check_download(scale), check_download(shift));
     const float *const got_s = check_download(s);
     if (run == 0) {
@@ -272,7 +272,8 @@ static void backward(check_device *d, check_rng *r, cvy_batchnorm *op, const bn_
   check_ok(cvy_batchnorm_backward(op, d->queue, k->n, k->group_size, bx->cl,
                                   k->p.relu && !k->p.deferred ? by->cl : NULL, k->p.deferred ? &affine : NULL, bdy->cl,
                                   b_gamma->cl, b_saved->cl, bdx->cl, dresidual ? dresidual->cl : NULL,
-                                  k->accumulate_dresidual, b_dgamma->cl, b_dbeta->cl, k->accumulate, workspace->cl));
+                                  k->accumulate_dresidual, b_dgamma->cl, b_dbeta->cl, k->accumulate, workspace->cl,
+                                  NULL));
   const float *const got = check_download(bdx);
   check_close(d, "dbeta", check_download(b_dbeta), dbeta, dbeta_tol, 1, t->c);
   check_close(d, "dgamma", check_download(b_dgamma), dgamma, dgamma_tol, 1, t->c);
@@ -452,7 +453,7 @@ static void test_constant(check_device *d) {
   check_buffer *const saved = check_output(d, "saved", 2, C, 16), *const s = check_output(d, "s", 2, C, 16);
   check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
   check_ok(cvy_batchnorm_forward_training(op, d->queue, N, 0, N, bx->cl, NULL, NULL, b_gamma->cl, b_beta->cl, by->cl,
-                                          NULL, saved->cl, s->cl, false, workspace->cl));
+                                          NULL, saved->cl, s->cl, false, workspace->cl, NULL));
   check_same(d, "y", check_download(by), want, N * H * W, C);
   check_same(d, "mean", check_download(saved), values, 1, C);
   const float *const got = check_download(s);
@@ -526,7 +527,7 @@ static void test_arguments(check_device *d) {
   cvy_queue *const q = d->queue;
 #define FORWARD(n, group, batch, x_, stats, residual, saved_, ws_)                                             \
   cvy_batchnorm_forward_training(op, q, n, group, batch, x_, stats, residual, one->cl, one->cl, y->cl, NULL, \
-                                 saved_, s->cl, false, ws_)
+                                 saved_, s->cl, false, ws_, NULL)
   check_fails(FORWARD(0, 0, 4, x->cl, NULL, x->cl, saved->cl, ws->cl), CVY_E_ARGUMENT, "0 samples");
   check_fails(FORWARD(5, 0, 5, x->cl, NULL, x->cl, saved->cl, ws->cl), CVY_E_ARGUMENT, "from 1 to 4");
   check_fails(FORWARD(4, -1, 4, x->cl, NULL, x->cl, saved->cl, ws->cl), CVY_E_ARGUMENT, "group size -1");
@@ -540,7 +541,7 @@ static void test_arguments(check_device *d) {
   check_ok(FORWARD(4, 0, 4, x->cl, NULL, x->cl, saved->cl, ws->cl));
 #define BACKWARD(dx, dresidual, add, dgamma)                                                                        \
   cvy_batchnorm_backward(op, q, 4, 0, x->cl, NULL, NULL, y->cl, one->cl, saved->cl, dx, dresidual, add, dgamma,     \
-                         grad->cl, false, ws->cl)
+                         grad->cl, false, ws->cl, NULL)
   check_fails(BACKWARD(z->cl, NULL, false, grad->cl), CVY_E_ARGUMENT, "dresidual is NULL");
   check_fails(BACKWARD(z->cl, z->cl, false, grad->cl), CVY_E_ARGUMENT, "must not be dx");
   check_fails(BACKWARD(z->cl, y->cl, true, grad->cl), CVY_E_ARGUMENT, "nor dy");
@@ -557,7 +558,7 @@ static void test_arguments(check_device *d) {
   check_buffer *const ws1 = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
 #define TINY(n, group)                                                                                           \
   cvy_batchnorm_forward_training(op, q, n, group, n, x1->cl, NULL, NULL, one1->cl, one1->cl, y1->cl, NULL, \
-                                 saved1->cl, s1->cl, false, ws1->cl)
+                                 saved1->cl, s1->cl, false, ws1->cl, NULL)
   check_fails(TINY(1, 0), CVY_E_ARGUMENT, "one value per channel");
   check_fails(TINY(4, 1), CVY_E_ARGUMENT, "one value per channel");
   check_fails(TINY(5, 2), CVY_E_ARGUMENT, "last group of 1");
@@ -569,7 +570,7 @@ static void test_arguments(check_device *d) {
   check_ok(cvy_batchnorm_create(d->cl, &p, &op));
   check_buffer *const any = check_scratch(d, "any", 4096);
   check_fails(cvy_batchnorm_forward_training(op, q, 5, 0, 5, any->cl, NULL, NULL, any->cl, any->cl, any->cl, NULL,
-                                             any->cl, any->cl, false, any->cl),
+                                             any->cl, any->cl, false, any->cl, NULL),
               CVY_E_ARGUMENT, "created for inference");
   check_case_end(d);
   cvy_batchnorm_destroy(&op);

@@ -105,7 +105,7 @@ static cvy_status norm_forward(void *user) {
   cvy_buffer **const b = l->buffers;
   return cvy_batchnorm_forward_training(l->norm, l->device->queue, l->n, 0, l->n, b[BN_X], b[BN_STATS], b[BN_RESIDUAL],
                                         b[BN_GAMMA], b[BN_BETA], b[BN_Y], NULL, b[BN_SAVED], b[BN_S], false,
-                                        b[BN_WORKSPACE]);
+                                        b[BN_WORKSPACE], NULL);
 }
 static cvy_status norm_inference(void *user) {
   layer_run *const l = user;
@@ -119,7 +119,7 @@ static cvy_status norm_backward(void *user) {
   cvy_buffer **const b = l->buffers;
   return cvy_batchnorm_backward(l->norm, l->device->queue, l->n, 0, b[BN_X], b[BN_Y], NULL, b[BN_DY], b[BN_GAMMA],
                                 b[BN_SAVED], b[BN_DX], l->residual ? b[BN_DY] : NULL, false, b[BN_S], b[BN_RUNNING],
-                                false, b[BN_WORKSPACE]);
+                                false, b[BN_WORKSPACE], NULL);
 }
 
 /* (mean, M2) of the first images, as the convolution's epilogue would give them. */

@@ -369,7 +369,7 @@ static void norm_on_device(selftest *t, const norm_case *b) {
                                                   given, workspace));
   if (!deferred) selftest_compare(t, "y of inference", y, rows, c, pitch, b->inference, b->inference_bound);
   SELFTEST_RUN(t, cvy_batchnorm_forward_training(op, t->queue, b->n, b->group, b->n, x, NULL, residual, gamma, beta, y,
-                                                 given, saved, s, false, workspace));
+                                                 given, saved, s, false, workspace, NULL));
   if (deferred) made = compare_affine(t, b, given);
   else selftest_compare(t, "y", y, rows, c, pitch, b->y, b->y_bound);
   selftest_compare(t, "saved", saved, g2, c, pitch, b->saved, b->saved_bound);
@@ -378,7 +378,7 @@ static void norm_on_device(selftest *t, const norm_case *b) {
   cvy_buffer *const dm = b->residual ? selftest_output(t, rows, c, pitch) : NULL;
   cvy_buffer *const dgamma = selftest_output(t, 1, c, pitch), *const dbeta = selftest_output(t, 1, c, pitch);
   SELFTEST_RUN(t, cvy_batchnorm_backward(op, t->queue, b->n, b->group, x, y, given, dy, gamma, saved, dx, dm, false,
-                                         dgamma, dbeta, false, workspace));
+                                         dgamma, dbeta, false, workspace, NULL));
   if (!t->failed) {
     double *const want_dx = selftest_doubles(t, b->nx);
     double *const bound_dx = selftest_doubles(t, b->nx);

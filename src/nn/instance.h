@@ -6,6 +6,7 @@
 
 #include "src/cl/buffer.h"
 #include "src/nn/graph.h"
+#include "src/ops/batchnorm.h"
 #include "src/ops/tune_table.h"
 #include "src/ops/softmax_xent.h"
 
@@ -60,6 +61,9 @@ typedef struct cvy_pass {
   int batch;                        /* samples of the team's whole batch: loss gradients are divided by it */
   int group_size;                   /* BN group in this pass, 0: one group of n */
   bool accumulate;                  /* not the share's first pass: gradients, running sums, result add up */
+  const cvy_batchnorm_parts *parts; /* training: batch statistics over the parts of all devices (batchnorm.h: one group, one
+                                       pass); combine is called once per batchnorm in forward and once in backward, on
+                                       every device in the same order. NULL: this device's alone */
   /* Called before the first command that reads a weight of bucket b is enqueued (forward: …, 2, 1, 0), and after the
    * last command that writes its gradient or reads its weights is (backward: 0, 1, 2, …). NULL: not called. */
   cvy_status (*before_bucket)(void *user, int bucket);

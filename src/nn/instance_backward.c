@@ -42,7 +42,7 @@ static cvy_status backward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_bat
   CVY_TRY(cvy_batchnorm_backward(op, i->queue, pass->n, pass->group_size, x, cvy_value_of(i, u->y), &affine, dy,
                                  cvy_weight_of(i, u, 0), cvy_storage_of(i, u->saved), dx, dresidual, add_residual,
                                  cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1), pass->accumulate,
-                                 i->workspace));
+                                 i->workspace, pass->parts));
   if (u->dx[0] == CVY_GRADIENT_ADD)
     CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, cvy_node_elems(i, u->x[0], pass->n), dx,
                                    cvy_gradient_of(i, u->x[0])));

@@ -4,6 +4,7 @@
 
 /* Samples in the smallest BN group of the pass: the last one may have fewer. */
 static int smallest_group(const cvy_pass *pass) {
+  if (pass->parts) return pass->batch;
   if (pass->group_size == 0 || pass->group_size >= pass->n) return pass->n;
   const int rest = pass->n % pass->group_size;
   return rest ? rest : pass->group_size;
@@ -36,6 +37,8 @@ cvy_status cvy_pass_check(const cvy_instance *i, const cvy_pass *pass, bool trai
               pass->n, i->micro_batch);
   CVY_REQUIRE(pass->batch >= pass->n, CVY_E_ARGUMENT,
               "a pass of %d samples of a batch of %d: the batch must not be smaller", pass->n, pass->batch);
+  CVY_REQUIRE(!pass->parts || pass->parts->batch == pass->batch, CVY_E_ARGUMENT,
+              "a pass of a batch of %d samples, whose statistics are of %d", pass->batch, pass->parts->batch);
   CVY_REQUIRE(pass->group_size >= 0, CVY_E_ARGUMENT, "groups of %d samples: must be 0 or more", pass->group_size);
   if (!training) return CVY_OK;
   CVY_REQUIRE(!i->params.inference, CVY_E_ARGUMENT, "this instance was made for inference: it cannot train");
@@ -56,7 +59,8 @@ static cvy_status forward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_batc
                                            y, &affine, i->workspace);
   return cvy_batchnorm_forward_training(
       op, i->queue, pass->n, pass->group_size, pass->batch, x, cvy_storage_of(i, u->stats), residual, gamma, beta, y,
-      &affine, cvy_storage_of(i, u->saved), i->sums_slice[running], pass->accumulate, i->workspace);
+      &affine, cvy_storage_of(i, u->saved), i->sums_slice[running], pass->accumulate, i->workspace,
+      pass->parts);
 }
 
 static cvy_status forward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d *op, const cvy_pass *pass,

@@ -190,9 +190,22 @@ fail:
 }
 
 /* Training: statistics of every group need at least two values. */
-static cvy_status check_groups(const cvy_batchnorm *op, const partition *p) {
+static cvy_status check_groups(const cvy_batchnorm *op, const partition *p, bool accumulate,
+                               const cvy_batchnorm_parts *parts) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(!op->params.inference, CVY_E_ARGUMENT, "batchnorm: created for inference, asked for training");
+  if (parts) {
+    CVY_REQUIRE(p->n_groups == 1 && !accumulate, CVY_E_ARGUMENT,
+                "batchnorm: a part of a batch has one group and one pass, not %u groups%s", p->n_groups,
+                accumulate ? " and several passes" : "");
+    CVY_REQUIRE(parts->batch >= p->group_size, CVY_E_ARGUMENT,
+                "batchnorm: the whole batch has %d samples, must be at least the %d of this call", parts->batch,
+                p->group_size);
+    CVY_REQUIRE((size_t)parts->batch * op->positions > 1, CVY_E_ARGUMENT,
+                "batchnorm: a batch of %d sample of %dx%d has one value per channel; training needs at least 2",
+                parts->batch, op->params.x.h, op->params.x.w);
+    return CVY_OK;
+  }
   CVY_REQUIRE((size_t)p->last_group * op->positions > 1, CVY_E_ARGUMENT,
               "batchnorm: a group of %d sample of %dx%d has one value per channel; training needs at least 2 (groups "
               "of %d, last group of %d)",
@@ -209,16 +222,61 @@ static cvy_status apply(cvy_batchnorm *op, cvy_queue *queue, const partition *p,
                     CVY_INT(op->params.relu), CVY_INT(op->params.residual));
 }
 
+/* What bn_finish makes of statistics: their layout, the rows of a group, and the weights of the running values' terms. */
+typedef struct finishing {
+  const partition *measured;     /* the parts that statistics are there for */
+  double m, m_last;              /* values per channel of a group, and of the last one */
+  double weight, weight_last;    /* of the means' terms */
+  double weight_var, weight_var_last;
+  uint32_t to_at;
+  bool accumulate;
+} finishing;
+
+static cvy_status finish(cvy_batchnorm *op, cvy_queue *queue, const finishing *f, cvy_buffer *stats, cvy_buffer *gamma,
+                         cvy_buffer *beta, cvy_buffer *saved, const cvy_batchnorm_affine *affine, cvy_buffer *to) {
+  const partition *const p = f->measured;
+  return CVY_LAUNCH(queue, op->kernels[FINISH], grid_of_channels(op, p->n_groups), CVY_BUF(stats), CVY_BUF(gamma),
+                    CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(affine->scale), CVY_BUF(affine->shift), CVY_BUF(to),
+                    CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c), CVY_UINT(p->rows),
+                    CVY_UINT(p->group_rows), CVY_UINT(p->block), CVY_UINT(p->parts), CVY_UINT(p->n_groups),
+                    CVY_FLOAT(op->params.eps), CVY_FLOAT((float)(1 / f->m)), CVY_FLOAT((float)(1 / f->m_last)),
+                    CVY_FLOAT((float)f->weight), CVY_FLOAT((float)f->weight_last), CVY_FLOAT((float)f->weight_var),
+                    CVY_FLOAT((float)f->weight_var_last), CVY_UINT(f->to_at), CVY_INT(f->accumulate),
+                    CVY_INT(op->params.deferred));
+}
+
+/* One group that is a part of the batch: its mean and variance are put where the terms of the running values go
+ * otherwise; what comes back is finished like a part of one position, whose M2 is the variance. */
+static cvy_status finish_part(cvy_batchnorm *op, cvy_queue *queue, const partition *measured, int n,
+                              const cvy_batchnorm_parts *parts, cvy_buffer *stats, cvy_buffer *gamma, cvy_buffer *beta,
+                              cvy_buffer *saved, const cvy_batchnorm_affine *affine, cvy_buffer *s,
+                              cvy_buffer *workspace) {
+  cvy_status status = CVY_OK;
+  const double m = (double)n * (double)op->positions, m_batch = (double)parts->batch * (double)op->positions;
+  const double weight = (double)n / parts->batch, weight_var = weight * m_batch / (m_batch - 1);
+  const finishing part = {.measured = measured, .m = m, .m_last = m, .weight_last = 1, .weight_var_last = 1,
+                          .to_at = terms_at(op)};
+  CVY_TRY(finish(op, queue, &part, stats, gamma, beta, saved, affine, workspace));
+  CVY_TRY(parts->combine(parts->user, CVY_BATCHNORM_FORWARD, queue, workspace,
+                         (size_t)terms_at(op) * (size_t)op->vec * sizeof(float), 0, 2 * (size_t)op->params.x.pitch));
+  const partition single = {.rows = 1, .group_rows = 1, .block = 1, .parts = 1, .n_groups = 1};
+  const finishing whole = {.measured = &single, .m = 1, .m_last = 1, .weight_last = weight,
+                           .weight_var_last = weight_var};
+  CVY_TRY(finish(op, queue, &whole, workspace, gamma, beta, saved, affine, s));
+fail:
+  return status;
+}
+
 cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch,
                                           cvy_buffer *x, cvy_buffer *stats, cvy_buffer *residual, cvy_buffer *gamma,
                                           cvy_buffer *beta, cvy_buffer *y, const cvy_batchnorm_affine *affine,
-                                          cvy_buffer *saved, cvy_buffer *s, bool accumulate, cvy_buffer *workspace) {
+                                          cvy_buffer *saved, cvy_buffer *s, bool accumulate, cvy_buffer *workspace,
+                                          const cvy_batchnorm_parts *parts) {
   cvy_status status = CVY_OK;
   cvy_batchnorm_affine to;
   CVY_TRY(check_call(op, n, group_size, workspace));
   const partition p = cut(op, n, group_size, op->block), images = cut(op, n, group_size, op->positions);
-  const partition *const measured = stats ? &images : &p;   /* the parts that statistics are there for */
-  CVY_TRY(check_groups(op, &p));
+  CVY_TRY(check_groups(op, &p, accumulate, parts));
   CVY_REQUIRE(batch >= n, CVY_E_ARGUMENT,
               "batchnorm: the whole batch has %d samples, must be at least the %d of this call", batch, n);
   CVY_TRY(check_tensor(op, "x", x, n));
@@ -238,14 +296,18 @@ cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, i
   const double m = (double)p.group_rows, m_last = (double)p.last_group * (double)op->positions;
   const double weight = (double)p.group_size / batch, weight_last = (double)p.last_group / batch;
   const bool one = p.n_groups == 1;
-  CVY_TRY(CVY_LAUNCH(
-    queue, op->kernels[FINISH], grid_of_channels(op, p.n_groups), CVY_BUF(stats ? stats : workspace), CVY_BUF(gamma),
-    CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(to.scale), CVY_BUF(to.shift), CVY_BUF(one ? s : workspace), CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c),
-    CVY_UINT(measured->rows), CVY_UINT(measured->group_rows), CVY_UINT(measured->block), CVY_UINT(measured->parts),
-    CVY_UINT(measured->n_groups), CVY_FLOAT(op->params.eps), CVY_FLOAT((float)(1 / m)),
-    CVY_FLOAT((float)(1 / m_last)), CVY_FLOAT((float)weight), CVY_FLOAT((float)weight_last),
-    CVY_FLOAT((float)(m > 1 ? weight * m / (m - 1) : 0)), CVY_FLOAT((float)(weight_last * m_last / (m_last - 1))),
-    CVY_UINT(one ? 0 : terms_at(op)), CVY_INT(one && accumulate), CVY_INT(op->params.deferred)));
+  const finishing f = {.measured = stats ? &images : &p,
+                       .m = m,
+                       .m_last = m_last,
+                       .weight = weight,
+                       .weight_last = weight_last,
+                       .weight_var = m > 1 ? weight * m / (m - 1) : 0,
+                       .weight_var_last = m_last > 1 ? weight_last * m_last / (m_last - 1) : 0,
+                       .to_at = one ? 0 : terms_at(op),
+                       .accumulate = one && accumulate};
+  if (!stats) stats = workspace;
+  if (parts) CVY_TRY(finish_part(op, queue, f.measured, n, parts, stats, gamma, beta, saved, &to, s, workspace));
+  else CVY_TRY(finish(op, queue, &f, stats, gamma, beta, saved, &to, one ? s : workspace));
   if (!one)
     CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(workspace), CVY_BUF(s), CVY_BUF(s),
                        CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.n_groups), CVY_UINT(terms_at(op)),
@@ -282,13 +344,14 @@ fail:
 cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,
                                   cvy_buffer *y, const cvy_batchnorm_affine *affine, cvy_buffer *dy, cvy_buffer *gamma,
                                   cvy_buffer *saved, cvy_buffer *dx, cvy_buffer *dresidual, bool accumulate_dresidual,
-                                  cvy_buffer *dgamma, cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace) {
+                                  cvy_buffer *dgamma, cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace,
+                                  const cvy_batchnorm_parts *parts) {
   cvy_status status = CVY_OK;
   const bool relu = op->params.relu, residual = op->params.residual, deferred = op->params.deferred;
   cvy_batchnorm_affine from;
   CVY_TRY(check_call(op, n, group_size, workspace));
   const partition p = cut(op, n, group_size, op->block);
-  CVY_TRY(check_groups(op, &p));
+  CVY_TRY(check_groups(op, &p, accumulate, parts));
   CVY_TRY(check_tensor(op, "x", x, n));
   if (relu && !deferred) CVY_TRY(check_tensor(op, "y", y, n));
   else y = NULL;
@@ -310,7 +373,10 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, in
                      CVY_BUF(saved), CVY_BUF(from.scale), CVY_BUF(from.shift), CVY_BUF(dresidual), CVY_BUF(workspace),
                      CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
                      CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_INT(mask), CVY_INT(store)));
-  const double m = (double)p.group_rows, m_last = (double)p.last_group * (double)op->positions;
+  /* of a part of the batch: its terms of means over the whole batch */
+  const double positions = (double)op->positions;
+  const double m = parts ? parts->batch * positions : (double)p.group_rows,
+               m_last = parts ? m : p.last_group * positions;
   const bool one = p.n_groups == 1;
   const uint32_t vecs = (uint32_t)op->vecs;
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_FINISH], grid_of_channels(op, p.n_groups), CVY_BUF(workspace),
@@ -323,6 +389,10 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, in
     CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(workspace), CVY_BUF(dbeta),
                        CVY_BUF(dgamma), CVY_UINT(vecs), CVY_UINT(p.n_groups), CVY_UINT(terms_at(op)), CVY_UINT(0),
                        CVY_INT(accumulate)));
+  const size_t coef_bytes = (size_t)coef_at(op) * (size_t)op->vec * sizeof(float);
+  if (parts)
+    CVY_TRY(parts->combine(parts->user, CVY_BATCHNORM_BACKWARD, queue, workspace, coef_bytes, coef_bytes,
+                           2 * (size_t)op->params.x.pitch));
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(y),
                      CVY_BUF(store ? dresidual : dy), CVY_BUF(gamma), CVY_BUF(saved), CVY_BUF(from.scale),
                      CVY_BUF(from.shift), CVY_BUF(workspace), CVY_BUF(dx), CVY_BUF(dresidual), CVY_UINT(vecs),

@@ -36,6 +36,21 @@ typedef struct cvy_batchnorm_params {
 /* (G,pitch) each, zeros behind C; wanted if deferred, else NULL. Kept by the caller from forward to backward. */
 typedef struct cvy_batchnorm_affine { cvy_buffer *scale, *shift; } cvy_batchnorm_affine;
 
+/* Several devices have a part of the batch each, and all of them want the statistics of the whole. A call then has one
+ * group, this device's n samples. When the commands are enqueued that make its part at read_bytes of `values`, (2,pitch)
+ * floats, `combine` is called; it enqueues on `queue` what puts the whole batch's to write_bytes. Parts are those of all
+ * devices whose n is not 0.
+ *   forward:  mean and biased variance of the part → of the whole batch
+ *   backward: the part's terms of mean(dm) and mean(dm*xhat)*invstd over the whole batch → their sums over the parts
+ * dgamma, dbeta and S stay those of the part (w = n / batch): their sums over the parts are the batch's. */
+typedef enum cvy_batchnorm_pass { CVY_BATCHNORM_FORWARD, CVY_BATCHNORM_BACKWARD } cvy_batchnorm_pass;
+typedef struct cvy_batchnorm_parts {
+  int batch;                        /* samples of all parts */
+  cvy_status (*combine)(void *user, cvy_batchnorm_pass pass, cvy_queue *queue, cvy_buffer *values, size_t read_bytes,
+                        size_t write_bytes, size_t n_floats);
+  void *user;
+} cvy_batchnorm_parts;
+
 typedef struct cvy_batchnorm cvy_batchnorm;
 cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *params, cvy_batchnorm **out);
 void cvy_batchnorm_destroy(cvy_batchnorm **op);
@@ -47,11 +62,13 @@ size_t cvy_batchnorm_saved_bytes(const cvy_batchnorm_params *params, int group_s
  * group_size 0 = one group of all n. `batch` = samples of the whole batch (for w_g). accumulate: adds to S, else
  * overwrites it.
  * CVY_E_ARGUMENT if a group would have one value per channel (m_g = 1). Pending on return. y may be x's buffer only
- * without backward; NULL if deferred. */
+ * without backward; NULL if deferred. parts: NULL, or see above: then group_size is 0, accumulate false, the whole batch
+ * needs two values per channel, and `batch` is that of parts. */
 cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch,
                                           cvy_buffer *x, cvy_buffer *stats, cvy_buffer *residual, cvy_buffer *gamma,
                                           cvy_buffer *beta, cvy_buffer *y, const cvy_batchnorm_affine *affine,
-                                          cvy_buffer *saved, cvy_buffer *s, bool accumulate, cvy_buffer *workspace);
+                                          cvy_buffer *saved, cvy_buffer *s, bool accumulate, cvy_buffer *workspace,
+                                          const cvy_batchnorm_parts *parts);
 /* y = act((x - running[0,c]) / sqrt(running[1,c] + eps) * gamma + beta [+ residual]); running: (2,pitch). Deferred:
  * affine of one group. */
 cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, int n, cvy_buffer *x,
@@ -65,6 +82,7 @@ cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, 
 cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,
                                   cvy_buffer *y, const cvy_batchnorm_affine *affine, cvy_buffer *dy, cvy_buffer *gamma,
                                   cvy_buffer *saved, cvy_buffer *dx, cvy_buffer *dresidual, bool accumulate_dresidual,
-                                  cvy_buffer *dgamma, cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace);
+                                  cvy_buffer *dgamma, cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace,
+                                  const cvy_batchnorm_parts *parts);
 
 #endif

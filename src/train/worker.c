@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/train/worker.h"
 
+#include <stdatomic.h>
+
 #include "src/base/mem.h"
+
+/* Of the worker whose thread this is. */
+static _Thread_local atomic_bool *here_asleep;
 
 struct cvy_worker {
   pthread_t thread;
@@ -9,11 +14,15 @@ struct cvy_worker {
   pthread_cond_t posted, finished;
   cvy_task *first, *last;
   void *owner;
-  bool started, stop;
+  bool started, stop, abandoned;
+  atomic_bool asleep;
+  unsigned long running;            /* number of the task that is being run, 0: none */
+  unsigned long n_run;
 };
 
 static void *worker_main(void *arg) {
   cvy_worker *const w = arg;
+  here_asleep = &w->asleep;
   pthread_mutex_lock(&w->lock);
   for (;;) {
     while (!w->first && !w->stop) pthread_cond_wait(&w->posted, &w->lock);
@@ -21,9 +30,12 @@ static void *worker_main(void *arg) {
     if (!task) break;
     w->first = task->next;
     if (!w->first) w->last = NULL;
+    w->running = ++w->n_run;
     pthread_mutex_unlock(&w->lock);
     const cvy_status status = task->fn(w->owner, task->arg);
     pthread_mutex_lock(&w->lock);
+    w->running = 0;
+    if (w->abandoned) break; /* the task's memory is its owner's again */
     task->status = status;
     task->done = true;
     pthread_cond_broadcast(&w->finished);
@@ -55,9 +67,15 @@ void cvy_worker_destroy(cvy_worker **worker) {
   if (!w) return;
   if (w->started) {
     pthread_mutex_lock(&w->lock);
+    const bool abandoned = w->abandoned;
     w->stop = true;
     pthread_cond_broadcast(&w->posted);
     pthread_mutex_unlock(&w->lock);
+    if (abandoned) { /* the thread may come back and look at it */
+      pthread_detach(w->thread);
+      *worker = NULL;
+      return;
+    }
     pthread_join(w->thread, NULL);
   }
   pthread_cond_destroy(&w->finished);
@@ -70,6 +88,12 @@ void cvy_worker_destroy(cvy_worker **worker) {
 void cvy_worker_post(cvy_worker *w, cvy_task *task, cvy_task_fn fn, void *arg) {
   *task = (cvy_task){.fn = fn, .arg = arg};
   pthread_mutex_lock(&w->lock);
+  if (w->abandoned) {
+    task->status = CVY_E_DEVICE;
+    task->done = true;
+    pthread_mutex_unlock(&w->lock);
+    return;
+  }
   if (w->last)
     w->last->next = task;
   else
@@ -81,9 +105,31 @@ void cvy_worker_post(cvy_worker *w, cvy_task *task, cvy_task_fn fn, void *arg) {
 
 cvy_status cvy_worker_wait(cvy_worker *w, cvy_task *task) {
   pthread_mutex_lock(&w->lock);
-  while (!task->done) pthread_cond_wait(&w->finished, &w->lock);
+  while (!task->done && !w->abandoned) pthread_cond_wait(&w->finished, &w->lock);
+  const cvy_status status = task->done ? task->status : CVY_E_DEVICE;
   pthread_mutex_unlock(&w->lock);
-  return task->status;
+  return status;
+}
+
+void cvy_worker_sleep(pthread_cond_t *condition, pthread_mutex_t *lock) {
+  if (here_asleep) atomic_store(here_asleep, true);
+  pthread_cond_wait(condition, lock);
+  if (here_asleep) atomic_store(here_asleep, false);
+}
+
+void cvy_worker_abandon(cvy_worker *w) {
+  pthread_mutex_lock(&w->lock);
+  w->abandoned = true;
+  w->first = w->last = NULL;
+  pthread_cond_broadcast(&w->finished);
+  pthread_mutex_unlock(&w->lock);
+}
+
+unsigned long cvy_worker_running(cvy_worker *w) {
+  pthread_mutex_lock(&w->lock);
+  const unsigned long running = w->abandoned || atomic_load(&w->asleep) ? 0 : w->running;
+  pthread_mutex_unlock(&w->lock);
+  return running;
 }
 
 cvy_status cvy_worker_call(cvy_worker *w, cvy_task_fn fn, void *arg) {

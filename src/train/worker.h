@@ -21,7 +21,15 @@ typedef struct cvy_task {
 
 /* `owner` is passed to every task. name: at most 15 characters. */
 cvy_status cvy_worker_create(const char *name, void *owner, cvy_worker **out);
-/* Runs what is queued, then ends the thread. */
+/* Gives up on a thread that does not come back from its task: whoever waits for one of its tasks gets CVY_E_DEVICE, and
+ * no task is run any more. The memory of the tasks is the caller's again; what the running one uses beside must stay. */
+void cvy_worker_abandon(cvy_worker *worker);
+/* pthread_cond_wait, for a worker that waits for other threads rather than for its device: no sign that it hangs. Any
+ * thread. */
+void cvy_worker_sleep(pthread_cond_t *condition, pthread_mutex_t *lock);
+/* The number (from 1, in order) of the task that is being run now; 0: none, or it sleeps (cvy_worker_sleep). */
+unsigned long cvy_worker_running(cvy_worker *worker);
+/* Runs what is queued, then ends the thread; an abandoned one is left alone, with its memory. */
 void cvy_worker_destroy(cvy_worker **worker);
 void cvy_worker_post(cvy_worker *worker, cvy_task *task, cvy_task_fn fn, void *arg);
 /* Waits until the task has run; its status. */

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT
+ * Batch normalisation of a batch that lies in parts (cvy_batchnorm_parts), against the reference for the whole batch in
+ * double. The parts are taken one after the other on one device, twice: the first time what each gives to be combined is
+ * noted, the second time each gets what all of it is together. Bounds of mean, deviation and y as in test_batchnorm.c;
+ * gradients, which are sums over the parts, by relative L2. */
+#include <float.h>
+#include <math.h>
+
+#include "src/ref/ref.h"
+#include "src/train/bn_sync.h"
+#include "tests/check.h"
+
+enum { SUM_ERROR = 24, MOST_PARTS = 4, MOST_FLOATS = 2 * 512 };
+
+/* What `combine` is called for. */
+typedef struct meeting {
+  int n_parts, samples[MOST_PARTS];
+  float given[MOST_PARTS][MOST_FLOATS];
+  int part;
+  bool note;                   /* the first time */
+  int calls[2];                /* per direction */
+} meeting;
+
+static cvy_status combine(void *user, cvy_batchnorm_pass pass, cvy_queue *queue, cvy_buffer *values, size_t read_bytes,
+                          size_t write_bytes, size_t n_floats) {
+  meeting *const m = user;
+  float all[MOST_FLOATS];
+  const float *parts[MOST_PARTS];
+  assert_true(n_floats <= MOST_FLOATS);
+  m->calls[pass]++;
+  if (m->note) return cvy_buffer_read(queue, values, read_bytes, n_floats * sizeof(float), m->given[m->part], NULL, NULL);
+  for (int i = 0; i < m->n_parts; i++) parts[i] = m->given[i];
+  if (pass == CVY_BATCHNORM_FORWARD) cvy_bn_combine_moments(parts, m->samples, m->n_parts, n_floats / 2, all);
+  else cvy_bn_combine_sums(parts, m->n_parts, n_floats, all);
+  return cvy_buffer_write(queue, values, write_bytes, n_floats * sizeof(float), all, NULL, NULL);
+}
+
+typedef struct parts_case {
+  cvy_batchnorm_params p;      /* n_max: of the largest part */
+  int n_parts, samples[MOST_PARTS], batch;
+  bool stats;
+  check_fill_kind fill;
+} parts_case;
+
+/* Dense values of the whole batch and their truth. */
+typedef struct whole {
+  size_t size, c, hw;
+  float *x, *residual, *gamma, *beta, *dy;
+  double *y, *saved, *s, *dx, *dm, *dgamma, *dbeta;
+} whole;
+
+static whole make_whole(check_device *d, check_rng *r, const parts_case *k) {
+  whole w = {.c = (size_t)k->p.x.c, .hw = (size_t)k->p.x.h * (size_t)k->p.x.w};
+  w.size = (size_t)k->batch * w.hw * w.c;
+  w.x = check_floats(d, w.size);
+  w.residual = check_floats(d, w.size);
+  w.dy = check_floats(d, w.size);
+  w.gamma = check_floats(d, w.c);
+  w.beta = check_floats(d, w.c);
+  check_fill(r, w.x, w.size, k->fill);
+  /* images far apart from each other: parts have other means than the batch */
+  for (size_t i = 0; i < w.size; i++) w.x[i] += (float)(i / (w.hw * w.c) % 3) * (k->fill == CHECK_FILL_OFFSET ? 1.0f : 2.0f);
+  check_fill(r, w.residual, w.size, CHECK_FILL_NORMAL);
+  check_fill(r, w.dy, w.size, CHECK_FILL_NORMAL);
+  check_fill(r, w.gamma, w.c, CHECK_FILL_NORMAL);
+  check_fill(r, w.beta, w.c, CHECK_FILL_NORMAL);
+  w.y = check_doubles(d, w.size);
+  w.saved = check_doubles(d, 2 * w.c);
+  w.s = check_doubles(d, 2 * w.c);
+  double *const x = check_to_doubles(d, w.x, w.size), *const gamma = check_to_doubles(d, w.gamma, w.c);
+  ref_batchnorm_forward(&k->p, k->batch, 0, k->batch, x, k->p.residual ? check_to_doubles(d, w.residual, w.size) : NULL,
+                        gamma, check_to_doubles(d, w.beta, w.c), w.y, w.saved, w.s);
+  w.dx = check_doubles(d, w.size);
+  w.dm = check_doubles(d, w.size);
+  w.dgamma = check_doubles(d, w.c);
+  w.dbeta = check_doubles(d, w.c);
+  return w;
+}
+
+/* Per-image (mean, M2) of n images, as a convolution's epilogue gives them. */
+static float *image_stats(check_device *d, const whole *w, const float *x, int n) {
+  float *const stats = check_floats(d, (size_t)n * 2 * w->c);
+  for (size_t i = 0; i < (size_t)n; i++)
+    for (size_t ch = 0; ch < w->c; ch++) {
+      double mean = 0, squares = 0;
+      for (size_t j = 0; j < w->hw; j++) mean += (double)x[(i * w->hw + j) * w->c + ch] / (double)w->hw;
+      for (size_t j = 0; j < w->hw; j++) squares += pow((double)x[(i * w->hw + j) * w->c + ch] - mean, 2);
+      stats[2 * i * w->c + ch] = (float)mean;
+      stats[(2 * i + 1) * w->c + ch] = (float)squares;
+    }
+  return stats;
+}
+
+static void check_y(check_device *d, const parts_case *k, const whole *w, const float *y) {
+  double *const tol = check_doubles(d, w->size), *const far = check_doubles(d, w->c);
+  for (size_t i = 0; i < w->size; i++) far[i % w->c] = fmax(far[i % w->c], fabs((double)w->x[i] - w->saved[i % w->c]));
+  for (size_t i = 0; i < w->size; i++) {
+    const size_t ch = i % w->c;
+    const double mean = w->saved[ch], invstd = w->saved[w->c + ch], e = FLT_EPSILON / 2 * fabs(mean),
+                 xhat = ((double)w->x[i] - mean) * invstd, gamma = fabs((double)w->gamma[ch]);
+    const double mean_tol = 2 * e + SUM_ERROR * FLT_EPSILON * far[ch];
+    const double rel = 0.5 * (SUM_ERROR * FLT_EPSILON + 2 * e * invstd + e * e * invstd * invstd) + 4 * FLT_EPSILON;
+    tol[i] = gamma * (mean_tol * invstd + fabs(xhat) * (rel + 2 * FLT_EPSILON)) + FLT_MIN +
+             2 * FLT_EPSILON * (fabs(xhat) * gamma + fabs((double)w->beta[ch]) + fabs((double)w->residual[i]));
+    if (k->p.deferred) tol[i] += 2 * FLT_EPSILON * gamma * invstd * (fabs((double)w->x[i]) + fabs(mean));
+  }
+  check_close(d, "y", y, w->y, tol, w->size / w->c, (int)w->c);
+}
+
+/* Device memory of one part. */
+typedef struct part_memory {
+  check_buffer *x, *stats, *residual, *y, *saved, *s, *scale, *shift, *dy, *dx, *dm, *dgamma, *dbeta;
+  cvy_batchnorm_affine affine;
+  size_t first, size;          /* dense values in the batch */
+  int rows;
+} part_memory;
+
+static part_memory make_part(check_device *d, const parts_case *k, const whole *w, int part, size_t first) {
+  const int c = (int)w->c, pitch = k->p.x.pitch, n = k->samples[part];
+  part_memory m = {.first = first, .rows = n * (int)w->hw};
+  m.size = (size_t)m.rows * w->c;
+  m.x = check_input(d, "x", w->x + first, m.rows, c, pitch);
+  m.stats = k->stats ? check_input(d, "stats", image_stats(d, w, w->x + first, n), 2 * n, c, pitch) : NULL;
+  m.residual = k->p.residual ? check_input(d, "residual", w->residual + first, m.rows, c, pitch) : NULL;
+  m.y = k->p.deferred ? NULL : check_output(d, "y", m.rows, c, pitch);
+  m.saved = check_output(d, "saved", 2, c, pitch);
+  m.s = check_output(d, "s", 2, c, pitch);
+  m.scale = check_output(d, "scale", 1, c, pitch);
+  m.shift = check_output(d, "shift", 1, c, pitch);
+  m.affine = (cvy_batchnorm_affine){m.scale->cl, m.shift->cl};
+  m.dy = check_input(d, "dy", w->dy + first, m.rows, c, pitch);
+  m.dx = check_output(d, "dx", m.rows, c, pitch);
+  m.dm = k->p.residual ? check_output(d, "dm", m.rows, c, pitch) : NULL;
+  m.dgamma = check_output(d, "dgamma", 1, c, pitch);
+  m.dbeta = check_output(d, "dbeta", 1, c, pitch);
+  return m;
+}
+
+static void run_case(check_device *d, check_rng *r, const parts_case *k) {
+  const whole w = make_whole(d, r, k);
+  const int pitch = k->p.x.pitch, c = (int)w.c;
+  cvy_batchnorm *op = NULL;
+  check_ok(cvy_batchnorm_create(d->cl, &k->p, &op));
+  check_buffer *const gamma = check_input(d, "gamma", w.gamma, 1, c, pitch), *const beta = check_input(d, "beta", w.beta, 1, c, pitch);
+  check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
+  meeting m = {.n_parts = k->n_parts};
+  memcpy(m.samples, k->samples, sizeof m.samples);
+  const cvy_batchnorm_parts parts = {.batch = k->batch, .combine = combine, .user = &m};
+  part_memory memory[MOST_PARTS];
+  size_t first = 0;
+  for (int i = 0; i < k->n_parts; i++) {
+    memory[i] = make_part(d, k, &w, i, first);
+    first += memory[i].size;
+  }
+  for (int turn = 0; turn < 2; turn++)
+    for (m.part = 0; m.part < k->n_parts; m.part++) {
+      const part_memory *const p = &memory[m.part];
+      m.note = turn == 0;
+      check_ok(cvy_batchnorm_forward_training(op, d->queue, k->samples[m.part], 0, k->batch, p->x->cl,
+                                              p->stats ? p->stats->cl : NULL, p->residual ? p->residual->cl : NULL,
+                                              gamma->cl, beta->cl, p->y ? p->y->cl : NULL, p->y ? NULL : &p->affine,
+                                              p->saved->cl, p->s->cl, false, workspace->cl, &parts));
+    }
+  float *const y = check_floats(d, w.size), *const s = check_floats(d, 2 * w.c);
+  for (int i = 0; i < k->n_parts; i++) {
+    const part_memory *const p = &memory[i];
+    const float *const got_s = check_download(p->s), *const got = p->y ? check_download(p->y) : NULL;
+    const float *const scale = p->y ? NULL : check_download(p->scale), *const shift = p->y ? NULL : check_download(p->shift);
+    for (size_t j = 0; j < 2 * w.c; j++) s[j] += got_s[j];
+    for (size_t j = 0; j < p->size; j++) {
+      y[p->first + j] = got ? got[j] : fmaf(w.x[p->first + j], scale[j % w.c], shift[j % w.c]);
+      if (k->p.relu && !(y[p->first + j] > 0)) y[p->first + j] = 0;
+    }
+  }
+  check_y(d, k, &w, y);
+  for (size_t j = 0; j < w.c; j++) { /* means are stored rounded, those of images and those of parts */
+    const double mean = w.s[j], var = w.s[w.c + j], e = FLT_EPSILON * fabs(mean), sums = SUM_ERROR * FLT_EPSILON;
+    if (!(fabs((double)s[j] - mean) <= 4 * e + sums * sqrt(var) + FLT_MIN))
+      check_fail(d, "running mean of channel %zu is %.9g, not %.9g", j, (double)s[j], mean);
+    if (!(fabs((double)s[w.c + j] - var) <= sums * var + 4 * e * sqrt(var) + FLT_MIN))
+      check_fail(d, "running variance of channel %zu is %.9g, not %.9g", j, (double)s[w.c + j], var);
+  }
+
+  unsigned char *const mask = (unsigned char *)check_floats(d, w.size);
+  for (size_t i = 0; i < w.size; i++) mask[i] = y[i] > 0;
+  ref_batchnorm_backward(&k->p, k->batch, 0, check_to_doubles(d, w.x, w.size), w.y, mask, check_to_doubles(d, w.dy, w.size),
+                         check_to_doubles(d, w.gamma, w.c), w.dx, w.dm, w.dgamma, w.dbeta);
+  for (int turn = 0; turn < 2; turn++)
+    for (m.part = 0; m.part < k->n_parts; m.part++) {
+      const part_memory *const p = &memory[m.part];
+      m.note = turn == 0;
+      check_ok(cvy_batchnorm_backward(op, d->queue, k->samples[m.part], 0, p->x->cl, p->y ? p->y->cl : NULL,
+                                      p->y ? NULL : &p->affine, p->dy->cl, gamma->cl, p->saved->cl, p->dx->cl,
+                                      p->dm ? p->dm->cl : NULL, false, p->dgamma->cl, p->dbeta->cl, false, workspace->cl,
+                                      &parts));
+    }
+  float *const dx = check_floats(d, w.size), *const dgamma = check_floats(d, w.c), *const dbeta = check_floats(d, w.c);
+  for (int i = 0; i < k->n_parts; i++) {
+    const part_memory *const p = &memory[i];
+    memcpy(dx + p->first, check_download(p->dx), p->size * sizeof *dx);
+    const float *const one = check_download(p->dgamma), *const two = check_download(p->dbeta);
+    for (size_t j = 0; j < w.c; j++) {
+      dgamma[j] += one[j];
+      dbeta[j] += two[j];
+    }
+  }
+  const double bound = k->fill == CHECK_FILL_OFFSET ? 2e-3 : 1e-5; /* x has 1e3 * eps/2 = 6e-5 of a deviation */
+  check_relative_l2(d, "dx", dx, w.dx, w.size, bound);
+  check_relative_l2(d, "dgamma", dgamma, w.dgamma, w.c, bound);
+  check_relative_l2(d, "dbeta", dbeta, w.dbeta, w.c, bound);
+  assert_true(m.calls[0] == 2 * k->n_parts && m.calls[1] == 2 * k->n_parts);
+  check_case_end(d);
+  cvy_batchnorm_destroy(&op);
+}
+
+static void test_shapes(check_device *d) {
+  for (int i = 0; i < (getenv("CVY_TEST_OCLGRIND") ? 8 : 48); i++) {
+    check_rng r = check_rng_make(d, i);
+    const int c = check_edge(&r, 16, 70);
+    parts_case k = {.n_parts = check_int(&r, 1, MOST_PARTS), .stats = i % 3 == 0,
+                    .fill = i % 4 == 1 ? CHECK_FILL_OFFSET : CHECK_FILL_NORMAL};
+    for (int j = 0; j < k.n_parts; j++) {
+      k.samples[j] = check_int(&r, 1, 7);
+      k.batch += k.samples[j];
+      if (k.samples[j] > k.p.n_max) k.p.n_max = k.samples[j];
+    }
+    const int n_max = k.p.n_max;
+    k.p = (cvy_batchnorm_params){.n_max = n_max,
+                                 .x = {check_edge(&r, 4, 9), check_edge(&r, 4, 9), c, cvy_pitch_of(c)},
+                                 .eps = 1e-5f,
+                                 .relu = check_int(&r, 0, 1),
+                                 .residual = check_int(&r, 0, 1)};
+    k.p.deferred = !k.p.residual && i % 2;
+    if (k.batch * k.p.x.h * k.p.x.w < 8) k.p.x.h = 8; /* with very few values the gradients cancel */
+    if (!check_case(d, "parts number=%d n=%d,%d,%d,%d h=%d w=%d c=%d relu=%d residual=%d deferred=%d stats=%d fill=%d", i,
+                    k.samples[0], k.samples[1], k.samples[2], k.samples[3], k.p.x.h, k.p.x.w, c, k.p.relu, k.p.residual,
+                    k.p.deferred, k.stats, (int)k.fill))
+      continue;
+    run_case(d, &r, &k);
+  }
+}
+
+/* The last stage of ResNet-18, uneven; and parts of one sample of 1x1, each without a variance of its own. */
+static void test_fixed(check_device *d) {
+  static const parts_case cases[] = {
+    {.p = {.n_max = 6, .x = {4, 4, 512, 512}, .eps = 1e-5f, .relu = true}, .n_parts = 3, .samples = {6, 1, 3}, .batch = 10},
+    {.p = {.n_max = 6, .x = {7, 7, 256, 256}, .eps = 1e-5f, .relu = true, .residual = true}, .n_parts = 2,
+     .samples = {2, 6}, .batch = 8, .stats = true},
+    {.p = {.n_max = 7, .x = {1, 1, 20, 32}, .eps = 1e-5f}, .n_parts = 4, .samples = {1, 1, 7, 1}, .batch = 10}};
+  for (int i = 0; i < 3; i++) {
+    check_rng r = check_rng_make(d, 1000 + i);
+    if (check_case(d, "fixed %d", i)) run_case(d, &r, &cases[i]);
+  }
+}
+
+/* Combining keeps the digits of a deviation that is small beside its mean, and takes parts in order. */
+static void test_combine(check_device *d) {
+  const float a[2] = {1000.5f, 1e-6f}, b[2] = {1000.25f, 4e-6f}, c[2] = {1000.5f, 0};
+  const float *const parts[3] = {a, b, c};
+  float out[2];
+  cvy_bn_combine_moments(parts, (const int[]){3, 4, 1}, 3, 1, out);
+  /* mean 1000.375, var = (3*1e-6 + 4*4e-6)/8 + 0.125² */
+  if (out[0] != 1000.375f || !(fabs((double)out[1] - (19e-6 / 8 + 0.015625)) <= 1e-9))
+    check_fail(d, "mean %.9g, variance %.9g", (double)out[0], (double)out[1]);
+  cvy_bn_combine_moments(parts, (const int[]){5}, 1, 1, out);
+  assert_memory_equal(out, a, sizeof out);
+  const float big[1] = {1e8f}, small[1] = {1}, minus[1] = {-1e8f}, *const terms[3] = {big, small, minus};
+  cvy_bn_combine_sums(terms, 3, 1, out);
+  assert_true(out[0] == 1);
+}
+
+static void test_arguments(check_device *d) {
+  const cvy_batchnorm_params p = {.n_max = 4, .x = {1, 1, 3, 16}, .eps = 1e-5f};
+  cvy_batchnorm *op = NULL;
+  float zeros[4 * 16] = {0};
+  meeting m = {.note = true};
+  check_ok(cvy_batchnorm_create(d->cl, &p, &op));
+  check_buffer *const x = check_input(d, "x", zeros, 4, 16, 16), *const one = check_input(d, "one", zeros, 1, 16, 16);
+  check_buffer *const y = check_output(d, "y", 4, 16, 16), *const saved = check_output(d, "saved", 8, 16, 16),
+                     *const s = check_output(d, "s", 2, 16, 16);
+  check_buffer *const ws = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
+#define FORWARD(n, group, whole, add)                                                                                   \
+  cvy_batchnorm_forward_training(op, d->queue, n, group, whole, x->cl, NULL, NULL, one->cl, one->cl, y->cl, NULL, \
+                                 saved->cl, s->cl, add, ws->cl,                                                   \
+                                 &(cvy_batchnorm_parts){.batch = whole, .combine = combine, .user = &m})
+  check_fails(FORWARD(4, 2, 8, false), CVY_E_ARGUMENT, "one group");
+  check_fails(FORWARD(4, 0, 8, true), CVY_E_ARGUMENT, "several passes");
+  check_fails(FORWARD(4, 0, 3, false), CVY_E_ARGUMENT, "whole batch has 3");
+  check_fails(FORWARD(1, 0, 1, false), CVY_E_ARGUMENT, "one value per channel");
+  assert_int_equal(m.calls[0], 0);
+  check_ok(FORWARD(1, 0, 2, false));
+  assert_int_equal(m.calls[0], 1);
+  check_case_end(d);
+  cvy_batchnorm_destroy(&op);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+    {"shapes", test_shapes}, {"fixed", test_fixed}, {"combine", test_combine}, {"arguments", test_arguments}};
+  return check_main(argc, argv, tests, 4, CHECK_DEVICES | CHECK_BOTH_SHAPES);
+}
