@@ -90,25 +90,45 @@ static cvy_node small_norm_chain(cvy_net *n, cvy_node x) {
   return cvy_net_relu(n, cvy_net_add(n, cvy_net_relu(n, y), x));
 }
 
+/* Convolution, ReLU and pool in one: of the input, and of a value that another pool reads too. */
+static cvy_node small_convpool(cvy_net *n, cvy_node x) {
+  const cvy_pool2d_spec halve = {.kernel = {2, 2}};
+  const cvy_conv2d_spec five = {.filters = 20, .kernel = {5, 5}, .pad = {2, 2}};
+  x = cvy_net_conv2d(n, x, "a", &(cvy_conv2d_spec){.filters = 20, .kernel = {5, 5}, .pad = {3, 4}});
+  x = cvy_net_avgpool(n, cvy_net_relu(n, x), &halve);
+  const cvy_node y = cvy_net_avgpool(n, cvy_net_relu(n, cvy_net_conv2d(n, x, "b", &five)), &halve);
+  return cvy_net_relu(n, cvy_net_add(n, y, cvy_net_avgpool(n, x, &halve)));
+}
+
+/* A batchnorm in front is not deferred: only conv2d has a load prologue. */
+static cvy_node small_norm_convpool(cvy_net *n, cvy_node x) {
+  x = cvy_net_relu(n, small_norm(n, small_conv(n, x, "a"), "n"));
+  x = cvy_net_conv2d(n, x, "b", &(cvy_conv2d_spec){.filters = 9, .kernel = {5, 5}, .pad = {2, 2}, .no_bias = true});
+  return cvy_net_avgpool(n, cvy_net_relu(n, x), &(cvy_pool2d_spec){.kernel = {2, 2}});
+}
+
 typedef struct small_net {
   const char *name;
   cvy_node (*build)(cvy_net *net, cvy_node x);
   int units; /* that it becomes in a plan, without the two behind; a last ReLU joins the pool behind */
+  int fused; /* of these, how many less with convpools */
 } small_net;
 
-static const small_net small_nets[] = {{"usual", small_usual, 10},
-                                       {"two norms", small_two_norms, 4},
-                                       {"shared norms", small_shared_norms, 3},
-                                       {"norm of input", small_norm_of_input, 2},
-                                       {"norm plus input", small_norm_plus_input, 1},
-                                       {"norm plus itself", small_norm_plus_itself, 2},
-                                       {"doubled", small_doubled, 2},
-                                       {"plain add", small_plain_add, 4},
-                                       {"many readers", small_many_readers, 9},
-                                       {"residual again", small_residual_again, 5},
-                                       {"relu of input", small_relu_of_input, 3},
-                                       {"softmax inside", small_softmax_inside, 4},
-                                       {"norm chain", small_norm_chain, 7}};
+static const small_net small_nets[] = {{"usual", small_usual, 10, 0},
+                                       {"two norms", small_two_norms, 4, 0},
+                                       {"shared norms", small_shared_norms, 3, 0},
+                                       {"norm of input", small_norm_of_input, 2, 0},
+                                       {"norm plus input", small_norm_plus_input, 1, 0},
+                                       {"norm plus itself", small_norm_plus_itself, 2, 0},
+                                       {"doubled", small_doubled, 2, 0},
+                                       {"plain add", small_plain_add, 4, 0},
+                                       {"many readers", small_many_readers, 9, 0},
+                                       {"residual again", small_residual_again, 5, 0},
+                                       {"relu of input", small_relu_of_input, 3, 0},
+                                       {"softmax inside", small_softmax_inside, 4, 0},
+                                       {"norm chain", small_norm_chain, 7, 0},
+                                       {"convpool", small_convpool, 6, 2},
+                                       {"norm convpool", small_norm_convpool, 4, 1}};
 enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], SMALL_CLASSES = 3 };
 
 /* Behind the layers of the table: global average pooling and a linear layer. */

@@ -220,6 +220,42 @@ static void test_hooks(check_device *d) {
   cvy_net_destroy(&net);
 }
 
+/* ---- what is fused ---- */
+
+static int count_convpools(check_device *d, const cvy_net *net, const cvy_instance_params *params) {
+  cvy_instance *instance = make_instance(d, net, params);
+  cvy_conv_choices chosen;
+  int n = 0;
+  for (int u = 0; u < instance->plan->n_units; u++) {
+    const cvy_unit *const unit = &instance->plan->units[u];
+    const bool fused = unit->kind == CVY_UNIT_CONVPOOL;
+    n += fused;
+    if (fused || unit->kind == CVY_UNIT_CONV2D) assert_int_equal(cvy_instance_choices(instance, unit->layer, &chosen), !fused);
+  }
+  cvy_instance_destroy(&instance);
+  return n;
+}
+
+/* Convolution, ReLU and pool are one operation on CPUs, unless the user or a checkpoint says how the convolution is done. */
+static void test_convpools(check_device *d) {
+  cvy_net *net;
+  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
+  cvy_conv_choices *const choices = cvy_calloc((size_t)net->n_layers, sizeof *choices);
+  assert_non_null(choices);
+  const int all = d->cpu_shaped ? 2 : 0;
+  assert_int_equal(count_convpools(d, net, &(cvy_instance_params){.n = 4}), all);
+  assert_int_equal(count_convpools(d, net, &(cvy_instance_params){.n = 4, .inference = true}), all);
+  assert_int_equal(count_convpools(d, net, &(cvy_instance_params){.n = 4, .algos = direct_only}), 0);
+  assert_int_equal(count_convpools(d, net, &(cvy_instance_params){.n = 4, .choices = choices}), all);
+  choices[1].pass[CVY_CONV_BACKWARD_WEIGHTS].algo = CVY_CONV_DIRECT;
+  assert_int_equal(count_convpools(d, net, &(cvy_instance_params){.n = 4, .choices = choices}), all / 2);
+  setenv("CVY_BAD_DEFAULTS", "1", 1);
+  assert_int_equal(count_convpools(d, net, &(cvy_instance_params){.n = 4}), 0);
+  unsetenv("CVY_BAD_DEFAULTS");
+  cvy_free(choices);
+  cvy_net_destroy(&net);
+}
+
 /* ---- what is refused ---- */
 
 static void test_errors(check_device *d) {
@@ -275,6 +311,6 @@ static void test_errors(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"memory_limit", test_memory_limit}, {"hooks", test_hooks}, {"errors", test_errors}};
-  return check_main(argc, argv, tests, 3, CHECK_DEVICES);
+      {"memory_limit", test_memory_limit}, {"hooks", test_hooks}, {"convpools", test_convpools}, {"errors", test_errors}};
+  return check_main(argc, argv, tests, 4, CHECK_DEVICES);
 }

@@ -7,18 +7,20 @@
 #include "src/nn/plan.h"
 #include "tests/small_nets.h"
 
-static cvy_plan *new_plan(const cvy_net *net, int n, int group, bool inference, size_t arena_max) {
+static cvy_plan *plan_of(const cvy_net *net, const cvy_plan_params *params) {
   cvy_plan *plan;
-  check_ok(cvy_plan_create(
-      net, &(cvy_plan_params){.n = n, .group_size = group, .inference = inference, .arena_max_bytes = arena_max},
-      &plan));
+  check_ok(cvy_plan_create(net, params, &plan));
   return plan;
+}
+
+static cvy_plan *new_plan(const cvy_net *net, int n, int group, bool inference, size_t arena_max) {
+  return plan_of(net, &(cvy_plan_params){.n = n, .group_size = group, .inference = inference, .arena_max_bytes = arena_max});
 }
 
 /* ---- running a schedule on paper ---- */
 
 /* A tensor is a name: kind and number. The paper machine keeps for every storage which tensor it holds. */
-enum { VALUE = 1000, GRADIENT = 2000, STATS = 3000, SAVED = 4000, SCRATCH = 5000, SCALE = 6000, SHIFT = 7000 };
+enum { VALUE = 1000, GRADIENT = 2000, STATS = 3000, SAVED = 4000, SCRATCH = 5000, SCALE = 6000, SHIFT = 7000, MASK = 8000 };
 typedef struct paper {
   check_device *d;
   const cvy_plan *plan;
@@ -80,11 +82,14 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
   }
   if (u->kind == CVY_UNIT_CONV2D && u->stats >= 0) paper_write(m, u->stats, STATS + u->y);
   if (u->kind == CVY_UNIT_BATCHNORM && !inference) paper_write(m, u->saved, SAVED + number);
+  assert_int_equal(u->mask >= 0, u->kind == CVY_UNIT_CONVPOOL && !inference);
+  if (u->mask >= 0) paper_write(m, u->mask, MASK + number);
   /* kernels with two names for one input take no third one for their output */
   if (u->x[0] == u->x[1] && !u->deferred && m->plan->value[u->y] == m->plan->value[u->x[0]])
     check_fail(m->d, "unit %d: both inputs and the output are one storage", number);
   /* outputs that are written by one command do not overlap: all are still there */
   if (!u->deferred) read_value(m, u->y);
+  if (u->mask >= 0) read_value(m, u->x[0]);
   if (u->deferred) paper_read(m, u->scale, SCALE + number);
   if (u->kind == CVY_UNIT_CONV2D && u->stats >= 0) paper_read(m, u->stats, STATS + u->y);
 }
@@ -92,7 +97,7 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
 /* Values that backward of a unit needs, by the operations' headers. */
 static void paper_backward_reads(const paper *m, const cvy_net *net, const cvy_unit *u, int number) {
   const bool max = u->kind == CVY_UNIT_POOL && net->layers[u->layer].kind == CVY_LAYER_MAXPOOL;
-  const bool relu_pool = u->kind == CVY_UNIT_POOL && u->relu;
+  const bool relu_pool = (u->kind == CVY_UNIT_POOL && u->relu) || u->kind == CVY_UNIT_CONVPOOL;
   if (u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_BATCHNORM || max || relu_pool) read_value(m, u->x[0]);
   read_source(m, u);
   if (u->deferred) {
@@ -101,6 +106,7 @@ static void paper_backward_reads(const paper *m, const cvy_net *net, const cvy_u
   }
   if (u->kind == CVY_UNIT_RELU || (u->relu && !u->deferred && !relu_pool) || u->kind == CVY_UNIT_SOFTMAX || max) read_value(m, u->y);
   if (u->kind == CVY_UNIT_BATCHNORM) paper_read(m, u->saved, SAVED + number);
+  if (u->kind == CVY_UNIT_CONVPOOL) paper_read(m, u->mask, MASK + number);
 }
 
 /* A gradient is complete when it has had as many contributions as its value has reading units: GRADIENT + node + 100 *
@@ -268,17 +274,62 @@ static void test_lenet(check_device *d) {
   plan = new_plan(net, 64, 0, true, 0);
   run_on_paper(d, net, plan, true);
   cvy_plan_destroy(&plan);
+
+  /* fused: what lies between convolution and pool has no storage */
+  for (int inference = 0; inference < 2; inference++) {
+    plan = plan_of(net, &(cvy_plan_params){.n = 64, .inference = inference, .fuse_pools = true});
+    assert_int_equal(plan->n_units, 5);
+    for (int u = 0; u < 2; u++) {
+      assert_int_equal(plan->units[u].kind, CVY_UNIT_CONVPOOL);
+      assert_int_equal(plan->units[u].layer, 1 + 3 * u);
+      assert_int_equal(plan->units[u].y, 3 + 3 * u);
+      assert_true(plan->value[1 + 3 * u] == -1 && plan->value[2 + 3 * u] == -1 && plan->gradient[1 + 3 * u] == -1);
+    }
+    run_on_paper(d, net, plan, inference);
+    cvy_plan_destroy(&plan);
+  }
+  /* a layer that is to be by itself */
+  bool apart[16] = {[4] = true};
+  plan = plan_of(net, &(cvy_plan_params){.n = 64, .fuse_pools = true, .apart = apart});
+  assert_true(plan->n_units == 6 && plan->units[0].kind == CVY_UNIT_CONVPOOL && plan->units[1].kind == CVY_UNIT_CONV2D);
+  run_on_paper(d, net, plan, false);
+  cvy_plan_destroy(&plan);
   cvy_net_destroy(&net);
+}
+
+/* Only 2x2 pools of stride 2 without padding, behind a ReLU and a convolution of stride 1 that nobody else reads. */
+static void test_not_fused(check_device *d) {
+  (void)d;
+  for (int i = 0; i < 7; i++) {
+    cvy_net *net;
+    cvy_conv2d_spec conv = {.filters = 8, .kernel = {3, 3}};
+    cvy_pool2d_spec pool = {.kernel = {2, 2}};
+    if (i == 1) conv.stride[1] = 2;
+    if (i == 2) pool.kernel[0] = 3;
+    if (i == 3) pool = (cvy_pool2d_spec){.kernel = {2, 2}, .stride = {2, 1}};
+    if (i == 4) pool = (cvy_pool2d_spec){.kernel = {2, 2}, .stride = {2, 2}, .pad = {0, 1}};
+    check_ok(cvy_net_create(1, 12, 12, &net));
+    const cvy_node c = cvy_net_conv2d(net, cvy_net_input(net), "c", &conv), relu = cvy_net_relu(net, c);
+    cvy_node x = i == 5 ? cvy_net_maxpool(net, relu, &pool) : cvy_net_avgpool(net, relu, &pool);
+    if (i == 6) x = cvy_net_add(net, x, cvy_net_avgpool(net, c, &pool));
+    check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "fc", 3, false)));
+    cvy_plan *plan = plan_of(net, &(cvy_plan_params){.n = 4, .fuse_pools = true});
+    assert_int_equal(plan->units[0].kind, i == 0 ? CVY_UNIT_CONVPOOL : CVY_UNIT_CONV2D);
+    cvy_plan_destroy(&plan);
+    cvy_net_destroy(&net);
+  }
 }
 
 static void test_small_nets(check_device *d) {
   for (int i = 0; i < SMALL_NETS; i++) {
     if (!check_case(d, "%s", small_nets[i].name)) continue;
     cvy_net *net = small_net_make(&small_nets[i], 8, 6, 5);
-    for (int inference = 0; inference < 2; inference++) {
-      cvy_plan *plan = new_plan(net, 7, 2, inference, inference ? 0 : 8192);
-      if (plan->n_units != small_nets[i].units + 2)
-        check_fail(d, "%d units, not %d", plan->n_units, small_nets[i].units + 2);
+    for (int way = 0; way < 4; way++) {
+      const bool inference = way % 2, fused = way / 2;
+      cvy_plan *plan = plan_of(net, &(cvy_plan_params){.n = 7, .group_size = 2, .inference = inference, .fuse_pools = fused,
+                                                       .arena_max_bytes = inference ? 0 : 8192});
+      const int units = small_nets[i].units + 2 - (fused ? small_nets[i].fused : 0);
+      if (plan->n_units != units) check_fail(d, "%d units, not %d", plan->n_units, units);
       run_on_paper(d, net, plan, inference);
       cvy_plan_destroy(&plan);
     }
@@ -304,6 +355,7 @@ static void test_errors(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"resnet18", test_resnet18}, {"lenet", test_lenet}, {"small_nets", test_small_nets}, {"errors", test_errors}};
-  return check_main(argc, argv, tests, 4, CHECK_HOST);
+      {"resnet18", test_resnet18}, {"lenet", test_lenet}, {"not_fused", test_not_fused}, {"small_nets", test_small_nets},
+      {"errors", test_errors}};
+  return check_main(argc, argv, tests, 5, CHECK_HOST);
 }

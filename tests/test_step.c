@@ -268,9 +268,28 @@ static const float *read_node(const step *s, const cvy_instance *instance, int n
   return dense;
 }
 
-/* The output of a ReLU that was left to its reader, as that makes it: behind a batchnorm, or in front of a pool. */
+/* 1 where the mask of a convpool says that the ReLU in it passes, 0 else and where the pool drops the value. */
+static const float *read_bits(const step *s, const cvy_instance *instance, const cvy_unit *u, int node) {
+  const cvy_shape *const shape = &s->net->layers[node].shape, *const half = &s->net->layers[u->y].shape;
+  float *const y = check_floats(s->d, node_elems(s, node));
+  const size_t size = (size_t)s->n * cvy_shape_elems(half);
+  unsigned char *const mask = (unsigned char *)check_floats(s->d, size / 4);
+  check_ok(cvy_buffer_read(s->d->queue, cvy_storage_of(instance, u->mask), 0, size, mask, NULL, NULL));
+  for (int i = 0; i < s->n * half->h * half->w * 4 * shape->c; i++) {
+    const int c = i % shape->c, bit = i / shape->c % 4, at = i / shape->c / 4, image = at / (half->h * half->w);
+    const int h = at / half->w % half->h * 2 + bit / 2, w = at % half->w * 2 + bit % 2;
+    y[((image * shape->h + h) * shape->w + w) * shape->c + c] = mask[at * half->pitch + c] >> bit & 1;
+  }
+  return y;
+}
+
+/* The output of a ReLU that was left to its reader, as that makes it: behind a batchnorm, in front of a pool, or between a
+ * convolution and a pool. */
 static const float *make_node(const step *s, const cvy_instance *instance, int node) {
   const cvy_shape *const shape = &s->net->layers[node].shape;
+  for (int i = 0; i < instance->plan->n_units; i++)
+    if (instance->plan->units[i].kind == CVY_UNIT_CONVPOOL && instance->plan->units[i].layer == s->net->layers[node].input[0])
+      return read_bits(s, instance, &instance->plan->units[i], node);
   if (s->net->layers[s->net->layers[node].input[0]].kind != CVY_LAYER_BATCHNORM)
     return read_node(s, instance, s->net->layers[node].input[0], s->n); /* its mask is the same */
   const cvy_unit *u = instance->plan->units;

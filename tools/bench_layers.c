@@ -545,6 +545,7 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
       status = bench_eltwise(rows, &l, &what, true);
       break;
     case CVY_UNIT_SOFTMAX: status = bench_softmax(rows, &l, &what); break;
+    case CVY_UNIT_CONVPOOL:
     case CVY_UNIT_CONV2D:
     case CVY_UNIT_LINEAR: break;   /* bench_conv */
   }
@@ -560,6 +561,7 @@ const char *bench_unit_operation(const cvy_unit *unit) {
     case CVY_UNIT_ADD: return "add";
     case CVY_UNIT_POOL: return "pool2d";
     case CVY_UNIT_LINEAR: return "linear";
+    case CVY_UNIT_CONVPOOL: return "convpool";
     case CVY_UNIT_SOFTMAX: return "softmax";
   }
   CVY_ASSERT(!"a unit of unknown kind");

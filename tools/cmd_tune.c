@@ -19,8 +19,7 @@ typedef struct tune_options {
   bool show, clear, quiet;
 } tune_options;
 
-static const char *const models[] = {"resnet18", "lenet"};
-enum { N_MODELS = 2, ALL_MODELS = N_MODELS, BAR = 24 };
+enum { ALL_MODELS = PROGRAM_MODELS, BAR = 24 };
 
 static const char *parse_seconds(const char *text, void *target) {
   char number[32];
@@ -107,18 +106,20 @@ static const option_table table = {
 typedef struct tuner {
   const tune_options *options;
   const char *label;
-  cvy_conv2d_params *ops;
+  cvy_net *nets[PROGRAM_MODELS];
+  cvy_conv2d_params *ops;           /* of the device at hand */
   int n_ops;
   json_t *devices;
 } tuner;
 
 /* ---- what there is to tune ---- */
 
-static cvy_status add_ops(tuner *t, const cvy_net *net, bool inference) {
+static cvy_status add_ops(tuner *t, cvy_device *device, const cvy_net *net, bool inference) {
   cvy_status status = CVY_OK;
   cvy_conv2d_params *more = NULL;
   int n;
-  CVY_TRY(cvy_net_convs(net, (int)t->options->batch, inference, &more, &n));
+  const bool fuse_pools = cvy_convpool_wanted(device, &(cvy_conv_algo_list){0});
+  CVY_TRY(cvy_net_convs(net, (int)t->options->batch, inference, fuse_pools, &more, &n));
   cvy_conv2d_params *const grown =
       cvy_realloc(t->ops, (size_t)t->n_ops, (size_t)t->n_ops + (size_t)n, sizeof *t->ops);
   CVY_REQUIRE(grown, CVY_E_MEMORY, "out of host memory");
@@ -130,11 +131,26 @@ fail:
   return status;
 }
 
-/* Fashion-MNIST's shape: what the models are made for. */
-static cvy_status make_nets(const tune_options *o, cvy_net *nets[N_MODELS]) {
+/* What the device does in training and in evaluation. */
+static cvy_status find_ops(tuner *t, cvy_device *device) {
   cvy_status status = CVY_OK;
-  for (int m = 0; m < N_MODELS; m++)
-    if (o->model == m || o->model == ALL_MODELS) CVY_TRY(cvy_net_model(models[m], 1, 28, 28, 10, &nets[m]));
+  cvy_free(t->ops);
+  t->ops = NULL, t->n_ops = 0;
+  for (int m = 0; m < PROGRAM_MODELS; m++) {
+    if (!t->nets[m]) continue;
+    CVY_TRY(add_ops(t, device, t->nets[m], false));
+    CVY_TRY(add_ops(t, device, t->nets[m], true));
+  }
+fail:
+  return status;
+}
+
+/* Fashion-MNIST's shape: what the models are made for. */
+static cvy_status make_nets(tuner *t) {
+  cvy_status status = CVY_OK;
+  const tune_options *const o = t->options;
+  for (int m = 0; m < PROGRAM_MODELS; m++)
+    if (o->model == m || o->model == ALL_MODELS) CVY_TRY(cvy_net_model(program_models[m], 1, 28, 28, 10, &t->nets[m]));
 fail:
   return status;
 }
@@ -245,6 +261,7 @@ static cvy_status tune_device(tuner *t, cvy_device *device) {
     show(t, found, NULL);
     goto fail; /* done */
   }
+  CVY_TRY(find_ops(t, device));
   const cvy_tune_params params = {
       .budget_s = o->budget_s, .stop = program_signals_soft(), .progress = on_progress, .user = t};
   status = cvy_autotune(device, t->ops, t->n_ops, &params, found, &report);
@@ -281,7 +298,6 @@ fail:
 int cmd_tune(int argc, char **argv) {
   tune_options o = {0};
   cvy_devices *devices = NULL;
-  cvy_net *nets[N_MODELS] = {0};
   tuner t = {.options = &o};
   int code = options_parse(&table, argc, argv, &o, NULL);
   if (code != OPTIONS_GO_ON) return code;
@@ -294,12 +310,7 @@ int cmd_tune(int argc, char **argv) {
     program_say("no GPU found: tuning the CPU, %s", cvy_devices_label(devices, 0));
   progress_start(o.quiet, 1, 0);
   t.devices = json_array();
-  status = make_nets(&o, nets);
-  for (int m = 0; m < N_MODELS && status == CVY_OK; m++) {
-    if (!nets[m]) continue;
-    status = add_ops(&t, nets[m], false);
-    if (status == CVY_OK) status = add_ops(&t, nets[m], true);
-  }
+  status = make_nets(&t);
   if (status == CVY_OK) status = tune_all(&t, devices);
   progress_end();
   code = program_exit_code(status);
@@ -309,7 +320,7 @@ int cmd_tune(int argc, char **argv) {
   }
   json_decref(t.devices);
   cvy_free(t.ops);
-  for (int m = 0; m < N_MODELS; m++) cvy_net_destroy(&nets[m]);
+  for (int m = 0; m < PROGRAM_MODELS; m++) cvy_net_destroy(&t.nets[m]);
   cvy_devices_destroy(&devices);
   return program_end(code);
 }

@@ -13,6 +13,8 @@
 
 #include "tools/progress.h"
 
+const char *const program_models[PROGRAM_MODELS] = {"resnet18", "lenet"};
+
 static char last_error[1024];
 
 static void on_message(void *user, cvy_log_level level, const char *message) {

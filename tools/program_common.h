@@ -16,6 +16,10 @@ int cmd_selftest(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 
+/* Names of the networks, in the order of --model's choices. */
+enum { PROGRAM_MODELS = 2 };
+extern const char *const program_models[PROGRAM_MODELS];
+
 /* Library messages from now on: "convoy: error: …" on stderr, around the progress bar. */
 void program_log_start(void);
 /* The last error message, "" if there was none. Borrowed, changes with the next one. */

@@ -12,6 +12,7 @@
 #include "src/base/mem.h"
 #include "src/base/rng.h"
 #include "src/cl/launch.h"
+#include "tools/program_common.h"
 #include "tools/progress.h"
 
 static void keep_block(selftest *t, void *block) {
@@ -186,10 +187,10 @@ void selftest_compare(selftest *t, const char *what, cvy_buffer *buffer, size_t 
 cvy_status selftest_run_all(selftest *t) {
   cvy_status status = CVY_OK;
   cvy_net *net = NULL;
-  static const char *const models[] = {"resnet18", "lenet"};
-  for (int i = 0; i < 2; i++) {
-    CVY_TRY(cvy_net_model(models[i], 1, 28, 28, 10, &net));
-    selftest_layers(t, models[i], net);
+  for (int i = 0; i < PROGRAM_MODELS; i++) {
+    CVY_TRY(cvy_net_model(program_models[i], 1, 28, 28, 10, &net));
+    selftest_layers(t, program_models[i], net);
+    CVY_TRY(selftest_convpools(t, program_models[i], net));
     cvy_net_destroy(&net);
   }
   selftest_other_operations(t);

@@ -92,6 +92,8 @@ cvy_status selftest_run_all(selftest *t);
 /* Pieces of it. */
 struct cvy_net;
 void selftest_layers(selftest *t, const char *model, const struct cvy_net *net);
+/* [selftest_convpool.c] Convolution, ReLU and pool in one, where a device has it. */
+cvy_status selftest_convpools(selftest *t, const char *model, const struct cvy_net *net);
 void selftest_other_operations(selftest *t);
 
 #endif

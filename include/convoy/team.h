@@ -125,7 +125,8 @@ typedef struct cvy_replica_info {
   cvy_math math;                    /* what it uses */
 } cvy_replica_info;
 bool cvy_team_replica(const cvy_team *team, int device, cvy_replica_info *out);
-/* The algorithm that each layer took, as JSON: per device an object, layer → [forward, backward_data, backward_weights].
+/* The algorithm that each layer took, as JSON: per device an object, layer → [forward, backward_data, backward_weights], or
+ * → "convpool" where a convolution, its ReLU and its pool are one operation.
  * Borrowed. */
 const char *cvy_team_conv_choices(const cvy_team *team);
 /* NULL if `text` may be a conv_algo, else what is wrong with it (static). */

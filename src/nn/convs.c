@@ -27,12 +27,13 @@ cvy_conv2d_params cvy_unit_conv(const cvy_net *net, const cvy_unit *unit, int n,
   return p;
 }
 
-cvy_status cvy_net_convs(const cvy_net *net, int n, bool inference, cvy_conv2d_params **params, int *count) {
+cvy_status cvy_net_convs(const cvy_net *net, int n, bool inference, bool fuse_pools, cvy_conv2d_params **params,
+                         int *count) {
   cvy_status status = CVY_OK;
   cvy_plan *plan = NULL;
   *params = NULL;
   *count = 0;
-  CVY_TRY(cvy_plan_create(net, &(cvy_plan_params){.n = n, .inference = inference}, &plan));
+  CVY_TRY(cvy_plan_create(net, &(cvy_plan_params){.n = n, .inference = inference, .fuse_pools = fuse_pools}, &plan));
   *params = cvy_calloc((size_t)plan->n_units, sizeof **params);
   CVY_REQUIRE(*params, CVY_E_MEMORY, "out of host memory");
   for (int u = 0; u < plan->n_units; u++) {

@@ -35,6 +35,8 @@ static cvy_status make_plan(const cvy_instance *i, int n, cvy_plan **out) {
                          &(cvy_plan_params){.n = n,
                                             .group_size = i->params.group_size,
                                             .inference = i->params.inference,
+                                            .fuse_pools = cvy_convpool_wanted(i->device, &i->params.algos),
+                                            .apart = i->apart,
                                             .arena_max_bytes = cvy_device_get_info(i->device)->max_alloc_bytes},
                          out);
 }
@@ -240,6 +242,19 @@ fail:
   return status;
 }
 
+/* Convolutions of which choices say how they are computed by themselves: not in a convpool. */
+static cvy_status find_apart(cvy_instance *i) {
+  cvy_status status = CVY_OK;
+  if (!i->params.choices) return CVY_OK;
+  i->apart = cvy_calloc((size_t)i->net->n_layers, sizeof *i->apart);
+  CVY_REQUIRE(i->apart, CVY_E_MEMORY, "out of host memory");
+  for (int l = 0; l < i->net->n_layers; l++)
+    for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
+      i->apart[l] = i->apart[l] || i->params.choices[l].pass[pass].algo != CVY_CONV_AUTO;
+fail:
+  return status;
+}
+
 /* ---- life ---- */
 
 cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params,
@@ -258,6 +273,7 @@ cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy
   i->layout = cvy_net_layout(net);
   i->params = *params;
   i->params.math = cvy_math_resolve(device, params->math);
+  CVY_TRY(find_apart(i));
   CVY_TRY(choose_micro_batch(i));
   i->params.choices = NULL, i->params.tuned = NULL; /* borrowed for the call */
   CVY_TRY(make_activations(i));
@@ -299,6 +315,7 @@ void cvy_instance_destroy(cvy_instance **instance) {
   cvy_buffer_destroy(&i->labels);
   cvy_buffer_destroy(&i->result);
   cvy_free(i->bucket_last_unit);
+  cvy_free(i->apart);
   cvy_plan_destroy(&i->plan);
   cvy_free(i);
   *instance = NULL;

@@ -11,7 +11,10 @@
 #include "src/ops/softmax_xent.h"
 
 /* How the passes of one convolution or linear layer are computed; AUTO: not asked for, or not decided. */
-typedef struct cvy_conv_choices { cvy_conv_choice pass[CVY_CONV_PASSES]; } cvy_conv_choices;
+typedef struct cvy_conv_choices {
+  cvy_conv_choice pass[CVY_CONV_PASSES];
+  bool convpool;                    /* told, not asked for: the layer is in a convpool, and pass[] is AUTO */
+} cvy_conv_choices;
 
 typedef struct cvy_instance_params {
   int n;                            /* samples that it will be given at once at most (its share), >= 1 */
@@ -22,8 +25,8 @@ typedef struct cvy_instance_params {
   size_t reserved_bytes;            /* already promised to others on the device (data set) */
   cvy_conv_algo_list algos;         /* what convolutions and linear layers may take, see conv2d.h; n == 0: auto */
   cvy_math math;                    /* of convolutions and linear layers; cvy_instance_math: what the device uses */
-  const cvy_conv_choices *choices;  /* one per layer of the net: what is taken where it is possible; NULL: none.
-                                       Borrowed for the call */
+  const cvy_conv_choices *choices;  /* one per layer of the net: what is taken where it is possible; NULL: none. A layer
+                                       with one is by itself, not in a convpool. Borrowed for the call */
   const cvy_tune_table *tuned;      /* with auto and without `choices`: what the device does best; NULL: the shipped
                                        defaults. Borrowed for the call */
 } cvy_instance_params;
@@ -40,7 +43,8 @@ int cvy_instance_micro_batch(const cvy_instance *instance);
 size_t cvy_instance_device_bytes(const cvy_instance *instance);
 /* Passes of layers that could be done in several ways and were not in `tuned`; 0 if it was not looked at. */
 int cvy_instance_untuned(const cvy_instance *instance);
-/* What a layer takes; false if it is no convolution or linear layer. */
+/* What a layer takes; false if it is no convolution or linear layer by itself (out->convpool: part of a convpool, which has
+ * one way only). */
 bool cvy_instance_choices(const cvy_instance *instance, int layer, cvy_conv_choices *out);
 
 /* Borrowed. Buffers of whole buckets, sizes as in the layout; NULL where there is none (inference, momentum off, no

@@ -18,6 +18,20 @@ fail:
   return status;
 }
 
+static cvy_status backward_convpool(cvy_instance *i, const cvy_unit *u, cvy_convpool *op, const cvy_pass *pass) {
+  cvy_status status = CVY_OK;
+  cvy_buffer *const dy = cvy_gradient_of(i, u->y), *const mask = cvy_storage_of(i, u->mask);
+  CVY_TRY(cvy_convpool_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy, mask,
+                                        cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
+                                        pass->accumulate, i->workspace));
+  cvy_profile_scope(i->device, CVY_SCOPE_PARTS * (int)(u - i->plan->units) + CVY_SCOPE_BACKWARD_DATA);
+  if (u->dx[0] != CVY_GRADIENT_NONE)
+    CVY_TRY(cvy_convpool_backward_data(op, i->queue, pass->n, dy, mask, cvy_weight_of(i, u, 0),
+                                       cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD, i->workspace));
+fail:
+  return status;
+}
+
 static cvy_status backward_linear(cvy_instance *i, const cvy_unit *u, cvy_linear *op, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
   cvy_buffer *const dy = cvy_gradient_of(i, u->y);
@@ -96,6 +110,7 @@ static cvy_status backward_unit(cvy_instance *i, int unit, const cvy_pass *pass)
   const cvy_unit_op *const op = &i->ops[unit];
   switch (u->kind) {
     case CVY_UNIT_CONV2D: return backward_conv2d(i, u, op->conv2d, pass);
+    case CVY_UNIT_CONVPOOL: return backward_convpool(i, u, op->convpool, pass);
     case CVY_UNIT_LINEAR: return backward_linear(i, u, op->linear, pass);
     case CVY_UNIT_BATCHNORM: return backward_batchnorm(i, u, op->batchnorm, pass);
     case CVY_UNIT_POOL: return backward_pool(i, u, op->pool, pass);

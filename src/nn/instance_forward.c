@@ -84,6 +84,9 @@ static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, 
       return cvy_linear_forward(op->linear, i->queue, pass->n, x, cvy_weight_of(i, u, 0), cvy_weight_of(i, u, 1), y,
                                 i->workspace);
     case CVY_UNIT_BATCHNORM: return forward_batchnorm(i, u, op->batchnorm, pass, training);
+    case CVY_UNIT_CONVPOOL:
+      return cvy_convpool_forward(op->convpool, i->queue, pass->n, x, cvy_weight_of(i, u, 0), cvy_weight_of(i, u, 1), y,
+                                  training ? cvy_storage_of(i, u->mask) : NULL, i->workspace);
     case CVY_UNIT_POOL: return cvy_pool2d_forward(op->pool, i->queue, pass->n, x, y);
     case CVY_UNIT_RELU: return cvy_eltwise_relu(i->eltwise, i->queue, n_elems, x, y);
     case CVY_UNIT_ADD: return cvy_eltwise_add(i->eltwise, i->queue, n_elems, x, cvy_value_of(i, u->x[1]), y, u->relu);

@@ -72,6 +72,11 @@ static cvy_status make_linear(cvy_instance *i, const cvy_unit *unit, int n, cvy_
   return cvy_linear_create(i->device, &params, &op->linear);
 }
 
+static cvy_status make_convpool(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
+  const cvy_convpool_params params = cvy_unit_convpool(i->net, unit->layer, n, i->params.inference);
+  return cvy_convpool_create(i->device, &params, &op->convpool);
+}
+
 /* Creates the unit's operation; *bytes: its workspace. */
 static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op, size_t *bytes) {
   cvy_status status = CVY_OK;
@@ -91,6 +96,10 @@ static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit
     case CVY_UNIT_LINEAR:
       CVY_TRY(make_linear(i, unit, n, op));
       *bytes = cvy_linear_workspace_bytes(op->linear);
+      break;
+    case CVY_UNIT_CONVPOOL:
+      CVY_TRY(make_convpool(i, unit, n, op));
+      *bytes = cvy_convpool_workspace_bytes(op->convpool);
       break;
     case CVY_UNIT_SOFTMAX: CVY_TRY(cvy_softmax_create(i->device, l->shape.c, l->shape.pitch, &op->softmax)); break;
     case CVY_UNIT_RELU:
@@ -128,6 +137,7 @@ void cvy_instance_clear_ops(cvy_instance *i) {
     cvy_conv2d_destroy(&i->ops[u].conv2d);
     cvy_batchnorm_destroy(&i->ops[u].batchnorm);
     cvy_pool2d_destroy(&i->ops[u].pool);
+    cvy_convpool_destroy(&i->ops[u].convpool);
     cvy_linear_destroy(&i->ops[u].linear);
     cvy_softmax_destroy(&i->ops[u].softmax);
   }
@@ -138,9 +148,12 @@ void cvy_instance_clear_ops(cvy_instance *i) {
 }
 
 bool cvy_instance_choices(const cvy_instance *i, int layer, cvy_conv_choices *out) {
+  *out = (cvy_conv_choices){0};
   for (int u = 0; u < i->plan->n_units; u++) {
     const cvy_unit_op *const op = &i->ops[u];
-    if (i->plan->units[u].layer != layer || (!op->conv2d && !op->linear)) continue;
+    if (i->plan->units[u].layer != layer) continue;
+    out->convpool |= op->convpool != NULL;
+    if (!op->conv2d && !op->linear) continue;
     for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
       out->pass[pass] = op->conv2d ? cvy_conv2d_chosen(op->conv2d, (cvy_conv_pass)pass)
                                    : cvy_linear_chosen(op->linear, (cvy_conv_pass)pass);

@@ -7,6 +7,7 @@
 #include "src/nn/plan.h"
 #include "src/ops/batchnorm.h"
 #include "src/ops/conv2d.h"
+#include "src/ops/convpool.h"
 #include "src/ops/eltwise.h"
 #include "src/ops/linear.h"
 #include "src/ops/pool2d.h"
@@ -17,6 +18,7 @@ typedef struct cvy_unit_op {
   cvy_conv2d *conv2d;
   cvy_batchnorm *batchnorm;
   cvy_pool2d *pool;
+  cvy_convpool *convpool;
   cvy_linear *linear;
   cvy_softmax *softmax;
   int bucket; /* of its parameters, -1 none */
@@ -36,6 +38,7 @@ struct cvy_instance {
   cvy_unit_op *ops; /* one per unit */
   cvy_eltwise *eltwise;
   cvy_softmax_xent *xent;
+  bool *apart;      /* per layer: convolutions that are no part of a convpool; NULL: none */
   int *bucket_last_unit; /* per bucket: its unit that backward runs last */
 
   cvy_buffer **arenas, **storages; /* buffers, and a slice per storage */

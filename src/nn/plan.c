@@ -39,6 +39,36 @@ static cvy_unit_kind unit_kind(cvy_layer_kind kind) {
   CVY_ASSERT(!"a layer that is not one");
 }
 
+cvy_convpool_params cvy_unit_convpool(const cvy_net *net, int layer, int n, bool inference) {
+  const cvy_layer *const l = &net->layers[layer];
+  return (cvy_convpool_params){.n_max = n,
+                               .x = net->layers[l->input[0]].shape,
+                               .k = l->shape.c,
+                               .y_pitch = l->shape.pitch,
+                               .r = l->kernel[0],
+                               .s = l->kernel[1],
+                               .pad_h = l->pad[0],
+                               .pad_w = l->pad[1],
+                               .bias = l->bias,
+                               .no_backward_data = l->input[0] == 0,
+                               .inference = inference};
+}
+
+/* The 2x2 average pool behind conv2d `layer` and a ReLU, where the three may be one operation; -1 else. */
+static int convpool_end(const planner *p, int layer) {
+  const cvy_layer *const l = &p->net->layers[layer];
+  if (!p->params->fuse_pools || (p->params->apart && p->params->apart[layer]) || l->stride[0] != 1 || l->stride[1] != 1)
+    return -1;
+  const int relu = only_consumer(p, layer, CVY_LAYER_RELU);
+  const int pool = relu >= 0 ? only_consumer(p, relu, CVY_LAYER_AVGPOOL) : -1;
+  if (pool < 0) return -1;
+  const cvy_layer *const half = &p->net->layers[pool];
+  for (int i = 0; i < 2; i++)
+    if (half->kernel[i] != 2 || half->stride[i] != 2 || half->pad[i] != 0) return -1;
+  const cvy_convpool_params params = cvy_unit_convpool(p->net, layer, p->params->n, p->params->inference);
+  return cvy_convpool_fits(&params) ? pool : -1;
+}
+
 /* Makes the unit that begins with `layer`; u->y is its last layer. */
 static cvy_unit make_unit(const planner *p, int layer) {
   const cvy_layer *const l = &p->net->layers[layer];
@@ -52,7 +82,16 @@ static cvy_unit make_unit(const planner *p, int layer) {
                 .shift = -1,
                 .behind = -1,
                 .source = l->input[0],
+                .mask = -1,
                 .scratch = -1};
+  if (u.kind == CVY_UNIT_CONV2D) {
+    const int end = convpool_end(p, layer);
+    if (end >= 0) {
+      u.kind = CVY_UNIT_CONVPOOL;
+      u.y = end;
+      u.relu = true;
+    }
+  }
   if (u.kind == CVY_UNIT_BATCHNORM) {
     const int add = only_consumer(p, u.y, CVY_LAYER_ADD);
     /* x + x has one consumer that reads twice: consumers counts both */
@@ -121,9 +160,9 @@ static void defer_batchnorms(planner *p) {
     if (norm->kind != CVY_UNIT_BATCHNORM || norm->x[1] >= 0) continue;
     const int reader = only_consumer(p, norm->y, CVY_LAYER_CONV2D);
     if (reader < 0) continue;
-    norm->deferred = true;
     for (int v = u + 1; v < plan->n_units; v++)
-      if (plan->units[v].layer == reader) {
+      if (plan->units[v].layer == reader && plan->units[v].kind == CVY_UNIT_CONV2D) {
+        norm->deferred = true;
         plan->units[v].behind = u;
         plan->units[v].behind_relu = norm->relu;
         plan->units[v].source = norm->x[0];
@@ -162,11 +201,12 @@ static void find_needs(planner *p) {
     const int back = 2 * plan->n_units - u;
     const bool max_pool = unit->kind == CVY_UNIT_POOL && p->net->layers[unit->layer].kind == CVY_LAYER_MAXPOOL;
     const bool relu_pool = unit->kind == CVY_UNIT_POOL && unit->relu;
+    const bool convpool = unit->kind == CVY_UNIT_CONVPOOL;
     if (unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || unit->kind == CVY_UNIT_BATCHNORM || max_pool ||
-        relu_pool)
+        relu_pool || convpool)
       need(p, unit->x[0], back);
     if (unit->kind == CVY_UNIT_CONV2D) need(p, unit->source, back);
-    if ((unit->relu && !relu_pool) || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX || max_pool) need(p, unit->y, back);
+    if ((unit->relu && !relu_pool && !convpool) || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX || max_pool) need(p, unit->y, back);
   }
   need(p, 0, end); /* written and read from outside */
   need(p, p->net->output, end);
@@ -198,6 +238,10 @@ static void make_values(planner *p) {
       plan->storages[plan->value[over]].last = p->needed[unit->y];
     } else {
       plan->value[unit->y] = value_storage(p, unit->y, u, p->needed[unit->y]);
+    }
+    if (unit->kind == CVY_UNIT_CONVPOOL && !p->params->inference) {
+      const cvy_convpool_params convpool = cvy_unit_convpool(p->net, unit->layer, n, false);
+      unit->mask = add_storage(plan, cvy_convpool_mask_bytes(&convpool, n) / sizeof(float), u, 2 * plan->n_units - u);
     }
     if (unit->kind != CVY_UNIT_BATCHNORM) continue;
     const size_t pitch = (size_t)p->net->layers[unit->layer].shape.pitch;
@@ -255,6 +299,7 @@ static void backward_unit(planner *p, int u) {
   plan->storages[dy].last = time;
   switch (unit->kind) {
     case CVY_UNIT_CONV2D:
+    case CVY_UNIT_CONVPOOL:
     case CVY_UNIT_LINEAR:
     case CVY_UNIT_POOL: unit->dx[0] = contribute(p, unit->x[0], time, false, dy); break;
     case CVY_UNIT_RELU: unit->dx[0] = contribute(p, unit->x[0], time, true, dy); break;

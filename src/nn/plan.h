@@ -2,15 +2,17 @@
  * How a network runs on n samples: which layers are one operation, and where every tensor lies. Pure: no device is
  * needed, tests look at plans.
  *
- * Units. Layers become units in the order in which they can run: conv2d, batchnorm, pool, linear, softmax, relu, add.
+ * Units. Layers become units in the order in which they can run: conv2d, batchnorm, pool, linear, softmax, relu, add,
+ * convpool.
  *   conv2d → batchnorm      are two units; the convolution's epilogue gives the batchnorm its statistics
  *   batchnorm → add → relu  (each the only consumer of the one before; add, relu may be missing): one batchnorm unit
  *   add → relu              (likewise): one add unit
  *   relu → avgpool          (likewise): one pool unit, whose layer is the pool
+ *   conv2d → relu → avgpool (likewise), where params.fuse_pools and cvy_convpool_fits: one convpool unit
  *   batchnorm [→ relu] → conv2d   (the only consumer): the batchnorm is deferred. Its output is never made; the convolution
  *                           reads what the batchnorm reads, with scale, shift and ReLU in its load prologue.
  * Schedule. Forward unit u runs at time u, the loss at time U, backward of unit u at time 2U - u (U = number of units).
- * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients,
+ * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients, masks,
  * statistics between convolution and batchnorm, saved statistics from forward to backward. A storage lives in
  * [first, last] of the schedule; two whose lives overlap do not overlap in memory. Operations that may work in place
  * share one storage between input and output where nobody reads the input later.
@@ -19,11 +21,13 @@
 #define CVY_NN_PLAN_H
 
 #include "src/nn/graph.h"
+#include "src/ops/convpool.h"
 
 enum { CVY_PLAN_ALIGN = 512 };      /* = CVY_SLICE_ALIGN of cl/buffer.h */
 
 typedef enum cvy_unit_kind {
-  CVY_UNIT_CONV2D, CVY_UNIT_BATCHNORM, CVY_UNIT_RELU, CVY_UNIT_ADD, CVY_UNIT_POOL, CVY_UNIT_LINEAR, CVY_UNIT_SOFTMAX
+  CVY_UNIT_CONV2D, CVY_UNIT_BATCHNORM, CVY_UNIT_RELU, CVY_UNIT_ADD, CVY_UNIT_POOL, CVY_UNIT_LINEAR, CVY_UNIT_SOFTMAX,
+  CVY_UNIT_CONVPOOL
 } cvy_unit_kind;
 
 /* What backward of a unit does with the gradient of one of its inputs. */
@@ -48,6 +52,7 @@ typedef struct cvy_unit {
   int behind;                       /* conv2d: the unit of the deferred batchnorm in front of it; -1 none */
   bool behind_relu;                 /* that one's ReLU */
   cvy_node source;                  /* conv2d: the node whose value it reads: x[0], or what the batchnorm in front reads */
+  int mask;                         /* storage: convpool, training; -1 none */
   int scratch;                      /* storage: dx of an operation that only overwrites; -1 none */
 } cvy_unit;
 
@@ -62,6 +67,8 @@ typedef struct cvy_plan_params {
   int n;                            /* samples per pass, >= 1 */
   int group_size;                   /* smallest BN group that will be used; 0: one group of n */
   bool inference;
+  bool fuse_pools;                  /* the device has convpool, and no other way to compute convolutions is asked for */
+  const bool *apart;                /* one per layer: convolutions that are not to be in a convpool; NULL: none */
   size_t arena_max_bytes;           /* no arena is larger unless one storage is; 0: no limit */
 } cvy_plan_params;
 
@@ -73,6 +80,9 @@ typedef struct cvy_plan {
   int *value, *gradient;            /* storage of each node, -1 none */
   size_t arenas_bytes, largest_bytes;   /* sum of the arenas, the largest storage */
 } cvy_plan;
+
+/* The convpool that begins with conv2d `layer` and ends with its pool, for n samples. */
+cvy_convpool_params cvy_unit_convpool(const cvy_net *net, int layer, int n, bool inference);
 
 /* `net` must be finished. CVY_E_MEMORY; CVY_E_ARGUMENT if n samples of some layer are more than 2^31 values. */
 cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cvy_plan **out);

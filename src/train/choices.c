@@ -19,6 +19,10 @@ cvy_status cvy_choices_write(const cvy_net *net, const cvy_conv_choices *table, 
     for (int l = 0; l < net->n_layers && ok; l++) {
       const cvy_conv_choice *const choice = table[(size_t)d * (size_t)net->n_layers + (size_t)l].pass;
       bool any = false;
+      if (table[(size_t)d * (size_t)net->n_layers + (size_t)l].convpool) {
+        ok = json_object_set_new(layers, net->layers[l].name, json_string("convpool")) == 0;
+        continue;
+      }
       for (int pass = 0; pass < CVY_CONV_PASSES; pass++) any |= choice[pass].algo != CVY_CONV_AUTO;
       if (!any) continue;
       json_t *const passes = json_array();
@@ -44,12 +48,12 @@ void cvy_choices_read(const char *text, const cvy_net *net, int n_devices, cvy_c
   for (int d = 0; d < n_devices; d++) {
     const json_t *const layers = json_array_get(devices, (size_t)d);
     for (int l = 0; l < net->n_layers; l++) {
-      cvy_conv_choice *const choice = table[(size_t)d * (size_t)net->n_layers + (size_t)l].pass;
+      cvy_conv_choices *const choices = &table[(size_t)d * (size_t)net->n_layers + (size_t)l];
       const json_t *const passes = net->layers[l].name[0] ? json_object_get(layers, net->layers[l].name) : NULL;
+      memset(choices, 0, sizeof *choices); /* so it stays for "convpool": taken where the device can */
       for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
         const char *const word = json_string_value(json_array_get(passes, (size_t)pass));
-        choice[pass] = (cvy_conv_choice){0};
-        if (word) (void)cvy_conv_choice_parse(word, &choice[pass]);
+        if (word) (void)cvy_conv_choice_parse(word, &choices->pass[pass]);
       }
     }
   }
@@ -57,8 +61,8 @@ void cvy_choices_read(const char *text, const cvy_net *net, int n_devices, cvy_c
 }
 
 static const char *word_of(const json_t *devices, size_t device, const char *layer, size_t pass) {
-  const char *const word =
-      json_string_value(json_array_get(json_object_get(json_array_get(devices, device), layer), pass));
+  const json_t *const passes = json_object_get(json_array_get(devices, device), layer);
+  const char *const word = json_string_value(json_is_string(passes) ? passes : json_array_get(passes, pass));
   return word ? word : "nothing";
 }
 

@@ -3,8 +3,9 @@
  * same ones.
  *
  * JSON, one object per device in the team's order: layer → forward, backward_data, backward_weights, each as
- * cvy_conv_choice_text writes it, null where the pass is never asked for:
- *   [{"0":["winograd4:14",null,"direct"],"resnet_block1.0.conv1":["winograd4","winograd4","direct"],…},…]
+ * cvy_conv_choice_text writes it, null where the pass is never asked for. A layer that is one operation with its ReLU and
+ * pool (ops/convpool.h) has one way only, "convpool":
+ *   [{"0":["winograd4:14",null,"direct"],"resnet_block1.0.conv1":["winograd4","winograd4","direct"],…},{"0":"convpool",…}]
  * Pure: no device. */
 #ifndef CVY_TRAIN_CHOICES_H
 #define CVY_TRAIN_CHOICES_H

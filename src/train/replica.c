@@ -38,7 +38,8 @@ cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, do
   CVY_TRY(cvy_device_open(params->list, params->choice, false, &device));
   CVY_TRY(cvy_tune_table_open(device, table));
   (void)cvy_tune_table_load(*table);
-  CVY_TRY(cvy_net_convs(r->net, params->share_max, params->inference, &convs, &n));
+  CVY_TRY(cvy_net_convs(r->net, params->share_max, params->inference,
+                        cvy_convpool_wanted(device, &(cvy_conv_algo_list){0}), &convs, &n));
   for (int i = 0; i < n; i++) convs[i].math = cvy_math_resolve(device, params->math);
   CVY_TRY(cvy_autotune(device, convs, n, &(cvy_tune_params){.budget_s = budget_s, .only_missing = true}, *table,
                        &report));
