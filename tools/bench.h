@@ -14,6 +14,7 @@
 #include "convoy/convoy.h"
 #include "src/cl/devices.h"
 #include "src/cl/launch.h"
+#include "tools/option_rows.h"
 #include "tools/program_common.h"
 
 int bench_peak_main(int argc, char **argv);
@@ -84,12 +85,6 @@ json_t *bench_device_json(const bench_device *device);
 bool bench_to_stdout(const char *json);   /* JSON takes stdout: no table */
 
 /* Rows that every word has; F(name): offset of the field. */
-#define BENCH_COMMON_ROWS(F)                                                                                 \
-  {.kind = OPTION_TEXT, .name = "devices", .letter = 'd', F(devices), .value = "SEL", .deflt = "auto",       \
-   .unit = "selector", .help = "which devices, one after the other; see convoy train --help"},               \
-  {.kind = OPTION_SINK, .name = "json", F(json), .value = "F", .absent = "none, a table is printed",         \
-   .unit = "file, - is stdout", .help = "write the result as JSON"},                                         \
-  {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', F(quiet), .absent = "off", .unit = "switch",         \
-   .help = "no talk on stderr but errors and warnings"}
+#define BENCH_COMMON_ROWS(F) ROW_DEVICES(F, HELP_DEVICES_IN_TURN), ROW_JSON_OR_TABLE(F), ROW_QUIET(F)
 
 #endif

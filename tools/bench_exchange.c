@@ -23,8 +23,6 @@ typedef struct exchange_options {
   bool quiet;
 } exchange_options;
 
-static const char *const models[] = {"resnet18", "lenet"};
-
 static const char *parse_buckets(const char *text, void *target) {
   number_list *const list = target;
   static const char expected[] = "expected one or several sizes from 0.001 to 4096 with commas";
@@ -37,14 +35,7 @@ static const char *parse_buckets(const char *text, void *target) {
 #define FIELD(name) .offset = offsetof(exchange_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "What is measured"},
-    {.kind = OPTION_CHOICE,
-     .name = "model",
-     FIELD(model),
-     .value = "NAME",
-     .deflt = "resnet18",
-     .choices = "resnet18|lenet",
-     .unit = "name",
-     .help = "the network whose gradients would cross"},
+    ROW_MODEL(FIELD, "the network whose gradients would cross"),
     {.kind = OPTION_PARSE,
      .name = "buckets",
      FIELD(buckets),
@@ -304,7 +295,7 @@ fail:
 static cvy_status prepare(exchange_run *run) {
   cvy_status status = CVY_OK;
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  CVY_TRY(cvy_net_model(models[run->options->model], 1, 28, 28, 10, &run->net));
+  CVY_TRY(cvy_net_model(program_models[run->options->model], 1, 28, 28, 10, &run->net));
   run->flat.n_floats = cvy_net_layout(run->net)->n_floats;
   CVY_TRY(cvy_state_create(&run->flat, false, &run->state));
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &run->pool));
@@ -381,7 +372,7 @@ int bench_exchange_main(int argc, char **argv) {
     json_array_append_new(devices, device);
   }
   if (print)
-    printf("%s: %.1f MiB of gradients\n%-52s %10s %9s %12s %9s %12s %9s\n", models[options.model],
+    printf("%s: %.1f MiB of gradients\n%-52s %10s %9s %12s %9s %12s %9s\n", program_models[options.model],
            (double)run.flat.n_floats * 4 / (1 << 20), "device", "bucket MiB", "buckets", "to host ms", "GB/s",
            "to device ms", "GB/s");
   for (int i = 0; i < options.buckets.n; i++)
@@ -392,7 +383,7 @@ fail:
   code = program_exit_code(status);
   if (code == EXIT_DONE && options.json) {
     json_t *const out = bench_json("exchange", json_incref(devices));
-    json_object_update_new(out, json_pack("{ss sI sO}", "model", models[options.model], "gradient_bytes",
+    json_object_update_new(out, json_pack("{ss sI sO}", "model", program_models[options.model], "gradient_bytes",
                                           (json_int_t)(run.flat.n_floats * 4), "team", team));
     if (!program_write_json(options.json, out)) code = EXIT_FAILED;
   }

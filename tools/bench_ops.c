@@ -26,7 +26,6 @@ typedef struct ops_run {
   json_t *devices;
 } ops_run;
 
-static const char *const models[] = {"resnet18", "lenet"};
 static const char *const operations[] = {"conv2d", "linear",  "batchnorm",    "pool2d", "relu",
                                          "add",    "softmax", "softmax_xent", "sgd",    "gather"};
 
@@ -59,12 +58,8 @@ static const char *parse_slowdown(const char *text, void *target) {
 
 #define FIELD(name) .offset = offsetof(ops_options, name)
 #define GROUP_ROW {.kind = OPTION_GROUP, .help = "What is measured"}
-#define MODEL_ROW                                                                                            \
-  {.kind = OPTION_CHOICE, .name = "model", FIELD(model), .value = "NAME", .deflt = "resnet18",               \
-   .choices = "resnet18|lenet", .unit = "name", .help = "the network whose operations are measured"}
-#define BATCH_ROW                                                                                            \
-  {.kind = OPTION_INT, .name = "batch", .letter = 'b', FIELD(batch), .value = "N", .deflt = "256",           \
-   .unit = "images", .lo = 1, .hi = 1 << 16, .help = "images of a call"}
+#define MODEL_ROW ROW_MODEL(FIELD, "the network whose operations are measured")
+#define BATCH_ROW ROW_BATCH(FIELD, 1 << 16, "images of a call")
 #define ALGO_ROW                                                                                             \
   {.kind = OPTION_PARSE, .name = "algo", FIELD(algos), .value = "LIST", .deflt = "all", .parse = parse_algos,\
    .unit = "names", .help = "algorithms of convolutions: all, auto, or names with commas"}
@@ -76,9 +71,7 @@ static const char *parse_slowdown(const char *text, void *target) {
   {.kind = OPTION_CHOICE, .name = "tune", FIELD(tune), .value = "HOW", .deflt = "cached",                    \
    .choices = "cached|off", .unit = "name", .help = "what auto takes: what convoy tune found here, or the "  \
    "shipped defaults"}
-#define MATH_ROW                                                                                             \
-  {.kind = OPTION_CHOICE, .name = "math", FIELD(math), .value = "HOW", .deflt = "fp32",                      \
-   .choices = "fp32|tf32", .unit = "name", .help = "arithmetic of products, as in convoy train"}
+#define MATH_ROW ROW_MATH(FIELD, "name", HELP_MATH_SHORT)
 #define PASS_ROW                                                                                             \
   {.kind = OPTION_CHOICE, .name = "pass", FIELD(pass), .value = "PASS", .deflt = "all",                      \
    .choices = "fwd|bwd-data|bwd-weights|all", .unit = "name", .help = "one pass of convolutions only"}
@@ -322,7 +315,7 @@ static int run_word(const option_table *table, const char *word, const ops_optio
   ops_run run = {.options = options,
                  .only = only,
                  .rows = {.word = word,
-                          .model = options->shape ? NULL : models[options->model],
+                          .model = options->shape ? NULL : program_models[options->model],
                           .print = !bench_to_stdout(options->json),
                           .seconds = options->seconds,
                           .max_slowdown = slowdown_given ? options->max_slowdown : -1}};
@@ -333,7 +326,7 @@ static int run_word(const option_table *table, const char *word, const ops_optio
   if (code == EXIT_DONE) code = program_try_output(table->verb, "--json", options->json, false, true);
   if (code == EXIT_DONE && options->baseline) code = bench_rows_baseline(&run.rows, options->baseline);
   if (code == EXIT_DONE && !options->shape)
-    code = program_exit_code(cvy_net_model(models[options->model], 1, 28, 28, 10, &run.net));
+    code = program_exit_code(cvy_net_model(program_models[options->model], 1, 28, 28, 10, &run.net));
   if (code != EXIT_DONE) goto done;
   if (options->dump_build) {
     setenv("CVY_NO_CACHE", "1", 1);   /* or there would be nothing to compile */

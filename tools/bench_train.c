@@ -19,29 +19,11 @@ typedef struct train_bench_options {
   bool inference, no_breakdown, quiet;
 } train_bench_options;
 
-static const char *const models[] = {"resnet18", "lenet"};
-
 #define FIELD(name) .offset = offsetof(train_bench_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "What is measured"},
-    {.kind = OPTION_CHOICE,
-     .name = "model",
-     FIELD(model),
-     .value = "NAME",
-     .deflt = "resnet18",
-     .choices = "resnet18|lenet",
-     .unit = "name",
-     .help = "the network"},
-    {.kind = OPTION_INT,
-     .name = "batch",
-     .letter = 'b',
-     FIELD(batch),
-     .value = "N",
-     .deflt = "256",
-     .unit = "images",
-     .lo = 1,
-     .hi = 1 << 20,
-     .help = "images of a step, all devices together"},
+    ROW_MODEL(FIELD, "the network"),
+    ROW_BATCH(FIELD, 1 << 20, "images of a step, all devices together"),
     {.kind = OPTION_INT,
      .name = "steps",
      FIELD(steps),
@@ -57,30 +39,9 @@ static const option_row rows[] = {
      .absent = "off",
      .unit = "switch",
      .help = "evaluation instead of training: batches go forward, losses and hits come back"},
-    {.kind = OPTION_PARSE,
-     .name = "conv-algo",
-     FIELD(conv_algo),
-     .value = "LIST",
-     .deflt = "auto",
-     .unit = "auto, direct, winograd2, winograd4, gemm, fft",
-     .parse = options_parse_conv_algo,
-     .help = "how convolutions and linear layers are computed, as in convoy train"},
-    {.kind = OPTION_CHOICE,
-     .name = "math",
-     FIELD(math),
-     .value = "HOW",
-     .choices = "fp32|tf32",
-     .deflt = "fp32",
-     .unit = "fp32 or tf32",
-     .help = "arithmetic of products, as in convoy train"},
-    {.kind = OPTION_CHOICE,
-     .name = "tune",
-     FIELD(tune),
-     .value = "HOW",
-     .choices = "cached|off|quick",
-     .deflt = "cached",
-     .unit = "cached, off or quick",
-     .help = "with --conv-algo auto: what convoy tune found here, the shipped defaults, or measure now what is missing"},
+    ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
+    ROW_MATH(FIELD, "fp32 or tf32", HELP_MATH_SHORT),
+    ROW_TUNE(FIELD, HELP_TUNE),
     {.kind = OPTION_FLAG,
      .name = "no-breakdown",
      FIELD(no_breakdown),
@@ -88,28 +49,9 @@ static const option_row rows[] = {
      .unit = "switch",
      .help = "the rate alone: half the time"},
     {.kind = OPTION_GROUP, .help = "Devices and output"},
-    {.kind = OPTION_TEXT,
-     .name = "devices",
-     .letter = 'd',
-     FIELD(devices),
-     .value = "SEL",
-     .deflt = "auto",
-     .unit = "selector",
-     .help = "which devices share the work; see convoy train --help"},
-    {.kind = OPTION_SINK,
-     .name = "json",
-     FIELD(json),
-     .value = "F",
-     .absent = "none, a table is printed",
-     .unit = "file, - is stdout",
-     .help = "write the result as JSON"},
-    {.kind = OPTION_FLAG,
-     .name = "quiet",
-     .letter = 'q',
-     FIELD(quiet),
-     .absent = "off",
-     .unit = "switch",
-     .help = "no talk on stderr but errors and warnings"},
+    ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
+    ROW_JSON_OR_TABLE(FIELD),
+    ROW_QUIET(FIELD),
 };
 static const option_table table = {
     .verb = "bench train",
@@ -269,7 +211,9 @@ static void add_family(device_times *t, const char *operation, const char *pass,
   t->families[i].flops += flops;
 }
 
-static bool is_product(const cvy_unit *u) { return u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_LINEAR; }
+static bool is_product(const cvy_unit *u) { 
+  return u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_CONVPOOL || u->kind == CVY_UNIT_LINEAR;
+}
 
 /* Operations of one pass of a convolution or linear layer over n images. */
 static double product_flops(const cvy_net *net, const cvy_unit *u, int n) {
@@ -435,7 +379,7 @@ static void print_rates(const train_run *run) {
   const double batch = (double)run->options->batch, ms = run->spread.median;
   char *const labels = program_device_labels(run->devices);
   progress_end();
-  printf("%s, %s, batch %.0f on [%s]\n", models[run->options->model],
+  printf("%s, %s, batch %.0f on [%s]\n", program_models[run->options->model],
          run->options->inference ? "evaluation" : "training", batch, labels ? labels : "?");
   printf("  %.1f img/s, fastest step %.1f; %.3f ms a step +- %.1f %% (%d steps)\n", 1e3 * batch / ms,
          1e3 * batch / run->best_ms, ms, 50 * (run->spread.high - run->spread.low) / ms, run->step_ms.n);
@@ -449,7 +393,7 @@ static json_t *result_json(const train_run *run, json_t *devices) {
   json_t *const out = bench_json("train", devices);
   const double batch = (double)run->options->batch;
   json_object_update_new(
-      out, json_pack("{ss sI sb si sf sf sf sf sf}", "model", models[run->options->model], "batch",
+      out, json_pack("{ss sI sb si sf sf sf sf sf}", "model", program_models[run->options->model], "batch",
                      (json_int_t)run->options->batch, "inference", run->options->inference, "steps", run->step_ms.n,
                      "img_s", 1e3 * batch / run->spread.median, "img_s_best", 1e3 * batch / run->best_ms, "step_ms",
                      run->spread.median, "step_ms_low", run->spread.low, "step_ms_high", run->spread.high));
@@ -506,7 +450,7 @@ static cvy_status prepare(train_run *run) {
   const int batch = (int)run->options->batch;
   snprintf(spec, sizeof spec, "synthetic:%d", batch);
   CVY_TRY(cvy_data_load(spec, NULL, &run->data));
-  CVY_TRY(cvy_net_model(models[run->options->model], run->data->c, run->data->h, run->data->w, run->data->classes,
+  CVY_TRY(cvy_net_model(program_models[run->options->model], run->data->c, run->data->h, run->data->w, run->data->classes,
                         &run->net));
   run->n = cvy_devices_count(run->devices);
   run->times = cvy_calloc((size_t)run->n, sizeof *run->times);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/json_log.h"
+#include "tools/option_rows.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
 
@@ -14,7 +15,6 @@ typedef struct eval_options {
   int64_t classes, batch, seed;
   bool quiet;
 } eval_options;
-static const char *const models[] = {"resnet18", "lenet"};
 
 #define FIELD(name) .offset = offsetof(eval_options, name)
 static const option_row rows[] = {
@@ -26,99 +26,19 @@ static const option_row rows[] = {
      .required = true,
      .unit = "safetensors file",
      .help = "the trained weights"},
-    {.kind = OPTION_CHOICE,
-     .name = "model",
-     FIELD(model),
-     .value = "NAME",
-     .choices = "resnet18|lenet",
-     .required = true,
-     .unit = "name",
-     .help = "the network they belong to: resnet18 or lenet"},
-    {.kind = OPTION_TEXT,
-     .name = "data",
-     FIELD(data),
-     .value = "DATA",
-     .required = true,
-     .unit = "data set",
-     .help = "fashion-mnist, a folder with idx files, or synthetic[:N[:HxWxC]]"},
-    {.kind = OPTION_TEXT,
-     .name = "data-dir",
-     FIELD(data_dir),
-     .value = "DIR",
-     .absent = "$CONVOY_DATA, then Debian's folder",
-     .unit = "folder",
-     .help = "where fashion-mnist lies"},
-    {.kind = OPTION_INT,
-     .name = "classes",
-     FIELD(classes),
-     .value = "N",
-     .deflt = "0",
-     .unit = "classes, 0: largest label + 1",
-     .lo = 0,
-     .hi = 256,
-     .help = "classes of the data"},
-    {.kind = OPTION_INT,
-     .name = "seed",
-     FIELD(seed),
-     .value = "N",
-     .deflt = "0",
-     .unit = "number",
-     .lo = 0,
-     .hi = 9.2e18,
-     .help = "seed of synthetic data, as in training"},
+    ROW_MODEL_REQUIRED(FIELD, "the network they belong to: resnet18 or lenet"),
+    ROW_DATA(FIELD, "fashion-mnist, a folder with idx files, or synthetic[:N[:HxWxC]]"),
+    ROW_DATA_DIR(FIELD),
+    ROW_CLASSES(FIELD),
+    ROW_SEED(FIELD, "seed of synthetic data, as in training"),
     {.kind = OPTION_GROUP, .help = "Devices"},
-    {.kind = OPTION_TEXT,
-     .name = "devices",
-     .letter = 'd',
-     FIELD(devices),
-     .value = "SEL",
-     .deflt = "auto",
-     .unit = "selector",
-     .help = "which devices share the work; see convoy train --help"},
-    {.kind = OPTION_INT,
-     .name = "batch",
-     .letter = 'b',
-     FIELD(batch),
-     .value = "N",
-     .deflt = "256",
-     .unit = "images",
-     .lo = 1,
-     .hi = 1 << 24,
-     .help = "images at a time, all devices together"},
-    {.kind = OPTION_PARSE,
-     .name = "conv-algo",
-     FIELD(conv_algo),
-     .value = "LIST",
-     .deflt = "auto",
-     .unit = "auto, direct, winograd2, winograd4, gemm, fft",
-     .parse = options_parse_conv_algo,
-     .help = "how convolutions and linear layers are computed; of several with commas each layer takes the first that "
-             "can do it"},
-    {.kind = OPTION_CHOICE,
-     .name = "math",
-     FIELD(math),
-     .value = "HOW",
-     .choices = "fp32|tf32",
-     .deflt = "fp32",
-     .unit = "fp32 or tf32",
-     .help = "products of convolutions and linear layers: float32, or factors rounded to 10 bits of mantissa on NVIDIA's "
-             "matrix units (compute capability 8.0 and up; tried first, float32 elsewhere). Errors of tf32: 2e-3 of a "
-             "result; the bounds that are stated for float32 do not hold"},
+    ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
+    ROW_BATCH(FIELD, 1 << 24, "images at a time, all devices together"),
+    ROW_CONV_ALGO(FIELD, HELP_CONV_ALGO),
+    ROW_MATH(FIELD, "fp32 or tf32", HELP_MATH),
     {.kind = OPTION_GROUP, .help = "Output"},
-    {.kind = OPTION_SINK,
-     .name = "json",
-     FIELD(json),
-     .value = "F",
-     .absent = "none",
-     .unit = "file, - is stdout",
-     .help = "write the result as JSON; on stdout it takes the place of the result line"},
-    {.kind = OPTION_FLAG,
-     .name = "quiet",
-     .letter = 'q',
-     FIELD(quiet),
-     .absent = "off",
-     .unit = "switch",
-     .help = "no talk on stderr but errors and warnings"},
+    ROW_JSON(FIELD, "none", "write the result as JSON; on stdout it takes the place of the result line"),
+    ROW_QUIET(FIELD),
 };
 static const option_table table = {
     .verb = "eval",
@@ -143,7 +63,7 @@ static bool result_print(const eval_options *options, const program_run *run, co
       json_array_append_new(devices, json_string(cvy_devices_label(run->devices, i)));
     ok = program_write_json(
         options->json,
-        json_pack("{ss ss ss ss so sf si si so so}", "version", cvy_version(), "model", models[options->model],
+        json_pack("{ss ss ss ss so sf si si so so}", "version", cvy_version(), "model", program_models[options->model],
                   "weights", options->weights, "data", options->data, "devices", devices, "test_acc", result->accuracy,
                   "correct", result->correct, "images", result->images, "loss", json_number(result->loss), "sec",
                   json_number(result->seconds)));
@@ -166,7 +86,7 @@ int cmd_eval(int argc, char **argv) {
   if (code != EXIT_DONE) return code;
 
   const program_run_spec spec = {.devices = options.devices,
-                                 .model = models[options.model],
+                                 .model = program_models[options.model],
                                  .data = options.data,
                                  .data_dir = options.data_dir,
                                  .classes = options.classes,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/cl/devices.h"
+#include "tools/option_rows.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
 #include "tools/selftest.h"
@@ -22,20 +23,8 @@ static const option_row rows[] = {
      .absent = "every usable device",
      .unit = "selector",
      .help = "which devices; see convoy train --help"},
-    {.kind = OPTION_SINK,
-     .name = "json",
-     FIELD(json),
-     .value = "F",
-     .absent = "none, a table is printed",
-     .unit = "file, - is stdout",
-     .help = "write the result as JSON"},
-    {.kind = OPTION_FLAG,
-     .name = "quiet",
-     .letter = 'q',
-     FIELD(quiet),
-     .absent = "off",
-     .unit = "switch",
-     .help = "no talk on stderr but errors and warnings"},
+    ROW_JSON_OR_TABLE(FIELD),
+    ROW_QUIET(FIELD),
 };
 static const option_table table = {
     .verb = "selftest",

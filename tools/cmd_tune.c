@@ -8,6 +8,7 @@
 #include "src/nn/convs.h"
 #include "src/ops/autotune.h"
 #include "tools/json_log.h"
+#include "tools/option_rows.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
 
@@ -32,14 +33,7 @@ static const char *parse_seconds(const char *text, void *target) {
 #define FIELD(name) .offset = offsetof(tune_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "What is tuned"},
-    {.kind = OPTION_TEXT,
-     .name = "devices",
-     .letter = 'd',
-     FIELD(devices),
-     .value = "SEL",
-     .deflt = "auto",
-     .unit = "selector",
-     .help = "which devices, one after the other; see convoy train --help"},
+    ROW_DEVICES(FIELD, HELP_DEVICES_IN_TURN),
     {.kind = OPTION_CHOICE,
      .name = "model",
      FIELD(model),
@@ -48,16 +42,7 @@ static const option_row rows[] = {
      .deflt = "all",
      .unit = "resnet18, lenet or all",
      .help = "the network whose convolutions and linear layers are measured, for training and evaluation"},
-    {.kind = OPTION_INT,
-     .name = "batch",
-     .letter = 'b',
-     FIELD(batch),
-     .value = "N",
-     .deflt = "256",
-     .unit = "images",
-     .lo = 1,
-     .hi = 1 << 24,
-     .help = "images at a time on each device; what is found serves batches up to 8 times larger or smaller"},
+    ROW_BATCH(FIELD, 1 << 24, "images at a time on each device; what is found serves batches up to 8 times larger or smaller"),
     {.kind = OPTION_PARSE,
      .name = "budget",
      FIELD(budget_s),
@@ -79,20 +64,8 @@ static const option_row rows[] = {
      .absent = "off",
      .unit = "switch",
      .help = "measure nothing, forget what was found before"},
-    {.kind = OPTION_SINK,
-     .name = "json",
-     FIELD(json),
-     .value = "F",
-     .absent = "none",
-     .unit = "file, - is stdout",
-     .help = "write what was found as JSON; on stdout it takes the place of the table"},
-    {.kind = OPTION_FLAG,
-     .name = "quiet",
-     .letter = 'q',
-     FIELD(quiet),
-     .absent = "off",
-     .unit = "switch",
-     .help = "no talk on stderr but errors and warnings"},
+    ROW_JSON(FIELD, "none", "write what was found as JSON; on stdout it takes the place of the table"),
+    ROW_QUIET(FIELD),
 };
 static const option_table table = {
     .verb = "tune",

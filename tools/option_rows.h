@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ * Rows of option tables that several verbs have. F(name): offset of the verb's field; HELP where the verbs differ. */
+#ifndef CVY_TOOLS_OPTION_ROWS_H
+#define CVY_TOOLS_OPTION_ROWS_H
+
+#include "tools/options.h"
+
+/* A position in program_models (program_common.h). */
+#define ROW_MODEL(F, HELP)                                                                                           \
+  {.kind = OPTION_CHOICE, .name = "model", F(model), .value = "NAME", .deflt = "resnet18", .choices = "resnet18|lenet", \
+   .unit = "name", .help = HELP}
+#define ROW_MODEL_REQUIRED(F, HELP)                                                                                  \
+  {.kind = OPTION_CHOICE, .name = "model", F(model), .value = "NAME", .choices = "resnet18|lenet", .required = true,   \
+   .unit = "name", .help = HELP}
+
+#define ROW_DATA(F, HELP)                                                                                            \
+  {.kind = OPTION_TEXT, .name = "data", F(data), .value = "DATA", .required = true, .unit = "data set", .help = HELP}
+#define ROW_DATA_DIR(F)                                                                                              \
+  {.kind = OPTION_TEXT, .name = "data-dir", F(data_dir), .value = "DIR", .absent = "$CONVOY_DATA, then Debian's folder", \
+   .unit = "folder", .help = "where fashion-mnist lies"}
+#define ROW_CLASSES(F)                                                                                               \
+  {.kind = OPTION_INT, .name = "classes", F(classes), .value = "N", .deflt = "0",                                     \
+   .unit = "classes, 0: largest label + 1", .lo = 0, .hi = 256, .help = "classes of the data"}
+#define ROW_SEED(F, HELP)                                                                                            \
+  {.kind = OPTION_INT, .name = "seed", F(seed), .value = "N", .deflt = "0", .unit = "number", .lo = 0, .hi = 9.2e18,   \
+   .help = HELP}
+
+#define ROW_DEVICES(F, HELP)                                                                                         \
+  {.kind = OPTION_TEXT, .name = "devices", .letter = 'd', F(devices), .value = "SEL", .deflt = "auto",                \
+   .unit = "selector", .help = HELP}
+#define HELP_DEVICES_TOGETHER "which devices share the work; see convoy train --help"
+#define HELP_DEVICES_IN_TURN "which devices, one after the other; see convoy train --help"
+#define ROW_BATCH(F, MOST, HELP)                                                                                     \
+  {.kind = OPTION_INT, .name = "batch", .letter = 'b', F(batch), .value = "N", .deflt = "256", .unit = "images",      \
+   .lo = 1, .hi = MOST, .help = HELP}
+
+#define ROW_CONV_ALGO(F, HELP)                                                                                       \
+  {.kind = OPTION_PARSE, .name = "conv-algo", F(conv_algo), .value = "LIST", .deflt = "auto",                         \
+   .unit = "auto, direct, winograd2, winograd4, gemm, fft", .parse = options_parse_conv_algo, .help = HELP}
+#define HELP_CONV_ALGO                                                                                               \
+  "how convolutions and linear layers are computed; of several with commas each layer takes the first that "         \
+  "can do it"
+#define ROW_MATH(F, UNIT, HELP)                                                                                      \
+  {.kind = OPTION_CHOICE, .name = "math", F(math), .value = "HOW", .choices = "fp32|tf32", .deflt = "fp32",           \
+   .unit = UNIT, .help = HELP}
+#define HELP_MATH                                                                                                    \
+  "products of convolutions and linear layers: float32, or factors rounded to 10 bits of mantissa on NVIDIA's "      \
+  "matrix units (compute capability 8.0 and up; tried first, float32 elsewhere). Errors of tf32: 2e-3 of a "         \
+  "result; the bounds that are stated for float32 do not hold"
+#define HELP_MATH_SHORT "arithmetic of products, as in convoy train"
+#define ROW_TUNE(F, HELP)                                                                                            \
+  {.kind = OPTION_CHOICE, .name = "tune", F(tune), .value = "HOW", .choices = "cached|off|quick", .deflt = "cached",  \
+   .unit = "cached, off or quick", .help = HELP}
+#define HELP_TUNE "with --conv-algo auto: what convoy tune found here, the shipped defaults, or measure now what is missing"
+
+#define ROW_JSON(F, ABSENT, HELP)                                                                                    \
+  {.kind = OPTION_SINK, .name = "json", F(json), .value = "F", .absent = ABSENT, .unit = "file, - is stdout",         \
+   .help = HELP}
+#define ROW_JSON_OR_TABLE(F) ROW_JSON(F, "none, a table is printed", "write the result as JSON")
+#define ROW_QUIET(F)                                                                                                 \
+  {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', F(quiet), .absent = "off", .unit = "switch",                  \
+   .help = "no talk on stderr but errors and warnings"}
+
+#endif
