@@ -89,6 +89,75 @@ static void test_formula(check_device *d) {
   }
 }
 
+/* Any number of devices: the sum is from the first to the last, one after the other. */
+static void test_parts(check_device *d) {
+  static const int counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17};
+  enum { MOST = 17 };
+  const cvy_sgd_params sgd = {.lr = 1};
+  const float *parts[MOST];
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    check_rng r = check_rng_make(d, (int)i);
+    if (!check_case(d, "parts %d", counts[i])) continue;
+    for (int p = 0; p < MOST; p++) {
+      float *const part = check_floats(d, FLOATS);
+      check_fill(&r, part, FLOATS, CHECK_FILL_NORMAL);
+      parts[p] = part;
+    }
+    float *const want = check_floats(d, FLOATS);
+    cvy_state *s;
+    check_ok(cvy_state_create(&layout, false, &s));
+    for (int j = 0; j < FLOATS; j++) {
+      float sum = parts[0][j];
+      for (int p = 1; p < counts[i]; p++) sum += parts[p][j];
+      want[j] = -sum;
+    }
+    cvy_state_update(s, NULL, &sgd, 0, FLOATS, parts, counts[i]);
+    cvy_state_advance(s);
+    check_same(d, "w", cvy_state_w(s), want, 1, FLOATS);
+    cvy_state_destroy(&s);
+    check_case_end(d);
+  }
+}
+
+/* Parts of bfloat16 count as the floats that they are the upper half of. */
+static void test_packed(check_device *d) {
+  enum { MOST = 7 };
+  for (int n_parts = 1; n_parts <= MOST; n_parts++) {
+    check_rng r = check_rng_make(d, n_parts);
+    if (!check_case(d, "packed %d", n_parts)) continue;
+    const cvy_sgd_params *const sgd = &settings[n_parts % SETTINGS];
+    const float *wide[MOST];
+    const uint16_t *packed[MOST];
+    for (int p = 0; p < MOST; p++) {
+      float *const part = check_floats(d, FLOATS);
+      uint16_t *const upper = (uint16_t *)check_floats(d, FLOATS);
+      check_fill(&r, part, FLOATS, CHECK_FILL_NORMAL);
+      for (int j = 0; j < FLOATS; j++) {
+        uint32_t bits;
+        memcpy(&bits, &part[j], sizeof bits);
+        upper[j] = (uint16_t)(bits >> 16);
+        bits &= 0xffff0000u;
+        memcpy(&part[j], &bits, sizeof bits);
+      }
+      wide[p] = part;
+      packed[p] = upper;
+    }
+    cvy_state *s[2];
+    cvy_pool *pool;
+    check_ok(cvy_pool_create(2, &pool));
+    for (int i = 0; i < 2; i++) check_ok(cvy_state_create(&layout, sgd->momentum != 0, &s[i]));
+    for (int step = 0; step < STEPS; step++) {
+      cvy_state_update(s[0], NULL, sgd, 0, FLOATS, wide, n_parts);
+      cvy_state_update_packed(s[1], pool, sgd, 0, FLOATS, packed, n_parts);
+      for (int i = 0; i < 2; i++) cvy_state_advance(s[i]);
+    }
+    check_same(d, "w", cvy_state_w(s[1]), cvy_state_w(s[0]), 1, FLOATS);
+    for (int i = 0; i < 2; i++) cvy_state_destroy(&s[i]);
+    cvy_pool_destroy(&pool);
+    check_case_end(d);
+  }
+}
+
 static void test_running(check_device *d) {
   cvy_state *s;
   check_ok(cvy_state_create(&layout, false, &s));
@@ -139,6 +208,6 @@ static void test_device_bits(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"formula", test_formula}, {"running", test_running}, {"device_bits", test_device_bits}};
-  return check_main(argc, argv, tests, 3, CHECK_DEVICES);
+      {"formula", test_formula}, {"parts", test_parts}, {"packed", test_packed}, {"running", test_running}, {"device_bits", test_device_bits}};
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES);
 }

@@ -2,6 +2,7 @@
 #include "src/train/state.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "src/base/mem.h"
 
@@ -44,6 +45,7 @@ void cvy_state_destroy(cvy_state **state) {
     cvy_free(s->v[g]);
     cvy_free(s->running[g]);
   }
+  cvy_free(s->before);
   cvy_free(s);
   *state = NULL;
 }
@@ -51,14 +53,77 @@ void cvy_state_destroy(cvy_state **state) {
 float *cvy_state_w(const cvy_state *s) { return s->w[s->generation & 1]; }
 float *cvy_state_v(const cvy_state *s) { return s->v[s->generation & 1]; }
 float *cvy_state_running(const cvy_state *s) { return s->running[s->generation & 1]; }
-void cvy_state_advance(cvy_state *s) { s->generation++; }
+void cvy_state_advance(cvy_state *s) {
+  s->generation++;
+  if (!s->before) return;
+  float **const next = &s->w[(s->generation + 1) & 1]; /* the old truth, which the next update would write over */
+  float *const spare = s->before;
+  s->before = *next;
+  *next = spare;
+}
 
+cvy_status cvy_state_keep_before(cvy_state *s) {
+  cvy_status status = CVY_OK;
+  s->before = cvy_calloc(s->layout->n_floats, sizeof(float));
+  CVY_REQUIRE(s->before, CVY_E_MEMORY, "out of host memory: three generations of %zu weights do not fit",
+              s->layout->n_floats);
+fail:
+  return status;
+}
+
+/* g = parts[0] + parts[1] + …, in this order. Four parts at a time: g, which stays in the first-level cache, is then
+ * read and written a quarter as often, and four streams keep memory busier than one. */
 CVY_CLONES static void sum_parts(float *restrict g, const float *const *parts, int n_parts, size_t at, size_t n) {
-  const float *const first = parts[0] + at;
-  for (size_t i = 0; i < n; i++) g[i] = first[i];
-  for (int p = 1; p < n_parts; p++) {
+  int p = 0;
+  if (n_parts >= 4) {
+    const float *const a = parts[0] + at, *const b = parts[1] + at, *const c = parts[2] + at, *const d = parts[3] + at;
+    for (size_t i = 0; i < n; i++) g[i] = ((a[i] + b[i]) + c[i]) + d[i];
+    p = 4;
+  } else if (n_parts >= 2) {
+    const float *const a = parts[0] + at, *const b = parts[1] + at;
+    for (size_t i = 0; i < n; i++) g[i] = a[i] + b[i];
+    p = 2;
+  } else {
+    const float *const a = parts[0] + at;
+    for (size_t i = 0; i < n; i++) g[i] = a[i];
+    p = 1;
+  }
+  for (; p + 4 <= n_parts; p += 4) {
+    const float *const a = parts[p] + at, *const b = parts[p + 1] + at;
+    const float *const c = parts[p + 2] + at, *const d = parts[p + 3] + at;
+    for (size_t i = 0; i < n; i++) g[i] = (((g[i] + a[i]) + b[i]) + c[i]) + d[i];
+  }
+  for (; p < n_parts; p++) {
     const float *const part = parts[p] + at;
     for (size_t i = 0; i < n; i++) g[i] += part[i];
+  }
+}
+
+static inline float widened(uint16_t packed) {
+  const uint32_t bits = (uint32_t)packed << 16;
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* The same for bfloat16, two parts at a time: they are half as long. */
+CVY_CLONES static void sum_packed(float *restrict g, const uint16_t *const *parts, int n_parts, size_t at, size_t n) {
+  const uint16_t *const first = parts[0] + at;
+  int p = 1;
+  if (n_parts >= 2) {
+    const uint16_t *const second = parts[1] + at;
+    for (size_t i = 0; i < n; i++) g[i] = widened(first[i]) + widened(second[i]);
+    p = 2;
+  } else {
+    for (size_t i = 0; i < n; i++) g[i] = widened(first[i]);
+  }
+  for (; p + 2 <= n_parts; p += 2) {
+    const uint16_t *const a = parts[p] + at, *const b = parts[p + 1] + at;
+    for (size_t i = 0; i < n; i++) g[i] = (g[i] + widened(a[i])) + widened(b[i]);
+  }
+  if (p < n_parts) {
+    const uint16_t *const a = parts[p] + at;
+    for (size_t i = 0; i < n; i++) g[i] += widened(a[i]);
   }
 }
 
@@ -84,7 +149,8 @@ typedef struct update_args {
   cvy_state *state;
   const cvy_sgd_params *sgd;
   size_t offset;
-  const float *const *parts;
+  const float *const *parts;        /* or else */
+  const uint16_t *const *packed;
   int n_parts;
 } update_args;
 
@@ -95,7 +161,8 @@ static void update_range(void *arg, size_t begin, size_t end) {
   float g[BLOCK];
   for (size_t at = begin; at < end; at += BLOCK) {
     const size_t n = end - at < BLOCK ? end - at : BLOCK, flat = a->offset + at;
-    sum_parts(g, a->parts, a->n_parts, at, n);
+    if (a->packed) sum_packed(g, a->packed, a->n_parts, at, n);
+    else sum_parts(g, a->parts, a->n_parts, at, n);
     if (a->sgd->weight_decay != 0) decay(g, s->w[now] + flat, a->sgd->weight_decay, n);
     if (a->sgd->momentum != 0)
       momentum_step(g, s->v[next] + flat, s->v[now] + flat, a->sgd->momentum, a->sgd->nesterov, n);
@@ -107,6 +174,13 @@ void cvy_state_update(cvy_state *state, cvy_pool *pool, const cvy_sgd_params *sg
                       const float *const *parts, int n_parts) {
   CVY_ASSERT(n_parts >= 1 && offset + size <= state->layout->n_floats);
   update_args args = {.state = state, .sgd = sgd, .offset = offset, .parts = parts, .n_parts = n_parts};
+  cvy_pool_run(pool, size, 64 * BLOCK, update_range, &args);
+}
+
+void cvy_state_update_packed(cvy_state *state, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
+                             const uint16_t *const *parts, int n_parts) {
+  CVY_ASSERT(n_parts >= 1 && offset + size <= state->layout->n_floats);
+  update_args args = {.state = state, .sgd = sgd, .offset = offset, .packed = parts, .n_parts = n_parts};
   cvy_pool_run(pool, size, 64 * BLOCK, update_range, &args);
 }
 

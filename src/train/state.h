@@ -17,6 +17,7 @@ typedef struct cvy_state {
   const cvy_layout *layout;         /* borrowed */
   bool has_momentum;
   float *w[2], *v[2], *running[2];  /* v NULL without momentum; generation g at index g & 1 */
+  float *before;                    /* generation - 1 of w, whole also while an update is under way; NULL unless asked for */
   long generation;                  /* the truth: number of updates applied */
 } cvy_state;
 
@@ -24,6 +25,8 @@ cvy_status cvy_state_create(const cvy_layout *layout, bool momentum, cvy_state *
 void cvy_state_destroy(cvy_state **state);
 /* The truth's arrays. */
 float *cvy_state_w(const cvy_state *state);
+/* From now on the weights of the generation before the truth are kept, too (zeros at first): for stale training. */
+cvy_status cvy_state_keep_before(cvy_state *state);
 float *cvy_state_v(const cvy_state *state);
 float *cvy_state_running(const cvy_state *state);
 
@@ -34,6 +37,9 @@ float *cvy_state_running(const cvy_state *state);
  * Elementwise: pool and cuts do not change a bit. */
 void cvy_state_update(cvy_state *state, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
                       const float *const *parts, int n_parts);
+/* The same from parts of bfloat16 (ops/compress.h), each widened to float before it is added. */
+void cvy_state_update_packed(cvy_state *state, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
+                             const uint16_t *const *parts, int n_parts);
 /* The same for the running values of BN from the sums S (ops/batchnorm.h), the whole vector. */
 void cvy_state_update_running(cvy_state *state, const float *const *parts, int n_parts);
 /* generation + 1 is complete and becomes the truth. */

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ * Gradients as bfloat16: every kind of value to the bit, and nothing lost over steps. */
+#include <math.h>
+
+#include "src/ops/compress.h"
+#include "src/ref/ref.h"
+#include "tests/check.h"
+
+static float float_of(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+static uint32_t bits_of(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+/* One pass; rest is replaced. */
+static void compress(check_device *d, cvy_compress *op, size_t n, const float *g, float *rest, uint16_t *packed) {
+  check_buffer *const bg = check_input(d, "g", g, 1, (int)n, (int)n), *const br = check_inout(d, "rest", rest, 1, (int)n,
+                                                                                             (int)n);
+  check_buffer *const bp = check_scratch(d, "packed", n * sizeof *packed);
+  check_ok(cvy_compress_run(op, d->queue, n, bg->cl, br->cl, bp->cl));
+  memcpy(rest, check_download(br), n * sizeof *rest);
+  check_download_bytes(bp, packed, n * sizeof *packed);
+}
+
+/* Against the reference. Devices may flush subnormal numbers: there only nearness is asked for. */
+static void compare(check_device *d, size_t n, const float *g, const float *rest0, const float *rest,
+                    const uint16_t *packed) {
+  double *const want = check_doubles(d, n), *const want_rest = check_to_doubles(d, rest0, n);
+  ref_compress(n, check_to_doubles(d, g, n), want_rest, want);
+  for (size_t i = 0; i < n; i++) {
+    const float sent = float_of((uint32_t)packed[i] << 16), x = g[i] + rest0[i];
+    if (isnan(x)) {
+      if (!isnan(sent) || rest[i] != 0)
+        check_fail(d, "[%zu] not a number is sent as %g, rest %g", i, (double)sent, (double)rest[i]);
+    } else if (fabsf(x) < 0x1p-110f && x != 0) {
+      if (!(fabs((double)sent + (double)rest[i] - (double)x) <= 0x1p-126))
+        check_fail(d, "[%zu] %a is sent as %a, rest %a", i, (double)x, (double)sent, (double)rest[i]);
+    } else if ((double)sent != want[i] || (double)rest[i] != want_rest[i] || (sent == 0 && signbit(sent) != signbit(x))) {
+      check_fail(d, "[%zu] %a is sent as %a, rest %a, not %a, rest %a", i, (double)x, (double)sent, (double)rest[i],
+                 want[i], want_rest[i]);
+    }
+  }
+}
+
+/* Ties to even both ways, their neighbours, the ends of the range, what is no number; with both signs. */
+static void test_values(check_device *d) {
+  static const uint32_t values[] = {
+    0x00000000, 0x3f800000, 0x3f808000, 0x3f807fff, 0x3f808001, 0x3f818000, 0x3f817fff, 0x3f818001, 0x3fff8000, 0x3fff7fff,
+    0x7f7f0000, 0x7f7f7fff, 0x7f7f8000, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x7f800001, 0x7fffffff, 0x7f80ffff, 0x00800000,
+    0x00808000, 0x00818000, 0x00007fff, 0x00008000, 0x00008001, 0x00018000, 0x007fffff, 0x00000001, 0x00ffffff, 0x08000001};
+  enum { N_VALUES = sizeof values / sizeof *values, N = 64 };
+  cvy_compress *op;
+  check_ok(cvy_compress_create(d->cl, &op));
+  if (check_case(d, "values")) {
+    float g[N], rest0[N] = {0}, rest[N] = {0};
+    uint16_t packed[N];
+    for (int i = 0; i < N; i++) g[i] = float_of(values[i / 2 % N_VALUES] | (i % 2 ? 0x80000000u : 0));
+    compress(d, op, N, g, rest, packed);
+    compare(d, N, g, rest0, rest, packed);
+    static const struct { int at; uint16_t packed; } known[] = { /* by hand: 1, 1 + 1/256, 1 + 3/256, huge, infinite */
+      {2, 0x3f80}, {4, 0x3f80}, {8, 0x3f81}, {10, 0x3f82}, {24, 0x7f80}, {28, 0x7f80}, {29, 0xff80}, {32, 0x7fc0}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+      if (packed[known[i].at] != known[i].packed)
+        check_fail(d, "%a is sent as %04x, not %04x", (double)g[known[i].at], packed[known[i].at], known[i].packed);
+  }
+  check_case_end(d);
+  cvy_compress_destroy(&op);
+}
+
+/* Random gradients of any kind, on top of what a step before has left. */
+static void test_random(check_device *d) {
+  static const int sizes[] = {16, 48, 16 * 255, 16 * 256, 16 * 1021, 16 * 2048};
+  cvy_compress *op;
+  check_ok(cvy_compress_create(d->cl, &op));
+  for (int i = 0; i < (int)(sizeof sizes / sizeof *sizes); i++) {
+    check_rng r = check_rng_make(d, i);
+    const size_t n = (size_t)sizes[i];
+    if (!check_case(d, "random n=%d", sizes[i])) continue;
+    float *const g = check_floats(d, n), *const rest = check_floats(d, n), *const rest0 = check_floats(d, n);
+    uint16_t *const packed = (uint16_t *)check_floats(d, n);
+    for (int step = 0; step < 3; step++) {
+      check_fill(&r, g, n, CHECK_FILL_ANY);
+      memcpy(rest0, rest, n * sizeof *rest);
+      compress(d, op, n, g, rest, packed);
+      compare(d, n, g, rest0, rest, packed);
+    }
+    check_case_end(d);
+  }
+  cvy_compress_destroy(&op);
+}
+
+/* Gradients of integers: all sums are exact, so what has crossed and the rest are together what there was, to the bit. */
+static void test_nothing_lost(check_device *d) {
+  enum { N = 16 * 33, STEPS = 20 };
+  cvy_compress *op;
+  check_ok(cvy_compress_create(d->cl, &op));
+  check_rng r = check_rng_make(d, 1);
+  if (check_case(d, "nothing lost")) {
+    float *const g = check_floats(d, N), *const rest = check_floats(d, N);
+    double *const all = check_doubles(d, N), *const crossed = check_doubles(d, N), *const plain = check_doubles(d, N);
+    uint16_t *const packed = (uint16_t *)check_floats(d, N);
+    for (int step = 0; step < STEPS; step++) {
+      check_fill(&r, g, N, CHECK_FILL_INTEGERS);
+      for (int i = 0; i < N; i++) {
+        g[i] = 1000 * g[i] + (float)(i % 17);
+        all[i] += (double)g[i];
+        plain[i] += (double)float_of((bits_of(g[i]) + 0x7fffu + (bits_of(g[i]) >> 16 & 1u)) & 0xffff0000u);
+      }
+      compress(d, op, N, g, rest, packed);
+      for (int i = 0; i < N; i++) crossed[i] += (double)float_of((uint32_t)packed[i] << 16);
+    }
+    double error = 0, plain_error = 0;
+    for (int i = 0; i < N; i++) {
+      if (crossed[i] + (double)rest[i] != all[i])
+        check_fail(d, "[%d] %g crossed and %g is left: not %g", i, crossed[i], (double)rest[i], all[i]);
+      error += fabs(crossed[i] - all[i]);
+      plain_error += fabs(plain[i] - all[i]);
+    }
+    if (!(error < 0.5 * plain_error)) check_fail(d, "error of the sums %g, without feedback %g", error, plain_error);
+  }
+  check_case_end(d);
+  cvy_compress_destroy(&op);
+}
+
+static void test_arguments(check_device *d) {
+  cvy_compress *op;
+  check_ok(cvy_compress_create(d->cl, &op));
+  float zeros[32] = {0};
+  check_buffer *const g = check_input(d, "g", zeros, 1, 32, 32), *const rest = check_inout(d, "rest", zeros, 1, 32, 32);
+  check_fails(cvy_compress_run(op, d->queue, 24, g->cl, rest->cl, g->cl), CVY_E_ARGUMENT, "24 elements");
+  check_fails(cvy_compress_run(op, d->queue, 64, g->cl, rest->cl, g->cl), CVY_E_ARGUMENT, "needs at least 256");
+  check_fails(cvy_compress_run(op, d->queue, 32, g->cl, NULL, g->cl), CVY_E_ARGUMENT, "rest is NULL");
+  check_fails(cvy_compress_run(op, d->queue, 32, g->cl, rest->cl, NULL), CVY_E_ARGUMENT, "packed is NULL");
+  check_case_end(d);
+  cvy_compress_destroy(&op);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+    {"values", test_values}, {"random", test_random}, {"nothing_lost", test_nothing_lost}, {"arguments", test_arguments}};
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
+}
