@@ -15,6 +15,28 @@ extern "C" {
  * Pure. */
 void cvy_sampler_order(uint64_t seed, int epoch, bool no_shuffle, int n, int32_t *order);
 
+/* How the learning rate of a run changes from step to step; zero: it does not.
+ * Steps count from 0 over the whole run; W: steps of warm-up; T: steps of the whole run, epochs x steps of an epoch.
+ *   step < W       lr * (step + 1) / W: in equal parts up to lr
+ *   CONST          lr
+ *   COSINE         lr * (1 + cos(pi * (step - W) / (T - W))) / 2
+ *   LINEAR         lr * (1 - (step - W) / (T - W))
+ *   STEP           lr * gamma^floor(step / every), counted from the start of the run
+ * max_steps does not change T: a run in pieces has the rates of a run in one. */
+typedef enum cvy_lr_kind { CVY_LR_CONST = 0, CVY_LR_COSINE, CVY_LR_LINEAR, CVY_LR_STEP } cvy_lr_kind;
+typedef struct cvy_lr_schedule {
+  cvy_lr_kind kind;
+  long every;                       /* STEP: steps, or epochs with every_epochs; >= 1 */
+  bool every_epochs;
+  float gamma;                      /* STEP: above 0 */
+  long warmup;                      /* W: steps, or epochs with warmup_epochs; below T */
+  bool warmup_epochs;
+} cvy_lr_schedule;
+/* CVY_E_ARGUMENT with what is wrong. */
+cvy_status cvy_lr_check(const cvy_lr_schedule *schedule, long steps_per_epoch, long steps);
+/* The rate of a step, 0 <= step < steps (T), of a schedule that was checked. Pure. */
+float cvy_lr_at(const cvy_lr_schedule *schedule, float lr, long step, long steps_per_epoch, long steps);
+
 typedef struct cvy_epoch_result {
   int epoch;                        /* from 0 */
   double train_loss;                /* mean over the epoch's samples (of this run's part of it) */
