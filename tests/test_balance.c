@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT
+ * Balance against its definition: known cases, brute force on small ones, properties on teams of up to 64 devices. */
+#include "tests/check.h"
+
+#include <math.h>
+
+#include "src/train/balance.h"
+#include "src/train/split.h"
+
+enum { MOST = 64, POINTS = 5 };
+
+typedef struct team {
+  cvy_balance_point points[MOST][POINTS];
+  cvy_balance_device devices[MOST];
+  cvy_balance_params p;
+} team;
+
+static void expect(check_device *d, const cvy_balance_params *p, const int *want) {
+  int got[MOST];
+  check_ok(cvy_balance_find(p, got, NULL));
+  for (int i = 0; i < p->n_devices; i++)
+    if (got[i] != want[i]) check_fail(d, "share %d is %d, not %d", i, got[i], want[i]);
+}
+
+#define DEVICE(points_, ...) \
+  (cvy_balance_device) { .points = points_, .n_points = (int)(sizeof(points_) / sizeof *(points_)), .cap = -1, __VA_ARGS__ }
+
+static void near(double got, double want) {
+  if (!(fabs(got - want) <= 1e-12 * fabs(want))) fail_msg("%.15g, not %.15g", got, want);
+}
+
+static void test_time(check_device *d) {
+  (void)d;
+  const cvy_balance_point line[] = {{10, 2}, {30, 4}}, bent[] = {{10, 2}, {20, 2}, {40, 6}, {50, 5}}, one[] = {{8, 4}},
+                          steep[] = {{10, 1}, {20, 3}};
+  cvy_balance_device c = DEVICE(line);
+  near(cvy_balance_time(&c, 0), 0);
+  near(cvy_balance_time(&c, 1), 1.1);               /* fixed cost 1, 0.1 each */
+  near(cvy_balance_time(&c, 20), 3);
+  near(cvy_balance_time(&c, 130), 14);
+  c = DEVICE(bent);
+  near(cvy_balance_time(&c, 5), 2);                 /* flat: all fixed cost */
+  near(cvy_balance_time(&c, 25), 3);
+  near(cvy_balance_time(&c, 45), 6);                /* never falling */
+  near(cvy_balance_time(&c, 60), 6 + 10 * 4 / 50.0); /* and never free */
+  c = DEVICE(one);
+  near(cvy_balance_time(&c, 2), 1);
+  near(cvy_balance_time(&c, 16), 8);
+  c = DEVICE(steep);
+  near(cvy_balance_time(&c, 5), 0.5);               /* the fixed cost is not below 0 */
+  c = DEVICE(line, .multiple = 8);
+  near(cvy_balance_time(&c, 25), 4.2);              /* as 32 */
+  near(cvy_balance_time(&c, 32), 4.2);
+  near(cvy_balance_time(&c, 33), 5);
+  c = DEVICE(line, .factor = 3, .tail_s = 0.5, .exchange_s = 1);
+  near(cvy_balance_compute_time(&c, 10), 6);
+  near(cvy_balance_time(&c, 10), 6.5);              /* the rest of the exchange is hidden */
+  c.exchange_s = 7;
+  near(cvy_balance_time(&c, 10), 10);
+  const cvy_balance_device two[] = {c, DEVICE(line)};
+  const cvy_balance_params p = {.batch = 30, .n_devices = 2, .devices = two, .part_s = 0.25};
+  near(cvy_balance_step_time(&p, (const int[]){10, 20}), 10.5);
+  near(cvy_balance_step_time(&p, (const int[]){0, 30}), 4.25);
+}
+
+static void test_known(check_device *d) {
+  const cvy_balance_point fast[] = {{100, 1}}, slow[] = {{100, 3}}, start[] = {{1, 5}, {2, 5.01}};
+  cvy_balance_device a[3] = {DEVICE(fast), DEVICE(slow), DEVICE(fast)};
+  cvy_balance_params p = {.batch = 512, .n_devices = 2, .devices = a};
+  expect(d, &p, (const int[]){384, 128});
+  a[1] = DEVICE(fast);
+  expect(d, &p, (const int[]){256, 256});
+  p.batch = 5;
+  expect(d, &p, (const int[]){3, 2});
+  p.batch = 512;
+  a[1] = DEVICE(fast, .factor = 3);                 /* slower since it was measured */
+  expect(d, &p, (const int[]){384, 128});
+  a[0].cap = 300;
+  expect(d, &p, (const int[]){300, 212});
+  a[0].cap = 0;
+  expect(d, &p, (const int[]){0, 512});
+  /* a fixed cost that is longer than the whole step of the others */
+  a[0] = DEVICE(fast);
+  a[1] = DEVICE(start);
+  p.batch = 256;
+  expect(d, &p, (const int[]){256, 0});
+  /* a price for each part */
+  a[1] = DEVICE(fast), p.n_devices = 3, p.batch = 300, p.part_s = 0.9;
+  expect(d, &p, (const int[]){150, 150, 0});
+  p.part_s = 0.4;
+  expect(d, &p, (const int[]){100, 100, 100});
+  /* groups: the remainder ends with the last device at work */
+  p.n_devices = 2, p.part_s = 0, p.group = 32, p.batch = 500;
+  expect(d, &p, (const int[]){256, 244});
+  a[1] = DEVICE(fast, .factor = 1000);
+  expect(d, &p, (const int[]){500, 0});
+  a[1] = DEVICE(fast), a[0] = DEVICE(fast, .factor = 1000);
+  expect(d, &p, (const int[]){0, 500});
+  p.batch = 20;
+  expect(d, &p, (const int[]){0, 20});
+  /* tiles: shares are whole ones where they can be */
+  a[0] = DEVICE(fast, .multiple = 32), a[1] = DEVICE(slow, .multiple = 32), p.group = 0, p.batch = 512;
+  expect(d, &p, (const int[]){384, 128});
+  p.batch = 500;
+  expect(d, &p, (const int[]){372, 128});
+  /* what is too much is taken from who is done last, also where its time does not fall at once */
+  const cvy_balance_point flat[] = {{100, 1}, {200, 1}}, lower[] = {{100, 0.8}, {200, 0.9}};
+  a[0] = DEVICE(flat), a[1] = DEVICE(lower), p.batch = 350;
+  expect(d, &p, (const int[]){51, 299});
+  /* shares that are too small for statistics */
+  a[0] = DEVICE(fast), a[1] = DEVICE(fast, .factor = 60), p.batch = 256, p.least = 8;
+  expect(d, &p, (const int[]){256, 0});
+  p.least = 0;
+  expect(d, &p, (const int[]){252, 4});
+  p.batch = 10, p.least = 8, a[1].factor = 1;
+  expect(d, &p, (const int[]){10, 0});
+  p.batch = 3;
+  expect(d, &p, (const int[]){3, 0});
+}
+
+/* Everything small enough to try all shares. */
+static bool allowed(const cvy_balance_params *p, const int *shares) {
+  const int unit = p->group > 1 ? p->group : 1, rest = p->batch % unit, least = p->least < p->batch ? p->least : p->batch;
+  int last = -1;
+  for (int i = 0; i < p->n_devices; i++)
+    if (shares[i] > 0) last = i;
+  for (int i = 0; i < p->n_devices; i++) {
+    if (p->devices[i].cap >= 0 && shares[i] > p->devices[i].cap) return false;
+    if (shares[i] == 0 || (i == last && rest > 0 && shares[i] % unit == rest)) continue;
+    if (shares[i] % unit != 0 || shares[i] < least) return false;
+  }
+  return true;
+}
+
+static double try_all(const cvy_balance_params *p, int *shares, int device, int left) {
+  double best = INFINITY;
+  if (device == p->n_devices - 1) {
+    shares[device] = left;
+    return allowed(p, shares) ? cvy_balance_step_time(p, shares) : INFINITY;
+  }
+  for (shares[device] = 0; shares[device] <= left; shares[device]++)
+    best = fmin(best, try_all(p, shares, device + 1, left - shares[device]));
+  return best;
+}
+
+static void make_team(check_rng *r, team *t, int devices, int batch, int ratio) {
+  t->p = (cvy_balance_params){.batch = batch, .n_devices = devices, .devices = t->devices};
+  for (int i = 0; i < devices; i++) {
+    const int points = check_int(r, 1, POINTS);
+    const double rate = check_int(r, 1, ratio), fixed = CHECK_ONE_OF(r, 0, 0, 1, 5, 40) * rate;
+    for (int k = 0, n = 0; k < points; k++) {
+      n += check_int(r, 1, batch / 2 + 1);
+      /* 10 % of noise: curves that bend and fall */
+      t->points[i][k] = (cvy_balance_point){n, (fixed + rate * n) * (1 + 1e-3 * check_int(r, -100, 100))};
+    }
+    t->devices[i] = (cvy_balance_device){.points = t->points[i],
+                                         .n_points = points,
+                                         .factor = CHECK_ONE_OF(r, 0, 1, 1, 3, 10),
+                                         .cap = CHECK_ONE_OF(r, -1, -1, -1, -1, 0, 1) * check_int(r, 1, batch),
+                                         .multiple = CHECK_ONE_OF(r, 0, 1, 2, 4, 32)};
+    if (check_int(r, 0, 1)) {
+      t->devices[i].exchange_s = check_int(r, 0, batch);
+      t->devices[i].tail_s = t->devices[i].exchange_s / 4;
+    }
+  }
+  if (check_int(r, 0, 1)) t->p.part_s = check_int(r, 0, 5);
+  t->p.group = CHECK_ONE_OF(r, 0, 0, 1, 2, 3, 4);
+  t->p.least = t->p.group > 1 ? 0 : CHECK_ONE_OF(r, 0, 1, 2, 4);
+}
+
+static void test_brute_force(check_device *d) {
+  static team t;
+  check_rng r = check_rng_make(d, 1);
+  int fitted = 0;
+  for (int round = 0; round < 3000; round++) {
+    const int devices = check_int(&r, 1, 4), batch = check_int(&r, 1, devices > 3 ? 10 : 16);
+    int shares[MOST], all[MOST];
+    make_team(&r, &t, devices, batch, 12);
+    if (!check_case(d, "brute force round=%d devices=%d batch=%d group=%d least=%d", round, devices, batch, t.p.group,
+                    t.p.least))
+      continue;
+    const double best = try_all(&t.p, all, 0, batch);
+    if (!isfinite(best)) {
+      check_fails(cvy_balance_find(&t.p, shares, NULL), CVY_E_DEVICE_MEMORY, "does not fit");
+      continue;
+    }
+    fitted++;
+    check_ok(cvy_balance_find(&t.p, shares, NULL));
+    if (!allowed(&t.p, shares)) check_fail(d, "shares that break the rules");
+    const double got = cvy_balance_step_time(&t.p, shares);
+    if (!(got <= best * (1 + 1e-9))) check_fail(d, "%.9g s, %.9g is possible", got, best);
+    check_case_end(d);
+  }
+  assert_true(fitted > 1000);
+}
+
+/* 1 to 64 devices, speeds up to a million to one. */
+static void test_properties(check_device *d) {
+  static team t;
+  check_rng r = check_rng_make(d, 2);
+  for (int round = 0; round < 600; round++) {
+    const int devices = check_int(&r, 1, MOST), batch = check_edge(&r, 256, 4096);
+    int shares[MOST], even[MOST], again[MOST];
+    cvy_balance_why why[MOST];
+    make_team(&r, &t, devices, batch, CHECK_ONE_OF(&r, 1, 3, 100, 1000000));
+    if (check_int(&r, 0, 1)) t.p.group = CHECK_ONE_OF(&r, 8, 32, 100), t.p.least = 0;
+    if (!check_case(d, "properties round=%d devices=%d batch=%d group=%d least=%d", round, devices, batch, t.p.group,
+                    t.p.least))
+      continue;
+    const cvy_status status = cvy_balance_find(&t.p, shares, why);
+    if (status == CVY_E_DEVICE_MEMORY) {
+      t.devices[0].cap = -1;                        /* room for everything */
+      check_ok(cvy_balance_find(&t.p, shares, why));
+    } else {
+      check_ok(status);
+    }
+    int sum = 0;
+    for (int i = 0; i < devices; i++) {
+      char text[200] = "";
+      sum += shares[i];
+      assert_true((why[i] == CVY_BALANCE_WORKS) == (shares[i] > 0));
+      cvy_balance_explain(&t.p, shares, why, i, text, sizeof text);
+      assert_true(strlen(text) > 10 && strlen(text) < 190);
+    }
+    assert_int_equal(sum, batch);
+    if (!allowed(&t.p, shares)) check_fail(d, "shares that break the rules");
+    const double step = cvy_balance_step_time(&t.p, shares);
+    check_ok(cvy_split_shares(&(cvy_split_params){.batch = batch, .n_devices = devices, .group = t.p.group}, batch, even));
+    if (allowed(&t.p, even) && !(step <= cvy_balance_step_time(&t.p, even) * (1 + 1e-9)))
+      check_fail(d, "%.9g s, the even split takes %.9g", step, cvy_balance_step_time(&t.p, even));
+    check_ok(cvy_balance_find(&t.p, again, NULL));
+    assert_memory_equal(shares, again, (size_t)devices * sizeof *again);
+    /* a share that the split itself accepts */
+    double values[MOST];
+    for (int i = 0; i < devices; i++) values[i] = shares[i];
+    check_ok(cvy_split_shares(&(cvy_split_params){.batch = batch, .n_devices = devices, .kind = CVY_SPLIT_SHARES,
+                                                  .values = values, .group = t.p.group}, batch, again));
+    check_case_end(d);
+  }
+}
+
+/* A device that becomes faster never makes the step longer, and gets no smaller share where nothing is rounded. */
+static void test_monotone(check_device *d) {
+  static team t;
+  check_rng r = check_rng_make(d, 3);
+  for (int round = 0; round < 200; round++) {
+    const int devices = check_int(&r, 2, 8), which = check_int(&r, 0, devices - 1);
+    int before[MOST], after[MOST];
+    make_team(&r, &t, devices, 512, 10);
+    for (int i = 0; i < devices; i++) t.devices[i].cap = -1;
+    if (!check_case(d, "monotone round=%d devices=%d", round, devices)) continue;
+    check_ok(cvy_balance_find(&t.p, before, NULL));
+    const double slow = cvy_balance_step_time(&t.p, before);
+    t.devices[which].factor = (t.devices[which].factor > 0 ? t.devices[which].factor : 1) * 0.4;
+    check_ok(cvy_balance_find(&t.p, after, NULL));
+    if (!(cvy_balance_step_time(&t.p, after) <= slow * (1 + 1e-9))) check_fail(d, "a faster device made it slower");
+    check_case_end(d);
+  }
+}
+
+static void test_reasons(check_device *d) {
+  const cvy_balance_point fast[] = {{100, 1}}, late[] = {{1, 5}, {100, 5.5}};
+  cvy_balance_device a[3] = {DEVICE(fast), DEVICE(late), DEVICE(fast)};
+  a[2].cap = 0;
+  const cvy_balance_params p = {.batch = 256, .least = 8, .n_devices = 3, .devices = a};
+  int shares[3];
+  cvy_balance_why why[3];
+  char text[200];
+  (void)d;
+  check_ok(cvy_balance_find(&p, shares, why));
+  assert_int_equal(why[0], CVY_BALANCE_WORKS);
+  assert_int_equal(why[1], CVY_BALANCE_TOO_SLOW);
+  cvy_balance_explain(&p, shares, why, 1, text, sizeof text);
+  assert_string_equal(text, "even 8 images would take it 5.04 s, without it a step takes 2.56 s");
+  assert_int_equal(why[2], CVY_BALANCE_NO_MEMORY);
+  cvy_balance_explain(&p, shares, why, 2, text, sizeof text);
+  assert_string_equal(text, "its memory has room for 0 images, the smallest share is 8");
+  a[1] = DEVICE(fast, .factor = 10), a[2] = DEVICE(fast);
+  check_ok(cvy_balance_find(&(cvy_balance_params){.batch = 12, .least = 6, .n_devices = 3, .devices = a}, shares, why));
+  assert_int_equal(why[1], CVY_BALANCE_TOO_SLOW);
+  a[1].factor = 1;
+  check_ok(cvy_balance_find(&(cvy_balance_params){.batch = 12, .least = 6, .n_devices = 3, .devices = a}, shares, why));
+  assert_int_equal(shares[0], 6);
+  assert_int_equal(why[2], CVY_BALANCE_NO_GAIN);
+  /* differing by more than a tenth */
+  a[1].factor = 1.09;
+  assert_false(cvy_balance_differ(&p, 100, 0.1));
+  a[1].factor = 1.11;
+  assert_true(cvy_balance_differ(&p, 100, 0.1));
+  a[1].cap = 50;
+  assert_false(cvy_balance_differ(&p, 100, 0.1));
+}
+
+static void test_refusals(check_device *d) {
+  (void)d;
+  const cvy_balance_point good[] = {{1, 1}}, zero[] = {{1, 0}}, twice[] = {{2, 1}, {2, 2}}, none[] = {{1, NAN}};
+  cvy_balance_device a = DEVICE(good);
+  int out[1];
+  const cvy_balance_params p = {.batch = 4, .n_devices = 1, .devices = &a};
+  check_ok(cvy_balance_find(&p, out, NULL));
+  assert_int_equal(out[0], 4);
+  a.cap = 3;
+  check_fails(cvy_balance_find(&p, out, NULL), CVY_E_DEVICE_MEMORY, "batch of 4 samples");
+  a = DEVICE(zero);
+  check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "device 0: 1 samples in 0 s");
+  a = DEVICE(twice);
+  check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "must ascend");
+  a = DEVICE(none);
+  check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "nan s");
+  a = DEVICE(good, .factor = -1);
+  check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "factor -1");
+  a.n_points = 0;
+  check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "nothing was measured on device 0");
+  check_fails(cvy_balance_find(&(cvy_balance_params){.n_devices = 1, .devices = &a}, out, NULL), CVY_E_ARGUMENT, "batch 0");
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+      {"time", test_time},         {"known", test_known},       {"brute_force", test_brute_force},
+      {"properties", test_properties}, {"monotone", test_monotone}, {"reasons", test_reasons},
+      {"refusals", test_refusals},
+  };
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
+}
