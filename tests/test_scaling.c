@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ * Predictions of a team's step: no device is needed. */
+#include "tests/check.h"
+
+#include <math.h>
+
+#include "src/train/scaling.h"
+
+/* 2 ms fixed, then 0.1 ms a sample. */
+static const cvy_balance_point line[] = {{16, 3.6e-3}, {64, 8.4e-3}, {256, 27.6e-3}};
+#define DEVICE(place_, part_) ((cvy_scaling_device){.alone = {.points = line, .n_points = 3, .cap = -1}, .place = (place_), .part = (part_)})
+
+static void near(double got, double want) {
+  if (!(fabs(got - want) <= 1e-9)) fail_msg("%.9f, must be %.9f", got, want);
+}
+
+static void test_own_cores(check_device *d) {
+  (void)d;
+  const cvy_scaling_device two[] = {DEVICE(0, 1), DEVICE(1, 1)};
+  const cvy_scaling_exchange x = {.transfer_s = 6e-3, .host_s = 2e-3, .tail = 0.25, .host_place = -1};
+  const int shares[] = {256, 64};
+  cvy_scaling_step s = cvy_scaling_predict(two, 2, 1, shares, &x);
+  near(s.step_s, 27.6e-3);                  /* a team of one exchanges nothing */
+  near(s.exposed_s, 0);
+  s = cvy_scaling_predict(two, 2, 2, shares, &x);
+  near(s.compute_s, 27.6e-3);
+  near(s.imbalance_s, (27.6e-3 - 8.4e-3) / 2);
+  near(s.exposed_s, 2e-3);                  /* the tail: half of the computing hides the rest */
+  near(s.step_s, 29.6e-3);
+  assert_false(s.shares_cores);
+  const int few[] = {16, 16};
+  s = cvy_scaling_predict(two, 2, 2, few, &x);
+  near(s.exposed_s, 8e-3 - 1.8e-3);         /* too little computing to hide behind */
+  assert_int_equal(cvy_scaling_limits(&s, s.step_s), CVY_SCALING_EXCHANGE);
+  /* one without a share does not count */
+  const int one[] = {256, 0};
+  s = cvy_scaling_predict(two, 2, 2, one, &x);
+  near(s.imbalance_s, 0);
+}
+
+static void test_shared_cores(check_device *d) {
+  (void)d;
+  cvy_scaling_device four[] = {DEVICE(0, 1), DEVICE(0, 1), DEVICE(0, 1), DEVICE(0, 1)};
+  const cvy_scaling_exchange x = {.transfer_s = 1e-3, .host_s = 1e-3, .tail = 0.25, .host_place = 0};
+  const int shares[] = {64, 64, 64, 64};
+  cvy_scaling_step s = cvy_scaling_predict(four, 4, 4, shares, &x);
+  near(s.compute_s, 4 * 8.4e-3);            /* replicas of one device: one after the other, as far as the cores go */
+  near(s.exposed_s, 2e-3);                  /* who sums up does not compute */
+  near(s.imbalance_s, 0);
+  assert_true(s.shares_cores);
+  assert_int_equal(cvy_scaling_limits(&s, s.step_s), CVY_SCALING_CORES);
+  s = cvy_scaling_predict(four, 4, 2, shares, &x);
+  near(s.compute_s, 2 * 8.4e-3);
+  /* halves of a device have cores of their own */
+  cvy_scaling_device halves[] = {DEVICE(0, 0.5), DEVICE(0, 0.5)};
+  s = cvy_scaling_predict(halves, 2, 2, shares, &x);
+  near(s.compute_s, 8.4e-3);
+  near(s.exposed_s, 2e-3);
+  assert_false(s.shares_cores);
+  /* half of the cores are free for the exchange while one of them works alone with a device elsewhere */
+  cvy_scaling_device mixed[] = {DEVICE(0, 0.5), DEVICE(1, 1)};
+  near(cvy_scaling_predict(mixed, 2, 2, shares, &x).exposed_s, 0.5e-3);
+  /* what they cost each other, in proportion to who is at work */
+  halves[0].crowded = halves[1].crowded = 1.4;
+  near(cvy_scaling_predict(halves, 2, 2, shares, &x).compute_s, 1.4 * 8.4e-3);
+  near(cvy_scaling_predict(halves, 2, 1, shares, &x).compute_s, 8.4e-3);
+  for (int i = 0; i < 4; i++) four[i].crowded = 1.3;
+  near(cvy_scaling_predict(four, 4, 2, shares, &x).compute_s, 1.1 * 2 * 8.4e-3);
+  /* cores that one alone leaves idle; never faster than alone */
+  for (int i = 0; i < 4; i++) four[i].crowded = 0.7;
+  near(cvy_scaling_predict(four, 4, 4, shares, &x).compute_s, 0.7 * 4 * 8.4e-3);
+  for (int i = 0; i < 4; i++) four[i].crowded = 0.1;
+  near(cvy_scaling_predict(four, 4, 4, shares, &x).compute_s, 8.4e-3);
+}
+
+static void test_limits(check_device *d) {
+  (void)d;
+  cvy_scaling_step s = {.step_s = 10, .compute_s = 9.8, .exposed_s = 0.2};
+  assert_int_equal(cvy_scaling_limits(&s, 10), CVY_SCALING_COMPUTE);
+  assert_int_equal(cvy_scaling_limits(&s, 12), CVY_SCALING_HOST);
+  s = (cvy_scaling_step){.step_s = 10, .compute_s = 9, .imbalance_s = 3, .exposed_s = 1};
+  assert_int_equal(cvy_scaling_limits(&s, 10), CVY_SCALING_IMBALANCE);
+  s = (cvy_scaling_step){.step_s = 10, .compute_s = 7, .imbalance_s = 1, .exposed_s = 3};
+  assert_int_equal(cvy_scaling_limits(&s, 10), CVY_SCALING_EXCHANGE);
+}
+
+static void test_extrapolation(check_device *d) {
+  (void)d;
+  const cvy_scaling_device one = DEVICE(0, 1);
+  const cvy_scaling_exchange x = {.transfer_s = 3e-3, .host_s = 2e-3, .tail = 0.25, .host_place = 0};
+  near(cvy_scaling_extrapolate(&one, 1, 256, &x, 2).step_s, 27.6e-3);
+  const cvy_scaling_step s = cvy_scaling_extrapolate(&one, 16, 64, &x, 2);   /* the host: 2 ms * 18 / 4 */
+  near(s.compute_s, 8.4e-3);
+  near(s.exposed_s, 3e-3 + 9e-3 - 4.2e-3);
+  double last = 0;
+  for (int k = 1; k <= 64; k++) {   /* the same share of more devices is never faster */
+    const double now = cvy_scaling_extrapolate(&one, k, 64, &x, 2).step_s;
+    assert_true(now >= last);
+    last = now;
+  }
+}
+
+static void test_verdict(check_device *d) {
+  (void)d;
+  char text[300];
+  cvy_scaling_step s = {.step_s = 0.009, .compute_s = 0.0088, .exposed_s = 0.0002};
+  cvy_scaling_verdict("1:0", 0.0112, 0.01, &s, text, sizeof text);
+  assert_string_equal(text, "adding 1:0 makes a step 1.12x faster");
+  s = (cvy_scaling_step){.step_s = 0.01, .compute_s = 0.007, .exposed_s = 0.003};
+  cvy_scaling_verdict("1:0", 0.0097, 0.01, &s, text, sizeof text);
+  assert_string_equal(text, "adding 1:0 is not worth it: 0.97x, because 3.0 ms of the exchange are not hidden behind 7.0 "
+                            "ms of computing");
+  s = (cvy_scaling_step){.step_s = 0.01, .compute_s = 0.0099, .exposed_s = 0.0001, .shares_cores = true};
+  cvy_scaling_verdict("0:0#1", 0.01, 0.01, &s, text, sizeof text);
+  assert_string_equal(text, "adding 0:0#1 hardly matters: 1.00x, because it computes on cores that were busy already");
+  s = (cvy_scaling_step){.step_s = 0.02, .compute_s = 0.019, .imbalance_s = 0.008, .exposed_s = 0.001};
+  cvy_scaling_verdict("1:0", 0.01, 0.02, &s, text, sizeof text);
+  assert_non_null(strstr(text, "0.50x, because the others wait 8.0 ms for the slowest; --split auto gives it less"));
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+      {"own cores", test_own_cores}, {"shared cores", test_shared_cores}, {"limits", test_limits},
+      {"extrapolation", test_extrapolation}, {"verdict", test_verdict}
+  };
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
+}
