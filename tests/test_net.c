@@ -207,8 +207,7 @@ static void test_finish_errors(check_device *d) {
 }
 
 /* Tensors tile the flat vector without overlap, aligned, last layer first, in buckets that keep layers whole. */
-static void check_layout(const cvy_net *net) {
-  const cvy_layout *const l = cvy_net_layout(net);
+static void check_layout_of(const cvy_layout *l) {
   unsigned char *const used = cvy_calloc(l->n_floats, 1);
   assert_non_null(used);
   for (int t = 0; t < l->n_params; t++) {
@@ -248,6 +247,25 @@ static void check_layout(const cvy_net *net) {
   }
   assert_true(at <= l->n_running_floats);
   cvy_free(used);
+}
+
+/* The net's own buckets, and other ones; the last but one size is that of no bucket's end, the last takes all. */
+static void check_layout(const cvy_net *net) {
+  static const size_t sizes[] = {1, 129, 40000, (size_t)1 << 40};
+  const cvy_layout *const l = cvy_net_layout(net);
+  check_layout_of(l);
+  int before = l->n_params + 1;
+  for (int i = 0; i < 4; i++) {
+    cvy_layout cut;
+    check_ok(cvy_layout_cut(l, sizes[i], &cut));
+    check_layout_of(&cut);
+    assert_true(cut.n_buckets <= before && cut.n_floats == l->n_floats);
+    before = cut.n_buckets;
+    for (int b = 0; b < cut.n_buckets - 1; b++) assert_true(cut.buckets[b].size >= sizes[i]);
+    for (int t = 0; t < l->n_params; t++) assert_int_equal(cut.params[t].offset, l->params[t].offset);
+    cvy_layout_clear(&cut);
+  }
+  assert_int_equal(before, 1);
 }
 
 /* Dense → flat → dense gives the same; flat holds (r,s,c,k) with zeros behind k. */
@@ -346,7 +364,7 @@ static void test_resnet18(check_device *d) {
   assert_int_equal(l->n_running, 17);
   assert_string_equal(l->running[0].name, "1");
   assert_string_equal(l->running[16].name, "resnet_block4.1.bn2");
-  for (int b = 0; b < l->n_buckets - 1; b++) assert_true(l->buckets[b].size >= 1 << 20);
+  for (int b = 0; b < l->n_buckets - 1; b++) assert_true(l->buckets[b].size >= 1 << 18);
   check_layout(net);
   check_round_trip(net);
   shape_is(net, net->layers[net->output].input[0], 512, 1, 1);

@@ -43,7 +43,7 @@ static cvy_status make_plan(const cvy_instance *i, int n, cvy_plan **out) {
 
 /* Everything but arenas and workspace, for passes of n samples. */
 static size_t fixed_bytes(const cvy_instance *i, int n) {
-  const size_t copies = i->params.inference ? 1 : i->params.momentum ? 3 : 2;
+  const size_t copies = (i->params.inference ? 1 : i->params.momentum ? 3 : 2) + i->params.two_sets;
   return (i->layout->n_floats * copies + i->layout->n_running_floats * (i->params.inference ? 1 : 2)) * sizeof(float) +
          (size_t)n * sizeof(int32_t) + sizeof(cvy_xent_result);
 }
@@ -145,6 +145,27 @@ fail:
   return status;
 }
 
+cvy_status cvy_instance_room(const cvy_instance *i, int n, int *most) {
+  cvy_status status = CVY_OK;
+  size_t limit;
+  *most = i->micro_batch;
+  if (i->micro_batch < i->params.n || n <= i->micro_batch) return CVY_OK;
+  CVY_TRY(find_limit(i, &limit));
+  int low = i->micro_batch, high = n < largest_indexable(i) ? n : largest_indexable(i);
+  cvy_instance larger = *i;         /* borrows everything; only asked, never run */
+  while (low < high) {
+    const int middle = low + (high - low + 1) / 2;
+    bool fits;
+    larger.workspace_bytes = (size_t)((double)i->workspace_bytes * middle / i->micro_batch);
+    CVY_TRY(does_fit(&larger, limit, middle, &fits));
+    if (fits) low = middle;
+    else high = middle - 1;
+  }
+  *most = low;
+fail:
+  return status;
+}
+
 /* ---- buffers and slices ---- */
 
 /* A buffer filled with zeros: so it is there now, not when it is first used. */
@@ -220,8 +241,11 @@ fail:
 
 static cvy_status make_parameters(cvy_instance *i) {
   cvy_status status = CVY_OK;
-  CVY_TRY(make_buckets(i, &i->weights));
-  CVY_TRY(slice_buckets(i, i->weights, &i->weight));
+  for (int set = 0; set <= i->params.two_sets; set++) {
+    CVY_TRY(make_buckets(i, &i->weights_of[set]));
+    CVY_TRY(slice_buckets(i, i->weights_of[set], &i->weight_of[set]));
+  }
+  cvy_instance_use_weights(i, 0);
   CVY_TRY(make_running(i, &i->running, &i->running_slice));
   if (i->params.inference) return CVY_OK;
   CVY_TRY(make_buckets(i, &i->gradients));
@@ -235,9 +259,16 @@ fail:
 static cvy_status find_last_units(cvy_instance *i) {
   cvy_status status = CVY_OK;
   i->bucket_last_unit = cvy_calloc((size_t)i->layout->n_buckets, sizeof *i->bucket_last_unit);
-  CVY_REQUIRE(i->bucket_last_unit, CVY_E_MEMORY, "out of host memory");
+  i->bucket_first_unit = cvy_calloc((size_t)i->layout->n_buckets, sizeof *i->bucket_first_unit);
+  CVY_REQUIRE(i->bucket_last_unit && i->bucket_first_unit, CVY_E_MEMORY, "out of host memory");
   for (int u = i->plan->n_units - 1; u >= 0; u--)
-    if (i->ops[u].bucket >= 0) i->bucket_last_unit[i->ops[u].bucket] = u;
+    if (i->ops[u].bucket >= 0) {
+      i->bucket_last_unit[i->ops[u].bucket] = u;
+      if (u > i->bucket_first_unit[i->ops[u].bucket]) i->bucket_first_unit[i->ops[u].bucket] = u;
+    }
+  /* units need not be in the order of layers: whoever begins with a bucket has begun with those in front of it */
+  for (int b = i->layout->n_buckets - 2; b >= 0; b--)
+    if (i->bucket_first_unit[b] < i->bucket_first_unit[b + 1]) i->bucket_first_unit[b] = i->bucket_first_unit[b + 1];
 fail:
   return status;
 }
@@ -270,7 +301,7 @@ cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy
   i->device = device;
   i->queue = cvy_device_compute_queue(device);
   i->net = net;
-  i->layout = cvy_net_layout(net);
+  i->layout = params->layout ? params->layout : cvy_net_layout(net);
   i->params = *params;
   i->params.math = cvy_math_resolve(device, params->math);
   CVY_TRY(find_apart(i));
@@ -302,9 +333,11 @@ void cvy_instance_destroy(cvy_instance **instance) {
     destroy_list(&i->storages, i->plan->n_storages);
     destroy_list(&i->arenas, i->plan->n_arenas);
   }
-  destroy_list(&i->weight, i->layout->n_params);
+  for (int set = 0; set < 2; set++) {
+    destroy_list(&i->weight_of[set], i->layout->n_params);
+    destroy_list(&i->weights_of[set], i->layout->n_buckets);
+  }
   destroy_list(&i->gradient, i->layout->n_params);
-  destroy_list(&i->weights, i->layout->n_buckets);
   destroy_list(&i->gradients, i->layout->n_buckets);
   destroy_list(&i->momentum, i->layout->n_buckets);
   destroy_list(&i->running_slice, i->layout->n_running);
@@ -315,6 +348,7 @@ void cvy_instance_destroy(cvy_instance **instance) {
   cvy_buffer_destroy(&i->labels);
   cvy_buffer_destroy(&i->result);
   cvy_free(i->bucket_last_unit);
+  cvy_free(i->bucket_first_unit);
   cvy_free(i->apart);
   cvy_plan_destroy(&i->plan);
   cvy_free(i);
@@ -334,6 +368,14 @@ static cvy_buffer *of_bucket(const cvy_instance *i, cvy_buffer **list, int bucke
 cvy_buffer *cvy_instance_input(const cvy_instance *i) { return cvy_value_of(i, 0); }
 cvy_buffer *cvy_instance_labels(const cvy_instance *i) { return i->labels; }
 cvy_buffer *cvy_instance_output(const cvy_instance *i) { return cvy_value_of(i, i->net->output); }
+void cvy_instance_use_weights(cvy_instance *i, int set) {
+  i->weights = i->weights_of[set];
+  i->weight = i->weight_of[set];
+}
+
+cvy_buffer *cvy_instance_weights_of(const cvy_instance *i, int set, int bucket) {
+  return of_bucket(i, i->weights_of[set], bucket);
+}
 cvy_buffer *cvy_instance_weights(const cvy_instance *i, int bucket) { return of_bucket(i, i->weights, bucket); }
 cvy_buffer *cvy_instance_gradients(const cvy_instance *i, int bucket) { return of_bucket(i, i->gradients, bucket); }
 cvy_buffer *cvy_instance_momentum(const cvy_instance *i, int bucket) { return of_bucket(i, i->momentum, bucket); }

@@ -20,6 +20,7 @@ typedef struct cvy_instance_params {
   int n;                            /* samples that it will be given at once at most (its share), >= 1 */
   int group_size;                   /* BN group; 0: one group per call */
   bool inference;                   /* no backward, no gradients */
+  bool two_sets;                    /* two sets of weights: one can be written while the other is computed with */
   bool momentum;                    /* keep momentum buffers on the device (a team of one) */
   size_t memory_limit_bytes;        /* 0: the device's; also capped by $CVY_MEMORY_LIMIT_MIB (for tests) */
   size_t reserved_bytes;            /* already promised to others on the device (data set) */
@@ -27,6 +28,7 @@ typedef struct cvy_instance_params {
   cvy_math math;                    /* of convolutions and linear layers; cvy_instance_math: what the device uses */
   const cvy_conv_choices *choices;  /* one per layer of the net: what is taken where it is possible; NULL: none. A layer
                                        with one is by itself, not in a convpool. Borrowed for the call */
+  const cvy_layout *layout;         /* the net's, or one cut from it (cvy_layout_cut), which stays as long; NULL: the net's */
   const cvy_tune_table *tuned;      /* with auto and without `choices`: what the device does best; NULL: the shipped
                                        defaults. Borrowed for the call */
 } cvy_instance_params;
@@ -43,6 +45,9 @@ int cvy_instance_micro_batch(const cvy_instance *instance);
 size_t cvy_instance_device_bytes(const cvy_instance *instance);
 /* Passes of layers that could be done in several ways and were not in `tuned`; 0 if it was not looked at. */
 int cvy_instance_untuned(const cvy_instance *instance);
+/* The most samples up to n that one pass of an instance planned anew on this device would be given: micro_batch if memory
+ * limits this one already, else by the plan for that many, with a workspace that grows in proportion. */
+cvy_status cvy_instance_room(const cvy_instance *instance, int n, int *most);
 /* What a layer takes; false if it is no convolution or linear layer by itself (out->convpool: part of a convpool, which has
  * one way only). */
 bool cvy_instance_choices(const cvy_instance *instance, int layer, cvy_conv_choices *out);
@@ -52,7 +57,8 @@ bool cvy_instance_choices(const cvy_instance *instance, int layer, cvy_conv_choi
 cvy_buffer *cvy_instance_input(const cvy_instance *instance);
 cvy_buffer *cvy_instance_labels(const cvy_instance *instance);             /* micro_batch int32 */
 cvy_buffer *cvy_instance_output(const cvy_instance *instance);             /* (micro_batch, pitch) logits */
-cvy_buffer *cvy_instance_weights(const cvy_instance *instance, int bucket);
+cvy_buffer *cvy_instance_weights(const cvy_instance *instance, int bucket);     /* of the set in use */
+cvy_buffer *cvy_instance_weights_of(const cvy_instance *instance, int set, int bucket);
 cvy_buffer *cvy_instance_gradients(const cvy_instance *instance, int bucket);
 cvy_buffer *cvy_instance_momentum(const cvy_instance *instance, int bucket);
 cvy_buffer *cvy_instance_running(const cvy_instance *instance);            /* flat running values */
@@ -72,6 +78,8 @@ typedef struct cvy_pass {
    * last command that writes its gradient or reads its weights is (backward: 0, 1, 2, …). NULL: not called. */
   cvy_status (*before_bucket)(void *user, int bucket);
   cvy_status (*after_bucket)(void *user, int bucket);
+  /* Backward: before the first command that writes a gradient of bucket b is enqueued (0, 1, 2, …). NULL: not called. */
+  cvy_status (*before_gradient)(void *user, int bucket);
   void *user;
 } cvy_pass;
 
@@ -79,6 +87,8 @@ typedef struct cvy_pass {
  * CVY_SCOPE_LOSS; other launches keep CVY_SCOPE_NONE. Backward of conv2d and linear: weights first, then data. */
 enum { CVY_SCOPE_FORWARD, CVY_SCOPE_BACKWARD, CVY_SCOPE_BACKWARD_DATA, CVY_SCOPE_PARTS = 4, CVY_SCOPE_LOSS = -2 };
 
+/* With two sets of weights: passes enqueued from now on compute with this one (0 or 1; at first 0). */
+void cvy_instance_use_weights(cvy_instance *instance, int set);
 /* Enqueue on the device's compute queue; pending on return. training: batch statistics and S; else running values. */
 cvy_status cvy_instance_forward(cvy_instance *instance, const cvy_pass *pass, bool training);
 /* Loss and hits of output against labels → result; with `gradient` also the gradient of the output. */

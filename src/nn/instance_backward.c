@@ -123,9 +123,11 @@ static cvy_status backward_unit(cvy_instance *i, int unit, const cvy_pass *pass)
 
 cvy_status cvy_instance_backward(cvy_instance *i, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
-  int next_bucket = 0;
+  int next_bucket = 0, next_begun = 0;
   CVY_TRY(cvy_pass_check(i, pass, true));
   for (int u = i->plan->n_units - 1; u >= 0; u--) {
+    for (; next_begun < i->layout->n_buckets && i->bucket_first_unit[next_begun] >= u; next_begun++)
+      if (pass->before_gradient) CVY_TRY(pass->before_gradient(pass->user, next_begun));
     cvy_profile_scope(i->device, CVY_SCOPE_PARTS * u + CVY_SCOPE_BACKWARD);
     CVY_TRY(backward_unit(i, u, pass));
     cvy_profile_scope(i->device, CVY_SCOPE_NONE);

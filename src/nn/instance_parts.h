@@ -40,12 +40,14 @@ struct cvy_instance {
   cvy_softmax_xent *xent;
   bool *apart;      /* per layer: convolutions that are no part of a convpool; NULL: none */
   int *bucket_last_unit; /* per bucket: its unit that backward runs last */
+  int *bucket_first_unit; /* per bucket: the first unit that writes a gradient of it or of a later one */
 
   cvy_buffer **arenas, **storages; /* buffers, and a slice per storage */
   cvy_buffer *workspace;           /* NULL if nobody needs one */
   size_t workspace_bytes;
-  cvy_buffer **weights, **gradients, **momentum; /* per bucket */
+  cvy_buffer **weights, **gradients, **momentum; /* per bucket; weights: of the set in use */
   cvy_buffer **weight, **gradient;               /* per parameter: slices */
+  cvy_buffer **weights_of[2], **weight_of[2];    /* the sets; the second NULL without two_sets */
   cvy_buffer *running, *running_sums;
   cvy_buffer **running_slice, **sums_slice; /* per batchnorm layer */
   cvy_buffer *labels, *result;

@@ -11,10 +11,11 @@
 /* A slice begins at a multiple of CVY_SLICE_ALIGN = 512 bytes (cl/buffer.h; the two are compared where slices are
  * made). */
 enum { ALIGN_FLOATS = 128 };
-/* A bucket is closed when it holds this much: 4 MiB cross a PCIe 3 x16 link in 0.3 ms and a CPU's memory in 0.5 ms, a
- * hundred times the cost of one transfer and its event; ResNet-18 makes seven buckets, the first of which is ready
- * after a tenth of backward. */
-enum { BUCKET_FLOATS = (4 << 20) / 4 };
+/* A bucket is closed when it holds this much: 1 MiB crosses a PCIe 3 x16 link in 0.1 ms and a CPU's memory as fast, some
+ * ten times the cost of one transfer and its event. ResNet-18's large layers are buckets by themselves. What counts is the
+ * last bucket, the first layers: it is ready when backward ends, so that its way to the host and back cannot be hidden.
+ * It has 0.5 MB; with buckets of 4 MiB it would have 2.7. */
+enum { BUCKET_FLOATS = (1 << 20) / 4 };
 
 static void describe_param(const cvy_net *net, int layer, int which, cvy_param *p) {
   const cvy_layer *const l = &net->layers[layer];
@@ -74,26 +75,58 @@ static void list_params(cvy_net *net) {
 static cvy_status place_params(cvy_net *net) {
   cvy_status status = CVY_OK;
   cvy_layout *const layout = &net->layout;
-  cvy_bucket *bucket = NULL;
   for (int i = net->n_layers - 1; i >= 0; i--) {
     const cvy_layer *const l = &net->layers[i];
     if (l->param[0] < 0) continue;
-    if (!bucket || bucket->size >= BUCKET_FLOATS) {
-      bucket = &layout->buckets[layout->n_buckets++];
-      *bucket = (cvy_bucket){.offset = layout->n_floats, .first_layer = i, .last_layer = i};
-    }
-    bucket->first_layer = i;
     for (int which = 0; which < 2 && l->param[which] >= 0; which++) {
       cvy_param *const p = &layout->params[l->param[which]];
       p->offset = layout->n_floats;
-      p->bucket = layout->n_buckets - 1;
       const size_t size = cvy_round_up(p->size, ALIGN_FLOATS);
       CVY_REQUIRE(layout->n_floats <= SIZE_MAX / 8 - size, CVY_E_ARGUMENT, "the network has too many parameters");
       layout->n_floats += size;
-      bucket->size += size;
     }
   }
 fail:
+  return status;
+}
+
+/* The tensor that lies at this place of the flat vector. */
+static cvy_param *param_at(const cvy_layout *layout, size_t offset) {
+  for (int p = 0; p < layout->n_params; p++)
+    if (layout->params[p].offset == offset) return &layout->params[p];
+  return NULL;
+}
+
+/* Tensors in flat order into buckets, which end between layers. There is room for one per layer. */
+static void make_buckets(cvy_layout *layout, size_t bucket_floats) {
+  cvy_bucket *bucket = NULL;
+  cvy_param *p;
+  layout->n_buckets = 0;
+  for (size_t at = 0; at < layout->n_floats && (p = param_at(layout, at)); at += cvy_round_up(p->size, ALIGN_FLOATS)) {
+    if (!bucket || (bucket->size >= bucket_floats && p->layer != bucket->first_layer)) {
+      bucket = &layout->buckets[layout->n_buckets++];
+      *bucket = (cvy_bucket){.offset = at, .last_layer = p->layer};
+    }
+    bucket->first_layer = p->layer;
+    bucket->size += cvy_round_up(p->size, ALIGN_FLOATS);
+    p->bucket = layout->n_buckets - 1;
+  }
+}
+
+cvy_status cvy_layout_cut(const cvy_layout *from, size_t bucket_floats, cvy_layout *out) {
+  cvy_status status = CVY_OK;
+  const size_t params = (size_t)from->n_params, running = (size_t)from->n_running;
+  *out = *from;
+  out->params = cvy_calloc(params, sizeof *out->params);
+  out->running = cvy_calloc(running, sizeof *out->running);
+  out->buckets = cvy_calloc(params, sizeof *out->buckets);
+  CVY_REQUIRE(out->params && out->running && out->buckets, CVY_E_MEMORY, "out of host memory");
+  memcpy(out->params, from->params, params * sizeof *out->params);
+  if (running) memcpy(out->running, from->running, running * sizeof *out->running);
+  make_buckets(out, bucket_floats);
+  return CVY_OK;
+fail:
+  cvy_layout_clear(out);
   return status;
 }
 
@@ -113,6 +146,7 @@ cvy_status cvy_layout_make(cvy_net *net) {
   CVY_REQUIRE(n_params > 0, CVY_E_ARGUMENT, "the network has no parameters: nothing could be trained");
   list_params(net);
   CVY_TRY(place_params(net));
+  make_buckets(layout, BUCKET_FLOATS);
   return CVY_OK;
 fail:
   cvy_layout_clear(layout);

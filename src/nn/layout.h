@@ -53,6 +53,9 @@ struct cvy_net;
 /* [graph.c] Fills net->layout from the layers; they get their indices. */
 cvy_status cvy_layout_make(struct cvy_net *net);
 void cvy_layout_clear(cvy_layout *layout);
+/* The same layout with other buckets: each is closed when it holds so many floats, and ends between two layers. *out is
+ * the caller's (cvy_layout_clear). */
+cvy_status cvy_layout_cut(const cvy_layout *from, size_t bucket_floats, cvy_layout *out);
 const cvy_layout *cvy_net_layout(const struct cvy_net *net);      /* after finish; borrowed */
 /* Index of a parameter by name, -1. */
 int cvy_layout_find(const cvy_layout *layout, const char *name);
