@@ -12,6 +12,7 @@
 #include "src/nn/weights.h"
 #include "src/train/checkpoint.h"
 #include "src/train/choices.h"
+#include "src/train/resume.h"
 
 static const char SETTINGS[] = "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":3}";
 
@@ -68,6 +69,7 @@ static cvy_checkpoint make_checkpoint(const model *m, long step, bool momentum) 
                           .finished = step % 2,
                           .n_batches = step + 5,
                           .settings = SETTINGS,
+                          .devices = "[\"0:0/0 A \\\"b\\\"\",\"0:0/1 A\"]",
                           .n_shares = 2,
                           .shares = two_shares,
                           .choices = "[{\"0\":[\"winograd4:14,2\",null,\"direct\"]},{}]",
@@ -80,7 +82,7 @@ static bool same_checkpoint(const cvy_checkpoint *a, const cvy_checkpoint *b, co
   return a->step == b->step && a->epoch == b->epoch && a->epoch_batches == b->epoch_batches && a->seed == b->seed &&
          memcmp(&a->epoch_loss_sum, &b->epoch_loss_sum, sizeof(double)) == 0 && a->epoch_images == b->epoch_images &&
          a->finished == b->finished && a->n_batches == b->n_batches && strcmp(a->settings, b->settings) == 0 &&
-         strcmp(a->choices, b->choices) == 0 &&
+         strcmp(a->choices, b->choices) == 0 && strcmp(a->devices, b->devices) == 0 &&
          a->n_shares == b->n_shares && memcmp(a->shares, b->shares, (size_t)a->n_shares * sizeof(int)) == 0 &&
          memcmp(a->w, b->w, layout->n_floats * sizeof(float)) == 0 && !a->v == !b->v &&
          (!a->v || memcmp(a->v, b->v, layout->n_floats * sizeof(float)) == 0) &&
@@ -118,7 +120,7 @@ static void test_round_trip(check_device *d) {
   snprintf(dir, sizeof dir, "%s/a/b", check_temp_dir());
   bool found = true;
   cvy_checkpoint c;
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, SETTINGS, &c, &found));   /* no folder */
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, SETTINGS, NULL, &c, &found));   /* no folder */
   assert_false(found);
   check_ok(cvy_checkpoint_require_none(dir));
   static const double sums[] = {0.30000000000000004, -0.0, 5e-324, INFINITY, NAN, 1e308};
@@ -135,7 +137,7 @@ static void test_round_trip(check_device *d) {
     assert_memory_equal(x, y, x_bytes);
     cvy_free(x);
     cvy_free(y);
-    check_ok(cvy_checkpoint_load_newest(dir, m.layout, SETTINGS, &c, &found));
+    check_ok(cvy_checkpoint_load_newest(dir, m.layout, SETTINGS, NULL, &c, &found));
     assert_true(found && same_checkpoint(&c, &saved, m.layout));
     cvy_checkpoint_clear(&c);
     assert_null(c.w);
@@ -145,9 +147,9 @@ static void test_round_trip(check_device *d) {
   /* no settings, no devices; the weights in it are a weights file */
   cvy_checkpoint bare = {.step = 9999999999, .w = m.w, .running = m.running, .n_batches = 8};
   check_ok(cvy_checkpoint_save(dir, m.layout, &bare, 1));
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, "{}", &c, &found));
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, "{}", NULL, &c, &found));
   assert_true(found && c.step == 9999999999 && c.n_shares == 0 && strcmp(c.settings, "{}") == 0 &&
-              strcmp(c.choices, "[]") == 0 && !c.v);
+              strcmp(c.choices, "[]") == 0 && strcmp(c.devices, "[]") == 0 && !c.v);
   cvy_checkpoint_clear(&c);
   model other = make_model(3);
   memset(other.w, 0, m.layout->n_floats * sizeof(float));
@@ -174,7 +176,7 @@ static void test_keep(check_device *d) {
     write_bytes(path, "x", 1);
   }
   check_ok(cvy_checkpoint_require_none(dir));
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found));
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
   assert_false(found);
   for (long step = 1; step <= 5; step++) {
     const cvy_checkpoint saved = make_checkpoint(&m, step * 1000, true);
@@ -191,7 +193,7 @@ static void test_keep(check_device *d) {
   check_fails(cvy_checkpoint_save(dir, m.layout, &back, 0), CVY_E_ARGUMENT, "0 checkpoints to keep");
   snprintf(path, sizeof path, "%s/weights.safetensors", dir);
   check_fails(cvy_checkpoint_save(path, m.layout, &back, 1), CVY_E_IO, path);
-  check_fails(cvy_checkpoint_load_newest(path, m.layout, NULL, &c, &found), CVY_E_IO, "Not a directory");
+  check_fails(cvy_checkpoint_load_newest(path, m.layout, NULL, NULL, &c, &found), CVY_E_IO, "Not a directory");
   check_fails(cvy_checkpoint_require_none(path), CVY_E_IO, "Not a directory");
   /* the new file cannot be written: the old ones stay */
   check_ok(cvy_make_dirs(file_of(dir, 6000)));
@@ -199,7 +201,7 @@ static void test_keep(check_device *d) {
   check_fails(cvy_checkpoint_save(dir, m.layout, &next, 1), CVY_E_IO, "step-0000006000.safetensors");
   assert_int_equal(count_files(dir), 5 + 3 + 1);
   /* and a folder of that name is as good as a broken file */
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found));
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
   assert_true(found && c.step == 5000);
   cvy_checkpoint_clear(&c);
   free_model(&m);
@@ -218,7 +220,7 @@ static void test_broken(check_device *d) {
   check_ok(cvy_weights_save(m.layout, m.w, m.running, 1, file_of(dir, 4)));
   write_bytes(file_of(dir, 3), "{", 1);
   check_log_clear();
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found));
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
   assert_true(found && c.step == 2);
   assert_true(check_log_contains("no checkpoint: its metadata has no 'convoy_checkpoint'"));
   assert_true(
@@ -227,22 +229,22 @@ static void test_broken(check_device *d) {
   cvy_checkpoint_clear(&c);
   write_bytes(file_of(dir, 2), "", 0);
   write_bytes(file_of(dir, 1), "", 0);
-  check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT, "none of the 4 checkpoints");
+  check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found), CVY_E_FORMAT, "none of the 4 checkpoints");
   assert_true(!found && !c.w);
 
   const cvy_checkpoint saved = make_checkpoint(&m, 7, true);
   check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 1));
-  check_fails(cvy_checkpoint_load_newest(dir, wide.layout, NULL, &c, &found), CVY_E_MISMATCH,
+  check_fails(cvy_checkpoint_load_newest(dir, wide.layout, NULL, NULL, &c, &found), CVY_E_MISMATCH,
               "'0.weight' has the shape (3,1,3,3)");
-  check_fails(cvy_checkpoint_load_newest(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.2,\"epochs\":9}", &c, &found),
+  check_fails(cvy_checkpoint_load_newest(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.2,\"epochs\":9}", NULL, &c, &found),
               CVY_E_MISMATCH, "lr: 0.1 in the checkpoint, 0.2 now");
   assert_true(!found && !c.w);
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":9}", &c, &found));
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":9}", NULL, &c, &found));
   assert_true(found);
   cvy_checkpoint_clear(&c);
-  const char *const later[][2] = {{"convoy_checkpoint", "3"}};
+  const char *const later[][2] = {{"convoy_checkpoint", "4"}};
   check_ok(cvy_st_write(file_of(dir, 8), NULL, 0, later, 1));
-  check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found), CVY_E_MISMATCH, "format version '3'");
+  check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found), CVY_E_MISMATCH, "format version '4'");
   free_model(&m);
   free_model(&wide);
 }
@@ -260,7 +262,7 @@ static void test_fuzz(check_device *d) {
   check_ok(cvy_file_read(path, 1 << 20, &content, &size));
   for (size_t cut = 0; cut < size; cut++) {
     write_bytes(path, content, cut);
-    check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT, path);
+    check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found), CVY_E_FORMAT, path);
   }
   check_rng r = check_rng_make(d, 2);
   for (int i = 0; i < 4000; i++) {
@@ -268,7 +270,7 @@ static void test_fuzz(check_device *d) {
     content[bit / 8] = (char)(content[bit / 8] ^ 1 << bit % 8);
     write_bytes(path, content, size);
     check_log_clear();
-    const cvy_status status = cvy_checkpoint_load_newest(dir, m.layout, NULL, &c, &found);
+    const cvy_status status = cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found);
     /* a flip in the version's digit is another version, one in a name another network */
     assert_true(status == CVY_OK || status == CVY_E_FORMAT || status == CVY_E_MISMATCH);
     if (status == CVY_OK && !same_checkpoint(&c, &saved, m.layout))
@@ -277,7 +279,7 @@ static void test_fuzz(check_device *d) {
     content[bit / 8] = (char)(content[bit / 8] ^ 1 << bit % 8);
   }
   write_bytes(path, content, size);
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, SETTINGS, &c, &found));
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, SETTINGS, NULL, &c, &found));
   assert_true(found && same_checkpoint(&c, &saved, m.layout));
   cvy_checkpoint_clear(&c);
   cvy_free(content);
@@ -330,15 +332,20 @@ static void test_choices(check_device *d) {
   snprintf(want, sizeof want, "[{\"%s\":[\"winograd4:14,0,2\",null,\"direct\"]},{\"%s\":[null,\"fft:0,0,0,9\",null]}]",
            name, name);
   assert_string_equal(text, want);
-  cvy_choices_read(text, m.net, 2, back);
+  cvy_choices_read(text, m.net, 2, NULL, back);
   assert_memory_equal(back, table, 2 * (size_t)layers * sizeof *table);
   check_ok(cvy_choices_compare(text, want));
+  /* other devices' */
+  memset(back, 1, 2 * (size_t)layers * sizeof *back);
+  cvy_choices_read(text, m.net, 2, (const int[]){-1, 0}, back);
+  assert_memory_equal(back + layers, table, (size_t)layers * sizeof *table);
+  assert_int_equal(back[conv].pass[0].algo, CVY_CONV_AUTO);
   /* what is not known is not decided */
   snprintf(want, sizeof want, "[{\"%s\":[\"magic\",\"direct:1,2,3,4,5\",\"direct:-1\"],\"no such\":[\"direct\"]}]", name);
-  cvy_choices_read(want, m.net, 2, back);
+  cvy_choices_read(want, m.net, 2, NULL, back);
   for (int i = 0; i < 2 * layers; i++)
     for (int pass = 0; pass < CVY_CONV_PASSES; pass++) assert_int_equal(back[i].pass[pass].algo, CVY_CONV_AUTO);
-  cvy_choices_read("broken", m.net, 2, back);
+  cvy_choices_read("broken", m.net, 2, NULL, back);
   assert_int_equal(back[conv].pass[0].algo, CVY_CONV_AUTO);
   /* differences are named */
   table[conv].pass[2].tile[1] = 8;
@@ -349,6 +356,17 @@ static void test_choices(check_device *d) {
   check_fails(cvy_choices_compare("[{},{}]", text), CVY_E_MISMATCH, "nothing in the checkpoint, winograd4:14,0,2 now");
   check_fails(cvy_choices_compare(text, "[{},{}]"), CVY_E_MISMATCH, "winograd4:14,0,2 in the checkpoint, nothing now");
   check_fails(cvy_choices_compare("{", text), CVY_E_FORMAT, "no list");
+  /* one operation with ReLU and pool */
+  char *fused;
+  table[conv] = (cvy_conv_choices){.convpool = true};
+  check_ok(cvy_choices_write(m.net, table, 2, &fused));
+  snprintf(want, sizeof want, "[{\"%s\":\"convpool\"},{\"%s\":[null,\"fft:0,0,0,9\",null]}]", name, name);
+  assert_string_equal(fused, want);
+  check_ok(cvy_choices_compare(fused, want));
+  check_fails(cvy_choices_compare(fused, text), CVY_E_MISMATCH, "convpool in the checkpoint, winograd4:14,0,2 now");
+  cvy_choices_read(fused, m.net, 2, NULL, back);
+  assert_int_equal(back[conv].pass[0].algo, CVY_CONV_AUTO);
+  cvy_free(fused);
   cvy_free(text);
   cvy_free(other);
   cvy_free(table);
@@ -371,16 +389,21 @@ static void test_settings(check_device *d) {
       {"{\"seed\":1}", "{}", "seed: 1 in the checkpoint, not given now"},
       {"{\"batch\":256,\"lr\":0.1,\"bn\":\"device\"}", "{\"batch\":512,\"lr\":0.1,\"bn\":\"ghost:4\"}",
        "batch: 256 in the checkpoint, 512 now; bn: \"device\" in the checkpoint, \"ghost:4\" now"},
-      {"{\"shares\":[1,2]}", "{\"shares\":[2,1]}", "shares: [1,2] in the checkpoint, [2,1] now"},
+      {"{\"split\":[1,2]}", "{\"split\":[2,1]}", "split: [1,2] in the checkpoint, [2,1] now"},
+      {"{\"shares\":[1,2],\"devices\":[\"a\",\"b\"]}", "{\"devices\":[\"c\"]}", NULL}, /* resume.h looks at them */
       {"{\"a-b\":1}", "{\"a_b\":2}", "a-b: 1 in the checkpoint, 2 now"},
   };
+  check_ok(cvy_settings_compare("{\"split\":[1,2],\"math_used\":[\"tf32\"]}", "{\"split\":\"even\"}",
+                                cvy_settings_may_differ_any_split));
+  check_fails(cvy_settings_compare("{\"bn\":\"sync\"}", "{\"bn\":\"ghost:4\"}", cvy_settings_may_differ_any_split),
+              CVY_E_MISMATCH, "bn");
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     if (cases[i].text)
       check_fails(cvy_settings_compare(cases[i].was, cases[i].is, NULL), CVY_E_MISMATCH, cases[i].text);
     else check_ok(cvy_settings_compare(cases[i].was, cases[i].is, NULL));
   }
-  static const char *const fixed[] = {"model", "data",      "devices",    "batch",    "lr",       "seed",
-                                      "bn",    "split",     "shares",     "momentum", "nesterov", "weight_decay",
+  static const char *const fixed[] = {"model", "data",      "batch",    "lr",       "seed",
+                                      "bn",    "split",     "momentum", "nesterov", "weight_decay",
                                       "init",  "init_from", "no_shuffle", "shuffle",  "classes",  "staleness"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
     char was[64], is[64];
@@ -397,10 +420,36 @@ static void test_settings(check_device *d) {
   check_fails(cvy_settings_compare("{}", "[]", NULL), CVY_E_FORMAT, "settings of this run are no JSON object: []");
 }
 
+/* Whose algorithms a device takes: its own, those of its label in another place, of its name, none. */
+static void test_resume_rows(check_device *d) {
+  (void)d;
+  static cvy_device_choice choices[] = {{.label = "0:0 A"}, {.label = "0:0#1 A"}, {.label = "1:0 B x"}, {.label = "0:0#1 A"},
+                                        {.label = "1:0/1 B x"}, {.label = "2:0 C"}};
+  const cvy_devices devices = {.choices = choices, .n = 6};
+  static const struct { const char *text; int rows[6]; } cases[] = {
+      {"[\"0:0 A\",\"0:0#1 A\",\"1:0 B x\"]", {0, 1, 2, 1, 2, -1}},
+      {"[\"1:0 B x\",\"5:0 A\",\"0:0 A\",\"0:0#1 A\"]", {2, 3, 0, 3, 0, -1}},
+      {"[\"0:0/1 A\",\"0:0/0 A\"]", {0, 0, -1, 0, -1, -1}},
+      {"[]", {-1, -1, -1, -1, -1, -1}},
+      {"broken", {-1, -1, -1, -1, -1, -1}}};
+  for (int i = 0; i < 5; i++) {
+    int rows[6];
+    cvy_resume_rows(cases[i].text, &devices, rows);
+    assert_memory_equal(rows, cases[i].rows, sizeof rows);
+  }
+  char *text;
+  int rows[6];
+  check_ok(cvy_resume_devices(&devices, &text));
+  cvy_resume_rows(text, &devices, rows);
+  for (int i = 0; i < 6; i++) assert_int_equal(rows[i], i);
+  cvy_free(text);
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {
       {"round_trip", test_round_trip}, {"keep", test_keep}, {"broken", test_broken}, {"fuzz", test_fuzz},
       {"settings", test_settings},     {"newest_choices", test_newest_choices}, {"choices", test_choices},
+      {"resume_rows", test_resume_rows},
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

@@ -48,6 +48,9 @@ static const char *path_in(const char *name) {
   return p;
 }
 
+/* How the teams of `run` are made: bn, ghost, split; statistics per share and an even split if a test says nothing. */
+static cvy_team_params team_of_test;
+
 /* One process's worth of a run, from nothing to the weights file. */
 static cvy_status run(const check_device *d, const char *suffix, const cvy_train_params *given, record *r,
                       const char *save, cvy_train_result *out) {
@@ -66,7 +69,12 @@ static cvy_status run(const check_device *d, const char *suffix, const cvy_train
   snprintf(spec, sizeof spec, "synthetic:%d:10x10x1", SAMPLES);
   check_ok(cvy_data_load(spec, NULL, &data));
   check_ok(cvy_devices_select(selector, &devices));
-  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .momentum = 0.9f, .run_ahead = 1}, &team));
+  cvy_team_params how = team_of_test;
+  how.batch = how.batch ? how.batch : BATCH;
+  how.momentum = 0.9f;
+  how.run_ahead = 1;
+  how.resume_from = given->resume ? given->checkpoint_dir : NULL;
+  check_ok(cvy_team_create(devices, net, &how, &team));
   check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
   check_ok(cvy_team_attach(team, data));
   cvy_train_params p = *given;
@@ -122,22 +130,22 @@ static void test_resume(check_device *d) {
     snprintf(folder, sizeof folder, "pieces%d", i);
     const char *const dir = path_in(folder), *const settings = "{\"lr\": 0.05, \"epochs\": 3}";
     record whole = {0}, pieces = {0};
-    check_ok(run(d, teams[i], &(cvy_train_params){.epochs = 3, .max_steps = 12}, &whole, path_in("whole"), NULL));
+    check_ok(run(d, teams[i > 0], &(cvy_train_params){.epochs = 3, .max_steps = 12}, &whole, path_in("whole"), NULL));
     check_ok(run(
-        d, teams[i],
+        d, teams[i > 0],
         &(cvy_train_params){.epochs = 3, .max_steps = 4, .checkpoint_dir = dir, .resume = true, .settings = settings},
         &pieces, NULL, NULL));
     assert_int_equal(pieces.steps, 4);
     pieces.stop_at = 7;
     cvy_train_result out;
     assert_int_equal(
-        run(d, teams[i], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings},
+        run(d, teams[i > 0], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings},
             &pieces, NULL, &out),
         CVY_E_INTERRUPTED);
     const long stopped = out.steps;
     assert_true(stopped >= 7 && stopped <= 8); /* a step that was under way is finished */
     pieces.stop_at = 0;
-    check_ok(run(d, teams[i],
+    check_ok(run(d, teams[i > 0],
                  &(cvy_train_params){.epochs = 3,
                                      .max_steps = 12,
                                      .checkpoint_dir = dir,
@@ -154,26 +162,85 @@ static void test_resume(check_device *d) {
     /* finished: nothing is left to do, the weights are there */
     record none = {0};
     check_ok(run(
-        d, teams[i],
+        d, teams[i > 0],
         &(cvy_train_params){.epochs = 3, .max_steps = 12, .checkpoint_dir = dir, .resume = true, .settings = settings},
         &none, path_in("again"), &out));
     assert_true(out.already_finished && none.steps == 0 && out.test_acc == whole.test_acc[2]);
     same_file(d, path_in("whole"), path_in("again"));
     /* other settings, another team, a folder that is in use */
-    check_fails(run(d, teams[i],
+    check_fails(run(d, teams[i > 0],
                     &(cvy_train_params){
                         .epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = "{\"lr\": 0.1, \"epochs\": 3}"},
                     &none, NULL, NULL),
                 CVY_E_MISMATCH, "lr");
-    check_fails(run(d, teams[1 - i],
+    check_fails(run(d, i == 0 ? "*2" : i == 1 ? "" : "*3",
                     &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings},
                     &none, NULL, NULL),
-                CVY_E_MISMATCH, "same team");
-    check_fails(run(d, teams[i], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .settings = settings}, &none,
+                CVY_E_MISMATCH, "ghost groups or sync, which can go on anywhere");
+    check_fails(run(d, teams[i > 0], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .settings = settings}, &none,
                     NULL, NULL),
                 CVY_E_ARGUMENT, "resume");
     assert_int_equal(none.steps, 0);
   }
+}
+
+/* A run that begins on one team and goes on on others: within rounding of a run in one piece, where batch statistics do
+ * not depend on the split. */
+static void test_resume_elsewhere(check_device *d) {
+  static const double uneven[3] = {20, 0, 12}, thirds[3] = {4, 24, 4};
+  static const struct part { const char *suffix; const double *shares; int until; } parts[] = {
+    {"", NULL, 3}, {"*3", uneven, 6}, {"*2", NULL, 8}, {"*3", thirds, 10}, {"", NULL, 12}};
+  static const cvy_team_params modes[] = {{.bn = CVY_BN_GHOST, .ghost = 4}};
+  folder_of_test = check_temp_dir();
+  for (int m = 0; m < 1; m++) {
+    char folder[32];
+    snprintf(folder, sizeof folder, "elsewhere%d", m);
+    const char *const dir = path_in(folder);
+    record whole = {0}, pieces = {0};
+    team_of_test = modes[m];
+    check_ok(run(d, "", &(cvy_train_params){.epochs = 3, .max_steps = 12}, &whole, NULL, NULL));
+    for (int i = 0; i < 5; i++) {
+      team_of_test = modes[m];
+      if (parts[i].shares) team_of_test.split = CVY_SPLIT_SHARES, team_of_test.split_values = parts[i].shares;
+      check_log_clear();
+      check_ok(run(d, parts[i].suffix,
+                   &(cvy_train_params){.epochs = 3,
+                                       .max_steps = parts[i].until,
+                                       .checkpoint_dir = dir,
+                                       .resume = true,
+                                       .settings = parts[i].shares ? "{\"split\": \"shares\", \"shares\": [1]}"
+                                                                   : "{\"split\": \"even\", \"shares\": [2]}"},
+                   &pieces, NULL, NULL));
+      if (check_log_contains("on another team") != (i > 0)) check_fail(d, "piece %d: %s", i, check_log_get());
+      assert_false(check_log_contains("chosen anew"));
+    }
+    assert_int_equal(pieces.steps, 12);
+    double worst = 0;
+    for (int s = 0; s < 12; s++) worst = fmax(worst, fabs(pieces.losses[s] - whole.losses[s]) / whole.losses[s]);
+    printf("  %s: losses of a run on five teams differ by %.1e at most\n", m ? "sync" : "ghost:4", worst);
+    if (!(worst <= 1e-5)) check_fail(d, "losses differ by %.2e, more than 1e-5", worst);
+    /* not with other batches */
+    record none = {0};
+    team_of_test = modes[m];
+    team_of_test.batch = 16;
+    check_fails(run(d, "", &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true}, &none, NULL, NULL),
+                CVY_E_MISMATCH, "batches of 32 samples, not 16");
+  }
+  /* statistics per share: on other devices with the same shares, but not with others */
+  static const double halves[3] = {16, 0, 16};
+  const char *const dir = path_in("shares");
+  record whole = {0}, pieces = {0};
+  team_of_test = (cvy_team_params){0};
+  check_ok(run(d, "*2", &(cvy_train_params){.epochs = 2, .max_steps = 4}, &whole, NULL, NULL));
+  check_ok(run(d, "*2", &(cvy_train_params){.epochs = 2, .max_steps = 2, .checkpoint_dir = dir}, &pieces, NULL, NULL));
+  team_of_test = (cvy_team_params){.split = CVY_SPLIT_SHARES, .split_values = uneven};
+  check_fails(run(d, "*3", &(cvy_train_params){.epochs = 2, .checkpoint_dir = dir, .resume = true}, &pieces, NULL, NULL),
+              CVY_E_MISMATCH, "with the shares 16,16 of a batch, each with batch statistics of its own");
+  team_of_test.split_values = halves;
+  check_ok(run(d, "*3", &(cvy_train_params){.epochs = 2, .max_steps = 4, .checkpoint_dir = dir, .resume = true}, &pieces,
+               NULL, NULL));
+  for (int s = 0; s < 4; s++) assert_true(fabs(pieces.losses[s] - whole.losses[s]) <= 1e-5 * whole.losses[s]);
+  team_of_test = (cvy_team_params){0};
 }
 
 /* The newest checkpoint is broken: the one before it serves, with a warning. */
@@ -259,6 +326,7 @@ static void test_wrong_use(check_device *d) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"epochs", test_epochs},
                                      {"resume", test_resume},
+                                     {"resume_elsewhere", test_resume_elsewhere},
                                      {"broken_checkpoint", test_broken_checkpoint},
                                      {"stop_flag", test_stop_flag},
                                      {"single_statistics", test_single_statistics},

@@ -167,7 +167,7 @@ static void test_misfits(check_device *d) {
   const char *const path = path_in(check_temp_dir(), "file");
   int64_t n = -5;
   cvy_weights_pack pack;
-  check_ok(cvy_weights_pack_make(m.layout, m.w, m.running, 3, NULL, &pack));
+  check_ok(cvy_weights_pack_make(m.layout, m.w, m.running, 3, NULL, 0, &pack));
   cvy_st_tensor *const all = cvy_calloc((size_t)pack.n + 1, sizeof *all), saved = pack.tensors[3];
   static const struct { int change; cvy_status code; const char *text; } cases[] = {
       {0, CVY_E_MISMATCH, "has no tensor '1.bias'"},

@@ -40,10 +40,10 @@ void cvy_weights_pack_clear(cvy_weights_pack *pack) {
 }
 
 cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches,
-                                 const float *momentum, cvy_weights_pack *out) {
+                                 const cvy_weights_more *more, int n_more, cvy_weights_pack *out) {
   cvy_status status = CVY_OK;
   size_t n_values = 0;
-  const int copies = momentum ? 2 : 1;
+  const int copies = 1 + n_more;
   for (int i = 0; i < layout->n_params; i++) n_values += layout->params[i].elems * (size_t)copies;
   for (int i = 0; i < layout->n_running; i++) n_values += 2 * (size_t)layout->running[i].c;
   *out = (cvy_weights_pack){
@@ -58,9 +58,9 @@ cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const
     for (int i = 0; i < layout->n_params; i++) {
       const cvy_param *const p = &layout->params[i];
       cvy_st_tensor *t = &out->tensors[out->n++];
-      snprintf(t->name, NAME_BYTES, "%s%s", copy ? "momentum/" : "", p->name);
+      snprintf(t->name, NAME_BYTES, "%s%s", copy ? more[copy - 1].prefix : "", p->name);
       describe(t, "F32", p->rank, p->dims, dense, p->elems * sizeof(float));
-      cvy_param_to_dense(p, copy ? momentum : w, dense);
+      cvy_param_to_dense(p, copy ? more[copy - 1].values : w, dense);
       dense += p->elems;
       const cvy_running *const r = copy ? NULL : running_behind(layout, i);
       if (!r) continue;
@@ -85,7 +85,7 @@ cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const floa
                             const char *path) {
   cvy_status status = CVY_OK;
   cvy_weights_pack pack;
-  CVY_TRY(cvy_weights_pack_make(layout, w, running, n_batches, NULL, &pack));
+  CVY_TRY(cvy_weights_pack_make(layout, w, running, n_batches, NULL, 0, &pack));
   status = cvy_st_write(path, pack.tensors, pack.n, NULL, 0);
   cvy_weights_pack_clear(&pack);
 fail:
@@ -132,15 +132,15 @@ fail:
   return status;
 }
 
-static void momentum_name(const cvy_param *p, char out[NAME_BYTES]) {
-  snprintf(out, NAME_BYTES, "momentum/%s", p->name);
+static void prefixed_name(const cvy_weights_more *more, const cvy_param *p, char out[NAME_BYTES]) {
+  snprintf(out, NAME_BYTES, "%s%s", more->prefix, p->name);
 }
 static void running_name(const cvy_running *r, const char *what, char out[NAME_BYTES]) {
   snprintf(out, NAME_BYTES, "%s.%s", r->name, what);
 }
 
 /* Everything there, of the right type and shape, and nothing more. *n_batches: the largest of the file's counts. */
-static cvy_status check_tensors(reader *r, bool momentum, int64_t *n_batches) {
+static cvy_status check_tensors(reader *r, const cvy_weights_more *more, int n_more, int64_t *n_batches) {
   cvy_status status = CVY_OK;
   const cvy_st_tensor *t;
   char name[NAME_BYTES];
@@ -148,9 +148,10 @@ static cvy_status check_tensors(reader *r, bool momentum, int64_t *n_batches) {
   for (int i = 0; i < r->layout->n_params; i++) {
     const cvy_param *const p = &r->layout->params[i];
     CVY_TRY(take(r, p->name, "F32", p->rank, p->dims, false, &t));
-    if (!momentum) continue;
-    momentum_name(p, name);
-    CVY_TRY(take(r, name, "F32", p->rank, p->dims, false, &t));
+    for (int k = 0; k < n_more; k++) {
+      prefixed_name(&more[k], p, name);
+      CVY_TRY(take(r, name, "F32", p->rank, p->dims, false, &t));
+    }
   }
   for (int i = 0; i < r->layout->n_running; i++) {
     const cvy_running *const b = &r->layout->running[i];
@@ -183,7 +184,7 @@ static void fetch(const reader *r, const char *name, float *dense, size_t elems,
 }
 
 cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, float *w,
-                              float *running, int64_t *n_batches, float *momentum) {
+                              float *running, int64_t *n_batches, const cvy_weights_more *more, int n_more) {
   cvy_status status = CVY_OK;
   reader r = {
       .layout = layout, .file = file, .path = path, .used = cvy_calloc((size_t)cvy_st_count(file), sizeof *r.used)};
@@ -194,7 +195,7 @@ cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file,
   float *dense = cvy_calloc(largest, sizeof *dense);
   CVY_REQUIRE(r.used && dense, CVY_E_MEMORY, "no memory to read the weights of %s", path);
   int64_t count;
-  CVY_TRY(check_tensors(&r, momentum != NULL, &count));
+  CVY_TRY(check_tensors(&r, more, n_more, &count));
 
   /* From here on nothing can fail. */
   *n_batches = count;
@@ -202,10 +203,11 @@ cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file,
     const cvy_param *const p = &layout->params[i];
     fetch(&r, p->name, dense, p->elems, &n_bad, first_bad);
     cvy_param_to_flat(p, dense, w);
-    if (!momentum) continue;
-    momentum_name(p, name);
-    fetch(&r, name, dense, p->elems, &n_bad, first_bad);
-    cvy_param_to_flat(p, dense, momentum);
+    for (int k = 0; k < n_more; k++) {
+      prefixed_name(&more[k], p, name);
+      fetch(&r, name, dense, p->elems, &n_bad, first_bad);
+      cvy_param_to_flat(p, dense, more[k].values);
+    }
   }
   for (int i = 0; i < layout->n_running; i++) {
     const cvy_running *const b = &layout->running[i];
@@ -227,7 +229,7 @@ cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, float *w
   cvy_status status = CVY_OK;
   cvy_st_file *file = NULL;
   CVY_TRY(cvy_st_open(path, &file));
-  CVY_TRY(cvy_weights_unpack(layout, file, path, w, running, n_batches, NULL));
+  CVY_TRY(cvy_weights_unpack(layout, file, path, w, running, n_batches, NULL, 0));
 fail:
   cvy_st_close(&file);
   return status;

@@ -19,8 +19,11 @@ cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const floa
  * be missing. */
 cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, float *w, float *running, int64_t *n_batches);
 
-/* The two halves, for files that hold more than weights (train/checkpoint.h). `momentum`: a flat vector, or NULL for
- * none; its tensors are named "momentum/<parameter>" and come behind the others. */
+/* Another value of every parameter (momentum, …) for files that hold more than weights (train/checkpoint.h): a flat
+ * vector, whose tensors are named <prefix><parameter> and come behind those of the weights, prefix by prefix. */
+typedef struct cvy_weights_more { char prefix[24]; float *values; } cvy_weights_more;
+
+/* The two halves of such files. */
 typedef struct cvy_weights_pack {
   cvy_st_tensor *tensors;           /* in the file's order; data points into `values` and `count` */
   int n;
@@ -28,11 +31,11 @@ typedef struct cvy_weights_pack {
   int64_t *count;
 } cvy_weights_pack;
 cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches,
-                                 const float *momentum, cvy_weights_pack *out);
+                                 const cvy_weights_more *more, int n_more, cvy_weights_pack *out);
 void cvy_weights_pack_clear(cvy_weights_pack *pack);
-/* From an opened file, as cvy_weights_load; with `momentum` its tensors must be there too, else they must not. `path`
- * is for messages. */
+/* From an opened file, as cvy_weights_load; the tensors of `more` must be there too, and no others. `path` is for
+ * messages. */
 cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, float *w,
-                              float *running, int64_t *n_batches, float *momentum);
+                              float *running, int64_t *n_batches, const cvy_weights_more *more, int n_more);
 
 #endif

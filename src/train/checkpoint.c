@@ -16,7 +16,7 @@
 #include "src/nn/weights.h"
 
 enum { STEP_DIGITS = 10 };
-static const char FORMAT_VERSION[] = "2";
+static const char FORMAT_VERSION[] = "3";
 
 /* __metadata__ in the order of checkpoint.h; the checksum comes behind them. */
 enum {
@@ -30,6 +30,7 @@ enum {
   LOSS_SUM,
   IMAGES,
   FINISHED,
+  DEVICES,
   SHARES,
   SETTINGS,
   CHOICES,
@@ -38,7 +39,7 @@ enum {
 static const char *const keys[N_KEYS] = {
   [FORMAT] = "convoy_checkpoint", [PROGRAM] = "program",   [STEP] = "step",           [EPOCH] = "epoch",
   [EPOCH_BATCHES] = "epoch_batches", [N_BATCHES] = "n_batches", [SEED] = "seed",      [LOSS_SUM] = "epoch_loss_sum",
-  [IMAGES] = "epoch_images",      [FINISHED] = "finished", [SHARES] = "shares",       [SETTINGS] = "settings",
+  [IMAGES] = "epoch_images",      [FINISHED] = "finished", [DEVICES] = "devices",     [SHARES] = "shares",        [SETTINGS] = "settings",
   [CHOICES] = "choices",
 };
 static const char CHECKSUM[] = "xxh64";
@@ -169,6 +170,7 @@ static cvy_status make_values(const cvy_checkpoint *c, cvy_text texts[N_KEYS], c
   cvy_text_add(&texts[LOSS_SUM], "%016" PRIx64, loss_bits);
   cvy_text_add(&texts[IMAGES], "%ld", c->epoch_images);
   cvy_text_add(&texts[FINISHED], "%d", c->finished);
+  cvy_text_add(&texts[DEVICES], "%s", c->devices ? c->devices : "[]");
   for (int i = 0; i < c->n_shares; i++) cvy_text_add(&texts[SHARES], "%s%d", i ? "," : "", c->shares[i]);
   cvy_text_add(&texts[SETTINGS], "%s", c->settings ? c->settings : "{}");
   cvy_text_add(&texts[CHOICES], "%s", c->choices ? c->choices : "[]");
@@ -180,9 +182,16 @@ fail:
   return status;
 }
 
+static void add_residual(cvy_weights_more *more, int *n_more, int device, float *values) {
+  snprintf(more[*n_more].prefix, sizeof more->prefix, "residual/%d/", device);
+  more[(*n_more)++].values = values;
+}
+
 cvy_status cvy_checkpoint_save(const char *dir, const cvy_layout *layout, const cvy_checkpoint *c, int keep) {
   cvy_status status = CVY_OK;
   cvy_weights_pack pack = {0};
+  cvy_weights_more *more = NULL;
+  int n_more = 0;
   cvy_text texts[N_KEYS] = {0};
   const char *values[N_KEYS], *pairs[N_KEYS + 1][2];
   char path[PATH_MAX], checksum[17];
@@ -192,7 +201,13 @@ cvy_status cvy_checkpoint_save(const char *dir, const cvy_layout *layout, const 
   CVY_TRY(cvy_make_dirs(dir));
   CVY_TRY(path_of(dir, c->step, path));
   CVY_TRY(make_values(c, texts, values));
-  CVY_TRY(cvy_weights_pack_make(layout, c->w, c->running, c->n_batches, c->v, &pack));
+  more = cvy_calloc(2 + (size_t)c->n_shares, sizeof *more);
+  CVY_REQUIRE(more, CVY_E_MEMORY, "no memory to write %s", path);
+  if (c->v) more[n_more++] = (cvy_weights_more){"momentum/", (float *)c->v};
+  if (c->w_before) more[n_more++] = (cvy_weights_more){"before/", (float *)c->w_before};
+  for (int i = 0; c->residuals && i < c->n_shares; i++)
+    if (c->residuals[i]) add_residual(more, &n_more, i, c->residuals[i]);
+  CVY_TRY(cvy_weights_pack_make(layout, c->w, c->running, c->n_batches, more, n_more, &pack));
   CVY_REQUIRE(checksum_of(values, pack.tensors, pack.n, checksum), CVY_E_MEMORY, "no memory to write %s", path);
   for (int i = 0; i < N_KEYS; i++) {
     pairs[i][0] = keys[i];
@@ -205,6 +220,7 @@ cvy_status cvy_checkpoint_save(const char *dir, const cvy_layout *layout, const 
 fail:
   for (int i = 0; i < N_KEYS; i++) cvy_text_clear(&texts[i]);
   cvy_weights_pack_clear(&pack);
+  cvy_free(more);
   return status;
 }
 
@@ -212,9 +228,11 @@ fail:
 
 /* What a loaded checkpoint owns. */
 typedef struct owned {
-  char *settings, *choices;
+  char *settings, *choices, *devices;
   int *shares;
-  float *w, *v, *running;
+  float *w, *v, *running, *w_before;
+  float **residuals; /* n_shares */
+  int n_shares;
 } owned;
 
 void cvy_checkpoint_clear(cvy_checkpoint *c) {
@@ -222,10 +240,14 @@ void cvy_checkpoint_clear(cvy_checkpoint *c) {
   if (o) {
     cvy_free(o->settings);
     cvy_free(o->choices);
+    cvy_free(o->devices);
     cvy_free(o->shares);
     cvy_free(o->w);
     cvy_free(o->v);
+    cvy_free(o->w_before);
     cvy_free(o->running);
+    for (int i = 0; o->residuals && i < o->n_shares; i++) cvy_free(o->residuals[i]);
+    cvy_free(o->residuals);
     cvy_free(o);
   }
   *c = (cvy_checkpoint){0};
@@ -289,9 +311,35 @@ fail:
   return status;
 }
 
-static cvy_status load(const char *path, const cvy_layout *layout, const char *settings, cvy_checkpoint *c) {
+/* Memory for what rounding has left on the devices, as far as the file has it. */
+static cvy_status make_residuals(const char *path, const cvy_layout *layout, const cvy_st_file *file, owned *o, int n) {
+  cvy_status status = CVY_OK;
+  char prefix[24];
+  bool any = false;
+  for (int t = 0; t < cvy_st_count(file); t++) any |= strncmp(cvy_st_get(file, t)->name, "residual/", 9) == 0;
+  if (!any) return CVY_OK;
+  o->residuals = cvy_calloc((size_t)n, sizeof *o->residuals);
+  CVY_REQUIRE(o->residuals, CVY_E_MEMORY, "no memory to read %s", path);
+  o->n_shares = n;
+  for (int i = 0; i < n; i++) {
+    const int length = snprintf(prefix, sizeof prefix, "residual/%d/", i);
+    bool there = false;
+    for (int t = 0; t < cvy_st_count(file); t++)
+      there |= strncmp(cvy_st_get(file, t)->name, prefix, (size_t)length) == 0;
+    if (!there) continue;
+    o->residuals[i] = cvy_calloc(layout->n_floats, sizeof **o->residuals);
+    CVY_REQUIRE(o->residuals[i], CVY_E_MEMORY, "no memory to read %s", path);
+  }
+fail:
+  return status;
+}
+
+static cvy_status load(const char *path, const cvy_layout *layout, const char *settings,
+                       const char *const *may_differ, cvy_checkpoint *c) {
   cvy_status status = CVY_OK;
   cvy_st_file *file = NULL;
+  cvy_weights_more *more = NULL;
+  int n_more = 0;
   const char *values[N_KEYS];
   char checksum[17];
   int64_t n_batches;
@@ -315,36 +363,50 @@ static cvy_status load(const char *path, const cvy_layout *layout, const char *s
               "%s is damaged: the checksum of its content is %s, stored is %.20s", path, checksum,
               stored ? stored : "none");
 
-  if (settings) CVY_TRY(cvy_settings_compare(values[SETTINGS], settings, NULL));
-  bool momentum = false;
+  if (settings) CVY_TRY(cvy_settings_compare(values[SETTINGS], settings, may_differ));
+  bool momentum = false, before = false;
   for (int i = 0; i < cvy_st_count(file); i++) momentum |= strncmp(cvy_st_get(file, i)->name, "momentum/", 9) == 0;
+  for (int i = 0; i < cvy_st_count(file); i++) before |= strncmp(cvy_st_get(file, i)->name, "before/", 7) == 0;
   owned *const o = cvy_calloc(1, sizeof *o);
   CVY_REQUIRE(o, CVY_E_MEMORY, "no memory to read %s", path);
   c->owned = o;
   o->settings = cvy_strdup(values[SETTINGS]);
   o->choices = cvy_strdup(values[CHOICES]);
+  o->devices = cvy_strdup(values[DEVICES]);
   o->w = cvy_calloc(layout->n_floats, sizeof *o->w);
   o->v = momentum ? cvy_calloc(layout->n_floats, sizeof *o->v) : NULL;
+  o->w_before = before ? cvy_calloc(layout->n_floats, sizeof *o->w_before) : NULL;
   o->running = cvy_calloc(layout->n_running_floats, sizeof *o->running);
-  CVY_REQUIRE(o->settings && o->choices && o->w && o->running && (o->v || !momentum), CVY_E_MEMORY, "no memory for the weights of %s",
-              path);
+  CVY_REQUIRE(o->settings && o->choices && o->devices && o->w && o->running && (o->v || !momentum) && (o->w_before || !before), CVY_E_MEMORY,
+              "no memory for the weights of %s", path);
   CVY_TRY(read_numbers(path, values, c));
   CVY_TRY(read_shares(path, values[SHARES], o, &c->n_shares));
-  CVY_TRY(cvy_weights_unpack(layout, file, path, o->w, o->running, &n_batches, o->v));
+  CVY_TRY(make_residuals(path, layout, file, o, c->n_shares));
+  more = cvy_calloc(2 + (size_t)c->n_shares, sizeof *more);
+  CVY_REQUIRE(more, CVY_E_MEMORY, "no memory to read %s", path);
+  if (o->v) more[n_more++] = (cvy_weights_more){"momentum/", o->v};
+  if (o->w_before) more[n_more++] = (cvy_weights_more){"before/", o->w_before};
+  for (int i = 0; o->residuals && i < c->n_shares; i++)
+    if (o->residuals[i]) add_residual(more, &n_more, i, o->residuals[i]);
+  CVY_TRY(cvy_weights_unpack(layout, file, path, o->w, o->running, &n_batches, more, n_more));
   c->settings = o->settings;
   c->choices = o->choices;
+  c->devices = o->devices;
   c->shares = o->shares;
   c->w = o->w;
   c->v = o->v;
+  c->w_before = o->w_before;
   c->running = o->running;
+  c->residuals = o->residuals;
 fail:
+  cvy_free(more);
   cvy_st_close(&file);
   if (status != CVY_OK) cvy_checkpoint_clear(c);
   return status;
 }
 
 cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout, const char *settings,
-                                      cvy_checkpoint *c, bool *found) {
+                                      const char *const *may_differ, cvy_checkpoint *c, bool *found) {
   cvy_status status = CVY_OK;
   long *steps = NULL;
   int n;
@@ -354,7 +416,7 @@ cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout,
   CVY_TRY(list_steps(dir, &steps, &n));
   for (int i = 0; i < n && !*found; i++) {
     CVY_TRY(path_of(dir, steps[i], path));
-    status = load(path, layout, settings, c);
+    status = load(path, layout, settings, may_differ, c);
     if (status == CVY_OK) *found = true;
     else if (status != CVY_E_FORMAT && status != CVY_E_IO) goto fail;
     else if (i + 1 < n)
@@ -367,8 +429,8 @@ fail:
   return status;
 }
 
-/* True if the file is whole and of this version; *choices then is a copy, NULL when out of memory. */
-static bool peek(const char *path, char **choices) {
+/* True if the file is whole and of this version; *text then is a copy of that key's value, NULL when out of memory. */
+static bool peek(const char *path, int key, char **text) {
   cvy_st_file *file = NULL;
   const char *values[N_KEYS];
   char checksum[17];
@@ -378,25 +440,34 @@ static bool peek(const char *path, char **choices) {
   const char *const stored = cvy_st_metadata(file, CHECKSUM);
   good = good && stored && strcmp(values[FORMAT], FORMAT_VERSION) == 0 &&
          checksum_of(values, cvy_st_get(file, 0), cvy_st_count(file), checksum) && strcmp(stored, checksum) == 0;
-  if (good) *choices = cvy_strdup(values[CHOICES]);
+  if (good) *text = cvy_strdup(values[key]);
   cvy_st_close(&file);
   return good;
 }
 
-cvy_status cvy_checkpoint_newest_choices(const char *dir, char **choices) {
+/* The key's value in the newest good checkpoint; NULL: there is none. */
+static cvy_status newest_text(const char *dir, int key, char **text) {
   cvy_status status = CVY_OK;
   long *steps = NULL;
   int n;
   char path[PATH_MAX];
   bool found = false;
-  *choices = NULL;
+  *text = NULL;
   CVY_TRY(list_steps(dir, &steps, &n));
   for (int i = 0; i < n && !found; i++) {
     CVY_TRY(path_of(dir, steps[i], path));
-    found = peek(path, choices);
+    found = peek(path, key, text);
   }
-  CVY_REQUIRE(!found || *choices, CVY_E_MEMORY, "no memory for the algorithms in %s", path);
+  CVY_REQUIRE(!found || *text, CVY_E_MEMORY, "no memory for what %s says", path);
 fail:
   cvy_free(steps);
   return status;
 }
+
+cvy_status cvy_checkpoint_newest_choices(const char *dir, char **choices) { return newest_text(dir, CHOICES, choices); }
+
+cvy_status cvy_checkpoint_newest_devices(const char *dir, char **devices) { return newest_text(dir, DEVICES, devices); }
+
+cvy_status cvy_checkpoint_newest_shares(const char *dir, char **shares) { return newest_text(dir, SHARES, shares); }
+
+cvy_status cvy_checkpoint_newest_settings(const char *dir, char **settings) { return newest_text(dir, SETTINGS, settings); }

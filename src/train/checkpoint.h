@@ -5,15 +5,18 @@
  * updates applied so far.
  *   tensors      first those of a weights file, same names, order, shapes (nn/weights.h), so that PyTorch's tools open
  *                it; with momentum then "momentum/<parameter>" for each parameter, same shape, F32, in the parameters'
- *                order
+ *                order; with staleness then "before/<parameter>" in the same way: the weights one step
+ *                older, which the next step computes with; where gradients cross as bfloat16 then for each device i that
+ *                has one "residual/i/<parameter>" in the same way: what rounding has left there (ops/compress.h)
  *   __metadata__ strings, in this order:
- *     convoy_checkpoint   "2", the format's version; another one is refused
+ *     convoy_checkpoint   "3", the format's version; another one is refused
  *     program             version of the program that wrote it (for people)
  *     step epoch epoch_batches n_batches   decimal
  *     seed                decimal, unsigned 64 bits
  *     epoch_loss_sum      the double's bits, 16 hex digits
  *     epoch_images        decimal
  *     finished            "0" or "1"
+ *     devices             JSON array of the devices' labels, in the team's order
  *     shares              "128,128": the full batch's, in device order
  *     settings            the run's settings, JSON object as given
  *     choices             the algorithms of the convolutions on every device (train/choices.h)
@@ -41,10 +44,13 @@ typedef struct cvy_checkpoint {
   bool finished;                    /* the run ended: nothing is left to do */
   int64_t n_batches;                /* num_batches_tracked of the BN layers */
   const char *settings;             /* JSON object; NULL: {} */
+  const char *devices;              /* JSON array of labels (resume.h); NULL: [] */
   int n_shares;                     /* devices */
   const int *shares;                /* of a full batch */
   const char *choices;              /* JSON array (choices.h); NULL: [] */
   const float *w, *v, *running;     /* flat vectors (nn/layout.h); v NULL: no momentum */
+  const float *w_before;            /* of the step before; NULL: no staleness */
+  float *const *residuals;          /* one per device (n_shares), NULL: it has none; NULL: nobody has one */
   void *owned; /* memory behind the pointers of a loaded checkpoint; NULL when the caller fills the struct */
 } cvy_checkpoint;
 
@@ -55,15 +61,20 @@ cvy_status cvy_checkpoint_save(const char *dir, const cvy_layout *layout, const 
 
 /* The newest good checkpoint of DIR. A broken file is named in a warning and the one before it is taken. *found false
  * with CVY_OK: no folder or no checkpoint in it. Else *c is filled and owns its memory: cvy_checkpoint_clear.
- * `settings` (NULL: not compared) are those of the run that wants to go on. CVY_E_FORMAT: there are checkpoints, all
+ * `settings` (NULL: not compared) are those of the run that wants to go on, may_differ as in cvy_settings_compare.
+ * CVY_E_FORMAT: there are checkpoints, all
  * broken · CVY_E_IO: the folder cannot be read · CVY_E_MISMATCH: settings differ (each named) or the network does, or
  * the format's version · CVY_E_MEMORY. On failure *c is empty. */
 cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout, const char *settings,
-                                      cvy_checkpoint *c, bool *found);
+                                      const char *const *may_differ, cvy_checkpoint *c, bool *found);
 void cvy_checkpoint_clear(cvy_checkpoint *c);
 /* The choices in the newest good checkpoint of DIR (cvy_free), before there is a team that could load it. NULL: there is
  * none; why a file is not good is told when it is loaded. CVY_E_IO, CVY_E_MEMORY. */
 cvy_status cvy_checkpoint_newest_choices(const char *dir, char **choices);
+/* In the same way its devices (JSON), shares ("128,128") and settings (JSON). */
+cvy_status cvy_checkpoint_newest_devices(const char *dir, char **devices);
+cvy_status cvy_checkpoint_newest_shares(const char *dir, char **shares);
+cvy_status cvy_checkpoint_newest_settings(const char *dir, char **settings);
 
 /* For a run that starts afresh: CVY_E_ARGUMENT if DIR has checkpoints already, which --resume would mix up with the new
  * ones. A missing or empty folder is fine. */
@@ -73,7 +84,10 @@ cvy_status cvy_checkpoint_require_none(const char *dir);
  * same as no key). Every key that differs and is not in may_differ (ends with NULL; NULL: cvy_settings_may_differ) is
  * named with both values in one message: CVY_E_MISMATCH. CVY_E_FORMAT: no JSON object. */
 cvy_status cvy_settings_compare(const char *old_json, const char *new_json, const char *const *may_differ);
-/* Settings that change no number of the steps to come: how long to run, what to write where, what to show. */
+/* Settings that change no number of the steps to come (how long to run, what to write where, what to show), and those
+ * that the checkpoint itself has and resume.h looks at: devices and shares. */
 extern const char *const cvy_settings_may_differ[];
+/* The same for runs in which it makes no difference how a batch is split. */
+extern const char *const cvy_settings_may_differ_any_split[];
 
 #endif

@@ -43,10 +43,10 @@ fail:
   return status;
 }
 
-void cvy_choices_read(const char *text, const cvy_net *net, int n_devices, cvy_conv_choices *table) {
+void cvy_choices_read(const char *text, const cvy_net *net, int n_devices, const int *rows, cvy_conv_choices *table) {
   json_t *const devices = json_loads(text, 0, NULL);
   for (int d = 0; d < n_devices; d++) {
-    const json_t *const layers = json_array_get(devices, (size_t)d);
+    const json_t *const layers = json_array_get(devices, (size_t)(rows ? rows[d] : d));   /* NULL for -1 */
     for (int l = 0; l < net->n_layers; l++) {
       cvy_conv_choices *const choices = &table[(size_t)d * (size_t)net->n_layers + (size_t)l];
       const json_t *const passes = net->layers[l].name[0] ? json_object_get(layers, net->layers[l].name) : NULL;

@@ -14,9 +14,9 @@
 
 /* table: n_devices rows of net->n_layers. *text: cvy_free. CVY_E_MEMORY. */
 cvy_status cvy_choices_write(const cvy_net *net, const cvy_conv_choices *table, int n_devices, char **text);
-/* Fills what the text says about this net's layers on these devices; what it does not say, or says in words that are
+/* Fills what the text says about this net's layers on these devices: for device d its device rows[d] (NULL: d; -1: none). What it does not say, or says in words that are
  * not known, is AUTO: cvy_choices_compare finds the difference later. */
-void cvy_choices_read(const char *text, const cvy_net *net, int n_devices, cvy_conv_choices *table);
+void cvy_choices_read(const char *text, const cvy_net *net, int n_devices, const int *rows, cvy_conv_choices *table);
 /* CVY_E_MISMATCH if they are not the same, with the first layer, pass and device that differ and both choices. */
 cvy_status cvy_choices_compare(const char *in_checkpoint, const char *now);
 

@@ -8,17 +8,18 @@
 #include "src/base/text.h"
 #include "src/train/checkpoint.h"
 
-/* Everything not named here decides about numbers (model, data, classes, devices, conv_algo, math, batch, split, shares, bn, lr,
- * momentum, nesterov, weight_decay, init, init_from, seed, no_shuffle, staleness, …) or is unknown, and must be the
- * same. run_ahead changes no number; what tune chooses is kept in the checkpoint itself. */
-const char *const cvy_settings_may_differ[] = {
-  "epochs", "max_steps", "no_eval", "allow_nan", "verify_every", "run_ahead", "tune", "data_dir", "save", "checkpoint",
-  "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", "resume", "log", "plot", "trace", "json", "quiet",
-  NULL,
-};
+/* Everything not named here decides about numbers (model, data, classes, conv_algo, math, batch, split, bn, lr, momentum,
+ * nesterov, weight_decay, init, init_from, seed, no_shuffle, staleness, …) or is unknown, and must be the same. run_ahead
+ * changes no number; what tune chooses is kept in the checkpoint itself, and so are devices and shares (resume.h). */
+#define NO_NUMBER                                                                                                     \
+  "epochs", "max_steps", "no_eval", "on_device_loss", "device_timeout", "allow_nan", "verify_every", "run_ahead", "tune", "data_dir", "save", "checkpoint", \
+    "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", "resume", "log", "plot", "trace", "json", "quiet"
+const char *const cvy_settings_may_differ[] = {NO_NUMBER, "devices", "shares", NULL};
+const char *const cvy_settings_may_differ_any_split[] = {NO_NUMBER, "devices", "shares", "split", "math_used", NULL};
 
 /* What older versions did not write down, and always did so. */
-static const struct { const char *key, *value; } came_later[] = {{"math", "fp32"}};
+static const struct { const char *key, *value; } came_later[] = {
+    {"math", "fp32"}, {"lr_schedule", "const"}, {"warmup", "0"}};
 
 /* '-' and '_' are the same. */
 static bool same_key(const char *a, const char *b) {

@@ -10,6 +10,7 @@
 #include "src/base/mem.h"
 #include "src/train/checkpoint.h"
 #include "src/train/choices.h"
+#include "src/train/resume.h"
 
 typedef struct open_args {
   cvy_team *team;
@@ -19,8 +20,11 @@ typedef struct open_args {
 /* --tune quick: seconds for measuring, all devices together; what has begun when they are over is finished. */
 enum { QUICK_BUDGET_S = 15 };
 
-static bool uses_tuned(const cvy_team *team) {
-  return team->algos.n == 0 && !team->resumed && team->params.tune != CVY_TUNE_OFF;
+/* Device r's layers take what the checkpoint notes. */
+static bool is_resumed(const cvy_team *team, int r) { return team->resumed && team->resumed_rows[r] >= 0; }
+
+static bool uses_tuned(const cvy_team *team, int r) {
+  return team->algos.n == 0 && !is_resumed(team, r) && team->params.tune != CVY_TUNE_OFF;
 }
 
 static cvy_replica_params params_of(const open_args *a, const cvy_replica *r) {
@@ -35,8 +39,8 @@ static cvy_replica_params params_of(const open_args *a, const cvy_replica *r) {
                               .profile = team->params.profile,
                               .algos = team->algos,
                               .math = team->params.math,
-                              .choices = team->resumed ? team->resumed + first : NULL,
-                              .use_tuned = uses_tuned(team),
+                              .choices = is_resumed(team, r->index) ? team->resumed + first : NULL,
+                              .use_tuned = uses_tuned(team, r->index),
                               .tuned = team->tuned ? team->tuned[r->index] : NULL};
 }
 
@@ -57,10 +61,11 @@ static cvy_status tune_replica(void *owner, void *arg) {
  * the next of its kind reads. */
 static cvy_status tune_quickly(cvy_team *team, open_args *args) {
   cvy_status status = CVY_OK;
-  if (!uses_tuned(team) || team->params.tune != CVY_TUNE_QUICK) return CVY_OK;
+  if (team->params.tune != CVY_TUNE_QUICK) return CVY_OK;
   team->tuned = cvy_calloc((size_t)team->n, sizeof *team->tuned);
   CVY_REQUIRE(team->tuned, CVY_E_MEMORY, "out of host memory");
-  for (int r = 0; r < team->n; r++) CVY_TRY(cvy_worker_call(team->replicas[r].worker, tune_replica, args));
+  for (int r = 0; r < team->n; r++)
+    if (uses_tuned(team, r)) CVY_TRY(cvy_worker_call(team->replicas[r].worker, tune_replica, args));
 fail:
   return status;
 }
@@ -151,14 +156,18 @@ fail:
 /* What the layers took in the run that is resumed. */
 static cvy_status read_choices(cvy_team *team, const char *dir) {
   cvy_status status = CVY_OK;
-  char *text = NULL;
+  char *text = NULL, *devices = NULL;
   CVY_TRY(cvy_checkpoint_newest_choices(dir, &text));
   if (!text) return CVY_OK;
+  CVY_TRY(cvy_checkpoint_newest_devices(dir, &devices));
   team->resumed = cvy_calloc((size_t)team->n * (size_t)team->net->n_layers, sizeof *team->resumed);
-  CVY_REQUIRE(team->resumed, CVY_E_MEMORY, "out of host memory");
-  cvy_choices_read(text, team->net, team->n, team->resumed);
+  team->resumed_rows = cvy_calloc((size_t)team->n, sizeof *team->resumed_rows);
+  CVY_REQUIRE(team->resumed && team->resumed_rows, CVY_E_MEMORY, "out of host memory");
+  cvy_resume_rows(devices ? devices : "[]", team->devices, team->resumed_rows);
+  cvy_choices_read(text, team->net, team->n, team->resumed_rows, team->resumed);
 fail:
   cvy_free(text);
+  cvy_free(devices);
   return status;
 }
 
@@ -245,6 +254,7 @@ void cvy_team_destroy(cvy_team **out) {
   cvy_free(team->split_values);
   cvy_free(team->full_shares);
   cvy_free(team->resumed);
+  cvy_free(team->resumed_rows);
   for (int i = 0; team->tuned && i < team->n; i++) cvy_tune_table_destroy(&team->tuned[i]);
   cvy_free(team->tuned);
   cvy_free(team->choices);

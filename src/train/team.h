@@ -35,6 +35,7 @@ struct cvy_team {
   int n;
   cvy_conv_algo_list algos;
   cvy_conv_choices *resumed;        /* n x layers of the net, from a checkpoint; NULL: none */
+  int *resumed_rows;                /* the checkpoint's device that each one's are of (resume.h), -1: none */
   cvy_tune_table **tuned;           /* --tune quick: what each device does best; else NULL */
   char *choices;                    /* what was taken (choices.h) */
   cvy_replica *replicas;

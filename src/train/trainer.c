@@ -7,6 +7,7 @@
 #include "src/base/mem.h"
 #include "src/train/checkpoint.h"
 #include "src/train/choices.h"
+#include "src/train/resume.h"
 #include "src/train/team.h"
 
 typedef struct trainer {
@@ -39,8 +40,10 @@ static bool run_is_over(const trainer *t) {
 static cvy_status save_checkpoint(trainer *t) {
   cvy_status status = CVY_OK;
   cvy_team *const team = t->team;
+  char *devices = NULL;
   if (!t->p.checkpoint_dir || t->saved_step == t->step) return CVY_OK;
   CVY_TRY(cvy_team_sync_state(team));
+  CVY_TRY(cvy_resume_devices(team->devices, &devices));
   CVY_TRY(cvy_checkpoint_save(t->p.checkpoint_dir, team->layout,
                               &(cvy_checkpoint){.step = t->step,
                                                 .epoch = t->epoch,
@@ -52,6 +55,7 @@ static cvy_status save_checkpoint(trainer *t) {
                                                 .n_batches = team->n_batches,
                                                 .settings = t->p.settings,
                                                 .choices = team->choices,
+                                                .devices = devices,
                                                 .n_shares = team->n,
                                                 .shares = team->full_shares,
                                                 .w = cvy_state_w(team->state),
@@ -60,6 +64,7 @@ static cvy_status save_checkpoint(trainer *t) {
                               t->p.keep));
   t->saved_step = t->step;
 fail:
+  cvy_free(devices);
   return status;
 }
 
@@ -68,14 +73,11 @@ static cvy_status resume(trainer *t) {
   cvy_team *const team = t->team;
   cvy_state *const s = team->state;
   cvy_checkpoint c = {0};
-  bool found;
-  CVY_TRY(cvy_checkpoint_load_newest(t->p.checkpoint_dir, team->layout, t->p.settings, &c, &found));
+  bool found, same;
+  CVY_TRY(cvy_checkpoint_load_newest(t->p.checkpoint_dir, team->layout, t->p.settings, cvy_resume_may_differ(team), &c,
+                                     &found));
   if (!found) return CVY_OK;
-  CVY_REQUIRE(
-      c.n_shares == team->n && memcmp(c.shares, team->full_shares, (size_t)team->n * sizeof *c.shares) == 0,
-      CVY_E_MISMATCH,
-      "the checkpoint of step %ld was made by %d device%s with other shares of the batch: resume on the same team",
-      c.step, c.n_shares, c.n_shares == 1 ? "" : "s");
+  CVY_TRY(cvy_resume_check(team, &c, &same));
   CVY_REQUIRE(c.seed == t->p.seed, CVY_E_MISMATCH, "the checkpoint of step %ld was made with seed %llu, not %llu",
               c.step, (unsigned long long)c.seed, (unsigned long long)t->p.seed);
   CVY_REQUIRE(s->has_momentum == (c.v != NULL), CVY_E_MISMATCH,
@@ -85,7 +87,7 @@ static cvy_status resume(trainer *t) {
       c.epoch_batches < t->steps_per_epoch, CVY_E_MISMATCH,
       "the checkpoint of step %ld stands at batch %ld of an epoch, which has %ld: another data set or batch size",
       c.step, c.epoch_batches, t->steps_per_epoch);
-  CVY_TRY(cvy_choices_compare(c.choices, team->choices));
+  if (same) CVY_TRY(cvy_choices_compare(c.choices, team->choices));
   CVY_TRY(cvy_team_wait(team));
   memcpy(cvy_state_w(s), c.w, team->layout->n_floats * sizeof(float));
   if (c.v) memcpy(cvy_state_v(s), c.v, team->layout->n_floats * sizeof(float));
@@ -99,6 +101,7 @@ static cvy_status resume(trainer *t) {
   t->epoch_images = c.epoch_images;
   t->epoch_loss_sum = c.epoch_loss_sum;
   cvy_log_info("resumed from the checkpoint of step %ld (epoch %d, batch %ld)", c.step, c.epoch, c.epoch_batches);
+  if (!same) cvy_resume_tell(team, &c);
 fail:
   cvy_checkpoint_clear(&c);
   return status;
