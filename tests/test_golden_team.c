@@ -1,13 +1,28 @@
 /* SPDX-License-Identifier: MIT
- * The golden case with a split batch, on teams of two: replicas of one device, and its halves. Bounds as in
- * test_golden.c. */
+ * Golden cases on teams: the one with a split batch and statistics per share on two replicas of a device and on its halves,
+ * and the one with statistics of the whole batch (bn sync) on two, its halves, and three of which one has no samples.
+ * Bounds as in test_golden.c. */
 #include "convoy/convoy.h"
 #include "src/nn/graph.h"
 #include "src/train/team.h"
 #include "tests/golden.h"
 
+enum { MOST_DEVICES = 3 };
+
+typedef struct team_case {
+  const char *name;            /* in golden.json */
+  cvy_bn_mode bn;
+  int n;
+  double shares[MOST_DEVICES];
+} team_case;
+
+static const team_case by_share = {"resnet18-split", CVY_BN_DEVICE, 2, {10, 6}};
+static const team_case two = {"resnet18-1", CVY_BN_SYNC, 2, {10, 6}};
+static const team_case three = {"resnet18-1", CVY_BN_SYNC, 3, {3, 0, 13}};
+
 typedef struct run {
   check_device *d;
+  const team_case *team_case;
   const json_t *one;
   const cvy_net *net;
   const cvy_layout *layout;
@@ -35,10 +50,13 @@ static void check_tensors(const run *r, const char *what, const char *key, doubl
   printf("  %s: worst %.2e\n", what, worst);
 }
 
-/* The gradient that the exchange added up: both replicas' staged parts, in device order. */
+/* The gradient that the exchange added up: the replicas' staged parts, in device order. */
 static void sum_gradients(const run *r) {
-  for (size_t i = 0; i < r->layout->n_floats; i++)
-    r->flat[i] = r->team->replicas[0].staging_host[i] + r->team->replicas[1].staging_host[i];
+  for (size_t i = 0; i < r->layout->n_floats; i++) {
+    r->flat[i] = 0;
+    for (int t = 0; t < r->team_case->n; t++)
+      if (r->team_case->shares[t] > 0) r->flat[i] += r->team->replicas[t].staging_host[i];
+  }
 }
 
 static void check_running(const run *r) {
@@ -54,14 +72,15 @@ static void check_running(const run *r) {
 /* The first test images, split over the team, each part on its device. */
 static void check_logits(const run *r, const cvy_data *data) {
   float x[4 * GOLDEN_PIXELS], logits[4 * 10];
-  cvy_tensor *shards[2];
+  cvy_tensor *shards[MOST_DEVICES];
   for (size_t i = 0; i < 4 * GOLDEN_PIXELS; i++) x[i] = (float)data->test.images[i] / 255.0f;
   check_ok(cvy_team_split_and_load(r->team, x, 4, shards));
   int at = 0;
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < r->team_case->n; i++) {
     cvy_tensor *y;
     int n;
-    assert_non_null(shards[i]);
+    if (r->team_case->shares[i] == 0) assert_null(shards[i]);
+    if (!shards[i]) continue;
     check_ok(cvy_team_forward(r->team, shards[i], &y));
     cvy_tensor_shape(y, &n, NULL, NULL, NULL, NULL);
     check_ok(cvy_tensor_read(y, logits + at, (size_t)n * 10));
@@ -87,7 +106,8 @@ static void train(const run *r) {
     for (int i = 0; i < batch; i++) samples[i] = s * batch + i;
     check_ok(cvy_team_step(r->team, samples, batch, (float)golden_number(r->one, "lr")));
     check_ok(cvy_team_take(r->team, true, &result, &got));
-    assert_true(got && result.shares[0] == 10 && result.shares[1] == 6);
+    assert_true(got);
+    for (int t = 0; t < r->team_case->n; t++) assert_true(result.shares[t] == (int)r->team_case->shares[t]);
     const double want = golden_item(losses, (size_t)s);
     if (!(fabs(result.loss - want) <= (s == 0 ? 1e-5 : 1e-3) * want))
       check_fail(r->d, "loss of step %d is %.9g, not %.9g", s, result.loss, want);
@@ -101,9 +121,9 @@ static void train(const run *r) {
   check_ok(cvy_team_verify(r->team));
 }
 
-static void run_split(check_device *d, const char *suffix) {
+static void run_case(check_device *d, const char *suffix, const team_case *k) {
   json_t *const root = golden_open(d);
-  run r = {.d = d, .one = golden_case(d, root, "resnet18-split")};
+  run r = {.d = d, .team_case = k, .one = golden_case(d, root, k->name)};
   char selector[64];
   cvy_net *net;
   cvy_data *data;
@@ -123,7 +143,8 @@ static void run_split(check_device *d, const char *suffix) {
   setenv("CVY_FORCE_STAGING", "1", 1); /* so that the replicas' gradients can be looked at */
   check_ok(cvy_team_create(
       devices, net,
-      &(cvy_team_params){.batch = 16, .split = CVY_SPLIT_SHARES, .split_values = (double[]){10, 6}, .run_ahead = 1},
+      &(cvy_team_params){
+          .batch = 16, .split = CVY_SPLIT_SHARES, .split_values = k->shares, .bn = k->bn, .run_ahead = 1},
       &r.team));
   unsetenv("CVY_FORCE_STAGING");
   check_ok(cvy_team_attach(r.team, data));
@@ -141,11 +162,21 @@ static void run_split(check_device *d, const char *suffix) {
   json_decref(root);
 }
 
-static void test_replicas(check_device *d) { run_split(d, "*2"); }
+static void test_replicas(check_device *d) { run_case(d, "*2", &by_share); }
+static void test_replicas_sync(check_device *d) {
+  run_case(d, "*2", &two);
+  run_case(d, "*3", &three);
+}
 
-static void test_halves(check_device *d) {
+static bool has_halves(const check_device *d) {
   const cvy_device_info *const info = cvy_device_get_info(d->cl);
-  if (info->can_partition_by_counts && info->compute_units >= 2) run_split(d, "/1+1");
+  return info->can_partition_by_counts && info->compute_units >= 2;
+}
+static void test_halves(check_device *d) {
+  if (has_halves(d)) run_case(d, "/1+1", &by_share);
+}
+static void test_halves_sync(check_device *d) {
+  if (has_halves(d)) run_case(d, "/1+1", &two);
 }
 
 int main(int argc, char **argv) {
@@ -153,6 +184,9 @@ int main(int argc, char **argv) {
     fprintf(stderr, "no Fashion-MNIST in " GOLDEN_IMAGES ": install the package dataset-fashion-mnist\n");
     return 77;
   }
-  static const check_test tests[] = {{"replicas", test_replicas}, {"halves", test_halves}};
-  return check_main(argc, argv, tests, 2, CHECK_DEVICES);
+  static const check_test tests[] = {{"replicas", test_replicas},
+                                     {"replicas_sync", test_replicas_sync},
+                                     {"halves", test_halves},
+                                     {"halves_sync", test_halves_sync}};
+  return check_main(argc, argv, tests, 4, CHECK_DEVICES);
 }

@@ -43,6 +43,8 @@ typedef struct run {
   double accuracy, eval_loss;
 } run;
 
+static int first_batch; /* the first step takes the samples of this one */
+
 /* Trains STEPS steps (the last batch short) and fetches the weights of device `from`. */
 static run train(check_device *d, const char *selector, const cvy_team_params *params, int steps, int from) {
   run out = {.w = check_floats(d, cvy_net_layout(net)->n_floats)};
@@ -55,7 +57,7 @@ static run train(check_device *d, const char *selector, const cvy_team_params *p
   int32_t samples[BATCH];
   for (int s = 0; s < steps; s++) {
     const int n = s == STEPS - 1 ? 13 : BATCH;
-    for (int i = 0; i < n; i++) samples[i] = (s * 37 + i * 5) % data->train.n;
+    for (int i = 0; i < n; i++) samples[i] = ((s + first_batch) * 37 + i * 5) % data->train.n;
     check_ok(cvy_team_step(team, samples, n, 0.05f));
   }
   check_ok(cvy_team_wait(team));
@@ -98,10 +100,12 @@ static double relative_l2(const float *a, const float *b, size_t n) {
 }
 
 static const cvy_team_params ghost = {.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = 4, .run_ahead = 1};
+static const cvy_team_params whole = {.batch = BATCH, .bn = CVY_BN_SYNC, .run_ahead = 1};
 
-/* DESIGN: K devices against one, one step of ghost: 1e-5 in every tensor. */
+/* DESIGN: K devices against one, one step of ghost or sync: 1e-5 in every tensor. */
 static void compare_one_step(check_device *d, const char *suffix, const cvy_team_params *params) {
-  const run one = train(d, device_text(d, ""), &ghost, 1, 0), many = train(d, device_text(d, suffix), params, 1, 0);
+  const cvy_team_params *const alone = params->bn == CVY_BN_SYNC ? &whole : &ghost;
+  const run one = train(d, device_text(d, ""), alone, 1, 0), many = train(d, device_text(d, suffix), params, 1, 0);
   const cvy_layout *const l = cvy_net_layout(net);
   if (!(fabs(one.losses[0] - many.losses[0]) <= 1e-6 * one.losses[0]))
     check_fail(d, "loss %.9g, not %.9g", many.losses[0], one.losses[0]);
@@ -127,6 +131,49 @@ static void test_k_devices(check_device *d) {
     if (!check_case(d, "even %s", suffixes[i])) continue;
     compare_one_step(d, suffixes[i], &ghost);
     check_case_end(d);
+    if (!check_case(d, "sync %s", suffixes[i])) continue;
+    compare_one_step(d, suffixes[i], &whole);
+    check_case_end(d);
+  }
+}
+
+/* On one device, and with everything on one of several, sync is one group of the whole batch: the same bits. */
+static void test_sync_alone(check_device *d) {
+  static const double shares[3] = {0, BATCH, 0};
+  const size_t n = cvy_net_layout(net)->n_floats;
+  const cvy_team_params group = {.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = BATCH};
+  const cvy_team_params third = {
+    .batch = BATCH, .bn = CVY_BN_SYNC, .split = CVY_SPLIT_SHARES, .split_values = shares};
+  const run want = train(d, device_text(d, ""), &group, STEPS, 0), one = train(d, device_text(d, ""), &whole, STEPS, 0),
+            three = train(d, device_text(d, "*3"), &third, STEPS, 2);
+  check_same(d, "weights of one device", one.w, want.w, 1, (int)n);
+  check_same(d, "weights of three devices, one with samples", three.w, want.w, 1, (int)n);
+}
+
+/* Several steps, the last batch short, so that some of 16 devices get nothing there: within rounding of one device, and
+ * the same bits again, whatever the run-ahead. */
+static void test_sync_steps(check_device *d) {
+  static const double shares[5] = {3, 0, 17, 1, 11};
+  static const struct { const char *suffix; const double *shares; } cases[] = {{"*2", NULL}, {"*5", shares}, {"*16", NULL}};
+  const size_t n = cvy_net_layout(net)->n_floats;
+  for (int i = 0; i < 3; i++) {
+    if (!check_case(d, "sync steps %s", cases[i].suffix)) continue;
+    const run one = train(d, device_text(d, ""), &whole, STEPS, 0);
+    cvy_team_params p = whole;
+    if (cases[i].shares) p.split = CVY_SPLIT_SHARES, p.split_values = cases[i].shares;
+    const run many = train(d, device_text(d, cases[i].suffix), &p, STEPS, 0);
+    for (int s = 0; s < STEPS; s++)
+      if (!(fabs(many.losses[s] - one.losses[s]) <= 1e-5 * one.losses[s]))
+        check_fail(d, "loss of step %d is %.9g, not %.9g", s, many.losses[s], one.losses[s]);
+    const double rel = relative_l2(many.w, one.w, n);
+    printf("  %s: weights differ by %.1e after %d steps\n", cases[i].suffix, rel, STEPS);
+    if (!(rel <= 1e-4)) check_fail(d, "weights differ by %.2e after %d steps, more than 1e-4", rel, STEPS);
+    for (p.run_ahead = 0; p.run_ahead <= 2; p.run_ahead += 2) {
+      const run again = train(d, device_text(d, cases[i].suffix), &p, STEPS, 1);
+      check_same(d, "weights", again.w, many.w, 1, (int)n);
+      assert_memory_equal(again.losses, many.losses, sizeof many.losses);
+    }
+    check_case_end(d);
   }
 }
 
@@ -136,6 +183,11 @@ static void test_uneven(check_device *d) {
   p.split = CVY_SPLIT_WEIGHTS;
   p.split_values = weights;
   if (check_case(d, "weights 1,0,3.5")) compare_one_step(d, "*3", &p);
+  check_case_end(d);
+  cvy_team_params q = whole;
+  q.split = CVY_SPLIT_WEIGHTS;
+  q.split_values = weights;
+  if (check_case(d, "sync weights 1,0,3.5")) compare_one_step(d, "*3", &q);
   check_case_end(d);
   p.split = CVY_SPLIT_SHARES;
   p.split_values = shares;
@@ -166,6 +218,180 @@ static void test_same_bits(check_device *d) {
   }
 }
 
+/* One step stale: w1 = w0 - lr g0(w0), w2 = w1 - lr g1(w0), not g1(w1); the same bits whatever the run-ahead. */
+static void test_staleness(check_device *d) {
+  const cvy_layout *const l = cvy_net_layout(net);
+  cvy_team_params p = {.batch = BATCH, .run_ahead = 1};
+  if (check_case(d, "stale formula")) {
+    const run w0 = train(d, device_text(d, "*2"), &p, 0, 0), one = train(d, device_text(d, "*2"), &p, 1, 0);
+    const run fresh = train(d, device_text(d, "*2"), &p, 2, 0);
+    first_batch = 1;
+    const run other = train(d, device_text(d, "*2"), &p, 1, 0);
+    first_batch = 0;
+    p.staleness = 1;
+    const run stale1 = train(d, device_text(d, "*2"), &p, 1, 1), stale = train(d, device_text(d, "*2"), &p, 2, 1);
+    check_same(d, "weights after one step", stale1.w, one.w, 1, (int)l->n_floats);
+    float *const want = check_floats(d, l->n_floats);
+    for (size_t i = 0; i < l->n_floats; i++) want[i] = one.w[i] + (other.w[i] - w0.w[i]);
+    const double off = relative_l2(stale.w, want, l->n_floats), lag = relative_l2(stale.w, fresh.w, l->n_floats);
+    if (!(off <= 1e-6 && lag > 1e-4))
+      check_fail(d, "two steps, one stale: %.2e from the formula, %.2e from two fresh steps", off, lag);
+    if (stale.losses[1] != other.losses[0])
+      check_fail(d, "loss of the second step %.9g, with the first weights it is %.9g", stale.losses[1], other.losses[0]);
+  }
+  check_case_end(d);
+  if (check_case(d, "stale bits")) {
+    p = (cvy_team_params){.batch = BATCH, .run_ahead = 1, .staleness = 1, .momentum = 0.9f, .bucket_mib = 0.001};
+    const run first = train(d, device_text(d, "*3"), &p, STEPS, 0);
+    for (p.run_ahead = 0; p.run_ahead <= 2; p.run_ahead++)
+      for (int staged = 0; staged < 2; staged++) {
+        if (staged) setenv("CVY_FORCE_STAGING", "1", 1);
+        p.no_overlap = p.run_ahead == 0;
+        const run again = train(d, device_text(d, "*3"), &p, STEPS, 1);
+        unsetenv("CVY_FORCE_STAGING");
+        check_same(d, "weights", again.w, first.w, 1, (int)l->n_floats);
+        if (memcmp(again.losses, first.losses, sizeof first.losses) != 0) check_fail(d, "losses differ");
+      }
+  }
+  check_case_end(d);
+  cvy_devices *devices;
+  cvy_team *team;
+  check_ok(cvy_devices_select(device_text(d, ""), &devices));
+  check_fails(cvy_team_create(devices, net, &(cvy_team_params){.staleness = 1}, &team), CVY_E_ARGUMENT, "on one device");
+  cvy_devices_destroy(&devices);
+}
+
+static double *sum_of_rests(check_device *d, cvy_team *team) {
+  const size_t n = cvy_net_layout(net)->n_floats;
+  double *const sum = check_doubles(d, n);
+  float **rests;
+  check_ok(cvy_team_get_rests(team, &rests));
+  for (int r = 0; r < cvy_team_size(team); r++)
+    for (size_t i = 0; i < n; i++) sum[i] += (double)rests[r][i];
+  cvy_team_free_rests(team, &rests);
+  return sum;
+}
+
+/* Gradients that cross as bfloat16. What crosses and what is left are together the gradient and what was left before:
+ * with a first step of rate 0, w = w0 - lr (g + rest0 - rest1), of which plain training makes w0 - lr g. */
+static void test_bf16(check_device *d) {
+  const cvy_layout *const l = cvy_net_layout(net);
+  const int n = (int)l->n_floats;
+  const float lr = 0.05f;
+  cvy_devices *devices;
+  cvy_team *team;
+  cvy_team_params p = {.batch = BATCH, .run_ahead = 1};
+  if (check_case(d, "bf16 formula")) {
+    first_batch = 1;
+    const run want = train(d, device_text(d, "*3"), &p, 1, 0);
+    first_batch = 0;
+    p.exchange = CVY_EXCHANGE_BF16;
+    check_ok(cvy_devices_select(device_text(d, "*3"), &devices));
+    check_ok(cvy_team_create(devices, net, &p, &team));
+    check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 7}));
+    check_ok(cvy_team_attach(team, data));
+    double *rest[2];
+    for (int s = 0; s < 2; s++) {
+      int32_t samples[BATCH];
+      for (int i = 0; i < BATCH; i++) samples[i] = (s * 37 + i * 5) % data->train.n;
+      check_ok(cvy_team_step(team, samples, BATCH, s ? lr : 0.0f));
+      rest[s] = sum_of_rests(d, team);
+    }
+    float *const got = check_floats(d, l->n_floats), *const w = check_floats(d, l->n_floats);
+    memcpy(w, cvy_state_w(team->state), l->n_floats * sizeof *w);
+    for (int i = 0; i < n; i++) got[i] = (float)((double)w[i] + (double)lr * (rest[0][i] - rest[1][i]));
+    const double off = relative_l2(got, want.w, l->n_floats), plain = relative_l2(w, want.w, l->n_floats);
+    if (!(off <= 2e-7 && plain > 4 * off))
+      check_fail(d, "weights are %.2e off where what was left is counted, %.2e where it is not", off, plain);
+    check_ok(cvy_team_verify(team));
+    check_ok(cvy_team_init(team, &(cvy_init_params){.force = true}));
+    const double *const none = sum_of_rests(d, team);
+    for (int i = 0; i < n; i++)
+      if (none[i] != 0) check_fail(d, "something is left of gradients before the first step");
+    cvy_team_destroy(&team);
+    cvy_devices_destroy(&devices);
+  }
+  check_case_end(d);
+  if (check_case(d, "bf16 bits")) {
+    static const double shares[3] = {20, 0, 12};
+    for (int stale = 0; stale < 2; stale++) {
+      p = (cvy_team_params){.batch = BATCH, .run_ahead = 1, .momentum = 0.9f, .staleness = stale, .bn = CVY_BN_GHOST, .ghost = 4};
+      const run plain = train(d, device_text(d, "*3"), &p, STEPS, 0);
+      p.exchange = CVY_EXCHANGE_BF16;
+      const run first = train(d, device_text(d, "*3"), &p, STEPS, 0);
+      const double off = relative_l2(first.w, plain.w, l->n_floats);
+      printf("  bf16: weights differ by %.1e after %d steps\n", off, STEPS);
+      if (!(off > 0 && off < 2e-3)) check_fail(d, "weights differ by %.2e after %d steps", off, STEPS);
+      for (int s = 0; s < STEPS; s++)
+        if (!(fabs(first.losses[s] - plain.losses[s]) <= 2e-3 * plain.losses[s]))
+          check_fail(d, "loss of step %d is %.6g, with fp32 %.6g", s, first.losses[s], plain.losses[s]);
+      for (p.run_ahead = 0; p.run_ahead <= 2; p.run_ahead++)
+        for (int staged = 0; staged < 2; staged++) {
+          if (staged) setenv("CVY_FORCE_STAGING", "1", 1);
+          p.no_overlap = p.run_ahead == 0;
+          p.bucket_mib = p.run_ahead == 2 ? 0.001 : 0;
+          const run again = train(d, device_text(d, "*3"), &p, STEPS, 1);
+          unsetenv("CVY_FORCE_STAGING");
+          check_same(d, "weights", again.w, first.w, 1, n);
+          if (memcmp(again.losses, first.losses, sizeof first.losses) != 0) check_fail(d, "losses differ");
+        }
+    }
+    p = whole;
+    p.split = CVY_SPLIT_SHARES;
+    p.split_values = shares;
+    p.exchange = CVY_EXCHANGE_BF16;
+    (void)train(d, device_text(d, "*3"), &p, STEPS, 1); /* one has nothing to send; all hold the same weights */
+  }
+  check_case_end(d);
+  check_ok(cvy_devices_select(device_text(d, ""), &devices));
+  check_fails(cvy_team_create(devices, net, &(cvy_team_params){.exchange = CVY_EXCHANGE_BF16}, &team), CVY_E_ARGUMENT,
+              "exchange bf16 on one device");
+  cvy_devices_destroy(&devices);
+  check_ok(cvy_devices_select(device_text(d, "*2"), &devices));
+  check_fails(cvy_team_create(devices, net, &(cvy_team_params){.exchange = CVY_EXCHANGE_BF16, .no_sync = true}, &team),
+              CVY_E_ARGUMENT, "nothing crosses");
+  cvy_devices_destroy(&devices);
+}
+
+/* What measures the exchange: late but the same numbers, or none at all and then nothing is trained. */
+static void test_probes(check_device *d) {
+  static const char *const suffixes[] = {"", "*3"};
+  const size_t n = cvy_net_layout(net)->n_floats;
+  for (int i = 0; i < 2; i++) {
+    if (!check_case(d, "probes 0:0%s", suffixes[i])) continue;
+    cvy_team_params p = {.batch = BATCH, .run_ahead = 1, .momentum = 0.9f};
+    const run usual = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
+    p.no_overlap = true;
+    p.bucket_mib = 0.001; /* every layer a bucket of its own */
+    const run late = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
+    check_same(d, "weights without overlap", late.w, usual.w, 1, (int)n);
+    if (memcmp(late.losses, usual.losses, sizeof late.losses) != 0) check_fail(d, "losses differ without overlap");
+    p.no_overlap = false;
+    const run small = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
+    check_same(d, "weights with small buckets", small.w, usual.w, 1, (int)n);
+    p.no_sync = true;
+    const run nothing = train(d, device_text(d, suffixes[i]), &p, 0, 0);
+    const run probe = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
+    check_same(d, "weights without exchange", probe.w, nothing.w, 1, (int)n);
+    if (probe.losses[0] != usual.losses[0] || probe.losses[STEPS - 1] == usual.losses[STEPS - 1])
+      check_fail(d, "losses %.9g … %.9g without exchange, %.9g … %.9g with it", probe.losses[0],
+                 probe.losses[STEPS - 1], usual.losses[0], usual.losses[STEPS - 1]);
+    check_case_end(d);
+  }
+  cvy_devices *devices;
+  cvy_team *team;
+  check_ok(cvy_devices_select(device_text(d, "*2"), &devices));
+  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .no_sync = true}, &team));
+  check_ok(cvy_team_init(team, NULL));
+  check_fails(cvy_team_save(team, "/nonexistent/probe"), CVY_E_ARGUMENT, "no_sync");
+  cvy_train_result unused;
+  check_ok(cvy_team_attach(team, data));
+  check_fails(cvy_train(team, data, &(cvy_train_params){.checkpoint_dir = "/nonexistent"}, &unused), CVY_E_ARGUMENT,
+              "no_sync");
+  cvy_team_destroy(&team);
+  cvy_devices_destroy(&devices);
+}
+
 /* Short of memory: shares in passes of fewer samples, data sent batch by batch. Same results within rounding. */
 static void test_little_memory(check_device *d) {
   const run plenty = train(d, device_text(d, ""), &ghost, STEPS, 0);
@@ -185,6 +411,7 @@ static void test_little_memory(check_device *d) {
   check_ok(cvy_team_attach(team, data));
   assert_true(team->replicas[0].streamed);
   cvy_team_destroy(&team);
+  check_fails(cvy_team_create(devices, net, &whole, &team), CVY_E_ARGUMENT, "ghost groups of at most");
   cvy_devices_destroy(&devices);
   const run little = train(d, device_text(d, ""), &ghost, STEPS, 0),
             two = train(d, device_text(d, "*2"), &ghost, STEPS, 1);
@@ -285,7 +512,12 @@ static void with_net(check_device *d, void (*test)(check_device *)) {
   static void run_##name(check_device *d) { with_net(d, test_##name); }
 CASE(k_devices)
 CASE(uneven)
+CASE(sync_alone)
+CASE(sync_steps)
 CASE(same_bits)
+CASE(staleness)
+CASE(bf16)
+CASE(probes)
 CASE(little_memory)
 CASE(divergence)
 CASE(not_finite)
@@ -293,7 +525,10 @@ CASE(wrong_use)
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"k_devices", run_k_devices},   {"uneven", run_uneven},
-                                     {"same_bits", run_same_bits},   {"little_memory", run_little_memory},
+                                     {"sync_alone", run_sync_alone}, {"sync_steps", run_sync_steps},
+                                     {"same_bits", run_same_bits},   {"probes", run_probes}, {"staleness", run_staleness},
+                                     {"bf16", run_bf16},
+                                     {"little_memory", run_little_memory},
                                      {"divergence", run_divergence}, {"not_finite", run_not_finite},
                                      {"wrong_use", run_wrong_use}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_NOT_RUSTICL);

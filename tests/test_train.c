@@ -51,6 +51,8 @@ static const char *path_in(const char *name) {
 /* How the teams of `run` are made: bn, ghost, split; statistics per share and an even split if a test says nothing. */
 static cvy_team_params team_of_test;
 
+static int staleness;
+
 /* One process's worth of a run, from nothing to the weights file. */
 static cvy_status run(const check_device *d, const char *suffix, const cvy_train_params *given, record *r,
                       const char *save, cvy_train_result *out) {
@@ -73,6 +75,7 @@ static cvy_status run(const check_device *d, const char *suffix, const cvy_train
   how.batch = how.batch ? how.batch : BATCH;
   how.momentum = 0.9f;
   how.run_ahead = 1;
+  how.staleness = staleness;
   how.resume_from = given->resume ? given->checkpoint_dir : NULL;
   check_ok(cvy_team_create(devices, net, &how, &team));
   check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
@@ -125,7 +128,9 @@ static void test_epochs(check_device *d) {
 /* 12 steps in one run, and as 4 (limit) + 3 (stopped by the callback) + the rest. */
 static void test_resume(check_device *d) {
   folder_of_test = check_temp_dir();
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 5; i++) { /* from the third on: the second team, stale, with gradients as bfloat16, both */
+    staleness = i == 2 || i == 4;
+    team_of_test.exchange = i >= 3 ? CVY_EXCHANGE_BF16 : CVY_EXCHANGE_FP32;
     char folder[32];
     snprintf(folder, sizeof folder, "pieces%d", i);
     const char *const dir = path_in(folder), *const settings = "{\"lr\": 0.05, \"epochs\": 3}";
@@ -182,6 +187,8 @@ static void test_resume(check_device *d) {
                 CVY_E_ARGUMENT, "resume");
     assert_int_equal(none.steps, 0);
   }
+  staleness = 0;
+  team_of_test = (cvy_team_params){0};
 }
 
 /* A run that begins on one team and goes on on others: within rounding of a run in one piece, where batch statistics do
@@ -190,9 +197,9 @@ static void test_resume_elsewhere(check_device *d) {
   static const double uneven[3] = {20, 0, 12}, thirds[3] = {4, 24, 4};
   static const struct part { const char *suffix; const double *shares; int until; } parts[] = {
     {"", NULL, 3}, {"*3", uneven, 6}, {"*2", NULL, 8}, {"*3", thirds, 10}, {"", NULL, 12}};
-  static const cvy_team_params modes[] = {{.bn = CVY_BN_GHOST, .ghost = 4}};
+  static const cvy_team_params modes[] = {{.bn = CVY_BN_GHOST, .ghost = 4}, {.bn = CVY_BN_SYNC}};
   folder_of_test = check_temp_dir();
-  for (int m = 0; m < 1; m++) {
+  for (int m = 0; m < 2; m++) {
     char folder[32];
     snprintf(folder, sizeof folder, "elsewhere%d", m);
     const char *const dir = path_in(folder);
@@ -240,6 +247,37 @@ static void test_resume_elsewhere(check_device *d) {
   check_ok(run(d, "*3", &(cvy_train_params){.epochs = 2, .max_steps = 4, .checkpoint_dir = dir, .resume = true}, &pieces,
                NULL, NULL));
   for (int s = 0; s < 4; s++) assert_true(fabs(pieces.losses[s] - whole.losses[s]) <= 1e-5 * whole.losses[s]);
+  team_of_test = (cvy_team_params){0};
+}
+
+/* What rounding has left of gradients belongs to a team's devices: elsewhere it begins at zero, and that is said. */
+static void test_bf16_elsewhere(check_device *d) {
+  static const struct { const char *suffix; cvy_exchange_kind exchange; int until; const char *said; } parts[] = {
+    {"*2", CVY_EXCHANGE_FP32, 3, NULL}, {"*2", CVY_EXCHANGE_BF16, 6, "is not in the checkpoint"},
+    {"*2", CVY_EXCHANGE_BF16, 7, NULL}, {"*3", CVY_EXCHANGE_BF16, 9, "belongs to another team"}};
+  folder_of_test = check_temp_dir();
+  const char *const dir = path_in("bf16");
+  const cvy_team_params ghost = {.bn = CVY_BN_GHOST, .ghost = 4};
+  record whole = {0}, pieces = {0};
+  team_of_test = ghost;
+  check_ok(run(d, "*2", &(cvy_train_params){.epochs = 3, .max_steps = 9}, &whole, NULL, NULL));
+  for (int i = 0; i < 4; i++) {
+    team_of_test = ghost;
+    team_of_test.exchange = parts[i].exchange;
+    check_log_clear();
+    check_ok(run(d, parts[i].suffix,
+                 &(cvy_train_params){.epochs = 3, .max_steps = parts[i].until, .checkpoint_dir = dir, .resume = true},
+                 &pieces, NULL, NULL));
+    if (check_log_contains("what rounding had left") != (parts[i].said != NULL) ||
+        (parts[i].said && !check_log_contains(parts[i].said)))
+      check_fail(d, "part %d: '%s' is not what is said", i, parts[i].said ? parts[i].said : "nothing");
+  }
+  for (int s = 0; s < 9; s++)
+    if (!(fabs(pieces.losses[s] - whole.losses[s]) <= 5e-3 * whole.losses[s]))
+      check_fail(d, "loss of step %d is %.6g, with fp32 %.6g", s, pieces.losses[s], whole.losses[s]);
+  team_of_test = ghost;
+  check_fails(run(d, "*3", &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true}, &pieces, NULL, NULL),
+              CVY_E_MISMATCH, "made with exchange bf16");
   team_of_test = (cvy_team_params){0};
 }
 
@@ -327,6 +365,7 @@ int main(int argc, char **argv) {
   static const check_test tests[] = {{"epochs", test_epochs},
                                      {"resume", test_resume},
                                      {"resume_elsewhere", test_resume_elsewhere},
+                                     {"bf16_elsewhere", test_bf16_elsewhere},
                                      {"broken_checkpoint", test_broken_checkpoint},
                                      {"stop_flag", test_stop_flag},
                                      {"single_statistics", test_single_statistics},

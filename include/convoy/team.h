@@ -17,13 +17,29 @@
 extern "C" {
 #endif
 
-typedef enum cvy_split_kind { CVY_SPLIT_EVEN = 0, CVY_SPLIT_WEIGHTS, CVY_SPLIT_SHARES } cvy_split_kind;
-typedef enum cvy_bn_mode { CVY_BN_DEVICE = 0, CVY_BN_GHOST } cvy_bn_mode;
+/* AUTO: shares follow the devices' speeds. Creating the team measures them for one to three seconds, and while training
+ * goes on they are measured in every step; shares change between steps when that makes a step shorter by more than 5 %.
+ * UNLIKE: AUTO if the devices are of different kinds (driver, name, compute units) and their measured speeds differ by
+ * more than 10 %, else EVEN; a team of one kind is not measured. In a resumed run (resume_from) both begin with the shares
+ * of the checkpoint. */
+typedef enum cvy_split_kind {
+  CVY_SPLIT_EVEN = 0, CVY_SPLIT_WEIGHTS, CVY_SPLIT_SHARES, CVY_SPLIT_AUTO, CVY_SPLIT_UNLIKE
+} cvy_split_kind;
+/* What batch normalisation takes its statistics over: each device's share · groups of `ghost` consecutive samples · the
+ * whole batch, exchanged between the devices in every layer (needs each share in one pass; one device is the same as
+ * groups of the batch's size). With the last two it makes no difference beyond rounding how a batch was split. */
+typedef enum cvy_bn_mode { CVY_BN_DEVICE = 0, CVY_BN_GHOST, CVY_BN_SYNC } cvy_bn_mode;
 
 /* Where each layer's algorithm comes from, if it is neither asked for nor resumed: what `convoy tune` found on this
  * device (defaults where it found nothing) · the shipped defaults · as cached, and what is missing is measured now, within
  * 20 s for the whole team, and kept. */
 typedef enum cvy_tune_mode { CVY_TUNE_CACHED = 0, CVY_TUNE_OFF, CVY_TUNE_QUICK } cvy_tune_mode;
+
+/* How gradients cross to the host: as they are, or as bfloat16, half the bytes. What rounding takes away is kept on the
+ * device and added to its next gradient, so it is late, not lost: it is dropped when a device is lost or a run goes on on
+ * another team (which is logged), and waits while a device has no share. Weights come back as floats either way, sums are
+ * made in float, and batch normalisation's statistics cross as floats: a link carries half down, all up. */
+typedef enum cvy_exchange_kind { CVY_EXCHANGE_FP32 = 0, CVY_EXCHANGE_BF16 } cvy_exchange_kind;
 
 /* Zero means the default everywhere. */
 typedef struct cvy_team_params {
@@ -38,8 +54,26 @@ typedef struct cvy_team_params {
   float momentum, weight_decay;
   bool nesterov;                    /* needs momentum > 0 */
   int run_ahead;                    /* steps that the host may be ahead of the devices: 0..2; -1 is not given: 1 */
+  int staleness;                    /* 1: a step computes with weights that lack the update of the step before, always,
+                                       so that its exchange can go on beside it. Changes the numbers; repeatable; needs
+                                       several devices, which hold the weights twice. 0: every step has all updates */
+  cvy_exchange_kind exchange;       /* BF16 changes the numbers; repeatable; needs several devices, and not no_sync; costs
+                                       6 bytes of device memory per weight */
+  double bucket_mib;                /* gradients cross in pieces of about so many MiB, whole layers; 0: 1. Changes no
+                                       number */
+  bool no_overlap;                  /* probe: gradients leave the devices only when the whole backward pass is over, and no
+                                       layer starts before the weights of all are there. Changes no number */
+  bool no_sync;                     /* probe: nothing is exchanged and nothing is updated, to see what the exchange
+                                       costs. Not training: weights stay as they are, cvy_team_save and checkpoints
+                                       are refused */
   bool inference;                   /* no training: less memory */
   bool profile;                     /* devices keep the times of their kernels, for convoy bench */
+  bool loss_stops;                  /* a device that fails ends the run; else the others go on without it */
+  double device_timeout_s;          /* a device that gives no sign of life for so long has failed; kernels may be compiled
+                                       in its first two steps and in what is no step: ten times as long there. Five times
+                                       the usual time of a step is always granted. Opening the team is not watched. 0: 60 s;
+                                       negative: for ever */
+  bool untimed;                     /* training without times of commands: no cvy_team_device_times, no trace (profile.h) */
   bool allow_nan;                   /* a loss that is not finite does not stop cvy_team_step */
   const char *conv_algo;            /* "auto", or of direct, winograd2, winograd4, gemm, fft one, or several with commas:
                                        each convolution and linear layer takes the first that can do it; NULL: auto */
@@ -103,7 +137,7 @@ typedef struct cvy_step_result {
 } cvy_step_result;
 /* One step of training on training samples `samples[0..n)` of the attached data: forward, backward, exchange, update.
  * Returns when at most run_ahead steps are unfinished; results of finished ones are taken with cvy_team_take.
- * `samples` is copied.
+ * `samples` is copied. With no_sync forward and backward only.
  * A failure of an earlier step is reported by the next call. CVY_E_NOT_FINITE: a loss is NaN or infinite (message:
  * step, learning rate). */
 cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr);
@@ -119,12 +153,39 @@ cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out
 /* Settings and cost, for those who report them. */
 typedef struct cvy_replica_info {
   const char *label;                /* borrowed */
-  int share;                        /* of a full batch */
+  int share;                        /* of a full batch, in the next step */
   int micro_batch;                  /* samples per pass; = share unless memory is short */
   size_t device_bytes;              /* allocated on the device */
   cvy_math math;                    /* what it uses */
+  long lost_step;                   /* the step in which it was lost (then the other numbers are 0); -1: it is there */
 } cvy_replica_info;
 bool cvy_team_replica(const cvy_team *team, int device, cvy_replica_info *out);
+/* What the team does: EVEN, WEIGHTS, SHARES, or AUTO; UNLIKE has become one of these. */
+cvy_split_kind cvy_team_split(const cvy_team *team);
+
+/* Shares that were chosen by measured speeds: at first, and whenever they change. */
+typedef struct cvy_shares_change {
+  long step;                        /* the first one with these shares */
+  int n_devices;
+  const int *shares, *before;       /* of a full batch; `before` are the even ones at first */
+  double ms, ms_before;             /* expected per step with these shares, and with those before */
+  const char *text;                 /* a sentence for people */
+  const char *json;                 /* an object with everything that was measured */
+} cvy_shares_change;
+/* The next choice that has not been taken, in order; false: there is none. Borrowed until the next call. */
+bool cvy_team_take_change(cvy_team *team, cvy_shares_change *out);
+
+/* A device that failed, or hung, and is not part of the team any more. The step under way was done again by the others
+ * from the same weights. */
+typedef struct cvy_device_loss {
+  int device;
+  const char *label, *reason;       /* borrowed */
+  long step;                        /* that was under way, or the next one */
+  bool hung;                        /* its thread and objects are left alone (cvy_devices_abandoned) */
+  const int *shares;                /* of a full batch, of all devices, from now on; borrowed until the next call */
+} cvy_device_loss;
+/* The next one that has not been told, in the order of devices; false: there is none. */
+bool cvy_team_take_loss(cvy_team *team, cvy_device_loss *out);
 /* The algorithm that each layer took, as JSON: per device an object, layer → [forward, backward_data, backward_weights], or
  * → "convpool" where a convolution, its ReLU and its pool are one operation.
  * Borrowed. */

@@ -48,6 +48,7 @@ typedef struct cvy_epoch_result {
 typedef struct cvy_train_params {
   int epochs;                       /* 0 = 10 */
   float lr;                         /* above 0; 0 = 0.1 */
+  cvy_lr_schedule schedule;         /* zero: lr at every step */
   uint64_t seed;
   bool no_shuffle, no_eval;
   long max_steps;                   /* of the whole run, resumed parts included; 0: no limit */
@@ -61,11 +62,17 @@ typedef struct cvy_train_params {
                                        starts afresh */
   const char *settings;             /* JSON object of the run's settings (text), stored and compared on resume; NULL:
                                        {} */
-  /* Called on the thread of cvy_train, in order. A return value other than 0 stops after that step as an interruption
+  /* Called on the thread of cvy_train, in order; lr: the step's. A return value other than 0 stops after that step as an interruption
      does. NULL: none. */
   int (*on_step)(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr);
   int (*on_epoch)(void *user, const cvy_epoch_result *epoch);
+  /* Shares were chosen by measured speeds: called before on_step for the first step with them. NULL: none. */
+  void (*on_shares)(void *user, const cvy_shares_change *change, int epoch);
   void *user;
+  /* A device was lost; called before the result of the step that the others did again. NULL: none. */
+  void (*on_device_lost)(void *user, const cvy_device_loss *loss, int epoch);
+  double snapshot_s;                /* a team of one has its state on the device: the host reads it every so many seconds, and
+                                       that is what is saved if the device fails; 0: 30 */
   const volatile int *stop;         /* becomes non-zero (in a signal handler): finish the step, save a checkpoint if
                                        there is a folder, return */
 } cvy_train_params;
@@ -78,11 +85,14 @@ typedef struct cvy_train_result {
   double images_per_second;         /* over this process's steps but the first (which may
                                        compile kernels), evaluation not counted */
   double last_loss;
+  bool state_is_whole;              /* the devices failed, but what the run had reached after `steps` steps is there: it has
+                                       been saved in the checkpoint folder, and cvy_team_save saves it */
   bool already_finished;            /* --resume of a finished run: nothing was left to do */
 } cvy_train_result;
 
 /* The team must be initialised (or is, by `resume`) and have data attached. CVY_E_INTERRUPTED after *stop or a
  * callback's stop, with *out filled;
+ * CVY_E_DEVICE and others when the last device has failed (or the first, with loss_stops), also with *out filled;
  * CVY_E_MISMATCH: resume with other settings (each named) or algorithms (cvy_team_params.resume_from); CVY_E_NOT_FINITE: see cvy_team_step. */
 cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out);
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * Inference: a replica's passes, and the whole team on its data set. */
+#include <string.h>
+
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/train/replica_data.h"
 #include "src/train/team.h"
+#include "src/train/timeline.h"
 
 /* ---- one replica ---- */
 
@@ -28,6 +31,7 @@ cvy_status cvy_replica_evaluate(cvy_replica *r, bool on_train, int first, int n,
     cvy_event_destroy(&running);
     running = enqueued;
     enqueued = NULL;
+    cvy_timeline_drain(r->timeline, r);
     if (stop && *stop) {
       status = CVY_E_INTERRUPTED;
       goto fail;
@@ -60,6 +64,7 @@ cvy_status cvy_replica_forward(cvy_replica *r, int n, cvy_buffer *x, cvy_buffer 
     CVY_TRY(cvy_buffer_copy(queue, cvy_instance_output(r->instance), 0, y, (size_t)at * out, (size_t)pass.n * out));
   }
   CVY_TRY(cvy_queue_finish(queue));
+  cvy_timeline_drain(r->timeline, r);
 fail:
   return status;
 }
@@ -125,8 +130,14 @@ cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out
   a.correct = cvy_calloc((size_t)team->n, sizeof *a.correct);
   CVY_REQUIRE(a.shares && a.loss && a.correct, CVY_E_MEMORY, "out of host memory");
   const cvy_split_params by_sample = cvy_team_split_of(team, n);
-  CVY_TRY(cvy_split_shares(&by_sample, n, a.shares));
-  CVY_TRY(cvy_team_call_all(team, evaluate, &a));
+  for (bool done = false; !done;) { /* from the start whenever a device is lost */
+    CVY_TRY(cvy_team_shares(team, &by_sample, n, a.shares));
+    memset(a.loss, 0, (size_t)team->n * sizeof *a.loss);
+    memset(a.correct, 0, (size_t)team->n * sizeof *a.correct);
+    status = cvy_team_try_all(team, evaluate, &a, &done);
+    if (status == CVY_OK && !done) status = cvy_team_wait(team);
+    CVY_TRY(status);
+  }
   long correct = 0;
   for (int r = 0; r < team->n; r++) {
     out->loss += a.loss[r] / n;
@@ -136,6 +147,7 @@ cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out
   out->correct = (int)correct;
   out->accuracy = (double)correct / n;
   out->seconds = cvy_clock_seconds_since(start);
+  cvy_timeline_work(team->timeline, CVY_WORK_EVALUATE, -1, -1, -1, start);
 fail:
   cvy_free(a.shares);
   cvy_free(a.loss);

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/train/exchange.h"
 
+#include "src/train/timeline.h"
+
 /* Parts of one unit from all replicas that have samples, in device order. */
 static cvy_status take_parts(cvy_exchange *x, const cvy_step *step, int unit, int *n_parts) {
   cvy_status status = CVY_OK;
   *n_parts = 0;
   for (int r = 0; r < x->n; r++)
     if (step->shares[r] > 0) {
-      CVY_TRY(cvy_replica_take(&x->replicas[r], unit, step->number, &x->parts[*n_parts]));
+      const uint64_t since = cvy_timeline_now(x->timeline);
+      const void *part;
+      CVY_TRY(cvy_replica_take(&x->replicas[r], unit, step->number, &part));
+      x->parts[*n_parts] = part;
+      if (x->packed) x->packed[*n_parts] = part;
       ++*n_parts;
+      cvy_timeline_work(x->timeline, CVY_WORK_GRADIENT, r, unit, step->number, since);
     }
 fail:
   return status;
@@ -21,15 +28,22 @@ static cvy_status exchange_unit(cvy_exchange *x, const cvy_step *step, int unit)
   const float *from;
   int n_parts;
   CVY_TRY(take_parts(x, step, unit, &n_parts));
+  uint64_t since = cvy_timeline_now(x->timeline);
   if (unit < l->n_buckets) {
     const cvy_bucket *const b = &l->buckets[unit];
-    cvy_state_update(x->state, x->pool, &step->sgd, b->offset, b->size, x->parts, n_parts);
+    if (x->packed)
+      cvy_state_update_packed(x->state, x->pool, &step->sgd, b->offset, b->size, x->packed, n_parts);
+    else cvy_state_update(x->state, x->pool, &step->sgd, b->offset, b->size, x->parts, n_parts);
     from = x->state->w[next] + b->offset;
   } else {
     cvy_state_update_running(x->state, x->parts, n_parts);
     from = x->state->running[next];
   }
-  for (int r = 0; r < x->n; r++) CVY_TRY(cvy_replica_give(&x->replicas[r], unit, step->number + 1, from));
+  cvy_timeline_work(x->timeline, CVY_WORK_UPDATE, -1, unit, step->number, since);
+  since = cvy_timeline_now(x->timeline);
+  for (int r = 0; r < x->n; r++)
+    if (!x->replicas[r].lost) CVY_TRY(cvy_replica_give(&x->replicas[r], unit, step->number + 1, from));
+  cvy_timeline_work(x->timeline, CVY_WORK_GIVE, -1, unit, step->number, since);
 fail:
   return status;
 }
@@ -41,7 +55,7 @@ static cvy_status await_result(cvy_replica *r, cvy_step *step) {
   cvy_event *finished = step->finished[r->index];
   step->finished[r->index] = NULL;
   pthread_mutex_unlock(r->lock);
-  const cvy_status status = there ? cvy_event_wait(finished) : CVY_E_INTERRUPTED;
+  const cvy_status status = there ? cvy_replica_wait(r, finished) : CVY_E_INTERRUPTED;
   cvy_event_destroy(&finished);
   return status;
 }
@@ -49,20 +63,24 @@ static cvy_status await_result(cvy_replica *r, cvy_step *step) {
 cvy_status cvy_exchange_finish_step(cvy_exchange *x, cvy_step *step, double *loss, int *correct) {
   cvy_status status = CVY_OK;
   const cvy_layout *const l = x->state->layout;
-  if (x->n > 1) {
+  const bool exchanges = x->n > 1 && !x->no_sync;
+  if (exchanges) {
     if (l->n_running) CVY_TRY(exchange_unit(x, step, l->n_buckets)); /* ready first: forward makes it */
     for (int b = 0; b < l->n_buckets; b++) CVY_TRY(exchange_unit(x, step, b));
   }
   *loss = 0;
   *correct = 0;
   for (int r = 0; r < x->n; r++) {
+    if (x->replicas[r].lost) continue;
+    const uint64_t since = cvy_timeline_now(x->timeline);
     CVY_TRY(await_result(&x->replicas[r], step));
+    cvy_timeline_work(x->timeline, CVY_WORK_RESULT, r, -1, step->number, since);
     if (step->shares[r] == 0) continue;
     *loss += (double)step->results[r].loss_sum;
     *correct += step->results[r].correct;
   }
   *loss /= step->n;
-  if (x->n > 1) cvy_state_advance(x->state);
+  if (exchanges) cvy_state_advance(x->state);
 fail:
   return status;
 }

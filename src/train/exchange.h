@@ -15,6 +15,9 @@ typedef struct cvy_exchange {
   cvy_state *state;
   cvy_pool *pool;
   const float **parts;              /* n pointers, scratch */
+  const uint16_t **packed;          /* the same; NULL: gradients cross as floats, not as bfloat16 */
+  bool no_sync;                     /* only results are awaited, as in a team of one (cvy_team_params) */
+  struct cvy_timeline *timeline;    /* NULL: times are not kept */
 } cvy_exchange;
 
 /* [exchange thread] Finishes one step: on return its results are on the host and, in a team of several, the state has

@@ -9,6 +9,7 @@
 #include "src/ops/autotune.h"
 #include "src/ops/math.h"
 #include "src/train/replica_data.h"
+#include "src/train/timeline.h"
 
 /* ---- open and close ---- */
 
@@ -65,33 +66,69 @@ fail:
   return status;
 }
 
-cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
+/* Device memory that rests and packed gradients take. */
+static size_t packing_bytes(const cvy_replica *r) {
+  return r->packs ? r->layout->n_floats * (sizeof(float) + sizeof(uint16_t)) : 0;
+}
+
+static cvy_status make_packing(cvy_replica *r) {
+  cvy_status status = CVY_OK;
+  const size_t n = (size_t)r->layout->n_buckets;
+  CVY_TRY(cvy_compress_create(r->device, &r->compress));
+  r->rest = cvy_calloc(n, sizeof *r->rest);
+  r->packed = cvy_calloc(n, sizeof *r->packed);
+  CVY_REQUIRE(r->rest && r->packed, CVY_E_MEMORY, "out of host memory");
+  for (size_t b = 0; b < n; b++) {
+    CVY_TRY(cvy_buffer_create(r->device, r->layout->buckets[b].size * sizeof(float), &r->rest[b]));
+    CVY_TRY(cvy_buffer_create(r->device, r->layout->buckets[b].size * sizeof(uint16_t), &r->packed[b]));
+    CVY_TRY(cvy_buffer_fill(cvy_device_compute_queue(r->device), r->packed[b], 0,
+                            r->layout->buckets[b].size * sizeof(uint16_t), 0));
+  }
+  CVY_TRY(cvy_replica_put_rest(r, NULL));
+fail:
+  return status;
+}
+
+/* What depends on the number of samples. */
+static cvy_status plan_replica(cvy_replica *r, const cvy_replica_params *params) {
   cvy_status status = CVY_OK;
   cvy_tune_table *from_file = NULL;
-  CVY_TRY(cvy_device_open(params->list, params->choice, params->profile, &r->device));
   if (params->use_tuned && !params->tuned) CVY_TRY(read_tuned(r->device, &from_file));
   r->share_max = params->share_max;
   CVY_TRY(cvy_instance_create(r->device, r->net,
                               &(cvy_instance_params){.n = params->share_max,
+                                                     .layout = r->layout,
+                                                     .two_sets = r->staleness > 0,
                                                      .group_size = params->group_size,
                                                      .inference = params->inference,
                                                      .momentum = params->momentum && r->alone,
+                                                     .reserved_bytes = packing_bytes(r),
                                                      .algos = params->algos,
                                                      .math = params->math,
                                                      .choices = params->choices,
                                                      .tuned = params->tuned ? params->tuned : from_file},
                               &r->instance));
-  cvy_tune_table_destroy(&from_file);
-  CVY_TRY(cvy_gather_create(r->device, &r->net->layers[0].shape, &r->gather));
   const size_t index_bytes = (size_t)cvy_instance_micro_batch(r->instance) * sizeof(int32_t);
   CVY_TRY(cvy_buffer_create(r->device, index_bytes, &r->index_buffer));
   CVY_TRY(cvy_buffer_fill(cvy_device_compute_queue(r->device), r->index_buffer, 0, index_bytes, 0));
+fail:
+  cvy_tune_table_destroy(&from_file);
+  return status;
+}
+
+cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_device_open(params->list, params->choice, params->profile, &r->device));
+  cvy_device_set_pulse(r->device, &r->pulse);
+  CVY_TRY(plan_replica(r, params));
+  CVY_TRY(cvy_gather_create(r->device, &r->net->layers[0].shape, &r->gather));
   if (params->inference) return CVY_OK;
   if (r->alone) {
     CVY_TRY(cvy_sgd_create(r->device, &r->sgd));
     CVY_TRY(make_running_slices(r));
     return CVY_OK;
   }
+  if (r->packs) CVY_TRY(make_packing(r));
   r->map = cvy_device_get_facts(r->device)->host_unified;
   if (!r->map) {
     const size_t floats = r->layout->n_floats + r->layout->n_running_floats;
@@ -104,7 +141,47 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
   CVY_REQUIRE(r->mail, CVY_E_MEMORY, "out of host memory");
   for (int u = 0; u <= r->layout->n_buckets; u++) r->mail[u] = (cvy_mailbox){.read_step = -1, .upload_step = -1};
 fail:
-  cvy_tune_table_destroy(&from_file);
+  return status;
+}
+
+cvy_status cvy_replica_replan(cvy_replica *r, const cvy_replica_params *params) {
+  cvy_status status = CVY_OK;
+  CVY_ASSERT(!r->alone); /* slices of the running values belong to the instance */
+  CVY_TRY(cvy_queue_finish(cvy_device_compute_queue(r->device)));
+  CVY_TRY(cvy_queue_finish(cvy_device_transfer_queue(r->device)));
+  CVY_TRY(cvy_queue_finish(cvy_device_upload_queue(r->device)));
+  cvy_replica_data_release(r);
+  cvy_buffer_destroy(&r->index_buffer);
+  cvy_instance_destroy(&r->instance);
+  CVY_TRY(plan_replica(r, params));
+fail:
+  return status;
+}
+
+/* What crosses as this unit. */
+static cvy_buffer *sent_of(const cvy_replica *r, int unit) {
+  if (unit == r->layout->n_buckets) return cvy_instance_running_sums(r->instance);
+  return r->packs ? r->packed[unit] : cvy_instance_gradients(r->instance, unit);
+}
+
+cvy_status cvy_replica_drain(cvy_replica *r) {
+  cvy_status status = CVY_OK;
+  const cvy_layout *const l = r->layout;
+  cvy_queue *const upload = cvy_device_upload_queue(r->device);
+  CVY_TRY(cvy_queue_finish(cvy_device_compute_queue(r->device)));
+  CVY_TRY(cvy_queue_finish(cvy_device_transfer_queue(r->device)));
+  CVY_TRY(cvy_queue_finish(upload));
+  for (int u = 0; r->mail && u <= l->n_buckets; u++) {
+    cvy_mailbox *const mail = &r->mail[u];
+    cvy_event_destroy(&mail->read);
+    cvy_event_destroy(&mail->upload);
+    cvy_event_destroy(&mail->unmapped);
+    if (!mail->mapped) continue;
+    CVY_TRY(cvy_buffer_unmap(upload, sent_of(r, u), mail->mapped));
+    mail->mapped = NULL;
+  }
+  CVY_TRY(cvy_queue_finish(upload));
+fail:
   return status;
 }
 
@@ -112,10 +189,12 @@ void cvy_replica_close(cvy_replica *r) {
   if (r->device) {
     (void)cvy_queue_finish(cvy_device_compute_queue(r->device));
     (void)cvy_queue_finish(cvy_device_transfer_queue(r->device));
+    (void)cvy_queue_finish(cvy_device_upload_queue(r->device));
   }
   for (int u = 0; r->mail && u <= r->layout->n_buckets; u++) {
     cvy_event_destroy(&r->mail[u].read);
     cvy_event_destroy(&r->mail[u].upload);
+    cvy_event_destroy(&r->mail[u].unmapped);
   }
   cvy_free(r->mail);
   r->mail = NULL;
@@ -125,6 +204,14 @@ void cvy_replica_close(cvy_replica *r) {
     if (r->running_slices) cvy_buffer_destroy(&r->running_slices[i]);
     if (r->sum_slices) cvy_buffer_destroy(&r->sum_slices[i]);
   }
+  for (int b = 0; b < r->layout->n_buckets; b++) {
+    if (r->rest) cvy_buffer_destroy(&r->rest[b]);
+    if (r->packed) cvy_buffer_destroy(&r->packed[b]);
+  }
+  cvy_free(r->rest);
+  cvy_free(r->packed);
+  r->rest = r->packed = NULL;
+  cvy_compress_destroy(&r->compress);
   cvy_free(r->running_slices);
   cvy_free(r->sum_slices);
   r->running_slices = r->sum_slices = NULL;
@@ -136,28 +223,38 @@ void cvy_replica_close(cvy_replica *r) {
 }
 
 size_t cvy_replica_device_bytes(const cvy_replica *r) {
-  return cvy_instance_device_bytes(r->instance) + r->data_bytes + cvy_buffer_size(r->index_buffer);
+  return cvy_instance_device_bytes(r->instance) + r->data_bytes + cvy_buffer_size(r->index_buffer) + packing_bytes(r);
 }
 
 /* ---- state in and out ---- */
 
-cvy_status cvy_replica_put_state(cvy_replica *r, long step, const float *w, const float *v, const float *running) {
+/* Where the weights after this many steps lie: with staleness the next ones are written while these are computed with. */
+static int set_of(const cvy_replica *r, long generation) { return r->staleness ? (int)(generation & 1) : 0; }
+
+cvy_status cvy_replica_put_state(cvy_replica *r, long step, const float *w, const float *w_before, const float *v,
+                                 const float *running) {
   cvy_status status = CVY_OK;
   cvy_queue *const queue = cvy_device_compute_queue(r->device);
   const cvy_layout *const l = r->layout;
   for (int b = 0; b < l->n_buckets; b++) {
     const size_t size = l->buckets[b].size * sizeof(float);
-    CVY_TRY(
-        cvy_buffer_write(queue, cvy_instance_weights(r->instance, b), 0, size, w + l->buckets[b].offset, NULL, NULL));
+    const size_t at = l->buckets[b].offset;
+    if (r->staleness)
+      CVY_TRY(cvy_buffer_write(queue, cvy_instance_weights_of(r->instance, set_of(r, step + 1), b), 0, size,
+                               w_before + at, NULL, NULL));
+    CVY_TRY(cvy_buffer_write(queue, cvy_instance_weights_of(r->instance, set_of(r, step), b), 0, size, w + at, NULL,
+                             NULL));
     cvy_buffer *const momentum = cvy_instance_momentum(r->instance, b);
     if (v && momentum) CVY_TRY(cvy_buffer_write(queue, momentum, 0, size, v + l->buckets[b].offset, NULL, NULL));
   }
   if (l->n_running_floats)
     CVY_TRY(cvy_buffer_write(queue, cvy_instance_running(r->instance), 0, l->n_running_floats * sizeof(float), running,
                              NULL, NULL));
+  cvy_instance_use_weights(r->instance, set_of(r, step));
   pthread_mutex_lock(r->lock);
   for (int u = 0; r->mail && u <= l->n_buckets; u++) {
     cvy_event_destroy(&r->mail[u].upload);
+    cvy_event_destroy(&r->mail[u].unmapped);
     cvy_event_destroy(&r->mail[u].read);
     r->mail[u].upload_step = step;
     r->mail[u].read_step = step - 1;
@@ -186,53 +283,114 @@ fail:
   return status;
 }
 
-/* ---- one step ---- */
-
-/* Waits under the team's lock until *step_of reaches `step`; false if the team failed meanwhile. */
-static bool wait_posted(cvy_replica *r, const long *step_of, long step) {
-  while (*step_of < step && *r->team_status == CVY_OK) pthread_cond_wait(r->changed, r->lock);
-  return *step_of >= step;
+cvy_status cvy_replica_put_rest(cvy_replica *r, const float *rest) {
+  cvy_status status = CVY_OK;
+  cvy_queue *const queue = cvy_device_compute_queue(r->device);
+  for (int b = 0; r->packs && b < r->layout->n_buckets; b++) {
+    const cvy_bucket *const bucket = &r->layout->buckets[b];
+    const size_t size = bucket->size * sizeof(float);
+    if (rest) CVY_TRY(cvy_buffer_write(queue, r->rest[b], 0, size, rest + bucket->offset, NULL, NULL));
+    else CVY_TRY(cvy_buffer_fill(queue, r->rest[b], 0, size, 0));
+  }
+  CVY_TRY(cvy_queue_finish(queue));
+fail:
+  return status;
 }
+
+cvy_status cvy_replica_get_rest(cvy_replica *r, float *rest) {
+  cvy_status status = CVY_OK;
+  cvy_queue *const queue = cvy_device_compute_queue(r->device);
+  for (int b = 0; r->packs && b < r->layout->n_buckets; b++) {
+    const cvy_bucket *const bucket = &r->layout->buckets[b];
+    CVY_TRY(cvy_buffer_read(queue, r->rest[b], 0, bucket->size * sizeof(float), rest + bucket->offset, NULL, NULL));
+  }
+fail:
+  return status;
+}
+
+/* ---- one step ---- */
 
 /* The unit's weights of this step are (or will be, by its event) on the device. */
 static cvy_status need_unit(cvy_replica *r, int unit, long step) {
   cvy_status status = CVY_OK;
   cvy_mailbox *const mail = &r->mail[unit];
+  const uint64_t since = cvy_timeline_now(r->timeline);
   pthread_mutex_lock(r->lock);
-  const bool there = wait_posted(r, &mail->upload_step, step);
+  while (mail->upload_step < step && *r->team_status == CVY_OK) cvy_worker_sleep(r->changed, r->lock);
+  const bool there = mail->upload_step >= step;
   cvy_event *upload = mail->upload;
   mail->upload = NULL;
   pthread_mutex_unlock(r->lock);
+  cvy_timeline_work(r->timeline, CVY_WORK_WEIGHTS, r->index, unit, step, since);
+  cvy_profile_scope(r->device, CVY_SCOPE_UNIT - unit);
   if (there && upload) status = cvy_queue_wait(cvy_device_compute_queue(r->device), upload);
+  cvy_profile_scope(r->device, CVY_SCOPE_NONE);
   cvy_event_destroy(&upload);
   return there ? status : CVY_E_INTERRUPTED; /* who failed has said why */
 }
 
 cvy_status cvy_replica_settle(cvy_replica *r, long step) {
   cvy_status status = CVY_OK;
+  cvy_instance_use_weights(r->instance, set_of(r, step));
+  if (r->no_sync) return CVY_OK; /* nothing ever comes */
   for (int u = 0; r->mail && u < r->layout->n_buckets + (r->layout->n_running > 0); u++) CVY_TRY(need_unit(r, u, step));
 fail:
   return status;
 }
 
-static cvy_status before_bucket(void *user, int bucket) {
-  cvy_replica *const r = user;
-  return need_unit(r, bucket, r->step->number);
+/* The time at which everything enqueued so far is done. */
+static cvy_status note_time(cvy_replica *r, cvy_stamp **out) {
+  cvy_status status = CVY_OK;
+  cvy_event *now = NULL;
+  CVY_TRY(cvy_queue_marker(cvy_device_compute_queue(r->device), &now));
+  CVY_TRY(cvy_stamp_create(now, out));
+fail:
+  cvy_event_destroy(&now);
+  return status;
 }
 
-/* Everything enqueued so far belongs to the unit's gradient: brings it to the host behind that. */
-static cvy_status send_unit(cvy_replica *r, int unit, cvy_buffer *from, size_t offset, size_t size) {
+/* Forward asks first for what the exchange finishes last: behind that wait the device only computes. */
+static cvy_status before_bucket(void *user, int bucket) {
+  cvy_status status = CVY_OK;
+  cvy_replica *const r = user;
+  CVY_TRY(need_unit(r, bucket, r->step->number - r->staleness));
+  if (r->step->timed && !r->step->began[r->index]) CVY_TRY(note_time(r, &r->step->began[r->index]));
+fail:
+  return status;
+}
+
+/* With staleness the forward pass has not waited for the step before: the host may still have its gradient. */
+static cvy_status before_gradient(void *user, int bucket) {
+  cvy_status status = CVY_OK;
+  cvy_replica *const r = user;
+  cvy_mailbox *const mail = &r->mail[bucket];
+  pthread_mutex_lock(r->lock);
+  while (mail->upload_step < r->step->number && *r->team_status == CVY_OK) cvy_worker_sleep(r->changed, r->lock);
+  const bool there = mail->upload_step >= r->step->number;
+  cvy_event *unmapped = mail->unmapped;
+  mail->unmapped = NULL;
+  pthread_mutex_unlock(r->lock);
+  if (there && unmapped) status = cvy_queue_wait(cvy_device_compute_queue(r->device), unmapped);
+  cvy_event_destroy(&unmapped);
+  return there ? status : CVY_E_INTERRUPTED;
+}
+
+/* Everything enqueued so far belongs to the unit's gradient: brings it to the host behind that. `offset`: its place in the
+ * staging memory, floats. */
+static cvy_status send_unit(cvy_replica *r, int unit, size_t offset, size_t size_bytes) {
   cvy_status status = CVY_OK;
   cvy_event *ready = NULL, *read = NULL;
   void *mapped = NULL;
+  cvy_buffer *const from = sent_of(r, unit);
   cvy_queue *const compute = cvy_device_compute_queue(r->device), *const transfer =
                                                                       cvy_device_transfer_queue(r->device);
+  cvy_profile_scope(r->device, CVY_SCOPE_UNIT - unit);
   CVY_TRY(cvy_queue_marker(compute, &ready));
   CVY_TRY(cvy_queue_flush(compute));
   if (r->map)
-    CVY_TRY(cvy_buffer_map(transfer, from, size * sizeof(float), ready, &mapped, &read));
+    CVY_TRY(cvy_buffer_map(transfer, from, size_bytes, ready, &mapped, &read));
   else
-    CVY_TRY(cvy_buffer_read(transfer, from, 0, size * sizeof(float), r->staging_host + offset, ready, &read));
+    CVY_TRY(cvy_buffer_read(transfer, from, 0, size_bytes, r->staging_host + offset, ready, &read));
   CVY_TRY(cvy_queue_flush(transfer));
   pthread_mutex_lock(r->lock);
   cvy_event_destroy(&r->mail[unit].read);
@@ -243,15 +401,33 @@ static cvy_status send_unit(cvy_replica *r, int unit, cvy_buffer *from, size_t o
   pthread_cond_broadcast(r->changed);
   pthread_mutex_unlock(r->lock);
 fail:
+  cvy_profile_scope(r->device, CVY_SCOPE_NONE);
   cvy_event_destroy(&ready);
   cvy_event_destroy(&read);
+  return status;
+}
+
+static cvy_status send_bucket(cvy_replica *r, int bucket) {
+  cvy_status status = CVY_OK;
+  const cvy_bucket *const b = &r->layout->buckets[bucket];
+  if (r->packs)
+    CVY_TRY(cvy_compress_run(r->compress, cvy_device_compute_queue(r->device), b->size,
+                             cvy_instance_gradients(r->instance, bucket), r->rest[bucket], r->packed[bucket]));
+  CVY_TRY(send_unit(r, bucket, b->offset, b->size * (r->packs ? sizeof(uint16_t) : sizeof(float))));
+fail:
   return status;
 }
 
 static cvy_status after_bucket(void *user, int bucket) {
   cvy_replica *const r = user;
   const cvy_bucket *const b = &r->layout->buckets[bucket];
-  if (!r->alone) return send_unit(r, bucket, cvy_instance_gradients(r->instance, bucket), b->offset, b->size);
+  if (!r->alone) {
+    if (!r->no_overlap) return send_bucket(r, bucket);
+    cvy_status status = CVY_OK;
+    for (int late = 0; status == CVY_OK && bucket == r->layout->n_buckets - 1 && late <= bucket; late++)
+      status = send_bucket(r, late);
+    return status;
+  }
   return cvy_sgd_update(r->sgd, cvy_device_compute_queue(r->device), &r->step->sgd, b->size,
                         cvy_instance_weights(r->instance, bucket), cvy_instance_gradients(r->instance, bucket),
                         cvy_instance_momentum(r->instance, bucket));
@@ -263,7 +439,7 @@ static cvy_status after_forward(cvy_replica *r) {
   const cvy_layout *const l = r->layout;
   if (!r->alone) {
     if (l->n_running)
-      return send_unit(r, l->n_buckets, cvy_instance_running_sums(r->instance), l->n_floats, l->n_running_floats);
+      return send_unit(r, l->n_buckets, l->n_floats, l->n_running_floats * sizeof(float));
     return CVY_OK;
   }
   for (int i = 0; i < l->n_running; i++)
@@ -276,7 +452,9 @@ fail:
 /* As few passes as memory allows, of nearly equal size, so that none is left with a single sample's statistics; whole
  * groups of batch normalisation. */
 int cvy_replica_pass_size(const cvy_replica *r, int share, int group) {
-  const int passes = cvy_ceil_div(share, cvy_instance_micro_batch(r->instance)), even = cvy_ceil_div(share, passes);
+  int micro = cvy_instance_micro_batch(r->instance);
+  if (group > 1 && share > micro && micro > group) micro -= micro % group; /* planned for a remainder too */
+  const int passes = cvy_ceil_div(share, micro), even = cvy_ceil_div(share, passes);
   return group > 1 ? cvy_ceil_div(even, group) * group : even;
 }
 
@@ -286,19 +464,23 @@ static cvy_status run_passes(cvy_replica *r, cvy_step *step) {
   const int micro = cvy_replica_pass_size(r, share, step->group_size);
   const int32_t *const samples = step->samples + step->offsets[r->index];
   for (int at = 0; at < share; at += micro) {
-    const bool first = at == 0, last = at + micro >= share;
+    const bool first = at == 0, last = at + micro >= share, exchanges = !r->alone && !r->no_sync;
     const cvy_pass pass = {.n = last ? share - at : micro,
                            .batch = step->n,
                            .group_size = step->group_size,
                            .accumulate = !first,
-                           .before_bucket = first && !r->alone ? before_bucket : NULL,
-                           .after_bucket = last ? after_bucket : NULL,
+                           .parts = cvy_bn_sync_parts(step->bn, r->index),
+                           .before_bucket = first && exchanges ? before_bucket : NULL,
+                           .after_bucket = last && !r->no_sync ? after_bucket : NULL,
+                           .before_gradient = first && exchanges && r->staleness ? before_gradient : NULL,
                            .user = r};
+    if (first && exchanges && r->no_overlap) CVY_TRY(cvy_replica_settle(r, step->number - r->staleness));
+    cvy_instance_use_weights(r->instance, set_of(r, step->number - r->staleness));
     CVY_TRY(cvy_replica_load_samples(r, false, samples + at, pass.n));
     /* the sums of the step before are on the host once its running values come back */
-    if (first && !r->alone && r->layout->n_running) CVY_TRY(need_unit(r, r->layout->n_buckets, step->number));
+    if (first && exchanges && r->layout->n_running) CVY_TRY(need_unit(r, r->layout->n_buckets, step->number));
     CVY_TRY(cvy_instance_forward(r->instance, &pass, true));
-    if (last) CVY_TRY(after_forward(r));
+    if (last && !r->no_sync) CVY_TRY(after_forward(r));
     CVY_TRY(cvy_instance_loss(r->instance, &pass, true));
     CVY_TRY(cvy_instance_backward(r->instance, &pass));
     CVY_TRY(cvy_queue_flush(cvy_device_compute_queue(r->device)));
@@ -310,32 +492,65 @@ fail:
 cvy_status cvy_replica_step(cvy_replica *r, cvy_step *step) {
   cvy_status status = CVY_OK;
   cvy_event *finished = NULL;
+  const uint64_t since = cvy_timeline_now(r->timeline);
+  const long number = step->number; /* the step may be over before this function is */
   r->step = step;
+  pthread_mutex_lock(r->lock);
+  const cvy_status halted = *r->team_status;
+  pthread_mutex_unlock(r->lock);
+  if (halted != CVY_OK) return CVY_E_INTERRUPTED;
+  atomic_store(&r->in_step, true);
+  cvy_profile_step(r->device, step->number);
   if (step->shares[r->index] > 0) {
     CVY_TRY(run_passes(r, step));
     CVY_TRY(cvy_buffer_read(cvy_device_compute_queue(r->device), cvy_instance_result(r->instance), 0,
                             sizeof(cvy_xent_result), &step->results[r->index], NULL, &finished));
+    if (step->timed) CVY_TRY(cvy_stamp_create(finished, &step->ended[r->index]));
     CVY_TRY(cvy_queue_flush(cvy_device_compute_queue(r->device)));
   }
   pthread_mutex_lock(r->lock);
   step->finished[r->index] = finished;
+  finished = NULL;
   step->posted[r->index] = true;
   pthread_cond_broadcast(r->changed);
   pthread_mutex_unlock(r->lock);
+  cvy_timeline_work(r->timeline, CVY_WORK_ENQUEUE, r->index, -1, number, since);
 fail:
+  cvy_event_destroy(&finished);
+  atomic_store(&r->in_step, false);
+  cvy_profile_step(r->device, -1);
   return status;
 }
 
 /* ---- exchange thread ---- */
 
-cvy_status cvy_replica_take(cvy_replica *r, int unit, long step, const float **part) {
+/* Leaves a call on the device. If the watch has given the device up meanwhile, another thread is the exchange thread by
+ * now, and this one stays here. */
+static void leave(cvy_replica *r, cvy_status status) {
+  pthread_mutex_lock(r->lock);
+  const bool hung = r->hung;
+  atomic_store(&r->entered, false);
+  if (status != CVY_OK && r->failure == CVY_OK) r->failure = status;
+  pthread_mutex_unlock(r->lock);
+  if (hung) cvy_pulse_stop();
+}
+
+cvy_status cvy_replica_wait(cvy_replica *r, cvy_event *event) {
+  atomic_store(&r->entered, true);
+  const cvy_status status = cvy_event_wait(event);
+  leave(r, status);
+  return status;
+}
+
+cvy_status cvy_replica_take(cvy_replica *r, int unit, long step, const void **part) {
   cvy_mailbox *const mail = &r->mail[unit];
   pthread_mutex_lock(r->lock);
-  const bool there = wait_posted(r, &mail->read_step, step);
+  while (mail->read_step < step && *r->team_status == CVY_OK) pthread_cond_wait(r->changed, r->lock);
+  const bool there = mail->read_step >= step;
   cvy_event *read = mail->read;
   mail->read = NULL;
   pthread_mutex_unlock(r->lock);
-  const cvy_status status = there ? cvy_event_wait(read) : CVY_E_INTERRUPTED;
+  const cvy_status status = there ? cvy_replica_wait(r, read) : CVY_E_INTERRUPTED;
   cvy_event_destroy(&read);
   if (r->map)
     *part = mail->mapped;
@@ -346,28 +561,37 @@ cvy_status cvy_replica_take(cvy_replica *r, int unit, long step, const float **p
 
 cvy_status cvy_replica_give(cvy_replica *r, int unit, long step, const float *from) {
   cvy_status status = CVY_OK;
-  cvy_event *upload = NULL;
-  cvy_queue *const transfer = cvy_device_transfer_queue(r->device);
+  cvy_event *upload = NULL, *unmapped = NULL;
+  cvy_queue *const queue = cvy_device_upload_queue(r->device);
   const bool bucket = unit < r->layout->n_buckets;
-  cvy_buffer *const to = bucket ? cvy_instance_weights(r->instance, unit) : cvy_instance_running(r->instance);
+  cvy_buffer *const to =
+      bucket ? cvy_instance_weights_of(r->instance, set_of(r, step), unit) : cvy_instance_running(r->instance);
   const size_t floats = bucket ? r->layout->buckets[unit].size : r->layout->n_running_floats;
+  atomic_store(&r->entered, true);
+  cvy_profile_step(r->device, step);
+  cvy_profile_scope(r->device, CVY_SCOPE_UNIT - unit);
   void *const mapped = r->mail[unit].mapped; /* nobody else looks at it between the gradient's arrival and the upload */
   if (mapped)
-    CVY_TRY(cvy_buffer_unmap(
-        transfer, bucket ? cvy_instance_gradients(r->instance, unit) : cvy_instance_running_sums(r->instance), mapped));
+    CVY_TRY(cvy_buffer_unmap(queue, sent_of(r, unit), mapped));
   r->mail[unit].mapped = NULL;
-  CVY_TRY(cvy_buffer_write(transfer, to, 0, floats * sizeof(float), from, NULL, &upload));
-  CVY_TRY(cvy_queue_flush(transfer));
+  if (mapped && bucket && r->staleness) CVY_TRY(cvy_queue_marker(queue, &unmapped));
+  CVY_TRY(cvy_buffer_write(queue, to, 0, floats * sizeof(float), from, NULL, &upload));
+  CVY_TRY(cvy_queue_flush(queue));
+  leave(r, CVY_OK);
   pthread_mutex_lock(r->lock);
   cvy_event_destroy(
       &r->mail[unit]
-           .upload); /* not waited for if the share was 0: the transfer queue is in order, the newer one covers it */
+           .upload); /* not waited for if the share was 0: the upload queue is in order, the newer one covers it */
   r->mail[unit].upload = upload;
+  cvy_event_destroy(&r->mail[unit].unmapped);
+  r->mail[unit].unmapped = unmapped;
   r->mail[unit].upload_step = step;
   pthread_cond_broadcast(r->changed);
   pthread_mutex_unlock(r->lock);
   return CVY_OK;
 fail:
+  leave(r, status);
   cvy_event_destroy(&upload);
+  cvy_event_destroy(&unmapped);
   return status;
 }

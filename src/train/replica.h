@@ -8,7 +8,7 @@
  * vector of BN sums (up: S; down: running values). The life of a unit in step t:
  *   worker: last command that writes it is enqueued → read into pinned memory (or mapped) on the transfer queue →
  *   posted (step t)
- *   exchange thread: takes the read, waits for it, adds it up, updates the state, enqueues the upload on the transfer
+ *   exchange thread: takes the read, waits for it, adds it up, updates the state, enqueues the upload on the upload
  *   queue → posted (step t+1)
  *   worker: before the first command of step t+1 that uses it: waits until the upload is posted, makes the compute
  *   queue wait for its event. */
@@ -16,9 +16,12 @@
 #define CVY_TRAIN_REPLICA_H
 
 #include "convoy/data.h"
+#include "src/cl/stamp.h"
 #include "src/nn/instance.h"
+#include "src/ops/compress.h"
 #include "src/ops/gather.h"
 #include "src/ops/sgd.h"
+#include "src/train/bn_sync.h"
 #include "src/train/state.h"
 #include "src/train/worker.h"
 
@@ -27,17 +30,23 @@ typedef struct cvy_step {
   long number;
   int n;                            /* samples of the whole batch */
   int group_size;                   /* BN groups, 0: one per share */
+  cvy_bn_sync *bn;                  /* batch statistics over all shares; NULL: over groups or shares */
   cvy_sgd_params sgd;
   int32_t *samples;                 /* n sample numbers, replica r's at offsets[r] */
   int *shares, *offsets;            /* one per replica */
+  uint64_t begun_ns;                /* when it was asked for, if no step was under way then; else 0 */
   cvy_xent_result *results;         /* one per replica, filled when the step is finished */
   cvy_event **finished;             /* one per replica: result is there, everything before it on the compute queue is
                                        done */
   bool *posted;                     /* one per replica: finished[r] is set (under the team's lock) */
+  bool timed;                       /* replicas note when they compute: */
+  cvy_stamp **began, **ended;       /* one per replica: the weights are there and nothing is left to wait for · the last
+                                       kernel is done. Read when the step is finished */
 } cvy_step;
 
 typedef struct cvy_mailbox {        /* posted uploads and reads of one unit; under the team's lock */
   cvy_event *read, *upload;
+  cvy_event *unmapped;              /* with staleness: the gradient's mapping has ended, it may be written again */
   void *mapped;                     /* the gradient where it lies, if the device shares the host's memory */
   long read_step, upload_step;      /* the step whose gradient it is / the step that may use the upload; -1 none */
 } cvy_mailbox;
@@ -45,6 +54,8 @@ typedef struct cvy_mailbox {        /* posted uploads and reads of one unit; und
 typedef struct cvy_replica {
   int index, share_max;
   bool alone;                       /* the team's only device: updates by itself */
+  bool no_overlap, no_sync;         /* probes (cvy_team_params) */
+  int staleness;                    /* a step computes with the weights of so many steps before (0, 1) */
   const cvy_net *net;
   const cvy_layout *layout;
   cvy_worker *worker;
@@ -70,10 +81,22 @@ typedef struct cvy_replica {
   cvy_pinned *staging;              /* n_floats gradients, then n_running_floats sums */
   float *staging_host;
   cvy_mailbox *mail;                /* n_buckets + 1 */
+  bool packs;                       /* gradients cross as bfloat16: */
+  cvy_compress *compress;
+  cvy_buffer **rest, **packed;      /* of each bucket: what rounding has left, added to the next gradient · what crosses */
   pthread_mutex_t *lock;            /* the team's */
   pthread_cond_t *changed;
   const cvy_status *team_status;    /* under lock: a failure anywhere wakes and ends every wait */
+  /* the device's health (team_loss.c) */
+  cvy_pulse pulse;
+  cvy_status failure;               /* under lock: of a call on the device; what follows is the exchange thread's business */
+  bool lost, hung, told;            /* under lock. lost: not part of the team any more, for ever; hung: its thread too;
+                                       told: cvy_team_take_loss */
+  atomic_bool entered;              /* the exchange thread is inside a call on the device */
+  atomic_bool in_step;              /* the worker's task is a step's */
+  long steps_done, lost_step;       /* under lock: steps in which it had samples; the step in which it was lost */
   const cvy_step *step;             /* the one this worker is enqueuing */
+  struct cvy_timeline *timeline;    /* the team's; NULL: times are not kept */
 } cvy_replica;
 
 typedef struct cvy_replica_params {
@@ -91,24 +114,36 @@ typedef struct cvy_replica_params {
 
 /* [worker] Opens the device, makes the instance. The fields of `replica` that the team owns are set before. */
 cvy_status cvy_replica_open(cvy_replica *replica, const cvy_replica_params *params);
-/* [worker] Releases everything; also after a failure. */
 /* [worker] Before it is opened: opens the device for the time of the call and measures, for share_max samples and in
  * about budget_s seconds, what its file of tuned choices does not have. *table: all that is known then; kept in the file. */
 cvy_status cvy_replica_tune(cvy_replica *replica, const cvy_replica_params *params, double budget_s,
                             cvy_tune_table **table);
+/* [worker] Releases everything; also after a failure. */
 void cvy_replica_close(cvy_replica *replica);
+/* [worker] No step may be under way: plans memory for params->share_max samples instead, as opening would have. The
+ * data set must be attached and weights be put anew. CVY_E_DEVICE_MEMORY: as opening; then it can only be planned anew
+ * again or closed. */
+cvy_status cvy_replica_replan(cvy_replica *replica, const cvy_replica_params *params);
+/* [worker] Waits for what is enqueued and forgets what steps that broke off have left: the device is as between two
+ * steps, but for its weights. */
+cvy_status cvy_replica_drain(cvy_replica *replica);
 /* [worker] Uploads the data set, or prepares streaming if it does not fit. */
 cvy_status cvy_replica_attach(cvy_replica *replica, const cvy_data *data);
 /* [worker] Enqueues this replica's part of the step and posts its completion. */
 cvy_status cvy_replica_step(cvy_replica *replica, cvy_step *step);
-/* [worker] Copies the state to the device (blocking): what step number `step` starts from. v may be NULL. No step may
- * be under way. */
-cvy_status cvy_replica_put_state(cvy_replica *replica, long step, const float *w, const float *v, const float *running);
+/* [worker] Copies the state to the device (blocking): the generation `step`, which is what step
+ * number `step` starts from, and with staleness the one before, w_before. v may be NULL. No step may be under way. */
+cvy_status cvy_replica_put_state(cvy_replica *replica, long step, const float *w, const float *w_before, const float *v,
+                                 const float *running);
 /* [worker] Makes the compute queue wait for everything that step number `step` would start from: all steps before it
  * are in the weights. */
 cvy_status cvy_replica_settle(cvy_replica *replica, long step);
 /* [worker] The opposite (blocking); any of the three may be NULL. */
 cvy_status cvy_replica_get_state(cvy_replica *replica, float *w, float *v, float *running);
+/* [worker] Where gradients cross as bfloat16: what rounding has left of them so far, a flat vector; put: NULL is zeros.
+ * Blocking. No step may be under way. */
+cvy_status cvy_replica_put_rest(cvy_replica *replica, const float *rest);
+cvy_status cvy_replica_get_rest(cvy_replica *replica, float *rest);
 /* [worker] Inference on n consecutive training or test samples from `first`: loss sum and hits are added to *loss_sum
  * and *correct. Blocking. CVY_E_INTERRUPTED soon after *stop becomes non-zero (NULL: never). */
 cvy_status cvy_replica_evaluate(cvy_replica *replica, bool on_train, int first, int n, const volatile int *stop,
@@ -120,8 +155,11 @@ cvy_status cvy_replica_forward(cvy_replica *replica, int n, cvy_buffer *x, cvy_b
 /* Device memory in use, bytes. */
 size_t cvy_replica_device_bytes(const cvy_replica *replica);
 
-/* Exchange thread. Waits until the unit's gradient of `step` is on the host: *part points to the unit's floats. */
-cvy_status cvy_replica_take(cvy_replica *replica, int unit, long step, const float **part);
+/* Exchange thread. Waits for an event of the device; NULL is there already. */
+cvy_status cvy_replica_wait(cvy_replica *replica, cvy_event *event);
+/* Exchange thread. Waits until the unit's gradient of `step` is on the host: *part points to the unit's floats, or to
+ * uint16 of bfloat16 if it packs and the unit is a bucket. */
+cvy_status cvy_replica_take(cvy_replica *replica, int unit, long step, const void **part);
 /* Enqueues the upload of the unit for `step` from host memory that stays untouched until that step's gradient of the
  * unit has been taken. */
 cvy_status cvy_replica_give(cvy_replica *replica, int unit, long step, const float *from);

@@ -33,7 +33,7 @@ static bool fits(const cvy_replica *r, const cvy_data *data) {
   const char *const capped = getenv("CVY_MEMORY_LIMIT_MIB");
   int64_t mib;
   if (capped && cvy_parse_int(capped, 1, 1 << 24, &mib) && (size_t)mib << 20 < limit) limit = (size_t)mib << 20;
-  const size_t used = cvy_instance_device_bytes(r->instance);
+  const size_t used = cvy_replica_device_bytes(r);
   return train <= info->max_alloc_bytes && test <= info->max_alloc_bytes && used < limit &&
          train + test <= limit - used;
 }
@@ -112,8 +112,7 @@ fail:
 static cvy_status load_streamed(cvy_replica *r, bool test, const int32_t *samples, int n) {
   cvy_status status = CVY_OK;
   cvy_event *images = NULL, *labels = NULL;
-  cvy_queue *const compute = cvy_device_compute_queue(r->device), *const transfer =
-                                                                      cvy_device_transfer_queue(r->device);
+  cvy_queue *const compute = cvy_device_compute_queue(r->device), *const upload = cvy_device_upload_queue(r->device);
   const cvy_samples *const from = test ? &r->data->test : &r->data->train;
   const size_t bytes = image_bytes(r->data);
   const int block = (int)(r->blocks_used++ & 1);
@@ -124,9 +123,9 @@ static cvy_status load_streamed(cvy_replica *r, bool test, const int32_t *sample
     memcpy(host + (size_t)i * bytes, from->images + (size_t)samples[i] * bytes, bytes);
     host_labels[i] = from->labels[samples[i]];
   }
-  CVY_TRY(cvy_buffer_write(transfer, r->images[block], 0, (size_t)n * bytes, host, NULL, &images));
-  CVY_TRY(cvy_buffer_write(transfer, r->labels[block], 0, (size_t)n, host_labels, NULL, &labels));
-  CVY_TRY(cvy_queue_flush(transfer));
+  CVY_TRY(cvy_buffer_write(upload, r->images[block], 0, (size_t)n * bytes, host, NULL, &images));
+  CVY_TRY(cvy_buffer_write(upload, r->labels[block], 0, (size_t)n, host_labels, NULL, &labels));
+  CVY_TRY(cvy_queue_flush(upload));
   CVY_TRY(cvy_queue_wait(compute, images));
   CVY_TRY(cvy_queue_wait(compute, labels));
   CVY_TRY(cvy_gather_run(r->gather, compute, n, r->images[block], r->labels[block], r->identity,

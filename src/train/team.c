@@ -11,6 +11,7 @@
 #include "src/train/checkpoint.h"
 #include "src/train/choices.h"
 #include "src/train/resume.h"
+#include "src/train/timeline.h"
 
 typedef struct open_args {
   cvy_team *team;
@@ -20,6 +21,9 @@ typedef struct open_args {
 /* --tune quick: seconds for measuring, all devices together; what has begun when they are over is finished. */
 enum { QUICK_BUDGET_S = 15 };
 
+/* Without a sign of life for so long, a device counts as failed. */
+enum { DEVICE_TIMEOUT_S = 60 };
+
 /* Device r's layers take what the checkpoint notes. */
 static bool is_resumed(const cvy_team *team, int r) { return team->resumed && team->resumed_rows[r] >= 0; }
 
@@ -27,16 +31,20 @@ static bool uses_tuned(const cvy_team *team, int r) {
   return team->algos.n == 0 && !is_resumed(team, r) && team->params.tune != CVY_TUNE_OFF;
 }
 
-static cvy_replica_params params_of(const open_args *a, const cvy_replica *r) {
-  const cvy_team *const team = a->team;
+/* Times of commands that are nobody's but the timeline's. */
+static bool keeps_times(const cvy_team *team) {
+  return !team->params.inference && !team->params.untimed && !team->params.profile;
+}
+
+cvy_replica_params cvy_team_replica_params(const cvy_team *team, const cvy_replica *r, int share_max) {
   const size_t first = (size_t)r->index * (size_t)team->net->n_layers;
   return (cvy_replica_params){.list = team->devices->list,
                               .choice = &team->devices->choices[r->index],
-                              .share_max = a->share_max[r->index],
+                              .share_max = share_max,
                               .group_size = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0,
                               .inference = team->params.inference,
                               .momentum = team->params.momentum != 0,
-                              .profile = team->params.profile,
+                              .profile = team->params.profile || keeps_times(team),
                               .algos = team->algos,
                               .math = team->params.math,
                               .choices = is_resumed(team, r->index) ? team->resumed + first : NULL,
@@ -46,14 +54,15 @@ static cvy_replica_params params_of(const open_args *a, const cvy_replica *r) {
 
 static cvy_status open_replica(void *owner, void *arg) {
   cvy_replica *const r = owner;
-  const cvy_replica_params params = params_of(arg, r);
+  const open_args *const a = arg;
+  const cvy_replica_params params = cvy_team_replica_params(a->team, r, a->share_max[r->index]);
   return cvy_replica_open(r, &params);
 }
 
 static cvy_status tune_replica(void *owner, void *arg) {
   cvy_replica *const r = owner;
   const open_args *const a = arg;
-  const cvy_replica_params params = params_of(a, r);
+  const cvy_replica_params params = cvy_team_replica_params(a->team, r, a->share_max[r->index]);
   return cvy_replica_tune(r, &params, (double)QUICK_BUDGET_S / a->team->n, &a->team->tuned[r->index]);
 }
 
@@ -95,18 +104,16 @@ static cvy_status close_replica(void *owner, void *arg) {
   return CVY_OK;
 }
 
-/* The shares of a full batch, and the largest share that each device can get in a batch of any size up to it: rounding
- * may give a shorter batch a larger share. */
-static cvy_status find_shares(cvy_team *team, int *share_max) {
+cvy_status cvy_team_find_shares(cvy_team *team, int *share_max) {
   cvy_status status = CVY_OK;
   int *const shares = cvy_calloc((size_t)team->n, sizeof *shares);
-  team->full_shares = cvy_calloc((size_t)team->n, sizeof *team->full_shares);
+  if (!team->full_shares) team->full_shares = cvy_calloc((size_t)team->n, sizeof *team->full_shares);
   CVY_REQUIRE(shares && team->full_shares, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(cvy_split_shares(&team->split, team->params.batch, team->full_shares));
+  CVY_TRY(cvy_team_shares(team, &team->split, team->params.batch, team->full_shares));
   for (int r = 0; r < team->n; r++) share_max[r] = team->split.group > 1 ? team->split.group : 1;
   const int samples = team->params.samples, batch = team->params.batch;
   for (int n = samples > 0 && samples < batch ? samples : batch; n >= 1; n--) {
-    CVY_TRY(cvy_split_shares(&team->split, n, shares));
+    CVY_TRY(cvy_team_shares(team, &team->split, n, shares));
     for (int r = 0; r < team->n; r++)
       if (shares[r] > share_max[r]) share_max[r] = shares[r];
   }
@@ -123,10 +130,24 @@ static cvy_status take_params(cvy_team *team, const cvy_team_params *given) {
   CVY_REQUIRE(p->batch >= 1, CVY_E_ARGUMENT, "batch %d: must be at least 1", p->batch);
   CVY_REQUIRE(p->samples >= 0, CVY_E_ARGUMENT, "%d samples: must be 0 or more", p->samples);
   if (p->run_ahead == -1) p->run_ahead = 1;
+  CVY_REQUIRE(isfinite(p->device_timeout_s), CVY_E_ARGUMENT, "device timeout %g s: must be a number of seconds",
+              p->device_timeout_s);
+  if (p->device_timeout_s == 0) p->device_timeout_s = DEVICE_TIMEOUT_S;
   CVY_REQUIRE(p->run_ahead >= 0 && p->run_ahead <= CVY_MAX_RUN_AHEAD, CVY_E_ARGUMENT, "run-ahead %d: must be 0 to %d",
               p->run_ahead, CVY_MAX_RUN_AHEAD);
-  CVY_REQUIRE(p->bn == CVY_BN_DEVICE || (p->bn == CVY_BN_GHOST && p->ghost >= 1), CVY_E_ARGUMENT,
-              "BN groups of %d samples: must be at least 1", p->ghost);
+  CVY_REQUIRE(p->staleness == 0 || p->staleness == 1, CVY_E_ARGUMENT, "staleness %d: must be 0 or 1", p->staleness);
+  CVY_REQUIRE(p->staleness == 0 || team->n > 1, CVY_E_ARGUMENT,
+              "staleness 1 on one device: there is no exchange that a step could go ahead of; it needs a team of several");
+  CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || p->exchange == CVY_EXCHANGE_BF16, CVY_E_ARGUMENT,
+              "exchange %d: must be fp32 or bf16", (int)p->exchange);
+  CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || team->n > 1, CVY_E_ARGUMENT,
+              "exchange bf16 on one device: it updates its own weights and nothing crosses; it needs a team of several");
+  CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || !p->no_sync, CVY_E_ARGUMENT,
+              "exchange bf16 without exchange (no_sync): nothing crosses that could be bf16; leave out one of the two");
+  CVY_REQUIRE(p->bucket_mib == 0 || (p->bucket_mib >= 0.001 && p->bucket_mib <= 4096), CVY_E_ARGUMENT,
+              "buckets of %g MiB: must be from 0.001 to 4096", p->bucket_mib);
+  CVY_REQUIRE(p->bn == CVY_BN_DEVICE || p->bn == CVY_BN_SYNC || (p->bn == CVY_BN_GHOST && p->ghost >= 1),
+              CVY_E_ARGUMENT, "BN groups of %d samples: must be at least 1", p->ghost);
   CVY_REQUIRE(isfinite(p->momentum) && p->momentum >= 0, CVY_E_ARGUMENT, "momentum %g: must be 0 or more",
               (double)p->momentum);
   CVY_REQUIRE(isfinite(p->weight_decay) && p->weight_decay >= 0, CVY_E_ARGUMENT, "weight decay %g: must be 0 or more",
@@ -137,14 +158,15 @@ static cvy_status take_params(cvy_team *team, const cvy_team_params *given) {
   CVY_REQUIRE(p->tune == CVY_TUNE_CACHED || p->tune == CVY_TUNE_OFF || p->tune == CVY_TUNE_QUICK, CVY_E_ARGUMENT,
               "tune mode %d: must be cached, off or quick", (int)p->tune);
   CVY_REQUIRE(!p->nesterov || p->momentum > 0, CVY_E_ARGUMENT, "Nesterov needs a momentum above 0");
-  if (p->split != CVY_SPLIT_EVEN) {
+  const bool measured = p->split == CVY_SPLIT_AUTO || p->split == CVY_SPLIT_UNLIKE;
+  if (!measured && p->split != CVY_SPLIT_EVEN) {
     CVY_REQUIRE(p->split_values, CVY_E_ARGUMENT, "a split by weights or shares needs one value per device");
     team->split_values = cvy_calloc((size_t)team->n, sizeof *team->split_values);
     CVY_REQUIRE(team->split_values, CVY_E_MEMORY, "out of host memory");
     memcpy(team->split_values, p->split_values, (size_t)team->n * sizeof *team->split_values);
     p->split_values = team->split_values;
   }
-  team->split = (cvy_split_params){.kind = p->split,
+  team->split = (cvy_split_params){.kind = measured ? CVY_SPLIT_EVEN : p->split, /* until there are measurements */
                                    .n_devices = team->n,
                                    .batch = p->batch,
                                    .values = team->split_values,
@@ -171,6 +193,31 @@ fail:
   return status;
 }
 
+cvy_status cvy_team_check_parts(const cvy_team *team, const int *shares) {
+  cvy_status status = CVY_OK;
+  if (team->params.bn != CVY_BN_SYNC || team->params.inference || !team->layout->n_running) return CVY_OK;
+  for (int r = 0; r < team->n; r++) {
+    if (team->replicas[r].lost) continue;
+    const int fit = cvy_instance_micro_batch(team->replicas[r].instance);
+    CVY_REQUIRE(shares[r] <= fit, CVY_E_ARGUMENT,
+                "batch normalisation over the whole batch (sync) needs each share in one pass: device %d (%s) has a share "
+                "of %d samples and memory for %d at a time; expected a share of at most %d (a smaller batch, other "
+                "shares, more devices), or ghost groups of at most %d samples",
+                r, cvy_devices_label(team->devices, r), shares[r], fit, fit, fit);
+  }
+fail:
+  return status;
+}
+
+cvy_status cvy_team_make_bn_sync(cvy_team *team, cvy_bn_sync **out) {
+  size_t pitch = 0;
+  *out = NULL;
+  if (team->params.bn != CVY_BN_SYNC || team->n == 1 || !team->layout->n_running) return CVY_OK;
+  for (int i = 0; i < team->layout->n_running; i++)
+    if ((size_t)team->layout->running[i].pitch > pitch) pitch = (size_t)team->layout->running[i].pitch;
+  return cvy_bn_sync_create(team->n, 2 * pitch, &team->lock, &team->changed, &team->halted, out);
+}
+
 static cvy_status note_choices(cvy_team *team) {
   cvy_status status = CVY_OK;
   const size_t layers = (size_t)team->net->n_layers;
@@ -194,27 +241,38 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   CVY_REQUIRE(team, CVY_E_MEMORY, "out of host memory");
   pthread_mutex_init(&team->lock, NULL);
   pthread_cond_init(&team->changed, NULL);
+  pthread_cond_init(&team->watch_wakes, NULL);
   CVY_REQUIRE(net->finished && net->status == CVY_OK, CVY_E_ARGUMENT,
               "the network is not finished: call cvy_net_finish first");
   team->devices = devices;
   team->net = net;
-  team->layout = cvy_net_layout(net);
   team->n = devices->n;
   CVY_TRY(take_params(team, params));
+  team->layout = cvy_net_layout(net);
+  if (team->params.bucket_mib > 0) {
+    CVY_TRY(cvy_layout_cut(team->layout, (size_t)ceil(team->params.bucket_mib * (1 << 20) / sizeof(float)), &team->own_layout));
+    team->layout = &team->own_layout;
+  }
   CVY_TRY(cvy_state_create(team->layout, team->params.momentum != 0, &team->state));
+  if (team->params.staleness) CVY_TRY(cvy_state_keep_before(team->state));
   share_max = cvy_calloc((size_t)team->n, sizeof *share_max);
   team->replicas = cvy_calloc((size_t)team->n, sizeof *team->replicas);
   CVY_REQUIRE(share_max && team->replicas, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(find_shares(team, share_max));
+  CVY_TRY(cvy_team_balance_resume(team));
+  CVY_TRY(cvy_team_find_shares(team, share_max));
   for (int i = 0; i < team->n; i++) {
     cvy_replica *const r = &team->replicas[i];
     *r = (cvy_replica){.index = i,
                        .alone = team->n == 1,
+                       .no_overlap = team->params.no_overlap,
+                       .no_sync = team->params.no_sync,
+                       .staleness = team->params.staleness,
+                       .packs = team->params.exchange == CVY_EXCHANGE_BF16 && !team->params.inference,
                        .net = net,
                        .layout = team->layout,
                        .lock = &team->lock,
                        .changed = &team->changed,
-                       .team_status = &team->status};
+                       .team_status = &team->halted};
     char name[16];
     snprintf(name, sizeof name, "cvy-dev%d", i % 10000);
     CVY_TRY(cvy_worker_create(name, r, &r->worker));
@@ -225,10 +283,15 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   CVY_TRY(tune_quickly(team, &args));
   CVY_TRY(cvy_team_call_all(team, open_replica, &args));
   tell_untuned(team);
-  CVY_TRY(note_choices(team));
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &team->pool));
-  if (!team->params.inference) CVY_TRY(cvy_team_start_pipeline(team));
+  CVY_TRY(cvy_team_balance_start(team));
+  if (!team->pace) CVY_TRY(cvy_team_check_parts(team, share_max));
+  CVY_TRY(note_choices(team));
+  if (keeps_times(team)) CVY_TRY(cvy_timeline_create(team->replicas, team->n, &team->timeline));
+  for (int i = 0; i < team->n; i++) team->replicas[i].timeline = team->timeline;
+  CVY_TRY(cvy_team_start_pipeline(team));
+  CVY_TRY(cvy_team_start_watch(team));
   cvy_free(share_max);
   *out = team;
   return CVY_OK;
@@ -242,15 +305,23 @@ void cvy_team_destroy(cvy_team **out) {
   cvy_team *const team = *out;
   if (!team) return;
   cvy_team_stop_pipeline(team);
+  cvy_timeline_destroy(&team->timeline);
   for (int i = 0; team->replicas && i < team->n; i++) {
     cvy_replica *const r = &team->replicas[i];
     if (!r->worker) continue;
     (void)cvy_worker_call(r->worker, close_replica, NULL);
-    cvy_worker_destroy(&r->worker);
+  }
+  cvy_team_stop_watch(team);
+  for (int i = 0; team->replicas && i < team->n; i++) cvy_worker_destroy(&team->replicas[i].worker);
+  if (team->n_hung > 0) { /* their threads may look at it at any time */
+    *out = NULL;
+    return;
   }
   cvy_free(team->replicas);
   cvy_pool_destroy(&team->pool);
   cvy_state_destroy(&team->state);
+  cvy_team_balance_end(team);
+  cvy_layout_clear(&team->own_layout);
   cvy_free(team->split_values);
   cvy_free(team->full_shares);
   cvy_free(team->resumed);
@@ -258,6 +329,7 @@ void cvy_team_destroy(cvy_team **out) {
   for (int i = 0; team->tuned && i < team->n; i++) cvy_tune_table_destroy(&team->tuned[i]);
   cvy_free(team->tuned);
   cvy_free(team->choices);
+  pthread_cond_destroy(&team->watch_wakes);
   pthread_cond_destroy(&team->changed);
   pthread_mutex_destroy(&team->lock);
   cvy_free(team);
@@ -273,8 +345,10 @@ cvy_status cvy_team_call_all(cvy_team *team, cvy_task_fn fn, void *arg) {
     cvy_log_error("out of host memory");
     return CVY_E_MEMORY;
   }
-  for (int i = 0; i < team->n; i++) cvy_worker_post(team->replicas[i].worker, &tasks[i], fn, arg);
+  for (int i = 0; i < team->n; i++)
+    if (!team->replicas[i].lost) cvy_worker_post(team->replicas[i].worker, &tasks[i], fn, arg);
   for (int i = 0; i < team->n; i++) {
+    if (team->replicas[i].lost) continue;
     const cvy_status one = cvy_worker_wait(team->replicas[i].worker, &tasks[i]);
     if (status == CVY_OK) status = one;
   }
@@ -300,8 +374,14 @@ const char *cvy_conv_algo_wrong(const char *text) {
 bool cvy_team_replica(const cvy_team *team, int device, cvy_replica_info *out) {
   if (device < 0 || device >= team->n) return false;
   const cvy_replica *const r = &team->replicas[device];
-  *out = (cvy_replica_info){.label = cvy_devices_label(team->devices, device),
+  *out = (cvy_replica_info){.label = cvy_devices_label(team->devices, device), .lost_step = -1};
+  if (r->lost) {
+    out->lost_step = r->lost_step;
+    return true;
+  }
+  *out = (cvy_replica_info){.label = out->label,
                             .share = team->full_shares[device],
+                            .lost_step = -1,
                             .micro_batch = cvy_instance_micro_batch(r->instance),
                             .device_bytes = cvy_replica_device_bytes(r),
                             .math = cvy_instance_math(r->instance)};

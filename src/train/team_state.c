@@ -19,8 +19,11 @@ typedef struct put_args {
 static cvy_status put_state(void *owner, void *arg) {
   const put_args *const a = arg;
   const cvy_state *const s = a->team->state;
-  return cvy_replica_put_state(owner, a->step, cvy_state_w(s), s->has_momentum ? cvy_state_v(s) : NULL,
-                               cvy_state_running(s));
+  cvy_status status = cvy_replica_put_state(owner, a->step, cvy_state_w(s), s->before,
+                                            s->has_momentum ? cvy_state_v(s) : NULL, cvy_state_running(s));
+  if (status == CVY_OK && a->step == 0) status = cvy_replica_put_rest(owner, NULL);
+  if (status != CVY_OK && a->team->initialised) cvy_team_fail_replica(a->team, owner, status);
+  return status;
 }
 
 cvy_status cvy_team_publish_state(cvy_team *team, long step) {
@@ -30,24 +33,80 @@ cvy_status cvy_team_publish_state(cvy_team *team, long step) {
   pthread_mutex_lock(&team->lock);   /* the exchange thread compares the last two */
   team->first_step = team->next_step = team->finished = step;
   pthread_mutex_unlock(&team->lock);
+  if (step == 0 && team->state->before) /* the first step has nothing older to start from */
+    memcpy(team->state->before, cvy_state_w(team->state), team->layout->n_floats * sizeof(float));
   CVY_TRY(cvy_team_call_all(team, put_state, &args));
   team->initialised = true;
+  team->state_step = step;
+  team->state_batches = team->n_batches;
   team->state_is_behind = false;
 fail:
   return status;
 }
 
+/* Into the next generation: a device that fails meanwhile leaves this one whole. */
 static cvy_status get_state(void *owner, void *arg) {
   const cvy_state *const s = arg;
-  return cvy_replica_get_state(owner, cvy_state_w(s), s->has_momentum ? cvy_state_v(s) : NULL, cvy_state_running(s));
+  const int next = (int)((s->generation + 1) & 1);
+  return cvy_replica_get_state(owner, s->w[next], s->has_momentum ? s->v[next] : NULL, s->running[next]);
 }
 
 cvy_status cvy_team_sync_state(cvy_team *team) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_team_wait(team));
   if (!team->state_is_behind) return CVY_OK;
-  CVY_TRY(cvy_worker_call(team->replicas[0].worker, get_state, team->state));
+  status = cvy_worker_call(team->replicas[0].worker, get_state, team->state);
+  if (status != CVY_OK) {
+    cvy_team_fail_replica(team, &team->replicas[0], status);
+    return cvy_team_wait(team);
+  }
+  cvy_state_advance(team->state);
+  team->state_step = team->finished;
+  team->state_batches = team->n_batches;
   team->state_is_behind = false;
+fail:
+  return status;
+}
+
+/* ---- what rounding has left of gradients that cross as bfloat16 ---- */
+
+void cvy_team_free_rests(const cvy_team *team, float ***rests) {
+  for (int r = 0; *rests && r < team->n; r++) cvy_free((*rests)[r]);
+  cvy_free(*rests);
+  *rests = NULL;
+}
+
+static cvy_status get_rest(void *owner, void *arg) { return cvy_replica_get_rest(owner, arg); }
+static cvy_status put_rest(void *owner, void *arg) { return cvy_replica_put_rest(owner, arg); }
+
+cvy_status cvy_team_get_rests(cvy_team *team, float ***out) {
+  cvy_status status = CVY_OK;
+  *out = NULL;
+  CVY_TRY(cvy_team_wait(team));
+  if (team->params.exchange != CVY_EXCHANGE_BF16) return CVY_OK;
+  *out = cvy_calloc((size_t)team->n, sizeof **out);
+  CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
+  for (int r = 0; r < team->n; r++) {
+    if (team->replicas[r].lost) continue;
+    (*out)[r] = cvy_calloc(team->layout->n_floats, sizeof ***out);
+    CVY_REQUIRE((*out)[r], CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
+    status = cvy_worker_call(team->replicas[r].worker, get_rest, (*out)[r]);
+    if (status == CVY_OK) continue;
+    cvy_team_fail_replica(team, &team->replicas[r], status); /* then all are dropped */
+    cvy_team_free_rests(team, out);
+    return cvy_team_wait(team);
+  }
+fail:
+  if (status != CVY_OK) cvy_team_free_rests(team, out);
+  return status;
+}
+
+cvy_status cvy_team_put_rests(cvy_team *team, float *const *rests) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_team_wait(team));
+  for (int r = 0; r < team->n && team->params.exchange == CVY_EXCHANGE_BF16; r++)
+    if (!team->replicas[r].lost)
+      CVY_TRY(cvy_worker_call(team->replicas[r].worker, put_rest, rests ? rests[r] : NULL));
 fail:
   return status;
 }
@@ -84,9 +143,16 @@ cvy_status cvy_team_save(cvy_team *team, const char *path) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT,
               "there are no weights to save yet: call cvy_team_init or cvy_team_load first");
-  CVY_TRY(cvy_team_sync_state(team));
-  CVY_TRY(
-      cvy_weights_save(team->layout, cvy_state_w(team->state), cvy_state_running(team->state), team->n_batches, path));
+  CVY_REQUIRE(!team->params.no_sync, CVY_E_ARGUMENT,
+              "a team without exchange (no_sync) does not train: its weights are not saved");
+  status = cvy_team_sync_state(team);
+  if (status != CVY_OK && team->device_failed) {
+    cvy_log_warning("%s: the weights as they were after %ld steps, the newest that are whole", path, team->state_step);
+    status = CVY_OK;
+  }
+  CVY_TRY(status);
+  CVY_TRY(cvy_weights_save(team->layout, cvy_state_w(team->state), cvy_state_running(team->state), team->state_batches,
+                           path));
 fail:
   return status;
 }
@@ -112,6 +178,9 @@ cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, floa
   float *w = NULL;
   const int i = cvy_layout_find(team->layout, name);
   CVY_REQUIRE(i >= 0, CVY_E_ARGUMENT, "the network has no parameter '%s'", name);
+  CVY_REQUIRE(device < 0 || device >= team->n || !team->replicas[device].lost, CVY_E_DEVICE,
+              "parameter '%s' cannot be read from device %d (%s): it was lost in step %ld", name, device,
+              cvy_devices_label(team->devices, device), team->replicas[device].lost_step);
   if (device < 0 || device >= team->n) {
     cvy_text where = {0};
     for (int r = 0; r < team->n; r++)
@@ -155,7 +224,13 @@ cvy_status cvy_team_verify(cvy_team *team) {
   const XXH64_hash_t want = XXH64(master, bytes, 0);
   read_args args = {.team = team, .w = w};
   for (int r = 0; r < team->n; r++) {
-    CVY_TRY(cvy_worker_call(team->replicas[r].worker, read_weights, &args));
+    if (team->replicas[r].lost) continue;
+    status = cvy_worker_call(team->replicas[r].worker, read_weights, &args);
+    if (status != CVY_OK) { /* it is lost, the others hold the same weights as before */
+      cvy_team_fail_replica(team, &team->replicas[r], status);
+      CVY_TRY(cvy_team_wait(team));
+      continue;
+    }
     const XXH64_hash_t got = XXH64(w, bytes, 0);
     CVY_REQUIRE(got == want, CVY_E_DIVERGED,
                 "after step %ld the weights on device %d (%s) are not the team's: first difference in '%s' (hash "

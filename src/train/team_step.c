@@ -7,14 +7,7 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/train/team.h"
-
-/* The first failure sticks; everybody who waits wakes up and sees it. */
-static void fail_team(cvy_team *team, cvy_status status) {
-  pthread_mutex_lock(&team->lock);
-  if (team->status == CVY_OK) team->status = status;
-  pthread_cond_broadcast(&team->changed);
-  pthread_mutex_unlock(&team->lock);
-}
+#include "src/train/timeline.h"
 
 /* ---- the exchange thread ---- */
 
@@ -37,6 +30,8 @@ static cvy_status queue_result(cvy_team *team, const cvy_step *step, double loss
                                 .correct = correct,
                                 .ms = 1e-6 * (double)(now - team->last_done_ns),
                                 .shares = shares};
+  team->usual_ms = team->usual_ms > 0 ? 0.8 * team->usual_ms + 0.2 * e->result.ms : e->result.ms;
+  for (int r = 0; r < team->n; r++) team->replicas[r].steps_done += shares[r] > 0;
   team->last_done_ns = now;
   if (team->last_result)
     team->last_result->next = e;
@@ -52,39 +47,59 @@ static cvy_status finish_step(cvy_team *team, cvy_slot *slot) {
   cvy_status status = CVY_OK;
   double loss;
   int correct;
+  const uint64_t since = cvy_timeline_now(team->timeline);
   CVY_TRY(cvy_exchange_finish_step(&team->exchange, &slot->step, &loss, &correct));
-  for (int r = 0; r < team->n; r++) CVY_TRY(cvy_worker_wait(team->replicas[r].worker, &slot->tasks[r]));
+  /* all have posted their results: there is nothing in these tasks that could still fail */
+  for (int r = 0; r < team->n; r++)
+    if (!team->replicas[r].lost) (void)cvy_worker_wait(team->replicas[r].worker, &slot->tasks[r]);
   CVY_REQUIRE(
       isfinite(loss) || team->params.allow_nan, CVY_E_NOT_FINITE,
       "the loss of step %ld is %g at learning rate %g: training has diverged; a smaller learning rate usually helps",
       slot->step.number, loss, (double)slot->step.sgd.lr);
   CVY_TRY(queue_result(team, &slot->step, loss, correct));
+  cvy_timeline_work(team->timeline, CVY_WORK_FINISH, -1, -1, slot->step.number, since);
+  cvy_timeline_step_done(team->timeline, &slot->step, team->last_done_ns);
 fail:
   return status;
 }
 
-static cvy_slot *slot_of(cvy_team *team, long step) { return &team->slots[step % (team->params.run_ahead + 1)]; }
+cvy_slot *cvy_team_slot(cvy_team *team, long step) { return &team->slots[step % (team->params.run_ahead + 1)]; }
 
 static void *exchange_main(void *arg) {
   cvy_team *const team = arg;
   pthread_mutex_lock(&team->lock);
   for (;;) {
-    while (!team->stop && (team->finished == team->next_step || team->status != CVY_OK))
+    while (!team->stop && (team->status != CVY_OK || (team->halted == CVY_OK && team->finished == team->next_step)))
       pthread_cond_wait(&team->changed, &team->lock);
     if (team->stop) break;
-    cvy_slot *const slot = slot_of(team, team->finished);
+    if (team->halted != CVY_OK) {
+      pthread_mutex_unlock(&team->lock);
+      cvy_team_recover(team);
+      pthread_mutex_lock(&team->lock);
+      continue;
+    }
+    cvy_slot *const slot = cvy_team_slot(team, team->finished);
     pthread_mutex_unlock(&team->lock);
     const cvy_status status = finish_step(team, slot);
-    if (status != CVY_OK) fail_team(team, status);
     pthread_mutex_lock(&team->lock);
     if (status == CVY_OK) {
       team->finished++;
       team->n_batches++;
+      if (team->n > 1) {
+        team->state_step = team->finished;
+        team->state_batches = team->n_batches;
+      }
+    } else if (!cvy_team_halt_for(team, status) && team->halted == CVY_OK) {
+      cvy_team_fail(team, status);
     }
     pthread_cond_broadcast(&team->changed);
   }
   pthread_mutex_unlock(&team->lock);
   return NULL;
+}
+
+cvy_status cvy_team_start_exchange(cvy_team *team) {
+  return cvy_thread_start(&team->thread, "cvy-exchange", exchange_main, team);
 }
 
 cvy_status cvy_team_start_pipeline(cvy_team *team) {
@@ -98,8 +113,13 @@ cvy_status cvy_team_start_pipeline(cvy_team *team) {
                          .offsets = cvy_calloc(n, sizeof(int)),
                          .results = cvy_calloc(n, sizeof(cvy_xent_result)),
                          .finished = cvy_calloc(n, sizeof(cvy_event *)),
-                         .posted = cvy_calloc(n, sizeof(bool))};
-    CVY_REQUIRE(s->tasks && s->step.samples && s->step.shares && s->step.offsets && s->step.results &&
+                         .posted = cvy_calloc(n, sizeof(bool)),
+                         .timed = team->pace != NULL,
+                         .began = cvy_calloc(n, sizeof(cvy_stamp *)),
+                         .ended = cvy_calloc(n, sizeof(cvy_stamp *))};
+    CVY_TRY(cvy_team_make_bn_sync(team, &s->step.bn));
+    CVY_REQUIRE(s->tasks && s->step.began && s->step.ended && s->step.samples && s->step.shares && s->step.offsets &&
+                    s->step.results &&
                     s->step.finished && s->step.posted,
                 CVY_E_MEMORY, "out of host memory");
   }
@@ -107,9 +127,13 @@ cvy_status cvy_team_start_pipeline(cvy_team *team) {
                                   .n = team->n,
                                   .state = team->state,
                                   .pool = team->pool,
+                                  .no_sync = team->params.no_sync,
+                                  .timeline = team->timeline,
                                   .parts = cvy_calloc(n, sizeof(float *))};
-  CVY_REQUIRE(team->exchange.parts, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(cvy_thread_start(&team->thread, "cvy-exchange", exchange_main, team));
+  if (team->params.exchange == CVY_EXCHANGE_BF16) team->exchange.packed = cvy_calloc(n, sizeof(uint16_t *));
+  CVY_REQUIRE(team->exchange.parts && (team->exchange.packed || team->params.exchange != CVY_EXCHANGE_BF16), CVY_E_MEMORY,
+              "out of host memory");
+  CVY_TRY(cvy_team_start_exchange(team));
   team->thread_started = true;
 fail:
   return status;
@@ -118,9 +142,14 @@ fail:
 /* After a failure devices may still read or write a step's memory. */
 static cvy_status drain(void *owner, void *arg) {
   cvy_replica *const r = owner;
-  (void)arg;
+  cvy_team *const team = arg;
+  if (!r->device) return CVY_OK;
   (void)cvy_queue_finish(cvy_device_compute_queue(r->device));
-  return cvy_queue_finish(cvy_device_transfer_queue(r->device));
+  (void)cvy_queue_finish(cvy_device_transfer_queue(r->device));
+  (void)cvy_queue_finish(cvy_device_upload_queue(r->device));
+  for (int i = 0; i <= CVY_MAX_RUN_AHEAD; i++)
+    if (team->slots[i].step.finished) cvy_event_destroy(&team->slots[i].step.finished[r->index]);
+  return CVY_OK;
 }
 
 void cvy_team_stop_pipeline(cvy_team *team) {
@@ -133,25 +162,33 @@ void cvy_team_stop_pipeline(cvy_team *team) {
     pthread_join(team->thread, NULL);
     team->thread_started = false;
   }
-  /* workers may still be inside steps that failed: their tasks end because team->status is set */
+  /* workers may still be inside steps that failed: their tasks end because the team is halted */
   for (long step = team->finished; step < team->next_step; step++)
-    for (int r = 0; r < team->n; r++) (void)cvy_worker_wait(team->replicas[r].worker, &slot_of(team, step)->tasks[r]);
-  if (team->next_step > team->finished) (void)cvy_team_call_all(team, drain, NULL);
+    for (int r = 0; r < team->n; r++) /* who was lost before the step has never had its task */
+      if (!team->replicas[r].lost)
+        (void)cvy_worker_wait(team->replicas[r].worker, &cvy_team_slot(team, step)->tasks[r]);
+  for (int r = 0; team->next_step > team->finished && r < team->n; r++)
+    (void)cvy_worker_call(team->replicas[r].worker, drain, team);
+  if (team->n_hung > 0) return; /* whoever comes back finds everything in its place */
   for (int i = 0; i <= CVY_MAX_RUN_AHEAD; i++) {
     cvy_slot *const s = &team->slots[i];
-    for (int r = 0; s->step.finished && r < team->n; r++) {
-      (void)cvy_event_wait(s->step.finished[r]); /* the device may still write the result */
-      cvy_event_destroy(&s->step.finished[r]);
+    for (int r = 0; s->step.began && s->step.ended && r < team->n; r++) {
+      cvy_stamp_destroy(&s->step.began[r]);
+      cvy_stamp_destroy(&s->step.ended[r]);
     }
     cvy_free(s->tasks);
+    cvy_bn_sync_destroy(&s->step.bn);
     cvy_free(s->step.samples);
     cvy_free(s->step.shares);
     cvy_free(s->step.offsets);
     cvy_free(s->step.results);
     cvy_free(s->step.finished);
     cvy_free(s->step.posted);
+    cvy_free(s->step.began);
+    cvy_free(s->step.ended);
   }
   cvy_free(team->exchange.parts);
+  cvy_free(team->exchange.packed);
   cvy_result_entry *e = team->results;
   while (e || team->taken) {
     cvy_result_entry *const dead = team->taken ? team->taken : e;
@@ -176,9 +213,14 @@ static cvy_status step_task(void *owner, void *arg) {
     if (status != CVY_E_INTERRUPTED)
       cvy_log_error("step %ld failed on device %d (%s)", slot->step.number, r->index,
                     cvy_devices_label(team->devices, r->index));
-    fail_team(team, status);
+    cvy_team_fail_replica(team, r, status);
   }
   return status;
+}
+
+void cvy_team_post(cvy_team *team, cvy_slot *slot) {
+  for (int r = 0; r < team->n; r++)
+    if (!team->replicas[r].lost) cvy_worker_post(team->replicas[r].worker, &slot->tasks[r], step_task, slot);
 }
 
 static cvy_status check_samples(const cvy_team *team, const int32_t *samples, int n) {
@@ -199,39 +241,46 @@ fail:
 
 cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr) {
   cvy_status status = CVY_OK;
+  const uint64_t since = cvy_timeline_now(team->timeline);
   CVY_TRY(check_samples(team, samples, n));
   CVY_REQUIRE(isfinite(lr), CVY_E_ARGUMENT, "learning rate %g: must be finite", (double)lr);
   pthread_mutex_lock(&team->lock);
+  while (team->halted != CVY_OK && team->status == CVY_OK) pthread_cond_wait(&team->changed, &team->lock);
   status = team->status;
-  if (team->finished == team->next_step) team->last_done_ns = cvy_clock_ns();
+  const bool begins = team->finished == team->next_step;
+  if (begins) team->last_done_ns = cvy_clock_ns();
   pthread_mutex_unlock(&team->lock);
   if (status != CVY_OK) return status;
 
-  cvy_slot *const slot = slot_of(team, team->next_step); /* free: at most run_ahead steps are unfinished */
+  cvy_slot *const slot = cvy_team_slot(team, team->next_step); /* free: at most run_ahead steps are unfinished */
   cvy_step *const step = &slot->step;
   slot->team = team;
-  CVY_TRY(cvy_split_shares(&team->split, n, step->shares));
+  CVY_TRY(cvy_team_balance_step(team, slot));
   step->number = team->next_step;
   step->n = n;
+  step->begun_ns = begins ? team->last_done_ns : 0;
   step->group_size = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0;
   step->sgd = (cvy_sgd_params){.lr = lr,
                                .momentum = team->params.momentum,
                                .weight_decay = team->params.weight_decay,
                                .nesterov = team->params.nesterov};
   memcpy(step->samples, samples, (size_t)n * sizeof *samples);
-  for (int r = 0, at = 0; r < team->n; at += step->shares[r++]) {
-    step->offsets[r] = at;
-    step->posted[r] = false;
-  }
-  team->state_is_behind = team->n == 1;
   pthread_mutex_lock(&team->lock);
-  for (int r = 0; r < team->n; r++) cvy_worker_post(team->replicas[r].worker, &slot->tasks[r], step_task, slot);
+  while (team->halted != CVY_OK && team->status == CVY_OK) pthread_cond_wait(&team->changed, &team->lock);
+  status = team->status != CVY_OK ? team->status : cvy_team_cut_step(team, step);
+  if (status != CVY_OK) {
+    pthread_mutex_unlock(&team->lock);
+    return status;
+  }
+  team->state_is_behind = team->n == 1 && !team->params.no_sync;
+  cvy_team_post(team, slot);
   team->next_step++;
   pthread_cond_broadcast(&team->changed);
   while (team->next_step - team->finished > team->params.run_ahead && team->status == CVY_OK)
     pthread_cond_wait(&team->changed, &team->lock);
   status = team->status;
   pthread_mutex_unlock(&team->lock);
+  cvy_timeline_work(team->timeline, CVY_WORK_STEP, -1, -1, team->next_step - 1, since);
 fail:
   return status;
 }
@@ -260,7 +309,8 @@ cvy_status cvy_team_take(cvy_team *team, bool wait, cvy_step_result *out, bool *
 
 cvy_status cvy_team_wait(cvy_team *team) {
   pthread_mutex_lock(&team->lock);
-  while (team->finished < team->next_step && team->status == CVY_OK) pthread_cond_wait(&team->changed, &team->lock);
+  while ((team->finished < team->next_step || team->halted != CVY_OK) && team->status == CVY_OK)
+    pthread_cond_wait(&team->changed, &team->lock);
   const cvy_status status = team->status;
   pthread_mutex_unlock(&team->lock);
   return status;

@@ -25,7 +25,8 @@ static cvy_status destroy_on_worker(void *owner, void *arg) {
 void cvy_tensor_destroy(cvy_tensor **tensor) {
   cvy_tensor *const t = *tensor;
   if (!t) return;
-  if (t->buffer) (void)cvy_worker_call(t->replica->worker, destroy_on_worker, t);
+  /* the device of a lost one is closed, its buffers are the driver's business */
+  if (t->buffer && !t->replica->lost) (void)cvy_worker_call(t->replica->worker, destroy_on_worker, t);
   cvy_free(t);
   *tensor = NULL;
 }
@@ -85,7 +86,7 @@ cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_te
   shares = cvy_calloc((size_t)team->n, sizeof *shares);
   CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
   const cvy_split_params by_sample = cvy_team_split_of(team, n);
-  CVY_TRY(cvy_split_shares(&by_sample, n, shares));
+  CVY_TRY(cvy_team_shares(team, &by_sample, n, shares));
   for (int r = 0; r < team->n; r++) {
     if (shares[r] == 0) continue;
     CVY_TRY(tensor_create(team, &team->replicas[r], shares[r], in, &shards[r]));

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: MIT
  * The training loop of convoy/train.h: where the run stands, epochs of steps, evaluation, checkpoints. */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
 #include "convoy/convoy.h"
+#include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/train/checkpoint.h"
 #include "src/train/choices.h"
 #include "src/train/resume.h"
 #include "src/train/team.h"
+
+/* A team of one: seconds between two states on the host. */
+enum { SNAPSHOT_S = 30 };
 
 typedef struct trainer {
   cvy_team *team;
@@ -28,6 +33,16 @@ typedef struct trainer {
   bool epoch_whole; /* this process has run the epoch from its first step */
   bool stopping;
   long saved_step; /* of the newest checkpoint, -1: none */
+  bool has_change; /* the team has been asked: */
+  cvy_shares_change change;
+  bool has_loss;   /* the same */
+  cvy_device_loss loss;
+  struct position { /* of the newest state on the host, in a team of one */
+    long step, epoch_batches, epoch_images;
+    int epoch;
+    double epoch_loss_sum;
+  } kept;
+  uint64_t kept_ns;
   cvy_train_result result;
 } trainer;
 
@@ -37,12 +52,17 @@ static bool run_is_over(const trainer *t) {
   return t->epoch >= t->p.epochs || (t->p.max_steps > 0 && t->step >= t->p.max_steps);
 }
 
-static cvy_status save_checkpoint(trainer *t) {
+/* The state is on the host. */
+static void note_kept(trainer *t) {
+  t->kept = (struct position){t->step, t->epoch_batches, t->epoch_images, t->epoch, t->epoch_loss_sum};
+  t->kept_ns = cvy_clock_ns();
+}
+
+/* What is on the host, as the state after t->step steps. rests: cvy_team_get_rests. */
+static cvy_status write_checkpoint(trainer *t, float *const *rests) {
   cvy_status status = CVY_OK;
   cvy_team *const team = t->team;
   char *devices = NULL;
-  if (!t->p.checkpoint_dir || t->saved_step == t->step) return CVY_OK;
-  CVY_TRY(cvy_team_sync_state(team));
   CVY_TRY(cvy_resume_devices(team->devices, &devices));
   CVY_TRY(cvy_checkpoint_save(t->p.checkpoint_dir, team->layout,
                               &(cvy_checkpoint){.step = t->step,
@@ -52,7 +72,7 @@ static cvy_status save_checkpoint(trainer *t) {
                                                 .epoch_images = t->epoch_images,
                                                 .seed = t->p.seed,
                                                 .finished = run_is_over(t),
-                                                .n_batches = team->n_batches,
+                                                .n_batches = team->state_batches,
                                                 .settings = t->p.settings,
                                                 .choices = team->choices,
                                                 .devices = devices,
@@ -60,11 +80,26 @@ static cvy_status save_checkpoint(trainer *t) {
                                                 .shares = team->full_shares,
                                                 .w = cvy_state_w(team->state),
                                                 .v = team->state->has_momentum ? cvy_state_v(team->state) : NULL,
+                                                .w_before = team->state->before,
+                                                .residuals = rests,
                                                 .running = cvy_state_running(team->state)},
                               t->p.keep));
   t->saved_step = t->step;
 fail:
   cvy_free(devices);
+  return status;
+}
+
+static cvy_status save_checkpoint(trainer *t) {
+  cvy_status status = CVY_OK;
+  float **rests = NULL;
+  if (!t->p.checkpoint_dir || t->saved_step == t->step) return CVY_OK;
+  CVY_TRY(cvy_team_sync_state(t->team));
+  CVY_TRY(cvy_team_get_rests(t->team, &rests));
+  note_kept(t);
+  CVY_TRY(write_checkpoint(t, rests));
+fail:
+  cvy_team_free_rests(t->team, &rests);
   return status;
 }
 
@@ -87,14 +122,22 @@ static cvy_status resume(trainer *t) {
       c.epoch_batches < t->steps_per_epoch, CVY_E_MISMATCH,
       "the checkpoint of step %ld stands at batch %ld of an epoch, which has %ld: another data set or batch size",
       c.step, c.epoch_batches, t->steps_per_epoch);
+  CVY_REQUIRE((team->params.staleness > 0) == (c.w_before != NULL), CVY_E_MISMATCH,
+              "the checkpoint of step %ld was made with staleness %d, the run has %d", c.step, c.w_before != NULL,
+              team->params.staleness);
+  const bool packs = team->params.exchange == CVY_EXCHANGE_BF16;
+  CVY_REQUIRE(!c.residuals || packs, CVY_E_MISMATCH,
+              "the checkpoint of step %ld was made with exchange bf16, the run has fp32", c.step);
   if (same) CVY_TRY(cvy_choices_compare(c.choices, team->choices));
   CVY_TRY(cvy_team_wait(team));
   memcpy(cvy_state_w(s), c.w, team->layout->n_floats * sizeof(float));
+  if (c.w_before) memcpy(s->before, c.w_before, team->layout->n_floats * sizeof(float));
   if (c.v) memcpy(cvy_state_v(s), c.v, team->layout->n_floats * sizeof(float));
   if (team->layout->n_running_floats)
     memcpy(cvy_state_running(s), c.running, team->layout->n_running_floats * sizeof(float));
   team->n_batches = c.n_batches;
   CVY_TRY(cvy_team_publish_state(team, c.step));
+  CVY_TRY(cvy_team_put_rests(team, same ? c.residuals : NULL));
   t->step = t->saved_step = c.step;
   t->epoch = c.epoch;
   t->epoch_batches = c.epoch_batches;
@@ -102,12 +145,38 @@ static cvy_status resume(trainer *t) {
   t->epoch_loss_sum = c.epoch_loss_sum;
   cvy_log_info("resumed from the checkpoint of step %ld (epoch %d, batch %ld)", c.step, c.epoch, c.epoch_batches);
   if (!same) cvy_resume_tell(team, &c);
+  if (packs && (!same || !c.residuals))
+    cvy_log_info("exchange bf16: what rounding had left of the gradients %s and begins again at zero",
+                 c.residuals ? "belongs to another team" : "is not in the checkpoint");
 fail:
   cvy_checkpoint_clear(&c);
   return status;
 }
 
 /* ---- steps ---- */
+
+static float lr_of(const trainer *t, long step) {
+  return cvy_lr_at(&t->p.schedule, t->p.lr, step, t->steps_per_epoch, t->p.epochs * t->steps_per_epoch);
+}
+
+/* Tells of new shares up to those of `step`. */
+static void tell_shares(trainer *t, long step) {
+  for (;;) {
+    if (!t->has_change) t->has_change = cvy_team_take_change(t->team, &t->change);
+    if (!t->has_change || t->change.step > step) return;
+    if (t->p.on_shares) t->p.on_shares(t->p.user, &t->change, t->epoch);
+    t->has_change = false;
+  }
+}
+
+static void tell_losses(trainer *t, long step) {
+  for (;;) {
+    if (!t->has_loss) t->has_loss = cvy_team_take_loss(t->team, &t->loss);
+    if (!t->has_loss || t->loss.step > step) return;
+    if (t->p.on_device_lost) t->p.on_device_lost(t->p.user, &t->loss, t->epoch);
+    t->has_loss = false;
+  }
+}
 
 static cvy_status take_results(trainer *t, bool all) {
   cvy_status status = CVY_OK;
@@ -116,6 +185,8 @@ static cvy_status take_results(trainer *t, bool all) {
   for (;;) {
     CVY_TRY(cvy_team_take(t->team, all, &r, &got));
     if (!got) break;
+    tell_losses(t, r.step);
+    tell_shares(t, r.step);
     t->step = r.step + 1;
     t->epoch_batches++;
     t->epoch_images += r.images;
@@ -125,7 +196,7 @@ static cvy_status take_results(trainer *t, bool all) {
     t->total_ms += r.ms;
     t->total_images += r.images;
     t->result.last_loss = r.loss;
-    if (t->p.on_step && t->p.on_step(t->p.user, &r, t->epoch, t->steps_per_epoch, t->p.lr)) t->stopping = true;
+    if (t->p.on_step && t->p.on_step(t->p.user, &r, t->epoch, t->steps_per_epoch, lr_of(t, r.step))) t->stopping = true;
   }
 fail:
   return status;
@@ -138,8 +209,14 @@ static cvy_status between_steps(trainer *t, long started) {
   cvy_status status = CVY_OK;
   const bool verify = due(started, t->p.verify_every);
   const bool save = !t->p.checkpoint_epochs && t->p.checkpoint_dir && due(started, t->p.checkpoint_every);
-  if (!verify && !save) return take_results(t, false);
+  const bool keep = t->team->n == 1 && !t->team->params.no_sync &&
+                    cvy_clock_seconds_since(t->kept_ns) >= (t->p.snapshot_s > 0 ? t->p.snapshot_s : SNAPSHOT_S);
+  if (!verify && !save && !keep) return take_results(t, false);
   CVY_TRY(take_results(t, true));
+  if (keep) {
+    CVY_TRY(cvy_team_sync_state(t->team));
+    note_kept(t);
+  }
   if (verify) CVY_TRY(cvy_team_verify(t->team));
   if (save && t->epoch_batches < t->steps_per_epoch)
     CVY_TRY(save_checkpoint(t)); /* at an epoch's end: after its evaluation */
@@ -157,7 +234,7 @@ static cvy_status run_steps(trainer *t) {
     if ((t->p.stop && *t->p.stop) || t->stopping) break;
     if (t->p.max_steps > 0 && started >= t->p.max_steps) break;
     const long at = b * batch;
-    CVY_TRY(cvy_team_step(t->team, t->order + at, (int)(n - at < batch ? n - at : batch), t->p.lr));
+    CVY_TRY(cvy_team_step(t->team, t->order + at, (int)(n - at < batch ? n - at : batch), lr_of(t, started)));
     started++;
     CVY_TRY(between_steps(t, started));
   }
@@ -234,11 +311,16 @@ static cvy_status check_statistics(const trainer *t, int n) {
     const cvy_layer *const l = &team->net->layers[i];
     if (l->kind == CVY_LAYER_BATCHNORM && l->shape.h * l->shape.w == 1) single = l;
   }
+  int *shares = NULL;
   if (!single || n == 0) return CVY_OK;
+  CVY_REQUIRE(team->params.bn != CVY_BN_SYNC || n > 1, CVY_E_ARGUMENT,
+              "batchnorm '%s' sees images of 1x1 pixels: a batch of 1 sample has no variance; choose another batch size",
+              single->name);
+  if (team->params.bn == CVY_BN_SYNC) return CVY_OK;
   const int group = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0;
-  int *const shares = cvy_calloc((size_t)team->n, sizeof *shares);
+  shares = cvy_calloc((size_t)team->n, sizeof *shares);
   CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(cvy_split_shares(&team->split, n, shares));
+  CVY_TRY(cvy_team_shares(team, &team->split, n, shares));
   for (int r = 0; r < team->n; r++) {
     if (shares[r] == 0) continue;
     const int pass = cvy_replica_pass_size(&team->replicas[r], shares[r], group);
@@ -265,6 +347,8 @@ static cvy_status take_params(trainer *t, const cvy_train_params *params) {
               (double)t->p.lr);
   CVY_REQUIRE(t->p.max_steps >= 0 && t->p.verify_every >= 0 && t->p.checkpoint_every >= 0 && t->p.keep >= 1,
               CVY_E_ARGUMENT, "max_steps, verify_every and checkpoint_every must be 0 or more, keep 1 or more");
+  CVY_REQUIRE(!t->team->params.no_sync || !t->p.checkpoint_dir, CVY_E_ARGUMENT,
+              "a team without exchange (no_sync) does not train: there is nothing to keep in a checkpoint");
   CVY_REQUIRE(!t->p.resume || t->p.checkpoint_dir, CVY_E_ARGUMENT, "resuming needs a checkpoint folder");
   CVY_REQUIRE(t->data->train.n > 0, CVY_E_ARGUMENT, "data set %s has no training samples", t->data->name);
   CVY_REQUIRE(t->team->data == t->data, CVY_E_ARGUMENT,
@@ -273,12 +357,36 @@ fail:
   return status;
 }
 
+/* No device is left, or one was lost in a run that ends then: what the run had reached is saved. */
+static void save_what_is_there(trainer *t) {
+  cvy_team *const team = t->team;
+  if (!team->device_failed) return;
+  (void)take_results(t, false);
+  if (team->n == 1) {
+    t->step = t->kept.step;
+    t->epoch = t->kept.epoch;
+    t->epoch_batches = t->kept.epoch_batches;
+    t->epoch_images = t->kept.epoch_images;
+    t->epoch_loss_sum = t->kept.epoch_loss_sum;
+  }
+  if (t->epoch_batches == t->steps_per_epoch) { /* it failed in the evaluation */
+    t->epoch++;
+    t->epoch_batches = t->epoch_images = 0;
+    t->epoch_loss_sum = 0;
+  }
+  tell_losses(t, LONG_MAX);
+  t->result.state_is_whole = t->step == team->state_step;
+  if (!t->result.state_is_whole || !t->p.checkpoint_dir || t->saved_step == t->step) return;
+  (void)write_checkpoint(t, NULL);
+}
+
 cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out) {
   cvy_status status = CVY_OK;
   trainer t = {.team = team, .data = data, .epoch_whole = true, .saved_step = -1, .result = {.test_acc = -1}};
   CVY_TRY(take_params(&t, params));
   const int batch = team->params.batch;
   t.steps_per_epoch = (data->train.n + batch - 1L) / batch;
+  CVY_TRY(cvy_lr_check(&t.p.schedule, t.steps_per_epoch, t.p.epochs * t.steps_per_epoch));
   t.order = cvy_calloc((size_t)data->train.n, sizeof *t.order);
   CVY_REQUIRE(t.order, CVY_E_MEMORY, "out of host memory");
   if (t.p.resume)
@@ -292,7 +400,10 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   team->stop_flag = t.p.stop;
   t.step = team->next_step;
   t.epoch_whole = t.epoch_batches == 0;
+  note_kept(&t);
   status = run(&t);
+  if (status != CVY_OK && status != CVY_E_INTERRUPTED) save_what_is_there(&t);
+  else tell_losses(&t, LONG_MAX);
   t.result.steps = t.step;
   t.result.epochs_done = t.epoch;
   t.result.sec_per_epoch = t.full_epochs ? t.full_epochs_ms * 1e-3 / t.full_epochs : 0;

@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: MIT
+ * Outline: clocks · commands of a device · works of the host · the end of a step · the trace · the public side. */
+#include "src/train/timeline.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/base/clock.h"
+#include "src/base/mem.h"
+#include "src/cl/profile.h"
+#include "src/nn/instance_parts.h"
+#include "src/train/team.h"
+#include "src/train/trace.h"
+#include "src/train/usage.h"
+
+enum {
+  CLOCK_TRIES = 20,
+  CLOCK_SLACK_NS = 1000,            /* drivers round */
+  DRIFT_NS = 2000000000,            /* the drift is looked at in stretches of so long … */
+  DRIFT_COMMANDS = 200,             /* … with at least so many commands */
+  STEPS_KEPT = 8                    /* steps whose ends are kept: more than can be under way */
+};
+
+/* A command as the trace needs it, in the host's clock. */
+typedef struct slice {
+  uint64_t begin_ns, end_ns;
+  const char *name;
+  cvy_command_kind kind;
+  cvy_queue_kind queue;
+  int scope;
+  long step;
+  size_t bytes;
+} slice;
+
+typedef struct device_line {
+  cvy_timeline *timeline;
+  cvy_replica *replica;
+  bool left_out;
+  /* its clock: host = device + offset_ns */
+  int64_t offset_ns, error_ns;
+  int64_t least_ns, first_least_ns, first_offset_ns;   /* of (enqueued by the host's clock - queued by the device's) */
+  uint64_t least_since_ns;
+  int least_commands;
+  bool has_first_least;
+  /* llvmpipe says that a kernel began when it ended: then it began when the one before ended, or when it was enqueued */
+  uint64_t said_ns, possible_ns;
+  bool starts_known, starts_wrong;
+  uint64_t queue_end_ns[CVY_QUEUES];         /* of the last command of each queue */
+  struct { long step; uint64_t ns; } ends[STEPS_KEPT];   /* last command of each step on the compute queue */
+  cvy_spans uses[CVY_USE_IDLE];
+  uint64_t cursor_ns;               /* what is before is divided */
+  uint64_t ns[CVY_USES];
+  long images;
+  slice *slices;                    /* not yet written */
+  size_t n_slices, slices_capacity;
+} device_line;
+
+typedef struct work_done { cvy_work work; int replica, unit; long step; uint64_t begin_ns, end_ns; } work_done;
+
+struct cvy_timeline {
+  device_line *lines;
+  int n;
+  pthread_mutex_t inbox_lock;       /* inbox, tracing: held for moments only */
+  work_done *inbox, *works;         /* works: being looked at, under `lock` */
+  size_t n_inbox, inbox_capacity, works_capacity;
+  bool tracing, out_of_memory;
+  pthread_mutex_t lock;             /* everything else */
+  uint64_t last_done_ns, update_ns, total_ns;
+  long steps;
+  cvy_trace *trace;
+};
+
+/* ---- clocks ---- */
+
+static bool place_clock(device_line *d) {
+  cvy_clock_bounds queued = {INT64_MIN, INT64_MAX}, done = queued;
+  cvy_clock_pair p;
+  for (int i = 0; i < CLOCK_TRIES; i++) {
+    if (cvy_profile_clocks(d->replica->device, &p) != CVY_OK) return false;
+    if (i == 0) continue;   /* the first one wakes threads up */
+    queued = cvy_clock_intersect(
+        queued, cvy_clock_between(p.queued_ns, p.host_before - CLOCK_SLACK_NS, p.host_enqueued + CLOCK_SLACK_NS));
+    done = cvy_clock_intersect(done,
+                               cvy_clock_between(p.end_ns, p.host_before - CLOCK_SLACK_NS, p.host_done + CLOCK_SLACK_NS));
+  }
+  const cvy_clock_bounds both = cvy_clock_intersect(queued, done);
+  const cvy_clock_bounds best = both.low_ns <= both.high_ns ? both : done;
+  if (best.low_ns > best.high_ns) return false;
+  d->offset_ns = best.low_ns + (best.high_ns - best.low_ns) / 2;
+  d->error_ns = (best.high_ns - best.low_ns) / 2;
+  return true;
+}
+
+static uint64_t to_host(const device_line *d, uint64_t device_ns) { return device_ns + (uint64_t)d->offset_ns; }
+
+/* A command is queued before the host says that it was enqueued: the least distance of many is that of the clocks, but for
+ * a constant. */
+static void follow_drift(device_line *d, const cvy_command *c) {
+  const int64_t distance = (int64_t)(c->enqueued_ns - c->queued_ns);
+  if (d->least_commands == 0) {
+    d->least_ns = distance;
+    d->least_since_ns = c->enqueued_ns;
+  }
+  if (distance < d->least_ns) d->least_ns = distance;
+  d->least_commands++;
+  if (d->least_commands < DRIFT_COMMANDS || c->enqueued_ns - d->least_since_ns < DRIFT_NS) return;
+  d->least_commands = 0;
+  if (!d->has_first_least) {
+    d->has_first_least = true;
+    d->first_least_ns = d->least_ns;
+    d->first_offset_ns = d->offset_ns;
+  } else {
+    d->offset_ns = d->first_offset_ns + (d->least_ns - d->first_least_ns);
+  }
+}
+
+/* ---- commands of a device ---- */
+
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* Whether the driver's beginnings of kernels are real is seen in the first step: a queue that has work is not empty for
+ * nineteen twentieths of its time. */
+static void judge_starts(device_line *d) {
+  if (d->starts_known || d->possible_ns == 0) return;
+  d->starts_known = true;
+  d->starts_wrong = d->said_ns < d->possible_ns / 20;
+}
+
+static void keep_slice(device_line *d, const slice *s) {
+  if (d->n_slices == d->slices_capacity) {
+    const size_t capacity = d->slices_capacity ? 2 * d->slices_capacity : 1024;
+    slice *const grown = cvy_realloc(d->slices, d->n_slices, capacity, sizeof *grown);
+    if (!grown) {
+      d->timeline->out_of_memory = true;
+      return;
+    }
+    d->slices = grown;
+    d->slices_capacity = capacity;
+  }
+  d->slices[d->n_slices++] = *s;
+}
+
+static void on_command(void *user, const cvy_command *c) {
+  device_line *const d = user;
+  uint64_t *const last = &d->queue_end_ns[c->queue];
+  follow_drift(d, c);
+  const uint64_t end = to_host(d, c->end_ns), possible = later(c->enqueued_ns, *last);
+  uint64_t begin = later(to_host(d, c->start_ns), *last);
+  if (c->kind == CVY_COMMAND_KERNEL) {
+    if (!d->starts_known && c->end_ns > c->start_ns) d->said_ns += c->end_ns - c->start_ns;
+    if (!d->starts_known && end > possible) d->possible_ns += end - possible;
+    if (d->starts_wrong) begin = possible;
+  } else if (c->kind == CVY_COMMAND_WAIT) {
+    begin = possible;
+  }
+  const cvy_use use = c->kind == CVY_COMMAND_KERNEL     ? CVY_USE_COMPUTING
+                      : c->kind == CVY_COMMAND_TRANSFER ? CVY_USE_EXCHANGING
+                                                        : CVY_USE_WAITING;
+  if (!cvy_spans_add(&d->uses[use], begin, end)) d->timeline->out_of_memory = true;
+  *last = later(*last, end);
+  if (c->queue == CVY_QUEUE_COMPUTE && c->step >= 0) {
+    const size_t at = (size_t)c->step % STEPS_KEPT;
+    d->ends[at].step = c->step;
+    d->ends[at].ns = *last;
+  }
+  if (d->timeline->trace) {
+    const slice s = {.begin_ns = begin < end ? begin : end, .end_ns = end, .name = c->name, .kind = c->kind,
+                     .queue = c->queue, .scope = c->scope, .step = c->step, .bytes = c->bytes};
+    keep_slice(d, &s);
+  }
+}
+
+/* A device that has failed, or is closed, is not asked again. */
+static bool is_lost(const cvy_replica *r) {
+  pthread_mutex_lock(r->lock);
+  const bool lost = r->lost || r->failure != CVY_OK;
+  pthread_mutex_unlock(r->lock);
+  return lost;
+}
+
+static void take_commands(device_line *d) {
+  d->left_out = d->left_out || is_lost(d->replica);
+  if (!d->left_out && cvy_profile_take(d->replica->device, on_command, d) != CVY_OK) d->left_out = true;
+}
+
+/* ---- rows of the trace ---- */
+
+enum { HOST = 1, ROW_STEPS = 1, ROW_CALLER = 2, ROW_EXCHANGE = 3, ROW_WORKER = 4, ROW_COMPUTE = 1 };
+
+static cvy_trace_row row_of_work(const work_done *w) {
+  switch (w->work) {
+    case CVY_WORK_STEP:
+    case CVY_WORK_EVALUATE: return (cvy_trace_row){HOST, ROW_CALLER};
+    case CVY_WORK_ENQUEUE:
+    case CVY_WORK_WEIGHTS: return (cvy_trace_row){HOST, ROW_WORKER + w->replica};
+    default: return (cvy_trace_row){HOST, ROW_EXCHANGE};
+  }
+}
+
+static void name_unit(const cvy_timeline *t, int unit, char *out, size_t out_bytes) {
+  if (unit < t->lines[0].replica->layout->n_buckets) snprintf(out, out_bytes, "bucket %d", unit);
+  else snprintf(out, out_bytes, "BN sums");
+}
+
+static void write_work(cvy_timeline *t, const work_done *w) {
+  static const char *const names[] = {
+      [CVY_WORK_STEP] = "step",          [CVY_WORK_EVALUATE] = "evaluate",     [CVY_WORK_ENQUEUE] = "enqueue",
+      [CVY_WORK_WEIGHTS] = "wait for weights", [CVY_WORK_FINISH] = "exchange", [CVY_WORK_GRADIENT] = "wait for gradient",
+      [CVY_WORK_UPDATE] = "sum and update",    [CVY_WORK_GIVE] = "give",       [CVY_WORK_RESULT] = "wait for result"};
+  char name[96], unit[32];
+  const bool of_step = w->work == CVY_WORK_STEP || w->work == CVY_WORK_ENQUEUE || w->work == CVY_WORK_FINISH;
+  json_t *const args = json_object();
+  if (w->unit >= 0) {
+    name_unit(t, w->unit, unit, sizeof unit);
+    snprintf(name, sizeof name, "%s: %s", names[w->work], unit);
+  } else if (of_step) {
+    snprintf(name, sizeof name, "%s %ld", names[w->work], w->step);
+  } else {
+    snprintf(name, sizeof name, "%s", names[w->work]);
+  }
+  if (w->replica >= 0) json_object_set_new(args, "device", json_integer(w->replica));
+  cvy_trace_slice(t->trace, row_of_work(w), "host", name, w->step, w->begin_ns, w->end_ns, args);
+}
+
+/* What a scope is called: "forward: conv2d '0'", "bucket 3"; "" for commands that belong to nothing. */
+static void name_scope(const device_line *d, int scope, char *out, size_t out_bytes) {
+  static const char *const parts[CVY_SCOPE_PARTS] = {"forward", "backward", "backward data", ""};
+  const cvy_instance *const i = d->replica->instance;
+  char title[96];
+  out[0] = '\0';
+  if (scope == CVY_SCOPE_LOSS) snprintf(out, out_bytes, "loss");
+  else if (scope <= CVY_SCOPE_UNIT) name_unit(d->timeline, CVY_SCOPE_UNIT - scope, out, out_bytes);
+  else if (scope >= 0 && scope / CVY_SCOPE_PARTS < i->plan->n_units)
+    snprintf(out, out_bytes, "%s: %s", parts[scope % CVY_SCOPE_PARTS],
+             cvy_layer_title(i->net, i->plan->units[scope / CVY_SCOPE_PARTS].layer, title, sizeof title));
+}
+
+static void write_command(device_line *d, const slice *s) {
+  static const char *const categories[] = {"kernel", "transfer", "wait"};
+  char scope[128], name[192];
+  json_t *const args = json_object();
+  name_scope(d, s->scope, scope, sizeof scope);
+  if (s->bytes > 0) json_object_set_new(args, "bytes", json_integer((json_int_t)s->bytes));
+  if (scope[0]) json_object_set_new(args, s->scope <= CVY_SCOPE_UNIT ? "unit" : "layer", json_string(scope));
+  snprintf(name, sizeof name, "%s%s%s", s->kind == CVY_COMMAND_WAIT ? "wait for weights" : s->name,
+           s->kind != CVY_COMMAND_KERNEL && scope[0] ? ": " : "", s->kind != CVY_COMMAND_KERNEL ? scope : "");
+  cvy_trace_slice(d->timeline->trace, (cvy_trace_row){HOST + 1 + d->replica->index, ROW_COMPUTE + (int)s->queue},
+                  categories[s->kind], name, s->step, s->begin_ns, s->end_ns, args);
+}
+
+static bool same_layer(const slice *a, const slice *b) {
+  return a->scope == b->scope && (a->scope >= 0 || a->scope == CVY_SCOPE_LOSS) && a->kind == CVY_COMMAND_KERNEL &&
+         b->kind == CVY_COMMAND_KERNEL;
+}
+
+/* The compute queue's commands [from, to) of one step: the step, in it the layers, in them the commands. */
+static void write_step(device_line *d, const slice *s, size_t from, size_t to) {
+  const cvy_trace_row row = {HOST + 1 + d->replica->index, ROW_COMPUTE};
+  char name[128];
+  if (s[from].step >= 0) {
+    snprintf(name, sizeof name, "step %ld", s[from].step);
+    cvy_trace_slice(d->timeline->trace, row, "step", name, s[from].step, s[from].begin_ns, s[to - 1].end_ns, NULL);
+  }
+  for (size_t i = from; i < to;) {
+    size_t end = i + 1;
+    while (end < to && same_layer(&s[i], &s[end])) end++;
+    if (same_layer(&s[i], &s[i])) {
+      name_scope(d, s[i].scope, name, sizeof name);
+      cvy_trace_slice(d->timeline->trace, row, "layer", name, s[i].step, s[i].begin_ns, s[end - 1].end_ns, NULL);
+    }
+    for (; i < end; i++) write_command(d, &s[i]);
+  }
+}
+
+/* Everything but what belongs to steps after `step`. */
+static void write_slices(device_line *d, long step) {
+  slice *const s = d->slices;
+  size_t kept = 0, n = 0;
+  if (d->left_out) d->n_slices = 0;   /* their names are the device's, which may be closed */
+  if (!d->timeline->trace) return;
+  for (size_t i = 0; i < d->n_slices; i++)   /* transfers as they come; the rest moves together */
+    if (s[i].queue != CVY_QUEUE_COMPUTE) write_command(d, &s[i]);
+    else s[n++] = s[i];
+  for (size_t i = 0; i < n;) {
+    size_t end = i + 1;
+    while (end < n && s[end].step == s[i].step) end++;
+    if (s[i].step <= step) {
+      write_step(d, s, i, end);
+      i = end;
+    } else {
+      for (; i < end; i++) s[kept++] = s[i];
+    }
+  }
+  d->n_slices = kept;
+}
+
+/* ---- works of the host ---- */
+
+uint64_t cvy_timeline_now(const cvy_timeline *t) { return t ? cvy_clock_ns() : 0; }
+
+void cvy_timeline_work(cvy_timeline *t, cvy_work work, int replica, int unit, long step, uint64_t begin_ns) {
+  if (!t) return;
+  const uint64_t end_ns = cvy_clock_ns();
+  pthread_mutex_lock(&t->inbox_lock);
+  if (t->tracing || work == CVY_WORK_WEIGHTS || work == CVY_WORK_UPDATE) {   /* the sums need these */
+    if (t->n_inbox == t->inbox_capacity) {
+      const size_t capacity = t->inbox_capacity ? 2 * t->inbox_capacity : 256;
+      work_done *const grown = cvy_realloc(t->inbox, t->n_inbox, capacity, sizeof *grown);
+      if (grown) {
+        t->inbox = grown;
+        t->inbox_capacity = capacity;
+      } else {
+        t->out_of_memory = true;
+      }
+    }
+    if (t->n_inbox < t->inbox_capacity)
+      t->inbox[t->n_inbox++] = (work_done){work, replica, unit, step, begin_ns, end_ns};
+  }
+  pthread_mutex_unlock(&t->inbox_lock);
+}
+
+/* Under `lock`. */
+static void take_works(cvy_timeline *t) {
+  pthread_mutex_lock(&t->inbox_lock);
+  work_done *const works = t->inbox;
+  const size_t n = t->n_inbox, capacity = t->inbox_capacity;
+  t->inbox = t->works;
+  t->inbox_capacity = t->works_capacity;
+  t->n_inbox = 0;
+  t->works = works;
+  t->works_capacity = capacity;
+  pthread_mutex_unlock(&t->inbox_lock);
+  for (size_t i = 0; i < n; i++) {
+    const work_done *const w = &works[i];
+    if (w->work == CVY_WORK_UPDATE) t->update_ns += w->end_ns - w->begin_ns;
+    if (w->work == CVY_WORK_WEIGHTS && !cvy_spans_add(&t->lines[w->replica].uses[CVY_USE_WAITING], w->begin_ns, w->end_ns))
+      t->out_of_memory = true;
+    if (t->trace) write_work(t, w);
+  }
+}
+
+/* ---- the end of a step ---- */
+
+static void divide(device_line *d, uint64_t until_ns) {
+  if (until_ns <= d->cursor_ns) return;
+  cvy_usage_divide(d->cursor_ns, until_ns, d->uses, d->ns);
+  d->cursor_ns = until_ns;
+}
+
+static void forget(device_line *d) {
+  for (int u = 0; u < CVY_USE_IDLE; u++) cvy_spans_forget(&d->uses[u], d->cursor_ns);
+}
+
+static uint64_t end_of_step(const device_line *d, long step, uint64_t done_ns) {
+  const size_t at = (size_t)step % STEPS_KEPT;
+  return d->ends[at].step == step && d->ends[at].ns < done_ns ? d->ends[at].ns : done_ns;
+}
+
+static void write_steps_row(cvy_timeline *t, const cvy_step *step, uint64_t begin_ns, uint64_t done_ns) {
+  char name[32];
+  if (!t->trace) return;
+  snprintf(name, sizeof name, "step %ld", step->number);
+  cvy_trace_slice(t->trace, (cvy_trace_row){HOST, ROW_STEPS}, "step", name, step->number, begin_ns, done_ns,
+                  json_pack("{si}", "images", step->n));
+}
+
+void cvy_timeline_step_done(cvy_timeline *t, const cvy_step *step, uint64_t done_ns) {
+  if (!t) return;
+  pthread_mutex_lock(&t->lock);
+  if (t->steps == 1) {   /* the first one compiled kernels: it does not count any more */
+    t->total_ns = t->update_ns = 0;
+    for (int r = 0; r < t->n; r++) {
+      device_line *const d = &t->lines[r];
+      memset(d->ns, 0, sizeof d->ns);
+      d->images = 0;
+      d->cursor_ns = later(d->cursor_ns, t->last_done_ns);
+    }
+  }
+  take_works(t);
+  const uint64_t begin_ns = step->begun_ns ? step->begun_ns : t->last_done_ns;
+  for (int r = 0; r < t->n; r++) {
+    device_line *const d = &t->lines[r];
+    take_commands(d);
+    judge_starts(d);
+    if (step->begun_ns) {   /* the time since the last step was not a step's */
+      divide(d, t->last_done_ns);
+      d->cursor_ns = step->begun_ns;
+    }
+    const uint64_t end_ns = end_of_step(d, step->number, done_ns);
+    divide(d, end_ns);
+    if (t->n > 1 && !cvy_spans_add(&d->uses[CVY_USE_WAITING], end_ns, done_ns)) t->out_of_memory = true;
+    forget(d);
+    d->images += step->shares[r];
+    write_slices(d, step->number);
+  }
+  write_steps_row(t, step, begin_ns, done_ns);
+  t->total_ns += done_ns - begin_ns;
+  t->last_done_ns = done_ns;
+  t->steps++;
+  pthread_mutex_unlock(&t->lock);
+}
+
+void cvy_timeline_drain(cvy_timeline *t, const cvy_replica *replica) {
+  if (!t) return;
+  pthread_mutex_lock(&t->lock);
+  device_line *const d = &t->lines[replica->index];
+  take_commands(d);
+  write_slices(d, LONG_MAX);   /* no step is under way */
+  pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- life ---- */
+
+cvy_status cvy_timeline_create(cvy_replica *replicas, int n, cvy_timeline **out) {
+  cvy_status status = CVY_OK;
+  cvy_timeline *t = cvy_calloc(1, sizeof *t);
+  *out = NULL;
+  CVY_REQUIRE(t, CVY_E_MEMORY, "out of host memory");
+  pthread_mutex_init(&t->lock, NULL);
+  pthread_mutex_init(&t->inbox_lock, NULL);
+  t->lines = cvy_calloc((size_t)n, sizeof *t->lines);
+  CVY_REQUIRE(t->lines, CVY_E_MEMORY, "out of host memory");
+  t->n = n;
+  for (int r = 0; r < n; r++) {
+    device_line *const d = &t->lines[r];
+    d->timeline = t;
+    d->replica = &replicas[r];
+    for (int i = 0; i < STEPS_KEPT; i++) d->ends[i].step = -1;
+    d->left_out = !place_clock(d);
+    if (d->left_out) cvy_log_info("%s: its driver's times are of no use", cvy_device_label(replicas[r].device));
+  }
+  *out = t;
+  return CVY_OK;
+fail:
+  cvy_timeline_destroy(&t);
+  return status;
+}
+
+static cvy_status end_trace(cvy_timeline *t, cvy_trace_totals *out) {
+  cvy_status status = CVY_OK;
+  pthread_mutex_lock(&t->lock);
+  if (out) *out = (cvy_trace_totals){.first_left_out = -1};
+  if (t->trace) {
+    json_t *const errors = json_array();
+    take_works(t);
+    for (int r = 0; r < t->n; r++) {
+      device_line *const d = &t->lines[r];
+      take_commands(d);
+      write_slices(d, LONG_MAX);
+      json_array_append_new(errors, d->left_out ? json_null() : json_real(1e-3 * (double)d->error_ns));
+    }
+    if (out)
+      *out = (cvy_trace_totals){.events = cvy_trace_events(t->trace),
+                                .left_out = cvy_trace_left_out(t->trace),
+                                .first_left_out = cvy_trace_first_left_out(t->trace)};
+    status = cvy_trace_close(&t->trace, json_pack("{so}", "clock_error_us", errors));
+    pthread_mutex_lock(&t->inbox_lock);
+    t->tracing = false;
+    pthread_mutex_unlock(&t->inbox_lock);
+  }
+  pthread_mutex_unlock(&t->lock);
+  return status;
+}
+
+void cvy_timeline_destroy(cvy_timeline **timeline) {
+  cvy_timeline *const t = *timeline;
+  if (!t) return;
+  if (t->lines) (void)end_trace(t, NULL);
+  for (int r = 0; r < t->n; r++) {
+    for (int u = 0; u < CVY_USE_IDLE; u++) cvy_spans_clear(&t->lines[r].uses[u]);
+    cvy_free(t->lines[r].slices);
+  }
+  cvy_free(t->lines);
+  cvy_free(t->inbox);
+  cvy_free(t->works);
+  pthread_mutex_destroy(&t->lock);
+  pthread_mutex_destroy(&t->inbox_lock);
+  cvy_free(t);
+  *timeline = NULL;
+}
+
+/* ---- the public side ---- */
+
+bool cvy_team_device_times(cvy_team *team, int device, cvy_device_times *out) {
+  cvy_timeline *const t = team->timeline;
+  *out = (cvy_device_times){0};
+  if (!t || device < 0 || device >= t->n) return false;
+  pthread_mutex_lock(&t->lock);
+  device_line *const d = &t->lines[device];
+  uint64_t ns[CVY_USES];
+  memcpy(ns, d->ns, sizeof ns);
+  cvy_usage_divide(d->cursor_ns, t->last_done_ns, d->uses, ns);
+  *out = (cvy_device_times){.steps = t->steps > 1 ? t->steps - 1 : t->steps,
+                            .images = d->images,
+                            .finished = t->steps,
+                            .total_ms = 1e-6 * (double)t->total_ns,
+                            .computing_ms = 1e-6 * (double)ns[CVY_USE_COMPUTING],
+                            .exchanging_ms = 1e-6 * (double)ns[CVY_USE_EXCHANGING],
+                            .waiting_ms = 1e-6 * (double)ns[CVY_USE_WAITING],
+                            .idle_ms = 1e-6 * (double)ns[CVY_USE_IDLE],
+                            .update_ms = 1e-6 * (double)t->update_ns,
+                            .clock_error_us = 1e-3 * (double)d->error_ns};
+  const bool known = !d->left_out && !t->out_of_memory;
+  pthread_mutex_unlock(&t->lock);
+  return known;
+}
+
+static void name_rows(cvy_timeline *t, const cvy_team *team) {
+  static const char *const queues[CVY_QUEUES] = {"compute queue", "transfer queue", "upload queue"};
+  char name[256];
+  cvy_trace_name_process(t->trace, HOST, "host");
+  cvy_trace_name_row(t->trace, (cvy_trace_row){HOST, ROW_STEPS}, "steps");
+  cvy_trace_name_row(t->trace, (cvy_trace_row){HOST, ROW_CALLER}, "caller");
+  cvy_trace_name_row(t->trace, (cvy_trace_row){HOST, ROW_EXCHANGE}, "exchange");
+  for (int r = 0; r < t->n; r++) {
+    snprintf(name, sizeof name, "worker %d", r);
+    cvy_trace_name_row(t->trace, (cvy_trace_row){HOST, ROW_WORKER + r}, name);
+    snprintf(name, sizeof name, "device %d: %s", r, cvy_devices_label(team->devices, r));
+    cvy_trace_name_process(t->trace, HOST + 1 + r, name);
+    for (int q = 0; q < CVY_QUEUES; q++)
+      cvy_trace_name_row(t->trace, (cvy_trace_row){HOST + 1 + r, ROW_COMPUTE + q}, queues[q]);
+  }
+}
+
+cvy_status cvy_team_trace_begin(cvy_team *team, const char *path, long events_max) {
+  cvy_status status = CVY_OK;
+  cvy_timeline *const t = team->timeline;
+  bool traced = false;
+  CVY_REQUIRE(t, CVY_E_ARGUMENT, "%s: no trace of a team whose devices keep no times", path);
+  CVY_REQUIRE(events_max >= 0, CVY_E_ARGUMENT, "%s: a trace of %ld events: must be 0 (a million) or more", path, events_max);
+  CVY_TRY(cvy_team_wait(team));
+  pthread_mutex_lock(&t->lock);
+  traced = t->trace != NULL;
+  if (!traced) status = cvy_trace_open(path, events_max ? events_max : 1000000, cvy_clock_ns(), &t->trace);
+  if (t->trace && !traced) name_rows(t, team);
+  pthread_mutex_lock(&t->inbox_lock);
+  t->tracing = t->trace != NULL;
+  pthread_mutex_unlock(&t->inbox_lock);
+  pthread_mutex_unlock(&t->lock);
+  CVY_REQUIRE(!traced, CVY_E_ARGUMENT, "%s: the team is traced already", path);
+fail:
+  return status;
+}
+
+/* Uploads of the last step may still be under way: their times come when they are done. */
+static cvy_status finish_queues(void *owner, void *arg) {
+  cvy_replica *const r = owner;
+  (void)arg;
+  cvy_status status = cvy_queue_finish(cvy_device_compute_queue(r->device));
+  if (status == CVY_OK) status = cvy_queue_finish(cvy_device_transfer_queue(r->device));
+  return status == CVY_OK ? cvy_queue_finish(cvy_device_upload_queue(r->device)) : status;
+}
+
+cvy_status cvy_team_trace_end(cvy_team *team, cvy_trace_totals *out) {
+  cvy_status status = CVY_OK;
+  if (out) *out = (cvy_trace_totals){.first_left_out = -1};
+  if (!team->timeline) return CVY_OK;
+  if (cvy_team_wait(team) == CVY_OK) CVY_TRY(cvy_team_call_all(team, finish_queues, NULL));
+  CVY_TRY(end_trace(team->timeline, out));
+fail:
+  return status;
+}

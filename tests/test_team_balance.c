@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT
+ * Teams whose shares follow speeds: slow devices are made by tests/layer.c, so far slower than the others that noise does
+ * not matter. */
+#include <math.h>
+#include <stdio.h>
+
+#include "convoy/convoy.h"
+#include "src/train/team.h"
+#include "tests/layer_words.h"
+#include "tests/check.h"
+
+enum { BATCH = 96, CLASSES = 10 };
+
+static cvy_net *net;
+static cvy_data *data;
+static cvy_devices *devices;
+
+static void open_all(const check_device *d, int replicas) {
+  char selector[64];
+  layer_words(NULL);
+  unsetenv("CVY_MEMORY_LIMIT_MIB");
+  snprintf(selector, sizeof selector, "%s*%d", d->place, replicas);
+  check_ok(cvy_net_create(1, 16, 16, &net));
+  cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 32, .kernel = {3, 3}});
+  x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "1", NULL));
+  x = cvy_net_conv2d(net, x, "2", &(cvy_conv2d_spec){.filters = 32, .kernel = {3, 3}});
+  x = cvy_net_relu(net, x);
+  check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "3", CLASSES, false)));
+  check_ok(cvy_data_load("synthetic:6000:16x16x1", NULL, &data));
+  check_ok(cvy_devices_select(selector, &devices));
+}
+
+static void close_all(void) {
+  layer_words(NULL);
+  unsetenv("CVY_MEMORY_LIMIT_MIB");
+  cvy_devices_destroy(&devices);
+  cvy_data_destroy(&data);
+  cvy_net_destroy(&net);
+}
+
+static cvy_team *open_team(const cvy_team_params *params) {
+  cvy_team *team;
+  check_ok(cvy_team_create(devices, net, params, &team));
+  check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
+  check_ok(cvy_team_attach(team, data));
+  return team;
+}
+
+/* Steps `first` to `last` - 1 of the run. */
+static void steps(cvy_team *team, int first, int last) {
+  int32_t samples[BATCH];
+  for (int s = first; s < last; s++) {
+    for (int i = 0; i < BATCH; i++) samples[i] = (s * 31 + i * 7) % data->train.n;
+    check_ok(cvy_team_step(team, samples, BATCH, 0.05f));
+  }
+}
+
+static void expect_same(check_device *d, cvy_team *a, cvy_team *b, const char *what) {
+  const cvy_layout *const l = cvy_net_layout(net);
+  check_ok(cvy_team_sync_state(a));
+  check_ok(cvy_team_sync_state(b));
+  if (memcmp(cvy_state_w(a->state), cvy_state_w(b->state), l->n_floats * sizeof(float)) ||
+      memcmp(cvy_state_running(a->state), cvy_state_running(b->state), l->n_running_floats * sizeof(float)))
+    check_fail(d, "%s: other bits", what);
+}
+
+/* Shares that change in mid-run give what a team with these shares makes of the same weights. */
+static void test_set_shares(check_device *d) {
+  open_all(d, 2);
+  for (int run_ahead = 0; run_ahead <= 2; run_ahead++) {
+    char file[512];
+    bool done;
+    snprintf(file, sizeof file, "%s/weights%d", check_temp_dir(), run_ahead);
+    cvy_team *const changed = open_team(&(cvy_team_params){.batch = BATCH,
+                                                           .run_ahead = run_ahead,
+                                                           .split = CVY_SPLIT_SHARES,
+                                                           .split_values = (double[]){70, 26}}),
+                   *const fixed = open_team(&(cvy_team_params){.batch = BATCH,
+                                                               .run_ahead = run_ahead,
+                                                               .split = CVY_SPLIT_SHARES,
+                                                               .split_values = (double[]){16, 80}});
+    steps(changed, 0, 3);
+    check_ok(cvy_team_set_shares(changed, (int[]){16, 80}, &done));
+    assert_true(done);
+    assert_int_equal(changed->replicas[0].share_max, fixed->replicas[0].share_max);
+    check_ok(cvy_team_save(changed, file));
+    check_ok(cvy_team_load(fixed, file));
+    steps(changed, 3, 6);
+    steps(fixed, 3, 6);
+    expect_same(d, changed, fixed, "after new shares");
+    check_ok(cvy_team_verify(changed));
+    /* a device without share, and back */
+    check_ok(cvy_team_set_shares(changed, (int[]){0, 96}, &done));
+    steps(changed, 6, 8);
+    check_ok(cvy_team_set_shares(changed, (int[]){50, 46}, &done));
+    steps(changed, 8, 10);
+    check_ok(cvy_team_verify(changed));
+    cvy_team_destroy(&(cvy_team *){changed});
+    cvy_team_destroy(&(cvy_team *){fixed});
+  }
+  close_all();
+}
+
+/* What rounding has left of gradients outlives new shares; and with shares that follow speeds, the run is that of the same
+ * shares, given. */
+static void test_bf16(check_device *d) {
+  open_all(d, 2);
+  const size_t bytes = cvy_net_layout(net)->n_floats * sizeof(float);
+  cvy_team_params p = {.batch = BATCH, .exchange = CVY_EXCHANGE_BF16, .split = CVY_SPLIT_SHARES, .split_values = (double[]){70, 26}};
+  cvy_team *team = open_team(&p);
+  float **before, **after;
+  bool done;
+  steps(team, 0, 3);
+  check_ok(cvy_team_get_rests(team, &before));
+  check_ok(cvy_team_set_shares(team, (int[]){16, 80}, &done));
+  check_ok(cvy_team_get_rests(team, &after));
+  for (int r = 0; r < 2; r++) {
+    assert_memory_equal(after[r], before[r], bytes);
+    size_t n = 0;
+    for (size_t i = 0; i < bytes / sizeof(float); i++) n += before[r][i] != 0;
+    assert_true(n > bytes / sizeof(float) / 4);
+  }
+  cvy_team_free_rests(team, &before);
+  cvy_team_free_rests(team, &after);
+  steps(team, 3, 5);
+  check_ok(cvy_team_verify(team));
+  cvy_team_destroy(&team);
+  layer_words("slow=1:20");
+  p = (cvy_team_params){.batch = BATCH, .exchange = CVY_EXCHANGE_BF16, .split = CVY_SPLIT_AUTO};
+  team = open_team(&p);
+  const double shares[2] = {team->full_shares[0], team->full_shares[1]};
+  p.split = CVY_SPLIT_SHARES;
+  p.split_values = shares;
+  cvy_team *const fixed = open_team(&p);
+  steps(team, 0, 3);
+  steps(fixed, 0, 3);
+  check_ok(cvy_team_wait(team));
+  if (team->full_shares[0] == (int)shares[0]) expect_same(d, team, fixed, "measured shares"); /* they have not moved since */
+  check_ok(cvy_team_verify(team));
+  cvy_team_destroy(&team);
+  cvy_team_destroy(&(cvy_team *){fixed});
+  close_all();
+}
+
+/* Measuring leaves nothing behind: the run is that of the same shares, given. */
+static void test_first_shares(check_device *d) {
+  open_all(d, 2);
+  layer_words("slow=1:20");
+  cvy_team *measured;
+  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO}, &measured));
+  assert_int_equal(cvy_team_split(measured), CVY_SPLIT_AUTO);
+  const int *const shares = measured->full_shares;
+  if (!(shares[0] > 2 * shares[1])) check_fail(d, "%d and %d samples for one that is 20 times slower", shares[0], shares[1]);
+  cvy_shares_change change;
+  assert_true(cvy_team_take_change(measured, &change));
+  assert_int_equal(change.step, 0);
+  assert_int_equal(change.shares[0], shares[0]);
+  assert_int_equal(change.before[0], BATCH / 2);
+  assert_true(change.ms < change.ms_before);
+  assert_non_null(strstr(change.json, "\"measured_ms\":[[8,"));
+  assert_false(cvy_team_take_change(measured, &change));
+  float zeros[32 * 9];
+  check_ok(cvy_team_param_get(measured, 1, "0.weight", zeros, 32 * 9));
+  for (int i = 0; i < 32 * 9; i++) assert_true(zeros[i] == 0);
+  const cvy_layout *const l = cvy_net_layout(net);
+  for (size_t i = 0; i < l->n_floats; i++) assert_true(cvy_state_w(measured->state)[i] == 0);
+  for (size_t i = 0; i < l->n_running_floats; i++) assert_true(cvy_state_running(measured->state)[i] == 0);
+  int32_t sample = 0;
+  check_ok(cvy_team_attach(measured, data));
+  check_fails(cvy_team_step(measured, &sample, 1, 0.1f), CVY_E_ARGUMENT, "no weights");
+  check_ok(cvy_team_init(measured, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
+  layer_words(NULL);
+  cvy_team *const given = open_team(&(cvy_team_params){
+      .batch = BATCH, .split = CVY_SPLIT_SHARES, .split_values = (double[]){shares[0], shares[1]}});
+  steps(measured, 0, 4);
+  steps(given, 0, 4);
+  expect_same(d, measured, given, "measured shares");
+  cvy_team_destroy(&measured);
+  cvy_team_destroy(&(cvy_team *){given});
+  close_all();
+}
+
+static void test_slowdown(check_device *d) {
+  open_all(d, 2);
+  cvy_team *const team = open_team(&(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO, .run_ahead = 1});
+  cvy_shares_change change;
+  bool told = false;
+  steps(team, 0, 8);
+  while (cvy_team_take_change(team, &change)) continue;
+  layer_words("slow=1:30");
+  int s = 8;
+  for (; s < 28 && !told; s++) {
+    steps(team, s, s + 1);
+    while (cvy_team_take_change(team, &change)) told |= change.shares[1] < change.before[1] && change.step == s;
+  }
+  if (!told) check_fail(d, "20 steps after the slowdown shares are %d and %d", team->full_shares[0], team->full_shares[1]);
+  assert_non_null(strstr(change.text, "instead of"));
+  steps(team, s, s + 3);
+  check_ok(cvy_team_verify(team));
+  cvy_team_destroy(&(cvy_team *){team});
+  close_all();
+}
+
+/* A device without a share is tried again. */
+static void test_idle(check_device *d) {
+  open_all(d, 2);
+  bool done;
+  cvy_team *team = open_team(&(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO});
+  team->pace->devices[1].factor = 1e6;
+  check_ok(cvy_team_set_shares(team, (int[]){BATCH, 0}, &done));
+  steps(team, 0, 20);
+  assert_true(cvy_pace_factor(team->pace, 1) == 1e6);
+  steps(team, 20, 52);
+  assert_true(cvy_pace_factor(team->pace, 1) < 1000);
+  check_ok(cvy_team_verify(team));
+  cvy_team_destroy(&team);
+  close_all();
+}
+
+/* Devices of one kind are not measured unless that is asked for; one device never is. */
+static void test_default(check_device *d) {
+  for (int replicas = 1; replicas <= 2; replicas++) {
+    open_all(d, replicas);
+    for (int i = 0; i < 2; i++) {
+      if (i && replicas > 1) continue;
+      cvy_team *const team = open_team(&(cvy_team_params){.batch = BATCH, .split = i ? CVY_SPLIT_AUTO : CVY_SPLIT_UNLIKE});
+      cvy_shares_change change;
+      assert_int_equal(cvy_team_split(team), CVY_SPLIT_EVEN);
+      assert_false(cvy_team_take_change(team, &change));
+      steps(team, 0, 2);
+      cvy_team_destroy(&(cvy_team *){team});
+    }
+    close_all();
+  }
+}
+
+/* Memory limits a share where it would mean several passes. */
+static void test_memory(check_device *d) {
+  open_all(d, 2);
+  cvy_team *const roomy = open_team(&(cvy_team_params){.batch = BATCH});
+  cvy_replica_info info;
+  assert_true(cvy_team_replica(roomy, 0, &info));
+  /* what half of the batch takes and a little more */
+  char limit[32];
+  snprintf(limit, sizeof limit, "%zu", (cvy_instance_device_bytes(roomy->replicas[0].instance) >> 20) + 1);
+  int most;
+  setenv("CVY_MEMORY_LIMIT_MIB", limit, 1);
+  check_ok(cvy_instance_room(roomy->replicas[0].instance, BATCH, &most));
+  assert_true(most >= BATCH / 2 && most < BATCH);
+  cvy_team_destroy(&(cvy_team *){roomy});
+  layer_words("slow=1:40");
+  cvy_team *team = open_team(&(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO});
+  for (int r = 0; r < 2; r++) {
+    assert_true(cvy_team_replica(team, r, &info));
+    if (info.share > most || info.micro_batch < info.share)
+      check_fail(d, "device %d has a share of %d in passes of %d, room for %d", r, info.share, info.micro_batch, most);
+  }
+  steps(team, 0, 3);
+  cvy_team_destroy(&team);
+  close_all();
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {{"set_shares", test_set_shares}, {"bf16", test_bf16},
+                                     {"first_shares", test_first_shares},
+                                     {"slowdown", test_slowdown},
+                                     {"idle", test_idle},
+                                     {"default", test_default},
+                                     {"memory", test_memory}};
+  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
+  return check_main(argc, argv, tests, 6, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+}
