@@ -64,20 +64,23 @@ static const option_table table = {
     .n_rows = sizeof rows / sizeof rows[0],
     .about = "Measures the exchange of gradients and weights alone: for each device how fast a\n"
              "bucket comes to the host and goes back, then a step's whole exchange of all\n"
-             "devices together, with the sum and the update on the host.",
+             "devices together, and the host's sum and update by themselves, while nothing\n"
+             "crosses: devices + 2 times the gradients' bytes are read and written, at a rate\n"
+             "that can be compared with what the host copies (bytes read and written).",
     .after = "A device that shares the host's memory maps its gradients: nothing is copied then.\n"
              "JSON: {\"version\", \"word\", \"model\", \"gradient_bytes\", \"devices\": [{\"device\",\n"
              "\"driver\", \"platform\", \"platform_version\", \"peaks\", \"mapped\", \"rows\":\n"
              "[{\"bucket_bytes\", \"to_host_ms\", \"to_host_gbs\", \"to_device_ms\",\n"
-             "\"to_device_gbs\"}]}], \"team\": [{\"bucket_bytes\", \"buckets\", \"exchange_ms\",\n"
-             "\"exchange_ms_low\", \"exchange_ms_high\", \"update_ms\"}]}; a bucket larger than the\n"
+             "\"to_device_gbs\"}]}], \"host_copy_gbs\", \"team\": [{\"bucket_bytes\", \"buckets\", \"exchange_ms\",\n"
+             "\"exchange_ms_low\", \"exchange_ms_high\", \"update_ms\",\n"
+             "\"update_gbs\"}]}; a bucket larger than the\n"
              "gradients is cut to them.",
 };
 
 /* A device's gradients and weights. */
 typedef struct exchange_part {
   bench_device device;
-  cvy_queue *queue;                 /* transfer */
+  cvy_queue *queue, *upload;        /* from the device and to it */
   cvy_buffer *gradients, *weights;
   cvy_buffer **gradient, **weight;  /* slices, one per bucket */
   cvy_event **read, **written;      /* one per bucket */
@@ -97,7 +100,7 @@ typedef struct exchange_run {
   exchange_part *parts;
   int n_parts, n_buckets;
   size_t bucket_floats;
-  double update_ms;                 /* of the last exchange */
+  double copy_gbs;                  /* of the host with all its threads: bytes read and written */
 } exchange_run;
 
 /* ---- buckets ---- */
@@ -177,10 +180,10 @@ static cvy_status end_read(exchange_run *run, exchange_part *p, int b, const flo
 
 static cvy_status start_write(exchange_run *run, exchange_part *p, int b, const float *from) {
   cvy_status status = CVY_OK;
-  if (p->mapped[b]) CVY_TRY(cvy_buffer_unmap(p->queue, p->gradient[b], p->mapped[b]));
+  if (p->mapped[b]) CVY_TRY(cvy_buffer_unmap(p->upload, p->gradient[b], p->mapped[b]));
   p->mapped[b] = NULL;
-  CVY_TRY(cvy_buffer_write(p->queue, p->weight[b], 0, floats_of(run, b) * sizeof(float), from, NULL, &p->written[b]));
-  CVY_TRY(cvy_queue_flush(p->queue));
+  CVY_TRY(cvy_buffer_write(p->upload, p->weight[b], 0, floats_of(run, b) * sizeof(float), from, NULL, &p->written[b]));
+  CVY_TRY(cvy_queue_flush(p->upload));
 fail:
   return status;
 }
@@ -202,7 +205,7 @@ static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spre
     if (i > 0) up.values[up.n++] = 1e3 * cvy_clock_seconds_since(start);   /* the first one touches the memory */
     start = cvy_clock_ns();
     CVY_TRY(start_write(run, p, 0, cvy_state_w(run->state)));
-    CVY_TRY(cvy_queue_finish(p->queue));
+    CVY_TRY(cvy_queue_finish(p->upload));
     cvy_event_destroy(&p->written[0]);
     if (i > 0) down.values[down.n++] = 1e3 * cvy_clock_seconds_since(start);
   }
@@ -214,24 +217,28 @@ fail:
 
 /* ---- all buckets of all devices ---- */
 
-static cvy_status exchange_all(exchange_run *run) {
-  cvy_status status = CVY_OK;
-  static const float *from[DEVICES_MAX];
+/* What is on the host of bucket b from all devices, added up into the state's next generation. */
+static void update_bucket(exchange_run *run, int b, const float *const *from) {
   const cvy_sgd_params sgd = {.lr = 0.01f};
-  run->update_ms = 0;
+  cvy_state_update(run->state, run->pool, &sgd, (size_t)b * run->bucket_floats, floats_of(run, b), from, run->n_parts);
+}
+
+static const float *next_weights(const exchange_run *run, int b) {
+  return run->state->w[(run->state->generation + 1) & 1] + (size_t)b * run->bucket_floats;
+}
+
+static cvy_status start_all_reads(exchange_run *run) {
+  cvy_status status = CVY_OK;
   for (int b = 0; b < run->n_buckets; b++)
     for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_read(run, &run->parts[d], b));
   for (int d = 0; d < run->n_parts; d++) CVY_TRY(cvy_queue_flush(run->parts[d].queue));
-  for (int b = 0; b < run->n_buckets; b++) {
-    for (int d = 0; d < run->n_parts; d++) CVY_TRY(end_read(run, &run->parts[d], b, &from[d]));
-    const size_t at = (size_t)b * run->bucket_floats;
-    const uint64_t start = cvy_clock_ns();
-    cvy_state_update(run->state, run->pool, &sgd, at, floats_of(run, b), from, run->n_parts);
-    run->update_ms += 1e3 * cvy_clock_seconds_since(start);
-    const float *const next = run->state->w[(run->state->generation + 1) & 1] + at;
-    for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_write(run, &run->parts[d], b, next));
-  }
-  for (int d = 0; d < run->n_parts; d++) CVY_TRY(cvy_queue_finish(run->parts[d].queue));
+fail:
+  return status;
+}
+
+static cvy_status end_all_writes(exchange_run *run) {
+  cvy_status status = CVY_OK;
+  for (int d = 0; d < run->n_parts; d++) CVY_TRY(cvy_queue_finish(run->parts[d].upload));
   cvy_state_advance(run->state);
 fail:
   for (int d = 0; d < run->n_parts; d++)
@@ -239,12 +246,48 @@ fail:
   return status;
 }
 
+/* As in training: every bucket is updated as soon as it is there and goes back at once. */
+static cvy_status exchange_all(exchange_run *run) {
+  cvy_status status = CVY_OK;
+  static const float *from[DEVICES_MAX];
+  CVY_TRY(start_all_reads(run));
+  for (int b = 0; b < run->n_buckets; b++) {
+    for (int d = 0; d < run->n_parts; d++) CVY_TRY(end_read(run, &run->parts[d], b, &from[d]));
+    update_bucket(run, b, from);
+    for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_write(run, &run->parts[d], b, next_weights(run, b)));
+  }
+fail:;
+  const cvy_status ended = end_all_writes(run);
+  return status != CVY_OK ? status : ended;
+}
+
+/* The host's part alone: all gradients are there before, nothing goes back until it is over. */
+static cvy_status update_all(exchange_run *run, double *ms) {
+  cvy_status status = CVY_OK;
+  const float **const from = cvy_calloc((size_t)run->n_buckets * (size_t)run->n_parts, sizeof *from);
+  CVY_REQUIRE(from, CVY_E_MEMORY, "no memory for %d buckets", run->n_buckets);
+  CVY_TRY(start_all_reads(run));
+  for (int b = 0; b < run->n_buckets; b++)
+    for (int d = 0; d < run->n_parts; d++) CVY_TRY(end_read(run, &run->parts[d], b, &from[b * run->n_parts + d]));
+  const uint64_t start = cvy_clock_ns();
+  for (int b = 0; b < run->n_buckets; b++) update_bucket(run, b, &from[b * run->n_parts]);
+  *ms = 1e3 * cvy_clock_seconds_since(start);
+  for (int b = 0; b < run->n_buckets; b++)
+    for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_write(run, &run->parts[d], b, next_weights(run, b)));
+fail:;
+  const cvy_status ended = end_all_writes(run);
+  cvy_free(from);
+  return status != CVY_OK ? status : ended;
+}
+
 static cvy_status measure_team(exchange_run *run, bench_spread *exchange, bench_spread *update) {
   cvy_status status = CVY_OK;
   static bench_samples whole, host;
   const volatile int *const stop = program_signals_soft();
+  double ms;
   whole.n = host.n = 0;
   CVY_TRY(exchange_all(run));
+  CVY_TRY(update_all(run, &ms));
   const uint64_t begin = cvy_clock_ns();
   while (whole.n < BENCH_SAMPLES_MIN ||
          (cvy_clock_seconds_since(begin) < run->options->seconds && whole.n < BENCH_SAMPLES_MAX)) {
@@ -252,11 +295,43 @@ static cvy_status measure_team(exchange_run *run, bench_spread *exchange, bench_
     const uint64_t start = cvy_clock_ns();
     CVY_TRY(exchange_all(run));
     whole.values[whole.n++] = 1e3 * cvy_clock_seconds_since(start);
-    host.values[host.n++] = run->update_ms;
+    CVY_TRY(update_all(run, &ms));
+    host.values[host.n++] = ms;
   }
   *exchange = bench_spread_of(&whole);
   *update = bench_spread_of(&host);
 fail:
+  return status;
+}
+
+/* ---- what the host copies ---- */
+
+typedef struct copy_args { const float *from; float *to; } copy_args;
+
+static void copy_range(void *arg, size_t begin, size_t end) {
+  const copy_args *const a = arg;
+  memcpy(a->to + begin, a->from + begin, (end - begin) * sizeof(float));
+}
+
+/* The best of several copies of 128 MiB by the pool that adds up gradients. */
+static cvy_status measure_copy(exchange_run *run) {
+  cvy_status status = CVY_OK;
+  enum { FLOATS = 32 << 20, GRAIN = 64 << 10, RUNS_MIN = 3, RUNS_MAX = 100 };
+  float *const from = cvy_calloc(FLOATS, sizeof *from), *const to = cvy_calloc(FLOATS, sizeof *to);
+  CVY_REQUIRE(from && to, CVY_E_MEMORY, "no memory to measure how fast the host copies");
+  memset(from, 1, FLOATS * sizeof *from);
+  memset(to, 1, FLOATS * sizeof *to);
+  copy_args args = {.from = from, .to = to};
+  const uint64_t begin = cvy_clock_ns();
+  for (int i = 0; i < RUNS_MIN || (i < RUNS_MAX && cvy_clock_seconds_since(begin) < run->options->seconds); i++) {
+    const uint64_t start = cvy_clock_ns();
+    cvy_pool_run(run->pool, FLOATS, GRAIN, copy_range, &args);
+    const double gbs = 2e-9 * FLOATS * sizeof(float) / cvy_clock_seconds_since(start);
+    if (gbs > run->copy_gbs) run->copy_gbs = gbs;
+  }
+fail:
+  cvy_free(from);
+  cvy_free(to);
   return status;
 }
 
@@ -276,6 +351,7 @@ static cvy_status part_open(exchange_run *run, int i) {
   CVY_TRY(bench_device_open(run->devices, i, &p->device));
   cvy_buffer_destroy(&p->device.flush);   /* caches are left alone: in a step the gradients have just been written */
   p->queue = cvy_device_transfer_queue(p->device.cl);
+  p->upload = cvy_device_upload_queue(p->device.cl);
   p->map = cvy_device_get_facts(p->device.cl)->host_unified;
   CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->gradients));
   CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->weights));
@@ -334,13 +410,15 @@ static cvy_status measure_size(exchange_run *run, double mib, bool print, json_t
     printf(" %12.3f %9.1f\n", down.median, down_gbs);
   }
   CVY_TRY(measure_team(run, &whole, &update));
-  json_array_append_new(team, json_pack("{sI si sf sf sf sf}", "bucket_bytes", (json_int_t)bytes, "buckets",
+  const double touched = 4.0 * (double)run->flat.n_floats * (run->n_parts + 2), host_gbs = touched / update.median * 1e-6;
+  json_array_append_new(team, json_pack("{sI si sf sf sf sf sf}", "bucket_bytes", (json_int_t)bytes, "buckets",
                                         run->n_buckets, "exchange_ms", whole.median, "exchange_ms_low", whole.low,
-                                        "exchange_ms_high", whole.high, "update_ms", update.median));
+                                        "exchange_ms_high", whole.high, "update_ms", update.median, "update_gbs",
+                                        host_gbs));
   if (print) {
-    printf("  all together: %-36s %10.3f %9d  exchange %.3f ms +- %.1f %%, of it sum and update %.3f ms\n", "",
+    printf("  all together: %-36s %10.3f %9d  exchange %.3f ms +- %.1f %%; host alone %.3f ms, %.1f GB/s, %.0f %% of its copy\n", "",
            bytes / (1 << 20), run->n_buckets, whole.median, 50 * (whole.high - whole.low) / whole.median,
-           update.median);
+           update.median, host_gbs, 100 * host_gbs / run->copy_gbs);
     fflush(stdout);
   }
 fail:
@@ -363,6 +441,7 @@ int bench_exchange_main(int argc, char **argv) {
   if (status != CVY_OK) return program_exit_code_of_select(status);
   const bool print = !bench_to_stdout(options.json);
   CVY_TRY(prepare(&run));
+  CVY_TRY(measure_copy(&run));
   devices = json_array();
   team = json_array();
   for (int d = 0; d < run.n_parts; d++) {
@@ -372,8 +451,8 @@ int bench_exchange_main(int argc, char **argv) {
     json_array_append_new(devices, device);
   }
   if (print)
-    printf("%s: %.1f MiB of gradients\n%-52s %10s %9s %12s %9s %12s %9s\n", program_models[options.model],
-           (double)run.flat.n_floats * 4 / (1 << 20), "device", "bucket MiB", "buckets", "to host ms", "GB/s",
+    printf("%s: %.1f MiB of gradients; the host copies %.1f GB/s\n%-52s %10s %9s %12s %9s %12s %9s\n", program_models[options.model],
+           (double)run.flat.n_floats * 4 / (1 << 20), run.copy_gbs, "device", "bucket MiB", "buckets", "to host ms", "GB/s",
            "to device ms", "GB/s");
   for (int i = 0; i < options.buckets.n; i++)
     CVY_TRY(measure_size(&run, options.buckets.values[i], print, devices, team));
@@ -383,8 +462,9 @@ fail:
   code = program_exit_code(status);
   if (code == EXIT_DONE && options.json) {
     json_t *const out = bench_json("exchange", json_incref(devices));
-    json_object_update_new(out, json_pack("{ss sI sO}", "model", program_models[options.model], "gradient_bytes",
-                                          (json_int_t)(run.flat.n_floats * 4), "team", team));
+    json_object_update_new(out, json_pack("{ss sI sf sO}", "model", program_models[options.model], "gradient_bytes",
+                                          (json_int_t)(run.flat.n_floats * 4), "host_copy_gbs", run.copy_gbs, "team",
+                                          team));
     if (!program_write_json(options.json, out)) code = EXIT_FAILED;
   }
   json_decref(devices);

@@ -17,9 +17,10 @@ static const word_row words[] = {
     {"ops", bench_ops_main, "every operation of a network"},
     {"train", bench_train_main, "whole training steps, and where their time goes"},
     {"exchange", bench_exchange_main, "the exchange of gradients and weights alone"},
+    {"scaling", bench_scaling_main, "devices alone and together, what limits them, and whether each is worth it"},
 };
 enum { N_WORDS = sizeof words / sizeof words[0] };
-static const char choices[] = "peak, conv, ops, train or exchange";
+static const char choices[] = "peak, conv, ops, train, exchange or scaling";
 
 static void usage(FILE *out) {
   fprintf(out, "usage: convoy bench WORD [options]\n\nMeasures devices, kernels and training.\n\n");

@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: MIT
+ * convoy bench scaling: what each device does alone, what teams of them do, and whether each one is worth it. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/mem.h"
+#include "src/nn/layout.h"
+#include "src/train/calibrate.h"
+#include "src/train/scaling.h"
+#include "src/train/team.h"
+#include "tools/bench.h"
+#include "tools/progress.h"
+
+typedef struct scaling_options {
+  const char *devices, *json, *conv_algo;
+  int model, tune, math;
+  int64_t batch, steps, extrapolate;
+  bool quiet;
+} scaling_options;
+
+#define FIELD(name) .offset = offsetof(scaling_options, name)
+static const option_row rows[] = {
+    {.kind = OPTION_GROUP, .help = "What is measured"},
+    ROW_MODEL(FIELD, "the network"),
+    ROW_BATCH(FIELD, 1 << 20, "images of a step of the whole team; a device alone, and smaller teams, take it too (strong), or "
+                              "their shares of it (weak)"),
+    {.kind = OPTION_INT,
+     .name = "steps",
+     FIELD(steps),
+     .value = "N",
+     .deflt = "5",
+     .unit = "steps",
+     .lo = 1,
+     .hi = 128,
+     .help = "steps measured of each team and size, after some that are not; blocks of them where they are short"},
+    {.kind = OPTION_INT,
+     .name = "extrapolate",
+     FIELD(extrapolate),
+     .value = "K",
+     .deflt = "16",
+     .unit = "devices",
+     .lo = 0,
+     .hi = 1024,
+     .help = "what up to K devices like the first would do"},
+    ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
+    ROW_MATH(FIELD, "fp32 or tf32", HELP_MATH_SHORT),
+    ROW_TUNE(FIELD, HELP_TUNE),
+    {.kind = OPTION_GROUP, .help = "Devices and output"},
+    ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
+    ROW_JSON_OR_TABLE(FIELD),
+    ROW_QUIET(FIELD),
+};
+static const option_table table = {
+    .verb = "bench scaling",
+    .usage = "[options]",
+    .rows = rows,
+    .n_rows = sizeof rows / sizeof rows[0],
+    .about = "Measures each device alone, then teams of the first 2, 3, ... devices (2, 4, 8, ... of\n"
+             "more than 4), and says what limits them and whether each device is worth it.",
+    .after =
+        "strong: the same batch, divided evenly; weak: the same share per device. Times: lower\n"
+        "quartile of steps, or of blocks of them. Efficiency: of the sum of what the devices do\n"
+        "alone. Predicted: from each device alone, from the exchange alone, and from how much\n"
+        "all of them, computing at once without an exchange, slow each other down. Devices on\n"
+        "the same cores are known to share them. JSON: {\"version\", \"word\", \"model\", \"batch\",\n"
+        "\"devices\": [{\"device\", \"alone\": [{\"share\", \"ms\", \"img_s\"}], \"crowded\",\n"
+        "\"shares_cores_with\"}], \"teams\": [{\"devices\", \"verdict\", \"transfer_ms\", \"host_ms\",\n"
+        "\"strong\", \"weak\": {\"batch\", \"measured_ms\", \"predicted_ms\", \"efficiency\", \"limit\",\n"
+        "\"compute_ms\", \"exposed_ms\", \"compute_by_exchange\"}}], \"extrapolated\": [{\"devices\",\n"
+        "\"strong_ms\", \"strong_speedup\", \"weak_efficiency\"}]}.",
+};
+
+enum { POINTS = 8, UNMEASURED = 2, HOST_PLACE = 0, BLOCK_MOST = 32 };
+static const double BLOCK_MS = 60;
+
+typedef struct one_device {
+  cvy_balance_point points[POINTS];
+  int n_points;
+  double crowded;
+  int same_as;                      /* a device measured already, or itself */
+} one_device;
+
+typedef struct mode { int batch; double measured_s; cvy_scaling_step predicted; double efficiency; } mode;
+typedef struct team_row {
+  int k;
+  cvy_scaling_exchange exchange;
+  mode strong, weak;
+} team_row;
+
+typedef struct scaling_run {
+  const scaling_options *options;
+  cvy_devices *devices;
+  cvy_net *net;
+  cvy_data *data;
+  int32_t *samples;
+  int n, n_rows;
+  one_device *ones;
+  cvy_scaling_device *model;
+  team_row *rows;
+  int *shares;
+} scaling_run;
+
+/* ---- measuring ---- */
+
+/* Of `n` images each. */
+static cvy_status run_steps(scaling_run *run, cvy_team *team, int n, int steps, bench_samples *out) {
+  cvy_status status = CVY_OK;
+  const volatile int *const stop = program_signals_soft();
+  for (int i = 0; i < steps; i++) {
+    bool got = true;
+    if (*stop) CVY_TRY(CVY_E_INTERRUPTED);
+    CVY_TRY(cvy_team_step(team, run->samples, n, 0.001f));
+    if (i == steps - 1) CVY_TRY(cvy_team_wait(team));
+    while (got) {
+      cvy_step_result result;
+      CVY_TRY(cvy_team_take(team, false, &result, &got));
+      if (got && out && out->n < BENCH_SAMPLES_MAX) out->values[out->n++] = result.ms;
+    }
+  }
+fail:
+  return status;
+}
+
+static cvy_status open_team(scaling_run *run, const cvy_devices *devices, int batch, bool no_sync, cvy_team **team) {
+  cvy_status status = CVY_OK;
+  const scaling_options *const o = run->options;
+  const cvy_team_params params = {.batch = batch,
+                                  .samples = batch,
+                                  .conv_algo = o->conv_algo,
+                                  .math = (cvy_math)o->math,
+                                  .tune = (cvy_tune_mode)o->tune,
+                                  .no_sync = no_sync,
+                                  .allow_nan = true,
+                                  .run_ahead = no_sync ? 0 : -1};   /* steps end together without an exchange too */
+  CVY_TRY(cvy_team_create(devices, run->net, &params, team));
+  CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));
+  CVY_TRY(cvy_team_attach(*team, run->data));
+  CVY_TRY(run_steps(run, *team, batch, UNMEASURED, NULL));
+fail:
+  return status;
+}
+
+/* Devices [first, first + k) of the run, borrowed. */
+static cvy_devices some_of(const scaling_run *run, int first, int k) {
+  cvy_devices some = *run->devices;
+  some.choices += first;
+  some.n = k;
+  return some;
+}
+
+/* Of blocks of steps that take BLOCK_MS or more, since the ends of single short steps come irregularly; of their means the
+ * lower quartile: what other programs of the machine take away is only seen on some. */
+static cvy_status step_s(scaling_run *run, cvy_team *team, int n, double *seconds) {
+  cvy_status status = CVY_OK;
+  static bench_samples steps, blocks;
+  steps.n = blocks.n = 0;
+  CVY_TRY(run_steps(run, team, n, UNMEASURED, &steps));
+  const double ms = 0.5 * (steps.values[0] + steps.values[1]);
+  const int wanted = ms > 0 ? (int)ceil(BLOCK_MS / ms) : BLOCK_MOST, size = wanted < BLOCK_MOST ? wanted : BLOCK_MOST;
+  steps.n = 0;
+  CVY_TRY(run_steps(run, team, n, size * (int)run->options->steps, &steps));
+  for (int i = 0; i + size <= steps.n; i += size) {
+    double sum = 0;
+    for (int k = i; k < i + size; k++) sum += steps.values[k];
+    blocks.values[blocks.n++] = sum / size;
+  }
+  *seconds = 1e-3 * bench_spread_of(&blocks).low;
+fail:
+  return status;
+}
+
+/* The shares that teams of this run have, largest first: of the batch itself, halves of it down to the last team's. */
+static int sizes_of(const scaling_run *run, int *sizes) {
+  const int batch = (int)run->options->batch;
+  int n = 0;
+  for (int i = 0; i < run->n_rows && n < POINTS; i++) sizes[n++] = (batch + run->rows[i].k - 1) / run->rows[i].k;
+  return n;
+}
+
+static cvy_status measure_alone(scaling_run *run, int i) {
+  cvy_status status = CVY_OK;
+  cvy_team *team = NULL;
+  one_device *const one = &run->ones[i];
+  const cvy_devices alone = some_of(run, i, 1);
+  char text[128];
+  int sizes[POINTS];
+  const int n = sizes_of(run, sizes);
+  snprintf(text, sizeof text, "measuring device %d of %d alone", i + 1, run->n);
+  progress_status(text);
+  for (int s = n - 1; s >= 0; s--) {   /* ascending; memory and kernels depend on what a replica is planned for */
+    double seconds;
+    if (one->n_points > 0 && one->points[one->n_points - 1].n == sizes[s]) continue;
+    CVY_TRY(open_team(run, &alone, sizes[s], false, &team));
+    CVY_TRY(step_s(run, team, sizes[s], &seconds));
+    cvy_team_destroy(&team);
+    one->points[one->n_points++] = (cvy_balance_point){sizes[s], seconds};
+  }
+fail:
+  cvy_team_destroy(&team);
+  return status;
+}
+
+static bool same_cores(const cvy_device_choice *a, const cvy_device_choice *b) {
+  return a->item == b->item && a->units == b->units && a->part == b->part && a->n_parts == b->n_parts;
+}
+
+static cvy_status measure_each(scaling_run *run) {
+  cvy_status status = CVY_OK;
+  for (int i = 0; i < run->n; i++) {
+    one_device *const one = &run->ones[i];
+    one->same_as = i;
+    for (int j = 0; j < i && one->same_as == i; j++)
+      if (same_cores(&run->devices->choices[i], &run->devices->choices[j])) one->same_as = j;
+    if (one->same_as == i) CVY_TRY(measure_alone(run, i));
+    else *one = (one_device){.same_as = one->same_as, .n_points = run->ones[one->same_as].n_points};
+  }
+  for (int i = 0; i < run->n; i++) {
+    const one_device *const one = &run->ones[run->ones[i].same_as];
+    const cvy_device_choice *const c = &run->devices->choices[i];
+    const cvy_device_info *const info = &run->devices->list->items[c->item];
+    run->model[i] = (cvy_scaling_device){.alone = {.points = one->points, .n_points = one->n_points, .cap = -1},
+                                         /* all CPU runtimes drive the host's cores */
+                                         .place = info->kind == CVY_DEVICE_CPU ? HOST_PLACE : HOST_PLACE + 1 + c->item,
+                                         .part = c->units > 0 ? (double)c->units / (double)info->compute_units : 1};
+  }
+fail:
+  return status;
+}
+
+static void even_shares(scaling_run *run, int batch, int k) {
+  for (int i = 0; i < k; i++) run->shares[i] = batch / k + (i < batch % k);
+}
+
+/* How much slower each device computes while all do. */
+static cvy_status measure_crowding(scaling_run *run) {
+  cvy_status status = CVY_OK;
+  cvy_team *team = NULL;
+  const int batch = (int)run->options->batch;
+  double seconds;
+  if (run->n == 1) return CVY_OK;
+  progress_status("measuring all devices at once, without an exchange");
+  CVY_TRY(open_team(run, run->devices, batch, true, &team));
+  CVY_TRY(step_s(run, team, batch, &seconds));
+  even_shares(run, batch, run->n);
+  const cvy_scaling_step expected = cvy_scaling_predict(run->model, run->n, run->n, run->shares, NULL);
+  for (int i = 0; i < run->n; i++) {
+    cvy_device_times t;
+    const bool known = cvy_team_device_times(team, i, &t) && t.steps > 0;
+    /* on cores that are shared one device's computing is no measure: what all take is */
+    const double measured = expected.shares_cores || !known ? seconds : seconds * t.computing_ms / t.total_ms;
+    const double alone = expected.shares_cores ? expected.compute_s
+                                               : cvy_balance_compute_time(&run->model[i].alone, run->shares[i]);
+    run->ones[i].crowded = expected.shares_cores || measured > alone ? measured / alone : 1;
+  }
+  for (int i = 0; i < run->n; i++) run->model[i].crowded = run->ones[i].crowded;
+fail:
+  cvy_team_destroy(&team);
+  return status;
+}
+
+static void predict(scaling_run *run, const team_row *row, mode *m) {
+  double alone_rate = 0;
+  even_shares(run, m->batch, row->k);
+  m->predicted = cvy_scaling_predict(run->model, run->n, row->k, run->shares, &row->exchange);
+  for (int i = 0; i < row->k; i++)
+    alone_rate += run->shares[i] / cvy_balance_compute_time(&run->model[i].alone, run->shares[i]);
+  m->efficiency = m->batch / m->measured_s / alone_rate;
+}
+
+static cvy_status measure_mode(scaling_run *run, team_row *row, mode *m, bool with_exchange) {
+  cvy_status status = CVY_OK;
+  cvy_team *team = NULL;
+  const cvy_devices some = some_of(run, 0, row->k);
+  CVY_TRY(open_team(run, &some, m->batch, false, &team));
+  CVY_TRY(step_s(run, team, m->batch, &m->measured_s));
+  if (with_exchange && row->k > 1) {
+    const cvy_layout *const l = cvy_net_layout(run->net);
+    CVY_TRY(cvy_calibrate_exchange(team, &row->exchange.transfer_s, &row->exchange.host_s));
+    row->exchange.tail = (double)l->buckets[l->n_buckets - 1].size / (double)l->n_floats;
+  }
+fail:
+  cvy_team_destroy(&team);
+  return status;
+}
+
+static cvy_status measure_teams(scaling_run *run) {
+  cvy_status status = CVY_OK;
+  char text[128];
+  const int batch = (int)run->options->batch;
+  for (int i = 0; i < run->n_rows; i++) {
+    team_row *const row = &run->rows[i];
+    snprintf(text, sizeof text, "measuring %d device%s together", row->k, row->k > 1 ? "s" : "");
+    progress_status(text);
+    row->exchange.host_place = HOST_PLACE;
+    row->strong.batch = batch;
+    row->weak.batch = (int)((int64_t)batch * row->k / run->n);
+    CVY_TRY(measure_mode(run, row, &row->strong, true));
+    if (row->weak.batch == batch) row->weak = row->strong;
+    else CVY_TRY(measure_mode(run, row, &row->weak, false));
+    predict(run, row, &row->strong);
+    predict(run, row, &row->weak);
+  }
+fail:
+  return status;
+}
+
+/* The first device alone is measured twice, at the beginning and among the teams. */
+static void judge_quiet(const scaling_run *run) {
+  const mode *const m = &run->rows[0].strong;
+  if (fabs(m->predicted.step_s / m->measured_s - 1) > 0.1)
+    program_warn("the machine was not quiet: the first device alone took %.2f ms a step at first, %.2f ms later",
+                 1e3 * m->predicted.step_s, 1e3 * m->measured_s);
+}
+
+/* ---- output ---- */
+
+/* "0:0/1" of "0:0/1 pthread-…". */
+static const char *name_of(const scaling_run *run, int device, char *out, size_t out_bytes) {
+  const char *const label = cvy_devices_label(run->devices, device);
+  snprintf(out, out_bytes, "%.*s", (int)strcspn(label, " "), label);
+  return out;
+}
+
+static double exchange_s(const team_row *row) { return row->exchange.transfer_s + row->exchange.host_s; }
+
+/* Of the devices from the row's before to this one; "" for a single device. */
+static void verdict_of(const scaling_run *run, int i, char *out, size_t out_bytes) {
+  const team_row *const row = &run->rows[i];
+  char name[96], last[48];
+  out[0] = '\0';
+  if (i == 0) return;
+  const int before = run->rows[i - 1].k;
+  name_of(run, before, name, sizeof name);
+  if (row->k - before > 1) {
+    strncat(name, " to ", sizeof name - strlen(name) - 1);
+    strncat(name, name_of(run, row->k - 1, last, sizeof last), sizeof name - strlen(name) - 1);
+  }
+  cvy_scaling_verdict(name, run->rows[i - 1].strong.measured_s, row->strong.measured_s, &row->strong.predicted, out,
+                      out_bytes);
+}
+
+static void print_mode(const mode *m) {
+  printf(" %7d %10.2f %10.2f %+6.1f %6.2f", m->batch, 1e3 * m->predicted.step_s, 1e3 * m->measured_s,
+         100 * (m->predicted.step_s / m->measured_s - 1), m->efficiency);
+}
+
+static const char *limit_of(const mode *m) {
+  return cvy_scaling_limit_name(cvy_scaling_limits(&m->predicted, m->measured_s));
+}
+
+static void print_extrapolation(const scaling_run *run) {
+  const team_row *const last = &run->rows[run->n_rows - 1];
+  const int batch = (int)run->options->batch, most = (int)run->options->extrapolate;
+  char name[48];
+  if (run->n == 1 || most < 2) return;
+  const double alone = cvy_balance_compute_time(&run->model[0].alone, batch);
+  printf("\nDevices like %s, each with cores and a link of its own, on this host (transfers of all at once, sum and\n"
+         "update at the speed measured here; nothing else of the host is taken to be short):\n%9s %12s %10s %16s\n",
+         name_of(run, 0, name, sizeof name), "devices", "strong ms", "faster", "weak efficiency");
+  for (int k = 2; k <= most; k *= 2) {
+    const cvy_scaling_step strong = cvy_scaling_extrapolate(&run->model[0], k, (batch + k - 1) / k, &last->exchange, last->k);
+    const cvy_scaling_step weak = cvy_scaling_extrapolate(&run->model[0], k, batch, &last->exchange, last->k);
+    printf("%9d %12.2f %9.2fx %16.2f\n", k, 1e3 * strong.step_s, alone / strong.step_s, alone / weak.step_s);
+  }
+}
+
+static void print_all(const scaling_run *run) {
+  char name[48], text[320];
+  progress_end();
+  printf("%s, batch %d\n\nAlone:", program_models[run->options->model], (int)run->options->batch);
+  for (int i = 0; i < run->n; i++) {
+    const one_device *const one = &run->ones[run->ones[i].same_as];
+    printf("\n  %-40.40s", cvy_devices_label(run->devices, i));
+    if (run->ones[i].same_as != i) {
+      printf(" the same cores as %s", name_of(run, run->ones[i].same_as, name, sizeof name));
+      continue;
+    }
+    for (int p = one->n_points - 1; p >= 0; p--)
+      printf("%s%d images %.2f ms (%.0f img/s)", p == one->n_points - 1 ? " " : ", ", one->points[p].n,
+             1e3 * one->points[p].seconds, one->points[p].n / one->points[p].seconds);
+    if (fabs(run->model[i].crowded - 1) > 0.005 && run->model[i].crowded > 0)
+      printf(", %.2fx as long with all at work", run->model[i].crowded);
+  }
+  printf("\n\n%44s%43s\n%7s %7s %10s %10s %6s %6s %7s %10s %10s %6s %6s  %s\n", "strong: the same batch",
+         "weak: the same share", "devices", "batch", "predicted", "measured", "off %", "eff.", "batch", "predicted",
+         "measured", "off %", "eff.", "limit");
+  for (int i = 0; i < run->n_rows; i++) {
+    printf("%7d", run->rows[i].k);
+    print_mode(&run->rows[i].strong);
+    print_mode(&run->rows[i].weak);
+    printf("  %s\n", limit_of(&run->rows[i].strong));
+  }
+  for (int i = 1; i < run->n_rows; i++) {
+    const team_row *const row = &run->rows[i];
+    if (i == 1) printf("\n");
+    printf("%d devices: exchange alone %.2f ms, of it sum and update %.2f; computing is %.1f times that\n", row->k,
+           1e3 * exchange_s(row), 1e3 * row->exchange.host_s, row->strong.predicted.compute_s / exchange_s(row));
+    verdict_of(run, i, text, sizeof text);
+    printf("  %s\n", text);
+  }
+  print_extrapolation(run);
+}
+
+static json_t *mode_json(const team_row *row, const mode *m) {
+  return json_pack("{si sf sf sf ss sf sf so}", "batch", m->batch, "measured_ms", 1e3 * m->measured_s, "predicted_ms",
+                   1e3 * m->predicted.step_s, "efficiency", m->efficiency, "limit", limit_of(m), "compute_ms",
+                   1e3 * m->predicted.compute_s, "exposed_ms", 1e3 * m->predicted.exposed_s, "compute_by_exchange",
+                   row->k > 1 ? json_real(m->predicted.compute_s / exchange_s(row)) : json_null());
+}
+
+static json_t *result_json(const scaling_run *run) {
+  json_t *const devices = json_array(), *const teams = json_array(), *const more = json_array();
+  const int batch = (int)run->options->batch;
+  char text[320], name[48];
+  for (int i = 0; i < run->n; i++) {
+    const one_device *const one = &run->ones[run->ones[i].same_as];
+    json_t *const alone = json_array();
+    for (int p = 0; p < one->n_points; p++)
+      json_array_append_new(alone, json_pack("{si sf sf}", "share", one->points[p].n, "ms", 1e3 * one->points[p].seconds,
+                                             "img_s", one->points[p].n / one->points[p].seconds));
+    json_array_append_new(
+        devices, json_pack("{ss so sf so}", "device", cvy_devices_label(run->devices, i), "alone", alone, "crowded",
+                           run->model[i].crowded > 0 ? run->model[i].crowded : 1.0, "shares_cores_with",
+                           run->ones[i].same_as == i ? json_null()
+                                                     : json_string(name_of(run, run->ones[i].same_as, name, sizeof name))));
+  }
+  for (int i = 0; i < run->n_rows; i++) {
+    const team_row *const row = &run->rows[i];
+    verdict_of(run, i, text, sizeof text);
+    json_array_append_new(teams, json_pack("{si so sf sf so so}", "devices", row->k, "verdict",
+                                           i > 0 ? json_string(text) : json_null(), "transfer_ms",
+                                           1e3 * row->exchange.transfer_s, "host_ms", 1e3 * row->exchange.host_s, "strong",
+                                           mode_json(row, &row->strong), "weak", mode_json(row, &row->weak)));
+  }
+  const team_row *const last = &run->rows[run->n_rows - 1];
+  const double alone = cvy_balance_compute_time(&run->model[0].alone, batch);
+  for (int k = 2; run->n > 1 && k <= (int)run->options->extrapolate; k *= 2) {
+    const cvy_scaling_step strong = cvy_scaling_extrapolate(&run->model[0], k, (batch + k - 1) / k, &last->exchange, last->k);
+    const cvy_scaling_step weak = cvy_scaling_extrapolate(&run->model[0], k, batch, &last->exchange, last->k);
+    json_array_append_new(more, json_pack("{si sf sf sf}", "devices", k, "strong_ms", 1e3 * strong.step_s, "strong_speedup",
+                                          alone / strong.step_s, "weak_efficiency", alone / weak.step_s));
+  }
+  json_t *const out = bench_json("scaling", devices);
+  json_object_update_new(out, json_pack("{ss si so so}", "model", program_models[run->options->model], "batch", batch,
+                                        "teams", teams, "extrapolated", more));
+  return out;
+}
+
+/* ---- the word ---- */
+
+static cvy_status prepare(scaling_run *run) {
+  cvy_status status = CVY_OK;
+  char spec[48];
+  const int batch = (int)run->options->batch;
+  snprintf(spec, sizeof spec, "synthetic:%d", batch);
+  CVY_TRY(cvy_data_load(spec, NULL, &run->data));
+  CVY_TRY(cvy_net_model(program_models[run->options->model], run->data->c, run->data->h, run->data->w, run->data->classes,
+                        &run->net));
+  run->n = cvy_devices_count(run->devices);
+  CVY_REQUIRE(batch / run->n >= 2, CVY_E_ARGUMENT, "a batch of %d for %d devices: each needs 2 images or more", batch,
+              run->n);
+  const size_t n = (size_t)run->n;
+  run->ones = cvy_calloc(n, sizeof *run->ones);
+  run->model = cvy_calloc(n, sizeof *run->model);
+  run->rows = cvy_calloc(n, sizeof *run->rows);
+  run->shares = cvy_calloc(n, sizeof *run->shares);
+  run->samples = cvy_calloc((size_t)batch, sizeof *run->samples);
+  CVY_REQUIRE(run->ones && run->model && run->rows && run->shares && run->samples, CVY_E_MEMORY, "no memory for a batch of %d",
+              batch);
+  for (int i = 0; i < batch; i++) run->samples[i] = i;
+  for (int k = 1; k < run->n; k = run->n > 4 ? 2 * k : k + 1) run->rows[run->n_rows++].k = k;
+  run->rows[run->n_rows++].k = run->n;
+fail:
+  return status;
+}
+
+int bench_scaling_main(int argc, char **argv) {
+  scaling_options options = {0};
+  static scaling_run run;
+  int code = options_parse(&table, argc, argv, &options, NULL);
+  if (code != OPTIONS_GO_ON) return code;
+  code = program_try_output("bench scaling", "--json", options.json, false, true);
+  if (code != EXIT_DONE) return code;
+  run.options = &options;
+  (void)program_signals_soft();
+  progress_start(options.quiet, 1, 0);
+  cvy_status status = cvy_devices_select(options.devices, &run.devices);
+  if (status != CVY_OK) return program_exit_code_of_select(status);
+  CVY_TRY(prepare(&run));
+  CVY_TRY(measure_each(&run));
+  CVY_TRY(measure_crowding(&run));
+  CVY_TRY(measure_teams(&run));
+  judge_quiet(&run);
+  if (!bench_to_stdout(options.json)) print_all(&run);
+fail:
+  progress_end();
+  code = program_exit_code(status);
+  if (code == EXIT_DONE && options.json && !program_write_json(options.json, result_json(&run))) code = EXIT_FAILED;
+  cvy_data_destroy(&run.data);
+  cvy_net_destroy(&run.net);
+  cvy_devices_destroy(&run.devices);
+  cvy_free(run.ones);
+  cvy_free(run.model);
+  cvy_free(run.rows);
+  cvy_free(run.shares);
+  cvy_free(run.samples);
+  return program_end(code);
+}
