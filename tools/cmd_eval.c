@@ -50,8 +50,9 @@ static const option_table table = {
         "Prints: test acc: 0.92 (9213 of 10000), 4.1 sec on [devices]",
 };
 
-static bool result_print(const eval_options *options, const program_run *run, const cvy_eval_result *result) {
-  char *const labels = program_device_labels(run->devices);
+static bool result_print(const eval_options *options, const program_run *run, const cvy_team *team,
+                         const cvy_eval_result *result) {
+  char *const labels = program_team_labels(run->devices, team);
   bool ok = labels != NULL;
   if (ok && (!options->json || strcmp(options->json, "-") != 0)) {
     printf("test acc: %.2f (%d of %d), %.1f sec on [%s]\n", result->accuracy, result->correct, result->images,
@@ -101,6 +102,7 @@ int cmd_eval(int argc, char **argv) {
     progress_status("preparing the devices (kernels are compiled the first time)");
     const cvy_team_params params = {.batch = (int)options.batch,
                                     .inference = true,
+                                    .split = CVY_SPLIT_UNLIKE,
                                     .conv_algo = options.conv_algo,
                                     .math = (cvy_math)options.math};
     cvy_status status = cvy_team_create(run.devices, run.net, &params, &team);
@@ -110,7 +112,7 @@ int cmd_eval(int argc, char **argv) {
     if (status == CVY_OK) status = cvy_team_evaluate(team, false, &result);
     progress_end();
     code = program_exit_code(status);
-    if (status == CVY_OK && !result_print(&options, &run, &result)) code = EXIT_FAILED;
+    if (status == CVY_OK && !result_print(&options, &run, team, &result)) code = EXIT_FAILED;
   }
   progress_end();
   cvy_team_destroy(&team);

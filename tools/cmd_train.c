@@ -1,26 +1,33 @@
 /* SPDX-License-Identifier: MIT
  * convoy train: options → team → epochs → result line and files. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "tools/device_report.h"
 #include "tools/json_log.h"
 #include "tools/plot_svg.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
 #include "tools/train_options.h"
 
+enum { MOST_CHANGES = 16 };
+
 typedef struct training {
   const train_options *options;
   program_run run;
   cvy_team *team;
   json_log *log;
+  device_watch *watch, *epoch_watch;   /* since moments ago; since the epoch's begin */
   char *labels, *title;
   plot_point *points;
   int n_points;
   bool plot_failed, log_failed, begun;   /* begun: a step of this process is done */
+  long changes[MOST_CHANGES];       /* first steps with other shares, of --split auto */
+  int n_changes, n_lost;
   uint64_t start_ns;                /* CLOCK_MONOTONIC, close to the start of the process */
 } training;
 
@@ -95,21 +102,57 @@ static void plot_finished(training *t, const cvy_train_result *result) {
   }
 }
 
+/* Before the first thing that the log has to say. */
+static void begin(training *t, int epoch) {
+  if (t->begun) return;
+  t->begun = true;
+  plot_begin(t, epoch);   /* before the log says of this part what it may say of an earlier one */
+  log_begin(t);
+}
+
+static void on_shares(void *user, const cvy_shares_change *change, int epoch) {
+  training *const t = user;
+  begin(t, epoch);
+  if (t->log) json_log_line(t->log, json_pack("{so}", "balance", json_loads(change->json, 0, NULL)));
+  if (change->step == 0) return;
+  if (t->n_changes < MOST_CHANGES) t->changes[t->n_changes] = change->step;
+  t->n_changes++;
+}
+
+enum { WATCH_MS = 1000 };
+
+/* How the devices do, for the status lines. */
+static void watch_devices(device_watch *watch, const int *shares, double least_ms) {
+  const progress_device *devices;
+  const int n = device_watch_look(watch, shares, least_ms, &devices);
+  if (n > 0) progress_devices(devices, n);
+}
+
+static void on_device_lost(void *user, const cvy_device_loss *loss, int epoch) {
+  training *const t = user;
+  json_t *const shares = json_array();
+  begin(t, epoch);
+  for (int i = 0; i < cvy_team_size(t->team); i++) json_array_append_new(shares, json_integer(loss->shares[i]));
+  t->n_lost++;
+  json_log_line(t->log, json_pack("{s{si ss sI ss sb so}}", "device_lost", "device", loss->device, "label", loss->label,
+                                  "step", (json_int_t)loss->step, "reason", loss->reason, "hung", loss->hung, "shares",
+                                  shares));
+}
+
 static int on_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
   training *const t = user;
-  (void)lr;   /* the float nearest to --lr */
-  if (!t->begun) {
-    t->begun = true;
-    plot_begin(t, epoch);   /* before the log says of this part what it may say of an earlier one */
-    log_begin(t);
-  }
+  begin(t, epoch);
+  watch_devices(t->watch, step->shares, WATCH_MS);
+  const progress_device *unused;
+  (void)device_watch_look(t->epoch_watch, step->shares, INFINITY, &unused);
   progress_step(epoch, step->step, steps_per_epoch, step->loss, step->images, step->ms, !t->options->no_eval);
-  json_log_step(t->log, epoch, step, t->options->lr, cvy_team_size(t->team));
+  json_log_step(t->log, epoch, step, lr, cvy_team_size(t->team));
   return 0;
 }
 
 static int on_epoch(void *user, const cvy_epoch_result *epoch) {
   training *const t = user;
+  watch_devices(t->epoch_watch, NULL, 0);
   progress_epoch(epoch->epoch, epoch->train_loss, epoch->test_acc, epoch->seconds);
   json_log_epoch(t->log, epoch);
   if (t->n_points < (int)t->options->epochs) {
@@ -139,6 +182,11 @@ static void say_start(const training *t) {
   const cvy_data *const d = t->run.data;
   char shares[512] = "";
   size_t used = 0;
+  if (t->options->no_sync)
+    program_warn("--no-sync: nothing is exchanged or updated; this is a measurement, not training");
+  if (t->options->staleness)
+    program_warn("--staleness 1: every step computes with weights that lack the update of the step before; other numbers "
+                 "than without");
   if (t->options->quiet) return;
   for (int i = 0; i < cvy_team_size(t->team) && used < sizeof shares - 32; i++) {
     cvy_replica_info info;
@@ -162,11 +210,14 @@ static int result_print(const training *t, const cvy_train_result *result) {
     if (status != CVY_OK) return program_exit_code(status);
     acc = eval.accuracy;
   }
-  if (acc >= 0) printf("test acc: %.2f", acc);
+  if (t->options->no_sync) printf("not training (--no-sync)");
+  else if (acc >= 0) printf("test acc: %.2f", acc);
   else printf("train loss: %.3f", result->last_loss);
   if (result->sec_per_epoch > 0) printf(", %.1f sec/epoch", result->sec_per_epoch);
   else if (result->images_per_second > 0) printf(", %.1f img/s", result->images_per_second);
-  printf(" on [%s]\n", t->labels);
+  char *const labels = program_team_labels(t->run.devices, t->team);
+  printf(" on [%s]\n", labels ? labels : t->labels);
+  free(labels);
   return EXIT_DONE;
 }
 
@@ -187,11 +238,13 @@ static void log_end(training *t, cvy_status status, const cvy_train_result *resu
   const double first_forward_s = totals.first_forward_ns ? 1e-9 * (double)(totals.first_forward_ns - t->start_ns) : 0;
   json_log_line(t->log, json_pack("{s{sf sI sI}}", "start", "first_forward_sec", first_forward_s, "programs_compiled",
                                   (json_int_t)totals.compiled, "programs_cached", (json_int_t)totals.cached));
-  json_log_line(t->log, json_pack("{s{sb sI si so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "steps",
+  json_log_line(t->log, json_pack("{s{sb sb sI si so so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "trained",
+                                  !t->options->no_sync, "steps",
                                   (json_int_t)result->steps, "epochs", result->epochs_done, "test_acc",
                                   result->test_acc >= 0 ? json_number(result->test_acc) : json_null(), "sec_per_epoch",
                                   result->sec_per_epoch > 0 ? json_number(result->sec_per_epoch) : json_null(),
-                                  "images_per_second", json_number(result->images_per_second)));
+                                  "images_per_second", json_number(result->images_per_second), "times",
+                                  device_report_json(t->team)));
 }
 
 /* The team with its first weights and its data, ready for cvy_train. */
@@ -205,9 +258,11 @@ static cvy_status team_open(training *t) {
     .split_values = shares ? o->shares.list.values : o->split.kind == CVY_SPLIT_WEIGHTS ? o->split.values.values : NULL,
     .bn = o->bn.mode, .ghost = o->bn.ghost,
     .momentum = (float)o->momentum, .weight_decay = (float)o->weight_decay, .nesterov = o->nesterov,
-    .run_ahead = (int)o->run_ahead, .allow_nan = o->allow_nan,
+    .run_ahead = (int)o->run_ahead, .staleness = (int)o->staleness, .exchange = (cvy_exchange_kind)o->exchange,
+    .bucket_mib = o->bucket_mib, .no_overlap = o->no_overlap, .no_sync = o->no_sync, .allow_nan = o->allow_nan,
+    .loss_stops = o->on_device_loss == 1, .device_timeout_s = o->device_timeout > 0 ? o->device_timeout : -1,
     .conv_algo = o->conv_algo, .tune = (cvy_tune_mode)o->tune, .math = (cvy_math)o->math,
-    .resume_from = o->resume ? o->checkpoint : NULL,
+    .resume_from = o->resume ? o->checkpoint : NULL, .untimed = o->no_times,
   };
   progress_status("preparing the devices (kernels are compiled the first time)");
   cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
@@ -228,6 +283,7 @@ static cvy_status train(training *t, cvy_train_result *result) {
   const cvy_train_params params = {
       .epochs = (int)o->epochs,
       .lr = (float)o->lr,
+      .schedule = train_options_schedule(o),
       .seed = (uint64_t)o->seed,
       .no_shuffle = o->no_shuffle,
       .no_eval = o->no_eval,
@@ -241,25 +297,74 @@ static cvy_status train(training *t, cvy_train_result *result) {
       .settings = settings_text,
       .on_step = on_step,
       .on_epoch = on_epoch,
+      .on_shares = on_shares,
+      .on_device_lost = on_device_lost,
       .user = t,
       .stop = program_signals_soft(),
   };
-  const cvy_status status = cvy_train(t->team, t->run.data, &params, result);
+  t->watch = device_watch_start(t->team);
+  t->epoch_watch = device_watch_start(t->team);
+  cvy_status status = o->trace ? cvy_team_trace_begin(t->team, o->trace, (long)o->trace_events) : CVY_OK;
+  if (status == CVY_OK) status = cvy_train(t->team, t->run.data, &params, result);
   free(settings_text);
+  device_watch_end(&t->watch);
+  device_watch_end(&t->epoch_watch);
   return status;
+}
+
+/* "--shares 300,212": what repeats a run of --split auto. */
+static void shares_print(const training *t) {
+  char shares[512] = "", steps[256] = "";
+  size_t used = 0;
+  if (t->options->quiet || cvy_team_split(t->team) != CVY_SPLIT_AUTO || t->n_lost > 0) return;
+  for (int i = 0; i < cvy_team_size(t->team) && used < sizeof shares - 16; i++) {
+    cvy_replica_info info;
+    if (cvy_team_replica(t->team, i, &info))
+      used += (size_t)snprintf(shares + used, sizeof shares - used, "%s%d", i ? "," : "", info.share);
+  }
+  if (t->n_changes == 0) {
+    program_say("--shares %s repeats this run bit for bit%s", shares,
+                t->options->resume ? ", if it began with them (its log says so)" : "");
+    return;
+  }
+  used = 0;
+  for (int i = 0; i < t->n_changes && i < MOST_CHANGES; i++)
+    used += (size_t)snprintf(steps + used, sizeof steps - used, "%s%ld", i ? ", " : "", t->changes[i]);
+  program_say("shares changed at step%s %s%s: no --shares repeat this run bit for bit; the last are --shares %s",
+              t->n_changes > 1 ? "s" : "", steps, t->n_changes > MOST_CHANGES ? ", ..." : "", shares);
+}
+
+/* Also after a failure: the trace of what led to it. */
+static int trace_finish(training *t) {
+  cvy_trace_totals totals;
+  if (!t->options->trace) return EXIT_DONE;
+  const cvy_status status = cvy_team_trace_end(t->team, &totals);
+  if (status != CVY_OK) return program_exit_code(status);
+  if (totals.left_out > 0)
+    program_warn("--trace %s: %ld events written, the last %ld left out, from step %ld on; --trace-events N gives more "
+                 "room",
+                 t->options->trace, totals.events, totals.left_out, totals.first_left_out);
+  return EXIT_DONE;
 }
 
 /* After training: what is to be saved also after an interruption, then what is printed. */
 static int finish(training *t, cvy_status status, const cvy_train_result *result) {
   const train_options *const o = t->options;
   int code = program_exit_code(status);
-  if (status == CVY_OK || status == CVY_E_INTERRUPTED) {
+  const bool whole = status == CVY_OK || status == CVY_E_INTERRUPTED || result->state_is_whole;
+  if (whole) {
     if (status == CVY_OK && result->already_finished) plot_finished(t, result);
     char *const target = o->save ? program_resolve(o->save) : NULL;   /* a symbolic link stays one */
     if (o->save && !target) program_say("error: --save %s: out of memory", o->save);
     if (o->save && (!target || cvy_team_save(t->team, target) != CVY_OK)) code = EXIT_FAILED;
     free(target);
     if (t->plot_failed) code = EXIT_FAILED;
+  }
+  if (result->state_is_whole) {
+    program_say("error: no device to go on with; the state after %ld steps %s%s%s%s%s", result->steps,
+                o->checkpoint ? "is kept in " : o->save ? "" : "is lost (no --checkpoint, no --save)",
+                o->checkpoint ? o->checkpoint : "", o->checkpoint ? ", go on with --resume" : "",
+                o->save ? (o->checkpoint ? "; weights in " : "is kept: weights in ") : "", o->save ? o->save : "");
   }
   if (status == CVY_E_INTERRUPTED) {
     program_say("interrupted after step %ld; %s%s%s%s%s", result->steps,
@@ -273,6 +378,8 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
     if (result->already_finished && !o->quiet)
       program_say("the run in %s was finished already, after %ld steps", o->checkpoint, result->steps);
     if (!o->quiet) curve_print(t);
+    shares_print(t);
+    if (!o->quiet && !result->already_finished) device_report_print(t->team);
     const int printed = result_print(t, result);
     if (printed != EXIT_DONE) code = printed;
   }
@@ -284,6 +391,7 @@ static int outputs_try(const train_options *o) {
   int code = program_try_output("train", "--save", o->save, true, false);
   if (code == EXIT_DONE) code = program_try_output("train", "--plot", o->plot, false, false);
   if (code == EXIT_DONE) code = program_try_output("train", "--log", o->log, false, false);
+  if (code == EXIT_DONE) code = program_try_output("train", "--trace", o->trace, false, false);
   if (code == EXIT_DONE) code = program_try_folder("train", "--checkpoint", o->checkpoint);
   return code;
 }
@@ -328,7 +436,9 @@ static int run_train(training *t) {
   progress_start(o->quiet, (int)o->epochs, (long)o->max_steps);
   status = train(t, &result);
   progress_end();
+  const int traced = trace_finish(t);
   code = finish(t, status, &result);
+  if (code == EXIT_DONE) code = traced;
   if ((!json_log_close(&t->log) || t->log_failed) && code == EXIT_DONE) code = EXIT_FAILED;
   return code;
 }

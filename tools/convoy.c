@@ -2,6 +2,7 @@
  * The program `convoy`: one verb per file cmd_<verb>.c. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/program_common.h"
 
@@ -47,7 +48,10 @@ int main(int argc, char **argv) {
     if (strcmp(word, verbs[i].name) != 0) continue;
     program_signals_start();
     program_log_start();
-    return verbs[i].run(argc - 1, argv + 1);
+    const int code = verbs[i].run(argc - 1, argv + 1);
+    /* what exit() does may wait for threads inside a driver that hangs; stdout is flushed (program_end) */
+    if (cvy_devices_abandoned() > 0) _exit(code);
+    return code;
   }
   return options_error(NULL, "'%s': expected a verb: devices, train, eval, selftest, bench or tune", word);
 }

@@ -47,14 +47,24 @@ void json_log_line(json_log *log, json_t *value) {
   json_decref(value);
 }
 
+/* The double with the fewest digits that is this float: 0.1 and not 0.100000001490116. */
+static double shortest(float value) {
+  char text[32];
+  for (int digits = 6; digits <= 9; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, (double)value);
+    if (strtof(text, NULL) == value) return strtod(text, NULL);
+  }
+  return (double)value;
+}
+
 static double round_to(double value, double unit) { return round(value / unit) * unit; }
 
-void json_log_step(json_log *log, int epoch, const cvy_step_result *step, double lr, int n_devices) {
+void json_log_step(json_log *log, int epoch, const cvy_step_result *step, float lr, int n_devices) {
   if (!log) return;
   json_t *const shares = json_array();
   for (int i = 0; i < n_devices; i++) json_array_append_new(shares, json_integer(step->shares[i]));
   json_log_line(log, json_pack("{si sI so so si si so so}", "epoch", epoch, "step", (json_int_t)step->step, "loss",
-                               json_number(step->loss), "lr", json_number(lr), "images", step->images, "correct",
+                               json_number(step->loss), "lr", json_number(shortest(lr)), "images", step->images, "correct",
                                step->correct, "shares", shares, "ms", json_number(round_to(step->ms, 1e-3))));
 }
 

@@ -3,6 +3,7 @@
  *   {"run":{"version","seed","devices":[labels],"shares":[…],"micro_batches":[…],"device_bytes":[…],"parameters",
  *           "data":{…},"settings":{…},"conv_choices":[{layer:[forward, backward_data, backward_weights]}]}}
  *   {"epoch":0,"step":17,"loss":…,"lr":…,"images":256,"correct":…,"shares":[…],"ms":…}    ms: since the step before ended
+ *   {"device_lost":{"device","label","step","reason","hung","shares":[…]}}                before the step done again
  *   {"epoch":0,"train_loss":…,"test_acc":…,"sec":…}                                       test_acc null: not evaluated
  *   {"start":{"first_forward_sec","programs_compiled","programs_cached"}}                 before the end
  *   {"end":{…}} or {"error":{"code","message"}}
@@ -24,7 +25,7 @@ json_log *json_log_open(const char *path, bool append);
 bool json_log_epochs(const char *path, int n, plot_point *points);
 /* All functions take a NULL log, and take over `value`. The first failure to write is said; later lines are dropped. */
 void json_log_line(json_log *log, json_t *value);
-void json_log_step(json_log *log, int epoch, const cvy_step_result *step, double lr, int n_devices);
+void json_log_step(json_log *log, int epoch, const cvy_step_result *step, float lr, int n_devices);
 void json_log_epoch(json_log *log, const cvy_epoch_result *epoch);
 /* False if a line could not be written. */
 bool json_log_close(json_log **log);

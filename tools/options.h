@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
-enum { OPTIONS_GO_ON = -1, OPTIONS_MAX = 48, NUMBER_LIST_MAX = 1024 };
+enum { OPTIONS_GO_ON = -1, OPTIONS_MAX = 64, NUMBER_LIST_MAX = 1024 };
 
 typedef struct number_list { int n; double values[NUMBER_LIST_MAX]; } number_list;
 

@@ -274,6 +274,20 @@ void program_run_close(program_run *run) {
   cvy_devices_destroy(&run->devices);
 }
 
+char *program_team_labels(const cvy_devices *devices, const cvy_team *team) {
+  char *text = strdup("");
+  for (int i = 0; text && i < cvy_devices_count(devices); i++) {
+    char *longer = NULL, lost[48] = "";
+    cvy_replica_info info;
+    if (team && cvy_team_replica(team, i, &info) && info.lost_step >= 0)
+      snprintf(lost, sizeof lost, " (lost in step %ld)", info.lost_step);
+    if (asprintf(&longer, "%s%s%s%s", text, i ? ", " : "", cvy_devices_label(devices, i), lost) < 0) longer = NULL;
+    free(text);
+    text = longer;
+  }
+  return text;
+}
+
 char *program_device_labels(const cvy_devices *devices) {
   const int n = cvy_devices_count(devices);
   size_t size = 1;

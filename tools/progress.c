@@ -5,22 +5,28 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { CURVE_COLUMNS = 20, CURVE_ROWS = 8, BAR_MOST = 30, LINE_MOST = 256 };
+#include "tools/status_lines.h"
+
+enum { CURVE_COLUMNS = 20, CURVE_ROWS = 8, BAR_MOST = 30, LINE_MOST = 256, DEVICE_LINES = 8 };
 static const double redraw_seconds = 0.1, plain_seconds = 30, rate_memory_ms = 10e3;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-  bool on, terminal, drawn;
+  bool on, terminal;
+  int drawn;                        /* lines, the cursor is on the last */
   int epochs;
   long max_steps, in_epoch, steps_per_epoch;
   double last;                      /* when the last drawing was, seconds */
   long steps;                       /* of this process */
   double sum_ms, sum_images, sum_steps, loss;   /* fading sums: the last ten seconds count most */
+  progress_device *devices;
+  int n_devices;
 } state;
 
 static double now(void) {
@@ -34,18 +40,37 @@ static int columns(void) {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-static void wipe(void) {
-  if (state.drawn) fputs("\r\033[K", stderr);
-  state.drawn = false;
+static int rows(void) {
+  struct winsize size;
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : 24;
 }
 
-/* One line that stays until the next drawing; cut to the terminal. */
-static void draw(const char *text) {
-  const int width = columns() - 1;
-  fprintf(stderr, "\r%.*s\033[K", width > 0 ? width : 0, text);
-  fflush(stderr);
-  state.drawn = true;
+/* To the beginning of the first line drawn. */
+static void go_up(void) {
+  fputc('\r', stderr);
+  if (state.drawn > 1) fprintf(stderr, "\033[%dA", state.drawn - 1);
 }
+
+static void wipe(void) {
+  if (state.drawn) {
+    go_up();
+    fputs(state.drawn > 1 ? "\033[J" : "\033[K", stderr);
+  }
+  state.drawn = 0;
+}
+
+/* A line, and others under it, that stay until the next drawing; cut to the terminal. */
+static void draw_lines(const char *text, const status_lines *under) {
+  const int width = columns() - 1, n = under ? under->n : 0;
+  go_up();
+  fprintf(stderr, "%.*s\033[K", width > 0 ? width : 0, text);
+  for (int i = 0; i < n; i++) fprintf(stderr, "\n%s\033[K", under->text[i]);
+  if (state.drawn > 1 + n) fputs("\033[J", stderr);
+  fflush(stderr);
+  state.drawn = 1 + n;
+}
+
+static void draw(const char *text) { draw_lines(text, NULL); }
 
 void progress_start(bool quiet, int epochs, long max_steps) {
   pthread_mutex_lock(&lock);
@@ -102,11 +127,14 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
     if (state.max_steps > 0 && state.max_steps < all) all = state.max_steps;
     const long left = all > step + 1 ? all - step - 1 : 0;
     duration((double)left * state.sum_ms / state.sum_steps * 1e-3, eta, sizeof eta);
+    char idle[24] = "";
+    if (state.n_devices == 1 && state.devices[0].idle >= 0)
+      snprintf(idle, sizeof idle, "  idle %.0f %%", 100 * state.devices[0].idle);
     const double rate = state.sum_ms > 0 ? state.sum_images / state.sum_ms * 1e3 : 0;
     const int head_size = snprintf(head, sizeof head, "epoch %d/%d ", epoch + 1, state.epochs);
     const int tail_size = epoch_ends && evaluates
-                              ? snprintf(tail, sizeof tail, " loss %.3f  %.0f img/s  evaluating", state.loss, rate)
-                              : snprintf(tail, sizeof tail, " loss %.3f  %.0f img/s  ETA %s", state.loss, rate, eta);
+                              ? snprintf(tail, sizeof tail, " loss %.3f  %.0f img/s%s  evaluating", state.loss, rate, idle)
+                              : snprintf(tail, sizeof tail, " loss %.3f  %.0f img/s%s  ETA %s", state.loss, rate, idle, eta);
     if (state.terminal) {
       const int room = columns() - 1 - head_size - 8 - tail_size;
       const int bar = room > BAR_MOST ? BAR_MOST : room;
@@ -118,7 +146,10 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
       } else {
         snprintf(line, sizeof line, "%s%3d %%%s", head, percent, tail);
       }
-      draw(line);
+      status_lines under;
+      status_lines_make(state.devices, state.n_devices > 1 ? state.n_devices : 0, columns() - 1,
+                        rows() - 2 < DEVICE_LINES ? rows() - 2 : DEVICE_LINES, &under);
+      draw_lines(line, &under);
     } else {
       fprintf(stderr, "%sstep %ld/%ld%s\n", head, in_epoch, steps_per_epoch, tail);
     }
@@ -138,15 +169,35 @@ void progress_epoch(int epoch, double loss, double test_acc, double seconds) {
       fprintf(stderr, " (%ld of %ld steps)", state.in_epoch, state.steps_per_epoch);
     }
     fprintf(stderr, "\n");
+    for (int i = 0; i < state.n_devices && state.n_devices > 1 && !state.terminal; i++) {
+      const progress_device *const d = &state.devices[i];
+      fprintf(stderr, "  %s: %d images, %.0f img/s", d->label, d->share, d->images_per_second);
+      if (d->idle >= 0) fprintf(stderr, ", idle %.0f %%", 100 * d->idle);
+      fprintf(stderr, "\n");
+    }
     fflush(stderr);
     state.last = now();
   }
   pthread_mutex_unlock(&lock);
 }
 
+void progress_devices(const progress_device *devices, int n) {
+  pthread_mutex_lock(&lock);
+  if (n != state.n_devices) {
+    free(state.devices);
+    state.devices = n > 0 ? malloc((size_t)n * sizeof *state.devices) : NULL;
+    state.n_devices = state.devices ? n : 0;
+  }
+  if (state.n_devices > 0) memcpy(state.devices, devices, (size_t)n * sizeof *devices);
+  pthread_mutex_unlock(&lock);
+}
+
 void progress_end(void) {
   pthread_mutex_lock(&lock);
   wipe();
+  free(state.devices);
+  state.devices = NULL;
+  state.n_devices = 0;
   state.on = false;
   pthread_mutex_unlock(&lock);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * What the user sees on stderr while a run goes on: a bar that is redrawn at most ten times a second on a terminal,
- * plain lines else. One per process; messages of the library may come from any thread. */
+ * plain lines else. One per process; messages of the library may come from any thread. Devices: status_lines.h. */
 #ifndef CVY_TOOLS_PROGRESS_H
 #define CVY_TOOLS_PROGRESS_H
 
@@ -16,6 +16,16 @@ void progress_transient(const char *text);
 void progress_step(int epoch, long step, long steps_per_epoch, double loss, int images, double ms, bool evaluates);
 /* An epoch is done: "epoch 3/10 loss 0.41 test acc 0.87 13.4 s"; test_acc < 0: not evaluated. */
 void progress_epoch(int epoch, double loss, double test_acc, double seconds);
+/* What is shown of a device beside the bar. */
+typedef struct progress_device {
+  const char *label;                /* borrowed, as long as the program talks */
+  int share;
+  double images_per_second;
+  double idle;                      /* part of the time in which it does not compute, negative: not known */
+} progress_device;
+/* From now on the bar has these n devices under it (0: none); one alone is told of in the bar. Where there is no terminal
+ * progress_epoch lists them. Copied. */
+void progress_devices(const progress_device *devices, int n);
 /* Takes the bar away. */
 void progress_end(void);
 /* Between start and end, and not quiet. Any thread. */

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/option_rows.h"
 #include "tools/program_common.h"
 
-static const char *const models[] = {"resnet18", "lenet"};
 static const char *const inits[] = {"d2l", "he"};
 static const char *const tunes[] = {[CVY_TUNE_CACHED] = "cached", [CVY_TUNE_OFF] = "off", [CVY_TUNE_QUICK] = "quick"};
 
@@ -15,10 +15,12 @@ static const char *parse_split(const char *text, void *target) {
   double sum = 0;
   *split = (split_option){.kind = CVY_SPLIT_EVEN, .text = text};
   if (strcmp(text, "even") == 0) return NULL;
-  if (strcmp(text, "auto") == 0)
-    return "measured splits do not exist in this version; expected even or weights W1,W2,... (one per device)";
+  if (strcmp(text, "auto") == 0) {
+    split->kind = CVY_SPLIT_AUTO;
+    return NULL;
+  }
   if (!parse_list(text, false, &split->values))
-    return "expected even, or weights W1,W2,...: numbers of 0 or more, one per device";
+    return "expected even, auto, or weights W1,W2,...: numbers of 0 or more, one per device";
   for (int i = 0; i < split->values.n; i++) sum += split->values.values[i];
   if (!(sum > 0)) return "all weights are 0; expected at least one above 0";
   split->kind = CVY_SPLIT_WEIGHTS;
@@ -38,87 +40,83 @@ static const char *parse_bn(const char *text, void *target) {
   int64_t group;
   *bn = (bn_option){.mode = CVY_BN_DEVICE, .text = text};
   if (strcmp(text, "device") == 0) return NULL;
-  if (strcmp(text, "sync") == 0)
-    return "statistics over the whole batch do not exist in this version; expected device or ghost:G";
+  if (strcmp(text, "sync") == 0) {
+    bn->mode = CVY_BN_SYNC;
+    return NULL;
+  }
   if (strncmp(text, "ghost:", 6) != 0 || !parse_whole(text + 6, 1, 1 << 24, &group)) {
-    return "expected device, or ghost:G with a whole number G of 1 or more (images in a group)";
+    return "expected device, sync, or ghost:G with a whole number G of 1 or more (images in a group)";
   }
   bn->mode = CVY_BN_GHOST;
   bn->ghost = (int)group;
   return NULL;
 }
 
-static const char *parse_every(const char *text, void *target) {
-  every_option *const every = target;
+/* N or Ne in the first `length` characters, N from `least`. */
+static bool parse_steps(const char *text, size_t length, int least, every_option *every) {
   char number[16];
   int64_t n;
-  const size_t length = strlen(text);
   const bool epochs = length > 1 && text[length - 1] == 'e';
+  if (length >= sizeof number) return false;
   snprintf(number, sizeof number, "%.*s", (int)(length - epochs), text);
-  if (length >= sizeof number || !parse_whole(number, 1, INT32_MAX, &n))
-    return "expected N (steps) or Ne (epochs) with a whole number N of 1 or more";
-  *every = (every_option){.n = (int)n, .epochs = epochs};
-  return NULL;
+  if (!parse_whole(number, least, INT32_MAX, &n)) return false;
+  *every = (every_option){.n = (int)n, .epochs = epochs, .text = text};
+  return true;
 }
 
-static const char *parse_staleness(const char *text, void *target) {
-  return parse_whole(text, 0, 0, target) ? NULL : "stale weights do not exist in this version; expected 0";
+static const char *parse_every(const char *text, void *target) {
+  return parse_steps(text, strlen(text), 1, target)
+             ? NULL
+             : "expected N (steps) or Ne (epochs) with a whole number N of 1 or more";
+}
+
+static const char *parse_warmup(const char *text, void *target) {
+  return parse_steps(text, strlen(text), 0, target)
+             ? NULL
+             : "expected N (steps) or Ne (epochs) with a whole number N of 0 or more";
+}
+
+static const char *parse_schedule(const char *text, void *target) {
+  schedule_option *const s = target;
+  static const char *const simple[] = {
+      [CVY_LR_CONST] = "const", [CVY_LR_COSINE] = "cosine", [CVY_LR_LINEAR] = "linear"};
+  *s = (schedule_option){.text = text};
+  for (int kind = CVY_LR_CONST; kind <= CVY_LR_LINEAR; kind++) {
+    s->kind = (cvy_lr_kind)kind;
+    if (strcmp(text, simple[kind]) == 0) return NULL;
+  }
+  s->kind = CVY_LR_STEP;
+  static number_list gamma;   /* large: not on the stack */
+  const char *const comma = strchr(text, ',');
+  if (strncmp(text, "step:", 5) != 0 || !comma || !parse_steps(text + 5, (size_t)(comma - text - 5), 1, &s->every) ||
+      !parse_list(comma + 1, false, &gamma) || gamma.n != 1 || !(gamma.values[0] > 1e-6) || gamma.values[0] > 1e6)
+    return "expected const, cosine, linear, or step:N,G or step:Ne,G: times G (above 1e-6, at most 1e6) every N steps or epochs";
+  s->gamma = gamma.values[0];
+  return NULL;
 }
 
 #define FIELD(name) .offset = offsetof(train_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "Network and data"},
-    {.kind = OPTION_CHOICE,
-     .name = "model",
-     FIELD(model),
-     .value = "NAME",
-     .choices = "resnet18|lenet",
-     .required = true,
-     .unit = "name",
-     .help = "the network: resnet18 (D2L's variant) or lenet"},
-    {.kind = OPTION_TEXT,
-     .name = "data",
-     FIELD(data),
-     .value = "DATA",
-     .required = true,
-     .unit = "data set",
-     .help = "fashion-mnist, a folder with idx files, or synthetic[:N[:HxWxC]] (N images, needs no files)"},
-    {.kind = OPTION_TEXT,
-     .name = "data-dir",
-     FIELD(data_dir),
-     .value = "DIR",
-     .absent = "$CONVOY_DATA, then Debian's folder",
-     .unit = "folder",
-     .help = "where fashion-mnist lies"},
-    {.kind = OPTION_INT,
-     .name = "classes",
-     FIELD(classes),
-     .value = "N",
-     .deflt = "0",
-     .unit = "classes, 0: largest label + 1",
-     .lo = 0,
-     .hi = 256,
-     .help = "classes of the data"},
+    ROW_MODEL_REQUIRED(FIELD, "the network: resnet18 (D2L's variant) or lenet"),
+    ROW_DATA(FIELD, "fashion-mnist, a folder with idx files, or synthetic[:N[:HxWxC]] (N images, needs no files)"),
+    ROW_DATA_DIR(FIELD),
+    ROW_CLASSES(FIELD),
 
     {.kind = OPTION_GROUP, .help = "Devices"},
-    {.kind = OPTION_TEXT,
-     .name = "devices",
-     .letter = 'd',
-     FIELD(devices),
-     .value = "SEL",
-     .deflt = "auto",
-     .unit = "selector",
-     .help = "the team: auto (every GPU, else the CPU), all, gpu, cpu, or terms with commas: 0:1 (platform:device), a "
-             "part of a name; "
-             "each may end in *4 (four replicas), /1+1 (sub-devices with these many compute units), /=2 (equal parts)"},
+    ROW_DEVICES(FIELD, "the team: auto (every GPU, else the CPU), all, gpu, cpu, or terms with commas: 0:1 (platform:device), a "
+        "part of a name; "
+        "each may end in *4 (four replicas), /1+1 (sub-devices with these many compute units), /=2 (equal parts)"),
     {.kind = OPTION_PARSE,
      .name = "split",
      FIELD(split),
      .value = "HOW",
-     .deflt = "even",
-     .unit = "even or weights W1,W2,...",
+     .absent = "auto where devices of different kinds differ by more than 10 % in speed, else even",
+     .unit = "even, auto or weights W1,W2,...",
      .parse = parse_split,
-     .help = "how a batch is divided among the devices"},
+     .help = "how a batch is divided among the devices; auto: by measured speed, 1 to 3 s at the start and then in every "
+             "step, and anew when that makes steps more than 5 % shorter (each change is told, and the --shares that "
+             "repeat the run at its end). By default a team of one kind of device is not measured and starts at once"},
     {.kind = OPTION_PARSE,
      .name = "shares",
      FIELD(shares),
@@ -132,10 +130,10 @@ static const option_row rows[] = {
      FIELD(bn),
      .value = "MODE",
      .deflt = "device",
-     .unit = "device or ghost:G",
+     .unit = "device, sync or ghost:G",
      .parse = parse_bn,
-     .help = "batch normalisation over each device's share, or over groups of G images, so that results do not depend "
-             "on the split"},
+     .help = "batch normalisation over each device's share, over the whole batch (exchanged in every layer), or over groups "
+             "of G images; with the last two results do not depend on the split"},
     {.kind = OPTION_INT,
      .name = "run-ahead",
      FIELD(run_ahead),
@@ -145,54 +143,70 @@ static const option_row rows[] = {
      .lo = 0,
      .hi = 2,
      .help = "how far the host may be ahead of the devices; changes no number"},
-    {.kind = OPTION_PARSE,
-     .name = "conv-algo",
-     FIELD(conv_algo),
-     .value = "LIST",
-     .deflt = "auto",
-     .unit = "auto, direct, winograd2, winograd4, gemm, fft",
-     .parse = options_parse_conv_algo,
-     .help = "how convolutions and linear layers are computed; of several with commas each layer takes the first that "
-             "can do it"},
+    {.kind = OPTION_REAL,
+     .name = "bucket-mib",
+     FIELD(bucket_mib),
+     .value = "X",
+     .deflt = "1",
+     .unit = "MiB",
+     .lo = 0.001,
+     .hi = 4096,
+     .help = "gradients cross in pieces of about this size, whole layers; changes no number (convoy bench exchange)"},
+    {.kind = OPTION_FLAG,
+     .name = "no-overlap",
+     FIELD(no_overlap),
+     .absent = "off",
+     .unit = "switch",
+     .help = "probe: exchange only when the whole backward pass is over; changes no number"},
+    {.kind = OPTION_FLAG,
+     .name = "no-sync",
+     FIELD(no_sync),
+     .absent = "off",
+     .unit = "switch",
+     .help = "probe: forward and backward without exchange and update, to see what these cost; does not train"},
     {.kind = OPTION_CHOICE,
-     .name = "math",
-     FIELD(math),
+     .name = "on-device-loss",
+     FIELD(on_device_loss),
      .value = "HOW",
-     .choices = "fp32|tf32",
-     .deflt = "fp32",
-     .unit = "fp32 or tf32",
-     .help = "products of convolutions and linear layers: float32, or factors rounded to 10 bits of mantissa on NVIDIA's "
-             "matrix units (compute capability 8.0 and up; tried first, float32 elsewhere). Errors of tf32: 2e-3 of a "
-             "result; the bounds that are stated for float32 do not hold"},
-    {.kind = OPTION_CHOICE,
-     .name = "tune",
-     FIELD(tune),
-     .value = "HOW",
-     .choices = "cached|off|quick",
-     .deflt = "cached",
-     .unit = "cached, off or quick",
-     .help = "with --conv-algo auto: what convoy tune found here, the shipped defaults, or measure now what is missing "
-             "(at most 20 s)"},
-    {.kind = OPTION_PARSE,
+     .choices = "continue|stop",
+     .deflt = "continue",
+     .unit = "continue or stop",
+     .help = "when a device fails, the others do its step again and go on without it, or the run ends with exit 1; what "
+             "was reached is saved either way"},
+    {.kind = OPTION_REAL,
+     .name = "device-timeout",
+     FIELD(device_timeout),
+     .value = "S",
+     .deflt = "60",
+     .unit = "seconds, 0: never",
+     .lo = 0,
+     .hi = 1e6,
+     .help = "a device that gives no sign of life for so long has failed (ten times as long where kernels may be "
+             "compiled, and at least five times the usual time of a step)"},
+    ROW_CONV_ALGO(FIELD, HELP_CONV_ALGO),
+    ROW_MATH(FIELD, "fp32 or tf32", HELP_MATH),
+    ROW_TUNE(FIELD, HELP_TUNE " (at most 20 s)"),
+    {.kind = OPTION_INT,
      .name = "staleness",
      FIELD(staleness),
      .value = "N",
      .deflt = "0",
      .unit = "steps",
-     .parse = parse_staleness,
-     .help = "only 0 exists in this version"},
+     .lo = 0,
+     .hi = 1,
+     .help = "1: a step computes with weights that lack the update of the step before, so that its exchange goes on beside "
+             "it; changes the numbers, always in the same way; needs several devices"},
+    {.kind = OPTION_CHOICE,
+     .name = "exchange",
+     FIELD(exchange),
+     .value = "HOW",
+     .choices = "fp32|bf16",
+     .deflt = "fp32",
+     .help = "how gradients cross to the host; bf16: in half the bytes, and what rounding takes away is added to the "
+             "next gradient; weights come back as fp32. For a slow way to the host; changes the numbers; needs several devices"},
 
     {.kind = OPTION_GROUP, .help = "Training"},
-    {.kind = OPTION_INT,
-     .name = "batch",
-     .letter = 'b',
-     FIELD(batch),
-     .value = "N",
-     .deflt = "256",
-     .unit = "images",
-     .lo = 1,
-     .hi = 1 << 24,
-     .help = "images per step, all devices together"},
+    ROW_BATCH(FIELD, 1 << 24, "images per step, all devices together"),
     {.kind = OPTION_INT,
      .name = "epochs",
      .letter = 'e',
@@ -213,6 +227,23 @@ static const option_row rows[] = {
      .hi = 1e6,
      .expected = "a number above 0, at most 1e6",
      .help = "learning rate; never scaled with batch or devices"},
+    {.kind = OPTION_PARSE,
+     .name = "lr-schedule",
+     FIELD(schedule),
+     .value = "HOW",
+     .deflt = "const",
+     .unit = "const, cosine, linear, step:N,G or step:Ne,G",
+     .parse = parse_schedule,
+     .help = "how the rate changes: not at all; along half a cosine or a line, from --lr down to 0 at the end of --epochs; "
+             "times G every N steps (Ne: epochs)"},
+    {.kind = OPTION_PARSE,
+     .name = "warmup",
+     FIELD(warmup),
+     .value = "N|Ne",
+     .deflt = "0",
+     .unit = "steps; Ne: epochs",
+     .parse = parse_warmup,
+     .help = "the first steps' rate rises in equal parts up to --lr; the curve of --lr-schedule goes on from there"},
     {.kind = OPTION_REAL,
      .name = "momentum",
      FIELD(momentum),
@@ -252,15 +283,7 @@ static const option_row rows[] = {
      .absent = "none",
      .unit = "safetensors file",
      .help = "first weights from a file"},
-    {.kind = OPTION_INT,
-     .name = "seed",
-     FIELD(seed),
-     .value = "N",
-     .deflt = "0",
-     .unit = "number",
-     .lo = 0,
-     .hi = 9.2e18,
-     .help = "seed of weights, shuffling and synthetic data"},
+    ROW_SEED(FIELD, "seed of weights, shuffling and synthetic data"),
     {.kind = OPTION_FLAG,
      .name = "no-shuffle",
      FIELD(no_shuffle),
@@ -350,18 +373,30 @@ static const option_row rows[] = {
      .absent = "none",
      .unit = "SVG file",
      .help = "test accuracy and training loss by epoch, renewed after each"},
+    {.kind = OPTION_TEXT,
+     .name = "trace",
+     FIELD(trace),
+     .value = "F",
+     .absent = "none",
+     .unit = "JSON file",
+     .help = "what devices and host threads did when, for ui.perfetto.dev: rows for each device's queues and each thread, "
+             "with steps, layers and buckets"},
+    {.kind = OPTION_INT,
+     .name = "trace-events",
+     FIELD(trace_events),
+     .value = "N",
+     .deflt = "1000000",
+     .unit = "events of about 170 bytes",
+     .lo = 1,
+     .hi = 1e9,
+     .help = "what comes after them is counted, not written"},
     {.kind = OPTION_FLAG,
-     .name = "quiet",
-     .letter = 'q',
-     FIELD(quiet),
+     .name = "no-times",
+     FIELD(no_times),
      .absent = "off",
      .unit = "switch",
-     .help = "no talk on stderr but errors and warnings"},
-    {.kind = OPTION_LATER,
-     .name = "trace",
-     .value = "F",
-     .unit = "file",
-     .help = "time lines do not exist in this version"},
+     .help = "do not ask the devices for the times of their commands: nothing is said of what they spent a step on"},
+    ROW_QUIET(FIELD),
 };
 _Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "a bit of `given` for each row");
 
@@ -376,7 +411,7 @@ static const option_table table = {
            "Exit status: 0 done, 1 failure while running, 2 wrong use, 130 interrupted.",
 };
 
-const char *train_options_model(const train_options *options) { return models[options->model]; }
+const char *train_options_model(const train_options *options) { return program_models[options->model]; }
 
 int train_options_parse(int argc, char **argv, train_options *out) {
   uint64_t given = 0;
@@ -385,6 +420,7 @@ int train_options_parse(int argc, char **argv, train_options *out) {
   if (out->nesterov && !(out->momentum > 0)) {
     return options_error("train", "--nesterov with --momentum %g: expected a momentum above 0", out->momentum);
   }
+  if (!options_given(&table, given, "split")) out->split.kind = CVY_SPLIT_UNLIKE;
   if (out->shares.list.n > 0) {
     double sum = 0;
     for (int i = 0; i < out->shares.list.n; i++) sum += out->shares.list.values[i];
@@ -407,14 +443,29 @@ int train_options_parse(int argc, char **argv, train_options *out) {
     return options_error("train", "--init %s and --init-from %s: expected one of them", inits[out->init],
                          out->init_from);
   }
+  if (out->no_sync) {
+    const char *const kept[][2] = {{"save", out->save}, {"checkpoint", out->checkpoint}, {"plot", out->plot}};
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+      if (kept[i][1])
+        return options_error("train", "--no-sync with --%s %s: nothing is trained without the exchange, there is nothing to keep",
+                             kept[i][0], kept[i][1]);
+    }
+    if (out->no_overlap) return options_error("train", "--no-sync with --no-overlap: expected one of them");
+    out->no_eval = true;
+  }
+  if (out->trace && out->no_times)
+    return options_error("train", "--trace %s and --no-times: expected one of them", out->trace);
+  if (options_given(&table, given, "trace-events") && !out->trace)
+    return options_error("train", "--trace-events: --trace F is missing");
   const char *const files[][2] = {{"--save", out->save},
+                                  {"--trace", out->trace},
                                   {"--log", out->log},
                                   {"--plot", out->plot},
                                   {"--checkpoint", out->checkpoint},
                                   {"--init-from", out->init_from}};
-  for (int i = 0; i < 4; i++) {
-    for (int j = i + 1; j < 5; j++) {
-      if (i == 0 && j == 4) continue;   /* going on with the weights of a file */
+  for (int i = 0; i < 5; i++) {
+    for (int j = i + 1; j < 6; j++) {
+      if (i == 0 && j == 5) continue;   /* going on with the weights of a file */
       if (files[i][1] && files[j][1] && program_same_file(files[i][1], files[j][1])) {
         return options_error("train", "%s %s and %s %s are the same file: expected two names", files[i][0], files[i][1],
                              files[j][0], files[j][1]);
@@ -433,6 +484,22 @@ int train_options_check_devices(const train_options *options, int n_devices, con
   return options_error("train", "%s %s: %d numbers, expected %d: one for each device of [%s]",
                        shares ? "--shares" : "--split", shares ? options->shares.text : options->split.text, n,
                        n_devices, labels);
+}
+
+cvy_lr_schedule train_options_schedule(const train_options *o) {
+  return (cvy_lr_schedule){.kind = o->schedule.kind,
+                           .every = o->schedule.every.n,
+                           .every_epochs = o->schedule.every.epochs,
+                           .gamma = (float)o->schedule.gamma,
+                           .warmup = o->warmup.n,
+                           .warmup_epochs = o->warmup.epochs};
+}
+
+/* As the user wrote it, but one that ends with the run says where that is. */
+static json_t *schedule_text(const train_options *o) {
+  const bool to_end = o->schedule.kind == CVY_LR_COSINE || o->schedule.kind == CVY_LR_LINEAR;
+  return to_end ? json_sprintf("%s to the end of epoch %lld", o->schedule.text, (long long)o->epochs)
+                : json_string(o->schedule.text);
 }
 
 static json_t *numbers(const number_list *list) {
@@ -464,6 +531,7 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   put(s, "devices", devices);
   put(s, "init", json_string(options->init_from ? options->init_from : inits[options->init]));
   put(s, "lr", json_real(options->lr));
+  put(s, "lr_schedule", schedule_text(options));
   put(s, "math", json_string(options->math == CVY_MATH_TF32 ? "tf32" : "fp32"));
   put(s, "math_used", options->math == CVY_MATH_TF32 ? json_incref(used) : json_null());
   json_decref(used);
@@ -471,12 +539,17 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   put(s, "momentum", json_real(options->momentum));
   put(s, "nesterov", json_boolean(options->nesterov));
   put(s, "seed", json_integer(options->seed));
-  put(s, "shares", shares);
+  /* those that follow speeds are in the checkpoint */
+  put(s, "shares", cvy_team_split(team) == CVY_SPLIT_AUTO ? json_null() : json_incref(shares));
+  json_decref(shares);
   put(s, "shuffle", json_boolean(!options->no_shuffle));
   put(s, "split",
       options->shares.list.n > 0                 ? json_string("shares")
       : options->split.kind == CVY_SPLIT_WEIGHTS ? numbers(&options->split.values)
-                                                 : json_string("even"));
+                                                 : json_string(cvy_team_split(team) == CVY_SPLIT_AUTO ? "auto" : "even"));
+  put(s, "staleness", options->staleness ? json_integer(options->staleness) : json_null());
+  put(s, "exchange", options->exchange ? json_string("bf16") : json_null());
+  put(s, "warmup", options->warmup.n ? json_string(options->warmup.text) : json_string("0"));
   put(s, "weight_decay", json_real(options->weight_decay));
   return s;
 }
@@ -488,13 +561,21 @@ json_t *train_settings_all(const train_options *options, const cvy_data *data, c
   put(s, "checkpoint_every",
       json_sprintf("%d%s", options->checkpoint_every.n, options->checkpoint_every.epochs ? "e" : ""));
   put(s, "epochs", json_integer(options->epochs));
+  put(s, "device_timeout", json_real(options->device_timeout));
   put(s, "eval", json_boolean(!options->no_eval));
   put(s, "keep", json_integer(options->keep));
   put(s, "max_steps", options->max_steps > 0 ? json_integer(options->max_steps) : json_null());
+  put(s, "bucket_mib", json_real(options->bucket_mib));
+  put(s, "no_overlap", json_boolean(options->no_overlap));
+  put(s, "no_sync", json_boolean(options->no_sync));
+  put(s, "on_device_loss", json_string(options->on_device_loss == 1 ? "stop" : "continue"));
   put(s, "resume", json_boolean(options->resume));
   put(s, "run_ahead", json_integer(options->run_ahead));
   put(s, "save", options->save ? json_string(options->save) : json_null());
   put(s, "staleness", json_integer(options->staleness));
+  put(s, "exchange", json_string(options->exchange ? "bf16" : "fp32"));
+  put(s, "times", json_boolean(!options->no_times));
+  put(s, "trace", options->trace ? json_string(options->trace) : json_null());
   put(s, "tune", json_string(tunes[options->tune]));
   put(s, "verify_every", json_integer(options->verify_every));
   return s;

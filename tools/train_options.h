@@ -11,18 +11,20 @@
 typedef struct split_option { cvy_split_kind kind; number_list values; const char *text; } split_option;
 typedef struct shares_option { number_list list; const char *text; } shares_option;
 typedef struct bn_option { cvy_bn_mode mode; int ghost; const char *text; } bn_option;
-typedef struct every_option { int n; bool epochs; } every_option;
+typedef struct every_option { int n; bool epochs; const char *text; } every_option;
+typedef struct schedule_option { cvy_lr_kind kind; every_option every; double gamma; const char *text; } schedule_option;
 
 typedef struct train_options {
-  const char *data, *data_dir, *devices, *init_from, *save, *checkpoint, *log, *plot, *conv_algo;
-  int model, init, tune, math;        /* cvy_tune_mode, cvy_math */
-  int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every;
-  double lr, momentum, weight_decay;
+  const char *data, *data_dir, *devices, *init_from, *save, *checkpoint, *log, *plot, *trace, *conv_algo;
+  int model, init, tune, math, on_device_loss, exchange;   /* cvy_tune_mode, cvy_math, …, cvy_exchange_kind */
+  int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every, trace_events;
+  double lr, momentum, weight_decay, bucket_mib, device_timeout;
   split_option split;
   shares_option shares;
   bn_option bn;
-  every_option checkpoint_every;
-  bool nesterov, no_shuffle, no_eval, resume, allow_nan, quiet;
+  every_option checkpoint_every, warmup;
+  schedule_option schedule;
+  bool nesterov, no_shuffle, no_eval, resume, allow_nan, no_overlap, no_sync, no_times, quiet;
 } train_options;
 
 /* OPTIONS_GO_ON or the exit status. What needs no device is checked: shares that do not sum to the batch, options that
@@ -30,6 +32,8 @@ typedef struct train_options {
 int train_options_parse(int argc, char **argv, train_options *out);
 /* One number per device for weights and shares; `labels` for the message. */
 int train_options_check_devices(const train_options *options, int n_devices, const char *labels);
+/* --lr-schedule and --warmup as the library has them. */
+cvy_lr_schedule train_options_schedule(const train_options *options);
 const char *train_options_model(const train_options *options);
 
 /* What decides the numbers of a run, as effective values: kept in checkpoints and compared on --resume. Caller's

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""What the tests of the program share (test_cli*.py): how it is run, what is expected of it. Python's own modules only."""
+
+import json
+import os
+import subprocess
+import sys
+
+CONVOY = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "convoy"
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DEVICE = os.environ.get("CVY_TEST_DEVICE", "auto")
+LENET = ["--model", "lenet", "--data", "synthetic:640", "--devices", DEVICE]
+# 640 images in batches of 64: 10 steps per epoch
+SMALL = LENET + ["--batch", "64", "--init", "he"]
+# A folder without OpenCL drivers: where a test must not get as far as using a device
+NO_DEVICE = {"OCL_ICD_VENDORS": os.path.join(ROOT, "tests", "examples")}
+failures = 0
+
+
+def run(*args, env=None, stdout=subprocess.PIPE, timeout=120):
+    return subprocess.run(
+        [CONVOY, *map(str, args)],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def check(ok, what, done=None):
+    global failures
+    if ok:
+        return
+    failures += 1
+    print("FAILED:", what)
+    if done is not None:
+        print(
+            "  command:",
+            " ".join(done.args[1:]),
+            "\n  exit:",
+            done.returncode,
+            "\n  stdout:",
+            done.stdout,
+            "\n  stderr:",
+            done.stderr,
+        )
+
+
+def expect(code, *args, err=(), out=(), **kw):
+    """Runs, checks exit status and that each text is in stderr or stdout."""
+    done = run(*args, **kw)
+    check(done.returncode == code, f"exit {done.returncode}, must be {code}", done)
+    for text in [err] if isinstance(err, str) else err:
+        check(text in done.stderr, f"stderr lacks {text!r}", done)
+    for text in [out] if isinstance(out, str) else out:
+        check(text in done.stdout, f"stdout lacks {text!r}", done)
+    return done
+
+
+def need_device():
+    done = run("devices")
+    if "No usable OpenCL device" in done.stderr:
+        print("no usable OpenCL device")
+        sys.exit(77)
+    check(done.returncode == 0, "devices", done)
+
+
+def first_device():
+    """One device's name for the selector, as run lines have it."""
+    devices = json.loads(expect(0, "devices", "--json", "-").stdout)["devices"]
+    return next(d["id"] for d in devices if d["usable"]) if DEVICE == "auto" else DEVICE
+
+
+def device_times(n):
+    """The selector of n replicas of one device."""
+    return f"{first_device()}*{n}"
+
+
+def lines_of(path):
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(line, parse_constant=lambda name: 1 / 0) for line in f]  # NaN and Infinity are no JSON
+
+
+# ---- without a device ----
+
+
+def main(tests):
+    """Runs the group that the command line names: tests["test_<group>"]."""
+    tests["test_" + sys.argv[2]]()
+    sys.exit(1 if failures else 0)

@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The program as its user sees it: test_cli_bench.py CONVOY GROUP   (groups: the functions named test_<group> below)
+
+convoy bench and the tools that use it. Exit 77 where a group needs a device and there is none."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from cli import check, CONVOY, DEVICE, device_times, expect, need_device, NO_DEVICE, ROOT, main
+
+FAST = ["--time", "0.02", "--devices", DEVICE, "--quiet"]
+
+
+def bench(word, *args, code=0, **kw):
+    """The JSON of convoy bench; stdout holds nothing else."""
+    done = expect(code, "bench", word, *FAST, *args, "--json", **kw)
+    result = json.loads(done.stdout, parse_constant=lambda name: 1 / 0)
+    check(result["word"] == word and result["version"] and len(result["devices"]) >= 1, "frame of the JSON", done)
+    return result
+
+
+def check_peaks(device, names):
+    for name in names.split():
+        check(device["peaks"].get(name, 0) > 0, f"peak {name} of {device['device']}: {device['peaks']}")
+
+
+def test_bench():
+    """What can be asked, and the fields of the answers."""
+    need_device()
+    for device in bench("peak")["devices"]:
+        check_peaks(device, "fma_gflops read_gbs write_gbs copy_gbs to_device_gbs to_host_gbs launch_us round_trip_us")
+        p = device["peaks"]
+        check(p["launch_us"] <= p["round_trip_us"] * 1.5, f"a launch costs less than a launch and its end: {p}")
+    table = expect(0, "bench", "peak", *FAST, out=("GFLOP/s", "copy")).stdout
+    check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
+    expect(1 if DEVICE == "auto" else 2, "bench", "peak", *FAST, env=NO_DEVICE, err="evice")
+
+
+ROW = "operation pass shape count algorithm tile chosen tuned samples ms ms_low ms_high wall_ms event_ms flops bytes gflops gbs"
+ROW = set((ROW + " of_peak of_roofline bound error error_bound").split())
+
+
+PASSES = {"forward", "backward_data", "backward_weights"}
+
+
+def check_row(row):
+    check(set(row) - {"change"} == ROW, f"fields of a row: {sorted(row)}")
+    check(0 < row["ms_low"] <= row["ms"] <= row["ms_high"] and row["wall_ms"] > 0 and row["samples"] > 0, f"times: {row}")
+    check(0 <= row["error"] <= (row["error_bound"] or 1e-5), f"error: {row}")
+    # the direct count, and figures that follow from others
+    if row["operation"] == "conv2d":
+        n, h, w, c, k, r, s, p = (int(v) for v in re.fullmatch(r"n(\d+)h(\d+)w(\d+)c(\d+)k(\d+)r(\d+)s(\d+)p(\d+)", row["shape"]).groups())
+        out = ((h + 2 * p - r) // s + 1) * ((w + 2 * p - r) // s + 1)
+        check(row["flops"] == 2 * n * out * k * r * r * c, f"operations: {row}")
+        check(row["bytes"] == 4 * (n * h * w * c + n * out * k + r * r * c * k), f"bytes: {row}")
+    check(abs(row["gbs"] * row["ms"] * 1e6 / row["bytes"] - 1) < 1e-6, f"gbs: {row}")
+    check(abs(row["gflops"] * row["ms"] * 1e6 - row["flops"]) <= 1e-6 * row["flops"], f"gflops: {row}")
+
+
+def test_bench_ops():
+    """Rows of convolutions and of all operations; the comparison with an older file."""
+    need_device()
+    shape = ["--shape", "n3h9w7c20k33r3s1p1"]
+    device = bench("conv", *shape)["devices"][0]
+    check_peaks(device, "fma_gflops read_gbs write_gbs copy_gbs")
+    rows = device["rows"]
+    for row in rows:
+        check_row(row)
+    for name in PASSES:
+        mine = [row for row in rows if row["pass"] == name]
+        check(sum(row["chosen"] for row in mine) == 1, f"one row of {name} is what auto takes: {mine}")
+        check(sum(row["algorithm"].startswith(("direct", "columns", "panels")) for row in mine) == 1, f"{name} by direct, once: {mine}")
+    one = bench("conv", *shape, "--pass", "bwd-data", "--algo", "direct")["devices"][0]["rows"]
+    check([row["pass"] for row in one] == ["backward_data"], f"one pass, one algorithm: {one}")
+    automatic = bench("conv", *shape, "--algo", "auto", "--pass", "fwd")["devices"][0]["rows"]
+    check(len(automatic) == 1 and automatic[0]["chosen"], f"what auto takes: {automatic}")
+    more = bench("conv", *shape, "--tiles", "all", "--algo", "direct")["devices"][0]["rows"]
+    check({row["pass"] for row in more} == PASSES, "all tiles of direct")
+
+    net = bench("ops", "--model", "lenet", "--batch", "4", "--algo", "auto")["devices"][0]["rows"]
+    for row in net:
+        check_row(row)
+    there = {row["operation"] for row in net}
+    check(there == {"conv2d", "relu", "pool2d", "linear", "softmax_xent", "sgd", "gather"}, f"operations of lenet: {there}")
+    norm = bench("ops", "--op", "batchnorm", "--batch", "2")["devices"][0]["rows"]
+    check({row["operation"] for row in norm} == {"batchnorm"}, "--op batchnorm")
+    check({row["pass"] for row in norm} == {"inference", "forward", "backward"}, "passes of batchnorm")
+    check(sum(row["count"] for row in norm if row["pass"] == "forward") == 17, f"resnet18 has 17 batchnorms: {norm}")
+    conv = bench("conv", "--batch", "1", "--pass", "bwd-data", "--algo", "auto")["devices"][0]["rows"]
+    check(sum(row["count"] for row in conv if row["chosen"]) == 19, "20 convolutions; the first one has no data gradient")
+    table = expect(0, "bench", "ops", *FAST, "--model", "lenet", "--batch", "2", "--algo", "auto", out=("together", "% roof", "x peak")).stdout
+    check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
+
+    with tempfile.TemporaryDirectory() as dir:
+        old = os.path.join(dir, "old.json")
+        command = ["bench", "conv", *FAST, *shape, "--pass", "fwd", "--algo", "direct"]
+        expect(0, *command, "--json", old)
+        compare = ["--baseline", old, "--max-slowdown"]
+        expect(0, *command, *compare, "1000%", out="vs old")
+        with open(old, encoding="utf-8") as f:
+            text = f.read()
+        faster = json.loads(text)
+        for row in faster["devices"][0]["rows"]:
+            row["ms"] /= 1000
+        with open(old, "w", encoding="utf-8") as f:
+            json.dump(faster, f)
+        expect(1, *command, *compare, "50%", err=("slower by", "n3h9w7c20k33r3s1p1 forward ", "1 of 1 rows"))
+        faster["devices"][0]["rows"][0]["shape"] = "other"
+        with open(old, "w", encoding="utf-8") as f:
+            json.dump(faster, f)
+        expect(2, *command, *compare, "50%", err="none of the rows measured")
+        expect(1, *command, "--baseline", os.path.join(dir, "none"), err="none")
+        expect(0, *command, "--dump-build", err=("program conv2d_direct", "-cl-std=CL1.2"))
+        # a wrong kernel: its error is in the row, and in words
+        broken = os.path.join(dir, "cl")
+        shutil.copytree(os.path.join(ROOT, "cl"), broken)
+        path = os.path.join(broken, "eltwise.cl")
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text.replace("y[i] = cvy_relu(x[i]);", "y[i] = cvy_relu(1.01f * x[i]);"))
+        relu = ["--model", "lenet", "--op", "relu", "--batch", "2"]
+        rows = bench("ops", *relu, code=1, env={"CVY_CL_DIR": broken})["devices"][0]["rows"]
+        check(all((row["error"] > 5e-3) == (row["pass"] == "forward") for row in rows), f"errors of a wrong relu: {rows}")
+        expect(1, "bench", "ops", *FAST, *relu, env={"CVY_CL_DIR": broken}, err=("relu", "forward", "is wrong"))
+
+
+TRAIN = "version word devices model batch inference steps img_s img_s_best step_ms step_ms_low step_ms_high gflops peak_gflops"
+TRAIN = set((TRAIN + " fraction_of_peak peak_mib device_mib process_mib profiled_step_ms conv_choices").split())
+
+
+def bench_train(*args, **kw):
+    done = expect(0, "bench", "train", "--devices", DEVICE, "--quiet", "--model", "lenet", *args, "--json", **kw)
+    result = json.loads(done.stdout, parse_constant=lambda name: 1 / 0)
+    check(set(result) == TRAIN, f"fields: {sorted(set(result) ^ TRAIN)}", done)
+    check(abs(result["img_s"] * result["step_ms"] / 1e3 / result["batch"] - 1) < 1e-6, "img_s", done)
+    check(abs(result["gflops"] / result["peak_gflops"] / result["fraction_of_peak"] - 1) < 1e-6, "fraction", done)
+    check(result["img_s_best"] >= result["img_s"] and result["peak_mib"] > 5, "best step, memory", done)
+    return result
+
+
+def test_bench_train():
+    """A step's parts add up to it; the exchange alone."""
+    need_device()
+    result = bench_train("--batch", "256", "--steps", "3")
+    check(abs(result["gflops"] / result["img_s"] / 0.01326 - 1) < 1e-3, "lenet has 13.26 MFLOP per trained image")
+    for device in result["devices"]:
+        families = {f["name"]: f["ms"] for f in device["families"]}
+        fused = "convpool forward" in families  # CPUs do convolution, ReLU and pool in one
+        for name in (*(f"{'convpool' if fused else 'conv2d'} {pass_}" for pass_ in ("forward", "backward_data", "backward_weights")),
+                     *(() if fused else ("pool2d backward",)), "linear forward", "relu backward", "loss", "gather", "sgd"):
+            check(families.get(name, 0) > 0, f"time of {name}: {families}")
+        layers = {layer["name"]: layer for layer in device["layers"]}
+        check(layers["conv2d '0'"]["backward_data_ms"] == 0, "nobody wants the data gradient of the first layer")
+        check(all(layers[name][pass_] > 0 for name in ("conv2d '3'", "linear '7'", "linear '9'")
+                  for pass_ in ("forward_ms", "backward_ms", "backward_data_ms")), f"times of layers: {layers}")
+        kernels = device["kernels_ms"]
+        outside = sum(families.get(name, 0) for name in ("loss", "gather", "sgd", "other"))
+        check(abs(sum(families.values()) - kernels) < 1e-6 * kernels, "families add up to the kernels")
+        check(abs(sum(v["ms"] for v in layers.values()) + outside - kernels) < 1e-6 * kernels, "layers add up to the kernels")
+        check(abs(kernels + device["between_ms"] - result["profiled_step_ms"]) < 1e-6 * kernels, "and these to the step")
+        # 3 % where the machine is quiet and the network is large
+        check(kernels > 0.7 * result["profiled_step_ms"], f"most of the step is kernels: {kernels} {result['profiled_step_ms']}")
+    result = bench_train("--batch", "32", "--steps", "1", "--inference", "--no-breakdown")
+    check(result["inference"] and result["profiled_step_ms"] is None and "layers" not in result["devices"][0], "rate alone")
+    check(abs(result["gflops"] / result["img_s"] / 0.0045007 - 1) < 1e-3, "forward of lenet is 4.5 MFLOP")
+    result = bench_train("--batch", "32", "--steps", "1", "--conv-algo", "direct", "--no-breakdown")
+    chosen = [algo for layers in result["conv_choices"] for layer in layers.values() for algo in layer if algo]
+    check(chosen and all(str(algo).startswith("direct") for algo in chosen), f"--conv-algo direct: {result['conv_choices']}")
+    table = expect(0, "bench", "train", "--devices", DEVICE, "--quiet", "--model", "lenet", "--steps", "1",
+                   out=("img/s", "x the FMA peak", "between kernels", "conv2d '3'")).stdout
+    check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
+
+    result = bench("exchange", "--model", "lenet", "--buckets", "0.125,64")
+    check(result["gradient_bytes"] > 4 * 129068, "lenet's gradients")
+    check([row["buckets"] for row in result["team"]] == [-(-result["gradient_bytes"] // 131072), 1], f"{result['team']}")
+    check(result["host_copy_gbs"] > 0 and all(row["update_gbs"] > 0 and row["update_ms"] > 0 for row in result["team"]), f"{result}")
+    for device in result["devices"]:
+        check(len(device["rows"]) == 2 and all(row["to_device_gbs"] > 0 for row in device["rows"]), f"{device}")
+    staged = bench("exchange", "--model", "lenet", "--buckets", "1", env={"CVY_FORCE_STAGING": "1"})["devices"][0]
+    check(not staged["mapped"] and staged["rows"][0]["to_host_gbs"] > 0, f"{staged}")
+
+
+def test_bench_scaling():
+    """Devices alone and together: what the figures must be to each other."""
+    need_device()
+    model = ["--model", "lenet", "--steps", 3, "--extrapolate", 16, "--devices", device_times(3)]
+    with tempfile.TemporaryDirectory() as dir:
+        out = os.path.join(dir, "scaling.json")
+        table = expect(0, "bench", "scaling", "--quiet", *model, "--batch", 96, "--json", out,
+                       out=("strong: the same batch", "the same cores as ", "adding ", "Devices like ")).stdout
+        with open(out, encoding="utf-8") as f:
+            result = json.load(f)
+    check(result["word"] == "scaling" and result["batch"] == 96, f"{result}")
+    check([d["shares_cores_with"] is None for d in result["devices"]] == [True, False, False], f"replicas share cores: {result}")
+    check([p["share"] for p in result["devices"][0]["alone"]] == [32, 48, 96], f"shares that come up: {result['devices'][0]}")
+    check([t["devices"] for t in result["teams"]] == [1, 2, 3], "every team")
+    check([t["weak"]["batch"] for t in result["teams"]] == [32, 64, 96], "the same share per device")
+    first = result["teams"][0]
+    check(first["verdict"] is None and first["transfer_ms"] == 0 and first["strong"]["exposed_ms"] == 0, f"one alone: {first}")
+    for t in result["teams"][1:]:
+        check(t["verdict"].startswith("adding ") and re.search(r"\d\.\d\dx", t["verdict"]), f"{t}")
+        check(t["host_ms"] > 0 and t["transfer_ms"] > 0 and t["verdict"] in table, f"{t}")
+        for m in (t["strong"], t["weak"]):
+            exchange = t["host_ms"] + t["transfer_ms"]
+            check(abs(m["compute_by_exchange"] * exchange / m["compute_ms"] - 1) < 1e-6, f"{m}")
+            check(abs(m["compute_ms"] + m["exposed_ms"] - m["predicted_ms"]) < 1e-6, f"{m}")
+            check(m["limit"] in ("compute", "exchange", "imbalance", "host", "shared cores") and m["efficiency"] > 0, f"{m}")
+    check([e["devices"] for e in result["extrapolated"]] == [2, 4, 8, 16], f"{result['extrapolated']}")
+    check(result["teams"][2]["strong"] == {**result["teams"][2]["weak"]}, "the whole team is both")
+    one = json.loads(expect(0, "bench", "scaling", "--quiet", "--devices", DEVICE, "--model", "lenet", "--steps", 1, "--batch", 16,
+                            "--json").stdout)
+    check(len(one["teams"]) == 1 and one["extrapolated"] == [], f"{one}")
+    expect(2, "bench", "scaling", *model, "--batch", 5, err="each needs 2 images or more")
+
+
+def tool(name, *args, code=0, err="", out="", **kw):
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", name), *args], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=280, **kw)
+    check(done.returncode == code and err in done.stderr and out in done.stdout, f"{name}: exit {code}, {err!r}, {out!r}", done)
+    return done
+
+
+FAKE_TORCH = """#!{python}
+# Stands for a Python with PyTorch: the version, or a line of torch_baseline.py.
+import sys
+if sys.argv[1] == "-c":
+    print("9.9 False")
+elif "compile" in sys.argv:
+    sys.exit("no compiler")
+else:
+    print("task=train model=lenet mode=eager layout=" + sys.argv[sys.argv.index("--layout") + 1],
+          "img_s=" + ("200" if "nhwc" in sys.argv else "100"), "img_s_median=" + ("180" if "nhwc" in sys.argv else "90"),
+          "gflops=1 peak_mib=70")
+"""
+
+
+def test_bench_tools():
+    """compare-torch and gpu-report, with a stand-in for PyTorch."""
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        python, result, report = (os.path.join(dir, name) for name in ("python", "result.json", "report.md"))
+        with open(python, "w", encoding="utf-8") as f:
+            f.write(FAKE_TORCH.format(python=sys.executable))
+        os.chmod(python, 0o755)
+        tool("compare-torch", "--rounds", "0", "--convoy", CONVOY, code=2, err="--rounds 0: expected a whole number from 1")
+        tool("compare-torch", "--convoy", os.path.join(dir, "none"), code=2, err="there is no program convoy")
+        tool("compare-torch", "--convoy", CONVOY, "--python", "/bin/false", code=2, err="pip install torch numpy")
+        tool("compare-torch", "--convoy", CONVOY, "--python", python, "--device", "cuda", code=2, err="no CUDA device")
+        done = tool("compare-torch", "--convoy", CONVOY, "--python", python, "--model", "lenet", "--rounds", "2", "--steps", "1",
+                    "--batch", "16", "--devices", DEVICE, "--json", result, out="middle", err="compile nchw")
+        with open(result, encoding="utf-8") as f:
+            both = json.load(f)["results"]
+        check([r["task"] for r in both] == ["train", "eval"], "training and evaluation", done)
+        for r in both:
+            check(r["torch_img_s"] == 180 and [x["torch"]["layout"] for x in r["rounds"]] == ["nhwc"] * 2, "best way of PyTorch", done)
+            check([len(x["torch_all"]) for x in r["rounds"]] == [2, 1], "only the best one after the first round", done)
+            check(abs(r["ratio"] * 180 / r["convoy_img_s"] - 1) < 1e-9 and r["convoy_mib"] > 5, "ratio", done)
+
+        tool("gpu-report", "--only", "nothing", code=2, err="the steps are: system compile")
+        build = os.path.dirname(os.path.dirname(CONVOY))
+        here = ["--device", "cpu" if DEVICE == "auto" else DEVICE, "--quick", "--build", build, "--out", report, "--python", "/bin/false"]
+        tool("gpu-report", *here, "--only", "system", "peak", "exchange", "torch", out="all well")
+        with open(report, encoding="utf-8") as f:
+            text = f.read()
+        for words in ("| bench peak | well |", "GFLOP/s, read", "| PyTorch beside it | skipped |", "$ uname -a"):
+            check(words in text, f"the report has {words!r}: {text}")
+        tool("gpu-report", *here, "--only", "peak", code=1, out="not well: devices, devices in words, peak",
+             env={**os.environ, **NO_DEVICE})
+        with open(report, encoding="utf-8") as f:
+            check("| peak | left out |" in f.read(), "a step without device is named")
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The program as its user sees it: test_cli_trace.py CONVOY GROUP   (groups: the functions named test_<group> below)
+
+Where a run's time goes: traces, sums, status lines. Exit 77 where a group needs a device and there is none."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import tempfile
+import termios
+import time
+
+from cli import check, CONVOY, device_times, expect, lines_of, need_device, SMALL, main
+
+
+def covered(spans):
+    """Sum of what the spans cover together."""
+    total, end = 0, float("-inf")
+    for begin, stop in sorted(spans):
+        total += max(0, stop - max(begin, end))
+        end = max(end, stop)
+    return total
+
+
+def check_trace(path, log, n_devices, units):
+    """The file's schema, that slices nest, what is named, and that the rows agree with the log's sums."""
+    with open(path, encoding="utf-8") as f:
+        trace = json.load(f)
+    end = [line for line in log if "end" in line][0]["end"]
+    steps = [line["step"] for line in log if "loss" in line and "step" in line]
+    check(set(trace) == {"traceEvents", "displayTimeUnit", "otherData"}, f"{set(trace)}")
+    errors = trace["otherData"]["clock_error_us"]
+    check(len(errors) == n_devices and all(0 <= e < 1000 for e in errors), f"the clocks' errors are told: {errors}")
+    names, rows = {}, {}
+    for e in trace["traceEvents"]:
+        check(e["ph"] in "MX" and isinstance(e["pid"], int) and isinstance(e["tid"], int), f"{e}")
+        if e["ph"] == "M":
+            check(e["name"] in ("process_name", "thread_name", "process_sort_index", "thread_sort_index"), f"{e}")
+            names[e["name"], e["pid"], e["tid"]] = e["args"].get("name")
+            continue
+        check(set(e) == {"name", "cat", "ph", "pid", "tid", "ts", "dur", "args"} and e["ts"] >= 0 and e["dur"] >= 0, f"{e}")
+        check(("process_name", e["pid"], 0) in names and ("thread_name", e["pid"], e["tid"]) in names, f"no name: {e}")
+        check(e["cat"] in ("step", "layer", "kernel", "transfer", "wait", "host"), f"{e}")
+        rows.setdefault((names["process_name", e["pid"], 0], names["thread_name", e["pid"], e["tid"]]), []).append(e)
+    written = sum(map(len, rows.values()))
+    check(trace["otherData"]["events"] == written, f"{written} events, {trace['otherData']}")
+    for row, events in rows.items():   # a slice lies in the one that is open, or after it; outer ones come first
+        open_until = []
+        for e in sorted(events, key=lambda e: (e["ts"], -e["dur"])):
+            while open_until and open_until[-1] <= e["ts"] + 2e-3:
+                open_until.pop()
+            check(not open_until or e["ts"] + e["dur"] <= open_until[-1] + 2e-3, f"{row}: {e} crosses another")
+            open_until.append(e["ts"] + e["dur"])
+    of = lambda row, cat=None: [e for e in rows.get(row, []) if cat in (None, e["cat"])]
+    whole = of(("host", "steps"))
+    check([e["args"]["step"] for e in whole] == steps, "a slice for each step")
+    for e, line in zip(whole, [line for line in log if "loss" in line and "step" in line]):
+        check(abs(e["dur"] / 1e3 - line["ms"]) < 0.01 + 1e-3 * line["ms"], f"step of the log: {e} {line}")
+    check(len(of(("host", "caller"))) >= len(steps) and of(("host", "exchange")), "rows of caller and exchange")
+    begin, stop = whole[1]["ts"], whole[-1]["ts"] + whole[-1]["dur"]
+    cut = lambda events: [(max(e["ts"], begin), min(e["ts"] + e["dur"], stop)) for e in events if e["ts"] + e["dur"] > begin and e["ts"] < stop]
+    for d, sums in enumerate(end["times"]["devices"]):
+        device = f"device {d}: {sums['device']}"
+        compute = (device, "compute queue")
+        check(of(("host", f"worker {d}")), f"row of worker {d}")
+        check([e["args"]["step"] for e in of(compute, "step")] == steps, f"{device}: a slice for each step")
+        layers = {e["name"] for e in of(compute, "layer")}
+        for name in ("forward: conv2d '0'", "backward: conv2d '3'", "backward data: linear '9'", "loss"):
+            check(name in layers, f"{device}: layer {name} in {layers}")
+        kernels = {e["name"] for e in of(compute, "kernel")}
+        check("gather_forward" in kernels and len(kernels) > 5, f"{device}: {kernels}")
+        for row, verb in ((("transfer queue"), "map|read"), ("upload queue", "write")):
+            seen = {e["args"]["unit"] for e in of((device, row)) if re.match(verb, e["name"])}
+            check(seen == units, f"{device}, {row}: {seen}, must be {units}")
+        # the rows and the sums, both over all steps but the first
+        ms = covered(cut([e for e in of(compute, "kernel") if "step" in e["args"]])) / 1e3 / (len(steps) - 1)
+        check(abs(ms - sums["computing_ms"]) < 0.03 * end["times"]["step_ms"], f"{device}: kernels {ms} ms, {sums}")
+
+
+def check_sums(log):
+    """The four times of a device add up to the step, and that is the mean of the steps' ms but the first's."""
+    ms = [line["ms"] for line in log if "loss" in line and "step" in line][1:]
+    times = [line for line in log if "end" in line][0]["end"]["times"]
+    mean = sum(ms) / len(ms)
+    check(abs(times["step_ms"] - mean) < 0.002 + 1e-3 * mean, f"step of {times['step_ms']} ms, the log's mean is {mean}")
+    for d in times["devices"]:
+        sums = [d[name] for name in ("computing_ms", "exchanging_ms", "waiting_ms", "idle_ms")]
+        check(min(sums) >= 0 and abs(sum(sums) - times["step_ms"]) < 0.03 * times["step_ms"], f"they add up: {times}")
+        check(d["computing_ms"] > 0.02 * times["step_ms"], f"it computes: {d}")
+    return times
+
+
+def test_trace():
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        table = r"^ms a step +computing +exchanging +waiting +idle +together$"
+        for run_ahead in (0, 1):
+            files = ["--trace", at("one.json"), "--log", at("one.jsonl"), "--run-ahead", run_ahead]
+            done = expect(0, "train", *SMALL, "--epochs", 2, *files)
+            check(re.search(table, done.stderr, re.M), "a table at the end", done)
+            log = lines_of(at("one.jsonl"))
+            times = check_sums(log)
+            check(len(times["devices"]) == 1 and times["update_ms"] == 0, f"a team of one updates on the device: {times}")
+            check(times["devices"][0]["waiting_ms"] == 0, f"a team of one waits for nobody: {times}")
+            check(times["devices"][0]["images"] == 19 * 64, f"images of all steps but the first: {times}")
+            check_trace(at("one.json"), log, 1, set())
+            with open(at("one.json"), encoding="utf-8") as f:
+                check("evaluate" in {e["name"] for e in json.load(f)["traceEvents"]}, "evaluation has its slice")
+        team = [*SMALL, "--devices", device_times(3)]
+        done = expect(0, "train", *team, "--epochs", 1, "--trace", at("team.json"), "--log", at("team.jsonl"))
+        check(done.stderr.count(" images, ") == 3 and "img/s, idle " in done.stderr, "a line per device and epoch", done)
+        log = lines_of(at("team.jsonl"))
+        times = check_sums(log)
+        check(len(times["devices"]) == 3 and times["update_ms"] > 0, f"{times}")
+        buckets = {"bucket 0"}
+        check_trace(at("team.json"), log, 3, buckets)
+        # nothing is asked of a device without a share
+        expect(0, "train", *team, "--epochs", 1, "--no-eval", "--shares", "32,0,32", "--log", at("zero.jsonl"))
+        zero = lines_of(at("zero.jsonl"))[-1]["end"]["times"]["devices"][1]
+        check(zero["computing_ms"] == 0 and zero["images"] == 0 and zero["idle_ms"] > 10 * zero["waiting_ms"], f"{zero}")
+        # bounded, and said
+        done = expect(0, "train", *SMALL, "--epochs", 1, "--trace", at("few.json"), "--trace-events", 100,
+                      err="100 events written, the last ")
+        with open(at("few.json"), encoding="utf-8") as f:
+            few = json.load(f)
+        check(len([e for e in few["traceEvents"] if e["ph"] == "X"]) == 100, "100 events")
+        check(few["otherData"]["events_left_out"] > 100 and few["otherData"]["first_step_left_out"] >= 0, f"{few['otherData']}")
+        # numbers do not depend on who looks
+        weights = []
+        for name, options in (("timed", []), ("untimed", ["--no-times"]), ("traced", ["--trace", at("x.json")])):
+            done = expect(0, "train", *team, "--epochs", 1, "--save", at(name), "--log", at("x.jsonl"), *options)
+            times = lines_of(at("x.jsonl"))[-1]["end"]["times"]
+            check((times is None) == (name == "untimed") == (not re.search(table, done.stderr, re.M)), f"{name}: {times}", done)
+            with open(at(name), "rb") as f:
+                weights.append(f.read())
+        check(weights[0] == weights[1] == weights[2], "the same bits")
+        expect(0, "train", *SMALL, "--epochs", 1, "--quiet", "--trace", at("x.json"))
+        # a device is lost: the others' rows go on, and nothing of it is used any more
+        layer = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
+        for fault in ("fail=1:launch:150:-5", "bad-event=1:200:-14"):
+            done = expect(0, "train", *team, "--epochs", 1, "--trace", at("lost.json"), "--log", at("lost.jsonl"), err="not known: it was lost",
+                          env={"OPENCL_LAYERS": layer, "CVY_LAYER": fault})
+            with open(at("lost.json"), encoding="utf-8") as f:
+                lost = json.load(f)
+            steps = [e["args"]["step"] for e in lost["traceEvents"] if e["ph"] == "X" and (e["pid"], e["tid"]) == (1, 1)]
+            check(steps == list(range(10)) and lost["otherData"]["clock_error_us"][1] is None, f"{fault}: {steps} {lost['otherData']}")
+            times = lines_of(at("lost.jsonl"))[-1]["end"]["times"]["devices"]
+            check([t is None for t in times] == [False, True, False], f"{fault}: {times}")
+        if os.path.exists("/dev/full"):
+            expect(1, "train", *SMALL, "--epochs", 1, "--trace", "/dev/full", err="could not be written in full")
+
+
+def status_of(columns, devices, *more):
+    """What a terminal of so many columns and 24 rows is sent while a team trains."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen([CONVOY, "train", *SMALL, "--devices", devices, "--epochs", "400", "--no-eval", *more],
+                               stdout=subprocess.DEVNULL, stderr=slave)
+    os.close(slave)
+    text, end = "", time.time() + 60
+    while time.time() < end and text.count("idle") < 6 * int(devices.rsplit("*")[1]):
+        if select.select([master], [], [], 1)[0]:
+            text += os.read(master, 1 << 16).decode()
+    process.kill()
+    process.wait()
+    os.close(master)
+    return text
+
+
+def test_status():
+    """The lines under the bar: one per device while they fit, none wider than the terminal."""
+    need_device()
+    for columns, n in ((80, 1), (120, 3), (60, 3), (80, 16), (40, 16)):
+        text = status_of(columns, device_times(n))
+        plain = re.sub(r"\033\[K", "", text.replace("\r\n", "\n"))
+        drawings = [d for d in re.split(r"\r(?:\033\[\d+A|\033\[J)?", plain) if "idle" in d and d.startswith("epoch")]
+        check(drawings, f"{columns} columns, {n} devices: {text[-2000:]!r}")
+        lines = drawings[-2].rstrip("\n").split("\n") if len(drawings) > 1 else []
+        check(lines and all(len(line) < columns for line in lines), f"{columns} columns: {lines}")
+        check(len(lines) == {1: 1, 3: 4}.get(n, len(lines)) and len(lines) <= 9, f"{n} devices on {len(lines)} lines: {lines}")
+        check(n > 3 or sum("idle" in line for line in lines) == n, f"{n} devices: {lines}")
+
+
+if __name__ == "__main__":
+    main(globals())

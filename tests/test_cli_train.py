@@ -1,0 +1,463 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The program as its user sees it: test_cli_train.py CONVOY GROUP   (groups: the functions named test_<group> below)
+
+Training. Exit 77 where a group needs a device and there is none."""
+
+import glob
+import json
+import math
+import os
+import pty
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import xml.dom.minidom
+
+from cli import check, CONVOY, DEVICE, expect, first_device, LENET, lines_of, need_device, SMALL, main
+
+RESULT = r"test acc: [01]\.\d\d, {} on \[\d+:\d+[^\]]+\]\n"
+
+
+def check_log(path, first_step, last_step, batch=64, epoch_steps=10):
+    """DESIGN's schema; returns the lines."""
+    lines = lines_of(path)
+    head = lines[0]["run"]
+    check(
+        {"version", "seed", "devices", "settings"} <= set(head) and head["settings"]["batch"] == batch,
+        f"first line: {head}",
+    )
+    steps = [line for line in lines if "step" in line]
+    check([s["step"] for s in steps] == list(range(first_step, last_step)), f"steps: {[s['step'] for s in steps]}")
+    for s in steps:
+        check(set(s) >= {"epoch", "step", "loss", "lr", "images", "shares", "ms"}, f"step: {s}")
+        check(
+            s["epoch"] == s["step"] // epoch_steps
+            and s["images"] == batch == sum(s["shares"])
+            and s["lr"] == 0.1
+            and s["ms"] > 0,
+            f"step: {s}",
+        )
+    for e in (line for line in lines if "train_loss" in line):
+        check(set(e) == {"epoch", "train_loss", "test_acc", "sec"} and e["sec"] > 0, f"epoch: {e}")
+    return lines
+
+
+def test_train():
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        done = expect(
+            0, "train", *SMALL, "--max-steps", 3, "--log", at("a.jsonl"), "--save", at("a.st"), "--plot", at("a.svg")
+        )
+        check(re.fullmatch(RESULT.format(r"\d+\.\d img/s"), done.stdout), "result line without a full epoch", done)
+        check("\r" not in done.stderr and "\033" not in done.stderr, "plain lines when stderr is no terminal", done)
+        lines = check_log(at("a.jsonl"), 0, 3)
+        check(lines[-1]["end"]["steps"] == 3, f"last line: {lines[-1]}")
+        start = lines[-2]["start"]
+        check(
+            start["first_forward_sec"] > 0 and start["programs_compiled"] + start["programs_cached"] > 3,
+            f"start: {start}",
+        )
+
+        done = expect(
+            0, "train", *SMALL, "--epochs", 2, "--log", at("b.jsonl"), "--plot", at("b.svg"), err="epoch 2/2 loss "
+        )
+        check(re.fullmatch(RESULT.format(r"\d+\.\d sec/epoch"), done.stdout), "result line", done)
+        check(
+            len(re.findall(r"^epoch \d/2 loss \d+\.\d\d test acc [01]\.\d\d \d+\.\d s$", done.stderr, re.M)) == 2,
+            "epoch lines",
+            done,
+        )
+        check("test acc\n" in done.stderr and "|" in done.stderr, "text curve", done)
+        lines = check_log(at("b.jsonl"), 0, 20)
+        epochs = [line for line in lines if "train_loss" in line]
+        losses = [line["loss"] for line in lines if "step" in line]
+        check([e["epoch"] for e in epochs] == [0, 1], f"epochs: {epochs}")
+        check(losses[-1] < losses[0], f"it learns: {losses}")
+        for e in epochs:
+            ms = sum(line["ms"] for line in lines if line.get("epoch") == e["epoch"] and "step" in line)
+            check(abs(ms / 1e3 - e["sec"]) < 1e-3, f"the steps' times add up to the epoch's: {ms} ms, {e['sec']} s")
+        svg = xml.dom.minidom.parse(at("b.svg"))
+        check(
+            len(svg.getElementsByTagName("polyline")) == 2 and len(svg.getElementsByTagName("circle")) == 4,
+            "two points on two curves",
+        )
+
+        # the bar leaves out the first step, whose launches compile kernels
+        master, slave = pty.openpty()
+        subprocess.run(
+            [CONVOY, "train", *LENET, "--batch", "320", "--epochs", "1", "--no-eval", "--log", at("bar.jsonl")],
+            stdout=subprocess.DEVNULL,
+            stderr=slave,
+            timeout=120,
+        )
+        os.close(slave)
+        drawn = os.read(master, 1 << 16).decode()
+        os.close(master)
+        rates = re.findall(r"100 %.* (\d+) img/s", drawn)
+        second = [line for line in lines_of(at("bar.jsonl")) if line.get("step") == 1][0]
+        check(
+            rates and abs(int(rates[-1]) - 1e3 * second["images"] / second["ms"]) < 1,
+            f"img/s of the second step: {rates} {second}",
+        )
+
+        # a link stays one, and what it leads to is written
+        for option, name in [("--save", "link.st"), ("--plot", "link.svg")]:
+            os.symlink("real-" + name, at(name))
+            expect(0, "train", *SMALL, "--epochs", 1, "--max-steps", 1, "--quiet", option, at(name))
+            check(os.path.islink(at(name)) and os.path.getsize(at("real-" + name)) > 0, f"{option} through a link")
+        # no step has as many images as were asked for
+        expect(
+            0,
+            "train",
+            *LENET,
+            *["--batch", 5000, "--max-steps", 1, "--no-eval", "--quiet"],
+            err="batch 5000 is larger than the 640 training images: every step takes all of them",
+        )
+
+        # algorithms: the log tells which were taken; one that cannot do some layer is refused, with the layer's name
+        chosen = lines[0]["run"]["conv_choices"]
+        check(
+            list(chosen[0]) == ["0", "3", "7", "9"]
+            and all(c == "convpool" or c[0] and c[2] and (c[1] is None) == (name == "0") for name, c in chosen[0].items()),
+            f"a choice for each pass of each layer: {chosen}",
+        )
+        forced = ["train", *SMALL, "--max-steps", 1, "--no-eval", "--quiet", "--log", at("forced.jsonl")]
+        expect(0, *forced, "--conv-algo", "winograd4,direct")
+        head = lines_of(at("forced.jsonl"))[0]["run"]
+        check(
+            head["settings"]["conv_algo"] == "winograd4,direct" and head["conv_choices"][0]["3"] == ["direct"] * 3,
+            f"5x5 filters are not for winograd4: {head}",
+        )
+        # --math tf32 on a device without it: a warning, and float32, bit by bit
+        plain = ["train", *SMALL, "--max-steps", 2, "--no-eval", "--quiet"]
+        expect(0, *plain, "--save", at("fp32.st"))
+        done = expect(0, *plain, "--math", "tf32", "--save", at("tf32.st"), "--log", at("tf32.jsonl"), err="no TF32 here")
+        check(done.stderr.count("no TF32 here") == 1, "one warning", done)
+        settings = lines_of(at("tf32.jsonl"))[0]["run"]["settings"]
+        check((settings["math"], settings["math_used"]) == ("tf32", ["fp32"]), f"what was asked for and what was used: {settings}")
+        with open(at("fp32.st"), "rb") as a, open(at("tf32.st"), "rb") as b:
+            check(a.read() == b.read(), "float32 where there is no TF32")
+        expect(0, "eval", "--weights", at("a.st"), *LENET, "--math", "tf32", err="no TF32 here")
+
+        refused = ("layer '", "winograd4 cannot do", "',direct'")
+        done = expect(2, *forced, "--conv-algo", "winograd4", err=refused)
+        check(done.stderr.count("error:") == 1, "one message", done)
+        expect(2, "eval", "--weights", at("a.st"), *LENET, "--conv-algo", "winograd4", err=refused)
+        expect(0, "eval", "--weights", at("a.st"), *LENET, "--conv-algo", "winograd4,direct")
+
+        # quiet: one line on stdout, nothing on stderr; the same run gives the same weights
+        done = expect(0, "train", *SMALL, "--max-steps", 3, "--save", at("c.st"), "--quiet")
+        check(done.stderr == "" or "no GPU" in done.stderr and done.stderr.count("\n") == 1, "--quiet", done)
+        with open(at("a.st"), "rb") as a, open(at("c.st"), "rb") as c:
+            check(a.read() == c.read(), "same settings, same bytes")
+        done = expect(0, "train", *SMALL, "--max-steps", 3, "--no-eval", "--quiet")
+        check(done.stdout.startswith("train loss: ") and "img/s" in done.stdout, "--no-eval: the loss", done)
+
+        # probes: the same run without overlap; no run at all without exchange
+        expect(0, "train", *SMALL, "--max-steps", 3, "--no-overlap", "--save", at("late.st"), "--quiet")
+        with open(at("a.st"), "rb") as a, open(at("late.st"), "rb") as late:
+            check(a.read() == late.read(), "--no-overlap changes no number")
+        done = expect(0, "train", *SMALL, "--max-steps", 3, "--no-sync", "--log", at("probe.jsonl"), "--quiet",
+                      err="this is a measurement, not training")
+        check(done.stdout.startswith("not training (--no-sync), ") and "test acc" not in done.stdout, "--no-sync", done)
+        lines = lines_of(at("probe.jsonl"))
+        check(lines[0]["run"]["settings"]["no_sync"] and lines[-1]["end"]["trained"] is False, f"--no-sync's log: {lines[-1]}")
+
+        # stale weights: said, other numbers, not on one device, not resumed without
+        expect(2, "train", *SMALL, "--staleness", 1, err="on one device")
+        two = ["train", *LENET[:-1], DEVICE + "*2", "--batch", 64, "--init", "he", "--no-eval", "--split", "even"]
+        stale = [*two, "--staleness", 1, "--checkpoint", at("stale"), "--quiet"]
+        expect(0, *stale, "--max-steps", 5, "--log", at("stale.jsonl"), err="lack the update of the step before")
+        expect(0, *two, "--max-steps", 5, "--quiet", "--log", at("fresh.jsonl"))
+        fresh, old = ([line["loss"] for line in lines_of(at(name)) if "step" in line] for name in ("fresh.jsonl", "stale.jsonl"))
+        check(fresh[0] == old[0] and fresh[1] != old[1], f"losses with and without staleness: {old}, {fresh}")
+        check(lines_of(at("stale.jsonl"))[0]["run"]["settings"]["staleness"] == 1, "staleness in the log")
+        expect(2, *two, "--checkpoint", at("stale"), "--resume", "--max-steps", 6, err="staleness: 1 in the checkpoint")
+        expect(0, *stale, "--resume", "--max-steps", 8, "--save", at("stale8.st"))
+        expect(0, *two, "--staleness", 1, "--quiet", "--max-steps", 8, "--save", at("whole8.st"))
+        with open(at("stale8.st"), "rb") as a, open(at("whole8.st"), "rb") as b:
+            check(a.read() == b.read(), "a stale run in pieces")
+
+        # gradients in half the bytes: noted, nearly the same losses, not on one device, in pieces the same bits
+        expect(2, "train", *SMALL, "--exchange", "bf16", err="exchange bf16 on one device")
+        expect(2, *two, "--exchange", "bf16", "--no-sync", err="nothing crosses")
+        half = [*two, "--exchange", "bf16", "--checkpoint", at("half"), "--verify-every", 2, "--quiet"]
+        expect(0, *half, "--max-steps", 5, "--log", at("half.jsonl"))
+        near = [line["loss"] for line in lines_of(at("half.jsonl")) if "step" in line]
+        check(near != fresh and all(abs(a - b) < 5e-3 * a for a, b in zip(fresh, near)), f"losses with bf16: {near}, without: {fresh}")
+        check(lines_of(at("half.jsonl"))[0]["run"]["settings"]["exchange"] == "bf16" and
+              lines_of(at("fresh.jsonl"))[0]["run"]["settings"]["exchange"] == "fp32", "exchange in the log")
+        expect(2, *two, "--checkpoint", at("half"), "--resume", "--max-steps", 6, err='exchange: "bf16" in the checkpoint')
+        expect(0, *half, "--resume", "--max-steps", 8, "--save", at("half8.st"))
+        expect(0, *two, "--exchange", "bf16", "--quiet", "--max-steps", 8, "--save", at("half8whole.st"))
+        with open(at("half8.st"), "rb") as a, open(at("half8whole.st"), "rb") as b:
+            check(a.read() == b.read(), "a run with bf16 in pieces")
+
+        # the rate of each step is in the log, and a run in pieces has the rates of a run in one
+        rates = lambda name: [line["lr"] for line in lines_of(at(name)) if "lr" in line]
+        slope = ["train", *SMALL, "--epochs", 2, "--no-eval", "--quiet", "--lr-schedule", "step:1e,0.5",
+                 "--warmup", 4, "--log"]
+        expect(0, *slope, at("slope.jsonl"))
+        per_epoch = len(rates("slope.jsonl")) // 2
+        check(rates("slope.jsonl") == [0.025, 0.05, 0.075] + [0.1] * (per_epoch - 3) + [0.05] * per_epoch, f"{rates('slope.jsonl')}")
+        cosine = [*slope[:-5], "--lr-schedule", "cosine", "--checkpoint", at("cosine"), "--resume", "--log", at("cosine.jsonl")]
+        expect(0, *cosine, "--max-steps", per_epoch)
+        expect(2, *cosine, "--epochs", 3, err="lr_schedule")
+        expect(2, *cosine, "--warmup", 1, err="warmup")
+        expect(0, *cosine)
+        want = [0.05 * (1 + math.cos(math.pi * i / per_epoch / 2)) for i in range(2 * per_epoch)]
+        got = rates("cosine.jsonl")
+        check(len(got) == len(want) and all(abs(a - b) < 1e-7 for a, b in zip(got, want)), f"{got}")
+        expect(2, *slope[:-1], "--warmup", "2e", err="warm-up of")
+
+        # eval of what was saved
+        done = expect(0, "eval", "--weights", at("a.st"), *LENET)
+        check(
+            re.fullmatch(r"test acc: [01]\.\d\d \(\d+ of 107\), \d+\.\d sec on \[\d+:\d+[^\]]+\]\n", done.stdout),
+            "eval's line",
+            done,
+        )
+        result = json.loads(expect(0, "eval", "--weights", at("a.st"), *LENET[:-2], "-d", DEVICE, "--json", "-").stdout)
+        check(f"({result['correct']} of {result['images']})" in done.stdout, f"the same as JSON: {result}", done)
+        expect(2, "eval", "--weights", at("a.st"), "--model", "resnet18", *LENET[2:], err="a.st")
+        expect(1, "eval", "--weights", at("none.st"), *LENET, err="none.st")
+        expect(2, "train", "--model", "lenet", "--data", at("none"), err="none")
+        expect(0, "train", *SMALL[:-2], "--max-steps", 1, "--init-from", at("a.st"), "--quiet")
+
+
+def test_balance():
+    """--split auto with a device that the test layer makes slow; so few steps that shares stay."""
+    need_device()
+    first = first_device()
+    slow = {"OPENCL_LAYERS": os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so"), "CVY_LAYER": "slow=1:20"}
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        team = ["train", "--model", "lenet", "--data", "synthetic:640", "--init", "he", "--batch", 128, "--devices", first + "*2", "--epochs", 1]
+        auto = [*team, "--split", "auto"]
+        done = expect(0, *auto, "--save", at("auto.st"), "--log", at("log"), env=slow, err=("shares by measured speed: ", "even shares"))
+        told = re.search(r"--shares (\d+),(\d+) repeats this run bit for bit\n", done.stderr)
+        check(told, "the shares that repeat the run", done)
+        shares = [int(n) for n in told.groups()]
+        check(sum(shares) == 128 and shares[0] > 2 * shares[1], f"shares {shares}", done)
+        lines = lines_of(at("log"))
+        run_line, change = lines[0]["run"], lines[1]["balance"]
+        check(run_line["settings"]["split"] == "auto" and run_line["shares"] == shares, f"{run_line}")
+        check(change["step"] == 0 and change["shares"] == shares and change["before"] == [64, 64], f"{change}")
+        check(change["expected_ms"] < change["expected_ms_before"] and len(change["devices"][1]["measured_ms"]) >= 2, f"{change}")
+        check(all(line["shares"] == shares for line in lines[2:] if "images" in line), "shares of each step")
+        expect(0, *team, "--shares", ",".join(map(str, shares)), "--save", at("given.st"), "--quiet")
+        parts = [*auto, "--checkpoint", at("ck"), "--resume"]
+        part = expect(0, *parts, "--max-steps", 2, env=slow)
+        told = re.search(r"--shares (\d+),(\d+) repeats", part.stderr)
+        check(told, "the shares of the first part", part)
+        # resumed where the devices are equal: with the shares of the checkpoint all the same
+        expect(0, *parts, "--save", at("parts.st"), "--log", at("log2"))
+        check(all(line["shares"] == [int(n) for n in told.groups()] for line in lines_of(at("log2")) if "images" in line), "resumed shares")
+        expect(0, *team, "--shares", ",".join(told.groups()), "--save", at("given2.st"), "--quiet")
+        for a, b in (("auto.st", "given.st"), ("parts.st", "given2.st")):
+            with open(at(a), "rb") as x, open(at(b), "rb") as y:
+                check(x.read() == y.read(), f"{a} and {b}: the same bytes")
+        # a team of one kind is even by default, without a measurement, and so is a resumed one
+        done = expect(0, *team, "--log", at("log3"), "--checkpoint", at("ck3"), "--max-steps", 2, env=slow)
+        check("measured" not in done.stderr and lines_of(at("log3"))[0]["run"]["settings"]["split"] == "even", "the default", done)
+        expect(0, *team, "--checkpoint", at("ck3"), "--resume")
+        expect(0, *parts, "--split", "even")   # lenet has no batch statistics: any split will do
+
+
+def test_resume():
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        straight = ["train", *SMALL, "--epochs", 2, "--momentum", 0.9, "--quiet"]
+        parts = [*straight, "--checkpoint", at("ck"), "--resume", "--log", at("log")]
+        expect(0, *straight, "--save", at("whole.st"))
+        expect(0, *parts, "--max-steps", 7)
+        with open(at("log"), "a", encoding="utf-8") as f:
+            f.write('{"epoch":0,"st')  # as a killed run leaves it
+        expect(0, *parts, "--save", at("parts.st"))
+        with open(at("whole.st"), "rb") as a, open(at("parts.st"), "rb") as b:
+            check(a.read() == b.read(), "resumed in the middle of an epoch: the same bytes")
+        with open(at("log"), encoding="utf-8") as f:
+            text = f.read().splitlines()
+        runs = [i for i, line in enumerate(text) if line.startswith('{"run"')]
+        check(
+            len(runs) == 2 and text[runs[1] - 1] == '{"epoch":0,"st',
+            f"the log is continued on a line of its own: {runs}",
+        )
+        steps = [json.loads(line)["step"] for line in text if '"step":' in line and line.startswith('{"epoch"')]
+        check(steps == list(range(20)), f"steps of both parts: {steps}")
+        os.remove(at("parts.st"))
+        expect(0, *parts, "--save", at("parts.st"))
+        check(os.path.exists(at("parts.st")), "a finished run writes --save again")
+        done = expect(2, *parts, "--lr", 0.2)
+        check(
+            "lr" in done.stderr and "0.1" in done.stderr and "0.2" in done.stderr,
+            "a changed setting is named with both values",
+            done,
+        )
+
+        expect(2, *parts, "--conv-algo", "direct", err=("conv_algo", '"auto" in the checkpoint, "direct" now'))
+        expect(2, *parts, "--math", "tf32", err=("math", '"fp32" in the checkpoint, "tf32" now'))
+
+        # another team: lenet has no batchnorm, so any; resnet18 with groups any, else with the same shares
+        losses = lambda name: [line["loss"] for line in lines_of(at(name)) if "lr" in line]
+        calm = ["train", *SMALL, "--epochs", 2, "--lr", 0.02, "--quiet"]   # a rate that does not make much of rounding
+        away = ["--checkpoint", at("away"), "--resume", "--log", at("away.jsonl")]
+        first = first_device()
+        two = ["--devices", first + "*2"]
+        expect(0, *calm, "--log", at("whole.jsonl"))
+        expect(0, *calm, *away, "--max-steps", 5)
+        expect(0, *calm, *away, *two, "--shares", "40,24", "--max-steps", 13)
+        expect(0, *calm, *away)
+        near = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 1e-4 * y for x, y in zip(a, b))
+        check(near(losses("away.jsonl"), losses("whole.jsonl")), f"{losses('away.jsonl')} for {losses('whole.jsonl')}")
+        norm = ["train", "--model", "resnet18", "--data", "synthetic:48:8x8x3", "--no-eval", "--batch", 12, "--epochs", 1]
+        for bn in "ghost:4", "sync":
+            here = [*norm, "--bn", bn, "--checkpoint", at(bn), "--resume", "--log", at(bn + ".jsonl")]
+            expect(0, *norm, "--bn", bn, "--log", at("one.jsonl"))
+            expect(0, *here, "--devices", first, "--max-steps", 2)
+            done = expect(0, *here, *two, "--shares", "8,4", err=("with shares 12", "8+4 on another team"))
+            check(near(losses(bn + ".jsonl"), losses("one.jsonl")), f"--bn {bn}: {losses(bn + '.jsonl')}", done)
+        here = [*norm, "--checkpoint", at("own"), "--resume"]
+        expect(0, *here, *two, "--max-steps", 2)
+        expect(2, *here, "--devices", first, err=("shares 6,6", "bn device", "ghost groups or sync"))
+        expect(2, *here, *two, "--shares", "8,4", err="split")
+        expect(0, *here, "--devices", first + "*2")
+
+        # statistics of the whole batch need each share in one pass
+        large = ["train", "--model", "resnet18", "--data", "synthetic:96:16x16x1", "--batch", 96, "--max-steps", 1, "--no-eval"]
+        expect(2, *large, "--devices", first, "--bn", "sync", env={"CVY_MEMORY_LIMIT_MIB": "120"}, err=("in one pass", "ghost groups of at most"))
+
+        # what is refused changes no file
+        with open(at("log"), "rb") as f:
+            before = f.read()
+        expect(2, *parts, "--lr", 0.2)
+        expect(2, *(part for part in parts if part != "--resume"), err="--resume")
+        with open(at("log"), "rb") as f:
+            check(f.read() == before, "a refused run leaves the log as it was")
+
+        # the figure of a run that goes on: whole with the log of its first part, else with a word about it
+        points = lambda: len(xml.dom.minidom.parse(at("p.svg")).getElementsByTagName("circle")) // 2
+        plot = ["train", *LENET, "--batch", 320, "-q", "--plot", at("p.svg"), "--checkpoint", at("ckp"), "--resume"]
+        log = ["--log", at("plog")]
+        expect(0, *plot, *log, "--epochs", 2)
+        done = expect(0, *plot, *log, "--epochs", 3)
+        check(points() == 3 and "warning" not in done.stderr, f"{points()} points of 3", done)
+        os.remove(at("p.svg"))
+        expect(0, *plot, "--epochs", 3, err=("--plot", "not drawn", "finished already"))
+        check(not os.path.exists(at("p.svg")), "nothing to draw")
+        expect(0, *plot, *log, "--epochs", 3)
+        check(points() == 3, f"drawn again from the log: {points()} points of 3")
+        expect(0, *plot, "--epochs", 4, err="the curve begins with epoch 4")
+        check(points() == 1, f"{points()} points of 1")
+
+
+def test_nan():
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        log = os.path.join(dir, "log")
+        bad = ["train", *SMALL, "--lr", "1e6", "--momentum", "0.9", "--epochs", "1", "--log", log, "--no-eval"]
+        done = expect(1, *bad, err=("step", "1e+06"))
+        check(done.stdout == "" and "error" in lines_of(log)[-1], "no result; the error ends the log", done)
+        expect(0, *bad, "--allow-nan")
+        check(any(line.get("loss", 0) is None for line in lines_of(log)), "null for what is not finite")
+
+
+class Running:
+    """A run to be interrupted; waits until the log has a line with `text`; None: until training begins."""
+
+    def __init__(self, args, log, text):
+        self.process = subprocess.Popen(
+            [CONVOY, *map(str, args), "--log", log], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        end = time.time() + 60
+        while text is None:
+            line = self.process.stderr.readline()
+            if line.startswith("batch ") or not line:
+                check(line != "", "training never began")
+                return
+        while time.time() < end and self.process.poll() is None:
+            if os.path.exists(log):
+                with open(log, encoding="utf-8") as f:
+                    if text in f.read():
+                        return
+            time.sleep(0.02)
+        check(
+            False,
+            f"the log never had {text!r}: {self.process.communicate(timeout=5) if self.process.poll() else ''}",
+        )
+
+    def end(self, number):
+        begin = time.time()
+        self.process.send_signal(number)
+        self.stdout, self.stderr = self.process.communicate(timeout=60)
+        return self.process.returncode, time.time() - begin
+
+
+def test_signals():
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            ck, log, save = at(f"ck{number}"), at(f"log{number}"), at(f"save{number}")
+            args = ["train", *SMALL, "--epochs", 100000, "--checkpoint", ck, "--save", save]
+            r = Running(args, log, '"step":12,')
+            code, _ = r.end(number)
+            check(
+                code == 130 and r.stdout == "" and "interrupted after step" in r.stderr,
+                f"first signal: {code} {r.stdout} {r.stderr}",
+            )
+            check(glob.glob(ck + "/*.safetensors") and os.path.exists(save), "checkpoint and weights are saved")
+            lines = lines_of(log)
+            last = max(line["step"] for line in lines if "step" in line)
+            check(
+                lines[-1] == {"end": {**lines[-1]["end"], "interrupted": True, "steps": last + 1}},
+                f"last line: {lines[-1]}",
+            )
+            expect(0, *args, "--resume", "--max-steps", last + 3, "--log", log, "--quiet")
+            check(max(line["step"] for line in lines_of(log) if "step" in line) == last + 2, "goes on where it stopped")
+        # a step of many seconds: the second signal does not wait for it
+        args = [
+            "train",
+            "--model",
+            "resnet18",
+            "--data",
+            "synthetic:512",
+            "--devices",
+            DEVICE,
+            "--batch",
+            512,
+            "--checkpoint",
+            at("slow"),
+        ]
+        r = Running(args, at("slowlog"), None)
+        time.sleep(0.3)
+        r.process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        if r.process.poll() is None:  # a very fast device may be through
+            code, seconds = r.end(signal.SIGINT)
+            check(
+                code == 130 and seconds < 3 and not glob.glob(at("slow") + "/*.safetensors"),
+                f"second signal: {code} after {seconds:.1f} s",
+            )
+        if os.environ.get("CVY_TEST_SANITIZER") == "thread":  # holds signals back until the next blocking call
+            return
+        # before training has begun, the first one ends at once
+        process = subprocess.Popen(
+            [CONVOY, "train", *SMALL, "--data", "synthetic:3000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        text = process.communicate(timeout=30)[1].decode()
+        check(
+            process.returncode == 130 and "interrupted before the first step; nothing was saved" in text,
+            f"a signal while preparing: {process.returncode} {text}",
+        )
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Devices that hang or fail under the program, and the program killed: test_loss.py CONVOY LAYER
+
+Runs LeNet with the test layer (tests/layer.c). What a run without the fault would have given is computed: up to the step of
+the loss on the whole team, from its checkpoint on by the devices that were left; the files must be the same bytes.
+CVY_FAULT_ROUNDS (default 1 for each way to hang; 100: so many in all), CVY_KILL_ROUNDS (default 3). Exit 77 without device."""
+
+import glob
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+CONVOY, LAYER = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+SEED = int(os.environ.get("CVY_TEST_SEED", time.time()))
+rng = random.Random(SEED)
+BATCH, STEPS = 48, 30
+SANITIZED = 5 if os.environ.get("CVY_TEST_SANITIZER") else 1
+TIMEOUT = 0.8 * SANITIZED
+failures = 0
+
+
+def check(ok, what, done=None):
+    global failures
+    if ok:
+        return
+    failures += 1
+    print(f"FAILED: {what} (CVY_TEST_SEED={SEED})")
+    if done is not None:
+        print("  command:", done.args, "\n  exit:", done.returncode, "\n  stdout:", done.stdout, "\n  stderr:", done.stderr)
+
+
+def place():
+    """The first usable device, without what the layer would break."""
+    done = subprocess.run([CONVOY, "devices", "--json", "-"], capture_output=True, text=True)
+    for line in subprocess.run([CONVOY, "devices"], capture_output=True, text=True).stdout.splitlines():
+        word = line.split()[0] if line.split() else ""
+        if ":" in word and word[0].isdigit():
+            return os.environ.get("CVY_TEST_DEVICE", word)
+    print("no usable OpenCL device", done.stderr)
+    sys.exit(77)
+
+
+DEVICE = place()
+
+
+def train(replicas, *args, words="", steps=STEPS):
+    """A run that must end within a minute, whatever hangs."""
+    devices = f"{DEVICE}*{replicas}" if replicas > 1 else DEVICE
+    command = [CONVOY, "train", "--model", "lenet", "--data", "synthetic:480", "--devices", devices, "--batch", BATCH,
+               "--init", "he", "--epochs", 100, "--max-steps", steps, "--no-eval", "--quiet", *args]
+    env = {**os.environ, "OPENCL_LAYERS": LAYER, "CVY_LAYER": words}
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120 * SANITIZED, env=env)
+
+
+def lost(log):
+    with open(log) as f:
+        return [line["device_lost"] for line in map(json.loads, f) if "device_lost" in line]
+
+
+def same(a, b):
+    with open(a, "rb") as f, open(b, "rb") as g:
+        return f.read() == g.read()
+
+
+def reference(at, replicas, losses, name):
+    """The weights of a run on so many devices at first, and one less from each of these steps on."""
+    folder, file = at("ref-" + name), at("ref-" + name + ".st")
+    shutil.rmtree(folder, ignore_errors=True)
+    left = replicas
+    for step in sorted(losses) + [STEPS]:
+        if step > 0:
+            done = train(left, "--checkpoint", folder, "--resume", "--save", file, steps=step)
+            check(done.returncode == 0, f"reference of {name}", done)
+        left -= 1
+    return file
+
+
+def test_hang(at):
+    """One device of three hangs: in commands that never end, or in a call that does not return, on any thread."""
+    # from what step 0 does on: a team that is being opened is not watched
+    ways = [("hang=%d:%d", 45, 900), ("hang-call=%d:launch:%d", 35, 700), ("hang-call=%d:wait:%d", 24, 60),
+            ("hang-call=%d:write:%d", 5, 60), ("hang-call=%d:flush:%d", 24, 200), ("hang-call=%d:map:%d", 3, 60),
+            ("hang-call=%d:unmap:%d", 3, 60)]
+    rounds = int(os.environ.get("CVY_FAULT_ROUNDS", "0"))
+    for i in range(rounds if rounds else len(ways)):
+        way, least, most = ways[i % len(ways)]
+        words = way % (rng.randrange(3), rng.randrange(least, most))
+        log, file = at("hang.jsonl"), at("hang.st")
+        done = train(3, "--device-timeout", TIMEOUT, "--log", log, "--save", file, words=words)
+        losses = lost(log)
+        check(done.returncode == 0 and len(losses) <= 1, f"{words}: {losses}", done)
+        if losses:
+            check(losses[0]["hung"] and losses[0]["shares"][losses[0]["device"]] == 0 and sum(losses[0]["shares"]) == BATCH
+                  and f"(lost in step {losses[0]['step']})" in done.stdout and "no sign of life" in done.stderr,
+                  f"{words}: {losses}", done)
+        check(same(file, reference(at, 3, [loss["step"] for loss in losses], "hang")), f"{words}: other weights, {losses}", done)
+
+
+def test_last(at):
+    """The last device fails or hangs: exit 1, the newest state is kept, and the run goes on from there."""
+    whole = reference(at, 2, [], "whole")
+    whole_of_one = at("one.st")
+    train(1, "--save", whole_of_one)
+    for replicas, words in ((2, "fail=all:launch:300:-5"), (2, "hang=all:400"), (1, "bad-event=0:200:-9999"), (1, "hang=0:300"),
+                            (1, "hang-call=0:launch:250")):
+        folder, file, log = at("last"), at("last.st"), at("last.jsonl")
+        shutil.rmtree(folder, ignore_errors=True)
+        args = ["--checkpoint", folder, "--save", file, "--log", log]
+        done = train(replicas, *args, "--device-timeout", TIMEOUT, words=words)
+        check(done.returncode == 1 and "it was the last one" in done.stderr and "go on with --resume" in done.stderr,
+              f"{words} of {replicas}", done)
+        check(glob.glob(folder + "/*.safetensors") and os.path.exists(file), f"{words}: nothing is kept", done)
+        check(len(lost(log)) == replicas, f"{words}: {lost(log)}", done)
+        done = train(replicas, *args, "--resume")
+        check(done.returncode == 0 and same(file, whole if replicas > 1 else whole_of_one),
+              f"{words} of {replicas}: resumed to other weights", done)
+
+
+def test_stop(at):
+    folder, file = at("stop"), at("stop.st")
+    done = train(2, "--on-device-loss", "stop", "--checkpoint", folder, "--save", file, words="fail=1:launch:300:-36")
+    check(done.returncode == 1 and "device 1" in done.stderr and "go on with --resume" in done.stderr, "stop", done)
+    done = train(2, "--checkpoint", folder, "--save", file, "--resume")
+    check(done.returncode == 0 and same(file, reference(at, 2, [], "stop")), "resumed after a stop: other weights", done)
+
+
+def test_eval(at):
+    file = at("eval.st")
+    train(2, "--save", file)
+    command = [CONVOY, "eval", "--weights", file, "--model", "lenet", "--data", "synthetic:480", "--devices", f"{DEVICE}*3",
+               "--batch", "30", "--quiet"]
+    good = subprocess.run(command, capture_output=True, text=True)
+    env = {**os.environ, "OPENCL_LAYERS": LAYER, "CVY_LAYER": "fail=1:launch:12:-5"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120 * SANITIZED)
+    check(done.returncode == 0 and done.stdout.split(",")[0] == good.stdout.split(",")[0] and "(lost in step 0)" in done.stdout,
+          f"evaluation, {good.stdout}", done)
+
+
+def test_kill(at):
+    """kill -9 at any moment: what is found afterwards loads, and the run ends with the same bytes."""
+    folder, file, whole = at("kill"), at("kill.st"), at("unkilled.st")
+    args = ["--checkpoint", folder, "--checkpoint-every", 2, "--resume", "--save", file]
+    begin = time.monotonic()
+    train(1, "--checkpoint", at("unkilled"), "--checkpoint-every", 2, "--save", whole)
+    usual = time.monotonic() - begin
+    rounds = int(os.environ.get("CVY_KILL_ROUNDS", "3"))
+    kills = ends = 0
+    while kills < rounds:
+        command = [CONVOY, "train", "--model", "lenet", "--data", "synthetic:480", "--devices", DEVICE, "--batch", BATCH, "--init",
+                   "he", "--epochs", 100, "--max-steps", STEPS, "--no-eval", "--quiet", *args]
+        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            process.wait(rng.uniform(0, 1.1 * usual))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        out, err = process.communicate()
+        kills += process.returncode == -signal.SIGKILL
+        check(process.returncode in (0, -signal.SIGKILL), f"after {kills} kills: exit {process.returncode}: {out} {err}")
+        if process.returncode == 0 or kills == rounds or rng.random() < 0.1:
+            if process.returncode != 0:
+                done = train(1, *args)
+                check(done.returncode == 0, f"after {kills} kills", done)
+            check(same(file, whole), f"after {kills} kills: other weights")
+            shutil.rmtree(folder, ignore_errors=True)
+            ends += 1
+        if failures:
+            return
+    print(f"{kills} kills, {ends} runs compared")
+
+
+if __name__ == "__main__":
+    for replicas in (1, 2, 3):  # drivers compile now, not while the watch looks
+        train(replicas, steps=2)
+    with tempfile.TemporaryDirectory() as folder:
+        for test in (test_hang, test_last, test_stop, test_eval, test_kill):
+            begin = time.monotonic()
+            test(lambda name: os.path.join(folder, name))
+            print(f"{test.__name__}: {time.monotonic() - begin:.1f} s")
+    sys.exit(1 if failures else 0)

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ * What the devices of a team spent their time on, for people and for the log. Nothing is said of devices whose times are not
+ * known (convoy/profile.h). */
+#ifndef CVY_TOOLS_DEVICE_REPORT_H
+#define CVY_TOOLS_DEVICE_REPORT_H
+
+#include <jansson.h>
+
+#include "convoy/convoy.h"
+#include "tools/progress.h"
+
+/* The table at the end of training, on stderr: ms of a step. */
+void device_report_print(cvy_team *team);
+/* {"step_ms", "update_ms", "devices": [{"device", "share", "images", "computing_ms", "exchanging_ms", "waiting_ms",
+ * "idle_ms", "clock_error_us"} or null …]}, ms of a step; null if no device's times are known. */
+json_t *device_report_json(cvy_team *team);
+
+/* How the devices do now: differences between two looks at their sums. */
+typedef struct device_watch device_watch;
+/* NULL when out of memory, or if there is nothing to look at. */
+device_watch *device_watch_start(cvy_team *team);
+void device_watch_end(device_watch **watch);
+/* Rates since the last look, if steps of `least_ms` or more were done since; else those of before. shares: NULL keeps them.
+ * The number of devices in *out (borrowed), 0 as long as nothing is known. A NULL watch gives 0. */
+int device_watch_look(device_watch *watch, const int *shares, double least_ms, const progress_device **out);
+
+#endif
