@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: MIT
- * What the exchange costs when transfers are slow (tests/layer.c): hidden behind backward but for the last bucket. Times
- * are the least of many steps, those with slow links and those without in turns. */
+ * What the exchange costs when transfers are slow (tests/layer.c): hidden behind backward but for the last bucket.
+ * Times are the least of many steps, those with slow links and those without in turns; on a machine that does other
+ * things too, the least still moves by some percent, which is what NOISE allows for. */
 #include <stdio.h>
 
 #include "convoy/convoy.h"
+#include "src/base/clock.h"
 #include "tests/layer_words.h"
 #include "tests/check.h"
 
-enum { BATCH = 64, STEPS = 4, ROUNDS_MIN = 3, ROUNDS_MAX = 6 };
+enum { BATCH = 64, STEPS = 4, ROUNDS_MIN = 3, SECONDS_MAX = 60 };
+static const double NOISE = 0.05; /* of a step */
 /* GB/s each way: ResNet-18's 44.7 MB take 89 ms, which is less than backward takes on the CPUs that this runs on. */
 static const char slow_links[] = "link=all:0.5";
 
 typedef struct lane {
   cvy_team *team;
-  double free_ms, slow_ms;   /* the fastest step with the links as they are, and with slow ones */
+  double free_ms, slow_ms; /* the fastest step with the links as they are, and with slow ones */
 } lane;
 
 static void run_steps(lane *l, bool slow) {
@@ -37,7 +40,7 @@ static void test_exposed(check_device *d) {
   cvy_net *net;
   cvy_data *data;
   cvy_devices *devices;
-  lane lanes[2] = {0};       /* with overlap, without */
+  lane lanes[2] = {0}; /* with overlap, without */
   const cvy_device_info *const info = cvy_device_get_info(d->cl);
   char selector[64];
   if (info->compute_units < 2) {
@@ -56,21 +59,31 @@ static void test_exposed(check_device *d) {
     run_steps(&lanes[i], false);
     lanes[i].free_ms = 0;
   }
-  double exposed = 1, alone = 0;
+  const uint64_t begin = cvy_clock_ns();
+  double exposed, alone, most;
   int round = 0;
-  for (; round < ROUNDS_MAX && (round < ROUNDS_MIN || exposed > 0.1 * alone); round++) {
+  do {
     for (int i = 0; i < 4; i++) run_steps(&lanes[i & 1], i >= 2);
     exposed = lanes[0].slow_ms - lanes[0].free_ms;
     alone = lanes[1].slow_ms - lanes[1].free_ms;
-  }
-  print_message("step %.1f ms, with slow links %.1f: %.1f ms exposed; without overlap %.1f and %.1f: %.1f ms alone (%d rounds)\n",
-                lanes[0].free_ms, lanes[0].slow_ms, exposed, lanes[1].free_ms, lanes[1].slow_ms, alone, round);
-  if (!(exposed <= 0.1 * alone))
-    check_fail(d, "%.1f of %.1f ms of exchange are not hidden behind backward: more than 10 %%", exposed, alone);
+    most = 0.1 * alone + NOISE * lanes[0].free_ms;
+  } while (++round < ROUNDS_MIN ||
+           ((exposed > 0.1 * alone || alone < most) && cvy_clock_seconds_since(begin) < SECONDS_MAX));
+  print_message(
+      "step %.1f ms, with slow links %.1f: %.1f ms exposed; without overlap %.1f and %.1f: %.1f ms alone (%d rounds)\n",
+      lanes[0].free_ms, lanes[0].slow_ms, exposed, lanes[1].free_ms, lanes[1].slow_ms, alone, round);
+  const bool heard = alone >= most;
+  if (heard && !(exposed <= most))
+    check_fail(d, "%.1f of %.1f ms of exchange are not hidden behind backward: more than 10 %% and the noise, %.1f ms",
+               exposed, alone, most);
   for (int i = 0; i < 2; i++) cvy_team_destroy(&lanes[i].team);
   cvy_devices_destroy(&devices);
   cvy_data_destroy(&data);
   cvy_net_destroy(&net);
+  if (!heard) { /* steps without overlap took no longer with slow links: other work takes the cores */
+    print_message("skipped: the machine is too busy to see the exchange\n");
+    skip();
+  }
 }
 
 int main(int argc, char **argv) {
