@@ -76,6 +76,9 @@ double bench_roof_ms(const bench_peaks *peaks, double flops, double read_bytes, 
 
 /* ---- words ---- */
 
+/* What words that measure devices together begin with: the output is tried, a signal ends the step under way, talk starts,
+ * devices are chosen. EXIT_DONE, or the exit status with everything said. */
+int bench_begin(const char *verb, const char *json, bool quiet, const char *selector, cvy_devices **devices);
 /* Chooses devices and calls `measure` for each of them, opened. The exit status; 130 after an interruption. */
 typedef cvy_status (*bench_device_fn)(void *user, bench_device *device);
 int bench_each_device(const char *selector, bool quiet, bench_device_fn measure, void *user);

@@ -432,13 +432,10 @@ int bench_exchange_main(int argc, char **argv) {
   json_t *devices = NULL, *team = NULL;
   int code = options_parse(&table, argc, argv, &options, NULL);
   if (code != OPTIONS_GO_ON) return code;
-  code = program_try_output("bench exchange", "--json", options.json, false, true);
+  code = bench_begin(table.verb, options.json, options.quiet, options.devices, &run.devices);
   if (code != EXIT_DONE) return code;
+  cvy_status status = CVY_OK;
   run.options = &options;
-  (void)program_signals_soft();
-  progress_start(options.quiet, 1, 0);
-  cvy_status status = cvy_devices_select(options.devices, &run.devices);
-  if (status != CVY_OK) return program_exit_code_of_select(status);
   const bool print = !bench_to_stdout(options.json);
   CVY_TRY(prepare(&run));
   CVY_TRY(measure_copy(&run));

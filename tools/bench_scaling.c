@@ -481,13 +481,10 @@ int bench_scaling_main(int argc, char **argv) {
   static scaling_run run;
   int code = options_parse(&table, argc, argv, &options, NULL);
   if (code != OPTIONS_GO_ON) return code;
-  code = program_try_output("bench scaling", "--json", options.json, false, true);
+  code = bench_begin(table.verb, options.json, options.quiet, options.devices, &run.devices);
   if (code != EXIT_DONE) return code;
+  cvy_status status = CVY_OK;
   run.options = &options;
-  (void)program_signals_soft();
-  progress_start(options.quiet, 1, 0);
-  cvy_status status = cvy_devices_select(options.devices, &run.devices);
-  if (status != CVY_OK) return program_exit_code_of_select(status);
   CVY_TRY(prepare(&run));
   CVY_TRY(measure_each(&run));
   CVY_TRY(measure_crowding(&run));

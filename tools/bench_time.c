@@ -101,6 +101,15 @@ fail:
   return status;
 }
 
+int bench_begin(const char *verb, const char *json, bool quiet, const char *selector, cvy_devices **devices) {
+  const int code = program_try_output(verb, "--json", json, false, true);
+  if (code != EXIT_DONE) return code;
+  (void)program_signals_soft();
+  progress_start(quiet, 1, 0);
+  const cvy_status status = cvy_devices_select(selector, devices);
+  return status == CVY_OK ? EXIT_DONE : program_exit_code_of_select(status);
+}
+
 int bench_each_device(const char *selector, bool quiet, bench_device_fn measure, void *user) {
   cvy_devices *chosen = NULL;
   cvy_status status = cvy_devices_select(selector, &chosen);
