@@ -80,6 +80,12 @@ def test_bench_ops():
     check([row["pass"] for row in one] == ["backward_data"], f"one pass, one algorithm: {one}")
     automatic = bench("conv", *shape, "--algo", "auto", "--pass", "fwd")["devices"][0]["rows"]
     check(len(automatic) == 1 and automatic[0]["chosen"], f"what auto takes: {automatic}")
+    check(device["math"] == "fp32", f"what products use: {device['math']}")
+    quick = [*shape, "--pass", "fwd", "--algo", "auto", "--math", "tf32"]
+    emulated = {"CVY_FORCE_MATRIX": "nvidia-emulated", "CVY_FORCE_SHAPE": "simt"}
+    for here, math in (({}, "fp32"), (emulated, "tf32")):  # without matrix units, and with what stands for them
+        if DEVICE == "auto":
+            check([d["math"] for d in bench("conv", *quick, env=here)["devices"]] == [math], f"--math tf32 with {here}")
     more = bench("conv", *shape, "--tiles", "all", "--algo", "direct")["devices"][0]["rows"]
     check({row["pass"] for row in more} == PASSES, "all tiles of direct")
 
@@ -142,6 +148,8 @@ def bench_train(*args, **kw):
     check(abs(result["img_s"] * result["step_ms"] / 1e3 / result["batch"] - 1) < 1e-6, "img_s", done)
     check(abs(result["gflops"] / result["peak_gflops"] / result["fraction_of_peak"] - 1) < 1e-6, "fraction", done)
     check(result["img_s_best"] >= result["img_s"] and result["peak_mib"] > 5, "best step, memory", done)
+    math = "tf32" if "tf32" in args and "no TF32 here" not in done.stderr else "fp32"
+    check(all(device["math"] == math for device in result["devices"]), f"products use {math}", done)
     return result
 
 
@@ -173,6 +181,7 @@ def test_bench_train():
     result = bench_train("--batch", "32", "--steps", "1", "--conv-algo", "direct", "--no-breakdown")
     chosen = [algo for layers in result["conv_choices"] for layer in layers.values() for algo in layer if algo]
     check(chosen and all(str(algo).startswith("direct") for algo in chosen), f"--conv-algo direct: {result['conv_choices']}")
+    bench_train("--batch", "32", "--steps", "1", "--no-breakdown", "--math", "tf32")
     table = expect(0, "bench", "train", "--devices", DEVICE, "--quiet", "--model", "lenet", "--steps", "1",
                    out=("img/s", "x the FMA peak", "between kernels", "conv2d '3'")).stdout
     check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
@@ -198,6 +207,7 @@ def test_bench_scaling():
         with open(out, encoding="utf-8") as f:
             result = json.load(f)
     check(result["word"] == "scaling" and result["batch"] == 96, f"{result}")
+    check(all(d["math"] == "fp32" for d in result["devices"]), "what products use")
     check([d["shares_cores_with"] is None for d in result["devices"]] == [True, False, False], f"replicas share cores: {result}")
     check([p["share"] for p in result["devices"][0]["alone"]] == [32, 48, 96], f"shares that come up: {result['devices'][0]}")
     check([t["devices"] for t in result["teams"]] == [1, 2, 3], "every team")

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "src/base/mem.h"
-#include "src/ops/math.h"
 #include "src/ops/tune_table.h"
 #include "src/ref/ref.h"
 #include "tools/bench_ops.h"
@@ -273,7 +272,7 @@ cvy_status bench_conv(bench_rows *rows, bench_device *device, const char *operat
   cvy_status status = CVY_OK;
   bench_case what = {.operation = operation, .count = count};
   conv_run c = {.device = device, .p = *params, .n = params->n_max};
-  c.p.math = cvy_math_resolve(device->cl, options->math);
+  c.p.math = options->math;
   CVY_TRY(cvy_conv2d_output_shape(params, &c.y));
   shape_text(params, what.shape, sizeof what.shape);
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {

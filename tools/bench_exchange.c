@@ -54,6 +54,7 @@ static const option_row rows[] = {
      .lo = 0.001,
      .hi = 600,
      .help = "time for each figure"},
+    ROW_NO_MATH("nothing is multiplied in the exchange; bench train, conv and ops take it"),
     {.kind = OPTION_GROUP, .help = "Devices and output"},
     BENCH_COMMON_ROWS(FIELD),
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "src/nn/convs.h"
+#include "src/ops/math.h"
 #include "tools/bench_ops.h"
 #include "tools/progress.h"
 
@@ -142,6 +143,7 @@ static const char figures[] =
     "Each pass is measured with what the layer has in the network (bias, statistics).\n"
     "JSON: {\"version\", \"word\", \"devices\": [{\"device\", \"driver\", \"platform\",\n"
     "\"platform_version\", \"peaks\": {\"fma_gflops\", \"read_gbs\", \"write_gbs\", \"copy_gbs\"},\n"
+    "\"math\" (fp32 or tf32: what products used, not what was asked for),\n"
     "\"rows\": [{\"operation\", \"pass\", \"shape\", \"count\" (in a training step), \"algorithm\",\n"
     "\"tile\", \"chosen\", \"tuned\", \"samples\", \"ms\", \"ms_low\", \"ms_high\" (quartiles), \"wall_ms\",\n"
     "\"event_ms\", \"flops\", \"bytes\", \"gflops\", \"gbs\", \"of_peak\", \"of_roofline\",\n"
@@ -289,7 +291,7 @@ static cvy_status measure(void *user, bench_device *device) {
                                    .all_tiles = options->tiles == 1,
                                    .tuned = options->tune == 0,
                                    .pass = options->pass == 3 ? CVY_CONV_PASSES : options->pass,
-                                   .math = (cvy_math)options->math};
+                                   .math = cvy_math_resolve(device->cl, (cvy_math)options->math)};
   const double rates_seconds = options->seconds < 0.3 ? options->seconds : 0.3;
   CVY_TRY(bench_measure_rates(device, rates_seconds));
   if (run->rows.print) {
@@ -299,6 +301,7 @@ static cvy_status measure(void *user, bench_device *device) {
            device->peaks.read_gbs, device->peaks.write_gbs, device->peaks.copy_gbs);
   }
   json_t *const out = bench_device_json(device);
+  json_object_set_new(out, "math", json_string(program_math_name(conv.math)));
   run->rows.rows = json_array();
   json_object_set_new(out, "rows", run->rows.rows);
   json_array_append_new(run->devices, out);

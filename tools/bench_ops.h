@@ -76,7 +76,7 @@ typedef struct bench_conv_options {
   bool only_auto, all_tiles;
   bool tuned;                       /* auto goes by what `convoy tune` found on the device, as convoy train */
   int pass;                         /* cvy_conv_pass, CVY_CONV_PASSES: all */
-  cvy_math math;                    /* what the device does not do is float32, with a warning */
+  cvy_math math;                    /* one that the device does (cvy_math_resolve) */
 } bench_conv_options;
 cvy_status bench_conv(bench_rows *rows, bench_device *device, const char *operation, const cvy_conv2d_params *params,
                       int count, const bench_conv_options *options);

@@ -265,6 +265,7 @@ static const option_row rows[] = {
      .lo = 0.001,
      .hi = 600,
      .help = "time for each figure"},
+    ROW_NO_MATH("the peaks are those of float32 arithmetic; bench train, conv and ops take it"),
     BENCH_COMMON_ROWS(FIELD),
 };
 static const option_table table = {

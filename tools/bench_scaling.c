@@ -65,7 +65,8 @@ static const option_table table = {
         "alone. Predicted: from each device alone, from the exchange alone, and from how much\n"
         "all of them, computing at once without an exchange, slow each other down. Devices on\n"
         "the same cores are known to share them. JSON: {\"version\", \"word\", \"model\", \"batch\",\n"
-        "\"devices\": [{\"device\", \"alone\": [{\"share\", \"ms\", \"img_s\"}], \"crowded\",\n"
+        "\"devices\": [{\"device\", \"math\" (fp32 or tf32: what its products used),\n"
+        "\"alone\": [{\"share\", \"ms\", \"img_s\"}], \"crowded\",\n"
         "\"shares_cores_with\"}], \"teams\": [{\"devices\", \"verdict\", \"transfer_ms\", \"host_ms\",\n"
         "\"strong\", \"weak\": {\"batch\", \"measured_ms\", \"predicted_ms\", \"efficiency\", \"limit\",\n"
         "\"compute_ms\", \"exposed_ms\", \"compute_by_exchange\"}}], \"extrapolated\": [{\"devices\",\n"
@@ -79,6 +80,7 @@ typedef struct one_device {
   cvy_balance_point points[POINTS];
   int n_points;
   double crowded;
+  cvy_math math;                    /* what its products used */
   int same_as;                      /* a device measured already, or itself */
 } one_device;
 
@@ -194,6 +196,8 @@ static cvy_status measure_alone(scaling_run *run, int i) {
     if (one->n_points > 0 && one->points[one->n_points - 1].n == sizes[s]) continue;
     CVY_TRY(open_team(run, &alone, sizes[s], false, &team));
     CVY_TRY(step_s(run, team, sizes[s], &seconds));
+    cvy_replica_info info;
+    if (cvy_team_replica(team, 0, &info)) one->math = info.math;
     cvy_team_destroy(&team);
     one->points[one->n_points++] = (cvy_balance_point){sizes[s], seconds};
   }
@@ -421,7 +425,8 @@ static json_t *result_json(const scaling_run *run) {
       json_array_append_new(alone, json_pack("{si sf sf}", "share", one->points[p].n, "ms", 1e3 * one->points[p].seconds,
                                              "img_s", one->points[p].n / one->points[p].seconds));
     json_array_append_new(
-        devices, json_pack("{ss so sf so}", "device", cvy_devices_label(run->devices, i), "alone", alone, "crowded",
+        devices, json_pack("{ss ss so sf so}", "device", cvy_devices_label(run->devices, i), "math",
+                           program_math_name(one->math), "alone", alone, "crowded",
                            run->model[i].crowded > 0 ? run->model[i].crowded : 1.0, "shares_cores_with",
                            run->ones[i].same_as == i ? json_null()
                                                      : json_string(name_of(run, run->ones[i].same_as, name, sizeof name))));

@@ -69,6 +69,7 @@ static const option_table table = {
         "\"peak_gflops\", \"fraction_of_peak\", \"peak_mib\" (process on CPUs, devices else),\n"
         "\"device_mib\", \"process_mib\", \"profiled_step_ms\", \"conv_choices\", \"devices\": [{\"device\",\n"
         "\"driver\", \"platform\", \"platform_version\", \"peaks\", \"share\", \"micro_batch\",\n"
+        "\"math\" (fp32 or tf32: what its products used, not what was asked for),\n"
         "\"device_mib\", \"kernels_ms\", \"between_ms\", \"families\": [{\"name\", \"ms\", \"launches\",\n"
         "\"gflops\"}], \"layers\": [{\"name\", \"operation\", \"forward_ms\", \"backward_ms\",\n"
         "\"backward_data_ms\", \"ms\", \"gflops\"}]}]}; backward_ms of convolutions: weights.",
@@ -86,6 +87,7 @@ typedef struct device_times {
   int n_families;
   double kernels_ms, between_ms;    /* of a step */
   int share, micro_batch;
+  cvy_math math;
   size_t device_bytes;
   bench_peaks peaks;
   bool events_wrong;
@@ -167,7 +169,7 @@ static cvy_status measure_rate(train_run *run) {
     cvy_replica_info info;
     device_times *const t = &run->times[i];
     if (!cvy_team_replica(team, i, &info)) continue;
-    t->share = info.share, t->micro_batch = info.micro_batch, t->device_bytes = info.device_bytes;
+    t->share = info.share, t->micro_batch = info.micro_batch, t->device_bytes = info.device_bytes, t->math = info.math;
     run->device_mib += (double)info.device_bytes / (1 << 20);
   }
   run->choices = json_loads(cvy_team_conv_choices(team), 0, NULL);
@@ -438,6 +440,7 @@ static cvy_status measure_peaks(train_run *run, json_t *devices) {
     json_object_set_new(json, "device", json_string(cvy_devices_label(run->devices, i)));
     json_object_set_new(json, "share", json_integer(run->times[i].share));
     json_object_set_new(json, "micro_batch", json_integer(run->times[i].micro_batch));
+    json_object_set_new(json, "math", json_string(program_math_name(run->times[i].math)));
     json_object_set_new(json, "device_mib", json_real((double)run->times[i].device_bytes / (1 << 20)));
   }
 fail:

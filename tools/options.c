@@ -129,7 +129,7 @@ static bool value_set(const option_row *row, const char *text, void *target, cha
       if (reason) snprintf(wrong, wrong_bytes, "%s", reason);
       return reason == NULL;
     }
-    case OPTION_LATER:
+    case OPTION_REFUSED:
       snprintf(wrong, wrong_bytes, "%s", row->help);
       return false;
     case OPTION_GROUP:
@@ -173,7 +173,7 @@ static void help_print(const option_table *table) {
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
     char head[64], text[512];
-    if (row->kind == OPTION_LATER) continue;
+    if (row->kind == OPTION_REFUSED) continue;
     if (row->kind == OPTION_GROUP) {
       printf("\n%s\n", row->help);
       continue;
@@ -235,7 +235,7 @@ static int unknown_option(const option_table *table, const char *word, int lette
   if (starts > 1) return options_error(table->verb, "--%s: could be --%s or --%s, write it out", name, nearest, other);
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
-    if (row->kind == OPTION_GROUP || row->kind == OPTION_LATER) continue;
+    if (row->kind == OPTION_GROUP || row->kind == OPTION_REFUSED) continue;
     const int distance = word_distance(name, row->name);
     if (distance < best) {
       best = distance;
@@ -257,7 +257,7 @@ static int values_from_defaults(const option_table *table, void *target) {
   char wrong[256];
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
-    if (row->deflt && row->kind != OPTION_LATER && !value_set(row, row->deflt, target, wrong, sizeof wrong)) {
+    if (row->deflt && row->kind != OPTION_REFUSED && !value_set(row, row->deflt, target, wrong, sizeof wrong)) {
       return options_error(table->verb, "the default %s of --%s is wrong: %s (a mistake of this program)", row->deflt,
                            row->name, wrong);
     }
@@ -301,7 +301,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
     const option_row *row = code >= CODE_FIRST ? &table->rows[code - CODE_FIRST] : row_by_letter(table, code);
     if (code == ':') {
       row = optopt >= CODE_FIRST ? &table->rows[optopt - CODE_FIRST] : row_by_letter(table, optopt);
-      if (row->kind == OPTION_LATER) return options_error(table->verb, "--%s: %s", row->name, row->help);
+      if (row->kind == OPTION_REFUSED) return options_error(table->verb, "--%s: %s", row->name, row->help);
       return options_error(table->verb, "--%s: its value is missing (%s: %s)", row->name, row->value, row->unit);
     }
     const char *text = optarg;

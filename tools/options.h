@@ -26,7 +26,7 @@ typedef enum option_kind {
   OPTION_SINK, /* the same; the value may be left out and is "-" (stdout) then */
   OPTION_CHOICE, /* int: position in the row's `choices` ("even|auto") */
   OPTION_PARSE, /* by `parse` */
-  OPTION_LATER /* known, but not in this version: refused with `help` as the reason; not in the help */
+  OPTION_REFUSED /* known, but not here: refused with `help` as the reason; not in the help */
 } option_kind;
 
 struct option_row {

@@ -15,6 +15,8 @@
 
 const char *const program_models[PROGRAM_MODELS] = {"resnet18", "lenet"};
 
+const char *program_math_name(cvy_math math) { return math == CVY_MATH_TF32 ? "tf32" : "fp32"; }
+
 static char last_error[1024];
 
 static void on_message(void *user, cvy_log_level level, const char *message) {

@@ -19,6 +19,8 @@ int cmd_bench(int argc, char **argv);
 /* Names of the networks, in the order of --model's choices. */
 enum { PROGRAM_MODELS = 2 };
 extern const char *const program_models[PROGRAM_MODELS];
+/* "fp32" or "tf32", as --math has them. Static. */
+const char *program_math_name(cvy_math math);
 
 /* Library messages from now on: "convoy: error: …" on stderr, around the progress bar. */
 void program_log_start(void);

@@ -519,7 +519,7 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
     if (!cvy_team_replica(team, i, &info)) continue;
     json_array_append_new(devices, json_string(info.label));
     json_array_append_new(shares, json_integer(info.share));
-    json_array_append_new(used, json_string(info.math == CVY_MATH_TF32 ? "tf32" : "fp32"));
+    json_array_append_new(used, json_string(program_math_name(info.math)));
   }
   snprintf(shape, sizeof shape, "%d + %d images %dx%dx%d", data->train.n, data->test.n, data->h, data->w, data->c);
   put(s, "batch", json_integer(options->batch));
@@ -532,7 +532,7 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   put(s, "init", json_string(options->init_from ? options->init_from : inits[options->init]));
   put(s, "lr", json_real(options->lr));
   put(s, "lr_schedule", schedule_text(options));
-  put(s, "math", json_string(options->math == CVY_MATH_TF32 ? "tf32" : "fp32"));
+  put(s, "math", json_string(program_math_name((cvy_math)options->math)));
   put(s, "math_used", options->math == CVY_MATH_TF32 ? json_incref(used) : json_null());
   json_decref(used);
   put(s, "model", json_string(train_options_model(options)));
