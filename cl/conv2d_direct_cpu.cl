@@ -24,15 +24,6 @@
 #include "conv2d_tile_cpu.clh"
 #include "conv2d_strip_cpu.clh"
 
-/* Flags of the `flags` arguments, the same in src/ops/conv2d_direct_cpu.c. The first three are CVY_CONV_*. */
-#define FLAG_SCALE 1
-#define FLAG_RELU 2
-#define FLAG_RESIDUAL 4
-#define FLAG_BIAS 8
-#define FLAG_STATS 16
-#define FLAG_ACCUMULATE 32
-#define FLAG_STREAM 64
-
 /* ---- strips ---- */
 
 static void fill_zero(global float *to, int n) {

@@ -16,15 +16,6 @@
 #include "conv2d_tile_cpu.clh"
 #include "conv2d_strip_cpu.clh"
 
-/* Flags of the `flags` argument, the same in src/ops/conv2d_panels_cpu.c. The first three are CVY_CONV_*. */
-#define FLAG_SCALE 1
-#define FLAG_RELU 2
-#define FLAG_RESIDUAL 4
-#define FLAG_BIAS 8
-#define FLAG_STATS 16
-#define FLAG_ACCUMULATE 32
-#define FLAG_STREAM 64
-
 #define ROWS_2(M) M(0) M(1)
 #define ROWS_8(M) ROWS_7(M) M(7)
 
@@ -240,15 +231,16 @@ conv2d_cpu_panels(global const float *restrict x, global const float *restrict s
                   global float *restrict stats, global float *restrict workspace, int n, int in_h, int in_w, int in_c,
                   int in_pitch, int out_h, int out_w, int out_pitch, int filter_h, int filter_w, int stride_h,
                   int stride_w, int pad_h, int pad_w, int turned, int phases_h, int phases_w, int images, int strip_rows,
-                  int strip_cols, int table_size, int panels_at, int results_at, int stats_at, int slices_at,
+                  int strip_cols, int table_size, int results_at, int stats_at, int slices_at,
                   int slice_floats, int group_size, int flags) {
   global float *slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
   global int *const table = (global int *)slice;
   const position_table t = {table, table + table_size, table + 2 * table_size, table + 3 * table_size};
   global int *tile_taps = table + 4 * table_size;
-  global float *panels = slice + panels_at, *results = slice + results_at;
   const int filter_taps = filter_h * filter_w;
   const int most_taps = turned ? ((filter_h + stride_h - 1) / stride_h) * ((filter_w + stride_w - 1) / stride_w) : filter_taps;
+  const int panels_at = (4 * table_size + table_size / 14 * (1 + most_taps) + 15) / 16 * 16;
+  global float *panels = slice + panels_at, *results = slice + results_at;
   const int panel_floats = 14 * most_taps * ((in_c + 15) / 16 * 16);
   const int in_floats = in_h * in_w * in_pitch, out_floats = out_h * out_w * out_pitch;
   const int blocks = (out_pitch + 31) / 32, phases = phases_h * phases_w;

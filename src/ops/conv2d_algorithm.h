@@ -5,6 +5,9 @@
 
 #include "src/ops/conv2d.h"
 
+/* The smaller of two numbers, which fits an int. */
+static inline int cvy_conv_smaller(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
+
 /* Buffers of one call, checked by conv2d.c; those that a pass does not have are NULL. */
 typedef struct cvy_conv_call {
   int n, group_size; /* group_size >= 1 */

@@ -22,17 +22,15 @@ typedef struct columns_state {
   cvy_kernel *main, *pack;
 } columns_state;
 
-static int64_t round_up(int64_t n, int unit) { return (n + unit - 1) / unit * unit; }
-
 /* Multiply-adds per channel of dy of one image: of the gather over dx, which with stride 1 meets the padding, … */
 static double gather_work(const cvy_conv2d_params *p) {
   const double taps = (double)p->r * p->s / ((double)p->stride_h * p->stride_w);
-  return (double)p->x.h * p->x.w * taps * (double)round_up(p->x.c, 16);
+  return (double)p->x.h * p->x.w * taps * (double)cvy_conv_round_up(p->x.c, 16);
 }
 
 /* … and of all columns. */
 static double columns_work(const cvy_conv2d_params *p, const cvy_shape *y) {
-  return (double)y->h * y->w * (double)round_up((int64_t)p->r * p->s * p->x.c, 16) * (1.0 + (double)SUM_COST / p->k);
+  return (double)y->h * y->w * (double)cvy_conv_round_up((int64_t)p->r * p->s * p->x.c, 16) * (1.0 + (double)SUM_COST / p->k);
 }
 
 /* Where it is less work than the gather. A filter that fits once is a matrix product already. */
@@ -64,9 +62,9 @@ static cvy_status plan(columns_state *st, size_t *workspace_bytes) {
   const cvy_conv2d_params *const p = &st->params;
   const int64_t taps = (int64_t)p->r * p->s;
   const int fit = cvy_conv_smaller(PRODUCTS / taps / 32 * 32, 1 << 20), most_c = fit > 32 ? fit : 32;
-  st->block_c = p->x.c <= most_c ? p->x.c : (int)round_up(cvy_ceil_div(p->x.c, cvy_ceil_div(p->x.c, most_c)), 16);
+  st->block_c = p->x.c <= most_c ? p->x.c : (int)cvy_conv_round_up(cvy_conv_even_part(p->x.c, most_c), 16);
   st->blocks = cvy_ceil_div(p->x.c, st->block_c);
-  const int64_t column = round_up(taps * st->block_c, 16) | 16, row = column * st->y.w, image = row * st->y.h;
+  const int64_t column = cvy_conv_round_up(taps * st->block_c, 16) | 16, row = column * st->y.w, image = row * st->y.h;
   CVY_REQUIRE(row <= INT32_MAX, CVY_E_ARGUMENT, "convolution: a row of %lld products does not fit 32-bit indices",
               (long long)row);
   st->column = (int)column;
@@ -79,16 +77,16 @@ static cvy_status plan(columns_state *st, size_t *workspace_bytes) {
   } else {
     int rows = st->y.h;
     while (rows > 1 && rows * row > CHUNK_FLOATS && (rows - 1) * st->y.w >= TILE) rows--;
-    st->chunk_rows = cvy_ceil_div(st->y.h, cvy_ceil_div(st->y.h, rows));
+    st->chunk_rows = cvy_conv_even_part(st->y.h, rows);
     if (cvy_ceil_div(halo, st->chunk_rows) + 1 < cvy_ceil_div(st->y.h, st->chunk_rows))
       st->ring_rows = (cvy_ceil_div(halo, st->chunk_rows) + 1) * st->chunk_rows;
     else
       st->ring_rows = cvy_ceil_div(st->y.h, st->chunk_rows) * st->chunk_rows;
   }
-  st->table_size = (int)round_up((int64_t)st->images * st->chunk_rows * st->y.w + TILE, 16);
-  const int64_t weights = st->blocks * round_up(taps * st->block_c, 16) * p->k,
-                slice = round_up(2 * (int64_t)st->table_size + st->images * st->ring_rows * row + SLACK, 16),
-                before = round_up(weights, 16), total = before + slice * st->max_groups;
+  st->table_size = (int)cvy_conv_round_up((int64_t)st->images * st->chunk_rows * st->y.w + TILE, 16);
+  const int64_t weights = st->blocks * cvy_conv_round_up(taps * st->block_c, 16) * p->k,
+                slice = cvy_conv_round_up(2 * (int64_t)st->table_size + st->images * st->ring_rows * row + SLACK, 16),
+                before = cvy_conv_round_up(weights, 16), total = before + slice * st->max_groups;
   CVY_REQUIRE(slice < INT32_MAX && total <= INT32_MAX, CVY_E_ARGUMENT,
               "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)total);
   st->slices_at = (int)before, st->slice_floats = (int)slice;

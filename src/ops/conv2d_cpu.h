@@ -6,7 +6,12 @@
 
 #include "src/ops/conv2d_algorithm.h"
 
-static inline int cvy_conv_smaller(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
+static inline int64_t cvy_conv_round_up(int64_t n, int unit) { return (n + unit - 1) / unit * unit; }
+
+/* Largest part of `length` that is no larger, made even over the parts. */
+static inline int cvy_conv_even_part(int length, int largest) {
+  return cvy_ceil_div(length, cvy_ceil_div(length, largest));
+}
 
 static inline cvy_grid cvy_conv_groups_of_one(int64_t groups) {
   return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}};

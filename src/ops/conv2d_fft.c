@@ -31,11 +31,10 @@ typedef struct fft_state {
   cvy_conv_rest rest;
 } fft_state;
 
-static int smaller(int a, int b) { return a < b ? a : b; }
 static int larger(int a, int b) { return a > b ? a : b; }
 
 /* Rows (columns) that the planes must have. */
-static int least_length(int size, int filter, int pad) { return larger(size + smaller(pad, filter - 1), filter); }
+static int least_length(int size, int filter, int pad) { return larger(size + cvy_conv_smaller(pad, filter - 1), filter); }
 
 static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why) {
@@ -170,7 +169,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   fft_state *const st = cvy_calloc(1, sizeof *st);
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
   st->device = device, st->params = *p, st->y = *y, st->pass = pass;
-  st->pad_h = smaller(p->pad_h, p->r - 1), st->pad_w = smaller(p->pad_w, p->s - 1);
+  st->pad_h = cvy_conv_smaller(p->pad_h, p->r - 1), st->pad_w = cvy_conv_smaller(p->pad_w, p->s - 1);
   CVY_REQUIRE(choose_lengths(device, p, &st->rows, &st->width, &why), CVY_E_UNSUPPORTED, "%s: convolution: %s",
               cvy_device_label(device), why);
   CVY_TRY(cvy_kernel_create(device, file, "conv2d_fft_load", NULL, 0, &st->load_a));
@@ -192,7 +191,7 @@ fail:
 typedef struct buffers { cvy_buffer *real, *a, *b, *out, *temp; } buffers;
 typedef struct range { int begin, count; } range;
 
-static range part_of(int size, int part, int begin) { return (range){begin, smaller(part, size - begin)}; }
+static range part_of(int size, int part, int begin) { return (range){begin, cvy_conv_smaller(part, size - begin)}; }
 
 /* real → spectrum, or back, of `planes` planes and of zeros up to what the plan has. */
 static cvy_status transform(fft_state *st, cvy_queue *queue, const buffers *b, int planes, cvy_buffer *spectrum,

@@ -37,7 +37,6 @@ typedef struct winograd_state {
   cvy_kernel *dw;
 } winograd_state;
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int quads(int n) { return (n + 3) / 4 * 4; }
 
 static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
@@ -98,7 +97,7 @@ static cvy_status plan(winograd_state *st, const cvy_device_facts *facts, const 
   const bool weights = st->pass == CVY_CONV_BACKWARD_WEIGHTS;
   const int64_t sample = (int64_t)st->matrices * st->per_image * (st->in_pitch + st->out_pitch),
                 u_floats = (int64_t)st->matrices * st->in_pitch * st->out_pitch;
-  const int64_t most = smaller(n_max, CHUNK_FLOATS_MAX / sample > 1 ? CHUNK_FLOATS_MAX / sample : 1);
+  const int64_t most = cvy_conv_smaller(n_max, CHUNK_FLOATS_MAX / sample > 1 ? CHUNK_FLOATS_MAX / sample : 1);
   CVY_TRY(cvy_gemm_tile_of(facts, tile, weights ? st->in_pitch : most * st->per_image, st->out_pitch, st->matrices,
                            weights, &st->tile));
   const int64_t columns = cvy_ceil_div(st->out_pitch, st->tile.n);
@@ -106,15 +105,15 @@ static cvy_status plan(winograd_state *st, const cvy_device_facts *facts, const 
   int64_t chunk = CHUNK_FLOATS / sample > 1 ? CHUNK_FLOATS / sample : 1;
   const int64_t filling = (rows * st->tile.m + st->per_image - 1) / st->per_image;
   if (!weights && chunk < filling) chunk = filling;
-  chunk = smaller(chunk, most);
+  chunk = cvy_conv_smaller(chunk, most);
   const int chunks = (int)((n_max + chunk - 1) / chunk);
   st->chunk = cvy_ceil_div(n_max, chunks); /* even ones */
   int64_t first = u_floats;
   if (weights) {
     const int64_t products = (int64_t)st->matrices * cvy_ceil_div(st->in_pitch, st->tile.m) * columns;
     int64_t parts = 2 * cvy_gemm_slots(facts, st->tile) / products;
-    parts = smaller(parts, cvy_ceil_div(st->chunk * st->per_image, PART_DEPTH));
-    parts = smaller(parts, PART_FLOATS_MAX / u_floats + 1);
+    parts = cvy_conv_smaller(parts, cvy_ceil_div(st->chunk * st->per_image, PART_DEPTH));
+    parts = cvy_conv_smaller(parts, PART_FLOATS_MAX / u_floats + 1);
     st->max_parts = parts < 1 ? 1 : (int)parts;
     st->part_floats = (int)u_floats;
     first = st->max_parts * u_floats;
@@ -208,7 +207,7 @@ static cvy_status run_gather(winograd_state *st, cvy_queue *queue, const cvy_con
                      CVY_INT(st->channels), CVY_INT(st->filters), CVY_INT(st->w_pitch), CVY_INT(turned),
                      CVY_DIVIDER(columns)));
   for (int first = 0; first < call->n; first += st->chunk) {
-    const int samples = (int)smaller(st->chunk, call->n - first), tiles = samples * st->per_image;
+    const int samples = cvy_conv_smaller(st->chunk, call->n - first), tiles = samples * st->per_image;
     const int64_t groups = (int64_t)cvy_ceil_div(tiles, st->tile.m) * cvy_ceil_div(columns, st->tile.n) * st->matrices;
     CVY_TRY(run_input(st, queue, call, first, tiles));
     CVY_TRY(CVY_LAUNCH(queue, st->multiply, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(call->workspace),
@@ -231,11 +230,11 @@ static cvy_status run_weights(winograd_state *st, cvy_queue *queue, const cvy_co
   cvy_status status = CVY_OK;
   const int columns = st->out_pitch, rows = st->in_pitch;
   /* Parts are cut for the first chunk; a smaller last one leaves its last parts as they are. */
-  const int most_tiles = (int)smaller(st->chunk, call->n) * st->per_image;
+  const int most_tiles = cvy_conv_smaller(st->chunk, call->n) * st->per_image;
   const int per_part = cvy_ceil_div(cvy_ceil_div(most_tiles, st->max_parts), 8) * 8;
   const int all_parts = cvy_ceil_div(most_tiles, per_part);
   for (int first = 0; first < call->n; first += st->chunk) {
-    const int tiles = (int)smaller(st->chunk, call->n - first) * st->per_image, parts = cvy_ceil_div(tiles, per_part);
+    const int tiles = cvy_conv_smaller(st->chunk, call->n - first) * st->per_image, parts = cvy_ceil_div(tiles, per_part);
     const int64_t groups =
         (int64_t)cvy_ceil_div(rows, st->tile.m) * cvy_ceil_div(columns, st->tile.n) * st->matrices * parts;
     CVY_TRY(run_input(st, queue, call, first, tiles));

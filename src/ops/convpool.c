@@ -66,18 +66,16 @@ size_t cvy_convpool_mask_bytes(const cvy_convpool_params *p, int n) {
 
 /* ---- create ---- */
 
-static int round_up_16(int64_t n) { return (int)((n + 15) / 16 * 16); }
-
 /* Most work-groups of a pass over this many tasks of one sample. */
 static int groups_for(const cvy_convpool *op, int64_t tasks) { return cvy_conv_smaller(tasks, op->max_groups); }
 
 static void plan_direct(cvy_convpool *op) {
   const cvy_convpool_params *const p = &op->params;
   const int taps = p->r * p->s * p->x.c;
-  const int strip = round_up_16((int64_t)(p->r + 1) * (2 * op->y.w + p->s - 1) * p->x.c + 16);
+  const int strip = (int)cvy_conv_round_up((int64_t)(p->r + 1) * (2 * op->y.w + p->s - 1) * p->x.c + 16, 16);
   op->forward_slice = op->gradient_at = strip;
   op->offset_at = strip + 4 * op->y.w * 32;
-  op->own_at = op->offset_at + round_up_16(taps);
+  op->own_at = op->offset_at + (int)cvy_conv_round_up(taps, 16);
   op->gradient_slice = op->own_at + (taps + 1) * p->y_pitch;
 }
 

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ * Inside of conv2d: how the CPU-shaped kernels of direct convolution cut a call into strips and tasks
+ * (cl/conv2d_strip_cpu.clh), and forward and backward_data as a gather convolution over them, in the workspace:
+ *   packed weights | statistics of strips | a slice per work-group
+ * Algorithms say what a strip is and what lies in a slice; not for other folders. */
+#ifndef CVY_OPS_CONV2D_STRIP_CPU_H
+#define CVY_OPS_CONV2D_STRIP_CPU_H
+
+#include "src/ops/conv2d_cpu.h"
+#include "src/ops/conv2d_direct.h"
+
+enum {
+  CVY_STRIP_TILE = 14, /* positions of a register tile of the gather convolution */
+  CVY_STRIP_BLOCK = 32 /* output channels of a task */
+};
+
+/* Flags of the kernels beside CVY_CONV_SCALE, _RELU and _RESIDUAL, the same in cl/conv2d_strip_cpu.clh. */
+enum { CVY_STRIP_BIAS = 8, CVY_STRIP_STATS = 16, CVY_STRIP_ACCUMULATE = 32, CVY_STRIP_STREAM = 64 };
+
+/* Positions of the output: `images` whole images, or rows x cols positions of one (panels: of so many). */
+typedef struct cvy_conv_strip {
+  int images, rows, cols;
+} cvy_conv_strip;
+
+/* What an algorithm's state begins with. */
+typedef struct cvy_conv_strips {
+  cvy_conv2d_params params; /* strides widened (cvy_conv_widen_strides) in backward_data */
+  cvy_shape y;
+  cvy_conv_pass pass;
+  int compute_units, max_groups;
+  cvy_conv_gather gather; /* of backward_data: taps of the phase with most of them, grid of the largest */
+  int phases_h, phases_w; /* of backward_data; else 1 */
+  cvy_conv_strip strip;   /* for n_max: set by the algorithm */
+  int table_size;         /* positions of the tables of a slice: set by the algorithm */
+  int results_at, stats_at, slices_at, slice_floats;
+  cvy_kernel *main, *pack, *merge;
+} cvy_conv_strips;
+
+/* Fills in what follows from the layer and the device. */
+void cvy_conv_strips_begin(cvy_conv_strips *st, cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y,
+                           cvy_conv_pass pass);
+
+/* Places max_groups slices behind `before` floats. CVY_E_ARGUMENT if indices into them would not fit 32 bits. */
+cvy_status cvy_conv_strips_place(cvy_conv_strips *st, int64_t before, int64_t slice_floats, size_t *workspace_bytes);
+
+/* Forward and backward_data, when strip and table_size are set: places weights, statistics and slices of slice_floats
+ * whose results begin at results_at, and compiles; `kernel` of `file` takes the arguments of conv2d_cpu_forward. Codes
+ * of cvy_conv_strips_place and cvy_kernel_create; clear it then too. */
+cvy_status cvy_conv_strips_create(cvy_conv_strips *st, cvy_device *device, const char *file, const char *kernel,
+                                  int64_t results_at, int64_t slice_floats, size_t *workspace_bytes);
+cvy_status cvy_conv_strips_run(cvy_conv_strips *st, cvy_queue *queue, const cvy_conv_call *call);
+
+/* Destroys the kernels. */
+void cvy_conv_strips_clear(cvy_conv_strips *st);
+
+int cvy_conv_strips_per_image(const cvy_conv_gather *g, const cvy_conv_strip *s);
+int64_t cvy_conv_strips_count(const cvy_conv_gather *g, const cvy_conv_strip *s, int n);
+
+/* The strip for n samples: smaller ones than st->strip where there would not be a few tasks for every compute unit.
+ * Statistics keep the parts of an image: cut_images is false for them. */
+cvy_conv_strip cvy_conv_strips_for(const cvy_conv_strips *st, int n, int tasks_per_strip, bool cut_images);
+
+#endif
