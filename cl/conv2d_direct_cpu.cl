@@ -346,6 +346,38 @@ DEFINE_WTILE_32(wtile_4x32, ROWS_4)
 DEFINE_WTILE_16(wtile_12x16, ROWS_12)
 DEFINE_WTILE_16(wtile_4x16, ROWS_4)
 
+/* dw of 3x3 taps of one channel, row a's taps at dw + a*4*32, added: dy is read where it lies, at out_at, and
+ * brought to the cache a chunk ahead of that; `left` positions are left in the strip. Sums of dy are added to `sums` (NULL: not wanted). */
+#define STEM_CHUNK 64 /* positions whose dy the next 32 channels find in the first-level cache */
+#define STEM_TAPS(X) X(0, 0) X(0, 1) X(0, 2) X(1, 0) X(1, 1) X(1, 2) X(2, 0) X(2, 1) X(2, 2)
+#define STEM_ACC(a, e) float16 s##a##e = (float16)(0.0f), t##a##e = (float16)(0.0f);
+#define STEM_FMA(a, e)                                                                                                 \
+  {                                                                                                                    \
+    const float16 v = (float16)(px##a[e]);                                                                             \
+    s##a##e = v * d0 + s##a##e;                                                                                        \
+    t##a##e = v * d1 + t##a##e;                                                                                        \
+  }
+#define STEM_ADD(a, e)                                                                                                 \
+  vstore16(vload16(2 * (a * 4 + e), dw) + s##a##e, 2 * (a * 4 + e), dw);                                               \
+  vstore16(vload16(2 * (a * 4 + e) + 1, dw) + t##a##e, 2 * (a * 4 + e) + 1, dw);
+static void wtile_3x3x32(global const float *x, int row_floats, global const int *in_at, global const float *dy,
+                         global const int *out_at, int positions, int left, global float *dw, global float *sums) {
+  STEM_TAPS(STEM_ACC)
+  float16 sum0 = (float16)(0.0f), sum1 = (float16)(0.0f);
+  for (int i = 0; i < positions; i++) {
+    global const float *px0 = x + in_at[i], *px1 = px0 + row_floats, *px2 = px1 + row_floats, *from = dy + out_at[i];
+    const float16 d0 = CVY_LOAD16(from), d1 = CVY_LOAD16(from + 16);
+    global const float *next = dy + out_at[min(i + STEM_CHUNK, left - 1)];
+    CVY_FETCH(next), CVY_FETCH(next + 16);
+    STEM_TAPS(STEM_FMA)
+    sum0 += d0, sum1 += d1;
+  }
+  STEM_TAPS(STEM_ADD)
+  if (!sums) return;
+  vstore16(vload16(0, sums) + sum0, 0, sums);
+  vstore16(vload16(1, sums) + sum1, 1, sums);
+}
+
 /* Gradient of 32 (16) channels at the strip's positions → (positions, 32); their sums are added to `sums` (NULL: not
  * wanted). */
 static void pack_panel(global float *panel, global const float *dy, global const int *out_at, int n, int width,
@@ -414,6 +446,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
               strip_end = (int)((long)n_strips * (split + 1) / splits);
     const bool in_place = taps_h * taps_w == 1 && pad_h + pad_w == 0 && in_pitch % 16 == 0 &&
                           (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
+    /* dy is all that there is to read: at its best without a panel that is filled once and read three times */
+    const bool stem = taps_h == 3 && run == 3 && out_pitch - block0 * 32 >= n_blocks * 32 && !in_place;
     const pixel_walk nothing_next = {x, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     int tabled_images = 0, tabled_part = -1;
     for (int at = strip_begin; at < strip_end; at++) {
@@ -445,6 +479,14 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
       }
       const int tiles = n_blocks * taps_h * ((padded + 11) / 12);
       const int fetch_x = (walk_length(next_x) + tiles - 1) / tiles, fetch_dy = (walk_length(next_dy) + tiles - 1) / tiles;
+      if (stem) {
+        global const float *d = dy + image0 * grid_h * grid_w * out_pitch + block0 * 32;
+        for (int begin = 0; begin < positions; begin += STEM_CHUNK)
+          for (int b = 0; b < n_blocks; b++)
+            wtile_3x3x32(strip, row_floats, in_at + begin, d + b * 32, out_at + begin, min(STEM_CHUNK, positions - begin),
+                         positions - begin, own + b * taps_h * padded * 32, want_sums ? sums + b * 32 : 0);
+        continue;
+      }
       for (int b = 0; b < n_blocks; b++) {
         const int k0 = (block0 + b) * 32;
         const bool wide = out_pitch - k0 >= 32;

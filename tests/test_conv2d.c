@@ -124,6 +124,7 @@ static void test_layers(check_device *d) {
       {3, 14, 28, 1, 1, 48, 5, 5, 1, 2, true},     {13, 14, 14, 80, 80, 96, 1, 1, 2, 0, true},
       {3, 9, 9, 32, 32, 20, 1, 1, 2, 1, true},     {3, 9, 21, 1, 1, 48, 3, 3, 1, 1, true},
       {84, 28, 28, 1, 1, 64, 3, 3, 1, 1, true},    {90, 61, 61, 1, 1, 10, 3, 3, 1, 1, true},
+      {5, 9, 21, 1, 1, 96, 3, 3, 2, 1, false},     {3, 30, 28, 1, 1, 128, 3, 3, 1, 0, true},
   };
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
     check_rng r = check_rng_make(d, 1000 + (int)i);
