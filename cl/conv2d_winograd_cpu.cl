@@ -19,13 +19,7 @@
  * set of a cache).
  *
  *   TILE_OUT   m: 4 or 2 */
-#define WINOGRAD_VECTOR float16
-#include "common.clh"
-#include "winograd.clh"
-
-#define GROUP_OF_ONE __attribute__((reqd_work_group_size(1, 1, 1)))
-/* Not `restrict` inside of kernels: inlined, it becomes declarations that oclgrind does not know. */
-#define INLINE static inline __attribute__((always_inline))
+#include "winograd_tile_cpu.clh"
 
 /* The same in src/ops/conv2d_winograd_cpu.c. The first three are CVY_CONV_*. */
 #define FLAG_SCALE 1
@@ -49,19 +43,6 @@ static int padded_rows(int tiles) {
 }
 
 /* ---- weights ---- */
-
-/* u[point] of 9 taps, point_floats apart. */
-INLINE void transform_weights(const float16 *g, global float *u, int point_floats) {
-  float16 columns[3 * TILE_IN], line[TILE_IN];
-#pragma unroll
-  for (int s = 0; s < 3; s++) winograd_weight_line(g + s, 3, columns + s, 3);
-#pragma unroll
-  for (int i = 0; i < TILE_IN; i++) {
-    winograd_weight_line(columns + 3 * i, 1, line, 1);
-#pragma unroll
-    for (int j = 0; j < TILE_IN; j++) vstore16(line[j], 0, u + (i * TILE_IN + j) * point_floats);
-  }
-}
 
 /* Weights (3,3,C,pitch) to the workspace. Group: a range of (block of output channels, input channel). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights(global const float *restrict w,
@@ -116,38 +97,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights_turned(globa
 
 /* ---- input ---- */
 
-INLINE void transform_input(float16 *d, global float *v, int point_floats) {
-#pragma unroll
-  for (int j = 0; j < TILE_IN; j++) winograd_input_line(d + j, TILE_IN);
-#pragma unroll
-  for (int i = 0; i < TILE_IN; i++) {
-    winograd_input_line(d + i * TILE_IN, 1);
-#pragma unroll
-    for (int j = 0; j < TILE_IN; j++) vstore16(d[i * TILE_IN + j], 0, v + (i * TILE_IN + j) * point_floats);
-  }
-}
-
-/* One tile, of the image at x, from pixel (h0, w0), to row v of each point and block of 16 channels (block_floats apart).
- * zeros: a pixel of the padding. */
-static void load_tile(global float *v, int point_floats, int block_floats, global const float *x, global const float *zeros,
-                      int h0, int w0, int in_h, int in_w, int in_c, int pitch) {
-  global const float *pixel[POINTS];
-#pragma unroll
-  for (int i = 0; i < TILE_IN; i++)
-#pragma unroll
-    for (int j = 0; j < TILE_IN; j++) {
-      const int h = h0 + i, w = w0 + j;
-      pixel[i * TILE_IN + j] = h >= 0 && h < in_h && w >= 0 && w < in_w ? x + (h * in_w + w) * pitch : zeros;
-    }
-  for (int c = 0; c < in_c; c += 16, v += block_floats) {
-    float16 d[POINTS];
-#pragma unroll
-    for (int i = 0; i < POINTS; i++) d[i] = vload16(0, pixel[i] + c);
-    transform_input(d, v, point_floats);
-  }
-}
-
-/* The same with the load prologue. residual: the image; scale, shift: its group. */
+/* load_tile with the load prologue. residual: the image; scale, shift: its group. */
 static void load_tile_prologue(global float *v, int point_floats, int block_floats, global const float *x,
                                global const float *residual, global const float *scale, global const float *shift, int h0,
                                int w0, int in_h, int in_w, int in_c, int pitch, int flags) {
@@ -258,7 +208,7 @@ typedef struct {
 } moments;
 #define NO_MOMENTS {0.0f, (float16)(0.0f), (float16)(0.0f), (float16)(0.0f), (float16)(0.0f)}
 
-INLINE void merge_moments(moments *a, float count, float16 mean, float16 m2) {
+CVY_ALWAYS_INLINE void merge_moments(moments *a, float count, float16 mean, float16 m2) {
   const float sum = a->count + count;
   const float16 d = mean - a->mean;
   a->mean += d * (count / sum);
@@ -268,8 +218,8 @@ INLINE void merge_moments(moments *a, float count, float16 mean, float16 m2) {
 
 /* 16 channels of a tile, of which rows x cols outputs lie in the image: to y, row_floats and pitch apart, and their
  * statistics into `stats` if FLAG_STATS. */
-INLINE void store_tile(global const float *m, int point_floats, float16 bias, global float *y, int row_floats, int pitch,
-                       const int rows, const int cols, int flags, moments *stats) {
+CVY_ALWAYS_INLINE void store_tile(global const float *m, int point_floats, float16 bias, global float *y, int row_floats,
+                                  int pitch, const int rows, const int cols, int flags, moments *stats) {
   float16 d[POINTS], sum = (float16)(0.0f), total = (float16)(0.0f);
 #pragma unroll
   for (int i = 0; i < POINTS; i++) d[i] = vload16(0, m + i * point_floats);

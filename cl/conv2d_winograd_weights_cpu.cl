@@ -42,8 +42,6 @@
 
 #define SIDE (TILE + 2)
 #define PLACES (SIDE * SIDE)
-#define GROUP_OF_ONE __attribute__((reqd_work_group_size(1, 1, 1)))
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* Flags of the `flags` argument, the same in src/ops/conv2d_winograd_weights_cpu.c. The first three are CVY_CONV_*. */
 #define FLAG_SCALE 1
@@ -72,7 +70,7 @@ typedef global const float16 *vector_in;
 #define N_B (2.0f * B2 * (B2 - A2))
 
 /* B^T d */
-ALWAYS_INLINE void input_line(const float16 *d, float16 *out) {
+CVY_ALWAYS_INLINE void input_line(const float16 *d, float16 *out) {
   const float16 even_a = d[4] - B2 * d[2], odd_a = d[3] - B2 * d[1];
   const float16 even_b = d[4] - A2 * d[2], odd_b = d[3] - A2 * d[1];
   out[0] = (A2 * B2) * d[0] + (d[4] - (A2 + B2) * d[2]);
@@ -84,7 +82,7 @@ ALWAYS_INLINE void input_line(const float16 *d, float16 *out) {
 }
 
 /* A dy */
-ALWAYS_INLINE void gradient_line(const float16 *y, float16 *out) {
+CVY_ALWAYS_INLINE void gradient_line(const float16 *y, float16 *out) {
   const float16 even_a = y[0] + A2 * y[2], odd_a = y[1] + A2 * y[3];
   const float16 even_b = y[0] + B2 * y[2], odd_b = y[1] + B2 * y[3];
   out[0] = y[0];
@@ -96,7 +94,7 @@ ALWAYS_INLINE void gradient_line(const float16 *y, float16 *out) {
 }
 
 /* G^T u */
-ALWAYS_INLINE void filter_line(const float16 *u, float16 *out) {
+CVY_ALWAYS_INLINE void filter_line(const float16 *u, float16 *out) {
   const float16 even_a = (u[1] + u[2]) * (1.0f / N_A), odd_a = (u[1] - u[2]) * (POINT_A / N_A);
   const float16 even_b = (u[3] + u[4]) * (1.0f / N_B), odd_b = (u[3] - u[4]) * (POINT_B / N_B);
   out[0] = u[0] * (1.0f / N_ZERO) + (even_a + even_b);
@@ -106,21 +104,21 @@ ALWAYS_INLINE void filter_line(const float16 *u, float16 *out) {
 
 #else
 
-ALWAYS_INLINE void input_line(const float16 *d, float16 *out) {
+CVY_ALWAYS_INLINE void input_line(const float16 *d, float16 *out) {
   out[0] = d[0] - d[2];
   out[1] = d[1] + d[2];
   out[2] = d[2] - d[1];
   out[3] = d[3] - d[1];
 }
 
-ALWAYS_INLINE void gradient_line(const float16 *y, float16 *out) {
+CVY_ALWAYS_INLINE void gradient_line(const float16 *y, float16 *out) {
   out[0] = y[0];
   out[1] = y[0] + y[1];
   out[2] = y[0] - y[1];
   out[3] = y[1];
 }
 
-ALWAYS_INLINE void filter_line(const float16 *u, float16 *out) {
+CVY_ALWAYS_INLINE void filter_line(const float16 *u, float16 *out) {
   const float16 even = 0.5f * (u[1] + u[2]);
   out[0] = u[0] + even;
   out[1] = 0.5f * (u[1] - u[2]);
@@ -133,7 +131,7 @@ ALWAYS_INLINE void filter_line(const float16 *u, float16 *out) {
 
 /* SIDE (TILE) lines of an image from `first` on: offsets in units of `step`, and -1 where the line is in the image, 0
  * where not; those outside have the offset of a line inside. */
-ALWAYS_INLINE bool find_lines(int first, int count, int length, int step, int *at, int *inside) {
+CVY_ALWAYS_INLINE bool find_lines(int first, int count, int length, int step, int *at, int *inside) {
   for (int i = 0; i < count; i++) {
     const int line = first + i;
     at[i] = clamp(line, 0, length - 1) * step;
@@ -142,13 +140,13 @@ ALWAYS_INLINE bool find_lines(int first, int count, int length, int step, int *a
   return first >= 0 && first + count <= length;
 }
 
-ALWAYS_INLINE float16 masked(const float16 v, const int mask) { return as_float16(as_int16(v) & (int16)(mask)); }
+CVY_ALWAYS_INLINE float16 masked(const float16 v, const int mask) { return as_float16(as_int16(v) & (int16)(mask)); }
 
 /* Transforms x under a tile, channels c0 … c0+channels-1 (a multiple of 16): rows[], columns[] are offsets in x. */
-ALWAYS_INLINE void input_tile(const bool whole, global const float *x, global const float *residual,
-                              global const float *scale, global const float *shift, const int *rows,
-                              const int *columns, const int *row_inside, const int *column_inside, int channels,
-                              int flags, global float *to, int block_floats, int place_floats) {
+CVY_ALWAYS_INLINE void input_tile(const bool whole, global const float *x, global const float *residual,
+                                  global const float *scale, global const float *shift, const int *rows,
+                                  const int *columns, const int *row_inside, const int *column_inside, int channels,
+                                  int flags, global float *to, int block_floats, int place_floats) {
   for (int c = 0; c < channels; c += 16, to += block_floats) {
     float16 t[PLACES];
 #if PROLOGUE
@@ -184,9 +182,9 @@ ALWAYS_INLINE void input_tile(const bool whole, global const float *x, global co
 
 /* The same for a tile of dy, block_k channels from dy on: blocks of 32, the last of 16 if channels is an odd multiple
  * of it. `to`: the tile's place in the strip if all blocks had 32. Adds the tile to sums (NULL: not wanted). */
-ALWAYS_INLINE void gradient_tile(const bool whole, global const float *dy, const int *rows, const int *columns,
-                                 const int *row_inside, const int *column_inside, int channels, int tile, int strip,
-                                 global float *to, int place_floats, global float *sums) {
+CVY_ALWAYS_INLINE void gradient_tile(const bool whole, global const float *dy, const int *rows, const int *columns,
+                                     const int *row_inside, const int *column_inside, int channels, int tile, int strip,
+                                     global float *to, int place_floats, global float *sums) {
   for (int k = 0; k < channels; k += 16) {
     const int block = k / 32, width = min(32, channels - block * 32);
     global float *place = to + block * strip * 32 + tile * width + k % 32;
@@ -281,8 +279,8 @@ static pixel_walk walk_from(const image_shape *s, int at, int end) {
 }
 
 /* Fetches the next pixel of x and dy, channels of the task's blocks. */
-ALWAYS_INLINE void fetch_pixel(pixel_walk *w, const image_shape *s, global const float *x, global const float *dy,
-                               int c_floats, int k_floats) {
+CVY_ALWAYS_INLINE void fetch_pixel(pixel_walk *w, const image_shape *s, global const float *x, global const float *dy,
+                                   int c_floats, int k_floats) {
   if (w->at >= w->end) return;
   const int row = w->p + w->i, column = w->q + w->j;
   if (row < s->in_h && column < s->in_w) {

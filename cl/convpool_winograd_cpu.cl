@@ -17,29 +17,15 @@
  * first in the workspace: POINTS x (C rows of y_pitch), or turned POINTS x (K rows of x_pitch).
  * Register tiles: 4 or 8 rows x up to 4 vectors. Rows of v and m behind the block's last tile are multiplied too, with
  * whatever lies there, and not used. */
-#define WINOGRAD_VECTOR float16
 #define TILE_OUT 2
 #define TAPS 5
 #include "convpool.clh"
-#include "winograd.clh"
+#include "winograd_tile_cpu.clh"
 
 #define TILES 16 /* the same in src/ops/convpool.c */
 #define GAP 16   /* likewise */
 
 /* ---- weights ---- */
-
-/* u[point] of 25 taps, point_floats apart. */
-INLINE void transform_weights(const float16 *g, global float *u, int point_floats) {
-  float16 columns[TAPS * TILE_IN], line[TILE_IN];
-#pragma unroll
-  for (int s = 0; s < TAPS; s++) winograd_weight_line(g + s, TAPS, columns + s, TAPS);
-#pragma unroll
-  for (int i = 0; i < TILE_IN; i++) {
-    winograd_weight_line(columns + TAPS * i, 1, line, 1);
-#pragma unroll
-    for (int j = 0; j < TILE_IN; j++) vstore16(line[j], 0, u + (i * TILE_IN + j) * point_floats);
-  }
-}
 
 /* Weights (5,5,C,pitch) to the workspace. Group: a range of (input channel, 16 output channels). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_winograd_weights(global const float *restrict w,
@@ -91,33 +77,6 @@ typedef struct {
 static tile_place place_of(int tile, int pooled_h, int pooled_w) {
   const tile_place at = {tile / (pooled_h * pooled_w), tile / pooled_w % pooled_h, tile % pooled_w};
   return at;
-}
-
-/* One tile of the image at x, from pixel (h0, w0), to a row of v. */
-static void load_tile(global float *v, global const float *x, global const float *zeros, int h0, int w0, int in_h,
-                      int in_w, int pitch) {
-  const int point_floats = TILES * pitch + GAP;
-  global const float *pixel[POINTS];
-#pragma unroll
-  for (int i = 0; i < TILE_IN; i++)
-#pragma unroll
-    for (int j = 0; j < TILE_IN; j++) {
-      const int h = h0 + i, w = w0 + j;
-      pixel[i * TILE_IN + j] = h >= 0 && h < in_h && w >= 0 && w < in_w ? x + (h * in_w + w) * pitch : zeros;
-    }
-  for (int c = 0; c < pitch; c += 16, v += 16) {
-    float16 d[POINTS];
-#pragma unroll
-    for (int i = 0; i < POINTS; i++) d[i] = vload16(0, pixel[i] + c);
-#pragma unroll
-    for (int j = 0; j < TILE_IN; j++) winograd_input_line(d + j, TILE_IN);
-#pragma unroll
-    for (int i = 0; i < TILE_IN; i++) {
-      winograd_input_line(d + i * TILE_IN, 1);
-#pragma unroll
-      for (int j = 0; j < TILE_IN; j++) vstore16(d[i * TILE_IN + j], 0, v + (i * TILE_IN + j) * point_floats);
-    }
-  }
 }
 
 /* Windows' gradients of one tile to a row of m, and added to sums (0: not wanted). */
@@ -228,8 +187,8 @@ convpool_winograd_forward(global const float *restrict x, global const float *re
     const int first = task * TILES, some = min(TILES, tiles - first);
     for (int i = 0; i < some; i++) {
       const tile_place at = place_of(first + i, pooled_h, pooled_w);
-      load_tile(v + i * x_pitch, x + at.image * in_h * in_w * x_pitch, zeros, 2 * at.row - pad_h, 2 * at.col - pad_w, in_h,
-                in_w, x_pitch);
+      load_tile(v + i * x_pitch, v_point, 16, x + at.image * in_h * in_w * x_pitch, zeros, 2 * at.row - pad_h,
+                2 * at.col - pad_w, in_h, in_w, x_pitch, x_pitch);
     }
     for (int point = 0; point < POINTS; point++)
       product(v + point * v_point, x_pitch, 1, workspace + point * u_point, y_pitch, in_c, m + point * m_point, y_pitch,
@@ -323,8 +282,8 @@ convpool_winograd_gradient(global const float *restrict x, global const float *r
     for (int i = 0; i < some; i++) {
       const tile_place at = place_of(first + i, pooled_h, pooled_w);
       const int from = (first + i) * y_pitch;
-      load_tile(v + i * x_pitch, x + at.image * in_h * in_w * x_pitch, zeros, 2 * at.row - pad_h, 2 * at.col - pad_w, in_h,
-                in_w, x_pitch);
+      load_tile(v + i * x_pitch, v_point, 16, x + at.image * in_h * in_w * x_pitch, zeros, 2 * at.row - pad_h,
+                2 * at.col - pad_w, in_h, in_w, x_pitch, x_pitch);
       load_gradient(m + i * y_pitch, dy + from, mask + from, y_pitch, flags & FLAG_BIAS ? sums : 0);
     }
     for (int point = 0; point < POINTS; point++)
