@@ -112,6 +112,7 @@ def test_errors():
         (["tune", "--budget", "soon"], "as 60 or 60s"),
         (["tune", "--budget", "0"], "as 60 or 60s"),
         (["tune", "--model", "vgg"], "resnet18, lenet or all"),
+        (["tune", "--math", "fast"], "fp32 or tf32"),
         (["devices", "0:0"], "'0:0'"),
         (["selftest", "--devices"], "value is missing"),
     ]:
@@ -168,7 +169,7 @@ def test_help():
         "eval": "weights model data data-dir classes seed devices batch conv-algo math json quiet",
         "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
-        "tune": "devices model batch budget show clear json quiet",
+        "tune": "devices model batch math budget show clear json quiet",
         "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed "
         "no-shuffle split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib no-overlap no-sync lr-schedule warmup max-steps no-eval save checkpoint checkpoint-every "
         "keep resume verify-every log plot trace trace-events no-times allow-nan quiet devices",
@@ -286,6 +287,7 @@ def test_tune():
         here["POCL_CACHE_DIR"] = os.environ.get("POCL_CACHE_DIR", os.path.join(caches, "pocl", "kcache"))
         files = lambda: glob.glob(at("cache/convoy/tune-*.txt"))
         tune = ["tune", "--devices", DEVICE, "--model", "lenet", "--batch", 16]
+        tf32 = ["--math", "tf32"]
         hint = "'convoy tune' may find faster ones, and takes about "
         steps = ["train", *LENET, "--batch", 16, "--init", "he", "--no-eval"]
 
@@ -300,6 +302,21 @@ def test_tune():
         check(hint not in done.stderr, "no hint with --quiet", done)
         done = expect(0, *steps, "--max-steps", 1, "--tune", "off", env=here)
         check(hint not in done.stderr, "no hint with --tune off", done)
+        # arithmetic that the device may not have: it says so, and tunes the one that it uses instead
+        done = expect(0, *tune, *tf32, "--budget", 0.1, "--json", env=here)
+        used = [d["math"] for d in json.loads(done.stdout)["devices"]]
+        check(used == ["fp32" if "no TF32 here" in done.stderr else "tf32"], f"what is tuned: {used}", done)
+        # what stands for matrix units is tuned with it, and for it alone
+        units = {**here, "CVY_BAD_DEFAULTS": "0", "CVY_FORCE_SHAPE": "simt", "CVY_FORCE_MATRIX": "nvidia-emulated"}
+        for _ in range(6):  # compilers are slow the first time
+            done = expect(0, *tune, *tf32, "--budget", 10, "--json", env=units, timeout=280)
+            data = json.loads(done.stdout)["devices"][0]
+            if data["entries"] or "no TF32 here" in done.stderr:
+                break
+        if "no TF32 here" not in done.stderr:  # too little local memory for it
+            check(data["math"] == "tf32" and data["entries"], "something is tuned for TF32", done)
+            check(all(e["shape"].endswith(" tf32") for e in data["entries"]), "and kept for it alone", done)
+        expect(0, *tune, "--clear", env=units)
         if not several:
             expect(0, *tune, out="nothing was measured", env=here)
             return

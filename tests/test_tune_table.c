@@ -81,6 +81,9 @@ static void test_find(check_device *d) {
   p = params_for(64);
   p.pad_w = 1; /* another shape */
   assert_null(cvy_tune_table_find(table, &p, CVY_CONV_FORWARD));
+  p = params_for(64);
+  p.math = CVY_MATH_TF32; /* another arithmetic */
+  assert_null(cvy_tune_table_find(table, &p, CVY_CONV_FORWARD));
   put(table, 64, CVY_CONV_FORWARD, 9); /* replaces */
   assert_int_equal(table->n, 3);
   assert_int_equal(tile_for(table, 64, CVY_CONV_FORWARD), 9);

@@ -7,6 +7,7 @@
 #include "src/cl/devices.h"
 #include "src/nn/convs.h"
 #include "src/ops/autotune.h"
+#include "src/ops/math.h"
 #include "tools/json_log.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
@@ -14,7 +15,7 @@
 
 typedef struct tune_options {
   const char *devices, *json;
-  int model;
+  int model, math;
   int64_t batch;
   double budget_s;
   bool show, clear, quiet;
@@ -43,6 +44,7 @@ static const option_row rows[] = {
      .unit = "resnet18, lenet or all",
      .help = "the network whose convolutions and linear layers are measured, for training and evaluation"},
     ROW_BATCH(FIELD, 1 << 24, "images at a time on each device; what is found serves batches up to 8 times larger or smaller"),
+    ROW_MATH(FIELD, "fp32 or tf32", "arithmetic of products, as in convoy train; what is found is kept for each by itself"),
     {.kind = OPTION_PARSE,
      .name = "budget",
      FIELD(budget_s),
@@ -80,7 +82,8 @@ typedef struct tuner {
   const tune_options *options;
   const char *label;
   cvy_net *nets[PROGRAM_MODELS];
-  cvy_conv2d_params *ops;           /* of the device at hand */
+  cvy_math math;                    /* of the device at hand, and its operations */
+  cvy_conv2d_params *ops;
   int n_ops;
   json_t *devices;
 } tuner;
@@ -109,11 +112,13 @@ static cvy_status find_ops(tuner *t, cvy_device *device) {
   cvy_status status = CVY_OK;
   cvy_free(t->ops);
   t->ops = NULL, t->n_ops = 0;
+  t->math = cvy_math_resolve(device, (cvy_math)t->options->math);
   for (int m = 0; m < PROGRAM_MODELS; m++) {
     if (!t->nets[m]) continue;
     CVY_TRY(add_ops(t, device, t->nets[m], false));
     CVY_TRY(add_ops(t, device, t->nets[m], true));
   }
+  for (int i = 0; i < t->n_ops; i++) t->ops[i].math = t->math;
 fail:
   return status;
 }
@@ -210,7 +215,8 @@ static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *r
                  waiting, report->n);
   json_array_append_new(
       t->devices,
-      json_pack("{ss so so sf so si si si}", "device", t->label, "file",
+      json_pack("{ss so so so sf so si si si}", "device", t->label, "math",
+                report ? json_string(program_math_name(t->math)) : json_null(), "file",
                 found->path ? json_string(found->path) : json_null(), "entries", entries, "seconds",
                 report ? report->seconds : 0.0, "out_of_time", json_boolean(report && report->out_of_time), "waiting",
                 waiting, "single", single, "rejected", rejected));
