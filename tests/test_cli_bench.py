@@ -59,6 +59,12 @@ def check_row(row):
         out = ((h + 2 * p - r) // s + 1) * ((w + 2 * p - r) // s + 1)
         check(row["flops"] == 2 * n * out * k * r * r * c, f"operations: {row}")
         check(row["bytes"] == 4 * (n * h * w * c + n * out * k + r * r * c * k), f"bytes: {row}")
+    if row["operation"] == "convpool":  # the mask has a byte for each value behind the pool
+        n, h, w, c, k, r, _, p = (int(v) for v in re.fullmatch(r"n(\d+)h(\d+)w(\d+)c(\d+)k(\d+)r(\d+)s(\d+)p(\d+)", row["shape"]).groups())
+        out = (h + 2 * p - r + 1) * (w + 2 * p - r + 1)
+        x, y, weights = 4 * n * h * w * c, 5 * n * ((h + 2 * p - r + 1) // 2) * ((w + 2 * p - r + 1) // 2) * k, 4 * r * r * c * k
+        check(row["flops"] == 2 * n * out * k * r * r * c, f"operations: {row}")
+        check(row["bytes"] == x + y + weights, f"bytes: {row}")
     check(abs(row["gbs"] * row["ms"] * 1e6 / row["bytes"] - 1) < 1e-6, f"gbs: {row}")
     check(abs(row["gflops"] * row["ms"] * 1e6 - row["flops"]) <= 1e-6 * row["flops"], f"gflops: {row}")
 
@@ -93,7 +99,18 @@ def test_bench_ops():
     for row in net:
         check_row(row)
     there = {row["operation"] for row in net}
-    check(there == {"conv2d", "relu", "pool2d", "linear", "softmax_xent", "sgd", "gather"}, f"operations of lenet: {there}")
+    fused = "convpool" in there  # CPUs do convolution, ReLU and pool in one
+    check(there == {"relu", "linear", "softmax_xent", "sgd", "gather", *(("convpool",) if fused else ("conv2d", "pool2d"))},
+          f"operations of lenet: {there}")
+    one = bench("ops", "--model", "lenet", "--batch", "4", "--op", "convpool")["devices"][0]["rows"]
+    first, second = "n4h28w28c1k20r3s1p0", "n4h13w13c20k50r5s1p0"
+    want = [(first, "forward"), (first, "backward_weights"), (second, "forward"), (second, "backward_data"), (second, "backward_weights")]
+    check([(row["shape"], row["pass"]) for row in one] == (want if fused else []), f"--op convpool: {one}")
+    for model, op in (("resnet18", "convpool"), ("lenet", "add")):
+        expect(0, "bench", "ops", *FAST, "--model", model, "--op", op, err=f"no {op} in {model}")
+    for more in (["--op", "conv2d", "--algo", "auto"], ["--op", "pool2d"], ["--algo", "direct", "--pass", "fwd", "--op", "conv2d"]):
+        rows = bench("ops", "--model", "lenet", "--batch", "4", *more)["devices"][0]["rows"]
+        check({row["operation"] for row in rows} == {more[1] if more[0] == "--op" else "conv2d"}, f"{more} by themselves: {rows}")
     norm = bench("ops", "--op", "batchnorm", "--batch", "2")["devices"][0]["rows"]
     check({row["operation"] for row in norm} == {"batchnorm"}, "--op batchnorm")
     check({row["pass"] for row in norm} == {"inference", "forward", "backward"}, "passes of batchnorm")
@@ -131,10 +148,18 @@ def test_bench_ops():
             text = f.read()
         with open(path, "w", encoding="utf-8") as f:
             f.write(text.replace("y[i] = cvy_relu(x[i]);", "y[i] = cvy_relu(1.01f * x[i]);"))
+        with open(os.path.join(broken, "convpool.clh"), "r+", encoding="utf-8") as f:
+            text = f.read()
+            f.seek(0)
+            f.write(text.replace("bit(c, 4.0f)", "bit(b, 4.0f)"))
         relu = ["--model", "lenet", "--op", "relu", "--batch", "2"]
         rows = bench("ops", *relu, code=1, env={"CVY_CL_DIR": broken})["devices"][0]["rows"]
         check(all((row["error"] > 5e-3) == (row["pass"] == "forward") for row in rows), f"errors of a wrong relu: {rows}")
         expect(1, "bench", "ops", *FAST, *relu, env={"CVY_CL_DIR": broken}, err=("relu", "forward", "is wrong"))
+        if fused:  # a wrong mask is forward's mistake
+            masked = ["--model", "lenet", "--op", "convpool", "--batch", "2", "--pass", "fwd"]
+            rows = bench("ops", *masked, code=1, env={"CVY_CL_DIR": broken}, timeout=280)["devices"][0]["rows"]
+            check(len(rows) == 2 and all(row["error"] > 1e-2 for row in rows), f"errors of a wrong mask: {rows}")
 
 
 TRAIN = "version word devices model batch inference steps img_s img_s_best step_ms step_ms_low step_ms_high gflops peak_gflops"

@@ -256,8 +256,7 @@ static void fill_case(const conv_run *c, bench_case *out) {
   out->write_bytes = 4 * (forward ? y : weights ? w : x);
 }
 
-/* The text of --shape where it can say everything, else more words. */
-static void shape_text(const cvy_conv2d_params *p, char *out, size_t out_bytes) {
+void bench_conv_shape_text(const cvy_conv2d_params *p, char *out, size_t out_bytes) {
   int used = snprintf(out, out_bytes, "n%dh%dw%dc%dk%dr%d", p->n_max, p->x.h, p->x.w, p->x.c, p->k, p->r);
   if (p->s != p->r) used += snprintf(out + used, out_bytes - (size_t)used, "x%d", p->s);
   used += snprintf(out + used, out_bytes - (size_t)used, "s%d", p->stride_h);
@@ -274,7 +273,7 @@ cvy_status bench_conv(bench_rows *rows, bench_device *device, const char *operat
   conv_run c = {.device = device, .p = *params, .n = params->n_max};
   c.p.math = options->math;
   CVY_TRY(cvy_conv2d_output_shape(params, &c.y));
-  shape_text(params, what.shape, sizeof what.shape);
+  bench_conv_shape_text(params, what.shape, sizeof what.shape);
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
     cvy_conv_choice ways[WAYS_MAX], chosen;
     int n = 0;

@@ -547,7 +547,7 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
     case CVY_UNIT_SOFTMAX: status = bench_softmax(rows, &l, &what); break;
     case CVY_UNIT_CONVPOOL:
     case CVY_UNIT_CONV2D:
-    case CVY_UNIT_LINEAR: break;   /* bench_conv */
+    case CVY_UNIT_LINEAR: break;   /* bench_convpool, bench_conv */
   }
   layer_close(&l);
   return status;

@@ -27,7 +27,7 @@ typedef struct ops_run {
   json_t *devices;
 } ops_run;
 
-static const char *const operations[] = {"conv2d", "linear",  "batchnorm",    "pool2d", "relu",
+static const char *const operations[] = {"conv2d", "linear",  "batchnorm",    "pool2d", "convpool", "relu",
                                          "add",    "softmax", "softmax_xent", "sgd",    "gather"};
 
 /* ---- options ---- */
@@ -120,7 +120,8 @@ static const option_row ops_rows[] = {
      .value = "NAME",
      .absent = "all",
      .unit = "name",
-     .help = "one operation only: conv2d, linear, batchnorm, pool2d, relu, add, softmax, softmax_xent, sgd or gather"},
+     .help = "one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, softmax, "
+             "softmax_xent, sgd or gather"},
     PASS_ROW,
     ALGO_ROW,
     TILES_ROW,
@@ -165,7 +166,9 @@ static const option_table ops_table = {
     .usage = "[options]",
     .rows = ops_rows,
     .n_rows = sizeof ops_rows / sizeof ops_rows[0],
-    .about = "Measures every distinct operation of a network.",
+    .about = "Measures every distinct operation of a network. Where CPUs do a convolution, its ReLU and\n"
+             "2x2 average pool as one, that is an operation, convpool; --op conv2d and --op pool2d\n"
+             "measure them by themselves, and so do algorithms that --algo names.",
     .after = figures,
 };
 
@@ -231,7 +234,8 @@ static cvy_status measure_net(ops_run *run, bench_device *device, const bench_co
   cvy_status status = CVY_OK;
   cvy_plan *plan = NULL;
   const int n = (int)run->options->batch;
-  CVY_TRY(cvy_plan_create(run->net, &(cvy_plan_params){.n = n}, &plan));
+  const bool fuse = (!run->only || strcmp(run->only, "convpool") == 0) && cvy_convpool_wanted(device->cl, &conv->algos);
+  CVY_TRY(cvy_plan_create(run->net, &(cvy_plan_params){.n = n, .fuse_pools = fuse}, &plan));
   for (int u = 0; u < plan->n_units; u++) {
     const cvy_unit *const unit = &plan->units[u];
     const char *const operation = bench_unit_operation(unit);
@@ -246,6 +250,9 @@ static cvy_status measure_net(ops_run *run, bench_device *device, const bench_co
     if (unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR) {
       const cvy_conv2d_params params = cvy_unit_conv(run->net, unit, n, false);
       CVY_TRY(bench_conv(&run->rows, device, operation, &params, count, conv));
+    } else if (unit->kind == CVY_UNIT_CONVPOOL) {
+      const cvy_convpool_params params = cvy_unit_convpool(run->net, unit->layer, n, false);
+      CVY_TRY(bench_convpool(&run->rows, device, &params, count, conv->pass));
     } else {
       CVY_TRY(bench_layer(&run->rows, device, run->net, unit, n, count));
     }
@@ -307,6 +314,9 @@ static cvy_status measure(void *user, bench_device *device) {
   json_array_append_new(run->devices, out);
   if (run->net) CVY_TRY(measure_net(run, device, &conv));
   else CVY_TRY(bench_conv(&run->rows, device, "conv2d", &run->shape, 1, &conv));
+  if (json_array_size(run->rows.rows) == 0 && run->only)
+    program_warn("%s: nothing to measure: no %s in %s as it is computed there", device->label, run->only,
+                 run->rows.model ? run->rows.model : "this shape");
   bench_rows_totals(&run->rows, device);
   CVY_TRY(say_disturbed(device, rates_seconds));
 fail:
@@ -383,7 +393,7 @@ int bench_ops_main(int argc, char **argv) {
   for (size_t i = 0; i < sizeof operations / sizeof operations[0] && !known; i++)
     known = strcmp(options.operation, operations[i]) == 0;
   if (!known)
-    return options_error("bench ops", "--op %s: expected conv2d, linear, batchnorm, pool2d, relu, add, softmax, "
-                         "softmax_xent, sgd or gather", options.operation);
+    return options_error("bench ops", "--op %s: expected conv2d, linear, batchnorm, pool2d, convpool, relu, "
+                         "add, softmax, softmax_xent, sgd or gather", options.operation);
   return run_word(&ops_table, "ops", &options, options_given(&ops_table, given, "max-slowdown"), options.operation);
 }

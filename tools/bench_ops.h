@@ -80,6 +80,10 @@ typedef struct bench_conv_options {
 } bench_conv_options;
 cvy_status bench_conv(bench_rows *rows, bench_device *device, const char *operation, const cvy_conv2d_params *params,
                       int count, const bench_conv_options *options);
+/* Of a convolution: the text of --shape where it can say everything, else more words. */
+void bench_conv_shape_text(const cvy_conv2d_params *params, char *out, size_t out_bytes);
+/* [bench_convpool.c] Convolution, ReLU and pool in one. pass: a cvy_conv_pass, CVY_CONV_PASSES: all. */
+cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_convpool_params *params, int count, int pass);
 /* [bench_layers.c] A unit of the plan that is no convolution. */
 cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *net, const cvy_unit *unit, int n,
                        int count);
