@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 
-from cli import check, DEVICE, expect, LENET, lines_of, need_device, NO_DEVICE, ROOT, run, SMALL, main
+from cli import check, DEVICE, device_times, expect, LENET, lines_of, need_device, NO_DEVICE, ROOT, run, SMALL, main
 
 
 def test_errors():
@@ -353,10 +353,14 @@ def test_tune():
             f"--conv-algo goes before what is tuned: {forced}",
         )
 
-        # a damaged file is as none, and says so once; the next tune makes it good
+        # a damaged file is as none, and one line says so, what is used instead and what helps; the next tune makes it good
         with open(files()[0], "r+", encoding="utf-8") as f:
             f.truncate(os.path.getsize(files()[0]) - 5)
-        done = expect(0, *steps, "--max-steps", 1, err=("is damaged", hint), env=here)
+        for devices in (DEVICE, device_times(2)):
+            done = expect(0, *(devices if word == DEVICE else word for word in steps), "--max-steps", 1, env=here)
+            told = [line for line in done.stderr.splitlines() if "convoy tune" in line or "is damaged" in line]
+            check(len(told) == 1 and "is damaged: the shipped defaults are used" in told[0] and hint in told[0], f"one line: {told}", done)
+        expect(0, *tune, "--show", err="is damaged: it is not used", env=here)
         quick = [*steps, "--max-steps", 1, "--tune", "quick"]
         for _ in range(4):  # each goes on where the time of the one before was over
             expect(0, *quick, "--log", at("quick.jsonl"), env=here)

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "src/base/mem.h"
-#include "src/ops/tune_table.h"
 #include "src/ref/ref.h"
 #include "tools/bench_ops.h"
 
@@ -182,27 +181,14 @@ static bool same_choice(const cvy_conv_choice *a, const cvy_conv_choice *b) {
   return a->algo == b->algo && memcmp(a->tile, b->tile, sizeof a->tile) == 0;
 }
 
-/* What `convoy tune` found for this pass on this device; AUTO: nothing. */
-static cvy_status find_tuned(const conv_run *c, cvy_conv_choice *out) {
-  cvy_tune_table *table = NULL;
-  const cvy_status status = cvy_tune_table_open(c->device->cl, &table);
-  *out = (cvy_conv_choice){0};
-  if (status != CVY_OK) return status;
-  if (cvy_tune_table_load(table)) {
-    const cvy_tune_entry *const entry = cvy_tune_table_find(table, &c->p, c->pass);
-    if (entry) *out = entry->choice;
-  }
-  cvy_tune_table_destroy(&table);
-  return CVY_OK;
-}
-
 /* What is to be measured; *chosen: what auto takes, first if it is wanted at all. */
 static cvy_status ways_of(conv_run *c, const bench_conv_options *options, cvy_conv_choice *ways, int *n,
                           cvy_conv_choice *chosen, bool *tuned) {
   cvy_status status = CVY_OK;
   cvy_conv2d *op = NULL;
-  cvy_conv_choice all[WAYS_MAX], found = {0};
-  if (options->tuned) CVY_TRY(find_tuned(c, &found));
+  cvy_conv_choice all[WAYS_MAX];
+  const cvy_tune_entry *const entry = options->tuned ? cvy_tune_table_find(options->tuned, &c->p, c->pass) : NULL;
+  const cvy_conv_choice found = entry ? entry->choice : (cvy_conv_choice){0};
   CVY_TRY(make_op(c, &found, &op));
   *chosen = cvy_conv2d_chosen(op, c->pass);
   *tuned = found.algo != CVY_CONV_AUTO && same_choice(chosen, &found);

@@ -289,14 +289,24 @@ fail:
   return status;
 }
 
+/* What `convoy tune` found on the device, empty without a good file. */
+static cvy_status read_tuned(const bench_device *device, cvy_tune_table **table) {
+  const cvy_status status = cvy_tune_table_open(device->cl, table);
+  if (status == CVY_OK && !cvy_tune_table_load(*table) && (*table)->wrong)
+    program_say("%s: the file of tuned kernels %s: auto takes the shipped defaults", device->label, (*table)->wrong);
+  return status;
+}
+
 static cvy_status measure(void *user, bench_device *device) {
   ops_run *const run = user;
   const ops_options *const options = run->options;
   cvy_status status = CVY_OK;
+  cvy_tune_table *tuned = NULL;
+  if (options->tune == 0) CVY_TRY(read_tuned(device, &tuned));
   const bench_conv_options conv = {.algos = options->algos,
                                    .only_auto = options->only_auto,
                                    .all_tiles = options->tiles == 1,
-                                   .tuned = options->tune == 0,
+                                   .tuned = tuned,
                                    .pass = options->pass == 3 ? CVY_CONV_PASSES : options->pass,
                                    .math = cvy_math_resolve(device->cl, (cvy_math)options->math)};
   const double rates_seconds = options->seconds < 0.3 ? options->seconds : 0.3;
@@ -320,6 +330,7 @@ static cvy_status measure(void *user, bench_device *device) {
   bench_rows_totals(&run->rows, device);
   CVY_TRY(say_disturbed(device, rates_seconds));
 fail:
+  cvy_tune_table_destroy(&tuned);
   return status;
 }
 

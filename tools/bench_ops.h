@@ -6,6 +6,7 @@
 
 #include "src/nn/plan.h"
 #include "src/ops/conv2d.h"
+#include "src/ops/tune_table.h"
 #include "tools/bench.h"
 
 typedef struct bench_case {
@@ -74,7 +75,7 @@ double bench_error_of(const bench_error_sum *sum);
 typedef struct bench_conv_options {
   cvy_conv_algo_list algos;         /* n == 0: all, with `only_auto` what auto takes */
   bool only_auto, all_tiles;
-  bool tuned;                       /* auto goes by what `convoy tune` found on the device, as convoy train */
+  const cvy_tune_table *tuned;      /* auto goes by what `convoy tune` found on the device, as convoy train; NULL: it does not */
   int pass;                         /* cvy_conv_pass, CVY_CONV_PASSES: all */
   cvy_math math;                    /* one that the device does (cvy_math_resolve) */
 } bench_conv_options;

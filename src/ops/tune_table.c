@@ -223,14 +223,14 @@ static const char *read_file(cvy_tune_table *table, char *data, size_t size) {
 bool cvy_tune_table_load(cvy_tune_table *table) {
   char *data = NULL;
   size_t size;
+  table->wrong = NULL;
   if (!table->path || !cvy_file_exists(table->path)) return false;
   if (cvy_file_read(table->path, LONGEST_FILE, &data, &size) != CVY_OK) return false;
   const int had = table->n;
-  const char *const wrong = read_file(table, data, size);
+  table->wrong = read_file(table, data, size);
   cvy_free(data);
-  if (!wrong) return true;
+  if (!table->wrong) return true;
   table->n = had;
-  cvy_log_info("%s %s: it is not used; 'convoy tune' makes a new one", table->path, wrong);
   return false;
 }
 

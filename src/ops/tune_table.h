@@ -11,8 +11,8 @@
  *   end 16 hexadecimal digits                                        XXH64 of everything above
  * PASS as cvy_conv_pass_name, SHAPE as cvy_tune_shape_text, CHOICE and DEFAULT as cvy_conv_choice_text; MS are
  * whole microseconds: median times of the choice and of the shipped default for N samples.
- * A file that is short, damaged, of another version, device or other kernels counts as not there, with a message (info)
- * that says so; the next save replaces it. Writers work aside and rename: readers see an old or a new file, never a
+ * A file that is short, damaged, of another version, device or other kernels counts as not there, and the table says why;
+ * the next save replaces it. Writers work aside and rename: readers see an old or a new file, never a
  * half. Saving keeps what the file has and the table has not; of two who save at once one may lose its news.
  * CVY_NO_TUNE=1: no file is read or written (for tests). */
 #ifndef CVY_OPS_TUNE_TABLE_H
@@ -33,6 +33,7 @@ typedef struct cvy_tune_entry {
 typedef struct cvy_tune_table {
   char *head;                       /* the file's lines in front of the entries */
   char *path;                       /* NULL: there is no place for a file */
+  const char *wrong;                /* why the file that is there is not used, as "is damaged"; NULL else. Static */
   cvy_tune_entry *entries;
   int n, capacity;
 } cvy_tune_table;
@@ -48,7 +49,8 @@ cvy_status cvy_tune_table_open(cvy_device *device, cvy_tune_table **out);
 cvy_status cvy_tune_table_create(const char *head, const char *path, cvy_tune_table **out);
 void cvy_tune_table_destroy(cvy_tune_table **table);
 
-/* Reads the file's entries into the table; those that it has already stay. False: there is no good file. */
+/* Reads the file's entries into the table; those that it has already stay. False: there is no good file (table->wrong: but
+ * a bad one). Says nothing of a bad file: whoever knows what is done instead says both at once. */
 bool cvy_tune_table_load(cvy_tune_table *table);
 /* CVY_E_IO with the reason said. Without a path nothing happens. */
 cvy_status cvy_tune_table_save(const cvy_tune_table *table);

@@ -94,6 +94,7 @@ static cvy_status plan_replica(cvy_replica *r, const cvy_replica_params *params)
   cvy_status status = CVY_OK;
   cvy_tune_table *from_file = NULL;
   if (params->use_tuned && !params->tuned) CVY_TRY(read_tuned(r->device, &from_file));
+  r->tuned_wrong = from_file ? from_file->wrong : NULL;
   r->share_max = params->share_max;
   CVY_TRY(cvy_instance_create(r->device, r->net,
                               &(cvy_instance_params){.n = params->share_max,

@@ -95,6 +95,7 @@ typedef struct cvy_replica {
   atomic_bool entered;              /* the exchange thread is inside a call on the device */
   atomic_bool in_step;              /* the worker's task is a step's */
   long steps_done, lost_step;       /* under lock: steps in which it had samples; the step in which it was lost */
+  const char *tuned_wrong;          /* why the device's file of tuned choices is not used; NULL: it is, or there is none */
   const cvy_step *step;             /* the one this worker is enqueuing */
   struct cvy_timeline *timeline;    /* the team's; NULL: times are not kept */
 } cvy_replica;

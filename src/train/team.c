@@ -83,20 +83,23 @@ fail:
 #define TUNE_PASS_S 0.6
 enum { TUNE_MOST_S = 60 };
 
-/* What could be faster is said once. */
+/* What could be faster is said once, for all devices and reasons. */
 static void tell_untuned(const cvy_team *team) {
   int untuned = 0, most = 0;
   bool tf32 = false;
+  const char *wrong = NULL;
+  char file[160] = "no tuned kernels for this network and batch here";
   for (int r = 0; r < team->n; r++) {
     const int here = cvy_instance_untuned(team->replicas[r].instance);
     untuned += here;
+    if (here > 0 && !wrong) wrong = team->replicas[r].tuned_wrong;
     tf32 |= here > 0 && cvy_instance_math(team->replicas[r].instance) == CVY_MATH_TF32;
     if (here > most) most = here;
   }
   if (untuned == 0) return;
   const double seconds = TUNE_PASS_S * most;
-  cvy_log_info("no tuned kernels for this network and batch here: the shipped defaults are used; 'convoy tune%s' may find "
-               "faster ones, and takes about %.0f s",
+  if (wrong) snprintf(file, sizeof file, "the file of tuned kernels %s", wrong);
+  cvy_log_info("%s: the shipped defaults are used; 'convoy tune%s' may find faster ones, and takes about %.0f s", file,
                tf32 ? " --math tf32" : "", seconds < TUNE_MOST_S ? ceil(seconds) : TUNE_MOST_S);
 }
 
