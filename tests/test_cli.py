@@ -395,8 +395,12 @@ def test_selftest():
         check(changed != text, "softmax.cl has an exp to change")
         with open(path, "w", encoding="utf-8") as f:
             f.write(changed)
-        done = expect(1, "selftest", *device, out=("FAILED softmax ", "bound"), env={"CVY_CL_DIR": broken})
-        check("1 wrong" in done.stdout, "only that one", done)
+        with open(os.path.join(broken, "compress.cl"), "r+", encoding="utf-8") as f:
+            text = f.read()
+            f.seek(0)
+            f.write(text.replace("bits + 0x7fffu", "bits + 0x3fffu"))
+        done = expect(1, "selftest", *device, out=("FAILED softmax ", "bound", "FAILED compress "), env={"CVY_CL_DIR": broken})
+        check("2 wrong" in done.stdout, "only these", done)
 
 
 if __name__ == "__main__":

@@ -213,12 +213,18 @@ def test_bench_train():
 
     result = bench("exchange", "--model", "lenet", "--buckets", "0.125,64")
     check(result["gradient_bytes"] > 4 * 129068, "lenet's gradients")
-    check([row["buckets"] for row in result["team"]] == [-(-result["gradient_bytes"] // 131072), 1], f"{result['team']}")
+    kinds = ["fp32", "bf16"]
+    want = [(kind, n) for n in (-(-result["gradient_bytes"] // 131072), 1) for kind in kinds]
+    check([(row["exchange"], row["buckets"]) for row in result["team"]] == want, f"{result['team']}")
     check(result["host_copy_gbs"] > 0 and all(row["update_gbs"] > 0 and row["update_ms"] > 0 for row in result["team"]), f"{result}")
     for device in result["devices"]:
-        check(len(device["rows"]) == 2 and all(row["to_device_gbs"] > 0 for row in device["rows"]), f"{device}")
+        check([row["exchange"] for row in device["rows"]] == 2 * kinds and all(row["to_device_gbs"] > 0 for row in device["rows"]), f"{device}")
+        check(all((row["pack_ms"] or 0) > 0 if row["exchange"] == "bf16" else row["pack_ms"] is None for row in device["rows"]), f"{device}")
     staged = bench("exchange", "--model", "lenet", "--buckets", "1", env={"CVY_FORCE_STAGING": "1"})["devices"][0]
-    check(not staged["mapped"] and staged["rows"][0]["to_host_gbs"] > 0, f"{staged}")
+    check(not staged["mapped"] and len(staged["rows"]) == 2, f"{staged}")
+    for row, size in zip(staged["rows"], (4, 2)):  # half of the bytes cross
+        crossed = row["to_host_gbs"] * row["to_host_ms"] * 1e6
+        check(abs(crossed / (row["bucket_bytes"] / 4 * size) - 1) < 1e-6, f"{row}")
 
 
 def test_bench_scaling():

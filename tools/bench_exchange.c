@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * convoy bench exchange: what crosses between devices and host in a training step, without the training. The same
  * calls in the same order as src/train: gradients are mapped or read, added in device order on the host, which updates
- * its weights, and the new weights are written to every device. */
+ * its weights, and the new weights are written to every device. Once as floats, and once with gradients packed to bfloat16
+ * on the device (--exchange bf16 of convoy train). */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/nn/graph.h"
+#include "src/ops/compress.h"
 #include "src/train/state.h"
 #include "tools/bench.h"
 #include "tools/progress.h"
@@ -67,23 +69,26 @@ static const option_table table = {
              "bucket comes to the host and goes back, then a step's whole exchange of all\n"
              "devices together, and the host's sum and update by themselves, while nothing\n"
              "crosses: devices + 2 times the gradients' bytes are read and written, at a rate\n"
-             "that can be compared with what the host copies (bytes read and written).",
+             "that can be compared with what the host copies (bytes read and written). Each size\n"
+             "twice, as --exchange of convoy train has it: fp32, and bf16, where gradients are packed\n"
+             "to half the bytes on the device first.",
     .after = "A device that shares the host's memory maps its gradients: nothing is copied then.\n"
              "JSON: {\"version\", \"word\", \"model\", \"gradient_bytes\", \"devices\": [{\"device\",\n"
              "\"driver\", \"platform\", \"platform_version\", \"peaks\", \"mapped\", \"rows\":\n"
-             "[{\"bucket_bytes\", \"to_host_ms\", \"to_host_gbs\", \"to_device_ms\",\n"
-             "\"to_device_gbs\"}]}], \"host_copy_gbs\", \"team\": [{\"bucket_bytes\", \"buckets\", \"exchange_ms\",\n"
-             "\"exchange_ms_low\", \"exchange_ms_high\", \"update_ms\",\n"
-             "\"update_gbs\"}]}; a bucket larger than the\n"
-             "gradients is cut to them.",
+             "[{\"exchange\" (fp32 or bf16), \"bucket_bytes\" (of floats), \"pack_ms\" (null for fp32),\n"
+             "\"to_host_ms\", \"to_host_gbs\" (of what crosses), \"to_device_ms\", \"to_device_gbs\"}]}],\n"
+             "\"host_copy_gbs\", \"team\": [{\"exchange\", \"bucket_bytes\", \"buckets\", \"exchange_ms\",\n"
+             "\"exchange_ms_low\", \"exchange_ms_high\", \"update_ms\", \"update_gbs\"}]}; a bucket larger\n"
+             "than the gradients is cut to them.",
 };
 
 /* A device's gradients and weights. */
 typedef struct exchange_part {
   bench_device device;
   cvy_queue *queue, *upload;        /* from the device and to it */
-  cvy_buffer *gradients, *weights;
-  cvy_buffer **gradient, **weight;  /* slices, one per bucket */
+  cvy_compress *compress;
+  cvy_buffer *gradients, *weights, *rests, *packs;   /* rests, packs: bf16 */
+  cvy_buffer **gradient, **weight, **rest, **pack;   /* slices, one per bucket */
   cvy_event **read, **written;      /* one per bucket */
   void **mapped;                    /* one per bucket; where the device shares the host's memory */
   cvy_pinned *staging;              /* else */
@@ -100,6 +105,7 @@ typedef struct exchange_run {
   cvy_pool *pool;
   exchange_part *parts;
   int n_parts, n_buckets;
+  bool packs;                       /* gradients cross as bfloat16 */
   size_t bucket_floats;
   double copy_gbs;                  /* of the host with all its threads: bytes read and written */
 } exchange_run;
@@ -111,31 +117,39 @@ static size_t floats_of(const exchange_run *run, int bucket) {
   return left < run->bucket_floats ? left : run->bucket_floats;
 }
 
+/* What crosses of a device's bucket, and its bytes. */
+static cvy_buffer *crossing(const exchange_run *run, const exchange_part *p, int b) {
+  return run->packs ? p->pack[b] : p->gradient[b];
+}
+static size_t bytes_of(const exchange_run *run, size_t floats) {
+  return floats * (run->packs ? sizeof(uint16_t) : sizeof(float));
+}
+
 static void forget_buckets(exchange_run *run) {
   for (int d = 0; d < run->n_parts; d++) {
     exchange_part *const p = &run->parts[d];
+    cvy_buffer **const slices[] = {p->gradient, p->weight, p->rest, p->pack};
     for (int b = 0; b < run->n_buckets; b++) {
       if (p->read) cvy_event_destroy(&p->read[b]);
       if (p->written) cvy_event_destroy(&p->written[b]);
-      if (p->gradient) cvy_buffer_destroy(&p->gradient[b]);
-      if (p->weight) cvy_buffer_destroy(&p->weight[b]);
+      for (int i = 0; i < 4; i++)
+        if (slices[i]) cvy_buffer_destroy(&slices[i][b]);
     }
     cvy_free(p->read);
     cvy_free(p->written);
-    cvy_free(p->gradient);
-    cvy_free(p->weight);
+    for (int i = 0; i < 4; i++) cvy_free(slices[i]);
     cvy_free(p->mapped);
     p->read = p->written = NULL;
-    p->gradient = p->weight = NULL;
+    p->gradient = p->weight = p->rest = p->pack = NULL;
     p->mapped = NULL;
   }
   run->n_buckets = 0;
 }
 
-/* Cuts everything into buckets of about so many MiB: slices begin at multiples of CVY_SLICE_ALIGN bytes. */
+/* Cuts everything into buckets of about so many MiB: slices begin at multiples of CVY_SLICE_ALIGN bytes, packed ones too. */
 static cvy_status make_buckets(exchange_run *run, double mib) {
   cvy_status status = CVY_OK;
-  const size_t wanted = cvy_round_up((size_t)(mib * (1 << 20)), CVY_SLICE_ALIGN) / sizeof(float);
+  const size_t wanted = cvy_round_up((size_t)(mib * (1 << 20)), 2 * CVY_SLICE_ALIGN) / sizeof(float);
   run->bucket_floats = wanted < run->flat.n_floats ? wanted : run->flat.n_floats;
   const size_t n = (run->flat.n_floats + run->bucket_floats - 1) / run->bucket_floats;
   CVY_REQUIRE(n <= BUCKETS_MAX, CVY_E_ARGUMENT, "%zu buckets of %g MiB: at most %d are possible", n, mib, BUCKETS_MAX);
@@ -146,13 +160,17 @@ static cvy_status make_buckets(exchange_run *run, double mib) {
     p->written = cvy_calloc(n, sizeof *p->written);
     p->gradient = cvy_calloc(n, sizeof *p->gradient);
     p->weight = cvy_calloc(n, sizeof *p->weight);
+    p->rest = cvy_calloc(n, sizeof *p->rest);
+    p->pack = cvy_calloc(n, sizeof *p->pack);
     p->mapped = cvy_calloc(n, sizeof *p->mapped);
-    CVY_REQUIRE(p->read && p->written && p->gradient && p->weight && p->mapped, CVY_E_MEMORY, "no memory for %zu buckets",
-                n);
+    CVY_REQUIRE(p->read && p->written && p->gradient && p->weight && p->rest && p->pack && p->mapped, CVY_E_MEMORY,
+                "no memory for %zu buckets", n);
     for (int b = 0; b < run->n_buckets; b++) {
       const size_t at = (size_t)b * run->bucket_floats * sizeof(float), size = floats_of(run, b) * sizeof(float);
       CVY_TRY(cvy_buffer_slice(p->gradients, at, size, &p->gradient[b]));
       CVY_TRY(cvy_buffer_slice(p->weights, at, size, &p->weight[b]));
+      CVY_TRY(cvy_buffer_slice(p->rests, at, size, &p->rest[b]));
+      CVY_TRY(cvy_buffer_slice(p->packs, at / 2, size / 2, &p->pack[b]));
     }
   }
 fail:
@@ -161,27 +179,39 @@ fail:
 
 /* ---- one bucket of one device ---- */
 
-static cvy_status start_read(exchange_run *run, exchange_part *p, int b) {
+/* *packed: when it is over. */
+static cvy_status start_pack(exchange_run *run, exchange_part *p, int b, cvy_event **packed) {
   cvy_status status = CVY_OK;
-  const size_t bytes = floats_of(run, b) * sizeof(float);
-  if (p->map) CVY_TRY(cvy_buffer_map(p->queue, p->gradient[b], bytes, NULL, &p->mapped[b], &p->read[b]));
-  else
-    CVY_TRY(cvy_buffer_read(p->queue, p->gradient[b], 0, bytes, p->staging_host + (size_t)b * run->bucket_floats, NULL,
-                            &p->read[b]));
+  CVY_TRY(cvy_compress_run(p->compress, p->device.queue, floats_of(run, b), p->gradient[b], p->rest[b], p->pack[b]));
+  CVY_TRY(cvy_queue_marker(p->device.queue, packed));
+  CVY_TRY(cvy_queue_flush(p->device.queue));
 fail:
   return status;
 }
 
-static cvy_status end_read(exchange_run *run, exchange_part *p, int b, const float **from) {
+/* Where a bucket arrives on the host. */
+static void *arrival(const exchange_run *run, const exchange_part *p, int b) {
+  return p->map ? p->mapped[b] : p->staging_host + (size_t)b * run->bucket_floats;
+}
+
+static cvy_status start_read(exchange_run *run, exchange_part *p, int b, cvy_event *after) {
+  cvy_status status = CVY_OK;
+  const size_t bytes = bytes_of(run, floats_of(run, b));
+  if (p->map) CVY_TRY(cvy_buffer_map(p->queue, crossing(run, p, b), bytes, after, &p->mapped[b], &p->read[b]));
+  else CVY_TRY(cvy_buffer_read(p->queue, crossing(run, p, b), 0, bytes, arrival(run, p, b), after, &p->read[b]));
+fail:
+  return status;
+}
+
+static cvy_status end_read(exchange_part *p, int b) {
   const cvy_status status = cvy_event_wait(p->read[b]);
   cvy_event_destroy(&p->read[b]);
-  *from = p->map ? p->mapped[b] : p->staging_host + (size_t)b * run->bucket_floats;
   return status;
 }
 
 static cvy_status start_write(exchange_run *run, exchange_part *p, int b, const float *from) {
   cvy_status status = CVY_OK;
-  if (p->mapped[b]) CVY_TRY(cvy_buffer_unmap(p->upload, p->gradient[b], p->mapped[b]));
+  if (p->mapped[b]) CVY_TRY(cvy_buffer_unmap(p->upload, crossing(run, p, b), p->mapped[b]));
   p->mapped[b] = NULL;
   CVY_TRY(cvy_buffer_write(p->upload, p->weight[b], 0, floats_of(run, b) * sizeof(float), from, NULL, &p->written[b]));
   CVY_TRY(cvy_queue_flush(p->upload));
@@ -189,20 +219,29 @@ fail:
   return status;
 }
 
-/* Both ways of the first bucket; what comes back is what went. */
-static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spread *to_host, bench_spread *to_device) {
+/* Both ways of the first bucket, each step by itself; what comes back is what went. pack: all zero where nothing is. */
+static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spread *pack, bench_spread *to_host,
+                                 bench_spread *to_device) {
   cvy_status status = CVY_OK;
-  static bench_samples up, down;
+  static bench_samples packing, up, down;
   const volatile int *const stop = program_signals_soft();
-  up.n = down.n = 0;
+  packing.n = up.n = down.n = 0;
   const uint64_t begin = cvy_clock_ns();
   for (int i = 0; i <= BENCH_SAMPLES_MIN || cvy_clock_seconds_since(begin) < run->options->seconds; i++) {
-    const float *from;
     if (*stop) CVY_TRY(CVY_E_INTERRUPTED);
     if (up.n == BENCH_SAMPLES_MAX) break;
     uint64_t start = cvy_clock_ns();
-    CVY_TRY(start_read(run, p, 0));
-    CVY_TRY(end_read(run, p, 0, &from));
+    if (run->packs) {
+      cvy_event *packed = NULL;
+      status = start_pack(run, p, 0, &packed);
+      cvy_event_destroy(&packed);
+      CVY_TRY(status);
+      CVY_TRY(cvy_queue_finish(p->device.queue));
+      if (i > 0) packing.values[packing.n++] = 1e3 * cvy_clock_seconds_since(start);
+    }
+    start = cvy_clock_ns();
+    CVY_TRY(start_read(run, p, 0, NULL));
+    CVY_TRY(end_read(p, 0));
     if (i > 0) up.values[up.n++] = 1e3 * cvy_clock_seconds_since(start);   /* the first one touches the memory */
     start = cvy_clock_ns();
     CVY_TRY(start_write(run, p, 0, cvy_state_w(run->state)));
@@ -210,6 +249,7 @@ static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spre
     cvy_event_destroy(&p->written[0]);
     if (i > 0) down.values[down.n++] = 1e3 * cvy_clock_seconds_since(start);
   }
+  *pack = bench_spread_of(&packing);
   *to_host = bench_spread_of(&up);
   *to_device = bench_spread_of(&down);
 fail:
@@ -219,9 +259,14 @@ fail:
 /* ---- all buckets of all devices ---- */
 
 /* What is on the host of bucket b from all devices, added up into the state's next generation. */
-static void update_bucket(exchange_run *run, int b, const float *const *from) {
+static void update_bucket(exchange_run *run, int b) {
+  static const float *floats[DEVICES_MAX];
+  static const uint16_t *packed[DEVICES_MAX];
   const cvy_sgd_params sgd = {.lr = 0.01f};
-  cvy_state_update(run->state, run->pool, &sgd, (size_t)b * run->bucket_floats, floats_of(run, b), from, run->n_parts);
+  const size_t at = (size_t)b * run->bucket_floats, n = floats_of(run, b);
+  for (int d = 0; d < run->n_parts; d++) floats[d] = arrival(run, &run->parts[d], b), packed[d] = arrival(run, &run->parts[d], b);
+  if (run->packs) cvy_state_update_packed(run->state, run->pool, &sgd, at, n, packed, run->n_parts);
+  else cvy_state_update(run->state, run->pool, &sgd, at, n, floats, run->n_parts);
 }
 
 static const float *next_weights(const exchange_run *run, int b) {
@@ -230,8 +275,15 @@ static const float *next_weights(const exchange_run *run, int b) {
 
 static cvy_status start_all_reads(exchange_run *run) {
   cvy_status status = CVY_OK;
-  for (int b = 0; b < run->n_buckets; b++)
-    for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_read(run, &run->parts[d], b));
+  for (int b = 0; b < run->n_buckets; b++) {
+    for (int d = 0; d < run->n_parts; d++) {
+      cvy_event *packed = NULL;
+      if (run->packs) status = start_pack(run, &run->parts[d], b, &packed);
+      if (status == CVY_OK) status = start_read(run, &run->parts[d], b, packed);
+      cvy_event_destroy(&packed);
+      CVY_TRY(status);
+    }
+  }
   for (int d = 0; d < run->n_parts; d++) CVY_TRY(cvy_queue_flush(run->parts[d].queue));
 fail:
   return status;
@@ -250,11 +302,10 @@ fail:
 /* As in training: every bucket is updated as soon as it is there and goes back at once. */
 static cvy_status exchange_all(exchange_run *run) {
   cvy_status status = CVY_OK;
-  static const float *from[DEVICES_MAX];
   CVY_TRY(start_all_reads(run));
   for (int b = 0; b < run->n_buckets; b++) {
-    for (int d = 0; d < run->n_parts; d++) CVY_TRY(end_read(run, &run->parts[d], b, &from[d]));
-    update_bucket(run, b, from);
+    for (int d = 0; d < run->n_parts; d++) CVY_TRY(end_read(&run->parts[d], b));
+    update_bucket(run, b);
     for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_write(run, &run->parts[d], b, next_weights(run, b)));
   }
 fail:;
@@ -265,19 +316,16 @@ fail:;
 /* The host's part alone: all gradients are there before, nothing goes back until it is over. */
 static cvy_status update_all(exchange_run *run, double *ms) {
   cvy_status status = CVY_OK;
-  const float **const from = cvy_calloc((size_t)run->n_buckets * (size_t)run->n_parts, sizeof *from);
-  CVY_REQUIRE(from, CVY_E_MEMORY, "no memory for %d buckets", run->n_buckets);
   CVY_TRY(start_all_reads(run));
   for (int b = 0; b < run->n_buckets; b++)
-    for (int d = 0; d < run->n_parts; d++) CVY_TRY(end_read(run, &run->parts[d], b, &from[b * run->n_parts + d]));
+    for (int d = 0; d < run->n_parts; d++) CVY_TRY(end_read(&run->parts[d], b));
   const uint64_t start = cvy_clock_ns();
-  for (int b = 0; b < run->n_buckets; b++) update_bucket(run, b, &from[b * run->n_parts]);
+  for (int b = 0; b < run->n_buckets; b++) update_bucket(run, b);
   *ms = 1e3 * cvy_clock_seconds_since(start);
   for (int b = 0; b < run->n_buckets; b++)
     for (int d = 0; d < run->n_parts; d++) CVY_TRY(start_write(run, &run->parts[d], b, next_weights(run, b)));
 fail:;
   const cvy_status ended = end_all_writes(run);
-  cvy_free(from);
   return status != CVY_OK ? status : ended;
 }
 
@@ -342,6 +390,9 @@ static void part_close(exchange_part *p) {
   cvy_pinned_destroy(&p->staging);
   cvy_buffer_destroy(&p->gradients);
   cvy_buffer_destroy(&p->weights);
+  cvy_buffer_destroy(&p->rests);
+  cvy_buffer_destroy(&p->packs);
+  cvy_compress_destroy(&p->compress);
   bench_device_close(&p->device);
 }
 
@@ -356,8 +407,13 @@ static cvy_status part_open(exchange_run *run, int i) {
   p->map = cvy_device_get_facts(p->device.cl)->host_unified;
   CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->gradients));
   CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->weights));
+  CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->rests));
+  CVY_TRY(cvy_buffer_create(p->device.cl, bytes / 2, &p->packs));
+  CVY_TRY(cvy_compress_create(p->device.cl, &p->compress));
   CVY_TRY(cvy_buffer_fill(p->queue, p->gradients, 0, bytes, 0));
   CVY_TRY(cvy_buffer_fill(p->queue, p->weights, 0, bytes, 0));
+  CVY_TRY(cvy_buffer_fill(p->queue, p->rests, 0, bytes, 0));
+  CVY_TRY(cvy_buffer_fill(p->queue, p->packs, 0, bytes / 2, 0));
   CVY_TRY(cvy_queue_finish(p->queue));
   if (!p->map) {
     void *host = NULL;
@@ -392,33 +448,38 @@ fail:
 static cvy_status measure_size(exchange_run *run, double mib, bool print, json_t *devices, json_t *team) {
   cvy_status status = CVY_OK;
   bench_spread whole, update;
+  const char *const kind = run->packs ? "bf16" : "fp32";
   CVY_TRY(make_buckets(run, mib));
-  const double bytes = 4.0 * (double)run->bucket_floats;
+  const double bytes = 4.0 * (double)run->bucket_floats, crossing_bytes = (double)bytes_of(run, run->bucket_floats);
   for (int d = 0; d < run->n_parts; d++) {
     exchange_part *const p = &run->parts[d];
-    bench_spread up, down;
-    CVY_TRY(measure_bucket(run, p, &up, &down));
-    const double up_gbs = bytes / up.median * 1e-6, down_gbs = bytes / down.median * 1e-6;
+    bench_spread pack, up, down;
+    CVY_TRY(measure_bucket(run, p, &pack, &up, &down));
+    const double up_gbs = crossing_bytes / up.median * 1e-6, down_gbs = bytes / down.median * 1e-6;
     json_array_append_new(json_object_get(json_array_get(devices, (size_t)d), "rows"),
-                          json_pack("{sI sf so sf sf}", "bucket_bytes", (json_int_t)bytes, "to_host_ms", up.median,
-                                    "to_host_gbs", p->map ? json_null() : json_real(up_gbs), "to_device_ms",
+                          json_pack("{ss sI so sf so sf sf}", "exchange", kind, "bucket_bytes", (json_int_t)bytes,
+                                    "pack_ms", run->packs ? json_real(pack.median) : json_null(), "to_host_ms",
+                                    up.median, "to_host_gbs", p->map ? json_null() : json_real(up_gbs), "to_device_ms",
                                     down.median, "to_device_gbs", down_gbs));
     if (!print) continue;
     progress_end();
-    printf("%-52.52s %10.3f %9s %12.3f ", p->device.label, bytes / (1 << 20), "", up.median);
+    printf("%-40.40s %-8s %10.3f %8s ", p->device.label, kind, bytes / (1 << 20), "");
+    if (run->packs) printf("%8.3f", pack.median);
+    else printf("%8s", "-");
+    printf(" %12.3f ", up.median);
     if (p->map) printf("%9s", "mapped");
     else printf("%9.1f", up_gbs);
     printf(" %12.3f %9.1f\n", down.median, down_gbs);
   }
   CVY_TRY(measure_team(run, &whole, &update));
-  const double touched = 4.0 * (double)run->flat.n_floats * (run->n_parts + 2), host_gbs = touched / update.median * 1e-6;
-  json_array_append_new(team, json_pack("{sI si sf sf sf sf sf}", "bucket_bytes", (json_int_t)bytes, "buckets",
+  const double touched = (double)bytes_of(run, run->flat.n_floats) * run->n_parts + 8.0 * (double)run->flat.n_floats, host_gbs = touched / update.median * 1e-6;
+  json_array_append_new(team, json_pack("{ss sI si sf sf sf sf sf}", "exchange", kind, "bucket_bytes", (json_int_t)bytes, "buckets",
                                         run->n_buckets, "exchange_ms", whole.median, "exchange_ms_low", whole.low,
                                         "exchange_ms_high", whole.high, "update_ms", update.median, "update_gbs",
                                         host_gbs));
   if (print) {
-    printf("  all together: %-36s %10.3f %9d  exchange %.3f ms +- %.1f %%; host alone %.3f ms, %.1f GB/s, %.0f %% of its copy\n", "",
-           bytes / (1 << 20), run->n_buckets, whole.median, 50 * (whole.high - whole.low) / whole.median,
+    printf("  all together %-25s %-8s %10.3f %8d  exchange %.3f ms +- %.1f %%; host alone %.3f ms, %.1f GB/s, %.0f %% of its copy\n",
+           "", kind, bytes / (1 << 20), run->n_buckets, whole.median, 50 * (whole.high - whole.low) / whole.median,
            update.median, host_gbs, 100 * host_gbs / run->copy_gbs);
     fflush(stdout);
   }
@@ -449,11 +510,15 @@ int bench_exchange_main(int argc, char **argv) {
     json_array_append_new(devices, device);
   }
   if (print)
-    printf("%s: %.1f MiB of gradients; the host copies %.1f GB/s\n%-52s %10s %9s %12s %9s %12s %9s\n", program_models[options.model],
-           (double)run.flat.n_floats * 4 / (1 << 20), run.copy_gbs, "device", "bucket MiB", "buckets", "to host ms", "GB/s",
+    printf("%s: %.1f MiB of gradients; the host copies %.1f GB/s\n%-40s %-8s %10s %8s %8s %12s %9s %12s %9s\n", program_models[options.model],
+           (double)run.flat.n_floats * 4 / (1 << 20), run.copy_gbs, "device", "exchange", "bucket MiB", "buckets", "pack ms", "to host ms", "GB/s",
            "to device ms", "GB/s");
-  for (int i = 0; i < options.buckets.n; i++)
-    CVY_TRY(measure_size(&run, options.buckets.values[i], print, devices, team));
+  for (int i = 0; i < options.buckets.n; i++) {
+    for (int packs = 0; packs < 2; packs++) {
+      run.packs = packs;
+      CVY_TRY(measure_size(&run, options.buckets.values[i], print, devices, team));
+    }
+  }
 fail:
   progress_end();
   for (int d = 0; d < run.n_parts; d++) part_close(&run.parts[d]);

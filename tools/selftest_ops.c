@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Operations beside the layers as cases of the selftest: gather, elementwise, sums, softmax, cross-entropy, updates. */
+ * Operations beside the layers as cases of the selftest: gather, elementwise, sums, softmax, cross-entropy, updates,
+ * gradients as bfloat16. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
+#include "src/ops/compress.h"
 #include "src/ops/eltwise.h"
 #include "src/ops/gather.h"
 #include "src/ops/reduce.h"
@@ -236,6 +238,42 @@ static void running_run(selftest *t) {
   selftest_case_end(t);
 }
 
+static double widened(uint16_t packed) {
+  const uint32_t bits = (uint32_t)packed << 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return (double)value;
+}
+
+/* Twice: the second time with what the first has left. */
+static void compress_run(selftest *t) {
+  enum { N = 4096 };
+  selftest_case_begin(t, "compress", "%d values to bfloat16, twice", N);
+  const float *const g = selftest_random(t, N, -1, 1);
+  const double *const rg = selftest_widen(t, g, N, false);
+  double *const rest = selftest_doubles(t, N), *const first = selftest_doubles(t, N), *const second = selftest_doubles(t, N);
+  const float *const zeros = selftest_floats(t, N);
+  ref_compress(N, rg, rest, first);
+  ref_compress(N, rg, rest, second);
+  while (selftest_next_device(t)) {
+    cvy_compress *op = NULL;
+    uint16_t got[N] = {0};
+    SELFTEST_RUN(t, cvy_compress_create(t->cl, &op));
+    cvy_buffer *const bg = selftest_input(t, g, 1, N, N), *const br = selftest_input(t, zeros, 1, N, N);
+    cvy_buffer *const bp = selftest_bytes(t, got, sizeof got);
+    for (int round = 0; round < 2; round++) {
+      const double *const want = round ? second : first;
+      SELFTEST_RUN(t, cvy_compress_run(op, t->queue, N, bg, br, bp));
+      SELFTEST_RUN(t, cvy_buffer_read(t->queue, bp, 0, sizeof got, got, NULL, NULL));
+      for (int i = 0; i < N && !t->failed; i++)
+        if (widened(got[i]) != want[i]) selftest_fail(t, "value %d is %.9g, must be %.9g", i, widened(got[i]), want[i]);
+    }
+    selftest_compare(t, "rest", br, 1, N, N, rest, NULL);
+    cvy_compress_destroy(&op);
+  }
+  selftest_case_end(t);
+}
+
 void selftest_other_operations(selftest *t) {
   gather_run(t, 1);
   gather_run(t, 3);
@@ -248,4 +286,5 @@ void selftest_other_operations(selftest *t) {
   sgd_run(t, &(cvy_sgd_params){.lr = 0.1f, .momentum = 0.9f, .weight_decay = 5e-4f});
   sgd_run(t, &(cvy_sgd_params){.lr = 0.1f, .momentum = 0.9f, .nesterov = true});
   running_run(t);
+  compress_run(t);
 }
