@@ -115,7 +115,7 @@ CVY_ALWAYS_INLINE void part_stats(global const floatv *x, global floatv *to, con
 
 CVY_KERNEL bn_stats(global const floatv *restrict x, global floatv *restrict partial, const uint vecs,
                     const uint rows, const uint group_rows, const uint block, const uint parts, const uint n_groups) {
-  for (uint part = get_group_id(0); part < n_groups * parts; part += get_num_groups(0)) {
+  for (uint part = CVY_GROUP; part < n_groups * parts; part += CVY_GROUPS) {
     const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
     global floatv *const to = partial + (size_t)part * 2 * vecs;
     if (r.begin == r.end) continue;
@@ -159,7 +159,7 @@ CVY_KERNEL bn_backward_sums(global const floatv *restrict x, global const floatv
                             global floatv *restrict partial, const uint vecs, const uint rows, const uint group_rows,
                             const uint block, const uint parts, const uint n_groups, const int mask,
                             const int store) {
-  for (uint part = get_group_id(0); part < n_groups * parts; part += get_num_groups(0)) {
+  for (uint part = CVY_GROUP; part < n_groups * parts; part += CVY_GROUPS) {
     const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
     const size_t group = part / parts;
     global const floatv *const mean = saved + group * 2 * vecs, *const a = scale + group * vecs,
@@ -177,7 +177,7 @@ CVY_KERNEL bn_apply(global const floatv *x, global const floatv *residual, globa
                     global const floatv *restrict beta, global const floatv *restrict saved, global floatv *y,
                     const uint vecs, const uint rows, const uint group_rows, const uint block, const uint parts,
                     const uint n_groups, const int relu, const int add) {
-  for (uint part = get_group_id(0); part < n_groups * parts; part += get_num_groups(0)) {
+  for (uint part = CVY_GROUP; part < n_groups * parts; part += CVY_GROUPS) {
     const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
     global const floatv *const mean = saved + (size_t)(part / parts) * 2 * vecs, *const invstd = mean + vecs;
     for (uint i = r.begin; i < r.end; i++)
@@ -197,7 +197,7 @@ CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const float
                              global floatv *dx, global floatv *dresidual, const uint vecs, const uint rows,
                              const uint group_rows, const uint block, const uint parts, const uint n_groups,
                              const int mask, const int add, const uint coef_at) {
-  for (uint part = get_group_id(0); part < n_groups * parts; part += get_num_groups(0)) {
+  for (uint part = CVY_GROUP; part < n_groups * parts; part += CVY_GROUPS) {
     const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
     const size_t group = (size_t)(part / parts) * 2 * vecs;
     global const floatv *const mean = saved + group, *const invstd = mean + vecs, *const a = coef + coef_at + group,
@@ -215,7 +215,7 @@ CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const float
 }
 
 /* The finish kernels: a work-group loops over vectors of channels of all groups. */
-#define FINISH_LOOP(unit) for (uint unit = get_group_id(0); unit < n_groups * vecs; unit += get_num_groups(0))
+#define FINISH_LOOP(unit) for (uint unit = CVY_GROUP; unit < n_groups * vecs; unit += CVY_GROUPS)
 #define FINISH_ROW 0
 #define FINISH_ROWS 1
 #define FINISH_SCRATCH

@@ -39,7 +39,8 @@ typedef float wide;
 #endif
 
 CVY_KERNEL bench_fma(global wide *restrict out, const float b, const float c, const int rounds) {
-  const wide m = (wide)(b), a = (wide)(c), first = (wide)((float)get_global_id(0));
+  const size_t item = CVY_GROUP * CVY_ITEMS + get_local_id(0);
+  const wide m = (wide)(b), a = (wide)(c), first = (wide)((float)item);
   wide v0 = first, v1 = first + 1.0f, v2 = first + 2.0f, v3 = first + 3.0f, v4 = first + 4.0f, v5 = first + 5.0f;
   wide v6 = first + 6.0f, v7 = first + 7.0f, v8 = first + 8.0f, v9 = first + 9.0f, va = first + 10.0f,
        vb = first + 11.0f;
@@ -47,12 +48,12 @@ CVY_KERNEL bench_fma(global wide *restrict out, const float b, const float c, co
     v0 = v0 * m + a, v1 = v1 * m + a, v2 = v2 * m + a, v3 = v3 * m + a, v4 = v4 * m + a, v5 = v5 * m + a;
     v6 = v6 * m + a, v7 = v7 * m + a, v8 = v8 * m + a, v9 = v9 * m + a, va = va * m + a, vb = vb * m + a;
   }
-  out[get_global_id(0)] = v0 + v1 + v2 + v3 + v4 + v5 + v6 + v7 + v8 + v9 + va + vb;
+  out[item] = v0 + v1 + v2 + v3 + v4 + v5 + v6 + v7 + v8 + v9 + va + vb;
 }
 
 CVY_KERNEL bench_read(global const floatv *restrict x, global floatv *restrict out, const uint n, const uint chunk) {
   floatv s0 = (floatv)(0.0f), s1 = s0, s2 = s0, s3 = s0;
-  const size_t step = CVY_ITEMS, first = get_group_id(0) * (size_t)chunk, end = min(first + (size_t)chunk, (size_t)n);
+  const size_t step = CVY_ITEMS, first = CVY_GROUP * (size_t)chunk, end = min(first + (size_t)chunk, (size_t)n);
   size_t i = first + get_local_id(0);
   for (; i + 3 * step < end; i += 4 * step) {
     s0 += x[i];
@@ -61,7 +62,7 @@ CVY_KERNEL bench_read(global const floatv *restrict x, global floatv *restrict o
     s3 += x[i + 3 * step];
   }
   for (; i < end; i += step) s0 += x[i];
-  out[get_global_id(0)] = s0 + s1 + s2 + s3;
+  out[CVY_GROUP * CVY_ITEMS + get_local_id(0)] = s0 + s1 + s2 + s3;
 }
 
 CVY_KERNEL bench_write(global floatv *restrict y, const float value, const uint n, const uint chunk) {

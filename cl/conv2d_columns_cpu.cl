@@ -25,11 +25,11 @@ static int block_width(int at, int products) { return products - at > 16 ? 32 : 
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_columns_pack(global const float *restrict w,
                                                                 global float *restrict workspace, int taps, int c,
                                                                 int k, int w_pitch, int block_c) {
-  const int per_block = (taps * block_c + 31) / 32, c0 = get_group_id(0) / per_block * block_c;
-  const int channels = min(block_c, c - c0), products = taps * channels, at = get_group_id(0) % per_block * 32;
+  const int per_block = (taps * block_c + 31) / 32, c0 = CVY_GROUP / per_block * block_c;
+  const int channels = min(block_c, c - c0), products = taps * channels, at = CVY_GROUP % per_block * 32;
   if (at >= products) return;
   const int width = block_width(at, products);
-  global float *to = workspace + (size_t)(get_group_id(0) / per_block) * (size_t)((taps * block_c + 15) / 16 * 16) *
+  global float *to = workspace + (size_t)(CVY_GROUP / per_block) * (size_t)((taps * block_c + 15) / 16 * 16) *
                                      (size_t)k +
                      (size_t)at * (size_t)k;
   for (int j = 0; j < width; j++) {
@@ -102,14 +102,14 @@ conv2d_cpu_columns(global const float *restrict dy, global float *restrict dx, g
                    int filter_h, int filter_w, int stride_h, int stride_w, int pad_h, int pad_w, int images,
                    int chunk_rows, int ring_rows, int block_c, int column, int table_size, int slices_at,
                    int slice_floats, int flags) {
-  global float *slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global float *slice = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
   global int *in_at = (global int *)slice, *out_at = in_at + table_size;
   global float *ring = slice + 2 * table_size;
   const int blocks = (out_c + block_c - 1) / block_c, taps = filter_h * filter_w, row_floats = in_w * column;
   const size_t block_floats = (size_t)((taps * block_c + 15) / 16 * 16) * (size_t)in_c;
   const long n_tasks = (long)((n + images - 1) / images) * blocks;
-  const long task_begin = n_tasks * (long)get_group_id(0) / (long)get_num_groups(0);
-  const long task_end = n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0);
+  const long task_begin = n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS;
+  const long task_end = n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS;
   const size_t dy_floats = (size_t)n * (size_t)(in_h * in_w) * (size_t)in_pitch;
   int tabled = 0;
   for (long task = task_begin; task < task_end; task++) {

@@ -138,7 +138,7 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
                    int pad_w, int turned, int phases_h, int phases_w, int images, int strip_rows, int strip_cols,
                    int table_size, int results_at, int stats_at, int slices_at, int slice_floats, int group_size,
                    int flags) {
-  global float *slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global float *slice = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
   global int *in_at = (global int *)slice, *out_at = in_at + table_size;
   global float *strip = slice + 2 * table_size;
   const bool stream = (flags & FLAG_STREAM) != 0;
@@ -152,8 +152,8 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
   const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
   const int per_image = strips_h * strips_w;
   const long n_tasks = (long)((n + images - 1) / images) * per_image * phases * blocks;
-  const long task_begin = n_tasks * (long)get_group_id(0) / (long)get_num_groups(0);
-  const long task_end = n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0);
+  const long task_begin = n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS;
+  const long task_end = n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS;
 
   int loaded = -1, tabled_images = 0, tabled_part = -1, tabled_phase = -1;
   for (long task = task_begin; task < task_end; task++) {
@@ -234,7 +234,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_merge_stats(global const floa
                                                                global float *restrict stats, int stats_at, int grid_h,
                                                                int grid_w, int out_pitch, int strip_rows,
                                                                int strip_cols) {
-  const int image = get_group_id(0);
+  const int image = CVY_GROUP;
   const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
   global const float *from = workspace + stats_at + (size_t)image * (size_t)(strips_h * strips_w * 2 * out_pitch);
   global float *to = stats + (size_t)image * 2 * (size_t)out_pitch;
@@ -259,8 +259,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_merge_stats(global const floa
  * num_groups-th stretch of rows. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack(global const float *restrict w,
                                                         global float *restrict workspace, int rows, int pitch) {
-  const int begin = (int)((long)rows * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)rows * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)rows * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)rows * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int block = 0; block * 32 < pitch; block++) {
     const int width = min(32, pitch - block * 32);
     global const float *from = w + (size_t)begin * (size_t)pitch + block * 32;
@@ -287,7 +287,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const floa
                                                                global float *restrict workspace, int filter_h,
                                                                int filter_w, int stride_h, int stride_w, int c, int k,
                                                                int w_pitch, int out_pitch) {
-  const int taps = filter_h * filter_w, block = get_group_id(0) / taps, place = get_group_id(0) % taps;
+  const int taps = filter_h * filter_w, block = CVY_GROUP / taps, place = CVY_GROUP % taps;
   const int tap = turned_tap(filter_h, stride_h, place / filter_w) * filter_w +
                   turned_tap(filter_w, stride_w, place % filter_w);
   const int width = min(32, out_pitch - block * 32), valid = clamp(c - block * 32, 0, width);
@@ -417,7 +417,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
     int grid_h, int grid_w, int out_pitch, int taps_h, int taps_w, int stride_h, int stride_w, int pad_h, int pad_w,
     int images, int strip_rows, int strip_cols, int table_size, int strip_floats, int block_c, int group_k, int splits,
     int part_floats, int db_at, int slices_at, int slice_floats, int group_size, int flags) {
-  global float *slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global float *slice = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
   global int *in_at = (global int *)slice, *out_at = in_at + table_size;
   global float *strip = slice + 2 * table_size;
   global float *panel = strip + strip_floats;
@@ -431,8 +431,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
   const int per_image = strips_h * strips_w;
   const int n_strips = (n + images - 1) / images * per_image;
   const int n_tasks = groups_c * groups_k * splits; /* groups fastest: a last one may have less to do */
-  const int task_begin = (int)((long)n_tasks * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int task_end = (int)((long)n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int task_begin = (int)((long)n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int task_end = (int)((long)n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
 
   for (int task = task_begin; task < task_end; task++) {
     const int split = task / (groups_c * groups_k), group = task % (groups_c * groups_k);
@@ -541,8 +541,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_reduce(global const float *re
                                                           global float *restrict out, int n, int parts, int part_floats,
                                                           int from, int accumulate) {
   const int vectors = n / 16;
-  const int begin = (int)((long)vectors * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)vectors * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)vectors * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)vectors * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int i = begin; i < end; i++) {
     float16 sum = (float16)(0.0f);
     for (int part = 0; part < parts; part++) sum += vload16(i, workspace + (size_t)part * (size_t)part_floats + from);

@@ -86,8 +86,8 @@ CVY_KERNEL conv2d_fft_multiply(global const float16 *restrict a, global const fl
                                const int a_l, const int b_l, const int b_j, const int points_vecs, const int tasks,
                                const int b_conjugate, const int accumulate) {
   const float16 minus_re = (float16)(-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1), minus_im = -minus_re;
-  const int tiles_j = (n_j + TILE_J - 1) / TILE_J, share = (tasks + (int)get_num_groups(0) - 1) / (int)get_num_groups(0);
-  const int begin = (int)get_group_id(0) * share, end = min(tasks, begin + share);
+  const int tiles_j = (n_j + TILE_J - 1) / TILE_J, share = (tasks + (int)CVY_GROUPS - 1) / (int)CVY_GROUPS;
+  const int begin = (int)CVY_GROUP * share, end = min(tasks, begin + share);
   for (int task = begin; task < end; task++) {
     const int tile = task / points_vecs, f = task - tile * points_vecs;
     const int i0 = tile / tiles_j * TILE_I, j0 = tile % tiles_j * TILE_J;

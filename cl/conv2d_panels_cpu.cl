@@ -233,7 +233,7 @@ conv2d_cpu_panels(global const float *restrict x, global const float *restrict s
                   int stride_w, int pad_h, int pad_w, int turned, int phases_h, int phases_w, int images, int strip_rows,
                   int strip_cols, int table_size, int results_at, int stats_at, int slices_at,
                   int slice_floats, int group_size, int flags) {
-  global float *slice = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global float *slice = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
   global int *const table = (global int *)slice;
   const position_table t = {table, table + table_size, table + 2 * table_size, table + 3 * table_size};
   global int *tile_taps = table + 4 * table_size;
@@ -249,8 +249,8 @@ conv2d_cpu_panels(global const float *restrict x, global const float *restrict s
   const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
   const int per_image = strips_h * strips_w, n_strips = (n + images - 1) / images * per_image;
   const long n_tasks = (long)n_strips * phases * blocks;
-  const long task_begin = n_tasks * (long)get_group_id(0) / (long)get_num_groups(0);
-  const long task_end = n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0);
+  const long task_begin = n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS;
+  const long task_end = n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS;
 
   int loaded = -1, walked = -1, tabled_images = 0, tabled_part = -1, tabled_phase = -1;
   const pixel_walk nothing_next = {x, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};

@@ -49,8 +49,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights(global const
                                                                     global float *restrict workspace, int c,
                                                                     int pitch) {
   const int blocks = (pitch + 31) / 32;
-  const int begin = (int)((long)blocks * c * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)blocks * c * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)blocks * c * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)blocks * c * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int at = begin; at < end; at++) {
     const int block = at / c, channel = at % c, width = min(32, pitch - block * 32), panel = c * width + PANEL_GAP;
     global float *u = workspace + (size_t)block * (size_t)(POINTS * (c * 32 + PANEL_GAP)) + channel * width;
@@ -69,8 +69,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights_turned(globa
                                                                            global float *restrict workspace, int c,
                                                                            int c_pitch, int k, int k_pitch) {
   const int blocks = (c_pitch + 31) / 32, parts = (k + 15) / 16;
-  const int begin = (int)((long)blocks * parts * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)blocks * parts * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)blocks * parts * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)blocks * parts * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int at = begin; at < end; at++) {
     const int block = at / parts, k0 = at % parts * 16, width = min(32, c_pitch - block * 32);
     const int panel = k * width + PANEL_GAP, some = min(16, k - k0);
@@ -277,13 +277,13 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
   const int tiles_h = (out_h + TILE_OUT - 1) / TILE_OUT, tiles_w = (out_w + TILE_OUT - 1) / TILE_OUT;
   const int per_image = tiles_h * tiles_w, n_tiles = n * per_image;
   const int most_rows = padded_rows(block_tiles), blocks16 = (in_c + 15) / 16;
-  global float *zeros = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global float *zeros = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
   global float *v = zeros + blocks16 * 16;
   global float *m = v + (size_t)POINTS * (size_t)(blocks16 * most_rows * 16 + 16);
   const int blocks_k = (out_pitch + 31) / 32;
   const long n_tasks = (long)((n_tiles + block_tiles - 1) / block_tiles) * blocks_k;
-  const long task_begin = n_tasks * (long)get_group_id(0) / (long)get_num_groups(0);
-  const long task_end = n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0);
+  const long task_begin = n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS;
+  const long task_end = n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS;
   const int in_floats = in_h * in_w * in_pitch, out_floats = out_h * out_w * out_pitch;
   const bool plain = (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
   int loaded = -1;
@@ -371,7 +371,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_merge_stats(global c
                                                                         int out_h, int out_w, int out_pitch,
                                                                         int block_tiles, int parts) {
   const int tiles_h = (out_h + TILE_OUT - 1) / TILE_OUT, tiles_w = (out_w + TILE_OUT - 1) / TILE_OUT;
-  const int image = (int)get_group_id(0), begin = image * tiles_h * tiles_w, end = begin + tiles_h * tiles_w;
+  const int image = (int)CVY_GROUP, begin = image * tiles_h * tiles_w, end = begin + tiles_h * tiles_w;
   const int first = begin / block_tiles, last = (end - 1) / block_tiles;
   global const float *from = workspace + stats_at + (size_t)(image * parts) * (size_t)(4 * out_pitch);
   global float *to = stats + (size_t)image * (size_t)(2 * out_pitch);

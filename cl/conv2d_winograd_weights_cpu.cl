@@ -307,7 +307,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
     int part_floats, int db_at, int slices_at, int slice_floats, int group_size, int flags) {
   /* one vector more between places: a distance of a power of two would crowd them into few lines of the cache */
   const int own_place = block_c * block_k + 16, x_place = strip * block_c + 16, dy_place = strip * block_k + 16;
-  global float *own = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global float *own = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
   global float *tx = own + PLACES * own_place;
   global float *tdy = tx + PLACES * x_place;
   global float *sums = tdy + PLACES * dy_place;
@@ -315,8 +315,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
   const int tiles_h = (out_h + TILE - 1) / TILE, tiles_w = (out_w + TILE - 1) / TILE, per_image = tiles_h * tiles_w;
   const image_shape shape = {in_h, in_w, in_pitch, out_h, out_w, out_pitch, tiles_w, per_image};
   const int n_tasks = blocks_c * blocks_k * splits;
-  const int task_begin = (int)((long)n_tasks * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int task_end = (int)((long)n_tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int task_begin = (int)((long)n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int task_end = (int)((long)n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
 
   for (int task = task_begin; task < task_end; task++) {
     /* all blocks of a part of the images one after the other: its x and dy stay in a cache */

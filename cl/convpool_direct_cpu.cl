@@ -81,10 +81,10 @@ convpool_direct_forward(global const float *restrict x, global const float *rest
                         global float *restrict y, global uchar *restrict mask, global float *restrict workspace, int n,
                         int in_h, int in_w, int in_c, int x_pitch, int pooled_h, int pooled_w, int y_pitch, int taps_h,
                         int taps_w, int pad_h, int pad_w, int slice_floats, int flags) {
-  global float *strip = workspace + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global float *strip = workspace + (size_t)CVY_GROUP * (size_t)slice_floats;
   const int cols = 2 * pooled_w + taps_w - 1, line = cols * in_c, run = taps_w * in_c, tasks = n * pooled_h;
-  const int begin = (int)((long)tasks * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int task = begin; task < end; task++) {
     load_rows(strip, x + task / pooled_h * in_h * in_w * x_pitch, task % pooled_h * 2 - pad_h, taps_h + 1, -pad_w, cols,
               in_h, in_w, in_c, x_pitch);
@@ -149,13 +149,13 @@ convpool_direct_gradient(global const float *restrict x, global const float *res
                          global const uchar *restrict mask, global float *restrict workspace, int n, int in_h, int in_w,
                          int in_c, int x_pitch, int pooled_h, int pooled_w, int y_pitch, int taps_h, int taps_w,
                          int pad_h, int pad_w, int slice_floats, int gradient_at, int offset_at, int own_at, int flags) {
-  global float *strip = workspace + (size_t)get_group_id(0) * (size_t)slice_floats, *gradient = strip + gradient_at;
+  global float *strip = workspace + (size_t)CVY_GROUP * (size_t)slice_floats, *gradient = strip + gradient_at;
   global int *offset = (global int *)(strip + offset_at);
   const int taps = taps_h * taps_w * in_c, cols = 2 * pooled_w + taps_w - 1, line = cols * in_c, run = taps_w * in_c;
   global float *own = strip + own_at, *sums = own + taps * y_pitch;
   const int tasks = n * pooled_h;
-  const int begin = (int)((long)tasks * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int t = 0; t < taps; t++) offset[t] = t / run * line + t % run;
   for (int i = 0; i < (taps + 1) * y_pitch; i += 16) vstore16((float16)(0.0f), 0, own + i);
   for (int task = begin; task < end; task++) {
@@ -197,8 +197,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_direct_finish(global const floa
                                                                int taps, int pitch, int parts, int own_at,
                                                                int slice_floats, int flags) {
   const int in_dw = taps * pitch / 16, all = in_dw + (flags & FLAG_BIAS ? pitch / 16 : 0);
-  const int begin = (int)((long)all * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)all * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)all * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)all * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int i = begin; i < end; i++)
     sum_parts(workspace + own_at + i * 16, parts, slice_floats, (flags & FLAG_ACCUMULATE) != 0,
               i < in_dw ? dw + i * 16 : db + (i - in_dw) * 16);

@@ -31,8 +31,8 @@
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_winograd_weights(global const float *restrict w,
                                                                   global float *restrict workspace, int c, int pitch) {
   const int parts = pitch / 16;
-  const int begin = (int)((long)c * parts * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)c * parts * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)c * parts * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)c * parts * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int at = begin; at < end; at++) {
     float16 g[TAPS * TAPS];
 #pragma unroll
@@ -46,8 +46,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_winograd_weights_turned(global 
                                                                          global float *restrict workspace, int c,
                                                                          int x_pitch, int k, int pitch) {
   const int parts = x_pitch / 16, blocks = (k + 15) / 16;
-  const int begin = (int)((long)blocks * parts * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)blocks * parts * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)blocks * parts * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)blocks * parts * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int at = begin; at < end; at++) {
     const int k0 = at / parts * 16, c0 = at % parts * 16, some = min(16, k - k0);
     float turned[TAPS * TAPS * 16 * 16]; /* tap, k, c */
@@ -176,12 +176,12 @@ convpool_winograd_forward(global const float *restrict x, global const float *re
                           global uchar *restrict mask, global float *restrict workspace, int n, int in_h, int in_w,
                           int in_c, int x_pitch, int pooled_h, int pooled_w, int y_pitch, int pad_h, int pad_w,
                           int slices_at, int slice_floats, int flags) {
-  global float *zeros = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global float *zeros = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
   const int v_point = TILES * x_pitch + GAP, m_point = TILES * y_pitch + GAP, u_point = in_c * y_pitch + GAP;
   global float *v = zeros + x_pitch, *m = v + POINTS * v_point;
   const int tiles = n * pooled_h * pooled_w, tasks = (tiles + TILES - 1) / TILES;
-  const int begin = (int)((long)tasks * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int i = 0; i < x_pitch; i += 16) vstore16((float16)(0.0f), 0, zeros + i);
   for (int task = begin; task < end; task++) {
     const int first = task * TILES, some = min(TILES, tiles - first);
@@ -216,11 +216,11 @@ convpool_winograd_data(global const float *restrict dy, global const uchar *rest
                        int pooled_w, int k, int y_pitch, int pad_h, int pad_w, int slices_at, int slice_floats,
                        int flags) {
   const int v_point = TILES * x_pitch + GAP, m_point = TILES * y_pitch + GAP, u_point = k * x_pitch + GAP;
-  global float *v = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats + x_pitch;
+  global float *v = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats + x_pitch;
   global float *m = v + POINTS * v_point;
   const int per_image = pooled_h * pooled_w, image_floats = in_h * in_w * x_pitch;
-  const int begin = (int)((long)n * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)n * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)n * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)n * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   if (!(flags & FLAG_ACCUMULATE))
     for (int i = begin * image_floats; i < end * image_floats; i += 16) vstore16((float16)(0.0f), 0, dx + i);
   for (int first = begin * per_image; first < end * per_image; first += TILES) {
@@ -268,13 +268,13 @@ convpool_winograd_gradient(global const float *restrict x, global const float *r
                            global const uchar *restrict mask, global float *restrict workspace, int n, int in_h,
                            int in_w, int in_c, int x_pitch, int pooled_h, int pooled_w, int y_pitch, int pad_h,
                            int pad_w, int slices_at, int slice_floats, int own_at, int flags) {
-  global float *zeros = workspace + slices_at + (size_t)get_group_id(0) * (size_t)slice_floats;
+  global float *zeros = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
   const int v_point = TILES * x_pitch + GAP, m_point = TILES * y_pitch + GAP, rows = up_to_4(in_c),
             own_point = rows * y_pitch + GAP;
   global float *v = zeros + x_pitch, *m = v + POINTS * v_point, *own = zeros + own_at, *sums = own + POINTS * own_point;
   const int tiles = n * pooled_h * pooled_w, tasks = (tiles + TILES - 1) / TILES;
-  const int begin = (int)((long)tasks * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)tasks * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int i = 0; i < x_pitch; i += 16) vstore16((float16)(0.0f), 0, zeros + i);
   for (int i = 0; i < y_pitch; i += 16) vstore16((float16)(0.0f), 0, sums + i);
   for (int task = begin; task < end; task++) {
@@ -300,8 +300,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_winograd_finish(global const fl
                                                                  int slice_floats, int flags) {
   const int vectors = pitch / 16, own_point = up_to_4(c) * pitch + GAP;
   const int all = (c + (flags & FLAG_BIAS ? 1 : 0)) * vectors;
-  const int begin = (int)((long)all * (long)get_group_id(0) / (long)get_num_groups(0));
-  const int end = (int)((long)all * (long)(get_group_id(0) + 1) / (long)get_num_groups(0));
+  const int begin = (int)((long)all * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int end = (int)((long)all * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   const bool accumulate = (flags & FLAG_ACCUMULATE) != 0;
   for (int at = begin; at < end; at++) {
     if (at >= c * vectors) {

@@ -32,7 +32,7 @@ CVY_KERNEL gather_forward(global const uchar *restrict images, global const ucha
                           const uint n, const uint positions, const uint block) {
   const uint blocks = (positions + block - 1) / block;
   const ulong pieces = (ulong)n * blocks;
-  for (ulong piece = get_group_id(0); piece < pieces; piece += get_num_groups(0)) {
+  for (ulong piece = CVY_GROUP; piece < pieces; piece += CVY_GROUPS) {
     const uint sample = (uint)(piece / blocks), first = (uint)(piece % blocks) * block;
     const uint count = min(block, positions - first);
     const ulong image = (ulong)index[sample];

@@ -143,7 +143,7 @@ CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restri
                           const int stride_h, const int stride_w, const int pad_h, const int pad_w, const float scale,
                           const int parts) {
   const ulong pieces = (ulong)n * p * parts;
-  for (ulong piece = get_group_id(0); piece < pieces; piece += get_num_groups(0)) {
+  for (ulong piece = CVY_GROUP; piece < pieces; piece += CVY_GROUPS) {
     const int part = (int)(piece % parts), sample = (int)(piece / parts / p), row = (int)(piece / parts % p);
     const int first = vecs / N_BLOCK * part / parts * N_BLOCK;
     const int last = part + 1 == parts ? vecs : vecs / N_BLOCK * (part + 1) / parts * N_BLOCK;
@@ -167,7 +167,7 @@ CVY_KERNEL pool2d_backward(global const floatv *restrict x, global const floatv 
                            const uint by_h, const uint shift_h, const uint by_w, const uint shift_w,
                            const int accumulate) {
   const ulong pieces = (ulong)n * h;
-  for (ulong piece = get_group_id(0); piece < pieces; piece += get_num_groups(0)) {
+  for (ulong piece = CVY_GROUP; piece < pieces; piece += CVY_GROUPS) {
     const int sample = (int)(piece / h), row = (int)(piece % h);
     const size_t in = (size_t)sample * h * w * vecs, out = (size_t)sample * p * q * vecs;
     const int2 rows = around(row, stride_h, (divider){by_h, shift_h}, pad_h, r, p);

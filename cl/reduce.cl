@@ -33,7 +33,7 @@ CVY_KERNEL reduce_columns(global const floatv *restrict x, global floatv *restri
                           const uint vecs, const uint block, const uint n_blocks, const uint lanes,
                           const int accumulate) {
   const uint parts = (vecs + lanes - 1) / lanes;
-  for (ulong piece = get_group_id(0); piece < (ulong)n_blocks * parts; piece += get_num_groups(0)) {
+  for (ulong piece = CVY_GROUP; piece < (ulong)n_blocks * parts; piece += CVY_GROUPS) {
     const uint b = (uint)(piece / parts), first = (uint)(piece % parts) * lanes, last = min(first + lanes, vecs);
     const uint begin = b * block, end = min(begin + block, rows);
     global floatv *const to = out + (size_t)b * vecs;
@@ -45,7 +45,7 @@ CVY_KERNEL reduce_columns(global const floatv *restrict x, global floatv *restri
 
 CVY_KERNEL reduce_sum(global const float *restrict x, global float *restrict out, const uint n, const uint chunk,
                       const int accumulate) {
-  const uint begin = get_group_id(0) * chunk, end = begin + min(chunk, n - begin);
+  const uint begin = CVY_GROUP * chunk, end = begin + min(chunk, n - begin);
   float16 sum[N_BLOCK] = {0.0f, 0.0f, 0.0f, 0.0f};
   uint i = begin;
   for (; i + 16 * N_BLOCK <= end; i += 16 * N_BLOCK)
@@ -57,12 +57,12 @@ CVY_KERNEL reduce_sum(global const float *restrict x, global float *restrict out
   const float8 b = a.lo + a.hi;
   const float4 c = b.lo + b.hi;
   const float total = ((c.x + c.y) + (c.z + c.w)) + rest;
-  out[get_group_id(0)] = accumulate ? out[get_group_id(0)] + total : total;
+  out[CVY_GROUP] = accumulate ? out[CVY_GROUP] + total : total;
 }
 
 CVY_KERNEL reduce_parts(global const float *restrict x, global float *restrict out, const uint n, const uint n_parts,
                         const uint chunk, const int accumulate) {
-  const uint begin = get_group_id(0) * chunk, end = begin + min(chunk, n - begin);
+  const uint begin = CVY_GROUP * chunk, end = begin + min(chunk, n - begin);
   uint j = begin;
   for (; j + 16 <= end; j += 16) {
     float16 sum = 0.0f;

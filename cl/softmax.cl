@@ -6,13 +6,13 @@
  * sum.
  *
  * x, y, dx, dy: (rows, pitch), c columns in use, the others of the output get 0. In place allowed: a row is read whole
- * before its part is written. Geometry: row.clh. CPU work-groups take every get_num_groups(0)-th row. */
+ * before its part is written. Geometry: row.clh. CPU work-groups take every CVY_GROUPS-th row. */
 #include "row.clh"
 
 #if CVY_CPU
 
 CVY_KERNEL softmax_forward(global const float *x, global float *y, const int rows, const int c, const int pitch) {
-  for (int r = get_group_id(0); r < rows; r += get_num_groups(0)) {
+  for (int r = CVY_GROUP; r < rows; r += CVY_GROUPS) {
     global const float *const from = x + (size_t)r * pitch;
     global float *const to = y + (size_t)r * pitch;
     float16 largest = -INFINITY, sum = 0.0f;
@@ -27,7 +27,7 @@ CVY_KERNEL softmax_forward(global const float *x, global float *y, const int row
 
 CVY_KERNEL softmax_backward(global const float *y, global const float *dy, global float *dx, const int rows,
                             const int c, const int pitch) {
-  for (int r = get_group_id(0); r < rows; r += get_num_groups(0)) {
+  for (int r = CVY_GROUP; r < rows; r += CVY_GROUPS) {
     const size_t at = (size_t)r * pitch;
     float16 sum = 0.0f;
     for (int j = 0; j < c; j += LANES) sum += row_load(dy + at, j, c, 0.0f) * row_load(y + at, j, c, 0.0f);

@@ -17,7 +17,7 @@ typedef struct xent_result { float loss_sum; int correct; } xent_result;
 CVY_KERNEL softmax_xent_rows(global const float *x, global const int *restrict labels, global float *dx,
                              global xent_result *restrict each, const int n, const int c, const int pitch,
                              const float scale, const int with_dx) {
-  for (int r = get_group_id(0); r < n; r += get_num_groups(0)) {
+  for (int r = CVY_GROUP; r < n; r += CVY_GROUPS) {
     const size_t at = (size_t)r * pitch;
     const int label = labels[r];
     const float x_label = x[at + label];

@@ -176,7 +176,7 @@ static void test_concurrent(check_device *d) {
 
 /* ---- with a device ---- */
 static const char source[] =
-    "kernel void twice(global const float *x, global float *y) { const int i = get_global_id(0); y[i] = FACTOR * x[i]; "
+    "kernel void twice(global const float *x, global float *y) { const int i = get_global_id(2 * CVY_CPU); y[i] = FACTOR * x[i]; "
     "}\n";
 
 /* Opens the device, runs the kernel; how often was the compiler needed, how often was there a binary? */

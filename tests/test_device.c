@@ -183,9 +183,9 @@ static void test_open(check_device *d) {
 
 static const char busy_source[] =
   "kernel void busy(global float *y, const int n) {\n"
-  "  float a = get_global_id(0), b = 1.0f;\n"
+  "  float a = get_global_id(2 * CVY_CPU), b = 1.0f;\n"
   "  for (int i = 0; i < n; i++) { a = fma(a, 0.999f, b); b = fma(b, 0.998f, a * 1e-9f); }\n"
-  "  y[get_global_id(0)] = a + b;\n"
+  "  y[get_global_id(2 * CVY_CPU)] = a + b;\n"
   "}\n";
 
 enum { MOST_TASKS = 256 };

@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/base/text.h"
 #include "src/cl/cache.h"
+#include "src/cl/devices.h"
 #include "src/cl/launch.h"
 #include "src/cl/source.h"
 
@@ -31,7 +33,17 @@ static const char scale_source[] =
     "kernel void late(global float *y, const int n) {\n"
     "  float a = 1.0f;\n"
     "  for (int i = 0; i < n; i++) a = fma(a, 0.5f, 0.5f);\n"
-    "  y[get_global_id(0)] += a;\n"
+    "  y[get_global_id(2 * CVY_CPU)] += a;\n"
+    "}\n"
+    "kernel void first_late(global float *y, const int n) {\n" /* only the first work-item takes long */
+    "  const int i = get_global_id(2 * CVY_CPU);\n"
+    "  float a = i;\n"
+    "  for (int k = 0; i == 0 && k < n; k++) a = fma(a, 0.999f, 0.5f);\n"
+    "  y[i] = a;\n"
+    "}\n"
+    "kernel void row(global int *out) {\n"
+    "  global int *to = out + 3 * get_global_id(2 * CVY_CPU);\n"
+    "  for (int i = 0; i < 3; i++) to[i] = get_num_groups(i);\n"
     "}\n";
 static const char scale_include[] = "float scale_of(float a) { return 2.0f * a; }\n";
 
@@ -119,6 +131,74 @@ static void test_order(check_device *d) {
   }
   check_case_end(d);
   cvy_kernel_destroy(&late);
+  sources_end();
+}
+
+/* Rows of groups of one work-item lie along z on CPU-shaped devices, and nothing else does. */
+static void test_rows(check_device *d) {
+  static const int lengths[] = {1, 2, 7, 300};
+  sources_begin();
+  cvy_kernel *row = NULL;
+  const bool cpu = d->cpu_shaped;
+  check_ok(cvy_kernel_create(d->cl, "scale", "row", NULL, 0, &row));
+  check_buffer *const out = check_scratch(d, "out", 300 * 3 * sizeof(int32_t));
+  for (int i = 0; i < 4; i++) {
+    const int n = lengths[i];
+    int32_t got[300 * 3];
+    check_ok(CVY_LAUNCH(d->queue, row, ((cvy_grid){{(size_t)n}, {1}}), CVY_BUF(out->cl)));
+    check_download_bytes(out, got, sizeof got);
+    for (int k = 0; k < n; k++) {
+      assert_int_equal(got[3 * k], cpu ? 1 : n);
+      assert_int_equal(got[3 * k + 1], 1);
+      assert_int_equal(got[3 * k + 2], cpu ? n : 1);
+    }
+  }
+  int32_t got[3];
+  check_ok(CVY_LAUNCH(d->queue, row, ((cvy_grid){{8}, {4}}), CVY_BUF(out->cl)));
+  check_download_bytes(out, got, sizeof got);
+  if (cpu) assert_true(got[0] == 2 && got[1] == 1 && got[2] == 1);
+  if (cpu)
+    check_fails(CVY_LAUNCH(d->queue, row, ((cvy_grid){{3, 2}, {1}}), CVY_BUF(out->cl)), CVY_E_ARGUMENT, "3x2x1 work-groups");
+  if (cpu)
+    check_fails(CVY_LAUNCH(d->queue, row, ((cvy_grid){{CVY_MOST_GROUPS + 1}, {1}}), CVY_BUF(out->cl)), CVY_E_ARGUMENT,
+                "65536x1x1 work-groups");
+  check_case_end(d);
+  cvy_kernel_destroy(&row);
+  sources_end();
+}
+
+/* Two devices run one kernel side by side, with rows of several lengths: PoCL 3.1 aborts where these lie along x. Each time
+ * one core is busy with the first device's row while another goes on to the second's. */
+static void test_side_by_side(check_device *d) {
+  enum { N = 2 };
+  cvy_devices *devices;
+  cvy_device *opened[N] = {NULL};
+  cvy_kernel *late[N] = {NULL};
+  cvy_buffer *y[N] = {NULL};
+  char selector[64];
+  sources_begin();
+  snprintf(selector, sizeof selector, "%s*2", d->place);
+  check_ok(cvy_devices_select(selector, &devices));
+  for (int i = 0; i < N; i++) {
+    check_ok(cvy_device_open(devices->list, &devices->choices[i], false, &opened[i]));
+    check_ok(cvy_kernel_create(opened[i], "scale", "first_late", NULL, 0, &late[i]));
+    check_ok(cvy_buffer_create(opened[i], 64 * sizeof(float), &y[i]));
+  }
+  for (int round = 0; round < 2; round++) { /* wider the second time */
+    for (int i = 0; i < N; i++) {
+      cvy_queue *const queue = cvy_device_compute_queue(opened[i]);
+      check_ok(CVY_LAUNCH(queue, late[i], ((cvy_grid){{(size_t)(4 << (round + i))}, {1}}), CVY_BUF(y[i]), CVY_INT(100000000)));
+      check_ok(cvy_queue_flush(queue));
+      nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+    }
+    for (int i = 0; i < N; i++) check_ok(cvy_queue_finish(cvy_device_compute_queue(opened[i])));
+  }
+  for (int i = 0; i < N; i++) {
+    cvy_buffer_destroy(&y[i]);
+    cvy_kernel_destroy(&late[i]);
+    cvy_device_close(&opened[i]);
+  }
+  cvy_devices_destroy(&devices);
   sources_end();
 }
 
@@ -267,8 +347,8 @@ static void test_embedded(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"launch", test_launch},   {"order", test_order},       {"refusals", test_refusals},
+      {"launch", test_launch},   {"rows", test_rows},         {"side_by_side", test_side_by_side}, {"order", test_order}, {"refusals", test_refusals},
       {"profile", test_profile}, {"embedded", test_embedded},
   };
-  return check_main(argc, argv, tests, 5, CHECK_DEVICES | CHECK_PROFILING);
+  return check_main(argc, argv, tests, 7, CHECK_DEVICES | CHECK_PROFILING);
 }

@@ -4,11 +4,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
-#include "src/cl/load.h"
 #include "src/cl/opencl.h"
 
 /* What an argument was set to last. */
@@ -24,8 +22,6 @@ struct cvy_kernel {
   size_t max_group;           /* of this kernel on this device */
   size_t required[3];         /* reqd_work_group_size, zeros if none */
   size_t static_local_bytes;  /* __local arrays of the kernel, without arguments */
-  uint64_t key;               /* of file, options and name */
-  uint64_t loaded;            /* of the last launch: with its work-group's size, or what the driver chooses that by */
 };
 
 static atomic_long n_launched;
@@ -53,7 +49,6 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   kernel->file = cvy_strdup(file);
   kernel->name = cvy_strdup(name);
   CVY_REQUIRE(kernel->file && kernel->name, CVY_E_MEMORY, "no memory for the kernel %s", name);
-  kernel->key = XXH64(name, strlen(name), XXH64(program->key, strlen(program->key), 0));
   kernel->is_forward = strstr(name, "forward") != NULL;
   kernel->cl = clCreateKernel(program->cl, name, &code);
   if (code != CL_SUCCESS) kernel->cl = NULL;
@@ -164,6 +159,19 @@ fail:
   return status;
 }
 
+/* A row of groups of one work-item goes along z (launch.h). */
+static cvy_status turn_row(const cvy_kernel *kernel, cvy_grid *grid) {
+  cvy_status status = CVY_OK;
+  const size_t *const local = grid->local, *const global = grid->global;
+  if (local[0] != 1 || local[1] != 1 || local[2] != 1) return CVY_OK;
+  CVY_REQUIRE(global[1] == 1 && global[2] == 1 && global[0] <= CVY_MOST_GROUPS, CVY_E_ARGUMENT,
+              "%s: %s:%s: %zux%zux%zu work-groups of one work-item; must be a row of at most %d", kernel->device->label,
+              kernel->file, kernel->name, global[0], global[1], global[2], CVY_MOST_GROUPS);
+  *grid = (cvy_grid){.global = {1, 1, global[0]}, .local = {1, 1, 1}};
+fail:
+  return status;
+}
+
 cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args,
                       cvy_event **event) {
   cvy_status status = CVY_OK;
@@ -188,18 +196,13 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
   for (int i = 1; i < 3; i++) {
     if (grid.global[i] == 0) grid.global[i] = 1;
     if (grid.local[i] == 0) grid.local[i] = 1;
-    if (grid.global[i] > 1 || grid.local[i] > 1 || kernel->required[i] > 1) dims = (cl_uint)i + 1;
   }
+  if (device->facts.cpu_shaped) CVY_TRY(turn_row(kernel, &grid));
+  for (int i = 1; i < 3; i++)
+    if (grid.global[i] > 1 || grid.local[i] > 1 || kernel->required[i] > 1) dims = (cl_uint)i + 1;
   const bool wants_event = event || device->profiling;
-  const uint64_t key = XXH64(grid.local[0] ? grid.local : grid.global, sizeof grid.local, kernel->key);
-  const bool loads = kernel->loaded != key && cvy_load_begin(device, key);
-  kernel->loaded = key;
   const cl_int code = clEnqueueNDRangeKernel(queue->cl, kernel->cl, dims, NULL, grid.global,
                                              grid.local[0] ? grid.local : NULL, 0, NULL, wants_event ? &made : NULL);
-  if (loads) {
-    if (code == CL_SUCCESS) (void)clFinish(queue->cl); /* what fails here is told by who waits for its event */
-    cvy_load_end(key);
-  }
   if (code != CL_SUCCESS) made = NULL;
   CVY_REQUIRE(code == CL_SUCCESS, code == CL_MEM_OBJECT_ALLOCATION_FAILURE ? CVY_E_DEVICE_MEMORY : CVY_E_DEVICE,
               "%s: %s:%s with %zux%zux%zu work-items in groups of %zux%zux%zu cannot be launched: %s (%d)",
