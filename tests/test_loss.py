@@ -84,7 +84,7 @@ def reference(at, replicas, losses, name):
 
 def test_hang(at):
     """One device of three hangs: in commands that never end, or in a call that does not return, on any thread."""
-    # from what step 0 does on: a team that is being opened is not watched
+    # from what step 0 does on
     ways = [("hang=%d:%d", 45, 900), ("hang-call=%d:launch:%d", 35, 700), ("hang-call=%d:wait:%d", 24, 60),
             ("hang-call=%d:write:%d", 5, 60), ("hang-call=%d:flush:%d", 24, 200), ("hang-call=%d:map:%d", 3, 60),
             ("hang-call=%d:unmap:%d", 3, 60)]
@@ -101,6 +101,15 @@ def test_hang(at):
                   and f"(lost in step {losses[0]['step']})" in done.stdout and "no sign of life" in done.stderr,
                   f"{words}: {losses}", done)
         check(same(file, reference(at, 3, [loss["step"] for loss in losses], "hang")), f"{words}: other weights, {losses}", done)
+
+
+def test_open(at):
+    """One device of two hangs while the team is opened: exit 1, and words that say which."""
+    for words, args in (("hang=1:3", ()), ("hang-call=1:wait:0", ()), ("hang-call=0:launch:20", ("--split", "auto"))):
+        begin = time.monotonic()
+        done = train(2, "--device-timeout", TIMEOUT / 4, *args, words=words)
+        check(done.returncode == 1 and f"device {words.split('=')[1][0]} (" in done.stderr and "no sign of life" in done.stderr
+              and "hangs while the team is opened" in done.stderr, f"{words} in {time.monotonic() - begin:.0f} s", done)
 
 
 def test_last(at):
@@ -179,7 +188,7 @@ if __name__ == "__main__":
     for replicas in (1, 2, 3):  # drivers compile now, not while the watch looks
         train(replicas, steps=2)
     with tempfile.TemporaryDirectory() as folder:
-        for test in (test_hang, test_last, test_stop, test_eval, test_kill):
+        for test in (test_open, test_hang, test_last, test_stop, test_eval, test_kill):
             begin = time.monotonic()
             test(lambda name: os.path.join(folder, name))
             print(f"{test.__name__}: {time.monotonic() - begin:.1f} s")

@@ -71,8 +71,8 @@ typedef struct cvy_team_params {
   bool loss_stops;                  /* a device that fails ends the run; else the others go on without it */
   double device_timeout_s;          /* a device that gives no sign of life for so long has failed; kernels may be compiled
                                        in its first two steps and in what is no step: ten times as long there. Five times
-                                       the usual time of a step is always granted. Opening the team is not watched. 0: 60 s;
-                                       negative: for ever */
+                                       the usual time of a step is always granted. cvy_team_create fails if one hangs
+                                       while the team is opened. 0: 60 s; negative: for ever */
   bool untimed;                     /* training without times of commands: no cvy_team_device_times, no trace (profile.h) */
   bool allow_nan;                   /* a loss that is not finite does not stop cvy_team_step */
   const char *conv_algo;            /* "auto", or of direct, winograd2, winograd4, gemm, fft one, or several with commas:

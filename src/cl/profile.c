@@ -236,12 +236,14 @@ cvy_status cvy_profile_clocks(cvy_device *device, cvy_clock_pair *out) {
   cl_ulong queued, end;
   CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: times are asked for, but it was opened without profiling",
               device->label);
+  cvy_device_beat(device);
   out->host_before = cvy_clock_ns();
   CVY_CL(device->label, clEnqueueMarkerWithWaitList(device->compute.cl, 0, NULL, &marker));
   out->host_enqueued = cvy_clock_ns();
   CVY_CL(device->label, clFlush(device->compute.cl));
   CVY_CL(device->label, clWaitForEvents(1, &marker));
   out->host_done = cvy_clock_ns();
+  cvy_device_beat(device);
   CVY_CL(device->label, clGetEventProfilingInfo(marker, CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued, NULL));
   CVY_CL(device->label, clGetEventProfilingInfo(marker, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
   out->queued_ns = queued, out->end_ns = end;

@@ -29,6 +29,14 @@ fail:
   return status;
 }
 
+/* The device that the thread works with from now on, NULL: none. The watch looks at it. */
+static void take_device(cvy_replica *r, cvy_device *device) {
+  if (device) cvy_device_set_pulse(device, &r->pulse);
+  pthread_mutex_lock(r->lock);
+  r->device = device;
+  pthread_mutex_unlock(r->lock);
+}
+
 cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, double budget_s, cvy_tune_table **table) {
   cvy_status status = CVY_OK;
   cvy_device *device = NULL;
@@ -37,6 +45,7 @@ cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, do
   int n;
   *table = NULL;
   CVY_TRY(cvy_device_open(params->list, params->choice, false, &device));
+  take_device(r, device);
   CVY_TRY(cvy_tune_table_open(device, table));
   (void)cvy_tune_table_load(*table);
   CVY_TRY(cvy_net_convs(r->net, params->share_max, params->inference,
@@ -51,6 +60,7 @@ cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, do
 fail:
   cvy_tune_report_clear(&report);
   cvy_free(convs);
+  take_device(r, NULL);
   cvy_device_close(&device);
   if (status != CVY_OK) cvy_tune_table_destroy(table);
   return status;
@@ -119,8 +129,9 @@ fail:
 
 cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
   cvy_status status = CVY_OK;
-  CVY_TRY(cvy_device_open(params->list, params->choice, params->profile, &r->device));
-  cvy_device_set_pulse(r->device, &r->pulse);
+  cvy_device *device = NULL;
+  CVY_TRY(cvy_device_open(params->list, params->choice, params->profile, &device));
+  take_device(r, device);
   CVY_TRY(plan_replica(r, params));
   CVY_TRY(cvy_gather_create(r->device, &r->net->layers[0].shape, &r->gather));
   if (params->inference) return CVY_OK;

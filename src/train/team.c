@@ -237,6 +237,16 @@ fail:
   return status;
 }
 
+/* Which devices a team cannot be opened with, as they hang. */
+static void tell_hung(cvy_team *team) {
+  pthread_mutex_lock(&team->lock);
+  for (int r = 0; team->replicas && r < team->n; r++)
+    if (team->replicas[r].hung)
+      cvy_log_error("device %d (%s) hangs while the team is opened: choose devices without it", r,
+                    cvy_devices_label(team->devices, r));
+  pthread_mutex_unlock(&team->lock);
+}
+
 cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const cvy_team_params *params,
                            cvy_team **out) {
   cvy_status status = CVY_OK;
@@ -285,6 +295,7 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   if (team->params.resume_from) CVY_TRY(read_choices(team, team->params.resume_from));
   team->params.conv_algo = team->params.resume_from = NULL; /* borrowed for the call */
   open_args args = {.team = team, .share_max = share_max};
+  CVY_TRY(cvy_team_start_watch(team));
   CVY_TRY(tune_quickly(team, &args));
   CVY_TRY(cvy_team_call_all(team, open_replica, &args));
   tell_untuned(team);
@@ -296,11 +307,11 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   if (keeps_times(team)) CVY_TRY(cvy_timeline_create(team->replicas, team->n, &team->timeline));
   for (int i = 0; i < team->n; i++) team->replicas[i].timeline = team->timeline;
   CVY_TRY(cvy_team_start_pipeline(team));
-  CVY_TRY(cvy_team_start_watch(team));
   cvy_free(share_max);
   *out = team;
   return CVY_OK;
 fail:
+  tell_hung(team);
   cvy_free(share_max);
   cvy_team_destroy(&team);
   return status;

@@ -283,6 +283,7 @@ static void give_up(cvy_team *team, cvy_replica *r, double quiet_s) {
   team->n_hung++;
   if (team->halted == CVY_OK) team->halted = CVY_E_DEVICE;
   const long objects = r->device ? cvy_device_abandon(r->device) : 0;
+  atomic_store(&r->pulse.abandoned, true); /* where it is not open yet: the thread stays in its first call after that */
   cvy_log_error("device %d (%s): no sign of life for %.1f s; its thread and %ld OpenCL objects are left alone", r->index,
                 cvy_devices_label(team->devices, r->index), quiet_s, objects);
   cvy_worker_abandon(r->worker);

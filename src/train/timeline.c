@@ -73,7 +73,7 @@ struct cvy_timeline {
 
 /* ---- clocks ---- */
 
-static bool place_clock(device_line *d) {
+static bool find_offset(device_line *d) {
   cvy_clock_bounds queued = {INT64_MIN, INT64_MAX}, done = queued;
   cvy_clock_pair p;
   for (int i = 0; i < CLOCK_TRIES; i++) {
@@ -90,6 +90,14 @@ static bool place_clock(device_line *d) {
   d->offset_ns = best.low_ns + (best.high_ns - best.low_ns) / 2;
   d->error_ns = (best.high_ns - best.low_ns) / 2;
   return true;
+}
+
+/* On the device's thread, where the watch sees it hang. */
+static cvy_status place_clock(void *owner, void *arg) {
+  device_line *const d = arg;
+  (void)owner;
+  d->left_out = !find_offset(d);
+  return CVY_OK;
 }
 
 static uint64_t to_host(const device_line *d, uint64_t device_ns) { return device_ns + (uint64_t)d->offset_ns; }
@@ -427,7 +435,7 @@ cvy_status cvy_timeline_create(cvy_replica *replicas, int n, cvy_timeline **out)
     d->timeline = t;
     d->replica = &replicas[r];
     for (int i = 0; i < STEPS_KEPT; i++) d->ends[i].step = -1;
-    d->left_out = !place_clock(d);
+    CVY_TRY(cvy_worker_call(replicas[r].worker, place_clock, d));
     if (d->left_out) cvy_log_info("%s: its driver's times are of no use", cvy_device_label(replicas[r].device));
   }
   *out = t;
