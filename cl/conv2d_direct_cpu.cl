@@ -229,29 +229,31 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
   }
 }
 
-/* Mean and M2 of the strips of an image → of the image, strips in order (Chan et al. 1979). Group = image. */
+/* Mean and M2 of the strips of an image → of the image, strips in order (Chan et al. 1979). Group: every num_groups-th of n
+ * images. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_merge_stats(global const float *restrict workspace,
-                                                               global float *restrict stats, int stats_at, int grid_h,
-                                                               int grid_w, int out_pitch, int strip_rows,
+                                                               global float *restrict stats, int stats_at, int n,
+                                                               int grid_h, int grid_w, int out_pitch, int strip_rows,
                                                                int strip_cols) {
-  const int image = CVY_GROUP;
   const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
-  global const float *from = workspace + stats_at + (size_t)image * (size_t)(strips_h * strips_w * 2 * out_pitch);
-  global float *to = stats + (size_t)image * 2 * (size_t)out_pitch;
-  for (int v = 0; v < out_pitch; v += 16) {
-    float16 mean = (float16)(0.0f), m2 = (float16)(0.0f);
-    float count = 0.0f;
-    for (int part = 0; part < strips_h * strips_w; part++) {
-      const int rows = min(strip_rows, grid_h - part / strips_w * strip_rows),
-                cols = min(strip_cols, grid_w - part % strips_w * strip_cols);
-      const float here = (float)(rows * cols), sum = count + here;
-      const float16 d = vload16(0, from + part * 2 * out_pitch + v) - mean;
-      mean += d * (here / sum);
-      m2 += vload16(0, from + (part * 2 + 1) * out_pitch + v) + d * d * (count * here / sum);
-      count = sum;
+  for (int image = (int)CVY_GROUP; image < n; image += (int)CVY_GROUPS) {
+    global const float *from = workspace + stats_at + (size_t)image * (size_t)(strips_h * strips_w * 2 * out_pitch);
+    global float *to = stats + (size_t)image * 2 * (size_t)out_pitch;
+    for (int v = 0; v < out_pitch; v += 16) {
+      float16 mean = (float16)(0.0f), m2 = (float16)(0.0f);
+      float count = 0.0f;
+      for (int part = 0; part < strips_h * strips_w; part++) {
+        const int rows = min(strip_rows, grid_h - part / strips_w * strip_rows),
+                  cols = min(strip_cols, grid_w - part % strips_w * strip_cols);
+        const float here = (float)(rows * cols), sum = count + here;
+        const float16 d = vload16(0, from + part * 2 * out_pitch + v) - mean;
+        mean += d * (here / sum);
+        m2 += vload16(0, from + (part * 2 + 1) * out_pitch + v) + d * d * (count * here / sum);
+        count = sum;
+      }
+      vstore16(mean, 0, to + v);
+      vstore16(m2, 0, to + out_pitch + v);
     }
-    vstore16(mean, 0, to + v);
-    vstore16(m2, 0, to + out_pitch + v);
   }
 }
 
@@ -281,21 +283,24 @@ static int turned_tap(int filter, int stride, int at) {
   return least + (taps - 1 - at) * stride;
 }
 
-/* u[c block][row][column][k][32] = w[turned_tap(row), turned_tap(column), c, k], zero for c >= C. Group = (c block,
- * row, column). */
+/* u[c block][row][column][k][32] = w[turned_tap(row), turned_tap(column), c, k], zero for c >= C. Group: every
+ * num_groups-th (c block, row, column). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const float *restrict w,
                                                                global float *restrict workspace, int filter_h,
                                                                int filter_w, int stride_h, int stride_w, int c, int k,
                                                                int w_pitch, int out_pitch) {
-  const int taps = filter_h * filter_w, block = CVY_GROUP / taps, place = CVY_GROUP % taps;
-  const int tap = turned_tap(filter_h, stride_h, place / filter_w) * filter_w +
-                  turned_tap(filter_w, stride_w, place % filter_w);
-  const int width = min(32, out_pitch - block * 32), valid = clamp(c - block * 32, 0, width);
-  global const float *from = w + ((size_t)tap * (size_t)c + block * 32) * (size_t)w_pitch;
-  global float *to = workspace + (size_t)block * 32 * (size_t)(taps * k) + (size_t)place * (size_t)(k * width);
-  for (int i = 0; i < k; i++, to += width) {
-    for (int j = 0; j < valid; j++) to[j] = from[(size_t)j * (size_t)w_pitch + i];
-    for (int j = valid; j < width; j++) to[j] = 0.0f;
+  const int taps = filter_h * filter_w, n_tasks = (out_pitch + 31) / 32 * taps;
+  for (int task = (int)CVY_GROUP; task < n_tasks; task += (int)CVY_GROUPS) {
+    const int block = task / taps, place = task % taps;
+    const int tap = turned_tap(filter_h, stride_h, place / filter_w) * filter_w +
+                    turned_tap(filter_w, stride_w, place % filter_w);
+    const int width = min(32, out_pitch - block * 32), valid = clamp(c - block * 32, 0, width);
+    global const float *from = w + ((size_t)tap * (size_t)c + block * 32) * (size_t)w_pitch;
+    global float *to = workspace + (size_t)block * 32 * (size_t)(taps * k) + (size_t)place * (size_t)(k * width);
+    for (int i = 0; i < k; i++, to += width) {
+      for (int j = 0; j < valid; j++) to[j] = from[(size_t)j * (size_t)w_pitch + i];
+      for (int j = valid; j < width; j++) to[j] = 0.0f;
+    }
   }
 }
 

@@ -125,6 +125,7 @@ static void test_layers(check_device *d) {
       {3, 9, 9, 32, 32, 20, 1, 1, 2, 1, true},     {3, 9, 21, 1, 1, 48, 3, 3, 1, 1, true},
       {84, 28, 28, 1, 1, 64, 3, 3, 1, 1, true},    {90, 61, 61, 1, 1, 10, 3, 3, 1, 1, true},
       {5, 9, 21, 1, 1, 96, 3, 3, 2, 1, false},     {3, 30, 28, 1, 1, 128, 3, 3, 1, 0, true},
+      {1, 257, 257, 2, 16, 3, 257, 257, 1, 0, false}, /* more taps than there may be work-groups */
   };
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
     check_rng r = check_rng_make(d, 1000 + (int)i);

@@ -99,9 +99,9 @@ static cvy_status pack_weights(cvy_conv_strips *st, cvy_queue *queue, const cvy_
                       CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(rows), CVY_INT(out->pitch));
   }
   const int64_t blocks = cvy_ceil_div(out->pitch, CVY_STRIP_BLOCK);
-  return CVY_LAUNCH(queue, st->pack, cvy_conv_groups_of_one(blocks * p->r * p->s), CVY_BUF(call->w),
-                    CVY_BUF(call->workspace), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w),
-                    CVY_INT(out->c), CVY_INT(in->c), CVY_INT(in->pitch), CVY_INT(out->pitch));
+  return CVY_LAUNCH(queue, st->pack, cvy_conv_groups_of_one(cvy_conv_smaller(blocks * p->r * p->s, st->max_groups)),
+                    CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h),
+                    CVY_INT(p->stride_w), CVY_INT(out->c), CVY_INT(in->c), CVY_INT(in->pitch), CVY_INT(out->pitch));
 }
 
 cvy_status cvy_conv_strips_run(cvy_conv_strips *st, cvy_queue *queue, const cvy_conv_call *call) {
@@ -130,9 +130,9 @@ cvy_status cvy_conv_strips_run(cvy_conv_strips *st, cvy_queue *queue, const cvy_
                      CVY_INT(st->results_at), CVY_INT(st->stats_at), CVY_INT(st->slices_at), CVY_INT(st->slice_floats),
                      CVY_INT(call->group_size), CVY_INT(flags)));
   if (stats && cvy_conv_strips_per_image(g, &s) > 1)
-    CVY_TRY(CVY_LAUNCH(queue, st->merge, cvy_conv_groups_of_one(call->n), CVY_BUF(call->workspace),
-                       CVY_BUF(call->stats), CVY_INT(st->stats_at), CVY_INT(g->grid_h), CVY_INT(g->grid_w),
-                       CVY_INT(out->pitch), CVY_INT(s.rows), CVY_INT(s.cols)));
+    CVY_TRY(CVY_LAUNCH(queue, st->merge, cvy_conv_groups_of_one(cvy_conv_smaller(call->n, st->max_groups)),
+                       CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(st->stats_at), CVY_INT(call->n),
+                       CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(out->pitch), CVY_INT(s.rows), CVY_INT(s.cols)));
 fail:
   return status;
 }
