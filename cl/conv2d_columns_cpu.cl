@@ -20,24 +20,26 @@
 /* Width of the block of products that begins at `at`: 32, or 16 at the end. */
 static int block_width(int at, int products) { return products - at > 16 ? 32 : 16; }
 
-/* u of the block of products that has this number, counted over blocks of channels; w[r,s,c,k] with w_pitch. Zero for
- * what a last block has too much. Group = block of products. */
+/* u of all blocks of products, counted over blocks of channels; w[r,s,c,k] with w_pitch. Zero for what a last block has too
+ * much. Group: every num_groups-th block of products. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_columns_pack(global const float *restrict w,
                                                                 global float *restrict workspace, int taps, int c,
                                                                 int k, int w_pitch, int block_c) {
-  const int per_block = (taps * block_c + 31) / 32, c0 = CVY_GROUP / per_block * block_c;
-  const int channels = min(block_c, c - c0), products = taps * channels, at = CVY_GROUP % per_block * 32;
-  if (at >= products) return;
-  const int width = block_width(at, products);
-  global float *to = workspace + (size_t)(CVY_GROUP / per_block) * (size_t)((taps * block_c + 15) / 16 * 16) *
-                                     (size_t)k +
-                     (size_t)at * (size_t)k;
-  for (int j = 0; j < width; j++) {
-    const int product = at + j;
-    const bool live = product < products;
-    global const float *from =
-        w + (live ? ((size_t)(product / channels) * (size_t)c + (size_t)(c0 + product % channels)) * (size_t)w_pitch : 0);
-    for (int i = 0; i < k; i++) to[i * width + j] = live ? from[i] : 0.0f;
+  const int per_block = (taps * block_c + 31) / 32, n_tasks = (c + block_c - 1) / block_c * per_block;
+  const size_t block_floats = (size_t)((taps * block_c + 15) / 16 * 16) * (size_t)k;
+  for (int task = (int)CVY_GROUP; task < n_tasks; task += (int)CVY_GROUPS) {
+    const int block = task / per_block, c0 = block * block_c, channels = min(block_c, c - c0);
+    const int products = taps * channels, at = task % per_block * 32;
+    if (at >= products) continue;
+    const int width = block_width(at, products);
+    global float *to = workspace + (size_t)block * block_floats + (size_t)at * (size_t)k;
+    for (int j = 0; j < width; j++) {
+      const int product = at + j;
+      const bool live = product < products;
+      global const float *from =
+          w + (live ? ((size_t)(product / channels) * (size_t)c + (size_t)(c0 + product % channels)) * (size_t)w_pitch : 0);
+      for (int i = 0; i < k; i++) to[i * width + j] = live ? from[i] : 0.0f;
+    }
   }
 }
 

@@ -365,29 +365,32 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
   }
 }
 
-/* Parts of each image's statistics → stats, in order. Group: an image. */
+/* Parts of each image's statistics → stats, in order. Group: every num_groups-th of n images. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_merge_stats(global const float *restrict workspace,
                                                                         global float *restrict stats, int stats_at,
-                                                                        int out_h, int out_w, int out_pitch,
+                                                                        int n, int out_h, int out_w, int out_pitch,
                                                                         int block_tiles, int parts) {
   const int tiles_h = (out_h + TILE_OUT - 1) / TILE_OUT, tiles_w = (out_w + TILE_OUT - 1) / TILE_OUT;
-  const int image = (int)CVY_GROUP, begin = image * tiles_h * tiles_w, end = begin + tiles_h * tiles_w;
-  const int first = begin / block_tiles, last = (end - 1) / block_tiles;
-  global const float *from = workspace + stats_at + (size_t)(image * parts) * (size_t)(4 * out_pitch);
-  global float *to = stats + (size_t)image * (size_t)(2 * out_pitch);
-  for (int k = 0; k < out_pitch; k += 16) {
-    moments all = NO_MOMENTS;
-    all.pivot = vload16(0, from + out_pitch + k);
-    for (int block = first; block <= last; block++) {
-      global const float *s = from + (block - first) * 4 * out_pitch + k;
-      int count = 0;
-      for (int t = max(begin, block * block_tiles); t < min(end, (block + 1) * block_tiles); t++)
-        count += min(TILE_OUT, out_h - (t - begin) / tiles_w * TILE_OUT) * min(TILE_OUT, out_w - (t - begin) % tiles_w * TILE_OUT);
-      all.sum += vload16(0, s);
-      merge_moments(&all, (float)count, vload16(0, s + out_pitch) - all.pivot + vload16(0, s + 2 * out_pitch),
-                    vload16(0, s + 3 * out_pitch));
+  for (int image = (int)CVY_GROUP; image < n; image += (int)CVY_GROUPS) {
+    const int begin = image * tiles_h * tiles_w, end = begin + tiles_h * tiles_w;
+    const int first = begin / block_tiles, last = (end - 1) / block_tiles;
+    global const float *from = workspace + stats_at + (size_t)(image * parts) * (size_t)(4 * out_pitch);
+    global float *to = stats + (size_t)image * (size_t)(2 * out_pitch);
+    for (int k = 0; k < out_pitch; k += 16) {
+      moments all = NO_MOMENTS;
+      all.pivot = vload16(0, from + out_pitch + k);
+      for (int block = first; block <= last; block++) {
+        global const float *s = from + (block - first) * 4 * out_pitch + k;
+        int count = 0;
+        for (int t = max(begin, block * block_tiles); t < min(end, (block + 1) * block_tiles); t++)
+          count += min(TILE_OUT, out_h - (t - begin) / tiles_w * TILE_OUT) *
+                   min(TILE_OUT, out_w - (t - begin) % tiles_w * TILE_OUT);
+        all.sum += vload16(0, s);
+        merge_moments(&all, (float)count, vload16(0, s + out_pitch) - all.pivot + vload16(0, s + 2 * out_pitch),
+                      vload16(0, s + 3 * out_pitch));
+      }
+      vstore16(all.sum / all.count, 0, to + k);
+      vstore16(all.m2, 0, to + out_pitch + k);
     }
-    vstore16(all.sum / all.count, 0, to + k);
-    vstore16(all.m2, 0, to + out_pitch + k);
   }
 }

@@ -123,9 +123,10 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   int images = st->images; /* fewer where there would not be a few tasks for every compute unit */
   while (images > 1 && (int64_t)cvy_ceil_div(call->n, images) * st->blocks < 4 * (int64_t)st->compute_units)
     images = (images + 1) / 2;
-  CVY_TRY(CVY_LAUNCH(queue, st->pack, cvy_conv_groups_of_one((int64_t)st->blocks * cvy_ceil_div(taps * st->block_c, 32)),
-                     CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(taps), CVY_INT(p->x.c), CVY_INT(p->k),
-                     CVY_INT(st->y.pitch), CVY_INT(st->block_c)));
+  const int64_t packs = (int64_t)st->blocks * cvy_ceil_div(taps * st->block_c, 32);
+  CVY_TRY(CVY_LAUNCH(queue, st->pack, cvy_conv_groups_of_one(cvy_conv_smaller(packs, st->max_groups)), CVY_BUF(call->w),
+                     CVY_BUF(call->workspace), CVY_INT(taps), CVY_INT(p->x.c), CVY_INT(p->k), CVY_INT(st->y.pitch),
+                     CVY_INT(st->block_c)));
   const int64_t tasks = (int64_t)cvy_ceil_div(call->n, images) * st->blocks;
   CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)), CVY_BUF(call->dy),
                      CVY_BUF(call->dx), CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(st->y.h), CVY_INT(st->y.w),

@@ -173,9 +173,9 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
       CVY_INT(out->pitch), CVY_INT(st->first_h), CVY_INT(st->first_w), CVY_INT(block_tiles), CVY_INT(parts),
       CVY_INT(st->stats_at), CVY_INT(st->slices_at), CVY_INT((int)slice), CVY_INT(call->group_size), CVY_INT(flags)));
   if (stats && parts > 1)
-    CVY_TRY(CVY_LAUNCH(queue, st->merge, cvy_conv_groups_of_one(call->n), CVY_BUF(call->workspace), CVY_BUF(call->stats),
-                       CVY_INT(st->stats_at), CVY_INT(out->h), CVY_INT(out->w), CVY_INT(out->pitch),
-                       CVY_INT(block_tiles), CVY_INT(parts)));
+    CVY_TRY(CVY_LAUNCH(queue, st->merge, cvy_conv_groups_of_one(cvy_conv_smaller(call->n, st->max_groups)),
+                       CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(st->stats_at), CVY_INT(call->n),
+                       CVY_INT(out->h), CVY_INT(out->w), CVY_INT(out->pitch), CVY_INT(block_tiles), CVY_INT(parts)));
 fail:
   return status;
 }
