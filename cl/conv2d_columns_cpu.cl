@@ -13,9 +13,8 @@
  *
  * Reads past the end of a column (at most 31 floats) land in the next one or in the slack behind the ring, and are not
  * used. */
+#include "conv2d_flags.clh"
 #include "conv2d_tile_cpu.clh"
-
-#define FLAG_ACCUMULATE 32 /* the same in src/ops/conv2d_columns_cpu.c */
 
 /* Width of the block of products that begins at `at`: 32, or 16 at the end. */
 static int block_width(int at, int products) { return products - at > 16 ? 32 : 16; }

@@ -17,12 +17,9 @@
  * pixel (stores); CPU: `chunk` of them per work-group. multiply: a tile of TILE_I x TILE_J results at a frequency
  * (SIMT, one work-item) or at eight (CPU, one float16); tiles beyond the edge repeat the last row or column. */
 #define VEC 1
+#include "conv2d_flags.clh"
 #include "fastdiv.clh"
 #include "vector.clh"
-
-#define FLAG_SCALE 1
-#define FLAG_RELU 2
-#define FLAG_RESIDUAL 4
 
 /* n = images * rows * channels * width, `width` fastest, then channels. */
 CVY_KERNEL conv2d_fft_load(global const float *restrict x, global const float *restrict scale,

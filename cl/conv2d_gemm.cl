@@ -14,12 +14,9 @@
  *        clear takes single floats. Counts named …_vecs are in vectors.
  *
  * Geometry: one vector of the result after the other (CVY_FOR_EACH_VECTOR); CPU: `chunk` of them per work-group. */
+#include "conv2d_flags.clh"
 #include "fastdiv.clh"
 #include "vector.clh"
-
-#define FLAG_SCALE 1
-#define FLAG_RELU 2
-#define FLAG_RESIDUAL 4
 
 CVY_KERNEL conv2d_gemm_columns(global const floatv *restrict x, global const floatv *restrict scale,
                                global const floatv *restrict shift, global const floatv *restrict residual,

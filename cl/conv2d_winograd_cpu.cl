@@ -19,17 +19,10 @@
  * set of a cache).
  *
  *   TILE_OUT   m: 4 or 2 */
+#include "conv2d_flags.clh"
 #include "winograd_tile_cpu.clh"
 
-/* The same in src/ops/conv2d_winograd_cpu.c. The first three are CVY_CONV_*. */
-#define FLAG_SCALE 1
-#define FLAG_RELU 2
-#define FLAG_RESIDUAL 4
-#define FLAG_BIAS 8
-#define FLAG_STATS 16
-#define FLAG_ACCUMULATE 32
-#define FLAG_STREAM 64 /* the output is stored past the caches */
-#define PANEL_GAP 32
+#define PANEL_GAP 32 /* the same in src/ops/conv2d_winograd_cpu.c */
 
 #define ROWS_2(M) M(0) M(1)
 #define ROWS_4(M) ROWS_2(M) M(2) M(3)

@@ -26,6 +26,7 @@
  *
  * Parameters: TILE 2 or 4; PROLOGUE 1: x has a load prologue, which one is in `flags`. */
 #include "common.clh"
+#include "conv2d_flags.clh"
 
 #ifndef TILE
 #define TILE 4
@@ -42,13 +43,6 @@
 
 #define SIDE (TILE + 2)
 #define PLACES (SIDE * SIDE)
-
-/* Flags of the `flags` argument, the same in src/ops/conv2d_winograd_weights_cpu.c. The first three are CVY_CONV_*. */
-#define FLAG_SCALE 1
-#define FLAG_RELU 2
-#define FLAG_RESIDUAL 4
-#define FLAG_BIAS 8
-#define FLAG_ACCUMULATE 32
 
 /* Everything starts at a multiple of 16 floats, so that vectors can be read and written as such: vstore16 may come out as
  * four stores. */

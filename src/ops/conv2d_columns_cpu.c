@@ -3,7 +3,6 @@
  *   packed weights | a slice per work-group: two tables, a ring of rows of columns */
 #include "src/ops/conv2d_cpu.h"
 
-enum { FLAG_ACCUMULATE = 32 };
 enum {
   TILE = 14,            /* positions of a register tile */
   SLACK = 32,           /* floats behind the ring that whole vectors may touch */
@@ -135,7 +134,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
                      CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(images), CVY_INT(st->chunk_rows),
                      CVY_INT(st->ring_rows), CVY_INT(st->block_c), CVY_INT(st->column), CVY_INT(st->table_size),
                      CVY_INT(st->slices_at), CVY_INT(st->slice_floats),
-                     CVY_INT(call->accumulate ? FLAG_ACCUMULATE : 0)));
+                     CVY_INT(call->accumulate ? CVY_CPU_ACCUMULATE : 0)));
 fail:
   return status;
 }

@@ -6,6 +6,10 @@
 
 #include "src/ops/conv2d_algorithm.h"
 
+/* Flags of the kernels beside CVY_CONV_SCALE, _RELU and _RESIDUAL, the same in cl/conv2d_flags.clh. STREAM: results are
+ * stored past the caches. */
+enum { CVY_CPU_BIAS = 8, CVY_CPU_STATS = 16, CVY_CPU_ACCUMULATE = 32, CVY_CPU_STREAM = 64 };
+
 static inline int64_t cvy_conv_round_up(int64_t n, int unit) { return (n + unit - 1) / unit * unit; }
 
 /* Largest part of `length` that is no larger, made even over the parts. */

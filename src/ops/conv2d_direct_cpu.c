@@ -180,8 +180,8 @@ static cvy_status run_weights(cpu_state *st, cvy_queue *queue, const cvy_conv_ca
   const cvy_conv_strip s = cvy_conv_strips_for(strips, call->n, groups, true);
   const int splits = cvy_conv_smaller(st->max_splits, cvy_conv_strips_count(g, &s, call->n));
   const bool parts = splits > 1;
-  const int flags = p->prologue | (call->db ? CVY_STRIP_BIAS : 0) |
-                    (call->accumulate && !parts ? CVY_STRIP_ACCUMULATE : 0);
+  const int flags = p->prologue | (call->db ? CVY_CPU_BIAS : 0) |
+                    (call->accumulate && !parts ? CVY_CPU_ACCUMULATE : 0);
   CVY_TRY(CVY_LAUNCH(
       queue, strips->main, cvy_conv_groups_of_one(cvy_conv_smaller((int64_t)groups * splits, strips->max_groups)),
       CVY_BUF(call->x), CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->dy),

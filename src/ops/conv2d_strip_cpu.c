@@ -114,9 +114,9 @@ cvy_status cvy_conv_strips_run(cvy_conv_strips *st, cvy_queue *queue, const cvy_
   const cvy_conv_strip s = cvy_conv_strips_for(st, call->n, tasks_per_strip, !stats);
   const int64_t tasks = cvy_conv_strips_count(g, &s, call->n) * tasks_per_strip;
   const bool large = (double)call->n * out->h * out->w * out->pitch * sizeof(float) >= STREAM_BYTES;
-  const int flags = (forward ? p->prologue : 0) | (call->bias ? CVY_STRIP_BIAS : 0) | (stats ? CVY_STRIP_STATS : 0) |
-                    (call->accumulate ? CVY_STRIP_ACCUMULATE
-                     : large          ? CVY_STRIP_STREAM
+  const int flags = (forward ? p->prologue : 0) | (call->bias ? CVY_CPU_BIAS : 0) | (stats ? CVY_CPU_STATS : 0) |
+                    (call->accumulate ? CVY_CPU_ACCUMULATE
+                     : large          ? CVY_CPU_STREAM
                                       : 0);
   CVY_TRY(pack_weights(st, queue, call));
   CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),

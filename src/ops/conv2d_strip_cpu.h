@@ -14,9 +14,6 @@ enum {
   CVY_STRIP_BLOCK = 32 /* output channels of a task */
 };
 
-/* Flags of the kernels beside CVY_CONV_SCALE, _RELU and _RESIDUAL, the same in cl/conv2d_strip_cpu.clh. */
-enum { CVY_STRIP_BIAS = 8, CVY_STRIP_STATS = 16, CVY_STRIP_ACCUMULATE = 32, CVY_STRIP_STREAM = 64 };
-
 /* Positions of the output: `images` whole images, or rows x cols positions of one (panels: of so many). */
 typedef struct cvy_conv_strip {
   int images, rows, cols;

@@ -3,7 +3,6 @@
  *   transformed weights | statistics of the parts of each image | a slice per work-group */
 #include "src/ops/conv2d_cpu.h"
 
-enum { FLAG_BIAS = 8, FLAG_STATS = 16, FLAG_ACCUMULATE = 32, FLAG_STREAM = 64 }; /* the first three are CVY_CONV_* */
 enum {
   ROWS = 14,                   /* tiles of a register tile */
   BLOCK = 32,                  /* output channels of a task */
@@ -151,8 +150,8 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   const bool forward = st->pass == CVY_CONV_FORWARD, stats = forward && p->stats;
   const int block_tiles = plan_block(st, call->n), parts = parts_of(st, block_tiles);
   const int blocks_k = cvy_ceil_div(out->pitch, BLOCK);
-  const int flags = (forward ? p->prologue : 0) | (call->bias ? FLAG_BIAS : 0) | (stats ? FLAG_STATS : 0) |
-                    (call->accumulate ? FLAG_ACCUMULATE : 0);
+  const int flags = (forward ? p->prologue : 0) | (call->bias ? CVY_CPU_BIAS : 0) | (stats ? CVY_CPU_STATS : 0) |
+                    (call->accumulate ? CVY_CPU_ACCUMULATE : 0);
   if (forward) {
     const int64_t rows = (int64_t)blocks_k * in->c;
     CVY_TRY(CVY_LAUNCH(queue, st->weights, cvy_conv_groups_of_one(cvy_conv_smaller((rows + 15) / 16, 4 * st->compute_units)),

@@ -4,7 +4,6 @@
  * Tile parameters: tiles of a strip, input channels of a task, output channels of a task (multiples of 16). */
 #include "src/ops/conv2d_cpu.h"
 
-enum { FLAG_BIAS = 8, FLAG_ACCUMULATE = 32 }; /* the first three are CVY_CONV_* */
 enum {
   NEAR_FLOATS = 2 << 20,    /* wanted bound of x and dy of a part of the batch: of a third-level cache that is shared */
   PART_FLOATS_MAX = 8 << 20 /* bound of all partial dw together, where it can be kept */
@@ -139,7 +138,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   const int splits = cvy_conv_smaller(splits_for(st, call->n), st->max_splits);
   const int db_at = st->part_floats - st->y.pitch;
   const bool parts = splits > 1;
-  const int flags = p->prologue | (call->db ? FLAG_BIAS : 0) | (call->accumulate && !parts ? FLAG_ACCUMULATE : 0);
+  const int flags = p->prologue | (call->db ? CVY_CPU_BIAS : 0) | (call->accumulate && !parts ? CVY_CPU_ACCUMULATE : 0);
   CVY_TRY(CVY_LAUNCH(
       queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(st->blocks * splits, st->max_groups)), CVY_BUF(call->x),
       CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->dy),
