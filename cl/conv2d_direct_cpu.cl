@@ -14,8 +14,8 @@
  * strides, narrow images and tiles that cross rows or images cost nothing.
  * Backward-weights: a task is a block of input channels, a group of blocks of 32 output channels and a part of the
  * strips; per strip the gradient is packed to (positions, 32), tiles of 12 products (b,c) x 32 channels are summed over
- * the strip's positions in registers and added to the task's dw in the slice. Parts are summed in order by
- * conv2d_cpu_reduce.
+ * the strip's positions in registers and added to the task's dw in the slice; where a filter has three rows of three
+ * products, tiles of all nine, and the gradient is read where it lies. Parts are summed in order by conv2d_cpu_reduce.
  * Weights are packed before each call to (blocks of 32 output channels, a, b, c, 32); the last block has 16 if the
  * pitch is an odd multiple of 16.
  *
@@ -351,8 +351,9 @@ DEFINE_WTILE_32(wtile_4x32, ROWS_4)
 DEFINE_WTILE_16(wtile_12x16, ROWS_12)
 DEFINE_WTILE_16(wtile_4x16, ROWS_4)
 
-/* dw of 3x3 taps of one channel, row a's taps at dw + a*4*32, added: dy is read where it lies, at out_at, and
- * brought to the cache a chunk ahead of that; `left` positions are left in the strip. Sums of dy are added to `sums` (NULL: not wanted). */
+/* dw of three rows of three products (3x3 taps of one channel, 3x1 of three), row a's at dw + a*4*32, added: dy is read
+ * where it lies, at out_at, and brought to the cache a chunk ahead of that; `left` positions are left in the strip. Sums of
+ * dy are added to `sums` (NULL: not wanted). */
 #define STEM_CHUNK 64 /* positions whose dy the next 32 channels find in the first-level cache */
 #define STEM_TAPS(X) X(0, 0) X(0, 1) X(0, 2) X(1, 0) X(1, 1) X(1, 2) X(2, 0) X(2, 1) X(2, 2)
 #define STEM_ACC(a, e) float16 s##a##e = (float16)(0.0f), t##a##e = (float16)(0.0f);
@@ -470,6 +471,14 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
         load_strip(strip, x, residual, scale, shift, image0, count, in_h, in_w, in_pitch, c0, channels, group_size, flags,
                    lh, ph, lw, pw);
       const int per_row = count * pw.count, positions = per_row * ph.count, row_floats = pw.length * channels;
+      if (stem) {
+        global const float *d = dy + image0 * grid_h * grid_w * out_pitch + block0 * 32;
+        for (int begin = 0; begin < positions; begin += STEM_CHUNK)
+          for (int b = 0; b < n_blocks; b++)
+            wtile_3x3x32(strip, row_floats, in_at + begin, d + b * 32, out_at + begin, min(STEM_CHUNK, positions - begin),
+                         positions - begin, own + b * taps_h * padded * 32, want_sums ? sums + b * 32 : 0);
+        continue;
+      }
       pixel_walk next_x = nothing_next, next_dy = nothing_next;
       if (at + 1 < strip_end) {
         const int next_image0 = (at + 1) / per_image * images, next_part = (at + 1) % per_image;
@@ -484,14 +493,6 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
       }
       const int tiles = n_blocks * taps_h * ((padded + 11) / 12);
       const int fetch_x = (walk_length(next_x) + tiles - 1) / tiles, fetch_dy = (walk_length(next_dy) + tiles - 1) / tiles;
-      if (stem) {
-        global const float *d = dy + image0 * grid_h * grid_w * out_pitch + block0 * 32;
-        for (int begin = 0; begin < positions; begin += STEM_CHUNK)
-          for (int b = 0; b < n_blocks; b++)
-            wtile_3x3x32(strip, row_floats, in_at + begin, d + b * 32, out_at + begin, min(STEM_CHUNK, positions - begin),
-                         positions - begin, own + b * taps_h * padded * 32, want_sums ? sums + b * 32 : 0);
-        continue;
-      }
       for (int b = 0; b < n_blocks; b++) {
         const int k0 = (block0 + b) * 32;
         const bool wide = out_pitch - k0 >= 32;
