@@ -68,10 +68,10 @@ static const option_table table = {
     .about = "Measures the exchange of gradients and weights alone: for each device how fast a\n"
              "bucket comes to the host and goes back, then a step's whole exchange of all\n"
              "devices together, and the host's sum and update by themselves, while nothing\n"
-             "crosses: devices + 2 times the gradients' bytes are read and written, at a rate\n"
-             "that can be compared with what the host copies (bytes read and written). Each size\n"
-             "twice, as --exchange of convoy train has it: fp32, and bf16, where gradients are packed\n"
-             "to half the bytes on the device first.",
+             "crosses: devices + 2 times the gradients' bytes (bf16: devices/2 + 2) are read and\n"
+             "written, at a rate that can be compared with what the host copies (bytes read and\n"
+             "written). Each size twice, as --exchange of convoy train has it: fp32, and bf16, where\n"
+             "gradients are packed to half the bytes on the device first.",
     .after = "A device that shares the host's memory maps its gradients: nothing is copied then.\n"
              "JSON: {\"version\", \"word\", \"model\", \"gradient_bytes\", \"devices\": [{\"device\",\n"
              "\"driver\", \"platform\", \"platform_version\", \"peaks\", \"mapped\", \"rows\":\n"

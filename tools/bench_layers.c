@@ -238,10 +238,13 @@ static cvy_status pool_error(layer_run *l, bool backward, double *error) {
   bench_error_sum sum = {0};
   const int n = l->n < FEW ? l->n : FEW;
   const size_t c = (size_t)l->x.c, x_rows = (size_t)n * pixels_of(&l->x), y_rows = (size_t)n * pixels_of(&l->y);
-  const double *const x = truth_in(l, &fill_a, x_rows, c), *const dy = truth_in(l, &fill_c, y_rows, c);
+  double *const x = truth_in(l, &fill_a, x_rows, c);
+  const double *const dy = truth_in(l, &fill_c, y_rows, c);
   double *const want = zeros(l, (backward ? x_rows : y_rows) * c);
+  if (l->relu) ref_relu(x_rows * c, x, x);
   if (backward) ref_pool2d_backward(&l->pool_params, n, x, dy, want);
   else ref_pool2d_forward(&l->pool_params, n, x, want);
+  if (l->relu && backward) ref_relu_backward(x_rows * c, x, want, want);
   CVY_TRY(compare(l, backward ? DX : Y, backward ? &l->x : &l->y, n, want, &sum));
   *error = bench_error_of(&sum);
 fail:
@@ -262,7 +265,7 @@ static cvy_status bench_pool(bench_rows *rows, layer_run *l, const bench_case *w
   CVY_TRY(zeroed(l, DX, l->elems));
   const layer_pass passes[] = {
       {"forward", x, y, true, pool_forward, pool_error_forward},
-      {"backward", max ? x + 2 * y : y, x, true, pool_backward, pool_error_backward},
+      {"backward", max ? x + 2 * y : l->relu ? x + y : y, x, true, pool_backward, pool_error_backward},
   };
   for (int i = 0; i < 2; i++) CVY_TRY(layer_row(rows, l, what, &passes[i]));
 fail:
@@ -526,8 +529,8 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
       status = bench_norm(rows, &l, &what, unit->stats >= 0);
       break;
     case CVY_UNIT_POOL:
-      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "r%ds%dp%d%s", layer->kernel[0], layer->stride[0],
-               layer->pad[0], layer->kind == CVY_LAYER_MAXPOOL ? "max" : "avg");
+      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "r%ds%dp%d%s%s", layer->kernel[0], layer->stride[0],
+               layer->pad[0], layer->kind == CVY_LAYER_MAXPOOL ? "max" : "avg", l.relu ? "+relu" : "");
       l.pool_params = (cvy_pool2d_params){.n_max = n,
                                           .kind = layer->kind == CVY_LAYER_MAXPOOL ? CVY_POOL_MAX : CVY_POOL_AVG,
                                           .x = *x,
@@ -536,7 +539,8 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
                                           .stride_h = layer->stride[0],
                                           .stride_w = layer->stride[1],
                                           .pad_h = layer->pad[0],
-                                          .pad_w = layer->pad[1]};
+                                          .pad_w = layer->pad[1],
+                                          .relu = unit->relu};
       status = bench_pool(rows, &l, &what);
       break;
     case CVY_UNIT_RELU: status = bench_eltwise(rows, &l, &what, false); break;
