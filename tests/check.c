@@ -17,7 +17,8 @@ static struct {
   const char *program, *only_case, *only_test;
   uint64_t seed;
   char folder[64];
-  bool passed, case_seen;
+  bool passed, skipped, case_seen;
+  int n_begun, n_skipped; /* tests */
 } run;
 
 /* ---- log ---- */
@@ -306,6 +307,19 @@ void check_fail(check_device *d, const char *format, ...) {
   abort();
 }
 
+void check_skip(check_device *d, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  fprintf(stderr, "  skipped%s%s: ", d->cl ? " on " : "", d->name);
+  vfprintf(stderr, format, args);
+  va_end(args);
+  fputc('\n', stderr);
+  run.skipped = true;
+  run.n_skipped++;
+  skip();
+  abort();
+}
+
 /* Report of all wrong elements: worst one, and where they lie. wrong(i) by tolerance. */
 static void report(check_device *d, const char *what, const float *got, const double *want, const double *tol,
                    double factor, const double *mag, size_t rows, int cols) {
@@ -379,7 +393,8 @@ typedef struct one_test { check_device *device; const check_test *test; } one_te
 
 static void run_one(void **state) {
   const one_test *const t = *state;
-  run.passed = false;
+  run.passed = run.skipped = false;
+  run.n_begun++;
   check_log_clear();
   t->test->fn(t->device);
   check_case_end(t->device);
@@ -388,7 +403,7 @@ static void run_one(void **state) {
 
 static int end_one(void **state) {
   const one_test *const t = *state;
-  if (!run.passed && kept.size) fprintf(stderr, "  messages of the library:\n%s", kept.text);
+  if (!run.passed && !run.skipped && kept.size) fprintf(stderr, "  messages of the library:\n%s", kept.text);
   case_free(t->device);
   return 0;
 }
@@ -514,5 +529,5 @@ int check_main(int argc, char **argv, const check_test *tests, int n_tests, int 
   cvy_log_set(NULL, NULL, CVY_LOG_ERROR);
   /* a failed test leaves objects behind: only whole runs are judged */
   if (failed == 0) failed = live_objects();
-  return failed ? 1 : 0;
+  return failed ? 1 : run.n_begun > 0 && run.n_skipped == run.n_begun ? SKIPPED : 0;
 }

@@ -21,7 +21,7 @@
  *
  * Command line: [--case 'TEXT'] runs the cases with exactly this text, [--test NAME] one test.
  * CVY_TEST_DEVICE=P:D narrows to one device, CVY_TEST_SHAPE=cpu|simt to one shape of kernels, CVY_TEST_SEED sets the
- * seed (default 1). Exit: 0, 1 failed, 77 no usable device (a skip, not a pass). */
+ * seed (default 1). Exit: 0, 1 failed, 77 no usable device or every test was skipped (a skip, not a pass). */
 #ifndef CVY_TESTS_CHECK_H
 #define CVY_TESTS_CHECK_H
 
@@ -156,5 +156,7 @@ void check_same(check_device *d, const char *what, const float *got, const float
 void check_relative_l2(check_device *d, const char *what, const float *got, const double *want, size_t n, double bound);
 /* Fails with case, seed and command. */
 _Noreturn void check_fail(check_device *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Ends the test, which is neither passed nor failed: prints the reason. What it has created must be gone. */
+_Noreturn void check_skip(check_device *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -220,8 +220,7 @@ static void expect(long factor, bool from_cache) {
 }
 
 static void test_programs(check_device *d) {
-  (void)d;
-  if (!have_device) skip();
+  if (!have_device) check_skip(d, "no usable device");
   begin();
   char path[PATH_MAX + 64], entry[PATH_MAX];
   snprintf(path, sizeof path, "%s/twice.cl", folder);

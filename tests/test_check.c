@@ -77,7 +77,6 @@ static void broken_leak(check_device *d) {
   cvy_event *event = NULL;
   check_ok(cvy_queue_marker(d->queue, &event));
 }
-
 static const check_test broken[] = {
     {"guard_after", broken_guard_after},
     {"guard_before", broken_guard_before},
@@ -97,6 +96,16 @@ static const check_test broken[] = {
     {"leak", broken_leak},
 };
 enum { N_BROKEN = sizeof broken / sizeof *broken };
+
+/* ---- a test that is skipped, beside one that passes ---- */
+static void skipped(check_device *d) {
+  check_output(d, "y", 1, 1, 1);
+  cvy_log_error("a message of the library");
+  check_skip(d, "%d is missing", 42);
+}
+static void passed(check_device *d) { assert_non_null(d->cl); }
+
+static const check_test some[] = {{"skipped", skipped}, {"passed", passed}};
 
 /* ---- the parent ---- */
 static char self[4096];
@@ -152,6 +161,12 @@ static void test_broken(check_device *d) {
   assert_int_equal(run_self(place, "--test value --case 'value 7'", out, sizeof out), 1);
   assert_int_equal(run_self(place, "--test value --case 'value 8'", out, sizeof out), 1);
   assert_non_null(strstr(out, "no case is called 'value 8' (with seed 1)"));
+  /* all that ran was skipped: no pass */
+  snprintf(place, sizeof place, "CVY_TEST_DEVICE=%s CVY_CHECK_BROKEN=some", d->place);
+  assert_int_equal(run_self(place, "--test skipped", out, sizeof out), 77);
+  assert_non_null(strstr(out, ": 42 is missing"));
+  assert_null(strstr(out, "a message of the library"));
+  assert_int_equal(run_self(place, "", out, sizeof out), 0);
   assert_int_equal(run_self("CVY_TEST_DEVICE=77:0", "", out, sizeof out), 77);
   assert_int_equal(run_self("CVY_TEST_SEED=x", "", out, sizeof out), 2);
   assert_int_equal(run_self(place, "--nonsense", out, sizeof out), 2);
@@ -205,7 +220,9 @@ static void test_accepts(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  if (getenv("CVY_CHECK_BROKEN")) return check_main(argc, argv, broken, N_BROKEN, CHECK_DEVICES);
+  const char *const which = getenv("CVY_CHECK_BROKEN");
+  if (which && !strcmp(which, "some")) return check_main(argc, argv, some, 2, CHECK_DEVICES);
+  if (which) return check_main(argc, argv, broken, N_BROKEN, CHECK_DEVICES);
   const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   if (n <= 0) return 1;
   static const check_test tests[] = {{"broken", test_broken}, {"random", test_random}, {"accepts", test_accepts}};

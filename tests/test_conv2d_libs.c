@@ -23,18 +23,14 @@ static const cvy_conv2d_params small = {.n_max = 1, .x = {9, 7, 3, 4}, .k = 4, .
 static void need(check_device *d, cvy_conv_algo algo) {
   cvy_conv2d_params p = small;
   p.algos = (cvy_conv_algo_list){1, {algo}};
-  if (conv_in_oclgrind()) {
-    fprintf(stderr, "  %s is skipped under oclgrind: it would take too long\n", cvy_conv_algo_name(algo));
-    skip();
-  }
+  if (conv_in_oclgrind()) check_skip(d, "%s would take too long under oclgrind", cvy_conv_algo_name(algo));
   cvy_conv2d *op = NULL;
   check_log_clear();
   const cvy_status status = cvy_conv2d_create(d->cl, &p, &op);
   cvy_conv2d_destroy(&op);
   if (status == CVY_OK) return;
-  fprintf(stderr, "  %s is skipped on %s: %s", cvy_conv_algo_name(algo), d->name, check_log_get());
   assert_int_equal(status, CVY_E_UNSUPPORTED);
-  skip();
+  check_skip(d, "%s: %s", cvy_conv_algo_name(algo), check_log_get());
 }
 
 static void run_case(check_device *d, check_rng *r, const conv_case *c, const char *name) {

@@ -84,7 +84,7 @@ static void test_broken_lists(check_device *d) {
   cvy_device_list_destroy(&list);
   check_fails(cvy_devices_select("auto", &devices), CVY_E_NO_DEVICE, "pocl-opencl-icd");
   breaks(NULL);
-  if (!have_device) skip(); /* without a driver the loader loads no layers */
+  if (!have_device) check_skip(d, "no usable device"); /* without a driver the loader loads no layers */
   breaks("broken-loader");
   check_log_clear();
   check_ok(cvy_device_list_create(&list));
@@ -115,8 +115,7 @@ static void test_broken_lists(check_device *d) {
 
 /* A device opens, or says why not, and nothing is left behind. */
 static void test_open(check_device *d) {
-  (void)d;
-  if (!have_device) skip();
+  if (!have_device) check_skip(d, "no usable device");
   cvy_device_list *list = NULL;
   cvy_device *device = NULL, *again = NULL;
   check_ok(cvy_device_list_create(&list));
@@ -226,8 +225,7 @@ static long busiest(const tasks *before, const tasks *after, unsigned long *tick
 }
 
 static void test_parts(check_device *d) {
-  (void)d;
-  if (!have_device) skip();
+  if (!have_device) check_skip(d, "no usable device");
   cvy_device_list *list = NULL;
   cvy_device_choice *choices = NULL;
   cvy_device *device = NULL;
@@ -235,7 +233,7 @@ static void test_parts(check_device *d) {
   const int item = usable(list, 2);
   if (item < 0 || !list->items[item].can_partition_by_counts) {
     cvy_device_list_destroy(&list);
-    skip();
+    check_skip(d, "no usable device can be divided by counts");
   }
   char folder[200], path[256], text[64];
   snprintf(folder, sizeof folder, "%s", check_temp_dir());
@@ -380,7 +378,7 @@ static void test_public(check_device *d) {
   cvy_libraries_describe(libraries, sizeof libraries);
   assert_ptr_equal(strstr(libraries, "CLBlast: "), libraries);
   assert_non_null(strstr(libraries, "\nclFFT: "));
-  if (!have_device) skip();
+  if (!have_device) check_skip(d, "no usable device");
   check_ok(cvy_devices_select("auto", &devices));
   assert_true(cvy_devices_count(devices) >= 1);
   assert_non_null(cvy_devices_label(devices, 0));
