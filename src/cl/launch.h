@@ -37,7 +37,8 @@ typedef struct cvy_arg {
  * and a width that must be at least theirs, and give one back by the first two alone. Where devices side by side run a kernel
  * with rows of several lengths, as batches, shares and sub-devices make them, the wrong entry is given back until an assertion
  * ends the process ("found->ref_count > 0"). The width is the larger of x and y: along z all are 1 wide, and there is one
- * entry. The code also takes a group's number in any dimension to be below 65535 where that width is, hence the limit. */
+ * entry. The code also takes a group's number in any dimension to be below 65535 where that width is, hence the limit. Kernels
+ * of libraries (CLBlast, clFFT) do not go through here, and may still meet the assertion. */
 enum { CVY_MOST_GROUPS = 65535 };
 
 /* Unused dimensions 0 or 1; local[0] 0: the driver chooses. */
