@@ -208,6 +208,54 @@ static void test_side_by_side(check_device *d) {
   sources_end();
 }
 
+static unsigned long since(cvy_pulse *pulse, unsigned long *before) {
+  const unsigned long now = atomic_load(&pulse->beats), more = now - *before;
+  *before = now;
+  return more;
+}
+
+/* Whatever may take long is entered and left with a sign of life: opening, each program that is built, memory. */
+static void test_pulse(check_device *d) {
+  cvy_devices *devices;
+  cvy_device *device = NULL;
+  cvy_kernel *kernel = NULL, *again = NULL;
+  cvy_buffer *buffer = NULL, *slice = NULL;
+  cvy_pinned *pinned = NULL;
+  void *host = NULL;
+  cvy_pulse pulse = {0};
+  unsigned long seen = 0;
+  sources_begin();
+  check_ok(cvy_devices_select(d->place, &devices));
+  check_ok(cvy_device_open_watched(devices->list, &devices->choices[0], false, &pulse, &device));
+  assert_true(since(&pulse, &seen) >= 5); /* the context, three queues */
+  check_ok(cvy_kernel_create(device, "scale", "scale_forward", NULL, 0, &kernel));
+  assert_true(since(&pulse, &seen) >= 4); /* and around the build */
+  check_ok(cvy_kernel_create(device, "scale", "place", NULL, 0, &again));
+  assert_true(since(&pulse, &seen) >= 2);
+  check_ok(cvy_buffer_create(device, 2 * CVY_SLICE_ALIGN, &buffer));
+  assert_true(since(&pulse, &seen) >= 2);
+  check_ok(cvy_buffer_slice(buffer, CVY_SLICE_ALIGN, 64, &slice));
+  assert_true(since(&pulse, &seen) >= 2);
+  check_ok(cvy_pinned_create(device, 64, &pinned, &host));
+  assert_true(since(&pulse, &seen) >= 3);
+  cvy_pinned_destroy(&pinned);
+  cvy_buffer_destroy(&slice);
+  cvy_buffer_destroy(&buffer);
+  cvy_kernel_destroy(&again);
+  cvy_kernel_destroy(&kernel);
+  cvy_device_close(&device);
+  cvy_devices_destroy(&devices);
+  sources_end();
+}
+
+/* Who is given up while a device is opened counts, too. */
+static void test_abandoned(check_device *d) {
+  (void)d;
+  const int before = cvy_devices_abandoned();
+  assert_int_equal(cvy_device_abandon(NULL), 0);
+  assert_int_equal(cvy_devices_abandoned(), before + 1);
+}
+
 static void test_refusals(check_device *d) {
   sources_begin();
   cvy_kernel *scale = NULL, *place = NULL, *none = NULL;
@@ -353,7 +401,7 @@ static void test_embedded(check_device *d) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {
       {"launch", test_launch},   {"rows", test_rows},         {"side_by_side", test_side_by_side}, {"order", test_order}, {"refusals", test_refusals},
-      {"profile", test_profile}, {"embedded", test_embedded},
+      {"profile", test_profile}, {"embedded", test_embedded}, {"pulse", test_pulse}, {"abandoned", test_abandoned},
   };
-  return check_main(argc, argv, tests, 7, CHECK_DEVICES | CHECK_PROFILING);
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_PROFILING);
 }

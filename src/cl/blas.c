@@ -166,6 +166,7 @@ cvy_status cvy_blas_sgemm(cvy_queue *queue, size_t m, size_t n, size_t k, const 
               CVY_E_ARGUMENT, "%s: a product wants four buffers of this device, its result not transposed",
               device->label);
   CVY_TRY(cvy_profile_begin(queue, &before));
+  cvy_device_beat(device); /* never under the lock: who is given up keeps it */
   pthread_mutex_lock(&lock);
   const bool there = open_library(what, sizeof what);
   if (there) {
@@ -176,6 +177,7 @@ cvy_status cvy_blas_sgemm(cvy_queue *queue, size_t m, size_t n, size_t k, const 
                       temp ? temp->cl : NULL);
   }
   pthread_mutex_unlock(&lock);
+  cvy_device_beat(device);
   CVY_TRY(cvy_profile_end(queue, "clblast_sgemm", before));
   CVY_REQUIRE(there, CVY_E_UNSUPPORTED, "%s: a product needs CLBlast: %s", device->label, what);
   CVY_REQUIRE(code == 0, status_of(code), "%s: CLBlast's product of %zux%zu%s by %zux%zu%s failed: %s (%d)",

@@ -49,7 +49,9 @@ cvy_status cvy_buffer_create(cvy_device *device, size_t size_bytes, cvy_buffer *
   if (size_bytes > device->info.max_alloc_bytes) return memory_failed(device, size_bytes, CL_INVALID_BUFFER_SIZE);
   buffer = buffer_new(device, size_bytes);
   CVY_REQUIRE(buffer, CVY_E_MEMORY, "no memory for a buffer object");
+  cvy_device_beat(device);
   buffer->cl = clCreateBuffer(device->context, CL_MEM_READ_WRITE, size_bytes, NULL, &code);
+  cvy_device_beat(device);
   if (code != CL_SUCCESS) {
     buffer->cl = NULL;
     status = memory_failed(device, size_bytes, code);
@@ -82,7 +84,9 @@ cvy_status cvy_buffer_slice(cvy_buffer *parent, size_t offset_bytes, size_t size
   slice->root = root;
   atomic_fetch_add(&root->refs, 1);
   const cl_buffer_region region = {.origin = slice->offset_bytes, .size = size_bytes};
+  cvy_device_beat(device);
   slice->cl = clCreateSubBuffer(root->cl, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &code);
+  cvy_device_beat(device);
   if (code != CL_SUCCESS) slice->cl = NULL;
   CVY_CL_CODE(device->label, code, "clCreateSubBuffer");
   *out = slice;
@@ -253,7 +257,9 @@ cvy_status cvy_pinned_create(cvy_device *device, size_t size_bytes, cvy_pinned *
   pinned->device = device;
   atomic_fetch_add(&device->children, 1);
   cvy_live_add(CVY_LIVE_BUFFER, 1);
+  cvy_device_beat(device);
   pinned->cl = clCreateBuffer(device->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, room, NULL, &code);
+  cvy_device_beat(device);
   if (code != CL_SUCCESS) {
     pinned->cl = NULL;
     status = memory_failed(device, room, code);
@@ -261,6 +267,7 @@ cvy_status cvy_pinned_create(cvy_device *device, size_t size_bytes, cvy_pinned *
   }
   pinned->mapped = clEnqueueMapBuffer(device->transfer.cl, pinned->cl, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, room, 0,
                                       NULL, NULL, &code);
+  cvy_device_beat(device);
   if (code != CL_SUCCESS) pinned->mapped = NULL;
   CVY_CL_CODE(device->label, code, "clEnqueueMapBuffer");
   *host = (void *)cvy_round_up((size_t)pinned->mapped, 64);

@@ -92,9 +92,9 @@ fail:
 
 /* Makes the sub-device of a choice. All parts of the term are created, so that the driver gives each its own cores, and
  * all but ours are let go. */
-static cvy_status part_create(const cvy_device_info *info, cl_device_id whole, const cvy_device_choice *choice,
-                              cl_device_id *out) {
+static cvy_status part_create(cvy_device *device, cl_device_id whole, const cvy_device_choice *choice) {
   cvy_status status = CVY_OK;
+  const cvy_device_info *const info = &device->info;
   cl_device_id parts[64] = {0};
   cl_device_partition_property how[64 + 3];
   int total = 0, n = 0;
@@ -112,11 +112,13 @@ static cvy_status part_create(const cvy_device_info *info, cl_device_id whole, c
               total, info->compute_units);
   cl_uint n_made = 0;
   const cl_int code = clCreateSubDevices(whole, how, (cl_uint)choice->n_parts, parts, &n_made);
+  cvy_device_beat(device);
   CVY_REQUIRE(code == CL_SUCCESS, CVY_E_UNSUPPORTED, "%s: clCreateSubDevices with %d parts failed: %s (%d)",
               choice->label, choice->n_parts, cvy_cl_error_name(code), (int)code);
   for (int i = 0; i < choice->n_parts; i++)
     if (i != choice->part && parts[i]) clReleaseDevice(parts[i]);
-  *out = parts[choice->part];
+  device->id = parts[choice->part];
+  device->is_part = true;
 fail:
   return status;
 }
@@ -128,6 +130,7 @@ static cvy_status queue_create(cvy_device *device, cvy_queue *queue, const char 
   queue->name = name;
   queue->cl =
       clCreateCommandQueue(device->context, device->id, device->profiling ? CL_QUEUE_PROFILING_ENABLE : 0, &code);
+  cvy_device_beat(device);
   if (code != CL_SUCCESS) queue->cl = NULL;
   CVY_CL_CODE(device->label, code, "clCreateCommandQueue");
   cvy_live_add(CVY_LIVE_QUEUE, 1);
@@ -141,8 +144,8 @@ static void queue_destroy(cvy_queue *queue) {
   cvy_live_add(CVY_LIVE_QUEUE, -1);
 }
 
-cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling,
-                           cvy_device **out) {
+cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling,
+                                   cvy_pulse *pulse, cvy_device **out) {
   cvy_status status = CVY_OK;
   cvy_device *device = NULL;
   cl_int code;
@@ -155,13 +158,13 @@ cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice 
   CVY_REQUIRE(device, CVY_E_MEMORY, "no memory for a device");
   device->info = *info;
   device->profiling = profiling;
+  device->pulse = pulse;
+  cvy_device_beat(device);
   device->id = list->handles[choice->item];
   snprintf(device->label, sizeof device->label, "%s", choice->label);
-  if (choice->units > 0) {
-    CVY_TRY(part_create(info, list->handles[choice->item], choice, &device->id));
-    device->is_part = true;
-  }
+  if (choice->units > 0) CVY_TRY(part_create(device, device->id, choice));
   device->context = clCreateContext(NULL, 1, &device->id, on_context_error, NULL, &code);
+  cvy_device_beat(device);
   if (code != CL_SUCCESS) device->context = NULL;
   CVY_CL_CODE(device->label, code, "clCreateContext");
   cvy_live_add(CVY_LIVE_CONTEXT, 1);
@@ -175,6 +178,11 @@ cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice 
 fail:
   cvy_device_close(&device);
   return status;
+}
+
+cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling,
+                           cvy_device **out) {
+  return cvy_device_open_watched(list, choice, profiling, NULL, out);
 }
 
 void cvy_device_close(cvy_device **p) {
@@ -208,12 +216,10 @@ void cvy_device_close(cvy_device **p) {
 
 static atomic_int n_abandoned;
 
-void cvy_device_set_pulse(cvy_device *device, cvy_pulse *pulse) { device->pulse = pulse; }
-
 long cvy_device_abandon(cvy_device *device) {
-  if (device->pulse) atomic_store(&device->pulse->abandoned, true);
+  if (device && device->pulse) atomic_store(&device->pulse->abandoned, true);
   atomic_fetch_add(&n_abandoned, 1);
-  return atomic_load(&device->children) + 3; /* context, two queues */
+  return device ? atomic_load(&device->children) + 4 : 0; /* context, three queues */
 }
 
 int cvy_devices_abandoned(void) { return atomic_load(&n_abandoned); }

@@ -68,16 +68,20 @@ cvy_queue *cvy_device_compute_queue(cvy_device *device);                 /* borr
 cvy_queue *cvy_device_transfer_queue(cvy_device *device);                /* borrowed */
 cvy_queue *cvy_device_upload_queue(cvy_device *device);                  /* borrowed */
 
-/* How others see whether a device's thread still gets on. Whoever enters or leaves a call of buffer.h, launch.h or one
- * below here moves `beats`. Who finds `abandoned` set does not come back: such a call may return after hours, when
- * nobody expects it any more. */
+/* How others see whether a device's thread still gets on. Whoever enters or leaves a call of buffer.h, launch.h or a
+ * library, or one below here, moves `beats`, and so does each program that is built; releasing objects does not. Who
+ * finds `abandoned` set does not come back: such a call may return after hours, when nobody expects it any more. */
 typedef struct cvy_pulse { atomic_ulong beats; atomic_bool abandoned; } cvy_pulse;
 /* Does not return: the thread of an abandoned device. */
 _Noreturn void cvy_pulse_stop(void);
-/* `pulse` stays for as long as a thread may be inside a call; NULL (as at first): nobody looks. */
-void cvy_device_set_pulse(cvy_device *device, cvy_pulse *pulse);
+/* cvy_device_open for a device with a pulse, which moves while it is opened, too. `pulse` stays for as long as a thread
+ * may be inside a call. Abandoned: behind the driver's call that the thread is in, it does not look at list or choice
+ * any more. */
+cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling,
+                                   cvy_pulse *pulse, cvy_device **out);
 /* Gives the device up for good: threads that are inside its calls stay there. Its objects are never released; their
- * number, without programs. From now on cvy_devices_abandoned counts it. */
+ * number, without programs; 0 for NULL, one that a thread is opening or closing. From now on cvy_devices_abandoned
+ * counts it. */
 long cvy_device_abandon(cvy_device *device);
 
 /* Submits what is enqueued, without waiting. */

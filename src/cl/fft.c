@@ -207,6 +207,7 @@ static cvy_status get_plan(cvy_device *device, int h, int w, int planes, bool tr
   plan = cvy_calloc(1, sizeof *plan);
   CVY_REQUIRE(plan, CVY_E_MEMORY, "%s: no memory for a plan of transforms", device->label);
   plan->h = h, plan->w = w, plan->planes = planes;
+  cvy_device_beat(device); /* never under the lock: who is given up keeps it */
   pthread_mutex_lock(&lock);
   const bool there = open_library(what, sizeof what);
   if (there && !(code = use(device)) && !(code = make_plan(device, plan, true, &plan->forward, &plan->has_forward)))
@@ -219,6 +220,7 @@ static cvy_status get_plan(cvy_device *device, int h, int w, int planes, bool tr
     device->fft.plans = plan;
   }
   pthread_mutex_unlock(&lock);
+  cvy_device_beat(device);
   CVY_REQUIRE(there, CVY_E_UNSUPPORTED, "%s: transforms need clFFT: %s", device->label, what);
   if (code && trying) return status_of(code);
   CVY_REQUIRE(code == 0, status_of(code), "%s: clFFT cannot plan %d transforms of %dx%d: %s (%d)", device->label, planes,
@@ -250,10 +252,12 @@ static cvy_status transform(cvy_queue *queue, const cvy_fft_plan *plan, bool for
               forward ? in->size_bytes : out->size_bytes, forward ? out->size_bytes : in->size_bytes,
               temp ? temp->size_bytes : 0);
   CVY_TRY(cvy_profile_begin(queue, &before));
+  cvy_device_beat(device);
   pthread_mutex_lock(&lock);
   const int code = fft.enqueue(forward ? plan->forward : plan->backward, forward ? FORWARD : BACKWARD, 1, &queue->cl, 0,
                                NULL, NULL, &in->cl, &out->cl, temp ? temp->cl : NULL);
   pthread_mutex_unlock(&lock);
+  cvy_device_beat(device);
   CVY_TRY(cvy_profile_end(queue, "clfft", before));
   CVY_REQUIRE(code == 0, status_of(code), "%s: clFFT's %d transforms of %dx%d failed: %s (%d)", device->label,
               plan->planes, plan->h, plan->w, error_name(code), code);

@@ -40,6 +40,7 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   cvy_program *program;
   cl_int code;
   cl_ulong local = 0;
+  cvy_device_beat(device);
   CVY_TRY(cvy_program_get(device, file, defines, n_defines, &program));
   kernel = cvy_calloc(1, sizeof *kernel);
   CVY_REQUIRE(kernel, CVY_E_MEMORY, "no memory for the kernel %s", name);
@@ -67,8 +68,9 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   kernel->slots = cvy_calloc(kernel->n_args, sizeof *kernel->slots);
   CVY_REQUIRE(kernel->slots, CVY_E_MEMORY, "no memory for the kernel %s", name);
   *out = kernel;
-  return CVY_OK;
+  kernel = NULL;
 fail:
+  cvy_device_beat(device);
   cvy_kernel_destroy(&kernel);
   return status;
 }

@@ -243,11 +243,11 @@ cvy_status cvy_profile_clocks(cvy_device *device, cvy_clock_pair *out) {
   CVY_CL(device->label, clFlush(device->compute.cl));
   CVY_CL(device->label, clWaitForEvents(1, &marker));
   out->host_done = cvy_clock_ns();
-  cvy_device_beat(device);
   CVY_CL(device->label, clGetEventProfilingInfo(marker, CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued, NULL));
   CVY_CL(device->label, clGetEventProfilingInfo(marker, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
   out->queued_ns = queued, out->end_ns = end;
 fail:
+  cvy_device_beat(device);
   if (marker) clReleaseEvent(marker);
   return status;
 }

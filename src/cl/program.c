@@ -111,12 +111,15 @@ static cvy_status build(cvy_device *device, const char *file, const char *option
                (unsigned long long)hash.low64, options, info->platform_name, info->platform_version, info->name,
                info->version, info->driver);
   CVY_REQUIRE(!key.failed, CVY_E_MEMORY, "no memory for the key of %s", file);
+  cvy_device_beat(device);
   if (from_binary(device, key.data, options, out)) goto fail; /* done */
+  cvy_device_beat(device);
   const char *text = source.data;
   program = clCreateProgramWithSource(device->context, 1, &text, &source.size, &code);
   if (code != CL_SUCCESS) program = NULL;
   CVY_CL_CODE(device->label, code, "clCreateProgramWithSource");
   code = clBuildProgram(program, 1, &device->id, options, NULL, NULL);
+  cvy_device_beat(device);
   if (code != CL_SUCCESS) {
     cvy_log_error("%s: %s.cl does not compile: %s (%d); options: %s; what the compiler says:", device->label, file,
                   cvy_cl_error_name(code), (int)code, options);
@@ -130,6 +133,7 @@ static cvy_status build(cvy_device *device, const char *file, const char *option
   *out = program;
   program = NULL;
 fail:
+  cvy_device_beat(device);
   if (program) clReleaseProgram(program);
   cvy_text_clear(&source);
   cvy_text_clear(&key);

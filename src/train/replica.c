@@ -29,12 +29,13 @@ fail:
   return status;
 }
 
-/* The device that the thread works with from now on, NULL: none. The watch looks at it. */
+/* The device that the thread works with from now on, NULL: none. The watch looks at it. Does not return if the watch
+ * has given up meanwhile: nothing that was borrowed need be there any more. */
 static void take_device(cvy_replica *r, cvy_device *device) {
-  if (device) cvy_device_set_pulse(device, &r->pulse);
   pthread_mutex_lock(r->lock);
   r->device = device;
   pthread_mutex_unlock(r->lock);
+  if (atomic_load(&r->pulse.abandoned)) cvy_pulse_stop();
 }
 
 cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, double budget_s, cvy_tune_table **table) {
@@ -44,7 +45,7 @@ cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, do
   cvy_tune_report report = {0};
   int n;
   *table = NULL;
-  CVY_TRY(cvy_device_open(params->list, params->choice, false, &device));
+  CVY_TRY(cvy_device_open_watched(params->list, params->choice, false, &r->pulse, &device));
   take_device(r, device);
   CVY_TRY(cvy_tune_table_open(device, table));
   (void)cvy_tune_table_load(*table);
@@ -130,7 +131,7 @@ fail:
 cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
   cvy_status status = CVY_OK;
   cvy_device *device = NULL;
-  CVY_TRY(cvy_device_open(params->list, params->choice, params->profile, &device));
+  CVY_TRY(cvy_device_open_watched(params->list, params->choice, params->profile, &r->pulse, &device));
   take_device(r, device);
   CVY_TRY(plan_replica(r, params));
   CVY_TRY(cvy_gather_create(r->device, &r->net->layers[0].shape, &r->gather));
@@ -231,7 +232,9 @@ void cvy_replica_close(cvy_replica *r) {
   cvy_sgd_destroy(&r->sgd);
   cvy_gather_destroy(&r->gather);
   cvy_instance_destroy(&r->instance);
-  cvy_device_close(&r->device);
+  cvy_device *device = r->device;
+  take_device(r, NULL);
+  cvy_device_close(&device);
 }
 
 size_t cvy_replica_device_bytes(const cvy_replica *r) {
