@@ -252,6 +252,41 @@ static void test_several_fail(check_device *d) {
   drop_net();
 }
 
+/* Before the first step: weights and data reach the devices that are left, which train as if they had been alone. */
+static void test_before_training(check_device *d) {
+  static const char *const faults[] = {"fail=1:write:%d:-5", "fail=0:any:%d:-5", "bad-event=2:%d:-14"};
+  check_rng rng = check_rng_make(d, 14);
+  make_net();
+  for (int round = 0; round < 3 * rounds(); round++) {
+    char words[64], selector[64];
+    cvy_team_params params = usual;
+    params.exchange = (cvy_exchange_kind)check_int(&rng, 0, 1);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(words, sizeof words, faults[round % 3], check_int(&rng, 0, 5));
+#pragma GCC diagnostic pop
+    if (!check_case(d, "%s%s", words, params.exchange == CVY_EXCHANGE_BF16 ? ", bf16" : "")) continue;
+    outcome o = {.status = CVY_OK};
+    team_of t;
+    snprintf(selector, sizeof selector, "%s*%d", d->place, REPLICAS);
+    check_ok(cvy_devices_select(selector, &t.devices));
+    check_ok(cvy_team_create(t.devices, net, &params, &t.team));
+    layer_words(words);
+    check_ok(cvy_team_init(t.team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
+    check_ok(cvy_team_attach(t.team, data));
+    for (; o.steps < STEPS; o.steps++) check_ok(step(t.team, (int)o.steps));
+    check_ok(cvy_team_sync_state(t.team));
+    for (cvy_device_loss loss; cvy_team_take_loss(t.team, &loss); o.n_lost++) o.lost_step[o.n_lost] = loss.step;
+    layer_words(NULL);
+    if (o.n_lost != 1 || o.lost_step[0] != 0) check_fail(d, "%d devices lost, the first in step %ld", o.n_lost, o.lost_step[0]);
+    note_state(d, t.team, &o);
+    close_team(&t);
+    compare(d, REPLICAS, &params, &o, words);
+    check_case_end(d);
+  }
+  drop_net();
+}
+
 /* The last device: the run ends, with the driver's error named and the newest state whole. */
 static void test_all_fail(check_device *d) {
   static const char *const faults[] = {"bad-event=all:%d:-5", "fail=all:launch:%d:-5"};
@@ -355,7 +390,8 @@ static void test_evaluation(check_device *d) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"healthy", test_healthy},           {"one_fails", test_one_fails},
                                      {"several_fail", test_several_fail}, {"all_fail", test_all_fail}, {"lost_before", test_lost_before},
-                                     {"stop", test_stop},                 {"evaluation", test_evaluation}};
+                                     {"stop", test_stop},                 {"evaluation", test_evaluation},
+                                     {"before_training", test_before_training}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, 6, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

@@ -182,7 +182,8 @@ static const option_row rows[] = {
      .lo = 0,
      .hi = 1e6,
      .help = "a device that gives no sign of life for so long has failed (ten times as long where kernels may be "
-             "compiled, and at least five times the usual time of a step)"},
+             "compiled, and at least five times the usual time of a step); while devices are opened that ends the run with "
+             "exit 1"},
     ROW_CONV_ALGO(FIELD, HELP_CONV_ALGO),
     ROW_MATH(FIELD, "fp32 or tf32", HELP_MATH),
     ROW_TUNE(FIELD, HELP_TUNE " (at most 20 s)"),

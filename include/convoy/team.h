@@ -72,7 +72,8 @@ typedef struct cvy_team_params {
   double device_timeout_s;          /* a device that gives no sign of life for so long has failed; kernels may be compiled
                                        in its first two steps and in what is no step: ten times as long there. Five times
                                        the usual time of a step is always granted. cvy_team_create fails if one hangs
-                                       while the team is opened. 0: 60 s; negative: for ever */
+                                       while the team is opened: its thread stays in the driver, or stops when that
+                                       returns, without looking at devices or net again. 0: 60 s; negative: for ever */
   bool untimed;                     /* training without times of commands: no cvy_team_device_times, no trace (profile.h) */
   bool allow_nan;                   /* a loss that is not finite does not stop cvy_team_step */
   const char *conv_algo;            /* "auto", or of direct, winograd2, winograd4, gemm, fft one, or several with commas:
@@ -103,7 +104,7 @@ typedef struct cvy_init_params {
   bool force;                       /* initialise again: resets weights, running values and the optimiser's state */
 } cvy_init_params;
 /* Draws the weights once and copies them to all devices. CVY_E_ARGUMENT if the team is initialised already and
- * !force. NULL: defaults. */
+ * !force. NULL: defaults. Here, in load and in attach a device that fails is lost as in a step. */
 cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params);
 /* safetensors files in PyTorch's names and layouts. load: nothing changes unless everything in the file fits. */
 cvy_status cvy_team_load(cvy_team *team, const char *path);

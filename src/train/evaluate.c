@@ -87,7 +87,7 @@ cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data) {
     const cvy_data *in;
     void *out;
   } borrowed = {.in = data};
-  CVY_TRY(cvy_team_call_all(team, attach, borrowed.out));
+  CVY_TRY(cvy_team_do_all(team, attach, borrowed.out));
   team->data = data;
 fail:
   return status;

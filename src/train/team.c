@@ -237,7 +237,8 @@ fail:
   return status;
 }
 
-/* Which devices a team cannot be opened with, as they hang. */
+/* Which devices a team cannot be opened with, as they hang. Others may be among them that wait for a lock of their
+ * driver, or of a library, which the hung one holds: from here they look the same. */
 static void tell_hung(cvy_team *team) {
   pthread_mutex_lock(&team->lock);
   for (int r = 0; team->replicas && r < team->n; r++)
@@ -311,7 +312,7 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   *out = team;
   return CVY_OK;
 fail:
-  tell_hung(team);
+  if (team) tell_hung(team);
   cvy_free(share_max);
   cvy_team_destroy(&team);
   return status;
@@ -354,17 +355,25 @@ void cvy_team_destroy(cvy_team **out) {
 
 int cvy_team_size(const cvy_team *team) { return team->n; }
 
-cvy_status cvy_team_call_all(cvy_team *team, cvy_task_fn fn, void *arg) {
-  cvy_status status = CVY_OK;
+cvy_task *cvy_team_post_all(cvy_team *team, cvy_task_fn fn, void *arg) {
   cvy_task *const tasks = cvy_calloc((size_t)team->n, sizeof *tasks);
   if (!tasks) {
     cvy_log_error("out of host memory");
-    return CVY_E_MEMORY;
+    return NULL;
   }
+  pthread_mutex_lock(&team->lock);
   for (int i = 0; i < team->n; i++)
     if (!team->replicas[i].lost) cvy_worker_post(team->replicas[i].worker, &tasks[i], fn, arg);
+  pthread_mutex_unlock(&team->lock);
+  return tasks;
+}
+
+cvy_status cvy_team_call_all(cvy_team *team, cvy_task_fn fn, void *arg) {
+  cvy_status status = CVY_OK;
+  cvy_task *const tasks = cvy_team_post_all(team, fn, arg);
+  if (!tasks) return CVY_E_MEMORY;
   for (int i = 0; i < team->n; i++) {
-    if (team->replicas[i].lost) continue;
+    if (!tasks[i].fn) continue;
     const cvy_status one = cvy_worker_wait(team->replicas[i].worker, &tasks[i]);
     if (status == CVY_OK) status = one;
   }

@@ -74,13 +74,17 @@ struct cvy_team {
   pthread_cond_t watch_wakes;
   bool watching, watch_stop;
   pthread_t thread;
-  bool thread_started, stop;
+  atomic_bool thread_started;       /* from then on devices that fail are taken out; before, they are the team's failure */
+  bool stop;
   cvy_slot slots[CVY_MAX_RUN_AHEAD + 1];
   long first_step, next_step, finished;   /* steps [finished, next_step) are under way; numbers of the whole run */
   uint64_t last_done_ns;
   cvy_result_entry *results, *last_result, *taken;
 };
 
+/* Hands a task to every replica that is there. Each task that has a `fn` must be waited for, also when its replica is lost
+ * meanwhile; then the tasks are freed. NULL: no memory, which is logged. */
+cvy_task *cvy_team_post_all(cvy_team *team, cvy_task_fn fn, void *arg);
 /* All replicas at once; the first failure in device order. */
 cvy_status cvy_team_call_all(cvy_team *team, cvy_task_fn fn, void *arg);
 /* The team's rule for n samples that are not a training batch: no groups, and n may be larger than the batch. */
@@ -129,13 +133,15 @@ cvy_status cvy_team_cut_step(cvy_team *team, cvy_step *step);
 /* [with lock] The team's failure, for good; wakes everybody. */
 void cvy_team_fail(cvy_team *team, cvy_status status);
 /* A call on this device has failed: halts the team until the exchange thread has taken it out (cvy_team_wait waits for
- * that); a failure that does not come from the device is the team's. */
+ * that). A failure that does not come from the device is the team's, and so is one before there is that thread. */
 void cvy_team_fail_replica(cvy_team *team, cvy_replica *replica, cvy_status status);
 /* [with lock] `status` came from a device whose replica says so: the team is halted. Else false. */
 bool cvy_team_halt_for(cvy_team *team, cvy_status status);
 /* cvy_team_call_all for what can be done again without a device: one that fails at it is taken out, *good is false then,
  * and cvy_team_wait waits until that is done. Other failures are returned. */
 cvy_status cvy_team_try_all(cvy_team *team, cvy_task_fn fn, void *arg, bool *good);
+/* What every device must have done: again on all that are left whenever one is lost at it. Waits for that. */
+cvy_status cvy_team_do_all(cvy_team *team, cvy_task_fn fn, void *arg);
 /* [exchange thread] With the team halted: takes out what failed and begins the steps under way anew, or ends the run. */
 void cvy_team_recover(cvy_team *team);
 /* The thread that sees devices hang; between them the team has all its threads. */

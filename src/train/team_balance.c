@@ -97,7 +97,8 @@ cvy_status cvy_team_set_shares(cvy_team *team, const int *shares, bool *done) {
   }
   if (status == CVY_OK && team->initialised) {
     status = cvy_team_publish_state(team, team->next_step);
-    if (status == CVY_E_DEVICE) *done = false;
+    for (int i = 0; i < team->n; i++)
+      if (team->replicas[i].lost && shares[i] > 0) *done = false;
   }
   if (status == CVY_E_DEVICE && team->thread_started) status = cvy_team_wait(team); /* the others go on without it */
 fail:

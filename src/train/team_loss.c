@@ -37,6 +37,7 @@ void cvy_team_fail_replica(cvy_team *team, cvy_replica *r, cvy_status status) {
   } else {
     if (r->failure == CVY_OK) r->failure = status;
     if (team->halted == CVY_OK) team->halted = status;
+    if (!team->thread_started) cvy_team_fail(team, status); /* nobody is there to take it out */
   }
   pthread_cond_broadcast(&team->changed);
   pthread_mutex_unlock(&team->lock);
@@ -118,7 +119,7 @@ typedef struct refill {
   const int *share_max;
 } refill;
 
-/* Memory for the larger share, if it is, and the state. */
+/* Memory for the larger share, if it is, and the state, if there is one. */
 static cvy_status refill_replica(void *owner, void *arg) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = owner;
@@ -130,6 +131,7 @@ static cvy_status refill_replica(void *owner, void *arg) {
     CVY_TRY(cvy_replica_replan(r, &params));
     if (team->data) CVY_TRY(cvy_replica_attach(r, team->data));
   }
+  if (!team->initialised) return CVY_OK;
   CVY_TRY(cvy_replica_put_state(r, team->finished, cvy_state_w(team->state), team->state->before,
                                 team->state->has_momentum ? cvy_state_v(team->state) : NULL,
                                 cvy_state_running(team->state)));
@@ -140,17 +142,11 @@ fail:
 
 cvy_status cvy_team_try_all(cvy_team *team, cvy_task_fn fn, void *arg, bool *good) {
   cvy_status other = CVY_OK;
-  *good = false;
-  cvy_task *const tasks = cvy_calloc((size_t)team->n, sizeof *tasks);
-  if (!tasks) {
-    cvy_log_error("out of host memory");
-    return CVY_E_MEMORY;
-  }
-  *good = true;
-  for (int r = 0; r < team->n; r++)
-    if (!team->replicas[r].lost) cvy_worker_post(team->replicas[r].worker, &tasks[r], fn, arg);
+  cvy_task *const tasks = cvy_team_post_all(team, fn, arg);
+  *good = tasks != NULL;
+  if (!tasks) return CVY_E_MEMORY;
   for (int r = 0; r < team->n; r++) {
-    if (team->replicas[r].lost) continue;
+    if (!tasks[r].fn) continue;
     const cvy_status status = cvy_worker_wait(team->replicas[r].worker, &tasks[r]);
     if (status == CVY_OK) continue;
     *good = false;
@@ -159,6 +155,15 @@ cvy_status cvy_team_try_all(cvy_team *team, cvy_task_fn fn, void *arg, bool *goo
   }
   cvy_free(tasks);
   return other;
+}
+
+cvy_status cvy_team_do_all(cvy_team *team, cvy_task_fn fn, void *arg) {
+  cvy_status status = CVY_OK;
+  for (bool done = false; !done && status == CVY_OK;) {
+    status = cvy_team_try_all(team, fn, arg, &done);
+    if (status == CVY_OK && !done) status = cvy_team_wait(team);
+  }
+  return status;
 }
 
 static void say_lost(const cvy_team *team, const cvy_replica *r, int left) {
@@ -218,7 +223,7 @@ void cvy_team_recover(cvy_team *team) {
     refill args = {.team = team, .share_max = share_max};
     cvy_status status = share_max ? cvy_team_find_shares(team, share_max) : CVY_E_MEMORY;
     if (status == CVY_OK) status = cvy_team_try_all(team, drain, team, &good);
-    if (status == CVY_OK && good && team->initialised) status = cvy_team_try_all(team, refill_replica, &args, &good);
+    if (status == CVY_OK && good) status = cvy_team_try_all(team, refill_replica, &args, &good);
     pthread_mutex_lock(&team->lock);
     bool again = !good;
     for (int r = 0; r < team->n; r++) again |= team->replicas[r].failure != CVY_OK && !team->replicas[r].lost;
@@ -282,11 +287,12 @@ static void give_up(cvy_team *team, cvy_replica *r, double quiet_s) {
   r->hung = true;
   team->n_hung++;
   if (team->halted == CVY_OK) team->halted = CVY_E_DEVICE;
-  const long objects = r->device ? cvy_device_abandon(r->device) : 0;
-  atomic_store(&r->pulse.abandoned, true); /* where it is not open yet: the thread stays in its first call after that */
+  const long objects = cvy_device_abandon(r->device);
+  atomic_store(&r->pulse.abandoned, true); /* where it is being opened or closed */
   cvy_log_error("device %d (%s): no sign of life for %.1f s; its thread and %ld OpenCL objects are left alone", r->index,
                 cvy_devices_label(team->devices, r->index), quiet_s, objects);
   cvy_worker_abandon(r->worker);
+  if (!team->thread_started) cvy_team_fail(team, CVY_E_DEVICE);
   if (atomic_load(&r->entered)) { /* the exchange thread will not come back either */
     pthread_detach(team->thread);
     team->thread_started = cvy_team_start_exchange(team) == CVY_OK;

@@ -19,11 +19,9 @@ typedef struct put_args {
 static cvy_status put_state(void *owner, void *arg) {
   const put_args *const a = arg;
   const cvy_state *const s = a->team->state;
-  cvy_status status = cvy_replica_put_state(owner, a->step, cvy_state_w(s), s->before,
-                                            s->has_momentum ? cvy_state_v(s) : NULL, cvy_state_running(s));
-  if (status == CVY_OK && a->step == 0) status = cvy_replica_put_rest(owner, NULL);
-  if (status != CVY_OK && a->team->initialised) cvy_team_fail_replica(a->team, owner, status);
-  return status;
+  const cvy_status status = cvy_replica_put_state(owner, a->step, cvy_state_w(s), s->before,
+                                                  s->has_momentum ? cvy_state_v(s) : NULL, cvy_state_running(s));
+  return status == CVY_OK && a->step == 0 ? cvy_replica_put_rest(owner, NULL) : status;
 }
 
 cvy_status cvy_team_publish_state(cvy_team *team, long step) {
@@ -35,7 +33,7 @@ cvy_status cvy_team_publish_state(cvy_team *team, long step) {
   pthread_mutex_unlock(&team->lock);
   if (step == 0 && team->state->before) /* the first step has nothing older to start from */
     memcpy(team->state->before, cvy_state_w(team->state), team->layout->n_floats * sizeof(float));
-  CVY_TRY(cvy_team_call_all(team, put_state, &args));
+  CVY_TRY(cvy_team_do_all(team, put_state, &args));
   team->initialised = true;
   team->state_step = step;
   team->state_batches = team->n_batches;
@@ -104,9 +102,13 @@ fail:
 cvy_status cvy_team_put_rests(cvy_team *team, float *const *rests) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_team_wait(team));
-  for (int r = 0; r < team->n && team->params.exchange == CVY_EXCHANGE_BF16; r++)
-    if (!team->replicas[r].lost)
-      CVY_TRY(cvy_worker_call(team->replicas[r].worker, put_rest, rests ? rests[r] : NULL));
+  for (int r = 0; r < team->n && team->params.exchange == CVY_EXCHANGE_BF16; r++) {
+    if (team->replicas[r].lost) continue;
+    status = cvy_worker_call(team->replicas[r].worker, put_rest, rests ? rests[r] : NULL);
+    if (status == CVY_OK) continue;
+    cvy_team_fail_replica(team, &team->replicas[r], status); /* then all are dropped */
+    return cvy_team_wait(team);
+  }
 fail:
   return status;
 }

@@ -133,8 +133,11 @@ cvy_status cvy_team_start_pipeline(cvy_team *team) {
   if (team->params.exchange == CVY_EXCHANGE_BF16) team->exchange.packed = cvy_calloc(n, sizeof(uint16_t *));
   CVY_REQUIRE(team->exchange.parts && (team->exchange.packed || team->params.exchange != CVY_EXCHANGE_BF16), CVY_E_MEMORY,
               "out of host memory");
-  CVY_TRY(cvy_team_start_exchange(team));
-  team->thread_started = true;
+  pthread_mutex_lock(&team->lock);
+  status = team->status;   /* a device may have been given up while the team was opened */
+  if (status == CVY_OK) status = cvy_team_start_exchange(team);
+  team->thread_started = status == CVY_OK;
+  pthread_mutex_unlock(&team->lock);
 fail:
   return status;
 }

@@ -40,7 +40,7 @@ typedef enum cvy_work {
 enum { CVY_SCOPE_UNIT = -16 };      /* unit u: CVY_SCOPE_UNIT - u */
 
 /* Of replicas 0..n-1 (borrowed), which are open, on profiling devices with nothing enqueued. A device whose clock cannot be
- * placed is left out. CVY_E_MEMORY. */
+ * placed is left out. CVY_E_MEMORY; CVY_E_DEVICE: one hangs meanwhile. */
 cvy_status cvy_timeline_create(struct cvy_replica *replicas, int n, cvy_timeline **out);
 /* Ends a trace. The replicas must still be open. */
 void cvy_timeline_destroy(cvy_timeline **timeline);
