@@ -364,8 +364,10 @@ def test_tune():
             check(len(told) == 1 and "is damaged: the shipped defaults are used" in told[0] and hint in told[0], f"one line: {told}", done)
         expect(0, *tune, "--show", err="is damaged: it is not used", env=here)
         quick = [*steps, "--max-steps", 1, "--tune", "quick"]
-        for _ in range(4):  # each goes on where the time of the one before was over
-            expect(0, *quick, "--log", at("quick.jsonl"), env=here)
+        for i in range(4):  # each goes on where the time of the one before was over
+            done = expect(0, *quick, "--log", at("quick.jsonl"), env=here)
+            said = done.stderr.count("is damaged: what is measured now replaces it")
+            check(i > 0 or said == 1, "it is said that the file is replaced", done)
             if lines_of(at("quick.jsonl"))[0]["run"]["conv_choices"] != bad:
                 break
         check(lines_of(at("quick.jsonl"))[0]["run"]["conv_choices"] != bad, "measured at the start")

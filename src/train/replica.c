@@ -49,6 +49,9 @@ cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, do
   take_device(r, device);
   CVY_TRY(cvy_tune_table_open(device, table));
   (void)cvy_tune_table_load(*table);
+  if ((*table)->wrong)
+    cvy_log_info("%s: the file of tuned kernels %s: what is measured now replaces it", cvy_device_label(device),
+                 (*table)->wrong);
   CVY_TRY(cvy_net_convs(r->net, params->share_max, params->inference,
                         cvy_convpool_wanted(device, &(cvy_conv_algo_list){0}), &convs, &n));
   for (int i = 0; i < n; i++) convs[i].math = cvy_math_resolve(device, params->math);
