@@ -363,6 +363,7 @@ static void test_profile(check_device *d) {
   check_ok(cvy_buffer_read(transfer, a, 0, 32, host, NULL, &read));
   check_ok(cvy_buffer_map(transfer, b, 48, NULL, &mapped, &map));
   check_ok(cvy_queue_wait(queue, map));
+  check_ok(cvy_event_wait(map)); /* rusticl knows a mapping from when it is done */
   check_ok(cvy_buffer_unmap(transfer, b, mapped));
   cvy_profile_scope(d->cl, CVY_SCOPE_NONE);
   cvy_profile_step(d->cl, -1);
