@@ -79,6 +79,9 @@ double bench_roof_ms(const bench_peaks *peaks, double flops, double read_bytes, 
 /* What words that measure devices together begin with: the output is tried, a signal ends the step under way, talk starts,
  * devices are chosen. EXIT_DONE, or the exit status with everything said. */
 int bench_begin(const char *verb, const char *json, bool quiet, const char *selector, cvy_devices **devices);
+/* The data of a batch, synthetic, and the network for it; `model` as in program_models. Both are the caller's, also after
+ * a failure. */
+cvy_status bench_network(int model, int batch, cvy_data **data, cvy_net **net);
 /* Chooses devices and calls `measure` for each of them, opened. The exit status; 130 after an interruption. */
 typedef cvy_status (*bench_device_fn)(void *user, bench_device *device);
 int bench_each_device(const char *selector, bool quiet, bench_device_fn measure, void *user);
@@ -89,6 +92,6 @@ json_t *bench_device_json(const bench_device *device);
 bool bench_to_stdout(const char *json);   /* JSON takes stdout: no table */
 
 /* Rows that every word has; F(name): offset of the field. */
-#define BENCH_COMMON_ROWS(F) ROW_DEVICES(F, HELP_DEVICES_IN_TURN), ROW_JSON_OR_TABLE(F), ROW_QUIET(F)
+#define BENCH_COMMON_ROWS(F, HELP_DEVICES) ROW_DEVICES(F, HELP_DEVICES), ROW_JSON_OR_TABLE(F), ROW_QUIET(F)
 
 #endif

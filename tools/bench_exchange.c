@@ -58,7 +58,7 @@ static const option_row rows[] = {
      .help = "time for each figure"},
     ROW_NO_MATH("nothing is multiplied in the exchange; bench train, conv and ops take it"),
     {.kind = OPTION_GROUP, .help = "Devices and output"},
-    BENCH_COMMON_ROWS(FIELD),
+    BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN),
 };
 static const option_table table = {
     .verb = "bench exchange",

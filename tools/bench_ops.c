@@ -108,7 +108,7 @@ static const option_row conv_rows[] = {
     MATH_ROW,
     TIME_ROWS,
     {.kind = OPTION_GROUP, .help = "Devices and output"},
-    BENCH_COMMON_ROWS(FIELD),
+    BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN),
 };
 static const option_row ops_rows[] = {
     GROUP_ROW,
@@ -129,7 +129,7 @@ static const option_row ops_rows[] = {
     MATH_ROW,
     TIME_ROWS,
     {.kind = OPTION_GROUP, .help = "Devices and output"},
-    BENCH_COMMON_ROWS(FIELD),
+    BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN),
 };
 
 static const char figures[] =

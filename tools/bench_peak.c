@@ -266,7 +266,7 @@ static const option_row rows[] = {
      .hi = 600,
      .help = "time for each figure"},
     ROW_NO_MATH("the peaks are those of float32 arithmetic; bench train, conv and ops take it"),
-    BENCH_COMMON_ROWS(FIELD),
+    BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN),
 };
 static const option_table table = {
     .verb = "bench peak",

@@ -48,9 +48,7 @@ static const option_row rows[] = {
     ROW_MATH(FIELD, "fp32 or tf32", HELP_MATH_SHORT),
     ROW_TUNE(FIELD, HELP_TUNE),
     {.kind = OPTION_GROUP, .help = "Devices and output"},
-    ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
-    ROW_JSON_OR_TABLE(FIELD),
-    ROW_QUIET(FIELD),
+    BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_TOGETHER),
 };
 static const option_table table = {
     .verb = "bench scaling",
@@ -457,12 +455,8 @@ static json_t *result_json(const scaling_run *run) {
 
 static cvy_status prepare(scaling_run *run) {
   cvy_status status = CVY_OK;
-  char spec[48];
   const int batch = (int)run->options->batch;
-  snprintf(spec, sizeof spec, "synthetic:%d", batch);
-  CVY_TRY(cvy_data_load(spec, NULL, &run->data));
-  CVY_TRY(cvy_net_model(program_models[run->options->model], run->data->c, run->data->h, run->data->w, run->data->classes,
-                        &run->net));
+  CVY_TRY(bench_network(run->options->model, batch, &run->data, &run->net));
   run->n = cvy_devices_count(run->devices);
   CVY_REQUIRE(batch / run->n >= 2, CVY_E_ARGUMENT, "a batch of %d for %d devices: each needs 2 images or more", batch,
               run->n);

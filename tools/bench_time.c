@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Devices to measure on, and sampling. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +109,16 @@ int bench_begin(const char *verb, const char *json, bool quiet, const char *sele
   progress_start(quiet, 1, 0);
   const cvy_status status = cvy_devices_select(selector, devices);
   return status == CVY_OK ? EXIT_DONE : program_exit_code_of_select(status);
+}
+
+cvy_status bench_network(int model, int batch, cvy_data **data, cvy_net **net) {
+  cvy_status status = CVY_OK;
+  char spec[48];
+  snprintf(spec, sizeof spec, "synthetic:%d", batch);
+  CVY_TRY(cvy_data_load(spec, NULL, data));
+  CVY_TRY(cvy_net_model(program_models[model], (*data)->c, (*data)->h, (*data)->w, (*data)->classes, net));
+fail:
+  return status;
 }
 
 int bench_each_device(const char *selector, bool quiet, bench_device_fn measure, void *user) {

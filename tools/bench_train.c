@@ -49,9 +49,7 @@ static const option_row rows[] = {
      .unit = "switch",
      .help = "the rate alone: half the time"},
     {.kind = OPTION_GROUP, .help = "Devices and output"},
-    ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
-    ROW_JSON_OR_TABLE(FIELD),
-    ROW_QUIET(FIELD),
+    BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_TOGETHER),
 };
 static const option_table table = {
     .verb = "bench train",
@@ -449,12 +447,8 @@ fail:
 
 static cvy_status prepare(train_run *run) {
   cvy_status status = CVY_OK;
-  char spec[48];
   const int batch = (int)run->options->batch;
-  snprintf(spec, sizeof spec, "synthetic:%d", batch);
-  CVY_TRY(cvy_data_load(spec, NULL, &run->data));
-  CVY_TRY(cvy_net_model(program_models[run->options->model], run->data->c, run->data->h, run->data->w, run->data->classes,
-                        &run->net));
+  CVY_TRY(bench_network(run->options->model, batch, &run->data, &run->net));
   run->n = cvy_devices_count(run->devices);
   run->times = cvy_calloc((size_t)run->n, sizeof *run->times);
   run->samples = cvy_calloc((size_t)batch, sizeof *run->samples);
