@@ -8,7 +8,6 @@
 #include "src/ops/reduce.h"
 
 typedef struct cvy_conv_rest {
-  cvy_device *device;
   cvy_kernel *stats;  /* forward with statistics, else NULL */
   cvy_reduce *reduce; /* backward_weights, else NULL */
 } cvy_conv_rest;
