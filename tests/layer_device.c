@@ -564,19 +564,28 @@ static cl_int CL_API_CALL get_event_info(cl_event event, cl_event_info what, siz
   return code;
 }
 
+static bool wanted(const char *name) {
+  const char *const all = getenv("CVY_LAYER");
+  return all && strstr(all, name);
+}
+
 /* A slowed launch begins where the launch does and ends where its delay does. */
 static cl_int CL_API_CALL get_profiling_info(cl_event event, cl_profiling_info what, size_t size, void *value,
                                              size_t *size_ret) {
   const cl_int code = below->clGetEventProfilingInfo(event, what, size, value, size_ret);
-  if (code != CL_SUCCESS || !value || what != CL_PROFILING_COMMAND_START) return code;
-  pthread_mutex_lock(&lock);
+  if (code != CL_SUCCESS || !value) return code;
   cl_command_type type = 0;
+  if (below->clGetEventInfo(event, CL_EVENT_COMMAND_TYPE, sizeof type, &type, NULL) != CL_SUCCESS) return code;
+  pthread_mutex_lock(&lock);
   const size_t slot = slot_of(event);
-  if (starts[slot].event == event && starts[slot].start < *(cl_ulong *)value &&
-      below->clGetEventInfo(event, CL_EVENT_COMMAND_TYPE, sizeof type, &type, NULL) == CL_SUCCESS &&
-      type == CL_COMMAND_BARRIER)
+  const bool delay = starts[slot].event == event && type == CL_COMMAND_BARRIER;
+  if (delay && what == CL_PROFILING_COMMAND_START && starts[slot].start < *(cl_ulong *)value)
     *(cl_ulong *)value = starts[slot].start;
   pthread_mutex_unlock(&lock);
+  if (!delay && (type == CL_COMMAND_BARRIER || type == CL_COMMAND_MARKER)) {
+    if (wanted("marker-times=0")) *(cl_ulong *)value = 0;
+    if (wanted("marker-times=none")) return CL_PROFILING_INFO_NOT_AVAILABLE;
+  }
   return code;
 }
 
@@ -603,11 +612,6 @@ static cl_int CL_API_CALL set_arg(cl_kernel kernel, cl_uint index, size_t size, 
 }
 
 /* ---- contexts, queues, parts ---- */
-
-static bool wanted(const char *name) {
-  const char *const all = getenv("CVY_LAYER");
-  return all && strstr(all, name);
-}
 
 static cl_context CL_API_CALL create_context(const cl_context_properties *properties, cl_uint n,
                                              const cl_device_id *devices,

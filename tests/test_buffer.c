@@ -100,6 +100,28 @@ static void test_slices(check_device *d) {
   assert_int_equal(cvy_live_count(CVY_LIVE_BUFFER), before);
 }
 
+/* Large fills are cut into pieces of 256 MiB. */
+static void test_large_fill(check_device *d) {
+  enum { PIECE = 256 << 20, WORDS = 8 };
+  const size_t bytes = (size_t)PIECE + 4096;
+  cvy_buffer *b = NULL;
+  uint32_t in[WORDS];
+  if (cvy_device_get_info(d->cl)->max_alloc_bytes < bytes + 64) check_skip(d, "a buffer of 256 MiB is too large");
+  check_ok(cvy_buffer_create(d->cl, bytes + 64, &b));
+  check_ok(cvy_buffer_fill(d->queue, b, 0, 64, 7));
+  check_ok(cvy_buffer_fill(d->queue, b, bytes - 32, 64, 7));
+  check_ok(cvy_buffer_fill(d->queue, b, 32, bytes - 64, 0xdeadbeefu));
+  const size_t places[] = {0, PIECE + 16, bytes - 48}; /* the two ends, and where the pieces meet */
+  for (size_t i = 0; i < 3; i++) {
+    check_ok(cvy_buffer_read(d->queue, b, places[i], sizeof in, in, NULL, NULL));
+    for (size_t k = 0; k < WORDS; k++) {
+      const size_t at = places[i] + k * sizeof in[0];
+      assert_int_equal(in[k], at < 32 || at >= bytes - 32 ? 7 : 0xdeadbeefu);
+    }
+  }
+  cvy_buffer_destroy(&b);
+}
+
 static void test_memory(check_device *d) {
   cvy_buffer *b = NULL;
   const size_t most = cvy_device_get_info(d->cl)->max_alloc_bytes;
@@ -151,7 +173,7 @@ static void test_guards(check_device *d) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {
       {"transfers", test_transfers}, {"slices", test_slices}, {"memory", test_memory},
-      {"pinned", test_pinned},       {"guards", test_guards},
+      {"pinned", test_pinned},       {"guards", test_guards}, {"large_fill", test_large_fill},
   };
-  return check_main(argc, argv, tests, 5, CHECK_DEVICES | CHECK_PROFILING);
+  return check_main(argc, argv, tests, 6, CHECK_DEVICES | CHECK_PROFILING);
 }

@@ -8,6 +8,7 @@
 #include "src/base/clock.h"
 #include "src/base/thread.h"
 #include "src/cl/devices.h"
+#include "src/cl/profile.h"
 #include "src/ops/sgd.h"
 #include "tests/check.h"
 
@@ -220,6 +221,47 @@ static void test_hang(check_device *d) {
   }
 }
 
+typedef struct wait_seen { int n; uint64_t begin_ns, end_ns; } wait_seen;
+
+static void see_wait(void *user, const cvy_command *c) {
+  wait_seen *const seen = user;
+  if (c->kind != CVY_COMMAND_WAIT) return;
+  seen->n++;
+  seen->begin_ns = c->start_ns;
+  seen->end_ns = c->end_ns;
+}
+
+/* Some drivers have no times of markers and barriers: ours come from other commands. */
+static void test_marker_times(check_device *d) {
+  static const char *const how[] = {"marker-times=0", "marker-times=none"};
+  for (int i = 0; i < 2; i++) {
+    cvy_devices *devices = NULL;
+    cvy_device *device = NULL;
+    cvy_event *marker = NULL;
+    cvy_clock_pair before, after;
+    uint64_t start, end;
+    say(how[i]);
+    check_ok(cvy_devices_select(d->place, &devices));
+    check_ok(cvy_device_open(devices->list, &devices->choices[0], true, &device));
+    cvy_queue *const compute = cvy_device_compute_queue(device), *const transfer = cvy_device_transfer_queue(device);
+    check_ok(cvy_queue_marker(transfer, &marker));
+    check_ok(cvy_event_wait(marker));
+    assert_true(i == 0 ? cvy_event_times(marker, &start, &end) && end == 0 : !cvy_event_times(marker, &start, &end));
+    check_ok(cvy_profile_clocks(device, &before));
+    check_ok(cvy_queue_wait(compute, marker));
+    check_ok(cvy_profile_clocks(device, &after));
+    wait_seen seen = {0};
+    check_ok(cvy_profile_collect(device, see_wait, &seen));
+    assert_int_equal(seen.n, 1);
+    assert_true(0 < before.end_ns && before.end_ns <= seen.begin_ns && seen.begin_ns <= seen.end_ns && seen.end_ns <= after.end_ns);
+    assert_true(0 < before.queued_ns && before.queued_ns <= before.end_ns);
+    cvy_event_destroy(&marker);
+    cvy_device_close(&device);
+    cvy_devices_destroy(&devices);
+  }
+  say(NULL);
+}
+
 /* Parts are named by their place in the partition. */
 static void test_parts(check_device *d) {
   rig rigs[MOST];
@@ -234,7 +276,8 @@ static void test_parts(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"slow", test_slow}, {"link", test_link}, {"fail", test_fail}, {"hang", test_hang}, {"parts", test_parts}};
+      {"slow", test_slow}, {"link", test_link}, {"fail", test_fail}, {"hang", test_hang},
+      {"marker_times", test_marker_times}, {"parts", test_parts}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, 5, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+  return check_main(argc, argv, tests, 6, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

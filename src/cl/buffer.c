@@ -6,6 +6,9 @@
 
 #include "src/cl/opencl.h"
 
+/* NVIDIA's driver hangs or fails in fills of 2 GiB and more (pyopencl's issue 395). */
+enum { FILL_PIECE_BYTES = 256 << 20 };
+
 struct cvy_pinned { cvy_device *device; cl_mem cl; void *mapped; };
 
 static atomic_ulong next_id = 1;
@@ -185,10 +188,12 @@ cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_b
   CVY_REQUIRE(offset_bytes % 4 == 0 && size_bytes % 4 == 0, CVY_E_ARGUMENT,
               "%s: a fill of %zu bytes at %zu: both must be multiples of 4", queue->device->label, size_bytes,
               offset_bytes);
-  if (size_bytes == 0) return CVY_OK;
-  CVY_CL(device->label, clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes, size_bytes, 0,
-                                            NULL, device->profiling ? &made : NULL));
-  CVY_TRY(note_times(queue, CVY_COMMAND_KERNEL, "fill", size_bytes, made));
+  for (size_t done = 0; done < size_bytes; done += FILL_PIECE_BYTES) {
+    const size_t piece = size_bytes - done < FILL_PIECE_BYTES ? size_bytes - done : FILL_PIECE_BYTES;
+    CVY_CL(device->label, clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes + done, piece,
+                                              0, NULL, device->profiling ? &made : NULL));
+    CVY_TRY(note_times(queue, CVY_COMMAND_KERNEL, "fill", piece, made));
+  }
 fail:
   cvy_device_beat(queue->device);
   return status;

@@ -104,6 +104,7 @@ static cvy_status set_arg(cvy_kernel *kernel, int i, const cvy_arg *arg) {
   cvy_status status = CVY_OK;
   arg_slot *const slot = &kernel->slots[i];
   const cvy_buffer *const buffer = arg->kind == CVY_ARG_BUFFER ? arg->value.buffer : NULL;
+  const cl_mem none = NULL; /* a null pointer is passed as one to read from: not every driver takes NULL itself for it */
   const void *value = NULL;
   size_t bytes = 0;
   if (same_arg(slot, arg)) return CVY_OK;
@@ -114,7 +115,7 @@ static cvy_status set_arg(cvy_kernel *kernel, int i, const cvy_arg *arg) {
                   "%s: argument %d of %s:%s is a buffer of another device (%s)", kernel->device->label, i, kernel->file,
                   kernel->name, buffer->device->label);
       bytes = sizeof(cl_mem);
-      value = buffer ? &buffer->cl : NULL;
+      value = buffer ? &buffer->cl : &none;
       break;
     case CVY_ARG_INT: bytes = sizeof arg->value.i, value = &arg->value.i; break;
     case CVY_ARG_UINT: bytes = sizeof arg->value.u, value = &arg->value.u; break;

@@ -101,7 +101,9 @@ void cvy_program_totals(long *compiled, long *cached);
  * caller keeps its own reference); nothing without profiling. */
 cvy_status cvy_profile_create(cvy_device *device);
 cvy_status cvy_profile_add(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event);
-/* Around what a library enqueues, whose events are not ours: markers before and behind it, where times are kept. `begin`
+/* With profiling: a command whose end, by its event, is when what was enqueued before it is done. The caller releases it. */
+cvy_status cvy_profile_mark(cvy_queue *queue, cl_event *event);
+/* Around what a library enqueues, whose events are not ours: marks before and behind it, where times are kept. `begin`
  * gives NULL otherwise; `end` takes it over. */
 cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before);
 cvy_status cvy_profile_end(cvy_queue *queue, const char *name, cl_event before);

@@ -21,7 +21,10 @@ struct cvy_profile {
   event_list fresh[CVY_QUEUES], taken[CVY_QUEUES];
   char **names;                     /* of kernels: they outlive the kernels */
   size_t n_names;
+  cl_mem marks;                     /* what cvy_profile_mark writes to, MARK_BYTES for each queue */
 };
+
+enum { MARK_BYTES = 64 };
 
 /* ---- what a thread's commands belong to ---- */
 
@@ -42,6 +45,30 @@ cvy_status cvy_profile_create(cvy_device *device) {
   device->profile = cvy_calloc(1, sizeof *device->profile);
   CVY_REQUIRE(device->profile, CVY_E_MEMORY, "%s: no memory for the times of commands", device->label);
   pthread_mutex_init(&device->profile->lock, NULL);
+  cl_int code;
+  device->profile->marks = clCreateBuffer(device->context, CL_MEM_READ_WRITE, CVY_QUEUES * MARK_BYTES, NULL, &code);
+  if (code != CL_SUCCESS) device->profile->marks = NULL;
+  CVY_CL_CODE(device->label, code, "clCreateBuffer");
+fail:
+  return status;
+}
+
+static cvy_queue_kind kind_of(const cvy_queue *queue) {
+  const cvy_device *const device = queue->device;
+  return queue == &device->compute    ? CVY_QUEUE_COMPUTE
+         : queue == &device->transfer ? CVY_QUEUE_TRANSFER
+                                      : CVY_QUEUE_UPLOAD;
+}
+
+/* Drivers need not say when a marker or a barrier ended: NVIDIA's gives 0 for it, others CL_PROFILING_INFO_NOT_AVAILABLE.
+ * Of a fill they say it. */
+cvy_status cvy_profile_mark(cvy_queue *queue, cl_event *event) {
+  cvy_status status = CVY_OK;
+  const cl_uint zero = 0;
+  *event = NULL;
+  CVY_CL(queue->device->label,
+         clEnqueueFillBuffer(queue->cl, queue->device->profile->marks, &zero, sizeof zero,
+                             (size_t)kind_of(queue) * MARK_BYTES, sizeof zero, 0, NULL, event));
 fail:
   return status;
 }
@@ -83,9 +110,7 @@ static cvy_status keep(cvy_queue *queue, cvy_command_kind kind, const char *name
                        cl_event before) {
   cvy_status status = CVY_OK;
   struct cvy_profile *const p = queue->device->profile;
-  const cvy_queue_kind which = queue == &queue->device->compute    ? CVY_QUEUE_COMPUTE
-                               : queue == &queue->device->transfer ? CVY_QUEUE_TRANSFER
-                                                                   : CVY_QUEUE_UPLOAD;
+  const cvy_queue_kind which = kind_of(queue);
   const uint64_t enqueued_ns = cvy_clock_ns();
   pthread_mutex_lock(&p->lock);
   const char *const kept = keep_name(p, name);
@@ -116,7 +141,7 @@ cvy_status cvy_profile_add(cvy_queue *queue, cvy_command_kind kind, const char *
 cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before) {
   cvy_status status = CVY_OK;
   *before = NULL;
-  if (queue->device->profiling) CVY_CL(queue->device->label, clEnqueueMarkerWithWaitList(queue->cl, 0, NULL, before));
+  if (queue->device->profiling) CVY_TRY(cvy_profile_mark(queue, before));
 fail:
   return status;
 }
@@ -125,7 +150,7 @@ cvy_status cvy_profile_end(cvy_queue *queue, const char *name, cl_event before) 
   cvy_status status = CVY_OK;
   cl_event event = NULL;
   if (!before) return CVY_OK;
-  CVY_CL(queue->device->label, clEnqueueMarkerWithWaitList(queue->cl, 0, NULL, &event));
+  CVY_TRY(cvy_profile_mark(queue, &event));
   CVY_TRY(keep(queue, CVY_COMMAND_KERNEL, name, 0, event, before));
 fail:
   if (event) clReleaseEvent(event);
@@ -144,6 +169,7 @@ void cvy_profile_destroy(cvy_device *device) {
   }
   for (size_t i = 0; i < p->n_names; i++) cvy_free(p->names[i]);
   cvy_free(p->names);
+  if (p->marks) clReleaseMemObject(p->marks);
   pthread_mutex_destroy(&p->lock);
   cvy_free(p);
   device->profile = NULL;
@@ -174,17 +200,24 @@ static cvy_status move_fresh(cvy_device *device) {
   return status;
 }
 
-static cvy_status times_of(const cvy_device *device, const profiled *p, cvy_command *c) {
+/* *known: false if the driver has no times of the command. */
+static cvy_status times_of(const cvy_device *device, const profiled *p, cvy_command *c, bool *known) {
   cvy_status status = CVY_OK;
-  cl_ulong queued, start, end;
+  cl_ulong times[3] = {0};   /* queued, start, end */
   const cl_event first = p->before ? p->before : p->event;
-  CVY_CL(device->label, clGetEventProfilingInfo(first, CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued, NULL));
-  CVY_CL(device->label,
-         clGetEventProfilingInfo(first, p->before ? CL_PROFILING_COMMAND_END : CL_PROFILING_COMMAND_START, sizeof start,
-                                 &start, NULL));
-  CVY_CL(device->label, clGetEventProfilingInfo(p->event, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
+  const struct { cl_event event; cl_profiling_info what; } asked[3] = {
+      {first, CL_PROFILING_COMMAND_QUEUED},
+      {first, p->before ? CL_PROFILING_COMMAND_END : CL_PROFILING_COMMAND_START},
+      {p->event, CL_PROFILING_COMMAND_END}};
+  *known = true;
+  for (int i = 0; i < 3; i++) {
+    const cl_int code = clGetEventProfilingInfo(asked[i].event, asked[i].what, sizeof times[i], &times[i], NULL);
+    *known = *known && code != CL_PROFILING_INFO_NOT_AVAILABLE;
+    if (code != CL_PROFILING_INFO_NOT_AVAILABLE) CVY_CL_CODE(device->label, code, "clGetEventProfilingInfo");
+  }
+  *known = *known && times[2] != 0;
   *c = p->command;
-  c->queued_ns = queued, c->start_ns = start, c->end_ns = end;
+  c->queued_ns = times[0], c->start_ns = times[1], c->end_ns = times[2];
 fail:
   return status;
 }
@@ -196,9 +229,10 @@ static cvy_status take_list(cvy_device *device, event_list *list, cvy_profile_fn
     profiled *const p = &list->items[done];
     cl_int state = CL_QUEUED;
     cvy_command command;
+    bool known;
     CVY_CL(device->label, clGetEventInfo(p->event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
     if (state > CL_COMPLETE) break;
-    if (state == CL_COMPLETE && (status = times_of(device, p, &command)) == CVY_OK) sink(user, &command);
+    if (state == CL_COMPLETE && (status = times_of(device, p, &command, &known)) == CVY_OK && known) sink(user, &command);
     release(p);
   }
 fail:
@@ -232,22 +266,22 @@ fail:
 
 cvy_status cvy_profile_clocks(cvy_device *device, cvy_clock_pair *out) {
   cvy_status status = CVY_OK;
-  cl_event marker = NULL;
+  cl_event mark = NULL;
   cl_ulong queued, end;
   CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: times are asked for, but it was opened without profiling",
               device->label);
   cvy_device_beat(device);
   out->host_before = cvy_clock_ns();
-  CVY_CL(device->label, clEnqueueMarkerWithWaitList(device->compute.cl, 0, NULL, &marker));
+  CVY_TRY(cvy_profile_mark(&device->compute, &mark));
   out->host_enqueued = cvy_clock_ns();
   CVY_CL(device->label, clFlush(device->compute.cl));
-  CVY_CL(device->label, clWaitForEvents(1, &marker));
+  CVY_CL(device->label, clWaitForEvents(1, &mark));
   out->host_done = cvy_clock_ns();
-  CVY_CL(device->label, clGetEventProfilingInfo(marker, CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued, NULL));
-  CVY_CL(device->label, clGetEventProfilingInfo(marker, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
+  CVY_CL(device->label, clGetEventProfilingInfo(mark, CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued, NULL));
+  CVY_CL(device->label, clGetEventProfilingInfo(mark, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
   out->queued_ns = queued, out->end_ns = end;
 fail:
   cvy_device_beat(device);
-  if (marker) clReleaseEvent(marker);
+  if (mark) clReleaseEvent(mark);
   return status;
 }

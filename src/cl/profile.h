@@ -36,12 +36,12 @@ void cvy_profile_step(cvy_device *device, long step);
 
 typedef void (*cvy_profile_fn)(void *user, const cvy_command *command);
 /* Waits until all queues are empty and hands all commands to the sink, those of each queue in the order of enqueuing,
- * then forgets them. CVY_E_ARGUMENT without profiling. */
+ * then forgets them. Commands that the driver has no times of are left out. CVY_E_ARGUMENT without profiling. */
 cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *user);
 /* The same for those that are done already, without waiting: of each queue up to the first that is not. Failed commands
  * are dropped. One thread at a time; others may go on enqueuing. */
 cvy_status cvy_profile_take(cvy_device *device, cvy_profile_fn sink, void *user);
-/* Enqueues a marker on the compute queue and waits for it: the times at which the driver says that it was enqueued and
+/* Enqueues a tiny fill on the compute queue and waits for it: the times at which the driver says that it was enqueued and
  * done, and the host's clock before and after each. For finding out how the clocks lie to each other. */
 typedef struct cvy_clock_pair { uint64_t host_before, host_enqueued, host_done, queued_ns, end_ns; } cvy_clock_pair;
 cvy_status cvy_profile_clocks(cvy_device *device, cvy_clock_pair *out);

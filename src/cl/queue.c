@@ -72,9 +72,11 @@ cvy_status cvy_queue_wait(cvy_queue *queue, cvy_event *event) {
   cl_event made = NULL;
   if (!event || event->queue == queue) return CVY_OK; /* in-order */
   CVY_TRY(cvy_event_list(queue, event, &n, &list));
-  CVY_CL(queue->device->label,
-         clEnqueueBarrierWithWaitList(queue->cl, n, list, queue->device->profiling ? &made : NULL));
-  CVY_TRY(cvy_profile_add(queue, CVY_COMMAND_WAIT, "wait", 0, made));
+  CVY_CL(queue->device->label, clEnqueueBarrierWithWaitList(queue->cl, n, list, NULL));
+  if (queue->device->profiling) {
+    CVY_TRY(cvy_profile_mark(queue, &made));
+    CVY_TRY(cvy_profile_add(queue, CVY_COMMAND_WAIT, "wait", 0, made));
+  }
 fail:
   cvy_device_beat(queue->device);
   if (made) clReleaseEvent(made);
