@@ -87,7 +87,9 @@ static struct { cl_context context; unit *unit; } contexts[MOST_CONTEXTS];
 static int n_contexts, oldest_context, oldest_queue;
 static struct { cl_device_id id; int part; } parts[MOST_PARTS];
 static int n_parts;
-static struct { void *at; size_t size; bool written; } maps[MOST_MAPS];
+static struct { void *at; size_t size; bool written, pinned; } maps[MOST_MAPS];
+static cl_mem pinned[MOST_MAPS];   /* made with CL_MEM_ALLOC_HOST_PTR */
+static int next_pinned;
 static struct { cl_event event; cl_ulong start; } starts[N_STARTS];
 static job jobs[MOST_JOBS];
 static int n_jobs;
@@ -418,6 +420,33 @@ static cl_int enter_transfer(cl_command_queue queue, call c, size_t bytes, uint6
 
 /* ---- the calls ---- */
 
+/* Under no lock. */
+static bool wanted(const char *name) {
+  pthread_mutex_lock(&lock);
+  const char *const all = is_given ? given : getenv("CVY_LAYER");
+  const bool found = all && strstr(all, name);
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+static bool is_pinned(cl_mem buffer) {
+  bool found = false;
+  for (int i = 0; i < MOST_MAPS; i++) found |= buffer && pinned[i] == buffer;
+  return found;
+}
+
+/* Under no lock: whether a transfer must fail because host memory is not pinned. */
+static bool is_refused(cl_bool blocking, const void *host, size_t size) {
+  bool inside = false;
+  if (blocking || !wanted("no-pageable")) return false;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST_MAPS; i++)
+    inside |= maps[i].pinned && (const char *)host >= (const char *)maps[i].at &&
+              (const char *)host + size <= (const char *)maps[i].at + maps[i].size;
+  pthread_mutex_unlock(&lock);
+  return !inside;
+}
+
 static cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint dims, const size_t *offset,
                                          const size_t *global, const size_t *local, cl_uint n, const cl_event *list,
                                          cl_event *event) {
@@ -439,6 +468,7 @@ static cl_int CL_API_CALL enqueue_read(cl_command_queue queue, cl_mem buffer, cl
   uint64_t ns;
   cl_context context;
   cl_event command;
+  if (is_refused(blocking, to, size)) return CL_INVALID_OPERATION;
   cl_int code = enter_transfer(queue, CALL_READ, size, &ns, &context);
   if (code != CL_SUCCESS) return code;
   if (!ns) return below->clEnqueueReadBuffer(queue, buffer, blocking, offset, size, to, n, list, event);
@@ -452,6 +482,7 @@ static cl_int CL_API_CALL enqueue_write(cl_command_queue queue, cl_mem buffer, c
   uint64_t ns;
   cl_context context;
   cl_event command;
+  if (is_refused(blocking, from, size)) return CL_INVALID_OPERATION;
   cl_int code = enter_transfer(queue, CALL_WRITE, size, &ns, &context);
   if (code != CL_SUCCESS) return code;
   if (!ns) return below->clEnqueueWriteBuffer(queue, buffer, blocking, offset, size, from, n, list, event);
@@ -467,16 +498,17 @@ static void *CL_API_CALL enqueue_map(cl_command_queue queue, cl_mem buffer, cl_b
   cl_event command;
   cl_int code = enter_transfer(queue, CALL_MAP, size, &ns, &context);
   void *at = NULL;
-  if (code == CL_SUCCESS && !ns) return below->clEnqueueMapBuffer(queue, buffer, blocking, flags, offset, size, n, list, event, code_ret);
   if (code == CL_SUCCESS)
-    at = below->clEnqueueMapBuffer(queue, buffer, CL_FALSE, flags, offset, size, n, list, &command, &code);
+    at = below->clEnqueueMapBuffer(queue, buffer, ns ? CL_FALSE : blocking, flags, offset, size, n, list, ns ? &command : event, &code);
   if (code == CL_SUCCESS) {
     pthread_mutex_lock(&lock);
+    const bool pins = is_pinned(buffer);
     int i = 0;
     while (i < MOST_MAPS && maps[i].at) i++;
-    if (i < MOST_MAPS) maps[i].at = at, maps[i].size = size, maps[i].written = (flags & CL_MAP_READ) != flags;
+    if (i < MOST_MAPS && (ns || pins))
+      maps[i].at = at, maps[i].size = size, maps[i].written = ns && (flags & CL_MAP_READ) != flags, maps[i].pinned = pins;
     pthread_mutex_unlock(&lock);
-    code = delay_command(queue, context, command, 0, ns, blocking, event);
+    if (ns) code = delay_command(queue, context, command, 0, ns, blocking, event);
   }
   if (code_ret) *code_ret = code;
   return at;
@@ -493,6 +525,7 @@ static cl_int CL_API_CALL enqueue_unmap(cl_command_queue queue, cl_mem buffer, v
     if (maps[i].at == at) {
       size = maps[i].written ? maps[i].size : 0;
       maps[i].at = NULL;
+      maps[i].pinned = false;
       break;
     }
   pthread_mutex_unlock(&lock);
@@ -564,11 +597,6 @@ static cl_int CL_API_CALL get_event_info(cl_event event, cl_event_info what, siz
   return code;
 }
 
-static bool wanted(const char *name) {
-  const char *const all = getenv("CVY_LAYER");
-  return all && strstr(all, name);
-}
-
 /* A slowed launch begins where the launch does and ends where its delay does. */
 static cl_int CL_API_CALL get_profiling_info(cl_event event, cl_profiling_info what, size_t size, void *value,
                                              size_t *size_ret) {
@@ -595,7 +623,15 @@ static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, 
   cl_int bad = enter(unit_of_context(context), NULL, CALL_BUFFER, false);
   pthread_mutex_unlock(&lock);
   if (limit && size >= strtoull(limit + strlen("no-buffer="), NULL, 10)) bad = CL_MEM_OBJECT_ALLOCATION_FAILURE;
-  if (bad == CL_SUCCESS) return below->clCreateBuffer(context, flags, size, host, code);
+  if (bad == CL_SUCCESS) {
+    const cl_mem buffer = below->clCreateBuffer(context, flags, size, host, code);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MOST_MAPS; i++)
+      if (pinned[i] == buffer) pinned[i] = NULL;   /* an address may come back */
+    if (flags & CL_MEM_ALLOC_HOST_PTR) pinned[next_pinned++ % MOST_MAPS] = buffer;
+    pthread_mutex_unlock(&lock);
+    return buffer;
+  }
   if (code) *code = bad;
   return NULL;
 }

@@ -121,8 +121,30 @@ static void test_exposed(check_device *d) {
   if (!heard) check_skip(d, "steps differ by too much to see the exchange in them: the machine does other work");
 }
 
+/* Nothing that crosses in a step of a team of one makes a driver wait that needs pinned memory to go on. */
+static void test_pinned(check_device *d) {
+  cvy_net *net;
+  cvy_data *data;
+  cvy_devices *devices;
+  cvy_team *team;
+  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
+  check_ok(cvy_data_load("synthetic:64", NULL, &data));
+  check_ok(cvy_devices_select(d->place, &devices));
+  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .run_ahead = 2}, &team));
+  check_ok(cvy_team_init(team, NULL));
+  check_ok(cvy_team_attach(team, data));
+  const double before = step_ms(team, NULL);
+  assert_true(before > 0);
+  const double pinned = step_ms(team, "no-pageable");
+  assert_true(pinned > 0);
+  cvy_team_destroy(&team);
+  cvy_devices_destroy(&devices);
+  cvy_data_destroy(&data);
+  cvy_net_destroy(&net);
+}
+
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"exposed", test_exposed}};
+  static const check_test tests[] = {{"exposed", test_exposed}, {"pinned", test_pinned}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, 1, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+  return check_main(argc, argv, tests, 2, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

@@ -44,7 +44,7 @@ cvy_status cvy_replica_evaluate(cvy_replica *r, bool on_train, int first, int n,
     *correct += result.correct;
   }
 fail:
-  if (status != CVY_OK && r->device) (void)cvy_queue_finish(queue); /* `samples` may still be on its way */
+  if (status != CVY_OK && r->device) (void)cvy_queue_finish(queue); /* passes that nobody waits for */
   cvy_event_destroy(&running);
   cvy_event_destroy(&enqueued);
   cvy_free(samples);

@@ -76,8 +76,9 @@ cvy_status cvy_exchange_finish_step(cvy_exchange *x, cvy_step *step, double *los
     CVY_TRY(await_result(&x->replicas[r], step));
     cvy_timeline_work(x->timeline, CVY_WORK_RESULT, r, -1, step->number, since);
     if (step->shares[r] == 0) continue;
-    *loss += (double)step->results[r].loss_sum;
-    *correct += step->results[r].correct;
+    const cvy_xent_result *const result = cvy_replica_result(&x->replicas[r], step->number);
+    *loss += (double)result->loss_sum;
+    *correct += result->correct;
   }
   *loss /= step->n;
   if (exchanges) cvy_state_advance(x->state);

@@ -126,9 +126,21 @@ static cvy_status plan_replica(cvy_replica *r, const cvy_replica_params *params)
   const size_t index_bytes = (size_t)cvy_instance_micro_batch(r->instance) * sizeof(int32_t);
   CVY_TRY(cvy_buffer_create(r->device, index_bytes, &r->index_buffer));
   CVY_TRY(cvy_buffer_fill(cvy_device_compute_queue(r->device), r->index_buffer, 0, index_bytes, 0));
+  void *host = NULL;
+  CVY_TRY(cvy_pinned_create(r->device, CVY_NOTES * (sizeof(cvy_xent_result) + index_bytes), &r->notes, &host));
+  r->note_results = host;
+  r->note_samples = (int32_t *)(r->note_results + CVY_NOTES);
 fail:
   cvy_tune_table_destroy(&from_file);
   return status;
+}
+
+/* What plan_replica has made. */
+static void unplan_replica(cvy_replica *r) {
+  for (int i = 0; i < CVY_NOTES; i++) cvy_event_destroy(&r->note_sent[i]);
+  cvy_pinned_destroy(&r->notes);
+  cvy_buffer_destroy(&r->index_buffer);
+  cvy_instance_destroy(&r->instance);
 }
 
 cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
@@ -167,8 +179,7 @@ cvy_status cvy_replica_replan(cvy_replica *r, const cvy_replica_params *params) 
   CVY_TRY(cvy_queue_finish(cvy_device_transfer_queue(r->device)));
   CVY_TRY(cvy_queue_finish(cvy_device_upload_queue(r->device)));
   cvy_replica_data_release(r);
-  cvy_buffer_destroy(&r->index_buffer);
-  cvy_instance_destroy(&r->instance);
+  unplan_replica(r);
   CVY_TRY(plan_replica(r, params));
 fail:
   return status;
@@ -231,10 +242,9 @@ void cvy_replica_close(cvy_replica *r) {
   cvy_free(r->running_slices);
   cvy_free(r->sum_slices);
   r->running_slices = r->sum_slices = NULL;
-  cvy_buffer_destroy(&r->index_buffer);
   cvy_sgd_destroy(&r->sgd);
   cvy_gather_destroy(&r->gather);
-  cvy_instance_destroy(&r->instance);
+  unplan_replica(r);
   cvy_device *device = r->device;
   take_device(r, NULL);
   cvy_device_close(&device);
@@ -522,7 +532,7 @@ cvy_status cvy_replica_step(cvy_replica *r, cvy_step *step) {
   if (step->shares[r->index] > 0) {
     CVY_TRY(run_passes(r, step));
     CVY_TRY(cvy_buffer_read(cvy_device_compute_queue(r->device), cvy_instance_result(r->instance), 0,
-                            sizeof(cvy_xent_result), &step->results[r->index], NULL, &finished));
+                            sizeof(cvy_xent_result), &r->note_results[number % CVY_NOTES], NULL, &finished));
     if (step->timed) CVY_TRY(cvy_stamp_create(finished, &step->ended[r->index]));
     CVY_TRY(cvy_queue_flush(cvy_device_compute_queue(r->device)));
   }

@@ -35,7 +35,6 @@ typedef struct cvy_step {
   int32_t *samples;                 /* n sample numbers, replica r's at offsets[r] */
   int *shares, *offsets;            /* one per replica */
   uint64_t begun_ns;                /* when it was asked for, if no step was under way then; else 0 */
-  cvy_xent_result *results;         /* one per replica, filled when the step is finished */
   cvy_event **finished;             /* one per replica: result is there, everything before it on the compute queue is
                                        done */
   bool *posted;                     /* one per replica: finished[r] is set (under the team's lock) */
@@ -51,6 +50,9 @@ typedef struct cvy_mailbox {        /* posted uploads and reads of one unit; und
   long read_step, upload_step;      /* the step whose gradient it is / the step that may use the upload; -1 none */
 } cvy_mailbox;
 
+/* Steps under way are fewer, and so are passes, mostly. */
+enum { CVY_NOTES = 4 };
+
 typedef struct cvy_replica {
   int index, share_max;
   bool alone;                       /* the team's only device: updates by itself */
@@ -65,6 +67,13 @@ typedef struct cvy_replica {
   cvy_sgd *sgd;
   cvy_buffer **running_slices, **sum_slices;   /* of each BN layer, when alone */
   cvy_buffer *index_buffer;         /* micro_batch int32 */
+  /* What little crosses in every step lies in pinned memory: where it does not, NVIDIA's driver holds the host up until
+     the device has done everything that is enqueued. */
+  cvy_pinned *notes;
+  cvy_xent_result *note_results;    /* CVY_NOTES, of steps in turn */
+  int32_t *note_samples;            /* CVY_NOTES blocks of micro_batch, of passes in turn */
+  cvy_event *note_sent[CVY_NOTES];  /* the block may be written again */
+  long passes_loaded;
   /* data set: resident bytes of training and test samples, or two blocks of micro_batch samples that are filled per
      pass */
   const cvy_data *data;
@@ -156,6 +165,11 @@ cvy_status cvy_replica_forward(cvy_replica *replica, int n, cvy_buffer *x, cvy_b
 /* Device memory in use, bytes. */
 size_t cvy_replica_device_bytes(const cvy_replica *replica);
 
+/* What the step's last command has left on the host; valid once step->finished has completed, until CVY_NOTES - 1 later
+ * steps are enqueued. */
+static inline const cvy_xent_result *cvy_replica_result(const cvy_replica *replica, long step) {
+  return &replica->note_results[step % CVY_NOTES];
+}
 /* Exchange thread. Waits for an event of the device; NULL is there already. */
 cvy_status cvy_replica_wait(cvy_replica *replica, cvy_event *event);
 /* Exchange thread. Waits until the unit's gradient of `step` is on the host: *part points to the unit's floats, or to

@@ -99,13 +99,16 @@ fail:
 
 static cvy_status load_resident(cvy_replica *r, bool test, const int32_t *samples, int n) {
   cvy_status status = CVY_OK;
-  cvy_event *sent = NULL;
   cvy_queue *const queue = cvy_device_compute_queue(r->device);
-  CVY_TRY(cvy_buffer_write(queue, r->index_buffer, 0, (size_t)n * sizeof *samples, samples, NULL, &sent));
+  const int note = (int)(r->passes_loaded++ % CVY_NOTES);
+  int32_t *const numbers = r->note_samples + (size_t)note * (size_t)cvy_instance_micro_batch(r->instance);
+  CVY_TRY(cvy_event_wait(r->note_sent[note]));
+  cvy_event_destroy(&r->note_sent[note]);
+  memcpy(numbers, samples, (size_t)n * sizeof *samples);
+  CVY_TRY(cvy_buffer_write(queue, r->index_buffer, 0, (size_t)n * sizeof *numbers, numbers, NULL, &r->note_sent[note]));
   CVY_TRY(cvy_gather_run(r->gather, queue, n, r->images[test], r->labels[test], r->index_buffer,
                          cvy_instance_input(r->instance), cvy_instance_labels(r->instance)));
 fail:
-  cvy_event_destroy(&sent);
   return status;
 }
 

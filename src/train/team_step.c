@@ -111,7 +111,6 @@ cvy_status cvy_team_start_pipeline(cvy_team *team) {
     s->step = (cvy_step){.samples = cvy_calloc((size_t)team->params.batch, sizeof(int32_t)),
                          .shares = cvy_calloc(n, sizeof(int)),
                          .offsets = cvy_calloc(n, sizeof(int)),
-                         .results = cvy_calloc(n, sizeof(cvy_xent_result)),
                          .finished = cvy_calloc(n, sizeof(cvy_event *)),
                          .posted = cvy_calloc(n, sizeof(bool)),
                          .timed = team->pace != NULL,
@@ -119,7 +118,6 @@ cvy_status cvy_team_start_pipeline(cvy_team *team) {
                          .ended = cvy_calloc(n, sizeof(cvy_stamp *))};
     CVY_TRY(cvy_team_make_bn_sync(team, &s->step.bn));
     CVY_REQUIRE(s->tasks && s->step.began && s->step.ended && s->step.samples && s->step.shares && s->step.offsets &&
-                    s->step.results &&
                     s->step.finished && s->step.posted,
                 CVY_E_MEMORY, "out of host memory");
   }
@@ -184,7 +182,6 @@ void cvy_team_stop_pipeline(cvy_team *team) {
     cvy_free(s->step.samples);
     cvy_free(s->step.shares);
     cvy_free(s->step.offsets);
-    cvy_free(s->step.results);
     cvy_free(s->step.finished);
     cvy_free(s->step.posted);
     cvy_free(s->step.began);
