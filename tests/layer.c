@@ -31,6 +31,7 @@
  *   hang=WHO:N            the N-th command and all behind it never end, on any of the device's queues; who waits for
  *                         them waits
  *   hang-call=WHO:CALL:N  the N-th CALL does not return
+ *   late=WHO              who waits for a command also waits for what has been enqueued behind it meanwhile
  * What hangs goes on when the variable changes. The part that does this is layer_device.c. */
 #include <stdbool.h>
 #include <stdio.h>

@@ -30,8 +30,8 @@ static const char *const call_names[] = {
 #undef X
 };
 
-typedef enum fault_kind { SLOW, LINK, FAIL, FAIL_ONCE, BAD_EVENT, HANG, HANG_CALL, N_FAULTS } fault_kind;
-static const char *const fault_names[] = {"slow", "link", "fail", "fail-once", "bad-event", "hang", "hang-call"};
+typedef enum fault_kind { SLOW, LINK, FAIL, FAIL_ONCE, BAD_EVENT, HANG, HANG_CALL, LATE, N_FAULTS } fault_kind;
+static const char *const fault_names[] = {"slow", "link", "fail", "fail-once", "bad-event", "hang", "hang-call", "late"};
 
 typedef struct fault {
   fault_kind kind;
@@ -135,6 +135,7 @@ static void read_fault(fault_kind kind, char *arg, const char *whole) {
   if (!who) wrong(whole);
   if (who[0] == '/') f->part = (int)read_count(who + 1, whole);
   else if (strcmp(who, "all") != 0) f->device = (int)read_count(who, whole);
+  if (kind == LATE) return;
   if (kind == SLOW || kind == LINK) {
     const char *const number = piece(&arg), *const range = piece(&arg);
     if (!number || (f->number = atof(number)) <= 0) wrong(whole);
@@ -317,6 +318,12 @@ static cl_int event_code(const unit *u) {
     if (faults[i].kind == BAD_EVENT && is_for(&faults[i], u) && (faults[i].at == 0 || u->commands > faults[i].at))
       return faults[i].code;
   return CL_SUCCESS;
+}
+
+static bool is_late(const unit *u) {
+  for (int i = 0; u && i < n_faults; i++)
+    if (faults[i].kind == LATE && is_for(&faults[i], u)) return true;
+  return false;
 }
 
 static cl_int enter_queue(cl_command_queue queue, call c, bool command) {
@@ -579,8 +586,10 @@ static cl_int CL_API_CALL wait_for_events(cl_uint n, const cl_event *list) {
   if (code != CL_SUCCESS) return code;
   code = below->clWaitForEvents(n, list);
   pthread_mutex_lock(&lock);
-  const bool bad = q && event_code(q->unit) != CL_SUCCESS;
+  const bool bad = q && event_code(q->unit) != CL_SUCCESS, late = q && is_late(q->unit);
+  const cl_command_queue queue = q ? q->queue : NULL;
   pthread_mutex_unlock(&lock);
+  if (late && code == CL_SUCCESS) code = below->clFinish(queue);
   return bad && code == CL_SUCCESS ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST : code;
 }
 

@@ -133,7 +133,9 @@ typedef struct cvy_step_result {
   long step;                        /* counted from 0; a resumed run goes on where it stood */
   double loss;                      /* mean over the batch */
   int images, correct;
-  double ms;                        /* from the completion of the step before (or the first call) to this one's */
+  double ms;                        /* from the completion of the step before (or the first call) to this one's, as the
+                                       devices' times say; in an untimed team, as the host saw them, which may be late: two
+                                       steps can seem to end together */
   const int *shares;                /* one per device; borrowed until the next call */
 } cvy_step_result;
 /* One step of training on training samples `samples[0..n)` of the attached data: forward, backward, exchange, update.

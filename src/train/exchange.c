@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/train/exchange.h"
 
+#include "src/base/clock.h"
 #include "src/train/timeline.h"
 
 /* Parts of one unit from all replicas that have samples, in device order. */
@@ -48,7 +49,7 @@ fail:
   return status;
 }
 
-static cvy_status await_result(cvy_replica *r, cvy_step *step) {
+static cvy_status await_result(cvy_exchange *x, cvy_replica *r, cvy_step *step) {
   pthread_mutex_lock(r->lock);
   while (!step->posted[r->index] && *r->team_status == CVY_OK) pthread_cond_wait(r->changed, r->lock);
   const bool there = step->posted[r->index];
@@ -56,6 +57,7 @@ static cvy_status await_result(cvy_replica *r, cvy_step *step) {
   step->finished[r->index] = NULL;
   pthread_mutex_unlock(r->lock);
   const cvy_status status = there ? cvy_replica_wait(r, finished) : CVY_E_INTERRUPTED;
+  if (status == CVY_OK) cvy_timeline_result(x->timeline, r->index, finished);
   cvy_event_destroy(&finished);
   return status;
 }
@@ -68,12 +70,13 @@ cvy_status cvy_exchange_finish_step(cvy_exchange *x, cvy_step *step, double *los
     if (l->n_running) CVY_TRY(exchange_unit(x, step, l->n_buckets)); /* ready first: forward makes it */
     for (int b = 0; b < l->n_buckets; b++) CVY_TRY(exchange_unit(x, step, b));
   }
+  x->exchanged_ns = exchanges ? cvy_clock_ns() : 0;
   *loss = 0;
   *correct = 0;
   for (int r = 0; r < x->n; r++) {
     if (x->replicas[r].lost) continue;
     const uint64_t since = cvy_timeline_now(x->timeline);
-    CVY_TRY(await_result(&x->replicas[r], step));
+    CVY_TRY(await_result(x, &x->replicas[r], step));
     cvy_timeline_work(x->timeline, CVY_WORK_RESULT, r, -1, step->number, since);
     if (step->shares[r] == 0) continue;
     const cvy_xent_result *const result = cvy_replica_result(&x->replicas[r], step->number);

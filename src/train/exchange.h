@@ -18,6 +18,7 @@ typedef struct cvy_exchange {
   const uint16_t **packed;          /* the same; NULL: gradients cross as floats, not as bfloat16 */
   bool no_sync;                     /* only results are awaited, as in a team of one (cvy_team_params) */
   struct cvy_timeline *timeline;    /* NULL: times are not kept */
+  uint64_t exchanged_ns;            /* when the last unit of the step was given back; 0: none was */
 } cvy_exchange;
 
 /* [exchange thread] Finishes one step: on return its results are on the host and, in a team of several, the state has

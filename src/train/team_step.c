@@ -11,7 +11,7 @@
 
 /* ---- the exchange thread ---- */
 
-static cvy_status queue_result(cvy_team *team, const cvy_step *step, double loss, int correct) {
+static cvy_status queue_result(cvy_team *team, const cvy_step *step, double loss, int correct, uint64_t done_ns) {
   cvy_status status = CVY_OK;
   cvy_result_entry *e = cvy_calloc(1, sizeof *e);
   int *const shares = cvy_calloc((size_t)team->n, sizeof *shares);
@@ -23,16 +23,15 @@ static cvy_status queue_result(cvy_team *team, const cvy_step *step, double loss
   memcpy(shares, step->shares, (size_t)team->n * sizeof *shares);
   e->shares = shares;
   pthread_mutex_lock(&team->lock);
-  const uint64_t now = cvy_clock_ns();
   e->result = (cvy_step_result){.step = step->number,
                                 .loss = loss,
                                 .images = step->n,
                                 .correct = correct,
-                                .ms = 1e-6 * (double)(now - team->last_done_ns),
+                                .ms = 1e-6 * (double)(done_ns - team->last_done_ns),
                                 .shares = shares};
   team->usual_ms = team->usual_ms > 0 ? 0.8 * team->usual_ms + 0.2 * e->result.ms : e->result.ms;
   for (int r = 0; r < team->n; r++) team->replicas[r].steps_done += shares[r] > 0;
-  team->last_done_ns = now;
+  team->last_done_ns = done_ns;
   if (team->last_result)
     team->last_result->next = e;
   else
@@ -56,9 +55,10 @@ static cvy_status finish_step(cvy_team *team, cvy_slot *slot) {
       isfinite(loss) || team->params.allow_nan, CVY_E_NOT_FINITE,
       "the loss of step %ld is %g at learning rate %g: training has diverged; a smaller learning rate usually helps",
       slot->step.number, loss, (double)slot->step.sgd.lr);
-  CVY_TRY(queue_result(team, &slot->step, loss, correct));
   cvy_timeline_work(team->timeline, CVY_WORK_FINISH, -1, -1, slot->step.number, since);
-  cvy_timeline_step_done(team->timeline, &slot->step, team->last_done_ns);
+  const uint64_t done_ns =
+      cvy_timeline_step_done(team->timeline, &slot->step, team->exchange.exchanged_ns, cvy_clock_ns());
+  CVY_TRY(queue_result(team, &slot->step, loss, correct, done_ns));
 fail:
   return status;
 }

@@ -18,8 +18,7 @@ enum {
   CLOCK_TRIES = 20,
   CLOCK_SLACK_NS = 1000,            /* drivers round */
   DRIFT_NS = 2000000000,            /* the drift is looked at in stretches of so long … */
-  DRIFT_COMMANDS = 200,             /* … with at least so many commands */
-  STEPS_KEPT = 8                    /* steps whose ends are kept: more than can be under way */
+  DRIFT_COMMANDS = 200              /* … with at least so many commands */
 };
 
 /* A command as the trace needs it, in the host's clock. */
@@ -47,7 +46,7 @@ typedef struct device_line {
   uint64_t said_ns, possible_ns;
   bool starts_known, starts_wrong;
   uint64_t queue_end_ns[CVY_QUEUES];         /* of the last command of each queue */
-  struct { long step; uint64_t ns; } ends[STEPS_KEPT];   /* last command of each step on the compute queue */
+  uint64_t result_ns;               /* when the result of the step that is being finished was there; 0: unknown */
   cvy_spans uses[CVY_USE_IDLE];
   uint64_t cursor_ns;               /* what is before is divided */
   uint64_t ns[CVY_USES];
@@ -167,11 +166,6 @@ static void on_command(void *user, const cvy_command *c) {
                                                         : CVY_USE_WAITING;
   if (!cvy_spans_add(&d->uses[use], begin, end)) d->timeline->out_of_memory = true;
   *last = later(*last, end);
-  if (c->queue == CVY_QUEUE_COMPUTE && c->step >= 0) {
-    const size_t at = (size_t)c->step % STEPS_KEPT;
-    d->ends[at].step = c->step;
-    d->ends[at].ns = *last;
-  }
   if (d->timeline->trace) {
     const slice s = {.begin_ns = begin < end ? begin : end, .end_ns = end, .name = c->name, .kind = c->kind,
                      .queue = c->queue, .scope = c->scope, .step = c->step, .bytes = c->bytes};
@@ -360,9 +354,26 @@ static void forget(device_line *d) {
   for (int u = 0; u < CVY_USE_IDLE; u++) cvy_spans_forget(&d->uses[u], d->cursor_ns);
 }
 
-static uint64_t end_of_step(const device_line *d, long step, uint64_t done_ns) {
-  const size_t at = (size_t)step % STEPS_KEPT;
-  return d->ends[at].step == step && d->ends[at].ns < done_ns ? d->ends[at].ns : done_ns;
+void cvy_timeline_result(cvy_timeline *t, int replica, const cvy_event *finished) {
+  uint64_t start, end;
+  if (!t || !cvy_event_times(finished, &start, &end)) return;
+  pthread_mutex_lock(&t->lock);
+  if (!t->lines[replica].left_out) t->lines[replica].result_ns = to_host(&t->lines[replica], end);
+  pthread_mutex_unlock(&t->lock);
+}
+
+/* When the device was done with the step that is being finished; `unknown` if it had no part in it, or does not say. */
+static uint64_t end_of_step(const device_line *d, const cvy_step *step, uint64_t unknown_ns) {
+  return step->shares[d->replica->index] > 0 && d->result_ns ? d->result_ns : unknown_ns;
+}
+
+/* Within its beginning and when it was seen, since how clocks lie to each other is known within bounds only. */
+static uint64_t done_at(const cvy_timeline *t, const cvy_step *step, uint64_t begin_ns, uint64_t exchanged_ns,
+                        uint64_t seen_ns) {
+  uint64_t done_ns = later(begin_ns, exchanged_ns);
+  for (int r = 0; r < t->n; r++)
+    if (step->shares[r] > 0) done_ns = later(done_ns, end_of_step(&t->lines[r], step, seen_ns));
+  return done_ns < seen_ns ? done_ns : seen_ns;
 }
 
 static void write_steps_row(cvy_timeline *t, const cvy_step *step, uint64_t begin_ns, uint64_t done_ns) {
@@ -373,8 +384,8 @@ static void write_steps_row(cvy_timeline *t, const cvy_step *step, uint64_t begi
                   json_pack("{si}", "images", step->n));
 }
 
-void cvy_timeline_step_done(cvy_timeline *t, const cvy_step *step, uint64_t done_ns) {
-  if (!t) return;
+uint64_t cvy_timeline_step_done(cvy_timeline *t, const cvy_step *step, uint64_t exchanged_ns, uint64_t seen_ns) {
+  if (!t) return seen_ns;
   pthread_mutex_lock(&t->lock);
   if (t->steps == 1) {   /* the first one compiled kernels: it does not count any more */
     t->total_ns = t->update_ns = 0;
@@ -387,6 +398,7 @@ void cvy_timeline_step_done(cvy_timeline *t, const cvy_step *step, uint64_t done
   }
   take_works(t);
   const uint64_t begin_ns = step->begun_ns ? step->begun_ns : t->last_done_ns;
+  const uint64_t done_ns = done_at(t, step, begin_ns, exchanged_ns, seen_ns);
   for (int r = 0; r < t->n; r++) {
     device_line *const d = &t->lines[r];
     take_commands(d);
@@ -395,7 +407,8 @@ void cvy_timeline_step_done(cvy_timeline *t, const cvy_step *step, uint64_t done
       divide(d, t->last_done_ns);
       d->cursor_ns = step->begun_ns;
     }
-    const uint64_t end_ns = end_of_step(d, step->number, done_ns);
+    const uint64_t said_ns = end_of_step(d, step, done_ns), end_ns = said_ns < done_ns ? said_ns : done_ns;
+    d->result_ns = 0;
     divide(d, end_ns);
     if (t->n > 1 && !cvy_spans_add(&d->uses[CVY_USE_WAITING], end_ns, done_ns)) t->out_of_memory = true;
     forget(d);
@@ -407,6 +420,7 @@ void cvy_timeline_step_done(cvy_timeline *t, const cvy_step *step, uint64_t done
   t->last_done_ns = done_ns;
   t->steps++;
   pthread_mutex_unlock(&t->lock);
+  return done_ns;
 }
 
 void cvy_timeline_drain(cvy_timeline *t, const cvy_replica *replica) {
@@ -434,7 +448,6 @@ cvy_status cvy_timeline_create(cvy_replica *replicas, int n, cvy_timeline **out)
     device_line *const d = &t->lines[r];
     d->timeline = t;
     d->replica = &replicas[r];
-    for (int i = 0; i < STEPS_KEPT; i++) d->ends[i].step = -1;
     CVY_TRY(cvy_worker_call(replicas[r].worker, place_clock, d));
     if (d->left_out) cvy_log_info("%s: its driver's times are of no use", cvy_device_label(replicas[r].device));
   }

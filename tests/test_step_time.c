@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT
+ * A step's time (cvy_step_result.ms) is what the step took, also where the host sees late that it is over: tests/layer.c
+ * lets waits return when the device has done the next step too, as Intel's CPU runtime does. */
+#include <stdio.h>
+
+#include "convoy/convoy.h"
+#include "src/base/clock.h"
+#include "tests/layer_words.h"
+#include "tests/check.h"
+
+enum { BATCH = 128, STEPS = 12 };
+/* Part of the fastest step without such waits below which none can be, however the machine changes its speed meanwhile. */
+static const double LEAST = 0.1;
+
+typedef struct step_times { double least, sum, wall; } step_times;   /* ms */
+
+static step_times run(const cvy_devices *devices, const cvy_net *net, const cvy_data *data, int run_ahead,
+                      const char *words) {
+  cvy_team *team;
+  int32_t samples[BATCH];
+  step_times t = {0};
+  for (int i = 0; i < BATCH; i++) samples[i] = i;
+  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .run_ahead = run_ahead}, &team));
+  check_ok(cvy_team_init(team, NULL));
+  check_ok(cvy_team_attach(team, data));
+  for (int round = 0; round < 2; round++) {   /* the first one compiles */
+    t = (step_times){0};
+    if (round == 1 && words) layer_words(words);
+    const uint64_t begin = cvy_clock_ns();
+    for (int s = 0; s < STEPS; s++) check_ok(cvy_team_step(team, samples, BATCH, 0.01f));
+    check_ok(cvy_team_wait(team));
+    t.wall = 1e3 * cvy_clock_seconds_since(begin);
+    for (int s = 0; s < STEPS; s++) {
+      cvy_step_result r;
+      bool got;
+      check_ok(cvy_team_take(team, false, &r, &got));
+      assert_true(got);
+      t.sum += r.ms;
+      if (s == 0 || r.ms < t.least) t.least = r.ms;
+    }
+    layer_words(NULL);
+  }
+  cvy_team_destroy(&team);
+  return t;
+}
+
+static void test_times(check_device *d) {
+  cvy_net *net;
+  cvy_data *data;
+  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
+  check_ok(cvy_data_load("synthetic:128", NULL, &data));
+  for (int n = 1; n <= 2; n++) {
+    cvy_devices *devices;
+    char selector[64];
+    snprintf(selector, sizeof selector, "%s*%d", d->place, n);
+    check_ok(cvy_devices_select(selector, &devices));
+    /* no step is enqueued behind another one: nothing can be seen late */
+    const step_times apart = run(devices, net, data, 0, NULL);
+    for (int run_ahead = 1; run_ahead <= 2; run_ahead++) {
+      const step_times t = run(devices, net, data, run_ahead, "late=all");
+      print_message("%d devices, --run-ahead %d: fastest step %.3f ms (%.3f apart), %.3f together in %.3f\n", n, run_ahead,
+                    t.least, apart.least, t.sum, t.wall);
+      if (!(t.least >= LEAST * apart.least))
+        check_fail(d, "%d devices, --run-ahead %d: a step of %.3f ms, where the fastest takes %.3f", n, run_ahead, t.least,
+                   apart.least);
+      if (!(t.sum <= t.wall))
+        check_fail(d, "%d devices, --run-ahead %d: steps of %.3f ms in %.3f", n, run_ahead, t.sum, t.wall);
+    }
+    cvy_devices_destroy(&devices);
+  }
+  cvy_data_destroy(&data);
+  cvy_net_destroy(&net);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {{"times", test_times}};
+  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
+  return check_main(argc, argv, tests, 1, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+}
