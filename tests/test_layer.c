@@ -246,7 +246,7 @@ static void test_marker_times(check_device *d) {
     cvy_queue *const compute = cvy_device_compute_queue(device), *const transfer = cvy_device_transfer_queue(device);
     check_ok(cvy_queue_marker(transfer, &marker));
     check_ok(cvy_event_wait(marker));
-    assert_true(i == 0 ? cvy_event_times(marker, &start, &end) && end == 0 : !cvy_event_times(marker, &start, &end));
+    assert_false(cvy_event_times(marker, &start, &end));
     check_ok(cvy_profile_clocks(device, &before));
     check_ok(cvy_queue_wait(compute, marker));
     check_ok(cvy_profile_clocks(device, &after));

@@ -96,7 +96,7 @@ cvy_status cvy_queue_marker(cvy_queue *queue, cvy_event **out);
 
 /* Blocks until complete; CVY_E_DEVICE if the command failed (its name is in the message). NULL is complete. */
 cvy_status cvy_event_wait(cvy_event *event);
-/* Times in ns of the device clock, profiling queues only; false if unknown. */
+/* Times in ns of the device clock, profiling queues only; false if the driver has none (0 is none). */
 bool cvy_event_times(const cvy_event *event, uint64_t *start_ns, uint64_t *end_ns);
 void cvy_event_destroy(cvy_event **event);
 

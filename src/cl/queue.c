@@ -118,7 +118,8 @@ bool cvy_event_times(const cvy_event *event, uint64_t *start_ns, uint64_t *end_n
   cl_ulong start, end;
   if (!event || !event->queue->device->profiling ||
       clGetEventProfilingInfo(event->cl, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL) != CL_SUCCESS ||
-      clGetEventProfilingInfo(event->cl, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL) != CL_SUCCESS)
+      clGetEventProfilingInfo(event->cl, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL) != CL_SUCCESS ||
+      end == 0)
     return false;
   *start_ns = start;
   *end_ns = end;
