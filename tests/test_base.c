@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * src/base: status, log, memory, random numbers, text, files, threads. */
+ * src/base: status, log, memory, random numbers, text, files, threads, quantiles. */
 #include "tests/check.h"
 
 #include <errno.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "src/base/clock.h"
+#include "src/base/quantile.h"
 #include "src/base/text.h"
 #include "src/base/thread.h"
 
@@ -409,11 +410,31 @@ static void test_threads(check_device *d) {
   assert_null(none);
 }
 
+static double quantile_of(double a, double b, double c, double d, int n, double q) {
+  double values[] = {a, b, c, d};
+  const double found = cvy_quantile(values, n, q);
+  for (int i = 1; i < n; i++) assert_true(values[i - 1] <= values[i]);
+  return found;
+}
+
+static void test_quantile(check_device *d) {
+  (void)d;
+  assert_true(quantile_of(3, 0, 0, 0, 1, 0.5) == 3);
+  assert_true(quantile_of(5, 2, 0, 0, 2, 0.5) == 3.5);
+  assert_true(quantile_of(5, -2, 3, 0, 3, 0.5) == 3);
+  assert_true(quantile_of(7, 1, 3, 2, 4, 0.5) == 2.5);
+  assert_true(quantile_of(7, 1, 3, 2, 4, 0) == 1);
+  assert_true(quantile_of(7, 1, 3, 2, 4, 1) == 7);
+  assert_true(quantile_of(7, 1, 3, 2, 4, 0.25) == 1.75);
+  assert_true(quantile_of(7, 1, 3, 2, 4, 0.75) == 4);
+  assert_true(quantile_of(2, INFINITY, 1, 0, 3, 0.5) == 2);
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {
     {"status", test_status}, {"verbs", test_verbs}, {"log", test_log}, {"memory", test_memory}, {"philox", test_philox},
     {"random", test_random}, {"clock", test_clock}, {"parse", test_parse}, {"text", test_text}, {"files", test_files},
-    {"cache_dir", test_cache_dir}, {"threads", test_threads},
+    {"cache_dir", test_cache_dir}, {"threads", test_threads}, {"quantile", test_quantile},
   };
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_HOST);
 }

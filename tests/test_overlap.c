@@ -8,6 +8,7 @@
 
 #include "convoy/convoy.h"
 #include "src/base/clock.h"
+#include "src/base/quantile.h"
 #include "tests/layer_words.h"
 #include "tests/check.h"
 
@@ -53,24 +54,14 @@ typedef struct rounds {
   int n;
 } rounds;
 
-static int by_value(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static double median(rounds *r) {
-  qsort(r->sorted, (size_t)r->n, sizeof *r->sorted, by_value);
-  return 0.5 * (r->sorted[(r->n - 1) / 2] + r->sorted[r->n / 2]);
-}
-
 /* The standard error of a median, normally distributed, is 1.2533 sigma / sqrt(n), and sigma 1.4826 times the median of
  * what the values are off it. */
 static void add(rounds *r, double value) {
   r->values[r->n++] = value;
   memcpy(r->sorted, r->values, sizeof r->sorted);
-  r->middle = median(r);
+  r->middle = cvy_quantile(r->sorted, r->n, 0.5);
   for (int i = 0; i < r->n; i++) r->sorted[i] = fabs(r->values[i] - r->middle);
-  r->doubt = 3 * 1.2533 * 1.4826 * median(r) / sqrt(r->n);
+  r->doubt = 3 * 1.2533 * 1.4826 * cvy_quantile(r->sorted, r->n, 0.5) / sqrt(r->n);
 }
 
 static void test_exposed(check_device *d) {

@@ -1,32 +1,21 @@
 /* SPDX-License-Identifier: MIT
  * Devices to measure on, and sampling. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "src/base/clock.h"
+#include "src/base/quantile.h"
 #include "tools/bench.h"
 #include "tools/progress.h"
 
 /* More than the caches of any device seen: CPUs' last level has up to 32 MiB per core complex, GPUs' up to 128 MiB. */
 enum { FLUSH_MIB_CPU = 96, FLUSH_MIB_GPU = 256 };
 
-static int compare_doubles(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static double quantile(const bench_samples *s, double q) {
-  const double at = q * (s->n - 1);
-  const int below = (int)at;
-  const double part = at - below;
-  return below + 1 < s->n ? s->values[below] * (1 - part) + s->values[below + 1] * part : s->values[below];
-}
-
 bench_spread bench_spread_of(bench_samples *s) {
   if (s->n == 0) return (bench_spread){0};
-  qsort(s->values, (size_t)s->n, sizeof s->values[0], compare_doubles);
-  return (bench_spread){.median = quantile(s, 0.5), .low = quantile(s, 0.25), .high = quantile(s, 0.75)};
+  return (bench_spread){.median = cvy_quantile(s->values, s->n, 0.5),
+                        .low = cvy_quantile(s->values, s->n, 0.25),
+                        .high = cvy_quantile(s->values, s->n, 0.75)};
 }
 
 cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *out) {

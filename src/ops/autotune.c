@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/base/clock.h"
+#include "src/base/quantile.h"
 #include "src/base/rng.h"
 
 enum { CANDIDATES_MOST = 64, SAMPLES_LEAST = 16, RUNS_MOST = CVY_TUNE_ROUNDS_MOST + 1, REPEATS_MOST = 64 };
@@ -397,16 +398,10 @@ fail:
   return status;
 }
 
-static int compare_doubles(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double median_of(const candidate *c) {
   double sorted[RUNS_MOST];
   memcpy(sorted, c->runs, (size_t)c->n_runs * sizeof *sorted);
-  qsort(sorted, (size_t)c->n_runs, sizeof *sorted, compare_doubles);
-  return c->n_runs % 2 ? sorted[c->n_runs / 2] : 0.5 * (sorted[c->n_runs / 2 - 1] + sorted[c->n_runs / 2]);
+  return cvy_quantile(sorted, c->n_runs, 0.5);
 }
 
 /* ---- the whole ---- */

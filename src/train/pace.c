@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "src/base/mem.h"
+#include "src/base/quantile.h"
 #include "src/train/split.h"
 
 cvy_status cvy_pace_create(int n_devices, int batch, int group, int least, cvy_pace **out) {
@@ -77,16 +78,6 @@ fail:
   return status;
 }
 
-static double median(const double *values, int n) {
-  double sorted[CVY_PACE_WINDOW];
-  for (int i = 0; i < n; i++) {
-    int at = i;
-    for (; at > 0 && sorted[at - 1] > values[i]; at--) sorted[at] = sorted[at - 1];
-    sorted[at] = values[i];
-  }
-  return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
-}
-
 /* Measured / expected from the calibration. */
 static double ratio(const cvy_pace *pace, int device, int n, double seconds) {
   cvy_balance_device calibrated = pace->devices[device];
@@ -103,8 +94,10 @@ void cvy_pace_step(cvy_pace *pace, const int *shares, const double *busy_s) {
     cvy_pace_device *const d = &pace->known[i];
     if (shares[i] <= 0 || !(busy_s[i] > 0)) continue;
     d->ratios[d->n_ratios++ % CVY_PACE_WINDOW] = ratio(pace, i, shares[i], busy_s[i]);
-    const int n = d->n_ratios < CVY_PACE_WINDOW ? d->n_ratios : CVY_PACE_WINDOW;
-    if (n == CVY_PACE_WINDOW) pace->devices[i].factor = median(d->ratios, n);
+    if (d->n_ratios < CVY_PACE_WINDOW) continue;
+    double sorted[CVY_PACE_WINDOW];
+    memcpy(sorted, d->ratios, sizeof sorted);
+    pace->devices[i].factor = cvy_quantile(sorted, CVY_PACE_WINDOW, 0.5);
   }
 }
 
