@@ -14,12 +14,13 @@ static bool is_ours(const check_device *d) {
   return !d->cpu_shaped && cvy_device_get_facts(d->cl)->local_bytes >= 48 << 10;
 }
 
+/* tile: 0 is the default. */
 static void run_case(check_device *d, check_rng *r, conv_case *c, cvy_conv_algo algo, int tile, const char *name) {
   c->p.math = CVY_MATH_TF32;
   c->p.algos = (cvy_conv_algo_list){1, {algo}};
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
     c->p.choice[pass].algo = algo;
-    memcpy(c->p.choice[pass].tile, cvy_gemm_tiles[tile], sizeof c->p.choice[pass].tile);
+    if (tile > 0) memcpy(c->p.choice[pass].tile, cvy_gemm_tiles[tile - 1], sizeof c->p.choice[pass].tile);
   }
   conv_case_run(d, r, c);
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
@@ -54,7 +55,7 @@ static void test_random(check_device *d) {
     const bool winograd = i % 4 == 3;
     conv_case c = random_case(&r, winograd);
     if (i % 3 == 0) c.fill = CHECK_FILL_INTEGERS;
-    run_case(d, &r, &c, winograd ? CVY_CONV_WINOGRAD2 : CVY_CONV_DIRECT, (i + i / 4) % CVY_GEMM_TILES,
+    run_case(d, &r, &c, winograd ? CVY_CONV_WINOGRAD2 : CVY_CONV_DIRECT, (i + i / 4) % (1 + CVY_GEMM_TILES),
              winograd ? "winograd2_simt" : "direct_simt");
   }
 }

@@ -112,13 +112,19 @@ static const cvy_conv_algorithm *find(cvy_device *device, const cvy_conv2d_param
   }
 }
 
-static bool fits(cvy_device *device, const cvy_conv_algorithm *a, const int *tile) {
-  return !a->tile_fits || a->tile_fits(device, tile);
+/* The tiles of a row, by number from 0 to n_tiles: 0 is the default, which fits every device. */
+static const int *tile_of(const cvy_conv_algorithm *a, int i) {
+  static const int shipped[CVY_CONV_TILES] = {0};
+  return i == 0 ? shipped : a->tiles[i - 1];
+}
+
+static bool fits(cvy_device *device, const cvy_conv_algorithm *a, int i) {
+  return i == 0 || !a->tile_fits || a->tile_fits(device, tile_of(a, i));
 }
 
 static bool has_tiles(cvy_device *device, const cvy_conv_algorithm *a, const int *tile) {
-  for (int i = 0; i < a->n_tiles; i++)
-    if (memcmp(a->tiles[i], tile, sizeof a->tiles[i]) == 0) return fits(device, a, tile);
+  for (int i = 0; i <= a->n_tiles; i++)
+    if (memcmp(tile_of(a, i), tile, CVY_CONV_TILES * sizeof *tile) == 0) return fits(device, a, i);
   return false;
 }
 
@@ -141,9 +147,9 @@ static const cvy_conv_algorithm *find_default(cvy_device *device, const cvy_conv
     if (cost > most) chosen = a, most = cost;
   }
   choice->algo = chosen->algo;
-  int last = chosen->n_tiles - 1;
-  while (last > 0 && !fits(device, chosen, chosen->tiles[last])) last--;
-  memcpy(choice->tile, chosen->tiles[last], sizeof choice->tile);
+  int last = chosen->n_tiles;
+  while (!fits(device, chosen, last)) last--;
+  memcpy(choice->tile, tile_of(chosen, last), sizeof choice->tile);
   return chosen;
 }
 
@@ -194,7 +200,7 @@ double cvy_conv2d_expected(cvy_device *device, const cvy_conv2d_params *p, cvy_c
     const cvy_conv_algorithm *const a = algorithms[i];
     if (a->algo != algo || (a->cpu_shaped && !cpu) || !a->can(device, p, &y, pass, NULL)) continue;
     const double cost = a->cost ? a->cost(device, p, &y, pass) : 1.0;
-    if (least == 0 || cost < least) least = cost, *n_tiles = a->n_tiles;
+    if (least == 0 || cost < least) least = cost, *n_tiles = 1 + a->n_tiles;
   }
   return least;
 }
@@ -216,10 +222,10 @@ int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *p, cvy_co
     rows[at] = a, costs[at] = cost;
   }
   for (int r = 0; r < n_rows; r++) {
-    for (int i = 0; i < rows[r]->n_tiles; i++) {
-      if (!fits(device, rows[r], rows[r]->tiles[i]) || n++ >= room) continue;
+    for (int i = 0; i <= rows[r]->n_tiles; i++) {
+      if (!fits(device, rows[r], i) || n++ >= room) continue;
       out[n - 1].algo = rows[r]->algo;
-      memcpy(out[n - 1].tile, rows[r]->tiles[i], sizeof out[n - 1].tile);
+      memcpy(out[n - 1].tile, tile_of(rows[r], i), sizeof out[n - 1].tile);
     }
   }
   return n;

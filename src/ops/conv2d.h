@@ -103,8 +103,8 @@ double cvy_conv2d_error_bound(const cvy_conv2d *op, cvy_conv_pass pass);
  * the worst instead, for tests of the tuner. */
 cvy_status cvy_conv2d_default(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass,
                               cvy_conv_choice *out);
-/* Expected time of a pass by this algorithm, relative to direct's, and how many tiles it has; 0: it cannot do it. Nothing
- * is compiled or tried. */
+/* Expected time of a pass by this algorithm, relative to direct's, and how many tiles it has, the default among them; 0: it
+ * cannot do it. Nothing is compiled or tried. */
 double cvy_conv2d_expected(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass, cvy_conv_algo algo,
                            int *n_tiles);
 /* Every choice of params.algos that can do this pass of this shape on this device, best guess first: what a tuner tries.

@@ -25,10 +25,11 @@ typedef struct cvy_conv_algorithm {
   bool cpu_shaped;                  /* kernels for CPU-shaped devices only; false: runs on every device */
   double error_bound;               /* relative L2 of a result, on inputs such as DESIGN 8's adversarial ones */
   double tf32_error_bound;          /* the same with CVY_MATH_TF32; 0: its products are float32 all the same */
-  /* Tile parameters: values the tuner tries, all zeros (the default) first; what each number is stands beside them. */
+  /* Tile parameters: values the tuner tries beside the default, which is all zeros; what each number is stands beside
+   * them. */
   const int (*tiles)[CVY_CONV_TILES];
   int n_tiles;
-  bool (*tile_fits)(cvy_device *device, const int *tile); /* local memory, work-group; NULL: all do */
+  bool (*tile_fits)(cvy_device *device, const int *tile); /* one of them: local memory, work-group; NULL: all do */
   /* Can the device and the shape be done? `why` (may be NULL) gets a short reason if not: "only 3x3 filters". */
   bool (*can)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
               const char **why);
@@ -40,7 +41,7 @@ typedef struct cvy_conv_algorithm {
    * `can`. */
   bool (*works)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why);
-  /* Compiles; *workspace_bytes is enough for every n <= n_max. `tile`: one of `tiles`, or CVY_E_ARGUMENT.
+  /* Compiles; *workspace_bytes is enough for every n <= n_max. `tile`: one of `tiles` or the default, or CVY_E_ARGUMENT.
    * CVY_E_ARGUMENT too if the workspace cannot be indexed with 32 bits. */
   cvy_status (*create)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
                        const int *tile, void **state, size_t *workspace_bytes);

@@ -139,14 +139,10 @@ fail:
   return status;
 }
 
-static const int tiles[][CVY_CONV_TILES] = {{0}};
-
 const cvy_conv_algorithm cvy_conv_columns_cpu = {.name = "columns_cpu",
                                                  .algo = CVY_CONV_DIRECT,
                                                  .cpu_shaped = true,
                                                  .error_bound = 1e-5,
-                                                 .tiles = tiles,
-                                                 .n_tiles = 1,
                                                  .can = can,
                                                  .cost = cost,
                                                  .create = create,

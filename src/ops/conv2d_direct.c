@@ -96,7 +96,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *params, const cvy_s
 }
 
 static bool tile_fits(cvy_device *device, const int *tile) {
-  return !tile[0] || cvy_gemm_tile_fits(cvy_device_get_facts(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
+  return cvy_gemm_tile_fits(cvy_device_get_facts(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
 }
 
 static void destroy(void *state) {

@@ -204,14 +204,10 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
                                                       : cvy_conv_strips_run(&st->strips, queue, call);
 }
 
-static const int tiles[][CVY_CONV_TILES] = {{0}};
-
 const cvy_conv_algorithm cvy_conv_direct_cpu = {.name = "direct_cpu",
                                                 .algo = CVY_CONV_DIRECT,
                                                 .cpu_shaped = true,
                                                 .error_bound = 1e-5,
-                                                .tiles = tiles,
-                                                .n_tiles = 1,
                                                 .can = can,
                                                 .create = create,
                                                 .destroy = destroy,

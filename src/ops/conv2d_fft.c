@@ -362,13 +362,13 @@ fail: /* the driver keeps what its queue still uses */
 }
 
 /* MiB of the workspace. */
-static const int tiles[][CVY_CONV_TILES] = {{0}, {1}, {16}};
+static const int tiles[][CVY_CONV_TILES] = {{1}, {16}};
 
 const cvy_conv_algorithm cvy_conv_fft = {.name = "fft",
                                          .algo = CVY_CONV_FFT,
                                          .error_bound = 1e-5,
                                          .tiles = tiles,
-                                         .n_tiles = 3,
+                                         .n_tiles = 2,
                                          .can = can,
                                          .cost = cost,
                                          .works = works,

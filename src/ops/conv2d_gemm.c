@@ -227,13 +227,13 @@ fail:
 }
 
 /* MiB of the largest matrix of a chunk: less stays in a cache, more fills a large device. */
-static const int tiles[][CVY_CONV_TILES] = {{0}, {1}, {16}};
+static const int tiles[][CVY_CONV_TILES] = {{1}, {16}};
 
 const cvy_conv_algorithm cvy_conv_gemm = {.name = "gemm",
                                           .algo = CVY_CONV_GEMM,
                                           .error_bound = 1e-5,
                                           .tiles = tiles,
-                                          .n_tiles = 3,
+                                          .n_tiles = 2,
                                           .can = can,
                                           .cost = cost,
                                           .works = works,

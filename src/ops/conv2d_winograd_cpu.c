@@ -13,8 +13,8 @@ enum {
   SLICE_FLOATS_SMALL = 1 << 18 /* slices up to this size: several per core */
 };
 
-/* Tile parameters: tiles per block (a multiple of ROWS; 0: by shape). */
-static const int tiles[][CVY_CONV_TILES] = {{0}, {14}, {28}, {56}, {112}};
+/* Tile parameters: tiles per block (a multiple of ROWS; by default by shape). */
+static const int tiles[][CVY_CONV_TILES] = {{14}, {28}, {56}, {112}};
 enum { N_TILES = sizeof tiles / sizeof tiles[0] };
 
 typedef struct winograd_state {
@@ -97,7 +97,7 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
   const cvy_define defines[] = {{"TILE_OUT", tile_out}};
   const bool forward = pass == CVY_CONV_FORWARD;
   winograd_state *const st = cvy_calloc(1, sizeof *st);
-  bool known = false;
+  bool known = tile[0] == 0;
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
   for (int i = 0; i < N_TILES; i++) known = known || tiles[i][0] == tile[0];
   CVY_REQUIRE(known, CVY_E_ARGUMENT, "convolution: winograd with %d tiles per block; 0, 14, 28, 56 or 112 are known",

@@ -52,7 +52,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
 }
 
 static bool tile_fits(cvy_device *device, const int *tile) {
-  return !tile[0] || cvy_gemm_tile_fits(cvy_device_get_facts(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
+  return cvy_gemm_tile_fits(cvy_device_get_facts(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
 }
 
 /* Roofline estimate, not a measurement: multiply-adds at full rate plus bytes at full bandwidth, for a device of

@@ -155,8 +155,8 @@ fail:
 }
 
 /* For second-level caches of 512 KiB to 2 MiB. */
-static const int tiles[][CVY_CONV_TILES] = {{0},          {24, 64, 32}, {24, 32, 64}, {32, 32, 32},
-                                            {16, 32, 32}, {32, 64, 64}, {64, 64, 32}, {16, 128, 64}};
+static const int tiles[][CVY_CONV_TILES] = {{24, 64, 32}, {24, 32, 64}, {32, 32, 32}, {16, 32, 32},
+                                            {32, 64, 64}, {64, 64, 32}, {16, 128, 64}};
 
 const cvy_conv_algorithm cvy_conv_winograd2_weights_cpu = {.name = "winograd2_weights_cpu",
                                                            .algo = CVY_CONV_WINOGRAD2,

@@ -2,12 +2,11 @@
  * Tiles of cl/gemm_core.clh. */
 #include "src/ops/gemm_tile.h"
 
-const int cvy_gemm_tiles[CVY_GEMM_TILES][CVY_CONV_TILES] = {
-    {0}, {128, 128, 8}, {128, 64, 4}, {64, 64, 4}};
+const int cvy_gemm_tiles[CVY_GEMM_TILES][CVY_CONV_TILES] = {{128, 128, 8}, {128, 64, 4}, {64, 64, 4}};
 
 /* Rate of a full device relative to the largest tile: smaller ones read more from global memory for each product. Ratios
  * of (m*n)/(m+n), softened: caches give most of it. */
-static const double rates[CVY_GEMM_TILES] = {0, 1.0, 0.95, 0.88};
+static const double rates[CVY_GEMM_TILES] = {1.0, 0.95, 0.88};
 
 static cvy_gemm_tile tile_at(int i) {
   return (cvy_gemm_tile){cvy_gemm_tiles[i][0], cvy_gemm_tiles[i][1], cvy_gemm_tiles[i][2]};
@@ -34,7 +33,7 @@ cvy_gemm_tile cvy_gemm_tile_choose(const cvy_device_facts *facts, int64_t rows, 
                                    bool split) {
   cvy_gemm_tile best = tile_at(CVY_GEMM_TILES - 1); /* the smallest: what is left where nothing fits */
   double least = 0;
-  for (int i = 1; i < CVY_GEMM_TILES; i++) {
+  for (int i = 0; i < CVY_GEMM_TILES; i++) {
     const cvy_gemm_tile t = tile_at(i);
     if (!cvy_gemm_tile_fits(facts, t)) continue;
     const int64_t groups = batches * ceil_div(rows, t.m) * ceil_div(columns, t.n);

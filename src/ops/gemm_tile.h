@@ -10,9 +10,9 @@
 /* A work-group makes m x n results in steps of k of the depth, with m*n/64 work-items. */
 typedef struct cvy_gemm_tile { int m, n, k; } cvy_gemm_tile;
 
-/* What a tuner tries: {m, n, k, 0}, first all zeros (cvy_gemm_tile_choose). Every row has its own rows in
+/* What a tuner tries: {m, n, k, 0}, largest first; the default is cvy_gemm_tile_choose's. Every row has its own rows in
  * tests/data/kernel_variants.txt. */
-enum { CVY_GEMM_TILES = 4 };
+enum { CVY_GEMM_TILES = 3 };
 extern const int cvy_gemm_tiles[CVY_GEMM_TILES][CVY_CONV_TILES];
 
 static inline int cvy_gemm_items(cvy_gemm_tile t) { return t.m / 8 * (t.n / 8); }
@@ -25,7 +25,7 @@ int cvy_gemm_slots(const cvy_device_facts *facts, cvy_gemm_tile tile);
  * to do. `split`: the depth can be cut until the device is full, so that only cut-off tiles count. */
 cvy_gemm_tile cvy_gemm_tile_choose(const cvy_device_facts *facts, int64_t rows, int64_t columns, int64_t batches,
                                    bool split);
-/* One of cvy_gemm_tiles → a tile. CVY_E_ARGUMENT with the reason if it does not fit. */
+/* One of cvy_gemm_tiles, or all zeros, the default → a tile. CVY_E_ARGUMENT with the reason if it does not fit. */
 cvy_status cvy_gemm_tile_of(const cvy_device_facts *facts, const int *tile, int64_t rows, int64_t columns,
                             int64_t batches, bool split, cvy_gemm_tile *out);
 

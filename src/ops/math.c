@@ -73,7 +73,7 @@ static const char *try_device(cvy_device *device) {
   trial t = {0};
   bool right = true;
   CVY_TRY(upload(queue, &t));
-  for (int i = 1; i < CVY_GEMM_TILES && right; i++) {
+  for (int i = 0; i < CVY_GEMM_TILES && right; i++) {
     const cvy_gemm_tile tile = {cvy_gemm_tiles[i][0], cvy_gemm_tiles[i][1], cvy_gemm_tiles[i][2]};
     if (cvy_gemm_tile_fits(facts, tile)) CVY_TRY(try_tile(queue, &t, tile, define_of(facts), &right));
   }
