@@ -56,8 +56,9 @@ static cvy_status await_result(cvy_exchange *x, cvy_replica *r, cvy_step *step) 
   cvy_event *finished = step->finished[r->index];
   step->finished[r->index] = NULL;
   pthread_mutex_unlock(r->lock);
-  const cvy_status status = there ? cvy_replica_wait(r, finished) : CVY_E_INTERRUPTED;
-  if (status == CVY_OK) cvy_timeline_result(x->timeline, r->index, finished);
+  uint64_t ended_ns;
+  const cvy_status status = there ? cvy_replica_wait(r, finished, &ended_ns) : CVY_E_INTERRUPTED;
+  if (status == CVY_OK) cvy_timeline_result(x->timeline, r->index, ended_ns);
   cvy_event_destroy(&finished);
   return status;
 }

@@ -563,9 +563,11 @@ static void leave(cvy_replica *r, cvy_status status) {
   if (hung) cvy_pulse_stop();
 }
 
-cvy_status cvy_replica_wait(cvy_replica *r, cvy_event *event) {
+cvy_status cvy_replica_wait(cvy_replica *r, cvy_event *event, uint64_t *ended_ns) {
+  uint64_t began_ns;
   atomic_store(&r->entered, true);
   const cvy_status status = cvy_event_wait(event);
+  if (ended_ns && (status != CVY_OK || !cvy_event_times(event, &began_ns, ended_ns))) *ended_ns = 0;
   leave(r, status);
   return status;
 }
@@ -578,7 +580,7 @@ cvy_status cvy_replica_take(cvy_replica *r, int unit, long step, const void **pa
   cvy_event *read = mail->read;
   mail->read = NULL;
   pthread_mutex_unlock(r->lock);
-  const cvy_status status = there ? cvy_replica_wait(r, read) : CVY_E_INTERRUPTED;
+  const cvy_status status = there ? cvy_replica_wait(r, read, NULL) : CVY_E_INTERRUPTED;
   cvy_event_destroy(&read);
   if (r->map)
     *part = mail->mapped;

@@ -170,8 +170,9 @@ size_t cvy_replica_device_bytes(const cvy_replica *replica);
 static inline const cvy_xent_result *cvy_replica_result(const cvy_replica *replica, long step) {
   return &replica->note_results[step % CVY_NOTES];
 }
-/* Exchange thread. Waits for an event of the device; NULL is there already. */
-cvy_status cvy_replica_wait(cvy_replica *replica, cvy_event *event);
+/* Exchange thread. Waits for an event of the device; NULL is there already. *ended_ns (may be NULL): when the command ended,
+ * by the device's clock; 0: the device does not say. */
+cvy_status cvy_replica_wait(cvy_replica *replica, cvy_event *event, uint64_t *ended_ns);
 /* Exchange thread. Waits until the unit's gradient of `step` is on the host: *part points to the unit's floats, or to
  * uint16 of bfloat16 if it packs and the unit is a bucket. */
 cvy_status cvy_replica_take(cvy_replica *replica, int unit, long step, const void **part);

@@ -354,11 +354,10 @@ static void forget(device_line *d) {
   for (int u = 0; u < CVY_USE_IDLE; u++) cvy_spans_forget(&d->uses[u], d->cursor_ns);
 }
 
-void cvy_timeline_result(cvy_timeline *t, int replica, const cvy_event *finished) {
-  uint64_t start, end;
-  if (!t || !cvy_event_times(finished, &start, &end)) return;
+void cvy_timeline_result(cvy_timeline *t, int replica, uint64_t ended_ns) {
+  if (!t || !ended_ns) return;
   pthread_mutex_lock(&t->lock);
-  if (!t->lines[replica].left_out) t->lines[replica].result_ns = to_host(&t->lines[replica], end);
+  if (!t->lines[replica].left_out) t->lines[replica].result_ns = to_host(&t->lines[replica], ended_ns);
   pthread_mutex_unlock(&t->lock);
 }
 

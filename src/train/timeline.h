@@ -19,7 +19,6 @@
 #include "convoy/profile.h"
 #include "src/base/status.h"
 
-struct cvy_event;
 struct cvy_replica;
 struct cvy_step;
 typedef struct cvy_timeline cvy_timeline;
@@ -50,9 +49,9 @@ void cvy_timeline_destroy(cvy_timeline **timeline);
 uint64_t cvy_timeline_now(const cvy_timeline *timeline);
 /* The work that began at begin_ns ends now. replica, unit: -1 if it is of none. Any thread. */
 void cvy_timeline_work(cvy_timeline *timeline, cvy_work work, int replica, int unit, long step, uint64_t begin_ns);
-/* [exchange thread] `finished`, which is complete, has brought the replica's result of the step: nothing of the step comes
- * behind it on the compute queue. */
-void cvy_timeline_result(cvy_timeline *timeline, int replica, const struct cvy_event *finished);
+/* [exchange thread] What brought the replica's result of the step, the last command of it on the compute queue, ended at
+ * ended_ns by the device's clock (0: unknown). */
+void cvy_timeline_result(cvy_timeline *timeline, int replica, uint64_t ended_ns);
 /* [exchange thread] The step, begun at step->begun_ns if there was none under way, is done, as was seen at seen_ns: its
  * result is on the host. No work of it is under way. Returns when it was done: a wait may return as late as when the device
  * has done the next step too (Intel's CPU runtime: whoever waits computes), so it is the latest of the ends that the devices
