@@ -89,6 +89,8 @@ cvy_status cvy_queue_flush(cvy_queue *queue);
 /* Waits until everything enqueued is done. Reports failures of earlier commands as CVY_E_DEVICE. */
 cvy_status cvy_queue_finish(cvy_queue *queue);
 cvy_device *cvy_queue_device(cvy_queue *queue);
+/* The same of all queues of the device, of the others too when one fails; the first failure. */
+cvy_status cvy_device_finish(cvy_device *device);
 /* Makes later commands of `queue` wait for the event (of another queue of the same device). */
 cvy_status cvy_queue_wait(cvy_queue *queue, cvy_event *event);
 /* An event that completes when everything enqueued so far has. */

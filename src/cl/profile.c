@@ -254,9 +254,7 @@ cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *us
   cvy_status status = CVY_OK;
   CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: times are asked for, but it was opened without profiling",
               device->label);
-  CVY_TRY(cvy_queue_finish(&device->compute));
-  CVY_TRY(cvy_queue_finish(&device->transfer));
-  CVY_TRY(cvy_queue_finish(&device->upload));
+  CVY_TRY(cvy_device_finish(device));
   CVY_TRY(cvy_profile_take(device, sink, user));
 fail:
   /* those after a failure are dropped too: their times would come twice */

@@ -22,6 +22,12 @@ fail:
   return status;
 }
 
+cvy_status cvy_device_finish(cvy_device *device) {
+  const cvy_status compute = cvy_queue_finish(&device->compute), transfer = cvy_queue_finish(&device->transfer),
+                   upload = cvy_queue_finish(&device->upload);
+  return compute != CVY_OK ? compute : transfer != CVY_OK ? transfer : upload;
+}
+
 cvy_device *cvy_queue_device(cvy_queue *queue) { return queue->device; }
 
 cvy_status cvy_event_wrap(cvy_queue *queue, cl_event cl, const char *name, cvy_event **out) {

@@ -175,9 +175,7 @@ fail:
 cvy_status cvy_replica_replan(cvy_replica *r, const cvy_replica_params *params) {
   cvy_status status = CVY_OK;
   CVY_ASSERT(!r->alone); /* slices of the running values belong to the instance */
-  CVY_TRY(cvy_queue_finish(cvy_device_compute_queue(r->device)));
-  CVY_TRY(cvy_queue_finish(cvy_device_transfer_queue(r->device)));
-  CVY_TRY(cvy_queue_finish(cvy_device_upload_queue(r->device)));
+  CVY_TRY(cvy_device_finish(r->device));
   cvy_replica_data_release(r);
   unplan_replica(r);
   CVY_TRY(plan_replica(r, params));
@@ -192,32 +190,22 @@ static cvy_buffer *sent_of(const cvy_replica *r, int unit) {
 }
 
 cvy_status cvy_replica_drain(cvy_replica *r) {
-  cvy_status status = CVY_OK;
-  const cvy_layout *const l = r->layout;
+  cvy_status status = cvy_device_finish(r->device);
   cvy_queue *const upload = cvy_device_upload_queue(r->device);
-  CVY_TRY(cvy_queue_finish(cvy_device_compute_queue(r->device)));
-  CVY_TRY(cvy_queue_finish(cvy_device_transfer_queue(r->device)));
-  CVY_TRY(cvy_queue_finish(upload));
-  for (int u = 0; r->mail && u <= l->n_buckets; u++) {
+  for (int u = 0; r->mail && u <= r->layout->n_buckets; u++) {
     cvy_mailbox *const mail = &r->mail[u];
     cvy_event_destroy(&mail->read);
     cvy_event_destroy(&mail->upload);
     cvy_event_destroy(&mail->unmapped);
-    if (!mail->mapped) continue;
-    CVY_TRY(cvy_buffer_unmap(upload, sent_of(r, u), mail->mapped));
+    if (status != CVY_OK || !mail->mapped) continue;
+    status = cvy_buffer_unmap(upload, sent_of(r, u), mail->mapped);
     mail->mapped = NULL;
   }
-  CVY_TRY(cvy_queue_finish(upload));
-fail:
-  return status;
+  return status == CVY_OK ? cvy_queue_finish(upload) : status;
 }
 
 void cvy_replica_close(cvy_replica *r) {
-  if (r->device) {
-    (void)cvy_queue_finish(cvy_device_compute_queue(r->device));
-    (void)cvy_queue_finish(cvy_device_transfer_queue(r->device));
-    (void)cvy_queue_finish(cvy_device_upload_queue(r->device));
-  }
+  if (r->device) (void)cvy_device_finish(r->device);
   for (int u = 0; r->mail && u <= r->layout->n_buckets; u++) {
     cvy_event_destroy(&r->mail[u].read);
     cvy_event_destroy(&r->mail[u].upload);

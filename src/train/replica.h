@@ -134,8 +134,8 @@ void cvy_replica_close(cvy_replica *replica);
  * data set must be attached and weights be put anew. CVY_E_DEVICE_MEMORY: as opening; then it can only be planned anew
  * again or closed. */
 cvy_status cvy_replica_replan(cvy_replica *replica, const cvy_replica_params *params);
-/* [worker] Waits for what is enqueued and forgets what steps that broke off have left: the device is as between two
- * steps, but for its weights. */
+/* [worker] Waits for what is enqueued, on all queues also if one fails, and forgets what steps that broke off have left: the
+ * device is as between two steps, but for its weights. */
 cvy_status cvy_replica_drain(cvy_replica *replica);
 /* [worker] Uploads the data set, or prepares streaming if it does not fit. */
 cvy_status cvy_replica_attach(cvy_replica *replica, const cvy_data *data);

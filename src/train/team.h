@@ -144,6 +144,9 @@ cvy_status cvy_team_try_all(cvy_team *team, cvy_task_fn fn, void *arg, bool *goo
 cvy_status cvy_team_do_all(cvy_team *team, cvy_task_fn fn, void *arg);
 /* [exchange thread] With the team halted: takes out what failed and begins the steps under way anew, or ends the run. */
 void cvy_team_recover(cvy_team *team);
+/* [worker, as a task on each replica with the team] Steps under way have nothing left on the device: its queues are empty, as
+ * far as it can still empty them, and what waited for it is forgotten, also on a failure. */
+cvy_status cvy_team_clear_steps(void *replica, void *team);
 /* The thread that sees devices hang; between them the team has all its threads. */
 cvy_status cvy_team_start_watch(cvy_team *team);
 void cvy_team_stop_watch(cvy_team *team);

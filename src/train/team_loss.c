@@ -104,13 +104,11 @@ static cvy_status close_lost(void *owner, void *arg) {
   return CVY_OK;
 }
 
-static cvy_status drain(void *owner, void *arg) {
-  cvy_status status = CVY_OK;
+cvy_status cvy_team_clear_steps(void *owner, void *arg) {
   cvy_replica *const r = owner;
   cvy_team *const team = arg;
-  CVY_TRY(cvy_replica_drain(r));
+  const cvy_status status = r->device ? cvy_replica_drain(r) : CVY_OK;
   for (int i = 0; i <= team->params.run_ahead; i++) cvy_event_destroy(&team->slots[i].step.finished[r->index]);
-fail:
   return status;
 }
 
@@ -222,7 +220,7 @@ void cvy_team_recover(cvy_team *team) {
     bool good = true;
     refill args = {.team = team, .share_max = share_max};
     cvy_status status = share_max ? cvy_team_find_shares(team, share_max) : CVY_E_MEMORY;
-    if (status == CVY_OK) status = cvy_team_try_all(team, drain, team, &good);
+    if (status == CVY_OK) status = cvy_team_try_all(team, cvy_team_clear_steps, team, &good);
     if (status == CVY_OK && good) status = cvy_team_try_all(team, refill_replica, &args, &good);
     pthread_mutex_lock(&team->lock);
     bool again = !good;

@@ -140,19 +140,6 @@ fail:
   return status;
 }
 
-/* After a failure devices may still read or write a step's memory. */
-static cvy_status drain(void *owner, void *arg) {
-  cvy_replica *const r = owner;
-  cvy_team *const team = arg;
-  if (!r->device) return CVY_OK;
-  (void)cvy_queue_finish(cvy_device_compute_queue(r->device));
-  (void)cvy_queue_finish(cvy_device_transfer_queue(r->device));
-  (void)cvy_queue_finish(cvy_device_upload_queue(r->device));
-  for (int i = 0; i <= CVY_MAX_RUN_AHEAD; i++)
-    if (team->slots[i].step.finished) cvy_event_destroy(&team->slots[i].step.finished[r->index]);
-  return CVY_OK;
-}
-
 void cvy_team_stop_pipeline(cvy_team *team) {
   if (team->thread_started) {
     (void)cvy_team_wait(team);
@@ -168,8 +155,9 @@ void cvy_team_stop_pipeline(cvy_team *team) {
     for (int r = 0; r < team->n; r++) /* who was lost before the step has never had its task */
       if (!team->replicas[r].lost)
         (void)cvy_worker_wait(team->replicas[r].worker, &cvy_team_slot(team, step)->tasks[r]);
+  /* devices may still read or write these steps' memory */
   for (int r = 0; team->next_step > team->finished && r < team->n; r++)
-    (void)cvy_worker_call(team->replicas[r].worker, drain, team);
+    (void)cvy_worker_call(team->replicas[r].worker, cvy_team_clear_steps, team);
   if (team->n_hung > 0) return; /* whoever comes back finds everything in its place */
   for (int i = 0; i <= CVY_MAX_RUN_AHEAD; i++) {
     cvy_slot *const s = &team->slots[i];
