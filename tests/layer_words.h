@@ -5,8 +5,16 @@
 #define CVY_TESTS_LAYER_WORDS_H
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Once OpenCL has been called: false if the layer is not built, or the OpenCL loader takes none. */
+static inline bool layer_is_loaded(void) {
+  void *const layer = dlopen(CVY_TEST_LAYER, RTLD_LAZY | RTLD_NOLOAD);
+  if (layer) dlclose(layer);
+  return layer != NULL;
+}
 
 /* words: as $CVY_LAYER; NULL: nothing. */
 static inline void layer_words(const char *words) {

@@ -72,6 +72,7 @@ static void test_exposed(check_device *d) {
   static rounds free_ms, exposed, alone; /* of the first team; of both, what slow links add */
   const cvy_device_info *const info = cvy_device_get_info(d->cl);
   char selector[64], slow_links[64];
+  if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: links cannot be slow", CVY_TEST_LAYER);
   if (info->compute_units < 2) check_skip(d, "one core, which two devices and the host would share");
   snprintf(selector, sizeof selector, "%s%s", d->place, info->can_partition_by_counts ? "/=2" : "*2");
   check_ok(cvy_net_resnet18(1, 28, 28, 10, &net));
