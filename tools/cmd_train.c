@@ -12,7 +12,7 @@
 #include "tools/plot_svg.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
-#include "tools/train_options.h"
+#include "tools/train_settings.h"
 
 enum { MOST_CHANGES = 16 };
 

@@ -413,6 +413,8 @@ static const option_table table = {
 };
 
 const char *train_options_model(const train_options *options) { return program_models[options->model]; }
+const char *train_options_init(const train_options *options) { return inits[options->init]; }
+const char *train_options_tune(const train_options *options) { return tunes[options->tune]; }
 
 int train_options_parse(int argc, char **argv, train_options *out) {
   uint64_t given = 0;
@@ -494,90 +496,4 @@ cvy_lr_schedule train_options_schedule(const train_options *o) {
                            .gamma = (float)o->schedule.gamma,
                            .warmup = o->warmup.n,
                            .warmup_epochs = o->warmup.epochs};
-}
-
-/* As the user wrote it, but one that ends with the run says where that is. */
-static json_t *schedule_text(const train_options *o) {
-  const bool to_end = o->schedule.kind == CVY_LR_COSINE || o->schedule.kind == CVY_LR_LINEAR;
-  return to_end ? json_sprintf("%s to the end of epoch %lld", o->schedule.text, (long long)o->epochs)
-                : json_string(o->schedule.text);
-}
-
-static json_t *numbers(const number_list *list) {
-  json_t *const array = json_array();
-  for (int i = 0; i < list->n; i++) json_array_append_new(array, json_real(list->values[i]));
-  return array;
-}
-
-static void put(json_t *object, const char *key, json_t *value) { json_object_set_new(object, key, value); }
-
-json_t *train_settings(const train_options *options, const cvy_data *data, const cvy_team *team) {
-  json_t *const s = json_object(), *const devices = json_array(), *const shares = json_array();
-  json_t *const used = json_array();
-  char shape[96];
-  for (int i = 0; i < cvy_team_size(team); i++) {
-    cvy_replica_info info;
-    if (!cvy_team_replica(team, i, &info)) continue;
-    json_array_append_new(devices, json_string(info.label));
-    json_array_append_new(shares, json_integer(info.share));
-    json_array_append_new(used, json_string(program_math_name(info.math)));
-  }
-  snprintf(shape, sizeof shape, "%d + %d images %dx%dx%d", data->train.n, data->test.n, data->h, data->w, data->c);
-  put(s, "batch", json_integer(options->batch));
-  put(s, "bn", json_string(options->bn.text));
-  put(s, "conv_algo", json_string(options->conv_algo));
-  put(s, "classes", json_integer(data->classes));
-  put(s, "data", json_string(options->data));
-  put(s, "data_shape", json_string(shape));
-  put(s, "devices", devices);
-  put(s, "init", json_string(options->init_from ? options->init_from : inits[options->init]));
-  put(s, "lr", json_real(options->lr));
-  put(s, "lr_schedule", schedule_text(options));
-  put(s, "math", json_string(program_math_name((cvy_math)options->math)));
-  put(s, "math_used", options->math == CVY_MATH_TF32 ? json_incref(used) : json_null());
-  json_decref(used);
-  put(s, "model", json_string(train_options_model(options)));
-  put(s, "momentum", json_real(options->momentum));
-  put(s, "nesterov", json_boolean(options->nesterov));
-  put(s, "seed", json_integer(options->seed));
-  /* those that follow speeds are in the checkpoint */
-  put(s, "shares", cvy_team_split(team) == CVY_SPLIT_AUTO ? json_null() : json_incref(shares));
-  json_decref(shares);
-  put(s, "shuffle", json_boolean(!options->no_shuffle));
-  put(s, "split",
-      options->shares.list.n > 0                 ? json_string("shares")
-      : options->split.kind == CVY_SPLIT_WEIGHTS ? numbers(&options->split.values)
-                                                 : json_string(cvy_team_split(team) == CVY_SPLIT_AUTO ? "auto" : "even"));
-  put(s, "staleness", options->staleness ? json_integer(options->staleness) : json_null());
-  put(s, "exchange", options->exchange ? json_string("bf16") : json_null());
-  put(s, "warmup", options->warmup.n ? json_string(options->warmup.text) : json_string("0"));
-  put(s, "weight_decay", json_real(options->weight_decay));
-  return s;
-}
-
-json_t *train_settings_all(const train_options *options, const cvy_data *data, const cvy_team *team) {
-  json_t *const s = train_settings(options, data, team);
-  put(s, "allow_nan", json_boolean(options->allow_nan));
-  put(s, "checkpoint", options->checkpoint ? json_string(options->checkpoint) : json_null());
-  put(s, "checkpoint_every",
-      json_sprintf("%d%s", options->checkpoint_every.n, options->checkpoint_every.epochs ? "e" : ""));
-  put(s, "epochs", json_integer(options->epochs));
-  put(s, "device_timeout", json_real(options->device_timeout));
-  put(s, "eval", json_boolean(!options->no_eval));
-  put(s, "keep", json_integer(options->keep));
-  put(s, "max_steps", options->max_steps > 0 ? json_integer(options->max_steps) : json_null());
-  put(s, "bucket_mib", json_real(options->bucket_mib));
-  put(s, "no_overlap", json_boolean(options->no_overlap));
-  put(s, "no_sync", json_boolean(options->no_sync));
-  put(s, "on_device_loss", json_string(options->on_device_loss == 1 ? "stop" : "continue"));
-  put(s, "resume", json_boolean(options->resume));
-  put(s, "run_ahead", json_integer(options->run_ahead));
-  put(s, "save", options->save ? json_string(options->save) : json_null());
-  put(s, "staleness", json_integer(options->staleness));
-  put(s, "exchange", json_string(options->exchange ? "bf16" : "fp32"));
-  put(s, "times", json_boolean(!options->no_times));
-  put(s, "trace", options->trace ? json_string(options->trace) : json_null());
-  put(s, "tune", json_string(tunes[options->tune]));
-  put(s, "verify_every", json_integer(options->verify_every));
-  return s;
 }

@@ -3,8 +3,6 @@
 #ifndef CVY_TOOLS_TRAIN_OPTIONS_H
 #define CVY_TOOLS_TRAIN_OPTIONS_H
 
-#include <jansson.h>
-
 #include "convoy/convoy.h"
 #include "tools/options.h"
 
@@ -34,12 +32,9 @@ int train_options_parse(int argc, char **argv, train_options *out);
 int train_options_check_devices(const train_options *options, int n_devices, const char *labels);
 /* --lr-schedule and --warmup as the library has them. */
 cvy_lr_schedule train_options_schedule(const train_options *options);
+/* The values of --model, --init and --tune. Static. */
 const char *train_options_model(const train_options *options);
-
-/* What decides the numbers of a run, as effective values: kept in checkpoints and compared on --resume. Caller's
- * reference. */
-json_t *train_settings(const train_options *options, const cvy_data *data, const cvy_team *team);
-/* The same and everything else that was chosen, for the log. */
-json_t *train_settings_all(const train_options *options, const cvy_data *data, const cvy_team *team);
+const char *train_options_init(const train_options *options);
+const char *train_options_tune(const train_options *options);
 
 #endif
