@@ -44,6 +44,9 @@ CVY_KERNEL bench_fma(global wide *restrict out, const float b, const float c, co
   wide v0 = first, v1 = first + 1.0f, v2 = first + 2.0f, v3 = first + 3.0f, v4 = first + 4.0f, v5 = first + 5.0f;
   wide v6 = first + 6.0f, v7 = first + 7.0f, v8 = first + 8.0f, v9 = first + 9.0f, va = first + 10.0f,
        vb = first + 11.0f;
+#if !CVY_CPU
+#pragma unroll 8 /* a GPU issues counting and branching in place of multiply-adds */
+#endif
   for (int i = 0; i < rounds; i++) {
     v0 = v0 * m + a, v1 = v1 * m + a, v2 = v2 * m + a, v3 = v3 * m + a, v4 = v4 * m + a, v5 = v5 * m + a;
     v6 = v6 * m + a, v7 = v7 * m + a, v8 = v8 * m + a, v9 = v9 * m + a, va = va * m + a, vb = vb * m + a;

@@ -39,6 +39,8 @@ static cvy_status options_make(const cvy_device *device, const cvy_define *defin
   if (device->facts.has_min_vector_width) cvy_text_add(out, " -D CVY_MIN_VECTOR_WIDTH=512");
   if (device->facts.has_prefetch) cvy_text_add(out, " -D CVY_PREFETCH");
   for (int i = 0; i < n_defines; i++) cvy_text_add(out, " -D %s=%ld", sorted[i].name, sorted[i].value);
+  const char *const more = getenv("CVY_BUILD_OPTIONS"); /* for experiments */
+  if (more && *more) cvy_text_add(out, " %s", more);
   CVY_REQUIRE(!out->failed, CVY_E_MEMORY, "no memory for the compiler's options");
 fail:
   cvy_free(sorted);
@@ -49,8 +51,12 @@ fail:
 static void build_log(const cvy_device *device, cl_program program, bool failed) {
   size_t size = 0;
   char *log = NULL;
-  if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) != CL_SUCCESS || size <= 1)
+  if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) != CL_SUCCESS || size <= 1) {
+    /* Since version 525 its compiler is a library of its own, which containers may lack. */
+    const bool nvidia = strstr(device->info.platform_name, "NVIDIA") != NULL;
+    if (failed) cvy_log_error("nothing%s", nvidia ? "; the driver's libnvidia-nvvm.so.4 may be missing beside its libnvidia-opencl.so.1" : "");
     return;
+  }
   log = cvy_calloc(size + 1, 1);
   if (!log) return;
   if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, size, log, NULL) == CL_SUCCESS) {
