@@ -327,6 +327,31 @@ def test_bench_tools():
         with open(report, encoding="utf-8") as f:
             check("| peak | left out |" in f.read(), "a step without device is named")
 
+        # a build in one file, on a machine that has nothing else; little time, and the rest later
+        few, packed, later = (os.path.join(dir, name) for name in ("build", "packed.tar.xz", "later.md"))
+        os.makedirs(os.path.join(few, "meson-info"))
+        os.makedirs(os.path.join(few, "tools"))
+        os.symlink(CONVOY, os.path.join(few, "tools", "convoy"))
+        with open(os.path.join(build, "meson-info", "intro-tests.json"), encoding="utf-8") as f:
+            some = [t for t in json.load(f) if t["name"] in ("sgd", "cache", "split")]   # cache: compiled with a path; split: needs no device
+        with open(os.path.join(few, "meson-info", "intro-tests.json"), "w", encoding="utf-8") as f:
+            json.dump(some, f)
+        tool("gpu-report", "--build", few, "--pack", packed, out=", 1 tests, libraries ")
+        tool("gpu-report", "--build", few, "--pack", packed, "--data-dir", dir, code=1, err="expected the four files of Fashion-MNIST")
+        tool("gpu-report", "--build", few, "--pack", packed, "--data-dir", os.path.join(ROOT, "tests", "data", "idx-plain"), out="the data set")
+        there = [*here[:3], "--build", packed, "--out", report]
+        tool("gpu-report", *there, "--only", "peak", "tests", "--limit", "9", out="left out for lack of time: bench peak, tests")
+        tool("gpu-report", *there[:-1], later, "--only", "peak", "tests", "--limit", "200", "--resume", report.replace(".md", ".json"), out="all well")
+        with open(later, encoding="utf-8") as f:
+            text = f.read()
+        for words in ("| bench peak | well |", "| 1 passed, 0 failed, 0 skipped |", "built elsewhere (packed.tar.xz)"):
+            check(words in text and "lack of time" not in text, f"the later report has {words!r}: {text}")
+        check(text.count("| devices | well |") == 1, "devices are asked anew")
+        tool("gpu-report", *there[:-1], later, "--only", "peak", "--resume", later.replace(".md", ".json"), out="all well")
+        with open(packed, "wb") as f:
+            f.write(b"nothing")
+        tool("gpu-report", *there, code=2, err="packed.tar.xz")
+
 
 if __name__ == "__main__":
     main(globals())
