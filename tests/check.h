@@ -63,7 +63,7 @@ typedef struct check_test { const char *name; void (*fn)(check_device *d); } che
  * once with CPU-shaped and once with SIMT kernels (CVY_FORCE_SHAPE). CHECK_PROFILING: devices are opened with
  * profiling. CHECK_NOT_RUSTICL: not there; Mesa 22.3 crashes in its own compiled code when teams of several contexts come
  * and go in a process (an evaluation that was interrupted, devices that failed), which PoCL, Intel and the sanitizers do
- * not complain about. After the tests no object may be alive. */
+ * not complain about. After the tests no object may be alive, unless a device was given up because it hung. */
 enum { CHECK_HOST = 0, CHECK_DEVICES = 1, CHECK_BOTH_SHAPES = 2, CHECK_PROFILING = 4, CHECK_NOT_RUSTICL = 8 };
 int check_main(int argc, char **argv, const check_test *tests, int n_tests, int flags);
 

@@ -111,19 +111,24 @@ cvy_status cvy_team_load(cvy_team *team, const char *path);
 cvy_status cvy_team_save(cvy_team *team, const char *path);
 
 /* Copies parameter `name` as device `device` holds it, in PyTorch's order, to out (elems of cvy_param_info). Waits
- * for steps under way.
+ * for steps under way. If that device is lost, at this or before: as the others hold it, which are the same bits, with a
+ * warning; CVY_E_DEVICE when none is left.
  * CVY_E_ARGUMENT for an unknown name, or a device outside the team: the message says which parameter, which device,
  * and where it is. */
 cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, float *out, size_t n_floats);
-/* Compares a hash of every device's weights with the master's; CVY_E_DIVERGED names the device and the tensor. Waits. */
+/* Compares a hash of every device's weights with the master's; CVY_E_DIVERGED names the device and the tensor. Waits. A
+ * device that fails at it is lost as in a step. */
 cvy_status cvy_team_verify(cvy_team *team);
 
 /* Splits n samples (N,H,W,C floats, dense) by the team's rule and loads each part to its device: shards[i] is on
- * device i, NULL where the
- * share is 0. The shards are the caller's. */
+ * device i, NULL where the share is 0. The shards are the caller's. Waits for steps under way. If a device fails at it, it is
+ * lost as in a step, and the batch is split among the others. CVY_E_DEVICE: none is left · CVY_E_DEVICE_MEMORY: a part does
+ * not fit. */
 cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_tensor **shards);
 /* Forward pass (inference: running statistics) of a shard on the device where it lies. *logits: (N,1,1,classes) on
- * the same device. */
+ * the same device. Waits for steps under way.
+ * CVY_E_DEVICE: that device is lost, at this (as in a step) or before, and what lies on it; the message says so. The team may
+ * go on: split and load again. */
 cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **logits);
 
 /* Puts the data set on every device, as bytes. Borrowed until another one is attached or the team is destroyed. */

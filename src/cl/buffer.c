@@ -35,6 +35,9 @@ static void buffer_unref(cvy_buffer *root) {
 }
 
 static cvy_status memory_failed(const cvy_device *device, size_t size_bytes, cl_int code) {
+  const bool short_of_it = code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES ||
+                           code == CL_OUT_OF_HOST_MEMORY || code == CL_INVALID_BUFFER_SIZE;
+  if (!short_of_it) return cvy_cl_failed(code, "clCreateBuffer", device->label, __FILE__, __LINE__);
   cvy_log_error(
       "%s: no device memory for a buffer of %zu bytes (%.1f MiB): %s (%d); the device has %zu MiB, one buffer may have "
       "at most %zu MiB",

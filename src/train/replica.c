@@ -206,6 +206,7 @@ cvy_status cvy_replica_drain(cvy_replica *r) {
 
 void cvy_replica_close(cvy_replica *r) {
   if (r->device) (void)cvy_device_finish(r->device);
+  cvy_replica_drop_tensors(r);
   for (int u = 0; r->mail && u <= r->layout->n_buckets; u++) {
     cvy_event_destroy(&r->mail[u].read);
     cvy_event_destroy(&r->mail[u].upload);

@@ -106,6 +106,7 @@ typedef struct cvy_replica {
   long steps_done, lost_step;       /* under lock: steps in which it had samples; the step in which it was lost */
   const char *tuned_wrong;          /* why the device's file of tuned choices is not used; NULL: it is, or there is none */
   const cvy_step *step;             /* the one this worker is enqueuing */
+  struct cvy_tensor *tensors;       /* of the caller, that lie on the device (team_tensor.c); the worker's */
   struct cvy_timeline *timeline;    /* the team's; NULL: times are not kept */
 } cvy_replica;
 
@@ -130,6 +131,8 @@ cvy_status cvy_replica_tune(cvy_replica *replica, const cvy_replica_params *para
                             cvy_tune_table **table);
 /* [worker] Releases everything; also after a failure. */
 void cvy_replica_close(cvy_replica *replica);
+/* [worker] Takes the caller's tensors off the device, which is being closed: they stay, without anything in them. */
+void cvy_replica_drop_tensors(cvy_replica *replica);
 /* [worker] No step may be under way: plans memory for params->share_max samples instead, as opening would have. The
  * data set must be attached and weights be put anew. CVY_E_DEVICE_MEMORY: as opening; then it can only be planned anew
  * again or closed. */

@@ -133,7 +133,8 @@ cvy_status cvy_team_cut_step(cvy_team *team, cvy_step *step);
 /* [with lock] The team's failure, for good; wakes everybody. */
 void cvy_team_fail(cvy_team *team, cvy_status status);
 /* A call on this device has failed: halts the team until the exchange thread has taken it out (cvy_team_wait waits for
- * that). A failure that does not come from the device is the team's, and so is one before there is that thread. */
+ * that). A failure that does not come from the device is the team's, and so is one before there is that thread. Nothing for
+ * a replica that is lost already. */
 void cvy_team_fail_replica(cvy_team *team, cvy_replica *replica, cvy_status status);
 /* [with lock] `status` came from a device whose replica says so: the team is halted. Else false. */
 bool cvy_team_halt_for(cvy_team *team, cvy_status status);

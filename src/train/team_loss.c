@@ -34,7 +34,7 @@ void cvy_team_fail_replica(cvy_team *team, cvy_replica *r, cvy_status status) {
   pthread_mutex_lock(&team->lock);
   if (!is_of_device(status)) {
     if (status != CVY_E_INTERRUPTED) cvy_team_fail(team, status);
-  } else {
+  } else if (!r->lost) {
     if (r->failure == CVY_OK) r->failure = status;
     if (team->halted == CVY_OK) team->halted = status;
     if (!team->thread_started) cvy_team_fail(team, status); /* nobody is there to take it out */
@@ -169,8 +169,8 @@ static void say_lost(const cvy_team *team, const cvy_replica *r, int left) {
                 r->lost_step, r->hung ? "it hangs" : cvy_status_text(r->failure),
                 left == 0                  ? "; it was the last one"
                 : team->params.loss_stops ? ""
-                : left == 1               ? "; the run goes on without it, on 1 device"
-                                          : "; the run goes on without it");
+                : left == 1               ? "; the team goes on without it, on 1 device"
+                                          : "; the team goes on without it");
   if (left > 1 && !team->params.loss_stops) cvy_log_error("%d devices are left", left);
   if (left > 0 && !team->params.loss_stops && team->params.exchange == CVY_EXCHANGE_BF16)
     cvy_log_warning("exchange bf16: what rounding had left of the gradients, less than one step's worth of their last bits, "

@@ -74,8 +74,32 @@ void cvy_team_free_rests(const cvy_team *team, float ***rests) {
   *rests = NULL;
 }
 
-static cvy_status get_rest(void *owner, void *arg) { return cvy_replica_get_rest(owner, arg); }
-static cvy_status put_rest(void *owner, void *arg) { return cvy_replica_put_rest(owner, arg); }
+/* What a driver reads and writes is the worker's: it stays with a thread that hangs. */
+static cvy_status get_rest(void *owner, void *arg) {
+  cvy_status status = CVY_OK;
+  const cvy_replica *const r = owner;
+  float **const out = arg, *rest = cvy_calloc(r->layout->n_floats, sizeof *rest);
+  CVY_REQUIRE(rest, CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
+  CVY_TRY(cvy_replica_get_rest(owner, rest));
+  *out = rest;
+  rest = NULL;
+fail:
+  cvy_free(rest);
+  return status;
+}
+
+static cvy_status put_rest(void *owner, void *arg) {
+  cvy_status status = CVY_OK;
+  const cvy_replica *const r = owner;
+  const float *const from = arg;
+  float *const rest = from ? cvy_calloc(r->layout->n_floats, sizeof *rest) : NULL;
+  CVY_REQUIRE(rest || !from, CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
+  if (from) memcpy(rest, from, r->layout->n_floats * sizeof *rest);
+  CVY_TRY(cvy_replica_put_rest(owner, rest));
+fail:
+  cvy_free(rest);
+  return status;
+}
 
 cvy_status cvy_team_get_rests(cvy_team *team, float ***out) {
   cvy_status status = CVY_OK;
@@ -86,9 +110,7 @@ cvy_status cvy_team_get_rests(cvy_team *team, float ***out) {
   CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
   for (int r = 0; r < team->n; r++) {
     if (team->replicas[r].lost) continue;
-    (*out)[r] = cvy_calloc(team->layout->n_floats, sizeof ***out);
-    CVY_REQUIRE((*out)[r], CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
-    status = cvy_worker_call(team->replicas[r].worker, get_rest, (*out)[r]);
+    status = cvy_worker_call(team->replicas[r].worker, get_rest, &(*out)[r]);
     if (status == CVY_OK) continue;
     cvy_team_fail_replica(team, &team->replicas[r], status); /* then all are dropped */
     cvy_team_free_rests(team, out);
@@ -168,9 +190,34 @@ typedef struct read_args {
 
 static cvy_status read_weights(void *owner, void *arg) {
   cvy_status status = CVY_OK;
-  const read_args *const a = arg;
-  CVY_TRY(cvy_replica_settle(owner, a->team->next_step));
-  CVY_TRY(cvy_replica_get_state(owner, a->w, NULL, NULL));
+  cvy_replica *const r = owner;
+  read_args *const a = arg;
+  float *w = cvy_calloc(r->layout->n_floats, sizeof *w);
+  CVY_REQUIRE(w, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_replica_settle(r, a->team->next_step));
+  CVY_TRY(cvy_replica_get_state(r, w, NULL, NULL));
+  a->w = w;
+  w = NULL;
+fail:
+  cvy_free(w);
+  return status;
+}
+
+/* *w: what the device holds; the caller frees it. NULL: the device is lost, at this or before, and the others hold what is in
+ * the state, whose bits are the same. Waits. */
+static cvy_status get_weights(cvy_team *team, cvy_replica *r, float **w) {
+  cvy_status status = CVY_OK;
+  read_args args = {.team = team};
+  *w = NULL;
+  CVY_TRY(cvy_team_wait(team));
+  if (r->lost) return CVY_OK;
+  status = cvy_worker_call(r->worker, read_weights, &args);
+  if (status == CVY_OK) {
+    *w = args.w;
+  } else {
+    cvy_team_fail_replica(team, r, status);
+    status = cvy_team_wait(team);
+  }
 fail:
   return status;
 }
@@ -180,9 +227,6 @@ cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, floa
   float *w = NULL;
   const int i = cvy_layout_find(team->layout, name);
   CVY_REQUIRE(i >= 0, CVY_E_ARGUMENT, "the network has no parameter '%s'", name);
-  CVY_REQUIRE(device < 0 || device >= team->n || !team->replicas[device].lost, CVY_E_DEVICE,
-              "parameter '%s' cannot be read from device %d (%s): it was lost in step %ld", name, device,
-              cvy_devices_label(team->devices, device), team->replicas[device].lost_step);
   if (device < 0 || device >= team->n) {
     cvy_text where = {0};
     for (int r = 0; r < team->n; r++)
@@ -195,12 +239,11 @@ cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, floa
   const cvy_param *const param = &team->layout->params[i];
   CVY_REQUIRE(n_floats == param->elems, CVY_E_ARGUMENT, "parameter '%s' has %zu values, not %zu", name, param->elems,
               n_floats);
-  CVY_TRY(cvy_team_wait(team));
-  w = cvy_calloc(team->layout->n_floats, sizeof *w);
-  CVY_REQUIRE(w, CVY_E_MEMORY, "out of host memory");
-  read_args args = {.team = team, .w = w};
-  CVY_TRY(cvy_worker_call(team->replicas[device].worker, read_weights, &args));
-  cvy_param_to_dense(param, w, out);
+  CVY_TRY(get_weights(team, &team->replicas[device], &w));
+  if (!w)
+    cvy_log_warning("parameter '%s': device %d (%s) is lost, what is given is what the others hold", name, device,
+                    cvy_devices_label(team->devices, device));
+  cvy_param_to_dense(param, w ? w : cvy_state_w(team->state), out);
 fail:
   cvy_free(w);
   return status;
@@ -220,25 +263,19 @@ cvy_status cvy_team_verify(cvy_team *team) {
   const size_t n = team->layout->n_floats, bytes = n * sizeof(float);
   CVY_TRY(cvy_team_wait(team));
   if (team->n == 1) return CVY_OK; /* its device holds the only copy: there is nothing to diverge from */
-  w = cvy_calloc(n, sizeof *w);
-  CVY_REQUIRE(w, CVY_E_MEMORY, "out of host memory");
   const float *const master = cvy_state_w(team->state);
   const XXH64_hash_t want = XXH64(master, bytes, 0);
-  read_args args = {.team = team, .w = w};
   for (int r = 0; r < team->n; r++) {
-    if (team->replicas[r].lost) continue;
-    status = cvy_worker_call(team->replicas[r].worker, read_weights, &args);
-    if (status != CVY_OK) { /* it is lost, the others hold the same weights as before */
-      cvy_team_fail_replica(team, &team->replicas[r], status);
-      CVY_TRY(cvy_team_wait(team));
-      continue;
-    }
+    CVY_TRY(get_weights(team, &team->replicas[r], &w));
+    if (!w) continue;
     const XXH64_hash_t got = XXH64(w, bytes, 0);
     CVY_REQUIRE(got == want, CVY_E_DIVERGED,
                 "after step %ld the weights on device %d (%s) are not the team's: first difference in '%s' (hash "
                 "%016llx, not %016llx)",
                 team->finished - 1, r, cvy_devices_label(team->devices, r), first_difference(team->layout, master, w),
                 (unsigned long long)got, (unsigned long long)want);
+    cvy_free(w);
+    w = NULL;
   }
 fail:
   cvy_free(w);

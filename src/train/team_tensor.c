@@ -1,32 +1,146 @@
 /* SPDX-License-Identifier: MIT
- * Batches that the caller holds on the team's devices (convoy/tensor.h): split and load, forward, read. */
+ * Batches that the caller holds on the team's devices (convoy/tensor.h): split and load, forward, read.
+ *
+ * Memory that a driver reads or writes is the worker's that called it: it stays with a thread that hangs. */
 #include <string.h>
 
 #include "src/base/mem.h"
 #include "src/train/team.h"
 
 struct cvy_tensor {
+  cvy_team *team;
   cvy_replica *replica; /* on whose device it lies */
-  const struct cvy_team *team;
   int n;
   cvy_shape shape;
-  cvy_buffer *buffer;
+  cvy_buffer *buffer;   /* its worker's, as `next`; NULL: the device is closed, or there is nothing on it yet */
+  cvy_tensor *next;     /* on the same device */
 };
 
 static size_t tensor_bytes(const cvy_tensor *t) { return (size_t)t->n * cvy_shape_elems(&t->shape) * sizeof(float); }
 
-static cvy_status destroy_on_worker(void *owner, void *arg) {
+/* ---- on the worker ---- */
+
+static cvy_status place(cvy_replica *r, cvy_tensor *t) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_buffer_create(r->device, tensor_bytes(t), &t->buffer));
+  t->next = r->tensors;
+  r->tensors = t;
+fail:
+  return status;
+}
+
+static cvy_status take_away(void *owner, void *arg) {
+  cvy_replica *const r = owner;
   cvy_tensor *const t = arg;
-  (void)owner;
+  for (cvy_tensor **at = &r->tensors; *at; at = &(*at)->next)
+    if (*at == t) {
+      *at = t->next;
+      break;
+    }
   cvy_buffer_destroy(&t->buffer);
   return CVY_OK;
+}
+
+void cvy_replica_drop_tensors(cvy_replica *r) {
+  for (; r->tensors; r->tensors = r->tensors->next) cvy_buffer_destroy(&r->tensors->buffer);
+}
+
+typedef struct upload_args {
+  cvy_tensor *tensor;
+  const float *x;
+} upload_args;
+
+static cvy_status upload(void *owner, void *arg) {
+  cvy_status status = CVY_OK;
+  cvy_replica *const r = owner;
+  const upload_args *const a = arg;
+  cvy_tensor *const t = a->tensor;
+  const size_t rows = (size_t)t->n * (size_t)t->shape.h * (size_t)t->shape.w, c = (size_t)t->shape.c;
+  const size_t pitch = (size_t)t->shape.pitch;
+  float *padded = NULL;
+  if (!r->device) return CVY_E_DEVICE; /* lost meanwhile */
+  padded = cvy_calloc(rows * pitch, sizeof *padded);
+  CVY_REQUIRE(padded, CVY_E_MEMORY, "out of host memory for a batch of %d samples", t->n);
+  for (size_t i = 0; i < rows; i++) memcpy(padded + i * pitch, a->x + i * c, c * sizeof *padded);
+  CVY_TRY(place(r, t));
+  CVY_TRY(cvy_buffer_write(cvy_device_compute_queue(r->device), t->buffer, 0, tensor_bytes(t), padded, NULL, NULL));
+fail:
+  cvy_free(padded);
+  return status;
+}
+
+typedef struct download_args {
+  const cvy_tensor *tensor;
+  float *out;
+} download_args;
+
+static cvy_status download(void *owner, void *arg) {
+  cvy_status status = CVY_OK;
+  cvy_replica *const r = owner;
+  const download_args *const a = arg;
+  const cvy_tensor *const t = a->tensor;
+  const size_t rows = (size_t)t->n * (size_t)t->shape.h * (size_t)t->shape.w, c = (size_t)t->shape.c;
+  const size_t pitch = (size_t)t->shape.pitch;
+  float *padded = NULL;
+  if (!t->buffer) return CVY_E_DEVICE;
+  padded = cvy_calloc(rows * pitch, sizeof *padded);
+  CVY_REQUIRE(padded, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_buffer_read(cvy_device_compute_queue(r->device), t->buffer, 0, tensor_bytes(t), padded, NULL, NULL));
+  for (size_t i = 0; i < rows; i++) memcpy(a->out + i * c, padded + i * pitch, c * sizeof *padded);
+fail:
+  cvy_free(padded);
+  return status;
+}
+
+typedef struct forward_args {
+  const cvy_tensor *x;
+  cvy_tensor *y;
+} forward_args;
+
+static cvy_status forward(void *owner, void *arg) {
+  cvy_status status = CVY_OK;
+  cvy_replica *const r = owner;
+  const forward_args *const a = arg;
+  if (!a->x->buffer) return CVY_E_DEVICE;
+  CVY_TRY(cvy_replica_settle(r, a->x->team->next_step));
+  CVY_TRY(place(r, a->y));
+  CVY_TRY(cvy_replica_forward(r, a->x->n, a->x->buffer, a->y->buffer));
+fail:
+  return status;
+}
+
+/* ---- the caller's side ---- */
+
+/* CVY_E_DEVICE: the device has failed at it, and is lost now as in a step, or was lost before. Another failure says nothing
+ * about the device: the caller has asked for more memory than there is. */
+static cvy_status call_there(cvy_team *team, cvy_replica *r, cvy_task_fn fn, void *arg) {
+  const cvy_status status = cvy_worker_call(r->worker, fn, arg);
+  if (status != CVY_E_DEVICE) return status;
+  cvy_team_fail_replica(team, r, status);
+  (void)cvy_team_wait(team);
+  return status;
+}
+
+static void say_gone(const cvy_tensor *t, const char *what) {
+  const int device = t->replica->index;
+  cvy_log_error("%s: the batch lies on device %d (%s), which is lost, and the batch with it", what, device,
+                cvy_devices_label(t->team->devices, device));
+}
+
+static cvy_status tensor_create(cvy_team *team, cvy_replica *replica, int n, const cvy_shape *shape, cvy_tensor **out) {
+  cvy_status status = CVY_OK;
+  cvy_tensor *const t = cvy_calloc(1, sizeof *t);
+  CVY_REQUIRE(t, CVY_E_MEMORY, "out of host memory");
+  *t = (cvy_tensor){.replica = replica, .team = team, .n = n, .shape = *shape};
+  *out = t;
+fail:
+  return status;
 }
 
 void cvy_tensor_destroy(cvy_tensor **tensor) {
   cvy_tensor *const t = *tensor;
   if (!t) return;
-  /* the device of a lost one is closed, its buffers are the driver's business */
-  if (t->buffer && !t->replica->lost) (void)cvy_worker_call(t->replica->worker, destroy_on_worker, t);
+  (void)cvy_worker_call(t->replica->worker, take_away, t); /* one that hangs keeps its buffers */
   cvy_free(t);
   *tensor = NULL;
 }
@@ -39,89 +153,34 @@ void cvy_tensor_shape(const cvy_tensor *t, int *n, int *h, int *w, int *c, int *
   if (device) *device = t->replica->index;
 }
 
-static cvy_status tensor_create(const cvy_team *team, cvy_replica *replica, int n, const cvy_shape *shape,
-                                cvy_tensor **out) {
-  cvy_status status = CVY_OK;
-  cvy_tensor *const t = cvy_calloc(1, sizeof *t);
-  CVY_REQUIRE(t, CVY_E_MEMORY, "out of host memory");
-  *t = (cvy_tensor){.replica = replica, .team = team, .n = n, .shape = *shape};
-  *out = t;
-fail:
-  return status;
-}
-
-typedef struct copy_args {
-  cvy_tensor *tensor;
-  float *padded;
-} copy_args;
-
-static cvy_status upload(void *owner, void *arg) {
-  cvy_status status = CVY_OK;
-  cvy_replica *const r = owner;
-  const copy_args *const a = arg;
-  CVY_TRY(cvy_buffer_create(r->device, tensor_bytes(a->tensor), &a->tensor->buffer));
-  CVY_TRY(cvy_buffer_write(cvy_device_compute_queue(r->device), a->tensor->buffer, 0, tensor_bytes(a->tensor),
-                           a->padded, NULL, NULL));
-fail:
-  return status;
-}
-
-static cvy_status download(void *owner, void *arg) {
-  cvy_replica *const r = owner;
-  const copy_args *const a = arg;
-  return cvy_buffer_read(cvy_device_compute_queue(r->device), a->tensor->buffer, 0, tensor_bytes(a->tensor), a->padded,
-                         NULL, NULL);
-}
-
 cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_tensor **shards) {
   cvy_status status = CVY_OK;
   const cvy_shape *const in = &team->net->layers[0].shape;
-  const size_t pixels = (size_t)in->h * (size_t)in->w, c = (size_t)in->c;
-  float *padded = NULL;
+  const size_t sample = (size_t)in->h * (size_t)in->w * (size_t)in->c;
   int *shares = NULL;
-  size_t at = 0;
   memset(shards, 0, (size_t)team->n * sizeof *shards);
   CVY_REQUIRE(n >= 1 && cvy_fits_int32(in, n), CVY_E_ARGUMENT,
               "a batch of %d samples: must be at least 1 and fit 32-bit indices", n);
   shares = cvy_calloc((size_t)team->n, sizeof *shares);
   CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
-  const cvy_split_params by_sample = cvy_team_split_of(team, n);
-  CVY_TRY(cvy_team_shares(team, &by_sample, n, shares));
-  for (int r = 0; r < team->n; r++) {
-    if (shares[r] == 0) continue;
-    CVY_TRY(tensor_create(team, &team->replicas[r], shares[r], in, &shards[r]));
-    padded = cvy_calloc((size_t)shares[r] * pixels, (size_t)in->pitch * sizeof *padded);
-    CVY_REQUIRE(padded, CVY_E_MEMORY, "out of host memory for a batch of %d samples", shares[r]);
-    for (size_t i = 0; i < (size_t)shares[r] * pixels; i++, at += c)
-      memcpy(padded + i * (size_t)in->pitch, x + at, c * sizeof *x);
-    copy_args args = {.tensor = shards[r], .padded = padded};
-    CVY_TRY(cvy_worker_call(team->replicas[r].worker, upload, &args));
-    cvy_free(padded);
-    padded = NULL;
+  for (bool lost = true; lost;) { /* from the start whenever a device is lost */
+    CVY_TRY(cvy_team_wait(team));
+    const cvy_split_params by_sample = cvy_team_split_of(team, n);
+    CVY_TRY(cvy_team_shares(team, &by_sample, n, shares));
+    lost = false;
+    for (int r = 0, at = 0; r < team->n && !lost; at += shares[r++]) {
+      if (shares[r] == 0) continue;
+      CVY_TRY(tensor_create(team, &team->replicas[r], shares[r], in, &shards[r]));
+      upload_args args = {.tensor = shards[r], .x = x + (size_t)at * sample};
+      status = call_there(team, &team->replicas[r], upload, &args);
+      lost = status == CVY_E_DEVICE;
+      if (!lost) CVY_TRY(status);
+    }
+    for (int r = 0; r < team->n && lost; r++) cvy_tensor_destroy(&shards[r]);
   }
-  cvy_free(shares);
-  return CVY_OK;
 fail:
-  cvy_free(padded);
   cvy_free(shares);
-  for (int r = 0; r < team->n; r++) cvy_tensor_destroy(&shards[r]);
-  return status;
-}
-
-typedef struct forward_args {
-  const cvy_team *team;
-  const cvy_tensor *x;
-  cvy_tensor *y;
-} forward_args;
-
-static cvy_status forward(void *owner, void *arg) {
-  cvy_status status = CVY_OK;
-  cvy_replica *const r = owner;
-  const forward_args *const a = arg;
-  CVY_TRY(cvy_replica_settle(r, a->team->next_step));
-  CVY_TRY(cvy_buffer_create(r->device, tensor_bytes(a->y), &a->y->buffer));
-  CVY_TRY(cvy_replica_forward(r, a->x->n, a->x->buffer, a->y->buffer));
-fail:
+  for (int r = 0; status != CVY_OK && r < team->n; r++) cvy_tensor_destroy(&shards[r]);
   return status;
 }
 
@@ -137,8 +196,10 @@ cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **lo
   CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT, "there are no weights yet: call cvy_team_init or cvy_team_load first");
   CVY_TRY(cvy_team_wait(team));
   CVY_TRY(tensor_create(team, x->replica, x->n, &team->net->layers[team->net->output].shape, &y));
-  forward_args args = {.team = team, .x = x, .y = y};
-  CVY_TRY(cvy_worker_call(x->replica->worker, forward, &args));
+  forward_args args = {.x = x, .y = y};
+  status = call_there(team, x->replica, forward, &args);
+  if (status == CVY_E_DEVICE) say_gone(x, "no forward pass");
+  CVY_TRY(status);
   *logits = y;
   return CVY_OK;
 fail:
@@ -148,18 +209,11 @@ fail:
 
 cvy_status cvy_tensor_read(const cvy_tensor *tensor, float *out, size_t n_floats) {
   cvy_status status = CVY_OK;
-  const size_t rows = (size_t)tensor->n * (size_t)tensor->shape.h * (size_t)tensor->shape.w,
-               c = (size_t)tensor->shape.c;
-  const size_t pitch = (size_t)tensor->shape.pitch;
-  cvy_tensor borrowed = *tensor;
-  float *padded = NULL;
-  CVY_REQUIRE(n_floats == rows * c, CVY_E_ARGUMENT, "the tensor has %zu values, not %zu", rows * c, n_floats);
-  padded = cvy_calloc(rows * pitch, sizeof *padded);
-  CVY_REQUIRE(padded, CVY_E_MEMORY, "out of host memory");
-  copy_args args = {.tensor = &borrowed, .padded = padded};
-  CVY_TRY(cvy_worker_call(tensor->replica->worker, download, &args));
-  for (size_t i = 0; i < rows; i++) memcpy(out + i * c, padded + i * pitch, c * sizeof *out);
+  const size_t floats = (size_t)tensor->n * (size_t)tensor->shape.h * (size_t)tensor->shape.w * (size_t)tensor->shape.c;
+  CVY_REQUIRE(n_floats == floats, CVY_E_ARGUMENT, "the tensor has %zu values, not %zu", floats, n_floats);
+  download_args args = {.tensor = tensor, .out = out};
+  status = call_there(tensor->team, tensor->replica, download, &args);
+  if (status == CVY_E_DEVICE) say_gone(tensor, "nothing to read");
 fail:
-  cvy_free(padded);
   return status;
 }

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT
+ * A device that fails or hangs (tests/layer.c) at what the caller asks of it between steps: what another one can answer is
+ * answered, what lay on the device is gone and said to be gone, and the team goes on in any case.
+ *
+ * Threads that hang cannot be had back: their objects are alive at the end. That nothing else is, is seen where a device
+ * only fails. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "convoy/convoy.h"
+#include "src/train/team.h"
+#include "tests/check.h"
+#include "tests/layer_words.h"
+
+enum { BATCH = 12, SAMPLES = 60, LOADED = 11, CLASSES = 10 };
+
+typedef struct scene {
+  check_device *d;
+  cvy_net *net;
+  cvy_data *data;
+  cvy_devices *devices;
+  cvy_team *team;
+  const char *words;           /* what happens to the device (the last one) */
+  bool hangs;
+  int n, steps;
+  float x[LOADED * 64];
+} scene;
+
+static void do_step(scene *s) {
+  int32_t samples[BATCH];
+  for (int i = 0; i < BATCH; i++) samples[i] = (s->steps * 17 + i * 7) % SAMPLES;
+  check_ok(cvy_team_step(s->team, samples, BATCH, 0.1f));
+  s->steps++;
+}
+
+/* A team that has trained. */
+static scene begin(check_device *d, int n, const char *words, bool hangs) {
+  scene s = {.d = d, .n = n, .words = words, .hangs = hangs};
+  char selector[64];
+  check_rng rng = check_rng_make(d, 1);
+  check_fill(&rng, s.x, LOADED * 64, CHECK_FILL_NORMAL);
+  check_ok(cvy_net_create(1, 8, 8, &s.net));
+  cvy_node x = cvy_net_conv2d(s.net, cvy_net_input(s.net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}});
+  x = cvy_net_relu(s.net, cvy_net_batchnorm(s.net, x, "1", NULL));
+  check_ok(cvy_net_finish(s.net, cvy_net_linear(s.net, x, "2", CLASSES, false)));
+  check_ok(cvy_data_load("synthetic:60:8x8x1", NULL, &s.data));
+  snprintf(selector, sizeof selector, n > 1 ? "%s*%d" : "%s", d->place, n);
+  check_ok(cvy_devices_select(selector, &s.devices));
+  check_ok(cvy_team_create(s.devices, s.net, &(cvy_team_params){.batch = BATCH, .run_ahead = 1, .device_timeout_s = 5}, &s.team));
+  check_ok(cvy_team_init(s.team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
+  check_ok(cvy_team_attach(s.team, s.data));
+  for (int i = 0; i < 2; i++) do_step(&s);
+  check_ok(cvy_team_wait(s.team));
+  check_log_clear();
+  return s;
+}
+
+/* How long the device may be silent, tenfold outside of steps. */
+static void be_patient(scene *s, double seconds) {
+  pthread_mutex_lock(&s->team->lock);
+  s->team->params.device_timeout_s = seconds;
+  s->team->usual_ms = 1;
+  pthread_mutex_unlock(&s->team->lock);
+}
+
+static void strike(scene *s) {
+  be_patient(s, 0.3);
+  layer_words(s->words);
+}
+
+static void relent(scene *s) {
+  layer_words(NULL);
+  be_patient(s, 60);
+}
+
+static void end(scene *s) {
+  cvy_team_destroy(&s->team);
+  cvy_devices_destroy(&s->devices);
+  cvy_data_destroy(&s->data);
+  cvy_net_destroy(&s->net);
+}
+
+/* The device is lost, the others train. */
+static void goes_on(scene *s) {
+  cvy_device_loss loss;
+  relent(s);
+  check_ok(cvy_team_wait(s->team));
+  if (!cvy_team_take_loss(s->team, &loss)) check_fail(s->d, "no device is lost");
+  assert_int_equal(loss.device, s->n - 1);
+  assert_int_equal(loss.hung, s->hangs);
+  assert_int_equal(loss.shares[loss.device], 0);
+  assert_false(cvy_team_take_loss(s->team, &loss));
+  assert_true(check_log_contains("the team goes on without it"));
+  do_step(s);
+  check_ok(cvy_team_wait(s->team));
+  check_ok(cvy_team_verify(s->team));
+}
+
+/* ---- what is asked ---- */
+
+static void ask_parameter(scene *s) {
+  const size_t n = 16 * 36 * CLASSES;
+  float *const want = check_floats(s->d, n), *const got = check_floats(s->d, n);
+  check_ok(cvy_team_param_get(s->team, 0, "2.weight", want, n));
+  strike(s);
+  for (int again = 0; again < 2; again++) {
+    check_ok(cvy_team_param_get(s->team, s->n - 1, "2.weight", got, n));
+    assert_true(check_log_contains("what is given is what the others hold"));
+    assert_memory_equal(got, want, n * sizeof *got);
+    memset(got, 0xff, n * sizeof *got);
+    if (again == 0) relent(s);
+  }
+  goes_on(s);
+}
+
+static void ask_verify(scene *s) {
+  strike(s);
+  check_ok(cvy_team_verify(s->team));
+  goes_on(s);
+}
+
+static void read_logits(scene *s, cvy_tensor **shards, float *out) {
+  for (int i = 0, at = 0, n; i < s->n; i++) {
+    cvy_tensor *y = NULL;
+    if (!shards[i]) continue;
+    check_ok(cvy_team_forward(s->team, shards[i], &y));
+    cvy_tensor_shape(y, &n, NULL, NULL, NULL, NULL);
+    check_ok(cvy_tensor_read(y, out + at * CLASSES, (size_t)n * CLASSES));
+    at += n;
+    cvy_tensor_destroy(&y);
+  }
+}
+
+static void ask_load(scene *s) {
+  float want[LOADED * CLASSES], got[LOADED * CLASSES];
+  cvy_tensor *shards[3];
+  check_ok(cvy_team_split_and_load(s->team, s->x, LOADED, shards));
+  read_logits(s, shards, want);
+  for (int i = 0; i < s->n; i++) cvy_tensor_destroy(&shards[i]);
+  strike(s);
+  check_ok(cvy_team_split_and_load(s->team, s->x, LOADED, shards));
+  relent(s);
+  assert_null(shards[s->n - 1]);
+  read_logits(s, shards, got);
+  for (int i = 0; i < LOADED * CLASSES; i++) assert_float_equal(got[i], want[i], 1e-4f);
+  for (int i = 0; i < s->n; i++) cvy_tensor_destroy(&shards[i]);
+  goes_on(s);
+}
+
+static void ask_forward(scene *s) {
+  float values[LOADED * 64];
+  cvy_tensor *shards[3], *y = NULL;
+  int n;
+  check_ok(cvy_team_split_and_load(s->team, s->x, LOADED, shards));
+  cvy_tensor_shape(shards[s->n - 1], &n, NULL, NULL, NULL, NULL);
+  strike(s);
+  for (int again = 0; again < 2; again++) {
+    const cvy_status status = cvy_team_forward(s->team, shards[s->n - 1], &y);
+    assert_int_equal(status, CVY_E_DEVICE);
+    assert_null(y);
+    assert_true(check_log_contains("no forward pass: the batch lies on device 2"));
+    if (again == 0) relent(s);
+  }
+  check_fails(cvy_tensor_read(shards[s->n - 1], values, (size_t)n * 64), CVY_E_DEVICE, "which is lost, and the batch with it");
+  check_ok(cvy_team_forward(s->team, shards[0], &y));
+  cvy_tensor_destroy(&y);
+  for (int i = 0; i < s->n; i++) cvy_tensor_destroy(&shards[i]);
+  cvy_log_error("the team goes on without it"); /* check_fails has dropped it */
+  goes_on(s);
+}
+
+static void ask_read(scene *s) {
+  float values[LOADED * 64];
+  cvy_tensor *shards[3];
+  int n;
+  check_ok(cvy_team_split_and_load(s->team, s->x, LOADED, shards));
+  cvy_tensor_shape(shards[s->n - 1], &n, NULL, NULL, NULL, NULL);
+  strike(s);
+  assert_int_equal(cvy_tensor_read(shards[s->n - 1], values, (size_t)n * 64), CVY_E_DEVICE);
+  assert_true(check_log_contains("nothing to read: the batch lies on device 2"));
+  relent(s);
+  check_ok(cvy_tensor_read(shards[0], values, 4 * 64));
+  assert_memory_equal(values, s->x, 4 * 64 * sizeof(float));
+  for (int i = 0; i < s->n; i++) cvy_tensor_destroy(&shards[i]);
+  goes_on(s);
+}
+
+typedef void (*ask_fn)(scene *s);
+
+static long n_alive(void) {
+  long n = 0;
+  for (int kind = 0; kind < CVY_LIVE_KINDS; kind++) n += cvy_live_count((cvy_live_kind)kind);
+  return n;
+}
+
+static void run_asks(check_device *d, const ask_fn *asks, const char *const *names, int n_asks, int n, const char *fail,
+                     const char *hang) {
+  for (int hangs = 0; hangs < 2; hangs++)
+    for (int i = 0; i < n_asks; i++) {
+      if (!check_case(d, "%s, the device %s", names[i], hangs ? "hangs" : "fails")) continue;
+      const long alive = n_alive();
+      scene s = begin(d, n, hangs ? hang : fail, hangs);
+      asks[i](&s);
+      end(&s);
+      check_case_end(d);
+      if (!hangs) assert_int_equal(n_alive(), alive);
+    }
+}
+
+static void test_asked(check_device *d) {
+  static const ask_fn asks[] = {ask_parameter, ask_verify, ask_load, ask_forward, ask_read};
+  static const char *const names[] = {"parameter", "verify", "load", "forward", "read"};
+  run_asks(d, asks, names, 5, 3, "fail=2:any:0:-36", "hang=2:0");
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {{"asked", test_asked}};
+  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
+  alarm(500); /* a wait that nothing ends */
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+}
