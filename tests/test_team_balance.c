@@ -213,6 +213,17 @@ static void test_idle(check_device *d) {
   steps(team, 20, 52);
   assert_true(cvy_pace_factor(team->pace, 1) < 1000);
   check_ok(cvy_team_verify(team));
+  /* and lost if it fails at that */
+  team->pace->devices[1].factor = 1e6;
+  check_ok(cvy_team_set_shares(team, (int[]){BATCH, 0}, &done));
+  team->next_try = team->next_step;
+  layer_words("fail=1:launch:0:-5");
+  steps(team, 52, 54);
+  layer_words(NULL);
+  cvy_device_loss loss;
+  assert_true(cvy_team_take_loss(team, &loss));
+  assert_int_equal(loss.device, 1);
+  check_ok(cvy_team_verify(team));
   cvy_team_destroy(&team);
   close_all();
 }

@@ -301,8 +301,13 @@ cvy_status cvy_calibrate_idle(cvy_team *team, cvy_pace *pace, int device) {
                   .pass_s = cvy_calloc((size_t)team->n, sizeof *a.pass_s)};
   CVY_REQUIRE(a.n && a.pass_s, CVY_E_MEMORY, "out of host memory");
   a.n[device] = wanted < fit ? wanted : fit;
-  CVY_TRY(cvy_worker_call(r->worker, measure_passes, &a));
-  cvy_pace_try(pace, device, a.n[device], a.pass_s[device]);
+  status = cvy_worker_call(r->worker, measure_passes, &a);
+  if (status == CVY_OK) {
+    cvy_pace_try(pace, device, a.n[device], a.pass_s[device]);
+  } else {
+    cvy_team_fail_replica(team, r, status);
+    status = cvy_team_wait(team);
+  }
 fail:
   cvy_free(a.n);
   cvy_free(a.pass_s);
