@@ -25,7 +25,8 @@
  *                         bytes / R GB/s, on each queue for itself, without using a core and, where the call does not
  *                         block, without holding up the host
  *   fail=WHO:CALL:N:CODE  the N-th CALL and all later ones fail with CODE (-5). CALL: launch read write map unmap fill
- *                         copy marker barrier flush finish wait buffer arg any
+ *                         copy marker barrier flush finish wait buffer arg; info
+ *                        release (of events); any (but the last two)
  *   fail-once=WHO:CALL:N:CODE   the N-th alone
  *   bad-event=WHO:N:CODE  from the N-th command on, what the device has done is said to have ended with CODE
  *   hang=WHO:N            the N-th command and all behind it never end, on any of the device's queues; who waits for

@@ -17,7 +17,7 @@
 #define CALL_LIST(X) \
   X(ANY, "any") X(LAUNCH, "launch") X(READ, "read") X(WRITE, "write") X(MAP, "map") X(UNMAP, "unmap") X(FILL, "fill") \
   X(COPY, "copy") X(MARKER, "marker") X(BARRIER, "barrier") X(FLUSH, "flush") X(FINISH, "finish") X(WAIT, "wait") \
-  X(BUFFER, "buffer") X(ARG, "arg")
+  X(BUFFER, "buffer") X(ARG, "arg") X(INFO, "info") X(RELEASE, "release")
 typedef enum call {
 #define X(id, name) CALL_##id,
   CALL_LIST(X)
@@ -282,13 +282,14 @@ static void schedule(cl_event gate, uint64_t at_ns, unsigned while_version) {
 static cl_int enter(unit *u, queue_state *q, call c, bool command) {
   read_words();
   if (!u || n_faults == 0) return CL_SUCCESS;
-  const long number = u->calls[c]++, any = u->calls[CALL_ANY]++, nth = command ? u->commands++ : -1;
+  const bool quiet = c == CALL_INFO || c == CALL_RELEASE;
+  const long number = u->calls[c]++, any = quiet ? -1 : u->calls[CALL_ANY]++, nth = command ? u->commands++ : -1;
   const unsigned since = version;
   cl_int code = CL_SUCCESS;
   for (int i = 0; i < n_faults && since == version; i++) {
     const fault *const f = &faults[i];
     if (!is_for(f, u)) continue;
-    const bool counted = f->call == c || f->call == CALL_ANY;
+    const bool counted = f->call == c || (f->call == CALL_ANY && !quiet);
     const long n = f->call == CALL_ANY ? any : number;
     if (f->kind == FAIL && counted && n >= f->at) code = f->code;
     if (f->kind == FAIL_ONCE && counted && n == f->at) code = f->code;
@@ -593,9 +594,23 @@ static cl_int CL_API_CALL wait_for_events(cl_uint n, const cl_event *list) {
   return bad && code == CL_SUCCESS ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST : code;
 }
 
+static cl_int enter_event(cl_event event, call c) {
+  pthread_mutex_lock(&lock);
+  queue_state *const q = state_of_event(event);
+  const cl_int code = enter(q ? q->unit : NULL, q, c, false);
+  pthread_mutex_unlock(&lock);
+  return code;
+}
+
+static cl_int CL_API_CALL release_event(cl_event event) {
+  const cl_int bad = enter_event(event, CALL_RELEASE), code = below->clReleaseEvent(event);
+  return bad != CL_SUCCESS ? bad : code;
+}
+
 static cl_int CL_API_CALL get_event_info(cl_event event, cl_event_info what, size_t size, void *value,
                                          size_t *size_ret) {
-  const cl_int code = below->clGetEventInfo(event, what, size, value, size_ret);
+  cl_int code = enter_event(event, CALL_INFO);
+  if (code == CL_SUCCESS) code = below->clGetEventInfo(event, what, size, value, size_ret);
   if (code != CL_SUCCESS || !value || what != CL_EVENT_COMMAND_EXECUTION_STATUS) return code;
   pthread_mutex_lock(&lock);
   read_words();
@@ -737,5 +752,6 @@ void layer_device_init(const cl_icd_dispatch *driver, cl_icd_dispatch *above) {
   above->clFinish = finish;
   above->clWaitForEvents = wait_for_events;
   above->clGetEventInfo = get_event_info;
+  above->clReleaseEvent = release_event;
   above->clGetEventProfilingInfo = get_profiling_info;
 }

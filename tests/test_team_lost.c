@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * A device that fails or hangs (tests/layer.c) at what the caller asks of it between steps: what another one can answer is
- * answered, what lay on the device is gone and said to be gone, and the team goes on in any case.
+ * answered, what lay on the device is gone and said to be gone, the trace is written, and the team goes on in any case.
  *
  * Threads that hang cannot be had back: their objects are alive at the end. That nothing else is, is seen where a device
  * only fails. */
@@ -24,6 +24,7 @@ typedef struct scene {
   bool hangs;
   int n, steps;
   float x[LOADED * 64];
+  char trace[300];
 } scene;
 
 static void do_step(scene *s) {
@@ -33,7 +34,7 @@ static void do_step(scene *s) {
   s->steps++;
 }
 
-/* A team that has trained. */
+/* A team that has trained and is being traced. */
 static scene begin(check_device *d, int n, const char *words, bool hangs) {
   scene s = {.d = d, .n = n, .words = words, .hangs = hangs};
   char selector[64];
@@ -49,6 +50,8 @@ static scene begin(check_device *d, int n, const char *words, bool hangs) {
   check_ok(cvy_team_create(s.devices, s.net, &(cvy_team_params){.batch = BATCH, .run_ahead = 1, .device_timeout_s = 5}, &s.team));
   check_ok(cvy_team_init(s.team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
   check_ok(cvy_team_attach(s.team, s.data));
+  snprintf(s.trace, sizeof s.trace, "%s/trace.json", check_temp_dir());
+  check_ok(cvy_team_trace_begin(s.team, s.trace, 0));
   for (int i = 0; i < 2; i++) do_step(&s);
   check_ok(cvy_team_wait(s.team));
   check_log_clear();
@@ -94,6 +97,15 @@ static void goes_on(scene *s) {
   do_step(s);
   check_ok(cvy_team_wait(s->team));
   check_ok(cvy_team_verify(s->team));
+}
+
+static bool ends_whole(const char *path) {
+  char last[3] = "";
+  FILE *const f = fopen(path, "r");
+  if (!f) return false;
+  const bool read = fseek(f, -2, SEEK_END) == 0 && fread(last, 1, 2, f) == 2;
+  fclose(f);
+  return read && strcmp(last, "}\n") == 0;
 }
 
 /* ---- what is asked ---- */
@@ -185,6 +197,28 @@ static void ask_read(scene *s) {
   goes_on(s);
 }
 
+/* The trace has what there is. */
+static void ask_trace(scene *s) {
+  cvy_trace_totals totals;
+  strike(s);
+  check_ok(cvy_team_trace_end(s->team, &totals));
+  assert_true(totals.events > 0);
+  assert_true(ends_whole(s->trace));
+  assert_true(check_log_contains("the trace does not have all of device"));
+  if (s->n > 1) goes_on(s);
+  else assert_int_equal(cvy_team_wait(s->team), CVY_E_DEVICE);
+  check_ok(cvy_team_trace_end(s->team, &totals)); /* there is none any more */
+  assert_int_equal(totals.events, 0);
+  relent(s);
+}
+
+static void ask_end(scene *s) {
+  strike(s);
+  cvy_team_destroy(&s->team);
+  assert_true(ends_whole(s->trace));
+  layer_words(NULL);
+}
+
 typedef void (*ask_fn)(scene *s);
 
 static long n_alive(void) {
@@ -213,9 +247,65 @@ static void test_asked(check_device *d) {
   run_asks(d, asks, names, 5, 3, "fail=2:any:0:-36", "hang=2:0");
 }
 
+static void test_trace(check_device *d) {
+  static const ask_fn trace[] = {ask_trace}, end_of_team[] = {ask_end};
+  run_asks(d, trace, (const char *const[]){"trace"}, 1, 3, "fail=2:any:0:-36", "hang-call=2:finish:0");
+  run_asks(d, trace, (const char *const[]){"trace of one"}, 1, 1, "fail=0:any:0:-36", "hang-call=0:finish:0");
+  run_asks(d, end_of_team, (const char *const[]){"end"}, 1, 3, "fail=2:any:0:-36", "hang-call=2:finish:0");
+}
+
+/* Every call may be the one that hangs, on any thread: the steps are done by the others. */
+static void test_anywhere(check_device *d) {
+  static const char *const calls[] = {"info", "release", "info", "release"};
+  static const int most[] = {400, 200, 40, 40};   /* in two steps */
+  check_rng rng = check_rng_make(d, 21);
+  for (int i = 0; i < 4; i++) {
+    char words[64];
+    snprintf(words, sizeof words, "hang-call=2:%s:%d", calls[i], check_int(&rng, 0, most[i]));
+    if (!check_case(d, "%s", words)) continue;
+    scene s = begin(d, 3, words, true);
+    do_step(&s);
+    check_ok(cvy_team_wait(s.team));
+    strike(&s);
+    be_patient(&s, 2);
+    for (int k = 0; k < 6; k++) do_step(&s);
+    check_ok(cvy_team_wait(s.team));
+    goes_on(&s);
+    cvy_step_result result;
+    bool got = true;
+    for (int k = 0; k < s.steps; k++) { /* each once, and as many updates as results */
+      check_ok(cvy_team_take(s.team, false, &result, &got));
+      if (!got || result.step != k) check_fail(d, "step %ld for result %d", got ? result.step : -1, k);
+    }
+    check_ok(cvy_team_take(s.team, false, &result, &got));
+    assert_false(got);
+    assert_int_equal(s.team->state->generation, s.steps);
+    end(&s);
+    check_case_end(d);
+  }
+}
+
+/* The team has failed for another reason while its exchange thread is inside a call that hangs. */
+static void test_stop(check_device *d) {
+  scene s = begin(d, 3, "hang=2:12", true);
+  cvy_replica *const last = &s.team->replicas[2];
+  strike(&s);
+  be_patient(&s, 2);
+  do_step(&s);
+  for (int seen = 0, tries = 0; seen < 5; seen = atomic_load(&last->entered) ? seen + 1 : 0) {
+    if (tries++ == 500) check_fail(d, "the exchange thread is never inside the device");
+    usleep(20000);
+  }
+  pthread_mutex_lock(&s.team->lock);
+  cvy_team_fail(s.team, CVY_E_NOT_FINITE);
+  pthread_mutex_unlock(&s.team->lock);
+  cvy_team_destroy(&s.team);
+  layer_words(NULL);
+  end(&s);
+}
+
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"asked", test_asked}};
+  static const check_test tests[] = {{"asked", test_asked}, {"trace", test_trace}, {"anywhere", test_anywhere}, {"stop", test_stop}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  alarm(500); /* a wait that nothing ends */
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

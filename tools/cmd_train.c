@@ -436,8 +436,8 @@ static int run_train(training *t) {
   progress_start(o->quiet, (int)o->epochs, (long)o->max_steps);
   status = train(t, &result);
   progress_end();
-  const int traced = trace_finish(t);
   code = finish(t, status, &result);
+  const int traced = trace_finish(t);   /* a device may hang at it: what was trained is kept by now */
   if (code == EXIT_DONE) code = traced;
   if ((!json_log_close(&t->log) || t->log_failed) && code == EXIT_DONE) code = EXIT_FAILED;
   return code;

@@ -50,7 +50,9 @@ typedef struct cvy_trace_totals {
   long first_left_out;              /* the step from which on events are missing, -1: none is */
 } cvy_trace_totals;
 /* Waits for steps under way, completes and closes the file. CVY_E_IO if it could not be written in full. `out` may be NULL.
- * Nothing if no trace was begun. Destroying the team does it too. */
+ * Nothing if no trace was begun. Destroying the team does it too. Devices that are lost, at this (as in a step) or before, do
+ * not make it fail: a warning says that the trace does not have all of them. Where a team of one loses its device at it, the
+ * state on the device goes with it: save first. */
 cvy_status cvy_team_trace_end(cvy_team *team, cvy_trace_totals *out);
 
 #ifdef __cplusplus

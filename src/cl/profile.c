@@ -229,13 +229,17 @@ static cvy_status take_list(cvy_device *device, event_list *list, cvy_profile_fn
     profiled *const p = &list->items[done];
     cl_int state = CL_QUEUED;
     cvy_command command;
-    bool known;
+    bool known = false;
+    cvy_device_beat(device);
     CVY_CL(device->label, clGetEventInfo(p->event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
     if (state > CL_COMPLETE) break;
-    if (state == CL_COMPLETE && (status = times_of(device, p, &command, &known)) == CVY_OK && known) sink(user, &command);
+    if (state == CL_COMPLETE) status = times_of(device, p, &command, &known);
     release(p);
+    cvy_device_beat(device);   /* who was given up does not come to the sink */
+    if (status == CVY_OK && known) sink(user, &command);
   }
 fail:
+  cvy_device_beat(device);
   memmove(list->items, list->items + done, (list->n - done) * sizeof *list->items);
   list->n -= done;
   return status;

@@ -53,13 +53,12 @@ static cvy_status await_result(cvy_exchange *x, cvy_replica *r, cvy_step *step) 
   pthread_mutex_lock(r->lock);
   while (!step->posted[r->index] && *r->team_status == CVY_OK) pthread_cond_wait(r->changed, r->lock);
   const bool there = step->posted[r->index];
-  cvy_event *finished = step->finished[r->index];
-  step->finished[r->index] = NULL;
+  cvy_event *const finished = there ? step->finished[r->index] : NULL;
+  if (there) step->finished[r->index] = NULL;
   pthread_mutex_unlock(r->lock);
   uint64_t ended_ns;
   const cvy_status status = there ? cvy_replica_wait(r, finished, &ended_ns) : CVY_E_INTERRUPTED;
   if (status == CVY_OK) cvy_timeline_result(x->timeline, r->index, ended_ns);
-  cvy_event_destroy(&finished);
   return status;
 }
 
@@ -85,6 +84,7 @@ cvy_status cvy_exchange_finish_step(cvy_exchange *x, cvy_step *step, double *los
     *correct += result->correct;
   }
   *loss /= step->n;
+  cvy_timeline_fetch(x->timeline);
   if (exchanges) cvy_state_advance(x->state);
 fail:
   return status;

@@ -245,6 +245,13 @@ size_t cvy_replica_device_bytes(const cvy_replica *r) {
 
 /* ---- state in and out ---- */
 
+/* No event is released under the team's lock: that is a call on the device, which may hang. */
+static void swap_events(cvy_event **a, cvy_event **b) {
+  cvy_event *const old = *a;
+  *a = *b;
+  *b = old;
+}
+
 /* Where the weights after this many steps lie: with staleness the next ones are written while these are computed with. */
 static int set_of(const cvy_replica *r, long generation) { return r->staleness ? (int)(generation & 1) : 0; }
 
@@ -268,15 +275,20 @@ cvy_status cvy_replica_put_state(cvy_replica *r, long step, const float *w, cons
     CVY_TRY(cvy_buffer_write(queue, cvy_instance_running(r->instance), 0, l->n_running_floats * sizeof(float), running,
                              NULL, NULL));
   cvy_instance_use_weights(r->instance, set_of(r, step));
-  pthread_mutex_lock(r->lock);
   for (int u = 0; r->mail && u <= l->n_buckets; u++) {
-    cvy_event_destroy(&r->mail[u].upload);
-    cvy_event_destroy(&r->mail[u].unmapped);
-    cvy_event_destroy(&r->mail[u].read);
-    r->mail[u].upload_step = step;
-    r->mail[u].read_step = step - 1;
+    cvy_mailbox *const mail = &r->mail[u];
+    cvy_event *upload = NULL, *unmapped = NULL, *read = NULL;
+    pthread_mutex_lock(r->lock);
+    swap_events(&mail->upload, &upload);
+    swap_events(&mail->unmapped, &unmapped);
+    swap_events(&mail->read, &read);
+    mail->upload_step = step;
+    mail->read_step = step - 1;
+    pthread_mutex_unlock(r->lock);
+    cvy_event_destroy(&upload);
+    cvy_event_destroy(&unmapped);
+    cvy_event_destroy(&read);
   }
-  pthread_mutex_unlock(r->lock);
 fail:
   return status;
 }
@@ -410,11 +422,9 @@ static cvy_status send_unit(cvy_replica *r, int unit, size_t offset, size_t size
     CVY_TRY(cvy_buffer_read(transfer, from, 0, size_bytes, r->staging_host + offset, ready, &read));
   CVY_TRY(cvy_queue_flush(transfer));
   pthread_mutex_lock(r->lock);
-  cvy_event_destroy(&r->mail[unit].read);
-  r->mail[unit].read = read;
+  swap_events(&r->mail[unit].read, &read);
   r->mail[unit].mapped = mapped;
   r->mail[unit].read_step = r->step->number;
-  read = NULL;
   pthread_cond_broadcast(r->changed);
   pthread_mutex_unlock(r->lock);
 fail:
@@ -541,9 +551,15 @@ fail:
 
 /* ---- exchange thread ---- */
 
-/* Leaves a call on the device. If the watch has given the device up meanwhile, another thread is the exchange thread by
- * now, and this one stays here. */
-static void leave(cvy_replica *r, cvy_status status) {
+bool cvy_replica_enter(cvy_replica *r) {
+  pthread_mutex_lock(r->lock);
+  const bool hung = r->hung;
+  if (!hung) atomic_store(&r->entered, true);
+  pthread_mutex_unlock(r->lock);
+  return !hung;
+}
+
+void cvy_replica_leave(cvy_replica *r, cvy_status status) {
   pthread_mutex_lock(r->lock);
   const bool hung = r->hung;
   atomic_store(&r->entered, false);
@@ -554,10 +570,11 @@ static void leave(cvy_replica *r, cvy_status status) {
 
 cvy_status cvy_replica_wait(cvy_replica *r, cvy_event *event, uint64_t *ended_ns) {
   uint64_t began_ns;
-  atomic_store(&r->entered, true);
+  if (!cvy_replica_enter(r)) return CVY_E_DEVICE;
   const cvy_status status = cvy_event_wait(event);
   if (ended_ns && (status != CVY_OK || !cvy_event_times(event, &began_ns, ended_ns))) *ended_ns = 0;
-  leave(r, status);
+  cvy_event_destroy(&event);
+  cvy_replica_leave(r, status);
   return status;
 }
 
@@ -566,11 +583,10 @@ cvy_status cvy_replica_take(cvy_replica *r, int unit, long step, const void **pa
   pthread_mutex_lock(r->lock);
   while (mail->read_step < step && *r->team_status == CVY_OK) pthread_cond_wait(r->changed, r->lock);
   const bool there = mail->read_step >= step;
-  cvy_event *read = mail->read;
-  mail->read = NULL;
+  cvy_event *const read = there ? mail->read : NULL;
+  if (there) mail->read = NULL;
   pthread_mutex_unlock(r->lock);
   const cvy_status status = there ? cvy_replica_wait(r, read, NULL) : CVY_E_INTERRUPTED;
-  cvy_event_destroy(&read);
   if (r->map)
     *part = mail->mapped;
   else
@@ -586,7 +602,7 @@ cvy_status cvy_replica_give(cvy_replica *r, int unit, long step, const float *fr
   cvy_buffer *const to =
       bucket ? cvy_instance_weights_of(r->instance, set_of(r, step), unit) : cvy_instance_running(r->instance);
   const size_t floats = bucket ? r->layout->buckets[unit].size : r->layout->n_running_floats;
-  atomic_store(&r->entered, true);
+  if (!cvy_replica_enter(r)) return CVY_E_DEVICE;
   cvy_profile_step(r->device, step);
   cvy_profile_scope(r->device, CVY_SCOPE_UNIT - unit);
   void *const mapped = r->mail[unit].mapped; /* nobody else looks at it between the gradient's arrival and the upload */
@@ -596,21 +612,16 @@ cvy_status cvy_replica_give(cvy_replica *r, int unit, long step, const float *fr
   if (mapped && bucket && r->staleness) CVY_TRY(cvy_queue_marker(queue, &unmapped));
   CVY_TRY(cvy_buffer_write(queue, to, 0, floats * sizeof(float), from, NULL, &upload));
   CVY_TRY(cvy_queue_flush(queue));
-  leave(r, CVY_OK);
   pthread_mutex_lock(r->lock);
-  cvy_event_destroy(
-      &r->mail[unit]
-           .upload); /* not waited for if the share was 0: the upload queue is in order, the newer one covers it */
-  r->mail[unit].upload = upload;
-  cvy_event_destroy(&r->mail[unit].unmapped);
-  r->mail[unit].unmapped = unmapped;
+  /* not waited for if the share was 0: the upload queue is in order, the newer one covers it */
+  swap_events(&r->mail[unit].upload, &upload);
+  swap_events(&r->mail[unit].unmapped, &unmapped);
   r->mail[unit].upload_step = step;
   pthread_cond_broadcast(r->changed);
   pthread_mutex_unlock(r->lock);
-  return CVY_OK;
 fail:
-  leave(r, status);
   cvy_event_destroy(&upload);
   cvy_event_destroy(&unmapped);
+  cvy_replica_leave(r, status);
   return status;
 }

@@ -173,8 +173,13 @@ size_t cvy_replica_device_bytes(const cvy_replica *replica);
 static inline const cvy_xent_result *cvy_replica_result(const cvy_replica *replica, long step) {
   return &replica->note_results[step % CVY_NOTES];
 }
-/* Exchange thread. Waits for an event of the device; NULL is there already. *ended_ns (may be NULL): when the command ended,
- * by the device's clock; 0: the device does not say. */
+/* Exchange thread. Around all its calls on the device: the watch looks at it meanwhile. False: the device was given up, and
+ * nothing may be called. Whoever leaves a device that was given up meanwhile does not return: another thread is the exchange
+ * thread by now. */
+bool cvy_replica_enter(cvy_replica *replica);
+void cvy_replica_leave(cvy_replica *replica, cvy_status status);
+/* Exchange thread. Waits for an event of the device and takes it over; NULL is there already. *ended_ns (may be NULL): when
+ * the command ended, by the device's clock; 0: the device does not say. */
 cvy_status cvy_replica_wait(cvy_replica *replica, cvy_event *event, uint64_t *ended_ns);
 /* Exchange thread. Waits until the unit's gradient of `step` is on the host: *part points to the unit's floats, or to
  * uint16 of bfloat16 if it packs and the unit is a bucket. */

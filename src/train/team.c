@@ -321,8 +321,8 @@ fail:
 void cvy_team_destroy(cvy_team **out) {
   cvy_team *const team = *out;
   if (!team) return;
+  (void)cvy_team_trace_end(team, NULL);
   cvy_team_stop_pipeline(team);
-  cvy_timeline_destroy(&team->timeline);
   for (int i = 0; team->replicas && i < team->n; i++) {
     cvy_replica *const r = &team->replicas[i];
     if (!r->worker) continue;
@@ -334,6 +334,7 @@ void cvy_team_destroy(cvy_team **out) {
     *out = NULL;
     return;
   }
+  cvy_timeline_destroy(&team->timeline);
   cvy_free(team->replicas);
   cvy_pool_destroy(&team->pool);
   cvy_state_destroy(&team->state);

@@ -75,7 +75,7 @@ struct cvy_team {
   bool watching, watch_stop;
   pthread_t thread;
   atomic_bool thread_started;       /* from then on devices that fail are taken out; before, they are the team's failure */
-  bool stop;
+  bool stop, exchange_ended;
   cvy_slot slots[CVY_MAX_RUN_AHEAD + 1];
   long first_step, next_step, finished;   /* steps [finished, next_step) are under way; numbers of the whole run */
   uint64_t last_done_ns;

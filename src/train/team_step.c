@@ -94,6 +94,8 @@ static void *exchange_main(void *arg) {
     }
     pthread_cond_broadcast(&team->changed);
   }
+  team->exchange_ended = true;
+  pthread_cond_broadcast(&team->changed);
   pthread_mutex_unlock(&team->lock);
   return NULL;
 }
@@ -146,8 +148,10 @@ void cvy_team_stop_pipeline(cvy_team *team) {
     pthread_mutex_lock(&team->lock);
     team->stop = true;
     pthread_cond_broadcast(&team->changed);
+    /* it may be inside a call that hangs: then the watch puts another one in its place */
+    while (team->thread_started && !team->exchange_ended) pthread_cond_wait(&team->changed, &team->lock);
     pthread_mutex_unlock(&team->lock);
-    pthread_join(team->thread, NULL);
+    if (team->exchange_ended) pthread_join(team->thread, NULL);
     team->thread_started = false;
   }
   /* workers may still be inside steps that failed: their tasks end because the team is halted */

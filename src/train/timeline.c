@@ -36,6 +36,10 @@ typedef struct device_line {
   cvy_timeline *timeline;
   cvy_replica *replica;
   bool left_out;
+  pthread_mutex_t asking;           /* who asks the device; never taken with the timeline's lock: it may hang */
+  cvy_command *fetched;             /* what it has said, under `asking` */
+  size_t n_fetched, fetched_capacity;
+  bool fetch_failed;
   /* its clock: host = device + offset_ns */
   int64_t offset_ns, error_ns;
   int64_t least_ns, first_least_ns, first_offset_ns;   /* of (enqueued by the host's clock - queued by the device's) */
@@ -148,8 +152,7 @@ static void keep_slice(device_line *d, const slice *s) {
   d->slices[d->n_slices++] = *s;
 }
 
-static void on_command(void *user, const cvy_command *c) {
-  device_line *const d = user;
+static void on_command(device_line *d, const cvy_command *c) {
   uint64_t *const last = &d->queue_end_ns[c->queue];
   follow_drift(d, c);
   const uint64_t end = to_host(d, c->end_ns), possible = later(c->enqueued_ns, *last);
@@ -181,9 +184,42 @@ static bool is_lost(const cvy_replica *r) {
   return lost;
 }
 
-static void take_commands(device_line *d) {
-  d->left_out = d->left_out || is_lost(d->replica);
-  if (!d->left_out && cvy_profile_take(d->replica->device, on_command, d) != CVY_OK) d->left_out = true;
+static void fetch(void *user, const cvy_command *c) {
+  device_line *const d = user;
+  if (d->n_fetched == d->fetched_capacity) {
+    const size_t capacity = d->fetched_capacity ? 2 * d->fetched_capacity : 256;
+    cvy_command *const grown = cvy_realloc(d->fetched, d->n_fetched, capacity, sizeof *grown);
+    d->fetch_failed |= !grown;
+    if (!grown) return;
+    d->fetched = grown;
+    d->fetched_capacity = capacity;
+  }
+  d->fetched[d->n_fetched++] = *c;
+}
+
+/* On the device's worker, or on the exchange thread, where the watch sees the driver hang; then nothing is held that others
+ * need. */
+static void take_commands(device_line *d, bool on_exchange) {
+  cvy_timeline *const t = d->timeline;
+  bool good = !is_lost(d->replica);
+  const bool entered = good && on_exchange && cvy_replica_enter(d->replica);
+  good = good && (entered || !on_exchange);
+  if (good) {
+    pthread_mutex_lock(&d->asking);
+    good = cvy_profile_take(d->replica->device, fetch, d) == CVY_OK;
+    pthread_mutex_lock(&t->lock);
+    t->out_of_memory |= d->fetch_failed;
+    d->left_out |= !good;
+    for (size_t i = 0; i < d->n_fetched && !d->left_out; i++) on_command(d, &d->fetched[i]);
+    pthread_mutex_unlock(&t->lock);
+    d->n_fetched = 0;
+    pthread_mutex_unlock(&d->asking);
+  } else {
+    pthread_mutex_lock(&t->lock);
+    d->left_out = true;
+    pthread_mutex_unlock(&t->lock);
+  }
+  if (entered) cvy_replica_leave(d->replica, CVY_OK);
 }
 
 /* ---- rows of the trace ---- */
@@ -383,6 +419,10 @@ static void write_steps_row(cvy_timeline *t, const cvy_step *step, uint64_t begi
                   json_pack("{si}", "images", step->n));
 }
 
+void cvy_timeline_fetch(cvy_timeline *t) {
+  for (int r = 0; t && r < t->n; r++) take_commands(&t->lines[r], true);
+}
+
 uint64_t cvy_timeline_step_done(cvy_timeline *t, const cvy_step *step, uint64_t exchanged_ns, uint64_t seen_ns) {
   if (!t) return seen_ns;
   pthread_mutex_lock(&t->lock);
@@ -400,7 +440,6 @@ uint64_t cvy_timeline_step_done(cvy_timeline *t, const cvy_step *step, uint64_t 
   const uint64_t done_ns = done_at(t, step, begin_ns, exchanged_ns, seen_ns);
   for (int r = 0; r < t->n; r++) {
     device_line *const d = &t->lines[r];
-    take_commands(d);
     judge_starts(d);
     if (step->begun_ns) {   /* the time since the last step was not a step's */
       divide(d, t->last_done_ns);
@@ -424,9 +463,9 @@ uint64_t cvy_timeline_step_done(cvy_timeline *t, const cvy_step *step, uint64_t 
 
 void cvy_timeline_drain(cvy_timeline *t, const cvy_replica *replica) {
   if (!t) return;
-  pthread_mutex_lock(&t->lock);
   device_line *const d = &t->lines[replica->index];
-  take_commands(d);
+  take_commands(d, false);
+  pthread_mutex_lock(&t->lock);
   write_slices(d, LONG_MAX);   /* no step is under way */
   pthread_mutex_unlock(&t->lock);
 }
@@ -443,6 +482,7 @@ cvy_status cvy_timeline_create(cvy_replica *replicas, int n, cvy_timeline **out)
   t->lines = cvy_calloc((size_t)n, sizeof *t->lines);
   CVY_REQUIRE(t->lines, CVY_E_MEMORY, "out of host memory");
   t->n = n;
+  for (int r = 0; r < n; r++) pthread_mutex_init(&t->lines[r].asking, NULL);
   for (int r = 0; r < n; r++) {
     device_line *const d = &t->lines[r];
     d->timeline = t;
@@ -466,7 +506,7 @@ static cvy_status end_trace(cvy_timeline *t, cvy_trace_totals *out) {
     take_works(t);
     for (int r = 0; r < t->n; r++) {
       device_line *const d = &t->lines[r];
-      take_commands(d);
+      d->left_out = d->left_out || is_lost(d->replica);
       write_slices(d, LONG_MAX);
       json_array_append_new(errors, d->left_out ? json_null() : json_real(1e-3 * (double)d->error_ns));
     }
@@ -486,8 +526,10 @@ static cvy_status end_trace(cvy_timeline *t, cvy_trace_totals *out) {
 void cvy_timeline_destroy(cvy_timeline **timeline) {
   cvy_timeline *const t = *timeline;
   if (!t) return;
-  if (t->lines) (void)end_trace(t, NULL);
+  CVY_ASSERT(!t->trace);
   for (int r = 0; r < t->n; r++) {
+    pthread_mutex_destroy(&t->lines[r].asking);
+    cvy_free(t->lines[r].fetched);
     for (int u = 0; u < CVY_USE_IDLE; u++) cvy_spans_clear(&t->lines[r].uses[u]);
     cvy_free(t->lines[r].slices);
   }
@@ -563,21 +605,38 @@ fail:
   return status;
 }
 
-/* Uploads of the last step may still be under way: their times come when they are done. */
-static cvy_status finish_queues(void *owner, void *arg) {
+typedef struct last_args {
+  cvy_timeline *timeline;
+  bool finish;                      /* uploads of the last step may still be under way: their times come when they are done */
+} last_args;
+
+static cvy_status take_last(void *owner, void *arg) {
+  cvy_status status = CVY_OK;
   cvy_replica *const r = owner;
-  (void)arg;
-  cvy_status status = cvy_queue_finish(cvy_device_compute_queue(r->device));
-  if (status == CVY_OK) status = cvy_queue_finish(cvy_device_transfer_queue(r->device));
-  return status == CVY_OK ? cvy_queue_finish(cvy_device_upload_queue(r->device)) : status;
+  const last_args *const a = arg;
+  if (a->finish) CVY_TRY(cvy_device_finish(r->device));
+  take_commands(&a->timeline->lines[r->index], false);
+fail:
+  return status;
+}
+
+static bool is_traced(cvy_timeline *t) {
+  pthread_mutex_lock(&t->lock);
+  const bool traced = t->trace != NULL;
+  pthread_mutex_unlock(&t->lock);
+  return traced;
 }
 
 cvy_status cvy_team_trace_end(cvy_team *team, cvy_trace_totals *out) {
-  cvy_status status = CVY_OK;
+  cvy_timeline *const t = team->timeline;
+  bool good = true;
   if (out) *out = (cvy_trace_totals){.first_left_out = -1};
-  if (!team->timeline) return CVY_OK;
-  if (cvy_team_wait(team) == CVY_OK) CVY_TRY(cvy_team_call_all(team, finish_queues, NULL));
-  CVY_TRY(end_trace(team->timeline, out));
-fail:
-  return status;
+  if (!t || !is_traced(t)) return CVY_OK;
+  last_args args = {.timeline = t, .finish = cvy_team_wait(team) == CVY_OK};
+  (void)cvy_team_try_all(team, take_last, &args, &good);
+  if (!good) (void)cvy_team_wait(team);
+  for (int r = 0; r < team->n; r++)
+    if (team->replicas[r].lost)
+      cvy_log_warning("the trace does not have all of device %d (%s), which is lost", r, cvy_devices_label(team->devices, r));
+  return end_trace(t, out);
 }

@@ -42,7 +42,7 @@ enum { CVY_SCOPE_UNIT = -16 };      /* unit u: CVY_SCOPE_UNIT - u */
 /* Of replicas 0..n-1 (borrowed), which are open, on profiling devices with nothing enqueued. A device whose clock cannot be
  * placed is left out. CVY_E_MEMORY; CVY_E_DEVICE: one hangs meanwhile. */
 cvy_status cvy_timeline_create(struct cvy_replica *replicas, int n, cvy_timeline **out);
-/* Ends a trace. The replicas must still be open. */
+/* A trace must have ended. */
 void cvy_timeline_destroy(cvy_timeline **timeline);
 
 /* Now, for the beginning of a work; 0 without a timeline. Any thread. */
@@ -52,6 +52,9 @@ void cvy_timeline_work(cvy_timeline *timeline, cvy_work work, int replica, int u
 /* [exchange thread] What brought the replica's result of the step, the last command of it on the compute queue, ended at
  * ended_ns by the device's clock (0: unknown). */
 void cvy_timeline_result(cvy_timeline *timeline, int replica, uint64_t ended_ns);
+/* [exchange thread] Takes the times of what the devices have done. One may hang at it, so it comes before the step's update
+ * counts: another exchange thread does the step again. */
+void cvy_timeline_fetch(cvy_timeline *timeline);
 /* [exchange thread] The step, begun at step->begun_ns if there was none under way, is done, as was seen at seen_ns: its
  * result is on the host. No work of it is under way. Returns when it was done: a wait may return as late as when the device
  * has done the next step too (Intel's CPU runtime: whoever waits computes), so it is the latest of the ends that the devices
