@@ -3,15 +3,13 @@
 #include "src/train/timeline.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/cl/profile.h"
-#include "src/nn/instance_parts.h"
 #include "src/train/team.h"
-#include "src/train/trace.h"
+#include "src/train/trace_rows.h"
 #include "src/train/usage.h"
 
 enum {
@@ -20,17 +18,6 @@ enum {
   DRIFT_NS = 2000000000,            /* the drift is looked at in stretches of so long … */
   DRIFT_COMMANDS = 200              /* … with at least so many commands */
 };
-
-/* A command as the trace needs it, in the host's clock. */
-typedef struct slice {
-  uint64_t begin_ns, end_ns;
-  const char *name;
-  cvy_command_kind kind;
-  cvy_queue_kind queue;
-  int scope;
-  long step;
-  size_t bytes;
-} slice;
 
 typedef struct device_line {
   cvy_timeline *timeline;
@@ -55,17 +42,15 @@ typedef struct device_line {
   uint64_t cursor_ns;               /* what is before is divided */
   uint64_t ns[CVY_USES];
   long images;
-  slice *slices;                    /* not yet written */
+  cvy_row_command *slices;          /* not yet written */
   size_t n_slices, slices_capacity;
 } device_line;
-
-typedef struct work_done { cvy_work work; int replica, unit; long step; uint64_t begin_ns, end_ns; } work_done;
 
 struct cvy_timeline {
   device_line *lines;
   int n;
   pthread_mutex_t inbox_lock;       /* inbox, tracing: held for moments only */
-  work_done *inbox, *works;         /* works: being looked at, under `lock` */
+  cvy_row_work *inbox, *works;      /* works: being looked at, under `lock` */
   size_t n_inbox, inbox_capacity, works_capacity;
   bool tracing, out_of_memory;
   pthread_mutex_t lock;             /* everything else */
@@ -138,10 +123,10 @@ static void judge_starts(device_line *d) {
   d->starts_wrong = d->said_ns < d->possible_ns / 20;
 }
 
-static void keep_slice(device_line *d, const slice *s) {
+static void keep_slice(device_line *d, const cvy_row_command *s) {
   if (d->n_slices == d->slices_capacity) {
     const size_t capacity = d->slices_capacity ? 2 * d->slices_capacity : 1024;
-    slice *const grown = cvy_realloc(d->slices, d->n_slices, capacity, sizeof *grown);
+    cvy_row_command *const grown = cvy_realloc(d->slices, d->n_slices, capacity, sizeof *grown);
     if (!grown) {
       d->timeline->out_of_memory = true;
       return;
@@ -170,7 +155,7 @@ static void on_command(device_line *d, const cvy_command *c) {
   if (!cvy_spans_add(&d->uses[use], begin, end)) d->timeline->out_of_memory = true;
   *last = later(*last, end);
   if (d->timeline->trace) {
-    const slice s = {.begin_ns = begin < end ? begin : end, .end_ns = end, .name = c->name, .kind = c->kind,
+    const cvy_row_command s = {.begin_ns = begin < end ? begin : end, .end_ns = end, .name = c->name, .kind = c->kind,
                      .queue = c->queue, .scope = c->scope, .step = c->step, .bytes = c->bytes};
     keep_slice(d, &s);
   }
@@ -222,115 +207,11 @@ static void take_commands(device_line *d, bool on_exchange) {
   if (entered) cvy_replica_leave(d->replica, CVY_OK);
 }
 
-/* ---- rows of the trace ---- */
-
-enum { HOST = 1, ROW_STEPS = 1, ROW_CALLER = 2, ROW_EXCHANGE = 3, ROW_WORKER = 4, ROW_COMPUTE = 1 };
-
-static cvy_trace_row row_of_work(const work_done *w) {
-  switch (w->work) {
-    case CVY_WORK_STEP:
-    case CVY_WORK_EVALUATE: return (cvy_trace_row){HOST, ROW_CALLER};
-    case CVY_WORK_ENQUEUE:
-    case CVY_WORK_WEIGHTS: return (cvy_trace_row){HOST, ROW_WORKER + w->replica};
-    default: return (cvy_trace_row){HOST, ROW_EXCHANGE};
-  }
-}
-
-static void name_unit(const cvy_timeline *t, int unit, char *out, size_t out_bytes) {
-  if (unit < t->lines[0].replica->layout->n_buckets) snprintf(out, out_bytes, "bucket %d", unit);
-  else snprintf(out, out_bytes, "BN sums");
-}
-
-static void write_work(cvy_timeline *t, const work_done *w) {
-  static const char *const names[] = {
-      [CVY_WORK_STEP] = "step",          [CVY_WORK_EVALUATE] = "evaluate",     [CVY_WORK_ENQUEUE] = "enqueue",
-      [CVY_WORK_WEIGHTS] = "wait for weights", [CVY_WORK_FINISH] = "exchange", [CVY_WORK_GRADIENT] = "wait for gradient",
-      [CVY_WORK_UPDATE] = "sum and update",    [CVY_WORK_GIVE] = "give",       [CVY_WORK_RESULT] = "wait for result"};
-  char name[96], unit[32];
-  const bool of_step = w->work == CVY_WORK_STEP || w->work == CVY_WORK_ENQUEUE || w->work == CVY_WORK_FINISH;
-  json_t *const args = json_object();
-  if (w->unit >= 0) {
-    name_unit(t, w->unit, unit, sizeof unit);
-    snprintf(name, sizeof name, "%s: %s", names[w->work], unit);
-  } else if (of_step) {
-    snprintf(name, sizeof name, "%s %ld", names[w->work], w->step);
-  } else {
-    snprintf(name, sizeof name, "%s", names[w->work]);
-  }
-  if (w->replica >= 0) json_object_set_new(args, "device", json_integer(w->replica));
-  cvy_trace_slice(t->trace, row_of_work(w), "host", name, w->step, w->begin_ns, w->end_ns, args);
-}
-
-/* What a scope is called: "forward: conv2d '0'", "bucket 3"; "" for commands that belong to nothing. */
-static void name_scope(const device_line *d, int scope, char *out, size_t out_bytes) {
-  static const char *const parts[CVY_SCOPE_PARTS] = {"forward", "backward", "backward data", ""};
-  const cvy_instance *const i = d->replica->instance;
-  char title[96];
-  out[0] = '\0';
-  if (scope == CVY_SCOPE_LOSS) snprintf(out, out_bytes, "loss");
-  else if (scope <= CVY_SCOPE_UNIT) name_unit(d->timeline, CVY_SCOPE_UNIT - scope, out, out_bytes);
-  else if (scope >= 0 && scope / CVY_SCOPE_PARTS < i->plan->n_units)
-    snprintf(out, out_bytes, "%s: %s", parts[scope % CVY_SCOPE_PARTS],
-             cvy_layer_title(i->net, i->plan->units[scope / CVY_SCOPE_PARTS].layer, title, sizeof title));
-}
-
-static void write_command(device_line *d, const slice *s) {
-  static const char *const categories[] = {"kernel", "transfer", "wait"};
-  char scope[128], name[192];
-  json_t *const args = json_object();
-  name_scope(d, s->scope, scope, sizeof scope);
-  if (s->bytes > 0) json_object_set_new(args, "bytes", json_integer((json_int_t)s->bytes));
-  if (scope[0]) json_object_set_new(args, s->scope <= CVY_SCOPE_UNIT ? "unit" : "layer", json_string(scope));
-  snprintf(name, sizeof name, "%s%s%s", s->kind == CVY_COMMAND_WAIT ? "wait for weights" : s->name,
-           s->kind != CVY_COMMAND_KERNEL && scope[0] ? ": " : "", s->kind != CVY_COMMAND_KERNEL ? scope : "");
-  cvy_trace_slice(d->timeline->trace, (cvy_trace_row){HOST + 1 + d->replica->index, ROW_COMPUTE + (int)s->queue},
-                  categories[s->kind], name, s->step, s->begin_ns, s->end_ns, args);
-}
-
-static bool same_layer(const slice *a, const slice *b) {
-  return a->scope == b->scope && (a->scope >= 0 || a->scope == CVY_SCOPE_LOSS) && a->kind == CVY_COMMAND_KERNEL &&
-         b->kind == CVY_COMMAND_KERNEL;
-}
-
-/* The compute queue's commands [from, to) of one step: the step, in it the layers, in them the commands. */
-static void write_step(device_line *d, const slice *s, size_t from, size_t to) {
-  const cvy_trace_row row = {HOST + 1 + d->replica->index, ROW_COMPUTE};
-  char name[128];
-  if (s[from].step >= 0) {
-    snprintf(name, sizeof name, "step %ld", s[from].step);
-    cvy_trace_slice(d->timeline->trace, row, "step", name, s[from].step, s[from].begin_ns, s[to - 1].end_ns, NULL);
-  }
-  for (size_t i = from; i < to;) {
-    size_t end = i + 1;
-    while (end < to && same_layer(&s[i], &s[end])) end++;
-    if (same_layer(&s[i], &s[i])) {
-      name_scope(d, s[i].scope, name, sizeof name);
-      cvy_trace_slice(d->timeline->trace, row, "layer", name, s[i].step, s[i].begin_ns, s[end - 1].end_ns, NULL);
-    }
-    for (; i < end; i++) write_command(d, &s[i]);
-  }
-}
-
 /* Everything but what belongs to steps after `step`. */
 static void write_slices(device_line *d, long step) {
-  slice *const s = d->slices;
-  size_t kept = 0, n = 0;
   if (d->left_out) d->n_slices = 0;   /* their names are the device's, which may be closed */
-  if (!d->timeline->trace) return;
-  for (size_t i = 0; i < d->n_slices; i++)   /* transfers as they come; the rest moves together */
-    if (s[i].queue != CVY_QUEUE_COMPUTE) write_command(d, &s[i]);
-    else s[n++] = s[i];
-  for (size_t i = 0; i < n;) {
-    size_t end = i + 1;
-    while (end < n && s[end].step == s[i].step) end++;
-    if (s[i].step <= step) {
-      write_step(d, s, i, end);
-      i = end;
-    } else {
-      for (; i < end; i++) s[kept++] = s[i];
-    }
-  }
-  d->n_slices = kept;
+  if (d->timeline->trace)
+    d->n_slices = cvy_rows_commands(d->timeline->trace, d->replica, d->slices, d->n_slices, step);
 }
 
 /* ---- works of the host ---- */
@@ -344,7 +225,7 @@ void cvy_timeline_work(cvy_timeline *t, cvy_work work, int replica, int unit, lo
   if (t->tracing || work == CVY_WORK_WEIGHTS || work == CVY_WORK_UPDATE) {   /* the sums need these */
     if (t->n_inbox == t->inbox_capacity) {
       const size_t capacity = t->inbox_capacity ? 2 * t->inbox_capacity : 256;
-      work_done *const grown = cvy_realloc(t->inbox, t->n_inbox, capacity, sizeof *grown);
+      cvy_row_work *const grown = cvy_realloc(t->inbox, t->n_inbox, capacity, sizeof *grown);
       if (grown) {
         t->inbox = grown;
         t->inbox_capacity = capacity;
@@ -353,7 +234,7 @@ void cvy_timeline_work(cvy_timeline *t, cvy_work work, int replica, int unit, lo
       }
     }
     if (t->n_inbox < t->inbox_capacity)
-      t->inbox[t->n_inbox++] = (work_done){work, replica, unit, step, begin_ns, end_ns};
+      t->inbox[t->n_inbox++] = (cvy_row_work){work, replica, unit, step, begin_ns, end_ns};
   }
   pthread_mutex_unlock(&t->inbox_lock);
 }
@@ -361,7 +242,7 @@ void cvy_timeline_work(cvy_timeline *t, cvy_work work, int replica, int unit, lo
 /* Under `lock`. */
 static void take_works(cvy_timeline *t) {
   pthread_mutex_lock(&t->inbox_lock);
-  work_done *const works = t->inbox;
+  cvy_row_work *const works = t->inbox;
   const size_t n = t->n_inbox, capacity = t->inbox_capacity;
   t->inbox = t->works;
   t->inbox_capacity = t->works_capacity;
@@ -370,11 +251,11 @@ static void take_works(cvy_timeline *t) {
   t->works_capacity = capacity;
   pthread_mutex_unlock(&t->inbox_lock);
   for (size_t i = 0; i < n; i++) {
-    const work_done *const w = &works[i];
+    const cvy_row_work *const w = &works[i];
     if (w->work == CVY_WORK_UPDATE) t->update_ns += w->end_ns - w->begin_ns;
     if (w->work == CVY_WORK_WEIGHTS && !cvy_spans_add(&t->lines[w->replica].uses[CVY_USE_WAITING], w->begin_ns, w->end_ns))
       t->out_of_memory = true;
-    if (t->trace) write_work(t, w);
+    if (t->trace) cvy_rows_work(t->trace, t->lines[0].replica->layout, w);
   }
 }
 
@@ -411,14 +292,6 @@ static uint64_t done_at(const cvy_timeline *t, const cvy_step *step, uint64_t be
   return done_ns < seen_ns ? done_ns : seen_ns;
 }
 
-static void write_steps_row(cvy_timeline *t, const cvy_step *step, uint64_t begin_ns, uint64_t done_ns) {
-  char name[32];
-  if (!t->trace) return;
-  snprintf(name, sizeof name, "step %ld", step->number);
-  cvy_trace_slice(t->trace, (cvy_trace_row){HOST, ROW_STEPS}, "step", name, step->number, begin_ns, done_ns,
-                  json_pack("{si}", "images", step->n));
-}
-
 void cvy_timeline_fetch(cvy_timeline *t) {
   for (int r = 0; t && r < t->n; r++) take_commands(&t->lines[r], true);
 }
@@ -453,7 +326,7 @@ uint64_t cvy_timeline_step_done(cvy_timeline *t, const cvy_step *step, uint64_t 
     d->images += step->shares[r];
     write_slices(d, step->number);
   }
-  write_steps_row(t, step, begin_ns, done_ns);
+  if (t->trace) cvy_rows_step(t->trace, step, begin_ns, done_ns);
   t->total_ns += done_ns - begin_ns;
   t->last_done_ns = done_ns;
   t->steps++;
@@ -568,23 +441,6 @@ bool cvy_team_device_times(cvy_team *team, int device, cvy_device_times *out) {
   return known;
 }
 
-static void name_rows(cvy_timeline *t, const cvy_team *team) {
-  static const char *const queues[CVY_QUEUES] = {"compute queue", "transfer queue", "upload queue"};
-  char name[256];
-  cvy_trace_name_process(t->trace, HOST, "host");
-  cvy_trace_name_row(t->trace, (cvy_trace_row){HOST, ROW_STEPS}, "steps");
-  cvy_trace_name_row(t->trace, (cvy_trace_row){HOST, ROW_CALLER}, "caller");
-  cvy_trace_name_row(t->trace, (cvy_trace_row){HOST, ROW_EXCHANGE}, "exchange");
-  for (int r = 0; r < t->n; r++) {
-    snprintf(name, sizeof name, "worker %d", r);
-    cvy_trace_name_row(t->trace, (cvy_trace_row){HOST, ROW_WORKER + r}, name);
-    snprintf(name, sizeof name, "device %d: %s", r, cvy_devices_label(team->devices, r));
-    cvy_trace_name_process(t->trace, HOST + 1 + r, name);
-    for (int q = 0; q < CVY_QUEUES; q++)
-      cvy_trace_name_row(t->trace, (cvy_trace_row){HOST + 1 + r, ROW_COMPUTE + q}, queues[q]);
-  }
-}
-
 cvy_status cvy_team_trace_begin(cvy_team *team, const char *path, long events_max) {
   cvy_status status = CVY_OK;
   cvy_timeline *const t = team->timeline;
@@ -595,7 +451,7 @@ cvy_status cvy_team_trace_begin(cvy_team *team, const char *path, long events_ma
   pthread_mutex_lock(&t->lock);
   traced = t->trace != NULL;
   if (!traced) status = cvy_trace_open(path, events_max ? events_max : 1000000, cvy_clock_ns(), &t->trace);
-  if (t->trace && !traced) name_rows(t, team);
+  if (t->trace && !traced) cvy_rows_name(t->trace, team->devices, t->n);
   pthread_mutex_lock(&t->inbox_lock);
   t->tracing = t->trace != NULL;
   pthread_mutex_unlock(&t->inbox_lock);
