@@ -137,6 +137,12 @@ void cvy_replica_drop_tensors(cvy_replica *replica);
  * data set must be attached and weights be put anew. CVY_E_DEVICE_MEMORY: as opening; then it can only be planned anew
  * again or closed. */
 cvy_status cvy_replica_replan(cvy_replica *replica, const cvy_replica_params *params);
+/* Where the weights after so many steps lie: with staleness the next ones are written while these are computed with. */
+static inline int cvy_replica_set_of(const cvy_replica *replica, long generation) {
+  return replica->staleness ? (int)(generation & 1) : 0;
+}
+/* [worker] Forgets what is posted, so that step number `step` begins with what lies on the device. */
+void cvy_replica_clear_mail(cvy_replica *replica, long step);
 /* [worker] Waits for what is enqueued, on all queues also if one fails, and forgets what steps that broke off have left: the
  * device is as between two steps, but for its weights. */
 cvy_status cvy_replica_drain(cvy_replica *replica);
