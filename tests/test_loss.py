@@ -106,7 +106,7 @@ def test_hang(at):
     # from what step 0 does on
     ways = [("hang=%d:%d", 45, 900), ("hang-call=%d:launch:%d", 35, 700), ("hang-call=%d:wait:%d", 24, 60),
             ("hang-call=%d:write:%d", 5, 60), ("hang-call=%d:flush:%d", 24, 200), ("hang-call=%d:map:%d", 3, 60),
-            ("hang-call=%d:unmap:%d", 3, 60), ("hang-call=%d:info:%d", 200, 4000), ("hang-call=%d:release:%d", 200, 4000)]
+            ("hang-call=%d:unmap:%d", 3, 60), ("hang-call=%d:info:%d", 200, 1800), ("hang-call=%d:release:%d", 200, 1800)]
     rounds = int(os.environ.get("CVY_FAULT_ROUNDS", "0"))
     for i in range(rounds if rounds else len(ways)):
         way, least, most = ways[i % len(ways)]

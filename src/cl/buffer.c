@@ -28,7 +28,9 @@ static cvy_buffer *buffer_new(cvy_device *device, size_t size_bytes) {
 
 static void buffer_unref(cvy_buffer *root) {
   if (atomic_fetch_sub(&root->refs, 1) != 1) return;
+  cvy_device_beat(root->device);
   if (root->cl) clReleaseMemObject(root->cl);
+  cvy_device_beat(root->device);
   atomic_fetch_sub(&root->device->children, 1);
   cvy_live_add(CVY_LIVE_BUFFER, -1);
   cvy_free(root);
@@ -289,11 +291,13 @@ fail:
 void cvy_pinned_destroy(cvy_pinned **p) {
   if (!p || !*p) return;
   cvy_pinned *const pinned = *p;
+  cvy_device_beat(pinned->device);
   if (pinned->mapped) {
     clEnqueueUnmapMemObject(pinned->device->transfer.cl, pinned->cl, pinned->mapped, 0, NULL, NULL);
     clFinish(pinned->device->transfer.cl);
   }
   if (pinned->cl) clReleaseMemObject(pinned->cl);
+  cvy_device_beat(pinned->device);
   atomic_fetch_sub(&pinned->device->children, 1);
   cvy_live_add(CVY_LIVE_BUFFER, -1);
   cvy_free(pinned);

@@ -69,7 +69,7 @@ cvy_queue *cvy_device_transfer_queue(cvy_device *device);                /* borr
 cvy_queue *cvy_device_upload_queue(cvy_device *device);                  /* borrowed */
 
 /* How others see whether a device's thread still gets on. Whoever enters or leaves a call of buffer.h, launch.h or a
- * library, or one below here, moves `beats`, and so does each program that is built; releasing objects does not. Who
+ * library, or one below here, moves `beats`, and so does each program that is built, and each object that is released. Who
  * finds `abandoned` set does not come back: such a call may return after hours, when nobody expects it any more. */
 typedef struct cvy_pulse { atomic_ulong beats; atomic_bool abandoned; } cvy_pulse;
 /* Does not return: the thread of an abandoned device. */

@@ -78,7 +78,9 @@ fail:
 void cvy_kernel_destroy(cvy_kernel **p) {
   if (!p || !*p) return;
   cvy_kernel *const kernel = *p;
+  cvy_device_beat(kernel->device);
   if (kernel->cl) clReleaseKernel(kernel->cl);
+  cvy_device_beat(kernel->device);
   cvy_free(kernel->slots);
   cvy_free(kernel->file);
   cvy_free(kernel->name);
@@ -223,7 +225,7 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
     CVY_TRY(cvy_event_wrap(queue, given, kernel->name, event));
   }
 fail:
-  cvy_device_beat(device);
   if (made) clReleaseEvent(made);
+  cvy_device_beat(device);
   return status;
 }

@@ -79,7 +79,8 @@ struct cvy_device {
 static inline void cvy_device_beat(const cvy_device *device) {
   cvy_pulse *const pulse = device->pulse;
   if (!pulse) return;
-  atomic_fetch_add_explicit(&pulse->beats, 1, memory_order_relaxed);
+  /* release: what the thread has looked at so far may be gone once somebody has found that it hangs */
+  atomic_fetch_add_explicit(&pulse->beats, 1, memory_order_release);
   if (atomic_load_explicit(&pulse->abandoned, memory_order_relaxed)) cvy_pulse_stop();
 }
 

@@ -283,7 +283,7 @@ cvy_status cvy_profile_clocks(cvy_device *device, cvy_clock_pair *out) {
   CVY_CL(device->label, clGetEventProfilingInfo(mark, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
   out->queued_ns = queued, out->end_ns = end;
 fail:
-  cvy_device_beat(device);
   if (mark) clReleaseEvent(mark);
+  cvy_device_beat(device);
   return status;
 }

@@ -49,7 +49,9 @@ cvy_status cvy_event_wrap(cvy_queue *queue, cl_event cl, const char *name, cvy_e
 void cvy_event_destroy(cvy_event **p) {
   if (!p || !*p) return;
   cvy_event *const event = *p;
+  cvy_device_beat(event->queue->device);
   clReleaseEvent(event->cl);
+  cvy_device_beat(event->queue->device);
   atomic_fetch_sub(&event->queue->device->children, 1);
   cvy_live_add(CVY_LIVE_EVENT, -1);
   cvy_free(event);
@@ -84,8 +86,8 @@ cvy_status cvy_queue_wait(cvy_queue *queue, cvy_event *event) {
     CVY_TRY(cvy_profile_add(queue, CVY_COMMAND_WAIT, "wait", 0, made));
   }
 fail:
-  cvy_device_beat(queue->device);
   if (made) clReleaseEvent(made);
+  cvy_device_beat(queue->device);
   return status;
 }
 

@@ -31,11 +31,13 @@ static void *worker_main(void *arg) {
     w->first = task->next;
     if (!w->first) w->last = NULL;
     w->running = ++w->n_run;
-    pthread_mutex_unlock(&w->lock);
-    const cvy_status status = task->fn(w->owner, task->arg);
+    const cvy_task_fn fn = task->fn;
+    void *const arg = task->arg;
+    pthread_mutex_unlock(&w->lock); /* if it is given up, the task's memory is its owner's again */
+    const cvy_status status = fn(w->owner, arg);
     pthread_mutex_lock(&w->lock);
     w->running = 0;
-    if (w->abandoned) break; /* the task's memory is its owner's again */
+    if (w->abandoned) break;
     task->status = status;
     task->done = true;
     pthread_cond_broadcast(&w->finished);
