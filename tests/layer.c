@@ -33,7 +33,7 @@
  *                         them waits
  *   hang-call=WHO:CALL:N  the N-th CALL does not return
  *   late=WHO              who waits for a command also waits for what has been enqueued behind it meanwhile
- * What hangs goes on when the variable changes. The part that does this is layer_device.c. */
+ * What hangs goes on when the variable changes. The words are read by layer_faults.c, and layer_device.c does it. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

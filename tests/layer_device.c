@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Words, devices and how they are named: at the top of layer.c.
+ * Words, devices and how they are named: at the top of layer.c; what the words say: layer_faults.h.
  * How a delay is made: behind the command goes a barrier that waits for a user event, which a thread of the layer
  * completes at the right time. The queue's later commands and whoever waits for the command wait for the barrier; the
  * host does not, and no core is used. */
 #include "tests/layer_device.h"
+#include "tests/layer_faults.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -13,39 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-/* The calls that can be counted and made to fail, by the names that words use. */
-#define CALL_LIST(X) \
-  X(ANY, "any") X(LAUNCH, "launch") X(READ, "read") X(WRITE, "write") X(MAP, "map") X(UNMAP, "unmap") X(FILL, "fill") \
-  X(COPY, "copy") X(MARKER, "marker") X(BARRIER, "barrier") X(FLUSH, "flush") X(FINISH, "finish") X(WAIT, "wait") \
-  X(BUFFER, "buffer") X(ARG, "arg") X(INFO, "info") X(RELEASE, "release")
-typedef enum call {
-#define X(id, name) CALL_##id,
-  CALL_LIST(X)
-#undef X
-  N_CALLS
-} call;
-static const char *const call_names[] = {
-#define X(id, name) name,
-    CALL_LIST(X)
-#undef X
-};
-
-typedef enum fault_kind { SLOW, LINK, FAIL, FAIL_ONCE, BAD_EVENT, HANG, HANG_CALL, LATE, N_FAULTS } fault_kind;
-static const char *const fault_names[] = {"slow", "link", "fail", "fail-once", "bad-event", "hang", "hang-call", "late"};
-
-typedef struct fault {
-  fault_kind kind;
-  int device;                 /* index in the team; -1 all */
-  int part;                   /* instead: the part of a partition; -1 none */
-  double number;              /* factor of SLOW, GB/s of LINK */
-  call call;
-  long at;                    /* FAIL…: the call's number */
-  cl_int code;
-  double from, to;            /* SLOW: launches, or seconds */
-  bool seconds;
-} fault;
-
-enum { MOST_FAULTS = 32, MOST_UNITS = 256, MOST_QUEUES = 1024, MOST_CONTEXTS = 512, MOST_PARTS = 256, MOST_MAPS = 256,
+enum { MOST_UNITS = 256, MOST_QUEUES = 1024, MOST_CONTEXTS = 512, MOST_PARTS = 256, MOST_MAPS = 256,
        N_STARTS = 8192, MOST_JOBS = 8192 };
 #define TIMER_CREDIT_NS 300000   /* what a launch may make up for the layer's own delays */
 
@@ -75,7 +44,7 @@ static const cl_icd_dispatch *below;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t news;
 static bool timer_runs;
-static char words[512];
+static char words[LAYER_WORDS];
 static unsigned version = 1;
 static fault faults[MOST_FAULTS];
 static int n_faults;
@@ -102,63 +71,12 @@ static uint64_t now_ns(void) {
 
 /* ---- words ---- */
 
-static void wrong(const char *text) {
-  fprintf(stderr, "test layer: cannot read '%s' in CVY_LAYER\n", text);
-  abort();
-}
-
-/* The next piece of a text with colons; NULL at its end. */
-static char *piece(char **at) { return *at ? strsep(at, ":") : NULL; }
-
-static void read_call(fault *f, const char *text, const char *whole) {
-  for (int c = 0; text && c < N_CALLS; c++)
-    if (!strcmp(text, call_names[c])) {
-      f->call = (call)c;
-      return;
-    }
-  wrong(whole);
-}
-
-static long read_count(const char *text, const char *whole) {
-  char *end;
-  if (!text) wrong(whole);
-  const long n = strtol(text, &end, 10);
-  if (*end) wrong(whole);
-  return n;
-}
-
-static void read_fault(fault_kind kind, char *arg, const char *whole) {
-  if (n_faults == MOST_FAULTS) wrong(whole);
-  fault *const f = &faults[n_faults++];
-  *f = (fault){.kind = kind, .device = -1, .part = -1, .from = 0, .to = 1e30};
-  const char *const who = piece(&arg);
-  if (!who) wrong(whole);
-  if (who[0] == '/') f->part = (int)read_count(who + 1, whole);
-  else if (strcmp(who, "all") != 0) f->device = (int)read_count(who, whole);
-  if (kind == LATE) return;
-  if (kind == SLOW || kind == LINK) {
-    const char *const number = piece(&arg), *const range = piece(&arg);
-    if (!number || (f->number = atof(number)) <= 0) wrong(whole);
-    if (range) {
-      const int got = sscanf(range, "%lf-%lf", &f->from, &f->to);
-      if (got < 1 || kind == LINK) wrong(whole);
-      f->seconds = strchr(range, 's') != NULL;
-      if (f->seconds) (void)sscanf(range, "%lfs-%lfs", &f->from, &f->to);
-    }
-    return;
-  }
-  if (kind == FAIL || kind == FAIL_ONCE || kind == HANG_CALL) read_call(f, piece(&arg), whole);
-  f->at = read_count(piece(&arg), whole);
-  if (kind == FAIL || kind == FAIL_ONCE || kind == BAD_EVENT) f->code = (cl_int)read_count(piece(&arg), whole);
-  if (arg) wrong(whole);
-}
-
 static char given[sizeof words]; /* by the test, in place of $CVY_LAYER */
 static bool is_given;
 void cvy_test_layer_words(const char *text);
 void cvy_test_layer_words(const char *text) {
   pthread_mutex_lock(&lock);
-  if (strlen(text ? text : "") >= sizeof given) wrong(text);
+  if (strlen(text ? text : "") >= sizeof given) layer_words_wrong(text);
   snprintf(given, sizeof given, "%s", text ? text : "");
   is_given = true;
   pthread_mutex_unlock(&lock);
@@ -168,22 +86,12 @@ void cvy_test_layer_words(const char *text) {
 static void read_words(void) {
   const char *const now = is_given ? given : getenv("CVY_LAYER");
   if (!strcmp(now ? now : "", words)) return;
-  if (strlen(now ? now : "") >= sizeof words) wrong(now);
+  if (strlen(now ? now : "") >= sizeof words) layer_words_wrong(now);
   snprintf(words, sizeof words, "%s", now ? now : "");
   version++;
-  n_faults = 0;
+  n_faults = layer_faults_read(words, faults);
   for (int i = 0; i < n_units; i++) units[i] = (unit){.device = units[i].device, .part = units[i].part};
   for (int i = 0; i < n_queues; i++) queues[i].hung = false;
-  char copy[sizeof words], *at = copy;
-  memcpy(copy, words, sizeof copy);
-  for (char *word; (word = strsep(&at, ",")) != NULL;) {
-    char whole[sizeof words];
-    snprintf(whole, sizeof whole, "%s", word);
-    char *arg = word;
-    const char *const name = strsep(&arg, "=");
-    for (int k = 0; k < N_FAULTS; k++)
-      if (!strcmp(name, fault_names[k])) read_fault((fault_kind)k, arg, whole);
-  }
 }
 
 static bool is_for(const fault *f, const unit *u) {
