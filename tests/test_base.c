@@ -104,6 +104,15 @@ static void test_memory(check_device *d) {
   for (int i = 0; i < 500; i++) assert_int_equal(p[i], i < 300 ? 7 : 0);
   p = cvy_realloc(p, 500, 10, 1);
   for (int i = 0; i < 10; i++) assert_int_equal(p[i], 7);
+  size_t room = 10;
+  assert_ptr_equal(cvy_grow(p, 9, &room, 4, 1), p);
+  assert_int_equal(room, 10);
+  p = cvy_grow(p, 10, &room, 4, 1);
+  assert_int_equal(room, 20);
+  for (int i = 0; i < 20; i++) assert_int_equal(p[i], i < 10 ? 7 : 0);
+  room = SIZE_MAX / 4;
+  assert_null(cvy_grow(p, room, &room, 4, 4));
+  assert_int_equal(room, SIZE_MAX / 4);
   assert_int_equal(cvy_live_count(CVY_LIVE_MEMORY), before + 1);
   cvy_free(p);
   void *const empty = cvy_calloc(0, 4);

@@ -46,6 +46,14 @@ void *cvy_realloc(void *p, size_t old_count, size_t new_count, size_t elem_bytes
   return grown;
 }
 
+void *cvy_grow(void *p, size_t n, size_t *capacity, size_t first, size_t elem_bytes) {
+  if (n < *capacity) return p;
+  const size_t more = *capacity ? 2 * *capacity : first;
+  void *const grown = cvy_realloc(p, n, more, elem_bytes);
+  if (grown) *capacity = more;
+  return grown;
+}
+
 char *cvy_strdup(const char *text) { return cvy_strndup(text, SIZE_MAX); }
 
 char *cvy_strndup(const char *text, size_t max_bytes) {

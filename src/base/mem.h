@@ -12,6 +12,9 @@
 void *cvy_calloc(size_t count, size_t elem_bytes);
 /* Grows to new_count elements, keeps the content, zeroes what is new. On NULL the old block is still the caller's. */
 void *cvy_realloc(void *p, size_t old_count, size_t new_count, size_t elem_bytes);
+/* Room for one more behind the n elements of a list that has room for *capacity: `p` if there is some, else as by
+ * cvy_realloc twice as many, `first` at first. On NULL list and *capacity are as before. */
+void *cvy_grow(void *p, size_t n, size_t *capacity, size_t first, size_t elem_bytes);
 char *cvy_strdup(const char *text);                          /* NULL when out of memory */
 char *cvy_strndup(const char *text, size_t max_bytes);
 void cvy_free(void *p);                                       /* NULL is fine */

@@ -74,13 +74,9 @@ fail:
 }
 
 static profiled *list_add(event_list *list) {
-  if (list->n == list->capacity) {
-    const size_t capacity = list->capacity ? 2 * list->capacity : 1024;
-    profiled *const grown = cvy_realloc(list->items, list->n, capacity, sizeof *grown);
-    if (!grown) return NULL;
-    list->items = grown;
-    list->capacity = capacity;
-  }
+  profiled *const items = cvy_grow(list->items, list->n, &list->capacity, 1024, sizeof *items);
+  if (!items) return NULL;
+  list->items = items;
   return &list->items[list->n++];
 }
 

@@ -124,16 +124,12 @@ static void judge_starts(device_line *d) {
 }
 
 static void keep_slice(device_line *d, const cvy_row_command *s) {
-  if (d->n_slices == d->slices_capacity) {
-    const size_t capacity = d->slices_capacity ? 2 * d->slices_capacity : 1024;
-    cvy_row_command *const grown = cvy_realloc(d->slices, d->n_slices, capacity, sizeof *grown);
-    if (!grown) {
-      d->timeline->out_of_memory = true;
-      return;
-    }
-    d->slices = grown;
-    d->slices_capacity = capacity;
+  cvy_row_command *const slices = cvy_grow(d->slices, d->n_slices, &d->slices_capacity, 1024, sizeof *slices);
+  if (!slices) {
+    d->timeline->out_of_memory = true;
+    return;
   }
+  d->slices = slices;
   d->slices[d->n_slices++] = *s;
 }
 
@@ -171,14 +167,10 @@ static bool is_lost(const cvy_replica *r) {
 
 static void fetch(void *user, const cvy_command *c) {
   device_line *const d = user;
-  if (d->n_fetched == d->fetched_capacity) {
-    const size_t capacity = d->fetched_capacity ? 2 * d->fetched_capacity : 256;
-    cvy_command *const grown = cvy_realloc(d->fetched, d->n_fetched, capacity, sizeof *grown);
-    d->fetch_failed |= !grown;
-    if (!grown) return;
-    d->fetched = grown;
-    d->fetched_capacity = capacity;
-  }
+  cvy_command *const fetched = cvy_grow(d->fetched, d->n_fetched, &d->fetched_capacity, 256, sizeof *fetched);
+  d->fetch_failed |= !fetched;
+  if (!fetched) return;
+  d->fetched = fetched;
   d->fetched[d->n_fetched++] = *c;
 }
 
@@ -223,18 +215,13 @@ void cvy_timeline_work(cvy_timeline *t, cvy_work work, int replica, int unit, lo
   const uint64_t end_ns = cvy_clock_ns();
   pthread_mutex_lock(&t->inbox_lock);
   if (t->tracing || work == CVY_WORK_WEIGHTS || work == CVY_WORK_UPDATE) {   /* the sums need these */
-    if (t->n_inbox == t->inbox_capacity) {
-      const size_t capacity = t->inbox_capacity ? 2 * t->inbox_capacity : 256;
-      cvy_row_work *const grown = cvy_realloc(t->inbox, t->n_inbox, capacity, sizeof *grown);
-      if (grown) {
-        t->inbox = grown;
-        t->inbox_capacity = capacity;
-      } else {
-        t->out_of_memory = true;
-      }
-    }
-    if (t->n_inbox < t->inbox_capacity)
+    cvy_row_work *const works = cvy_grow(t->inbox, t->n_inbox, &t->inbox_capacity, 256, sizeof *works);
+    if (works) {
+      t->inbox = works;
       t->inbox[t->n_inbox++] = (cvy_row_work){work, replica, unit, step, begin_ns, end_ns};
+    } else {
+      t->out_of_memory = true;
+    }
   }
   pthread_mutex_unlock(&t->inbox_lock);
 }

@@ -12,13 +12,9 @@ bool cvy_spans_add(cvy_spans *s, uint64_t begin_ns, uint64_t end_ns) {
     if (end_ns > s->items[s->n - 1].end_ns) s->items[s->n - 1].end_ns = end_ns;   /* as queues go on without a gap */
     return true;
   }
-  if (s->n == s->capacity) {
-    const size_t capacity = s->capacity ? 2 * s->capacity : 64;
-    cvy_span *const grown = cvy_realloc(s->items, s->n, capacity, sizeof *grown);
-    if (!grown) return false;
-    s->items = grown;
-    s->capacity = capacity;
-  }
+  cvy_span *const items = cvy_grow(s->items, s->n, &s->capacity, 64, sizeof *items);
+  if (!items) return false;
+  s->items = items;
   s->items[s->n++] = (cvy_span){begin_ns, end_ns};
   return true;
 }
