@@ -30,9 +30,8 @@ typedef struct cvy_data_params {
 } cvy_data_params;
 
 /* `spec`: "fashion-mnist" | a folder with idx files named as Fashion-MNIST's (plain or .gz; images of rank 3, or of
- * rank 4 as
- * train-images-idx4-ubyte) | "synthetic[:N[:HxWxC]]" (N training and N/6 + 1 test images, 28x28x1 by default, 10
- * classes, learnable).
+ * rank 4 as train-images-idx4-ubyte) | "synthetic[:N[:HxWxC]]" (N training and N/6 + 1 test images, 28x28x1 by default,
+ * 10 classes, learnable).
  * params may be NULL. CVY_E_IO: a file is missing (message: where it was looked for and how to get it) or unreadable;
  * CVY_E_FORMAT: magic, sizes, CRC, label out of range, with file and offset; CVY_E_ARGUMENT: bad spec. */
 cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_data **out);

@@ -59,8 +59,7 @@ void cvy_device_list_destroy(cvy_device_list **list);
  * for ever, and leaving by exit() may wait for them; leave by _exit() if there are any. */
 int cvy_devices_abandoned(void);
 /* Graphics cards on the PCI bus (/sys/bus/pci/devices, class 0x03) that no platform offers: one sentence each naming
- * the package that
- * is probably missing, appended with a newline each to `out` (NUL-terminated, cut at out_bytes). */
+ * the package that is probably missing, appended with a newline each to `out` (NUL-terminated, cut at out_bytes). */
 void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes);
 
 /* Libraries found at run time, one per line: "CLBlast: libclblast.so.1" or "clFFT: not found (…)". NUL-terminated,

@@ -37,8 +37,8 @@ cvy_status cvy_net_create(int channels, int height, int width, cvy_net **out);
 void cvy_net_destroy(cvy_net **net);
 cvy_node cvy_net_input(cvy_net *net);
 /* Parameters are listed in the order in which layers get their names. PyTorch lists a module's layers as they are
- * declared, not as they
- * run: this declares the name of a layer that is built later (cvy_net_finish fails if it is not). */
+ * declared, not as they run: this declares the name of a layer that is built later (cvy_net_finish fails if it is
+ * not). */
 void cvy_net_declare(cvy_net *net, const char *name);
 
 typedef struct cvy_conv2d_spec {
@@ -70,8 +70,7 @@ cvy_node cvy_net_avgpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
 cvy_node cvy_net_global_avgpool(cvy_net *net, cvy_node x);
 
 /* Fully connected on the whole sample; what is not 1x1 is flattened first, in (c,h,w) order as PyTorch's Flatten does
- * (this concerns only
- * the order of the weights in files). */
+ * (this concerns only the order of the weights in files). */
 cvy_node cvy_net_linear(cvy_net *net, cvy_node x, const char *name, int outputs, bool no_bias);
 /* Over the channels of each position. Training with softmax cross-entropy wants logits: do not put it at the end of a
  * net to be trained. */

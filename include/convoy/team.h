@@ -87,8 +87,7 @@ typedef struct cvy_team_params {
 
 typedef struct cvy_team cvy_team;
 /* Opens the devices, compiles the kernels, allocates and touches all device memory, gives every device zero weights:
- * call cvy_team_init or
- * cvy_team_load next. `devices` and `net` are borrowed for the life of the team.
+ * call cvy_team_init or cvy_team_load next. `devices` and `net` are borrowed for the life of the team.
  * CVY_E_ARGUMENT · CVY_E_UNSUPPORTED (no algorithm of conv_algo can do some layer, which is named) ·
  * CVY_E_DEVICE_MEMORY (one sample does not fit: bytes needed and there) · CVY_E_BUILD ·
  * CVY_E_DEVICE. */

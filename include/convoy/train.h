@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Training from start to end: epochs, shuffling, evaluation, checkpoints, callbacks. What cvy_train does can also be
- * written by hand with
- * cvy_team_step (team.h); tests/examples/d2l_section.c does so. */
+ * written by hand with cvy_team_step (team.h); tests/examples/d2l_section.c does so. */
 #ifndef CONVOY_TRAIN_H
 #define CONVOY_TRAIN_H
 

@@ -4,8 +4,8 @@
  *   rows, columns
  *   G groups of batch normalisation · gradient of x is dx.
  * Activations are NHWC fp32 with a channel pitch >= C: element (n,h,w,c) is at ((n*H + h)*W + w)*pitch + c. Channels
- * C..pitch-1 are zero
- * on the device, always: every kernel that writes a tensor writes zeros there (or leaves them, if it only adds zeros).
+ * C..pitch-1 are zero on the device, always: every kernel that writes a tensor writes zeros there (or leaves them, if
+ * it only adds zeros).
  * Filters are (R,S,C,Kpitch): RSCK with K padded by zeros to the pitch of the output. */
 #ifndef CVY_OPS_TENSOR_H
 #define CVY_OPS_TENSOR_H

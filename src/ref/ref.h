@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The truth: plain loops in double, written from the formulas of the ops' headers and from nothing else. Dense
- * tensors (no pitch):
- * x (N,H,W,C), w (R,S,C,K). Used by tests and `convoy selftest`. Each function also gives `mag`, where not NULL: the
- * sum of the absolute values
- * of the terms of each output element, from which a rounding bound follows (|error| <= a few eps * mag). Any thread;
- * no allocation unless said. */
+ * The truth: plain loops in double, written from the formulas of the ops' headers and from nothing else. Dense tensors
+ * (no pitch): x (N,H,W,C), w (R,S,C,K). Used by tests and `convoy selftest`. Each function also gives `mag`, where not
+ * NULL: the sum of the absolute values of the terms of each output element, from which a rounding bound follows
+ * (|error| <= a few eps * mag). Any thread; no allocation unless said. */
 #ifndef CVY_REF_H
 #define CVY_REF_H
 

@@ -62,9 +62,8 @@ cvy_status cvy_checkpoint_save(const char *dir, const cvy_layout *layout, const 
 /* The newest good checkpoint of DIR. A broken file is named in a warning and the one before it is taken. *found false
  * with CVY_OK: no folder or no checkpoint in it. Else *c is filled and owns its memory: cvy_checkpoint_clear.
  * `settings` (NULL: not compared) are those of the run that wants to go on, may_differ as in cvy_settings_compare.
- * CVY_E_FORMAT: there are checkpoints, all
- * broken · CVY_E_IO: the folder cannot be read · CVY_E_MISMATCH: settings differ (each named) or the network does, or
- * the format's version · CVY_E_MEMORY. On failure *c is empty. */
+ * CVY_E_FORMAT: there are checkpoints, all broken · CVY_E_IO: the folder cannot be read · CVY_E_MISMATCH: settings
+ * differ (each named) or the network does, or the format's version · CVY_E_MEMORY. On failure *c is empty. */
 cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout, const char *settings,
                                       const char *const *may_differ, cvy_checkpoint *c, bool *found);
 void cvy_checkpoint_clear(cvy_checkpoint *c);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The exchange thread: finishes steps in order. Team of several: per unit (bucket, BN sums) takes the replicas' parts
- * as they arrive, adds
- * them in device order, updates the state's next generation, gives the result back to every replica; then the step's
- * results. Team of one: the
- * device has done the update; only the results are awaited. */
+ * as they arrive, adds them in device order, updates the state's next generation, gives the result back to every
+ * replica; then the step's results. Team of one: the device has done the update; only the results are awaited. */
 #ifndef CVY_TRAIN_EXCHANGE_H
 #define CVY_TRAIN_EXCHANGE_H
 
@@ -22,9 +20,8 @@ typedef struct cvy_exchange {
 } cvy_exchange;
 
 /* [exchange thread] Finishes one step: on return its results are on the host and, in a team of several, the state has
- * advanced and every
- * upload for the next step is enqueued. *loss: mean over the batch; *correct: hits. On failure the state has not
- * advanced. */
+ * advanced and every upload for the next step is enqueued. *loss: mean over the batch; *correct: hits. On failure the
+ * state has not advanced. */
 cvy_status cvy_exchange_finish_step(cvy_exchange *exchange, cvy_step *step, double *loss, int *correct);
 
 #endif

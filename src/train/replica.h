@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * One device's copy of the network: its worker thread, instance (nn/instance.h), data set, and its part of every
- * step. Functions marked [worker]
- * run on the replica's own thread (posted by team.c); the others may be called by the exchange thread.
+ * One device's copy of the network: its worker thread, instance (nn/instance.h), data set, and its part of every step.
+ * Functions marked [worker] run on the replica's own thread (posted by team.c); the others may be called by the
+ * exchange thread.
  *
  * Where the team has more than one device, gradients and weights cross in units: unit u < n_buckets is a bucket, unit
- * n_buckets is the
- * vector of BN sums (up: S; down: running values). The life of a unit in step t:
+ * n_buckets is the vector of BN sums (up: S; down: running values). The life of a unit in step t:
  *   worker: last command that writes it is enqueued → read into pinned memory (or mapped) on the transfer queue →
  *   posted (step t)
  *   exchange thread: takes the read, waits for it, adds it up, updates the state, enqueues the upload on the upload

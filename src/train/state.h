@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The master copy of what training changes, on the host: weights, momentum, BN running values, each a flat vector
- * (nn/layout.h) in two
- * generations. The update of step t reads generation t and writes t+1 piece by piece; t+1 becomes the truth when all
- * pieces are done.
- * So a step can be redone, and a snapshot is never half of one. */
+ * (nn/layout.h) in two generations. The update of step t reads generation t and writes t+1 piece by piece; t+1 becomes
+ * the truth when all pieces are done. So a step can be redone, and a snapshot is never half of one. */
 #ifndef CVY_TRAIN_STATE_H
 #define CVY_TRAIN_STATE_H
 
@@ -31,9 +29,8 @@ float *cvy_state_v(const cvy_state *state);
 float *cvy_state_running(const cvy_state *state);
 
 /* reduce → update for floats [offset, offset + size) of the flat vector: g = parts[0] + parts[1] + … (in this order),
- * then SGD (ops/sgd.h: same
- * formulas, same roundings as the device's) from generation to generation + 1. parts[i] points to the piece's first
- * float; n_parts >= 1.
+ * then SGD (ops/sgd.h: same formulas, same roundings as the device's) from generation to generation + 1. parts[i]
+ * points to the piece's first float; n_parts >= 1.
  * Elementwise: pool and cuts do not change a bit. */
 void cvy_state_update(cvy_state *state, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
                       const float *const *parts, int n_parts);
