@@ -165,7 +165,7 @@ def test_help():
         "bench peak": "time devices json quiet",
         "bench train": "model batch steps inference conv-algo tune math no-breakdown devices json quiet",
         "bench exchange": "model buckets time devices json quiet",
-        "bench scaling": "model batch steps extrapolate conv-algo math tune devices json quiet",
+        "bench scaling": "model batch steps rounds extrapolate conv-algo math tune devices json quiet",
         "eval": "weights model data data-dir classes seed devices batch conv-algo math json quiet",
         "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",

@@ -243,11 +243,14 @@ def test_bench_scaling():
     model = ["--model", "lenet", "--steps", 3, "--extrapolate", 16, "--devices", device_times(3)]
     with tempfile.TemporaryDirectory() as dir:
         out = os.path.join(dir, "scaling.json")
-        table = expect(0, "bench", "scaling", "--quiet", *model, "--batch", 96, "--json", out,
-                       out=("strong: the same batch", "the same cores as ", "adding ", "Devices like ")).stdout
+        done = expect(0, "bench", "scaling", *model, "--batch", 96, "--json", out, env={"CVY_NO_TUNE": "0"},
+                      out=("strong: the same batch", "the same cores as ", "adding ", "Devices like "))
         with open(out, encoding="utf-8") as f:
             result = json.load(f)
     check(result["word"] == "scaling" and result["batch"] == 96, f"{result}")
+    for words in ("round 1 of 2: measuring device 1 of 3 alone", "round 2 of 2: measuring 3 devices together"):
+        check(words in done.stderr, f"what is measured: {words}", done)
+    check(done.stderr.count("convoy tune") <= 1, "of many teams one says what could be faster", done)
     check(all(d["math"] == "fp32" for d in result["devices"]), "what products use")
     check([d["shares_cores_with"] is None for d in result["devices"]] == [True, False, False], f"replicas share cores: {result}")
     check([p["share"] for p in result["devices"][0]["alone"]] == [32, 48, 96], f"shares that come up: {result['devices'][0]}")
@@ -257,7 +260,7 @@ def test_bench_scaling():
     check(first["verdict"] is None and first["transfer_ms"] == 0 and first["strong"]["exposed_ms"] == 0, f"one alone: {first}")
     for t in result["teams"][1:]:
         check(t["verdict"].startswith("adding ") and re.search(r"\d\.\d\dx", t["verdict"]), f"{t}")
-        check(t["host_ms"] > 0 and t["transfer_ms"] > 0 and t["verdict"] in table, f"{t}")
+        check(t["host_ms"] > 0 and t["transfer_ms"] > 0 and t["verdict"] in done.stdout, f"{t}")
         for m in (t["strong"], t["weak"]):
             exchange = t["host_ms"] + t["transfer_ms"]
             check(abs(m["compute_by_exchange"] * exchange / m["compute_ms"] - 1) < 1e-6, f"{m}")
@@ -265,7 +268,7 @@ def test_bench_scaling():
             check(m["limit"] in ("compute", "exchange", "imbalance", "host", "shared cores") and m["efficiency"] > 0, f"{m}")
     check([e["devices"] for e in result["extrapolated"]] == [2, 4, 8, 16], f"{result['extrapolated']}")
     check(result["teams"][2]["strong"] == {**result["teams"][2]["weak"]}, "the whole team is both")
-    one = json.loads(expect(0, "bench", "scaling", "--quiet", "--devices", DEVICE, "--model", "lenet", "--steps", 1, "--batch", 16,
+    one = json.loads(expect(0, "bench", "scaling", "--quiet", "--devices", DEVICE, "--model", "lenet", "--steps", 1, "--rounds", 1, "--batch", 16,
                             "--json").stdout)
     check(len(one["teams"]) == 1 and one["extrapolated"] == [], f"{one}")
     expect(2, "bench", "scaling", *model, "--batch", 5, err="each needs 2 images or more")

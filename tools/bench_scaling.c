@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * convoy bench scaling: what each device does alone, what teams of them do, and whether each one is worth it. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 typedef struct scaling_options {
   const char *devices, *json, *conv_algo;
   int model, tune, math;
-  int64_t batch, steps, extrapolate;
+  int64_t batch, steps, rounds, extrapolate;
   bool quiet;
 } scaling_options;
 
@@ -35,6 +36,15 @@ static const option_row rows[] = {
      .lo = 1,
      .hi = 128,
      .help = "steps measured of each team and size, after some that are not; blocks of them where they are short"},
+    {.kind = OPTION_INT,
+     .name = "rounds",
+     FIELD(rounds),
+     .value = "N",
+     .deflt = "2",
+     .unit = "rounds",
+     .lo = 1,
+     .hi = 100,
+     .help = "all of it so many times over; of each figure the least counts, as other programs take time away unevenly"},
     {.kind = OPTION_INT,
      .name = "extrapolate",
      FIELD(extrapolate),
@@ -59,10 +69,11 @@ static const option_table table = {
              "more than 4), and says what limits them and whether each device is worth it.",
     .after =
         "strong: the same batch, divided evenly; weak: the same share per device. Times: lower\n"
-        "quartile of steps, or of blocks of them. Efficiency: of the sum of what the devices do\n"
-        "alone. Predicted: from each device alone, from the exchange alone, and from how much\n"
-        "all of them, computing at once without an exchange, slow each other down. Devices on\n"
-        "the same cores are known to share them. JSON: {\"version\", \"word\", \"model\", \"batch\",\n"
+        "quartile of steps, or of blocks of them, the least of all rounds. Efficiency: of the sum\n"
+        "of what the devices do alone. Predicted: from each device alone, from the exchange\n"
+        "alone, and from how much all of them, computing at once without an exchange, slow each\n"
+        "other down. Devices on the same cores are known to share them.\n"
+        "JSON: {\"version\", \"word\", \"model\", \"batch\",\n"
         "\"devices\": [{\"device\", \"math\" (fp32 or tf32: what its products used),\n"
         "\"alone\": [{\"share\", \"ms\", \"img_s\"}], \"crowded\",\n"
         "\"shares_cores_with\"}], \"teams\": [{\"devices\", \"verdict\", \"transfer_ms\", \"host_ms\",\n"
@@ -77,7 +88,7 @@ static const double BLOCK_MS = 60;
 typedef struct one_device {
   cvy_balance_point points[POINTS];
   int n_points;
-  double crowded;
+  double crowded_s, crowded_step_s; /* its computing while all compute, and the step of all */
   cvy_math math;                    /* what its products used */
   int same_as;                      /* a device measured already, or itself */
 } one_device;
@@ -95,7 +106,7 @@ typedef struct scaling_run {
   cvy_net *net;
   cvy_data *data;
   int32_t *samples;
-  int n, n_rows;
+  int n, n_rows, round;
   one_device *ones;
   cvy_scaling_device *model;
   team_row *rows;
@@ -179,25 +190,44 @@ static int sizes_of(const scaling_run *run, int *sizes) {
   return n;
 }
 
+/* "measuring …", of which round. */
+static void tell(const scaling_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void tell(const scaling_run *run, const char *format, ...) {
+  char text[160] = "";
+  size_t used = 0;
+  va_list values;
+  if (run->options->rounds > 1)
+    used = (size_t)snprintf(text, sizeof text, "round %d of %d: ", run->round + 1, (int)run->options->rounds);
+  va_start(values, format);
+  vsnprintf(text + used, sizeof text - used, format, values);
+  va_end(values);
+  progress_status(text);
+}
+
+static void keep_least(double *least, double seconds) {
+  if (*least == 0 || seconds < *least) *least = seconds;
+}
+
 static cvy_status measure_alone(scaling_run *run, int i) {
   cvy_status status = CVY_OK;
   cvy_team *team = NULL;
   one_device *const one = &run->ones[i];
   const cvy_devices alone = some_of(run, i, 1);
-  char text[128];
   int sizes[POINTS];
   const int n = sizes_of(run, sizes);
-  snprintf(text, sizeof text, "measuring device %d of %d alone", i + 1, run->n);
-  progress_status(text);
+  tell(run, "measuring device %d of %d alone", i + 1, run->n);
+  one->n_points = 0;
   for (int s = n - 1; s >= 0; s--) {   /* ascending; memory and kernels depend on what a replica is planned for */
     double seconds;
     if (one->n_points > 0 && one->points[one->n_points - 1].n == sizes[s]) continue;
+    cvy_balance_point *const point = &one->points[one->n_points++];
+    point->n = sizes[s];
     CVY_TRY(open_team(run, &alone, sizes[s], false, &team));
     CVY_TRY(step_s(run, team, sizes[s], &seconds));
     cvy_replica_info info;
     if (cvy_team_replica(team, 0, &info)) one->math = info.math;
     cvy_team_destroy(&team);
-    one->points[one->n_points++] = (cvy_balance_point){sizes[s], seconds};
+    keep_least(&point->seconds, seconds);
   }
 fail:
   cvy_team_destroy(&team);
@@ -216,50 +246,73 @@ static cvy_status measure_each(scaling_run *run) {
     for (int j = 0; j < i && one->same_as == i; j++)
       if (same_cores(&run->devices->choices[i], &run->devices->choices[j])) one->same_as = j;
     if (one->same_as == i) CVY_TRY(measure_alone(run, i));
-    else *one = (one_device){.same_as = one->same_as, .n_points = run->ones[one->same_as].n_points};
-  }
-  for (int i = 0; i < run->n; i++) {
-    const one_device *const one = &run->ones[run->ones[i].same_as];
-    const cvy_device_choice *const c = &run->devices->choices[i];
-    const cvy_device_info *const info = &run->devices->list->items[c->item];
-    run->model[i] = (cvy_scaling_device){.alone = {.points = one->points, .n_points = one->n_points, .cap = -1},
-                                         /* all CPU runtimes drive the host's cores */
-                                         .place = info->kind == CVY_DEVICE_CPU ? HOST_PLACE : HOST_PLACE + 1 + c->item,
-                                         .part = c->units > 0 ? (double)c->units / (double)info->compute_units : 1};
   }
 fail:
   return status;
 }
 
-static void even_shares(scaling_run *run, int batch, int k) {
-  for (int i = 0; i < k; i++) run->shares[i] = batch / k + (i < batch % k);
-}
-
-/* How much slower each device computes while all do. */
+/* All devices computing at once, without an exchange. */
 static cvy_status measure_crowding(scaling_run *run) {
   cvy_status status = CVY_OK;
   cvy_team *team = NULL;
   const int batch = (int)run->options->batch;
   double seconds;
   if (run->n == 1) return CVY_OK;
-  progress_status("measuring all devices at once, without an exchange");
+  tell(run, "measuring all devices at once, without an exchange");
   CVY_TRY(open_team(run, run->devices, batch, true, &team));
   CVY_TRY(step_s(run, team, batch, &seconds));
-  even_shares(run, batch, run->n);
-  const cvy_scaling_step expected = cvy_scaling_predict(run->model, run->n, run->n, run->shares, NULL);
   for (int i = 0; i < run->n; i++) {
     cvy_device_times t;
     const bool known = cvy_team_device_times(team, i, &t) && t.steps > 0;
-    /* on cores that are shared one device's computing is no measure: what all take is */
-    const double measured = expected.shares_cores || !known ? seconds : seconds * t.computing_ms / t.total_ms;
-    const double alone = expected.shares_cores ? expected.compute_s
-                                               : cvy_balance_compute_time(&run->model[i].alone, run->shares[i]);
-    run->ones[i].crowded = expected.shares_cores || measured > alone ? measured / alone : 1;
+    keep_least(&run->ones[i].crowded_step_s, seconds);
+    keep_least(&run->ones[i].crowded_s, known ? seconds * t.computing_ms / t.total_ms : seconds);
   }
-  for (int i = 0; i < run->n; i++) run->model[i].crowded = run->ones[i].crowded;
 fail:
   cvy_team_destroy(&team);
   return status;
+}
+
+static cvy_status measure_mode(scaling_run *run, team_row *row, mode *m, bool with_exchange) {
+  cvy_status status = CVY_OK;
+  cvy_team *team = NULL;
+  const cvy_devices some = some_of(run, 0, row->k);
+  double seconds, transfer_s, host_s;
+  CVY_TRY(open_team(run, &some, m->batch, false, &team));
+  CVY_TRY(step_s(run, team, m->batch, &seconds));
+  keep_least(&m->measured_s, seconds);
+  if (with_exchange && row->k > 1) {
+    const cvy_layout *const l = cvy_net_layout(run->net);
+    CVY_TRY(cvy_calibrate_exchange(team, &transfer_s, &host_s));
+    keep_least(&row->exchange.transfer_s, transfer_s);
+    keep_least(&row->exchange.host_s, host_s);
+    row->exchange.tail = (double)l->buckets[l->n_buckets - 1].size / (double)l->n_floats;
+  }
+fail:
+  cvy_team_destroy(&team);
+  return status;
+}
+
+static cvy_status measure_teams(scaling_run *run) {
+  cvy_status status = CVY_OK;
+  const int batch = (int)run->options->batch;
+  for (int i = 0; i < run->n_rows; i++) {
+    team_row *const row = &run->rows[i];
+    tell(run, "measuring %d device%s together", row->k, row->k > 1 ? "s" : "");
+    row->exchange.host_place = HOST_PLACE;
+    row->strong.batch = batch;
+    row->weak.batch = (int)((int64_t)batch * row->k / run->n);
+    CVY_TRY(measure_mode(run, row, &row->strong, true));
+    if (row->weak.batch == batch) row->weak = row->strong;
+    else CVY_TRY(measure_mode(run, row, &row->weak, false));
+  }
+fail:
+  return status;
+}
+
+/* ---- what follows from it ---- */
+
+static void even_shares(scaling_run *run, int batch, int k) {
+  for (int i = 0; i < k; i++) run->shares[i] = batch / k + (i < batch % k);
 }
 
 static void predict(scaling_run *run, const team_row *row, mode *m) {
@@ -271,48 +324,42 @@ static void predict(scaling_run *run, const team_row *row, mode *m) {
   m->efficiency = m->batch / m->measured_s / alone_rate;
 }
 
-static cvy_status measure_mode(scaling_run *run, team_row *row, mode *m, bool with_exchange) {
-  cvy_status status = CVY_OK;
-  cvy_team *team = NULL;
-  const cvy_devices some = some_of(run, 0, row->k);
-  CVY_TRY(open_team(run, &some, m->batch, false, &team));
-  CVY_TRY(step_s(run, team, m->batch, &m->measured_s));
-  if (with_exchange && row->k > 1) {
-    const cvy_layout *const l = cvy_net_layout(run->net);
-    CVY_TRY(cvy_calibrate_exchange(team, &row->exchange.transfer_s, &row->exchange.host_s));
-    row->exchange.tail = (double)l->buckets[l->n_buckets - 1].size / (double)l->n_floats;
+/* How much slower each device computes while all do. */
+static void find_crowding(scaling_run *run) {
+  if (run->n == 1) return;
+  even_shares(run, (int)run->options->batch, run->n);
+  const cvy_scaling_step expected = cvy_scaling_predict(run->model, run->n, run->n, run->shares, NULL);
+  for (int i = 0; i < run->n; i++) {
+    const one_device *const one = &run->ones[i];
+    const double alone = cvy_balance_compute_time(&run->model[i].alone, run->shares[i]);
+    /* on cores that are shared one device's computing is no measure: what all take is */
+    run->model[i].crowded = expected.shares_cores ? one->crowded_step_s / expected.compute_s
+                                                  : fmax(1, one->crowded_s / alone);
   }
-fail:
-  cvy_team_destroy(&team);
-  return status;
 }
 
-static cvy_status measure_teams(scaling_run *run) {
-  cvy_status status = CVY_OK;
-  char text[128];
-  const int batch = (int)run->options->batch;
-  for (int i = 0; i < run->n_rows; i++) {
-    team_row *const row = &run->rows[i];
-    snprintf(text, sizeof text, "measuring %d device%s together", row->k, row->k > 1 ? "s" : "");
-    progress_status(text);
-    row->exchange.host_place = HOST_PLACE;
-    row->strong.batch = batch;
-    row->weak.batch = (int)((int64_t)batch * row->k / run->n);
-    CVY_TRY(measure_mode(run, row, &row->strong, true));
-    if (row->weak.batch == batch) row->weak = row->strong;
-    else CVY_TRY(measure_mode(run, row, &row->weak, false));
-    predict(run, row, &row->strong);
-    predict(run, row, &row->weak);
+static void conclude(scaling_run *run) {
+  for (int i = 0; i < run->n; i++) {
+    const one_device *const one = &run->ones[run->ones[i].same_as];
+    const cvy_device_choice *const c = &run->devices->choices[i];
+    const cvy_device_info *const info = &run->devices->list->items[c->item];
+    run->model[i] = (cvy_scaling_device){.alone = {.points = one->points, .n_points = one->n_points, .cap = -1},
+                                         /* all CPU runtimes drive the host's cores */
+                                         .place = info->kind == CVY_DEVICE_CPU ? HOST_PLACE : HOST_PLACE + 1 + c->item,
+                                         .part = c->units > 0 ? (double)c->units / (double)info->compute_units : 1};
   }
-fail:
-  return status;
+  find_crowding(run);
+  for (int i = 0; i < run->n_rows; i++) {
+    predict(run, &run->rows[i], &run->rows[i].strong);
+    predict(run, &run->rows[i], &run->rows[i].weak);
+  }
 }
 
 /* The first device alone is measured twice, at the beginning and among the teams. */
 static void judge_quiet(const scaling_run *run) {
   const mode *const m = &run->rows[0].strong;
   if (fabs(m->predicted.step_s / m->measured_s - 1) > 0.1)
-    program_warn("the machine was not quiet: the first device alone took %.2f ms a step at first, %.2f ms later",
+    program_warn("the machine was not quiet: the first device alone took %.2f ms a step by itself, %.2f ms among the teams",
                  1e3 * m->predicted.step_s, 1e3 * m->measured_s);
 }
 
@@ -485,9 +532,12 @@ int bench_scaling_main(int argc, char **argv) {
   cvy_status status = CVY_OK;
   run.options = &options;
   CVY_TRY(prepare(&run));
-  CVY_TRY(measure_each(&run));
-  CVY_TRY(measure_crowding(&run));
-  CVY_TRY(measure_teams(&run));
+  for (; run.round < options.rounds; run.round++) {
+    CVY_TRY(measure_each(&run));
+    CVY_TRY(measure_crowding(&run));
+    CVY_TRY(measure_teams(&run));
+  }
+  conclude(&run);
   judge_quiet(&run);
   if (!bench_to_stdout(options.json)) print_all(&run);
 fail:

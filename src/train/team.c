@@ -83,8 +83,9 @@ fail:
 #define TUNE_PASS_S 0.6
 enum { TUNE_MOST_S = 60 };
 
-/* What could be faster is said once, for all devices and reasons. */
+/* What could be faster is said once, for all devices and reasons, and all teams of a process (bench scaling opens many). */
 static void tell_untuned(const cvy_team *team) {
+  static atomic_bool told;
   int untuned = 0, most = 0;
   bool tf32 = false;
   const char *wrong = NULL;
@@ -96,7 +97,7 @@ static void tell_untuned(const cvy_team *team) {
     tf32 |= here > 0 && cvy_instance_math(team->replicas[r].instance) == CVY_MATH_TF32;
     if (here > most) most = here;
   }
-  if (untuned == 0) return;
+  if (untuned == 0 || atomic_exchange(&told, true)) return;
   const double seconds = TUNE_PASS_S * most;
   if (wrong) snprintf(file, sizeof file, "the file of tuned kernels %s", wrong);
   cvy_log_info("%s: the shipped defaults are used; 'convoy tune%s' may find faster ones, and takes about %.0f s", file,
