@@ -17,16 +17,16 @@ typedef struct script {
   int runs_of_favourite, runs_of_others, runs;
   int stop_after;                   /* raises `stop` in this run; 0: never */
   volatile int stop;
+  const double *duel_s;             /* what the favourite takes in the rounds that decide; NULL: favourite_s */
 } script;
 
 static double seconds(void *user, const cvy_tune_item *item, const cvy_conv_choice *choice, int run) {
   script *const s = user;
-  (void)run;
   s->runs++;
   if (s->stop_after && s->runs >= s->stop_after) s->stop = 1;
   if (cvy_conv_choice_same(choice, &s->favourite)) {
     s->runs_of_favourite++;
-    return s->favourite_s;
+    return s->duel_s && run > CVY_TUNE_ROUNDS_MOST ? s->duel_s[run - CVY_TUNE_ROUNDS_MOST - 1] : s->favourite_s;
   }
   if (cvy_conv_choice_same(choice, &item->standard)) return s->standard_s;
   s->runs_of_others++;
@@ -151,6 +151,18 @@ static void faster_wins(check_device *d, cvy_conv_pass pass, cvy_conv_choice sta
   assert_true(cvy_conv_choice_same(&choice, &standard) && item.choice_s == 1);
 }
 static void test_faster_wins(check_device *d) { each_pass(d, faster_wins); }
+
+static void lucky_loses(check_device *d, cvy_conv_pass pass, cvy_conv_choice standard, cvy_conv_choice other) {
+  static const double slower[CVY_TUNE_DUEL] = {1, 1, 4, 1, 1, 4, 1, 1, 4}, wins[CVY_TUNE_DUEL] = {1, 1, 4, 1, 1, 4, 1, 1, 1};
+  script s = {.favourite = other, .favourite_s = 1, .standard_s = 2, .other_s = 2.5, .duel_s = slower};
+  cvy_tune_item item;
+  cvy_conv_choice choice = outcome(d, &s, pass, &item);
+  assert_true(cvy_conv_choice_same(&choice, &standard) && item.choice_s == 2);
+  s.duel_s = wins;
+  choice = outcome(d, &s, pass, &item);
+  assert_true(cvy_conv_choice_same(&choice, &other) && item.choice_s == 1 && item.standard_s == 2);
+}
+static void test_lucky_loses(check_device *d) { each_pass(d, lucky_loses); }
 
 static void hopeless_dropped(check_device *d, cvy_conv_pass pass, cvy_conv_choice standard, cvy_conv_choice other) {
   (void)standard;
@@ -293,7 +305,8 @@ static void test_instance(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"faster_wins", test_faster_wins},     {"hopeless_dropped", test_hopeless_dropped},
+      {"faster_wins", test_faster_wins},     {"lucky_loses", test_lucky_loses},
+      {"hopeless_dropped", test_hopeless_dropped},
       {"wrong_rejected", test_wrong_rejected}, {"out_of_time", test_out_of_time},
       {"only_missing", test_only_missing},   {"clock", test_clock},
       {"instance", test_instance},

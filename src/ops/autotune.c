@@ -200,7 +200,7 @@ typedef struct candidate {
   cvy_conv_choice choice;
   cvy_conv2d *op;
   int repeats, n_runs;
-  double runs[RUNS_MOST];           /* seconds for tuning.n samples */
+  double runs[RUNS_MOST], duel[CVY_TUNE_DUEL];   /* seconds for tuning.n samples */
 } candidate;
 
 /* An operation that does the item's pass so; the other passes take what they like. */
@@ -344,21 +344,21 @@ fail:
 
 /* ---- timing ---- */
 
-static cvy_status time_runs(tuning *t, candidate *c, int n, int repeats, double *seconds) {
+static cvy_status time_runs(tuning *t, const candidate *c, int n, int repeats, int number, double *seconds) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_queue_finish(t->queue));
   const uint64_t start = cvy_clock_ns();
   for (int i = 0; i < repeats; i++) CVY_TRY(run(t, c->op, n));
   CVY_TRY(cvy_queue_finish(t->queue));
   *seconds = cvy_clock_seconds_since(start) / repeats;
-  if (t->params->seconds) *seconds = t->params->seconds(t->params->user, t->item, &c->choice, c->n_runs);
+  if (t->params->seconds) *seconds = t->params->seconds(t->params->user, t->item, &c->choice, number);
 fail:
   return status;
 }
 
 static cvy_status time_once_more(tuning *t, candidate *c) {
   cvy_status status = CVY_OK;
-  CVY_TRY(time_runs(t, c, t->n, c->repeats, &c->runs[c->n_runs]));
+  CVY_TRY(time_runs(t, c, t->n, c->repeats, c->n_runs, &c->runs[c->n_runs]));
   c->n_runs++;
 fail:
   return status;
@@ -370,9 +370,9 @@ static cvy_status choose_samples(tuning *t, candidate *standard) {
   double seconds;
   t->n = t->p.n_max;
   if (t->params->seconds) return CVY_OK;
-  CVY_TRY(time_runs(t, standard, t->n, 1, &seconds)); /* the first one compiles, and is slow */
+  CVY_TRY(time_runs(t, standard, t->n, 1, 0, &seconds)); /* the first one compiles, and is slow */
   if (seconds <= CVY_TUNE_LONG_S) return CVY_OK;
-  CVY_TRY(time_runs(t, standard, t->n, 1, &seconds));
+  CVY_TRY(time_runs(t, standard, t->n, 1, 0, &seconds));
   if (seconds <= CVY_TUNE_LONG_S) return CVY_OK;
   const int fewer = (int)(t->n * (CVY_TUNE_LONG_S / seconds)) / SAMPLES_LEAST * SAMPLES_LEAST;
   if (fewer < t->n) t->n = fewer < SAMPLES_LEAST ? (t->n < SAMPLES_LEAST ? t->n : SAMPLES_LEAST) : fewer;
@@ -386,8 +386,8 @@ static cvy_status time_first(tuning *t, candidate *c) {
   double seconds = 0;
   c->repeats = 1;
   if (!t->params->seconds) {
-    CVY_TRY(time_runs(t, c, t->n, 1, &seconds));
-    CVY_TRY(time_runs(t, c, t->n, 1, &seconds));
+    CVY_TRY(time_runs(t, c, t->n, 1, 0, &seconds));
+    CVY_TRY(time_runs(t, c, t->n, 1, 0, &seconds));
     const double repeats = seconds > 0 ? ceil(CVY_TUNE_SHORT_S / seconds) : REPEATS_MOST;
     c->repeats = repeats < REPEATS_MOST ? (int)repeats : REPEATS_MOST;
     c->runs[0] = seconds;
@@ -398,11 +398,13 @@ fail:
   return status;
 }
 
-static double median_of(const candidate *c) {
+static double median(const double *runs, int n) {
   double sorted[RUNS_MOST];
-  memcpy(sorted, c->runs, (size_t)c->n_runs * sizeof *sorted);
-  return cvy_quantile(sorted, c->n_runs, 0.5);
+  memcpy(sorted, runs, (size_t)n * sizeof *sorted);
+  return cvy_quantile(sorted, n, 0.5);
 }
+
+static bool is_faster(double seconds, double standard_s) { return seconds <= (1 - CVY_TUNE_MARGIN) * standard_s; }
 
 /* ---- the whole ---- */
 
@@ -453,18 +455,41 @@ fail:
   return status;
 }
 
-static cvy_status note(tuning *t, const candidate *list, int n, cvy_tune_table *table) {
+/* The winner goes to item->choice. Sets *over if the budget ended before it is known. */
+static cvy_status find_winner(tuning *t, candidate *list, int n, bool *over) {
   cvy_status status = CVY_OK;
   cvy_tune_item *const item = t->item;
-  const candidate *best = &list[0];
-  for (int i = 1; i < n; i++)
-    if (median_of(&list[i]) < median_of(best)) best = &list[i];
-  if (median_of(best) > (1 - CVY_TUNE_MARGIN) * median_of(&list[0])) best = &list[0];
+  candidate *const standard = &list[0], *best = &list[0];
   const double scale = (double)t->p.n_max / t->n;
-  item->state = CVY_TUNE_DONE;
+  double best_s = median(standard->runs, standard->n_runs);
+  int wins = 0;
+  item->choice = standard->choice;
+  item->choice_s = item->standard_s = scale * best_s;
+  for (int i = 1; i < n; i++) {
+    const double s = median(list[i].runs, list[i].n_runs);
+    if (s < best_s) best = &list[i], best_s = s;
+  }
+  if (!is_faster(scale * best_s, item->standard_s)) return CVY_OK;
+  for (int round = 0; round < CVY_TUNE_DUEL; round++) {
+    candidate *const pair[] = {round % 2 ? best : standard, round % 2 ? standard : best};
+    for (int i = 0; i < 2; i++) {
+      if ((*over = time_is_over(t))) return CVY_OK;
+      CVY_TRY(time_runs(t, pair[i], t->n, pair[i]->repeats, RUNS_MOST + round, &pair[i]->duel[round]));
+    }
+    wins += is_faster(best->duel[round], standard->duel[round]);
+  }
+  item->choice_s = item->standard_s = scale * median(standard->duel, CVY_TUNE_DUEL);
+  if (wins < CVY_TUNE_DUEL_WINS) return CVY_OK;
   item->choice = best->choice;
-  item->choice_s = scale * median_of(best);
-  item->standard_s = scale * median_of(&list[0]);
+  item->choice_s = scale * median(best->duel, CVY_TUNE_DUEL);
+fail:
+  return status;
+}
+
+static cvy_status note(tuning *t, cvy_tune_table *table) {
+  cvy_status status = CVY_OK;
+  cvy_tune_item *const item = t->item;
+  item->state = CVY_TUNE_DONE;
   cvy_tune_entry entry = {.n = t->p.n_max,
                           .pass = item->pass,
                           .choice = item->choice,
@@ -503,7 +528,9 @@ static cvy_status tune_item(tuning *t, cvy_tune_item *item, cvy_tune_table *tabl
     if (!cvy_conv_choice_same(&choices[i], &item->standard) && !cvy_conv_choice_same(&choices[i], &list[0].choice))
       list[n++].choice = choices[i];
   CVY_TRY(race(t, list, &n, over));
-  if (!*over) CVY_TRY(note(t, list, n, table));
+  if (!*over) CVY_TRY(find_winner(t, list, n, over));
+  if (!*over) CVY_TRY(note(t, table));
+  else item->choice = item->standard;
 fail:
   for (int i = 0; list && i < n; i++) cvy_conv2d_destroy(&list[i].op);
   cvy_free(list);

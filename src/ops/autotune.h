@@ -8,8 +8,9 @@
  *   is timed:   one run each; a candidate that then takes CVY_TUNE_HOPELESS times the best one's time is dropped, the
  *               others run more rounds in turns, so that a slow phase of the machine meets all alike: CVY_TUNE_ROUNDS,
  *               and up to CVY_TUNE_ROUNDS_MOST while the pass has not taken CVY_TUNE_ROUNDS_S seconds.
- * The least median wins if it is at least CVY_TUNE_MARGIN below the shipped default's: what is equally fast stays as
- * shipped. Long runs are timed with fewer samples (CVY_TUNE_LONG_S), short ones several at a time.
+ * The least median challenges the shipped default if it is at least CVY_TUNE_MARGIN below that one's. Of many noisy times
+ * the least is lucky too: the two run CVY_TUNE_DUEL rounds more, and the challenger wins if it is faster by the margin in
+ * CVY_TUNE_DUEL_WINS of them; what is equally fast stays as shipped. Long runs are timed with fewer samples (CVY_TUNE_LONG_S), short ones several at a time.
  * When the budget is over, the pass under way and those after it keep their defaults; a run and a compilation that have
  * begun are finished. */
 #ifndef CVY_OPS_AUTOTUNE_H
@@ -17,7 +18,7 @@
 
 #include "src/ops/tune_table.h"
 
-enum { CVY_TUNE_ROUNDS = 4, CVY_TUNE_ROUNDS_MOST = 16, CVY_TUNE_CHECK_SAMPLES = 5 };
+enum { CVY_TUNE_ROUNDS = 4, CVY_TUNE_ROUNDS_MOST = 16, CVY_TUNE_DUEL = 9, CVY_TUNE_DUEL_WINS = 7, CVY_TUNE_CHECK_SAMPLES = 5 };
 #define CVY_TUNE_REACH 6.0
 #define CVY_TUNE_HOPELESS 1.5
 #define CVY_TUNE_ROUNDS_S 0.4
@@ -40,7 +41,7 @@ typedef struct cvy_tune_item {
   cvy_tune_state state;
   int candidates, rejected, dropped;
   cvy_conv_choice choice, standard; /* the best one, the shipped default */
-  double choice_s, standard_s;      /* for n_max samples */
+  double choice_s, standard_s;      /* medians, of the duel if there was one; for n_max samples */
 } cvy_tune_item;
 
 typedef struct cvy_tune_report {
@@ -56,7 +57,8 @@ typedef struct cvy_tune_params {
   const volatile int *stop;         /* becomes non-zero: as if the budget were over; NULL: never */
   /* Before each item, and once at the end with done == report->n. NULL: not called. */
   void (*progress)(void *user, const cvy_tune_report *report, int done);
-  /* For tests; NULL: none. Seconds of run number `run` (from 0) of a candidate for the item, in place of the clock. */
+  /* For tests; NULL: none. Seconds of run number `run` of a candidate for the item, in place of the clock: from 0, those of
+   * the duel from CVY_TUNE_ROUNDS_MOST + 1. */
   double (*seconds)(void *user, const cvy_tune_item *item, const cvy_conv_choice *choice, int run);
   /* For tests: before a candidate's result is checked. */
   cvy_status (*spoil)(void *user, const cvy_tune_item *item, const cvy_conv_choice *choice, cvy_queue *queue,
