@@ -333,6 +333,7 @@ static void find_crowding(scaling_run *run) {
     const one_device *const one = &run->ones[i];
     const double alone = cvy_balance_compute_time(&run->model[i].alone, run->shares[i]);
     /* on cores that are shared one device's computing is no measure: what all take is */
+    run->model[i].crowded_share = run->shares[i];
     run->model[i].crowded = expected.shares_cores ? one->crowded_step_s / expected.compute_s
                                                   : fmax(1, one->crowded_s / alone);
   }
@@ -421,11 +422,15 @@ static void print_all(const scaling_run *run) {
   printf("%s, batch %d\n\nAlone:", program_models[run->options->model], (int)run->options->batch);
   for (int i = 0; i < run->n; i++) {
     const one_device *const one = &run->ones[run->ones[i].same_as];
-    printf("\n  %-40.40s", cvy_devices_label(run->devices, i));
     if (run->ones[i].same_as != i) {
-      printf(" the same cores as %s", name_of(run, run->ones[i].same_as, name, sizeof name));
+      const int first = i;
+      while (i + 1 < run->n && run->ones[i + 1].same_as == run->ones[first].same_as) i++;
+      printf("\n  %s", name_of(run, first, name, sizeof name));
+      if (i > first) printf(" to %s", name_of(run, i, name, sizeof name));
+      printf(" the same cores as %s", name_of(run, run->ones[first].same_as, name, sizeof name));
       continue;
     }
+    printf("\n  %-40.40s", cvy_devices_label(run->devices, i));
     for (int p = one->n_points - 1; p >= 0; p--)
       printf("%s%d images %.2f ms (%.0f img/s)", p == one->n_points - 1 ? " " : ", ", one->points[p].n,
              1e3 * one->points[p].seconds, one->points[p].n / one->points[p].seconds);

@@ -22,11 +22,24 @@ static double load_of(const cvy_scaling_device *d, int k, const int *shares, int
   return load;
 }
 
+static double per_sample(const cvy_scaling_device *d, int n) { return cvy_balance_compute_time(&d->alone, n) / n; }
+
+/* The part of its time alone in which a device uses its cores. */
+static double busy(const cvy_scaling_device *d, int share) {
+  double best = INFINITY;
+  if (!(d->crowded > 0 && d->crowded < 1) || share <= 0) return 1;
+  if (d->crowded_share <= 0) return d->crowded;
+  for (int p = 0; p < d->alone.n_points; p++) best = fmin(best, per_sample(d, d->alone.points[p].n));
+  const double measured = per_sample(d, d->crowded_share) - best;
+  if (!(measured > 0)) return d->crowded;
+  return 1 - (1 - d->crowded) * fmin(1, fmax(0, (per_sample(d, share) - best) / measured));
+}
+
 /* How much longer than by its part of the cores: all of `crowded` with everybody at work, nothing alone. */
 static double crowding(const cvy_scaling_device *d, int n, int k, const int *shares, int i) {
   const double others = load_of(d, n, NULL, d[i].place) - d[i].part,
                now = load_of(d, k, shares, d[i].place) - d[i].part;
-  if (!(d[i].crowded > 0) || others <= 0) return 1;
+  if (!(d[i].crowded > 1) || others <= 0) return 1;
   return 1 + (d[i].crowded - 1) * fmax(0, now / others);
 }
 
@@ -36,7 +49,8 @@ static double compute_time(const cvy_scaling_device *d, int n, int k, const int 
   if (load_of(d, k, shares, d[i].place) > 1 + 1e-9) {
     double work = 0;
     for (int j = 0; j < k; j++)
-      if (d[j].place == d[i].place) work += d[j].part * cvy_balance_compute_time(&d[j].alone, shares[j]);
+      if (d[j].place == d[i].place)
+        work += d[j].part * busy(&d[j], shares[j]) * cvy_balance_compute_time(&d[j].alone, shares[j]);
     return fmax(seconds, work * crowded);
   }
   return seconds * crowded;
@@ -62,8 +76,8 @@ cvy_scaling_step cvy_scaling_predict(const cvy_scaling_device *d, int n, int k, 
   }
   if (at_work > 0) s.imbalance_s = s.compute_s - sum / at_work;
   if (k > 1 && x) {
-    const bool busy = x->host_place >= 0 && load_of(d, k, shares, x->host_place) > 1 - 1e-9;
-    s.exposed_s = exposed(x->transfer_s + x->host_s, x->tail, s.compute_s, busy);
+    const bool cores_busy = x->host_place >= 0 && load_of(d, k, shares, x->host_place) > 1 - 1e-9;
+    s.exposed_s = exposed(x->transfer_s + x->host_s, x->tail, s.compute_s, cores_busy);
   }
   s.step_s = s.compute_s + s.exposed_s;
   return s;

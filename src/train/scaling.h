@@ -6,7 +6,8 @@
  * long as those at work have no more than the whole of them between them, none takes from another; else all of them end
  * when the place has done the work of all. What else neighbours cost each other (memory, caches, clocks, cores that are
  * two threads of one) is one number per device, measured with all at work at once, and taken to grow evenly with the cores
- * of the place that are at work.
+ * of the place that are at work. Is it below 1, a device alone leaves cores idle, for a share that is too small for them,
+ * and the first neighbour already uses them: by share, that part of its time is taken to fall as its time per sample does.
  * Exchange. Its last bucket comes when backward is over, and nothing hides it; the rest is hidden as far as half of the
  * computing goes (CVY_BALANCE_HIDDEN). Where the host's cores all compute, it hides behind nothing: who sums up does not
  * compute. A team of one has none. */
@@ -19,8 +20,8 @@ typedef struct cvy_scaling_device {
   cvy_balance_device alone;         /* its points: whole steps of it alone, by share; the rest is not used */
   int place;                        /* devices of the same number share cores */
   double part;                      /* of the place's cores, above 0, at most 1 */
-  double crowded;                   /* time with all devices at work, by what follows from `part`; below 1 where a device
-                                       alone leaves cores of its place idle that others then use; 0: 1 */
+  double crowded;                   /* time with all devices at work, by what follows from `part`; 0: 1 */
+  int crowded_share;                /* its share when that was measured; 0: the same for all shares */
 } cvy_scaling_device;
 
 typedef struct cvy_scaling_exchange {
