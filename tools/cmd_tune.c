@@ -211,8 +211,8 @@ static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *r
            single, waiting);
   else if (prints && n == 0) printf("%s: nothing was found yet; convoy tune measures\n", t->label);
   if (waiting > 0 && n > 0)
-    program_warn("%s: the budget of %g s was over: %d passes of %d keep their defaults", t->label, t->options->budget_s,
-                 waiting, report->n);
+    program_warn("%s: the budget of %g s was over: %d passes of %d keep their defaults; --budget gives more", t->label,
+                 t->options->budget_s, waiting, report->n);
   json_array_append_new(
       t->devices,
       json_pack("{ss so so so sf so si si si}", "device", t->label, "math",
