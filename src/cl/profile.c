@@ -80,6 +80,13 @@ static profiled *list_add(event_list *list) {
   return &list->items[list->n++];
 }
 
+/* A list that never had anything has no memory, which memmove must not be given. */
+static void list_drop_first(event_list *list, size_t n) {
+  if (n == 0) return;
+  list->n -= n;
+  memmove(list->items, list->items + n, list->n * sizeof *list->items);
+}
+
 static void release(profiled *p) {
   clReleaseEvent(p->event);
   if (p->before) clReleaseEvent(p->before);
@@ -188,8 +195,7 @@ static cvy_status move_fresh(cvy_device *device) {
     size_t i = 0;
     for (profiled *entry; i < from->n && (entry = list_add(to)); i++) *entry = from->items[i];
     if (i < from->n) status = CVY_E_MEMORY;
-    memmove(from->items, from->items + i, (from->n - i) * sizeof *from->items);
-    from->n -= i;
+    list_drop_first(from, i);
   }
   pthread_mutex_unlock(&p->lock);
   if (status != CVY_OK) cvy_log_error("%s: no memory for the times of its commands", device->label);
@@ -236,8 +242,7 @@ static cvy_status take_list(cvy_device *device, event_list *list, cvy_profile_fn
   }
 fail:
   cvy_device_beat(device);
-  memmove(list->items, list->items + done, (list->n - done) * sizeof *list->items);
-  list->n -= done;
+  list_drop_first(list, done);
   return status;
 }
 
