@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LARGEST_SIZE = 65536 };
+enum { LARGEST_SIZE = 65536, FIRST_LAYERS = 16 };
 
 /* ---- messages ---- */
 
@@ -52,9 +52,8 @@ cvy_status cvy_net_create(int channels, int height, int width, cvy_net **out) {
   net = cvy_calloc(1, sizeof *net);
   CVY_REQUIRE(net, CVY_E_MEMORY, "out of host memory");
   net->output = -1;
-  net->layers = cvy_calloc(16, sizeof *net->layers);
+  net->layers = cvy_grow(NULL, 0, &net->capacity, FIRST_LAYERS, sizeof *net->layers);
   CVY_REQUIRE(net->layers, CVY_E_MEMORY, "out of host memory");
-  net->capacity = 16;
   net->layers[0] = (cvy_layer){
       .kind = CVY_LAYER_INPUT, .input = {-1, -1}, .shape = shape, .param = {-1, -1}, .running = -1, .order = -1};
   net->n_layers = 1;
@@ -90,16 +89,12 @@ static int find_name(const cvy_net *net, const char *name) {
 }
 
 static int append_name(cvy_net *net, const char *name) {
-  if (net->n_names == net->names_capacity) {
-    const int capacity = net->names_capacity ? 2 * net->names_capacity : 16;
-    char(*const names)[64] = cvy_realloc(net->names, (size_t)net->names_capacity, (size_t)capacity, sizeof *names);
-    if (!names) {
-      cvy_log_error("out of host memory");
-      return spoil(net, CVY_E_MEMORY);
-    }
-    net->names = names;
-    net->names_capacity = capacity;
+  char(*const names)[64] = cvy_grow(net->names, (size_t)net->n_names, &net->names_capacity, 16, sizeof *names);
+  if (!names) {
+    cvy_log_error("out of host memory");
+    return spoil(net, CVY_E_MEMORY);
   }
+  net->names = names;
   snprintf(net->names[net->n_names], sizeof net->names[0], "%s", name);
   return net->n_names++;
 }
@@ -159,16 +154,12 @@ static cvy_node append(cvy_net *net, const char *name, cvy_layer layer) {
     snprintf(layer.name, sizeof layer.name, "%s", name);
   }
   layer.param[0] = layer.param[1] = layer.running = -1;
-  if (net->n_layers == net->capacity) {
-    cvy_layer *const layers =
-        cvy_realloc(net->layers, (size_t)net->capacity, 2 * (size_t)net->capacity, sizeof *layers);
-    if (!layers) {
-      cvy_log_error("out of host memory");
-      return spoil(net, CVY_E_MEMORY);
-    }
-    net->layers = layers;
-    net->capacity *= 2;
+  cvy_layer *const layers = cvy_grow(net->layers, (size_t)net->n_layers, &net->capacity, FIRST_LAYERS, sizeof *layers);
+  if (!layers) {
+    cvy_log_error("out of host memory");
+    return spoil(net, CVY_E_MEMORY);
   }
+  net->layers = layers;
   net->layers[net->n_layers] = layer;
   return net->n_layers++;
 }

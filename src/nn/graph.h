@@ -28,9 +28,11 @@ typedef struct cvy_layer {
 
 struct cvy_net {
   cvy_layer *layers;
-  int n_layers, capacity;
+  int n_layers;
+  size_t capacity;
   char (*names)[64];                /* of layers with parameters, in files' order; declared ones may not be built yet */
-  int n_names, names_capacity;
+  int n_names;
+  size_t names_capacity;
   cvy_status status;                /* first error */
   bool finished;
   cvy_node output;

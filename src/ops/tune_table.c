@@ -142,13 +142,9 @@ cvy_status cvy_tune_table_put(cvy_tune_table *table, const cvy_tune_entry *entry
     *same = *entry;
     return CVY_OK;
   }
-  if (table->n == table->capacity) {
-    const size_t had = (size_t)table->capacity, more = 2 * had + 32;
-    cvy_tune_entry *const grown = cvy_realloc(table->entries, had, more, sizeof *grown);
-    CVY_REQUIRE(grown, CVY_E_MEMORY, "out of host memory");
-    table->entries = grown;
-    table->capacity = (int)more;
-  }
+  cvy_tune_entry *const entries = cvy_grow(table->entries, (size_t)table->n, &table->capacity, 32, sizeof *entries);
+  CVY_REQUIRE(entries, CVY_E_MEMORY, "out of host memory");
+  table->entries = entries;
   table->entries[table->n++] = *entry;
 fail:
   return status;

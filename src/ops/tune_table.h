@@ -35,7 +35,8 @@ typedef struct cvy_tune_table {
   char *path;                       /* NULL: there is no place for a file */
   const char *wrong;                /* why the file that is there is not used, as "is damaged"; NULL else. Static */
   cvy_tune_entry *entries;
-  int n, capacity;
+  int n;
+  size_t capacity;
 } cvy_tune_table;
 
 /* Everything that decides about a pass' speed but the samples: "28x28x64/64 64/64 3x3 1x1 1x1 b1 s1 p0": input, filters

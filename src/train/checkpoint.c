@@ -77,12 +77,9 @@ static cvy_status list_steps(const char *dir, long **steps, int *n) {
   for (const struct dirent *entry; (errno = 0, entry = readdir(folder));) {
     long step;
     if (!is_checkpoint_name(entry->d_name, &step)) continue;
-    if ((size_t)*n == capacity) {
-      long *const grown = cvy_realloc(list, capacity, 2 * capacity + 16, sizeof *list);
-      CVY_REQUIRE(grown, CVY_E_MEMORY, "no memory to list %s", dir);
-      list = grown;
-      capacity = 2 * capacity + 16;
-    }
+    long *const grown = cvy_grow(list, (size_t)*n, &capacity, 16, sizeof *list);
+    CVY_REQUIRE(grown, CVY_E_MEMORY, "no memory to list %s", dir);
+    list = grown;
     list[(*n)++] = step;
   }
   CVY_REQUIRE(errno == 0, CVY_E_IO, "cannot read the checkpoint folder %s: %s", dir, strerror(errno));
