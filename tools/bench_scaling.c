@@ -88,7 +88,7 @@ static const double BLOCK_MS = 60;
 typedef struct one_device {
   cvy_balance_point points[POINTS];
   int n_points;
-  double crowded_s, crowded_step_s; /* its computing while all compute, and the step of all */
+  double crowded_s;                 /* its computing while all compute */
   cvy_math math;                    /* what its products used */
   int same_as;                      /* a device measured already, or itself */
 } one_device;
@@ -107,6 +107,7 @@ typedef struct scaling_run {
   cvy_data *data;
   int32_t *samples;
   int n, n_rows, round;
+  double crowded_step_s;            /* all devices computing, without an exchange */
   one_device *ones;
   cvy_scaling_device *model;
   team_row *rows;
@@ -234,19 +235,10 @@ fail:
   return status;
 }
 
-static bool same_cores(const cvy_device_choice *a, const cvy_device_choice *b) {
-  return a->item == b->item && a->units == b->units && a->part == b->part && a->n_parts == b->n_parts;
-}
-
 static cvy_status measure_each(scaling_run *run) {
   cvy_status status = CVY_OK;
-  for (int i = 0; i < run->n; i++) {
-    one_device *const one = &run->ones[i];
-    one->same_as = i;
-    for (int j = 0; j < i && one->same_as == i; j++)
-      if (same_cores(&run->devices->choices[i], &run->devices->choices[j])) one->same_as = j;
-    if (one->same_as == i) CVY_TRY(measure_alone(run, i));
-  }
+  for (int i = 0; i < run->n; i++)
+    if (run->ones[i].same_as == i) CVY_TRY(measure_alone(run, i));
 fail:
   return status;
 }
@@ -261,10 +253,10 @@ static cvy_status measure_crowding(scaling_run *run) {
   tell(run, "measuring all devices at once, without an exchange");
   CVY_TRY(open_team(run, run->devices, batch, true, &team));
   CVY_TRY(step_s(run, team, batch, &seconds));
+  keep_least(&run->crowded_step_s, seconds);
   for (int i = 0; i < run->n; i++) {
     cvy_device_times t;
     const bool known = cvy_team_device_times(team, i, &t) && t.steps > 0;
-    keep_least(&run->ones[i].crowded_step_s, seconds);
     keep_least(&run->ones[i].crowded_s, known ? seconds * t.computing_ms / t.total_ms : seconds);
   }
 fail:
@@ -332,9 +324,9 @@ static void find_crowding(scaling_run *run) {
   for (int i = 0; i < run->n; i++) {
     const one_device *const one = &run->ones[i];
     const double alone = cvy_balance_compute_time(&run->model[i].alone, run->shares[i]);
-    /* on cores that are shared one device's computing is no measure: what all take is */
     run->model[i].crowded_share = run->shares[i];
-    run->model[i].crowded = expected.shares_cores ? one->crowded_step_s / expected.compute_s
+    /* on cores that are shared one device's computing is no measure: what all take is */
+    run->model[i].crowded = expected.shares_cores ? run->crowded_step_s / expected.compute_s
                                                   : fmax(1, one->crowded_s / alone);
   }
 }
@@ -505,6 +497,19 @@ static json_t *result_json(const scaling_run *run) {
 
 /* ---- the word ---- */
 
+static bool same_cores(const cvy_device_choice *a, const cvy_device_choice *b) {
+  return a->item == b->item && a->units == b->units && a->part == b->part && a->n_parts == b->n_parts;
+}
+
+static void find_same_cores(scaling_run *run) {
+  for (int i = 0; i < run->n; i++) {
+    int *const same_as = &run->ones[i].same_as;
+    *same_as = i;
+    for (int j = 0; j < i && *same_as == i; j++)
+      if (same_cores(&run->devices->choices[i], &run->devices->choices[j])) *same_as = j;
+  }
+}
+
 static cvy_status prepare(scaling_run *run) {
   cvy_status status = CVY_OK;
   const int batch = (int)run->options->batch;
@@ -521,6 +526,7 @@ static cvy_status prepare(scaling_run *run) {
   CVY_REQUIRE(run->ones && run->model && run->rows && run->shares && run->samples, CVY_E_MEMORY, "no memory for a batch of %d",
               batch);
   for (int i = 0; i < batch; i++) run->samples[i] = i;
+  find_same_cores(run);
   for (int k = 1; k < run->n; k = run->n > 4 ? 2 * k : k + 1) run->rows[run->n_rows++].k = k;
   run->rows[run->n_rows++].k = run->n;
 fail:

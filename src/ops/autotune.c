@@ -398,12 +398,6 @@ fail:
   return status;
 }
 
-static double median(const double *runs, int n) {
-  double sorted[RUNS_MOST];
-  memcpy(sorted, runs, (size_t)n * sizeof *sorted);
-  return cvy_quantile(sorted, n, 0.5);
-}
-
 static bool is_faster(double seconds, double standard_s) { return seconds <= (1 - CVY_TUNE_MARGIN) * standard_s; }
 
 /* ---- the whole ---- */
@@ -461,15 +455,16 @@ static cvy_status find_winner(tuning *t, candidate *list, int n, bool *over) {
   cvy_tune_item *const item = t->item;
   candidate *const standard = &list[0], *best = &list[0];
   const double scale = (double)t->p.n_max / t->n;
-  double best_s = median(standard->runs, standard->n_runs);
+  const double standard_s = cvy_quantile(standard->runs, standard->n_runs, 0.5);
+  double best_s = standard_s;
   int wins = 0;
   item->choice = standard->choice;
-  item->choice_s = item->standard_s = scale * best_s;
+  item->choice_s = item->standard_s = scale * standard_s;
   for (int i = 1; i < n; i++) {
-    const double s = median(list[i].runs, list[i].n_runs);
+    const double s = cvy_quantile(list[i].runs, list[i].n_runs, 0.5);
     if (s < best_s) best = &list[i], best_s = s;
   }
-  if (!is_faster(scale * best_s, item->standard_s)) return CVY_OK;
+  if (!is_faster(best_s, standard_s)) return CVY_OK;
   for (int round = 0; round < CVY_TUNE_DUEL; round++) {
     candidate *const pair[] = {round % 2 ? best : standard, round % 2 ? standard : best};
     for (int i = 0; i < 2; i++) {
@@ -478,10 +473,10 @@ static cvy_status find_winner(tuning *t, candidate *list, int n, bool *over) {
     }
     wins += is_faster(best->duel[round], standard->duel[round]);
   }
-  item->choice_s = item->standard_s = scale * median(standard->duel, CVY_TUNE_DUEL);
+  item->choice_s = item->standard_s = scale * cvy_quantile(standard->duel, CVY_TUNE_DUEL, 0.5);
   if (wins < CVY_TUNE_DUEL_WINS) return CVY_OK;
   item->choice = best->choice;
-  item->choice_s = scale * median(best->duel, CVY_TUNE_DUEL);
+  item->choice_s = scale * cvy_quantile(best->duel, CVY_TUNE_DUEL, 0.5);
 fail:
   return status;
 }
