@@ -72,6 +72,20 @@ static void test_log(check_device *d) {
   const bool info = h.n == 1 && h.level == CVY_LOG_INFO && !strcmp(h.text, "a 7");
   cvy_log_error("%s", long_text);
   const size_t length = strlen(h.text);
+  /* attempts: nothing is heard but the last error of those that had to succeed, when the outermost ends */
+  cvy_log_attempt_begin();
+  cvy_log_error("first");
+  cvy_log_attempt_begin();
+  cvy_log_error("second %d", 2);
+  cvy_log_attempt_end(true);
+  cvy_log_warning("a warning");
+  const int in_attempt = h.n;
+  cvy_log_attempt_end(true);
+  const bool told = h.n == in_attempt + 1 && h.level == CVY_LOG_ERROR && !strcmp(h.text, "second 2");
+  cvy_log_attempt_begin();
+  cvy_log_error("third");
+  cvy_log_attempt_end(false);
+  const int after_attempts = h.n;
   cvy_log_set(NULL, NULL, CVY_LOG_DEBUG);
   cvy_log_error("to nobody");
   const int n = h.n;
@@ -79,7 +93,10 @@ static void test_log(check_device *d) {
   assert_int_equal(after_debug, 0);
   assert_true(info);
   assert_int_equal(length, 4095);
-  assert_int_equal(n, 2);
+  assert_int_equal(in_attempt, 2);
+  assert_true(told);
+  assert_int_equal(after_attempts, 3);
+  assert_int_equal(n, 3);
 }
 
 static void test_memory(check_device *d) {
@@ -250,6 +267,27 @@ static void test_text(check_device *d) {
   cvy_text_clear(&text);
   assert_null(text.data);
   cvy_text_clear(&text);
+}
+
+static void test_utf8(check_device *d) {
+  (void)d;
+  static const char *const cases[][2] = {
+      {"", ""}, {"plain", "plain"}, {"J\xc3\xbcrgen \xe2\x82\xac \xf0\x9f\x98\x80", "J\xc3\xbcrgen \xe2\x82\xac \xf0\x9f\x98\x80"},
+      {"K\xe4rtchen", "K?rtchen"}, {"\xff\xfe", "??"}, {"cut \xe2\x82", "cut ??"}, {"\x80\xbf", "??"},
+      {"\xc0\xaf \xc1\xbf \xe0\x9f\xbf \xf0\x8f\xbf\xbf", "?? ?? ??? ????"}, /* longer than need be */
+      {"\xed\xa0\x80", "???"}, {"\xed\x9f\xbf", "\xed\x9f\xbf"}, {"\xf4\x90\x80\x80", "????"}, {"\xf5\x80\x80\x80", "????"},
+      {"\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf"}};
+  char out[64];
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    cvy_utf8_copy(cases[i][0], out, sizeof out);
+    assert_string_equal(out, cases[i][1]);
+  }
+  /* no room for all: it ends with a whole character */
+  static const char *const cut[] = {"", "a", "a", "a\xc3\xa4", "a\xc3\xa4", "a\xc3\xa4", "a\xc3\xa4\xe2\x82\xac"};
+  for (size_t room = 1; room <= 7; room++) {
+    cvy_utf8_copy("a\xc3\xa4\xe2\x82\xac", out, room);
+    assert_string_equal(out, cut[room - 1]);
+  }
 }
 
 static int files_in(const char *folder) {
@@ -442,7 +480,7 @@ static void test_quantile(check_device *d) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {
     {"status", test_status}, {"verbs", test_verbs}, {"log", test_log}, {"memory", test_memory}, {"philox", test_philox},
-    {"random", test_random}, {"clock", test_clock}, {"parse", test_parse}, {"text", test_text}, {"files", test_files},
+    {"random", test_random}, {"clock", test_clock}, {"parse", test_parse}, {"text", test_text}, {"utf8", test_utf8}, {"files", test_files},
     {"cache_dir", test_cache_dir}, {"threads", test_threads}, {"quantile", test_quantile},
   };
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_HOST);

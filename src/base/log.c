@@ -13,6 +13,17 @@ static cvy_log_fn callback;
 static void *callback_user;
 static atomic_int threshold = -1; /* -1: no callback; read without the lock to make dropped messages cheap */
 
+static _Thread_local int attempts;                       /* under way, one within the other */
+static _Thread_local char attempt_error[LONGEST_MESSAGE]; /* the last one */
+
+void cvy_log_attempt_begin(void) {
+  if (attempts++ == 0) attempt_error[0] = '\0';
+}
+
+void cvy_log_attempt_end(bool tell) {
+  if (--attempts == 0 && tell && attempt_error[0]) cvy_log_error("%s", attempt_error);
+}
+
 void cvy_log_set(cvy_log_fn fn, void *user, cvy_log_level level) {
   pthread_mutex_lock(&lock);
   callback = fn;
@@ -22,6 +33,13 @@ void cvy_log_set(cvy_log_fn fn, void *user, cvy_log_level level) {
 }
 
 static void log_va(cvy_log_level level, const char *format, va_list args) {
+  if (attempts > 0 && level < CVY_LOG_INFO) {
+    va_list again;
+    va_copy(again, args);
+    if (level == CVY_LOG_ERROR) vsnprintf(attempt_error, sizeof attempt_error, format, again);
+    va_end(again);
+    level = CVY_LOG_DEBUG;
+  }
   if ((int)level > atomic_load(&threshold)) return;
   char message[LONGEST_MESSAGE];
   vsnprintf(message, sizeof message, format, args);

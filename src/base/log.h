@@ -4,6 +4,8 @@
 #ifndef CVY_BASE_LOG_H
 #define CVY_BASE_LOG_H
 
+#include <stdbool.h>
+
 #include "convoy/log.h"
 
 #if defined(__GNUC__)
@@ -16,5 +18,10 @@ void cvy_log_error(const char *format, ...) CVY_PRINTF(1, 2);
 void cvy_log_warning(const char *format, ...) CVY_PRINTF(1, 2);
 void cvy_log_info(const char *format, ...) CVY_PRINTF(1, 2);
 void cvy_log_debug(const char *format, ...) CVY_PRINTF(1, 2);
+
+/* Between the two this thread attempts something for which it has another way: errors and warnings are told as debug messages.
+ * tell: there was no other way after all, and the last error is told as one. They nest. */
+void cvy_log_attempt_begin(void);
+void cvy_log_attempt_end(bool tell);
 
 #endif

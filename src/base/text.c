@@ -64,6 +64,29 @@ void cvy_text_clear(cvy_text *text) {
   *text = (cvy_text){0};
 }
 
+/* Bytes of the character at `s`, 0 if it is none (overlong forms and surrogates are none). */
+static size_t utf8_bytes(const unsigned char *s) {
+  const size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+  for (size_t i = 1; i < n; i++)
+    if ((s[i] & 0xc0) != 0x80) return 0;
+  const bool none = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+                    (s[0] == 0xf4 && s[1] > 0x8f);
+  return none ? 0 : n;
+}
+
+void cvy_utf8_copy(const char *text, char *out, size_t out_bytes) {
+  size_t used = 0;
+  while (*text) {
+    const size_t n = utf8_bytes((const unsigned char *)text), more = n ? n : 1;
+    if (used + more >= out_bytes) break;
+    if (n) memcpy(out + used, text, n);
+    else out[used] = '?';
+    text += more;
+    used += more;
+  }
+  out[used] = 0;
+}
+
 bool cvy_parse_int(const char *s, int64_t min, int64_t max, int64_t *out) {
   const char *const digits = s + (*s == '-');
   if (!*digits || strspn(digits, "0123456789") != strlen(digits)) return false;

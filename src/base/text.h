@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Growing strings, strict number parsing, whole-file reading and atomic writing. Any thread, objects are not shared. */
+ * Growing strings, UTF-8, strict number parsing, whole-file reading and atomic writing. Any thread, objects are not shared. */
 #ifndef CVY_BASE_TEXT_H
 #define CVY_BASE_TEXT_H
 
@@ -17,6 +17,10 @@ void cvy_text_add(cvy_text *text, const char *format, ...) CVY_PRINTF(2, 3);
 void cvy_text_add_bytes(cvy_text *text, const void *bytes, size_t size);
 const char *cvy_text_get(const cvy_text *text);   /* "" if empty; borrowed */
 void cvy_text_clear(cvy_text *text);              /* frees */
+
+/* As many whole characters of `text` as `out` has room for, NUL-terminated; every byte that is not UTF-8 becomes '?'. For
+ * what others wrote and JSON is to hold: drivers' names, users' paths. */
+void cvy_utf8_copy(const char *text, char *out, size_t out_bytes);
 
 /* The whole string must be a number in the range, without blanks or trailing characters; else false and *out
  * untouched. */
