@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * Device memory, its slices and transfers, queues and events. */
+#include "src/cl/opencl.h"
 #include "tests/check.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static uint32_t word(size_t i) { return (uint32_t)(i * 2654435761u + 12345u); }
 
@@ -155,6 +160,48 @@ static void test_pinned(check_device *d) {
   check_fails(cvy_pinned_create(d->cl, 0, &pinned, &host), CVY_E_ARGUMENT, "0 bytes");
 }
 
+/* Whether huge pages are asked for at this address. The whole process's sum would also count what a runtime has yet to
+ * free of the tests before: PoCL frees a buffer when its threads are done with its last command, which can be later. */
+static bool huge_pages_at(const void *address) {
+  FILE *const f = fopen("/proc/self/smaps", "r");
+  assert_non_null(f);
+  const uintptr_t at = (uintptr_t)address;
+  char line[4096];
+  bool here = false, asked = false;
+  while (fgets(line, sizeof line, f)) {
+    uintptr_t from, to;
+    if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2) here = from <= at && at < to;
+    if (here && !strncmp(line, "VmFlags:", 8)) asked = strstr(line, " hg") != NULL;
+  }
+  fclose(f);
+  return asked;
+}
+
+/* Whether a buffer's memory, as the host sees it, asks for huge pages at a quarter and at three quarters of it. */
+static bool asks_for_huge_pages(check_device *d, size_t size_bytes) {
+  cvy_buffer *b = NULL;
+  check_ok(cvy_buffer_create(d->cl, size_bytes, &b));
+  cl_int code;
+  const cl_command_queue queue = cvy_device_transfer_queue(d->cl)->cl;
+  char *const at = clEnqueueMapBuffer(queue, b->cl, CL_TRUE, CL_MAP_READ, 0, size_bytes, 0, NULL, NULL, &code);
+  assert_int_equal(code, CL_SUCCESS);
+  const bool first = huge_pages_at(at + size_bytes / 4), last = huge_pages_at(at + size_bytes / 4 * 3);
+  assert_int_equal(first, last);
+  assert_int_equal(clEnqueueUnmapMemObject(queue, b->cl, at, 0, NULL, NULL), CL_SUCCESS);
+  assert_int_equal(clFinish(queue), CL_SUCCESS);
+  cvy_buffer_destroy(&b);
+  return first;
+}
+
+/* Where a device computes in the host's memory, a large buffer asks for huge pages, a small one does not. */
+static void test_huge_pages(check_device *d) {
+  const cvy_device_facts *const facts = cvy_device_get_facts(d->cl);
+  if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) != 0) check_skip(d, "a kernel without huge pages");
+  if (getenv("CVY_TEST_SANITIZER")) check_skip(d, "a sanitizer's allocator has huge pages of its own");
+  assert_false(asks_for_huge_pages(d, 1 << 20));
+  assert_int_equal(asks_for_huge_pages(d, 64 << 20), facts->cpu_shaped && facts->host_unified);
+}
+
 /* The guard bands of check.h notice what they are there for. */
 static void test_guards(check_device *d) {
   const float x[6] = {1, 2, 3, 4, 5, 6};
@@ -174,6 +221,7 @@ int main(int argc, char **argv) {
   static const check_test tests[] = {
       {"transfers", test_transfers}, {"slices", test_slices}, {"memory", test_memory},
       {"pinned", test_pinned},       {"guards", test_guards}, {"large_fill", test_large_fill},
+      {"huge_pages", test_huge_pages},
   };
-  return check_main(argc, argv, tests, 6, CHECK_DEVICES | CHECK_PROFILING);
+  return check_main(argc, argv, tests, 7, CHECK_DEVICES | CHECK_PROFILING);
 }

@@ -12,6 +12,7 @@ enum { MOST = 4096, MOST_DEFINES = 64, LINE = 1024 };
 
 typedef struct name_set { int n; char *items[MOST]; } name_set;
 static name_set listed, used;
+static int undeclared;
 
 static bool add(name_set *set, const char *name) {
   for (int i = 0; i < set->n; i++)
@@ -51,6 +52,10 @@ static void note_program(void *user, cvy_log_level level, const char *message) {
   (void)user, (void)level;
   static const char prefix[] = "program ";
   char line[LINE];
+  if (strstr(message, "cl/builtins.clh does not declare")) {
+    fprintf(stderr, "  %s\n", message);
+    undeclared++;
+  }
   if (strncmp(message, prefix, sizeof prefix - 1) != 0) {
     if (level == CVY_LOG_ERROR) fprintf(stderr, "  %s\n", message);
     return;
@@ -117,6 +122,7 @@ static void test_listed(check_device *d) {
   clear(&listed);
   assert_true(n_used > 0);
   assert_int_equal(missing, 0);
+  assert_int_equal(undeclared, 0);
 }
 
 int main(int argc, char **argv) {

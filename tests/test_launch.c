@@ -118,6 +118,45 @@ static void test_launch(check_device *d) {
 
 /* Commands wait for events of the other queue: a read of what a slow kernel writes, by the event and by a wait of the
  * whole queue. */
+/* Where a compiler would read clang's header for every program, the kernels' own declarations do; a kernel that calls what
+ * is not among them is built all the same. */
+static void test_builtins(check_device *d) {
+  static const char *const calls[] = {"fma(x[i], 2.0f, 1.0f)", "mad(x[i], 2.0f, 1.0f)"}; /* mad is nowhere in cl/ */
+  const char *const cl = getenv("CVY_TEST_CL");
+  if (!cl) check_skip(d, "CVY_TEST_CL is not set");
+  sources_begin();
+  char *declarations = NULL, path[PATH_MAX];
+  size_t size;
+  snprintf(path, sizeof path, "%s/builtins.clh", cl);
+  check_ok(cvy_file_read(path, 1 << 20, &declarations, &size));
+  write_file("builtins.clh", declarations);
+  cvy_free(declarations);
+  for (int own = 0; own < 2; own++) {
+    for (int i = 0; i < 2; i++) {
+      cvy_kernel *kernel = NULL;
+      cvy_text text = {0};
+      cvy_text_add(&text, "%skernel void twice(global const float *x, global float *y) { const int i = get_global_id(0); y[i] = %s; }\n",
+                   own ? "#include \"builtins.clh\"\n" : "", calls[i]);
+      char name[16], file[24];
+      snprintf(name, sizeof name, "twice_%d%d", own, i);
+      snprintf(file, sizeof file, "%s.cl", name);
+      write_file(file, text.data);
+      check_log_clear();
+      check_ok(cvy_kernel_create(d->cl, name, "twice", NULL, 0, &kernel));
+      const bool reads_header = strstr(cvy_device_get_info(d->cl)->platform_name, "Portable Computing Language") != NULL;
+      assert_int_equal(check_log_contains("built with opencl-c.h"), reads_header && own && i == 1);
+      const float x[4] = {1, 2, 3, 4}, want[4] = {3, 5, 7, 9};
+      check_buffer *const bx = check_input(d, "x", x, 4, 1, 1), *const by = check_output(d, "y", 4, 1, 1);
+      check_ok(CVY_LAUNCH(d->queue, kernel, ((cvy_grid){{4}, {4}}), CVY_BUF(bx->cl), CVY_BUF(by->cl)));
+      check_same(d, "y", check_download(by), want, 4, 1);
+      check_case_end(d);
+      cvy_kernel_destroy(&kernel);
+      cvy_text_clear(&text);
+    }
+  }
+  sources_end();
+}
+
 static void test_order(check_device *d) {
   sources_begin();
   cvy_kernel *late = NULL;
@@ -409,7 +448,7 @@ static void test_embedded(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"launch", test_launch},   {"rows", test_rows},         {"side_by_side", test_side_by_side}, {"order", test_order}, {"refusals", test_refusals},
+      {"launch", test_launch},   {"rows", test_rows},         {"side_by_side", test_side_by_side}, {"order", test_order}, {"refusals", test_refusals}, {"builtins", test_builtins},
       {"profile", test_profile}, {"embedded", test_embedded}, {"pulse", test_pulse}, {"abandoned", test_abandoned},
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_PROFILING);

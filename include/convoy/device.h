@@ -19,7 +19,8 @@ typedef enum cvy_math { CVY_MATH_FP32 = 0, CVY_MATH_TF32 } cvy_math;
 
 typedef enum cvy_device_kind { CVY_DEVICE_CPU, CVY_DEVICE_GPU, CVY_DEVICE_OTHER } cvy_device_kind;
 
-/* One line of the list. Facts are what the driver reports; `usable` false: `reason` says why, in words. */
+/* One line of the list. Facts are what the driver reports, texts are made UTF-8; `usable` false: `reason` says why, in
+ * words. */
 typedef struct cvy_device_info {
   int platform, index;              /* numbered as clinfo does; broken ones keep their number; index -1: the platform
                                        itself is broken or empty */

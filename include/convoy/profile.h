@@ -14,7 +14,8 @@ extern "C" {
 #endif
 
 typedef struct cvy_launch_totals {
-  long compiled, cached;     /* programs compiled from source, programs loaded from the kernel cache */
+  long compiled, cached;     /* programs given to the driver as source, of which it may have a cache of its own (PoCL),
+                                and programs loaded from convoy's kernel cache */
   long launched;             /* kernels enqueued */
   uint64_t first_forward_ns; /* CLOCK_MONOTONIC when the first kernel of a forward pass was enqueued; 0: none yet */
 } cvy_launch_totals;

@@ -3,11 +3,15 @@
 #include "src/cl/buffer.h"
 
 #include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "src/cl/opencl.h"
 
 /* NVIDIA's driver hangs or fails in fills of 2 GiB and more (pyopencl's issue 395). */
 enum { FILL_PIECE_BYTES = 256 << 20 };
+
+enum { HUGE_PAGES_FROM_BYTES = 4 << 20 }; /* two of x86-64's */
 
 struct cvy_pinned { cvy_device *device; cl_mem cl; void *mapped; };
 
@@ -48,6 +52,26 @@ static cvy_status memory_failed(const cvy_device *device, size_t size_bytes, cl_
   return CVY_E_DEVICE_MEMORY;
 }
 
+/* A CPU's driver takes the memory of a buffer from the host's allocator, and gets it in pages of 4 KiB, where Linux gives
+ * huge ones only to who asks for them (transparent_hugepage: madvise, as most distributions have it). Asked for here:
+ * one step of ResNet-18 with batch 256 from a cold start has 60000 page faults in place of 267000, and 0.6 s in the kernel
+ * in place of 1.0. Advice; whatever fails is left as it was. */
+static void advise_huge_pages(cvy_device *device, cvy_buffer *buffer) {
+#ifdef MADV_HUGEPAGE
+  if (!device->facts.cpu_shaped || !device->facts.host_unified || buffer->size_bytes < HUGE_PAGES_FROM_BYTES) return;
+  cl_int code;
+  char *const at = clEnqueueMapBuffer(device->transfer.cl, buffer->cl, CL_TRUE, CL_MAP_READ, 0, buffer->size_bytes, 0, NULL,
+                                      NULL, &code);
+  if (code != CL_SUCCESS || !at) return;
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE), skip = cvy_round_up((size_t)at, page) - (size_t)at;
+  (void)madvise(at + skip, (buffer->size_bytes - skip) / page * page, MADV_HUGEPAGE);
+  (void)clEnqueueUnmapMemObject(device->transfer.cl, buffer->cl, at, 0, NULL, NULL);
+  (void)clFinish(device->transfer.cl);
+#else
+  (void)device, (void)buffer;
+#endif
+}
+
 cvy_status cvy_buffer_create(cvy_device *device, size_t size_bytes, cvy_buffer **out) {
   cvy_status status = CVY_OK;
   cvy_buffer *buffer = NULL;
@@ -65,6 +89,8 @@ cvy_status cvy_buffer_create(cvy_device *device, size_t size_bytes, cvy_buffer *
     status = memory_failed(device, size_bytes, code);
     goto fail;
   }
+  advise_huge_pages(device, buffer);
+  cvy_device_beat(device);
   *out = buffer;
   return CVY_OK;
 fail:

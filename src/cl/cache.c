@@ -44,7 +44,10 @@ bool cvy_cache_load(const char *key, unsigned char **binary, size_t *size_bytes)
   if (!cvy_cache_path(key, path, sizeof path)) return false;
   /* A file that is not there is the ordinary case and no message. */
   if (!cvy_file_exists(path)) return false;
-  if (cvy_file_read(path, LONGEST_ENTRY, &data, &size) != CVY_OK) return false;
+  cvy_log_attempt_begin();
+  const cvy_status status = cvy_file_read(path, LONGEST_ENTRY, &data, &size);
+  cvy_log_attempt_end(false);
+  if (status != CVY_OK) return false;
   bool good = size >= HEAD_BYTES;
   if (good) {
     memcpy(&head, data, HEAD_BYTES);
@@ -73,6 +76,8 @@ void cvy_cache_store(const char *key, const unsigned char *binary, size_t size_b
                      .checksum = checksum(key, key_bytes, binary, size_bytes)};
   memcpy(head.magic, magic, sizeof magic);
   const cvy_piece pieces[] = {{&head, sizeof head}, {key, key_bytes}, {binary, size_bytes}};
+  cvy_log_attempt_begin();
   if (cvy_file_write(path, pieces, 3) != CVY_OK)
     cvy_log_debug("the kernel cache could not be written; going on without");
+  cvy_log_attempt_end(false);
 }

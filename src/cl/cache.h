@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Compiled programs on the disk: $XDG_CACHE_HOME/convoy/kernels (or ~/.cache/convoy/kernels), one file per program.
+ * Compiled programs on the disk: $XDG_CACHE_HOME/convoy/kernels (or ~/.cache/convoy/kernels), one file per program;
+ * not for PoCL, which keeps its own.
  *
  * File name: 32 hexadecimal digits (XXH3-128 of the key) and ".bin".
  * Content, little-endian: "CVYKERN\n" · u32 format version · u32 bytes of the key · u64 bytes of the binary ·

@@ -15,7 +15,6 @@ static void CL_CALLBACK on_context_error(const char *message, const void *data, 
   cvy_log_debug("OpenCL driver: %s", message);
 }
 
-/* The one place where what a driver says becomes what kernels are chosen by. */
 /* NVIDIA's driver takes inline PTX, AMD's is clang and knows its builtins; other drivers on their devices (PoCL,
  * rusticl) compile otherwise. */
 static cvy_status find_matrix_unit(cvy_device *device) {
@@ -48,6 +47,7 @@ fail:
   return status;
 }
 
+/* The one place where what a driver says becomes what kernels are chosen by. */
 static cvy_status facts_fill(cvy_device *device) {
   cvy_status status = CVY_OK;
   const cvy_device_info *const info = &device->info;
@@ -86,6 +86,8 @@ static cvy_status facts_fill(cvy_device *device) {
   /* rusticl (Mesa 22.3) gives the size of a sub-group for CL_KERNEL_WORK_GROUP_SIZE and runs larger groups all the
    * same. */
   device->kernel_group_wrong = rusticl;
+  device->keeps_programs = pocl;
+  device->reads_header = pocl && info->kind == CVY_DEVICE_CPU;
 fail:
   return status;
 }

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/base/text.h"
 #include "src/cl/devices.h"
 #include "src/cl/opencl.h"
 
@@ -36,7 +37,8 @@ static void trim(char *text) {
   text[n] = 0;
 }
 
-/* A string of a platform or a device, cut to the room there is; "" if the query fails. */
+/* A string of a platform or a device, made UTF-8 (it goes into logs, traces and checkpoints) and cut to the room there is;
+ * "" if the query fails. */
 static void get_text(cl_platform_id platform, cl_device_id device, cl_uint what, char *out, size_t out_bytes) {
   char *whole = NULL;
   size_t size = 0;
@@ -48,7 +50,7 @@ static void get_text(cl_platform_id platform, cl_device_id device, cl_uint what,
       device ? clGetDeviceInfo(device, what, size, whole, NULL) : clGetPlatformInfo(platform, what, size, whole, NULL);
   if (code == CL_SUCCESS) {
     trim(whole);
-    snprintf(out, out_bytes, "%s", whole);
+    cvy_utf8_copy(whole, out, out_bytes);
   }
   cvy_free(whole);
 }

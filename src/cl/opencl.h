@@ -64,6 +64,8 @@ struct cvy_device {
   cl_device_id id;              /* the sub-device if is_part */
   bool is_part, profiling;
   bool kernel_group_wrong;      /* what it says about a kernel's largest work-group is not so (device.c) */
+  bool reads_header;            /* its compiler reads clang's opencl-c.h for every program (program.c) */
+  bool keeps_programs;          /* its driver keeps compiled programs on the disk: no binaries from us (program.c) */
   cl_context context;
   cvy_queue compute, transfer, upload;
   cvy_program *programs;        /* live until the device is closed */
