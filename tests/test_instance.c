@@ -8,6 +8,7 @@
 #include "src/nn/instance_parts.h"
 #include "src/ops/sgd.h"
 #include "tests/check.h"
+#include "tests/layer_words.h"
 
 enum { MIB = 1 << 20 };
 
@@ -125,6 +126,53 @@ static void test_memory_limit(check_device *d) {
   setenv("CVY_MEMORY_LIMIT_MIB", "60m", 1);
   check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only}, &none), CVY_E_ARGUMENT, "'60m'");
   unsetenv("CVY_MEMORY_LIMIT_MIB");
+  cvy_net_destroy(&net);
+}
+
+/* Memory that the device should have is in use by somebody else: each buffer in turn is refused once. What depends on the
+ * number of samples is then made for fewer; what does not ends it, with the driver's words. */
+static void test_memory_refused(check_device *d) {
+  if (!layer_is_loaded()) check_skip(d, "no layer");
+  cvy_net *net;
+  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
+  const cvy_instance_params params = {.n = 16, .algos = direct_only, .group_size = 4};
+  int refused = 0, fewer = 0, first = 0; /* the first that depends on the samples */
+  char words[64];
+  for (bool all = false; !all; refused++) {
+    cvy_instance *instance = NULL;
+    snprintf(words, sizeof words, "fail-once=all:buffer:%d:-4", refused);
+    check_log_clear();
+    layer_words(words);
+    const cvy_status status = cvy_instance_create(d->cl, net, &params, &instance);
+    layer_words(NULL);
+    all = status == CVY_OK && cvy_instance_micro_batch(instance) == 16;
+    const bool less = status == CVY_OK && !all;
+    if (status != CVY_OK) {
+      assert_int_equal(status, CVY_E_DEVICE_MEMORY);
+      if (fewer) check_fail(d, "buffer %d is refused, and no pass of fewer samples is tried", refused);
+      assert_true(check_log_contains("[error]") && check_log_contains("no device memory for a buffer"));
+    } else {
+      assert_false(check_log_contains("[error]"));
+      assert_int_equal(check_log_contains("are done in passes of 12"), less);
+    }
+    if (less) {
+      assert_int_equal(cvy_instance_micro_batch(instance), 12);
+      put_weights(d, net, instance);
+      put_samples(d, net, instance, 0, 12);
+      train(instance, &(cvy_pass){.n = 12, .batch = 16, .group_size = 4});
+      check_ok(cvy_queue_finish(d->queue));
+    }
+    if (less && fewer++ == 0) first = refused;
+    cvy_instance_destroy(&instance);
+  }
+  assert_true(fewer > 0 && refused > fewer + 1);
+  /* the same each time: at the end there is nothing to leave out */
+  cvy_instance *instance = (cvy_instance *)1;
+  snprintf(words, sizeof words, "fail=all:buffer:%d:-4", first);
+  layer_words(words);
+  check_fails(cvy_instance_create(d->cl, net, &params, &instance), CVY_E_DEVICE_MEMORY, "no device memory for a buffer");
+  layer_words(NULL);
+  assert_null(instance);
   cvy_net_destroy(&net);
 }
 
@@ -311,6 +359,8 @@ static void test_errors(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"memory_limit", test_memory_limit}, {"hooks", test_hooks}, {"convpools", test_convpools}, {"errors", test_errors}};
-  return check_main(argc, argv, tests, 4, CHECK_DEVICES);
+      {"memory_limit", test_memory_limit}, {"memory_refused", test_memory_refused}, {"hooks", test_hooks}, {"convpools", test_convpools},
+      {"errors", test_errors}};
+  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES);
 }

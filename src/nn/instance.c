@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Outline: how many samples fit · buffers and slices · touching · life · what others borrow. */
+ * Outline: how many samples fit · buffers · activations · the micro-batch · parameters · life · what others borrow. */
 #include "src/nn/instance.h"
 
 #include <stdlib.h>
@@ -81,16 +81,6 @@ fail:
   return status;
 }
 
-/* Samples of one pass that can be indexed with 32 bits in every layer. */
-static int largest_indexable(const cvy_instance *i) {
-  size_t n = INT32_MAX;
-  for (int l = 0; l < i->net->n_layers; l++) {
-    const size_t fit = INT32_MAX / cvy_shape_elems(&i->net->layers[l].shape);
-    if (fit < n) n = fit;
-  }
-  return (int)n;
-}
-
 static cvy_status fail_for_memory(const cvy_instance *i, size_t limit, int n) {
   cvy_status status = CVY_OK;
   cvy_plan *plan = NULL;
@@ -109,64 +99,7 @@ fail:
   return status;
 }
 
-/* Sets micro_batch, plan and operations. A workspace may depend on the number of samples, and is known when the
- * operations are made: so they are made for what is hoped for, and again for what fits. */
-static cvy_status choose_micro_batch(cvy_instance *i) {
-  cvy_status status = CVY_OK;
-  size_t limit;
-  CVY_TRY(find_limit(i, &limit));
-  const int wanted = i->params.n, group = i->params.group_size;
-  const int step = group < 1 ? 1 : group < wanted ? group : wanted;
-  const int indexable = largest_indexable(i);
-  CVY_REQUIRE(step <= indexable, CVY_E_DEVICE_MEMORY,
-              "%s: %d samples at a time are needed, %d are the most that 32-bit indices allow",
-              cvy_device_label(i->device), step, indexable);
-  int n = wanted <= indexable ? wanted : indexable / step * step;
-  for (;;) {
-    cvy_plan_destroy(&i->plan);
-    CVY_TRY(make_plan(i, n, &i->plan));
-    CVY_TRY(cvy_instance_make_ops(i, n));
-    int fit;
-    CVY_TRY(largest_fit(i, limit, n, step, &fit));
-    if (fit == n) break;
-    if (fit == 0 && n <= step) CVY_TRY(fail_for_memory(i, limit, n));
-    n = fit ? fit : n / 2 < step ? step : n / 2 / step * step;
-    cvy_instance_clear_ops(i);
-  }
-  i->micro_batch = n;
-  if (n == wanted) return CVY_OK;
-  if (i->layout->n_running && group < 1 && !i->params.inference)
-    cvy_log_warning(
-        "%s: %d samples need passes of %d for lack of memory: batch statistics are taken over %d samples at a time",
-        cvy_device_label(i->device), wanted, n, n);
-  else
-    cvy_log_info("%s: %d samples are done in passes of %d for lack of memory", cvy_device_label(i->device), wanted, n);
-fail:
-  return status;
-}
-
-cvy_status cvy_instance_room(const cvy_instance *i, int n, int *most) {
-  cvy_status status = CVY_OK;
-  size_t limit;
-  *most = i->micro_batch;
-  if (i->micro_batch < i->params.n || n <= i->micro_batch) return CVY_OK;
-  CVY_TRY(find_limit(i, &limit));
-  int low = i->micro_batch, high = n < largest_indexable(i) ? n : largest_indexable(i);
-  cvy_instance larger = *i;         /* borrows everything; only asked, never run */
-  while (low < high) {
-    const int middle = low + (high - low + 1) / 2;
-    bool fits;
-    larger.workspace_bytes = (size_t)((double)i->workspace_bytes * middle / i->micro_batch);
-    CVY_TRY(does_fit(&larger, limit, middle, &fits));
-    if (fits) low = middle;
-    else high = middle - 1;
-  }
-  *most = low;
-fail:
-  return status;
-}
-
-/* ---- buffers and slices ---- */
+/* ---- buffers ---- */
 
 /* A buffer filled with zeros: so it is there now, not when it is first used. */
 static cvy_status make_buffer(cvy_instance *i, size_t size_bytes, cvy_buffer **out) {
@@ -187,7 +120,16 @@ fail:
   return status;
 }
 
-static cvy_status make_activations(cvy_instance *i) {
+static void destroy_list(cvy_buffer ***list, int n) {
+  for (int i = 0; *list && i < n; i++) cvy_buffer_destroy(&(*list)[i]);
+  cvy_free(*list);
+  *list = NULL;
+}
+
+/* ---- activations ---- */
+
+/* For n samples. Filled in the background: the fills are on their way when this returns. */
+static cvy_status make_activations(cvy_instance *i, int n) {
   cvy_status status = CVY_OK;
   const cvy_plan *const plan = i->plan;
   CVY_TRY(make_list((size_t)plan->n_arenas, &i->arenas));
@@ -196,12 +138,110 @@ static cvy_status make_activations(cvy_instance *i) {
   for (int s = 0; s < plan->n_storages; s++)
     CVY_TRY(cvy_buffer_slice(i->arenas[plan->storages[s].arena], plan->storages[s].offset_bytes,
                              plan->storages[s].size_bytes, &i->storages[s]));
-  CVY_TRY(make_buffer(i, i->workspace_bytes, &i->workspace));
-  CVY_TRY(make_buffer(i, (size_t)i->micro_batch * sizeof(int32_t), &i->labels));
+  CVY_TRY(make_buffer(i, (size_t)n * sizeof(int32_t), &i->labels));
   CVY_TRY(make_buffer(i, sizeof(cvy_xent_result), &i->result));
+  CVY_TRY(cvy_queue_flush(i->queue));
 fail:
   return status;
 }
+
+static void clear_activations(cvy_instance *i) {
+  if (!i->plan) return;
+  destroy_list(&i->storages, i->plan->n_storages);
+  destroy_list(&i->arenas, i->plan->n_arenas);
+  cvy_buffer_destroy(&i->labels);
+  cvy_buffer_destroy(&i->result);
+  cvy_buffer_destroy(&i->workspace);
+}
+
+/* ---- the micro-batch ---- */
+
+/* At most n samples in whole steps, at least one step. */
+static int samples_of(int n, int step) { return n < step ? step : n / step * step; }
+
+/* Some memory of a device may be in use by others, whom its size does not tell of: that is found out here. With drivers
+ * that look for memory only when a buffer is used first, the fills say so. A CPU's share of the host's memory is filled in the
+ * background. *refused: there is another way, passes of fewer samples. */
+static cvy_status find_memory(cvy_instance *i, int n, bool last, bool workspace, bool *refused) {
+  cvy_log_attempt_begin();
+  cvy_status status = workspace ? make_buffer(i, i->workspace_bytes, &i->workspace) : make_activations(i, n);
+  if (status == CVY_OK && !cvy_device_get_facts(i->device)->host_unified) status = cvy_queue_finish(i->queue);
+  *refused = status == CVY_E_DEVICE_MEMORY && !last;
+  cvy_log_attempt_end(status != CVY_OK && !*refused);
+  return *refused ? CVY_OK : status;
+}
+
+/* Sets micro_batch, plan, activations, operations and workspace. Operations come last: while their programs are
+ * compiled, a CPU's driver finds memory for the other buffers, page by page, on another core. A workspace may depend on
+ * the number of samples, and is known when the operations are made: what does not fit with it is made again. */
+static cvy_status choose_micro_batch(cvy_instance *i) {
+  cvy_status status = CVY_OK;
+  size_t limit;
+  CVY_TRY(find_limit(i, &limit));
+  const int wanted = i->params.n, group = i->params.group_size;
+  const int step = group < 1 ? 1 : group < wanted ? group : wanted;
+  const int indexable = cvy_net_indexable(i->net);
+  CVY_REQUIRE(step <= indexable, CVY_E_DEVICE_MEMORY,
+              "%s: %d samples at a time are needed, %d are the most that 32-bit indices allow",
+              cvy_device_label(i->device), step, indexable);
+  const size_t parameters_bytes = i->device_bytes;
+  int n = wanted <= indexable ? wanted : indexable / step * step;
+  for (;;) {
+    int fit;
+    bool refused = false;
+    const bool last = n <= step;
+    cvy_plan_destroy(&i->plan);
+    CVY_TRY(make_plan(i, n, &i->plan));
+    CVY_TRY(largest_fit(i, limit, n, step, &fit));
+    if (fit == n) CVY_TRY(find_memory(i, n, last, false, &refused));
+    if (!refused && (fit == n || last)) { /* or for what fail_for_memory says */
+      CVY_TRY(cvy_instance_make_ops(i, n));
+      CVY_TRY(largest_fit(i, limit, n, step, &fit));
+      if (fit == n) CVY_TRY(find_memory(i, n, last, true, &refused));
+    }
+    if (refused) fit = samples_of(n - n / 4, step);
+    else if (fit == n) break;
+    if (fit == 0 && last) CVY_TRY(fail_for_memory(i, limit, n));
+    n = fit ? fit : samples_of(n / 2, step);
+    cvy_instance_clear_ops(i);
+    clear_activations(i);
+    i->device_bytes = parameters_bytes;
+    i->workspace_bytes = 0; /* what is needed for fewer samples is not known yet */
+  }
+  i->micro_batch = n;
+  if (n == wanted) return CVY_OK;
+  if (i->layout->n_running && group < 1 && !i->params.inference)
+    cvy_log_warning(
+        "%s: %d samples need passes of %d for lack of memory: batch statistics are taken over %d samples at a time",
+        cvy_device_label(i->device), wanted, n, n);
+  else
+    cvy_log_info("%s: %d samples are done in passes of %d for lack of memory", cvy_device_label(i->device), wanted, n);
+fail:
+  return status;
+}
+
+cvy_status cvy_instance_room(const cvy_instance *i, int n, int *most) {
+  cvy_status status = CVY_OK;
+  size_t limit;
+  *most = i->micro_batch;
+  if (i->micro_batch < i->params.n || n <= i->micro_batch) return CVY_OK;
+  CVY_TRY(find_limit(i, &limit));
+  int low = i->micro_batch, high = n < cvy_net_indexable(i->net) ? n : cvy_net_indexable(i->net);
+  cvy_instance larger = *i;         /* borrows everything; only asked, never run */
+  while (low < high) {
+    const int middle = low + (high - low + 1) / 2;
+    bool fits;
+    larger.workspace_bytes = (size_t)((double)i->workspace_bytes * middle / i->micro_batch);
+    CVY_TRY(does_fit(&larger, limit, middle, &fits));
+    if (fits) low = middle;
+    else high = middle - 1;
+  }
+  *most = low;
+fail:
+  return status;
+}
+
+/* ---- parameters ---- */
 
 /* One buffer per bucket. */
 static cvy_status make_buckets(cvy_instance *i, cvy_buffer ***list) {
@@ -305,10 +345,9 @@ cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy
   i->params = *params;
   i->params.math = cvy_math_resolve(device, params->math);
   CVY_TRY(find_apart(i));
+  CVY_TRY(make_parameters(i));
   CVY_TRY(choose_micro_batch(i));
   i->params.choices = NULL, i->params.tuned = NULL; /* borrowed for the call */
-  CVY_TRY(make_activations(i));
-  CVY_TRY(make_parameters(i));
   CVY_TRY(find_last_units(i));
   CVY_TRY(cvy_queue_finish(i->queue));
   *out = i;
@@ -318,21 +357,12 @@ fail:
   return status;
 }
 
-static void destroy_list(cvy_buffer ***list, int n) {
-  for (int i = 0; *list && i < n; i++) cvy_buffer_destroy(&(*list)[i]);
-  cvy_free(*list);
-  *list = NULL;
-}
-
 void cvy_instance_destroy(cvy_instance **instance) {
   if (!instance || !*instance) return;
   cvy_instance *const i = *instance;
   (void)cvy_queue_finish(i->queue);
   cvy_instance_clear_ops(i);
-  if (i->plan) {
-    destroy_list(&i->storages, i->plan->n_storages);
-    destroy_list(&i->arenas, i->plan->n_arenas);
-  }
+  clear_activations(i);
   for (int set = 0; set < 2; set++) {
     destroy_list(&i->weight_of[set], i->layout->n_params);
     destroy_list(&i->weights_of[set], i->layout->n_buckets);
@@ -344,9 +374,6 @@ void cvy_instance_destroy(cvy_instance **instance) {
   destroy_list(&i->sums_slice, i->layout->n_running);
   cvy_buffer_destroy(&i->running);
   cvy_buffer_destroy(&i->running_sums);
-  cvy_buffer_destroy(&i->workspace);
-  cvy_buffer_destroy(&i->labels);
-  cvy_buffer_destroy(&i->result);
   cvy_free(i->bucket_last_unit);
   cvy_free(i->bucket_first_unit);
   cvy_free(i->apart);

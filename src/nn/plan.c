@@ -344,6 +344,15 @@ fail:
   return status;
 }
 
+int cvy_net_indexable(const cvy_net *net) {
+  size_t n = INT32_MAX;
+  for (int l = 0; l < net->n_layers; l++) {
+    const size_t fit = INT32_MAX / cvy_shape_elems(&net->layers[l].shape);
+    if (fit < n) n = fit;
+  }
+  return (int)n;
+}
+
 cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cvy_plan **out) {
   cvy_status status = CVY_OK;
   planner p = {.net = net, .params = params};

@@ -84,7 +84,10 @@ typedef struct cvy_plan {
 /* The convpool that begins with conv2d `layer` and ends with its pool, for n samples. */
 cvy_convpool_params cvy_unit_convpool(const cvy_net *net, int layer, int n, bool inference);
 
-/* `net` must be finished. CVY_E_MEMORY; CVY_E_ARGUMENT if n samples of some layer are more than 2^31 values. */
+/* The most samples of which no layer has more than 2^31 values: what 32-bit indices allow. */
+int cvy_net_indexable(const cvy_net *net);
+
+/* `net` must be finished. CVY_E_MEMORY; CVY_E_ARGUMENT if n > cvy_net_indexable. */
 cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cvy_plan **out);
 void cvy_plan_destroy(cvy_plan **plan);
 

@@ -122,14 +122,20 @@ static bool time_is_over(const tuning *t) {
   return (t->params->stop && *t->params->stop) || cvy_clock_ns() >= t->deadline_ns;
 }
 
+/* The workspace is not the candidate's alone: if there is no larger one, the others go on with the one that is there. */
 static cvy_status need(tuning *t, int which, size_t bytes) {
   cvy_status status = CVY_OK;
+  cvy_buffer *larger = NULL;
   if (bytes == 0 || (t->buffers[which] && cvy_buffer_size(t->buffers[which]) >= bytes)) return CVY_OK;
-  cvy_buffer_destroy(&t->buffers[which]);
-  CVY_TRY(cvy_buffer_create(t->device, bytes, &t->buffers[which]));
+  if (which != WORKSPACE) cvy_buffer_destroy(&t->buffers[which]);
+  CVY_TRY(cvy_buffer_create(t->device, bytes, &larger));
   /* touched before anything is timed */
-  CVY_TRY(cvy_buffer_fill(t->queue, t->buffers[which], 0, bytes / sizeof(uint32_t) * sizeof(uint32_t), 0));
+  CVY_TRY(cvy_buffer_fill(t->queue, larger, 0, bytes / sizeof(uint32_t) * sizeof(uint32_t), 0));
+  cvy_buffer_destroy(&t->buffers[which]);
+  t->buffers[which] = larger;
+  larger = NULL;
 fail:
+  cvy_buffer_destroy(&larger);
   return status;
 }
 
@@ -408,6 +414,14 @@ static void drop(candidate *list, int *n, int i) {
   --*n;
 }
 
+/* False: it cannot do it, or does it wrong, which is no failure of the tuner. */
+static bool try_candidate(tuning *t, candidate *c) {
+  cvy_log_attempt_begin();
+  const bool right = make_op(t, &c->choice, t->p.n_max, &c->op) == CVY_OK && check(t, c) && time_first(t, c) == CVY_OK;
+  cvy_log_attempt_end(false);
+  return right;
+}
+
 /* list[0] is the default, and stays. Sets *over if the budget ended before every round was done. */
 static cvy_status race(tuning *t, candidate *list, int *n, bool *over) {
   cvy_status status = CVY_OK;
@@ -415,12 +429,7 @@ static cvy_status race(tuning *t, candidate *list, int *n, bool *over) {
   CVY_TRY(choose_samples(t, &list[0]));
   for (int i = 0; i < *n; i++) {
     if ((*over = time_is_over(t))) return CVY_OK;
-    if (i > 0 && make_op(t, &list[i].choice, t->p.n_max, &list[i].op) != CVY_OK) {
-      drop(list, n, i--);
-      t->item->rejected++;
-      continue;
-    }
-    if (i > 0 && (!check(t, &list[i]) || time_first(t, &list[i]) != CVY_OK)) {
+    if (i > 0 && !try_candidate(t, &list[i])) {
       drop(list, n, i--);
       t->item->rejected++;
       continue;
@@ -513,7 +522,10 @@ static cvy_status tune_item(tuning *t, cvy_tune_item *item, cvy_tune_table *tabl
   CVY_TRY(prepare(t));
   list[0].choice = item->standard;
   CVY_TRY(make_op(t, &item->standard, t->p.n_max, &list[0].op));
-  if (!cvy_conv_choice_same(&item->standard, &general) && !check(t, &list[0])) {
+  cvy_log_attempt_begin();
+  const bool right = cvy_conv_choice_same(&item->standard, &general) || check(t, &list[0]);
+  cvy_log_attempt_end(false);
+  if (!right) {
     item->rejected++;
     cvy_conv2d_destroy(&list[0].op);
     list[0].choice = general;

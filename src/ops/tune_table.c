@@ -221,7 +221,13 @@ bool cvy_tune_table_load(cvy_tune_table *table) {
   size_t size;
   table->wrong = NULL;
   if (!table->path || !cvy_file_exists(table->path)) return false;
-  if (cvy_file_read(table->path, LONGEST_FILE, &data, &size) != CVY_OK) return false;
+  cvy_log_attempt_begin();
+  const cvy_status status = cvy_file_read(table->path, LONGEST_FILE, &data, &size);
+  cvy_log_attempt_end(false);
+  if (status != CVY_OK) {
+    table->wrong = "cannot be read";
+    return false;
+  }
   const int had = table->n;
   table->wrong = read_file(table, data, size);
   cvy_free(data);

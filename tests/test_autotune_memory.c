@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ * The tuner where device memory is short: tests/layer.c lets each of its buffers fail in turn. */
+#include <stdio.h>
+
+#include "src/ops/autotune.h"
+#include "tests/check.h"
+#include "tests/layer_words.h"
+
+static const cvy_conv2d_params small = {.n_max = 6,
+                                        .x = {.h = 6, .w = 5, .c = 16, .pitch = 16},
+                                        .k = 16,
+                                        .y_pitch = 16,
+                                        .r = 3,
+                                        .s = 3,
+                                        .stride_h = 1,
+                                        .stride_w = 1,
+                                        .pad_h = 1,
+                                        .pad_w = 1};
+
+/* All are equally fast: one run of each would do, and nothing depends on the machine. */
+static double seconds(void *user, const cvy_tune_item *item, const cvy_conv_choice *choice, int run) {
+  (void)user, (void)item, (void)choice, (void)run;
+  return 1;
+}
+
+/* What a candidate alone needs costs that one, and no error is told of it; what the default needs ends the tuning. */
+static void test_each_buffer(check_device *d) {
+  if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: no buffer can fail", CVY_TEST_LAYER);
+  int rejected = 0, failed = 0, without = 0;
+  for (int k = 0; without < 3; k++) {
+    cvy_tune_table *table;
+    cvy_tune_report report;
+    char words[64];
+    check_ok(cvy_tune_table_create("convoy-tune 1\n", NULL, &table));
+    snprintf(words, sizeof words, "fail-once=all:buffer:%d:-4", k);
+    check_log_clear();
+    layer_words(words);
+    const cvy_status status =
+        cvy_autotune(d->cl, &small, 1, &(cvy_tune_params){.seconds = seconds, .budget_s = 600}, table, &report);
+    layer_words(NULL);
+    if (status == CVY_OK) {
+      int now = 0;
+      assert_false(check_log_contains("[error]"));
+      for (int i = 0; i < report.n; i++) now += report.items[i].rejected;
+      rejected += now;
+      without = now ? 0 : without + 1; /* several in a row: so many buffers are never made */
+    } else {
+      assert_int_equal(status, CVY_E_DEVICE_MEMORY);
+      assert_true(check_log_contains("[error]") && check_log_contains("CL_MEM_OBJECT_ALLOCATION_FAILURE"));
+      failed++;
+      without = 0;
+    }
+    cvy_tune_report_clear(&report);
+    cvy_tune_table_destroy(&table);
+  }
+  printf("  %d buffers of defaults, %d of candidates\n", failed, rejected);
+  assert_true(failed > 0);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {{"each_buffer", test_each_buffer}};
+  setenv("CVY_CLBLAST", "none", 1); /* their kernels take long to compile */
+  setenv("CVY_CLFFT", "none", 1);
+  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
+}
