@@ -8,6 +8,7 @@
  *   no-info               clGetDeviceInfo fails for everything but names
  *   no-compiler, not-available, old-version
  *   platform-name=NAME    name of all platforms
+ *   device-name=NAME      name of all devices
  *   gpu                   all devices are GPUs
  *   no-context, no-queue, no-sub-devices
  *   no-buffer=N           clCreateBuffer fails for N bytes or more
@@ -97,6 +98,8 @@ static cl_int CL_API_CALL get_device_ids(cl_platform_id platform, cl_device_type
 static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, size_t size, void *value,
                                           size_t *size_ret) {
   if (has("no-info") && what != CL_DEVICE_NAME && what != CL_DEVICE_VENDOR) return CL_OUT_OF_HOST_MEMORY;
+  char name[128];
+  if (what == CL_DEVICE_NAME && word("device-name", name, sizeof name)) return give_text(name, size, value, size_ret);
   if (what == CL_DEVICE_VERSION && has("old-version")) return give_text("OpenCL 1.1 antique", size, value, size_ret);
   const cl_int code = below->clGetDeviceInfo(device, what, size, value, size_ret);
   if (code != CL_SUCCESS || !value) return code;

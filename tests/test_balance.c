@@ -57,6 +57,12 @@ static void test_time(check_device *d) {
   near(cvy_balance_time(&c, 10), 6.5);              /* the rest of the exchange is hidden */
   c.exchange_s = 7;
   near(cvy_balance_time(&c, 10), 10);
+  cvy_balance_device stale = c;                     /* all of the exchange beside the next step, which has no tail */
+  stale.stale = true;
+  near(cvy_balance_time(&stale, 10), 7);
+  stale.exchange_s = 5;
+  near(cvy_balance_time(&stale, 10), 6);
+  near(cvy_balance_time(&stale, 0), 0);
   const cvy_balance_device two[] = {c, DEVICE(line)};
   const cvy_balance_params p = {.batch = 30, .n_devices = 2, .devices = two, .part_s = 0.25};
   near(cvy_balance_step_time(&p, (const int[]){10, 20}), 10.5);
@@ -89,8 +95,14 @@ static void test_known(check_device *d) {
   expect(d, &p, (const int[]){150, 150, 0});
   p.part_s = 0.4;
   expect(d, &p, (const int[]){100, 100, 100});
+  /* a slow link costs a share of its device, unless the exchange has the whole step's time */
+  a[0] = DEVICE(fast), a[1] = DEVICE(fast, .exchange_s = 1.5);
+  p = (cvy_balance_params){.batch = 300, .n_devices = 2, .devices = a};
+  expect(d, &p, (const int[]){200, 100});
+  a[1].stale = true;
+  expect(d, &p, (const int[]){150, 150});
   /* groups: the remainder ends with the last device at work */
-  p.n_devices = 2, p.part_s = 0, p.group = 32, p.batch = 500;
+  a[1] = DEVICE(fast), p.n_devices = 2, p.part_s = 0, p.group = 32, p.batch = 500;
   expect(d, &p, (const int[]){256, 244});
   a[1] = DEVICE(fast, .factor = 1000);
   expect(d, &p, (const int[]){500, 0});
@@ -161,6 +173,7 @@ static void make_team(check_rng *r, team *t, int devices, int batch, int ratio) 
     if (check_int(r, 0, 1)) {
       t->devices[i].exchange_s = check_int(r, 0, batch);
       t->devices[i].tail_s = t->devices[i].exchange_s / 4;
+      t->devices[i].stale = check_int(r, 0, 3) == 0;
     }
   }
   if (check_int(r, 0, 1)) t->p.part_s = check_int(r, 0, 5);
@@ -180,6 +193,9 @@ static void test_brute_force(check_device *d) {
                     t.p.least))
       continue;
     const double best = try_all(&t.p, all, 0, batch);
+    bool fits;
+    check_ok(cvy_balance_fits(&t.p, &fits));
+    assert_int_equal(fits, isfinite(best));
     if (!isfinite(best)) {
       check_fails(cvy_balance_find(&t.p, shares, NULL), CVY_E_DEVICE_MEMORY, "does not fit");
       continue;
@@ -301,6 +317,8 @@ static void test_refusals(check_device *d) {
   assert_int_equal(out[0], 4);
   a.cap = 3;
   check_fails(cvy_balance_find(&p, out, NULL), CVY_E_DEVICE_MEMORY, "batch of 4 samples");
+  bool fits;
+  check_fails(cvy_balance_fits(&(cvy_balance_params){.n_devices = 1, .devices = &a}, &fits), CVY_E_ARGUMENT, "batch 0");
   a = DEVICE(zero);
   check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "device 0: 1 samples in 0 s");
   a = DEVICE(twice);

@@ -261,7 +261,24 @@ static void test_folder_errors(check_device *d) {
   write_set(folder, 3);
   check_ok(cvy_data_load(folder, NULL, &data));
   assert_int_equal(data->classes, 3);
+  assert_string_equal(data->name, folder);
   cvy_data_destroy(&data);
+  /* the name is text, whatever the path is, and ends with a whole character */
+  static const char *const links[] = {"\xe4", "\xc3\xa4"}, *const ends[] = {"//?", "//"};
+  for (int i = 0; i < 2; i++) {
+    char odd[sizeof data->name + 2];
+    const int most = sizeof data->name - 1;
+    assert_int_equal(symlink(folder, path_in(folder, links[i])), 0);
+    const size_t folder_bytes = strlen(folder), slashes = (size_t)most - 1 - folder_bytes; /* its last character is at the end */
+    assert_true(folder_bytes < (size_t)most - 1);
+    memcpy(odd, folder, folder_bytes);
+    memset(odd + folder_bytes, '/', slashes);
+    memcpy(odd + folder_bytes + slashes, links[i], strlen(links[i]) + 1);
+    check_ok(cvy_data_load(odd, NULL, &data));
+    assert_string_equal(data->name + most - 3, ends[i]);
+    cvy_data_destroy(&data);
+    unlink(path_in(folder, links[i]));
+  }
   check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 2}, &data), CVY_E_FORMAT,
               "train-labels-idx1-ubyte: the label of training image 2 (offset 10) is 2, with 2 classes 0 to 1");
   check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 257}, &data), CVY_E_ARGUMENT, "257 classes");

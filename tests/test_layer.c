@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The test layer (layer.c) does what its words say: tests that rest on it would pass without it. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -11,13 +12,9 @@
 #include "src/cl/profile.h"
 #include "src/ops/sgd.h"
 #include "tests/check.h"
+#include "tests/layer_words.h"
 
 enum { FLOATS = 4 << 20, LAUNCHES = 12, MOST = 3 };
-
-static void say(const char *words) {
-  if (words) setenv("CVY_LAYER", words, 1);
-  else unsetenv("CVY_LAYER");
-}
 
 static double cpu_seconds(void) {
   struct timespec t;
@@ -53,7 +50,7 @@ static cvy_devices *open_rigs(const check_device *d, const char *suffix, rig *ri
   cvy_devices *devices;
   pthread_t threads[MOST];
   char selector[64];
-  say(NULL);
+  layer_words(NULL);
   snprintf(selector, sizeof selector, "%s%s", d->place, suffix);
   check_ok(cvy_devices_select(selector, &devices));
   for (int i = 0; i < devices->n; i++) {
@@ -67,7 +64,7 @@ static cvy_devices *open_rigs(const check_device *d, const char *suffix, rig *ri
 }
 
 static void close_rigs(cvy_devices *devices, rig *rigs) {
-  say(NULL);
+  layer_words(NULL);
   for (int i = 0; i < devices->n; i++) {
     (void)cvy_queue_finish(cvy_device_compute_queue(rigs[i].device));
     cvy_buffer_destroy(&rigs[i].w);
@@ -101,21 +98,21 @@ static void time_slowness(rig *rigs, char *wrong, size_t wrong_bytes) {
   double cpu, slow_cpu;
   wrong[0] = 0;
   const double own = timed(&rigs[1], LAUNCHES, &cpu);
-  say("slow=1:4");
+  layer_words("slow=1:4");
   const double slow = timed(&rigs[1], LAUNCHES, &slow_cpu), other = timed(&rigs[0], 3, NULL);
   if (!(slow >= 3.2 * own)) snprintf(wrong, wrong_bytes, "four times slower: %.1f ms, not %.1f", 1e3 * slow, 1e3 * own);
   if (!(other < 0.6 * slow)) snprintf(wrong, wrong_bytes, "the other device is slow too: %.1f ms", 1e3 * other);
   if (!(slow_cpu < 2 * cpu + 0.05))
     snprintf(wrong, wrong_bytes, "the delay takes %.1f ms of the cores, not %.1f", 1e3 * slow_cpu, 1e3 * cpu);
-  say("slow=1:6:4-8"); /* launches 4 to 7 */
+  layer_words("slow=1:6:4-8"); /* launches 4 to 7 */
   const double first = timed(&rigs[1], 4, NULL), second = timed(&rigs[1], 4, NULL), third = timed(&rigs[1], 4, NULL);
   if (!(second > 1.7 * first && second > 1.7 * third))
     snprintf(wrong, wrong_bytes, "slow for a while: %.1f, %.1f, %.1f ms", 1e3 * first, 1e3 * second, 1e3 * third);
-  say("slow=1:6:0s-0.000001s"); /* over before the second launch */
+  layer_words("slow=1:6:0s-0.000001s"); /* over before the second launch */
   (void)timed(&rigs[1], 1, NULL);
   const double over = timed(&rigs[1], 4, NULL);
   if (!(over < 0.7 * second)) snprintf(wrong, wrong_bytes, "still slow: %.1f ms", 1e3 * over);
-  say(NULL);
+  layer_words(NULL);
 }
 
 /* Others may run on the machine: one attempt of some must give the right times. */
@@ -139,7 +136,7 @@ static void test_link(check_device *d) {
   cvy_event *event;
   void *mapped;
   cvy_queue *const transfer = cvy_device_transfer_queue(r->device);
-  say("link=0:0.1"); /* 168 ms for 16 MiB */
+  layer_words("link=0:0.1"); /* 168 ms for 16 MiB */
   const double want = (double)bytes / 0.1e9;
   for (int how = 0; how < 4; how++) {
     const uint64_t start = cvy_clock_ns();
@@ -165,20 +162,20 @@ static void test_link(check_device *d) {
 static void test_fail(check_device *d) {
   rig rigs[MOST];
   cvy_devices *const devices = open_rigs(d, "*3", rigs);
-  say("fail=1:launch:2:-36");
+  layer_words("fail=1:launch:2:-36");
   check_ok(launch(&rigs[0], 4));
   check_ok(launch(&rigs[2], 4));
   check_ok(launch(&rigs[1], 2));
   check_fails(launch(&rigs[1], 1), CVY_E_DEVICE, "CL_INVALID_COMMAND_QUEUE");
   check_fails(launch(&rigs[1], 1), CVY_E_DEVICE, "CL_INVALID_COMMAND_QUEUE");
-  say("fail-once=2:launch:1:-4");
+  layer_words("fail-once=2:launch:1:-4");
   check_ok(launch(&rigs[2], 1));
   check_fails(launch(&rigs[2], 1), CVY_E_DEVICE_MEMORY, "-4");
   check_ok(launch(&rigs[2], 1));
-  say("fail=all:flush:0:-9999");
+  layer_words("fail=all:flush:0:-9999");
   check_fails(cvy_queue_flush(cvy_device_transfer_queue(rigs[0].device)), CVY_E_DEVICE, "-9999");
   check_ok(launch(&rigs[0], 1));
-  say("bad-event=0:2:-14");
+  layer_words("bad-event=0:2:-14");
   cvy_event *event;
   for (int i = 0; i < 2; i++) {
     for (int r = 0; r < 2; r++) {
@@ -193,11 +190,14 @@ static void test_fail(check_device *d) {
   close_rigs(devices, rigs);
 }
 
+typedef struct wait_args { rig *rig; atomic_bool over; } wait_args;
+
 static void *wait_for_rig(void *arg) {
-  rig *const r = arg;
+  wait_args *const a = arg;
+  rig *const r = a->rig;
   check_ok(launch(r, 1));
   check_ok(cvy_queue_finish(cvy_device_compute_queue(r->device)));
-  r->index = -1;
+  atomic_store(&a->over, true);
   return NULL;
 }
 
@@ -208,15 +208,16 @@ static void test_hang(check_device *d) {
     rig rigs[MOST];
     pthread_t thread;
     cvy_devices *const devices = open_rigs(d, "*2", rigs);
-    say(how[i]);
+    layer_words(how[i]);
     check_ok(launch(&rigs[1], 1));
-    check_ok(cvy_thread_start(&thread, "waiting", wait_for_rig, &rigs[1]));
+    wait_args waiting = {.rig = &rigs[1]};
+    check_ok(cvy_thread_start(&thread, "waiting", wait_for_rig, &waiting));
     (void)timed(&rigs[0], 3, NULL);
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-    if (rigs[1].index < 0) check_fail(d, "%s: it does not", how[i]);
-    say(NULL);
+    if (atomic_load(&waiting.over)) check_fail(d, "%s: it does not", how[i]);
+    layer_words(NULL);
     pthread_join(thread, NULL);
-    assert_int_equal(rigs[1].index, -1);
+    assert_true(atomic_load(&waiting.over));
     close_rigs(devices, rigs);
   }
 }
@@ -240,7 +241,7 @@ static void test_marker_times(check_device *d) {
     cvy_event *marker = NULL;
     cvy_clock_pair before, after;
     uint64_t start, end;
-    say(how[i]);
+    layer_words(how[i]);
     check_ok(cvy_devices_select(d->place, &devices));
     check_ok(cvy_device_open(devices->list, &devices->choices[0], true, &device));
     cvy_queue *const compute = cvy_device_compute_queue(device), *const transfer = cvy_device_transfer_queue(device);
@@ -259,7 +260,7 @@ static void test_marker_times(check_device *d) {
     cvy_device_close(&device);
     cvy_devices_destroy(&devices);
   }
-  say(NULL);
+  layer_words(NULL);
 }
 
 /* Parts are named by their place in the partition. */
@@ -268,7 +269,7 @@ static void test_parts(check_device *d) {
   cvy_devices *devices;
   if (cvy_device_get_facts(d->cl)->compute_units < 2) return;
   devices = open_rigs(d, "/1+1", rigs);
-  say("fail=/1:launch:0:-5");
+  layer_words("fail=/1:launch:0:-5");
   check_ok(launch(&rigs[0], 1));
   check_fails(launch(&rigs[1], 1), CVY_E_DEVICE, "-5");
   close_rigs(devices, rigs);

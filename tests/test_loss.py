@@ -170,6 +170,21 @@ def test_stop(at):
     check(done.returncode == 0 and same(file, reference(at, 2, [], "stop")), "resumed after a stop: other weights", done)
 
 
+def test_left(at):
+    """A run whose shares follow the devices' speeds, each with batch statistics of its own, goes on with those that are left."""
+    small = ["--model", "resnet18", "--data", "synthetic:64:8x8x1", "--batch", 24, "--split", "auto", "--resume"]
+    for replicas in (3, 2):
+        folder, log = at(f"left{replicas}"), at(f"left{replicas}.jsonl")
+        for launch in (3000, 6000, 12000):  # measuring speeds at the start takes some
+            done = train(replicas, *small, "--checkpoint", folder, "--log", log, words=f"fail={replicas - 1}:launch:{launch}:-5", steps=40)
+            if done.returncode == 0 and lost(log):
+                break
+            shutil.rmtree(folder, ignore_errors=True)
+        check(done.returncode == 0 and len(lost(log)) == 1, f"one of {replicas} is lost", done)
+        done = train(replicas - 1, *small, "--checkpoint", folder, steps=42)
+        check(done.returncode == 0, f"resumed on {replicas - 1} of {replicas}", done)
+
+
 def test_eval(at):
     file = at("eval.st")
     train(2, "--save", file)
@@ -219,7 +234,7 @@ if __name__ == "__main__":
         train(replicas, steps=2)
     with tempfile.TemporaryDirectory() as folder:
         measure_timeout(lambda name: os.path.join(folder, name))
-        for test in (test_open, test_before, test_hang, test_last, test_stop, test_eval, test_kill):
+        for test in (test_open, test_before, test_hang, test_last, test_stop, test_left, test_eval, test_kill):
             begin = time.monotonic()
             test(lambda name: os.path.join(folder, name))
             print(f"{test.__name__}: {time.monotonic() - begin:.1f} s")

@@ -117,20 +117,29 @@ static void test_exposed(check_device *d) {
 static void test_pinned(check_device *d) {
   cvy_net *net;
   cvy_data *data;
-  cvy_devices *devices;
-  cvy_team *team;
   check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
   check_ok(cvy_data_load("synthetic:64", NULL, &data));
-  check_ok(cvy_devices_select(d->place, &devices));
-  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .run_ahead = 2}, &team));
-  check_ok(cvy_team_init(team, NULL));
-  check_ok(cvy_team_attach(team, data));
-  const double before = step_ms(team, NULL);
-  assert_true(before > 0);
-  const double pinned = step_ms(team, "no-pageable");
-  assert_true(pinned > 0);
-  cvy_team_destroy(&team);
-  cvy_devices_destroy(&devices);
+  setenv("CVY_FORCE_STAGING", "1", 1);
+  for (int replicas = 1; replicas <= 2; replicas++) {
+    for (int staleness = 0; staleness < replicas; staleness++) {
+      cvy_devices *devices;
+      cvy_team *team;
+      char selector[32];
+      snprintf(selector, sizeof selector, replicas > 1 ? "%s*%d" : "%s", d->place, replicas);
+      check_ok(cvy_devices_select(selector, &devices));
+      check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .run_ahead = 2, .staleness = staleness}, &team));
+      check_ok(cvy_team_init(team, NULL));
+      check_ok(cvy_team_attach(team, data));
+      const double before = step_ms(team, NULL);
+      assert_true(before > 0);
+      const double pinned = step_ms(team, "no-pageable");
+      assert_true(pinned > 0);
+      check_ok(cvy_team_verify(team));
+      cvy_team_destroy(&team);
+      cvy_devices_destroy(&devices);
+    }
+  }
+  unsetenv("CVY_FORCE_STAGING");
   cvy_data_destroy(&data);
   cvy_net_destroy(&net);
 }

@@ -135,8 +135,41 @@ static void test_left_out(check_device *d) {
   cvy_pace_destroy(&s.pace);
 }
 
+/* Caps that leave no way to place the batch are none; a device that is lost keeps that it gets nothing. */
+static void test_caps(check_device *d) {
+  sim s = begin(d, 1, 1);
+  bool lifted;
+  s.pace->devices[0].cap = BATCH - 8, s.pace->devices[1].cap = 8;
+  check_ok(cvy_pace_lift_caps(s.pace, &lifted));
+  assert_false(lifted);
+  check_ok(cvy_pace_first(s.pace, s.shares));
+  assert_int_equal(s.shares[1], 8);
+  s.pace->devices[0].cap = BATCH - 4, s.pace->devices[1].cap = 5; /* room for one more, but shares are 8 or more */
+  check_ok(cvy_pace_lift_caps(s.pace, &lifted));
+  assert_true(lifted);
+  assert_int_equal(s.pace->devices[0].cap, -1);
+  check_ok(cvy_pace_first(s.pace, s.shares));
+  assert_int_equal(s.shares[0], BATCH / 2);
+  s.pace->devices[0].cap = s.pace->devices[1].cap = 300;
+  run(&s, 10);
+  cvy_pace_lose(s.pace, 1);
+  s.shares[0] = BATCH, s.shares[1] = 0;
+  run(&s, 10);                      /* nothing better, and no failure */
+  assert_int_equal(s.changes, 0);
+  check_ok(cvy_pace_lift_caps(s.pace, &lifted));
+  assert_true(lifted);
+  assert_int_equal(s.pace->devices[0].cap, -1);
+  assert_int_equal(s.pace->devices[1].cap, 0);
+  run(&s, 10);
+  assert_int_equal(s.shares[0], BATCH);
+  cvy_pace_lose(s.pace, 0);         /* nobody is left */
+  check_ok(cvy_pace_lift_caps(s.pace, &lifted));
+  assert_false(lifted);
+  cvy_pace_destroy(&s.pace);
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"first", test_first}, {"slowdown", test_slowdown}, {"calm", test_calm}, {"left_out", test_left_out}};
-  return check_main(argc, argv, tests, 4, CHECK_HOST);
+      {"first", test_first}, {"slowdown", test_slowdown}, {"calm", test_calm}, {"left_out", test_left_out}, {"caps", test_caps}};
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A step's time (cvy_step_result.ms) is what the step took, also where the host sees late that it is over: tests/layer.c
  * lets waits return when the device has done the next step too, as Intel's CPU runtime does. */
+#include <malloc.h>
 #include <stdio.h>
 
 #include "convoy/convoy.h"
@@ -73,8 +74,39 @@ static void test_times(check_device *d) {
   cvy_net_destroy(&net);
 }
 
+/* What a team is asked between steps leaves nothing behind for the next step's times. */
+static void test_nothing_kept(check_device *d) {
+  enum { ASKED = 300, MOST_BYTES = 100 * ASKED };
+  cvy_net *net;
+  cvy_data *data;
+  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
+  check_ok(cvy_data_load("synthetic:16", NULL, &data));
+  for (int n = 1; n <= 2; n++) {
+    cvy_devices *devices;
+    cvy_team *team;
+    cvy_eval_result eval;
+    char selector[64];
+    size_t before = 0;
+    snprintf(selector, sizeof selector, "%s*%d", d->place, n);
+    check_ok(cvy_devices_select(selector, &devices));
+    check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = 16}, &team));
+    check_ok(cvy_team_init(team, NULL));
+    check_ok(cvy_team_attach(team, data));
+    for (int i = -ASKED; i < ASKED; i++) { /* what the driver keeps grows at first */
+      if (i == 0) before = mallinfo2().uordblks;
+      check_ok(cvy_team_evaluate(team, false, &eval));
+    }
+    const size_t after = mallinfo2().uordblks;
+    if (after > before + MOST_BYTES) check_fail(d, "%d evaluations keep %zu bytes", ASKED, after - before);
+    cvy_team_destroy(&team);
+    cvy_devices_destroy(&devices);
+  }
+  cvy_data_destroy(&data);
+  cvy_net_destroy(&net);
+}
+
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"times", test_times}};
+  static const check_test tests[] = {{"times", test_times}, {"nothing_kept", test_nothing_kept}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, 1, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

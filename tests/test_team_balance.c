@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "convoy/convoy.h"
+#include "src/train/calibrate.h"
 #include "src/train/team.h"
 #include "tests/layer_words.h"
 #include "tests/check.h"
@@ -224,6 +225,11 @@ static void test_idle(check_device *d) {
   assert_true(cvy_team_take_loss(team, &loss));
   assert_int_equal(loss.device, 1);
   check_ok(cvy_team_verify(team));
+  /* who was lost, or got a share, while another one was tried is left alone */
+  check_ok(cvy_calibrate_idle(team, team->pace, 1));
+  team->pace->devices[0].factor = 1e6;
+  check_ok(cvy_calibrate_idle(team, team->pace, 0));
+  assert_true(cvy_pace_factor(team->pace, 0) == 1e6);
   cvy_team_destroy(&team);
   close_all();
 }
@@ -243,6 +249,29 @@ static void test_default(check_device *d) {
     }
     close_all();
   }
+}
+
+/* Sizes are measured in whole groups: where a layer has one pixel, a group of one sample has no statistics. */
+static void test_groups(check_device *d) {
+  enum { SMALL = 40, GROUP = 4 };
+  int32_t samples[SMALL];
+  open_all(d, 2);
+  cvy_net_destroy(&net);
+  check_ok(cvy_net_create(1, 16, 16, &net));
+  cvy_node x = cvy_net_linear(net, cvy_net_input(net), "0", 32, false);
+  x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "1", NULL));
+  check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "2", CLASSES, false)));
+  cvy_team *const team =
+      open_team(&(cvy_team_params){.batch = SMALL, .bn = CVY_BN_GHOST, .ghost = GROUP, .split = CVY_SPLIT_AUTO});
+  for (int r = 0; r < 2; r++)
+    for (int k = 0; k < team->pace->known[r].n_points; k++)
+      if (team->pace->known[r].points[k].n % GROUP != 0)
+        check_fail(d, "device %d was measured with %d samples", r, team->pace->known[r].points[k].n);
+  for (int i = 0; i < SMALL; i++) samples[i] = i;
+  check_ok(cvy_team_step(team, samples, SMALL, 0.05f));
+  check_ok(cvy_team_verify(team));
+  cvy_team_destroy(&(cvy_team *){team});
+  close_all();
 }
 
 /* Memory limits a share where it would mean several passes. */
@@ -267,6 +296,88 @@ static void test_memory(check_device *d) {
       check_fail(d, "device %d has a share of %d in passes of %d, room for %d", r, info.share, info.micro_batch, most);
   }
   steps(team, 0, 3);
+  /* which ends with the device that had the rest: the other one does the batch in several passes */
+  layer_words("fail=1:launch:0:-5");
+  steps(team, 3, 4);
+  layer_words(NULL);
+  cvy_device_loss loss;
+  check_ok(cvy_team_wait(team));
+  assert_true(cvy_team_take_loss(team, &loss));
+  assert_int_equal(loss.device, 1);
+  steps(team, 4, 4 + 2 * CVY_PACE_WINDOW);
+  check_ok(cvy_team_wait(team));
+  assert_true(cvy_team_replica(team, 0, &info));
+  assert_int_equal(info.share, BATCH);
+  assert_true(info.micro_batch < BATCH);
+  check_ok(cvy_team_verify(team));
+  cvy_team_destroy(&team);
+  close_all();
+}
+
+/* No memory for the new shares, and none any more for the old ones: such a device is lost, and with the last one the run ends,
+ * its state whole. */
+static void test_no_way_back(check_device *d) {
+  open_all(d, 2);
+  for (int all = 0; all < 2; all++) {
+    char file[512];
+    cvy_team *team = open_team(&(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_SHARES, .split_values = (double[]){70, 26}});
+    cvy_eval_result evaluated;
+    cvy_device_loss loss;
+    bool done;
+    steps(team, 0, 2);
+    check_ok(cvy_team_wait(team));
+    check_log_clear();
+    layer_words(all ? "fail=all:buffer:0:-4" : "fail=1:buffer:0:-4");
+    const cvy_status status = cvy_team_set_shares(team, (int[]){50, 46}, &done);
+    layer_words(NULL);
+    assert_false(done);
+    assert_true(cvy_team_take_loss(team, &loss));
+    assert_int_equal(loss.device, all ? 0 : 1);
+    if (all) {
+      assert_int_equal(status, CVY_E_DEVICE_MEMORY);
+      assert_true(team->device_failed);
+      assert_int_equal(team->state_step, 2);
+      check_fails(cvy_team_evaluate(team, false, &evaluated), CVY_E_DEVICE_MEMORY, "");
+      snprintf(file, sizeof file, "%s/weights_left", check_temp_dir());
+      check_ok(cvy_team_save(team, file));
+    } else {
+      check_ok(status);
+      assert_true(check_log_contains("the team goes on without it, on 1 device"));
+      steps(team, 2, 4);
+      check_ok(cvy_team_evaluate(team, false, &evaluated));
+      check_ok(cvy_team_verify(team));
+      assert_int_equal(team->full_shares[0], BATCH);
+    }
+    cvy_team_destroy(&team);
+  }
+  close_all();
+}
+
+/* The price of the exchange is that of what crosses; with staleness it goes on beside the next step. */
+static void test_exchange_price(check_device *d) {
+  enum { LINK = 1000000 };          /* bytes per second: nothing else is as slow */
+  open_all(d, 2);
+  const double floats = (double)cvy_net_layout(net)->n_floats;
+  for (int packs = 0; packs < 2; packs++) {
+    double transfer_s, host_s;
+    cvy_team *team = open_team(&(cvy_team_params){.batch = BATCH, .exchange = packs ? CVY_EXCHANGE_BF16 : CVY_EXCHANGE_FP32});
+    layer_words("link=all:0.001");
+    check_ok(cvy_calibrate_exchange(team, &transfer_s, &host_s));
+    layer_words(NULL);
+    const double least = floats * (packs ? 6 : 8) / LINK;
+    if (!(transfer_s > 0.95 * least && transfer_s < 1.2 * least))
+      check_fail(d, "%s: %g s, the link takes %g s", packs ? "bf16" : "fp32", transfer_s, least);
+    check_ok(cvy_team_verify(team));
+    cvy_team_destroy(&team);
+  }
+  cvy_team *team = open_team(&(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO, .staleness = 1});
+  for (int r = 0; r < 2; r++) {
+    assert_true(team->pace->devices[r].stale && team->pace->devices[r].exchange_s > 0);
+    assert_true(team->pace->devices[r].tail_s == 0);
+  }
+  assert_true(team->pace->params.part_s == 0);
+  steps(team, 0, 2);
+  check_ok(cvy_team_verify(team));
   cvy_team_destroy(&team);
   close_all();
 }
@@ -277,7 +388,10 @@ int main(int argc, char **argv) {
                                      {"slowdown", test_slowdown},
                                      {"idle", test_idle},
                                      {"default", test_default},
-                                     {"memory", test_memory}};
+                                     {"groups", test_groups},
+                                     {"memory", test_memory},
+                                     {"no_way_back", test_no_way_back},
+                                     {"exchange_price", test_exchange_price}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, 6, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

@@ -389,11 +389,66 @@ static void test_evaluation(check_device *d) {
   drop_net();
 }
 
+/* A device without a share is not sent anything in a step, however slow or broken its link is, and has the newest weights
+ * whenever it is asked for something, and when it gets a share again. */
+static void test_rests(check_device *d) {
+  make_net();
+  for (int staleness = 0; staleness < 2; staleness++) {
+    cvy_team_params params = usual;
+    params.staleness = staleness;
+    team_of t = open_team(d, 3, &params);
+    cvy_eval_result rested;
+    cvy_device_loss loss;
+    bool done;
+    for (int s = 0; s < 2; s++) check_ok(step(t.team, s));
+    check_ok(cvy_team_set_shares(t.team, (const int[]){7, 5, 0}, &done));
+    assert_true(done);
+    layer_words("fail=2:write:0:-5");
+    for (int s = 2; s < STEPS; s++) check_ok(step(t.team, s));
+    check_ok(cvy_team_wait(t.team));
+    layer_words(NULL);
+    if (cvy_team_take_loss(t.team, &loss)) check_fail(d, "something was written to device %d", loss.device);
+    check_ok(cvy_team_verify(t.team)); /* also of the one that rests */
+    check_ok(cvy_team_evaluate(t.team, false, &rested));
+    for (int s = 0; s < 2; s++) check_ok(step(t.team, s));
+    check_ok(cvy_team_set_shares(t.team, (const int[]){4, 4, 4}, &done));
+    assert_true(done);
+    check_ok(cvy_team_verify(t.team));
+    for (int s = 0; s < 2; s++) check_ok(step(t.team, s));
+    check_ok(cvy_team_verify(t.team));
+    close_team(&t);
+  }
+  drop_net();
+}
+
+/* Weights that are still on their way over a slow link do not come behind those that are put there next. */
+static void test_put_behind(check_device *d) {
+  make_net();
+  setenv("CVY_FORCE_STAGING", "1", 1);
+  for (int staleness = 0; staleness < 2; staleness++) {
+    cvy_team_params params = usual;
+    params.staleness = staleness;
+    params.bucket_mib = 0.01; /* the layer keeps back what comes behind the first one */
+    team_of t = open_team(d, 2, &params);
+    assert_true(t.team->layout->n_buckets > 1);
+    layer_words("link=1:0.0001");
+    for (int s = 0; s < 2; s++) check_ok(step(t.team, s));
+    check_ok(cvy_team_wait(t.team));
+    layer_words(NULL); /* what is on its way stays slow */
+    check_ok(cvy_team_init(t.team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 4, .force = true}));
+    for (int r = 0; r < 2; r++) check_ok(cvy_queue_finish(cvy_device_upload_queue(t.team->replicas[r].device)));
+    check_ok(cvy_team_verify(t.team));
+    close_team(&t);
+  }
+  unsetenv("CVY_FORCE_STAGING");
+  drop_net();
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"healthy", test_healthy},           {"one_fails", test_one_fails},
                                      {"several_fail", test_several_fail}, {"all_fail", test_all_fail}, {"lost_before", test_lost_before},
                                      {"stop", test_stop},                 {"evaluation", test_evaluation},
-                                     {"before_training", test_before_training}};
+                                     {"before_training", test_before_training}, {"rests", test_rests}, {"put_behind", test_put_behind}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

@@ -18,7 +18,7 @@ typedef struct cvy_samples {
 } cvy_samples;
 
 typedef struct cvy_data {
-  char name[256];
+  char name[256];                   /* UTF-8: the spec, or as much of it as there is room for */
   int h, w, c, classes;
   cvy_samples train, test;
 } cvy_data;

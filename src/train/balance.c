@@ -46,6 +46,7 @@ double cvy_balance_compute_time(const cvy_balance_device *d, int n) {
 double cvy_balance_time(const cvy_balance_device *d, int n) {
   if (n <= 0) return 0;
   const double t = cvy_balance_compute_time(d, n);
+  if (d->stale) return fmax(t, d->exchange_s);
   return fmax(t + d->tail_s, (1 - CVY_BALANCE_HIDDEN) * t + d->exchange_s);
 }
 
@@ -200,11 +201,17 @@ fail:
   return status;
 }
 
+/* Within this every device does all that it has memory for. */
+static double longest(const search *s) {
+  double seconds = 0;
+  for (int i = 0; i < s->p->n_devices; i++)
+    seconds = fmax(seconds, cvy_balance_time(&s->p->devices[i], s->p->batch));
+  return seconds;
+}
+
 /* The shortest time within which at most `parts` devices do the batch; infinite: they cannot. */
 static double shortest(search *s, int parts) {
-  double low = 0, high = 0;
-  for (int i = 0; i < s->p->n_devices; i++)
-    high = fmax(high, cvy_balance_time(&s->p->devices[i], s->p->batch));
+  double low = 0, high = longest(s);
   if (fewest(s, high) > parts) return INFINITY;
   /* down to the last bit but a few: neighbouring shares differ by far more */
   for (int i = 0; i < 100 && high - low > 1e-14 * high; i++) {
@@ -227,23 +234,43 @@ static void say_why(const search *s, cvy_balance_why *why) {
   }
 }
 
-cvy_status cvy_balance_find(const cvy_balance_params *p, int *shares, cvy_balance_why *why) {
+/* s->plain is to be freed. */
+static cvy_status begin_search(search *s, const cvy_balance_params *p) {
   cvy_status status = CVY_OK;
-  search s = {.p = p};
+  *s = (search){.p = p};
   CVY_TRY(check(p));
   const size_t n = (size_t)p->n_devices;
-  s.unit = p->group > 1 ? p->group : 1;
-  s.rest = p->batch % s.unit;
-  s.least = p->least > 1 ? p->least < p->batch ? p->least : p->batch : 1;
-  s.most = p->batch / (int)round_up(s.least, s.unit) + (s.rest > 0);
-  if (s.most < 1) s.most = 1;
-  if (s.most > p->n_devices) s.most = p->n_devices;
-  s.plain = cvy_calloc(5 * n, sizeof *s.plain);
-  CVY_REQUIRE(s.plain, CVY_E_MEMORY, "out of host memory");
-  s.ending = s.plain + n;
-  s.order = s.ending + n;
-  s.shares = s.order + n;
-  s.best = s.shares + n;
+  s->unit = p->group > 1 ? p->group : 1;
+  s->rest = p->batch % s->unit;
+  s->least = p->least > 1 ? p->least < p->batch ? p->least : p->batch : 1;
+  s->most = p->batch / (int)round_up(s->least, s->unit) + (s->rest > 0);
+  if (s->most < 1) s->most = 1;
+  if (s->most > p->n_devices) s->most = p->n_devices;
+  s->plain = cvy_calloc(5 * n, sizeof *s->plain);
+  CVY_REQUIRE(s->plain, CVY_E_MEMORY, "out of host memory");
+  s->ending = s->plain + n;
+  s->order = s->ending + n;
+  s->shares = s->order + n;
+  s->best = s->shares + n;
+fail:
+  return status;
+}
+
+cvy_status cvy_balance_fits(const cvy_balance_params *p, bool *fits) {
+  cvy_status status = CVY_OK;
+  search s;
+  CVY_TRY(begin_search(&s, p));
+  *fits = fewest(&s, longest(&s)) <= s.most;
+fail:
+  cvy_free(s.plain);
+  return status;
+}
+
+cvy_status cvy_balance_find(const cvy_balance_params *p, int *shares, cvy_balance_why *why) {
+  cvy_status status = CVY_OK;
+  search s;
+  CVY_TRY(begin_search(&s, p));
+  const size_t n = (size_t)p->n_devices;
   double best = INFINITY;
   /* without a price for a part, more devices never take longer */
   for (int parts = p->part_s > 0 ? 1 : s.most; parts <= s.most; parts++) {

@@ -12,8 +12,11 @@
  * A device with a share n > 0 is done after
  *   max(time(n) + tail_s, (1 - CVY_BALANCE_HIDDEN) time(n) + exchange_s)
  * the exchange of gradients and weights begins when the first gradients are there, which leaves CVY_BALANCE_HIDDEN of the
- * computing to hide it, and its last part (tail_s) can only come after it. A step takes as long as the last device, and
- * part_s for each device with a share: what adding up one more part costs the host. */
+ * computing to hide it, and its last part (tail_s) can only come after it. With staleness nothing waits for the exchange of the
+ * step before: it goes on beside the whole computing, and the device is done after
+ *   max(time(n), exchange_s)
+ * A step takes as long as the last device, and part_s for each device with a share: what adding up one more part costs the
+ * host where computing waits for that. */
 #ifndef CVY_TRAIN_BALANCE_H
 #define CVY_TRAIN_BALANCE_H
 
@@ -32,6 +35,7 @@ typedef struct cvy_balance_device {
   int n_points;                     /* >= 1 */
   double factor;                    /* times are so much longer now than when the points were measured; 0: as then */
   double exchange_s, tail_s;        /* gradients down and weights up, alone; the part that cannot be hidden */
+  bool stale;                       /* the exchange goes on beside the next step; there is no tail */
   int cap;                          /* most samples that it may get (memory), 0: none at all; negative: no limit */
   int multiple;                     /* samples that its kernels work on at once; 0 or 1: single ones */
 } cvy_balance_device;
@@ -66,6 +70,9 @@ double cvy_balance_step_time(const cvy_balance_params *params, const int *shares
  * why[n_devices] (may be NULL) says of each device why it has none. CVY_E_ARGUMENT: sizes or times out of range.
  * CVY_E_DEVICE_MEMORY: the caps leave no way to place the whole batch (message: how much they take). CVY_E_MEMORY. */
 cvy_status cvy_balance_find(const cvy_balance_params *params, int *shares, cvy_balance_why *why);
+
+/* Whether the caps leave a way to place the whole batch: cvy_balance_find finds one. Fails as that otherwise does. */
+cvy_status cvy_balance_fits(const cvy_balance_params *params, bool *fits);
 
 /* Sentence for a device without a share, e.g. "even 8 images take it 1.20 s, without it a step takes 0.90 s". */
 void cvy_balance_explain(const cvy_balance_params *params, const int *shares, const cvy_balance_why *why, int device,

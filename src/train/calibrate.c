@@ -90,7 +90,7 @@ fail:
   return status;
 }
 
-/* Every gradient down and every weight up, as a step brings them; the second time counts. */
+/* Every gradient down, in the form in which it crosses, and every weight up, as a step brings them; the second time counts. */
 static cvy_status measure_exchange(void *owner, void *arg) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = owner;
@@ -101,8 +101,8 @@ static cvy_status measure_exchange(void *owner, void *arg) {
   for (int round = 0; round < 2; round++) {
     const uint64_t start = cvy_clock_ns();
     for (int b = 0; b < l->n_buckets; b++) {
-      cvy_buffer *const gradients = cvy_instance_gradients(r->instance, b);
-      const size_t bytes = l->buckets[b].size * sizeof(float);
+      cvy_buffer *const gradients = r->packs ? r->packed[b] : cvy_instance_gradients(r->instance, b);
+      const size_t floats = l->buckets[b].size, bytes = floats * (r->packs ? sizeof(uint16_t) : sizeof(float));
       if (r->map) {
         cvy_event *mapped = NULL;
         void *host = NULL;
@@ -114,8 +114,8 @@ static cvy_status measure_exchange(void *owner, void *arg) {
       } else {
         CVY_TRY(cvy_buffer_read(queue, gradients, 0, bytes, r->staging_host + l->buckets[b].offset, NULL, NULL));
       }
-      CVY_TRY(cvy_buffer_write(queue, cvy_instance_weights(r->instance, b), 0, bytes, w + l->buckets[b].offset, NULL,
-                               NULL));
+      CVY_TRY(cvy_buffer_write(queue, cvy_instance_weights(r->instance, b), 0, floats * sizeof(float),
+                               w + l->buckets[b].offset, NULL, NULL));
     }
     a->pass_s[r->index] = cvy_clock_seconds_since(start);
   }
@@ -129,19 +129,30 @@ fail:
 static cvy_status measure_host(cvy_team *team, double *seconds) {
   cvy_status status = CVY_OK;
   const cvy_layout *const l = team->layout;
+  const cvy_sgd_params sgd = {.lr = 0};
+  const bool packs = team->params.exchange == CVY_EXCHANGE_BF16;
   const float **const parts = cvy_calloc((size_t)team->n, sizeof *parts);
-  CVY_REQUIRE(parts, CVY_E_MEMORY, "out of host memory");
+  const uint16_t **const packed = cvy_calloc((size_t)team->n, sizeof *packed);
+  uint16_t *const zeros = cvy_calloc(packs ? l->n_floats : 1, sizeof *zeros);
+  CVY_REQUIRE(parts && packed && zeros, CVY_E_MEMORY, "out of host memory");
+  memset(zeros, 0, (packs ? l->n_floats : 1) * sizeof *zeros); /* touched now: pages that were never written are all one */
   for (int round = 0; round < 2; round++) {
     const uint64_t start = cvy_clock_ns();
     for (int b = 0; b < l->n_buckets; b++) {
-      for (int i = 0; i < team->n; i++) parts[i] = cvy_state_w(team->state) + l->buckets[b].offset;
-      cvy_state_update(team->state, team->pool, &(cvy_sgd_params){.lr = 0}, l->buckets[b].offset, l->buckets[b].size,
-                       parts, team->n);
+      const size_t at = l->buckets[b].offset, size = l->buckets[b].size;
+      for (int i = 0; i < team->n; i++) {
+        parts[i] = cvy_state_w(team->state) + at;
+        packed[i] = packs ? zeros + at : zeros;
+      }
+      if (packs) cvy_state_update_packed(team->state, team->pool, &sgd, at, size, packed, team->n);
+      else cvy_state_update(team->state, team->pool, &sgd, at, size, parts, team->n);
     }
     *seconds = cvy_clock_seconds_since(start);
   }
 fail:
   cvy_free(parts);
+  cvy_free(packed);
+  cvy_free(zeros);
   return status;
 }
 
@@ -157,20 +168,24 @@ fail:
   return status;
 }
 
+/* When times are known. */
 static cvy_status find_caps(cvy_team *team, cvy_pace *pace) {
   cvy_status status = CVY_OK;
-  long room = 0;
-  for (int i = 0; i < team->n; i++) {
-    CVY_TRY(find_cap(team, pace, i));
-    const int group = pace->params.group > 1 ? pace->params.group : 1, cap = pace->devices[i].cap;
-    room += cap < 0 ? pace->params.batch : cap / group * group;
-  }
-  if (room >= pace->params.batch || team->params.bn == CVY_BN_SYNC) return CVY_OK;
-  cvy_log_info("the batch of %d fits on the %d devices only in several passes each: memory does not limit the shares",
-               pace->params.batch, team->n);
-  for (int i = 0; i < team->n; i++) pace->devices[i].cap = -1;
+  bool lifted;
+  for (int i = 0; i < team->n; i++) CVY_TRY(find_cap(team, pace, i));
+  if (team->params.bn == CVY_BN_SYNC) return CVY_OK;
+  CVY_TRY(cvy_pace_lift_caps(pace, &lifted));
+  if (lifted)
+    cvy_log_info("the batch of %d fits on the %d devices only in several passes each: memory does not limit the shares",
+                 pace->params.batch, team->n);
 fail:
   return status;
+}
+
+/* What is left of n in whole BN groups: a part of one may be too few samples for statistics. */
+static int whole_groups(const cvy_pace *pace, int n) {
+  const int group = pace->params.group > 1 ? pace->params.group : 1;
+  return n > group ? n - n % group : n;
 }
 
 /* The largest size: about CVY_CALIBRATE_PASS_S long by what the smallest took, within what is planned. */
@@ -192,7 +207,7 @@ static cvy_status measure_sizes(cvy_team *team, cvy_pace *pace, round_args *a) {
   for (int i = 0; i < team->n; i++) {
     const cvy_replica *const r = &team->replicas[i];
     const int wanted = cvy_calibrate_few(pace), room = cvy_instance_micro_batch(r->instance);
-    few[i] = wanted < room ? wanted : room;
+    few[i] = wanted < room ? wanted : whole_groups(pace, room);
   }
   memcpy(a->n, few, (size_t)team->n * sizeof *few);
   a->seconds = 0;
@@ -202,9 +217,9 @@ static cvy_status measure_sizes(cvy_team *team, cvy_pace *pace, round_args *a) {
     CVY_TRY(cvy_team_call_all(team, measure_passes, a));
     for (int i = 0; i < team->n; i++) {
       cvy_pace_add_point(pace, i, a->n[i], a->pass_s[i]);
-      if (size == 0) most[i] = largest_size(&team->replicas[i], few[i], a->pass_s[i]);
+      if (size == 0) most[i] = whole_groups(pace, largest_size(&team->replicas[i], few[i], a->pass_s[i]));
       /* the geometric mean, then the largest */
-      a->n[i] = size == 0 ? (int)(sqrt((double)few[i] * most[i]) + 0.5) : most[i];
+      a->n[i] = size == 0 ? whole_groups(pace, (int)(sqrt((double)few[i] * most[i]) + 0.5)) : most[i];
     }
   }
 fail:
@@ -214,16 +229,18 @@ fail:
 
 static cvy_status measure_all(cvy_team *team, cvy_pace *pace, round_args *a) {
   cvy_status status = CVY_OK;
-  CVY_TRY(find_caps(team, pace));
   CVY_TRY(measure_sizes(team, pace, a));
+  CVY_TRY(find_caps(team, pace));
   if (team->params.inference) return CVY_OK;
   double host_s;
   CVY_TRY(cvy_team_call_all(team, measure_exchange, a));
   CVY_TRY(measure_host(team, &host_s));
-  /* backward finishes the last bucket last: nothing hides its exchange */
+  /* backward finishes the last bucket last: only the next step's computing hides its exchange, if it does not wait for it */
   const cvy_layout *const l = team->layout;
-  const double last = (double)l->buckets[l->n_buckets - 1].size / (double)l->n_floats;
+  const bool stale = team->params.staleness > 0;
+  const double last = stale ? 0 : (double)l->buckets[l->n_buckets - 1].size / (double)l->n_floats;
   for (int i = 0; i < team->n; i++) {
+    pace->devices[i].stale = stale;
     pace->devices[i].exchange_s = a->pass_s[i] + host_s;
     pace->devices[i].tail_s = last * (a->pass_s[i] + host_s);
   }
@@ -292,18 +309,31 @@ cvy_status cvy_calibrate_shares(cvy_team *team, cvy_pace *pace, const int *share
   return with_weights(team, pace, shares, measure_shares);
 }
 
+/* On the worker: when another device was lost meanwhile, this one may be closed by now, or have a share. It is closed, and gets
+ * one, by tasks behind this one. */
+static cvy_status measure_idle(void *owner, void *arg) {
+  cvy_replica *const r = owner;
+  const round_args *const a = arg;
+  cvy_team *const team = a->team;
+  pthread_mutex_lock(&team->lock);
+  const bool idle = !r->lost && team->full_shares[r->index] == 0;
+  pthread_mutex_unlock(&team->lock);
+  if (!idle) return CVY_OK;
+  const int wanted = cvy_calibrate_few(team->pace), fit = cvy_instance_micro_batch(r->instance);
+  a->n[r->index] = wanted < fit ? wanted : whole_groups(team->pace, fit);
+  return measure_passes(r, arg);
+}
+
 cvy_status cvy_calibrate_idle(cvy_team *team, cvy_pace *pace, int device) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = &team->replicas[device];
-  const int wanted = cvy_calibrate_few(pace), fit = cvy_instance_micro_batch(r->instance);
   round_args a = {.team = team,
                   .n = cvy_calloc((size_t)team->n, sizeof *a.n),
                   .pass_s = cvy_calloc((size_t)team->n, sizeof *a.pass_s)};
   CVY_REQUIRE(a.n && a.pass_s, CVY_E_MEMORY, "out of host memory");
-  a.n[device] = wanted < fit ? wanted : fit;
-  status = cvy_worker_call(r->worker, measure_passes, &a);
+  status = cvy_worker_call(r->worker, measure_idle, &a);
   if (status == CVY_OK) {
-    cvy_pace_try(pace, device, a.n[device], a.pass_s[device]);
+    if (a.n[device] > 0) cvy_pace_try(pace, device, a.n[device], a.pass_s[device]);
   } else {
     cvy_team_fail_replica(team, r, status);
     status = cvy_team_wait(team);

@@ -7,10 +7,10 @@
 #include "src/train/team.h"
 
 /* Measures on the opened replicas, before the team has weights: whole passes (forward, loss, backward; of an inference team
- * forward and loss) on random images with random weights, at three sizes from a few samples up to what takes a device about
- * CVY_CALIBRATE_PASS_S, all devices at once: they may share cores, memory or a bus, as they will while training. Then what
- * the exchange takes: every gradient down and every weight up on all devices at once, and the host's sum and update.
- * Takes a few seconds at most. Leaves weights and running values at zero on all devices, as they were.
+ * forward and loss) on random images with random weights, at three sizes, in whole BN groups, from a few samples up to what takes a device
+ * about CVY_CALIBRATE_PASS_S, all devices at once: they may share cores, memory or a bus, as they will while training. Then what
+ * the exchange takes: every gradient down (in the form that crosses) and every weight up on all devices at once, and the
+ * host's sum and update. Takes a few seconds at most. Leaves weights and running values at zero on all devices, as they were.
  * Fills the points, caps and exchange costs of `pace`. */
 cvy_status cvy_calibrate(cvy_team *team, cvy_pace *pace);
 #define CVY_CALIBRATE_PASS_S 0.25
@@ -23,7 +23,7 @@ cvy_status cvy_calibrate_shares(cvy_team *team, cvy_pace *pace, const int *share
 /* Samples of the smallest size, in whole BN groups. */
 int cvy_calibrate_few(const cvy_pace *pace);
 /* While the team trains: times passes of a few samples on a device that has no share of the steps under way, for pace. Its
- * weights may arrive meanwhile; nobody looks at what it computes. */
+ * weights may arrive meanwhile; nobody looks at what it computes. Nothing, if it is lost or has a share by now. */
 cvy_status cvy_calibrate_idle(cvy_team *team, cvy_pace *pace, int device);
 /* What the exchange takes now, alone, on a training team of several that has weights and no step under way: transfers of all
  * devices at once, and the host's sum and update. Changes nothing. */

@@ -286,7 +286,7 @@ cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_da
   CVY_REQUIRE(spec && *spec, CVY_E_ARGUMENT,
               "no data named: fashion-mnist, a folder or synthetic[:N[:HxWxC]] are possible");
   if (!params) params = &defaults;
-  snprintf(d->data.name, sizeof d->data.name, "%s", spec);
+  cvy_utf8_copy(spec, d->data.name, sizeof d->data.name);
   const size_t prefix = strlen(SYNTHETIC);
   if (strcmp(spec, "fashion-mnist") == 0) {
     CVY_TRY(load_fashion_mnist(params, d));

@@ -107,7 +107,7 @@ static cvy_status evaluate(void *owner, void *arg) {
   const eval_args *const a = arg;
   int first = 0;
   for (int i = 0; i < r->index; i++) first += a->shares[i];
-  CVY_TRY(cvy_replica_settle(r, a->team->next_step));
+  CVY_TRY(cvy_team_settle(a->team, r));
   CVY_TRY(cvy_replica_evaluate(r, a->on_train, first, a->shares[r->index], a->team->stop_flag, &a->loss[r->index],
                                &a->correct[r->index]));
 fail:

@@ -43,7 +43,7 @@ static cvy_status exchange_unit(cvy_exchange *x, const cvy_step *step, int unit)
   cvy_timeline_work(x->timeline, CVY_WORK_UPDATE, -1, unit, step->number, since);
   since = cvy_timeline_now(x->timeline);
   for (int r = 0; r < x->n; r++)
-    if (!x->replicas[r].lost) CVY_TRY(cvy_replica_give(&x->replicas[r], unit, step->number + 1, from));
+    if (!x->replicas[r].lost && !x->replicas[r].rests) CVY_TRY(cvy_replica_give(&x->replicas[r], unit, step->number + 1, from));
   cvy_timeline_work(x->timeline, CVY_WORK_GIVE, -1, unit, step->number, since);
 fail:
   return status;

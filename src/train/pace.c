@@ -50,6 +50,25 @@ void cvy_pace_add_point(cvy_pace *pace, int device, int n, double seconds) {
   pace->devices[device].n_points = ++d->n_points;
 }
 
+cvy_status cvy_pace_lift_caps(cvy_pace *pace, bool *lifted) {
+  cvy_status status = CVY_OK;
+  bool fits;
+  *lifted = false;
+  CVY_TRY(cvy_balance_fits(&pace->params, &fits));
+  for (int i = 0; !fits && i < pace->params.n_devices; i++) {
+    if (pace->known[i].lost) continue;
+    pace->devices[i].cap = -1;
+    *lifted = true;
+  }
+fail:
+  return status;
+}
+
+void cvy_pace_lose(cvy_pace *pace, int device) {
+  pace->known[device].lost = true;
+  pace->devices[device].cap = 0;
+}
+
 /* Whether the balance could have chosen these shares. */
 static bool allowed(const cvy_pace *pace, const int *shares) {
   for (int i = 0; i < pace->params.n_devices; i++) {
@@ -108,6 +127,9 @@ cvy_status cvy_pace_propose(cvy_pace *pace, const int *now, int *shares, bool *b
   *better = false;
   for (int i = 0; i < p->n_devices; i++)
     if (now[i] > 0 && pace->known[i].n_ratios < CVY_PACE_WINDOW) return CVY_OK;
+  bool fits;
+  CVY_TRY(cvy_balance_fits(p, &fits));
+  if (!fits) return CVY_OK;         /* a batch of several passes, with caps that must hold (batch statistics of all) */
   CVY_TRY(cvy_balance_find(p, shares, pace->why));
   *before_s = cvy_balance_step_time(p, now);
   *after_s = cvy_balance_step_time(p, shares);

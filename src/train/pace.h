@@ -22,6 +22,7 @@ typedef struct cvy_pace_device {
   int n_points;
   double ratios[CVY_PACE_WINDOW];   /* measured / expected of the last steps, a ring */
   int n_ratios;                     /* told since shares changed */
+  bool lost;                        /* cvy_pace_lose */
 } cvy_pace_device;
 
 typedef struct cvy_pace {
@@ -38,6 +39,11 @@ void cvy_pace_destroy(cvy_pace **pace);
 /* Adds a measured point, in any order; one for the same n replaces it if it is shorter. Points after the
  * CVY_PACE_POINTS-th are dropped. */
 void cvy_pace_add_point(cvy_pace *pace, int device, int n, double seconds);
+/* Where the caps leave no way to place a batch, which takes several passes on some device then, none of those that are left
+ * has a cap any more. *lifted: so it was. As cvy_balance_fits. */
+cvy_status cvy_pace_lift_caps(cvy_pace *pace, bool *lifted);
+/* The device gets nothing any more. */
+void cvy_pace_lose(cvy_pace *pace, int device);
 /* The shares to begin with: those of the shortest step, or the even split if that is hardly longer. As
  * cvy_balance_find. */
 cvy_status cvy_pace_first(cvy_pace *pace, int *shares);
@@ -47,7 +53,7 @@ void cvy_pace_step(cvy_pace *pace, const int *shares, const double *busy_s);
 /* A device without a share was tried: n samples took it so long. */
 void cvy_pace_try(cvy_pace *pace, int device, int n, double seconds);
 /* What a change from `now` would bring. *better true: shares[] are to be taken, and cvy_pace_changed called then.
- * before_s, after_s: expected seconds of a step. */
+ * before_s, after_s: expected seconds of a step. Where no shares fit, `now` is as good as any. */
 cvy_status cvy_pace_propose(cvy_pace *pace, const int *now, int *shares, bool *better, double *before_s, double *after_s);
 /* Shares have changed, after `cost_s` seconds of work for it: measuring begins anew. */
 void cvy_pace_changed(cvy_pace *pace, double cost_s);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/nn/convs.h"
 #include "src/ops/autotune.h"
@@ -37,12 +38,26 @@ static void take_device(cvy_replica *r, cvy_device *device) {
   if (atomic_load(&r->pulse.abandoned)) cvy_pulse_stop();
 }
 
+/* Measures for n samples what the table lacks. */
+static cvy_status tune_samples(const cvy_replica *r, cvy_device *device, int n, bool inference, cvy_math math,
+                               double budget_s, cvy_tune_table *table) {
+  cvy_status status = CVY_OK;
+  cvy_conv2d_params *convs = NULL;
+  cvy_tune_report report = {0};
+  int n_convs;
+  CVY_TRY(cvy_net_convs(r->net, n, inference, cvy_convpool_wanted(device, &(cvy_conv_algo_list){0}), &convs, &n_convs));
+  for (int i = 0; i < n_convs; i++) convs[i].math = math;
+  CVY_TRY(cvy_autotune(device, convs, n_convs, &(cvy_tune_params){.budget_s = budget_s, .only_missing = true}, table,
+                       &report));
+fail:
+  cvy_tune_report_clear(&report);
+  cvy_free(convs);
+  return status;
+}
+
 cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, double budget_s, cvy_tune_table **table) {
   cvy_status status = CVY_OK;
   cvy_device *device = NULL;
-  cvy_conv2d_params *convs = NULL;
-  cvy_tune_report report = {0};
-  int n;
   *table = NULL;
   CVY_TRY(cvy_device_open_watched(params->list, params->choice, false, &r->pulse, &device));
   take_device(r, device);
@@ -51,18 +66,21 @@ cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, do
   if ((*table)->wrong)
     cvy_log_info("%s: the file of tuned kernels %s: what is measured now replaces it", cvy_device_label(device),
                  (*table)->wrong);
-  CVY_TRY(cvy_net_convs(r->net, params->share_max, params->inference,
-                        cvy_convpool_wanted(device, &(cvy_conv_algo_list){0}), &convs, &n));
-  for (int i = 0; i < n; i++) convs[i].math = cvy_math_resolve(device, params->math);
-  CVY_TRY(cvy_autotune(device, convs, n, &(cvy_tune_params){.budget_s = budget_s, .only_missing = true}, *table,
-                       &report));
-  bool news = false;
-  for (int i = 0; i < report.n; i++) news |= report.items[i].state == CVY_TUNE_DONE;
-  if (news && cvy_tune_table_save(*table) != CVY_OK)
+  const cvy_math math = cvy_math_resolve(device, params->math);
+  const uint64_t start = cvy_clock_ns();
+  const int known = (*table)->n, indexable = cvy_net_indexable(r->net);
+  /* Where memory is short the network runs in passes of fewer samples; what is measured for fewer serves these, too. */
+  bool again = true;
+  for (int n = params->share_max < indexable ? params->share_max : indexable; again; n /= 2) {
+    const double left_s = budget_s - cvy_clock_seconds_since(start);
+    cvy_log_attempt_begin();
+    status = tune_samples(r, device, n, params->inference, math, left_s > 0.1 ? left_s : 0.1, *table);
+    again = status == CVY_E_DEVICE_MEMORY && n > 1;
+    cvy_log_attempt_end(status != CVY_OK && !again);
+  }
+  if ((*table)->n > known && cvy_tune_table_save(*table) != CVY_OK)
     cvy_log_warning("%s: what was measured is used, but not kept", cvy_device_label(device));
 fail:
-  cvy_tune_report_clear(&report);
-  cvy_free(convs);
   take_device(r, NULL);
   cvy_device_close(&device);
   if (status != CVY_OK) cvy_tune_table_destroy(table);
@@ -160,9 +178,10 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
   if (!r->map) {
     const size_t floats = r->layout->n_floats + r->layout->n_running_floats;
     void *host = NULL;
-    CVY_TRY(cvy_pinned_create(r->device, floats * sizeof(float), &r->staging, &host));
+    CVY_TRY(cvy_pinned_create(r->device, 2 * floats * sizeof(float), &r->staging, &host));
+    memset(host, 0, 2 * floats * sizeof(float)); /* touched now: memory runs out here or never */
     r->staging_host = host;
-    memset(host, 0, floats * sizeof(float)); /* touched now: memory runs out here or never */
+    r->sending_host = r->staging_host + floats;
   }
   r->mail = cvy_calloc((size_t)r->layout->n_buckets + 1, sizeof *r->mail);
   CVY_REQUIRE(r->mail, CVY_E_MEMORY, "out of host memory");
@@ -224,6 +243,7 @@ cvy_status cvy_replica_put_state(cvy_replica *r, long step, const float *w, cons
   cvy_status status = CVY_OK;
   cvy_queue *const queue = cvy_device_compute_queue(r->device);
   const cvy_layout *const l = r->layout;
+  CVY_TRY(cvy_queue_finish(cvy_device_upload_queue(r->device))); /* an older generation must not come behind this one */
   for (int b = 0; b < l->n_buckets; b++) {
     const size_t size = l->buckets[b].size * sizeof(float);
     const size_t at = l->buckets[b].offset;

@@ -86,8 +86,8 @@ typedef struct cvy_replica {
   size_t data_bytes;
   /* exchange */
   bool map;                         /* gradients are mapped, not copied: there is no staging */
-  cvy_pinned *staging;              /* n_floats gradients, then n_running_floats sums */
-  float *staging_host;
+  cvy_pinned *staging;              /* n_floats gradients, then n_running_floats sums; then weights and running values */
+  float *staging_host, *sending_host;
   cvy_mailbox *mail;                /* n_buckets + 1 */
   bool packs;                       /* gradients cross as bfloat16: */
   cvy_compress *compress;
@@ -98,10 +98,12 @@ typedef struct cvy_replica {
   /* the device's health (team_loss.c) */
   cvy_pulse pulse;
   cvy_status failure;               /* under lock: of a call on the device; what follows is the exchange thread's business */
+  bool leaves;                      /* the exchange thread's: it is being taken out */
   bool lost, hung, told;            /* under lock. lost: not part of the team any more, for ever; hung: its thread too;
                                        told: cvy_team_take_loss */
   atomic_bool entered;              /* the exchange thread is inside a call on the device */
   atomic_bool in_step;              /* the worker's task is a step's */
+  bool rests;                       /* under lock: it has no share of any batch, and gets no weights until it needs them */
   long steps_done, lost_step;       /* under lock: steps in which it had samples; the step in which it was lost */
   const char *tuned_wrong;          /* why the device's file of tuned choices is not used; NULL: it is, or there is none */
   const cvy_step *step;             /* the one this worker is enqueuing */
@@ -124,8 +126,9 @@ typedef struct cvy_replica_params {
 
 /* [worker] Opens the device, makes the instance. The fields of `replica` that the team owns are set before. */
 cvy_status cvy_replica_open(cvy_replica *replica, const cvy_replica_params *params);
-/* [worker] Before it is opened: opens the device for the time of the call and measures, for share_max samples and in
- * about budget_s seconds, what its file of tuned choices does not have. *table: all that is known then; kept in the file. */
+/* [worker] Before it is opened: opens the device for the time of the call and measures, for share_max samples or
+ * as many as can be indexed and find memory, and in about budget_s seconds, what its file of tuned choices does not have.
+ * *table: all that is known then; kept in the file. */
 cvy_status cvy_replica_tune(cvy_replica *replica, const cvy_replica_params *params, double budget_s,
                             cvy_tune_table **table);
 /* [worker] Releases everything; also after a failure. */
@@ -154,7 +157,7 @@ cvy_status cvy_replica_step(cvy_replica *replica, cvy_step *step);
 cvy_status cvy_replica_put_state(cvy_replica *replica, long step, const float *w, const float *w_before, const float *v,
                                  const float *running);
 /* [worker] Makes the compute queue wait for everything that step number `step` would start from: all steps before it
- * are in the weights. */
+ * are in the weights. For a replica that rests they must have been put since (cvy_team_settle). */
 cvy_status cvy_replica_settle(cvy_replica *replica, long step);
 /* [worker] The opposite (blocking); any of the three may be NULL. */
 cvy_status cvy_replica_get_state(cvy_replica *replica, float *w, float *v, float *running);

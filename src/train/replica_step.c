@@ -2,6 +2,8 @@
  * A replica's part of a step, and what crosses in its exchange. Outline: mail · the worker's step · the exchange thread. */
 #include "src/train/replica.h"
 
+#include <string.h>
+
 #include "src/base/mem.h"
 #include "src/train/replica_data.h"
 #include "src/train/timeline.h"
@@ -326,6 +328,11 @@ cvy_status cvy_replica_give(cvy_replica *r, int unit, long step, const float *fr
     CVY_TRY(cvy_buffer_unmap(queue, sent_of(r, unit), mapped));
   r->mail[unit].mapped = NULL;
   if (mapped && bucket && r->staleness) CVY_TRY(cvy_queue_marker(queue, &unmapped));
+  if (!r->map) { /* from pinned memory: NVIDIA's driver would hold up this thread, and with it the other devices' weights */
+    float *const at = r->sending_host + (bucket ? r->layout->buckets[unit].offset : r->layout->n_floats);
+    memcpy(at, from, floats * sizeof(float));
+    from = at;
+  }
   CVY_TRY(cvy_buffer_write(queue, to, 0, floats * sizeof(float), from, NULL, &upload));
   CVY_TRY(cvy_queue_flush(queue));
   pthread_mutex_lock(r->lock);

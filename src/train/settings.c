@@ -42,6 +42,12 @@ static bool listed(const char *const *list, const char *key) {
   return false;
 }
 
+/* Shares that followed the speeds of devices may be kept in another way by those that are left: what they are is compared
+ * by itself (resume.h). */
+static bool followed_speed(const char *key, const json_t *old_value) {
+  return same_key(key, "split") && json_is_string(old_value) && strcmp(json_string_value(old_value), "auto") == 0;
+}
+
 /* Appends "lr: 0.1 in the checkpoint, 0.2 now". */
 static void add_difference(cvy_text *text, const char *key, const json_t *old_value, const json_t *new_value) {
   char *const was =
@@ -77,6 +83,7 @@ cvy_status cvy_settings_compare(const char *old_json, const char *new_json, cons
   json_object_foreach(old_settings, key, value) {
     const json_t *const now = find(new_settings, key);
     if (json_is_null(value) ? !now : now && json_equal(value, now)) continue;
+    if (now && followed_speed(key, value)) continue;
     if (!listed(may_differ, key)) add_difference(&differences, key, json_is_null(value) ? NULL : value, now);
   }
   json_object_foreach(new_settings, key, value) {

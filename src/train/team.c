@@ -113,17 +113,26 @@ static cvy_status close_replica(void *owner, void *arg) {
 cvy_status cvy_team_find_shares(cvy_team *team, int *share_max) {
   cvy_status status = CVY_OK;
   int *const shares = cvy_calloc((size_t)team->n, sizeof *shares);
+  bool *const any = cvy_calloc((size_t)team->n, sizeof *any);
   if (!team->full_shares) team->full_shares = cvy_calloc((size_t)team->n, sizeof *team->full_shares);
-  CVY_REQUIRE(shares && team->full_shares, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(cvy_team_shares(team, &team->split, team->params.batch, team->full_shares));
+  CVY_REQUIRE(shares && any && team->full_shares, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_team_shares(team, &team->split, team->params.batch, shares));
+  pthread_mutex_lock(&team->lock);  /* after a loss this is the exchange thread, and others look at them */
+  memcpy(team->full_shares, shares, (size_t)team->n * sizeof *shares);
+  pthread_mutex_unlock(&team->lock);
   for (int r = 0; r < team->n; r++) share_max[r] = team->split.group > 1 ? team->split.group : 1;
   const int samples = team->params.samples, batch = team->params.batch;
   for (int n = samples > 0 && samples < batch ? samples : batch; n >= 1; n--) {
     CVY_TRY(cvy_team_shares(team, &team->split, n, shares));
     for (int r = 0; r < team->n; r++)
       if (shares[r] > share_max[r]) share_max[r] = shares[r];
+    for (int r = 0; r < team->n; r++) any[r] |= shares[r] > 0;
   }
+  pthread_mutex_lock(&team->lock);
+  for (int r = 0; r < team->n; r++) team->replicas[r].rests = !any[r];
+  pthread_mutex_unlock(&team->lock);
 fail:
+  cvy_free(any);
   cvy_free(shares);
   return status;
 }
@@ -281,6 +290,7 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
     cvy_replica *const r = &team->replicas[i];
     *r = (cvy_replica){.index = i,
                        .alone = team->n == 1,
+                       .rests = r->rests,
                        .no_overlap = team->params.no_overlap,
                        .no_sync = team->params.no_sync,
                        .staleness = team->params.staleness,

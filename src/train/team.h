@@ -93,6 +93,8 @@ cvy_split_params cvy_team_split_of(const cvy_team *team, int n);
 cvy_status cvy_team_sync_state(cvy_team *team);
 /* Makes what is in the state (its truth) the weights of every device and the start of step number `step`. Waits. */
 cvy_status cvy_team_publish_state(cvy_team *team, long step);
+/* [worker] With no step under way: everything is on the device that the next step would start from. */
+cvy_status cvy_team_settle(cvy_team *team, cvy_replica *replica);
 /* Where gradients cross as bfloat16: what rounding has left of them, a flat vector per device that is there (NULL for lost
  * ones). Waits. *rests NULL: they cross as floats, or a device failed meanwhile (then the others have dropped theirs). */
 cvy_status cvy_team_get_rests(cvy_team *team, float ***rests);
@@ -120,7 +122,8 @@ cvy_status cvy_team_balance_start(cvy_team *team);
 cvy_status cvy_team_balance_step(cvy_team *team, cvy_slot *slot);
 /* Makes shares[n] (of a full batch; 0 is allowed) those of the next step. Waits for steps under way; replicas whose share
  * may become larger or smaller than planned are planned anew. If memory is short on a device, all stays as it was, the
- * device's cap is lowered, and *done is false; so it is if one of them has a share and is lost. */
+ * device's cap is lowered, and *done is false; so it is if one of them has a share and is lost. A device that has no memory
+ * for what was before either is lost. */
 cvy_status cvy_team_set_shares(cvy_team *team, const int *shares, bool *done);
 void cvy_team_balance_end(cvy_team *team);
 

@@ -24,10 +24,17 @@ enum { TRY_STEPS = 50, MOST_TRY_STEPS = 1600 };
 
 /* ---- shares of the next step ---- */
 
+static void copy_shares(cvy_team *team, int *shares) {
+  pthread_mutex_lock(&team->lock);  /* the exchange thread changes them when a device is lost */
+  memcpy(shares, team->full_shares, (size_t)team->n * sizeof *shares);
+  pthread_mutex_unlock(&team->lock);
+}
+
 typedef struct replan_args {
   cvy_team *team;
   const int *share_max;
   bool keep_choices;                /* layers go on with the algorithms they have */
+  bool last_way;                    /* who has no memory for it is lost */
 } replan_args;
 
 static cvy_status replan(void *owner, void *arg) {
@@ -48,14 +55,15 @@ static cvy_status replan(void *owner, void *arg) {
   CVY_TRY(cvy_replica_replan(r, &params));
   if (team->data) CVY_TRY(cvy_replica_attach(r, team->data));
 fail:
-  if (status != CVY_OK && status != CVY_E_DEVICE_MEMORY && team->thread_started)
+  if (status != CVY_OK) r->share_max = 0; /* there may be no instance: whoever plans it next does all of it */
+  if (status != CVY_OK && (status != CVY_E_DEVICE_MEMORY || a->last_way) && team->thread_started)
     cvy_team_fail_replica(a->team, r, status);
   cvy_free(kept);
   return status;
 }
 
 /* Split by these shares from now on, and every replica planned for what it may get. */
-static cvy_status plan_shares(cvy_team *team, const int *shares, bool keep_choices) {
+static cvy_status plan_shares(cvy_team *team, const int *shares, bool keep_choices, bool last_way) {
   cvy_status status = CVY_OK;
   int *const share_max = cvy_calloc((size_t)team->n, sizeof *share_max);
   CVY_REQUIRE(share_max, CVY_E_MEMORY, "out of host memory");
@@ -71,7 +79,7 @@ static cvy_status plan_shares(cvy_team *team, const int *shares, bool keep_choic
     for (int i = 0; i < team->n; i++)
       if (shares[i] == 0 && share_max[i] < few) share_max[i] = few;
   }
-  replan_args args = {.team = team, .share_max = share_max, .keep_choices = keep_choices};
+  replan_args args = {.team = team, .share_max = share_max, .keep_choices = keep_choices, .last_way = last_way};
   CVY_TRY(cvy_team_call_all(team, replan, &args));
 fail:
   cvy_free(share_max);
@@ -86,21 +94,23 @@ cvy_status cvy_team_set_shares(cvy_team *team, const int *shares, bool *done) {
   CVY_TRY(cvy_team_wait(team));
   for (int i = 0; i < team->n; i++)
     if (team->replicas[i].lost && shares[i] > 0) goto fail; /* meanwhile: who asks finds others */
-  memcpy(before, team->full_shares, (size_t)team->n * sizeof *before);
-  status = plan_shares(team, shares, true);
+  copy_shares(team, before);
+  status = plan_shares(team, shares, true, false);
   *done = status == CVY_OK;
   if (status == CVY_E_DEVICE_MEMORY) {
     cvy_log_warning("there is no memory for the new shares: the batch is divided as before");
     for (int i = 0; team->pace && i < team->n; i++)
-      if (shares[i] > before[i] && !team->replicas[i].instance) team->pace->devices[i].cap = before[i];
-    status = plan_shares(team, before, true);
+      if (shares[i] > before[i] && team->replicas[i].share_max == 0) team->pace->devices[i].cap = before[i];
+    CVY_TRY(cvy_team_wait(team));   /* another one may have failed at its plan */
+    status = plan_shares(team, before, true, true); /* what was given back may be gone: another program has taken it */
   }
   if (status == CVY_OK && team->initialised) {
     status = cvy_team_publish_state(team, team->next_step);
     for (int i = 0; i < team->n; i++)
       if (team->replicas[i].lost && shares[i] > 0) *done = false;
   }
-  if (status == CVY_E_DEVICE && team->thread_started) status = cvy_team_wait(team); /* the others go on without it */
+  if ((status == CVY_E_DEVICE || status == CVY_E_DEVICE_MEMORY) && team->thread_started)
+    status = cvy_team_wait(team);   /* the others go on without it */
 fail:
   cvy_free(before);
   return status;
@@ -199,7 +209,7 @@ static cvy_status tell(cvy_team *team, const int *before, double after_s, double
     cvy_free(shares);
     CVY_FAIL(CVY_E_MEMORY, "out of host memory");
   }
-  memcpy(shares, team->full_shares, n * sizeof *shares);
+  copy_shares(team, shares);
   memcpy(shares + n, before, n * sizeof *shares);
   e->change = (cvy_shares_change){.step = team->next_step,
                                   .n_devices = team->n,
@@ -286,13 +296,18 @@ cvy_status cvy_team_balance_resume(cvy_team *team) {
   if (!follows_speed(team)) goto fail;
   values = cvy_calloc((size_t)team->n, sizeof *values);
   CVY_REQUIRE(values, CVY_E_MEMORY, "out of host memory");
-  int n = 0;
+  int n = 0, parts = 0;
   long sum = 0;
-  for (char *at = text; *at && n <= team->n; n++) {
+  for (const char *at = text; *at; at++) parts += *at == ',';
+  /* those that are left of a team take over its parts, and leave the lost ones out */
+  const bool fewer = parts + 1 != team->n;
+  for (char *at = text; *at && n <= team->n;) {
     const long share = strtol(at, &at, 10);
+    at += *at == ',';
+    if (share == 0 && fewer) continue;
     if (n < team->n) values[n] = (double)share;
     sum += share;
-    at += *at == ',';
+    n++;
   }
   /* another team's or another batch's: whether that can be resumed is for the trainer to say */
   if (n != team->n || sum != team->params.batch) goto fail;
@@ -337,12 +352,12 @@ cvy_status cvy_team_balance_start(cvy_team *team) {
   if (resumed) memcpy(shares, before, (size_t)team->n * sizeof *shares);
   else CVY_TRY(cvy_pace_first(team->pace, shares));
   const uint64_t start = cvy_clock_ns();
-  CVY_TRY(plan_shares(team, shares, false));
+  CVY_TRY(plan_shares(team, shares, false, false));
   team->pace->change_s = cvy_clock_seconds_since(start);
   CVY_TRY(cvy_calibrate_shares(team, team->pace, shares));
   if (!resumed) {
     CVY_TRY(cvy_pace_first(team->pace, shares));
-    CVY_TRY(plan_shares(team, shares, false));
+    CVY_TRY(plan_shares(team, shares, false, false));
   }
   if (!resumed)
     CVY_TRY(tell(team, before, cvy_balance_step_time(&team->pace->params, shares),
@@ -375,11 +390,35 @@ static void try_later(cvy_team *team) {
 static cvy_status try_idle(cvy_team *team) {
   cvy_status status = CVY_OK;
   if (team->next_step < team->next_try) return CVY_OK;
-  for (int i = 0; i < team->n; i++)
-    if (team->full_shares[i] == 0 && team->pace->devices[i].cap != 0)
-      CVY_TRY(cvy_calibrate_idle(team, team->pace, i));
+  for (int i = 0; i < team->n; i++) {
+    pthread_mutex_lock(&team->lock);  /* devices may be lost while others are tried */
+    const bool idle = !team->replicas[i].lost && team->full_shares[i] == 0;
+    pthread_mutex_unlock(&team->lock);
+    if (idle && team->pace->devices[i].cap != 0) CVY_TRY(cvy_calibrate_idle(team, team->pace, i));
+  }
   team->next_try = team->next_step + team->try_steps;
   if (team->try_steps < MOST_TRY_STEPS) team->try_steps *= 2;
+fail:
+  return status;
+}
+
+/* Those that are left may have to do in several passes what they have no memory for at once, as the team was planned anew when
+ * it lost the others. Batch statistics of all need each share in one pass. */
+static cvy_status note_lost(cvy_team *team) {
+  cvy_status status = CVY_OK;
+  bool news = false, lifted = false;
+  pthread_mutex_lock(&team->lock);
+  for (int i = 0; i < team->n; i++) {
+    if (!team->replicas[i].lost || team->pace->known[i].lost) continue;
+    cvy_pace_lose(team->pace, i);
+    news = true;
+  }
+  pthread_mutex_unlock(&team->lock);
+  if (!news || team->params.bn == CVY_BN_SYNC) return CVY_OK;
+  CVY_TRY(cvy_pace_lift_caps(team->pace, &lifted));
+  if (lifted)
+    cvy_log_info("the batch of %d fits on the devices that are left only in several passes: memory does not limit the shares",
+                 team->params.batch);
 fail:
   return status;
 }
@@ -392,18 +431,16 @@ cvy_status cvy_team_balance_step(cvy_team *team, cvy_slot *slot) {
   shares = cvy_calloc(2 * (size_t)team->n, sizeof *shares);
   CVY_REQUIRE(busy_s && shares, CVY_E_MEMORY, "out of host memory");
   learn(team, &slot->step, busy_s);
-  for (int i = 0; i < team->n; i++)
-    if (team->replicas[i].lost) team->pace->devices[i].cap = 0;
+  CVY_TRY(note_lost(team));
   if (team->try_steps == 0) try_later(team);
   CVY_TRY(try_idle(team));
-  for (int i = 0; i < team->n; i++)
-    if (team->replicas[i].lost) team->pace->devices[i].cap = 0;
+  CVY_TRY(note_lost(team));
   bool better;
   double before_s, after_s;
-  CVY_TRY(cvy_pace_propose(team->pace, team->full_shares, shares, &better, &before_s, &after_s));
-  if (!better) goto fail;
   int *const before = shares + team->n;
-  memcpy(before, team->full_shares, (size_t)team->n * sizeof *before);
+  copy_shares(team, before);
+  CVY_TRY(cvy_pace_propose(team->pace, before, shares, &better, &before_s, &after_s));
+  if (!better) goto fail;
   const uint64_t start = cvy_clock_ns();
   CVY_TRY(cvy_team_set_shares(team, shares, &better));
   cvy_pace_changed(team->pace, cvy_clock_seconds_since(start));

@@ -181,15 +181,21 @@ static void say_lost(const cvy_team *team, const cvy_replica *r, int left) {
 static bool take_out(cvy_team *team) {
   int left = 0;
   cvy_status first = CVY_OK;
-  for (int r = 0; r < team->n; r++) left += !team->replicas[r].lost && team->replicas[r].failure == CVY_OK;
-  for (int r = 0; r < team->n; r++) {
+  pthread_mutex_lock(&team->lock);
+  for (int r = 0; r < team->n; r++) { /* one that fails from here on is taken out next time */
     cvy_replica *const replica = &team->replicas[r];
-    if (replica->lost || replica->failure == CVY_OK) continue;
-    pthread_mutex_lock(&team->lock);
+    left += !replica->lost && replica->failure == CVY_OK;
+    replica->leaves = !replica->lost && replica->failure != CVY_OK;
+    if (!replica->leaves) continue;
     replica->lost = true;
     replica->lost_step = team->finished;
     if (first == CVY_OK) first = replica->failure;
-    pthread_mutex_unlock(&team->lock);
+  }
+  pthread_mutex_unlock(&team->lock);
+  for (int r = 0; r < team->n; r++) {
+    cvy_replica *const replica = &team->replicas[r];
+    if (!replica->leaves) continue;
+    replica->leaves = false;
     say_lost(team, replica, left);
     if (!replica->hung && left > 0 && !team->params.loss_stops)
       (void)cvy_worker_call(replica->worker, close_lost, team);

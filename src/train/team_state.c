@@ -24,6 +24,15 @@ static cvy_status put_state(void *owner, void *arg) {
   return status == CVY_OK && a->step == 0 ? cvy_replica_put_rest(owner, NULL) : status;
 }
 
+cvy_status cvy_team_settle(cvy_team *team, cvy_replica *r) {
+  cvy_status status = CVY_OK;
+  put_args args = {.team = team, .step = team->next_step};
+  if (r->rests && !r->no_sync && r->mail && r->mail[0].upload_step < team->next_step) CVY_TRY(put_state(r, &args));
+  CVY_TRY(cvy_replica_settle(r, team->next_step));
+fail:
+  return status;
+}
+
 cvy_status cvy_team_publish_state(cvy_team *team, long step) {
   cvy_status status = CVY_OK;
   put_args args = {.team = team, .step = step};
@@ -194,7 +203,7 @@ static cvy_status read_weights(void *owner, void *arg) {
   read_args *const a = arg;
   float *w = cvy_calloc(r->layout->n_floats, sizeof *w);
   CVY_REQUIRE(w, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(cvy_replica_settle(r, a->team->next_step));
+  CVY_TRY(cvy_team_settle(a->team, r));
   CVY_TRY(cvy_replica_get_state(r, w, NULL, NULL));
   a->w = w;
   w = NULL;

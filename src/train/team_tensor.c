@@ -102,7 +102,7 @@ static cvy_status forward(void *owner, void *arg) {
   cvy_replica *const r = owner;
   const forward_args *const a = arg;
   if (!a->x->buffer) return CVY_E_DEVICE;
-  CVY_TRY(cvy_replica_settle(r, a->x->team->next_step));
+  CVY_TRY(cvy_team_settle(a->x->team, r));
   CVY_TRY(place(r, a->y));
   CVY_TRY(cvy_replica_forward(r, a->x->n, a->x->buffer, a->y->buffer));
 fail:

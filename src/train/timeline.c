@@ -326,7 +326,11 @@ void cvy_timeline_drain(cvy_timeline *t, const cvy_replica *replica) {
   device_line *const d = &t->lines[replica->index];
   take_commands(d, false);
   pthread_mutex_lock(&t->lock);
+  take_works(t);
   write_slices(d, LONG_MAX);   /* no step is under way */
+  divide(d, t->last_done_ns);
+  d->cursor_ns = later(d->cursor_ns, cvy_clock_ns());   /* what was not a step's is not kept for one */
+  forget(d);
   pthread_mutex_unlock(&t->lock);
 }
 
