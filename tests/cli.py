@@ -23,6 +23,7 @@ def run(*args, env=None, stdout=subprocess.PIPE, timeout=120):
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
+        errors="replace",
         timeout=timeout,
         env={**os.environ, **(env or {})},
     )

@@ -4,14 +4,21 @@
 
 What every verb has in common, and devices, tune, selftest. Exit 77 where a group needs a device and there is none."""
 
+import fcntl
 import glob
 import json
 import os
+import pty
 import re
+import select
 import shutil
+import signal
+import struct
+import subprocess
 import tempfile
+import termios
 
-from cli import check, DEVICE, device_times, expect, LENET, lines_of, need_device, NO_DEVICE, ROOT, run, SMALL, main
+from cli import check, CONVOY, DEVICE, device_times, expect, LENET, lines_of, need_device, NO_DEVICE, ROOT, run, SMALL, main
 
 
 def test_errors():
@@ -243,6 +250,36 @@ def test_outputs():
         check(done.returncode == 1 and "stdout" in done.stderr, "a full disk is not success")
 
 
+def test_quickstart():
+    """Paths among its arguments are those of the caller's folder, wherever the source tree lies. Nothing is installed or built."""
+    with tempfile.TemporaryDirectory() as dir:
+        dir = os.path.realpath(dir)
+        at = lambda *names: os.path.join(dir, *names)
+        for folder in ("tree/tools", "tree/build/release/tools", "bin", "elsewhere"):
+            os.makedirs(at(folder))
+        for name in ("quickstart", "setup-common"):
+            shutil.copy(os.path.join(ROOT, "tools", name), at("tree/tools"))
+        with open(at("tree/tools/setup-common"), encoding="utf-8") as f:
+            wanted = " ".join(re.findall(r'^PACKAGES_(?:BUILD|EXTRA)="([^"]*)"', f.read(), re.M)).split()
+        scripts = {"bin/dpkg-query": "".join(f"echo 'installed {name} '\n" for name in wanted), "bin/apt-get": "exit 1\n", "bin/ninja": "exit 0\n",
+                   "tree/build/release/tools/convoy": 'printf "%s\\n" "$PWD" "$@"\n'}
+        for name, text in scripts.items():
+            with open(at(name), "w", encoding="utf-8") as f:
+                f.write("#!/bin/sh\n" + text)
+            os.chmod(at(name), 0o755)
+        for name, text in {"build.ninja": "", ".options": "--buildtype=release -Dtests=false\n"}.items():
+            with open(at("tree/build/release", name), "w", encoding="utf-8") as f:
+                f.write(text)
+        env = {**os.environ, "PATH": at("bin") + os.pathsep + os.environ["PATH"]}
+        mine = ["--model", "lenet", "--data", "my data"]
+        for folder, script, program in [("elsewhere", "../tree/tools/quickstart", at("tree/build/release/tools/convoy")),
+                                        ("elsewhere", at("tree/tools/quickstart"), at("tree/build/release/tools/convoy")),
+                                        ("tree", "tools/quickstart", "build/release/tools/convoy")]:
+            done = subprocess.run([script, *mine], cwd=at(folder), env=env, capture_output=True, text=True, timeout=60)
+            check(done.returncode == 0 and done.stdout.splitlines() == [at(folder), "train", *mine], f"from {folder}", done)
+            check(done.stderr == f"{program} train --model lenet --data my data\n", "what is run is named", done)
+
+
 def test_nodevice():
     """No OpenCL at all: exit 1 and what to install."""
     expect(1, "devices", err=("No usable OpenCL device", "apt install pocl-opencl-icd"), env=NO_DEVICE)
@@ -276,15 +313,20 @@ def test_devices():
     expect(2, "train", *SMALL, "--shares", "32,32", err=("--shares 32,32", "2 numbers, expected 1"))
 
 
+def tune_here(folder):
+    """Environment in which tuned choices are kept in the folder, and defaults are bad enough that there is something to find.
+    Kernels and drivers keep their caches."""
+    caches = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+    return {"XDG_CACHE_HOME": folder, "CVY_NO_TUNE": "0", "CVY_BAD_DEFAULTS": "1",
+            "POCL_CACHE_DIR": os.environ.get("POCL_CACHE_DIR", os.path.join(caches, "pocl", "kcache"))}
+
+
 def test_tune():
     """What is found is kept, shown and used; what a checkpoint notes goes before it; a bad file is passed over."""
     need_device()
     with tempfile.TemporaryDirectory() as dir:
         at = lambda name: os.path.join(dir, name)
-        # kernels and drivers keep their caches; only the tuned choices are this test's
-        here = {"XDG_CACHE_HOME": at("cache"), "CVY_NO_TUNE": "0", "CVY_BAD_DEFAULTS": "1"}
-        caches = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
-        here["POCL_CACHE_DIR"] = os.environ.get("POCL_CACHE_DIR", os.path.join(caches, "pocl", "kcache"))
+        here = tune_here(at("cache"))
         files = lambda: glob.glob(at("cache/convoy/tune-*.txt"))
         tune = ["tune", "--devices", DEVICE, "--model", "lenet", "--batch", 16]
         tf32 = ["--math", "tf32"]
@@ -380,6 +422,71 @@ def test_tune():
         expect(0, *quick, env=nowhere)
         # a budget that is over at once changes nothing
         expect(0, *tune, "--budget", 0.1, env=here)
+
+
+def test_tune_trouble():
+    """A file that cannot be written, a device that fails late, Ctrl-C: what was found by then is not lost."""
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        # several tiles to choose from, and no libraries, whose kernels take long to compile
+        here = {**tune_here(at("cache")), "CVY_BAD_DEFAULTS": "0", "CVY_FORCE_SHAPE": "simt", "CVY_CLBLAST": "none", "CVY_CLFFT": "none"}
+        tune = ["tune", "--model", "lenet", "--batch", 4]
+        one, two = ["--devices", device_times(1)], ["--devices", device_times(2)]
+        shown = lambda: json.loads(expect(0, *tune, *one, "--show", "--json", env=here).stdout)["devices"][0]
+
+        # a folder where the file should be: both devices are tuned and shown all the same
+        file = shown()["file"]
+        os.makedirs(os.path.join(file, "full"))
+        for budget in (5, 20, 80, 200):  # what compilers have done is kept: some time is enough
+            done = run(*tune, *two, "--budget", budget, "--json", env=here, timeout=600)
+            devices = json.loads(done.stdout)["devices"] if done.stdout else []
+            if len(devices) != 2 or all(d["entries"] for d in devices):
+                break
+            if not any(d["waiting"] for d in devices):
+                print("nothing can be done in two ways here")
+                return
+        check(done.returncode == 1 and len(devices) == 2 and all(d["entries"] for d in devices), "both are shown", done)
+        check(done.stderr.count("cannot rename") == 2 and done.stderr.count("what was found is not kept") == 2, "it is said", done)
+        shutil.rmtree(file)
+
+        # Ctrl-C while it measures: nothing is said of a budget, and what was found is kept
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
+        process = subprocess.Popen([CONVOY, *map(str, tune), *one, "--budget", "600", "--json", at("stopped.json")],
+                                   stdout=subprocess.DEVNULL, stderr=slave, env={**os.environ, **here})
+        text = ""
+        while " 1/" not in text and process.poll() is None:
+            text += os.read(master, 1 << 16).decode() if select.select([master], [], [], 0.1)[0] else ""
+        process.send_signal(signal.SIGINT)
+        check(process.wait(timeout=120) == 130, "exit after Ctrl-C")
+        text += os.read(master, 1 << 16).decode() if select.select([master], [], [], 0.1)[0] else ""
+        os.close(master)
+        os.close(slave)
+        check("budget" not in text, f"after Ctrl-C: {text}")
+        with open(at("stopped.json"), encoding="utf-8") as f:
+            data = json.load(f)["devices"][0]
+        check(data["entries"] and data["waiting"] > 0 and shown()["entries"] == data["entries"], f"what was found by then: {data}")
+
+        # a device that fails for good after some launches
+        expect(0, *tune, *one, "--clear", env=here)
+        layer = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
+        kept, launches = [], 25
+        while not kept and launches < 1e6:
+            launches *= 2
+            done = run(*tune, *one, "--budget", 600, env={**here, "OPENCL_LAYERS": layer, "CVY_LAYER": f"fail=all:launch:{launches}:-5"}, timeout=400)
+            if done.returncode == 0:  # all was measured by then
+                break
+            kept = shown()["entries"]
+        check(done.returncode == 1 and kept, f"what was found before launch {launches} is kept", done)
+
+        # --tune quick: more samples than can be indexed, and tensors larger than the device gives, are measured in part
+        small = {**here, "OPENCL_LAYERS": layer, "CVY_LAYER": "no-buffer=4000000"}
+        quick = ["train", "--model", "lenet", "--init", "he", *one, "--no-eval", "--max-steps", 1, "--tune", "quick"]
+        expect(0, *quick, "--data", "synthetic:512", "--batch", 512, env=small, timeout=600)
+        done = expect(1, *quick, "--data", "synthetic:100000", "--batch", 100000, env={**small, "CVY_MEMORY_LIMIT_MIB": "1"},
+                      err="at a time need", timeout=600)
+        check("2^31" not in done.stderr and done.stderr.count("error:") == 1, "memory alone ends it", done)
 
 
 def test_selftest():

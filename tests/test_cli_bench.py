@@ -221,6 +221,11 @@ def test_bench_train():
                    out=("img/s", "x the FMA peak", "between kernels", "conv2d '3'")).stdout
     check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
 
+    # more than one device could index, but each share fits: it is memory that ends it here
+    done = expect(1, "bench", "train", "--devices", device_times(2), "--model", "resnet18", "--batch", "43000",
+                  env={"CVY_MEMORY_LIMIT_MIB": "1"}, err="at a time need")
+    check("2^31" not in done.stderr, "shares are what must fit", done)
+
     result = bench("exchange", "--model", "lenet", "--buckets", "0.125,64")
     check(result["gradient_bytes"] > 4 * 129068, "lenet's gradients")
     kinds = ["fp32", "bf16"]
@@ -283,9 +288,9 @@ def tool(name, *args, code=0, err="", out="", **kw):
 
 FAKE_TORCH = """#!{python}
 # Stands for a Python with PyTorch: the version, or a line of torch_baseline.py.
-import sys
+import os, sys
 if sys.argv[1] == "-c":
-    print("9.9 False")
+    print("9.9", os.environ.get("FAKE_CUDA", "False"))
 elif "compile" in sys.argv:
     sys.exit("no compiler")
 else:
@@ -293,6 +298,51 @@ else:
           "img_s=" + ("200" if "nhwc" in sys.argv else "100"), "img_s_median=" + ("180" if "nhwc" in sys.argv else "90"),
           "gflops=1 peak_mib=70")
 """
+
+
+FAKE_CONVOY = """#!{python}
+# Stands for convoy on a machine with several GPUs: notes what it is asked for.
+import json, os, sys
+gpu = lambda id, vendor, name: dict(id=id, usable=True, kind="GPU", vendor=vendor, platform_name=vendor, name=name)
+gpus = [gpu("1:0", "Some vendor", "Some card"), gpu("2:0", "NVIDIA Corporation", "H100"), gpu("2:1", "NVIDIA Corporation", "H200")]
+cpu = dict(gpu("0:0", "GenuineIntel", "A CPU"), kind="CPU")
+word = " ".join(sys.argv[1:3])
+if word.startswith("devices"):
+    print(json.dumps(dict(devices=[cpu] + gpus[:int(os.environ["FAKE_GPUS"])])))
+elif sys.argv[1] == "bench":
+    print(sys.argv[sys.argv.index("--devices") + 1], file=open(os.environ["FAKE_NOTES"], "a"))
+    print(json.dumps(dict(img_s=100, gflops=1, peak_mib=50, devices=[dict(peaks=dict(fma_gflops=10))])))
+else:
+    print("convoy 9.9")
+"""
+
+
+def test_compare_torch():
+    """One GPU beside one GPU; a file that cannot be written is found before the first round. No device is used."""
+    with tempfile.TemporaryDirectory() as dir:
+        python, convoy, notes, result = (os.path.join(dir, name) for name in ("python", "convoy", "notes", "result.json"))
+        for path, text in [(python, FAKE_TORCH), (convoy, FAKE_CONVOY)]:
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text.replace("{python}", sys.executable))
+            os.chmod(path, 0o755)
+        compare = ["compare-torch", "--python", python, "--convoy", convoy, "--model", "lenet", "--task", "train", "--rounds", "1"]
+        here = {**os.environ, "FAKE_CUDA": "True", "FAKE_NOTES": notes}
+        for gpus, taken in [("3", "2:0 H100"), ("1", "1:0 Some card")]:
+            tool(*compare, "--device", "cuda", "--json", result, env={**here, "FAKE_GPUS": gpus}, out=f"on {taken}, convolutions")
+            with open(notes, encoding="utf-8") as f:
+                check(set(f.read().split()) == {taken.split()[0]}, f"every measurement on {taken}")
+            os.remove(notes)
+            with open(result, encoding="utf-8") as f:
+                check(json.load(f)["devices"] == taken.split()[0], "the device is in the file")
+        tool(*compare, "--device", "cuda", "--devices", "gpu", env={**here, "FAKE_GPUS": "3"}, out="on gpu, convolutions")
+        os.remove(notes)
+        tool(*compare, "--device", "cuda", env={**here, "FAKE_GPUS": "0"}, code=2, err="Convoy finds no GPU")
+        for path in (os.path.join(dir, "no", "such"), dir):
+            done = tool(*compare, "--json", path, env=here, code=2, err=f"compare-torch: --json {path}: cannot be written: ")
+            check("Traceback" not in done.stderr, "a message alone", done)
+        os.remove(result)
+        tool(*compare, "--json", result, "--device", "cuda", env={**here, "FAKE_GPUS": "0"}, code=2)
+        check(not os.path.exists(notes) and not os.path.exists(result), "nothing was measured, nothing is left behind")
 
 
 def test_bench_tools():

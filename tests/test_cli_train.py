@@ -356,6 +356,52 @@ def test_resume():
         check(points() == 1, f"{points()} points of 1")
 
 
+def write_idx(dir, n):
+    """n training and n test images of 28x28, in ten classes."""
+    for name, head, body in [("images-idx3", [0x803, n, 28, 28], [i * 7 % 251 for i in range(n * 784)]),
+                             ("labels-idx1", [0x801, n], [i % 10 for i in range(n)])]:
+        for part in ("train", "t10k"):
+            with open(os.path.join(dir, f"{part}-{name}-ubyte"), "wb") as f:
+                f.write(b"".join(v.to_bytes(4, "big") for v in head) + bytes(body))
+
+
+def test_words():
+    """Paths and a device's name that are not UTF-8: everything that holds them in JSON is made all the same."""
+    need_device()
+    odd = os.fsdecode(b"d\xe4ten")
+    layer = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
+    env = {"OPENCL_LAYERS": layer, "CVY_LAYER": os.fsdecode(b"device-name=K\xe4rtchen")}
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, odd, name)
+        os.mkdir(at(""))
+        write_idx(at(""), 40)
+        base = ["--model", "lenet", "--data", at(""), "--batch", 20, "--devices", first_device()]
+        files = ["--save", at("w.st"), "--trace", at("trace"), "--checkpoint", at("ck"), "--resume", "--log", at("log")]
+        for steps in (1, 2):
+            expect(0, "train", *base, *files, "--max-steps", steps, env=env)
+        lines = lines_of(at("log"))
+        text = os.path.join(dir, "d?ten", "")
+        for run in (line["run"] for line in lines if "run" in line):
+            check(run["devices"] == [first_device() + " K?rtchen"] and run["data"]["name"] == text, f"first line: {run}")
+            settings = run["settings"]
+            check((settings["data"], settings["save"]) == (text, text + "w.st"), f"settings: {settings}")
+        check([line["step"] for line in lines if "step" in line] == [0, 1] and "end" in lines[-1], f"all of the log: {lines}")
+        with open(at("trace"), encoding="utf-8") as f:
+            names = [e["args"]["name"] for e in json.load(f)["traceEvents"] if e["name"] == "process_name"]
+        check(any("K?rtchen" in name for name in names), f"the trace names the device: {names}")
+        done = expect(0, "eval", "--weights", at("w.st"), *base, "--json", env=env)
+        result = json.loads(done.stdout)
+        check((result["weights"], result["data"]) == (text + "w.st", text), "eval --json", done)
+        # an error that names a path: no file may be larger than 200 KiB
+        files = ["--checkpoint", at("full"), "--checkpoint-every", 1, "--log", at("error"), "--max-steps", 2]
+        few = ["sh", "-c", 'trap "" XFSZ; ulimit -f 400; exec "$@"', "sh", CONVOY]
+        done = subprocess.run([*few, "train", *map(str, [*base, *files])], capture_output=True, text=True, errors="replace",
+                              timeout=120, env={**os.environ, **env})
+        check(done.returncode == 1 and "File too large" in done.stderr, "a checkpoint that cannot be written", done)
+        last = lines_of(at("error"))[-1]
+        check("error" in last and "d?ten" in last["error"]["message"], f"last line: {last}")
+
+
 def test_nan():
     need_device()
     with tempfile.TemporaryDirectory() as dir:

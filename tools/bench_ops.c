@@ -313,7 +313,7 @@ static cvy_status measure(void *user, bench_device *device) {
   CVY_TRY(bench_measure_rates(device, rates_seconds));
   if (run->rows.print) {
     progress_end();
-    printf("%s%s: FMA %.1f GFLOP/s, memory read %.1f, write %.1f, copy %.1f GB/s\n",
+    printf("%s%s\n  FMA %.1f GFLOP/s, memory read %.1f, write %.1f, copy %.1f GB/s\n",
            json_array_size(run->devices) > 0 ? "\n" : "", device->label, device->peaks.fma_gflops,
            device->peaks.read_gbs, device->peaks.write_gbs, device->peaks.copy_gbs);
   }

@@ -132,11 +132,6 @@ json_t *bench_json(const char *word, json_t *devices) {
   return json_pack("{ss ss so}", "version", cvy_version(), "word", word, "devices", devices);
 }
 
-static json_t *text_json(const char *text) {
-  json_t *const value = json_string(text);   /* NULL if a driver's text is no UTF-8 */
-  return value ? value : json_string("?");
-}
-
 json_t *bench_device_json(const bench_device *device) {
   const cvy_device_info *const info = cvy_device_get_info(device->cl);
   json_t *const peaks = json_object();
@@ -148,9 +143,8 @@ json_t *bench_device_json(const bench_device *device) {
   };
   for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
     if (rates[i].value > 0) json_object_set_new(peaks, rates[i].name, json_real(rates[i].value));
-  return json_pack("{so so so so so}", "device", text_json(device->label), "driver", text_json(info->driver),
-                   "platform", text_json(info->platform_name), "platform_version", text_json(info->platform_version),
-                   "peaks", peaks);
+  return json_pack("{ss ss ss ss so}", "device", device->label, "driver", info->driver, "platform",
+                   info->platform_name, "platform_version", info->platform_version, "peaks", peaks);
 }
 
 bool bench_to_stdout(const char *json) { return json && strcmp(json, "-") == 0; }

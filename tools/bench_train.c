@@ -345,7 +345,7 @@ static void print_device(const train_run *run, const device_times *t, const char
   const double peak = t->peaks.fma_gflops;
   char title[96];
   progress_end();
-  printf("\n%s, %d images, with the times of its kernels: %.3f ms a step\n", label, t->share, run->profiled_ms);
+  printf("\n%s\n  %d images, with the times of its kernels: %.3f ms a step\n", label, t->share, run->profiled_ms);
   printf("  %-30s %11s %6s %9s %9s %7s\n", "operation", "ms", "%", "launches", "GFLOP/s", "x peak");
   for (int i = 0; i < t->n_families; i++) {
     const family *const f = &t->families[i];
@@ -455,10 +455,10 @@ static cvy_status prepare(train_run *run) {
   CVY_REQUIRE(run->times && run->samples, CVY_E_MEMORY, "no memory for a batch of %d", batch);
   for (int i = 0; i < batch; i++) run->samples[i] = i;
   cvy_plan *plan = NULL;
-  CVY_TRY(cvy_plan_create(run->net, &(cvy_plan_params){.n = batch, .inference = run->options->inference}, &plan));
+  CVY_TRY(cvy_plan_create(run->net, &(cvy_plan_params){.n = 1, .inference = run->options->inference}, &plan));
   for (int u = 0; u < plan->n_units; u++) {
     const int passes = run->options->inference ? 1 : plan->units[u].dx[0] == CVY_GRADIENT_NONE ? 2 : 3;
-    run->flops += passes * product_flops(run->net, &plan->units[u], batch);
+    run->flops += batch * passes * product_flops(run->net, &plan->units[u], 1);
   }
   cvy_plan_destroy(&plan);
 fail:

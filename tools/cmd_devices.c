@@ -95,15 +95,12 @@ static json_t *lines_json(const char *text) {
   json_t *const array = json_array();
   while (*text) {
     const size_t length = strcspn(text, "\n");
-    if (length > 0) json_array_append_new(array, json_stringn(text, length));
+    char *const line = strndup(text, length);
+    if (length > 0) json_array_append_new(array, program_text_json(line));
+    free(line);
     text += length + (text[length] == '\n');
   }
   return array;
-}
-
-static json_t *text_json(const char *text) {
-  json_t *const value = json_string(text);   /* NULL if a driver's text is no UTF-8 */
-  return value ? value : json_string("?");
 }
 
 static json_t *device_json(const cvy_device_list *list, int i) {
@@ -111,16 +108,16 @@ static json_t *device_json(const cvy_device_list *list, int i) {
   char number[24], other[24] = "";
   number_text(d, number, sizeof number);
   if (d->same_as >= 0) number_text(&list->items[d->same_as], other, sizeof other);
-  json_t *const out = json_pack("{ss sb so si si so so}", "id", number, "usable", d->usable, "reason",
-                                text_json(d->reason), "platform", d->platform, "index", d->index, "platform_name",
-                                text_json(d->platform_name), "platform_version", text_json(d->platform_version));
+  json_t *const out = json_pack("{ss sb so si si ss ss}", "id", number, "usable", d->usable, "reason",
+                                program_text_json(d->reason), "platform", d->platform, "index", d->index, "platform_name",
+                                d->platform_name, "platform_version", d->platform_version);
   if (d->index < 0) return out;
   json_object_update_new(
-      out, json_pack("{ss so so so so ss si sI sI sI sI si}", "kind", kind_name(d->kind), "name", text_json(d->name),
-                     "vendor", text_json(d->vendor), "driver", text_json(d->driver), "version", text_json(d->version),
-                     "uuid", d->uuid, "compute_units", d->compute_units, "global_bytes", (json_int_t)d->global_bytes,
-                     "max_alloc_bytes", (json_int_t)d->max_alloc_bytes, "local_bytes", (json_int_t)d->local_bytes,
-                     "max_work_group", (json_int_t)d->max_work_group, "float_vector_width", d->float_vector_width));
+      out, json_pack("{ss ss ss ss ss ss si sI sI sI sI si}", "kind", kind_name(d->kind), "name", d->name, "vendor",
+                     d->vendor, "driver", d->driver, "version", d->version, "uuid", d->uuid, "compute_units",
+                     d->compute_units, "global_bytes", (json_int_t)d->global_bytes, "max_alloc_bytes",
+                     (json_int_t)d->max_alloc_bytes, "local_bytes", (json_int_t)d->local_bytes, "max_work_group",
+                     (json_int_t)d->max_work_group, "float_vector_width", d->float_vector_width));
   json_object_update_new(
       out, json_pack("{sb sb sb sb sb sb sb ss? sb}", "host_unified", d->host_unified, "local_is_dedicated",
                      d->local_is_dedicated, "fp16", d->has_fp16, "fp64", d->has_fp64, "sub_groups", d->has_subgroups,
@@ -132,7 +129,7 @@ static json_t *device_json(const cvy_device_list *list, int i) {
 static json_t *choice_json(const cvy_devices *devices) {
   json_t *const array = json_array();
   for (int i = 0; devices && i < cvy_devices_count(devices); i++)
-    json_array_append_new(array, text_json(cvy_devices_label(devices, i)));
+    json_array_append_new(array, json_string(cvy_devices_label(devices, i)));
   return array;
 }
 

@@ -64,10 +64,10 @@ static bool result_print(const eval_options *options, const program_run *run, co
       json_array_append_new(devices, json_string(cvy_devices_label(run->devices, i)));
     ok = program_write_json(
         options->json,
-        json_pack("{ss ss ss ss so sf si si so so}", "version", cvy_version(), "model", program_models[options->model],
-                  "weights", options->weights, "data", options->data, "devices", devices, "test_acc", result->accuracy,
-                  "correct", result->correct, "images", result->images, "loss", json_number(result->loss), "sec",
-                  json_number(result->seconds)));
+        json_pack("{ss ss so so so sf si si so so}", "version", cvy_version(), "model", program_models[options->model],
+                  "weights", program_text_json(options->weights), "data", program_text_json(options->data), "devices",
+                  devices, "test_acc", result->accuracy, "correct", result->correct, "images", result->images, "loss",
+                  json_number(result->loss), "sec", json_number(result->seconds)));
   }
   free(labels);
   return ok;

@@ -231,7 +231,8 @@ static void log_end(training *t, cvy_status status, const cvy_train_result *resu
   if (!t->log) return;
   if (status != CVY_OK && status != CVY_E_INTERRUPTED) {
     json_log_line(t->log,
-                  json_pack("{s{ss ss}}", "error", "code", cvy_status_name(status), "message", program_last_error()));
+                  json_pack("{s{ss so}}", "error", "code", cvy_status_name(status), "message",
+                                    program_text_json(program_last_error())));
     return;
   }
   const cvy_launch_totals totals = cvy_launch_get_totals();

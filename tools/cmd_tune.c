@@ -86,6 +86,8 @@ typedef struct tuner {
   cvy_conv2d_params *ops;
   int n_ops;
   json_t *devices;
+  const volatile int *stop;         /* while something is measured */
+  bool unsaved;                     /* something that was found is not in its file */
 } tuner;
 
 /* ---- what there is to tune ---- */
@@ -179,6 +181,7 @@ static json_t *entry_json(const cvy_tune_entry *e) {
 
 /* The entries that this command is about, on stdout and in the JSON. `report` NULL: nothing was measured now. */
 static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *report) {
+  const bool stopped = report && *t->stop;
   const bool prints = !t->options->json || strcmp(t->options->json, "-") != 0;
   json_t *const entries = json_array();
   double standard_us = 0, choice_us = 0;
@@ -207,22 +210,29 @@ static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *r
     printf("%s: %d passes measured in %.1f s; all layers together %.1f ms, with the defaults %.1f ms (%.2fx)\n", t->label,
            n, report->seconds, 1e-3 * choice_us, 1e-3 * standard_us, choice_us > 0 ? standard_us / choice_us : 1);
   else if (prints && n == 0 && report)
-    printf("%s: nothing was measured (%d passes can be done in one way only, the time was over for %d)\n", t->label,
-           single, waiting);
+    printf("%s: nothing was measured (%d passes can be done in one way only, %s %d)\n", t->label, single,
+           stopped ? "interrupted before" : "the time was over for", waiting);
   else if (prints && n == 0) printf("%s: nothing was found yet; convoy tune measures\n", t->label);
-  if (waiting > 0 && n > 0)
+  if (waiting > 0 && n > 0 && !stopped)
     program_warn("%s: the budget of %g s was over: %d passes of %d keep their defaults; --budget gives more", t->label,
                  t->options->budget_s, waiting, report->n);
   json_array_append_new(
       t->devices,
       json_pack("{ss so so so sf so si si si}", "device", t->label, "math",
                 report ? json_string(program_math_name(t->math)) : json_null(), "file",
-                found->path ? json_string(found->path) : json_null(), "entries", entries, "seconds",
+                program_text_json(found->path), "entries", entries, "seconds",
                 report ? report->seconds : 0.0, "out_of_time", json_boolean(report && report->out_of_time), "waiting",
                 waiting, "single", single, "rejected", rejected));
 }
 
 /* ---- devices ---- */
+
+/* A file that cannot be written (the reason is said) spoils neither what is shown nor the devices that come next. */
+static void save(tuner *t, const cvy_tune_table *found) {
+  if (found->n == 0 || cvy_tune_table_save(found) == CVY_OK) return;
+  t->unsaved = true;
+  program_warn("%s: what was found is not kept", t->label);
+}
 
 static cvy_status tune_device(tuner *t, cvy_device *device) {
   cvy_status status = CVY_OK;
@@ -242,11 +252,11 @@ static cvy_status tune_device(tuner *t, cvy_device *device) {
     goto fail; /* done */
   }
   CVY_TRY(find_ops(t, device));
-  const cvy_tune_params params = {
-      .budget_s = o->budget_s, .stop = program_signals_soft(), .progress = on_progress, .user = t};
+  t->stop = program_signals_soft();
+  const cvy_tune_params params = {.budget_s = o->budget_s, .stop = t->stop, .progress = on_progress, .user = t};
   status = cvy_autotune(device, t->ops, t->n_ops, &params, found, &report);
+  save(t, found); /* also what came before a failure */
   CVY_TRY(status);
-  if (found->n > 0) CVY_TRY(cvy_tune_table_save(found));
   if (!found->path)
     program_warn("%s: there is no place to keep what was found: neither XDG_CACHE_HOME nor HOME is a folder that can be "
                  "written",
@@ -254,7 +264,7 @@ static cvy_status tune_device(tuner *t, cvy_device *device) {
   progress_end();
   show(t, found, &report);
   progress_start(o->quiet, 1, 0);
-  if (*params.stop) status = CVY_E_INTERRUPTED;
+  if (*t->stop) status = CVY_E_INTERRUPTED;
 fail:
   cvy_tune_report_clear(&report);
   cvy_tune_table_destroy(&found);
@@ -298,6 +308,7 @@ int cmd_tune(int argc, char **argv) {
     if (!program_write_json(o.json, json_pack("{ss sO}", "version", cvy_version(), "devices", t.devices)))
       code = EXIT_FAILED;
   }
+  if (code == EXIT_DONE && t.unsaved) code = EXIT_FAILED;
   json_decref(t.devices);
   cvy_free(t.ops);
   for (int m = 0; m < PROGRAM_MODELS; m++) cvy_net_destroy(&t.nets[m]);

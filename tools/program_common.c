@@ -239,6 +239,17 @@ bool program_write(const char *path, const char *text) {
   return false;
 }
 
+json_t *program_text_json(const char *text) {
+  json_t *const value = text ? json_string(text) : json_null();
+  char *const plain = value ? NULL : strdup(text);
+  if (!plain) return value;
+  for (char *c = plain; *c; c++)
+    if ((unsigned char)*c >= 0x80) *c = '?';
+  json_t *const out = json_string(plain);
+  free(plain);
+  return out;
+}
+
 bool program_write_json(const char *path, json_t *value) {
   bool ok = false;
   char *text = value ? json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL, *line = NULL;

@@ -56,6 +56,9 @@ bool program_same_file(const char *a, const char *b);
 int program_try_folder(const char *verb, const char *option, const char *path);
 /* Writes `text` to path ("-": stdout) aside and renamed, through symbolic links; false with the reason said. */
 bool program_write(const char *path, const char *text);
+/* The text as a JSON string, for what users, drivers and messages say: where it is no UTF-8, every byte beyond ASCII
+ * becomes '?', as jansson would refuse all of it. NULL: null. */
+json_t *program_text_json(const char *text);
 /* The JSON value and a newline; takes over `value`. */
 bool program_write_json(const char *path, json_t *value);
 /* Flushes stdout; EXIT_FAILED if something did not get out, else `code`. */

@@ -36,10 +36,10 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   put(s, "bn", json_string(options->bn.text));
   put(s, "conv_algo", json_string(options->conv_algo));
   put(s, "classes", json_integer(data->classes));
-  put(s, "data", json_string(options->data));
+  put(s, "data", program_text_json(options->data));
   put(s, "data_shape", json_string(shape));
   put(s, "devices", devices);
-  put(s, "init", json_string(options->init_from ? options->init_from : train_options_init(options)));
+  put(s, "init", program_text_json(options->init_from ? options->init_from : train_options_init(options)));
   put(s, "lr", json_real(options->lr));
   put(s, "lr_schedule", schedule_text(options));
   put(s, "math", json_string(program_math_name((cvy_math)options->math)));
@@ -67,7 +67,7 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
 json_t *train_settings_all(const train_options *options, const cvy_data *data, const cvy_team *team) {
   json_t *const s = train_settings(options, data, team);
   put(s, "allow_nan", json_boolean(options->allow_nan));
-  put(s, "checkpoint", options->checkpoint ? json_string(options->checkpoint) : json_null());
+  put(s, "checkpoint", program_text_json(options->checkpoint));
   put(s, "checkpoint_every",
       json_sprintf("%d%s", options->checkpoint_every.n, options->checkpoint_every.epochs ? "e" : ""));
   put(s, "epochs", json_integer(options->epochs));
@@ -81,11 +81,11 @@ json_t *train_settings_all(const train_options *options, const cvy_data *data, c
   put(s, "on_device_loss", json_string(options->on_device_loss == 1 ? "stop" : "continue"));
   put(s, "resume", json_boolean(options->resume));
   put(s, "run_ahead", json_integer(options->run_ahead));
-  put(s, "save", options->save ? json_string(options->save) : json_null());
+  put(s, "save", program_text_json(options->save));
   put(s, "staleness", json_integer(options->staleness));
   put(s, "exchange", json_string(options->exchange ? "bf16" : "fp32"));
   put(s, "times", json_boolean(!options->no_times));
-  put(s, "trace", options->trace ? json_string(options->trace) : json_null());
+  put(s, "trace", program_text_json(options->trace));
   put(s, "tune", json_string(train_options_tune(options)));
   put(s, "verify_every", json_integer(options->verify_every));
   return s;
