@@ -178,7 +178,7 @@ def test_help():
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "tune": "devices model batch math budget show clear json quiet",
         "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed "
-        "no-shuffle split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib no-overlap no-sync lr-schedule warmup max-steps no-eval save checkpoint checkpoint-every "
+        "no-shuffle drop-last split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib no-overlap no-sync lr-schedule warmup max-steps no-eval save checkpoint checkpoint-every "
         "keep resume verify-every log plot trace trace-events no-times allow-nan quiet devices",
     }
     for verb, names in wanted.items():

@@ -214,6 +214,18 @@ def test_train():
         check(len(got) == len(want) and all(abs(a - b) < 1e-7 for a, b in zip(got, want)), f"{got}")
         expect(2, *slope[:-1], "--warmup", "2e", err="warm-up of")
 
+        # whole batches only; the run's own setting
+        whole = ["train", *LENET[:2], "--data", "synthetic:100:28x28x1", "--batch", 40, "--no-eval", "--epochs", 2, "--drop-last"]
+        whole += ["--checkpoint", at("whole")]
+        done = expect(0, *whole, "--max-steps", 3, "--log", at("whole.jsonl"))
+        check("20 images are left out" in done.stderr, "what is left out", done)
+        expect(0, *whole, "--resume", "--log", at("whole.jsonl"))
+        lines = lines_of(at("whole.jsonl"))
+        check([line["images"] for line in lines if "lr" in line] == [40] * 4, f"steps of whole batches: {lines}")
+        check(lines[0]["run"]["settings"]["drop_last"] is True, f"{lines[0]}")
+        expect(2, *[word for word in whole if word != "--drop-last"], "--resume", err="drop_last: true in the checkpoint")
+        expect(2, *whole, "--batch", 101, err="choose --batch 100 or less")
+
         # eval of what was saved
         done = expect(0, "eval", "--weights", at("a.st"), *LENET)
         check(

@@ -83,9 +83,11 @@ static cvy_status run(const check_device *d, const char *suffix, const cvy_train
   cvy_train_params p = *given;
   p.lr = 0.05f;
   p.seed = 3;
-  p.on_step = on_step;
-  p.on_epoch = on_epoch;
-  p.user = r;
+  if (!p.on_step) {
+    p.on_step = on_step;
+    p.on_epoch = on_epoch;
+    p.user = r;
+  }
   cvy_train_result result;
   const cvy_status status = cvy_train(team, data, &p, out ? out : &result);
   if (save) check_ok(cvy_team_save(team, save));
@@ -353,6 +355,32 @@ static void test_single_statistics(check_device *d) {
   }
 }
 
+static int on_whole_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
+  int *const steps = user;
+  (void)lr;
+  assert_int_equal(steps_per_epoch, 4);
+  assert_int_equal(epoch, step->step / 4);
+  assert_int_equal(step->images, BATCH);
+  ++*steps;
+  return 0;
+}
+
+/* Epochs of whole batches only. */
+static void test_drop_last(check_device *d) {
+  record r = {0};
+  int steps = 0;
+  cvy_train_result out;
+  cvy_train_params p = {.epochs = 2, .drop_last = true, .on_step = on_whole_step, .user = &steps};
+  check_ok(run(d, "*2", &p, &r, NULL, &out));
+  assert_int_equal(steps, 8);
+  assert_int_equal(out.steps, 8);
+  assert_int_equal(out.epochs_done, 2);
+  team_of_test.batch = SAMPLES + 1;
+  check_fails(run(d, "", &p, &r, NULL, NULL), CVY_E_ARGUMENT, "a batch of at most 150");
+  team_of_test = (cvy_team_params){0};
+  assert_int_equal(steps, 8);
+}
+
 static void test_wrong_use(check_device *d) {
   record r = {0};
   check_fails(run(d, "", &(cvy_train_params){.epochs = -1}, &r, NULL, NULL), CVY_E_ARGUMENT, "-1 epochs");
@@ -369,6 +397,7 @@ int main(int argc, char **argv) {
                                      {"broken_checkpoint", test_broken_checkpoint},
                                      {"stop_flag", test_stop_flag},
                                      {"single_statistics", test_single_statistics},
+                                     {"drop_last", test_drop_last},
                                      {"wrong_use", test_wrong_use}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES);
 }

@@ -200,6 +200,8 @@ static void say_start(const training *t) {
   fprintf(stderr, "%s on %s: %d training and %d test images %dx%dx%d, %d classes\nbatch %s on [%s]\n",
           train_options_model(t->options), d->name, d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares,
           t->labels);
+  const int rest = d->train.n % (int)t->options->batch;
+  if (t->options->drop_last && rest > 0) fprintf(stderr, "--drop-last: %d images are left out of every epoch\n", rest);
 }
 
 static int result_print(const training *t, const cvy_train_result *result) {
@@ -287,6 +289,7 @@ static cvy_status train(training *t, cvy_train_result *result) {
       .schedule = train_options_schedule(o),
       .seed = (uint64_t)o->seed,
       .no_shuffle = o->no_shuffle,
+      .drop_last = o->drop_last,
       .no_eval = o->no_eval,
       .max_steps = (long)o->max_steps,
       .verify_every = (int)o->verify_every,
@@ -420,6 +423,11 @@ static int run_train(training *t) {
     t->title = NULL;
     program_say("error: out of memory");
     return EXIT_FAILED;
+  }
+  if (o->batch > t->run.data->train.n && o->drop_last) {
+    program_say("error: --drop-last: nothing is left of %d training images in batches of %lld; choose --batch %d or less",
+                t->run.data->train.n, (long long)o->batch, t->run.data->train.n);
+    return EXIT_USAGE;
   }
   if (o->batch > t->run.data->train.n) {
     program_warn("batch %lld is larger than the %d training images: every step takes all of them", (long long)o->batch,

@@ -22,7 +22,7 @@ typedef struct train_options {
   bn_option bn;
   every_option checkpoint_every, warmup;
   schedule_option schedule;
-  bool nesterov, no_shuffle, no_eval, resume, allow_nan, no_overlap, no_sync, no_times, quiet;
+  bool nesterov, no_shuffle, drop_last, no_eval, resume, allow_nan, no_overlap, no_sync, no_times, quiet;
 } train_options;
 
 /* OPTIONS_GO_ON or the exit status. What needs no device is checked: shares that do not sum to the batch, options that

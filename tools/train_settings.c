@@ -59,6 +59,7 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
                                                  : json_string(cvy_team_split(team) == CVY_SPLIT_AUTO ? "auto" : "even"));
   put(s, "staleness", options->staleness ? json_integer(options->staleness) : json_null());
   put(s, "exchange", options->exchange ? json_string("bf16") : json_null());
+  put(s, "drop_last", options->drop_last ? json_true() : json_null());
   put(s, "warmup", options->warmup.n ? json_string(options->warmup.text) : json_string("0"));
   put(s, "weight_decay", json_real(options->weight_decay));
   return s;
@@ -84,6 +85,7 @@ json_t *train_settings_all(const train_options *options, const cvy_data *data, c
   put(s, "save", program_text_json(options->save));
   put(s, "staleness", json_integer(options->staleness));
   put(s, "exchange", json_string(options->exchange ? "bf16" : "fp32"));
+  put(s, "drop_last", json_boolean(options->drop_last));
   put(s, "times", json_boolean(!options->no_times));
   put(s, "trace", program_text_json(options->trace));
   put(s, "tune", json_string(train_options_tune(options)));

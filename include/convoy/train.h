@@ -50,6 +50,8 @@ typedef struct cvy_train_params {
   cvy_lr_schedule schedule;         /* zero: lr at every step */
   uint64_t seed;
   bool no_shuffle, no_eval;
+  bool drop_last;                   /* an epoch ends with its last whole batch: the samples that are left over, others in every
+                                       shuffled epoch, are not trained on; a batch larger than the data set is refused */
   long max_steps;                   /* of the whole run, resumed parts included; 0: no limit */
   int verify_every;                 /* steps; 0: never */
   const char *checkpoint_dir;       /* NULL: none */

@@ -351,6 +351,9 @@ static cvy_status take_params(trainer *t, const cvy_train_params *params) {
               "a team without exchange (no_sync) does not train: there is nothing to keep in a checkpoint");
   CVY_REQUIRE(!t->p.resume || t->p.checkpoint_dir, CVY_E_ARGUMENT, "resuming needs a checkpoint folder");
   CVY_REQUIRE(t->data->train.n > 0, CVY_E_ARGUMENT, "data set %s has no training samples", t->data->name);
+  CVY_REQUIRE(!t->p.drop_last || t->data->train.n >= t->team->params.batch, CVY_E_ARGUMENT,
+              "drop_last: nothing is left of %d training samples in batches of %d; choose a batch of at most %d",
+              t->data->train.n, t->team->params.batch, t->data->train.n);
   CVY_REQUIRE(t->team->data == t->data, CVY_E_ARGUMENT,
               "data set %s is not attached to the team: call cvy_team_attach first", t->data->name);
 fail:
@@ -384,8 +387,8 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   cvy_status status = CVY_OK;
   trainer t = {.team = team, .data = data, .epoch_whole = true, .saved_step = -1, .result = {.test_acc = -1}};
   CVY_TRY(take_params(&t, params));
-  const int batch = team->params.batch;
-  t.steps_per_epoch = (data->train.n + batch - 1L) / batch;
+  const int n = data->train.n, batch = team->params.batch, rest = t.p.drop_last ? 0 : n % batch;
+  t.steps_per_epoch = n / batch + (rest > 0);
   CVY_TRY(cvy_lr_check(&t.p.schedule, t.steps_per_epoch, t.p.epochs * t.steps_per_epoch));
   t.order = cvy_calloc((size_t)data->train.n, sizeof *t.order);
   CVY_REQUIRE(t.order, CVY_E_MEMORY, "out of host memory");
@@ -394,9 +397,8 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   else if (t.p.checkpoint_dir)
     CVY_TRY(cvy_checkpoint_require_none(t.p.checkpoint_dir));
   CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT, "the team has no weights: call cvy_team_init or cvy_team_load first");
-  const int n = data->train.n;
   CVY_TRY(check_statistics(&t, n < batch ? n : batch));
-  if (t.p.max_steps == 0 || t.p.max_steps >= t.steps_per_epoch) CVY_TRY(check_statistics(&t, n % batch));
+  if (t.p.max_steps == 0 || t.p.max_steps >= t.steps_per_epoch) CVY_TRY(check_statistics(&t, rest));
   team->stop_flag = t.p.stop;
   t.step = team->next_step;
   t.epoch_whole = t.epoch_batches == 0;
