@@ -417,6 +417,51 @@ static void test_synthetic(check_device *d) {
   check_fails(cvy_data_load("synthetic:10", &(cvy_data_params){.classes = 300}, &x), CVY_E_ARGUMENT, "300 classes");
 }
 
+/* Sizes and labels at once, images later. */
+static void test_two_parts(check_device *d) {
+  (void)d;
+  cvy_data *x;
+  check_ok(cvy_data_load_begin(path_in(getenv("CVY_TEST_DATA"), "idx-packed"), NULL, &x));
+  assert_true(x->h == 2 && x->w == 3 && x->c == 3 && x->classes == 3 && x->train.n == 5 && x->test.n == 3);
+  assert_true(!x->train.images && !x->test.images && x->train.labels && x->test.labels);
+  check_ok(cvy_data_load_end(x));
+  check_set(&x->train, 5, 18, 1);
+  check_set(&x->test, 3, 18, 2);
+  check_ok(cvy_data_load_end(x));
+  check_set(&x->train, 5, 18, 1);
+  cvy_data_destroy(&x);
+  check_ok(cvy_data_load_begin("synthetic:10", NULL, &x)); /* nothing is left for later */
+  check_ok(cvy_data_load_end(x));
+  assert_true(x->train.images && x->test.images);
+  cvy_data_destroy(&x);
+  check_ok(cvy_data_load("synthetic:10", NULL, &x));
+  check_ok(cvy_data_load_end(x));
+  cvy_data_destroy(&x);
+
+  /* large enough to be read still when it is destroyed; then cut off in the middle */
+  enum { N = 4000, SIDE = 28 };
+  uint8_t *const file = malloc(16 + N * SIDE * SIDE), *const packed = malloc(2 * N * SIDE * SIDE);
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  size_t n = make_idx(file, 3, (const int[]){N, SIDE, SIDE}, 1, 256);
+  n = pack(file, n, packed, 2 * N * SIDE * SIDE);
+  for (int set = 0; set < 2; set++) write_bytes(path_in(folder, names[2 * set]), packed, n);
+  const size_t labels = make_idx(file, 1, (const int[]){N}, 0, 3);
+  for (int set = 0; set < 2; set++) write_bytes(path_in(folder, names[2 * set + 1]), file, labels);
+  check_ok(cvy_data_load_begin(folder, NULL, &x));
+  cvy_data_destroy(&x);
+  write_bytes(path_in(folder, names[2]), packed, n - 9);
+  check_fails(cvy_data_load(folder, NULL, &x), CVY_E_FORMAT, "is cut off");
+  assert_null(x);
+  check_ok(cvy_data_load_begin(folder, NULL, &x));
+  assert_true(x->test.n == N);
+  check_fails(cvy_data_load_end(x), CVY_E_FORMAT, "is cut off");
+  assert_int_equal(cvy_data_load_end(x), CVY_E_FORMAT);
+  assert_true(!x->train.images && !x->test.images);
+  cvy_data_destroy(&x);
+  free(file);
+  free(packed);
+}
+
 static void test_memory(check_device *d) {
   (void)d;
   const uint8_t pixels[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, labels[3] = {0, 4, 1};
@@ -449,6 +494,7 @@ int main(int argc, char **argv) {
       {"folder_errors", test_folder_errors},
       {"search", test_search},
       {"synthetic", test_synthetic},
+      {"two_parts", test_two_parts},
       {"memory", test_memory},
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);

@@ -475,6 +475,9 @@ static void test_wrong_use(check_device *d) {
   check_ok(cvy_team_create(devices, net, &ghost, &team));
   int32_t samples[BATCH + 1] = {0};
   check_fails(cvy_team_step(team, samples, BATCH, 0.1f), CVY_E_ARGUMENT, "attach");
+  cvy_data unread = *data;
+  unread.train.images = NULL;
+  check_fails(cvy_team_attach(team, &unread), CVY_E_ARGUMENT, "cvy_data_load_end");
   check_ok(cvy_team_attach(team, data));
   check_fails(cvy_team_step(team, samples, BATCH, 0.1f), CVY_E_ARGUMENT, "no weights");
   check_ok(cvy_team_init(team, NULL));

@@ -107,6 +107,7 @@ int cmd_eval(int argc, char **argv) {
                                     .math = (cvy_math)options.math};
     cvy_status status = cvy_team_create(run.devices, run.net, &params, &team);
     if (status == CVY_OK) status = cvy_team_load(team, options.weights);
+    if (status == CVY_OK) status = cvy_data_load_end(run.data);
     if (status == CVY_OK) status = cvy_team_attach(team, run.data);
     if (status == CVY_OK) progress_status("evaluating");
     if (status == CVY_OK) status = cvy_team_evaluate(team, false, &result);

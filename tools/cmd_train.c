@@ -274,6 +274,7 @@ static cvy_status team_open(training *t) {
   else
     status = cvy_team_init(
         t->team, &(cvy_init_params){.kind = o->init == 1 ? CVY_INIT_HE : CVY_INIT_D2L, .seed = (uint64_t)o->seed});
+  if (status == CVY_OK) status = cvy_data_load_end(t->run.data);
   return status == CVY_OK ? cvy_team_attach(t->team, t->run.data) : status;
 }
 

@@ -75,7 +75,8 @@ typedef struct program_run_spec {
   int64_t classes, seed;
   bool quiet;
 } program_run_spec;
-/* EXIT_DONE or the exit status, with everything said. program_run_close either way. */
+/* EXIT_DONE or the exit status, with everything said. program_run_close either way. The images are still being read:
+ * cvy_data_load_end before they are attached. */
 int program_run_open(const program_run_spec *spec, program_run *out);
 void program_run_close(program_run *run);
 /* "0:0 NVIDIA H200, 1:0 pthread-…": malloc'ed, NULL when out of memory. */

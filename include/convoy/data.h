@@ -35,6 +35,11 @@ typedef struct cvy_data_params {
  * params may be NULL. CVY_E_IO: a file is missing (message: where it was looked for and how to get it) or unreadable;
  * CVY_E_FORMAT: magic, sizes, CRC, label out of range, with file and offset; CVY_E_ARGUMENT: bad spec. */
 cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_data **out);
+/* The same in two parts, for what can be done meanwhile: begin reads sizes and labels and leaves the images to a thread
+ * (train.images and test.images are NULL), end waits for it and gives its trouble, again if asked again. Between the two the
+ * data set can be looked at and destroyed, not attached. end after cvy_data_load: CVY_OK. One thread at a time. */
+cvy_status cvy_data_load_begin(const char *spec, const cvy_data_params *params, cvy_data **out);
+cvy_status cvy_data_load_end(cvy_data *data);
 /* From the caller's memory, which is copied. Checks labels. */
 cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samples *train, const cvy_samples *test,
                                 cvy_data **out);

@@ -10,6 +10,7 @@
 #include "src/base/mem.h"
 #include "src/base/rng.h"
 #include "src/base/text.h"
+#include "src/base/thread.h"
 #include "src/train/idx.h"
 
 enum { MAX_CLASSES = 256, MAX_SIDE = 65536, SYNTHETIC_N = 6000, SYNTHETIC_CLASSES = 10 };
@@ -20,6 +21,12 @@ static const char DEBIAN_DIR[] = "/usr/share/datasets/fashion-mnist";
 typedef struct dataset {
   cvy_data data;                    /* first */
   uint8_t *images[2], *labels[2];   /* train, test */
+  /* images that are still in their files, from load_begin to load_end */
+  cvy_idx_reader *readers[2];
+  cvy_idx rest[2];
+  pthread_t thread;
+  bool reading;                     /* on the thread */
+  cvy_status read_status;
 } dataset;
 
 static const char *const set_names[2] = {"training", "test"};
@@ -35,7 +42,10 @@ static void set_samples(dataset *d, int set, int n, uint8_t *images, uint8_t *la
 
 static void destroy(dataset *d) {
   if (!d) return;
+  if (d->reading) pthread_join(d->thread, NULL);
   for (int set = 0; set < 2; set++) {
+    cvy_idx_close(&d->readers[set]);
+    cvy_idx_clear(&d->rest[set]);
     cvy_free(d->images[set]);
     cvy_free(d->labels[set]);
   }
@@ -94,9 +104,10 @@ static const char *const image_files[2][3] = {
 };
 static const char *const label_files[2][2] = {{"train-labels-idx1-ubyte", NULL}, {"t10k-labels-idx1-ubyte", NULL}};
 
+/* All but the images, of which the header is read. */
 static cvy_status load_set(const char *dir, int set, dataset *d, char label_path[PATH_MAX]) {
   cvy_status status = CVY_OK;
-  cvy_idx images = {0}, labels = {0};
+  cvy_idx labels = {0}, *const images = &d->rest[set];
   char path[PATH_MAX];
   cvy_data *const data = &d->data;
   CVY_REQUIRE(find_file(dir, image_files[set], path), CVY_E_IO,
@@ -104,22 +115,21 @@ static cvy_status load_set(const char *dir, int set, dataset *d, char label_path
               image_files[set][1]);
   CVY_REQUIRE(find_file(dir, label_files[set], label_path), CVY_E_IO,
               "%s has no %s labels: %s, plain or .gz, must be there", dir, set_names[set], label_files[set][0]);
-  CVY_TRY(cvy_idx_read(path, 3, 4, &images));
+  CVY_TRY(cvy_idx_open(path, 3, 4, images, &d->readers[set]));
   CVY_TRY(cvy_idx_read(label_path, 1, 1, &labels));
-  const int h = images.dims[1], w = images.dims[2], c = images.rank == 4 ? images.dims[3] : 1;
+  const int h = images->dims[1], w = images->dims[2], c = images->rank == 4 ? images->dims[3] : 1;
   CVY_REQUIRE(h <= MAX_SIDE && w <= MAX_SIDE && c <= MAX_SIDE, CVY_E_FORMAT,
               "%s: images of %dx%dx%d, at most %d in each direction are possible", path, h, w, c, MAX_SIDE);
-  CVY_REQUIRE(labels.dims[0] == images.dims[0], CVY_E_FORMAT, "%s has %d labels for the %d images of %s", label_path,
-              labels.dims[0], images.dims[0], path);
+  CVY_REQUIRE(labels.dims[0] == images->dims[0], CVY_E_FORMAT, "%s has %d labels for the %d images of %s", label_path,
+              labels.dims[0], images->dims[0], path);
   CVY_REQUIRE(set == 0 || (h == data->h && w == data->w && c == data->c), CVY_E_FORMAT,
               "%s: test images are %dx%dx%d, the training images %dx%dx%d", path, h, w, c, data->h, data->w, data->c);
   data->h = h;
   data->w = w;
   data->c = c;
-  set_samples(d, set, images.dims[0], images.data, labels.data);
-  images = labels = (cvy_idx){0};
+  set_samples(d, set, images->dims[0], NULL, labels.data);
+  labels = (cvy_idx){0};
 fail:
-  cvy_idx_clear(&images);
   cvy_idx_clear(&labels);
   return status;
 }
@@ -275,7 +285,22 @@ fail:
 
 /* ---- entry ---- */
 
-cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_data **out) {
+static cvy_status read_images(dataset *d) {
+  cvy_status status = CVY_OK;
+  for (int set = 0; set < 2; set++)
+    if (d->readers[set]) CVY_TRY(cvy_idx_finish(d->readers[set], &d->rest[set]));
+fail:
+  return status;
+}
+
+static void *read_on_thread(void *arg) {
+  dataset *const d = arg;
+  d->read_status = read_images(d);
+  return NULL;
+}
+
+/* Everything but images in files. */
+static cvy_status open_data(const char *spec, const cvy_data_params *params, dataset **out) {
   static const cvy_data_params defaults = {0};
   static const char SYNTHETIC[] = "synthetic";
   cvy_status status = CVY_OK;
@@ -300,6 +325,49 @@ cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_da
                 spec);
     CVY_TRY(load_folder(spec, params->classes, d));
   }
+  *out = d;
+  d = NULL;
+fail:
+  destroy(d);
+  return status;
+}
+
+cvy_status cvy_data_load_begin(const char *spec, const cvy_data_params *params, cvy_data **out) {
+  cvy_status status = CVY_OK;
+  dataset *d = NULL;
+  *out = NULL;
+  CVY_TRY(open_data(spec, params, &d));
+  if (d->readers[0]) {
+    CVY_TRY(cvy_thread_start(&d->thread, "cvy-data", read_on_thread, d));
+    d->reading = true;
+  }
+  *out = &d->data;
+  d = NULL;
+fail:
+  destroy(d);
+  return status;
+}
+
+cvy_status cvy_data_load_end(cvy_data *data) {
+  dataset *const d = (dataset *)data;
+  if (d->reading) pthread_join(d->thread, NULL);
+  d->reading = false;
+  for (int set = 0; set < 2 && d->read_status == CVY_OK; set++) {
+    if (!d->readers[set]) continue;
+    cvy_idx_close(&d->readers[set]);
+    set_samples(d, set, d->rest[set].dims[0], d->rest[set].data, d->labels[set]);
+    d->rest[set] = (cvy_idx){0};
+  }
+  return d->read_status;
+}
+
+cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_data **out) {
+  cvy_status status = CVY_OK;
+  dataset *d = NULL;
+  *out = NULL;
+  CVY_TRY(open_data(spec, params, &d));
+  d->read_status = read_images(d);
+  CVY_TRY(cvy_data_load_end(&d->data));
   *out = &d->data;
   d = NULL;
 fail:

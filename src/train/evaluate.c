@@ -82,6 +82,8 @@ cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data) {
   CVY_REQUIRE(data->classes <= cvy_net_classes(team->net), CVY_E_MISMATCH,
               "data set %s has %d classes, the network tells only %d apart", data->name, data->classes,
               cvy_net_classes(team->net));
+  CVY_REQUIRE(data->train.images || data->train.n == 0, CVY_E_ARGUMENT,
+              "the images of data set %s are not there yet: call cvy_data_load_end first", data->name);
   CVY_TRY(cvy_team_wait(team));
   union {
     const cvy_data *in;

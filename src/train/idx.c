@@ -16,7 +16,7 @@ enum { CHUNK = 1 << 16, MAX_RATIO = 1032, TYPE_UBYTE = 8 };   /* deflate packs a
 
 /* A stream of bytes out of a plain or compressed file. */
 typedef struct source {
-  const char *path;
+  char *path;
   int fd;
   uint64_t file_bytes, read_bytes;  /* size of the file, what has been read of it */
   bool gzip, inflating, ended;      /* z is initialised; nothing more comes */
@@ -104,7 +104,8 @@ fail:
 static cvy_status open_source(source *s, const char *path) {
   cvy_status status = CVY_OK;
   struct stat info;
-  s->path = path;
+  s->path = cvy_strdup(path);
+  CVY_REQUIRE(s->path, CVY_E_MEMORY, "no memory to read %s", path);
   s->fd = open(path, O_RDONLY | O_CLOEXEC);
   CVY_REQUIRE(s->fd >= 0, CVY_E_IO, "cannot open %s: %s", path, strerror(errno));
   CVY_REQUIRE(fstat(s->fd, &info) == 0, CVY_E_IO, "cannot look at %s: %s", path, strerror(errno));
@@ -131,6 +132,7 @@ fail:
 static void close_source(source *s) {
   if (s->inflating) inflateEnd(&s->z);
   if (s->fd >= 0) close(s->fd);
+  cvy_free(s->path);
 }
 
 /* Fills rank, dims and size_bytes from the first bytes. *header_bytes: how many they are. */
@@ -174,40 +176,69 @@ static const char *dims_text(const cvy_idx *idx, char out[48]) {
   return out;
 }
 
-cvy_status cvy_idx_read(const char *path, int min_rank, int max_rank, cvy_idx *out) {
+struct cvy_idx_reader { source s; size_t header_bytes; };
+
+cvy_status cvy_idx_open(const char *path, int min_rank, int max_rank, cvy_idx *out, cvy_idx_reader **reader) {
   cvy_status status = CVY_OK;
   char text[48];
-  size_t header_bytes, got;
   *out = (cvy_idx){0};
-  source *s = cvy_calloc(1, sizeof *s);
-  CVY_REQUIRE(s, CVY_E_MEMORY, "no memory to read %s", path);
+  *reader = NULL;
+  cvy_idx_reader *opened = cvy_calloc(1, sizeof *opened);
+  CVY_REQUIRE(opened, CVY_E_MEMORY, "no memory to read %s", path);
+  source *const s = &opened->s;
   s->fd = -1;
   CVY_TRY(open_source(s, path));
-  CVY_TRY(read_header(s, min_rank, max_rank, out, &header_bytes));
+  CVY_TRY(read_header(s, min_rank, max_rank, out, &opened->header_bytes));
   dims_text(out, text);
   if (s->gzip)                                         /* before memory is taken for what cannot come */
     CVY_REQUIRE(out->size_bytes / MAX_RATIO <= s->file_bytes, CVY_E_FORMAT,
                 "%s: its header says %s = %zu bytes, more than %llu bytes of gzip data can hold", path, text,
                 out->size_bytes, (unsigned long long)s->file_bytes);
   else
-    CVY_REQUIRE(s->file_bytes - header_bytes == out->size_bytes, CVY_E_FORMAT,
+    CVY_REQUIRE(s->file_bytes - opened->header_bytes == out->size_bytes, CVY_E_FORMAT,
                 "%s: its header says %s = %zu bytes from offset %zu on, the file has %llu there", path, text,
-                out->size_bytes, header_bytes, (unsigned long long)(s->file_bytes - header_bytes));
-  out->data = cvy_calloc(out->size_bytes, 1);
-  CVY_REQUIRE(out->data, CVY_E_MEMORY, "no memory for the %zu bytes of %s", out->size_bytes, path);
-  CVY_TRY(read_content(s, out->data, out->size_bytes, &got));
-  CVY_REQUIRE(got == out->size_bytes, CVY_E_FORMAT,
-              "%s: its header says %s = %zu bytes from offset %zu on, only %zu are there", path, text, out->size_bytes,
-              header_bytes, got);
+                out->size_bytes, opened->header_bytes, (unsigned long long)(s->file_bytes - opened->header_bytes));
+  *reader = opened;
+  opened = NULL;
+fail:
+  cvy_idx_close(&opened);
+  if (status != CVY_OK) *out = (cvy_idx){0};
+  return status;
+}
+
+cvy_status cvy_idx_finish(cvy_idx_reader *reader, cvy_idx *idx) {
+  cvy_status status = CVY_OK;
+  source *const s = &reader->s;
+  char text[48];
+  size_t got;
+  dims_text(idx, text);
+  idx->data = cvy_calloc(idx->size_bytes, 1);
+  CVY_REQUIRE(idx->data, CVY_E_MEMORY, "no memory for the %zu bytes of %s", idx->size_bytes, s->path);
+  CVY_TRY(read_content(s, idx->data, idx->size_bytes, &got));
+  CVY_REQUIRE(got == idx->size_bytes, CVY_E_FORMAT,
+              "%s: its header says %s = %zu bytes from offset %zu on, only %zu are there", s->path, text,
+              idx->size_bytes, reader->header_bytes, got);
   /* One byte more is asked for: it must not be there, and the end of compressed data is checked on the way. */
   uint8_t more;
   CVY_TRY(read_content(s, &more, 1, &got));
-  CVY_REQUIRE(got == 0, CVY_E_FORMAT, "%s: there is more data than the %s = %zu bytes that its header says", path, text,
-              out->size_bytes);
+  CVY_REQUIRE(got == 0, CVY_E_FORMAT, "%s: there is more data than the %s = %zu bytes that its header says", s->path,
+              text, idx->size_bytes);
 fail:
-  if (s) close_source(s);
-  cvy_free(s);
-  if (status != CVY_OK) cvy_idx_clear(out);
+  if (status != CVY_OK) cvy_idx_clear(idx);
+  return status;
+}
+
+void cvy_idx_close(cvy_idx_reader **reader) {
+  if (*reader) close_source(&(*reader)->s);
+  cvy_free(*reader);
+  *reader = NULL;
+}
+
+cvy_status cvy_idx_read(const char *path, int min_rank, int max_rank, cvy_idx *out) {
+  cvy_idx_reader *reader;
+  cvy_status status = cvy_idx_open(path, min_rank, max_rank, out, &reader);
+  if (status == CVY_OK) status = cvy_idx_finish(reader, out);
+  cvy_idx_close(&reader);
   return status;
 }
 

@@ -23,6 +23,12 @@ typedef struct cvy_idx {
  * CVY_E_FORMAT: magic, rank, dimensions, sizes, gzip's checksum, length or structure, each with path and offset;
  * CVY_E_MEMORY. On failure *out is empty. */
 cvy_status cvy_idx_read(const char *path, int min_rank, int max_rank, cvy_idx *out);
+/* The same in two parts, for two threads perhaps: what the header says, with data NULL; then the elements, once. The caller
+ * closes the reader. */
+typedef struct cvy_idx_reader cvy_idx_reader;
+cvy_status cvy_idx_open(const char *path, int min_rank, int max_rank, cvy_idx *out, cvy_idx_reader **reader);
+cvy_status cvy_idx_finish(cvy_idx_reader *reader, cvy_idx *idx);
+void cvy_idx_close(cvy_idx_reader **reader);
 void cvy_idx_clear(cvy_idx *idx);
 
 #endif
