@@ -316,9 +316,44 @@ static void test_memory(check_device *d) {
 
 /* No memory for the new shares, and none any more for the old ones: such a device is lost, and with the last one the run ends,
  * its state whole. */
+/* Batch statistics of all need each share in one pass. Where those that are left have no memory for that, the run ends with
+ * its state whole, also if the device was lost between two steps. */
+static void test_no_room(check_device *d) {
+  open_all(d, 2);
+  char limit[32], file[512];
+  int32_t samples[BATCH] = {0};
+  cvy_device_loss loss;
+  const cvy_team_params params = {.batch = BATCH, .bn = CVY_BN_SYNC, .run_ahead = 1};
+  cvy_team *team = open_team(&params);
+  snprintf(limit, sizeof limit, "%zu", (cvy_instance_device_bytes(team->replicas[0].instance) >> 20) + 1);
+  cvy_team_destroy(&team);
+  setenv("CVY_MEMORY_LIMIT_MIB", limit, 1);
+  for (int between = 0; between < 2; between++) {
+    team = open_team(&params);
+    steps(team, 0, 2);
+    check_ok(cvy_team_wait(team));
+    check_log_clear();
+    layer_words("fail=1:any:0:-36");
+    if (between) check_ok(cvy_team_verify(team));
+    check_fails(cvy_team_step(team, samples, BATCH, 0.05f) || cvy_team_wait(team) ? CVY_E_ARGUMENT : CVY_OK, CVY_E_ARGUMENT,
+                "needs each share in one pass: device 0");
+    layer_words(NULL);
+    assert_true(cvy_team_take_loss(team, &loss));
+    assert_int_equal(loss.device, 1);
+    assert_true(team->device_failed);
+    assert_int_equal(team->state_step, 2);
+    snprintf(file, sizeof file, "%s/weights%d", check_temp_dir(), between);
+    check_ok(cvy_team_save(team, file));
+    cvy_team_destroy(&team);
+  }
+  close_all();
+}
+
 static void test_no_way_back(check_device *d) {
   open_all(d, 2);
-  for (int all = 0; all < 2; all++) {
+  static const char *const words[] = {"fail=1:buffer:0:-4", "fail=1:any:0:-6", "fail=all:buffer:0:-4"};
+  for (int i = 0; i < 3; i++) {
+    const bool all = i == 2;
     char file[512];
     cvy_team *team = open_team(&(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_SHARES, .split_values = (double[]){70, 26}});
     cvy_eval_result evaluated;
@@ -327,7 +362,7 @@ static void test_no_way_back(check_device *d) {
     steps(team, 0, 2);
     check_ok(cvy_team_wait(team));
     check_log_clear();
-    layer_words(all ? "fail=all:buffer:0:-4" : "fail=1:buffer:0:-4");
+    layer_words(words[i]);
     const cvy_status status = cvy_team_set_shares(team, (int[]){50, 46}, &done);
     layer_words(NULL);
     assert_false(done);
@@ -390,6 +425,7 @@ int main(int argc, char **argv) {
                                      {"default", test_default},
                                      {"groups", test_groups},
                                      {"memory", test_memory},
+                                     {"no_room", test_no_room},
                                      {"no_way_back", test_no_way_back},
                                      {"exchange_price", test_exchange_price}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);

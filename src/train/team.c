@@ -114,10 +114,9 @@ cvy_status cvy_team_find_shares(cvy_team *team, int *share_max) {
   cvy_status status = CVY_OK;
   int *const shares = cvy_calloc((size_t)team->n, sizeof *shares);
   bool *const any = cvy_calloc((size_t)team->n, sizeof *any);
-  if (!team->full_shares) team->full_shares = cvy_calloc((size_t)team->n, sizeof *team->full_shares);
-  CVY_REQUIRE(shares && any && team->full_shares, CVY_E_MEMORY, "out of host memory");
+  CVY_REQUIRE(shares && any, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_team_shares(team, &team->split, team->params.batch, shares));
-  pthread_mutex_lock(&team->lock);  /* after a loss this is the exchange thread, and others look at them */
+  pthread_mutex_lock(&team->lock);
   memcpy(team->full_shares, shares, (size_t)team->n * sizeof *shares);
   pthread_mutex_unlock(&team->lock);
   for (int r = 0; r < team->n; r++) share_max[r] = team->split.group > 1 ? team->split.group : 1;
@@ -135,6 +134,12 @@ fail:
   cvy_free(any);
   cvy_free(shares);
   return status;
+}
+
+void cvy_team_copy_shares(cvy_team *team, int *shares) {
+  pthread_mutex_lock(&team->lock);
+  memcpy(shares, team->full_shares, (size_t)team->n * sizeof *shares);
+  pthread_mutex_unlock(&team->lock);
 }
 
 static cvy_status take_params(cvy_team *team, const cvy_team_params *given) {
@@ -283,7 +288,9 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   if (team->params.staleness) CVY_TRY(cvy_state_keep_before(team->state));
   share_max = cvy_calloc((size_t)team->n, sizeof *share_max);
   team->replicas = cvy_calloc((size_t)team->n, sizeof *team->replicas);
-  CVY_REQUIRE(share_max && team->replicas, CVY_E_MEMORY, "out of host memory");
+  team->full_shares = cvy_calloc((size_t)team->n, sizeof *team->full_shares);
+  team->told_shares = cvy_calloc((size_t)team->n, sizeof *team->told_shares);
+  CVY_REQUIRE(share_max && team->replicas && team->full_shares && team->told_shares, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_team_balance_resume(team));
   CVY_TRY(cvy_team_find_shares(team, share_max));
   for (int i = 0; i < team->n; i++) {
@@ -353,6 +360,7 @@ void cvy_team_destroy(cvy_team **out) {
   cvy_layout_clear(&team->own_layout);
   cvy_free(team->split_values);
   cvy_free(team->full_shares);
+  cvy_free(team->told_shares);
   cvy_free(team->resumed);
   cvy_free(team->resumed_rows);
   for (int i = 0; team->tuned && i < team->n; i++) cvy_tune_table_destroy(&team->tuned[i]);
@@ -408,19 +416,23 @@ const char *cvy_conv_algo_wrong(const char *text) {
   return cvy_conv_algos_read(text, &unused);
 }
 
-bool cvy_team_replica(const cvy_team *team, int device, cvy_replica_info *out) {
+bool cvy_team_replica(const cvy_team *asked, int device, cvy_replica_info *out) {
+  const union { const cvy_team *in; cvy_team *out; } borrowed = {.in = asked};
+  cvy_team *const team = borrowed.out; /* for its lock */
   if (device < 0 || device >= team->n) return false;
   const cvy_replica *const r = &team->replicas[device];
   *out = (cvy_replica_info){.label = cvy_devices_label(team->devices, device), .lost_step = -1};
+  pthread_mutex_lock(&team->lock);
+  while (team->halted != CVY_OK && team->status == CVY_OK) /* devices are taken out, the others planned anew */
+    pthread_cond_wait(&team->changed, &team->lock);
   if (r->lost) {
     out->lost_step = r->lost_step;
-    return true;
+  } else if (r->instance) { /* a plan may have failed for a reason that ends the team */
+    out->share = team->full_shares[device];
+    out->micro_batch = cvy_instance_micro_batch(r->instance);
+    out->device_bytes = cvy_replica_device_bytes(r);
+    out->math = cvy_instance_math(r->instance);
   }
-  *out = (cvy_replica_info){.label = out->label,
-                            .share = team->full_shares[device],
-                            .lost_step = -1,
-                            .micro_batch = cvy_instance_micro_batch(r->instance),
-                            .device_bytes = cvy_replica_device_bytes(r),
-                            .math = cvy_instance_math(r->instance)};
+  pthread_mutex_unlock(&team->lock);
   return true;
 }

@@ -42,7 +42,8 @@ struct cvy_team {
   long next_try;                    /* the step before which devices without a share are tried */
   int try_steps;                    /* until the time after that; 0: no step was made yet */
   cvy_change_entry *changes, *last_change, *taken_change;   /* of the shares, not yet taken; the one taken last */
-  int *full_shares;                 /* of a full batch */
+  int *full_shares;                 /* of a full batch; the exchange thread changes them when a device is lost: under `lock` */
+  int *told_shares;                 /* what cvy_team_take_loss lends */
   int n;
   cvy_conv_algo_list algos;
   cvy_conv_choices *resumed;        /* n x layers of the net, from a checkpoint; NULL: none */
@@ -108,6 +109,8 @@ cvy_status cvy_team_make_bn_sync(cvy_team *team, cvy_bn_sync **out);
 /* The shares of a full batch → full_shares, and the largest share that each device can get in a batch of any size up to
  * it: rounding may give a shorter batch a larger share. Lost devices get none. */
 cvy_status cvy_team_find_shares(cvy_team *team, int *share_max);
+/* full_shares, now. */
+void cvy_team_copy_shares(cvy_team *team, int *shares);
 /* How the replica is opened or planned for share_max samples. */
 cvy_replica_params cvy_team_replica_params(const cvy_team *team, const cvy_replica *replica, int share_max);
 
@@ -133,6 +136,8 @@ void cvy_team_balance_end(cvy_team *team);
 cvy_status cvy_team_shares(const cvy_team *team, const cvy_split_params *split, int n, int *shares);
 /* [with lock] Shares and offsets of a step that nobody works at, by the split of now. */
 cvy_status cvy_team_cut_step(cvy_team *team, cvy_step *step);
+/* [with lock] It is no longer the team that it was when it was opened. */
+bool cvy_team_has_lost(const cvy_team *team);
 /* [with lock] The team's failure, for good; wakes everybody. */
 void cvy_team_fail(cvy_team *team, cvy_status status);
 /* A call on this device has failed: halts the team until the exchange thread has taken it out (cvy_team_wait waits for

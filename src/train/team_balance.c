@@ -24,12 +24,6 @@ enum { TRY_STEPS = 50, MOST_TRY_STEPS = 1600 };
 
 /* ---- shares of the next step ---- */
 
-static void copy_shares(cvy_team *team, int *shares) {
-  pthread_mutex_lock(&team->lock);  /* the exchange thread changes them when a device is lost */
-  memcpy(shares, team->full_shares, (size_t)team->n * sizeof *shares);
-  pthread_mutex_unlock(&team->lock);
-}
-
 typedef struct replan_args {
   cvy_team *team;
   const int *share_max;
@@ -56,8 +50,10 @@ static cvy_status replan(void *owner, void *arg) {
   if (team->data) CVY_TRY(cvy_replica_attach(r, team->data));
 fail:
   if (status != CVY_OK) r->share_max = 0; /* there may be no instance: whoever plans it next does all of it */
-  if (status != CVY_OK && (status != CVY_E_DEVICE_MEMORY || a->last_way) && team->thread_started)
+  if (status != CVY_OK && (status != CVY_E_DEVICE_MEMORY || a->last_way) && team->thread_started) {
     cvy_team_fail_replica(a->team, r, status);
+    if (status == CVY_E_MEMORY || status == CVY_E_BUILD) status = CVY_E_DEVICE; /* it is lost; the others go on */
+  }
   cvy_free(kept);
   return status;
 }
@@ -94,7 +90,7 @@ cvy_status cvy_team_set_shares(cvy_team *team, const int *shares, bool *done) {
   CVY_TRY(cvy_team_wait(team));
   for (int i = 0; i < team->n; i++)
     if (team->replicas[i].lost && shares[i] > 0) goto fail; /* meanwhile: who asks finds others */
-  copy_shares(team, before);
+  cvy_team_copy_shares(team, before);
   status = plan_shares(team, shares, true, false);
   *done = status == CVY_OK;
   if (status == CVY_E_DEVICE_MEMORY) {
@@ -209,7 +205,7 @@ static cvy_status tell(cvy_team *team, const int *before, double after_s, double
     cvy_free(shares);
     CVY_FAIL(CVY_E_MEMORY, "out of host memory");
   }
-  copy_shares(team, shares);
+  cvy_team_copy_shares(team, shares);
   memcpy(shares + n, before, n * sizeof *shares);
   e->change = (cvy_shares_change){.step = team->next_step,
                                   .n_devices = team->n,
@@ -438,7 +434,7 @@ cvy_status cvy_team_balance_step(cvy_team *team, cvy_slot *slot) {
   bool better;
   double before_s, after_s;
   int *const before = shares + team->n;
-  copy_shares(team, before);
+  cvy_team_copy_shares(team, before);
   CVY_TRY(cvy_pace_propose(team->pace, before, shares, &better, &before_s, &after_s));
   if (!better) goto fail;
   const uint64_t start = cvy_clock_ns();

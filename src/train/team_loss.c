@@ -94,6 +94,12 @@ fail:
   return status;
 }
 
+bool cvy_team_has_lost(const cvy_team *team) {
+  bool any = false;
+  for (int r = 0; r < team->n; r++) any |= team->replicas[r].lost;
+  return any;
+}
+
 /* ---- recovery, on the exchange thread ---- */
 
 static cvy_status close_lost(void *owner, void *arg) {
@@ -259,12 +265,13 @@ bool cvy_team_take_loss(cvy_team *team, cvy_device_loss *out) {
     cvy_replica *const replica = &team->replicas[r];
     if (!replica->lost || replica->told || (team->halted != CVY_OK && team->status == CVY_OK)) continue;
     replica->told = got = true;
+    memcpy(team->told_shares, team->full_shares, (size_t)team->n * sizeof *team->told_shares);
     *out = (cvy_device_loss){.device = r,
                              .label = cvy_devices_label(team->devices, r),
                              .step = replica->lost_step,
                              .reason = replica->hung ? "it hangs" : cvy_status_text(replica->failure),
                              .hung = replica->hung,
-                             .shares = team->full_shares};
+                             .shares = team->told_shares};
   }
   pthread_mutex_unlock(&team->lock);
   return got;

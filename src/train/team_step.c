@@ -259,7 +259,14 @@ cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr
   memcpy(step->samples, samples, (size_t)n * sizeof *samples);
   pthread_mutex_lock(&team->lock);
   while (team->halted != CVY_OK && team->status == CVY_OK) pthread_cond_wait(&team->changed, &team->lock);
-  status = team->status != CVY_OK ? team->status : cvy_team_cut_step(team, step);
+  status = team->status;
+  if (status == CVY_OK) {
+    status = cvy_team_cut_step(team, step);
+    if (status != CVY_OK && cvy_team_has_lost(team)) { /* those that are left cannot do it */
+      team->device_failed = true;
+      cvy_team_fail(team, status);
+    }
+  }
   if (status != CVY_OK) {
     pthread_mutex_unlock(&team->lock);
     return status;

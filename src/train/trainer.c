@@ -63,6 +63,9 @@ static cvy_status write_checkpoint(trainer *t, float *const *rests) {
   cvy_status status = CVY_OK;
   cvy_team *const team = t->team;
   char *devices = NULL;
+  int *const shares = cvy_calloc((size_t)team->n, sizeof *shares);
+  CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
+  cvy_team_copy_shares(team, shares);
   CVY_TRY(cvy_resume_devices(team->devices, &devices));
   CVY_TRY(cvy_checkpoint_save(t->p.checkpoint_dir, team->layout,
                               &(cvy_checkpoint){.step = t->step,
@@ -77,7 +80,7 @@ static cvy_status write_checkpoint(trainer *t, float *const *rests) {
                                                 .choices = team->choices,
                                                 .devices = devices,
                                                 .n_shares = team->n,
-                                                .shares = team->full_shares,
+                                                .shares = shares,
                                                 .w = cvy_state_w(team->state),
                                                 .v = team->state->has_momentum ? cvy_state_v(team->state) : NULL,
                                                 .w_before = team->state->before,
@@ -86,6 +89,7 @@ static cvy_status write_checkpoint(trainer *t, float *const *rests) {
                               t->p.keep));
   t->saved_step = t->step;
 fail:
+  cvy_free(shares);
   cvy_free(devices);
   return status;
 }
