@@ -22,7 +22,7 @@ RESULT = r"test acc: [01]\.\d\d, {} on \[\d+:\d+[^\]]+\]\n"
 
 
 def check_log(path, first_step, last_step, batch=64, epoch_steps=10):
-    """DESIGN's schema; returns the lines."""
+    """The schema of a log (README, Files); returns the lines."""
     lines = lines_of(path)
     head = lines[0]["run"]
     check(
@@ -151,7 +151,7 @@ def test_train():
 
         # quiet: one line on stdout, nothing on stderr; the same run gives the same weights
         done = expect(0, "train", *SMALL, "--max-steps", 3, "--save", at("c.st"), "--quiet")
-        check(done.stderr == "" or "no GPU" in done.stderr and done.stderr.count("\n") == 1, "--quiet", done)
+        check(done.stderr == "", "--quiet", done)
         with open(at("a.st"), "rb") as a, open(at("c.st"), "rb") as c:
             check(a.read() == c.read(), "same settings, same bytes")
         done = expect(0, "train", *SMALL, "--max-steps", 3, "--no-eval", "--quiet")

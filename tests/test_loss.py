@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Devices that hang or fail under the program, and the program killed: test_loss.py CONVOY LAYER
+"""Devices that hang or fail under the program, and the program killed: test_loss.py CONVOY LAYER [test_hang…]
 
 Runs LeNet with the test layer (tests/layer.c). What a run without the fault would have given is computed: up to the step of
 the loss on the whole team, from its checkpoint on by the devices that were left; the files must be the same bytes.
@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -51,13 +52,20 @@ def place():
 DEVICE = place()
 
 
-def train(replicas, *args, words="", steps=STEPS):
-    """A run that must end within two minutes on a quiet machine, whatever hangs."""
+def small_disk():
+    """In the child: files of more than 800 kB cannot be written."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (800000, 800000))
+
+
+def train(replicas, *args, words="", steps=STEPS, no_eval=("--no-eval",), mib=None, begin=None):
+    """A run that must end within two minutes on a quiet machine, whatever hangs. mib: device memory; begin: called in the child."""
     devices = f"{DEVICE}*{replicas}" if replicas > 1 else DEVICE
     command = [CONVOY, "train", "--model", "lenet", "--data", "synthetic:480", "--devices", devices, "--batch", BATCH,
-               "--init", "he", "--epochs", 100, "--max-steps", steps, "--no-eval", "--quiet", *args]
-    env = {**os.environ, "OPENCL_LAYERS": LAYER, "CVY_LAYER": words}
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120 * SANITIZED + 30 * TIMEOUT, env=env)
+               "--init", "he", "--epochs", 100, "--max-steps", steps, *no_eval, "--quiet", *args]
+    env = {**os.environ, "OPENCL_LAYERS": LAYER, "CVY_LAYER": words, **({"CVY_MEMORY_LIMIT_MIB": str(mib)} if mib else {})}
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120 * SANITIZED + 30 * TIMEOUT, env=env,
+                          preexec_fn=begin)
 
 
 def measure_timeout(at):
@@ -162,6 +170,71 @@ def test_last(at):
               f"{words} of {replicas}: resumed to other weights", done)
 
 
+def test_last_shares(at):
+    """The second of two devices dies while the first one is taken out: the steps that are kept were made by both."""
+    log = at("both.jsonl")
+    small = ["--model", "resnet18", "--data", "synthetic:64:8x8x1", "--batch", 24, "--checkpoint", at("both"), "--save", at("both.st")]
+    for finish in range(8, 40):  # the first are called while the team is opened
+        shutil.rmtree(at("both"), ignore_errors=True)
+        done = train(2, *small, "--log", log, words=f"fail=1:launch:3000:-5,fail=0:finish:{finish}:-5")
+        steps = [loss["step"] for loss in lost(log)] if os.path.exists(log) else []
+        if len(steps) == 2 and steps[0] == steps[1] > 0:
+            break
+    check(done.returncode == 1 and len(steps) == 2 and "go on with --resume" in done.stderr, f"finish {finish}, lost in steps {steps}", done)
+    done = train(2, *small, "--resume")
+    check(done.returncode == 0, "resumed on both", done)
+    shutil.rmtree(at("both"), ignore_errors=True)
+    done = train(2, *small[:-1], at("whole.st"))
+    check(done.returncode == 0 and same(at("both.st"), at("whole.st")), "resumed on both: other weights", done)
+
+
+def test_no_room(at):
+    """Those that are left have no memory for statistics of the whole batch: exit 1, and the run can go on."""
+    small = ["--model", "resnet18", "--data", "synthetic:128:16x16x1", "--batch", 64, "--bn", "sync", "--checkpoint", at("room")]
+    done = train(2, *small[:-2], "--log", at("room.jsonl"), steps=1)
+    with open(at("room.jsonl")) as f:
+        mib = max(json.loads(f.readline())["run"]["device_bytes"]) // 2**20 + 2
+    for launch in (600, 1200, 2400, 4800):
+        shutil.rmtree(at("room"), ignore_errors=True)
+        done = train(2, *small, words=f"fail=1:launch:{launch}:-5", mib=mib, steps=8)
+        if "needs each share in one pass" in done.stderr:
+            break
+    check(done.returncode == 1 and "needs each share in one pass" in done.stderr and "go on with --resume" in done.stderr,
+          f"{mib} MiB, launch {launch}", done)
+    done = train(2, *small, "--resume", mib=mib, steps=8)
+    check(done.returncode == 0, "resumed with memory for two", done)
+
+
+def test_finished(at):
+    """A finished run is looked at again, and a device fails in its evaluation: curve and accuracy are what they were."""
+    args = ["--epochs", 2, "--checkpoint", at("done"), "--log", at("done.jsonl"), "--plot", at("done.svg"), "--resume"]
+    done = train(2, *args, no_eval=())
+    check(done.returncode == 0, "two epochs", done)
+    shutil.copy(at("done.svg"), at("done0.svg"))
+    lost_one = lambda: len(lost(at("done.jsonl"))) == 1
+    for launch in (4, 12, 30):
+        again = train(2, *args, words=f"fail=1:launch:{launch}:-5", no_eval=())
+        if again.returncode != 0 or lost_one():
+            break
+    check(again.returncode == 0 and lost_one() and again.stdout.split(" on ")[0] == done.stdout.split(",")[0],
+          f"finished, and a device fails at launch {launch}; before: {done.stdout}", again)
+    check(same(at("done.svg"), at("done0.svg")), "another curve", again)
+    again = train(2, *args[2:], "--epochs", 1, no_eval=())
+    check(again.returncode == 0 and "not drawn" in again.stderr, "a run that was longer", again)
+
+
+def test_full_disk(at):
+    """The checkpoint cannot be written: exit 1, and --save has what was reached; nothing is promised that is not there."""
+    args = ["--momentum", 0.9, "--save", at("full.st")]
+    for words in ("", "fail=0:launch:300:-5"):
+        done = train(1, *args, "--checkpoint", at("full"), words=words, begin=small_disk)
+        check(done.returncode == 1 and ("after step 30; weights in" if not words else "weights in") in done.stderr
+              and "go on with --resume" not in done.stderr, f"full disk, {words}", done)
+        if not words:
+            train(1, "--momentum", 0.9, "--save", at("roomy.st"))
+            check(same(at("full.st"), at("roomy.st")), "other weights", done)
+
+
 def test_stop(at):
     folder, file = at("stop"), at("stop.st")
     done = train(2, "--on-device-loss", "stop", "--checkpoint", folder, "--save", file, words="fail=1:launch:300:-36")
@@ -234,7 +307,11 @@ if __name__ == "__main__":
         train(replicas, steps=2)
     with tempfile.TemporaryDirectory() as folder:
         measure_timeout(lambda name: os.path.join(folder, name))
-        for test in (test_open, test_before, test_hang, test_last, test_stop, test_left, test_eval, test_kill):
+        tests = (test_open, test_before, test_hang, test_last, test_last_shares, test_no_room, test_finished, test_full_disk,
+                 test_stop, test_left, test_eval, test_kill)
+        for test in tests:
+            if len(sys.argv) > 3 and test.__name__ not in sys.argv[3:]:
+                continue
             begin = time.monotonic()
             test(lambda name: os.path.join(folder, name))
             print(f"{test.__name__}: {time.monotonic() - begin:.1f} s")

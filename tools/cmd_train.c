@@ -68,6 +68,8 @@ static void log_begin(training *t) {
 
 /* Points of the epochs before `before` (from 0), as the log of the earlier parts of this run has them. */
 static void points_read(training *t, int before) {
+  t->n_points = 0;
+  if (before > (int)t->options->epochs) return; /* of a run that was longer */
   if (!t->options->log || !json_log_epochs(t->options->log, before, t->points)) return;
   for (int i = 0; i < before; i++) {
     if (t->points[i].epoch > 0) t->points[t->n_points++] = t->points[i];
@@ -267,8 +269,12 @@ static cvy_status team_open(training *t) {
     .conv_algo = o->conv_algo, .tune = (cvy_tune_mode)o->tune, .math = (cvy_math)o->math,
     .resume_from = o->resume ? o->checkpoint : NULL, .untimed = o->no_times,
   };
+  /* what measures speeds is not to share a core with what reads images */
+  const bool measures = o->tune == CVY_TUNE_QUICK || cvy_devices_count(t->run.devices) > 1;
+  cvy_status status = measures ? cvy_data_load_end(t->run.data) : CVY_OK;
+  if (status != CVY_OK) return status;
   progress_status("preparing the devices (kernels are compiled the first time)");
-  cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
+  status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
   if (status != CVY_OK) return status;
   if (o->init_from) status = cvy_team_load(t->team, o->init_from);
   else
@@ -352,33 +358,40 @@ static int trace_finish(training *t) {
   return EXIT_DONE;
 }
 
+/* Where the state is of a run that ended early. */
+static void kept_print(const training *t, cvy_status status, const cvy_train_result *result, bool saved) {
+  const train_options *const o = t->options;
+  const bool kept = o->checkpoint && !result->checkpoint_failed;
+  const char *const why = status == CVY_E_INTERRUPTED ? "interrupted"
+                          : result->state_is_whole     ? "error: no device to go on with"
+                                                       : "error: no checkpoint can be written";
+  char head[96];
+  snprintf(head, sizeof head, "%s after step %ld", why, result->steps);
+  if (!kept && !saved)
+    program_say("%s; nothing was saved (%s)", head, o->checkpoint || o->save ? "it could not be written" : "no --checkpoint, no --save");
+  else
+    program_say("%s; %s%s%s%s%s%s", head, kept ? "checkpoint in " : "", kept ? o->checkpoint : "",
+                kept ? ", go on with --resume" : "", kept && saved ? "; " : "", saved ? "weights in " : "", saved ? o->save : "");
+}
+
 /* After training: what is to be saved also after an interruption, then what is printed. */
 static int finish(training *t, cvy_status status, const cvy_train_result *result) {
   const train_options *const o = t->options;
   int code = program_exit_code(status);
-  const bool whole = status == CVY_OK || status == CVY_E_INTERRUPTED || result->state_is_whole;
-  if (whole) {
+  if (t->begun && code == EXIT_USAGE) code = EXIT_FAILED; /* steps were made: devices that are left cannot do the rest */
+  /* early, with a state: also if nothing but the checkpoint could not be written */
+  const bool early = status == CVY_E_INTERRUPTED || result->state_is_whole || (status == CVY_E_IO && result->checkpoint_failed);
+  bool saved = false;
+  if (status == CVY_OK || early) {
     if (status == CVY_OK && result->already_finished) plot_finished(t, result);
     char *const target = o->save ? program_resolve(o->save) : NULL;   /* a symbolic link stays one */
     if (o->save && !target) program_say("error: --save %s: out of memory", o->save);
-    if (o->save && (!target || cvy_team_save(t->team, target) != CVY_OK)) code = EXIT_FAILED;
+    saved = target && cvy_team_save(t->team, target) == CVY_OK;
+    if (o->save && !saved) code = EXIT_FAILED;
     free(target);
     if (t->plot_failed) code = EXIT_FAILED;
   }
-  if (result->state_is_whole) {
-    program_say("error: no device to go on with; the state after %ld steps %s%s%s%s%s", result->steps,
-                o->checkpoint ? "is kept in " : o->save ? "" : "is lost (no --checkpoint, no --save)",
-                o->checkpoint ? o->checkpoint : "", o->checkpoint ? ", go on with --resume" : "",
-                o->save ? (o->checkpoint ? "; weights in " : "is kept: weights in ") : "", o->save ? o->save : "");
-  }
-  if (status == CVY_E_INTERRUPTED) {
-    program_say("interrupted after step %ld; %s%s%s%s%s", result->steps,
-                o->checkpoint ? "checkpoint in "
-                : o->save     ? ""
-                              : "nothing was saved (no --checkpoint, no --save)",
-                o->checkpoint ? o->checkpoint : "", o->checkpoint ? ", go on with --resume" : "",
-                o->save ? (o->checkpoint ? "; weights in " : "weights in ") : "", o->save ? o->save : "");
-  }
+  if (early) kept_print(t, status, result, saved);
   if (status == CVY_OK) {
     if (result->already_finished && !o->quiet)
       program_say("the run in %s was finished already, after %ld steps", o->checkpoint, result->steps);

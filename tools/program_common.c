@@ -273,7 +273,7 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
   *out = (program_run){0};
   cvy_status status = cvy_devices_select(spec->devices, &out->devices);
   if (status != CVY_OK) return program_exit_code_of_select(status);
-  if (cvy_devices_fell_back_to_cpu(out->devices))
+  if (!spec->quiet && cvy_devices_fell_back_to_cpu(out->devices))
     program_say("no GPU found: running on the CPU, %s", cvy_devices_label(out->devices, 0));
   status = cvy_data_load_begin(spec->data, &data_params, &out->data);
   if (status != CVY_OK) return program_exit_code(status);

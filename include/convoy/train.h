@@ -63,8 +63,8 @@ typedef struct cvy_train_params {
                                        starts afresh */
   const char *settings;             /* JSON object of the run's settings (text), stored and compared on resume; NULL:
                                        {} */
-  /* Called on the thread of cvy_train, in order; lr: the step's. A return value other than 0 stops after that step as an interruption
-     does. NULL: none. */
+  /* Called on the thread of cvy_train, in order; lr: the step's. A return value other than 0 stops as an interruption does: steps
+     under way (at most run_ahead) are finished and told of first. NULL: none. */
   int (*on_step)(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr);
   int (*on_epoch)(void *user, const cvy_epoch_result *epoch);
   /* Shares were chosen by measured speeds: called before on_step for the first step with them. NULL: none. */
@@ -88,10 +88,12 @@ typedef struct cvy_train_result {
   double last_loss;
   bool state_is_whole;              /* the devices failed, but what the run had reached after `steps` steps is there: it has
                                        been saved in the checkpoint folder, and cvy_team_save saves it */
+  bool checkpoint_failed;           /* the last checkpoint could not be written: the folder has older ones, if any */
   bool already_finished;            /* --resume of a finished run: nothing was left to do */
 } cvy_train_result;
 
-/* The team must be initialised (or is, by `resume`) and have data attached. CVY_E_INTERRUPTED after *stop or a
+/* CVY_E_ARGUMENT: wrong params, or checkpoint_dir holds checkpoints and !resume.
+ * The team must be initialised (or is, by `resume`) and have data attached. CVY_E_INTERRUPTED after *stop or a
  * callback's stop, with *out filled;
  * CVY_E_DEVICE and others when the last device has failed (or the first, with loss_stops), also with *out filled;
  * CVY_E_MISMATCH: resume with other settings (each named) or algorithms (cvy_team_params.resume_from); CVY_E_NOT_FINITE: see cvy_team_step. */

@@ -79,7 +79,8 @@ fail:
   return status;
 }
 
-/* About how long the tuner takes for a pass of a layer, and at most by default. */
+/* How long the tuner takes for a pass of a layer on a fast device (four times as long was seen on a slow one), and at most by
+ * default. */
 #define TUNE_PASS_S 0.6
 enum { TUNE_MOST_S = 60 };
 
@@ -98,10 +99,12 @@ static void tell_untuned(const cvy_team *team) {
     if (here > most) most = here;
   }
   if (untuned == 0 || atomic_exchange(&told, true)) return;
-  const double seconds = TUNE_PASS_S * most;
+  const double seconds = ceil(TUNE_PASS_S * most);
+  char takes[32] = "";
+  if (seconds < TUNE_MOST_S) snprintf(takes, sizeof takes, "%.0f to ", seconds);
   if (wrong) snprintf(file, sizeof file, "the file of tuned kernels %s", wrong);
-  cvy_log_info("%s: the shipped defaults are used; 'convoy tune%s' may find faster ones, and takes about %.0f s", file,
-               tf32 ? " --math tf32" : "", seconds < TUNE_MOST_S ? ceil(seconds) : TUNE_MOST_S);
+  cvy_log_info("%s: the shipped defaults are used; 'convoy tune%s' may find faster ones, and takes about %s%d s", file,
+               tf32 ? " --math tf32" : "", takes, TUNE_MOST_S);
 }
 
 static cvy_status close_replica(void *owner, void *arg) {
@@ -290,7 +293,9 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   team->replicas = cvy_calloc((size_t)team->n, sizeof *team->replicas);
   team->full_shares = cvy_calloc((size_t)team->n, sizeof *team->full_shares);
   team->told_shares = cvy_calloc((size_t)team->n, sizeof *team->told_shares);
-  CVY_REQUIRE(share_max && team->replicas && team->full_shares && team->told_shares, CVY_E_MEMORY, "out of host memory");
+  team->done_shares = cvy_calloc((size_t)team->n, sizeof *team->done_shares);
+  CVY_REQUIRE(share_max && team->replicas && team->full_shares && team->told_shares && team->done_shares, CVY_E_MEMORY,
+              "out of host memory");
   CVY_TRY(cvy_team_balance_resume(team));
   CVY_TRY(cvy_team_find_shares(team, share_max));
   for (int i = 0; i < team->n; i++) {
@@ -322,6 +327,7 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &team->pool));
   CVY_TRY(cvy_team_balance_start(team));
   if (!team->pace) CVY_TRY(cvy_team_check_parts(team, share_max));
+  memcpy(team->done_shares, team->full_shares, (size_t)team->n * sizeof *team->done_shares);
   CVY_TRY(note_choices(team));
   if (keeps_times(team)) CVY_TRY(cvy_timeline_create(team->replicas, team->n, &team->timeline));
   for (int i = 0; i < team->n; i++) team->replicas[i].timeline = team->timeline;
@@ -361,6 +367,7 @@ void cvy_team_destroy(cvy_team **out) {
   cvy_free(team->split_values);
   cvy_free(team->full_shares);
   cvy_free(team->told_shares);
+  cvy_free(team->done_shares);
   cvy_free(team->resumed);
   cvy_free(team->resumed_rows);
   for (int i = 0; team->tuned && i < team->n; i++) cvy_tune_table_destroy(&team->tuned[i]);

@@ -44,6 +44,7 @@ struct cvy_team {
   cvy_change_entry *changes, *last_change, *taken_change;   /* of the shares, not yet taken; the one taken last */
   int *full_shares;                 /* of a full batch; the exchange thread changes them when a device is lost: under `lock` */
   int *told_shares;                 /* what cvy_team_take_loss lends */
+  int *done_shares;                 /* full_shares of the newest step that is finished */
   int n;
   cvy_conv_algo_list algos;
   cvy_conv_choices *resumed;        /* n x layers of the net, from a checkpoint; NULL: none */
@@ -136,6 +137,8 @@ void cvy_team_balance_end(cvy_team *team);
 cvy_status cvy_team_shares(const cvy_team *team, const cvy_split_params *split, int n, int *shares);
 /* [with lock] Shares and offsets of a step that nobody works at, by the split of now. */
 cvy_status cvy_team_cut_step(cvy_team *team, cvy_step *step);
+/* [with lock] The run ends because of its devices: the state is good, full_shares are those that it was reached with. */
+void cvy_team_end(cvy_team *team, cvy_status status);
 /* [with lock] It is no longer the team that it was when it was opened. */
 bool cvy_team_has_lost(const cvy_team *team);
 /* [with lock] The team's failure, for good; wakes everybody. */

@@ -183,6 +183,14 @@ static void say_lost(const cvy_team *team, const cvy_replica *r, int left) {
                     "is dropped on all devices");
 }
 
+void cvy_team_end(cvy_team *team, cvy_status status) {
+  if (team->status == CVY_OK) {
+    team->device_failed = true;
+    memcpy(team->full_shares, team->done_shares, (size_t)team->n * sizeof *team->full_shares);
+  }
+  cvy_team_fail(team, status);
+}
+
 /* Takes replicas that failed out of the team. False if the run cannot go on. */
 static bool take_out(cvy_team *team) {
   int left = 0;
@@ -208,10 +216,8 @@ static bool take_out(cvy_team *team) {
   }
   pthread_mutex_lock(&team->lock);
   const bool goes_on = left > 0 && team->status == CVY_OK && (first == CVY_OK || !team->params.loss_stops);
-  if (!goes_on) {
-    if (first != CVY_OK && team->status == CVY_OK) team->device_failed = true;
-    cvy_team_fail(team, first != CVY_OK ? first : team->halted);
-  }
+  if (!goes_on && first != CVY_OK) cvy_team_end(team, first);
+  else if (!goes_on) cvy_team_fail(team, team->halted);
   pthread_mutex_unlock(&team->lock);
   return goes_on;
 }
@@ -239,10 +245,7 @@ void cvy_team_recover(cvy_team *team) {
     for (int r = 0; r < team->n; r++) again |= team->replicas[r].failure != CVY_OK && !team->replicas[r].lost;
     for (long step = team->finished; !again && status == CVY_OK && step < team->next_step; step++)
       status = cvy_team_cut_step(team, &cvy_team_slot(team, step)->step);
-    if (status != CVY_OK && team->status == CVY_OK) {
-      team->device_failed = true; /* that is why; the state is good */
-      cvy_team_fail(team, status);
-    }
+    if (status != CVY_OK) cvy_team_end(team, status);
     if (again && status == CVY_OK && team->status == CVY_OK) {
       pthread_mutex_unlock(&team->lock);
       continue;

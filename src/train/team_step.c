@@ -85,6 +85,7 @@ static void *exchange_main(void *arg) {
     if (status == CVY_OK) {
       team->finished++;
       team->n_batches++;
+      memcpy(team->done_shares, team->full_shares, (size_t)team->n * sizeof *team->done_shares);
       if (team->n > 1) {
         team->state_step = team->finished;
         team->state_batches = team->n_batches;
@@ -263,8 +264,8 @@ cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr
   if (status == CVY_OK) {
     status = cvy_team_cut_step(team, step);
     if (status != CVY_OK && cvy_team_has_lost(team)) { /* those that are left cannot do it */
-      team->device_failed = true;
-      cvy_team_fail(team, status);
+      while (team->finished < team->next_step && team->status == CVY_OK) pthread_cond_wait(&team->changed, &team->lock);
+      cvy_team_end(team, status);
     }
   }
   if (status != CVY_OK) {

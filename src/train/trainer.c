@@ -101,7 +101,9 @@ static cvy_status save_checkpoint(trainer *t) {
   CVY_TRY(cvy_team_sync_state(t->team));
   CVY_TRY(cvy_team_get_rests(t->team, &rests));
   note_kept(t);
+  t->result.checkpoint_failed = true;
   CVY_TRY(write_checkpoint(t, rests));
+  t->result.checkpoint_failed = false;
 fail:
   cvy_team_free_rests(t->team, &rests);
   return status;
@@ -384,7 +386,7 @@ static void save_what_is_there(trainer *t) {
   tell_losses(t, LONG_MAX);
   t->result.state_is_whole = t->step == team->state_step;
   if (!t->result.state_is_whole || !t->p.checkpoint_dir || t->saved_step == t->step) return;
-  (void)write_checkpoint(t, NULL);
+  t->result.checkpoint_failed = write_checkpoint(t, NULL) != CVY_OK;
 }
 
 cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out) {
