@@ -283,7 +283,7 @@ static void backward(check_device *d, check_rng *r, cvy_batchnorm *op, const bn_
     for (size_t i = 0; i < t->size; i++) want[i] = (k->accumulate_dresidual ? old[i] : 0.0f) + (float)dm[i];
     check_same(d, "dresidual", check_download(dresidual), want, (size_t)rows, t->c);
   }
-  /* The gradient of a bias in front is 0 up to rounding (DESIGN's bound, of the terms' sum). */
+  /* The gradient of a bias in front is 0 up to rounding (1e-5 of the terms' sum). */
   for (size_t ch = 0; k->fill == CHECK_FILL_NORMAL && t->groups == 1 && ch < c; ch++) {
     double total = 0, mag = 0;
     for (size_t i = ch; i < t->size; i += c) {

@@ -102,7 +102,7 @@ static double relative_l2(const float *a, const float *b, size_t n) {
 static const cvy_team_params ghost = {.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = 4, .run_ahead = 1};
 static const cvy_team_params whole = {.batch = BATCH, .bn = CVY_BN_SYNC, .run_ahead = 1};
 
-/* DESIGN: K devices against one, one step of ghost or sync: 1e-5 in every tensor. */
+/* K devices against one, one step of ghost or sync: 1e-5 in every tensor. */
 static void compare_one_step(check_device *d, const char *suffix, const cvy_team_params *params) {
   const cvy_team_params *const alone = params->bn == CVY_BN_SYNC ? &whole : &ghost;
   const run one = train(d, device_text(d, ""), alone, 1, 0), many = train(d, device_text(d, suffix), params, 1, 0);

@@ -115,8 +115,8 @@ static const option_row rows[] = {
      .unit = "even, auto or weights W1,W2,...",
      .parse = parse_split,
      .help = "how a batch is divided among the devices; auto: by measured speed, 1 to 3 s at the start and then in every "
-             "step, and anew when that makes steps more than 5 % shorter (each change is told, and the --shares that "
-             "repeat the run at its end). By default a team of one kind of device is not measured and starts at once"},
+             "step, and anew when that makes steps more than 5 % shorter (each change is told; if there was none, the end of "
+             "the run tells the --shares that repeat it). By default a team of one kind of device is not measured and starts at once"},
     {.kind = OPTION_PARSE,
      .name = "shares",
      FIELD(shares),

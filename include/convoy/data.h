@@ -25,7 +25,7 @@ typedef struct cvy_data {
 
 typedef struct cvy_data_params {
   const char *dir;                  /* --data-dir: looked at before $CONVOY_DATA and Debian's folder; NULL: not given */
-  int classes;                      /* 0: largest label + 1 */
+  int classes;                      /* 0: largest label + 1; synthetic: 10 */
   uint64_t seed;                    /* synthetic only */
 } cvy_data_params;
 
@@ -35,8 +35,8 @@ typedef struct cvy_data_params {
  * params may be NULL. CVY_E_IO: a file is missing (message: where it was looked for and how to get it) or unreadable;
  * CVY_E_FORMAT: magic, sizes, CRC, label out of range, with file and offset; CVY_E_ARGUMENT: bad spec. */
 cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_data **out);
-/* The same in two parts, for what can be done meanwhile: begin reads sizes and labels and leaves the images to a thread
- * (train.images and test.images are NULL), end waits for it and gives its trouble, again if asked again. Between the two the
+/* The same in two parts, for what can be done meanwhile: begin reads the sizes and labels of files and leaves the images to a
+ * thread (train.images and test.images are NULL; synthetic ones are there at once), end waits for it and gives its trouble, again if asked again. Between the two the
  * data set can be looked at and destroyed, not attached. end after cvy_data_load: CVY_OK. One thread at a time. */
 cvy_status cvy_data_load_begin(const char *spec, const cvy_data_params *params, cvy_data **out);
 cvy_status cvy_data_load_end(cvy_data *data);

@@ -42,8 +42,8 @@ typedef struct cvy_device_times {
 bool cvy_team_device_times(cvy_team *team, int device, cvy_device_times *out);
 
 /* Writes what happens from now on to `path` (replaced) as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing
- * show: rows for the steps, for each host thread, and for each device's compute and transfer queue, with layers, kernels and
- * buckets. Steps under way are awaited before. At most events_max events (0: a million, about 170 MB); what happens after
+ * show: rows for the steps, for each host thread, and for each device's compute, transfer and upload queue, with layers,
+ * kernels and buckets. Steps under way are awaited before. At most events_max events (0: a million, about 170 MB); what happens after
  * them is counted, not written. CVY_E_ARGUMENT for a team whose times are not known or that is traced already; CVY_E_IO. */
 cvy_status cvy_team_trace_begin(cvy_team *team, const char *path, long events_max);
 typedef struct cvy_trace_totals {

@@ -21,7 +21,7 @@ extern "C" {
  * goes on they are measured in every step; shares change between steps when that makes a step shorter by more than 5 %.
  * UNLIKE: AUTO if the devices are of different kinds (driver, name, compute units) and their measured speeds differ by
  * more than 10 %, else EVEN; a team of one kind is not measured. In a resumed run (resume_from) both begin with the shares
- * of the checkpoint. */
+ * of the checkpoint if the devices are the same; others are measured. */
 typedef enum cvy_split_kind {
   CVY_SPLIT_EVEN = 0, CVY_SPLIT_WEIGHTS, CVY_SPLIT_SHARES, CVY_SPLIT_AUTO, CVY_SPLIT_UNLIKE
 } cvy_split_kind;
@@ -41,7 +41,7 @@ typedef enum cvy_tune_mode { CVY_TUNE_CACHED = 0, CVY_TUNE_OFF, CVY_TUNE_QUICK }
  * made in float, and batch normalisation's statistics cross as floats: a link carries half down, all up. */
 typedef enum cvy_exchange_kind { CVY_EXCHANGE_FP32 = 0, CVY_EXCHANGE_BF16 } cvy_exchange_kind;
 
-/* Zero means the default everywhere. */
+/* Zero means the default everywhere but in run_ahead, where it is a value. */
 typedef struct cvy_team_params {
   int batch;                        /* samples of a whole batch, 0 = 256. Later steps may be smaller, never larger */
   int samples;                      /* training samples there will be, if known: memory is planned for batches of at
@@ -53,7 +53,8 @@ typedef struct cvy_team_params {
   int ghost;                        /* group size of CVY_BN_GHOST, >= 1 */
   float momentum, weight_decay;
   bool nesterov;                    /* needs momentum > 0 */
-  int run_ahead;                    /* steps that the host may be ahead of the devices: 0..2; -1 is not given: 1 */
+  int run_ahead;                    /* steps that the host may be ahead of the devices: 0..2; -1: 1, the default
+                                       of `convoy train` */
   int staleness;                    /* 1: a step computes with weights that lack the update of the step before, always,
                                        so that its exchange can go on beside it. Changes the numbers; repeatable; needs
                                        several devices, which hold the weights twice. 0: every step has all updates */
@@ -105,7 +106,9 @@ typedef struct cvy_init_params {
 /* Draws the weights once and copies them to all devices. CVY_E_ARGUMENT if the team is initialised already and
  * !force. NULL: defaults. Here, in load and in attach a device that fails is lost as in a step. */
 cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params);
-/* safetensors files in PyTorch's names and layouts. load: nothing changes unless everything in the file fits. */
+/* safetensors files in PyTorch's names and layouts. load: nothing changes unless everything in the file fits; then steps
+ * count from 0 again and the optimiser's state is zero. CVY_E_IO · CVY_E_FORMAT (no such file, with offset) · CVY_E_MISMATCH
+ * (names or shapes of another network, named) · save: CVY_E_ARGUMENT before there are weights, and with no_sync. */
 cvy_status cvy_team_load(cvy_team *team, const char *path);
 cvy_status cvy_team_save(cvy_team *team, const char *path);
 
@@ -130,7 +133,9 @@ cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_te
  * go on: split and load again. */
 cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **logits);
 
-/* Puts the data set on every device, as bytes. Borrowed until another one is attached or the team is destroyed. */
+/* Puts the data set on every device, as bytes. Borrowed until another one is attached or the team is destroyed.
+ * CVY_E_MISMATCH: images of another size than the network takes, or more classes than it tells apart; CVY_E_ARGUMENT: its
+ * images are not there yet (cvy_data_load_end). */
 cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data);
 
 typedef struct cvy_step_result {

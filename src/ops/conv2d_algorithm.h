@@ -23,7 +23,7 @@ typedef struct cvy_conv_algorithm {
   const char *name;                 /* "winograd4_cpu" */
   cvy_conv_algo algo;
   bool cpu_shaped;                  /* kernels for CPU-shaped devices only; false: runs on every device */
-  double error_bound;               /* relative L2 of a result, on inputs such as DESIGN 8's adversarial ones */
+  double error_bound;               /* relative L2 of a result, on adversarial inputs too (large means, cancelling channels, outliers) */
   double tf32_error_bound;          /* the same with CVY_MATH_TF32; 0: its products are float32 all the same */
   /* Tile parameters: values the tuner tries beside the default, which is all zeros; what each number is stands beside
    * them. */

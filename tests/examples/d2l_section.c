@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * "Concise Implementation for Multiple GPUs" of Dive into Deep Learning, cell by cell, with Convoy's C API.
  *
- *   cc d2l_section.c $(pkg-config --cflags --libs convoy) -o d2l_section
+ *   cc d2l_section.c $(pkg-config --cflags --libs convoy) -lm -o d2l_section
  *   ./d2l_section                       both runs of the book: hours on a CPU
  *   ./d2l_section synthetic:640 2 32    other data, steps per run (0: 10 epochs), and batch of the first run: seconds
  *
