@@ -167,12 +167,16 @@ static void test_memory_refused(check_device *d) {
   }
   assert_true(fewer > 0 && refused > fewer + 1);
   /* the same each time: at the end there is nothing to leave out */
-  cvy_instance *instance = (cvy_instance *)1;
+  cvy_instance *instance = NULL;
   snprintf(words, sizeof words, "fail=all:buffer:%d:-4", first);
-  layer_words(words);
-  check_fails(cvy_instance_create(d->cl, net, &params, &instance), CVY_E_DEVICE_MEMORY, "no device memory for a buffer");
-  layer_words(NULL);
-  assert_null(instance);
+  for (int group = 0; group <= 4; group += 4) { /* down to a group, or to one sample */
+    instance = (cvy_instance *)1;
+    layer_words(words);
+    const cvy_instance_params small = {.n = 16, .algos = direct_only, .group_size = group};
+    check_fails(cvy_instance_create(d->cl, net, &small, &instance), CVY_E_DEVICE_MEMORY, "no device memory for a buffer");
+    layer_words(NULL);
+    assert_null(instance);
+  }
   cvy_net_destroy(&net);
 }
 

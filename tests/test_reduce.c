@@ -104,6 +104,24 @@ static void test_parts(check_device *d) {
   cvy_reduce_destroy(&op);
 }
 
+/* What is enough for the largest batch is enough for a smaller one. */
+static void test_workspace(check_device *d) {
+  cvy_reduce *op = NULL;
+  check_ok(cvy_reduce_create(d->cl, &op));
+  for (int pitch = 1; pitch <= 256; pitch += pitch < 20 ? 1 : 16)
+    for (size_t rows = 1, before = 0, now; rows < 20000; rows += rows < 3000 ? 1 : 37, before = now) {
+      now = cvy_reduce_columns_workspace_bytes(op, rows, pitch);
+      if (now < before) check_fail(d, "%zu rows with pitch %d: %zu bytes, fewer rows need %zu", rows, pitch, now, before);
+    }
+  /* many units: a block of 17 rows in place of 16 makes fewer blocks of more rows */
+  check_buffer *const x = check_input(d, "x", check_floats(d, 1025 * 16), 1025, 16, 16), *const out = check_output(d, "out", 1, 16, 16);
+  check_buffer *const workspace = check_scratch(d, "workspace", cvy_reduce_columns_workspace_bytes(op, 1025, 16));
+  check_ok(cvy_reduce_columns(op, d->queue, 1024, 16, x->cl, out->cl, false, workspace->cl));
+  (void)check_download(out);
+  check_case_end(d);
+  cvy_reduce_destroy(&op);
+}
+
 static void test_arguments(check_device *d) {
   cvy_reduce *op = NULL;
   check_ok(cvy_reduce_create(d->cl, &op));
@@ -131,6 +149,6 @@ static void test_arguments(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"columns", test_columns}, {"sum", test_sum}, {"parts", test_parts}, {"arguments", test_arguments}};
+    {"columns", test_columns}, {"sum", test_sum}, {"parts", test_parts}, {"workspace", test_workspace}, {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -80,6 +80,7 @@ static void test_set_shares(check_device *d) {
                                                                .run_ahead = run_ahead,
                                                                .split = CVY_SPLIT_SHARES,
                                                                .split_values = (double[]){16, 80}});
+    assert_int_equal(cvy_team_replica_params(changed, &changed->replicas[1], 1).sharers, 2); /* of one memory */
     steps(changed, 0, 3);
     check_ok(cvy_team_set_shares(changed, (int[]){16, 80}, &done));
     assert_true(done);

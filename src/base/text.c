@@ -123,7 +123,7 @@ cvy_status cvy_file_read(const char *path, size_t max_bytes, char **data, size_t
   CVY_REQUIRE(!S_ISDIR(info.st_mode), CVY_E_IO, "cannot read %s: it is a folder", path);
   CVY_REQUIRE(S_ISREG(info.st_mode) || S_ISFIFO(info.st_mode), CVY_E_IO, "cannot read %s: it is a device, not a file",
               path);
-  capacity = info.st_size > 0 ? (size_t)info.st_size : 4096;
+  capacity = info.st_size > 0 ? (size_t)info.st_size + 1 : 4096; /* so that the end is seen without growing */
   CVY_REQUIRE(!S_ISREG(info.st_mode) || (size_t)info.st_size <= max_bytes, CVY_E_IO,
               "%s has %lld bytes, at most %zu are accepted here", path, (long long)info.st_size, max_bytes);
   content = cvy_calloc(capacity + 1, 1);

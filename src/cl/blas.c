@@ -257,6 +257,7 @@ bool cvy_blas_works(cvy_device *device, bool a_transposed, bool b_transposed, co
   cvy_probe *const probe = &device->blas.works[(a_transposed ? 2 : 0) + (b_transposed ? 1 : 0)];
   if (!probe->done) {
     bool right = false;
+    cvy_log_attempt_begin();
     cvy_status status = try_product(queue, 5, 7, 3, a_transposed, b_transposed, true, &right);
     /* CLBlast takes other kernels, and temp, from some size on; the size is in its table of devices. */
     size_t side = 65, temp_bytes = 0;
@@ -267,6 +268,7 @@ bool cvy_blas_works(cvy_device *device, bool a_transposed, bool b_transposed, co
     }
     if (status == CVY_OK && right && temp_bytes)
       status = try_product(queue, side, side + 6, side + 2, a_transposed, b_transposed, false, &right);
+    cvy_log_attempt_end(false);
     probe->done = true, probe->good = status == CVY_OK && right;
     if (status != CVY_OK) snprintf(probe->why, sizeof probe->why, "CLBlast fails here: %s", cvy_status_text(status));
     else if (!right) snprintf(probe->why, sizeof probe->why, "CLBlast's products are wrong here");

@@ -370,7 +370,9 @@ bool cvy_fft_works(cvy_device *device, int h, int w, const char **why) {
     device->fft.sizes = size;
     cvy_probe *const probe = &size->probe;
     bool right = false;
+    cvy_log_attempt_begin();
     const cvy_status status = try_size(&device->compute, h, w, &right);
+    cvy_log_attempt_end(false);
     probe->done = true, probe->good = status == CVY_OK && right;
     if (status != CVY_OK)
       snprintf(probe->why, sizeof probe->why, "clFFT's transforms of %dx%d fail here: %s", h, w, cvy_status_text(status));

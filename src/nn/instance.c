@@ -199,7 +199,7 @@ static cvy_status choose_micro_batch(cvy_instance *i) {
       CVY_TRY(largest_fit(i, limit, n, step, &fit));
       if (fit == n) CVY_TRY(find_memory(i, n, last, true, &refused));
     }
-    if (refused) fit = samples_of(n - n / 4, step);
+    if (refused) fit = samples_of(n - (n + 3) / 4, step);
     else if (fit == n) break;
     if (fit == 0 && last) CVY_TRY(fail_for_memory(i, limit, n));
     n = fit ? fit : samples_of(n / 2, step);

@@ -537,7 +537,7 @@ static cvy_status tune_item(tuning *t, cvy_tune_item *item, cvy_tune_table *tabl
   CVY_TRY(race(t, list, &n, over));
   if (!*over) CVY_TRY(find_winner(t, list, n, over));
   if (!*over) CVY_TRY(note(t, table));
-  else item->choice = item->standard;
+  else item->choice = list[0].choice;
 fail:
   for (int i = 0; list && i < n; i++) cvy_conv2d_destroy(&list[i].op);
   cvy_free(list);

@@ -150,7 +150,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
   const cvy_shape in = data ? *y : params->x, out = data ? params->x : *y;
   *workspace_bytes = 0;
   if (data) cvy_conv_widen_strides(&st->params, y);
-  const int phases = data ? st->params.stride_h * st->params.stride_w : 1;
+  const int64_t phases = data ? (int64_t)st->params.stride_h * st->params.stride_w : 1;
   const int64_t positions = (int64_t)params->n_max * out.h * out.w;
   CVY_TRY(cvy_gemm_tile_of(facts, tile, weights ? (int64_t)params->r * params->s * params->x.c : positions / phases + 1,
                            out.pitch, 1, weights, &st->tile));

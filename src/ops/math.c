@@ -98,7 +98,9 @@ cvy_math cvy_math_resolve(cvy_device *device, cvy_math wanted) {
   const char *why = NULL;
   if (!tf32 && !amd) return CVY_MATH_FP32;
   if (facts->matrix_unit != CVY_MATRIX_NONE && !state->tried) {
+    cvy_log_attempt_begin();
     why = try_device(device);
+    cvy_log_attempt_end(false);
     state->tried = true, state->works = !why;
     if (amd && why) cvy_log_warning("%s: products do without its matrix units: %s", cvy_device_label(device), why);
     if (!why)

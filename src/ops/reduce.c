@@ -74,8 +74,24 @@ static cut cut_matrix(const cvy_reduce *op, size_t rows, int pitch) {
   return c;
 }
 
+/* Fewer rows may be cut into more blocks: the most that any number of rows up to this one is cut into. */
 size_t cvy_reduce_columns_workspace_bytes(const cvy_reduce *op, size_t rows, int pitch) {
-  return rows == 0 || pitch < 1 ? 0 : cut_matrix(op, rows, pitch).n_blocks * (size_t)pitch * sizeof(float);
+  if (rows == 0 || pitch < 1) return 0;
+  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
+  const size_t units = (size_t)facts->compute_units;
+  const cut c = cut_matrix(op, rows, pitch);
+  size_t least, most; /* rows of a block; blocks that are aimed at */
+  if (facts->cpu_shaped) {
+    least = CPU_BLOCK_BYTES / sizeof(float) / (size_t)pitch;
+    const size_t small = least < 16 ? 16 : least, cached = ceil_div(rows, small), shared = ceil_div(rows, 16);
+    most = CVY_STREAM_GROUPS_PER_UNIT * units < shared ? CVY_STREAM_GROUPS_PER_UNIT * units : shared;
+    if (most < cached) most = cached;
+  } else {
+    least = 2 * (CVY_STREAM_LOCAL / c.lanes);
+    most = ceil_div(SIMT_GROUPS_PER_UNIT * units, c.vecs / c.lanes);
+    if (most > ceil_div(rows, least)) most = ceil_div(rows, least);
+  }
+  return (most > c.n_blocks ? most : c.n_blocks) * (size_t)pitch * sizeof(float);
 }
 
 /* One run of reduce_columns: rows in n_blocks blocks, `lanes` vectors a work-group. */

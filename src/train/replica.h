@@ -116,6 +116,7 @@ typedef struct cvy_replica_params {
   const cvy_device_choice *choice;
   int share_max;                    /* >= 1 */
   int group_size;
+  int sharers;                      /* replicas in the team that have the device's memory together; 0 or 1: this one alone */
   bool inference, momentum, profile;
   cvy_conv_algo_list algos;
   cvy_math math;

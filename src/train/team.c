@@ -36,12 +36,25 @@ static bool keeps_times(const cvy_team *team) {
   return !team->params.inference && !team->params.untimed && !team->params.profile;
 }
 
+/* Replicas on one device, its parts, and the CPU by several drivers. */
+static int count_sharers(const cvy_team *team, int device) {
+  const cvy_device_info *const items = team->devices->list->items;
+  const int mine = team->devices->choices[device].item;
+  int n = 0;
+  for (int i = 0; i < team->n; i++) {
+    const int other = team->devices->choices[i].item;
+    n += other == mine || items[mine].same_as == other || items[other].same_as == mine;
+  }
+  return n;
+}
+
 cvy_replica_params cvy_team_replica_params(const cvy_team *team, const cvy_replica *r, int share_max) {
   const size_t first = (size_t)r->index * (size_t)team->net->n_layers;
   return (cvy_replica_params){.list = team->devices->list,
                               .choice = &team->devices->choices[r->index],
                               .share_max = share_max,
                               .group_size = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0,
+                              .sharers = count_sharers(team, r->index),
                               .inference = team->params.inference,
                               .momentum = team->params.momentum != 0,
                               .profile = team->params.profile || keeps_times(team),
