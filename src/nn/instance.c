@@ -14,10 +14,12 @@ _Static_assert((int)CVY_PLAN_ALIGN == (int)CVY_SLICE_ALIGN, "plans align storage
 
 /* ---- how many samples fit ---- */
 
-/* Nine tenths of what the device says it has: drivers keep some for themselves (programs, queues, the screen). */
+/* Nine tenths of what the device says it has, or an equal part of that: drivers keep some for themselves (programs, queues, the
+ * screen). */
 static cvy_status find_limit(const cvy_instance *i, size_t *limit) {
   cvy_status status = CVY_OK;
   *limit = cvy_device_get_info(i->device)->global_bytes / 10 * 9;
+  if (i->params.sharers > 1) *limit /= (size_t)i->params.sharers;
   if (i->params.memory_limit_bytes && i->params.memory_limit_bytes < *limit) *limit = i->params.memory_limit_bytes;
   const char *const text = getenv("CVY_MEMORY_LIMIT_MIB");
   if (text) {

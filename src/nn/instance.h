@@ -22,6 +22,7 @@ typedef struct cvy_instance_params {
   bool inference;                   /* no backward, no gradients */
   bool two_sets;                    /* two sets of weights: one can be written while the other is computed with */
   bool momentum;                    /* keep momentum buffers on the device (a team of one) */
+  int sharers;                      /* instances that have the device's memory together; 0 or 1: this one alone */
   size_t memory_limit_bytes;        /* 0: the device's; also capped by $CVY_MEMORY_LIMIT_MIB (for tests) */
   size_t reserved_bytes;            /* already promised to others on the device (data set) */
   cvy_conv_algo_list algos;         /* what convolutions and linear layers may take, see conv2d.h; n == 0: auto */

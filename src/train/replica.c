@@ -127,7 +127,6 @@ static cvy_status plan_replica(cvy_replica *r, const cvy_replica_params *params)
   if (params->use_tuned && !params->tuned) CVY_TRY(read_tuned(r->device, &from_file));
   r->tuned_wrong = from_file ? from_file->wrong : NULL;
   r->share_max = params->share_max;
-  const size_t usable = cvy_device_get_info(r->device)->global_bytes / 10 * 9;
   CVY_TRY(cvy_instance_create(r->device, r->net,
                               &(cvy_instance_params){.n = params->share_max,
                                                      .layout = r->layout,
@@ -135,7 +134,7 @@ static cvy_status plan_replica(cvy_replica *r, const cvy_replica_params *params)
                                                      .group_size = params->group_size,
                                                      .inference = params->inference,
                                                      .momentum = params->momentum && r->alone,
-                                                     .memory_limit_bytes = params->sharers > 1 ? usable / (size_t)params->sharers : 0,
+                                                     .sharers = params->sharers,
                                                      .reserved_bytes = packing_bytes(r),
                                                      .algos = params->algos,
                                                      .math = params->math,
