@@ -105,9 +105,7 @@ int cmd_eval(int argc, char **argv) {
                                     .split = CVY_SPLIT_UNLIKE,
                                     .conv_algo = options.conv_algo,
                                     .math = (cvy_math)options.math};
-    const bool measures = cvy_devices_count(run.devices) > 1; /* not beside what reads images */
-    cvy_status status = measures ? cvy_data_load_end(run.data) : CVY_OK;
-    if (status == CVY_OK) status = cvy_team_create(run.devices, run.net, &params, &team);
+    cvy_status status = cvy_team_create(run.devices, run.net, &params, &team);
     if (status == CVY_OK) status = cvy_team_load(team, options.weights);
     if (status == CVY_OK) status = cvy_data_load_end(run.data);
     if (status == CVY_OK) status = cvy_team_attach(team, run.data);

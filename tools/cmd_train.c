@@ -269,12 +269,8 @@ static cvy_status team_open(training *t) {
     .conv_algo = o->conv_algo, .tune = (cvy_tune_mode)o->tune, .math = (cvy_math)o->math,
     .resume_from = o->resume ? o->checkpoint : NULL, .untimed = o->no_times,
   };
-  /* what measures speeds is not to share a core with what reads images */
-  const bool measures = o->tune == CVY_TUNE_QUICK || cvy_devices_count(t->run.devices) > 1;
-  cvy_status status = measures ? cvy_data_load_end(t->run.data) : CVY_OK;
-  if (status != CVY_OK) return status;
   progress_status("preparing the devices (kernels are compiled the first time)");
-  status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
+  cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
   if (status != CVY_OK) return status;
   if (o->init_from) status = cvy_team_load(t->team, o->init_from);
   else
@@ -422,6 +418,7 @@ static int run_train(training *t) {
                                  .data_dir = o->data_dir,
                                  .classes = o->classes,
                                  .seed = o->seed,
+                                 .tunes = o->tune == CVY_TUNE_QUICK,
                                  .quiet = o->quiet};
   cvy_train_result result = {.test_acc = -1};
   int code = outputs_try(o);

@@ -275,7 +275,8 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
   if (status != CVY_OK) return program_exit_code_of_select(status);
   if (!spec->quiet && cvy_devices_fell_back_to_cpu(out->devices))
     program_say("no GPU found: running on the CPU, %s", cvy_devices_label(out->devices, 0));
-  status = cvy_data_load_begin(spec->data, &data_params, &out->data);
+  const bool measures = spec->tunes || cvy_devices_count(out->devices) > 1;
+  status = (measures ? cvy_data_load : cvy_data_load_begin)(spec->data, &data_params, &out->data);
   if (status != CVY_OK) return program_exit_code(status);
   status = cvy_net_model(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
   return program_exit_code(status);

@@ -73,10 +73,11 @@ typedef struct program_run {
 typedef struct program_run_spec {
   const char *devices, *model, *data, *data_dir;
   int64_t classes, seed;
-  bool quiet;
+  bool tunes, quiet;
 } program_run_spec;
-/* EXIT_DONE or the exit status, with everything said. program_run_close either way. The images are still being read:
- * cvy_data_load_end before they are attached. */
+/* EXIT_DONE or the exit status, with everything said. program_run_close either way. The images may still be read:
+ * cvy_data_load_end before they are attached. Not where speeds may be measured, which are not to share a core with that: of
+ * several devices, or if the run `tunes`. */
 int program_run_open(const program_run_spec *spec, program_run *out);
 void program_run_close(program_run *run);
 /* "0:0 NVIDIA H200, 1:0 pthread-…": malloc'ed, NULL when out of memory. */
