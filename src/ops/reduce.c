@@ -50,8 +50,12 @@ void cvy_reduce_destroy(cvy_reduce **op) {
 
 static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
 
-/* How a matrix is cut: vectors per row, those that a work-group takes, rows per block. */
-typedef struct cut { size_t vecs, lanes, block, n_blocks; bool scalar; } cut;
+/* How a matrix is cut: vectors per row, those that a work-group takes, rows per block. Fewer rows may be cut into more blocks:
+ * most_blocks is the most for any number of rows up to this one. */
+typedef struct cut { size_t vecs, lanes, block, n_blocks, most_blocks; bool scalar; } cut;
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 static cut cut_matrix(const cvy_reduce *op, size_t rows, int pitch) {
   const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
@@ -59,39 +63,24 @@ static cut cut_matrix(const cvy_reduce *op, size_t rows, int pitch) {
   cut c = {.vecs = (size_t)(pitch / vec), .scalar = vec == 1};
   if (facts->cpu_shaped) {
     const size_t cached = CPU_BLOCK_BYTES / sizeof(float) / (size_t)pitch;
-    const size_t shared = ceil_div(rows, (size_t)CVY_STREAM_GROUPS_PER_UNIT * (size_t)facts->compute_units);
+    const size_t aim = (size_t)CVY_STREAM_GROUPS_PER_UNIT * (size_t)facts->compute_units;
     c.lanes = c.vecs;
-    c.block = cached < shared ? cached : shared;
-    if (c.block < 16) c.block = 16;
+    c.block = larger(smaller(cached, ceil_div(rows, aim)), 16);
+    c.most_blocks = larger(ceil_div(rows, larger(cached, 16)), smaller(aim, ceil_div(rows, 16)));
   } else {
     c.lanes = (size_t)cvy_stream_lanes((int)c.vecs, 16);
-    const size_t height = CVY_STREAM_LOCAL / c.lanes;
-    c.block = cvy_round_up(
-      ceil_div(rows * (c.vecs / c.lanes), (size_t)SIMT_GROUPS_PER_UNIT * (size_t)facts->compute_units), height);
-    if (c.block < 2 * height) c.block = 2 * height;
+    const size_t height = CVY_STREAM_LOCAL / c.lanes, chunks = c.vecs / c.lanes;
+    const size_t aim = (size_t)SIMT_GROUPS_PER_UNIT * (size_t)facts->compute_units;
+    c.block = larger(cvy_round_up(ceil_div(rows * chunks, aim), height), 2 * height);
+    c.most_blocks = smaller(ceil_div(aim, chunks), ceil_div(rows, 2 * height));
   }
   c.n_blocks = ceil_div(rows, c.block);
+  c.most_blocks = larger(c.most_blocks, c.n_blocks);
   return c;
 }
 
-/* Fewer rows may be cut into more blocks: the most that any number of rows up to this one is cut into. */
 size_t cvy_reduce_columns_workspace_bytes(const cvy_reduce *op, size_t rows, int pitch) {
-  if (rows == 0 || pitch < 1) return 0;
-  const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
-  const size_t units = (size_t)facts->compute_units;
-  const cut c = cut_matrix(op, rows, pitch);
-  size_t least, most; /* rows of a block; blocks that are aimed at */
-  if (facts->cpu_shaped) {
-    least = CPU_BLOCK_BYTES / sizeof(float) / (size_t)pitch;
-    const size_t small = least < 16 ? 16 : least, cached = ceil_div(rows, small), shared = ceil_div(rows, 16);
-    most = CVY_STREAM_GROUPS_PER_UNIT * units < shared ? CVY_STREAM_GROUPS_PER_UNIT * units : shared;
-    if (most < cached) most = cached;
-  } else {
-    least = 2 * (CVY_STREAM_LOCAL / c.lanes);
-    most = ceil_div(SIMT_GROUPS_PER_UNIT * units, c.vecs / c.lanes);
-    if (most > ceil_div(rows, least)) most = ceil_div(rows, least);
-  }
-  return (most > c.n_blocks ? most : c.n_blocks) * (size_t)pitch * sizeof(float);
+  return rows == 0 || pitch < 1 ? 0 : cut_matrix(op, rows, pitch).most_blocks * (size_t)pitch * sizeof(float);
 }
 
 /* One run of reduce_columns: rows in n_blocks blocks, `lanes` vectors a work-group. */
