@@ -27,7 +27,7 @@
 
 #if CVY_CPU
 
-CVY_KERNEL gather_forward(global const uchar *restrict images, global const uchar *restrict labels,
+CVY_KERNEL gather_forward(global const uchar *restrict images, global const ushort *restrict labels,
                           global const int *restrict index, global float *restrict x, global int *restrict labels_out,
                           const uint n, const uint positions, const uint block) {
   const uint blocks = (positions + block - 1) / block;
@@ -61,7 +61,7 @@ CVY_KERNEL gather_forward(global const uchar *restrict images, global const ucha
 
 #else
 
-CVY_KERNEL gather_forward(global const uchar *restrict images, global const uchar *restrict labels,
+CVY_KERNEL gather_forward(global const uchar *restrict images, global const ushort *restrict labels,
                           global const int *restrict index, global float *restrict x, global int *restrict labels_out,
                           const uint n, const uint positions, const uint by_positions, const uint shift) {
   const uint i = get_global_id(0), c = i % PITCH, at = i / PITCH,

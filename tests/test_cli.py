@@ -71,7 +71,7 @@ def test_errors():
         ("--keep", "0", "from 1"),
         ("--checkpoint-every", "0", "1 or more"),
         ("--checkpoint-every", "e", "Ne"),
-        ("--classes", "999", "256"),
+        ("--classes", "65536", "65535"),
         ("--save", "", "empty"),
         ("--log", "-", "file"),
         ("--tune", "slow", "cached, off or quick"),

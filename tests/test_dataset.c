@@ -112,6 +112,8 @@ static void test_plain_errors(check_device *d) {
   refuse(b, n + 1, "24 bytes from offset 16 on, the file has 25");
   b[2] = 0x0d;
   refuse(b, n, "magic number at offset 0 is 00000d03");
+  b[2] = 0x0b;
+  refuse(b, n, "2x3x4 of 2 = 48 bytes from offset 16 on, the file has 24");
   memcpy(b, good, n);
   b[0] = 1;
   refuse(b, n, "magic number at offset 0 is 01000803");
@@ -281,7 +283,7 @@ static void test_folder_errors(check_device *d) {
   }
   check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 2}, &data), CVY_E_FORMAT,
               "train-labels-idx1-ubyte: the label of training image 2 (offset 10) is 2, with 2 classes 0 to 1");
-  check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 257}, &data), CVY_E_ARGUMENT, "257 classes");
+  check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 65536}, &data), CVY_E_ARGUMENT, "65536 classes");
   check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = -1}, &data), CVY_E_ARGUMENT, "-1 classes");
   write_bytes(path_in(folder, names[3]), b, make_idx(b, 1, (const int[]){2}, 0, 3));
   check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "has 2 labels for the 3 images");
@@ -299,6 +301,41 @@ static void test_folder_errors(check_device *d) {
   check_fails(cvy_data_load("/nonexistent", NULL, &data), CVY_E_ARGUMENT, "data '/nonexistent': No such file");
   check_fails(cvy_data_load(path_in(folder, names[0]), NULL, &data), CVY_E_ARGUMENT, "is a file");
   check_fails(cvy_data_load("", NULL, &data), CVY_E_ARGUMENT, "no data named");
+}
+
+/* Labels of 16 bits: big-endian, unsigned, plain and packed, beside images of bytes. */
+static void test_wide_labels(check_device *d) {
+  (void)d;
+  uint8_t b[256], packed[256];
+  cvy_data *data;
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  write_set(folder, 3);
+  static const uint8_t labels[] = {0, 0, 0x0b, 1, 0, 0, 0, 4, 0x01, 0x2c, 0, 3, 0xff, 0xfe, 0x80, 0};
+  write_bytes(path_in(folder, names[1]), labels, sizeof labels);
+  check_ok(cvy_data_load(folder, NULL, &data));
+  static const uint16_t want[4] = {300, 3, 65534, 32768};
+  assert_memory_equal(data->train.labels, want, sizeof want);
+  assert_true(data->classes == 65535 && data->test.labels[1] == 1);
+  cvy_data_destroy(&data);
+  write_bytes(path_in(folder, names[1]), packed, pack(labels, sizeof labels, packed, sizeof packed));
+  check_ok(cvy_data_load(folder, &(cvy_data_params){.classes = 65535}, &data));
+  assert_memory_equal(data->train.labels, want, sizeof want);
+  cvy_data_destroy(&data);
+  check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 1000}, &data), CVY_E_FORMAT,
+              "train-labels-idx1-ubyte: the label of training image 2 (offset 12) is 65534, with 1000 classes 0 to 999");
+  memcpy(b, labels, sizeof labels);
+  b[13] = 0xff;
+  write_bytes(path_in(folder, names[1]), b, sizeof labels);
+  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT,
+              "the label of training image 2 (offset 12) is 65535, with 65535 classes 0 to 65534");
+  write_bytes(path_in(folder, names[1]), b, sizeof labels - 1);
+  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "4 of 2 = 8 bytes from offset 8 on, the file has 7");
+  write_set(folder, 3);
+  const size_t n = make_idx(b, 3, (const int[]){4, 2, 4}, 0, 256);
+  b[2] = 0x0b;
+  b[15] = 2;
+  write_bytes(path_in(folder, names[0]), b, n);
+  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "its elements have 16 bits (type 0b at offset 2), images are bytes");
 }
 
 static void test_search(check_device *d) {
@@ -356,7 +393,7 @@ static void test_synthetic(check_device *d) {
   const size_t each = 9 * 11 * 3;
   check_ok(cvy_data_load("synthetic:300:9x11x3", &five, &y));
   assert_memory_equal(x->train.images, y->train.images, 300 * each);
-  assert_memory_equal(x->train.labels, y->train.labels, 300);
+  assert_memory_equal(x->train.labels, y->train.labels, 300 * sizeof *x->train.labels);
   assert_memory_equal(x->test.images, y->test.images, 51 * each);
   cvy_data_destroy(&y);
   check_ok(
@@ -368,7 +405,7 @@ static void test_synthetic(check_device *d) {
   assert_memory_not_equal(x->train.images, x->test.images, 51 * each);
   cvy_data_destroy(&y);
 
-  assert_memory_not_equal(x->train.labels, x->test.labels, 51);
+  assert_memory_not_equal(x->train.labels, x->test.labels, 51 * sizeof *x->train.labels);
   int equal_labels = 0;                                /* training and test noise are not the same */
   for (int i = 0; i < 51; i++) {
     if (x->train.labels[i] != x->test.labels[i]) continue;
@@ -379,7 +416,7 @@ static void test_synthetic(check_device *d) {
 
   /* learnable: the nearest class mean of the training images tells almost all test images */
   double *const mean = cvy_calloc(10 * each, sizeof *mean);
-  int counts[10] = {0}, right = 0;
+  int counts[10] = {0}, right = 0, largest;
   for (int i = 0; i < x->train.n; i++) {
     counts[x->train.labels[i]]++;
     for (size_t p = 0; p < each; p++) mean[x->train.labels[i] * each + p] += x->train.images[(size_t)i * each + p];
@@ -414,7 +451,11 @@ static void test_synthetic(check_device *d) {
       "synthetic:10:8x0x1", "synthetic:10:8X8X1", "synthetic:10:65537x1x1", "synthetic:1000000000:65536x65536x65536"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     check_fails(cvy_data_load(bad[i], NULL, &x), CVY_E_ARGUMENT, bad[i]);
-  check_fails(cvy_data_load("synthetic:10", &(cvy_data_params){.classes = 300}, &x), CVY_E_ARGUMENT, "300 classes");
+  check_fails(cvy_data_load("synthetic:10", &(cvy_data_params){.classes = 65536}, &x), CVY_E_ARGUMENT, "65536 classes");
+  check_ok(cvy_data_load("synthetic:2000:2x2x1", &(cvy_data_params){.classes = 65535}, &x));
+  for (int i = largest = 0; i < 2000; i++) largest = x->train.labels[i] > largest ? x->train.labels[i] : largest;
+  assert_in_range(largest, 65000, 65534);
+  cvy_data_destroy(&x);
 }
 
 /* Sizes and labels at once, images later. */
@@ -464,7 +505,8 @@ static void test_two_parts(check_device *d) {
 
 static void test_memory(check_device *d) {
   (void)d;
-  const uint8_t pixels[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, labels[3] = {0, 4, 1};
+  const uint8_t pixels[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  const uint16_t labels[3] = {0, 4, 1}, large[3] = {0, 65534, 65535};
   const cvy_samples train = {3, pixels, labels}, test = {1, pixels + 4, labels};
   cvy_data *x;
   check_ok(cvy_data_from_memory(2, 1, 2, 0, &train, &test, &x));
@@ -476,6 +518,11 @@ static void test_memory(check_device *d) {
   check_ok(cvy_data_from_memory(2, 1, 2, 5, &train, NULL, &x));
   assert_int_equal(x->test.n, 0);
   cvy_data_destroy(&x);
+  check_ok(cvy_data_from_memory(2, 1, 2, 0, &(cvy_samples){2, pixels, large}, NULL, &x));
+  assert_true(x->classes == CVY_MAX_CLASSES && x->train.labels[1] == 65534);
+  cvy_data_destroy(&x);
+  check_fails(cvy_data_from_memory(2, 1, 2, 0, &(cvy_samples){3, pixels, large}, NULL, &x), CVY_E_FORMAT,
+              "the label of training image 2 (offset 4) is 65535, with 65535 classes 0 to 65534");
   check_fails(cvy_data_from_memory(2, 1, 2, 4, &train, &test, &x), CVY_E_FORMAT, "the label of training image 1");
   check_fails(cvy_data_from_memory(2, 0, 2, 0, &train, &test, &x), CVY_E_ARGUMENT, "2x0x2");
   check_fails(cvy_data_from_memory(2, 1, 2, 0, NULL, &test, &x), CVY_E_ARGUMENT, "no training images");
@@ -492,6 +539,7 @@ int main(int argc, char **argv) {
       {"packed_errors", test_packed_errors},
       {"fuzz", test_fuzz},
       {"folder_errors", test_folder_errors},
+      {"wide_labels", test_wide_labels},
       {"search", test_search},
       {"synthetic", test_synthetic},
       {"two_parts", test_two_parts},

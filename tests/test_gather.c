@@ -9,22 +9,22 @@ typedef struct sizes { int n, m, h, w, c, pitch; } sizes;
 static void run_case(check_device *d, check_rng *r, const sizes *s, bool every_value) {
   const cvy_shape shape = {s->h, s->w, s->c, s->pitch};
   const size_t image = (size_t)s->h * (size_t)s->w * (size_t)s->c, total = (size_t)s->n * image;
-  unsigned char *const images = (unsigned char *)check_floats(d, ((size_t)s->m * image + 3) / 4),
-                       *const labels = (unsigned char *)check_floats(d, (size_t)s->m);
+  unsigned char *const images = (unsigned char *)check_floats(d, ((size_t)s->m * image + 3) / 4);
+  unsigned short *const labels = (unsigned short *)check_floats(d, (size_t)s->m);
   int *const index = (int *)check_floats(d, (size_t)s->n), *const want_labels = (int *)check_floats(d, (size_t)s->n);
   int *const got_labels = (int *)check_floats(d, (size_t)s->n);
   double *const want = check_doubles(d, total);
   float *const rounded = check_floats(d, total);
   for (size_t i = 0; i < (size_t)s->m * image; i++)
     images[i] = (unsigned char)(every_value ? (int)(i % 256) : check_int(r, 0, 255));
-  for (int i = 0; i < s->m; i++) labels[i] = (unsigned char)check_int(r, 0, 255);
+  for (int i = 0; i < s->m; i++) labels[i] = (unsigned short)check_int(r, 0, 65535);
   for (int i = 0; i < s->n; i++) index[i] = i == 0 ? s->m - 1 : i == 1 ? 0 : check_int(r, 0, s->m - 1);
   ref_gather(s->n, s->h, s->w, s->c, images, labels, index, want, want_labels);
   for (size_t i = 0; i < total; i++) rounded[i] = (float)want[i];
   cvy_gather *op = NULL;
   check_ok(cvy_gather_create(d->cl, &shape, &op));
   check_buffer *const b_images = check_input_bytes(d, "images", images, (size_t)s->m * image);
-  check_buffer *const b_labels = check_input_bytes(d, "labels", labels, (size_t)s->m);
+  check_buffer *const b_labels = check_input_bytes(d, "labels", labels, (size_t)s->m * sizeof *labels);
   check_buffer *const b_index = check_input_bytes(d, "index", index, (size_t)s->n * sizeof(int));
   check_buffer *const x = check_output(d, "x", s->n * s->h * s->w, s->c, s->pitch);
   check_buffer *const labels_out = check_scratch(d, "labels_out", (size_t)s->n * sizeof(int));

@@ -90,6 +90,8 @@ static void test_layers(check_device *d) {
       {.n = 33, .p = {.n_max = 40, .x = {1, 1, 512, 512}, .k = 10, .y_pitch = 16, .bias = true}},
       {.n = 5, .p = {.n_max = 5, .x = {4, 4, 50, 64}, .k = 128, .y_pitch = 128, .bias = true}, .accumulate = true},
       {.n = 20, .p = {.n_max = 20, .x = {1, 1, 128, 128}, .k = 10, .y_pitch = 16, .bias = true}},
+      {.n = 3, .p = {.n_max = 3, .x = {1, 1, 84, 96}, .k = 1000, .y_pitch = 1008, .bias = true}},
+      {.n = 2, .p = {.n_max = 2, .x = {1, 1, 20, 32}, .k = 65535, .y_pitch = 65536, .bias = true}, .accumulate = true},
       {.n = 3, .p = {.n_max = 3, .x = {28, 28, 1, 1}, .k = 17, .y_pitch = 32, .no_backward_data = true}},
   };
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {

@@ -45,10 +45,11 @@ static void check_result(check_device *d, check_buffer *result, double loss, dou
 
 static void test_shapes(check_device *d) {
   static const int pitches[] = {1, 4, 16, 7};   /* 7: no whole vectors */
-  for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 200 : getenv("CVY_TEST_OCLGRIND") ? 20 : 60); i++) {
+  const int cases = getenv("CVY_TEST_FULL") ? 200 : getenv("CVY_TEST_OCLGRIND") ? 20 : 60;
+  for (int i = 0; i < cases + 3; i++) {                /* the last: as many classes as labels of 16 bits tell apart */
     check_rng r = check_rng_make(d, i);
-    const int n = check_edge(&r, 16, 100), n_max = n + check_int(&r, 0, 3);
-    const int c = i % 5 == 4 ? check_edge(&r, 64, 1000) : i % 5 == 3 ? check_int(&r, 1, 4) : check_edge(&r, 16, 40);
+    const int n = i < cases ? check_edge(&r, 16, 100) : 3, n_max = n + check_int(&r, 0, 3);
+    const int c = i >= cases ? 65535 : i % 5 == 4 ? check_edge(&r, 64, 1000) : i % 5 == 3 ? check_int(&r, 1, 4) : check_edge(&r, 16, 40);
     const int pitch = cvy_round_up((size_t)c, (size_t)check_pick(&r, pitches, 4));
     const int mode = i % 3;   /* 0: dx apart, 1: in place, 2: no gradient */
     const float scale = i % 4 == 0 ? 1.0f : 1.0f / (float)check_int(&r, n, 600);

@@ -486,12 +486,12 @@ static cvy_status bench_gather(bench_rows *rows, layer_run *l, const bench_case 
   CVY_TRY(cvy_gather_create(l->device->cl, &l->x, &l->gather));
   CVY_TRY(bench_buffer_zero(l->device, bytes, &l->buffers[X]));
   CVY_TRY(cvy_buffer_write(l->device->queue, l->buffers[X], 0, bytes, host, NULL, NULL));
-  CVY_TRY(bench_buffer_zero(l->device, GATHER_IMAGES, &l->buffers[LABELS]));
+  CVY_TRY(bench_buffer_zero(l->device, GATHER_IMAGES * sizeof(uint16_t), &l->buffers[LABELS]));
   CVY_TRY(zeroed(l, WORKSPACE, (size_t)l->n));
   CVY_TRY(cvy_buffer_write(l->device->queue, l->buffers[WORKSPACE], 0, (size_t)l->n * sizeof *index, index, NULL, NULL));
   CVY_TRY(zeroed(l, Y, l->elems));
   CVY_TRY(zeroed(l, RESULT, (size_t)l->n));
-  const double n = l->n, read = n * (double)image + 5 * n, written = 4 * n * (double)image + 4 * n;
+  const double n = l->n, read = n * (double)image + 6 * n, written = 4 * n * (double)image + 4 * n;
   CVY_TRY(layer_row(rows, l, what, &(layer_pass){"forward", read, written, true, gather_run, gather_error}));
 fail:
   cvy_free(host);

@@ -3,6 +3,7 @@
 #ifndef CVY_TOOLS_OPTION_ROWS_H
 #define CVY_TOOLS_OPTION_ROWS_H
 
+#include "convoy/data.h"
 #include "tools/options.h"
 
 /* A position in program_models (program_common.h). */
@@ -20,7 +21,7 @@
    .unit = "folder", .help = "where fashion-mnist lies"}
 #define ROW_CLASSES(F)                                                                                               \
   {.kind = OPTION_INT, .name = "classes", F(classes), .value = "N", .deflt = "0",                                     \
-   .unit = "classes, 0: largest label + 1, synthetic: 10", .lo = 0, .hi = 256, .help = "classes of the data"}
+   .unit = "classes, 0: largest label + 1, synthetic: 10", .lo = 0, .hi = CVY_MAX_CLASSES, .help = "classes of the data"}
 #define ROW_SEED(F, HELP)                                                                                            \
   {.kind = OPTION_INT, .name = "seed", F(seed), .value = "N", .deflt = "0", .unit = "number", .lo = 0, .hi = 9.2e18,   \
    .help = HELP}

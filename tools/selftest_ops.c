@@ -22,7 +22,7 @@ static void gather_run(selftest *t, int channels) {
   const cvy_shape shape = {.h = H, .w = W, .c = channels, .pitch = cvy_input_pitch_of(channels)};
   const size_t per_image = (size_t)H * W * (size_t)channels, total = N * per_image;
   const int index[N] = {6, 0, 3, 3, 5};
-  unsigned char labels[IMAGES] = {9, 8, 7, 6, 5, 4, 3};
+  unsigned short labels[IMAGES] = {9, 300, 7, 65534, 5, 4, 255};
   selftest_case_begin(t, "gather", "%d images %dx%dx%d of %d", N, H, W, channels, IMAGES);
   unsigned char *const images = (unsigned char *)selftest_floats(t, IMAGES * per_image / sizeof(float) + 1);
   const float *const random = selftest_random(t, IMAGES * per_image, 0, 256);

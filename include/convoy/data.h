@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Data sets in host memory: images as bytes (N,H,W,C), labels as bytes. */
+ * Data sets in host memory: images as bytes (N,H,W,C), labels as 16-bit numbers. */
 #ifndef CONVOY_DATA_H
 #define CONVOY_DATA_H
 
@@ -11,10 +11,12 @@
 extern "C" {
 #endif
 
+enum { CVY_MAX_CLASSES = 65535 };
+
 typedef struct cvy_samples {
   int n;
   const uint8_t *images;            /* n*h*w*c bytes */
-  const uint8_t *labels;            /* n bytes, each < classes */
+  const uint16_t *labels;           /* n, each < classes */
 } cvy_samples;
 
 typedef struct cvy_data {
@@ -25,13 +27,13 @@ typedef struct cvy_data {
 
 typedef struct cvy_data_params {
   const char *dir;                  /* --data-dir: looked at before $CONVOY_DATA and Debian's folder; NULL: not given */
-  int classes;                      /* 0: largest label + 1; synthetic: 10 */
+  int classes;                      /* 1..CVY_MAX_CLASSES; 0: largest label + 1, synthetic: 10 */
   uint64_t seed;                    /* synthetic only */
 } cvy_data_params;
 
 /* `spec`: "fashion-mnist" | a folder with idx files named as Fashion-MNIST's (plain or .gz; images of rank 3, or of
- * rank 4 as train-images-idx4-ubyte) | "synthetic[:N[:HxWxC]]" (N training and N/6 + 1 test images, 28x28x1 by default,
- * 10 classes, learnable).
+ * rank 4 as train-images-idx4-ubyte; labels of type 8, bytes, or 0x0B, 16 bits, big-endian and read as unsigned) |
+ * "synthetic[:N[:HxWxC]]" (N training and N/6 + 1 test images, 28x28x1 and 10 classes by default, learnable).
  * params may be NULL. CVY_E_IO: a file is missing (message: where it was looked for and how to get it) or unreadable;
  * CVY_E_FORMAT: magic, sizes, CRC, label out of range, with file and offset; CVY_E_ARGUMENT: bad spec. */
 cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_data **out);

@@ -49,7 +49,7 @@ cvy_status cvy_gather_run(cvy_gather *op, cvy_queue *queue, int n, cvy_buffer *i
               "gather: %d samples of %zu floats: must be at least 1 and fewer than 2^31 floats", n,
               cvy_shape_elems(&op->x));
   CVY_TRY(cvy_check_buffer("gather", "images", images, positions * (size_t)op->x.c));
-  CVY_TRY(cvy_check_buffer("gather", "labels", labels, 1));
+  CVY_TRY(cvy_check_buffer("gather", "labels", labels, sizeof(uint16_t)));
   CVY_TRY(cvy_check_buffer("gather", "index", index, (size_t)n * sizeof(int32_t)));
   CVY_TRY(cvy_check_buffer("gather", "x", x, (size_t)n * cvy_shape_elems(&op->x) * sizeof(float)));
   CVY_TRY(cvy_check_buffer("gather", "labels_out", labels_out, (size_t)n * sizeof(int32_t)));

@@ -2,7 +2,7 @@
  * Makes a batch from the bytes of a data set:  x[n,h,w,c] = (float)images[index[n],h,w,c] / 255.0f (correctly
  * rounded), padding channels 0;
  * labels_out[n] = labels[index[n]].
- * images: (M,H,W,C) bytes, dense · labels: M bytes · index: N int32 in 0..M-1 · x: (N,H,W,C) pitch x.pitch ·
+ * images: (M,H,W,C) bytes, dense · labels: M uint16 · index: N int32 in 0..M-1 · x: (N,H,W,C) pitch x.pitch ·
  * labels_out: N int32. Pending on return.
  * M*H*W*C may pass 4 GiB: offsets are 64-bit. */
 #ifndef CVY_OPS_GATHER_H

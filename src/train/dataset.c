@@ -13,14 +13,15 @@
 #include "src/base/thread.h"
 #include "src/train/idx.h"
 
-enum { MAX_CLASSES = 256, MAX_SIDE = 65536, SYNTHETIC_N = 6000, SYNTHETIC_CLASSES = 10 };
+enum { MAX_SIDE = 65536, SYNTHETIC_N = 6000, SYNTHETIC_CLASSES = 10 };
 static const size_t MAX_SET_BYTES = (size_t)1 << 36;
 static const char DEBIAN_DIR[] = "/usr/share/datasets/fashion-mnist";
 
 /* What cvy_data_destroy frees: the samples' pointers are const for everybody else. */
 typedef struct dataset {
   cvy_data data;                    /* first */
-  uint8_t *images[2], *labels[2];   /* train, test */
+  uint8_t *images[2];               /* train, test */
+  uint16_t *labels[2];
   /* images that are still in their files, from load_begin to load_end */
   cvy_idx_reader *readers[2];
   cvy_idx rest[2];
@@ -34,7 +35,7 @@ static const char *const set_names[2] = {"training", "test"};
 static cvy_samples *samples_of(dataset *d, int set) { return set ? &d->data.test : &d->data.train; }
 
 /* Hands images and labels (size n each) over to d. */
-static void set_samples(dataset *d, int set, int n, uint8_t *images, uint8_t *labels) {
+static void set_samples(dataset *d, int set, int n, uint8_t *images, uint16_t *labels) {
   d->images[set] = images;
   d->labels[set] = labels;
   *samples_of(d, set) = (cvy_samples){.n = n, .images = images, .labels = labels};
@@ -64,20 +65,27 @@ static int largest_label(const cvy_samples *s) {
   return largest;
 }
 
-/* Sets d->data.classes (wanted, or largest label + 1) and checks the labels. where[set]: the file, or "". base: offset
- * of label 0 there. */
-static cvy_status check_labels(dataset *d, int wanted, const char *const where[2], int base) {
+static cvy_status check_classes(int classes) {
   cvy_status status = CVY_OK;
-  CVY_REQUIRE(wanted >= 0 && wanted <= MAX_CLASSES, CVY_E_ARGUMENT,
-              "%d classes: 1 to %d are possible (labels are bytes)", wanted, MAX_CLASSES);
-  const int a = largest_label(&d->data.train), b = largest_label(&d->data.test);
-  d->data.classes = wanted ? wanted : (a > b ? a : b) + 1;
+  CVY_REQUIRE(classes >= 0 && classes <= CVY_MAX_CLASSES, CVY_E_ARGUMENT,
+              "%d classes: 1 to %d are possible (0: largest label + 1)", classes, CVY_MAX_CLASSES);
+fail:
+  return status;
+}
+
+/* Sets d->data.classes (wanted, or largest label + 1) and checks the labels. where[set]: the file, or "". base: offset
+ * of label 0 there; each[set]: bytes of a label. */
+static cvy_status check_labels(dataset *d, int wanted, const char *const where[2], size_t base, const size_t each[2]) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(check_classes(wanted));
+  const int a = largest_label(&d->data.train), b = largest_label(&d->data.test), own = (a > b ? a : b) + 1;
+  d->data.classes = wanted ? wanted : own < CVY_MAX_CLASSES ? own : CVY_MAX_CLASSES;
   for (int set = 0; set < 2; set++) {
     const cvy_samples *const s = samples_of(d, set);
     for (int i = 0; i < s->n; i++)
       CVY_REQUIRE(s->labels[i] < d->data.classes, CVY_E_FORMAT,
-                  "%s%sthe label of %s image %d (offset %d) is %d, with %d classes 0 to %d are possible", where[set],
-                  *where[set] ? ": " : "", set_names[set], i, base + i, s->labels[i], d->data.classes,
+                  "%s%sthe label of %s image %d (offset %zu) is %d, with %d classes 0 to %d are possible", where[set],
+                  *where[set] ? ": " : "", set_names[set], i, base + (size_t)i * each[set], s->labels[i], d->data.classes,
                   d->data.classes - 1);
   }
 fail:
@@ -104,10 +112,29 @@ static const char *const image_files[2][3] = {
 };
 static const char *const label_files[2][2] = {{"train-labels-idx1-ubyte", NULL}, {"t10k-labels-idx1-ubyte", NULL}};
 
-/* All but the images, of which the header is read. */
-static cvy_status load_set(const char *dir, int set, dataset *d, char label_path[PATH_MAX]) {
+/* The labels of an idx file as numbers: bytes, or 16 bits with the high byte first. */
+static cvy_status read_labels(const char *path, uint16_t **out, int *n, size_t *each) {
   cvy_status status = CVY_OK;
-  cvy_idx labels = {0}, *const images = &d->rest[set];
+  cvy_idx idx = {0};
+  *out = NULL;
+  CVY_TRY(cvy_idx_read(path, 1, 1, &idx));
+  *n = idx.dims[0];
+  *each = (size_t)idx.elem_bytes;
+  *out = cvy_calloc((size_t)*n, sizeof **out);
+  CVY_REQUIRE(*out, CVY_E_MEMORY, "no memory for the %d labels of %s", *n, path);
+  for (int i = 0; i < *n; i++)
+    (*out)[i] = idx.elem_bytes == 2 ? (uint16_t)(idx.data[2 * (size_t)i] << 8 | idx.data[2 * (size_t)i + 1]) : idx.data[i];
+fail:
+  cvy_idx_clear(&idx);
+  return status;
+}
+
+/* All but the images, of which the header is read. label_bytes: of one label in its file. */
+static cvy_status load_set(const char *dir, int set, dataset *d, char label_path[PATH_MAX], size_t *label_bytes) {
+  cvy_status status = CVY_OK;
+  cvy_idx *const images = &d->rest[set];
+  uint16_t *labels = NULL;
+  int n_labels;
   char path[PATH_MAX];
   cvy_data *const data = &d->data;
   CVY_REQUIRE(find_file(dir, image_files[set], path), CVY_E_IO,
@@ -116,29 +143,32 @@ static cvy_status load_set(const char *dir, int set, dataset *d, char label_path
   CVY_REQUIRE(find_file(dir, label_files[set], label_path), CVY_E_IO,
               "%s has no %s labels: %s, plain or .gz, must be there", dir, set_names[set], label_files[set][0]);
   CVY_TRY(cvy_idx_open(path, 3, 4, images, &d->readers[set]));
-  CVY_TRY(cvy_idx_read(label_path, 1, 1, &labels));
+  CVY_REQUIRE(images->elem_bytes == 1, CVY_E_FORMAT, "%s: its elements have 16 bits (type 0b at offset 2), images are bytes (08)",
+              path);
+  CVY_TRY(read_labels(label_path, &labels, &n_labels, label_bytes));
   const int h = images->dims[1], w = images->dims[2], c = images->rank == 4 ? images->dims[3] : 1;
   CVY_REQUIRE(h <= MAX_SIDE && w <= MAX_SIDE && c <= MAX_SIDE, CVY_E_FORMAT,
               "%s: images of %dx%dx%d, at most %d in each direction are possible", path, h, w, c, MAX_SIDE);
-  CVY_REQUIRE(labels.dims[0] == images->dims[0], CVY_E_FORMAT, "%s has %d labels for the %d images of %s", label_path,
-              labels.dims[0], images->dims[0], path);
+  CVY_REQUIRE(n_labels == images->dims[0], CVY_E_FORMAT, "%s has %d labels for the %d images of %s", label_path, n_labels,
+              images->dims[0], path);
   CVY_REQUIRE(set == 0 || (h == data->h && w == data->w && c == data->c), CVY_E_FORMAT,
               "%s: test images are %dx%dx%d, the training images %dx%dx%d", path, h, w, c, data->h, data->w, data->c);
   data->h = h;
   data->w = w;
   data->c = c;
-  set_samples(d, set, images->dims[0], NULL, labels.data);
-  labels = (cvy_idx){0};
+  set_samples(d, set, n_labels, NULL, labels);
+  labels = NULL;
 fail:
-  cvy_idx_clear(&labels);
+  cvy_free(labels);
   return status;
 }
 
 static cvy_status load_folder(const char *dir, int classes, dataset *d) {
   cvy_status status = CVY_OK;
   char label_paths[2][PATH_MAX];
-  for (int set = 0; set < 2; set++) CVY_TRY(load_set(dir, set, d, label_paths[set]));
-  CVY_TRY(check_labels(d, classes, (const char *const[2]){label_paths[0], label_paths[1]}, 8));
+  size_t label_bytes[2];
+  for (int set = 0; set < 2; set++) CVY_TRY(load_set(dir, set, d, label_paths[set], &label_bytes[set]));
+  CVY_TRY(check_labels(d, classes, (const char *const[2]){label_paths[0], label_paths[1]}, 8, label_bytes));
 fail:
   return status;
 }
@@ -227,11 +257,12 @@ static cvy_status fill_synthetic(dataset *d, uint64_t seed, const int counts[2])
   for (int set = 0; set < 2; set++) {
     const cvy_rng classes = {.seed = seed, .purpose = CVY_RNG_SYNTHETIC, .stream = 1u + (uint32_t)set};
     const cvy_rng noise = {.seed = seed, .purpose = CVY_RNG_SYNTHETIC, .stream = 3u + (uint32_t)set};
-    uint8_t *const images = cvy_calloc((size_t)counts[set], n), *const labels = cvy_calloc((size_t)counts[set], 1);
+    uint8_t *const images = cvy_calloc((size_t)counts[set], n);
+    uint16_t *const labels = cvy_calloc((size_t)counts[set], sizeof *labels);
     set_samples(d, set, counts[set], images, labels);
     CVY_REQUIRE(images && labels, CVY_E_MEMORY, "no memory for %d synthetic images of %zu bytes", counts[set], n);
     for (int i = 0; i < counts[set]; i++) {
-      labels[i] = (uint8_t)cvy_rng_below(&classes, (uint64_t)i, (uint32_t)data->classes);
+      labels[i] = (uint16_t)cvy_rng_below(&classes, (uint64_t)i, (uint32_t)data->classes);
       make_image(&noise, (uint64_t)i, prototypes + labels[i] * n, n, images + (size_t)i * n);
     }
   }
@@ -267,8 +298,7 @@ static cvy_status load_synthetic(const char *spec, const cvy_data_params *params
   CVY_REQUIRE(!shape || parse_sides(shape + 1, sides), CVY_E_ARGUMENT,
               "data '%s': '%s' is not a size HxWxC with 1 to %d each; right would be synthetic:6000:32x32x3", spec,
               strrchr(spec, ':') + 1, MAX_SIDE);
-  CVY_REQUIRE(params->classes >= 0 && params->classes <= MAX_CLASSES, CVY_E_ARGUMENT,
-              "%d classes: 1 to %d are possible (labels are bytes)", params->classes, MAX_CLASSES);
+  CVY_TRY(check_classes(params->classes));
   bool fits = cvy_mul_size(bytes, (size_t)n, &bytes);
   for (int i = 0; i < 3; i++) fits = fits && cvy_mul_size(bytes, (size_t)sides[i], &bytes);
   CVY_REQUIRE(fits && bytes <= MAX_SET_BYTES, CVY_E_ARGUMENT, "data '%s' would need more than %zu GiB", spec,
@@ -396,15 +426,16 @@ cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samp
     size_t bytes = (size_t)from->n;
     CVY_REQUIRE(cvy_mul_size(bytes, (size_t)h * (size_t)w, &bytes) && cvy_mul_size(bytes, (size_t)c, &bytes),
                 CVY_E_ARGUMENT, "data from memory: the size of %d images of %dx%dx%d overflows", from->n, h, w, c);
-    uint8_t *const images = cvy_calloc(bytes, 1), *const labels = cvy_calloc((size_t)from->n, 1);
+    uint8_t *const images = cvy_calloc(bytes, 1);
+    uint16_t *const labels = cvy_calloc((size_t)from->n, sizeof *labels);
     set_samples(d, set, from->n, images, labels);
     CVY_REQUIRE(images && labels, CVY_E_MEMORY, "no memory for %zu bytes of %s images", bytes, set_names[set]);
     if (from->n) {
       memcpy(images, from->images, bytes);
-      memcpy(labels, from->labels, (size_t)from->n);
+      memcpy(labels, from->labels, (size_t)from->n * sizeof *labels);
     }
   }
-  CVY_TRY(check_labels(d, classes, (const char *const[2]){"", ""}, 0));
+  CVY_TRY(check_labels(d, classes, (const char *const[2]){"", ""}, 0, (const size_t[2]){sizeof(uint16_t), sizeof(uint16_t)}));
   *out = &d->data;
   d = NULL;
 fail:

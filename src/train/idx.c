@@ -12,7 +12,7 @@
 
 #include "src/base/mem.h"
 
-enum { CHUNK = 1 << 16, MAX_RATIO = 1032, TYPE_UBYTE = 8 };   /* deflate packs at most 1032 bytes into one */
+enum { CHUNK = 1 << 16, MAX_RATIO = 1032, TYPE_UBYTE = 8, TYPE_SHORT = 0x0b };   /* deflate packs at most 1032 bytes into one */
 
 /* A stream of bytes out of a plain or compressed file. */
 typedef struct source {
@@ -135,16 +135,17 @@ static void close_source(source *s) {
   cvy_free(s->path);
 }
 
-/* Fills rank, dims and size_bytes from the first bytes. *header_bytes: how many they are. */
+/* Fills rank, dims, elem_bytes and size_bytes from the first bytes. *header_bytes: how many they are. */
 static cvy_status read_header(source *s, int min_rank, int max_rank, cvy_idx *idx, size_t *header_bytes) {
   cvy_status status = CVY_OK;
   uint8_t head[4 + 4 * 4];
   size_t got;
   CVY_TRY(read_content(s, head, 4, &got));
   CVY_REQUIRE(got == 4, CVY_E_FORMAT, "%s has %zu bytes: too short for the magic number of an idx file", s->path, got);
-  CVY_REQUIRE(head[0] == 0 && head[1] == 0 && head[2] == TYPE_UBYTE, CVY_E_FORMAT,
-              "%s: the magic number at offset 0 is %02x%02x%02x%02x, an idx file of bytes begins with 000008", s->path,
-              head[0], head[1], head[2], head[3]);
+  CVY_REQUIRE(head[0] == 0 && head[1] == 0 && (head[2] == TYPE_UBYTE || head[2] == TYPE_SHORT), CVY_E_FORMAT,
+              "%s: the magic number at offset 0 is %02x%02x%02x%02x, an idx file begins with 000008 (bytes) or 00000b (16 bits)",
+              s->path, head[0], head[1], head[2], head[3]);
+  idx->elem_bytes = head[2] == TYPE_SHORT ? 2 : 1;
   CVY_REQUIRE(head[3] >= min_rank && head[3] <= max_rank, CVY_E_FORMAT,
               "%s: %d dimensions at offset 3, expected were %d%s%.0d", s->path, head[3], min_rank,
               min_rank < max_rank ? " to " : "", min_rank < max_rank ? max_rank : 0);
@@ -153,7 +154,7 @@ static cvy_status read_header(source *s, int min_rank, int max_rank, cvy_idx *id
   CVY_TRY(read_content(s, head + 4, *header_bytes - 4, &got));
   CVY_REQUIRE(got == *header_bytes - 4, CVY_E_FORMAT, "%s has %zu bytes: too short for its %d dimensions", s->path,
               4 + got, idx->rank);
-  size_t size = 1;
+  size_t size = (size_t)idx->elem_bytes;
   for (int i = 0; i < idx->rank; i++) {
     const uint8_t *const b = head + 4 + 4 * i;
     const uint32_t dim = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
@@ -169,10 +170,11 @@ fail:
   return status;
 }
 
-/* "60000x28x28" */
-static const char *dims_text(const cvy_idx *idx, char out[48]) {
+/* "60000x28x28", and " of 2" behind it where elements have two bytes */
+static const char *dims_text(const cvy_idx *idx, char out[64]) {
   int at = 0;
-  for (int i = 0; i < idx->rank; i++) at += snprintf(out + at, 48 - (size_t)at, "%s%d", i ? "x" : "", idx->dims[i]);
+  for (int i = 0; i < idx->rank; i++) at += snprintf(out + at, 64 - (size_t)at, "%s%d", i ? "x" : "", idx->dims[i]);
+  if (idx->elem_bytes > 1) snprintf(out + at, 64 - (size_t)at, " of %d", idx->elem_bytes);
   return out;
 }
 
@@ -180,7 +182,7 @@ struct cvy_idx_reader { source s; size_t header_bytes; };
 
 cvy_status cvy_idx_open(const char *path, int min_rank, int max_rank, cvy_idx *out, cvy_idx_reader **reader) {
   cvy_status status = CVY_OK;
-  char text[48];
+  char text[64];
   *out = (cvy_idx){0};
   *reader = NULL;
   cvy_idx_reader *opened = cvy_calloc(1, sizeof *opened);
@@ -209,7 +211,7 @@ fail:
 cvy_status cvy_idx_finish(cvy_idx_reader *reader, cvy_idx *idx) {
   cvy_status status = CVY_OK;
   source *const s = &reader->s;
-  char text[48];
+  char text[64];
   size_t got;
   dims_text(idx, text);
   idx->data = cvy_calloc(idx->size_bytes, 1);

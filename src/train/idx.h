@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Reading idx files (the format of MNIST), plain or compressed with gzip.
- *   0  2 bytes 0, 1 byte type (8: unsigned bytes, the only one read here), 1 byte rank
+ *   0  2 bytes 0, 1 byte type (8: unsigned bytes, 0x0B: 16 bits, big-endian; no others are read), 1 byte rank
  *   4  rank dimensions, 4 bytes each, big-endian
  *   4 + 4 rank  the elements, the last dimension fastest
  * Whether a file is compressed is seen from its first bytes (1f 8b), whatever its name. Any thread. */
@@ -14,7 +14,8 @@
 
 typedef struct cvy_idx {
   int rank, dims[4];                /* each 1..INT_MAX */
-  uint8_t *data;                    /* size_bytes = product of dims; cvy_idx_clear */
+  int elem_bytes;                   /* 1 or 2 */
+  uint8_t *data;                    /* as in the file; size_bytes = product of dims * elem_bytes; cvy_idx_clear */
   size_t size_bytes;
 } cvy_idx;
 

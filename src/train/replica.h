@@ -78,7 +78,8 @@ typedef struct cvy_replica {
   const cvy_data *data;
   cvy_buffer *images[2], *labels[2];           /* resident: [0] training, [1] test · streamed: block 0 and 1 */
   cvy_pinned *block_memory[2];
-  uint8_t *block_host[2];
+  uint16_t *block_labels[2];                   /* in block_memory */
+  uint8_t *block_images[2];
   cvy_event *block_free[2];
   cvy_buffer *identity;             /* 0..micro_batch-1, streamed */
   bool streamed;

@@ -16,7 +16,8 @@ void cvy_replica_data_release(cvy_replica *r) {
     cvy_buffer_destroy(&r->images[i]);
     cvy_buffer_destroy(&r->labels[i]);
     cvy_pinned_destroy(&r->block_memory[i]);
-    r->block_host[i] = NULL;
+    r->block_labels[i] = NULL;
+    r->block_images[i] = NULL;
   }
   cvy_buffer_destroy(&r->identity);
   r->data = NULL;
@@ -29,13 +30,14 @@ void cvy_replica_data_release(cvy_replica *r) {
 static bool fits(const cvy_replica *r, const cvy_data *data) {
   const cvy_device_info *const info = cvy_device_get_info(r->device);
   const size_t train = (size_t)data->train.n * image_bytes(data), test = (size_t)data->test.n * image_bytes(data);
+  const size_t labels = ((size_t)data->train.n + (size_t)data->test.n) * sizeof *data->train.labels;
   size_t limit = info->global_bytes / 10 * 9;
   const char *const capped = getenv("CVY_MEMORY_LIMIT_MIB");
   int64_t mib;
   if (capped && cvy_parse_int(capped, 1, 1 << 24, &mib) && (size_t)mib << 20 < limit) limit = (size_t)mib << 20;
   const size_t used = cvy_replica_device_bytes(r);
   return train <= info->max_alloc_bytes && test <= info->max_alloc_bytes && used < limit &&
-         train + test <= limit - used;
+         train + test + labels <= limit - used;
 }
 
 static cvy_status upload_resident(cvy_replica *r, const cvy_data *data) {
@@ -44,7 +46,7 @@ static cvy_status upload_resident(cvy_replica *r, const cvy_data *data) {
   const cvy_samples *const parts[2] = {&data->train, &data->test};
   for (int i = 0; i < 2; i++) {
     if (parts[i]->n == 0) continue;
-    const size_t labels = (size_t)parts[i]->n, bytes = labels * image_bytes(data);
+    const size_t n = (size_t)parts[i]->n, bytes = n * image_bytes(data), labels = n * sizeof *parts[i]->labels;
     CVY_TRY(cvy_buffer_create(r->device, bytes, &r->images[i]));
     CVY_TRY(cvy_buffer_create(r->device, labels, &r->labels[i]));
     CVY_TRY(cvy_buffer_write(queue, r->images[i], 0, bytes, parts[i]->images, NULL, NULL));
@@ -57,16 +59,18 @@ fail:
 
 static cvy_status prepare_streaming(cvy_replica *r, const cvy_data *data) {
   cvy_status status = CVY_OK;
-  const size_t micro = (size_t)cvy_instance_micro_batch(r->instance), bytes = micro * image_bytes(data);
+  const size_t micro = (size_t)cvy_instance_micro_batch(r->instance), labels = micro * sizeof *r->block_labels[0],
+               bytes = micro * image_bytes(data);
   int32_t *numbers = NULL;
   r->streamed = true;
   for (int i = 0; i < 2; i++) {
     void *host = NULL;
     CVY_TRY(cvy_buffer_create(r->device, bytes, &r->images[i]));
-    CVY_TRY(cvy_buffer_create(r->device, micro, &r->labels[i]));
-    CVY_TRY(cvy_pinned_create(r->device, bytes + micro, &r->block_memory[i], &host));
-    r->block_host[i] = host;
-    r->data_bytes += bytes + micro;
+    CVY_TRY(cvy_buffer_create(r->device, labels, &r->labels[i]));
+    CVY_TRY(cvy_pinned_create(r->device, labels + bytes, &r->block_memory[i], &host));
+    r->block_labels[i] = host;                         /* in front of the images: aligned, however many bytes those have */
+    r->block_images[i] = (uint8_t *)host + labels;
+    r->data_bytes += bytes + labels;
   }
   CVY_TRY(cvy_buffer_create(r->device, micro * sizeof(int32_t), &r->identity));
   numbers = cvy_calloc(micro, sizeof *numbers);
@@ -119,7 +123,8 @@ static cvy_status load_streamed(cvy_replica *r, bool test, const int32_t *sample
   const cvy_samples *const from = test ? &r->data->test : &r->data->train;
   const size_t bytes = image_bytes(r->data);
   const int block = (int)(r->blocks_used++ & 1);
-  uint8_t *const host = r->block_host[block], *const host_labels = host + (size_t)n * bytes;
+  uint8_t *const host = r->block_images[block];
+  uint16_t *const host_labels = r->block_labels[block];
   CVY_TRY(cvy_event_wait(r->block_free[block]));
   cvy_event_destroy(&r->block_free[block]);
   for (int i = 0; i < n; i++) {
@@ -127,7 +132,7 @@ static cvy_status load_streamed(cvy_replica *r, bool test, const int32_t *sample
     host_labels[i] = from->labels[samples[i]];
   }
   CVY_TRY(cvy_buffer_write(upload, r->images[block], 0, (size_t)n * bytes, host, NULL, &images));
-  CVY_TRY(cvy_buffer_write(upload, r->labels[block], 0, (size_t)n, host_labels, NULL, &labels));
+  CVY_TRY(cvy_buffer_write(upload, r->labels[block], 0, (size_t)n * sizeof *host_labels, host_labels, NULL, &labels));
   CVY_TRY(cvy_queue_flush(upload));
   CVY_TRY(cvy_queue_wait(compute, images));
   CVY_TRY(cvy_queue_wait(compute, labels));
