@@ -22,9 +22,9 @@
  *   slow=WHO:F[:A-B]      a launch takes F times as long, without using a core; A-B: launches A to B-1 alone, or with
  *                         "10s-20s" those in that time after the device's first launch. Launches much shorter than
  *                         0.1 ms come out slower than asked: the layer's own delay is about that
- *   link=WHO:R            reads, writes, mappings (and unmappings of what was mapped for writing) take at least
- *                         bytes / R GB/s, on each queue for itself, without using a core and, where the call does not
- *                         block, without holding up the host
+ *   link=WHO:R[:U]        reads, writes, mappings (and unmappings of what was mapped for writing) take at least
+ *                         bytes / R GB/s, on the way to the device bytes / U GB/s, on each queue for itself, without
+ *                         using a core and, where the call does not block, without holding up the host
  *   fail=WHO:CALL:N:CODE  the N-th CALL and all later ones fail with CODE (-5). CALL: launch read write map unmap fill
  *                         copy marker barrier flush finish wait buffer arg; info
  *                        release (of events); any (but the last two)

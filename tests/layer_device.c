@@ -317,9 +317,10 @@ static double factor_of(unit *u) {
   return factor;
 }
 
-static uint64_t transfer_ns(const unit *u, size_t bytes) {
+static uint64_t transfer_ns(const unit *u, call c, size_t bytes) {
+  const bool up = c == CALL_WRITE || c == CALL_UNMAP;
   for (int i = 0; i < n_faults; i++)
-    if (faults[i].kind == LINK && is_for(&faults[i], u)) return (uint64_t)((double)bytes / faults[i].number) + 1;
+    if (faults[i].kind == LINK && is_for(&faults[i], u)) return (uint64_t)((double)bytes / (up ? faults[i].up : faults[i].number)) + 1;
   return 0;
 }
 
@@ -328,7 +329,7 @@ static cl_int enter_transfer(cl_command_queue queue, call c, size_t bytes, uint6
   pthread_mutex_lock(&lock);
   queue_state *const q = state_of(queue);
   const cl_int code = enter(q ? q->unit : NULL, q, c, true);
-  *ns = q && bytes ? transfer_ns(q->unit, bytes) : 0;
+  *ns = q && bytes ? transfer_ns(q->unit, c, bytes) : 0;
   *context = q ? q->context : NULL;
   pthread_mutex_unlock(&lock);
   return code;

@@ -48,9 +48,12 @@ static void read_fault(fault *f, fault_kind kind, char *arg, const char *whole) 
   if (kind == SLOW || kind == LINK) {
     const char *const number = piece(&arg), *const range = piece(&arg);
     if (!number || (f->number = atof(number)) <= 0) layer_words_wrong(whole);
-    if (range) {
+    if (kind == LINK) {
+      f->up = range ? atof(range) : f->number;
+      if (f->up <= 0) layer_words_wrong(whole);
+    } else if (range) {
       const int got = sscanf(range, "%lf-%lf", &f->from, &f->to);
-      if (got < 1 || kind == LINK) layer_words_wrong(whole);
+      if (got < 1) layer_words_wrong(whole);
       f->seconds = strchr(range, 's') != NULL;
       if (f->seconds) (void)sscanf(range, "%lfs-%lfs", &f->from, &f->to);
     }

@@ -25,6 +25,7 @@ typedef struct fault {
   int device;                 /* index in the team; -1 all */
   int part;                   /* instead: the part of a partition; -1 none */
   double number;              /* factor of SLOW, GB/s of LINK */
+  double up;                  /* LINK: GB/s to the device */
   call call;
   long at;                    /* FAIL…: the call's number */
   cl_int code;

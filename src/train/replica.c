@@ -178,11 +178,12 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params) {
   r->map = cvy_device_get_facts(r->device)->host_unified;
   if (!r->map) {
     const size_t floats = r->layout->n_floats + r->layout->n_running_floats;
+    const size_t size_bytes = (r->staleness ? 3 : 2) * floats * sizeof(float);
     void *host = NULL;
-    CVY_TRY(cvy_pinned_create(r->device, 2 * floats * sizeof(float), &r->staging, &host));
-    memset(host, 0, 2 * floats * sizeof(float)); /* touched now: memory runs out here or never */
+    CVY_TRY(cvy_pinned_create(r->device, size_bytes, &r->staging, &host));
+    memset(host, 0, size_bytes); /* touched now: memory runs out here or never */
     r->staging_host = host;
-    r->sending_host = r->staging_host + floats;
+    for (int set = 0; set < 2; set++) r->sending_host[set] = r->staging_host + (r->staleness && set ? 2 : 1) * floats;
   }
   r->mail = cvy_calloc((size_t)r->layout->n_buckets + 1, sizeof *r->mail);
   CVY_REQUIRE(r->mail, CVY_E_MEMORY, "out of host memory");

@@ -87,8 +87,8 @@ typedef struct cvy_replica {
   size_t data_bytes;
   /* exchange */
   bool map;                         /* gradients are mapped, not copied: there is no staging */
-  cvy_pinned *staging;              /* n_floats gradients, then n_running_floats sums; then weights and running values */
-  float *staging_host, *sending_host;
+  cvy_pinned *staging;              /* n_floats gradients, then n_running_floats sums; then weights and running values, */
+  float *staging_host, *sending_host[2];   /* with staleness twice, by parity as on the device (cvy_replica_set_of) */
   cvy_mailbox *mail;                /* n_buckets + 1 */
   bool packs;                       /* gradients cross as bfloat16: */
   cvy_compress *compress;

@@ -329,7 +329,8 @@ cvy_status cvy_replica_give(cvy_replica *r, int unit, long step, const float *fr
   r->mail[unit].mapped = NULL;
   if (mapped && bucket && r->staleness) CVY_TRY(cvy_queue_marker(queue, &unmapped));
   if (!r->map) { /* from pinned memory: NVIDIA's driver would hold up this thread, and with it the other devices' weights */
-    float *const at = r->sending_host + (bucket ? r->layout->buckets[unit].offset : r->layout->n_floats);
+    /* With staleness the upload before may still be queued: no gradient that is computed with it has been taken. */
+    float *const at = r->sending_host[cvy_replica_set_of(r, step)] + (bucket ? r->layout->buckets[unit].offset : r->layout->n_floats);
     memcpy(at, from, floats * sizeof(float));
     from = at;
   }

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ * A device whose memory is its own gets and sends through pinned memory (CVY_FORCE_STAGING), one that shares the host's has
+ * its gradients mapped: the same bits, whatever the links let the one overtake (tests/layer.c). */
+#include <stdio.h>
+
+#include "convoy/convoy.h"
+#include "src/train/team.h"
+#include "tests/layer_words.h"
+#include "tests/check.h"
+
+enum { BATCH = 12, STEPS = 6, SAMPLES = 60, CLASSES = 10 };
+
+static cvy_net *net;
+static cvy_data *data;
+
+static void make_net(void) {
+  check_ok(cvy_net_create(1, 8, 8, &net));
+  cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}});
+  x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "1", NULL));
+  check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "2", CLASSES, false)));
+  check_ok(cvy_data_load("synthetic:60:8x8x1", NULL, &data));
+}
+
+typedef struct run {
+  double losses[STEPS];
+  float *w;
+} run;
+
+/* One batch has two samples: the last of three devices has no share of it. */
+static run train(check_device *d, cvy_team *team, const char *words) {
+  const size_t n = team->layout->n_floats;
+  run out = {.w = check_floats(d, n)};
+  check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3, .force = true}));
+  layer_words(words);
+  for (int s = 0; s < STEPS; s++) {
+    int32_t samples[BATCH];
+    const int images = s == STEPS / 2 ? 2 : BATCH;
+    for (int i = 0; i < images; i++) samples[i] = (s * 17 + i * 7) % SAMPLES;
+    check_ok(cvy_team_step(team, samples, images, 0.1f));
+  }
+  check_ok(cvy_team_wait(team));
+  layer_words(NULL);
+  for (int s = 0; s < STEPS; s++) {
+    cvy_step_result r;
+    bool got;
+    check_ok(cvy_team_take(team, true, &r, &got));
+    assert_true(got);
+    out.losses[s] = r.loss;
+  }
+  check_ok(cvy_team_verify(team));
+  memcpy(out.w, cvy_state_w(team->state), n * sizeof *out.w);
+  return out;
+}
+
+static void test_staged(check_device *d) {
+  static const char *const links[] = {NULL, "link=all:0.02", "link=all:0.1:0.005", "link=all:0.005:0.1"};
+  cvy_devices *devices;
+  char selector[32];
+  if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: links cannot be slow", CVY_TEST_LAYER);
+  if (!cvy_device_get_facts(d->cl)->host_unified) check_skip(d, "the device's memory is its own: nothing can be mapped");
+  make_net();
+  snprintf(selector, sizeof selector, "%s*3", d->place);
+  check_ok(cvy_devices_select(selector, &devices));
+  for (int how = 0; how < 4; how++) {
+    cvy_team_params params = {.batch = BATCH,
+                              .staleness = how & 1,
+                              .exchange = how & 2 ? CVY_EXCHANGE_BF16 : CVY_EXCHANGE_FP32,
+                              .momentum = 0.9f,
+                              .bucket_mib = 0.001};
+    run want = {.w = NULL};
+    for (int staged = 0; staged < 2; staged++)
+      for (params.run_ahead = 0; params.run_ahead <= 2; params.run_ahead++) {
+        cvy_team *team;
+        if (staged) setenv("CVY_FORCE_STAGING", "1", 1);
+        check_ok(cvy_team_create(devices, net, &params, &team));
+        unsetenv("CVY_FORCE_STAGING");
+        assert_true(team->replicas[0].map == !staged);
+        check_ok(cvy_team_attach(team, data));
+        for (size_t l = 0; l < sizeof links / sizeof *links; l++) {
+          const run got = train(d, team, links[l]);
+          if (!want.w) want = got;
+          if (memcmp(got.w, want.w, team->layout->n_floats * sizeof *got.w) != 0 ||
+              memcmp(got.losses, want.losses, sizeof got.losses) != 0)
+            check_fail(d, "%s, staleness %d, exchange %s, run-ahead %d, %s: other bits than mapped without links (last loss %.9g, not %.9g)",
+                       staged ? "staged" : "mapped", params.staleness, params.exchange ? "bf16" : "fp32", params.run_ahead,
+                       links[l] ? links[l] : "no links", got.losses[STEPS - 1], want.losses[STEPS - 1]);
+        }
+        cvy_team_destroy(&team);
+      }
+  }
+  cvy_devices_destroy(&devices);
+  cvy_data_destroy(&data);
+  cvy_net_destroy(&net);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {{"staged", test_staged}};
+  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
+  return check_main(argc, argv, tests, 1, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+}
