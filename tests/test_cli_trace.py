@@ -16,7 +16,7 @@ import tempfile
 import termios
 import time
 
-from cli import check, CONVOY, device_times, expect, lines_of, need_device, SMALL, main
+from cli import check, CONVOY, device_times, expect, first_device, lines_of, need_device, SMALL, main
 
 
 def covered(spans):
@@ -157,21 +157,40 @@ def test_trace():
             expect(1, "train", *SMALL, "--epochs", 1, "--trace", "/dev/full", err="could not be written in full")
 
 
-def status_of(columns, devices, *more):
-    """What a terminal of so many columns and 24 rows is sent while a team trains."""
+def resize(terminal, columns):
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+
+def on_terminal(columns, *args, enough=lambda text: False, then=None, env=()):
+    """What a terminal of so many columns and 24 rows is sent until the program ends or that is `enough`; `then`: the terminal
+    gets so many columns, and what comes after that is told too, until it is enough again."""
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    process = subprocess.Popen([CONVOY, "train", *SMALL, "--devices", devices, "--epochs", "400", "--no-eval", *more],
-                               stdout=subprocess.DEVNULL, stderr=slave)
+    resize(slave, columns)
+    process = subprocess.Popen([CONVOY, *map(str, args)], stdout=subprocess.DEVNULL, stderr=slave,
+                               env={**os.environ, "TERM": "xterm", **dict(env)})
     os.close(slave)
-    text, end = "", time.time() + 60
-    while time.time() < end and text.count("idle") < 6 * int(devices.rsplit("*")[1]):
+    texts, end = [""], time.time() + 60
+    while time.time() < end:
+        if enough(texts[-1]):
+            if not then or len(texts) > 1:
+                break
+            resize(master, then)
+            texts.append("")
         if select.select([master], [], [], 1)[0]:
-            text += os.read(master, 1 << 16).decode()
+            try:
+                texts[-1] += os.read(master, 1 << 16).decode()
+            except OSError:   # the program has ended
+                break
     process.kill()
     process.wait()
     os.close(master)
-    return text
+    return texts if then else texts[0]
+
+
+def status_of(columns, devices, *more_options, **more):
+    n = int(devices.rsplit("*")[1])
+    return on_terminal(columns, "train", *SMALL, "--devices", devices, "--epochs", 400, "--no-eval", *more_options,
+                       enough=lambda text: text.count("idle") >= 6 * n, **more)
 
 
 def test_status():
@@ -179,13 +198,70 @@ def test_status():
     need_device()
     for columns, n in ((80, 1), (120, 3), (60, 3), (80, 16), (40, 16)):
         text = status_of(columns, device_times(n))
-        plain = re.sub(r"\033\[K", "", text.replace("\r\n", "\n"))
-        drawings = [d for d in re.split(r"\r(?:\033\[\d+A|\033\[J)?", plain) if "idle" in d and d.startswith("epoch")]
+        plain = re.sub(r"\033\[[JK]", "", text.replace("\r\n", "\n"))
+        drawings = [d for d in re.split(r"\r(?:\033\[\d+A)?", plain) if "idle" in d and d.startswith("epoch")]
         check(drawings, f"{columns} columns, {n} devices: {text[-2000:]!r}")
         lines = drawings[-2].rstrip("\n").split("\n") if len(drawings) > 1 else []
         check(lines and all(len(line) < columns for line in lines), f"{columns} columns: {lines}")
         check(len(lines) == {1: 1, 3: 4}.get(n, len(lines)) and len(lines) <= 9, f"{n} devices on {len(lines)} lines: {lines}")
         check(n > 3 or sum("idle" in line for line in lines) == n, f"{n} devices: {lines}")
+    # a terminal that was made narrower has broken the four lines of 99 columns into two each
+    before, after = status_of(100, device_times(3), "--data", "synthetic:64000", then=50)
+    check("\033[3A" in before and "\033[7A" not in before, f"100 columns: {before[-1000:]!r}")
+    check("\033[7A" in after and "\033[3A" in after.split("\033[7A")[1], f"50 columns after 100: {after!r}")
+    # what is no terminal gets no escape sequences
+    for kind in ("dumb", ""):
+        text = on_terminal(80, "train", *SMALL, "--epochs", 2, env={"TERM": kind})
+        check("preparing the devices" in text and "epoch 2/2 loss" in text, f"TERM={kind}: {text!r}")
+        check("\033" not in text and "\r" not in text.replace("\r\n", ""), f"TERM={kind}: {text!r}")
+
+
+def test_start():
+    """Until the first step is done, in which kernels are compiled: here a layer makes its launches take 0.1 s each."""
+    need_device()
+    layer = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
+    slow = {"OPENCL_LAYERS": layer, "CVY_LAYER": "slow=all:700:0-24"}
+    with tempfile.TemporaryDirectory() as dir:
+        log = os.path.join(dir, "log")
+        text = on_terminal(80, "train", *SMALL, "--epochs", 1, "--no-eval", "--log", log, env=slow)
+        waits = [line for line in re.split(r"[\r\n]", text.replace("\033[K", "").replace("\033[J", "")) if line.startswith("compiling")]
+        numbers = [re.fullmatch(r"compiling kernels for \d+:\d+: (\d+) of about (\d+), (\d+) s", line) for line in waits]
+        check(len(waits) > 5 and all(numbers), f"a line that is renewed: {text!r}")
+        done = [int(m[1]) for m in numbers if m]
+        check(done == sorted(done) and len(set(done)) > 3 and all(int(m[1]) <= int(m[2]) for m in numbers if m), f"it counts: {waits}")
+        said = re.search(r"kernels compiled in (\d+\.\d) s\r\n", text)
+        lines = lines_of(log)
+        steps = [line for line in lines if "ms" in line]
+        start = [line for line in lines if "start" in line][0]["start"]
+        epoch = [line for line in lines if "train_loss" in line][0]
+        check(said and abs(float(said[1]) - start["compile_sec"]) < 0.06, f"{said} {start}")
+        extra = steps[0]["ms"] - steps[1]["ms"]
+        check(extra > 1500 and abs(1e3 * start["first_step_extra_sec"] - extra) < 1, f"{start} {steps[:2]}")
+        check(abs(sum(s["ms"] for s in steps) - extra - 1e3 * epoch["sec"]) < 1, f"an epoch without it: {steps} {epoch}")
+        check(abs(lines[-1]["end"]["sec_per_epoch"] - epoch["sec"]) < 1e-5, f"{lines[-1]} {epoch}")
+        bars = [b for b in re.split(r"[\r\n]", text) if b.startswith("epoch 1/1 [")]
+        check(bars and "ETA" not in bars[0] and "img/s" not in bars[0], f"the first step tells no rate: {bars}")
+        check(not re.search(r"ETA (0:[1-5]|[1-9])", text), f"an ETA of seconds: {bars}")
+        # one plain line where there is no terminal
+        plain = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", "--log", log).stderr
+        check("\npreparing the devices (kernels are compiled the first time)\n" in "\n" + plain, plain)
+        # a single step: nothing to compare it with
+        check([line for line in lines_of(log) if "start" in line][0]["start"]["first_step_extra_sec"] == 0, "a single step")
+
+
+def test_table():
+    """The table at the end, as wide as the terminal."""
+    need_device()
+    for columns in (40, 80, 120):
+        text = on_terminal(columns, "train", *SMALL, "--devices", device_times(2), "--epochs", 1, "--no-eval")
+        lines = text.replace("\r\n", "\n").split("\n")
+        begin = next((i for i, line in enumerate(lines) if "ms a step" in line), None)
+        table = [line.split("\r")[-1].replace("\033[J", "") for line in lines[begin:begin + 4]] if begin else []
+        check(len(table) == 4 and all(len(line) < columns for line in table), f"{columns} columns: {lines}")
+        check(table and all(len(line.split()) >= 6 for line in table[:3]) and table[1].startswith(f"{first_device()}#0"), f"{table}")
+        check(columns < 80 or "together" in table[0], f"{table}")
+    plain = expect(0, "train", *SMALL, "--devices", device_times(2), "--epochs", 1, "--no-eval", out="(last step), ")
+    check("ms a step" in plain.stderr and max(map(len, plain.stderr.split("ms a step")[1].splitlines()[1:])) < 80, "a file", plain)
 
 
 if __name__ == "__main__":

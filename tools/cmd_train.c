@@ -2,6 +2,7 @@
  * convoy train: options → team → epochs → result line and files. */
 #include <errno.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "tools/train_settings.h"
 
 enum { MOST_CHANGES = 16 };
+typedef enum train_phase { PHASE_OPENING, PHASE_PREPARING, PHASE_FIRST_STEP } train_phase;
 
 typedef struct training {
   const train_options *options;
@@ -29,6 +31,9 @@ typedef struct training {
   long changes[MOST_CHANGES];       /* first steps with other shares, of --split auto */
   int n_changes, n_lost;
   uint64_t start_ns;                /* CLOCK_MONOTONIC, close to the start of the process */
+  atomic_int phase;                 /* train_phase, for the status line until the first step is done */
+  char names[64];                   /* "0:0/0, 0:0/1": for the same */
+  long run_before;                  /* kernels that had run before the first step */
 } training;
 
 static void log_run(const training *t) {
@@ -141,8 +146,51 @@ static void on_device_lost(void *user, const cvy_device_loss *loss, int epoch) {
                                   shares));
 }
 
+/* ---- until the first step is done ---- */
+
+/* What tells the devices apart: "0:0/0, 0:0/1", or how many there are. */
+static void names_make(training *t) {
+  const int n = cvy_devices_count(t->run.devices);
+  size_t used = 0;
+  for (int i = 0; i < n && used < sizeof t->names; i++) {
+    const char *const label = cvy_devices_label(t->run.devices, i);
+    used += (size_t)snprintf(t->names + used, sizeof t->names - used, "%s%.*s", i ? ", " : "", (int)strcspn(label, " "), label);
+  }
+  if (used >= 32) snprintf(t->names, sizeof t->names, "%d devices", n);
+}
+
+static void describe_wait(void *user, double seconds, char *out, size_t out_bytes) {
+  training *const t = user;
+  const cvy_launch_totals totals = cvy_launch_get_totals();
+  switch ((train_phase)atomic_load(&t->phase)) {
+    case PHASE_OPENING:
+      snprintf(out, out_bytes, "opening devices, reading the data, %.0f s", seconds);
+      break;
+    case PHASE_PREPARING:
+      snprintf(out, out_bytes, "preparing %s: %ld programs built, %.0f s", t->names, totals.compiled + totals.cached, seconds);
+      break;
+    case PHASE_FIRST_STEP: {
+      const long run = totals.kernels_run - t->run_before;
+      snprintf(out, out_bytes, "compiling kernels for %s: %ld of about %ld, %.0f s", t->names, run,
+               totals.kernels > run ? totals.kernels : run, seconds);
+      break;
+    }
+  }
+}
+
+static double compile_seconds(double start_seconds) { return 1e-9 * (double)cvy_launch_get_totals().build_ns + start_seconds; }
+
+enum { COMPILE_SAID_S = 2 };   /* less is what loading takes */
+
+static void on_started(void *user, double seconds) {
+  const training *const t = user;
+  const double all = compile_seconds(seconds);
+  if (!t->options->quiet && all >= COMPILE_SAID_S) progress_line("kernels compiled in %.1f s", all);
+}
+
 static int on_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
   training *const t = user;
+  progress_wait_end();
   begin(t, epoch);
   watch_devices(t->watch, step->shares, WATCH_MS);
   const progress_device *unused;
@@ -199,9 +247,8 @@ static void say_start(const training *t) {
     }
   }
   progress_end();   /* takes the status line away */
-  fprintf(stderr, "%s on %s: %d training and %d test images %dx%dx%d, %d classes\nbatch %s on [%s]\n",
-          train_options_model(t->options), d->name, d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares,
-          t->labels);
+  fprintf(stderr, "%s on %s: %d + %d images %dx%dx%d, %d classes\nbatch %s on [%s]\n", train_options_model(t->options),
+          d->name, d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares, t->labels);
   const int rest = d->train.n % (int)t->options->batch;
   if (t->options->drop_last && rest > 0) fprintf(stderr, "--drop-last: %d images are left out of every epoch\n", rest);
 }
@@ -216,7 +263,7 @@ static int result_print(const training *t, const cvy_train_result *result) {
   }
   if (t->options->no_sync) printf("not training (--no-sync)");
   else if (acc >= 0) printf("test acc: %.2f", acc);
-  else printf("train loss: %.3f", result->last_loss);
+  else printf("train loss: %.3f (last step)", result->last_loss);
   if (result->sec_per_epoch > 0) printf(", %.1f sec/epoch", result->sec_per_epoch);
   else if (result->images_per_second > 0) printf(", %.1f img/s", result->images_per_second);
   char *const labels = program_team_labels(t->run.devices, t->team);
@@ -241,8 +288,10 @@ static void log_end(training *t, cvy_status status, const cvy_train_result *resu
   }
   const cvy_launch_totals totals = cvy_launch_get_totals();
   const double first_forward_s = totals.first_forward_ns ? 1e-9 * (double)(totals.first_forward_ns - t->start_ns) : 0;
-  json_log_line(t->log, json_pack("{s{sf sI sI}}", "start", "first_forward_sec", first_forward_s, "programs_compiled",
-                                  (json_int_t)totals.compiled, "programs_cached", (json_int_t)totals.cached));
+  json_log_line(t->log, json_pack("{s{sf sf sf sI sI}}", "start", "first_forward_sec", first_forward_s, "compile_sec",
+                                  compile_seconds(result->start_seconds), "first_step_extra_sec", result->start_seconds,
+                                  "programs_compiled", (json_int_t)totals.compiled, "programs_cached",
+                                  (json_int_t)totals.cached));
   json_log_line(t->log, json_pack("{s{sb sb sI si so so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "trained",
                                   !t->options->no_sync, "steps",
                                   (json_int_t)result->steps, "epochs", result->epochs_done, "test_acc",
@@ -270,6 +319,8 @@ static cvy_status team_open(training *t) {
     .resume_from = o->resume ? o->checkpoint : NULL, .untimed = o->no_times,
   };
   progress_status("preparing the devices (kernels are compiled the first time)");
+  names_make(t);
+  atomic_store(&t->phase, PHASE_PREPARING);
   cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
   if (status != CVY_OK) return status;
   if (o->init_from) status = cvy_team_load(t->team, o->init_from);
@@ -304,6 +355,7 @@ static cvy_status train(training *t, cvy_train_result *result) {
       .settings = settings_text,
       .on_step = on_step,
       .on_epoch = on_epoch,
+      .on_started = on_started,
       .on_shares = on_shares,
       .on_device_lost = on_device_lost,
       .user = t,
@@ -312,7 +364,10 @@ static cvy_status train(training *t, cvy_train_result *result) {
   t->watch = device_watch_start(t->team);
   t->epoch_watch = device_watch_start(t->team);
   cvy_status status = o->trace ? cvy_team_trace_begin(t->team, o->trace, (long)o->trace_events) : CVY_OK;
+  t->run_before = cvy_launch_get_totals().kernels_run;
+  atomic_store(&t->phase, PHASE_FIRST_STEP);
   if (status == CVY_OK) status = cvy_train(t->team, t->run.data, &params, result);
+  progress_wait_end();
   free(settings_text);
   device_watch_end(&t->watch);
   device_watch_end(&t->epoch_watch);
@@ -424,6 +479,7 @@ static int run_train(training *t) {
   int code = outputs_try(o);
   if (code != EXIT_DONE) return code;
   progress_start(o->quiet, (int)o->epochs, (long)o->max_steps);
+  progress_wait_begin(describe_wait, t);
   code = program_run_open(&spec, &t->run);
   if (code != EXIT_DONE) return code;
   t->labels = program_device_labels(t->run.devices);
@@ -472,6 +528,7 @@ int cmd_train(int argc, char **argv) {
   training t = {.options = &options, .start_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
   program_signals_text("\nconvoy: interrupted before the first step; nothing was saved\n");
   code = run_train(&t);
+  progress_wait_end();
   cvy_team_destroy(&t.team);
   program_run_close(&t.run);
   json_log_close(&t.log);

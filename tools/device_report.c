@@ -12,33 +12,50 @@ static const char *label_of(const cvy_team *team, int device) {
   return cvy_team_replica(team, device, &info) ? info.label : "?";
 }
 
-enum { LABEL_MOST = 44 };
+enum { N_TIMES = 5, LABEL_MOST = 44, LABEL_LEAST = 9 };   /* LABEL_LEAST: "ms a step" */
+
+/* Numbers are wide where the terminal leaves room for labels beside them. */
+static bool is_narrow(int width) { return width < 80; }
+static int number_size(int width) { return is_narrow(width) ? 5 : 10; }
+
+static void row_print(int width, int label_size, const char *label, const double *ms) {
+  fprintf(stderr, "%-*.*s", label_size, label_size, label);
+  for (int i = 0; i < N_TIMES; i++) fprintf(stderr, " %*.*f", number_size(width), is_narrow(width) ? 1 : 3, ms[i]);
+  fputc('\n', stderr);
+}
 
 void device_report_print(cvy_team *team) {
-  const int n = cvy_team_size(team);
+  static const char *const heads[2][N_TIMES] = {{"computing", "exchanging", "waiting", "idle", "together"},
+                                                {"comp.", "exch.", "wait.", "idle", "all"}};
+  const int n = cvy_team_size(team), width = progress_columns(), numbers = N_TIMES * (1 + number_size(width));
   cvy_device_times t;
-  int wide = 9, known = 0;
+  int wide = LABEL_LEAST, most = width - 1 - numbers, known = 0;
+  if (most > LABEL_MOST) most = LABEL_MOST;
+  if (most < LABEL_LEAST) most = LABEL_LEAST;
   double update_ms = 0;
   for (int i = 0; i < n; i++) {
     const int size = (int)strlen(label_of(team, i));
     if (!cvy_team_device_times(team, i, &t) || t.steps == 0) continue;
     known++;
     update_ms = of_step(t.update_ms, &t);
-    if (size > wide) wide = size < LABEL_MOST ? size : LABEL_MOST;
+    if (size > wide) wide = size < most ? size : most;
   }
   if (known == 0) return;
-  fprintf(stderr, "%-*s %10s %10s %10s %10s %10s\n", wide, "ms a step", "computing", "exchanging", "waiting", "idle",
-          "together");
+  fprintf(stderr, "%-*s", wide, "ms a step");
+  for (int i = 0; i < N_TIMES; i++) fprintf(stderr, " %*s", number_size(width), heads[is_narrow(width)][i]);
+  fputc('\n', stderr);
   for (int i = 0; i < n; i++) {
     if (!cvy_team_device_times(team, i, &t) || t.steps == 0) {
-      fprintf(stderr, "%-*.*s %10s   not known: it was lost, or its driver's times are of no use\n", wide, wide, label_of(team, i), "?");
+      fprintf(stderr, "%-*.*s %*s not known: it was lost%s\n", wide, wide, label_of(team, i), number_size(width), "?",
+              is_narrow(width) ? "" : ", or tells no times");
       continue;
     }
-    fprintf(stderr, "%-*.*s %10.3f %10.3f %10.3f %10.3f %10.3f\n", wide, wide, label_of(team, i),
-            of_step(t.computing_ms, &t), of_step(t.exchanging_ms, &t), of_step(t.waiting_ms, &t), of_step(t.idle_ms, &t),
-            of_step(t.total_ms, &t));
+    row_print(width, wide, label_of(team, i),
+              (const double[]){of_step(t.computing_ms, &t), of_step(t.exchanging_ms, &t), of_step(t.waiting_ms, &t),
+                               of_step(t.idle_ms, &t), of_step(t.total_ms, &t)});
   }
-  if (n > 1) fprintf(stderr, "%-*s %10.3f for sum and update\n", wide, "host", update_ms);
+  if (n > 1)
+    fprintf(stderr, "%-*s %*.*f for sum and update\n", wide, "host", number_size(width), is_narrow(width) ? 1 : 3, update_ms);
 }
 
 json_t *device_report_json(cvy_team *team) {

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +14,13 @@
 
 #include "tools/status_lines.h"
 
-enum { CURVE_COLUMNS = 20, CURVE_ROWS = 8, BAR_MOST = 30, LINE_MOST = 256, DEVICE_LINES = 8 };
+enum { CURVE_COLUMNS = 20, CURVE_ROWS = 8, BAR_MOST = 30, LINE_MOST = 320, DEVICE_LINES = 8, WAIT_NS = 200000000 };
 static const double redraw_seconds = 0.1, plain_seconds = 30, rate_memory_ms = 10e3;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
   bool on, terminal;
-  int drawn;                        /* lines, the cursor is on the last */
+  int drawn, sizes[1 + STATUS_LINES_MOST];   /* lines and the columns of each, the cursor is on the last */
   int epochs;
   long max_steps, in_epoch, steps_per_epoch;
   double last;                      /* when the last drawing was, seconds */
@@ -35,7 +36,7 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int columns(void) {
+int progress_columns(void) {
   struct winsize size;
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
@@ -45,37 +46,50 @@ static int rows(void) {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : 24;
 }
 
-/* To the beginning of the first line drawn. */
+/* To the beginning of the first line drawn. A terminal that was made narrower has broken lines into several. */
 static void go_up(void) {
+  const int width = progress_columns();
+  int up = -1;
+  for (int i = 0; i < state.drawn; i++) up += state.sizes[i] > width ? (state.sizes[i] + width - 1) / width : 1;
   fputc('\r', stderr);
-  if (state.drawn > 1) fprintf(stderr, "\033[%dA", state.drawn - 1);
+  if (up > 0) fprintf(stderr, "\033[%dA", up);
 }
 
 static void wipe(void) {
   if (state.drawn) {
     go_up();
-    fputs(state.drawn > 1 ? "\033[J" : "\033[K", stderr);
+    fputs("\033[J", stderr);
   }
   state.drawn = 0;
 }
 
 /* A line, and others under it, that stay until the next drawing; cut to the terminal. */
 static void draw_lines(const char *text, const status_lines *under) {
-  const int width = columns() - 1, n = under ? under->n : 0;
+  const int width = progress_columns() - 1, n = under ? under->n : 0;
   go_up();
-  fprintf(stderr, "%.*s\033[K", width > 0 ? width : 0, text);
-  for (int i = 0; i < n; i++) fprintf(stderr, "\n%s\033[K", under->text[i]);
-  if (state.drawn > 1 + n) fputs("\033[J", stderr);
+  state.sizes[0] = fprintf(stderr, "%.*s", width > 0 ? width : 0, text);
+  fputs("\033[K", stderr);
+  for (int i = 0; i < n; i++) {
+    state.sizes[1 + i] = (int)strlen(under->text[i]);
+    fprintf(stderr, "\n%s\033[K", under->text[i]);
+  }
+  fputs("\033[J", stderr);
   fflush(stderr);
   state.drawn = 1 + n;
 }
 
 static void draw(const char *text) { draw_lines(text, NULL); }
 
+/* What understands escape sequences. */
+static bool is_terminal(void) {
+  const char *const kind = getenv("TERM");
+  return isatty(STDERR_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0;
+}
+
 void progress_start(bool quiet, int epochs, long max_steps) {
   pthread_mutex_lock(&lock);
   state.on = !quiet;
-  state.terminal = isatty(STDERR_FILENO);
+  state.terminal = is_terminal();
   state.epochs = epochs;
   state.max_steps = max_steps;
   state.last = now();
@@ -97,6 +111,79 @@ void progress_transient(const char *text) {
     state.last = t;
   }
   pthread_mutex_unlock(&lock);
+}
+
+/* ---- what is waited for ---- */
+
+static struct {
+  pthread_t thread;
+  pthread_cond_t ended;             /* with CLOCK_MONOTONIC */
+  bool runs, stop;
+  progress_describe_fn describe;
+  void *user;
+  double begin;
+} waiting;
+
+static void *wait_thread(void *unused) {
+  (void)unused;
+  char line[LINE_MOST];
+  struct timespec next;
+  clock_gettime(CLOCK_MONOTONIC, &next);
+  pthread_setname_np(pthread_self(), "cvy-status");
+  pthread_mutex_lock(&lock);
+  while (!waiting.stop) {
+    next.tv_nsec += WAIT_NS;
+    if (next.tv_nsec >= 1000000000) next.tv_sec++, next.tv_nsec -= 1000000000;
+    if (pthread_cond_timedwait(&waiting.ended, &lock, &next) == 0 || waiting.stop) continue;
+    waiting.describe(waiting.user, now() - waiting.begin, line, sizeof line);
+    if (state.on) draw(line);
+  }
+  pthread_mutex_unlock(&lock);
+  return NULL;
+}
+
+void progress_wait_begin(progress_describe_fn describe, void *user) {
+  if (waiting.runs || !state.on || !state.terminal) return;
+  pthread_condattr_t monotonic;
+  sigset_t all, before;
+  waiting.describe = describe;
+  waiting.user = user;
+  waiting.begin = now();
+  waiting.stop = false;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&waiting.ended, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  sigfillset(&all);   /* signals are for the main thread */
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  waiting.runs = pthread_create(&waiting.thread, NULL, wait_thread, NULL) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void progress_wait_end(void) {
+  if (!waiting.runs) return;
+  pthread_mutex_lock(&lock);
+  waiting.stop = true;
+  pthread_cond_signal(&waiting.ended);
+  pthread_mutex_unlock(&lock);
+  pthread_join(waiting.thread, NULL);
+  pthread_cond_destroy(&waiting.ended);
+  waiting.runs = false;
+}
+
+/* ---- steps ---- */
+
+/* What comes behind the bar: all of it, or what matters most in `room` columns. */
+static void make_tail(char *out, size_t out_bytes, int room, const char *end) {
+  char rate[32] = "", idle[24] = "";
+  if (state.steps > 1 && state.sum_ms > 0)
+    snprintf(rate, sizeof rate, "  %.0f img/s", state.sum_images / state.sum_ms * 1e3);
+  if (state.n_devices == 1 && state.devices[0].idle >= 0)
+    snprintf(idle, sizeof idle, "  idle %.0f %%", 100 * state.devices[0].idle);
+  for (int less = 0; less < 3; less++) {
+    const int size = snprintf(out, out_bytes, " loss %.3f%s%s%s", state.loss, less < 2 ? rate : "", less < 1 ? idle : "", end);
+    if (size <= room) return;
+  }
 }
 
 static void duration(double seconds, char *out, size_t out_bytes) {
@@ -123,20 +210,17 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
   if (state.on && steps_per_epoch > 0 &&
       (state.terminal ? t - state.last >= redraw_seconds || epoch_ends : t - state.last >= plain_seconds)) {
     long all = (long)state.epochs * steps_per_epoch;
-    char eta[32], tail[96], head[64], line[LINE_MOST];
+    char eta[32], end[48] = "", tail[128], head[64], line[LINE_MOST];
     if (state.max_steps > 0 && state.max_steps < all) all = state.max_steps;
     const long left = all > step + 1 ? all - step - 1 : 0;
     duration((double)left * state.sum_ms / state.sum_steps * 1e-3, eta, sizeof eta);
-    char idle[24] = "";
-    if (state.n_devices == 1 && state.devices[0].idle >= 0)
-      snprintf(idle, sizeof idle, "  idle %.0f %%", 100 * state.devices[0].idle);
-    const double rate = state.sum_ms > 0 ? state.sum_images / state.sum_ms * 1e3 : 0;
+    if (epoch_ends && evaluates) snprintf(end, sizeof end, "  evaluating");
+    else if (state.steps > 1) snprintf(end, sizeof end, "  ETA %s", eta);
     const int head_size = snprintf(head, sizeof head, "epoch %d/%d ", epoch + 1, state.epochs);
-    const int tail_size = epoch_ends && evaluates
-                              ? snprintf(tail, sizeof tail, " loss %.3f  %.0f img/s%s  evaluating", state.loss, rate, idle)
-                              : snprintf(tail, sizeof tail, " loss %.3f  %.0f img/s%s  ETA %s", state.loss, rate, idle, eta);
+    const int width = progress_columns() - 1;
+    make_tail(tail, sizeof tail, state.terminal ? width - head_size - 5 : (int)sizeof tail, end);
     if (state.terminal) {
-      const int room = columns() - 1 - head_size - 8 - tail_size;
+      const int room = width - head_size - 8 - (int)strlen(tail);
       const int bar = room > BAR_MOST ? BAR_MOST : room;
       const int done = bar > 0 ? (int)((double)bar * (double)in_epoch / (double)steps_per_epoch) : 0;
       const int percent = (int)(100 * in_epoch / steps_per_epoch);
@@ -147,7 +231,7 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
         snprintf(line, sizeof line, "%s%3d %%%s", head, percent, tail);
       }
       status_lines under;
-      status_lines_make(state.devices, state.n_devices > 1 ? state.n_devices : 0, columns() - 1,
+      status_lines_make(state.devices, state.n_devices > 1 ? state.n_devices : 0, width,
                         rows() - 2 < DEVICE_LINES ? rows() - 2 : DEVICE_LINES, &under);
       draw_lines(line, &under);
     } else {
@@ -207,6 +291,18 @@ bool progress_talks(void) {
   const bool on = state.on;
   pthread_mutex_unlock(&lock);
   return on;
+}
+
+void progress_line(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  pthread_mutex_lock(&lock);
+  wipe();
+  vfprintf(stderr, format, args);
+  fputc('\n', stderr);
+  fflush(stderr);
+  pthread_mutex_unlock(&lock);
+  va_end(args);
 }
 
 void progress_message(const char *kind, const char *message) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * What the user sees on stderr while a run goes on: a bar that is redrawn at most ten times a second on a terminal,
- * plain lines else. One per process; messages of the library may come from any thread. Devices: status_lines.h. */
+ * What the user sees on stderr while a run goes on: a bar that is redrawn at most ten times a second on a terminal whose
+ * TERM is neither missing nor "dumb", plain lines else. One per process; messages of the library may come from any thread. Devices: status_lines.h. */
 #ifndef CVY_TOOLS_PROGRESS_H
 #define CVY_TOOLS_PROGRESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Before this, and with `quiet`, only progress_message prints. */
 void progress_start(bool quiet, int epochs, long max_steps);
@@ -12,7 +13,14 @@ void progress_start(bool quiet, int epochs, long max_steps);
 void progress_status(const char *text);
 /* The same, but only on a terminal; at most ten times a second. */
 void progress_transient(const char *text);
-/* A step is done. `ms`: since the one before. */
+/* From now until progress_wait_end, on a terminal: a line that a thread of its own renews five times a second, `describe`d
+ * from the seconds since. For what is silent for long. */
+typedef void (*progress_describe_fn)(void *user, double seconds, char *out, size_t out_bytes);
+void progress_wait_begin(progress_describe_fn describe, void *user);
+void progress_wait_end(void);
+/* Columns of the terminal that stderr is, 80 where it is none. */
+int progress_columns(void);
+/* A step is done. `ms`: since the one before. The first one of a process says nothing of how fast the others are. */
 void progress_step(int epoch, long step, long steps_per_epoch, double loss, int images, double ms, bool evaluates);
 /* An epoch is done: "epoch 3/10 loss 0.41 test acc 0.87 13.4 s"; test_acc < 0: not evaluated. */
 void progress_epoch(int epoch, double loss, double test_acc, double seconds);
@@ -30,6 +38,8 @@ void progress_devices(const progress_device *devices, int n);
 void progress_end(void);
 /* Between start and end, and not quiet. Any thread. */
 bool progress_talks(void);
+/* A line of its own that stays, without breaking the bar. */
+void progress_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "convoy: " kind message, without breaking the bar. Any thread. */
 void progress_message(const char *kind, const char *message);
 

@@ -17,6 +17,9 @@ typedef struct cvy_launch_totals {
   long compiled, cached;     /* programs given to the driver as source, of which it may have a cache of its own (PoCL),
                                 and programs loaded from convoy's kernel cache */
   long launched;             /* kernels enqueued */
+  long kernels, kernels_run; /* kernels that are there now; and those, of all there were, that have run once: where a driver
+                                compiles at the first launch (PoCL), as many are compiled */
+  uint64_t build_ns;         /* time in which drivers built programs; of several at once counted once */
   uint64_t first_forward_ns; /* CLOCK_MONOTONIC when the first kernel of a forward pass was enqueued; 0: none yet */
 } cvy_launch_totals;
 

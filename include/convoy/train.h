@@ -40,7 +40,7 @@ typedef struct cvy_epoch_result {
   int epoch;                        /* from 0 */
   double train_loss;                /* mean over the epoch's samples (of this run's part of it) */
   double test_acc;                  /* negative: not evaluated */
-  double seconds;                   /* training alone, the final wait included */
+  double seconds;                   /* training alone, the final wait included, without start_seconds */
   bool full;                        /* all steps of the epoch were run in this process */
 } cvy_epoch_result;
 
@@ -67,6 +67,8 @@ typedef struct cvy_train_params {
      under way (at most run_ahead) are finished and told of first. NULL: none. */
   int (*on_step)(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr);
   int (*on_epoch)(void *user, const cvy_epoch_result *epoch);
+  /* The result's start_seconds are known: called before on_step for this process's second step. NULL: none. */
+  void (*on_started)(void *user, double seconds);
   /* Shares were chosen by measured speeds: called before on_step for the first step with them. NULL: none. */
   void (*on_shares)(void *user, const cvy_shares_change *change, int epoch);
   void *user;
@@ -82,7 +84,9 @@ typedef struct cvy_train_result {
   long steps;                       /* of the whole run */
   int epochs_done;
   double test_acc;                  /* last evaluation, negative: none */
-  double sec_per_epoch;             /* mean over full epochs, 0: there was none */
+  double sec_per_epoch;             /* mean over full epochs, without start_seconds; 0: there was none */
+  double start_seconds;             /* what this process's first step took longer than its second, for as many samples: in
+                                       it drivers compile kernels; 0 with a single step */
   double images_per_second;         /* over this process's steps but the first (which may
                                        compile kernels), evaluation not counted */
   double last_loss;

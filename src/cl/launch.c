@@ -16,7 +16,7 @@ struct cvy_kernel {
   cvy_device *device;
   cl_kernel cl;
   char *file, *name;
-  bool is_forward;
+  bool is_forward, launched;
   cl_uint n_args;
   arg_slot *slots;
   size_t max_group;           /* of this kernel on this device */
@@ -24,12 +24,14 @@ struct cvy_kernel {
   size_t static_local_bytes;  /* __local arrays of the kernel, without arguments */
 };
 
-static atomic_long n_launched;
+static atomic_long n_launched, n_kernels, n_run;
 static atomic_ulong first_forward_ns;
 
 cvy_launch_totals cvy_launch_get_totals(void) {
   cvy_launch_totals totals = {.launched = atomic_load(&n_launched), .first_forward_ns = atomic_load(&first_forward_ns)};
-  cvy_program_totals(&totals.compiled, &totals.cached);
+  totals.kernels = atomic_load(&n_kernels);
+  totals.kernels_run = atomic_load(&n_run);
+  cvy_program_totals(&totals);
   return totals;
 }
 
@@ -46,6 +48,7 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   CVY_REQUIRE(kernel, CVY_E_MEMORY, "no memory for the kernel %s", name);
   kernel->device = device;
   atomic_fetch_add(&device->children, 1);
+  atomic_fetch_add(&n_kernels, 1);
   cvy_live_add(CVY_LIVE_KERNEL, 1);
   kernel->file = cvy_strdup(file);
   kernel->name = cvy_strdup(name);
@@ -85,6 +88,7 @@ void cvy_kernel_destroy(cvy_kernel **p) {
   cvy_free(kernel->file);
   cvy_free(kernel->name);
   atomic_fetch_sub(&kernel->device->children, 1);
+  atomic_fetch_sub(&n_kernels, 1);
   cvy_live_add(CVY_LIVE_KERNEL, -1);
   cvy_free(kernel);
   *p = NULL;
@@ -177,6 +181,11 @@ fail:
   return status;
 }
 
+static void CL_CALLBACK first_run_ended(cl_event event, cl_int state, void *user) {
+  (void)event, (void)state, (void)user;
+  atomic_fetch_add(&n_run, 1);
+}
+
 cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args,
                       cvy_event **event) {
   cvy_status status = CVY_OK;
@@ -205,7 +214,7 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
   if (device->facts.cpu_shaped) CVY_TRY(turn_row(kernel, &grid));
   for (int i = 1; i < 3; i++)
     if (grid.global[i] > 1 || grid.local[i] > 1 || kernel->required[i] > 1) dims = (cl_uint)i + 1;
-  const bool wants_event = event || device->profiling;
+  const bool wants_event = event || device->profiling || !kernel->launched;
   const cl_int code = clEnqueueNDRangeKernel(queue->cl, kernel->cl, dims, NULL, grid.global,
                                              grid.local[0] ? grid.local : NULL, 0, NULL, wants_event ? &made : NULL);
   if (code != CL_SUCCESS) made = NULL;
@@ -218,6 +227,10 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
     atomic_compare_exchange_strong(&first_forward_ns, &none, (unsigned long)cvy_clock_ns());
   }
   atomic_fetch_add(&n_launched, 1);
+  /* one that cannot be awaited is counted at once: this is only for a status line */
+  if (!kernel->launched && clSetEventCallback(made, CL_COMPLETE, first_run_ended, NULL) != CL_SUCCESS)
+    atomic_fetch_add(&n_run, 1);
+  kernel->launched = true;
   if (device->profiling) CVY_TRY(cvy_profile_add(queue, CVY_COMMAND_KERNEL, kernel->name, 0, made));
   if (event) {
     const cl_event given = made;

@@ -99,7 +99,8 @@ struct cvy_buffer {
 cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_define *defines, int n_defines,
                            cvy_program **out);
 void cvy_programs_destroy(cvy_device *device);
-void cvy_program_totals(long *compiled, long *cached);
+/* Into compiled, cached and build_ns. */
+void cvy_program_totals(cvy_launch_totals *totals);
 /* profile.c: the commands of a device opened with profiling. `add` keeps the event's times for who collects them (the
  * caller keeps its own reference); nothing without profiling. */
 cvy_status cvy_profile_create(cvy_device *device);

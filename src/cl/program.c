@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * Kernel file + defines → built program, from the device's list, from the disk, or from the compiler. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
+#include "src/base/clock.h"
 #include "src/base/text.h"
 #include "src/cl/cache.h"
 #include "src/cl/opencl.h"
@@ -14,9 +16,31 @@ enum { LOG_PIECE = 3500 };
 
 static atomic_long n_compiled, n_cached;
 
-void cvy_program_totals(long *compiled, long *cached) {
-  *compiled = atomic_load(&n_compiled);
-  *cached = atomic_load(&n_cached);
+/* Builds of several devices at once are one stretch of time. */
+static struct {
+  pthread_mutex_t lock;
+  int active;
+  uint64_t since_ns, sum_ns;
+} building = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void building_begins(void) {
+  pthread_mutex_lock(&building.lock);
+  if (building.active++ == 0) building.since_ns = cvy_clock_ns();
+  pthread_mutex_unlock(&building.lock);
+}
+
+static void building_ends(void) {
+  pthread_mutex_lock(&building.lock);
+  if (--building.active == 0) building.sum_ns += cvy_clock_ns() - building.since_ns;
+  pthread_mutex_unlock(&building.lock);
+}
+
+void cvy_program_totals(cvy_launch_totals *totals) {
+  totals->compiled = atomic_load(&n_compiled);
+  totals->cached = atomic_load(&n_cached);
+  pthread_mutex_lock(&building.lock);
+  totals->build_ns = building.sum_ns;
+  pthread_mutex_unlock(&building.lock);
 }
 
 /* Binaries are kept on the disk where the driver does not do it better itself. Measured with four register-tile kernels,
@@ -186,7 +210,10 @@ cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_defin
   program = cvy_calloc(1, sizeof *program);
   CVY_REQUIRE(program, CVY_E_MEMORY, "no memory for a program");
   cvy_log_debug("program %s", key.data); /* test_kernel_variants reads this */
-  CVY_TRY(build(device, file, options.data, &program->cl));
+  building_begins();
+  status = build(device, file, options.data, &program->cl);
+  building_ends();
+  CVY_TRY(status);
   program->key = key.data;
   key = (cvy_text){0};
   program->next = device->programs;

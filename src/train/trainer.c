@@ -27,9 +27,10 @@ typedef struct trainer {
   long epoch_batches, epoch_images;
   double epoch_loss_sum;
   /* this process's part */
-  double epoch_ms, total_ms, full_epochs_ms;
+  double epoch_ms, total_ms, full_epochs_ms, start_ms; /* start_ms: cvy_train_result.start_seconds */
   long total_images, steps_taken;
-  int full_epochs;
+  int full_epochs, first_epoch;
+  bool first_epoch_full;
   bool epoch_whole; /* this process has run the epoch from its first step */
   bool stopping;
   long saved_step; /* of the newest checkpoint, -1: none */
@@ -184,6 +185,14 @@ static void tell_losses(trainer *t, long step) {
   }
 }
 
+/* The first step's kernels are compiled while it runs: how much longer it took than the second. */
+static void note_start(trainer *t, const cvy_step_result *second) {
+  const double usual_ms = second->ms * (double)t->total_images / second->images;
+  t->start_ms = fmax(t->total_ms - usual_ms, 0);
+  t->total_ms = t->total_images = 0;
+  if (t->p.on_started) t->p.on_started(t->p.user, t->start_ms * 1e-3);
+}
+
 static cvy_status take_results(trainer *t, bool all) {
   cvy_status status = CVY_OK;
   cvy_step_result r;
@@ -198,7 +207,7 @@ static cvy_status take_results(trainer *t, bool all) {
     t->epoch_images += r.images;
     t->epoch_loss_sum += r.loss * r.images;
     t->epoch_ms += r.ms;
-    if (t->steps_taken++ == 1) t->total_ms = t->total_images = 0; /* the first step compiled kernels */
+    if (t->steps_taken++ == 1) note_start(t, &r);
     t->total_ms += r.ms;
     t->total_images += r.images;
     t->result.last_loss = r.loss;
@@ -271,11 +280,12 @@ static cvy_status end_epoch(trainer *t, bool complete) {
   cvy_epoch_result e = {.epoch = t->epoch,
                         .train_loss = t->epoch_images ? t->epoch_loss_sum / (double)t->epoch_images : NAN,
                         .test_acc = -1,
-                        .seconds = t->epoch_ms * 1e-3,
+                        .seconds = (t->epoch_ms - (t->epoch == t->first_epoch ? t->start_ms : 0)) * 1e-3,
                         .full = complete && t->epoch_whole};
   CVY_TRY(test_accuracy(t, &e.test_acc));
   t->result.test_acc = e.test_acc;
   if (e.full) {
+    t->first_epoch_full |= t->epoch == t->first_epoch;
     t->full_epochs++;
     t->full_epochs_ms += t->epoch_ms;
   }
@@ -408,12 +418,15 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   team->stop_flag = t.p.stop;
   t.step = team->next_step;
   t.epoch_whole = t.epoch_batches == 0;
+  t.first_epoch = t.epoch;
   note_kept(&t);
   status = run(&t);
   if (status != CVY_OK && status != CVY_E_INTERRUPTED) save_what_is_there(&t);
   else tell_losses(&t, LONG_MAX);
   t.result.steps = t.step;
   t.result.epochs_done = t.epoch;
+  if (t.first_epoch_full) t.full_epochs_ms -= t.start_ms;
+  t.result.start_seconds = t.start_ms * 1e-3;
   t.result.sec_per_epoch = t.full_epochs ? t.full_epochs_ms * 1e-3 / t.full_epochs : 0;
   t.result.images_per_second = t.total_ms > 0 ? (double)t.total_images / (t.total_ms * 1e-3) : 0;
   *out = t.result;
