@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "src/base/text.h"
+#include "src/base/file.h"
 #include "src/cl/cache.h"
 #include "src/cl/launch.h"
 #include "src/cl/selector.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "convoy/net.h"
-#include "src/base/text.h"
+#include "src/base/file.h"
 #include "src/nn/weights.h"
 #include "src/train/checkpoint.h"
 #include "src/train/choices.h"
@@ -196,7 +196,7 @@ static void test_keep(check_device *d) {
   check_fails(cvy_checkpoint_load_newest(path, m.layout, NULL, NULL, &c, &found), CVY_E_IO, "Not a directory");
   check_fails(cvy_checkpoint_require_none(path), CVY_E_IO, "Not a directory");
   /* the new file cannot be written: the old ones stay */
-  check_ok(cvy_make_dirs(file_of(dir, 6000)));
+  check_ok(cvy_make_dirs(file_of(dir, 6000), NULL));
   const cvy_checkpoint next = make_checkpoint(&m, 6000, true);
   check_fails(cvy_checkpoint_save(dir, m.layout, &next, 1), CVY_E_IO, "step-0000006000.safetensors");
   assert_int_equal(count_files(dir), 5 + 3 + 1);

@@ -228,7 +228,8 @@ def test_outputs():
             os.path.join(dir, "no/such"),
             env=NO_DEVICE,
         )
-        expect(1, "train", *SMALL, "--save", "/dev/null", err="plain file", env=NO_DEVICE)
+        done = expect(1, "train", *SMALL, "--save", "/dev/null", "--checkpoint", os.path.join(dir, "new/ck"), env=NO_DEVICE)
+        check("no usable OpenCL device" in done.stderr, "a device is written directly", done)
         expect(1, "train", *SMALL, "--checkpoint", "/dev/null/x", err=("--checkpoint", "/dev/null/x"), env=NO_DEVICE)
         for verb in (["devices"], ["eval", "--weights", "w", *LENET]):
             expect(1, *verb, "--json", os.path.join(dir, "no/such"), err=("--json", "no/such"), env=NO_DEVICE)
@@ -245,9 +246,39 @@ def test_outputs():
         expect(2, "eval", *LENET, "--weights", at("a"), "--json", at("b"), err="two names", env=NO_DEVICE)
         done = expect(1, "train", *SMALL, "--log", at("a"), "--plot", at("folder/a"), env=NO_DEVICE)
         check("two names" not in done.stderr, "two files of one name", done)
+    test_outputs_refused()
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = run("--version", stdout=full)
         check(done.returncode == 1 and "stdout" in done.stderr, "a full disk is not success")
+
+
+def test_outputs_refused():
+    """A pipe that nobody reads, a name too long for what is written aside, a folder's name, a working folder that is gone; what
+    another run writes."""
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        os.mkfifo(at("pipe"))
+        outputs = ["--save", "--log", "--plot", "--trace"]
+        for option in outputs:
+            expect(1, "train", *SMALL, option, at("pipe"), err=(option, "nobody reads"), env=NO_DEVICE, timeout=20)
+            expect(1, "train", *SMALL, option, at("new/"), err=(option, "give a file name"), env=NO_DEVICE)
+        for option in outputs[::2]:
+            expect(1, "train", *SMALL, option, at("n" * 245), err=(option, "name too long"), env=NO_DEVICE)
+        expect(1, "devices", "--json", at("pipe"), err="nobody reads", env=NO_DEVICE, timeout=20)
+        os.remove(at("pipe"))
+        expect(1, "train", *SMALL, "--log", at("log"), "--trace", at("trace"), "--checkpoint", at("a/b"), env=NO_DEVICE)
+        check(os.listdir(dir) == [], f"a run that did not begin left {os.listdir(dir)}")
+        for option in (*outputs, "--checkpoint"):
+            gone = 'cd "$1" && mkdir gone && cd gone && rmdir ../gone && shift && exec "$@"'
+            done = subprocess.run(["sh", "-c", gone, "sh", dir, CONVOY, "train", *SMALL, option, "w"], capture_output=True, text=True,
+                                  timeout=20, env={**os.environ, **NO_DEVICE})
+            check(done.returncode == 1 and option in done.stderr, f"{option} in a folder that is gone", done)
+        os.mkdir(at("ck"))
+        for option, name in [("--log", "log"), ("--trace", "trace"), ("--checkpoint", "ck")]:
+            fd = os.open(at(name), os.O_RDONLY if name == "ck" else os.O_RDONLY | os.O_CREAT)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            expect(2, "train", *SMALL, option, at(name), err=(option, at(name), f"process {os.getpid()}"), env=NO_DEVICE)
+            os.close(fd)
 
 
 def test_quickstart():

@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 #include "convoy/data.h"
-#include "src/base/text.h"
+#include "src/base/file.h"
 #include "src/train/idx.h"
 
 static char folder[1024];                              /* of the test under way */
@@ -134,7 +134,7 @@ static void test_plain_errors(check_device *d) {
   memcpy(b, good, n);
   b[4] = 0x40;                                         /* 24 GiB that are not there */
   refuse(b, n, "the file has 24");
-  check_fails(cvy_idx_read(folder, 3, 4, &idx), CVY_E_IO, "it is no file");
+  check_fails(cvy_idx_read(folder, 3, 4, &idx), CVY_E_IO, "it is a folder, not a file");
   check_fails(cvy_idx_read(path_in(folder, "none"), 3, 4, &idx), CVY_E_IO, "No such file");
 }
 
@@ -346,8 +346,8 @@ static void test_search(check_device *d) {
   snprintf(folder, sizeof folder, "%s", check_temp_dir());
   snprintf(a, sizeof a, "%s/a", folder);
   snprintf(b, sizeof b, "%s/b", folder);
-  check_ok(cvy_make_dirs(a));
-  check_ok(cvy_make_dirs(b));
+  check_ok(cvy_make_dirs(a, NULL));
+  check_ok(cvy_make_dirs(b, NULL));
   write_set(a, 3);
   write_set(b, 4);
   setenv("CONVOY_DATA", b, 1);

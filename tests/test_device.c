@@ -6,7 +6,7 @@
 #include <dirent.h>
 #include <stdio.h>
 
-#include "src/base/text.h"
+#include "src/base/file.h"
 #include "src/cl/devices.h"
 #include "src/cl/launch.h"
 #include "src/cl/selector.h"
@@ -322,7 +322,7 @@ static void test_same(check_device *d) {
 static void put_pci(const char *folder, const char *address, const char *class, const char *vendor) {
   char path[512];
   snprintf(path, sizeof path, "%s/%s", folder, address);
-  check_ok(cvy_make_dirs(path));
+  check_ok(cvy_make_dirs(path, NULL));
   snprintf(path, sizeof path, "%s/%s/class", folder, address);
   check_ok(cvy_file_write(path, &(cvy_piece){class, strlen(class)}, 1));
   snprintf(path, sizeof path, "%s/%s/vendor", folder, address);

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "src/base/file.h"
 #include "src/base/text.h"
 #include "src/cl/cache.h"
 #include "src/cl/devices.h"

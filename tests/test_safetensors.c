@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "src/base/file.h"
 #include "src/base/safetensors.h"
-#include "src/base/text.h"
 
 static const char *path_in(const char *dir, const char *name) {
   static char path[4096];

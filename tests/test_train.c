@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "convoy/convoy.h"
-#include "src/base/text.h"
+#include "src/base/file.h"
 #include "tests/check.h"
 
 enum { BATCH = 32, SAMPLES = 150 }; /* 5 steps an epoch, the last of 22 samples */

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "src/base/text.h"
+#include "src/base/file.h"
 #include "src/ops/tune_table.h"
 #include "tests/check.h"
 
@@ -268,7 +268,7 @@ static void test_concurrent(check_device *d) {
   (void)d;
   char folder[PATH_MAX - 16], path[PATH_MAX];
   snprintf(folder, sizeof folder, "%s/concurrent", check_temp_dir());
-  check_ok(cvy_make_dirs(folder));
+  check_ok(cvy_make_dirs(folder, NULL));
   snprintf(path, sizeof path, "%s/t.txt", folder);
   pid_t children[2];
   for (int c = 0; c < 2; c++) {

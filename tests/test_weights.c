@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "convoy/net.h"
-#include "src/base/text.h"
+#include "src/base/file.h"
 #include "src/nn/weights.h"
 
 typedef struct model {

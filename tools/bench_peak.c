@@ -313,7 +313,7 @@ int bench_peak_main(int argc, char **argv) {
   peak_options options = {0};
   int code = options_parse(&table, argc, argv, &options, NULL);
   if (code != OPTIONS_GO_ON) return code;
-  code = program_try_output("bench peak", "--json", options.json, false, true);
+  code = program_try_output("bench peak", "--json", options.json, true);
   if (code != EXIT_DONE) return code;
   options.out = json_array();
   code = bench_each_device(options.devices, options.quiet, measure, &options);

@@ -92,7 +92,7 @@ fail:
 }
 
 int bench_begin(const char *verb, const char *json, bool quiet, const char *selector, cvy_devices **devices) {
-  const int code = program_try_output(verb, "--json", json, false, true);
+  const int code = program_try_output(verb, "--json", json, true);
   if (code != EXIT_DONE) return code;
   (void)program_signals_soft();
   progress_start(quiet, 1, 0);

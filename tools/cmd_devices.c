@@ -144,7 +144,7 @@ int cmd_devices(int argc, char **argv) {
   devices_options options = {0};
   int code = options_parse(&table, argc, argv, &options, NULL);
   if (code != OPTIONS_GO_ON) return code;
-  code = program_try_output("devices", "--json", options.json, false, true);
+  code = program_try_output("devices", "--json", options.json, true);
   if (code != EXIT_DONE) return code;
 
   cvy_device_list *list = NULL;

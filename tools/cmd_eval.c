@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/file.h"
 #include "tools/json_log.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
@@ -77,13 +78,13 @@ int cmd_eval(int argc, char **argv) {
   eval_options options = {0};
   int code = options_parse(&table, argc, argv, &options, NULL);
   if (code != OPTIONS_GO_ON) return code;
-  if (options.json && strcmp(options.json, "-") != 0 && program_same_file(options.weights, options.json)) {
+  if (options.json && strcmp(options.json, "-") != 0 && cvy_file_same(options.weights, options.json)) {
     return options_error("eval", "--weights %s and --json %s are the same file: expected two names", options.weights,
                          options.json);
   }
   code = options_check_data_dir("eval", options.data, options.data_dir);
   if (code != OPTIONS_GO_ON) return code;
-  code = program_try_output("eval", "--json", options.json, false, true);
+  code = program_try_output("eval", "--json", options.json, true);
   if (code != EXIT_DONE) return code;
 
   const program_run_spec spec = {.devices = options.devices,

@@ -100,7 +100,7 @@ int cmd_selftest(int argc, char **argv) {
   selftest_options options = {0};
   int code = options_parse(&table, argc, argv, &options, NULL);
   if (code != OPTIONS_GO_ON) return code;
-  code = program_try_output("selftest", "--json", options.json, false, true);
+  code = program_try_output("selftest", "--json", options.json, true);
   if (code != EXIT_DONE) return code;
 
   cvy_devices *chosen = NULL;

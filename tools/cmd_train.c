@@ -13,6 +13,7 @@
 #include "tools/plot_svg.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
+#include "tools/run_files.h"
 #include "tools/train_settings.h"
 
 enum { MOST_CHANGES = 16 };
@@ -22,6 +23,7 @@ typedef struct training {
   const train_options *options;
   program_run run;
   cvy_team *team;
+  run_files files;
   json_log *log;
   device_watch *watch, *epoch_watch;   /* since moments ago; since the epoch's begin */
   char *labels, *title;
@@ -66,7 +68,8 @@ static void log_run(const training *t) {
 /* The log is made when there is something to tell of a run: one that is refused leaves an older log alone. */
 static void log_begin(training *t) {
   if (!t->options->log || t->log || t->log_failed) return;
-  t->log = json_log_open(t->options->log, t->options->resume);
+  t->log = json_log_open(t->options->log, t->files.log, t->options->resume);
+  t->files.log = -1;
   t->log_failed = !t->log;
   log_run(t);
 }
@@ -435,11 +438,8 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
   bool saved = false;
   if (status == CVY_OK || early) {
     if (status == CVY_OK && result->already_finished) plot_finished(t, result);
-    char *const target = o->save ? program_resolve(o->save) : NULL;   /* a symbolic link stays one */
-    if (o->save && !target) program_say("error: --save %s: out of memory", o->save);
-    saved = target && cvy_team_save(t->team, target) == CVY_OK;
+    saved = o->save && cvy_team_save(t->team, o->save) == CVY_OK;
     if (o->save && !saved) code = EXIT_FAILED;
-    free(target);
     if (t->plot_failed) code = EXIT_FAILED;
   }
   if (early) kept_print(t, status, result, saved);
@@ -456,15 +456,6 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
   return code;
 }
 
-static int outputs_try(const train_options *o) {
-  int code = program_try_output("train", "--save", o->save, true, false);
-  if (code == EXIT_DONE) code = program_try_output("train", "--plot", o->plot, false, false);
-  if (code == EXIT_DONE) code = program_try_output("train", "--log", o->log, false, false);
-  if (code == EXIT_DONE) code = program_try_output("train", "--trace", o->trace, false, false);
-  if (code == EXIT_DONE) code = program_try_folder("train", "--checkpoint", o->checkpoint);
-  return code;
-}
-
 static int run_train(training *t) {
   const train_options *const o = t->options;
   const program_run_spec spec = {.devices = o->devices,
@@ -476,7 +467,7 @@ static int run_train(training *t) {
                                  .tunes = o->tune == CVY_TUNE_QUICK,
                                  .quiet = o->quiet};
   cvy_train_result result = {.test_acc = -1};
-  int code = outputs_try(o);
+  int code = run_files_open(o, &t->files);
   if (code != EXIT_DONE) return code;
   progress_start(o->quiet, (int)o->epochs, (long)o->max_steps);
   progress_wait_begin(describe_wait, t);
@@ -525,13 +516,14 @@ int cmd_train(int argc, char **argv) {
   if (code != OPTIONS_GO_ON) return code;
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  training t = {.options = &options, .start_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
+  training t = {.options = &options, .files.log = -1, .start_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
   program_signals_text("\nconvoy: interrupted before the first step; nothing was saved\n");
   code = run_train(&t);
   progress_wait_end();
   cvy_team_destroy(&t.team);
   program_run_close(&t.run);
   json_log_close(&t.log);
+  run_files_close(&options, &t.files);
   free(t.points);
   free(t.title);
   free(t.labels);

@@ -292,7 +292,7 @@ int cmd_tune(int argc, char **argv) {
   int code = options_parse(&table, argc, argv, &o, NULL);
   if (code != OPTIONS_GO_ON) return code;
   if (o.show && o.clear) return options_error("tune", "--show and --clear: expected one of them");
-  code = program_try_output("tune", "--json", o.json, false, true);
+  code = program_try_output("tune", "--json", o.json, true);
   if (code != EXIT_DONE) return code;
   cvy_status status = cvy_devices_select(o.devices, &devices);
   if (status != CVY_OK) return program_exit_code_of_select(status);

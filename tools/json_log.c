@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "src/base/file.h"
 #include "tools/program_common.h"
 
 struct json_log { FILE *file; const char *path; bool failed; };
@@ -15,19 +18,25 @@ json_t *json_number(double value) { return isfinite(value) ? json_real(value) : 
 
 /* True if the file has a last line without end, as a run that was killed leaves it. */
 static bool last_line_is_cut(const char *path) {
-  FILE *const file = fopen(path, "re");
-  const bool cut = file && fseek(file, -1, SEEK_END) == 0 && fgetc(file) != '\n';
-  if (file) fclose(file);
+  int fd;
+  char last;
+  struct stat info;
+  if (cvy_file_kind_of(path) != CVY_FILE_REGULAR || cvy_file_open(path, &fd) != CVY_OK) return false;
+  const bool cut = fstat(fd, &info) == 0 && info.st_size > 0 && pread(fd, &last, 1, info.st_size - 1) == 1 && last != '\n';
+  close(fd);
   return cut;
 }
 
-json_log *json_log_open(const char *path, bool append) {
+json_log *json_log_open(const char *path, int fd, bool append) {
+  struct stat info;
   json_log *const log = calloc(1, sizeof *log);
   const bool cut = append && last_line_is_cut(path);
-  if (log) log->file = fopen(path, append ? "ae" : "we");
+  const bool begins = append || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || ftruncate(fd, 0) == 0;
+  if (log && begins) log->file = fdopen(fd, "a");
   if (!log || !log->file) {
     program_say("error: --log %s: cannot be written: %s", path, strerror(errno));
     free(log);
+    close(fd);
     return NULL;
   }
   log->path = path;
@@ -76,10 +85,15 @@ void json_log_epoch(json_log *log, const cvy_epoch_result *epoch) {
 }
 
 bool json_log_epochs(const char *path, int n, plot_point *points) {
-  FILE *const file = fopen(path, "re");
   char *line = NULL;
   size_t room = 0;
-  if (!file) return false;
+  int fd;
+  if (cvy_file_kind_of(path) != CVY_FILE_REGULAR || cvy_file_open(path, &fd) != CVY_OK) return false;
+  FILE *const file = fdopen(fd, "r");
+  if (!file) {
+    close(fd);
+    return false;
+  }
   while (getline(&line, &room, file) > 0) {
     json_t *const value = json_loads(line, 0, NULL);
     const json_t *const epoch = json_object_get(value, "epoch"), *const step = json_object_get(value, "step"),

@@ -18,8 +18,8 @@
 #include "tools/plot_svg.h"
 
 typedef struct json_log json_log;
-/* NULL with the reason said. */
-json_log *json_log_open(const char *path, bool append);
+/* Takes the descriptor over (cvy_file_append); without `append` what is there is cut off. NULL with the reason said. */
+json_log *json_log_open(const char *path, int fd, bool append);
 /* Reads the newest epoch lines of a log, of the run begun last: epoch e < n goes to points[e]; others stay as they are.
  * Lines that cannot be read are passed over. False if there is no such file. */
 bool json_log_epochs(const char *path, int n, plot_point *points);

@@ -2,15 +2,14 @@
 #include "tools/program_common.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/base/file.h"
 #include "tools/progress.h"
 
 const char *const program_models[PROGRAM_MODELS] = {"resnet18", "lenet"};
@@ -108,135 +107,24 @@ const volatile int *program_signals_soft(void) {
   return &stop_flag;
 }
 
-/* `name` in the folder of `path`; takes over `name`. */
-static char *beside(const char *path, char *name) {
-  const char *const slash = strrchr(path, '/');
-  char *out = NULL;
-  if (!name || name[0] == '/' || !slash) return name;
-  if (asprintf(&out, "%.*s%s", (int)(slash - path) + 1, path, name) < 0) out = NULL;
-  free(name);
-  return out;
-}
-
-static char *resolve(const char *path, int links_left) {
-  char *const real = realpath(path, NULL);
-  if (real) return real;
-  char target[4096];
-  const ssize_t target_length = links_left > 0 ? readlink(path, target, sizeof target - 1) : -1;
-  if (target_length > 0) {   /* to what is not there yet */
-    target[target_length] = '\0';
-    char *const next = beside(path, strdup(target)), *const out = next ? resolve(next, links_left - 1) : NULL;
-    free(next);
-    return out;
-  }
-  size_t length = strlen(path);
-  while (length > 1 && path[length - 1] == '/') length--;
-  size_t name = length;
-  while (name > 0 && path[name - 1] != '/') name--;
-  if (length == 0 || name == length) return strdup(path);
-  char *const folder = name > 0 ? strndup(path, name > 1 ? name - 1 : 1) : strdup("."), *out = NULL;
-  char *const folder_real = folder ? resolve(folder, links_left) : NULL;
-  if (folder_real && asprintf(&out, "%s%s%.*s", folder_real, strcmp(folder_real, "/") == 0 ? "" : "/",
-                              (int)(length - name), path + name) < 0)
-    out = NULL;
-  free(folder);
-  free(folder_real);
-  return out;
-}
-
-char *program_resolve(const char *path) { return resolve(path, 40); }
-
-bool program_same_file(const char *a, const char *b) {
-  struct stat info_a, info_b;
-  if (stat(a, &info_a) == 0 && stat(b, &info_b) == 0)
-    return info_a.st_dev == info_b.st_dev && info_a.st_ino == info_b.st_ino;
-  char *const real_a = program_resolve(a), *const real_b = program_resolve(b);
-  const bool same = real_a && real_b && strcmp(real_a, real_b) == 0;
-  free(real_a);
-  free(real_b);
-  return same;
-}
-
-/* Makes and removes a file next to `path`, where a link leads to; errno as the reason. */
-static bool try_beside(const char *path) {
-  char name[4096], *const real = program_resolve(path);
-  const int length = real ? snprintf(name, sizeof name, "%s.try.%ld", real, (long)getpid()) : 0;
-  free(real);
-  if (length <= 0 || length >= (int)sizeof name) {
-    errno = real ? ENAMETOOLONG : ENOMEM;
-    return false;
-  }
-  const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return false;
-  close(fd);
-  unlink(name);
-  return true;
-}
-
-static int output_refused(const char *verb, const char *option, const char *path, const char *why) {
+int program_output_refused(const char *verb, const char *option, const char *path, const char *why) {
   fprintf(stderr, "convoy %s: %s %s: cannot be written: %s\n", verb, option, path, why);
   return EXIT_FAILED;
 }
 
-int program_try_output(const char *verb, const char *option, const char *path, bool aside, bool may_be_stdout) {
-  struct stat info;
+int program_try_output(const char *verb, const char *option, const char *path, bool may_be_stdout) {
+  const char *why;
   if (!path) return EXIT_DONE;
   if (strcmp(path, "-") == 0) {
     return may_be_stdout ? EXIT_DONE
                          : options_error(verb, "%s -: expected a file; this output does not go to stdout", option);
   }
-  const bool there = stat(path, &info) == 0;
-  if (there && S_ISDIR(info.st_mode)) return output_refused(verb, option, path, "it is a folder; give a file name");
-  if (there && aside && !S_ISREG(info.st_mode)) return output_refused(verb, option, path, "it is not a plain file");
-  if (there && access(path, W_OK) != 0) return output_refused(verb, option, path, strerror(errno));
-  if ((aside || !there) && !try_beside(path)) return output_refused(verb, option, path, strerror(errno));
-  return EXIT_DONE;
-}
-
-int program_try_folder(const char *verb, const char *option, const char *path) {
-  char part[4096];
-  if (!path) return EXIT_DONE;
-  if (snprintf(part, sizeof part - 8, "%s", path) >= (int)sizeof part - 8)
-    return output_refused(verb, option, path, strerror(ENAMETOOLONG));
-  for (char *at = part + 1;; at++) {
-    const char was = *at;
-    if (was != '/' && was != '\0') continue;
-    *at = '\0';
-    if (mkdir(part, 0777) != 0 && errno != EEXIST) return output_refused(verb, option, path, strerror(errno));
-    *at = was;
-    if (was == '\0') break;
-  }
-  strcat(part, "/x");
-  return try_beside(part) ? EXIT_DONE : output_refused(verb, option, path, strerror(errno));
+  return cvy_file_try(path, &why) ? EXIT_DONE : program_output_refused(verb, option, path, why);
 }
 
 bool program_write(const char *path, const char *text) {
   if (strcmp(path, "-") == 0) return fputs(text, stdout) >= 0;
-  struct stat info;
-  char aside[4096];
-  const bool direct = stat(path, &info) == 0 && !S_ISREG(info.st_mode);   /* a pipe or a device */
-  char *const real = direct ? strdup(path) : program_resolve(path);
-  if (!real) errno = ENOMEM;
-  else if (snprintf(aside, sizeof aside, direct ? "%s" : "%s.tmp.%ld", real, (long)getpid()) >= (int)sizeof aside)
-    errno = ENAMETOOLONG;
-  else {
-    FILE *const file = fopen(aside, "we");
-    bool ok = file && fputs(text, file) >= 0 && fflush(file) == 0 && (direct || fsync(fileno(file)) == 0);
-    if (file) ok = fclose(file) == 0 && ok;
-    if (ok && !direct) ok = rename(aside, real) == 0;
-    const int why = errno;
-    if (!ok && !direct) unlink(aside);
-    errno = why;
-    if (ok) {
-      free(real);
-      return true;
-    }
-  }
-  const int reason = errno;
-  free(real);
-  errno = reason;
-  program_say("error: %s: cannot be written: %s", path, strerror(errno));
-  return false;
+  return cvy_file_put(path, &(cvy_piece){text, strlen(text)}, 1) == CVY_OK;
 }
 
 json_t *program_text_json(const char *text) {

@@ -43,18 +43,12 @@ void program_signals_start(void);
 void program_signals_text(const char *text);
 const volatile int *program_signals_soft(void);
 
-/* An output file is tried before any work: EXIT_DONE, or the exit status with the reason said. `aside`: written aside
- * and renamed, so it must be a plain file or not exist, and its folder must let files be made. "-" is stdout where
+/* An output file is tried before any work: EXIT_DONE, or the exit status with the reason said. "-" is stdout where
  * `may_be_stdout`. */
-int program_try_output(const char *verb, const char *option, const char *path, bool aside, bool may_be_stdout);
-/* Where a file of this name lies or would lie: symbolic links followed, also one whose target is not there yet, no "."
- * or "..". malloc'ed, NULL when out of memory. */
-char *program_resolve(const char *path);
-/* Both names are, or would become, one file. */
-bool program_same_file(const char *a, const char *b);
-/* Makes the folder and what leads to it, tries it. */
-int program_try_folder(const char *verb, const char *option, const char *path);
-/* Writes `text` to path ("-": stdout) aside and renamed, through symbolic links; false with the reason said. */
+int program_try_output(const char *verb, const char *option, const char *path, bool may_be_stdout);
+/* "convoy VERB: OPTION PATH: cannot be written: WHY"; EXIT_FAILED. */
+int program_output_refused(const char *verb, const char *option, const char *path, const char *why);
+/* Writes `text` to path ("-": stdout) as cvy_file_put; false with the reason said. */
 bool program_write(const char *path, const char *text);
 /* The text as a JSON string, for what users, drivers and messages say: where it is no UTF-8, every byte beyond ASCII
  * becomes '?', as jansson would refuse all of it. NULL: null. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/file.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
 
@@ -475,7 +476,7 @@ int train_options_parse(int argc, char **argv, train_options *out) {
   for (int i = 0; i < 5; i++) {
     for (int j = i + 1; j < 6; j++) {
       if (i == 0 && j == 5) continue;   /* going on with the weights of a file */
-      if (files[i][1] && files[j][1] && program_same_file(files[i][1], files[j][1])) {
+      if (files[i][1] && files[j][1] && cvy_file_same(files[i][1], files[j][1])) {
         return options_error("train", "%s %s and %s %s are the same file: expected two names", files[i][0], files[i][1],
                              files[j][0], files[j][1]);
       }

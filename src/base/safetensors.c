@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/file.h"
 #include "src/base/mem.h"
-#include "src/base/text.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "data is copied as it lies in the file, which is little-endian"
@@ -302,8 +302,8 @@ fail:
   return status;
 }
 
-cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
-                        int n_meta) {
+static cvy_status write_by(cvy_status (*write)(const char *path, const cvy_piece *pieces, int n_pieces), const char *path,
+                           const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2], int n_meta) {
   cvy_status status = CVY_OK;
   char *header = NULL;
   cvy_piece *pieces = cvy_calloc((size_t)n + 3, sizeof *pieces);
@@ -317,9 +317,18 @@ cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, c
   pieces[1] = (cvy_piece){header, header_bytes};
   pieces[2] = (cvy_piece){"       ", length - header_bytes};
   for (int i = 0; i < n; i++) pieces[3 + i] = (cvy_piece){tensors[i].data, tensors[i].size_bytes};
-  CVY_TRY(cvy_file_write(path, pieces, n + 3));
+  CVY_TRY(write(path, pieces, n + 3));
 fail:
   free(header);                                        /* Jansson's allocator */
   cvy_free(pieces);
   return status;
+}
+
+cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
+                        int n_meta) {
+  return write_by(cvy_file_write, path, tensors, n, metadata, n_meta);
+}
+
+cvy_status cvy_st_put(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2], int n_meta) {
+  return write_by(cvy_file_put, path, tensors, n, metadata, n_meta);
 }

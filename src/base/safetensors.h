@@ -35,5 +35,7 @@ const char *cvy_st_metadata(const cvy_st_file *file, const char *key);
  * unknown dtype, size that does not fit the shape. */
 cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
                         int n_meta);
+/* The same to a name that a user gave: cvy_file_put. */
+cvy_status cvy_st_put(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2], int n_meta);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Growing strings, UTF-8, strict number parsing, whole-file reading and atomic writing. Any thread, objects are not shared. */
+ * Growing strings, UTF-8, strict number parsing. Any thread, objects are not shared. */
 #ifndef CVY_BASE_TEXT_H
 #define CVY_BASE_TEXT_H
 
@@ -27,16 +27,6 @@ void cvy_utf8_copy(const char *text, char *out, size_t out_bytes);
 bool cvy_parse_int(const char *s, int64_t min, int64_t max, int64_t *out);
 bool cvy_parse_float(const char *s, double min, double max, double *out);  /* finite only; accepts 1e-3 */
 
-/* Reads a whole file of at most max_bytes. *data (cvy_free) has one NUL more than *size. CVY_E_IO with path and errno
- * text. */
-cvy_status cvy_file_read(const char *path, size_t max_bytes, char **data, size_t *size);
-bool cvy_file_exists(const char *path);
-/* Writes aside (path.tmp.<pid>.<n>), fsyncs, renames over `path`, fsyncs the folder: readers see the old or the new
- * file whole.
- * The pieces are written one after the other. Nothing is left behind on failure. */
-typedef struct cvy_piece { const void *data; size_t size; } cvy_piece;
-cvy_status cvy_file_write(const char *path, const cvy_piece *pieces, int n_pieces);
-cvy_status cvy_make_dirs(const char *path);        /* like mkdir -p */
 /* $XDG_CACHE_HOME/convoy or $HOME/.cache/convoy, made if missing; false when there is no place for it. */
 bool cvy_cache_dir(char *out, size_t out_bytes);
 

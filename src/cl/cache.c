@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include "src/base/file.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
 

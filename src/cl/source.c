@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/file.h"
 #include "src/base/mem.h"
 
 enum { LONGEST_SOURCE = 16 << 20, MOST_INCLUDES = 32 };

@@ -86,7 +86,7 @@ cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const floa
   cvy_status status = CVY_OK;
   cvy_weights_pack pack;
   CVY_TRY(cvy_weights_pack_make(layout, w, running, n_batches, NULL, 0, &pack));
-  status = cvy_st_write(path, pack.tensors, pack.n, NULL, 0);
+  status = cvy_st_put(path, pack.tensors, pack.n, NULL, 0);
   cvy_weights_pack_clear(&pack);
 fail:
   return status;

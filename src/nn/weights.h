@@ -10,7 +10,7 @@
 #include "src/base/safetensors.h"
 #include "src/nn/layout.h"
 
-/* w, running: flat vectors; n_batches: num_batches_tracked of every BN layer. Written aside, synced, renamed. */
+/* w, running: flat vectors; n_batches: num_batches_tracked of every BN layer. Written as cvy_file_put. */
 cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches,
                             const char *path);
 /* Fills w and running only if the whole file is right (else they are untouched). CVY_E_IO, CVY_E_FORMAT (truncated,

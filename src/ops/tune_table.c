@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "src/base/file.h"
 #include "src/base/text.h"
 #include "src/cl/source.h"
 

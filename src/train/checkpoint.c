@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "src/base/file.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/nn/weights.h"
@@ -195,7 +196,7 @@ cvy_status cvy_checkpoint_save(const char *dir, const cvy_layout *layout, const 
   CVY_REQUIRE(keep >= 1, CVY_E_ARGUMENT, "%d checkpoints to keep: at least 1 is needed", keep);
   CVY_REQUIRE(c->step >= 0 && c->step <= 9999999999, CVY_E_ARGUMENT,
               "checkpoint of step %ld: 0 to 9999999999 are possible", c->step);
-  CVY_TRY(cvy_make_dirs(dir));
+  CVY_TRY(cvy_make_dirs(dir, NULL));
   CVY_TRY(path_of(dir, c->step, path));
   CVY_TRY(make_values(c, texts, values));
   more = cvy_calloc(2 + (size_t)c->n_shares, sizeof *more);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "convoy/data.h"
+#include "src/base/file.h"
 #include "src/base/mem.h"
 #include "src/base/rng.h"
 #include "src/base/text.h"

@@ -2,7 +2,6 @@
 #include "src/train/idx.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "src/base/file.h"
 #include "src/base/mem.h"
 
 enum { CHUNK = 1 << 16, MAX_RATIO = 1032, TYPE_UBYTE = 8, TYPE_SHORT = 0x0b };   /* deflate packs at most 1032 bytes into one */
@@ -106,10 +106,8 @@ static cvy_status open_source(source *s, const char *path) {
   struct stat info;
   s->path = cvy_strdup(path);
   CVY_REQUIRE(s->path, CVY_E_MEMORY, "no memory to read %s", path);
-  s->fd = open(path, O_RDONLY | O_CLOEXEC);
-  CVY_REQUIRE(s->fd >= 0, CVY_E_IO, "cannot open %s: %s", path, strerror(errno));
+  CVY_TRY(cvy_file_open(path, &s->fd));
   CVY_REQUIRE(fstat(s->fd, &info) == 0, CVY_E_IO, "cannot look at %s: %s", path, strerror(errno));
-  CVY_REQUIRE(S_ISREG(info.st_mode), CVY_E_IO, "cannot read %s: it is no file", path);
   s->file_bytes = (uint64_t)info.st_size;
   uint8_t magic[2];
   const ssize_t n = pread(s->fd, magic, 2, 0);

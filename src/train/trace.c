@@ -4,12 +4,15 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "src/base/file.h"
 #include "src/base/mem.h"
 
 struct cvy_trace {
   FILE *file;
   char *path;
+  cvy_file_lock *lock;              /* NULL: a pipe or device */
   uint64_t begin_ns;
   long events_max, events, left_out, first_left_out;
   bool any, failed;
@@ -36,12 +39,21 @@ static void put(cvy_trace *t, json_t *event) {
 cvy_status cvy_trace_open(const char *path, long events_max, uint64_t begin_ns, cvy_trace **out) {
   cvy_status status = CVY_OK;
   cvy_trace *t = cvy_calloc(1, sizeof *t);
+  bool made;
+  const char *why;
+  int fd = -1;
   *out = NULL;
   CVY_REQUIRE(t, CVY_E_MEMORY, "out of host memory");
   t->path = cvy_strdup(path);
   CVY_REQUIRE(t->path, CVY_E_MEMORY, "out of host memory");
-  t->file = fopen(path, "we");
-  CVY_REQUIRE(t->file, CVY_E_IO, "%s: the trace cannot be written: %s", path, strerror(errno));
+  fd = cvy_file_append(path, &made, &why);
+  CVY_REQUIRE(fd >= 0, CVY_E_IO, "%s: the trace cannot be written: %s", path, why);
+  if (cvy_file_kind_of(path) == CVY_FILE_REGULAR) { /* a trace of before goes only when no other run writes it */
+    CVY_TRY(cvy_file_lock_take("the trace", path, &t->lock));
+    CVY_REQUIRE(ftruncate(fd, 0) == 0, CVY_E_IO, "%s: the trace cannot be written: %s", path, strerror(errno));
+  }
+  t->file = fdopen(fd, "a");
+  CVY_REQUIRE(t->file, CVY_E_MEMORY, "%s: the trace cannot be written: %s", path, strerror(errno));
   t->events_max = events_max;
   t->begin_ns = begin_ns;
   t->first_left_out = -1;
@@ -49,7 +61,11 @@ cvy_status cvy_trace_open(const char *path, long events_max, uint64_t begin_ns, 
   *out = t;
   return CVY_OK;
 fail:
-  if (t) cvy_free(t->path);
+  if (fd >= 0) close(fd);
+  if (t) {
+    cvy_file_lock_release(&t->lock);
+    cvy_free(t->path);
+  }
   cvy_free(t);
   return status;
 }
@@ -110,6 +126,7 @@ cvy_status cvy_trace_close(cvy_trace **trace, json_t *other) {
   if (fclose(t->file) != 0) fail(t);
   CVY_REQUIRE(!t->failed, CVY_E_IO, "%s: the trace could not be written in full: %s", t->path, strerror(t->error));
 fail:
+  cvy_file_lock_release(&t->lock);
   cvy_free(t->path);
   cvy_free(t);
   *trace = NULL;

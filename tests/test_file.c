@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT
+ * src/base/file: what stands in the way of a file (strays, links, pipes, a full or failing disk), locks. The program is linked
+ * with --wrap for fsync and flock. */
+#include "tests/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "src/base/file.h"
+
+static int sync_error, sync_error_of_folders, lock_error;   /* errno, 0: as the system does it */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd) {
+  struct stat info;
+  errno = fstat(fd, &info) == 0 && S_ISDIR(info.st_mode) ? sync_error_of_folders : sync_error;
+  return errno ? -1 : __real_fsync(fd);
+}
+
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation) {
+  errno = lock_error;
+  return errno ? -1 : __real_flock(fd, operation);
+}
+
+static const cvy_piece word = {"word", 4};
+
+static const char *in(const char *folder, const char *name) {
+  static char paths[4][PATH_MAX];
+  static int next;
+  char *const path = paths[next++ % 4];
+  snprintf(path, PATH_MAX, "%s/%s", folder, name);
+  return path;
+}
+
+static void check_content(const char *path, const char *want) {
+  char *data;
+  size_t size;
+  check_ok(cvy_file_read(path, 1 << 20, &data, &size));
+  assert_string_equal(data, want);
+  cvy_free(data);
+}
+
+/* A run with the same process number was killed again and again. */
+static void test_strays(check_device *d) {
+  (void)d;
+  const char *const dir = check_temp_dir();
+  char name[64];
+  for (int i = 0; i < 300; i++) {
+    snprintf(name, sizeof name, i % 2 ? "w.tmp.%ld.%d" : "w.tmp.%ld.%08x", (long)getpid(), i);
+    const int fd = open(in(dir, name), O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+  }
+  check_ok(cvy_file_write(in(dir, "w"), &word, 1));
+  check_content(in(dir, "w"), "word");
+  assert_true(cvy_file_is_aside("w.tmp.1.0", "w") && cvy_file_is_aside("w.tmp.17.00ff00aa", "w"));
+  assert_false(cvy_file_is_aside("w.tmp.1.", "w") || cvy_file_is_aside("w.tmp..0", "w") || cvy_file_is_aside("w", "w") ||
+               cvy_file_is_aside("v.tmp.1.0", "w") || cvy_file_is_aside("w.tmp.1.0x", "w") || cvy_file_is_aside("w.tmp.a.0", "w"));
+}
+
+static void test_names(check_device *d) {
+  (void)d;
+  char folder[200], cwd[PATH_MAX], name[NAME_MAX + 1];
+  const char *why;
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  assert_true(cvy_file_try(in(folder, "new"), &why) && !why && !cvy_file_exists(in(folder, "new")));
+  assert_false(cvy_file_try(in(folder, "new/"), &why));
+  assert_non_null(strstr(why, "folder"));
+  assert_false(cvy_file_try(folder, &why));
+  assert_non_null(strstr(why, "folder"));
+  /* possible itself, impossible aside */
+  memset(name, 'n', NAME_MAX - 10);
+  name[NAME_MAX - 10] = 0;
+  assert_false(cvy_file_try(in(folder, name), &why));
+  assert_string_equal(why, strerror(ENAMETOOLONG));
+  /* the working folder is gone: an endless recursion once */
+  assert_non_null(getcwd(cwd, sizeof cwd));
+  assert_int_equal(mkdir(in(folder, "gone"), 0700), 0);
+  assert_int_equal(chdir(in(folder, "gone")), 0);
+  assert_int_equal(rmdir(in(folder, "gone")), 0);
+  char *const real = cvy_file_resolve("w"), *const here = cvy_file_resolve(".");
+  const bool tried = cvy_file_try("w", &why), same = cvy_file_same("a", "b");
+  assert_int_equal(chdir(cwd), 0);
+  assert_true(!real && !here && !tried && !same);
+  assert_string_equal(why, strerror(ENOENT));
+  /* links: one to what is not there yet, a loop, one of somebody else in a folder for all */
+  assert_int_equal(symlink("later", in(folder, "link")), 0);
+  assert_true(cvy_file_same(in(folder, "link"), in(folder, "later")));
+  check_ok(cvy_file_put(in(folder, "link"), &word, 1));
+  check_content(in(folder, "later"), "word");
+  struct stat info;
+  assert_true(lstat(in(folder, "link"), &info) == 0 && S_ISLNK(info.st_mode));
+  check_ok(cvy_file_write(in(folder, "link"), &word, 1));
+  assert_true(lstat(in(folder, "link"), &info) == 0 && S_ISREG(info.st_mode));
+  assert_int_equal(symlink("loop", in(folder, "loop")), 0);
+  check_fails(cvy_file_put(in(folder, "loop"), &word, 1), CVY_E_IO, strerror(ELOOP));
+  if (geteuid() == 0) {
+    assert_int_equal(mkdir(in(folder, "all"), 0777), 0);
+    assert_int_equal(chmod(in(folder, "all"), 01777), 0);
+    assert_int_equal(symlink(in(folder, "later"), in(folder, "all/planted")), 0);
+    assert_int_equal(lchown(in(folder, "all/planted"), 65534, 65534), 0);
+    check_fails(cvy_file_put(in(folder, "all/planted"), &word, 1), CVY_E_IO, strerror(EACCES));
+  }
+}
+
+static void test_pipes(check_device *d) {
+  (void)d;
+  char *data = NULL, got[8] = "";
+  size_t size;
+  bool made;
+  const char *why;
+  char pipe[PATH_MAX];
+  snprintf(pipe, sizeof pipe, "%s/pipe", check_temp_dir());
+  assert_int_equal(mkfifo(pipe, 0600), 0);
+  alarm(20);   /* what waits ends the test */
+  check_fails(cvy_file_read(pipe, 100, &data, &size), CVY_E_IO, "it is a pipe, not a file");
+  check_fails(cvy_file_put(pipe, &word, 1), CVY_E_IO, "nobody reads");
+  assert_false(cvy_file_try(pipe, &why));
+  assert_int_equal(cvy_file_append(pipe, &made, &why), -1);
+  assert_non_null(strstr(why, "nobody reads"));
+  const int reader = open(pipe, O_RDONLY | O_NONBLOCK);
+  assert_true(reader >= 0 && cvy_file_try(pipe, &why));
+  check_ok(cvy_file_put(pipe, &word, 1));
+  assert_int_equal(read(reader, got, sizeof got), 4);
+  assert_string_equal(got, "word");
+  const int fd = cvy_file_append(pipe, &made, &why);
+  assert_true(fd >= 0 && !made && !(fcntl(fd, F_GETFL) & O_NONBLOCK));
+  close(fd);
+  close(reader);
+  check_ok(cvy_file_put("/dev/null", &word, 1));
+  check_fails(cvy_file_put("/dev/full", &word, 1), CVY_E_IO, strerror(ENOSPC));
+  check_fails(cvy_file_read("/dev/zero", 100, &data, &size), CVY_E_IO, "it is a device, not a file");
+  assert_true(cvy_file_try("/dev/null", &why) && cvy_file_kind_of("/dev/null") == CVY_FILE_STREAM);
+  alarm(0);
+}
+
+static void test_append(check_device *d) {
+  (void)d;
+  const char *why;
+  char path[PATH_MAX];
+  bool made;
+  snprintf(path, sizeof path, "%s/log", check_temp_dir());
+  for (int i = 0; i < 2; i++) {
+    const int fd = cvy_file_append(path, &made, &why);
+    assert_true(fd >= 0 && made == (i == 0));
+    assert_int_equal(write(fd, "line\n", 5), 5);
+    close(fd);
+  }
+  check_content(path, "line\nline\n");
+  assert_int_equal(cvy_file_append("/no/such", &made, &why), -1);
+  assert_string_equal(why, strerror(ENOENT));
+}
+
+/* A disk that fails while it syncs has not taken the file; a file system that cannot sync folders has. */
+static void test_sync(check_device *d) {
+  (void)d;
+  char path[256], folders[300];
+  int n_made;
+  snprintf(path, sizeof path, "%s/w", check_temp_dir());
+  sync_error = EIO;
+  check_fails(cvy_file_write(path, &word, 1), CVY_E_IO, strerror(EIO));
+  assert_false(cvy_file_exists(path));
+  sync_error = 0;
+  sync_error_of_folders = EINVAL;
+  check_ok(cvy_file_write(path, &word, 1));
+  sync_error_of_folders = EIO;
+  check_fails(cvy_file_write(path, &word, 1), CVY_E_IO, strerror(EIO));
+  snprintf(folders, sizeof folders, "%s.d/e/f", path);
+  check_fails(cvy_make_dirs(folders, &n_made), CVY_E_IO, strerror(EIO));
+  sync_error_of_folders = 0;
+  folders[strlen(folders) - 4] = 0;
+  assert_false(cvy_file_exists(folders));
+  snprintf(folders, sizeof folders, "%s.d//e/f/", path);
+  check_ok(cvy_make_dirs(folders, &n_made));
+  assert_int_equal(n_made, 3);
+  cvy_remove_dirs(folders, n_made);
+  snprintf(folders, sizeof folders, "%s.d", path);
+  assert_false(cvy_file_exists(folders));
+}
+
+static void test_lock(check_device *d) {
+  (void)d;
+  char dir[200], own[32];
+  int ready[2], end[2], code;
+  char byte;
+  cvy_file_lock *a, *b;
+  snprintf(dir, sizeof dir, "%s", check_temp_dir());
+  assert_true(pipe(ready) == 0 && pipe(end) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool ok = cvy_file_lock_take("folder", dir, &a) == CVY_OK && write(ready[1], "r", 1) == 1;
+    close(end[1]);
+    _exit(ok && read(end[0], &byte, 1) >= 0 ? 0 : 1);
+  }
+  assert_int_equal(read(ready[0], &byte, 1), 1);
+  snprintf(own, sizeof own, "in use by process %ld", (long)child);
+  check_fails(cvy_file_lock_take("folder", dir, &a), CVY_E_ARGUMENT, own);
+  assert_null(a);
+  close(end[0]);
+  close(end[1]);
+  assert_true(waitpid(child, &code, 0) == child && code == 0);
+  /* it ends with its process; whoever has it may take it again, and has it until the last release */
+  check_ok(cvy_file_lock_take("folder", dir, &a));
+  check_ok(cvy_file_lock_take("folder", dir, &b));
+  cvy_file_lock_release(&a);
+  for (int i = 0; i < 2; i++) {
+    const pid_t other = fork();
+    if (other == 0) {
+      const int fd = open(dir, O_RDONLY | O_DIRECTORY);
+      _exit(flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : 1);
+    }
+    assert_true(waitpid(other, &code, 0) == other && WEXITSTATUS(code) == (i == 0));
+    cvy_file_lock_release(&b);
+  }
+  check_fails(cvy_file_lock_take("folder", "/no/such", &a), CVY_E_IO, strerror(ENOENT));
+  /* a file system that knows no locks: said once */
+  lock_error = ENOTSUP;
+  for (int i = 0; i < 2; i++) {
+    check_log_clear();
+    check_ok(cvy_file_lock_take("folder", dir, &a));
+    cvy_file_lock_release(&a);
+    assert_int_equal(check_log_contains("cannot be locked"), i == 0);
+  }
+  lock_error = 0;
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {
+    {"strays", test_strays}, {"names", test_names}, {"pipes", test_pipes}, {"append", test_append}, {"sync", test_sync},
+    {"lock", test_lock},
+  };
+  return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_HOST);
+}
