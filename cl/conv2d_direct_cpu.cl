@@ -126,7 +126,7 @@ static void fill_tables(global int *in_at, global int *out_at, int images, int c
 
 /* Gather convolution; turned: backward-data, with phases_h x phases_w phases. u: packed filter, first in the
  * workspace; slices of slice_floats from slices_at; statistics of strips go to stats (one strip per image) or to the
- * workspace at stats_at, (N*strips_per_image, 2, out_pitch). FLAG_STREAM (without FLAG_ACCUMULATE): a task's results
+ * workspace at stats_at, (N*strips_per_image, 3, out_pitch): store_stats. FLAG_STREAM (without FLAG_ACCUMULATE): a task's results
  * are collected in the slice, at results_at behind a table. Strips: `images` images, or strip_rows x strip_cols of
  * one. Tasks: strips, phases, blocks of output channels (fastest). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
@@ -219,39 +219,42 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
       }
     }
     if (flags & FLAG_STATS) {
-      global float *target = per_image == 1 ? stats : workspace + stats_at;
-      for (int m = 0; m < count; m++) {
-        global float *to = target + (size_t)((image0 + m) * per_image + part) * 2 * (size_t)out_pitch + block * 32;
-        column_stats(out, at_out + m * pw.count, ph.count, pw.count, per_row, width, to, to + out_pitch);
-      }
+      global float *target = (per_image == 1 ? stats : workspace + stats_at) + block * 32;
+      const int floats = (per_image == 1 ? 2 : 3) * out_pitch;
+      for (int m = 0; m < count; m++)
+        column_stats(out, at_out + m * pw.count, ph.count, pw.count, per_row, width, per_image > 1,
+                     target + (size_t)((image0 + m) * per_image + part) * (size_t)floats, out_pitch);
     }
     if (stream && !neighbours) store_past_caches(final, out_at, results, total, width);
   }
 }
 
-/* Mean and M2 of the strips of an image → of the image, strips in order (Chan et al. 1979). Group: every num_groups-th of n
- * images. */
+/* Statistics of the strips of an image → mean and M2 of the image, strips in order (Chan et al. 1979). Means are counted
+ * from the first strip's: where they are large against the deviations, their rounding would show. Group: every
+ * num_groups-th of n images. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_merge_stats(global const float *restrict workspace,
                                                                global float *restrict stats, int stats_at, int n,
                                                                int grid_h, int grid_w, int out_pitch, int strip_rows,
                                                                int strip_cols) {
   const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
   for (int image = (int)CVY_GROUP; image < n; image += (int)CVY_GROUPS) {
-    global const float *from = workspace + stats_at + (size_t)image * (size_t)(strips_h * strips_w * 2 * out_pitch);
+    global const float *from = workspace + stats_at + (size_t)image * (size_t)(strips_h * strips_w * 3 * out_pitch);
     global float *to = stats + (size_t)image * 2 * (size_t)out_pitch;
     for (int v = 0; v < out_pitch; v += 16) {
+      const float16 base = vload16(0, from + v);
       float16 mean = (float16)(0.0f), m2 = (float16)(0.0f);
       float count = 0.0f;
       for (int part = 0; part < strips_h * strips_w; part++) {
         const int rows = min(strip_rows, grid_h - part / strips_w * strip_rows),
                   cols = min(strip_cols, grid_w - part % strips_w * strip_cols);
         const float here = (float)(rows * cols), sum = count + here;
-        const float16 d = vload16(0, from + part * 2 * out_pitch + v) - mean;
+        global const float *strip = from + part * 3 * out_pitch + v;
+        const float16 d = vload16(0, strip) - base + vload16(0, strip + 2 * out_pitch) - mean;
         mean += d * (here / sum);
-        m2 += vload16(0, from + (part * 2 + 1) * out_pitch + v) + d * d * (count * here / sum);
+        m2 += vload16(0, strip + out_pitch) + d * d * (count * here / sum);
         count = sum;
       }
-      vstore16(mean, 0, to + v);
+      vstore16(base + mean, 0, to + v);
       vstore16(m2, 0, to + out_pitch + v);
     }
   }

@@ -47,8 +47,6 @@
 
 #define DEFINE_PRODUCT_32(name, ROWS, n_rows)                                                                          \
   static void name(PRODUCT_ARGS) {                                                                                     \
-    const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);                                                   \
-    const float16 bias1 = bias ? vload16(1, bias) : (float16)(0.0f);                                                   \
     ROWS(ACC_32)                                                                                                       \
     for (int tap = 0; tap < n_taps; tap++) {                                                                           \
       global const float *uu = u + taps[tap] * channels * 32;                                                          \
@@ -60,11 +58,10 @@
         }                                                                                                              \
       }                                                                                                                \
     }                                                                                                                  \
-    ROWS(PANEL_STORE_32)                                                                                               \
+    BIAS_32 ROWS(PLUS_32) ROWS(PANEL_STORE_32)                                                                         \
   }
 #define DEFINE_PRODUCT_16(name, ROWS, n_rows)                                                                          \
   static void name(PRODUCT_ARGS) {                                                                                     \
-    const float16 bias0 = bias ? vload16(0, bias) : (float16)(0.0f);                                                   \
     ROWS(ACC_16)                                                                                                       \
     for (int tap = 0; tap < n_taps; tap++) {                                                                           \
       global const float *uu = u + taps[tap] * channels * 16;                                                          \
@@ -76,7 +73,7 @@
         }                                                                                                              \
       }                                                                                                                \
     }                                                                                                                  \
-    ROWS(PANEL_STORE_16)                                                                                               \
+    BIAS_16 ROWS(PLUS_16) ROWS(PANEL_STORE_16)                                                                         \
   }
 DEFINE_PRODUCT_32(product_14x32, ROWS_14, 14)
 DEFINE_PRODUCT_32(product_8x32, ROWS_8, 8)
@@ -190,41 +187,44 @@ static void store_results(global float *out, global const int *out_at, global co
     }
 }
 
-/* Mean and sum of squared deviations of `width` channels over n positions, `step` floats apart: two passes over memory that
- * is still in the cache. Sums of 16 positions first, in two halves that do not wait for each other, so that long sums of
- * like terms lose little. */
-static void strip_stats(global const float *results, int step, int n, int width, global float *mean_at,
-                        global float *m2_at) {
+/* Statistics of `width` channels over n positions, `step` floats apart: two passes over memory that is still in the cache.
+ * Sums of 16 positions first, in two halves that do not wait for each other, so that long sums of like terms lose little.
+ * part, to, pitch: store_stats. */
+static void strip_stats(global const float *results, int step, int n, int width, bool part, global float *to, int pitch) {
   float16 mean0 = (float16)(0.0f), mean1 = (float16)(0.0f);
   for (int pass = 0; pass < 2; pass++) {
-    float16 sum0 = (float16)(0.0f), sum1 = (float16)(0.0f);
+    float16 sum0 = (float16)(0.0f), sum1 = (float16)(0.0f), squares0 = (float16)(0.0f), squares1 = (float16)(0.0f);
     for (int i = 0; i < n; i += 16) {
       const int end = min(n, i + 16);
       float16 a0 = (float16)(0.0f), a1 = (float16)(0.0f), b0 = (float16)(0.0f), b1 = (float16)(0.0f);
+      float16 p0 = (float16)(0.0f), p1 = (float16)(0.0f), q0 = (float16)(0.0f), q1 = (float16)(0.0f);
       global const float *from = results + i * step;
       for (int j = i; j < end; j += 2, from += 2 * step) {
         const float16 d0 = CVY_LOAD16(from) - mean0, d1 = CVY_LOAD16(from + 16) - mean1;
-        a0 += pass ? d0 * d0 : d0, a1 += pass ? d1 * d1 : d1;
+        a0 += d0, a1 += d1;
+        if (pass) p0 += d0 * d0, p1 += d1 * d1;
         if (j + 1 < end) {
           const float16 e0 = CVY_LOAD16(from + step) - mean0, e1 = CVY_LOAD16(from + step + 16) - mean1;
-          b0 += pass ? e0 * e0 : e0, b1 += pass ? e1 * e1 : e1;
+          b0 += e0, b1 += e1;
+          if (pass) q0 += e0 * e0, q1 += e1 * e1;
         }
       }
       sum0 += a0 + b0, sum1 += a1 + b1;
+      squares0 += p0 + q0, squares1 += p1 + q1;
     }
     if (pass == 0) {
       mean0 = sum0 / (float)n, mean1 = sum1 / (float)n;
       continue;
     }
-    CVY_STORE16(mean0, mean_at), CVY_STORE16(sum0, m2_at);
-    if (width == 32) CVY_STORE16(mean1, mean_at + 16), CVY_STORE16(sum1, m2_at + 16);
+    store_stats(mean0, sum0, squares0, (float)n, part, to, pitch);
+    if (width == 32) store_stats(mean1, sum1, squares1, (float)n, part, to + 16, pitch);
   }
 }
 
 /* turned: backward-data, with phases_h x phases_w phases. u: packed filter, first in the workspace. A slice: table of
  * table_size positions (4 numbers each), taps of each tile (1 + those of the largest phase), panels, results at results_at.
  * Statistics of strips go to stats (one strip per image) or to the workspace at stats_at,
- * (N*strips_per_image, 2, out_pitch). */
+ * (N*strips_per_image, 3, out_pitch): store_stats. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
 conv2d_cpu_panels(global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
                   global const float *restrict residual, global const float *restrict bias, global float *restrict y,
@@ -312,10 +312,10 @@ conv2d_cpu_panels(global const float *restrict x, global const float *restrict s
     }
     if (flags & FLAG_STATS) {
       global float *target = (per_image == 1 ? stats : workspace + stats_at) + block * 32;
-      for (int m = 0; m < count; m++) {
-        global float *to = target + (size_t)((image0 + m) * per_image + part) * 2 * (size_t)out_pitch;
-        strip_stats(results + m * 32, count * 32, total / count, width, to, to + out_pitch);
-      }
+      const int floats = (per_image == 1 ? 2 : 3) * out_pitch;
+      for (int m = 0; m < count; m++)
+        strip_stats(results + m * 32, count * 32, total / count, width, per_image > 1,
+                    target + (size_t)((image0 + m) * per_image + part) * (size_t)floats, out_pitch);
     }
     if (!(flags & FLAG_STREAM)) store_results(out, t.out_at, results, total, width, flags);
   }

@@ -36,8 +36,9 @@ static void load_rows(global float *to, global const float *x, int h0, int rows,
 /* Register tiles of 1 or 3 windows x 1 or 2 vectors of output channels. Window i has the positions (row 0, columns 2i and
  * 2i + 1), (row 1, the same): sums s (t) of positions 4i … 4i + 3. */
 #define WINDOW_COLUMNS(i) global const float *x##i##0 = strip + 2 * i * c, *x##i##1 = strip + (2 * i + 1) * c;
-#define WINDOW_START_1(i) float16 s##i##0 = b0, s##i##1 = b0, s##i##2 = b0, s##i##3 = b0;
-#define WINDOW_START_2(i) WINDOW_START_1(i) float16 t##i##0 = b1, t##i##1 = b1, t##i##2 = b1, t##i##3 = b1;
+#define FOUR_ZEROS(sum) sum##0 = (float16)(0.0f), sum##1 = sum##0, sum##2 = sum##0, sum##3 = sum##0
+#define WINDOW_START_1(i) float16 FOUR_ZEROS(s##i);
+#define WINDOW_START_2(i) WINDOW_START_1(i) float16 FOUR_ZEROS(t##i);
 #define POSITION_1(i, p, at) const float16 v##i##p = (float16)(at); s##i##p = v##i##p * u0 + s##i##p;
 #define POSITION_2(i, p, at) POSITION_1(i, p, at) t##i##p = v##i##p * u1 + t##i##p;
 #define WINDOW_FMA_1(i)                                                                                                \
@@ -46,10 +47,11 @@ static void load_rows(global float *to, global const float *x, int h0, int rows,
 #define WINDOW_FMA_2(i)                                                                                                \
   POSITION_2(i, 0, x##i##0[e]) POSITION_2(i, 1, x##i##1[e]) POSITION_2(i, 2, x##i##0[e + line])                        \
   POSITION_2(i, 3, x##i##1[e + line])
-#define WINDOW_STORE_1(i) store_window(s##i##0, s##i##1, s##i##2, s##i##3, y + i * pitch, mask ? mask + i * pitch : 0);
+#define FOUR_PLUS(sum, b) sum##0 + b, sum##1 + b, sum##2 + b, sum##3 + b
+#define WINDOW_STORE_1(i) store_window(FOUR_PLUS(s##i, b0), y + i * pitch, mask ? mask + i * pitch : 0);
 #define WINDOW_STORE_2(i)                                                                                              \
   WINDOW_STORE_1(i)                                                                                                    \
-  store_window(t##i##0, t##i##1, t##i##2, t##i##3, y + i * pitch + 16, mask ? mask + i * pitch + 16 : 0);
+  store_window(FOUR_PLUS(t##i, b1), y + i * pitch + 16, mask ? mask + i * pitch + 16 : 0);
 #define WINDOWS_1(M) M(0)
 #define WINDOWS_3(M) M(0) M(1) M(2)
 #define BIAS_1 const float16 b0 = bias ? vload16(0, bias) : (float16)(0.0f);
@@ -62,14 +64,14 @@ static void load_rows(global float *to, global const float *x, int h0, int rows,
   static void windows_##windows##x##vecs(global const float *strip, int line, int c, int taps_h, int run,              \
                                          global const float *w, global const float *bias, global float *y,             \
                                          global uchar *mask, int pitch) {                                              \
-    BIAS_##vecs WINDOWS_##windows(WINDOW_START_##vecs)                                                                 \
+    WINDOWS_##windows(WINDOW_START_##vecs)                                                                             \
     for (int a = 0; a < taps_h; a++, strip += line) {                                                                  \
       WINDOWS_##windows(WINDOW_COLUMNS)                                                                                \
       for (int e = 0; e < run; e++, w += pitch) {                                                                      \
         WEIGHTS_##vecs WINDOWS_##windows(WINDOW_FMA_##vecs)                                                            \
       }                                                                                                                \
     }                                                                                                                  \
-    WINDOWS_##windows(WINDOW_STORE_##vecs)                                                                             \
+    BIAS_##vecs WINDOWS_##windows(WINDOW_STORE_##vecs)                                                                 \
   }
 DEFINE_WINDOWS(3, 2)
 DEFINE_WINDOWS(1, 2)

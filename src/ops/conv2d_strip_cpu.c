@@ -71,7 +71,7 @@ cvy_status cvy_conv_strips_create(cvy_conv_strips *st, cvy_device *device, const
   const bool forward = st->pass == CVY_CONV_FORWARD, stats = forward && p->stats;
   const int parts = cvy_conv_strips_per_image(g, &st->strip);
   const int64_t weights = (int64_t)p->r * p->s * g->in.c * g->out.pitch,
-                merged = stats && parts > 1 ? (int64_t)p->n_max * parts * 2 * g->out.pitch : 0;
+                merged = stats && parts > 1 ? (int64_t)p->n_max * parts * 3 * g->out.pitch : 0;
   CVY_TRY(cvy_conv_strips_place(st, weights + merged, slice_floats, workspace_bytes));
   st->stats_at = (int)weights, st->results_at = (int)results_at;
   CVY_TRY(cvy_kernel_create(device, file, kernel, NULL, 0, &st->main));
