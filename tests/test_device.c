@@ -247,7 +247,9 @@ static void test_parts(check_device *d) {
   assert_int_equal(n, 2);
   breaks("no-sub-devices");
   check_fails(cvy_device_open(list, &choices[1], false, &device), CVY_E_UNSUPPORTED,
-              "clCreateSubDevices with 2 parts failed: CL_DEVICE_PARTITION_FAILED");
+              "clCreateSubDevices with 2 parts failed: CL_DEVICE_PARTITION_FAILED (-18); ");
+  snprintf(text, sizeof text, "%d:%d*2 puts replicas on", list->items[item].platform, list->items[item].index);
+  assert_true(check_log_contains(text));
   breaks(NULL);
   /* Each part has threads of its own: which one worked tells, whatever else the machine does. */
   cvy_device *parts[2] = {NULL, NULL};

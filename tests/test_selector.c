@@ -58,6 +58,15 @@ static machine *laptop(void) {
   return &m;
 }
 
+/* PoCL since version 4, and a card whose platform is broken. */
+static machine *new_pocl(void) {
+  static machine m;
+  m = (machine){0};
+  put(&m, 0, 0, CVY_DEVICE_CPU, "cpu-minimal-AMD EPYC", pocl)->same_as = 1;
+  put(&m, 0, 1, CVY_DEVICE_CPU, "cpu-skylake-avx512-AMD EPYC", pocl)->can_partition_by_counts = false;
+  return &m;
+}
+
 /* The labels of what is chosen, with '|' between and units in brackets. */
 static void expect(machine *m, const char *text, const char *want, bool want_fallback) {
   cvy_device_choice *choices = NULL;
@@ -132,6 +141,41 @@ static void test_names(check_device *d) {
   refuse(m, "9:9", CVY_E_NO_DEVICE, "0:0 NVIDIA H200");
   refuse(m, "quantum", CVY_E_NO_DEVICE, "no device or platform has 'quantum' in its name");
   refuse(m, "0:0,quantum", CVY_E_NO_DEVICE, "quantum");
+  /* one letter is a slip, not a part of a name */
+  refuse(m, "p", CVY_E_ARGUMENT, "device term 'p': write P:D, such as 0:0, auto, all, gpu, cpu, or a part of a name of at least 2 characters");
+  refuse(m, "2", CVY_E_ARGUMENT, "write P:D, such as 2:0,");
+  refuse(m, "5:0,c*2", CVY_E_ARGUMENT, "device term 'c'");
+  expect(m, "l4", "0:1 NVIDIA L4|3:0 NVIDIA L4 (again)", false);
+}
+
+/* Its old names go on, and its new ones mean the old devices. */
+static void test_new_names(check_device *d) {
+  (void)d;
+  machine *const m = new_pocl(), *const old = laptop();
+  const char *const whole = "0:1 cpu-skylake-avx512-AMD EPYC", *const minimal = "0:0 cpu-minimal-AMD EPYC";
+  expect(m, "auto", whole, true);
+  expect(m, "cpu", whole, false);
+  expect(m, "pthread", whole, false);
+  expect(m, "skylake", whole, false);
+  expect(m, "basic", minimal, false);
+  expect(m, "cpu-minimal", minimal, false);
+  expect(m, "pocl", "0:0 cpu-minimal-AMD EPYC|0:1 cpu-skylake-avx512-AMD EPYC", false);
+  expect(old, "cpu-minimal", "0:0 basic-AMD EPYC", false);
+  /* PoCL 7.1 has no sub-devices */
+  refuse(m, "0:1/1+1", CVY_E_ARGUMENT, "cannot be cut into parts: its driver does not offer it; 0:1*2 puts replicas on");
+  refuse(m, "0:1/=3*2", CVY_E_ARGUMENT, "0:1*6 puts");
+}
+
+static void test_left_out(check_device *d) {
+  (void)d;
+  check_log_clear();
+  expect(workstation(), "all*1", "0:0 NVIDIA H200|0:1 NVIDIA L4|2:1 gfx1030|5:0 pthread-AMD EPYC|6:0 FPGA card", false);
+  assert_true(check_log_contains("all leaves out 2:0 gfx90a (its driver has no compiler), 3:0 NVIDIA L4 (again) (the same device as 0:1), "
+                                 "4:0 llvmpipe (LLVM 15) (same cores as 5:0), 5:1 basic-AMD EPYC (same cores as 5:0)"));
+  check_log_clear();
+  expect(laptop(), "all,0:0", "0:1 pthread-AMD EPYC|0:0 basic-AMD EPYC", false);
+  expect(workstation(), "gpu", "0:0 NVIDIA H200|0:1 NVIDIA L4|2:1 gfx1030", false);
+  assert_false(check_log_contains("leaves out"));
 }
 
 static void test_suffixes(check_device *d) {
@@ -220,8 +264,8 @@ static void test_nothing(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"words", test_words}, {"names", test_names},     {"suffixes", test_suffixes},
+      {"words", test_words}, {"names", test_names}, {"new names", test_new_names}, {"left out", test_left_out}, {"suffixes", test_suffixes},
       {"bad", test_bad},     {"nothing", test_nothing},
   };
-  return check_main(argc, argv, tests, 5, CHECK_HOST);
+  return check_main(argc, argv, tests, 7, CHECK_HOST);
 }

@@ -112,10 +112,10 @@ fail:
 
 int bench_each_device(const char *selector, bool quiet, bench_device_fn measure, void *user) {
   cvy_devices *chosen = NULL;
+  progress_start(quiet, 1, 0);
   cvy_status status = cvy_devices_select(selector, &chosen);
   if (status != CVY_OK) return program_exit_code_of_select(status);
   (void)program_signals_soft();
-  progress_start(quiet, 1, 0);
   for (int i = 0; i < chosen->n && status == CVY_OK; i++) {
     bench_device device;
     status = bench_device_open(chosen, i, &device);

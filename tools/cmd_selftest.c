@@ -105,9 +105,9 @@ int cmd_selftest(int argc, char **argv) {
 
   cvy_devices *chosen = NULL;
   static selftest t;
+  progress_start(options.quiet, 1, 0);
   cvy_status status = choose(options.devices, &chosen);
   if (status != CVY_OK) return program_exit_code_of_select(status);
-  progress_start(options.quiet, 1, 0);
   selftest_device *const all = calloc((size_t)chosen->n, sizeof *all);
   selftest_device *const opened = calloc((size_t)chosen->n, sizeof *opened);
   if (!all || !opened) status = CVY_E_MEMORY;

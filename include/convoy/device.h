@@ -69,7 +69,7 @@ void cvy_libraries_describe(char *out, size_t out_bytes);
 
 /* A choice of devices, in the order in which they count: position i is "device i" in every other function. */
 typedef struct cvy_devices cvy_devices;
-/* Selector (the text after `--devices`): auto | all | gpu | cpu | terms with commas: P:D | name fragment, each with
+/* Selector (the text after `--devices`): auto | all | gpu | cpu | terms with commas: P:D | name fragment of 2 characters or more, each with
  * suffixes
  * *N (replicas), /a+b+… (sub-devices of a, b, … compute units), /=N (equal parts).
  * CVY_E_ARGUMENT: bad text · CVY_E_NO_DEVICE: names nothing that is there (the message lists what is). */

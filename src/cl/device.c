@@ -115,8 +115,8 @@ static cvy_status part_create(cvy_device *device, cl_device_id whole, const cvy_
   cl_uint n_made = 0;
   const cl_int code = clCreateSubDevices(whole, how, (cl_uint)choice->n_parts, parts, &n_made);
   cvy_device_beat(device);
-  CVY_REQUIRE(code == CL_SUCCESS, CVY_E_UNSUPPORTED, "%s: clCreateSubDevices with %d parts failed: %s (%d)",
-              choice->label, choice->n_parts, cvy_cl_error_name(code), (int)code);
+  CVY_REQUIRE(code == CL_SUCCESS, CVY_E_UNSUPPORTED, "%s: clCreateSubDevices with %d parts failed: %s (%d); %d:%d*%d puts replicas on the whole of it",
+              choice->label, choice->n_parts, cvy_cl_error_name(code), (int)code, info->platform, info->index, choice->n_parts);
   for (int i = 0; i < choice->n_parts; i++)
     if (i != choice->part && parts[i]) clReleaseDevice(parts[i]);
   device->id = parts[choice->part];

@@ -8,7 +8,7 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 
-enum { MOST_PARTS = 64, MOST_REPLICAS = 256, MOST_CHOICES = 1024, LONGEST_TERM = 256 };
+enum { MOST_PARTS = 64, MOST_REPLICAS = 256, MOST_CHOICES = 1024, LONGEST_TERM = 256, SHORTEST_PART = 2 };
 
 /* One term, taken apart. */
 typedef struct term {
@@ -23,6 +23,7 @@ typedef struct selection {
   cvy_device_choice *choices;
   int n;
   bool *taken;                     /* per device */
+  bool all;                        /* the word was among the terms */
 } selection;
 
 static bool contains(const char *text, const char *fragment) {
@@ -144,8 +145,8 @@ static cvy_status choices_add(selection *s, int item, const term *t) {
     total += units[i];
   }
   CVY_REQUIRE(n_parts == 0 || info->can_partition_by_counts, CVY_E_ARGUMENT,
-              "%d:%d %s cannot be cut into parts: its driver does not offer it", info->platform, info->index,
-              info->name);
+              "%d:%d %s cannot be cut into parts: its driver does not offer it; %d:%d*%d puts replicas on the whole of it",
+              info->platform, info->index, info->name, info->platform, info->index, n_parts * t->replicas);
   CVY_REQUIRE(!s->taken[item], CVY_E_ARGUMENT, "%d:%d %s is listed twice; replicas on one device are written %d:%d*2",
               info->platform, info->index, info->name, info->platform, info->index);
   s->taken[item] = true;
@@ -175,6 +176,21 @@ static cvy_status choices_add(selection *s, int item, const term *t) {
   }
 fail:
   return status;
+}
+
+/* What `all` leaves out, and why: what does not work, and second ways to the same hardware. */
+static void tell_left_out(const selection *s) {
+  const cvy_device_list *const list = s->list;
+  cvy_text text = {0};
+  for (int i = 0; i < list->n; i++) {
+    const cvy_device_info *const info = &list->items[i], *const other = info->same_as >= 0 ? &list->items[info->same_as] : NULL;
+    if (info->index < 0 || s->taken[i] || (info->usable && !other)) continue;
+    cvy_text_add(&text, "%s%d:%d %s (", text.size ? ", " : "", info->platform, info->index, info->name);
+    if (!info->usable) cvy_text_add(&text, "%s)", info->reason);
+    else cvy_text_add(&text, "%s %d:%d)", info->duplicate ? "the same device as" : "same cores as", other->platform, other->index);
+  }
+  if (text.size) cvy_log_info("--devices all leaves out %s", cvy_text_get(&text));
+  cvy_text_clear(&text);
 }
 
 /* auto, all, gpu, cpu. */
@@ -207,6 +223,7 @@ static cvy_status word_add(selection *s, const term *t, bool *fell_back) {
         (info->kind == CVY_DEVICE_OTHER && others))
       CVY_TRY(choices_add(s, i, t));
   }
+  s->all |= others;
   if (s->n == before) {
     char what[LONGEST_TERM + 64];
     snprintf(what, sizeof what, "'%s': there is no usable device of that kind", t->base);
@@ -214,6 +231,15 @@ static cvy_status word_add(selection *s, const term *t, bool *fell_back) {
   }
 fail:
   return status;
+}
+
+/* PoCL's platform does not say PoCL; its devices were called pthread and basic, and are cpu and cpu-minimal since version 4. */
+static bool matches(const cvy_device_info *info, const char *part) {
+  if (contains(info->name, part) || contains(info->platform_name, part)) return true;
+  if (!strstr(info->platform_name, "Portable Computing Language")) return false;
+  const bool minimal = !strncmp(info->name, "cpu-minimal", 11), whole = !minimal && !strncmp(info->name, "cpu", 3);
+  return contains("pocl", part) || (minimal && contains("basic", part)) || (whole && contains("pthread", part)) ||
+         (!strncmp(info->name, "basic", 5) && contains("cpu-minimal", part));
 }
 
 /* P:D or a part of a name. */
@@ -228,16 +254,14 @@ static cvy_status name_add(selection *s, const term *t) {
     snprintf(platform_text, sizeof platform_text, "%.*s", (int)(colon - t->base), t->base);
     is_place = cvy_parse_int(platform_text, 0, 1 << 20, &platform) && cvy_parse_int(colon + 1, 0, 1 << 20, &index);
   }
+  CVY_REQUIRE(is_place || strlen(t->base) >= SHORTEST_PART, CVY_E_ARGUMENT,
+              "device term '%s': write P:D, such as %s:0, auto, all, gpu, cpu, or a part of a name of at least %d characters", t->base,
+              isdigit((unsigned char)t->base[0]) ? t->base : "0", SHORTEST_PART);
   int n_matches = 0, unusable = -1;
   for (int i = 0; i < list->n; i++) {
     const cvy_device_info *const info = &list->items[i];
     if (info->index < 0) continue;
-    /* PoCL's platform does not say PoCL */
-    const char *const alias = strstr(info->platform_name, "Portable Computing Language") ? "pocl" : "";
-    const bool match =
-        is_place ? info->platform == platform && info->index == index
-                 : contains(info->name, t->base) || contains(info->platform_name, t->base) || contains(alias, t->base);
-    if (!match) continue;
+    if (!(is_place ? info->platform == platform && info->index == index : matches(info, t->base))) continue;
     if (!info->usable) {
       unusable = i;
       continue;
@@ -278,6 +302,7 @@ cvy_status cvy_select(const cvy_device_list *list, const char *text, cvy_device_
     if (!*at) break;
     at++;
   }
+  if (s.all) tell_left_out(&s);
   *choices = s.choices;
   *n = s.n;
   *fell_back_to_cpu = fell_back;
