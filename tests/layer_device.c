@@ -140,6 +140,7 @@ static queue_state *state_of_event(cl_event event) {
 
 static void *timer_main(void *arg) {
   (void)arg;
+  pthread_setname_np(pthread_self(), "layer-timer");
   pthread_mutex_lock(&lock);
   for (;;) {
     uint64_t next = now_ns() + 10000000u;   /* words may change without a call */
@@ -174,7 +175,6 @@ static void schedule(cl_event gate, uint64_t at_ns, unsigned while_version) {
     pthread_cond_init(&news, &clock);
     pthread_condattr_destroy(&clock);
     if (pthread_create(&thread, NULL, timer_main, NULL) != 0) abort();
-    pthread_setname_np(thread, "layer-timer");
     pthread_detach(thread);
     timer_runs = true;
   }

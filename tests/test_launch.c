@@ -44,7 +44,7 @@ static const char scale_source[] =
     "}\n"
     "kernel void row(global int *out) {\n"
     "  global int *to = out + 3 * get_global_id(2 * CVY_CPU);\n"
-    "  for (int i = 0; i < 3; i++) to[i] = get_num_groups(i);\n"
+    "  to[0] = get_num_groups(0), to[1] = get_num_groups(1), to[2] = get_num_groups(2);\n"
     "}\n";
 static const char scale_include[] = "float scale_of(float a) { return 2.0f * a; }\n";
 

@@ -8,14 +8,30 @@
 
 #include "src/base/mem.h"
 
+/* What a new thread finds: its name and what it is to do. */
+typedef struct thread_start { char name[16]; void *(*fn)(void *); void *arg; } thread_start;
+
+/* A thread names itself: its first line has the name already, and nothing is written under /proc, which may be read-only. */
+static void *thread_main(void *arg) {
+  thread_start *const at = arg;
+  const thread_start start = *at;
+  cvy_free(at);
+  pthread_setname_np(pthread_self(), start.name);
+  return start.fn(start.arg);
+}
+
 cvy_status cvy_thread_start(pthread_t *thread, const char *name, void *(*fn)(void *), void *arg) {
   cvy_status status = CVY_OK;
-  const int error = pthread_create(thread, NULL, fn, arg);
+  int error = 0;
+  thread_start *start = cvy_calloc(1, sizeof *start);
+  CVY_REQUIRE(start, CVY_E_MEMORY, "no memory to start the thread %s", name);
+  snprintf(start->name, sizeof start->name, "%s", name);
+  start->fn = fn, start->arg = arg;
+  error = pthread_create(thread, NULL, thread_main, start);
   CVY_REQUIRE(error == 0, CVY_E_MEMORY, "cannot start the thread %s: %s", name, strerror(error));
-  char cut[16];
-  snprintf(cut, sizeof cut, "%s", name);
-  pthread_setname_np(*thread, cut);
+  return CVY_OK;
 fail:
+  cvy_free(start);
   return status;
 }
 
