@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Installs into an empty folder, then compiles and runs the README's example there as a stranger would: headers, library, pkg-config.
-usage: install_test.py BUILD_DIR EXAMPLE.c [ARGUMENT of the example]…"""
+"""Installs into a clean root, with the README's own lines compiles its example there and runs it, as a stranger would.
+usage: install_test.py BUILD_DIR EXAMPLE.c [ARGUMENT of the example]…
+
+The clean root is this one in a mount namespace, with an empty /usr/local and an /etc of its own: nothing but what was installed says where
+header, library and program are. Where such a namespace cannot be made, the files go into a folder, which is named to the compiler and the
+loader; the test then exits 77 (skipped), since that does not show that they are found."""
 import glob
+import json
 import os
 import re
 import shutil
@@ -10,43 +15,115 @@ import subprocess
 import sys
 import tempfile
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PATHS = ("PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR", "PKG_CONFIG_SYSROOT_DIR", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH")
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CLEAN = {**{name: value for name, value in os.environ.items() if name not in PATHS}, "PATH": SYSTEM_PATH}
 
-def run(command, env=None):
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+def run(command, env=None, cwd=None):
+    done = subprocess.run(command, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     if done.returncode != 0:
         sys.exit(f"exit {done.returncode}: {' '.join(command)}\n{done.stdout}")
     return done.stdout
 
 
+def readme_lines():
+    """(installs, compiles): commands of the README"""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        text = f.read()
+    installs, compiles = re.search(r"Installing it, as root: `(.+?)`", text), re.search(r"`(cc d2l_section\.c .+?)`", text)
+    if not installs or not compiles:
+        sys.exit("README.md does not say how to install, or how to compile d2l_section.c")
+    return installs.group(1), compiles.group(1)
+
+
+def check_where(work):
+    """Debian without dpkg-dev: the library is still installed where the loader and pkg-config look."""
+    with open(os.path.join(work, "dpkg-architecture"), "w", encoding="utf-8") as f:
+        f.write("#!/bin/sh\nexit 1\n")
+    os.chmod(f.name, 0o755)
+    env = {**CLEAN, "PATH": work + ":" + SYSTEM_PATH}
+    run(["meson", "setup", work + "/setup", ROOT, "-Dtests=false"], env)
+    installed = list(json.loads(run(["meson", "introspect", "--installed", work + "/setup"], env)).values())
+    for end in ("/libconvoy.so", "/pkgconfig/convoy.pc"):
+        path = next(p for p in installed if p.endswith(end))
+        if os.path.exists("/etc/debian_version") and "/lib64/" in path:
+            sys.exit(f"{path}: not looked for on Debian")
+
+
+def prefix_of(build):
+    return next(o["value"] for o in json.loads(run(["meson", "introspect", "--buildoptions", build])) if o["name"] == "prefix")
+
+
+def check_output(output):
+    for pattern in (r"device 1 \(.*\), 2 of 4 samples:", r"largest \|logit\| \S+: a fresh network", r"0\.weight on device 1: the same bits",
+                    r"not initialised on device 2", r"test acc: \d\.\d\d, \d+\.\d sec/epoch on \[0:0"):
+        if not re.search(pattern, output):
+            sys.exit(f"the example's output has no line like: {pattern}\n{output}")
+
+
+def check_installed(program, library):
+    shown = run([program, "--version"], CLEAN)
+    if not re.match(r"convoy \d+\.\d+\.\d+", shown):
+        sys.exit(f"convoy --version printed {shown!r}")
+    exported = run(["nm", "-D", "--defined-only", os.path.realpath(library)])
+    foreign = [line for line in exported.splitlines() if not re.search(r" (cvy_\w+|CVY_\w+)(@@\S+)?$| A CONVOY", line)]
+    if foreign:
+        sys.exit("the library shows symbols of others:\n" + "\n".join(foreign[:10]))
+
+
+def in_clean_root(build, work, example, arguments):
+    """Inside the namespace."""
+    etc, install, compiles = os.path.join(work, "etc"), *readme_lines()
+    shutil.copytree("/etc", etc, symlinks=True, ignore_dangling_symlinks=True)
+    for command in (["mount", "-t", "tmpfs", "tmpfs", "/usr/local"], ["mount", "--bind", etc, "/etc"]):
+        run(command)
+    os.makedirs("/usr/local/bin")
+    run(["ldconfig"], CLEAN)
+    shutil.copy(example, os.path.join(work, "d2l_section.c"))
+    run(["sh", "-ec", install.replace("-C build/release", f"-C '{build}' --no-rebuild")], CLEAN)
+    run(["sh", "-ec", compiles], CLEAN, work)
+    check_output(run(["./a.out", *arguments], CLEAN, work))
+    check_installed("convoy", next(iter(glob.glob("/usr/local/lib*/**/libconvoy.so", recursive=True))))
+    print(f"in a clean root: {install}; {compiles}; ./a.out")
+
+
+def in_a_folder(build, work, example, arguments):
+    """Where no clean root can be had."""
+    folder = os.path.join(work, "root")
+    run(["meson", "install", "-C", build, "--no-rebuild", "--destdir", folder])
+    find = lambda name: glob.glob(f"{folder}/**/{name}", recursive=True)[0]
+    env = {**os.environ, "PKG_CONFIG_PATH": os.path.dirname(find("pkgconfig/convoy.pc")), "PKG_CONFIG_SYSROOT_DIR": folder,
+           "LD_LIBRARY_PATH": os.path.dirname(find("libconvoy.so")) + ":" + os.environ.get("LD_LIBRARY_PATH", "")}
+    run(["sh", "-ec", readme_lines()[1].replace("d2l_section.c", f"'{example}'")], env, work)
+    check_output(run(["./a.out", *arguments], env, work))
+    check_installed(find("bin/convoy"), find("libconvoy.so"))
+
+
 def main():
-    build, example, arguments = sys.argv[1], sys.argv[2], sys.argv[3:]
-    folder = tempfile.mkdtemp(prefix="convoy-install-")
-    try:
-        run(["meson", "install", "-C", build, "--no-rebuild", "--destdir", folder])
-        packages = glob.glob(folder + "/**/pkgconfig/convoy.pc", recursive=True)
-        if len(packages) != 1:
-            sys.exit(f"expected one convoy.pc under {folder}, found {packages}")
-        env = dict(os.environ, PKG_CONFIG_PATH=os.path.dirname(packages[0]), PKG_CONFIG_SYSROOT_DIR=folder)
-        flags = run(["pkg-config", "--cflags", "--libs", "convoy"], env).split()
-        program = folder + "/example"
-        run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-D_POSIX_C_SOURCE=200809L", example, *flags, "-lm", "-o", program], env)
-        library = os.path.dirname(glob.glob(folder + "/**/libconvoy.so", recursive=True)[0])
-        env["LD_LIBRARY_PATH"] = library + ":" + env.get("LD_LIBRARY_PATH", "")
-        output = run([program, *arguments], env)
-        print(output)
-        for pattern in (r"device 1 \(.*\), 2 of 4 samples:", r"largest \|logit\| \S+: a fresh network", r"0\.weight on device 1: the same bits",
-                        r"not initialised on device 2", r"test acc: \d\.\d\d, \d+\.\d sec/epoch on \[0:0"):
-            if not re.search(pattern, output):
-                sys.exit(f"the example's output has no line like: {pattern}")
-        shown = run([folder + glob.glob(folder + "/**/bin/convoy", recursive=True)[0][len(folder):], "--version"], env)
-        if not re.match(r"convoy \d+\.\d+\.\d+", shown):
-            sys.exit(f"convoy --version printed {shown!r}")
-        exported = run(["nm", "-D", "--defined-only", os.path.realpath(library + "/libconvoy.so")])
-        foreign = [line for line in exported.splitlines() if not re.search(r" (cvy_\w+|CVY_\w+)(@@\S+)?$| A CONVOY", line)]
-        if foreign:
-            sys.exit("the library shows symbols of others:\n" + "\n".join(foreign[:10]))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    inside = sys.argv[1] == "--inside"
+    build, example, arguments = os.path.abspath(sys.argv[1 + inside]), os.path.abspath(sys.argv[2 + inside]), sys.argv[3 + inside:]
+    if inside:
+        work, *arguments = arguments
+        return in_clean_root(build, work, example, arguments)
+    with tempfile.TemporaryDirectory(prefix="convoy-install-") as work:
+        check_where(work)
+        run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-D_POSIX_C_SOURCE=200809L", "-I", ROOT + "/include", "-fsyntax-only", example])
+        unshare = ["unshare", "--mount", "--propagation", "private", *([] if os.getuid() == 0 else ["--user", "--map-root-user"])]
+        why = None
+        if [p for p in ("cc", "pkg-config", "meson", "ldconfig") if not shutil.which(p, path="/usr/sbin:/usr/bin:/sbin:/bin")]:
+            why = "compiler, pkg-config, meson and ldconfig are to be outside /usr/local"
+        elif prefix_of(build) != "/usr/local":
+            why = f"the prefix of {build} is not /usr/local"
+        elif subprocess.run([*unshare, "mount", "-t", "tmpfs", "tmpfs", "/usr/local"], capture_output=True).returncode:
+            why = "no mount namespace can be made here"
+        if why is None:
+            print(run([*unshare, sys.executable, os.path.abspath(__file__), "--inside", build, example, work, *arguments]))
+            return None
+        in_a_folder(build, work, example, arguments)
+        print(f"clean root: skipped: {why}")
+        return 77
 
 
-main()
+sys.exit(main())

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A library to be opened instead of CLBlast and of clFFT (CVY_CLBLAST, CVY_CLFFT) that fails on every device, as
  * $CVY_WRONG_LIBS says at each call: "build" kernels do not compile; "wrong" calls succeed and compute nothing. */
+#define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <stdlib.h>
 #include <string.h>

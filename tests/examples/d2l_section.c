@@ -5,7 +5,8 @@
  *   ./d2l_section                       both runs of the book: hours on a CPU
  *   ./d2l_section synthetic:640 2 32    other data, steps per run (0: 10 epochs), and batch of the first run: seconds
  *
- * The two devices are the halves of the first one; name others in D2L_DEVICES, e.g. D2L_DEVICES=0:0,1:0. */
+ * The two devices are the halves of the first one, or, if its driver cannot split it, two replicas on it; name others in
+ * D2L_DEVICES, e.g. D2L_DEVICES=0:0,1:0. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,10 +117,19 @@ static void train(const cvy_net *net, const char *selector, const cvy_data *data
   cvy_devices_destroy(&devices);
 }
 
+static const char *two_devices(void) {
+  cvy_devices *devices;
+  const char *const named = getenv("D2L_DEVICES");
+  if (named) return named;
+  if (cvy_devices_select("0:0/1+1", &devices) != CVY_OK) return "0:0*2";
+  cvy_devices_destroy(&devices);
+  return "0:0/1+1";
+}
+
 int main(int argc, char **argv) {
   const char *const data_spec = argc > 1 ? argv[1] : "fashion-mnist";
   const int max_steps = argc > 2 ? atoi(argv[2]) : 0, batch = argc > 3 ? atoi(argv[3]) : 256;
-  const char *const two = getenv("D2L_DEVICES") ? getenv("D2L_DEVICES") : "0:0/1+1";
+  const char *const two = two_devices();
   cvy_log_set(show_message, NULL, CVY_LOG_WARNING);
 
   cvy_net *net = resnet18(10);
