@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "src/base/text.h"
 #include "src/ops/compress.h"
 #include "src/ops/eltwise.h"
 #include "src/ops/gather.h"
@@ -177,7 +178,8 @@ static void xent_run(selftest *t, int rows, int c) {
     selftest_compare(t, "dx", bdx, (size_t)rows, (size_t)c, pitch, dx, bound);
     SELFTEST_RUN(t, cvy_buffer_read(t->queue, br, 0, sizeof got, &got, NULL, NULL));
     if (!t->failed && !(fabs((double)got.loss_sum - loss) <= loss_bound)) {
-      selftest_fail(t, "loss is %.9g, must be %.9g; bound %.3g", (double)got.loss_sum, loss, loss_bound);
+      selftest_fail(t, "loss is %.9g, must be %.9g; bound %.3g", cvy_unsigned_nan(got.loss_sum), loss,
+                    loss_bound);
     }
     if (!t->failed && got.correct != correct) selftest_fail(t, "correct is %d, must be %d", got.correct, correct);
     cvy_softmax_xent_destroy(&op);

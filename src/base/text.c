@@ -110,6 +110,8 @@ bool cvy_parse_float(const char *s, double min, double max, double *out) {
   return true;
 }
 
+double cvy_unsigned_nan(double value) { return isnan(value) ? (double)NAN : value; }
+
 /* mkdir -p without messages: no cache is no failure. */
 static bool make_dirs_quietly(char *path) {
   for (char *c = path + 1;; c++) {

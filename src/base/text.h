@@ -27,6 +27,9 @@ void cvy_utf8_copy(const char *text, char *out, size_t out_bytes);
 bool cvy_parse_int(const char *s, int64_t min, int64_t max, int64_t *out);
 bool cvy_parse_float(const char *s, double min, double max, double *out);  /* finite only; accepts 1e-3 */
 
+/* The value for a message: a NaN without its sign, which says nothing and would print as "-nan". */
+double cvy_unsigned_nan(double value);
+
 /* $XDG_CACHE_HOME/convoy or $HOME/.cache/convoy, made if missing; false when there is no place for it. */
 bool cvy_cache_dir(char *out, size_t out_bytes);
 

@@ -4,6 +4,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/mem.h"
+#include "src/base/text.h"
 #include "src/train/replica_data.h"
 #include "src/train/team.h"
 #include "src/train/timeline.h"
@@ -145,6 +146,7 @@ cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out
     out->loss += a.loss[r] / n;
     correct += a.correct[r];
   }
+  out->loss = cvy_unsigned_nan(out->loss);
   out->images = n;
   out->correct = (int)correct;
   out->accuracy = (double)correct / n;

@@ -2,6 +2,7 @@
 #include "src/train/exchange.h"
 
 #include "src/base/clock.h"
+#include "src/base/text.h"
 #include "src/train/timeline.h"
 
 /* Parts of one unit from all replicas that have samples, in device order. */
@@ -83,7 +84,7 @@ cvy_status cvy_exchange_finish_step(cvy_exchange *x, cvy_step *step, double *los
     *loss += (double)result->loss_sum;
     *correct += result->correct;
   }
-  *loss /= step->n;
+  *loss = cvy_unsigned_nan(*loss / step->n);
   cvy_timeline_fetch(x->timeline);
   if (exchanges) cvy_state_advance(x->state);
 fail:

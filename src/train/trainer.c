@@ -7,6 +7,7 @@
 #include "convoy/convoy.h"
 #include "src/base/clock.h"
 #include "src/base/mem.h"
+#include "src/base/text.h"
 #include "src/train/checkpoint.h"
 #include "src/train/choices.h"
 #include "src/train/resume.h"
@@ -278,7 +279,7 @@ static cvy_status test_accuracy(trainer *t, double *accuracy) {
 static cvy_status end_epoch(trainer *t, bool complete) {
   cvy_status status = CVY_OK;
   cvy_epoch_result e = {.epoch = t->epoch,
-                        .train_loss = t->epoch_images ? t->epoch_loss_sum / (double)t->epoch_images : NAN,
+                        .train_loss = t->epoch_images ? cvy_unsigned_nan(t->epoch_loss_sum / (double)t->epoch_images) : NAN,
                         .test_acc = -1,
                         .seconds = (t->epoch_ms - (t->epoch == t->first_epoch ? t->start_ms : 0)) * 1e-3,
                         .full = complete && t->epoch_whole};
