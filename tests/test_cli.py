@@ -124,11 +124,18 @@ def test_errors():
         (["selftest", "--devices"], "value is missing"),
     ]:
         expect(2, *args, err=(says, f"convoy {args[0]} --help"), env=NO_DEVICE)
-    for verb in ("frobnicate",):
-        expect(2, verb, err=(verb, "train"))
+    for args, says in [
+        (["frobnicate"], "'frobnicate': expected a verb: devices, train, eval, selftest, bench or tune\n"),
+        (["trian"], "or tune; did you mean train?"),
+        (["self"], "did you mean selftest?"),
+        (["help", "dvices"], "did you mean devices?"),
+        (["--version", "extra"], "'extra': expected nothing after --version"),
+    ]:
+        done = expect(2, *args, err=(says, "Help: convoy --help"), env=NO_DEVICE)
+        check(done.stdout == "", "wrong use writes nothing to stdout", done)
     for args, says in [
         (["bench"], "a word is missing"),
-        (["bench", "peek"], "'peek': expected a word: peak"),
+        (["bench", "peek"], "'peek': expected a word: peak, conv, ops, train, exchange or scaling; did you mean peak?"),
         (["bench", "peak", "--time", "0"], "--time 0: expected a number from 0.001"),
         (["bench", "peak", "conv"], "'conv'"),
         (["bench", "peak", "--math", "tf32"], "the peaks are those of float32"),
@@ -163,7 +170,7 @@ def test_errors():
 
 def test_help():
     expect(0, "--version", out="convoy ")
-    for args in (["--help"], ["-h"]):
+    for args in (["--help"], ["-h"], ["help"]):
         done = expect(0, *args, out=("devices", "train", "eval", "selftest", "bench"))
         check(done.stderr == "", "help goes to stdout", done)
     wanted = {
@@ -184,6 +191,8 @@ def test_help():
     for verb, names in wanted.items():
         done = expect(0, *verb.split(), "--help", out=f"usage: convoy {verb}")
         check(done.stderr == "" and run(*verb.split(), "-h").stdout == done.stdout, "-h is --help, on stdout", done)
+        check(run("help", *verb.split()).stdout == done.stdout, f"convoy help {verb} is convoy {verb} --help")
+        check("(null)" not in done.stdout, f"{verb} --help prints what is not there", done)
         entries = re.findall(r"^  (?:-\w, |    )--([\w-]+)(.*?)(?=^ {2,6}-|^\S|^$|\Z)", done.stdout, re.M | re.S)
         check(
             set(names.split()) == {name for name, _ in entries} - {"help"},
@@ -195,6 +204,12 @@ def test_help():
                 re.search(r"\[[^\[\]]+; (default: .+|required)\]$", flat),
                 f"{verb} --{name}: no unit and default in {flat!r}",
             )
+            if name == "help": continue
+            wrong = run(*verb.split(), f"--{name}", "no/such", env=NO_DEVICE)
+            check("(null)" not in wrong.stderr, f"{verb} --{name}: a message prints what is not there", wrong)
+            choices = re.search(rf"--{name} no/such: expected ([a-z0-9-]+(?:, [a-z0-9-]+)* or [a-z0-9-]+)$", wrong.stderr, re.M)
+            for choice in re.split(", | or ", choices[1]) if choices else []:
+                check(re.search(rf"(?<![\w-]){choice}(?![\w-])", flat), f"{verb} --{name}: the help does not name {choice}")
         check(max(map(len, done.stdout.splitlines())) <= 92, f"{verb} --help: lines are too long", done)
 
 
@@ -247,9 +262,17 @@ def test_outputs():
         done = expect(1, "train", *SMALL, "--log", at("a"), "--plot", at("folder/a"), env=NO_DEVICE)
         check("two names" not in done.stderr, "two files of one name", done)
     test_outputs_refused()
-    with open("/dev/full", "w", encoding="utf-8") as full:
-        done = run("--version", stdout=full)
-        check(done.returncode == 1 and "stdout" in done.stderr, "a full disk is not success")
+    for args in (["--version"], ["--help"], ["help", "train"], ["bench", "--help"], ["bench", "peak", "-h"], ["devices", "--json"]):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = run(*args, stdout=full, env=NO_DEVICE)
+        check(done.returncode == 1 and "stdout: cannot be written: No space left" in done.stderr, "a full disk is not success", done)
+        # a reader who closes the pipe: enough of a help text, not of a result
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = run(*args, stdout=writer, env=NO_DEVICE)
+        os.close(writer)
+        if "--json" in args: check(done.returncode == 1 and "stdout: cannot be written: Broken pipe" in done.stderr, "a reader who is gone", done)
+        elif "--version" not in args: check(done.returncode == 0 and done.stderr == "", "a reader of help who is gone", done)
 
 
 def test_outputs_refused():

@@ -18,6 +18,7 @@ import xml.dom.minidom
 
 from cli import check, CONVOY, DEVICE, expect, first_device, LENET, lines_of, need_device, SMALL, main
 
+LAYER = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
 RESULT = r"test acc: [01]\.\d\d, {} on \[\d+:\d+[^\]]+\]\n"
 
 
@@ -247,7 +248,7 @@ def test_balance():
     """--split auto with a device that the test layer makes slow; so few steps that shares stay."""
     need_device()
     first = first_device()
-    slow = {"OPENCL_LAYERS": os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so"), "CVY_LAYER": "slow=1:20"}
+    slow = {"OPENCL_LAYERS": LAYER, "CVY_LAYER": "slow=1:20"}
     with tempfile.TemporaryDirectory() as dir:
         at = lambda name: os.path.join(dir, name)
         team = ["train", "--model", "lenet", "--data", "synthetic:640", "--init", "he", "--batch", 128, "--devices", first + "*2", "--epochs", 1]
@@ -383,7 +384,7 @@ def test_words():
     """Paths and a device's name that are not UTF-8: everything that holds them in JSON is made all the same."""
     need_device()
     odd = os.fsdecode(b"d\xe4ten")
-    layer = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
+    layer = LAYER
     env = {"OPENCL_LAYERS": layer, "CVY_LAYER": os.fsdecode(b"device-name=K\xe4rtchen")}
     with tempfile.TemporaryDirectory() as dir:
         at = lambda name: os.path.join(dir, odd, name)
@@ -423,24 +424,29 @@ def test_nan():
         bad = ["train", *SMALL, "--lr", "1e6", "--momentum", "0.9", "--epochs", "1", "--log", log, "--no-eval"]
         done = expect(1, *bad, err=("step", "1e+06"))
         check(done.stdout == "" and "error" in lines_of(log)[-1], "no result; the error ends the log", done)
-        expect(0, *bad, "--allow-nan")
+        done = expect(0, *bad, "--allow-nan", err="loss nan", out="train loss: nan")
+        check("-nan" not in done.stdout + done.stderr, "a NaN has no sign", done)
         check(any(line.get("loss", 0) is None for line in lines_of(log)), "null for what is not finite")
 
 
 class Running:
     """A run to be interrupted; waits until the log has a line with `text`; None: until training begins."""
 
-    def __init__(self, args, log, text):
-        self.process = subprocess.Popen(
-            [CONVOY, *map(str, args), "--log", log], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        end = time.time() + 60
+    def __init__(self, args, log, text, ignored=(), env=None):
+        def ignore():
+            for number in ignored:
+                signal.signal(number, signal.SIG_IGN)
+
+        # a group of its own, as `timeout` makes one
+        self.process = subprocess.Popen([CONVOY, *map(str, args), "--log", log], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True, start_new_session=True, preexec_fn=ignore, env={**os.environ, **(env or {})})
+        end = time.monotonic() + 60
         while text is None:
             line = self.process.stderr.readline()
             if line.startswith("batch ") or not line:
                 check(line != "", "training never began")
                 return
-        while time.time() < end and self.process.poll() is None:
+        while time.monotonic() < end and self.process.poll() is None:
             if os.path.exists(log):
                 with open(log, encoding="utf-8") as f:
                     if text in f.read():
@@ -451,18 +457,25 @@ class Running:
             f"the log never had {text!r}: {self.process.communicate(timeout=5) if self.process.poll() else ''}",
         )
 
-    def end(self, number):
-        begin = time.time()
-        self.process.send_signal(number)
+    def send(self, *numbers):
+        for number in numbers:
+            self.process.send_signal(number)
+
+    def wait(self):
+        begin = time.monotonic()
         self.stdout, self.stderr = self.process.communicate(timeout=60)
-        return self.process.returncode, time.time() - begin
+        return self.process.returncode, time.monotonic() - begin
+
+    def end(self, *numbers):
+        self.send(*numbers)
+        return self.wait()
 
 
 def test_signals():
     need_device()
     with tempfile.TemporaryDirectory() as dir:
         at = lambda name: os.path.join(dir, name)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             ck, log, save = at(f"ck{number}"), at(f"log{number}"), at(f"save{number}")
             args = ["train", *SMALL, "--epochs", 100000, "--checkpoint", ck, "--save", save]
             r = Running(args, log, '"step":12,')
@@ -478,32 +491,14 @@ def test_signals():
                 lines[-1] == {"end": {**lines[-1]["end"], "interrupted": True, "steps": last + 1}},
                 f"last line: {lines[-1]}",
             )
+            if number != signal.SIGINT: continue
             expect(0, *args, "--resume", "--max-steps", last + 3, "--log", log, "--quiet")
             check(max(line["step"] for line in lines_of(log) if "step" in line) == last + 2, "goes on where it stopped")
-        # a step of many seconds: the second signal does not wait for it
-        args = [
-            "train",
-            "--model",
-            "resnet18",
-            "--data",
-            "synthetic:512",
-            "--devices",
-            DEVICE,
-            "--batch",
-            512,
-            "--checkpoint",
-            at("slow"),
-        ]
-        r = Running(args, at("slowlog"), None)
-        time.sleep(0.3)
-        r.process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
-        if r.process.poll() is None:  # a very fast device may be through
-            code, seconds = r.end(signal.SIGINT)
-            check(
-                code == 130 and seconds < 3 and not glob.glob(at("slow") + "/*.safetensors"),
-                f"second signal: {code} after {seconds:.1f} s",
-            )
+        # what the run was started to ignore stays so: nohup, a background job of a script
+        ignored = (signal.SIGINT, signal.SIGHUP)
+        r = Running(["train", *SMALL, "--max-steps", 200, "--no-eval"], at("ignored"), '"step":2,', ignored)
+        code, _ = r.end(*ignored, *ignored)
+        check(code == 0 and "train loss" in r.stdout, f"ignored signals: {code} {r.stderr}")
         if os.environ.get("CVY_TEST_SANITIZER") == "thread":  # holds signals back until the next blocking call
             return
         # before training has begun, the first one ends at once
@@ -517,6 +512,56 @@ def test_signals():
             process.returncode == 130 and "interrupted before the first step; nothing was saved" in text,
             f"a signal while preparing: {process.returncode} {text}",
         )
+
+
+def test_impatience():
+    """Which second signal ends the run at once. A command that never ends stands for a step of hours."""
+    need_device()
+    hangs = {"OPENCL_LAYERS": LAYER, "CVY_LAYER": "hang=all:250"}
+    with tempfile.TemporaryDirectory() as dir:
+        def begin_run(name):
+            log = os.path.join(dir, name)
+            r, size = Running(["train", *SMALL, "--epochs", 100, "--no-eval"], log, '"step":0,', env=hangs), 0
+            while size < os.path.getsize(log):
+                size = os.path.getsize(log)
+                time.sleep(0.5)
+            return r
+
+        r = begin_run("one")
+        r.send(signal.SIGINT)  # timeout -s INT: the program, then its group
+        time.sleep(0.005)
+        r.send(signal.SIGINT)
+        time.sleep(0.4)
+        check(r.process.poll() is None, "two signals of one request: patience")
+        code, seconds = r.end(signal.SIGINT)
+        check(code == 130 and seconds < 0.5, f"a second Ctrl-C: {code} after {seconds:.1f} s")
+        r = begin_run("two")
+        r.send(signal.SIGTERM)
+        time.sleep(0.2)
+        r.send(signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+        time.sleep(0.3)
+        check(r.process.poll() is None, "other signals within a second: patience")
+        time.sleep(0.8)
+        code, seconds = r.end(signal.SIGHUP)
+        check(code == 130 and seconds < 0.5, f"a signal after a second: {code} after {seconds:.1f} s")
+
+
+def test_streams():
+    """Standard streams that are closed, and files that may not grow."""
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        few = ["train", *map(str, SMALL), "--max-steps", "2", "--no-eval"]
+        shell = lambda text, *args: subprocess.run(["sh", "-c", text, "sh", CONVOY, *args], capture_output=True, text=True, timeout=120)
+        # messages and the result do not land in the log, which would be the next file to be opened
+        done = shell('exec "$@" <&- >&- 2>&-', *few, "--log", at("log"))
+        check(done.returncode == 0 and "end" in lines_of(at("log"))[-1], "closed streams", done)
+        # SIGXFSZ would end it without a word
+        done = shell('ulimit -f 100; exec "$@"', *few, "--save", at("w.st"))
+        check(done.returncode == 1 and "File too large" in done.stderr and os.listdir(dir) == ["log"], "a file that may not grow", done)
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([CONVOY, *few], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+        check(done.returncode == 1 and "stdout: cannot be written: No space" in done.stderr, "a result that is lost", done)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@
 #include "src/train/state.h"
 #include "tools/bench.h"
 #include "tools/progress.h"
+#include "tools/signals.h"
 
 enum { BUCKETS_MAX = 1 << 16, DEVICES_MAX = 256 };
 
@@ -224,7 +225,7 @@ static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spre
                                  bench_spread *to_device) {
   cvy_status status = CVY_OK;
   static bench_samples packing, up, down;
-  const volatile int *const stop = program_signals_soft();
+  const volatile int *const stop = signals_soft();
   packing.n = up.n = down.n = 0;
   const uint64_t begin = cvy_clock_ns();
   for (int i = 0; i <= BENCH_SAMPLES_MIN || cvy_clock_seconds_since(begin) < run->options->seconds; i++) {
@@ -332,7 +333,7 @@ fail:;
 static cvy_status measure_team(exchange_run *run, bench_spread *exchange, bench_spread *update) {
   cvy_status status = CVY_OK;
   static bench_samples whole, host;
-  const volatile int *const stop = program_signals_soft();
+  const volatile int *const stop = signals_soft();
   double ms;
   whole.n = host.n = 0;
   CVY_TRY(exchange_all(run));
@@ -537,5 +538,5 @@ fail:
   cvy_pool_destroy(&run.pool);
   cvy_net_destroy(&run.net);
   cvy_devices_destroy(&run.devices);
-  return program_end(code);
+  return code;
 }

@@ -66,16 +66,16 @@ static const char *parse_slowdown(const char *text, void *target) {
    .unit = "names", .help = "algorithms of convolutions: all, auto, or names with commas"}
 #define TILES_ROW                                                                                            \
   {.kind = OPTION_CHOICE, .name = "tiles", FIELD(tiles), .value = "WHICH", .deflt = "default",               \
-   .choices = "default|all", .unit = "name", .help = "tile sizes of each algorithm: its default, or all that the "    \
+   .choices = "default|all", .help = "tile sizes of each algorithm: its default, or all that the "    \
    "tuner tries"}
 #define TUNE_ROW                                                                                             \
   {.kind = OPTION_CHOICE, .name = "tune", FIELD(tune), .value = "HOW", .deflt = "cached",                    \
-   .choices = "cached|off", .unit = "name", .help = "what auto takes: what convoy tune found here, or the "  \
+   .choices = "cached|off", .help = "what auto takes: what convoy tune found here, or the "  \
    "shipped defaults"}
-#define MATH_ROW ROW_MATH(FIELD, "name", HELP_MATH_SHORT)
+#define MATH_ROW ROW_MATH(FIELD, HELP_MATH_SHORT)
 #define PASS_ROW                                                                                             \
   {.kind = OPTION_CHOICE, .name = "pass", FIELD(pass), .value = "PASS", .deflt = "all",                      \
-   .choices = "fwd|bwd-data|bwd-weights|all", .unit = "name", .help = "one pass of convolutions only"}
+   .choices = "fwd|bwd-data|bwd-weights|all", .help = "one pass of convolutions only"}
 #define TIME_ROWS                                                                                            \
   {.kind = OPTION_GROUP, .help = "How"},                                                                     \
   {.kind = OPTION_REAL, .name = "time", .letter = 't', FIELD(seconds), .value = "S", .deflt = "0.3",         \
@@ -376,7 +376,7 @@ done:
   json_decref(run.devices);
   json_decref(run.rows.baseline);
   cvy_net_destroy(&run.net);
-  return program_end(code);
+  return code;
 }
 
 int bench_conv_main(int argc, char **argv) {

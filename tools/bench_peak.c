@@ -6,6 +6,7 @@
 #include "src/base/clock.h"
 #include "tools/bench.h"
 #include "tools/progress.h"
+#include "tools/signals.h"
 
 enum {
   CHAINS = 12, LOCAL = 256,         /* as in cl/bench.cl and cl/vector.clh */
@@ -114,7 +115,7 @@ static cvy_status best_ms(rate *r, double seconds, bench_run_fn run, double *out
   cvy_status status = CVY_OK;
   const uint64_t begin = cvy_clock_ns();
   double best = 0;
-  const volatile int *const stop = program_signals_soft();
+  const volatile int *const stop = signals_soft();
   CVY_TRY(run(r));
   CVY_TRY(bench_collect(r->device));
   for (int i = 0; i < BENCH_SAMPLES_MIN || cvy_clock_seconds_since(begin) < seconds; i++) {
@@ -188,7 +189,7 @@ static cvy_status measure_transfers(bench_device *device, double seconds) {
   cvy_buffer *buffer = NULL;
   void *host = NULL;
   cvy_queue *const queue = cvy_device_transfer_queue(device->cl);
-  const volatile int *const stop = program_signals_soft();
+  const volatile int *const stop = signals_soft();
   CVY_TRY(cvy_pinned_create(device->cl, bytes, &pinned, &host));
   CVY_TRY(cvy_buffer_create(device->cl, bytes, &buffer));
   memset(host, 0, bytes);
@@ -215,7 +216,7 @@ static cvy_status measure_launches(bench_device *device, double seconds) {
   cvy_status status = CVY_OK;
   static bench_samples one, many;
   rate r;
-  const volatile int *const stop = program_signals_soft();
+  const volatile int *const stop = signals_soft();
   one.n = many.n = 0;
   CVY_TRY(rate_open(device, &r));
   const size_t items = r.grid.local[0];
@@ -320,5 +321,5 @@ int bench_peak_main(int argc, char **argv) {
   if (code == EXIT_DONE && options.json && !program_write_json(options.json, bench_json("peak", options.out)))
     code = EXIT_FAILED;
   else if (code != EXIT_DONE || !options.json) json_decref(options.out);
-  return program_end(code);
+  return code;
 }

@@ -13,6 +13,7 @@
 #include "src/train/team.h"
 #include "tools/bench.h"
 #include "tools/progress.h"
+#include "tools/signals.h"
 
 typedef struct scaling_options {
   const char *devices, *json, *conv_algo;
@@ -55,7 +56,7 @@ static const option_row rows[] = {
      .hi = 1024,
      .help = "what up to K devices like the first would do"},
     ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
-    ROW_MATH(FIELD, "fp32 or tf32", HELP_MATH_SHORT),
+    ROW_MATH(FIELD, HELP_MATH_SHORT),
     ROW_TUNE(FIELD, HELP_TUNE),
     {.kind = OPTION_GROUP, .help = "Devices and output"},
     BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_TOGETHER),
@@ -119,7 +120,7 @@ typedef struct scaling_run {
 /* Of `n` images each. */
 static cvy_status run_steps(scaling_run *run, cvy_team *team, int n, int steps, bench_samples *out) {
   cvy_status status = CVY_OK;
-  const volatile int *const stop = program_signals_soft();
+  const volatile int *const stop = signals_soft();
   for (int i = 0; i < steps; i++) {
     bool got = true;
     if (*stop) CVY_TRY(CVY_E_INTERRUPTED);
@@ -564,5 +565,5 @@ fail:
   cvy_free(run.rows);
   cvy_free(run.shares);
   cvy_free(run.samples);
-  return program_end(code);
+  return code;
 }

@@ -7,6 +7,7 @@
 #include "src/base/quantile.h"
 #include "tools/bench.h"
 #include "tools/progress.h"
+#include "tools/signals.h"
 
 /* More than the caches of any device seen: CPUs' last level has up to 32 MiB per core complex, GPUs' up to 128 MiB. */
 enum { FLUSH_MIB_CPU = 96, FLUSH_MIB_GPU = 256 };
@@ -67,7 +68,7 @@ cvy_status bench_sample(bench_device *device, double seconds, bool flush, bench_
                         bench_times *out) {
   cvy_status status = CVY_OK;
   static bench_samples wall, event;
-  const volatile int *const stop = program_signals_soft();
+  const volatile int *const stop = signals_soft();
   wall.n = event.n = 0;
   *out = (bench_times){0};
   CVY_TRY(run(user));
@@ -76,6 +77,7 @@ cvy_status bench_sample(bench_device *device, double seconds, bool flush, bench_
   for (const uint64_t begin = cvy_clock_ns(); wall.n < BENCH_SAMPLES_MAX; spent = cvy_clock_seconds_since(begin)) {
     if (spent >= seconds && (wall.n >= BENCH_SAMPLES_MIN || (wall.n > 0 && spent >= 4 * seconds))) break;
     if (*stop) return CVY_E_INTERRUPTED;
+    if (ferror(stdout)) return CVY_E_IO;   /* nobody reads the rows; main says so */
     if (flush) CVY_TRY(bench_flush(device));
     const uint64_t start = cvy_clock_ns();
     CVY_TRY(run(user));
@@ -94,7 +96,7 @@ fail:
 int bench_begin(const char *verb, const char *json, bool quiet, const char *selector, cvy_devices **devices) {
   const int code = program_try_output(verb, "--json", json, true);
   if (code != EXIT_DONE) return code;
-  (void)program_signals_soft();
+  (void)signals_soft();
   progress_start(quiet, 1, 0);
   const cvy_status status = cvy_devices_select(selector, devices);
   return status == CVY_OK ? EXIT_DONE : program_exit_code_of_select(status);
@@ -115,7 +117,7 @@ int bench_each_device(const char *selector, bool quiet, bench_device_fn measure,
   progress_start(quiet, 1, 0);
   cvy_status status = cvy_devices_select(selector, &chosen);
   if (status != CVY_OK) return program_exit_code_of_select(status);
-  (void)program_signals_soft();
+  (void)signals_soft();
   for (int i = 0; i < chosen->n && status == CVY_OK; i++) {
     bench_device device;
     status = bench_device_open(chosen, i, &device);

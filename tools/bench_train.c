@@ -11,6 +11,7 @@
 #include "src/train/team.h"
 #include "tools/bench_ops.h"
 #include "tools/progress.h"
+#include "tools/signals.h"
 
 typedef struct train_bench_options {
   const char *devices, *json, *conv_algo;
@@ -40,7 +41,7 @@ static const option_row rows[] = {
      .unit = "switch",
      .help = "evaluation instead of training: batches go forward, losses and hits come back"},
     ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
-    ROW_MATH(FIELD, "fp32 or tf32", HELP_MATH_SHORT),
+    ROW_MATH(FIELD, HELP_MATH_SHORT),
     ROW_TUNE(FIELD, HELP_TUNE),
     {.kind = OPTION_FLAG,
      .name = "no-breakdown",
@@ -110,7 +111,7 @@ typedef struct train_run {
 /* Steps, or evaluations of as many images. Their times go to step_ms where wanted. */
 static cvy_status run_steps(train_run *run, cvy_team *team, int steps, bench_samples *step_ms) {
   cvy_status status = CVY_OK;
-  const volatile int *const stop = program_signals_soft();
+  const volatile int *const stop = signals_soft();
   const int batch = (int)run->options->batch;
   for (int i = 0; i < steps; i++) {
     bool got = true;
@@ -494,5 +495,5 @@ fail:
   cvy_devices_destroy(&run.devices);
   cvy_free(run.times);
   cvy_free(run.samples);
-  return program_end(code);
+  return code;
 }

@@ -186,5 +186,5 @@ int cmd_devices(int argc, char **argv) {
   if (usable == 0) fputs(install_advice, stderr);
   cvy_devices_destroy(&chosen);
   cvy_device_list_destroy(&list);
-  return program_end(code);
+  return code;
 }

@@ -36,7 +36,7 @@ static const option_row rows[] = {
     ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
     ROW_BATCH(FIELD, 1 << 24, "images at a time, all devices together"),
     ROW_CONV_ALGO(FIELD, HELP_CONV_ALGO),
-    ROW_MATH(FIELD, "fp32 or tf32", HELP_MATH),
+    ROW_MATH(FIELD, HELP_MATH),
     {.kind = OPTION_GROUP, .help = "Output"},
     ROW_JSON(FIELD, "none", "write the result as JSON; on stdout it takes the place of the result line"),
     ROW_QUIET(FIELD),
@@ -119,5 +119,5 @@ int cmd_eval(int argc, char **argv) {
   progress_end();
   cvy_team_destroy(&team);
   program_run_close(&run);
-  return program_end(code);
+  return code;
 }

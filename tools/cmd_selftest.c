@@ -132,5 +132,5 @@ int cmd_selftest(int argc, char **argv) {
   free(all);
   free(opened);
   cvy_devices_destroy(&chosen);
-  return program_end(code);
+  return code;
 }

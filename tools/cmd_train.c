@@ -14,6 +14,7 @@
 #include "tools/program_common.h"
 #include "tools/progress.h"
 #include "tools/run_files.h"
+#include "tools/signals.h"
 #include "tools/train_settings.h"
 
 enum { MOST_CHANGES = 16 };
@@ -362,7 +363,7 @@ static cvy_status train(training *t, cvy_train_result *result) {
       .on_shares = on_shares,
       .on_device_lost = on_device_lost,
       .user = t,
-      .stop = program_signals_soft(),
+      .stop = signals_soft(),
   };
   t->watch = device_watch_start(t->team);
   t->epoch_watch = device_watch_start(t->team);
@@ -517,7 +518,7 @@ int cmd_train(int argc, char **argv) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   training t = {.options = &options, .files.log = -1, .start_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
-  program_signals_text("\nconvoy: interrupted before the first step; nothing was saved\n");
+  signals_text("\nconvoy: interrupted before the first step; nothing was saved\n");
   code = run_train(&t);
   progress_wait_end();
   cvy_team_destroy(&t.team);
@@ -527,5 +528,5 @@ int cmd_train(int argc, char **argv) {
   free(t.points);
   free(t.title);
   free(t.labels);
-  return program_end(code);
+  return code;
 }

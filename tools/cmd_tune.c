@@ -12,6 +12,7 @@
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
+#include "tools/signals.h"
 
 typedef struct tune_options {
   const char *devices, *json;
@@ -41,10 +42,9 @@ static const option_row rows[] = {
      .value = "NAME",
      .choices = "resnet18|lenet|all",
      .deflt = "all",
-     .unit = "resnet18, lenet or all",
      .help = "the network whose convolutions and linear layers are measured, for training and evaluation"},
     ROW_BATCH(FIELD, 1 << 24, "images at a time on each device; what is found serves batches up to 8 times larger or smaller"),
-    ROW_MATH(FIELD, "fp32 or tf32", "arithmetic of products, as in convoy train; what is found is kept for each by itself"),
+    ROW_MATH(FIELD, "arithmetic of products, as in convoy train; what is found is kept for each by itself"),
     {.kind = OPTION_PARSE,
      .name = "budget",
      FIELD(budget_s),
@@ -252,7 +252,7 @@ static cvy_status tune_device(tuner *t, cvy_device *device) {
     goto fail; /* done */
   }
   CVY_TRY(find_ops(t, device));
-  t->stop = program_signals_soft();
+  t->stop = signals_soft();
   const cvy_tune_params params = {.budget_s = o->budget_s, .stop = t->stop, .progress = on_progress, .user = t};
   status = cvy_autotune(device, t->ops, t->n_ops, &params, found, &report);
   save(t, found); /* also what came before a failure */
@@ -313,5 +313,5 @@ int cmd_tune(int argc, char **argv) {
   cvy_free(t.ops);
   for (int m = 0; m < PROGRAM_MODELS; m++) cvy_net_destroy(&t.nets[m]);
   cvy_devices_destroy(&devices);
-  return program_end(code);
+  return code;
 }

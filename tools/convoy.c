@@ -5,14 +5,10 @@
 #include <unistd.h>
 
 #include "tools/program_common.h"
+#include "tools/signals.h"
+#include "tools/words.h"
 
-typedef struct verb_row {
-  const char *name;
-  int (*run)(int argc, char **argv);
-  const char *help;
-} verb_row;
-
-static const verb_row verbs[] = {
+static const word_row rows[] = {
   {"devices", cmd_devices, "list the OpenCL devices of this machine and what they can do"},
   {"train", cmd_train, "train a network on one or more devices"},
   {"eval", cmd_eval, "measure the accuracy of trained weights"},
@@ -20,38 +16,30 @@ static const verb_row verbs[] = {
   {"bench", cmd_bench, "measure devices, kernels, training steps and the exchange"},
   {"tune", cmd_tune, "find the fastest kernels for your devices"},
 };
-enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
+static const word_list verbs = {
+  .kind = "verb", .rows = rows, .n_rows = sizeof rows / sizeof rows[0],
+  .about = "Trains convolutional networks on all the OpenCL devices of a machine at once.",
+  .after = "convoy help VERB lists the options of a verb; convoy --version prints the version.\n"
+           "A first try:  convoy train --model lenet --data synthetic --epochs 2",
+};
 
-static void usage(FILE *out) {
-  fprintf(out, "usage: convoy VERB [options]\n\n"
-               "Trains convolutional networks on all the OpenCL devices of a machine at once.\n\n");
-  for (int i = 0; i < N_VERBS; i++) fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].help);
-  fprintf(out, "\nconvoy VERB --help lists the options of a verb; convoy --version prints the version.\n"
-               "A first try:  convoy train --model lenet --data synthetic --epochs 2\n");
+static int run(int argc, char **argv) {
+  if (argc < 2) {
+    words_usage(&verbs, stderr);
+    return EXIT_USAGE;
+  }
+  if (strcmp(argv[1], "--version") != 0) return words_run(&verbs, argc, argv);
+  if (argc > 2) return options_error(NULL, "'%s': expected nothing after --version", argv[2]);
+  printf("convoy %s\n", cvy_version());
+  return EXIT_DONE;
 }
 
 int main(int argc, char **argv) {
-  if (argc < 2) {
-    usage(stderr);
-    return EXIT_USAGE;
-  }
-  const char *const word = argv[1];
-  if (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0) {
-    usage(stdout);
-    return program_end(EXIT_DONE);
-  }
-  if (strcmp(word, "--version") == 0) {
-    printf("convoy %s\n", cvy_version());
-    return program_end(EXIT_DONE);
-  }
-  for (int i = 0; i < N_VERBS; i++) {
-    if (strcmp(word, verbs[i].name) != 0) continue;
-    program_signals_start();
-    program_log_start();
-    const int code = verbs[i].run(argc - 1, argv + 1);
-    /* what exit() does may wait for threads inside a driver that hangs; stdout is flushed (program_end) */
-    if (cvy_devices_abandoned() > 0) _exit(code);
-    return code;
-  }
-  return options_error(NULL, "'%s': expected a verb: devices, train, eval, selftest, bench or tune", word);
+  signals_open_closed_files();
+  signals_start();
+  program_log_start();
+  const int code = program_end(run(argc, argv));
+  /* what exit() does may wait for threads inside a driver that hangs; stdout is flushed (program_end) */
+  if (cvy_devices_abandoned() > 0) _exit(code);
+  return code;
 }

@@ -9,10 +9,10 @@
 /* A position in program_models (program_common.h). */
 #define ROW_MODEL(F, HELP)                                                                                           \
   {.kind = OPTION_CHOICE, .name = "model", F(model), .value = "NAME", .deflt = "resnet18", .choices = "resnet18|lenet", \
-   .unit = "name", .help = HELP}
+   .help = HELP}
 #define ROW_MODEL_REQUIRED(F, HELP)                                                                                  \
   {.kind = OPTION_CHOICE, .name = "model", F(model), .value = "NAME", .choices = "resnet18|lenet", .required = true,   \
-   .unit = "name", .help = HELP}
+   .help = HELP}
 
 #define ROW_DATA(F, HELP)                                                                                            \
   {.kind = OPTION_TEXT, .name = "data", F(data), .value = "DATA", .required = true, .unit = "data set", .help = HELP}
@@ -41,9 +41,9 @@
 #define HELP_CONV_ALGO                                                                                               \
   "how convolutions and linear layers are computed; of several with commas each layer takes the first that "         \
   "can do it"
-#define ROW_MATH(F, UNIT, HELP)                                                                                      \
+#define ROW_MATH(F, HELP)                                                                                            \
   {.kind = OPTION_CHOICE, .name = "math", F(math), .value = "HOW", .choices = "fp32|tf32", .deflt = "fp32",           \
-   .unit = UNIT, .help = HELP}
+   .help = HELP}
 #define HELP_MATH                                                                                                    \
   "products of convolutions and linear layers: float32, or factors rounded to 10 bits of mantissa on NVIDIA's "      \
   "matrix units (compute capability 8.0 and up; tried first, float32 elsewhere). Errors of tf32: 2e-3 of a "         \
@@ -53,7 +53,7 @@
 #define ROW_NO_MATH(WHY) {.kind = OPTION_REFUSED, .name = "math", .help = WHY}
 #define ROW_TUNE(F, HELP)                                                                                            \
   {.kind = OPTION_CHOICE, .name = "tune", F(tune), .value = "HOW", .choices = "cached|off|quick", .deflt = "cached",  \
-   .unit = "cached, off or quick", .help = HELP}
+   .help = HELP}
 #define HELP_TUNE "with --conv-algo auto: what convoy tune found here, the shipped defaults, or measure now what is missing"
 
 #define ROW_JSON(F, ABSENT, HELP)                                                                                    \

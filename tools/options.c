@@ -86,6 +86,13 @@ static void choice_list(const char *choices, char *out, size_t out_bytes) {
   out[used] = '\0';
 }
 
+/* What stands in the help for the kind of value: of a choice, what there is to choose from. */
+static const char *unit_of(const option_row *row, char *room, size_t room_bytes) {
+  if (row->unit || row->kind != OPTION_CHOICE) return row->unit ? row->unit : "";
+  choice_list(row->choices, room, room_bytes);
+  return room;
+}
+
 /* Puts the value in place; false with what was wrong in `wrong`. */
 static bool value_set(const option_row *row, const char *text, void *target, char *wrong, size_t wrong_bytes) {
   void *const field = (char *)target + row->offset;
@@ -168,11 +175,20 @@ static void help_text(const char *text, int column) {
   printf("\n");
 }
 
+static bool help_is_all;
+
+bool options_help_only(void) { return help_is_all; }
+
+int options_help_done(void) {
+  help_is_all = true;
+  return EXIT_DONE;
+}
+
 static void help_print(const option_table *table) {
   printf("usage: convoy %s %s\n\n%s\n", table->verb, table->usage, table->about);
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
-    char head[64], text[512];
+    char head[64], text[512], room[128];
     if (row->kind == OPTION_REFUSED) continue;
     if (row->kind == OPTION_GROUP) {
       printf("\n%s\n", row->help);
@@ -185,9 +201,9 @@ static void help_print(const option_table *table) {
                                 : row->value             ? " "
                                                          : "",
                                 row->value ? row->value : "");
-    if (row->required) snprintf(text, sizeof text, "%s [%s; required]", row->help, row->unit);
-    else
-      snprintf(text, sizeof text, "%s [%s; default: %s]", row->help, row->unit, row->deflt ? row->deflt : row->absent);
+    const char *const unit = unit_of(row, room, sizeof room);
+    if (row->required) snprintf(text, sizeof text, "%s [%s; required]", row->help, unit);
+    else snprintf(text, sizeof text, "%s [%s; default: %s]", row->help, unit, row->deflt ? row->deflt : row->absent);
     printf("%s", head);
     help_text(text, column);
   }
@@ -212,6 +228,20 @@ static int word_distance(const char *a, const char *b) {
     }
   }
   return row[n];
+}
+
+const char *options_nearest(const char *word, const char *const *names, int n) {
+  const char *start = NULL, *nearest = NULL;
+  int starts = 0, best = 3;
+  for (int i = 0; i < n; i++) {
+    const int distance = word_distance(word, names[i]);
+    if (strncmp(names[i], word, strlen(word)) == 0 && starts++ == 0) start = names[i];
+    if (distance < best && 2 * distance <= (int)strlen(names[i])) {
+      best = distance;
+      nearest = names[i];
+    }
+  }
+  return starts == 1 ? start : nearest;
 }
 
 /* Why getopt_long did not know `word` ("--ephocs=3" or "-x"). */
@@ -292,7 +322,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
   while ((code = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
     if (code == 'h') {
       help_print(table);
-      return fflush(stdout) == 0 ? EXIT_DONE : EXIT_FAILED;
+      return options_help_done();
     }
     if (code == '?') {
       if (optopt >= CODE_FIRST) return unknown_option(table, argv[optind - 1], 0);   /* a switch with a value */
@@ -302,7 +332,9 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
     if (code == ':') {
       row = optopt >= CODE_FIRST ? &table->rows[optopt - CODE_FIRST] : row_by_letter(table, optopt);
       if (row->kind == OPTION_REFUSED) return options_error(table->verb, "--%s: %s", row->name, row->help);
-      return options_error(table->verb, "--%s: its value is missing (%s: %s)", row->name, row->value, row->unit);
+      char room[128];
+      return options_error(table->verb, "--%s: its value is missing (%s: %s)", row->name, row->value,
+                           unit_of(row, room, sizeof room));
     }
     const char *text = optarg;
     if (row->kind == OPTION_SINK && !text) {

@@ -37,7 +37,7 @@ struct option_row {
   const char *value;                /* its name in the help */
   const char *deflt;                /* default as text; NULL: the field stays zero and `absent` is shown */
   const char *absent;               /* what happens without it: "none", "off"; "" with `required` */
-  const char *unit;                 /* what is counted, or the kind of thing: "images", "file" */
+  const char *unit;                 /* what is counted, or the kind of thing: "images", "file"; NULL: the `choices` */
   const char *help;
   double lo, hi;
   const char *expected;             /* OPTION_REAL: says the range better than "from LO to HI"; or NULL */
@@ -59,6 +59,13 @@ typedef struct option_table {
  * stderr). `given` (bit i: row i was on the command line) may be NULL. */
 int options_parse(const option_table *table, int argc, char **argv, void *target, uint64_t *given);
 bool options_given(const option_table *table, uint64_t given, const char *name);
+/* To be called after a help text, which is all that the program prints; EXIT_DONE. A reader who has seen enough of such a text
+ * and closes the pipe (| head) is no error. */
+int options_help_done(void);
+bool options_help_only(void);
+/* Which of the names `word` may have been meant for: the only one that begins with it, else one that is at most two edits
+ * away; or NULL. */
+const char *options_nearest(const char *word, const char *const *names, int n);
 /* "convoy VERB: message", where help is; returns EXIT_USAGE. */
 int options_error(const char *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

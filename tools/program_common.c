@@ -2,7 +2,6 @@
 #include "tools/program_common.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,39 +73,6 @@ int program_exit_code_of_select(cvy_status status) {
   return program_exit_code(status);
 }
 
-static volatile int stop_flag, soft;
-static const char *volatile early_text = "\nconvoy: interrupted\n";
-
-static void tell(const char *text) {
-  const ssize_t written = write(STDERR_FILENO, text, strlen(text));   /* printf is not for signal handlers */
-  (void)written;
-}
-
-static void on_signal(int number) {
-  (void)number;
-  if (!soft || stop_flag) {
-    tell(soft ? "\n" : early_text);
-    _exit(EXIT_INTERRUPTED);
-  }
-  stop_flag = 1;
-  tell("\nconvoy: finishing this step; a second signal ends at once\n");
-}
-
-void program_signals_start(void) {
-  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, NULL);
-  sigaction(SIGTERM, &action, NULL);
-}
-
-void program_signals_text(const char *text) { early_text = text; }
-
-const volatile int *program_signals_soft(void) {
-  program_signals_start();   /* again: a driver may have put its own handlers there */
-  soft = 1;
-  return &stop_flag;
-}
-
 int program_output_refused(const char *verb, const char *option, const char *path, const char *why) {
   fprintf(stderr, "convoy %s: %s %s: cannot be written: %s\n", verb, option, path, why);
   return EXIT_FAILED;
@@ -150,8 +116,9 @@ bool program_write_json(const char *path, json_t *value) {
 }
 
 int program_end(int code) {
-  if (fflush(stdout) == 0 && !ferror(stdout)) return code;
-  program_say("error: stdout: cannot be written: %s", strerror(errno));
+  errno = 0;   /* stays so if an earlier write failed and this one does not */
+  if ((fflush(stdout) == 0 && !ferror(stdout)) || (errno == EPIPE && options_help_only())) return code;
+  program_say("error: stdout: cannot be written: %s", errno ? strerror(errno) : "a part of it did not get out");
   return code == EXIT_DONE ? EXIT_FAILED : code;
 }
 

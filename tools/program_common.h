@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What the verbs share: messages of the library, exit codes, signals, output files, the way from options to data,
+ * What the verbs share: messages of the library, exit codes, output files, the way from options to data,
  * network and devices. */
 #ifndef CVY_TOOLS_PROGRAM_COMMON_H
 #define CVY_TOOLS_PROGRAM_COMMON_H
@@ -35,13 +35,6 @@ void program_warn(const char *format, ...) __attribute__((format(printf, 1, 2)))
 int program_exit_code(cvy_status status);
 /* The same, but a machine without any usable device is no mistake of the user: 1. */
 int program_exit_code_of_select(cvy_status status);
-
-/* Ctrl-C and SIGTERM: before program_signals_soft() they end the program at once with 130; after it the first one sets
- * *flag (borrowed) and the second ends at once. */
-void program_signals_start(void);
-/* What the handler says (borrowed) when it ends the program before program_signals_soft(). */
-void program_signals_text(const char *text);
-const volatile int *program_signals_soft(void);
 
 /* An output file is tried before any work: EXIT_DONE, or the exit status with the reason said. "-" is stdout where
  * `may_be_stdout`. */

@@ -171,7 +171,6 @@ static const option_row rows[] = {
      .value = "HOW",
      .choices = "continue|stop",
      .deflt = "continue",
-     .unit = "continue or stop",
      .help = "when a device fails, the others do its step again and go on without it, or the run ends with exit 1; what "
              "was reached is saved either way"},
     {.kind = OPTION_REAL,
@@ -186,7 +185,7 @@ static const option_row rows[] = {
              "compiled, and at least five times the usual time of a step); while devices are opened that ends the run with "
              "exit 1"},
     ROW_CONV_ALGO(FIELD, HELP_CONV_ALGO),
-    ROW_MATH(FIELD, "fp32 or tf32", HELP_MATH),
+    ROW_MATH(FIELD, HELP_MATH),
     ROW_TUNE(FIELD, HELP_TUNE " (at most 20 s)"),
     {.kind = OPTION_INT,
      .name = "staleness",
@@ -276,7 +275,6 @@ static const option_row rows[] = {
      .value = "KIND",
      .choices = "d2l|he",
      .deflt = "d2l",
-     .unit = "d2l or he",
      .help = "first weights: N(0, 0.01^2) as in the book, or N(0, 2/inputs)"},
     {.kind = OPTION_TEXT,
      .name = "init-from",

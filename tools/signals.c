@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/signals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/options.h"
+
+enum { SAME_REQUEST_MS = 50, PATIENCE_MS = 1000 };
+
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+enum { N_NUMBERS = sizeof numbers / sizeof numbers[0] };
+
+static bool inherited_ignored[N_NUMBERS];
+static volatile int stop_flag, soft;
+static const char *volatile early_text = "\nconvoy: interrupted\n";
+/* When the first signal and the first SIGINT came (CLOCK_MONOTONIC), 0: not yet. Two threads may run the handler at once. */
+static _Atomic int64_t first_ms, interrupt_ms;
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a signal handler may not take a lock");
+
+void signals_open_closed_files(void) {
+  int fd = open("/dev/null", O_RDWR);   /* the lowest number that is free */
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
+static void tell(const char *text) {
+  const ssize_t written = write(STDERR_FILENO, text, strlen(text));   /* printf is not for signal handlers */
+  (void)written;
+}
+
+static int64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 + 1;   /* never 0 */
+}
+
+static void on_signal(int number) {
+  const int code = errno;
+  const int64_t now = now_ms();
+  int64_t first = 0, interrupt = 0;
+  if (!soft) {
+    tell(early_text);
+    _exit(EXIT_INTERRUPTED);
+  }
+  const bool is_first = atomic_compare_exchange_strong(&first_ms, &first, now);
+  const bool is_late = !is_first && now - first >= PATIENCE_MS;
+  const bool is_second = number == SIGINT && !atomic_compare_exchange_strong(&interrupt_ms, &interrupt, now) &&
+                         now - interrupt >= SAME_REQUEST_MS;
+  if (is_late || is_second) {
+    tell("\n");
+    _exit(EXIT_INTERRUPTED);
+  }
+  stop_flag = 1;
+  if (is_first) tell("\nconvoy: finishing this step; a second Ctrl-C ends at once\n");
+  errno = code;
+}
+
+/* The handlers, but for what the program was started to ignore. Again after drivers were loaded: one may have put its own
+ * handlers there. */
+static void install(void) {
+  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  const struct sigaction ignore = {.sa_handler = SIG_IGN};
+  sigemptyset(&action.sa_mask);
+  for (int i = 0; i < N_NUMBERS; i++) sigaction(numbers[i], inherited_ignored[i] ? &ignore : &action, NULL);
+  sigaction(SIGPIPE, &ignore, NULL);
+  sigaction(SIGXFSZ, &ignore, NULL);
+}
+
+void signals_start(void) {
+  for (int i = 0; i < N_NUMBERS; i++) {
+    struct sigaction was;
+    inherited_ignored[i] = sigaction(numbers[i], NULL, &was) == 0 && was.sa_handler == SIG_IGN;
+  }
+  install();
+}
+
+void signals_text(const char *text) { early_text = text; }
+
+const volatile int *signals_soft(void) {
+  install();
+  soft = 1;
+  return &stop_flag;
+}
