@@ -154,7 +154,7 @@ static void test_round_trip(check_device *d) {
   model other = make_model(3);
   memset(other.w, 0, m.layout->n_floats * sizeof(float));
   int64_t n_batches;
-  check_ok(cvy_weights_load(m.layout, file_of(dir, 9999999999), other.w, other.running, &n_batches));
+  check_ok(cvy_weights_load(m.layout, file_of(dir, 9999999999), false, other.w, other.running, &n_batches));
   assert_memory_equal(other.w, m.w, m.layout->n_floats * sizeof(float));
   assert_int_equal(n_batches, 8);
   free_model(&other);

@@ -5,6 +5,8 @@
 Labels, weights and data sets as people have them. Exit 77 where a group needs a device and there is none."""
 
 import filecmp
+import json
+import math
 import os
 import struct
 import tempfile
@@ -64,6 +66,92 @@ def test_classes():
         most = ["--data", "synthetic:8", "--classes", 65535]
         expect(0, "train", *small, *most, "--max-steps", 1, "--batch", 4, "--no-eval", "--save", at("most.st"), out="train loss: 11.")
         expect(0, "eval", *lenet, *most, "--batch", 4, "--weights", at("most.st"), out="test acc")
+
+
+def read_weights(path):
+    """{name: [dtype, shape, bytes]} of a safetensors file."""
+    with open(path, "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    return {name: [t["dtype"], t["shape"], data[slice(*t["data_offsets"])]] for name, t in header.items()}
+
+
+def write_weights(path, tensors):
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
+
+
+def floats(data):
+    return struct.unpack(f"<{len(data) // 4}f", data)
+
+
+def changed(tensors, name, values):
+    """The tensors, with other values at the beginning of one: {position: value}."""
+    all = list(floats(tensors[name][2]))
+    for at, value in values.items():
+        all[at] = value
+    return {**tensors, name: ["F32", tensors[name][1], struct.pack(f"<{len(all)}f", *all)]}
+
+
+def as_type(tensors, dtype):
+    """F32 → F64, F16 or BF16 (cut off); others stay."""
+    pack = {
+        "F64": lambda x: struct.pack(f"<{len(x)}d", *x),
+        "F16": lambda x: struct.pack(f"<{len(x)}e", *x),
+        "BF16": lambda x: b"".join(struct.pack("<f", v)[2:] for v in x),
+    }[dtype]
+    return {name: [dtype, t[1], pack(floats(t[2]))] if t[0] == "F32" else t for name, t in tensors.items()}
+
+
+def test_weights():
+    """Weights of other types, and weights or rates that lead out of float32."""
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        at = lambda name: os.path.join(dir, name)
+        base = ["--data", "synthetic:180:16x16x1", "--batch", 16, "--devices", first_device() + "*2"]
+        lenet, resnet = ["--model", "lenet", *base], ["--model", "resnet18", *base]
+        evaluate = lambda code, model, file, **more: expect(code, "eval", *model, "--weights", at(file), "--json", "-", **more)
+        expect(0, "train", *lenet, "--init", "he", "--max-steps", 2, "--no-eval", "--save", at("w.st"))
+        tensors = read_weights(at("w.st"))
+        right = json.loads(evaluate(0, lenet, "w.st").stdout)
+        for dtype, most in (("F64", 0), ("F16", 1e-3), ("BF16", 2e-2)):
+            write_weights(at(dtype), as_type(tensors, dtype))
+            done = evaluate(0, lenet, dtype, err=f"{len(tensors)} tensors of type {dtype} converted to float32")
+            check(done.stderr.count("converted") == 1, "said once", done)
+            loss = json.loads(done.stdout)["loss"]
+            check(abs(loss - right["loss"]) <= most, f"{dtype}: loss {loss}, must be {right['loss']} within {most}", done)
+        train = ["train", *lenet, "--max-steps", 1, "--no-eval", "--init-from"]
+        expect(0, *train, at("F16"), err="converted to float32")
+        wide = as_type(tensors, "F64")
+        wide["0.bias"][2] = struct.pack("<d", -1e300) + wide["0.bias"][2][8:]
+        write_weights(at("wide"), wide)
+        evaluate(1, lenet, "wide", err=("value 0 of tensor '0.bias' is -1e+300", "float32"))
+
+        # not finite in the file: refused before training, named by eval
+        write_weights(at("nan"), changed(tensors, "3.weight", {7: math.nan, 9: math.inf}))
+        expect(1, *train, at("nan"), err=("2 values are not finite", "'3.weight' (nan at 7)", "--allow-nan"))
+        expect(0, *train, at("nan"), "--allow-nan", err="'3.weight' (nan at 7)")
+        done = evaluate(1, lenet, "nan", err="the loss of the test images is not finite: tensor '3.weight'")
+        check(json.loads(done.stdout)["loss"] is None, "the result is there all the same", done)
+        # finite, but the network overflows: the layer, and not the learning rate
+        write_weights(at("large"), changed(changed(tensors, "7.bias", {i: 3e38 for i in range(20)}), "9.weight", {i: 1e3 for i in range(20)}))
+        evaluate(1, lenet, "large", err="linear '9' is the first layer with an output that is not, on images 0 to")
+        done = expect(1, *train, at("large"), err=("step 0 is", "weights that training began with"))
+        check("learning rate" not in done.stderr, "not blamed on the learning rate", done)
+        expect(0, "train", *resnet, "--max-steps", 1, "--no-eval", "--save", at("r.st"))
+        tensors = read_weights(at("r.st"))
+        name = next(name for name in tensors if name.endswith("running_var"))
+        write_weights(at("huge"), changed(changed(tensors, name.replace("running_var", "weight"), {0: 3e38}), name, {0: 1e-30}))
+        evaluate(1, resnet, "huge", err="batchnorm '1' is the first layer with an output that is not")
+        # a rate that is above 0 in a double
+        for rate in ("1e-38", "1e-300"):
+            done = expect(0, "train", *lenet, "--lr", rate, "--max-steps", 2, "--no-eval", "--log", at("log" + rate), err="--lr " + rate)
+            check(0 < lines_of(at("log" + rate))[1]["lr"] < 1.2e-38, f"the rate of --lr {rate}", done)
 
 
 if __name__ == "__main__":

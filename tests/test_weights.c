@@ -3,6 +3,7 @@
  */
 #include "tests/check.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -71,7 +72,7 @@ static const char *path_in(const char *dir, const char *name) {
 static void test_from_python(check_device *d) {
   (void)d;
   model m = make_model(tiny_net());
-  check_ok(cvy_weights_load(m.layout, path_in(getenv("CVY_TEST_DATA"), "tiny_net.safetensors"), m.w, m.running,
+  check_ok(cvy_weights_load(m.layout, path_in(getenv("CVY_TEST_DATA"), "tiny_net.safetensors"), false, m.w, m.running,
                             &m.n_batches));
   assert_int_equal(m.n_batches, 11);
   const cvy_param *const conv = &m.layout->params[cvy_layout_find(m.layout, "0.weight")];
@@ -112,7 +113,7 @@ static void round_trip(cvy_net *net, int n_tensors) {
   const char *const dir = check_temp_dir(), *const first = path_in(dir, "first"),
                     *const second = path_in(dir, "second");
   check_ok(cvy_weights_save(a.layout, a.w, a.running, a.n_batches, first));
-  check_ok(cvy_weights_load(a.layout, first, b.w, b.running, &b.n_batches));
+  check_ok(cvy_weights_load(a.layout, first, false, b.w, b.running, &b.n_batches));
   assert_memory_equal(a.w, b.w, a.layout->n_floats * sizeof(float));
   assert_memory_equal(a.running, b.running, a.layout->n_running_floats * sizeof(float));
   if (a.layout->n_running) assert_int_equal(b.n_batches, a.n_batches);
@@ -173,7 +174,7 @@ static void test_misfits(check_device *d) {
       {0, CVY_E_MISMATCH, "has no tensor '1.bias'"},
       {1, CVY_E_MISMATCH, "has a tensor 'extra', which this network does not have"},
       {2, CVY_E_MISMATCH, "tensor '1.bias' has the shape (1,3), this network's has (3)"},
-      {3, CVY_E_FORMAT, "tensor '1.bias' is of type I32, it must be F32"},
+      {3, CVY_E_FORMAT, "tensor '1.bias' is of type I32, it must be F32, F64, F16 or BF16"},
       {4, CVY_E_MISMATCH, "tensor '1.bias' has the shape (2), this network's has (3)"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -197,7 +198,7 @@ static void test_misfits(check_device *d) {
       all[3].size_bytes = 8;
     }
     check_ok(cvy_st_write(path, all, count, NULL, 0));
-    check_fails(cvy_weights_load(m.layout, path, w, running, &n), cases[i].code, cases[i].text);
+    check_fails(cvy_weights_load(m.layout, path, false, w, running, &n), cases[i].code, cases[i].text);
     assert_true(check_log_contains(path));
   }
   /* another model, in both directions; a file that is cut off */
@@ -205,10 +206,10 @@ static void test_misfits(check_device *d) {
   check_ok(cvy_net_lenet(1, 28, 28, 10, &lenet));
   model l = make_model(lenet);
   check_ok(cvy_weights_save(l.layout, l.w, l.running, 0, path));
-  check_fails(cvy_weights_load(m.layout, path, w, running, &n), CVY_E_MISMATCH,
+  check_fails(cvy_weights_load(m.layout, path, false, w, running, &n), CVY_E_MISMATCH,
               "tensor '0.weight' has the shape (20,1,3,3)");
   check_ok(cvy_weights_save(m.layout, m.w, m.running, 3, path));
-  check_fails(cvy_weights_load(l.layout, path, l.w, l.running, &n), CVY_E_MISMATCH,
+  check_fails(cvy_weights_load(l.layout, path, false, l.w, l.running, &n), CVY_E_MISMATCH,
               "tensor '0.weight' has the shape (3,2,3,2)");
   free_model(&l);
   char *content;
@@ -218,10 +219,10 @@ static void test_misfits(check_device *d) {
     FILE *const f = fopen(path, "wb");
     assert_int_equal(fwrite(content, 1, cut, f), cut);
     fclose(f);
-    check_fails(cvy_weights_load(m.layout, path, w, running, &n), CVY_E_FORMAT, path);
+    check_fails(cvy_weights_load(m.layout, path, false, w, running, &n), CVY_E_FORMAT, path);
   }
   cvy_free(content);
-  check_fails(cvy_weights_load(m.layout, "/nonexistent", w, running, &n), CVY_E_IO, "/nonexistent");
+  check_fails(cvy_weights_load(m.layout, "/nonexistent", false, w, running, &n), CVY_E_IO, "/nonexistent");
   check_fails(cvy_weights_save(m.layout, m.w, m.running, 3, "/nonexistent/file"), CVY_E_IO, "/nonexistent/file");
   /* nothing of all this was half-loaded */
   assert_memory_equal(w, zero_w, w_bytes);
@@ -236,9 +237,12 @@ static void test_misfits(check_device *d) {
   assert_int_equal(count, pack.n - 1);
   ((float *)pack.values)[2] = NAN;
   check_ok(cvy_st_write(path, all, count, NULL, 0));
+  check_fails(cvy_weights_load(m.layout, path, false, w, running, &n), CVY_E_NOT_FINITE,
+              "1 values are not finite, the first of them in '0.weight' (nan at 2)");
+  assert_memory_equal(w, zero_w, w_bytes);
   check_log_clear();
-  check_ok(cvy_weights_load(m.layout, path, w, running, &n));
-  assert_true(check_log_contains("1 values are not finite, the first of them in '0.weight'"));
+  check_ok(cvy_weights_load(m.layout, path, true, w, running, &n));
+  assert_true(check_log_contains("1 values are not finite, the first of them in '0.weight' (nan at 2)"));
   assert_int_equal(n, 0);
   assert_memory_equal(running, m.running, running_bytes);
   cvy_weights_pack_clear(&pack);
@@ -250,8 +254,53 @@ static void test_misfits(check_device *d) {
   free_model(&m);
 }
 
+/* Other floating types become float32; what float32 does not have is refused. */
+static void test_types(check_device *d) {
+  (void)d;
+  model m = make_model(tiny_net());
+  fill_model(&m, 5);
+  cvy_weights_pack pack;
+  check_ok(cvy_weights_pack_make(m.layout, m.w, m.running, 3, NULL, 0, &pack));
+  assert_string_equal(pack.tensors[1].name, "0.bias");
+  const char *const path = path_in(check_temp_dir(), "file");
+  const cvy_param *const bias = &m.layout->params[cvy_layout_find(m.layout, "0.bias")];
+  double wide[3] = {0.1, -1e-320, 3.40282356e38};              /* the last is nearer to FLT_MAX than to 2^128 */
+  static const uint16_t half[][3] = {{0x3c01, 0x8001, 0x7bff}, {0x0000, 0x83ff, 0xfbff}, {0x0400, 0x3555, 0x8400}};
+  static const uint16_t brain[3] = {0x3f81, 0x8001, 0xff7f};
+  static const struct { const char *dtype; const void *data; float want[3]; } cases[] = {
+      {"F16", half[0], {0x1.004p0f, -0x1p-24f, 65504}},
+      {"F16", half[1], {0, -0x1.ff8p-15f, -65504}},
+      {"F16", half[2], {0x1p-14f, 0x1.554p-2f, -0x1p-14f}},
+      {"BF16", brain, {0x1.02p0f, -0x1p-133f, -0x1.fep127f}},
+      {"F64", NULL, {0.1f, -0.0f, FLT_MAX}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    cvy_st_tensor *const t = &pack.tensors[1];
+    const size_t each = cases[i].data ? sizeof half[0][0] : sizeof wide[0];
+    snprintf(t->dtype, sizeof t->dtype, "%s", cases[i].dtype);
+    t->data = cases[i].data ? cases[i].data : wide;
+    t->size_bytes = 3 * each;
+    check_ok(cvy_st_write(path, pack.tensors, pack.n, NULL, 0));
+    check_log_clear();
+    check_ok(cvy_weights_load(m.layout, path, false, m.w, m.running, &m.n_batches));
+    assert_memory_equal(m.w + bias->offset, cases[i].want, sizeof cases[i].want);
+    char text[100];
+    snprintf(text, sizeof text, "file: 1 tensors of type %s converted to float32", cases[i].dtype);
+    assert_true(check_log_contains(text));
+  }
+  wide[2] = -3.40282357e38;                            /* nearer to 2^128 */
+  check_ok(cvy_st_write(path, pack.tensors, pack.n, NULL, 0));
+  check_fails(cvy_weights_load(m.layout, path, true, m.w, m.running, &m.n_batches), CVY_E_FORMAT,
+              "value 2 of tensor '0.bias' is -3.40282e+38, float32 goes to 3.4e38");
+  wide[2] = -INFINITY;
+  check_ok(cvy_st_write(path, pack.tensors, pack.n, NULL, 0));
+  check_fails(cvy_weights_load(m.layout, path, false, m.w, m.running, &m.n_batches), CVY_E_NOT_FINITE, "in '0.bias' (-inf at 2)");
+  cvy_weights_pack_clear(&pack);
+  free_model(&m);
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"from_python", test_from_python}, {"round_trips", test_round_trips}, {"misfits", test_misfits}};
+      {"from_python", test_from_python}, {"round_trips", test_round_trips}, {"misfits", test_misfits}, {"types", test_types}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * convoy eval: accuracy of trained weights on the test images. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +49,8 @@ static const option_table table = {
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
         "Measures the accuracy of trained weights on the test images, on one or more devices.\n"
-        "Prints: test acc: 0.92 (9213 of 10000), 4.1 sec on [devices]",
+        "Prints: test acc: 0.92 (9213 of 10000), 4.1 sec on [devices]\n"
+        "Exit 1 also if the loss is not finite; a warning names the tensor or the layer.",
 };
 
 static bool result_print(const eval_options *options, const program_run *run, const cvy_team *team,
@@ -114,7 +116,7 @@ int cmd_eval(int argc, char **argv) {
     if (status == CVY_OK) status = cvy_team_evaluate(team, false, &result);
     progress_end();
     code = program_exit_code(status);
-    if (status == CVY_OK && !result_print(&options, &run, team, &result)) code = EXIT_FAILED;
+    if (status == CVY_OK && (!result_print(&options, &run, team, &result) || !isfinite(result.loss))) code = EXIT_FAILED;
   }
   progress_end();
   cvy_team_destroy(&team);

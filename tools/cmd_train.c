@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * convoy train: options → team → epochs → result line and files. */
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -241,6 +242,9 @@ static void say_start(const training *t) {
   if (t->options->staleness)
     program_warn("--staleness 1: every step computes with weights that lack the update of the step before; other numbers "
                  "than without");
+  if (t->options->lr < FLT_MIN)
+    program_warn("--lr %g: below float32's normal numbers (%.2g), where digits are lost and devices may take it for 0: the weights "
+                 "will hardly change", t->options->lr, (double)FLT_MIN);
   if (t->options->quiet) return;
   for (int i = 0; i < cvy_team_size(t->team) && used < sizeof shares - 32; i++) {
     cvy_replica_info info;
@@ -305,6 +309,9 @@ static void log_end(training *t, cvy_status status, const cvy_train_result *resu
                                   device_report_json(t->team)));
 }
 
+/* --lr in float32, in which training computes: never 0, which would mean the default. */
+static float rate_of(const train_options *o) { return o->lr > FLT_TRUE_MIN ? (float)o->lr : FLT_TRUE_MIN; }
+
 /* The team with its first weights and its data, ready for cvy_train. */
 static cvy_status team_open(training *t) {
   const train_options *const o = t->options;
@@ -343,7 +350,7 @@ static cvy_status train(training *t, cvy_train_result *result) {
   if (!settings_text) return CVY_E_MEMORY;
   const cvy_train_params params = {
       .epochs = (int)o->epochs,
-      .lr = (float)o->lr,
+      .lr = rate_of(o),
       .schedule = train_options_schedule(o),
       .seed = (uint64_t)o->seed,
       .no_shuffle = o->no_shuffle,

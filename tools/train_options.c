@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/train_options.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -224,9 +225,9 @@ static const option_row rows[] = {
      .value = "X",
      .deflt = "0.1",
      .unit = "per step",
-     .lo = 1e-30,
+     .lo = DBL_TRUE_MIN,
      .hi = 1e6,
-     .expected = "a number above 0, at most 1e6",
+     .expected = "a number above 0 (as a double), at most 1e6",
      .help = "learning rate; never scaled with batch or devices"},
     {.kind = OPTION_PARSE,
      .name = "lr-schedule",
@@ -325,7 +326,7 @@ static const option_row rows[] = {
      FIELD(allow_nan),
      .absent = "off, the run stops with exit 1",
      .unit = "switch",
-     .help = "go on when the loss is not finite"},
+     .help = "go on when the loss is not finite; take weights that are not"},
 
     {.kind = OPTION_GROUP, .help = "Files"},
     {.kind = OPTION_TEXT,

@@ -76,7 +76,7 @@ typedef struct cvy_team_params {
                                        while the team is opened: its thread stays in the driver, or stops when that
                                        returns, without looking at devices or net again. 0: 60 s; negative: for ever */
   bool untimed;                     /* training without times of commands: no cvy_team_device_times, no trace (profile.h) */
-  bool allow_nan;                   /* a loss that is not finite does not stop cvy_team_step */
+  bool allow_nan;                   /* a loss or loaded weights that are not finite do not stop cvy_team_step, cvy_team_load */
   const char *conv_algo;            /* "auto", or of direct, winograd2, winograd4, gemm, fft one, or several with commas:
                                        each convolution and linear layer takes the first that can do it; NULL: auto */
   cvy_tune_mode tune;               /* with conv_algo auto */
@@ -107,8 +107,9 @@ typedef struct cvy_init_params {
  * !force. NULL: defaults. Here, in load and in attach a device that fails is lost as in a step. */
 cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params);
 /* safetensors files in PyTorch's names and layouts. load: nothing changes unless everything in the file fits; then steps
- * count from 0 again and the optimiser's state is zero. CVY_E_IO · CVY_E_FORMAT (no such file, with offset) · CVY_E_MISMATCH
- * (names or shapes of another network, named) · save: CVY_E_ARGUMENT before there are weights, and with no_sync. */
+ * count from 0 again and the optimiser's state is zero. F64, F16 and BF16 become float32, which is logged. CVY_E_IO ·
+ * CVY_E_FORMAT (no such file, with offset; a value beyond float32) · CVY_E_MISMATCH (names or shapes of another network,
+ * named) · CVY_E_NOT_FINITE (a value that is not finite, named; with allow_nan or inference: a warning) · save: CVY_E_ARGUMENT before there are weights, and with no_sync. */
 cvy_status cvy_team_load(cvy_team *team, const char *path);
 cvy_status cvy_team_save(cvy_team *team, const char *path);
 
@@ -159,7 +160,8 @@ cvy_status cvy_team_take(cvy_team *team, bool wait, cvy_step_result *out, bool *
 cvy_status cvy_team_wait(cvy_team *team);
 
 typedef struct cvy_eval_result { int images, correct; double accuracy, loss, seconds; } cvy_eval_result;
-/* Accuracy and mean loss on the attached data's test samples (or training ones), all devices working. Waits. */
+/* Accuracy and mean loss on the attached data's test samples (or training ones), all devices working. Waits. A loss that is
+ * not finite is no error: without allow_nan a warning names the tensor or the first layer that is the reason. */
 cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out);
 
 /* Settings and cost, for those who report them. */

@@ -92,6 +92,8 @@ enum { CVY_SCOPE_FORWARD, CVY_SCOPE_BACKWARD, CVY_SCOPE_BACKWARD_DATA, CVY_SCOPE
 void cvy_instance_use_weights(cvy_instance *instance, int set);
 /* Enqueue on the device's compute queue; pending on return. training: batch statistics and S; else running values. */
 cvy_status cvy_instance_forward(cvy_instance *instance, const cvy_pass *pass, bool training);
+/* Inference, layer by layer: *layer is the first whose output has a value that is not finite, -1: none. Blocking. */
+cvy_status cvy_instance_find_not_finite(cvy_instance *instance, const cvy_pass *pass, int *layer);
 /* Loss and hits of output against labels → result; with `gradient` also the gradient of the output. */
 cvy_status cvy_instance_loss(cvy_instance *instance, const cvy_pass *pass, bool gradient);
 /* After forward(training) and loss(gradient) of the same pass. */

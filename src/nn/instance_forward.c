@@ -2,6 +2,8 @@
  * Forward pass and loss. */
 #include "src/nn/instance_parts.h"
 
+#include <math.h>
+
 /* Samples in the smallest BN group of the pass: the last one may have fewer. */
 static int smallest_group(const cvy_pass *pass) {
   if (pass->parts) return pass->batch;
@@ -107,6 +109,28 @@ cvy_status cvy_instance_forward(cvy_instance *i, const cvy_pass *pass, bool trai
     cvy_profile_scope(i->device, CVY_SCOPE_NONE);
   }
 fail:
+  return status;
+}
+
+cvy_status cvy_instance_find_not_finite(cvy_instance *i, const cvy_pass *pass, int *layer) {
+  cvy_status status = CVY_OK;
+  float *values = NULL;
+  *layer = -1;
+  CVY_TRY(cvy_pass_check(i, pass, false));
+  for (int u = 0; u < i->plan->n_units && *layer < 0; u++) {
+    const cvy_node y = i->plan->units[u].y;
+    const size_t n = cvy_node_elems(i, y, pass->n);
+    CVY_TRY(forward_unit(i, u, pass, false));
+    if (!cvy_value_of(i, y)) continue;                 /* a deferred batchnorm: the convolution behind it shows its values */
+    cvy_free(values);
+    values = cvy_calloc(n, sizeof *values);
+    CVY_REQUIRE(values, CVY_E_MEMORY, "out of host memory for the %zu values of a layer", n);
+    CVY_TRY(cvy_buffer_read(i->queue, cvy_value_of(i, y), 0, n * sizeof *values, values, NULL, NULL));
+    for (size_t at = 0; at < n && *layer < 0; at++)
+      if (!isfinite(values[at])) *layer = i->plan->units[u].layer;
+  }
+fail:
+  cvy_free(values);
   return status;
 }
 

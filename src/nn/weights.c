@@ -92,13 +92,76 @@ fail:
   return status;
 }
 
+static bool all_finite(const float *x, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (!isfinite(x[i])) return false;
+  return true;
+}
+
+bool cvy_weights_find_not_finite(const cvy_layout *layout, const float *w, const float *running, char *name, size_t name_bytes) {
+  for (int i = 0; i < layout->n_params; i++) {
+    const cvy_param *const p = &layout->params[i];
+    if (all_finite(w + p->offset, p->size)) continue;
+    snprintf(name, name_bytes, "%s", p->name);
+    return true;
+  }
+  for (int i = 0; i < 2 * layout->n_running; i++) {
+    const cvy_running *const r = &layout->running[i / 2];
+    if (all_finite(running + r->offset + (size_t)(i % 2 * r->pitch), (size_t)r->c)) continue;
+    snprintf(name, name_bytes, "%s.%s", r->name, running_names[i % 2]);
+    return true;
+  }
+  return false;
+}
+
 /* ---- reading ---- */
+
+/* The types that become float32, and how: element i of data, exactly as a double. */
+static double from_f32(const void *data, size_t i) {
+  float x;
+  memcpy(&x, (const char *)data + i * sizeof x, sizeof x);
+  return (double)x;
+}
+static double from_f64(const void *data, size_t i) {
+  double x;
+  memcpy(&x, (const char *)data + i * sizeof x, sizeof x);
+  return x;
+}
+static double from_f16(const void *data, size_t i) {
+  uint16_t bits;
+  memcpy(&bits, (const char *)data + i * sizeof bits, sizeof bits);
+  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  const double size = exponent == 31 ? mantissa ? (double)NAN : (double)INFINITY
+                      : exponent     ? ldexp(1024 + mantissa, exponent - 25)
+                                     : ldexp(mantissa, -24);
+  return bits >> 15 ? -size : size;
+}
+static double from_bf16(const void *data, size_t i) {
+  uint16_t high;
+  memcpy(&high, (const char *)data + i * sizeof high, sizeof high);
+  const uint32_t bits = (uint32_t)high << 16;
+  return from_f32(&bits, 0);
+}
+
+enum { F32, F64, F16, BF16, FLOAT_TYPES };
+static const struct { char dtype[8]; double (*value)(const void *data, size_t i);
+} float_types[FLOAT_TYPES] = {[F32] = {"F32", from_f32}, [F64] = {"F64", from_f64}, [F16] = {"F16", from_f16}, [BF16] = {"BF16", from_bf16}};
+
+/* FLOAT_TYPES: none of these. */
+static int float_type(const cvy_st_tensor *t) {
+  int type = 0;
+  while (type < FLOAT_TYPES && strcmp(t->dtype, float_types[type].dtype) != 0) type++;
+  return type;
+}
 
 typedef struct reader {
   const cvy_layout *layout;
   const cvy_st_file *file;
   const char *path;
   bool *used;                       /* per tensor of the file */
+  int n_of[FLOAT_TYPES];            /* tensors of each type */
+  size_t n_bad;                     /* values that are not finite */
+  char first_bad[NAME_BYTES + 40];  /* the first of them: its tensor, position and value */
 } reader;
 
 /* "(3,1,2)" */
@@ -109,16 +172,37 @@ static const char *shape_text(int rank, const int64_t *dims, char out[200]) {
   return out;
 }
 
-/* The file's tensor of this name, which must have this dtype and shape. *out NULL: it is not there and `optional`. */
-static cvy_status take(reader *r, const char *name, const char *dtype, int rank, const int *dims, bool optional,
+/* Every value must have its like in float32; those that are not finite are counted. */
+static cvy_status check_values(reader *r, const cvy_st_tensor *t, int type) {
+  cvy_status status = CVY_OK;
+  size_t n = 1;
+  for (int i = 0; i < t->rank; i++) n *= (size_t)t->dims[i];
+  for (size_t i = 0; i < n; i++) {
+    const double x = float_types[type].value(t->data, i);
+    if (isfinite(x)) {
+      CVY_REQUIRE(type != F64 || isfinite((float)x), CVY_E_FORMAT,
+                  "%s: value %zu of tensor '%s' is %g, float32 goes to 3.4e38", r->path, i, t->name, x);
+    } else if (r->n_bad++ == 0) {
+      snprintf(r->first_bad, sizeof r->first_bad, "in '%s' (%s at %zu)", t->name, isnan(x) ? "nan" : x > 0 ? "inf" : "-inf", i);
+    }
+  }
+  r->n_of[type]++;
+fail:
+  return status;
+}
+
+/* The file's tensor of this name, which must have this shape and be of type I64 or, where `floats`, of one that becomes
+ * float32. *out NULL: it is not there and `optional`. */
+static cvy_status take(reader *r, const char *name, bool floats, int rank, const int *dims, bool optional,
                        const cvy_st_tensor **out) {
   cvy_status status = CVY_OK;
   char has[200], wants[200];
   const cvy_st_tensor *const t = *out = cvy_st_find(r->file, name);
   if (!t && optional) return CVY_OK;
   CVY_REQUIRE(t, CVY_E_MISMATCH, "%s has no tensor '%s': weights of another network?", r->path, name);
-  CVY_REQUIRE(strcmp(t->dtype, dtype) == 0, CVY_E_FORMAT, "%s: tensor '%s' is of type %s, it must be %s", r->path, name,
-              t->dtype, dtype);
+  const int type = float_type(t);
+  CVY_REQUIRE(floats ? type < FLOAT_TYPES : strcmp(t->dtype, "I64") == 0, CVY_E_FORMAT,
+              "%s: tensor '%s' is of type %s, it must be %s", r->path, name, t->dtype, floats ? "F32, F64, F16 or BF16" : "I64");
   int64_t want[4];
   bool same = t->rank == rank;
   for (int i = 0; i < rank; i++) {
@@ -127,6 +211,7 @@ static cvy_status take(reader *r, const char *name, const char *dtype, int rank,
   }
   CVY_REQUIRE(same, CVY_E_MISMATCH, "%s: tensor '%s' has the shape %s, this network's has %s", r->path, name,
               shape_text(t->rank, t->dims, has), shape_text(rank, want, wants));
+  if (floats) CVY_TRY(check_values(r, t, type));
   r->used[t - cvy_st_get(r->file, 0)] = true;
 fail:
   return status;
@@ -147,20 +232,20 @@ static cvy_status check_tensors(reader *r, const cvy_weights_more *more, int n_m
   *n_batches = 0;
   for (int i = 0; i < r->layout->n_params; i++) {
     const cvy_param *const p = &r->layout->params[i];
-    CVY_TRY(take(r, p->name, "F32", p->rank, p->dims, false, &t));
+    CVY_TRY(take(r, p->name, true, p->rank, p->dims, false, &t));
     for (int k = 0; k < n_more; k++) {
       prefixed_name(&more[k], p, name);
-      CVY_TRY(take(r, name, "F32", p->rank, p->dims, false, &t));
+      CVY_TRY(take(r, name, true, p->rank, p->dims, false, &t));
     }
   }
   for (int i = 0; i < r->layout->n_running; i++) {
     const cvy_running *const b = &r->layout->running[i];
     for (int k = 0; k < 2; k++) {
       running_name(b, running_names[k], name);
-      CVY_TRY(take(r, name, "F32", 1, &b->c, false, &t));
+      CVY_TRY(take(r, name, true, 1, &b->c, false, &t));
     }
     running_name(b, "num_batches_tracked", name);
-    CVY_TRY(take(r, name, "I64", 0, NULL, true, &t));
+    CVY_TRY(take(r, name, false, 0, NULL, true, &t));
     if (!t) continue;
     int64_t count;
     memcpy(&count, t->data, sizeof count);
@@ -175,37 +260,48 @@ fail:
   return status;
 }
 
-/* Copies tensor `name` to aligned memory. Counts values that are not finite; *first gets the first tensor with such. */
-static void fetch(const reader *r, const char *name, float *dense, size_t elems, size_t *n_bad,
-                  char first[NAME_BYTES]) {
-  memcpy(dense, cvy_st_find(r->file, name)->data, elems * sizeof(float));
-  for (size_t i = 0; i < elems; i++)
-    if (!isfinite(dense[i]) && (*n_bad)++ == 0) snprintf(first, NAME_BYTES, "%s", name);
+/* Copies tensor `name` to aligned memory, as float32. */
+static void fetch(const reader *r, const char *name, float *dense, size_t elems) {
+  const cvy_st_tensor *const t = cvy_st_find(r->file, name);
+  const int type = float_type(t);
+  if (type == F32) memcpy(dense, t->data, elems * sizeof(float)); /* the same bits, those of NaN too */
+  else
+    for (size_t i = 0; i < elems; i++) dense[i] = (float)float_types[type].value(t->data, i);
 }
 
-cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, float *w,
+static void say_converted(const reader *r) {
+  cvy_text text = {0};
+  for (int type = F32 + 1; type < FLOAT_TYPES; type++)
+    if (r->n_of[type]) cvy_text_add(&text, "%s%d tensors of type %s", text.size ? ", " : "", r->n_of[type], float_types[type].dtype);
+  if (text.size) cvy_log_info("%s: %s converted to float32", r->path, cvy_text_get(&text));
+  cvy_text_clear(&text);
+}
+
+cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, bool allow_nan, float *w,
                               float *running, int64_t *n_batches, const cvy_weights_more *more, int n_more) {
   cvy_status status = CVY_OK;
   reader r = {
       .layout = layout, .file = file, .path = path, .used = cvy_calloc((size_t)cvy_st_count(file), sizeof *r.used)};
-  char name[NAME_BYTES], first_bad[NAME_BYTES];
-  size_t largest = 0, n_bad = 0;
+  char name[NAME_BYTES];
+  size_t largest = 0;
   for (int i = 0; i < layout->n_params; i++)
     if (layout->params[i].elems > largest) largest = layout->params[i].elems;
   float *dense = cvy_calloc(largest, sizeof *dense);
   CVY_REQUIRE(r.used && dense, CVY_E_MEMORY, "no memory to read the weights of %s", path);
   int64_t count;
   CVY_TRY(check_tensors(&r, more, n_more, &count));
+  CVY_REQUIRE(r.n_bad == 0 || allow_nan, CVY_E_NOT_FINITE,
+              "%s: %zu values are not finite, the first of them %s; --allow-nan trains from them all the same", path, r.n_bad, r.first_bad);
 
   /* From here on nothing can fail. */
   *n_batches = count;
   for (int i = 0; i < layout->n_params; i++) {
     const cvy_param *const p = &layout->params[i];
-    fetch(&r, p->name, dense, p->elems, &n_bad, first_bad);
+    fetch(&r, p->name, dense, p->elems);
     cvy_param_to_flat(p, dense, w);
     for (int k = 0; k < n_more; k++) {
       prefixed_name(&more[k], p, name);
-      fetch(&r, name, dense, p->elems, &n_bad, first_bad);
+      fetch(&r, name, dense, p->elems);
       cvy_param_to_flat(p, dense, more[k].values);
     }
   }
@@ -214,22 +310,24 @@ cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file,
     for (int k = 0; k < 2; k++) {
       float *const to = running + b->offset + (size_t)(k * b->pitch);
       running_name(b, running_names[k], name);
-      fetch(&r, name, to, (size_t)b->c, &n_bad, first_bad);
+      fetch(&r, name, to, (size_t)b->c);
       memset(to + b->c, 0, (size_t)(b->pitch - b->c) * sizeof *to);
     }
   }
-  if (n_bad) cvy_log_warning("%s: %zu values are not finite, the first of them in '%s'", path, n_bad, first_bad);
+  if (r.n_bad) cvy_log_warning("%s: %zu values are not finite, the first of them %s", path, r.n_bad, r.first_bad);
+  say_converted(&r);
 fail:
   cvy_free(dense);
   cvy_free(r.used);
   return status;
 }
 
-cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, float *w, float *running, int64_t *n_batches) {
+cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool allow_nan, float *w, float *running,
+                            int64_t *n_batches) {
   cvy_status status = CVY_OK;
   cvy_st_file *file = NULL;
   CVY_TRY(cvy_st_open(path, &file));
-  CVY_TRY(cvy_weights_unpack(layout, file, path, w, running, n_batches, NULL, 0));
+  CVY_TRY(cvy_weights_unpack(layout, file, path, allow_nan, w, running, n_batches, NULL, 0));
 fail:
   cvy_st_close(&file);
   return status;

@@ -386,7 +386,7 @@ static cvy_status load(const char *path, const cvy_layout *layout, const char *s
   if (o->w_before) more[n_more++] = (cvy_weights_more){"before/", o->w_before};
   for (int i = 0; o->residuals && i < c->n_shares; i++)
     if (o->residuals[i]) add_residual(more, &n_more, i, o->residuals[i]);
-  CVY_TRY(cvy_weights_unpack(layout, file, path, o->w, o->running, &n_batches, more, n_more));
+  CVY_TRY(cvy_weights_unpack(layout, file, path, true, o->w, o->running, &n_batches, more, n_more));
   c->settings = o->settings;
   c->choices = o->choices;
   c->devices = o->devices;

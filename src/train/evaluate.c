@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Inference: a replica's passes, and the whole team on its data set. */
+#include <math.h>
 #include <string.h>
 
 #include "src/base/clock.h"
@@ -151,6 +152,7 @@ cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out
   out->correct = (int)correct;
   out->accuracy = (double)correct / n;
   out->seconds = cvy_clock_seconds_since(start);
+  if (!isfinite(out->loss) && !team->params.allow_nan) cvy_team_explain_loss(team, on_train, a.shares, a.loss);
   cvy_timeline_work(team->timeline, CVY_WORK_EVALUATE, -1, -1, -1, start);
 fail:
   cvy_free(a.shares);

@@ -95,6 +95,9 @@ cvy_split_params cvy_team_split_of(const cvy_team *team, int n);
 cvy_status cvy_team_sync_state(cvy_team *team);
 /* Makes what is in the state (its truth) the weights of every device and the start of step number `step`. Waits. */
 cvy_status cvy_team_publish_state(cvy_team *team, long step);
+/* [not_finite.c] After an evaluation with a loss that is not finite, of these shares and sums per replica: warns, naming the
+ * tensor of the weights or the first layer that is the reason. */
+void cvy_team_explain_loss(cvy_team *team, bool on_train, const int *shares, const double *loss_sums);
 /* [worker] With no step under way: everything is on the device that the next step would start from. */
 cvy_status cvy_team_settle(cvy_team *team, cvy_replica *replica);
 /* Where gradients cross as bfloat16: what rounding has left of them, a flat vector per device that is there (NULL for lost

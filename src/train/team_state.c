@@ -164,7 +164,8 @@ cvy_status cvy_team_load(cvy_team *team, const char *path) {
   cvy_state *const s = team->state;
   int64_t n_batches = 0;
   CVY_TRY(cvy_team_wait(team));
-  CVY_TRY(cvy_weights_load(team->layout, path, cvy_state_w(s), cvy_state_running(s), &n_batches));
+  const bool allow_nan = team->params.allow_nan || team->params.inference;
+  CVY_TRY(cvy_weights_load(team->layout, path, allow_nan, cvy_state_w(s), cvy_state_running(s), &n_batches));
   if (s->has_momentum) memset(cvy_state_v(s), 0, team->layout->n_floats * sizeof(float));
   team->n_batches = n_batches;
   CVY_TRY(cvy_team_publish_state(team, 0));

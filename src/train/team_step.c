@@ -51,8 +51,11 @@ static cvy_status finish_step(cvy_team *team, cvy_slot *slot) {
   /* all have posted their results: there is nothing in these tasks that could still fail */
   for (int r = 0; r < team->n; r++)
     if (!team->replicas[r].lost) (void)cvy_worker_wait(team->replicas[r].worker, &slot->tasks[r]);
+  const bool fine = isfinite(loss) || team->params.allow_nan;
+  CVY_REQUIRE(fine || slot->step.number > 0, CVY_E_NOT_FINITE,
+              "the loss of step 0 is %g, before the first update: the weights that training began with overflow", loss);
   CVY_REQUIRE(
-      isfinite(loss) || team->params.allow_nan, CVY_E_NOT_FINITE,
+      fine, CVY_E_NOT_FINITE,
       "the loss of step %ld is %g at learning rate %g: training has diverged; a smaller learning rate usually helps",
       slot->step.number, loss, (double)slot->step.sgd.lr);
   cvy_timeline_work(team->timeline, CVY_WORK_FINISH, -1, -1, slot->step.number, since);
