@@ -335,12 +335,20 @@ def test_quickstart():
 
 
 def test_nodevice():
-    """No OpenCL at all: exit 1 and what to install."""
-    expect(1, "devices", err=("No usable OpenCL device", "apt install pocl-opencl-icd"), env=NO_DEVICE)
+    """No OpenCL at all: exit 1, why, and what to install."""
+    why = "(OCL_ICD_VENDORS) has no .icd file: no OpenCL driver is installed."
+    expect(1, "devices", err=("No usable OpenCL device", "  any CPU      "), out="missing: " + NO_DEVICE["OCL_ICD_VENDORS"] + " " + why, env=NO_DEVICE)
+    with tempfile.TemporaryDirectory() as dir:
+        with open(os.path.join(dir, "gone.icd"), "w", encoding="utf-8") as f:
+            f.write("libconvoy-gone.so.1\n")
+        dangling = {"OCL_ICD_VENDORS": dir}
+        told = f"{dir}/gone.icd names a driver that cannot be loaded: libconvoy-gone.so.1: "
+        expect(1, "devices", out="missing: " + told, env=dangling)
+        expect(1, "train", *SMALL[:4], err="convoy: warning: " + told, env=dangling)
     done = expect(1, "devices", "--json", env=NO_DEVICE)
     check(json.loads(done.stdout)["devices"] == [], "an empty list", done)
     for verb in (["train", *SMALL[:4]], ["eval", "--weights", "w", *LENET[:4]], ["selftest"], ["tune"]):
-        done = expect(1, *verb, err=("no usable OpenCL device", "pocl-opencl-icd"), env=NO_DEVICE)
+        done = expect(1, *verb, err=("no usable OpenCL device", why, "  any CPU      "), env=NO_DEVICE)
         check(done.stdout == "", "nothing on stdout", done)
 
 

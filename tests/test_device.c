@@ -5,10 +5,13 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "src/base/file.h"
 #include "src/cl/devices.h"
 #include "src/cl/launch.h"
+#include "src/cl/missing.h"
 #include "src/cl/selector.h"
 
 static void breaks(const char *how) {
@@ -82,7 +85,8 @@ static void test_broken_lists(check_device *d) {
   check_ok(cvy_device_list_create(&list));
   assert_int_equal(list->n, 0);
   cvy_device_list_destroy(&list);
-  check_fails(cvy_devices_select("auto", &devices), CVY_E_NO_DEVICE, "pocl-opencl-icd");
+  check_fails(cvy_devices_select("auto", &devices), CVY_E_NO_DEVICE, "there is no usable OpenCL device");
+  assert_true(check_log_contains("any CPU      "));   /* what to install here */
   breaks(NULL);
   if (!have_device) check_skip(d, "no usable device"); /* without a driver the loader loads no layers */
   breaks("broken-loader");
@@ -321,53 +325,148 @@ static void test_same(check_device *d) {
   assert_int_equal(items[7].same_as, -1);
 }
 
-static void put_pci(const char *folder, const char *address, const char *class, const char *vendor) {
-  char path[512];
-  snprintf(path, sizeof path, "%s/%s", folder, address);
-  check_ok(cvy_make_dirs(path, NULL));
-  snprintf(path, sizeof path, "%s/%s/class", folder, address);
-  check_ok(cvy_file_write(path, &(cvy_piece){class, strlen(class)}, 1));
-  snprintf(path, sizeof path, "%s/%s/vendor", folder, address);
-  check_ok(cvy_file_write(path, &(cvy_piece){vendor, strlen(vendor)}, 1));
+static const char *temp;   /* of the test that runs */
+
+static const char *under_root(const char *name) {
+  static char path[512];
+  snprintf(path, sizeof path, "%s/root%s", temp, name);
+  return path;
+}
+
+static void put(const char *name, const char *text) {
+  char folder[512];
+  snprintf(folder, sizeof folder, "%s", under_root(name));
+  *strrchr(folder, '/') = 0;
+  check_ok(cvy_make_dirs(folder, NULL));
+  check_ok(cvy_file_write(under_root(name), &(cvy_piece){text, strlen(text)}, 1));
+}
+
+static void put_pci(const char *address, const char *class, const char *vendor) {
+  char name[200];
+  snprintf(name, sizeof name, "/sys/bus/pci/devices/%s/class", address);
+  put(name, class);
+  snprintf(name, sizeof name, "/sys/bus/pci/devices/%s/vendor", address);
+  put(name, vendor);
+}
+
+static int lines_of(const char *text) {
+  int lines = 0;
+  for (const char *c = text; *c; c++) lines += *c == '\n';
+  return lines;
+}
+
+/* What is said of the faked system. */
+static const char *missing(const cvy_device_list *list) {
+  static char out[4096];
+  cvy_missing_in(under_root(""), list, out, sizeof out);
+  return out;
+}
+
+static void expect_missing(const cvy_device_list *list, const char *what, bool said) {
+  const char *const out = missing(list);
+  if ((strstr(out, what) != NULL) != said) fprintf(stderr, "'%s' %s in:\n%s", what, said ? "missing" : "found", out);
+  assert_true((strstr(out, what) != NULL) == said);
 }
 
 static void test_missing_drivers(check_device *d) {
   (void)d;
-  char folder[200], out[4096] = "";
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
   cvy_device_list none = {0};
-  cvy_missing_drivers_in(folder, &none, out, sizeof out);
-  assert_string_equal(out, "");
-  put_pci(folder, "0000:01:00.0", "0x030200\n", "0x10de\n");
-  put_pci(folder, "0000:02:00.0", "0x030000\n", "0x1002\n");
-  put_pci(folder, "0000:03:00.0", "0x038000\n", "0x8086\n");
-  put_pci(folder, "0000:04:00.0", "0x030000\n", "0x1234\n"); /* a virtual machine's display */
-  put_pci(folder, "0000:05:00.0", "0x020000\n", "0x8086\n"); /* a network card */
-  cvy_missing_drivers_in(folder, &none, out, sizeof out);
-  assert_non_null(strstr(out, "NVIDIA at 0000:01:00.0"));
-  assert_non_null(strstr(out, "nvidia-opencl-icd"));
-  assert_non_null(strstr(out, "AMD at 0000:02:00.0"));
-  assert_non_null(strstr(out, "intel-opencl-icd"));
-  int lines = 0;
-  for (const char *c = out; *c; c++) lines += *c == '\n';
-  assert_int_equal(lines, 3);
+  temp = check_temp_dir();
+  expect_missing(&none, "/etc/OpenCL/vendors has no .icd file: no OpenCL driver is installed.\n", true);
+  assert_int_equal(lines_of(missing(&none)), 1);
+  put("/etc/OpenCL/vendors/good.icd", "libc.so.6\n");
+  assert_string_equal(missing(&none), "");
+  put("/etc/OpenCL/vendors/nvidia.icd", "libconvoy-no-such-nvidia.so.1\n");
+  put("/etc/OpenCL/vendors/empty.icd", "\n");
+  put("/etc/OpenCL/vendors/old.icd.removed", "libnothing.so\n");
+  expect_missing(&none, "/nvidia.icd names a driver that cannot be loaded: libconvoy-no-such-nvidia.so.1: cannot open shared object", true);
+  expect_missing(&none, "/empty.icd names no library", true);
+  assert_int_equal(lines_of(missing(&none)), 2);
+  unlink(under_root("/etc/OpenCL/vendors/nvidia.icd"));
+  unlink(under_root("/etc/OpenCL/vendors/empty.icd"));
+
+  put("/etc/os-release", "NAME=\"Debian GNU/Linux\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nVERSION_ID=\"12\"\nID=debian\n");
+  put_pci("0000:01:00.0", "0x030200\n", "0x10de\n");
+  put_pci("0000:02:00.0", "0x030000\n", "0x1002\n");
+  put_pci("0000:03:00.0", "0x038000\n", "0x8086\n");
+  put_pci("0000:04:00.0", "0x030000\n", "0x1234\n"); /* a virtual machine's display */
+  put_pci("0000:05:00.0", "0x020000\n", "0x8086\n"); /* a network card */
+  expect_missing(&none, "NVIDIA at 0000:01:00.0, but no OpenCL platform offers it. Probably missing: nvidia-opencl-icd", true);
+  expect_missing(&none, "AMD at 0000:02:00.0, but no OpenCL platform offers it. Probably missing: mesa-opencl-icd", true);
+  expect_missing(&none, "intel-opencl-icd", true);
+  expect_missing(&none, "/dev/nvidiactl: the kernel's module nvidia is not loaded", true);
+  expect_missing(&none, "/dev/kfd, which ROCm needs", true);
+  expect_missing(&none, "/dev/dri/renderD*: the card's kernel module", true);
+  assert_int_equal(lines_of(missing(&none)), 6);
   cvy_device_info items[2] = {
-    {.index = 0, .kind = CVY_DEVICE_GPU, .uuid = "pci:0000:01:00.0", .vendor = "NVIDIA Corporation"},
-    {.index = 1, .kind = CVY_DEVICE_GPU, .uuid = "", .vendor = "Advanced Micro Devices, Inc."},
+    {.index = 0, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0", .vendor = "NVIDIA Corporation"},
+    {.index = 1, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "", .vendor = "Advanced Micro Devices, Inc."},
   };
-  const cvy_device_list some = {.n = 2, .items = items};
-  out[0] = 0;
-  cvy_missing_drivers_in(folder, &some, out, sizeof out);
-  assert_null(strstr(out, "NVIDIA"));
-  assert_null(strstr(out, "AMD"));
-  assert_non_null(strstr(out, "Intel at 0000:03:00.0"));
+  cvy_device_list some = {.n = 2, .items = items};
+  expect_missing(&some, "NVIDIA", false);
+  expect_missing(&some, "nvidiactl", false);
+  expect_missing(&some, "AMD", false);
+  expect_missing(&some, "kfd", false);
+  expect_missing(&some, "Intel at 0000:03:00.0", true);
+
+  /* what is there, and this user may not open: root may open everything */
+  put("/dev/kfd", "");
+  put("/dev/nvidiactl", "");
+  put("/dev/dri/renderD128", "");
+  put("/dev/dri/card0", "");
+  expect_missing(&none, "/dev/", false);
+  static const char *const nodes[] = {"/dev/kfd", "/dev/nvidiactl", "/dev/dri/renderD128", "/dev/dri/card0"};
+  for (int i = 0; i < 4; i++) assert_int_equal(chmod(under_root(nodes[i]), 0), 0);
+  assert_int_equal(chmod(temp, 0755), 0);
+  const bool root = geteuid() == 0;
+  if (root) assert_int_equal(seteuid(65534), 0);
+  expect_missing(&none, "/root/dev/kfd.\n", true);
+  expect_missing(&none, "This user may not open", true);
+  expect_missing(&none, "/root/dev/nvidiactl.\n", true);
+  expect_missing(&none, "renderD128.\n", true);
+  expect_missing(&none, "card0", false);
+  expect_missing(&some, "/root/dev/kfd", false);
+  if (root) {
+    assert_int_equal(seteuid(0), 0);
+    assert_int_equal(chown(under_root("/dev/kfd"), 0, 1), 0);   /* daemon, everywhere */
+    assert_int_equal(chmod(under_root("/dev/kfd"), 0660), 0);
+    assert_int_equal(seteuid(65534), 0);
+    expect_missing(&none, "/dev/kfd: join its group with  sudo usermod -aG daemon $USER", true);
+    assert_int_equal(seteuid(0), 0);
+  }
   /* cut, not overrun */
-  char small[20] = "";
+  char small[20] = "", out[4096];
   small[19] = 'x';
-  cvy_missing_drivers_in(folder, &none, small, 10);
+  cvy_missing_in(under_root(""), &none, small, 10);
   assert_int_equal(strlen(small), 9);
   assert_int_equal(small[19], 'x');
   cvy_device_missing_drivers(&none, out, sizeof out); /* this machine's, whatever they are */
+}
+
+/* No package is named that the system does not have. */
+static void test_packages(check_device *d) {
+  (void)d;
+  static const struct { const char *release, *names, *not_named; } systems[] = {
+    {"ID=debian\nVERSION_ID=\"12\"\nPRETTY_NAME=\"Debian 12\"\n", "on Debian 12:\n  any CPU      apt install pocl-opencl-icd\n", "rocm"},
+    {"ID=debian\nVERSION_ID=\"13\"\n", "apt install rocm-opencl-icd", "intel-opencl-icd"},
+    {"ID=debian\n", "apt install intel-opencl-icd", "iris"},
+    {"ID=ubuntu\nID_LIKE=debian\nVERSION_ID=\"24.04\"\n", "apt install libnvidia-compute-NNN", "nvidia-opencl-icd"},
+    {"ID=linuxmint\nID_LIKE=\"ubuntu debian\"\nVERSION_ID=\"21\"\n", "apt install libnvidia-compute-NNN", "rocm"},
+    {"ID=fedora\nVERSION_ID=41\n", "dnf install pocl\n", "opencl-icd"},
+    {"ID=arch\n", "pacman -S opencl-nvidia", "apt"},
+    {"ID=gentoo\n", "any CPU      PoCL\n", "opencl-icd"},
+    {"", "on this system:\n", "apt"},
+  };
+  char out[1024];
+  temp = check_temp_dir();
+  for (size_t i = 0; i < sizeof systems / sizeof systems[0]; i++) {
+    put("/etc/os-release", systems[i].release);
+    cvy_advice_in(under_root(""), out, sizeof out);
+    if (!strstr(out, systems[i].names) || strstr(out, systems[i].not_named)) fprintf(stderr, "%s: %s", systems[i].release, out);
+    assert_non_null(strstr(out, systems[i].names));
+    assert_null(strstr(out, systems[i].not_named));
+    assert_int_equal(lines_of(out), 5);
+  }
 }
 
 static void test_public(check_device *d) {
@@ -404,12 +503,12 @@ static void test_public(check_device *d) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {
     {"list", test_list},   {"broken_lists", test_broken_lists}, {"open", test_open},     {"parts", test_parts},
-    {"same", test_same},   {"missing_drivers", test_missing_drivers}, {"public", test_public},
+    {"same", test_same},   {"missing_drivers", test_missing_drivers}, {"packages", test_packages}, {"public", test_public},
   };
   /* before the first OpenCL call: the loader reads it once */
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
   cvy_device_list *list = NULL;
   if (cvy_device_list_create(&list) == CVY_OK) have_device = usable(list, 1) >= 0;
   cvy_device_list_destroy(&list);
-  return check_main(argc, argv, tests, 7, CHECK_HOST);
+  return check_main(argc, argv, tests, sizeof tests / sizeof tests[0], CHECK_HOST);
 }

@@ -133,13 +133,6 @@ static json_t *choice_json(const cvy_devices *devices) {
   return array;
 }
 
-static const char install_advice[] =
-  "No usable OpenCL device. To get one on Debian or Ubuntu:\n"
-  "  any CPU      apt install pocl-opencl-icd\n"
-  "  NVIDIA GPU   apt install nvidia-opencl-icd   (comes with NVIDIA's driver elsewhere)\n"
-  "  AMD GPU      apt install mesa-opencl-icd, or AMD's ROCm OpenCL\n"
-  "  Intel GPU    apt install intel-opencl-icd\n";
-
 int cmd_devices(int argc, char **argv) {
   devices_options options = {0};
   int code = options_parse(&table, argc, argv, &options, NULL);
@@ -149,7 +142,7 @@ int cmd_devices(int argc, char **argv) {
 
   cvy_device_list *list = NULL;
   cvy_devices *chosen = NULL;
-  char missing[2048] = "", libraries[512] = "", labels_none[] = "";
+  char missing[4096] = "", advice[1024], libraries[512] = "", labels_none[] = "";
   int usable = 0, name_width = 4;
   const cvy_status status = cvy_device_list_create(&list);
   if (status != CVY_OK) return program_exit_code(status);
@@ -183,7 +176,10 @@ int cmd_devices(int argc, char **argv) {
       code = EXIT_FAILED;
     }
   }
-  if (usable == 0) fputs(install_advice, stderr);
+  if (usable == 0) {
+    cvy_device_advice(advice, sizeof advice);
+    fprintf(stderr, "No usable OpenCL device. %s", advice);
+  }
   cvy_devices_destroy(&chosen);
   cvy_device_list_destroy(&list);
   return code;

@@ -59,9 +59,12 @@ void cvy_device_list_destroy(cvy_device_list **list);
 /* Devices of this process that hung and were given up (cvy_team_params.device_timeout_s): threads sit in their drivers
  * for ever, and leaving by exit() may wait for them; leave by _exit() if there are any. */
 int cvy_devices_abandoned(void);
-/* Graphics cards on the PCI bus (/sys/bus/pci/devices, class 0x03) that no platform offers: one sentence each naming
- * the package that is probably missing, appended with a newline each to `out` (NUL-terminated, cut at out_bytes). */
+/* What could be there but is not, a sentence and a newline each: drivers that are registered (.icd files) and cannot be
+ * loaded; graphics cards on the PCI bus (class 0x03) that no platform offers, with the package of this system that is probably
+ * missing; device files that are missing or that this user may not open. NUL-terminated, cut at out_bytes. */
 void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes);
+/* How to get a driver on this system, in five lines; NUL-terminated, cut at out_bytes. */
+void cvy_device_advice(char *out, size_t out_bytes);
 
 /* Libraries found at run time, one per line: "CLBlast: libclblast.so.1" or "clFFT: not found (…)". NUL-terminated,
  * cut at out_bytes. */

@@ -15,7 +15,5 @@ struct cvy_devices {
 /* Fills same_as and duplicate: the second driver of one GPU, and the CPU runtimes that share the host's cores with the
  * preferred one. */
 void cvy_device_list_mark_same(cvy_device_list *list);
-/* cvy_device_missing_drivers with the folder of PCI devices given, for tests. */
-void cvy_missing_drivers_in(const char *pci_folder, const cvy_device_list *list, char *out, size_t out_bytes);
 
 #endif

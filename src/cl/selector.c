@@ -207,10 +207,7 @@ static cvy_status word_add(selection *s, const term *t, bool *fell_back) {
     n_gpus += list->items[i].kind == CVY_DEVICE_GPU;
   }
   if (n_usable == 0 && gpus && strcmp(t->base, "gpu") != 0)
-    return no_device(
-        list,
-        "there is no usable OpenCL device; install a driver, for example Debian's pocl-opencl-icd (any CPU), "
-        "nvidia-opencl-icd, intel-opencl-icd or mesa-opencl-icd");
+    return no_device(list, "there is no usable OpenCL device");
   if (!strcmp(t->base, "auto") && n_gpus == 0) {
     cpu = true;
     *fell_back = true;
