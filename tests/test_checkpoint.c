@@ -4,14 +4,18 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "convoy/net.h"
 #include "src/base/file.h"
 #include "src/nn/weights.h"
 #include "src/train/checkpoint.h"
 #include "src/train/choices.h"
+#include "src/train/loss_watch.h"
 #include "src/train/resume.h"
 
 static const char SETTINGS[] = "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":3}";
@@ -445,11 +449,186 @@ static void test_resume_rows(check_device *d) {
   cvy_free(text);
 }
 
+/* A file that cannot be read may be whole: it is not passed over, or the run would begin before it and write over it. */
+static void test_unreadable(check_device *d) {
+  (void)d;
+  model m = make_model(3);
+  const char *const dir = check_temp_dir();
+  bool found;
+  char *text = NULL;
+  cvy_checkpoint c = make_checkpoint(&m, 2, true);
+  check_ok(cvy_checkpoint_save(dir, m.layout, &c, 9));
+  assert_int_equal(symlink(file_of(dir, 4), file_of(dir, 4)), 0);   /* ELOOP, also for root */
+  check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found), CVY_E_IO, "step 4 may be whole but cannot be read");
+  check_fails(cvy_checkpoint_newest_choices(dir, &text), CVY_E_IO, "step-0000000004");
+  assert_int_equal(unlink(file_of(dir, 4)), 0);
+  if (geteuid() == 0) {
+    assert_true(chmod(dir, 0755) == 0 && chmod(file_of(dir, 2), 0600) == 0 && seteuid(65534) == 0);
+    check_log_clear();
+    const cvy_status status = cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found);
+    assert_int_equal(seteuid(0), 0);
+    assert_true(status == CVY_E_IO && check_log_contains("Permission denied"));
+  }
+  /* a pipe is no file at all */
+  alarm(20);
+  assert_int_equal(mkfifo(file_of(dir, 4), 0600), 0);
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
+  assert_true(found && c.step == 2);
+  cvy_checkpoint_clear(&c);
+  check_ok(cvy_checkpoint_newest_choices(dir, &text));
+  assert_non_null(text);
+  cvy_free(text);
+  alarm(0);
+  /* one that stays beside the newest */
+  for (long step = 6; step <= 8; step++) {
+    c = make_checkpoint(&m, step, true);
+    c.kept = 2;
+    check_ok(cvy_checkpoint_save(dir, m.layout, &c, 1));
+  }
+  assert_true(cvy_file_exists(file_of(dir, 2)) && cvy_file_exists(file_of(dir, 8)) && !cvy_file_exists(file_of(dir, 7)));
+  free_model(&m);
+}
+
+static void test_claim(check_device *d) {
+  (void)d;
+  char dir[256], path[300];
+  int n_made;
+  cvy_file_lock *lock = NULL;
+  static const char *const names[] = {"step-0000000001.safetensors.tmp.1.0", "step-0000000002.safetensors.tmp.7.00ff12ab",
+                                      "step-0000000002.safetensors.tmp.7.x", "step-2.safetensors.tmp.1.0", "w.tmp.1.0", "step-0000000003.safetensors"};
+  snprintf(dir, sizeof dir, "%s/a/b", check_temp_dir());
+  check_ok(cvy_checkpoint_claim(dir, &n_made, &lock));
+  assert_int_equal(n_made, 2);
+  cvy_file_lock_release(&lock);
+  for (int i = 0; i < 6; i++) {
+    snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+    write_bytes(path, "x", 1);
+  }
+  check_ok(cvy_checkpoint_claim(dir, &n_made, &lock));
+  cvy_file_lock_release(&lock);
+  for (int i = 0; i < 6; i++) {
+    snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+    assert_int_equal(cvy_file_exists(path), i >= 2);
+  }
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const cvy_st_tensor *)a)->name, ((const cvy_st_tensor *)b)->name);
+}
+
+/* The file of step 1 with 3,000 shares and an empty tensor for each: right in its checksum, and a memory of 3,000 networks once. */
+static void test_small_large(check_device *d) {
+  enum { N = 3000 };
+  static const char *const keys[] = {"convoy_checkpoint", "program", "step", "epoch", "epoch_batches", "n_batches", "seed", "epoch_loss_sum",
+                                     "epoch_images", "finished", "devices", "shares", "settings", "choices"};
+  enum { N_KEYS = sizeof keys / sizeof *keys };
+  model m = make_model(3);
+  const char *const dir = check_temp_dir();
+  cvy_checkpoint c = make_checkpoint(&m, 1, false);
+  check_ok(cvy_checkpoint_save(dir, m.layout, &c, 9));
+  cvy_st_file *file;
+  check_ok(cvy_st_open(file_of(dir, 1), &file));
+  const int n = cvy_st_count(file);
+  cvy_st_tensor *const tensors = cvy_calloc((size_t)n + N, sizeof *tensors);
+  char shares[2 * N + 1] = "", checksum[17];
+  const char *pairs[N_KEYS + 1][2];
+  for (int i = 0; i < N; i++) {
+    shares[2 * i] = '1';
+    shares[2 * i + 1] = i + 1 < N ? ',' : 0;
+  }
+  for (int i = 0; i < n; i++) tensors[i] = *cvy_st_get(file, i);
+  for (int i = 0; i < N; i++) {
+    snprintf(tensors[n + i].name, sizeof tensors->name, "residual/%d/0.weight", i);
+    snprintf(tensors[n + i].dtype, sizeof tensors->dtype, "F32");
+    tensors[n + i].rank = 1;
+  }
+  qsort(tensors + n, N, sizeof *tensors, by_name);   /* as they are read */
+  XXH64_state_t *const state = XXH64_createState();
+  XXH64_reset(state, 0);
+  for (int i = 0; i < N_KEYS; i++) {
+    pairs[i][0] = keys[i];
+    pairs[i][1] = strcmp(keys[i], "shares") == 0 ? shares : cvy_st_metadata(file, keys[i]);
+    XXH64_update(state, keys[i], strlen(keys[i]) + 1);
+    XXH64_update(state, pairs[i][1], strlen(pairs[i][1]) + 1);
+  }
+  for (int i = 0; i < n + N; i++) {
+    XXH64_update(state, tensors[i].name, strlen(tensors[i].name) + 1);
+    if (tensors[i].size_bytes) XXH64_update(state, tensors[i].data, tensors[i].size_bytes);
+  }
+  snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)XXH64_digest(state));
+  XXH64_freeState(state);
+  pairs[N_KEYS][0] = "xxh64";
+  pairs[N_KEYS][1] = checksum;
+  check_ok(cvy_st_write(file_of(dir, 2), tensors, n + N, (const char *const (*)[2])pairs, N_KEYS + 1));
+  cvy_st_close(&file);
+  cvy_free(tensors);
+  bool found;
+  check_log_clear();
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
+  if (!check_log_contains("the tensors")) check_fail(d, "%s", check_log_get());
+  assert_true(found && c.step == 1 && check_log_contains("the tensors residual/0/… have 0 bytes"));
+  cvy_checkpoint_clear(&c);
+  /* a header of nothing but brackets */
+  enum { HEADER = 8 << 20 };
+  char *const header = cvy_calloc(HEADER + 8, 1);
+  const uint64_t length = HEADER;
+  memcpy(header, &length, 8);
+  memcpy(header + 8, "{\"a\":[", 6);
+  for (int i = 6; i < HEADER; i++) header[8 + i] = i % 3 == 0 ? '[' : i % 3 == 1 ? ']' : ',';
+  write_bytes(file_of(dir, 3), header, HEADER + 8);
+  check_fails(cvy_weights_load(m.layout, file_of(dir, 3), true, m.w, m.running, &c.n_batches), CVY_E_FORMAT, "far more than 100 tensors");
+  check_fails(cvy_st_open(file_of(dir, 3), &file), CVY_E_FORMAT, "far more than 100000 tensors");
+  cvy_free(header);
+  /* what is saved and not finite is named */
+  m.running[m.layout->running[0].offset + (size_t)m.layout->running[0].pitch + 1] = INFINITY;
+  check_log_clear();
+  check_ok(cvy_weights_save(m.layout, m.w, m.running, 1, file_of(dir, 9)));
+  assert_true(check_log_contains("values that are saved are not finite, the first of them in '1.running_var'"));
+  free_model(&m);
+}
+
+static void test_loss_jumps(check_device *d) {
+  (void)d;
+  cvy_loss_watch w = {0};
+  assert_true(cvy_loss_jumps(&w, NAN));   /* the first one */
+  w = (cvy_loss_watch){0};
+  for (int i = 0; i < 150; i++) assert_false(cvy_loss_jumps(&w, 1 + (i % 3) * 0.1));
+  assert_false(cvy_loss_jumps(&w, 10.9));
+  assert_true(cvy_loss_jumps(&w, 11.1));
+  assert_true(w.median > 1.05 && w.median < 1.15);
+  for (int i = 0; i < 200; i++) assert_false(cvy_loss_jumps(&w, i % 2 ? NAN : 50));   /* still the same one */
+  assert_false(cvy_loss_jumps(&w, 2));
+  assert_true(cvy_loss_jumps(&w, INFINITY));
+  for (int i = 0; i < 100; i++) assert_false(cvy_loss_jumps(&w, 0.01));   /* those of long ago are forgotten */
+  assert_true(cvy_loss_jumps(&w, 0.2));
+}
+
+static void test_extend(check_device *d) {
+  (void)d;
+  char *a, *b;
+  check_ok(cvy_settings_extend("{\"lr\":0.1}", 17, 0, 0, &a));
+  check_ok(cvy_settings_extend("{\"lr\":0.1}", 18, 40, 1.5, &b));
+  double median = 0;
+  assert_true(cvy_settings_kept(a, &median) == 0 && cvy_settings_kept("none", &median) == 0 && median == 0);
+  assert_true(cvy_settings_kept(b, &median) == 40 && median == 1.5);
+  check_fails(cvy_settings_compare(a, b, NULL), CVY_E_MISMATCH, "data_content: \"0000000000000011\" in the checkpoint, \"0000000000000012\" now");
+  check_ok(cvy_settings_compare("{\"lr\":0.1}", b, NULL));   /* from before there was one */
+  cvy_free(b);
+  check_ok(cvy_settings_extend("{\"lr\":0.1}", 17, 40, 1.5, &b));
+  check_ok(cvy_settings_compare(a, b, NULL));
+  cvy_free(a);
+  cvy_free(b);
+  check_ok(cvy_settings_extend("[]", 17, 40, 1.5, &a));
+  assert_string_equal(a, "[]");
+  cvy_free(a);
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {
       {"round_trip", test_round_trip}, {"keep", test_keep}, {"broken", test_broken}, {"fuzz", test_fuzz},
       {"settings", test_settings},     {"newest_choices", test_newest_choices}, {"choices", test_choices},
-      {"resume_rows", test_resume_rows},
+      {"resume_rows", test_resume_rows}, {"unreadable", test_unreadable}, {"claim", test_claim}, {"small_large", test_small_large},
+      {"loss_jumps", test_loss_jumps}, {"extend", test_extend},
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

@@ -514,7 +514,18 @@ static void test_memory(check_device *d) {
   assert_memory_equal(x->train.images, pixels, 12);
   assert_memory_equal(x->test.images, pixels + 4, 4);
   assert_ptr_not_equal(x->train.images, pixels);
+  /* the training data's hash, of every pixel and label */
+  const uint64_t content = x->content;
   cvy_data_destroy(&x);
+  for (int i = 0; i < 3; i++) {
+    const uint8_t last = i == 1 ? 13 : 12;
+    const uint16_t other = i == 2 ? 2 : 1;
+    const uint8_t p[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, last};
+    const uint16_t l[3] = {0, 4, other};
+    check_ok(cvy_data_from_memory(2, 1, 2, 0, &(cvy_samples){3, p, l}, NULL, &x));
+    assert_int_equal(x->content == content, i == 0);
+    cvy_data_destroy(&x);
+  }
   check_ok(cvy_data_from_memory(2, 1, 2, 5, &train, NULL, &x));
   assert_int_equal(x->test.n, 0);
   cvy_data_destroy(&x);

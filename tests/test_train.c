@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * Whole runs: epochs and callbacks, a run in pieces equals a run in one (bit for bit, weights file included),
  * interruption, settings that changed, broken checkpoints, finished runs. */
+#include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "convoy/convoy.h"
@@ -52,6 +56,7 @@ static const char *path_in(const char *name) {
 static cvy_team_params team_of_test;
 
 static int staleness;
+static uint64_t data_seed;
 
 /* One process's worth of a run, from nothing to the weights file. */
 static cvy_status run(const check_device *d, const char *suffix, const cvy_train_params *given, record *r,
@@ -69,7 +74,7 @@ static cvy_status run(const check_device *d, const char *suffix, const cvy_train
   check_ok(cvy_net_finish(net, x));
   char spec[32];
   snprintf(spec, sizeof spec, "synthetic:%d:10x10x1", SAMPLES);
-  check_ok(cvy_data_load(spec, NULL, &data));
+  check_ok(cvy_data_load(spec, &(cvy_data_params){.seed = data_seed}, &data));
   check_ok(cvy_devices_select(selector, &devices));
   cvy_team_params how = team_of_test;
   how.batch = how.batch ? how.batch : BATCH;
@@ -381,6 +386,79 @@ static void test_drop_last(check_device *d) {
   assert_int_equal(steps, 8);
 }
 
+/* No file may grow during steps 3 to 6: their checkpoints are missed, those after them are written. */
+typedef struct disk { long from, to; } disk;
+
+static int fill_disk(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
+  (void)epoch, (void)steps_per_epoch, (void)lr;
+  const disk *const full = user;
+  struct rlimit limit;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  limit.rlim_cur = step->step >= full->from && step->step < full->to ? 1000 : limit.rlim_max;
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  return 0;
+}
+
+static void test_full_disk(check_device *d) {
+  void (*const before)(int) = signal(SIGXFSZ, SIG_IGN);
+  for (int i = 0; i < 2; i++) {   /* room again before the end; never again */
+    const char *const dir = folder_of_test = check_temp_dir();
+    disk full = {.from = 2, .to = i ? 1000 : 6};
+    record unused = {0};
+    cvy_train_result out;
+    check_log_clear();
+    const cvy_status status = run(d, "", &(cvy_train_params){.epochs = 3, .max_steps = 8, .checkpoint_dir = dir, .checkpoint_every = 2,
+                                         .keep = 9, .no_eval = true, .on_step = fill_disk, .user = &full}, &unused, NULL, &out);
+    fill_disk(&(disk){0}, &(cvy_step_result){0}, 0, 0, 0);
+    assert_int_equal(status, i ? CVY_E_IO : CVY_OK);
+    assert_true(out.steps == 8 && out.checkpoint_failed == (i == 1) && out.checkpoint_step == (i ? 2 : 8));
+    assert_true(check_log_contains("[warning] no checkpoint of step 4: cannot write ") &&
+                check_log_contains("tries again at the next one (the newest is that of step 2)"));
+    assert_int_equal(check_log_contains("[error]"), i);
+    static const long steps[] = {2, 4, 6, 8};
+    char name[64];
+    for (int s = 0; s < 4; s++) {
+      snprintf(name, sizeof name, "step-%010ld.safetensors", steps[s]);
+      assert_int_equal(cvy_file_exists(path_in(name)), s == 0 || (s == 3 && i == 0));
+    }
+  }
+  signal(SIGXFSZ, before);
+}
+
+/* The rate becomes 100,000 times higher after six steps: the checkpoint of step 6 stays beside the newest, also in a run that
+ * goes on. */
+static void test_loss_jump(check_device *d) {
+  const char *const dir = folder_of_test = check_temp_dir();
+  record unused = {0};
+  cvy_train_result out;
+  team_of_test.allow_nan = true;
+  for (long last = 10; last <= 14; last += 4)
+    check_ok(run(d, "", &(cvy_train_params){.epochs = 3, .max_steps = last, .checkpoint_dir = dir, .checkpoint_every = 2, .keep = 1,
+                            .resume = true, .no_eval = true, .schedule = {.kind = CVY_LR_STEP, .every = 6, .gamma = 1e5f}, .on_step = fill_disk,
+                            .user = &(disk){0}}, &unused, NULL, &out));
+  team_of_test.allow_nan = false;
+  assert_true(cvy_file_exists(path_in("step-0000000006.safetensors")) && cvy_file_exists(path_in("step-0000000014.safetensors")));
+  assert_false(cvy_file_exists(path_in("step-0000000008.safetensors")) || cvy_file_exists(path_in("step-0000000012.safetensors")));
+}
+
+/* Other images of the same name, number and size; a folder that another process uses. */
+static void test_other_files(check_device *d) {
+  const char *const dir = folder_of_test = check_temp_dir();
+  record unused = {0};
+  cvy_train_params p = {.epochs = 2, .max_steps = 2, .checkpoint_dir = dir, .resume = true, .no_eval = true};
+  check_ok(run(d, "", &p, &unused, NULL, NULL));
+  data_seed = 7;
+  check_fails(run(d, "", &p, &unused, NULL, NULL), CVY_E_MISMATCH, "data_content: ");
+  data_seed = 0;
+  const int fd = open(dir, O_RDONLY | O_DIRECTORY);
+  assert_int_equal(flock(fd, LOCK_EX), 0);
+  char own[32];
+  snprintf(own, sizeof own, "in use by process %ld", (long)getpid());
+  check_fails(run(d, "", &p, &unused, NULL, NULL), CVY_E_ARGUMENT, own);
+  close(fd);
+  check_ok(run(d, "", &p, &unused, NULL, NULL));
+}
+
 static void test_wrong_use(check_device *d) {
   record r = {0};
   check_fails(run(d, "", &(cvy_train_params){.epochs = -1}, &r, NULL, NULL), CVY_E_ARGUMENT, "-1 epochs");
@@ -398,6 +476,9 @@ int main(int argc, char **argv) {
                                      {"stop_flag", test_stop_flag},
                                      {"single_statistics", test_single_statistics},
                                      {"drop_last", test_drop_last},
+                                     {"full_disk", test_full_disk},
+                                     {"loss_jump", test_loss_jump},
+                                     {"other_files", test_other_files},
                                      {"wrong_use", test_wrong_use}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES);
 }

@@ -23,6 +23,7 @@ typedef struct cvy_data {
   char name[256];                   /* UTF-8: the spec, or as much of it as there is room for */
   int h, w, c, classes;
   cvy_samples train, test;
+  uint64_t content;                 /* XXH64 of the training images and of their labels (16 bits each); 0 until load_end */
 } cvy_data;
 
 typedef struct cvy_data_params {

@@ -93,6 +93,7 @@ typedef struct cvy_train_result {
   bool state_is_whole;              /* the devices failed, but what the run had reached after `steps` steps is there: it has
                                        been saved in the checkpoint folder, and cvy_team_save saves it */
   bool checkpoint_failed;           /* the last checkpoint could not be written: the folder has older ones, if any */
+  long checkpoint_step;             /* of the newest one that this run has written or begun with, -1: none */
   bool already_finished;            /* --resume of a finished run: nothing was left to do */
 } cvy_train_result;
 
@@ -100,7 +101,10 @@ typedef struct cvy_train_result {
  * The team must be initialised (or is, by `resume`) and have data attached. CVY_E_INTERRUPTED after *stop or a
  * callback's stop, with *out filled;
  * CVY_E_DEVICE and others when the last device has failed (or the first, with loss_stops), also with *out filled;
- * CVY_E_MISMATCH: resume with other settings (each named) or algorithms (cvy_team_params.resume_from); CVY_E_NOT_FINITE: see cvy_team_step. */
+ * CVY_E_MISMATCH: resume with other settings (each named) or algorithms (cvy_team_params.resume_from); CVY_E_NOT_FINITE: see cvy_team_step.
+ * checkpoint_dir belongs to this process meanwhile (CVY_E_ARGUMENT: another one has it). A checkpoint that cannot be written is a
+ * warning as long as there is a next one; CVY_E_IO at the end, with *out filled. Where the loss jumps (not finite, or 10 times the
+ * median of the last 100 steps), the newest checkpoint from before stays beside the `keep` newest. */
 cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out);
 
 #ifdef __cplusplus

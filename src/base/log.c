@@ -48,6 +48,8 @@ static void log_va(cvy_log_level level, const char *format, va_list args) {
   pthread_mutex_unlock(&lock);
 }
 
+const char *cvy_log_attempt_text(void) { return attempt_error; }
+
 #define DEFINE_LOG(name, level)              \
   void cvy_log_##name(const char *format, ...) { \
     va_list args;                            \

@@ -23,5 +23,7 @@ void cvy_log_debug(const char *format, ...) CVY_PRINTF(1, 2);
  * tell: there was no other way after all, and the last error is told as one. They nest. */
 void cvy_log_attempt_begin(void);
 void cvy_log_attempt_end(bool tell);
+/* The last error of this thread's last attempt, "" if there was none. Borrowed until the next attempt. */
+const char *cvy_log_attempt_text(void);
 
 #endif

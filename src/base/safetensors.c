@@ -13,7 +13,9 @@
 #error "data is copied as it lies in the file, which is little-endian"
 #endif
 
-enum { MAX_HEADER = 100000000, MAX_RANK = 8 };
+enum { MAX_HEADER = 100000000, MAX_RANK = 8, MOST_TENSORS = 100000 };
+/* Values of JSON that a tensor of MAX_RANK dimensions has, and room for the metadata. */
+enum { VALUES_PER_TENSOR = 32, MORE_VALUES = 4096 };
 static const char METADATA[] = "__metadata__";
 
 struct cvy_st_file {
@@ -162,7 +164,20 @@ fail:
   return status;
 }
 
-static cvy_status read_header(cvy_st_file *f, size_t size) {
+/* How many values JSON's reader would make of it, each with a block of memory: what separates them, outside of strings. */
+static size_t count_values(const char *text, size_t n) {
+  size_t count = 0;
+  bool string = false;
+  for (size_t i = 0; i < n; i++) {
+    const char c = text[i];
+    if (string && c == '\\') i++;
+    else if (c == '"') string = !string;
+    else if (!string) count += c == ',' || c == ':' || c == '[' || c == '{';
+  }
+  return count;
+}
+
+static cvy_status read_header(cvy_st_file *f, size_t size, size_t most_tensors) {
   cvy_status status = CVY_OK;
   json_t *root = NULL;
   const char *const path = f->path;
@@ -185,6 +200,9 @@ static cvy_status read_header(cvy_st_file *f, size_t size) {
               "%s: the header does not begin with '{': no safetensors file?", path);
   const char *const nul = memchr(header, 0, (size_t)length);
   CVY_REQUIRE(!nul, CVY_E_FORMAT, "%s: the header has a NUL byte at offset %td", path, nul - f->content);
+  CVY_REQUIRE(count_values(header, (size_t)length) / VALUES_PER_TENSOR <= most_tensors + MORE_VALUES / VALUES_PER_TENSOR, CVY_E_FORMAT,
+              "%s: the header of %" PRIu64 " bytes describes far more than %zu tensors, the most that can be right here", path, length,
+              most_tensors);
   json_error_t error;
   char text[64];
   root = json_loadb(header, (size_t)length, JSON_REJECT_DUPLICATES, &error);
@@ -212,7 +230,9 @@ fail:
   return status;
 }
 
-cvy_status cvy_st_open(const char *path, cvy_st_file **out) {
+cvy_status cvy_st_open(const char *path, cvy_st_file **out) { return cvy_st_open_limited(path, MOST_TENSORS, out); }
+
+cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, cvy_st_file **out) {
   cvy_status status = CVY_OK;
   size_t size;
   *out = NULL;
@@ -220,7 +240,7 @@ cvy_status cvy_st_open(const char *path, cvy_st_file **out) {
   CVY_REQUIRE(f, CVY_E_MEMORY, "no memory to read %s", path);
   f->path = path;
   CVY_TRY(cvy_file_read(path, SIZE_MAX / 4, &f->content, &size));
-  CVY_TRY(read_header(f, size));
+  CVY_TRY(read_header(f, size, most_tensors));
   f->path = NULL;
   *out = f;
   f = NULL;

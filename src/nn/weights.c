@@ -86,6 +86,7 @@ cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const floa
   cvy_status status = CVY_OK;
   cvy_weights_pack pack;
   CVY_TRY(cvy_weights_pack_make(layout, w, running, n_batches, NULL, 0, &pack));
+  cvy_weights_warn(layout, w, running, path);
   status = cvy_st_put(path, pack.tensors, pack.n, NULL, 0);
   cvy_weights_pack_clear(&pack);
 fail:
@@ -112,6 +113,12 @@ bool cvy_weights_find_not_finite(const cvy_layout *layout, const float *w, const
     return true;
   }
   return false;
+}
+
+void cvy_weights_warn(const cvy_layout *layout, const float *w, const float *running, const char *path) {
+  char name[NAME_BYTES];
+  if (cvy_weights_find_not_finite(layout, w, running, name, sizeof name))
+    cvy_log_warning("%s: values that are saved are not finite, the first of them in '%s'", path, name);
 }
 
 /* ---- reading ---- */
@@ -326,7 +333,8 @@ cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool all
                             int64_t *n_batches) {
   cvy_status status = CVY_OK;
   cvy_st_file *file = NULL;
-  CVY_TRY(cvy_st_open(path, &file));
+  /* a surplus tensor is to be named, a million of them are not */
+  CVY_TRY(cvy_st_open_limited(path, 4 * (size_t)(layout->n_params + 3 * layout->n_running) + 64, &file));
   CVY_TRY(cvy_weights_unpack(layout, file, path, allow_nan, w, running, n_batches, NULL, 0));
 fail:
   cvy_st_close(&file);

@@ -23,6 +23,8 @@ cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool all
 
 /* The first tensor with a value that is not finite → name; false: there is none. */
 bool cvy_weights_find_not_finite(const cvy_layout *layout, const float *w, const float *running, char *name, size_t name_bytes);
+/* A warning if values that are saved are not finite, with the first tensor that has one. */
+void cvy_weights_warn(const cvy_layout *layout, const float *w, const float *running, const char *path);
 
 /* Another value of every parameter (momentum, …) for files that hold more than weights (train/checkpoint.h): a flat
  * vector, whose tensors are named <prefix><parameter> and come behind those of the weights, prefix by prefix. */

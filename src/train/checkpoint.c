@@ -116,6 +116,26 @@ fail:
   return status;
 }
 
+cvy_status cvy_checkpoint_claim(const char *dir, int *n_made, cvy_file_lock **lock) {
+  cvy_status status = CVY_OK;
+  char path[PATH_MAX], of[64];
+  long step;
+  DIR *folder = NULL;
+  CVY_TRY(cvy_make_dirs(dir, n_made));
+  CVY_TRY(cvy_file_lock_take("the checkpoint folder", dir, lock));
+  folder = opendir(dir);
+  CVY_REQUIRE(folder, CVY_E_IO, "cannot read the checkpoint folder %s: %s", dir, strerror(errno));
+  for (const struct dirent *entry; (entry = readdir(folder));) {
+    snprintf(of, sizeof of, "%.*s", (int)(strlen("step-.safetensors") + STEP_DIGITS), entry->d_name);
+    if (!is_checkpoint_name(of, &step) || !cvy_file_is_aside(entry->d_name, of)) continue;
+    const int n = snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+    if (n > 0 && n < PATH_MAX && unlink(path) == 0) cvy_log_info("removed %s, which a killed run was writing", path);
+  }
+fail:
+  if (folder) closedir(folder);
+  return status;
+}
+
 /* ---- writing ---- */
 
 /* XXH64 of the metadata and the tensors, as checkpoint.h says. */
@@ -136,14 +156,14 @@ static bool checksum_of(const char *const values[N_KEYS], const cvy_st_tensor *t
   return true;
 }
 
-static cvy_status remove_old(const char *dir, long just_written, int keep) {
+static cvy_status remove_old(const char *dir, long just_written, int keep, long kept_beside) {
   cvy_status status = CVY_OK;
   long *steps;
   int n, kept = 0;
   char path[PATH_MAX];
   CVY_TRY(list_steps(dir, &steps, &n));
   for (int i = 0; i < n; i++) {
-    if (steps[i] > just_written || kept++ < keep) continue;
+    if (steps[i] > just_written || kept++ < keep || steps[i] == kept_beside) continue;
     CVY_TRY(path_of(dir, steps[i], path));
     if (unlink(path) != 0 && errno != ENOENT)
       cvy_log_warning("cannot remove the old checkpoint %s: %s", path, strerror(errno));
@@ -214,7 +234,7 @@ cvy_status cvy_checkpoint_save(const char *dir, const cvy_layout *layout, const 
   pairs[N_KEYS][0] = CHECKSUM;
   pairs[N_KEYS][1] = checksum;
   CVY_TRY(cvy_st_write(path, pack.tensors, pack.n, (const char *const (*)[2])pairs, N_KEYS + 1));
-  CVY_TRY(remove_old(dir, c->step, keep));
+  CVY_TRY(remove_old(dir, c->step, keep, c->kept ? c->kept : -1));
 fail:
   for (int i = 0; i < N_KEYS; i++) cvy_text_clear(&texts[i]);
   cvy_weights_pack_clear(&pack);
@@ -309,7 +329,7 @@ fail:
   return status;
 }
 
-/* Memory for what rounding has left on the devices, as far as the file has it. */
+/* Memory for what rounding has left on the devices, as far as the file has all of it: empty tensors must not cost memory. */
 static cvy_status make_residuals(const char *path, const cvy_layout *layout, const cvy_st_file *file, owned *o, int n) {
   cvy_status status = CVY_OK;
   char prefix[24];
@@ -322,9 +342,17 @@ static cvy_status make_residuals(const char *path, const cvy_layout *layout, con
   for (int i = 0; i < n; i++) {
     const int length = snprintf(prefix, sizeof prefix, "residual/%d/", i);
     bool there = false;
-    for (int t = 0; t < cvy_st_count(file); t++)
-      there |= strncmp(cvy_st_get(file, t)->name, prefix, (size_t)length) == 0;
+    size_t bytes = 0, needed = 0;
+    for (int t = 0; t < cvy_st_count(file); t++) {
+      const cvy_st_tensor *const tensor = cvy_st_get(file, t);
+      if (strncmp(tensor->name, prefix, (size_t)length) != 0) continue;
+      there = true;
+      bytes += tensor->size_bytes;
+    }
     if (!there) continue;
+    for (int p = 0; p < layout->n_params; p++) needed += layout->params[p].elems * sizeof(float);
+    CVY_REQUIRE(bytes == needed, CVY_E_FORMAT, "%s: the tensors %s… have %zu bytes, those of the network %zu", path, prefix, bytes,
+                needed);
     o->residuals[i] = cvy_calloc(layout->n_floats, sizeof **o->residuals);
     CVY_REQUIRE(o->residuals[i], CVY_E_MEMORY, "no memory to read %s", path);
   }
@@ -342,6 +370,8 @@ static cvy_status load(const char *path, const cvy_layout *layout, const char *s
   char checksum[17];
   int64_t n_batches;
   *c = (cvy_checkpoint){0};
+  const cvy_file_kind kind = cvy_file_kind_of(path);
+  CVY_REQUIRE(kind == CVY_FILE_REGULAR || kind == CVY_FILE_MISSING, CVY_E_FORMAT, "%s is no plain file", path);
   CVY_TRY(cvy_st_open(path, &file));
   const char *const version = cvy_st_metadata(file, keys[FORMAT]);
   CVY_REQUIRE(version, CVY_E_FORMAT, "%s is no checkpoint: its metadata has no '%s'", path, keys[FORMAT]);
@@ -416,7 +446,10 @@ cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout,
     CVY_TRY(path_of(dir, steps[i], path));
     status = load(path, layout, settings, may_differ, c);
     if (status == CVY_OK) *found = true;
-    else if (status != CVY_E_FORMAT && status != CVY_E_IO) goto fail;
+    else if (status == CVY_E_IO)
+      CVY_FAIL(status, "the checkpoint of step %ld may be whole but cannot be read: make %s readable, or move it away to go on from the "
+               "one before it", steps[i], path);
+    else if (status != CVY_E_FORMAT) goto fail;
     else if (i + 1 < n)
       cvy_log_warning("%s cannot be used; trying the checkpoint before it, of step %ld", path, steps[i + 1]);
   }
@@ -427,20 +460,32 @@ fail:
   return status;
 }
 
-/* True if the file is whole and of this version; *text then is a copy of that key's value, NULL when out of memory. */
-static bool peek(const char *path, int key, char **text) {
+/* *good: the file is whole and of this version; *text then is a copy of that key's value. CVY_E_IO: it cannot be read. */
+static cvy_status peek(const char *path, int key, bool *good_file, char **text) {
+  cvy_status status = CVY_OK;
   cvy_st_file *file = NULL;
+  *good_file = false;
+  const cvy_file_kind kind = cvy_file_kind_of(path);
+  if (kind != CVY_FILE_REGULAR && kind != CVY_FILE_MISSING) return CVY_OK;
   const char *values[N_KEYS];
   char checksum[17];
-  if (cvy_st_open(path, &file) != CVY_OK) return false;
+  cvy_log_attempt_begin();
+  status = cvy_st_open(path, &file);
+  cvy_log_attempt_end(status != CVY_OK && status != CVY_E_FORMAT);
+  if (status != CVY_OK) return status == CVY_E_FORMAT ? CVY_OK : status;
   bool good = true;
   for (int i = 0; i < N_KEYS; i++) good &= (values[i] = cvy_st_metadata(file, keys[i])) != NULL;
   const char *const stored = cvy_st_metadata(file, CHECKSUM);
   good = good && stored && strcmp(values[FORMAT], FORMAT_VERSION) == 0 &&
          checksum_of(values, cvy_st_get(file, 0), cvy_st_count(file), checksum) && strcmp(stored, checksum) == 0;
-  if (good) *text = cvy_strdup(values[key]);
+  if (good) {
+    *text = cvy_strdup(values[key]);
+    CVY_REQUIRE(*text, CVY_E_MEMORY, "no memory for what %s says", path);
+  }
+  *good_file = good;
+fail:
   cvy_st_close(&file);
-  return good;
+  return status;
 }
 
 /* The key's value in the newest good checkpoint; NULL: there is none. */
@@ -454,9 +499,8 @@ static cvy_status newest_text(const char *dir, int key, char **text) {
   CVY_TRY(list_steps(dir, &steps, &n));
   for (int i = 0; i < n && !found; i++) {
     CVY_TRY(path_of(dir, steps[i], path));
-    found = peek(path, key, text);
+    CVY_TRY(peek(path, key, &found, text));
   }
-  CVY_REQUIRE(!found || *text, CVY_E_MEMORY, "no memory for what %s says", path);
 fail:
   cvy_free(steps);
   return status;

@@ -23,7 +23,7 @@
  *     xxh64               16 hex digits: XXH64 (seed 0) over each pair above as key NUL value NUL, then for each tensor
  *                         in file order name NUL data. Found wrong: the file is broken.
  * Files are written aside, synced and renamed, so a name that ends in .safetensors was complete once. Nothing but files
- * of this name pattern is read or removed in DIR. Two processes must not save to one DIR.
+ * of this name pattern is read or removed in DIR, and what was written aside for one when cvy_checkpoint_claim has the folder.
  *
  * One thread at a time per DIR; the trainer's thread calls this between steps, when the state is at rest. No OpenCL. */
 #ifndef CVY_TRAIN_CHECKPOINT_H
@@ -32,6 +32,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "src/base/file.h"
 #include "src/nn/layout.h"
 
 typedef struct cvy_checkpoint {
@@ -43,6 +44,7 @@ typedef struct cvy_checkpoint {
   uint64_t seed;
   bool finished;                    /* the run ended: nothing is left to do */
   int64_t n_batches;                /* num_batches_tracked of the BN layers */
+  long kept;                        /* saving: step of an older checkpoint that stays beside the newest; 0: none */
   const char *settings;             /* JSON object; NULL: {} */
   const char *devices;              /* JSON array of labels (resume.h); NULL: [] */
   int n_shares;                     /* devices */
@@ -54,15 +56,20 @@ typedef struct cvy_checkpoint {
   void *owned; /* memory behind the pointers of a loaded checkpoint; NULL when the caller fills the struct */
 } cvy_checkpoint;
 
+/* Keeps other processes from using DIR, which is made if missing (*n_made: cvy_make_dirs), until the lock is released, and
+ * removes what killed runs were writing in it. CVY_E_ARGUMENT: another process has it, with its PID; CVY_E_IO, CVY_E_MEMORY. */
+cvy_status cvy_checkpoint_claim(const char *dir, int *n_made, cvy_file_lock **lock);
+
 /* Writes DIR/step-….safetensors (the folder is made if missing), then removes all but the `keep` newest checkpoints (>=
  * 1; those of later steps are left alone, the one just written stays). Everything in *c is borrowed for the call.
  * CVY_E_IO: cannot be written; older checkpoints are then untouched. */
 cvy_status cvy_checkpoint_save(const char *dir, const cvy_layout *layout, const cvy_checkpoint *c, int keep);
 
-/* The newest good checkpoint of DIR. A broken file is named in a warning and the one before it is taken. *found false
+/* The newest good checkpoint of DIR. A broken file is named in a warning and the one before it is taken; one that cannot be
+ * read (permission, a failing disk) may be whole, and ends it with CVY_E_IO. *found false
  * with CVY_OK: no folder or no checkpoint in it. Else *c is filled and owns its memory: cvy_checkpoint_clear.
  * `settings` (NULL: not compared) are those of the run that wants to go on, may_differ as in cvy_settings_compare.
- * CVY_E_FORMAT: there are checkpoints, all broken · CVY_E_IO: the folder cannot be read · CVY_E_MISMATCH: settings
+ * CVY_E_FORMAT: there are checkpoints, all broken · CVY_E_IO: the folder or a file cannot be read · CVY_E_MISMATCH: settings
  * differ (each named) or the network does, or the format's version · CVY_E_MEMORY. On failure *c is empty. */
 cvy_status cvy_checkpoint_load_newest(const char *dir, const cvy_layout *layout, const char *settings,
                                       const char *const *may_differ, cvy_checkpoint *c, bool *found);
@@ -88,5 +95,10 @@ cvy_status cvy_settings_compare(const char *old_json, const char *new_json, cons
 extern const char *const cvy_settings_may_differ[];
 /* The same for runs in which it makes no difference how a batch is split. */
 extern const char *const cvy_settings_may_differ_any_split[];
+/* What the trainer adds to the settings of a run: `data_content`, XXH64 of the training data in hex digits, and with kept > 0
+ * `kept_step` and `kept_median` (of the losses before the jump). *out: cvy_free. Settings that are no JSON object come back as they are. CVY_E_MEMORY. */
+cvy_status cvy_settings_extend(const char *settings, uint64_t data_content, long kept, double median, char **out);
+/* kept_step, 0: none; *median is set if there is one. */
+long cvy_settings_kept(const char *settings, double *median);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include "convoy/data.h"
 #include "src/base/file.h"
@@ -40,6 +41,14 @@ static void set_samples(dataset *d, int set, int n, uint8_t *images, uint16_t *l
   d->images[set] = images;
   d->labels[set] = labels;
   *samples_of(d, set) = (cvy_samples){.n = n, .images = images, .labels = labels};
+}
+
+/* What a resumed run compares: name and sizes are the same when somebody has put other images there. */
+static void note_content(dataset *d) {
+  const cvy_data *const data = &d->data;
+  const size_t n = (size_t)data->train.n;
+  const uint64_t images = XXH64(data->train.images, n * (size_t)data->h * (size_t)data->w * (size_t)data->c, 0);
+  d->data.content = XXH64(data->train.labels, n * sizeof *data->train.labels, images);
 }
 
 static void destroy(dataset *d) {
@@ -389,6 +398,7 @@ cvy_status cvy_data_load_end(cvy_data *data) {
     set_samples(d, set, d->rest[set].dims[0], d->rest[set].data, d->labels[set]);
     d->rest[set] = (cvy_idx){0};
   }
+  if (d->read_status == CVY_OK && !d->data.content) note_content(d);
   return d->read_status;
 }
 
@@ -437,6 +447,7 @@ cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samp
     }
   }
   CVY_TRY(check_labels(d, classes, (const char *const[2]){"", ""}, 0, (const size_t[2]){sizeof(uint16_t), sizeof(uint16_t)}));
+  note_content(d);
   *out = &d->data;
   d = NULL;
 fail:

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Comparing the settings of a checkpoint with those of the run that resumes it. */
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +14,15 @@
  * changes no number; what tune chooses is kept in the checkpoint itself, and so are devices and shares (resume.h). */
 #define NO_NUMBER                                                                                                     \
   "epochs", "max_steps", "no_eval", "on_device_loss", "device_timeout", "allow_nan", "verify_every", "run_ahead", "tune", "data_dir", "save", "checkpoint", \
-    "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", "resume", "log", "plot", "trace", "json", "quiet"
+    "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", "resume", "log", "plot", "trace", "json", "quiet", "kept_step", "kept_median"
 const char *const cvy_settings_may_differ[] = {NO_NUMBER, "devices", "shares", NULL};
 const char *const cvy_settings_may_differ_any_split[] = {NO_NUMBER, "devices", "shares", "split", "math_used", NULL};
 
 /* What older versions did not write down, and always did so. */
 static const struct { const char *key, *value; } came_later[] = {
     {"math", "fp32"}, {"lr_schedule", "const"}, {"warmup", "0"}};
+
+static const char data_content[] = "data_content", kept_step[] = "kept_step", kept_median[] = "kept_median";
 
 /* '-' and '_' are the same. */
 static bool same_key(const char *a, const char *b) {
@@ -78,6 +81,8 @@ cvy_status cvy_settings_compare(const char *old_json, const char *new_json, cons
       CVY_REQUIRE(json_object_set_new(old_settings, came_later[i].key, json_string(came_later[i].value)) == 0,
                   CVY_E_MEMORY, "no memory to compare settings");
 
+  if (!find(old_settings, data_content)) (void)json_object_del(new_settings, data_content); /* older ones did not look */
+
   const char *key;
   json_t *value;
   json_object_foreach(old_settings, key, value) {
@@ -102,4 +107,33 @@ fail:
   json_decref(old_settings);
   json_decref(new_settings);
   return status;
+}
+
+cvy_status cvy_settings_extend(const char *settings, uint64_t content, long kept, double median, char **out) {
+  cvy_status status = CVY_OK;
+  json_t *const all = json_loads(settings ? settings : "{}", JSON_REJECT_DUPLICATES, NULL);
+  char *dumped = NULL;
+  if (json_is_object(all)) {
+    (void)json_object_set_new(all, data_content, json_sprintf("%016" PRIx64, content));
+    if (kept > 0) {
+      (void)json_object_set_new(all, kept_step, json_integer(kept));
+      (void)json_object_set_new(all, kept_median, json_real(median));
+    }
+    dumped = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    CVY_REQUIRE(dumped, CVY_E_MEMORY, "no memory for the settings of the run");
+  }
+  *out = cvy_strdup(dumped ? dumped : settings);
+  CVY_REQUIRE(*out, CVY_E_MEMORY, "no memory for the settings of the run");
+fail:
+  free(dumped);
+  json_decref(all);
+  return status;
+}
+
+long cvy_settings_kept(const char *settings, double *median) {
+  json_t *const all = json_loads(settings, 0, NULL);
+  const long kept = (long)json_integer_value(json_object_get(all, kept_step));
+  if (kept > 0) *median = json_number_value(json_object_get(all, kept_median));
+  json_decref(all);
+  return kept > 0 ? kept : 0;
 }

@@ -2,14 +2,17 @@
  * The training loop of convoy/train.h: where the run stands, epochs of steps, evaluation, checkpoints. */
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "convoy/convoy.h"
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
+#include "src/nn/weights.h"
 #include "src/train/checkpoint.h"
 #include "src/train/choices.h"
+#include "src/train/loss_watch.h"
 #include "src/train/resume.h"
 #include "src/train/team.h"
 
@@ -35,6 +38,12 @@ typedef struct trainer {
   bool epoch_whole; /* this process has run the epoch from its first step */
   bool stopping;
   long saved_step; /* of the newest checkpoint, -1: none */
+  long pinned_step; /* of the one from before the loss jumped, 0: none */
+  double pinned_median; /* of the losses before that */
+  cvy_loss_watch losses;
+  char *settings;  /* those of the run with what cvy_settings_extend adds */
+  cvy_file_lock *folder_lock;
+  int folders_made;
   bool has_change; /* the team has been asked: */
   cvy_shares_change change;
   bool has_loss;   /* the same */
@@ -65,9 +74,11 @@ static cvy_status write_checkpoint(trainer *t, float *const *rests) {
   cvy_status status = CVY_OK;
   cvy_team *const team = t->team;
   char *devices = NULL;
+  char *settings = NULL;
   int *const shares = cvy_calloc((size_t)team->n, sizeof *shares);
   CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
   cvy_team_copy_shares(team, shares);
+  CVY_TRY(cvy_settings_extend(t->p.settings, t->data->content, t->pinned_step, t->pinned_median, &settings));
   CVY_TRY(cvy_resume_devices(team->devices, &devices));
   CVY_TRY(cvy_checkpoint_save(t->p.checkpoint_dir, team->layout,
                               &(cvy_checkpoint){.step = t->step,
@@ -78,7 +89,8 @@ static cvy_status write_checkpoint(trainer *t, float *const *rests) {
                                                 .seed = t->p.seed,
                                                 .finished = run_is_over(t),
                                                 .n_batches = team->state_batches,
-                                                .settings = t->p.settings,
+                                                .kept = t->pinned_step,
+                                                .settings = settings,
                                                 .choices = team->choices,
                                                 .devices = devices,
                                                 .n_shares = team->n,
@@ -89,14 +101,16 @@ static cvy_status write_checkpoint(trainer *t, float *const *rests) {
                                                 .residuals = rests,
                                                 .running = cvy_state_running(team->state)},
                               t->p.keep));
-  t->saved_step = t->step;
+  t->saved_step = t->result.checkpoint_step = t->step;
 fail:
+  cvy_free(settings);
   cvy_free(shares);
   cvy_free(devices);
   return status;
 }
 
-static cvy_status save_checkpoint(trainer *t) {
+/* `last`: nothing comes after it. Before that, a disk that is full at one checkpoint may have room at the next. */
+static cvy_status save_checkpoint(trainer *t, bool last) {
   cvy_status status = CVY_OK;
   float **rests = NULL;
   if (!t->p.checkpoint_dir || t->saved_step == t->step) return CVY_OK;
@@ -104,8 +118,18 @@ static cvy_status save_checkpoint(trainer *t) {
   CVY_TRY(cvy_team_get_rests(t->team, &rests));
   note_kept(t);
   t->result.checkpoint_failed = true;
-  CVY_TRY(write_checkpoint(t, rests));
-  t->result.checkpoint_failed = false;
+  cvy_weights_warn(t->team->layout, cvy_state_w(t->team->state), cvy_state_running(t->team->state), t->p.checkpoint_dir);
+  cvy_log_attempt_begin();
+  status = write_checkpoint(t, rests);
+  cvy_log_attempt_end(last && status != CVY_OK);
+  t->result.checkpoint_failed = status != CVY_OK;
+  if (status == CVY_E_IO && !last) {
+    char newest[64] = "there is none yet";
+    if (t->saved_step >= 0) snprintf(newest, sizeof newest, "the newest is that of step %ld", t->saved_step);
+    cvy_log_warning("no checkpoint of step %ld: %s; training goes on and tries again at the next one (%s)", t->step,
+                    cvy_log_attempt_text(), newest);
+    status = CVY_OK;
+  }
 fail:
   cvy_team_free_rests(t->team, &rests);
   return status;
@@ -117,7 +141,7 @@ static cvy_status resume(trainer *t) {
   cvy_state *const s = team->state;
   cvy_checkpoint c = {0};
   bool found, same;
-  CVY_TRY(cvy_checkpoint_load_newest(t->p.checkpoint_dir, team->layout, t->p.settings, cvy_resume_may_differ(team), &c,
+  CVY_TRY(cvy_checkpoint_load_newest(t->p.checkpoint_dir, team->layout, t->settings, cvy_resume_may_differ(team), &c,
                                      &found));
   if (!found) return CVY_OK;
   CVY_TRY(cvy_resume_check(team, &c, &same));
@@ -146,7 +170,9 @@ static cvy_status resume(trainer *t) {
   team->n_batches = c.n_batches;
   CVY_TRY(cvy_team_publish_state(team, c.step));
   CVY_TRY(cvy_team_put_rests(team, same ? c.residuals : NULL));
-  t->step = t->saved_step = c.step;
+  t->step = t->saved_step = t->result.checkpoint_step = c.step;
+  t->pinned_step = cvy_settings_kept(c.settings, &t->pinned_median);
+  if (t->pinned_step) t->losses = (cvy_loss_watch){.losses = {t->pinned_median}, .n = 1, .next = 1, .high = true};
   t->epoch = c.epoch;
   t->epoch_batches = c.epoch_batches;
   t->epoch_images = c.epoch_images;
@@ -194,6 +220,15 @@ static void note_start(trainer *t, const cvy_step_result *second) {
   if (t->p.on_started) t->p.on_started(t->p.user, t->start_ms * 1e-3);
 }
 
+/* A run that diverges would push the last good checkpoint out of --keep. */
+static void watch_loss(trainer *t, const cvy_step_result *r) {
+  if (!cvy_loss_jumps(&t->losses, r->loss) || !t->p.checkpoint_dir || t->saved_step <= 0) return;
+  t->pinned_step = t->saved_step;
+  t->pinned_median = t->losses.median;
+  cvy_log_warning("the loss jumps to %g in step %ld (median of the steps before: %g): the checkpoint of step %ld stays in %s beside the "
+                  "newest", r->loss, r->step, t->losses.median, t->pinned_step, t->p.checkpoint_dir);
+}
+
 static cvy_status take_results(trainer *t, bool all) {
   cvy_status status = CVY_OK;
   cvy_step_result r;
@@ -212,6 +247,7 @@ static cvy_status take_results(trainer *t, bool all) {
     t->total_ms += r.ms;
     t->total_images += r.images;
     t->result.last_loss = r.loss;
+    watch_loss(t, &r);
     if (t->p.on_step && t->p.on_step(t->p.user, &r, t->epoch, t->steps_per_epoch, lr_of(t, r.step))) t->stopping = true;
   }
 fail:
@@ -235,7 +271,7 @@ static cvy_status between_steps(trainer *t, long started) {
   }
   if (verify) CVY_TRY(cvy_team_verify(t->team));
   if (save && t->epoch_batches < t->steps_per_epoch)
-    CVY_TRY(save_checkpoint(t)); /* at an epoch's end: after its evaluation */
+    CVY_TRY(save_checkpoint(t, false)); /* at an epoch's end: after its evaluation */
 fail:
   return status;
 }
@@ -297,7 +333,7 @@ static cvy_status end_epoch(trainer *t, bool complete) {
   t->epoch_loss_sum = t->epoch_ms = 0;
   t->epoch_whole = true;
   const bool save = t->p.checkpoint_epochs ? due(t->epoch, t->p.checkpoint_every) : due(t->step, t->p.checkpoint_every);
-  if (save) CVY_TRY(save_checkpoint(t));
+  if (save) CVY_TRY(save_checkpoint(t, run_is_over(t)));
 fail:
   return status;
 }
@@ -312,7 +348,7 @@ static cvy_status run(trainer *t) {
     if (complete || !t->stopping) CVY_TRY(end_epoch(t, complete));
   }
   const bool over = run_is_over(t) && (t->result.test_acc >= 0 || !wants_test(t));
-  CVY_TRY(save_checkpoint(t));
+  CVY_TRY(save_checkpoint(t, true));
   if (t->stopping && !over) status = CVY_E_INTERRUPTED;
 fail:
   return status;
@@ -402,13 +438,15 @@ static void save_what_is_there(trainer *t) {
 
 cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out) {
   cvy_status status = CVY_OK;
-  trainer t = {.team = team, .data = data, .epoch_whole = true, .saved_step = -1, .result = {.test_acc = -1}};
+  trainer t = {.team = team, .data = data, .epoch_whole = true, .saved_step = -1, .result = {.test_acc = -1, .checkpoint_step = -1}};
   CVY_TRY(take_params(&t, params));
   const int n = data->train.n, batch = team->params.batch, rest = t.p.drop_last ? 0 : n % batch;
   t.steps_per_epoch = n / batch + (rest > 0);
   CVY_TRY(cvy_lr_check(&t.p.schedule, t.steps_per_epoch, t.p.epochs * t.steps_per_epoch));
   t.order = cvy_calloc((size_t)data->train.n, sizeof *t.order);
   CVY_REQUIRE(t.order, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_settings_extend(t.p.settings, data->content, 0, 0, &t.settings));
+  if (t.p.checkpoint_dir) CVY_TRY(cvy_checkpoint_claim(t.p.checkpoint_dir, &t.folders_made, &t.folder_lock));
   if (t.p.resume)
     CVY_TRY(resume(&t));
   else if (t.p.checkpoint_dir)
@@ -433,6 +471,9 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   *out = t.result;
 fail:
   team->stop_flag = NULL;
+  if (t.folders_made) cvy_remove_dirs(t.p.checkpoint_dir, t.folders_made); /* nothing has come into them */
+  cvy_file_lock_release(&t.folder_lock);
+  cvy_free(t.settings);
   cvy_free(t.order);
   return status;
 }
