@@ -4,7 +4,8 @@
 
 includes: base <- cl <- ops <- nn <- train <- tools, each may include what stands to its left; src/ref sees base and the headers of ops
           and calls nothing of cl; OpenCL headers only in src/cl; tools use public headers and the one writer of files, except bench, tune and selftest;
-          includes carry the full path from the root; file names are unique; the library neither prints nor exits.
+          includes carry the full path from the root; file names are unique; the library neither prints nor exits; what it waits
+          for, and how long, follows the monotonic clock (src/base/thread.h).
 headers:  every public header compiles alone as strict C11 (and as C++ where there is a compiler), every internal one as the sources do.
 """
 import os
@@ -23,6 +24,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 OPENCL = re.compile(r"^(CL|OpenCL)/|^(clblast|clblast_c|clFFT)\.h$")
 ASSERT_FILE = "src/base/status.c"      # prints before it aborts on a failed CVY_ASSERT
 PRINTS = re.compile(r"(?<![\w.>])(printf|puts|putchar|perror|exit|_exit)\s*\(|\bfprintf\s*\(\s*(stderr|stdout)\b|\bfputs?c?\s*\([^;]*\b(stderr|stdout)\b")
+WAITS_FILE = "src/base/thread.c"
+WAITS = re.compile(r"\b(pthread_cond_init|pthread_cond_timedwait|PTHREAD_COND_INITIALIZER|pthread_mutex_timedlock|sem_timedwait|CLOCK_REALTIME|gettimeofday|timespec_get|time\s*\(\s*NULL)\b")
 
 
 def sources(*folders):
@@ -113,6 +116,9 @@ def check_includes():
                 if path == ASSERT_FILE:
                     continue
                 faults.append(f"{path}:{line_of(code, match.start())}: {match.group(0).strip()}…: the library neither prints nor exits")
+            for match in WAITS.finditer(code):
+                if path != WAITS_FILE:
+                    faults.append(f"{path}:{line_of(code, match.start())}: {match.group(0)}: time that may be set back; see src/base/thread.h")
         if not path.startswith("include/"):
             name = os.path.basename(path)
             if name in seen:

@@ -296,11 +296,23 @@ static void test_pulse(check_device *d) {
   sources_end();
 }
 
-/* Who is given up while a device is opened counts, too. */
+/* Who is given up while a device is opened counts, too. A thread that has given a sign of life since somebody looked is not
+ * given up, and one that is given up learns it from its next. */
 static void test_abandoned(check_device *d) {
   (void)d;
+  cvy_pulse pulse = {0};
+  long objects = 1;
   const int before = cvy_devices_abandoned();
-  assert_int_equal(cvy_device_abandon(NULL), 0);
+  assert_true(cvy_pulse_beat(&pulse));
+  const unsigned long seen = atomic_load(&pulse.beats);
+  assert_true(cvy_pulse_beat(&pulse));
+  assert_false(cvy_device_abandon(NULL, &pulse, seen, &objects));
+  assert_true(cvy_pulse_beat(&pulse));
+  assert_int_equal(cvy_devices_abandoned(), before);
+  assert_true(cvy_device_abandon(NULL, &pulse, seen + 2, &objects));
+  assert_int_equal(objects, 0);
+  assert_false(cvy_pulse_beat(&pulse));
+  assert_false(cvy_pulse_beat(&pulse));
   assert_int_equal(cvy_devices_abandoned(), before + 1);
 }
 

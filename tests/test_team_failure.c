@@ -4,6 +4,7 @@
  * test_loss.py: their threads cannot be had back.
  *
  * Every fault is injected at random moments: CVY_FAULT_ROUNDS of them (default 2; 100 is the full test). */
+#include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -81,12 +82,46 @@ static void note_state(check_device *d, cvy_team *team, outcome *o) {
   o->running = keep(d, cvy_state_running(team->state), l->n_running_floats);
 }
 
+/* A device that fails at the moment at which the exchange thread asks for the memory of a step's result, or says that a loss
+ * is not finite. */
+static struct { cvy_team *team; long in; bool no_memory; } trip;
+
+static void trip_now(void) {
+  cvy_team *const team = trip.team;
+  trip.team = NULL;
+  cvy_team_fail_replica(team, &team->replicas[1], CVY_E_DEVICE);
+}
+
+static bool on_exchange_thread(void) {
+  char name[32] = "";
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  return strcmp(name, "cvy-exchange") == 0;
+}
+
+/* In place of the C library's, which src/base/mem.c calls. */
+int posix_memalign(void **out, size_t alignment, size_t size) {
+  if (size == sizeof(cvy_result_entry) && trip.team && on_exchange_thread() && trip.in-- == 0) {
+    const bool fails = trip.no_memory;
+    trip_now();
+    if (fails) return ENOMEM;
+  }
+  *out = aligned_alloc(alignment, cvy_round_up(size, alignment));
+  return *out ? 0 : ENOMEM;
+}
+
+static void trip_at_message(void *user, cvy_log_level level, const char *message) {
+  (void)level;
+  (void)user;
+  if (trip.team && strstr(message, "training has diverged")) trip_now();
+}
+
 /* Trains with the layer's words in force. */
 static outcome run(check_device *d, int replicas, const cvy_team_params *params, const char *words) {
   outcome o = {.status = CVY_OK};
   check_log_clear();
   team_of t = open_team(d, replicas, params);
   if (words) layer_words(words);
+  if (trip.in > 0) trip.team = t.team;
   for (int s = 0; s < STEPS && o.status == CVY_OK; s++) o.status = step(t.team, s);
   if (o.status == CVY_OK) o.status = cvy_team_wait(t.team);
   for (bool got = true; got;) {
@@ -444,8 +479,38 @@ static void test_put_behind(check_device *d) {
   drop_net();
 }
 
+/* A step whose result finds no memory, or whose loss is not finite, has not been applied: with a device failing at that moment
+ * it is not done a second time on top of itself. */
+static void test_result(check_device *d) {
+  make_net();
+  for (int no_memory = 0; no_memory < 2; no_memory++) {
+    trip.in = 2;
+    trip.no_memory = no_memory;
+    const outcome o = run(d, REPLICAS, &usual, NULL);
+    trip.in = 0;
+    check_ok(o.status);
+    assert_int_equal(o.n_lost, 1);
+    compare(d, REPLICAS, &usual, &o, no_memory ? "no memory for a result" : "memory for a result");
+    check_case_end(d);
+  }
+  team_of t = open_team(d, 2, &usual);
+  int32_t samples[BATCH] = {0};
+  cvy_status status = CVY_OK;
+  cvy_log_set(trip_at_message, NULL, CVY_LOG_ERROR);
+  trip.team = t.team;
+  for (int s = 0; s < 20 && status == CVY_OK; s++) status = cvy_team_step(t.team, samples, BATCH, 1e30f);
+  if (status == CVY_OK) status = cvy_team_wait(t.team);
+  check_log_start();
+  assert_null(trip.team);
+  assert_int_equal(status, CVY_E_NOT_FINITE);
+  assert_int_equal(t.team->state->generation, t.team->finished);
+  assert_false(t.team->replicas[1].lost); /* the run is over: nothing is done again without it */
+  close_team(&t);
+  drop_net();
+}
+
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"healthy", test_healthy},           {"one_fails", test_one_fails},
+  static const check_test tests[] = {{"healthy", test_healthy},           {"one_fails", test_one_fails}, {"result", test_result},
                                      {"several_fail", test_several_fail}, {"all_fail", test_all_fail}, {"lost_before", test_lost_before},
                                      {"stop", test_stop},                 {"evaluation", test_evaluation},
                                      {"before_training", test_before_training}, {"rests", test_rests}, {"put_behind", test_put_behind}};

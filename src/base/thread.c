@@ -5,7 +5,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include "src/base/clock.h"
 #include "src/base/mem.h"
 
 /* What a new thread finds: its name and what it is to do. */
@@ -33,6 +35,20 @@ cvy_status cvy_thread_start(pthread_t *thread, const char *name, void *(*fn)(voi
 fail:
   cvy_free(start);
   return status;
+}
+
+void cvy_cond_init(pthread_cond_t *condition) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(condition, &attributes);
+  pthread_condattr_destroy(&attributes);
+}
+
+void cvy_cond_wait_for(pthread_cond_t *condition, pthread_mutex_t *lock, double seconds) {
+  const uint64_t until_ns = cvy_clock_ns() + (uint64_t)(1e9 * seconds);
+  const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u)};
+  (void)pthread_cond_timedwait(condition, lock, &until);
 }
 
 /* One job at a time. Pieces are taken by an atomic counter, so a disturbed thread does not hold up the others. */
@@ -85,8 +101,8 @@ cvy_status cvy_pool_create(int n_threads, cvy_pool **out) {
   pool = cvy_calloc(1, sizeof *pool);
   CVY_REQUIRE(pool, CVY_E_MEMORY, "no memory for a thread pool");
   pthread_mutex_init(&pool->lock, NULL);
-  pthread_cond_init(&pool->start, NULL);
-  pthread_cond_init(&pool->done, NULL);
+  cvy_cond_init(&pool->start);
+  cvy_cond_init(&pool->done);
   pool->threads = cvy_calloc((size_t)n_threads, sizeof *pool->threads);
   CVY_REQUIRE(pool->threads, CVY_E_MEMORY, "no memory for %d threads", n_threads);
   for (int i = 0; i < n_threads - 1; i++) {

@@ -10,6 +10,11 @@
 /* Starts a joinable thread named `name` (15 characters at most). */
 cvy_status cvy_thread_start(pthread_t *thread, const char *name, void *(*fn)(void *), void *arg);
 
+/* A condition whose timed waits follow cvy_clock_ns: the time of day may be set while a thread waits. */
+void cvy_cond_init(pthread_cond_t *condition);
+/* pthread_cond_timedwait on such a condition, for at most so long. */
+void cvy_cond_wait_for(pthread_cond_t *condition, pthread_mutex_t *lock, double seconds);
+
 /* A fixed-size pool for loops over memory on the host. NULL pool = runs on the caller. */
 typedef struct cvy_pool cvy_pool;
 cvy_status cvy_pool_create(int n_threads, cvy_pool **out);   /* n_threads - 1 workers; the caller is the last one */

@@ -218,10 +218,11 @@ void cvy_device_close(cvy_device **p) {
 
 static atomic_int n_abandoned;
 
-long cvy_device_abandon(cvy_device *device) {
-  if (device && device->pulse) atomic_store(&device->pulse->abandoned, true);
+bool cvy_device_abandon(const cvy_device *device, cvy_pulse *pulse, unsigned long seen, long *objects) {
+  if (!atomic_compare_exchange_strong(&pulse->beats, &seen, seen | CVY_PULSE_ABANDONED)) return false;
   atomic_fetch_add(&n_abandoned, 1);
-  return device ? atomic_load(&device->children) + 4 : 0; /* context, three queues */
+  *objects = device ? atomic_load(&device->children) + 4 : 0; /* context, three queues */
+  return true;
 }
 
 int cvy_devices_abandoned(void) { return atomic_load(&n_abandoned); }

@@ -69,9 +69,16 @@ cvy_queue *cvy_device_transfer_queue(cvy_device *device);                /* borr
 cvy_queue *cvy_device_upload_queue(cvy_device *device);                  /* borrowed */
 
 /* How others see whether a device's thread still gets on. Whoever enters or leaves a call of buffer.h, launch.h or a
- * library, or one below here, moves `beats`, and so does each program that is built, and each object that is released. Who
- * finds `abandoned` set does not come back: such a call may return after hours, when nobody expects it any more. */
-typedef struct cvy_pulse { atomic_ulong beats; atomic_bool abandoned; } cvy_pulse;
+ * library, or one below here, moves `beats`, and so does each program that is built, and each object that is released. A
+ * thread that finds itself given up stops here for good: a hung call may return hours later, when its objects are gone. Both
+ * are one number, so that a thread either beats before it is given up, which is refused then, or sees it. */
+typedef struct cvy_pulse { atomic_ulong beats; } cvy_pulse;
+#define CVY_PULSE_ABANDONED (~(~0ul >> 1))
+/* False: the thread has been given up. */
+static inline bool cvy_pulse_beat(cvy_pulse *pulse) {
+  /* release: what the thread has looked at so far may be gone once somebody has found that it hangs */
+  return !(atomic_fetch_add_explicit(&pulse->beats, 1, memory_order_release) & CVY_PULSE_ABANDONED);
+}
 /* Does not return: the thread of an abandoned device. */
 _Noreturn void cvy_pulse_stop(void);
 /* cvy_device_open for a device with a pulse, which moves while it is opened, too. `pulse` stays for as long as a thread
@@ -79,10 +86,10 @@ _Noreturn void cvy_pulse_stop(void);
  * any more. */
 cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling,
                                    cvy_pulse *pulse, cvy_device **out);
-/* Gives the device up for good: threads that are inside its calls stay there. Its objects are never released; their
- * number, without programs; 0 for NULL, one that a thread is opening or closing. From now on cvy_devices_abandoned
- * counts it. */
-long cvy_device_abandon(cvy_device *device);
+/* Gives the device up for good: threads that are inside its calls stay there. False, and nothing is given up: `beats` of the
+ * pulse is not `seen` any more. *objects, which are never released: without programs; 0 for device NULL, one that a thread is
+ * opening or closing. From now on cvy_devices_abandoned counts it. */
+bool cvy_device_abandon(const cvy_device *device, cvy_pulse *pulse, unsigned long seen, long *objects);
 
 /* Submits what is enqueued, without waiting. */
 cvy_status cvy_queue_flush(cvy_queue *queue);

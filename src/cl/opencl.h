@@ -79,11 +79,7 @@ struct cvy_device {
 
 /* A thread enters or leaves a call on the device. */
 static inline void cvy_device_beat(const cvy_device *device) {
-  cvy_pulse *const pulse = device->pulse;
-  if (!pulse) return;
-  /* release: what the thread has looked at so far may be gone once somebody has found that it hangs */
-  atomic_fetch_add_explicit(&pulse->beats, 1, memory_order_release);
-  if (atomic_load_explicit(&pulse->abandoned, memory_order_relaxed)) cvy_pulse_stop();
+  if (device->pulse && !cvy_pulse_beat(device->pulse)) cvy_pulse_stop();
 }
 
 struct cvy_buffer {

@@ -86,7 +86,6 @@ cvy_status cvy_exchange_finish_step(cvy_exchange *x, cvy_step *step, double *los
   }
   *loss = cvy_unsigned_nan(*loss / step->n);
   cvy_timeline_fetch(x->timeline);
-  if (exchanges) cvy_state_advance(x->state);
 fail:
   return status;
 }

@@ -19,9 +19,9 @@ typedef struct cvy_exchange {
   uint64_t exchanged_ns;            /* when the last unit of the step was given back; 0: none was */
 } cvy_exchange;
 
-/* [exchange thread] Finishes one step: on return its results are on the host and, in a team of several, the state has
- * advanced and every upload for the next step is enqueued. *loss: mean over the batch; *correct: hits. On failure the
- * state has not advanced. */
+/* [exchange thread] Finishes one step: on return its results are on the host and, in a team of several, the
+ * state's next generation is whole and every upload for the next step is enqueued; cvy_state_advance makes it the truth.
+ * *loss: mean over the batch; *correct: hits. */
 cvy_status cvy_exchange_finish_step(cvy_exchange *exchange, cvy_step *step, double *loss, int *correct);
 
 #endif

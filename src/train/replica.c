@@ -35,7 +35,7 @@ static void take_device(cvy_replica *r, cvy_device *device) {
   pthread_mutex_lock(r->lock);
   r->device = device;
   pthread_mutex_unlock(r->lock);
-  if (atomic_load(&r->pulse.abandoned)) cvy_pulse_stop();
+  if (!cvy_pulse_beat(&r->pulse)) cvy_pulse_stop();
 }
 
 /* Measures for n samples what the table lacks. */

@@ -287,8 +287,8 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   *out = NULL;
   CVY_REQUIRE(team, CVY_E_MEMORY, "out of host memory");
   pthread_mutex_init(&team->lock, NULL);
-  pthread_cond_init(&team->changed, NULL);
-  pthread_cond_init(&team->watch_wakes, NULL);
+  cvy_cond_init(&team->changed);
+  cvy_cond_init(&team->watch_wakes);
   CVY_REQUIRE(net->finished && net->status == CVY_OK, CVY_E_ARGUMENT,
               "the network is not finished: call cvy_net_finish first");
   team->devices = devices;

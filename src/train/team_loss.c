@@ -11,7 +11,6 @@
  * and objects are abandoned. So is the exchange thread, if it is inside a call on that device; another one takes over. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "src/base/clock.h"
 #include "src/base/mem.h"
@@ -296,15 +295,15 @@ static double patience(const cvy_team *team, const cvy_replica *r) {
 }
 
 /* With the lock. */
-static void give_up(cvy_team *team, cvy_replica *r, double quiet_s) {
+static void give_up(cvy_team *team, cvy_replica *r, const patient *p) {
+  long objects;
+  if (!cvy_device_abandon(r->device, &r->pulse, p->beats, &objects)) return; /* it has come back at the last moment */
   r->failure = CVY_E_DEVICE;
   r->hung = true;
   team->n_hung++;
   if (team->halted == CVY_OK) team->halted = CVY_E_DEVICE;
-  const long objects = cvy_device_abandon(r->device);
-  atomic_store(&r->pulse.abandoned, true); /* where it is being opened or closed */
   cvy_log_error("device %d (%s): no sign of life for %.1f s; its thread and %ld OpenCL objects are left alone", r->index,
-                cvy_devices_label(team->devices, r->index), quiet_s, objects);
+                cvy_devices_label(team->devices, r->index), p->quiet_s, objects);
   cvy_worker_abandon(r->worker);
   if (!team->thread_started) cvy_team_fail(team, CVY_E_DEVICE);
   if (atomic_load(&r->entered)) { /* the exchange thread will not come back either */
@@ -322,7 +321,7 @@ static void look_at(cvy_team *team, cvy_replica *r, patient *p, double passed_s)
   else p->quiet_s += passed_s;
   p->task = task;
   p->beats = beats;
-  if (p->quiet_s > patience(team, r)) give_up(team, r, p->quiet_s);
+  if (p->quiet_s > patience(team, r)) give_up(team, r, p);
 }
 
 static void *watch_main(void *arg) {
@@ -332,12 +331,7 @@ static void *watch_main(void *arg) {
   pthread_mutex_lock(&team->lock);
   uint64_t before = cvy_clock_ns();
   while (patients && !team->watch_stop) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)period_s;
-    until.tv_nsec += (long)(1e9 * (period_s - (double)(time_t)period_s));
-    if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
-    (void)pthread_cond_timedwait(&team->watch_wakes, &team->lock, &until);
+    cvy_cond_wait_for(&team->watch_wakes, &team->lock, period_s);
     const double since_s = cvy_clock_seconds_since(before);
     before = cvy_clock_ns();
     /* a process that was stopped has seen nothing meanwhile */

@@ -11,26 +11,36 @@
 
 /* ---- the exchange thread ---- */
 
-static cvy_status queue_result(cvy_team *team, const cvy_step *step, double loss, int correct, uint64_t done_ns) {
+static void free_result(cvy_result_entry *e) {
+  if (!e) return;
+  cvy_free(e->shares);
+  cvy_free(e);
+}
+
+static cvy_status make_result(const cvy_team *team, cvy_result_entry **out) {
   cvy_status status = CVY_OK;
-  cvy_result_entry *e = cvy_calloc(1, sizeof *e);
-  int *const shares = cvy_calloc((size_t)team->n, sizeof *shares);
-  if (!e || !shares) {
-    cvy_free(e);
-    cvy_free(shares);
+  cvy_result_entry *const e = cvy_calloc(1, sizeof *e);
+  if (e) e->shares = cvy_calloc((size_t)team->n, sizeof *e->shares);
+  if (!e || !e->shares) {
+    free_result(e);
     CVY_FAIL(CVY_E_MEMORY, "out of host memory for a step's result");
   }
-  memcpy(shares, step->shares, (size_t)team->n * sizeof *shares);
-  e->shares = shares;
+  *out = e;
+fail:
+  return status;
+}
+
+static void queue_result(cvy_team *team, cvy_result_entry *e, const cvy_step *step, double loss, int correct, uint64_t done_ns) {
+  memcpy(e->shares, step->shares, (size_t)team->n * sizeof *e->shares);
   pthread_mutex_lock(&team->lock);
   e->result = (cvy_step_result){.step = step->number,
                                 .loss = loss,
                                 .images = step->n,
                                 .correct = correct,
                                 .ms = 1e-6 * (double)(done_ns - team->last_done_ns),
-                                .shares = shares};
+                                .shares = e->shares};
   team->usual_ms = team->usual_ms > 0 ? 0.8 * team->usual_ms + 0.2 * e->result.ms : e->result.ms;
-  for (int r = 0; r < team->n; r++) team->replicas[r].steps_done += shares[r] > 0;
+  for (int r = 0; r < team->n; r++) team->replicas[r].steps_done += e->shares[r] > 0;
   team->last_done_ns = done_ns;
   if (team->last_result)
     team->last_result->next = e;
@@ -38,15 +48,16 @@ static cvy_status queue_result(cvy_team *team, const cvy_step *step, double loss
     team->results = e;
   team->last_result = e;
   pthread_mutex_unlock(&team->lock);
-fail:
-  return status;
 }
 
+/* On a failure the state has not advanced: a device may fail at the same moment, and then the step is done again. */
 static cvy_status finish_step(cvy_team *team, cvy_slot *slot) {
   cvy_status status = CVY_OK;
+  cvy_result_entry *result = NULL;
   double loss;
   int correct;
   const uint64_t since = cvy_timeline_now(team->timeline);
+  CVY_TRY(make_result(team, &result));
   CVY_TRY(cvy_exchange_finish_step(&team->exchange, &slot->step, &loss, &correct));
   /* all have posted their results: there is nothing in these tasks that could still fail */
   for (int r = 0; r < team->n; r++)
@@ -58,11 +69,14 @@ static cvy_status finish_step(cvy_team *team, cvy_slot *slot) {
       fine, CVY_E_NOT_FINITE,
       "the loss of step %ld is %g at learning rate %g: training has diverged; a smaller learning rate usually helps",
       slot->step.number, loss, (double)slot->step.sgd.lr);
+  if (team->n > 1 && !team->params.no_sync) cvy_state_advance(team->state);
   cvy_timeline_work(team->timeline, CVY_WORK_FINISH, -1, -1, slot->step.number, since);
   const uint64_t done_ns =
       cvy_timeline_step_done(team->timeline, &slot->step, team->exchange.exchanged_ns, cvy_clock_ns());
-  CVY_TRY(queue_result(team, &slot->step, loss, correct, done_ns));
+  queue_result(team, result, &slot->step, loss, correct, done_ns);
+  return CVY_OK;
 fail:
+  free_result(result);
   return status;
 }
 
@@ -93,7 +107,7 @@ static void *exchange_main(void *arg) {
         team->state_step = team->finished;
         team->state_batches = team->n_batches;
       }
-    } else if (!cvy_team_halt_for(team, status) && team->halted == CVY_OK) {
+    } else if (!cvy_team_halt_for(team, status) && (team->halted == CVY_OK || status != CVY_E_INTERRUPTED)) {
       cvy_team_fail(team, status);
     }
     pthread_cond_broadcast(&team->changed);
@@ -192,8 +206,7 @@ void cvy_team_stop_pipeline(cvy_team *team) {
       team->taken = NULL;
     else
       e = e->next;
-    cvy_free(dead->shares);
-    cvy_free(dead);
+    free_result(dead);
   }
   team->results = team->last_result = NULL;
 }
@@ -298,10 +311,7 @@ cvy_status cvy_team_take(cvy_team *team, bool wait, cvy_step_result *out, bool *
   if (e) {
     team->results = e->next;
     if (!e->next) team->last_result = NULL;
-    if (team->taken) {
-      cvy_free(team->taken->shares);
-      cvy_free(team->taken);
-    }
+    free_result(team->taken);
     team->taken = e;
     *out = e->result;
     *got = true;

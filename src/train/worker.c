@@ -52,8 +52,8 @@ cvy_status cvy_worker_create(const char *name, void *owner, cvy_worker **out) {
   *out = NULL;
   CVY_REQUIRE(w, CVY_E_MEMORY, "out of host memory for a worker thread");
   pthread_mutex_init(&w->lock, NULL);
-  pthread_cond_init(&w->posted, NULL);
-  pthread_cond_init(&w->finished, NULL);
+  cvy_cond_init(&w->posted);
+  cvy_cond_init(&w->finished);
   w->owner = owner;
   CVY_TRY(cvy_thread_start(&w->thread, name, worker_main, w));
   w->started = true;
