@@ -487,6 +487,19 @@ static void test_wrong_use(check_device *d) {
   samples[3] = data->train.n;
   check_fails(cvy_team_step(team, samples, BATCH, 0.1f), CVY_E_ARGUMENT, "training samples 0 to");
   check_fails(cvy_team_step(team, samples, 1, NAN), CVY_E_ARGUMENT, "learning rate");
+  cvy_team *few; /* planned for 5 samples on two devices of which one has no share of so many */
+  cvy_team_params p = ghost;
+  p.samples = 5;
+  p.ghost = 8;
+  check_ok(cvy_team_create(devices, net, &p, &few));
+  check_ok(cvy_team_init(few, NULL));
+  check_ok(cvy_team_attach(few, data));
+  samples[3] = 0;
+  check_fails(cvy_team_step(few, samples, 6, 0.1f), CVY_E_ARGUMENT, "1 to 5");
+  check_fails(cvy_team_step(few, samples, BATCH, 0.1f), CVY_E_ARGUMENT, "1 to 5"); /* it would wait for ever */
+  check_ok(cvy_team_step(few, samples, 5, 0.1f));
+  check_ok(cvy_team_wait(few));
+  cvy_team_destroy(&few);
   const volatile int stop = 1;
   cvy_eval_result eval;
   team->stop_flag = &stop;

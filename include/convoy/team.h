@@ -45,7 +45,7 @@ typedef enum cvy_exchange_kind { CVY_EXCHANGE_FP32 = 0, CVY_EXCHANGE_BF16 } cvy_
 typedef struct cvy_team_params {
   int batch;                        /* samples of a whole batch, 0 = 256. Later steps may be smaller, never larger */
   int samples;                      /* training samples there will be, if known: memory is planned for batches of at
-                                       most so many; 0: for whole batches */
+                                       most so many, and cvy_team_step takes no larger ones; 0: for whole batches */
   cvy_split_kind split;
   const double *split_values;       /* one per device: weights (>= 0, not all 0) or shares (integers that sum to
                                        batch); copied */
@@ -150,7 +150,8 @@ typedef struct cvy_step_result {
 } cvy_step_result;
 /* One step of training on training samples `samples[0..n)` of the attached data: forward, backward, exchange, update.
  * Returns when at most run_ahead steps are unfinished; results of finished ones are taken with cvy_team_take.
- * `samples` is copied. With no_sync forward and backward only.
+ * `samples` is copied. With no_sync forward and backward only. CVY_E_ARGUMENT: n is more than the team's batch or its
+ * cvy_team_params.samples, a number is no training sample's.
  * A failure of an earlier step is reported by the next call. CVY_E_NOT_FINITE: a loss is NaN or infinite (message:
  * step, learning rate). */
 cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr);

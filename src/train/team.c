@@ -136,8 +136,7 @@ cvy_status cvy_team_find_shares(cvy_team *team, int *share_max) {
   memcpy(team->full_shares, shares, (size_t)team->n * sizeof *shares);
   pthread_mutex_unlock(&team->lock);
   for (int r = 0; r < team->n; r++) share_max[r] = team->split.group > 1 ? team->split.group : 1;
-  const int samples = team->params.samples, batch = team->params.batch;
-  for (int n = samples > 0 && samples < batch ? samples : batch; n >= 1; n--) {
+  for (int n = cvy_team_most_samples(team); n >= 1; n--) {
     CVY_TRY(cvy_team_shares(team, &team->split, n, shares));
     for (int r = 0; r < team->n; r++)
       if (shares[r] > share_max[r]) share_max[r] = shares[r];

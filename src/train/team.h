@@ -113,6 +113,11 @@ cvy_status cvy_team_make_bn_sync(cvy_team *team, cvy_bn_sync **out);
 /* The shares of a full batch → full_shares, and the largest share that each device can get in a batch of any size up to
  * it: rounding may give a shorter batch a larger share. Lost devices get none. */
 cvy_status cvy_team_find_shares(cvy_team *team, int *share_max);
+/* Samples of the largest step that the team is planned for: a device that gets nothing of so many has no weights. */
+static inline int cvy_team_most_samples(const cvy_team *team) {
+  const int samples = team->params.samples, batch = team->params.batch;
+  return samples > 0 && samples < batch ? samples : batch;
+}
 /* full_shares, now. */
 void cvy_team_copy_shares(cvy_team *team, int *shares);
 /* How the replica is opened or planned for share_max samples. */

@@ -234,12 +234,15 @@ void cvy_team_post(cvy_team *team, cvy_slot *slot) {
 
 static cvy_status check_samples(const cvy_team *team, const int32_t *samples, int n) {
   cvy_status status = CVY_OK;
+  const int most = cvy_team_most_samples(team);
   CVY_REQUIRE(!team->params.inference, CVY_E_ARGUMENT, "the team was created for inference: it cannot train");
   CVY_REQUIRE(team->data, CVY_E_ARGUMENT, "there is no data to train on: call cvy_team_attach first");
   CVY_REQUIRE(team->initialised, CVY_E_ARGUMENT,
               "there are no weights to train: call cvy_team_init or cvy_team_load first");
   CVY_REQUIRE(n >= 1 && n <= team->params.batch, CVY_E_ARGUMENT,
               "a step of %d samples: must be 1 to %d, the team's batch", n, team->params.batch);
+  CVY_REQUIRE(n <= most, CVY_E_ARGUMENT,
+              "a step of %d samples: must be 1 to %d, as many training samples as the team was created for (samples)", n, most);
   for (int i = 0; i < n; i++)
     CVY_REQUIRE(samples[i] >= 0 && samples[i] < team->data->train.n, CVY_E_ARGUMENT,
                 "sample %d: data set %s has training samples 0 to %d", samples[i], team->data->name,
