@@ -5,6 +5,7 @@
  *
  * Every fault is injected at random moments: CVY_FAULT_ROUNDS of them (default 2; 100 is the full test). */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -497,9 +498,11 @@ static void test_result(check_device *d) {
   int32_t samples[BATCH] = {0};
   cvy_status status = CVY_OK;
   cvy_log_set(trip_at_message, NULL, CVY_LOG_ERROR);
+  trip.in = LONG_MAX;
   trip.team = t.team;
   for (int s = 0; s < 20 && status == CVY_OK; s++) status = cvy_team_step(t.team, samples, BATCH, 1e30f);
   if (status == CVY_OK) status = cvy_team_wait(t.team);
+  trip.in = 0;
   check_log_start();
   assert_null(trip.team);
   assert_int_equal(status, CVY_E_NOT_FINITE);
