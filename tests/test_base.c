@@ -249,6 +249,18 @@ static void test_wait_for(check_device *d) {
 
 static void test_parse(check_device *d) {
   (void)d;
+  int counts[8], n;
+  uint64_t u;
+  static const char *const bad_counts[] = {"x", ",", "1,", ",1", "1,,2", "1, 2", "-1", "2147483648", "1,0000000000000002", "1;2"};
+  for (size_t c = 0; c < sizeof bad_counts / sizeof *bad_counts; c++)
+    if (cvy_parse_counts(bad_counts[c], counts, &n) || n != 0) fail_msg("'%s' was read as counts", bad_counts[c]);
+  assert_true(cvy_parse_counts("", counts, &n) && n == 0);
+  assert_true(cvy_parse_counts("12,0,2147483647", counts, &n) && n == 3 && counts[0] == 12 && counts[1] == 0 && counts[2] == INT_MAX);
+  assert_true(cvy_parse_counts("7", counts, &n) && n == 1 && counts[0] == 7);
+  assert_true(cvy_parse_uint("18446744073709551615", 10, &u) && u == UINT64_MAX);
+  assert_true(cvy_parse_uint("3ff0000000000000", 16, &u) && u == 0x3ff0000000000000u);
+  assert_false(cvy_parse_uint("18446744073709551616", 10, &u) || cvy_parse_uint("-1", 10, &u) || cvy_parse_uint(" 1", 10, &u) ||
+               cvy_parse_uint("", 10, &u) || cvy_parse_uint("0x1", 16, &u) || cvy_parse_uint("a", 10, &u));
   int64_t i = 77;
   double f = 77;
   static const char *const bad_ints[] = {

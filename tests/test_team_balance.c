@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * Teams whose shares follow speeds: slow devices are made by tests/layer.c, so far slower than the others that noise does
  * not matter. */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "convoy/convoy.h"
+#include "src/base/file.h"
 #include "src/train/calibrate.h"
+#include "src/train/checkpoint.h"
+#include "src/train/resume.h"
 #include "src/train/team.h"
 #include "tests/layer_words.h"
 #include "tests/check.h"
@@ -418,6 +422,58 @@ static void test_exchange_price(check_device *d) {
   close_all();
 }
 
+/* The only checkpoint of the folder with its shares, "48,48", replaced, and a checksum that is right again: the message of
+ * the wrong one says which. */
+static void replace_shares(const cvy_team *team, const char *dir, const char *shares) {
+  char *bytes, path[600];
+  size_t n;
+  cvy_checkpoint c;
+  bool found;
+  snprintf(path, sizeof path, "%s/step-0000000001.safetensors", dir);
+  check_ok(cvy_file_read(path, 1 << 24, &bytes, &n));
+  char *const at = memmem(bytes, n, "\"48,48\"", 7);
+  assert_non_null(at);
+  memcpy(at + 1, shares, 5);
+  check_ok(cvy_file_write(path, &(cvy_piece){bytes, n}, 1));
+  check_fails(cvy_checkpoint_load_newest(dir, team->layout, NULL, NULL, &c, &found), CVY_E_FORMAT, "stored is ");
+  const char *const is = strstr(check_log_get(), "its content is ") + 15, *const was = strstr(is, "stored is ") + 10;
+  char *const stored = memmem(bytes, n, was, 16);
+  assert_non_null(stored);
+  memcpy(stored, is, 16);
+  check_ok(cvy_file_write(path, &(cvy_piece){bytes, n}, 1));
+  cvy_free(bytes);
+}
+
+/* Checkpoints that say of themselves that they are whole, with shares that cannot be. */
+static void test_hostile_shares(check_device *d) {
+  static const char *const wrong[] = {"xxxxx", "48,-8", "48,,8", "1e1,0", "48,48"};
+  open_all(d, 2);
+  cvy_team *const team = open_team(&(cvy_team_params){.batch = BATCH});
+  for (int i = 0; i < 5; i++) {
+    char dir[512];
+    snprintf(dir, sizeof dir, "%s/hostile%d", check_temp_dir(), i);
+    const cvy_checkpoint c = {.step = 1, .shares = (int[]){48, 48}, .n_shares = 2, .w = cvy_state_w(team->state),
+                              .running = cvy_state_running(team->state)};
+    check_ok(cvy_checkpoint_save(dir, team->layout, &c, 1));
+    if (i < 4) replace_shares(team, dir, wrong[i]);
+    cvy_checkpoint read;
+    bool found;
+    if (i == 4) check_ok(cvy_checkpoint_load_newest(dir, team->layout, NULL, NULL, &read, &found));
+    else check_fails(cvy_checkpoint_load_newest(dir, team->layout, NULL, NULL, &read, &found), CVY_E_FORMAT, "numbers of samples");
+    cvy_checkpoint_clear(&read);
+    cvy_team *other;
+    check_log_clear();
+    check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO, .resume_from = dir}, &other));
+    assert_true((other->split_values && other->split_values[0] == 48 && !check_log_contains("shares by measured")) || i < 4);
+    cvy_team_destroy(&other);
+  }
+  bool same; /* 2^32 + 96 */
+  const cvy_checkpoint c = {.step = 1, .shares = (int[]){INT_MAX, INT_MAX, BATCH + 2}, .n_shares = 3, .devices = "[]"};
+  check_fails(cvy_resume_check(team, &c, &same), CVY_E_MISMATCH, "batches of 4294967392 samples");
+  cvy_team_destroy(&(cvy_team *){team});
+  close_all();
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"set_shares", test_set_shares}, {"bf16", test_bf16},
                                      {"first_shares", test_first_shares},
@@ -428,7 +484,8 @@ int main(int argc, char **argv) {
                                      {"memory", test_memory},
                                      {"no_room", test_no_room},
                                      {"no_way_back", test_no_way_back},
-                                     {"exchange_price", test_exchange_price}};
+                                     {"exchange_price", test_exchange_price},
+                                     {"hostile_shares", test_hostile_shares}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

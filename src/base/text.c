@@ -95,6 +95,33 @@ bool cvy_parse_int(const char *s, int64_t min, int64_t max, int64_t *out) {
   return true;
 }
 
+bool cvy_parse_uint(const char *s, int base, uint64_t *out) {
+  if (!*s || s[strspn(s, base == 16 ? "0123456789abcdef" : "0123456789")]) return false;
+  errno = 0;
+  const unsigned long long value = strtoull(s, NULL, base);
+  if (errno != 0) return false;
+  *out = value;
+  return true;
+}
+
+bool cvy_parse_counts(const char *s, int *values, int *n) {
+  int found = 0;
+  *n = 0;
+  if (!*s) return true;
+  for (const char *at = s; at; at = strchr(at, ',')) {
+    char number[16] = "";
+    int64_t value;
+    at += at > s; /* the comma */
+    const size_t length = strcspn(at, ",");
+    if (length >= sizeof number) return false;
+    memcpy(number, at, length);
+    if (!cvy_parse_int(number, 0, INT_MAX, &value)) return false;
+    values[found++] = (int)value;
+  }
+  *n = found;
+  return true;
+}
+
 static locale_t c_locale;
 static void make_c_locale(void) { c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 

@@ -25,6 +25,10 @@ void cvy_utf8_copy(const char *text, char *out, size_t out_bytes);
 /* The whole string must be a number in the range, without blanks or trailing characters; else false and *out
  * untouched. */
 bool cvy_parse_int(const char *s, int64_t min, int64_t max, int64_t *out);
+bool cvy_parse_uint(const char *s, int base, uint64_t *out);               /* base 10, or 16 in small letters */
+/* "12,0,9": numbers from 0 to INT_MAX, of which values has room for one more than there are commas. "" is none. On false
+ * *n is 0. */
+bool cvy_parse_counts(const char *s, int *values, int *n);
 bool cvy_parse_float(const char *s, double min, double max, double *out);  /* finite only; accepts 1e-3 */
 
 /* The value for a message: a NaN without its sign, which says nothing and would print as "-nan". */

@@ -278,18 +278,8 @@ static cvy_status read_shares(const char *path, const char *text, owned *o, int 
   for (const char *s = text; *s; s++) count += *s == ',';
   o->shares = cvy_calloc((size_t)count, sizeof *o->shares);
   CVY_REQUIRE(o->shares, CVY_E_MEMORY, "no memory to read %s", path);
-  *n = 0;
-  if (!*text) return CVY_OK;
-  for (const char *at = text; at; at = strchr(at, ',')) {
-    char number[16] = "";
-    int64_t value;
-    if (*at == ',') at++;
-    const size_t length = strcspn(at, ",");
-    memcpy(number, at, length < sizeof number - 1 ? length : sizeof number - 1);
-    CVY_REQUIRE(cvy_parse_int(number, 0, INT_MAX, &value), CVY_E_FORMAT,
-                "%s: '%s' in the shares '%.200s' is not a number of samples", path, number, text);
-    o->shares[(*n)++] = (int)value;
-  }
+  CVY_REQUIRE(cvy_parse_counts(text, o->shares, n), CVY_E_FORMAT,
+              "%s: the shares '%.200s' are not numbers of samples with commas between them", path, text);
 fail:
   return status;
 }
@@ -310,13 +300,10 @@ static cvy_status read_numbers(const char *path, const char *const values[N_KEYS
                 "%s: %s is '%.60s', expected was a number from 0 to %" PRId64, path, keys[key], values[key],
                 numbers[i].max);
   }
-  char *end;
-  errno = 0;
-  c->seed = strtoull(values[SEED], &end, 10);
-  CVY_REQUIRE(errno == 0 && end != values[SEED] && !*end, CVY_E_FORMAT, "%s: seed is '%.60s', expected was a number",
+  uint64_t loss_bits;
+  CVY_REQUIRE(cvy_parse_uint(values[SEED], 10, &c->seed), CVY_E_FORMAT, "%s: seed is '%.60s', expected was a number",
               path, values[SEED]);
-  const uint64_t loss_bits = strtoull(values[LOSS_SUM], &end, 16);
-  CVY_REQUIRE(end == values[LOSS_SUM] + 16 && !*end, CVY_E_FORMAT,
+  CVY_REQUIRE(strlen(values[LOSS_SUM]) == 16 && cvy_parse_uint(values[LOSS_SUM], 16, &loss_bits), CVY_E_FORMAT,
               "%s: epoch_loss_sum is '%.60s', expected were 16 hex digits", path, values[LOSS_SUM]);
   memcpy(&c->epoch_loss_sum, &loss_bits, sizeof loss_bits);
   c->step = (long)got[STEP];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/train/resume.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,10 +95,10 @@ static const char *add_shares(cvy_text *text, const int *shares, int n, const ch
 cvy_status cvy_resume_check(const cvy_team *team, const cvy_checkpoint *c, bool *same) {
   cvy_status status = CVY_OK;
   cvy_text was = {0}, is = {0};
-  int batch = 0;
+  int64_t batch = 0;
   for (int i = 0; i < c->n_shares; i++) batch += c->shares[i];
   CVY_REQUIRE(batch == team->params.batch, CVY_E_MISMATCH,
-              "the checkpoint of step %ld was made with batches of %d samples, not %d", c->step, batch,
+              "the checkpoint of step %ld was made with batches of %" PRId64 " samples, not %d", c->step, batch,
               team->params.batch);
   *same = c->n_shares == team->n && memcmp(c->shares, team->full_shares, (size_t)team->n * sizeof *c->shares) == 0 &&
           same_labels(team, c->devices);

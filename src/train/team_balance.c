@@ -276,6 +276,7 @@ cvy_status cvy_team_balance_resume(cvy_team *team) {
   cvy_status status = CVY_OK;
   char *text = NULL;
   double *values = NULL;
+  int *counts = NULL;
   const char *const dir = team->params.resume_from;
   if (!dir || team->n == 1 || !follows_speed(team)) return CVY_OK;
   bool other;
@@ -290,22 +291,22 @@ cvy_status cvy_team_balance_resume(cvy_team *team) {
     else team->params.split = CVY_SPLIT_AUTO;
   }
   if (!follows_speed(team)) goto fail;
-  values = cvy_calloc((size_t)team->n, sizeof *values);
-  CVY_REQUIRE(values, CVY_E_MEMORY, "out of host memory");
-  int n = 0, parts = 0;
-  long sum = 0;
+  int n = 0, parts = 1;
+  int64_t sum = 0;
   for (const char *at = text; *at; at++) parts += *at == ',';
+  values = cvy_calloc((size_t)team->n, sizeof *values);
+  counts = cvy_calloc((size_t)parts, sizeof *counts);
+  CVY_REQUIRE(values && counts, CVY_E_MEMORY, "out of host memory");
+  (void)cvy_parse_counts(text, counts, &parts);
   /* those that are left of a team take over its parts, and leave the lost ones out */
-  const bool fewer = parts + 1 != team->n;
-  for (char *at = text; *at && n <= team->n;) {
-    const long share = strtol(at, &at, 10);
-    at += *at == ',';
-    if (share == 0 && fewer) continue;
-    if (n < team->n) values[n] = (double)share;
-    sum += share;
+  const bool fewer = parts != team->n;
+  for (int i = 0; i < parts && n <= team->n; i++) {
+    if (counts[i] == 0 && fewer) continue;
+    if (n < team->n) values[n] = counts[i];
+    sum += counts[i];
     n++;
   }
-  /* another team's or another batch's: whether that can be resumed is for the trainer to say */
+  /* another team's, another batch's, or no shares at all: whether that can be resumed is for the trainer to say */
   if (n != team->n || sum != team->params.batch) goto fail;
   team->split_values = values;
   values = NULL;
@@ -314,6 +315,7 @@ cvy_status cvy_team_balance_resume(cvy_team *team) {
 fail:
   cvy_free(text);
   cvy_free(values);
+  cvy_free(counts);
   return status;
 }
 
