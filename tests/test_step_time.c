@@ -2,7 +2,9 @@
  * A step's time (cvy_step_result.ms) is what the step took, also where the host sees late that it is over: tests/layer.c
  * lets waits return when the device has done the next step too, as Intel's CPU runtime does. */
 #include <malloc.h>
+#include <math.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "convoy/convoy.h"
 #include "src/base/clock.h"
@@ -105,8 +107,44 @@ static void test_nothing_kept(check_device *d) {
   cvy_net_destroy(&net);
 }
 
+/* The first step that counts begins with the completion of the one before, which is when the last device has been given its
+ * weights; the first device may have done all its computing by then. */
+static void test_first_counts(check_device *d) {
+  cvy_net *net;
+  cvy_data *data;
+  cvy_devices *devices;
+  cvy_team *team;
+  char selector[64];
+  const int32_t sample = 0;
+  if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: calls cannot be late", CVY_TEST_LAYER);
+  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
+  check_ok(cvy_data_load("synthetic:128", NULL, &data));
+  snprintf(selector, sizeof selector, "%s*2", d->place);
+  check_ok(cvy_devices_select(selector, &devices));
+  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = 16, .run_ahead = 2}, &team));
+  check_ok(cvy_team_init(team, NULL));
+  check_ok(cvy_team_attach(team, data));
+  layer_words("hang-call=1:write:0"); /* it has no share of one sample: the first that it is sent are weights */
+  for (int s = 0; s < 2; s++) check_ok(cvy_team_step(team, &sample, 1, 0.01f));
+  for (int wait = 0; wait < 50; wait++) usleep(10000);
+  layer_words(NULL);
+  check_ok(cvy_team_wait(team));
+  cvy_device_times t;
+  for (int i = 0; i < 2; i++) {
+    assert_true(cvy_team_device_times(team, i, &t));
+    const double sum = t.computing_ms + t.exchanging_ms + t.waiting_ms + t.idle_ms;
+    if (!(fabs(sum - t.total_ms) <= 1e-3)) check_fail(d, "device %d: %.3f ms of use in %.3f", i, sum, t.total_ms);
+    if ((t.computing_ms > 0) != (i == 0))
+      check_fail(d, "device %d, with %ld images: %.3f ms computing of %.3f", i, t.images, t.computing_ms, t.total_ms);
+  }
+  cvy_team_destroy(&team);
+  cvy_devices_destroy(&devices);
+  cvy_data_destroy(&data);
+  cvy_net_destroy(&net);
+}
+
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"times", test_times}, {"nothing_kept", test_nothing_kept}};
+  static const check_test tests[] = {{"times", test_times}, {"nothing_kept", test_nothing_kept}, {"first_counts", test_first_counts}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

@@ -41,6 +41,7 @@ typedef struct device_line {
   cvy_spans uses[CVY_USE_IDLE];
   uint64_t cursor_ns;               /* what is before is divided */
   uint64_t ns[CVY_USES];
+  uint64_t early_ns;                /* computed for the first step that counts, before the one before it was over */
   long images;
   cvy_row_command *slices;          /* not yet written */
   size_t n_slices, slices_capacity;
@@ -290,6 +291,9 @@ uint64_t cvy_timeline_step_done(cvy_timeline *t, const cvy_step *step, uint64_t 
     t->total_ns = t->update_ns = 0;
     for (int r = 0; r < t->n; r++) {
       device_line *const d = &t->lines[r];
+      uint64_t early[CVY_USES] = {0};
+      cvy_usage_divide(d->cursor_ns, t->last_done_ns, d->uses, early);
+      d->early_ns = early[CVY_USE_COMPUTING];
       memset(d->ns, 0, sizeof d->ns);
       d->images = 0;
       d->cursor_ns = later(d->cursor_ns, t->last_done_ns);
@@ -408,6 +412,16 @@ void cvy_timeline_destroy(cvy_timeline **timeline) {
 
 /* ---- the public side ---- */
 
+/* What the device computed ahead of time it has waited for, or stood idle, later. */
+static void count_early(uint64_t early_ns, uint64_t ns[CVY_USES]) {
+  for (int u = CVY_USE_WAITING; u <= CVY_USE_IDLE; u++) {
+    const uint64_t moved_ns = early_ns < ns[u] ? early_ns : ns[u];
+    ns[u] -= moved_ns;
+    ns[CVY_USE_COMPUTING] += moved_ns;
+    early_ns -= moved_ns;
+  }
+}
+
 bool cvy_team_device_times(cvy_team *team, int device, cvy_device_times *out) {
   cvy_timeline *const t = team->timeline;
   *out = (cvy_device_times){0};
@@ -417,6 +431,7 @@ bool cvy_team_device_times(cvy_team *team, int device, cvy_device_times *out) {
   uint64_t ns[CVY_USES];
   memcpy(ns, d->ns, sizeof ns);
   cvy_usage_divide(d->cursor_ns, t->last_done_ns, d->uses, ns);
+  count_early(d->early_ns, ns);
   *out = (cvy_device_times){.steps = t->steps > 1 ? t->steps - 1 : t->steps,
                             .images = d->images,
                             .finished = t->steps,
