@@ -5,8 +5,8 @@
  *                       1979), var = M2/m, invstd = 1/sqrt(var + eps); terms w*mean and w*var*m/(m-1) of the running
  *                       values
  *   bn_inference        mean and invstd from the running values
- * Both also give, where y is never made (deferred), scale = gamma*invstd and shift = beta - mean*scale, with which its
- * readers compute fma(x, scale, shift).
+ * Both also give, where y is never made (deferred), the affine: mean, scale = gamma*invstd and shift = beta - rest*scale,
+ * with which its readers compute fma(x - mean, scale, shift); rest: what rounding took from the mean.
  *   bn_apply            y = act((x - mean)*invstd*gamma + beta [+ residual])
  *   bn_backward_sums    a part's sum dm and sum dm*(x - mean), dm = dy masked by y > 0, y read or computed; may
  *                       store dm
@@ -69,16 +69,16 @@ static inline floatv live(const floatv v, const uint c, const uint channels) {
 
 static inline floatv activate(const floatv v, const int relu) { return relu ? cvy_relu(v) : v; }
 
-/* Where the gradient passes the ReLU: everywhere, where y > 0, or where the y that was never made is: the same product
- * and sum that its readers make (conv2d's load prologue). */
+/* Where the gradient passes the ReLU: everywhere, where y > 0, or where the y that was never made is: what its
+ * readers make of d = x - mean (conv2d's load prologue). */
 #define MASK_NONE 0
 #define MASK_Y 1
 #define MASK_AFFINE 2
 
-static inline floatv masked(const floatv dy, global const floatv *y, const size_t i, const int mask, const floatv x,
+static inline floatv masked(const floatv dy, global const floatv *y, const size_t i, const int mask, const floatv d,
                             const floatv scale, const floatv shift) {
   if (mask == MASK_Y) return y[i] > 0.0f ? dy : (floatv)(0.0f);
-  if (mask == MASK_AFFINE) return fma(x, scale, shift) > 0.0f ? dy : (floatv)(0.0f);
+  if (mask == MASK_AFFINE) return fma(d, scale, shift) > 0.0f ? dy : (floatv)(0.0f);
   return dy;
 }
 
@@ -141,10 +141,10 @@ CVY_ALWAYS_INLINE void part_sums(global const floatv *x, global const floatv *y,
 #pragma unroll
     for (int k = 0; k < count; k++) {
       const size_t at = (size_t)i * vecs + c + k;
-      const floatv v = x[at], dm = masked(dy[at], y, at, mask, v, factor[k], offset[k]);
+      const floatv v = x[at] - middle[k], dm = masked(dy[at], y, at, mask, v, factor[k], offset[k]);
       if (store) dm_out[at] = dm;
       sum[k] += dm;
-      products[k] = fma(dm, v - middle[k], products[k]);
+      products[k] = fma(dm, v, products[k]);
     }
 #pragma unroll
   for (int k = 0; k < count; k++) {
@@ -154,16 +154,14 @@ CVY_ALWAYS_INLINE void part_sums(global const floatv *x, global const floatv *y,
 }
 
 CVY_KERNEL bn_backward_sums(global const floatv *restrict x, global const floatv *restrict y, global const floatv *dy,
-                            global const floatv *restrict saved, global const floatv *restrict scale,
-                            global const floatv *restrict shift, global floatv *dm_out,
+                            global const floatv *restrict saved, global const floatv *restrict affine, global floatv *dm_out,
                             global floatv *restrict partial, const uint vecs, const uint rows, const uint group_rows,
                             const uint block, const uint parts, const uint n_groups, const int mask,
                             const int store) {
   for (uint part = CVY_GROUP; part < n_groups * parts; part += CVY_GROUPS) {
     const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
     const size_t group = part / parts;
-    global const floatv *const mean = saved + group * 2 * vecs, *const a = scale + group * vecs,
-                               *const b = shift + group * vecs;
+    global const floatv *const mean = saved + group * 2 * vecs, *const a = affine + (group * 3 + 1) * vecs, *const b = a + vecs;
     global floatv *const to = partial + (size_t)part * 2 * vecs;
     if (r.begin == r.end) continue;
     uint c = 0;
@@ -192,24 +190,24 @@ CVY_KERNEL bn_apply(global const floatv *x, global const floatv *residual, globa
 
 CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const floatv *restrict y,
                              global const floatv *dy, global const floatv *restrict gamma,
-                             global const floatv *restrict saved, global const floatv *restrict scale,
-                             global const floatv *restrict shift, global const floatv *restrict coef,
+                             global const floatv *restrict saved, global const floatv *restrict affine,
+                             global const floatv *restrict coef,
                              global floatv *dx, global floatv *dresidual, const uint vecs, const uint rows,
                              const uint group_rows, const uint block, const uint parts, const uint n_groups,
                              const int mask, const int add, const uint coef_at) {
   for (uint part = CVY_GROUP; part < n_groups * parts; part += CVY_GROUPS) {
     const part_range r = range_of(part / parts, part % parts, block, group_rows, rows);
-    const size_t group = (size_t)(part / parts) * 2 * vecs;
-    global const floatv *const mean = saved + group, *const invstd = mean + vecs, *const a = coef + coef_at + group,
+    const size_t group = part / parts, first = group * 2 * vecs;
+    global const floatv *const mean = saved + first, *const invstd = mean + vecs, *const a = coef + coef_at + first,
                                *const b = a + vecs;
-    global const floatv *const factor = scale + group / 2, *const offset = shift + group / 2;
+    global const floatv *const factor = affine + (group * 3 + 1) * vecs, *const offset = factor + vecs;
     for (uint i = r.begin; i < r.end; i++)
       for (uint c = 0; c < vecs; c++) {
         const size_t at = (size_t)i * vecs + c;
-        const floatv v = x[at], dm = masked(dy[at], y, at, mask, v, mask == MASK_AFFINE ? factor[c] : v,
-                                            mask == MASK_AFFINE ? offset[c] : v);
+        const floatv v = x[at] - mean[c], dm = masked(dy[at], y, at, mask, v, mask == MASK_AFFINE ? factor[c] : v,
+                                                      mask == MASK_AFFINE ? offset[c] : v);
         if (add) dresidual[at] += dm;
-        dx[at] = gamma[c] * invstd[c] * ((dm - a[c]) - (v - mean[c]) * b[c]);
+        dx[at] = gamma[c] * invstd[c] * ((dm - a[c]) - v * b[c]);
       }
   }
 }
@@ -284,23 +282,22 @@ CVY_KERNEL bn_stats(global const floatv *restrict x, global floatv *restrict par
 }
 
 CVY_KERNEL bn_backward_sums(global const floatv *restrict x, global const floatv *restrict y, global const floatv *dy,
-                            global const floatv *restrict saved, global const floatv *restrict scale,
-                            global const floatv *restrict shift, global floatv *dm_out,
+                            global const floatv *restrict saved, global const floatv *restrict affine, global floatv *dm_out,
                             global floatv *restrict partial, const uint vecs, const uint rows, const uint group_rows,
                             const uint block, const uint parts, const uint n_groups, const int mask,
                             const int store) {
   local floatv scratch[LOCAL];
   PLACE;
   const floatv mean = saved[(size_t)group * 2 * vecs + c];
-  const floatv factor = mask == MASK_AFFINE ? scale[(size_t)group * vecs + c] : (floatv)(0.0f);
-  const floatv offset = mask == MASK_AFFINE ? shift[(size_t)group * vecs + c] : (floatv)(0.0f);
+  const floatv factor = mask == MASK_AFFINE ? affine[((size_t)group * 3 + 1) * vecs + c] : (floatv)(0.0f);
+  const floatv offset = mask == MASK_AFFINE ? affine[((size_t)group * 3 + 2) * vecs + c] : (floatv)(0.0f);
   floatv sum = 0.0f, products = 0.0f;
   for (uint i = r.begin + t; i < r.end; i += ROWS) {
     const size_t at = (size_t)i * vecs + c;
-    const floatv v = x[at], dm = masked(dy[at], y, at, mask, v, factor, offset);
+    const floatv v = x[at] - mean, dm = masked(dy[at], y, at, mask, v, factor, offset);
     if (store) dm_out[at] = dm;
     sum += dm;
-    products = fma(dm, v - mean, products);
+    products = fma(dm, v, products);
   }
   sum = tree_sum(sum, C_LANES, scratch);
   products = tree_sum(products, C_LANES, scratch);
@@ -330,8 +327,8 @@ CVY_KERNEL bn_apply(global const floatv *x, global const floatv *residual, globa
 
 CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const floatv *restrict y,
                              global const floatv *dy, global const floatv *restrict gamma,
-                             global const floatv *restrict saved, global const floatv *restrict scale,
-                             global const floatv *restrict shift, global const floatv *restrict coef,
+                             global const floatv *restrict saved, global const floatv *restrict affine,
+                             global const floatv *restrict coef,
                              global floatv *dx, global floatv *dresidual, const uint vecs, const uint rows,
                              const uint group_rows, const uint block, const uint parts, const uint n_groups,
                              const int mask, const int add, const uint coef_at) {
@@ -340,13 +337,13 @@ CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const float
     const size_t first = (size_t)group * 2 * vecs + c;
     const floatv mean = saved[first], outer = gamma[c] * saved[first + vecs], a = coef[coef_at + first],
                  b = coef[coef_at + first + vecs];
-    const floatv factor = mask == MASK_AFFINE ? scale[(size_t)group * vecs + c] : (floatv)(0.0f);
-    const floatv offset = mask == MASK_AFFINE ? shift[(size_t)group * vecs + c] : (floatv)(0.0f);
+    const floatv factor = mask == MASK_AFFINE ? affine[((size_t)group * 3 + 1) * vecs + c] : (floatv)(0.0f);
+    const floatv offset = mask == MASK_AFFINE ? affine[((size_t)group * 3 + 2) * vecs + c] : (floatv)(0.0f);
     for (uint i = r.begin + t; i < r.end; i += ROWS) {
       const size_t at = (size_t)i * vecs + c;
-      const floatv v = x[at], dm = masked(dy[at], y, at, mask, v, factor, offset);
+      const floatv v = x[at] - mean, dm = masked(dy[at], y, at, mask, v, factor, offset);
       if (add) dresidual[at] += dm;
-      dx[at] = outer * ((dm - a) - (v - mean) * b);
+      dx[at] = outer * ((dm - a) - v * b);
     }
   }
 }
@@ -364,11 +361,11 @@ CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const float
 /* inv_rows, weight (of the mean) and weight_var: of a whole group, and *_last of the last one. to0/to1: S if there is
  * one group, else terms; group 0 is added to what is there if `accumulate`. */
 CVY_KERNEL bn_finish(global const floatv *partial, global const floatv *restrict gamma,
-                     global const floatv *restrict beta, global floatv *restrict saved, global floatv *restrict scale,
-                     global floatv *restrict shift, global floatv *to, const uint vecs, const uint channels, const uint rows, const uint group_rows, const uint block, const uint parts,
+                     global const floatv *restrict beta, global floatv *restrict saved, global floatv *restrict affine,
+                     global floatv *to, const uint vecs, const uint channels, const uint rows, const uint group_rows, const uint block, const uint parts,
                      const uint n_groups, const float eps, const float inv_rows, const float inv_rows_last,
                      const float weight, const float weight_last, const float weight_var, const float weight_var_last,
-                     const uint to_at, const int accumulate, const int affine) {
+                     const uint to_at, const int accumulate, const int deferred) {
   FINISH_SCRATCH
   FINISH_LOOP(unit) {
     const uint group = unit / vecs, c = unit % vecs;
@@ -395,10 +392,11 @@ CVY_KERNEL bn_finish(global const floatv *partial, global const floatv *restrict
       const floatv invstd = live(1.0f / sqrt(var + eps), c, channels);
       saved[at] = mean;
       saved[at + vecs] = invstd;
-      if (affine) {
-        const floatv a = gamma[c] * invstd;
-        scale[(size_t)group * vecs + c] = a;
-        shift[(size_t)group * vecs + c] = fma(-mean, a, beta[c]);
+      if (deferred) {
+        global floatv *const a = affine + (size_t)group * 3 * vecs + c;
+        a[0] = mean;
+        a[vecs] = gamma[c] * invstd;
+        a[2 * vecs] = fma(-(offset - (mean - first)), a[vecs], beta[c]);
       }
       global floatv *const sums = to + to_at + at;
       const floatv s0 = mean * (last ? weight_last : weight), s1 = var * (last ? weight_var_last : weight_var);
@@ -456,17 +454,17 @@ CVY_KERNEL bn_sum_groups(global const floatv *restrict terms, global floatv *out
   }
 }
 
-/* `affine`: gives scale and shift instead of mean and invstd. */
+/* `deferred`: gives the affine instead of mean and invstd. */
 CVY_KERNEL bn_inference(global const floatv *restrict running, global const floatv *restrict gamma,
                         global const floatv *restrict beta, global floatv *restrict saved,
-                        global floatv *restrict scale, global floatv *restrict shift, const uint vecs,
-                        const uint channels, const float eps, const int affine) {
+                        global floatv *restrict affine, const uint vecs, const uint channels, const float eps,
+                        const int deferred) {
   for (uint c = get_global_id(0); c < vecs; c += get_global_size(0)) {
     const floatv mean = running[c], invstd = live(1.0f / sqrt(running[vecs + c] + eps), c, channels);
-    if (affine) {
-      const floatv a = gamma[c] * invstd;
-      scale[c] = a;
-      shift[c] = fma(-mean, a, beta[c]);
+    if (deferred) {
+      affine[c] = mean;
+      affine[vecs + c] = gamma[c] * invstd;
+      affine[2 * vecs + c] = beta[c];
     } else {
       saved[c] = mean;
       saved[vecs + c] = invstd;

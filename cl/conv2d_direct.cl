@@ -16,7 +16,7 @@
  *   PASS [0]      which kernels: 0 forward, 1 backward-data (the filter is read turned), 2 backward-weights,
  *                 3 statistics and reductions, which know no other parameter
  *   TILE_M, TILE_N, TILE_K, MATH   tiles and arithmetic, see gemm_core.clh
- *   PROLOGUE [0]  1: there is a load prologue; `flags` says which: 1 scale and shift, 2 ReLU, 3 both; 2: with a residual,
+ *   PROLOGUE [0]  1: there is a load prologue; `flags` says which: 1 mean, scale and shift, 2 ReLU, 3 both; 2: with a residual,
  *                 `flags` alike (a kernel without it needs fewer registers)
  *   VEC [1]       4: channels and pitch of the input are multiples of 4 (with PASS 1 also the pitch of w)
  *   VEC_OUT [1]   4: the pitch of the output channels (of w, y, dy, or of dx) is a multiple of 4 */
@@ -102,20 +102,20 @@ typedef struct {
   in_vec residual;
 #endif
 #if PROLOGUE
-  int scale_at; /* -1: outside of the image */
+  int affine_at; /* -1: outside of the image */
 #endif
 } pixel;
 
-/* image_at: the image's first float; scale_at: its group's. */
+/* image_at: the image's first float; affine_at: its group's. */
 static pixel read_pixel(gather_shape g, global const float *x, global const float *residual, int image_at,
-                        int scale_at, int row, int col, int c) {
+                        int affine_at, int row, int col, int c) {
   pixel p;
   p.x = (in_vec)(0.0f);
 #if PROLOGUE == 2
   p.residual = (in_vec)(0.0f);
 #endif
 #if PROLOGUE
-  p.scale_at = -1;
+  p.affine_at = -1;
 #endif
   if (row >= 0 && row < g.in_h && col >= 0 && col < g.in_w) {
     const int at = image_at + (row * g.in_w + col) * g.in_pitch + c;
@@ -124,16 +124,17 @@ static pixel read_pixel(gather_shape g, global const float *x, global const floa
     p.residual = LOAD_IN(residual + at);
 #endif
 #if PROLOGUE
-    p.scale_at = scale_at + c;
+    p.affine_at = affine_at + c;
 #endif
   }
   return p;
 }
 
-static in_vec finish_pixel(pixel p, global const float *scale, global const float *shift, int flags) {
+static in_vec finish_pixel(pixel p, global const float *affine, int pitch, int flags) {
 #if PROLOGUE
-  if (p.scale_at >= 0) {
-    if (flags & 1) p.x = fma(p.x, LOAD_IN(scale + p.scale_at), LOAD_IN(shift + p.scale_at));
+  if (p.affine_at >= 0) {
+    global const float *const from = affine + p.affine_at;
+    if (flags & 1) p.x = fma(p.x - LOAD_IN(from), LOAD_IN(from + pitch), LOAD_IN(from + 2 * pitch));
 #if PROLOGUE == 2
     p.x += p.residual;
 #endif
@@ -193,8 +194,7 @@ static gemm_run bias_of(global const float *p, int n, int pitch) {
 /* `stats` (may be null): mean, sum of squared deviations, and what rounding took from the mean, of the rows of each strip
  * that belong to one image, at ((strip + image) * 3 + {0, 1, 2}) * out_pitch + o. Strip and image grow together, so that each pair has its own place. */
 GEMM_KERNEL conv2d_simt_forward(
-    global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
-    global const float *restrict residual, global const float *restrict w, global const float *restrict bias,
+    global const float *restrict x, global const float *restrict affine, global const float *restrict residual, global const float *restrict w, global const float *restrict bias,
     global float *restrict out, global float *restrict stats, int positions, int n_depth, int in_h, int in_w, int in_c,
     int in_pitch, int taps_w, int step_h, int step_w, int first_h, int first_w, int grid_h, int grid_w, int out_h,
     int out_w, int out_pitch, int row0, int row_step, int col0, int col_step, int filter_s, int w_c, int w_pitch,
@@ -212,13 +212,13 @@ GEMM_KERNEL conv2d_simt_forward(
 
   /* The row whose input this item reads: image, and the pixel under tap (0,0). A row that is not there lies outside of
    * every image. */
-  int image_at, scale_at, row_at, col_at;
+  int image_at, affine_at, row_at, col_at;
   {
     const int m = m0 + DOWN_I(item, TILE_M);
     const int image = fast_div(m, by_grid), rest = m - image * (grid_h * grid_w), i = fast_div(rest, by_row),
               j = rest - i * grid_w;
     image_at = image * in_h * in_w * in_pitch;
-    scale_at = fast_div(image, by_group) * in_pitch;
+    affine_at = fast_div(image, by_group) * 3 * in_pitch;
     row_at = m < positions ? i * step_h + first_h : NOWHERE;
     col_at = j * step_w + first_w;
   }
@@ -235,7 +235,7 @@ GEMM_KERNEL conv2d_simt_forward(
 #pragma unroll
     for (int l = 0; l < A_LOADS; l++) {
       const int e = e0 + TILE_K + DOWN_K(item + l * ITEMS, TILE_M), tap = fast_div(e, by_c), a = fast_div(tap, by_taps);
-      a_next[l] = read_pixel(g, x, residual, image_at, scale_at, e < n_depth ? row_at + a : NOWHERE,
+      a_next[l] = read_pixel(g, x, residual, image_at, affine_at, e < n_depth ? row_at + a : NOWHERE,
                              col_at + tap - a * taps_w, e - tap * in_c);
     }
 #pragma unroll
@@ -259,7 +259,7 @@ GEMM_KERNEL conv2d_simt_forward(
 #pragma unroll
     for (int l = 0; l < A_LOADS; l++) {
       const int q = item + l * ITEMS;
-      STORE_DOWN(a_tile, GEMM_PITCH_M, DOWN_K(q, TILE_M), DOWN_I(q, TILE_M), finish_pixel(a_next[l], scale, shift, flags));
+      STORE_DOWN(a_tile, GEMM_PITCH_M, DOWN_K(q, TILE_M), DOWN_I(q, TILE_M), finish_pixel(a_next[l], affine, in_pitch, flags));
     }
 #pragma unroll
     for (int l = 0; l < B_LOADS; l++) {
@@ -345,8 +345,7 @@ GEMM_KERNEL conv2d_simt_forward(
 
 /* Positions of a part: part*part_positions … (a multiple of TILE_K). Parts go to dw + part*part_floats. */
 GEMM_KERNEL conv2d_simt_backward_weights(
-    global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
-    global const float *restrict residual, global const float *restrict dy, global float *restrict dw, int positions,
+    global const float *restrict x, global const float *restrict affine, global const float *restrict residual, global const float *restrict dy, global float *restrict dw, int positions,
     int n_depth, int in_h, int in_w, int in_c, int in_pitch, int taps_w, int step_h, int step_w, int first_h,
     int first_w, int grid_h, int grid_w, int out_pitch, int part_positions, int part_floats, uint grid_mul,
     uint grid_shift, uint row_mul, uint row_shift, uint c_mul, uint c_shift, uint taps_mul, uint taps_shift,
@@ -379,7 +378,7 @@ GEMM_KERNEL conv2d_simt_backward_weights(
       const int m = p0 + TILE_K + ACROSS_K(item + l * ITEMS, TILE_M, VEC);
       const int image = fast_div(m, by_grid), rest = m - image * (grid_h * grid_w), i = fast_div(rest, by_row),
                 j = rest - i * grid_w;
-      a_next[l] = read_pixel(g, x, residual, image * in_h * in_w * in_pitch, fast_div(image, by_group) * in_pitch,
+      a_next[l] = read_pixel(g, x, residual, image * in_h * in_w * in_pitch, fast_div(image, by_group) * 3 * in_pitch,
                              (m < end ? i * step_h : NOWHERE) + row_at, j * step_w + col_at, c);
     }
 #pragma unroll
@@ -396,7 +395,7 @@ GEMM_KERNEL conv2d_simt_backward_weights(
     for (int l = 0; l < WA_LOADS; l++) {
       const int q = item + l * ITEMS;
       STORE_ACROSS_IN(a_tile, GEMM_PITCH_M, ACROSS_K(q, TILE_M, VEC), ACROSS_I(q, TILE_M, VEC),
-                      finish_pixel(a_next[l], scale, shift, flags));
+                      finish_pixel(a_next[l], affine, in_pitch, flags));
     }
 #pragma unroll
     for (int l = 0; l < WB_LOADS; l++) {

@@ -31,10 +31,10 @@ static void fill_zero(global float *to, int n) {
 }
 
 /* One image of a strip: channels c0..c0+channels-1 of its pixels, dense. Written strictly upwards, in whole vectors:
- * what a vector writes too much is overwritten by the next pixel. x, residual: the image; scale, shift: its group. */
-static void load_image(global float *to, global const float *x, global const float *residual, global const float *scale,
-                       global const float *shift, int in_h, int in_w, int pitch, int c0, int channels, int flags,
-                       line_shape lh, line_part ph, line_shape lw, line_part pw) {
+ * what a vector writes too much is overwritten by the next pixel. x, residual: the image; affine: its group. */
+static void load_image(global float *to, global const float *x, global const float *residual, global const float *affine,
+                       int in_h, int in_w, int pitch, int c0, int channels, int flags, line_shape lh, line_part ph,
+                       line_shape lw, line_part pw) {
   const bool whole_vectors = pitch % 16 == 0;
   const bool plain = (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
   const bool aligned = whole_vectors && channels % 16 == 0; /* c0 is a multiple of 16 then */
@@ -75,7 +75,7 @@ static void load_image(global float *to, global const float *x, global const flo
       } else if (whole_vectors) {
         for (int c = 0; c < channels; c += 16) {
           float16 v = vload16(0, x + at + c);
-          if (flags & FLAG_SCALE) v = fma(v, vload16(0, scale + c0 + c), vload16(0, shift + c0 + c));
+          if (flags & FLAG_SCALE) v = normalised(v, affine + c0 + c, pitch);
           if (flags & FLAG_RESIDUAL) v += vload16(0, residual + at + c);
           if (flags & FLAG_RELU) v = select(v, (float16)(0.0f), v < 0.0f);
           vstore16(v, 0, to + c);
@@ -83,7 +83,8 @@ static void load_image(global float *to, global const float *x, global const flo
       } else {
         for (int c = 0; c < channels; c++) {
           float v = x[at + c];
-          if (flags & FLAG_SCALE) v = fma(v, scale[c0 + c], shift[c0 + c]);
+          if (flags & FLAG_SCALE)
+            v = fma(v - affine[c0 + c], affine[pitch + c0 + c], affine[2 * pitch + c0 + c]);
           if (flags & FLAG_RESIDUAL) v += residual[at + c];
           if (flags & FLAG_RELU) v = v < 0.0f ? 0.0f : v;
           to[c] = v;
@@ -95,13 +96,13 @@ static void load_image(global float *to, global const float *x, global const flo
 
 /* The images of a strip, one after the other. */
 static void load_strip(global float *strip, global const float *x, global const float *residual,
-                       global const float *scale, global const float *shift, int image0, int images, int in_h, int in_w,
-                       int pitch, int c0, int channels, int group_size, int flags, line_shape lh, line_part ph,
-                       line_shape lw, line_part pw) {
+                       global const float *affine, int image0, int images, int in_h, int in_w, int pitch, int c0,
+                       int channels, int group_size, int flags, line_shape lh, line_part ph, line_shape lw,
+                       line_part pw) {
   for (int m = 0; m < images; m++) {
-    const int g = (image0 + m) / group_size * pitch, at = (image0 + m) * in_h * in_w * pitch;
-    load_image(strip + m * ph.length * pw.length * channels, x + at, residual + at, scale + g, shift + g, in_h, in_w,
-               pitch, c0, channels, flags, lh, ph, lw, pw);
+    const int g = (image0 + m) / group_size * 3 * pitch, at = (image0 + m) * in_h * in_w * pitch;
+    load_image(strip + m * ph.length * pw.length * channels, x + at, residual + at, affine + g, in_h, in_w, pitch, c0,
+                channels, flags, lh, ph, lw, pw);
   }
 }
 
@@ -130,8 +131,7 @@ static void fill_tables(global int *in_at, global int *out_at, int images, int c
  * are collected in the slice, at results_at behind a table. Strips: `images` images, or strip_rows x strip_cols of
  * one. Tasks: strips, phases, blocks of output channels (fastest). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
-conv2d_cpu_forward(global const float *restrict x, global const float *restrict scale,
-                   global const float *restrict shift, global const float *restrict residual,
+conv2d_cpu_forward(global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
                    global const float *restrict bias, global float *restrict y, global float *restrict stats,
                    global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch, int out_h,
                    int out_w, int out_pitch, int filter_h, int filter_w, int stride_h, int stride_w, int pad_h,
@@ -178,7 +178,7 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
         tabled_part = part, tabled_phase = phase, tabled_images = count;
       }
       if (!nothing)
-        load_strip(strip, x, residual, scale, shift, image0, count, in_h, in_w, in_pitch, 0, in_c, group_size, flags,
+        load_strip(strip, x, residual, affine, image0, count, in_h, in_w, in_pitch, 0, in_c, group_size, flags,
                    lh, ph, lw, pw);
     }
     const bool wide = out_pitch - block * 32 >= 32;
@@ -420,8 +420,7 @@ static void fill_pixels(global int *in_at, int images, line_shape lh, line_part 
  * FLAG_BIAS: db is wanted. Slice: two tables, the strip (strip_floats), the panel, dw of the task's blocks (a, products
  * rounded up to 4, 32), sums of dy. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
-    global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
-    global const float *restrict residual, global const float *restrict dy, global float *restrict dw,
+    global const float *restrict x, global const float *restrict affine, global const float *restrict residual, global const float *restrict dy, global float *restrict dw,
     global float *restrict db, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
     int grid_h, int grid_w, int out_pitch, int taps_h, int taps_w, int stride_h, int stride_w, int pad_h, int pad_w,
     int images, int strip_rows, int strip_cols, int table_size, int strip_floats, int block_c, int group_k, int splits,
@@ -471,7 +470,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
       }
       global const float *from_x = in_place ? x + image0 * in_h * in_w * in_pitch + c0 : strip;
       if (!in_place)
-        load_strip(strip, x, residual, scale, shift, image0, count, in_h, in_w, in_pitch, c0, channels, group_size, flags,
+        load_strip(strip, x, residual, affine, image0, count, in_h, in_w, in_pitch, c0, channels, group_size, flags,
                    lh, ph, lw, pw);
       const int per_row = count * pw.count, positions = per_row * ph.count, row_floats = pw.length * channels;
       if (stem) {

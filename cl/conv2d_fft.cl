@@ -22,8 +22,8 @@
 #include "vector.clh"
 
 /* n = images * rows * channels * width, `width` fastest, then channels. */
-CVY_KERNEL conv2d_fft_load(global const float *restrict x, global const float *restrict scale,
-                           global const float *restrict shift, global const float *restrict residual,
+CVY_KERNEL conv2d_fft_load(global const float *restrict x, global const float *restrict affine,
+                           global const float *restrict residual,
                            global float *restrict planes, const int n, const int chunk, const int first, const int c0,
                            const int channels, const int rows, const int width, const int in_h, const int in_w,
                            const int pitch, const int used_h, const int used_w, const int crop_h, const int crop_w,
@@ -41,8 +41,8 @@ CVY_KERNEL conv2d_fft_load(global const float *restrict x, global const float *r
       const int sample = first + image, at = ((sample * in_h + h + crop_h) * in_w + w + crop_w) * pitch + c0 + c;
       v = x[at];
       if (flags & FLAG_SCALE) {
-        const int channel = fast_div(sample, by_group) * pitch + c0 + c;
-        v = v * scale[channel] + shift[channel];
+        const int channel = fast_div(sample, by_group) * 3 * pitch + c0 + c;
+        v = fma(v - affine[channel], affine[channel + pitch], affine[channel + 2 * pitch]);
       }
       if (flags & FLAG_RESIDUAL) v += residual[at];
       if (flags & FLAG_RELU) v = v < 0.0f ? 0.0f : v;

@@ -18,8 +18,8 @@
 #include "fastdiv.clh"
 #include "vector.clh"
 
-CVY_KERNEL conv2d_gemm_columns(global const floatv *restrict x, global const floatv *restrict scale,
-                               global const floatv *restrict shift, global const floatv *restrict residual,
+CVY_KERNEL conv2d_gemm_columns(global const floatv *restrict x, global const floatv *restrict affine,
+                               global const floatv *restrict residual,
                                global floatv *restrict columns, const int n, const int chunk, const int image0,
                                const int in_h, const int in_w, const int c_vecs, const int pitch_vecs,
                                const int filter_s, const int stride_h, const int stride_w, const int pad_h,
@@ -41,8 +41,8 @@ CVY_KERNEL conv2d_gemm_columns(global const floatv *restrict x, global const flo
       const int sample = image0 + image, pixel = ((sample * in_h + row) * in_w + col) * pitch_vecs + c;
       v = x[pixel];
       if (flags & FLAG_SCALE) {
-        const int channel = fast_div(sample, by_group) * pitch_vecs + c;
-        v = fma(v, scale[channel], shift[channel]);
+        const int channel = fast_div(sample, by_group) * 3 * pitch_vecs + c;
+        v = fma(v - affine[channel], affine[channel + pitch_vecs], affine[channel + 2 * pitch_vecs]);
       }
       if (flags & FLAG_RESIDUAL) v += residual[pixel];
       if (flags & FLAG_RELU) v = v < 0.0f ? (floatv)(0.0f) : v;

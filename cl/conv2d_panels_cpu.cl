@@ -124,9 +124,9 @@ static void fill_table(position_table t, int images, line_shape lh, line_part ph
       }
 }
 
-/* What lies at the strip's first image: x, residual; scale, shift: all groups. */
+/* What lies at the strip's first image: x, residual; affine: all groups. */
 typedef struct {
-  global const float *x, *residual, *scale, *shift;
+  global const float *x, *residual, *affine;
   int image0, group_size, in_h, in_w, pitch, channels, flags;
 } panel_source;
 
@@ -141,10 +141,10 @@ static void pack_pixel(global float *to, int block_floats, panel_source s, int i
     for (int c = 0; c < s.channels; c += 16, to += block_floats) CVY_STORE16(CVY_LOAD16(s.x + at + c), to);
     return;
   }
-  const int image = s.image0 + image_at / (s.in_h * s.in_w * s.pitch), group = image / s.group_size * s.pitch;
+  const int image = s.image0 + image_at / (s.in_h * s.in_w * s.pitch), group = image / s.group_size * 3 * s.pitch;
   for (int c = 0; c < s.channels; c += 16, to += block_floats) {
     float16 v = CVY_LOAD16(s.x + at + c);
-    if (s.flags & FLAG_SCALE) v = fma(v, vload16(0, s.scale + group + c), vload16(0, s.shift + group + c));
+    if (s.flags & FLAG_SCALE) v = normalised(v, s.affine + group + c, s.pitch);
     if (s.flags & FLAG_RESIDUAL) v += CVY_LOAD16(s.residual + at + c);
     if (s.flags & FLAG_RELU) v = select(v, (float16)(0.0f), v < 0.0f);
     CVY_STORE16(v, to);
@@ -226,7 +226,7 @@ static void strip_stats(global const float *results, int step, int n, int width,
  * Statistics of strips go to stats (one strip per image) or to the workspace at stats_at,
  * (N*strips_per_image, 3, out_pitch): store_stats. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
-conv2d_cpu_panels(global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
+conv2d_cpu_panels(global const float *restrict x, global const float *restrict affine,
                   global const float *restrict residual, global const float *restrict bias, global float *restrict y,
                   global float *restrict stats, global float *restrict workspace, int n, int in_h, int in_w, int in_c,
                   int in_pitch, int out_h, int out_w, int out_pitch, int filter_h, int filter_w, int stride_h,
@@ -275,7 +275,7 @@ conv2d_cpu_panels(global const float *restrict x, global const float *restrict s
         fill_table(t, count, lh, ph, lw, pw, in_floats, out_h, out_w, out_pitch);
         tabled_part = part, tabled_phase = phase, tabled_images = count;
       }
-      const panel_source source = {x + image0 * in_floats, residual + image0 * in_floats, scale, shift, image0, group_size,
+      const panel_source source = {x + image0 * in_floats, residual + image0 * in_floats, affine, image0, group_size,
                                    in_h, in_w, in_pitch, in_c, flags};
       for (int tile = 0; tile < tiles; tile++) {
         const int first = tile * 14, rows = tile_rows(total - first);

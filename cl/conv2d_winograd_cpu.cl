@@ -90,13 +90,14 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights_turned(globa
 
 /* ---- input ---- */
 
-/* load_tile with the load prologue. residual: the image; scale, shift: its group. */
+/* load_tile with the load prologue. residual: the image; affine: its group. */
 static void load_tile_prologue(global float *v, int point_floats, int block_floats, global const float *x,
-                               global const float *residual, global const float *scale, global const float *shift, int h0,
-                               int w0, int in_h, int in_w, int in_c, int pitch, int flags) {
+                               global const float *residual, global const float *affine, int h0, int w0, int in_h,
+                               int in_w, int in_c, int pitch, int flags) {
   for (int c = 0; c < in_c; c += 16, v += block_floats) {
-    float16 d[POINTS], by = (float16)(1.0f), plus = (float16)(0.0f);
-    if (flags & FLAG_SCALE) by = vload16(0, scale + c), plus = vload16(0, shift + c);
+    float16 d[POINTS], mean = (float16)(0.0f), scale = (float16)(1.0f), shift = (float16)(0.0f);
+    if (flags & FLAG_SCALE)
+      mean = vload16(0, affine + c), scale = vload16(0, affine + pitch + c), shift = vload16(0, affine + 2 * pitch + c);
 #pragma unroll
     for (int i = 0; i < TILE_IN; i++)
 #pragma unroll
@@ -106,7 +107,7 @@ static void load_tile_prologue(global float *v, int point_floats, int block_floa
         if (h >= 0 && h < in_h && w >= 0 && w < in_w) {
           const int at = (h * in_w + w) * pitch + c;
           value = vload16(0, x + at);
-          if (flags & FLAG_SCALE) value = fma(value, by, plus);
+          if (flags & FLAG_SCALE) value = fma(value - mean, scale, shift);
           if (flags & FLAG_RESIDUAL) value += vload16(0, residual + at);
           if (flags & FLAG_RELU) value = select(value, (float16)(0.0f), value < 0.0f);
         }
@@ -262,8 +263,7 @@ CVY_ALWAYS_INLINE void store_tile(global const float *m, int point_floats, float
 /* Statistics: the layer's own if parts == 1, else (N, parts, {sum, pivot, mean, M2}, out_pitch) in the workspace. Part: the
  * block's number from the first one that holds a tile of the image. point_floats: distance of points of v. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
-    global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
-    global const float *restrict residual, global const float *restrict bias, global float *restrict y,
+    global const float *restrict x, global const float *restrict affine, global const float *restrict residual, global const float *restrict bias, global float *restrict y,
     global float *restrict stats, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
     int out_h, int out_w, int out_pitch, int first_h, int first_w, int block_tiles, int parts, int stats_at, int slices_at,
     int slice_floats, int group_size, int flags) {
@@ -295,8 +295,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
         if (plain) {
           load_tile(v + t * 16, v_point, rows * 16, x + at, zeros, h0, w0, in_h, in_w, in_c, in_pitch);
         } else {
-          const int group = image / group_size * in_pitch;
-          load_tile_prologue(v + t * 16, v_point, rows * 16, x + at, residual + at, scale + group, shift + group, h0, w0,
+          const int group = image / group_size * 3 * in_pitch;
+          load_tile_prologue(v + t * 16, v_point, rows * 16, x + at, residual + at, affine + group, h0, w0,
                              in_h, in_w, in_c, in_pitch, flags);
         }
         if (++tw == tiles_w) {

@@ -118,8 +118,8 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_filte
 /* Pixels of tile t and channel c, through the load prologue → v[v_at + (b*tiles + t)*pitch + c]. The tile at row i,
  * column j begins at pixel (i*TILE - pad_h, j*TILE - pad_w) of image first + t / tiles per image. */
 kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_input(
-    global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
-    global const float *restrict residual, global float *restrict v_out, int v_at, int first, int tiles, int tiles_h,
+    global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
+    global float *restrict v_out, int v_at, int first, int tiles, int tiles_h,
     int tiles_w, int pitch, int in_h, int in_w, int in_c, int in_pitch, int pad_h, int pad_w, uint pitch_mul,
     uint pitch_shift, uint image_mul, uint image_shift, uint row_mul, uint row_shift, uint group_mul, uint group_shift,
     int flags) {
@@ -130,10 +130,10 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_input
     const int of_image = fast_div(t, by_image), rest = t - of_image * (tiles_h * tiles_w), i = fast_div(rest, by_row),
               j = rest - i * tiles_w;
     const int image = first + of_image, row0 = i * TILE - pad_h, col0 = j * TILE - pad_w;
-    float a = 1.0f, b = 0.0f;
+    float mean = 0.0f, scale = 1.0f, shift = 0.0f;
     if ((flags & 1) && c < in_c) {
-      const int at = fast_div(image, by_group) * in_pitch + c;
-      a = scale[at], b = shift[at];
+      const int at = fast_div(image, by_group) * 3 * in_pitch + c;
+      mean = affine[at], scale = affine[at + in_pitch], shift = affine[at + 2 * in_pitch];
     }
     float v[ALPHA2];
 #pragma unroll
@@ -143,7 +143,7 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_input
       if (c < in_c && row >= 0 && row < in_h && col >= 0 && col < in_w) {
         const int at = ((image * in_h + row) * in_w + col) * in_pitch + c;
         value = x[at];
-        if (flags & 1) value = fma(value, a, b);
+        if (flags & 1) value = fma(value - mean, scale, shift);
         if (flags & 4) value += residual[at];
         if (flags & 2) value = value < 0.0f ? 0.0f : value;
       }

@@ -138,14 +138,16 @@ CVY_ALWAYS_INLINE float16 masked(const float16 v, const int mask) { return as_fl
 
 /* Transforms x under a tile, channels c0 … c0+channels-1 (a multiple of 16): rows[], columns[] are offsets in x. */
 CVY_ALWAYS_INLINE void input_tile(const bool whole, global const float *x, global const float *residual,
-                                  global const float *scale, global const float *shift, const int *rows,
-                                  const int *columns, const int *row_inside, const int *column_inside, int channels,
-                                  int flags, global float *to, int block_floats, int place_floats) {
+                                  global const float *affine, int pitch, const int *rows, const int *columns,
+                                  const int *row_inside, const int *column_inside, int channels, int flags,
+                                  global float *to, int block_floats, int place_floats) {
   for (int c = 0; c < channels; c += 16, to += block_floats) {
     float16 t[PLACES];
 #if PROLOGUE
-    const float16 times = flags & FLAG_SCALE ? LOAD(scale + c) : (float16)(1.0f),
-                  plus = flags & FLAG_SCALE ? LOAD(shift + c) : (float16)(0.0f),
+    const bool has_affine = (flags & FLAG_SCALE) != 0;
+    const float16 mean = has_affine ? LOAD(affine + c) : (float16)(0.0f),
+                  scale = has_affine ? LOAD(affine + pitch + c) : (float16)(1.0f),
+                  shift = has_affine ? LOAD(affine + 2 * pitch + c) : (float16)(0.0f),
                   least = flags & FLAG_RELU ? (float16)(0.0f) : (float16)(-INFINITY);
 #endif
     for (int j = 0; j < SIDE; j++) {
@@ -155,7 +157,7 @@ CVY_ALWAYS_INLINE void input_tile(const bool whole, global const float *x, globa
         const int at = rows[i] + columns[j] + c;
         d[i] = LOAD(x + at);
 #if PROLOGUE
-        d[i] = fma(d[i], times, plus);
+        d[i] = fma(d[i] - mean, scale, shift);
         if (flags & FLAG_RESIDUAL) d[i] += LOAD(residual + at);
         d[i] = select(d[i], least, d[i] < least);
 #endif
@@ -294,8 +296,7 @@ CVY_ALWAYS_INLINE void fetch_pixel(pixel_walk *w, const image_shape *s, global c
 /* dw of part `split` of the tiles goes to dw + split*part_floats (and db likewise), added if FLAG_ACCUMULATE. FLAG_BIAS:
  * db is wanted. in_pitch and out_pitch are multiples of 16, block_c and block_k too. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
-    global const float *restrict x, global const float *restrict scale, global const float *restrict shift,
-    global const float *restrict residual, global const float *restrict dy, global float *restrict dw,
+    global const float *restrict x, global const float *restrict affine, global const float *restrict residual, global const float *restrict dy, global float *restrict dw,
     global float *restrict db, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
     int out_h, int out_w, int out_pitch, int pad_h, int pad_w, int strip, int block_c, int block_k, int splits,
     int part_floats, int db_at, int slices_at, int slice_floats, int group_size, int flags) {
@@ -330,14 +331,14 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
         const int p = in_image / tiles_w * TILE, q = in_image % tiles_w * TILE;
         int rows[SIDE], columns[SIDE], row_inside[SIDE], column_inside[SIDE];
         {
-          const int image_at = image * in_h * in_w * in_pitch + c0, group = image / group_size * in_pitch + c0;
+          const int image_at = image * in_h * in_w * in_pitch + c0, group = image / group_size * 3 * in_pitch + c0;
           const bool whole = find_lines(p - pad_h, SIDE, in_h, in_w * in_pitch, rows, row_inside) &
                              find_lines(q - pad_w, SIDE, in_w, in_pitch, columns, column_inside);
           if (whole)
-            input_tile(true, x + image_at, residual + image_at, scale + group, shift + group, rows, columns, row_inside,
+            input_tile(true, x + image_at, residual + image_at, affine + group, in_pitch, rows, columns, row_inside,
                        column_inside, c_floats, flags, tx + tile * 16, strip * 16, x_place);
           else
-            input_tile(false, x + image_at, residual + image_at, scale + group, shift + group, rows, columns,
+            input_tile(false, x + image_at, residual + image_at, affine + group, in_pitch, rows, columns,
                        row_inside, column_inside, c_floats, flags, tx + tile * 16, strip * 16, x_place);
         }
         {

@@ -126,8 +126,7 @@ void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
   const bool far = check_int(r, 0, 2) == 0;
   for (int i = 0; far && i < k; i++) bias[i] *= 1e4f;
   const float *const residual = filled(d, r, x_size, c->fill);
-  const float *const scale = filled(d, r, (size_t)groups * ch, c->fill), *const shift = filled(
-                                                                             d, r, (size_t)groups * ch, c->fill);
+  const float *const affine = filled(d, r, (size_t)groups * 3 * ch, c->fill);
   const float *const before_x = filled(d, r, x_size, c->fill), *const before_w = filled(d, r, w_size, c->fill);
   const float *const before_b = filled(d, r, (size_t)k, c->fill);
 
@@ -137,8 +136,7 @@ void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
   check_buffer *const bbias = p->bias ? check_input(d, "bias", bias, 1, k, p->y_pitch) : NULL;
   const bool has_scale = (p->prologue & CVY_CONV_SCALE) != 0, has_residual = (p->prologue & CVY_CONV_RESIDUAL) != 0;
   const cvy_conv2d_prologue prologue = {
-      .scale = has_scale ? check_input(d, "scale", scale, groups, ch, p->x.pitch)->cl : NULL,
-      .shift = has_scale ? check_input(d, "shift", shift, groups, ch, p->x.pitch)->cl : NULL,
+      .affine = has_scale ? check_input(d, "affine", affine, 3 * groups, ch, p->x.pitch)->cl : NULL,
       .residual = has_residual ? check_input(d, "residual", residual, x_rows, ch, p->x.pitch)->cl : NULL,
       .group_size = c->group_size};
   const cvy_conv2d_prologue *const pro = p->prologue ? &prologue : NULL;
@@ -159,13 +157,16 @@ void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
   /* f(x), and the size of its terms */
   double *const fx = check_doubles(d, x_size), *const mag_fx = check_doubles(d, x_size);
   const double *const x64 = check_to_doubles(d, x, x_size), *const w64 = check_to_doubles(d, w, w_size);
-  const double *const scale64 = check_to_doubles(d, scale, (size_t)groups * ch), *const shift64 = check_to_doubles(
-                                                                                     d, shift, (size_t)groups * ch);
+  const double *const affine64 = check_to_doubles(d, affine, (size_t)groups * 3 * ch);
   const double *const residual64 = check_to_doubles(d, residual, x_size), *const dy64 = check_to_doubles(d, dy, y_size);
   const double *const bias64 = check_to_doubles(d, bias, (size_t)k);
-  ref_conv2d_prologue(p, n, c->group_size, x64, scale64, shift64, residual64, fx);
-  ref_conv2d_prologue(p, n, c->group_size, absolute(d, x64, x_size), absolute(d, scale64, (size_t)groups * ch),
-                      absolute(d, shift64, (size_t)groups * ch), absolute(d, residual64, x_size), mag_fx);
+  ref_conv2d_prologue(p, n, c->group_size, x64, affine64, residual64, fx);
+  for (size_t i = 0; i < x_size; i++) { /* x - mean is one term: a mean may be much larger than what it leaves */
+    const size_t at = (c->group_size ? i / (x_size / (size_t)n) / (size_t)c->group_size : 0) * 3 * (size_t)ch + i % (size_t)ch;
+    mag_fx[i] = has_scale ? fabs((x64[i] - affine64[at]) * affine64[at + (size_t)ch]) + fabs(affine64[at + 2 * (size_t)ch])
+                          : fabs(x64[i]);
+    if (has_residual) mag_fx[i] += fabs(residual64[i]);
+  }
   const bool same_mag = !(p->prologue & (CVY_CONV_SCALE | CVY_CONV_RESIDUAL));
 
   double *const y_want = check_doubles(d, y_size), *const y_mag = check_doubles(d, y_size);

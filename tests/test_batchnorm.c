@@ -125,12 +125,11 @@ static float *image_stats(check_device *d, const bn_truth *t, const bn_case *k) 
 }
 
 /* y as the readers of a deferred one make it. */
-static const float *apply(check_device *d, const bn_truth *t, const bn_case *k, const float *x, const float *scale,
-                          const float *shift) {
+static const float *apply(check_device *d, const bn_truth *t, const bn_case *k, const float *x, const float *affine) {
   float *const y = check_floats(d, t->size);
   for (size_t i = 0; i < t->size; i++) {
-    const size_t at = (size_t)group_of(t, k, i) * (size_t)t->c + i % (size_t)t->c;
-    y[i] = fmaf(x[i], scale[at], shift[at]);
+    const float *const a = affine + (size_t)group_of(t, k, i) * 3 * (size_t)t->c + i % (size_t)t->c;
+    y[i] = fmaf(x[i] - a[0], a[t->c], a[2 * t->c]);
     if (k->p.relu && !(y[i] > 0)) y[i] = 0;
   }
   return y;
@@ -149,27 +148,19 @@ static void forward(check_device *d, cvy_batchnorm *op, const bn_case *k, const 
   check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
   if (cvy_batchnorm_saved_bytes(&k->p, k->group_size) < t->groups * 2 * (size_t)pitch * sizeof(float))
     check_fail(d, "saved_bytes is %zu for %d groups", cvy_batchnorm_saved_bytes(&k->p, k->group_size), groups);
-  if (k->p.deferred) /* the product and sum that stand for y round once more, and shift did */
-    for (size_t i = 0; i < t->size; i++) {
-      const size_t g = (size_t)group_of(t, k, i), ch = i % (size_t)c;
-      const double scale = t->gamma[ch] * t->saved[(2 * g + 1) * (size_t)c + ch];
-      y_tol[i] += 2 * FLT_EPSILON * (fabs(t->x[i] * scale) + fabs(t->saved[2 * g * (size_t)c + ch] * scale));
-    }
   const float *first = NULL, *first_s = NULL;
   for (int run = 0; run < 2; run++) {
     float *const old = check_floats(d, 2 * (size_t)c);
     for (int j = 0; j < 2 * c; j++) old[j] = (float)(j % 7) - 3.0f;
     check_buffer *const by = k->p.deferred ? NULL : check_output(d, "y", rows, c, pitch);
     check_buffer *const saved = check_output(d, "saved", 2 * groups, c, pitch);
-    check_buffer *const scale = k->p.deferred ? check_output(d, "scale", groups, c, pitch) : NULL;
-    check_buffer *const shift = k->p.deferred ? check_output(d, "shift", groups, c, pitch) : NULL;
-    const cvy_batchnorm_affine affine = {scale ? scale->cl : NULL, shift ? shift->cl : NULL};
+    check_buffer *const affine = k->p.deferred ? check_output(d, "affine", 3 * groups, c, pitch) : NULL;
     check_buffer *const s = k->accumulate ? check_inout(d, "s", old, 2, c, pitch) : check_output(d, "s", 2, c, pitch);
     check_ok(cvy_batchnorm_forward_training(op, d->queue, k->n, k->group_size, k->batch, bx->cl,
                                             b_stats ? b_stats->cl : NULL, b_residual ? b_residual->cl : NULL,
-                                            b_gamma->cl, b_beta->cl, by ? by->cl : NULL, by ? NULL : &affine,
+                                            b_gamma->cl, b_beta->cl, by ? by->cl : NULL, affine ? affine->cl : NULL,
                                             saved->cl, s->cl, k->accumulate, workspace->cl, NULL));
-    const float *const y = by ? check_download(by) : apply(d, t, k, x, check_download(scale), check_download(shift));
+    const float *const y = by ? check_download(by) : apply(d, t, k, x, check_download(affine));
     const float *const got_s = check_download(s);
     if (run == 0) {
       double *const want_s = check_doubles(d, 2 * (size_t)c);
@@ -200,13 +191,15 @@ static void backward(check_device *d, check_rng *r, cvy_batchnorm *op, const bn_
   check_fill(r, old, t->size, CHECK_FILL_INTEGERS);
   check_fill(r, old_grad, c, CHECK_FILL_INTEGERS);
   unsigned char *const mask = (unsigned char *)check_floats(d, t->size);
-  float *const scale = check_floats(d, t->groups * c), *const shift = check_floats(d, t->groups * c);
+  float *const affine = check_floats(d, t->groups * 3 * c);
   for (size_t at = 0; at < t->groups * c; at++) {
     const size_t g = at / c, ch = at % c;
-    scale[at] = (float)(t->gamma[ch] * t->saved[(2 * g + 1) * c + ch]);
-    shift[at] = (float)(t->beta[ch] - t->saved[2 * g * c + ch] * (double)scale[at]);
+    float *const a = affine + 3 * g * c + ch;
+    a[0] = (float)t->saved[2 * g * c + ch];
+    a[c] = (float)(t->gamma[ch] * t->saved[(2 * g + 1) * c + ch]);
+    a[2 * c] = (float)t->beta[ch];
   }
-  const float *const y_deferred = k->p.deferred ? apply(d, t, k, x, scale, shift) : NULL;
+  const float *const y_deferred = k->p.deferred ? apply(d, t, k, x, affine) : NULL;
   for (size_t i = 0; i < t->size; i++) mask[i] = (y[i] = y_deferred ? y_deferred[i] : (float)t->y[i]) > 0;
   for (size_t i = 0; i < t->groups * 2 * c; i++) saved[i] = (float)t->saved[i];
   double *const dy_ref = check_to_doubles(d, dy, t->size), *const dx = check_doubles(d, t->size),
@@ -267,10 +260,9 @@ static void backward(check_device *d, check_rng *r, cvy_batchnorm *op, const bn_
   check_buffer *const b_dbeta =
     k->accumulate ? check_inout(d, "dbeta", old_grad, 1, t->c, pitch) : check_output(d, "dbeta", 1, t->c, pitch);
   check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
-  const cvy_batchnorm_affine affine = {check_input(d, "scale", scale, groups, t->c, pitch)->cl,
-                                       check_input(d, "shift", shift, groups, t->c, pitch)->cl};
+  check_buffer *const b_affine = check_input(d, "affine", affine, 3 * groups, t->c, pitch);
   check_ok(cvy_batchnorm_backward(op, d->queue, k->n, k->group_size, bx->cl,
-                                  k->p.relu && !k->p.deferred ? by->cl : NULL, k->p.deferred ? &affine : NULL, bdy->cl,
+                                  k->p.relu && !k->p.deferred ? by->cl : NULL, k->p.deferred ? b_affine->cl : NULL, bdy->cl,
                                   b_gamma->cl, b_saved->cl, bdx->cl, dresidual ? dresidual->cl : NULL,
                                   k->accumulate_dresidual, b_dgamma->cl, b_dbeta->cl, k->accumulate, workspace->cl,
                                   NULL));

@@ -91,7 +91,7 @@ static float *image_stats(check_device *d, const whole *w, const float *x, int n
   return stats;
 }
 
-static void check_y(check_device *d, const parts_case *k, const whole *w, const float *y) {
+static void check_y(check_device *d, const whole *w, const float *y) {
   double *const tol = check_doubles(d, w->size), *const far = check_doubles(d, w->c);
   for (size_t i = 0; i < w->size; i++) far[i % w->c] = fmax(far[i % w->c], fabs((double)w->x[i] - w->saved[i % w->c]));
   for (size_t i = 0; i < w->size; i++) {
@@ -102,15 +102,13 @@ static void check_y(check_device *d, const parts_case *k, const whole *w, const 
     const double rel = 0.5 * (SUM_ERROR * FLT_EPSILON + 2 * e * invstd + e * e * invstd * invstd) + 4 * FLT_EPSILON;
     tol[i] = gamma * (mean_tol * invstd + fabs(xhat) * (rel + 2 * FLT_EPSILON)) + FLT_MIN +
              2 * FLT_EPSILON * (fabs(xhat) * gamma + fabs((double)w->beta[ch]) + fabs((double)w->residual[i]));
-    if (k->p.deferred) tol[i] += 2 * FLT_EPSILON * gamma * invstd * (fabs((double)w->x[i]) + fabs(mean));
   }
   check_close(d, "y", y, w->y, tol, w->size / w->c, (int)w->c);
 }
 
 /* Device memory of one part. */
 typedef struct part_memory {
-  check_buffer *x, *stats, *residual, *y, *saved, *s, *scale, *shift, *dy, *dx, *dm, *dgamma, *dbeta;
-  cvy_batchnorm_affine affine;
+  check_buffer *x, *stats, *residual, *y, *saved, *s, *affine, *dy, *dx, *dm, *dgamma, *dbeta;
   size_t first, size;          /* dense values in the batch */
   int rows;
 } part_memory;
@@ -125,9 +123,7 @@ static part_memory make_part(check_device *d, const parts_case *k, const whole *
   m.y = k->p.deferred ? NULL : check_output(d, "y", m.rows, c, pitch);
   m.saved = check_output(d, "saved", 2, c, pitch);
   m.s = check_output(d, "s", 2, c, pitch);
-  m.scale = check_output(d, "scale", 1, c, pitch);
-  m.shift = check_output(d, "shift", 1, c, pitch);
-  m.affine = (cvy_batchnorm_affine){m.scale->cl, m.shift->cl};
+  m.affine = check_output(d, "affine", 3, c, pitch);
   m.dy = check_input(d, "dy", w->dy + first, m.rows, c, pitch);
   m.dx = check_output(d, "dx", m.rows, c, pitch);
   m.dm = k->p.residual ? check_output(d, "dm", m.rows, c, pitch) : NULL;
@@ -158,21 +154,21 @@ static void run_case(check_device *d, check_rng *r, const parts_case *k) {
       m.note = turn == 0;
       check_ok(cvy_batchnorm_forward_training(op, d->queue, k->samples[m.part], 0, k->batch, p->x->cl,
                                               p->stats ? p->stats->cl : NULL, p->residual ? p->residual->cl : NULL,
-                                              gamma->cl, beta->cl, p->y ? p->y->cl : NULL, p->y ? NULL : &p->affine,
+                                              gamma->cl, beta->cl, p->y ? p->y->cl : NULL, p->y ? NULL : p->affine->cl,
                                               p->saved->cl, p->s->cl, false, workspace->cl, &parts));
     }
   float *const y = check_floats(d, w.size), *const s = check_floats(d, 2 * w.c);
   for (int i = 0; i < k->n_parts; i++) {
     const part_memory *const p = &memory[i];
     const float *const got_s = check_download(p->s), *const got = p->y ? check_download(p->y) : NULL;
-    const float *const scale = p->y ? NULL : check_download(p->scale), *const shift = p->y ? NULL : check_download(p->shift);
+    const float *const affine = p->y ? NULL : check_download(p->affine);
     for (size_t j = 0; j < 2 * w.c; j++) s[j] += got_s[j];
     for (size_t j = 0; j < p->size; j++) {
-      y[p->first + j] = got ? got[j] : fmaf(w.x[p->first + j], scale[j % w.c], shift[j % w.c]);
+      y[p->first + j] = got ? got[j] : fmaf(w.x[p->first + j] - affine[j % w.c], affine[w.c + j % w.c], affine[2 * w.c + j % w.c]);
       if (k->p.relu && !(y[p->first + j] > 0)) y[p->first + j] = 0;
     }
   }
-  check_y(d, k, &w, y);
+  check_y(d, &w, y);
   for (size_t j = 0; j < w.c; j++) { /* means are stored rounded, those of images and those of parts */
     const double mean = w.s[j], var = w.s[w.c + j], e = FLT_EPSILON * fabs(mean), sums = SUM_ERROR * FLT_EPSILON;
     if (!(fabs((double)s[j] - mean) <= 4 * e + sums * sqrt(var) + FLT_MIN))
@@ -190,7 +186,7 @@ static void run_case(check_device *d, check_rng *r, const parts_case *k) {
       const part_memory *const p = &memory[m.part];
       m.note = turn == 0;
       check_ok(cvy_batchnorm_backward(op, d->queue, k->samples[m.part], 0, p->x->cl, p->y ? p->y->cl : NULL,
-                                      p->y ? NULL : &p->affine, p->dy->cl, gamma->cl, p->saved->cl, p->dx->cl,
+                                      p->y ? NULL : p->affine->cl, p->dy->cl, gamma->cl, p->saved->cl, p->dx->cl,
                                       p->dm ? p->dm->cl : NULL, false, p->dgamma->cl, p->dbeta->cl, false, workspace->cl,
                                       &parts));
     }

@@ -311,12 +311,12 @@ static void test_bad_calls(check_device *d) {
   check_fails(cvy_conv2d_forward(op, q, 1, t, NULL, w, NULL, x, NULL, s), CVY_E_ARGUMENT, "x has 60 bytes");
   check_fails(cvy_conv2d_forward(op, q, 1, x, NULL, w, w, x, NULL, s), CVY_E_ARGUMENT, "a bias");
   check_fails(cvy_conv2d_forward(op, q, 1, x, NULL, w, NULL, x, w, s), CVY_E_ARGUMENT, "stats");
-  const cvy_conv2d_prologue none = {0}, scale = {.scale = w, .shift = w}, all = {.scale = w, .shift = w, .residual = x},
+  const cvy_conv2d_prologue none = {0}, scale = {.affine = w}, all = {.affine = w, .residual = x},
                             negative = {.group_size = -1};
   check_fails(cvy_conv2d_forward(op, q, 1, x, &none, w, NULL, x, NULL, s), CVY_E_ARGUMENT, "a prologue");
   if (cvy_conv2d_workspace_bytes(op))
     check_fails(cvy_conv2d_backward_weights(op, q, 1, x, NULL, x, w, NULL, false, NULL), CVY_E_ARGUMENT, "workspace");
-  check_fails(cvy_conv2d_forward(op2, q, 1, x, NULL, w, w, x, w, s), CVY_E_ARGUMENT, "scale is wanted");
+  check_fails(cvy_conv2d_forward(op2, q, 1, x, NULL, w, w, x, w, s), CVY_E_ARGUMENT, "affine is wanted");
   check_fails(cvy_conv2d_forward(op2, q, 1, x, &negative, w, w, x, w, s), CVY_E_ARGUMENT, "groups of -1");
   check_fails(cvy_conv2d_forward(op2, q, 1, x, &scale, w, w, x, w, s), CVY_E_ARGUMENT, "residual is wanted");
   check_fails(cvy_conv2d_forward(op2, q, 1, x, &all, w, NULL, x, w, s), CVY_E_ARGUMENT, "bias is wanted");

@@ -20,7 +20,7 @@ static cvy_plan *new_plan(const cvy_net *net, int n, int group, bool inference, 
 /* ---- running a schedule on paper ---- */
 
 /* A tensor is a name: kind and number. The paper machine keeps for every storage which tensor it holds. */
-enum { VALUE = 1000, GRADIENT = 2000, STATS = 3000, SAVED = 4000, SCRATCH = 5000, SCALE = 6000, SHIFT = 7000, MASK = 8000 };
+enum { VALUE = 1000, GRADIENT = 2000, STATS = 3000, SAVED = 4000, SCRATCH = 5000, AFFINE = 6000, MASK = 8000 };
 typedef struct paper {
   check_device *d;
   const cvy_plan *plan;
@@ -64,8 +64,7 @@ static void read_source(const paper *m, const cvy_unit *u) {
   }
   const cvy_unit *const norm = &m->plan->units[u->behind];
   assert_true(norm->deferred && norm->y == u->x[0] && norm->x[0] == u->source);
-  paper_read(m, norm->scale, SCALE + u->behind);
-  paper_read(m, norm->shift, SHIFT + u->behind);
+  paper_read(m, norm->affine, AFFINE + u->behind);
 }
 
 static void paper_forward(paper *m, const cvy_unit *u, int number, bool inference) {
@@ -75,8 +74,7 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
   if (u->kind == CVY_UNIT_BATCHNORM && u->stats >= 0) paper_read(m, u->stats, STATS + u->x[0]);
   if (u->deferred) {
     assert_int_equal(m->plan->value[u->y], -1);
-    paper_write(m, u->scale, SCALE + number);
-    paper_write(m, u->shift, SHIFT + number);
+    paper_write(m, u->affine, AFFINE + number);
   } else {
     paper_write(m, m->plan->value[u->y], VALUE + u->y);
   }
@@ -90,7 +88,7 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
   /* outputs that are written by one command do not overlap: all are still there */
   if (!u->deferred) read_value(m, u->y);
   if (u->mask >= 0) read_value(m, u->x[0]);
-  if (u->deferred) paper_read(m, u->scale, SCALE + number);
+  if (u->deferred) paper_read(m, u->affine, AFFINE + number);
   if (u->kind == CVY_UNIT_CONV2D && u->stats >= 0) paper_read(m, u->stats, STATS + u->y);
 }
 
@@ -100,10 +98,7 @@ static void paper_backward_reads(const paper *m, const cvy_net *net, const cvy_u
   const bool relu_pool = (u->kind == CVY_UNIT_POOL && u->relu) || u->kind == CVY_UNIT_CONVPOOL;
   if (u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_BATCHNORM || max || relu_pool) read_value(m, u->x[0]);
   read_source(m, u);
-  if (u->deferred) {
-    paper_read(m, u->scale, SCALE + number);
-    paper_read(m, u->shift, SHIFT + number);
-  }
+  if (u->deferred) paper_read(m, u->affine, AFFINE + number);
   if (u->kind == CVY_UNIT_RELU || (u->relu && !u->deferred && !relu_pool) || u->kind == CVY_UNIT_SOFTMAX || max) read_value(m, u->y);
   if (u->kind == CVY_UNIT_BATCHNORM) paper_read(m, u->saved, SAVED + number);
   if (u->kind == CVY_UNIT_CONVPOOL) paper_read(m, u->mask, MASK + number);

@@ -297,14 +297,13 @@ static const float *make_node(const step *s, const cvy_instance *instance, int n
   const int groups = s->group ? cvy_ceil_div(s->n, s->group) : 1, per_group = s->group ? s->group : s->n;
   const size_t pitch = (size_t)shape->pitch, c = (size_t)shape->c, image = (size_t)(shape->h * shape->w) * c;
   const float *const x = read_node(s, instance, u->x[0], s->n);
-  const cvy_batchnorm_affine affine = cvy_affine_of(instance, u);
-  float *const scale = check_floats(s->d, (size_t)groups * pitch), *const shift = check_floats(s->d, (size_t)groups * pitch);
+  float *const affine = check_floats(s->d, (size_t)groups * 3 * pitch);
   float *const y = check_floats(s->d, node_elems(s, node));
-  check_ok(cvy_buffer_read(s->d->queue, affine.scale, 0, (size_t)groups * pitch * sizeof(float), scale, NULL, NULL));
-  check_ok(cvy_buffer_read(s->d->queue, affine.shift, 0, (size_t)groups * pitch * sizeof(float), shift, NULL, NULL));
+  check_ok(cvy_buffer_read(s->d->queue, cvy_storage_of(instance, u->affine), 0, (size_t)groups * 3 * pitch * sizeof(float), affine,
+                           NULL, NULL));
   for (size_t k = 0; k < node_elems(s, node); k++) {
-    const size_t at = k / image / (size_t)per_group * pitch + k % c;
-    y[k] = fmaxf(fmaf(x[k], scale[at], shift[at]), 0);
+    const float *const a = affine + k / image / (size_t)per_group * 3 * pitch + k % c;
+    y[k] = fmaxf(fmaf(x[k] - a[0], a[pitch], a[2 * pitch]), 0);
   }
   return y;
 }

@@ -10,7 +10,7 @@
 enum { WAYS_MAX = 256 };
 
 static const bench_fill x_fill = {1, 1, 0}, w_fill = {2, 0.5, 0}, bias_fill = {3, 1, 0}, dy_fill = {4, 1, 0},
-                        residual_fill = {5, 1, 0}, scale_fill = {6, 0.5, 1}, shift_fill = {7, 0.5, 0};
+                        residual_fill = {5, 1, 0}, affine_fill = {6, 0.5, 1};
 
 typedef struct conv_run {
   bench_device *device;
@@ -19,7 +19,7 @@ typedef struct conv_run {
   cvy_conv_pass pass;
   int n;
   cvy_conv2d *op;                   /* the way under way */
-  cvy_buffer *x, *w, *bias, *out, *db, *dy, *stats, *workspace, *scale, *shift, *residual;
+  cvy_buffer *x, *w, *bias, *out, *db, *dy, *stats, *workspace, *affine, *residual;
   /* truth of the pass: forward and backward_data of the first and the last image, backward_weights of two images */
   double *want[2];
 } conv_run;
@@ -30,7 +30,7 @@ static size_t taps_of(const cvy_conv2d_params *p) { return (size_t)p->r * (size_
 
 static cvy_status run_conv(void *user) {
   const conv_run *const c = user;
-  const cvy_conv2d_prologue prologue = {.scale = c->scale, .shift = c->shift, .residual = c->residual};
+  const cvy_conv2d_prologue prologue = {.affine = c->affine, .residual = c->residual};
   const cvy_conv2d_prologue *const pro = c->p.prologue ? &prologue : NULL;
   cvy_queue *const queue = c->device->queue;
   switch (c->pass) {
@@ -51,14 +51,12 @@ static double *prologue_of(const conv_run *c, size_t first, size_t n) {
   const size_t elems = n * dense_of(&p->x);
   double *const x = bench_doubles(&x_fill, first * pixels_of(&p->x), n * pixels_of(&p->x), (size_t)p->x.c);
   if (!p->prologue) return x;
-  double *const scale = bench_doubles(&scale_fill, 0, 1, (size_t)p->x.c);
-  double *const shift = bench_doubles(&shift_fill, 0, 1, (size_t)p->x.c);
+  double *const affine = bench_doubles(&affine_fill, 0, 3, (size_t)p->x.c);
   double *const residual = bench_doubles(&residual_fill, first * pixels_of(&p->x), n * pixels_of(&p->x), (size_t)p->x.c);
   double *const out = cvy_calloc(elems, sizeof *out);
-  if (x && scale && shift && residual && out) ref_conv2d_prologue(p, (int)n, (int)n, x, scale, shift, residual, out);
+  if (x && affine && residual && out) ref_conv2d_prologue(p, (int)n, (int)n, x, affine, residual, out);
   cvy_free(x);
-  cvy_free(scale);
-  cvy_free(shift);
+  cvy_free(affine);
   cvy_free(residual);
   return out;
 }
@@ -132,7 +130,7 @@ fail:
 
 static void conv_close(conv_run *c) {
   cvy_buffer **const buffers[] = {&c->x,     &c->w,         &c->bias,  &c->out,   &c->db,      &c->dy,
-                                  &c->stats, &c->workspace, &c->scale, &c->shift, &c->residual};
+                                  &c->stats, &c->workspace, &c->affine, &c->residual};
   cvy_conv2d_destroy(&c->op);
   for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) cvy_buffer_destroy(buffers[i]);
   for (int i = 0; i < 2; i++) {
@@ -155,10 +153,8 @@ static cvy_status conv_open(conv_run *c) {
   if (forward && p->bias) CVY_TRY(bench_buffer_filled(d, &bias_fill, 1, k, yp, &c->bias));
   if (forward && p->stats) CVY_TRY(bench_buffer_zero(d, n * 2 * yp * sizeof(float), &c->stats));
   if (weights && p->bias) CVY_TRY(bench_buffer_zero(d, yp * sizeof(float), &c->db));
-  if ((forward || weights) && p->prologue & CVY_CONV_SCALE) {
-    CVY_TRY(bench_buffer_filled(d, &scale_fill, 1, xc, xp, &c->scale));
-    CVY_TRY(bench_buffer_filled(d, &shift_fill, 1, xc, xp, &c->shift));
-  }
+  if ((forward || weights) && p->prologue & CVY_CONV_SCALE)
+    CVY_TRY(bench_buffer_filled(d, &affine_fill, 3, xc, xp, &c->affine));
   if ((forward || weights) && p->prologue & CVY_CONV_RESIDUAL)
     CVY_TRY(bench_buffer_filled(d, &residual_fill, x_rows, xc, xp, &c->residual));
   const size_t floats = forward ? y_rows * yp : weights ? taps * yp : x_rows * xp;

@@ -55,7 +55,7 @@ typedef struct conv_case {
   cvy_conv2d_params p;
   cvy_shape y;
   size_t nx, ny, nw;                /* values, dense */
-  const float *x, *w, *bias, *dy, *scale, *shift, *residual, *dw0;
+  const float *x, *w, *bias, *dy, *affine, *residual, *dw0;
   double *want_y, *bound_y, *want_dx, *bound_dx, *want_dw, *bound_dw, *want_db, *bound_db;
 } conv_case;
 
@@ -66,14 +66,13 @@ static void conv_truth(selftest *t, conv_case *c) {
   const double *const bias = c->bias ? selftest_widen(t, c->bias, (size_t)p->k, false) : NULL;
   if (p->prologue) {
     const size_t channels = (size_t)p->x.c, image = dense_of(&p->x);
-    const double *const scale = selftest_widen(t, c->scale, SAMPLES * channels, false);
-    const double *const shift = selftest_widen(t, c->shift, SAMPLES * channels, false);
+    const double *const affine = selftest_widen(t, c->affine, SAMPLES * 3 * channels, false);
     const double *const residual = c->residual ? selftest_widen(t, c->residual, c->nx, false) : NULL;
     double *const f = selftest_doubles(t, c->nx);
-    ref_conv2d_prologue(p, SAMPLES, PROLOGUE_GROUP, x, scale, shift, residual, f);
+    ref_conv2d_prologue(p, SAMPLES, PROLOGUE_GROUP, x, affine, residual, f);
     for (size_t i = 0; i < c->nx; i++) {
-      const size_t at = i / image / PROLOGUE_GROUP * channels + i % channels;
-      x_mag[i] = fabs(x[i] * scale[at]) + fabs(shift[at]) + (residual ? fabs(residual[i]) : 0);
+      const double *const a = affine + i / image / PROLOGUE_GROUP * 3 * channels + i % channels;
+      x_mag[i] = fabs((x[i] - a[0]) * a[channels]) + fabs(a[2 * channels]) + (residual ? fabs(residual[i]) : 0);
     }
     x = f;
   }
@@ -139,8 +138,7 @@ static void conv_on_device(selftest *t, const conv_case *c) {
   cvy_buffer *const db = c->bias ? selftest_input(t, selftest_floats(t, k), 1, k, yp) : NULL;
   cvy_conv2d_prologue prologue = {0};
   if (p->prologue) {
-    prologue.scale = selftest_input(t, c->scale, SAMPLES, xc, xp);
-    prologue.shift = selftest_input(t, c->shift, SAMPLES, xc, xp);
+    prologue.affine = selftest_input(t, c->affine, (size_t)SAMPLES * 3, xc, xp);
     prologue.residual = c->residual ? selftest_input(t, c->residual, x_rows, xc, xp) : NULL;
     prologue.group_size = PROLOGUE_GROUP;
   }
@@ -184,8 +182,7 @@ static void conv_run(selftest *t, const char *model, const cvy_conv2d_params *p)
   c.dy = selftest_random(t, c.ny, -1, 1);
   c.dw0 = selftest_random(t, c.nw, -1, 1);
   if (p->prologue) {
-    c.scale = selftest_random(t, SAMPLES * (size_t)p->x.c, 0.5, 2);
-    c.shift = selftest_random(t, SAMPLES * (size_t)p->x.c, -1, 1);
+    c.affine = selftest_random(t, (size_t)SAMPLES * 3 * (size_t)p->x.c, 0.5, 2);
     c.residual = p->prologue & CVY_CONV_RESIDUAL ? selftest_random(t, c.nx, -1, 1) : NULL;
   }
   conv_truth(t, &c);
@@ -321,28 +318,24 @@ static void norm_backward_truth(selftest *t, const norm_case *b, const float *y,
   selftest_bounds(dbeta_bound, c, SUM_FACTOR);
 }
 
-/* What a deferred one gives in place of y: scale = gamma*invstd, shift = beta - mean*scale of each group; and y as its
- * reader makes it. */
-static float *compare_affine(selftest *t, const norm_case *b, const cvy_batchnorm_affine *affine) {
+/* What a deferred one gives in place of y, mean, scale = gamma*invstd and shift = beta of each group; and y as its reader
+ * makes it. */
+static float *compare_affine(selftest *t, const norm_case *b, cvy_buffer *affine) {
   const size_t c = b->c, g = (size_t)b->groups, pitch = (size_t)b->p.x.pitch;
-  double *const scale = selftest_doubles(t, g * c), *const scale_bound = selftest_doubles(t, g * c);
-  double *const shift = selftest_doubles(t, g * c), *const shift_bound = selftest_doubles(t, g * c);
+  double *const want = selftest_doubles(t, g * 3 * c), *const bound = selftest_doubles(t, g * 3 * c);
   for (size_t i = 0; i < g * c; i++) {
-    const size_t k = i % c, at = i / c * 2 * c + k;
-    scale[i] = b->rgamma[k] * b->saved[at + c];
-    shift[i] = b->rbeta[k] - b->saved[at] * scale[i];
-    scale_bound[i] = fabs(scale[i]);
-    shift_bound[i] = fabs(b->rbeta[k]) + (1 + fabs(b->saved[at])) * fabs(scale[i]);
+    const size_t k = i % c, from = i / c * 2 * c + k, at = i / c * 3 * c + k;
+    want[at] = b->saved[from], want[at + c] = b->rgamma[k] * b->saved[from + c], want[at + 2 * c] = b->rbeta[k];
+    bound[at] = 1 + fabs(want[at]), bound[at + c] = fabs(want[at + c]);
+    bound[at + 2 * c] = fabs(b->rbeta[k]) + fabs(want[at] * want[at + c]); /* that of the mean times the scale */
   }
-  selftest_bounds(scale_bound, g * c, NORM_FACTOR);
-  selftest_bounds(shift_bound, g * c, NORM_FACTOR);
-  selftest_compare(t, "scale", affine->scale, g, c, pitch, scale, scale_bound);
-  selftest_compare(t, "shift", affine->shift, g, c, pitch, shift, shift_bound);
-  const float *const by = selftest_read(t, affine->scale, g, c, pitch), *const plus = selftest_read(t, affine->shift, g, c, pitch);
+  selftest_bounds(bound, g * 3 * c, NORM_FACTOR);
+  selftest_compare(t, "affine", affine, 3 * g, c, pitch, want, bound);
+  const float *const got = selftest_read(t, affine, 3 * g, c, pitch);
   float *const y = selftest_floats(t, b->nx);
   for (size_t i = 0; i < b->nx; i++) {
-    const size_t at = (size_t)group_of(b, i) * c + i % c;
-    y[i] = fmaxf(fmaf(b->x[i], by[at], plus[at]), 0);
+    const float *const a = got + (size_t)group_of(b, i) * 3 * c + i % c;
+    y[i] = fmaxf(fmaf(b->x[i] - a[0], a[c], a[2 * c]), 0);
   }
   return y;
 }
@@ -357,27 +350,25 @@ static void norm_on_device(selftest *t, const norm_case *b) {
   cvy_buffer *const residual = b->residual ? selftest_input(t, b->residual, rows, c, pitch) : NULL;
   const bool deferred = b->p.deferred;
   cvy_buffer *const y = deferred ? NULL : selftest_output(t, rows, c, pitch);
-  const cvy_batchnorm_affine affine = {deferred ? selftest_output(t, g2 / 2, c, pitch) : NULL,
-                                       deferred ? selftest_output(t, g2 / 2, c, pitch) : NULL};
-  const cvy_batchnorm_affine *const given = deferred ? &affine : NULL;
+  cvy_buffer *const affine = deferred ? selftest_output(t, (size_t)b->groups * 3, c, pitch) : NULL;
   float *made = NULL;
   cvy_buffer *const saved = selftest_output(t, g2, c, pitch);
   cvy_buffer *const s = selftest_output(t, 2, c, pitch);
   cvy_buffer *const running = selftest_input(t, b->running, 2, c, pitch);
   cvy_buffer *const workspace = op ? selftest_workspace(t, cvy_batchnorm_workspace_bytes(op)) : NULL;
   SELFTEST_RUN(t, cvy_batchnorm_forward_inference(op, t->queue, b->n, x, residual, gamma, beta, running, y,
-                                                  given, workspace));
+                                                  affine, workspace));
   if (!deferred) selftest_compare(t, "y of inference", y, rows, c, pitch, b->inference, b->inference_bound);
   SELFTEST_RUN(t, cvy_batchnorm_forward_training(op, t->queue, b->n, b->group, b->n, x, NULL, residual, gamma, beta, y,
-                                                 given, saved, s, false, workspace, NULL));
-  if (deferred) made = compare_affine(t, b, given);
+                                                 affine, saved, s, false, workspace, NULL));
+  if (deferred) made = compare_affine(t, b, affine);
   else selftest_compare(t, "y", y, rows, c, pitch, b->y, b->y_bound);
   selftest_compare(t, "saved", saved, g2, c, pitch, b->saved, b->saved_bound);
   selftest_compare(t, "running sums", s, 2, c, pitch, b->s, b->s_bound);
   cvy_buffer *const dy = selftest_input(t, b->dy, rows, c, pitch), *const dx = selftest_output(t, rows, c, pitch);
   cvy_buffer *const dm = b->residual ? selftest_output(t, rows, c, pitch) : NULL;
   cvy_buffer *const dgamma = selftest_output(t, 1, c, pitch), *const dbeta = selftest_output(t, 1, c, pitch);
-  SELFTEST_RUN(t, cvy_batchnorm_backward(op, t->queue, b->n, b->group, x, y, given, dy, gamma, saved, dx, dm, false,
+  SELFTEST_RUN(t, cvy_batchnorm_backward(op, t->queue, b->n, b->group, x, y, affine, dy, gamma, saved, dx, dm, false,
                                          dgamma, dbeta, false, workspace, NULL));
   if (!t->failed) {
     double *const want_dx = selftest_doubles(t, b->nx);

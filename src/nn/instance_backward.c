@@ -50,10 +50,9 @@ static cvy_status backward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_bat
   cvy_status status = CVY_OK;
   cvy_buffer *const dy = cvy_gradient_of(i, u->y), *const x = cvy_value_of(i, u->x[0]);
   cvy_buffer *const dx = u->scratch >= 0 ? cvy_storage_of(i, u->scratch) : cvy_gradient_of(i, u->x[0]);
-  const cvy_batchnorm_affine affine = cvy_affine_of(i, u);
   const bool add_residual = u->dx[1] == CVY_GRADIENT_ADD;
   cvy_buffer *const dresidual = u->x[1] < 0 ? NULL : add_residual ? cvy_gradient_of(i, u->x[1]) : dy;
-  CVY_TRY(cvy_batchnorm_backward(op, i->queue, pass->n, pass->group_size, x, cvy_value_of(i, u->y), &affine, dy,
+  CVY_TRY(cvy_batchnorm_backward(op, i->queue, pass->n, pass->group_size, x, cvy_value_of(i, u->y), cvy_storage_of(i, u->affine), dy,
                                  cvy_weight_of(i, u, 0), cvy_storage_of(i, u->saved), dx, dresidual, add_residual,
                                  cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1), pass->accumulate,
                                  i->workspace, pass->parts));

@@ -55,13 +55,13 @@ static cvy_status forward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_batc
   cvy_buffer *const x = cvy_value_of(i, u->x[0]), *const residual = cvy_value_of(i, u->x[1]),
                     *const y = cvy_value_of(i, u->y);
   cvy_buffer *const gamma = cvy_weight_of(i, u, 0), *const beta = cvy_weight_of(i, u, 1);
-  const cvy_batchnorm_affine affine = cvy_affine_of(i, u);
+  cvy_buffer *const affine = cvy_storage_of(i, u->affine);
   if (!training)
     return cvy_batchnorm_forward_inference(op, i->queue, pass->n, x, residual, gamma, beta, i->running_slice[running],
-                                           y, &affine, i->workspace);
+                                           y, affine, i->workspace);
   return cvy_batchnorm_forward_training(
       op, i->queue, pass->n, pass->group_size, pass->batch, x, cvy_storage_of(i, u->stats), residual, gamma, beta, y,
-      &affine, cvy_storage_of(i, u->saved), i->sums_slice[running], pass->accumulate, i->workspace,
+      affine, cvy_storage_of(i, u->saved), i->sums_slice[running], pass->accumulate, i->workspace,
       pass->parts);
 }
 

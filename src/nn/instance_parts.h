@@ -66,15 +66,10 @@ static inline cvy_buffer *cvy_gradient_of(const cvy_instance *i, cvy_node node) 
 static inline cvy_buffer *cvy_storage_of(const cvy_instance *i, int storage) {
   return storage >= 0 ? i->storages[storage] : NULL;
 }
-/* What a deferred batchnorm gives in place of its output; NULLs for others. */
-static inline cvy_batchnorm_affine cvy_affine_of(const cvy_instance *i, const cvy_unit *u) {
-  return (cvy_batchnorm_affine){cvy_storage_of(i, u->scale), cvy_storage_of(i, u->shift)};
-}
 /* The load prologue of a convolution behind a deferred batchnorm, in groups of group_size samples (0: one group). */
 static inline cvy_conv2d_prologue cvy_prologue_of(const cvy_instance *i, const cvy_unit *u, int group_size) {
   if (u->behind < 0) return (cvy_conv2d_prologue){0};
-  const cvy_batchnorm_affine affine = cvy_affine_of(i, &i->plan->units[u->behind]);
-  return (cvy_conv2d_prologue){.scale = affine.scale, .shift = affine.shift, .group_size = group_size};
+  return (cvy_conv2d_prologue){.affine = cvy_storage_of(i, i->plan->units[u->behind].affine), .group_size = group_size};
 }
 /* Weight and bias (which = 0, 1) of a unit's layer and their gradients; NULL if it has none. */
 static inline cvy_buffer *cvy_weight_of(const cvy_instance *i, const cvy_unit *u, int which) {

@@ -78,8 +78,7 @@ static cvy_unit make_unit(const planner *p, int layer) {
                 .y = layer,
                 .stats = -1,
                 .saved = -1,
-                .scale = -1,
-                .shift = -1,
+                .affine = -1,
                 .behind = -1,
                 .source = l->input[0],
                 .mask = -1,
@@ -249,8 +248,7 @@ static void make_values(planner *p) {
     const size_t groups = p->params->inference ? 1 : (size_t)cvy_ceil_div(n, group);
     if (unit->deferred) {
       const int last = p->params->inference ? p->needed[unit->y] : 2 * plan->n_units - u;
-      unit->scale = add_storage(plan, groups * pitch, u, last);
-      unit->shift = add_storage(plan, groups * pitch, u, last);
+      unit->affine = add_storage(plan, groups * 3 * pitch, u, last);
     }
     if (p->params->inference) continue;
     unit->saved = add_storage(plan, groups * 2 * pitch, u, 2 * plan->n_units - u);
@@ -366,8 +364,8 @@ cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cv
   plan->n_nodes = net->n_layers;
   plan->units = cvy_calloc(n, sizeof *plan->units);
   plan->storages =
-      cvy_calloc(7 * n, sizeof *plan->storages); /* a layer has at most: value, gradient, statistics, saved, scale,
-                                                    shift, scratch */
+      cvy_calloc(6 * n, sizeof *plan->storages); /* a layer has at most: value, gradient, statistics, saved, affine,
+                                                    scratch */
   plan->value = cvy_calloc(n, sizeof *plan->value);
   plan->gradient = cvy_calloc(n, sizeof *plan->gradient);
   p.consumers = cvy_calloc(n, sizeof *p.consumers);

@@ -10,7 +10,7 @@
  *   relu → avgpool          (likewise): one pool unit, whose layer is the pool
  *   conv2d → relu → avgpool (likewise), where params.fuse_pools and cvy_convpool_fits: one convpool unit
  *   batchnorm [→ relu] → conv2d   (the only consumer): the batchnorm is deferred. Its output is never made; the convolution
- *                           reads what the batchnorm reads, with scale, shift and ReLU in its load prologue.
+ *                           reads what the batchnorm reads, with mean, scale, shift and ReLU in its load prologue.
  * Schedule. Forward unit u runs at time u, the loss at time U, backward of unit u at time 2U - u (U = number of units).
  * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients, masks,
  * statistics between convolution and batchnorm, saved statistics from forward to backward. A storage lives in
@@ -48,7 +48,7 @@ typedef struct cvy_unit {
   int saved;                        /* storage: batchnorm, training; -1 none */
   cvy_gradient_mode dx[2];
   bool deferred;                    /* batchnorm: its y has no storage */
-  int scale, shift;                 /* storages: of a deferred batchnorm; -1 none */
+  int affine;                       /* storage: of a deferred batchnorm; -1 none */
   int behind;                       /* conv2d: the unit of the deferred batchnorm in front of it; -1 none */
   bool behind_relu;                 /* that one's ReLU */
   cvy_node source;                  /* conv2d: the node whose value it reads: x[0], or what the batchnorm in front reads */

@@ -104,7 +104,7 @@ fail:
 
 /* ---- memory and inputs ---- */
 
-enum { X, SCALE, SHIFT, RESIDUAL, W, BIAS, Y, STATS, DY, DX, DW, DB, WORKSPACE, N_BUFFERS };
+enum { X, AFFINE, RESIDUAL, W, BIAS, Y, STATS, DY, DX, DW, DB, WORKSPACE, N_BUFFERS };
 
 typedef struct tuning {
   cvy_device *device;
@@ -177,10 +177,7 @@ static cvy_status prepare(tuning *t) {
   const bool forward = t->item->pass == CVY_CONV_FORWARD, data = t->item->pass == CVY_CONV_BACKWARD_DATA;
   if (!data) {
     CVY_TRY(fill(t, X, n * x_rows, few * x_rows, p->x.c, p->x.pitch));
-    if (p->prologue & CVY_CONV_SCALE) {
-      CVY_TRY(fill(t, SCALE, 1, 1, p->x.c, p->x.pitch));
-      CVY_TRY(fill(t, SHIFT, 1, 1, p->x.c, p->x.pitch));
-    }
+    if (p->prologue & CVY_CONV_SCALE) CVY_TRY(fill(t, AFFINE, 3, 3, p->x.c, p->x.pitch));
     if (p->prologue & CVY_CONV_RESIDUAL) CVY_TRY(fill(t, RESIDUAL, n * x_rows, few * x_rows, p->x.c, p->x.pitch));
   }
   if (forward || data) CVY_TRY(fill(t, W, w_rows, w_rows, p->k, p->y_pitch));
@@ -229,10 +226,8 @@ fail:
 static cvy_status run(tuning *t, cvy_conv2d *op, int n) {
   cvy_buffer **const b = t->buffers;
   const cvy_conv2d_params *const p = &t->p;
-  const bool scale = (p->prologue & CVY_CONV_SCALE) != 0, residual = (p->prologue & CVY_CONV_RESIDUAL) != 0;
-  const cvy_conv2d_prologue prologue = {.scale = scale ? b[SCALE] : NULL,
-                                        .shift = scale ? b[SHIFT] : NULL,
-                                        .residual = residual ? b[RESIDUAL] : NULL};
+  const cvy_conv2d_prologue prologue = {.affine = p->prologue & CVY_CONV_SCALE ? b[AFFINE] : NULL,
+                                        .residual = p->prologue & CVY_CONV_RESIDUAL ? b[RESIDUAL] : NULL};
   const cvy_conv2d_prologue *const pro = p->prologue ? &prologue : NULL;
   switch (t->item->pass) {
     case CVY_CONV_FORWARD:

@@ -163,16 +163,12 @@ static cvy_status check_channels(const cvy_batchnorm *op, const char *name, cons
   return cvy_check_buffer("batchnorm", name, buffer, rows * (size_t)op->params.x.pitch * sizeof(float));
 }
 
-/* y or what stands for it: fills *out with NULLs where nothing is deferred. */
-static cvy_status check_output(const cvy_batchnorm *op, cvy_buffer *y, const cvy_batchnorm_affine *affine, int n,
-                               size_t n_groups, cvy_batchnorm_affine *out) {
+/* y or what stands for it. */
+static cvy_status check_output(const cvy_batchnorm *op, cvy_buffer *y, cvy_buffer *affine, int n, size_t n_groups) {
   cvy_status status = CVY_OK;
-  *out = (cvy_batchnorm_affine){0};
   if (!op->params.deferred) return y ? check_tensor(op, "y", y, n) : CVY_OK;
-  CVY_REQUIRE(affine, CVY_E_ARGUMENT, "batchnorm: deferred, but there is nowhere to put scale and shift");
-  CVY_TRY(check_channels(op, "scale", affine->scale, n_groups));
-  CVY_TRY(check_channels(op, "shift", affine->shift, n_groups));
-  *out = *affine;
+  CVY_REQUIRE(affine, CVY_E_ARGUMENT, "batchnorm: deferred, but there is nowhere to put mean, scale and shift");
+  CVY_TRY(check_channels(op, "affine", affine, 3 * n_groups));
 fail:
   return status;
 }
@@ -233,10 +229,10 @@ typedef struct finishing {
 } finishing;
 
 static cvy_status finish(cvy_batchnorm *op, cvy_queue *queue, const finishing *f, cvy_buffer *stats, cvy_buffer *gamma,
-                         cvy_buffer *beta, cvy_buffer *saved, const cvy_batchnorm_affine *affine, cvy_buffer *to) {
+                         cvy_buffer *beta, cvy_buffer *saved, cvy_buffer *affine, cvy_buffer *to) {
   const partition *const p = f->measured;
   return CVY_LAUNCH(queue, op->kernels[FINISH], grid_of_channels(op, p->n_groups), CVY_BUF(stats), CVY_BUF(gamma),
-                    CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(affine->scale), CVY_BUF(affine->shift), CVY_BUF(to),
+                    CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(affine), CVY_BUF(to),
                     CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c), CVY_UINT(p->rows),
                     CVY_UINT(p->group_rows), CVY_UINT(p->block), CVY_UINT(p->parts), CVY_UINT(p->n_groups),
                     CVY_FLOAT(op->params.eps), CVY_FLOAT((float)(1 / f->m)), CVY_FLOAT((float)(1 / f->m_last)),
@@ -249,7 +245,7 @@ static cvy_status finish(cvy_batchnorm *op, cvy_queue *queue, const finishing *f
  * otherwise; what comes back is finished like a part of one position, whose M2 is the variance. */
 static cvy_status finish_part(cvy_batchnorm *op, cvy_queue *queue, const partition *measured, int n,
                               const cvy_batchnorm_parts *parts, cvy_buffer *stats, cvy_buffer *gamma, cvy_buffer *beta,
-                              cvy_buffer *saved, const cvy_batchnorm_affine *affine, cvy_buffer *s,
+                              cvy_buffer *saved, cvy_buffer *affine, cvy_buffer *s,
                               cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
   const double m = (double)n * (double)op->positions, m_batch = (double)parts->batch * (double)op->positions;
@@ -269,11 +265,10 @@ fail:
 
 cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch,
                                           cvy_buffer *x, cvy_buffer *stats, cvy_buffer *residual, cvy_buffer *gamma,
-                                          cvy_buffer *beta, cvy_buffer *y, const cvy_batchnorm_affine *affine,
+                                          cvy_buffer *beta, cvy_buffer *y, cvy_buffer *affine,
                                           cvy_buffer *saved, cvy_buffer *s, bool accumulate, cvy_buffer *workspace,
                                           const cvy_batchnorm_parts *parts) {
   cvy_status status = CVY_OK;
-  cvy_batchnorm_affine to;
   CVY_TRY(check_call(op, n, group_size, workspace));
   const partition p = cut(op, n, group_size, op->block), images = cut(op, n, group_size, op->positions);
   CVY_TRY(check_groups(op, &p, accumulate, parts));
@@ -281,7 +276,7 @@ cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, i
               "batchnorm: the whole batch has %d samples, must be at least the %d of this call", batch, n);
   CVY_TRY(check_tensor(op, "x", x, n));
   if (!op->params.deferred) CVY_TRY(check_tensor(op, "y", y, n));
-  CVY_TRY(check_output(op, y, affine, n, p.n_groups, &to));
+  CVY_TRY(check_output(op, y, affine, n, p.n_groups));
   if (op->params.residual) CVY_TRY(check_tensor(op, "residual", residual, n));
   else residual = NULL;
   if (stats) CVY_TRY(check_channels(op, "stats", stats, 2 * (size_t)n));
@@ -306,8 +301,8 @@ cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, i
                        .to_at = one ? 0 : terms_at(op),
                        .accumulate = one && accumulate};
   if (!stats) stats = workspace;
-  if (parts) CVY_TRY(finish_part(op, queue, f.measured, n, parts, stats, gamma, beta, saved, &to, s, workspace));
-  else CVY_TRY(finish(op, queue, &f, stats, gamma, beta, saved, &to, one ? s : workspace));
+  if (parts) CVY_TRY(finish_part(op, queue, f.measured, n, parts, stats, gamma, beta, saved, affine, s, workspace));
+  else CVY_TRY(finish(op, queue, &f, stats, gamma, beta, saved, affine, one ? s : workspace));
   if (!one)
     CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(workspace), CVY_BUF(s), CVY_BUF(s),
                        CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.n_groups), CVY_UINT(terms_at(op)),
@@ -319,22 +314,21 @@ fail:
 
 cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, int n, cvy_buffer *x,
                                            cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta,
-                                           cvy_buffer *running, cvy_buffer *y, const cvy_batchnorm_affine *affine,
+                                           cvy_buffer *running, cvy_buffer *y, cvy_buffer *affine,
                                            cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
-  cvy_batchnorm_affine to;
   CVY_TRY(check_call(op, n, 0, workspace));
   const partition p = cut(op, n, 0, op->block);
   CVY_TRY(check_tensor(op, "x", x, n));
   if (!op->params.deferred) CVY_TRY(check_tensor(op, "y", y, n));
-  CVY_TRY(check_output(op, y, affine, n, 1, &to));
+  CVY_TRY(check_output(op, y, affine, n, 1));
   if (op->params.residual) CVY_TRY(check_tensor(op, "residual", residual, n));
   else residual = NULL;
   CVY_TRY(check_channels(op, "gamma", gamma, 1));
   CVY_TRY(check_channels(op, "beta", beta, 1));
   CVY_TRY(check_channels(op, "running", running, 2));
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[INFERENCE], grid_flat(op), CVY_BUF(running), CVY_BUF(gamma), CVY_BUF(beta),
-                     CVY_BUF(workspace), CVY_BUF(to.scale), CVY_BUF(to.shift), CVY_UINT((uint32_t)op->vecs),
+                     CVY_BUF(workspace), CVY_BUF(affine), CVY_UINT((uint32_t)op->vecs),
                      CVY_UINT((uint32_t)op->params.x.c), CVY_FLOAT(op->params.eps), CVY_INT(op->params.deferred)));
   if (!op->params.deferred) CVY_TRY(apply(op, queue, &p, x, residual, gamma, beta, workspace, y));
 fail:
@@ -342,20 +336,19 @@ fail:
 }
 
 cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,
-                                  cvy_buffer *y, const cvy_batchnorm_affine *affine, cvy_buffer *dy, cvy_buffer *gamma,
+                                  cvy_buffer *y, cvy_buffer *affine, cvy_buffer *dy, cvy_buffer *gamma,
                                   cvy_buffer *saved, cvy_buffer *dx, cvy_buffer *dresidual, bool accumulate_dresidual,
                                   cvy_buffer *dgamma, cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace,
                                   const cvy_batchnorm_parts *parts) {
   cvy_status status = CVY_OK;
   const bool relu = op->params.relu, residual = op->params.residual, deferred = op->params.deferred;
-  cvy_batchnorm_affine from;
   CVY_TRY(check_call(op, n, group_size, workspace));
   const partition p = cut(op, n, group_size, op->block);
   CVY_TRY(check_groups(op, &p, accumulate, parts));
   CVY_TRY(check_tensor(op, "x", x, n));
   if (relu && !deferred) CVY_TRY(check_tensor(op, "y", y, n));
   else y = NULL;
-  CVY_TRY(check_output(op, y, affine, n, p.n_groups, &from));
+  CVY_TRY(check_output(op, y, affine, n, p.n_groups));
   CVY_TRY(check_tensor(op, "dy", dy, n));
   CVY_TRY(check_channels(op, "gamma", gamma, 1));
   CVY_TRY(check_channels(op, "saved", saved, 2 * (size_t)p.n_groups));
@@ -370,7 +363,7 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, in
   const int mask = !relu ? MASK_NONE : deferred ? MASK_AFFINE : MASK_Y;
   const bool add = residual && accumulate_dresidual, store = residual && !add && (relu || dresidual != dy);
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(y), CVY_BUF(dy),
-                     CVY_BUF(saved), CVY_BUF(from.scale), CVY_BUF(from.shift), CVY_BUF(dresidual), CVY_BUF(workspace),
+                     CVY_BUF(saved), CVY_BUF(affine), CVY_BUF(dresidual), CVY_BUF(workspace),
                      CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
                      CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_INT(mask), CVY_INT(store)));
   /* of a part of the batch: its terms of means over the whole batch */
@@ -394,8 +387,7 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, in
     CVY_TRY(parts->combine(parts->user, CVY_BATCHNORM_BACKWARD, queue, workspace, coef_bytes, coef_bytes,
                            2 * (size_t)op->params.x.pitch));
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(y),
-                     CVY_BUF(store ? dresidual : dy), CVY_BUF(gamma), CVY_BUF(saved), CVY_BUF(from.scale),
-                     CVY_BUF(from.shift), CVY_BUF(workspace), CVY_BUF(dx), CVY_BUF(dresidual), CVY_UINT(vecs),
+                     CVY_BUF(store ? dresidual : dy), CVY_BUF(gamma), CVY_BUF(saved), CVY_BUF(affine), CVY_BUF(workspace), CVY_BUF(dx), CVY_BUF(dresidual), CVY_UINT(vecs),
                      CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block), CVY_UINT(p.parts),
                      CVY_UINT(p.n_groups), CVY_INT(store ? MASK_NONE : mask), CVY_INT(add), CVY_UINT(coef_at(op))));
 fail:

@@ -12,9 +12,10 @@
  *   forward_training writes (or adds to) S; who owns the running values applies it (sgd.h: cvy_sgd_running).
  * backward, dm = dy * (y > 0 if relu else 1):  dbeta = sum_n,g dm;  dgamma = sum dm*xhat;  xhat = (x-mean)*invstd
  *   dx = gamma*invstd*(dm - mean_g(dm) - xhat*mean_g(dm*xhat));   dresidual = dm
- * Deferred: y is never made. Instead each group's scale = gamma*invstd and shift = beta - mean*scale are given, and who
- *   reads y reads x and computes act(fma(x, scale, shift)), as conv2d's load prologue does; backward finds ReLU's mask
- *   with the same product and sum. Its rounding error is that of x itself: half an ulp of |x|*scale.
+ * Deferred: y is never made. Instead each group's affine is given, (3,pitch) floats: the mean, scale = gamma*invstd and
+ *   shift = beta - rest*scale, rest what rounding took from the mean; and who reads y reads x and computes
+ *   act(fma(x - mean, scale, shift)), as conv2d's load prologue does; backward finds ReLU's mask with the same operations.
+ *   Near a mean that is much larger than the deviation, x - mean is exact: no digits are lost.
  * x, y, dx, dy, residual: (N,H,W,C), one pitch. gamma, beta, dgamma, dbeta: (pitch), zeros behind C.
  * saved: (G,2,pitch) = mean, invstd of each group, G = ceil(n/group_size): kept by the caller from forward to
  * backward. S: (2,pitch). */
@@ -32,9 +33,6 @@ typedef struct cvy_batchnorm_params {
   bool deferred;                    /* y is never made; not with residual */
   bool inference;                   /* only forward_inference is used */
 } cvy_batchnorm_params;
-
-/* (G,pitch) each, zeros behind C; wanted if deferred, else NULL. Kept by the caller from forward to backward. */
-typedef struct cvy_batchnorm_affine { cvy_buffer *scale, *shift; } cvy_batchnorm_affine;
 
 /* Several devices have a part of the batch each, and all of them want the statistics of the whole. A call then has one
  * group, this device's n samples. When the commands are enqueued that make its part at read_bytes of `values`, (2,pitch)
@@ -63,24 +61,25 @@ size_t cvy_batchnorm_saved_bytes(const cvy_batchnorm_params *params, int group_s
  * overwrites it.
  * CVY_E_ARGUMENT if a group would have one value per channel (m_g = 1). Pending on return. y may be x's buffer only
  * without backward; NULL if deferred. parts: NULL, or see above: then group_size is 0, accumulate false, the whole batch
- * needs two values per channel, and `batch` is that of parts. */
+ * needs two values per channel, and `batch` is that of parts. affine: (G,3,pitch), zeros behind C, kept by the caller from
+ * forward to backward; wanted if deferred, else NULL. */
 cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch,
                                           cvy_buffer *x, cvy_buffer *stats, cvy_buffer *residual, cvy_buffer *gamma,
-                                          cvy_buffer *beta, cvy_buffer *y, const cvy_batchnorm_affine *affine,
+                                          cvy_buffer *beta, cvy_buffer *y, cvy_buffer *affine,
                                           cvy_buffer *saved, cvy_buffer *s, bool accumulate, cvy_buffer *workspace,
                                           const cvy_batchnorm_parts *parts);
 /* y = act((x - running[0,c]) / sqrt(running[1,c] + eps) * gamma + beta [+ residual]); running: (2,pitch). Deferred:
  * affine of one group. */
 cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, int n, cvy_buffer *x,
                                            cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta,
-                                           cvy_buffer *running, cvy_buffer *y, const cvy_batchnorm_affine *affine,
+                                           cvy_buffer *running, cvy_buffer *y, cvy_buffer *affine,
                                            cvy_buffer *workspace);
 /* y is forward's output (its sign is ReLU's mask; unused without relu and if deferred). dresidual: gets dm, may be dy's own buffer
  * (in place), NULL if
  * !residual. accumulate_dresidual: adds instead (then not in place). dx may be dy's buffer if dresidual is not.
  * dgamma, dbeta (+)= when accumulate. */
 cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,
-                                  cvy_buffer *y, const cvy_batchnorm_affine *affine, cvy_buffer *dy, cvy_buffer *gamma,
+                                  cvy_buffer *y, cvy_buffer *affine, cvy_buffer *dy, cvy_buffer *gamma,
                                   cvy_buffer *saved, cvy_buffer *dx, cvy_buffer *dresidual, bool accumulate_dresidual,
                                   cvy_buffer *dgamma, cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace,
                                   const cvy_batchnorm_parts *parts);

@@ -326,16 +326,11 @@ static cvy_status check_call(const cvy_conv2d *op, cvy_conv_pass pass, const cvy
     CVY_REQUIRE(prologue->group_size >= 0, CVY_E_ARGUMENT,
                 "convolution: prologue groups of %d samples; 0 (all) or more is wanted", prologue->group_size);
     if (prologue->group_size > 0 && prologue->group_size < call->n) call->group_size = prologue->group_size;
-    call->scale = prologue->scale, call->shift = prologue->shift, call->residual = prologue->residual;
+    call->affine = prologue->affine, call->residual = prologue->residual;
   }
-  const size_t scale_floats = (size_t)cvy_ceil_div(call->n, call->group_size) * (size_t)p->x.pitch;
-  if (p->prologue & CVY_CONV_SCALE) {
-    CVY_TRY(check_buffer(op, "scale", call->scale, scale_floats));
-    CVY_TRY(check_buffer(op, "shift", call->shift, scale_floats));
-  } else {
-    CVY_TRY(check_absent("a scale", call->scale));
-    CVY_TRY(check_absent("a shift", call->shift));
-  }
+  const size_t affine_floats = 3 * (size_t)cvy_ceil_div(call->n, call->group_size) * (size_t)p->x.pitch;
+  if (p->prologue & CVY_CONV_SCALE) CVY_TRY(check_buffer(op, "affine", call->affine, affine_floats));
+  else CVY_TRY(check_absent("an affine", call->affine));
   if (p->prologue & CVY_CONV_RESIDUAL) CVY_TRY(check_buffer(op, "residual", call->residual, x_floats));
   else CVY_TRY(check_absent("a residual", call->residual));
 fail:

@@ -3,10 +3,10 @@
  *
  *   y[n,p,q,k] = bias[k] + sum_{r,s,c} f(x)[n, p*stride_h + r - pad_h, q*stride_w + s - pad_w, c] * w[r,s,c,k]
  *   (0 outside the image)
- *   f = load prologue: v = x; if SCALE: v = fma(v, scale[g,c], shift[g,c]); if RESIDUAL: v += residual; if RELU: v =
+ *   f = load prologue: v = x; if SCALE: v = fma(v - mean[g,c], scale[g,c], shift[g,c]); if RESIDUAL: v += residual; if RELU: v =
  *   max(v,0). Padding stays 0:
- *       the prologue is applied to pixels of the image only; it is one fma, so that batchnorm's backward finds the same
- *       ReLU mask. g = n / group_size (the last group may be smaller).
+ *       the prologue is applied to pixels of the image only; it is one subtraction and one fma, so that batchnorm's
+ *       backward finds the same ReLU mask. g = n / group_size (the last group may be smaller).
  *   P = (H + 2*pad_h - R)/stride_h + 1 (floor), Q alike.
  *   x: (N,H,W,C) pitch x_pitch · w: (R,S,C,y_pitch) · bias: (y_pitch), zeros behind K · y: (N,P,Q,K) pitch y_pitch;
  *   channels K..pitch-1 come out 0.
@@ -114,9 +114,9 @@ int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *params, c
 double cvy_conv2d_flops(const cvy_conv2d_params *params, int n);   /* multiply-adds * 2 of one pass, direct count */
 
 typedef struct cvy_conv2d_prologue {
-  cvy_buffer *scale, *shift;        /* (G, x_pitch) each, or NULL */
+  cvy_buffer *affine;               /* (G, 3, x_pitch): mean, scale, shift; or NULL */
   cvy_buffer *residual;             /* like x, or NULL */
-  int group_size;                   /* samples per group of scale/shift; 0 = all */
+  int group_size;                   /* samples per group of affine; 0 = all */
 } cvy_conv2d_prologue;
 
 /* All: n in 1..n_max; pending on return; buffers borrowed until the queue has run. `bias`, `stats`, `prologue` as

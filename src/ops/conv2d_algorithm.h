@@ -12,7 +12,7 @@ static inline int cvy_conv_smaller(int64_t a, int64_t b) { return (int)(a < b ? 
 typedef struct cvy_conv_call {
   int n, group_size; /* group_size >= 1 */
   bool accumulate;
-  cvy_buffer *x, *scale, *shift, *residual; /* forward, backward_weights */
+  cvy_buffer *x, *affine, *residual; /* forward, backward_weights */
   cvy_buffer *w, *bias, *y, *stats;         /* w also backward_data */
   cvy_buffer *dy, *dx, *dw, *db;
   cvy_buffer *workspace;

@@ -197,7 +197,7 @@ static cvy_status run_gather(simt_state *st, cvy_queue *queue, const cvy_conv_ca
   const int positions = call->n * g->grid_h * g->grid_w, taps = g->taps_h * g->taps_w;
   const size_t groups = (size_t)cvy_ceil_div(positions, st->tile.m) * (size_t)cvy_ceil_div(g->out.pitch, st->tile.n);
   return CVY_LAUNCH(queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(forward ? call->x : call->dy),
-                    CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->w),
+                    CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->w),
                     CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx),
                     CVY_BUF(st->stats ? call->workspace : NULL), CVY_INT(positions),
                     CVY_INT(taps * g->in.c), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
@@ -220,7 +220,7 @@ static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_c
   const size_t groups = (size_t)parts * (size_t)cvy_ceil_div(depth, st->tile.m) *
                         (size_t)cvy_ceil_div(g.out.pitch, st->tile.n);
   CVY_TRY(CVY_LAUNCH(
-      queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(call->x), CVY_BUF(call->scale), CVY_BUF(call->shift),
+      queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(call->x), CVY_BUF(call->affine),
       CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(parts > 1 ? call->workspace : call->dw), CVY_INT(positions),
       CVY_INT(depth), CVY_INT(g.in.h), CVY_INT(g.in.w), CVY_INT(g.in.c), CVY_INT(g.in.pitch), CVY_INT(g.taps_w),
       CVY_INT(g.step_h), CVY_INT(g.step_w), CVY_INT(g.first_h), CVY_INT(g.first_w), CVY_INT(g.grid_h),

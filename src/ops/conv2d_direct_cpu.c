@@ -184,7 +184,7 @@ static cvy_status run_weights(cpu_state *st, cvy_queue *queue, const cvy_conv_ca
                     (call->accumulate && !parts ? CVY_CPU_ACCUMULATE : 0);
   CVY_TRY(CVY_LAUNCH(
       queue, strips->main, cvy_conv_groups_of_one(cvy_conv_smaller((int64_t)groups * splits, strips->max_groups)),
-      CVY_BUF(call->x), CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->dy),
+      CVY_BUF(call->x), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),
       CVY_BUF(parts ? call->workspace : call->dw), CVY_BUF(parts ? call->workspace : call->db),
       CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c),
       CVY_INT(g->in.pitch), CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(pitch), CVY_INT(p->r), CVY_INT(p->s),

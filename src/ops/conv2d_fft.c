@@ -221,8 +221,7 @@ static cvy_status load_image(fft_state *st, cvy_queue *queue, cvy_kernel *kernel
             crop_h = is_x ? 0 : p->pad_h - st->pad_h, crop_w = is_x ? 0 : p->pad_w - st->pad_w;
   const int64_t n = (int64_t)images.count * channels.count * st->rows * st->width;
   const cvy_spread s = cvy_spread_over(st->device, n);
-  return CVY_LAUNCH(queue, kernel, s.grid, CVY_BUF(is_x ? call->x : call->dy), CVY_BUF(is_x ? call->scale : NULL),
-                    CVY_BUF(is_x ? call->shift : NULL), CVY_BUF(is_x ? call->residual : NULL), CVY_BUF(b->real),
+  return CVY_LAUNCH(queue, kernel, s.grid, CVY_BUF(is_x ? call->x : call->dy), CVY_BUF(is_x ? call->affine : NULL), CVY_BUF(is_x ? call->residual : NULL), CVY_BUF(b->real),
                     CVY_INT((int)n), CVY_INT(s.chunk), CVY_INT(images.begin), CVY_INT(channels.begin),
                     CVY_INT(channels.count), CVY_INT(st->rows), CVY_INT(st->width), CVY_INT(shape->h),
                     CVY_INT(shape->w), CVY_INT(shape->pitch), CVY_INT(used_h), CVY_INT(used_w), CVY_INT(crop_h),

@@ -143,7 +143,7 @@ static cvy_status make_columns(gemm_state *st, cvy_queue *queue, const cvy_conv_
   const int c_vecs = p->x.c / st->vec, row_vecs = st->depth / st->vec;
   const int64_t n = (int64_t)images * st->positions * row_vecs;
   const cvy_spread s = cvy_spread_over(st->device, n);
-  return CVY_LAUNCH(queue, st->columns, s.grid, CVY_BUF(call->x), CVY_BUF(call->scale), CVY_BUF(call->shift),
+  return CVY_LAUNCH(queue, st->columns, s.grid, CVY_BUF(call->x), CVY_BUF(call->affine),
                     CVY_BUF(call->residual), CVY_BUF(call->workspace), CVY_INT((int)n), CVY_INT(s.chunk),
                     CVY_INT(image0), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(c_vecs), CVY_INT(p->x.pitch / st->vec),
                     CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(p->pad_h), CVY_INT(p->pad_w),

@@ -120,7 +120,7 @@ cvy_status cvy_conv_strips_run(cvy_conv_strips *st, cvy_queue *queue, const cvy_
                                       : 0);
   CVY_TRY(pack_weights(st, queue, call));
   CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),
-                     CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->scale), CVY_BUF(call->shift),
+                     CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->affine),
                      CVY_BUF(call->residual), CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx),
                      CVY_BUF(call->stats), CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(in->h), CVY_INT(in->w),
                      CVY_INT(in->c), CVY_INT(in->pitch), CVY_INT(out->h), CVY_INT(out->w), CVY_INT(out->pitch),

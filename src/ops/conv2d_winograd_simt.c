@@ -188,8 +188,7 @@ static cvy_grid items_of(int64_t items) { return groups_of((items + 255) / 256, 
 /* Pixels of `tiles` tiles from sample `first` on. */
 static cvy_status run_input(winograd_state *st, cvy_queue *queue, const cvy_conv_call *call, int first, int tiles) {
   cvy_buffer *const from = st->pass == CVY_CONV_BACKWARD_DATA ? call->dy : call->x;
-  return CVY_LAUNCH(queue, st->input, items_of((int64_t)tiles * st->in_pitch), CVY_BUF(from), CVY_BUF(call->scale),
-                    CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->workspace), CVY_INT(st->input_at),
+  return CVY_LAUNCH(queue, st->input, items_of((int64_t)tiles * st->in_pitch), CVY_BUF(from), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->workspace), CVY_INT(st->input_at),
                     CVY_INT(first), CVY_INT(tiles), CVY_INT(st->tiles_h), CVY_INT(st->tiles_w), CVY_INT(st->in_pitch),
                     CVY_INT(st->in.h), CVY_INT(st->in.w), CVY_INT(st->in.c), CVY_INT(st->in.pitch), CVY_INT(st->pad_h),
                     CVY_INT(st->pad_w), CVY_DIVIDER(st->in_pitch), CVY_DIVIDER(st->per_image), CVY_DIVIDER(st->tiles_w),

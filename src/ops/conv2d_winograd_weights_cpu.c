@@ -141,7 +141,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   const int flags = p->prologue | (call->db ? CVY_CPU_BIAS : 0) | (call->accumulate && !parts ? CVY_CPU_ACCUMULATE : 0);
   CVY_TRY(CVY_LAUNCH(
       queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(st->blocks * splits, st->max_groups)), CVY_BUF(call->x),
-      CVY_BUF(call->scale), CVY_BUF(call->shift), CVY_BUF(call->residual), CVY_BUF(call->dy),
+      CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),
       CVY_BUF(parts ? call->workspace : call->dw), CVY_BUF(parts ? call->workspace : call->db),
       CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c),
       CVY_INT(p->x.pitch), CVY_INT(st->y.h), CVY_INT(st->y.w), CVY_INT(st->y.pitch), CVY_INT(p->pad_h),

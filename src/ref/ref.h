@@ -17,9 +17,9 @@ void ref_conv2d_backward_data(const cvy_conv2d_params *p, int n, const double *d
                               double *mag);
 void ref_conv2d_backward_weights(const cvy_conv2d_params *p, int n, const double *x, const double *dy, double *dw,
                                  double *mag);
-/* f(x) of the load prologue; scale, shift: (G,C). */
-void ref_conv2d_prologue(const cvy_conv2d_params *p, int n, int group_size, const double *x, const double *scale,
-                         const double *shift, const double *residual, double *out);
+/* f(x) of the load prologue; affine: (G,3,C). */
+void ref_conv2d_prologue(const cvy_conv2d_params *p, int n, int group_size, const double *x, const double *affine,
+                         const double *residual, double *out);
 /* rows x c → c sums: bias gradients. */
 void ref_reduce_columns(size_t rows, int c, const double *x, double *out, double *mag);
 

@@ -87,15 +87,15 @@ void ref_conv2d_backward_weights(const cvy_conv2d_params *p, int n, const double
   accumulate(p, n, WANT_DW, x, NULL, dy, dw, mag);
 }
 
-void ref_conv2d_prologue(const cvy_conv2d_params *p, int n, int group_size, const double *x, const double *scale,
-                         const double *shift, const double *residual, double *out) {
+void ref_conv2d_prologue(const cvy_conv2d_params *p, int n, int group_size, const double *x, const double *affine,
+                         const double *residual, double *out) {
   const size_t image = (size_t)p->x.h * p->x.w * p->x.c;
   for (int m = 0; m < n; m++) {
     const size_t group = group_size > 0 ? (size_t)(m / group_size) : 0;
     for (size_t i = 0; i < image; i++) {
-      const size_t at = (size_t)m * image + i, channel = group * (size_t)p->x.c + i % (size_t)p->x.c;
+      const size_t at = (size_t)m * image + i, c = (size_t)p->x.c, channel = group * 3 * c + i % c;
       double v = x[at];
-      if (p->prologue & CVY_CONV_SCALE) v = v * scale[channel] + shift[channel];
+      if (p->prologue & CVY_CONV_SCALE) v = (v - affine[channel]) * affine[channel + c] + affine[channel + 2 * c];
       if (p->prologue & CVY_CONV_RESIDUAL) v += residual[at];
       if (p->prologue & CVY_CONV_RELU) v = v > 0 ? v : 0;
       out[at] = v;
