@@ -2,15 +2,22 @@
  * Softmax cross-entropy with loss and hits (ops/softmax_xent.h):
  *   softmax_xent_rows:    each[n] = {log(sum_c exp(x[c] - m)) + (m - x[label]), hit}, m = max x
  *                         dx[c] = (exp(x[c] - m)/sum - [c == label]) * scale, if with_dx
- *   softmax_xent_finish:  result = sum of each[n], added to what is there if `accumulate`; sums in a fixed order
+ *   softmax_xent_finish:  result = sum of each[n], added to what is there if `accumulate`; sums in a fixed order, of which
+ *                         loss_rest keeps what each addition rounds away: both together are a double's worth of digits
  * hit is 1 if label is the first largest: every column in front of the label is smaller and none behind it is larger;
  * comparisons with NaN are false, so such a row is no hit.
  *
- * x, dx: (n, pitch), c columns in use, the others of dx get 0; dx may be x. each: n pairs {float, int} (workspace);
- * result: one. Geometry: row.clh; the second kernel is one work-group. */
+ * x, dx: (n, pitch), c columns in use, the others of dx get 0; dx may be x. each: n of them (workspace); result: one. Geometry: row.clh; the second kernel is one work-group. */
 #include "row.clh"
 
-typedef struct xent_result { float loss_sum; int correct; } xent_result;
+typedef struct xent_result { float loss_sum, loss_rest; int correct; } xent_result;
+
+/* a + b, and what rounding it takes away (Knuth, TAOCP 4.2.2, theorem B). */
+static inline xent_result added(const xent_result a, const xent_result b) {
+  const float sum = a.loss_sum + b.loss_sum, b_taken = sum - a.loss_sum;
+  const float lost = (a.loss_sum - (sum - b_taken)) + (b.loss_sum - b_taken);
+  return (xent_result){sum, a.loss_rest + b.loss_rest + lost, a.correct + b.correct};
+}
 
 #if CVY_CPU
 
@@ -31,8 +38,7 @@ CVY_KERNEL softmax_xent_rows(global const float *x, global const int *restrict l
     const float top = row_max(largest);
     for (int j = 0; j < c; j += LANES) sum += row_columns(j) < c ? exp(row_load(x + at, j, c, top) - top) : 0.0f;
     const float total = row_sum(sum);
-    each[r].loss_sum = log(total) + (top - x_label);
-    each[r].correct = row_max(misses) == 0.0f ? 1 : 0;
+    each[r] = (xent_result){log(total) + (top - x_label), 0.0f, row_max(misses) == 0.0f ? 1 : 0};
     if (with_dx)
       for (int j = 0; j < pitch; j += LANES) {
         const int16 columns = row_columns(j);
@@ -45,15 +51,9 @@ CVY_KERNEL softmax_xent_rows(global const float *x, global const int *restrict l
 
 CVY_KERNEL softmax_xent_finish(global const xent_result *restrict each, global xent_result *restrict result,
                                const int n, const int accumulate) {
-  float sums[LANES] = {0.0f}, sum = 0.0f;
-  int count = 0;
-  for (int i = 0; i < n; i++) {
-    sums[i % LANES] += each[i].loss_sum;
-    count += each[i].correct;
-  }
-  for (int i = 0; i < LANES; i++) sum += sums[i];
-  result->loss_sum = accumulate ? result->loss_sum + sum : sum;
-  result->correct = accumulate ? result->correct + count : count;
+  xent_result sum = {0.0f, 0.0f, 0};
+  for (int i = 0; i < n; i++) sum = added(sum, each[i]);
+  *result = accumulate ? added(*result, sum) : sum;
 }
 
 #else
@@ -78,8 +78,7 @@ CVY_KERNEL softmax_xent_rows(global const float *x, global const int *restrict l
   for (int j = lane; j < columns; j += LANES) sum += exp(x[at + j] - top);
   const float total = row_tree_sum(sum, lane, scratch);
   if (r < n && lane == 0) {
-    each[r].loss_sum = log(total) + (top - x_label);
-    each[r].correct = misses == 0.0f ? 1 : 0;
+    each[r] = (xent_result){log(total) + (top - x_label), 0.0f, misses == 0.0f ? 1 : 0};
   }
   for (int j = lane; with_dx && r < n && j < pitch; j += LANES)
     dx[at + j] = j < c ? (exp(x[at + j] - top) / total - (j == label ? 1.0f : 0.0f)) * scale : 0.0f;
@@ -87,29 +86,17 @@ CVY_KERNEL softmax_xent_rows(global const float *x, global const int *restrict l
 
 CVY_KERNEL softmax_xent_finish(global const xent_result *restrict each, global xent_result *restrict result,
                                const int n, const int accumulate) {
-  local float sums[LOCAL];
-  local int counts[LOCAL];
+  local xent_result sums[LOCAL];
   const int item = get_local_id(0);
-  float sum = 0.0f;
-  int count = 0;
-  for (int i = item; i < n; i += LOCAL) {
-    sum += each[i].loss_sum;
-    count += each[i].correct;
-  }
+  xent_result sum = {0.0f, 0.0f, 0};
+  for (int i = item; i < n; i += LOCAL) sum = added(sum, each[i]);
   sums[item] = sum;
-  counts[item] = count;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int reach = LOCAL / 2; reach > 0; reach /= 2) {
-    if (item < reach) {
-      sums[item] += sums[item + reach];
-      counts[item] += counts[item + reach];
-    }
+    if (item < reach) sums[item] = added(sums[item], sums[item + reach]);
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  if (item == 0) {
-    result->loss_sum = accumulate ? result->loss_sum + sums[0] : sums[0];
-    result->correct = accumulate ? result->correct + counts[0] : counts[0];
-  }
+  if (item == 0) *result = accumulate ? added(*result, sums[0]) : sums[0];
 }
 
 #endif

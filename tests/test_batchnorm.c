@@ -425,6 +425,39 @@ static void test_inference(check_device *d) {
   }
 }
 
+/* Means of 1,000 to 30,000 deviations, from per-image statistics whose means are rounded, to a half of their last digit: 1e-3
+ * of a deviation. The deferred output is better than that: the rounding errors of 64 means cancel out to a third of one at
+ * most (three standard deviations of their mean: 3 * 2e/sqrt(12 * 64) = 0.22e), and no other digits are lost. */
+static void test_digits(check_device *d) {
+  enum { N = 64, HW = 49, C = 16 };
+  if (getenv("CVY_TEST_OCLGRIND") || !check_case(d, "digits")) return;
+  check_rng r = check_rng_make(d, 6000);
+  const bn_case k = {.p = {.n_max = N, .x = {7, 7, C, 16}, .eps = 1e-5f, .deferred = true}, .n = N, .batch = N, .stats = true};
+  float *const x = check_floats(d, N * HW * C), gamma[C], beta[C];
+  check_fill(&r, x, N * HW * C, CHECK_FILL_NORMAL);
+  check_fill(&r, gamma, C, CHECK_FILL_NORMAL);
+  check_fill(&r, beta, C, CHECK_FILL_NORMAL);
+  for (size_t i = 0; i < N * HW * C; i++) x[i] += 1000.0f * powf(1.25f, (float)(i % C));
+  const bn_truth t = make_truth(d, &k, x, NULL, gamma, beta);
+  double *const tol = check_doubles(d, t.size);
+  for (size_t i = 0; i < t.size; i++) {
+    const size_t ch = i % C;
+    const double scale = fabs(t.gamma[ch]) * t.saved[C + ch], e = FLT_EPSILON / 2 * fabs(t.saved[ch]);
+    tol[i] = e / 3 * scale + FLT_EPSILON * (SUM_ERROR * fabs((t.x[i] - t.saved[ch]) * scale) + 4 * fabs(t.beta[ch]));
+  }
+  cvy_batchnorm *op = NULL;
+  check_ok(cvy_batchnorm_create(d->cl, &k.p, &op));
+  check_buffer *const affine = check_output(d, "affine", 3, C, 16);
+  check_ok(cvy_batchnorm_forward_training(
+    op, d->queue, N, 0, N, check_input(d, "x", x, N * HW, C, 16)->cl,
+    check_input(d, "stats", image_stats(d, &t, &k), 2 * N, C, 16)->cl, NULL, check_input(d, "gamma", gamma, 1, C, 16)->cl,
+    check_input(d, "beta", beta, 1, C, 16)->cl, NULL, affine->cl, check_output(d, "saved", 2, C, 16)->cl,
+    check_output(d, "s", 2, C, 16)->cl, false, check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op))->cl, NULL));
+  check_close(d, "y", apply(d, &t, &k, x, check_download(affine)), t.y, tol, N * HW, C);
+  check_case_end(d);
+  cvy_batchnorm_destroy(&op);
+}
+
 /* A constant channel has variance 0: y is beta exactly, whatever the constant. */
 static void test_constant(check_device *d) {
   enum { N = 3, H = 5, W = 7, C = 6, SIZE = N * H * W * C };
@@ -570,7 +603,7 @@ static void test_arguments(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"shapes", test_shapes},       {"fixed", test_fixed},
-                                     {"inference", test_inference}, {"constant", test_constant},
+                                     {"inference", test_inference}, {"digits", test_digits}, {"constant", test_constant},
                                      {"reference", test_reference}, {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

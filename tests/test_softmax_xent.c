@@ -103,10 +103,11 @@ static void test_special(check_device *d) {
     x[1][j] = -3e38f;                    /* all equal: label 0 is */
     x[2][j] = j == 9 ? 1e8f : -1e8f;     /* p = 1, loss 0 */
     x[3][j] = j == 2 ? -1e30f : 1e30f;   /* loss 2e30 */
-    x[4][j] = j == 7 ? NAN : 1.0f;
+    x[4][j] = j == 7 ? NAN : j == 5 ? 2.0f : 1.0f; /* label 5 is larger than all but the NaN behind it */
     x[5][j] = j == 4 ? NAN : 1.0f;       /* NaN at the label */
     x[6][j] = j == 7 ? 2.0f : -INFINITY; /* p = 1 */
     x[7][j] = j == 4 ? INFINITY : 0.0f;  /* NaN, and a miss */
+    x[8][j] = j == 2 ? NAN : j == 6 ? 2.0f : 1.0f; /* the same, the NaN in front */
   }
   cvy_softmax_xent *op = NULL;
   check_ok(cvy_softmax_xent_create(d->cl, N, C, 16, &op));
@@ -128,10 +129,41 @@ static void test_special(check_device *d) {
       if (!(tol[j] >= 0)) tol[j] = 1e-6;
     check_result(d, result, loss, loss_tol, correct, &got);
     check_close(d, "dx", check_download(dx), want, tol, 1, C);
-    static const int hits[N] = {0, 1, 1, 0, 0, 0, 1, 0, -1};
-    if (hits[i] >= 0 && got.correct != hits[i]) check_fail(d, "correct is %d, must be %d", got.correct, hits[i]);
+    static const int hits[N] = {0, 1, 1, 0, 0, 0, 1, 0, 0};
+    if (got.correct != hits[i]) check_fail(d, "correct is %d, must be %d", got.correct, hits[i]);
     check_case_end(d);
   }
+  cvy_softmax_xent_destroy(&op);
+}
+
+/* Losses of 20,000 samples, from 3e-5 to 30, in calls of 4,000: their sum is that of the rows' losses in double. */
+static void test_many(check_device *d) {
+  enum { N = 4000, C = 10, CALLS = 5 };
+  if (getenv("CVY_TEST_OCLGRIND") || !check_case(d, "many")) return;
+  check_rng r = check_rng_make(d, 77);
+  float *const x = check_floats(d, N * C);
+  int *const labels = (int *)check_floats(d, N);
+  check_fill(&r, x, N * C, CHECK_FILL_NORMAL);
+  for (int i = 0; i < N; i++) {
+    labels[i] = i % C;
+    x[i * C + i % C] += i % 3 == 0 ? 12.0f : i % 3 == 1 ? -30.0f : 0.0f;
+  }
+  cvy_softmax_xent *op = NULL;
+  check_ok(cvy_softmax_xent_create(d->cl, N, C, 16, &op));
+  check_buffer *const bx = check_input(d, "x", x, N, C, 16), *const b_labels = check_input_bytes(d, "labels", labels, N * sizeof(int));
+  check_buffer *const result = check_scratch(d, "result", sizeof(cvy_xent_result));
+  check_buffer *const workspace = check_scratch(d, "workspace", cvy_softmax_xent_workspace_bytes(op));
+  cvy_xent_result *const each = (cvy_xent_result *)check_floats(d, N * sizeof *each / sizeof(float)), got;
+  double want = 0;
+  for (int call = 0; call < CALLS; call++) {
+    check_ok(cvy_softmax_xent_run(op, d->queue, N, bx->cl, b_labels->cl, 1, NULL, result->cl, call > 0, workspace->cl));
+    check_download_bytes(workspace, each, N * sizeof *each);
+    for (int i = 0; i < N; i++) want += (double)each[i].loss_sum;
+  }
+  check_download_bytes(result, &got, sizeof got);
+  if (!(fabs(cvy_xent_loss(&got) - want) <= 1e-11 * want))
+    check_fail(d, "the sum of %d losses is %.15g, in double %.15g", CALLS * N, cvy_xent_loss(&got), want);
+  check_case_end(d);
   cvy_softmax_xent_destroy(&op);
 }
 
@@ -171,7 +203,7 @@ static void test_arguments(check_device *d) {
   check_ok(cvy_softmax_xent_create(d->cl, 4, 10, 16, &op));
   float zeros[64] = {0};
   check_buffer *const x = check_input(d, "x", zeros, 4, 16, 16), *const dx = check_output(d, "dx", 4, 16, 16);
-  check_buffer *const labels = check_input_bytes(d, "labels", zeros, 16), *const result = check_scratch(d, "result", 8);
+  check_buffer *const labels = check_input_bytes(d, "labels", zeros, 16), *const result = check_scratch(d, "result", sizeof(cvy_xent_result));
   check_buffer *const workspace = check_scratch(d, "workspace", 32);
   cvy_queue *const q = d->queue;
   check_fails(cvy_softmax_xent_run(op, q, 0, x->cl, labels->cl, 1, dx->cl, result->cl, false, workspace->cl),
@@ -181,19 +213,19 @@ static void test_arguments(check_device *d) {
   check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, NAN, dx->cl, result->cl, false, workspace->cl),
               CVY_E_ARGUMENT, "scale nan");
   check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, result->cl, 1, dx->cl, result->cl, false, workspace->cl),
-              CVY_E_ARGUMENT, "labels has 8");
+              CVY_E_ARGUMENT, "labels has 12");
   check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, labels->cl, result->cl, false, workspace->cl),
               CVY_E_ARGUMENT, "dx has 16");
   check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, dx->cl, NULL, false, workspace->cl),
               CVY_E_ARGUMENT, "result is NULL");
   check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, dx->cl, result->cl, false, result->cl),
-              CVY_E_ARGUMENT, "workspace has 8");
+              CVY_E_ARGUMENT, "workspace has 12");
   check_case_end(d);
   cvy_softmax_xent_destroy(&op);
 }
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"shapes", test_shapes}, {"special", test_special}, {"reference", test_reference}, {"arguments", test_arguments}};
+    {"shapes", test_shapes}, {"special", test_special}, {"many", test_many}, {"reference", test_reference}, {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

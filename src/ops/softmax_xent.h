@@ -10,10 +10,18 @@
 #ifndef CVY_OPS_SOFTMAX_XENT_H
 #define CVY_OPS_SOFTMAX_XENT_H
 
+#include <math.h>
+
 #include "src/cl/launch.h"
 #include "src/ops/tensor.h"
 
-typedef struct cvy_xent_result { float loss_sum; int32_t correct; } cvy_xent_result;
+/* loss_rest: what rounding took from loss_sum. The same in cl/softmax_xent.cl. */
+typedef struct cvy_xent_result { float loss_sum, loss_rest; int32_t correct; } cvy_xent_result;
+
+/* The sum of the losses to a double's digits: however many samples there are, each counts with all of its own. */
+static inline double cvy_xent_loss(const cvy_xent_result *result) {
+  return isfinite(result->loss_sum) ? (double)result->loss_sum + (double)result->loss_rest : (double)result->loss_sum;
+}
 
 typedef struct cvy_softmax_xent cvy_softmax_xent;
 cvy_status cvy_softmax_xent_create(cvy_device *device, int n_max, int c, int pitch, cvy_softmax_xent **out);

@@ -42,7 +42,7 @@ cvy_status cvy_replica_evaluate(cvy_replica *r, bool on_train, int first, int n,
   if (n > 0) {
     cvy_xent_result result = {0};
     CVY_TRY(cvy_buffer_read(queue, cvy_instance_result(r->instance), 0, sizeof result, &result, NULL, NULL));
-    *loss_sum += (double)result.loss_sum;
+    *loss_sum += cvy_xent_loss(&result);
     *correct += result.correct;
   }
 fail:

@@ -81,7 +81,7 @@ cvy_status cvy_exchange_finish_step(cvy_exchange *x, cvy_step *step, double *los
     cvy_timeline_work(x->timeline, CVY_WORK_RESULT, r, -1, step->number, since);
     if (step->shares[r] == 0) continue;
     const cvy_xent_result *const result = cvy_replica_result(&x->replicas[r], step->number);
-    *loss += (double)result->loss_sum;
+    *loss += cvy_xent_loss(result);
     *correct += result->correct;
   }
   *loss = cvy_unsigned_nan(*loss / step->n);
