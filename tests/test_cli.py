@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import termios
 
-from cli import check, CONVOY, DEVICE, device_times, expect, LENET, lines_of, need_device, NO_DEVICE, ROOT, run, SMALL, main
+from cli import check, CONVOY, DEVICE, device_times, expect, LENET, lines_of, need_device, NO_DEVICE, ROOT, run, SMALL, main, write_idx
 
 
 def test_errors():
@@ -259,6 +259,35 @@ def test_outputs():
         for one, two in [("to-folder/x", "folder/x"), ("to-later", "later"), ("a", "b")]:
             expect(2, "train", *SMALL, "--log", at(one), "--plot", at(two), err="two names", env=NO_DEVICE)
         expect(2, "eval", *LENET, "--weights", at("a"), "--json", at("b"), err="two names", env=NO_DEVICE)
+        expect(2, "train", *SMALL[:-2], "--init-from", at("a"), "--save", at("b"), err="two names", env=NO_DEVICE)
+        # an input is looked at before the devices are
+        for option in ("--init-from", "--weights"):
+            verb = ["train", *SMALL[:-2]] if option == "--init-from" else ["eval", *LENET]
+            expect(1, *verb, option, at("none"), err=("none", "No such file"), env=NO_DEVICE)
+            os.mkfifo(at("pipe"))
+            expect(1, *verb, option, at("pipe"), err="it is a pipe, not a file", env=NO_DEVICE, timeout=20)
+            os.remove(at("pipe"))
+        # what would be lost: a file of the data set, a checkpoint, a baseline
+        os.mkdir(at("data"))
+        write_idx(at("data"), 4)
+        idx = at("data/train-labels-idx1-ubyte")
+        os.link(idx, at("hard"))
+        os.symlink("data", at("soft"))
+        os.mkdir(at("ck"))
+        with open(at("elsewhere"), "wb") as f:
+            f.write(bytes(8) + b'{"__metadata__":{"convoy_checkpoint":"3"}}')
+        for option in ("--save", "--plot", "--log", "--trace"):
+            for name in ("hard", "soft/t10k-images-idx3-ubyte"):
+                expect(2, "train", "--model", "lenet", "--data", at("data"), option, at(name), err=("two names", option, at(name)), env=NO_DEVICE)
+            expect(2, "train", *SMALL, option, at("elsewhere"), err=(option, "is a checkpoint"), env=NO_DEVICE)
+            expect(2, "train", *SMALL, "--checkpoint", at("ck"), option, at("ck/../ck/step-0000000001.safetensors"), err=(option, "step-"), env=NO_DEVICE)
+        expect(2, "eval", *LENET[:2], "--data", at("data"), "--weights", at("a"), "--json", idx, err="two names", env=NO_DEVICE)
+        expect(2, "bench", "ops", "--baseline", at("a"), "--json", at("b"), err="two names", env=NO_DEVICE)
+        with open(idx, "rb") as f:
+            check(len(f.read()) == 12 and os.listdir(at("ck")) == [], "nothing was written")
+        os.mkfifo(at("data/t10k-labels-idx1-ubyte.gz"))
+        os.remove(at("data/t10k-labels-idx1-ubyte"))
+        expect(1, "train", "--model", "lenet", "--data", at("data"), err="it is a pipe, not a file", env=NO_DEVICE, timeout=20)
         done = expect(1, "train", *SMALL, "--log", at("a"), "--plot", at("folder/a"), env=NO_DEVICE)
         check("two names" not in done.stderr, "two files of one name", done)
     test_outputs_refused()
@@ -347,7 +376,7 @@ def test_nodevice():
         expect(1, "train", *SMALL[:4], err="convoy: warning: " + told, env=dangling)
     done = expect(1, "devices", "--json", env=NO_DEVICE)
     check(json.loads(done.stdout)["devices"] == [], "an empty list", done)
-    for verb in (["train", *SMALL[:4]], ["eval", "--weights", "w", *LENET[:4]], ["selftest"], ["tune"]):
+    for verb in (["train", *SMALL[:4]], ["eval", "--weights", CONVOY, *LENET[:4]], ["selftest"], ["tune"]):
         done = expect(1, *verb, err=("no usable OpenCL device", why, "  any CPU      "), env=NO_DEVICE)
         check(done.stdout == "", "nothing on stdout", done)
 

@@ -16,7 +16,7 @@ import tempfile
 import time
 import xml.dom.minidom
 
-from cli import check, CONVOY, DEVICE, expect, first_device, LENET, lines_of, need_device, SMALL, main
+from cli import check, CONVOY, DEVICE, expect, first_device, LENET, lines_of, need_device, SMALL, main, write_idx
 
 LAYER = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
 RESULT = r"test acc: [01]\.\d\d, {} on \[\d+:\d+[^\]]+\]\n"
@@ -53,6 +53,7 @@ def test_train():
         done = expect(
             0, "train", *SMALL, "--max-steps", 3, "--log", at("a.jsonl"), "--save", at("a.st"), "--plot", at("a.svg")
         )
+        check(done.stderr.endswith(f"saved: {at('a.st')}, {at('a.svg')}, {at('a.jsonl')}\n"), "where things are is said last", done)
         check(re.fullmatch(RESULT.format(r"\d+\.\d img/s"), done.stdout), "result line without a full epoch", done)
         check("\r" not in done.stderr and "\033" not in done.stderr, "plain lines when stderr is no terminal", done)
         lines = check_log(at("a.jsonl"), 0, 3)
@@ -369,15 +370,6 @@ def test_resume():
         check(points() == 3, f"drawn again from the log: {points()} points of 3")
         expect(0, *plot, "--epochs", 4, err="the curve begins with epoch 4")
         check(points() == 1, f"{points()} points of 1")
-
-
-def write_idx(dir, n):
-    """n training and n test images of 28x28, in ten classes."""
-    for name, head, body in [("images-idx3", [0x803, n, 28, 28], [i * 7 % 251 for i in range(n * 784)]),
-                             ("labels-idx1", [0x801, n], [i % 10 for i in range(n)])]:
-        for part in ("train", "t10k"):
-            with open(os.path.join(dir, f"{part}-{name}-ubyte"), "wb") as f:
-                f.write(b"".join(v.to_bytes(4, "big") for v in head) + bytes(body))
 
 
 def test_words():

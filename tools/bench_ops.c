@@ -348,6 +348,9 @@ static int run_word(const option_table *table, const char *word, const ops_optio
     return options_error(table->verb, "--max-slowdown: what to compare with is missing: --baseline F");
   if (options->shape) code = shape_parse(options->shape, &run.shape);
   if (code == EXIT_DONE) code = program_try_output(table->verb, "--json", options->json, true);
+  if (code == EXIT_DONE)
+    code = program_check_outputs(table->verb, (const program_file[]){{"--json", options->json}, {0}},
+                                 (const program_file[]){{"--baseline", options->baseline}, {0}});
   if (code == EXIT_DONE && options->baseline) code = bench_rows_baseline(&run.rows, options->baseline);
   if (code == EXIT_DONE && !options->shape)
     code = program_exit_code(cvy_net_model(program_models[options->model], 1, 28, 28, 10, &run.net));

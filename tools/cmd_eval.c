@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/base/file.h"
 #include "tools/json_log.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
@@ -80,16 +79,18 @@ int cmd_eval(int argc, char **argv) {
   eval_options options = {0};
   int code = options_parse(&table, argc, argv, &options, NULL);
   if (code != OPTIONS_GO_ON) return code;
-  if (options.json && strcmp(options.json, "-") != 0 && cvy_file_same(options.weights, options.json)) {
-    return options_error("eval", "--weights %s and --json %s are the same file: expected two names", options.weights,
-                         options.json);
-  }
+  const program_file inputs[] = {{"--weights", options.weights}, {0}}, outputs[] = {{"--json", options.json}, {0}};
+  code = program_check_outputs("eval", outputs, inputs);
+  if (code != EXIT_DONE) return code;
   code = options_check_data_dir("eval", options.data, options.data_dir);
   if (code != OPTIONS_GO_ON) return code;
   code = program_try_output("eval", "--json", options.json, true);
   if (code != EXIT_DONE) return code;
 
-  const program_run_spec spec = {.devices = options.devices,
+  const program_run_spec spec = {.verb = "eval",
+                                 .inputs = inputs,
+                                 .outputs = outputs,
+                                 .devices = options.devices,
                                  .model = program_models[options.model],
                                  .data = options.data,
                                  .data_dir = options.data_dir,

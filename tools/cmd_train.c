@@ -423,17 +423,29 @@ static int trace_finish(training *t) {
 /* Where the state is of a run that ended early. */
 static void kept_print(const training *t, cvy_status status, const cvy_train_result *result, bool saved) {
   const train_options *const o = t->options;
-  const bool kept = o->checkpoint && !result->checkpoint_failed;
+  const bool kept = o->checkpoint && result->checkpoint_step >= 0;
   const char *const why = status == CVY_E_INTERRUPTED ? "interrupted"
                           : result->state_is_whole     ? "error: no device to go on with"
                                                        : "error: no checkpoint can be written";
-  char head[96];
+  char head[96], older[48] = "";
+  if (kept && result->checkpoint_failed) snprintf(older, sizeof older, " of step %ld", result->checkpoint_step);
   snprintf(head, sizeof head, "%s after step %ld", why, result->steps);
   if (!kept && !saved)
     program_say("%s; nothing was saved (%s)", head, o->checkpoint || o->save ? "it could not be written" : "no --checkpoint, no --save");
   else
-    program_say("%s; %s%s%s%s%s%s", head, kept ? "checkpoint in " : "", kept ? o->checkpoint : "",
+    program_say("%s; %s%s%s%s%s%s%s%s", head, kept ? "checkpoint" : "", older, kept ? " in " : "", kept ? o->checkpoint : "",
                 kept ? ", go on with --resume" : "", kept && saved ? "; " : "", saved ? "weights in " : "", saved ? o->save : "");
+}
+
+/* The end of a run that did all that was asked: where things are now. */
+static void saved_print(const training *t, bool plotted) {
+  const train_options *const o = t->options;
+  const char *const files[] = {o->save, plotted ? o->plot : NULL, o->log, o->trace, o->checkpoint};
+  int n = 0;
+  for (size_t i = 0; i < sizeof files / sizeof files[0] && !o->quiet; i++) {
+    if (files[i]) fprintf(stderr, "%s%s", n++ ? ", " : "saved: ", files[i]);
+  }
+  if (n) fprintf(stderr, "\n");
 }
 
 /* After training: what is to be saved also after an interruption, then what is printed. */
@@ -466,7 +478,12 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
 
 static int run_train(training *t) {
   const train_options *const o = t->options;
-  const program_run_spec spec = {.devices = o->devices,
+  const program_file inputs[] = {{"--init-from", o->init_from}, {0}};
+  const program_file outputs[] = {{"--save", o->save}, {"--plot", o->plot}, {"--log", o->log}, {"--trace", o->trace}, {0}};
+  const program_run_spec spec = {.verb = "train",
+                                 .inputs = inputs,
+                                 .outputs = outputs,
+                                 .devices = o->devices,
                                  .model = train_options_model(o),
                                  .data = o->data,
                                  .data_dir = o->data_dir,
@@ -475,7 +492,8 @@ static int run_train(training *t) {
                                  .tunes = o->tune == CVY_TUNE_QUICK,
                                  .quiet = o->quiet};
   cvy_train_result result = {.test_acc = -1};
-  int code = run_files_open(o, &t->files);
+  int code = program_check_outputs("train", outputs, inputs);
+  if (code == EXIT_DONE) code = run_files_open(o, &t->files);
   if (code != EXIT_DONE) return code;
   progress_start(o->quiet, (int)o->epochs, (long)o->max_steps);
   progress_wait_begin(describe_wait, t);
@@ -515,6 +533,7 @@ static int run_train(training *t) {
   const int traced = trace_finish(t);   /* a device may hang at it: what was trained is kept by now */
   if (code == EXIT_DONE) code = traced;
   if ((!json_log_close(&t->log) || t->log_failed) && code == EXIT_DONE) code = EXIT_FAILED;
+  if (code == EXIT_DONE) saved_print(t, t->n_points > 0);
   return code;
 }
 

@@ -2,6 +2,7 @@
 #include "tools/program_common.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,16 +123,67 @@ int program_end(int code) {
   return code == EXIT_DONE ? EXIT_FAILED : code;
 }
 
+/* Begins as train/checkpoint.h says; a weights file has no such metadata. */
+static bool is_checkpoint(const char *path) {
+  static const char begin[] = "{\"__metadata__\":{\"convoy_checkpoint\"";
+  char head[8 + sizeof begin - 1];
+  int fd;
+  if (cvy_file_kind_of(path) != CVY_FILE_REGULAR || (fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)) < 0) return false;
+  const bool is = pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head && memcmp(head + 8, begin, sizeof begin - 1) == 0;
+  close(fd);
+  return is;
+}
+
+static bool is_file(const char *path) { return path && strcmp(path, "-") != 0 && cvy_file_kind_of(path) != CVY_FILE_STREAM; }
+
+int program_check_outputs(const char *verb, const program_file *outputs, const program_file *inputs) {
+  for (const program_file *out = outputs; out && out->option; out++) {
+    if (!is_file(out->path)) continue;
+    for (const program_file *in = inputs; in && in->option; in++) {
+      if (in->path && cvy_file_same(in->path, out->path))
+        return options_error(verb, "%s %s and %s %s are the same file: expected two names", in->option, in->path, out->option, out->path);
+    }
+    if (is_checkpoint(out->path))
+      return options_error(verb, "%s %s is a checkpoint, which would be lost: expected another name", out->option, out->path);
+  }
+  return EXIT_DONE;
+}
+
+static int check_files(const program_run_spec *spec) {
+  for (const program_file *in = spec->inputs; in && in->option; in++) {
+    int fd;
+    if (!in->path) continue;
+    if (cvy_file_open(in->path, &fd) != CVY_OK) return EXIT_FAILED;
+    close(fd);
+  }
+  return program_check_outputs(spec->verb, spec->outputs, spec->inputs);
+}
+
+static int check_data_files(const program_run_spec *spec, const cvy_data *data) {
+  const char *path;
+  for (int i = 0; (path = cvy_data_file(data, i)); i++) {
+    const int code = program_check_outputs(spec->verb, spec->outputs, (const program_file[]){{"the data set's", path}, {0}});
+    if (code != EXIT_DONE) return code;
+  }
+  return EXIT_DONE;
+}
+
 int program_run_open(const program_run_spec *spec, program_run *out) {
   const cvy_data_params data_params = {
       .dir = spec->data_dir, .classes = (int)spec->classes, .seed = (uint64_t)spec->seed};
   *out = (program_run){0};
-  cvy_status status = cvy_devices_select(spec->devices, &out->devices);
+  int code = check_files(spec);
+  if (code != EXIT_DONE) return code;
+  cvy_status status = cvy_data_load_begin(spec->data, &data_params, &out->data);
+  if (status != CVY_OK) return program_exit_code(status);
+  code = check_data_files(spec, out->data);
+  if (code != EXIT_DONE) return code;
+  status = cvy_devices_select(spec->devices, &out->devices);
   if (status != CVY_OK) return program_exit_code_of_select(status);
   if (!spec->quiet && cvy_devices_fell_back_to_cpu(out->devices))
     program_say("no GPU found: running on the CPU, %s", cvy_devices_label(out->devices, 0));
   const bool measures = spec->tunes || cvy_devices_count(out->devices) > 1;
-  status = (measures ? cvy_data_load : cvy_data_load_begin)(spec->data, &data_params, &out->data);
+  if (measures) status = cvy_data_load_end(out->data);
   if (status != CVY_OK) return program_exit_code(status);
   status = cvy_net_model(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
   return program_exit_code(status);

@@ -39,6 +39,10 @@ int program_exit_code_of_select(cvy_status status);
 /* An output file is tried before any work: EXIT_DONE, or the exit status with the reason said. "-" is stdout where
  * `may_be_stdout`. */
 int program_try_output(const char *verb, const char *option, const char *path, bool may_be_stdout);
+/* A file on the command line; path NULL: not given. Lists end with option NULL. */
+typedef struct program_file { const char *option, *path; } program_file;
+/* EXIT_USAGE if a file of the first list is one of the second (NULL: none) or a checkpoint, else EXIT_DONE. */
+int program_check_outputs(const char *verb, const program_file *outputs, const program_file *inputs);
 /* "convoy VERB: OPTION PATH: cannot be written: WHY"; EXIT_FAILED. */
 int program_output_refused(const char *verb, const char *option, const char *path, const char *why);
 /* Writes `text` to path ("-": stdout) as cvy_file_put; false with the reason said. */
@@ -51,18 +55,19 @@ bool program_write_json(const char *path, json_t *value);
 /* Flushes stdout; EXIT_FAILED if something did not get out, else `code`. */
 int program_end(int code);
 
-/* Data, network and devices of a run, in this order of trouble: devices, data, network. */
+/* Data, network and devices of a run, in this order of trouble: files, data, devices, network. */
 typedef struct program_run {
   cvy_devices *devices;
   cvy_data *data;
   cvy_net *net;
 } program_run;
 typedef struct program_run_spec {
-  const char *devices, *model, *data, *data_dir;
+  const char *verb, *devices, *model, *data, *data_dir;
+  const program_file *inputs, *outputs;   /* inputs must be there, and no output may be one or a file of the data set */
   int64_t classes, seed;
   bool tunes, quiet;
 } program_run_spec;
-/* EXIT_DONE or the exit status, with everything said. program_run_close either way. The images may still be read:
+/* EXIT_DONE or the exit status, with everything said: files first, devices after them. program_run_close either way. The images may still be read:
  * cvy_data_load_end before they are attached. Not where speeds may be measured, which are not to share a core with that: of
  * several devices, or if the run `tunes`. */
 int program_run_open(const program_run_spec *spec, program_run *out);

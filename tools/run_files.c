@@ -31,6 +31,12 @@ static int open_folder(const char *path, run_files *files) {
 
 int run_files_open(const train_options *o, run_files *out) {
   *out = (run_files){.log = -1};
+  const program_file files[] = {{"--save", o->save}, {"--plot", o->plot}, {"--log", o->log}, {"--trace", o->trace}};
+  for (int i = 0; i < 4; i++) {
+    if (files[i].path && o->checkpoint && cvy_file_is_in(files[i].path, o->checkpoint, "step-"))
+      return options_error("train", "%s %s: names that begin with step- in --checkpoint %s are those of checkpoints; expected another name",
+                           files[i].option, files[i].path, o->checkpoint);
+  }
   int trace = -1;
   int code = program_try_output("train", "--save", o->save, false);
   if (code == EXIT_DONE) code = program_try_output("train", "--plot", o->plot, false);

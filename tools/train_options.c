@@ -474,7 +474,6 @@ int train_options_parse(int argc, char **argv, train_options *out) {
                                   {"--init-from", out->init_from}};
   for (int i = 0; i < 5; i++) {
     for (int j = i + 1; j < 6; j++) {
-      if (i == 0 && j == 5) continue;   /* going on with the weights of a file */
       if (files[i][1] && files[j][1] && cvy_file_same(files[i][1], files[j][1])) {
         return options_error("train", "%s %s and %s %s are the same file: expected two names", files[i][0], files[i][1],
                              files[j][0], files[j][1]);

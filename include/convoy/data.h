@@ -47,6 +47,8 @@ cvy_status cvy_data_load_end(cvy_data *data);
 cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samples *train, const cvy_samples *test,
                                 cvy_data **out);
 void cvy_data_destroy(cvy_data **data);
+/* The files that the data set was or is being read from: i from 0, NULL behind the last. Borrowed. */
+const char *cvy_data_file(const cvy_data *data, int i);
 
 #ifdef __cplusplus
 }

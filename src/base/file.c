@@ -107,6 +107,15 @@ bool cvy_file_same(const char *a, const char *b) {
   return same;
 }
 
+bool cvy_file_is_in(const char *path, const char *folder, const char *prefix) {
+  char *const real = cvy_file_resolve(path), *const of = cvy_file_resolve(folder);
+  const size_t n = of ? strlen(of) : 0;
+  const bool is = real && of && strncmp(real, of, n) == 0 && real[n] == '/' && strncmp(real + n + 1, prefix, strlen(prefix)) == 0;
+  cvy_free(real);
+  cvy_free(of);
+  return is;
+}
+
 /* ---- reading ---- */
 
 cvy_status cvy_file_open(const char *path, int *fd) {

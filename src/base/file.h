@@ -22,6 +22,9 @@ char *cvy_file_resolve(const char *path);
 /* Both names are, or would become, one file: hard links, symbolic links and folders' other names are seen. */
 bool cvy_file_same(const char *a, const char *b);
 
+/* `path` is or would be a file of `folder` whose name begins with `prefix`. */
+bool cvy_file_is_in(const char *path, const char *folder, const char *prefix);
+
 /* ---- reading: plain files only ---- */
 
 /* *fd: to be closed by the caller. CVY_E_IO with path and reason: also a pipe, a device, a folder. */

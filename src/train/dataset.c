@@ -30,6 +30,8 @@ typedef struct dataset {
   pthread_t thread;
   bool reading;                     /* on the thread */
   cvy_status read_status;
+  char *files[4];
+  int n_files;
 } dataset;
 
 static const char *const set_names[2] = {"training", "test"};
@@ -60,12 +62,18 @@ static void destroy(dataset *d) {
     cvy_free(d->images[set]);
     cvy_free(d->labels[set]);
   }
+  for (int i = 0; i < d->n_files; i++) cvy_free(d->files[i]);
   cvy_free(d);
 }
 
 void cvy_data_destroy(cvy_data **data) {
   destroy((dataset *)*data);
   *data = NULL;
+}
+
+const char *cvy_data_file(const cvy_data *data, int i) {
+  const dataset *const d = (const dataset *)data;
+  return i >= 0 && i < d->n_files ? d->files[i] : NULL;
 }
 
 static int largest_label(const cvy_samples *s) {
@@ -152,6 +160,11 @@ static cvy_status load_set(const char *dir, int set, dataset *d, char label_path
               image_files[set][1]);
   CVY_REQUIRE(find_file(dir, label_files[set], label_path), CVY_E_IO,
               "%s has no %s labels: %s, plain or .gz, must be there", dir, set_names[set], label_files[set][0]);
+  for (int i = 0; i < 2; i++) {
+    char *const file = d->files[d->n_files] = cvy_strdup(i ? label_path : path);
+    CVY_REQUIRE(file, CVY_E_MEMORY, "no memory to read %s", path);
+    d->n_files++;
+  }
   CVY_TRY(cvy_idx_open(path, 3, 4, images, &d->readers[set]));
   CVY_REQUIRE(images->elem_bytes == 1, CVY_E_FORMAT, "%s: its elements have 16 bits (type 0b at offset 2), images are bytes (08)",
               path);
