@@ -5,7 +5,7 @@
 includes: base <- cl <- ops <- nn <- train <- tools, each may include what stands to its left; src/ref sees base and the headers of ops
           and calls nothing of cl; OpenCL headers only in src/cl; tools use public headers and the one writer of files, except bench, tune and selftest;
           includes carry the full path from the root; file names are unique; the library neither prints nor exits; what it waits
-          for, and how long, follows the monotonic clock (src/base/thread.h).
+          for, and how long, follows the monotonic clock (src/base/thread.h); kernels ask for groups of a dimension that is a number.
 headers:  every public header compiles alone as strict C11 (and as C++ where there is a compiler), every internal one as the sources do.
 """
 import os
@@ -23,6 +23,7 @@ FILES = "src/base/file.h"
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 OPENCL = re.compile(r"^(CL|OpenCL)/|^(clblast|clblast_c|clFFT)\.h$")
 ASSERT_FILE = "src/base/status.c"      # prints before it aborts on a failed CVY_ASSERT
+GROUP_CALL = re.compile(r"\bget_(?:num_groups|group_id)\s*\(([^()]*)\)")
 PRINTS = re.compile(r"(?<![\w.>])(printf|puts|putchar|perror|exit|_exit)\s*\(|\bfprintf\s*\(\s*(stderr|stdout)\b|\bfputs?c?\s*\([^;]*\b(stderr|stdout)\b")
 WAITS_FILE = "src/base/thread.c"
 WAITS = re.compile(r"\b(pthread_cond_init|pthread_cond_timedwait|PTHREAD_COND_INITIALIZER|pthread_mutex_timedlock|sem_timedwait|CLOCK_REALTIME|gettimeofday|timespec_get|time\s*\(\s*NULL)\b")
@@ -124,6 +125,13 @@ def check_includes():
             if name in seen:
                 faults.append(f"{path}: {seen[name]} has the same file name; names are unique in the tree")
             seen[name] = path
+    for path in sorted(f"{folder}/{name}" for folder in ("cl", "tests") for name in os.listdir(os.path.join(ROOT, folder))
+                       if name.endswith((".cl", ".clh", ".c"))):
+        code = read(path)                             # kernels of tests are strings
+        for match in GROUP_CALL.finditer(code):
+            if match.group(1) not in ("uint", "0", "1", "2"):
+                faults.append(f"{path}:{line_of(code, match.start())}: {match.group(0)}: the dimension is to be a number, 0 to 2: PoCL 6 does not "
+                              "compile another, PoCL 7.1 takes it and gives 0")
     if not n_includes or not cl_functions:
         faults.append("no include or no function of src/cl found: is this the root of the source tree?")
     return faults, f"{n_files} files, {n_includes} includes"

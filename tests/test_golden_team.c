@@ -168,16 +168,13 @@ static void test_replicas_sync(check_device *d) {
   run_case(d, "*3", &three);
 }
 
-static bool has_halves(const check_device *d) {
+static void run_halves(check_device *d, const team_case *k) {
   const cvy_device_info *const info = cvy_device_get_info(d->cl);
-  return info->can_partition_by_counts && info->compute_units >= 2;
+  if (!info->can_partition_by_counts || info->compute_units < 2) check_skip(d, "a device that cannot be divided");
+  run_case(d, "/1+1", k);
 }
-static void test_halves(check_device *d) {
-  if (has_halves(d)) run_case(d, "/1+1", &by_share);
-}
-static void test_halves_sync(check_device *d) {
-  if (has_halves(d)) run_case(d, "/1+1", &two);
-}
+static void test_halves(check_device *d) { run_halves(d, &by_share); }
+static void test_halves_sync(check_device *d) { run_halves(d, &two); }
 
 int main(int argc, char **argv) {
   if (!golden_data_there()) {

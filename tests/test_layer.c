@@ -268,7 +268,8 @@ static void test_marker_times(check_device *d) {
 static void test_parts(check_device *d) {
   rig rigs[MOST];
   cvy_devices *devices;
-  if (cvy_device_get_facts(d->cl)->compute_units < 2) return;
+  const cvy_device_info *const info = cvy_device_get_info(d->cl);
+  if (!info->can_partition_by_counts || info->compute_units < 2) check_skip(d, "a device that cannot be divided");
   devices = open_rigs(d, "/1+1", rigs);
   layer_words("fail=/1:launch:0:-5");
   check_ok(launch(&rigs[0], 1));

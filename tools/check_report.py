@@ -11,8 +11,8 @@ import json
 import re
 import sys
 
-# "[       OK ] name"; not the summary's "[  FAILED  ] 2 test(s), listed below" and not a message, "[  ERROR   ] --- text".
-CASE = re.compile(r"^\[\s+(OK|FAILED|SKIPPED|ERROR)\s+\] (?!---|\d+ test|\w+: \d+ test)(.+?)\s*$", re.M)
+# "[       OK ] name"; not the summary's "[  FAILED  ] path/program: 2 test(s), listed below" and not a message, "[  ERROR   ] --- text".
+CASE = re.compile(r"^\[\s+(OK|FAILED|SKIPPED|ERROR)\s+\] (?!---|(?:.*: )?\d+ test\(s\))(.+?)\s*$", re.M)
 WORD = {"OK": "passed", "FAILED": "failed", "ERROR": "failed", "SKIPPED": "skipped"}
 
 
