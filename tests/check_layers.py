@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Who may include whom: check_layers.py includes | headers   (run from anywhere; meson runs both)
+"""Who may include whom: check_layers.py includes | headers | environment   (run from anywhere; meson runs all)
 
 includes: base <- cl <- ops <- nn <- train <- tools, each may include what stands to its left; src/ref sees base and the headers of ops
-          and calls nothing of cl; OpenCL headers only in src/cl; tools use public headers and the one writer of files, except bench, tune and selftest;
+          and calls nothing of cl; OpenCL headers only in src/cl; tools use public headers, the one writer of files
+          and the one reader of the environment, except bench, tune and selftest;
           includes carry the full path from the root; file names are unique; the library neither prints nor exits; what it waits
           for, and how long, follows the monotonic clock (src/base/thread.h); kernels ask for groups of a dimension that is a number.
 headers:  every public header compiles alone as strict C11 (and as C++ where there is a compiler), every internal one as the sources do.
+environment: src/base/env.c alone reads environment variables; CONTRIBUTING.md has each with what src/base/env.h says of it, and names
+          those of the tests.
 """
 import os
 import re
@@ -19,7 +22,7 @@ LAYERS = ["base", "cl", "ops", "nn", "train", "tools"]
 # The layer that implements a public header; those not named here belong to train, the last layer of the library.
 PUBLIC = {"status": "base", "log": "base", "device": "cl", "tensor": "ops", "profile": "cl", "net": "nn"}
 INTERNALS_ALLOWED = re.compile(r"^tools/(cmd_)?(bench|tune|selftest)\w*\.[ch]$")
-FILES = "src/base/file.h"
+SHARED = ("src/base/file.h", "src/base/env.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 OPENCL = re.compile(r"^(CL|OpenCL)/|^(clblast|clblast_c|clFFT)\.h$")
 ASSERT_FILE = "src/base/status.c"      # prints before it aborts on a failed CVY_ASSERT
@@ -77,7 +80,7 @@ def include_fault(path, kind, target):
     if target.startswith("src/"):
         theirs = layer_of(target)
         if mine == "tools":
-            return None if target == FILES or INTERNALS_ALLOWED.match(path) else "tools use public headers (bench, tune and selftest excepted)"
+            return None if target in SHARED or INTERNALS_ALLOWED.match(path) else "tools use public headers (bench, tune and selftest excepted)"
         if theirs == "ref":
             return "the library does not use src/ref"
     else:
@@ -166,8 +169,34 @@ def check_headers():
     return faults, f"{n} compilations"
 
 
+READS_ENVIRONMENT = re.compile(r"\b(?:secure_|__secure_)?getenv\s*\(|\benviron\b")
+WHOM = {"USER": "user", "SYSTEM": "system", "KNOB": "tests, experiments"}
+
+
+def check_environment():
+    faults = []
+    for path in sources("src", "include", "tools"):
+        code = without_comments_and_strings(read(path))
+        if path != "src/base/env.c":
+            faults += [f"{path}:{line_of(code, m.start())}: {m.group(0)}…: only src/base/env.c reads the environment"
+                       for m in READS_ENVIRONMENT.finditer(code)]
+    guide = read("CONTRIBUTING.md")
+    rows = re.findall(r'^  X\((\w+), "(\w+)", (\w+), (PLAIN|LOADS), "([^"]+)"\)', read("src/base/env.h"), re.M)
+    if len(rows) != len(re.findall(r"^  X\(", read("src/base/env.h"), re.M)) or not rows:
+        faults.append("src/base/env.h: a row of CVY_ENV_MAP cannot be read")
+    wanted = [f"| `{name}` | {WHOM[whom]} | {'yes' if loads == 'LOADS' else ''} | {meaning} |" for _, name, whom, loads, meaning in rows]
+    told = re.findall(r"^\| `[A-Z_]+` \|.*\|$", guide, re.M)
+    faults += [f"CONTRIBUTING.md: lacks the row {row}" for row in wanted if row not in told]
+    faults += [f"CONTRIBUTING.md: {row}: is not in src/base/env.h" for row in told if row not in wanted]
+    read_by_tests = set()
+    for path in sources("tests"):
+        read_by_tests |= set(re.findall(r'\bgetenv\("((?:CVY|CONVOY)_\w+)"\)', read(path)))
+    faults += [f"CONTRIBUTING.md: does not name {name}, which tests read" for name in sorted(read_by_tests) if f"`{name}" not in guide]
+    return faults, f"{len(rows)} variables of the program, {len(read_by_tests)} of tests"
+
+
 def main():
-    checks = {"includes": check_includes, "headers": check_headers}
+    checks = {"includes": check_includes, "headers": check_headers, "environment": check_environment}
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         print(f"usage: check_layers.py {' | '.join(checks)}", file=sys.stderr)
         return 2

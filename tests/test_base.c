@@ -20,6 +20,7 @@
 #include "src/base/quantile.h"
 #include "src/base/text.h"
 #include "src/base/thread.h"
+#include "src/base/user_cache.h"
 
 static void test_status(check_device *d) {
   (void)d;
@@ -412,17 +413,17 @@ static void test_cache_dir(check_device *d) {
   snprintf(folder, sizeof folder, "%s", check_temp_dir());
   setenv("XDG_CACHE_HOME", folder, 1);
   snprintf(want, sizeof want, "%s/convoy", folder);
-  const bool by_xdg = cvy_cache_dir(out, sizeof out) && !strcmp(out, want) && cvy_file_exists(want);
-  const bool too_long = cvy_cache_dir(out, 10);
+  const bool by_xdg = cvy_user_cache_dir(NULL, out, sizeof out) && !strcmp(out, want) && cvy_file_exists(want);
+  const bool too_long = cvy_user_cache_dir(NULL, out, 10);
   setenv("XDG_CACHE_HOME", "relative", 1);
   setenv("HOME", folder, 1);
   snprintf(want, sizeof want, "%s/.cache/convoy", folder);
-  const bool by_home = cvy_cache_dir(out, sizeof out) && !strcmp(out, want) && cvy_file_exists(want);
+  const bool by_home = cvy_user_cache_dir(NULL, out, sizeof out) && !strcmp(out, want) && cvy_file_exists(want);
   setenv("HOME", "/proc/nowhere", 1);
-  const bool impossible = cvy_cache_dir(out, sizeof out);
+  const bool impossible = cvy_user_cache_dir(NULL, out, sizeof out);
   unsetenv("HOME");
   unsetenv("XDG_CACHE_HOME");
-  const bool nowhere = cvy_cache_dir(out, sizeof out);
+  const bool nowhere = cvy_user_cache_dir(NULL, out, sizeof out);
   if (old_xdg) setenv("XDG_CACHE_HOME", old_xdg, 1);
   if (old_home) setenv("HOME", old_home, 1);
   free(old_xdg);

@@ -103,6 +103,65 @@ static void test_format(check_device *d) {
   cvy_free(good);
 }
 
+static int warnings(void) {
+  int n = 0;
+  for (const char *at = check_log_get(); (at = strstr(at, "is not used: ")); at++) n++;
+  return n;
+}
+
+/* Nothing that another user may have written is loaded, and nothing makes the program wait. First of the tests: the warning
+ * comes once in a process. */
+static void test_trust(check_device *d) {
+  (void)d;
+  begin();
+  char path[PATH_MAX], aside[PATH_MAX + 8], kernels[PATH_MAX];
+  struct stat info;
+  const mode_t mask = umask(0);
+  cvy_cache_store(key, (const unsigned char *)"binary", 6);
+  umask(mask);
+  only_entry(path, sizeof path);
+  assert_int_equal(stat(path, &info), 0);
+  assert_int_equal(info.st_mode & 0777, 0600);
+  for (int i = 0; i < 2; i++) {
+    snprintf(kernels, sizeof kernels, "%s/convoy%s", folder, i ? "/kernels" : "");
+    assert_int_equal(stat(kernels, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0700);
+    assert_int_equal(chmod(kernels, 0777), 0);   /* as an earlier version may have left it */
+  }
+  assert_true(load_is(key, "binary"));
+  assert_int_equal(stat(kernels, &info), 0);
+  assert_int_equal(info.st_mode & 0777, 0700);
+  assert_int_equal(warnings(), 0);
+  static const mode_t bad_modes[] = {0620, 0602};
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(chmod(path, bad_modes[i]), 0);
+    assert_false(load_is(key, "binary"));
+  }
+  assert_true(check_log_contains("other users may write to it"));
+  assert_int_equal(warnings(), 1);
+  assert_int_equal(chmod(path, 0644), 0);
+  assert_true(load_is(key, "binary"));
+  snprintf(aside, sizeof aside, "%s.old", path);
+  assert_int_equal(rename(path, aside), 0);
+  assert_int_equal(symlink(aside, path), 0);
+  assert_false(load_is(key, "binary"));
+  assert_int_equal(unlink(path), 0);
+  assert_int_equal(mkfifo(path, 0600), 0);
+  assert_false(load_is(key, "binary"));
+  assert_int_equal(rename(aside, path), 0);
+  assert_true(load_is(key, "binary"));
+  if (geteuid() == 0) { /* of nobody: the file, then the folder */
+    assert_int_equal(chown(path, 65534, 65534), 0);
+    assert_false(load_is(key, "binary"));
+    assert_int_equal(chown(path, 0, 0), 0);
+    assert_int_equal(chown(kernels, 65534, 65534), 0);
+    assert_false(load_is(key, "binary"));
+    cvy_cache_store("other", (const unsigned char *)"binary", 6);
+    assert_int_equal(entries(aside, sizeof aside), 1);
+  }
+  assert_int_equal(warnings(), 1);
+}
+
 static void test_nowhere(check_device *d) {
   (void)d;
   begin();
@@ -303,15 +362,16 @@ static void test_programs(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"format", test_format}, {"nowhere", test_nowhere}, {"concurrent", test_concurrent}, {"programs", test_programs},
+    {"trust", test_trust}, {"format", test_format}, {"nowhere", test_nowhere}, {"concurrent", test_concurrent}, {"programs", test_programs},
     {"keeps_programs", test_keeps_programs},
   };
   if (argc == 3 && !strcmp(argv[1], "--write")) return write_letters(argv[2]);
+  umask(022);   /* what others may write to is not loaded */
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
   /* and drivers choose the place of their own caches at the first call: not in a folder that comes and goes */
   cvy_device_list *list = NULL;
   if (cvy_device_list_create(&list) == CVY_OK)
     for (int i = 0; i < list->n; i++) have_device |= list->items[i].usable;
   cvy_device_list_destroy(&list);
-  return check_main(argc, argv, tests, 5, CHECK_HOST);
+  return check_main(argc, argv, tests, 6, CHECK_HOST);
 }

@@ -15,6 +15,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import termios
 
@@ -331,6 +332,30 @@ def test_outputs_refused():
             fcntl.flock(fd, fcntl.LOCK_EX)
             expect(2, "train", *SMALL, option, at(name), err=(option, at(name), f"process {os.getpid()}"), env=NO_DEVICE)
             os.close(fd)
+
+
+def test_environment():
+    """What code is loaded from is not taken from the environment by a program with more rights than its caller."""
+    with tempfile.TemporaryDirectory() as dir:
+        if os.geteuid() != 0 or os.statvfs(dir).f_flag & os.ST_NOSUID:
+            print("only root can make a program for another user, where the file system lets it")
+            sys.exit(77)
+        os.chmod(dir, 0o755)
+        copy = os.path.join(dir, "convoy")
+        shutil.copy(CONVOY, copy)
+        for owner, told in [(0, True), (65534, False)]:
+            os.chown(copy, owner, owner)
+            os.chmod(copy, 0o4755)
+            done = subprocess.run([copy, "devices"], env={**os.environ, **NO_DEVICE, "CVY_CLBLAST": "none"}, capture_output=True, text=True)
+            check(("CVY_CLBLAST=none" in done.stdout) == told and "CLBlast" in done.stdout, f"CVY_CLBLAST as user {owner}", done)
+    for name, value, says in [("CVY_FORCE_STAGING", "yes", "CVY_FORCE_STAGING is 'yes': must be 0 or 1"), ("CVY_FORCE_SHAPE", "round", "must be cpu or simt"),
+                              ("CVY_FORCE_MATRIX", "intel", "must be nvidia, amd"),
+                              ("CVY_MEMORY_LIMIT_MIB", "512,256", "'512,256': must be one whole number from 1 to 1073741824"),
+                              ("CVY_MEMORY_LIMIT_MIB", "0", "must be one whole number")]:
+        done = run("train", *SMALL, "--max-steps", 1, "--no-eval", env={name: value})
+        if "no usable OpenCL device" in done.stderr: sys.exit(77)
+        check(done.stderr.count(says) == 1, f"{name}={value} is told once", done)
+        check(done.returncode == (0 if value == "yes" else 2), f"{name}={value} is refused", done)
 
 
 def test_quickstart():

@@ -239,12 +239,17 @@ static void test_damaged(check_device *d) {
     assert_int_equal(load_count(head, path, &good), 0);
     assert_string_equal(why, "has a line that cannot be read");
   }
-  /* a folder in its place */
+  /* others may write to it, a folder in its place: as if it were not there; the first such file of a process is told */
+  save_three(path);
+  assert_int_equal(chmod(path, 0666), 0);
+  cvy_tune_table *table;
+  check_ok(cvy_tune_table_create(head, path, &table));
+  check_log_clear();
+  assert_false(cvy_tune_table_load(table));
+  assert_true(!table->wrong && check_log_contains("other users may write to it"));
   assert_int_equal(remove(path), 0);
   assert_int_equal(mkdir(path, 0777), 0);
   assert_int_equal(load_count(head, path, &good), 0);
-  cvy_tune_table *table;
-  check_ok(cvy_tune_table_create(head, path, &table));
   put(table, 1, CVY_CONV_FORWARD, 1);
   assert_int_equal(cvy_tune_table_save(table), CVY_E_IO);
   cvy_tune_table_destroy(&table);
@@ -299,6 +304,7 @@ static void test_concurrent(check_device *d) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {
       {"find", test_find}, {"file", test_file}, {"damaged", test_damaged}, {"concurrent", test_concurrent}};
+  umask(022);   /* what others may write to is not loaded */
   if (argc == 4 && !strcmp(argv[1], "--write")) return write_many(argv[2], atoi(argv[3]));
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "src/base/env.h"
 #include "tools/status_lines.h"
 
 enum { CURVE_COLUMNS = 20, CURVE_ROWS = 8, BAR_MOST = 30, LINE_MOST = 320, DEVICE_LINES = 8, WAIT_NS = 200000000 };
@@ -82,8 +83,8 @@ static void draw(const char *text) { draw_lines(text, NULL); }
 
 /* What understands escape sequences. */
 static bool is_terminal(void) {
-  const char *const kind = getenv("TERM");
-  return isatty(STDERR_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0;
+  const char *const kind = cvy_env_text(CVY_ENV_TERM);
+  return isatty(STDERR_FILENO) && kind && strcmp(kind, "dumb") != 0;
 }
 
 void progress_start(bool quiet, int epochs, long max_steps) {

@@ -137,11 +137,19 @@ fail:
 
 cvy_status cvy_file_read(const char *path, size_t max_bytes, char **data, size_t *size) {
   cvy_status status = CVY_OK;
+  int fd;
+  CVY_TRY(cvy_file_open(path, &fd));
+  status = cvy_file_read_open(fd, path, max_bytes, data, size);
+  close(fd);
+fail:
+  return status;
+}
+
+cvy_status cvy_file_read_open(int fd, const char *path, size_t max_bytes, char **data, size_t *size) {
+  cvy_status status = CVY_OK;
   char *content = NULL;
   size_t n = 0, capacity = 0;
-  int fd;
   struct stat info;
-  CVY_TRY(cvy_file_open(path, &fd));
   CVY_REQUIRE(fstat(fd, &info) == 0, CVY_E_IO, "cannot look at %s: %s", path, strerror(errno));
   CVY_REQUIRE((size_t)info.st_size <= max_bytes, CVY_E_IO, "%s has %lld bytes, at most %zu are accepted here", path,
               (long long)info.st_size, max_bytes);
@@ -169,7 +177,6 @@ cvy_status cvy_file_read(const char *path, size_t max_bytes, char **data, size_t
   content = NULL;
 fail:
   cvy_free(content);
-  if (fd >= 0) close(fd);
   return status;
 }
 
@@ -205,7 +212,7 @@ static bool sync_folder(const char *folder) {
 
 /* Makes the file beside `path` that is to be renamed to it. Its name has random bits: process numbers repeat (in a container
  * every run may be process 1), and what a killed run has left must not stand in the way. -1: errno. */
-static int make_aside(const char *path, char aside[PATH_MAX]) {
+static int make_aside(const char *path, mode_t mode, char aside[PATH_MAX]) {
   for (int i = 0; i < ASIDE_TRIES; i++) {
     uint32_t bits;
     if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) bits = (uint32_t)cvy_clock_ns();
@@ -214,7 +221,7 @@ static int make_aside(const char *path, char aside[PATH_MAX]) {
       errno = ENAMETOOLONG;
       return -1;
     }
-    const int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    const int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd >= 0 || errno != EEXIST) return fd;
   }
   return -1;
@@ -229,12 +236,16 @@ bool cvy_file_is_aside(const char *name, const char *of) {
 }
 
 cvy_status cvy_file_write(const char *path, const cvy_piece *pieces, int n_pieces) {
+  return cvy_file_write_mode(path, 0666, pieces, n_pieces);
+}
+
+cvy_status cvy_file_write_mode(const char *path, unsigned mode, const cvy_piece *pieces, int n_pieces) {
   cvy_status status = CVY_OK;
   char aside[PATH_MAX] = "", folder[PATH_MAX];
   bool made = false;
   int fd = -1;
   CVY_REQUIRE(folder_of(path, folder, sizeof folder), CVY_E_IO, "cannot write '%.200s…': %s", path, strerror(ENAMETOOLONG));
-  fd = make_aside(path, aside);
+  fd = make_aside(path, mode, aside);
   CVY_REQUIRE(fd >= 0 || errno != ENAMETOOLONG, CVY_E_IO, "cannot write '%.200s…': %s", path, strerror(errno));
   CVY_REQUIRE(fd >= 0, CVY_E_IO, "cannot write %s: %s", path, strerror(errno));
   made = true;
@@ -310,7 +321,7 @@ bool cvy_file_try(const char *path, const char **why) {
     return fd >= 0;
   }
   char *const real = cvy_file_resolve(path);
-  const int fd = real && (kind == CVY_FILE_MISSING || access(path, W_OK) == 0) ? make_aside(real, aside) : -1;
+  const int fd = real && (kind == CVY_FILE_MISSING || access(path, W_OK) == 0) ? make_aside(real, 0666, aside) : -1;
   if (fd < 0) *why = strerror(errno);
   else {
     close(fd);

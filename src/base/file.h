@@ -31,6 +31,8 @@ bool cvy_file_is_in(const char *path, const char *folder, const char *prefix);
 cvy_status cvy_file_open(const char *path, int *fd);
 /* Reads a whole file of at most max_bytes. *data (cvy_free) has one NUL more than *size. CVY_E_IO, CVY_E_MEMORY. */
 cvy_status cvy_file_read(const char *path, size_t max_bytes, char **data, size_t *size);
+/* The same from a descriptor, which stays open. */
+cvy_status cvy_file_read_open(int fd, const char *path, size_t max_bytes, char **data, size_t *size);
 
 /* ---- writing ---- */
 
@@ -39,6 +41,8 @@ typedef struct cvy_piece { const void *data; size_t size; } cvy_piece;
  * syncs the folder: readers see the old or the new file whole, and after CVY_OK the new one survives a power cut. Nothing is
  * left behind on failure. CVY_E_IO. */
 cvy_status cvy_file_write(const char *path, const cvy_piece *pieces, int n_pieces);
+/* The same with other permissions than 0666 (less the umask). */
+cvy_status cvy_file_write_mode(const char *path, unsigned mode, const cvy_piece *pieces, int n_pieces);
 /* The same where a user names the output: a symbolic link stays one and its target is replaced; pipes and devices are
  * written directly. */
 cvy_status cvy_file_put(const char *path, const cvy_piece *pieces, int n_pieces);

@@ -24,6 +24,8 @@ void cvy_log_attempt_end(bool tell) {
   if (--attempts == 0 && tell && attempt_error[0]) cvy_log_error("%s", attempt_error);
 }
 
+bool cvy_log_is_attempt(void) { return attempts > 0; }
+
 void cvy_log_set(cvy_log_fn fn, void *user, cvy_log_level level) {
   pthread_mutex_lock(&lock);
   callback = fn;

@@ -25,5 +25,6 @@ void cvy_log_attempt_begin(void);
 void cvy_log_attempt_end(bool tell);
 /* The last error of this thread's last attempt, "" if there was none. Borrowed until the next attempt. */
 const char *cvy_log_attempt_text(void);
+bool cvy_log_is_attempt(void);
 
 #endif

@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "src/base/mem.h"
 
@@ -138,27 +136,3 @@ bool cvy_parse_float(const char *s, double min, double max, double *out) {
 }
 
 double cvy_unsigned_nan(double value) { return isnan(value) ? (double)NAN : value; }
-
-/* mkdir -p without messages: no cache is no failure. */
-static bool make_dirs_quietly(char *path) {
-  for (char *c = path + 1;; c++) {
-    if (*c != '/' && *c != 0) continue;
-    const char saved = *c;
-    *c = 0;
-    const bool made = mkdir(path, 0777) == 0 || errno == EEXIST;
-    *c = saved;
-    if (!made) return false;
-    if (!saved) break;
-  }
-  return access(path, W_OK | X_OK) == 0;
-}
-
-bool cvy_cache_dir(char *out, size_t out_bytes) {
-  const char *const xdg = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");
-  int n;
-  if (xdg && xdg[0] == '/')
-    n = snprintf(out, out_bytes, "%s/convoy", xdg); /* relative ones are to be ignored, says the standard */
-  else if (home && home[0] == '/') n = snprintf(out, out_bytes, "%s/.cache/convoy", home);
-  else return false;
-  return n > 0 && (size_t)n < out_bytes && make_dirs_quietly(out);
-}

@@ -34,7 +34,5 @@ bool cvy_parse_float(const char *s, double min, double max, double *out);  /* fi
 /* The value for a message: a NaN without its sign, which says nothing and would print as "-nan". */
 double cvy_unsigned_nan(double value);
 
-/* $XDG_CACHE_HOME/convoy or $HOME/.cache/convoy, made if missing; false when there is no place for it. */
-bool cvy_cache_dir(char *out, size_t out_bytes);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/env.h"
 #include "src/cl/opencl.h"
 
 /* CLBlast's enumerations: layout, transposition. */
@@ -40,7 +41,7 @@ static bool find_symbol(const char *name, void *function, size_t size, const cha
 /* Under the lock. */
 static bool open_library(char *what, size_t what_bytes) {
   static const char soname[] = "libclblast.so.1";
-  const char *const asked = getenv("CVY_CLBLAST"), *const file = asked && *asked ? asked : soname;
+  const char *const asked = cvy_env_text(CVY_ENV_CLBLAST), *const file = asked ? asked : soname;
   if (!strcmp(file, "none")) {
     snprintf(what, what_bytes, "CVY_CLBLAST=none");
     return false;

@@ -5,12 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
-#include "src/base/file.h"
+#include "src/base/env.h"
 #include "src/base/mem.h"
-#include "src/base/text.h"
+#include "src/base/user_cache.h"
 
 enum { HEAD_BYTES = 32, LONGEST_ENTRY = 256 << 20 };
 static const char magic[8] = {'C', 'V', 'Y', 'K', 'E', 'R', 'N', '\n'};
@@ -24,15 +23,11 @@ static uint64_t checksum(const char *key, size_t key_bytes, const unsigned char 
 }
 
 bool cvy_cache_path(const char *key, char *out, size_t out_bytes) {
-  const char *const off = getenv("CVY_NO_CACHE");
-  char folder[PATH_MAX];
-  if ((off && *off && strcmp(off, "0") != 0) || !cvy_cache_dir(folder, sizeof folder)) return false;
+  if (cvy_env_on(CVY_ENV_NO_CACHE) || !cvy_user_cache_dir("kernels", out, out_bytes)) return false;
   const XXH128_hash_t hash = XXH3_128bits(key, strlen(key));
-  const int n = snprintf(out, out_bytes, "%s/kernels", folder);
-  if (n <= 0 || (size_t)n + 48 > out_bytes) return false;
-  mkdir(out, 0777); /* there already, or the file cannot be opened: both are found out by using it */
-  snprintf(out + n, out_bytes - (size_t)n, "/%016llx%016llx.bin", (unsigned long long)hash.high64,
-           (unsigned long long)hash.low64);
+  const size_t n = strlen(out);
+  if (n + 48 > out_bytes) return false;
+  snprintf(out + n, out_bytes - n, "/%016llx%016llx.bin", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
   return true;
 }
 
@@ -43,12 +38,7 @@ bool cvy_cache_load(const char *key, unsigned char **binary, size_t *size_bytes)
   entry_head head;
   const size_t key_bytes = strlen(key);
   if (!cvy_cache_path(key, path, sizeof path)) return false;
-  /* A file that is not there is the ordinary case and no message. */
-  if (!cvy_file_exists(path)) return false;
-  cvy_log_attempt_begin();
-  const cvy_status status = cvy_file_read(path, LONGEST_ENTRY, &data, &size);
-  cvy_log_attempt_end(false);
-  if (status != CVY_OK) return false;
+  if (cvy_user_cache_read(path, LONGEST_ENTRY, &data, &size) != CVY_OK || !data) return false;
   bool good = size >= HEAD_BYTES;
   if (good) {
     memcpy(&head, data, HEAD_BYTES);
@@ -78,7 +68,7 @@ void cvy_cache_store(const char *key, const unsigned char *binary, size_t size_b
   memcpy(head.magic, magic, sizeof magic);
   const cvy_piece pieces[] = {{&head, sizeof head}, {key, key_bytes}, {binary, size_bytes}};
   cvy_log_attempt_begin();
-  if (cvy_file_write(path, pieces, 3) != CVY_OK)
+  if (cvy_user_cache_write(path, pieces, 3) != CVY_OK)
     cvy_log_debug("the kernel cache could not be written; going on without");
   cvy_log_attempt_end(false);
 }

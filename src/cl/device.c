@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "src/base/env.h"
 #include "src/cl/blas.h"
 #include "src/cl/fft.h"
 #include "src/cl/opencl.h"
@@ -23,8 +24,8 @@ static cvy_status find_matrix_unit(cvy_device *device) {
   static const char *const mfma[] = {"gfx908", "gfx90a", "gfx94", "gfx950"};
   const cvy_device_info *const info = &device->info;
   cvy_device_facts *const facts = &device->facts;
-  const char *const forced = getenv("CVY_FORCE_MATRIX");
-  if (forced && *forced) {
+  const char *const forced = cvy_env_text(CVY_ENV_FORCE_MATRIX);
+  if (forced) {
     int i = 0;
     while (i < 4 && strcmp(forced, forces[i])) i++;
     CVY_REQUIRE(i < 4, CVY_E_ARGUMENT, "CVY_FORCE_MATRIX=%s: it must be nvidia, amd, nvidia-emulated or amd-emulated", forced);
@@ -57,8 +58,7 @@ static cvy_status facts_fill(cvy_device *device) {
   facts->compute_units = (int)units;
   facts->local_bytes = info->local_bytes;
   facts->max_work_group = info->max_work_group;
-  const char *const staged = getenv("CVY_FORCE_STAGING"); /* for tests: transfers as on a card with memory of its own */
-  facts->host_unified = info->host_unified && !(staged && *staged);
+  facts->host_unified = info->host_unified && !cvy_env_on(CVY_ENV_FORCE_STAGING);
 
   const bool rusticl = !strcmp(info->platform_name, "rusticl");
   const bool pocl = strstr(info->platform_name, "Portable Computing Language") != NULL;
@@ -66,8 +66,8 @@ static cvy_status facts_fill(cvy_device *device) {
    * float16. It also ends every loop after 65535 rounds (seen in Mesa 22.3: a kernel that counts to 80000 counts to
    * 65535), which a CPU kernel's work-item, alone with its share of a tensor, soon exceeds. */
   facts->cpu_shaped = info->kind == CVY_DEVICE_CPU && !rusticl;
-  const char *const forced = getenv("CVY_FORCE_SHAPE");
-  if (forced && *forced) {
+  const char *const forced = cvy_env_text(CVY_ENV_FORCE_SHAPE);
+  if (forced) {
     CVY_REQUIRE(!strcmp(forced, "cpu") || !strcmp(forced, "simt"), CVY_E_ARGUMENT,
                 "CVY_FORCE_SHAPE=%s: it must be cpu or simt", forced);
     facts->cpu_shaped = !strcmp(forced, "cpu");

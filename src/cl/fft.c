@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/env.h"
 #include "src/cl/opencl.h"
 
 typedef size_t plan_handle;
@@ -64,7 +65,7 @@ static bool open_library(char *what, size_t what_bytes) {
       {"clfftSetPlanDistance", &fft.set_distance}, {"clfftBakePlan", &fft.bake},
       {"clfftGetTmpBufSize", &fft.temp_size},      {"clfftEnqueueTransform", &fft.enqueue},
       {"clfftDestroyPlan", &fft.destroy}};
-  const char *const asked = getenv("CVY_CLFFT"), *const file = asked && *asked ? asked : soname;
+  const char *const asked = cvy_env_text(CVY_ENV_CLFFT), *const file = asked ? asked : soname;
   cl_uint major = 0, minor = 0, patch = 0;
   if (!strcmp(file, "none")) {
     snprintf(what, what_bytes, "CVY_CLFFT=none");

@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/base/env.h"
 #include "src/base/text.h"
+#include "src/base/user_cache.h"
 #include "src/cl/devices.h"
 #include "src/cl/opencl.h"
 
@@ -228,27 +230,28 @@ static void make_path(const char *path) {
   char part[512];
   for (const char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
     snprintf(part, sizeof part, "%.*s", (int)(at - path), path);
-    (void)mkdir(part, 0777);
+    (void)mkdir(part, 0700);
   }
-  (void)mkdir(path, 0777);
+  (void)mkdir(path, 0700);
 }
 
 /* PoCL offers no device at all where it cannot make its cache folder (services, containers, users without a home). It
  * looks at POCL_CACHE_DIR once, when its platform is first asked for: then it gets a folder of this user's in /tmp. */
 static void give_pocl_a_cache(void) {
-  const char *const cache = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");
-  const bool has_cache = cache && *cache;
+  const char *const cache = cvy_env_text(CVY_ENV_XDG_CACHE_HOME), *const home = cvy_env_text(CVY_ENV_HOME);
   char folder[512];
   struct stat info;
-  if (getenv("POCL_CACHE_DIR")) return;
-  snprintf(folder, sizeof folder, "%s%s/pocl/kcache", has_cache ? cache : home ? home : "", has_cache ? "" : "/.cache");
+  if (cvy_env_text(CVY_ENV_POCL_CACHE_DIR)) return;
+  snprintf(folder, sizeof folder, "%s%s/pocl/kcache", cache ? cache : home ? home : "", cache ? "" : "/.cache");
   make_path(folder);
-  if (access(folder, W_OK | X_OK) == 0) return;
+  const bool is_own = cvy_user_cache_is_own(folder);
+  if (is_own && access(folder, W_OK | X_OK) == 0) return;
   char own[64];
   snprintf(own, sizeof own, "/tmp/convoy-pocl-%ld", (long)geteuid());
   (void)mkdir(own, 0700);
   if (lstat(own, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid()) return;
-  cvy_log_info("%s cannot be written: PoCL keeps its compiled kernels in %s", folder, own);
+  cvy_log_info("%s %s: PoCL keeps its compiled kernels in %s", folder,
+               is_own || access(folder, F_OK) != 0 ? "cannot be written" : "is another user's", own);
   setenv("POCL_CACHE_DIR", own, 1);
 }
 

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/base/env.h"
 #include "src/base/status.h"
 #include "src/cl/packages.h"
 
@@ -78,12 +79,12 @@ static void look_at_icd(finding *f, const char *path) {
 }
 
 static void look_at_drivers(finding *f) {
-  const char *asked = getenv("OCL_ICD_VENDORS");
+  const char *asked = cvy_env_text(CVY_ENV_OCL_ICD_VENDORS);
   char folder[PATH_MAX], path[PATH_MAX];
   struct dirent **names = NULL;
   struct stat info;
   int n_icd = 0;
-  if (!asked || !*asked || f->root[0]) asked = NULL;
+  if (f->root[0]) asked = NULL;
   snprintf(folder, sizeof folder, "%s%s", asked ? "" : f->root, asked ? asked : "/etc/OpenCL/vendors");
   if (asked && !(stat(folder, &info) == 0 && S_ISDIR(info.st_mode))) {
     if (strcmp(ending(folder), ".icd") == 0 && strchr(folder, '/')) look_at_icd(f, folder);

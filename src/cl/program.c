@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "src/base/clock.h"
+#include "src/base/env.h"
 #include "src/base/text.h"
 #include "src/cl/cache.h"
 #include "src/cl/opencl.h"
@@ -69,8 +70,8 @@ static cvy_status options_make(const cvy_device *device, const cvy_define *defin
   if (device->facts.has_min_vector_width) cvy_text_add(out, " -D CVY_MIN_VECTOR_WIDTH=512");
   if (device->facts.has_prefetch) cvy_text_add(out, " -D CVY_PREFETCH");
   for (int i = 0; i < n_defines; i++) cvy_text_add(out, " -D %s=%ld", sorted[i].name, sorted[i].value);
-  const char *const more = getenv("CVY_BUILD_OPTIONS"); /* for experiments */
-  if (more && *more) cvy_text_add(out, " %s", more);
+  const char *const more = cvy_env_text(CVY_ENV_BUILD_OPTIONS);
+  if (more) cvy_text_add(out, " %s", more);
   CVY_REQUIRE(!out->failed, CVY_E_MEMORY, "no memory for the compiler's options");
 fail:
   cvy_free(sorted);

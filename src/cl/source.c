@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/env.h"
 #include "src/base/file.h"
 #include "src/base/mem.h"
 
@@ -85,8 +86,8 @@ fail:
 
 cvy_status cvy_source_get(const char *file, cvy_text *out) {
   cvy_status status = CVY_OK;
-  const char *const folder = getenv("CVY_CL_DIR");
-  if (folder && *folder) return cvy_source_read(folder, file, out);
+  const char *const folder = cvy_env_text(CVY_ENV_CL_DIR);
+  if (folder) return cvy_source_read(folder, file, out);
   const cvy_embedded_source *source = cvy_embedded_cl;
   while (source->name && strcmp(source->name, file) != 0) source++;
   CVY_REQUIRE(source->name, CVY_E_ARGUMENT, "there is no kernel file \"%s.cl\"", file);

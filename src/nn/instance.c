@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "src/base/env.h"
 #include "src/base/text.h"
 #include "src/nn/instance_parts.h"
 #include "src/ops/math.h"
@@ -14,6 +15,13 @@ _Static_assert((int)CVY_PLAN_ALIGN == (int)CVY_SLICE_ALIGN, "plans align storage
 
 /* ---- how many samples fit ---- */
 
+cvy_status cvy_memory_limit(size_t *limit) {
+  int64_t mib = 0;
+  const cvy_status status = cvy_env_int(CVY_ENV_MEMORY_LIMIT_MIB, 1, 1 << 30, &mib);
+  if (mib > 0 && (size_t)mib << 20 < *limit) *limit = (size_t)mib << 20;
+  return status;
+}
+
 /* Nine tenths of what the device says it has, or an equal part of that: drivers keep some for themselves (programs, queues, the
  * screen). */
 static cvy_status find_limit(const cvy_instance *i, size_t *limit) {
@@ -21,13 +29,7 @@ static cvy_status find_limit(const cvy_instance *i, size_t *limit) {
   *limit = cvy_device_get_info(i->device)->global_bytes / 10 * 9;
   if (i->params.sharers > 1) *limit /= (size_t)i->params.sharers;
   if (i->params.memory_limit_bytes && i->params.memory_limit_bytes < *limit) *limit = i->params.memory_limit_bytes;
-  const char *const text = getenv("CVY_MEMORY_LIMIT_MIB");
-  if (text) {
-    int64_t mib;
-    CVY_REQUIRE(cvy_parse_int(text, 1, 1 << 30, &mib), CVY_E_ARGUMENT,
-                "CVY_MEMORY_LIMIT_MIB is '%s': must be a number of MiB, at least 1", text);
-    if ((size_t)mib << 20 < *limit) *limit = (size_t)mib << 20;
-  }
+  CVY_TRY(cvy_memory_limit(limit));
 fail:
   return status;
 }

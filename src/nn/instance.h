@@ -23,7 +23,7 @@ typedef struct cvy_instance_params {
   bool two_sets;                    /* two sets of weights: one can be written while the other is computed with */
   bool momentum;                    /* keep momentum buffers on the device (a team of one) */
   int sharers;                      /* instances that have the device's memory together; 0 or 1: this one alone */
-  size_t memory_limit_bytes;        /* 0: the device's; also capped by $CVY_MEMORY_LIMIT_MIB (for tests) */
+  size_t memory_limit_bytes;        /* 0: the device's; also capped by cvy_memory_limit */
   size_t reserved_bytes;            /* already promised to others on the device (data set) */
   cvy_conv_algo_list algos;         /* what convolutions and linear layers may take, see conv2d.h; n == 0: auto */
   cvy_math math;                    /* of convolutions and linear layers; cvy_instance_math: what the device uses */
@@ -33,6 +33,9 @@ typedef struct cvy_instance_params {
   const cvy_tune_table *tuned;      /* with auto and without `choices`: what the device does best; NULL: the shipped
                                        defaults. Borrowed for the call */
 } cvy_instance_params;
+
+/* Lowers *limit to what $CVY_MEMORY_LIMIT_MIB leaves a device. CVY_E_ARGUMENT: it is no whole number. */
+cvy_status cvy_memory_limit(size_t *limit);
 
 typedef struct cvy_instance cvy_instance;
 /* Allocates and touches everything. CVY_E_UNSUPPORTED, naming the layer, if none of `algos` can do one. If n samples do not fit, passes of fewer samples are planned

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/env.h"
 #include "src/ops/conv2d_algorithm.h"
 #include "src/ops/math.h"
 
@@ -128,18 +129,12 @@ static bool has_tiles(cvy_device *device, const cvy_conv_algorithm *a, const int
   return false;
 }
 
-/* CVY_BAD_DEFAULTS=1, for tests of the tuner: the default is what is expected to take longest, with its last tiles. */
-static bool defaults_are_bad(void) {
-  const char *const text = getenv("CVY_BAD_DEFAULTS");
-  return text && *text && strcmp(text, "0") != 0;
-}
-
 /* What is taken if nothing is asked for: shipped algorithm and tiles. */
 static const cvy_conv_algorithm *find_default(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
                                               cvy_conv_pass pass, cvy_conv_choice *choice) {
   const cvy_conv_algorithm *chosen = find(device, p, y, pass, CVY_CONV_AUTO, NULL);
   *choice = (cvy_conv_choice){.algo = chosen->algo};
-  if (!defaults_are_bad()) return chosen;
+  if (!cvy_env_on(CVY_ENV_BAD_DEFAULTS)) return chosen;
   double most = -1;
   for (int algo = CVY_CONV_DIRECT; algo < CVY_CONV_ALGOS; algo++) {
     const cvy_conv_algorithm *const a = find(device, p, y, pass, (cvy_conv_algo)algo, NULL);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/env.h"
 #include "src/ops/conv2d_cpu.h"
 #include "src/ops/stream.h"
 
@@ -55,8 +56,7 @@ bool cvy_convpool_fits(const cvy_convpool_params *p) {
 }
 
 bool cvy_convpool_wanted(cvy_device *device, const cvy_conv_algo_list *algos) {
-  const char *const bad = getenv("CVY_BAD_DEFAULTS");
-  return algos->n == 0 && !(bad && strcmp(bad, "1") == 0) && cvy_device_get_facts(device)->cpu_shaped;
+  return algos->n == 0 && !cvy_env_on(CVY_ENV_BAD_DEFAULTS) && cvy_device_get_facts(device)->cpu_shaped;
 }
 
 size_t cvy_convpool_mask_bytes(const cvy_convpool_params *p, int n) {

@@ -10,8 +10,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "src/base/file.h"
+#include "src/base/env.h"
 #include "src/base/text.h"
+#include "src/base/user_cache.h"
 #include "src/cl/source.h"
 
 enum { LONGEST_FILE = 16 << 20 };
@@ -56,11 +57,10 @@ static void add_line(cvy_text *text, const char *key, const char *value) {
 
 /* …/convoy/tune-NAME-KEY.txt; NULL where there is no place for it, or when out of memory. */
 static char *path_for(const char *device_name, uint64_t key) {
-  const char *const off = getenv("CVY_NO_TUNE");
   char folder[PATH_MAX], name[49];
   cvy_text path = {0};
   size_t n = 0;
-  if ((off && *off && strcmp(off, "0") != 0) || !cvy_cache_dir(folder, sizeof folder)) return NULL;
+  if (cvy_env_on(CVY_ENV_NO_TUNE) || !cvy_user_cache_dir(NULL, folder, sizeof folder)) return NULL;
   for (; device_name[n] && n + 1 < sizeof name; n++)
     name[n] = isalnum((unsigned char)device_name[n]) ? device_name[n] : '_';
   name[n] = '\0';
@@ -221,14 +221,12 @@ bool cvy_tune_table_load(cvy_tune_table *table) {
   char *data = NULL;
   size_t size;
   table->wrong = NULL;
-  if (!table->path || !cvy_file_exists(table->path)) return false;
-  cvy_log_attempt_begin();
-  const cvy_status status = cvy_file_read(table->path, LONGEST_FILE, &data, &size);
-  cvy_log_attempt_end(false);
-  if (status != CVY_OK) {
+  if (!table->path) return false;
+  if (cvy_user_cache_read(table->path, LONGEST_FILE, &data, &size) != CVY_OK) {
     table->wrong = "cannot be read";
     return false;
   }
+  if (!data) return false;
   const int had = table->n;
   table->wrong = read_file(table, data, size);
   cvy_free(data);
@@ -258,7 +256,7 @@ cvy_status cvy_tune_table_save(const cvy_tune_table *table) {
   const uint64_t sum = XXH64(text.data, text.size, 0);
   cvy_text_add(&text, "%s%016" PRIx64 "\n", end_word, sum);
   CVY_REQUIRE(!text.failed, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(cvy_file_write(table->path, &(cvy_piece){text.data, text.size}, 1));
+  CVY_TRY(cvy_user_cache_write(table->path, &(cvy_piece){text.data, text.size}, 1));
 fail:
   cvy_tune_table_destroy(&all);
   cvy_text_clear(&text);

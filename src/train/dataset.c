@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "convoy/data.h"
+#include "src/base/env.h"
 #include "src/base/file.h"
 #include "src/base/mem.h"
 #include "src/base/rng.h"
@@ -200,7 +201,7 @@ static cvy_status load_fashion_mnist(const cvy_data_params *params, dataset *d) 
   cvy_status status = CVY_OK;
   const struct { const char *dir, *what;
   } places[] = {{params->dir, "--data-dir"},
-                {getenv("CONVOY_DATA"), "$CONVOY_DATA"},
+                {cvy_env_text(CVY_ENV_DATA), "$CONVOY_DATA"},
                 {DEBIAN_DIR, "package dataset-fashion-mnist"}};
   cvy_text looked = {0};
   char path[PATH_MAX];

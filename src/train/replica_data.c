@@ -32,9 +32,7 @@ static bool fits(const cvy_replica *r, const cvy_data *data) {
   const size_t train = (size_t)data->train.n * image_bytes(data), test = (size_t)data->test.n * image_bytes(data);
   const size_t labels = ((size_t)data->train.n + (size_t)data->test.n) * sizeof *data->train.labels;
   size_t limit = info->global_bytes / 10 * 9;
-  const char *const capped = getenv("CVY_MEMORY_LIMIT_MIB");
-  int64_t mib;
-  if (capped && cvy_parse_int(capped, 1, 1 << 24, &mib) && (size_t)mib << 20 < limit) limit = (size_t)mib << 20;
+  (void)cvy_memory_limit(&limit);   /* what is wrong with it was told when the network was put on the device */
   const size_t used = cvy_replica_device_bytes(r);
   return train <= info->max_alloc_bytes && test <= info->max_alloc_bytes && used < limit &&
          train + test + labels <= limit - used;

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/base/env.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/text.h"
+
+enum { PLAIN = 0, LOADS = 1 };
+typedef struct env_row { const char *name; bool loads; } env_row;
+#define ENV_ROW(symbol, name, whom, loads, meaning) {name, loads},
+static const env_row rows[] = {CVY_ENV_MAP(ENV_ROW)};
+
+const char *cvy_env_text(cvy_env which) {
+  const env_row *const row = &rows[which];
+  const char *const text = row->loads ? secure_getenv(row->name) : getenv(row->name);
+  return text && *text ? text : NULL;
+}
+
+bool cvy_env_on(cvy_env which) {
+  static atomic_bool warned[CVY_ENV_COUNT];
+  const char *const text = cvy_env_text(which);
+  if (!text || strcmp(text, "0") == 0) return false;
+  if (strcmp(text, "1") != 0 && !cvy_log_is_attempt() && !atomic_exchange(&warned[which], true))
+    cvy_log_warning("%s is '%.60s': must be 0 or 1; it is taken as 1", rows[which].name, text);
+  return true;
+}
+
+cvy_status cvy_env_int(cvy_env which, int64_t min, int64_t max, int64_t *out) {
+  cvy_status status = CVY_OK;
+  const char *const text = cvy_env_text(which);
+  CVY_REQUIRE(!text || cvy_parse_int(text, min, max, out), CVY_E_ARGUMENT,
+              "%s is '%.60s': must be one whole number from %" PRId64 " to %" PRId64, rows[which].name, text, min, max);
+fail:
+  return status;
+}
