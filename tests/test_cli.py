@@ -132,7 +132,7 @@ def test_errors():
         (["help", "dvices"], "did you mean devices?"),
         (["--version", "extra"], "'extra': expected nothing after --version"),
     ]:
-        done = expect(2, *args, err=(says, "Help: convoy --help"), env=NO_DEVICE)
+        done = expect(2, *args, err=(says, f"Help: {CONVOY} --help"), env=NO_DEVICE)
         check(done.stdout == "", "wrong use writes nothing to stdout", done)
     for args, says in [
         (["bench"], "a word is missing"),
@@ -163,7 +163,7 @@ def test_errors():
         (["bench", "exchange", "--buckets", "0"], "--buckets 0: expected one or several sizes"),
         (["bench", "ops", "--baseline", os.path.join(ROOT, "README.md")], "expected a file of convoy bench"),
     ]:
-        done = expect(2, *args, err=(says, "Help: convoy bench"), env=NO_DEVICE)
+        done = expect(2, *args, err=(says, f"Help: {CONVOY} bench"), env=NO_DEVICE)
         check(done.stdout == "", "wrong use writes nothing to stdout", done)
     done = expect(2, err="usage: convoy VERB")
     check(done.stdout == "", "no verb: usage on stderr only", done)
@@ -184,7 +184,7 @@ def test_help():
         "eval": "weights model data data-dir classes seed devices batch conv-algo math json quiet",
         "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
-        "tune": "devices model batch math budget show clear json quiet",
+        "tune": "devices model input classes batch math budget show clear json quiet",
         "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed "
         "no-shuffle drop-last split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib no-overlap no-sync lr-schedule warmup max-steps no-eval save checkpoint checkpoint-every "
         "keep resume verify-every log plot trace trace-events no-times allow-nan quiet devices",
@@ -211,7 +211,32 @@ def test_help():
             choices = re.search(rf"--{name} no/such: expected ([a-z0-9-]+(?:, [a-z0-9-]+)* or [a-z0-9-]+)$", wrong.stderr, re.M)
             for choice in re.split(", | or ", choices[1]) if choices else []:
                 check(re.search(rf"(?<![\w-]){choice}(?![\w-])", flat), f"{verb} --{name}: the help does not name {choice}")
-        check(max(map(len, done.stdout.splitlines())) <= 92, f"{verb} --help: lines are too long", done)
+        check(max(map(len, done.stdout.splitlines())) <= 80, f"{verb} --help: lines are too long", done)
+
+
+def test_called():
+    """Commands in messages are those that a shell would find."""
+    folder, name = os.path.split(CONVOY)
+    place = os.path.relpath(CONVOY, "/tmp")
+    here = lambda program, *args, path="/usr/bin": subprocess.run([program, *args], executable=CONVOY, cwd="/tmp", capture_output=True, text=True,
+                                                                  timeout=60, env={**os.environ, **NO_DEVICE, "PATH": path})
+    for program, path, wanted in ((CONVOY, "/usr/bin", CONVOY), (place, "/usr/bin", place), (CONVOY, f"/usr/bin:{folder}", name),
+                                  (name, f"/usr/bin:{folder}", name)):
+        done = here(program, "train", path=path)
+        check(f"\nHelp: {wanted} train --help\n" in done.stderr, f"{program} with PATH={path}", done)
+        done = here(program, "--help", path=path)
+        check(("convoy is not on PATH; here it is\n  " + program in done.stdout) == (wanted != "convoy"), f"{program}", done)
+    with tempfile.TemporaryDirectory() as dir:   # another program of that name
+        with open(os.path.join(dir, name), "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\n")
+        os.chmod(os.path.join(dir, name), 0o755)
+        done = here(CONVOY, "train", path=f"{dir}:{folder}")
+        check(f"\nHelp: {CONVOY} train --help\n" in done.stderr, "another one is found first", done)
+    text = here(CONVOY, "train", "--help").stdout
+    first = text.split("All other options")[0]
+    check(re.findall(r"--([a-z-]+)", first.split("The basics")[1])[:6] == ["model", "data", "devices", "batch", "epochs", "lr"], first)
+    check("Multiple GPUs" in first and len(first.splitlines()) < 60, f"the first part is a screen or two: {first}")
+    check(text.count("--model NAME") == 2, "an option stands in one part (and in the usage line)")
 
 
 def test_outputs():
@@ -386,6 +411,8 @@ def test_quickstart():
             done = subprocess.run([script, *mine], cwd=at(folder), env=env, capture_output=True, text=True, timeout=60)
             check(done.returncode == 0 and done.stdout.splitlines() == [at(folder), "train", *mine], f"from {folder}", done)
             check(done.stderr == f"{program} train --model lenet --data my data\n", "what is run is named", done)
+            done = subprocess.run([script, "--setup-only"], cwd=at(folder), env=env, capture_output=True, text=True, timeout=60)
+            check(done.returncode == 0 and done.stdout == program + "\n", "the program's path", done)
 
 
 def test_nodevice():
@@ -437,6 +464,27 @@ def tune_here(folder):
             "POCL_CACHE_DIR": os.environ.get("POCL_CACHE_DIR", os.path.join(caches, "pocl", "kcache"))}
 
 
+def test_tune_hint():
+    """What the hint says to run makes it go away, whatever the images, classes, batch and devices."""
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        here = tune_here(os.path.join(dir, "cache"))
+        train = ["train", "--model", "lenet", "--data", "synthetic:40:14x14x3", "--classes", 4, "--batch", 4, "--devices", device_times(2),
+                 "--max-steps", 1, "--no-eval"]
+        done = expect(0, *train, env=here)
+        said = re.search(r"'(\S+ tune [^']*)' may find faster", done.stderr)
+        if "may find faster" not in done.stderr:
+            print("nothing can be done in several ways on this device")
+            sys.exit(77)
+        check(said and said[1] == f'{CONVOY} tune --model lenet --input 14x14x3 --classes 4 --batch 2 --devices {device_times(2)[:-2]}', "the hint", done)
+        tuned = subprocess.run([said[1] + " --budget 120"], shell=True, capture_output=True, text=True, timeout=300, env={**os.environ, **here})
+        check(tuned.returncode == 0 and "was over" not in tuned.stderr, "the hint's command", tuned)
+        done = expect(0, *train, env=here)
+        check("may find faster" not in done.stderr, "no hint when all is tuned", done)
+    for text in ("28x28", "28x28x", "0x28x1", "28x28x1x1", "x28x1", "a"):
+        expect(2, "tune", "--input", text, err=(f"--input {text}: expected HxWxC: ", "28x28x1"), env=NO_DEVICE)
+
+
 def test_tune():
     """What is found is kept, shown and used; what a checkpoint notes goes before it; a bad file is passed over."""
     need_device()
@@ -446,7 +494,8 @@ def test_tune():
         files = lambda: glob.glob(at("cache/convoy/tune-*.txt"))
         tune = ["tune", "--devices", DEVICE, "--model", "lenet", "--batch", 16]
         tf32 = ["--math", "tf32"]
-        hint = "'convoy tune' may find faster ones, and takes about "
+        wanted = f"tune --model lenet --batch 16{'' if DEVICE == 'auto' else ' --devices ' + DEVICE}"
+        hint = f"'{CONVOY} {wanted}' may find faster ones, and takes about "
         steps = ["train", *LENET, "--batch", 16, "--init", "he", "--no-eval"]
 
         expect(0, *tune, "--show", out="nothing was found yet", env=here)
@@ -454,7 +503,7 @@ def test_tune():
         done = expect(0, *steps, "--max-steps", 2, "--log", at("bad.jsonl"), env=here)
         bad = lines_of(at("bad.jsonl"))[0]["run"]["conv_choices"]
         several = hint in done.stderr  # some layer can be done in several ways on this device
-        check(done.stderr.count("convoy tune") == several, "a hint, once", done)
+        check(done.stderr.count("may find faster") == several, "a hint, once", done)
         check(not files(), "training leaves no file")
         done = expect(0, *steps, "--max-steps", 1, "--quiet", env=here)
         check(hint not in done.stderr, "no hint with --quiet", done)
@@ -518,8 +567,8 @@ def test_tune():
             f.truncate(os.path.getsize(files()[0]) - 5)
         for devices in (DEVICE, device_times(2)):
             done = expect(0, *(devices if word == DEVICE else word for word in steps), "--max-steps", 1, env=here)
-            told = [line for line in done.stderr.splitlines() if "convoy tune" in line or "is damaged" in line]
-            check(len(told) == 1 and "is damaged: the shipped defaults are used" in told[0] and hint in told[0], f"one line: {told}", done)
+            told = [line for line in done.stderr.splitlines() if "may find faster" in line or "is damaged" in line]
+            check(len(told) == 1 and "is damaged: the shipped defaults are used" in told[0] and "may find faster" in told[0], f"one line: {told}", done)
         expect(0, *tune, "--show", err="is damaged: it is not used", env=here)
         quick = [*steps, "--max-steps", 1, "--tune", "quick"]
         for i in range(4):  # each goes on where the time of the one before was over

@@ -95,6 +95,7 @@ int cmd_eval(int argc, char **argv) {
                                  .data = options.data,
                                  .data_dir = options.data_dir,
                                  .classes = options.classes,
+                                 .batch = options.batch,
                                  .seed = options.seed,
                                  .quiet = options.quiet};
   program_run run;

@@ -488,6 +488,7 @@ static int run_train(training *t) {
                                  .data = o->data,
                                  .data_dir = o->data_dir,
                                  .classes = o->classes,
+                                 .batch = o->batch,
                                  .seed = o->seed,
                                  .tunes = o->tune == CVY_TUNE_QUICK,
                                  .quiet = o->quiet};

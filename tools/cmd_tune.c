@@ -8,6 +8,7 @@
 #include "src/nn/convs.h"
 #include "src/ops/autotune.h"
 #include "src/ops/math.h"
+#include "tools/called.h"
 #include "tools/json_log.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
@@ -17,7 +18,8 @@
 typedef struct tune_options {
   const char *devices, *json;
   int model, math;
-  int64_t batch;
+  int64_t batch, classes;
+  struct { int64_t h, w, c; } input;
   double budget_s;
   bool show, clear, quiet;
 } tune_options;
@@ -32,6 +34,21 @@ static const char *parse_seconds(const char *text, void *target) {
   return parse_real(number, 0.1, 1e6, target) ? NULL : "expected seconds from 0.1 to 1e6, as 60 or 60s";
 }
 
+/* "32x32x3" */
+static const char *parse_input(const char *text, void *target) {
+  static const char expected[] = "expected HxWxC: height, width and channels of the images, as 28x28x1";
+  int64_t *const size = target;
+  for (int i = 0; i < 3; i++) {
+    char number[16];
+    const size_t length = strcspn(text, "x");
+    if (length >= sizeof number || (text[length] == 'x') != (i < 2)) return expected;
+    snprintf(number, sizeof number, "%.*s", (int)length, text);
+    if (!parse_whole(number, 1, 32768, &size[i])) return expected;
+    text += length + 1;
+  }
+  return NULL;
+}
+
 #define FIELD(name) .offset = offsetof(tune_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "What is tuned"},
@@ -43,6 +60,23 @@ static const option_row rows[] = {
      .choices = "resnet18|lenet|all",
      .deflt = "all",
      .help = "the network whose convolutions and linear layers are measured, for training and evaluation"},
+    {.kind = OPTION_PARSE,
+     .name = "input",
+     FIELD(input),
+     .value = "HxWxC",
+     .deflt = "28x28x1",
+     .unit = "pixels and channels",
+     .parse = parse_input,
+     .help = "the images that the network sees"},
+    {.kind = OPTION_INT,
+     .name = "classes",
+     FIELD(classes),
+     .value = "N",
+     .deflt = "10",
+     .unit = "classes",
+     .lo = 1,
+     .hi = 65535,
+     .help = "how many it tells apart"},
     ROW_BATCH(FIELD, 1 << 24, "images at a time on each device; what is found serves batches up to 8 times larger or smaller"),
     ROW_MATH(FIELD, "arithmetic of products, as in convoy train; what is found is kept for each by itself"),
     {.kind = OPTION_PARSE,
@@ -125,12 +159,12 @@ fail:
   return status;
 }
 
-/* Fashion-MNIST's shape: what the models are made for. */
 static cvy_status make_nets(tuner *t) {
   cvy_status status = CVY_OK;
   const tune_options *const o = t->options;
   for (int m = 0; m < PROGRAM_MODELS; m++)
-    if (o->model == m || o->model == ALL_MODELS) CVY_TRY(cvy_net_model(program_models[m], 1, 28, 28, 10, &t->nets[m]));
+    if (o->model == m || o->model == ALL_MODELS)
+      CVY_TRY(cvy_net_model(program_models[m], (int)o->input.c, (int)o->input.h, (int)o->input.w, (int)o->classes, &t->nets[m]));
 fail:
   return status;
 }
@@ -212,7 +246,7 @@ static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *r
   else if (prints && n == 0 && report)
     printf("%s: nothing was measured (%d passes can be done in one way only, %s %d)\n", t->label, single,
            stopped ? "interrupted before" : "the time was over for", waiting);
-  else if (prints && n == 0) printf("%s: nothing was found yet; convoy tune measures\n", t->label);
+  else if (prints && n == 0) printf("%s: nothing was found yet; %s tune measures\n", t->label, called());
   if (waiting > 0 && n > 0 && !stopped)
     program_warn("%s: the budget of %g s was over: %d passes of %d keep their defaults; --budget gives more", t->label,
                  t->options->budget_s, waiting, report->n);

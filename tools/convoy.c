@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/called.h"
 #include "tools/program_common.h"
 #include "tools/signals.h"
 #include "tools/words.h"
@@ -36,6 +37,7 @@ static int run(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   signals_open_closed_files();
+  called_start(argv[0]);
   signals_start();
   program_log_start();
   const int code = program_end(run(argc, argv));

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "convoy/team.h"
+#include "tools/called.h"
 
 enum { HELP_COLUMN = 28, HELP_WIDTH = 80, CODE_FIRST = 1000 };
 
@@ -19,7 +20,7 @@ int options_error(const char *verb, const char *format, ...) {
   va_start(args, format);
   vfprintf(stderr, format, args);
   va_end(args);
-  fprintf(stderr, "\nHelp: convoy%s%s --help\n", verb ? " " : "", verb ? verb : "");
+  fprintf(stderr, "\nHelp: %s%s%s --help\n", called(), verb ? " " : "", verb ? verb : "");
   return EXIT_USAGE;
 }
 
@@ -145,6 +146,30 @@ static bool value_set(const option_row *row, const char *text, void *target, cha
   return false;
 }
 
+/* Paragraphs filled up to HELP_WIDTH; a line that begins with a blank stays as it is. */
+static void help_paragraphs(const char *text) {
+  int column = 0;
+  while (*text) {
+    const int line = (int)strcspn(text, "\n");
+    if (line == 0 || *text == ' ') {
+      printf("%s%.*s\n", column ? "\n" : "", line, text);
+      column = 0;
+      text += line + (text[line] == '\n');
+      continue;
+    }
+    const int length = (int)strcspn(text, " \n");
+    if (column > 0 && column + 1 + length > HELP_WIDTH) {
+      printf("\n");
+      column = 0;
+    }
+    column += printf("%s%.*s", column ? " " : "", length, text);
+    text += length;
+    while (*text == ' ') text++;
+    if (*text == '\n') text++;
+  }
+  if (column) printf("\n");
+}
+
 /* Words of `text` from column HELP_COLUMN on, broken before HELP_WIDTH; `column` is where the cursor is. */
 static void help_text(const char *text, int column) {
   bool first = true;
@@ -184,32 +209,53 @@ int options_help_done(void) {
   return EXIT_DONE;
 }
 
+static void help_row(const option_row *row) {
+  char head[64], text[512], room[128];
+  const char before[] = {'-', row->letter, ',', ' ', '\0'};
+  const int column = snprintf(head, sizeof head, row->kind == OPTION_SINK ? "  %s--%s [%s]" : "  %s--%s%s%s",
+                              row->letter ? before : "    ", row->name,
+                              row->kind == OPTION_SINK ? row->value
+                              : row->value             ? " "
+                                                       : "",
+                              row->value ? row->value : "");
+  const char *const unit = unit_of(row, room, sizeof room);
+  if (row->required) snprintf(text, sizeof text, "%s [%s; required]", row->help, unit);
+  else snprintf(text, sizeof text, "%s [%s; default: %s]", row->help, unit, row->deflt ? row->deflt : row->absent);
+  printf("%s", head);
+  help_text(text, column);
+}
+
+static bool is_basic(const option_table *table, const option_row *row) {
+  for (const char *const *name = table->basics; name && *name; name++)
+    if (row->kind != OPTION_GROUP && strcmp(*name, row->name) == 0) return true;
+  return false;
+}
+
+static void help_after(const option_table *table) {
+  if (!table->after) return;
+  printf("\n");
+  help_paragraphs(table->after);
+}
+
 static void help_print(const option_table *table) {
-  printf("usage: convoy %s %s\n\n%s\n", table->verb, table->usage, table->about);
+  printf("usage: convoy %s %s\n\n", table->verb, table->usage);
+  help_paragraphs(table->about);
+  if (table->basics) {
+    printf("\nThe basics\n");
+    for (int i = 0; i < table->n_rows; i++)
+      if (is_basic(table, &table->rows[i])) help_row(&table->rows[i]);
+    help_after(table);
+    printf("\nAll other options\n");
+  }
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
-    char head[64], text[512], room[128];
-    if (row->kind == OPTION_REFUSED) continue;
-    if (row->kind == OPTION_GROUP) {
-      printf("\n%s\n", row->help);
-      continue;
-    }
-    const char before[] = {'-', row->letter, ',', ' ', '\0'};
-    const int column = snprintf(head, sizeof head, row->kind == OPTION_SINK ? "  %s--%s [%s]" : "  %s--%s%s%s",
-                                row->letter ? before : "    ", row->name,
-                                row->kind == OPTION_SINK ? row->value
-                                : row->value             ? " "
-                                                         : "",
-                                row->value ? row->value : "");
-    const char *const unit = unit_of(row, room, sizeof room);
-    if (row->required) snprintf(text, sizeof text, "%s [%s; required]", row->help, unit);
-    else snprintf(text, sizeof text, "%s [%s; default: %s]", row->help, unit, row->deflt ? row->deflt : row->absent);
-    printf("%s", head);
-    help_text(text, column);
+    if (row->kind == OPTION_GROUP) printf("\n%s\n", row->help);
+    else if (row->kind != OPTION_REFUSED && !is_basic(table, row)) help_row(row);
   }
   printf("  -h, --help");
   help_text("this text [switch; default: off]", 12);
-  if (table->after) printf("\n%s\n", table->after);
+  if (!table->basics) help_after(table);
+  called_note(stdout);
 }
 
 /* Edits between two words (Levenshtein), cut at 30 characters. */

@@ -50,7 +50,8 @@ typedef struct option_table {
   const char *verb;                 /* "train" */
   const char *usage;                /* rest of the usage line */
   const char *about;                /* a sentence or two under it */
-  const char *after;                /* text at the end of the help, or NULL */
+  const char *after;                /* text at the end of the help, of its first part if it has two, or NULL */
+  const char *const *basics;        /* names, NULL behind the last, of what the help begins with; NULL: it has one part */
   const option_row *rows;
   int n_rows;
 } option_table;

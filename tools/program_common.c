@@ -10,11 +10,15 @@
 #include <unistd.h>
 
 #include "src/base/file.h"
+#include "tools/called.h"
 #include "tools/progress.h"
 
 const char *const program_models[PROGRAM_MODELS] = {"resnet18", "lenet"};
 
 const char *program_math_name(cvy_math math) { return math == CVY_MATH_TF32 ? "tf32" : "fp32"; }
+
+/* convoy tune's own batch, and how many times larger or smaller ones are served by it (src/ops/tune_table.h). */
+enum { TUNE_BATCH = 256, TUNE_NEAR = 8 };
 
 static char last_error[1024];
 
@@ -22,7 +26,9 @@ static void on_message(void *user, cvy_log_level level, const char *message) {
   (void)user;
   if (level == CVY_LOG_INFO && !progress_talks()) return;
   if (level == CVY_LOG_ERROR) snprintf(last_error, sizeof last_error, "%s", message);
-  progress_message(level == CVY_LOG_ERROR ? "error: " : level == CVY_LOG_WARNING ? "warning: " : "", message);
+  char text[4096];
+  called_message(message, text, sizeof text);
+  progress_message(level == CVY_LOG_ERROR ? "error: " : level == CVY_LOG_WARNING ? "warning: " : "", text);
 }
 
 void program_log_start(void) { cvy_log_set(on_message, NULL, CVY_LOG_INFO); }
@@ -168,6 +174,29 @@ static int check_data_files(const program_run_spec *spec, const cvy_data *data) 
   return EXIT_DONE;
 }
 
+/* The arguments of `convoy tune` that are about this run and are not what it does by itself. */
+static void tune_for(const program_run_spec *spec, const program_run *run) {
+  char args[400];
+  const cvy_data *const d = run->data;
+  const int64_t batch = spec->batch < d->train.n || d->train.n == 0 ? spec->batch : d->train.n, share = batch / cvy_devices_count(run->devices);
+  size_t used = (size_t)snprintf(args, sizeof args, " --model %s", spec->model);
+  if (d->c != 1 || d->h != 28 || d->w != 28)
+    used += (size_t)snprintf(args + used, sizeof args - used, " --input %dx%dx%d", d->h, d->w, d->c);
+  if (d->classes != 10) used += (size_t)snprintf(args + used, sizeof args - used, " --classes %d", d->classes);
+  if (share < TUNE_BATCH / TUNE_NEAR || share > TUNE_BATCH * TUNE_NEAR)
+    used += (size_t)snprintf(args + used, sizeof args - used, " --batch %lld", (long long)(share > 0 ? share : 1));
+  /* replicas of a device have the same kernels */
+  char devices[256] = "";
+  size_t n = 0;
+  for (const char *at = spec->devices; *at && n + 1 < sizeof devices; at++) {
+    if (*at == '*') at += strspn(at + 1, "0123456789");
+    else devices[n++] = *at;
+  }
+  if (strcmp(devices, "auto") != 0)
+    snprintf(args + used, sizeof args - used, strpbrk(devices, " ()&;$") ? " --devices \"%s\"" : " --devices %s", devices);
+  called_tune_with(args);
+}
+
 int program_run_open(const program_run_spec *spec, program_run *out) {
   const cvy_data_params data_params = {
       .dir = spec->data_dir, .classes = (int)spec->classes, .seed = (uint64_t)spec->seed};
@@ -185,6 +214,7 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
   const bool measures = spec->tunes || cvy_devices_count(out->devices) > 1;
   if (measures) status = cvy_data_load_end(out->data);
   if (status != CVY_OK) return program_exit_code(status);
+  tune_for(spec, out);
   status = cvy_net_model(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
   return program_exit_code(status);
 }

@@ -64,7 +64,7 @@ typedef struct program_run {
 typedef struct program_run_spec {
   const char *verb, *devices, *model, *data, *data_dir;
   const program_file *inputs, *outputs;   /* inputs must be there, and no output may be one or a file of the data set */
-  int64_t classes, seed;
+  int64_t classes, seed, batch;
   bool tunes, quiet;
 } program_run_spec;
 /* EXIT_DONE or the exit status, with everything said: files first, devices after them. program_run_close either way. The images may still be read:

@@ -407,14 +407,17 @@ static const option_row rows[] = {
 };
 _Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "a bit of `given` for each row");
 
+static const char *const basics[] = {"model", "data", "devices", "batch", "epochs", "lr", "momentum", "init", "save", "checkpoint", "resume",
+                                     "log", "plot", "quiet", NULL};
 static const option_table table = {
   .verb = "train", .usage = "--model NAME --data DATA [options]", .rows = rows, .n_rows = sizeof rows / sizeof rows[0],
   .about = "Trains a network on one or more devices at once and prints\n"
            "  test acc: 0.92, 13.4 sec/epoch on [devices]\n"
            "on stdout; progress goes to stderr. Ctrl-C finishes the step and saves.",
+  .basics = basics,
   .after = "The book's runs (Dive into Deep Learning, \"Multiple GPUs\"):\n"
-           "  convoy train --model resnet18 --data fashion-mnist --devices 0:0 --batch 256 --lr 0.1\n"
-           "  convoy train --model resnet18 --data fashion-mnist --devices 0:0/1+1 --batch 512 --lr 0.2\n"
+           "  convoy train --model resnet18 --data fashion-mnist -d 0:0 -b 256 --lr 0.1\n"
+           "  convoy train --model resnet18 --data fashion-mnist -d 0:0/1+1 -b 512 --lr 0.2\n"
            "Exit status: 0 done, 1 failure while running, 2 wrong use, 130 interrupted.",
 };
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "tools/called.h"
 #include "tools/options.h"
 
 void words_usage(const word_list *list, FILE *out) {
@@ -10,6 +11,7 @@ void words_usage(const word_list *list, FILE *out) {
           list->verb ? "WORD" : "VERB", list->about);
   for (int i = 0; i < list->n_rows; i++) fprintf(out, "  %-10s %s\n", list->rows[i].name, list->rows[i].help);
   fprintf(out, "\n%s\n", list->after);
+  called_note(out);
 }
 
 /* "devices, train or tune" */
