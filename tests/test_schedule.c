@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The learning rate of each step against its formulas, and what is refused. */
+#include <limits.h>
 #include <math.h>
 
 #include "convoy/train.h"
@@ -59,7 +60,17 @@ static void test_refusals(check_device *d) {
   check_fails(cvy_lr_check(&(cvy_lr_schedule){.kind = (cvy_lr_kind)9}, PER_EPOCH, STEPS), CVY_E_ARGUMENT, "schedule 9");
 }
 
+/* However many intervals there were. */
+static void test_long(check_device *d) {
+  const cvy_lr_schedule often = {.kind = CVY_LR_STEP, .every = 1, .gamma = 1.0f};
+  expect(d, &often, LONG_MAX, 0.4f);
+  const cvy_lr_schedule slow = {.kind = CVY_LR_STEP, .every = 1, .gamma = 0.99999994f};
+  double want = 0.4f;
+  for (int i = 0; i < 1000003; i++) want *= (double)slow.gamma;
+  expect(d, &slow, 1000003, want);
+}
+
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"formulas", test_formulas}, {"refusals", test_refusals}};
+  static const check_test tests[] = {{"formulas", test_formulas}, {"refusals", test_refusals}, {"long", test_long}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

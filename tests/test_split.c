@@ -3,6 +3,7 @@
 #include "tests/check.h"
 
 #include <math.h>
+#include <time.h>
 
 #include "src/train/split.h"
 
@@ -101,6 +102,8 @@ static void test_properties(check_device *d) {
     for (int i = 0; i < devices; i++) {
       assert_true(got[i] >= 0 && (weights[i] > 0 || got[i] == 0));
       const int small = i == last ? n % g : 0;
+      if (got[i] > cvy_split_bound(&p, n, full[i]) || (full[i] == 0 && got[i] > 0))
+        check_fail(d, "share %d is %d, above the bound for %d of a full batch", i, got[i], full[i]);
       if (got[i] - small != want[i] * g) check_fail(d, "share %d is %d, not %d + %d", i, got[i], want[i] * g, small);
     }
     /* even is the same as equal weights */
@@ -111,6 +114,7 @@ static void test_properties(check_device *d) {
     check_ok(cvy_split_shares(&even, n, got));
     assert_int_equal(sum_of(got, devices), n);
     for (int i = 1; g == 1 && i < devices; i++) assert_true(got[i] <= got[i - 1] && got[i] >= got[0] - 1);
+    for (int i = 0; i < devices; i++) assert_true(got[i] <= cvy_split_bound(&even, n, want[i]) && (want[i] > 0 || got[i] == 0));
     /* full shares given as shares give the same short batch */
     for (int i = 0; i < devices; i++) values[i] = full[i];
     p.kind = CVY_SPLIT_SHARES;
@@ -155,9 +159,27 @@ static void test_refusals(check_device *d) {
   check_fails(cvy_split_shares(&(cvy_split_params){.batch = 1}, 0, out), CVY_E_ARGUMENT, "0 devices");
 }
 
+/* A team looks at every size of batch that it may meet: 256 devices and 60,000 samples are some 60,000 times this. */
+static void test_many(check_device *d) {
+  enum { DEVICES = 256, SIZES = 6000 };
+  double values[DEVICES];
+  int shares[DEVICES];
+  struct timespec begin, end;
+  check_rng r = check_rng_make(d, 2);
+  for (int i = 0; i < DEVICES; i++) values[i] = 1 + 1e-6 * check_int(&r, 0, 2000000);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+  for (int n = 60000 - SIZES; n < 60000; n++)
+    check_ok(cvy_split_shares(&(cvy_split_params){.batch = 60000, .n_devices = DEVICES, .kind = CVY_SPLIT_WEIGHTS, .values = values},
+                              n, shares));
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+  const double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+  print_message("%d splits among %d devices: %.2f s\n", SIZES, DEVICES, seconds);
+  if (!(seconds <= 0.5)) check_fail(d, "%d splits among %d devices took %.2f s", SIZES, DEVICES, seconds);
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"known", test_known}, {"properties", test_properties}, {"refusals", test_refusals}
+      {"known", test_known}, {"properties", test_properties}, {"refusals", test_refusals}, {"many", test_many}
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

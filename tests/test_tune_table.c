@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -301,9 +302,38 @@ static void test_concurrent(check_device *d) {
   assert_int_equal(files, 1);
 }
 
+/* A file of the largest size that is read has some 100,000 lines. What the table has already stays. */
+static void test_many(check_device *d) {
+  enum { MANY = 30000 };
+  const char *const path = path_in("many.txt");
+  cvy_tune_table *table, *again;
+  struct timespec begin, end;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+  check_ok(cvy_tune_table_create(head, path, &table));
+  for (int n = 1; n <= MANY; n++) put(table, n, CVY_CONV_FORWARD, n % 16);
+  put(table, 7, CVY_CONV_FORWARD, 15);
+  assert_int_equal(table->n, MANY);
+  check_ok(cvy_tune_table_save(table));
+  check_ok(cvy_tune_table_create(head, path, &again));
+  put(again, MANY + 9, CVY_CONV_FORWARD, 3);
+  put(again, 100, CVY_CONV_FORWARD, 11);
+  assert_true(cvy_tune_table_load(again));
+  assert_int_equal(again->n, MANY + 1);
+  assert_int_equal(tile_for(again, 7, CVY_CONV_FORWARD), 15);
+  assert_int_equal(tile_for(again, 100, CVY_CONV_FORWARD), 11);
+  assert_int_equal(tile_for(again, 200, CVY_CONV_FORWARD), 200 % 16);
+  assert_int_equal(tile_for(again, MANY + 9, CVY_CONV_FORWARD), 3);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+  const double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+  print_message("%d entries: %.2f s\n", MANY, seconds);
+  if (!(seconds <= 3)) check_fail(d, "%d entries took %.2f s", MANY, seconds);
+  cvy_tune_table_destroy(&again);
+  cvy_tune_table_destroy(&table);
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"find", test_find}, {"file", test_file}, {"damaged", test_damaged}, {"concurrent", test_concurrent}};
+      {"find", test_find}, {"file", test_file}, {"damaged", test_damaged}, {"concurrent", test_concurrent}, {"many", test_many}};
   umask(022);   /* what others may write to is not loaded */
   if (argc == 4 && !strcmp(argv[1], "--write")) return write_many(argv[2], atoi(argv[3]));
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);

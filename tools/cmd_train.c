@@ -233,10 +233,23 @@ static void curve_print(const training *t) {
   free(y);
 }
 
+/* "300,212", however many; free() it. passes: "300(by 100)" where a share takes several. */
+static char *shares_text(const training *t, const char *between, bool passes) {
+  char *text = NULL;
+  size_t size;
+  FILE *const out = open_memstream(&text, &size);
+  for (int i = 0; out && i < cvy_team_size(t->team); i++) {
+    cvy_replica_info info;
+    if (!cvy_team_replica(t->team, i, &info)) continue;
+    fprintf(out, "%s%d", i ? between : "", info.share);
+    if (passes && info.micro_batch > 0 && info.micro_batch < info.share) fprintf(out, "(by %d)", info.micro_batch);
+  }
+  if (out) fclose(out);
+  return text;
+}
+
 static void say_start(const training *t) {
   const cvy_data *const d = t->run.data;
-  char shares[512] = "";
-  size_t used = 0;
   if (t->options->no_sync)
     program_warn("--no-sync: nothing is exchanged or updated; this is a measurement, not training");
   if (t->options->staleness)
@@ -246,17 +259,11 @@ static void say_start(const training *t) {
     program_warn("--lr %g: below float32's normal numbers (%.2g), where digits are lost and devices may take it for 0: the weights "
                  "will hardly change", t->options->lr, (double)FLT_MIN);
   if (t->options->quiet) return;
-  for (int i = 0; i < cvy_team_size(t->team) && used < sizeof shares - 32; i++) {
-    cvy_replica_info info;
-    if (!cvy_team_replica(t->team, i, &info)) continue;
-    used += (size_t)snprintf(shares + used, sizeof shares - used, "%s%d", i ? "+" : "", info.share);
-    if (info.micro_batch > 0 && info.micro_batch < info.share) {
-      used += (size_t)snprintf(shares + used, sizeof shares - used, "(by %d)", info.micro_batch);
-    }
-  }
+  char *const shares = shares_text(t, "+", true);
   progress_end();   /* takes the status line away */
   fprintf(stderr, "%s on %s: %d + %d images %dx%dx%d, %d classes\nbatch %s on [%s]\n", train_options_model(t->options),
-          d->name, d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares, t->labels);
+          d->name, d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares ? shares : "?", t->labels);
+  free(shares);
   const int rest = d->train.n % (int)t->options->batch;
   if (t->options->drop_last && rest > 0) fprintf(stderr, "--drop-last: %d images are left out of every epoch\n", rest);
 }
@@ -387,24 +394,22 @@ static cvy_status train(training *t, cvy_train_result *result) {
 
 /* "--shares 300,212": what repeats a run of --split auto. */
 static void shares_print(const training *t) {
-  char shares[512] = "", steps[256] = "";
+  char steps[512] = "";
   size_t used = 0;
   if (t->options->quiet || cvy_team_split(t->team) != CVY_SPLIT_AUTO || t->n_lost > 0) return;
-  for (int i = 0; i < cvy_team_size(t->team) && used < sizeof shares - 16; i++) {
-    cvy_replica_info info;
-    if (cvy_team_replica(t->team, i, &info))
-      used += (size_t)snprintf(shares + used, sizeof shares - used, "%s%d", i ? "," : "", info.share);
-  }
+  char *const shares = shares_text(t, ",", false);
+  if (!shares) return;
   if (t->n_changes == 0) {
     program_say("--shares %s repeats this run bit for bit%s", shares,
                 t->options->resume ? ", if it began with them (its log says so)" : "");
+    free(shares);
     return;
   }
-  used = 0;
   for (int i = 0; i < t->n_changes && i < MOST_CHANGES; i++)
     used += (size_t)snprintf(steps + used, sizeof steps - used, "%s%ld", i ? ", " : "", t->changes[i]);
   program_say("shares changed at step%s %s%s: no --shares repeat this run bit for bit; the last are --shares %s",
               t->n_changes > 1 ? "s" : "", steps, t->n_changes > MOST_CHANGES ? ", ..." : "", shares);
+  free(shares);
 }
 
 /* Also after a failure: the trace of what led to it. */

@@ -130,23 +130,45 @@ static int compare_entries(const void *x, const void *y) {
   return a->pass != b->pass ? (a->pass > b->pass) - (a->pass < b->pass) : (a->n > b->n) - (a->n < b->n);
 }
 
-static cvy_tune_entry *find_same(const cvy_tune_table *table, const cvy_tune_entry *entry) {
-  for (int i = 0; i < table->n; i++)
-    if (compare_entries(&table->entries[i], entry) == 0) return &table->entries[i];
-  return NULL;
+/* The same, of entries in one list, and the earlier first. */
+static int compare_places(const void *x, const void *y) {
+  const cvy_tune_entry *const a = *(const cvy_tune_entry *const *)x, *const b = *(const cvy_tune_entry *const *)y;
+  const int order = compare_entries(a, b);
+  return order ? order : (a > b) - (a < b);
 }
 
-cvy_status cvy_tune_table_put(cvy_tune_table *table, const cvy_tune_entry *entry) {
-  cvy_status status = CVY_OK;
-  cvy_tune_entry *const same = find_same(table, entry);
-  if (same) {
-    *same = *entry;
-    return CVY_OK;
+/* Entries are in order. Where one of the same key is (*same), or would be. */
+static int place_of(const cvy_tune_table *table, const cvy_tune_entry *entry, bool *same) {
+  int low = 0, high = table->n;
+  *same = false;
+  while (low < high) {
+    const int middle = low + (high - low) / 2, order = compare_entries(&table->entries[middle], entry);
+    *same |= order == 0;
+    if (order < 0) low = middle + 1;
+    else high = middle;
   }
+  return low;
+}
+
+static cvy_status append(cvy_tune_table *table, const cvy_tune_entry *entry) {
+  cvy_status status = CVY_OK;
   cvy_tune_entry *const entries = cvy_grow(table->entries, (size_t)table->n, &table->capacity, 32, sizeof *entries);
   CVY_REQUIRE(entries, CVY_E_MEMORY, "out of host memory");
   table->entries = entries;
   table->entries[table->n++] = *entry;
+fail:
+  return status;
+}
+
+cvy_status cvy_tune_table_put(cvy_tune_table *table, const cvy_tune_entry *entry) {
+  cvy_status status = CVY_OK;
+  bool same;
+  const int at = place_of(table, entry, &same);
+  if (!same) {
+    CVY_TRY(append(table, entry));
+    memmove(&table->entries[at + 1], &table->entries[at], (size_t)(table->n - 1 - at) * sizeof *entry);
+  }
+  table->entries[at] = *entry;
 fail:
   return status;
 }
@@ -196,9 +218,32 @@ static bool read_entry(char *line, cvy_tune_entry *out) {
          cvy_parse_int(words[3], 0, INT64_MAX, &out->standard_us);
 }
 
+/* Puts the entries from `had` on among those before, which count where both have one; the first counts of several. */
+static bool merge(cvy_tune_table *table, int had) {
+  const cvy_tune_entry **const order = cvy_calloc((size_t)table->n, sizeof *order);
+  cvy_tune_entry *const entries = cvy_calloc((size_t)table->n, sizeof *entries);
+  int n = 0;
+  if (order && entries) {
+    for (int i = 0; i < table->n; i++) order[i] = &table->entries[i];
+    qsort(order, (size_t)table->n, sizeof *order, compare_places);
+    for (int i = 0; i < table->n; i++)
+      if (n == 0 || compare_entries(&entries[n - 1], order[i]) != 0) entries[n++] = *order[i];
+    cvy_free(table->entries);
+    table->entries = entries;
+    table->capacity = (size_t)table->n;
+    table->n = n;
+  } else {
+    cvy_free(entries);
+    table->n = had;
+  }
+  cvy_free(order);
+  return n > 0;
+}
+
 /* Checks the file's text and puts its entries into `table`. NULL, or why it is not taken. */
 static const char *read_file(cvy_tune_table *table, char *data, size_t size) {
   const size_t head = strlen(table->head), version = sizeof version_line - 1, end = sizeof end_word - 1 + 17;
+  const int had = table->n;
   char digits[17];
   if (size < version || memcmp(data, version_line, version) != 0) return "is not of this version";
   if (size <= end || memchr(data, 0, size)) return "is damaged";
@@ -212,9 +257,9 @@ static const char *read_file(cvy_tune_table *table, char *data, size_t size) {
   for (char *at = data + head, *line; at < tail && (line = strsep(&at, "\n"));) {
     cvy_tune_entry entry;
     if (!read_entry(line, &entry)) return "has a line that cannot be read";
-    if (!find_same(table, &entry) && cvy_tune_table_put(table, &entry) != CVY_OK) return "does not fit into memory";
+    if (append(table, &entry) != CVY_OK) return "does not fit into memory";
   }
-  return NULL;
+  return table->n == had || merge(table, had) ? NULL : "does not fit into memory";
 }
 
 bool cvy_tune_table_load(cvy_tune_table *table) {
@@ -244,7 +289,6 @@ cvy_status cvy_tune_table_save(const cvy_tune_table *table) {
   CVY_TRY(cvy_tune_table_create(table->head, table->path, &all));
   for (int i = 0; i < table->n; i++) CVY_TRY(cvy_tune_table_put(all, &table->entries[i]));
   (void)cvy_tune_table_load(all);
-  if (all->n) qsort(all->entries, (size_t)all->n, sizeof *all->entries, compare_entries);
   cvy_text_add(&text, "%s", all->head);
   for (int i = 0; i < all->n; i++) {
     const cvy_tune_entry *const e = &all->entries[i];

@@ -39,11 +39,10 @@ float cvy_lr_at(const cvy_lr_schedule *s, float lr, long step, long steps_per_ep
     case CVY_LR_COSINE: return (float)(0.5 * (double)lr * (1 + cos(3.14159265358979323846 * part)));
     case CVY_LR_LINEAR: return (float)((double)lr * (1 - part));
     case CVY_LR_STEP: {
-      /* one rounding whatever the count, and no pow, whose last digit differs between libraries */
-      double factor = 1;
-      for (long i = step / in_steps(s->every, s->every_epochs, steps_per_epoch); i > 0 && factor > 0 && isfinite(factor);
-           i--)
-        factor *= (double)s->gamma;
+      /* no pow, whose last digit differs between libraries */
+      double factor = 1, power = (double)s->gamma;
+      for (long i = step / in_steps(s->every, s->every_epochs, steps_per_epoch); i > 0; i /= 2, power *= power)
+        if (i % 2) factor *= power;
       return (float)((double)lr * factor);
     }
     case CVY_LR_CONST: break;

@@ -2,6 +2,7 @@
 #include "src/train/split.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "src/base/mem.h"
 
@@ -9,40 +10,47 @@
  * (A part that comes out just below its whole number has the largest remainder, which makes it whole again.) */
 static const double TIE = 1e-9;
 
-/* counts[] = `total` things by largest remainder. weights NULL: all equal. The sum of the weights is finite and > 0. */
-static void largest_remainder(int total, const double *weights, int n_devices, int *counts) {
+static int largest_first(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x < y) - (x > y);
+}
+
+/* counts[] = `total` things by largest remainder. weights NULL: all equal. The sum of the weights is finite and > 0.
+ * scratch: 2 x n_devices. */
+static void largest_remainder(int total, const double *weights, int n_devices, double *scratch, int *counts) {
   if (!weights) {
     for (int i = 0; i < n_devices; i++) counts[i] = total / n_devices + (i < total % n_devices);
     return;
   }
+  double *const remainders = scratch, *const sorted = scratch + n_devices;
   double sum = 0;
-  int left = total;
+  int left = total, n_sorted = 0;
   for (int i = 0; i < n_devices; i++) sum += weights[i];
   for (int i = 0; i < n_devices; i++) {
     counts[i] = (int)floor(total * (weights[i] / sum));
     left -= counts[i];
+    remainders[i] = total * (weights[i] / sum) - counts[i];
+    if (weights[i] > 0) sorted[n_sorted++] = remainders[i];
   }
   /* The parts sum to `total` up to rounding, so the floors sum to at most that, and fewer things are left than there
-   * are devices. */
-  CVY_ASSERT(left >= 0 && left <= n_devices);
-  for (; left > 0; left--) {
-    int best = -1;
-    double best_remainder = 0;
-    for (int i = 0; i < n_devices; i++) {
-      const double remainder = total * (weights[i] / sum) - counts[i];   /* negative once it has got one */
-      if (weights[i] > 0 && (best < 0 || remainder > best_remainder + TIE)) {
-        best = i;
-        best_remainder = remainder;
-      }
+   * are devices with a weight. */
+  CVY_ASSERT(left >= 0 && left <= n_sorted);
+  if (left == 0) return;
+  qsort(sorted, (size_t)n_sorted, sizeof *sorted, largest_first);
+  const double last = sorted[left - 1]; /* the least that gets one more, or a tie with it */
+  for (int tie = 0; tie < 2; tie++)
+    for (int i = 0; i < n_devices && left > 0; i++) {
+      const bool above = remainders[i] > last + TIE, near = !above && remainders[i] >= last - TIE;
+      if (!(weights[i] > 0) || !(tie ? near : above)) continue;
+      counts[i]++;
+      left--;
     }
-    counts[best]++;
-  }
 }
 
-/* Deals out n samples in whole groups; the rest is one smaller group at the end (split.h). */
-static void deal(int n, int group, const double *weights, int n_devices, int *shares) {
+/* Deals out n samples in whole groups; the rest is one smaller group at the end (split.h). scratch: as there. */
+static void deal(int n, int group, const double *weights, int n_devices, double *scratch, int *shares) {
   const int rest = n % group;
-  largest_remainder(n / group, weights, n_devices, shares);
+  largest_remainder(n / group, weights, n_devices, scratch, shares);
   int taker = -1;
   for (int i = 0; i < n_devices; i++) {
     shares[i] *= group;
@@ -98,19 +106,22 @@ fail:
 
 cvy_status cvy_split_shares(const cvy_split_params *p, int n, int *shares) {
   cvy_status status = CVY_OK;
-  double *full = NULL;
+  double *scratch = NULL, *full = NULL;
   CVY_REQUIRE(p->batch >= 1 && p->n_devices >= 1 && p->group >= 0, CVY_E_ARGUMENT,
               "split: batch %d, %d devices, groups of %d: sizes must be positive", p->batch, p->n_devices, p->group);
   CVY_REQUIRE(n >= 0 && n <= p->batch, CVY_E_ARGUMENT, "split: %d samples, at most the batch size %d are possible", n,
               p->batch);
   const int group = p->group > 1 ? p->group : 1;
-  switch (p->kind) {
-  case CVY_SPLIT_EVEN:
-    deal(n, group, NULL, p->n_devices, shares);
+  if (p->kind == CVY_SPLIT_EVEN) {
+    deal(n, group, NULL, p->n_devices, NULL, shares);
     return CVY_OK;
+  }
+  scratch = cvy_calloc(3 * (size_t)p->n_devices, sizeof *scratch);
+  CVY_REQUIRE(scratch, CVY_E_MEMORY, "no memory for the shares of %d devices", p->n_devices);
+  switch (p->kind) {
   case CVY_SPLIT_WEIGHTS:
     CVY_TRY(check_values(p, group));
-    deal(p->batch, group, p->values, p->n_devices, shares);
+    deal(p->batch, group, p->values, p->n_devices, scratch, shares);
     break;
   case CVY_SPLIT_SHARES:
     CVY_TRY(check_values(p, group));
@@ -120,12 +131,11 @@ cvy_status cvy_split_shares(const cvy_split_params *p, int n, int *shares) {
     CVY_FAIL(CVY_E_ARGUMENT, "split: unknown kind %d", (int)p->kind);
   }
   if (n < p->batch) {
-    full = cvy_calloc((size_t)p->n_devices, sizeof *full);
-    CVY_REQUIRE(full, CVY_E_MEMORY, "no memory for the shares of %d devices", p->n_devices);
+    full = scratch + 2 * (size_t)p->n_devices;
     for (int i = 0; i < p->n_devices; i++) full[i] = shares[i];
-    deal(n, group, full, p->n_devices, shares);
+    deal(n, group, full, p->n_devices, scratch, shares);
   }
 fail:
-  cvy_free(full);
+  cvy_free(scratch);
   return status;
 }

@@ -17,6 +17,8 @@
 #ifndef CVY_TRAIN_SPLIT_H
 #define CVY_TRAIN_SPLIT_H
 
+#include <stdint.h>
+
 #include "convoy/team.h"
 #include "src/base/status.h"
 
@@ -32,5 +34,9 @@ typedef struct cvy_split_params {
  * (device, value and what would be right in the message): sizes out of range, weights negative or all 0, shares that
  * are no whole numbers, do not sum to the batch, or do not respect the groups. */
 cvy_status cvy_split_shares(const cvy_split_params *params, int n, int *shares);
+/* No batch of at most n samples gives a device more than this if the full batch gives it `full`, and nothing if that is 0. */
+static inline int64_t cvy_split_bound(const cvy_split_params *params, int n, int full) {
+  return (int64_t)n * full / params->batch + 3 * (params->group > 1 ? params->group : 1);
+}
 
 #endif

@@ -136,11 +136,15 @@ cvy_status cvy_team_find_shares(cvy_team *team, int *share_max) {
   memcpy(team->full_shares, shares, (size_t)team->n * sizeof *shares);
   pthread_mutex_unlock(&team->lock);
   for (int r = 0; r < team->n; r++) share_max[r] = team->split.group > 1 ? team->split.group : 1;
-  for (int n = cvy_team_most_samples(team); n >= 1; n--) {
+  bool more = true; /* a smaller batch may still give some device more than any so far (split.h) */
+  for (int n = cvy_team_most_samples(team); n >= 1 && more; n--) {
     CVY_TRY(cvy_team_shares(team, &team->split, n, shares));
     for (int r = 0; r < team->n; r++)
       if (shares[r] > share_max[r]) share_max[r] = shares[r];
     for (int r = 0; r < team->n; r++) any[r] |= shares[r] > 0;
+    more = false;
+    for (int r = 0; r < team->n; r++)
+      more |= team->full_shares[r] > 0 && share_max[r] < cvy_split_bound(&team->split, n, team->full_shares[r]);
   }
   pthread_mutex_lock(&team->lock);
   for (int r = 0; r < team->n; r++) team->replicas[r].rests = !any[r];
