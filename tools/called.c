@@ -3,17 +3,18 @@
 
 #include <limits.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "src/base/env.h"
 
 static const char *how = "convoy";
 static char tune_args[400];
 
 static bool on_path(const char *name, const struct stat *wanted) {
   char path[PATH_MAX];
-  const char *at = getenv("PATH");
+  const char *at = cvy_env_text(CVY_ENV_PATH);
   struct stat info;
   while (at && *at) {
     const int size = (int)strcspn(at, ":");

@@ -24,7 +24,8 @@
   X(HOME, "HOME", SYSTEM, LOADS, "where .cache is without XDG_CACHE_HOME")                                                     \
   X(POCL_CACHE_DIR, "POCL_CACHE_DIR", SYSTEM, LOADS, "PoCL's cache; without it one in /tmp where the usual folder is no use")  \
   X(OCL_ICD_VENDORS, "OCL_ICD_VENDORS", SYSTEM, LOADS, "folder or file of OpenCL drivers, instead of /etc/OpenCL/vendors")     \
-  X(TERM, "TERM", SYSTEM, PLAIN, "dumb: no escape sequences")                                                                  \
+  X(TERM, "TERM", SYSTEM, PLAIN, "dumb, or not set: no escape sequences")                                                      \
+  X(PATH, "PATH", SYSTEM, PLAIN, "whether commands in messages can say convoy, or need the program's path")                    \
   X(CL_DIR, "CVY_CL_DIR", KNOB, LOADS, "folder to read kernels from, instead of those that were built in")                     \
   X(BUILD_OPTIONS, "CVY_BUILD_OPTIONS", KNOB, LOADS, "more options for the OpenCL compiler")                                   \
   X(FORCE_SHAPE, "CVY_FORCE_SHAPE", KNOB, PLAIN, "cpu or simt: the shape of kernels on every device")                          \
