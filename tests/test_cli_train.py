@@ -348,6 +348,19 @@ def test_resume():
         large = ["train", "--model", "resnet18", "--data", "synthetic:96:16x16x1", "--batch", 96, "--max-steps", 1, "--no-eval"]
         expect(2, *large, "--devices", first, "--bn", "sync", env={"CVY_MEMORY_LIMIT_MIB": "120"}, err=("in one pass", "ghost groups of at most"))
 
+        # what is not given is the checkpoint's, what is given and differs is refused
+        bare = ["train", "--checkpoint", at("bare"), "--resume", "--quiet"]
+        first_part = [*SMALL[:-4], "--batch", 64, "--epochs", 2, "--momentum", 0.9, "--init-from", at("whole.st")]
+        expect(0, *bare, *first_part, "--max-steps", 3)
+        os.rename(at("whole.st"), at("whole2.st"))   # it is not needed any more
+        done = expect(0, *bare[:-1], "--save", at("bare.st"), err=("--resume: taken from", "--model lenet", "--momentum 0.9", "--epochs 2"))
+        expect(0, "train", *SMALL[:-4], "--batch", 64, "--epochs", 2, "--momentum", 0.9, "--init-from", at("whole2.st"), "--quiet",
+               "--save", at("straight.st"))
+        with open(at("straight.st"), "rb") as a, open(at("bare.st"), "rb") as b:
+            check(a.read() == b.read(), "resumed without a word: the same bytes", done)
+        expect(2, *bare, "--lr", 0.2, err=("lr", "0.1 in the checkpoint, 0.2 now"))
+        expect(2, "train", "--checkpoint", at("none"), "--resume", err="--model NAME is missing")
+
         # what is refused changes no file
         with open(at("log"), "rb") as f:
             before = f.read()

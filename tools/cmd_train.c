@@ -341,7 +341,7 @@ static cvy_status team_open(training *t) {
   atomic_store(&t->phase, PHASE_PREPARING);
   cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
   if (status != CVY_OK) return status;
-  if (o->init_from) status = cvy_team_load(t->team, o->init_from);
+  if (o->init_from && !o->resumes) status = cvy_team_load(t->team, o->init_from);
   else
     status = cvy_team_init(
         t->team, &(cvy_init_params){.kind = o->init == 1 ? CVY_INIT_HE : CVY_INIT_D2L, .seed = (uint64_t)o->seed});
@@ -483,7 +483,7 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
 
 static int run_train(training *t) {
   const train_options *const o = t->options;
-  const program_file inputs[] = {{"--init-from", o->init_from}, {0}};
+  const program_file inputs[] = {{"--init-from", o->resumes ? NULL : o->init_from}, {0}};   /* weights are the checkpoint's */
   const program_file outputs[] = {{"--save", o->save}, {"--plot", o->plot}, {"--log", o->log}, {"--trace", o->trace}, {0}};
   const program_run_spec spec = {.verb = "train",
                                  .inputs = inputs,

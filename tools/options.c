@@ -341,6 +341,28 @@ static int values_from_defaults(const option_table *table, void *target) {
   return OPTIONS_GO_ON;
 }
 
+static const char *texts[OPTIONS_MAX]; /* of the table parsed last, by row */
+
+static int row_of(const option_table *table, const char *name) {
+  for (int i = 0; i < table->n_rows; i++)
+    if (table->rows[i].kind != OPTION_GROUP && strcmp(table->rows[i].name, name) == 0) return i;
+  return -1;
+}
+
+bool options_take(const option_table *table, uint64_t *given, const char *name, const char *text, void *target) {
+  char wrong[256];
+  const int row = row_of(table, name);
+  if (row < 0 || (*given >> row & 1) || !value_set(&table->rows[row], text, target, wrong, sizeof wrong)) return false;
+  *given |= UINT64_C(1) << row;
+  texts[row] = text;
+  return true;
+}
+
+const char *options_text(const option_table *table, const char *name) {
+  const int row = row_of(table, name);
+  return row < 0 ? NULL : texts[row];
+}
+
 int options_parse(const option_table *table, int argc, char **argv, void *target, uint64_t *given) {
   struct option longs[OPTIONS_MAX + 2];
   char shorts[2 * OPTIONS_MAX + 4] = ":h", wrong[256];
@@ -360,6 +382,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
     }
   }
   longs[n] = (struct option){.name = "help", .has_arg = no_argument, .val = 'h'};
+  memset(texts, 0, sizeof texts);
   const int defaults = values_from_defaults(table, target);
   if (defaults != OPTIONS_GO_ON) return defaults;
 
@@ -391,8 +414,13 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
       return options_error(table->verb, "--%s %s: %s", row->name, text && *text ? text : "''", wrong);
     }
     seen |= UINT64_C(1) << (row - table->rows);
+    texts[row - table->rows] = text ? text : "";
   }
   if (optind < argc) return options_error(table->verb, "'%s': expected an option (--name value)", argv[optind]);
+  if (table->fill) {
+    const int filled = table->fill(target, &seen);
+    if (filled != OPTIONS_GO_ON) return filled;
+  }
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
     if (row->required && !(seen >> i & 1)) {
@@ -404,11 +432,8 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
 }
 
 bool options_given(const option_table *table, uint64_t given, const char *name) {
-  for (int i = 0; i < table->n_rows; i++) {
-    const option_row *const row = &table->rows[i];
-    if (row->kind != OPTION_GROUP && strcmp(row->name, name) == 0) return given >> i & 1;
-  }
-  return false;
+  const int row = row_of(table, name);
+  return row >= 0 && (given >> row & 1);
 }
 
 int options_check_data_dir(const char *verb, const char *data, const char *data_dir) {

@@ -54,11 +54,18 @@ typedef struct option_table {
   const char *const *basics;        /* names, NULL behind the last, of what the help begins with; NULL: it has one part */
   const option_row *rows;
   int n_rows;
+  /* Called when the command line is read, before what is required is missed: may set options from elsewhere (options_take).
+   * OPTIONS_GO_ON or an exit status. NULL: none. */
+  int (*fill)(void *target, uint64_t *given);
 } option_table;
 
 /* Fills `target`. OPTIONS_GO_ON, or the exit status: 0 after --help (printed on stdout), 2 after an error (printed on
  * stderr). `given` (bit i: row i was on the command line) may be NULL. */
 int options_parse(const option_table *table, int argc, char **argv, void *target, uint64_t *given);
+/* Gives an option that is not in *given the value of `text` (borrowed), as the command line would; false if that is wrong. */
+bool options_take(const option_table *table, uint64_t *given, const char *name, const char *text, void *target);
+/* What the option's value was in the last options_parse or options_take, "" for a flag, NULL: its default. Borrowed. */
+const char *options_text(const option_table *table, const char *name);
 bool options_given(const option_table *table, uint64_t given, const char *name);
 /* To be called after a help text, which is all that the program prints; EXIT_DONE. A reader who has seen enough of such a text
  * and closes the pipe (| head) is no error. */

@@ -3,6 +3,7 @@
 
 #include <float.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/base/file.h"
@@ -365,7 +366,8 @@ static const option_row rows[] = {
      FIELD(resume),
      .absent = "off",
      .unit = "switch",
-     .help = "go on from the newest checkpoint; starts afresh if there is none"},
+     .help = "go on from the newest checkpoint, with its run's network, data, devices, batch, rate, epochs and so on where they are "
+             "not given here; starts afresh if there is none"},
     {.kind = OPTION_TEXT,
      .name = "log",
      FIELD(log),
@@ -409,7 +411,10 @@ _Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "a bit of `given` fo
 
 static const char *const basics[] = {"model", "data", "devices", "batch", "epochs", "lr", "momentum", "init", "save", "checkpoint", "resume",
                                      "log", "plot", "quiet", NULL};
+static int take_from_checkpoint(void *target, uint64_t *given);
+
 static const option_table table = {
+  .fill = take_from_checkpoint,
   .verb = "train", .usage = "--model NAME --data DATA [options]", .rows = rows, .n_rows = sizeof rows / sizeof rows[0],
   .about = "Trains a network on one or more devices at once and prints\n"
            "  test acc: 0.92, 13.4 sec/epoch on [devices]\n"
@@ -420,6 +425,56 @@ static const option_table table = {
            "  convoy train --model resnet18 --data fashion-mnist -d 0:0/1+1 -b 512 --lr 0.2\n"
            "Exit status: 0 done, 1 failure while running, 2 wrong use, 130 interrupted.",
 };
+
+/* What a run that goes on takes from its checkpoint where the command line says nothing: all that decides about numbers, where it
+ * runs and for how long. Not its outputs, and no switch that cannot be switched off again and changes no number. */
+static const char *const taken[] = {
+    "model", "data", "data-dir", "classes", "devices", "split", "shares", "bn", "run-ahead", "bucket-mib", "on-device-loss", "device-timeout",
+    "conv-algo", "math", "staleness", "exchange", "batch", "epochs", "lr", "lr-schedule", "warmup", "momentum", "nesterov", "weight-decay", "init",
+    "init-from", "seed", "no-shuffle", "drop-last", "verify-every", "checkpoint-every", "keep"};
+
+json_t *train_options_json(void) {
+  json_t *const all = json_object();
+  for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+    const char *const text = options_text(&table, taken[i]);
+    json_t *const value = text ? json_string(text) : NULL;   /* NULL also if it is no UTF-8: to be given again */
+    if (value) json_object_set_new(all, taken[i], value);
+  }
+  return all;
+}
+
+/* Parts of a batch belong to the devices they were given for, --split is another way to say them, and so on. */
+static bool goes_with(const char *name, uint64_t before) {
+  static const char *const with[][2] = {{"split", "devices"},  {"shares", "devices"}, {"split", "shares"}, {"shares", "split"},
+                                        {"data-dir", "data"}, {"init", "init-from"}, {"init-from", "init"}};
+  for (size_t i = 0; i < sizeof with / sizeof with[0]; i++)
+    if (strcmp(name, with[i][0]) == 0 && options_given(&table, before, with[i][1])) return false;
+  return true;
+}
+
+static int take_from_checkpoint(void *target, uint64_t *given) {
+  static json_t *settings;   /* texts of its options are borrowed to the end of the program */
+  train_options *const o = target;
+  const uint64_t before = *given;
+  char *text = NULL, told[1024] = "";
+  size_t used = 0;
+  if (!o->resume || !o->checkpoint) return OPTIONS_GO_ON;
+  const cvy_status status = cvy_checkpoint_settings(o->checkpoint, &text);
+  if (status != CVY_OK) return program_exit_code(status);
+  if (!text) return OPTIONS_GO_ON;
+  o->resumes = true;
+  json_decref(settings);
+  settings = json_loads(text, 0, NULL);
+  free(text);
+  const json_t *const options = json_object_get(settings, "options");
+  for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+    const char *const value = json_string_value(json_object_get(options, taken[i]));
+    if (!value || !goes_with(taken[i], before) || !options_take(&table, given, taken[i], value, target)) continue;
+    if (used < sizeof told) used += (size_t)snprintf(told + used, sizeof told - used, " --%s%s%s", taken[i], *value ? " " : "", value);
+  }
+  if (used && !o->quiet) program_say("--resume: taken from %s:%s%s", o->checkpoint, told, used < sizeof told ? "" : " ...");
+  return OPTIONS_GO_ON;
+}
 
 const char *train_options_model(const train_options *options) { return program_models[options->model]; }
 const char *train_options_init(const train_options *options) { return inits[options->init]; }

@@ -3,6 +3,8 @@
 #ifndef CVY_TOOLS_TRAIN_OPTIONS_H
 #define CVY_TOOLS_TRAIN_OPTIONS_H
 
+#include <jansson.h>
+
 #include "convoy/convoy.h"
 #include "tools/options.h"
 
@@ -22,12 +24,15 @@ typedef struct train_options {
   bn_option bn;
   every_option checkpoint_every, warmup;
   schedule_option schedule;
+  bool resumes;                     /* --resume, and there is a checkpoint to go on from */
   bool nesterov, no_shuffle, drop_last, no_eval, resume, allow_nan, no_overlap, no_sync, no_times, quiet;
 } train_options;
 
 /* OPTIONS_GO_ON or the exit status. What needs no device is checked: shares that do not sum to the batch, options that
  * need others. */
 int train_options_parse(int argc, char **argv, train_options *out);
+/* The options of the last train_options_parse that a run which goes on takes from its checkpoint, as {name: text}. */
+json_t *train_options_json(void);
 /* One number per device for weights and shares; `labels` for the message. */
 int train_options_check_devices(const train_options *options, int n_devices, const char *labels);
 /* --lr-schedule and --warmup as the library has them. */

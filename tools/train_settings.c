@@ -48,6 +48,7 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   put(s, "model", json_string(train_options_model(options)));
   put(s, "momentum", json_real(options->momentum));
   put(s, "nesterov", json_boolean(options->nesterov));
+  put(s, "options", train_options_json());
   put(s, "seed", json_integer(options->seed));
   /* those that follow speeds are in the checkpoint */
   put(s, "shares", cvy_team_split(team) == CVY_SPLIT_AUTO ? json_null() : json_incref(shares));

@@ -97,6 +97,10 @@ typedef struct cvy_train_result {
   bool already_finished;            /* --resume of a finished run: nothing was left to do */
 } cvy_train_result;
 
+/* The settings (cvy_train_params.settings, with what cvy_train has added) in the newest good checkpoint of the folder: free();
+ * NULL: there is none. CVY_E_IO: it cannot be read. CVY_E_MEMORY. */
+cvy_status cvy_checkpoint_settings(const char *checkpoint_dir, char **settings);
+
 /* CVY_E_ARGUMENT: wrong params, or checkpoint_dir holds checkpoints and !resume.
  * The team must be initialised (or is, by `resume`) and have data attached. CVY_E_INTERRUPTED after *stop or a
  * callback's stop, with *out filled;

@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "src/base/file.h"
+#include "convoy/train.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/nn/weights.h"
@@ -498,5 +499,17 @@ cvy_status cvy_checkpoint_newest_choices(const char *dir, char **choices) { retu
 cvy_status cvy_checkpoint_newest_devices(const char *dir, char **devices) { return newest_text(dir, DEVICES, devices); }
 
 cvy_status cvy_checkpoint_newest_shares(const char *dir, char **shares) { return newest_text(dir, SHARES, shares); }
+
+cvy_status cvy_checkpoint_settings(const char *dir, char **settings) {
+  cvy_status status = CVY_OK;
+  char *text = NULL;
+  *settings = NULL;
+  CVY_TRY(newest_text(dir, SETTINGS, &text));
+  if (text) *settings = strdup(text);
+  CVY_REQUIRE(!text || *settings, CVY_E_MEMORY, "no memory for the settings in %s", dir);
+fail:
+  cvy_free(text);
+  return status;
+}
 
 cvy_status cvy_checkpoint_newest_settings(const char *dir, char **settings) { return newest_text(dir, SETTINGS, settings); }

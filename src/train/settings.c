@@ -14,7 +14,7 @@
  * changes no number; what tune chooses is kept in the checkpoint itself, and so are devices and shares (resume.h). */
 #define NO_NUMBER                                                                                                     \
   "epochs", "max_steps", "no_eval", "on_device_loss", "device_timeout", "allow_nan", "verify_every", "run_ahead", "tune", "data_dir", "save", "checkpoint", \
-    "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", "resume", "log", "plot", "trace", "json", "quiet", "kept_step", "kept_median"
+    "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", "resume", "log", "plot", "trace", "json", "quiet", "kept_step", "kept_median", "options"
 const char *const cvy_settings_may_differ[] = {NO_NUMBER, "devices", "shares", NULL};
 const char *const cvy_settings_may_differ_any_split[] = {NO_NUMBER, "devices", "shares", "split", "math_used", NULL};
 
