@@ -9,9 +9,10 @@ import json
 import math
 import os
 import struct
+import subprocess
 import tempfile
 
-from cli import check, expect, first_device, lines_of, need_device, main
+from cli import check, CONVOY, expect, first_device, lines_of, need_device, main
 
 SIDE = 28
 
@@ -152,6 +153,32 @@ def test_weights():
         for rate in ("1e-38", "1e-300"):
             done = expect(0, "train", *lenet, "--lr", rate, "--max-steps", 2, "--no-eval", "--log", at("log" + rate), err="--lr " + rate)
             check(0 < lines_of(at("log" + rate))[1]["lr"] < 1.2e-38, f"the rate of --lr {rate}", done)
+
+
+def peak_mib(*args):
+    """(exit status, stderr, MiB of memory that the program had at its peak)"""
+    with tempfile.TemporaryFile() as err:
+        env = {key: value for key, value in os.environ.items() if key != "MALLOC_PERTURB_"}   # it touches what is only reserved
+        process = subprocess.Popen([CONVOY, *map(str, args)], stdout=subprocess.DEVNULL, stderr=err, env=env)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        err.seek(0)
+        return process.returncode, err.read().decode(errors="replace"), usage.ru_maxrss >> 10
+
+
+def test_sizes():
+    """What cannot be trained on is refused before memory is taken for its images."""
+    need_device()
+    for model, data, text in [
+        ("lenet", "20:11000x11000x1", "lenet cannot be built for 1x11000x11000 pixels"),
+        ("lenet", "1:32768x32768x1", "input of a network: 1x32768x32768"),
+        ("resnet18", "20:8000x8000x1", "conv2d '0': one sample of its output, 64x8000x8000, is more than 2^31 values"),
+        ("lenet", "1000000000:65536x65536x3", "GiB of memory"),
+    ]:
+        for devices in (first_device(), first_device() + "*2"):
+            code, err, mib = peak_mib("train", "--model", model, "--data", "synthetic:" + data, "--devices", devices, "--max-steps", 1)
+            check(code == 2 and text in err, f"{data}: exit {code}, {err}")
+            check(mib < 400, f"{data}: {mib} MiB at the peak")
 
 
 if __name__ == "__main__":

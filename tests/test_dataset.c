@@ -303,6 +303,35 @@ static void test_folder_errors(check_device *d) {
   check_fails(cvy_data_load("", NULL, &data), CVY_E_ARGUMENT, "no data named");
 }
 
+/* A header and that many zeros that take no space; false: no such file can be made here. */
+static bool write_sparse(const char *name, int rank, const int *dims) {
+  uint8_t head[20] = {0, 0, 8, (uint8_t)rank};
+  size_t size = 4 + 4 * (size_t)rank, n = 1;
+  for (int i = 0; i < rank; i++) {
+    for (int k = 0; k < 4; k++) head[4 + 4 * i + k] = (uint8_t)(dims[i] >> (24 - 8 * k));
+    n *= (size_t)dims[i];
+  }
+  write_bytes(path_in(folder, name), head, size);
+  return truncate(path_in(folder, name), (off_t)(size + n)) == 0;
+}
+
+/* Images that no machine has memory for are refused by their headers; labels are not read for images of another number. */
+static void test_sizes(check_device *d) {
+  (void)d;
+  cvy_data *data;
+  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+  write_set(folder, 3);
+  const int images[3] = {1 << 21, 2048, 2048}, labels[1] = {1 << 21}, fewer[1] = {1 << 20};
+  if (write_sparse(names[0], 3, images) && write_sparse(names[1], 1, labels)) {
+    write_sparse(names[2], 3, (const int[]){1, 2048, 2048});
+    write_sparse(names[3], 1, (const int[]){1});
+    check_fails(cvy_data_load_begin(folder, NULL, &data), CVY_E_MEMORY, "2097153 images of 2048x2048x1 need 8192.0 GiB, there are");
+    write_sparse(names[1], 1, fewer);
+    check_fails(cvy_data_load_begin(folder, NULL, &data), CVY_E_FORMAT, "has 1048576 labels for the 2097152 images");
+  }
+  assert_null(data);
+}
+
 /* Labels of 16 bits: big-endian, unsigned, plain and packed, beside images of bytes. */
 static void test_wide_labels(check_device *d) {
   (void)d;
@@ -471,9 +500,12 @@ static void test_two_parts(check_device *d) {
   check_ok(cvy_data_load_end(x));
   check_set(&x->train, 5, 18, 1);
   cvy_data_destroy(&x);
-  check_ok(cvy_data_load_begin("synthetic:10", NULL, &x)); /* nothing is left for later */
+  check_ok(cvy_data_load_begin("synthetic:10", NULL, &x));
+  assert_true(!x->train.images && !x->test.images && x->train.labels && x->test.labels);
   check_ok(cvy_data_load_end(x));
   assert_true(x->train.images && x->test.images);
+  cvy_data_destroy(&x);
+  check_ok(cvy_data_load_begin("synthetic:2:20000x20000x1", NULL, &x)); /* minutes, if it were not stopped */
   cvy_data_destroy(&x);
   check_ok(cvy_data_load("synthetic:10", NULL, &x));
   check_ok(cvy_data_load_end(x));
@@ -550,6 +582,7 @@ int main(int argc, char **argv) {
       {"packed_errors", test_packed_errors},
       {"fuzz", test_fuzz},
       {"folder_errors", test_folder_errors},
+      {"sizes", test_sizes},
       {"wide_labels", test_wide_labels},
       {"search", test_search},
       {"synthetic", test_synthetic},

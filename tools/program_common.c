@@ -207,6 +207,8 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
   if (status != CVY_OK) return program_exit_code(status);
   code = check_data_files(spec, out->data);
   if (code != EXIT_DONE) return code;
+  status = cvy_net_model(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
+  if (status != CVY_OK) return program_exit_code(status);
   status = cvy_devices_select(spec->devices, &out->devices);
   if (status != CVY_OK) return program_exit_code_of_select(status);
   if (!spec->quiet && cvy_devices_fell_back_to_cpu(out->devices))
@@ -215,8 +217,7 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
   if (measures) status = cvy_data_load_end(out->data);
   if (status != CVY_OK) return program_exit_code(status);
   tune_for(spec, out);
-  status = cvy_net_model(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
-  return program_exit_code(status);
+  return EXIT_DONE;
 }
 
 void program_run_close(program_run *run) {

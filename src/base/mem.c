@@ -2,8 +2,11 @@
 #include "src/base/mem.h"
 
 #include <stdatomic.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ALIGNMENT = 64 };
 
@@ -21,6 +24,19 @@ const char *cvy_live_name(cvy_live_kind kind) {
   return (unsigned)kind < CVY_LIVE_KINDS ? names[kind] : "?";
 }
 
+uint64_t cvy_host_memory_bytes(void) {
+  static const char *const limits[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+  const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+  uint64_t least = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : UINT64_MAX, limit;
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+    FILE *const f = fopen(limits[i], "re");
+    if (!f) continue;
+    if (fscanf(f, "%" SCNu64, &limit) == 1 && limit > 0 && limit < least) least = limit;   /* "max": no limit */
+    fclose(f);
+  }
+  return least;
+}
+
 bool cvy_mul_size(size_t a, size_t b, size_t *out) {
   size_t product;
   if (__builtin_mul_overflow(a, b, &product)) return false;
@@ -28,13 +44,18 @@ bool cvy_mul_size(size_t a, size_t b, size_t *out) {
   return true;
 }
 
-void *cvy_calloc(size_t count, size_t elem_bytes) {
+void *cvy_alloc_unset(size_t count, size_t elem_bytes) {
   size_t bytes;
   if (!cvy_mul_size(count, elem_bytes, &bytes) || bytes > PTRDIFF_MAX - ALIGNMENT) return NULL;
   void *p = NULL;
   if (posix_memalign(&p, ALIGNMENT, bytes ? bytes : 1) != 0) return NULL;
-  memset(p, 0, bytes);
   cvy_live_add(CVY_LIVE_MEMORY, 1);
+  return p;
+}
+
+void *cvy_calloc(size_t count, size_t elem_bytes) {
+  void *const p = cvy_alloc_unset(count, elem_bytes);
+  if (p) memset(p, 0, count * elem_bytes);
   return p;
 }
 

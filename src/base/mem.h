@@ -10,6 +10,8 @@
 /* Zeroed memory for `count` elements of `elem_bytes`, 64-byte aligned; NULL if it does not fit or the product overflows
  * (the caller turns that into CVY_E_MEMORY). Free with cvy_free. count 0 gives a valid pointer. */
 void *cvy_calloc(size_t count, size_t elem_bytes);
+/* The same without the zeros: memory that the caller fills, taken from the system page by page as that happens. */
+void *cvy_alloc_unset(size_t count, size_t elem_bytes);
 /* Grows to new_count elements, keeps the content, zeroes what is new. On NULL the old block is still the caller's. */
 void *cvy_realloc(void *p, size_t old_count, size_t new_count, size_t elem_bytes);
 /* Room for one more behind the n elements of a list that has room for *capacity: `p` if there is some, else as by
@@ -18,6 +20,9 @@ void *cvy_grow(void *p, size_t n, size_t *capacity, size_t first, size_t elem_by
 char *cvy_strdup(const char *text);                          /* NULL when out of memory */
 char *cvy_strndup(const char *text, size_t max_bytes);
 void cvy_free(void *p);                                       /* NULL is fine */
+
+/* The memory that this process can have at most: the machine's, or its container's limit (cgroups 1 and 2). */
+uint64_t cvy_host_memory_bytes(void);
 
 /* *out = a * b, false (and *out untouched) on overflow. */
 bool cvy_mul_size(size_t a, size_t b, size_t *out);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,7 @@
 #include "src/base/thread.h"
 #include "src/train/idx.h"
 
-enum { MAX_SIDE = 65536, SYNTHETIC_N = 6000, SYNTHETIC_CLASSES = 10 };
-static const size_t MAX_SET_BYTES = (size_t)1 << 36;
+enum { MAX_SIDE = 65536, SYNTHETIC_N = 6000, SYNTHETIC_CLASSES = 10, GRID = 5 };
 static const char DEBIAN_DIR[] = "/usr/share/datasets/fashion-mnist";
 
 /* What cvy_data_destroy frees: the samples' pointers are const for everybody else. */
@@ -25,11 +25,14 @@ typedef struct dataset {
   cvy_data data;                    /* first */
   uint8_t *images[2];               /* train, test */
   uint16_t *labels[2];
-  /* images that are still in their files, from load_begin to load_end */
+  /* images that are still in their files or to be made, from load_begin to load_end */
   cvy_idx_reader *readers[2];
   cvy_idx rest[2];
+  bool synthetic;
+  uint64_t seed;                    /* synthetic */
   pthread_t thread;
   bool reading;                     /* on the thread */
+  atomic_bool stop;                 /* nobody wants the images any more */
   cvy_status read_status;
   char *files[4];
   int n_files;
@@ -56,6 +59,7 @@ static void note_content(dataset *d) {
 
 static void destroy(dataset *d) {
   if (!d) return;
+  atomic_store(&d->stop, true);
   if (d->reading) pthread_join(d->thread, NULL);
   for (int set = 0; set < 2; set++) {
     cvy_idx_close(&d->readers[set]);
@@ -75,6 +79,18 @@ void cvy_data_destroy(cvy_data **data) {
 const char *cvy_data_file(const cvy_data *data, int i) {
   const dataset *const d = (const dataset *)data;
   return i >= 0 && i < d->n_files ? d->files[i] : NULL;
+}
+
+/* Before memory is taken for all images of both sets: the system would rather kill the program than refuse. */
+static cvy_status check_memory(const dataset *d, const char *spec, const int counts[2], cvy_status code) {
+  cvy_status status = CVY_OK;
+  const cvy_data *const data = &d->data;
+  const double bytes = ((double)counts[0] + counts[1]) * ((double)data->h * data->w * data->c + sizeof(uint16_t));
+  const uint64_t memory = cvy_host_memory_bytes();
+  CVY_REQUIRE(bytes <= (double)memory, code, "data '%s': %d images of %dx%dx%d need %.1f GiB, there are %.1f GiB of memory", spec,
+              counts[0] + counts[1], data->h, data->w, data->c, bytes / (1 << 30), (double)memory / (1 << 30));
+fail:
+  return status;
 }
 
 static int largest_label(const cvy_samples *s) {
@@ -131,19 +147,22 @@ static const char *const image_files[2][3] = {
 };
 static const char *const label_files[2][2] = {{"train-labels-idx1-ubyte", NULL}, {"t10k-labels-idx1-ubyte", NULL}};
 
-/* The labels of an idx file as numbers: bytes, or 16 bits with the high byte first. */
-static cvy_status read_labels(const char *path, uint16_t **out, int *n, size_t *each) {
+/* The labels of an idx file as numbers: bytes, or 16 bits with the high byte first; as many as there are images. */
+static cvy_status read_labels(const char *path, int n, const char *image_path, uint16_t **out, size_t *each) {
   cvy_status status = CVY_OK;
-  cvy_idx idx = {0};
+  cvy_idx idx;
+  cvy_idx_reader *reader;
   *out = NULL;
-  CVY_TRY(cvy_idx_read(path, 1, 1, &idx));
-  *n = idx.dims[0];
+  CVY_TRY(cvy_idx_open(path, 1, 1, &idx, &reader));
+  CVY_REQUIRE(idx.dims[0] == n, CVY_E_FORMAT, "%s has %d labels for the %d images of %s", path, idx.dims[0], n, image_path);
+  CVY_TRY(cvy_idx_finish(reader, NULL, &idx));
   *each = (size_t)idx.elem_bytes;
-  *out = cvy_calloc((size_t)*n, sizeof **out);
-  CVY_REQUIRE(*out, CVY_E_MEMORY, "no memory for the %d labels of %s", *n, path);
-  for (int i = 0; i < *n; i++)
-    (*out)[i] = idx.elem_bytes == 2 ? (uint16_t)(idx.data[2 * (size_t)i] << 8 | idx.data[2 * (size_t)i + 1]) : idx.data[i];
+  *out = cvy_calloc((size_t)n, sizeof **out);
+  CVY_REQUIRE(*out, CVY_E_MEMORY, "no memory for the %d labels of %s", n, path);
+  for (int i = 0; i < n; i++)
+    (*out)[i] = *each == 2 ? (uint16_t)(idx.data[2 * (size_t)i] << 8 | idx.data[2 * (size_t)i + 1]) : idx.data[i];
 fail:
+  cvy_idx_close(&reader);
   cvy_idx_clear(&idx);
   return status;
 }
@@ -153,7 +172,6 @@ static cvy_status load_set(const char *dir, int set, dataset *d, char label_path
   cvy_status status = CVY_OK;
   cvy_idx *const images = &d->rest[set];
   uint16_t *labels = NULL;
-  int n_labels;
   char path[PATH_MAX];
   cvy_data *const data = &d->data;
   CVY_REQUIRE(find_file(dir, image_files[set], path), CVY_E_IO,
@@ -169,18 +187,16 @@ static cvy_status load_set(const char *dir, int set, dataset *d, char label_path
   CVY_TRY(cvy_idx_open(path, 3, 4, images, &d->readers[set]));
   CVY_REQUIRE(images->elem_bytes == 1, CVY_E_FORMAT, "%s: its elements have 16 bits (type 0b at offset 2), images are bytes (08)",
               path);
-  CVY_TRY(read_labels(label_path, &labels, &n_labels, label_bytes));
+  CVY_TRY(read_labels(label_path, images->dims[0], path, &labels, label_bytes));
   const int h = images->dims[1], w = images->dims[2], c = images->rank == 4 ? images->dims[3] : 1;
   CVY_REQUIRE(h <= MAX_SIDE && w <= MAX_SIDE && c <= MAX_SIDE, CVY_E_FORMAT,
               "%s: images of %dx%dx%d, at most %d in each direction are possible", path, h, w, c, MAX_SIDE);
-  CVY_REQUIRE(n_labels == images->dims[0], CVY_E_FORMAT, "%s has %d labels for the %d images of %s", label_path, n_labels,
-              images->dims[0], path);
   CVY_REQUIRE(set == 0 || (h == data->h && w == data->w && c == data->c), CVY_E_FORMAT,
               "%s: test images are %dx%dx%d, the training images %dx%dx%d", path, h, w, c, data->h, data->w, data->c);
   data->h = h;
   data->w = w;
   data->c = c;
-  set_samples(d, set, n_labels, NULL, labels);
+  set_samples(d, set, images->dims[0], NULL, labels);
   labels = NULL;
 fail:
   cvy_free(labels);
@@ -193,6 +209,7 @@ static cvy_status load_folder(const char *dir, int classes, dataset *d) {
   size_t label_bytes[2];
   for (int set = 0; set < 2; set++) CVY_TRY(load_set(dir, set, d, label_paths[set], &label_bytes[set]));
   CVY_TRY(check_labels(d, classes, (const char *const[2]){label_paths[0], label_paths[1]}, 8, label_bytes));
+  CVY_TRY(check_memory(d, dir, (const int[2]){d->data.train.n, d->data.test.n}, CVY_E_MEMORY));
 fail:
   return status;
 }
@@ -228,27 +245,24 @@ fail:
 
 /* ---- synthetic ---- */
 
-/* Smooth random picture of a class: random bytes on a grid, interpolated. Integers only: the same bytes everywhere. */
-static void make_prototype(const cvy_data *data, uint64_t seed, int label, uint8_t *out) {
-  enum { GRID = 5, ONE = 256 };
-  const cvy_rng rng = {.seed = seed, .purpose = CVY_RNG_SYNTHETIC, .stream = 0};
-  const int h = data->h, w = data->w, c = data->c;
-  for (int y = 0; y < h; y++)
+/* Smooth random picture of a class: random bytes on a grid (room for GRID x GRID x c), interpolated. Integers only: the same
+ * bytes everywhere. */
+static void make_prototype(const dataset *d, int label, uint8_t *grid, uint8_t *out) {
+  enum { ONE = 256 };
+  const cvy_rng rng = {.seed = d->seed, .purpose = CVY_RNG_SYNTHETIC, .stream = 0};
+  const int h = d->data.h, w = d->data.w, c = d->data.c;
+  const size_t nodes = (size_t)c * GRID * GRID;
+  for (size_t i = 0; i < nodes; i++) grid[i] = (uint8_t)(cvy_rng_u32(&rng, (uint64_t)label * nodes + i) >> 24);
+  for (int y = 0; y < h && !atomic_load(&d->stop); y++)
     for (int x = 0; x < w; x++) {
       const int64_t gy = h > 1 ? (int64_t)y * (GRID - 1) * ONE / (h - 1) : 0,
                     gx = w > 1 ? (int64_t)x * (GRID - 1) * ONE / (w - 1) : 0;
       const int y0 = (int)(gy / ONE), x0 = (int)(gx / ONE), fy = (int)(gy % ONE), fx = (int)(gx % ONE);
+      const int y1 = y0 + 1 < GRID ? y0 + 1 : y0, x1 = x0 + 1 < GRID ? x0 + 1 : x0;
       for (int ch = 0; ch < c; ch++) {
-        int corner[2][2];
-        for (int i = 0; i < 2; i++)
-          for (int j = 0; j < 2; j++) {
-            const int node_y = y0 + i < GRID ? y0 + i : y0, node_x = x0 + j < GRID ? x0 + j : x0;
-            const uint64_t node =
-                (((uint64_t)label * (uint64_t)c + (uint64_t)ch) * GRID + (uint64_t)node_y) * GRID + (uint64_t)node_x;
-            corner[i][j] = (int)(cvy_rng_u32(&rng, node) >> 24);
-          }
-        const int top = corner[0][0] * (ONE - fx) + corner[0][1] * fx,
-                  bottom = corner[1][0] * (ONE - fx) + corner[1][1] * fx;
+        const uint8_t *const at = grid + (size_t)ch * GRID * GRID;
+        const int top = at[y0 * GRID + x0] * (ONE - fx) + at[y0 * GRID + x1] * fx,
+                  bottom = at[y1 * GRID + x0] * (ONE - fx) + at[y1 * GRID + x1] * fx;
         out[((size_t)y * (size_t)w + (size_t)x) * (size_t)c + (size_t)ch] =
             (uint8_t)((top * (ONE - fy) + bottom * fy) / (ONE * ONE));
       }
@@ -256,10 +270,11 @@ static void make_prototype(const cvy_data *data, uint64_t seed, int label, uint8
 }
 
 /* prototype + noise of deviation 37 (sum of four uniform bytes), clamped to a byte. */
-static void make_image(const cvy_rng *noise, uint64_t sample, const uint8_t *prototype, size_t n, uint8_t *out) {
+static void make_image(const dataset *d, const cvy_rng *noise, uint64_t sample, const uint8_t *prototype, size_t n, uint8_t *out) {
   const uint64_t blocks = (n + 3) / 4;
   for (size_t i = 0; i < n; i += 4) {
     uint32_t words[4];
+    if (i % (1 << 20) == 0 && atomic_load(&d->stop)) return;
     cvy_rng_block(noise, sample * blocks + i / 4, words);
     for (size_t j = 0; j < 4 && i + j < n; j++) {
       const uint32_t v = words[j];
@@ -271,27 +286,45 @@ static void make_image(const cvy_rng *noise, uint64_t sample, const uint8_t *pro
 }
 
 /* Streams of (seed, synthetic): 0 prototypes, 1 and 2 labels, 3 and 4 noise of training and test images. */
-static cvy_status fill_synthetic(dataset *d, uint64_t seed, const int counts[2]) {
+static cvy_status make_labels(dataset *d, const int counts[2]) {
   cvy_status status = CVY_OK;
-  const cvy_data *const data = &d->data;
-  const size_t n = (size_t)data->h * (size_t)data->w * (size_t)data->c;
-  uint8_t *prototypes = cvy_calloc((size_t)data->classes, n);
-  CVY_REQUIRE(prototypes, CVY_E_MEMORY, "no memory for %d synthetic pictures of %zu bytes", data->classes, n);
-  for (int label = 0; label < data->classes; label++) make_prototype(data, seed, label, prototypes + (size_t)label * n);
   for (int set = 0; set < 2; set++) {
-    const cvy_rng classes = {.seed = seed, .purpose = CVY_RNG_SYNTHETIC, .stream = 1u + (uint32_t)set};
-    const cvy_rng noise = {.seed = seed, .purpose = CVY_RNG_SYNTHETIC, .stream = 3u + (uint32_t)set};
-    uint8_t *const images = cvy_calloc((size_t)counts[set], n);
+    const cvy_rng classes = {.seed = d->seed, .purpose = CVY_RNG_SYNTHETIC, .stream = 1u + (uint32_t)set};
     uint16_t *const labels = cvy_calloc((size_t)counts[set], sizeof *labels);
-    set_samples(d, set, counts[set], images, labels);
-    CVY_REQUIRE(images && labels, CVY_E_MEMORY, "no memory for %d synthetic images of %zu bytes", counts[set], n);
-    for (int i = 0; i < counts[set]; i++) {
-      labels[i] = (uint16_t)cvy_rng_below(&classes, (uint64_t)i, (uint32_t)data->classes);
-      make_image(&noise, (uint64_t)i, prototypes + labels[i] * n, n, images + (size_t)i * n);
-    }
+    set_samples(d, set, counts[set], NULL, labels);
+    CVY_REQUIRE(labels, CVY_E_MEMORY, "no memory for %d synthetic labels", counts[set]);
+    for (int i = 0; i < counts[set]; i++)
+      labels[i] = (uint16_t)cvy_rng_below(&classes, (uint64_t)i, (uint32_t)d->data.classes);
   }
 fail:
-  cvy_free(prototypes);
+  return status;
+}
+
+/* Images of a set's label after label: of all the prototypes one is in memory. */
+static cvy_status make_images(dataset *d, int set) {
+  cvy_status status = CVY_OK;
+  const cvy_data *const data = &d->data;
+  const cvy_samples *const s = samples_of(d, set);
+  const cvy_rng noise = {.seed = d->seed, .purpose = CVY_RNG_SYNTHETIC, .stream = 3u + (uint32_t)set};
+  const size_t n = (size_t)data->h * (size_t)data->w * (size_t)data->c;
+  int *begin = cvy_calloc((size_t)data->classes + 1, sizeof *begin), *order = cvy_calloc((size_t)s->n, sizeof *order);
+  uint8_t *prototype = cvy_alloc_unset(n, 1), *grid = cvy_calloc((size_t)data->c, GRID * GRID);
+  d->images[set] = cvy_alloc_unset((size_t)s->n, n);
+  CVY_REQUIRE(begin && order && prototype && grid && d->images[set], CVY_E_MEMORY,
+              "no memory for %d synthetic images of %zu bytes", s->n, n);
+  for (int i = 0; i < s->n; i++) begin[s->labels[i] + 1]++;
+  for (int label = 0; label < data->classes; label++) begin[label + 1] += begin[label];
+  for (int i = 0; i < s->n; i++) order[begin[s->labels[i]]++] = i;
+  for (int at = 0; at < s->n && !atomic_load(&d->stop); at++) {
+    const int i = order[at];
+    if (at == 0 || s->labels[i] != s->labels[order[at - 1]]) make_prototype(d, s->labels[i], grid, prototype);
+    make_image(d, &noise, (uint64_t)i, prototype, n, d->images[set] + (size_t)i * n);
+  }
+fail:
+  cvy_free(begin);
+  cvy_free(order);
+  cvy_free(prototype);
+  cvy_free(grid);
   return status;
 }
 
@@ -312,7 +345,6 @@ static bool parse_sides(char *text, int64_t out[3]) {
 static cvy_status load_synthetic(const char *spec, const cvy_data_params *params, dataset *d) {
   cvy_status status = CVY_OK;
   int64_t n = SYNTHETIC_N, sides[3] = {28, 28, 1};
-  size_t bytes = 1;
   char *copy = cvy_strdup(spec);
   CVY_REQUIRE(copy, CVY_E_MEMORY, "no memory to read '%s'", spec);
   char *const count = strchr(copy, ':'), *const shape = count ? strchr(count + 1, ':') : NULL;
@@ -323,15 +355,15 @@ static cvy_status load_synthetic(const char *spec, const cvy_data_params *params
               "data '%s': '%s' is not a size HxWxC with 1 to %d each; right would be synthetic:6000:32x32x3", spec,
               strrchr(spec, ':') + 1, MAX_SIDE);
   CVY_TRY(check_classes(params->classes));
-  bool fits = cvy_mul_size(bytes, (size_t)n, &bytes);
-  for (int i = 0; i < 3; i++) fits = fits && cvy_mul_size(bytes, (size_t)sides[i], &bytes);
-  CVY_REQUIRE(fits && bytes <= MAX_SET_BYTES, CVY_E_ARGUMENT, "data '%s' would need more than %zu GiB", spec,
-              MAX_SET_BYTES >> 30);
   d->data.h = (int)sides[0];
   d->data.w = (int)sides[1];
   d->data.c = (int)sides[2];
   d->data.classes = params->classes ? params->classes : SYNTHETIC_CLASSES;
-  CVY_TRY(fill_synthetic(d, params->seed, (const int[2]){(int)n, (int)(n / 6 + 1)}));
+  d->synthetic = true;
+  d->seed = params->seed;
+  const int counts[2] = {(int)n, (int)(n / 6 + 1)};
+  CVY_TRY(check_memory(d, spec, counts, CVY_E_ARGUMENT));
+  CVY_TRY(make_labels(d, counts));
 fail:
   cvy_free(copy);
   return status;
@@ -339,21 +371,22 @@ fail:
 
 /* ---- entry ---- */
 
-static cvy_status read_images(dataset *d) {
+/* Reads or makes them. */
+static cvy_status fetch_images(dataset *d) {
   cvy_status status = CVY_OK;
   for (int set = 0; set < 2; set++)
-    if (d->readers[set]) CVY_TRY(cvy_idx_finish(d->readers[set], &d->rest[set]));
+    CVY_TRY(d->synthetic ? make_images(d, set) : cvy_idx_finish(d->readers[set], &d->stop, &d->rest[set]));
 fail:
   return status;
 }
 
-static void *read_on_thread(void *arg) {
+static void *fetch_on_thread(void *arg) {
   dataset *const d = arg;
-  d->read_status = read_images(d);
+  d->read_status = fetch_images(d);
   return NULL;
 }
 
-/* Everything but images in files. */
+/* Everything but the images. */
 static cvy_status open_data(const char *spec, const cvy_data_params *params, dataset **out) {
   static const cvy_data_params defaults = {0};
   static const char SYNTHETIC[] = "synthetic";
@@ -391,10 +424,8 @@ cvy_status cvy_data_load_begin(const char *spec, const cvy_data_params *params, 
   dataset *d = NULL;
   *out = NULL;
   CVY_TRY(open_data(spec, params, &d));
-  if (d->readers[0]) {
-    CVY_TRY(cvy_thread_start(&d->thread, "cvy-data", read_on_thread, d));
-    d->reading = true;
-  }
+  CVY_TRY(cvy_thread_start(&d->thread, "cvy-data", fetch_on_thread, d));
+  d->reading = true;
   *out = &d->data;
   d = NULL;
 fail:
@@ -407,10 +438,10 @@ cvy_status cvy_data_load_end(cvy_data *data) {
   if (d->reading) pthread_join(d->thread, NULL);
   d->reading = false;
   for (int set = 0; set < 2 && d->read_status == CVY_OK; set++) {
-    if (!d->readers[set]) continue;
     cvy_idx_close(&d->readers[set]);
-    set_samples(d, set, d->rest[set].dims[0], d->rest[set].data, d->labels[set]);
+    if (!d->images[set]) d->images[set] = d->rest[set].data;
     d->rest[set] = (cvy_idx){0};
+    samples_of(d, set)->images = d->images[set];
   }
   if (d->read_status == CVY_OK && !d->data.content) note_content(d);
   return d->read_status;
@@ -421,7 +452,7 @@ cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_da
   dataset *d = NULL;
   *out = NULL;
   CVY_TRY(open_data(spec, params, &d));
-  d->read_status = read_images(d);
+  d->read_status = fetch_images(d);
   CVY_TRY(cvy_data_load_end(&d->data));
   *out = &d->data;
   d = NULL;

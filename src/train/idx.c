@@ -12,7 +12,7 @@
 #include "src/base/file.h"
 #include "src/base/mem.h"
 
-enum { CHUNK = 1 << 16, MAX_RATIO = 1032, TYPE_UBYTE = 8, TYPE_SHORT = 0x0b };   /* deflate packs at most 1032 bytes into one */
+enum { CHUNK = 1 << 16, PIECE = 1 << 24, MAX_RATIO = 1032, TYPE_UBYTE = 8, TYPE_SHORT = 0x0b };   /* deflate packs at most 1032 bytes into one */
 
 /* A stream of bytes out of a plain or compressed file. */
 typedef struct source {
@@ -206,18 +206,24 @@ fail:
   return status;
 }
 
-cvy_status cvy_idx_finish(cvy_idx_reader *reader, cvy_idx *idx) {
+cvy_status cvy_idx_finish(cvy_idx_reader *reader, const atomic_bool *stop, cvy_idx *idx) {
   cvy_status status = CVY_OK;
   source *const s = &reader->s;
   char text[64];
-  size_t got;
+  size_t got = 0;
   dims_text(idx, text);
-  idx->data = cvy_calloc(idx->size_bytes, 1);
+  idx->data = cvy_alloc_unset(idx->size_bytes, 1);
   CVY_REQUIRE(idx->data, CVY_E_MEMORY, "no memory for the %zu bytes of %s", idx->size_bytes, s->path);
-  CVY_TRY(read_content(s, idx->data, idx->size_bytes, &got));
-  CVY_REQUIRE(got == idx->size_bytes, CVY_E_FORMAT,
-              "%s: its header says %s = %zu bytes from offset %zu on, only %zu are there", s->path, text,
-              idx->size_bytes, reader->header_bytes, got);
+  for (size_t at = 0; at < idx->size_bytes; at += got) {
+    const size_t part = idx->size_bytes - at < PIECE ? idx->size_bytes - at : PIECE;
+    if (stop && atomic_load(stop)) {
+      status = CVY_E_INTERRUPTED;
+      goto fail;
+    }
+    CVY_TRY(read_content(s, idx->data + at, part, &got));
+    CVY_REQUIRE(got == part, CVY_E_FORMAT, "%s: its header says %s = %zu bytes from offset %zu on, only %zu are there", s->path,
+                text, idx->size_bytes, reader->header_bytes, at + got);
+  }
   /* One byte more is asked for: it must not be there, and the end of compressed data is checked on the way. */
   uint8_t more;
   CVY_TRY(read_content(s, &more, 1, &got));
@@ -237,7 +243,7 @@ void cvy_idx_close(cvy_idx_reader **reader) {
 cvy_status cvy_idx_read(const char *path, int min_rank, int max_rank, cvy_idx *out) {
   cvy_idx_reader *reader;
   cvy_status status = cvy_idx_open(path, min_rank, max_rank, out, &reader);
-  if (status == CVY_OK) status = cvy_idx_finish(reader, out);
+  if (status == CVY_OK) status = cvy_idx_finish(reader, NULL, out);
   cvy_idx_close(&reader);
   return status;
 }

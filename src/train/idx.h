@@ -7,6 +7,8 @@
 #ifndef CVY_TRAIN_IDX_H
 #define CVY_TRAIN_IDX_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,7 +30,8 @@ cvy_status cvy_idx_read(const char *path, int min_rank, int max_rank, cvy_idx *o
  * closes the reader. */
 typedef struct cvy_idx_reader cvy_idx_reader;
 cvy_status cvy_idx_open(const char *path, int min_rank, int max_rank, cvy_idx *out, cvy_idx_reader **reader);
-cvy_status cvy_idx_finish(cvy_idx_reader *reader, cvy_idx *idx);
+/* *stop (NULL: never looked at) becoming true ends it soon, with CVY_E_INTERRUPTED. */
+cvy_status cvy_idx_finish(cvy_idx_reader *reader, const atomic_bool *stop, cvy_idx *idx);
 void cvy_idx_close(cvy_idx_reader **reader);
 void cvy_idx_clear(cvy_idx *idx);
 
