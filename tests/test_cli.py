@@ -451,6 +451,19 @@ def test_devices():
         check(expect(0, "devices", "--json", path).stdout == done.stdout, "--json F prints the table too")
         with open(path, encoding="utf-8") as f:
             check(json.load(f) == data, "the same in the file")
+    folder = os.environ.get("OCL_ICD_VENDORS", "/etc/OpenCL/vendors")
+    if os.path.isdir(folder) and DEVICE == "auto":
+        with tempfile.TemporaryDirectory() as dir:
+            for path in glob.glob(os.path.join(folder, "*.icd")):
+                shutil.copy(path, dir)
+            with open(os.path.join(dir, "gone.icd"), "w", encoding="utf-8") as f:
+                f.write("libconvoy-gone.so.1\n")
+            dangling = {"OCL_ICD_VENDORS": dir}
+            expect(0, "devices", out=f"missing: {dir}/gone.icd names a driver that cannot be loaded", env=dangling)
+            done = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", env=dangling)
+            check("no GPU found" not in done.stderr or f"what may be missing for a GPU: {CONVOY} devices\n" in done.stderr, "where to look", done)
+            done = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", "--quiet", env=dangling)
+            check(done.stderr == "", "quiet", done)
     expect(2, "train", *SMALL[:4], "--devices", "99:0", err=("99:0", data["devices"][0]["id"]))
     expect(2, "train", *SMALL[:4], "--devices", "no such name", err="no such name")
     expect(2, "train", *SMALL, "--shares", "32,32", err=("--shares 32,32", "2 numbers, expected 1"))

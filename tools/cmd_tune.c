@@ -331,8 +331,7 @@ int cmd_tune(int argc, char **argv) {
   progress_start(o.quiet, 1, 0);
   cvy_status status = cvy_devices_select(o.devices, &devices);
   if (status != CVY_OK) return program_exit_code_of_select(status);
-  if (cvy_devices_fell_back_to_cpu(devices) && !o.quiet)
-    program_say("no GPU found: tuning the CPU, %s", cvy_devices_label(devices, 0));
+  if (!o.quiet) program_say_no_gpu(devices, "tuning");
   t.devices = json_array();
   status = make_nets(&t);
   if (status == CVY_OK) status = tune_all(&t, devices);

@@ -197,6 +197,16 @@ static void tune_for(const program_run_spec *spec, const program_run *run) {
   called_tune_with(args);
 }
 
+void program_say_no_gpu(const cvy_devices *devices, const char *does) {
+  char missing[4096] = "";
+  cvy_device_list *list = NULL;
+  if (!cvy_devices_fell_back_to_cpu(devices)) return;
+  if (cvy_device_list_create(&list) == CVY_OK) cvy_device_missing_drivers(list, missing, sizeof missing);
+  cvy_device_list_destroy(&list);
+  program_say("no GPU found: %s the CPU, %s", does, cvy_devices_label(devices, 0));
+  if (missing[0]) program_say("what may be missing for a GPU: %s devices", called());
+}
+
 int program_run_open(const program_run_spec *spec, program_run *out) {
   const cvy_data_params data_params = {
       .dir = spec->data_dir, .classes = (int)spec->classes, .seed = (uint64_t)spec->seed};
@@ -211,8 +221,7 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
   if (status != CVY_OK) return program_exit_code(status);
   status = cvy_devices_select(spec->devices, &out->devices);
   if (status != CVY_OK) return program_exit_code_of_select(status);
-  if (!spec->quiet && cvy_devices_fell_back_to_cpu(out->devices))
-    program_say("no GPU found: running on the CPU, %s", cvy_devices_label(out->devices, 0));
+  if (!spec->quiet) program_say_no_gpu(out->devices, "running on");
   const bool measures = spec->tunes || cvy_devices_count(out->devices) > 1;
   if (measures) status = cvy_data_load_end(out->data);
   if (status != CVY_OK) return program_exit_code(status);

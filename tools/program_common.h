@@ -55,6 +55,9 @@ bool program_write_json(const char *path, json_t *value);
 /* Flushes stdout; EXIT_FAILED if something did not get out, else `code`. */
 int program_end(int code);
 
+/* "no GPU found: running on the CPU, …" where `auto` took it, and where to look if a driver seems to be missing. */
+void program_say_no_gpu(const cvy_devices *devices, const char *does);
+
 /* Data, network and devices of a run, in this order of trouble: files, data, devices, network. */
 typedef struct program_run {
   cvy_devices *devices;
