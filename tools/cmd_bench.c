@@ -4,12 +4,12 @@
 #include "tools/words.h"
 
 static const word_row rows[] = {
-    {"peak", bench_peak_main, "what each device can do at most: arithmetic, memory, transfers, launches"},
+    {"peak", bench_peak_main, "what each device can do: arithmetic, memory, transfers, launches"},
     {"conv", bench_conv_main, "the convolutions of a network, or one shape, by every algorithm"},
     {"ops", bench_ops_main, "every operation of a network"},
     {"train", bench_train_main, "whole training steps, and where their time goes"},
     {"exchange", bench_exchange_main, "the exchange of gradients and weights alone"},
-    {"scaling", bench_scaling_main, "devices alone and together, what limits them, and whether each is worth it"},
+    {"scaling", bench_scaling_main, "devices alone and together, what limits them, which are worth it"},
 };
 static const word_list words = {
     .verb = "bench", .kind = "word", .rows = rows, .n_rows = sizeof rows / sizeof rows[0],

@@ -47,8 +47,8 @@ static const option_table table = {
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
-        "Measures the accuracy of trained weights on the test images, on one or more devices.\n"
-        "Prints: test acc: 0.92 (9213 of 10000), 4.1 sec on [devices]\n"
+        "Measures the accuracy of trained weights on the test images, on one or more devices, and prints\n"
+        "  test acc: 0.92 (9213 of 10000), 4.1 sec on [devices]\n"
         "Exit 1 also if the loss is not finite; a warning names the tensor or the layer.",
 };
 

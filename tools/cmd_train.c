@@ -172,12 +172,13 @@ static void describe_wait(void *user, double seconds, char *out, size_t out_byte
       snprintf(out, out_bytes, "opening devices, reading the data, %.0f s", seconds);
       break;
     case PHASE_PREPARING:
-      snprintf(out, out_bytes, "preparing %s: %ld programs built, %.0f s", t->names, totals.compiled + totals.cached, seconds);
+      snprintf(out, out_bytes, "preparing: %ld programs built, %.0f s", totals.compiled + totals.cached, seconds);
       break;
     case PHASE_FIRST_STEP: {
       const long run = totals.kernels_run - t->run_before;
-      snprintf(out, out_bytes, "compiling kernels for %s: %ld of about %ld, %.0f s", t->names, run,
-               totals.kernels > run ? totals.kernels : run, seconds);
+      const long about = totals.kernels > run ? totals.kernels : run;
+      const int size = snprintf(out, out_bytes, "compiling kernels for %s: %ld of about %ld, %.0f s", t->names, run, about, seconds);
+      if (size >= progress_columns()) snprintf(out, out_bytes, "kernels: %ld of about %ld, %.0f s", run, about, seconds);
       break;
     }
   }

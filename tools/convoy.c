@@ -20,7 +20,7 @@ static const word_row rows[] = {
 static const word_list verbs = {
   .kind = "verb", .rows = rows, .n_rows = sizeof rows / sizeof rows[0],
   .about = "Trains convolutional networks on all the OpenCL devices of a machine at once.",
-  .after = "convoy help VERB lists the options of a verb; convoy --version prints the version.\n"
+  .after = "convoy help VERB lists the options of a verb; convoy --version is the version.\n"
            "A first try:  convoy train --model lenet --data synthetic --epochs 2",
 };
 
