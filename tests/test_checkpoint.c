@@ -429,7 +429,9 @@ static void test_resume_rows(check_device *d) {
   (void)d;
   static cvy_device_choice choices[] = {{.label = "0:0 A"}, {.label = "0:0#1 A"}, {.label = "1:0 B x"}, {.label = "0:0#1 A"},
                                         {.label = "1:0/1 B x"}, {.label = "2:0 C"}};
-  const cvy_devices devices = {.choices = choices, .n = 6};
+  cvy_device_info item = {.compute_units = 4, .driver = "3.1"};
+  cvy_device_list list = {.items = &item, .n = 1};
+  const cvy_devices devices = {.list = &list, .choices = choices, .n = 6};
   static const struct { const char *text; int rows[6]; } cases[] = {
       {"[\"0:0 A\",\"0:0#1 A\",\"1:0 B x\"]", {0, 1, 2, 1, 2, -1}},
       {"[\"1:0 B x\",\"5:0 A\",\"0:0 A\",\"0:0#1 A\"]", {2, 3, 0, 3, 0, -1}},
@@ -446,7 +448,21 @@ static void test_resume_rows(check_device *d) {
   check_ok(cvy_resume_devices(&devices, &text));
   cvy_resume_rows(text, &devices, rows);
   for (int i = 0; i < 6; i++) assert_int_equal(rows[i], i);
+  /* other units, another driver, another order: other devices; what is not noted is not known */
+  assert_true(cvy_resume_same_devices(&devices, text) && cvy_resume_knows_make(text));
+  item.compute_units = 2;
+  assert_false(cvy_resume_same_devices(&devices, text));
+  item.compute_units = 4;
+  strcpy(item.driver, "6.0");
+  assert_false(cvy_resume_same_devices(&devices, text));
   cvy_free(text);
+  const cvy_devices one = {.list = &list, .choices = choices, .n = 1}, part = {.list = &list, .choices = &choices[4], .n = 1};
+  assert_true(cvy_resume_same_devices(&one, "[\"0:0 A\"]") && !cvy_resume_knows_make("[\"0:0 A\"]"));
+  assert_false(cvy_resume_same_devices(&one, "[\"0:0#1 A\"]") || cvy_resume_same_devices(&one, "[]") || cvy_resume_same_devices(&one, "[{}]"));
+  choices[4].units = 1;
+  assert_true(cvy_resume_same_devices(&part, "[{\"label\":\"1:0/1 B x\",\"units\":1,\"driver\":\"6.0\"}]"));
+  assert_false(cvy_resume_same_devices(&part, "[{\"label\":\"1:0/1 B x\",\"units\":4,\"driver\":\"6.0\"}]"));
+  choices[4].units = 0;
 }
 
 /* A file that cannot be read may be whole: it is not passed over, or the run would begin before it and write over it. */

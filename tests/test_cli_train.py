@@ -319,6 +319,17 @@ def test_resume():
         expect(2, *parts, "--conv-algo", "direct", err=("conv_algo", '"auto" in the checkpoint, "direct" now'))
         expect(2, *parts, "--math", "tf32", err=("math", '"fp32" in the checkpoint, "tf32" now'))
 
+        # a device with other compute units is another one
+        here = [*straight, "--checkpoint", at("units"), "--resume", "--log", at("units.jsonl")]
+        expect(0, *here, "--max-steps", 2, env={"POCL_MAX_PTHREAD_COUNT": "1"})
+        run = lines_of(at("units.jsonl"))[0]["run"]
+        check(len(run["compute_units"]) == len(run["drivers"]) == 1 and run["drivers"][0], f"the log's run line: {run}")
+        done = expect(0, *[word for word in here if word != "--quiet"], "--max-steps", 3, env={"POCL_MAX_PTHREAD_COUNT": "4"})
+        runs = [line["run"] for line in lines_of(at("units.jsonl")) if "run" in line]
+        if runs[0]["compute_units"] != runs[1]["compute_units"]:
+            check("has 4 compute units" in done.stderr and "another device" in done.stderr and "not bit for bit" in done.stderr,
+                  "another number of compute units is told", done)
+
         # another team: lenet has no batchnorm, so any; resnet18 with groups any, else with the same shares
         losses = lambda name: [line["loss"] for line in lines_of(at(name)) if "lr" in line]
         calm = ["train", *SMALL, "--epochs", 2, "--lr", 0.02, "--quiet"]   # a rate that does not make much of rounding

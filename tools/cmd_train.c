@@ -43,12 +43,14 @@ typedef struct training {
 static void log_run(const training *t) {
   if (!t->log) return;
   json_t *const devices = json_array(), *const shares = json_array(), *const micro = json_array(),
-                *const bytes = json_array();
+                *const bytes = json_array(), *const units = json_array(), *const drivers = json_array();
   size_t parameters = 0;
   for (int i = 0; i < cvy_team_size(t->team); i++) {
     cvy_replica_info info;
     if (!cvy_team_replica(t->team, i, &info)) continue;
     json_array_append_new(devices, json_string(info.label));
+    json_array_append_new(units, json_integer(info.compute_units));
+    json_array_append_new(drivers, json_string(info.driver));
     json_array_append_new(shares, json_integer(info.share));
     json_array_append_new(micro, json_integer(info.micro_batch));
     json_array_append_new(bytes, json_integer((json_int_t)info.device_bytes));
@@ -59,8 +61,8 @@ static void log_run(const training *t) {
   }
   const cvy_data *const d = t->run.data;
   json_log_line(
-      t->log, json_pack("{s{ss sI so so so so sI s{ss si si si si si si} so so}}", "run", "version", cvy_version(), "seed",
-                        (json_int_t)t->options->seed, "devices", devices, "shares", shares, "micro_batches", micro,
+      t->log, json_pack("{s{ss sI so so so so so so sI s{ss si si si si si si} so so}}", "run", "version", cvy_version(), "seed",
+                        (json_int_t)t->options->seed, "devices", devices, "compute_units", units, "drivers", drivers, "shares", shares, "micro_batches", micro,
                         "device_bytes", bytes, "parameters", (json_int_t)parameters, "data", "name", d->name, "train",
                         d->train.n, "test", d->test.n, "height", d->h, "width", d->w, "channels", d->c, "classes",
                         d->classes, "settings", train_settings_all(t->options, d, t->team), "conv_choices",

@@ -173,6 +173,8 @@ typedef struct cvy_replica_info {
   size_t device_bytes;              /* allocated on the device */
   cvy_math math;                    /* what it uses */
   long lost_step;                   /* the step in which it was lost (then the other numbers are 0); -1: it is there */
+  int compute_units;                /* of the device, or the part of it: what block sizes, and so the last bits, depend on */
+  const char *driver;               /* its version; borrowed as label */
 } cvy_replica_info;
 bool cvy_team_replica(const cvy_team *team, int device, cvy_replica_info *out);
 /* What the team does: EVEN, WEIGHTS, SHARES, or AUTO; UNLIKE has become one of these. */

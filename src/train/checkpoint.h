@@ -16,7 +16,8 @@
  *     epoch_loss_sum      the double's bits, 16 hex digits
  *     epoch_images        decimal
  *     finished            "0" or "1"
- *     devices             JSON array of the devices' labels, in the team's order
+ *     devices             JSON array in the team's order, {"label":…,"units":compute units,"driver":version} each; of
+ *                         older programs the labels alone
  *     shares              "128,128": the full batch's, in device order
  *     settings            the run's settings, JSON object as given
  *     choices             the algorithms of the convolutions on every device (train/choices.h)
@@ -46,7 +47,7 @@ typedef struct cvy_checkpoint {
   int64_t n_batches;                /* num_batches_tracked of the BN layers */
   long kept;                        /* saving: step of an older checkpoint that stays beside the newest; 0: none */
   const char *settings;             /* JSON object; NULL: {} */
-  const char *devices;              /* JSON array of labels (resume.h); NULL: [] */
+  const char *devices;              /* JSON array (resume.h); NULL: [] */
   int n_shares;                     /* devices */
   const int *shares;                /* of a full batch */
   const char *choices;              /* JSON array (choices.h); NULL: [] */

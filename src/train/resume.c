@@ -15,34 +15,59 @@ static const char *name_of(const char *label) {
   return space ? space + 1 : label;
 }
 
+/* A device of a checkpoint: an object, or in older ones its label alone. */
+static const char *label_of(const json_t *device) {
+  return json_string_value(json_is_object(device) ? json_object_get(device, "label") : device);
+}
+
 cvy_status cvy_resume_devices(const cvy_devices *devices, char **text) {
   cvy_status status = CVY_OK;
-  json_t *const labels = json_array();
+  json_t *const list = json_array();
   char *dumped = NULL;
   *text = NULL;
-  for (int i = 0; i < devices->n; i++) (void)json_array_append_new(labels, json_string(cvy_devices_label(devices, i)));
-  if (json_array_size(labels) == (size_t)devices->n) dumped = json_dumps(labels, JSON_COMPACT);
+  for (int i = 0; i < devices->n; i++)
+    (void)json_array_append_new(list, json_pack("{sssiss}", "label", cvy_devices_label(devices, i), "units", cvy_devices_units(devices, i),
+                                                "driver", cvy_devices_driver(devices, i)));
+  if (json_array_size(list) == (size_t)devices->n) dumped = json_dumps(list, JSON_COMPACT);
   if (dumped) *text = cvy_strdup(dumped);
   CVY_REQUIRE(*text, CVY_E_MEMORY, "no memory to note the devices");
 fail:
   free(dumped);
-  json_decref(labels);
+  json_decref(list);
   return status;
 }
 
 void cvy_resume_rows(const char *checkpoint_devices, const cvy_devices *devices, int *rows) {
-  json_t *const labels = json_loads(checkpoint_devices, 0, NULL);
-  const int n = (int)json_array_size(labels);
+  json_t *const list = json_loads(checkpoint_devices, 0, NULL);
+  const int n = (int)json_array_size(list);
   for (int i = 0; i < devices->n; i++) {
     const char *const own = cvy_devices_label(devices, i);
     rows[i] = -1;
     for (int pass = 0; pass < 3 && rows[i] < 0; pass++) /* in its own place, anywhere, of the same name */
       for (int row = pass ? 0 : i; row < (pass ? n : i + 1) && rows[i] < 0; row++) {
-        const char *const label = json_string_value(json_array_get(labels, (size_t)row));
+        const char *const label = label_of(json_array_get(list, (size_t)row));
         if (label && strcmp(pass < 2 ? label : name_of(label), pass < 2 ? own : name_of(own)) == 0) rows[i] = row;
       }
   }
-  json_decref(labels);
+  json_decref(list);
+}
+
+/* The device has the compute units and the driver that the checkpoint notes, if it does. */
+static bool same_make(const json_t *noted, const cvy_devices *devices, int i) {
+  const json_t *const units = json_object_get(noted, "units");
+  const char *const driver = json_string_value(json_object_get(noted, "driver"));
+  return (!units || json_integer_value(units) == cvy_devices_units(devices, i)) &&
+         (!driver || strcmp(driver, cvy_devices_driver(devices, i)) == 0);
+}
+
+bool cvy_resume_knows_make(const char *checkpoint_devices) {
+  json_t *const list = json_loads(checkpoint_devices, 0, NULL);
+  bool known = true;
+  for (size_t i = 0; i < json_array_size(list); i++)
+    known &= json_is_integer(json_object_get(json_array_get(list, i), "units")) &&
+             json_is_string(json_object_get(json_array_get(list, i), "driver"));
+  json_decref(list);
+  return known;
 }
 
 static bool any_split_will_do(const cvy_team *team) {
@@ -53,14 +78,15 @@ const char *const *cvy_resume_may_differ(const cvy_team *team) {
   return any_split_will_do(team) ? cvy_settings_may_differ_any_split : cvy_settings_may_differ;
 }
 
-static bool same_labels(const cvy_team *team, const char *checkpoint_devices) {
-  json_t *const labels = json_loads(checkpoint_devices, 0, NULL);
-  bool same = (int)json_array_size(labels) == team->n;
-  for (int i = 0; i < team->n && same; i++) {
-    const char *const label = json_string_value(json_array_get(labels, (size_t)i));
-    same = label && strcmp(label, cvy_devices_label(team->devices, i)) == 0;
+bool cvy_resume_same_devices(const cvy_devices *devices, const char *checkpoint_devices) {
+  json_t *const list = json_loads(checkpoint_devices, 0, NULL);
+  bool same = (int)json_array_size(list) == devices->n;
+  for (int i = 0; i < devices->n && same; i++) {
+    const json_t *const noted = json_array_get(list, (size_t)i);
+    const char *const label = label_of(noted);
+    same = label && strcmp(label, cvy_devices_label(devices, i)) == 0 && same_make(noted, devices, i);
   }
-  json_decref(labels);
+  json_decref(list);
   return same;
 }
 
@@ -70,7 +96,7 @@ cvy_status cvy_resume_is_free(const cvy_team *team, const char *dir, bool *free_
   *free_split = false;
   if (!any_split_will_do(team)) return CVY_OK;
   CVY_TRY(cvy_checkpoint_newest_devices(dir, &devices));
-  *free_split = devices && !same_labels(team, devices);
+  *free_split = devices && !cvy_resume_same_devices(team->devices, devices);
 fail:
   cvy_free(devices);
   return status;
@@ -101,7 +127,7 @@ cvy_status cvy_resume_check(const cvy_team *team, const cvy_checkpoint *c, bool 
               "the checkpoint of step %ld was made with batches of %" PRId64 " samples, not %d", c->step, batch,
               team->params.batch);
   *same = c->n_shares == team->n && memcmp(c->shares, team->full_shares, (size_t)team->n * sizeof *c->shares) == 0 &&
-          same_labels(team, c->devices);
+          cvy_resume_same_devices(team->devices, c->devices);
   CVY_REQUIRE(*same || any_split_will_do(team) || same_parts(c->shares, c->n_shares, team->full_shares, team->n),
               CVY_E_MISMATCH,
               "the checkpoint of step %ld was made with the shares %s of a batch, each with batch statistics of its own (bn "
@@ -115,12 +141,23 @@ fail:
 }
 
 void cvy_resume_tell(const cvy_team *team, const cvy_checkpoint *c) {
-  cvy_text labels = {0}, was = {0}, is = {0}, anew = {0};
+  cvy_text labels = {0}, was = {0}, is = {0}, anew = {0}, other = {0};
   json_t *const before = json_loads(c->devices, 0, NULL);
   int *const rows = cvy_calloc((size_t)team->n, sizeof *rows);
   if (rows) cvy_resume_rows(c->devices, team->devices, rows);
-  for (size_t i = 0; i < json_array_size(before); i++)
-    cvy_text_add(&labels, "%s%s", i ? ", " : "", json_string_value(json_array_get(before, i)));
+  for (size_t i = 0; i < json_array_size(before); i++) {
+    const char *const label = label_of(json_array_get(before, i));
+    cvy_text_add(&labels, "%s%s", i ? ", " : "", label ? label : "?");
+  }
+  for (int i = 0; i < team->n && rows; i++) {
+    const json_t *const noted = rows[i] < 0 ? NULL : json_array_get(before, (size_t)rows[i]);
+    const char *const label = label_of(noted), *const driver = json_string_value(json_object_get(noted, "driver"));
+    if (!label || strcmp(label, cvy_devices_label(team->devices, i)) != 0 || same_make(noted, team->devices, i)) continue;
+    cvy_text_add(&other, "%s%s has %d compute units and driver %s, had %d and %s", other.size ? "; " : "", label,
+                 cvy_devices_units(team->devices, i), cvy_devices_driver(team->devices, i),
+                 (int)json_integer_value(json_object_get(noted, "units")), driver ? driver : "?");
+  }
+  if (other.size) cvy_log_warning("%s: for the bits that come out it is another device", cvy_text_get(&other));
   for (int i = 0; i < team->n && rows; i++)
     if (rows[i] < 0) cvy_text_add(&anew, "%s%s", anew.size ? ", " : "", cvy_devices_label(team->devices, i));
   cvy_log_info("the checkpoint was made by [%s] with shares %s, the run goes on with shares %s on another team: the same "
@@ -132,6 +169,7 @@ void cvy_resume_tell(const cvy_team *team, const cvy_checkpoint *c) {
   cvy_text_clear(&was);
   cvy_text_clear(&is);
   cvy_text_clear(&anew);
+  cvy_text_clear(&other);
   cvy_free(rows);
   json_decref(before);
 }

@@ -9,6 +9,9 @@
  * the same label, or else for the first one of the same name (a label without its place: "0:0/1 NAME" is "NAME"), as far
  * as it can with its share; a device of another name chooses as in a new run.
  *
+ * A device with another number of compute units, or another version of its driver, is another device: blocks, and with them
+ * the order of sums, follow from the one, code from the other. Older checkpoints do not note them.
+ *
  * Pure: no device is used. */
 #ifndef CVY_TRAIN_RESUME_H
 #define CVY_TRAIN_RESUME_H
@@ -16,10 +19,14 @@
 #include "src/train/checkpoint.h"
 #include "src/train/team.h"
 
-/* JSON array of the devices' labels (cvy_free). CVY_E_MEMORY. */
+/* JSON array of objects with the devices' "label", compute "units" and "driver" (cvy_free). CVY_E_MEMORY. */
 cvy_status cvy_resume_devices(const cvy_devices *devices, char **text);
-/* rows[i]: which of the checkpoint's devices (JSON array of labels) device i takes its algorithms from, -1 none. */
+/* rows[i]: which of the checkpoint's devices device i takes its algorithms from, -1 none. */
 void cvy_resume_rows(const char *checkpoint_devices, const cvy_devices *devices, int *rows);
+/* The same devices in the same order, with the units and drivers that are noted. */
+bool cvy_resume_same_devices(const cvy_devices *devices, const char *checkpoint_devices);
+/* Units and driver of each are noted. */
+bool cvy_resume_knows_make(const char *checkpoint_devices);
 
 /* Before there are replicas: *free_split if the newest checkpoint in dir is of other devices, and how a batch is split
  * makes no difference: shares may be chosen as in a new run. CVY_E_IO, CVY_E_MEMORY. */

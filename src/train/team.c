@@ -444,7 +444,10 @@ bool cvy_team_replica(const cvy_team *asked, int device, cvy_replica_info *out) 
   cvy_team *const team = borrowed.out; /* for its lock */
   if (device < 0 || device >= team->n) return false;
   const cvy_replica *const r = &team->replicas[device];
-  *out = (cvy_replica_info){.label = cvy_devices_label(team->devices, device), .lost_step = -1};
+  *out = (cvy_replica_info){.label = cvy_devices_label(team->devices, device),
+                             .lost_step = -1,
+                             .compute_units = cvy_devices_units(team->devices, device),
+                             .driver = cvy_devices_driver(team->devices, device)};
   pthread_mutex_lock(&team->lock);
   while (team->halted != CVY_OK && team->status == CVY_OK) /* devices are taken out, the others planned anew */
     pthread_cond_wait(&team->changed, &team->lock);

@@ -179,6 +179,9 @@ static cvy_status resume(trainer *t) {
   t->epoch_loss_sum = c.epoch_loss_sum;
   cvy_log_info("resumed from the checkpoint of step %ld (epoch %d, batch %ld)", c.step, c.epoch, c.epoch_batches);
   if (!same) cvy_resume_tell(team, &c);
+  else if (!cvy_resume_knows_make(c.devices))
+    cvy_log_info("the checkpoint is of a program that did not note compute units and driver versions: it is not known whether the devices "
+                 "are the same in that; if not, the run goes on within rounding, not bit for bit");
   if (packs && (!same || !c.residuals))
     cvy_log_info("exchange bf16: what rounding had left of the gradients %s and begins again at zero",
                  c.residuals ? "belongs to another team" : "is not in the checkpoint");
