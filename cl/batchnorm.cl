@@ -362,7 +362,8 @@ CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const float
  * one group, else terms; group 0 is added to what is there if `accumulate`. */
 CVY_KERNEL bn_finish(global const floatv *partial, global const floatv *restrict gamma,
                      global const floatv *restrict beta, global floatv *restrict saved, global floatv *restrict affine,
-                     global floatv *to, const uint vecs, const uint channels, const uint rows, const uint group_rows, const uint block, const uint parts,
+                     global floatv *to, const uint vecs, const uint channels, const uint rows, const uint group_rows,
+                     const uint block, const uint parts,
                      const uint n_groups, const float eps, const float inv_rows, const float inv_rows_last,
                      const float weight, const float weight_last, const float weight_var, const float weight_var_last,
                      const uint to_at, const int accumulate, const int deferred) {

@@ -194,7 +194,8 @@ static gemm_run bias_of(global const float *p, int n, int pitch) {
 /* `stats` (may be null): mean, sum of squared deviations, and what rounding took from the mean, of the rows of each strip
  * that belong to one image, at ((strip + image) * 3 + {0, 1, 2}) * out_pitch + o. Strip and image grow together, so that each pair has its own place. */
 GEMM_KERNEL conv2d_simt_forward(
-    global const float *restrict x, global const float *restrict affine, global const float *restrict residual, global const float *restrict w, global const float *restrict bias,
+    global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
+    global const float *restrict w, global const float *restrict bias,
     global float *restrict out, global float *restrict stats, int positions, int n_depth, int in_h, int in_w, int in_c,
     int in_pitch, int taps_w, int step_h, int step_w, int first_h, int first_w, int grid_h, int grid_w, int out_h,
     int out_w, int out_pitch, int row0, int row_step, int col0, int col_step, int filter_s, int w_c, int w_pitch,
@@ -345,7 +346,8 @@ GEMM_KERNEL conv2d_simt_forward(
 
 /* Positions of a part: part*part_positions … (a multiple of TILE_K). Parts go to dw + part*part_floats. */
 GEMM_KERNEL conv2d_simt_backward_weights(
-    global const float *restrict x, global const float *restrict affine, global const float *restrict residual, global const float *restrict dy, global float *restrict dw, int positions,
+    global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
+    global const float *restrict dy, global float *restrict dw, int positions,
     int n_depth, int in_h, int in_w, int in_c, int in_pitch, int taps_w, int step_h, int step_w, int first_h,
     int first_w, int grid_h, int grid_w, int out_pitch, int part_positions, int part_floats, uint grid_mul,
     uint grid_shift, uint row_mul, uint row_shift, uint c_mul, uint c_shift, uint taps_mul, uint taps_shift,

@@ -420,7 +420,8 @@ static void fill_pixels(global int *in_at, int images, line_shape lh, line_part 
  * FLAG_BIAS: db is wanted. Slice: two tables, the strip (strip_floats), the panel, dw of the task's blocks (a, products
  * rounded up to 4, 32), sums of dy. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
-    global const float *restrict x, global const float *restrict affine, global const float *restrict residual, global const float *restrict dy, global float *restrict dw,
+    global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
+    global const float *restrict dy, global float *restrict dw,
     global float *restrict db, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
     int grid_h, int grid_w, int out_pitch, int taps_h, int taps_w, int stride_h, int stride_w, int pad_h, int pad_w,
     int images, int strip_rows, int strip_cols, int table_size, int strip_floats, int block_c, int group_k, int splits,

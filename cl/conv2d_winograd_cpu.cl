@@ -263,7 +263,8 @@ CVY_ALWAYS_INLINE void store_tile(global const float *m, int point_floats, float
 /* Statistics: the layer's own if parts == 1, else (N, parts, {sum, pivot, mean, M2}, out_pitch) in the workspace. Part: the
  * block's number from the first one that holds a tile of the image. point_floats: distance of points of v. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
-    global const float *restrict x, global const float *restrict affine, global const float *restrict residual, global const float *restrict bias, global float *restrict y,
+    global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
+    global const float *restrict bias, global float *restrict y,
     global float *restrict stats, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
     int out_h, int out_w, int out_pitch, int first_h, int first_w, int block_tiles, int parts, int stats_at, int slices_at,
     int slice_floats, int group_size, int flags) {

@@ -296,7 +296,8 @@ CVY_ALWAYS_INLINE void fetch_pixel(pixel_walk *w, const image_shape *s, global c
 /* dw of part `split` of the tiles goes to dw + split*part_floats (and db likewise), added if FLAG_ACCUMULATE. FLAG_BIAS:
  * db is wanted. in_pitch and out_pitch are multiples of 16, block_c and block_k too. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
-    global const float *restrict x, global const float *restrict affine, global const float *restrict residual, global const float *restrict dy, global float *restrict dw,
+    global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
+    global const float *restrict dy, global float *restrict dw,
     global float *restrict db, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
     int out_h, int out_w, int out_pitch, int pad_h, int pad_w, int strip, int block_c, int block_k, int splits,
     int part_floats, int db_at, int slices_at, int slice_floats, int group_size, int flags) {

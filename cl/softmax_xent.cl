@@ -7,7 +7,8 @@
  * hit is 1 if label is the first largest: every column in front of the label is smaller and none behind it is larger;
  * comparisons with NaN are false, so such a row is no hit.
  *
- * x, dx: (n, pitch), c columns in use, the others of dx get 0; dx may be x. each: n of them (workspace); result: one. Geometry: row.clh; the second kernel is one work-group. */
+ * x, dx: (n, pitch), c columns in use, the others of dx get 0; dx may be x. each: n of them (workspace); result: one.
+ * Geometry: row.clh; the second kernel is one work-group. */
 #include "row.clh"
 
 typedef struct xent_result { float loss_sum, loss_rest; int correct; } xent_result;

@@ -13,7 +13,7 @@
  * backward, dm = dy * (y > 0 if relu else 1):  dbeta = sum_n,g dm;  dgamma = sum dm*xhat;  xhat = (x-mean)*invstd
  *   dx = gamma*invstd*(dm - mean_g(dm) - xhat*mean_g(dm*xhat));   dresidual = dm
  * Deferred: y is never made. Instead each group's affine is given, (3,pitch) floats: the mean, scale = gamma*invstd and
- *   shift = beta - rest*scale, rest what rounding took from the mean; and who reads y reads x and computes
+ *   shift = beta - rest*scale, rest what rounding took from the mean (0 with `parts` below); and who reads y reads x and computes
  *   act(fma(x - mean, scale, shift)), as conv2d's load prologue does; backward finds ReLU's mask with the same operations.
  *   Near a mean that is much larger than the deviation, x - mean is exact: no digits are lost.
  * x, y, dx, dy, residual: (N,H,W,C), one pitch. gamma, beta, dgamma, dbeta: (pitch), zeros behind C.
