@@ -91,6 +91,18 @@ static void test_log(check_device *d) {
   cvy_log_error("third");
   cvy_log_attempt_end(false);
   const int after_attempts = h.n;
+  /* a group: what one has said, another does not say again, with its own name in it or not */
+  static const char *const names[] = {"0:0 thing", "0:1 other"};
+  cvy_log_group errors = {0};
+  int in_group[2];
+  for (int i = 0; i < 2; i++) {
+    cvy_log_group_enter(&errors, names[i]);
+    for (int k = 0; k < 2; k++) cvy_log_error("%s: no memory, says %s", names[i], names[i]);
+    cvy_log_error("no reason");
+    cvy_log_error("%s alone", i ? "second" : "first");
+    cvy_log_group_leave();
+    in_group[i] = h.n - after_attempts;
+  }
   cvy_log_set(NULL, NULL, CVY_LOG_DEBUG);
   cvy_log_error("to nobody");
   const int n = h.n;
@@ -101,7 +113,10 @@ static void test_log(check_device *d) {
   assert_int_equal(in_attempt, 2);
   assert_true(told);
   assert_int_equal(after_attempts, 3);
-  assert_int_equal(n, 3);
+  assert_int_equal(in_group[0], 4);
+  assert_int_equal(in_group[1], 5);
+  assert_int_equal(errors.n_silenced, 1);
+  assert_int_equal(n, 8);
 }
 
 static void test_memory(check_device *d) {

@@ -380,10 +380,14 @@ def test_environment():
                               ("CVY_FORCE_MATRIX", "intel", "must be nvidia, amd"),
                               ("CVY_MEMORY_LIMIT_MIB", "512,256", "'512,256': must be one whole number from 1 to 1073741824"),
                               ("CVY_MEMORY_LIMIT_MIB", "0", "must be one whole number")]:
-        done = run("train", *SMALL, "--max-steps", 1, "--no-eval", env={name: value})
-        if "no usable OpenCL device" in done.stderr: sys.exit(77)
+        need_device()
+        done = run("train", *SMALL, "--devices", device_times(4), "--max-steps", 1, "--no-eval", env={name: value})
         check(done.stderr.count(says) == 1, f"{name}={value} is told once", done)
         check(done.returncode == (0 if value == "yes" else 2), f"{name}={value} is refused", done)
+    # four devices that fail for one reason: one error line
+    for env, args in [({"CVY_MEMORY_LIMIT_MIB": "1"}, []), ({}, ["--conv-algo", "fft"])]:
+        done = run("train", *SMALL, "--devices", device_times(4), *args, env=env)
+        check(done.returncode != 0 and done.stderr.count("convoy: error: ") == 1 and "the same on 3 other devices" in done.stderr, "one cause", done)
 
 
 def test_quickstart():

@@ -4,7 +4,10 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#define XXH_STATIC_LINKING_ONLY   /* the state of a hash on the stack */
 #include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
 
 enum { LONGEST_MESSAGE = 4096 };
 
@@ -22,6 +25,42 @@ void cvy_log_attempt_begin(void) {
 
 void cvy_log_attempt_end(bool tell) {
   if (--attempts == 0 && tell && attempt_error[0]) cvy_log_error("%s", attempt_error);
+}
+
+static _Thread_local cvy_log_group *group;
+static _Thread_local const char *group_label;
+static _Thread_local bool group_silenced;
+
+void cvy_log_group_enter(cvy_log_group *a_group, const char *label) {
+  group = a_group;
+  group_label = label;
+  group_silenced = false;
+}
+
+void cvy_log_group_leave(void) { group = NULL; }
+
+/* Under the lock. True if another of the group has had this error, but for the label. */
+static bool group_had(const char *message) {
+  const size_t n_label = strlen(group_label);
+  XXH64_state_t hash;
+  XXH64_reset(&hash, 0);
+  for (const char *at = message, *found; *at; at = found + n_label) {
+    found = n_label ? strstr(at, group_label) : NULL;
+    XXH64_update(&hash, at, found ? (size_t)(found - at) : strlen(at));
+    if (!found) break;
+  }
+  const uint64_t digest = XXH64_digest(&hash);
+  for (int i = 0; i < group->n_said; i++) {
+    if (group->said[i] != digest) continue;
+    if (group->by[i] == group_label) return false;
+    group->n_silenced += !group_silenced;
+    return group_silenced = true;
+  }
+  if (group->n_said < (int)(sizeof group->said / sizeof *group->said)) {
+    group->by[group->n_said] = group_label;
+    group->said[group->n_said++] = digest;
+  }
+  return false;
 }
 
 bool cvy_log_is_attempt(void) { return attempts > 0; }
@@ -46,6 +85,7 @@ static void log_va(cvy_log_level level, const char *format, va_list args) {
   char message[LONGEST_MESSAGE];
   vsnprintf(message, sizeof message, format, args);
   pthread_mutex_lock(&lock);
+  if (group && level == CVY_LOG_ERROR && group_had(message)) level = CVY_LOG_DEBUG;
   if (callback && (int)level <= atomic_load(&threshold)) callback(callback_user, level, message);
   pthread_mutex_unlock(&lock);
 }

@@ -5,6 +5,7 @@
 #define CVY_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "convoy/log.h"
 
@@ -26,5 +27,15 @@ void cvy_log_attempt_end(bool tell);
 /* The last error of this thread's last attempt, "" if there was none. Borrowed until the next attempt. */
 const char *cvy_log_attempt_text(void);
 bool cvy_log_is_attempt(void);
+
+/* Threads that do the same on several devices may fail for one reason. In a group, an error that differs from an earlier one of
+ * another thread in nothing but the device's label is told as a debug message. Zero-initialise; it must stay until all have left. */
+typedef struct cvy_log_group {
+  uint64_t said[16];                /* hashes of errors, without labels */
+  const char *by[16];               /* labels of who said them */
+  int n_said, n_silenced;           /* silenced: threads with an error that was not told again */
+} cvy_log_group;
+void cvy_log_group_enter(cvy_log_group *group, const char *label);   /* both borrowed */
+void cvy_log_group_leave(void);
 
 #endif

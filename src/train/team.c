@@ -411,16 +411,38 @@ cvy_task *cvy_team_post_all(cvy_team *team, cvy_task_fn fn, void *arg) {
   return tasks;
 }
 
+/* A task of all devices, whose errors are told once where they have one reason. */
+typedef struct group_call { cvy_team *team; cvy_task_fn fn; void *arg; cvy_log_group errors; } group_call;
+
+static cvy_status run_grouped(void *owner, void *arg) {
+  const cvy_replica *const r = owner;
+  group_call *const call = arg;
+  cvy_log_group_enter(&call->errors, cvy_devices_label(call->team->devices, r->index));
+  const cvy_status status = call->fn(owner, call->arg);
+  cvy_log_group_leave();
+  return status;
+}
+
 cvy_status cvy_team_call_all(cvy_team *team, cvy_task_fn fn, void *arg) {
   cvy_status status = CVY_OK;
-  cvy_task *const tasks = cvy_team_post_all(team, fn, arg);
-  if (!tasks) return CVY_E_MEMORY;
-  for (int i = 0; i < team->n; i++) {
+  group_call *const call = cvy_calloc(1, sizeof *call);
+  CVY_REQUIRE(call, CVY_E_MEMORY, "out of host memory");
+  *call = (group_call){.team = team, .fn = fn, .arg = arg};
+  cvy_task *const tasks = cvy_team_post_all(team, run_grouped, call);
+  if (!tasks) status = CVY_E_MEMORY;
+  for (int i = 0; tasks && i < team->n; i++) {
     if (!tasks[i].fn) continue;
     const cvy_status one = cvy_worker_wait(team->replicas[i].worker, &tasks[i]);
     if (status == CVY_OK) status = one;
   }
   cvy_free(tasks);
+  pthread_mutex_lock(&team->lock);
+  const bool is_over = team->n_hung == 0;   /* a thread that hangs may still use it */
+  pthread_mutex_unlock(&team->lock);
+  const int others = is_over ? call->errors.n_silenced : 0;
+  if (others > 0) cvy_log_info("the same on %d other device%s", others, others > 1 ? "s" : "");
+  if (is_over) cvy_free(call);
+fail:
   return status;
 }
 
