@@ -345,6 +345,7 @@ def test_outputs_refused():
             expect(1, "train", *SMALL, option, at("new/"), err=(option, "give a file name"), env=NO_DEVICE)
         for option in outputs[::2]:
             expect(1, "train", *SMALL, option, at("n" * 245), err=(option, "name too long"), env=NO_DEVICE)
+        expect(1, "bench", "ops", "--baseline", at("pipe"), err="it is a pipe", env=NO_DEVICE, timeout=20)
         expect(1, "devices", "--json", at("pipe"), err="nobody reads", env=NO_DEVICE, timeout=20)
         os.remove(at("pipe"))
         expect(1, "train", *SMALL, "--log", at("log"), "--trace", at("trace"), "--checkpoint", at("a/b"), env=NO_DEVICE)

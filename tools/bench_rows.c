@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/file.h"
 #include "src/base/mem.h"
 #include "tools/bench_ops.h"
 #include "tools/progress.h"
@@ -26,19 +27,19 @@ static void key_of(const char *device, const char *operation, const char *pass, 
 
 /* ---- an old file ---- */
 
+enum { LARGEST_BASELINE = 1 << 28 };
+
 int bench_rows_baseline(bench_rows *rows, const char *path) {
   json_error_t error;
-  json_t *const root = json_load_file(path, 0, &error);
+  char *text;
   json_t *device, *row;
   size_t i, k;
-  if (!root) {
-    if (error.line > 0) {
-      return options_error("bench", "--baseline %s: line %d: %s; expected a file of convoy bench conv|ops --json", path,
-                           error.line, error.text);
-    }
-    program_say("error: --baseline %s: %s", path, error.text);
-    return EXIT_FAILED;
-  }
+  if (cvy_file_read(path, LARGEST_BASELINE, &text, &i) != CVY_OK) return EXIT_FAILED;
+  json_t *const root = json_loadb(text, i, 0, &error);
+  cvy_free(text);
+  if (!root)
+    return options_error("bench", "--baseline %s: line %d: %s; expected a file of convoy bench conv|ops --json", path,
+                         error.line, error.text);
   rows->baseline = json_object();
   json_array_foreach(json_object_get(root, "devices"), i, device) {
     const char *const label = json_string_value(json_object_get(device, "device"));

@@ -552,7 +552,7 @@ int cmd_train(int argc, char **argv) {
   if (code != OPTIONS_GO_ON) return code;
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  training t = {.options = &options, .files.log = -1, .start_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
+  training t = {.options = &options, .files = {.log = -1, .trace = -1}, .start_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
   signals_text("\nconvoy: interrupted before the first step; nothing was saved\n");
   code = run_train(&t);
   progress_wait_end();

@@ -30,14 +30,13 @@ static int open_folder(const char *path, run_files *files) {
 }
 
 int run_files_open(const train_options *o, run_files *out) {
-  *out = (run_files){.log = -1};
+  *out = (run_files){.log = -1, .trace = -1};
   const program_file files[] = {{"--save", o->save}, {"--plot", o->plot}, {"--log", o->log}, {"--trace", o->trace}};
   for (int i = 0; i < 4; i++) {
     if (files[i].path && o->checkpoint && cvy_file_is_in(files[i].path, o->checkpoint, "step-"))
       return options_error("train", "%s %s: names that begin with step- in --checkpoint %s are those of checkpoints; expected another name",
                            files[i].option, files[i].path, o->checkpoint);
   }
-  int trace = -1;
   int code = program_try_output("train", "--save", o->save, false);
   if (code == EXIT_DONE) code = program_try_output("train", "--plot", o->plot, false);
   if (code == EXIT_DONE && o->log) {
@@ -46,8 +45,7 @@ int run_files_open(const train_options *o, run_files *out) {
   }
   if (code == EXIT_DONE && o->trace) {
     if (strcmp(o->trace, "-") == 0) return program_try_output("train", "--trace", o->trace, false);
-    code = open_growing("--trace", o->trace, &trace, &out->trace_made, &out->trace_lock);
-    if (trace >= 0) close(trace);
+    code = open_growing("--trace", o->trace, &out->trace, &out->trace_made, &out->trace_lock);
   }
   if (code == EXIT_DONE && o->checkpoint) code = open_folder(o->checkpoint, out);
   return code;
@@ -61,6 +59,7 @@ static void remove_empty(const char *path, bool made) {
 
 void run_files_close(const train_options *o, run_files *files) {
   if (files->log >= 0) close(files->log);
+  if (files->trace >= 0) close(files->trace);
   remove_empty(o->log, files->log_made);
   remove_empty(o->trace, files->trace_made);
   if (files->folders_made) cvy_remove_dirs(o->checkpoint, files->folders_made);

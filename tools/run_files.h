@@ -9,6 +9,7 @@
 
 typedef struct run_files {
   int log;                          /* descriptor of --log until the log is begun, -1: none */
+  int trace;                        /* of --trace, so that a pipe's reader does not see an end before it is written; -1: none */
   bool log_made, trace_made;        /* they were not there before */
   int folders_made;                 /* of --checkpoint */
   cvy_file_lock *log_lock, *trace_lock, *folder_lock;

@@ -10,12 +10,13 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 
-enum { ASIDE_TRIES = 100, MOST_LINKS = 40 };
+enum { ASIDE_TRIES = 100, MOST_LINKS = 40, READER_TRIES = 30 };
 
 static cvy_file_kind kind_of_mode(mode_t mode) {
   return S_ISREG(mode)                     ? CVY_FILE_REGULAR
@@ -273,7 +274,11 @@ static const char *reason(int error) {
 
 /* Opens a pipe or device for writing without waiting for its other end; what is written then may wait. */
 static int open_stream(const char *path, int flags) {
-  const int fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags, 0666);
+  int fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags, 0666);
+  for (int i = 0; fd < 0 && errno == ENXIO && i < READER_TRIES; i++) { /* a reader that is started beside us */
+    (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags, 0666);
+  }
   struct stat info;
   if (fd >= 0 && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
     const int now = fcntl(fd, F_GETFL);
@@ -316,9 +321,10 @@ bool cvy_file_try(const char *path, const char **why) {
   if (*why) return false;
   if (kind == CVY_FILE_STREAM) {
     const int fd = open_stream(path, 0);
+    struct stat info;
     if (fd < 0) *why = reason(errno);
-    else close(fd);
-    return fd >= 0;
+    else if (fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) close(fd);
+    return fd >= 0; /* a pipe stays open to the end of the process: its reader would take our closing it for the end */
   }
   char *const real = cvy_file_resolve(path);
   const int fd = real && (kind == CVY_FILE_MISSING || access(path, W_OK) == 0) ? make_aside(real, 0666, aside) : -1;
