@@ -288,7 +288,8 @@ def test_outputs():
         for one, two in [("to-folder/x", "folder/x"), ("to-later", "later"), ("a", "b")]:
             expect(2, "train", *SMALL, "--log", at(one), "--plot", at(two), err="two names", env=NO_DEVICE)
         expect(2, "eval", *LENET, "--weights", at("a"), "--json", at("b"), err="two names", env=NO_DEVICE)
-        expect(2, "train", *SMALL[:-2], "--init-from", at("a"), "--save", at("b"), err="two names", env=NO_DEVICE)
+        expect(2, "train", *SMALL[:-2], "--init-from", at("a"), "--log", at("b"), err="two names", env=NO_DEVICE)
+        expect(1, "train", *SMALL[:-2], "--init-from", at("a"), "--save", at("b"), err="no usable OpenCL device", env=NO_DEVICE)   # going on with a file
         # an input is looked at before the devices are
         for option in ("--init-from", "--weights"):
             verb = ["train", *SMALL[:-2]] if option == "--init-from" else ["eval", *LENET]

@@ -142,11 +142,16 @@ static bool is_checkpoint(const char *path) {
 
 static bool is_file(const char *path) { return path && strcmp(path, "-") != 0 && cvy_file_kind_of(path) != CVY_FILE_STREAM; }
 
+/* These weights are read long before they are written. */
+static bool may_replace(const program_file *out, const program_file *in) {
+  return strcmp(out->option, "--save") == 0 && strcmp(in->option, "--init-from") == 0;
+}
+
 int program_check_outputs(const char *verb, const program_file *outputs, const program_file *inputs) {
   for (const program_file *out = outputs; out && out->option; out++) {
     if (!is_file(out->path)) continue;
     for (const program_file *in = inputs; in && in->option; in++) {
-      if (in->path && cvy_file_same(in->path, out->path))
+      if (in->path && !may_replace(out, in) && cvy_file_same(in->path, out->path))
         return options_error(verb, "%s %s and %s %s are the same file: expected two names", in->option, in->path, out->option, out->path);
     }
     if (is_checkpoint(out->path))

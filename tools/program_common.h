@@ -41,7 +41,8 @@ int program_exit_code_of_select(cvy_status status);
 int program_try_output(const char *verb, const char *option, const char *path, bool may_be_stdout);
 /* A file on the command line; path NULL: not given. Lists end with option NULL. */
 typedef struct program_file { const char *option, *path; } program_file;
-/* EXIT_USAGE if a file of the first list is one of the second (NULL: none) or a checkpoint, else EXIT_DONE. */
+/* EXIT_USAGE if a file of the first list is one of the second (NULL: none) or a checkpoint, else EXIT_DONE. --save may take the
+ * place of --init-from: a run that goes on with the weights of a file. */
 int program_check_outputs(const char *verb, const program_file *outputs, const program_file *inputs);
 /* "convoy VERB: OPTION PATH: cannot be written: WHY"; EXIT_FAILED. */
 int program_output_refused(const char *verb, const char *option, const char *path, const char *why);

@@ -528,10 +528,9 @@ int train_options_parse(int argc, char **argv, train_options *out) {
                                   {"--trace", out->trace},
                                   {"--log", out->log},
                                   {"--plot", out->plot},
-                                  {"--checkpoint", out->checkpoint},
-                                  {"--init-from", out->init_from}};
-  for (int i = 0; i < 5; i++) {
-    for (int j = i + 1; j < 6; j++) {
+                                  {"--checkpoint", out->checkpoint}};
+  for (int i = 0; i < 4; i++) {
+    for (int j = i + 1; j < 5; j++) {
       if (files[i][1] && files[j][1] && cvy_file_same(files[i][1], files[j][1])) {
         return options_error("train", "%s %s and %s %s are the same file: expected two names", files[i][0], files[i][1],
                              files[j][0], files[j][1]);
