@@ -276,7 +276,7 @@ def read_json_file(path):
 
 READERS = {"save": read_safetensors, "log": read_lines, "plot": xml.dom.minidom.parse, "trace": read_json_file, "json": read_json_file}
 RESULTS = {
-    "train": r"(test acc: [01]\.\d\d|train loss: [\d.]+|not training \(--no-sync\))(, \d+\.\d (sec/epoch|img/s))? on \[[^\n]+\]\n",
+    "train": r"(test acc: [01]\.\d\d|train loss: [\d.]+( \(last step\))?|not training \(--no-sync\))(, \d+\.\d (sec/epoch|img/s))? on \[[^\n]+\]\n",
     "eval": r"test acc: [01]\.\d\d \(\d+ of \d+\), \d+\.\d sec on \[[^\n]+\]\n",
 }
 STRAYS = re.compile(r"\.tmp|\.try\.")
@@ -315,7 +315,8 @@ class Judge:
 
     def words(self):
         text = self.d.err + self.d.out
-        for word in sorted({*self.c.args, *filter(None, self.c.env.values())}, key=len, reverse=True):
+        words = {part for word in self.c.args for part in (word, word.partition("=")[2])}
+        for word in sorted({*words, *filter(None, self.c.env.values())}, key=len, reverse=True):
             text = text.replace(word, "") if len(word) > 2 else text
         if "(null)" in text:
             yield "says (null)"
@@ -365,8 +366,13 @@ class Judge:
         elif self.wrong:
             if not any(value[:30] in d.err if value.strip() else "--" + option.name in d.err for option, value in self.wrong):
                 yield f"the message names none of {[('--' + o.name, v[:30]) for o, v in self.wrong]}"
-        elif self.c.args and not any(len(part) > 1 and part[:30] in d.err for word in self.c.args for part in (word, *word.split("=", 1))):
+        elif self.c.args and not any(part[:30] in d.err for part in self.named()):
             yield "the message names nothing of the command line"
+
+    def named(self):
+        """What a message about wrong use may name: words, options, values, the environment."""
+        words = {part for word in self.c.args for part in (word, *word.split("=", 1))} | {"CVY_"} & set(k[:4] for k in self.c.env)
+        return {word or "''" for word in words}
 
     def failure(self):
         if self.d.code == 1 and self.said is not None and not re.search(r"convoy|error", self.said):
