@@ -399,6 +399,8 @@ def test_resume():
         os.remove(at("p.svg"))
         expect(0, *plot, "--epochs", 3, err=("--plot", "not drawn", "finished already"))
         check(not os.path.exists(at("p.svg")), "nothing to draw")
+        done = expect(0, *plot, "--epochs", 3, "--no-eval")
+        check(re.fullmatch(r"no step was left of 6 on \[[^\]]+\]\n", done.stdout), "no loss where no step was made", done)
         expect(0, *plot, *log, "--epochs", 3)
         check(points() == 3, f"drawn again from the log: {points()} points of 3")
         expect(0, *plot, "--epochs", 4, err="the curve begins with epoch 4")
@@ -526,17 +528,21 @@ def test_signals():
         check(code == 0 and "train loss" in r.stdout, f"ignored signals: {code} {r.stderr}")
         if os.environ.get("CVY_TEST_SANITIZER") == "thread":  # holds signals back until the next blocking call
             return
-        # before training has begun, the first one ends at once
+        # before training has begun, the first one ends at once, and takes away what was made for the run
+        early = ["--checkpoint", at("early/folder"), "--log", at("early.jsonl"), "--trace", at("early.json")]
         process = subprocess.Popen(
-            [CONVOY, "train", *SMALL, "--data", "synthetic:3000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [CONVOY, "train", *SMALL, "--data", "synthetic:3000000", *early], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        time.sleep(0.2)
+        until = time.time() + 30
+        while not os.path.exists(at("early/folder")) and time.time() < until:
+            time.sleep(0.001)
         process.send_signal(signal.SIGTERM)
         text = process.communicate(timeout=30)[1].decode()
         check(
             process.returncode == 130 and "interrupted before the first step; nothing was saved" in text,
             f"a signal while preparing: {process.returncode} {text}",
         )
+        check(not glob.glob(at("early*")), f"a signal while preparing leaves {glob.glob(at('early*'))}")
 
 
 def test_impatience():

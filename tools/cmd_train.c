@@ -281,6 +281,7 @@ static int result_print(const training *t, const cvy_train_result *result) {
   }
   if (t->options->no_sync) printf("not training (--no-sync)");
   else if (acc >= 0) printf("test acc: %.2f", acc);
+  else if (result->already_finished) printf("no step was left of %ld", result->steps);
   else printf("train loss: %.3f (last step)", result->last_loss);
   if (result->sec_per_epoch > 0) printf(", %.1f sec/epoch", result->sec_per_epoch);
   else if (result->images_per_second > 0) printf(", %.1f img/s", result->images_per_second);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tools/program_common.h"
+#include "tools/signals.h"
 
 /* --log and --trace are written as time goes by: two runs would mix their lines. */
 static int open_growing(const char *option, const char *path, int *fd, bool *made, cvy_file_lock **lock) {
@@ -29,8 +30,26 @@ static int open_folder(const char *path, run_files *files) {
   return program_exit_code(cvy_file_lock_take("--checkpoint", path, &files->folder_lock));
 }
 
-int run_files_open(const train_options *o, run_files *out) {
-  *out = (run_files){.log = -1, .trace = -1};
+/* A file that this run made and wrote nothing to. */
+static void remove_empty(const char *path, bool made) {
+  struct stat info;
+  if (made && stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0) unlink(path);
+}
+
+static void remove_unused(const train_options *o, const run_files *files) {
+  remove_empty(o->log, files->log_made);
+  remove_empty(o->trace, files->trace_made);
+  if (files->folders_made) cvy_remove_dirs(o->checkpoint, files->folders_made);
+}
+
+/* For the signal handler: the files of the run. */
+static const train_options *volatile run_options;
+static const run_files *volatile run_opened;
+static void remove_unused_at_end(void) {
+  if (run_opened) remove_unused(run_options, run_opened);
+}
+
+static int open_all(const train_options *o, run_files *out) {
   const program_file files[] = {{"--save", o->save}, {"--plot", o->plot}, {"--log", o->log}, {"--trace", o->trace}};
   for (int i = 0; i < 4; i++) {
     if (files[i].path && o->checkpoint && cvy_file_is_in(files[i].path, o->checkpoint, "step-"))
@@ -51,18 +70,22 @@ int run_files_open(const train_options *o, run_files *out) {
   return code;
 }
 
-/* A file that this run made and wrote nothing to. */
-static void remove_empty(const char *path, bool made) {
-  struct stat info;
-  if (made && stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0) unlink(path);
+int run_files_open(const train_options *o, run_files *out) {
+  *out = (run_files){.log = -1, .trace = -1};
+  signals_hold(true);
+  const int code = open_all(o, out);
+  run_options = o;
+  run_opened = out;
+  signals_before_end(remove_unused_at_end);
+  signals_hold(false);
+  return code;
 }
 
 void run_files_close(const train_options *o, run_files *files) {
   if (files->log >= 0) close(files->log);
   if (files->trace >= 0) close(files->trace);
-  remove_empty(o->log, files->log_made);
-  remove_empty(o->trace, files->trace_made);
-  if (files->folders_made) cvy_remove_dirs(o->checkpoint, files->folders_made);
+  signals_before_end(NULL);
+  remove_unused(o, files);
   cvy_file_lock_release(&files->log_lock);
   cvy_file_lock_release(&files->trace_lock);
   cvy_file_lock_release(&files->folder_lock);

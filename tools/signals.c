@@ -21,6 +21,7 @@ enum { N_NUMBERS = sizeof numbers / sizeof numbers[0] };
 static bool inherited_ignored[N_NUMBERS];
 static volatile int stop_flag, soft;
 static const char *volatile early_text = "\nconvoy: interrupted\n";
+static void (*volatile before_end)(void);
 /* When the first signal and the first SIGINT came (CLOCK_MONOTONIC), 0: not yet. Two threads may run the handler at once. */
 static _Atomic int64_t first_ms, interrupt_ms;
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a signal handler may not take a lock");
@@ -36,6 +37,13 @@ static void tell(const char *text) {
   (void)written;
 }
 
+static void end_at_once(const char *text) {
+  void (*const call)(void) = before_end;
+  tell(text);
+  if (call) call();
+  _exit(EXIT_INTERRUPTED);
+}
+
 static int64_t now_ms(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -46,18 +54,12 @@ static void on_signal(int number) {
   const int code = errno;
   const int64_t now = now_ms();
   int64_t first = 0, interrupt = 0;
-  if (!soft) {
-    tell(early_text);
-    _exit(EXIT_INTERRUPTED);
-  }
+  if (!soft) end_at_once(early_text);
   const bool is_first = atomic_compare_exchange_strong(&first_ms, &first, now);
   const bool is_late = !is_first && now - first >= PATIENCE_MS;
   const bool is_second = number == SIGINT && !atomic_compare_exchange_strong(&interrupt_ms, &interrupt, now) &&
                          now - interrupt >= SAME_REQUEST_MS;
-  if (is_late || is_second) {
-    tell("\n");
-    _exit(EXIT_INTERRUPTED);
-  }
+  if (is_late || is_second) end_at_once("\n");
   stop_flag = 1;
   if (is_first) tell("\nconvoy: finishing this step; a second Ctrl-C ends at once\n");
   errno = code;
@@ -83,6 +85,15 @@ void signals_start(void) {
 }
 
 void signals_text(const char *text) { early_text = text; }
+
+void signals_before_end(void (*call)(void)) { before_end = call; }
+
+void signals_hold(bool hold) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int i = 0; i < N_NUMBERS; i++) sigaddset(&set, numbers[i]);
+  sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
 
 const volatile int *signals_soft(void) {
   install();

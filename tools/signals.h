@@ -5,6 +5,8 @@
 #ifndef CVY_TOOLS_SIGNALS_H
 #define CVY_TOOLS_SIGNALS_H
 
+#include <stdbool.h>
+
 /* First thing in main: file descriptors 0 to 2 that are closed are opened on /dev/null. Otherwise the next file that is opened
  * would become stdout or stderr, and messages would land in it. */
 void signals_open_closed_files(void);
@@ -13,6 +15,10 @@ void signals_open_closed_files(void);
 void signals_start(void);
 /* What the handler says (borrowed) when it ends the program before signals_soft(). */
 void signals_text(const char *text);
+/* What the handler calls before it ends the program: may call only what is safe in a handler. NULL: nothing. */
+void signals_before_end(void (*call)(void));
+/* The caller's thread, alone so far, makes what `call` takes away: signals wait meanwhile. */
+void signals_hold(bool hold);
 
 /* From now on the first signal sets *flag (borrowed) and the program ends by itself when its step is done. A second SIGINT, or
  * any signal 1 s or more after the first, ends it at once. What comes with the first is the same request: `timeout` signals

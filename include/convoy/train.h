@@ -89,7 +89,7 @@ typedef struct cvy_train_result {
                                        it drivers compile kernels; 0 with a single step */
   double images_per_second;         /* over this process's steps but the first (which may
                                        compile kernels), evaluation not counted */
-  double last_loss;
+  double last_loss;                 /* of this process's last step; NaN: it made none */
   bool state_is_whole;              /* the devices failed, but what the run had reached after `steps` steps is there: it has
                                        been saved in the checkpoint folder, and cvy_team_save saves it */
   bool checkpoint_failed;           /* the last checkpoint could not be written: the folder has older ones, if any */

@@ -441,7 +441,7 @@ static void save_what_is_there(trainer *t) {
 
 cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out) {
   cvy_status status = CVY_OK;
-  trainer t = {.team = team, .data = data, .epoch_whole = true, .saved_step = -1, .result = {.test_acc = -1, .checkpoint_step = -1}};
+  trainer t = {.team = team, .data = data, .epoch_whole = true, .saved_step = -1, .result = {.test_acc = -1, .checkpoint_step = -1, .last_loss = NAN}};
   CVY_TRY(take_params(&t, params));
   const int n = data->train.n, batch = team->params.batch, rest = t.p.drop_last ? 0 : n % batch;
   t.steps_per_epoch = n / batch + (rest > 0);
