@@ -532,42 +532,28 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const cvy_st_tensor *)a)->name, ((const cvy_st_tensor *)b)->name);
 }
 
-/* The file of step 1 with 3,000 shares and an empty tensor for each: right in its checksum, and a memory of 3,000 networks once. */
-static void test_small_large(check_device *d) {
-  enum { N = 3000 };
+/* The checkpoint of step 1 again as that of step 2, with another value of one key and more tensors behind its own: right in its
+ * checksum. */
+static void forge(const char *dir, const char *key, const char *value, const cvy_st_tensor *more, int n_more) {
   static const char *const keys[] = {"convoy_checkpoint", "program", "step", "epoch", "epoch_batches", "n_batches", "seed", "epoch_loss_sum",
                                      "epoch_images", "finished", "devices", "shares", "settings", "choices"};
   enum { N_KEYS = sizeof keys / sizeof *keys };
-  model m = make_model(3);
-  const char *const dir = check_temp_dir();
-  cvy_checkpoint c = make_checkpoint(&m, 1, false);
-  check_ok(cvy_checkpoint_save(dir, m.layout, &c, 9));
+  const char *pairs[N_KEYS + 1][2];
+  char checksum[17];
   cvy_st_file *file;
   check_ok(cvy_st_open(file_of(dir, 1), &file));
   const int n = cvy_st_count(file);
-  cvy_st_tensor *const tensors = cvy_calloc((size_t)n + N, sizeof *tensors);
-  char shares[2 * N + 1] = "", checksum[17];
-  const char *pairs[N_KEYS + 1][2];
-  for (int i = 0; i < N; i++) {
-    shares[2 * i] = '1';
-    shares[2 * i + 1] = i + 1 < N ? ',' : 0;
-  }
-  for (int i = 0; i < n; i++) tensors[i] = *cvy_st_get(file, i);
-  for (int i = 0; i < N; i++) {
-    snprintf(tensors[n + i].name, sizeof tensors->name, "residual/%d/0.weight", i);
-    snprintf(tensors[n + i].dtype, sizeof tensors->dtype, "F32");
-    tensors[n + i].rank = 1;
-  }
-  qsort(tensors + n, N, sizeof *tensors, by_name);   /* as they are read */
+  cvy_st_tensor *const tensors = cvy_calloc((size_t)(n + n_more), sizeof *tensors);
+  for (int i = 0; i < n + n_more; i++) tensors[i] = i < n ? *cvy_st_get(file, i) : more[i - n];
   XXH64_state_t *const state = XXH64_createState();
   XXH64_reset(state, 0);
   for (int i = 0; i < N_KEYS; i++) {
     pairs[i][0] = keys[i];
-    pairs[i][1] = strcmp(keys[i], "shares") == 0 ? shares : cvy_st_metadata(file, keys[i]);
+    pairs[i][1] = strcmp(keys[i], key) == 0 ? value : cvy_st_metadata(file, keys[i]);
     XXH64_update(state, keys[i], strlen(keys[i]) + 1);
     XXH64_update(state, pairs[i][1], strlen(pairs[i][1]) + 1);
   }
-  for (int i = 0; i < n + N; i++) {
+  for (int i = 0; i < n + n_more; i++) {
     XXH64_update(state, tensors[i].name, strlen(tensors[i].name) + 1);
     if (tensors[i].size_bytes) XXH64_update(state, tensors[i].data, tensors[i].size_bytes);
   }
@@ -575,8 +561,50 @@ static void test_small_large(check_device *d) {
   XXH64_freeState(state);
   pairs[N_KEYS][0] = "xxh64";
   pairs[N_KEYS][1] = checksum;
-  check_ok(cvy_st_write(file_of(dir, 2), tensors, n + N, (const char *const (*)[2])pairs, N_KEYS + 1));
+  check_ok(cvy_st_write(file_of(dir, 2), tensors, n + n_more, (const char *const (*)[2])pairs, N_KEYS + 1));
   cvy_st_close(&file);
+  cvy_free(tensors);
+}
+
+static void test_forged(check_device *d) {
+  static const struct { const char *key, *value, *message; } cases[] = {
+    {"devices", "[1]", "must be a list"}, {"devices", "{}", "must be a list"}, {"devices", "x", "must be a list"},
+    {"devices", "[{\"units\":2}]", "must be a list"}, {"shares", "x", "are not numbers of samples"}, {"seed", "-1", "seed is '-1'"},
+  };
+  model m = make_model(3);
+  const char *const dir = check_temp_dir();
+  cvy_checkpoint c = make_checkpoint(&m, 1, false);
+  check_ok(cvy_checkpoint_save(dir, m.layout, &c, 9));
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    forge(dir, cases[i].key, cases[i].value, NULL, 0);
+    bool found;
+    check_log_clear();
+    check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
+    if (!check_log_contains(cases[i].message)) check_fail(d, "%s = %s: %s", cases[i].key, cases[i].value, check_log_get());
+    assert_true(found && c.step == 1);
+    cvy_checkpoint_clear(&c);
+  }
+  free_model(&m);
+}
+
+/* The file of step 1 with 3,000 shares and an empty tensor for each: right in its checksum, and a memory of 3,000 networks once. */
+static void test_small_large(check_device *d) {
+  enum { N = 3000 };
+  model m = make_model(3);
+  const char *const dir = check_temp_dir();
+  cvy_checkpoint c = make_checkpoint(&m, 1, false);
+  check_ok(cvy_checkpoint_save(dir, m.layout, &c, 9));
+  cvy_st_tensor *const tensors = cvy_calloc(N, sizeof *tensors);
+  char shares[2 * N + 1] = "";
+  for (int i = 0; i < N; i++) {
+    shares[2 * i] = '1';
+    shares[2 * i + 1] = i + 1 < N ? ',' : 0;
+    snprintf(tensors[i].name, sizeof tensors->name, "residual/%d/0.weight", i);
+    snprintf(tensors[i].dtype, sizeof tensors->dtype, "F32");
+    tensors[i].rank = 1;
+  }
+  qsort(tensors, N, sizeof *tensors, by_name);   /* as they are read */
+  forge(dir, "shares", shares, tensors, N);
   cvy_free(tensors);
   bool found;
   check_log_clear();
@@ -593,8 +621,14 @@ static void test_small_large(check_device *d) {
   for (int i = 6; i < HEADER; i++) header[8 + i] = i % 3 == 0 ? '[' : i % 3 == 1 ? ']' : ',';
   write_bytes(file_of(dir, 3), header, HEADER + 8);
   check_fails(cvy_weights_load(m.layout, file_of(dir, 3), true, m.w, m.running, &c.n_batches), CVY_E_FORMAT, "far more than 100 tensors");
+  cvy_st_file *file;
   check_fails(cvy_st_open(file_of(dir, 3), &file), CVY_E_FORMAT, "far more than 100000 tensors");
   cvy_free(header);
+  assert_int_equal(truncate(file_of(dir, 3), (off_t)16 << 30), 0);   /* without a block on the disk */
+  check_fails(cvy_weights_load(m.layout, file_of(dir, 3), true, m.w, m.running, &c.n_batches), CVY_E_FORMAT, "has 17179869184 bytes, more than");
+  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
+  assert_true(found && c.step == 1);
+  cvy_checkpoint_clear(&c);
   /* what is saved and not finite is named */
   m.running[m.layout->running[0].offset + (size_t)m.layout->running[0].pitch + 1] = INFINITY;
   check_log_clear();
@@ -643,7 +677,7 @@ int main(int argc, char **argv) {
   static const check_test tests[] = {
       {"round_trip", test_round_trip}, {"keep", test_keep}, {"broken", test_broken}, {"fuzz", test_fuzz},
       {"settings", test_settings},     {"newest_choices", test_newest_choices}, {"choices", test_choices},
-      {"resume_rows", test_resume_rows}, {"unreadable", test_unreadable}, {"claim", test_claim}, {"small_large", test_small_large},
+      {"resume_rows", test_resume_rows}, {"unreadable", test_unreadable}, {"claim", test_claim}, {"small_large", test_small_large}, {"forged", test_forged},
       {"loss_jumps", test_loss_jumps}, {"extend", test_extend},
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);

@@ -136,6 +136,20 @@ fail:
   return status;
 }
 
+cvy_status cvy_file_read_part(int fd, const char *path, size_t offset, size_t size_bytes, void *out) {
+  cvy_status status = CVY_OK;
+  for (size_t n = 0; n < size_bytes;) {
+    const size_t rest = size_bytes - n;
+    const ssize_t got = pread(fd, (char *)out + n, rest < INT_MAX ? rest : INT_MAX, (off_t)(offset + n));
+    if (got < 0 && errno == EINTR) continue;
+    CVY_REQUIRE(got >= 0, CVY_E_IO, "cannot read %s: %s", path, strerror(errno));
+    CVY_REQUIRE(got > 0, CVY_E_IO, "cannot read %s: it ends at byte %zu and had %zu more when it was opened", path, offset + n, rest);
+    n += (size_t)got;
+  }
+fail:
+  return status;
+}
+
 cvy_status cvy_file_read(const char *path, size_t max_bytes, char **data, size_t *size) {
   cvy_status status = CVY_OK;
   int fd;

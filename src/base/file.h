@@ -29,6 +29,8 @@ bool cvy_file_is_in(const char *path, const char *folder, const char *prefix);
 
 /* *fd: to be closed by the caller. CVY_E_IO with path and reason: also a pipe, a device, a folder. */
 cvy_status cvy_file_open(const char *path, int *fd);
+/* Reads size_bytes at `offset`. CVY_E_IO: also if the file ends before. */
+cvy_status cvy_file_read_part(int fd, const char *path, size_t offset, size_t size_bytes, void *out);
 /* Reads a whole file of at most max_bytes. *data (cvy_free) has one NUL more than *size. CVY_E_IO, CVY_E_MEMORY. */
 cvy_status cvy_file_read(const char *path, size_t max_bytes, char **data, size_t *size);
 /* The same from a descriptor, which stays open. */

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/base/safetensors.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "src/base/file.h"
 #include "src/base/mem.h"
@@ -20,7 +23,7 @@ static const char METADATA[] = "__metadata__";
 
 struct cvy_st_file {
   const char *path;                 /* borrowed, while reading */
-  char *content;
+  char *data;
   json_t *metadata;                 /* NULL: none */
   cvy_st_tensor *tensors;           /* in the order of their data */
   int n;
@@ -62,10 +65,9 @@ static bool tensor_bytes(const cvy_st_tensor *t, size_t elem_bytes, size_t *out)
   return true;
 }
 
-/* One entry of the header: "name": {"dtype": "F32", "shape": [2,3], "data_offsets": [0,24]}. t->data is set from the
- * offsets. */
-static cvy_status read_entry(const char *path, const char *name, const json_t *entry, const char *data,
-                             size_t data_bytes, cvy_st_tensor *t) {
+/* One entry of the header: "name": {"dtype": "F32", "shape": [2,3], "data_offsets": [0,24]}. Until the data is read, t->data
+ * holds the offset of its first byte. */
+static cvy_status read_entry(const char *path, const char *name, const json_t *entry, size_t data_bytes, cvy_st_tensor *t) {
   cvy_status status = CVY_OK;
   char text[64];
   const size_t name_bytes = strlen(name);
@@ -118,7 +120,7 @@ static cvy_status read_entry(const char *path, const char *name, const json_t *e
   CVY_REQUIRE((uint64_t)(end - begin) == t->size_bytes, CVY_E_FORMAT,
               "%s: tensor '%s' has %" PRId64 " bytes of data, its shape and dtype %s need %zu", path, name, end - begin,
               t->dtype, t->size_bytes);
-  t->data = data + begin;
+  t->data = (const void *)(uintptr_t)begin;
 fail:
   return status;
 }
@@ -138,19 +140,19 @@ fail:
 
 static int by_position(const void *a, const void *b) {
   const cvy_st_tensor *const x = a, *const y = b;
-  const char *const x_end = (const char *)x->data + x->size_bytes, *const y_end = (const char *)y->data + y->size_bytes;
+  const uintptr_t x_end = (uintptr_t)x->data + x->size_bytes, y_end = (uintptr_t)y->data + y->size_bytes;
   if (x->data != y->data) return x->data < y->data ? -1 : 1;
   if (x_end != y_end) return x_end < y_end ? -1 : 1;
   return strcmp(x->name, y->name);                     /* empty tensors at one place */
 }
 
 /* No holes, no overlaps, nothing behind the last one. */
-static cvy_status check_cover(const cvy_st_file *f, const char *data, size_t data_bytes) {
+static cvy_status check_cover(const cvy_st_file *f, size_t data_bytes) {
   cvy_status status = CVY_OK;
   size_t at = 0;
   for (int i = 0; i < f->n; i++) {
     const cvy_st_tensor *const t = &f->tensors[i];
-    const size_t begin = (size_t)((const char *)t->data - data);
+    const size_t begin = (size_t)(uintptr_t)t->data;
     CVY_REQUIRE(begin >= at, CVY_E_FORMAT, "%s: tensor '%s' begins at %zu and overlaps '%s', which ends at %zu",
                 f->path, t->name, begin, f->tensors[i - 1].name, at);
     CVY_REQUIRE(begin == at, CVY_E_FORMAT,
@@ -177,15 +179,17 @@ static size_t count_values(const char *text, size_t n) {
   return count;
 }
 
-static cvy_status read_header(cvy_st_file *f, size_t size, size_t most_tensors) {
+/* What the file says of itself; *data_at: where its data begins, *data_bytes long. */
+static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_tensors, size_t *data_at, size_t *data_bytes) {
   cvy_status status = CVY_OK;
   json_t *root = NULL;
+  char *header = NULL;
   const char *const path = f->path;
   CVY_REQUIRE(size >= 8, CVY_E_FORMAT,
               "%s has %zu bytes: too short for a safetensors file, which begins with 8 bytes of header length", path,
               size);
   uint64_t length;
-  memcpy(&length, f->content, 8);
+  CVY_TRY(cvy_file_read_part(fd, path, 0, sizeof length, &length));
   CVY_REQUIRE(length <= MAX_HEADER, CVY_E_FORMAT,
               "%s: the header's length is given as %" PRIu64 " bytes, more than the %d allowed: "
               "no safetensors file?",
@@ -194,12 +198,15 @@ static cvy_status read_header(cvy_st_file *f, size_t size, size_t most_tensors) 
               "%s is cut off or no safetensors file: a header of %" PRIu64 " bytes does not fit in the %zu "
               "that follow",
               path, length, size - 8);
-  const char *const header = f->content + 8, *const data = header + length;
-  const size_t data_bytes = size - 8 - (size_t)length;
+  *data_at = 8 + (size_t)length;
+  *data_bytes = size - *data_at;
+  header = cvy_alloc_unset((size_t)length, 1);
+  CVY_REQUIRE(header, CVY_E_MEMORY, "no memory for the header of %s", path);
+  CVY_TRY(cvy_file_read_part(fd, path, 8, (size_t)length, header));
   CVY_REQUIRE(length > 0 && header[0] == '{', CVY_E_FORMAT,
               "%s: the header does not begin with '{': no safetensors file?", path);
   const char *const nul = memchr(header, 0, (size_t)length);
-  CVY_REQUIRE(!nul, CVY_E_FORMAT, "%s: the header has a NUL byte at offset %td", path, nul - f->content);
+  CVY_REQUIRE(!nul, CVY_E_FORMAT, "%s: the header has a NUL byte at offset %td", path, 8 + (nul - header));
   CVY_REQUIRE(count_values(header, (size_t)length) / VALUES_PER_TENSOR <= most_tensors + MORE_VALUES / VALUES_PER_TENSOR, CVY_E_FORMAT,
               "%s: the header of %" PRIu64 " bytes describes far more than %zu tensors, the most that can be right here", path, length,
               most_tensors);
@@ -219,32 +226,43 @@ static cvy_status read_header(cvy_st_file *f, size_t size, size_t most_tensors) 
       CVY_TRY(check_metadata(path, entry));
       f->metadata = json_incref(entry);
     } else {
-      CVY_TRY(read_entry(path, name, entry, data, data_bytes, &f->tensors[f->n]));
+      CVY_TRY(read_entry(path, name, entry, *data_bytes, &f->tensors[f->n]));
       f->n++;
     }
   }
   qsort(f->tensors, (size_t)f->n, sizeof *f->tensors, by_position);
-  CVY_TRY(check_cover(f, data, data_bytes));
+  CVY_TRY(check_cover(f, *data_bytes));
 fail:
   json_decref(root);
+  cvy_free(header);
   return status;
 }
 
-cvy_status cvy_st_open(const char *path, cvy_st_file **out) { return cvy_st_open_limited(path, MOST_TENSORS, out); }
+cvy_status cvy_st_open(const char *path, cvy_st_file **out) { return cvy_st_open_limited(path, MOST_TENSORS, SIZE_MAX / 4, out); }
 
-cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, cvy_st_file **out) {
+cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, size_t most_bytes, cvy_st_file **out) {
   cvy_status status = CVY_OK;
-  size_t size;
+  size_t data_at, data_bytes;
+  struct stat info;
+  int fd = -1;
   *out = NULL;
   cvy_st_file *f = cvy_calloc(1, sizeof *f);
   CVY_REQUIRE(f, CVY_E_MEMORY, "no memory to read %s", path);
   f->path = path;
-  CVY_TRY(cvy_file_read(path, SIZE_MAX / 4, &f->content, &size));
-  CVY_TRY(read_header(f, size, most_tensors));
+  CVY_TRY(cvy_file_open(path, &fd));
+  CVY_REQUIRE(fstat(fd, &info) == 0, CVY_E_IO, "cannot look at %s: %s", path, strerror(errno));
+  const size_t size = (size_t)info.st_size;
+  CVY_REQUIRE(size <= most_bytes, CVY_E_FORMAT, "%s has %zu bytes, more than the %zu that can be right here", path, size, most_bytes);
+  CVY_TRY(read_header(f, fd, size, most_tensors, &data_at, &data_bytes)); /* nothing is read that the header does not describe */
+  f->data = cvy_alloc_unset(data_bytes, 1);
+  CVY_REQUIRE(f->data, CVY_E_MEMORY, "no memory for the %zu bytes of %s", data_bytes, path);
+  CVY_TRY(cvy_file_read_part(fd, path, data_at, data_bytes, f->data));
+  for (int i = 0; i < f->n; i++) f->tensors[i].data = f->data + (uintptr_t)f->tensors[i].data;
   f->path = NULL;
   *out = f;
   f = NULL;
 fail:
+  if (fd >= 0) close(fd);
   cvy_st_close(&f);
   return status;
 }
@@ -255,7 +273,7 @@ void cvy_st_close(cvy_st_file **file) {
   if (!f) return;
   json_decref(f->metadata);
   cvy_free(f->tensors);
-  cvy_free(f->content);
+  cvy_free(f->data);
   cvy_free(f);
 }
 

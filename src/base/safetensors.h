@@ -24,9 +24,9 @@ typedef struct cvy_st_file cvy_st_file;
  * offset or name and value. Stricter than the format asks: names up to 127 bytes without control characters, rank up
  * to 8. Any thread; objects are not changed by reading. */
 cvy_status cvy_st_open(const char *path, cvy_st_file **out);
-/* The same where no more than `most_tensors` can be right: a header that describes more is refused before it costs memory.
- * cvy_st_open takes 100,000. */
-cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, cvy_st_file **out);
+/* The same where no more than `most_tensors` and a file of most_bytes can be right: what is larger is refused before it costs
+ * memory, CVY_E_FORMAT. cvy_st_open takes 100,000 tensors and any size that its header describes. */
+cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, size_t most_bytes, cvy_st_file **out);
 void cvy_st_close(cvy_st_file **file);
 int cvy_st_count(const cvy_st_file *file);
 const cvy_st_tensor *cvy_st_get(const cvy_st_file *file, int i);

@@ -150,6 +150,7 @@ static double from_bf16(const void *data, size_t i) {
   return from_f32(&bits, 0);
 }
 
+enum { MORE_BYTES = 16 << 20 };   /* of a weights file, for its header */
 enum { F32, F64, F16, BF16, FLOAT_TYPES };
 static const struct { char dtype[8]; double (*value)(const void *data, size_t i);
 } float_types[FLOAT_TYPES] = {[F32] = {"F32", from_f32}, [F64] = {"F64", from_f64}, [F16] = {"F16", from_f16}, [BF16] = {"BF16", from_bf16}};
@@ -333,8 +334,10 @@ cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool all
                             int64_t *n_batches) {
   cvy_status status = CVY_OK;
   cvy_st_file *file = NULL;
-  /* a surplus tensor is to be named, a million of them are not */
-  CVY_TRY(cvy_st_open_limited(path, 4 * (size_t)(layout->n_params + 3 * layout->n_running) + 64, &file));
+  /* A surplus tensor is to be named; a million of them, or gigabytes for a small network, are not to be read. */
+  const size_t most_tensors = 4 * (size_t)(layout->n_params + 3 * layout->n_running) + 64;
+  const size_t most_bytes = MORE_BYTES + 4 * sizeof(double) * (layout->n_floats + layout->n_running_floats);
+  CVY_TRY(cvy_st_open_limited(path, most_tensors, most_bytes, &file));
   CVY_TRY(cvy_weights_unpack(layout, file, path, allow_nan, w, running, n_batches, NULL, 0));
 fail:
   cvy_st_close(&file);

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -285,6 +286,21 @@ fail:
   return status;
 }
 
+/* A list of labels, or of objects that have one: users are told it. */
+static cvy_status check_devices(const char *path, const char *text) {
+  cvy_status status = CVY_OK;
+  json_t *const list = json_loads(text, 0, NULL);
+  bool good = json_is_array(list);
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *const device = json_array_get(list, i);
+    good &= json_is_string(device) || json_is_string(json_object_get(device, "label"));
+  }
+  CVY_REQUIRE(good, CVY_E_FORMAT, "%s: devices is '%.200s', it must be a list of the devices' labels", path, text);
+fail:
+  json_decref(list);
+  return status;
+}
+
 /* The numbers of the metadata. They were written by us (the checksum is right), so a value that cannot be is a broken
  * program's. */
 static cvy_status read_numbers(const char *path, const char *const values[N_KEYS], cvy_checkpoint *c) {
@@ -396,6 +412,7 @@ static cvy_status load(const char *path, const cvy_layout *layout, const char *s
   CVY_REQUIRE(o->settings && o->choices && o->devices && o->w && o->running && (o->v || !momentum) && (o->w_before || !before), CVY_E_MEMORY,
               "no memory for the weights of %s", path);
   CVY_TRY(read_numbers(path, values, c));
+  CVY_TRY(check_devices(path, values[DEVICES]));
   CVY_TRY(read_shares(path, values[SHARES], o, &c->n_shares));
   CVY_TRY(make_residuals(path, layout, file, o, c->n_shares));
   more = cvy_calloc(2 + (size_t)c->n_shares, sizeof *more);
