@@ -396,7 +396,7 @@ static cvy_status bench_xent(bench_rows *rows, layer_run *l, const bench_case *w
   CVY_TRY(cvy_softmax_xent_create(l->device->cl, l->n, l->x.c, l->x.pitch, &l->xent));
   CVY_TRY(filled(l, X, &fill_a, &l->x));
   CVY_TRY(zeroed(l, DX, l->elems));
-  CVY_TRY(zeroed(l, RESULT, 2));
+  CVY_TRY(zeroed(l, RESULT, sizeof(cvy_xent_result) / sizeof(float)));
   CVY_TRY(zeroed(l, LABELS, (size_t)l->n));
   CVY_TRY(cvy_buffer_write(l->device->queue, l->buffers[LABELS], 0, (size_t)l->n * sizeof *labels, labels, NULL, NULL));
   CVY_TRY(bench_buffer_zero(l->device, cvy_softmax_xent_workspace_bytes(l->xent), &l->buffers[WORKSPACE]));
