@@ -151,6 +151,8 @@ void cvy_team_end(cvy_team *team, cvy_status status);
 bool cvy_team_has_lost(const cvy_team *team);
 /* [with lock] The team's failure, for good; wakes everybody. */
 void cvy_team_fail(cvy_team *team, cvy_status status);
+/* A failure that says something about the device; the others (wrong use, diverged training) would come on all of them. */
+bool cvy_team_is_of_device(cvy_status status);
 /* A call on this device has failed: halts the team until the exchange thread has taken it out (cvy_team_wait waits for
  * that). A failure that does not come from the device is the team's, and so is one before there is that thread. Nothing for
  * a replica that is lost already. */

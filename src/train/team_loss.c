@@ -18,8 +18,7 @@
 
 /* ---- who failed ---- */
 
-/* What says something about the device; the rest (wrong use, diverged training) would fail on all of them. */
-static bool is_of_device(cvy_status status) {
+bool cvy_team_is_of_device(cvy_status status) {
   return status == CVY_E_DEVICE || status == CVY_E_DEVICE_MEMORY || status == CVY_E_MEMORY || status == CVY_E_BUILD;
 }
 
@@ -31,7 +30,7 @@ void cvy_team_fail(cvy_team *team, cvy_status status) {
 
 void cvy_team_fail_replica(cvy_team *team, cvy_replica *r, cvy_status status) {
   pthread_mutex_lock(&team->lock);
-  if (!is_of_device(status)) {
+  if (!cvy_team_is_of_device(status)) {
     if (status != CVY_E_INTERRUPTED) cvy_team_fail(team, status);
   } else if (!r->lost) {
     if (r->failure == CVY_OK) r->failure = status;
@@ -45,8 +44,8 @@ void cvy_team_fail_replica(cvy_team *team, cvy_replica *r, cvy_status status) {
 bool cvy_team_halt_for(cvy_team *team, cvy_status status) {
   bool any = false;
   for (int r = 0; r < team->n; r++) any |= team->replicas[r].failure != CVY_OK && !team->replicas[r].lost;
-  if (any && is_of_device(status) && team->halted == CVY_OK) team->halted = status;
-  return any && is_of_device(status);
+  if (any && cvy_team_is_of_device(status) && team->halted == CVY_OK) team->halted = status;
+  return any && cvy_team_is_of_device(status);
 }
 
 /* ---- shares ---- */
@@ -153,7 +152,7 @@ cvy_status cvy_team_try_all(cvy_team *team, cvy_task_fn fn, void *arg, bool *goo
     const cvy_status status = cvy_worker_wait(team->replicas[r].worker, &tasks[r]);
     if (status == CVY_OK) continue;
     *good = false;
-    if (is_of_device(status)) cvy_team_fail_replica(team, &team->replicas[r], status);
+    if (cvy_team_is_of_device(status)) cvy_team_fail_replica(team, &team->replicas[r], status);
     else if (other == CVY_OK) other = status;
   }
   cvy_free(tasks);
@@ -169,13 +168,16 @@ cvy_status cvy_team_do_all(cvy_team *team, cvy_task_fn fn, void *arg) {
   return status;
 }
 
-static void say_lost(const cvy_team *team, const cvy_replica *r, int left) {
+/* `more`: others are lost at the same moment and told of behind it; what follows for the team is told once. */
+static void say_lost(const cvy_team *team, const cvy_replica *r, int left, bool more) {
   cvy_log_error("device %d (%s) is lost in step %ld: %s%s", r->index, cvy_devices_label(team->devices, r->index),
                 r->lost_step, r->hung ? "it hangs" : cvy_status_text(r->failure),
-                left == 0                  ? "; it was the last one"
+                more                       ? ""
+                : left == 0                ? "; it was the last one"
                 : team->params.loss_stops ? ""
                 : left == 1               ? "; the team goes on without it, on 1 device"
                                           : "; the team goes on without it");
+  if (more) return;
   if (left > 1 && !team->params.loss_stops) cvy_log_error("%d devices are left", left);
   if (left > 0 && !team->params.loss_stops && team->params.exchange == CVY_EXCHANGE_BF16)
     cvy_log_warning("exchange bf16: what rounding had left of the gradients, less than one step's worth of their last bits, "
@@ -192,7 +194,7 @@ void cvy_team_end(cvy_team *team, cvy_status status) {
 
 /* Takes replicas that failed out of the team. False if the run cannot go on. */
 static bool take_out(cvy_team *team) {
-  int left = 0;
+  int left = 0, leaving = 0;
   cvy_status first = CVY_OK;
   pthread_mutex_lock(&team->lock);
   for (int r = 0; r < team->n; r++) { /* one that fails from here on is taken out next time */
@@ -200,6 +202,7 @@ static bool take_out(cvy_team *team) {
     left += !replica->lost && replica->failure == CVY_OK;
     replica->leaves = !replica->lost && replica->failure != CVY_OK;
     if (!replica->leaves) continue;
+    leaving++;
     replica->lost = true;
     replica->lost_step = team->finished;
     if (first == CVY_OK) first = replica->failure;
@@ -209,7 +212,7 @@ static bool take_out(cvy_team *team) {
     cvy_replica *const replica = &team->replicas[r];
     if (!replica->leaves) continue;
     replica->leaves = false;
-    say_lost(team, replica, left);
+    say_lost(team, replica, left, --leaving > 0);
     if (!replica->hung && left > 0 && !team->params.loss_stops)
       (void)cvy_worker_call(replica->worker, close_lost, team);
   }

@@ -219,7 +219,7 @@ static cvy_status step_task(void *owner, void *arg) {
   cvy_team *const team = slot->team;
   const cvy_status status = cvy_replica_step(r, &slot->step);
   if (status != CVY_OK) {
-    if (status != CVY_E_INTERRUPTED)
+    if (status != CVY_E_INTERRUPTED && !cvy_team_is_of_device(status)) /* the loss of a device is told by itself */
       cvy_log_error("step %ld failed on device %d (%s)", slot->step.number, r->index,
                     cvy_devices_label(team->devices, r->index));
     cvy_team_fail_replica(team, r, status);
