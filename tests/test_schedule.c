@@ -47,9 +47,9 @@ static void test_refusals(check_device *d) {
   (void)d;
   check_ok(cvy_lr_check(&(cvy_lr_schedule){0}, PER_EPOCH, STEPS));
   check_ok(cvy_lr_check(&(cvy_lr_schedule){.warmup = STEPS - 1}, PER_EPOCH, STEPS));
-  check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = STEPS}, PER_EPOCH, STEPS), CVY_E_ARGUMENT, "warm-up of 42 steps");
+  check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = STEPS}, PER_EPOCH, STEPS), CVY_E_ARGUMENT, "warm-up of 42 (42 steps)");
   check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = EPOCHS, .warmup_epochs = true}, PER_EPOCH, STEPS), CVY_E_ARGUMENT,
-              "warm-up of 42 steps");
+              "warm-up of 6e (42 steps)");
   check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = 1L << 62, .warmup_epochs = true}, PER_EPOCH, STEPS),
               CVY_E_ARGUMENT, "must be shorter than the run's 6");
   check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = -1}, PER_EPOCH, STEPS), CVY_E_ARGUMENT, "warm-up of -1");

@@ -23,10 +23,10 @@ cvy_status cvy_lr_check(const cvy_lr_schedule *s, long steps_per_epoch, long ste
   CVY_TRY(check_schedule(s));
   CVY_REQUIRE(s->warmup >= 0, CVY_E_ARGUMENT, "warm-up of %ld: must be 0 or more", s->warmup);
   CVY_REQUIRE(s->warmup == 0 || !s->warmup_epochs || s->warmup <= steps / steps_per_epoch, CVY_E_ARGUMENT,
-              "warm-up of %ld epochs: must be shorter than the run's %ld", s->warmup, steps / steps_per_epoch);
+              "warm-up of %lde: must be shorter than the run's %ld epochs", s->warmup, steps / steps_per_epoch);
   const long warmup = in_steps(s->warmup, s->warmup_epochs, steps_per_epoch);
   CVY_REQUIRE(warmup == 0 || warmup < steps, CVY_E_ARGUMENT,
-              "warm-up of %ld steps: must be shorter than the run's %ld steps", warmup, steps);
+              "warm-up of %ld%s (%ld steps): must be shorter than the run's %ld steps", s->warmup, s->warmup_epochs ? "e" : "", warmup, steps);
 fail:
   return status;
 }
