@@ -23,6 +23,7 @@
   X(XDG_CACHE_HOME, "XDG_CACHE_HOME", SYSTEM, LOADS, "folder of caches: kernels and tuned choices are in convoy/ below it")    \
   X(HOME, "HOME", SYSTEM, LOADS, "where .cache is without XDG_CACHE_HOME")                                                     \
   X(POCL_CACHE_DIR, "POCL_CACHE_DIR", SYSTEM, LOADS, "PoCL's cache; without it one in /tmp where the usual folder is no use")  \
+  X(POCL_WORK_GROUP_METHOD, "POCL_WORK_GROUP_METHOD", SYSTEM, PLAIN, "how PoCL runs work-items; not set with PoCL 7: cbs")     \
   X(OCL_ICD_VENDORS, "OCL_ICD_VENDORS", SYSTEM, LOADS, "folder or file of OpenCL drivers, instead of /etc/OpenCL/vendors")     \
   X(TERM, "TERM", SYSTEM, PLAIN, "dumb, or not set: no escape sequences")                                                      \
   X(PATH, "PATH", SYSTEM, PLAIN, "whether commands in messages can say convoy, or need the program's path")                    \

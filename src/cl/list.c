@@ -255,6 +255,13 @@ static void give_pocl_a_cache(void) {
   setenv("POCL_CACHE_DIR", own, 1);
 }
 
+/* PoCL 7's default method of running work-items loses values that live across barriers: sums over a work-group and clFFT's
+ * transforms come out wrong without a word (seen with 7.1 and LLVM 21 by the tests softmax, batchnorm and conv2d_libs). Its
+ * other method is right. PoCL reads the variable when it compiles a kernel. */
+static void choose_pocl_method(const char *platform_version) {
+  if (strstr(platform_version, "PoCL 7.") && !cvy_env_text(CVY_ENV_POCL_WORK_GROUP_METHOD)) setenv("POCL_WORK_GROUP_METHOD", "cbs", 1);
+}
+
 cvy_status cvy_device_list_create(cvy_device_list **out) {
   cvy_status status = CVY_OK;
   cl_platform_id *platforms = NULL;
@@ -281,6 +288,7 @@ cvy_status cvy_device_list_create(cvy_device_list **out) {
     cl_uint n = 0;
     get_text(platforms[p], NULL, CL_PLATFORM_NAME, base.platform_name, sizeof base.platform_name);
     get_text(platforms[p], NULL, CL_PLATFORM_VERSION, base.platform_version, sizeof base.platform_version);
+    choose_pocl_method(base.platform_version);
     code = clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, 0, NULL, &n);
     if (code == CL_SUCCESS && n > 0) {
       devices = cvy_calloc(n, sizeof *devices);
