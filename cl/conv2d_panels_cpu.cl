@@ -124,7 +124,7 @@ static void fill_table(position_table t, int images, line_shape lh, line_part ph
       }
 }
 
-/* What lies at the strip's first image: x, residual; affine: all groups. */
+/* x and residual point to the strip's first image, affine to that of the first group. */
 typedef struct {
   global const float *x, *residual, *affine;
   int image0, group_size, in_h, in_w, pitch, channels, flags;

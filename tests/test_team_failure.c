@@ -11,26 +11,11 @@
 
 #include "convoy/convoy.h"
 #include "src/train/team.h"
-#include "tests/layer_words.h"
 #include "tests/check.h"
+#include "tests/layer_words.h"
+#include "tests/team_net.h"
 
-enum { BATCH = 12, STEPS = 6, SAMPLES = 60, REPLICAS = 3 };
-
-static cvy_net *net;
-static cvy_data *data;
-
-static void make_net(void) {
-  check_ok(cvy_net_create(1, 8, 8, &net));
-  cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}});
-  x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "1", NULL));
-  check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "2", 10, false)));
-  check_ok(cvy_data_load("synthetic:60:8x8x1", NULL, &data));
-}
-
-static void drop_net(void) {
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
-}
+enum { BATCH = 12, STEPS = 6, REPLICAS = 3 };
 
 typedef struct team_of {
   cvy_devices *devices;

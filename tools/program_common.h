@@ -67,7 +67,7 @@ typedef struct program_run {
 } program_run;
 typedef struct program_run_spec {
   const char *verb, *devices, *model, *data, *data_dir;
-  const program_file *inputs, *outputs;   /* inputs must be there, and no output may be one or a file of the data set */
+  const program_file *inputs, *outputs;   /* inputs must be there, and no output may be a file of the data set */
   int64_t classes, seed, batch;
   bool tunes, quiet;
 } program_run_spec;

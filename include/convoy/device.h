@@ -59,7 +59,7 @@ void cvy_device_list_destroy(cvy_device_list **list);
 /* Devices of this process that hung and were given up (cvy_team_params.device_timeout_s): threads sit in their drivers
  * for ever, and leaving by exit() may wait for them; leave by _exit() if there are any. */
 int cvy_devices_abandoned(void);
-/* What could be there but is not, a sentence and a newline each: drivers that are registered (.icd files) and cannot be
+/* Writes a sentence and a newline for each thing that could be there but is not: drivers that are registered (.icd files) and cannot be
  * loaded; graphics cards on the PCI bus (class 0x03) that no platform offers, with the package of this system that is probably
  * missing; device files that are missing or that this user may not open. NUL-terminated, cut at out_bytes. */
 void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes);

@@ -83,7 +83,7 @@ char *cvy_file_resolve(const char *path) {
   }
   if (realpath(name, real)) return cvy_strdup(real);
   if (errno != ENOENT && errno != EACCES) return NULL;
-  /* What is not there lies in its folder, which may not be there either. */
+  /* A file that is not there yet would lie in its folder, which may not be there either. */
   const char *const slash = strrchr(name, '/'), *const last = slash ? slash + 1 : name;
   if (strcmp(last, ".") == 0 || strcmp(last, "..") == 0) return NULL; /* also the working folder when it is gone */
   if (!folder_of(name, folder, sizeof folder)) return NULL;

@@ -9,7 +9,7 @@
 
 #include "src/base/status.h"
 
-/* What a name leads to, symbolic links followed. STREAM: a pipe, a terminal, another character device. */
+/* The kind of file that a name leads to; symbolic links are followed. STREAM is a pipe, a terminal or another character device. */
 typedef enum cvy_file_kind {
   CVY_FILE_MISSING, CVY_FILE_REGULAR, CVY_FILE_FOLDER, CVY_FILE_STREAM, CVY_FILE_OTHER
 } cvy_file_kind;

@@ -179,7 +179,7 @@ static size_t count_values(const char *text, size_t n) {
   return count;
 }
 
-/* What the file says of itself; *data_at: where its data begins, *data_bytes long. */
+/* Reads and checks the header. *data_at is the offset at which the data begins, *data_bytes its length. */
 static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_tensors, size_t *data_at, size_t *data_bytes) {
   cvy_status status = CVY_OK;
   json_t *root = NULL;

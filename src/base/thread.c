@@ -10,7 +10,7 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 
-/* What a new thread finds: its name and what it is to do. */
+/* cvy_thread_start hands the new thread its name and its function. */
 typedef struct thread_start { char name[16]; void *(*fn)(void *); void *arg; } thread_start;
 
 /* A thread names itself: its first line has the name already, and nothing is written under /proc, which may be read-only. */

@@ -43,8 +43,7 @@ static bool folder_is_trusted(const char *path) {
   return access(path, W_OK | X_OK) == 0;
 }
 
-/* mkdir -p without messages: no cache is no failure. */
-static void make_dirs(char *path) {
+void cvy_user_cache_make_dirs(char *path) {
   for (char *c = path + 1;; c++) {
     if (*c != '/' && *c != 0) continue;
     const char saved = *c;
@@ -63,7 +62,7 @@ bool cvy_user_cache_dir(const char *below, char *out, size_t out_bytes) {
   else if (home && home[0] == '/') n = snprintf(out, out_bytes, "%s/.cache/convoy", home);
   else return false;
   if (n <= 0 || (size_t)n >= out_bytes) return false;
-  make_dirs(out);
+  cvy_user_cache_make_dirs(out);
   if (!folder_is_trusted(out)) return false;
   if (!below) return true;
   const int more = snprintf(out + n, out_bytes - (size_t)n, "/%s", below);

@@ -17,6 +17,8 @@ bool cvy_user_cache_dir(const char *below, char *out, size_t out_bytes);
 cvy_status cvy_user_cache_read(const char *path, size_t max_bytes, char **data, size_t *size);
 /* As cvy_file_write, for the user alone (0600). */
 cvy_status cvy_user_cache_write(const char *path, const cvy_piece *pieces, int n_pieces);
+/* mkdir -p for the user alone (0700), without messages: no cache is no failure. `path` is written to and comes back as it was. */
+void cvy_user_cache_make_dirs(char *path);
 /* Whether a folder of another program's cache is this user's or root's. */
 bool cvy_user_cache_is_own(const char *folder);
 

@@ -226,15 +226,6 @@ void cvy_device_list_mark_same(cvy_device_list *list) {
     if (list->items[i].usable && list->items[i].kind == CVY_DEVICE_CPU && i != cpu) list->items[i].same_as = cpu;
 }
 
-static void make_path(const char *path) {
-  char part[512];
-  for (const char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
-    snprintf(part, sizeof part, "%.*s", (int)(at - path), path);
-    (void)mkdir(part, 0700);
-  }
-  (void)mkdir(path, 0700);
-}
-
 /* PoCL offers no device at all where it cannot make its cache folder (services, containers, users without a home). It
  * looks at POCL_CACHE_DIR once, when its platform is first asked for: then it gets a folder of this user's in /tmp. */
 static void give_pocl_a_cache(void) {
@@ -243,7 +234,7 @@ static void give_pocl_a_cache(void) {
   struct stat info;
   if (cvy_env_text(CVY_ENV_POCL_CACHE_DIR)) return;
   snprintf(folder, sizeof folder, "%s%s/pocl/kcache", cache ? cache : home ? home : "", cache ? "" : "/.cache");
-  make_path(folder);
+  cvy_user_cache_make_dirs(folder);
   const bool is_own = cvy_user_cache_is_own(folder);
   if (is_own && access(folder, W_OK | X_OK) == 0) return;
   char own[64];

@@ -178,7 +178,7 @@ fail:
   return status;
 }
 
-/* What `all` leaves out, and why: what does not work, and second ways to the same hardware. */
+/* The selector `all` leaves out devices that do not work and second drivers of the same hardware; the log tells which and why. */
 static void tell_left_out(const selection *s) {
   const cvy_device_list *const list = s->list;
   cvy_text text = {0};
