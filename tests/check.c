@@ -22,7 +22,11 @@ static struct {
 } run;
 
 /* ---- log ---- */
-static struct { pthread_mutex_t lock; size_t size; char text[LOG_BYTES]; } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static struct {
+  pthread_mutex_t lock;
+  size_t size;
+  char text[LOG_BYTES];
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void keep_message(void *user, cvy_log_level level, const char *message) {
   (void)user;
@@ -130,7 +134,9 @@ check_fill_kind check_fill(check_rng *r, float *x, size_t n, check_fill_kind kin
 }
 
 /* ---- memory of a case ---- */
-struct check_block { struct check_block *next; };
+struct check_block {
+  struct check_block *next;
+};
 
 static void *block(check_device *d, size_t count, size_t elem_bytes) {
   struct check_block *const b = cvy_calloc(count * elem_bytes + 64, 1);
@@ -389,7 +395,10 @@ void check_relative_l2(check_device *d, const char *what, const float *got, cons
 }
 
 /* ---- main ---- */
-typedef struct one_test { check_device *device; const check_test *test; } one_test;
+typedef struct one_test {
+  check_device *device;
+  const check_test *test;
+} one_test;
 
 static void run_one(void **state) {
   const one_test *const t = *state;

@@ -37,9 +37,9 @@
 
 #include "src/base/mem.h"
 #include "src/base/rng.h"
-#include "src/base/status.h"
+#include "src/base/failure.h"
 #include "src/cl/buffer.h"
-#include "src/cl/device.h"
+#include "src/cl/opened_device.h"
 
 #ifdef NDEBUG
 #error "tests keep their asserts: build without NDEBUG"
@@ -47,23 +47,27 @@
 
 typedef struct check_buffer check_buffer;
 typedef struct check_device {
-  cvy_device *cl;              /* NULL in tests without device */
-  cvy_queue *queue;            /* its compute queue */
-  bool cpu_shaped;             /* shape of kernels in this run */
-  char name[200];              /* "0:0 pthread-… (simt)" */
-  char place[16];              /* "0:0" */
+  cvy_device *cl;   /* NULL in tests without device */
+  cvy_queue *queue; /* its compute queue */
+  bool cpu_shaped;  /* shape of kernels in this run */
+  char name[200];   /* "0:0 pthread-… (simt)" */
+  char place[16];   /* "0:0" */
   /* private */
   char case_text[512];
   check_buffer *buffers;
   struct check_block *blocks;
 } check_device;
 
-typedef struct check_test { const char *name; void (*fn)(check_device *d); } check_test;
+typedef struct check_test {
+  const char *name;
+  void (*fn)(check_device *d);
+} check_test;
 /* CHECK_DEVICES: each test runs once per usable device (else once, with d->cl NULL). CHECK_BOTH_SHAPES: on each device
  * once with CPU-shaped and once with SIMT kernels (CVY_FORCE_SHAPE). CHECK_PROFILING: devices are opened with
- * profiling. CHECK_NOT_RUSTICL: not there; Mesa 22.3 crashes in its own compiled code when teams of several contexts come
- * and go in a process (an evaluation that was interrupted, devices that failed), which PoCL, Intel and the sanitizers do
- * not complain about. After the tests no object may be alive, unless a device was given up because it hung. */
+ * profiling. CHECK_NOT_RUSTICL: not there; Mesa 22.3 crashes in its own compiled code when teams of several contexts
+ * come and go in a process (an evaluation that was interrupted, devices that failed), which PoCL, Intel and the
+ * sanitizers do not complain about. After the tests no object may be alive, unless a device was given up because it
+ * hung. */
 enum { CHECK_HOST = 0, CHECK_DEVICES = 1, CHECK_BOTH_SHAPES = 2, CHECK_PROFILING = 4, CHECK_NOT_RUSTICL = 8 };
 int check_main(int argc, char **argv, const check_test *tests, int n_tests, int flags);
 
@@ -81,17 +85,20 @@ void check_case_end(check_device *d);
 void check_status_is(cvy_status got, cvy_status want, const char *text, const char *expr, const char *file, int line);
 /* Messages of the library are kept (all levels) and printed if the test fails. */
 void check_log_clear(void);
-void check_log_start(void);   /* again, after a test has set a callback of its own */
+void check_log_start(void); /* again, after a test has set a callback of its own */
 bool check_log_contains(const char *text);
 const char *check_log_get(void);
 /* An empty folder, removed with all its content at exit. Borrowed. */
 const char *check_temp_dir(void);
 
 /* ---- random shapes and values ---- */
-typedef struct check_rng { cvy_rng rng; uint64_t next; } check_rng;
+typedef struct check_rng {
+  cvy_rng rng;
+  uint64_t next;
+} check_rng;
 uint64_t check_seed(void);
-check_rng check_rng_make(const check_device *d, int stream);     /* the same on every device */
-int check_int(check_rng *r, int min, int max);                   /* both included */
+check_rng check_rng_make(const check_device *d, int stream); /* the same on every device */
+int check_int(check_rng *r, int min, int max);               /* both included */
 int check_pick(check_rng *r, const int *values, int n);
 #define CHECK_ONE_OF(r, ...) \
   check_pick((r), (const int[]){__VA_ARGS__}, (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)))
@@ -99,16 +106,16 @@ int check_pick(check_rng *r, const int *values, int n);
 int check_edge(check_rng *r, int tile, int max);
 
 typedef enum check_fill_kind {
-  CHECK_FILL_NORMAL,    /* N(0,1) */
-  CHECK_FILL_SMALL,     /* around 1e-4 */
-  CHECK_FILL_LARGE,     /* around 1e4 */
-  CHECK_FILL_CANCEL,    /* pairs of nearly opposite values */
-  CHECK_FILL_OUTLIERS,  /* N(0,1), one in 64 a thousand times larger */
-  CHECK_FILL_INTEGERS,  /* -4 … 4: sums are exact */
-  CHECK_FILL_OFFSET,    /* 1000 + N(0,1): mean much larger than deviation */
-  CHECK_FILL_ANY        /* one of the above */
+  CHECK_FILL_NORMAL,   /* N(0,1) */
+  CHECK_FILL_SMALL,    /* around 1e-4 */
+  CHECK_FILL_LARGE,    /* around 1e4 */
+  CHECK_FILL_CANCEL,   /* pairs of nearly opposite values */
+  CHECK_FILL_OUTLIERS, /* N(0,1), one in 64 a thousand times larger */
+  CHECK_FILL_INTEGERS, /* -4 … 4: sums are exact */
+  CHECK_FILL_OFFSET,   /* 1000 + N(0,1): mean much larger than deviation */
+  CHECK_FILL_ANY       /* one of the above */
 } check_fill_kind;
-check_fill_kind check_fill(check_rng *r, float *x, size_t n, check_fill_kind kind);   /* returns the kind taken */
+check_fill_kind check_fill(check_rng *r, float *x, size_t n, check_fill_kind kind); /* returns the kind taken */
 /* Zeroed memory of the case, freed by check_case_end. */
 float *check_floats(check_device *d, size_t n);
 double *check_doubles(check_device *d, size_t n);
@@ -116,13 +123,13 @@ double *check_to_doubles(check_device *d, const float *x, size_t n);
 
 /* ---- device memory with guard bands ---- */
 struct check_buffer {
-  cvy_buffer *cl;        /* what the operation gets: a slice with guards on both sides */
+  cvy_buffer *cl; /* what the operation gets: a slice with guards on both sides */
   /* private */
   check_device *device;
   cvy_buffer *whole;
   char name[32];
   size_t size_bytes;
-  void *content;         /* what must be there at the end (inputs), else NULL */
+  void *content; /* what must be there at the end (inputs), else NULL */
   int rows, cols, pitch;
   float *downloaded;
   check_buffer *next;

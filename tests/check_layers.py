@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: MIT
 """Who may include whom: check_layers.py includes | headers | environment   (run from anywhere; meson runs all)
 
-includes: base <- cl <- ops <- nn <- train <- tools, each may include what stands to its left; src/ref sees base and the headers of ops
+includes: each layer may include what LEFT allows it, and what NO_OPENCL and PURE name stays so through all its includes; in src/team
+          structs are small, what a lock guards is known to one file, and no circle of modules is wide; src/ref sees base and the headers of ops
           and calls nothing of cl; OpenCL headers only in src/cl; tools use public headers, the one writer of files
           and the one reader of the environment, except bench, tune and selftest;
           includes carry the full path from the root; file names are unique; the library neither prints nor exits; what it waits
-          for, and how long, follows the monotonic clock (src/base/thread.h); kernels ask for groups of a dimension that is a number.
+          for, and how long, follows the monotonic clock (src/base/sync.h); kernels ask for groups of a dimension that is a number.
 headers:  every public header compiles alone as strict C11 (and as C++ where there is a compiler), every internal one as the sources do.
 environment: src/base/env.c alone reads environment variables; CONTRIBUTING.md has each with what src/base/env.h says of it, and names
           those of the tests.
@@ -18,17 +19,31 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LAYERS = ["base", "cl", "ops", "nn", "train", "tools"]
-# The layer that implements a public header; those not named here belong to train, the last layer of the library.
-PUBLIC = {"status": "base", "log": "base", "device": "cl", "tensor": "ops", "profile": "cl", "net": "nn"}
+# What each layer may include: itself and these.
+LEFT = {"base": "", "data": "base", "share": "base", "cl": "base", "ops": "base cl", "nn": "base cl ops", "times": "base cl ops nn",
+        "team": "base data share cl ops nn times", "run": "base data share cl ops nn times team", "ref": "base ops",
+        "tools": "base data share cl ops nn times team run ref"}
+# Layers and files without an OpenCL header behind any of their includes; pure ones also without threads and clocks.
+# What decides the order of things in a team reaches devices through a table of functions (src/team/member.h).
+PROTOCOL = ("events", "exchange", "ledger", "mail", "member", "recover", "results", "ring", "roster", "shares", "watch", "worker")
+NO_OPENCL = ("src/base/", "src/data/", "src/share/") + tuple(f"src/team/{name}." for name in PROTOCOL)
+# Types of a team whose members only their own file knows: what a lock guards is touched beside the lock.
+OPAQUE = ("cvy_roster", "cvy_ring", "cvy_mail", "cvy_exchange", "cvy_ledger", "cvy_recovery", "cvy_watch", "cvy_shares", "cvy_results", "cvy_events",
+          "cvy_worker", "cvy_rebalance", "cvy_bn_sync", "cvy_timeline")
+MOST_MEMBERS, MOST_CIRCLE = 20, 3
+PURE = ("src/share/",)
+THREADS = {"pthread.h", "time.h", "stdatomic.h", "threads.h", "src/base/sync.h", "src/base/pool.h", "src/base/clock.h"}
+# The layer that implements a public header.
+PUBLIC = {"status": "base", "log": "base", "stop": "base", "data": "data", "device": "cl", "tensor": "ops", "profile": "cl", "net": "nn", "team": "team",
+          "train": "run", "convoy": "run"}
 INTERNALS_ALLOWED = re.compile(r"^tools/(cmd_)?(bench|tune|selftest)\w*\.[ch]$")
 SHARED = ("src/base/file.h", "src/base/env.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 OPENCL = re.compile(r"^(CL|OpenCL)/|^(clblast|clblast_c|clFFT)\.h$")
-ASSERT_FILE = "src/base/status.c"      # prints before it aborts on a failed CVY_ASSERT
+ASSERT_FILE = "src/base/failure.c"      # prints before it aborts on a failed CVY_ASSERT
 GROUP_CALL = re.compile(r"\bget_(?:num_groups|group_id)\s*\(([^()]*)\)")
 PRINTS = re.compile(r"(?<![\w.>])(printf|puts|putchar|perror|exit|_exit)\s*\(|\bfprintf\s*\(\s*(stderr|stdout)\b|\bfputs?c?\s*\([^;]*\b(stderr|stdout)\b")
-WAITS_FILE = "src/base/thread.c"
+WAITS_FILE = "src/base/sync.c"
 WAITS = re.compile(r"\b(pthread_cond_init|pthread_cond_timedwait|PTHREAD_COND_INITIALIZER|pthread_mutex_timedlock|sem_timedwait|CLOCK_REALTIME|gettimeofday|timespec_get|time\s*\(\s*NULL)\b")
 
 
@@ -57,7 +72,7 @@ def line_of(text, at):
 def layer_of(path):
     parts = path.split("/")
     if parts[0] == "convoy":
-        return PUBLIC.get(os.path.splitext(parts[1])[0], "train")
+        return PUBLIC[os.path.splitext(parts[1])[0]]
     return "tools" if parts[0] == "tools" else parts[1]
 
 
@@ -85,9 +100,84 @@ def include_fault(path, kind, target):
             return "the library does not use src/ref"
     else:
         theirs = layer_of(target)
-    if LAYERS.index(theirs) > LAYERS.index(mine):
-        return f"{mine} may not use {theirs} ({' <- '.join(LAYERS)})"
+    if theirs != mine and theirs not in LEFT[mine].split():
+        return f"{mine} may not use {theirs}, only {LEFT[mine]}"
     return None
+
+
+def reach(path, known):
+    """Every header behind the includes of a source file, its own path left out: {header: the include of `path` that leads there}."""
+    if path not in known:
+        known[path] = {}
+        for kind, target in INCLUDE.findall(read(path)):
+            known[path].setdefault(target, target)
+            file = "include/" + target if target.startswith("convoy/") else target
+            if kind == '"' and os.path.exists(os.path.join(ROOT, file)):
+                for further in reach(file, known):
+                    known[path].setdefault(further, target)
+    return known[path]
+
+
+def purity_faults(path, known):
+    faults = []
+    for header, by in reach(path, known).items():
+        if path.startswith(NO_OPENCL) and (OPENCL.match(header) or header.startswith("src/cl/")):
+            faults.append(f"{path}: reaches {header} through {by}: this part of the source is without OpenCL")
+        if path.startswith(PURE) and header in THREADS:
+            faults.append(f"{path}: reaches {header} through {by}: this part of the source is pure, without threads and clocks")
+    return faults
+
+
+STRUCT = re.compile(r"struct\s+(?:CVY_CAPABILITY\([^)]*\)\s*)?(\w*)\s*\{")
+
+
+def structs(code):
+    """(name, number of members, position) of each struct of a file; members of nested ones without a name count as its own."""
+    for match in STRUCT.finditer(code):
+        depth, at, members = 1, match.end(), 0
+        begin = at
+        while depth and at < len(code):
+            depth += {"{": 1, "}": -1}.get(code[at], 0)
+            at += 1
+        body = code[begin:at - 1]
+        for declaration in re.split(r";", re.sub(r"(?:struct|union)\s*\{|\}\s*\w*", ";", body)):
+            declaration = re.sub(r"\([^()]*\)", "", re.sub(r"\{[^}]*\}", "", declaration))
+            members += declaration.count(",") + 1 if declaration.strip() else 0
+        yield match.group(1), members, match.start()
+
+
+def circles(modules):
+    """Groups of modules that include one another in a circle."""
+    def reached(start):
+        seen, todo = set(), [start]
+        while todo:
+            for further in modules[todo.pop()] - seen:
+                seen.add(further)
+                todo.append(further)
+        return seen
+    all_reached = {m: reached(m) for m in modules}
+    return {frozenset(o for o in all_reached[m] if m in all_reached[o]) | {m} for m in modules if m in all_reached[m]}
+
+
+def team_faults():
+    """src/team: small structs, guarded members in one file, no wide circle."""
+    faults, modules = [], {}
+    for path in sources("src/team"):
+        code = without_comments_and_strings(read(path))
+        for name, members, at in structs(code):
+            if members > MOST_MEMBERS:
+                faults.append(f"{path}:{line_of(code, at)}: struct {name} has {members} members, at most {MOST_MEMBERS}: give some an owner")
+            if path.endswith(".h") and name in OPAQUE:
+                faults.append(f"{path}:{line_of(code, at)}: struct {name} is to be known to its own file only")
+        module = os.path.splitext(os.path.basename(path))[0]
+        modules.setdefault(module, set()).update(
+            os.path.splitext(os.path.basename(target))[0] for _, target in INCLUDE.findall(read(path))
+            if target.startswith("src/team/") and os.path.splitext(os.path.basename(target))[0] != module)
+    for names in modules.values():
+        names &= set(modules)
+    faults += [f"src/team: {len(circle)} modules include one another in a circle: {' '.join(sorted(circle))}"
+               for circle in circles(modules) if len(circle) > MOST_CIRCLE]
+    return faults
 
 
 def check_includes():
@@ -97,12 +187,14 @@ def check_includes():
         if path.endswith(".h"):
             cl_functions |= set(re.findall(r"\b(cvy_\w+)\s*\(", without_comments_and_strings(read(path))))
     n_includes = n_files = 0
+    known = {}
     for path in sources("src", "include", "tools"):
         text = read(path)
         n_files += 1
+        faults += purity_faults(path, known)
         if not text.startswith("/* SPDX-License-Identifier: MIT"):
             faults.append(f"{path}:1: the first line is to be /* SPDX-License-Identifier: MIT */")
-        if path.startswith("src/") and layer_of(path) not in LAYERS + ["ref"]:
+        if path.startswith("src/") and layer_of(path) not in LEFT:
             faults.append(f"{path}: no layer of that name")
             continue
         for match in INCLUDE.finditer(text):
@@ -122,7 +214,7 @@ def check_includes():
                 faults.append(f"{path}:{line_of(code, match.start())}: {match.group(0).strip()}…: the library neither prints nor exits")
             for match in WAITS.finditer(code):
                 if path != WAITS_FILE:
-                    faults.append(f"{path}:{line_of(code, match.start())}: {match.group(0)}: time that may be set back; see src/base/thread.h")
+                    faults.append(f"{path}:{line_of(code, match.start())}: {match.group(0)}: time that may be set back; see src/base/sync.h")
         if not path.startswith("include/"):
             name = os.path.basename(path)
             if name in seen:
@@ -135,6 +227,9 @@ def check_includes():
             if match.group(1) not in ("uint", "0", "1", "2"):
                 faults.append(f"{path}:{line_of(code, match.start())}: {match.group(0)}: the dimension is to be a number, 0 to 2: PoCL 6 does not "
                               "compile another, PoCL 7.1 takes it and gives 0")
+    public = {os.path.basename(path) for path in sources("include")}
+    faults += [f"{path}: a public header has the same name" for path in sources("src", "tools") if os.path.basename(path) in public]
+    faults += team_faults()
     if not n_includes or not cl_functions:
         faults.append("no include or no function of src/cl found: is this the root of the source tree?")
     return faults, f"{n_files} files, {n_includes} includes"
@@ -181,8 +276,9 @@ def check_environment():
             faults += [f"{path}:{line_of(code, m.start())}: {m.group(0)}…: only src/base/env.c reads the environment"
                        for m in READS_ENVIRONMENT.finditer(code)]
     guide = read("CONTRIBUTING.md")
-    rows = re.findall(r'^  X\((\w+), "(\w+)", (\w+), (PLAIN|LOADS), "([^"]+)"\)', read("src/base/env.h"), re.M)
-    if len(rows) != len(re.findall(r"^  X\(", read("src/base/env.h"), re.M)) or not rows:
+    table = re.sub(r"\s*\\\n\s*", " ", read("src/base/env.h"))
+    rows = re.findall(r'\bX\((\w+), "(\w+)", (\w+), (PLAIN|LOADS), "([^"]+)"\)', table)
+    if len(rows) != len(re.findall(r'\bX\(\w+, "', table)) or not rows:
         faults.append("src/base/env.h: a row of CVY_ENV_MAP cannot be read")
     wanted = [f"| `{name}` | {WHOM[whom]} | {'yes' if loads == 'LOADS' else ''} | {meaning} |" for _, name, whom, loads, meaning in rows]
     told = re.findall(r"^\| `[A-Z_]+` \|.*\|$", guide, re.M)

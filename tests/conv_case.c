@@ -15,8 +15,8 @@ bool conv_in_oclgrind(void) { return getenv("CVY_TEST_OCLGRIND") != NULL; }
 double conv_case_work(const cvy_conv2d_params *p, int n) { return 0.5 * cvy_conv2d_flops(p, n); }
 
 /* Rounding errors of a sum of `terms` products add up like a random walk: u*sqrt(terms/3)*mag if all have one sign, and
- * a few more for the prologue and the accumulation. The bias is no term: added to the finished sum, it costs one rounding of
- * the result (compare), however large it is. FLT_EPSILON is 2u. */
+ * a few more for the prologue and the accumulation. The bias is no term: added to the finished sum, it costs one
+ * rounding of the result (compare), however large it is. FLT_EPSILON is 2u. */
 static double bound_factor(double terms) { return 4.0 + 0.5 * sqrt(terms); }
 
 /* TF32 rounds each factor by at most 2^-11: 2^-10 of the terms, and the product of both. */
@@ -24,11 +24,12 @@ static double bound_factor(double terms) { return 4.0 + 0.5 * sqrt(terms); }
 
 static bool check_conv_case(check_device *d, const conv_case *c) {
   const cvy_conv2d_params *const p = &c->p;
-  return check_case(
-      d, "conv n=%d/%d x=%dx%dx%d/%d k=%d/%d f=%dx%d s=%dx%d p=%dx%d pro=%d g=%d bias=%d stats=%d dx=%d acc=%d fill=%d",
-      c->n, p->n_max, p->x.h, p->x.w, p->x.c, p->x.pitch, p->k, p->y_pitch, p->r, p->s, p->stride_h, p->stride_w,
-      p->pad_h, p->pad_w, p->prologue, c->group_size, p->bias, p->stats, !p->no_backward_data, c->accumulate,
-      (int)c->fill);
+  return check_case(d,
+                    "conv n=%d/%d x=%dx%dx%d/%d k=%d/%d f=%dx%d s=%dx%d p=%dx%d pro=%d g=%d bias=%d stats=%d dx=%d "
+                    "acc=%d fill=%d",
+                    c->n, p->n_max, p->x.h, p->x.w, p->x.c, p->x.pitch, p->k, p->y_pitch, p->r, p->s, p->stride_h,
+                    p->stride_w, p->pad_h, p->pad_w, p->prologue, c->group_size, p->bias, p->stats,
+                    !p->no_backward_data, c->accumulate, (int)c->fill);
 }
 
 static float *filled(check_device *d, check_rng *r, size_t n, check_fill_kind kind) {
@@ -44,8 +45,8 @@ static const double *absolute(check_device *d, const double *x, size_t n) {
 }
 
 /* How the rounding errors of an algorithm compare with those of a plain sum of products. Transforms mix the pixels of
- * a tile (of a whole image) and the taps of a filter: a large one leaves its error in its neighbours, times a tap that it
- * never meets in the exact result. The bound of each element then is that of the largest one of its sample, with the
+ * a tile (of a whole image) and the taps of a filter: a large one leaves its error in its neighbours, times a tap that
+ * it never meets in the exact result. The bound of each element then is that of the largest one of its sample, with the
  * largest pixel and the largest tap of each channel everywhere (largest_of). */
 static double spread_of(cvy_conv_algo algo) {
   switch (algo) {
@@ -106,8 +107,8 @@ static void compare_stats(check_device *d, const conv_case *c, const float *y, c
                    off = factor * mag / positions + FLT_MIN;
       for (int i = 0; i < positions; i++) m2 += pow(y[((size_t)n * positions + i) * k + j] - mean, 2);
       want[(size_t)n * 2 * k + j] = mean, tol[(size_t)n * 2 * k + j] = off;
-      want[((size_t)n * 2 + 1) * k + j] = m2, tol[((size_t)n * 2 + 1) * k + j] = factor * m2 +
-                                                                                 2 * positions * off * off + FLT_MIN;
+      want[((size_t)n * 2 + 1) * k + j] = m2, tol[((size_t)n * 2 + 1) * k + j] =
+                                                  factor * m2 + 2 * positions * off * off + FLT_MIN;
     }
   check_close(d, "stats", got, want, tol, (size_t)c->n * 2, k);
 }
@@ -162,9 +163,11 @@ void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
   const double *const bias64 = check_to_doubles(d, bias, (size_t)k);
   ref_conv2d_prologue(p, n, c->group_size, x64, affine64, residual64, fx);
   for (size_t i = 0; i < x_size; i++) { /* x - mean is one term: a mean may be much larger than what it leaves */
-    const size_t at = (c->group_size ? i / (x_size / (size_t)n) / (size_t)c->group_size : 0) * 3 * (size_t)ch + i % (size_t)ch;
-    mag_fx[i] = has_scale ? fabs((x64[i] - affine64[at]) * affine64[at + (size_t)ch]) + fabs(affine64[at + 2 * (size_t)ch])
-                          : fabs(x64[i]);
+    const size_t at =
+        (c->group_size ? i / (x_size / (size_t)n) / (size_t)c->group_size : 0) * 3 * (size_t)ch + i % (size_t)ch;
+    mag_fx[i] = has_scale
+                    ? fabs((x64[i] - affine64[at]) * affine64[at + (size_t)ch]) + fabs(affine64[at + 2 * (size_t)ch])
+                    : fabs(x64[i]);
     if (has_residual) mag_fx[i] += fabs(residual64[i]);
   }
   const bool same_mag = !(p->prologue & (CVY_CONV_SCALE | CVY_CONV_RESIDUAL));
@@ -185,9 +188,9 @@ void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
   const double *const large_x = largest_of(d, same_mag ? fx : mag_fx, (size_t)n, x_pixels, (size_t)ch),
                       *const large_w = largest_of(d, w64, 1, taps, (size_t)ch * k),
                       *const large_dy = largest_of(d, dy64, (size_t)n, y_pixels, (size_t)k);
-  if (spread_of(algo[CVY_CONV_FORWARD]) > 0)
-    ref_conv2d_forward(p, n, large_x, large_w, NULL, y_mag, NULL);
-  if (spread_of(algo[CVY_CONV_BACKWARD_WEIGHTS]) > 0) ref_conv2d_backward_weights(p, n, large_x, large_dy, dw_mag, NULL);
+  if (spread_of(algo[CVY_CONV_FORWARD]) > 0) ref_conv2d_forward(p, n, large_x, large_w, NULL, y_mag, NULL);
+  if (spread_of(algo[CVY_CONV_BACKWARD_WEIGHTS]) > 0)
+    ref_conv2d_backward_weights(p, n, large_x, large_dy, dw_mag, NULL);
   if (spread_of(algo[CVY_CONV_BACKWARD_DATA]) > 0) ref_conv2d_backward_data(p, n, large_dy, large_w, dx_mag, NULL);
   ref_reduce_columns((size_t)y_rows, k, dy64, db_want, db_mag);
 
@@ -199,8 +202,8 @@ void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
                                             : check_output(d, "dx", x_rows, ch, p->x.pitch);
     check_buffer *const bdw = c->accumulate ? check_inout(d, "dw", before_w, w_rows, k, p->y_pitch)
                                             : check_output(d, "dw", w_rows, k, p->y_pitch);
-    check_buffer *const bdb = c->accumulate ? check_inout(d, "db", before_b, 1, k, p->y_pitch)
-                                            : check_output(d, "db", 1, k, p->y_pitch);
+    check_buffer *const bdb =
+        c->accumulate ? check_inout(d, "db", before_b, 1, k, p->y_pitch) : check_output(d, "db", 1, k, p->y_pitch);
     check_ok(cvy_conv2d_forward(op, d->queue, n, bx->cl, pro, bw->cl, bbias ? bbias->cl : NULL, by->cl,
                                 bstats ? bstats->cl : NULL, ws));
     check_ok(cvy_conv2d_backward_weights(op, d->queue, n, bx->cl, pro, bdy->cl, bdw->cl, p->bias ? bdb->cl : NULL,
@@ -208,12 +211,17 @@ void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
     if (!p->no_backward_data)
       check_ok(cvy_conv2d_backward_data(op, d->queue, n, bdy->cl, bw->cl, bdx->cl, c->accumulate, ws));
     if (round == 0) {
-      compare(d, "y", c, algo[CVY_CONV_FORWARD], (size_t)n, tf32[CVY_CONV_FORWARD], by, y_want, y_mag, NULL, w_rows, (size_t)y_rows, k);
+      compare(d, "y", c, algo[CVY_CONV_FORWARD], (size_t)n, tf32[CVY_CONV_FORWARD], by, y_want, y_mag, NULL, w_rows,
+              (size_t)y_rows, k);
       if (bstats) compare_stats(d, c, check_download(by), bstats, out.h * out.w);
-      compare(d, "dw", c, algo[CVY_CONV_BACKWARD_WEIGHTS], 1, tf32[CVY_CONV_BACKWARD_WEIGHTS], bdw, dw_want, dw_mag, c->accumulate ? before_w : NULL, y_rows, (size_t)w_rows, k);
-      if (p->bias) compare(d, "db", c, CVY_CONV_DIRECT, 1, false, bdb, db_want, db_mag, c->accumulate ? before_b : NULL, y_rows, 1, k);
+      compare(d, "dw", c, algo[CVY_CONV_BACKWARD_WEIGHTS], 1, tf32[CVY_CONV_BACKWARD_WEIGHTS], bdw, dw_want, dw_mag,
+              c->accumulate ? before_w : NULL, y_rows, (size_t)w_rows, k);
+      if (p->bias)
+        compare(d, "db", c, CVY_CONV_DIRECT, 1, false, bdb, db_want, db_mag, c->accumulate ? before_b : NULL, y_rows, 1,
+                k);
       if (!p->no_backward_data)
-        compare(d, "dx", c, algo[CVY_CONV_BACKWARD_DATA], (size_t)n, tf32[CVY_CONV_BACKWARD_DATA], bdx, dx_want, dx_mag, c->accumulate ? before_x : NULL, p->r * p->s * k, (size_t)x_rows, ch);
+        compare(d, "dx", c, algo[CVY_CONV_BACKWARD_DATA], (size_t)n, tf32[CVY_CONV_BACKWARD_DATA], bdx, dx_want, dx_mag,
+                c->accumulate ? before_x : NULL, p->r * p->s * k, (size_t)x_rows, ch);
       first_y = check_download(by), first_dw = check_download(bdw);
       if (bstats) first_stats = check_download(bstats);
       if (p->bias) first_db = check_download(bdb);
@@ -229,4 +237,3 @@ void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
   cvy_conv2d_destroy(&op);
   check_case_end(d);
 }
-

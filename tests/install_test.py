@@ -63,6 +63,26 @@ def check_output(output):
             sys.exit(f"the example's output has no line like: {pattern}\n{output}")
 
 
+def check_by_hand(compiles, env, work):
+    """What cvy_train does can be written by hand: the same weights and checkpoints, however often either goes on from the other's."""
+    example = os.path.join(ROOT, "tests", "examples", "train_by_hand.c")
+    run(["sh", "-ec", compiles.replace("d2l_section.c", f"'{example}' -o by_hand")], env, work)
+    results = {}
+    for folder, parts in {"hand": ["hand"], "train": ["train"], "parts": ["hand 5", "train 6", "hand"]}.items():
+        for how, *steps in map(str.split, parts):
+            run(["./by_hand", how, folder, "synthetic:640", *steps], env, work)
+        results[folder] = {}
+        for path in glob.glob(f"{work}/{folder}/*.safetensors"):
+            with open(path, "rb") as f:
+                results[folder][os.path.basename(path)] = f.read()
+    names = sorted(results["train"])
+    if names != ["step-0000000028.safetensors", "step-0000000030.safetensors", "weights.safetensors"]:
+        sys.exit(f"cvy_train left {names}")
+    for folder, files in results.items():
+        if files != results["train"]:
+            sys.exit(f"{folder}: other files than cvy_train's: {sorted(files)}, of {names}")
+
+
 def check_installed(program, library):
     shown = run([program, "--version"], CLEAN)
     if not re.match(r"convoy \d+\.\d+\.\d+", shown):
@@ -85,6 +105,7 @@ def in_clean_root(build, work, example, arguments):
     run(["sh", "-ec", install.replace("-C build/release", f"-C '{build}' --no-rebuild")], CLEAN)
     run(["sh", "-ec", compiles], CLEAN, work)
     check_output(run(["./a.out", *arguments], CLEAN, work))
+    check_by_hand(compiles, CLEAN, work)
     check_installed("convoy", next(iter(glob.glob("/usr/local/lib*/**/libconvoy.so", recursive=True))))
     print(f"in a clean root: {install}; {compiles}; ./a.out")
 
@@ -98,6 +119,7 @@ def in_a_folder(build, work, example, arguments):
            "LD_LIBRARY_PATH": os.path.dirname(find("libconvoy.so")) + ":" + os.environ.get("LD_LIBRARY_PATH", "")}
     run(["sh", "-ec", readme_lines()[1].replace("d2l_section.c", f"'{example}'")], env, work)
     check_output(run(["./a.out", *arguments], env, work))
+    check_by_hand(readme_lines()[1], env, work)
     check_installed(find("bin/convoy"), find("libconvoy.so"))
 
 
@@ -109,7 +131,8 @@ def main():
         return in_clean_root(build, work, example, arguments)
     with tempfile.TemporaryDirectory(prefix="convoy-install-") as work:
         check_where(work)
-        run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-D_POSIX_C_SOURCE=200809L", "-I", ROOT + "/include", "-fsyntax-only", example])
+        run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-D_POSIX_C_SOURCE=200809L", "-I", ROOT + "/include", "-fsyntax-only",
+             *sorted(glob.glob(ROOT + "/tests/examples/*.c"))])
         unshare = ["unshare", "--mount", "--propagation", "private", *([] if os.getuid() == 0 else ["--user", "--map-root-user"])]
         why = None
         if [p for p in ("cc", "pkg-config", "meson", "ldconfig") if not shutil.which(p, path="/usr/sbin:/usr/bin:/sbin:/bin")]:

@@ -13,9 +13,11 @@
  *   no-context, no-queue, no-sub-devices
  *   no-buffer=N           clCreateBuffer fails for N bytes or more
  *   no-binary             clCreateProgramWithBinary fails
- *   no-pageable           a read or write that does not block fails if its host memory is not pinned, that is, mapped of a
+ *   no-pageable           a read or write that does not block fails if its host memory is not pinned, that is, mapped
+ *   of a
  *                         buffer of CL_MEM_ALLOC_HOST_PTR: with NVIDIA's driver it would hold the host up
- *   marker-times=0        the times of markers and barriers are 0, as NVIDIA's driver says; =none: they are not available
+ *   marker-times=0        the times of markers and barriers are 0, as NVIDIA's driver says; =none: they are not
+ *   available
  * Faults of single devices. WHO is a device's index in the team (devices of a program that makes no team: the order in
  * which they are opened), "/K": part K of a partitioned device, or "all". Calls, commands and launches are counted per
  * device from 0 and start again when the variable changes.
@@ -103,8 +105,8 @@ static cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info wh
   if (what == CL_DEVICE_VERSION && has("old-version")) return give_text("OpenCL 1.1 antique", size, value, size_ret);
   const cl_int code = below->clGetDeviceInfo(device, what, size, value, size_ret);
   if (code != CL_SUCCESS || !value) return code;
-  if ((what == CL_DEVICE_COMPILER_AVAILABLE && has("no-compiler")) ||
-      (what == CL_DEVICE_AVAILABLE && has("not-available")))
+  if ((what == CL_DEVICE_COMPILER_AVAILABLE && has("no-compiler")) || (what == CL_DEVICE_AVAILABLE && has("not-"
+                                                                                                          "available")))
     memset(value, 0, sizeof(cl_bool));
   if (what == CL_DEVICE_TYPE && has("gpu")) *(cl_device_type *)value = CL_DEVICE_TYPE_GPU;
   return code;

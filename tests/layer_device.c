@@ -14,9 +14,16 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_UNITS = 256, MOST_QUEUES = 1024, MOST_CONTEXTS = 512, MOST_PARTS = 256, MOST_MAPS = 256,
-       N_STARTS = 8192, MOST_JOBS = 8192 };
-#define TIMER_CREDIT_NS 300000   /* what a launch may make up for the layer's own delays */
+enum {
+  MOST_UNITS = 256,
+  MOST_QUEUES = 1024,
+  MOST_CONTEXTS = 512,
+  MOST_PARTS = 256,
+  MOST_MAPS = 256,
+  N_STARTS = 8192,
+  MOST_JOBS = 8192
+};
+#define TIMER_CREDIT_NS 300000 /* what a launch may make up for the layer's own delays */
 
 /* One device as words name it. Its counters start again whenever $CVY_LAYER changes. */
 typedef struct unit {
@@ -30,14 +37,14 @@ typedef struct queue_state {
   cl_command_queue queue;
   cl_context context;
   unit *unit;
-  uint64_t free_ns;           /* when its last delayed command ends */
-  bool hung;                  /* nothing behind this moment runs */
+  uint64_t free_ns; /* when its last delayed command ends */
+  bool hung;        /* nothing behind this moment runs */
 } queue_state;
 
-typedef struct job {          /* a user event and when it is to be completed */
+typedef struct job { /* a user event and when it is to be completed */
   cl_event gate;
   uint64_t at_ns;
-  unsigned while_version;     /* not 0: when the words are no longer those of this number */
+  unsigned while_version; /* not 0: when the words are no longer those of this number */
 } job;
 
 static const cl_icd_dispatch *below;
@@ -52,14 +59,27 @@ static unit units[MOST_UNITS];
 static int n_units, n_unnamed;
 static queue_state queues[MOST_QUEUES];
 static int n_queues;
-static struct { cl_context context; unit *unit; } contexts[MOST_CONTEXTS];
+static struct {
+  cl_context context;
+  unit *unit;
+} contexts[MOST_CONTEXTS];
 static int n_contexts, oldest_context, oldest_queue;
-static struct { cl_device_id id; int part; } parts[MOST_PARTS];
+static struct {
+  cl_device_id id;
+  int part;
+} parts[MOST_PARTS];
 static int n_parts;
-static struct { void *at; size_t size; bool written, pinned; } maps[MOST_MAPS];
-static cl_mem pinned[MOST_MAPS];   /* made with CL_MEM_ALLOC_HOST_PTR */
+static struct {
+  void *at;
+  size_t size;
+  bool written, pinned;
+} maps[MOST_MAPS];
+static cl_mem pinned[MOST_MAPS]; /* made with CL_MEM_ALLOC_HOST_PTR */
 static int next_pinned;
-static struct { cl_event event; cl_ulong start; } starts[N_STARTS];
+static struct {
+  cl_event event;
+  cl_ulong start;
+} starts[N_STARTS];
 static job jobs[MOST_JOBS];
 static int n_jobs;
 
@@ -143,7 +163,7 @@ static void *timer_main(void *arg) {
   pthread_setname_np(pthread_self(), "layer-timer");
   pthread_mutex_lock(&lock);
   for (;;) {
-    uint64_t next = now_ns() + 10000000u;   /* words may change without a call */
+    uint64_t next = now_ns() + 10000000u; /* words may change without a call */
     int due = -1;
     read_words();
     for (int i = 0; i < n_jobs && due < 0; i++) {
@@ -185,8 +205,9 @@ static void schedule(cl_event gate, uint64_t at_ns, unsigned while_version) {
 
 /* ---- faults of calls ---- */
 
-/* Counts the call; what it fails with, or CL_SUCCESS. May stay inside for as long as the words do not change. `command`:
- * it puts something on the queue (NULL: a call without a queue). Under the lock, which it may let go meanwhile. */
+/* Counts the call; what it fails with, or CL_SUCCESS. May stay inside for as long as the words do not change.
+ * `command`: it puts something on the queue (NULL: a call without a queue). Under the lock, which it may let go
+ * meanwhile. */
 static cl_int enter(unit *u, queue_state *q, call c, bool command) {
   read_words();
   if (!u || n_faults == 0) return CL_SUCCESS;
@@ -320,7 +341,8 @@ static double factor_of(unit *u) {
 static uint64_t transfer_ns(const unit *u, call c, size_t bytes) {
   const bool up = c == CALL_WRITE || c == CALL_UNMAP;
   for (int i = 0; i < n_faults; i++)
-    if (faults[i].kind == LINK && is_for(&faults[i], u)) return (uint64_t)((double)bytes / (up ? faults[i].up : faults[i].number)) + 1;
+    if (faults[i].kind == LINK && is_for(&faults[i], u))
+      return (uint64_t)((double)bytes / (up ? faults[i].up : faults[i].number)) + 1;
   return 0;
 }
 
@@ -416,14 +438,16 @@ static void *CL_API_CALL enqueue_map(cl_command_queue queue, cl_mem buffer, cl_b
   cl_int code = enter_transfer(queue, CALL_MAP, size, &ns, &context);
   void *at = NULL;
   if (code == CL_SUCCESS)
-    at = below->clEnqueueMapBuffer(queue, buffer, ns ? CL_FALSE : blocking, flags, offset, size, n, list, ns ? &command : event, &code);
+    at = below->clEnqueueMapBuffer(queue, buffer, ns ? CL_FALSE : blocking, flags, offset, size, n, list,
+                                   ns ? &command : event, &code);
   if (code == CL_SUCCESS) {
     pthread_mutex_lock(&lock);
     const bool pins = is_pinned(buffer);
     int i = 0;
     while (i < MOST_MAPS && maps[i].at) i++;
     if (i < MOST_MAPS && (ns || pins))
-      maps[i].at = at, maps[i].size = size, maps[i].written = ns && (flags & CL_MAP_READ) != flags, maps[i].pinned = pins;
+      maps[i].at = at, maps[i].size = size, maps[i].written = ns && (flags & CL_MAP_READ) != flags,
+      maps[i].pinned = pins;
     pthread_mutex_unlock(&lock);
     if (ns) code = delay_command(queue, context, command, 0, ns, blocking, event);
   }
@@ -436,7 +460,7 @@ static cl_int CL_API_CALL enqueue_unmap(cl_command_queue queue, cl_mem buffer, v
   uint64_t ns;
   cl_context context;
   cl_event command;
-  size_t size = 0;   /* what was mapped for reading alone does not go back */
+  size_t size = 0; /* what was mapped for reading alone does not go back */
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST_MAPS; i++)
     if (maps[i].at == at) {
@@ -560,7 +584,7 @@ static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, 
     const cl_mem buffer = below->clCreateBuffer(context, flags, size, host, code);
     pthread_mutex_lock(&lock);
     for (int i = 0; i < MOST_MAPS; i++)
-      if (pinned[i] == buffer) pinned[i] = NULL;   /* an address may come back */
+      if (pinned[i] == buffer) pinned[i] = NULL; /* an address may come back */
     if (flags & CL_MEM_ALLOC_HOST_PTR) pinned[next_pinned++ % MOST_MAPS] = buffer;
     pthread_mutex_unlock(&lock);
     return buffer;

@@ -11,7 +11,8 @@ static const char *const call_names[] = {
 #undef X
 };
 
-static const char *const fault_names[] = {"slow", "link", "fail", "fail-once", "bad-event", "hang", "hang-call", "late"};
+static const char *const fault_names[] = {"slow",      "link", "fail",      "fail-once",
+                                          "bad-event", "hang", "hang-call", "late"};
 
 void layer_words_wrong(const char *text) {
   fprintf(stderr, "test layer: cannot read '%s' in CVY_LAYER\n", text);

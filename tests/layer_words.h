@@ -19,7 +19,9 @@ static inline bool layer_is_loaded(void) {
 /* words: as $CVY_LAYER; NULL: nothing. */
 static inline void layer_words(const char *words) {
   void (*set)(const char *) = NULL;
-  void *const layer = dlopen(CVY_TEST_LAYER, RTLD_LAZY | RTLD_NOLOAD), *const found = layer ? dlsym(layer, "cvy_test_layer_words") : NULL;
+  void *const layer = dlopen(CVY_TEST_LAYER, RTLD_LAZY | RTLD_NOLOAD), *const found =
+                                                                           layer ? dlsym(layer, "cvy_test_layer_words")
+                                                                                 : NULL;
   memcpy(&set, &found, sizeof set);
   if (set) set(words);
   else if (words) setenv("CVY_LAYER", words, 1);

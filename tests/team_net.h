@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A small network with batch normalisation, and 60 images for it: for tests of teams that care for what crosses and when. */
+ * A small network with batch normalisation, and 60 images for it: for tests of teams that care for what crosses and
+ * when. */
 #ifndef CVY_TESTS_TEAM_NET_H
 #define CVY_TESTS_TEAM_NET_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The tuner takes what is fastest and right. Times are the test's own (cvy_tune_params.seconds) but in one case, so that
- * nothing depends on what else the machine does. Defaults are made bad (CVY_BAD_DEFAULTS), so that there is something to
- * find wherever a convolution can be done in two ways. */
+ * The tuner takes what is fastest and right. Times are the test's own (cvy_tune_params.seconds) but in one case, so
+ * that nothing depends on what else the machine does. Defaults are made bad (CVY_BAD_DEFAULTS), so that there is
+ * something to find wherever a convolution can be done in two ways. */
 #include <stdio.h>
 
 #include "src/nn/graph.h"
@@ -11,19 +11,19 @@
 
 /* What the tuner is told, and what it asked. */
 typedef struct script {
-  cvy_conv_choice favourite;        /* takes favourite_s, the default standard_s, all others other_s */
+  cvy_conv_choice favourite; /* takes favourite_s, the default standard_s, all others other_s */
   double favourite_s, standard_s, other_s;
-  bool spoil;                       /* the favourite's results come out wrong */
+  bool spoil; /* the favourite's results come out wrong */
   int runs_of_favourite, runs_of_others, runs;
-  int stop_after;                   /* raises `stop` in this run; 0: never */
-  volatile int stop;
-  const double *duel_s;             /* what the favourite takes in the rounds that decide; NULL: favourite_s */
+  int stop_after; /* raises `stop` in this run; 0: never */
+  cvy_stop stop;
+  const double *duel_s; /* what the favourite takes in the rounds that decide; NULL: favourite_s */
 } script;
 
 static double seconds(void *user, const cvy_tune_item *item, const cvy_conv_choice *choice, int run) {
   script *const s = user;
   s->runs++;
-  if (s->stop_after && s->runs >= s->stop_after) s->stop = 1;
+  if (s->stop_after && s->runs >= s->stop_after) cvy_stop_request(&s->stop);
   if (cvy_conv_choice_same(choice, &s->favourite)) {
     s->runs_of_favourite++;
     return s->duel_s && run > CVY_TUNE_ROUNDS_MOST ? s->duel_s[run - CVY_TUNE_ROUNDS_MOST - 1] : s->favourite_s;
@@ -61,8 +61,8 @@ static const cvy_conv2d_params small = {.n_max = 6,
                                         .bias = true,
                                         .stats = true};
 
-/* The default and another choice that the tuner tries for a pass; false: there is only one. Libraries' algorithms may be
- * the (bad) default only. */
+/* The default and another choice that the tuner tries for a pass; false: there is only one. Libraries' algorithms may
+ * be the (bad) default only. */
 static bool two_ways(check_device *d, cvy_conv_pass pass, cvy_conv_choice *standard, cvy_conv_choice *other) {
   cvy_conv_choice list[64];
   check_ok(cvy_conv2d_default(d->cl, &small, pass, standard));
@@ -153,7 +153,8 @@ static void faster_wins(check_device *d, cvy_conv_pass pass, cvy_conv_choice sta
 static void test_faster_wins(check_device *d) { each_pass(d, faster_wins); }
 
 static void lucky_loses(check_device *d, cvy_conv_pass pass, cvy_conv_choice standard, cvy_conv_choice other) {
-  static const double slower[CVY_TUNE_DUEL] = {1, 1, 4, 1, 1, 4, 1, 1, 4}, wins[CVY_TUNE_DUEL] = {1, 1, 4, 1, 1, 4, 1, 1, 1};
+  static const double slower[CVY_TUNE_DUEL] = {1, 1, 4, 1, 1, 4, 1, 1, 4},
+                      wins[CVY_TUNE_DUEL] = {1, 1, 4, 1, 1, 4, 1, 1, 1};
   script s = {.favourite = other, .favourite_s = 1, .standard_s = 2, .other_s = 2.5, .duel_s = slower};
   cvy_tune_item item;
   cvy_conv_choice choice = outcome(d, &s, pass, &item);
@@ -194,7 +195,7 @@ static void out_of_time(check_device *d, cvy_conv_pass pass, cvy_conv_choice sta
   (void)pass, (void)standard;
   for (int after = 0; after < 4; after++) {
     script s = {.favourite = other, .favourite_s = 1, .standard_s = 1.2, .other_s = 1.1, .stop_after = after};
-    s.stop = after == 0;
+    if (after == 0) cvy_stop_request(&s.stop);
     cvy_tune_table *table = empty_table();
     cvy_tune_report report;
     tune(d, &s, false, table, &report);
@@ -234,7 +235,7 @@ static void test_only_missing(check_device *d) { each_pass(d, only_missing); }
 static void test_clock(check_device *d) {
   begin(d);
   cvy_conv2d_params p[2] = {small, small};
-  p[1].no_backward_data = true; /* its passes are among the first one's */
+  p[1].no_backward_data = true;                                        /* its passes are among the first one's */
   script hopeless = {.favourite_s = 9, .standard_s = 1, .other_s = 9}; /* one run of each is enough for a simulator */
   if (conv_in_oclgrind()) p[0].n_max = p[1].n_max = 1;
   cvy_tune_table *table = empty_table();
@@ -262,7 +263,8 @@ static void test_instance(check_device *d) {
   begin(d);
   cvy_net *net;
   check_ok(cvy_net_create(16, 6, 5, &net));
-  cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "c1", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}, .pad = {1, 1}});
+  cvy_node x =
+      cvy_net_conv2d(net, cvy_net_input(net), "c1", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}, .pad = {1, 1}});
   x = cvy_net_conv2d(net, x, "c2", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}, .pad = {1, 1}});
   check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "l", 10, true)));
   cvy_conv2d_params p = small;
@@ -305,10 +307,13 @@ static void test_instance(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"faster_wins", test_faster_wins},     {"lucky_loses", test_lucky_loses},
+      {"faster_wins", test_faster_wins},
+      {"lucky_loses", test_lucky_loses},
       {"hopeless_dropped", test_hopeless_dropped},
-      {"wrong_rejected", test_wrong_rejected}, {"out_of_time", test_out_of_time},
-      {"only_missing", test_only_missing},   {"clock", test_clock},
+      {"wrong_rejected", test_wrong_rejected},
+      {"out_of_time", test_out_of_time},
+      {"only_missing", test_only_missing},
+      {"clock", test_clock},
       {"instance", test_instance},
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "src/train/balance.h"
-#include "src/train/split.h"
+#include "src/share/balance.h"
+#include "src/share/split.h"
 
 enum { MOST = 64, POINTS = 5 };
 
@@ -22,8 +22,10 @@ static void expect(check_device *d, const cvy_balance_params *p, const int *want
     if (got[i] != want[i]) check_fail(d, "share %d is %d, not %d", i, got[i], want[i]);
 }
 
-#define DEVICE(points_, ...) \
-  (cvy_balance_device) { .points = points_, .n_points = (int)(sizeof(points_) / sizeof *(points_)), .cap = -1, __VA_ARGS__ }
+#define DEVICE(points_, ...)                                                                          \
+  (cvy_balance_device) {                                                                              \
+    .points = points_, .n_points = (int)(sizeof(points_) / sizeof *(points_)), .cap = -1, __VA_ARGS__ \
+  }
 
 static void near(double got, double want) {
   if (!(fabs(got - want) <= 1e-12 * fabs(want))) fail_msg("%.15g, not %.15g", got, want);
@@ -35,29 +37,29 @@ static void test_time(check_device *d) {
                           steep[] = {{10, 1}, {20, 3}};
   cvy_balance_device c = DEVICE(line);
   near(cvy_balance_time(&c, 0), 0);
-  near(cvy_balance_time(&c, 1), 1.1);               /* fixed cost 1, 0.1 each */
+  near(cvy_balance_time(&c, 1), 1.1); /* fixed cost 1, 0.1 each */
   near(cvy_balance_time(&c, 20), 3);
   near(cvy_balance_time(&c, 130), 14);
   c = DEVICE(bent);
-  near(cvy_balance_time(&c, 5), 2);                 /* flat: all fixed cost */
+  near(cvy_balance_time(&c, 5), 2); /* flat: all fixed cost */
   near(cvy_balance_time(&c, 25), 3);
-  near(cvy_balance_time(&c, 45), 6);                /* never falling */
+  near(cvy_balance_time(&c, 45), 6);                 /* never falling */
   near(cvy_balance_time(&c, 60), 6 + 10 * 4 / 50.0); /* and never free */
   c = DEVICE(one);
   near(cvy_balance_time(&c, 2), 1);
   near(cvy_balance_time(&c, 16), 8);
   c = DEVICE(steep);
-  near(cvy_balance_time(&c, 5), 0.5);               /* the fixed cost is not below 0 */
+  near(cvy_balance_time(&c, 5), 0.5); /* the fixed cost is not below 0 */
   c = DEVICE(line, .multiple = 8);
-  near(cvy_balance_time(&c, 25), 4.2);              /* as 32 */
+  near(cvy_balance_time(&c, 25), 4.2); /* as 32 */
   near(cvy_balance_time(&c, 32), 4.2);
   near(cvy_balance_time(&c, 33), 5);
   c = DEVICE(line, .factor = 3, .tail_s = 0.5, .exchange_s = 1);
   near(cvy_balance_compute_time(&c, 10), 6);
-  near(cvy_balance_time(&c, 10), 6.5);              /* the rest of the exchange is hidden */
+  near(cvy_balance_time(&c, 10), 6.5); /* the rest of the exchange is hidden */
   c.exchange_s = 7;
   near(cvy_balance_time(&c, 10), 10);
-  cvy_balance_device stale = c;                     /* all of the exchange beside the next step, which has no tail */
+  cvy_balance_device stale = c; /* all of the exchange beside the next step, which has no tail */
   stale.stale = true;
   near(cvy_balance_time(&stale, 10), 7);
   stale.exchange_s = 5;
@@ -79,7 +81,7 @@ static void test_known(check_device *d) {
   p.batch = 5;
   expect(d, &p, (const int[]){3, 2});
   p.batch = 512;
-  a[1] = DEVICE(fast, .factor = 3);                 /* slower since it was measured */
+  a[1] = DEVICE(fast, .factor = 3); /* slower since it was measured */
   expect(d, &p, (const int[]){384, 128});
   a[0].cap = 300;
   expect(d, &p, (const int[]){300, 212});
@@ -132,7 +134,8 @@ static void test_known(check_device *d) {
 
 /* Everything small enough to try all shares. */
 static bool allowed(const cvy_balance_params *p, const int *shares) {
-  const int unit = p->group > 1 ? p->group : 1, rest = p->batch % unit, least = p->least < p->batch ? p->least : p->batch;
+  const int unit = p->group > 1 ? p->group : 1, rest = p->batch % unit,
+            least = p->least < p->batch ? p->least : p->batch;
   int last = -1;
   for (int i = 0; i < p->n_devices; i++)
     if (shares[i] > 0) last = i;
@@ -225,7 +228,7 @@ static void test_properties(check_device *d) {
       continue;
     const cvy_status status = cvy_balance_find(&t.p, shares, why);
     if (status == CVY_E_DEVICE_MEMORY) {
-      t.devices[0].cap = -1;                        /* room for everything */
+      t.devices[0].cap = -1; /* room for everything */
       check_ok(cvy_balance_find(&t.p, shares, why));
     } else {
       check_ok(status);
@@ -241,7 +244,8 @@ static void test_properties(check_device *d) {
     assert_int_equal(sum, batch);
     if (!allowed(&t.p, shares)) check_fail(d, "shares that break the rules");
     const double step = cvy_balance_step_time(&t.p, shares);
-    check_ok(cvy_split_shares(&(cvy_split_params){.batch = batch, .n_devices = devices, .group = t.p.group}, batch, even));
+    check_ok(
+        cvy_split_shares(&(cvy_split_params){.batch = batch, .n_devices = devices, .group = t.p.group}, batch, even));
     if (allowed(&t.p, even) && !(step <= cvy_balance_step_time(&t.p, even) * (1 + 1e-9)))
       check_fail(d, "%.9g s, the even split takes %.9g", step, cvy_balance_step_time(&t.p, even));
     check_ok(cvy_balance_find(&t.p, again, NULL));
@@ -249,8 +253,10 @@ static void test_properties(check_device *d) {
     /* a share that the split itself accepts */
     double values[MOST];
     for (int i = 0; i < devices; i++) values[i] = shares[i];
-    check_ok(cvy_split_shares(&(cvy_split_params){.batch = batch, .n_devices = devices, .kind = CVY_SPLIT_SHARES,
-                                                  .values = values, .group = t.p.group}, batch, again));
+    check_ok(cvy_split_shares(
+        &(cvy_split_params){
+            .batch = batch, .n_devices = devices, .rule = CVY_RULE_SHARES, .values = values, .group = t.p.group},
+        batch, again));
     check_case_end(d);
   }
 }
@@ -329,13 +335,18 @@ static void test_refusals(check_device *d) {
   check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "factor -1");
   a.n_points = 0;
   check_fails(cvy_balance_find(&p, out, NULL), CVY_E_ARGUMENT, "nothing was measured on device 0");
-  check_fails(cvy_balance_find(&(cvy_balance_params){.n_devices = 1, .devices = &a}, out, NULL), CVY_E_ARGUMENT, "batch 0");
+  check_fails(cvy_balance_find(&(cvy_balance_params){.n_devices = 1, .devices = &a}, out, NULL), CVY_E_ARGUMENT,
+              "batch 0");
 }
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"time", test_time},         {"known", test_known},       {"brute_force", test_brute_force},
-      {"properties", test_properties}, {"monotone", test_monotone}, {"reasons", test_reasons},
+      {"time", test_time},
+      {"known", test_known},
+      {"brute_force", test_brute_force},
+      {"properties", test_properties},
+      {"monotone", test_monotone},
+      {"reasons", test_reasons},
       {"refusals", test_refusals},
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);

@@ -18,8 +18,9 @@
 #include "src/base/clock.h"
 #include "src/base/file.h"
 #include "src/base/quantile.h"
+#include "src/base/sync.h"
 #include "src/base/text.h"
-#include "src/base/thread.h"
+#include "src/base/pool.h"
 #include "src/base/user_cache.h"
 
 static void test_status(check_device *d) {
@@ -30,9 +31,9 @@ static void test_status(check_device *d) {
   assert_non_null(cvy_status_text((cvy_status)-99));
   const char *texts[32];
   int n = 0;
-#define CHECK_CODE(symbol, value, text)                          \
-  assert_int_equal(symbol, value);                               \
-  assert_string_equal(cvy_status_name(symbol), #symbol);         \
+#define CHECK_CODE(symbol, value, text)                  \
+  assert_int_equal(symbol, value);                       \
+  assert_string_equal(cvy_status_name(symbol), #symbol); \
   texts[n++] = cvy_status_text(symbol);
   CVY_STATUS_MAP(CHECK_CODE)
   for (int i = 0; i < n; i++)
@@ -57,7 +58,11 @@ static void test_verbs(check_device *d) {
   check_ok(verbs(3));
 }
 
-typedef struct heard { int n; cvy_log_level level; char text[8192]; } heard;
+typedef struct heard {
+  int n;
+  cvy_log_level level;
+  char text[8192];
+} heard;
 static void hear(void *user, cvy_log_level level, const char *message) {
   heard *const h = user;
   h->n++;
@@ -119,6 +124,49 @@ static void test_log(check_device *d) {
   assert_int_equal(n, 8);
 }
 
+static void *say_on_thread(void *lock) {
+  cvy_log_info("on a thread");
+  cvy_mutex_lock(lock);
+  cvy_log_info("under a lock");
+  cvy_log_warning("and another");
+  cvy_mutex_unlock(lock);
+  return NULL;
+}
+
+static cvy_mutex said_under;
+static bool is_free;
+static void hear_unlocked(void *user, cvy_log_level level, const char *message) {
+  const int busy = pthread_mutex_trylock(&said_under.posix);
+  if (!busy) pthread_mutex_unlock(&said_under.posix);
+  is_free &= !busy;
+  hear(user, level, message);
+}
+
+/* A log that a thread uses, and the threads that it starts; nothing is delivered under a lock. */
+static void test_logs(check_device *d) {
+  (void)d;
+  static heard process, own;
+  cvy_thread thread;
+  is_free = true;
+  cvy_mutex_init(&said_under);
+  cvy_log_set(hear, &process, CVY_LOG_INFO);
+  cvy_log *log = cvy_log_create(hear_unlocked, &own, CVY_LOG_INFO), *const before = cvy_log_use(log);
+  const cvy_status started = cvy_thread_start(&thread, "cvy-test", say_on_thread, &said_under);
+  if (started == CVY_OK) cvy_thread_join(thread);
+  cvy_log_debug("not urgent enough");
+  cvy_log *const after = cvy_log_use(NULL);
+  cvy_log_info("to the process");
+  check_log_start();
+  cvy_log_destroy(&log);
+  cvy_mutex_end(&said_under);
+  check_ok(started);
+  assert_true(before == NULL && after != NULL && log == NULL && is_free);
+  assert_int_equal(own.n, 3);
+  assert_string_equal(own.text, "and another");
+  assert_int_equal(own.level, CVY_LOG_WARNING);
+  assert_int_equal(process.n, 1);
+}
+
 static void test_memory(check_device *d) {
   (void)d;
   const long before = cvy_live_count(CVY_LIVE_MEMORY);
@@ -171,7 +219,8 @@ static void test_memory(check_device *d) {
 /* Known answers of Random123's kat_vectors for philox4x32 with 10 rounds: counter, key, result. */
 static void test_philox(check_device *d) {
   (void)d;
-  static const struct { uint32_t counter[4], key[2], want[4];
+  static const struct {
+    uint32_t counter[4], key[2], want[4];
   } vectors[] = {
       {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
       {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
@@ -249,34 +298,39 @@ int clock_gettime(clockid_t clock, struct timespec *out) {
 
 static void test_wait_for(check_device *d) {
   (void)d;
-  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  pthread_cond_t condition;
+  cvy_mutex lock;
+  cvy_cond condition;
+  cvy_mutex_init(&lock);
   cvy_cond_init(&condition);
   for (int i = 0; i < 2; i++) {
     const uint64_t start = cvy_clock_ns();
-    pthread_mutex_lock(&lock);
+    cvy_mutex_lock(&lock);
     cvy_cond_wait_for(&condition, &lock, 0.05);
-    pthread_mutex_unlock(&lock);
+    cvy_mutex_unlock(&lock);
     const double seconds = cvy_clock_seconds_since(start);
     assert_true(seconds >= 0.05 && seconds < 60.0);
   }
-  pthread_cond_destroy(&condition);
+  cvy_cond_end(&condition);
+  cvy_mutex_end(&lock);
 }
 
 static void test_parse(check_device *d) {
   (void)d;
   int counts[8], n;
   uint64_t u;
-  static const char *const bad_counts[] = {"x", ",", "1,", ",1", "1,,2", "1, 2", "-1", "2147483648", "1,0000000000000002", "1;2"};
+  static const char *const bad_counts[] = {
+      "x", ",", "1,", ",1", "1,,2", "1, 2", "-1", "2147483648", "1,0000000000000002", "1;2"};
   for (size_t c = 0; c < sizeof bad_counts / sizeof *bad_counts; c++)
     if (cvy_parse_counts(bad_counts[c], counts, &n) || n != 0) fail_msg("'%s' was read as counts", bad_counts[c]);
   assert_true(cvy_parse_counts("", counts, &n) && n == 0);
-  assert_true(cvy_parse_counts("12,0,2147483647", counts, &n) && n == 3 && counts[0] == 12 && counts[1] == 0 && counts[2] == INT_MAX);
+  assert_true(cvy_parse_counts("12,0,2147483647", counts, &n) && n == 3 && counts[0] == 12 && counts[1] == 0 &&
+              counts[2] == INT_MAX);
   assert_true(cvy_parse_counts("7", counts, &n) && n == 1 && counts[0] == 7);
   assert_true(cvy_parse_uint("18446744073709551615", 10, &u) && u == UINT64_MAX);
   assert_true(cvy_parse_uint("3ff0000000000000", 16, &u) && u == 0x3ff0000000000000u);
-  assert_false(cvy_parse_uint("18446744073709551616", 10, &u) || cvy_parse_uint("-1", 10, &u) || cvy_parse_uint(" 1", 10, &u) ||
-               cvy_parse_uint("", 10, &u) || cvy_parse_uint("0x1", 16, &u) || cvy_parse_uint("a", 10, &u));
+  assert_false(cvy_parse_uint("18446744073709551616", 10, &u) || cvy_parse_uint("-1", 10, &u) ||
+               cvy_parse_uint(" 1", 10, &u) || cvy_parse_uint("", 10, &u) || cvy_parse_uint("0x1", 16, &u) ||
+               cvy_parse_uint("a", 10, &u));
   int64_t i = 77;
   double f = 77;
   static const char *const bad_ints[] = {
@@ -328,10 +382,18 @@ static void test_text(check_device *d) {
 static void test_utf8(check_device *d) {
   (void)d;
   static const char *const cases[][2] = {
-      {"", ""}, {"plain", "plain"}, {"J\xc3\xbcrgen \xe2\x82\xac \xf0\x9f\x98\x80", "J\xc3\xbcrgen \xe2\x82\xac \xf0\x9f\x98\x80"},
-      {"K\xe4rtchen", "K?rtchen"}, {"\xff\xfe", "??"}, {"cut \xe2\x82", "cut ??"}, {"\x80\xbf", "??"},
+      {"", ""},
+      {"plain", "plain"},
+      {"J\xc3\xbcrgen \xe2\x82\xac \xf0\x9f\x98\x80", "J\xc3\xbcrgen \xe2\x82\xac \xf0\x9f\x98\x80"},
+      {"K\xe4rtchen", "K?rtchen"},
+      {"\xff\xfe", "??"},
+      {"cut \xe2\x82", "cut ??"},
+      {"\x80\xbf", "??"},
       {"\xc0\xaf \xc1\xbf \xe0\x9f\xbf \xf0\x8f\xbf\xbf", "?? ?? ??? ????"}, /* longer than need be */
-      {"\xed\xa0\x80", "???"}, {"\xed\x9f\xbf", "\xed\x9f\xbf"}, {"\xf4\x90\x80\x80", "????"}, {"\xf5\x80\x80\x80", "????"},
+      {"\xed\xa0\x80", "???"},
+      {"\xed\x9f\xbf", "\xed\x9f\xbf"},
+      {"\xf4\x90\x80\x80", "????"},
+      {"\xf5\x80\x80\x80", "????"},
       {"\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf"}};
   char out[64];
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -451,7 +513,12 @@ static void test_cache_dir(check_device *d) {
 }
 
 enum { CELLS = 100003 };
-typedef struct cells { atomic_uchar touched[CELLS]; size_t grain; atomic_bool odd_cut; atomic_int calls; } cells;
+typedef struct cells {
+  atomic_uchar touched[CELLS];
+  size_t grain;
+  atomic_bool odd_cut;
+  atomic_int calls;
+} cells;
 static void touch(void *arg, size_t begin, size_t end) {
   cells *const c = arg;
   if (begin % c->grain != 0 || (end % c->grain != 0 && end != CELLS && end != 5) || begin >= end)
@@ -461,7 +528,10 @@ static void touch(void *arg, size_t begin, size_t end) {
 }
 
 /* The caller is quick, the workers are slow. */
-typedef struct slow_work { pthread_t caller; atomic_int done; } slow_work;
+typedef struct slow_work {
+  pthread_t caller;
+  atomic_int done;
+} slow_work;
 static void rest(void *arg, size_t begin, size_t end) {
   slow_work *const work = arg;
   usleep(pthread_equal(pthread_self(), work->caller) ? 200 : 5000);
@@ -481,15 +551,15 @@ static void *own_name(void *arg) {
 
 static void test_threads(check_device *d) {
   (void)d;
-  pthread_t thread;
+  cvy_thread thread;
   int flag = 0;
   check_ok(cvy_thread_start(&thread, "a-name-longer-than-fifteen", set_flag, &flag));
-  pthread_join(thread, NULL);
+  cvy_thread_join(thread);
   assert_int_equal(flag, 5);
   for (int i = 0; i < 200; i++) {
     char name[16] = "";
     check_ok(cvy_thread_start(&thread, "a-name-longer-than-fifteen", own_name, name));
-    pthread_join(thread, NULL);
+    cvy_thread_join(thread);
     assert_string_equal(name, "a-name-longer-t");
   }
   static cells c;
@@ -547,9 +617,12 @@ static void test_quantile(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"status", test_status}, {"verbs", test_verbs}, {"log", test_log}, {"memory", test_memory}, {"philox", test_philox},
-    {"random", test_random}, {"clock", test_clock}, {"wait_for", test_wait_for}, {"parse", test_parse}, {"text", test_text}, {"utf8", test_utf8}, {"files", test_files},
-    {"cache_dir", test_cache_dir}, {"threads", test_threads}, {"quantile", test_quantile},
+      {"status", test_status},     {"verbs", test_verbs},         {"log", test_log},
+      {"logs", test_logs},         {"memory", test_memory},       {"philox", test_philox},
+      {"random", test_random},     {"clock", test_clock},         {"wait_for", test_wait_for},
+      {"parse", test_parse},       {"text", test_text},           {"utf8", test_utf8},
+      {"files", test_files},       {"cache_dir", test_cache_dir}, {"threads", test_threads},
+      {"quantile", test_quantile},
   };
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_HOST);
 }

@@ -20,9 +20,9 @@ enum { SUM_ERROR = 24 };
 typedef struct bn_case {
   cvy_batchnorm_params p;
   int n, group_size, batch;
-  bool stats;                /* statistics per image are given */
+  bool stats; /* statistics per image are given */
   bool accumulate, accumulate_dresidual;
-  int place;                 /* backward: 0 all apart, 1 dx is dy, 2 dresidual is dy */
+  int place; /* backward: 0 all apart, 1 dx is dy, 2 dresidual is dy */
   check_fill_kind fill;
 } bn_case;
 
@@ -31,7 +31,7 @@ typedef struct bn_truth {
   size_t size, groups;
   int c, size_of_group;
   double *x, *residual, *gamma, *beta, *y, *saved, *s;
-  double *mean_tol, *invstd_rel, *deviation;   /* (groups, c): bounds of mean and invstd (relative), and D */
+  double *mean_tol, *invstd_rel, *deviation; /* (groups, c): bounds of mean and invstd (relative), and D */
 } bn_truth;
 
 static size_t per_image(const bn_case *k) { return (size_t)k->p.x.h * (size_t)k->p.x.w; }
@@ -41,13 +41,13 @@ static int group_of(const bn_truth *t, const bn_case *k, size_t i) {
 
 static void fill_x(check_rng *r, float *x, size_t n, int c, check_fill_kind kind) {
   check_fill(r, x, n, kind);
-  if (kind == CHECK_FILL_OFFSET)   /* mean 1000, deviation 1e-2 on every second channel */
+  if (kind == CHECK_FILL_OFFSET) /* mean 1000, deviation 1e-2 on every second channel */
     for (size_t i = 0; i < n; i++)
       if ((i % (size_t)c) % 2) x[i] = 1000.0f + 1e-2f * (x[i] - 1000.0f);
 }
 
-static bn_truth make_truth(check_device *d, const bn_case *k, const float *x, const float *residual,
-                           const float *gamma, const float *beta) {
+static bn_truth make_truth(check_device *d, const bn_case *k, const float *x, const float *residual, const float *gamma,
+                           const float *beta) {
   const int c = k->p.x.c, size = k->group_size == 0 || k->group_size > k->n ? k->n : k->group_size;
   bn_truth t = {.size = (size_t)k->n * per_image(k) * (size_t)c, .c = c, .size_of_group = size};
   t.groups = (size_t)((k->n + size - 1) / size);
@@ -90,8 +90,8 @@ static void forward_bounds(check_device *d, const bn_truth *t, const bn_case *k,
                  xhat = (t->x[i] - mean) * invstd;
     const double xhat_tol = t->mean_tol[at] * invstd + fabs(xhat) * (t->invstd_rel[at] + 2 * FLT_EPSILON);
     (*y_tol)[i] =
-      fabs(t->gamma[ch]) * xhat_tol + FLT_MIN +
-      2 * FLT_EPSILON * (fabs(xhat * t->gamma[ch]) + fabs(t->beta[ch]) + (t->residual ? fabs(t->residual[i]) : 0));
+        fabs(t->gamma[ch]) * xhat_tol + FLT_MIN +
+        2 * FLT_EPSILON * (fabs(xhat * t->gamma[ch]) + fabs(t->beta[ch]) + (t->residual ? fabs(t->residual[i]) : 0));
   }
   for (size_t g = 0; g < t->groups; g++) {
     const double samples = (double)(g + 1 < t->groups ? t->size_of_group : k->n - (int)g * t->size_of_group),
@@ -141,7 +141,7 @@ static void forward(check_device *d, cvy_batchnorm *op, const bn_case *k, const 
   double *y_tol, *saved_tol, *s_tol;
   forward_bounds(d, t, k, &y_tol, &saved_tol, &s_tol);
   check_buffer *const bx = check_input(d, "x", x, rows, c, pitch), *const b_gamma =
-                                                                     check_input(d, "gamma", gamma, 1, c, pitch);
+                                                                       check_input(d, "gamma", gamma, 1, c, pitch);
   check_buffer *const b_beta = check_input(d, "beta", beta, 1, c, pitch);
   check_buffer *const b_residual = residual ? check_input(d, "residual", residual, rows, c, pitch) : NULL;
   check_buffer *const b_stats = k->stats ? check_input(d, "stats", image_stats(d, t, k), 2 * k->n, c, pitch) : NULL;
@@ -229,8 +229,8 @@ static void backward(check_device *d, check_rng *r, cvy_batchnorm *op, const bn_
                  xhat = (t->x[i] - mean) * invstd;
     const double a = sum[at] / counts[g], b = along[at] / counts[g];
     dx_tol[i] = fabs(t->gamma[ch]) * invstd *
-                  (4 * FLT_EPSILON * (fabs(dm[i]) + fabs(a) + 2 * fabs(xhat * b)) + sum_tol[at] / counts[g] +
-                   fabs(xhat) * along_tol[at] / counts[g] + FLT_EPSILON * fabs(mean) * invstd * fabs(b)) +
+                    (4 * FLT_EPSILON * (fabs(dm[i]) + fabs(a) + 2 * fabs(xhat * b)) + sum_tol[at] / counts[g] +
+                     fabs(xhat) * along_tol[at] / counts[g] + FLT_EPSILON * fabs(mean) * invstd * fabs(b)) +
                 FLT_MIN;
   }
   for (size_t at = 0; at < t->groups * c; at++) {
@@ -245,27 +245,26 @@ static void backward(check_device *d, check_rng *r, cvy_batchnorm *op, const bn_
   }
 
   check_buffer *const bx = check_input(d, "x", x, rows, t->c, pitch), *const by =
-                                                                        check_input(d, "y", y, rows, t->c, pitch);
+                                                                          check_input(d, "y", y, rows, t->c, pitch);
   check_buffer *const b_gamma = check_input(d, "gamma", gamma, 1, t->c, pitch);
   check_buffer *const b_saved = check_input(d, "saved", saved, 2 * groups, t->c, pitch);
   check_buffer *const bdy =
-    k->place == 0 ? check_input(d, "dy", dy, rows, t->c, pitch) : check_inout(d, "dy", dy, rows, t->c, pitch);
+      k->place == 0 ? check_input(d, "dy", dy, rows, t->c, pitch) : check_inout(d, "dy", dy, rows, t->c, pitch);
   check_buffer *const bdx = k->place == 1 ? bdy : check_output(d, "dx", rows, t->c, pitch);
-  check_buffer *const dresidual = !k->p.residual ? NULL
-                                  : k->place == 2 ? bdy
+  check_buffer *const dresidual = !k->p.residual            ? NULL
+                                  : k->place == 2           ? bdy
                                   : k->accumulate_dresidual ? check_inout(d, "dresidual", old, rows, t->c, pitch)
                                                             : check_output(d, "dresidual", rows, t->c, pitch);
   check_buffer *const b_dgamma =
-    k->accumulate ? check_inout(d, "dgamma", old_grad, 1, t->c, pitch) : check_output(d, "dgamma", 1, t->c, pitch);
+      k->accumulate ? check_inout(d, "dgamma", old_grad, 1, t->c, pitch) : check_output(d, "dgamma", 1, t->c, pitch);
   check_buffer *const b_dbeta =
-    k->accumulate ? check_inout(d, "dbeta", old_grad, 1, t->c, pitch) : check_output(d, "dbeta", 1, t->c, pitch);
+      k->accumulate ? check_inout(d, "dbeta", old_grad, 1, t->c, pitch) : check_output(d, "dbeta", 1, t->c, pitch);
   check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
   check_buffer *const b_affine = check_input(d, "affine", affine, 3 * groups, t->c, pitch);
-  check_ok(cvy_batchnorm_backward(op, d->queue, k->n, k->group_size, bx->cl,
-                                  k->p.relu && !k->p.deferred ? by->cl : NULL, k->p.deferred ? b_affine->cl : NULL, bdy->cl,
-                                  b_gamma->cl, b_saved->cl, bdx->cl, dresidual ? dresidual->cl : NULL,
-                                  k->accumulate_dresidual, b_dgamma->cl, b_dbeta->cl, k->accumulate, workspace->cl,
-                                  NULL));
+  check_ok(cvy_batchnorm_backward(
+      op, d->queue, k->n, k->group_size, bx->cl, k->p.relu && !k->p.deferred ? by->cl : NULL,
+      k->p.deferred ? b_affine->cl : NULL, bdy->cl, b_gamma->cl, b_saved->cl, bdx->cl, dresidual ? dresidual->cl : NULL,
+      k->accumulate_dresidual, b_dgamma->cl, b_dbeta->cl, k->accumulate, workspace->cl, NULL));
   const float *const got = check_download(bdx);
   check_close(d, "dbeta", check_download(b_dbeta), dbeta, dbeta_tol, 1, t->c);
   check_close(d, "dgamma", check_download(b_dgamma), dgamma, dgamma_tol, 1, t->c);
@@ -306,10 +305,11 @@ static void run_case(check_device *d, check_rng *r, const bn_case *k) {
 
 static bool named(check_device *d, const bn_case *k, int number) {
   return check_case(d,
-                    "bn number=%d n=%d h=%d w=%d c=%d pitch=%d group=%d batch=%d relu=%d residual=%d deferred=%d stats=%d "
-                    "accumulate=%d,%d place=%d fill=%d",
+                    "bn number=%d n=%d h=%d w=%d c=%d pitch=%d group=%d batch=%d relu=%d residual=%d deferred=%d "
+                    "stats=%d accumulate=%d,%d place=%d fill=%d",
                     number, k->n, k->p.x.h, k->p.x.w, k->p.x.c, k->p.x.pitch, k->group_size, k->batch, k->p.relu,
-                    k->p.residual, k->p.deferred, k->stats, k->accumulate, k->accumulate_dresidual, k->place, (int)k->fill);
+                    k->p.residual, k->p.deferred, k->stats, k->accumulate, k->accumulate_dresidual, k->place,
+                    (int)k->fill);
 }
 
 static void test_shapes(check_device *d) {
@@ -342,11 +342,12 @@ static void test_shapes(check_device *d) {
 
 /* The networks' shapes, one large image, many tiny ones. */
 static void test_fixed(check_device *d) {
-  static const struct { int n, h, w, c, pitch, group;
+  static const struct {
+    int n, h, w, c, pitch, group;
   } cases[] = {
-    {3, 28, 28, 64, 64, 0}, {4, 14, 14, 128, 128, 2}, {5, 7, 7, 256, 256, 0},  {6, 4, 4, 512, 512, 4},
-    {150, 1, 1, 20, 32, 0}, {64, 1, 1, 64, 64, 2},    {1, 120, 97, 16, 16, 0}, {1, 150, 83, 3, 4, 0},
-    {1, 1, 301, 1, 1, 0},   {33, 2, 3, 48, 48, 7},
+      {3, 28, 28, 64, 64, 0}, {4, 14, 14, 128, 128, 2}, {5, 7, 7, 256, 256, 0},  {6, 4, 4, 512, 512, 4},
+      {150, 1, 1, 20, 32, 0}, {64, 1, 1, 64, 64, 2},    {1, 120, 97, 16, 16, 0}, {1, 150, 83, 3, 4, 0},
+      {1, 1, 301, 1, 1, 0},   {33, 2, 3, 48, 48, 7},
   };
   for (int i = 0; i < 2 * (int)(sizeof cases / sizeof *cases); i++) {
     check_rng r = check_rng_make(d, 3000 + i);
@@ -410,12 +411,11 @@ static void test_inference(check_device *d) {
     check_ok(cvy_batchnorm_create(d->cl, &p, &op));
     check_buffer *const bx = in_place ? check_inout(d, "x", x, rows, c, pitch) : check_input(d, "x", x, rows, c, pitch);
     check_buffer *const by = in_place ? bx : check_output(d, "y", rows, c, pitch);
-    check_buffer *const b_residual = check_input(d, "residual", residual, rows, c, pitch), *const b_gamma =
-                                                                                             check_input(d, "gamma",
-                                                                                                         gamma, 1, c,
-                                                                                                         pitch);
+    check_buffer *const b_residual = check_input(d, "residual", residual, rows, c, pitch), *const b_gamma = check_input(
+                                                                                               d, "gamma", gamma, 1, c,
+                                                                                               pitch);
     check_buffer *const b_beta = check_input(d, "beta", beta, 1, c, pitch), *const b_running = check_input(
-                                                                              d, "running", running, 2, c, pitch);
+                                                                                d, "running", running, 2, c, pitch);
     check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
     check_ok(cvy_batchnorm_forward_inference(op, d->queue, n, bx->cl, p.residual ? b_residual->cl : NULL, b_gamma->cl,
                                              b_beta->cl, b_running->cl, by->cl, NULL, workspace->cl));
@@ -425,14 +425,16 @@ static void test_inference(check_device *d) {
   }
 }
 
-/* Means of 1,000 to 30,000 deviations, from per-image statistics whose means are rounded, to a half of their last digit: 1e-3
- * of a deviation. The deferred output is better than that: the rounding errors of 64 means cancel out to a third of one at
- * most (three standard deviations of their mean: 3 * 2e/sqrt(12 * 64) = 0.22e), and no other digits are lost. */
+/* Means of 1,000 to 30,000 deviations, from per-image statistics whose means are rounded, to a half of their last
+ * digit: 1e-3 of a deviation. The deferred output is better than that: the rounding errors of 64 means cancel out to a
+ * third of one at most (three standard deviations of their mean: 3 * 2e/sqrt(12 * 64) = 0.22e), and no other digits are
+ * lost. */
 static void test_digits(check_device *d) {
   enum { N = 64, HW = 49, C = 16 };
   if (getenv("CVY_TEST_OCLGRIND") || !check_case(d, "digits")) return;
   check_rng r = check_rng_make(d, 6000);
-  const bn_case k = {.p = {.n_max = N, .x = {7, 7, C, 16}, .eps = 1e-5f, .deferred = true}, .n = N, .batch = N, .stats = true};
+  const bn_case k = {
+      .p = {.n_max = N, .x = {7, 7, C, 16}, .eps = 1e-5f, .deferred = true}, .n = N, .batch = N, .stats = true};
   float *const x = check_floats(d, N * HW * C), gamma[C], beta[C];
   check_fill(&r, x, N * HW * C, CHECK_FILL_NORMAL);
   check_fill(&r, gamma, C, CHECK_FILL_NORMAL);
@@ -449,10 +451,11 @@ static void test_digits(check_device *d) {
   check_ok(cvy_batchnorm_create(d->cl, &k.p, &op));
   check_buffer *const affine = check_output(d, "affine", 3, C, 16);
   check_ok(cvy_batchnorm_forward_training(
-    op, d->queue, N, 0, N, check_input(d, "x", x, N * HW, C, 16)->cl,
-    check_input(d, "stats", image_stats(d, &t, &k), 2 * N, C, 16)->cl, NULL, check_input(d, "gamma", gamma, 1, C, 16)->cl,
-    check_input(d, "beta", beta, 1, C, 16)->cl, NULL, affine->cl, check_output(d, "saved", 2, C, 16)->cl,
-    check_output(d, "s", 2, C, 16)->cl, false, check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op))->cl, NULL));
+      op, d->queue, N, 0, N, check_input(d, "x", x, N * HW, C, 16)->cl,
+      check_input(d, "stats", image_stats(d, &t, &k), 2 * N, C, 16)->cl, NULL,
+      check_input(d, "gamma", gamma, 1, C, 16)->cl, check_input(d, "beta", beta, 1, C, 16)->cl, NULL, affine->cl,
+      check_output(d, "saved", 2, C, 16)->cl, check_output(d, "s", 2, C, 16)->cl, false,
+      check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op))->cl, NULL));
   check_close(d, "y", apply(d, &t, &k, x, check_download(affine)), t.y, tol, N * HW, C);
   check_case_end(d);
   cvy_batchnorm_destroy(&op);
@@ -474,7 +477,7 @@ static void test_constant(check_device *d) {
   check_ok(cvy_batchnorm_create(d->cl, &p, &op));
   check_buffer *const bx = check_input(d, "x", x, N * H * W, C, 16), *const by = check_output(d, "y", N * H * W, C, 16);
   check_buffer *const b_gamma = check_input(d, "gamma", gamma, 1, C, 16), *const b_beta =
-                                                                            check_input(d, "beta", beta, 1, C, 16);
+                                                                              check_input(d, "beta", beta, 1, C, 16);
   check_buffer *const saved = check_output(d, "saved", 2, C, 16), *const s = check_output(d, "s", 2, C, 16);
   check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
   check_ok(cvy_batchnorm_forward_training(op, d->queue, N, 0, N, bx->cl, NULL, NULL, b_gamma->cl, b_beta->cl, by->cl,
@@ -496,7 +499,7 @@ static void test_reference(check_device *d) {
   const double h = 1e-5;
   check_rng r = check_rng_make(d, 5000);
   float start[N_ALL], dy_float[SIZE];
-  double all[N_ALL], dy[SIZE], y[SIZE], up[SIZE], down[SIZE], grad[N_ALL];   /* x, residual, gamma, beta */
+  double all[N_ALL], dy[SIZE], y[SIZE], up[SIZE], down[SIZE], grad[N_ALL]; /* x, residual, gamma, beta */
   check_fill(&r, start, N_ALL, CHECK_FILL_NORMAL);
   check_fill(&r, dy_float, SIZE, CHECK_FILL_NORMAL);
   for (int i = 0; i < N_ALL; i++) all[i] = start[i];
@@ -545,14 +548,12 @@ static void test_arguments(check_device *d) {
                       *const z = check_output(d, "z", 8, 16, 16);
   check_buffer *const one = check_input(d, "one", zeros, 1, 16, 16), *const saved = check_output(d, "saved", 2, 16, 16);
   check_buffer *const s = check_output(d, "s", 2, 16, 16), *const tiny = check_scratch(d, "tiny", 4);
-  check_buffer *const ws = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op)), *const grad =
-                                                                                               check_output(d, "grad",
-                                                                                                            1, 16,
-                                                                                                            16);
+  check_buffer *const ws = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op)), *const grad = check_output(
+                                                                                                 d, "grad", 1, 16, 16);
   cvy_queue *const q = d->queue;
-#define FORWARD(n, group, batch, x_, stats, residual, saved_, ws_)                                             \
-  cvy_batchnorm_forward_training(op, q, n, group, batch, x_, stats, residual, one->cl, one->cl, y->cl, NULL, \
-                                 saved_, s->cl, false, ws_, NULL)
+#define FORWARD(n, group, batch, x_, stats, residual, saved_, ws_)                                                   \
+  cvy_batchnorm_forward_training(op, q, n, group, batch, x_, stats, residual, one->cl, one->cl, y->cl, NULL, saved_, \
+                                 s->cl, false, ws_, NULL)
   check_fails(FORWARD(0, 0, 4, x->cl, NULL, x->cl, saved->cl, ws->cl), CVY_E_ARGUMENT, "0 samples");
   check_fails(FORWARD(5, 0, 5, x->cl, NULL, x->cl, saved->cl, ws->cl), CVY_E_ARGUMENT, "from 1 to 4");
   check_fails(FORWARD(4, -1, 4, x->cl, NULL, x->cl, saved->cl, ws->cl), CVY_E_ARGUMENT, "group size -1");
@@ -564,8 +565,8 @@ static void test_arguments(check_device *d) {
               "saved has 128 bytes, needs at least 256");
   check_fails(FORWARD(4, 0, 4, x->cl, NULL, x->cl, saved->cl, tiny->cl), CVY_E_ARGUMENT, "workspace has 4 bytes");
   check_ok(FORWARD(4, 0, 4, x->cl, NULL, x->cl, saved->cl, ws->cl));
-#define BACKWARD(dx, dresidual, add, dgamma)                                                                        \
-  cvy_batchnorm_backward(op, q, 4, 0, x->cl, NULL, NULL, y->cl, one->cl, saved->cl, dx, dresidual, add, dgamma,     \
+#define BACKWARD(dx, dresidual, add, dgamma)                                                                    \
+  cvy_batchnorm_backward(op, q, 4, 0, x->cl, NULL, NULL, y->cl, one->cl, saved->cl, dx, dresidual, add, dgamma, \
                          grad->cl, false, ws->cl, NULL)
   check_fails(BACKWARD(z->cl, NULL, false, grad->cl), CVY_E_ARGUMENT, "dresidual is NULL");
   check_fails(BACKWARD(z->cl, z->cl, false, grad->cl), CVY_E_ARGUMENT, "must not be dx");
@@ -581,9 +582,9 @@ static void test_arguments(check_device *d) {
   check_buffer *const y1 = check_output(d, "y", 5, 16, 16), *const saved1 = check_output(d, "saved", 10, 16, 16),
                       *const s1 = check_output(d, "s", 2, 16, 16);
   check_buffer *const ws1 = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
-#define TINY(n, group)                                                                                           \
-  cvy_batchnorm_forward_training(op, q, n, group, n, x1->cl, NULL, NULL, one1->cl, one1->cl, y1->cl, NULL, \
-                                 saved1->cl, s1->cl, false, ws1->cl, NULL)
+#define TINY(n, group)                                                                                                 \
+  cvy_batchnorm_forward_training(op, q, n, group, n, x1->cl, NULL, NULL, one1->cl, one1->cl, y1->cl, NULL, saved1->cl, \
+                                 s1->cl, false, ws1->cl, NULL)
   check_fails(TINY(1, 0), CVY_E_ARGUMENT, "one value per channel");
   check_fails(TINY(4, 1), CVY_E_ARGUMENT, "one value per channel");
   check_fails(TINY(5, 2), CVY_E_ARGUMENT, "last group of 1");
@@ -603,7 +604,8 @@ static void test_arguments(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"shapes", test_shapes},       {"fixed", test_fixed},
-                                     {"inference", test_inference}, {"digits", test_digits}, {"constant", test_constant},
-                                     {"reference", test_reference}, {"arguments", test_arguments}};
+                                     {"inference", test_inference}, {"digits", test_digits},
+                                     {"constant", test_constant},   {"reference", test_reference},
+                                     {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * Batch normalisation of a batch that lies in parts (cvy_batchnorm_parts), against the reference for the whole batch in
- * double. The parts are taken one after the other on one device, twice: the first time what each gives to be combined is
- * noted, the second time each gets what all of it is together. Bounds of mean, deviation and y as in test_batchnorm.c;
- * gradients, which are sums over the parts, by relative L2. */
+ * double. The parts are taken one after the other on one device, twice: the first time what each gives to be combined
+ * is noted, the second time each gets what all of it is together. Bounds of mean, deviation and y as in
+ * test_batchnorm.c; gradients, which are sums over the parts, by relative L2. */
 #include <float.h>
 #include <math.h>
 
 #include "src/ref/ref.h"
-#include "src/train/bn_sync.h"
+#include "src/team/bn_sync.h"
 #include "tests/check.h"
 
 enum { SUM_ERROR = 24, MOST_PARTS = 4, MOST_FLOATS = 2 * 512 };
@@ -17,8 +17,8 @@ typedef struct meeting {
   int n_parts, samples[MOST_PARTS];
   float given[MOST_PARTS][MOST_FLOATS];
   int part;
-  bool note;                   /* the first time */
-  int calls[2];                /* per direction */
+  bool note;    /* the first time */
+  int calls[2]; /* per direction */
 } meeting;
 
 static cvy_status combine(void *user, cvy_batchnorm_pass pass, cvy_queue *queue, cvy_buffer *values, size_t read_bytes,
@@ -28,7 +28,8 @@ static cvy_status combine(void *user, cvy_batchnorm_pass pass, cvy_queue *queue,
   const float *parts[MOST_PARTS];
   assert_true(n_floats <= MOST_FLOATS);
   m->calls[pass]++;
-  if (m->note) return cvy_buffer_read(queue, values, read_bytes, n_floats * sizeof(float), m->given[m->part], NULL, NULL);
+  if (m->note)
+    return cvy_buffer_read(queue, values, read_bytes, n_floats * sizeof(float), m->given[m->part], NULL, NULL);
   for (int i = 0; i < m->n_parts; i++) parts[i] = m->given[i];
   if (pass == CVY_BATCHNORM_FORWARD) cvy_bn_combine_moments(parts, m->samples, m->n_parts, n_floats / 2, all);
   else cvy_bn_combine_sums(parts, m->n_parts, n_floats, all);
@@ -36,7 +37,7 @@ static cvy_status combine(void *user, cvy_batchnorm_pass pass, cvy_queue *queue,
 }
 
 typedef struct parts_case {
-  cvy_batchnorm_params p;      /* n_max: of the largest part */
+  cvy_batchnorm_params p; /* n_max: of the largest part */
   int n_parts, samples[MOST_PARTS], batch;
   bool stats;
   check_fill_kind fill;
@@ -59,7 +60,8 @@ static whole make_whole(check_device *d, check_rng *r, const parts_case *k) {
   w.beta = check_floats(d, w.c);
   check_fill(r, w.x, w.size, k->fill);
   /* images far apart from each other: parts have other means than the batch */
-  for (size_t i = 0; i < w.size; i++) w.x[i] += (float)(i / (w.hw * w.c) % 3) * (k->fill == CHECK_FILL_OFFSET ? 1.0f : 2.0f);
+  for (size_t i = 0; i < w.size; i++)
+    w.x[i] += (float)(i / (w.hw * w.c) % 3) * (k->fill == CHECK_FILL_OFFSET ? 1.0f : 2.0f);
   check_fill(r, w.residual, w.size, CHECK_FILL_NORMAL);
   check_fill(r, w.dy, w.size, CHECK_FILL_NORMAL);
   check_fill(r, w.gamma, w.c, CHECK_FILL_NORMAL);
@@ -109,7 +111,7 @@ static void check_y(check_device *d, const whole *w, const float *y) {
 /* Device memory of one part. */
 typedef struct part_memory {
   check_buffer *x, *stats, *residual, *y, *saved, *s, *affine, *dy, *dx, *dm, *dgamma, *dbeta;
-  size_t first, size;          /* dense values in the batch */
+  size_t first, size; /* dense values in the batch */
   int rows;
 } part_memory;
 
@@ -137,7 +139,8 @@ static void run_case(check_device *d, check_rng *r, const parts_case *k) {
   const int pitch = k->p.x.pitch, c = (int)w.c;
   cvy_batchnorm *op = NULL;
   check_ok(cvy_batchnorm_create(d->cl, &k->p, &op));
-  check_buffer *const gamma = check_input(d, "gamma", w.gamma, 1, c, pitch), *const beta = check_input(d, "beta", w.beta, 1, c, pitch);
+  check_buffer *const gamma = check_input(d, "gamma", w.gamma, 1, c, pitch), *const beta = check_input(
+                                                                                 d, "beta", w.beta, 1, c, pitch);
   check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
   meeting m = {.n_parts = k->n_parts};
   memcpy(m.samples, k->samples, sizeof m.samples);
@@ -164,7 +167,8 @@ static void run_case(check_device *d, check_rng *r, const parts_case *k) {
     const float *const affine = p->y ? NULL : check_download(p->affine);
     for (size_t j = 0; j < 2 * w.c; j++) s[j] += got_s[j];
     for (size_t j = 0; j < p->size; j++) {
-      y[p->first + j] = got ? got[j] : fmaf(w.x[p->first + j] - affine[j % w.c], affine[w.c + j % w.c], affine[2 * w.c + j % w.c]);
+      y[p->first + j] =
+          got ? got[j] : fmaf(w.x[p->first + j] - affine[j % w.c], affine[w.c + j % w.c], affine[2 * w.c + j % w.c]);
       if (k->p.relu && !(y[p->first + j] > 0)) y[p->first + j] = 0;
     }
   }
@@ -179,16 +183,17 @@ static void run_case(check_device *d, check_rng *r, const parts_case *k) {
 
   unsigned char *const mask = (unsigned char *)check_floats(d, w.size);
   for (size_t i = 0; i < w.size; i++) mask[i] = y[i] > 0;
-  ref_batchnorm_backward(&k->p, k->batch, 0, check_to_doubles(d, w.x, w.size), w.y, mask, check_to_doubles(d, w.dy, w.size),
-                         check_to_doubles(d, w.gamma, w.c), w.dx, w.dm, w.dgamma, w.dbeta);
+  ref_batchnorm_backward(&k->p, k->batch, 0, check_to_doubles(d, w.x, w.size), w.y, mask,
+                         check_to_doubles(d, w.dy, w.size), check_to_doubles(d, w.gamma, w.c), w.dx, w.dm, w.dgamma,
+                         w.dbeta);
   for (int turn = 0; turn < 2; turn++)
     for (m.part = 0; m.part < k->n_parts; m.part++) {
       const part_memory *const p = &memory[m.part];
       m.note = turn == 0;
       check_ok(cvy_batchnorm_backward(op, d->queue, k->samples[m.part], 0, p->x->cl, p->y ? p->y->cl : NULL,
                                       p->y ? NULL : p->affine->cl, p->dy->cl, gamma->cl, p->saved->cl, p->dx->cl,
-                                      p->dm ? p->dm->cl : NULL, false, p->dgamma->cl, p->dbeta->cl, false, workspace->cl,
-                                      &parts));
+                                      p->dm ? p->dm->cl : NULL, false, p->dgamma->cl, p->dbeta->cl, false,
+                                      workspace->cl, &parts));
     }
   float *const dx = check_floats(d, w.size), *const dgamma = check_floats(d, w.c), *const dbeta = check_floats(d, w.c);
   for (int i = 0; i < k->n_parts; i++) {
@@ -213,7 +218,8 @@ static void test_shapes(check_device *d) {
   for (int i = 0; i < (getenv("CVY_TEST_OCLGRIND") ? 8 : 48); i++) {
     check_rng r = check_rng_make(d, i);
     const int c = check_edge(&r, 16, 70);
-    parts_case k = {.n_parts = check_int(&r, 1, MOST_PARTS), .stats = i % 3 == 0,
+    parts_case k = {.n_parts = check_int(&r, 1, MOST_PARTS),
+                    .stats = i % 3 == 0,
                     .fill = i % 4 == 1 ? CHECK_FILL_OFFSET : CHECK_FILL_NORMAL};
     for (int j = 0; j < k.n_parts; j++) {
       k.samples[j] = check_int(&r, 1, 7);
@@ -228,9 +234,9 @@ static void test_shapes(check_device *d) {
                                  .residual = check_int(&r, 0, 1)};
     k.p.deferred = !k.p.residual && i % 2;
     if (k.batch * k.p.x.h * k.p.x.w < 8) k.p.x.h = 8; /* with very few values the gradients cancel */
-    if (!check_case(d, "parts number=%d n=%d,%d,%d,%d h=%d w=%d c=%d relu=%d residual=%d deferred=%d stats=%d fill=%d", i,
-                    k.samples[0], k.samples[1], k.samples[2], k.samples[3], k.p.x.h, k.p.x.w, c, k.p.relu, k.p.residual,
-                    k.p.deferred, k.stats, (int)k.fill))
+    if (!check_case(d, "parts number=%d n=%d,%d,%d,%d h=%d w=%d c=%d relu=%d residual=%d deferred=%d stats=%d fill=%d",
+                    i, k.samples[0], k.samples[1], k.samples[2], k.samples[3], k.p.x.h, k.p.x.w, c, k.p.relu,
+                    k.p.residual, k.p.deferred, k.stats, (int)k.fill))
       continue;
     run_case(d, &r, &k);
   }
@@ -239,10 +245,16 @@ static void test_shapes(check_device *d) {
 /* The last stage of ResNet-18, uneven; and parts of one sample of 1x1, each without a variance of its own. */
 static void test_fixed(check_device *d) {
   static const parts_case cases[] = {
-    {.p = {.n_max = 6, .x = {4, 4, 512, 512}, .eps = 1e-5f, .relu = true}, .n_parts = 3, .samples = {6, 1, 3}, .batch = 10},
-    {.p = {.n_max = 6, .x = {7, 7, 256, 256}, .eps = 1e-5f, .relu = true, .residual = true}, .n_parts = 2,
-     .samples = {2, 6}, .batch = 8, .stats = true},
-    {.p = {.n_max = 7, .x = {1, 1, 20, 32}, .eps = 1e-5f}, .n_parts = 4, .samples = {1, 1, 7, 1}, .batch = 10}};
+      {.p = {.n_max = 6, .x = {4, 4, 512, 512}, .eps = 1e-5f, .relu = true},
+       .n_parts = 3,
+       .samples = {6, 1, 3},
+       .batch = 10},
+      {.p = {.n_max = 6, .x = {7, 7, 256, 256}, .eps = 1e-5f, .relu = true, .residual = true},
+       .n_parts = 2,
+       .samples = {2, 6},
+       .batch = 8,
+       .stats = true},
+      {.p = {.n_max = 7, .x = {1, 1, 20, 32}, .eps = 1e-5f}, .n_parts = 4, .samples = {1, 1, 7, 1}, .batch = 10}};
   for (int i = 0; i < 3; i++) {
     check_rng r = check_rng_make(d, 1000 + i);
     if (check_case(d, "fixed %d", i)) run_case(d, &r, &cases[i]);
@@ -273,9 +285,9 @@ static void test_arguments(check_device *d) {
   check_ok(cvy_batchnorm_create(d->cl, &p, &op));
   check_buffer *const x = check_input(d, "x", zeros, 4, 16, 16), *const one = check_input(d, "one", zeros, 1, 16, 16);
   check_buffer *const y = check_output(d, "y", 4, 16, 16), *const saved = check_output(d, "saved", 8, 16, 16),
-                     *const s = check_output(d, "s", 2, 16, 16);
+                      *const s = check_output(d, "s", 2, 16, 16);
   check_buffer *const ws = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
-#define FORWARD(n, group, whole, add)                                                                                   \
+#define FORWARD(n, group, whole, add)                                                                             \
   cvy_batchnorm_forward_training(op, d->queue, n, group, whole, x->cl, NULL, NULL, one->cl, one->cl, y->cl, NULL, \
                                  saved->cl, s->cl, add, ws->cl,                                                   \
                                  &(cvy_batchnorm_parts){.batch = whole, .combine = combine, .user = &m})
@@ -292,6 +304,6 @@ static void test_arguments(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"shapes", test_shapes}, {"fixed", test_fixed}, {"combine", test_combine}, {"arguments", test_arguments}};
+      {"shapes", test_shapes}, {"fixed", test_fixed}, {"combine", test_combine}, {"arguments", test_arguments}};
   return check_main(argc, argv, tests, 4, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -8,7 +8,10 @@
 
 enum { LOCAL = 256, CHAINS = 12 };
 
-typedef struct geometry { cvy_grid each, read; int vec, items, chunk, read_chunk, groups; } geometry;
+typedef struct geometry {
+  cvy_grid each, read;
+  int vec, items, chunk, read_chunk, groups;
+} geometry;
 
 static geometry geometry_of(const check_device *d, int n_vec, int groups) {
   geometry g = {.vec = d->cpu_shaped ? 16 : 4, .items = d->cpu_shaped ? 1 : LOCAL};
@@ -46,7 +49,7 @@ static void test_memory(check_device *d) {
     check_same(d, "copy", check_download(by), x, 1, n);
     check_same(d, "write", check_download(bz), value, 1, n);
     const float *const got = check_download(out);
-    double want = 0, sum = 0;   /* small integers: exact */
+    double want = 0, sum = 0; /* small integers: exact */
     for (int k = 0; k < n; k++) want += (double)x[k];
     for (int k = 0; k < sums; k++) sum += (double)got[k];
     if (sum != want) check_fail(d, "the sums of bench_read add up to %g, must be %g", sum, want);
@@ -67,9 +70,10 @@ static void test_fma(check_device *d) {
     check_ok(cvy_kernel_create(d->cl, "bench", "bench_fma", &define, 1, &fma_kernel));
     check_buffer *const out = check_output(d, "out", items, width, width);
     const cvy_grid grid = {.global = {(size_t)items}, .local = {d->cpu_shaped ? 1 : LOCAL}};
-    check_ok(CVY_LAUNCH(d->queue, fma_kernel, grid, CVY_BUF(out->cl), CVY_FLOAT(0.5f), CVY_FLOAT(0.25f),
-                        CVY_INT(rounds)));
-    double *const want = check_doubles(d, (size_t)(items * width)), *const tol = check_doubles(d, (size_t)(items * width));
+    check_ok(
+        CVY_LAUNCH(d->queue, fma_kernel, grid, CVY_BUF(out->cl), CVY_FLOAT(0.5f), CVY_FLOAT(0.25f), CVY_INT(rounds)));
+    double *const want = check_doubles(d, (size_t)(items * width)), *const tol =
+                                                                        check_doubles(d, (size_t)(items * width));
     for (int k = 0; k < items * width; k++) {
       for (int chain = 0; chain < CHAINS; chain++) {
         double v = k / width + chain;

@@ -219,8 +219,8 @@ static void test_guards(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"transfers", test_transfers}, {"slices", test_slices}, {"memory", test_memory},
-      {"pinned", test_pinned},       {"guards", test_guards}, {"large_fill", test_large_fill},
+      {"transfers", test_transfers},   {"slices", test_slices}, {"memory", test_memory},
+      {"pinned", test_pinned},         {"guards", test_guards}, {"large_fill", test_large_fill},
       {"huge_pages", test_huge_pages},
   };
   return check_main(argc, argv, tests, 7, CHECK_DEVICES | CHECK_PROFILING);

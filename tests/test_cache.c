@@ -109,8 +109,8 @@ static int warnings(void) {
   return n;
 }
 
-/* Nothing that another user may have written is loaded, and nothing makes the program wait. First of the tests: the warning
- * comes once in a process. */
+/* Nothing that another user may have written is loaded, and nothing makes the program wait. First of the tests: the
+ * warning comes once in a process. */
 static void test_trust(check_device *d) {
   (void)d;
   begin();
@@ -126,7 +126,7 @@ static void test_trust(check_device *d) {
     snprintf(kernels, sizeof kernels, "%s/convoy%s", folder, i ? "/kernels" : "");
     assert_int_equal(stat(kernels, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0700);
-    assert_int_equal(chmod(kernels, 0777), 0);   /* as an earlier version may have left it */
+    assert_int_equal(chmod(kernels, 0777), 0); /* as an earlier version may have left it */
   }
   assert_true(load_is(key, "binary"));
   assert_int_equal(stat(kernels, &info), 0);
@@ -242,10 +242,10 @@ static void test_concurrent(check_device *d) {
 
 /* ---- with a device ---- */
 static const char source[] =
-    "kernel void twice(global const float *x, global float *y) { const int i = get_global_id(2 * CVY_CPU); y[i] = FACTOR * x[i]; "
-    "}\n";
+    "kernel void twice(global const float *x, global float *y) { const int i = get_global_id(2 * CVY_CPU); y[i] = "
+    "FACTOR * x[i]; }\n";
 
-static char platform[256];      /* of the device that run_twice opened last */
+static char platform[256]; /* of the device that run_twice opened last */
 
 /* Opens the device, runs the kernel; how often was the compiler needed, how often was there a binary? */
 static void run_twice(long factor, long *compiled, long *cached) {
@@ -362,11 +362,11 @@ static void test_programs(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"trust", test_trust}, {"format", test_format}, {"nowhere", test_nowhere}, {"concurrent", test_concurrent}, {"programs", test_programs},
-    {"keeps_programs", test_keeps_programs},
+      {"trust", test_trust},           {"format", test_format},     {"nowhere", test_nowhere},
+      {"concurrent", test_concurrent}, {"programs", test_programs}, {"keeps_programs", test_keeps_programs},
   };
   if (argc == 3 && !strcmp(argv[1], "--write")) return write_letters(argv[2]);
-  umask(022);   /* what others may write to is not loaded */
+  umask(022); /* what others may write to is not loaded */
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
   /* and drivers choose the place of their own caches at the first call: not in a folder that comes and goes */
   cvy_device_list *list = NULL;

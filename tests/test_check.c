@@ -69,10 +69,22 @@ static cvy_status fail_loudly(void) {
   cvy_log_error("the reason is 42");
   return CVY_E_IO;
 }
-static void broken_ok(check_device *d) { (void)d; check_ok(fail_loudly()); }
-static void broken_code(check_device *d) { (void)d; check_fails(fail_loudly(), CVY_E_FORMAT, "42"); }
-static void broken_text(check_device *d) { (void)d; check_fails(fail_loudly(), CVY_E_IO, "43"); }
-static void broken_silence(check_device *d) { (void)d; check_fails(fail_silently(), CVY_E_IO, NULL); }
+static void broken_ok(check_device *d) {
+  (void)d;
+  check_ok(fail_loudly());
+}
+static void broken_code(check_device *d) {
+  (void)d;
+  check_fails(fail_loudly(), CVY_E_FORMAT, "42");
+}
+static void broken_text(check_device *d) {
+  (void)d;
+  check_fails(fail_loudly(), CVY_E_IO, "43");
+}
+static void broken_silence(check_device *d) {
+  (void)d;
+  check_fails(fail_silently(), CVY_E_IO, NULL);
+}
 static void broken_leak(check_device *d) {
   cvy_event *event = NULL;
   check_ok(cvy_queue_marker(d->queue, &event));
@@ -123,7 +135,8 @@ static int run_self(const char *before, const char *arguments, char *out, size_t
 }
 
 static void test_broken(check_device *d) {
-  static const struct { const char *name, *says[3];
+  static const struct {
+    const char *name, *says[3];
   } cases[N_BROKEN] = {
       {"guard_after", {"y: byte 192 was written outside", "case:   guard after", "--case 'guard after'"}},
       {"guard_before", {"y: byte -4 was written outside"}},
@@ -190,7 +203,9 @@ static void test_random(check_device *d) {
   for (int i = 0; i < 5; i++) assert_true(seen[i]);
   enum { N = 4096 };
   float *const x = check_floats(d, N);
-  static const struct { check_fill_kind kind; float low, high;
+  static const struct {
+    check_fill_kind kind;
+    float low, high;
   } largest[] = {
       {CHECK_FILL_NORMAL, 3, 6},         {CHECK_FILL_SMALL, 3e-4f, 6e-4f}, {CHECK_FILL_LARGE, 3e4f, 6e4f},
       {CHECK_FILL_OUTLIERS, 1000, 6000}, {CHECK_FILL_INTEGERS, 4, 4},      {CHECK_FILL_OFFSET, 1003, 1006},

@@ -13,10 +13,11 @@
 #include "convoy/net.h"
 #include "src/base/file.h"
 #include "src/nn/weights.h"
-#include "src/train/checkpoint.h"
-#include "src/train/choices.h"
-#include "src/train/loss_watch.h"
-#include "src/train/resume.h"
+#include "newest.h"
+#include "src/nn/choices.h"
+#include "src/run/loss_watch.h"
+#include "src/run/resume.h"
+#include "src/team/noted_devices.h"
 
 static const char SETTINGS[] = "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":3}";
 
@@ -63,31 +64,32 @@ static void free_model(model *m) {
 
 static const int two_shares[] = {200, 56};
 
-static cvy_checkpoint make_checkpoint(const model *m, long step, bool momentum) {
-  return (cvy_checkpoint){.step = step,
-                          .epoch = 3,
-                          .epoch_batches = 17,
-                          .epoch_loss_sum = 0.1 + 0.2,
-                          .epoch_images = 4352,
-                          .seed = UINT64_MAX - 1,
-                          .finished = step % 2,
-                          .n_batches = step + 5,
-                          .settings = SETTINGS,
-                          .devices = "[\"0:0/0 A \\\"b\\\"\",\"0:0/1 A\"]",
-                          .n_shares = 2,
-                          .shares = two_shares,
-                          .choices = "[{\"0\":[\"winograd4:14,2\",null,\"direct\"]},{}]",
-                          .w = m->w,
-                          .v = momentum ? m->v : NULL,
-                          .running = m->running};
+static cvy_checkpoint_data make_checkpoint(const model *m, long step, bool momentum) {
+  return (cvy_checkpoint_data){.at = {.step = step,
+                                      .epoch = 3,
+                                      .epoch_batches = 17,
+                                      .epoch_loss_sum = 0.1 + 0.2,
+                                      .epoch_images = 4352,
+                                      .seed = UINT64_MAX - 1,
+                                      .finished = step % 2},
+                               .n_batches = step + 5,
+                               .settings = SETTINGS,
+                               .devices = "[\"0:0/0 A \\\"b\\\"\",\"0:0/1 A\"]",
+                               .n_shares = 2,
+                               .shares = two_shares,
+                               .choices = "[{\"0\":[\"winograd4:14,2\",null,\"direct\"]},{}]",
+                               .w = m->w,
+                               .v = momentum ? m->v : NULL,
+                               .running = m->running};
 }
 
-static bool same_checkpoint(const cvy_checkpoint *a, const cvy_checkpoint *b, const cvy_layout *layout) {
-  return a->step == b->step && a->epoch == b->epoch && a->epoch_batches == b->epoch_batches && a->seed == b->seed &&
-         memcmp(&a->epoch_loss_sum, &b->epoch_loss_sum, sizeof(double)) == 0 && a->epoch_images == b->epoch_images &&
-         a->finished == b->finished && a->n_batches == b->n_batches && strcmp(a->settings, b->settings) == 0 &&
-         strcmp(a->choices, b->choices) == 0 && strcmp(a->devices, b->devices) == 0 &&
-         a->n_shares == b->n_shares && memcmp(a->shares, b->shares, (size_t)a->n_shares * sizeof(int)) == 0 &&
+static bool same_checkpoint(const cvy_checkpoint_data *a, const cvy_checkpoint_data *b, const cvy_layout *layout) {
+  return a->at.step == b->at.step && a->at.epoch == b->at.epoch && a->at.epoch_batches == b->at.epoch_batches &&
+         a->at.seed == b->at.seed && memcmp(&a->at.epoch_loss_sum, &b->at.epoch_loss_sum, sizeof(double)) == 0 &&
+         a->at.epoch_images == b->at.epoch_images && a->at.finished == b->at.finished && a->n_batches == b->n_batches &&
+         strcmp(a->settings, b->settings) == 0 && strcmp(a->choices, b->choices) == 0 &&
+         strcmp(a->devices, b->devices) == 0 && a->n_shares == b->n_shares &&
+         memcmp(a->shares, b->shares, (size_t)a->n_shares * sizeof(int)) == 0 &&
          memcmp(a->w, b->w, layout->n_floats * sizeof(float)) == 0 && !a->v == !b->v &&
          (!a->v || memcmp(a->v, b->v, layout->n_floats * sizeof(float)) == 0) &&
          memcmp(a->running, b->running, layout->n_running_floats * sizeof(float)) == 0;
@@ -123,38 +125,38 @@ static void test_round_trip(check_device *d) {
   char dir[1024];
   snprintf(dir, sizeof dir, "%s/a/b", check_temp_dir());
   bool found = true;
-  cvy_checkpoint c;
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, SETTINGS, NULL, &c, &found));   /* no folder */
+  cvy_checkpoint_data c;
+  check_ok(newest_load(dir, m.layout, SETTINGS, &c, &found)); /* no folder */
   assert_false(found);
   check_ok(cvy_checkpoint_require_none(dir));
   static const double sums[] = {0.30000000000000004, -0.0, 5e-324, INFINITY, NAN, 1e308};
   for (int i = 0; i < 12; i++) {
-    cvy_checkpoint saved = make_checkpoint(&m, 100 + i, i % 2);
-    saved.epoch_loss_sum = sums[i / 2];
-    check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 2));
+    cvy_checkpoint_data saved = make_checkpoint(&m, 100 + i, i % 2);
+    saved.at.epoch_loss_sum = sums[i / 2];
+    check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 2));
     char *x, *y;
     size_t x_bytes, y_bytes;
     check_ok(cvy_file_read(file_of(dir, 100 + i), 1 << 20, &x, &x_bytes));
-    check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 2));
+    check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 2));
     check_ok(cvy_file_read(file_of(dir, 100 + i), 1 << 20, &y, &y_bytes));
     assert_int_equal(x_bytes, y_bytes);
     assert_memory_equal(x, y, x_bytes);
     cvy_free(x);
     cvy_free(y);
-    check_ok(cvy_checkpoint_load_newest(dir, m.layout, SETTINGS, NULL, &c, &found));
+    check_ok(newest_load(dir, m.layout, SETTINGS, &c, &found));
     assert_true(found && same_checkpoint(&c, &saved, m.layout));
-    cvy_checkpoint_clear(&c);
+    newest_clear(&c);
     assert_null(c.w);
-    cvy_checkpoint_clear(&c);
+    newest_clear(&c);
   }
   check_fails(cvy_checkpoint_require_none(dir), CVY_E_ARGUMENT, "holds 2 checkpoints already (newest: step 111)");
   /* no settings, no devices; the weights in it are a weights file */
-  cvy_checkpoint bare = {.step = 9999999999, .w = m.w, .running = m.running, .n_batches = 8};
-  check_ok(cvy_checkpoint_save(dir, m.layout, &bare, 1));
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, "{}", NULL, &c, &found));
-  assert_true(found && c.step == 9999999999 && c.n_shares == 0 && strcmp(c.settings, "{}") == 0 &&
+  cvy_checkpoint_data bare = {.at.step = 9999999999, .w = m.w, .running = m.running, .n_batches = 8};
+  check_ok(cvy_checkpoint_write(dir, m.layout, &bare, 1));
+  check_ok(newest_load(dir, m.layout, "{}", &c, &found));
+  assert_true(found && c.at.step == 9999999999 && c.n_shares == 0 && strcmp(c.settings, "{}") == 0 &&
               strcmp(c.choices, "[]") == 0 && strcmp(c.devices, "[]") == 0 && !c.v);
-  cvy_checkpoint_clear(&c);
+  newest_clear(&c);
   model other = make_model(3);
   memset(other.w, 0, m.layout->n_floats * sizeof(float));
   int64_t n_batches;
@@ -174,40 +176,40 @@ static void test_keep(check_device *d) {
                                        "weights.safetensors"};
   char path[4096];
   bool found;
-  cvy_checkpoint c;
+  cvy_checkpoint_data c;
   for (int i = 0; i < 5; i++) {
     snprintf(path, sizeof path, "%s/%s", dir, others[i]);
     write_bytes(path, "x", 1);
   }
   check_ok(cvy_checkpoint_require_none(dir));
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
+  check_ok(newest_load(dir, m.layout, NULL, &c, &found));
   assert_false(found);
   for (long step = 1; step <= 5; step++) {
-    const cvy_checkpoint saved = make_checkpoint(&m, step * 1000, true);
-    check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 2));
+    const cvy_checkpoint_data saved = make_checkpoint(&m, step * 1000, true);
+    check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 2));
     for (long i = 1; i <= 5; i++) assert_int_equal(cvy_file_exists(file_of(dir, i * 1000)), i <= step && i > step - 2);
   }
   /* a run that went back: what is newer is not its business, what it has just written stays */
-  const cvy_checkpoint back = make_checkpoint(&m, 3500, true);
-  check_ok(cvy_checkpoint_save(dir, m.layout, &back, 1));
+  const cvy_checkpoint_data back = make_checkpoint(&m, 3500, true);
+  check_ok(cvy_checkpoint_write(dir, m.layout, &back, 1));
   assert_true(cvy_file_exists(file_of(dir, 3500)) && cvy_file_exists(file_of(dir, 4000)) &&
               cvy_file_exists(file_of(dir, 5000)));
   assert_int_equal(count_files(dir), 5 + 3);
   /* errors */
-  check_fails(cvy_checkpoint_save(dir, m.layout, &back, 0), CVY_E_ARGUMENT, "0 checkpoints to keep");
+  check_fails(cvy_checkpoint_write(dir, m.layout, &back, 0), CVY_E_ARGUMENT, "0 checkpoints to keep");
   snprintf(path, sizeof path, "%s/weights.safetensors", dir);
-  check_fails(cvy_checkpoint_save(path, m.layout, &back, 1), CVY_E_IO, path);
-  check_fails(cvy_checkpoint_load_newest(path, m.layout, NULL, NULL, &c, &found), CVY_E_IO, "Not a directory");
+  check_fails(cvy_checkpoint_write(path, m.layout, &back, 1), CVY_E_IO, path);
+  check_fails(newest_load(path, m.layout, NULL, &c, &found), CVY_E_IO, "Not a directory");
   check_fails(cvy_checkpoint_require_none(path), CVY_E_IO, "Not a directory");
   /* the new file cannot be written: the old ones stay */
   check_ok(cvy_make_dirs(file_of(dir, 6000), NULL));
-  const cvy_checkpoint next = make_checkpoint(&m, 6000, true);
-  check_fails(cvy_checkpoint_save(dir, m.layout, &next, 1), CVY_E_IO, "step-0000006000.safetensors");
+  const cvy_checkpoint_data next = make_checkpoint(&m, 6000, true);
+  check_fails(cvy_checkpoint_write(dir, m.layout, &next, 1), CVY_E_IO, "step-0000006000.safetensors");
   assert_int_equal(count_files(dir), 5 + 3 + 1);
   /* and a folder of that name is as good as a broken file */
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
-  assert_true(found && c.step == 5000);
-  cvy_checkpoint_clear(&c);
+  check_ok(newest_load(dir, m.layout, NULL, &c, &found));
+  assert_true(found && c.at.step == 5000);
+  newest_clear(&c);
   free_model(&m);
 }
 
@@ -216,39 +218,38 @@ static void test_broken(check_device *d) {
   model m = make_model(3), wide = make_model(4);
   const char *const dir = check_temp_dir();
   bool found;
-  cvy_checkpoint c;
+  cvy_checkpoint_data c;
   for (long step = 1; step <= 3; step++) {
-    const cvy_checkpoint saved = make_checkpoint(&m, step, true);
-    check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 9));
+    const cvy_checkpoint_data saved = make_checkpoint(&m, step, true);
+    check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 9));
   }
   check_ok(cvy_weights_save(m.layout, m.w, m.running, 1, file_of(dir, 4)));
   write_bytes(file_of(dir, 3), "{", 1);
   check_log_clear();
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
-  assert_true(found && c.step == 2);
+  check_ok(newest_load(dir, m.layout, NULL, &c, &found));
+  assert_true(found && c.at.step == 2);
   assert_true(check_log_contains("no checkpoint: its metadata has no 'convoy_checkpoint'"));
   assert_true(
       check_log_contains("step-0000000004.safetensors cannot be used; trying the checkpoint before it, of step 3"));
   assert_true(check_log_contains("step-0000000003.safetensors cannot be used"));
-  cvy_checkpoint_clear(&c);
+  newest_clear(&c);
   write_bytes(file_of(dir, 2), "", 0);
   write_bytes(file_of(dir, 1), "", 0);
-  check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found), CVY_E_FORMAT, "none of the 4 checkpoints");
+  check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT, "none of the 4 checkpoints");
   assert_true(!found && !c.w);
 
-  const cvy_checkpoint saved = make_checkpoint(&m, 7, true);
-  check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 1));
-  check_fails(cvy_checkpoint_load_newest(dir, wide.layout, NULL, NULL, &c, &found), CVY_E_MISMATCH,
-              "'0.weight' has the shape (3,1,3,3)");
-  check_fails(cvy_checkpoint_load_newest(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.2,\"epochs\":9}", NULL, &c, &found),
-              CVY_E_MISMATCH, "lr: 0.1 in the checkpoint, 0.2 now");
+  const cvy_checkpoint_data saved = make_checkpoint(&m, 7, true);
+  check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 1));
+  check_fails(newest_load(dir, wide.layout, NULL, &c, &found), CVY_E_MISMATCH, "'0.weight' has the shape (3,1,3,3)");
+  check_fails(newest_load(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.2,\"epochs\":9}", &c, &found), CVY_E_MISMATCH,
+              "lr: 0.1 in the checkpoint, 0.2 now");
   assert_true(!found && !c.w);
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":9}", NULL, &c, &found));
+  check_ok(newest_load(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":9}", &c, &found));
   assert_true(found);
-  cvy_checkpoint_clear(&c);
+  newest_clear(&c);
   const char *const later[][2] = {{"convoy_checkpoint", "4"}};
   check_ok(cvy_st_write(file_of(dir, 8), NULL, 0, later, 1));
-  check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found), CVY_E_MISMATCH, "format version '4'");
+  check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_MISMATCH, "format version '4'");
   free_model(&m);
   free_model(&wide);
 }
@@ -257,16 +258,16 @@ static void test_broken(check_device *d) {
 static void test_fuzz(check_device *d) {
   model m = make_model(3);
   const char *const dir = check_temp_dir(), *const path = file_of(dir, 1);
-  const cvy_checkpoint saved = make_checkpoint(&m, 1, true);
-  cvy_checkpoint c;
+  const cvy_checkpoint_data saved = make_checkpoint(&m, 1, true);
+  cvy_checkpoint_data c;
   bool found;
   char *content;
   size_t size;
-  check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 1));
+  check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 1));
   check_ok(cvy_file_read(path, 1 << 20, &content, &size));
   for (size_t cut = 0; cut < size; cut++) {
     write_bytes(path, content, cut);
-    check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found), CVY_E_FORMAT, path);
+    check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT, path);
   }
   check_rng r = check_rng_make(d, 2);
   for (int i = 0; i < 4000; i++) {
@@ -274,47 +275,59 @@ static void test_fuzz(check_device *d) {
     content[bit / 8] = (char)(content[bit / 8] ^ 1 << bit % 8);
     write_bytes(path, content, size);
     check_log_clear();
-    const cvy_status status = cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found);
+    const cvy_status status = newest_load(dir, m.layout, NULL, &c, &found);
     /* a flip in the version's digit is another version, one in a name another network */
     assert_true(status == CVY_OK || status == CVY_E_FORMAT || status == CVY_E_MISMATCH);
     if (status == CVY_OK && !same_checkpoint(&c, &saved, m.layout))
       check_fail(d, "flipped bit %d changed the content", bit);
-    cvy_checkpoint_clear(&c);
+    newest_clear(&c);
     content[bit / 8] = (char)(content[bit / 8] ^ 1 << bit % 8);
   }
   write_bytes(path, content, size);
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, SETTINGS, NULL, &c, &found));
+  check_ok(newest_load(dir, m.layout, SETTINGS, &c, &found));
   assert_true(found && same_checkpoint(&c, &saved, m.layout));
-  cvy_checkpoint_clear(&c);
+  newest_clear(&c);
   cvy_free(content);
   free_model(&m);
 }
 
-/* What a team must know of a checkpoint before it can load one. */
-static void test_newest_choices(check_device *d) {
+/* What a team must know of a checkpoint, and what is read from it, are of one file. */
+static void test_facts(check_device *d) {
   (void)d;
   model m = make_model(3);
-  char dir[1024], *choices;
+  char dir[1024];
+  cvy_checkpoint *opened;
+  cvy_checkpoint_data c;
   snprintf(dir, sizeof dir, "%s/choices", check_temp_dir());
-  check_ok(cvy_checkpoint_newest_choices(dir, &choices)); /* no folder */
-  assert_null(choices);
-  cvy_checkpoint saved = make_checkpoint(&m, 7, false);
-  check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 3));
-  saved.step = 8;
+  check_ok(cvy_checkpoint_open(dir, &opened)); /* no folder */
+  assert_null(opened);
+  cvy_checkpoint_data saved = make_checkpoint(&m, 7, false);
+  check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 3));
+  saved.at.step = 8;
   saved.choices = "[{}]";
-  check_ok(cvy_checkpoint_save(dir, m.layout, &saved, 3));
-  check_ok(cvy_checkpoint_newest_choices(dir, &choices));
-  assert_string_equal(choices, "[{}]");
-  cvy_free(choices);
-  /* the newest is damaged: the one before, as load_newest takes it */
+  saved.settings = "{\"split\":\"auto\"}";
+  check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 3));
+  check_ok(cvy_checkpoint_open(dir, &opened));
+  cvy_resume_facts facts = cvy_checkpoint_facts(opened);
+  assert_string_equal(facts.choices, "[{}]");
+  assert_string_equal(cvy_checkpoint_settings(opened), saved.settings);
+  assert_true(facts.shares_by_speed && facts.n_shares == saved.n_shares && facts.shares[0] == saved.shares[0]);
+  /* another run's file in its place: what was opened stays what it was */
   char *bytes;
   size_t n;
   check_ok(cvy_file_read(file_of(dir, 8), 1 << 20, &bytes, &n));
   bytes[n - 1] ^= 1;
   write_bytes(file_of(dir, 8), bytes, n);
-  check_ok(cvy_checkpoint_newest_choices(dir, &choices));
-  assert_string_equal(choices, make_checkpoint(&m, 7, false).choices);
-  cvy_free(choices);
+  check_ok(cvy_checkpoint_read(opened, m.layout, NULL, NULL, &c));
+  assert_true(c.at.step == 8);
+  cvy_checkpoint_clear(&c);
+  cvy_checkpoint_close(&opened);
+  /* the newest is damaged: the one before */
+  check_ok(cvy_checkpoint_open(dir, &opened));
+  facts = cvy_checkpoint_facts(opened);
+  assert_string_equal(facts.choices, make_checkpoint(&m, 7, false).choices);
+  assert_false(facts.shares_by_speed);
+  cvy_checkpoint_close(&opened);
   cvy_free(bytes);
   free_model(&m);
 }
@@ -323,8 +336,8 @@ static void test_choices(check_device *d) {
   (void)d;
   model m = make_model(3);
   const int layers = m.net->n_layers;
-  cvy_conv_choices *const table = cvy_calloc(2 * (size_t)layers, sizeof *table),
-                          *const back = cvy_calloc(2 * (size_t)layers, sizeof *back);
+  cvy_conv_choices *const table = cvy_calloc(2 * (size_t)layers, sizeof *table), *const back = cvy_calloc(
+                                                                                     2 * (size_t)layers, sizeof *back);
   int conv = 0;
   while (m.net->layers[conv].kind != CVY_LAYER_CONV2D) conv++;
   table[conv].pass[0] = (cvy_conv_choice){CVY_CONV_WINOGRAD4, {14, 0, 2}};
@@ -345,7 +358,8 @@ static void test_choices(check_device *d) {
   assert_memory_equal(back + layers, table, (size_t)layers * sizeof *table);
   assert_int_equal(back[conv].pass[0].algo, CVY_CONV_AUTO);
   /* what is not known is not decided */
-  snprintf(want, sizeof want, "[{\"%s\":[\"magic\",\"direct:1,2,3,4,5\",\"direct:-1\"],\"no such\":[\"direct\"]}]", name);
+  snprintf(want, sizeof want, "[{\"%s\":[\"magic\",\"direct:1,2,3,4,5\",\"direct:-1\"],\"no such\":[\"direct\"]}]",
+           name);
   cvy_choices_read(want, m.net, 2, NULL, back);
   for (int i = 0; i < 2 * layers; i++)
     for (int pass = 0; pass < CVY_CONV_PASSES; pass++) assert_int_equal(back[i].pass[pass].algo, CVY_CONV_AUTO);
@@ -355,7 +369,8 @@ static void test_choices(check_device *d) {
   table[conv].pass[2].tile[1] = 8;
   char *other;
   check_ok(cvy_choices_write(m.net, table, 2, &other));
-  check_fails(cvy_choices_compare(text, other), CVY_E_MISMATCH, "backward_weights, device 0: direct in the checkpoint, direct:0,8 now");
+  check_fails(cvy_choices_compare(text, other), CVY_E_MISMATCH,
+              "backward_weights, device 0: direct in the checkpoint, direct:0,8 now");
   check_fails(cvy_choices_compare("[{}]", text), CVY_E_MISMATCH, "of 1 devices, there are 2");
   check_fails(cvy_choices_compare("[{},{}]", text), CVY_E_MISMATCH, "nothing in the checkpoint, winograd4:14,0,2 now");
   check_fails(cvy_choices_compare(text, "[{},{}]"), CVY_E_MISMATCH, "winograd4:14,0,2 in the checkpoint, nothing now");
@@ -380,7 +395,9 @@ static void test_choices(check_device *d) {
 
 static void test_settings(check_device *d) {
   (void)d;
-  static const struct { const char *was, *is, *text; } cases[] = {
+  static const struct {
+    const char *was, *is, *text;
+  } cases[] = {
       {"{}", "{}", NULL},
       {"{\"a\":1,\"b\":[1,2]}", "{\"b\":[1,2],\"a\":1}", NULL},
       {"{\"epochs\":1,\"max-steps\":5,\"log\":\"a\"}", "{\"epochs\":2,\"max_steps\":7,\"quiet\":true}", NULL},
@@ -406,9 +423,9 @@ static void test_settings(check_device *d) {
       check_fails(cvy_settings_compare(cases[i].was, cases[i].is, NULL), CVY_E_MISMATCH, cases[i].text);
     else check_ok(cvy_settings_compare(cases[i].was, cases[i].is, NULL));
   }
-  static const char *const fixed[] = {"model", "data",      "batch",    "lr",       "seed",
-                                      "bn",    "split",     "momentum", "nesterov", "weight_decay",
-                                      "init",  "init_from", "no_shuffle", "shuffle",  "classes",  "staleness"};
+  static const char *const fixed[] = {"model",      "data",     "batch",    "lr",           "seed", "bn",
+                                      "split",      "momentum", "nesterov", "weight_decay", "init", "init_from",
+                                      "no_shuffle", "shuffle",  "classes",  "staleness"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
     char was[64], is[64];
     snprintf(was, sizeof was, "{\"%s\":1}", fixed[i]);
@@ -418,7 +435,8 @@ static void test_settings(check_device *d) {
   }
   /* written before there was --math: float32 */
   check_ok(cvy_settings_compare("{}", "{\"math\":\"fp32\"}", NULL));
-  check_fails(cvy_settings_compare("{}", "{\"math\":\"tf32\"}", NULL), CVY_E_MISMATCH, "math: \"fp32\" in the checkpoint, \"tf32\" now");
+  check_fails(cvy_settings_compare("{}", "{\"math\":\"tf32\"}", NULL), CVY_E_MISMATCH,
+              "math: \"fp32\" in the checkpoint, \"tf32\" now");
   check_fails(cvy_settings_compare("{\"math\":\"tf32\"}", "{\"math\":\"fp32\"}", NULL), CVY_E_MISMATCH, "math");
   check_fails(cvy_settings_compare("{", "{}", NULL), CVY_E_FORMAT, "settings in the checkpoint are no JSON object: {");
   check_fails(cvy_settings_compare("{}", "[]", NULL), CVY_E_FORMAT, "settings of this run are no JSON object: []");
@@ -427,81 +445,81 @@ static void test_settings(check_device *d) {
 /* Whose algorithms a device takes: its own, those of its label in another place, of its name, none. */
 static void test_resume_rows(check_device *d) {
   (void)d;
-  static cvy_device_choice choices[] = {{.label = "0:0 A"}, {.label = "0:0#1 A"}, {.label = "1:0 B x"}, {.label = "0:0#1 A"},
-                                        {.label = "1:0/1 B x"}, {.label = "2:0 C"}};
+  static cvy_device_choice choices[] = {{.label = "0:0 A"},   {.label = "0:0#1 A"},   {.label = "1:0 B x"},
+                                        {.label = "0:0#1 A"}, {.label = "1:0/1 B x"}, {.label = "2:0 C"}};
   cvy_device_info item = {.compute_units = 4, .driver = "3.1"};
   cvy_device_list list = {.items = &item, .n = 1};
   const cvy_devices devices = {.list = &list, .choices = choices, .n = 6};
-  static const struct { const char *text; int rows[6]; } cases[] = {
-      {"[\"0:0 A\",\"0:0#1 A\",\"1:0 B x\"]", {0, 1, 2, 1, 2, -1}},
-      {"[\"1:0 B x\",\"5:0 A\",\"0:0 A\",\"0:0#1 A\"]", {2, 3, 0, 3, 0, -1}},
-      {"[\"0:0/1 A\",\"0:0/0 A\"]", {0, 0, -1, 0, -1, -1}},
-      {"[]", {-1, -1, -1, -1, -1, -1}},
-      {"broken", {-1, -1, -1, -1, -1, -1}}};
+  static const struct {
+    const char *text;
+    int rows[6];
+  } cases[] = {{"[\"0:0 A\",\"0:0#1 A\",\"1:0 B x\"]", {0, 1, 2, 1, 2, -1}},
+               {"[\"1:0 B x\",\"5:0 A\",\"0:0 A\",\"0:0#1 A\"]", {2, 3, 0, 3, 0, -1}},
+               {"[\"0:0/1 A\",\"0:0/0 A\"]", {0, 0, -1, 0, -1, -1}},
+               {"[]", {-1, -1, -1, -1, -1, -1}},
+               {"broken", {-1, -1, -1, -1, -1, -1}}};
   for (int i = 0; i < 5; i++) {
     int rows[6];
-    cvy_resume_rows(cases[i].text, &devices, rows);
+    cvy_noted_rows(cases[i].text, &devices, rows);
     assert_memory_equal(rows, cases[i].rows, sizeof rows);
   }
   char *text;
   int rows[6];
-  check_ok(cvy_resume_devices(&devices, &text));
-  cvy_resume_rows(text, &devices, rows);
+  check_ok(cvy_noted_text(&devices, &text));
+  cvy_noted_rows(text, &devices, rows);
   for (int i = 0; i < 6; i++) assert_int_equal(rows[i], i);
   /* other units, another driver, another order: other devices; what is not noted is not known */
-  assert_true(cvy_resume_same_devices(&devices, text) && cvy_resume_knows_make(text));
+  assert_true(cvy_noted_same(text, &devices) && cvy_noted_makes(text));
   item.compute_units = 2;
-  assert_false(cvy_resume_same_devices(&devices, text));
+  assert_false(cvy_noted_same(text, &devices));
   item.compute_units = 4;
   strcpy(item.driver, "6.0");
-  assert_false(cvy_resume_same_devices(&devices, text));
+  assert_false(cvy_noted_same(text, &devices));
   cvy_free(text);
-  const cvy_devices one = {.list = &list, .choices = choices, .n = 1}, part = {.list = &list, .choices = &choices[4], .n = 1};
-  assert_true(cvy_resume_same_devices(&one, "[\"0:0 A\"]") && !cvy_resume_knows_make("[\"0:0 A\"]"));
-  assert_false(cvy_resume_same_devices(&one, "[\"0:0#1 A\"]") || cvy_resume_same_devices(&one, "[]") || cvy_resume_same_devices(&one, "[{}]"));
+  const cvy_devices one = {.list = &list, .choices = choices, .n = 1},
+                    part = {.list = &list, .choices = &choices[4], .n = 1};
+  assert_true(cvy_noted_same("[\"0:0 A\"]", &one) && !cvy_noted_makes("[\"0:0 A\"]"));
+  assert_false(cvy_noted_same("[\"0:0#1 A\"]", &one) || cvy_noted_same("[]", &one) || cvy_noted_same("[{}]", &one));
   choices[4].units = 1;
-  assert_true(cvy_resume_same_devices(&part, "[{\"label\":\"1:0/1 B x\",\"units\":1,\"driver\":\"6.0\"}]"));
-  assert_false(cvy_resume_same_devices(&part, "[{\"label\":\"1:0/1 B x\",\"units\":4,\"driver\":\"6.0\"}]"));
+  assert_true(cvy_noted_same("[{\"label\":\"1:0/1 B x\",\"units\":1,\"driver\":\"6.0\"}]", &part));
+  assert_false(cvy_noted_same("[{\"label\":\"1:0/1 B x\",\"units\":4,\"driver\":\"6.0\"}]", &part));
   choices[4].units = 0;
 }
 
-/* A file that cannot be read may be whole: it is not passed over, or the run would begin before it and write over it. */
+/* A file that cannot be read may be whole: it is not passed over, or the run would begin before it and write over
+ * it. */
 static void test_unreadable(check_device *d) {
   (void)d;
   model m = make_model(3);
   const char *const dir = check_temp_dir();
   bool found;
-  char *text = NULL;
-  cvy_checkpoint c = make_checkpoint(&m, 2, true);
-  check_ok(cvy_checkpoint_save(dir, m.layout, &c, 9));
-  assert_int_equal(symlink(file_of(dir, 4), file_of(dir, 4)), 0);   /* ELOOP, also for root */
-  check_fails(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found), CVY_E_IO, "step 4 may be whole but cannot be read");
-  check_fails(cvy_checkpoint_newest_choices(dir, &text), CVY_E_IO, "step-0000000004");
+  cvy_checkpoint_data c = make_checkpoint(&m, 2, true);
+  check_ok(cvy_checkpoint_write(dir, m.layout, &c, 9));
+  assert_int_equal(symlink(file_of(dir, 4), file_of(dir, 4)), 0); /* ELOOP, also for root */
+  check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_IO, "step 4 may be whole but cannot be read");
   assert_int_equal(unlink(file_of(dir, 4)), 0);
   if (geteuid() == 0) {
     assert_true(chmod(dir, 0755) == 0 && chmod(file_of(dir, 2), 0600) == 0 && seteuid(65534) == 0);
     check_log_clear();
-    const cvy_status status = cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found);
+    const cvy_status status = newest_load(dir, m.layout, NULL, &c, &found);
     assert_int_equal(seteuid(0), 0);
     assert_true(status == CVY_E_IO && check_log_contains("Permission denied"));
   }
   /* a pipe is no file at all */
   alarm(20);
   assert_int_equal(mkfifo(file_of(dir, 4), 0600), 0);
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
-  assert_true(found && c.step == 2);
-  cvy_checkpoint_clear(&c);
-  check_ok(cvy_checkpoint_newest_choices(dir, &text));
-  assert_non_null(text);
-  cvy_free(text);
+  check_ok(newest_load(dir, m.layout, NULL, &c, &found));
+  assert_true(found && c.at.step == 2);
+  newest_clear(&c);
   alarm(0);
   /* one that stays beside the newest */
   for (long step = 6; step <= 8; step++) {
     c = make_checkpoint(&m, step, true);
-    c.kept = 2;
-    check_ok(cvy_checkpoint_save(dir, m.layout, &c, 1));
+    c.at.kept_step = 2;
+    check_ok(cvy_checkpoint_write(dir, m.layout, &c, 1));
   }
-  assert_true(cvy_file_exists(file_of(dir, 2)) && cvy_file_exists(file_of(dir, 8)) && !cvy_file_exists(file_of(dir, 7)));
+  assert_true(cvy_file_exists(file_of(dir, 2)) && cvy_file_exists(file_of(dir, 8)) &&
+              !cvy_file_exists(file_of(dir, 7)));
   free_model(&m);
 }
 
@@ -510,8 +528,12 @@ static void test_claim(check_device *d) {
   char dir[256], path[300];
   int n_made;
   cvy_file_lock *lock = NULL;
-  static const char *const names[] = {"step-0000000001.safetensors.tmp.1.0", "step-0000000002.safetensors.tmp.7.00ff12ab",
-                                      "step-0000000002.safetensors.tmp.7.x", "step-2.safetensors.tmp.1.0", "w.tmp.1.0", "step-0000000003.safetensors"};
+  static const char *const names[] = {"step-0000000001.safetensors.tmp.1.0",
+                                      "step-0000000002.safetensors.tmp.7.00ff12ab",
+                                      "step-0000000002.safetensors.tmp.7.x",
+                                      "step-2.safetensors.tmp.1.0",
+                                      "w.tmp.1.0",
+                                      "step-0000000003.safetensors"};
   snprintf(dir, sizeof dir, "%s/a/b", check_temp_dir());
   check_ok(cvy_checkpoint_claim(dir, &n_made, &lock));
   assert_int_equal(n_made, 2);
@@ -532,11 +554,12 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const cvy_st_tensor *)a)->name, ((const cvy_st_tensor *)b)->name);
 }
 
-/* The checkpoint of step 1 again as that of step 2, with another value of one key and more tensors behind its own: right in its
- * checksum. */
+/* The checkpoint of step 1 again as that of step 2, with another value of one key and more tensors behind its own:
+ * right in its checksum. */
 static void forge(const char *dir, const char *key, const char *value, const cvy_st_tensor *more, int n_more) {
-  static const char *const keys[] = {"convoy_checkpoint", "program", "step", "epoch", "epoch_batches", "n_batches", "seed", "epoch_loss_sum",
-                                     "epoch_images", "finished", "devices", "shares", "settings", "choices"};
+  static const char *const keys[] = {"convoy_checkpoint", "program", "step",           "epoch",        "epoch_batches",
+                                     "n_batches",         "seed",    "epoch_loss_sum", "epoch_images", "finished",
+                                     "devices",           "shares",  "settings",       "choices"};
   enum { N_KEYS = sizeof keys / sizeof *keys };
   const char *pairs[N_KEYS + 1][2];
   char checksum[17];
@@ -561,39 +584,48 @@ static void forge(const char *dir, const char *key, const char *value, const cvy
   XXH64_freeState(state);
   pairs[N_KEYS][0] = "xxh64";
   pairs[N_KEYS][1] = checksum;
-  check_ok(cvy_st_write(file_of(dir, 2), tensors, n + n_more, (const char *const (*)[2])pairs, N_KEYS + 1));
+  check_ok(cvy_st_write(file_of(dir, 2), tensors, n + n_more, (const char *const(*)[2])pairs, N_KEYS + 1));
   cvy_st_close(&file);
   cvy_free(tensors);
 }
 
 static void test_forged(check_device *d) {
-  static const struct { const char *key, *value, *message; } cases[] = {
-    {"devices", "[1]", "must be a list"}, {"devices", "{}", "must be a list"}, {"devices", "x", "must be a list"},
-    {"devices", "[{\"units\":2}]", "must be a list"}, {"shares", "x", "are not numbers of samples"}, {"seed", "-1", "seed is '-1'"},
+  static const struct {
+    const char *key, *value, *message;
+  } cases[] = {
+      {"devices", "[1]", "must be a list"},
+      {"devices", "{}", "must be a list"},
+      {"devices", "x", "must be a list"},
+      {"devices", "[{\"units\":2}]", "must be a list"},
+      {"shares", "x", "are not numbers of samples"},
+      {"seed", "-1", "seed is '-1'"},
   };
   model m = make_model(3);
   const char *const dir = check_temp_dir();
-  cvy_checkpoint c = make_checkpoint(&m, 1, false);
-  check_ok(cvy_checkpoint_save(dir, m.layout, &c, 9));
+  cvy_checkpoint_data c = make_checkpoint(&m, 1, false);
+  check_ok(cvy_checkpoint_write(dir, m.layout, &c, 9));
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     forge(dir, cases[i].key, cases[i].value, NULL, 0);
     bool found;
     check_log_clear();
-    check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
-    if (!check_log_contains(cases[i].message)) check_fail(d, "%s = %s: %s", cases[i].key, cases[i].value, check_log_get());
-    assert_true(found && c.step == 1);
-    cvy_checkpoint_clear(&c);
+    check_ok(newest_load(dir, m.layout, NULL, &c, &found));
+    if (!check_log_contains(cases[i].message))
+      check_fail(d, "%s = %s: %s", cases[i].key, cases[i].value, check_log_get());
+    assert_true(found && c.at.step == 1);
+    newest_clear(&c);
   }
   free_model(&m);
 }
 
-/* The file of step 1 with 3,000 shares and an empty tensor for each: right in its checksum, and a memory of 3,000 networks once. */
+/* The file of step 1 with 3,000 shares and an empty tensor for each: right in its checksum, and a memory of 3,000
+ * networks once. */
 static void test_small_large(check_device *d) {
+  (void)d;
   enum { N = 3000 };
   model m = make_model(3);
   const char *const dir = check_temp_dir();
-  cvy_checkpoint c = make_checkpoint(&m, 1, false);
-  check_ok(cvy_checkpoint_save(dir, m.layout, &c, 9));
+  cvy_checkpoint_data c = make_checkpoint(&m, 1, false);
+  check_ok(cvy_checkpoint_write(dir, m.layout, &c, 9));
   cvy_st_tensor *const tensors = cvy_calloc(N, sizeof *tensors);
   char shares[2 * N + 1] = "";
   for (int i = 0; i < N; i++) {
@@ -603,15 +635,13 @@ static void test_small_large(check_device *d) {
     snprintf(tensors[i].dtype, sizeof tensors->dtype, "F32");
     tensors[i].rank = 1;
   }
-  qsort(tensors, N, sizeof *tensors, by_name);   /* as they are read */
+  qsort(tensors, N, sizeof *tensors, by_name); /* as they are read */
   forge(dir, "shares", shares, tensors, N);
   cvy_free(tensors);
   bool found;
   check_log_clear();
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
-  if (!check_log_contains("the tensors")) check_fail(d, "%s", check_log_get());
-  assert_true(found && c.step == 1 && check_log_contains("the tensors residual/0/… have 0 bytes"));
-  cvy_checkpoint_clear(&c);
+  check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT, "the tensors residual/0/… have 0 bytes");
+  assert_int_equal(unlink(file_of(dir, 2)), 0);
   /* a header of nothing but brackets */
   enum { HEADER = 8 << 20 };
   char *const header = cvy_calloc(HEADER + 8, 1);
@@ -620,15 +650,17 @@ static void test_small_large(check_device *d) {
   memcpy(header + 8, "{\"a\":[", 6);
   for (int i = 6; i < HEADER; i++) header[8 + i] = i % 3 == 0 ? '[' : i % 3 == 1 ? ']' : ',';
   write_bytes(file_of(dir, 3), header, HEADER + 8);
-  check_fails(cvy_weights_load(m.layout, file_of(dir, 3), true, m.w, m.running, &c.n_batches), CVY_E_FORMAT, "far more than 100 tensors");
+  check_fails(cvy_weights_load(m.layout, file_of(dir, 3), true, m.w, m.running, &c.n_batches), CVY_E_FORMAT,
+              "far more than 100 tensors");
   cvy_st_file *file;
   check_fails(cvy_st_open(file_of(dir, 3), &file), CVY_E_FORMAT, "far more than 100000 tensors");
   cvy_free(header);
-  assert_int_equal(truncate(file_of(dir, 3), (off_t)16 << 30), 0);   /* without a block on the disk */
-  check_fails(cvy_weights_load(m.layout, file_of(dir, 3), true, m.w, m.running, &c.n_batches), CVY_E_FORMAT, "has 17179869184 bytes, more than");
-  check_ok(cvy_checkpoint_load_newest(dir, m.layout, NULL, NULL, &c, &found));
-  assert_true(found && c.step == 1);
-  cvy_checkpoint_clear(&c);
+  assert_int_equal(truncate(file_of(dir, 3), (off_t)16 << 30), 0); /* without a block on the disk */
+  check_fails(cvy_weights_load(m.layout, file_of(dir, 3), true, m.w, m.running, &c.n_batches), CVY_E_FORMAT,
+              "has 17179869184 bytes, more than");
+  check_ok(newest_load(dir, m.layout, NULL, &c, &found));
+  assert_true(found && c.at.step == 1);
+  newest_clear(&c);
   /* what is saved and not finite is named */
   m.running[m.layout->running[0].offset + (size_t)m.layout->running[0].pitch + 1] = INFINITY;
   check_log_clear();
@@ -640,16 +672,16 @@ static void test_small_large(check_device *d) {
 static void test_loss_jumps(check_device *d) {
   (void)d;
   cvy_loss_watch w = {0};
-  assert_true(cvy_loss_jumps(&w, NAN));   /* the first one */
+  assert_true(cvy_loss_jumps(&w, NAN)); /* the first one */
   w = (cvy_loss_watch){0};
   for (int i = 0; i < 150; i++) assert_false(cvy_loss_jumps(&w, 1 + (i % 3) * 0.1));
   assert_false(cvy_loss_jumps(&w, 10.9));
   assert_true(cvy_loss_jumps(&w, 11.1));
   assert_true(w.median > 1.05 && w.median < 1.15);
-  for (int i = 0; i < 200; i++) assert_false(cvy_loss_jumps(&w, i % 2 ? NAN : 50));   /* still the same one */
+  for (int i = 0; i < 200; i++) assert_false(cvy_loss_jumps(&w, i % 2 ? NAN : 50)); /* still the same one */
   assert_false(cvy_loss_jumps(&w, 2));
   assert_true(cvy_loss_jumps(&w, INFINITY));
-  for (int i = 0; i < 100; i++) assert_false(cvy_loss_jumps(&w, 0.01));   /* those of long ago are forgotten */
+  for (int i = 0; i < 100; i++) assert_false(cvy_loss_jumps(&w, 0.01)); /* those of long ago are forgotten */
   assert_true(cvy_loss_jumps(&w, 0.2));
 }
 
@@ -661,8 +693,9 @@ static void test_extend(check_device *d) {
   double median = 0;
   assert_true(cvy_settings_kept(a, &median) == 0 && cvy_settings_kept("none", &median) == 0 && median == 0);
   assert_true(cvy_settings_kept(b, &median) == 40 && median == 1.5);
-  check_fails(cvy_settings_compare(a, b, NULL), CVY_E_MISMATCH, "data_content: \"0000000000000011\" in the checkpoint, \"0000000000000012\" now");
-  check_ok(cvy_settings_compare("{\"lr\":0.1}", b, NULL));   /* from before there was one */
+  check_fails(cvy_settings_compare(a, b, NULL), CVY_E_MISMATCH,
+              "data_content: \"0000000000000011\" in the checkpoint, \"0000000000000012\" now");
+  check_ok(cvy_settings_compare("{\"lr\":0.1}", b, NULL)); /* from before there was one */
   cvy_free(b);
   check_ok(cvy_settings_extend("{\"lr\":0.1}", 17, 40, 1.5, &b));
   check_ok(cvy_settings_compare(a, b, NULL));
@@ -675,10 +708,13 @@ static void test_extend(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"round_trip", test_round_trip}, {"keep", test_keep}, {"broken", test_broken}, {"fuzz", test_fuzz},
-      {"settings", test_settings},     {"newest_choices", test_newest_choices}, {"choices", test_choices},
-      {"resume_rows", test_resume_rows}, {"unreadable", test_unreadable}, {"claim", test_claim}, {"small_large", test_small_large}, {"forged", test_forged},
-      {"loss_jumps", test_loss_jumps}, {"extend", test_extend},
+      {"round_trip", test_round_trip},   {"keep", test_keep},
+      {"broken", test_broken},           {"fuzz", test_fuzz},
+      {"settings", test_settings},       {"facts", test_facts},
+      {"choices", test_choices},         {"resume_rows", test_resume_rows},
+      {"unreadable", test_unreadable},   {"claim", test_claim},
+      {"small_large", test_small_large}, {"forged", test_forged},
+      {"loss_jumps", test_loss_jumps},   {"extend", test_extend},
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

@@ -16,7 +16,7 @@ import tempfile
 import time
 import xml.dom.minidom
 
-from cli import check, CONVOY, DEVICE, expect, first_device, LENET, lines_of, need_device, SMALL, main, write_idx
+from cli import check, CONVOY, DEVICE, device_times, expect, first_device, LENET, lines_of, need_device, SMALL, main, write_idx
 
 LAYER = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
 RESULT = r"test acc: [01]\.\d\d, {} on \[\d+:\d+[^\]]+\]\n"
@@ -593,6 +593,50 @@ def test_streams():
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([CONVOY, *few], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
         check(done.returncode == 1 and "stdout: cannot be written: No space" in done.stderr, "a result that is lost", done)
+
+
+def test_terminal():
+    """A terminal that was stopped (Ctrl-S) stops nothing but itself: steps go on, a device that is lost is left out, signals end the run."""
+    need_device()
+    with tempfile.TemporaryDirectory() as dir:
+        for way in ("signal", "continued"):
+            log = os.path.join(dir, way)
+            open(log, "w").close()
+            read_log = lambda: open(log, encoding="utf-8").read()
+            steps = lambda: read_log().count('"step":')
+            master, slave = pty.openpty()
+            process = subprocess.Popen(
+                [CONVOY, "train", *LENET[:4], *["--devices", device_times(2), "--batch", "64", "--epochs", "60", "--log", log]],
+                stdout=subprocess.DEVNULL, stderr=slave,
+                env={**os.environ, "TERM": "xterm", "OPENCL_LAYERS": LAYER, "CVY_LAYER": "fail=1:launch:3000:-5"})
+            os.close(slave)
+
+            def await_that(what, is_so):
+                end = time.monotonic() + 30
+                while not is_so() and time.monotonic() < end:
+                    time.sleep(0.02)
+                if not is_so():
+                    process.kill()
+                check(is_so(), f"{way}: {what} ({steps()} steps in the log)")
+
+            await_that("steps", lambda: steps() > 20)
+            os.write(master, b"\x13")
+            stopped_at = steps()
+            await_that("steps go on", lambda: steps() > stopped_at + 100)
+            await_that("a lost device is left out", lambda: '"device_lost"' in read_log())
+            if way == "signal":
+                process.send_signal(signal.SIGTERM)
+            else:
+                await_that("the run is done", lambda: '"end"' in read_log())
+                check(process.poll() is None, "the last lines wait for the terminal")
+                os.write(master, b"\x11")
+                drawn = b""
+                while b"ms a step" not in drawn and process.poll() is None:
+                    drawn += os.read(master, 1 << 16)
+                check(b"is lost in step" in drawn and b"epoch 60/60 loss" in drawn, f"lines that waited: {drawn[-2000:]}")
+            await_that("it ends", lambda: process.poll() is not None)
+            check(process.returncode == (130 if way == "signal" else 0) and "end" in lines_of(log)[-1], f"{way}: exit {process.returncode}")
+            os.close(master)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ static uint32_t bits_of(float x) {
 
 /* One pass; rest is replaced. */
 static void compress(check_device *d, cvy_compress *op, size_t n, const float *g, float *rest, uint16_t *packed) {
-  check_buffer *const bg = check_input(d, "g", g, 1, (int)n, (int)n), *const br = check_inout(d, "rest", rest, 1, (int)n,
-                                                                                             (int)n);
+  check_buffer *const bg = check_input(d, "g", g, 1, (int)n, (int)n), *const br = check_inout(d, "rest", rest, 1,
+                                                                                              (int)n, (int)n);
   check_buffer *const bp = check_scratch(d, "packed", n * sizeof *packed);
   check_ok(cvy_compress_run(op, d->queue, n, bg->cl, br->cl, bp->cl));
   memcpy(rest, check_download(br), n * sizeof *rest);
@@ -41,7 +41,8 @@ static void compare(check_device *d, size_t n, const float *g, const float *rest
     } else if (fabsf(x) < 0x1p-110f && x != 0) {
       if (!(fabs((double)sent + (double)rest[i] - (double)x) <= 0x1p-126))
         check_fail(d, "[%zu] %a is sent as %a, rest %a", i, (double)x, (double)sent, (double)rest[i]);
-    } else if ((double)sent != want[i] || (double)rest[i] != want_rest[i] || (sent == 0 && signbit(sent) != signbit(x))) {
+    } else if ((double)sent != want[i] || (double)rest[i] != want_rest[i] ||
+               (sent == 0 && signbit(sent) != signbit(x))) {
       check_fail(d, "[%zu] %a is sent as %a, rest %a, not %a, rest %a", i, (double)x, (double)sent, (double)rest[i],
                  want[i], want_rest[i]);
     }
@@ -50,10 +51,11 @@ static void compare(check_device *d, size_t n, const float *g, const float *rest
 
 /* Ties to even both ways, their neighbours, the ends of the range, what is no number; with both signs. */
 static void test_values(check_device *d) {
-  static const uint32_t values[] = {
-    0x00000000, 0x3f800000, 0x3f808000, 0x3f807fff, 0x3f808001, 0x3f818000, 0x3f817fff, 0x3f818001, 0x3fff8000, 0x3fff7fff,
-    0x7f7f0000, 0x7f7f7fff, 0x7f7f8000, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x7f800001, 0x7fffffff, 0x7f80ffff, 0x00800000,
-    0x00808000, 0x00818000, 0x00007fff, 0x00008000, 0x00008001, 0x00018000, 0x007fffff, 0x00000001, 0x00ffffff, 0x08000001};
+  static const uint32_t values[] = {0x00000000, 0x3f800000, 0x3f808000, 0x3f807fff, 0x3f808001, 0x3f818000,
+                                    0x3f817fff, 0x3f818001, 0x3fff8000, 0x3fff7fff, 0x7f7f0000, 0x7f7f7fff,
+                                    0x7f7f8000, 0x7f7fffff, 0x7f800000, 0x7fc00000, 0x7f800001, 0x7fffffff,
+                                    0x7f80ffff, 0x00800000, 0x00808000, 0x00818000, 0x00007fff, 0x00008000,
+                                    0x00008001, 0x00018000, 0x007fffff, 0x00000001, 0x00ffffff, 0x08000001};
   enum { N_VALUES = sizeof values / sizeof *values, N = 64 };
   cvy_compress *op;
   check_ok(cvy_compress_create(d->cl, &op));
@@ -63,8 +65,12 @@ static void test_values(check_device *d) {
     for (int i = 0; i < N; i++) g[i] = float_of(values[i / 2 % N_VALUES] | (i % 2 ? 0x80000000u : 0));
     compress(d, op, N, g, rest, packed);
     compare(d, N, g, rest0, rest, packed);
-    static const struct { int at; uint16_t packed; } known[] = { /* by hand: 1, 1 + 1/256, 1 + 3/256, huge, infinite */
-      {2, 0x3f80}, {4, 0x3f80}, {8, 0x3f81}, {10, 0x3f82}, {24, 0x7f80}, {28, 0x7f80}, {29, 0xff80}, {32, 0x7fc0}};
+    static const struct {
+      int at;
+      uint16_t packed;
+    } known[] = {
+        /* by hand: 1, 1 + 1/256, 1 + 3/256, huge, infinite */
+        {2, 0x3f80}, {4, 0x3f80}, {8, 0x3f81}, {10, 0x3f82}, {24, 0x7f80}, {28, 0x7f80}, {29, 0xff80}, {32, 0x7fc0}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
       if (packed[known[i].at] != known[i].packed)
         check_fail(d, "%a is sent as %04x, not %04x", (double)g[known[i].at], packed[known[i].at], known[i].packed);
@@ -95,7 +101,8 @@ static void test_random(check_device *d) {
   cvy_compress_destroy(&op);
 }
 
-/* Gradients of integers: all sums are exact, so what has crossed and the rest are together what there was, to the bit. */
+/* Gradients of integers: all sums are exact, so what has crossed and the rest are together what there was, to the
+ * bit. */
 static void test_nothing_lost(check_device *d) {
   enum { N = 16 * 33, STEPS = 20 };
   cvy_compress *op;
@@ -142,7 +149,9 @@ static void test_arguments(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-    {"values", test_values}, {"random", test_random}, {"nothing_lost", test_nothing_lost}, {"arguments", test_arguments}};
+  static const check_test tests[] = {{"values", test_values},
+                                     {"random", test_random},
+                                     {"nothing_lost", test_nothing_lost},
+                                     {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -21,8 +21,8 @@ static float *filled(check_device *d, check_rng *r, size_t n, check_fill_kind ki
   return x;
 }
 
-/* Direct's kernels for a pass on CPU-shaped devices: panels with 16 channels to read and more, columns where that is less
- * work. */
+/* Direct's kernels for a pass on CPU-shaped devices: panels with 16 channels to read and more, columns where that is
+ * less work. */
 static bool is_direct_cpu(const conv_case *c, cvy_conv_pass pass, const char *took) {
   const bool panels = (pass == CVY_CONV_FORWARD && c->p.x.c >= 16 && c->p.x.pitch % 16 == 0) ||
                       (pass == CVY_CONV_BACKWARD_DATA && c->p.k >= 16);
@@ -108,23 +108,23 @@ static void test_layers(check_device *d) {
     int n, h, w, c, x_pitch, k, r, s, stride, pad;
     bool stats;
   } layers[] = {
-      {3, 28, 28, 1, 1, 64, 3, 3, 1, 1, true},     {1, 28, 28, 64, 64, 48, 3, 3, 1, 1, true},
-      {1, 28, 28, 64, 64, 64, 3, 3, 2, 1, true},   {2, 28, 28, 64, 64, 64, 1, 1, 2, 0, false},
-      {3, 7, 7, 256, 256, 20, 3, 3, 1, 1, true},   {7, 4, 4, 512, 512, 16, 3, 3, 1, 1, true},
-      {9, 28, 28, 1, 1, 20, 3, 3, 1, 0, false},    {3, 13, 13, 20, 32, 50, 5, 5, 1, 0, false},
-      {1, 40, 40, 64, 64, 16, 3, 3, 1, 1, true},   {2, 2, 400, 64, 64, 10, 3, 3, 1, 1, true},
-      {2, 45, 45, 1, 1, 16, 3, 3, 1, 1, true},     {2, 32, 32, 3, 4, 64, 3, 3, 1, 1, false},
-      {1, 8, 8, 200, 208, 100, 3, 3, 2, 1, false}, {70, 3, 3, 3, 4, 16, 3, 3, 1, 1, true},
-      {2, 33, 31, 48, 48, 40, 5, 3, 2, 1, false},  {40, 7, 7, 80, 80, 17, 3, 3, 2, 1, false},
-      {3, 30, 90, 5, 16, 33, 5, 5, 1, 1, false},   {5, 9, 9, 33, 48, 20, 1, 1, 2, 0, false},
-      {30, 7, 7, 32, 32, 40, 3, 3, 2, 1, true},    {33, 14, 14, 16, 16, 48, 3, 3, 2, 1, true},
-      {17, 14, 14, 32, 32, 16, 1, 1, 2, 0, true},  {31, 1, 1, 100, 112, 50, 1, 1, 1, 0, false},
-      {84, 28, 28, 16, 16, 64, 1, 1, 1, 0, true},  {340, 28, 28, 16, 16, 16, 1, 1, 2, 0, false},
-      {5, 14, 28, 1, 1, 10, 3, 3, 1, 1, true},     {84, 56, 56, 1, 1, 10, 3, 3, 1, 1, true},
-      {3, 14, 28, 1, 1, 48, 5, 5, 1, 2, true},     {13, 14, 14, 80, 80, 96, 1, 1, 2, 0, true},
-      {3, 9, 9, 32, 32, 20, 1, 1, 2, 1, true},     {3, 9, 21, 1, 1, 48, 3, 3, 1, 1, true},
-      {84, 28, 28, 1, 1, 64, 3, 3, 1, 1, true},    {90, 61, 61, 1, 1, 10, 3, 3, 1, 1, true},
-      {5, 9, 21, 1, 1, 96, 3, 3, 2, 1, false},     {3, 30, 28, 1, 1, 128, 3, 3, 1, 0, true},
+      {3, 28, 28, 1, 1, 64, 3, 3, 1, 1, true},        {1, 28, 28, 64, 64, 48, 3, 3, 1, 1, true},
+      {1, 28, 28, 64, 64, 64, 3, 3, 2, 1, true},      {2, 28, 28, 64, 64, 64, 1, 1, 2, 0, false},
+      {3, 7, 7, 256, 256, 20, 3, 3, 1, 1, true},      {7, 4, 4, 512, 512, 16, 3, 3, 1, 1, true},
+      {9, 28, 28, 1, 1, 20, 3, 3, 1, 0, false},       {3, 13, 13, 20, 32, 50, 5, 5, 1, 0, false},
+      {1, 40, 40, 64, 64, 16, 3, 3, 1, 1, true},      {2, 2, 400, 64, 64, 10, 3, 3, 1, 1, true},
+      {2, 45, 45, 1, 1, 16, 3, 3, 1, 1, true},        {2, 32, 32, 3, 4, 64, 3, 3, 1, 1, false},
+      {1, 8, 8, 200, 208, 100, 3, 3, 2, 1, false},    {70, 3, 3, 3, 4, 16, 3, 3, 1, 1, true},
+      {2, 33, 31, 48, 48, 40, 5, 3, 2, 1, false},     {40, 7, 7, 80, 80, 17, 3, 3, 2, 1, false},
+      {3, 30, 90, 5, 16, 33, 5, 5, 1, 1, false},      {5, 9, 9, 33, 48, 20, 1, 1, 2, 0, false},
+      {30, 7, 7, 32, 32, 40, 3, 3, 2, 1, true},       {33, 14, 14, 16, 16, 48, 3, 3, 2, 1, true},
+      {17, 14, 14, 32, 32, 16, 1, 1, 2, 0, true},     {31, 1, 1, 100, 112, 50, 1, 1, 1, 0, false},
+      {84, 28, 28, 16, 16, 64, 1, 1, 1, 0, true},     {340, 28, 28, 16, 16, 16, 1, 1, 2, 0, false},
+      {5, 14, 28, 1, 1, 10, 3, 3, 1, 1, true},        {84, 56, 56, 1, 1, 10, 3, 3, 1, 1, true},
+      {3, 14, 28, 1, 1, 48, 5, 5, 1, 2, true},        {13, 14, 14, 80, 80, 96, 1, 1, 2, 0, true},
+      {3, 9, 9, 32, 32, 20, 1, 1, 2, 1, true},        {3, 9, 21, 1, 1, 48, 3, 3, 1, 1, true},
+      {84, 28, 28, 1, 1, 64, 3, 3, 1, 1, true},       {90, 61, 61, 1, 1, 10, 3, 3, 1, 1, true},
+      {5, 9, 21, 1, 1, 96, 3, 3, 2, 1, false},        {3, 30, 28, 1, 1, 128, 3, 3, 1, 0, true},
       {1, 257, 257, 2, 16, 3, 257, 257, 1, 0, false}, /* more taps than there may be work-groups */
   };
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
@@ -364,9 +364,11 @@ static void test_names(check_device *d) {
   assert_int_equal(list.algo[0], CVY_CONV_WINOGRAD4);
   assert_int_equal(list.algo[1], CVY_CONV_FFT);
   assert_int_equal(list.algo[2], CVY_CONV_DIRECT);
-  static const char *const wrong[] = {"", "auto,direct", "winograd", "direct,", ",direct", "direct winograd4", "gemm,gemm"};
+  static const char *const wrong[] = {"",        "auto,direct",      "winograd", "direct,",
+                                      ",direct", "direct winograd4", "gemm,gemm"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-    check_fails(cvy_conv_algos_parse(wrong[i], &list), CVY_E_ARGUMENT, i == 6 ? "twice" : "expected auto, or of direct");
+    check_fails(cvy_conv_algos_parse(wrong[i], &list), CVY_E_ARGUMENT,
+                i == 6 ? "twice" : "expected auto, or of direct");
   assert_int_equal(list.n, 3);
 }
 
@@ -381,7 +383,8 @@ static void test_matrix_unit(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"layers", test_layers},       {"prologue", test_prologue},     {"random", test_random},      {"auto", test_auto},          {"names", test_names}, {"matrix_unit", test_matrix_unit},
+      {"layers", test_layers},       {"prologue", test_prologue},     {"random", test_random},
+      {"auto", test_auto},           {"names", test_names},           {"matrix_unit", test_matrix_unit},
       {"reference", test_reference}, {"bad_shapes", test_bad_shapes}, {"bad_calls", test_bad_calls}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

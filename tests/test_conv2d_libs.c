@@ -3,8 +3,9 @@
  * without the libraries (CVY_CLBLAST=none, CVY_CLFFT=none).
  *
  * Where a library is not there, or fails on a driver, its cases are skipped with the reason that `works` gave. Under
- * oclgrind they all are, for time: CLBlast is tried with a product of 10^9 multiply-adds, and compiling and trying one size
- * of clFFT's transforms takes minutes there. What our own kernels write is checked by the guard bands of each case. */
+ * oclgrind they all are, for time: CLBlast is tried with a product of 10^9 multiply-adds, and compiling and trying one
+ * size of clFFT's transforms takes minutes there. What our own kernels write is checked by the guard bands of each
+ * case. */
 #include <stdio.h>
 
 #include "src/cl/blas.h"
@@ -16,8 +17,8 @@ static const cvy_conv_algo_list gemm_only = {1, {CVY_CONV_GEMM}}, fft_only = {1,
 enum { RANDOM_CASES = 16, MOST_WORK = 300000 };
 
 /* Its planes have a size that the cases of fft use too. */
-static const cvy_conv2d_params small = {.n_max = 1, .x = {9, 7, 3, 4}, .k = 4, .y_pitch = 4, .r = 5, .s = 5,
-                                        .stride_h = 1, .stride_w = 1};
+static const cvy_conv2d_params small = {
+    .n_max = 1, .x = {9, 7, 3, 4}, .k = 4, .y_pitch = 4, .r = 5, .s = 5, .stride_h = 1, .stride_w = 1};
 
 /* Can the algorithm do anything here? Says why not, and skips the test. */
 static void need(check_device *d, cvy_conv_algo algo) {
@@ -210,11 +211,20 @@ static void test_fft_layers(check_device *d) {
 }
 
 static void test_fft_refuses(check_device *d) {
-  static const struct { int r, s, stride; const char *why; } wrong[] = {
-      {3, 5, 1, "only filters of 5x5"}, {7, 4, 1, "only filters of 5x5"}, {5, 5, 2, "only stride 1"}};
+  static const struct {
+    int r, s, stride;
+    const char *why;
+  } wrong[] = {{3, 5, 1, "only filters of 5x5"}, {7, 4, 1, "only filters of 5x5"}, {5, 5, 2, "only stride 1"}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-    const cvy_conv2d_params p = {.n_max = 1, .x = {9, 9, 3, 4}, .k = 4, .y_pitch = 4, .r = wrong[i].r, .s = wrong[i].s,
-                                 .stride_h = wrong[i].stride, .stride_w = wrong[i].stride, .algos = fft_only};
+    const cvy_conv2d_params p = {.n_max = 1,
+                                 .x = {9, 9, 3, 4},
+                                 .k = 4,
+                                 .y_pitch = 4,
+                                 .r = wrong[i].r,
+                                 .s = wrong[i].s,
+                                 .stride_h = wrong[i].stride,
+                                 .stride_w = wrong[i].stride,
+                                 .algos = fft_only};
     cvy_conv2d *op = NULL;
     check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, wrong[i].why);
     assert_null(op);
@@ -245,7 +255,8 @@ static void test_absent(check_device *d) {
   assert_null(op);
   assert_false(is_candidate(d, CVY_CONV_GEMM));
   size_t bytes;
-  check_fails(cvy_blas_sgemm_temp_bytes(d->queue, 1, 1, 1, false, false, &bytes), CVY_E_UNSUPPORTED, "CVY_CLBLAST=none");
+  check_fails(cvy_blas_sgemm_temp_bytes(d->queue, 1, 1, 1, false, false, &bytes), CVY_E_UNSUPPORTED,
+              "CVY_CLBLAST=none");
   p = small, p.choice[CVY_CONV_FORWARD].algo = CVY_CONV_GEMM; /* a tuned choice from another day */
   check_ok(cvy_conv2d_create(d->cl, &p, &op));
   assert_int_equal(cvy_conv2d_chosen(op, CVY_CONV_FORWARD).algo, CVY_CONV_DIRECT);
@@ -290,10 +301,20 @@ static void test_blas_errors(check_device *d) {
 /* Without being asked for, no device takes them, nor compiles anything of theirs: what they would gain on a GPU is an
  * estimate until it is measured. LeNet's second layer is where the estimate for FFT is best. */
 static void test_auto(check_device *d) {
-  const cvy_conv2d_params lenet = {
-      .n_max = 256, .x = {13, 13, 20, 32}, .k = 50, .y_pitch = 64, .r = 5, .s = 5, .stride_h = 1, .stride_w = 1, .bias = true};
+  const cvy_conv2d_params lenet = {.n_max = 256,
+                                   .x = {13, 13, 20, 32},
+                                   .k = 50,
+                                   .y_pitch = 64,
+                                   .r = 5,
+                                   .s = 5,
+                                   .stride_h = 1,
+                                   .stride_w = 1,
+                                   .bias = true};
   const cvy_conv2d_params *const layers[] = {&small, &lenet};
-  union { const cvy_device_info *in; cvy_device_info *out; } info = {.in = cvy_device_get_info(d->cl)};
+  union {
+    const cvy_device_info *in;
+    cvy_device_info *out;
+  } info = {.in = cvy_device_get_info(d->cl)};
   const cvy_device_kind kind = info.in->kind;
   for (int gpu = 0; gpu < 2; gpu++) {
     for (int l = 0; l < 2; l++) {
@@ -305,7 +326,8 @@ static void test_auto(check_device *d) {
       for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
         const cvy_conv_algo algo = cvy_conv2d_chosen(op, (cvy_conv_pass)pass).algo;
         if (algo == CVY_CONV_GEMM || algo == CVY_CONV_FFT)
-          check_fail(d, "layer %d, pass %d, %s: %s is the default", l, pass, gpu ? "GPU" : "as it is", cvy_conv_algo_name(algo));
+          check_fail(d, "layer %d, pass %d, %s: %s is the default", l, pass, gpu ? "GPU" : "as it is",
+                     cvy_conv_algo_name(algo));
       }
       cvy_conv2d_destroy(&op);
     }

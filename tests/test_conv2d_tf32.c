@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * Convolutions with CVY_MATH_TF32: kernels that do what NVIDIA's mma.sync does, without it (CVY_FORCE_MATRIX=nvidia-emulated),
- * against ref_conv2d.c with the bounds of TF32; devices that do not have it, or where it does not work. What the
- * instruction itself does only a GPU can show: there the same cases run with it. */
+ * Convolutions with CVY_MATH_TF32: kernels that do what NVIDIA's mma.sync does, without it
+ * (CVY_FORCE_MATRIX=nvidia-emulated), against ref_conv2d.c with the bounds of TF32; devices that do not have it, or
+ * where it does not work. What the instruction itself does only a GPU can show: there the same cases run with it. */
 #include <stdio.h>
 
 #include "src/ops/gemm_tile.h"
 #include "src/ops/math.h"
 #include "tests/conv_case.h"
 
-/* CPU-shaped kernels do not have it. The largest tile wants 17 KiB of local memory, NVIDIA's GPUs have 48 and more: there the
- * trial must succeed. With less only the trial tells: llvmpipe has 32 KiB, and Mesa 22.3 counts each array twice, Mesa 25 once. */
+/* CPU-shaped kernels do not have it. The largest tile wants 17 KiB of local memory, NVIDIA's GPUs have 48 and more:
+ * there the trial must succeed. With less only the trial tells: llvmpipe has 32 KiB, and Mesa 22.3 counts each array
+ * twice, Mesa 25 once. */
 static bool is_ours(const check_device *d) {
   if (d->cpu_shaped) return false;
-  return cvy_device_get_facts(d->cl)->local_bytes >= 48 << 10 || cvy_math_resolve(d->cl, CVY_MATH_TF32) == CVY_MATH_TF32;
+  return cvy_device_get_facts(d->cl)->local_bytes >= 48 << 10 ||
+         cvy_math_resolve(d->cl, CVY_MATH_TF32) == CVY_MATH_TF32;
 }
 
 /* tile: 0 is the default. */
@@ -62,8 +64,15 @@ static void test_random(check_device *d) {
 }
 
 static cvy_conv2d_params one_by_one(void) {
-  return (cvy_conv2d_params){.n_max = 1, .x = {3, 3, 3, 4}, .k = 4, .y_pitch = 4, .r = 1, .s = 1, .stride_h = 1,
-                             .stride_w = 1, .algos = {1, {CVY_CONV_DIRECT}}};
+  return (cvy_conv2d_params){.n_max = 1,
+                             .x = {3, 3, 3, 4},
+                             .k = 4,
+                             .y_pitch = 4,
+                             .r = 1,
+                             .s = 1,
+                             .stride_h = 1,
+                             .stride_w = 1,
+                             .algos = {1, {CVY_CONV_DIRECT}}};
 }
 
 /* y of a 1x1 convolution whose channels 0 and 1 are x and w, the others 0. */
@@ -74,7 +83,7 @@ static float product(check_device *d, float x, float w, cvy_math math) {
   float *const in = check_floats(d, 27), *const filter = check_floats(d, 12);
   in[0] = x, filter[0] = w;
   check_buffer *const bx = check_input(d, "x", in, 9, 3, 4), *const bw = check_input(d, "w", filter, 3, 4, 4),
-               *const by = check_output(d, "y", 9, 4, 4);
+                      *const by = check_output(d, "y", 9, 4, 4);
   check_ok(cvy_conv2d_create(d->cl, &p, &op));
   assert_int_equal(cvy_conv2d_workspace_bytes(op), 0);
   check_ok(cvy_conv2d_forward(op, d->queue, 1, bx->cl, NULL, bw->cl, NULL, by->cl, NULL, NULL));
@@ -85,9 +94,16 @@ static float product(check_device *d, float x, float w, cvy_math math) {
 
 /* Ten bits of mantissa, to nearest, ties away from zero; only where it is asked for. */
 static void test_rounding(check_device *d) {
-  static const struct { float given, wanted; } values[] = {
-      {1 + 0x1p-12f, 1}, {1 + 0x1p-11f, 1 + 0x1p-10f}, {-1 - 0x1p-11f, -1 - 0x1p-10f}, {1 + 0x1p-10f, 1 + 0x1p-10f},
-      {1 + 0x1.8p-10f, 1 + 0x1p-9f}, {0x1.fff8p+9f, 0x1p+10f}, {3e38f, 0x1.c38p+127f}, {0, 0}};
+  static const struct {
+    float given, wanted;
+  } values[] = {{1 + 0x1p-12f, 1},
+                {1 + 0x1p-11f, 1 + 0x1p-10f},
+                {-1 - 0x1p-11f, -1 - 0x1p-10f},
+                {1 + 0x1p-10f, 1 + 0x1p-10f},
+                {1 + 0x1.8p-10f, 1 + 0x1p-9f},
+                {0x1.fff8p+9f, 0x1p+10f},
+                {3e38f, 0x1.c38p+127f},
+                {0, 0}};
   if (!is_ours(d)) return;
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
     if (!check_case(d, "round %a", (double)values[i].given)) continue;
@@ -136,8 +152,9 @@ static cvy_device *open_as(const check_device *d, const char *how) {
 
 /* Where it is not, and where it is claimed but does not compile: float32, one warning, the stated bound of float32. */
 static void test_not_here(check_device *d) {
-  static const struct { const char *how, *says; } cases[] = {
-      {NULL, "compute capability 8.0"}, {"nvidia", "a trial of it failed"}, {"amd", "compute capability 8.0"}};
+  static const struct {
+    const char *how, *says;
+  } cases[] = {{NULL, "compute capability 8.0"}, {"nvidia", "a trial of it failed"}, {"amd", "compute capability 8.0"}};
   for (int i = 0; i < 3; i++) {
     cvy_device *device = open_as(d, cases[i].how);
     cvy_conv2d *op = NULL;
@@ -151,7 +168,8 @@ static void test_not_here(check_device *d) {
     check_log_clear();
     assert_int_equal(cvy_math_resolve(device, CVY_MATH_FP32), CVY_MATH_FP32);
     assert_false(check_log_contains("no TF32 here"));
-    if (i == 2 && !d->cpu_shaped) assert_true(check_log_contains("another: products do without its matrix units: a trial"));
+    if (i == 2 && !d->cpu_shaped)
+      assert_true(check_log_contains("another: products do without its matrix units: a trial"));
     assert_int_equal(cvy_math_define(device, CVY_MATH_FP32), 0);
     check_ok(cvy_conv2d_create(device, &p, &op));
     assert_true(check_log_contains("another: no TF32 here, products are float32"));

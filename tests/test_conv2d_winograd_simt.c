@@ -40,7 +40,9 @@ static void test_random(check_device *d) {
 
 /* Larger ones: several work-groups of products, several tiles per item of the output transform. */
 static void test_layers(check_device *d) {
-  static const struct { int n, size, c, k, pad; } layers[] = {{2, 28, 64, 64, 1}, {5, 7, 130, 150, 1}, {3, 4, 192, 64, 1}};
+  static const struct {
+    int n, size, c, k, pad;
+  } layers[] = {{2, 28, 64, 64, 1}, {5, 7, 130, 150, 1}, {3, 4, 192, 64, 1}};
   if (!is_ours(d) || conv_in_oclgrind()) return;
   for (int i = 0; i < 6; i++) {
     check_rng r = check_rng_make(d, 1000 + i);
@@ -58,23 +60,35 @@ static void test_layers(check_device *d) {
   }
 }
 
-/* More samples than a chunk holds: three chunks of 4, 4 and 1 (CHUNK_FLOATS; the devices at hand are filled by fewer). */
+/* More samples than a chunk holds: three chunks of 4, 4 and 1 (CHUNK_FLOATS; the devices at hand are filled by
+ * fewer). */
 static void test_chunks(check_device *d) {
   if (!is_ours(d) || conv_in_oclgrind()) return;
   check_rng r = check_rng_make(d, 2000);
   conv_case c = {.n = 9, .fill = CHECK_FILL_NORMAL};
-  c.p = (cvy_conv2d_params){.n_max = 10, .x = {90, 90, 32, 32}, .k = 32, .y_pitch = 32, .pad_h = 1, .pad_w = 1, .bias = true};
+  c.p = (cvy_conv2d_params){
+      .n_max = 10, .x = {90, 90, 32, 32}, .k = 32, .y_pitch = 32, .pad_h = 1, .pad_w = 1, .bias = true};
   run_case(d, &r, &c, 0);
 }
 
 static void test_refused(check_device *d) {
   if (!is_ours(d)) return;
-  static const struct { int r, stride, pad; const char *why; } wrong[] = {
-      {5, 1, 1, "only 3x3 filters"}, {3, 2, 1, "only stride 1"}, {3, 1, 3, "only padding up to 2"}};
+  static const struct {
+    int r, stride, pad;
+    const char *why;
+  } wrong[] = {{5, 1, 1, "only 3x3 filters"}, {3, 2, 1, "only stride 1"}, {3, 1, 3, "only padding up to 2"}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-    cvy_conv2d_params p = {.n_max = 1, .x = {9, 9, 5, 5}, .k = 7, .y_pitch = 7, .r = wrong[i].r, .s = wrong[i].r,
-                           .stride_h = wrong[i].stride, .stride_w = wrong[i].stride, .pad_h = wrong[i].pad,
-                           .pad_w = wrong[i].pad, .algos = only[1]};
+    cvy_conv2d_params p = {.n_max = 1,
+                           .x = {9, 9, 5, 5},
+                           .k = 7,
+                           .y_pitch = 7,
+                           .r = wrong[i].r,
+                           .s = wrong[i].r,
+                           .stride_h = wrong[i].stride,
+                           .stride_w = wrong[i].stride,
+                           .pad_h = wrong[i].pad,
+                           .pad_w = wrong[i].pad,
+                           .algos = only[1]};
     cvy_conv2d *op = NULL;
     check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, wrong[i].why);
     assert_null(op);

@@ -37,7 +37,10 @@ static void test_random(check_device *d) {
                                      .w = check_edge(&r, 7, 30),
                                      .c = CHECK_ONE_OF(&r, 1, 3, 7, 8, 9, 16, 17, 20, 31, 33, 50, 64, 65)},
                                .k = CHECK_ONE_OF(&r, 1, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80),
-                               .r = 3, .s = 3, .stride_h = 1, .stride_w = 1,
+                               .r = 3,
+                               .s = 3,
+                               .stride_h = 1,
+                               .stride_w = 1,
                                .pad_h = check_int(&r, 0, 2),
                                .pad_w = check_int(&r, 0, 2),
                                .n_max = 1};
@@ -61,8 +64,9 @@ static void test_random(check_device *d) {
 static void test_layers(check_device *d) {
   static const struct {
     int n, h, w, c, k, pad_h, pad_w;
-  } layers[] = {{4, 28, 28, 64, 48, 1, 1}, {3, 14, 14, 128, 40, 1, 1}, {9, 7, 7, 70, 130, 1, 1}, {33, 4, 4, 144, 16, 1, 1},
-                {5, 1, 1, 16, 16, 1, 1},   {1, 1, 40, 20, 33, 2, 0},   {1, 40, 3, 5, 16, 0, 2},   {150, 6, 5, 16, 16, 0, 1}};
+  } layers[] = {{4, 28, 28, 64, 48, 1, 1}, {3, 14, 14, 128, 40, 1, 1}, {9, 7, 7, 70, 130, 1, 1},
+                {33, 4, 4, 144, 16, 1, 1}, {5, 1, 1, 16, 16, 1, 1},    {1, 1, 40, 20, 33, 2, 0},
+                {1, 40, 3, 5, 16, 0, 2},   {150, 6, 5, 16, 16, 0, 1}};
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
     for (int which = 0; which < 2; which++) {
       check_rng r = check_rng_make(d, 1000 + (int)i);
@@ -71,7 +75,10 @@ static void test_layers(check_device *d) {
                                  .x = {layers[i].h, layers[i].w, layers[i].c, cvy_pitch_of(layers[i].c)},
                                  .k = layers[i].k,
                                  .y_pitch = cvy_pitch_of(layers[i].k),
-                                 .r = 3, .s = 3, .stride_h = 1, .stride_w = 1,
+                                 .r = 3,
+                                 .s = 3,
+                                 .stride_h = 1,
+                                 .stride_w = 1,
                                  .pad_h = layers[i].pad_h,
                                  .pad_w = layers[i].pad_w,
                                  .bias = true,
@@ -82,15 +89,24 @@ static void test_layers(check_device *d) {
     }
 }
 
-/* Every set of tile parameters gives a result within the stated bound (relative L2) on every kind of values, for a batch
- * of the largest and of another size, and the same one whatever n_max was. */
+/* Every set of tile parameters gives a result within the stated bound (relative L2) on every kind of values, for a
+ * batch of the largest and of another size, and the same one whatever n_max was. */
 static void test_bounds(check_device *d) {
   for (int fill = 0; fill < (conv_in_oclgrind() ? 1 : CHECK_FILL_ANY); fill++)
     for (int which = 0; which < 2; which++) {
       cvy_conv_choice choices[64];
       const int n = conv_in_oclgrind() ? 3 : 40, c = 33, k = 48;
-      cvy_conv2d_params p = {.n_max = n, .x = {7, 9, c, 48}, .k = k, .y_pitch = 48, .r = 3, .s = 3, .stride_h = 1,
-                             .stride_w = 1, .pad_h = 1, .pad_w = 1, .algos = {1, {algos[which]}},
+      cvy_conv2d_params p = {.n_max = n,
+                             .x = {7, 9, c, 48},
+                             .k = k,
+                             .y_pitch = 48,
+                             .r = 3,
+                             .s = 3,
+                             .stride_h = 1,
+                             .stride_w = 1,
+                             .pad_h = 1,
+                             .pad_w = 1,
+                             .algos = {1, {algos[which]}},
                              .no_backward_data = true};
       cvy_conv2d_params chosen = p;
       chosen.algos.n = 0;
@@ -104,8 +120,10 @@ static void test_bounds(check_device *d) {
       check_fill(&r, x, rows * c, (check_fill_kind)fill);
       check_fill(&r, dy, rows * k, (check_fill_kind)fill);
       double *const want = check_doubles(d, w_size), *const mag = check_doubles(d, w_size);
-      ref_conv2d_backward_weights(&p, n, check_to_doubles(d, x, rows * c), check_to_doubles(d, dy, rows * k), want, mag);
-      check_buffer *const bx = check_input(d, "x", x, (int)rows, c, 48), *const bdy = check_input(d, "dy", dy, (int)rows, k, 48);
+      ref_conv2d_backward_weights(&p, n, check_to_doubles(d, x, rows * c), check_to_doubles(d, dy, rows * k), want,
+                                  mag);
+      check_buffer *const bx = check_input(d, "x", x, (int)rows, c, 48), *const bdy =
+                                                                             check_input(d, "dy", dy, (int)rows, k, 48);
       for (int i = 0; i < (conv_in_oclgrind() ? 1 : found); i++) {
         cvy_conv2d *op = NULL;
         chosen.choice[CVY_CONV_BACKWARD_WEIGHTS] = choices[i];
@@ -114,8 +132,10 @@ static void test_bounds(check_device *d) {
         assert_string_equal(cvy_conv2d_algorithm_name(op, CVY_CONV_BACKWARD_WEIGHTS), names[which]);
         check_buffer *const bdw = check_output(d, "dw", 9 * c, k, 48);
         check_buffer *const workspace = check_scratch(d, "workspace", cvy_conv2d_workspace_bytes(op));
-        check_ok(cvy_conv2d_backward_weights(op, d->queue, n, bx->cl, NULL, bdy->cl, bdw->cl, NULL, false, workspace->cl));
-        check_relative_l2(d, "dw", check_download(bdw), want, w_size, cvy_conv2d_error_bound(op, CVY_CONV_BACKWARD_WEIGHTS));
+        check_ok(
+            cvy_conv2d_backward_weights(op, d->queue, n, bx->cl, NULL, bdy->cl, bdw->cl, NULL, false, workspace->cl));
+        check_relative_l2(d, "dw", check_download(bdw), want, w_size,
+                          cvy_conv2d_error_bound(op, CVY_CONV_BACKWARD_WEIGHTS));
         cvy_conv2d_destroy(&op);
       }
       check_case_end(d);
@@ -124,8 +144,16 @@ static void test_bounds(check_device *d) {
 
 /* What is refused, and that auto then takes something else. */
 static void test_refused(check_device *d) {
-  const cvy_conv2d_params good = {.n_max = 1, .x = {8, 8, 16, 16}, .k = 16, .y_pitch = 16, .r = 3, .s = 3, .stride_h = 1,
-                                  .stride_w = 1, .pad_h = 1, .pad_w = 1};
+  const cvy_conv2d_params good = {.n_max = 1,
+                                  .x = {8, 8, 16, 16},
+                                  .k = 16,
+                                  .y_pitch = 16,
+                                  .r = 3,
+                                  .s = 3,
+                                  .stride_h = 1,
+                                  .stride_w = 1,
+                                  .pad_h = 1,
+                                  .pad_w = 1};
   cvy_conv_choice choices[64];
   for (int wrong = -1; wrong < 8; wrong++)
     for (int which = 0; which < 2; which++) {

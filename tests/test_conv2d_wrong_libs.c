@@ -9,13 +9,15 @@
 #include "tests/check.h"
 
 static void test_refused(check_device *d) {
-  static const struct { cvy_conv_algo algo; const char *build, *wrong; } libs[] = {
-      {CVY_CONV_GEMM, "CLBlast fails here", "CLBlast's products are wrong here"},
-      {CVY_CONV_FFT, "fail here", "are wrong here"}};
+  static const struct {
+    cvy_conv_algo algo;
+    const char *build, *wrong;
+  } libs[] = {{CVY_CONV_GEMM, "CLBlast fails here", "CLBlast's products are wrong here"},
+              {CVY_CONV_FFT, "fail here", "are wrong here"}};
   setenv("CVY_WRONG_LIBS", d->cpu_shaped ? "build" : "wrong", 1);
   for (size_t i = 0; i < sizeof libs / sizeof *libs; i++) {
-    cvy_conv2d_params p = {.n_max = 1, .x = {9, 7, 3, 4}, .k = 4, .y_pitch = 4, .r = 5, .s = 5, .stride_h = 1,
-                           .stride_w = 1};
+    cvy_conv2d_params p = {
+        .n_max = 1, .x = {9, 7, 3, 4}, .k = 4, .y_pitch = 4, .r = 5, .s = 5, .stride_h = 1, .stride_w = 1};
     cvy_conv2d *op = NULL;
     cvy_conv_choice choices[64];
     p.algos = (cvy_conv_algo_list){1, {libs[i].algo}};

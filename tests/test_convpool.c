@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Convolution, ReLU and average pool in one, against the references of the three. A value near 0 may fall on either side of
- * the ReLU in float32: the device's mask must agree with the reference where that is sure, and the gradients are compared
- * on the device's mask.
- * Bounds: direct sums are off by a few eps times the sum of the terms' absolute values; Winograd's transforms mix the pixels
- * of a tile and the taps, so there the largest of those sums in the tensor counts, with a factor for the transforms' own.
- * The bias is no term: added to the finished sum, it costs one rounding, however large it is. */
+ * Convolution, ReLU and average pool in one, against the references of the three. A value near 0 may fall on either
+ * side of the ReLU in float32: the device's mask must agree with the reference where that is sure, and the gradients
+ * are compared on the device's mask.
+ * Bounds: direct sums are off by a few eps times the sum of the terms' absolute values; Winograd's transforms mix the
+ * pixels of a tile and the taps, so there the largest of those sums in the tensor counts, with a factor for the
+ * transforms' own. The bias is no term: added to the finished sum, it costs one rounding, however large it is. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,10 @@
 
 enum { DIRECT_FACTOR = 8, WINOGRAD_FACTOR = 48 };
 
-typedef struct extras { bool accumulate, no_mask; check_fill_kind fill; } extras;
+typedef struct extras {
+  bool accumulate, no_mask;
+  check_fill_kind fill;
+} extras;
 
 static size_t elems(const cvy_shape *s, int n) { return (size_t)n * (size_t)s->h * (size_t)s->w * (size_t)s->c; }
 
@@ -40,12 +43,21 @@ static void compare(check_device *d, const cvy_convpool *op, const char *what, c
 
 /* The conv2d that is in it. */
 static cvy_conv2d_params conv_of(const cvy_convpool_params *p) {
-  return (cvy_conv2d_params){.n_max = p->n_max, .x = p->x, .k = p->k, .y_pitch = p->y_pitch, .r = p->r, .s = p->s,
-                             .stride_h = 1, .stride_w = 1, .pad_h = p->pad_h, .pad_w = p->pad_w, .bias = p->bias};
+  return (cvy_conv2d_params){.n_max = p->n_max,
+                             .x = p->x,
+                             .k = p->k,
+                             .y_pitch = p->y_pitch,
+                             .r = p->r,
+                             .s = p->s,
+                             .stride_h = 1,
+                             .stride_w = 1,
+                             .pad_h = p->pad_h,
+                             .pad_w = p->pad_w,
+                             .bias = p->bias};
 }
 
-/* The device's mask as the gradient of the convolution's output: da from dy. Bits behind K must be clear; a set bit means
- * a > 0, a clear one a <= 0, unless a is within its bound of 0. */
+/* The device's mask as the gradient of the convolution's output: da from dy. Bits behind K must be clear; a set bit
+ * means a > 0, a clear one a <= 0, unless a is within its bound of 0. */
 static void unpool(check_device *d, const cvy_convpool_params *p, int n, const unsigned char *mask, const double *a,
                    const double *a_bound, const cvy_shape *conv, const double *dy, double *da) {
   const cvy_shape y = cvy_convpool_output_shape(p);
@@ -55,8 +67,10 @@ static void unpool(check_device *d, const cvy_convpool_params *p, int n, const u
       const unsigned bits = mask[(size_t)row * (size_t)y.pitch + (size_t)k];
       if (k >= p->k ? bits != 0 : bits > 15) check_fail(d, "mask of row %d, channel %d is 0x%x", row, k, bits);
       for (int b = 0; b < 4 && k < p->k; b++) {
-        const size_t at = (((size_t)image * (size_t)conv->h + (size_t)(2 * i + b / 2)) * (size_t)conv->w +
-                           (size_t)(2 * j + b % 2)) * (size_t)p->k + (size_t)k;
+        const size_t at =
+            (((size_t)image * (size_t)conv->h + (size_t)(2 * i + b / 2)) * (size_t)conv->w + (size_t)(2 * j + b % 2)) *
+                (size_t)p->k +
+            (size_t)k;
         const bool passes = bits >> b & 1;
         if (fabs(a[at]) > a_bound[at] && passes != (a[at] > 0))
           check_fail(d, "bit %d of row %d, channel %d is %d, the value %g", b, row, k, passes, a[at]);
@@ -82,10 +96,11 @@ static void run_case(check_device *d, check_rng *r, const cvy_convpool_params *p
   half.x = a_shape;
   check_ok(cvy_pool2d_output_shape(&half, &pooled));
   assert_memory_equal(&pooled, &y_shape, sizeof pooled);
-  const int c = p->x.c, k = p->k, taps = p->r * p->s * c, x_rows = n * p->x.h * p->x.w, y_rows = n * y_shape.h * y_shape.w;
+  const int c = p->x.c, k = p->k, taps = p->r * p->s * c, x_rows = n * p->x.h * p->x.w,
+            y_rows = n * y_shape.h * y_shape.w;
   const size_t nx = elems(&p->x, n), na = elems(&a_shape, n), ny = elems(&y_shape, n), nw = (size_t)taps * (size_t)k;
   float *const x = check_floats(d, nx), *const w = check_floats(d, nw), *const bias = check_floats(d, (size_t)k),
-        *const dy = check_floats(d, ny), *const old = check_floats(d, nx + nw + (size_t)k);
+               *const dy = check_floats(d, ny), *const old = check_floats(d, nx + nw + (size_t)k);
   check_fill(r, x, nx, e->fill);
   check_fill(r, w, nw, CHECK_FILL_NORMAL);
   check_fill(r, bias, (size_t)k, e->fill);
@@ -106,7 +121,8 @@ static void run_case(check_device *d, check_rng *r, const cvy_convpool_params *p
   const bool winograd = !strcmp(cvy_convpool_algorithm_name(op), "winograd");
   for (size_t i = 0; i < ny; i++) /* that of each of the four, and of two sums of them */
     y_mag[i] += 1.5 * y_ref[i] / (winograd ? WINOGRAD_FACTOR : DIRECT_FACTOR);
-  check_buffer *const bx = check_input(d, "x", x, x_rows, c, p->x.pitch), *const bw = check_input(d, "w", w, taps, k, p->y_pitch);
+  check_buffer *const bx = check_input(d, "x", x, x_rows, c, p->x.pitch), *const bw = check_input(d, "w", w, taps, k,
+                                                                                                  p->y_pitch);
   check_buffer *const bb = p->bias ? check_input(d, "bias", bias, 1, k, p->y_pitch) : NULL;
   check_buffer *const by = check_output(d, "y", y_rows, k, p->y_pitch);
   const size_t mask_bytes = cvy_convpool_mask_bytes(p, n);
@@ -128,14 +144,15 @@ static void run_case(check_device *d, check_rng *r, const cvy_convpool_params *p
   }
 
   /* backward */
-  double *const dy_ref = check_to_doubles(d, dy, ny), *const da = check_doubles(d, na), *const a_bound = check_doubles(d, na);
+  double *const dy_ref = check_to_doubles(d, dy, ny), *const da = check_doubles(d, na),
+                *const a_bound = check_doubles(d, na);
   double largest = 0;
   for (size_t i = 0; i < na; i++) largest = fmax(largest, a_mag[i]);
   for (size_t i = 0; i < na; i++) a_bound[i] = WINOGRAD_FACTOR * (double)FLT_EPSILON * largest;
   unpool(d, p, n, mask, a, a_bound, &a_shape, dy_ref, da);
-  double *const want_dx = check_doubles(d, nx), *const dx_mag = check_doubles(d, nx), *const want_dw = check_doubles(d, nw),
-         *const dw_mag = check_doubles(d, nw), *const want_db = check_doubles(d, (size_t)k),
-         *const db_mag = check_doubles(d, (size_t)k);
+  double *const want_dx = check_doubles(d, nx), *const dx_mag = check_doubles(d, nx),
+                *const want_dw = check_doubles(d, nw), *const dw_mag = check_doubles(d, nw),
+                *const want_db = check_doubles(d, (size_t)k), *const db_mag = check_doubles(d, (size_t)k);
   ref_conv2d_backward_weights(&conv, n, x_ref, da, want_dw, dw_mag);
   ref_reduce_columns(na / (size_t)k, k, da, want_db, db_mag);
   ref_conv2d_backward_data(&conv, n, da, w_ref, want_dx, dx_mag);
@@ -154,7 +171,8 @@ static void run_case(check_device *d, check_rng *r, const cvy_convpool_params *p
   if (bdb) check_close_mag(d, "db", check_download(bdb), want_db, db_mag, DIRECT_FACTOR, 1, k);
   if (!p->no_backward_data) {
     check_buffer *const bdx = TARGET("dx", old, x_rows, c, p->x.pitch);
-    check_ok(cvy_convpool_backward_data(op, d->queue, n, bdy->cl, bm->cl, bw->cl, bdx->cl, e->accumulate, workspace->cl));
+    check_ok(
+        cvy_convpool_backward_data(op, d->queue, n, bdy->cl, bm->cl, bw->cl, bdx->cl, e->accumulate, workspace->cl));
     compare(d, op, "dx", check_download(bdx), want_dx, dx_mag, nx, c, e->accumulate);
   }
 #undef TARGET
@@ -170,12 +188,19 @@ static void test_winograd(check_device *d) {
     check_rng r = check_rng_make(d, i);
     const int n = check_int(&r, 1, 4), c = check_edge(&r, 16, getenv("CVY_TEST_OCLGRIND") ? 20 : 50);
     const int k = check_edge(&r, 16, getenv("CVY_TEST_OCLGRIND") ? 20 : 100);
-    cvy_convpool_params p = {.n_max = n + check_int(&r, 0, 2), .k = k, .y_pitch = cvy_pitch_of(k), .r = 5, .s = 5,
-                             .pad_h = i % 3 ? 0 : check_int(&r, 0, 4), .pad_w = i % 3 ? 0 : check_int(&r, 0, 4),
+    cvy_convpool_params p = {.n_max = n + check_int(&r, 0, 2),
+                             .k = k,
+                             .y_pitch = cvy_pitch_of(k),
+                             .r = 5,
+                             .s = 5,
+                             .pad_h = i % 3 ? 0 : check_int(&r, 0, 4),
+                             .pad_w = i % 3 ? 0 : check_int(&r, 0, 4),
                              .bias = i % 4 != 1};
-    p.x = (cvy_shape){.h = check_int(&r, 6 - p.pad_h, 15), .w = check_int(&r, 6 - p.pad_w, 15), .c = c, .pitch = cvy_pitch_of(c)};
+    p.x = (cvy_shape){
+        .h = check_int(&r, 6 - p.pad_h, 15), .w = check_int(&r, 6 - p.pad_w, 15), .c = c, .pitch = cvy_pitch_of(c)};
     p.no_backward_data = i % 5 == 4 && c > 4;
-    const extras e = {.accumulate = i % 4 == 3, .no_mask = i % 7 == 6, .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_ANY};
+    const extras e = {
+        .accumulate = i % 4 == 3, .no_mask = i % 7 == 6, .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_ANY};
     if (check_case(d, "winograd %s number=%d", describe(&p, n), i)) run_case(d, &r, &p, n, &e);
   }
 }
@@ -186,13 +211,21 @@ static void test_direct(check_device *d) {
   for (int i = 0; i < n_cases; i++) {
     check_rng r = check_rng_make(d, 300 + i);
     const int n = check_int(&r, 1, 4), c = check_int(&r, 1, 4), k = check_edge(&r, 16, 70);
-    cvy_convpool_params p = {.n_max = n + check_int(&r, 0, 2), .k = k, .y_pitch = cvy_pitch_of(k), .r = check_int(&r, 1, 5),
-                             .s = check_int(&r, 1, 5), .bias = i % 4 != 1, .no_backward_data = true};
+    cvy_convpool_params p = {.n_max = n + check_int(&r, 0, 2),
+                             .k = k,
+                             .y_pitch = cvy_pitch_of(k),
+                             .r = check_int(&r, 1, 5),
+                             .s = check_int(&r, 1, 5),
+                             .bias = i % 4 != 1,
+                             .no_backward_data = true};
     p.pad_h = i % 3 ? 0 : check_int(&r, 0, p.r - 1), p.pad_w = i % 3 ? 0 : check_int(&r, 0, p.s - 1);
     const int least_h = p.r + 1 - 2 * p.pad_h, least_w = p.s + 1 - 2 * p.pad_w;
-    p.x = (cvy_shape){.h = check_int(&r, least_h > 1 ? least_h : 1, 17), .w = check_int(&r, least_w > 1 ? least_w : 1, 17),
-                      .c = c, .pitch = i % 2 ? cvy_input_pitch_of(c) : cvy_pitch_of(c)};
-    const extras e = {.accumulate = i % 4 == 3, .no_mask = i % 7 == 6, .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_ANY};
+    p.x = (cvy_shape){.h = check_int(&r, least_h > 1 ? least_h : 1, 17),
+                      .w = check_int(&r, least_w > 1 ? least_w : 1, 17),
+                      .c = c,
+                      .pitch = i % 2 ? cvy_input_pitch_of(c) : cvy_pitch_of(c)};
+    const extras e = {
+        .accumulate = i % 4 == 3, .no_mask = i % 7 == 6, .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_ANY};
     if (check_case(d, "direct %s number=%d", describe(&p, n), i)) run_case(d, &r, &p, n, &e);
   }
 }
@@ -200,13 +233,13 @@ static void test_direct(check_device *d) {
 /* What the networks use, more tiles than there are work-groups, and the largest shapes. */
 static void test_fixed(check_device *d) {
   static const cvy_convpool_params cases[] = {
-    {.x = {28, 28, 1, 1}, .k = 20, .r = 3, .s = 3, .bias = true, .no_backward_data = true},
-    {.x = {13, 13, 20, 32}, .k = 50, .r = 5, .s = 5, .bias = true},
-    {.x = {32, 32, 3, 4}, .k = 20, .r = 3, .s = 3, .bias = true, .no_backward_data = true},
-    {.x = {15, 15, 20, 32}, .k = 50, .r = 5, .s = 5, .bias = true},
-    {.x = {28, 28, 1, 1}, .k = 6, .r = 5, .s = 5, .pad_h = 2, .pad_w = 2, .bias = true, .no_backward_data = true},
-    {.x = {6, 6, 6, 16}, .k = 16, .r = 5, .s = 5, .bias = true, .inference = true},
-    {.x = {9, 8, 128, 128}, .k = 113, .r = 5, .s = 5},
+      {.x = {28, 28, 1, 1}, .k = 20, .r = 3, .s = 3, .bias = true, .no_backward_data = true},
+      {.x = {13, 13, 20, 32}, .k = 50, .r = 5, .s = 5, .bias = true},
+      {.x = {32, 32, 3, 4}, .k = 20, .r = 3, .s = 3, .bias = true, .no_backward_data = true},
+      {.x = {15, 15, 20, 32}, .k = 50, .r = 5, .s = 5, .bias = true},
+      {.x = {28, 28, 1, 1}, .k = 6, .r = 5, .s = 5, .pad_h = 2, .pad_w = 2, .bias = true, .no_backward_data = true},
+      {.x = {6, 6, 6, 16}, .k = 16, .r = 5, .s = 5, .bias = true, .inference = true},
+      {.x = {9, 8, 128, 128}, .k = 113, .r = 5, .s = 5},
   };
   for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
     check_rng r = check_rng_make(d, 500 + i);
@@ -221,18 +254,22 @@ static void test_fixed(check_device *d) {
 
 /* Which shapes are done: pure. */
 static void test_fits(check_device *d) {
-  const cvy_convpool_params good = {.n_max = 2, .x = {13, 13, 20, 32}, .k = 50, .y_pitch = 64, .r = 5, .s = 5},
-                            first = {.n_max = 2, .x = {28, 28, 1, 1}, .k = 20, .y_pitch = 32, .r = 3, .s = 3,
-                                     .no_backward_data = true};
-  static const struct { bool of_first; size_t offset; int value; } bad[] = {
-    {false, offsetof(cvy_convpool_params, n_max), 0},     {false, offsetof(cvy_convpool_params, n_max), 1 << 20},
-    {false, offsetof(cvy_convpool_params, x.h), 5},       {false, offsetof(cvy_convpool_params, x.w), 5},
-    {false, offsetof(cvy_convpool_params, x.pitch), 20},  {false, offsetof(cvy_convpool_params, x.pitch), 272},
-    {false, offsetof(cvy_convpool_params, y_pitch), 50},  {false, offsetof(cvy_convpool_params, y_pitch), 48},
-    {false, offsetof(cvy_convpool_params, r), 3},         {false, offsetof(cvy_convpool_params, s), 4},
-    {false, offsetof(cvy_convpool_params, pad_h), 5},     {false, offsetof(cvy_convpool_params, pad_w), -1},
-    {false, offsetof(cvy_convpool_params, k), 0},         {true, offsetof(cvy_convpool_params, r), 129},
-    {true, offsetof(cvy_convpool_params, x.c), 5},        {true, offsetof(cvy_convpool_params, no_backward_data), 0},
+  const cvy_convpool_params
+      good = {.n_max = 2, .x = {13, 13, 20, 32}, .k = 50, .y_pitch = 64, .r = 5, .s = 5},
+      first = {.n_max = 2, .x = {28, 28, 1, 1}, .k = 20, .y_pitch = 32, .r = 3, .s = 3, .no_backward_data = true};
+  static const struct {
+    bool of_first;
+    size_t offset;
+    int value;
+  } bad[] = {
+      {false, offsetof(cvy_convpool_params, n_max), 0},    {false, offsetof(cvy_convpool_params, n_max), 1 << 20},
+      {false, offsetof(cvy_convpool_params, x.h), 5},      {false, offsetof(cvy_convpool_params, x.w), 5},
+      {false, offsetof(cvy_convpool_params, x.pitch), 20}, {false, offsetof(cvy_convpool_params, x.pitch), 272},
+      {false, offsetof(cvy_convpool_params, y_pitch), 50}, {false, offsetof(cvy_convpool_params, y_pitch), 48},
+      {false, offsetof(cvy_convpool_params, r), 3},        {false, offsetof(cvy_convpool_params, s), 4},
+      {false, offsetof(cvy_convpool_params, pad_h), 5},    {false, offsetof(cvy_convpool_params, pad_w), -1},
+      {false, offsetof(cvy_convpool_params, k), 0},        {true, offsetof(cvy_convpool_params, r), 129},
+      {true, offsetof(cvy_convpool_params, x.c), 5},       {true, offsetof(cvy_convpool_params, no_backward_data), 0},
   };
   cvy_convpool *op = NULL;
   assert_true(cvy_convpool_fits(&good) && cvy_convpool_fits(&first));
@@ -256,25 +293,33 @@ static void test_arguments(check_device *d) {
   check_ok(cvy_convpool_create(d->cl, &p, &op));
   check_buffer *const x = check_input(d, "x", zeros, 72, 16, 16), *const w = check_input(d, "w", zeros, 200, 16, 16);
   check_buffer *const b = check_input(d, "b", zeros, 1, 16, 16), *const y = check_output(d, "y", 2, 16, 16);
-  check_buffer *const mask = check_scratch(d, "mask", 32), *const space = check_scratch(d, "workspace", cvy_convpool_workspace_bytes(op));
+  check_buffer *const mask = check_scratch(d, "mask", 32), *const space = check_scratch(
+                                                               d, "workspace", cvy_convpool_workspace_bytes(op));
 #define FORWARD(n, x, w, b, y, m, s) cvy_convpool_forward(op, d->queue, n, x, w, b, y, m, s)
   check_fails(FORWARD(0, x->cl, w->cl, b->cl, y->cl, NULL, space->cl), CVY_E_ARGUMENT, "0 samples");
   check_fails(FORWARD(3, x->cl, w->cl, b->cl, y->cl, NULL, space->cl), CVY_E_ARGUMENT, "from 1 to 2");
   check_fails(FORWARD(2, b->cl, w->cl, b->cl, y->cl, NULL, space->cl), CVY_E_ARGUMENT, "x has 64 bytes");
   check_fails(FORWARD(2, x->cl, b->cl, b->cl, y->cl, NULL, space->cl), CVY_E_ARGUMENT, "w has 64 bytes");
-  check_fails(FORWARD(2, x->cl, w->cl, NULL, y->cl, NULL, space->cl), CVY_E_ARGUMENT, "with a bias, the call is without");
+  check_fails(FORWARD(2, x->cl, w->cl, NULL, y->cl, NULL, space->cl), CVY_E_ARGUMENT,
+              "with a bias, the call is without");
   check_fails(FORWARD(2, x->cl, w->cl, b->cl, b->cl, NULL, space->cl), CVY_E_ARGUMENT, "y has 64 bytes");
   check_fails(FORWARD(2, x->cl, w->cl, b->cl, y->cl, NULL, NULL), CVY_E_ARGUMENT, "workspace is NULL");
-  check_fails(cvy_convpool_backward_data(op, d->queue, 2, y->cl, NULL, w->cl, x->cl, false, space->cl), CVY_E_ARGUMENT, "mask is NULL");
-  check_fails(cvy_convpool_backward_data(op, d->queue, 2, y->cl, mask->cl, w->cl, y->cl, false, space->cl), CVY_E_ARGUMENT, "dx has 128 bytes");
-  check_fails(cvy_convpool_backward_weights(op, d->queue, 2, x->cl, NULL, mask->cl, w->cl, b->cl, false, space->cl), CVY_E_ARGUMENT, "dy is NULL");
-  check_fails(cvy_convpool_backward_weights(op, d->queue, 2, x->cl, y->cl, mask->cl, x->cl, b->cl, false, space->cl), CVY_E_ARGUMENT, "dw has");
+  check_fails(cvy_convpool_backward_data(op, d->queue, 2, y->cl, NULL, w->cl, x->cl, false, space->cl), CVY_E_ARGUMENT,
+              "mask is NULL");
+  check_fails(cvy_convpool_backward_data(op, d->queue, 2, y->cl, mask->cl, w->cl, y->cl, false, space->cl),
+              CVY_E_ARGUMENT, "dx has 128 bytes");
+  check_fails(cvy_convpool_backward_weights(op, d->queue, 2, x->cl, NULL, mask->cl, w->cl, b->cl, false, space->cl),
+              CVY_E_ARGUMENT, "dy is NULL");
+  check_fails(cvy_convpool_backward_weights(op, d->queue, 2, x->cl, y->cl, mask->cl, x->cl, b->cl, false, space->cl),
+              CVY_E_ARGUMENT, "dw has");
 #undef FORWARD
   cvy_convpool_destroy(&op);
   first.no_backward_data = true, first.inference = true;
   check_ok(cvy_convpool_create(d->cl, &first, &op));
-  check_fails(cvy_convpool_backward_data(op, d->queue, 2, y->cl, mask->cl, w->cl, x->cl, false, space->cl), CVY_E_ARGUMENT, "without backward_data");
-  check_fails(cvy_convpool_backward_weights(op, d->queue, 2, x->cl, y->cl, mask->cl, w->cl, NULL, false, space->cl), CVY_E_ARGUMENT, "without backward_weights");
+  check_fails(cvy_convpool_backward_data(op, d->queue, 2, y->cl, mask->cl, w->cl, x->cl, false, space->cl),
+              CVY_E_ARGUMENT, "without backward_data");
+  check_fails(cvy_convpool_backward_weights(op, d->queue, 2, x->cl, y->cl, mask->cl, w->cl, NULL, false, space->cl),
+              CVY_E_ARGUMENT, "without backward_weights");
   check_case_end(d);
   cvy_convpool_destroy(&op);
 }

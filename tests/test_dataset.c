@@ -9,9 +9,9 @@
 
 #include "convoy/data.h"
 #include "src/base/file.h"
-#include "src/train/idx.h"
+#include "src/data/idx.h"
 
-static char folder[1024];                              /* of the test under way */
+static char folder[1024]; /* of the test under way */
 
 static const char *path_in(const char *dir, const char *name) {
   static char paths[4][4096];
@@ -132,7 +132,7 @@ static void test_plain_errors(check_device *d) {
   for (int i = 4; i < 20; i++) b[i] = 0x7f;
   refuse(b, n, "product of its 4 dimensions overflows");
   memcpy(b, good, n);
-  b[4] = 0x40;                                         /* 24 GiB that are not there */
+  b[4] = 0x40; /* 24 GiB that are not there */
   refuse(b, n, "the file has 24");
   check_fails(cvy_idx_read(folder, 3, 4, &idx), CVY_E_IO, "it is a folder, not a file");
   check_fails(cvy_idx_read(path_in(folder, "none"), 3, 4, &idx), CVY_E_IO, "No such file");
@@ -145,7 +145,7 @@ static void test_packed_errors(check_device *d) {
   uint8_t *const plain = cvy_calloc(MOST, 1), *const packed = cvy_calloc(MOST, 1), *const b = cvy_calloc(MOST, 1);
   const size_t n = make_idx(plain, 3, (const int[]){100, 10, 13}, 0, 251), packed_n = pack(plain, n, packed, MOST);
   cvy_idx idx;
-  write_bytes(path_in(folder, "file"), packed, packed_n);   /* whatever the name */
+  write_bytes(path_in(folder, "file"), packed, packed_n); /* whatever the name */
   check_ok(cvy_idx_read(path_in(folder, "file"), 3, 4, &idx));
   assert_int_equal(idx.size_bytes, 13000);
   assert_memory_equal(idx.data, plain + 16, 13000);
@@ -271,7 +271,8 @@ static void test_folder_errors(check_device *d) {
     char odd[sizeof data->name + 2];
     const int most = sizeof data->name - 1;
     assert_int_equal(symlink(folder, path_in(folder, links[i])), 0);
-    const size_t folder_bytes = strlen(folder), slashes = (size_t)most - 1 - folder_bytes; /* its last character is at the end */
+    const size_t folder_bytes = strlen(folder),
+                 slashes = (size_t)most - 1 - folder_bytes; /* its last character is at the end */
     assert_true(folder_bytes < (size_t)most - 1);
     memcpy(odd, folder, folder_bytes);
     memset(odd + folder_bytes, '/', slashes);
@@ -315,17 +316,19 @@ static bool write_sparse(const char *name, int rank, const int *dims) {
   return truncate(path_in(folder, name), (off_t)(size + n)) == 0;
 }
 
-/* Images that no machine has memory for are refused by their headers; labels are not read for images of another number. */
+/* Images that no machine has memory for are refused by their headers; labels are not read for images of another
+ * number. */
 static void test_sizes(check_device *d) {
   (void)d;
-  cvy_data *data;
+  cvy_data *data = NULL;
   snprintf(folder, sizeof folder, "%s", check_temp_dir());
   write_set(folder, 3);
   const int images[3] = {1 << 21, 2048, 2048}, labels[1] = {1 << 21}, fewer[1] = {1 << 20};
   if (write_sparse(names[0], 3, images) && write_sparse(names[1], 1, labels)) {
     write_sparse(names[2], 3, (const int[]){1, 2048, 2048});
     write_sparse(names[3], 1, (const int[]){1});
-    check_fails(cvy_data_load_begin(folder, NULL, &data), CVY_E_MEMORY, "2097153 images of 2048x2048x1 need 8192.0 GiB, there are");
+    check_fails(cvy_data_load_begin(folder, NULL, &data), CVY_E_MEMORY,
+                "2097153 images of 2048x2048x1 need 8192.0 GiB, there are");
     write_sparse(names[1], 1, fewer);
     check_fails(cvy_data_load_begin(folder, NULL, &data), CVY_E_FORMAT, "has 1048576 labels for the 2097152 images");
   }
@@ -351,7 +354,8 @@ static void test_wide_labels(check_device *d) {
   assert_memory_equal(data->train.labels, want, sizeof want);
   cvy_data_destroy(&data);
   check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 1000}, &data), CVY_E_FORMAT,
-              "train-labels-idx1-ubyte: the label of training image 2 (offset 12) is 65534, with 1000 classes 0 to 999");
+              "train-labels-idx1-ubyte: the label of training image 2 (offset 12) is 65534, with 1000 classes 0 to "
+              "999");
   memcpy(b, labels, sizeof labels);
   b[13] = 0xff;
   write_bytes(path_in(folder, names[1]), b, sizeof labels);
@@ -364,7 +368,8 @@ static void test_wide_labels(check_device *d) {
   b[2] = 0x0b;
   b[15] = 2;
   write_bytes(path_in(folder, names[0]), b, n);
-  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "its elements have 16 bits (type 0b at offset 2), images are bytes");
+  check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT,
+              "its elements have 16 bits (type 0b at offset 2), images are bytes");
 }
 
 static void test_search(check_device *d) {
@@ -392,7 +397,7 @@ static void test_search(check_device *d) {
   assert_int_equal(data->classes, 4);
   assert_true(check_log_contains("(--data-dir); taken from"));
   cvy_data_destroy(&data);
-  unlink(path_in(b, names[3]));                        /* a folder that is not whole is not passed over */
+  unlink(path_in(b, names[3])); /* a folder that is not whole is not passed over */
   check_fails(cvy_data_load("fashion-mnist", NULL, &data), CVY_E_IO, "t10k-labels-idx1-ubyte");
   unsetenv("CONVOY_DATA");
   if (cvy_file_exists(DEBIAN)) {
@@ -402,7 +407,7 @@ static void test_search(check_device *d) {
     int counts[10] = {0};
     for (int i = 0; i < 60000; i++) counts[data->train.labels[i]]++;
     for (int i = 0; i < 10; i++) assert_int_equal(counts[i], 6000);
-    assert_int_equal(data->train.labels[0], 9);        /* an ankle boot */
+    assert_int_equal(data->train.labels[0], 9); /* an ankle boot */
     cvy_data_destroy(&data);
   } else {
     check_fails(cvy_data_load("fashion-mnist", &(cvy_data_params){.dir = folder}, &data), CVY_E_IO,
@@ -435,7 +440,7 @@ static void test_synthetic(check_device *d) {
   cvy_data_destroy(&y);
 
   assert_memory_not_equal(x->train.labels, x->test.labels, 51 * sizeof *x->train.labels);
-  int equal_labels = 0;                                /* training and test noise are not the same */
+  int equal_labels = 0; /* training and test noise are not the same */
   for (int i = 0; i < 51; i++) {
     if (x->train.labels[i] != x->test.labels[i]) continue;
     equal_labels++;

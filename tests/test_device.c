@@ -70,14 +70,16 @@ static void test_list(check_device *d) {
 
 static void test_broken_lists(check_device *d) {
   (void)d;
-  static const struct { const char *how, *reason; } cases[] = {
-    {"no-devices", "no devices"},
-    {"broken-platform", "its devices cannot be listed: CL_OUT_OF_RESOURCES (-5)"},
-    {"no-info", "does not answer basic questions"},
-    {"no-compiler", "has no compiler"},
-    {"not-available", "is not available"},
-    {"old-version", "OpenCL 1.1 antique"},
-    {"no-context", "a context cannot be created: CL_OUT_OF_RESOURCES (-5)"},
+  static const struct {
+    const char *how, *reason;
+  } cases[] = {
+      {"no-devices", "no devices"},
+      {"broken-platform", "its devices cannot be listed: CL_OUT_OF_RESOURCES (-5)"},
+      {"no-info", "does not answer basic questions"},
+      {"no-compiler", "has no compiler"},
+      {"not-available", "is not available"},
+      {"old-version", "OpenCL 1.1 antique"},
+      {"no-context", "a context cannot be created: CL_OUT_OF_RESOURCES (-5)"},
   };
   cvy_device_list *list = NULL;
   cvy_devices *devices = NULL;
@@ -86,7 +88,7 @@ static void test_broken_lists(check_device *d) {
   assert_int_equal(list->n, 0);
   cvy_device_list_destroy(&list);
   check_fails(cvy_devices_select("auto", &devices), CVY_E_NO_DEVICE, "there is no usable OpenCL device");
-  assert_true(check_log_contains("any CPU      "));   /* what to install here */
+  assert_true(check_log_contains("any CPU      ")); /* what to install here */
   breaks(NULL);
   if (!have_device) check_skip(d, "no usable device"); /* without a driver the loader loads no layers */
   breaks("broken-loader");
@@ -185,14 +187,18 @@ static void test_open(check_device *d) {
 }
 
 static const char busy_source[] =
-  "kernel void busy(global float *y, const int n) {\n"
-  "  float a = get_global_id(2 * CVY_CPU), b = 1.0f;\n"
-  "  for (int i = 0; i < n; i++) { a = fma(a, 0.999f, b); b = fma(b, 0.998f, a * 1e-9f); }\n"
-  "  y[get_global_id(2 * CVY_CPU)] = a + b;\n"
-  "}\n";
+    "kernel void busy(global float *y, const int n) {\n"
+    "  float a = get_global_id(2 * CVY_CPU), b = 1.0f;\n"
+    "  for (int i = 0; i < n; i++) { a = fma(a, 0.999f, b); b = fma(b, 0.998f, a * 1e-9f); }\n"
+    "  y[get_global_id(2 * CVY_CPU)] = a + b;\n"
+    "}\n";
 
 enum { MOST_TASKS = 256 };
-typedef struct tasks { int n; long id[MOST_TASKS]; unsigned long ticks[MOST_TASKS]; } tasks;
+typedef struct tasks {
+  int n;
+  long id[MOST_TASKS];
+  unsigned long ticks[MOST_TASKS];
+} tasks;
 
 /* User time of every thread of this process; n = 0 where /proc does not tell. */
 static void tasks_read(tasks *out) {
@@ -282,7 +288,8 @@ static void test_parts(check_device *d) {
   if (strstr(list->items[item].platform_name, "Portable Computing Language") && worked[0] >= 0)
     assert_int_not_equal(worked[0], worked[1]);
   for (int i = 0; i < 2; i++) cvy_device_close(&parts[i]);
-  /* Closed right behind a command: a driver's thread may still be busy with it (with MALLOC_PERTURB_, as meson sets it). */
+  /* Closed right behind a command: a driver's thread may still be busy with it (with MALLOC_PERTURB_, as meson sets
+   * it). */
   for (int i = 0; i < 200; i++) {
     cvy_buffer *y = NULL;
     check_ok(cvy_device_open(list, &choices[i % 2], false, &parts[0]));
@@ -299,14 +306,14 @@ static void test_parts(check_device *d) {
 static void test_same(check_device *d) {
   (void)d;
   cvy_device_info items[8] = {
-    {.platform = 0, .index = 0, .kind = CVY_DEVICE_CPU, .usable = true, .software = true},
-    {.platform = 0, .index = 1, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0"},
-    {.platform = 0, .index = 2, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0"}, /* MIG */
-    {.platform = 1, .index = 0, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0"},
-    {.platform = 1, .index = 1, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = ""},
-    {.platform = 2, .index = 0, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = ""},
-    {.platform = 3, .index = 0, .kind = CVY_DEVICE_CPU, .usable = true},
-    {.platform = 4, .index = 0, .kind = CVY_DEVICE_CPU, .usable = true},
+      {.platform = 0, .index = 0, .kind = CVY_DEVICE_CPU, .usable = true, .software = true},
+      {.platform = 0, .index = 1, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0"},
+      {.platform = 0, .index = 2, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0"}, /* MIG */
+      {.platform = 1, .index = 0, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0"},
+      {.platform = 1, .index = 1, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = ""},
+      {.platform = 2, .index = 0, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = ""},
+      {.platform = 3, .index = 0, .kind = CVY_DEVICE_CPU, .usable = true},
+      {.platform = 4, .index = 0, .kind = CVY_DEVICE_CPU, .usable = true},
   };
   cvy_device_list list = {.n = 8, .items = items};
   static const int want[8] = {6, -1, -1, 1, -1, -1, -1, 6};
@@ -325,7 +332,7 @@ static void test_same(check_device *d) {
   assert_int_equal(items[7].same_as, -1);
 }
 
-static const char *temp;   /* of the test that runs */
+static const char *temp; /* of the test that runs */
 
 static const char *under_root(const char *name) {
   static char path[512];
@@ -379,28 +386,34 @@ static void test_missing_drivers(check_device *d) {
   put("/etc/OpenCL/vendors/nvidia.icd", "libconvoy-no-such-nvidia.so.1\n");
   put("/etc/OpenCL/vendors/empty.icd", "\n");
   put("/etc/OpenCL/vendors/old.icd.removed", "libnothing.so\n");
-  expect_missing(&none, "/nvidia.icd names a driver that cannot be loaded: libconvoy-no-such-nvidia.so.1: cannot open shared object", true);
+  expect_missing(&none,
+                 "/nvidia.icd names a driver that cannot be loaded: libconvoy-no-such-nvidia.so.1: cannot open shared "
+                 "object",
+                 true);
   expect_missing(&none, "/empty.icd names no library", true);
   assert_int_equal(lines_of(missing(&none)), 2);
   unlink(under_root("/etc/OpenCL/vendors/nvidia.icd"));
   unlink(under_root("/etc/OpenCL/vendors/empty.icd"));
 
-  put("/etc/os-release", "NAME=\"Debian GNU/Linux\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nVERSION_ID=\"12\"\nID=debian\n");
+  put("/etc/os-release",
+      "NAME=\"Debian GNU/Linux\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nVERSION_ID=\"12\"\nID=debian\n");
   put_pci("0000:01:00.0", "0x030200\n", "0x10de\n");
   put_pci("0000:02:00.0", "0x030000\n", "0x1002\n");
   put_pci("0000:03:00.0", "0x038000\n", "0x8086\n");
   put_pci("0000:04:00.0", "0x030000\n", "0x1234\n"); /* a virtual machine's display */
   put_pci("0000:05:00.0", "0x020000\n", "0x8086\n"); /* a network card */
-  expect_missing(&none, "NVIDIA at 0000:01:00.0, but no OpenCL platform offers it. Probably missing: nvidia-opencl-icd", true);
-  expect_missing(&none, "AMD at 0000:02:00.0, but no OpenCL platform offers it. Probably missing: mesa-opencl-icd", true);
+  expect_missing(&none, "NVIDIA at 0000:01:00.0, but no OpenCL platform offers it. Probably missing: nvidia-opencl-icd",
+                 true);
+  expect_missing(&none, "AMD at 0000:02:00.0, but no OpenCL platform offers it. Probably missing: mesa-opencl-icd",
+                 true);
   expect_missing(&none, "intel-opencl-icd", true);
   expect_missing(&none, "/dev/nvidiactl: the kernel's module nvidia is not loaded", true);
   expect_missing(&none, "/dev/kfd, which ROCm needs", true);
   expect_missing(&none, "/dev/dri/renderD*: the card's kernel module", true);
   assert_int_equal(lines_of(missing(&none)), 6);
   cvy_device_info items[2] = {
-    {.index = 0, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0", .vendor = "NVIDIA Corporation"},
-    {.index = 1, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "", .vendor = "Advanced Micro Devices, Inc."},
+      {.index = 0, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0", .vendor = "NVIDIA Corporation"},
+      {.index = 1, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "", .vendor = "Advanced Micro Devices, Inc."},
   };
   cvy_device_list some = {.n = 2, .items = items};
   expect_missing(&some, "NVIDIA", false);
@@ -428,7 +441,7 @@ static void test_missing_drivers(check_device *d) {
   expect_missing(&some, "/root/dev/kfd", false);
   if (root) {
     assert_int_equal(seteuid(0), 0);
-    assert_int_equal(chown(under_root("/dev/kfd"), 0, 1), 0);   /* daemon, everywhere */
+    assert_int_equal(chown(under_root("/dev/kfd"), 0, 1), 0); /* daemon, everywhere */
     assert_int_equal(chmod(under_root("/dev/kfd"), 0660), 0);
     assert_int_equal(seteuid(65534), 0);
     expect_missing(&none, "/dev/kfd: join its group with  sudo usermod -aG daemon $USER", true);
@@ -446,23 +459,27 @@ static void test_missing_drivers(check_device *d) {
 /* No package is named that the system does not have. */
 static void test_packages(check_device *d) {
   (void)d;
-  static const struct { const char *release, *names, *not_named; } systems[] = {
-    {"ID=debian\nVERSION_ID=\"12\"\nPRETTY_NAME=\"Debian 12\"\n", "on Debian 12:\n  any CPU      apt install pocl-opencl-icd\n", "rocm"},
-    {"ID=debian\nVERSION_ID=\"13\"\n", "apt install rocm-opencl-icd", "intel-opencl-icd"},
-    {"ID=debian\n", "apt install intel-opencl-icd", "iris"},
-    {"ID=ubuntu\nID_LIKE=debian\nVERSION_ID=\"24.04\"\n", "apt install libnvidia-compute-NNN", "nvidia-opencl-icd"},
-    {"ID=linuxmint\nID_LIKE=\"ubuntu debian\"\nVERSION_ID=\"21\"\n", "apt install libnvidia-compute-NNN", "rocm"},
-    {"ID=fedora\nVERSION_ID=41\n", "dnf install pocl\n", "opencl-icd"},
-    {"ID=arch\n", "pacman -S opencl-nvidia", "apt"},
-    {"ID=gentoo\n", "any CPU      PoCL\n", "opencl-icd"},
-    {"", "on this system:\n", "apt"},
+  static const struct {
+    const char *release, *names, *not_named;
+  } systems[] = {
+      {"ID=debian\nVERSION_ID=\"12\"\nPRETTY_NAME=\"Debian 12\"\n",
+       "on Debian 12:\n  any CPU      apt install pocl-opencl-icd\n", "rocm"},
+      {"ID=debian\nVERSION_ID=\"13\"\n", "apt install rocm-opencl-icd", "intel-opencl-icd"},
+      {"ID=debian\n", "apt install intel-opencl-icd", "iris"},
+      {"ID=ubuntu\nID_LIKE=debian\nVERSION_ID=\"24.04\"\n", "apt install libnvidia-compute-NNN", "nvidia-opencl-icd"},
+      {"ID=linuxmint\nID_LIKE=\"ubuntu debian\"\nVERSION_ID=\"21\"\n", "apt install libnvidia-compute-NNN", "rocm"},
+      {"ID=fedora\nVERSION_ID=41\n", "dnf install pocl\n", "opencl-icd"},
+      {"ID=arch\n", "pacman -S opencl-nvidia", "apt"},
+      {"ID=gentoo\n", "any CPU      PoCL\n", "opencl-icd"},
+      {"", "on this system:\n", "apt"},
   };
   char out[1024];
   temp = check_temp_dir();
   for (size_t i = 0; i < sizeof systems / sizeof systems[0]; i++) {
     put("/etc/os-release", systems[i].release);
     cvy_advice_in(under_root(""), out, sizeof out);
-    if (!strstr(out, systems[i].names) || strstr(out, systems[i].not_named)) fprintf(stderr, "%s: %s", systems[i].release, out);
+    if (!strstr(out, systems[i].names) || strstr(out, systems[i].not_named))
+      fprintf(stderr, "%s: %s", systems[i].release, out);
     assert_non_null(strstr(out, systems[i].names));
     assert_null(strstr(out, systems[i].not_named));
     assert_int_equal(lines_of(out), 5);
@@ -502,8 +519,10 @@ static void test_public(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"list", test_list},   {"broken_lists", test_broken_lists}, {"open", test_open},     {"parts", test_parts},
-    {"same", test_same},   {"missing_drivers", test_missing_drivers}, {"packages", test_packages}, {"public", test_public},
+      {"list", test_list},         {"broken_lists", test_broken_lists},
+      {"open", test_open},         {"parts", test_parts},
+      {"same", test_same},         {"missing_drivers", test_missing_drivers},
+      {"packages", test_packages}, {"public", test_public},
   };
   /* before the first OpenCL call: the loader reads it once */
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);

@@ -83,12 +83,12 @@ static void test_add(check_device *d) {
   check_ok(cvy_eltwise_create(d->cl, &op));
   for (int i = 0; i < 6 * N_SIZES; i++) {
     check_rng r = check_rng_make(d, i);
-    const int n = sizes[i / 6], place = i % 3;   /* 0: y apart, 1: y is a, 2: y is b */
+    const int n = sizes[i / 6], place = i % 3; /* 0: y apart, 1: y is a, 2: y is b */
     const bool relu = i % 6 >= 3;
     if (!check_case(d, "add n=%d relu=%d place=%d", n, relu, place)) continue;
     const float *const a = values(d, &r, n, true), *const b = values(d, &r, n, true);
     double *const want = check_doubles(d, (size_t)n);
-    for (int j = 0; j < n; j++) want[j] = a[j] + b[j];   /* in float: one rounding */
+    for (int j = 0; j < n; j++) want[j] = a[j] + b[j]; /* in float: one rounding */
     if (relu) ref_relu((size_t)n, want, want);
     check_buffer *const ba = place == 1 ? check_inout(d, "a", a, 1, n, n) : check_input(d, "a", a, 1, n, n);
     check_buffer *const bb = place == 2 ? check_inout(d, "b", b, 1, n, n) : check_input(d, "b", b, 1, n, n);
@@ -134,7 +134,7 @@ static void test_arguments(check_device *d) {
   check_ok(cvy_eltwise_relu(op, d->queue, 64, x->cl, y->cl));
   check_case_end(d);
   cvy_eltwise_destroy(&op);
-  cvy_eltwise_destroy(&op);   /* NULL is fine */
+  cvy_eltwise_destroy(&op); /* NULL is fine */
 }
 
 int main(int argc, char **argv) {

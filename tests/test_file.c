@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * src/base/file: what stands in the way of a file (strays, links, pipes, a full or failing disk), locks. The program is linked
- * with --wrap for fsync and flock. */
+ * src/base/file: what stands in the way of a file (strays, links, pipes, a full or failing disk), locks. The program is
+ * linked with --wrap for fsync and flock. */
 #include "tests/check.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #include "src/base/file.h"
 
-static int sync_error, sync_error_of_folders, lock_error;   /* errno, 0: as the system does it */
+static int sync_error, sync_error_of_folders, lock_error; /* errno, 0: as the system does it */
 
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
@@ -64,8 +64,9 @@ static void test_strays(check_device *d) {
   check_ok(cvy_file_write(in(dir, "w"), &word, 1));
   check_content(in(dir, "w"), "word");
   assert_true(cvy_file_is_aside("w.tmp.1.0", "w") && cvy_file_is_aside("w.tmp.17.00ff00aa", "w"));
-  assert_false(cvy_file_is_aside("w.tmp.1.", "w") || cvy_file_is_aside("w.tmp..0", "w") || cvy_file_is_aside("w", "w") ||
-               cvy_file_is_aside("v.tmp.1.0", "w") || cvy_file_is_aside("w.tmp.1.0x", "w") || cvy_file_is_aside("w.tmp.a.0", "w"));
+  assert_false(cvy_file_is_aside("w.tmp.1.", "w") || cvy_file_is_aside("w.tmp..0", "w") ||
+               cvy_file_is_aside("w", "w") || cvy_file_is_aside("v.tmp.1.0", "w") ||
+               cvy_file_is_aside("w.tmp.1.0x", "w") || cvy_file_is_aside("w.tmp.a.0", "w"));
 }
 
 static void test_names(check_device *d) {
@@ -122,7 +123,7 @@ static void test_pipes(check_device *d) {
   char pipe[PATH_MAX];
   snprintf(pipe, sizeof pipe, "%s/pipe", check_temp_dir());
   assert_int_equal(mkfifo(pipe, 0600), 0);
-  alarm(20);   /* what waits ends the test */
+  alarm(20); /* what waits ends the test */
   check_fails(cvy_file_read(pipe, 100, &data, &size), CVY_E_IO, "it is a pipe, not a file");
   check_fails(cvy_file_put(pipe, &word, 1), CVY_E_IO, "nobody reads");
   assert_false(cvy_file_try(pipe, &why));
@@ -236,8 +237,8 @@ static void test_lock(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"strays", test_strays}, {"names", test_names}, {"pipes", test_pipes}, {"append", test_append}, {"sync", test_sync},
-    {"lock", test_lock},
+      {"strays", test_strays}, {"names", test_names}, {"pipes", test_pipes},
+      {"append", test_append}, {"sync", test_sync},   {"lock", test_lock},
   };
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_HOST);
 }

@@ -4,7 +4,9 @@
 #include "src/ref/ref.h"
 #include "tests/check.h"
 
-typedef struct sizes { int n, m, h, w, c, pitch; } sizes;
+typedef struct sizes {
+  int n, m, h, w, c, pitch;
+} sizes;
 
 static void run_case(check_device *d, check_rng *r, const sizes *s, bool every_value) {
   const cvy_shape shape = {s->h, s->w, s->c, s->pitch};
@@ -43,7 +45,7 @@ static void test_all_bytes(check_device *d) {
     check_rng r = check_rng_make(d, pitch);
     const sizes s = {.n = 2, .m = 2, .h = 16, .w = 16, .c = 1, .pitch = pitch};
     if (!check_case(d, "all bytes pitch=%d", pitch)) continue;
-    for (int p = 0; p < 256; p++)   /* the reference against the definition */
+    for (int p = 0; p < 256; p++) /* the reference against the definition */
       if ((float)(p / 255.0) != (float)p / 255.0f) check_fail(d, "the reference of %d/255 is not correctly rounded", p);
     run_case(d, &r, &s, true);
   }
@@ -54,7 +56,7 @@ static void test_shapes(check_device *d) {
   for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 90 : getenv("CVY_TEST_OCLGRIND") ? 9 : 27); i++) {
     check_rng r = check_rng_make(d, 100 + i);
     const int *const layout = layouts[i % 9];
-    const bool large = i % 9 < 2 && i >= 18;   /* more positions than a block of the CPU kernel */
+    const bool large = i % 9 < 2 && i >= 18; /* more positions than a block of the CPU kernel */
     const sizes s = {.n = large ? 2 : check_edge(&r, 8, 40),
                      .m = check_edge(&r, 16, 60),
                      .h = large ? 70 : check_edge(&r, 16, 29),
@@ -91,6 +93,6 @@ static void test_arguments(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"all_bytes", test_all_bytes}, {"shapes", test_shapes}, {"arguments", test_arguments}};
+      {"all_bytes", test_all_bytes}, {"shapes", test_shapes}, {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * Golden cases on teams: the one with a split batch and statistics per share on two replicas of a device and on its halves,
- * and the one with statistics of the whole batch (bn sync) on two, its halves, and three of which one has no samples.
- * Bounds as in test_golden.c. */
+ * Golden cases on teams: the one with a split batch and statistics per share on two replicas of a device and on its
+ * halves, and the one with statistics of the whole batch (bn sync) on two, its halves, and three of which one has no
+ * samples. Bounds as in test_golden.c. */
 #include "convoy/convoy.h"
 #include "src/nn/graph.h"
-#include "src/train/team.h"
+#include "src/team/publish.h"
 #include "tests/golden.h"
 
 enum { MOST_DEVICES = 3 };
 
 typedef struct team_case {
-  const char *name;            /* in golden.json */
+  const char *name; /* in golden.json */
   cvy_bn_mode bn;
   int n;
   double shares[MOST_DEVICES];
@@ -50,20 +50,28 @@ static void check_tensors(const run *r, const char *what, const char *key, doubl
   printf("  %s: worst %.2e\n", what, worst);
 }
 
-/* The gradient that the exchange added up: the replicas' staged parts, in device order. */
+/* The gradient that the exchange added up: the devices' parts, in device order. */
 static void sum_gradients(const run *r) {
-  for (size_t i = 0; i < r->layout->n_floats; i++) {
-    r->flat[i] = 0;
-    for (int t = 0; t < r->team_case->n; t++)
-      if (r->team_case->shares[t] > 0) r->flat[i] += r->team->replicas[t].staging_host[i];
+  float *const part = cvy_calloc(r->layout->n_floats, sizeof *part);
+  assert_non_null(part);
+  memset(r->flat, 0, r->layout->n_floats * sizeof *r->flat);
+  for (int t = 0; t < r->team_case->n; t++) {
+    const cvy_replica *const replica = &r->team->replicas[t];
+    if (r->team_case->shares[t] == 0) continue;
+    for (int b = 0; b < r->layout->n_buckets; b++)
+      check_ok(cvy_buffer_read(cvy_device_compute_queue(replica->device), cvy_instance_gradients(replica->instance, b),
+                               0, r->layout->buckets[b].size * sizeof(float), part + r->layout->buckets[b].offset, NULL,
+                               NULL));
+    for (size_t i = 0; i < r->layout->n_floats; i++) r->flat[i] += part[i];
   }
+  cvy_free(part);
 }
 
 static void check_running(const run *r) {
   const json_t *const buffers = json_object_get(r->one, "buffers");
   for (int i = 0; i < 2 * r->layout->n_running; i++) {
     const cvy_running *const layer = &r->layout->running[i / 2];
-    const float *const values = cvy_state_running(r->team->state) + layer->offset + (size_t)(i % 2 * layer->pitch);
+    const float *const values = cvy_ledger_running(r->team->ledger) + layer->offset + (size_t)(i % 2 * layer->pitch);
     golden_check(r->d, "running value", layer->name, json_array_get(json_array_get(buffers, (size_t)i), 1), values,
                  (size_t)layer->c, r->signs, 0, 3e-4);
   }
@@ -115,7 +123,7 @@ static void train(const run *r) {
     sum_gradients(r);
     check_tensors(r, "gradient", "grads", 2e-2, true);
   }
-  memcpy(r->flat, cvy_state_w(r->team->state), r->layout->n_floats * sizeof *r->flat);
+  memcpy(r->flat, cvy_ledger_w(r->team->ledger), r->layout->n_floats * sizeof *r->flat);
   check_tensors(r, "weight", "weights", 3e-4, false);
   check_running(r);
   check_ok(cvy_team_verify(r->team));
@@ -142,14 +150,12 @@ static void run_case(check_device *d, const char *suffix, const team_case *k) {
   check_ok(cvy_devices_select(selector, &devices));
   setenv("CVY_FORCE_STAGING", "1", 1); /* so that the replicas' gradients can be looked at */
   check_ok(cvy_team_create(
-      devices, net,
-      &(cvy_team_params){
-          .batch = 16, .split = CVY_SPLIT_SHARES, .split_values = k->shares, .bn = k->bn, .run_ahead = 1},
+      devices, net, &(cvy_team_params){.batch = 16, .split = CVY_SPLIT_SHARES, .split_values = k->shares, .bn = k->bn},
       &r.team));
   unsetenv("CVY_FORCE_STAGING");
   check_ok(cvy_team_attach(r.team, data));
-  golden_weights(d, r.one, r.layout, cvy_state_w(r.team->state), cvy_state_running(r.team->state));
-  check_ok(cvy_team_publish_state(r.team, 0));
+  golden_weights(d, r.one, r.layout, cvy_ledger_w(r.team->ledger), cvy_ledger_running(r.team->ledger));
+  check_ok(cvy_team_publish(r.team, 0));
   train(&r);
   check_logits(&r, data);
   cvy_team_destroy(&r.team);

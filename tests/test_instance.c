@@ -76,8 +76,9 @@ static void test_memory_limit(check_device *d) {
 
   /* a bit less than everything: fewer groups at a time, the same gradients */
   check_log_clear();
-  cvy_instance *parts =
-      make_instance(d, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .group_size = 4, .memory_limit_bytes = full - 4 * MIB});
+  cvy_instance *parts = make_instance(
+      d, net,
+      &(cvy_instance_params){.n = 16, .algos = direct_only, .group_size = 4, .memory_limit_bytes = full - 4 * MIB});
   const int micro = cvy_instance_micro_batch(parts);
   assert_true(micro == 12 || micro == 8);
   assert_true(cvy_instance_device_bytes(parts) <= full - 4 * MIB);
@@ -96,41 +97,52 @@ static void test_memory_limit(check_device *d) {
 
   /* without groups: the user is told that statistics change */
   check_log_clear();
-  parts = make_instance(d, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .memory_limit_bytes = full - 4 * MIB});
+  parts = make_instance(d, net,
+                        &(cvy_instance_params){.n = 16, .algos = direct_only, .memory_limit_bytes = full - 4 * MIB});
   assert_true(cvy_instance_micro_batch(parts) >= 12 && cvy_instance_micro_batch(parts) < 16);
   assert_true(check_log_contains("[warning]") && check_log_contains("samples at a time"));
   cvy_instance_destroy(&parts);
 
   /* memory promised to others counts */
-  parts = make_instance(d, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .memory_limit_bytes = full, .reserved_bytes = 4 * MIB});
+  parts = make_instance(
+      d, net,
+      &(cvy_instance_params){.n = 16, .algos = direct_only, .memory_limit_bytes = full, .reserved_bytes = 4 * MIB});
   assert_true(cvy_instance_micro_batch(parts) < 16);
   cvy_instance_destroy(&parts);
 
   cvy_instance *none = (cvy_instance *)1;
-  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .memory_limit_bytes = 60 * MIB}, &none),
-              CVY_E_DEVICE_MEMORY, "1 sample at a time need");
+  check_fails(
+      cvy_instance_create(d->cl, net,
+                          &(cvy_instance_params){.n = 16, .algos = direct_only, .memory_limit_bytes = 60 * MIB}, &none),
+      CVY_E_DEVICE_MEMORY, "1 sample at a time need");
   assert_null(none);
-  check_fails(cvy_instance_create(
-                  d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .group_size = 4, .memory_limit_bytes = 60 * MIB}, &none),
+  check_fails(cvy_instance_create(d->cl, net,
+                                  &(cvy_instance_params){
+                                      .n = 16, .algos = direct_only, .group_size = 4, .memory_limit_bytes = 60 * MIB},
+                                  &none),
               CVY_E_DEVICE_MEMORY, "4 samples at a time need");
   char there[64];
   snprintf(there, sizeof there, "there are %d (60.0 MiB", 60 * MIB);
   assert_true(check_log_contains(there));
   check_fails(
       cvy_instance_create(
-          d->cl, net, &(cvy_instance_params){.n = 2, .algos = direct_only, .memory_limit_bytes = full, .reserved_bytes = 2 * full}, &none),
+          d->cl, net,
+          &(cvy_instance_params){.n = 2, .algos = direct_only, .memory_limit_bytes = full, .reserved_bytes = 2 * full},
+          &none),
       CVY_E_DEVICE_MEMORY, "in use for other things");
 
   setenv("CVY_MEMORY_LIMIT_MIB", "60", 1);
-  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only}, &none), CVY_E_DEVICE_MEMORY, "60.0 MiB");
+  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only}, &none),
+              CVY_E_DEVICE_MEMORY, "60.0 MiB");
   setenv("CVY_MEMORY_LIMIT_MIB", "60m", 1);
-  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only}, &none), CVY_E_ARGUMENT, "'60m'");
+  check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only}, &none),
+              CVY_E_ARGUMENT, "'60m'");
   unsetenv("CVY_MEMORY_LIMIT_MIB");
   cvy_net_destroy(&net);
 }
 
-/* Memory that the device should have is in use by somebody else: each buffer in turn is refused once. What depends on the
- * number of samples is then made for fewer; what does not ends it, with the driver's words. */
+/* Memory that the device should have is in use by somebody else: each buffer in turn is refused once. What depends on
+ * the number of samples is then made for fewer; what does not ends it, with the driver's words. */
 static void test_memory_refused(check_device *d) {
   if (!layer_is_loaded()) check_skip(d, "no layer");
   cvy_net *net;
@@ -173,7 +185,8 @@ static void test_memory_refused(check_device *d) {
     instance = (cvy_instance *)1;
     layer_words(words);
     const cvy_instance_params small = {.n = 16, .algos = direct_only, .group_size = group};
-    check_fails(cvy_instance_create(d->cl, net, &small, &instance), CVY_E_DEVICE_MEMORY, "no device memory for a buffer");
+    check_fails(cvy_instance_create(d->cl, net, &small, &instance), CVY_E_DEVICE_MEMORY,
+                "no device memory for a buffer");
     layer_words(NULL);
     assert_null(instance);
   }
@@ -282,13 +295,15 @@ static int count_convpools(check_device *d, const cvy_net *net, const cvy_instan
     const cvy_unit *const unit = &instance->plan->units[u];
     const bool fused = unit->kind == CVY_UNIT_CONVPOOL;
     n += fused;
-    if (fused || unit->kind == CVY_UNIT_CONV2D) assert_int_equal(cvy_instance_choices(instance, unit->layer, &chosen), !fused);
+    if (fused || unit->kind == CVY_UNIT_CONV2D)
+      assert_int_equal(cvy_instance_choices(instance, unit->layer, &chosen), !fused);
   }
   cvy_instance_destroy(&instance);
   return n;
 }
 
-/* Convolution, ReLU and pool are one operation on CPUs, unless the user or a checkpoint says how the convolution is done. */
+/* Convolution, ReLU and pool are one operation on CPUs, unless the user or a checkpoint says how the convolution is
+ * done. */
 static void test_convpools(check_device *d) {
   cvy_net *net;
   check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
@@ -362,9 +377,11 @@ static void test_errors(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"memory_limit", test_memory_limit}, {"memory_refused", test_memory_refused}, {"hooks", test_hooks}, {"convpools", test_convpools},
-      {"errors", test_errors}};
+  static const check_test tests[] = {{"memory_limit", test_memory_limit},
+                                     {"memory_refused", test_memory_refused},
+                                     {"hooks", test_hooks},
+                                     {"convpools", test_convpools},
+                                     {"errors", test_errors}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES);
 }

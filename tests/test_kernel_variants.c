@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * tests/data/kernel_variants.txt, the list that tools/kernel-check compiles for GPUs that are not here, holds every program that the two networks ask
- * for: each is set up for training and inference with both shapes of kernels, and the library says which programs it builds. */
+ * tests/data/kernel_variants.txt, the list that tools/kernel-check compiles for GPUs that are not here, holds every
+ * program that the two networks ask for: each is set up for training and inference with both shapes of kernels, and the
+ * library says which programs it builds. */
 #include <stdio.h>
 
 #include "convoy/data.h"
@@ -10,7 +11,10 @@
 
 enum { MOST = 4096, MOST_DEFINES = 64, LINE = 1024 };
 
-typedef struct name_set { int n; char *items[MOST]; } name_set;
+typedef struct name_set {
+  int n;
+  char *items[MOST];
+} name_set;
 static name_set listed, used;
 static int undeclared;
 
@@ -29,7 +33,8 @@ static void clear(name_set *set) {
 
 static int compare(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-/* "conv2d_direct cpu A=1 B=2", defines sorted; the words of `text` that are no NAME=VALUE and those of the list's own syntax are passed over. */
+/* "conv2d_direct cpu A=1 B=2", defines sorted; the words of `text` that are no NAME=VALUE and those of the list's own
+ * syntax are passed over. */
 static void canonical(const char *text, char *out, size_t out_bytes) {
   char copy[LINE], *words[MOST_DEFINES], *save = NULL;
   int n = 0;
@@ -66,7 +71,8 @@ static void note_program(void *user, cvy_log_level level, const char *message) {
 
 static void read_list(void) {
   char path[LINE], line[LINE], name[LINE];
-  snprintf(path, sizeof path, "%s/kernel_variants.txt", getenv("CVY_TEST_DATA") ? getenv("CVY_TEST_DATA") : "tests/data");
+  snprintf(path, sizeof path, "%s/kernel_variants.txt",
+           getenv("CVY_TEST_DATA") ? getenv("CVY_TEST_DATA") : "tests/data");
   FILE *const f = fopen(path, "r");
   if (!f) fail_msg("cannot read %s", path);
   while (fgets(line, sizeof line, f)) {
@@ -115,7 +121,9 @@ static void test_listed(check_device *d) {
   for (int i = 0; i < used.n; i++) {
     bool found = false;
     for (int j = 0; j < listed.n && !found; j++) found = !strcmp(used.items[i], listed.items[j]);
-    if (!found) fprintf(stderr, "%s%s\n", missing++ ? "" : "  add to tests/data/kernel_variants.txt (for simt: hot or cold):\n", used.items[i]);
+    if (!found)
+      fprintf(stderr, "%s%s\n", missing++ ? "" : "  add to tests/data/kernel_variants.txt (for simt: hot or cold):\n",
+              used.items[i]);
   }
   const int n_used = used.n;
   clear(&used);

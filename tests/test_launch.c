@@ -86,7 +86,7 @@ static void test_launch(check_device *d) {
   check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", NULL, 0, &plain));
   check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", (cvy_define[]){{"OFFSET", -3}}, 1, &offset));
   run_scale(d, plain, 1.5f, 3.0f, 0.0f);
-  run_scale(d, plain, 1.5f, 3.0f, 0.0f);  /* other buffers at, perhaps, the same addresses */
+  run_scale(d, plain, 1.5f, 3.0f, 0.0f); /* other buffers at, perhaps, the same addresses */
   run_scale(d, plain, -1.0f, -2.0f, 0.0f);
   run_scale(d, offset, 1.0f, 2.0f, -3.0f);
   const cvy_launch_totals after = cvy_launch_get_totals();
@@ -119,8 +119,8 @@ static void test_launch(check_device *d) {
 
 /* Commands wait for events of the other queue: a read of what a slow kernel writes, by the event and by a wait of the
  * whole queue. */
-/* Where a compiler would read clang's header for every program, the kernels' own declarations do; a kernel that calls what
- * is not among them is built all the same. */
+/* Where a compiler would read clang's header for every program, the kernels' own declarations do; a kernel that calls
+ * what is not among them is built all the same. */
 static void test_builtins(check_device *d) {
   static const char *const calls[] = {"fma(x[i], 2.0f, 1.0f)", "mad(x[i], 2.0f, 1.0f)"}; /* mad is nowhere in cl/ */
   const char *const cl = getenv("CVY_TEST_CL");
@@ -136,7 +136,9 @@ static void test_builtins(check_device *d) {
     for (int i = 0; i < 2; i++) {
       cvy_kernel *kernel = NULL;
       cvy_text text = {0};
-      cvy_text_add(&text, "%skernel void twice(global const float *x, global float *y) { const int i = get_global_id(0); y[i] = %s; }\n",
+      cvy_text_add(&text,
+                   "%skernel void twice(global const float *x, global float *y) { const int i = get_global_id(0); y[i] "
+                   "= %s; }\n",
                    own ? "#include \"builtins.clh\"\n" : "", calls[i]);
       char name[16], file[24];
       snprintf(name, sizeof name, "twice_%d%d", own, i);
@@ -144,7 +146,8 @@ static void test_builtins(check_device *d) {
       write_file(file, text.data);
       check_log_clear();
       check_ok(cvy_kernel_create(d->cl, name, "twice", NULL, 0, &kernel));
-      const bool reads_header = strstr(cvy_device_get_info(d->cl)->platform_name, "Portable Computing Language") != NULL;
+      const bool reads_header =
+          strstr(cvy_device_get_info(d->cl)->platform_name, "Portable Computing Language") != NULL;
       assert_int_equal(check_log_contains("built with opencl-c.h"), reads_header && own && i == 1);
       const float x[4] = {1, 2, 3, 4}, want[4] = {3, 5, 7, 9};
       check_buffer *const bx = check_input(d, "x", x, 4, 1, 1), *const by = check_output(d, "y", 4, 1, 1);
@@ -210,7 +213,8 @@ static void test_rows(check_device *d) {
   check_download_bytes(out, got, sizeof got);
   if (cpu) assert_true(got[0] == 2 && got[1] == 1 && got[2] == 1);
   if (cpu)
-    check_fails(CVY_LAUNCH(d->queue, row, ((cvy_grid){{3, 2}, {1}}), CVY_BUF(out->cl)), CVY_E_ARGUMENT, "3x2x1 work-groups");
+    check_fails(CVY_LAUNCH(d->queue, row, ((cvy_grid){{3, 2}, {1}}), CVY_BUF(out->cl)), CVY_E_ARGUMENT,
+                "3x2x1 work-groups");
   if (cpu)
     check_fails(CVY_LAUNCH(d->queue, row, ((cvy_grid){{CVY_MOST_GROUPS + 1}, {1}}), CVY_BUF(out->cl)), CVY_E_ARGUMENT,
                 "65536x1x1 work-groups");
@@ -219,8 +223,8 @@ static void test_rows(check_device *d) {
   sources_end();
 }
 
-/* Two devices run one kernel side by side, with rows of several lengths: PoCL 3.1 aborts where these lie along x. Each time
- * one core is busy with the first device's row while another goes on to the second's. */
+/* Two devices run one kernel side by side, with rows of several lengths: PoCL 3.1 aborts where these lie along x. Each
+ * time one core is busy with the first device's row while another goes on to the second's. */
 static void test_side_by_side(check_device *d) {
   enum { N = 2 };
   if (getenv("CVY_TEST_OCLGRIND")) check_skip(d, "it would take too long under oclgrind");
@@ -241,7 +245,8 @@ static void test_side_by_side(check_device *d) {
   for (int round = 0; round < 2; round++) { /* wider the second time */
     for (int i = 0; i < N; i++) {
       cvy_queue *const queue = cvy_device_compute_queue(opened[i]);
-      check_ok(CVY_LAUNCH(queue, late[i], ((cvy_grid){{(size_t)(4 << (round + i))}, {1}}), CVY_BUF(y[i]), CVY_INT(100000000)));
+      check_ok(CVY_LAUNCH(queue, late[i], ((cvy_grid){{(size_t)(4 << (round + i))}, {1}}), CVY_BUF(y[i]),
+                          CVY_INT(100000000)));
       check_ok(cvy_queue_flush(queue));
       nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
     }
@@ -296,8 +301,8 @@ static void test_pulse(check_device *d) {
   sources_end();
 }
 
-/* Who is given up while a device is opened counts, too. A thread that has given a sign of life since somebody looked is not
- * given up, and one that is given up learns it from its next. */
+/* Who is given up while a device is opened counts, too. A thread that has given a sign of life since somebody looked is
+ * not given up, and one that is given up learns it from its next. */
 static void test_abandoned(check_device *d) {
   (void)d;
   cvy_pulse pulse = {0};
@@ -370,8 +375,17 @@ static void on_launch(void *user, const cvy_command *c) {
   ++*(int *)user;
 }
 
-typedef struct wanted_command { const char *name; int scope; long step; size_t bytes; cvy_queue_kind queue; } wanted_command;
-typedef struct command_list { int n, most; const wanted_command *want; } command_list;
+typedef struct wanted_command {
+  const char *name;
+  int scope;
+  long step;
+  size_t bytes;
+  cvy_queue_kind queue;
+} wanted_command;
+typedef struct command_list {
+  int n, most;
+  const wanted_command *want;
+} command_list;
 
 static void on_command(void *user, const cvy_command *c) {
   command_list *const list = user;
@@ -406,7 +420,8 @@ static void test_profile(check_device *d) {
   cvy_profile_scope(d->cl, 8);
   run_scale(d, plain, 1.5f, 3.0f, 0.0f);
   cvy_profile_scope(d->cl, CVY_SCOPE_NONE);
-  static const wanted_command launches[] = {{"fill", 7, -1, 64, CVY_QUEUE_COMPUTE}, {"copy", 7, -1, 64, CVY_QUEUE_COMPUTE},
+  static const wanted_command launches[] = {{"fill", 7, -1, 64, CVY_QUEUE_COMPUTE},
+                                            {"copy", 7, -1, 64, CVY_QUEUE_COMPUTE},
                                             {"scale_forward", 8, -1, 0, CVY_QUEUE_COMPUTE}};
   command_list list = {.most = 3, .want = launches};
   check_ok(cvy_profile_collect(d->cl, on_command, &list));
@@ -427,7 +442,9 @@ static void test_profile(check_device *d) {
   check_ok(cvy_buffer_unmap(transfer, b, mapped));
   cvy_profile_scope(d->cl, CVY_SCOPE_NONE);
   cvy_profile_step(d->cl, -1);
-  static const wanted_command both[] = {{"wait", 3, 41, 0, CVY_QUEUE_COMPUTE}, {"read", 3, 41, 32, CVY_QUEUE_TRANSFER}, {"map", 3, 41, 48, CVY_QUEUE_TRANSFER},
+  static const wanted_command both[] = {{"wait", 3, 41, 0, CVY_QUEUE_COMPUTE},
+                                        {"read", 3, 41, 32, CVY_QUEUE_TRANSFER},
+                                        {"map", 3, 41, 48, CVY_QUEUE_TRANSFER},
                                         {"unmap", 3, 41, 0, CVY_QUEUE_TRANSFER}};
   list = (command_list){.most = 4, .want = both};
   check_ok(cvy_profile_collect(d->cl, on_command, &list));
@@ -461,8 +478,10 @@ static void test_embedded(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"launch", test_launch},   {"rows", test_rows},         {"side_by_side", test_side_by_side}, {"order", test_order}, {"refusals", test_refusals}, {"builtins", test_builtins},
-      {"profile", test_profile}, {"embedded", test_embedded}, {"pulse", test_pulse}, {"abandoned", test_abandoned},
+      {"launch", test_launch},       {"rows", test_rows},         {"side_by_side", test_side_by_side},
+      {"order", test_order},         {"refusals", test_refusals}, {"builtins", test_builtins},
+      {"profile", test_profile},     {"embedded", test_embedded}, {"pulse", test_pulse},
+      {"abandoned", test_abandoned},
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_PROFILING);
 }

@@ -7,9 +7,9 @@
 
 #include "convoy/convoy.h"
 #include "src/base/clock.h"
-#include "src/base/thread.h"
+#include "src/base/sync.h"
 #include "src/cl/devices.h"
-#include "src/cl/profile.h"
+#include "src/cl/command_times.h"
 #include "src/ops/sgd.h"
 #include "tests/check.h"
 #include "tests/layer_words.h"
@@ -22,7 +22,7 @@ static double cpu_seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-typedef struct rig {          /* one of some devices that are opened side by side */
+typedef struct rig { /* one of some devices that are opened side by side */
   const cvy_devices *devices;
   int index;
   cvy_device *device;
@@ -48,7 +48,7 @@ static void *open_rig(void *arg) {
 
 static cvy_devices *open_rigs(const check_device *d, const char *suffix, rig *rigs) {
   cvy_devices *devices;
-  pthread_t threads[MOST];
+  cvy_thread threads[MOST];
   char selector[64];
   layer_words(NULL);
   snprintf(selector, sizeof selector, "%s%s", d->place, suffix);
@@ -59,7 +59,7 @@ static cvy_devices *open_rigs(const check_device *d, const char *suffix, rig *ri
     rigs[i] = (rig){.devices = devices, .index = i};
     check_ok(cvy_thread_start(&threads[i], name, open_rig, &rigs[i]));
   }
-  for (int i = 0; i < devices->n; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < devices->n; i++) cvy_thread_join(threads[i]);
   return devices;
 }
 
@@ -191,7 +191,10 @@ static void test_fail(check_device *d) {
   close_rigs(devices, rigs);
 }
 
-typedef struct wait_args { rig *rig; atomic_bool over; } wait_args;
+typedef struct wait_args {
+  rig *rig;
+  atomic_bool over;
+} wait_args;
 
 static void *wait_for_rig(void *arg) {
   wait_args *const a = arg;
@@ -207,7 +210,7 @@ static void test_hang(check_device *d) {
   static const char *const how[] = {"hang=1:1", "hang-call=1:launch:1", "hang-call=1:finish:0"};
   for (int i = 0; i < 3; i++) {
     rig rigs[MOST];
-    pthread_t thread;
+    cvy_thread thread;
     cvy_devices *const devices = open_rigs(d, "*2", rigs);
     layer_words(how[i]);
     check_ok(launch(&rigs[1], 1));
@@ -217,13 +220,16 @@ static void test_hang(check_device *d) {
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     if (atomic_load(&waiting.over)) check_fail(d, "%s: it does not", how[i]);
     layer_words(NULL);
-    pthread_join(thread, NULL);
+    cvy_thread_join(thread);
     assert_true(atomic_load(&waiting.over));
     close_rigs(devices, rigs);
   }
 }
 
-typedef struct wait_seen { int n; uint64_t begin_ns, end_ns; } wait_seen;
+typedef struct wait_seen {
+  int n;
+  uint64_t begin_ns, end_ns;
+} wait_seen;
 
 static void see_wait(void *user, const cvy_command *c) {
   wait_seen *const seen = user;
@@ -255,7 +261,8 @@ static void test_marker_times(check_device *d) {
     wait_seen seen = {0};
     check_ok(cvy_profile_collect(device, see_wait, &seen));
     assert_int_equal(seen.n, 1);
-    assert_true(0 < before.end_ns && before.end_ns <= seen.begin_ns && seen.begin_ns <= seen.end_ns && seen.end_ns <= after.end_ns);
+    assert_true(0 < before.end_ns && before.end_ns <= seen.begin_ns && seen.begin_ns <= seen.end_ns &&
+                seen.end_ns <= after.end_ns);
     assert_true(0 < before.queued_ns && before.queued_ns <= before.end_ns);
     cvy_event_destroy(&marker);
     cvy_device_close(&device);
@@ -278,9 +285,12 @@ static void test_parts(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"slow", test_slow}, {"link", test_link}, {"fail", test_fail}, {"hang", test_hang},
-      {"marker_times", test_marker_times}, {"parts", test_parts}};
+  static const check_test tests[] = {{"slow", test_slow},
+                                     {"link", test_link},
+                                     {"fail", test_fail},
+                                     {"hang", test_hang},
+                                     {"marker_times", test_marker_times},
+                                     {"parts", test_parts}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
   return check_main(argc, argv, tests, 6, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

@@ -55,10 +55,10 @@ static void run_case(check_device *d, check_rng *r, const linear_case *c) {
   check_buffer *const by = check_output(d, "y", n, k, p->y_pitch);
   check_buffer *const bdx = c->accumulate ? check_inout(d, "dx", old_x, n * pixels, p->x.c, p->x.pitch)
                                           : check_output(d, "dx", n * pixels, p->x.c, p->x.pitch);
-  check_buffer *const bdw = c->accumulate ? check_inout(d, "dw", old_w, in, k, p->y_pitch)
-                                          : check_output(d, "dw", in, k, p->y_pitch);
-  check_buffer *const bdb = c->accumulate ? check_inout(d, "db", old_b, 1, k, p->y_pitch)
-                                          : check_output(d, "db", 1, k, p->y_pitch);
+  check_buffer *const bdw =
+      c->accumulate ? check_inout(d, "dw", old_w, in, k, p->y_pitch) : check_output(d, "dw", in, k, p->y_pitch);
+  check_buffer *const bdb =
+      c->accumulate ? check_inout(d, "db", old_b, 1, k, p->y_pitch) : check_output(d, "db", 1, k, p->y_pitch);
   cvy_linear *op = NULL;
   check_ok(cvy_linear_create(d->cl, p, &op));
   const size_t bytes = cvy_linear_workspace_bytes(op);
@@ -107,12 +107,12 @@ static void test_random(check_device *d) {
   for (int i = 0; i < cases; i++) {
     check_rng r = check_rng_make(d, i);
     linear_case c = {.n = check_edge(&r, 14, 60), .accumulate = check_int(&r, 0, 1)};
-    c.p = (cvy_linear_params){
-        .x = {check_int(&r, 1, 5), check_int(&r, 1, 5), CHECK_ONE_OF(&r, 1, 3, 16, 17, 50, 64), 0},
-        .k = check_edge(&r, 32, 70),
-        .n_max = c.n + check_int(&r, 0, 20),
-        .bias = check_int(&r, 0, 1),
-        .algos = {1, {CVY_CONV_DIRECT}}};
+    c.p =
+        (cvy_linear_params){.x = {check_int(&r, 1, 5), check_int(&r, 1, 5), CHECK_ONE_OF(&r, 1, 3, 16, 17, 50, 64), 0},
+                            .k = check_edge(&r, 32, 70),
+                            .n_max = c.n + check_int(&r, 0, 20),
+                            .bias = check_int(&r, 0, 1),
+                            .algos = {1, {CVY_CONV_DIRECT}}};
     c.p.x.pitch = cvy_pitch_of(c.p.x.c), c.p.y_pitch = cvy_pitch_of(c.p.k);
     run_case(d, &r, &c);
   }

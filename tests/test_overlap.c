@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * What the exchange costs when transfers are slow (tests/layer.c): hidden behind backward but for the last bucket.
- * Steps with slow links and with the links as they are follow each other closely, and only such neighbours are compared:
- * a machine that does other things too changes its speed from one minute to the next. The middle of the rounds is judged,
- * within what the rounds differ by. */
+ * Steps with slow links and with the links as they are follow each other closely, and only such neighbours are
+ * compared: a machine that does other things too changes its speed from one minute to the next. The middle of the
+ * rounds is judged, within what the rounds differ by. */
 #include <math.h>
 #include <stdio.h>
 
@@ -13,7 +13,8 @@
 #include "tests/check.h"
 
 enum { BATCH = 32, STEPS = 4, ROUNDS_MIN = 5, ROUNDS_MAX = 40, SECONDS_MAX = 90 };
-/* Part of a step that all gradients, and all weights, take on their way: less than backward does, which can hide them then. */
+/* Part of a step that all gradients, and all weights, take on their way: less than backward does, which can hide them
+ * then. */
 static const double LINK_PART = 0.25;
 /* Part of a step that no two agree on, however calm the machine. */
 static const double NOISE = 0.05;
@@ -79,7 +80,7 @@ static void test_exposed(check_device *d) {
   check_ok(cvy_data_load("synthetic:640", NULL, &data));
   check_ok(cvy_devices_select(selector, &devices));
   for (int i = 0; i < 2; i++) {
-    const cvy_team_params params = {.batch = BATCH, .run_ahead = 1, .no_overlap = i == 1};
+    const cvy_team_params params = {.batch = BATCH, .no_overlap = i == 1};
     check_ok(cvy_team_create(devices, net, &params, &teams[i]));
     check_ok(cvy_team_init(teams[i], NULL));
     check_ok(cvy_team_attach(teams[i], data));
@@ -89,7 +90,8 @@ static void test_exposed(check_device *d) {
   const uint64_t begin = cvy_clock_ns();
   bool hidden, shown, heard; /* at most 10 % of it is exposed; more, beyond doubt; there is something to see */
   do {
-    const double before = step_ms(teams[0], NULL), slow = step_ms(teams[0], slow_links), after = step_ms(teams[0], NULL);
+    const double before = step_ms(teams[0], NULL), slow = step_ms(teams[0], slow_links),
+                 after = step_ms(teams[0], NULL);
     const double before_alone = step_ms(teams[1], NULL), slow_alone = step_ms(teams[1], slow_links),
                  after_alone = step_ms(teams[1], NULL);
     add(&free_ms, 0.5 * (before + after));
@@ -101,8 +103,8 @@ static void test_exposed(check_device *d) {
     heard = alone.middle - alone.doubt > most + doubt;
   } while (exposed.n < ROUNDS_MIN || ((!hidden || !heard) && !(shown && heard) && exposed.n < ROUNDS_MAX &&
                                       cvy_clock_seconds_since(begin) < SECONDS_MAX));
-  print_message("step %.1f ms; with %s %.1f +- %.1f ms are exposed, without overlap %.1f +- %.1f (%d rounds)\n", free_ms.middle,
-                slow_links, exposed.middle, exposed.doubt, alone.middle, alone.doubt, exposed.n);
+  print_message("step %.1f ms; with %s %.1f +- %.1f ms are exposed, without overlap %.1f +- %.1f (%d rounds)\n",
+                free_ms.middle, slow_links, exposed.middle, exposed.doubt, alone.middle, alone.doubt, exposed.n);
   if (shown && heard)
     check_fail(d, "%.1f +- %.1f of %.1f ms of exchange are not hidden behind backward: more than 10 %%", exposed.middle,
                exposed.doubt, alone.middle);
@@ -127,7 +129,8 @@ static void test_pinned(check_device *d) {
       char selector[32];
       snprintf(selector, sizeof selector, replicas > 1 ? "%s*%d" : "%s", d->place, replicas);
       check_ok(cvy_devices_select(selector, &devices));
-      check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .run_ahead = 2, .staleness = staleness}, &team));
+      check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .run_ahead = 2, .staleness = staleness},
+                               &team));
       check_ok(cvy_team_init(team, NULL));
       check_ok(cvy_team_attach(team, data));
       const double before = step_ms(team, NULL);

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "src/train/pace.h"
+#include "src/share/pace.h"
 
 enum { N = 2, BATCH = 512 };
 
@@ -23,7 +23,7 @@ static sim begin(check_device *d, double factor0, double factor1) {
   for (int i = 0; i < N; i++) {
     cvy_pace_add_point(s.pace, i, 64, s.factor[i] * seconds(64));
     cvy_pace_add_point(s.pace, i, 8, s.factor[i] * seconds(8));
-    cvy_pace_add_point(s.pace, i, 8, 2 * s.factor[i] * seconds(8));   /* the shorter one stays */
+    cvy_pace_add_point(s.pace, i, 8, 2 * s.factor[i] * seconds(8)); /* the shorter one stays */
   }
   check_ok(cvy_pace_first(s.pace, s.shares));
   return s;
@@ -59,14 +59,14 @@ static void test_first(check_device *d) {
   assert_int_equal(s.shares[0] + s.shares[1], BATCH);
   assert_true(s.shares[0] > 360 && s.shares[0] < 400);
   cvy_pace_destroy(&s.pace);
-  s = begin(d, 1, 1.01);            /* too little to win */
+  s = begin(d, 1, 1.01); /* too little to win */
   assert_int_equal(s.shares[0], 256);
   cvy_pace_destroy(&s.pace);
   s = begin(d, 1, 1.2);
   assert_true(s.shares[0] > 270);
   cvy_pace_destroy(&s.pace);
   s = begin(d, 1, 1);
-  s.pace->devices[0].cap = 200;     /* even does not fit */
+  s.pace->devices[0].cap = 200; /* even does not fit */
   check_ok(cvy_pace_first(s.pace, s.shares));
   assert_int_equal(s.shares[0], 200);
   cvy_pace_destroy(&s.pace);
@@ -84,9 +84,9 @@ static void test_slowdown(check_device *d) {
   if (!(s.step_s < 1.1 * (best(&s) + 0.15))) check_fail(d, "20 steps after the slowdown: %g s a step", s.step_s);
   const int changes = s.changes;
   run(&s, 50);
-  assert_int_equal(s.changes, changes);             /* and it rests */
+  assert_int_equal(s.changes, changes); /* and it rests */
   assert_true(fabs(cvy_pace_factor(s.pace, 1) - 3) < 1e-9 && fabs(cvy_pace_factor(s.pace, 0) - 1) < 1e-9);
-  s.factor[1] = 1;                                  /* as fast as before again */
+  s.factor[1] = 1; /* as fast as before again */
   run(&s, 20);
   assert_true(s.changes > changes && abs(s.shares[0] - s.shares[1]) < 30);
   cvy_pace_destroy(&s.pace);
@@ -127,7 +127,7 @@ static void test_left_out(check_device *d) {
   s.factor[0] = 3;
   run(&s, 20);
   assert_int_equal(s.changes, changes);
-  s.factor[1] = 1;                                  /* found when it is tried again */
+  s.factor[1] = 1; /* found when it is tried again */
   cvy_pace_try(s.pace, 1, 8, seconds(8));
   assert_true(fabs(cvy_pace_factor(s.pace, 1) - 1) < 1e-9);
   run(&s, 20);
@@ -154,7 +154,7 @@ static void test_caps(check_device *d) {
   run(&s, 10);
   cvy_pace_lose(s.pace, 1);
   s.shares[0] = BATCH, s.shares[1] = 0;
-  run(&s, 10);                      /* nothing better, and no failure */
+  run(&s, 10); /* nothing better, and no failure */
   assert_int_equal(s.changes, 0);
   check_ok(cvy_pace_lift_caps(s.pace, &lifted));
   assert_true(lifted);
@@ -162,14 +162,17 @@ static void test_caps(check_device *d) {
   assert_int_equal(s.pace->devices[1].cap, 0);
   run(&s, 10);
   assert_int_equal(s.shares[0], BATCH);
-  cvy_pace_lose(s.pace, 0);         /* nobody is left */
+  cvy_pace_lose(s.pace, 0); /* nobody is left */
   check_ok(cvy_pace_lift_caps(s.pace, &lifted));
   assert_false(lifted);
   cvy_pace_destroy(&s.pace);
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"first", test_first}, {"slowdown", test_slowdown}, {"calm", test_calm}, {"left_out", test_left_out}, {"caps", test_caps}};
+  static const check_test tests[] = {{"first", test_first},
+                                     {"slowdown", test_slowdown},
+                                     {"calm", test_calm},
+                                     {"left_out", test_left_out},
+                                     {"caps", test_caps}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

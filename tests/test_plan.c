@@ -14,7 +14,8 @@ static cvy_plan *plan_of(const cvy_net *net, const cvy_plan_params *params) {
 }
 
 static cvy_plan *new_plan(const cvy_net *net, int n, int group, bool inference, size_t arena_max) {
-  return plan_of(net, &(cvy_plan_params){.n = n, .group_size = group, .inference = inference, .arena_max_bytes = arena_max});
+  return plan_of(net,
+                 &(cvy_plan_params){.n = n, .group_size = group, .inference = inference, .arena_max_bytes = arena_max});
 }
 
 /* ---- running a schedule on paper ---- */
@@ -99,7 +100,8 @@ static void paper_backward_reads(const paper *m, const cvy_net *net, const cvy_u
   if (u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_BATCHNORM || max || relu_pool) read_value(m, u->x[0]);
   read_source(m, u);
   if (u->deferred) paper_read(m, u->affine, AFFINE + number);
-  if (u->kind == CVY_UNIT_RELU || (u->relu && !u->deferred && !relu_pool) || u->kind == CVY_UNIT_SOFTMAX || max) read_value(m, u->y);
+  if (u->kind == CVY_UNIT_RELU || (u->relu && !u->deferred && !relu_pool) || u->kind == CVY_UNIT_SOFTMAX || max)
+    read_value(m, u->y);
   if (u->kind == CVY_UNIT_BATCHNORM) paper_read(m, u->saved, SAVED + number);
   if (u->kind == CVY_UNIT_CONVPOOL) paper_read(m, u->mask, MASK + number);
 }
@@ -321,7 +323,10 @@ static void test_small_nets(check_device *d) {
     cvy_net *net = small_net_make(&small_nets[i], 8, 6, 5);
     for (int way = 0; way < 4; way++) {
       const bool inference = way % 2, fused = way / 2;
-      cvy_plan *plan = plan_of(net, &(cvy_plan_params){.n = 7, .group_size = 2, .inference = inference, .fuse_pools = fused,
+      cvy_plan *plan = plan_of(net, &(cvy_plan_params){.n = 7,
+                                                       .group_size = 2,
+                                                       .inference = inference,
+                                                       .fuse_pools = fused,
                                                        .arena_max_bytes = inference ? 0 : 8192});
       const int units = small_nets[i].units + 2 - (fused ? small_nets[i].fused : 0);
       if (plan->n_units != units) check_fail(d, "%d units, not %d", plan->n_units, units);
@@ -349,8 +354,10 @@ static void test_errors(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"resnet18", test_resnet18}, {"lenet", test_lenet}, {"not_fused", test_not_fused}, {"small_nets", test_small_nets},
-      {"errors", test_errors}};
+  static const check_test tests[] = {{"resnet18", test_resnet18},
+                                     {"lenet", test_lenet},
+                                     {"not_fused", test_not_fused},
+                                     {"small_nets", test_small_nets},
+                                     {"errors", test_errors}};
   return check_main(argc, argv, tests, 5, CHECK_HOST);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * One team of devices of different OpenCL implementations in one process trains as one device does: with batch statistics
- * over groups or over the whole batch it makes no difference how a batch is split. Needs at least two implementations, else
- * it is skipped. */
+ * One team of devices of different OpenCL implementations in one process trains as one device does: with batch
+ * statistics over groups or over the whole batch it makes no difference how a batch is split. Needs at least two
+ * implementations, else it is skipped. */
 #include <math.h>
 #include <stdio.h>
 
 #include "convoy/convoy.h"
-#include "src/train/team.h"
+#include "src/team/publish.h"
 #include "tests/check.h"
 
 enum { BATCH = 24, STEPS = 5, MOST = 16 };
@@ -55,8 +55,8 @@ static run train(check_device *d, const cvy_net *net, const cvy_data *data, cons
     out.losses[s] = r.loss;
     if (s > 0) continue;
     check_ok(cvy_team_verify(team));
-    check_ok(cvy_team_sync_state(team));
-    memcpy(out.w, cvy_state_w(team->state), cvy_net_layout(net)->n_floats * sizeof *out.w);
+    check_ok(cvy_team_sync(team));
+    memcpy(out.w, cvy_ledger_w(team->ledger), cvy_net_layout(net)->n_floats * sizeof *out.w);
   }
   cvy_team_destroy(&team);
   cvy_devices_destroy(&devices);
@@ -106,8 +106,8 @@ static void compare_splits(check_device *d, cvy_net *net, const char *data_spec,
   cvy_net_destroy(&net);
 }
 
-static const cvy_team_params ghost = {.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = 8, .run_ahead = 1};
-static const cvy_team_params whole = {.batch = BATCH, .bn = CVY_BN_SYNC, .run_ahead = 1};
+static const cvy_team_params ghost = {.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = 8};
+static const cvy_team_params whole = {.batch = BATCH, .bn = CVY_BN_SYNC};
 
 static cvy_net *lenet(void) {
   cvy_net *net;

@@ -28,7 +28,10 @@ static void same(check_device *d, const char *what, const float *got, const doub
   check_same(d, what, a, b, (size_t)rows, cols);
 }
 
-typedef struct extras { bool nans, accumulate; check_fill_kind fill; } extras;
+typedef struct extras {
+  bool nans, accumulate;
+  check_fill_kind fill;
+} extras;
 
 static void run_case(check_device *d, check_rng *r, const cvy_pool2d_params *p, int n, const extras *e) {
   cvy_shape y;
@@ -54,7 +57,7 @@ static void run_case(check_device *d, check_rng *r, const cvy_pool2d_params *p, 
   if (p->relu) ref_relu_backward(in_size, x_ref, dx_ref, dx_ref);
 
   check_buffer *const bx = check_input(d, "x", x, in_rows, c, pitch), *const by =
-                                                                        check_output(d, "y", out_rows, c, pitch);
+                                                                          check_output(d, "y", out_rows, c, pitch);
   check_ok(cvy_pool2d_forward(op, d->queue, n, bx->cl, by->cl));
   const float *const got = check_download(by);
   if (max) {
@@ -70,9 +73,9 @@ static void run_case(check_device *d, check_rng *r, const cvy_pool2d_params *p, 
 
   check_buffer *const bdy = check_input(d, "dy", dy, out_rows, c, pitch);
   check_buffer *const bdx =
-    e->accumulate ? check_inout(d, "dx", old, in_rows, c, pitch) : check_output(d, "dx", in_rows, c, pitch);
-  check_ok(
-    cvy_pool2d_backward(op, d->queue, n, max || p->relu ? bx->cl : NULL, max ? by->cl : NULL, bdy->cl, bdx->cl, e->accumulate));
+      e->accumulate ? check_inout(d, "dx", old, in_rows, c, pitch) : check_output(d, "dx", in_rows, c, pitch);
+  check_ok(cvy_pool2d_backward(op, d->queue, n, max || p->relu ? bx->cl : NULL, max ? by->cl : NULL, bdy->cl, bdx->cl,
+                               e->accumulate));
   double *const mag = check_doubles(d, in_size);
   ref_pool2d_backward(p, n, x_ref, absolute(d, dy, out_size), mag);
   for (size_t i = 0; e->accumulate && i < in_size; i++) {
@@ -89,8 +92,8 @@ static void run_case(check_device *d, check_rng *r, const cvy_pool2d_params *p, 
 static const char *describe(const cvy_pool2d_params *p, int n) {
   static char text[200];
   snprintf(text, sizeof text, "%s%s n=%d h=%d w=%d c=%d pitch=%d r=%d s=%d stride=%d,%d pad=%d,%d",
-           p->relu ? "relu, " : "", p->kind == CVY_POOL_MAX ? "max" : "avg", n, p->x.h, p->x.w, p->x.c, p->x.pitch, p->r, p->s, p->stride_h,
-           p->stride_w, p->pad_h, p->pad_w);
+           p->relu ? "relu, " : "", p->kind == CVY_POOL_MAX ? "max" : "avg", n, p->x.h, p->x.w, p->x.c, p->x.pitch,
+           p->r, p->s, p->stride_h, p->stride_w, p->pad_h, p->pad_w);
   return text;
 }
 
@@ -124,67 +127,67 @@ static void test_shapes(check_device *d) {
 /* What the networks use, and windows that a whole work-group shares. */
 static void test_fixed(check_device *d) {
   static const cvy_pool2d_params cases[] = {
-    {.kind = CVY_POOL_AVG, .x = {4, 4, 512, 512}, .r = 4, .s = 4, .stride_h = 1, .stride_w = 1},
-    {.kind = CVY_POOL_AVG, .x = {26, 26, 20, 32}, .r = 2, .s = 2, .stride_h = 2, .stride_w = 2},
-    {.kind = CVY_POOL_AVG, .x = {9, 9, 50, 64}, .r = 2, .s = 2, .stride_h = 2, .stride_w = 2},
-    {.kind = CVY_POOL_AVG, .x = {31, 29, 48, 48}, .r = 31, .s = 29, .stride_h = 1, .stride_w = 1},
-    {.kind = CVY_POOL_MAX, .x = {31, 29, 5, 16}, .r = 31, .s = 29, .stride_h = 1, .stride_w = 1},
-    {.kind = CVY_POOL_MAX,
-     .x = {15, 15, 16, 16},
-     .r = 6,
-     .s = 7,
-     .stride_h = 3,
-     .stride_w = 2,
-     .pad_h = 3,
-     .pad_w = 3},
-    {.kind = CVY_POOL_AVG,
-     .x = {15, 15, 64, 64},
-     .r = 6,
-     .s = 7,
-     .stride_h = 3,
-     .stride_w = 2,
-     .pad_h = 3,
-     .pad_w = 3},
-    {.kind = CVY_POOL_MAX,
-     .x = {15, 14, 64, 64},
-     .r = 3,
-     .s = 3,
-     .stride_h = 2,
-     .stride_w = 2,
-     .pad_h = 1,
-     .pad_w = 1},
-    {.kind = CVY_POOL_AVG,
-     .x = {12, 11, 20, 32},
-     .r = 9,
-     .s = 10,
-     .stride_h = 2,
-     .stride_w = 1,
-     .pad_h = 4,
-     .pad_w = 5},
-    {.kind = CVY_POOL_MAX,
-     .x = {12, 11, 20, 32},
-     .r = 9,
-     .s = 3,
-     .stride_h = 2,
-     .stride_w = 3,
-     .pad_h = 8,
-     .pad_w = 2},
-    {.kind = CVY_POOL_AVG, .x = {1, 1, 16, 16}, .r = 1, .s = 1, .stride_h = 1, .stride_w = 1},
-    {.kind = CVY_POOL_AVG, .x = {7, 7, 3, 4}, .r = 7, .s = 7, .stride_h = 1, .stride_w = 1},
-    {.kind = CVY_POOL_MAX, .x = {6, 6, 1, 1}, .r = 6, .s = 6, .stride_h = 1, .stride_w = 1},
-    {.kind = CVY_POOL_MAX,
-     .x = {11, 11, 16, 16},
-     .r = 2,
-     .s = 2,
-     .stride_h = 4,
-     .stride_w = 3}, /* gaps between windows */
+      {.kind = CVY_POOL_AVG, .x = {4, 4, 512, 512}, .r = 4, .s = 4, .stride_h = 1, .stride_w = 1},
+      {.kind = CVY_POOL_AVG, .x = {26, 26, 20, 32}, .r = 2, .s = 2, .stride_h = 2, .stride_w = 2},
+      {.kind = CVY_POOL_AVG, .x = {9, 9, 50, 64}, .r = 2, .s = 2, .stride_h = 2, .stride_w = 2},
+      {.kind = CVY_POOL_AVG, .x = {31, 29, 48, 48}, .r = 31, .s = 29, .stride_h = 1, .stride_w = 1},
+      {.kind = CVY_POOL_MAX, .x = {31, 29, 5, 16}, .r = 31, .s = 29, .stride_h = 1, .stride_w = 1},
+      {.kind = CVY_POOL_MAX,
+       .x = {15, 15, 16, 16},
+       .r = 6,
+       .s = 7,
+       .stride_h = 3,
+       .stride_w = 2,
+       .pad_h = 3,
+       .pad_w = 3},
+      {.kind = CVY_POOL_AVG,
+       .x = {15, 15, 64, 64},
+       .r = 6,
+       .s = 7,
+       .stride_h = 3,
+       .stride_w = 2,
+       .pad_h = 3,
+       .pad_w = 3},
+      {.kind = CVY_POOL_MAX,
+       .x = {15, 14, 64, 64},
+       .r = 3,
+       .s = 3,
+       .stride_h = 2,
+       .stride_w = 2,
+       .pad_h = 1,
+       .pad_w = 1},
+      {.kind = CVY_POOL_AVG,
+       .x = {12, 11, 20, 32},
+       .r = 9,
+       .s = 10,
+       .stride_h = 2,
+       .stride_w = 1,
+       .pad_h = 4,
+       .pad_w = 5},
+      {.kind = CVY_POOL_MAX,
+       .x = {12, 11, 20, 32},
+       .r = 9,
+       .s = 3,
+       .stride_h = 2,
+       .stride_w = 3,
+       .pad_h = 8,
+       .pad_w = 2},
+      {.kind = CVY_POOL_AVG, .x = {1, 1, 16, 16}, .r = 1, .s = 1, .stride_h = 1, .stride_w = 1},
+      {.kind = CVY_POOL_AVG, .x = {7, 7, 3, 4}, .r = 7, .s = 7, .stride_h = 1, .stride_w = 1},
+      {.kind = CVY_POOL_MAX, .x = {6, 6, 1, 1}, .r = 6, .s = 6, .stride_h = 1, .stride_w = 1},
+      {.kind = CVY_POOL_MAX,
+       .x = {11, 11, 16, 16},
+       .r = 2,
+       .s = 2,
+       .stride_h = 4,
+       .stride_w = 3}, /* gaps between windows */
   };
   for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++)
     for (int fill = 0; fill < 2; fill++) {
       check_rng r = check_rng_make(d, 500 + i);
       cvy_pool2d_params p = cases[i];
       const int n = i < 3 ? 5 : 2;
-      if (getenv("CVY_TEST_OCLGRIND") && elems(&p.x, n) > 10000) continue;   /* a thousand times slower there */
+      if (getenv("CVY_TEST_OCLGRIND") && elems(&p.x, n) > 10000) continue; /* a thousand times slower there */
       p.n_max = n;
       const extras e = {.fill = fill ? CHECK_FILL_OUTLIERS : CHECK_FILL_INTEGERS, .accumulate = fill == 1};
       if (check_case(d, "%s fill=%d", describe(&p, n), fill)) run_case(d, &r, &p, n, &e);
@@ -196,7 +199,7 @@ static void test_ties(check_device *d) {
   const float x[9] = {1, 1, 0, 1, 1, 1, NAN, 0, 1}, dy[4] = {1, 2, 4, 8};
   const float want_y[4] = {1, 1, NAN, 1}, want_dx[9] = {1, 2, 0, 0, 8, 0, 4, 0, 0};
   const cvy_pool2d_params p = {
-    .n_max = 1, .kind = CVY_POOL_MAX, .x = {3, 3, 1, 16}, .r = 2, .s = 2, .stride_h = 1, .stride_w = 1};
+      .n_max = 1, .kind = CVY_POOL_MAX, .x = {3, 3, 1, 16}, .r = 2, .s = 2, .stride_h = 1, .stride_w = 1};
   cvy_pool2d *op = NULL;
   if (!check_case(d, "ties")) return;
   check_ok(cvy_pool2d_create(d->cl, &p, &op));
@@ -249,19 +252,22 @@ static void test_reference(check_device *d) {
 
 static void test_arguments(check_device *d) {
   const cvy_pool2d_params good = {
-    .n_max = 2, .kind = CVY_POOL_MAX, .x = {4, 4, 3, 16}, .r = 2, .s = 2, .stride_h = 2, .stride_w = 2};
-  static const struct { size_t offset; int value; const char *text;
+      .n_max = 2, .kind = CVY_POOL_MAX, .x = {4, 4, 3, 16}, .r = 2, .s = 2, .stride_h = 2, .stride_w = 2};
+  static const struct {
+    size_t offset;
+    int value;
+    const char *text;
   } bad[] = {
-    {offsetof(cvy_pool2d_params, n_max), 0, "n_max 0"},
-    {offsetof(cvy_pool2d_params, n_max), 1 << 24, "2^31"},
-    {offsetof(cvy_pool2d_params, kind), 7, "kind 7"},
-    {offsetof(cvy_pool2d_params, x.h), 0, "0x4x3"},
-    {offsetof(cvy_pool2d_params, x.pitch), 2, "pitch 2"},
-    {offsetof(cvy_pool2d_params, r), 0, "filter 0x2"},
-    {offsetof(cvy_pool2d_params, stride_w), 0, "strides 2 and 0"},
-    {offsetof(cvy_pool2d_params, pad_h), 2, "padding 2"},
-    {offsetof(cvy_pool2d_params, pad_w), -1, "padding 0 and -1"},
-    {offsetof(cvy_pool2d_params, s), 5, "larger than the image"},
+      {offsetof(cvy_pool2d_params, n_max), 0, "n_max 0"},
+      {offsetof(cvy_pool2d_params, n_max), 1 << 24, "2^31"},
+      {offsetof(cvy_pool2d_params, kind), 7, "kind 7"},
+      {offsetof(cvy_pool2d_params, x.h), 0, "0x4x3"},
+      {offsetof(cvy_pool2d_params, x.pitch), 2, "pitch 2"},
+      {offsetof(cvy_pool2d_params, r), 0, "filter 0x2"},
+      {offsetof(cvy_pool2d_params, stride_w), 0, "strides 2 and 0"},
+      {offsetof(cvy_pool2d_params, pad_h), 2, "padding 2"},
+      {offsetof(cvy_pool2d_params, pad_w), -1, "padding 0 and -1"},
+      {offsetof(cvy_pool2d_params, s), 5, "larger than the image"},
   };
   cvy_pool2d *op = NULL;
   cvy_shape y;

@@ -19,7 +19,7 @@ static void test_columns(check_device *d) {
               rows = i < N_FIXED ? fixed[i][0] : check_edge(&r, 256, 3000);
     const int pitch = i < N_FIXED || i % 5 == 0 ? c : i % 5 == 1 ? (c + 3) / 4 * 4 : cvy_pitch_of(c);
     const bool accumulate = i % 3 == 2;
-    if (getenv("CVY_TEST_OCLGRIND") && rows * c > 50000) continue;   /* a thousand times slower there */
+    if (getenv("CVY_TEST_OCLGRIND") && rows * c > 50000) continue; /* a thousand times slower there */
     if (!check_case(d, "columns rows=%d c=%d pitch=%d accumulate=%d number=%d", rows, c, pitch, accumulate, i))
       continue;
     const size_t size = (size_t)rows * (size_t)c;
@@ -34,9 +34,9 @@ static void test_columns(check_device *d) {
     }
     check_buffer *const bx = check_input(d, "x", x, rows, c, pitch), *again;
     check_buffer *const out =
-      accumulate ? check_inout(d, "out", old, 1, c, pitch) : check_output(d, "out", 1, c, pitch);
+        accumulate ? check_inout(d, "out", old, 1, c, pitch) : check_output(d, "out", 1, c, pitch);
     check_buffer *const workspace =
-      check_scratch(d, "workspace", cvy_reduce_columns_workspace_bytes(op, (size_t)rows, pitch));
+        check_scratch(d, "workspace", cvy_reduce_columns_workspace_bytes(op, (size_t)rows, pitch));
     check_ok(cvy_reduce_columns(op, d->queue, (size_t)rows, pitch, bx->cl, out->cl, accumulate, workspace->cl));
     const float *const got = check_download(out);
     check_close_mag(d, "out", got, want, mag, kind == CHECK_FILL_INTEGERS ? 0 : 64, 1, c);
@@ -111,10 +111,12 @@ static void test_workspace(check_device *d) {
   for (int pitch = 1; pitch <= 256; pitch += pitch < 20 ? 1 : 16)
     for (size_t rows = 1, before = 0, now; rows < 20000; rows += rows < 3000 ? 1 : 37, before = now) {
       now = cvy_reduce_columns_workspace_bytes(op, rows, pitch);
-      if (now < before) check_fail(d, "%zu rows with pitch %d: %zu bytes, fewer rows need %zu", rows, pitch, now, before);
+      if (now < before)
+        check_fail(d, "%zu rows with pitch %d: %zu bytes, fewer rows need %zu", rows, pitch, now, before);
     }
   /* many units: a block of 17 rows in place of 16 makes fewer blocks of more rows */
-  check_buffer *const x = check_input(d, "x", check_floats(d, 1025 * 16), 1025, 16, 16), *const out = check_output(d, "out", 1, 16, 16);
+  check_buffer *const x = check_input(d, "x", check_floats(d, 1025 * 16), 1025, 16, 16), *const out = check_output(
+                                                                                             d, "out", 1, 16, 16);
   check_buffer *const workspace = check_scratch(d, "workspace", cvy_reduce_columns_workspace_bytes(op, 1025, 16));
   check_ok(cvy_reduce_columns(op, d->queue, 1024, 16, x->cl, out->cl, false, workspace->cl));
   (void)check_download(out);
@@ -148,7 +150,10 @@ static void test_arguments(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-    {"columns", test_columns}, {"sum", test_sum}, {"parts", test_parts}, {"workspace", test_workspace}, {"arguments", test_arguments}};
+  static const check_test tests[] = {{"columns", test_columns},
+                                     {"sum", test_sum},
+                                     {"parts", test_parts},
+                                     {"workspace", test_workspace},
+                                     {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

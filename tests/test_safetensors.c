@@ -110,7 +110,9 @@ static void test_round_trip(check_device *d) {
 static void test_hostile(check_device *d) {
   (void)d;
   static const char A[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
-  static const struct { const char *header, *text; int data_bytes;
+  static const struct {
+    const char *header, *text;
+    int data_bytes;
   } cases[] = {
       {"[1]", "does not begin with '{'", 0},
       {" {}", "does not begin with '{'", 0},
@@ -154,16 +156,13 @@ static void test_hostile(check_device *d) {
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,0]}}",
        "0 bytes of data, its shape and dtype F32 need 4", 0},
       {"{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_"
-       "offsets\":"
-       "[2,4]}}",
+       "offsets\":[2,4]}}",
        "'b' begins at 2 and overlaps 'a', which ends at 3", 4},
       {"{\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_"
-       "offsets\":"
-       "[0,1]}}",
+       "offsets\":[0,1]}}",
        "'b' begins at 0 and overlaps 'a', which ends at 1", 2},
       {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_"
-       "offsets\":"
-       "[2,3]}}",
+       "offsets\":[2,3]}}",
        "bytes 1 to 2 of the data, in front of tensor 'b'", 3},
       {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", "bytes 0 to 1 of the data", 2},
       {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "3 bytes behind the last tensor", 4},
@@ -198,7 +197,7 @@ static void test_hostile(check_device *d) {
   check_fails(cvy_st_open(path, &f), CVY_E_FORMAT, "name has 128 bytes");
   check_fails(cvy_st_open("/nonexistent/file", &f), CVY_E_IO, "/nonexistent/file");
 
-  write_file(path, sizeof A - 1, A, sizeof A - 1, 8);   /* and what is right is taken */
+  write_file(path, sizeof A - 1, A, sizeof A - 1, 8); /* and what is right is taken */
   check_ok(cvy_st_open(path, &f));
   cvy_st_close(&f);
 }
@@ -257,7 +256,7 @@ static void test_fuzz(check_device *d) {
     const cvy_status status = cvy_st_open(path, &f);
     assert_true(status == CVY_OK || status == CVY_E_FORMAT);
     unsigned sum = 0;
-    for (int t = 0; f && t < cvy_st_count(f); t++)      /* every byte can be touched */
+    for (int t = 0; f && t < cvy_st_count(f); t++) /* every byte can be touched */
       for (size_t b = 0; b < cvy_st_get(f, t)->size_bytes; b++) sum += ((const uint8_t *)cvy_st_get(f, t)->data)[b];
     assert_true(sum < 1u << 20);
     refused += status != CVY_OK;
@@ -270,8 +269,9 @@ static void test_fuzz(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"reference", test_reference}, {"round_trip", test_round_trip}, {"hostile", test_hostile},
-      {"write_errors", test_write_errors}, {"fuzz", test_fuzz},
+      {"reference", test_reference}, {"round_trip", test_round_trip},
+      {"hostile", test_hostile},     {"write_errors", test_write_errors},
+      {"fuzz", test_fuzz},
   };
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

@@ -4,11 +4,12 @@
 
 #include <math.h>
 
-#include "src/train/scaling.h"
+#include "src/share/scaling.h"
 
 /* 2 ms fixed, then 0.1 ms a sample. */
 static const cvy_balance_point line[] = {{16, 3.6e-3}, {64, 8.4e-3}, {256, 27.6e-3}};
-#define DEVICE(place_, part_) ((cvy_scaling_device){.alone = {.points = line, .n_points = 3, .cap = -1}, .place = (place_), .part = (part_)})
+#define DEVICE(place_, part_) \
+  ((cvy_scaling_device){.alone = {.points = line, .n_points = 3, .cap = -1}, .place = (place_), .cores = (part_)})
 
 static void near(double got, double want) {
   if (!(fabs(got - want) <= 1e-9)) fail_msg("%.9f, must be %.9f", got, want);
@@ -20,17 +21,17 @@ static void test_own_cores(check_device *d) {
   const cvy_scaling_exchange x = {.transfer_s = 6e-3, .host_s = 2e-3, .tail = 0.25, .host_place = -1};
   const int shares[] = {256, 64};
   cvy_scaling_step s = cvy_scaling_predict(two, 2, 1, shares, &x);
-  near(s.step_s, 27.6e-3);                  /* a team of one exchanges nothing */
+  near(s.step_s, 27.6e-3); /* a team of one exchanges nothing */
   near(s.exposed_s, 0);
   s = cvy_scaling_predict(two, 2, 2, shares, &x);
   near(s.compute_s, 27.6e-3);
   near(s.imbalance_s, (27.6e-3 - 8.4e-3) / 2);
-  near(s.exposed_s, 2e-3);                  /* the tail: half of the computing hides the rest */
+  near(s.exposed_s, 2e-3); /* the tail: half of the computing hides the rest */
   near(s.step_s, 29.6e-3);
   assert_false(s.shares_cores);
   const int few[] = {16, 16};
   s = cvy_scaling_predict(two, 2, 2, few, &x);
-  near(s.exposed_s, 8e-3 - 1.8e-3);         /* too little computing to hide behind */
+  near(s.exposed_s, 8e-3 - 1.8e-3); /* too little computing to hide behind */
   assert_int_equal(cvy_scaling_limits(&s, s.step_s), CVY_SCALING_EXCHANGE);
   /* one without a share does not count */
   const int one[] = {256, 0};
@@ -44,8 +45,8 @@ static void test_shared_cores(check_device *d) {
   const cvy_scaling_exchange x = {.transfer_s = 1e-3, .host_s = 1e-3, .tail = 0.25, .host_place = 0};
   const int shares[] = {64, 64, 64, 64};
   cvy_scaling_step s = cvy_scaling_predict(four, 4, 4, shares, &x);
-  near(s.compute_s, 4 * 8.4e-3);            /* replicas of one device: one after the other, as far as the cores go */
-  near(s.exposed_s, 2e-3);                  /* who sums up does not compute */
+  near(s.compute_s, 4 * 8.4e-3); /* replicas of one device: one after the other, as far as the cores go */
+  near(s.exposed_s, 2e-3);       /* who sums up does not compute */
   near(s.imbalance_s, 0);
   assert_true(s.shares_cores);
   assert_int_equal(cvy_scaling_limits(&s, s.step_s), CVY_SCALING_CORES);
@@ -69,7 +70,7 @@ static void test_shared_cores(check_device *d) {
   /* cores that one alone leaves idle; never faster than alone */
   for (int i = 0; i < 4; i++) four[i].crowded = 0.7;
   near(cvy_scaling_predict(four, 4, 4, shares, &x).compute_s, 0.7 * 4 * 8.4e-3);
-  near(cvy_scaling_predict(four, 4, 2, shares, &x).compute_s, 0.7 * 2 * 8.4e-3);   /* the first neighbour uses them */
+  near(cvy_scaling_predict(four, 4, 2, shares, &x).compute_s, 0.7 * 2 * 8.4e-3); /* the first neighbour uses them */
   for (int i = 0; i < 4; i++) four[i].crowded = 0.1;
   near(cvy_scaling_predict(four, 4, 4, shares, &x).compute_s, 8.4e-3);
   /* small shares leave them idle: measured at 16, where a sample takes 0.225 ms, of the largest 27.6 / 256 */
@@ -97,11 +98,11 @@ static void test_extrapolation(check_device *d) {
   const cvy_scaling_device one = DEVICE(0, 1);
   const cvy_scaling_exchange x = {.transfer_s = 3e-3, .host_s = 2e-3, .tail = 0.25, .host_place = 0};
   near(cvy_scaling_extrapolate(&one, 1, 256, &x, 2).step_s, 27.6e-3);
-  const cvy_scaling_step s = cvy_scaling_extrapolate(&one, 16, 64, &x, 2);   /* the host: 2 ms * 18 / 4 */
+  const cvy_scaling_step s = cvy_scaling_extrapolate(&one, 16, 64, &x, 2); /* the host: 2 ms * 18 / 4 */
   near(s.compute_s, 8.4e-3);
   near(s.exposed_s, 3e-3 + 9e-3 - 4.2e-3);
   double last = 0;
-  for (int k = 1; k <= 64; k++) {   /* the same share of more devices is never faster */
+  for (int k = 1; k <= 64; k++) { /* the same share of more devices is never faster */
     const double now = cvy_scaling_extrapolate(&one, k, 64, &x, 2).step_s;
     assert_true(now >= last);
     last = now;
@@ -116,8 +117,9 @@ static void test_verdict(check_device *d) {
   assert_string_equal(text, "adding 1:0 makes a step 1.12x faster");
   s = (cvy_scaling_step){.step_s = 0.01, .compute_s = 0.007, .exposed_s = 0.003};
   cvy_scaling_verdict("1:0", 0.0097, 0.01, &s, text, sizeof text);
-  assert_string_equal(text, "adding 1:0 is not worth it: 0.97x, because 3.0 ms of the exchange are not hidden behind 7.0 "
-                            "ms of computing");
+  assert_string_equal(text,
+                      "adding 1:0 is not worth it: 0.97x, because 3.0 ms of the exchange are not hidden behind 7.0 "
+                      "ms of computing");
   s = (cvy_scaling_step){.step_s = 0.01, .compute_s = 0.0099, .exposed_s = 0.0001, .shares_cores = true};
   cvy_scaling_verdict("0:0#1", 0.01, 0.01, &s, text, sizeof text);
   assert_string_equal(text, "adding 0:0#1 hardly matters: 1.00x, because it computes on cores that were busy already");
@@ -127,9 +129,10 @@ static void test_verdict(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"own cores", test_own_cores}, {"shared cores", test_shared_cores}, {"limits", test_limits},
-      {"extrapolation", test_extrapolation}, {"verdict", test_verdict}
-  };
+  static const check_test tests[] = {{"own cores", test_own_cores},
+                                     {"shared cores", test_shared_cores},
+                                     {"limits", test_limits},
+                                     {"extrapolation", test_extrapolation},
+                                     {"verdict", test_verdict}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

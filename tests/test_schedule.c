@@ -19,11 +19,11 @@ static void expect(check_device *d, const cvy_lr_schedule *s, long step, double 
 static void test_formulas(check_device *d) {
   const double lr = (double)0.4f, pi = acos(-1);
   for (int epochs = 0; epochs < 2; epochs++) {
-    const cvy_lr_schedule constant = {0},
-                          warm = {.warmup = epochs ? 2 : 5, .warmup_epochs = epochs},
+    const cvy_lr_schedule constant = {0}, warm = {.warmup = epochs ? 2 : 5, .warmup_epochs = epochs},
                           cosine = {.kind = CVY_LR_COSINE, .warmup = epochs ? 2 : 5, .warmup_epochs = epochs},
                           linear = {.kind = CVY_LR_LINEAR},
-                          step_down = {.kind = CVY_LR_STEP, .every = epochs ? 2 : 5, .every_epochs = epochs, .gamma = 0.5f};
+                          step_down = {
+                              .kind = CVY_LR_STEP, .every = epochs ? 2 : 5, .every_epochs = epochs, .gamma = 0.5f};
     const long w = epochs ? 2 * PER_EPOCH : 5;
     for (long i = 0; i < STEPS; i++) {
       assert_true(at(&constant, i) == 0.4f);
@@ -38,7 +38,8 @@ static void test_formulas(check_device *d) {
     assert_true(at(&warm, w - 1) == 0.4f && at(&cosine, w - 1) == 0.4f && at(&cosine, w) == 0.4f);
   }
   /* far along: a factor below 1 goes to 0 and one above 1 does not hang */
-  const cvy_lr_schedule down = {.kind = CVY_LR_STEP, .every = 1, .gamma = 0.1f}, up = {.kind = CVY_LR_STEP, .every = 1, .gamma = 1e6f};
+  const cvy_lr_schedule down = {.kind = CVY_LR_STEP, .every = 1, .gamma = 0.1f},
+                        up = {.kind = CVY_LR_STEP, .every = 1, .gamma = 1e6f};
   assert_true(cvy_lr_at(&down, 1, 1000000000, 1000, 2000000000) == 0);
   assert_true(isinf(cvy_lr_at(&up, 1, 1000000000, 1000, 2000000000)));
 }
@@ -47,9 +48,10 @@ static void test_refusals(check_device *d) {
   (void)d;
   check_ok(cvy_lr_check(&(cvy_lr_schedule){0}, PER_EPOCH, STEPS));
   check_ok(cvy_lr_check(&(cvy_lr_schedule){.warmup = STEPS - 1}, PER_EPOCH, STEPS));
-  check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = STEPS}, PER_EPOCH, STEPS), CVY_E_ARGUMENT, "warm-up of 42 (42 steps)");
-  check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = EPOCHS, .warmup_epochs = true}, PER_EPOCH, STEPS), CVY_E_ARGUMENT,
-              "warm-up of 6e (42 steps)");
+  check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = STEPS}, PER_EPOCH, STEPS), CVY_E_ARGUMENT,
+              "warm-up of 42 (42 steps)");
+  check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = EPOCHS, .warmup_epochs = true}, PER_EPOCH, STEPS),
+              CVY_E_ARGUMENT, "warm-up of 6e (42 steps)");
   check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = 1L << 62, .warmup_epochs = true}, PER_EPOCH, STEPS),
               CVY_E_ARGUMENT, "must be shorter than the run's 6");
   check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = -1}, PER_EPOCH, STEPS), CVY_E_ARGUMENT, "warm-up of -1");

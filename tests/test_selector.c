@@ -7,7 +7,10 @@
 #include "src/base/text.h"
 #include "src/cl/selector.h"
 
-typedef struct machine { cvy_device_list list; cvy_device_info items[12]; } machine;
+typedef struct machine {
+  cvy_device_list list;
+  cvy_device_info items[12];
+} machine;
 
 static cvy_device_info *put(machine *m, int platform, int index, cvy_device_kind kind, const char *name,
                             const char *platform_name) {
@@ -132,7 +135,7 @@ static void test_names(check_device *d) {
   expect(m, "nvidia cuda", "0:0 NVIDIA H200|0:1 NVIDIA L4", false);
   expect(m, "pocl", "5:0 pthread-AMD EPYC|5:1 basic-AMD EPYC", false);
   expect(m, "PoCL", "5:0 pthread-AMD EPYC|5:1 basic-AMD EPYC", false);
-  expect(m, "gfx", "2:1 gfx1030", false);  /* the broken one is left out */
+  expect(m, "gfx", "2:1 gfx1030", false); /* the broken one is left out */
   expect(m, "rusticl", "3:0 NVIDIA L4 (again)|4:0 llvmpipe (LLVM 15)", false);
   refuse(m, "gfx90a", CVY_E_NO_DEVICE, "cannot be used: its driver has no compiler");
   refuse(m, "2:0", CVY_E_NO_DEVICE, "cannot be used: its driver has no compiler");
@@ -142,7 +145,8 @@ static void test_names(check_device *d) {
   refuse(m, "quantum", CVY_E_NO_DEVICE, "no device or platform has 'quantum' in its name");
   refuse(m, "0:0,quantum", CVY_E_NO_DEVICE, "quantum");
   /* one letter is a slip, not a part of a name */
-  refuse(m, "p", CVY_E_ARGUMENT, "device term 'p': write P:D, such as 0:0, auto, all, gpu, cpu, or a part of a name of at least 2 characters");
+  refuse(m, "p", CVY_E_ARGUMENT,
+         "device term 'p': write P:D, such as 0:0, auto, all, gpu, cpu, or a part of a name of at least 2 characters");
   refuse(m, "2", CVY_E_ARGUMENT, "write P:D, such as 2:0,");
   refuse(m, "5:0,c*2", CVY_E_ARGUMENT, "device term 'c'");
   expect(m, "l4", "0:1 NVIDIA L4|3:0 NVIDIA L4 (again)", false);
@@ -162,7 +166,8 @@ static void test_new_names(check_device *d) {
   expect(m, "pocl", "0:0 cpu-minimal-AMD EPYC|0:1 cpu-skylake-avx512-AMD EPYC", false);
   expect(old, "cpu-minimal", "0:0 basic-AMD EPYC", false);
   /* PoCL 7.1 has no sub-devices */
-  refuse(m, "0:1/1+1", CVY_E_ARGUMENT, "cannot be cut into parts: its driver does not offer it; 0:1*2 puts replicas on");
+  refuse(m, "0:1/1+1", CVY_E_ARGUMENT,
+         "cannot be cut into parts: its driver does not offer it; 0:1*2 puts replicas on");
   refuse(m, "0:1/=3*2", CVY_E_ARGUMENT, "0:1*6 puts");
 }
 
@@ -170,8 +175,9 @@ static void test_left_out(check_device *d) {
   (void)d;
   check_log_clear();
   expect(workstation(), "all*1", "0:0 NVIDIA H200|0:1 NVIDIA L4|2:1 gfx1030|5:0 pthread-AMD EPYC|6:0 FPGA card", false);
-  assert_true(check_log_contains("all leaves out 2:0 gfx90a (its driver has no compiler), 3:0 NVIDIA L4 (again) (the same device as 0:1), "
-                                 "4:0 llvmpipe (LLVM 15) (same cores as 5:0), 5:1 basic-AMD EPYC (same cores as 5:0)"));
+  assert_true(check_log_contains(
+      "all leaves out 2:0 gfx90a (its driver has no compiler), 3:0 NVIDIA L4 (again) (the same device as 0:1), "
+      "4:0 llvmpipe (LLVM 15) (same cores as 5:0), 5:1 basic-AMD EPYC (same cores as 5:0)"));
   check_log_clear();
   expect(laptop(), "all,0:0", "0:1 pthread-AMD EPYC|0:0 basic-AMD EPYC", false);
   expect(workstation(), "gpu", "0:0 NVIDIA H200|0:1 NVIDIA L4|2:1 gfx1030", false);
@@ -204,41 +210,26 @@ static void test_suffixes(check_device *d) {
 static void test_bad(check_device *d) {
   (void)d;
   machine *const m = workstation();
-  static const struct { const char *text, *message; } bad[] = {
-    {"", "no devices are named"},
-    {",", "an empty term"},
-    {"0:0,", "an empty term"},
-    {",0:0", "an empty term"},
-    {"*2", "must begin with"},
-    {"/1+1", "must begin with"},
-    {" 0:0", "without blanks"},
-    {"0:0 ", "without blanks"},
-    {"0:0, 0:1", "without blanks"},
-    {"0:0*", "after '*'"},
-    {"0:0*0", "after '*'"},
-    {"0:0*-1", "after '*'"},
-    {"0:0*257", "after '*'"},
-    {"0:0*99999999999999", "after '*'"},
-    {"0:0*2*2", "'*' twice"},
-    {"0:0*2x", "'x' is not understood"},
-    {"5:0/", "after '/'"},
-    {"5:0/0", "after '/'"},
-    {"5:0/1+", "after '/'"},
-    {"5:0/1++1", "after '/'"},
-    {"5:0/1+0", "after '/'"},
-    {"5:0/-1", "after '/'"},
-    {"5:0/1/1", "'/' twice"},
-    {"5:0/=2/1", "'/' twice"},
-    {"5:0/=", "after '/='"},
-    {"5:0/=0", "after '/='"},
-    {"5:0/=65", "after '/='"},
-    {"5:0/1-1", "'-1' is not understood"},
-    {"0:0,0:0", "listed twice"},
-    {"0:0*2,0:0", "listed twice"},
-    {"0:0,auto", "listed twice"},
-    {"nvidia,h200", "listed twice"},
-    {"5:0/1,5:0/1", "listed twice"},
-    {"cpu,pocl", "listed twice"},
+  static const struct {
+    const char *text, *message;
+  } bad[] = {
+      {"", "no devices are named"},    {",", "an empty term"},
+      {"0:0,", "an empty term"},       {",0:0", "an empty term"},
+      {"*2", "must begin with"},       {"/1+1", "must begin with"},
+      {" 0:0", "without blanks"},      {"0:0 ", "without blanks"},
+      {"0:0, 0:1", "without blanks"},  {"0:0*", "after '*'"},
+      {"0:0*0", "after '*'"},          {"0:0*-1", "after '*'"},
+      {"0:0*257", "after '*'"},        {"0:0*99999999999999", "after '*'"},
+      {"0:0*2*2", "'*' twice"},        {"0:0*2x", "'x' is not understood"},
+      {"5:0/", "after '/'"},           {"5:0/0", "after '/'"},
+      {"5:0/1+", "after '/'"},         {"5:0/1++1", "after '/'"},
+      {"5:0/1+0", "after '/'"},        {"5:0/-1", "after '/'"},
+      {"5:0/1/1", "'/' twice"},        {"5:0/=2/1", "'/' twice"},
+      {"5:0/=", "after '/='"},         {"5:0/=0", "after '/='"},
+      {"5:0/=65", "after '/='"},       {"5:0/1-1", "'-1' is not understood"},
+      {"0:0,0:0", "listed twice"},     {"0:0*2,0:0", "listed twice"},
+      {"0:0,auto", "listed twice"},    {"nvidia,h200", "listed twice"},
+      {"5:0/1,5:0/1", "listed twice"}, {"cpu,pocl", "listed twice"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refuse(m, bad[i].text, CVY_E_ARGUMENT, bad[i].message);
   char many[600] = "5:0/1";
@@ -264,8 +255,8 @@ static void test_nothing(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"words", test_words}, {"names", test_names}, {"new names", test_new_names}, {"left out", test_left_out}, {"suffixes", test_suffixes},
-      {"bad", test_bad},     {"nothing", test_nothing},
+      {"words", test_words},       {"names", test_names}, {"new names", test_new_names}, {"left out", test_left_out},
+      {"suffixes", test_suffixes}, {"bad", test_bad},     {"nothing", test_nothing},
   };
   return check_main(argc, argv, tests, 7, CHECK_HOST);
 }

@@ -9,14 +9,14 @@
 
 static const int sizes[] = {16, 48, 16 * 255, 16 * 256, 16 * 1021, 16 * 2048};
 static const cvy_sgd_params settings[] = {
-  {.lr = 0.1f},
-  {.lr = 0.05f, .weight_decay = 5e-4f},
-  {.lr = 0.1f, .momentum = 0.9f},
-  {.lr = 0.1f, .momentum = 0.9f, .nesterov = true},
-  {.lr = 0.3f, .momentum = 0.99f, .weight_decay = 1e-2f},
-  {.lr = 0.3f, .momentum = 0.5f, .weight_decay = 1e-2f, .nesterov = true},
-  {.lr = 0.0f, .momentum = 0.5f},
-  {.lr = 1.0f, .weight_decay = 0.7f},
+    {.lr = 0.1f},
+    {.lr = 0.05f, .weight_decay = 5e-4f},
+    {.lr = 0.1f, .momentum = 0.9f},
+    {.lr = 0.1f, .momentum = 0.9f, .nesterov = true},
+    {.lr = 0.3f, .momentum = 0.99f, .weight_decay = 1e-2f},
+    {.lr = 0.3f, .momentum = 0.5f, .weight_decay = 1e-2f, .nesterov = true},
+    {.lr = 0.0f, .momentum = 0.5f},
+    {.lr = 1.0f, .weight_decay = 0.7f},
 };
 enum { N_SIZES = sizeof sizes / sizeof *sizes, N_SETTINGS = sizeof settings / sizeof *settings, STEPS = 3 };
 
@@ -58,7 +58,7 @@ static void test_update(check_device *d) {
     const float *const got = check_download(bw);
     check_same(d, "w", got, w, 1, n);
     check_same(d, "v", check_download(bv), v, 1, n);
-    for (int j = 0; j < n; j++) tol[j] *= STEPS;   /* an early error is carried on */
+    for (int j = 0; j < n; j++) tol[j] *= STEPS; /* an early error is carried on */
     check_close(d, "w", got, w_ref, tol, 1, n);
     check_case_end(d);
   }
@@ -104,7 +104,7 @@ static void test_running(check_device *d) {
     check_fill(&r, running, (size_t)n, CHECK_FILL_ANY);
     check_fill(&r, s, (size_t)n, CHECK_FILL_ANY);
     check_buffer *const b_running = check_inout(d, "running", running, 1, n, n), *const b_s =
-                                                                                   check_input(d, "s", s, 1, n, n);
+                                                                                     check_input(d, "s", s, 1, n, n);
     check_ok(cvy_sgd_running(op, d->queue, momentum, (size_t)n, b_running->cl, b_s->cl));
     const float keep = 1.0f - momentum;
     for (int j = 0; j < n; j++) running[j] = fmaf(momentum, s[j], keep * running[j]);
@@ -135,6 +135,6 @@ static void test_arguments(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"update", test_update}, {"known", test_known}, {"running", test_running}, {"arguments", test_arguments}};
+      {"update", test_update}, {"known", test_known}, {"running", test_running}, {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

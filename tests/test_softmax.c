@@ -51,12 +51,12 @@ static void test_shapes(check_device *d) {
       for (int j = 0; j < c; j++) mag += fabs(dy_ref[row * c + j]) * y_ref[row * c + j];
       for (int j = 0; j < c; j++)
         tol[row * c + j] =
-          FLT_EPSILON * (c / 16 + 6) * y_ref[row * c + j] * (fabs(dy_ref[row * c + j]) + 2 * mag) + 2 * FLT_MIN;
+            FLT_EPSILON * (c / 16 + 6) * y_ref[row * c + j] * (fabs(dy_ref[row * c + j]) + 2 * mag) + 2 * FLT_MIN;
     }
     check_buffer *const b_y =
-      i % 4 == 1 ? check_inout(d, "y", y, rows, c, pitch) : check_input(d, "y", y, rows, c, pitch);
+        i % 4 == 1 ? check_inout(d, "y", y, rows, c, pitch) : check_input(d, "y", y, rows, c, pitch);
     check_buffer *const b_dy =
-      i % 4 == 3 ? check_inout(d, "dy", dy, rows, c, pitch) : check_input(d, "dy", dy, rows, c, pitch);
+        i % 4 == 3 ? check_inout(d, "dy", dy, rows, c, pitch) : check_input(d, "dy", dy, rows, c, pitch);
     check_buffer *const b_dx = i % 4 == 1 ? b_y : i % 4 == 3 ? b_dy : check_output(d, "dx", rows, c, pitch);
     check_ok(cvy_softmax_backward(op, d->queue, rows, b_y->cl, b_dy->cl, b_dx->cl));
     check_close(d, "dx", check_download(b_dx), want, tol, (size_t)rows, c);
@@ -137,6 +137,6 @@ static void test_arguments(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-    {"shapes", test_shapes}, {"special", test_special}, {"reference", test_reference}, {"arguments", test_arguments}};
+      {"shapes", test_shapes}, {"special", test_special}, {"reference", test_reference}, {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

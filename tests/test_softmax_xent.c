@@ -26,13 +26,13 @@ static void bounds(int n, int c, const double *x, const int *labels, double scal
     for (int j = 0; j < c; j++) {
       const double p = exp(row[j] - top) / sum;
       dx_tol[(size_t)i * (size_t)c + (size_t)j] =
-        fabs(scale) *
-          (FLT_EPSILON * ((p > 0 ? p * (16 + (top - row[j]) + moved) : 0) + 2 * fabs(p - (j == labels[i]))) +
-           2 * FLT_MIN) +
-        FLT_MIN;
+          fabs(scale) *
+              (FLT_EPSILON * ((p > 0 ? p * (16 + (top - row[j]) + moved) : 0) + 2 * fabs(p - (j == labels[i]))) +
+               2 * FLT_MIN) +
+          FLT_MIN;
     }
   }
-  *loss_tol += FLT_EPSILON * (8 + n / 16) * losses;   /* 16 or more running sums */
+  *loss_tol += FLT_EPSILON * (8 + n / 16) * losses; /* 16 or more running sums */
 }
 
 static void check_result(check_device *d, check_buffer *result, double loss, double tol, int correct,
@@ -44,14 +44,17 @@ static void check_result(check_device *d, check_buffer *result, double loss, dou
 }
 
 static void test_shapes(check_device *d) {
-  static const int pitches[] = {1, 4, 16, 7};   /* 7: no whole vectors */
+  static const int pitches[] = {1, 4, 16, 7}; /* 7: no whole vectors */
   const int cases = getenv("CVY_TEST_FULL") ? 200 : getenv("CVY_TEST_OCLGRIND") ? 20 : 60;
-  for (int i = 0; i < cases + 3; i++) {                /* the last: as many classes as labels of 16 bits tell apart */
+  for (int i = 0; i < cases + 3; i++) { /* the last: as many classes as labels of 16 bits tell apart */
     check_rng r = check_rng_make(d, i);
     const int n = i < cases ? check_edge(&r, 16, 100) : 3, n_max = n + check_int(&r, 0, 3);
-    const int c = i >= cases ? 65535 : i % 5 == 4 ? check_edge(&r, 64, 1000) : i % 5 == 3 ? check_int(&r, 1, 4) : check_edge(&r, 16, 40);
+    const int c = i >= cases   ? 65535
+                  : i % 5 == 4 ? check_edge(&r, 64, 1000)
+                  : i % 5 == 3 ? check_int(&r, 1, 4)
+                               : check_edge(&r, 16, 40);
     const int pitch = cvy_round_up((size_t)c, (size_t)check_pick(&r, pitches, 4));
-    const int mode = i % 3;   /* 0: dx apart, 1: in place, 2: no gradient */
+    const int mode = i % 3; /* 0: dx apart, 1: in place, 2: no gradient */
     const float scale = i % 4 == 0 ? 1.0f : 1.0f / (float)check_int(&r, n, 600);
     if (!check_case(d, "xent n=%d n_max=%d c=%d pitch=%d mode=%d scale=%g", n, n_max, c, pitch, mode, (double)scale))
       continue;
@@ -74,11 +77,11 @@ static void test_shapes(check_device *d) {
     check_buffer *const result = check_scratch(d, "result", sizeof(cvy_xent_result));
     check_buffer *const workspace = check_scratch(d, "workspace", cvy_softmax_xent_workspace_bytes(op));
     cvy_xent_result first, second;
-    check_ok(cvy_softmax_xent_run(op, d->queue, n, bx->cl, b_labels->cl, scale, bdx ? bdx->cl : NULL, result->cl,
-                                  false, workspace->cl));
+    check_ok(cvy_softmax_xent_run(op, d->queue, n, bx->cl, b_labels->cl, scale, bdx ? bdx->cl : NULL, result->cl, false,
+                                  workspace->cl));
     check_result(d, result, loss, loss_tol, correct, &first);
     if (bdx) check_close(d, "dx", check_download(bdx), want, tol, (size_t)n, c);
-    if (mode != 1) {   /* added to what is there: the same bits twice */
+    if (mode != 1) { /* added to what is there: the same bits twice */
       check_ok(cvy_softmax_xent_run(op, d->queue, n, bx->cl, b_labels->cl, scale, bdx ? bdx->cl : NULL, result->cl,
                                     true, workspace->cl));
       check_result(d, result, 2 * loss, 2 * loss_tol, 2 * correct, &second);
@@ -99,14 +102,14 @@ static void test_special(check_device *d) {
   for (int i = 0; i < N; i++)
     for (int j = 0; j < C; j++) x[i][j] = (float)((i * 7 + j * 3) % 5);
   for (int j = 0; j < C; j++) {
-    x[0][j] = 3e38f;                     /* all equal: label 3 is not the first */
-    x[1][j] = -3e38f;                    /* all equal: label 0 is */
-    x[2][j] = j == 9 ? 1e8f : -1e8f;     /* p = 1, loss 0 */
-    x[3][j] = j == 2 ? -1e30f : 1e30f;   /* loss 2e30 */
+    x[0][j] = 3e38f;                               /* all equal: label 3 is not the first */
+    x[1][j] = -3e38f;                              /* all equal: label 0 is */
+    x[2][j] = j == 9 ? 1e8f : -1e8f;               /* p = 1, loss 0 */
+    x[3][j] = j == 2 ? -1e30f : 1e30f;             /* loss 2e30 */
     x[4][j] = j == 7 ? NAN : j == 5 ? 2.0f : 1.0f; /* label 5 is larger than all but the NaN behind it */
-    x[5][j] = j == 4 ? NAN : 1.0f;       /* NaN at the label */
-    x[6][j] = j == 7 ? 2.0f : -INFINITY; /* p = 1 */
-    x[7][j] = j == 4 ? INFINITY : 0.0f;  /* NaN, and a miss */
+    x[5][j] = j == 4 ? NAN : 1.0f;                 /* NaN at the label */
+    x[6][j] = j == 7 ? 2.0f : -INFINITY;           /* p = 1 */
+    x[7][j] = j == 4 ? INFINITY : 0.0f;            /* NaN, and a miss */
     x[8][j] = j == 2 ? NAN : j == 6 ? 2.0f : 1.0f; /* the same, the NaN in front */
   }
   cvy_softmax_xent *op = NULL;
@@ -124,7 +127,7 @@ static void test_special(check_device *d) {
     check_buffer *const workspace = check_scratch(d, "workspace", cvy_softmax_xent_workspace_bytes(op));
     cvy_xent_result got;
     check_ok(
-      cvy_softmax_xent_run(op, d->queue, 1, bx->cl, b_labels->cl, 0.5f, dx->cl, result->cl, false, workspace->cl));
+        cvy_softmax_xent_run(op, d->queue, 1, bx->cl, b_labels->cl, 0.5f, dx->cl, result->cl, false, workspace->cl));
     for (int j = 0; j < C; j++)
       if (!(tol[j] >= 0)) tol[j] = 1e-6;
     check_result(d, result, loss, loss_tol, correct, &got);
@@ -150,7 +153,8 @@ static void test_many(check_device *d) {
   }
   cvy_softmax_xent *op = NULL;
   check_ok(cvy_softmax_xent_create(d->cl, N, C, 16, &op));
-  check_buffer *const bx = check_input(d, "x", x, N, C, 16), *const b_labels = check_input_bytes(d, "labels", labels, N * sizeof(int));
+  check_buffer *const bx = check_input(d, "x", x, N, C, 16), *const b_labels = check_input_bytes(d, "labels", labels,
+                                                                                                 N * sizeof(int));
   check_buffer *const result = check_scratch(d, "result", sizeof(cvy_xent_result));
   check_buffer *const workspace = check_scratch(d, "workspace", cvy_softmax_xent_workspace_bytes(op));
   cvy_xent_result *const each = (cvy_xent_result *)check_floats(d, N * sizeof *each / sizeof(float)), got;
@@ -203,7 +207,8 @@ static void test_arguments(check_device *d) {
   check_ok(cvy_softmax_xent_create(d->cl, 4, 10, 16, &op));
   float zeros[64] = {0};
   check_buffer *const x = check_input(d, "x", zeros, 4, 16, 16), *const dx = check_output(d, "dx", 4, 16, 16);
-  check_buffer *const labels = check_input_bytes(d, "labels", zeros, 16), *const result = check_scratch(d, "result", sizeof(cvy_xent_result));
+  check_buffer *const labels = check_input_bytes(d, "labels", zeros, 16), *const result = check_scratch(
+                                                                              d, "result", sizeof(cvy_xent_result));
   check_buffer *const workspace = check_scratch(d, "workspace", 32);
   cvy_queue *const q = d->queue;
   check_fails(cvy_softmax_xent_run(op, q, 0, x->cl, labels->cl, 1, dx->cl, result->cl, false, workspace->cl),
@@ -216,8 +221,8 @@ static void test_arguments(check_device *d) {
               CVY_E_ARGUMENT, "labels has 12");
   check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, labels->cl, result->cl, false, workspace->cl),
               CVY_E_ARGUMENT, "dx has 16");
-  check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, dx->cl, NULL, false, workspace->cl),
-              CVY_E_ARGUMENT, "result is NULL");
+  check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, dx->cl, NULL, false, workspace->cl), CVY_E_ARGUMENT,
+              "result is NULL");
   check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, dx->cl, result->cl, false, result->cl),
               CVY_E_ARGUMENT, "workspace has 12");
   check_case_end(d);
@@ -225,7 +230,10 @@ static void test_arguments(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-    {"shapes", test_shapes}, {"special", test_special}, {"many", test_many}, {"reference", test_reference}, {"arguments", test_arguments}};
+  static const check_test tests[] = {{"shapes", test_shapes},
+                                     {"special", test_special},
+                                     {"many", test_many},
+                                     {"reference", test_reference},
+                                     {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

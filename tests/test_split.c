@@ -5,7 +5,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "src/train/split.h"
+#include "src/share/split.h"
 
 enum { MOST = 9 };
 
@@ -48,13 +48,13 @@ static void test_known(check_device *d) {
   expect(d, &even, 2, (const int[]){1, 1, 0});
   expect(d, &even, 0, (const int[]){0, 0, 0});
   const double w[] = {3, 1, 0}, tenths[] = {0.1, 0.3, 0.6}, s[] = {7, 0, 3};
-  const cvy_split_params weights = {.batch = 10, .n_devices = 3, .kind = CVY_SPLIT_WEIGHTS, .values = w};
-  expect(d, &weights, 10, (const int[]){8, 2, 0});       /* 7.5 and 2.5: a tie, to the lower index */
+  const cvy_split_params weights = {.batch = 10, .n_devices = 3, .rule = CVY_RULE_WEIGHTS, .values = w};
+  expect(d, &weights, 10, (const int[]){8, 2, 0}); /* 7.5 and 2.5: a tie, to the lower index */
   expect(d, &weights, 5, (const int[]){4, 1, 0});
-  const cvy_split_params exact = {.batch = 10, .n_devices = 3, .kind = CVY_SPLIT_WEIGHTS, .values = tenths};
-  expect(d, &exact, 10, (const int[]){1, 3, 6});         /* although 0.1 + 0.3 + 0.6 is not 1 in binary */
-  expect(d, &exact, 5, (const int[]){1, 1, 3});          /* 0.5, 1.5, 3: the tie again */
-  const cvy_split_params shares = {.batch = 10, .n_devices = 3, .kind = CVY_SPLIT_SHARES, .values = s};
+  const cvy_split_params exact = {.batch = 10, .n_devices = 3, .rule = CVY_RULE_WEIGHTS, .values = tenths};
+  expect(d, &exact, 10, (const int[]){1, 3, 6}); /* although 0.1 + 0.3 + 0.6 is not 1 in binary */
+  expect(d, &exact, 5, (const int[]){1, 1, 3});  /* 0.5, 1.5, 3: the tie again */
+  const cvy_split_params shares = {.batch = 10, .n_devices = 3, .rule = CVY_RULE_SHARES, .values = s};
   expect(d, &shares, 10, (const int[]){7, 0, 3});
   expect(d, &shares, 3, (const int[]){2, 0, 1});
 
@@ -66,10 +66,10 @@ static void test_known(check_device *d) {
   expect(d, &groups, 22, (const int[]){4, 4, 4, 4, 6});
   expect(d, &groups, 3, (const int[]){3, 0, 0, 0, 0});
   const double slow[] = {100, 1};
-  const cvy_split_params uneven = {.batch = 10, .n_devices = 2, .kind = CVY_SPLIT_WEIGHTS, .values = slow, .group = 4};
-  expect(d, &uneven, 10, (const int[]){10, 0});          /* the remainder would hold the slow one up */
+  const cvy_split_params uneven = {.batch = 10, .n_devices = 2, .rule = CVY_RULE_WEIGHTS, .values = slow, .group = 4};
+  expect(d, &uneven, 10, (const int[]){10, 0}); /* the remainder would hold the slow one up */
   const double rest[] = {4, 6, 0};
-  const cvy_split_params given = {.batch = 10, .n_devices = 3, .kind = CVY_SPLIT_SHARES, .values = rest, .group = 4};
+  const cvy_split_params given = {.batch = 10, .n_devices = 3, .rule = CVY_RULE_SHARES, .values = rest, .group = 4};
   expect(d, &given, 10, (const int[]){4, 6, 0});
 }
 
@@ -86,7 +86,7 @@ static void test_properties(check_device *d) {
     if (sum == 0) weights[devices - 1] = 1;
     for (int i = 0; i < devices; i++) values[i] = weights[i] * 0.1;
     cvy_split_params p = {
-        .batch = batch, .n_devices = devices, .kind = CVY_SPLIT_WEIGHTS, .values = values, .group = group};
+        .batch = batch, .n_devices = devices, .rule = CVY_RULE_WEIGHTS, .values = values, .group = group};
     const cvy_split_params even = {.batch = batch, .n_devices = devices, .group = group};
     if (!check_case(d, "split round=%d devices=%d batch=%d group=%d n=%d", round, devices, batch, group, n)) continue;
 
@@ -114,13 +114,14 @@ static void test_properties(check_device *d) {
     check_ok(cvy_split_shares(&even, n, got));
     assert_int_equal(sum_of(got, devices), n);
     for (int i = 1; g == 1 && i < devices; i++) assert_true(got[i] <= got[i - 1] && got[i] >= got[0] - 1);
-    for (int i = 0; i < devices; i++) assert_true(got[i] <= cvy_split_bound(&even, n, want[i]) && (want[i] > 0 || got[i] == 0));
+    for (int i = 0; i < devices; i++)
+      assert_true(got[i] <= cvy_split_bound(&even, n, want[i]) && (want[i] > 0 || got[i] == 0));
     /* full shares given as shares give the same short batch */
     for (int i = 0; i < devices; i++) values[i] = full[i];
-    p.kind = CVY_SPLIT_SHARES;
+    p.rule = CVY_RULE_SHARES;
     check_ok(cvy_split_shares(&p, n, got));
     for (int i = 0; i < devices; i++) values[i] = weights[i];
-    p.kind = CVY_SPLIT_WEIGHTS;
+    p.rule = CVY_RULE_WEIGHTS;
     check_ok(cvy_split_shares(&p, n, want));
     assert_memory_equal(want, got, (size_t)devices * sizeof *got);
     check_case_end(d);
@@ -132,7 +133,7 @@ static void test_refusals(check_device *d) {
   int out[MOST];
   const double bad_sum[] = {100, 100}, fraction[] = {127.5, 128.5}, negative[] = {-1, 257}, zeros[] = {0, 0};
   const double infinite[] = {1, INFINITY}, groups[] = {130, 126}, fits[] = {128, 128};
-  cvy_split_params p = {.batch = 256, .n_devices = 2, .kind = CVY_SPLIT_SHARES, .values = bad_sum};
+  cvy_split_params p = {.batch = 256, .n_devices = 2, .rule = CVY_RULE_SHARES, .values = bad_sum};
   check_fails(cvy_split_shares(&p, 256, out), CVY_E_ARGUMENT, "shares sum to 200, the batch has 256");
   p.values = fraction;
   check_fails(cvy_split_shares(&p, 256, out), CVY_E_ARGUMENT, "share of device 0 is 127.5");
@@ -148,12 +149,12 @@ static void test_refusals(check_device *d) {
   check_ok(cvy_split_shares(&p, 256, out));
   check_fails(cvy_split_shares(&p, 257, out), CVY_E_ARGUMENT, "257 samples");
   check_fails(cvy_split_shares(&p, -1, out), CVY_E_ARGUMENT, "-1 samples");
-  p.kind = CVY_SPLIT_WEIGHTS;
+  p.rule = CVY_RULE_WEIGHTS;
   p.values = zeros;
   check_fails(cvy_split_shares(&p, 256, out), CVY_E_ARGUMENT, "sum to 0");
   p.values = infinite;
   check_fails(cvy_split_shares(&p, 256, out), CVY_E_ARGUMENT, "weight of device 1 is inf");
-  p.kind = (cvy_split_kind)7;
+  p.rule = (cvy_split_rule)7;
   check_fails(cvy_split_shares(&p, 256, out), CVY_E_ARGUMENT, "unknown kind 7");
   check_fails(cvy_split_shares(&(cvy_split_params){.batch = 0, .n_devices = 1}, 0, out), CVY_E_ARGUMENT, "batch 0");
   check_fails(cvy_split_shares(&(cvy_split_params){.batch = 1}, 0, out), CVY_E_ARGUMENT, "0 devices");
@@ -168,14 +169,15 @@ static double seconds_of_splits(check_rng *r, int devices) {
   for (int i = 0; i < devices; i++) values[i] = 1 + 1e-6 * check_int(r, 0, 2000000);
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
   for (int n = 60000 - SIZES; n < 60000; n++)
-    check_ok(cvy_split_shares(&(cvy_split_params){.batch = 60000, .n_devices = devices, .kind = CVY_SPLIT_WEIGHTS, .values = values},
-                              n, shares));
+    check_ok(cvy_split_shares(
+        &(cvy_split_params){.batch = 60000, .n_devices = devices, .rule = CVY_RULE_WEIGHTS, .values = values}, n,
+        shares));
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
   return (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
 }
 
-/* Sixteen times the devices take 27 times as long where remainders are sorted, and more than 160 times where each of them is
- * compared with all others. */
+/* Sixteen times the devices take 27 times as long where remainders are sorted, and more than 160 times where each of
+ * them is compared with all others. */
 static void test_many(check_device *d) {
   check_rng r = check_rng_make(d, 2);
   const double few = seconds_of_splits(&r, 64), many = seconds_of_splits(&r, 1024);
@@ -185,7 +187,6 @@ static void test_many(check_device *d) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"known", test_known}, {"properties", test_properties}, {"refusals", test_refusals}, {"many", test_many}
-  };
+      {"known", test_known}, {"properties", test_properties}, {"refusals", test_refusals}, {"many", test_many}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * A device whose memory is its own gets and sends through pinned memory (CVY_FORCE_STAGING), one that shares the host's has
- * its gradients mapped: the same bits, whatever the links let the one overtake (tests/layer.c). */
+ * A device whose memory is its own gets and sends through pinned memory (CVY_FORCE_STAGING), one that shares the host's
+ * has its gradients mapped: the same bits, whatever the links let the one overtake (tests/layer.c). */
 #include <stdio.h>
 
 #include "convoy/convoy.h"
-#include "src/train/team.h"
+#include "src/team/publish.h"
+#include "src/team/staging.h"
 #include "tests/check.h"
 #include "tests/layer_words.h"
 #include "tests/team_net.h"
@@ -38,7 +39,7 @@ static run train(check_device *d, cvy_team *team, const char *words) {
     out.losses[s] = r.loss;
   }
   check_ok(cvy_team_verify(team));
-  memcpy(out.w, cvy_state_w(team->state), n * sizeof *out.w);
+  memcpy(out.w, cvy_ledger_w(team->ledger), n * sizeof *out.w);
   return out;
 }
 
@@ -47,7 +48,8 @@ static void test_staged(check_device *d) {
   cvy_devices *devices;
   char selector[32];
   if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: links cannot be slow", CVY_TEST_LAYER);
-  if (!cvy_device_get_facts(d->cl)->host_unified) check_skip(d, "the device's memory is its own: nothing can be mapped");
+  if (!cvy_device_get_facts(d->cl)->host_unified)
+    check_skip(d, "the device's memory is its own: nothing can be mapped");
   make_net();
   snprintf(selector, sizeof selector, "%s*3", d->place);
   check_ok(cvy_devices_select(selector, &devices));
@@ -59,21 +61,25 @@ static void test_staged(check_device *d) {
                               .bucket_mib = 0.001};
     run want = {.w = NULL};
     for (int staged = 0; staged < 2; staged++)
-      for (params.run_ahead = 0; params.run_ahead <= 2; params.run_ahead++) {
+      for (params.run_ahead = CVY_RUN_AHEAD_NONE; params.run_ahead <= 2;
+           params.run_ahead += params.run_ahead < 0 ? 2 : 1) {
         cvy_team *team;
         if (staged) setenv("CVY_FORCE_STAGING", "1", 1);
         check_ok(cvy_team_create(devices, net, &params, &team));
         unsetenv("CVY_FORCE_STAGING");
-        assert_true(team->replicas[0].map == !staged);
+        assert_true(cvy_staging_maps(team->replicas[0].staging) == !staged);
         check_ok(cvy_team_attach(team, data));
         for (size_t l = 0; l < sizeof links / sizeof *links; l++) {
           const run got = train(d, team, links[l]);
           if (!want.w) want = got;
           if (memcmp(got.w, want.w, team->layout->n_floats * sizeof *got.w) != 0 ||
               memcmp(got.losses, want.losses, sizeof got.losses) != 0)
-            check_fail(d, "%s, staleness %d, exchange %s, run-ahead %d, %s: other bits than mapped without links (last loss %.9g, not %.9g)",
-                       staged ? "staged" : "mapped", params.staleness, params.exchange ? "bf16" : "fp32", params.run_ahead,
-                       links[l] ? links[l] : "no links", got.losses[STEPS - 1], want.losses[STEPS - 1]);
+            check_fail(d,
+                       "%s, staleness %d, exchange %s, run-ahead %d, %s: other bits than mapped without links (last "
+                       "loss %.9g, not %.9g)",
+                       staged ? "staged" : "mapped", params.staleness, params.exchange ? "bf16" : "fp32",
+                       params.run_ahead, links[l] ? links[l] : "no links", got.losses[STEPS - 1],
+                       want.losses[STEPS - 1]);
         }
         cvy_team_destroy(&team);
       }

@@ -87,8 +87,7 @@ static void forward_layer(step *s, int i, bool training) {
       if (training)
         ref_batchnorm_forward(&p, s->n, s->group, s->batch, x, NULL, w, b, y, s->saved[l->running],
                               s->sums[l->running]);
-      else
-        ref_batchnorm_inference(&p, s->n, x, NULL, w, b, running, y);
+      else ref_batchnorm_inference(&p, s->n, x, NULL, w, b, running, y);
       break;
     }
     case CVY_LAYER_RELU:
@@ -260,10 +259,8 @@ static const float *read_node(const step *s, const cvy_instance *instance, int n
   check_ok(cvy_buffer_read(s->d->queue, cvy_value_of(instance, node), 0, positions * pitch * sizeof *padded, padded,
                            NULL, NULL));
   for (size_t i = 0; i < positions * pitch; i++) {
-    if (i % pitch < c)
-      dense[i / pitch * c + i % pitch] = padded[i];
-    else if (padded[i] != 0)
-      check_fail(s->d, "node %d: padding behind channel %zu is %g", node, c, (double)padded[i]);
+    if (i % pitch < c) dense[i / pitch * c + i % pitch] = padded[i];
+    else if (padded[i] != 0) check_fail(s->d, "node %d: padding behind channel %zu is %g", node, c, (double)padded[i]);
   }
   return dense;
 }
@@ -283,12 +280,13 @@ static const float *read_bits(const step *s, const cvy_instance *instance, const
   return y;
 }
 
-/* The output of a ReLU that was left to its reader, as that makes it: behind a batchnorm, in front of a pool, or between a
- * convolution and a pool. */
+/* The output of a ReLU that was left to its reader, as that makes it: behind a batchnorm, in front of a pool, or
+ * between a convolution and a pool. */
 static const float *make_node(const step *s, const cvy_instance *instance, int node) {
   const cvy_shape *const shape = &s->net->layers[node].shape;
   for (int i = 0; i < instance->plan->n_units; i++)
-    if (instance->plan->units[i].kind == CVY_UNIT_CONVPOOL && instance->plan->units[i].layer == s->net->layers[node].input[0])
+    if (instance->plan->units[i].kind == CVY_UNIT_CONVPOOL &&
+        instance->plan->units[i].layer == s->net->layers[node].input[0])
       return read_bits(s, instance, &instance->plan->units[i], node);
   if (s->net->layers[s->net->layers[node].input[0]].kind != CVY_LAYER_BATCHNORM)
     return read_node(s, instance, s->net->layers[node].input[0], s->n); /* its mask is the same */
@@ -299,8 +297,8 @@ static const float *make_node(const step *s, const cvy_instance *instance, int n
   const float *const x = read_node(s, instance, u->x[0], s->n);
   float *const affine = check_floats(s->d, (size_t)groups * 3 * pitch);
   float *const y = check_floats(s->d, node_elems(s, node));
-  check_ok(cvy_buffer_read(s->d->queue, cvy_storage_of(instance, u->affine), 0, (size_t)groups * 3 * pitch * sizeof(float), affine,
-                           NULL, NULL));
+  check_ok(cvy_buffer_read(s->d->queue, cvy_storage_of(instance, u->affine), 0,
+                           (size_t)groups * 3 * pitch * sizeof(float), affine, NULL, NULL));
   for (size_t k = 0; k < node_elems(s, node); k++) {
     const float *const a = affine + k / image / (size_t)per_group * 3 * pitch + k % c;
     y[k] = fmaxf(fmaf(x[k] - a[0], a[pitch], a[2 * pitch]), 0);
@@ -352,10 +350,8 @@ static void compare_gradients(const step *s, const float *flat) {
     float *const dense = check_floats(s->d, p->elems);
     for (size_t i = 0; i < p->size; i++) {
       const float value = flat[p->offset + i];
-      if (i % pitch < k)
-        dense[i / pitch * k + i % pitch] = value;
-      else if (value != 0)
-        check_fail(s->d, "gradient of %s: padding is %g", p->name, (double)value);
+      if (i % pitch < k) dense[i / pitch * k + i % pitch] = value;
+      else if (value != 0) check_fail(s->d, "gradient of %s: padding is %g", p->name, (double)value);
     }
     if (!cancels(s, p)) {
       check_relative_l2(s->d, p->name, dense, s->dweight[t], p->elems, 1e-4);

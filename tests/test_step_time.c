@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A step's time (cvy_step_result.ms) is what the step took, also where the host sees late that it is over: tests/layer.c
- * lets waits return when the device has done the next step too, as Intel's CPU runtime does. */
+ * A step's time (cvy_step_result.ms) is what the step took, also where the host sees late that it is over:
+ * tests/layer.c lets waits return when the device has done the next step too, as Intel's CPU runtime does. */
 #include <malloc.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,10 +12,13 @@
 #include "tests/check.h"
 
 enum { BATCH = 128, STEPS = 12 };
-/* Part of the fastest step without such waits below which none can be, however the machine changes its speed meanwhile. */
+/* Part of the fastest step without such waits below which none can be, however the machine changes its speed
+ * meanwhile. */
 static const double LEAST = 0.1;
 
-typedef struct step_times { double least, sum, wall; } step_times;   /* ms */
+typedef struct step_times {
+  double least, sum, wall;
+} step_times; /* ms */
 
 static step_times run(const cvy_devices *devices, const cvy_net *net, const cvy_data *data, int run_ahead,
                       const char *words) {
@@ -26,7 +29,7 @@ static step_times run(const cvy_devices *devices, const cvy_net *net, const cvy_
   check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .run_ahead = run_ahead}, &team));
   check_ok(cvy_team_init(team, NULL));
   check_ok(cvy_team_attach(team, data));
-  for (int round = 0; round < 2; round++) {   /* the first one compiles */
+  for (int round = 0; round < 2; round++) { /* the first one compiles */
     t = (step_times){0};
     if (round == 1 && words) layer_words(words);
     const uint64_t begin = cvy_clock_ns();
@@ -62,11 +65,11 @@ static void test_times(check_device *d) {
     const step_times apart = run(devices, net, data, 0, NULL);
     for (int run_ahead = 1; run_ahead <= 2; run_ahead++) {
       const step_times t = run(devices, net, data, run_ahead, "late=all");
-      print_message("%d devices, --run-ahead %d: fastest step %.3f ms (%.3f apart), %.3f together in %.3f\n", n, run_ahead,
-                    t.least, apart.least, t.sum, t.wall);
+      print_message("%d devices, --run-ahead %d: fastest step %.3f ms (%.3f apart), %.3f together in %.3f\n", n,
+                    run_ahead, t.least, apart.least, t.sum, t.wall);
       if (!(t.least >= LEAST * apart.least))
-        check_fail(d, "%d devices, --run-ahead %d: a step of %.3f ms, where the fastest takes %.3f", n, run_ahead, t.least,
-                   apart.least);
+        check_fail(d, "%d devices, --run-ahead %d: a step of %.3f ms, where the fastest takes %.3f", n, run_ahead,
+                   t.least, apart.least);
       if (!(t.sum <= t.wall))
         check_fail(d, "%d devices, --run-ahead %d: steps of %.3f ms in %.3f", n, run_ahead, t.sum, t.wall);
     }
@@ -107,8 +110,8 @@ static void test_nothing_kept(check_device *d) {
   cvy_net_destroy(&net);
 }
 
-/* The first step that counts begins with the completion of the one before, which is when the last device has been given its
- * weights; the first device may have done all its computing by then. */
+/* The first step that counts begins with the completion of the one before, which is when the last device has been given
+ * its weights; the first device may have done all its computing by then. */
 static void test_first_counts(check_device *d) {
   cvy_net *net;
   cvy_data *data;
@@ -144,7 +147,8 @@ static void test_first_counts(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"times", test_times}, {"nothing_kept", test_nothing_kept}, {"first_counts", test_first_counts}};
+  static const check_test tests[] = {
+      {"times", test_times}, {"nothing_kept", test_nothing_kept}, {"first_counts", test_first_counts}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

@@ -6,7 +6,8 @@
 #include <stdio.h>
 
 #include "convoy/convoy.h"
-#include "src/train/team.h"
+#include "src/team/publish.h"
+#include "src/team/replica_data.h"
 #include "tests/check.h"
 
 enum { BATCH = 32, CLASSES = 10, STEPS = 4 };
@@ -99,8 +100,8 @@ static double relative_l2(const float *a, const float *b, size_t n) {
   return sqrt(diff / norm);
 }
 
-static const cvy_team_params ghost = {.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = 4, .run_ahead = 1};
-static const cvy_team_params whole = {.batch = BATCH, .bn = CVY_BN_SYNC, .run_ahead = 1};
+static const cvy_team_params ghost = {.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = 4};
+static const cvy_team_params whole = {.batch = BATCH, .bn = CVY_BN_SYNC};
 
 /* K devices against one, one step of ghost or sync: 1e-5 in every tensor. */
 static void compare_one_step(check_device *d, const char *suffix, const cvy_team_params *params) {
@@ -110,8 +111,9 @@ static void compare_one_step(check_device *d, const char *suffix, const cvy_team
   if (!(fabs(one.losses[0] - many.losses[0]) <= 1e-6 * one.losses[0]))
     check_fail(d, "loss %.9g, not %.9g", many.losses[0], one.losses[0]);
   for (int i = 0; i < l->n_params; i++) {
-    const bool in_front_of_bn =
-        strcmp(l->params[i].name, "stem.bias") == 0 || strcmp(l->params[i].name, "conv1.bias") == 0;
+    const bool in_front_of_bn = strcmp(l->params[i].name, "stem.bias") == 0 || strcmp(l->params[i].name,
+                                                                                      "conv1."
+                                                                                      "bias") == 0;
     if (in_front_of_bn) { /* its true gradient is zero: what the step leaves is rounding */
       for (size_t j = 0; j < l->params[i].size; j++)
         if (!(fabs((double)many.w[l->params[i].offset + j]) <= 1e-6))
@@ -142,8 +144,7 @@ static void test_sync_alone(check_device *d) {
   static const double shares[3] = {0, BATCH, 0};
   const size_t n = cvy_net_layout(net)->n_floats;
   const cvy_team_params group = {.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = BATCH};
-  const cvy_team_params third = {
-    .batch = BATCH, .bn = CVY_BN_SYNC, .split = CVY_SPLIT_SHARES, .split_values = shares};
+  const cvy_team_params third = {.batch = BATCH, .bn = CVY_BN_SYNC, .split = CVY_SPLIT_SHARES, .split_values = shares};
   const run want = train(d, device_text(d, ""), &group, STEPS, 0), one = train(d, device_text(d, ""), &whole, STEPS, 0),
             three = train(d, device_text(d, "*3"), &third, STEPS, 2);
   check_same(d, "weights of one device", one.w, want.w, 1, (int)n);
@@ -154,7 +155,10 @@ static void test_sync_alone(check_device *d) {
  * the same bits again, whatever the run-ahead. */
 static void test_sync_steps(check_device *d) {
   static const double shares[5] = {3, 0, 17, 1, 11};
-  static const struct { const char *suffix; const double *shares; } cases[] = {{"*2", NULL}, {"*5", shares}, {"*16", NULL}};
+  static const struct {
+    const char *suffix;
+    const double *shares;
+  } cases[] = {{"*2", NULL}, {"*5", shares}, {"*16", NULL}};
   const size_t n = cvy_net_layout(net)->n_floats;
   for (int i = 0; i < 3; i++) {
     if (!check_case(d, "sync steps %s", cases[i].suffix)) continue;
@@ -168,7 +172,7 @@ static void test_sync_steps(check_device *d) {
     const double rel = relative_l2(many.w, one.w, n);
     printf("  %s: weights differ by %.1e after %d steps\n", cases[i].suffix, rel, STEPS);
     if (!(rel <= 1e-4)) check_fail(d, "weights differ by %.2e after %d steps, more than 1e-4", rel, STEPS);
-    for (p.run_ahead = 0; p.run_ahead <= 2; p.run_ahead += 2) {
+    for (p.run_ahead = CVY_RUN_AHEAD_NONE; p.run_ahead <= 2; p.run_ahead += 3) {
       const run again = train(d, device_text(d, cases[i].suffix), &p, STEPS, 1);
       check_same(d, "weights", again.w, many.w, 1, (int)n);
       assert_memory_equal(again.losses, many.losses, sizeof many.losses);
@@ -201,9 +205,9 @@ static void test_same_bits(check_device *d) {
   const size_t n = cvy_net_layout(net)->n_floats;
   for (int i = 0; i < 3; i++) {
     if (!check_case(d, "bits 0:0%s", suffixes[i])) continue;
-    cvy_team_params p = {.batch = BATCH, .run_ahead = 1, .momentum = 0.9f, .nesterov = true, .weight_decay = 1e-3f};
+    cvy_team_params p = {.batch = BATCH, .momentum = 0.9f, .nesterov = true, .weight_decay = 1e-3f};
     const run first = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
-    for (p.run_ahead = 0; p.run_ahead <= 2; p.run_ahead++) {
+    for (p.run_ahead = CVY_RUN_AHEAD_NONE; p.run_ahead <= 2; p.run_ahead += p.run_ahead < 0 ? 2 : 1) {
       const run again = train(d, device_text(d, suffixes[i]), &p, STEPS, i ? 2 : 0);
       check_same(d, "weights", again.w, first.w, 1, (int)n);
       if (memcmp(again.losses, first.losses, sizeof first.losses) != 0 || again.eval_loss != first.eval_loss)
@@ -221,7 +225,7 @@ static void test_same_bits(check_device *d) {
 /* One step stale: w1 = w0 - lr g0(w0), w2 = w1 - lr g1(w0), not g1(w1); the same bits whatever the run-ahead. */
 static void test_staleness(check_device *d) {
   const cvy_layout *const l = cvy_net_layout(net);
-  cvy_team_params p = {.batch = BATCH, .run_ahead = 1};
+  cvy_team_params p = {.batch = BATCH};
   if (check_case(d, "stale formula")) {
     const run w0 = train(d, device_text(d, "*2"), &p, 0, 0), one = train(d, device_text(d, "*2"), &p, 1, 0);
     const run fresh = train(d, device_text(d, "*2"), &p, 2, 0);
@@ -237,16 +241,17 @@ static void test_staleness(check_device *d) {
     if (!(off <= 1e-6 && lag > 1e-4))
       check_fail(d, "two steps, one stale: %.2e from the formula, %.2e from two fresh steps", off, lag);
     if (stale.losses[1] != other.losses[0])
-      check_fail(d, "loss of the second step %.9g, with the first weights it is %.9g", stale.losses[1], other.losses[0]);
+      check_fail(d, "loss of the second step %.9g, with the first weights it is %.9g", stale.losses[1],
+                 other.losses[0]);
   }
   check_case_end(d);
   if (check_case(d, "stale bits")) {
-    p = (cvy_team_params){.batch = BATCH, .run_ahead = 1, .staleness = 1, .momentum = 0.9f, .bucket_mib = 0.001};
+    p = (cvy_team_params){.batch = BATCH, .staleness = 1, .momentum = 0.9f, .bucket_mib = 0.001};
     const run first = train(d, device_text(d, "*3"), &p, STEPS, 0);
-    for (p.run_ahead = 0; p.run_ahead <= 2; p.run_ahead++)
+    for (p.run_ahead = CVY_RUN_AHEAD_NONE; p.run_ahead <= 2; p.run_ahead += p.run_ahead < 0 ? 2 : 1)
       for (int staged = 0; staged < 2; staged++) {
         if (staged) setenv("CVY_FORCE_STAGING", "1", 1);
-        p.no_overlap = p.run_ahead == 0;
+        p.no_overlap = p.run_ahead < 0;
         const run again = train(d, device_text(d, "*3"), &p, STEPS, 1);
         unsetenv("CVY_FORCE_STAGING");
         check_same(d, "weights", again.w, first.w, 1, (int)l->n_floats);
@@ -257,18 +262,19 @@ static void test_staleness(check_device *d) {
   cvy_devices *devices;
   cvy_team *team;
   check_ok(cvy_devices_select(device_text(d, ""), &devices));
-  check_fails(cvy_team_create(devices, net, &(cvy_team_params){.staleness = 1}, &team), CVY_E_ARGUMENT, "on one device");
+  check_fails(cvy_team_create(devices, net, &(cvy_team_params){.staleness = 1}, &team), CVY_E_ARGUMENT,
+              "on one device");
   cvy_devices_destroy(&devices);
 }
 
-static double *sum_of_rests(check_device *d, cvy_team *team) {
+static double *sum_of_residuals(check_device *d, cvy_team *team) {
   const size_t n = cvy_net_layout(net)->n_floats;
   double *const sum = check_doubles(d, n);
   float **rests;
-  check_ok(cvy_team_get_rests(team, &rests));
+  check_ok(cvy_team_get_residuals(team, &rests));
   for (int r = 0; r < cvy_team_size(team); r++)
     for (size_t i = 0; i < n; i++) sum[i] += (double)rests[r][i];
-  cvy_team_free_rests(team, &rests);
+  cvy_team_free_residuals(team, &rests);
   return sum;
 }
 
@@ -280,7 +286,7 @@ static void test_bf16(check_device *d) {
   const float lr = 0.05f;
   cvy_devices *devices;
   cvy_team *team;
-  cvy_team_params p = {.batch = BATCH, .run_ahead = 1};
+  cvy_team_params p = {.batch = BATCH};
   if (check_case(d, "bf16 formula")) {
     first_batch = 1;
     const run want = train(d, device_text(d, "*3"), &p, 1, 0);
@@ -295,17 +301,17 @@ static void test_bf16(check_device *d) {
       int32_t samples[BATCH];
       for (int i = 0; i < BATCH; i++) samples[i] = (s * 37 + i * 5) % data->train.n;
       check_ok(cvy_team_step(team, samples, BATCH, s ? lr : 0.0f));
-      rest[s] = sum_of_rests(d, team);
+      rest[s] = sum_of_residuals(d, team);
     }
     float *const got = check_floats(d, l->n_floats), *const w = check_floats(d, l->n_floats);
-    memcpy(w, cvy_state_w(team->state), l->n_floats * sizeof *w);
+    memcpy(w, cvy_ledger_w(team->ledger), l->n_floats * sizeof *w);
     for (int i = 0; i < n; i++) got[i] = (float)((double)w[i] + (double)lr * (rest[0][i] - rest[1][i]));
     const double off = relative_l2(got, want.w, l->n_floats), plain = relative_l2(w, want.w, l->n_floats);
     if (!(off <= 2e-7 && plain > 4 * off))
       check_fail(d, "weights are %.2e off where what was left is counted, %.2e where it is not", off, plain);
     check_ok(cvy_team_verify(team));
     check_ok(cvy_team_init(team, &(cvy_init_params){.force = true}));
-    const double *const none = sum_of_rests(d, team);
+    const double *const none = sum_of_residuals(d, team);
     for (int i = 0; i < n; i++)
       if (none[i] != 0) check_fail(d, "something is left of gradients before the first step");
     cvy_team_destroy(&team);
@@ -315,7 +321,7 @@ static void test_bf16(check_device *d) {
   if (check_case(d, "bf16 bits")) {
     static const double shares[3] = {20, 0, 12};
     for (int stale = 0; stale < 2; stale++) {
-      p = (cvy_team_params){.batch = BATCH, .run_ahead = 1, .momentum = 0.9f, .staleness = stale, .bn = CVY_BN_GHOST, .ghost = 4};
+      p = (cvy_team_params){.batch = BATCH, .momentum = 0.9f, .staleness = stale, .bn = CVY_BN_GHOST, .ghost = 4};
       const run plain = train(d, device_text(d, "*3"), &p, STEPS, 0);
       p.exchange = CVY_EXCHANGE_BF16;
       const run first = train(d, device_text(d, "*3"), &p, STEPS, 0);
@@ -325,10 +331,10 @@ static void test_bf16(check_device *d) {
       for (int s = 0; s < STEPS; s++)
         if (!(fabs(first.losses[s] - plain.losses[s]) <= 2e-3 * plain.losses[s]))
           check_fail(d, "loss of step %d is %.6g, with fp32 %.6g", s, first.losses[s], plain.losses[s]);
-      for (p.run_ahead = 0; p.run_ahead <= 2; p.run_ahead++)
+      for (p.run_ahead = CVY_RUN_AHEAD_NONE; p.run_ahead <= 2; p.run_ahead += p.run_ahead < 0 ? 2 : 1)
         for (int staged = 0; staged < 2; staged++) {
           if (staged) setenv("CVY_FORCE_STAGING", "1", 1);
-          p.no_overlap = p.run_ahead == 0;
+          p.no_overlap = p.run_ahead < 0;
           p.bucket_mib = p.run_ahead == 2 ? 0.001 : 0;
           const run again = train(d, device_text(d, "*3"), &p, STEPS, 1);
           unsetenv("CVY_FORCE_STAGING");
@@ -359,7 +365,7 @@ static void test_probes(check_device *d) {
   const size_t n = cvy_net_layout(net)->n_floats;
   for (int i = 0; i < 2; i++) {
     if (!check_case(d, "probes 0:0%s", suffixes[i])) continue;
-    cvy_team_params p = {.batch = BATCH, .run_ahead = 1, .momentum = 0.9f};
+    cvy_team_params p = {.batch = BATCH, .momentum = 0.9f};
     const run usual = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
     p.no_overlap = true;
     p.bucket_mib = 0.001; /* every layer a bucket of its own */
@@ -409,7 +415,7 @@ static void test_little_memory(check_device *d) {
   if (info.micro_batch >= BATCH || info.micro_batch % 4 != 0)
     check_fail(d, "micro-batch of %d samples: expected fewer than %d, a multiple of 4", info.micro_batch, BATCH);
   check_ok(cvy_team_attach(team, data));
-  assert_true(team->replicas[0].streamed);
+  assert_true(cvy_replica_data_is_streamed(team->replicas[0].data));
   cvy_team_destroy(&team);
   check_fails(cvy_team_create(devices, net, &whole, &team), CVY_E_ARGUMENT, "ghost groups of at most");
   cvy_devices_destroy(&devices);
@@ -500,11 +506,12 @@ static void test_wrong_use(check_device *d) {
   check_ok(cvy_team_step(few, samples, 5, 0.1f));
   check_ok(cvy_team_wait(few));
   cvy_team_destroy(&few);
-  const volatile int stop = 1;
+  cvy_stop stop = {0};
+  cvy_stop_request(&stop);
   cvy_eval_result eval;
-  team->stop_flag = &stop;
+  team->stop = &stop;
   assert_int_equal(cvy_team_evaluate(team, false, &eval), CVY_E_INTERRUPTED);
-  team->stop_flag = NULL;
+  team->stop = NULL;
   check_ok(cvy_team_evaluate(team, false, &eval));
   float w[16 * 9];
   check_fails(cvy_team_param_get(team, 2, "stem.weight", w, 16 * 9), CVY_E_ARGUMENT, "not on device 2");
@@ -540,12 +547,11 @@ CASE(not_finite)
 CASE(wrong_use)
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"k_devices", run_k_devices},   {"uneven", run_uneven},
-                                     {"sync_alone", run_sync_alone}, {"sync_steps", run_sync_steps},
-                                     {"same_bits", run_same_bits},   {"probes", run_probes}, {"staleness", run_staleness},
-                                     {"bf16", run_bf16},
-                                     {"little_memory", run_little_memory},
-                                     {"divergence", run_divergence}, {"not_finite", run_not_finite},
-                                     {"wrong_use", run_wrong_use}};
+  static const check_test tests[] = {{"k_devices", run_k_devices},         {"uneven", run_uneven},
+                                     {"sync_alone", run_sync_alone},       {"sync_steps", run_sync_steps},
+                                     {"same_bits", run_same_bits},         {"probes", run_probes},
+                                     {"staleness", run_staleness},         {"bf16", run_bf16},
+                                     {"little_memory", run_little_memory}, {"divergence", run_divergence},
+                                     {"not_finite", run_not_finite},       {"wrong_use", run_wrong_use}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Devices that fail while a team trains (tests/layer.c): the others do the step again, and what comes out is bit for bit
- * what a team of them alone would have made of the same state. Nothing hangs or leaks. Devices that hang are in
- * test_loss.py: their threads cannot be had back.
+ * Devices that fail while a team trains (tests/layer.c): the others do the step again, and what comes out is bit for
+ * bit what a team of them alone would have made of the same state. Nothing hangs or leaks. Devices that hang are in
+ * test_faults.py: their threads cannot be had back.
  *
  * Every fault is injected at random moments: CVY_FAULT_ROUNDS of them (default 2; 100 is the full test). */
 #include <errno.h>
@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #include "convoy/convoy.h"
-#include "src/train/team.h"
+#include "src/team/publish.h"
+#include "src/team/replan.h"
 #include "tests/check.h"
 #include "tests/layer_words.h"
 #include "tests/team_net.h"
@@ -48,8 +49,8 @@ static cvy_status step(cvy_team *team, int s) {
 typedef struct outcome {
   cvy_status status;
   int n_lost;
-  long lost_step[REPLICAS];    /* ascending */
-  float *w, *v, *running;      /* NULL: the run ended */
+  long lost_step[REPLICAS]; /* ascending */
+  float *w, *v, *running;   /* NULL: the run ended */
   long steps;
   double losses[STEPS];
   double accuracy;
@@ -63,19 +64,23 @@ static float *keep(check_device *d, const float *from, size_t n) {
 
 static void note_state(check_device *d, cvy_team *team, outcome *o) {
   const cvy_layout *const l = team->layout;
-  o->w = keep(d, cvy_state_w(team->state), l->n_floats);
-  o->v = keep(d, cvy_state_v(team->state), l->n_floats);
-  o->running = keep(d, cvy_state_running(team->state), l->n_running_floats);
+  o->w = keep(d, cvy_ledger_w(team->ledger), l->n_floats);
+  o->v = keep(d, cvy_ledger_v(team->ledger), l->n_floats);
+  o->running = keep(d, cvy_ledger_running(team->ledger), l->n_running_floats);
 }
 
-/* A device that fails at the moment at which the exchange thread asks for the memory of a step's result, or says that a loss
- * is not finite. */
-static struct { cvy_team *team; long in; bool no_memory; } trip;
+/* A device that fails at the moment at which the exchange thread asks for the memory of a step's result, or says that a
+ * loss is not finite. */
+static struct {
+  cvy_team *team;
+  long in;
+  bool no_memory;
+} trip;
 
 static void trip_now(void) {
   cvy_team *const team = trip.team;
   trip.team = NULL;
-  cvy_team_fail_replica(team, &team->replicas[1], CVY_E_DEVICE);
+  cvy_roster_fault(team->roster, 1, CVY_E_DEVICE);
 }
 
 static bool on_exchange_thread(void) {
@@ -86,7 +91,7 @@ static bool on_exchange_thread(void) {
 
 /* In place of the C library's, which src/base/mem.c calls. */
 int posix_memalign(void **out, size_t alignment, size_t size) {
-  if (size == sizeof(cvy_result_entry) && trip.team && on_exchange_thread() && trip.in-- == 0) {
+  if (size == REPLICAS * sizeof(int) && trip.team && on_exchange_thread() && trip.in-- == 0) {
     const bool fails = trip.no_memory;
     trip_now();
     if (fails) return ENOMEM;
@@ -99,6 +104,13 @@ static void trip_at_message(void *user, cvy_log_level level, const char *message
   (void)level;
   (void)user;
   if (trip.team && strstr(message, "training has diverged")) trip_now();
+}
+
+static bool next_lost(cvy_team *team, cvy_lost_device *out) {
+  cvy_team_event event;
+  const bool got = cvy_team_next_event(team, &event);
+  if (got) *out = event.of.lost;
+  return got;
 }
 
 /* Trains with the layer's words in force. */
@@ -129,8 +141,7 @@ static outcome run(check_device *d, int replicas, const cvy_team_params *params,
     assert_int_equal(cvy_team_evaluate(t.team, false, &eval), o.status);
     assert_int_equal(cvy_team_verify(t.team), o.status);
   }
-  cvy_device_loss loss;
-  for (; cvy_team_take_loss(t.team, &loss); o.n_lost++) {
+  for (cvy_lost_device loss; next_lost(t.team, &loss); o.n_lost++) {
     int at = o.n_lost;
     for (; at > 0 && o.lost_step[at - 1] > loss.step; at--) o.lost_step[at] = o.lost_step[at - 1];
     o.lost_step[at] = loss.step;
@@ -142,7 +153,7 @@ static outcome run(check_device *d, int replicas, const cvy_team_params *params,
     if (!check_log_contains("is lost in step")) check_fail(d, "nothing is said of the loss");
   }
   if (replicas > 1 || o.status == CVY_OK) {
-    if (o.status == CVY_OK) check_ok(cvy_team_sync_state(t.team));
+    if (o.status == CVY_OK) check_ok(cvy_team_sync(t.team));
     note_state(d, t.team, &o);
   }
   layer_words(NULL);
@@ -152,29 +163,31 @@ static outcome run(check_device *d, int replicas, const cvy_team_params *params,
 
 /* The same without faults: as many devices as were left in each step, each team going on from the state of the one
  * before. `steps`: how far. */
-static outcome reference(check_device *d, int replicas, const cvy_team_params *params, const outcome *faulty, int steps) {
+static outcome reference(check_device *d, int replicas, const cvy_team_params *params, const outcome *faulty,
+                         int steps) {
   outcome o = {.status = CVY_OK};
   int s = 0;
   for (int lost = 0; lost <= faulty->n_lost; lost++) {
     const int until = lost < faulty->n_lost && faulty->lost_step[lost] < steps ? (int)faulty->lost_step[lost] : steps;
     if (lost == replicas || (until == s && o.w)) continue;
     team_of t = open_team(d, replicas - lost > 1 ? replicas - lost : 1, params);
-    cvy_state *const state = t.team->state;
+    cvy_ledger *const state = t.team->ledger;
     if (o.w) {
-      memcpy(cvy_state_w(state), o.w, t.team->layout->n_floats * sizeof(float));
-      memcpy(cvy_state_v(state), o.v, t.team->layout->n_floats * sizeof(float));
-      memcpy(cvy_state_running(state), o.running, t.team->layout->n_running_floats * sizeof(float));
-      check_ok(cvy_team_publish_state(t.team, s));
+      memcpy(cvy_ledger_w(state), o.w, t.team->layout->n_floats * sizeof(float));
+      memcpy(cvy_ledger_v(state), o.v, t.team->layout->n_floats * sizeof(float));
+      memcpy(cvy_ledger_running(state), o.running, t.team->layout->n_running_floats * sizeof(float));
+      check_ok(cvy_team_publish(t.team, s));
     }
     for (; s < until; s++) check_ok(step(t.team, s));
-    check_ok(cvy_team_sync_state(t.team));
+    check_ok(cvy_team_sync(t.team));
     note_state(d, t.team, &o);
     close_team(&t);
   }
   return o;
 }
 
-static void compare(check_device *d, int replicas, const cvy_team_params *params, const outcome *got, const char *words) {
+static void compare(check_device *d, int replicas, const cvy_team_params *params, const outcome *got,
+                    const char *words) {
   const cvy_layout *const l = cvy_net_layout(net);
   const outcome want = reference(d, replicas, params, got, (int)got->steps);
   if (memcmp(got->w, want.w, l->n_floats * sizeof(float)) != 0 ||
@@ -184,7 +197,7 @@ static void compare(check_device *d, int replicas, const cvy_team_params *params
                words, got->steps, got->n_lost, got->lost_step[0], got->lost_step[1]);
 }
 
-static const cvy_team_params usual = {.batch = BATCH, .run_ahead = 1, .momentum = 0.9f};
+static const cvy_team_params usual = {.batch = BATCH, .momentum = 0.9f};
 
 static int rounds(void) {
   const char *const text = getenv("CVY_FAULT_ROUNDS");
@@ -204,20 +217,21 @@ static void test_healthy(check_device *d) {
 }
 
 static const char *const one_faults[] = {
-    "fail=%d:launch:%d:-4",     "fail=%d:launch:%d:-5",   "fail=%d:launch:%d:-2",    "fail=%d:launch:%d:-14",
-    "fail=%d:launch:%d:-36",    "fail=%d:launch:%d:-9999", "bad-event=%d:%d:-4",     "bad-event=%d:%d:-5",
-    "bad-event=%d:%d:-2",       "bad-event=%d:%d:-14",    "bad-event=%d:%d:-36",     "bad-event=%d:%d:-9999",
-    "fail=%d:any:%d:-5",        "fail-once=%d:any:%d:-5", "fail-once=%d:launch:%d:-5"};
+    "fail=%d:launch:%d:-4",  "fail=%d:launch:%d:-5",    "fail=%d:launch:%d:-2",     "fail=%d:launch:%d:-14",
+    "fail=%d:launch:%d:-36", "fail=%d:launch:%d:-9999", "bad-event=%d:%d:-4",       "bad-event=%d:%d:-5",
+    "bad-event=%d:%d:-2",    "bad-event=%d:%d:-14",     "bad-event=%d:%d:-36",      "bad-event=%d:%d:-9999",
+    "fail=%d:any:%d:-5",     "fail-once=%d:any:%d:-5",  "fail-once=%d:launch:%d:-5"};
 /* Calls that are few in a step: moments up to some 8 of them in each. */
-static const char *const rare_faults[] = {"fail=%d:map:%d:-12",     "fail=%d:write:%d:-5",  "fail=%d:unmap:%d:-5",
-                                          "fail=%d:flush:%d:-36",   "fail=%d:marker:%d:-5", "fail=%d:barrier:%d:-14",
-                                          "fail-once=%d:write:%d:-4", "fail-once=%d:read:%d:-5", "fail=%d:wait:%d:-14"};
+static const char *const rare_faults[] = {
+    "fail=%d:map:%d:-12",       "fail=%d:write:%d:-5",     "fail=%d:unmap:%d:-5",
+    "fail=%d:flush:%d:-36",     "fail=%d:marker:%d:-5",    "fail=%d:barrier:%d:-14",
+    "fail-once=%d:write:%d:-4", "fail-once=%d:read:%d:-5", "fail=%d:wait:%d:-14"};
 enum { N_ONE = sizeof one_faults / sizeof *one_faults, N_RARE = sizeof rare_faults / sizeof *rare_faults };
 
 static void one_fault(check_device *d, check_rng *rng, const char *format, int most, bool stage) {
   char words[64];
   cvy_team_params params = usual;
-  params.run_ahead = check_int(rng, 0, 2);
+  params.run_ahead = check_int(rng, CVY_RUN_AHEAD_NONE, 2);
   params.bn = (cvy_bn_mode[]){CVY_BN_DEVICE, CVY_BN_GHOST, CVY_BN_SYNC}[check_int(rng, 0, 2)];
   if (params.bn == CVY_BN_GHOST) params.ghost = 4;
   const int replicas = check_int(rng, 2, REPLICAS);
@@ -251,7 +265,8 @@ static void test_one_fails(check_device *d) {
 
 /* While the others take over, they fail too: in the call that fails them all, or for want of memory. */
 static void test_several_fail(check_device *d) {
-  static const char *const faults[] = {"fail=0:launch:%d:-5,fail=1:launch:%d:-5", "fail=0:launch:%d:-5,fail=2:finish:0:-5",
+  static const char *const faults[] = {"fail=0:launch:%d:-5,fail=1:launch:%d:-5",
+                                       "fail=0:launch:%d:-5,fail=2:finish:0:-5",
                                        "fail=1:launch:%d:-5,fail=0:buffer:3:-4", "fail=2:any:%d:-5,bad-event=0:%d:-14",
                                        "fail=2:launch:%d:-5,fail=0:finish:1:-36,fail=1:unmap:0:-5"};
   check_rng rng = check_rng_make(d, 12);
@@ -297,8 +312,8 @@ static void test_before_training(check_device *d) {
     check_ok(cvy_team_init(t.team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
     check_ok(cvy_team_attach(t.team, data));
     for (; o.steps < STEPS; o.steps++) check_ok(step(t.team, (int)o.steps));
-    check_ok(cvy_team_sync_state(t.team));
-    for (cvy_device_loss loss; cvy_team_take_loss(t.team, &loss); o.n_lost++) o.lost_step[o.n_lost] = loss.step;
+    check_ok(cvy_team_sync(t.team));
+    for (cvy_lost_device loss; next_lost(t.team, &loss); o.n_lost++) o.lost_step[o.n_lost] = loss.step;
     layer_words(NULL);
     if (o.n_lost != 1 || (round < 4 && o.lost_step[0] != 0))
       check_fail(d, "%d devices lost, the first in step %ld", o.n_lost, o.lost_step[0]);
@@ -316,7 +331,7 @@ static void test_all_fail(check_device *d) {
   check_rng rng = check_rng_make(d, 13);
   make_net();
   for (int replicas = 1; replicas <= REPLICAS; replicas += 2)
-    for (int run_ahead = 0; run_ahead <= 2; run_ahead++)
+    for (int run_ahead = CVY_RUN_AHEAD_NONE; run_ahead <= 2; run_ahead += run_ahead < 0 ? 2 : 1)
       for (int f = 0; f < 2; f++) {
         char words[64];
         cvy_team_params params = usual;
@@ -337,7 +352,8 @@ static void test_all_fail(check_device *d) {
   drop_net();
 }
 
-/* The last devices fail in a step that a device lost earlier has had no part in: nobody waits for its part at the end. */
+/* The last devices fail in a step that a device lost earlier has had no part in: nobody waits for its part at the
+ * end. */
 static void test_lost_before(check_device *d) {
   make_net();
   cvy_team_params params = usual;
@@ -380,7 +396,7 @@ static void test_stop(check_device *d) {
   assert_true(check_log_contains("as they were after 2 steps"));
   const outcome two = {.status = CVY_OK};
   const outcome want = reference(d, 3, &params, &two, 2);
-  assert_memory_equal(cvy_state_w(t.team->state), want.w, t.team->layout->n_floats * sizeof(float));
+  assert_memory_equal(cvy_ledger_w(t.team->ledger), want.w, t.team->layout->n_floats * sizeof(float));
   close_team(&t);
   check_case_end(d);
   drop_net();
@@ -410,8 +426,8 @@ static void test_evaluation(check_device *d) {
   drop_net();
 }
 
-/* A device without a share is not sent anything in a step, however slow or broken its link is, and has the newest weights
- * whenever it is asked for something, and when it gets a share again. */
+/* A device without a share is not sent anything in a step, however slow or broken its link is, and has the newest
+ * weights whenever it is asked for something, and when it gets a share again. */
 static void test_rests(check_device *d) {
   make_net();
   for (int staleness = 0; staleness < 2; staleness++) {
@@ -419,20 +435,20 @@ static void test_rests(check_device *d) {
     params.staleness = staleness;
     team_of t = open_team(d, 3, &params);
     cvy_eval_result rested;
-    cvy_device_loss loss;
+    cvy_lost_device loss;
     bool done;
     for (int s = 0; s < 2; s++) check_ok(step(t.team, s));
-    check_ok(cvy_team_set_shares(t.team, (const int[]){7, 5, 0}, &done));
+    check_ok(cvy_replan(t.team, NULL, (const int[]){7, 5, 0}, &done));
     assert_true(done);
     layer_words("fail=2:write:0:-5");
     for (int s = 2; s < STEPS; s++) check_ok(step(t.team, s));
     check_ok(cvy_team_wait(t.team));
     layer_words(NULL);
-    if (cvy_team_take_loss(t.team, &loss)) check_fail(d, "something was written to device %d", loss.device);
-    check_ok(cvy_team_verify(t.team)); /* also of the one that rests */
+    if (next_lost(t.team, &loss)) check_fail(d, "something was written to device %d", loss.device);
+    check_ok(cvy_team_verify(t.team)); /* also of the idle one */
     check_ok(cvy_team_evaluate(t.team, false, &rested));
     for (int s = 0; s < 2; s++) check_ok(step(t.team, s));
-    check_ok(cvy_team_set_shares(t.team, (const int[]){4, 4, 4}, &done));
+    check_ok(cvy_replan(t.team, NULL, (const int[]){4, 4, 4}, &done));
     assert_true(done);
     check_ok(cvy_team_verify(t.team));
     for (int s = 0; s < 2; s++) check_ok(step(t.team, s));
@@ -465,12 +481,12 @@ static void test_put_behind(check_device *d) {
   drop_net();
 }
 
-/* A step whose result finds no memory, or whose loss is not finite, has not been applied: with a device failing at that moment
- * it is not done a second time on top of itself. */
+/* A step whose result finds no memory, or whose loss is not finite, has not been applied: with a device failing at that
+ * moment it is not done a second time on top of itself. */
 static void test_result(check_device *d) {
   make_net();
   for (int no_memory = 0; no_memory < 2; no_memory++) {
-    trip.in = 2;
+    trip.in = 1; /* the second result that finds none of the first entries free */
     trip.no_memory = no_memory;
     const outcome o = run(d, REPLICAS, &usual, NULL);
     trip.in = 0;
@@ -491,17 +507,24 @@ static void test_result(check_device *d) {
   check_log_start();
   assert_null(trip.team);
   assert_int_equal(status, CVY_E_NOT_FINITE);
-  assert_int_equal(t.team->state->generation, t.team->finished);
-  assert_false(t.team->replicas[1].lost); /* the run is over: nothing is done again without it */
+  assert_int_equal(cvy_ledger_updates(t.team->ledger), cvy_ring_finished(t.team->ring));
+  assert_false(cvy_roster_is_lost(t.team->roster, 1)); /* the run is over: nothing is done again without it */
   close_team(&t);
   drop_net();
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"healthy", test_healthy},           {"one_fails", test_one_fails}, {"result", test_result},
-                                     {"several_fail", test_several_fail}, {"all_fail", test_all_fail}, {"lost_before", test_lost_before},
-                                     {"stop", test_stop},                 {"evaluation", test_evaluation},
-                                     {"before_training", test_before_training}, {"rests", test_rests}, {"put_behind", test_put_behind}};
+  static const check_test tests[] = {{"healthy", test_healthy},
+                                     {"one_fails", test_one_fails},
+                                     {"result", test_result},
+                                     {"several_fail", test_several_fail},
+                                     {"all_fail", test_all_fail},
+                                     {"lost_before", test_lost_before},
+                                     {"stop", test_stop},
+                                     {"evaluation", test_evaluation},
+                                     {"before_training", test_before_training},
+                                     {"rests", test_rests},
+                                     {"put_behind", test_put_behind}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * A device that fails or hangs (tests/layer.c) at what the caller asks of it between steps: what another one can answer is
- * answered, what lay on the device is gone and said to be gone, the trace is written, and the team goes on in any case.
+ * A device that fails or hangs (tests/layer.c) at what the caller asks of it between steps: what another one can answer
+ * is answered, what lay on the device is gone and said to be gone, the trace is written, and the team goes on in any
+ * case.
  *
- * Threads that hang cannot be had back: their objects are alive at the end. That nothing else is, is seen where a device
- * only fails. */
+ * Threads that hang cannot be had back: their objects are alive at the end. That nothing else is, is seen where a
+ * device only fails. */
 #include <stdio.h>
 #include <unistd.h>
 
 #include "convoy/convoy.h"
-#include "src/train/team.h"
+#include "src/team/publish.h"
+#include "src/team/watch.h"
 #include "tests/check.h"
 #include "tests/layer_words.h"
 
@@ -20,7 +22,7 @@ typedef struct scene {
   cvy_data *data;
   cvy_devices *devices;
   cvy_team *team;
-  const char *words;           /* what happens to the device (the last one) */
+  const char *words; /* what happens to the device (the last one) */
   bool hangs;
   int n, steps;
   float x[LOADED * 64];
@@ -47,7 +49,7 @@ static scene begin(check_device *d, int n, const char *words, bool hangs) {
   check_ok(cvy_data_load("synthetic:60:8x8x1", NULL, &s.data));
   snprintf(selector, sizeof selector, n > 1 ? "%s*%d" : "%s", d->place, n);
   check_ok(cvy_devices_select(selector, &s.devices));
-  check_ok(cvy_team_create(s.devices, s.net, &(cvy_team_params){.batch = BATCH, .run_ahead = 1, .device_timeout_s = 5}, &s.team));
+  check_ok(cvy_team_create(s.devices, s.net, &(cvy_team_params){.batch = BATCH, .device_timeout_s = 5}, &s.team));
   check_ok(cvy_team_init(s.team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
   check_ok(cvy_team_attach(s.team, s.data));
   snprintf(s.trace, sizeof s.trace, "%s/trace.json", check_temp_dir());
@@ -59,12 +61,7 @@ static scene begin(check_device *d, int n, const char *words, bool hangs) {
 }
 
 /* How long the device may be silent, tenfold outside of steps. */
-static void be_patient(scene *s, double seconds) {
-  pthread_mutex_lock(&s->team->lock);
-  s->team->params.device_timeout_s = seconds;
-  s->team->usual_ms = 1;
-  pthread_mutex_unlock(&s->team->lock);
-}
+static void be_patient(scene *s, double seconds) { cvy_watch_be_strict(s->team->watch, seconds); }
 
 static void strike(scene *s) {
   be_patient(s, 0.3);
@@ -85,14 +82,15 @@ static void end(scene *s) {
 
 /* The device is lost, the others train. */
 static void goes_on(scene *s) {
-  cvy_device_loss loss;
+  cvy_team_event event;
   relent(s);
   check_ok(cvy_team_wait(s->team));
-  if (!cvy_team_take_loss(s->team, &loss)) check_fail(s->d, "no device is lost");
+  if (!cvy_team_next_event(s->team, &event)) check_fail(s->d, "no device is lost");
+  const cvy_lost_device loss = event.of.lost;
   assert_int_equal(loss.device, s->n - 1);
   assert_int_equal(loss.hung, s->hangs);
   assert_int_equal(loss.shares[loss.device], 0);
-  assert_false(cvy_team_take_loss(s->team, &loss));
+  assert_false(cvy_team_next_event(s->team, &event));
   assert_true(check_log_contains("the team goes on without it"));
   do_step(s);
   check_ok(cvy_team_wait(s->team));
@@ -173,7 +171,8 @@ static void ask_forward(scene *s) {
     assert_true(check_log_contains("no forward pass: the batch lies on device 2"));
     if (again == 0) relent(s);
   }
-  check_fails(cvy_tensor_read(shards[s->n - 1], values, (size_t)n * 64), CVY_E_DEVICE, "which is lost, and the batch with it");
+  check_fails(cvy_tensor_read(shards[s->n - 1], values, (size_t)n * 64), CVY_E_DEVICE,
+              "which is lost, and the batch with it");
   check_ok(cvy_team_forward(s->team, shards[0], &y));
   cvy_tensor_destroy(&y);
   for (int i = 0; i < s->n; i++) cvy_tensor_destroy(&shards[i]);
@@ -257,7 +256,7 @@ static void test_trace(check_device *d) {
 /* Every call may be the one that hangs, on any thread: the steps are done by the others. */
 static void test_anywhere(check_device *d) {
   static const char *const calls[] = {"info", "release", "info", "release"};
-  static const int most[] = {400, 200, 40, 40};   /* in two steps */
+  static const int most[] = {400, 200, 40, 40}; /* in two steps */
   check_rng rng = check_rng_make(d, 21);
   for (int i = 0; i < 4; i++) {
     char words[64];
@@ -279,33 +278,42 @@ static void test_anywhere(check_device *d) {
     }
     check_ok(cvy_team_take(s.team, false, &result, &got));
     assert_false(got);
-    assert_int_equal(s.team->state->generation, s.steps);
+    assert_int_equal(cvy_ledger_updates(s.team->ledger), s.steps);
     end(&s);
     check_case_end(d);
   }
 }
 
+/* The exchange thread is inside a call on device i. */
+static bool is_inside(cvy_team *team, int i) {
+  cvy_vital_signs signs;
+  cvy_roster_lock(team->roster);
+  const bool inside = cvy_roster_look(team->roster, i, &signs) && signs.entered;
+  cvy_roster_unlock(team->roster);
+  return inside;
+}
+
 /* The team has failed for another reason while its exchange thread is inside a call that hangs. */
 static void test_stop(check_device *d) {
   scene s = begin(d, 3, "hang=2:12", true);
-  cvy_replica *const last = &s.team->replicas[2];
   strike(&s);
   be_patient(&s, 2);
   do_step(&s);
-  for (int seen = 0, tries = 0; seen < 5; seen = atomic_load(&last->entered) ? seen + 1 : 0) {
+  for (int seen = 0, tries = 0; seen < 5; seen = is_inside(s.team, 2) ? seen + 1 : 0) {
     if (tries++ == 500) check_fail(d, "the exchange thread is never inside the device");
     usleep(20000);
   }
-  pthread_mutex_lock(&s.team->lock);
-  cvy_team_fail(s.team, CVY_E_NOT_FINITE);
-  pthread_mutex_unlock(&s.team->lock);
+  cvy_roster_lock(s.team->roster);
+  cvy_roster_fail(s.team->roster, CVY_E_NOT_FINITE);
+  cvy_roster_unlock(s.team->roster);
   cvy_team_destroy(&s.team);
   layer_words(NULL);
   end(&s);
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"asked", test_asked}, {"trace", test_trace}, {"anywhere", test_anywhere}, {"stop", test_stop}};
+  static const check_test tests[] = {
+      {"asked", test_asked}, {"trace", test_trace}, {"anywhere", test_anywhere}, {"stop", test_stop}};
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

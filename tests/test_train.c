@@ -79,13 +79,19 @@ static cvy_status run(const check_device *d, const char *suffix, const cvy_train
   cvy_team_params how = team_of_test;
   how.batch = how.batch ? how.batch : BATCH;
   how.momentum = 0.9f;
-  how.run_ahead = 1;
   how.staleness = staleness;
-  how.resume_from = given->resume ? given->checkpoint_dir : NULL;
+  cvy_checkpoint *opened = NULL;
+  cvy_resume_facts facts;
+  if (given->resume && given->checkpoint_dir) check_ok(cvy_checkpoint_open(given->checkpoint_dir, &opened));
+  if (opened) {
+    facts = cvy_checkpoint_facts(opened);
+    how.resume = &facts;
+  }
   check_ok(cvy_team_create(devices, net, &how, &team));
   check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
   check_ok(cvy_team_attach(team, data));
   cvy_train_params p = *given;
+  p.opened = opened;
   p.lr = 0.05f;
   p.seed = 3;
   if (!p.on_step) {
@@ -97,6 +103,7 @@ static cvy_status run(const check_device *d, const char *suffix, const cvy_train
   const cvy_status status = cvy_train(team, data, &p, out ? out : &result);
   if (save) check_ok(cvy_team_save(team, save));
   cvy_team_destroy(&team);
+  cvy_checkpoint_close(&opened);
   cvy_devices_destroy(&devices);
   cvy_data_destroy(&data);
   cvy_net_destroy(&net);
@@ -150,10 +157,10 @@ static void test_resume(check_device *d) {
     assert_int_equal(pieces.steps, 4);
     pieces.stop_at = 7;
     cvy_train_result out;
-    assert_int_equal(
-        run(d, teams[i > 0], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings},
-            &pieces, NULL, &out),
-        CVY_E_INTERRUPTED);
+    assert_int_equal(run(d, teams[i > 0],
+                         &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings},
+                         &pieces, NULL, &out),
+                     CVY_E_INTERRUPTED);
     const long stopped = out.steps;
     assert_true(stopped >= 7 && stopped <= 8); /* a step that was under way is finished */
     pieces.stop_at = 0;
@@ -185,12 +192,15 @@ static void test_resume(check_device *d) {
                         .epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = "{\"lr\": 0.1, \"epochs\": 3}"},
                     &none, NULL, NULL),
                 CVY_E_MISMATCH, "lr");
-    check_fails(run(d, i == 0 ? "*2" : i == 1 ? "" : "*3",
+    check_fails(run(d,
+                    i == 0   ? "*2"
+                    : i == 1 ? ""
+                             : "*3",
                     &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings},
                     &none, NULL, NULL),
                 CVY_E_MISMATCH, "ghost groups or sync, which can go on anywhere");
-    check_fails(run(d, teams[i > 0], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .settings = settings}, &none,
-                    NULL, NULL),
+    check_fails(run(d, teams[i > 0], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .settings = settings},
+                    &none, NULL, NULL),
                 CVY_E_ARGUMENT, "resume");
     assert_int_equal(none.steps, 0);
   }
@@ -202,8 +212,11 @@ static void test_resume(check_device *d) {
  * not depend on the split. */
 static void test_resume_elsewhere(check_device *d) {
   static const double uneven[3] = {20, 0, 12}, thirds[3] = {4, 24, 4};
-  static const struct part { const char *suffix; const double *shares; int until; } parts[] = {
-    {"", NULL, 3}, {"*3", uneven, 6}, {"*2", NULL, 8}, {"*3", thirds, 10}, {"", NULL, 12}};
+  static const struct part {
+    const char *suffix;
+    const double *shares;
+    int until;
+  } parts[] = {{"", NULL, 3}, {"*3", uneven, 6}, {"*2", NULL, 8}, {"*3", thirds, 10}, {"", NULL, 12}};
   static const cvy_team_params modes[] = {{.bn = CVY_BN_GHOST, .ghost = 4}, {.bn = CVY_BN_SYNC}};
   folder_of_test = check_temp_dir();
   for (int m = 0; m < 2; m++) {
@@ -248,20 +261,27 @@ static void test_resume_elsewhere(check_device *d) {
   check_ok(run(d, "*2", &(cvy_train_params){.epochs = 2, .max_steps = 4}, &whole, NULL, NULL));
   check_ok(run(d, "*2", &(cvy_train_params){.epochs = 2, .max_steps = 2, .checkpoint_dir = dir}, &pieces, NULL, NULL));
   team_of_test = (cvy_team_params){.split = CVY_SPLIT_SHARES, .split_values = uneven};
-  check_fails(run(d, "*3", &(cvy_train_params){.epochs = 2, .checkpoint_dir = dir, .resume = true}, &pieces, NULL, NULL),
-              CVY_E_MISMATCH, "with the shares 16,16 of a batch, each with batch statistics of its own");
+  check_fails(
+      run(d, "*3", &(cvy_train_params){.epochs = 2, .checkpoint_dir = dir, .resume = true}, &pieces, NULL, NULL),
+      CVY_E_MISMATCH, "with the shares 16,16 of a batch, each with batch statistics of its own");
   team_of_test.split_values = halves;
-  check_ok(run(d, "*3", &(cvy_train_params){.epochs = 2, .max_steps = 4, .checkpoint_dir = dir, .resume = true}, &pieces,
-               NULL, NULL));
+  check_ok(run(d, "*3", &(cvy_train_params){.epochs = 2, .max_steps = 4, .checkpoint_dir = dir, .resume = true},
+               &pieces, NULL, NULL));
   for (int s = 0; s < 4; s++) assert_true(fabs(pieces.losses[s] - whole.losses[s]) <= 1e-5 * whole.losses[s]);
   team_of_test = (cvy_team_params){0};
 }
 
 /* What rounding has left of gradients belongs to a team's devices: elsewhere it begins at zero, and that is said. */
 static void test_bf16_elsewhere(check_device *d) {
-  static const struct { const char *suffix; cvy_exchange_kind exchange; int until; const char *said; } parts[] = {
-    {"*2", CVY_EXCHANGE_FP32, 3, NULL}, {"*2", CVY_EXCHANGE_BF16, 6, "is not in the checkpoint"},
-    {"*2", CVY_EXCHANGE_BF16, 7, NULL}, {"*3", CVY_EXCHANGE_BF16, 9, "belongs to another team"}};
+  static const struct {
+    const char *suffix;
+    cvy_exchange_kind exchange;
+    int until;
+    const char *said;
+  } parts[] = {{"*2", CVY_EXCHANGE_FP32, 3, NULL},
+               {"*2", CVY_EXCHANGE_BF16, 6, "is not in the checkpoint"},
+               {"*2", CVY_EXCHANGE_BF16, 7, NULL},
+               {"*3", CVY_EXCHANGE_BF16, 9, "belongs to another team"}};
   folder_of_test = check_temp_dir();
   const char *const dir = path_in("bf16");
   const cvy_team_params ghost = {.bn = CVY_BN_GHOST, .ghost = 4};
@@ -283,8 +303,9 @@ static void test_bf16_elsewhere(check_device *d) {
     if (!(fabs(pieces.losses[s] - whole.losses[s]) <= 5e-3 * whole.losses[s]))
       check_fail(d, "loss of step %d is %.6g, with fp32 %.6g", s, pieces.losses[s], whole.losses[s]);
   team_of_test = ghost;
-  check_fails(run(d, "*3", &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true}, &pieces, NULL, NULL),
-              CVY_E_MISMATCH, "made with exchange bf16");
+  check_fails(
+      run(d, "*3", &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true}, &pieces, NULL, NULL),
+      CVY_E_MISMATCH, "made with exchange bf16");
   team_of_test = (cvy_team_params){0};
 }
 
@@ -309,14 +330,15 @@ static void test_broken_checkpoint(check_device *d) {
 
 static void test_stop_flag(check_device *d) {
   folder_of_test = check_temp_dir();
-  volatile int stop = 1;
+  cvy_stop stop = {0};
   record r = {0};
   cvy_train_result out;
   const char *const dir = path_in("stopped");
+  cvy_stop_request(&stop);
   assert_int_equal(run(d, "", &(cvy_train_params){.epochs = 2, .stop = &stop, .checkpoint_dir = dir}, &r, NULL, &out),
                    CVY_E_INTERRUPTED);
   assert_int_equal(r.steps, 0);
-  stop = 0;
+  stop = (cvy_stop){0};
   check_ok(run(d, "", &(cvy_train_params){.epochs = 2, .stop = &stop, .checkpoint_dir = dir, .resume = true}, &r, NULL,
                &out));
   assert_int_equal(r.steps, 10);
@@ -387,7 +409,9 @@ static void test_drop_last(check_device *d) {
 }
 
 /* No file may grow during steps 3 to 6: their checkpoints are missed, those after them are written. */
-typedef struct disk { long from, to; } disk;
+typedef struct disk {
+  long from, to;
+} disk;
 
 static int fill_disk(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
   (void)epoch, (void)steps_per_epoch, (void)lr;
@@ -401,14 +425,22 @@ static int fill_disk(void *user, const cvy_step_result *step, int epoch, long st
 
 static void test_full_disk(check_device *d) {
   void (*const before)(int) = signal(SIGXFSZ, SIG_IGN);
-  for (int i = 0; i < 2; i++) {   /* room again before the end; never again */
+  for (int i = 0; i < 2; i++) { /* room again before the end; never again */
     const char *const dir = folder_of_test = check_temp_dir();
     disk full = {.from = 2, .to = i ? 1000 : 6};
     record unused = {0};
     cvy_train_result out;
     check_log_clear();
-    const cvy_status status = run(d, "", &(cvy_train_params){.epochs = 3, .max_steps = 8, .checkpoint_dir = dir, .checkpoint_every = 2,
-                                         .keep = 9, .no_eval = true, .on_step = fill_disk, .user = &full}, &unused, NULL, &out);
+    const cvy_status status = run(d, "",
+                                  &(cvy_train_params){.epochs = 3,
+                                                      .max_steps = 8,
+                                                      .checkpoint_dir = dir,
+                                                      .checkpoint_every = 2,
+                                                      .keep = 9,
+                                                      .no_eval = true,
+                                                      .on_step = fill_disk,
+                                                      .user = &full},
+                                  &unused, NULL, &out);
     fill_disk(&(disk){0}, &(cvy_step_result){0}, 0, 0, 0);
     assert_int_equal(status, i ? CVY_E_IO : CVY_OK);
     assert_true(out.steps == 8 && out.checkpoint_failed == (i == 1) && out.checkpoint_step == (i ? 2 : 8));
@@ -425,20 +457,31 @@ static void test_full_disk(check_device *d) {
   signal(SIGXFSZ, before);
 }
 
-/* The rate becomes 100,000 times higher after six steps: the checkpoint of step 6 stays beside the newest, also in a run that
- * goes on. */
+/* The rate becomes 100,000 times higher after six steps: the checkpoint of step 6 stays beside the newest, also in a
+ * run that goes on. */
 static void test_loss_jump(check_device *d) {
   const char *const dir = folder_of_test = check_temp_dir();
   record unused = {0};
   cvy_train_result out;
   team_of_test.allow_nan = true;
   for (long last = 10; last <= 14; last += 4)
-    check_ok(run(d, "", &(cvy_train_params){.epochs = 3, .max_steps = last, .checkpoint_dir = dir, .checkpoint_every = 2, .keep = 1,
-                            .resume = true, .no_eval = true, .schedule = {.kind = CVY_LR_STEP, .every = 6, .gamma = 1e5f}, .on_step = fill_disk,
-                            .user = &(disk){0}}, &unused, NULL, &out));
+    check_ok(run(d, "",
+                 &(cvy_train_params){.epochs = 3,
+                                     .max_steps = last,
+                                     .checkpoint_dir = dir,
+                                     .checkpoint_every = 2,
+                                     .keep = 1,
+                                     .resume = true,
+                                     .no_eval = true,
+                                     .schedule = {.kind = CVY_LR_STEP, .every = 6, .gamma = 1e5f},
+                                     .on_step = fill_disk,
+                                     .user = &(disk){0}},
+                 &unused, NULL, &out));
   team_of_test.allow_nan = false;
-  assert_true(cvy_file_exists(path_in("step-0000000006.safetensors")) && cvy_file_exists(path_in("step-0000000014.safetensors")));
-  assert_false(cvy_file_exists(path_in("step-0000000008.safetensors")) || cvy_file_exists(path_in("step-0000000012.safetensors")));
+  assert_true(cvy_file_exists(path_in("step-0000000006.safetensors")) && cvy_file_exists(path_in("step-0000000014."
+                                                                                                 "safetensors")));
+  assert_false(cvy_file_exists(path_in("step-0000000008.safetensors")) || cvy_file_exists(path_in("step-0000000012."
+                                                                                                  "safetensors")));
 }
 
 /* Other images of the same name, number and size; a folder that another process uses. */
@@ -467,6 +510,44 @@ static void test_wrong_use(check_device *d) {
   assert_int_equal(r.steps, 0);
 }
 
+/* Checkpoints by hand that cannot be; tests/examples/train_by_hand.c shows those that can. */
+static void test_by_hand(check_device *d) {
+  static const char settings[] = "{\"a\":1}";
+  const char *const dir = check_temp_dir();
+  cvy_net *net;
+  cvy_data *data;
+  cvy_devices *devices;
+  cvy_team *team, *plain;
+  cvy_checkpoint *opened;
+  cvy_run_position at = {.step = 3, .seed = 9, .kept_step = 2, .kept_median = 0.5};
+  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
+  check_ok(cvy_data_load("synthetic:60", NULL, &data));
+  check_ok(cvy_devices_select(d->place, &devices));
+  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = 4, .momentum = 0.9f}, &team));
+  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = 4}, &plain));
+  check_ok(cvy_team_init(team, NULL));
+  check_fails(cvy_checkpoint_save(team, dir, 0, settings, &at), CVY_E_ARGUMENT, "a team that trains");
+  check_ok(cvy_team_attach(team, data));
+  check_fails(cvy_checkpoint_save(team, dir, 0, settings, &at), CVY_E_ARGUMENT, "that after 0 steps");
+  at.step = 0;
+  check_ok(cvy_checkpoint_save(team, dir, 0, settings, &at));
+  check_ok(cvy_checkpoint_open(dir, &opened));
+  const cvy_run_position read = cvy_checkpoint_position(opened);
+  assert_true(read.seed == 9 && read.kept_step == 2 && read.kept_median == 0.5 && !read.finished);
+  check_fails(cvy_checkpoint_load(plain, opened, NULL), CVY_E_ARGUMENT, "no data");
+  check_ok(cvy_team_attach(plain, data));
+  check_fails(cvy_checkpoint_load(plain, opened, NULL), CVY_E_MISMATCH, "has a momentum");
+  check_fails(cvy_team_save(plain, path_in("none")), CVY_E_ARGUMENT, "no weights"); /* nothing was taken of it */
+  check_fails(cvy_checkpoint_load(team, opened, "{\"a\":2}"), CVY_E_MISMATCH, "a: 1 in the checkpoint, 2 now");
+  check_ok(cvy_checkpoint_load(team, opened, settings));
+  cvy_checkpoint_close(&opened);
+  cvy_team_destroy(&plain);
+  cvy_team_destroy(&team);
+  cvy_devices_destroy(&devices);
+  cvy_data_destroy(&data);
+  cvy_net_destroy(&net);
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"epochs", test_epochs},
                                      {"resume", test_resume},
@@ -479,6 +560,7 @@ int main(int argc, char **argv) {
                                      {"full_disk", test_full_disk},
                                      {"loss_jump", test_loss_jump},
                                      {"other_files", test_other_files},
-                                     {"wrong_use", test_wrong_use}};
+                                     {"wrong_use", test_wrong_use},
+                                     {"by_hand", test_by_hand}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES);
 }

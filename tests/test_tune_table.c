@@ -74,7 +74,9 @@ static void test_find(check_device *d) {
   put(table, 64, CVY_CONV_FORWARD, 1);
   put(table, 256, CVY_CONV_FORWARD, 2);
   put(table, 64, CVY_CONV_BACKWARD_DATA, 3);
-  const struct { int n, tile; } cases[] = {{64, 1}, {256, 2}, {127, 1}, {128, 2}, {129, 2}, {2048, 2}, {2049, -1}, {8, 1}, {7, -1}};
+  const struct {
+    int n, tile;
+  } cases[] = {{64, 1}, {256, 2}, {127, 1}, {128, 2}, {129, 2}, {2048, 2}, {2049, -1}, {8, 1}, {7, -1}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     assert_int_equal(tile_for(table, cases[i].n, CVY_CONV_FORWARD), cases[i].tile);
   assert_int_equal(tile_for(table, 256, CVY_CONV_BACKWARD_DATA), 3);
@@ -226,10 +228,19 @@ static void test_damaged(check_device *d) {
   /* lines that nobody wrote, with the right checksum: none of the file is taken */
   static const char line[] = "8 forward a = fft 1 direct 2\n";
   static const char *const wrong[] = {
-      "\n", "x\n", "0 forward a = fft 1 direct 2\n", "8 sideways a = fft 1 direct 2\n", "8 forward a = magic 1 direct 2\n",
-      "8 forward a = auto 1 direct 2\n", "8 forward a = fft -1 direct 2\n", "8 forward a = fft 1 direct\n",
-      "8 forward a = fft 1 direct 2 3\n", "8 forward a = fft: 1 direct 2\n", "8 forward a = fft:1,2,3,4,5 1 direct 2\n",
-      "8 forward = fft 1 direct 2\n", "99999999999 forward a = fft 1 direct 2\n",
+      "\n",
+      "x\n",
+      "0 forward a = fft 1 direct 2\n",
+      "8 sideways a = fft 1 direct 2\n",
+      "8 forward a = magic 1 direct 2\n",
+      "8 forward a = auto 1 direct 2\n",
+      "8 forward a = fft -1 direct 2\n",
+      "8 forward a = fft 1 direct\n",
+      "8 forward a = fft 1 direct 2 3\n",
+      "8 forward a = fft: 1 direct 2\n",
+      "8 forward a = fft:1,2,3,4,5 1 direct 2\n",
+      "8 forward = fft 1 direct 2\n",
+      "99999999999 forward a = fft 1 direct 2\n",
   };
   char lines[256];
   write_lines(path, head, line);
@@ -332,9 +343,12 @@ static void test_many(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"find", test_find}, {"file", test_file}, {"damaged", test_damaged}, {"concurrent", test_concurrent}, {"many", test_many}};
-  umask(022);   /* what others may write to is not loaded */
+  static const check_test tests[] = {{"find", test_find},
+                                     {"file", test_file},
+                                     {"damaged", test_damaged},
+                                     {"concurrent", test_concurrent},
+                                     {"many", test_many}};
+  umask(022); /* what others may write to is not loaded */
   if (argc == 4 && !strcmp(argv[1], "--write")) return write_many(argv[2], atoi(argv[3]));
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

@@ -2,7 +2,7 @@
  * How time divides among uses, and where a device's clock lies: no device is needed. */
 #include "tests/check.h"
 
-#include "src/train/usage.h"
+#include "src/times/usage.h"
 
 static void add(cvy_spans *s, uint64_t begin, uint64_t end) { assert_true(cvy_spans_add(s, begin, end)); }
 
@@ -21,7 +21,7 @@ static void test_first_that_applies(check_device *d) {
   cvy_spans uses[CVY_USE_IDLE] = {0};
   expect(uses, 10, 110, (uint64_t[]){0, 0, 0, 100});
   add(&uses[CVY_USE_COMPUTING], 20, 50);
-  add(&uses[CVY_USE_EXCHANGING], 40, 70);    /* hidden until 50 */
+  add(&uses[CVY_USE_EXCHANGING], 40, 70); /* hidden until 50 */
   add(&uses[CVY_USE_WAITING], 0, 90);
   expect(uses, 10, 110, (uint64_t[]){30, 20, 30, 20});
   /* cut at both ends, and nothing at all */
@@ -39,8 +39,8 @@ static void test_disorder(check_device *d) {
   add(c, 10, 30);
   add(c, 20, 40);
   add(c, 12, 13);
-  add(c, 40, 45);   /* touches */
-  add(c, 50, 50);   /* empty */
+  add(c, 40, 45); /* touches */
+  add(c, 50, 50); /* empty */
   expect(uses, 0, 100, (uint64_t[]){45, 0, 0, 55});
   assert_int_equal(c->n, 2);
   cvy_spans_forget(c, 45);
@@ -99,9 +99,9 @@ static void test_clocks(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"first that applies", test_first_that_applies}, {"disorder", test_disorder}, {"random", test_random},
-      {"clocks", test_clocks}
-  };
+  static const check_test tests[] = {{"first that applies", test_first_that_applies},
+                                     {"disorder", test_disorder},
+                                     {"random", test_random},
+                                     {"clocks", test_clocks}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

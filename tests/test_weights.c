@@ -33,8 +33,11 @@ static cvy_net *tiny_net(void) {
 
 static model make_model(cvy_net *net) {
   const cvy_layout *const layout = cvy_net_layout(net);
-  return (model){.net = net, .layout = layout, .w = cvy_calloc(layout->n_floats, sizeof(float)),
-                 .running = cvy_calloc(layout->n_running_floats, sizeof(float)), .n_batches = -1};
+  return (model){.net = net,
+                 .layout = layout,
+                 .w = cvy_calloc(layout->n_floats, sizeof(float)),
+                 .running = cvy_calloc(layout->n_running_floats, sizeof(float)),
+                 .n_batches = -1};
 }
 
 static void free_model(model *m) {
@@ -83,14 +86,16 @@ static void test_from_python(check_device *d) {
           assert_true(m.w[conv->offset + (size_t)(((r * 2 + s) * 2 + c) * conv->pitch + k)] ==
                       (k < 3 ? (float)(((k * 2 + c) * 3 + r) * 2 + s) : 0.0f));
   const cvy_param *const fc = &m.layout->params[cvy_layout_find(m.layout, "fc.weight")];
-  for (int y = 0; y < 2; y++)                          /* the linear layer's input is 2x3 with 3 channels */
+  for (int y = 0; y < 2; y++) /* the linear layer's input is 2x3 with 3 channels */
     for (int x = 0; x < 3; x++)
       for (int c = 0; c < 3; c++)
         for (int o = 0; o < fc->pitch; o++)
           assert_true(m.w[fc->offset + (size_t)(((y * 3 + x) * 3 + c) * fc->pitch + o)] ==
                       (o < 4 ? (float)(700 + ((o * 3 + c) * 2 + y) * 3 + x) : 0.0f));
-  static const struct { const char *name; int first, n; } vectors[] = {
-      {"0.bias", 100, 3}, {"1.weight", 200, 3}, {"1.bias", 300, 3}, {"fc.bias", 800, 4}};
+  static const struct {
+    const char *name;
+    int first, n;
+  } vectors[] = {{"0.bias", 100, 3}, {"1.weight", 200, 3}, {"1.bias", 300, 3}, {"fc.bias", 800, 4}};
   for (int i = 0; i < 4; i++) {
     const cvy_param *const p = &m.layout->params[cvy_layout_find(m.layout, vectors[i].name)];
     for (int k = 0; k < p->pitch; k++)
@@ -170,7 +175,11 @@ static void test_misfits(check_device *d) {
   cvy_weights_pack pack;
   check_ok(cvy_weights_pack_make(m.layout, m.w, m.running, 3, NULL, 0, &pack));
   cvy_st_tensor *const all = cvy_calloc((size_t)pack.n + 1, sizeof *all), saved = pack.tensors[3];
-  static const struct { int change; cvy_status code; const char *text; } cases[] = {
+  static const struct {
+    int change;
+    cvy_status code;
+    const char *text;
+  } cases[] = {
       {0, CVY_E_MISMATCH, "has no tensor '1.bias'"},
       {1, CVY_E_MISMATCH, "has a tensor 'extra', which this network does not have"},
       {2, CVY_E_MISMATCH, "tensor '1.bias' has the shape (1,3), this network's has (3)"},
@@ -182,20 +191,18 @@ static void test_misfits(check_device *d) {
     memcpy(all, pack.tensors, (size_t)pack.n * sizeof *all);
     assert_string_equal(saved.name, "1.bias");
     switch (cases[i].change) {
-    case 0: all[3] = all[--count]; break;
-    case 1:
-      all[count++] = saved;
-      snprintf(all[count - 1].name, sizeof saved.name, "extra");
-      break;
-    case 2:
-      all[3].rank = 2;
-      all[3].dims[0] = 1;
-      all[3].dims[1] = 3;
-      break;
-    case 3: snprintf(all[3].dtype, sizeof saved.dtype, "I32"); break;
-    default:
-      all[3].dims[0] = 2;
-      all[3].size_bytes = 8;
+      case 0: all[3] = all[--count]; break;
+      case 1:
+        all[count++] = saved;
+        snprintf(all[count - 1].name, sizeof saved.name, "extra");
+        break;
+      case 2:
+        all[3].rank = 2;
+        all[3].dims[0] = 1;
+        all[3].dims[1] = 3;
+        break;
+      case 3: snprintf(all[3].dtype, sizeof saved.dtype, "I32"); break;
+      default: all[3].dims[0] = 2; all[3].size_bytes = 8;
     }
     check_ok(cvy_st_write(path, all, count, NULL, 0));
     check_fails(cvy_weights_load(m.layout, path, false, w, running, &n), cases[i].code, cases[i].text);
@@ -264,10 +271,14 @@ static void test_types(check_device *d) {
   assert_string_equal(pack.tensors[1].name, "0.bias");
   const char *const path = path_in(check_temp_dir(), "file");
   const cvy_param *const bias = &m.layout->params[cvy_layout_find(m.layout, "0.bias")];
-  double wide[3] = {0.1, -1e-320, 3.40282356e38};              /* the last is nearer to FLT_MAX than to 2^128 */
+  double wide[3] = {0.1, -1e-320, 3.40282356e38}; /* the last is nearer to FLT_MAX than to 2^128 */
   static const uint16_t half[][3] = {{0x3c01, 0x8001, 0x7bff}, {0x0000, 0x83ff, 0xfbff}, {0x0400, 0x3555, 0x8400}};
   static const uint16_t brain[3] = {0x3f81, 0x8001, 0xff7f};
-  static const struct { const char *dtype; const void *data; float want[3]; } cases[] = {
+  static const struct {
+    const char *dtype;
+    const void *data;
+    float want[3];
+  } cases[] = {
       {"F16", half[0], {0x1.004p0f, -0x1p-24f, 65504}},
       {"F16", half[1], {0, -0x1.ff8p-15f, -65504}},
       {"F16", half[2], {0x1p-14f, 0x1.554p-2f, -0x1p-14f}},
@@ -288,19 +299,22 @@ static void test_types(check_device *d) {
     snprintf(text, sizeof text, "file: 1 tensors of type %s converted to float32", cases[i].dtype);
     assert_true(check_log_contains(text));
   }
-  wide[2] = -3.40282357e38;                            /* nearer to 2^128 */
+  wide[2] = -3.40282357e38; /* nearer to 2^128 */
   check_ok(cvy_st_write(path, pack.tensors, pack.n, NULL, 0));
   check_fails(cvy_weights_load(m.layout, path, true, m.w, m.running, &m.n_batches), CVY_E_FORMAT,
               "value 2 of tensor '0.bias' is -3.40282e+38, float32 goes to 3.4e38");
   wide[2] = -INFINITY;
   check_ok(cvy_st_write(path, pack.tensors, pack.n, NULL, 0));
-  check_fails(cvy_weights_load(m.layout, path, false, m.w, m.running, &m.n_batches), CVY_E_NOT_FINITE, "in '0.bias' (-inf at 2)");
+  check_fails(cvy_weights_load(m.layout, path, false, m.w, m.running, &m.n_batches), CVY_E_NOT_FINITE,
+              "in '0.bias' (-inf at 2)");
   cvy_weights_pack_clear(&pack);
   free_model(&m);
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"from_python", test_from_python}, {"round_trips", test_round_trips}, {"misfits", test_misfits}, {"types", test_types}};
+  static const check_test tests[] = {{"from_python", test_from_python},
+                                     {"round_trips", test_round_trips},
+                                     {"misfits", test_misfits},
+                                     {"types", test_types}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
 }

@@ -11,7 +11,9 @@ static int outcome(int code) {
   return how && !strcmp(how, "build") ? code : 0;
 }
 
-#define EXPORT(name, ...) int name(__VA_ARGS__); int name(__VA_ARGS__)
+#define EXPORT(name, ...) \
+  int name(__VA_ARGS__);  \
+  int name(__VA_ARGS__)
 
 EXPORT(CLBlastSgemmWithTempBuffer, void) { return outcome(CL_BUILD_PROGRAM_FAILURE); }
 EXPORT(CLBlastSGemmTempBufferSize, int layout, int a, int b, size_t m, size_t n, size_t k, size_t a_offset, size_t a_ld,

@@ -27,28 +27,33 @@ int bench_scaling_main(int argc, char **argv);
 /* ---- samples ---- */
 
 enum { BENCH_SAMPLES_MAX = 4096, BENCH_SAMPLES_MIN = 3 };
-typedef struct bench_samples { int n; double values[BENCH_SAMPLES_MAX]; } bench_samples;
-typedef struct bench_spread { double median, low, high; } bench_spread;   /* low, high: quartiles */
+typedef struct bench_samples {
+  int n;
+  double values[BENCH_SAMPLES_MAX];
+} bench_samples;
+typedef struct bench_spread {
+  double median, low, high;
+} bench_spread; /* low, high: quartiles */
 /* Sorts the samples. All zero for none. */
 bench_spread bench_spread_of(bench_samples *samples);
 
 /* ---- a device to measure on ---- */
 
 typedef struct bench_peaks {
-  double fma_gflops, read_gbs, write_gbs, copy_gbs;   /* copy: bytes read and bytes written */
+  double fma_gflops, read_gbs, write_gbs, copy_gbs; /* copy: bytes read and bytes written */
   double to_device_gbs, to_host_gbs;
-  double launch_us, round_trip_us;  /* one of many launches in a row; one launch and the wait for its end */
+  double launch_us, round_trip_us; /* one of many launches in a row; one launch and the wait for its end */
 } bench_peaks;
 
 typedef struct bench_device {
-  cvy_device *cl;                   /* opened with profiling */
-  cvy_queue *queue;                 /* compute */
+  cvy_device *cl;   /* opened with profiling */
+  cvy_queue *queue; /* compute */
   const char *label;
-  cvy_buffer *flush;                /* overwritten between samples */
+  cvy_buffer *flush; /* overwritten between samples */
   bench_peaks peaks;
-  bool events_wrong;                /* the driver's times are not those of the kernels: only wall times count */
-  int n_kernels;                    /* launches of the last collection */
-  double kernels_ms;                /* and the sum of their times */
+  bool events_wrong; /* the driver's times are not those of the kernels: only wall times count */
+  int n_kernels;     /* launches of the last collection */
+  double kernels_ms; /* and the sum of their times */
 } bench_device;
 
 cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *out);
@@ -61,8 +66,8 @@ cvy_status bench_collect(bench_device *device);
 /* Enqueues what is to be measured. */
 typedef cvy_status (*bench_run_fn)(void *user);
 typedef struct bench_times {
-  int n;                            /* samples */
-  bench_spread wall, event;         /* ms; event all zero where no kernel was seen */
+  int n;                    /* samples */
+  bench_spread wall, event; /* ms; event all zero where no kernel was seen */
 } bench_times;
 /* One run unmeasured, then samples for `seconds`: 3 at least, unless one takes longer than 4 * seconds. `flush`: caches
  * are overwritten before each. */
@@ -76,11 +81,11 @@ double bench_roof_ms(const bench_peaks *peaks, double flops, double read_bytes, 
 
 /* ---- words ---- */
 
-/* What words that measure devices together begin with: the output is tried, a signal ends the step under way, talk starts,
- * devices are chosen. EXIT_DONE, or the exit status with everything said. */
+/* What words that measure devices together begin with: the output is tried, a signal ends the step under way, talk
+ * starts, devices are chosen. EXIT_DONE, or the exit status with everything said. */
 int bench_begin(const char *verb, const char *json, bool quiet, const char *selector, cvy_devices **devices);
-/* The data of a batch, synthetic, and the network for it; `model` as in program_models. Both are the caller's, also after
- * a failure. */
+/* The data of a batch, synthetic, and the network for it; `model` as in program_models. Both are the caller's, also
+ * after a failure. */
 cvy_status bench_network(int model, int batch, cvy_data **data, cvy_net **net);
 /* Chooses devices and calls `measure` for each of them, opened. The exit status; 130 after an interruption. */
 typedef cvy_status (*bench_device_fn)(void *user, bench_device *device);
@@ -89,7 +94,7 @@ int bench_each_device(const char *selector, bool quiet, bench_device_fn measure,
 json_t *bench_json(const char *word, json_t *devices);
 /* {"device", "driver", "platform", "peaks": {…}} of a device. */
 json_t *bench_device_json(const bench_device *device);
-bool bench_to_stdout(const char *json);   /* JSON takes stdout: no table */
+bool bench_to_stdout(const char *json); /* JSON takes stdout: no table */
 
 /* Rows that every word has; F(name): offset of the field. */
 #define BENCH_COMMON_ROWS(F, HELP_DEVICES) ROW_DEVICES(F, HELP_DEVICES), ROW_JSON_OR_TABLE(F), ROW_QUIET(F)

@@ -18,7 +18,7 @@ typedef struct conv_run {
   cvy_shape y;
   cvy_conv_pass pass;
   int n;
-  cvy_conv2d *op;                   /* the way under way */
+  cvy_conv2d *op; /* the way under way */
   cvy_buffer *x, *w, *bias, *out, *db, *dy, *stats, *workspace, *affine, *residual;
   /* truth of the pass: forward and backward_data of the first and the last image, backward_weights of two images */
   double *want[2];
@@ -52,7 +52,8 @@ static double *prologue_of(const conv_run *c, size_t first, size_t n) {
   double *const x = bench_doubles(&x_fill, first * pixels_of(&p->x), n * pixels_of(&p->x), (size_t)p->x.c);
   if (!p->prologue) return x;
   double *const affine = bench_doubles(&affine_fill, 0, 3, (size_t)p->x.c);
-  double *const residual = bench_doubles(&residual_fill, first * pixels_of(&p->x), n * pixels_of(&p->x), (size_t)p->x.c);
+  double *const residual =
+      bench_doubles(&residual_fill, first * pixels_of(&p->x), n * pixels_of(&p->x), (size_t)p->x.c);
   double *const out = cvy_calloc(elems, sizeof *out);
   if (x && affine && residual && out) ref_conv2d_prologue(p, (int)n, (int)n, x, affine, residual, out);
   cvy_free(x);
@@ -62,9 +63,7 @@ static double *prologue_of(const conv_run *c, size_t first, size_t n) {
 }
 
 /* Of forward and backward_data: the first and the last one. */
-static int images_checked(const conv_run *c) {
-  return c->pass == CVY_CONV_BACKWARD_WEIGHTS ? 0 : c->n > 1 ? 2 : 1;
-}
+static int images_checked(const conv_run *c) { return c->pass == CVY_CONV_BACKWARD_WEIGHTS ? 0 : c->n > 1 ? 2 : 1; }
 
 static cvy_status make_truth(conv_run *c) {
   cvy_status status = CVY_OK;
@@ -84,8 +83,8 @@ static cvy_status make_truth(conv_run *c) {
   for (int i = 0; i < images_checked(c); i++) {
     const size_t image = i ? last : 0;
     const bool forward = c->pass == CVY_CONV_FORWARD;
-    double *const in = forward ? prologue_of(c, image, 1)
-                               : bench_doubles(&dy_fill, image * pixels_of(&c->y), pixels_of(&c->y), k);
+    double *const in =
+        forward ? prologue_of(c, image, 1) : bench_doubles(&dy_fill, image * pixels_of(&c->y), pixels_of(&c->y), k);
     c->want[i] = cvy_calloc(dense_of(forward ? &c->y : &p->x), sizeof(double));
     if (in && c->want[i] && forward) ref_conv2d_forward(p, 1, in, w, p->bias ? bias : NULL, c->want[i], NULL);
     if (in && c->want[i] && !forward) ref_conv2d_backward_data(p, 1, in, w, c->want[i], NULL);
@@ -113,8 +112,8 @@ static cvy_status error_conv(void *user, double *error) {
     status = run_conv(c);
     c->n = n;
     CVY_TRY(status);
-    CVY_TRY(bench_error_add(c->device, c->out, 0, taps_of(&c->p), (size_t)c->p.k, (size_t)c->p.y_pitch, c->want[0],
-                            &sum));
+    CVY_TRY(
+        bench_error_add(c->device, c->out, 0, taps_of(&c->p), (size_t)c->p.k, (size_t)c->p.y_pitch, c->want[0], &sum));
   }
   for (int i = 0; i < images_checked(c); i++) {
     const cvy_shape *const s = c->pass == CVY_CONV_FORWARD ? &c->y : &c->p.x;
@@ -129,8 +128,8 @@ fail:
 /* ---- a pass ---- */
 
 static void conv_close(conv_run *c) {
-  cvy_buffer **const buffers[] = {&c->x,     &c->w,         &c->bias,  &c->out,   &c->db,      &c->dy,
-                                  &c->stats, &c->workspace, &c->affine, &c->residual};
+  cvy_buffer **const buffers[] = {&c->x,  &c->w,     &c->bias,      &c->out,    &c->db,
+                                  &c->dy, &c->stats, &c->workspace, &c->affine, &c->residual};
   cvy_conv2d_destroy(&c->op);
   for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) cvy_buffer_destroy(buffers[i]);
   for (int i = 0; i < 2; i++) {
@@ -144,7 +143,8 @@ static cvy_status conv_open(conv_run *c) {
   cvy_status status = CVY_OK;
   bench_device *const d = c->device;
   const cvy_conv2d_params *const p = &c->p;
-  const size_t n = (size_t)c->n, k = (size_t)p->k, yp = (size_t)p->y_pitch, xc = (size_t)p->x.c, xp = (size_t)p->x.pitch;
+  const size_t n = (size_t)c->n, k = (size_t)p->k, yp = (size_t)p->y_pitch, xc = (size_t)p->x.c,
+               xp = (size_t)p->x.pitch;
   const size_t x_rows = n * pixels_of(&p->x), y_rows = n * pixels_of(&c->y), taps = taps_of(p);
   const bool forward = c->pass == CVY_CONV_FORWARD, weights = c->pass == CVY_CONV_BACKWARD_WEIGHTS;
   if (forward || weights) CVY_TRY(bench_buffer_filled(d, &x_fill, x_rows, xc, xp, &c->x));
@@ -163,7 +163,8 @@ fail:
   return status;
 }
 
-/* Compiles the pass with this choice (AUTO: the shipped default). Other passes only as far as they cannot be left out. */
+/* Compiles the pass with this choice (AUTO: the shipped default). Other passes only as far as they cannot be left
+ * out. */
 static cvy_status make_op(conv_run *c, const cvy_conv_choice *choice, cvy_conv2d **out) {
   cvy_conv2d_params p = c->p;
   p.inference = c->pass == CVY_CONV_FORWARD;
@@ -198,7 +199,7 @@ static cvy_status ways_of(conv_run *c, const bench_conv_options *options, cvy_co
   int n_all = cvy_conv2d_candidates(c->device->cl, &p, c->pass, all, WAYS_MAX);
   if (n_all > WAYS_MAX) n_all = WAYS_MAX;
   for (int i = 0; i < n_all && *n < WAYS_MAX; i++) {
-    const bool first = i == 0 || all[i].algo != all[i - 1].algo;   /* an algorithm's default tile */
+    const bool first = i == 0 || all[i].algo != all[i - 1].algo; /* an algorithm's default tile */
     if (!same_choice(&all[i], chosen) && (first || options->all_tiles)) ways[(*n)++] = all[i];
   }
 fail:
@@ -229,7 +230,8 @@ fail:
 
 static void fill_case(const conv_run *c, bench_case *out) {
   const cvy_conv2d_params *const p = &c->p;
-  const double n = c->n, x = n * (double)dense_of(&p->x), y = n * (double)dense_of(&c->y), w = (double)taps_of(p) * p->k;
+  const double n = c->n, x = n * (double)dense_of(&p->x), y = n * (double)dense_of(&c->y),
+               w = (double)taps_of(p) * p->k;
   const double residual = p->prologue & CVY_CONV_RESIDUAL ? x : 0;
   const bool forward = c->pass == CVY_CONV_FORWARD, weights = c->pass == CVY_CONV_BACKWARD_WEIGHTS;
   out->pass = cvy_conv_pass_name(c->pass);

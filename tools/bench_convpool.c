@@ -15,13 +15,13 @@ static const bench_fill x_fill = {31, 1, 0}, w_fill = {32, 0.5, 0}, bias_fill = 
 typedef struct convpool_run {
   bench_device *device;
   cvy_convpool_params p;
-  cvy_conv2d_params conv;           /* the convolution in it */
-  cvy_pool2d_params pool;           /* and the pool */
-  cvy_shape a, y;                   /* between them, and behind */
-  int n, few;                       /* images, and of those that are checked */
+  cvy_conv2d_params conv; /* the convolution in it */
+  cvy_pool2d_params pool; /* and the pool */
+  cvy_shape a, y;         /* between them, and behind */
+  int n, few;             /* images, and of those that are checked */
   cvy_convpool *op;
   cvy_buffer *buffers[BUFFERS];
-  double *arrays[ARRAYS];           /* of the truth */
+  double *arrays[ARRAYS]; /* of the truth */
   int n_arrays;
 } convpool_run;
 
@@ -91,11 +91,13 @@ static cvy_status error_forward(void *user, double *error) {
   const size_t rows = (size_t)c->few * pixels_of(&c->p.x), k = (size_t)c->p.k;
   const double *const a = convolved(c, keep(c, bench_doubles(&x_fill, 0, rows, (size_t)c->p.x.c)),
                                     keep(c, bench_doubles(&w_fill, 0, taps_of(&c->p), k)));
-  double *const relu = zeros(c, (size_t)c->few * dense_of(&c->a)), *const want = zeros(c, (size_t)c->few * dense_of(&c->y));
+  double *const relu = zeros(c, (size_t)c->few * dense_of(&c->a)), *const want =
+                                                                       zeros(c, (size_t)c->few * dense_of(&c->y));
   ref_relu((size_t)c->few * dense_of(&c->a), a, relu);
   ref_pool2d_forward(&c->pool, c->few, relu, want);
   CVY_TRY(read_mask(c, a, NULL, NULL, &sum));
-  CVY_TRY(bench_error_add(c->device, c->buffers[Y], 0, (size_t)c->few * pixels_of(&c->y), k, (size_t)c->p.y_pitch, want, &sum));
+  CVY_TRY(bench_error_add(c->device, c->buffers[Y], 0, (size_t)c->few * pixels_of(&c->y), k, (size_t)c->p.y_pitch, want,
+                          &sum));
   *error = bench_error_of(&sum);
 fail:
   return status;
@@ -114,8 +116,8 @@ static cvy_status error_data(void *user, double *error) {
   bench_error_sum sum = {0};
   double *const want = zeros(c, (size_t)c->few * dense_of(&c->p.x)), *da;
   CVY_TRY(gradient(c, &da));
-  ref_conv2d_backward_data(&c->conv, c->few, da, keep(c, bench_doubles(&w_fill, 0, taps_of(&c->p), (size_t)c->p.k)), want,
-                           NULL);
+  ref_conv2d_backward_data(&c->conv, c->few, da, keep(c, bench_doubles(&w_fill, 0, taps_of(&c->p), (size_t)c->p.k)),
+                           want, NULL);
   CVY_TRY(bench_error_add(c->device, c->buffers[DX], 0, (size_t)c->few * pixels_of(&c->p.x), (size_t)c->p.x.c,
                           (size_t)c->p.x.pitch, want, &sum));
   *error = bench_error_of(&sum);
@@ -132,7 +134,8 @@ static cvy_status error_weights(void *user, double *error) {
   const size_t k = (size_t)c->p.k, rows = (size_t)c->few * pixels_of(&c->p.x);
   double *const want = zeros(c, taps_of(&c->p) * k), *const want_db = zeros(c, k), *da;
   CVY_TRY(gradient(c, &da));
-  ref_conv2d_backward_weights(&c->conv, c->few, keep(c, bench_doubles(&x_fill, 0, rows, (size_t)c->p.x.c)), da, want, NULL);
+  ref_conv2d_backward_weights(&c->conv, c->few, keep(c, bench_doubles(&x_fill, 0, rows, (size_t)c->p.x.c)), da, want,
+                              NULL);
   ref_reduce_columns((size_t)c->few * pixels_of(&c->a), (int)k, da, want_db, NULL);
   c->n = c->few;
   status = run_weights(c);
@@ -162,10 +165,9 @@ static cvy_status convpool_open(convpool_run *c) {
   CVY_TRY(bench_buffer_zero(d, y_rows * pitch * sizeof(float), &c->buffers[Y]));
   CVY_TRY(bench_buffer_zero(d, cvy_convpool_mask_bytes(p, c->n), &c->buffers[MASK]));
   CVY_TRY(bench_buffer_zero(d, taps * pitch * sizeof(float), &c->buffers[DW]));
-  if (!p->no_backward_data)
-    CVY_TRY(bench_buffer_zero(d, x_rows * (size_t)p->x.pitch * sizeof(float), &c->buffers[DX]));
+  if (!p->no_backward_data) CVY_TRY(bench_buffer_zero(d, x_rows * (size_t)p->x.pitch * sizeof(float), &c->buffers[DX]));
   CVY_TRY(bench_buffer_zero(d, cvy_convpool_workspace_bytes(c->op), &c->buffers[WORKSPACE]));
-  CVY_TRY(run_forward(c));   /* the gradients need a mask */
+  CVY_TRY(run_forward(c)); /* the gradients need a mask */
 fail:
   return status;
 }
@@ -174,13 +176,26 @@ static void forget_truth(convpool_run *c) {
   while (c->n_arrays > 0) cvy_free(c->arrays[--c->n_arrays]);
 }
 
-cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_convpool_params *params, int count, int pass) {
+cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_convpool_params *params, int count,
+                          int pass) {
   cvy_status status = CVY_OK;
   const cvy_convpool_params *const p = params;
-  convpool_run c = {.device = device, .p = *p, .y = cvy_convpool_output_shape(p), .n = p->n_max,
+  convpool_run c = {.device = device,
+                    .p = *p,
+                    .y = cvy_convpool_output_shape(p),
+                    .n = p->n_max,
                     .few = p->n_max < FEW ? p->n_max : FEW};
-  c.conv = (cvy_conv2d_params){.n_max = p->n_max, .x = p->x, .k = p->k, .y_pitch = p->y_pitch, .r = p->r, .s = p->s,
-                               .stride_h = 1, .stride_w = 1, .pad_h = p->pad_h, .pad_w = p->pad_w, .bias = p->bias};
+  c.conv = (cvy_conv2d_params){.n_max = p->n_max,
+                               .x = p->x,
+                               .k = p->k,
+                               .y_pitch = p->y_pitch,
+                               .r = p->r,
+                               .s = p->s,
+                               .stride_h = 1,
+                               .stride_w = 1,
+                               .pad_h = p->pad_h,
+                               .pad_w = p->pad_w,
+                               .bias = p->bias};
   CVY_TRY(cvy_conv2d_output_shape(&c.conv, &c.a));
   c.pool = (cvy_pool2d_params){
       .n_max = p->n_max, .kind = CVY_POOL_AVG, .x = c.a, .r = 2, .s = 2, .stride_h = 2, .stride_w = 2};
@@ -191,7 +206,11 @@ cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_conv
   /* the mask has a byte for each value behind the pool */
   const double n = c.n, x = 4 * n * (double)dense_of(&p->x), y = 4 * n * (double)dense_of(&c.y), mask = y / 4,
                w = 4 * (double)taps_of(p) * p->k;
-  const struct { double read, written; bench_run_fn run; bench_error_fn error; } passes[CVY_CONV_PASSES] = {
+  const struct {
+    double read, written;
+    bench_run_fn run;
+    bench_error_fn error;
+  } passes[CVY_CONV_PASSES] = {
       [CVY_CONV_FORWARD] = {x + w, y + mask, run_forward, error_forward},
       [CVY_CONV_BACKWARD_DATA] = {y + mask + w, x, run_data, error_data},
       [CVY_CONV_BACKWARD_WEIGHTS] = {x + y + mask, w, run_weights, error_weights},

@@ -65,7 +65,7 @@ cvy_status bench_error_add(bench_device *device, cvy_buffer *buffer, size_t firs
   for (size_t i = 0; i < rows; i++) {
     for (size_t j = 0; j < c; j++) {
       const double d = (double)got[i * pitch + j] - want[i * c + j];
-      sum->difference += d * d;   /* NaN stays */
+      sum->difference += d * d; /* NaN stays */
       sum->size += want[i * c + j] * want[i * c + j];
     }
   }
@@ -74,6 +74,4 @@ fail:
   return status;
 }
 
-double bench_error_of(const bench_error_sum *sum) {
-  return sqrt(sum->difference / (sum->size > 0 ? sum->size : 1));
-}
+double bench_error_of(const bench_error_sum *sum) { return sqrt(sum->difference / (sum->size > 0 ? sum->size : 1)); }

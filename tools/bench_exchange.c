@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * convoy bench exchange: what crosses between devices and host in a training step, without the training. The same
  * calls in the same order as src/train: gradients are mapped or read, added in device order on the host, which updates
- * its weights, and the new weights are written to every device. Once as floats, and once with gradients packed to bfloat16
- * on the device (--exchange bf16 of convoy train). */
+ * its weights, and the new weights are written to every device. Once as floats, and once with gradients packed to
+ * bfloat16 on the device (--exchange bf16 of convoy train). */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "src/base/mem.h"
 #include "src/nn/graph.h"
 #include "src/ops/compress.h"
-#include "src/train/state.h"
+#include "src/team/ledger.h"
 #include "tools/bench.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
@@ -66,33 +66,35 @@ static const option_table table = {
     .usage = "[options]",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
-    .about = "Measures the exchange of gradients and weights alone: for each device how fast a\n"
-             "bucket comes to the host and goes back, then a step's whole exchange of all\n"
-             "devices together, and the host's sum and update by themselves, while nothing\n"
-             "crosses: devices + 2 times the gradients' bytes (bf16: devices/2 + 2) are read and\n"
-             "written, at a rate that can be compared with what the host copies (bytes read and\n"
-             "written). Each size twice, as --exchange of convoy train has it: fp32, and bf16, where\n"
-             "gradients are packed to half the bytes on the device first.",
-    .after = "A device that shares the host's memory maps its gradients: nothing is copied then.\n"
-             "JSON: {\"version\", \"word\", \"model\", \"gradient_bytes\", \"devices\": [{\"device\",\n"
-             "\"driver\", \"platform\", \"platform_version\", \"peaks\", \"mapped\", \"rows\":\n"
-             "[{\"exchange\" (fp32 or bf16), \"bucket_bytes\" (of floats), \"pack_ms\" (null for fp32),\n"
-             "\"to_host_ms\", \"to_host_gbs\" (of what crosses), \"to_device_ms\", \"to_device_gbs\"}]}],\n"
-             "\"host_copy_gbs\", \"team\": [{\"exchange\", \"bucket_bytes\", \"buckets\", \"exchange_ms\",\n"
-             "\"exchange_ms_low\", \"exchange_ms_high\", \"update_ms\", \"update_gbs\"}]}; a bucket larger\n"
-             "than the gradients is cut to them.",
+    .about =
+        "Measures the exchange of gradients and weights alone: for each device how fast a\n"
+        "bucket comes to the host and goes back, then a step's whole exchange of all\n"
+        "devices together, and the host's sum and update by themselves, while nothing\n"
+        "crosses: devices + 2 times the gradients' bytes (bf16: devices/2 + 2) are read and\n"
+        "written, at a rate that can be compared with what the host copies (bytes read and\n"
+        "written). Each size twice, as --exchange of convoy train has it: fp32, and bf16, where\n"
+        "gradients are packed to half the bytes on the device first.",
+    .after =
+        "A device that shares the host's memory maps its gradients: nothing is copied then.\n"
+        "JSON: {\"version\", \"word\", \"model\", \"gradient_bytes\", \"devices\": [{\"device\",\n"
+        "\"driver\", \"platform\", \"platform_version\", \"peaks\", \"mapped\", \"rows\":\n"
+        "[{\"exchange\" (fp32 or bf16), \"bucket_bytes\" (of floats), \"pack_ms\" (null for fp32),\n"
+        "\"to_host_ms\", \"to_host_gbs\" (of what crosses), \"to_device_ms\", \"to_device_gbs\"}]}],\n"
+        "\"host_copy_gbs\", \"team\": [{\"exchange\", \"bucket_bytes\", \"buckets\", \"exchange_ms\",\n"
+        "\"exchange_ms_low\", \"exchange_ms_high\", \"update_ms\", \"update_gbs\"}]}; a bucket larger\n"
+        "than the gradients is cut to them.",
 };
 
 /* A device's gradients and weights. */
 typedef struct exchange_part {
   bench_device device;
-  cvy_queue *queue, *upload;        /* from the device and to it */
+  cvy_queue *queue, *upload; /* from the device and to it */
   cvy_compress *compress;
-  cvy_buffer *gradients, *weights, *rests, *packs;   /* rests, packs: bf16 */
-  cvy_buffer **gradient, **weight, **rest, **pack;   /* slices, one per bucket */
-  cvy_event **read, **written;      /* one per bucket */
-  void **mapped;                    /* one per bucket; where the device shares the host's memory */
-  cvy_pinned *staging;              /* else */
+  cvy_buffer *gradients, *weights, *rests, *packs; /* rests, packs: bf16 */
+  cvy_buffer **gradient, **weight, **rest, **pack; /* slices, one per bucket */
+  cvy_event **read, **written;                     /* one per bucket */
+  void **mapped;                                   /* one per bucket; where the device shares the host's memory */
+  cvy_pinned *staging;                             /* else */
   float *staging_host;
   bool map;
 } exchange_part;
@@ -101,14 +103,14 @@ typedef struct exchange_run {
   const exchange_options *options;
   cvy_devices *devices;
   cvy_net *net;
-  cvy_layout flat;                  /* one vector as long as the network's */
-  cvy_state *state;
+  cvy_layout flat; /* one vector as long as the network's */
+  cvy_ledger *ledger;
   cvy_pool *pool;
   exchange_part *parts;
   int n_parts, n_buckets;
-  bool packs;                       /* gradients cross as bfloat16 */
+  bool packs; /* gradients cross as bfloat16 */
   size_t bucket_floats;
-  double copy_gbs;                  /* of the host with all its threads: bytes read and written */
+  double copy_gbs; /* of the host with all its threads: bytes read and written */
 } exchange_run;
 
 /* ---- buckets ---- */
@@ -147,7 +149,8 @@ static void forget_buckets(exchange_run *run) {
   run->n_buckets = 0;
 }
 
-/* Cuts everything into buckets of about so many MiB: slices begin at multiples of CVY_SLICE_ALIGN bytes, packed ones too. */
+/* Cuts everything into buckets of about so many MiB: slices begin at multiples of CVY_SLICE_ALIGN bytes, packed ones
+ * too. */
 static cvy_status make_buckets(exchange_run *run, double mib) {
   cvy_status status = CVY_OK;
   const size_t wanted = cvy_round_up((size_t)(mib * (1 << 20)), 2 * CVY_SLICE_ALIGN) / sizeof(float);
@@ -225,11 +228,11 @@ static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spre
                                  bench_spread *to_device) {
   cvy_status status = CVY_OK;
   static bench_samples packing, up, down;
-  const volatile int *const stop = signals_soft();
+  const cvy_stop *const stop = signals_soft();
   packing.n = up.n = down.n = 0;
   const uint64_t begin = cvy_clock_ns();
   for (int i = 0; i <= BENCH_SAMPLES_MIN || cvy_clock_seconds_since(begin) < run->options->seconds; i++) {
-    if (*stop) CVY_TRY(CVY_E_INTERRUPTED);
+    if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
     if (up.n == BENCH_SAMPLES_MAX) break;
     uint64_t start = cvy_clock_ns();
     if (run->packs) {
@@ -243,9 +246,9 @@ static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spre
     start = cvy_clock_ns();
     CVY_TRY(start_read(run, p, 0, NULL));
     CVY_TRY(end_read(p, 0));
-    if (i > 0) up.values[up.n++] = 1e3 * cvy_clock_seconds_since(start);   /* the first one touches the memory */
+    if (i > 0) up.values[up.n++] = 1e3 * cvy_clock_seconds_since(start); /* the first one touches the memory */
     start = cvy_clock_ns();
-    CVY_TRY(start_write(run, p, 0, cvy_state_w(run->state)));
+    CVY_TRY(start_write(run, p, 0, cvy_ledger_w(run->ledger)));
     CVY_TRY(cvy_queue_finish(p->upload));
     cvy_event_destroy(&p->written[0]);
     if (i > 0) down.values[down.n++] = 1e3 * cvy_clock_seconds_since(start);
@@ -265,13 +268,14 @@ static void update_bucket(exchange_run *run, int b) {
   static const uint16_t *packed[DEVICES_MAX];
   const cvy_sgd_params sgd = {.lr = 0.01f};
   const size_t at = (size_t)b * run->bucket_floats, n = floats_of(run, b);
-  for (int d = 0; d < run->n_parts; d++) floats[d] = arrival(run, &run->parts[d], b), packed[d] = arrival(run, &run->parts[d], b);
-  if (run->packs) cvy_state_update_packed(run->state, run->pool, &sgd, at, n, packed, run->n_parts);
-  else cvy_state_update(run->state, run->pool, &sgd, at, n, floats, run->n_parts);
+  for (int d = 0; d < run->n_parts; d++)
+    floats[d] = arrival(run, &run->parts[d], b), packed[d] = arrival(run, &run->parts[d], b);
+  if (run->packs) cvy_ledger_update_packed(run->ledger, run->pool, &sgd, at, n, packed, run->n_parts);
+  else cvy_ledger_update(run->ledger, run->pool, &sgd, at, n, floats, run->n_parts);
 }
 
 static const float *next_weights(const exchange_run *run, int b) {
-  return run->state->w[(run->state->generation + 1) & 1] + (size_t)b * run->bucket_floats;
+  return cvy_ledger_next_w(run->ledger) + (size_t)b * run->bucket_floats;
 }
 
 static cvy_status start_all_reads(exchange_run *run) {
@@ -293,7 +297,7 @@ fail:
 static cvy_status end_all_writes(exchange_run *run) {
   cvy_status status = CVY_OK;
   for (int d = 0; d < run->n_parts; d++) CVY_TRY(cvy_queue_finish(run->parts[d].upload));
-  cvy_state_advance(run->state);
+  cvy_ledger_advance(run->ledger);
 fail:
   for (int d = 0; d < run->n_parts; d++)
     for (int b = 0; b < run->n_buckets; b++) cvy_event_destroy(&run->parts[d].written[b]);
@@ -333,7 +337,7 @@ fail:;
 static cvy_status measure_team(exchange_run *run, bench_spread *exchange, bench_spread *update) {
   cvy_status status = CVY_OK;
   static bench_samples whole, host;
-  const volatile int *const stop = signals_soft();
+  const cvy_stop *const stop = signals_soft();
   double ms;
   whole.n = host.n = 0;
   CVY_TRY(exchange_all(run));
@@ -341,7 +345,7 @@ static cvy_status measure_team(exchange_run *run, bench_spread *exchange, bench_
   const uint64_t begin = cvy_clock_ns();
   while (whole.n < BENCH_SAMPLES_MIN ||
          (cvy_clock_seconds_since(begin) < run->options->seconds && whole.n < BENCH_SAMPLES_MAX)) {
-    if (*stop) CVY_TRY(CVY_E_INTERRUPTED);
+    if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
     const uint64_t start = cvy_clock_ns();
     CVY_TRY(exchange_all(run));
     whole.values[whole.n++] = 1e3 * cvy_clock_seconds_since(start);
@@ -356,7 +360,10 @@ fail:
 
 /* ---- what the host copies ---- */
 
-typedef struct copy_args { const float *from; float *to; } copy_args;
+typedef struct copy_args {
+  const float *from;
+  float *to;
+} copy_args;
 
 static void copy_range(void *arg, size_t begin, size_t end) {
   const copy_args *const a = arg;
@@ -402,7 +409,7 @@ static cvy_status part_open(exchange_run *run, int i) {
   exchange_part *const p = &run->parts[i];
   const size_t bytes = run->flat.n_floats * sizeof(float);
   CVY_TRY(bench_device_open(run->devices, i, &p->device));
-  cvy_buffer_destroy(&p->device.flush);   /* caches are left alone: in a step the gradients have just been written */
+  cvy_buffer_destroy(&p->device.flush); /* caches are left alone: in a step the gradients have just been written */
   p->queue = cvy_device_transfer_queue(p->device.cl);
   p->upload = cvy_device_upload_queue(p->device.cl);
   p->map = cvy_device_get_facts(p->device.cl)->host_unified;
@@ -431,7 +438,7 @@ static cvy_status prepare(exchange_run *run) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   CVY_TRY(cvy_net_model(program_models[run->options->model], 1, 28, 28, 10, &run->net));
   run->flat.n_floats = cvy_net_layout(run->net)->n_floats;
-  CVY_TRY(cvy_state_create(&run->flat, false, &run->state));
+  CVY_TRY(cvy_ledger_create(&run->flat, false, false, &run->ledger));
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &run->pool));
   const int n = cvy_devices_count(run->devices);
   CVY_REQUIRE(n <= DEVICES_MAX, CVY_E_ARGUMENT, "%d devices: at most %d can be measured together", n, DEVICES_MAX);
@@ -457,11 +464,11 @@ static cvy_status measure_size(exchange_run *run, double mib, bool print, json_t
     bench_spread pack, up, down;
     CVY_TRY(measure_bucket(run, p, &pack, &up, &down));
     const double up_gbs = crossing_bytes / up.median * 1e-6, down_gbs = bytes / down.median * 1e-6;
-    json_array_append_new(json_object_get(json_array_get(devices, (size_t)d), "rows"),
-                          json_pack("{ss sI so sf so sf sf}", "exchange", kind, "bucket_bytes", (json_int_t)bytes,
-                                    "pack_ms", run->packs ? json_real(pack.median) : json_null(), "to_host_ms",
-                                    up.median, "to_host_gbs", p->map ? json_null() : json_real(up_gbs), "to_device_ms",
-                                    down.median, "to_device_gbs", down_gbs));
+    json_array_append_new(
+        json_object_get(json_array_get(devices, (size_t)d), "rows"),
+        json_pack("{ss sI so sf so sf sf}", "exchange", kind, "bucket_bytes", (json_int_t)bytes, "pack_ms",
+                  run->packs ? json_real(pack.median) : json_null(), "to_host_ms", up.median, "to_host_gbs",
+                  p->map ? json_null() : json_real(up_gbs), "to_device_ms", down.median, "to_device_gbs", down_gbs));
     if (!print) continue;
     progress_end();
     printf("%-40.40s %-8s %10.3f %8s ", p->device.label, kind, bytes / (1 << 20), "");
@@ -473,15 +480,18 @@ static cvy_status measure_size(exchange_run *run, double mib, bool print, json_t
     printf(" %12.3f %9.1f\n", down.median, down_gbs);
   }
   CVY_TRY(measure_team(run, &whole, &update));
-  const double touched = (double)bytes_of(run, run->flat.n_floats) * run->n_parts + 8.0 * (double)run->flat.n_floats, host_gbs = touched / update.median * 1e-6;
-  json_array_append_new(team, json_pack("{ss sI si sf sf sf sf sf}", "exchange", kind, "bucket_bytes", (json_int_t)bytes, "buckets",
-                                        run->n_buckets, "exchange_ms", whole.median, "exchange_ms_low", whole.low,
-                                        "exchange_ms_high", whole.high, "update_ms", update.median, "update_gbs",
-                                        host_gbs));
+  const double touched = (double)bytes_of(run, run->flat.n_floats) * run->n_parts + 8.0 * (double)run->flat.n_floats,
+               host_gbs = touched / update.median * 1e-6;
+  json_array_append_new(
+      team, json_pack("{ss sI si sf sf sf sf sf}", "exchange", kind, "bucket_bytes", (json_int_t)bytes, "buckets",
+                      run->n_buckets, "exchange_ms", whole.median, "exchange_ms_low", whole.low, "exchange_ms_high",
+                      whole.high, "update_ms", update.median, "update_gbs", host_gbs));
   if (print) {
-    printf("  all together %-25s %-8s %10.3f %8d  exchange %.3f ms +- %.1f %%; host alone %.3f ms, %.1f GB/s, %.0f %% of its copy\n",
-           "", kind, bytes / (1 << 20), run->n_buckets, whole.median, 50 * (whole.high - whole.low) / whole.median,
-           update.median, host_gbs, 100 * host_gbs / run->copy_gbs);
+    printf(
+        "  all together %-25s %-8s %10.3f %8d  exchange %.3f ms +- %.1f %%; host alone %.3f ms, %.1f GB/s, %.0f %% of "
+        "its copy\n",
+        "", kind, bytes / (1 << 20), run->n_buckets, whole.median, 50 * (whole.high - whole.low) / whole.median,
+        update.median, host_gbs, 100 * host_gbs / run->copy_gbs);
     fflush(stdout);
   }
 fail:
@@ -511,9 +521,9 @@ int bench_exchange_main(int argc, char **argv) {
     json_array_append_new(devices, device);
   }
   if (print)
-    printf("%s: %.1f MiB of gradients; the host copies %.1f GB/s\n%-40s %-8s %10s %8s %8s %12s %9s %12s %9s\n", program_models[options.model],
-           (double)run.flat.n_floats * 4 / (1 << 20), run.copy_gbs, "device", "exchange", "bucket MiB", "buckets", "pack ms", "to host ms", "GB/s",
-           "to device ms", "GB/s");
+    printf("%s: %.1f MiB of gradients; the host copies %.1f GB/s\n%-40s %-8s %10s %8s %8s %12s %9s %12s %9s\n",
+           program_models[options.model], (double)run.flat.n_floats * 4 / (1 << 20), run.copy_gbs, "device", "exchange",
+           "bucket MiB", "buckets", "pack ms", "to host ms", "GB/s", "to device ms", "GB/s");
   for (int i = 0; i < options.buckets.n; i++) {
     for (int packs = 0; packs < 2; packs++) {
       run.packs = packs;
@@ -526,15 +536,15 @@ fail:
   code = program_exit_code(status);
   if (code == EXIT_DONE && options.json) {
     json_t *const out = bench_json("exchange", json_incref(devices));
-    json_object_update_new(out, json_pack("{ss sI sf sO}", "model", program_models[options.model], "gradient_bytes",
-                                          (json_int_t)(run.flat.n_floats * 4), "host_copy_gbs", run.copy_gbs, "team",
-                                          team));
+    json_object_update_new(out,
+                           json_pack("{ss sI sf sO}", "model", program_models[options.model], "gradient_bytes",
+                                     (json_int_t)(run.flat.n_floats * 4), "host_copy_gbs", run.copy_gbs, "team", team));
     if (!program_write_json(options.json, out)) code = EXIT_FAILED;
   }
   json_decref(devices);
   json_decref(team);
   cvy_free(run.parts);
-  cvy_state_destroy(&run.state);
+  cvy_ledger_destroy(&run.ledger);
   cvy_pool_destroy(&run.pool);
   cvy_net_destroy(&run.net);
   cvy_devices_destroy(&run.devices);

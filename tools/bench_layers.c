@@ -20,8 +20,8 @@ enum { FEW = 2, CHECKED = 4096, BUFFERS = 12, ARRAYS = 16 };
 /* One operation with its buffers; which of them are used, and for what, is the operation's own. */
 typedef struct layer_run {
   bench_device *device;
-  int n;                            /* images */
-  size_t elems;                     /* of a tensor with its padding */
+  int n;        /* images */
+  size_t elems; /* of a tensor with its padding */
   cvy_shape x, y;
   cvy_batchnorm_params norm_params;
   cvy_pool2d_params pool_params;
@@ -35,7 +35,7 @@ typedef struct layer_run {
   cvy_gather *gather;
   bool relu, residual;
   cvy_buffer *buffers[BUFFERS];
-  double *arrays[ARRAYS];           /* of the truth */
+  double *arrays[ARRAYS]; /* of the truth */
   int n_arrays;
 } layer_run;
 
@@ -140,8 +140,8 @@ static cvy_status norm_put_stats(layer_run *l, const double *x, int n) {
       stats[(2 * i + 1) * pitch + k] = (float)m2;
     }
   }
-  CVY_TRY(cvy_buffer_write(l->device->queue, l->buffers[BN_STATS], 0, (size_t)n * 2 * pitch * sizeof *stats, stats, NULL,
-                           NULL));
+  CVY_TRY(cvy_buffer_write(l->device->queue, l->buffers[BN_STATS], 0, (size_t)n * 2 * pitch * sizeof *stats, stats,
+                           NULL, NULL));
 fail:
   cvy_free(stats);
   return status;
@@ -178,7 +178,7 @@ static cvy_status norm_error(layer_run *l, const char *pass, double *error) {
   unsigned char *const mask = (unsigned char *)zeros(l, elems);
   CVY_TRY(cvy_buffer_read(l->device->queue, l->buffers[BN_Y], 0, rows * pitch * sizeof *got, got, NULL, NULL));
   for (size_t i = 0; i < elems; i++) mask[i] = got[i / c * pitch + i % c] > 0;
-  cvy_buffer_destroy(&l->buffers[BN_DY]);   /* backward may have put dresidual there */
+  cvy_buffer_destroy(&l->buffers[BN_DY]); /* backward may have put dresidual there */
   CVY_TRY(filled(l, BN_DY, &fill_c, &l->x));
   CVY_TRY(norm_backward(l));
   ref_batchnorm_backward(&l->norm_params, n, n, x, y, l->relu ? mask : NULL, dy, gamma, dx, dm, dgamma, dbeta);
@@ -265,7 +265,11 @@ static cvy_status bench_pool(bench_rows *rows, layer_run *l, const bench_case *w
   CVY_TRY(zeroed(l, DX, l->elems));
   const layer_pass passes[] = {
       {"forward", x, y, true, pool_forward, pool_error_forward},
-      {"backward", max ? x + 2 * y : l->relu ? x + y : y, x, true, pool_backward, pool_error_backward},
+      {"backward",
+       max       ? x + 2 * y
+       : l->relu ? x + y
+                 : y,
+       x, true, pool_backward, pool_error_backward},
   };
   for (int i = 0; i < 2; i++) CVY_TRY(layer_row(rows, l, what, &passes[i]));
 fail:
@@ -296,14 +300,14 @@ static cvy_status add_accumulate(void *user) {
 static cvy_status eltwise_error(layer_run *l, int pass, double *error) {
   cvy_status status = CVY_OK;
   bench_error_sum sum = {0};
-  const size_t c = (size_t)l->x.c, rows = pixels_of(&l->x);   /* of one image */
+  const size_t c = (size_t)l->x.c, rows = pixels_of(&l->x); /* of one image */
   const double *const x = truth_in(l, &fill_a, rows, c), *const dy = truth_in(l, &fill_c, rows, c);
   double *const y = zeros(l, rows * c), *const want = zeros(l, rows * c);
   ref_relu(rows * c, x, y);
-  for (size_t i = 0; i < rows * c; i++) want[i] = pass == 2 ? x[i] + dy[i] : x[i];   /* add, accumulate to 0 */
+  for (size_t i = 0; i < rows * c; i++) want[i] = pass == 2 ? x[i] + dy[i] : x[i]; /* add, accumulate to 0 */
   if (pass == 0 || (pass == 2 && l->relu)) ref_relu(rows * c, want, want);
   if (pass == 1) ref_relu_backward(rows * c, y, dy, want);
-  if (pass == 3) {   /* once, to zeros: the samples added up */
+  if (pass == 3) { /* once, to zeros: the samples added up */
     CVY_TRY(cvy_buffer_fill(l->device->queue, l->buffers[DX], 0, cvy_buffer_size(l->buffers[DX]), 0));
     CVY_TRY(add_accumulate(l));
   }
@@ -488,7 +492,8 @@ static cvy_status bench_gather(bench_rows *rows, layer_run *l, const bench_case 
   CVY_TRY(cvy_buffer_write(l->device->queue, l->buffers[X], 0, bytes, host, NULL, NULL));
   CVY_TRY(bench_buffer_zero(l->device, GATHER_IMAGES * sizeof(uint16_t), &l->buffers[LABELS]));
   CVY_TRY(zeroed(l, WORKSPACE, (size_t)l->n));
-  CVY_TRY(cvy_buffer_write(l->device->queue, l->buffers[WORKSPACE], 0, (size_t)l->n * sizeof *index, index, NULL, NULL));
+  CVY_TRY(
+      cvy_buffer_write(l->device->queue, l->buffers[WORKSPACE], 0, (size_t)l->n * sizeof *index, index, NULL, NULL));
   CVY_TRY(zeroed(l, Y, l->elems));
   CVY_TRY(zeroed(l, RESULT, (size_t)l->n));
   const double n = l->n, read = n * (double)image + 6 * n, written = 4 * n * (double)image + 4 * n;
@@ -524,8 +529,8 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
     case CVY_UNIT_BATCHNORM:
       snprintf(what.shape + used, sizeof what.shape - (size_t)used, "%s%s", l.residual ? "+add" : "",
                l.relu ? "+relu" : "");
-      l.norm_params = (cvy_batchnorm_params){
-          .n_max = n, .x = *x, .eps = layer->eps, .relu = unit->relu, .residual = l.residual};
+      l.norm_params =
+          (cvy_batchnorm_params){.n_max = n, .x = *x, .eps = layer->eps, .relu = unit->relu, .residual = l.residual};
       status = bench_norm(rows, &l, &what, unit->stats >= 0);
       break;
     case CVY_UNIT_POOL:
@@ -551,7 +556,7 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
     case CVY_UNIT_SOFTMAX: status = bench_softmax(rows, &l, &what); break;
     case CVY_UNIT_CONVPOOL:
     case CVY_UNIT_CONV2D:
-    case CVY_UNIT_LINEAR: break;   /* bench_convpool, bench_conv */
+    case CVY_UNIT_LINEAR: break; /* bench_convpool, bench_conv */
   }
   layer_close(&l);
   return status;

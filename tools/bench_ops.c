@@ -20,9 +20,9 @@ typedef struct ops_options {
 
 typedef struct ops_run {
   const ops_options *options;
-  const char *only;                 /* operation, NULL: all */
-  cvy_conv2d_params shape;          /* of --shape */
-  cvy_net *net;                     /* else */
+  const char *only;        /* operation, NULL: all */
+  cvy_conv2d_params shape; /* of --shape */
+  cvy_net *net;            /* else */
   bench_rows rows;
   json_t *devices;
 } ops_run;
@@ -37,11 +37,12 @@ static const char *parse_algos(const char *text, void *target) {
   options->only_auto = strcmp(text, "auto") == 0;
   options->algos.n = 0;
   if (options->only_auto || strcmp(text, "all") == 0) return NULL;
-  cvy_log_set(NULL, NULL, CVY_LOG_ERROR);   /* the sentence below is for users of this option */
+  cvy_log_set(NULL, NULL, CVY_LOG_ERROR); /* the sentence below is for users of this option */
   const cvy_status status = cvy_conv_algos_parse(text, &options->algos);
   program_log_start();
-  return status == CVY_OK ? NULL : "expected all, auto, or of direct, winograd2, winograd4, gemm, fft one or several "
-                                   "with commas";
+  return status == CVY_OK ? NULL
+                          : "expected all, auto, or of direct, winograd2, winograd4, gemm, fft one or several "
+                            "with commas";
 }
 
 static const char *parse_slowdown(const char *text, void *target) {
@@ -61,33 +62,81 @@ static const char *parse_slowdown(const char *text, void *target) {
 #define GROUP_ROW {.kind = OPTION_GROUP, .help = "What is measured"}
 #define MODEL_ROW ROW_MODEL(FIELD, "the network whose operations are measured")
 #define BATCH_ROW ROW_BATCH(FIELD, 1 << 16, "images of a call")
-#define ALGO_ROW                                                                                             \
-  {.kind = OPTION_PARSE, .name = "algo", FIELD(algos), .value = "LIST", .deflt = "all", .parse = parse_algos,\
-   .unit = "names", .help = "algorithms of convolutions: all, auto, or names with commas"}
-#define TILES_ROW                                                                                            \
-  {.kind = OPTION_CHOICE, .name = "tiles", FIELD(tiles), .value = "WHICH", .deflt = "default",               \
-   .choices = "default|all", .help = "tile sizes of each algorithm: its default, or all that the "    \
-   "tuner tries"}
-#define TUNE_ROW                                                                                             \
-  {.kind = OPTION_CHOICE, .name = "tune", FIELD(tune), .value = "HOW", .deflt = "cached",                    \
-   .choices = "cached|off", .help = "what auto takes: what convoy tune found here, or the "  \
-   "shipped defaults"}
+#define ALGO_ROW         \
+  {.kind = OPTION_PARSE, \
+   .name = "algo",       \
+   FIELD(algos),         \
+   .value = "LIST",      \
+   .deflt = "all",       \
+   .parse = parse_algos, \
+   .unit = "names",      \
+   .help = "algorithms of convolutions: all, auto, or names with commas"}
+#define TILES_ROW                                                    \
+  {.kind = OPTION_CHOICE,                                            \
+   .name = "tiles",                                                  \
+   FIELD(tiles),                                                     \
+   .value = "WHICH",                                                 \
+   .deflt = "default",                                               \
+   .choices = "default|all",                                         \
+   .help =                                                           \
+       "tile sizes of each algorithm: its default, or all that the " \
+       "tuner tries"}
+#define TUNE_ROW                                               \
+  {.kind = OPTION_CHOICE,                                      \
+   .name = "tune",                                             \
+   FIELD(tune),                                                \
+   .value = "HOW",                                             \
+   .deflt = "cached",                                          \
+   .choices = "cached|off",                                    \
+   .help =                                                     \
+       "what auto takes: what convoy tune found here, or the " \
+       "shipped defaults"}
 #define MATH_ROW ROW_MATH(FIELD, HELP_MATH_SHORT)
-#define PASS_ROW                                                                                             \
-  {.kind = OPTION_CHOICE, .name = "pass", FIELD(pass), .value = "PASS", .deflt = "all",                      \
-   .choices = "fwd|bwd-data|bwd-weights|all", .help = "one pass of convolutions only"}
-#define TIME_ROWS                                                                                            \
-  {.kind = OPTION_GROUP, .help = "How"},                                                                     \
-  {.kind = OPTION_REAL, .name = "time", .letter = 't', FIELD(seconds), .value = "S", .deflt = "0.3",         \
-   .unit = "seconds", .lo = 0.001, .hi = 600, .help = "time for each row; 3 samples at least, one if that "  \
-   "takes more than 4 times as long"},                                                                       \
-  {.kind = OPTION_TEXT, .name = "baseline", FIELD(baseline), .value = "F", .absent = "none",                 \
-   .unit = "JSON file", .help = "an older result of the same word to compare with"},                         \
-  {.kind = OPTION_PARSE, .name = "max-slowdown", FIELD(max_slowdown), .value = "P", .parse = parse_slowdown, \
-   .absent = "not checked", .unit = "percent", .help = "exit status 1 if a row is slower than the baseline " \
-   "by more than this, such as 5%"},                                                                         \
-  {.kind = OPTION_FLAG, .name = "dump-build", FIELD(dump_build), .absent = "off", .unit = "switch",          \
-   .help = "say on stderr what is compiled, with which options, and what the compiler says"}
+#define PASS_ROW                              \
+  {.kind = OPTION_CHOICE,                     \
+   .name = "pass",                            \
+   FIELD(pass),                               \
+   .value = "PASS",                           \
+   .deflt = "all",                            \
+   .choices = "fwd|bwd-data|bwd-weights|all", \
+   .help = "one pass of convolutions only"}
+#define TIME_ROWS                                                   \
+  {.kind = OPTION_GROUP, .help = "How"},                            \
+      {.kind = OPTION_REAL,                                         \
+       .name = "time",                                              \
+       .letter = 't',                                               \
+       FIELD(seconds),                                              \
+       .value = "S",                                                \
+       .deflt = "0.3",                                              \
+       .unit = "seconds",                                           \
+       .lo = 0.001,                                                 \
+       .hi = 600,                                                   \
+       .help =                                                      \
+           "time for each row; 3 samples at least, one if that "    \
+           "takes more than 4 times as long"},                      \
+      {.kind = OPTION_TEXT,                                         \
+       .name = "baseline",                                          \
+       FIELD(baseline),                                             \
+       .value = "F",                                                \
+       .absent = "none",                                            \
+       .unit = "JSON file",                                         \
+       .help = "an older result of the same word to compare with"}, \
+      {.kind = OPTION_PARSE,                                        \
+       .name = "max-slowdown",                                      \
+       FIELD(max_slowdown),                                         \
+       .value = "P",                                                \
+       .parse = parse_slowdown,                                     \
+       .absent = "not checked",                                     \
+       .unit = "percent",                                           \
+       .help =                                                      \
+           "exit status 1 if a row is slower than the baseline "    \
+           "by more than this, such as 5%"},                        \
+      {.kind = OPTION_FLAG,                                         \
+       .name = "dump-build",                                        \
+       FIELD(dump_build),                                           \
+       .absent = "off",                                             \
+       .unit = "switch",                                            \
+       .help = "say on stderr what is compiled, with which options, and what the compiler says"}
 
 static const option_row conv_rows[] = {
     GROUP_ROW,
@@ -156,9 +205,10 @@ static const option_table conv_table = {
     .usage = "[options]",
     .rows = conv_rows,
     .n_rows = sizeof conv_rows / sizeof conv_rows[0],
-    .about = "Measures every distinct convolution of a network, or one shape, by every algorithm\n"
-             "that can do it. While a kernel is edited:\n"
-             "  CVY_CL_DIR=cl convoy bench conv --shape n64h28w28c64k64r3s1p1 --pass fwd",
+    .about =
+        "Measures every distinct convolution of a network, or one shape, by every algorithm\n"
+        "that can do it. While a kernel is edited:\n"
+        "  CVY_CL_DIR=cl convoy bench conv --shape n64h28w28c64k64r3s1p1 --pass fwd",
     .after = figures,
 };
 static const option_table ops_table = {
@@ -166,9 +216,10 @@ static const option_table ops_table = {
     .usage = "[options]",
     .rows = ops_rows,
     .n_rows = sizeof ops_rows / sizeof ops_rows[0],
-    .about = "Measures every distinct operation of a network. Where CPUs do a convolution, its ReLU and\n"
-             "2x2 average pool as one, that is an operation, convpool; --op conv2d and --op pool2d\n"
-             "measure them by themselves, and so do algorithms that --algo names.",
+    .about =
+        "Measures every distinct operation of a network. Where CPUs do a convolution, its ReLU and\n"
+        "2x2 average pool as one, that is an operation, convpool; --op conv2d and --op pool2d\n"
+        "measure them by themselves, and so do algorithms that --algo names.",
     .after = figures,
 };
 
@@ -177,8 +228,9 @@ static const option_table ops_table = {
 /* "n64h28w28c64k64r3s1p1": each letter once, in any order; w: like h, s: 1, p: 0. */
 static int shape_parse(const char *text, cvy_conv2d_params *out) {
   static const char letters[] = "nhwckrsp";
-  static const char expected[] = "expected letters and whole numbers as in n64h28w28c64k64r3s1p1 (images, height, "
-                                 "width, channels, filters, their size, stride, padding)";
+  static const char expected[] =
+      "expected letters and whole numbers as in n64h28w28c64k64r3s1p1 (images, height, width, channels, filters, "
+      "their size, stride, padding)";
   int64_t values[sizeof letters - 1];
   for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) values[i] = -1;
   for (const char *at = text; *at;) {
@@ -198,21 +250,20 @@ static int shape_parse(const char *text, cvy_conv2d_params *out) {
   if (values[6] < 0) values[6] = 1;
   if (values[7] < 0) values[7] = 0;
   for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
-    if (values[i] < 0) return options_error("bench conv", "--shape %s: '%c' is missing; %s", text, letters[i], expected);
-  *out = (cvy_conv2d_params){.n_max = (int)values[0],
-                             .x = {.h = (int)values[1],
-                                   .w = (int)values[2],
-                                   .c = (int)values[3],
-                                   .pitch = cvy_input_pitch_of((int)values[3])},
-                             .k = (int)values[4],
-                             .y_pitch = cvy_pitch_of((int)values[4]),
-                             .r = (int)values[5],
-                             .s = (int)values[5],
-                             .stride_h = (int)values[6],
-                             .stride_w = (int)values[6],
-                             .pad_h = (int)values[7],
-                             .pad_w = (int)values[7],
-                             .bias = true};
+    if (values[i] < 0)
+      return options_error("bench conv", "--shape %s: '%c' is missing; %s", text, letters[i], expected);
+  *out = (cvy_conv2d_params){
+      .n_max = (int)values[0],
+      .x = {.h = (int)values[1], .w = (int)values[2], .c = (int)values[3], .pitch = cvy_input_pitch_of((int)values[3])},
+      .k = (int)values[4],
+      .y_pitch = cvy_pitch_of((int)values[4]),
+      .r = (int)values[5],
+      .s = (int)values[5],
+      .stride_h = (int)values[6],
+      .stride_w = (int)values[6],
+      .pad_h = (int)values[7],
+      .pad_w = (int)values[7],
+      .bias = true};
   cvy_shape y;
   return cvy_conv2d_output_shape(out, &y) == CVY_OK ? EXIT_DONE : EXIT_USAGE;
 }
@@ -356,7 +407,7 @@ static int run_word(const option_table *table, const char *word, const ops_optio
     code = program_exit_code(cvy_net_model(program_models[options->model], 1, 28, 28, 10, &run.net));
   if (code != EXIT_DONE) goto done;
   if (options->dump_build) {
-    setenv("CVY_NO_CACHE", "1", 1);   /* or there would be nothing to compile */
+    setenv("CVY_NO_CACHE", "1", 1); /* or there would be nothing to compile */
     cvy_log_set(dump_message, NULL, CVY_LOG_DEBUG);
   }
   run.devices = json_array();
@@ -407,7 +458,9 @@ int bench_ops_main(int argc, char **argv) {
   for (size_t i = 0; i < sizeof operations / sizeof operations[0] && !known; i++)
     known = strcmp(options.operation, operations[i]) == 0;
   if (!known)
-    return options_error("bench ops", "--op %s: expected conv2d, linear, batchnorm, pool2d, convpool, relu, "
-                         "add, softmax, softmax_xent, sgd or gather", options.operation);
+    return options_error("bench ops",
+                         "--op %s: expected conv2d, linear, batchnorm, pool2d, convpool, relu, "
+                         "add, softmax, softmax_xent, sgd or gather",
+                         options.operation);
   return run_word(&ops_table, "ops", &options, options_given(&ops_table, given, "max-slowdown"), options.operation);
 }

@@ -10,38 +10,41 @@
 #include "tools/bench.h"
 
 typedef struct bench_case {
-  const char *operation, *pass;     /* "conv2d", "forward" */
-  char shape[80];                   /* "n256h28w28c64k64r3s1p1" */
-  int count;                        /* how often a training step of the network has it */
-  double flops;                     /* direct count; 0 for what only moves memory */
-  double read_bytes, write_bytes;   /* each input once, each output once, channels without padding */
+  const char *operation, *pass;   /* "conv2d", "forward" */
+  char shape[80];                 /* "n256h28w28c64k64r3s1p1" */
+  int count;                      /* how often a training step of the network has it */
+  double flops;                   /* direct count; 0 for what only moves memory */
+  double read_bytes, write_bytes; /* each input once, each output once, channels without padding */
 } bench_case;
 
 /* A way to do a case. */
 typedef struct bench_way {
-  const char *algorithm;            /* "winograd4_cpu", "" where there is one only */
-  const int *tile;                  /* CVY_CONV_TILES numbers, NULL: none */
-  bool chosen;                      /* what `auto` takes */
-  bool tuned;                       /* and that is what `convoy tune` found */
-  double error_bound;               /* stated by the algorithm, 0: not stated */
+  const char *algorithm; /* "winograd4_cpu", "" where there is one only */
+  const int *tile;       /* CVY_CONV_TILES numbers, NULL: none */
+  bool chosen;           /* what `auto` takes */
+  bool tuned;            /* and that is what `convoy tune` found */
+  double error_bound;    /* stated by the algorithm, 0: not stated */
 } bench_way;
 
 /* Relative L2 error of the result against src/ref, on a few images. Called after the timing. */
 typedef cvy_status (*bench_error_fn)(void *user, double *error);
 
-typedef struct bench_totals { double ms, flops; int rows; } bench_totals;
+typedef struct bench_totals {
+  double ms, flops;
+  int rows;
+} bench_totals;
 
 /* What the rows of a command share. */
 typedef struct bench_rows {
-  const char *word, *model;         /* model NULL: a single --shape */
+  const char *word, *model; /* model NULL: a single --shape */
   bool print;
   double seconds;
-  json_t *rows;                     /* of the device under way; borrowed by bench_rows_json */
-  json_t *baseline;                 /* rows of the old file by their key, NULL: none */
-  double max_slowdown;              /* 0.05; < 0: not asked */
+  json_t *rows;        /* of the device under way; borrowed by bench_rows_json */
+  json_t *baseline;    /* rows of the old file by their key, NULL: none */
+  double max_slowdown; /* 0.05; < 0: not asked */
   int compared, slower, wrong;
-  char heading[160];                /* the one printed last */
-  bench_totals totals[CVY_CONV_PASSES + 1];   /* of what auto takes: conv2d and linear by pass, everything else */
+  char heading[160];                        /* the one printed last */
+  bench_totals totals[CVY_CONV_PASSES + 1]; /* of what auto takes: conv2d and linear by pass, everything else */
 } bench_rows;
 
 /* [bench_rows.c] */
@@ -58,7 +61,10 @@ void bench_rows_totals(bench_rows *rows, const bench_device *device);
 /* [bench_data.c] Values in [-1,1) that depend on (seed, index) alone. */
 float bench_value(uint32_t seed, size_t index);
 /* rows x c values offset + scale * bench_value(seed, row * c + channel), `pitch` apart with zeros between. */
-typedef struct bench_fill { uint32_t seed; double scale, offset; } bench_fill;
+typedef struct bench_fill {
+  uint32_t seed;
+  double scale, offset;
+} bench_fill;
 cvy_status bench_buffer_filled(bench_device *device, const bench_fill *fill, size_t rows, size_t c, size_t pitch,
                                cvy_buffer **out);
 /* Zeros. size_bytes 0 gives NULL. */
@@ -66,25 +72,29 @@ cvy_status bench_buffer_zero(bench_device *device, size_t size_bytes, cvy_buffer
 /* The same values in double, from row `first` on; malloc'ed by cvy_calloc, NULL when out of memory. */
 double *bench_doubles(const bench_fill *fill, size_t first_row, size_t rows, size_t c);
 /* Adds up |got - want|² and |want|² of rows x c values that lie in `buffer` from row `first` on. */
-typedef struct bench_error_sum { double difference, size; } bench_error_sum;
+typedef struct bench_error_sum {
+  double difference, size;
+} bench_error_sum;
 cvy_status bench_error_add(bench_device *device, cvy_buffer *buffer, size_t first_row, size_t rows, size_t c,
                            size_t pitch, const double *want, bench_error_sum *sum);
 double bench_error_of(const bench_error_sum *sum);
 
 /* [bench_conv.c] All passes and algorithms of a convolution, or of a linear layer as one. */
 typedef struct bench_conv_options {
-  cvy_conv_algo_list algos;         /* n == 0: all, with `only_auto` what auto takes */
+  cvy_conv_algo_list algos; /* n == 0: all, with `only_auto` what auto takes */
   bool only_auto, all_tiles;
-  const cvy_tune_table *tuned;      /* auto goes by what `convoy tune` found on the device, as convoy train; NULL: it does not */
-  int pass;                         /* cvy_conv_pass, CVY_CONV_PASSES: all */
-  cvy_math math;                    /* one that the device does (cvy_math_resolve) */
+  const cvy_tune_table
+      *tuned;    /* auto goes by what `convoy tune` found on the device, as convoy train; NULL: it does not */
+  int pass;      /* cvy_conv_pass, CVY_CONV_PASSES: all */
+  cvy_math math; /* one that the device does (cvy_math_resolve) */
 } bench_conv_options;
 cvy_status bench_conv(bench_rows *rows, bench_device *device, const char *operation, const cvy_conv2d_params *params,
                       int count, const bench_conv_options *options);
 /* Of a convolution: the text of --shape where it can say everything, else more words. */
 void bench_conv_shape_text(const cvy_conv2d_params *params, char *out, size_t out_bytes);
 /* [bench_convpool.c] Convolution, ReLU and pool in one. pass: a cvy_conv_pass, CVY_CONV_PASSES: all. */
-cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_convpool_params *params, int count, int pass);
+cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_convpool_params *params, int count,
+                          int pass);
 /* [bench_layers.c] A unit of the plan that is no convolution. */
 cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *net, const cvy_unit *unit, int n,
                        int count);

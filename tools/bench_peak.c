@@ -9,13 +9,17 @@
 #include "tools/signals.h"
 
 enum {
-  CHAINS = 12, LOCAL = 256,         /* as in cl/bench.cl and cl/vector.clh */
-  MEMORY_MIB_CPU = 128, MEMORY_MIB_GPU = 512,   /* of each buffer: several times the caches */
-  READ_PER_ITEM = 32,               /* vectors that a work-item of bench_read adds up on a GPU */
+  CHAINS = 12,
+  LOCAL = 256, /* as in cl/bench.cl and cl/vector.clh */
+  MEMORY_MIB_CPU = 128,
+  MEMORY_MIB_GPU = 512, /* of each buffer: several times the caches */
+  READ_PER_ITEM = 32,   /* vectors that a work-item of bench_read adds up on a GPU */
   TRANSFER_MIB = 64,
-  LAUNCHES = 500,                   /* in a row */
-  CPU_ROUNDS = 400000, SIMT_ROUNDS = 4000,   /* of bench_fma: about 10 ms, far under a display's watchdog */
-  CPU_GROUPS_PER_UNIT = 1, SIMT_GROUPS_PER_UNIT = 32
+  LAUNCHES = 500, /* in a row */
+  CPU_ROUNDS = 400000,
+  SIMT_ROUNDS = 4000, /* of bench_fma: about 10 ms, far under a display's watchdog */
+  CPU_GROUPS_PER_UNIT = 1,
+  SIMT_GROUPS_PER_UNIT = 32
 };
 
 typedef struct rate {
@@ -24,8 +28,8 @@ typedef struct rate {
   cvy_buffer *x, *y, *out;
   cvy_grid fma_grid, read_grid, grid;
   uint32_t n_vec, read_chunk, chunk;
-  size_t bytes;                     /* of x and of y */
-  double fma_flops;                 /* of one launch */
+  size_t bytes;     /* of x and of y */
+  double fma_flops; /* of one launch */
 } rate;
 
 /* Vectors that the FMA units take at once. CPUs say it, also those that run SIMT kernels; GPUs take scalars. */
@@ -115,11 +119,11 @@ static cvy_status best_ms(rate *r, double seconds, bench_run_fn run, double *out
   cvy_status status = CVY_OK;
   const uint64_t begin = cvy_clock_ns();
   double best = 0;
-  const volatile int *const stop = signals_soft();
+  const cvy_stop *const stop = signals_soft();
   CVY_TRY(run(r));
   CVY_TRY(bench_collect(r->device));
   for (int i = 0; i < BENCH_SAMPLES_MIN || cvy_clock_seconds_since(begin) < seconds; i++) {
-    if (*stop) return CVY_E_INTERRUPTED;
+    if (cvy_stop_requested(stop)) return CVY_E_INTERRUPTED;
     const uint64_t start = cvy_clock_ns();
     CVY_TRY(run(r));
     CVY_TRY(cvy_queue_finish(r->device->queue));
@@ -139,7 +143,7 @@ static cvy_status compare_clocks(rate *r) {
   bool agree = false;
   CVY_TRY(run_fma(r));
   CVY_TRY(bench_collect(r->device));
-  for (int i = 0; i < 3 && !agree; i++) {   /* a busy machine delays what follows the kernel */
+  for (int i = 0; i < 3 && !agree; i++) { /* a busy machine delays what follows the kernel */
     const uint64_t start = cvy_clock_ns();
     CVY_TRY(run_fma(r));
     CVY_TRY(cvy_queue_finish(r->device->queue));
@@ -189,7 +193,7 @@ static cvy_status measure_transfers(bench_device *device, double seconds) {
   cvy_buffer *buffer = NULL;
   void *host = NULL;
   cvy_queue *const queue = cvy_device_transfer_queue(device->cl);
-  const volatile int *const stop = signals_soft();
+  const cvy_stop *const stop = signals_soft();
   CVY_TRY(cvy_pinned_create(device->cl, bytes, &pinned, &host));
   CVY_TRY(cvy_buffer_create(device->cl, bytes, &buffer));
   memset(host, 0, bytes);
@@ -197,12 +201,12 @@ static cvy_status measure_transfers(bench_device *device, double seconds) {
     double best = 0;
     const uint64_t begin = cvy_clock_ns();
     for (int i = 0; i <= BENCH_SAMPLES_MIN || cvy_clock_seconds_since(begin) < seconds; i++) {
-      if (*stop) CVY_TRY(CVY_E_INTERRUPTED);
+      if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
       const uint64_t start = cvy_clock_ns();
       CVY_TRY(out ? cvy_buffer_read(queue, buffer, 0, bytes, host, NULL, NULL)
                   : cvy_buffer_write(queue, buffer, 0, bytes, host, NULL, NULL));
       const double rate_gbs = 1e-9 * (double)bytes / cvy_clock_seconds_since(start);
-      if (i > 0 && rate_gbs > best) best = rate_gbs;   /* the first one touches the memory */
+      if (i > 0 && rate_gbs > best) best = rate_gbs; /* the first one touches the memory */
     }
     *(out ? &device->peaks.to_host_gbs : &device->peaks.to_device_gbs) = best;
   }
@@ -216,7 +220,7 @@ static cvy_status measure_launches(bench_device *device, double seconds) {
   cvy_status status = CVY_OK;
   static bench_samples one, many;
   rate r;
-  const volatile int *const stop = signals_soft();
+  const cvy_stop *const stop = signals_soft();
   one.n = many.n = 0;
   CVY_TRY(rate_open(device, &r));
   const size_t items = r.grid.local[0];
@@ -225,7 +229,7 @@ static cvy_status measure_launches(bench_device *device, double seconds) {
   CVY_TRY(bench_collect(device));
   const uint64_t begin = cvy_clock_ns();
   for (int i = 0; i < BENCH_SAMPLES_MIN || (cvy_clock_seconds_since(begin) < seconds && i < BENCH_SAMPLES_MAX); i++) {
-    if (*stop) CVY_TRY(CVY_E_INTERRUPTED);
+    if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
     uint64_t start = cvy_clock_ns();
     CVY_TRY(CVY_LAUNCH(device->queue, r.none, grid, CVY_BUF(r.out)));
     CVY_TRY(cvy_queue_finish(device->queue));

@@ -9,7 +9,7 @@
 #include "tools/bench_ops.h"
 #include "tools/progress.h"
 
-#define ERROR_BOUND 1e-5   /* relative L2 of operations that state none: sums of a few thousand terms at most */
+#define ERROR_BOUND 1e-5 /* relative L2 of operations that state none: sums of a few thousand terms at most */
 
 static void tile_text(const int *tile, char *out, size_t out_bytes) {
   int n = 0, used = 0;
@@ -20,8 +20,8 @@ static void tile_text(const int *tile, char *out, size_t out_bytes) {
 }
 
 /* What makes two rows of two files the same. */
-static void key_of(const char *device, const char *operation, const char *pass, const char *shape, const char *algorithm,
-                   const char *tile, char *out, size_t out_bytes) {
+static void key_of(const char *device, const char *operation, const char *pass, const char *shape,
+                   const char *algorithm, const char *tile, char *out, size_t out_bytes) {
   snprintf(out, out_bytes, "%s|%s|%s|%s|%s|%s", device, operation, pass, shape, algorithm, tile);
 }
 
@@ -56,7 +56,8 @@ int bench_rows_baseline(bench_rows *rows, const char *path) {
   }
   json_decref(root);
   if (json_object_size(rows->baseline) == 0)
-    return options_error("bench", "--baseline %s: it has no rows; expected a file of convoy bench conv|ops --json", path);
+    return options_error("bench", "--baseline %s: it has no rows; expected a file of convoy bench conv|ops --json",
+                         path);
   return EXIT_DONE;
 }
 
@@ -103,19 +104,19 @@ static json_t *row_json(const bench_device *device, const bench_case *c, const b
   const double roof = bench_roof_ms(&device->peaks, c->flops, c->read_bytes, c->write_bytes);
   const double bytes = c->read_bytes + c->write_bytes;
   const double memory = bench_roof_ms(&device->peaks, 0, c->read_bytes, c->write_bytes);
-  json_t *const row =
-      json_pack("{ss ss ss si ss ss sb sb si}", "operation", c->operation, "pass", c->pass, "shape", c->shape, "count",
-                c->count, "algorithm", way->algorithm, "tile", tile, "chosen", way->chosen, "tuned", way->tuned, "samples", times->n);
+  json_t *const row = json_pack("{ss ss ss si ss ss sb sb si}", "operation", c->operation, "pass", c->pass, "shape",
+                                c->shape, "count", c->count, "algorithm", way->algorithm, "tile", tile, "chosen",
+                                way->chosen, "tuned", way->tuned, "samples", times->n);
   json_object_update_new(
       row, json_pack("{so so so so so so so so}", "ms", number(ms->median), "ms_low", number(ms->low), "ms_high",
                      number(ms->high), "wall_ms", number(times->wall.median), "event_ms",
-                     times->event.median > 0 ? json_real(times->event.median) : json_null(), "flops",
-                     number(c->flops), "bytes", number(bytes), "gflops", number(c->flops / ms->median * 1e-6)));
+                     times->event.median > 0 ? json_real(times->event.median) : json_null(), "flops", number(c->flops),
+                     "bytes", number(bytes), "gflops", number(c->flops / ms->median * 1e-6)));
   json_object_update_new(
       row, json_pack("{so so so ss so so}", "gbs", number(bytes / ms->median * 1e-6), "of_peak",
                      number(c->flops / ms->median * 1e-6 / device->peaks.fma_gflops), "of_roofline",
-                     number(roof / ms->median), "bound", roof > memory ? "arithmetic" : "memory", "error", number(error),
-                     "error_bound", way->error_bound > 0 ? json_real(way->error_bound) : json_null()));
+                     number(roof / ms->median), "bound", roof > memory ? "arithmetic" : "memory", "error",
+                     number(error), "error_bound", way->error_bound > 0 ? json_real(way->error_bound) : json_null()));
   return row;
 }
 
@@ -125,8 +126,8 @@ static int total_of(const bench_case *c) {
   return CVY_CONV_PASSES;
 }
 
-cvy_status bench_row(bench_rows *rows, bench_device *device, const bench_case *c, const bench_way *way, bench_run_fn run,
-                     bench_error_fn error_fn, void *user) {
+cvy_status bench_row(bench_rows *rows, bench_device *device, const bench_case *c, const bench_way *way,
+                     bench_run_fn run, bench_error_fn error_fn, void *user) {
   cvy_status status = CVY_OK;
   bench_times times;
   double error = NAN;
@@ -187,9 +188,10 @@ void bench_rows_totals(bench_rows *rows, const bench_device *device) {
     for (int i = 0; i <= CVY_CONV_PASSES + 1; i++) {
       const bench_totals *const t = i <= CVY_CONV_PASSES ? &rows->totals[i] : &all;
       if (t->rows == 0) continue;
-      printf("  %-16s %10.3f ms", i < CVY_CONV_PASSES    ? cvy_conv_pass_name((cvy_conv_pass)i)
-                                  : i == CVY_CONV_PASSES ? "other operations"
-                                                         : "together",
+      printf("  %-16s %10.3f ms",
+             i < CVY_CONV_PASSES    ? cvy_conv_pass_name((cvy_conv_pass)i)
+             : i == CVY_CONV_PASSES ? "other operations"
+                                    : "together",
              t->ms);
       if (t->flops > 0)
         printf("  %8.1f GFLOP/s, %.2f x peak", t->flops / t->ms * 1e-6,

@@ -8,9 +8,9 @@
 
 #include "src/base/mem.h"
 #include "src/nn/layout.h"
-#include "src/train/calibrate.h"
-#include "src/train/scaling.h"
-#include "src/train/team.h"
+#include "src/team/calibrate.h"
+#include "src/share/scaling.h"
+#include "src/team/inside.h"
 #include "tools/bench.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
@@ -26,8 +26,9 @@ typedef struct scaling_options {
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "What is measured"},
     ROW_MODEL(FIELD, "the network"),
-    ROW_BATCH(FIELD, 1 << 20, "images of a step of the whole team; a device alone, and smaller teams, take it too (strong), or "
-                              "their shares of it (weak)"),
+    ROW_BATCH(FIELD, 1 << 20,
+              "images of a step of the whole team; a device alone, and smaller teams, take it too (strong), or "
+              "their shares of it (weak)"),
     {.kind = OPTION_INT,
      .name = "steps",
      FIELD(steps),
@@ -45,7 +46,8 @@ static const option_row rows[] = {
      .unit = "rounds",
      .lo = 1,
      .hi = 100,
-     .help = "all of it so many times over; of each figure the least counts, as other programs take time away unevenly"},
+     .help = "all of it so many times over; of each figure the least counts, as other programs take time away "
+             "unevenly"},
     {.kind = OPTION_INT,
      .name = "extrapolate",
      FIELD(extrapolate),
@@ -66,8 +68,9 @@ static const option_table table = {
     .usage = "[options]",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
-    .about = "Measures each device alone, then teams of the first 2, 3, ... devices (2, 4, 8, ... of\n"
-             "more than 4), and says what limits them and whether each device is worth it.",
+    .about =
+        "Measures each device alone, then teams of the first 2, 3, ... devices (2, 4, 8, ... of\n"
+        "more than 4), and says what limits them and whether each device is worth it.",
     .after =
         "strong: the same batch, divided evenly; weak: the same share per device. Times: lower\n"
         "quartile of steps, or of blocks of them, the least of all rounds. Efficiency: of the sum\n"
@@ -89,12 +92,17 @@ static const double BLOCK_MS = 60;
 typedef struct one_device {
   cvy_balance_point points[POINTS];
   int n_points;
-  double crowded_s;                 /* its computing while all compute */
-  cvy_math math;                    /* what its products used */
-  int same_as;                      /* a device measured already, or itself */
+  double crowded_s; /* its computing while all compute */
+  cvy_math math;    /* what its products used */
+  int same_as;      /* a device measured already, or itself */
 } one_device;
 
-typedef struct mode { int batch; double measured_s; cvy_scaling_step predicted; double efficiency; } mode;
+typedef struct mode {
+  int batch;
+  double measured_s;
+  cvy_scaling_step predicted;
+  double efficiency;
+} mode;
 typedef struct team_row {
   int k;
   cvy_scaling_exchange exchange;
@@ -108,7 +116,7 @@ typedef struct scaling_run {
   cvy_data *data;
   int32_t *samples;
   int n, n_rows, round;
-  double crowded_step_s;            /* all devices computing, without an exchange */
+  double crowded_step_s; /* all devices computing, without an exchange */
   one_device *ones;
   cvy_scaling_device *model;
   team_row *rows;
@@ -120,10 +128,10 @@ typedef struct scaling_run {
 /* Of `n` images each. */
 static cvy_status run_steps(scaling_run *run, cvy_team *team, int n, int steps, bench_samples *out) {
   cvy_status status = CVY_OK;
-  const volatile int *const stop = signals_soft();
+  const cvy_stop *const stop = signals_soft();
   for (int i = 0; i < steps; i++) {
     bool got = true;
-    if (*stop) CVY_TRY(CVY_E_INTERRUPTED);
+    if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
     CVY_TRY(cvy_team_step(team, run->samples, n, 0.001f));
     if (i == steps - 1) CVY_TRY(cvy_team_wait(team));
     while (got) {
@@ -139,15 +147,16 @@ fail:
 static cvy_status open_team(scaling_run *run, const cvy_devices *devices, int batch, bool no_sync, cvy_team **team) {
   cvy_status status = CVY_OK;
   const scaling_options *const o = run->options;
-  const cvy_team_params params = {.batch = batch,
-                                  .samples = batch,
-                                  .conv_algo = o->conv_algo,
-                                  .math = (cvy_math)o->math,
-                                  .tune = (cvy_tune_mode)o->tune,
-                                  .no_sync = no_sync,
-                                  .allow_nan = true,
-                                  .loss_stops = true,
-                                  .run_ahead = no_sync ? 0 : -1};   /* steps end together without an exchange too */
+  const cvy_team_params params = {
+      .batch = batch,
+      .samples = batch,
+      .conv_algo = o->conv_algo,
+      .math = (cvy_math)o->math,
+      .tune = (cvy_tune_mode)o->tune,
+      .no_sync = no_sync,
+      .allow_nan = true,
+      .loss_stops = true,
+      .run_ahead = no_sync ? CVY_RUN_AHEAD_NONE : 0}; /* steps end together without an exchange too */
   CVY_TRY(cvy_team_create(devices, run->net, &params, team));
   CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));
   CVY_TRY(cvy_team_attach(*team, run->data));
@@ -164,8 +173,8 @@ static cvy_devices some_of(const scaling_run *run, int first, int k) {
   return some;
 }
 
-/* Of blocks of steps that take BLOCK_MS or more, since the ends of single short steps come irregularly; of their means the
- * lower quartile: what other programs of the machine take away is only seen on some. */
+/* Of blocks of steps that take BLOCK_MS or more, since the ends of single short steps come irregularly; of their means
+ * the lower quartile: what other programs of the machine take away is only seen on some. */
 static cvy_status step_s(scaling_run *run, cvy_team *team, int n, double *seconds) {
   cvy_status status = CVY_OK;
   static bench_samples steps, blocks;
@@ -220,7 +229,7 @@ static cvy_status measure_alone(scaling_run *run, int i) {
   const int n = sizes_of(run, sizes);
   tell(run, "measuring device %d of %d alone", i + 1, run->n);
   one->n_points = 0;
-  for (int s = n - 1; s >= 0; s--) {   /* ascending; memory and kernels depend on what a replica is planned for */
+  for (int s = n - 1; s >= 0; s--) { /* ascending; memory and kernels depend on what a replica is planned for */
     double seconds;
     if (one->n_points > 0 && one->points[one->n_points - 1].n == sizes[s]) continue;
     cvy_balance_point *const point = &one->points[one->n_points++];
@@ -328,8 +337,8 @@ static void find_crowding(scaling_run *run) {
     const double alone = cvy_balance_compute_time(&run->model[i].alone, run->shares[i]);
     run->model[i].crowded_share = run->shares[i];
     /* on cores that are shared one device's computing is no measure: what all take is */
-    run->model[i].crowded = expected.shares_cores ? run->crowded_step_s / expected.compute_s
-                                                  : fmax(1, one->crowded_s / alone);
+    run->model[i].crowded =
+        expected.shares_cores ? run->crowded_step_s / expected.compute_s : fmax(1, one->crowded_s / alone);
   }
 }
 
@@ -341,7 +350,7 @@ static void conclude(scaling_run *run) {
     run->model[i] = (cvy_scaling_device){.alone = {.points = one->points, .n_points = one->n_points, .cap = -1},
                                          /* all CPU runtimes drive the host's cores */
                                          .place = info->kind == CVY_DEVICE_CPU ? HOST_PLACE : HOST_PLACE + 1 + c->item,
-                                         .part = c->units > 0 ? (double)c->units / (double)info->compute_units : 1};
+                                         .cores = c->units > 0 ? (double)c->units / (double)info->compute_units : 1};
   }
   find_crowding(run);
   for (int i = 0; i < run->n_rows; i++) {
@@ -354,8 +363,9 @@ static void conclude(scaling_run *run) {
 static void judge_quiet(const scaling_run *run) {
   const mode *const m = &run->rows[0].strong;
   if (fabs(m->predicted.step_s / m->measured_s - 1) > 0.1)
-    program_warn("the machine was not quiet: the first device alone took %.2f ms a step by itself, %.2f ms among the teams",
-                 1e3 * m->predicted.step_s, 1e3 * m->measured_s);
+    program_warn(
+        "the machine was not quiet: the first device alone took %.2f ms a step by itself, %.2f ms among the teams",
+        1e3 * m->predicted.step_s, 1e3 * m->measured_s);
 }
 
 /* ---- output ---- */
@@ -400,11 +410,13 @@ static void print_extrapolation(const scaling_run *run) {
   char name[48];
   if (run->n == 1 || most < 2) return;
   const double alone = cvy_balance_compute_time(&run->model[0].alone, batch);
-  printf("\nDevices like %s, each with cores and a link of its own, on this host (transfers of all at once, sum and\n"
-         "update at the speed measured here; nothing else of the host is taken to be short):\n%9s %12s %10s %16s\n",
-         name_of(run, 0, name, sizeof name), "devices", "strong ms", "faster", "weak efficiency");
+  printf(
+      "\nDevices like %s, each with cores and a link of its own, on this host (transfers of all at once, sum and\n"
+      "update at the speed measured here; nothing else of the host is taken to be short):\n%9s %12s %10s %16s\n",
+      name_of(run, 0, name, sizeof name), "devices", "strong ms", "faster", "weak efficiency");
   for (int k = 2; k <= most; k *= 2) {
-    const cvy_scaling_step strong = cvy_scaling_extrapolate(&run->model[0], k, (batch + k - 1) / k, &last->exchange, last->k);
+    const cvy_scaling_step strong =
+        cvy_scaling_extrapolate(&run->model[0], k, (batch + k - 1) / k, &last->exchange, last->k);
     const cvy_scaling_step weak = cvy_scaling_extrapolate(&run->model[0], k, batch, &last->exchange, last->k);
     printf("%9d %12.2f %9.2fx %16.2f\n", k, 1e3 * strong.step_s, alone / strong.step_s, alone / weak.step_s);
   }
@@ -466,30 +478,34 @@ static json_t *result_json(const scaling_run *run) {
     const one_device *const one = &run->ones[run->ones[i].same_as];
     json_t *const alone = json_array();
     for (int p = 0; p < one->n_points; p++)
-      json_array_append_new(alone, json_pack("{si sf sf}", "share", one->points[p].n, "ms", 1e3 * one->points[p].seconds,
-                                             "img_s", one->points[p].n / one->points[p].seconds));
+      json_array_append_new(
+          alone, json_pack("{si sf sf}", "share", one->points[p].n, "ms", 1e3 * one->points[p].seconds, "img_s",
+                           one->points[p].n / one->points[p].seconds));
     json_array_append_new(
-        devices, json_pack("{ss ss so sf so}", "device", cvy_devices_label(run->devices, i), "math",
-                           program_math_name(one->math), "alone", alone, "crowded",
-                           run->model[i].crowded > 0 ? run->model[i].crowded : 1.0, "shares_cores_with",
-                           run->ones[i].same_as == i ? json_null()
-                                                     : json_string(name_of(run, run->ones[i].same_as, name, sizeof name))));
+        devices,
+        json_pack("{ss ss so sf so}", "device", cvy_devices_label(run->devices, i), "math",
+                  program_math_name(one->math), "alone", alone, "crowded",
+                  run->model[i].crowded > 0 ? run->model[i].crowded : 1.0, "shares_cores_with",
+                  run->ones[i].same_as == i ? json_null()
+                                            : json_string(name_of(run, run->ones[i].same_as, name, sizeof name))));
   }
   for (int i = 0; i < run->n_rows; i++) {
     const team_row *const row = &run->rows[i];
     verdict_of(run, i, text, sizeof text);
-    json_array_append_new(teams, json_pack("{si so sf sf so so}", "devices", row->k, "verdict",
-                                           i > 0 ? json_string(text) : json_null(), "transfer_ms",
-                                           1e3 * row->exchange.transfer_s, "host_ms", 1e3 * row->exchange.host_s, "strong",
-                                           mode_json(row, &row->strong), "weak", mode_json(row, &row->weak)));
+    json_array_append_new(
+        teams, json_pack("{si so sf sf so so}", "devices", row->k, "verdict", i > 0 ? json_string(text) : json_null(),
+                         "transfer_ms", 1e3 * row->exchange.transfer_s, "host_ms", 1e3 * row->exchange.host_s, "strong",
+                         mode_json(row, &row->strong), "weak", mode_json(row, &row->weak)));
   }
   const team_row *const last = &run->rows[run->n_rows - 1];
   const double alone = cvy_balance_compute_time(&run->model[0].alone, batch);
   for (int k = 2; run->n > 1 && k <= (int)run->options->extrapolate; k *= 2) {
-    const cvy_scaling_step strong = cvy_scaling_extrapolate(&run->model[0], k, (batch + k - 1) / k, &last->exchange, last->k);
+    const cvy_scaling_step strong =
+        cvy_scaling_extrapolate(&run->model[0], k, (batch + k - 1) / k, &last->exchange, last->k);
     const cvy_scaling_step weak = cvy_scaling_extrapolate(&run->model[0], k, batch, &last->exchange, last->k);
-    json_array_append_new(more, json_pack("{si sf sf sf}", "devices", k, "strong_ms", 1e3 * strong.step_s, "strong_speedup",
-                                          alone / strong.step_s, "weak_efficiency", alone / weak.step_s));
+    json_array_append_new(more,
+                          json_pack("{si sf sf sf}", "devices", k, "strong_ms", 1e3 * strong.step_s, "strong_speedup",
+                                    alone / strong.step_s, "weak_efficiency", alone / weak.step_s));
   }
   json_t *const out = bench_json("scaling", devices);
   json_object_update_new(out, json_pack("{ss si so so}", "model", program_models[run->options->model], "batch", batch,
@@ -525,8 +541,8 @@ static cvy_status prepare(scaling_run *run) {
   run->rows = cvy_calloc(n, sizeof *run->rows);
   run->shares = cvy_calloc(n, sizeof *run->shares);
   run->samples = cvy_calloc((size_t)batch, sizeof *run->samples);
-  CVY_REQUIRE(run->ones && run->model && run->rows && run->shares && run->samples, CVY_E_MEMORY, "no memory for a batch of %d",
-              batch);
+  CVY_REQUIRE(run->ones && run->model && run->rows && run->shares && run->samples, CVY_E_MEMORY,
+              "no memory for a batch of %d", batch);
   for (int i = 0; i < batch; i++) run->samples[i] = i;
   find_same_cores(run);
   for (int k = 1; k < run->n; k = run->n > 4 ? 2 * k : k + 1) run->rows[run->n_rows++].k = k;

@@ -41,7 +41,7 @@ void bench_device_close(bench_device *device) {
 cvy_status bench_flush(bench_device *device) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_buffer_fill(device->queue, device->flush, 0, cvy_buffer_size(device->flush), 0));
-  CVY_TRY(bench_collect(device));   /* waits, and drops the time of the flush */
+  CVY_TRY(bench_collect(device)); /* waits, and drops the time of the flush */
 fail:
   return status;
 }
@@ -68,16 +68,16 @@ cvy_status bench_sample(bench_device *device, double seconds, bool flush, bench_
                         bench_times *out) {
   cvy_status status = CVY_OK;
   static bench_samples wall, event;
-  const volatile int *const stop = signals_soft();
+  const cvy_stop *const stop = signals_soft();
   wall.n = event.n = 0;
   *out = (bench_times){0};
   CVY_TRY(run(user));
   CVY_TRY(bench_collect(device));
-  double spent = 0;   /* in samples and in flushing: the time given is the user's */
+  double spent = 0; /* in samples and in flushing: the time given is the user's */
   for (const uint64_t begin = cvy_clock_ns(); wall.n < BENCH_SAMPLES_MAX; spent = cvy_clock_seconds_since(begin)) {
     if (spent >= seconds && (wall.n >= BENCH_SAMPLES_MIN || (wall.n > 0 && spent >= 4 * seconds))) break;
-    if (*stop) return CVY_E_INTERRUPTED;
-    if (ferror(stdout)) return CVY_E_IO;   /* nobody reads the rows; main says so */
+    if (cvy_stop_requested(stop)) return CVY_E_INTERRUPTED;
+    if (ferror(stdout)) return CVY_E_IO; /* nobody reads the rows; main says so */
     if (flush) CVY_TRY(bench_flush(device));
     const uint64_t start = cvy_clock_ns();
     CVY_TRY(run(user));
@@ -137,7 +137,10 @@ json_t *bench_json(const char *word, json_t *devices) {
 json_t *bench_device_json(const bench_device *device) {
   const cvy_device_info *const info = cvy_device_get_info(device->cl);
   json_t *const peaks = json_object();
-  const struct { const char *name; double value; } rates[] = {
+  const struct {
+    const char *name;
+    double value;
+  } rates[] = {
       {"fma_gflops", device->peaks.fma_gflops},       {"read_gbs", device->peaks.read_gbs},
       {"write_gbs", device->peaks.write_gbs},         {"copy_gbs", device->peaks.copy_gbs},
       {"to_device_gbs", device->peaks.to_device_gbs}, {"to_host_gbs", device->peaks.to_host_gbs},
@@ -145,8 +148,8 @@ json_t *bench_device_json(const bench_device *device) {
   };
   for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
     if (rates[i].value > 0) json_object_set_new(peaks, rates[i].name, json_real(rates[i].value));
-  return json_pack("{ss ss ss ss so}", "device", device->label, "driver", info->driver, "platform",
-                   info->platform_name, "platform_version", info->platform_version, "peaks", peaks);
+  return json_pack("{ss ss ss ss so}", "device", device->label, "driver", info->driver, "platform", info->platform_name,
+                   "platform_version", info->platform_version, "peaks", peaks);
 }
 
 bool bench_to_stdout(const char *json) { return json && strcmp(json, "-") == 0; }

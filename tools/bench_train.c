@@ -8,7 +8,7 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/nn/instance_parts.h"
-#include "src/train/team.h"
+#include "src/team/inside.h"
 #include "tools/bench_ops.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
@@ -57,8 +57,9 @@ static const option_table table = {
     .usage = "[options]",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
-    .about = "Measures whole training steps on synthetic data, then the same steps again with the\n"
-             "times of all kernels: by operation and by layer, adding up to the step's time.",
+    .about =
+        "Measures whole training steps on synthetic data, then the same steps again with the\n"
+        "times of all kernels: by operation and by layer, adding up to the step's time.",
     .after =
         "GFLOP/s: multiply-adds of direct convolutions and linear layers, times 2; the FMA\n"
         "peak is measured between. Memory: what is allocated on the devices, and the most\n"
@@ -74,17 +75,24 @@ static const option_table table = {
         "\"backward_data_ms\", \"ms\", \"gflops\"}]}]}; backward_ms of convolutions: weights.",
 };
 
-typedef struct layer_times { double ms[CVY_SCOPE_PARTS]; long launches[CVY_SCOPE_PARTS]; } layer_times;
+typedef struct layer_times {
+  double ms[CVY_SCOPE_PARTS];
+  long launches[CVY_SCOPE_PARTS];
+} layer_times;
 /* A family: "conv2d backward_weights". */
-typedef struct family { char name[48]; double ms, flops; long launches; } family;
+typedef struct family {
+  char name[48];
+  double ms, flops;
+  long launches;
+} family;
 enum { FAMILIES_MAX = 40 };
 
 typedef struct device_times {
   const cvy_instance *instance;
-  layer_times *units;               /* n_units, then loss, then what belongs to no unit */
+  layer_times *units; /* n_units, then loss, then what belongs to no unit */
   family families[FAMILIES_MAX];
   int n_families;
-  double kernels_ms, between_ms;    /* of a step */
+  double kernels_ms, between_ms; /* of a step */
   int share, micro_batch;
   cvy_math math;
   size_t device_bytes;
@@ -98,7 +106,7 @@ typedef struct train_run {
   cvy_net *net;
   cvy_data *data;
   int32_t *samples;
-  int n;                            /* devices */
+  int n; /* devices */
   device_times *times;
   bench_samples step_ms;
   bench_spread spread;
@@ -111,11 +119,11 @@ typedef struct train_run {
 /* Steps, or evaluations of as many images. Their times go to step_ms where wanted. */
 static cvy_status run_steps(train_run *run, cvy_team *team, int steps, bench_samples *step_ms) {
   cvy_status status = CVY_OK;
-  const volatile int *const stop = signals_soft();
+  const cvy_stop *const stop = signals_soft();
   const int batch = (int)run->options->batch;
   for (int i = 0; i < steps; i++) {
     bool got = true;
-    if (*stop) CVY_TRY(CVY_E_INTERRUPTED);
+    if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
     if (run->options->inference) {
       cvy_eval_result result;
       CVY_TRY(cvy_team_evaluate(team, true, &result));
@@ -144,8 +152,7 @@ static cvy_status open_team(train_run *run, bool profile, cvy_team **team) {
                                   .tune = (cvy_tune_mode)run->options->tune,
                                   .profile = profile,
                                   .allow_nan = true,
-                                  .loss_stops = true,   /* a figure is the whole team's */
-                                  .run_ahead = -1};
+                                  .loss_stops = true}; /* a figure is the whole team's */
   progress_status("preparing the devices (kernels are compiled the first time)");
   CVY_TRY(cvy_team_create(run->devices, run->net, &params, team));
   CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));
@@ -162,7 +169,7 @@ static cvy_status measure_rate(train_run *run) {
   progress_status("measuring steps");
   CVY_TRY(run_steps(run, team, (int)run->options->steps, &run->step_ms));
   run->spread = bench_spread_of(&run->step_ms);
-  run->best_ms = run->step_ms.values[0];   /* sorted */
+  run->best_ms = run->step_ms.values[0]; /* sorted */
   struct rusage usage;
   if (getrusage(RUSAGE_SELF, &usage) == 0) run->process_mib = (double)usage.ru_maxrss / 1024;
   for (int i = 0; i < run->n; i++) {
@@ -186,11 +193,11 @@ static void add_times(void *user, const cvy_command *c) {
   if (c->kind != CVY_COMMAND_KERNEL) return;
   const int unit = scope >= 0 ? scope / CVY_SCOPE_PARTS : scope == CVY_SCOPE_LOSS ? n_units : n_units + 1;
   /* what belongs to no unit is told apart by its kernel: gather, the update, the rest */
-  const int part = scope >= 0                             ? scope % CVY_SCOPE_PARTS
-                   : scope == CVY_SCOPE_LOSS              ? 0
-                   : strncmp(c->name, "gather", 6) == 0    ? 0
-                   : strncmp(c->name, "sgd", 3) == 0       ? 1
-                                                          : 2;
+  const int part = scope >= 0                           ? scope % CVY_SCOPE_PARTS
+                   : scope == CVY_SCOPE_LOSS            ? 0
+                   : strncmp(c->name, "gather", 6) == 0 ? 0
+                   : strncmp(c->name, "sgd", 3) == 0    ? 1
+                                                        : 2;
   const double ms = c->end_ns > c->start_ns ? 1e-6 * (double)(c->end_ns - c->start_ns) : 0;
   t->units[unit].ms[part] += ms;
   t->units[unit].launches[part]++;
@@ -213,7 +220,7 @@ static void add_family(device_times *t, const char *operation, const char *pass,
   t->families[i].flops += flops;
 }
 
-static bool is_product(const cvy_unit *u) { 
+static bool is_product(const cvy_unit *u) {
   return u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_CONVPOOL || u->kind == CVY_UNIT_LINEAR;
 }
 

@@ -18,9 +18,9 @@ static bool on_path(const char *name, const struct stat *wanted) {
   struct stat info;
   while (at && *at) {
     const int size = (int)strcspn(at, ":");
-    if (size > 0 && snprintf(path, sizeof path, "%.*s/%s", size, at, name) < (int)sizeof path && access(path, X_OK) == 0 &&
-        stat(path, &info) == 0 && S_ISREG(info.st_mode))
-      return info.st_dev == wanted->st_dev && info.st_ino == wanted->st_ino;   /* the first one is what a shell takes */
+    if (size > 0 && snprintf(path, sizeof path, "%.*s/%s", size, at, name) < (int)sizeof path &&
+        access(path, X_OK) == 0 && stat(path, &info) == 0 && S_ISREG(info.st_mode))
+      return info.st_dev == wanted->st_dev && info.st_ino == wanted->st_ino; /* the first one is what a shell takes */
     at += size + (at[size] == ':');
   }
   return false;
@@ -53,8 +53,8 @@ void called_message(const char *message, char *out, size_t out_bytes) {
       return;
     }
     const bool tunes = strncmp(rest, tune, sizeof tune - 1) == 0;
-    used += (size_t)snprintf(out + used, out_bytes - used, "%.*s'%s %s%s", (int)(found - at), at, how, tunes ? tune : "",
-                             tunes ? tune_args : "");
+    used += (size_t)snprintf(out + used, out_bytes - used, "%.*s'%s %s%s", (int)(found - at), at, how,
+                             tunes ? tune : "", tunes ? tune_args : "");
     at = rest + (tunes ? sizeof tune - 1 : 0);
   }
 }

@@ -12,7 +12,10 @@ static const word_row rows[] = {
     {"scaling", bench_scaling_main, "devices alone and together, what limits them, which are worth it"},
 };
 static const word_list words = {
-    .verb = "bench", .kind = "word", .rows = rows, .n_rows = sizeof rows / sizeof rows[0],
+    .verb = "bench",
+    .kind = "word",
+    .rows = rows,
+    .n_rows = sizeof rows / sizeof rows[0],
     .about = "Measures devices, kernels and training.",
     .after = "convoy help bench WORD lists the options and what the figures mean.",
 };

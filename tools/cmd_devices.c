@@ -7,7 +7,9 @@
 
 #include "tools/program_common.h"
 
-typedef struct devices_options { const char *json; } devices_options;
+typedef struct devices_options {
+  const char *json;
+} devices_options;
 
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "Options"},
@@ -24,11 +26,13 @@ static const option_table table = {
     .usage = "[options]",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
-    .about = "Lists the OpenCL devices of this machine, one line each: its number P:D\n"
-             "(platform:device, as clinfo counts), what it is and what it can do. A line that\n"
-             "begins with - cannot be used; the reason stands behind it.",
-    .after = "A device is chosen by its number, a part of its name, or its kind; see --devices\n"
-             "in convoy train --help.",
+    .about =
+        "Lists the OpenCL devices of this machine, one line each: its number P:D\n"
+        "(platform:device, as clinfo counts), what it is and what it can do. A line that\n"
+        "begins with - cannot be used; the reason stands behind it.",
+    .after =
+        "A device is chosen by its number, a part of its name, or its kind; see --devices\n"
+        "in convoy train --help.",
 };
 
 static const char *kind_name(cvy_device_kind kind) {
@@ -45,9 +49,15 @@ static void size_text(size_t bytes, char *out, size_t out_bytes) {
 static void abilities(const cvy_device_info *d, char *out, size_t out_bytes) {
   size_t used = 0;
   out[0] = '\0';
-  const struct { bool there; const char *name; } list[] = {
-    {d->has_fp16, "fp16"}, {d->has_fp64, "fp64"}, {d->has_subgroups, "sub-groups"}, {d->host_unified, "unified memory"},
-    {d->can_partition_by_counts, "can be split"},
+  const struct {
+    bool there;
+    const char *name;
+  } list[] = {
+      {d->has_fp16, "fp16"},
+      {d->has_fp64, "fp64"},
+      {d->has_subgroups, "sub-groups"},
+      {d->host_unified, "unified memory"},
+      {d->can_partition_by_counts, "can be split"},
   };
   if (d->float_vector_width > 1) used = (size_t)snprintf(out, out_bytes, "float%d", d->float_vector_width);
   for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
@@ -109,8 +119,8 @@ static json_t *device_json(const cvy_device_list *list, int i) {
   number_text(d, number, sizeof number);
   if (d->same_as >= 0) number_text(&list->items[d->same_as], other, sizeof other);
   json_t *const out = json_pack("{ss sb so si si ss ss}", "id", number, "usable", d->usable, "reason",
-                                program_text_json(d->reason), "platform", d->platform, "index", d->index, "platform_name",
-                                d->platform_name, "platform_version", d->platform_version);
+                                program_text_json(d->reason), "platform", d->platform, "index", d->index,
+                                "platform_name", d->platform_name, "platform_version", d->platform_version);
   if (d->index < 0) return out;
   json_object_update_new(
       out, json_pack("{ss ss ss ss ss ss si sI sI sI sI si}", "kind", kind_name(d->kind), "name", d->name, "vendor",

@@ -118,7 +118,8 @@ int cmd_eval(int argc, char **argv) {
     if (status == CVY_OK) status = cvy_team_evaluate(team, false, &result);
     progress_end();
     code = program_exit_code(status);
-    if (status == CVY_OK && (!result_print(&options, &run, team, &result) || !isfinite(result.loss))) code = EXIT_FAILED;
+    if (status == CVY_OK && (!result_print(&options, &run, team, &result) || !isfinite(result.loss)))
+      code = EXIT_FAILED;
   }
   progress_end();
   cvy_team_destroy(&team);

@@ -10,7 +10,10 @@
 #include "tools/progress.h"
 #include "tools/selftest.h"
 
-typedef struct selftest_options { const char *devices, *json; bool quiet; } selftest_options;
+typedef struct selftest_options {
+  const char *devices, *json;
+  bool quiet;
+} selftest_options;
 
 #define FIELD(name) .offset = offsetof(selftest_options, name)
 static const option_row rows[] = {
@@ -31,9 +34,10 @@ static const option_table table = {
     .usage = "[options]",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
-    .about = "Runs every operation on your devices, with the shapes of resnet18 and lenet, and\n"
-             "compares the results with plain loops in double precision. One line per device;\n"
-             "exit status 1 if anything is wrong. Takes some seconds per device.",
+    .about =
+        "Runs every operation on your devices, with the shapes of resnet18 and lenet, and\n"
+        "compares the results with plain loops in double precision. One line per device;\n"
+        "exit status 1 if anything is wrong. Takes some seconds per device.",
 };
 
 /* "0:0,1:0": everything that can be used; NULL when out of memory. */

@@ -27,17 +27,17 @@ typedef struct training {
   cvy_team *team;
   run_files files;
   json_log *log;
-  device_watch *watch, *epoch_watch;   /* since moments ago; since the epoch's begin */
+  device_watch *watch, *epoch_watch; /* since moments ago; since the epoch's begin */
   char *labels, *title;
   plot_point *points;
   int n_points;
-  bool plot_failed, log_failed, begun;   /* begun: a step of this process is done */
-  long changes[MOST_CHANGES];       /* first steps with other shares, of --split auto */
+  bool plot_failed, log_failed, begun; /* begun: a step of this process is done */
+  long changes[MOST_CHANGES];          /* first steps with other shares, of --split auto */
   int n_changes, n_lost;
-  uint64_t start_ns;                /* CLOCK_MONOTONIC, close to the start of the process */
-  atomic_int phase;                 /* train_phase, for the status line until the first step is done */
-  char names[64];                   /* "0:0/0, 0:0/1": for the same */
-  long run_before;                  /* kernels that had run before the first step */
+  uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */
+  atomic_int phase;  /* train_phase, for the status line until the first step is done */
+  char names[64];    /* "0:0/0, 0:0/1": for the same */
+  long run_before;   /* kernels that had run before the first step */
 } training;
 
 static void log_run(const training *t) {
@@ -60,13 +60,13 @@ static void log_run(const training *t) {
     if (cvy_net_param(t->run.net, i, &info)) parameters += info.elems;
   }
   const cvy_data *const d = t->run.data;
-  json_log_line(
-      t->log, json_pack("{s{ss sI so so so so so so sI s{ss si si si si si si} so so}}", "run", "version", cvy_version(), "seed",
-                        (json_int_t)t->options->seed, "devices", devices, "compute_units", units, "drivers", drivers, "shares", shares, "micro_batches", micro,
-                        "device_bytes", bytes, "parameters", (json_int_t)parameters, "data", "name", d->name, "train",
-                        d->train.n, "test", d->test.n, "height", d->h, "width", d->w, "channels", d->c, "classes",
-                        d->classes, "settings", train_settings_all(t->options, d, t->team), "conv_choices",
-                        json_loads(cvy_team_conv_choices(t->team), 0, NULL)));
+  json_log_line(t->log, json_pack("{s{ss sI so so so so so so sI s{ss si si si si si si} so so}}", "run", "version",
+                                  cvy_version(), "seed", (json_int_t)t->options->seed, "devices", devices,
+                                  "compute_units", units, "drivers", drivers, "shares", shares, "micro_batches", micro,
+                                  "device_bytes", bytes, "parameters", (json_int_t)parameters, "data", "name", d->name,
+                                  "train", d->train.n, "test", d->test.n, "height", d->h, "width", d->w, "channels",
+                                  d->c, "classes", d->classes, "settings", train_settings_all(t->options, d, t->team),
+                                  "conv_choices", json_loads(cvy_team_conv_choices(t->team), 0, NULL)));
 }
 
 /* The log is made when there is something to tell of a run: one that is refused leaves an older log alone. */
@@ -120,13 +120,11 @@ static void plot_finished(training *t, const cvy_train_result *result) {
 static void begin(training *t, int epoch) {
   if (t->begun) return;
   t->begun = true;
-  plot_begin(t, epoch);   /* before the log says of this part what it may say of an earlier one */
+  plot_begin(t, epoch); /* before the log says of this part what it may say of an earlier one */
   log_begin(t);
 }
 
-static void on_shares(void *user, const cvy_shares_change *change, int epoch) {
-  training *const t = user;
-  begin(t, epoch);
+static void on_shares(training *t, const cvy_shares_change *change) {
   if (t->log) json_log_line(t->log, json_pack("{so}", "balance", json_loads(change->json, 0, NULL)));
   if (change->step == 0) return;
   if (t->n_changes < MOST_CHANGES) t->changes[t->n_changes] = change->step;
@@ -142,15 +140,22 @@ static void watch_devices(device_watch *watch, const int *shares, double least_m
   if (n > 0) progress_devices(devices, n);
 }
 
-static void on_device_lost(void *user, const cvy_device_loss *loss, int epoch) {
-  training *const t = user;
+static void on_device_lost(training *t, const cvy_lost_device *lost) {
   json_t *const shares = json_array();
-  begin(t, epoch);
-  for (int i = 0; i < cvy_team_size(t->team); i++) json_array_append_new(shares, json_integer(loss->shares[i]));
+  for (int i = 0; i < cvy_team_size(t->team); i++) json_array_append_new(shares, json_integer(lost->shares[i]));
   t->n_lost++;
-  json_log_line(t->log, json_pack("{s{si ss sI ss sb so}}", "device_lost", "device", loss->device, "label", loss->label,
-                                  "step", (json_int_t)loss->step, "reason", loss->reason, "hung", loss->hung, "shares",
-                                  shares));
+  json_log_line(t->log,
+                json_pack("{s{si ss sI ss sb so}}", "device_lost", "device", lost->device, "label", lost->label, "step",
+                          (json_int_t)lost->step, "reason", lost->reason, "hung", lost->hung, "shares", shares));
+}
+
+static void on_event(void *user, const cvy_team_event *event, int epoch) {
+  training *const t = user;
+  begin(t, epoch);
+  switch (event->kind) {
+    case CVY_TEAM_SHARES_CHANGED: on_shares(t, &event->of.shares); break;
+    case CVY_TEAM_DEVICE_LOST: on_device_lost(t, &event->of.lost); break;
+  }
 }
 
 /* ---- until the first step is done ---- */
@@ -161,7 +166,8 @@ static void names_make(training *t) {
   size_t used = 0;
   for (int i = 0; i < n && used < sizeof t->names; i++) {
     const char *const label = cvy_devices_label(t->run.devices, i);
-    used += (size_t)snprintf(t->names + used, sizeof t->names - used, "%s%.*s", i ? ", " : "", (int)strcspn(label, " "), label);
+    used += (size_t)snprintf(t->names + used, sizeof t->names - used, "%s%.*s", i ? ", " : "", (int)strcspn(label, " "),
+                             label);
   }
   if (used >= 32) snprintf(t->names, sizeof t->names, "%d devices", n);
 }
@@ -170,25 +176,27 @@ static void describe_wait(void *user, double seconds, char *out, size_t out_byte
   training *const t = user;
   const cvy_launch_totals totals = cvy_launch_get_totals();
   switch ((train_phase)atomic_load(&t->phase)) {
-    case PHASE_OPENING:
-      snprintf(out, out_bytes, "opening devices, reading the data, %.0f s", seconds);
-      break;
+    case PHASE_OPENING: snprintf(out, out_bytes, "opening devices, reading the data, %.0f s", seconds); break;
     case PHASE_PREPARING:
       snprintf(out, out_bytes, "preparing: %ld programs built, %.0f s", totals.compiled + totals.cached, seconds);
       break;
     case PHASE_FIRST_STEP: {
       const long run = totals.kernels_run - t->run_before;
       const long about = totals.kernels > run ? totals.kernels : run;
-      const int size = snprintf(out, out_bytes, "compiling kernels for %s: %ld of about %ld, %.0f s", t->names, run, about, seconds);
-      if (size >= progress_columns()) snprintf(out, out_bytes, "kernels: %ld of about %ld, %.0f s", run, about, seconds);
+      const int size =
+          snprintf(out, out_bytes, "compiling kernels for %s: %ld of about %ld, %.0f s", t->names, run, about, seconds);
+      if (size >= progress_columns())
+        snprintf(out, out_bytes, "kernels: %ld of about %ld, %.0f s", run, about, seconds);
       break;
     }
   }
 }
 
-static double compile_seconds(double start_seconds) { return 1e-9 * (double)cvy_launch_get_totals().build_ns + start_seconds; }
+static double compile_seconds(double start_seconds) {
+  return 1e-9 * (double)cvy_launch_get_totals().build_ns + start_seconds;
+}
 
-enum { COMPILE_SAID_S = 2 };   /* less is what loading takes */
+enum { COMPILE_SAID_S = 2 }; /* less is what loading takes */
 
 static void on_started(void *user, double seconds) {
   const training *const t = user;
@@ -256,19 +264,21 @@ static void say_start(const training *t) {
   if (t->options->no_sync)
     program_warn("--no-sync: nothing is exchanged or updated; this is a measurement, not training");
   if (t->options->staleness)
-    program_warn("--staleness 1: every step computes with weights that lack the update of the step before; other numbers "
-                 "than without");
+    program_warn(
+        "--staleness 1: every step computes with weights that lack the update of the step before; other numbers "
+        "than without");
   if (t->options->lr < FLT_MIN)
-    program_warn("--lr %g: below float32's normal numbers (%.2g), where digits are lost and devices may take it for 0: the weights "
-                 "will hardly change", t->options->lr, (double)FLT_MIN);
+    program_warn(
+        "--lr %g: below float32's normal numbers (%.2g), where digits are lost and devices may take it for 0: the "
+        "weights will hardly change",
+        t->options->lr, (double)FLT_MIN);
   if (t->options->quiet) return;
   char *const shares = shares_text(t, "+", true);
-  progress_end();   /* takes the status line away */
-  fprintf(stderr, "%s on %s: %d + %d images %dx%dx%d, %d classes\nbatch %s on [%s]\n", train_options_model(t->options),
-          d->name, d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares ? shares : "?", t->labels);
+  progress_line("%s on %s: %d + %d images %dx%dx%d, %d classes\nbatch %s on [%s]", train_options_model(t->options),
+                d->name, d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares ? shares : "?", t->labels);
   free(shares);
   const int rest = d->train.n % (int)t->options->batch;
-  if (t->options->drop_last && rest > 0) fprintf(stderr, "--drop-last: %d images are left out of every epoch\n", rest);
+  if (t->options->drop_last && rest > 0) progress_line("--drop-last: %d images are left out of every epoch", rest);
 }
 
 static int result_print(const training *t, const cvy_train_result *result) {
@@ -279,6 +289,7 @@ static int result_print(const training *t, const cvy_train_result *result) {
     if (status != CVY_OK) return program_exit_code(status);
     acc = eval.accuracy;
   }
+  progress_await_terminal(-1); /* stdout may be the same one */
   if (t->options->no_sync) printf("not training (--no-sync)");
   else if (acc >= 0) printf("test acc: %.2f", acc);
   else if (result->already_finished) printf("no step was left of %ld", result->steps);
@@ -300,8 +311,7 @@ static void log_end(training *t, cvy_status status, const cvy_train_result *resu
   if (!was_refused(t, status)) log_begin(t);
   if (!t->log) return;
   if (status != CVY_OK && status != CVY_E_INTERRUPTED) {
-    json_log_line(t->log,
-                  json_pack("{s{ss so}}", "error", "code", cvy_status_name(status), "message",
+    json_log_line(t->log, json_pack("{s{ss so}}", "error", "code", cvy_status_name(status), "message",
                                     program_text_json(program_last_error())));
     return;
   }
@@ -311,13 +321,13 @@ static void log_end(training *t, cvy_status status, const cvy_train_result *resu
                                   compile_seconds(result->start_seconds), "first_step_extra_sec", result->start_seconds,
                                   "programs_compiled", (json_int_t)totals.compiled, "programs_cached",
                                   (json_int_t)totals.cached));
-  json_log_line(t->log, json_pack("{s{sb sb sI si so so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "trained",
-                                  !t->options->no_sync, "steps",
-                                  (json_int_t)result->steps, "epochs", result->epochs_done, "test_acc",
-                                  result->test_acc >= 0 ? json_number(result->test_acc) : json_null(), "sec_per_epoch",
-                                  result->sec_per_epoch > 0 ? json_number(result->sec_per_epoch) : json_null(),
-                                  "images_per_second", json_number(result->images_per_second), "times",
-                                  device_report_json(t->team)));
+  json_log_line(
+      t->log,
+      json_pack("{s{sb sb sI si so so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "trained",
+                !t->options->no_sync, "steps", (json_int_t)result->steps, "epochs", result->epochs_done, "test_acc",
+                result->test_acc >= 0 ? json_number(result->test_acc) : json_null(), "sec_per_epoch",
+                result->sec_per_epoch > 0 ? json_number(result->sec_per_epoch) : json_null(), "images_per_second",
+                json_number(result->images_per_second), "times", device_report_json(t->team)));
 }
 
 /* --lr in float32, in which training computes: never 0, which would mean the default. */
@@ -327,25 +337,40 @@ static float rate_of(const train_options *o) { return o->lr > FLT_TRUE_MIN ? (fl
 static cvy_status team_open(training *t) {
   const train_options *const o = t->options;
   const bool shares = o->shares.list.n > 0;
+  const cvy_resume_facts resume = o->opened ? cvy_checkpoint_facts(o->opened) : (cvy_resume_facts){0};
   const cvy_team_params params = {
-    .batch = (int)o->batch,
-    .samples = t->run.data->train.n,
-    .split = shares ? CVY_SPLIT_SHARES : o->split.kind,
-    .split_values = shares ? o->shares.list.values : o->split.kind == CVY_SPLIT_WEIGHTS ? o->split.values.values : NULL,
-    .bn = o->bn.mode, .ghost = o->bn.ghost,
-    .momentum = (float)o->momentum, .weight_decay = (float)o->weight_decay, .nesterov = o->nesterov,
-    .run_ahead = (int)o->run_ahead, .staleness = (int)o->staleness, .exchange = (cvy_exchange_kind)o->exchange,
-    .bucket_mib = o->bucket_mib, .no_overlap = o->no_overlap, .no_sync = o->no_sync, .allow_nan = o->allow_nan,
-    .loss_stops = o->on_device_loss == 1, .device_timeout_s = o->device_timeout > 0 ? o->device_timeout : -1,
-    .conv_algo = o->conv_algo, .tune = (cvy_tune_mode)o->tune, .math = (cvy_math)o->math,
-    .resume_from = o->resume ? o->checkpoint : NULL, .untimed = o->no_times,
+      .batch = (int)o->batch,
+      .samples = t->run.data->train.n,
+      .split = shares ? CVY_SPLIT_SHARES : o->split.kind,
+      .split_values = shares                               ? o->shares.list.values
+                      : o->split.kind == CVY_SPLIT_WEIGHTS ? o->split.values.values
+                                                           : NULL,
+      .bn = o->bn.mode,
+      .ghost = o->bn.ghost,
+      .momentum = (float)o->momentum,
+      .weight_decay = (float)o->weight_decay,
+      .nesterov = o->nesterov,
+      .run_ahead = o->run_ahead == 0 ? CVY_RUN_AHEAD_NONE : (int)o->run_ahead,
+      .staleness = (int)o->staleness,
+      .exchange = (cvy_exchange_kind)o->exchange,
+      .bucket_mib = o->bucket_mib,
+      .no_overlap = o->no_overlap,
+      .no_sync = o->no_sync,
+      .allow_nan = o->allow_nan,
+      .loss_stops = o->on_device_loss == 1,
+      .device_timeout_s = o->device_timeout > 0 ? o->device_timeout : -1,
+      .conv_algo = o->conv_algo,
+      .tune = (cvy_tune_mode)o->tune,
+      .math = (cvy_math)o->math,
+      .resume = o->opened ? &resume : NULL,
+      .untimed = o->no_times,
   };
   progress_status("preparing the devices (kernels are compiled the first time)");
   names_make(t);
   atomic_store(&t->phase, PHASE_PREPARING);
   cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
   if (status != CVY_OK) return status;
-  if (o->init_from && !o->resumes) status = cvy_team_load(t->team, o->init_from);
+  if (o->init_from && !o->opened) status = cvy_team_load(t->team, o->init_from);
   else
     status = cvy_team_init(
         t->team, &(cvy_init_params){.kind = o->init == 1 ? CVY_INIT_HE : CVY_INIT_D2L, .seed = (uint64_t)o->seed});
@@ -374,12 +399,12 @@ static cvy_status train(training *t, cvy_train_result *result) {
       .checkpoint_epochs = o->checkpoint_every.epochs,
       .keep = (int)o->keep,
       .resume = o->resume,
+      .opened = o->opened,
       .settings = settings_text,
       .on_step = on_step,
       .on_epoch = on_epoch,
       .on_started = on_started,
-      .on_shares = on_shares,
-      .on_device_lost = on_device_lost,
+      .on_event = on_event,
       .user = t,
       .stop = signals_soft(),
   };
@@ -423,9 +448,10 @@ static int trace_finish(training *t) {
   const cvy_status status = cvy_team_trace_end(t->team, &totals);
   if (status != CVY_OK) return program_exit_code(status);
   if (totals.left_out > 0)
-    program_warn("--trace %s: %ld events written, the last %ld left out, from step %ld on; --trace-events N gives more "
-                 "room",
-                 t->options->trace, totals.events, totals.left_out, totals.first_left_out);
+    program_warn(
+        "--trace %s: %ld events written, the last %ld left out, from step %ld on; --trace-events N gives more "
+        "room",
+        t->options->trace, totals.events, totals.left_out, totals.first_left_out);
   return EXIT_DONE;
 }
 
@@ -434,36 +460,47 @@ static void kept_print(const training *t, cvy_status status, const cvy_train_res
   const train_options *const o = t->options;
   const bool kept = o->checkpoint && result->checkpoint_step >= 0;
   const char *const why = status == CVY_E_INTERRUPTED ? "interrupted"
-                          : result->state_is_whole     ? "error: no device to go on with"
-                                                       : "error: no checkpoint can be written";
+                          : result->state_is_whole    ? "error: no device to go on with"
+                                                      : "error: no checkpoint can be written";
   char head[96], older[48] = "";
   if (kept && result->checkpoint_failed) snprintf(older, sizeof older, " of step %ld", result->checkpoint_step);
   snprintf(head, sizeof head, "%s after step %ld", why, result->steps);
   if (!kept && !saved)
-    program_say("%s; nothing was saved (%s)", head, o->checkpoint || o->save ? "it could not be written" : "no --checkpoint, no --save");
+    program_say("%s; nothing was saved (%s)", head,
+                o->checkpoint || o->save ? "it could not be written" : "no --checkpoint, no --save");
   else
-    program_say("%s; %s%s%s%s%s%s%s%s", head, kept ? "checkpoint" : "", older, kept ? " in " : "", kept ? o->checkpoint : "",
-                kept ? ", go on with --resume" : "", kept && saved ? "; " : "", saved ? "weights in " : "", saved ? o->save : "");
+    program_say("%s; %s%s%s%s%s%s%s%s", head, kept ? "checkpoint" : "", older, kept ? " in " : "",
+                kept ? o->checkpoint : "", kept ? ", go on with --resume" : "", kept && saved ? "; " : "",
+                saved ? "weights in " : "", saved ? o->save : "");
 }
 
 /* The end of a run that did all that was asked: where things are now. */
 static void saved_print(const training *t, bool plotted) {
   const train_options *const o = t->options;
   const char *const files[] = {o->save, plotted ? o->plot : NULL, o->log, o->trace, o->checkpoint};
-  int n = 0;
-  for (size_t i = 0; i < sizeof files / sizeof files[0] && !o->quiet; i++) {
-    if (files[i]) fprintf(stderr, "%s%s", n++ ? ", " : "saved: ", files[i]);
+  const char *between = "saved: ";
+  char *text = NULL;
+  size_t size;
+  FILE *const out = open_memstream(&text, &size);
+  for (size_t i = 0; i < sizeof files / sizeof files[0] && out; i++) {
+    if (!files[i]) continue;
+    fprintf(out, "%s%s", between, files[i]);
+    between = ", ";
   }
-  if (n) fprintf(stderr, "\n");
+  if (out) fclose(out);
+  if (text && *text && !o->quiet) progress_line("%s", text);
+  free(text);
 }
 
 /* After training: what is to be saved also after an interruption, then what is printed. */
 static int finish(training *t, cvy_status status, const cvy_train_result *result) {
   const train_options *const o = t->options;
   int code = program_exit_code(status);
-  if (t->begun && code == EXIT_USAGE) code = EXIT_FAILED; /* steps were made: devices that are left cannot do the rest */
+  if (t->begun && code == EXIT_USAGE)
+    code = EXIT_FAILED; /* steps were made: devices that are left cannot do the rest */
   /* early, with a state: also if nothing but the checkpoint could not be written */
-  const bool early = status == CVY_E_INTERRUPTED || result->state_is_whole || (status == CVY_E_IO && result->checkpoint_failed);
+  const bool early =
+      status == CVY_E_INTERRUPTED || result->state_is_whole || (status == CVY_E_IO && result->checkpoint_failed);
   bool saved = false;
   if (status == CVY_OK || early) {
     if (status == CVY_OK && result->already_finished) plot_finished(t, result);
@@ -472,6 +509,7 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
     if (t->plot_failed) code = EXIT_FAILED;
   }
   if (early) kept_print(t, status, result, saved);
+  log_end(t, status, result);
   if (status == CVY_OK) {
     if (result->already_finished && !o->quiet)
       program_say("the run in %s was finished already, after %ld steps", o->checkpoint, result->steps);
@@ -481,14 +519,15 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
     const int printed = result_print(t, result);
     if (printed != EXIT_DONE) code = printed;
   }
-  log_end(t, status, result);
   return code;
 }
 
 static int run_train(training *t) {
   const train_options *const o = t->options;
-  const program_file inputs[] = {{"--init-from", o->resumes ? NULL : o->init_from}, {0}};   /* weights are the checkpoint's */
-  const program_file outputs[] = {{"--save", o->save}, {"--plot", o->plot}, {"--log", o->log}, {"--trace", o->trace}, {0}};
+  const program_file inputs[] = {{"--init-from", o->opened ? NULL : o->init_from},
+                                 {0}}; /* weights are the checkpoint's */
+  const program_file outputs[] = {
+      {"--save", o->save}, {"--plot", o->plot}, {"--log", o->log}, {"--trace", o->trace}, {0}};
   const program_run_spec spec = {.verb = "train",
                                  .inputs = inputs,
                                  .outputs = outputs,
@@ -519,8 +558,9 @@ static int run_train(training *t) {
     return EXIT_FAILED;
   }
   if (o->batch > t->run.data->train.n && o->drop_last) {
-    program_say("error: --drop-last: nothing is left of %d training images in batches of %lld; choose --batch %d or less",
-                t->run.data->train.n, (long long)o->batch, t->run.data->train.n);
+    program_say(
+        "error: --drop-last: nothing is left of %d training images in batches of %lld; choose --batch %d or less",
+        t->run.data->train.n, (long long)o->batch, t->run.data->train.n);
     return EXIT_USAGE;
   }
   if (o->batch > t->run.data->train.n) {
@@ -540,7 +580,7 @@ static int run_train(training *t) {
   status = train(t, &result);
   progress_end();
   code = finish(t, status, &result);
-  const int traced = trace_finish(t);   /* a device may hang at it: what was trained is kept by now */
+  const int traced = trace_finish(t); /* a device may hang at it: what was trained is kept by now */
   if (code == EXIT_DONE) code = traced;
   if ((!json_log_close(&t->log) || t->log_failed) && code == EXIT_DONE) code = EXIT_FAILED;
   if (code == EXIT_DONE) saved_print(t, t->n_points > 0);
@@ -548,12 +588,14 @@ static int run_train(training *t) {
 }
 
 int cmd_train(int argc, char **argv) {
-  static train_options options;   /* large lists: not on the stack */
+  static train_options options; /* large lists: not on the stack */
   int code = train_options_parse(argc, argv, &options);
   if (code != OPTIONS_GO_ON) return code;
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  training t = {.options = &options, .files = {.log = -1, .trace = -1}, .start_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
+  training t = {.options = &options,
+                .files = {.log = -1, .trace = -1},
+                .start_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
   signals_text("\nconvoy: interrupted before the first step; nothing was saved\n");
   code = run_train(&t);
   progress_wait_end();
@@ -561,6 +603,7 @@ int cmd_train(int argc, char **argv) {
   program_run_close(&t.run);
   json_log_close(&t.log);
   run_files_close(&options, &t.files);
+  cvy_checkpoint_close(&options.opened);
   free(t.points);
   free(t.title);
   free(t.labels);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * convoy tune: finds the fastest kernels for the convolutions of the networks on each device, and keeps what it finds. */
+ * convoy tune: finds the fastest kernels for the convolutions of the networks on each device, and keeps what it
+ * finds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,9 @@ typedef struct tune_options {
   const char *devices, *json;
   int model, math;
   int64_t batch, classes;
-  struct { int64_t h, w, c; } input;
+  struct {
+    int64_t h, w, c;
+  } input;
   double budget_s;
   bool show, clear, quiet;
 } tune_options;
@@ -77,7 +80,8 @@ static const option_row rows[] = {
      .lo = 1,
      .hi = 65535,
      .help = "how many it tells apart"},
-    ROW_BATCH(FIELD, 1 << 24, "images at a time on each device; what is found serves batches up to 8 times larger or smaller"),
+    ROW_BATCH(FIELD, 1 << 24,
+              "images at a time on each device; what is found serves batches up to 8 times larger or smaller"),
     ROW_MATH(FIELD, "arithmetic of products, as in convoy train; what is found is kept for each by itself"),
     {.kind = OPTION_PARSE,
      .name = "budget",
@@ -108,20 +112,21 @@ static const option_table table = {
     .usage = "[options]",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
-    .about = "Measures the algorithms and tile sizes that can do a convolution on each device, and\n"
-             "keeps the fastest in $XDG_CACHE_HOME/convoy (or ~/.cache/convoy) for train and eval.",
+    .about =
+        "Measures the algorithms and tile sizes that can do a convolution on each device, and\n"
+        "keeps the fastest in $XDG_CACHE_HOME/convoy (or ~/.cache/convoy) for train and eval.",
 };
 
 typedef struct tuner {
   const tune_options *options;
   const char *label;
   cvy_net *nets[PROGRAM_MODELS];
-  cvy_math math;                    /* of the device at hand, and its operations */
+  cvy_math math; /* of the device at hand, and its operations */
   cvy_conv2d_params *ops;
   int n_ops;
   json_t *devices;
-  const volatile int *stop;         /* while something is measured */
-  bool unsaved;                     /* something that was found is not in its file */
+  const cvy_stop *stop; /* while something is measured */
+  bool unsaved;         /* something that was found is not in its file */
 } tuner;
 
 /* ---- what there is to tune ---- */
@@ -132,8 +137,7 @@ static cvy_status add_ops(tuner *t, cvy_device *device, const cvy_net *net, bool
   int n;
   const bool fuse_pools = cvy_convpool_wanted(device, &(cvy_conv_algo_list){0});
   CVY_TRY(cvy_net_convs(net, (int)t->options->batch, inference, fuse_pools, &more, &n));
-  cvy_conv2d_params *const grown =
-      cvy_realloc(t->ops, (size_t)t->n_ops, (size_t)t->n_ops + (size_t)n, sizeof *t->ops);
+  cvy_conv2d_params *const grown = cvy_realloc(t->ops, (size_t)t->n_ops, (size_t)t->n_ops + (size_t)n, sizeof *t->ops);
   CVY_REQUIRE(grown, CVY_E_MEMORY, "out of host memory");
   t->ops = grown;
   memcpy(t->ops + t->n_ops, more, (size_t)n * sizeof *more);
@@ -164,7 +168,8 @@ static cvy_status make_nets(tuner *t) {
   const tune_options *const o = t->options;
   for (int m = 0; m < PROGRAM_MODELS; m++)
     if (o->model == m || o->model == ALL_MODELS)
-      CVY_TRY(cvy_net_model(program_models[m], (int)o->input.c, (int)o->input.h, (int)o->input.w, (int)o->classes, &t->nets[m]));
+      CVY_TRY(cvy_net_model(program_models[m], (int)o->input.c, (int)o->input.h, (int)o->input.w, (int)o->classes,
+                            &t->nets[m]));
 fail:
   return status;
 }
@@ -215,7 +220,7 @@ static json_t *entry_json(const cvy_tune_entry *e) {
 
 /* The entries that this command is about, on stdout and in the JSON. `report` NULL: nothing was measured now. */
 static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *report) {
-  const bool stopped = report && *t->stop;
+  const bool stopped = report && cvy_stop_requested(t->stop);
   const bool prints = !t->options->json || strcmp(t->options->json, "-") != 0;
   json_t *const entries = json_array();
   double standard_us = 0, choice_us = 0;
@@ -241,8 +246,9 @@ static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *r
     json_array_append_new(entries, entry_json(&found->entries[i]));
   }
   if (prints && n > 0 && report)
-    printf("%s: %d passes measured in %.1f s; all layers together %.1f ms, with the defaults %.1f ms (%.2fx)\n", t->label,
-           n, report->seconds, 1e-3 * choice_us, 1e-3 * standard_us, choice_us > 0 ? standard_us / choice_us : 1);
+    printf("%s: %d passes measured in %.1f s; all layers together %.1f ms, with the defaults %.1f ms (%.2fx)\n",
+           t->label, n, report->seconds, 1e-3 * choice_us, 1e-3 * standard_us,
+           choice_us > 0 ? standard_us / choice_us : 1);
   else if (prints && n == 0 && report)
     printf("%s: nothing was measured (%d passes can be done in one way only, %s %d)\n", t->label, single,
            stopped ? "interrupted before" : "the time was over for", waiting);
@@ -251,12 +257,11 @@ static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *r
     program_warn("%s: the budget of %g s was over: %d passes of %d keep their defaults; --budget gives more", t->label,
                  t->options->budget_s, waiting, report->n);
   json_array_append_new(
-      t->devices,
-      json_pack("{ss so so so sf so si si si}", "device", t->label, "math",
-                report ? json_string(program_math_name(t->math)) : json_null(), "file",
-                program_text_json(found->path), "entries", entries, "seconds",
-                report ? report->seconds : 0.0, "out_of_time", json_boolean(report && report->out_of_time), "waiting",
-                waiting, "single", single, "rejected", rejected));
+      t->devices, json_pack("{ss so so so sf so si si si}", "device", t->label, "math",
+                            report ? json_string(program_math_name(t->math)) : json_null(), "file",
+                            program_text_json(found->path), "entries", entries, "seconds",
+                            report ? report->seconds : 0.0, "out_of_time", json_boolean(report && report->out_of_time),
+                            "waiting", waiting, "single", single, "rejected", rejected));
 }
 
 /* ---- devices ---- */
@@ -292,13 +297,14 @@ static cvy_status tune_device(tuner *t, cvy_device *device) {
   save(t, found); /* also what came before a failure */
   CVY_TRY(status);
   if (!found->path)
-    program_warn("%s: there is no place to keep what was found: neither XDG_CACHE_HOME nor HOME is a folder that can be "
-                 "written",
-                 t->label);
+    program_warn(
+        "%s: there is no place to keep what was found: neither XDG_CACHE_HOME nor HOME is a folder that can be "
+        "written",
+        t->label);
   progress_end();
   show(t, found, &report);
   progress_start(o->quiet, 1, 0);
-  if (*t->stop) status = CVY_E_INTERRUPTED;
+  if (cvy_stop_requested(t->stop)) status = CVY_E_INTERRUPTED;
 fail:
   cvy_tune_report_clear(&report);
   cvy_tune_table_destroy(&found);

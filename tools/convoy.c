@@ -10,18 +10,21 @@
 #include "tools/words.h"
 
 static const word_row rows[] = {
-  {"devices", cmd_devices, "list the OpenCL devices of this machine and what they can do"},
-  {"train", cmd_train, "train a network on one or more devices"},
-  {"eval", cmd_eval, "measure the accuracy of trained weights"},
-  {"selftest", cmd_selftest, "check every operation on your devices against known answers"},
-  {"bench", cmd_bench, "measure devices, kernels, training steps and the exchange"},
-  {"tune", cmd_tune, "find the fastest kernels for your devices"},
+    {"devices", cmd_devices, "list the OpenCL devices of this machine and what they can do"},
+    {"train", cmd_train, "train a network on one or more devices"},
+    {"eval", cmd_eval, "measure the accuracy of trained weights"},
+    {"selftest", cmd_selftest, "check every operation on your devices against known answers"},
+    {"bench", cmd_bench, "measure devices, kernels, training steps and the exchange"},
+    {"tune", cmd_tune, "find the fastest kernels for your devices"},
 };
 static const word_list verbs = {
-  .kind = "verb", .rows = rows, .n_rows = sizeof rows / sizeof rows[0],
-  .about = "Trains convolutional networks on all the OpenCL devices of a machine at once.",
-  .after = "convoy help VERB lists the options of a verb; convoy --version is the version.\n"
-           "A first try:  convoy train --model lenet --data synthetic --epochs 2",
+    .kind = "verb",
+    .rows = rows,
+    .n_rows = sizeof rows / sizeof rows[0],
+    .about = "Trains convolutional networks on all the OpenCL devices of a machine at once.",
+    .after =
+        "convoy help VERB lists the options of a verb; convoy --version is the version.\n"
+        "A first try:  convoy train --model lenet --data synthetic --epochs 2",
 };
 
 static int run(int argc, char **argv) {

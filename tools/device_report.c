@@ -12,21 +12,26 @@ static const char *label_of(const cvy_team *team, int device) {
   return cvy_team_replica(team, device, &info) ? info.label : "?";
 }
 
-enum { N_TIMES = 5, LABEL_MOST = 44, LABEL_LEAST = 9 };   /* LABEL_LEAST: "ms a step" */
+enum { N_TIMES = 5, LABEL_MOST = 44, LABEL_LEAST = 9 }; /* LABEL_LEAST: "ms a step" */
 
 /* Numbers are wide where the terminal leaves room for labels beside them. */
 static bool is_narrow(int width) { return width < 80; }
 static int number_size(int width) { return is_narrow(width) ? 5 : 10; }
 
-static void row_print(int width, int label_size, const char *label, const double *ms) {
-  fprintf(stderr, "%-*.*s", label_size, label_size, label);
-  for (int i = 0; i < N_TIMES; i++) fprintf(stderr, " %*.*f", number_size(width), is_narrow(width) ? 1 : 3, ms[i]);
-  fputc('\n', stderr);
+/* " 1.234 …": of each time its name, or its milliseconds. */
+static const char *numbers_of(int width, const double *ms, char out[N_TIMES * 16]) {
+  static const char *const heads[2][N_TIMES] = {{"computing", "exchanging", "waiting", "idle", "together"},
+                                                {"comp.", "exch.", "wait.", "idle", "all"}};
+  const int size = number_size(width);
+  size_t used = 0;
+  for (int i = 0; i < N_TIMES; i++)
+    used += (size_t)(ms ? snprintf(out + used, N_TIMES * 16 - used, " %*.*f", size, is_narrow(width) ? 1 : 3, ms[i])
+                        : snprintf(out + used, N_TIMES * 16 - used, " %*s", size, heads[is_narrow(width)][i]));
+  return out;
 }
 
 void device_report_print(cvy_team *team) {
-  static const char *const heads[2][N_TIMES] = {{"computing", "exchanging", "waiting", "idle", "together"},
-                                                {"comp.", "exch.", "wait.", "idle", "all"}};
+  char row[N_TIMES * 16];
   const int n = cvy_team_size(team), width = progress_columns(), numbers = N_TIMES * (1 + number_size(width));
   cvy_device_times t;
   int wide = LABEL_LEAST, most = width - 1 - numbers, known = 0;
@@ -41,21 +46,20 @@ void device_report_print(cvy_team *team) {
     if (size > wide) wide = size < most ? size : most;
   }
   if (known == 0) return;
-  fprintf(stderr, "%-*s", wide, "ms a step");
-  for (int i = 0; i < N_TIMES; i++) fprintf(stderr, " %*s", number_size(width), heads[is_narrow(width)][i]);
-  fputc('\n', stderr);
+  progress_line("%-*s%s", wide, "ms a step", numbers_of(width, NULL, row));
   for (int i = 0; i < n; i++) {
     if (!cvy_team_device_times(team, i, &t) || t.steps == 0) {
-      fprintf(stderr, "%-*.*s %*s not known: it was lost%s\n", wide, wide, label_of(team, i), number_size(width), "?",
-              is_narrow(width) ? "" : ", or tells no times");
+      progress_line("%-*.*s %*s not known: it was lost%s", wide, wide, label_of(team, i), number_size(width), "?",
+                    is_narrow(width) ? "" : ", or tells no times");
       continue;
     }
-    row_print(width, wide, label_of(team, i),
-              (const double[]){of_step(t.computing_ms, &t), of_step(t.exchanging_ms, &t), of_step(t.waiting_ms, &t),
-                               of_step(t.idle_ms, &t), of_step(t.total_ms, &t)});
+    const double ms[N_TIMES] = {of_step(t.computing_ms, &t), of_step(t.exchanging_ms, &t), of_step(t.waiting_ms, &t),
+                                of_step(t.idle_ms, &t), of_step(t.total_ms, &t)};
+    progress_line("%-*.*s%s", wide, wide, label_of(team, i), numbers_of(width, ms, row));
   }
   if (n > 1)
-    fprintf(stderr, "%-*s %*.*f for sum and update\n", wide, "host", number_size(width), is_narrow(width) ? 1 : 3, update_ms);
+    progress_line("%-*s %*.*f for sum and update", wide, "host", number_size(width), is_narrow(width) ? 1 : 3,
+                  update_ms);
 }
 
 json_t *device_report_json(cvy_team *team) {
@@ -73,11 +77,11 @@ json_t *device_report_json(cvy_team *team) {
     known = true;
     step_ms = of_step(t.total_ms, &t);
     update_ms = of_step(t.update_ms, &t);
-    json_array_append_new(
-        devices, json_pack("{ss si sI sf sf sf sf sf}", "device", info.label, "share", info.share, "images",
-                           (json_int_t)t.images, "computing_ms", of_step(t.computing_ms, &t), "exchanging_ms",
-                           of_step(t.exchanging_ms, &t), "waiting_ms", of_step(t.waiting_ms, &t), "idle_ms",
-                           of_step(t.idle_ms, &t), "clock_error_us", t.clock_error_us));
+    json_array_append_new(devices,
+                          json_pack("{ss si sI sf sf sf sf sf}", "device", info.label, "share", info.share, "images",
+                                    (json_int_t)t.images, "computing_ms", of_step(t.computing_ms, &t), "exchanging_ms",
+                                    of_step(t.exchanging_ms, &t), "waiting_ms", of_step(t.waiting_ms, &t), "idle_ms",
+                                    of_step(t.idle_ms, &t), "clock_error_us", t.clock_error_us));
   }
   if (known) return json_pack("{sf sf so}", "step_ms", step_ms, "update_ms", update_ms, "devices", devices);
   json_decref(devices);
@@ -126,7 +130,7 @@ int device_watch_look(device_watch *w, const int *shares, double least_ms, const
     progress_device *const d = &w->now[i];
     if (shares) d->share = shares[i];
     const bool known = cvy_team_device_times(w->team, i, &t);
-    if (t.finished < 2) continue;   /* the first one may compile kernels */
+    if (t.finished < 2) continue; /* the first one may compile kernels */
     if (b->finished < 2 || t.total_ms < b->total_ms) memset(b, 0, sizeof *b);
     const double ms = t.total_ms - b->total_ms;
     if (ms < least_ms || ms <= 0) continue;

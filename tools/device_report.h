@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What the devices of a team spent their time on, for people and for the log. Nothing is said of devices whose times are not
- * known (convoy/profile.h). */
+ * What the devices of a team spent their time on, for people and for the log. Nothing is said of devices whose times
+ * are not known (convoy/profile.h). */
 #ifndef CVY_TOOLS_DEVICE_REPORT_H
 #define CVY_TOOLS_DEVICE_REPORT_H
 
@@ -20,8 +20,8 @@ typedef struct device_watch device_watch;
 /* NULL when out of memory, or if there is nothing to look at. */
 device_watch *device_watch_start(cvy_team *team);
 void device_watch_end(device_watch **watch);
-/* Rates since the last look, if steps of `least_ms` or more were done since; else those of before. shares: NULL keeps them.
- * The number of devices in *out (borrowed), 0 as long as nothing is known. A NULL watch gives 0. */
+/* Rates since the last look, if steps of `least_ms` or more were done since; else those of before. shares: NULL keeps
+ * them. The number of devices in *out (borrowed), 0 as long as nothing is known. A NULL watch gives 0. */
 int device_watch_look(device_watch *watch, const int *shares, double least_ms, const progress_device **out);
 
 #endif

@@ -12,7 +12,11 @@
 #include "src/base/file.h"
 #include "tools/program_common.h"
 
-struct json_log { FILE *file; const char *path; bool failed; };
+struct json_log {
+  FILE *file;
+  const char *path;
+  bool failed;
+};
 
 json_t *json_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
@@ -22,7 +26,8 @@ static bool last_line_is_cut(const char *path) {
   char last;
   struct stat info;
   if (cvy_file_kind_of(path) != CVY_FILE_REGULAR || cvy_file_open(path, &fd) != CVY_OK) return false;
-  const bool cut = fstat(fd, &info) == 0 && info.st_size > 0 && pread(fd, &last, 1, info.st_size - 1) == 1 && last != '\n';
+  const bool cut =
+      fstat(fd, &info) == 0 && info.st_size > 0 && pread(fd, &last, 1, info.st_size - 1) == 1 && last != '\n';
   close(fd);
   return cut;
 }
@@ -66,22 +71,23 @@ static double shortest(float value) {
   return (double)value;
 }
 
-static double round_to(double value, double unit) { return round(value / unit) * unit; }
+static double round_to(double value, double step) { return round(value / step) * step; }
 
 void json_log_step(json_log *log, int epoch, const cvy_step_result *step, float lr, int n_devices) {
   if (!log) return;
   json_t *const shares = json_array();
   for (int i = 0; i < n_devices; i++) json_array_append_new(shares, json_integer(step->shares[i]));
-  json_log_line(log, json_pack("{si sI so so si si so so}", "epoch", epoch, "step", (json_int_t)step->step, "loss",
-                               json_number(step->loss), "lr", json_number(shortest(lr)), "images", step->images, "correct",
-                               step->correct, "shares", shares, "ms", json_number(round_to(step->ms, 1e-3))));
+  json_log_line(log,
+                json_pack("{si sI so so si si so so}", "epoch", epoch, "step", (json_int_t)step->step, "loss",
+                          json_number(step->loss), "lr", json_number(shortest(lr)), "images", step->images, "correct",
+                          step->correct, "shares", shares, "ms", json_number(round_to(step->ms, 1e-3))));
 }
 
 void json_log_epoch(json_log *log, const cvy_epoch_result *epoch) {
   if (!log) return;
   json_log_line(log, json_pack("{si so so so}", "epoch", epoch->epoch, "train_loss", json_number(epoch->train_loss),
-                               "test_acc", epoch->test_acc >= 0 ? json_number(epoch->test_acc) : json_null(),
-                               "sec", json_number(round_to(epoch->seconds, 1e-6))));
+                               "test_acc", epoch->test_acc >= 0 ? json_number(epoch->test_acc) : json_null(), "sec",
+                               json_number(round_to(epoch->seconds, 1e-6))));
 }
 
 bool json_log_epochs(const char *path, int n, plot_point *points) {
@@ -97,9 +103,10 @@ bool json_log_epochs(const char *path, int n, plot_point *points) {
   while (getline(&line, &room, file) > 0) {
     json_t *const value = json_loads(line, 0, NULL);
     const json_t *const epoch = json_object_get(value, "epoch"), *const step = json_object_get(value, "step"),
-                 *const loss = json_object_get(value, "train_loss"), *const acc = json_object_get(value, "test_acc");
+                        *const loss = json_object_get(value, "train_loss"),
+                        *const acc = json_object_get(value, "test_acc");
     const json_int_t e = json_is_integer(epoch) ? json_integer_value(epoch) : -1;
-    if (json_is_integer(step) && json_integer_value(step) == 0) {   /* another run begins */
+    if (json_is_integer(step) && json_integer_value(step) == 0) { /* another run begins */
       memset(points, 0, (size_t)n * sizeof *points);
     } else if (loss && e >= 0 && e < n) {
       points[e] = (plot_point){.epoch = (int)e + 1,

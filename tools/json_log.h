@@ -2,10 +2,10 @@
  * The file of --log: one JSON object per line, each written and flushed at once.
  *   {"run":{"version","seed","devices":[labels],"shares":[…],"micro_batches":[…],"device_bytes":[…],"parameters",
  *           "data":{…},"settings":{…},"conv_choices":[{layer:[forward, backward_data, backward_weights]}]}}
- *   {"epoch":0,"step":17,"loss":…,"lr":…,"images":256,"correct":…,"shares":[…],"ms":…}    ms: since the step before ended
- *   {"device_lost":{"device","label","step","reason","hung","shares":[…]}}                before the step done again
- *   {"epoch":0,"train_loss":…,"test_acc":…,"sec":…}                                       test_acc null: not evaluated
- *   {"start":{"first_forward_sec","programs_compiled","programs_cached"}}                 before the end
+ *   {"epoch":0,"step":17,"loss":…,"lr":…,"images":256,"correct":…,"shares":[…],"ms":…}    ms: since the step before
+ *   ended {"device_lost":{"device","label","step","reason","hung","shares":[…]}}                before the step done
+ *   again {"epoch":0,"train_loss":…,"test_acc":…,"sec":…}                                       test_acc null: not
+ *   evaluated {"start":{"first_forward_sec","programs_compiled","programs_cached"}}                 before the end
  *   {"end":{…}} or {"error":{"code","message"}}
  * Numbers that are not finite are null. A run that resumes appends: each part begins with its own "run" line. */
 #ifndef CVY_TOOLS_JSON_LOG_H

@@ -99,9 +99,7 @@ static bool value_set(const option_row *row, const char *text, void *target, cha
   void *const field = (char *)target + row->offset;
   wrong[0] = '\0';
   switch (row->kind) {
-    case OPTION_FLAG:
-      *(bool *)field = true;
-      return true;
+    case OPTION_FLAG: *(bool *)field = true; return true;
     case OPTION_INT:
       if (parse_whole(text, (int64_t)row->lo, (int64_t)row->hi, field)) return true;
       if (row->hi >= 9e18)
@@ -137,11 +135,8 @@ static bool value_set(const option_row *row, const char *text, void *target, cha
       if (reason) snprintf(wrong, wrong_bytes, "%s", reason);
       return reason == NULL;
     }
-    case OPTION_REFUSED:
-      snprintf(wrong, wrong_bytes, "%s", row->help);
-      return false;
-    case OPTION_GROUP:
-      break;
+    case OPTION_REFUSED: snprintf(wrong, wrong_bytes, "%s", row->help); return false;
+    case OPTION_GROUP: break;
   }
   return false;
 }
@@ -394,7 +389,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
       return options_help_done();
     }
     if (code == '?') {
-      if (optopt >= CODE_FIRST) return unknown_option(table, argv[optind - 1], 0);   /* a switch with a value */
+      if (optopt >= CODE_FIRST) return unknown_option(table, argv[optind - 1], 0); /* a switch with a value */
       return unknown_option(table, optopt ? "-" : argv[optind - 1], optopt);
     }
     const option_row *row = code >= CODE_FIRST ? &table->rows[code - CODE_FIRST] : row_by_letter(table, code);
@@ -438,8 +433,10 @@ bool options_given(const option_table *table, uint64_t given, const char *name) 
 
 int options_check_data_dir(const char *verb, const char *data, const char *data_dir) {
   if (!data_dir || strcmp(data, "fashion-mnist") == 0) return OPTIONS_GO_ON;
-  return options_error(verb, "--data-dir %s with --data %s: only fashion-mnist is looked for in that folder; a folder "
-                       "with idx files is given as --data itself", data_dir, data);
+  return options_error(verb,
+                       "--data-dir %s with --data %s: only fashion-mnist is looked for in that folder; a folder "
+                       "with idx files is given as --data itself",
+                       data_dir, data);
 }
 
 const char *options_parse_conv_algo(const char *text, void *target) {

@@ -11,68 +11,72 @@
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
 enum { OPTIONS_GO_ON = -1, OPTIONS_MAX = 64, NUMBER_LIST_MAX = 1024 };
 
-typedef struct number_list { int n; double values[NUMBER_LIST_MAX]; } number_list;
+typedef struct number_list {
+  int n;
+  double values[NUMBER_LIST_MAX];
+} number_list;
 
 typedef struct option_row option_row;
 /* Puts the value of `text` at `target`. NULL, or what is wrong or was expected ("expected …"), static text. */
 typedef const char *(*option_parse_fn)(const char *text, void *target);
 
 typedef enum option_kind {
-  OPTION_GROUP, /* a heading of the help: `help` */
-  OPTION_FLAG, /* bool: false, true if given */
-  OPTION_INT, /* int64_t in lo..hi */
-  OPTION_REAL, /* double in lo..hi */
-  OPTION_TEXT, /* const char *, borrowed from argv, not empty */
-  OPTION_SINK, /* the same; the value may be left out and is "-" (stdout) then */
+  OPTION_GROUP,  /* a heading of the help: `help` */
+  OPTION_FLAG,   /* bool: false, true if given */
+  OPTION_INT,    /* int64_t in lo..hi */
+  OPTION_REAL,   /* double in lo..hi */
+  OPTION_TEXT,   /* const char *, borrowed from argv, not empty */
+  OPTION_SINK,   /* the same; the value may be left out and is "-" (stdout) then */
   OPTION_CHOICE, /* int: position in the row's `choices` ("even|auto") */
-  OPTION_PARSE, /* by `parse` */
+  OPTION_PARSE,  /* by `parse` */
   OPTION_REFUSED /* known, but not here: refused with `help` as the reason; not in the help */
 } option_kind;
 
 struct option_row {
   option_kind kind;
-  const char *name;                 /* without "--" */
-  char letter;                      /* short form or 0 */
-  size_t offset;                    /* of the value in the struct that options_parse fills */
-  const char *value;                /* its name in the help */
-  const char *deflt;                /* default as text; NULL: the field stays zero and `absent` is shown */
-  const char *absent;               /* what happens without it: "none", "off"; "" with `required` */
-  const char *unit;                 /* what is counted, or the kind of thing: "images", "file"; NULL: the `choices` */
+  const char *name;   /* without "--" */
+  char letter;        /* short form or 0 */
+  size_t offset;      /* of the value in the struct that options_parse fills */
+  const char *value;  /* its name in the help */
+  const char *deflt;  /* default as text; NULL: the field stays zero and `absent` is shown */
+  const char *absent; /* what happens without it: "none", "off"; "" with `required` */
+  const char *unit;   /* what is counted, or the kind of thing: "images", "file"; NULL: the `choices` */
   const char *help;
   double lo, hi;
-  const char *expected;             /* OPTION_REAL: says the range better than "from LO to HI"; or NULL */
+  const char *expected; /* OPTION_REAL: says the range better than "from LO to HI"; or NULL */
   const char *choices;
   option_parse_fn parse;
   bool required;
 };
 
 typedef struct option_table {
-  const char *verb;                 /* "train" */
-  const char *usage;                /* rest of the usage line */
-  const char *about;                /* a sentence or two under it */
-  const char *after;                /* text at the end of the help, of its first part if it has two, or NULL */
-  const char *const *basics;        /* names, NULL behind the last, of what the help begins with; NULL: it has one part */
+  const char *verb;          /* "train" */
+  const char *usage;         /* rest of the usage line */
+  const char *about;         /* a sentence or two under it */
+  const char *after;         /* text at the end of the help, of its first part if it has two, or NULL */
+  const char *const *basics; /* names, NULL behind the last, of what the help begins with; NULL: it has one part */
   const option_row *rows;
   int n_rows;
-  /* Called when the command line is read, before what is required is missed: may set options from elsewhere (options_take).
-   * OPTIONS_GO_ON or an exit status. NULL: none. */
+  /* Called when the command line is read, before what is required is missed: may set options from elsewhere
+   * (options_take). OPTIONS_GO_ON or an exit status. NULL: none. */
   int (*fill)(void *target, uint64_t *given);
 } option_table;
 
 /* Fills `target`. OPTIONS_GO_ON, or the exit status: 0 after --help (printed on stdout), 2 after an error (printed on
  * stderr). `given` (bit i: row i was on the command line) may be NULL. */
 int options_parse(const option_table *table, int argc, char **argv, void *target, uint64_t *given);
-/* Gives an option that is not in *given the value of `text` (borrowed), as the command line would; false if that is wrong. */
+/* Gives an option that is not in *given the value of `text` (borrowed), as the command line would; false if that is
+ * wrong. */
 bool options_take(const option_table *table, uint64_t *given, const char *name, const char *text, void *target);
 /* What the option's value was in the last options_parse or options_take, "" for a flag, NULL: its default. Borrowed. */
 const char *options_text(const option_table *table, const char *name);
 bool options_given(const option_table *table, uint64_t given, const char *name);
-/* To be called after a help text, which is all that the program prints; EXIT_DONE. A reader who has seen enough of such a text
- * and closes the pipe (| head) is no error. */
+/* To be called after a help text, which is all that the program prints; EXIT_DONE. A reader who has seen enough of such
+ * a text and closes the pipe (| head) is no error. */
 int options_help_done(void);
 bool options_help_only(void);
-/* Which of the names `word` may have been meant for: the only one that begins with it, else one that is at most two edits
- * away; or NULL. */
+/* Which of the names `word` may have been meant for: the only one that begins with it, else one that is at most two
+ * edits away; or NULL. */
 const char *options_nearest(const char *word, const char *const *names, int n);
 /* "convoy VERB: message", where help is; returns EXIT_USAGE. */
 int options_error(const char *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));

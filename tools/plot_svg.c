@@ -12,7 +12,9 @@ enum { WIDTH = 520, HEIGHT = 340, LEFT = 60, RIGHT = 460, TOP = 44, BOTTOM = 290
 #define ACC_COLOUR "#1f77b4"
 #define LOSS_COLOUR "#d62728"
 
-typedef struct axis { double lo, hi, tick; } axis;
+typedef struct axis {
+  double lo, hi, tick;
+} axis;
 
 /* Ends and distance of ticks: about `most` steps of 1, 2 or 5 times a power of ten. */
 static axis axis_make(double lo, double hi, int most) {
@@ -102,8 +104,7 @@ bool plot_svg_write(const char *path, const char *title, const plot_point *point
   }
   fprintf(out,
           "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
-          "height=\"%d\" viewBox=\"0 0 %d %d\" "
-          "font-family=\"sans-serif\" font-size=\"12\">\n<title>",
+          "height=\"%d\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\">\n<title>",
           WIDTH, HEIGHT, WIDTH, HEIGHT);
   put_text(out, title, SIZE_MAX);
   fprintf(out,
@@ -124,8 +125,7 @@ bool plot_svg_write(const char *path, const char *title, const plot_point *point
   }
   fprintf(out,
           "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"black\"/>\n<text x=\"%d\" "
-          "y=\"%d\" text-anchor=\"middle\">"
-          "epoch</text>\n",
+          "y=\"%d\" text-anchor=\"middle\">epoch</text>\n",
           LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP, (LEFT + RIGHT) / 2, BOTTOM + 36);
   put_curve(out, &ax, &acc, points, n, false);
   put_curve(out, &ax, &loss, points, n, true);

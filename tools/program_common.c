@@ -122,25 +122,33 @@ bool program_write_json(const char *path, json_t *value) {
   return ok;
 }
 
+/* A terminal that takes nothing does not keep a run from ending that is to end. */
+enum { LAST_LINES_MS = 2000 };
+
 int program_end(int code) {
-  errno = 0;   /* stays so if an earlier write failed and this one does not */
+  progress_await_terminal(code == EXIT_INTERRUPTED ? LAST_LINES_MS : -1);
+  errno = 0; /* stays so if an earlier write failed and this one does not */
   if ((fflush(stdout) == 0 && !ferror(stdout)) || (errno == EPIPE && options_help_only())) return code;
   program_say("error: stdout: cannot be written: %s", errno ? strerror(errno) : "a part of it did not get out");
   return code == EXIT_DONE ? EXIT_FAILED : code;
 }
 
-/* Begins as train/checkpoint.h says; a weights file has no such metadata. */
+/* Begins as run/checkpoint.h says; a weights file has no such metadata. */
 static bool is_checkpoint(const char *path) {
   static const char begin[] = "{\"__metadata__\":{\"convoy_checkpoint\"";
   char head[8 + sizeof begin - 1];
   int fd;
-  if (cvy_file_kind_of(path) != CVY_FILE_REGULAR || (fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)) < 0) return false;
-  const bool is = pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head && memcmp(head + 8, begin, sizeof begin - 1) == 0;
+  if (cvy_file_kind_of(path) != CVY_FILE_REGULAR || (fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)) < 0)
+    return false;
+  const bool is =
+      pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head && memcmp(head + 8, begin, sizeof begin - 1) == 0;
   close(fd);
   return is;
 }
 
-static bool is_file(const char *path) { return path && strcmp(path, "-") != 0 && cvy_file_kind_of(path) != CVY_FILE_STREAM; }
+static bool is_file(const char *path) {
+  return path && strcmp(path, "-") != 0 && cvy_file_kind_of(path) != CVY_FILE_STREAM;
+}
 
 /* These weights are read long before they are written. */
 static bool may_replace(const program_file *out, const program_file *in) {
@@ -152,10 +160,12 @@ int program_check_outputs(const char *verb, const program_file *outputs, const p
     if (!is_file(out->path)) continue;
     for (const program_file *in = inputs; in && in->option; in++) {
       if (in->path && !may_replace(out, in) && cvy_file_same(in->path, out->path))
-        return options_error(verb, "%s %s and %s %s are the same file: expected two names", in->option, in->path, out->option, out->path);
+        return options_error(verb, "%s %s and %s %s are the same file: expected two names", in->option, in->path,
+                             out->option, out->path);
     }
     if (is_checkpoint(out->path))
-      return options_error(verb, "%s %s is a checkpoint, which would be lost: expected another name", out->option, out->path);
+      return options_error(verb, "%s %s is a checkpoint, which would be lost: expected another name", out->option,
+                           out->path);
   }
   return EXIT_DONE;
 }
@@ -173,7 +183,8 @@ static int check_inputs(const program_run_spec *spec) {
 static int check_data_files(const program_run_spec *spec, const cvy_data *data) {
   const char *path;
   for (int i = 0; (path = cvy_data_file(data, i)); i++) {
-    const int code = program_check_outputs(spec->verb, spec->outputs, (const program_file[]){{"the data set's", path}, {0}});
+    const int code =
+        program_check_outputs(spec->verb, spec->outputs, (const program_file[]){{"the data set's", path}, {0}});
     if (code != EXIT_DONE) return code;
   }
   return EXIT_DONE;
@@ -183,7 +194,8 @@ static int check_data_files(const program_run_spec *spec, const cvy_data *data) 
 static void tune_for(const program_run_spec *spec, const program_run *run) {
   char args[400];
   const cvy_data *const d = run->data;
-  const int64_t batch = spec->batch < d->train.n || d->train.n == 0 ? spec->batch : d->train.n, share = batch / cvy_devices_count(run->devices);
+  const int64_t batch = spec->batch < d->train.n || d->train.n == 0 ? spec->batch : d->train.n,
+                share = batch / cvy_devices_count(run->devices);
   size_t used = (size_t)snprintf(args, sizeof args, " --model %s", spec->model);
   if (d->c != 1 || d->h != 28 || d->w != 28)
     used += (size_t)snprintf(args + used, sizeof args - used, " --input %dx%dx%d", d->h, d->w, d->c);
@@ -198,7 +210,8 @@ static void tune_for(const program_run_spec *spec, const program_run *run) {
     else devices[n++] = *at;
   }
   if (strcmp(devices, "auto") != 0)
-    snprintf(args + used, sizeof args - used, strpbrk(devices, " ()&;$") ? " --devices \"%s\"" : " --devices %s", devices);
+    snprintf(args + used, sizeof args - used, strpbrk(devices, " ()&;$") ? " --devices \"%s\"" : " --devices %s",
+             devices);
   called_tune_with(args);
 }
 

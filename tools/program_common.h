@@ -40,9 +40,11 @@ int program_exit_code_of_select(cvy_status status);
  * `may_be_stdout`. */
 int program_try_output(const char *verb, const char *option, const char *path, bool may_be_stdout);
 /* A file on the command line; path NULL: not given. Lists end with option NULL. */
-typedef struct program_file { const char *option, *path; } program_file;
-/* EXIT_USAGE if a file of the first list is one of the second (NULL: none) or a checkpoint, else EXIT_DONE. --save may take the
- * place of --init-from: a run that goes on with the weights of a file. */
+typedef struct program_file {
+  const char *option, *path;
+} program_file;
+/* EXIT_USAGE if a file of the first list is one of the second (NULL: none) or a checkpoint, else EXIT_DONE. --save may
+ * take the place of --init-from: a run that goes on with the weights of a file. */
 int program_check_outputs(const char *verb, const program_file *outputs, const program_file *inputs);
 /* "convoy VERB: OPTION PATH: cannot be written: WHY"; EXIT_FAILED. */
 int program_output_refused(const char *verb, const char *option, const char *path, const char *why);
@@ -67,13 +69,13 @@ typedef struct program_run {
 } program_run;
 typedef struct program_run_spec {
   const char *verb, *devices, *model, *data, *data_dir;
-  const program_file *inputs, *outputs;   /* inputs must be there, and no output may be a file of the data set */
+  const program_file *inputs, *outputs; /* inputs must be there, and no output may be a file of the data set */
   int64_t classes, seed, batch;
   bool tunes, quiet;
 } program_run_spec;
-/* EXIT_DONE or the exit status, with everything said: files first, devices after them. program_run_close either way. The images may still be read:
- * cvy_data_load_end before they are attached. Not where speeds may be measured, which are not to share a core with that: of
- * several devices, or if the run `tunes`. */
+/* EXIT_DONE or the exit status, with everything said: files first, devices after them. program_run_close either way.
+ * The images may still be read: cvy_data_load_end before they are attached. Not where speeds may be measured, which are
+ * not to share a core with that: of several devices, or if the run `tunes`. */
 int program_run_open(const program_run_spec *spec, program_run *out);
 void program_run_close(program_run *run);
 /* "0:0 NVIDIA H200, 1:0 pthread-…": malloc'ed, NULL when out of memory. */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "src/base/env.h"
+#include "tools/screen.h"
 #include "tools/status_lines.h"
 
 enum { CURVE_COLUMNS = 20, CURVE_ROWS = 8, BAR_MOST = 30, LINE_MOST = 320, DEVICE_LINES = 8, WAIT_NS = 200000000 };
@@ -21,12 +22,12 @@ static const double redraw_seconds = 0.1, plain_seconds = 30, rate_memory_ms = 1
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
   bool on, terminal;
-  int drawn, sizes[1 + STATUS_LINES_MOST];   /* lines and the columns of each, the cursor is on the last */
+  int drawn, sizes[1 + STATUS_LINES_MOST]; /* lines and the columns of each, the cursor is on the last */
   int epochs;
   long max_steps, in_epoch, steps_per_epoch;
-  double last;                      /* when the last drawing was, seconds */
-  long steps;                       /* of this process */
-  double sum_ms, sum_images, sum_steps, loss;   /* fading sums: the last ten seconds count most */
+  double last;                                /* when the last drawing was, seconds */
+  long steps;                                 /* of this process */
+  double sum_ms, sum_images, sum_steps, loss; /* fading sums: the last ten seconds count most */
   progress_device *devices;
   int n_devices;
 } state;
@@ -52,31 +53,36 @@ static void go_up(void) {
   const int width = progress_columns();
   int up = -1;
   for (int i = 0; i < state.drawn; i++) up += state.sizes[i] > width ? (state.sizes[i] + width - 1) / width : 1;
-  fputc('\r', stderr);
-  if (up > 0) fprintf(stderr, "\033[%dA", up);
+  screen_add("\r");
+  if (up > 0) screen_add("\033[%dA", up);
 }
 
+/* What is sent next stands in the place of the drawing. */
 static void wipe(void) {
   if (state.drawn) {
     go_up();
-    fputs("\033[J", stderr);
+    screen_add("\033[J");
   }
-  state.drawn = 0;
+  const long lost = screen_lost();
+  if (lost > 0) screen_add("convoy: %ld lines were left out while the terminal took none\n", lost);
+}
+
+/* Lines that stay. */
+static void send_lines(void) {
+  if (screen_send(false)) state.drawn = 0;
 }
 
 /* A line, and others under it, that stay until the next drawing; cut to the terminal. */
 static void draw_lines(const char *text, const status_lines *under) {
-  const int width = progress_columns() - 1, n = under ? under->n : 0;
+  const int width = progress_columns() - 1, n = under ? under->n : 0, size = (int)strlen(text);
   go_up();
-  state.sizes[0] = fprintf(stderr, "%.*s", width > 0 ? width : 0, text);
-  fputs("\033[K", stderr);
-  for (int i = 0; i < n; i++) {
-    state.sizes[1 + i] = (int)strlen(under->text[i]);
-    fprintf(stderr, "\n%s\033[K", under->text[i]);
-  }
-  fputs("\033[J", stderr);
-  fflush(stderr);
+  screen_add("%.*s\033[K", width > 0 ? width : 0, text);
+  for (int i = 0; i < n; i++) screen_add("\n%s\033[K", under->text[i]);
+  screen_add("\033[J");
+  if (!screen_send(true)) return;
   state.drawn = 1 + n;
+  state.sizes[0] = size < width ? size : width;
+  for (int i = 0; i < n; i++) state.sizes[1 + i] = (int)strlen(under->text[i]);
 }
 
 static void draw(const char *text) { draw_lines(text, NULL); }
@@ -100,7 +106,10 @@ void progress_start(bool quiet, int epochs, long max_steps) {
 void progress_status(const char *text) {
   pthread_mutex_lock(&lock);
   if (state.on && state.terminal) draw(text);
-  else if (state.on) fprintf(stderr, "%s\n", text);
+  else if (state.on) {
+    screen_add("%s\n", text);
+    send_lines();
+  }
   pthread_mutex_unlock(&lock);
 }
 
@@ -118,7 +127,7 @@ void progress_transient(const char *text) {
 
 static struct {
   pthread_t thread;
-  pthread_cond_t ended;             /* with CLOCK_MONOTONIC */
+  pthread_cond_t ended; /* with CLOCK_MONOTONIC */
   bool runs, stop;
   progress_describe_fn describe;
   void *user;
@@ -155,7 +164,7 @@ void progress_wait_begin(progress_describe_fn describe, void *user) {
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_cond_init(&waiting.ended, &monotonic);
   pthread_condattr_destroy(&monotonic);
-  sigfillset(&all);   /* signals are for the main thread */
+  sigfillset(&all); /* signals are for the main thread */
   pthread_sigmask(SIG_SETMASK, &all, &before);
   waiting.runs = pthread_create(&waiting.thread, NULL, wait_thread, NULL) == 0;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -182,7 +191,8 @@ static void make_tail(char *out, size_t out_bytes, int room, const char *end) {
   if (state.n_devices == 1 && state.devices[0].idle >= 0)
     snprintf(idle, sizeof idle, "  idle %.0f %%", 100 * state.devices[0].idle);
   for (int less = 0; less < 3; less++) {
-    const int size = snprintf(out, out_bytes, " loss %.3f%s%s%s", state.loss, less < 2 ? rate : "", less < 1 ? idle : "", end);
+    const int size =
+        snprintf(out, out_bytes, " loss %.3f%s%s%s", state.loss, less < 2 ? rate : "", less < 1 ? idle : "", end);
     if (size <= room) return;
   }
 }
@@ -236,7 +246,8 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
                         rows() - 2 < DEVICE_LINES ? rows() - 2 : DEVICE_LINES, &under);
       draw_lines(line, &under);
     } else {
-      fprintf(stderr, "%sstep %ld/%ld%s\n", head, in_epoch, steps_per_epoch, tail);
+      screen_add("%sstep %ld/%ld%s\n", head, in_epoch, steps_per_epoch, tail);
+      send_lines();
     }
     state.last = t;
   }
@@ -247,20 +258,20 @@ void progress_epoch(int epoch, double loss, double test_acc, double seconds) {
   pthread_mutex_lock(&lock);
   if (state.on) {
     wipe();
-    fprintf(stderr, "epoch %d/%d loss %.2f", epoch + 1, state.epochs, loss);
-    if (test_acc >= 0) fprintf(stderr, " test acc %.2f", test_acc);
-    fprintf(stderr, " %.1f s", seconds);
+    screen_add("epoch %d/%d loss %.2f", epoch + 1, state.epochs, loss);
+    if (test_acc >= 0) screen_add(" test acc %.2f", test_acc);
+    screen_add(" %.1f s", seconds);
     if (state.in_epoch < state.steps_per_epoch) {
-      fprintf(stderr, " (%ld of %ld steps)", state.in_epoch, state.steps_per_epoch);
+      screen_add(" (%ld of %ld steps)", state.in_epoch, state.steps_per_epoch);
     }
-    fprintf(stderr, "\n");
+    screen_add("\n");
     for (int i = 0; i < state.n_devices && state.n_devices > 1 && !state.terminal; i++) {
       const progress_device *const d = &state.devices[i];
-      fprintf(stderr, "  %s: %d images, %.0f img/s", d->label, d->share, d->images_per_second);
-      if (d->idle >= 0) fprintf(stderr, ", idle %.0f %%", 100 * d->idle);
-      fprintf(stderr, "\n");
+      screen_add("  %s: %d images, %.0f img/s", d->label, d->share, d->images_per_second);
+      if (d->idle >= 0) screen_add(", idle %.0f %%", 100 * d->idle);
+      screen_add("\n");
     }
-    fflush(stderr);
+    send_lines();
     state.last = now();
   }
   pthread_mutex_unlock(&lock);
@@ -280,6 +291,7 @@ void progress_devices(const progress_device *devices, int n) {
 void progress_end(void) {
   pthread_mutex_lock(&lock);
   wipe();
+  send_lines();
   free(state.devices);
   state.devices = NULL;
   state.n_devices = 0;
@@ -299,9 +311,9 @@ void progress_line(const char *format, ...) {
   va_start(args, format);
   pthread_mutex_lock(&lock);
   wipe();
-  vfprintf(stderr, format, args);
-  fputc('\n', stderr);
-  fflush(stderr);
+  screen_add_va(format, args);
+  screen_add("\n");
+  send_lines();
   pthread_mutex_unlock(&lock);
   va_end(args);
 }
@@ -309,8 +321,14 @@ void progress_line(const char *format, ...) {
 void progress_message(const char *kind, const char *message) {
   pthread_mutex_lock(&lock);
   wipe();
-  fprintf(stderr, "convoy: %s%s\n", kind, message);
-  fflush(stderr);
+  screen_add("convoy: %s%s\n", kind, message);
+  send_lines();
+  pthread_mutex_unlock(&lock);
+}
+
+void progress_await_terminal(int most_ms) {
+  pthread_mutex_lock(&lock);
+  screen_wait(most_ms);
   pthread_mutex_unlock(&lock);
 }
 
@@ -322,8 +340,8 @@ void progress_curve(const char *title, const int *x, const double *y, int n) {
     hi = fmax(hi, y[i]);
   }
   if (n < 2 || !isfinite(lo) || !isfinite(hi)) return;
-  if (hi - lo < 0.02) { /* a flat curve runs through the middle */
-    hi = fmin((lo + hi) / 2 + 0.01, 1);   /* an accuracy */
+  if (hi - lo < 0.02) {                 /* a flat curve runs through the middle */
+    hi = fmin((lo + hi) / 2 + 0.01, 1); /* an accuracy */
     lo = hi - 0.02;
   }
   const double span = hi - lo;
@@ -336,17 +354,14 @@ void progress_curve(const char *title, const int *x, const double *y, int n) {
     const int column = (int)lround((double)(x[i] - x[0]) / x_span * (CURVE_COLUMNS - 1));
     cell[CURVE_ROWS - 1 - (int)lround((y[i] - lo) / span * (CURVE_ROWS - 1))][column] = '*';
   }
-  for (int row = 0; row < CURVE_ROWS; row++) {   /* no blanks at the ends of lines */
+  for (int row = 0; row < CURVE_ROWS; row++) { /* no blanks at the ends of lines */
     for (int end = CURVE_COLUMNS; end > 0 && cell[row][end - 1] == ' '; end--) cell[row][end - 1] = '\0';
   }
-  fprintf(stderr, "%s\n", title);
+  progress_line("%s", title);
   for (int row = 0; row < CURVE_ROWS; row++) {
-    if (row == 0 || row == CURVE_ROWS - 1) fprintf(stderr, "%5.2f |%s\n", row == 0 ? hi : lo, cell[row]);
-    else fprintf(stderr, "      |%s\n", cell[row]);
+    if (row == 0 || row == CURVE_ROWS - 1) progress_line("%5.2f |%s", row == 0 ? hi : lo, cell[row]);
+    else progress_line("      |%s", cell[row]);
   }
-  fprintf(stderr, "      +--------------------\n       %-*d%d epoch\n",
-          CURVE_COLUMNS - (x[n - 1] >= 100  ? 3
-                           : x[n - 1] >= 10 ? 2
-                                            : 1),
-          x[0], x[n - 1]);
+  const int last = x[n - 1], digits = last >= 100 ? 3 : last >= 10 ? 2 : 1;
+  progress_line("      +--------------------\n       %-*d%d epoch", CURVE_COLUMNS - digits, x[0], last);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * What the user sees on stderr while a run goes on: a bar that is redrawn at most ten times a second on a terminal whose
- * TERM is neither missing nor "dumb", plain lines else. One per process; messages of the library may come from any thread. Devices: status_lines.h. */
+ * What the user sees on stderr while a run goes on: a bar that is redrawn at most ten times a second on a terminal
+ * whose TERM is neither missing nor "dumb", plain lines else. One per process; messages of the library may come from
+ * any thread. Devices: status_lines.h. */
 #ifndef CVY_TOOLS_PROGRESS_H
 #define CVY_TOOLS_PROGRESS_H
 
@@ -13,8 +14,8 @@ void progress_start(bool quiet, int epochs, long max_steps);
 void progress_status(const char *text);
 /* The same, but only on a terminal; at most ten times a second. */
 void progress_transient(const char *text);
-/* From now until progress_wait_end, on a terminal: a line that a thread of its own renews five times a second, `describe`d
- * from the seconds since. For what is silent for long. */
+/* From now until progress_wait_end, on a terminal: a line that a thread of its own renews five times a second,
+ * `describe`d from the seconds since. For what is silent for long. */
 typedef void (*progress_describe_fn)(void *user, double seconds, char *out, size_t out_bytes);
 void progress_wait_begin(progress_describe_fn describe, void *user);
 void progress_wait_end(void);
@@ -26,13 +27,13 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
 void progress_epoch(int epoch, double loss, double test_acc, double seconds);
 /* What is shown of a device beside the bar. */
 typedef struct progress_device {
-  const char *label;                /* borrowed, as long as the program talks */
+  const char *label; /* borrowed, as long as the program talks */
   int share;
   double images_per_second;
-  double idle;                      /* part of the time in which it does not compute, negative: not known */
+  double idle; /* part of the time in which it does not compute, negative: not known */
 } progress_device;
-/* From now on the bar has these n devices under it (0: none); one alone is told of in the bar. Where there is no terminal
- * progress_epoch lists them. Copied. */
+/* From now on the bar has these n devices under it (0: none); one alone is told of in the bar. Where there is no
+ * terminal progress_epoch lists them. Copied. */
 void progress_devices(const progress_device *devices, int n);
 /* Takes the bar away. */
 void progress_end(void);
@@ -40,6 +41,9 @@ void progress_end(void);
 bool progress_talks(void);
 /* A line of its own that stays, without breaking the bar. */
 void progress_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Waits until the terminal has taken all lines, at most so long; negative: as long as that takes. What it does not take
+ * at once waits otherwise, and training does not (screen.h). */
+void progress_await_terminal(int most_ms);
 /* "convoy: " kind message, without breaking the bar. Any thread. */
 void progress_message(const char *kind, const char *message);
 

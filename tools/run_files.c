@@ -26,7 +26,8 @@ static int open_folder(const char *path, run_files *files) {
   /* as long as the longest name of a checkpoint */
   if (snprintf(inside, sizeof inside, "%s/step-0000000000.safetensors", path) >= (int)sizeof inside)
     return program_output_refused("train", "--checkpoint", path, "the path is too long");
-  if (!cvy_file_exists(inside) && !cvy_file_try(inside, &why)) return program_output_refused("train", "--checkpoint", path, why);
+  if (!cvy_file_exists(inside) && !cvy_file_try(inside, &why))
+    return program_output_refused("train", "--checkpoint", path, why);
   return program_exit_code(cvy_file_lock_take("--checkpoint", path, &files->folder_lock));
 }
 
@@ -53,7 +54,9 @@ static int open_all(const train_options *o, run_files *out) {
   const program_file files[] = {{"--save", o->save}, {"--plot", o->plot}, {"--log", o->log}, {"--trace", o->trace}};
   for (int i = 0; i < 4; i++) {
     if (files[i].path && o->checkpoint && cvy_file_is_in(files[i].path, o->checkpoint, "step-"))
-      return options_error("train", "%s %s: names that begin with step- in --checkpoint %s are those of checkpoints; expected another name",
+      return options_error("train",
+                           "%s %s: names that begin with step- in --checkpoint %s are those of checkpoints; expected "
+                           "another name",
                            files[i].option, files[i].path, o->checkpoint);
   }
   int code = program_try_output("train", "--save", o->save, false);

@@ -149,8 +149,7 @@ float *selftest_read(selftest *t, cvy_buffer *buffer, size_t rows, size_t c, siz
     for (size_t j = 0; j < pitch; j++) {
       if (j < c) dense[i * c + j] = wide[i * pitch + j];
       else if (wide[i * pitch + j] != 0)
-        selftest_fail(t, "row %zu: padding %zu is %g, must be 0", i, j,
-                      cvy_unsigned_nan(wide[i * pitch + j]));
+        selftest_fail(t, "row %zu: padding %zu is %g, must be 0", i, j, cvy_unsigned_nan(wide[i * pitch + j]));
     }
   }
   cvy_free(wide);
@@ -180,8 +179,8 @@ void selftest_compare(selftest *t, const char *what, cvy_buffer *buffer, size_t 
   }
   if (!t->failed && !(worst <= 1)) {
     selftest_fail(t, "%s: row %zu channel %zu is %.9g, must be %.9g; worst error %.3g, bound %.3g", what, worst_at / c,
-                  worst_at % c, cvy_unsigned_nan(got[worst_at]), want[worst_at], fabs((double)got[worst_at] - want[worst_at]),
-                  bound ? bound[worst_at] : 0.0);
+                  worst_at % c, cvy_unsigned_nan(got[worst_at]), want[worst_at],
+                  fabs((double)got[worst_at] - want[worst_at]), bound ? bound[worst_at] : 0.0);
   }
   while (t->n_blocks > n_blocks) cvy_free(t->blocks[--t->n_blocks]);
 }

@@ -19,7 +19,7 @@
 
 #include "convoy/convoy.h"
 #include "src/cl/buffer.h"
-#include "src/cl/device.h"
+#include "src/cl/opened_device.h"
 
 enum { SELFTEST_FAILURES_KEPT = 10 };
 
@@ -27,9 +27,9 @@ typedef struct selftest_device {
   const char *label;
   cvy_device *cl;
   char failures[SELFTEST_FAILURES_KEPT][600];
-  int cases, failed;                /* shapes run, shapes that failed */
-  long launches;                    /* kernels run */
-  double seconds, worst;            /* largest error / bound of all values compared */
+  int cases, failed;     /* shapes run, shapes that failed */
+  long launches;         /* kernels run */
+  double seconds, worst; /* largest error / bound of all values compared */
   char worst_case[256];
 } selftest_device;
 
@@ -38,16 +38,16 @@ typedef struct selftest {
   int n_devices;
   /* the case */
   char operation[64], text[256];
-  int at;                           /* device of the loop, -1 before it */
-  cvy_device *cl;                   /* its device and compute queue */
+  int at;         /* device of the loop, -1 before it */
+  cvy_device *cl; /* its device and compute queue */
   cvy_queue *queue;
-  bool failed;                      /* this case on this device */
+  bool failed; /* this case on this device */
   long launches_before;
   uint64_t begin_ns;
   cvy_buffer *buffers[32];
   int n_buffers;
   void *blocks[64];
-  int n_blocks, case_blocks;         /* case_blocks: those of the case itself, not of one device */
+  int n_blocks, case_blocks; /* case_blocks: those of the case itself, not of one device */
   uint64_t random_at;
 } selftest;
 
@@ -67,8 +67,8 @@ double *selftest_widen(selftest *t, const float *x, size_t n, bool magnitude);
  * behind c. */
 cvy_buffer *selftest_input(selftest *t, const float *x, size_t rows, size_t c, size_t pitch);
 cvy_buffer *selftest_output(selftest *t, size_t rows, size_t c, size_t pitch);
-cvy_buffer *selftest_bytes(selftest *t, const void *data, size_t size_bytes);    /* data NULL: undefined */
-cvy_buffer *selftest_workspace(selftest *t, size_t size_bytes);                  /* NULL for 0 */
+cvy_buffer *selftest_bytes(selftest *t, const void *data, size_t size_bytes); /* data NULL: undefined */
+cvy_buffer *selftest_workspace(selftest *t, size_t size_bytes);               /* NULL for 0 */
 /* Dense values back on the host (zeros on failure). */
 float *selftest_read(selftest *t, cvy_buffer *buffer, size_t rows, size_t c, size_t pitch);
 
@@ -76,12 +76,12 @@ float *selftest_read(selftest *t, cvy_buffer *buffer, size_t rows, size_t c, siz
 void selftest_compare(selftest *t, const char *what, cvy_buffer *buffer, size_t rows, size_t c, size_t pitch,
                       const double *want, const double *bound);
 void selftest_fail(selftest *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-#define SELFTEST_RUN(t, expr)                                                                            \
-  do {                                                                                                   \
-    if (!(t)->failed) {                                                                                  \
-      const cvy_status selftest_status = (expr);                                                         \
+#define SELFTEST_RUN(t, expr)                                                                                  \
+  do {                                                                                                         \
+    if (!(t)->failed) {                                                                                        \
+      const cvy_status selftest_status = (expr);                                                               \
       if (selftest_status != CVY_OK) selftest_fail((t), "%.40s: %s", #expr, cvy_status_text(selftest_status)); \
-    }                                                                                                    \
+    }                                                                                                          \
   } while (0)
 
 /* bound[i] = factor * eps * bound[i] + the smallest normal float. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Convolution, ReLU and pool in one (ops/convpool.h) as cases of the selftest, for the layers where training takes it. Truth:
- * the references of the three. The gradients' truth is made with the device's own mask, which must be the reference's where
- * the value is further from 0 than its bound.
- * Bounds: those of the sums' absolute terms; Winograd's transforms mix the pixels of a tile, so that the largest of a tensor
- * counts, times what the transforms' sums add. */
+ * Convolution, ReLU and pool in one (ops/convpool.h) as cases of the selftest, for the layers where training takes it.
+ * Truth: the references of the three. The gradients' truth is made with the device's own mask, which must be the
+ * reference's where the value is further from 0 than its bound.
+ * Bounds: those of the sums' absolute terms; Winograd's transforms mix the pixels of a tile, so that the largest of a
+ * tensor counts, times what the transforms' sums add. */
 #include <math.h>
 
 #include "src/nn/plan.h"
@@ -39,8 +39,8 @@ static void truth(selftest *t, convpool_case *c) {
   c->want_a = selftest_doubles(t, c->na), c->bound_a = selftest_doubles(t, c->na);
   c->want_y = selftest_doubles(t, c->ny), c->bound_y = selftest_doubles(t, c->ny);
   double *const relu = selftest_doubles(t, c->na);
-  ref_conv2d_forward(&c->conv, SAMPLES, c->rx, c->rw, c->bias ? selftest_widen(t, c->bias, c->k, false) : NULL, c->want_a,
-                     c->bound_a);
+  ref_conv2d_forward(&c->conv, SAMPLES, c->rx, c->rw, c->bias ? selftest_widen(t, c->bias, c->k, false) : NULL,
+                     c->want_a, c->bound_a);
   ref_relu(c->na, c->want_a, relu);
   ref_pool2d_forward(&c->pool, SAMPLES, relu, c->want_y);
   ref_pool2d_forward(&c->pool, SAMPLES, c->bound_a, c->bound_y);
@@ -63,8 +63,8 @@ static double *unpool(selftest *t, const convpool_case *c, const unsigned char *
   return da;
 }
 
-static void backward(selftest *t, const convpool_case *c, cvy_convpool *op, cvy_buffer *x, cvy_buffer *w, cvy_buffer *mask,
-                     cvy_buffer *workspace) {
+static void backward(selftest *t, const convpool_case *c, cvy_convpool *op, cvy_buffer *x, cvy_buffer *w,
+                     cvy_buffer *mask, cvy_buffer *workspace) {
   const size_t xc = (size_t)c->p.x.c, xp = (size_t)c->p.x.pitch, yp = (size_t)c->y.pitch;
   const size_t mask_bytes = cvy_convpool_mask_bytes(&c->p, SAMPLES);
   unsigned char *const bits = (unsigned char *)selftest_floats(t, mask_bytes / sizeof(float) + 1);
@@ -92,14 +92,24 @@ static void backward(selftest *t, const convpool_case *c, cvy_convpool *op, cvy_
 
 static void run(selftest *t, const char *model, const cvy_convpool_params *p) {
   convpool_case c = {.p = *p, .y = cvy_convpool_output_shape(p), .k = (size_t)p->k};
-  c.conv = (cvy_conv2d_params){.n_max = SAMPLES, .x = p->x, .k = p->k, .y_pitch = p->y_pitch, .r = p->r, .s = p->s,
-                               .stride_h = 1, .stride_w = 1, .pad_h = p->pad_h, .pad_w = p->pad_w, .bias = p->bias};
+  c.conv = (cvy_conv2d_params){.n_max = SAMPLES,
+                               .x = p->x,
+                               .k = p->k,
+                               .y_pitch = p->y_pitch,
+                               .r = p->r,
+                               .s = p->s,
+                               .stride_h = 1,
+                               .stride_w = 1,
+                               .pad_h = p->pad_h,
+                               .pad_w = p->pad_w,
+                               .bias = p->bias};
   if (cvy_conv2d_output_shape(&c.conv, &c.a) != CVY_OK) return;
-  c.pool = (cvy_pool2d_params){.n_max = SAMPLES, .kind = CVY_POOL_AVG, .x = c.a, .r = 2, .s = 2, .stride_h = 2, .stride_w = 2};
+  c.pool = (cvy_pool2d_params){
+      .n_max = SAMPLES, .kind = CVY_POOL_AVG, .x = c.a, .r = 2, .s = 2, .stride_h = 2, .stride_w = 2};
   c.nx = dense(&p->x, SAMPLES), c.na = dense(&c.a, SAMPLES), c.ny = dense(&c.y, SAMPLES);
   c.nw = (size_t)p->r * (size_t)p->s * (size_t)p->x.c * c.k;
-  selftest_case_begin(t, "convpool", "%s %dx%dx%d, %d filters %dx%d pad %d", model, p->x.h, p->x.w, p->x.c, p->k, p->r, p->s,
-                      p->pad_h);
+  selftest_case_begin(t, "convpool", "%s %dx%dx%d, %d filters %dx%d pad %d", model, p->x.h, p->x.w, p->x.c, p->k, p->r,
+                      p->s, p->pad_h);
   c.x = selftest_random(t, c.nx, -1, 1);
   c.w = selftest_random(t, c.nw, -0.5, 0.5);
   c.bias = p->bias ? selftest_random(t, c.k, -1, 1) : NULL;

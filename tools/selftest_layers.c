@@ -54,7 +54,7 @@ static void stats_of(const cvy_shape *s, const double *y, const double *y_bound,
 typedef struct conv_case {
   cvy_conv2d_params p;
   cvy_shape y;
-  size_t nx, ny, nw;                /* values, dense */
+  size_t nx, ny, nw; /* values, dense */
   const float *x, *w, *bias, *dy, *affine, *residual, *dw0;
   double *want_y, *bound_y, *want_dx, *bound_dx, *want_dw, *bound_dw, *want_db, *bound_db;
 } conv_case;
@@ -105,8 +105,8 @@ static void conv_truth(selftest *t, conv_case *c) {
   selftest_bounds(c->bound_db, (size_t)p->k, SUM_FACTOR);
 }
 
-/* Transforms (Winograd, FFT) mix the pixels of a sample: there the largest bound of a sample, `samples` equal parts of n
- * values, is that of all its values, times what the transforms' sums add. */
+/* Transforms (Winograd, FFT) mix the pixels of a sample: there the largest bound of a sample, `samples` equal parts of
+ * n values, is that of all its values, times what the transforms' sums add. */
 static const double *bounds_for(selftest *t, cvy_conv_algo algo, const double *bound, size_t samples, size_t n) {
   const double factor = algo == CVY_CONV_WINOGRAD4 ? 8 : algo == CVY_CONV_WINOGRAD2 || algo == CVY_CONV_FFT ? 4 : 0;
   if (factor == 0) return bound;
@@ -147,7 +147,8 @@ static void conv_on_device(selftest *t, const conv_case *c) {
   SELFTEST_RUN(t, cvy_conv2d_forward(op, t->queue, SAMPLES, x, pro, w, bias, y, stats, workspace));
   selftest_compare(t, "y", y, y_rows, k, yp, c->want_y, bound_y);
   if (stats) {
-    double *const want = selftest_doubles(t, (size_t)SAMPLES * 2 * k), *const bound = selftest_doubles(t, (size_t)SAMPLES * 2 * k);
+    double *const want = selftest_doubles(t, (size_t)SAMPLES * 2 * k), *const bound =
+                                                                           selftest_doubles(t, (size_t)SAMPLES * 2 * k);
     stats_of(&c->y, c->want_y, bound_y, want, bound);
     selftest_compare(t, "stats", stats, (size_t)SAMPLES * 2, k, yp, want, bound);
   }
@@ -252,7 +253,7 @@ typedef struct norm_case {
   int n, group, groups;
   size_t nx, c, rows;
   const float *x, *residual, *gamma, *beta, *dy, *running;
-  double *rx, *rres, *rgamma, *rbeta, *rdy, *rrunning;   /* the same in double */
+  double *rx, *rres, *rgamma, *rbeta, *rdy, *rrunning; /* the same in double */
   double *y, *y_bound, *saved, *saved_bound, *s, *s_bound, *inference, *inference_bound;
 } norm_case;
 
@@ -318,8 +319,8 @@ static void norm_backward_truth(selftest *t, const norm_case *b, const float *y,
   selftest_bounds(dbeta_bound, c, SUM_FACTOR);
 }
 
-/* What a deferred one gives in place of y, mean, scale = gamma*invstd and shift = beta of each group; and y as its reader
- * makes it. */
+/* What a deferred one gives in place of y, mean, scale = gamma*invstd and shift = beta of each group; and y as its
+ * reader makes it. */
 static float *compare_affine(selftest *t, const norm_case *b, cvy_buffer *affine) {
   const size_t c = b->c, g = (size_t)b->groups, pitch = (size_t)b->p.x.pitch;
   double *const want = selftest_doubles(t, g * 3 * c), *const bound = selftest_doubles(t, g * 3 * c);
@@ -356,8 +357,8 @@ static void norm_on_device(selftest *t, const norm_case *b) {
   cvy_buffer *const s = selftest_output(t, 2, c, pitch);
   cvy_buffer *const running = selftest_input(t, b->running, 2, c, pitch);
   cvy_buffer *const workspace = op ? selftest_workspace(t, cvy_batchnorm_workspace_bytes(op)) : NULL;
-  SELFTEST_RUN(t, cvy_batchnorm_forward_inference(op, t->queue, b->n, x, residual, gamma, beta, running, y,
-                                                  affine, workspace));
+  SELFTEST_RUN(
+      t, cvy_batchnorm_forward_inference(op, t->queue, b->n, x, residual, gamma, beta, running, y, affine, workspace));
   if (!deferred) selftest_compare(t, "y of inference", y, rows, c, pitch, b->inference, b->inference_bound);
   SELFTEST_RUN(t, cvy_batchnorm_forward_training(op, t->queue, b->n, b->group, b->n, x, NULL, residual, gamma, beta, y,
                                                  affine, saved, s, false, workspace, NULL));
@@ -376,8 +377,8 @@ static void norm_on_device(selftest *t, const norm_case *b) {
     double *const want_dm = selftest_doubles(t, b->nx);
     double *const want_dgamma = selftest_doubles(t, c), *const bound_dgamma = selftest_doubles(t, c);
     double *const want_dbeta = selftest_doubles(t, c), *const bound_dbeta = selftest_doubles(t, c);
-    norm_backward_truth(t, b, deferred ? made : selftest_read(t, y, rows, c, pitch), want_dx, bound_dx, want_dm, want_dgamma,
-                        bound_dgamma, want_dbeta, bound_dbeta);
+    norm_backward_truth(t, b, deferred ? made : selftest_read(t, y, rows, c, pitch), want_dx, bound_dx, want_dm,
+                        want_dgamma, bound_dgamma, want_dbeta, bound_dbeta);
     selftest_compare(t, "dx", dx, rows, c, pitch, want_dx, bound_dx);
     if (dm) selftest_compare(t, "dresidual", dm, rows, c, pitch, want_dm, NULL);
     selftest_compare(t, "dgamma", dgamma, 1, c, pitch, want_dgamma, bound_dgamma);
@@ -387,16 +388,18 @@ static void norm_on_device(selftest *t, const norm_case *b) {
 }
 
 static void norm_run(selftest *t, const char *model, const cvy_layer *layer, bool relu, bool residual, bool deferred) {
-  const int n = 3, group = residual || deferred ? 2 : 3;   /* with these: groups of 2 and 1 samples, as ghost:2 */
-  norm_case b = {.p = {.n_max = n, .x = layer->shape, .eps = layer->eps, .relu = relu, .residual = residual, .deferred = deferred},
-                 .n = n,
-                 .group = group,
-                 .groups = (n + group - 1) / group};
+  const int n = 3, group = residual || deferred ? 2 : 3; /* with these: groups of 2 and 1 samples, as ghost:2 */
+  norm_case b = {
+      .p = {.n_max = n, .x = layer->shape, .eps = layer->eps, .relu = relu, .residual = residual, .deferred = deferred},
+      .n = n,
+      .group = group,
+      .groups = (n + group - 1) / group};
   b.c = (size_t)b.p.x.c;
   b.nx = (size_t)n * dense_of(&b.p.x);
   b.rows = rows_of(&b.p.x, n);
-  selftest_case_begin(t, "batchnorm", "%s %dx%dx%d%s%s%s, %s", model, b.p.x.h, b.p.x.w, b.p.x.c, residual ? ", add" : "",
-                      relu ? ", relu" : "", deferred ? ", deferred" : "", group < n ? "groups of 2" : "one group");
+  selftest_case_begin(t, "batchnorm", "%s %dx%dx%d%s%s%s, %s", model, b.p.x.h, b.p.x.w, b.p.x.c,
+                      residual ? ", add" : "", relu ? ", relu" : "", deferred ? ", deferred" : "",
+                      group < n ? "groups of 2" : "one group");
   b.x = selftest_random(t, b.nx, -1, 2);
   b.residual = residual ? selftest_random(t, b.nx, -1, 1) : NULL;
   b.gamma = selftest_random(t, b.c, 0.5, 1.5);
@@ -491,11 +494,11 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
                              .stats = feeds_norm(net, i),
                              .no_backward_data = first};
       conv_run(t, model, &p);
-      if (p.r == 3 && p.x.c == p.k) {   /* with a deferred batchnorm in front of it, as training has them */
+      if (p.r == 3 && p.x.c == p.k) { /* with a deferred batchnorm in front of it, as training has them */
         p.prologue = CVY_CONV_SCALE | CVY_CONV_RELU;
         conv_run(t, model, &p);
       }
-      if (p.r == 3 && p.x.c == p.k && p.x.h <= 7) {   /* one with everything in front of it */
+      if (p.r == 3 && p.x.c == p.k && p.x.h <= 7) { /* one with everything in front of it */
         p.prologue = CVY_CONV_SCALE | CVY_CONV_RELU | CVY_CONV_RESIDUAL;
         conv_run(t, model, &p);
       }
@@ -522,18 +525,15 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
       p.relu = l->kind == CVY_LAYER_AVGPOOL;
       if (p.relu) pool_run(t, model, &p);
       p.relu = false;
-      p.kind = CVY_POOL_MAX;   /* not in these networks */
+      p.kind = CVY_POOL_MAX; /* not in these networks */
       if (l->kind == CVY_LAYER_AVGPOOL) pool_run(t, model, &p);
       break;
     }
-    case CVY_LAYER_LINEAR:
-      linear_run(t, model, l, x);
-      break;
+    case CVY_LAYER_LINEAR: linear_run(t, model, l, x); break;
     case CVY_LAYER_INPUT:
     case CVY_LAYER_RELU:
     case CVY_LAYER_ADD:
-    case CVY_LAYER_SOFTMAX:
-      break;   /* selftest_other_operations */
+    case CVY_LAYER_SOFTMAX: break; /* selftest_other_operations */
   }
 }
 

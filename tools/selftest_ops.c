@@ -130,8 +130,8 @@ static void softmax_run(selftest *t, int c) {
   ref_softmax(ROWS, c, selftest_widen(t, x, n, false), y);
   ref_softmax_backward(ROWS, c, y, selftest_widen(t, dy, n, false), dx);
   for (size_t i = 0; i < n; i++) {
-    y_bound[i] = 8 * y[i];        /* exp of |x - max| <= 8 */
-    dx_bound[i] = 16 * y[i];      /* y as exact as that, and |dy| <= 1 twice */
+    y_bound[i] = 8 * y[i];   /* exp of |x - max| <= 8 */
+    dx_bound[i] = 16 * y[i]; /* y as exact as that, and |dy| <= 1 twice */
   }
   selftest_bounds(y_bound, n, 4);
   selftest_bounds(dx_bound, n, 4);
@@ -178,8 +178,7 @@ static void xent_run(selftest *t, int rows, int c) {
     selftest_compare(t, "dx", bdx, (size_t)rows, (size_t)c, pitch, dx, bound);
     SELFTEST_RUN(t, cvy_buffer_read(t->queue, br, 0, sizeof got, &got, NULL, NULL));
     if (!t->failed && !(fabs((double)got.loss_sum - loss) <= loss_bound)) {
-      selftest_fail(t, "loss is %.9g, must be %.9g; bound %.3g", cvy_unsigned_nan(got.loss_sum), loss,
-                    loss_bound);
+      selftest_fail(t, "loss is %.9g, must be %.9g; bound %.3g", cvy_unsigned_nan(got.loss_sum), loss, loss_bound);
     }
     if (!t->failed && got.correct != correct) selftest_fail(t, "correct is %d, must be %d", got.correct, correct);
     cvy_softmax_xent_destroy(&op);
@@ -253,7 +252,8 @@ static void compress_run(selftest *t) {
   selftest_case_begin(t, "compress", "%d values to bfloat16, twice", N);
   const float *const g = selftest_random(t, N, -1, 1);
   const double *const rg = selftest_widen(t, g, N, false);
-  double *const rest = selftest_doubles(t, N), *const first = selftest_doubles(t, N), *const second = selftest_doubles(t, N);
+  double *const rest = selftest_doubles(t, N), *const first = selftest_doubles(t, N),
+                *const second = selftest_doubles(t, N);
   const float *const zeros = selftest_floats(t, N);
   ref_compress(N, rg, rest, first);
   ref_compress(N, rg, rest, second);

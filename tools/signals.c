@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,21 +20,26 @@ static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
 enum { N_NUMBERS = sizeof numbers / sizeof numbers[0] };
 
 static bool inherited_ignored[N_NUMBERS];
-static volatile int stop_flag, soft;
+static volatile int soft;
+static cvy_stop stop;
 static const char *volatile early_text = "\nconvoy: interrupted\n";
 static void (*volatile before_end)(void);
-/* When the first signal and the first SIGINT came (CLOCK_MONOTONIC), 0: not yet. Two threads may run the handler at once. */
+/* When the first signal and the first SIGINT came (CLOCK_MONOTONIC), 0: not yet. Two threads may run the handler at
+ * once. */
 static _Atomic int64_t first_ms, interrupt_ms;
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a signal handler may not take a lock");
 
 void signals_open_closed_files(void) {
-  int fd = open("/dev/null", O_RDWR);   /* the lowest number that is free */
+  int fd = open("/dev/null", O_RDWR); /* the lowest number that is free */
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
   if (fd > STDERR_FILENO) close(fd);
 }
 
+/* Not where it would have to wait (Ctrl-S). printf is not for signal handlers. */
 static void tell(const char *text) {
-  const ssize_t written = write(STDERR_FILENO, text, strlen(text));   /* printf is not for signal handlers */
+  struct pollfd err = {.fd = STDERR_FILENO, .events = POLLOUT};
+  if (poll(&err, 1, 0) <= 0) return;
+  const ssize_t written = write(STDERR_FILENO, text, strlen(text));
   (void)written;
 }
 
@@ -47,7 +53,7 @@ static void end_at_once(const char *text) {
 static int64_t now_ms(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 + 1;   /* never 0 */
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 + 1; /* never 0 */
 }
 
 static void on_signal(int number) {
@@ -60,13 +66,13 @@ static void on_signal(int number) {
   const bool is_second = number == SIGINT && !atomic_compare_exchange_strong(&interrupt_ms, &interrupt, now) &&
                          now - interrupt >= SAME_REQUEST_MS;
   if (is_late || is_second) end_at_once("\n");
-  stop_flag = 1;
+  cvy_stop_request(&stop);
   if (is_first) tell("\nconvoy: finishing this step; a second Ctrl-C ends at once\n");
   errno = code;
 }
 
-/* The handlers, but for what the program was started to ignore. Again after drivers were loaded: one may have put its own
- * handlers there. */
+/* The handlers, but for what the program was started to ignore. Again after drivers were loaded: one may have put its
+ * own handlers there. */
 static void install(void) {
   struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
   const struct sigaction ignore = {.sa_handler = SIG_IGN};
@@ -95,8 +101,8 @@ void signals_hold(bool hold) {
   sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 
-const volatile int *signals_soft(void) {
+const cvy_stop *signals_soft(void) {
   install();
   soft = 1;
-  return &stop_flag;
+  return &stop;
 }

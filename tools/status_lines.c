@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CELL_MOST = 96, GAP = 3, LINE_LEAST = 42 };   /* of a device's own line, without its label */
+enum { CELL_MOST = 96, GAP = 3, LINE_LEAST = 42 }; /* of a device's own line, without its label */
 
 static int minimum(int a, int b) { return a < b ? a : b; }
 
@@ -60,7 +60,9 @@ static void add_rest(const progress_device *d, int n, int width, status_lines *o
     if (d[i].idle > high) high = d[i].idle;
   }
   if (high < 0) snprintf(text, sizeof text, "  and %d more: %ld im %.0f/s", n, images, rate);
-  else snprintf(text, sizeof text, "  and %d more: %ld im %.0f/s idle %.0f-%.0f%%", n, images, rate, 100 * low, 100 * high);
+  else
+    snprintf(text, sizeof text, "  and %d more: %ld im %.0f/s idle %.0f-%.0f%%", n, images, rate, 100 * low,
+             100 * high);
   add_line(out, width, text);
 }
 

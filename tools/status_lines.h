@@ -6,10 +6,14 @@
 #include "tools/progress.h"
 
 enum { STATUS_LINES_MOST = 16, STATUS_WIDTH_MOST = 200 };
-typedef struct status_lines { int n; char text[STATUS_LINES_MOST][STATUS_WIDTH_MOST + 1]; } status_lines;
+typedef struct status_lines {
+  int n;
+  char text[STATUS_LINES_MOST][STATUS_WIDTH_MOST + 1];
+} status_lines;
 
-/* At most `lines` lines of at most `width` columns for n devices: a line for each where there is room; else several of them
- * on a line by their numbers alone; and where that is too much the first ones, and of the others what they do together. */
+/* At most `lines` lines of at most `width` columns for n devices: a line for each where there is room; else several of
+ * them on a line by their numbers alone; and where that is too much the first ones, and of the others what they do
+ * together. */
 void status_lines_make(const progress_device *devices, int n, int width, int lines, status_lines *out);
 
 #endif

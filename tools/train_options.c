@@ -33,9 +33,9 @@ static const char *parse_split(const char *text, void *target) {
 static const char *parse_shares(const char *text, void *target) {
   shares_option *const shares = target;
   shares->text = text;
-  return parse_list(text, true, &shares->list)
-             ? NULL
-             : "expected whole numbers N1,N2,... of 0 or more: images of a batch for each device";
+  return parse_list(text, true, &shares->list) ? NULL
+                                               : "expected whole numbers N1,N2,... of 0 or more: images of a batch for "
+                                                 "each device";
 }
 
 static const char *parse_bn(const char *text, void *target) {
@@ -68,15 +68,15 @@ static bool parse_steps(const char *text, size_t length, int least, every_option
 }
 
 static const char *parse_every(const char *text, void *target) {
-  return parse_steps(text, strlen(text), 1, target)
-             ? NULL
-             : "expected N (steps) or Ne (epochs) with a whole number N of 1 or more";
+  return parse_steps(text, strlen(text), 1, target) ? NULL
+                                                    : "expected N (steps) or Ne (epochs) with a whole number N of 1 or "
+                                                      "more";
 }
 
 static const char *parse_warmup(const char *text, void *target) {
-  return parse_steps(text, strlen(text), 0, target)
-             ? NULL
-             : "expected N (steps) or Ne (epochs) with a whole number N of 0 or more";
+  return parse_steps(text, strlen(text), 0, target) ? NULL
+                                                    : "expected N (steps) or Ne (epochs) with a whole number N of 0 or "
+                                                      "more";
 }
 
 static const char *parse_schedule(const char *text, void *target) {
@@ -89,11 +89,12 @@ static const char *parse_schedule(const char *text, void *target) {
     if (strcmp(text, simple[kind]) == 0) return NULL;
   }
   s->kind = CVY_LR_STEP;
-  static number_list gamma;   /* large: not on the stack */
+  static number_list gamma; /* large: not on the stack */
   const char *const comma = strchr(text, ',');
   if (strncmp(text, "step:", 5) != 0 || !comma || !parse_steps(text + 5, (size_t)(comma - text - 5), 1, &s->every) ||
       !parse_list(comma + 1, false, &gamma) || gamma.n != 1 || !(gamma.values[0] > 1e-6) || gamma.values[0] > 1e6)
-    return "expected const, cosine, linear, or step:N,G or step:Ne,G: times G (above 1e-6, at most 1e6) every N steps or epochs";
+    return "expected const, cosine, linear, or step:N,G or step:Ne,G: times G (above 1e-6, at most 1e6) every N steps "
+           "or epochs";
   s->gamma = gamma.values[0];
   return NULL;
 }
@@ -107,9 +108,10 @@ static const option_row rows[] = {
     ROW_CLASSES(FIELD),
 
     {.kind = OPTION_GROUP, .help = "Devices"},
-    ROW_DEVICES(FIELD, "the team: auto (every GPU, else the CPU), all, gpu, cpu, or terms with commas: 0:1 (platform:device), a "
-        "part of a name; "
-        "each may end in *4 (four replicas), /1+1 (sub-devices with these many compute units), /=2 (equal parts)"),
+    ROW_DEVICES(FIELD,
+                "the team: auto (every GPU, else the CPU), all, gpu, cpu, or terms with commas: 0:1 "
+                "(platform:device), a part of a name; each may end in *4 (four replicas), /1+1 (sub-devices with "
+                "these many compute units), /=2 (equal parts)"),
     {.kind = OPTION_PARSE,
      .name = "split",
      FIELD(split),
@@ -117,9 +119,10 @@ static const option_row rows[] = {
      .absent = "auto where devices of different kinds differ by more than 10 % in speed, else even",
      .unit = "even, auto or weights W1,W2,...",
      .parse = parse_split,
-     .help = "how a batch is divided among the devices; auto: by measured speed, 1 to 3 s at the start and then in every "
-             "step, and anew when that makes steps more than 5 % shorter (each change is told; if there was none, the end of "
-             "the run tells the --shares that repeat it). By default a team of one kind of device is not measured and starts at once"},
+     .help = "how a batch is divided among the devices; auto: by measured speed, 1 to 3 s at the start and then in "
+             "every step, and anew when that makes steps more than 5 % shorter (each change is told; if there was "
+             "none, the end of the run tells the --shares that repeat it). By default a team of one kind of device "
+             "is not measured and starts at once"},
     {.kind = OPTION_PARSE,
      .name = "shares",
      FIELD(shares),
@@ -135,8 +138,8 @@ static const option_row rows[] = {
      .deflt = "device",
      .unit = "device, sync or ghost:G",
      .parse = parse_bn,
-     .help = "batch normalisation over each device's share, over the whole batch (exchanged in every layer), or over groups "
-             "of G images; with the last two results do not depend on the split"},
+     .help = "batch normalisation over each device's share, over the whole batch (exchanged in every layer), or over "
+             "groups of G images; with the last two results do not depend on the split"},
     {.kind = OPTION_INT,
      .name = "run-ahead",
      FIELD(run_ahead),
@@ -173,8 +176,8 @@ static const option_row rows[] = {
      .value = "HOW",
      .choices = "continue|stop",
      .deflt = "continue",
-     .help = "when a device fails, the others do its step again and go on without it, or the run ends with exit 1; what "
-             "was reached is saved either way"},
+     .help = "when a device fails, the others do its step again and go on without it, or the run ends with exit 1; "
+             "what was reached is saved either way"},
     {.kind = OPTION_REAL,
      .name = "device-timeout",
      FIELD(device_timeout),
@@ -184,8 +187,8 @@ static const option_row rows[] = {
      .lo = 0,
      .hi = 1e6,
      .help = "a device that gives no sign of life for so long has failed (ten times as long where kernels may be "
-             "compiled, and at least five times the usual time of a step); while devices are opened that ends the run with "
-             "exit 1"},
+             "compiled, and at least five times the usual time of a step); while devices are opened that ends the "
+             "run with exit 1"},
     ROW_CONV_ALGO(FIELD, HELP_CONV_ALGO),
     ROW_MATH(FIELD, HELP_MATH),
     ROW_TUNE(FIELD, HELP_TUNE " (at most 20 s)"),
@@ -197,8 +200,8 @@ static const option_row rows[] = {
      .unit = "steps",
      .lo = 0,
      .hi = 1,
-     .help = "1: a step computes with weights that lack the update of the step before, so that its exchange goes on beside "
-             "it; changes the numbers, always in the same way; needs several devices"},
+     .help = "1: a step computes with weights that lack the update of the step before, so that its exchange goes on "
+             "beside it; changes the numbers, always in the same way; needs several devices"},
     {.kind = OPTION_CHOICE,
      .name = "exchange",
      FIELD(exchange),
@@ -206,7 +209,8 @@ static const option_row rows[] = {
      .choices = "fp32|bf16",
      .deflt = "fp32",
      .help = "how gradients cross to the host; bf16: in half the bytes, and what rounding takes away is added to the "
-             "next gradient; weights come back as fp32. For a slow way to the host; changes the numbers; needs several devices"},
+             "next gradient; weights come back as fp32. For a slow way to the host; changes the numbers; needs several "
+             "devices"},
 
     {.kind = OPTION_GROUP, .help = "Training"},
     ROW_BATCH(FIELD, 1 << 24, "images per step, all devices together"),
@@ -237,8 +241,8 @@ static const option_row rows[] = {
      .deflt = "const",
      .unit = "const, cosine, linear, step:N,G or step:Ne,G",
      .parse = parse_schedule,
-     .help = "how the rate changes: not at all; along half a cosine or a line, from --lr down to 0 at the end of --epochs; "
-             "times G every N steps (Ne: epochs)"},
+     .help = "how the rate changes: not at all; along half a cosine or a line, from --lr down to 0 at the end of "
+             "--epochs; times G every N steps (Ne: epochs)"},
     {.kind = OPTION_PARSE,
      .name = "warmup",
      FIELD(warmup),
@@ -366,8 +370,8 @@ static const option_row rows[] = {
      FIELD(resume),
      .absent = "off",
      .unit = "switch",
-     .help = "go on from the newest checkpoint, with its run's network, data, devices, batch, rate, epochs and so on where they are "
-             "not given here; starts afresh if there is none"},
+     .help = "go on from the newest checkpoint, with its run's network, data, devices, batch, rate, epochs and so on "
+             "where they are not given here; starts afresh if there is none"},
     {.kind = OPTION_TEXT,
      .name = "log",
      FIELD(log),
@@ -388,8 +392,8 @@ static const option_row rows[] = {
      .value = "F",
      .absent = "none",
      .unit = "JSON file",
-     .help = "what devices and host threads did when, for ui.perfetto.dev: rows for each device's queues and each thread, "
-             "with steps, layers and buckets"},
+     .help = "what devices and host threads did when, for ui.perfetto.dev: rows for each device's queues and each "
+             "thread, with steps, layers and buckets"},
     {.kind = OPTION_INT,
      .name = "trace-events",
      FIELD(trace_events),
@@ -409,35 +413,69 @@ static const option_row rows[] = {
 };
 _Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "a bit of `given` for each row");
 
-static const char *const basics[] = {"model", "data", "devices", "batch", "epochs", "lr", "momentum", "init", "save", "checkpoint", "resume",
-                                     "log", "plot", "quiet", NULL};
+static const char *const basics[] = {"model", "data",       "devices", "batch", "epochs", "lr",    "momentum", "init",
+                                     "save",  "checkpoint", "resume",  "log",   "plot",   "quiet", NULL};
 static int take_from_checkpoint(void *target, uint64_t *given);
 
 static const option_table table = {
-  .fill = take_from_checkpoint,
-  .verb = "train", .usage = "--model NAME --data DATA [options]", .rows = rows, .n_rows = sizeof rows / sizeof rows[0],
-  .about = "Trains a network on one or more devices at once and prints\n"
-           "  test acc: 0.92, 13.4 sec/epoch on [devices]\n"
-           "on stdout; progress goes to stderr. Ctrl-C finishes the step and saves.",
-  .basics = basics,
-  .after = "The book's runs (Dive into Deep Learning, \"Multiple GPUs\"):\n"
-           "  convoy train --model resnet18 --data fashion-mnist -d 0:0 -b 256 --lr 0.1\n"
-           "  convoy train --model resnet18 --data fashion-mnist -d 0:0/1+1 -b 512 --lr 0.2\n"
-           "Exit status: 0 done, 1 failure while running, 2 wrong use, 130 interrupted.",
+    .fill = take_from_checkpoint,
+    .verb = "train",
+    .usage = "--model NAME --data DATA [options]",
+    .rows = rows,
+    .n_rows = sizeof rows / sizeof rows[0],
+    .about =
+        "Trains a network on one or more devices at once and prints\n"
+        "  test acc: 0.92, 13.4 sec/epoch on [devices]\n"
+        "on stdout; progress goes to stderr. Ctrl-C finishes the step and saves.",
+    .basics = basics,
+    .after =
+        "The book's runs (Dive into Deep Learning, \"Multiple GPUs\"):\n"
+        "  convoy train --model resnet18 --data fashion-mnist -d 0:0 -b 256 --lr 0.1\n"
+        "  convoy train --model resnet18 --data fashion-mnist -d 0:0/1+1 -b 512 --lr 0.2\n"
+        "Exit status: 0 done, 1 failure while running, 2 wrong use, 130 interrupted.",
 };
 
-/* What a run that goes on takes from its checkpoint where the command line says nothing: all that decides about numbers, where it
- * runs and for how long. Not its outputs, and no switch that cannot be switched off again and changes no number. */
-static const char *const taken[] = {
-    "model", "data", "data-dir", "classes", "devices", "split", "shares", "bn", "run-ahead", "bucket-mib", "on-device-loss", "device-timeout",
-    "conv-algo", "math", "staleness", "exchange", "batch", "epochs", "lr", "lr-schedule", "warmup", "momentum", "nesterov", "weight-decay", "init",
-    "init-from", "seed", "no-shuffle", "drop-last", "verify-every", "checkpoint-every", "keep"};
+/* What a run that goes on takes from its checkpoint where the command line says nothing: all that decides about
+ * numbers, where it runs and for how long. Not its outputs, and no switch that cannot be switched off again and changes
+ * no number. */
+static const char *const taken[] = {"model",
+                                    "data",
+                                    "data-dir",
+                                    "classes",
+                                    "devices",
+                                    "split",
+                                    "shares",
+                                    "bn",
+                                    "run-ahead",
+                                    "bucket-mib",
+                                    "on-device-loss",
+                                    "device-timeout",
+                                    "conv-algo",
+                                    "math",
+                                    "staleness",
+                                    "exchange",
+                                    "batch",
+                                    "epochs",
+                                    "lr",
+                                    "lr-schedule",
+                                    "warmup",
+                                    "momentum",
+                                    "nesterov",
+                                    "weight-decay",
+                                    "init",
+                                    "init-from",
+                                    "seed",
+                                    "no-shuffle",
+                                    "drop-last",
+                                    "verify-every",
+                                    "checkpoint-every",
+                                    "keep"};
 
 json_t *train_options_json(void) {
   json_t *const all = json_object();
   for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
     const char *const text = options_text(&table, taken[i]);
-    json_t *const value = text ? json_string(text) : NULL;   /* NULL also if it is no UTF-8: to be given again */
+    json_t *const value = text ? json_string(text) : NULL; /* NULL also if it is no UTF-8: to be given again */
     if (value) json_object_set_new(all, taken[i], value);
   }
   return all;
@@ -445,34 +483,35 @@ json_t *train_options_json(void) {
 
 /* Parts of a batch belong to the devices they were given for, --split is another way to say them, and so on. */
 static bool goes_with(const char *name, uint64_t before) {
-  static const char *const with[][2] = {{"split", "devices"},  {"shares", "devices"}, {"split", "shares"}, {"shares", "split"},
-                                        {"data-dir", "data"}, {"init", "init-from"}, {"init-from", "init"}};
+  static const char *const with[][2] = {{"split", "devices"}, {"shares", "devices"}, {"split", "shares"},
+                                        {"shares", "split"},  {"data-dir", "data"},  {"init", "init-from"},
+                                        {"init-from", "init"}};
   for (size_t i = 0; i < sizeof with / sizeof with[0]; i++)
     if (strcmp(name, with[i][0]) == 0 && options_given(&table, before, with[i][1])) return false;
   return true;
 }
 
 static int take_from_checkpoint(void *target, uint64_t *given) {
-  static json_t *settings;   /* texts of its options are borrowed to the end of the program */
+  static json_t *settings; /* texts of its options are borrowed to the end of the program */
   train_options *const o = target;
   const uint64_t before = *given;
-  char *text = NULL, told[1024] = "";
+  char told[1024] = "";
   size_t used = 0;
   if (!o->resume || !o->checkpoint) return OPTIONS_GO_ON;
-  const cvy_status status = cvy_checkpoint_settings(o->checkpoint, &text);
+  const cvy_status status = cvy_checkpoint_open(o->checkpoint, &o->opened);
   if (status != CVY_OK) return program_exit_code(status);
-  if (!text) return OPTIONS_GO_ON;
-  o->resumes = true;
+  if (!o->opened) return OPTIONS_GO_ON;
   json_decref(settings);
-  settings = json_loads(text, 0, NULL);
-  free(text);
+  settings = json_loads(cvy_checkpoint_settings(o->opened), 0, NULL);
   const json_t *const options = json_object_get(settings, "options");
   for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
     const char *const value = json_string_value(json_object_get(options, taken[i]));
     if (!value || !goes_with(taken[i], before) || !options_take(&table, given, taken[i], value, target)) continue;
-    if (used < sizeof told) used += (size_t)snprintf(told + used, sizeof told - used, " --%s%s%s", taken[i], *value ? " " : "", value);
+    if (used < sizeof told)
+      used += (size_t)snprintf(told + used, sizeof told - used, " --%s%s%s", taken[i], *value ? " " : "", value);
   }
-  if (used && !o->quiet) program_say("--resume: taken from %s:%s%s", o->checkpoint, told, used < sizeof told ? "" : " ...");
+  if (used && !o->quiet)
+    program_say("--resume: taken from %s:%s%s", o->checkpoint, told, used < sizeof told ? "" : " ...");
   return OPTIONS_GO_ON;
 }
 
@@ -514,7 +553,9 @@ int train_options_parse(int argc, char **argv, train_options *out) {
     const char *const kept[][2] = {{"save", out->save}, {"checkpoint", out->checkpoint}, {"plot", out->plot}};
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
       if (kept[i][1])
-        return options_error("train", "--no-sync with --%s %s: nothing is trained without the exchange, there is nothing to keep",
+        return options_error("train",
+                             "--no-sync with --%s %s: nothing is trained without the exchange, there is nothing to "
+                             "keep",
                              kept[i][0], kept[i][1]);
     }
     if (out->no_overlap) return options_error("train", "--no-sync with --no-overlap: expected one of them");

@@ -8,15 +8,35 @@
 #include "convoy/convoy.h"
 #include "tools/options.h"
 
-typedef struct split_option { cvy_split_kind kind; number_list values; const char *text; } split_option;
-typedef struct shares_option { number_list list; const char *text; } shares_option;
-typedef struct bn_option { cvy_bn_mode mode; int ghost; const char *text; } bn_option;
-typedef struct every_option { int n; bool epochs; const char *text; } every_option;
-typedef struct schedule_option { cvy_lr_kind kind; every_option every; double gamma; const char *text; } schedule_option;
+typedef struct split_option {
+  cvy_split_kind kind;
+  number_list values;
+  const char *text;
+} split_option;
+typedef struct shares_option {
+  number_list list;
+  const char *text;
+} shares_option;
+typedef struct bn_option {
+  cvy_bn_mode mode;
+  int ghost;
+  const char *text;
+} bn_option;
+typedef struct every_option {
+  int n;
+  bool epochs;
+  const char *text;
+} every_option;
+typedef struct schedule_option {
+  cvy_lr_kind kind;
+  every_option every;
+  double gamma;
+  const char *text;
+} schedule_option;
 
 typedef struct train_options {
   const char *data, *data_dir, *devices, *init_from, *save, *checkpoint, *log, *plot, *trace, *conv_algo;
-  int model, init, tune, math, on_device_loss, exchange;   /* cvy_tune_mode, cvy_math, …, cvy_exchange_kind */
+  int model, init, tune, math, on_device_loss, exchange; /* cvy_tune_mode, cvy_math, …, cvy_exchange_kind */
   int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every, trace_events;
   double lr, momentum, weight_decay, bucket_mib, device_timeout;
   split_option split;
@@ -24,7 +44,7 @@ typedef struct train_options {
   bn_option bn;
   every_option checkpoint_every, warmup;
   schedule_option schedule;
-  bool resumes;                     /* --resume, and there is a checkpoint to go on from */
+  cvy_checkpoint *opened; /* --resume: to go on from; NULL: there is none. cmd_train closes it */
   bool nesterov, no_shuffle, drop_last, no_eval, resume, allow_nan, no_overlap, no_sync, no_times, quiet;
 } train_options;
 

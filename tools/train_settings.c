@@ -55,9 +55,10 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   json_decref(shares);
   put(s, "shuffle", json_boolean(!options->no_shuffle));
   put(s, "split",
-      options->shares.list.n > 0                 ? json_string("shares")
-      : options->split.kind == CVY_SPLIT_WEIGHTS ? numbers(&options->split.values)
-                                                 : json_string(cvy_team_split(team) == CVY_SPLIT_AUTO ? "auto" : "even"));
+      options->shares.list.n > 0 ? json_string("shares")
+      : options->split.kind == CVY_SPLIT_WEIGHTS
+          ? numbers(&options->split.values)
+          : json_string(cvy_team_split(team) == CVY_SPLIT_AUTO ? "auto" : "even"));
   put(s, "staleness", options->staleness ? json_integer(options->staleness) : json_null());
   put(s, "exchange", options->exchange ? json_string("bf16") : json_null());
   put(s, "drop_last", options->drop_last ? json_true() : json_null());

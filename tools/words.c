@@ -19,7 +19,10 @@ static void names_of(const word_list *list, char *out, size_t out_bytes) {
   size_t used = 0;
   out[0] = '\0';
   for (int i = 0; i < list->n_rows && used < out_bytes; i++)
-    used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", i == 0 ? "" : i + 1 == list->n_rows ? " or " : ", ",
+    used += (size_t)snprintf(out + used, out_bytes - used, "%s%s",
+                             i == 0                  ? ""
+                             : i + 1 == list->n_rows ? " or "
+                                                     : ", ",
                              list->rows[i].name);
 }
 

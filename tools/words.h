@@ -7,21 +7,22 @@
 
 typedef struct word_row {
   const char *name;
-  int (*run)(int argc, char **argv);   /* argv[0] is the name; the exit status comes back */
+  int (*run)(int argc, char **argv); /* argv[0] is the name; the exit status comes back */
   const char *help;
 } word_row;
 
 typedef struct word_list {
-  const char *verb;                    /* whose words they are, "bench"; NULL: the program's own */
-  const char *kind;                    /* "verb" */
-  const char *about, *after;           /* around the list in the help */
+  const char *verb;          /* whose words they are, "bench"; NULL: the program's own */
+  const char *kind;          /* "verb" */
+  const char *about, *after; /* around the list in the help */
   const word_row *rows;
   int n_rows;
 } word_list;
 
 void words_usage(const word_list *list, FILE *out);
-/* Runs the row that argv[1] names with the rest of argv; -h, --help and help print the list, or the help of the word behind
- * them. A word that is none of the list: what there is, and which one may have been meant, on stderr. Returns the exit status. */
+/* Runs the row that argv[1] names with the rest of argv; -h, --help and help print the list, or the help of the word
+ * behind them. A word that is none of the list: what there is, and which one may have been meant, on stderr. Returns
+ * the exit status. */
 int words_run(const word_list *list, int argc, char **argv);
 
 #endif

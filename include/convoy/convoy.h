@@ -9,6 +9,7 @@
 #include "convoy/net.h"
 #include "convoy/profile.h"
 #include "convoy/status.h"
+#include "convoy/stop.h"
 #include "convoy/team.h"
 #include "convoy/tensor.h"
 #include "convoy/train.h"
@@ -16,7 +17,16 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* "0.1.0"; borrowed. */
+/* The version of this interface. MAJOR changes when programs have to be changed, MINOR when they have to be compiled
+ * again (members of structs or values were added), PATCH when neither is so. */
+#define CVY_API_VERSION_MAJOR 0
+#define CVY_API_VERSION_MINOR 2
+#define CVY_API_VERSION_PATCH 0
+#define CVY_API_VERSION (10000 * CVY_API_VERSION_MAJOR + 100 * CVY_API_VERSION_MINOR + CVY_API_VERSION_PATCH)
+/* CVY_API_VERSION of the library that is there at run time. It fits the program that asks where
+ * cvy_api_version() / 100 == CVY_API_VERSION / 100. Any thread. */
+int cvy_api_version(void);
+/* The version of the program and the library as it is released: "0.1.0"; borrowed. Any thread. */
 const char *cvy_version(void);
 #ifdef __cplusplus
 }

@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-/* Arithmetic of the products of convolutions and linear layers. FP32: float32 throughout. TF32: factors rounded to 10 bits
- * of mantissa, sums in float32, where a device has matrix units for that. */
+/* Arithmetic of the products of convolutions and linear layers. FP32: float32 throughout. TF32: factors rounded to 10
+ * bits of mantissa, sums in float32, where a device has matrix units for that. */
 typedef enum cvy_math { CVY_MATH_FP32 = 0, CVY_MATH_TF32 } cvy_math;
 
 typedef enum cvy_device_kind { CVY_DEVICE_CPU, CVY_DEVICE_GPU, CVY_DEVICE_OTHER } cvy_device_kind;
@@ -22,34 +22,34 @@ typedef enum cvy_device_kind { CVY_DEVICE_CPU, CVY_DEVICE_GPU, CVY_DEVICE_OTHER 
 /* One line of the list. Facts are what the driver reports, texts are made UTF-8; `usable` false: `reason` says why, in
  * words. */
 typedef struct cvy_device_info {
-  int platform, index;              /* numbered as clinfo does; broken ones keep their number; index -1: the platform
+  int platform, index; /* numbered as clinfo does; broken ones keep their number; index -1: the platform
                                        itself is broken or empty */
   cvy_device_kind kind;
   char name[128], vendor[128], driver[128], version[128];
   char platform_name[128], platform_version[256];
-  char uuid[64];                    /* "pci:0000:01:00.0", "uuid:…" or "" if the driver tells neither */
-  int compute_units;                /* of the whole device */
+  char uuid[64];     /* "pci:0000:01:00.0", "uuid:…" or "" if the driver tells neither */
+  int compute_units; /* of the whole device */
   size_t global_bytes, max_alloc_bytes, local_bytes, max_work_group;
-  size_t base_align_bytes;          /* alignment of sub-buffers */
-  int float_vector_width;           /* native, 1 on most GPUs */
-  bool host_unified;                /* host and device share memory: map/unmap without copy */
-  bool local_is_dedicated;          /* CL_DEVICE_LOCAL_MEM_TYPE == CL_LOCAL */
+  size_t base_align_bytes; /* alignment of sub-buffers */
+  int float_vector_width;  /* native, 1 on most GPUs */
+  bool host_unified;       /* host and device share memory: map/unmap without copy */
+  bool local_is_dedicated; /* CL_DEVICE_LOCAL_MEM_TYPE == CL_LOCAL */
   bool has_fp16, has_fp64, has_subgroups;
   bool can_partition_by_counts;
-  bool software;                    /* a CPU runtime that emulates a GPU (llvmpipe) or PoCL's `basic`: last choice for
+  bool software; /* a CPU runtime that emulates a GPU (llvmpipe) or PoCL's `basic`: last choice for
                                        `auto` */
   bool usable;
-  int same_as;                      /* list position of the device that this one duplicates or shares cores with, -1
+  int same_as;      /* list position of the device that this one duplicates or shares cores with, -1
                                        none */
-  bool duplicate;                   /* same_as is the same hardware through another driver of a GPU (uuid/pci), not
+  bool duplicate;   /* same_as is the same hardware through another driver of a GPU (uuid/pci), not
                                        "same cores" */
-  char reason[256];                 /* "" or why it is not usable / what is missing */
+  char reason[256]; /* "" or why it is not usable / what is missing */
 } cvy_device_info;
 
 typedef struct cvy_device_list {
   int n;
   cvy_device_info *items;
-  void **handles;                   /* cl_device_id, parallel to items */
+  void **handles; /* cl_device_id, parallel to items */
 } cvy_device_list;
 
 /* Looks at all platforms. Survives every broken case; zero platforms is a valid, empty list (CVY_OK). Thread-safe.
@@ -59,9 +59,10 @@ void cvy_device_list_destroy(cvy_device_list **list);
 /* Devices of this process that hung and were given up (cvy_team_params.device_timeout_s): threads sit in their drivers
  * for ever, and leaving by exit() may wait for them; leave by _exit() if there are any. */
 int cvy_devices_abandoned(void);
-/* Writes a sentence and a newline for each thing that could be there but is not: drivers that are registered (.icd files) and cannot be
- * loaded; graphics cards on the PCI bus (class 0x03) that no platform offers, with the package of this system that is probably
- * missing; device files that are missing or that this user may not open. NUL-terminated, cut at out_bytes. */
+/* Writes a sentence and a newline for each thing that could be there but is not: drivers that are registered (.icd
+ * files) and cannot be loaded; graphics cards on the PCI bus (class 0x03) that no platform offers, with the package of
+ * this system that is probably missing; device files that are missing or that this user may not open. NUL-terminated,
+ * cut at out_bytes. */
 void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes);
 /* How to get a driver on this system, in five lines; NUL-terminated, cut at out_bytes. */
 void cvy_device_advice(char *out, size_t out_bytes);
@@ -72,8 +73,8 @@ void cvy_libraries_describe(char *out, size_t out_bytes);
 
 /* A choice of devices, in the order in which they count: position i is "device i" in every other function. */
 typedef struct cvy_devices cvy_devices;
-/* Selector (the text after `--devices`): auto | all | gpu | cpu | terms with commas: P:D | name fragment of 2 characters or more, each with
- * suffixes
+/* Selector (the text after `--devices`): auto | all | gpu | cpu | terms with commas: P:D | name fragment of 2
+ * characters or more, each with suffixes
  * *N (replicas), /a+b+… (sub-devices of a, b, … compute units), /=N (equal parts).
  * CVY_E_ARGUMENT: bad text · CVY_E_NO_DEVICE: names nothing that is there (the message lists what is). */
 cvy_status cvy_devices_select(const char *selector, cvy_devices **out);

@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 typedef struct cvy_net cvy_net;
-typedef int cvy_node;   /* one tensor of the graph; -1: an error that cvy_net_finish reports */
+typedef int cvy_node; /* one tensor of the graph; -1: an error that cvy_net_finish reports */
 
 /* channels 1..65536, height and width 1..65536. */
 cvy_status cvy_net_create(int channels, int height, int width, cvy_net **out);
@@ -42,27 +42,27 @@ cvy_node cvy_net_input(cvy_net *net);
 void cvy_net_declare(cvy_net *net, const char *name);
 
 typedef struct cvy_conv2d_spec {
-  int filters;                      /* output channels */
-  int kernel[2];                    /* rows, columns */
-  int stride[2];                    /* 0 means 1 */
-  int pad[2];                       /* rows above and below, columns left and right */
+  int filters;   /* output channels */
+  int kernel[2]; /* rows, columns */
+  int stride[2]; /* 0 means 1 */
+  int pad[2];    /* rows above and below, columns left and right */
   bool no_bias;
 } cvy_conv2d_spec;
 cvy_node cvy_net_conv2d(cvy_net *net, cvy_node x, const char *name, const cvy_conv2d_spec *spec);
 
 typedef struct cvy_batchnorm_spec {
-  float eps;                        /* 0 means 1e-5 */
-  float momentum;                   /* weight of the new value in the running ones; 0 means 0.1 */
+  float eps;      /* 0 means 1e-5 */
+  float momentum; /* weight of the new value in the running ones; 0 means 0.1 */
 } cvy_batchnorm_spec;
 /* spec NULL: defaults. Statistics per device or per group of samples, as the team says. */
 cvy_node cvy_net_batchnorm(cvy_net *net, cvy_node x, const char *name, const cvy_batchnorm_spec *spec);
 
 cvy_node cvy_net_relu(cvy_net *net, cvy_node x);
-cvy_node cvy_net_add(cvy_net *net, cvy_node a, cvy_node b);          /* equal shapes */
+cvy_node cvy_net_add(cvy_net *net, cvy_node a, cvy_node b); /* equal shapes */
 
 typedef struct cvy_pool2d_spec {
   int kernel[2];
-  int stride[2];                    /* 0 means the kernel's size, as in PyTorch */
+  int stride[2]; /* 0 means the kernel's size, as in PyTorch */
   int pad[2];
 } cvy_pool2d_spec;
 cvy_node cvy_net_maxpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
@@ -85,8 +85,8 @@ cvy_status cvy_net_finish(cvy_net *net, cvy_node output);
 /* After finish: parameters in the order of their layers' names (cvy_net_declare, else the builder's calls): PyTorch's
  * names, shapes, order. */
 typedef struct cvy_param_info {
-  const char *name;                 /* "resnet_block2.0.conv3.bias", borrowed */
-  int rank;                         /* 1, 2 (linear: out,in) or 4 (convolution: K,C,R,S) */
+  const char *name; /* "resnet_block2.0.conv3.bias", borrowed */
+  int rank;         /* 1, 2 (linear: out,in) or 4 (convolution: K,C,R,S) */
   int dims[4];
   size_t elems;
 } cvy_param_info;

@@ -9,20 +9,20 @@ extern "C" {
 #endif
 
 /* X(symbol, value, text): the one list that enum and cvy_status_text() are made of. */
-#define CVY_STATUS_MAP(X)                                                    \
-  X(CVY_OK, 0, "success")                                                    \
-  X(CVY_E_ARGUMENT, -1, "wrong argument")                                    \
-  X(CVY_E_MEMORY, -2, "out of host memory")                                  \
-  X(CVY_E_DEVICE_MEMORY, -3, "out of device memory")                         \
-  X(CVY_E_DEVICE, -4, "an OpenCL call or a device failed")                   \
-  X(CVY_E_BUILD, -5, "an OpenCL kernel did not compile")                     \
-  X(CVY_E_NO_DEVICE, -6, "no such device")                                   \
-  X(CVY_E_IO, -7, "a file could not be read or written")                     \
-  X(CVY_E_FORMAT, -8, "a file's content is not what it should be")           \
-  X(CVY_E_UNSUPPORTED, -9, "not supported")                                  \
-  X(CVY_E_INTERRUPTED, -10, "interrupted")                                   \
-  X(CVY_E_NOT_FINITE, -11, "a value is not finite")                          \
-  X(CVY_E_DIVERGED, -12, "replicas do not hold the same weights")            \
+#define CVY_STATUS_MAP(X)                                          \
+  X(CVY_OK, 0, "success")                                          \
+  X(CVY_E_ARGUMENT, -1, "wrong argument")                          \
+  X(CVY_E_MEMORY, -2, "out of host memory")                        \
+  X(CVY_E_DEVICE_MEMORY, -3, "out of device memory")               \
+  X(CVY_E_DEVICE, -4, "an OpenCL call or a device failed")         \
+  X(CVY_E_BUILD, -5, "an OpenCL kernel did not compile")           \
+  X(CVY_E_NO_DEVICE, -6, "no such device")                         \
+  X(CVY_E_IO, -7, "a file could not be read or written")           \
+  X(CVY_E_FORMAT, -8, "a file's content is not what it should be") \
+  X(CVY_E_UNSUPPORTED, -9, "not supported")                        \
+  X(CVY_E_INTERRUPTED, -10, "interrupted")                         \
+  X(CVY_E_NOT_FINITE, -11, "a value is not finite")                \
+  X(CVY_E_DIVERGED, -12, "replicas do not hold the same weights")  \
   X(CVY_E_MISMATCH, -13, "settings or shapes do not match")
 
 typedef enum cvy_status {

@@ -11,6 +11,7 @@
 #include "convoy/data.h"
 #include "convoy/device.h"
 #include "convoy/net.h"
+#include "convoy/stop.h"
 #include "convoy/tensor.h"
 
 #ifdef __cplusplus
@@ -20,10 +21,14 @@ extern "C" {
 /* AUTO: shares follow the devices' speeds. Creating the team measures them for one to three seconds, and while training
  * goes on they are measured in every step; shares change between steps when that makes a step shorter by more than 5 %.
  * UNLIKE: AUTO if the devices are of different kinds (driver, name, compute units) and their measured speeds differ by
- * more than 10 %, else EVEN; a team of one kind is not measured. In a resumed run (resume_from) both begin with the shares
- * of the checkpoint if the devices are the same; others are measured. */
+ * more than 10 %, else EVEN; a team of one kind is not measured. In a resumed run (resume) both begin with the
+ * shares of the checkpoint if the devices are the same; others are measured. */
 typedef enum cvy_split_kind {
-  CVY_SPLIT_EVEN = 0, CVY_SPLIT_WEIGHTS, CVY_SPLIT_SHARES, CVY_SPLIT_AUTO, CVY_SPLIT_UNLIKE
+  CVY_SPLIT_EVEN = 0,
+  CVY_SPLIT_WEIGHTS,
+  CVY_SPLIT_SHARES,
+  CVY_SPLIT_AUTO,
+  CVY_SPLIT_UNLIKE
 } cvy_split_kind;
 /* What batch normalisation takes its statistics over: each device's share · groups of `ghost` consecutive samples · the
  * whole batch, exchanged between the devices in every layer (needs each share in one pass; one device is the same as
@@ -31,59 +36,75 @@ typedef enum cvy_split_kind {
 typedef enum cvy_bn_mode { CVY_BN_DEVICE = 0, CVY_BN_GHOST, CVY_BN_SYNC } cvy_bn_mode;
 
 /* Where each layer's algorithm comes from, if it is neither asked for nor resumed: what `convoy tune` found on this
- * device (defaults where it found nothing) · the shipped defaults · as cached, and what is missing is measured now, within
- * 20 s for the whole team, and kept. */
+ * device (defaults where it found nothing) · the shipped defaults · as cached, and what is missing is measured now,
+ * within 20 s for the whole team, and kept. */
 typedef enum cvy_tune_mode { CVY_TUNE_CACHED = 0, CVY_TUNE_OFF, CVY_TUNE_QUICK } cvy_tune_mode;
 
 /* How gradients cross to the host: as they are, or as bfloat16, half the bytes. What rounding takes away is kept on the
- * device and added to its next gradient, so it is late, not lost: it is dropped when a device is lost or a run goes on on
- * another team (which is logged), and waits while a device has no share. Weights come back as floats either way, sums are
- * made in float, and batch normalisation's statistics cross as floats: a link carries half down, all up. */
+ * device and added to its next gradient, so it is late, not lost: it is dropped when a device is lost or a run goes on
+ * on another team (which is logged), and waits while a device has no share. Weights come back as floats either way,
+ * sums are made in float, and batch normalisation's statistics cross as floats: a link carries half down, all up. */
 typedef enum cvy_exchange_kind { CVY_EXCHANGE_FP32 = 0, CVY_EXCHANGE_BF16 } cvy_exchange_kind;
 
-/* Zero means the default everywhere but in run_ahead, where it is a value. */
+/* What a checkpoint notes for the team that goes on with it (cvy_checkpoint_facts, train.h). */
+typedef struct cvy_resume_facts {
+  const char *choices; /* JSON (cvy_team_conv_choices); NULL: none */
+  const char *devices; /* JSON array of their labels, units and drivers */
+  const int *shares;   /* of a full batch, one per device of the checkpoint's team */
+  int n_shares;
+  bool shares_by_speed; /* they followed the devices' speeds */
+} cvy_resume_facts;
+
+/* How far the host may be ahead of the devices: each step is awaited · at most so many are unfinished. Changes no
+ * number. */
+enum { CVY_RUN_AHEAD_NONE = -1, CVY_RUN_AHEAD_MOST = 2 };
+
+/* Zero means the default everywhere. */
 typedef struct cvy_team_params {
-  int batch;                        /* samples of a whole batch, 0 = 256. Later steps may be smaller, never larger */
-  int samples;                      /* training samples there will be, if known: memory is planned for batches of at
+  int batch;   /* samples of a whole batch, 0 = 256. Later steps may be smaller, never larger */
+  int samples; /* training samples there will be, if known: memory is planned for batches of at
                                        most so many, and cvy_team_step takes no larger ones; 0: for whole batches */
   cvy_split_kind split;
-  const double *split_values;       /* one per device: weights (>= 0, not all 0) or shares (integers that sum to
+  const double *split_values; /* one per device: weights (>= 0, not all 0) or shares (integers that sum to
                                        batch); copied */
   cvy_bn_mode bn;
-  int ghost;                        /* group size of CVY_BN_GHOST, >= 1 */
+  int ghost; /* group size of CVY_BN_GHOST, >= 1 */
   float momentum, weight_decay;
-  bool nesterov;                    /* needs momentum > 0 */
-  int run_ahead;                    /* steps that the host may be ahead of the devices: 0..2; -1: 1, the default
-                                       of `convoy train` */
-  int staleness;                    /* 1: a step computes with weights that lack the update of the step before, always,
+  bool nesterov;              /* needs momentum > 0 */
+  int run_ahead;              /* steps: CVY_RUN_AHEAD_NONE, 1 or 2; 0: 1 */
+  int staleness;              /* 1: a step computes with weights that lack the update of the step before, always,
                                        so that its exchange can go on beside it. Changes the numbers; repeatable; needs
                                        several devices, which hold the weights twice. 0: every step has all updates */
-  cvy_exchange_kind exchange;       /* BF16 changes the numbers; repeatable; needs several devices, and not no_sync; costs
+  cvy_exchange_kind exchange; /* BF16 changes the numbers; repeatable; needs several devices, and not no_sync; costs
                                        6 bytes of device memory per weight */
-  double bucket_mib;                /* gradients cross in pieces of about so many MiB, whole layers; 0: 1. Changes no
+  double bucket_mib;          /* gradients cross in pieces of about so many MiB, whole layers; 0: 1. Changes no
                                        number */
-  bool no_overlap;                  /* probe: gradients leave the devices only when the whole backward pass is over, and no
+  bool no_overlap;            /* probe: gradients leave the devices only when the whole backward pass is over, and no
                                        layer starts before the weights of all are there. Changes no number */
-  bool no_sync;                     /* probe: nothing is exchanged and nothing is updated, to see what the exchange
+  bool no_sync;               /* probe: nothing is exchanged and nothing is updated, to see what the exchange
                                        costs. Not training: weights stay as they are, cvy_team_save and checkpoints
                                        are refused */
-  bool inference;                   /* no training: less memory */
-  bool profile;                     /* devices keep the times of their kernels, for convoy bench */
-  bool loss_stops;                  /* a device that fails ends the run; else the others go on without it */
-  double device_timeout_s;          /* a device that gives no sign of life for so long has failed; kernels may be compiled
-                                       in its first two steps and in what is no step: ten times as long there. Five times
-                                       the usual time of a step is always granted. cvy_team_create fails if one hangs
-                                       while the team is opened: its thread stays in the driver, or stops when that
-                                       returns, without looking at devices or net again. 0: 60 s; negative: for ever */
-  bool untimed;                     /* training without times of commands: no cvy_team_device_times, no trace (profile.h) */
-  bool allow_nan;                   /* a loss or loaded weights that are not finite do not stop cvy_team_step, cvy_team_load */
-  const char *conv_algo;            /* "auto", or of direct, winograd2, winograd4, gemm, fft one, or several with commas:
+  bool inference;             /* no training: less memory */
+  bool profile;               /* devices keep the times of all their kernels, for convoy bench; memory for them
+                                       grows with the steps */
+  bool loss_stops;            /* a device that fails ends the run; else the others go on without it */
+  double device_timeout_s;    /* a device that gives no sign of life for so long has failed; kernels may be compiled
+                                       in its first two steps and in what is no step: ten times as long there. Five
+                                       times the usual time of a step is always granted. cvy_team_create fails if one
+                                       hangs while the team is opened: its thread stays in the driver, or stops when
+                                       that returns, without looking at devices or net again. 0: 60 s; negative: for
+                                       ever */
+  bool untimed;               /* training without times of commands: no cvy_team_device_times, no trace (profile.h) */
+  bool allow_nan;        /* a loss or loaded weights that are not finite do not stop cvy_team_step, cvy_team_load */
+  const char *conv_algo; /* "auto", or of direct, winograd2, winograd4, gemm, fft one, or several with commas:
                                        each convolution and linear layer takes the first that can do it; NULL: auto */
-  cvy_tune_mode tune;               /* with conv_algo auto */
-  cvy_math math;                    /* TF32 is used by devices that can, and tried there first; others warn and use FP32.
+  cvy_tune_mode tune;    /* with conv_algo auto */
+  cvy_math math;         /* TF32 is used by devices that can, and tried there first; others warn and use FP32.
                                        Errors of TF32: 2e-3 of a result (relative L2), not within float32's bounds */
-  const char *resume_from;          /* checkpoint folder: layers take the algorithms noted in its newest checkpoint, as
-                                       a resumed run must (numbers depend on them); NULL, or nothing in it: as above */
+  const cvy_stop *stop;  /* requested: an evaluation ends with CVY_E_INTERRUPTED; borrowed; NULL: none */
+  const cvy_resume_facts *resume; /* of a run that goes on: layers take the algorithms that its checkpoint notes, as
+                                       they must (numbers depend on them), and shares that follow speeds begin as
+                                       noted; borrowed for the call; NULL: as above */
 } cvy_team_params;
 
 typedef struct cvy_team cvy_team;
@@ -98,24 +119,25 @@ void cvy_team_destroy(cvy_team **team);
 int cvy_team_size(const cvy_team *team);
 
 typedef struct cvy_init_params {
-  cvy_init_kind kind;               /* D2L: weights N(0, 0.01²) · HE: N(0, 2/fan_in). Biases 0, BN weight 1, bias 0,
+  cvy_init_kind kind; /* D2L: weights N(0, 0.01²) · HE: N(0, 2/fan_in). Biases 0, BN weight 1, bias 0,
                                        running mean 0, variance 1 */
   uint64_t seed;
-  bool force;                       /* initialise again: resets weights, running values and the optimiser's state */
+  bool force; /* initialise again: resets weights, running values and the optimiser's state */
 } cvy_init_params;
 /* Draws the weights once and copies them to all devices. CVY_E_ARGUMENT if the team is initialised already and
  * !force. NULL: defaults. Here, in load and in attach a device that fails is lost as in a step. */
 cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params);
-/* safetensors files in PyTorch's names and layouts. load: nothing changes unless everything in the file fits; then steps
- * count from 0 again and the optimiser's state is zero. F64, F16 and BF16 become float32, which is logged. CVY_E_IO ·
- * CVY_E_FORMAT (no such file, with offset; a value beyond float32) · CVY_E_MISMATCH (names or shapes of another network,
- * named) · CVY_E_NOT_FINITE (a value that is not finite, named; with allow_nan or inference: a warning) · save: CVY_E_ARGUMENT before there are weights, and with no_sync. */
+/* safetensors files in PyTorch's names and layouts. load: nothing changes unless everything in the file fits; then
+ * steps count from 0 again and the optimiser's state is zero. F64, F16 and BF16 become float32, which is logged.
+ * CVY_E_IO · CVY_E_FORMAT (no such file, with offset; a value beyond float32) · CVY_E_MISMATCH (names or shapes of
+ * another network, named) · CVY_E_NOT_FINITE (a value that is not finite, named; with allow_nan or inference: a
+ * warning) · save: CVY_E_ARGUMENT before there are weights, and with no_sync. */
 cvy_status cvy_team_load(cvy_team *team, const char *path);
 cvy_status cvy_team_save(cvy_team *team, const char *path);
 
 /* Copies parameter `name` as device `device` holds it, in PyTorch's order, to out (elems of cvy_param_info). Waits
- * for steps under way. If that device is lost, at this or before: as the others hold it, which are the same bits, with a
- * warning; CVY_E_DEVICE when none is left.
+ * for steps under way. If that device is lost, at this or before: as the others hold it, which are the same bits, with
+ * a warning; CVY_E_DEVICE when none is left.
  * CVY_E_ARGUMENT for an unknown name, or a device outside the team: the message says which parameter, which device,
  * and where it is. */
 cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, float *out, size_t n_floats);
@@ -124,29 +146,29 @@ cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, floa
 cvy_status cvy_team_verify(cvy_team *team);
 
 /* Splits n samples (N,H,W,C floats, dense) by the team's rule and loads each part to its device: shards[i] is on
- * device i, NULL where the share is 0. The shards are the caller's. Waits for steps under way. If a device fails at it, it is
- * lost as in a step, and the batch is split among the others. CVY_E_DEVICE: none is left · CVY_E_DEVICE_MEMORY: a part does
- * not fit. */
+ * device i, NULL where the share is 0. The shards are the caller's. Waits for steps under way. If a device fails at it,
+ * it is lost as in a step, and the batch is split among the others. CVY_E_DEVICE: none is left · CVY_E_DEVICE_MEMORY: a
+ * part does not fit. */
 cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_tensor **shards);
 /* Forward pass (inference: running statistics) of a shard on the device where it lies. *logits: (N,1,1,classes) on
  * the same device. Waits for steps under way.
- * CVY_E_DEVICE: that device is lost, at this (as in a step) or before, and what lies on it; the message says so. The team may
- * go on: split and load again. */
+ * CVY_E_DEVICE: that device is lost, at this (as in a step) or before, and what lies on it; the message says so. The
+ * team may go on: split and load again. */
 cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **logits);
 
 /* Puts the data set on every device, as bytes. Borrowed until another one is attached or the team is destroyed.
- * CVY_E_MISMATCH: images of another size than the network takes, or more classes than it tells apart; CVY_E_ARGUMENT: its
- * images are not there yet (cvy_data_load_end). */
+ * CVY_E_MISMATCH: images of another size than the network takes, or more classes than it tells apart; CVY_E_ARGUMENT:
+ * its images are not there yet (cvy_data_load_end). */
 cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data);
 
 typedef struct cvy_step_result {
-  long step;                        /* counted from 0; a resumed run goes on where it stood */
-  double loss;                      /* mean over the batch */
+  long step;   /* counted from 0; a resumed run goes on where it stood */
+  double loss; /* mean over the batch */
   int images, correct;
-  double ms;                        /* from the completion of the step before (or the first call) to this one's, as the
-                                       devices' times say; in an untimed team, as the host saw them, which may be late: two
-                                       steps can seem to end together */
-  const int *shares;                /* one per device; borrowed until the next call */
+  double ms;         /* from the completion of the step before (or the first call) to this one's, as the
+                                       devices' times say; in an untimed team, as the host saw them, which may be late:
+                                       two steps can seem to end together */
+  const int *shares; /* one per device; borrowed until the next call */
 } cvy_step_result;
 /* One step of training on training samples `samples[0..n)` of the attached data: forward, backward, exchange, update.
  * Returns when at most run_ahead steps are unfinished; results of finished ones are taken with cvy_team_take.
@@ -155,26 +177,31 @@ typedef struct cvy_step_result {
  * A failure of an earlier step is reported by the next call. CVY_E_NOT_FINITE: a loss is NaN or infinite (message:
  * step, learning rate). */
 cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr);
-/* The next finished step's result, in order; *got false if none is finished. `wait`: waits for one that is under way. */
+/* The next finished step's result, in order; *got false if none is finished. `wait`: waits for one that is under
+ * way. */
 cvy_status cvy_team_take(cvy_team *team, bool wait, cvy_step_result *out, bool *got);
 /* Waits until all steps are finished and the devices idle. */
 cvy_status cvy_team_wait(cvy_team *team);
 
-typedef struct cvy_eval_result { int images, correct; double accuracy, loss, seconds; } cvy_eval_result;
-/* Accuracy and mean loss on the attached data's test samples (or training ones), all devices working. Waits. A loss that is
- * not finite is no error: without allow_nan a warning names the tensor or the first layer that is the reason. */
+typedef struct cvy_eval_result {
+  int images, correct;
+  double accuracy, loss, seconds;
+} cvy_eval_result;
+/* Accuracy and mean loss on the attached data's test samples (or training ones), all devices working. Waits. A loss
+ * that is not finite is no error: without allow_nan a warning names the tensor or the first layer that is the
+ * reason. */
 cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out);
 
 /* Settings and cost, for those who report them. */
 typedef struct cvy_replica_info {
-  const char *label;                /* borrowed */
-  int share;                        /* of a full batch, in the next step */
-  int micro_batch;                  /* samples per pass; = share unless memory is short */
-  size_t device_bytes;              /* allocated on the device */
-  cvy_math math;                    /* what it uses */
-  long lost_step;                   /* the step in which it was lost (then the other numbers are 0); -1: it is there */
-  int compute_units;                /* of the device, or the part of it: what block sizes, and so the last bits, depend on */
-  const char *driver;               /* its version; borrowed as label */
+  const char *label;   /* borrowed */
+  int share;           /* of a full batch, in the next step */
+  int micro_batch;     /* samples per pass; = share unless memory is short */
+  size_t device_bytes; /* allocated on the device */
+  cvy_math math;       /* what it uses */
+  long lost_step;      /* the step in which it was lost (then the other numbers are 0); -1: it is there */
+  int compute_units;   /* of the device, or the part of it: what block sizes, and so the last bits, depend on */
+  const char *driver;  /* its version; borrowed as label */
 } cvy_replica_info;
 bool cvy_team_replica(const cvy_team *team, int device, cvy_replica_info *out);
 /* What the team does: EVEN, WEIGHTS, SHARES, or AUTO; UNLIKE has become one of these. */
@@ -182,29 +209,36 @@ cvy_split_kind cvy_team_split(const cvy_team *team);
 
 /* Shares that were chosen by measured speeds: at first, and whenever they change. */
 typedef struct cvy_shares_change {
-  long step;                        /* the first one with these shares */
+  long step; /* the first one with these shares */
   int n_devices;
-  const int *shares, *before;       /* of a full batch; `before` are the even ones at first */
-  double ms, ms_before;             /* expected per step with these shares, and with those before */
-  const char *text;                 /* a sentence for people */
-  const char *json;                 /* an object with everything that was measured */
+  const int *shares, *before; /* of a full batch; `before` are the even ones at first */
+  double ms, ms_before;       /* expected per step with these shares, and with those before */
+  const char *text;           /* a sentence for people */
+  const char *json;           /* an object with everything that was measured */
 } cvy_shares_change;
-/* The next choice that has not been taken, in order; false: there is none. Borrowed until the next call. */
-bool cvy_team_take_change(cvy_team *team, cvy_shares_change *out);
-
 /* A device that failed, or hung, and is not part of the team any more. The step under way was done again by the others
  * from the same weights. */
-typedef struct cvy_device_loss {
+typedef struct cvy_lost_device {
   int device;
-  const char *label, *reason;       /* borrowed */
-  long step;                        /* that was under way, or the next one */
-  bool hung;                        /* its thread and objects are left alone (cvy_devices_abandoned) */
-  const int *shares;                /* of a full batch, of all devices, from now on; borrowed until the next call */
-} cvy_device_loss;
-/* The next one that has not been told, in the order of devices; false: there is none. */
-bool cvy_team_take_loss(cvy_team *team, cvy_device_loss *out);
-/* The algorithm that each layer took, as JSON: per device an object, layer → [forward, backward_data, backward_weights], or
- * → "convpool" where a convolution, its ReLU and its pool are one operation.
+  long step; /* that was under way, or the next one */
+  const char *label, *reason;
+  bool hung;         /* its thread and objects are left alone (cvy_devices_abandoned) */
+  const int *shares; /* of a full batch, of all devices, from now on */
+} cvy_lost_device;
+
+typedef enum cvy_team_event_kind { CVY_TEAM_SHARES_CHANGED, CVY_TEAM_DEVICE_LOST } cvy_team_event_kind;
+typedef struct cvy_team_event {
+  cvy_team_event_kind kind;
+  long step; /* the first one after it: with these shares, or without the device */
+  union {
+    cvy_shares_change shares; /* CVY_TEAM_SHARES_CHANGED */
+    cvy_lost_device lost;     /* CVY_TEAM_DEVICE_LOST */
+  } of;
+} cvy_team_event;
+/* The next event of the team, in order; false: there is none. What it points to is lent until the next call. */
+bool cvy_team_next_event(cvy_team *team, cvy_team_event *out);
+/* The algorithm that each layer took, as JSON: per device an object, layer → [forward, backward_data,
+ * backward_weights], or → "convpool" where a convolution, its ReLU and its pool are one operation.
  * Borrowed. */
 const char *cvy_team_conv_choices(const cvy_team *team);
 /* NULL if `text` may be a conv_algo, else what is wrong with it (static). */

@@ -9,7 +9,10 @@
 #include "src/base/text.h"
 
 enum { PLAIN = 0, LOADS = 1 };
-typedef struct env_row { const char *name; bool loads; } env_row;
+typedef struct env_row {
+  const char *name;
+  bool loads;
+} env_row;
 #define ENV_ROW(symbol, name, whom, loads, meaning) {name, loads},
 static const env_row rows[] = {CVY_ENV_MAP(ENV_ROW)};
 

@@ -1,37 +1,43 @@
 /* SPDX-License-Identifier: MIT
- * Environment variables: every one that the library and the program read is a row here, and src/base/env.c alone reads them (the
- * test `environment` looks for others, and compares CONTRIBUTING.md with these rows).
+ * Environment variables: every one that the library and the program read is a row here, and src/base/env.c alone reads
+ * them (the test `environment` looks for others, and compares CONTRIBUTING.md with these rows).
  *
- * X(symbol, name, whom it is for, loads, meaning). USER: changes what the program does for its user. SYSTEM: belongs to the system
- * or a driver. KNOB: for tests and experiments. LOADS: code, options of a compiler or files with code come from where it says:
- * ignored (secure_getenv) in a program with more rights than its caller. */
+ * X(symbol, name, whom it is for, loads, meaning). USER: changes what the program does for its user. SYSTEM: belongs to
+ * the system or a driver. KNOB: for tests and experiments. LOADS: code, options of a compiler or files with code come
+ * from where it says: ignored (secure_getenv) in a program with more rights than its caller. */
 #ifndef CVY_BASE_ENV_H
 #define CVY_BASE_ENV_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "src/base/status.h"
+#include "src/base/failure.h"
 
-#define CVY_ENV_MAP(X)                                                                                                         \
-  X(DATA, "CONVOY_DATA", USER, PLAIN, "folder of fashion-mnist, looked at behind --data-dir")                                  \
-  X(MEMORY_LIMIT_MIB, "CVY_MEMORY_LIMIT_MIB", USER, PLAIN, "no device has more memory than so many MiB; one whole number")     \
-  X(NO_CACHE, "CVY_NO_CACHE", USER, PLAIN, "1: compiled kernels are neither kept nor loaded")                                  \
-  X(NO_TUNE, "CVY_NO_TUNE", USER, PLAIN, "1: what convoy tune finds is neither kept nor loaded")                               \
-  X(CLBLAST, "CVY_CLBLAST", USER, LOADS, "file of CLBlast; none: without it")                                                  \
-  X(CLFFT, "CVY_CLFFT", USER, LOADS, "file of clFFT; none: without it")                                                        \
-  X(XDG_CACHE_HOME, "XDG_CACHE_HOME", SYSTEM, LOADS, "folder of caches: kernels and tuned choices are in convoy/ below it")    \
-  X(HOME, "HOME", SYSTEM, LOADS, "where .cache is without XDG_CACHE_HOME")                                                     \
-  X(POCL_CACHE_DIR, "POCL_CACHE_DIR", SYSTEM, LOADS, "PoCL's cache; without it one in /tmp where the usual folder is no use")  \
-  X(POCL_WORK_GROUP_METHOD, "POCL_WORK_GROUP_METHOD", SYSTEM, PLAIN, "how PoCL runs work-items; not set with PoCL 7: cbs")     \
-  X(OCL_ICD_VENDORS, "OCL_ICD_VENDORS", SYSTEM, LOADS, "folder or file of OpenCL drivers, instead of /etc/OpenCL/vendors")     \
-  X(TERM, "TERM", SYSTEM, PLAIN, "dumb, or not set: no escape sequences")                                                      \
-  X(PATH, "PATH", SYSTEM, PLAIN, "whether commands in messages can say convoy, or need the program's path")                    \
-  X(CL_DIR, "CVY_CL_DIR", KNOB, LOADS, "folder to read kernels from, instead of those that were built in")                     \
-  X(BUILD_OPTIONS, "CVY_BUILD_OPTIONS", KNOB, LOADS, "more options for the OpenCL compiler")                                   \
-  X(FORCE_SHAPE, "CVY_FORCE_SHAPE", KNOB, PLAIN, "cpu or simt: the shape of kernels on every device")                          \
-  X(FORCE_MATRIX, "CVY_FORCE_MATRIX", KNOB, PLAIN, "nvidia or amd: it has matrix units; with -emulated: plain C for them")     \
-  X(FORCE_STAGING, "CVY_FORCE_STAGING", KNOB, PLAIN, "1: transfers as on a card with memory of its own")                       \
+#define CVY_ENV_MAP(X)                                                                                      \
+  X(DATA, "CONVOY_DATA", USER, PLAIN, "folder of fashion-mnist, looked at behind --data-dir")               \
+  X(MEMORY_LIMIT_MIB, "CVY_MEMORY_LIMIT_MIB", USER, PLAIN,                                                  \
+    "no device has more memory than so many MiB; one whole number")                                         \
+  X(NO_CACHE, "CVY_NO_CACHE", USER, PLAIN, "1: compiled kernels are neither kept nor loaded")               \
+  X(NO_TUNE, "CVY_NO_TUNE", USER, PLAIN, "1: what convoy tune finds is neither kept nor loaded")            \
+  X(CLBLAST, "CVY_CLBLAST", USER, LOADS, "file of CLBlast; none: without it")                               \
+  X(CLFFT, "CVY_CLFFT", USER, LOADS, "file of clFFT; none: without it")                                     \
+  X(XDG_CACHE_HOME, "XDG_CACHE_HOME", SYSTEM, LOADS,                                                        \
+    "folder of caches: kernels and tuned choices are in convoy/ below it")                                  \
+  X(HOME, "HOME", SYSTEM, LOADS, "where .cache is without XDG_CACHE_HOME")                                  \
+  X(POCL_CACHE_DIR, "POCL_CACHE_DIR", SYSTEM, LOADS,                                                        \
+    "PoCL's cache; without it one in /tmp where the usual folder is no use")                                \
+  X(POCL_WORK_GROUP_METHOD, "POCL_WORK_GROUP_METHOD", SYSTEM, PLAIN,                                        \
+    "how PoCL runs work-items; not set with PoCL 7: cbs")                                                   \
+  X(OCL_ICD_VENDORS, "OCL_ICD_VENDORS", SYSTEM, LOADS,                                                      \
+    "folder or file of OpenCL drivers, instead of /etc/OpenCL/vendors")                                     \
+  X(TERM, "TERM", SYSTEM, PLAIN, "dumb, or not set: no escape sequences")                                   \
+  X(PATH, "PATH", SYSTEM, PLAIN, "whether commands in messages can say convoy, or need the program's path") \
+  X(CL_DIR, "CVY_CL_DIR", KNOB, LOADS, "folder to read kernels from, instead of those that were built in")  \
+  X(BUILD_OPTIONS, "CVY_BUILD_OPTIONS", KNOB, LOADS, "more options for the OpenCL compiler")                \
+  X(FORCE_SHAPE, "CVY_FORCE_SHAPE", KNOB, PLAIN, "cpu or simt: the shape of kernels on every device")       \
+  X(FORCE_MATRIX, "CVY_FORCE_MATRIX", KNOB, PLAIN,                                                          \
+    "nvidia or amd: it has matrix units; with -emulated: plain C for them")                                 \
+  X(FORCE_STAGING, "CVY_FORCE_STAGING", KNOB, PLAIN, "1: transfers as on a card with memory of its own")    \
   X(BAD_DEFAULTS, "CVY_BAD_DEFAULTS", KNOB, PLAIN, "1: the shipped default is what is expected to be slowest")
 
 #define CVY_ENV_ENUM(symbol, name, whom, loads, meaning) CVY_ENV_##symbol,

@@ -44,12 +44,14 @@ static bool folder_of(const char *path, char *out, size_t out_bytes) {
 
 /* ---- names ---- */
 
-/* A link that someone else put into a folder like /tmp may lead anywhere: the system does not follow it when a file is opened
- * (fs.protected_symlinks), and neither does cvy_file_resolve, which must find a link's target to write beside it. */
+/* A link that someone else put into a folder like /tmp may lead anywhere: the system does not follow it when a file is
+ * opened (fs.protected_symlinks), and neither does cvy_file_resolve, which must find a link's target to write beside
+ * it. */
 static bool link_is_foreign(const char *link) {
   char folder[PATH_MAX];
   struct stat of_link, of_folder;
-  if (lstat(link, &of_link) != 0 || !folder_of(link, folder, sizeof folder) || stat(folder, &of_folder) != 0) return true;
+  if (lstat(link, &of_link) != 0 || !folder_of(link, folder, sizeof folder) || stat(folder, &of_folder) != 0)
+    return true;
   const bool shared = (of_folder.st_mode & S_ISVTX) && (of_folder.st_mode & S_IWOTH);
   return shared && of_link.st_uid != geteuid() && of_link.st_uid != of_folder.st_uid;
 }
@@ -111,7 +113,8 @@ bool cvy_file_same(const char *a, const char *b) {
 bool cvy_file_is_in(const char *path, const char *folder, const char *prefix) {
   char *const real = cvy_file_resolve(path), *const of = cvy_file_resolve(folder);
   const size_t n = of ? strlen(of) : 0;
-  const bool is = real && of && strncmp(real, of, n) == 0 && real[n] == '/' && strncmp(real + n + 1, prefix, strlen(prefix)) == 0;
+  const bool is =
+      real && of && strncmp(real, of, n) == 0 && real[n] == '/' && strncmp(real + n + 1, prefix, strlen(prefix)) == 0;
   cvy_free(real);
   cvy_free(of);
   return is;
@@ -143,7 +146,8 @@ cvy_status cvy_file_read_part(int fd, const char *path, size_t offset, size_t si
     const ssize_t got = pread(fd, (char *)out + n, rest < INT_MAX ? rest : INT_MAX, (off_t)(offset + n));
     if (got < 0 && errno == EINTR) continue;
     CVY_REQUIRE(got >= 0, CVY_E_IO, "cannot read %s: %s", path, strerror(errno));
-    CVY_REQUIRE(got > 0, CVY_E_IO, "cannot read %s: it ends at byte %zu and had %zu more when it was opened", path, offset + n, rest);
+    CVY_REQUIRE(got > 0, CVY_E_IO, "cannot read %s: it ends at byte %zu and had %zu more when it was opened", path,
+                offset + n, rest);
     n += (size_t)got;
   }
 fail:
@@ -214,8 +218,8 @@ static bool write_pieces(int fd, const cvy_piece *pieces, int n_pieces) {
   return true;
 }
 
-/* A name reaches the disk with its folder. A file system that does not know how to sync a folder is no failure, and neither is
- * a folder that may be written and not read; a disk that fails is one. */
+/* A name reaches the disk with its folder. A file system that does not know how to sync a folder is no failure, and
+ * neither is a folder that may be written and not read; a disk that fails is one. */
 static bool sync_folder(const char *folder) {
   const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool failed = fd >= 0 && fsync(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT);
@@ -225,8 +229,8 @@ static bool sync_folder(const char *folder) {
   return !failed;
 }
 
-/* Makes the file beside `path` that is to be renamed to it. Its name has random bits: process numbers repeat (in a container
- * every run may be process 1), and what a killed run has left must not stand in the way. -1: errno. */
+/* Makes the file beside `path` that is to be renamed to it. Its name has random bits: process numbers repeat (in a
+ * container every run may be process 1), and what a killed run has left must not stand in the way. -1: errno. */
 static int make_aside(const char *path, mode_t mode, char aside[PATH_MAX]) {
   for (int i = 0; i < ASIDE_TRIES; i++) {
     uint32_t bits;
@@ -259,7 +263,8 @@ cvy_status cvy_file_write_mode(const char *path, unsigned mode, const cvy_piece 
   char aside[PATH_MAX] = "", folder[PATH_MAX];
   bool made = false;
   int fd = -1;
-  CVY_REQUIRE(folder_of(path, folder, sizeof folder), CVY_E_IO, "cannot write '%.200s…': %s", path, strerror(ENAMETOOLONG));
+  CVY_REQUIRE(folder_of(path, folder, sizeof folder), CVY_E_IO, "cannot write '%.200s…': %s", path,
+              strerror(ENAMETOOLONG));
   fd = make_aside(path, mode, aside);
   CVY_REQUIRE(fd >= 0 || errno != ENAMETOOLONG, CVY_E_IO, "cannot write '%.200s…': %s", path, strerror(errno));
   CVY_REQUIRE(fd >= 0, CVY_E_IO, "cannot write %s: %s", path, strerror(errno));
@@ -360,7 +365,8 @@ int cvy_file_append(const char *path, bool *made, const char **why) {
   *why = length > 0 && path[length - 1] == '/' ? folder_name : NULL;
   if (real && !*why && !stream) fd = open_stream(real, O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW);
   *made = fd >= 0;
-  if (real && !*why && !*made && (stream || errno == EEXIST)) fd = open_stream(real, O_APPEND | (stream ? 0 : O_NOFOLLOW));
+  if (real && !*why && !*made && (stream || errno == EEXIST))
+    fd = open_stream(real, O_APPEND | (stream ? 0 : O_NOFOLLOW));
   if (fd < 0 && !*why) *why = reason(errno);
   cvy_free(real);
   return fd;

@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: MIT
- * Files as a run uses them: read whole, written whole, appended to, made sure of before any work. Nothing here waits for the
- * other end of a pipe. Any thread. */
+ * Files as a run uses them: read whole, written whole, appended to, made sure of before any work. Nothing here waits
+ * for the other end of a pipe. Any thread. */
 #ifndef CVY_BASE_FILE_H
 #define CVY_BASE_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "src/base/status.h"
+#include "src/base/failure.h"
 
-/* The kind of file that a name leads to; symbolic links are followed. STREAM is a pipe, a terminal or another character device. */
+/* The kind of file that a name leads to; symbolic links are followed. STREAM is a pipe, a terminal or another character
+ * device. */
 typedef enum cvy_file_kind {
-  CVY_FILE_MISSING, CVY_FILE_REGULAR, CVY_FILE_FOLDER, CVY_FILE_STREAM, CVY_FILE_OTHER
+  CVY_FILE_MISSING,
+  CVY_FILE_REGULAR,
+  CVY_FILE_FOLDER,
+  CVY_FILE_STREAM,
+  CVY_FILE_OTHER
 } cvy_file_kind;
 cvy_file_kind cvy_file_kind_of(const char *path);
 bool cvy_file_exists(const char *path);
-/* Where a file of this name lies or would lie: symbolic links followed, also one whose target is not there yet, no "." or
- * "..". cvy_free. NULL with errno: out of memory, a loop of links, or the working folder is gone. In a folder that all may
- * write to (with the sticky bit, as /tmp) links of other users are not followed: EACCES. */
+/* Where a file of this name lies or would lie: symbolic links followed, also one whose target is not there yet, no "."
+ * or "..". cvy_free. NULL with errno: out of memory, a loop of links, or the working folder is gone. In a folder that
+ * all may write to (with the sticky bit, as /tmp) links of other users are not followed: EACCES. */
 char *cvy_file_resolve(const char *path);
 /* Both names are, or would become, one file: hard links, symbolic links and folders' other names are seen. */
 bool cvy_file_same(const char *a, const char *b);
@@ -38,39 +43,44 @@ cvy_status cvy_file_read_open(int fd, const char *path, size_t max_bytes, char *
 
 /* ---- writing ---- */
 
-typedef struct cvy_piece { const void *data; size_t size; } cvy_piece;
-/* Writes the pieces one after the other aside (PATH.tmp.PID.XXXXXXXX, made anew, through no link), syncs, renames over `path`,
- * syncs the folder: readers see the old or the new file whole, and after CVY_OK the new one survives a power cut. Nothing is
- * left behind on failure. CVY_E_IO. */
+typedef struct cvy_piece {
+  const void *data;
+  size_t size;
+} cvy_piece;
+/* Writes the pieces one after the other aside (PATH.tmp.PID.XXXXXXXX, made anew, through no link), syncs, renames over
+ * `path`, syncs the folder: readers see the old or the new file whole, and after CVY_OK the new one survives a power
+ * cut. Nothing is left behind on failure. CVY_E_IO. */
 cvy_status cvy_file_write(const char *path, const cvy_piece *pieces, int n_pieces);
 /* The same with other permissions than 0666 (less the umask). */
 cvy_status cvy_file_write_mode(const char *path, unsigned mode, const cvy_piece *pieces, int n_pieces);
 /* The same where a user names the output: a symbolic link stays one and its target is replaced; pipes and devices are
  * written directly. */
 cvy_status cvy_file_put(const char *path, const cvy_piece *pieces, int n_pieces);
-/* Whether cvy_file_put would find everything it needs: false with the reason (static or errno's text), nothing left behind. */
+/* Whether cvy_file_put would find everything it needs: false with the reason (static or errno's text), nothing left
+ * behind. */
 bool cvy_file_try(const char *path, const char **why);
 /* Whether `name` (without its folder) is what cvy_file_write writes aside for `of`. */
 bool cvy_file_is_aside(const char *name, const char *of);
 
-/* Opens a file that is written as time goes by, at its end; it is made if missing (*made), and never cut here. A pipe must
- * have a reader. -1 with the reason, as cvy_file_try. */
+/* Opens a file that is written as time goes by, at its end; it is made if missing (*made), and never cut here. A pipe
+ * must have a reader. -1 with the reason, as cvy_file_try. */
 int cvy_file_append(const char *path, bool *made, const char **why);
 
 /* ---- folders ---- */
 
-/* Like mkdir -p; the folders above new ones are synced. *n_made (may be NULL): how many there are that were not. CVY_E_IO. */
+/* Like mkdir -p; the folders above new ones are synced. *n_made (may be NULL): how many there are that were not.
+ * CVY_E_IO. */
 cvy_status cvy_make_dirs(const char *path, int *n_made);
 /* Takes the last n_made folders of `path` away again, as far as they are empty. */
 void cvy_remove_dirs(const char *path, int n_made);
 
 /* ---- locks ---- */
 
-/* One process at a time for a file or folder that is there, until the last release or the end of the process (flock). The
- * process that has it may take it again. CVY_E_ARGUMENT: another one has it; the message names `what`, the path and its
- * PID. A file system without locks: one warning, and CVY_OK. CVY_E_IO, CVY_E_MEMORY. */
+/* One process at a time for a file or folder that is there, until the last release or the end of the process (flock).
+ * The process that has it may take it again. CVY_E_ARGUMENT: another one has it; the message names `what`, the path and
+ * its PID. A file system without locks: one warning, and CVY_OK. CVY_E_IO, CVY_E_MEMORY. */
 typedef struct cvy_file_lock cvy_file_lock;
 cvy_status cvy_file_lock_take(const char *what, const char *path, cvy_file_lock **out);
-void cvy_file_lock_release(cvy_file_lock **lock);   /* NULL is fine */
+void cvy_file_lock_release(cvy_file_lock **lock); /* NULL is fine */
 
 #endif

@@ -24,7 +24,8 @@ struct cvy_file_lock {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static cvy_file_lock *held; /* those of this process */
 
-/* The process that holds a lock, from the system's list; 0: it cannot be seen from here (another container or machine). */
+/* The process that holds a lock, from the system's list; 0: it cannot be seen from here (another container or
+ * machine). */
 static long owner_of(const struct stat *info) {
   FILE *const list = fopen("/proc/locks", "re");
   char line[256];
@@ -36,7 +37,8 @@ static long owner_of(const struct stat *info) {
     if (sscanf(line, "%*d: FLOCK %*s %*s %ld %x:%x:%lu", &pid, &major_of, &minor_of, &inode) != 4) continue;
     if (inode != (unsigned long)info->st_ino || pid <= 0) continue;
     owner = pid;
-    if (major_of == major(info->st_dev) && minor_of == minor(info->st_dev)) break; /* on some file systems they differ */
+    if (major_of == major(info->st_dev) && minor_of == minor(info->st_dev))
+      break; /* on some file systems they differ */
   }
   if (list) fclose(list);
   return owner;
@@ -60,7 +62,8 @@ cvy_status cvy_file_lock_take(const char *what, const char *path, cvy_file_lock 
       if (errno == EWOULDBLOCK) {
         const long owner = owner_of(&info);
         if (owner > 0) snprintf(who, sizeof who, "process %ld", owner);
-        CVY_FAIL(CVY_E_ARGUMENT, "%s %s is in use by %s: a second run would write over its files; name another one or wait for its end",
+        CVY_FAIL(CVY_E_ARGUMENT,
+                 "%s %s is in use by %s: a second run would write over its files; name another one or wait for its end",
                  what, path, who);
       }
       if (!atomic_flag_test_and_set(&warned))

@@ -17,9 +17,13 @@ long cvy_live_count(cvy_live_kind kind) { return atomic_load(&live[kind]); }
 
 const char *cvy_live_name(cvy_live_kind kind) {
   static const char *const names[CVY_LIVE_KINDS] = {
-    [CVY_LIVE_MEMORY] = "host allocations", [CVY_LIVE_CONTEXT] = "contexts", [CVY_LIVE_QUEUE] = "queues",
-    [CVY_LIVE_BUFFER] = "buffers",          [CVY_LIVE_PROGRAM] = "programs", [CVY_LIVE_KERNEL] = "kernels",
-    [CVY_LIVE_EVENT] = "events",
+      [CVY_LIVE_MEMORY] = "host allocations",
+      [CVY_LIVE_CONTEXT] = "contexts",
+      [CVY_LIVE_QUEUE] = "queues",
+      [CVY_LIVE_BUFFER] = "buffers",
+      [CVY_LIVE_PROGRAM] = "programs",
+      [CVY_LIVE_KERNEL] = "kernels",
+      [CVY_LIVE_EVENT] = "events",
   };
   return (unsigned)kind < CVY_LIVE_KINDS ? names[kind] : "?";
 }
@@ -31,7 +35,7 @@ uint64_t cvy_host_memory_bytes(void) {
   for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
     FILE *const f = fopen(limits[i], "re");
     if (!f) continue;
-    if (fscanf(f, "%" SCNu64, &limit) == 1 && limit > 0 && limit < least) least = limit;   /* "max": no limit */
+    if (fscanf(f, "%" SCNu64, &limit) == 1 && limit > 0 && limit < least) least = limit; /* "max": no limit */
     fclose(f);
   }
   return least;

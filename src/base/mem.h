@@ -17,9 +17,9 @@ void *cvy_realloc(void *p, size_t old_count, size_t new_count, size_t elem_bytes
 /* Room for one more behind the n elements of a list that has room for *capacity: `p` if there is some, else as by
  * cvy_realloc twice as many, `first` at first. On NULL list and *capacity are as before. */
 void *cvy_grow(void *p, size_t n, size_t *capacity, size_t first, size_t elem_bytes);
-char *cvy_strdup(const char *text);                          /* NULL when out of memory */
+char *cvy_strdup(const char *text); /* NULL when out of memory */
 char *cvy_strndup(const char *text, size_t max_bytes);
-void cvy_free(void *p);                                       /* NULL is fine */
+void cvy_free(void *p); /* NULL is fine */
 
 /* The memory that this process can have at most: the machine's, or its container's limit (cgroups 1 and 2). */
 uint64_t cvy_host_memory_bytes(void);
@@ -32,7 +32,13 @@ static inline int cvy_ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 /* Objects alive by kind, for the leak check at the end of tests. */
 typedef enum cvy_live_kind {
-  CVY_LIVE_MEMORY, CVY_LIVE_CONTEXT, CVY_LIVE_QUEUE, CVY_LIVE_BUFFER, CVY_LIVE_PROGRAM, CVY_LIVE_KERNEL, CVY_LIVE_EVENT,
+  CVY_LIVE_MEMORY,
+  CVY_LIVE_CONTEXT,
+  CVY_LIVE_QUEUE,
+  CVY_LIVE_BUFFER,
+  CVY_LIVE_PROGRAM,
+  CVY_LIVE_KERNEL,
+  CVY_LIVE_EVENT,
   CVY_LIVE_KINDS
 } cvy_live_kind;
 void cvy_live_add(cvy_live_kind kind, int delta);

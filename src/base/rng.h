@@ -14,15 +14,19 @@ typedef enum cvy_rng_purpose {
   CVY_RNG_TEST = 4
 } cvy_rng_purpose;
 
-typedef struct cvy_rng { uint64_t seed; uint32_t purpose; uint32_t stream; } cvy_rng;  /* stream: tensor number,
+typedef struct cvy_rng {
+  uint64_t seed;
+  uint32_t purpose;
+  uint32_t stream;
+} cvy_rng; /* stream: tensor number,
                                                                                           epoch, … */
 
-void cvy_rng_block(const cvy_rng *rng, uint64_t index, uint32_t out[4]);  /* four words for counter `index` */
-uint32_t cvy_rng_u32(const cvy_rng *rng, uint64_t index);                 /* word index%4 of block index/4 */
-float cvy_rng_uniform(const cvy_rng *rng, uint64_t index);                /* in [0,1), 24 bits */
-float cvy_rng_normal(const cvy_rng *rng, uint64_t index);                 /* N(0,1): Box-Muller on block `index`, in
+void cvy_rng_block(const cvy_rng *rng, uint64_t index, uint32_t out[4]); /* four words for counter `index` */
+uint32_t cvy_rng_u32(const cvy_rng *rng, uint64_t index);                /* word index%4 of block index/4 */
+float cvy_rng_uniform(const cvy_rng *rng, uint64_t index);               /* in [0,1), 24 bits */
+float cvy_rng_normal(const cvy_rng *rng, uint64_t index);                /* N(0,1): Box-Muller on block `index`, in
                                                                              double, rounded */
-uint32_t cvy_rng_below(const cvy_rng *rng, uint64_t index, uint32_t n);   /* uniform in [0,n): 64-bit multiply-shift
+uint32_t cvy_rng_below(const cvy_rng *rng, uint64_t index, uint32_t n);  /* uniform in [0,n): 64-bit multiply-shift
                                                                              of two words */
 
 #endif

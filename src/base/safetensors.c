@@ -22,16 +22,18 @@ enum { VALUES_PER_TENSOR = 32, MORE_VALUES = 4096 };
 static const char METADATA[] = "__metadata__";
 
 struct cvy_st_file {
-  const char *path;                 /* borrowed, while reading */
+  const char *path; /* borrowed, while reading */
   char *data;
-  json_t *metadata;                 /* NULL: none */
-  cvy_st_tensor *tensors;           /* in the order of their data */
+  json_t *metadata;       /* NULL: none */
+  cvy_st_tensor *tensors; /* in the order of their data */
   int n;
 };
 
 /* Bytes per element, 0: unknown. */
 static size_t dtype_bytes(const char *dtype) {
-  static const struct { const char *name; size_t bytes;
+  static const struct {
+    const char *name;
+    size_t bytes;
   } types[] = {
       {"F32", 4},     {"I64", 8},     {"F64", 8},     {"I32", 4}, {"U8", 1},  {"BOOL", 1},
       {"F16", 2},     {"BF16", 2},    {"I8", 1},      {"I16", 2}, {"U16", 2}, {"U32", 4},
@@ -65,9 +67,10 @@ static bool tensor_bytes(const cvy_st_tensor *t, size_t elem_bytes, size_t *out)
   return true;
 }
 
-/* One entry of the header: "name": {"dtype": "F32", "shape": [2,3], "data_offsets": [0,24]}. Until the data is read, t->data
- * holds the offset of its first byte. */
-static cvy_status read_entry(const char *path, const char *name, const json_t *entry, size_t data_bytes, cvy_st_tensor *t) {
+/* One entry of the header: "name": {"dtype": "F32", "shape": [2,3], "data_offsets": [0,24]}. Until the data is read,
+ * t->data holds the offset of its first byte. */
+static cvy_status read_entry(const char *path, const char *name, const json_t *entry, size_t data_bytes,
+                             cvy_st_tensor *t) {
   cvy_status status = CVY_OK;
   char text[64];
   const size_t name_bytes = strlen(name);
@@ -85,8 +88,8 @@ static cvy_status read_entry(const char *path, const char *name, const json_t *e
   CVY_REQUIRE(json_is_string(dtype), CVY_E_FORMAT, "%s: tensor '%s' has no dtype that is a string", path, name);
   CVY_REQUIRE(json_is_array(shape), CVY_E_FORMAT, "%s: tensor '%s' has no shape that is an array", path, name);
   CVY_REQUIRE(json_is_array(offsets) && json_array_size(offsets) == 2 && json_is_integer(json_array_get(offsets, 0)) &&
-              json_is_integer(json_array_get(offsets, 1)), CVY_E_FORMAT,
-              "%s: tensor '%s' has no data_offsets that are two whole numbers", path, name);
+                  json_is_integer(json_array_get(offsets, 1)),
+              CVY_E_FORMAT, "%s: tensor '%s' has no data_offsets that are two whole numbers", path, name);
   CVY_REQUIRE(json_object_size(entry) == 3, CVY_E_FORMAT,
               "%s: tensor '%s' has %zu keys; known are dtype, shape and data_offsets", path, name,
               json_object_size(entry));
@@ -131,9 +134,8 @@ static cvy_status check_metadata(const char *path, json_t *metadata) {
   json_t *value;
   char text[64];
   CVY_REQUIRE(json_is_object(metadata), CVY_E_FORMAT, "%s: %s is not an object", path, METADATA);
-  json_object_foreach(metadata, key, value)
-    CVY_REQUIRE(json_is_string(value), CVY_E_FORMAT, "%s: '%s' in %s is not a string", path, shown(key, text),
-                METADATA);
+  json_object_foreach(metadata, key, value) CVY_REQUIRE(
+      json_is_string(value), CVY_E_FORMAT, "%s: '%s' in %s is not a string", path, shown(key, text), METADATA);
 fail:
   return status;
 }
@@ -143,7 +145,7 @@ static int by_position(const void *a, const void *b) {
   const uintptr_t x_end = (uintptr_t)x->data + x->size_bytes, y_end = (uintptr_t)y->data + y->size_bytes;
   if (x->data != y->data) return x->data < y->data ? -1 : 1;
   if (x_end != y_end) return x_end < y_end ? -1 : 1;
-  return strcmp(x->name, y->name);                     /* empty tensors at one place */
+  return strcmp(x->name, y->name); /* empty tensors at one place */
 }
 
 /* No holes, no overlaps, nothing behind the last one. */
@@ -166,7 +168,8 @@ fail:
   return status;
 }
 
-/* How many values JSON's reader would make of it, each with a block of memory: what separates them, outside of strings. */
+/* How many values JSON's reader would make of it, each with a block of memory: what separates them, outside of
+ * strings. */
 static size_t count_values(const char *text, size_t n) {
   size_t count = 0;
   bool string = false;
@@ -180,7 +183,8 @@ static size_t count_values(const char *text, size_t n) {
 }
 
 /* Reads and checks the header. *data_at is the offset at which the data begins, *data_bytes its length. */
-static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_tensors, size_t *data_at, size_t *data_bytes) {
+static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_tensors, size_t *data_at,
+                              size_t *data_bytes) {
   cvy_status status = CVY_OK;
   json_t *root = NULL;
   char *header = NULL;
@@ -191,12 +195,10 @@ static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_t
   uint64_t length;
   CVY_TRY(cvy_file_read_part(fd, path, 0, sizeof length, &length));
   CVY_REQUIRE(length <= MAX_HEADER, CVY_E_FORMAT,
-              "%s: the header's length is given as %" PRIu64 " bytes, more than the %d allowed: "
-              "no safetensors file?",
+              "%s: the header's length is given as %" PRIu64 " bytes, more than the %d allowed: no safetensors file?",
               path, length, MAX_HEADER);
   CVY_REQUIRE(length <= size - 8, CVY_E_FORMAT,
-              "%s is cut off or no safetensors file: a header of %" PRIu64 " bytes does not fit in the %zu "
-              "that follow",
+              "%s is cut off or no safetensors file: a header of %" PRIu64 " bytes does not fit in the %zu that follow",
               path, length, size - 8);
   *data_at = 8 + (size_t)length;
   *data_bytes = size - *data_at;
@@ -207,9 +209,11 @@ static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_t
               "%s: the header does not begin with '{': no safetensors file?", path);
   const char *const nul = memchr(header, 0, (size_t)length);
   CVY_REQUIRE(!nul, CVY_E_FORMAT, "%s: the header has a NUL byte at offset %td", path, 8 + (nul - header));
-  CVY_REQUIRE(count_values(header, (size_t)length) / VALUES_PER_TENSOR <= most_tensors + MORE_VALUES / VALUES_PER_TENSOR, CVY_E_FORMAT,
-              "%s: the header of %" PRIu64 " bytes describes far more than %zu tensors, the most that can be right here", path, length,
-              most_tensors);
+  CVY_REQUIRE(
+      count_values(header, (size_t)length) / VALUES_PER_TENSOR <= most_tensors + MORE_VALUES / VALUES_PER_TENSOR,
+      CVY_E_FORMAT,
+      "%s: the header of %" PRIu64 " bytes describes far more than %zu tensors, the most that can be right here", path,
+      length, most_tensors);
   json_error_t error;
   char text[64];
   root = json_loadb(header, (size_t)length, JSON_REJECT_DUPLICATES, &error);
@@ -238,7 +242,9 @@ fail:
   return status;
 }
 
-cvy_status cvy_st_open(const char *path, cvy_st_file **out) { return cvy_st_open_limited(path, MOST_TENSORS, SIZE_MAX / 4, out); }
+cvy_status cvy_st_open(const char *path, cvy_st_file **out) {
+  return cvy_st_open_limited(path, MOST_TENSORS, SIZE_MAX / 4, out);
+}
 
 cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, size_t most_bytes, cvy_st_file **out) {
   cvy_status status = CVY_OK;
@@ -252,8 +258,10 @@ cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, size_t mos
   CVY_TRY(cvy_file_open(path, &fd));
   CVY_REQUIRE(fstat(fd, &info) == 0, CVY_E_IO, "cannot look at %s: %s", path, strerror(errno));
   const size_t size = (size_t)info.st_size;
-  CVY_REQUIRE(size <= most_bytes, CVY_E_FORMAT, "%s has %zu bytes, more than the %zu that can be right here", path, size, most_bytes);
-  CVY_TRY(read_header(f, fd, size, most_tensors, &data_at, &data_bytes)); /* nothing is read that the header does not describe */
+  CVY_REQUIRE(size <= most_bytes, CVY_E_FORMAT, "%s has %zu bytes, more than the %zu that can be right here", path,
+              size, most_bytes);
+  CVY_TRY(read_header(f, fd, size, most_tensors, &data_at,
+                      &data_bytes)); /* nothing is read that the header does not describe */
   f->data = cvy_alloc_unset(data_bytes, 1);
   CVY_REQUIRE(f->data, CVY_E_MEMORY, "no memory for the %zu bytes of %s", data_bytes, path);
   CVY_TRY(cvy_file_read_part(fd, path, data_at, data_bytes, f->data));
@@ -340,8 +348,9 @@ fail:
   return status;
 }
 
-static cvy_status write_by(cvy_status (*write)(const char *path, const cvy_piece *pieces, int n_pieces), const char *path,
-                           const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2], int n_meta) {
+static cvy_status write_by(cvy_status (*write)(const char *path, const cvy_piece *pieces, int n_pieces),
+                           const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
+                           int n_meta) {
   cvy_status status = CVY_OK;
   char *header = NULL;
   cvy_piece *pieces = cvy_calloc((size_t)n + 3, sizeof *pieces);
@@ -357,7 +366,7 @@ static cvy_status write_by(cvy_status (*write)(const char *path, const cvy_piece
   for (int i = 0; i < n; i++) pieces[3 + i] = (cvy_piece){tensors[i].data, tensors[i].size_bytes};
   CVY_TRY(write(path, pieces, n + 3));
 fail:
-  free(header);                                        /* Jansson's allocator */
+  free(header); /* Jansson's allocator */
   cvy_free(pieces);
   return status;
 }
@@ -367,6 +376,7 @@ cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, c
   return write_by(cvy_file_write, path, tensors, n, metadata, n_meta);
 }
 
-cvy_status cvy_st_put(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2], int n_meta) {
+cvy_status cvy_st_put(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
+                      int n_meta) {
   return write_by(cvy_file_put, path, tensors, n, metadata, n_meta);
 }

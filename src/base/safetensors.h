@@ -8,11 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "src/base/status.h"
+#include "src/base/failure.h"
 
 typedef struct cvy_st_tensor {
   char name[128];
-  char dtype[8];                    /* "F32", "I64", "U8", … */
+  char dtype[8]; /* "F32", "I64", "U8", … */
   int rank;
   int64_t dims[8];
   const void *data; /* dense, little-endian; when read: borrowed from the file object, of any alignment */
@@ -24,13 +24,13 @@ typedef struct cvy_st_file cvy_st_file;
  * offset or name and value. Stricter than the format asks: names up to 127 bytes without control characters, rank up
  * to 8. Any thread; objects are not changed by reading. */
 cvy_status cvy_st_open(const char *path, cvy_st_file **out);
-/* The same where no more than `most_tensors` and a file of most_bytes can be right: what is larger is refused before it costs
- * memory, CVY_E_FORMAT. cvy_st_open takes 100,000 tensors and any size that its header describes. */
+/* The same where no more than `most_tensors` and a file of most_bytes can be right: what is larger is refused before it
+ * costs memory, CVY_E_FORMAT. cvy_st_open takes 100,000 tensors and any size that its header describes. */
 cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, size_t most_bytes, cvy_st_file **out);
 void cvy_st_close(cvy_st_file **file);
 int cvy_st_count(const cvy_st_file *file);
 const cvy_st_tensor *cvy_st_get(const cvy_st_file *file, int i);
-const cvy_st_tensor *cvy_st_find(const cvy_st_file *file, const char *name);   /* NULL: not there */
+const cvy_st_tensor *cvy_st_find(const cvy_st_file *file, const char *name); /* NULL: not there */
 /* Value of a key of __metadata__, NULL: not there. */
 const char *cvy_st_metadata(const cvy_st_file *file, const char *key);
 /* Writes tensors in the order given (the data begins at a multiple of 8 bytes), with n_meta key, value pairs as
@@ -39,6 +39,7 @@ const char *cvy_st_metadata(const cvy_st_file *file, const char *key);
 cvy_status cvy_st_write(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
                         int n_meta);
 /* The same to a name that a user gave: cvy_file_put. */
-cvy_status cvy_st_put(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2], int n_meta);
+cvy_status cvy_st_put(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
+                      int n_meta);
 
 #endif

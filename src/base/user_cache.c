@@ -18,10 +18,11 @@ static bool is_own(const struct stat *info) { return info->st_uid == geteuid() |
 /* Always false. */
 static bool refuse(const char *path, const struct stat *info, const char *why) {
   static atomic_bool warned;
-  if (cvy_log_is_attempt() || atomic_exchange(&warned, true)) return false;   /* an attempt's warning would not be seen */
+  if (cvy_log_is_attempt() || atomic_exchange(&warned, true)) return false; /* an attempt's warning would not be seen */
   char owner[64];
   snprintf(owner, sizeof owner, "it belongs to user %ld, not to user %ld", (long)info->st_uid, (long)geteuid());
-  cvy_log_warning("%s is not used: %s (said once: other files of the cache may be left out, too)", path, why ? why : owner);
+  cvy_log_warning("%s is not used: %s (said once: other files of the cache may be left out, too)", path,
+                  why ? why : owner);
   return false;
 }
 

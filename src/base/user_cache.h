@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The user's cache folder: compiled kernels and tuned choices. What is there is run, so nothing is taken from it that another
- * user but root may have written; such things count as not there, with one warning per process. Any thread. */
+ * The user's cache folder: compiled kernels and tuned choices. What is there is run, so nothing is taken from it that
+ * another user but root may have written; such things count as not there, with one warning per process. Any thread. */
 #ifndef CVY_BASE_USER_CACHE_H
 #define CVY_BASE_USER_CACHE_H
 
@@ -9,15 +9,16 @@
 
 #include "src/base/file.h"
 
-/* $XDG_CACHE_HOME/convoy or $HOME/.cache/convoy, or the folder `below` in it (may be NULL), made if missing, for the user alone
- * (0700). False when there is no place for it. */
+/* $XDG_CACHE_HOME/convoy or $HOME/.cache/convoy, or the folder `below` in it (may be NULL), made if missing, for the
+ * user alone (0700). False when there is no place for it. */
 bool cvy_user_cache_dir(const char *below, char *out, size_t out_bytes);
-/* Reads a file of the cache: a plain one of this user or root that nobody else may write, and no link. CVY_OK with *data NULL:
- * there is none. CVY_E_IO, CVY_E_MEMORY without an error message. */
+/* Reads a file of the cache: a plain one of this user or root that nobody else may write, and no link. CVY_OK with
+ * *data NULL: there is none. CVY_E_IO, CVY_E_MEMORY without an error message. */
 cvy_status cvy_user_cache_read(const char *path, size_t max_bytes, char **data, size_t *size);
 /* As cvy_file_write, for the user alone (0600). */
 cvy_status cvy_user_cache_write(const char *path, const cvy_piece *pieces, int n_pieces);
-/* mkdir -p for the user alone (0700), without messages: no cache is no failure. `path` is written to and comes back as it was. */
+/* mkdir -p for the user alone (0700), without messages: no cache is no failure. `path` is written to and comes back as
+ * it was. */
 void cvy_user_cache_make_dirs(char *path);
 /* Whether a folder of another program's cache is this user's or root's. */
 bool cvy_user_cache_is_own(const char *folder);

@@ -81,34 +81,33 @@ bool cvy_blas_present(void) {
 /* ---- errors ---- */
 
 /* CLBlast's own codes; those from -1 to -70 are OpenCL's. */
-#define BLAS_ERROR_MAP(X)                  \
-  X(-1024, "NotImplemented")               \
-  X(-1022, "InvalidMatrixA")               \
-  X(-1021, "InvalidMatrixB")               \
-  X(-1020, "InvalidMatrixC")               \
-  X(-1017, "InvalidDimension")             \
-  X(-1016, "InvalidLeadDimA")              \
-  X(-1015, "InvalidLeadDimB")              \
-  X(-1014, "InvalidLeadDimC")              \
-  X(-1011, "InsufficientMemoryA")          \
-  X(-1010, "InsufficientMemoryB")          \
-  X(-1009, "InsufficientMemoryC")          \
-  X(-2050, "InsufficientMemoryTemp")       \
-  X(-2049, "InvalidBatchCount")            \
-  X(-2048, "InvalidOverrideKernel")        \
-  X(-2047, "MissingOverrideParameter")     \
-  X(-2046, "InvalidLocalMemUsage")         \
-  X(-2045, "NoHalfPrecision")              \
-  X(-2044, "NoDoublePrecision")            \
-  X(-2041, "DatabaseError")                \
-  X(-2040, "UnknownError")                 \
+#define BLAS_ERROR_MAP(X)              \
+  X(-1024, "NotImplemented")           \
+  X(-1022, "InvalidMatrixA")           \
+  X(-1021, "InvalidMatrixB")           \
+  X(-1020, "InvalidMatrixC")           \
+  X(-1017, "InvalidDimension")         \
+  X(-1016, "InvalidLeadDimA")          \
+  X(-1015, "InvalidLeadDimB")          \
+  X(-1014, "InvalidLeadDimC")          \
+  X(-1011, "InsufficientMemoryA")      \
+  X(-1010, "InsufficientMemoryB")      \
+  X(-1009, "InsufficientMemoryC")      \
+  X(-2050, "InsufficientMemoryTemp")   \
+  X(-2049, "InvalidBatchCount")        \
+  X(-2048, "InvalidOverrideKernel")    \
+  X(-2047, "MissingOverrideParameter") \
+  X(-2046, "InvalidLocalMemUsage")     \
+  X(-2045, "NoHalfPrecision")          \
+  X(-2044, "NoDoublePrecision")        \
+  X(-2041, "DatabaseError")            \
+  X(-2040, "UnknownError")             \
   X(-2039, "UnexpectedError")
 
 static const char *error_name(int code) {
   switch (code) {
 #define NAME_CASE(value, name) \
-  case value:                  \
-    return "CLBlast" name;
+  case value: return "CLBlast" name;
     BLAS_ERROR_MAP(NAME_CASE)
 #undef NAME_CASE
     default: return cvy_cl_error_name(code);
@@ -172,10 +171,10 @@ cvy_status cvy_blas_sgemm(cvy_queue *queue, size_t m, size_t n, size_t k, const 
   const bool there = open_library(what, sizeof what);
   if (there) {
     device->blas.used = true;
-    code = blas.sgemm(ROW_MAJOR, transposition(a->transposed), transposition(b->transposed), m, n, k, 1.0f,
-                      a->buffer->cl, a->offset, a->row_pitch, b->buffer->cl, b->offset, b->row_pitch,
-                      accumulate ? 1.0f : 0.0f, c->buffer->cl, c->offset, c->row_pitch, &queue->cl, NULL,
-                      temp ? temp->cl : NULL);
+    code =
+        blas.sgemm(ROW_MAJOR, transposition(a->transposed), transposition(b->transposed), m, n, k, 1.0f, a->buffer->cl,
+                   a->offset, a->row_pitch, b->buffer->cl, b->offset, b->row_pitch, accumulate ? 1.0f : 0.0f,
+                   c->buffer->cl, c->offset, c->row_pitch, &queue->cl, NULL, temp ? temp->cl : NULL);
   }
   pthread_mutex_unlock(&lock);
   cvy_device_beat(device);

@@ -13,7 +13,11 @@ enum { FILL_PIECE_BYTES = 256 << 20 };
 
 enum { HUGE_PAGES_FROM_BYTES = 4 << 20 }; /* two of x86-64's */
 
-struct cvy_pinned { cvy_device *device; cl_mem cl; void *mapped; };
+struct cvy_pinned {
+  cvy_device *device;
+  cl_mem cl;
+  void *mapped;
+};
 
 static atomic_ulong next_id = 1;
 
@@ -52,16 +56,16 @@ static cvy_status memory_failed(const cvy_device *device, size_t size_bytes, cl_
   return CVY_E_DEVICE_MEMORY;
 }
 
-/* A CPU's driver takes the memory of a buffer from the host's allocator, and gets it in pages of 4 KiB, where Linux gives
- * huge ones only to who asks for them (transparent_hugepage: madvise, as most distributions have it). Asked for here:
- * one step of ResNet-18 with batch 256 from a cold start has 60000 page faults in place of 267000, and 0.6 s in the kernel
- * in place of 1.0. Advice; whatever fails is left as it was. */
+/* A CPU's driver takes the memory of a buffer from the host's allocator, and gets it in pages of 4 KiB, where Linux
+ * gives huge ones only to who asks for them (transparent_hugepage: madvise, as most distributions have it). Asked for
+ * here: one step of ResNet-18 with batch 256 from a cold start has 60000 page faults in place of 267000, and 0.6 s in
+ * the kernel in place of 1.0. Advice; whatever fails is left as it was. */
 static void advise_huge_pages(cvy_device *device, cvy_buffer *buffer) {
 #ifdef MADV_HUGEPAGE
   if (!device->facts.cpu_shaped || !device->facts.host_unified || buffer->size_bytes < HUGE_PAGES_FROM_BYTES) return;
   cl_int code;
-  char *const at = clEnqueueMapBuffer(device->transfer.cl, buffer->cl, CL_TRUE, CL_MAP_READ, 0, buffer->size_bytes, 0, NULL,
-                                      NULL, &code);
+  char *const at = clEnqueueMapBuffer(device->transfer.cl, buffer->cl, CL_TRUE, CL_MAP_READ, 0, buffer->size_bytes, 0,
+                                      NULL, NULL, &code);
   if (code != CL_SUCCESS || !at) return;
   const size_t page = (size_t)sysconf(_SC_PAGESIZE), skip = cvy_round_up((size_t)at, page) - (size_t)at;
   (void)madvise(at + skip, (buffer->size_bytes - skip) / page * page, MADV_HUGEPAGE);
@@ -221,8 +225,8 @@ cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_b
               offset_bytes);
   for (size_t done = 0; done < size_bytes; done += FILL_PIECE_BYTES) {
     const size_t piece = size_bytes - done < FILL_PIECE_BYTES ? size_bytes - done : FILL_PIECE_BYTES;
-    CVY_CL(device->label, clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes + done, piece,
-                                              0, NULL, device->profiling ? &made : NULL));
+    CVY_CL(device->label, clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes + done,
+                                              piece, 0, NULL, device->profiling ? &made : NULL));
     CVY_TRY(note_times(queue, CVY_COMMAND_KERNEL, "fill", piece, made));
   }
 fail:
@@ -273,8 +277,8 @@ cvy_status cvy_buffer_unmap(cvy_queue *queue, cvy_buffer *buffer, void *host) {
   cvy_status status = CVY_OK;
   cvy_device_beat(queue->device);
   cl_event made = NULL;
-  CVY_CL(queue->device->label, clEnqueueUnmapMemObject(queue->cl, buffer->cl, host, 0, NULL,
-                                                       queue->device->profiling ? &made : NULL));
+  CVY_CL(queue->device->label,
+         clEnqueueUnmapMemObject(queue->cl, buffer->cl, host, 0, NULL, queue->device->profiling ? &made : NULL));
   CVY_TRY(note_times(queue, CVY_COMMAND_TRANSFER, "unmap", 0, made));
 fail:
   cvy_device_beat(queue->device);

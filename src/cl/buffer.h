@@ -3,7 +3,7 @@
 #ifndef CVY_CL_BUFFER_H
 #define CVY_CL_BUFFER_H
 
-#include "src/cl/device.h"
+#include "src/cl/opened_device.h"
 
 typedef struct cvy_buffer cvy_buffer;
 

@@ -14,7 +14,11 @@
 enum { HEAD_BYTES = 32, LONGEST_ENTRY = 256 << 20 };
 static const char magic[8] = {'C', 'V', 'Y', 'K', 'E', 'R', 'N', '\n'};
 
-typedef struct entry_head { char magic[8]; uint32_t version, key_bytes; uint64_t binary_bytes, checksum; } entry_head;
+typedef struct entry_head {
+  char magic[8];
+  uint32_t version, key_bytes;
+  uint64_t binary_bytes, checksum;
+} entry_head;
 _Static_assert(sizeof(entry_head) == HEAD_BYTES, "no padding");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian");
 
@@ -27,7 +31,8 @@ bool cvy_cache_path(const char *key, char *out, size_t out_bytes) {
   const XXH128_hash_t hash = XXH3_128bits(key, strlen(key));
   const size_t n = strlen(out);
   if (n + 48 > out_bytes) return false;
-  snprintf(out + n, out_bytes - n, "/%016llx%016llx.bin", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+  snprintf(out + n, out_bytes - n, "/%016llx%016llx.bin", (unsigned long long)hash.high64,
+           (unsigned long long)hash.low64);
   return true;
 }
 
@@ -63,7 +68,9 @@ void cvy_cache_store(const char *key, const unsigned char *binary, size_t size_b
   char path[PATH_MAX];
   if (size_bytes == 0 || size_bytes > LONGEST_ENTRY / 2 || !cvy_cache_path(key, path, sizeof path)) return;
   const size_t key_bytes = strlen(key);
-  entry_head head = {.version = CVY_CACHE_VERSION, .key_bytes = (uint32_t)key_bytes, .binary_bytes = size_bytes,
+  entry_head head = {.version = CVY_CACHE_VERSION,
+                     .key_bytes = (uint32_t)key_bytes,
+                     .binary_bytes = size_bytes,
                      .checksum = checksum(key, key_bytes, binary, size_bytes)};
   memcpy(head.magic, magic, sizeof magic);
   const cvy_piece pieces[] = {{&head, sizeof head}, {key, key_bytes}, {binary, size_bytes}};

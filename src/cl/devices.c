@@ -17,7 +17,8 @@ static void tell_none(const cvy_device_list *list) {
   for (int i = 0; i < list->n; i++)
     if (list->items[i].usable) return;
   cvy_device_missing_drivers(list, text, sizeof text);
-  for (char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1) cvy_log_warning("%.*s", (int)(end - at), at);
+  for (char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1)
+    cvy_log_warning("%.*s", (int)(end - at), at);
   cvy_device_advice(text, sizeof text);
   cvy_log_warning("%.*s", (int)strlen(text) - 1, text);
 }

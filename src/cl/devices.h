@@ -3,7 +3,7 @@
 #ifndef CVY_CL_DEVICES_H
 #define CVY_CL_DEVICES_H
 
-#include "src/cl/device.h"
+#include "src/cl/opened_device.h"
 
 struct cvy_devices {
   cvy_device_list *list;
@@ -15,12 +15,15 @@ struct cvy_devices {
 static inline const cvy_device_info *cvy_devices_info(const cvy_devices *devices, int i) {
   return &devices->list->items[devices->choices[i].item];
 }
-/* Compute units of device i, or of the part of it that was chosen, and its driver's version: known without opening it. */
+/* Compute units of device i, or of the part of it that was chosen, and its driver's version: known without opening
+ * it. */
 static inline int cvy_devices_units(const cvy_devices *devices, int i) {
   const int units = devices->choices[i].units;
   return units > 0 ? units : cvy_devices_info(devices, i)->compute_units;
 }
-static inline const char *cvy_devices_driver(const cvy_devices *devices, int i) { return cvy_devices_info(devices, i)->driver; }
+static inline const char *cvy_devices_driver(const cvy_devices *devices, int i) {
+  return cvy_devices_info(devices, i)->driver;
+}
 
 /* Fills same_as and duplicate: the second driver of one GPU, and the CPU runtimes that share the host's cores with the
  * preferred one. */

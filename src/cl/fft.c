@@ -13,7 +13,10 @@
 #include "src/cl/opencl.h"
 
 typedef size_t plan_handle;
-typedef struct setup_data { cl_uint major, minor, patch; cl_ulong debug_flags; } setup_data;
+typedef struct setup_data {
+  cl_uint major, minor, patch;
+  cl_ulong debug_flags;
+} setup_data;
 
 /* clFFT's enumerations: dimension, precision, layouts, placement, direction. */
 enum { TWO_DIMENSIONS = 2, SINGLE = 1, HERMITIAN = 3, REAL = 5, OUT_OF_PLACE = 2, FORWARD = -1, BACKWARD = 1 };
@@ -51,20 +54,33 @@ struct cvy_fft_plan {
   bool has_forward, has_backward;
 };
 
-struct cvy_fft_size { struct cvy_fft_size *next; int h, w; cvy_probe probe; };
+struct cvy_fft_size {
+  struct cvy_fft_size *next;
+  int h, w;
+  cvy_probe probe;
+};
 
 /* Under the lock. */
 static bool open_library(char *what, size_t what_bytes) {
   static const char soname[] = "libclFFT.so.2";
-  const struct { const char *name; void *function; } symbols[] = {
-      {"clfftGetVersion", &fft.get_version},       {"clfftSetup", &fft.setup},
-      {"clfftTeardown", &fft.teardown},            {"clfftCreateDefaultPlan", &fft.create},
-      {"clfftSetPlanPrecision", &fft.set_precision}, {"clfftSetLayout", &fft.set_layout},
-      {"clfftSetResultLocation", &fft.set_location}, {"clfftSetPlanBatchSize", &fft.set_batch},
-      {"clfftSetPlanInStride", &fft.set_in_stride}, {"clfftSetPlanOutStride", &fft.set_out_stride},
-      {"clfftSetPlanDistance", &fft.set_distance}, {"clfftBakePlan", &fft.bake},
-      {"clfftGetTmpBufSize", &fft.temp_size},      {"clfftEnqueueTransform", &fft.enqueue},
-      {"clfftDestroyPlan", &fft.destroy}};
+  const struct {
+    const char *name;
+    void *function;
+  } symbols[] = {{"clfftGetVersion", &fft.get_version},
+                 {"clfftSetup", &fft.setup},
+                 {"clfftTeardown", &fft.teardown},
+                 {"clfftCreateDefaultPlan", &fft.create},
+                 {"clfftSetPlanPrecision", &fft.set_precision},
+                 {"clfftSetLayout", &fft.set_layout},
+                 {"clfftSetResultLocation", &fft.set_location},
+                 {"clfftSetPlanBatchSize", &fft.set_batch},
+                 {"clfftSetPlanInStride", &fft.set_in_stride},
+                 {"clfftSetPlanOutStride", &fft.set_out_stride},
+                 {"clfftSetPlanDistance", &fft.set_distance},
+                 {"clfftBakePlan", &fft.bake},
+                 {"clfftGetTmpBufSize", &fft.temp_size},
+                 {"clfftEnqueueTransform", &fft.enqueue},
+                 {"clfftDestroyPlan", &fft.destroy}};
   const char *const asked = cvy_env_text(CVY_ENV_CLFFT), *const file = asked ? asked : soname;
   cl_uint major = 0, minor = 0, patch = 0;
   if (!strcmp(file, "none")) {
@@ -127,11 +143,10 @@ int cvy_fft_rows(int least) {
 
 /* clFFT's own codes count from 4096. */
 static const char *error_name(int code) {
-  static const char *const names[] = {"CLFFT_BUGCHECK",         "CLFFT_NOTIMPLEMENTED",
-                                      "CLFFT_TRANSPOSED_NOTIMPLEMENTED", "CLFFT_FILE_NOT_FOUND",
-                                      "CLFFT_FILE_CREATE_FAILURE", "CLFFT_VERSION_MISMATCH",
-                                      "CLFFT_INVALID_PLAN",     "CLFFT_DEVICE_NO_DOUBLE",
-                                      "CLFFT_DEVICE_MISMATCH"};
+  static const char *const names[] = {
+      "CLFFT_BUGCHECK",       "CLFFT_NOTIMPLEMENTED",      "CLFFT_TRANSPOSED_NOTIMPLEMENTED",
+      "CLFFT_FILE_NOT_FOUND", "CLFFT_FILE_CREATE_FAILURE", "CLFFT_VERSION_MISMATCH",
+      "CLFFT_INVALID_PLAN",   "CLFFT_DEVICE_NO_DOUBLE",    "CLFFT_DEVICE_MISMATCH"};
   const int n = (int)(sizeof names / sizeof *names);
   return code >= 4096 && code < 4096 + n ? names[code - 4096] : cvy_cl_error_name(code);
 }
@@ -143,7 +158,7 @@ static cvy_status status_of(int code) {
     case CL_OUT_OF_HOST_MEMORY: return CVY_E_MEMORY;
     case CL_COMPILER_NOT_AVAILABLE:
     case CL_BUILD_PROGRAM_FAILURE:
-    case CL_INVALID_PROGRAM:             /* what it gives for a kernel that does not compile */
+    case CL_INVALID_PROGRAM: /* what it gives for a kernel that does not compile */
     case CL_INVALID_PROGRAM_EXECUTABLE:
     case CL_INVALID_WORK_GROUP_SIZE:
     case CL_INVALID_WORK_ITEM_SIZE: return CVY_E_UNSUPPORTED;
@@ -224,8 +239,8 @@ static cvy_status get_plan(cvy_device *device, int h, int w, int planes, bool tr
   cvy_device_beat(device);
   CVY_REQUIRE(there, CVY_E_UNSUPPORTED, "%s: transforms need clFFT: %s", device->label, what);
   if (code && trying) return status_of(code);
-  CVY_REQUIRE(code == 0, status_of(code), "%s: clFFT cannot plan %d transforms of %dx%d: %s (%d)", device->label, planes,
-              h, w, error_name(code), code);
+  CVY_REQUIRE(code == 0, status_of(code), "%s: clFFT cannot plan %d transforms of %dx%d: %s (%d)", device->label,
+              planes, h, w, error_name(code), code);
   *out = plan;
 fail:
   return status;
@@ -376,7 +391,8 @@ bool cvy_fft_works(cvy_device *device, int h, int w, const char **why) {
     cvy_log_attempt_end(false);
     probe->done = true, probe->good = status == CVY_OK && right;
     if (status != CVY_OK)
-      snprintf(probe->why, sizeof probe->why, "clFFT's transforms of %dx%d fail here: %s", h, w, cvy_status_text(status));
+      snprintf(probe->why, sizeof probe->why, "clFFT's transforms of %dx%d fail here: %s", h, w,
+               cvy_status_text(status));
     else if (!right) snprintf(probe->why, sizeof probe->why, "clFFT's transforms of %dx%d are wrong here", h, w);
     if (!probe->good) cvy_log_debug("%s: %s", device->label, probe->why);
   }

@@ -20,13 +20,13 @@ bool cvy_fft_probe(char *what, size_t what_bytes);
 bool cvy_fft_present(void);
 
 /* The smallest length >= least (>= 1) that clFFT transforms: its prime factors are at most 13. For rows of planes, an
- * even one: clFFT takes two real rows as one complex row, and rounding errors of the one show in the other, which is to be of
- * the same plane. */
+ * even one: clFFT takes two real rows as one complex row, and rounding errors of the one show in the other, which is to
+ * be of the same plane. */
 int cvy_fft_width(int least);
 int cvy_fft_rows(int least);
 
-/* Two-dimensional transforms of `planes` real planes of h rows of w floats, dense, plane after plane, and back. A spectrum
- * is h rows of w/2+1 complex numbers (re, im), row v, column u holding sum over h', w' of x[h',w'] *
+/* Two-dimensional transforms of `planes` real planes of h rows of w floats, dense, plane after plane, and back. A
+ * spectrum is h rows of w/2+1 complex numbers (re, im), row v, column u holding sum over h', w' of x[h',w'] *
  * exp(-2 pi i (v h'/h + u w'/w)); cvy_fft_spectrum(h, w) complex numbers lie between the starts of two planes. The way
  * back divides by h*w. */
 typedef struct cvy_fft_plan cvy_fft_plan;
@@ -35,8 +35,8 @@ typedef struct cvy_fft_plan cvy_fft_plan;
 static inline size_t cvy_fft_spectrum(int h, int w) { return ((size_t)h * (size_t)(w / 2 + 1) + 7) / 8 * 8; }
 
 /* Do transforms of this size come out right on this device? Tried once per opened device and size, both ways: compiles
- * clFFT's kernels for it (seconds) and waits for the compute queue. Compilers that are strict about pointer types refuse
- * what clFFT writes for some sizes. `why` (may be NULL) gets a reason that lives as long as the device. */
+ * clFFT's kernels for it (seconds) and waits for the compute queue. Compilers that are strict about pointer types
+ * refuse what clFFT writes for some sizes. `why` (may be NULL) gets a reason that lives as long as the device. */
 bool cvy_fft_works(cvy_device *device, int h, int w, const char **why);
 
 /* The plan for a size and count, made at the first call and kept until the device is closed; borrowed. Once a size has

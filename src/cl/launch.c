@@ -10,7 +10,11 @@
 #include "src/cl/opencl.h"
 
 /* What an argument was set to last. */
-typedef struct arg_slot { bool set; cvy_arg arg; uint64_t buffer_id; } arg_slot;
+typedef struct arg_slot {
+  bool set;
+  cvy_arg arg;
+  uint64_t buffer_id;
+} arg_slot;
 
 struct cvy_kernel {
   cvy_device *device;
@@ -19,9 +23,9 @@ struct cvy_kernel {
   bool is_forward, launched;
   cl_uint n_args;
   arg_slot *slots;
-  size_t max_group;           /* of this kernel on this device */
-  size_t required[3];         /* reqd_work_group_size, zeros if none */
-  size_t static_local_bytes;  /* __local arrays of the kernel, without arguments */
+  size_t max_group;          /* of this kernel on this device */
+  size_t required[3];        /* reqd_work_group_size, zeros if none */
+  size_t static_local_bytes; /* __local arrays of the kernel, without arguments */
 };
 
 static atomic_long n_launched, n_kernels, n_run;
@@ -110,7 +114,8 @@ static cvy_status set_arg(cvy_kernel *kernel, int i, const cvy_arg *arg) {
   cvy_status status = CVY_OK;
   arg_slot *const slot = &kernel->slots[i];
   const cvy_buffer *const buffer = arg->kind == CVY_ARG_BUFFER ? arg->value.buffer : NULL;
-  const cl_mem none = NULL; /* a null pointer is passed as one to read from: not every driver takes NULL itself for it */
+  const cl_mem none =
+      NULL; /* a null pointer is passed as one to read from: not every driver takes NULL itself for it */
   const void *value = NULL;
   size_t bytes = 0;
   if (same_arg(slot, arg)) return CVY_OK;

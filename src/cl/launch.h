@@ -10,9 +10,12 @@
 
 #include "convoy/profile.h"
 #include "src/cl/buffer.h"
-#include "src/cl/profile.h"
+#include "src/cl/command_times.h"
 
-typedef struct cvy_define { const char *name; long value; } cvy_define;
+typedef struct cvy_define {
+  const char *name;
+  long value;
+} cvy_define;
 typedef struct cvy_kernel cvy_kernel;
 
 /* `file` without ".cl", e.g. "conv2d_direct". CVY_E_BUILD logs the compiler's log, the options and the device. */
@@ -23,33 +26,42 @@ void cvy_kernel_destroy(cvy_kernel **kernel);
 typedef enum cvy_arg_kind { CVY_ARG_BUFFER, CVY_ARG_INT, CVY_ARG_UINT, CVY_ARG_FLOAT, CVY_ARG_LOCAL } cvy_arg_kind;
 typedef struct cvy_arg {
   cvy_arg_kind kind;
-  union { cvy_buffer *buffer; int32_t i; uint32_t u; float f; size_t local_bytes; } value;
+  union {
+    cvy_buffer *buffer;
+    int32_t i;
+    uint32_t u;
+    float f;
+    size_t local_bytes;
+  } value;
 } cvy_arg;
-#define CVY_BUF(b) ((cvy_arg){.kind = CVY_ARG_BUFFER, .value.buffer = (b)})      /* NULL passes a null pointer */
+#define CVY_BUF(b) ((cvy_arg){.kind = CVY_ARG_BUFFER, .value.buffer = (b)}) /* NULL passes a null pointer */
 #define CVY_INT(v) ((cvy_arg){.kind = CVY_ARG_INT, .value.i = (v)})
 #define CVY_UINT(v) ((cvy_arg){.kind = CVY_ARG_UINT, .value.u = (v)})
 #define CVY_FLOAT(v) ((cvy_arg){.kind = CVY_ARG_FLOAT, .value.f = (v)})
 #define CVY_LOCAL(bytes) ((cvy_arg){.kind = CVY_ARG_LOCAL, .value.local_bytes = (bytes)})
 
-/* Rows of work-groups on CPU-shaped devices. Groups of one work-item are launched as a row (global[0] of them, nothing in the
- * other dimensions), which is laid along z: kernels number them by CVY_GROUP and CVY_GROUPS (cl/common.clh). The reason is
- * PoCL (3.1; reported of 5.0). It keeps machine code for the whole process; commands take an entry by kernel, work-group size
- * and a width that must be at least theirs, and give one back by the first two alone. Where devices side by side run a kernel
- * with rows of several lengths, as batches, shares and sub-devices make them, the wrong entry is given back until an assertion
- * ends the process ("found->ref_count > 0"). The width is the larger of x and y: along z all are 1 wide, and there is one
- * entry. The code also takes a group's number in any dimension to be below 65535 where that width is, hence the limit. Kernels
- * of libraries (CLBlast, clFFT) do not go through here, and may still meet the assertion. */
+/* Rows of work-groups on CPU-shaped devices. Groups of one work-item are launched as a row (global[0] of them, nothing
+ * in the other dimensions), which is laid along z: kernels number them by CVY_GROUP and CVY_GROUPS (cl/common.clh). The
+ * reason is PoCL (3.1; reported of 5.0). It keeps machine code for the whole process; commands take an entry by kernel,
+ * work-group size and a width that must be at least theirs, and give one back by the first two alone. Where devices
+ * side by side run a kernel with rows of several lengths, as batches, shares and sub-devices make them, the wrong entry
+ * is given back until an assertion ends the process ("found->ref_count > 0"). The width is the larger of x and y: along
+ * z all are 1 wide, and there is one entry. The code also takes a group's number in any dimension to be below 65535
+ * where that width is, hence the limit. Kernels of libraries (CLBlast, clFFT) do not go through here, and may still
+ * meet the assertion. */
 enum { CVY_MOST_GROUPS = 65535 };
 
 /* Unused dimensions 0 or 1; local[0] 0: the driver chooses. */
-typedef struct cvy_grid { size_t global[3], local[3]; } cvy_grid;
+typedef struct cvy_grid {
+  size_t global[3], local[3];
+} cvy_grid;
 
 /* Sets the arguments that changed since the last launch of this kernel object and enqueues it. The count must be the
  * kernel's. Global sizes must be multiples of local ones; zero global size launches nothing. *event (may be NULL) is
  * the caller's. Pending on return. */
 cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args,
                       cvy_event **event);
-#define CVY_LAUNCH(queue, kernel, grid, ...) \
+#define CVY_LAUNCH(queue, kernel, grid, ...)                            \
   cvy_launch((queue), (kernel), (grid), (const cvy_arg[]){__VA_ARGS__}, \
              (int)(sizeof((cvy_arg[]){__VA_ARGS__}) / sizeof(cvy_arg)), NULL)
 

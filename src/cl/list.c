@@ -39,8 +39,8 @@ static void trim(char *text) {
   text[n] = 0;
 }
 
-/* A string of a platform or a device, made UTF-8 (it goes into logs, traces and checkpoints) and cut to the room there is;
- * "" if the query fails. */
+/* A string of a platform or a device, made UTF-8 (it goes into logs, traces and checkpoints) and cut to the room there
+ * is; "" if the query fails. */
 static void get_text(cl_platform_id platform, cl_device_id device, cl_uint what, char *out, size_t out_bytes) {
   char *whole = NULL;
   size_t size = 0;
@@ -116,20 +116,16 @@ static void judge(cvy_device_info *info, cl_device_id device) {
     reason(info, "its driver does not answer basic questions");
   else if (sscanf(info->version, "OpenCL %d.%d", &major, &minor) != 2 || major * 10 + minor < 12)
     reason(info, "its version is \"%s\", OpenCL 1.2 is needed", info->version);
-  else if (!available)
-    reason(info, "its driver says that it is not available");
-  else if (!compiler)
-    reason(info, "its driver has no compiler");
-  else if (!little)
-    reason(info, "it is big-endian");
+  else if (!available) reason(info, "its driver says that it is not available");
+  else if (!compiler) reason(info, "its driver has no compiler");
+  else if (!little) reason(info, "it is big-endian");
   if (!info->usable) return;
   /* Some drivers list a device that no context can be made for. */
   cl_int code;
   const cl_context context = clCreateContext(NULL, 1, &device, NULL, NULL, &code);
   if (code != CL_SUCCESS || !context)
     reason(info, "a context cannot be created: %s (%d)", cvy_cl_error_name(code), (int)code);
-  else
-    clReleaseContext(context);
+  else clReleaseContext(context);
 }
 
 static void describe(cvy_device_info *info, cl_device_id device) {
@@ -246,11 +242,12 @@ static void give_pocl_a_cache(void) {
   setenv("POCL_CACHE_DIR", own, 1);
 }
 
-/* PoCL 7's default method of running work-items loses values that live across barriers: sums over a work-group and clFFT's
- * transforms come out wrong without a word (seen with 7.1 and LLVM 21 by the tests softmax, batchnorm and conv2d_libs). Its
- * other method is right. PoCL reads the variable when it compiles a kernel. */
+/* PoCL 7's default method of running work-items loses values that live across barriers: sums over a work-group and
+ * clFFT's transforms come out wrong without a word (seen with 7.1 and LLVM 21 by the tests softmax, batchnorm and
+ * conv2d_libs). Its other method is right. PoCL reads the variable when it compiles a kernel. */
 static void choose_pocl_method(const char *platform_version) {
-  if (strstr(platform_version, "PoCL 7.") && !cvy_env_text(CVY_ENV_POCL_WORK_GROUP_METHOD)) setenv("POCL_WORK_GROUP_METHOD", "cbs", 1);
+  if (strstr(platform_version, "PoCL 7.") && !cvy_env_text(CVY_ENV_POCL_WORK_GROUP_METHOD))
+    setenv("POCL_WORK_GROUP_METHOD", "cbs", 1);
 }
 
 cvy_status cvy_device_list_create(cvy_device_list **out) {
@@ -296,8 +293,7 @@ cvy_status cvy_device_list_create(cvy_device_list **out) {
         reason(row,
                "no devices (rusticl shows those of the Mesa drivers named in RUSTICL_ENABLE, such as radeonsi, iris or "
                "llvmpipe)");
-      else
-        reason(row, "no devices");
+      else reason(row, "no devices");
     } else {
       for (cl_uint i = 0; i < n; i++) {
         cvy_device_info *const row = add_row(list, devices[i]);

@@ -15,21 +15,24 @@
 #include <unistd.h>
 
 #include "src/base/env.h"
-#include "src/base/status.h"
+#include "src/base/failure.h"
 #include "src/cl/packages.h"
 
 enum { VENDORS = CVY_N_DRIVERS };
-static const struct { long id; const char *name, *other_name, *library; } vendors[VENDORS] = {
-  [CVY_DRIVER_NVIDIA] = {0x10de, "NVIDIA", "NVIDIA", "nvidia"},
-  [CVY_DRIVER_AMD] = {0x1002, "AMD", "Advanced Micro Devices", "amdocl"},
-  [CVY_DRIVER_INTEL] = {0x8086, "Intel", "Intel", "igdrcl"},
+static const struct {
+  long id;
+  const char *name, *other_name, *library;
+} vendors[VENDORS] = {
+    [CVY_DRIVER_NVIDIA] = {0x10de, "NVIDIA", "NVIDIA", "nvidia"},
+    [CVY_DRIVER_AMD] = {0x1002, "AMD", "Advanced Micro Devices", "amdocl"},
+    [CVY_DRIVER_INTEL] = {0x8086, "Intel", "Intel", "igdrcl"},
 };
 
 typedef struct finding {
   const char *root;
   const cvy_device_list *list;
   cvy_packages packages;
-  bool wanted[VENDORS];             /* a card or a driver of it is there, and no device of it */
+  bool wanted[VENDORS]; /* a card or a driver of it is there, and no device of it */
   char *out;
   size_t used, out_bytes;
 } finding;
@@ -71,7 +74,8 @@ static void look_at_icd(finding *f, const char *path) {
   void *const library = dlopen(line, RTLD_LAZY | RTLD_LOCAL);
   if (!library) {
     const char *const why = dlerror();
-    tell(f, "%s names a driver that cannot be loaded: %s. Its package was removed, or is not whole.\n", path, why ? why : line);
+    tell(f, "%s names a driver that cannot be loaded: %s. Its package was removed, or is not whole.\n", path,
+         why ? why : line);
     return;
   }
   dlclose(library);
@@ -88,7 +92,7 @@ static void look_at_drivers(finding *f) {
   snprintf(folder, sizeof folder, "%s%s", asked ? "" : f->root, asked ? asked : "/etc/OpenCL/vendors");
   if (asked && !(stat(folder, &info) == 0 && S_ISDIR(info.st_mode))) {
     if (strcmp(ending(folder), ".icd") == 0 && strchr(folder, '/')) look_at_icd(f, folder);
-    return;   /* a library, or a file that the loader looks for */
+    return; /* a library, or a file that the loader looks for */
   }
   const int n = scandir(folder, &names, NULL, by_name);
   for (int i = 0; i < n; i++) {
@@ -100,7 +104,8 @@ static void look_at_drivers(finding *f) {
     free(names[i]);
   }
   free(names);
-  if (n_icd == 0) tell(f, "%s%s has no .icd file: no OpenCL driver is installed.\n", folder, asked ? " (OCL_ICD_VENDORS)" : "");
+  if (n_icd == 0)
+    tell(f, "%s%s has no .icd file: no OpenCL driver is installed.\n", folder, asked ? " (OCL_ICD_VENDORS)" : "");
 }
 
 /* ---- cards ---- */
@@ -121,8 +126,9 @@ static bool offered(const cvy_device_list *list, const char *address, int vendor
   for (int i = 0; i < list->n; i++) {
     const cvy_device_info *const info = &list->items[i];
     if (info->index < 0 || info->kind == CVY_DEVICE_CPU) continue;
-    if (address && !strncmp(info->uuid, "pci:", 4) ? !strcasecmp(info->uuid + 4, address)
-                                                   : strstr(info->vendor, vendors[vendor].name) || strstr(info->vendor, vendors[vendor].other_name))
+    if (address && !strncmp(info->uuid, "pci:", 4)
+            ? !strcasecmp(info->uuid + 4, address)
+            : strstr(info->vendor, vendors[vendor].name) || strstr(info->vendor, vendors[vendor].other_name))
       return true;
   }
   return false;
@@ -139,8 +145,8 @@ static void look_at_cards(finding *f) {
     for (int v = CVY_DRIVER_NVIDIA; v < VENDORS; v++) {
       if (class < 0 || class >> 16 != 0x03 || id != vendors[v].id || offered(f->list, address, v)) continue;
       f->wanted[v] = true;
-      tell(f, "There is a graphics card by %s at %s, but no OpenCL platform offers it. Probably missing: %s.\n", vendors[v].name,
-           address, f->packages.driver[v]);
+      tell(f, "There is a graphics card by %s at %s, but no OpenCL platform offers it. Probably missing: %s.\n",
+           vendors[v].name, address, f->packages.driver[v]);
     }
     free(names[i]);
   }
@@ -159,7 +165,8 @@ static access_kind node_access(finding *f, const char *name) {
   if (faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) == 0) return ACCESS_FINE;
   const struct group *const group = getgrgid(info.st_gid);
   if (info.st_gid != 0 && group && (info.st_mode & S_IRGRP) && (info.st_mode & S_IWGRP))
-    tell(f, "This user may not open %s: join its group with  sudo usermod -aG %s $USER  and log in again.\n", path, group->gr_name);
+    tell(f, "This user may not open %s: join its group with  sudo usermod -aG %s $USER  and log in again.\n", path,
+         group->gr_name);
   else tell(f, "This user may not open %s.\n", path);
   return ACCESS_REFUSED;
 }
@@ -168,11 +175,16 @@ static void look_at_nodes(finding *f) {
   static const char container[] = "or the container was started without it";
   bool gpu = false;
   for (int i = 0; i < f->list->n; i++) gpu |= f->list->items[i].usable && f->list->items[i].kind == CVY_DEVICE_GPU;
-  if (!offered(f->list, NULL, CVY_DRIVER_NVIDIA) && node_access(f, "/dev/nvidiactl") == ACCESS_MISSING && f->wanted[CVY_DRIVER_NVIDIA])
-    tell(f, "There is no %s/dev/nvidiactl: the kernel's module nvidia is not loaded, %s (--gpus all).\n", f->root, container);
-  if (!offered(f->list, NULL, CVY_DRIVER_AMD) && node_access(f, "/dev/kfd") == ACCESS_MISSING && f->wanted[CVY_DRIVER_AMD])
-    tell(f, "There is no %s/dev/kfd, which ROCm needs: the kernel's module amdgpu is not loaded, %s (--device /dev/kfd).\n", f->root,
+  if (!offered(f->list, NULL, CVY_DRIVER_NVIDIA) && node_access(f, "/dev/nvidiactl") == ACCESS_MISSING &&
+      f->wanted[CVY_DRIVER_NVIDIA])
+    tell(f, "There is no %s/dev/nvidiactl: the kernel's module nvidia is not loaded, %s (--gpus all).\n", f->root,
          container);
+  if (!offered(f->list, NULL, CVY_DRIVER_AMD) && node_access(f, "/dev/kfd") == ACCESS_MISSING &&
+      f->wanted[CVY_DRIVER_AMD])
+    tell(f,
+         "There is no %s/dev/kfd, which ROCm needs: the kernel's module amdgpu is not loaded, %s (--device "
+         "/dev/kfd).\n",
+         f->root, container);
   const bool wanted = f->wanted[CVY_DRIVER_AMD] || f->wanted[CVY_DRIVER_INTEL];
   if (gpu && !wanted) return;
   char folder[PATH_MAX], path[PATH_MAX];
@@ -181,7 +193,8 @@ static void look_at_nodes(finding *f) {
   snprintf(folder, sizeof folder, "%s/dev/dri", f->root);
   const int n = scandir(folder, &names, NULL, by_name);
   for (int i = 0; i < n; i++) {
-    if (strncmp(names[i]->d_name, "renderD", 7) == 0 && snprintf(path, sizeof path, "/dev/dri/%s", names[i]->d_name) < (int)sizeof path) {
+    if (strncmp(names[i]->d_name, "renderD", 7) == 0 &&
+        snprintf(path, sizeof path, "/dev/dri/%s", names[i]->d_name) < (int)sizeof path) {
       n_nodes++;
       (void)node_access(f, path);
     }
@@ -189,7 +202,8 @@ static void look_at_nodes(finding *f) {
   }
   free(names);
   if (n_nodes == 0 && wanted)
-    tell(f, "There is no %s/dev/dri/renderD*: the card's kernel module is not loaded, %s (--device /dev/dri).\n", f->root, container);
+    tell(f, "There is no %s/dev/dri/renderD*: the card's kernel module is not loaded, %s (--device /dev/dri).\n",
+         f->root, container);
 }
 
 void cvy_missing_in(const char *root, const cvy_device_list *list, char *out, size_t out_bytes) {
@@ -205,10 +219,14 @@ void cvy_missing_in(const char *root, const cvy_device_list *list, char *out, si
 void cvy_advice_in(const char *root, char *out, size_t out_bytes) {
   cvy_packages p;
   cvy_packages_of(root, &p);
-  snprintf(out, out_bytes, "To get an OpenCL device on %s:\n  any CPU      %s%s\n  NVIDIA GPU   %s%s\n  AMD GPU      %s%s\n  Intel GPU    %s%s\n",
-           p.system, p.install, p.driver[CVY_DRIVER_CPU], p.install, p.driver[CVY_DRIVER_NVIDIA], p.install, p.driver[CVY_DRIVER_AMD],
-           p.install, p.driver[CVY_DRIVER_INTEL]);
+  snprintf(out, out_bytes,
+           "To get an OpenCL device on %s:\n  any CPU      %s%s\n  NVIDIA GPU   %s%s\n  AMD GPU      %s%s\n  Intel GPU "
+           "   %s%s\n",
+           p.system, p.install, p.driver[CVY_DRIVER_CPU], p.install, p.driver[CVY_DRIVER_NVIDIA], p.install,
+           p.driver[CVY_DRIVER_AMD], p.install, p.driver[CVY_DRIVER_INTEL]);
 }
 
-void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes) { cvy_missing_in("", list, out, out_bytes); }
+void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes) {
+  cvy_missing_in("", list, out, out_bytes);
+}
 void cvy_device_advice(char *out, size_t out_bytes) { cvy_advice_in("", out, out_bytes); }

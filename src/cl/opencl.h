@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "src/base/mem.h"
+#include "src/base/sync.h"
 #include "src/cl/launch.h"
 
 /* "CL_OUT_OF_RESOURCES"; "unknown error" for others. */
@@ -19,76 +20,91 @@ const char *cvy_cl_error_name(cl_int code);
 cvy_status cvy_cl_failed(cl_int code, const char *call, const char *label, const char *file, int line);
 
 /* cl: an OpenCL call that returns its code. `label` names the device. */
-#define CVY_CL(label, call)                                                          \
-  do {                                                                               \
-    const cl_int cl_code_ = (call);                                                  \
-    if (cl_code_ != CL_SUCCESS) {                                                    \
-      status = cvy_cl_failed(cl_code_, #call, (label), __FILE__, __LINE__);          \
-      goto fail;                                                                     \
-    }                                                                                \
+#define CVY_CL(label, call)                                                 \
+  do {                                                                      \
+    const cl_int cl_code_ = (call);                                         \
+    if (cl_code_ != CL_SUCCESS) {                                           \
+      status = cvy_cl_failed(cl_code_, #call, (label), __FILE__, __LINE__); \
+      goto fail;                                                            \
+    }                                                                       \
   } while (0)
 /* The same for calls that give their code through a pointer: CVY_CL_CODE(label, code, "clCreateBuffer"). */
-#define CVY_CL_CODE(label, code, call_name)                                          \
-  do {                                                                               \
-    if ((code) != CL_SUCCESS) {                                                      \
-      status = cvy_cl_failed((code), (call_name), (label), __FILE__, __LINE__);      \
-      goto fail;                                                                     \
-    }                                                                                \
+#define CVY_CL_CODE(label, code, call_name)                                     \
+  do {                                                                          \
+    if ((code) != CL_SUCCESS) {                                                 \
+      status = cvy_cl_failed((code), (call_name), (label), __FILE__, __LINE__); \
+      goto fail;                                                                \
+    }                                                                           \
   } while (0)
 
 struct cvy_queue {
   cvy_device *device;
   cl_command_queue cl;
-  const char *name;             /* "compute", "transfer", "upload" */
+  const char *name; /* "compute", "transfer", "upload" */
 };
 
 struct cvy_event {
   cl_event cl;
-  cvy_queue *queue;             /* of the command */
-  char name[64];                /* of the command */
+  cvy_queue *queue; /* of the command */
+  char name[64];    /* of the command */
+  cvy_event *next;  /* spare */
 };
 
 typedef struct cvy_program {
   struct cvy_program *next;
-  char *key;                    /* file and options */
+  char *key; /* file and options */
   cl_program cl;
 } cvy_program;
 
 /* What trying a library on a device has shown. */
-typedef struct cvy_probe { bool done, good; char why[96]; } cvy_probe;
+typedef struct cvy_probe {
+  bool done, good;
+  char why[96];
+} cvy_probe;
 
 struct cvy_device {
-  cvy_device_info info;         /* of the whole device */
+  cvy_device_info info; /* of the whole device */
   cvy_device_facts facts;
   char label[160];
-  cl_device_id id;              /* the sub-device if is_part */
+  cl_device_id id; /* the sub-device if is_part */
   bool is_part, profiling;
-  bool kernel_group_wrong;      /* what it says about a kernel's largest work-group is not so (device.c) */
-  bool reads_header;            /* its compiler reads clang's opencl-c.h for every program (program.c) */
-  bool keeps_programs;          /* its driver keeps compiled programs on the disk: no binaries from us (program.c) */
+  bool kernel_group_wrong; /* what it says about a kernel's largest work-group is not so (device.c) */
+  bool reads_header;       /* its compiler reads clang's opencl-c.h for every program (program.c) */
+  bool keeps_programs;     /* its driver keeps compiled programs on the disk: no binaries from us (program.c) */
   cl_context context;
   cvy_queue compute, transfer, upload;
-  cvy_program *programs;        /* live until the device is closed */
-  cvy_pulse *pulse;             /* NULL: nobody looks */
-  atomic_long children;         /* buffers, kernels and events that are alive */
-  struct cvy_profile *profile;  /* profile.c; NULL without profiling */
+  struct {
+    cvy_mutex lock;
+    cvy_event *spare;          /* used again */
+  } events;                    /* queue.c */
+  cvy_program *programs;       /* live until the device is closed */
+  cvy_pulse *pulse;            /* NULL: nobody looks */
+  atomic_long children;        /* buffers, kernels and events that are alive */
+  struct cvy_profile *profile; /* profile.c; NULL without profiling */
   cvy_matrix_state matrix;
-  struct { bool used; cvy_probe works[4]; } blas;   /* blas.c */
-  struct { bool used; struct cvy_fft_plan *plans; struct cvy_fft_size *sizes; } fft;   /* fft.c */
+  struct {
+    bool used;
+    cvy_probe works[4];
+  } blas; /* blas.c */
+  struct {
+    bool used;
+    struct cvy_fft_plan *plans;
+    struct cvy_fft_size *sizes;
+  } fft; /* fft.c */
 };
 
 /* A thread enters or leaves a call on the device. */
 static inline void cvy_device_beat(const cvy_device *device) {
-  if (device->pulse && !cvy_pulse_beat(device->pulse)) cvy_pulse_stop();
+  if (device->pulse && !cvy_pulse_beat(device->pulse)) cvy_thread_park();
 }
 
 struct cvy_buffer {
   cvy_device *device;
   cl_mem cl;
-  cvy_buffer *root;             /* itself, or whose slice this is */
+  cvy_buffer *root; /* itself, or whose slice this is */
   size_t offset_bytes, size_bytes;
-  atomic_int refs;              /* of a root: itself and its slices */
-  uint64_t id;                  /* never used twice: the kernels' argument cache compares it */
+  atomic_int refs; /* of a root: itself and its slices */
+  uint64_t id;     /* never used twice: the kernels' argument cache compares it */
 };
 
 /* program.c: the program of `file` with these defines, built or from a cache; borrowed, lives as long as the device. */
@@ -101,13 +117,15 @@ void cvy_program_totals(cvy_launch_totals *totals);
  * caller keeps its own reference); nothing without profiling. */
 cvy_status cvy_profile_create(cvy_device *device);
 cvy_status cvy_profile_add(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event);
-/* With profiling: a command whose end, by its event, is when what was enqueued before it is done. The caller releases it. */
+/* With profiling: a command whose end, by its event, is when what was enqueued before it is done. The caller releases
+ * it. */
 cvy_status cvy_profile_mark(cvy_queue *queue, cl_event *event);
 /* Around what a library enqueues, whose events are not ours: marks before and behind it, where times are kept. `begin`
  * gives NULL otherwise; `end` takes it over. */
 cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before);
 cvy_status cvy_profile_end(cvy_queue *queue, const char *name, cl_event before);
 void cvy_profile_destroy(cvy_device *device);
+void cvy_events_forget(cvy_device *device);
 /* queue.c: wraps `cl` (takes it over, also on failure). */
 cvy_status cvy_event_wrap(cvy_queue *queue, cl_event cl, const char *name, cvy_event **out);
 /* The event as wait list of a command on `queue`: *n is 0 or 1. Flushes the event's queue if it is another one. */

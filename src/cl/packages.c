@@ -7,8 +7,8 @@
 #include <string.h>
 
 typedef struct system_row {
-  const char *id;                   /* ID or a word of ID_LIKE */
-  const char *version;              /* VERSION_ID; "": none (Debian's testing and sid), "*": any */
+  const char *id;      /* ID or a word of ID_LIKE */
+  const char *version; /* VERSION_ID; "": none (Debian's testing and sid), "*": any */
   const char *install;
   const char *driver[CVY_N_DRIVERS];
 } system_row;
@@ -19,14 +19,29 @@ typedef struct system_row {
 
 /* The first row that fits. Debian 13 has no intel-opencl-icd, Debian 12 no rocm-opencl-icd. */
 static const system_row systems[] = {
-  {"debian", "12", "apt install ", {"pocl-opencl-icd", NVIDIA_DEBIAN, MESA, "intel-opencl-icd"}},
-  {"debian", "13", "apt install ", {"pocl-opencl-icd", NVIDIA_DEBIAN, ROCM, "mesa-opencl-icd, and set RUSTICL_ENABLE=iris"}},
-  {"debian", "", "apt install ", {"pocl-opencl-icd", NVIDIA_DEBIAN, ROCM, "intel-opencl-icd"}},
-  {"ubuntu", "*", "apt install ", {"pocl-opencl-icd", "libnvidia-compute-NNN, NNN as in the driver's version", MESA, "intel-opencl-icd"}},
-  {"debian", "*", "apt install ", {"pocl-opencl-icd", NVIDIA_DEBIAN, MESA, "mesa-opencl-icd, and set RUSTICL_ENABLE=iris"}},
-  {"fedora", "*", "dnf install ", {"pocl", "xorg-x11-drv-nvidia-cuda (of RPM Fusion)", "rocm-opencl", "intel-compute-runtime"}},
-  {"arch", "*", "pacman -S ", {"pocl", "opencl-nvidia", "rocm-opencl-runtime", "intel-compute-runtime"}},
-  {"", "*", "", {"PoCL", "the OpenCL part of NVIDIA's driver", "AMD's ROCm OpenCL, or Mesa's rusticl", "Intel's compute runtime"}},
+    {"debian", "12", "apt install ", {"pocl-opencl-icd", NVIDIA_DEBIAN, MESA, "intel-opencl-icd"}},
+    {"debian",
+     "13",
+     "apt install ",
+     {"pocl-opencl-icd", NVIDIA_DEBIAN, ROCM, "mesa-opencl-icd, and set RUSTICL_ENABLE=iris"}},
+    {"debian", "", "apt install ", {"pocl-opencl-icd", NVIDIA_DEBIAN, ROCM, "intel-opencl-icd"}},
+    {"ubuntu",
+     "*",
+     "apt install ",
+     {"pocl-opencl-icd", "libnvidia-compute-NNN, NNN as in the driver's version", MESA, "intel-opencl-icd"}},
+    {"debian",
+     "*",
+     "apt install ",
+     {"pocl-opencl-icd", NVIDIA_DEBIAN, MESA, "mesa-opencl-icd, and set RUSTICL_ENABLE=iris"}},
+    {"fedora",
+     "*",
+     "dnf install ",
+     {"pocl", "xorg-x11-drv-nvidia-cuda (of RPM Fusion)", "rocm-opencl", "intel-compute-runtime"}},
+    {"arch", "*", "pacman -S ", {"pocl", "opencl-nvidia", "rocm-opencl-runtime", "intel-compute-runtime"}},
+    {"",
+     "*",
+     "",
+     {"PoCL", "the OpenCL part of NVIDIA's driver", "AMD's ROCm OpenCL, or Mesa's rusticl", "Intel's compute runtime"}},
 };
 
 /* The value of KEY=value or KEY="value" in the line; false if it is another line. */
@@ -56,7 +71,8 @@ void cvy_packages_of(const char *root, cvy_packages *out) {
   FILE *const f = fopen(path, "re");
   while (f && fgets(line, sizeof line, f)) {
     (void)(take(line, "ID", id, sizeof id) || take(line, "ID_LIKE", like, sizeof like) ||
-           take(line, "VERSION_ID", version, sizeof version) || take(line, "PRETTY_NAME", out->system, sizeof out->system));
+           take(line, "VERSION_ID", version, sizeof version) ||
+           take(line, "PRETTY_NAME", out->system, sizeof out->system));
   }
   if (f) fclose(f);
   for (size_t i = 0; i < sizeof systems / sizeof systems[0]; i++) {

@@ -44,16 +44,17 @@ void cvy_program_totals(cvy_launch_totals *totals) {
   pthread_mutex_unlock(&building.lock);
 }
 
-/* Binaries are kept on the disk where the driver does not do it better itself. Measured with four register-tile kernels,
- * seconds to build all in the second run, without and with our cache: Intel's CPU runtime 1.5 (it has none) and 0.02.
- * PoCL keeps what it compiles, and is not asked for binaries: it then compiles every kernel of the program for groups of
- * any size, and at the first launch again for the size that is launched. ResNet-18 on two cores with empty caches,
- * seconds to the first forward kernel and to the end of the first step: 62 and 94 with binaries, 10 and 43 without.
+/* Binaries are kept on the disk where the driver does not do it better itself. Measured with four register-tile
+ * kernels, seconds to build all in the second run, without and with our cache: Intel's CPU runtime 1.5 (it has none)
+ * and 0.02. PoCL keeps what it compiles, and is not asked for binaries: it then compiles every kernel of the program
+ * for groups of any size, and at the first launch again for the size that is launched. ResNet-18 on two cores with
+ * empty caches, seconds to the first forward kernel and to the end of the first step: 62 and 94 with binaries, 10 and
+ * 43 without.
  *
  * To find a program again PoCL preprocesses its source, and with it clang's opencl-c.h with its 17000 lines. With the
- * header's guard defined it is left out, and cl/builtins.clh declares what is called: 0.02–0.04 s of processor time for each
- * program in place of 0.06–0.10 (AVX-512 Xeon, 2.5 GHz), and a quarter of a second less for one that is compiled. The machine
- * code is the same, bit for bit (41 kernels of ResNet-18 and LeNet compared). */
+ * header's guard defined it is left out, and cl/builtins.clh declares what is called: 0.02–0.04 s of processor time for
+ * each program in place of 0.06–0.10 (AVX-512 Xeon, 2.5 GHz), and a quarter of a second less for one that is compiled.
+ * The machine code is the same, bit for bit (41 kernels of ResNet-18 and LeNet compared). */
 static const char own_builtins[] = " -D _OPENCL_H_ -D CVY_OWN_BUILTINS";
 
 static int compare_defines(const void *a, const void *b) {
@@ -85,7 +86,9 @@ static void build_log(const cvy_device *device, cl_program program, bool failed)
   if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) != CL_SUCCESS || size <= 1) {
     /* Since version 525 its compiler is a library of its own, which containers may lack. */
     const bool nvidia = strstr(device->info.platform_name, "NVIDIA") != NULL;
-    if (failed) cvy_log_error("nothing%s", nvidia ? "; the driver's libnvidia-nvvm.so.4 may be missing beside its libnvidia-opencl.so.1" : "");
+    if (failed)
+      cvy_log_error("nothing%s",
+                    nvidia ? "; the driver's libnvidia-nvvm.so.4 may be missing beside its libnvidia-opencl.so.1" : "");
     return;
   }
   log = cvy_calloc(size + 1, 1);
@@ -145,7 +148,8 @@ static bool build_without_header(cvy_device *device, const char *file, const cha
   const bool built =
       !short_options.failed && clBuildProgram(program, 1, &device->id, short_options.data, NULL, NULL) == CL_SUCCESS;
   cvy_device_beat(device);
-  if (!built) cvy_log_debug("%s: %s.cl calls what cl/builtins.clh does not declare: built with opencl-c.h", device->label, file);
+  if (!built)
+    cvy_log_debug("%s: %s.cl calls what cl/builtins.clh does not declare: built with opencl-c.h", device->label, file);
   cvy_text_clear(&short_options);
   return built;
 }

@@ -30,12 +30,49 @@ cvy_status cvy_device_finish(cvy_device *device) {
 
 cvy_device *cvy_queue_device(cvy_queue *queue) { return queue->device; }
 
+/* ---- events ---- */
+
+static void put_spare(cvy_device *device, cvy_event *event) {
+  cvy_mutex_lock(&device->events.lock);
+  event->next = device->events.spare;
+  device->events.spare = event;
+  cvy_mutex_unlock(&device->events.lock);
+}
+
+static cvy_event *take_spare(cvy_device *device) {
+  cvy_mutex_lock(&device->events.lock);
+  cvy_event *const event = device->events.spare;
+  if (event) device->events.spare = event->next;
+  cvy_mutex_unlock(&device->events.lock);
+  return event;
+}
+
+cvy_status cvy_device_reserve_events(cvy_device *device, int n) {
+  cvy_status status = CVY_OK;
+  for (int i = 0; i < n; i++) {
+    cvy_event *const event = cvy_calloc(1, sizeof *event);
+    CVY_REQUIRE(event, CVY_E_MEMORY, "%s: no memory for an event", device->label);
+    put_spare(device, event);
+  }
+fail:
+  return status;
+}
+
+void cvy_events_forget(cvy_device *device) {
+  for (cvy_event *event; (event = take_spare(device));) cvy_free(event);
+  cvy_mutex_end(&device->events.lock);
+}
+
 cvy_status cvy_event_wrap(cvy_queue *queue, cl_event cl, const char *name, cvy_event **out) {
-  cvy_event *const event = cvy_calloc(1, sizeof *event);
+  cvy_status status = CVY_OK;
+  cvy_event *event = take_spare(queue->device);
+  if (!event) {
+    status = cvy_device_reserve_events(queue->device, 1);
+    event = take_spare(queue->device);
+  }
   if (!event) {
     clReleaseEvent(cl);
-    cvy_log_error("%s: no memory for an event", queue->device->label);
-    return CVY_E_MEMORY;
+    return status;
   }
   event->cl = cl;
   event->queue = queue;
@@ -54,7 +91,7 @@ void cvy_event_destroy(cvy_event **p) {
   cvy_device_beat(event->queue->device);
   atomic_fetch_sub(&event->queue->device->children, 1);
   cvy_live_add(CVY_LIVE_EVENT, -1);
-  cvy_free(event);
+  put_spare(event->queue->device, event);
   *p = NULL;
 }
 
@@ -126,8 +163,7 @@ bool cvy_event_times(const cvy_event *event, uint64_t *start_ns, uint64_t *end_n
   cl_ulong start, end;
   if (!event || !event->queue->device->profiling ||
       clGetEventProfilingInfo(event->cl, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL) != CL_SUCCESS ||
-      clGetEventProfilingInfo(event->cl, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL) != CL_SUCCESS ||
-      end == 0)
+      clGetEventProfilingInfo(event->cl, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL) != CL_SUCCESS || end == 0)
     return false;
   *start_ns = start;
   *end_ns = end;

@@ -13,17 +13,17 @@ enum { MOST_PARTS = 64, MOST_REPLICAS = 256, MOST_CHOICES = 1024, LONGEST_TERM =
 /* One term, taken apart. */
 typedef struct term {
   char base[LONGEST_TERM];
-  int replicas;                    /* 1 without suffix */
-  int n_parts, units[MOST_PARTS];  /* 0: whole device */
-  int n_equal;                     /* of /=N, 0 without */
+  int replicas;                   /* 1 without suffix */
+  int n_parts, units[MOST_PARTS]; /* 0: whole device */
+  int n_equal;                    /* of /=N, 0 without */
 } term;
 
 typedef struct selection {
   const cvy_device_list *list;
   cvy_device_choice *choices;
   int n;
-  bool *taken;                     /* per device */
-  bool all;                        /* the word was among the terms */
+  bool *taken; /* per device */
+  bool all;    /* the word was among the terms */
 } selection;
 
 static bool contains(const char *text, const char *fragment) {
@@ -88,11 +88,11 @@ static cvy_status term_parse(const char *text, size_t size, term *out) {
   const size_t base_size = strcspn(whole, "*/");
   memcpy(out->base, whole, base_size);
   out->base[base_size] = 0;
-  CVY_REQUIRE(
-      base_size > 0 && !isspace((unsigned char)whole[0]) && !isspace((unsigned char)whole[base_size - 1]),
-      CVY_E_ARGUMENT,
-      "device term '%s': it must begin with P:D, a part of a name, auto, all, gpu or cpu, without blanks around it",
-      whole);
+  CVY_REQUIRE(base_size > 0 && !isspace((unsigned char)whole[0]) && !isspace((unsigned char)whole[base_size - 1]),
+              CVY_E_ARGUMENT,
+              "device term '%s': it must begin with P:D, a part of a name, auto, all, gpu or cpu, without blanks "
+              "around it",
+              whole);
   bool replicas_seen = false;
   for (const char *at = whole + base_size; *at;) {
     const char kind = *at++;
@@ -145,7 +145,8 @@ static cvy_status choices_add(selection *s, int item, const term *t) {
     total += units[i];
   }
   CVY_REQUIRE(n_parts == 0 || info->can_partition_by_counts, CVY_E_ARGUMENT,
-              "%d:%d %s cannot be cut into parts: its driver does not offer it; %d:%d*%d puts replicas on the whole of it",
+              "%d:%d %s cannot be cut into parts: its driver does not offer it; %d:%d*%d puts replicas on the whole of "
+              "it",
               info->platform, info->index, info->name, info->platform, info->index, n_parts * t->replicas);
   CVY_REQUIRE(!s->taken[item], CVY_E_ARGUMENT, "%d:%d %s is listed twice; replicas on one device are written %d:%d*2",
               info->platform, info->index, info->name, info->platform, info->index);
@@ -178,16 +179,20 @@ fail:
   return status;
 }
 
-/* The selector `all` leaves out devices that do not work and second drivers of the same hardware; the log tells which and why. */
+/* The selector `all` leaves out devices that do not work and second drivers of the same hardware; the log tells which
+ * and why. */
 static void tell_left_out(const selection *s) {
   const cvy_device_list *const list = s->list;
   cvy_text text = {0};
   for (int i = 0; i < list->n; i++) {
-    const cvy_device_info *const info = &list->items[i], *const other = info->same_as >= 0 ? &list->items[info->same_as] : NULL;
+    const cvy_device_info *const info = &list->items[i], *const other =
+                                                             info->same_as >= 0 ? &list->items[info->same_as] : NULL;
     if (info->index < 0 || s->taken[i] || (info->usable && !other)) continue;
     cvy_text_add(&text, "%s%d:%d %s (", text.size ? ", " : "", info->platform, info->index, info->name);
     if (!info->usable) cvy_text_add(&text, "%s)", info->reason);
-    else cvy_text_add(&text, "%s %d:%d)", info->duplicate ? "the same device as" : "same cores as", other->platform, other->index);
+    else
+      cvy_text_add(&text, "%s %d:%d)", info->duplicate ? "the same device as" : "same cores as", other->platform,
+                   other->index);
   }
   if (text.size) cvy_log_info("--devices all leaves out %s", cvy_text_get(&text));
   cvy_text_clear(&text);
@@ -206,8 +211,7 @@ static cvy_status word_add(selection *s, const term *t, bool *fell_back) {
     n_usable++;
     n_gpus += list->items[i].kind == CVY_DEVICE_GPU;
   }
-  if (n_usable == 0 && gpus && strcmp(t->base, "gpu") != 0)
-    return no_device(list, "there is no usable OpenCL device");
+  if (n_usable == 0 && gpus && strcmp(t->base, "gpu") != 0) return no_device(list, "there is no usable OpenCL device");
   if (!strcmp(t->base, "auto") && n_gpus == 0) {
     cpu = true;
     *fell_back = true;
@@ -230,7 +234,8 @@ fail:
   return status;
 }
 
-/* PoCL's platform does not say PoCL; its devices were called pthread and basic, and are cpu and cpu-minimal since version 4. */
+/* PoCL's platform does not say PoCL; its devices were called pthread and basic, and are cpu and cpu-minimal since
+ * version 4. */
 static bool matches(const cvy_device_info *info, const char *part) {
   if (contains(info->name, part) || contains(info->platform_name, part)) return true;
   if (!strstr(info->platform_name, "Portable Computing Language")) return false;
@@ -252,8 +257,9 @@ static cvy_status name_add(selection *s, const term *t) {
     is_place = cvy_parse_int(platform_text, 0, 1 << 20, &platform) && cvy_parse_int(colon + 1, 0, 1 << 20, &index);
   }
   CVY_REQUIRE(is_place || strlen(t->base) >= SHORTEST_PART, CVY_E_ARGUMENT,
-              "device term '%s': write P:D, such as %s:0, auto, all, gpu, cpu, or a part of a name of at least %d characters", t->base,
-              isdigit((unsigned char)t->base[0]) ? t->base : "0", SHORTEST_PART);
+              "device term '%s': write P:D, such as %s:0, auto, all, gpu, cpu, or a part of a name of at least %d "
+              "characters",
+              t->base, isdigit((unsigned char)t->base[0]) ? t->base : "0", SHORTEST_PART);
   int n_matches = 0, unusable = -1;
   for (int i = 0; i < list->n; i++) {
     const cvy_device_info *const info = &list->items[i];

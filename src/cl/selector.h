@@ -8,7 +8,7 @@
 #ifndef CVY_CL_SELECTOR_H
 #define CVY_CL_SELECTOR_H
 
-#include "src/cl/device.h"
+#include "src/cl/opened_device.h"
 
 /* *choices (cvy_free) and *n. CVY_E_ARGUMENT: bad text, too many units, listed twice. CVY_E_NO_DEVICE: matches nothing
  * that is there (message lists those that are). An empty list with auto/all: CVY_E_NO_DEVICE and what to install. */

@@ -10,7 +10,10 @@
 
 enum { LONGEST_SOURCE = 16 << 20, MOST_INCLUDES = 32 };
 
-typedef struct seen_files { char *names[MOST_INCLUDES]; int n; } seen_files;
+typedef struct seen_files {
+  char *names[MOST_INCLUDES];
+  int n;
+} seen_files;
 
 /* The name in a line `#include "name"`, or false. */
 static bool include_name(const char *line, size_t n, const char **name, size_t *name_bytes) {

@@ -5,8 +5,12 @@
 
 #include "src/base/text.h"
 
-typedef struct cvy_embedded_source { const char *name; const unsigned char *data; size_t size; } cvy_embedded_source;
-extern const cvy_embedded_source cvy_embedded_cl[];   /* made by tools/embed_cl.py; ends with a NULL name */
+typedef struct cvy_embedded_source {
+  const char *name;
+  const unsigned char *data;
+  size_t size;
+} cvy_embedded_source;
+extern const cvy_embedded_source cvy_embedded_cl[]; /* made by tools/embed_cl.py; ends with a NULL name */
 
 /* Appends the text of `file` (without ".cl") with its includes in place. CVY_E_ARGUMENT: no such file, CVY_E_IO: not
  * readable. */

@@ -6,15 +6,34 @@
 #include "src/base/clock.h"
 #include "src/cl/opencl.h"
 
-/* Shared by its owner and the driver, who may each be the last: not counted with the host's memory, since the driver lets
- * go when it likes. */
+/* Shared by its owner and the driver, which may each be the last. */
 struct cvy_stamp {
   atomic_int refs;
   atomic_ullong ns;
+  cvy_stamp *next; /* spare */
 };
 
+/* Used again, by any device: the driver lets go when it likes, also when the device is closed. So they stay until the
+ * process ends, and are not counted with the host's memory. */
+static struct {
+  pthread_mutex_t lock;
+  cvy_stamp *first;
+} spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 static void let_go(cvy_stamp *stamp) {
-  if (atomic_fetch_sub(&stamp->refs, 1) == 1) free(stamp);
+  if (atomic_fetch_sub(&stamp->refs, 1) != 1) return;
+  pthread_mutex_lock(&spare.lock);
+  stamp->next = spare.first;
+  spare.first = stamp;
+  pthread_mutex_unlock(&spare.lock);
+}
+
+static cvy_stamp *take_spare(void) {
+  pthread_mutex_lock(&spare.lock);
+  cvy_stamp *const stamp = spare.first;
+  if (stamp) spare.first = stamp->next;
+  pthread_mutex_unlock(&spare.lock);
+  return stamp;
 }
 
 static void CL_CALLBACK completed(cl_event event, cl_int state, void *user) {
@@ -27,13 +46,17 @@ static void CL_CALLBACK completed(cl_event event, cl_int state, void *user) {
 
 cvy_status cvy_stamp_create(cvy_event *event, cvy_stamp **out) {
   cvy_status status = CVY_OK;
-  cvy_stamp *const stamp = calloc(1, sizeof *stamp);
+  cvy_stamp *stamp = take_spare();
   *out = NULL;
+  if (!stamp) stamp = calloc(1, sizeof *stamp);
   CVY_REQUIRE(stamp, CVY_E_MEMORY, "no memory for the time of an event");
   atomic_init(&stamp->refs, 2);
   atomic_init(&stamp->ns, 0);
   const cl_int code = clSetEventCallback(event->cl, CL_COMPLETE, completed, stamp);
-  if (code != CL_SUCCESS) free(stamp);
+  if (code != CL_SUCCESS) {
+    let_go(stamp);
+    let_go(stamp);
+  }
   CVY_CL_CODE(event->queue->device->label, code, "clSetEventCallback");
   *out = stamp;
 fail:

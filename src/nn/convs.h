@@ -10,7 +10,9 @@
 /* What a unit (conv2d or linear) of a plan for n samples is as a convolution, algorithms open. */
 cvy_conv2d_params cvy_unit_conv(const cvy_net *net, const cvy_unit *unit, int n, bool inference);
 
-/* All of a net, in its order, but those in a convpool where fuse_pools (plan.h): that has one way only; params[i].layer is borrowed from the net. *params: cvy_free. What cvy_plan_create says. */
-cvy_status cvy_net_convs(const cvy_net *net, int n, bool inference, bool fuse_pools, cvy_conv2d_params **params, int *count);
+/* All of a net, in its order, but those in a convpool where fuse_pools (plan.h): that has one way only; params[i].layer
+ * is borrowed from the net. *params: cvy_free. What cvy_plan_create says. */
+cvy_status cvy_net_convs(const cvy_net *net, int n, bool inference, bool fuse_pools, cvy_conv2d_params **params,
+                         int *count);
 
 #endif

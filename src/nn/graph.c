@@ -20,10 +20,8 @@ static const char *kind_name(cvy_layer_kind kind) {
 
 const char *cvy_layer_title(const cvy_net *net, int layer, char *out, size_t out_bytes) {
   const cvy_layer *const l = &net->layers[layer];
-  if (l->name[0])
-    snprintf(out, out_bytes, "%s '%s'", kind_name(l->kind), l->name);
-  else
-    snprintf(out, out_bytes, "%s (layer %d)", kind_name(l->kind), layer);
+  if (l->name[0]) snprintf(out, out_bytes, "%s '%s'", kind_name(l->kind), l->name);
+  else snprintf(out, out_bytes, "%s (layer %d)", kind_name(l->kind), layer);
   return out;
 }
 
@@ -101,14 +99,11 @@ static int append_name(cvy_net *net, const char *name) {
 
 void cvy_net_declare(cvy_net *net, const char *name) {
   if (!net || net->status != CVY_OK) return;
-  if (net->finished)
-    (void)SPOIL(net, "cvy_net_declare after cvy_net_finish");
+  if (net->finished) (void)SPOIL(net, "cvy_net_declare after cvy_net_finish");
   else if (!name_is_good(name))
     (void)SPOIL(net, "layer name '%s': 1 to 63 characters of A-Z a-z 0-9 _ . are allowed", name ? name : "(null)");
-  else if (find_name(net, name) >= 0)
-    (void)SPOIL(net, "layer name '%s' is declared or used twice", name);
-  else
-    (void)append_name(net, name);
+  else if (find_name(net, name) >= 0) (void)SPOIL(net, "layer name '%s' is declared or used twice", name);
+  else (void)append_name(net, name);
 }
 
 /* Place of the name of a new layer, -1 on failure. */

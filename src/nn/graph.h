@@ -5,11 +5,18 @@
 
 #include "convoy/net.h"
 #include "src/nn/layout.h"
-#include "src/ops/tensor.h"
+#include "src/ops/shape.h"
 
 typedef enum cvy_layer_kind {
-  CVY_LAYER_INPUT, CVY_LAYER_CONV2D, CVY_LAYER_BATCHNORM, CVY_LAYER_RELU, CVY_LAYER_ADD, CVY_LAYER_MAXPOOL,
-  CVY_LAYER_AVGPOOL, CVY_LAYER_LINEAR, CVY_LAYER_SOFTMAX
+  CVY_LAYER_INPUT,
+  CVY_LAYER_CONV2D,
+  CVY_LAYER_BATCHNORM,
+  CVY_LAYER_RELU,
+  CVY_LAYER_ADD,
+  CVY_LAYER_MAXPOOL,
+  CVY_LAYER_AVGPOOL,
+  CVY_LAYER_LINEAR,
+  CVY_LAYER_SOFTMAX
 } cvy_layer_kind;
 
 /* Layer i makes node i. */
@@ -20,23 +27,23 @@ typedef struct cvy_layer {
   cvy_shape shape;                  /* of the output, with its pitch */
   int kernel[2], stride[2], pad[2]; /* conv2d, pools */
   bool bias;
-  float eps, momentum;              /* batchnorm */
-  int param[2];                     /* weight, bias (gamma, beta): index in the layout, -1 none */
-  int running;                      /* batchnorm: index in the layout's running list, -1 none */
-  int order;                        /* place of its name in the list of names, -1 none */
+  float eps, momentum; /* batchnorm */
+  int param[2];        /* weight, bias (gamma, beta): index in the layout, -1 none */
+  int running;         /* batchnorm: index in the layout's running list, -1 none */
+  int order;           /* place of its name in the list of names, -1 none */
 } cvy_layer;
 
 struct cvy_net {
   cvy_layer *layers;
   int n_layers;
   size_t capacity;
-  char (*names)[64];                /* of layers with parameters, in files' order; declared ones may not be built yet */
+  char (*names)[64]; /* of layers with parameters, in files' order; declared ones may not be built yet */
   int n_names;
   size_t names_capacity;
-  cvy_status status;                /* first error */
+  cvy_status status; /* first error */
   bool finished;
   cvy_node output;
-  cvy_layout layout;                /* filled by finish */
+  cvy_layout layout; /* filled by finish */
 };
 
 /* "conv2d '0'", "relu (layer 7)": for messages; written to out. */

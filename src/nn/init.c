@@ -8,7 +8,7 @@
 
 #include "src/base/mem.h"
 #include "src/base/rng.h"
-#include "src/base/thread.h"
+#include "src/base/pool.h"
 
 typedef struct filling {
   const cvy_param *param;

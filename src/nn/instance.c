@@ -22,8 +22,8 @@ cvy_status cvy_memory_limit(size_t *limit) {
   return status;
 }
 
-/* Nine tenths of what the device says it has, or an equal part of that: drivers keep some for themselves (programs, queues, the
- * screen). */
+/* Nine tenths of what the device says it has, or an equal part of that: drivers keep some for themselves (programs,
+ * queues, the screen). */
 static cvy_status find_limit(const cvy_instance *i, size_t *limit) {
   cvy_status status = CVY_OK;
   *limit = cvy_device_get_info(i->device)->global_bytes / 10 * 9;
@@ -93,8 +93,8 @@ static cvy_status fail_for_memory(const cvy_instance *i, size_t limit, int n) {
   const size_t largest = plan->largest_bytes > i->workspace_bytes ? plan->largest_bytes : i->workspace_bytes;
   CVY_FAIL(CVY_E_DEVICE_MEMORY,
            "%s: %d sample%s at a time need %zu bytes (%.1f MiB: parameters %.1f, activations %.1f, workspace %.1f), "
-           "the largest piece %zu; there are "
-           "%zu (%.1f MiB, of which %.1f are in use for other things), the largest piece may be %zu",
+           "the largest piece %zu; there are %zu (%.1f MiB, of which %.1f are in use for other things), the largest "
+           "piece may be %zu",
            cvy_device_label(i->device), n, n == 1 ? "" : "s", total_bytes(i, plan, n), MIB(total_bytes(i, plan, n)),
            MIB(fixed_bytes(i, n)), MIB(plan->arenas_bytes), MIB(i->workspace_bytes), largest, limit, MIB(limit),
            MIB(i->params.reserved_bytes), info->max_alloc_bytes);
@@ -164,8 +164,8 @@ static void clear_activations(cvy_instance *i) {
 static int samples_of(int n, int step) { return n < step ? step : n / step * step; }
 
 /* Some memory of a device may be in use by others, whom its size does not tell of: that is found out here. With drivers
- * that look for memory only when a buffer is used first, the fills say so. A CPU's share of the host's memory is filled in the
- * background. *refused: there is another way, passes of fewer samples. */
+ * that look for memory only when a buffer is used first, the fills say so. A CPU's share of the host's memory is filled
+ * in the background. *refused: there is another way, passes of fewer samples. */
 static cvy_status find_memory(cvy_instance *i, int n, bool last, bool workspace, bool *refused) {
   cvy_log_attempt_begin();
   cvy_status status = workspace ? make_buffer(i, i->workspace_bytes, &i->workspace) : make_activations(i, n);
@@ -231,7 +231,7 @@ cvy_status cvy_instance_room(const cvy_instance *i, int n, int *most) {
   if (i->micro_batch < i->params.n || n <= i->micro_batch) return CVY_OK;
   CVY_TRY(find_limit(i, &limit));
   int low = i->micro_batch, high = n < cvy_net_indexable(i->net) ? n : cvy_net_indexable(i->net);
-  cvy_instance larger = *i;         /* borrows everything; only asked, never run */
+  cvy_instance larger = *i; /* borrows everything; only asked, never run */
   while (low < high) {
     const int middle = low + (high - low + 1) / 2;
     bool fits;

@@ -13,24 +13,24 @@
 /* How the passes of one convolution or linear layer are computed; AUTO: not asked for, or not decided. */
 typedef struct cvy_conv_choices {
   cvy_conv_choice pass[CVY_CONV_PASSES];
-  bool convpool;                    /* told, not asked for: the layer is in a convpool, and pass[] is AUTO */
+  bool convpool; /* told, not asked for: the layer is in a convpool, and pass[] is AUTO */
 } cvy_conv_choices;
 
 typedef struct cvy_instance_params {
-  int n;                            /* samples that it will be given at once at most (its share), >= 1 */
-  int group_size;                   /* BN group; 0: one group per call */
-  bool inference;                   /* no backward, no gradients */
-  bool two_sets;                    /* two sets of weights: one can be written while the other is computed with */
-  bool momentum;                    /* keep momentum buffers on the device (a team of one) */
-  int sharers;                      /* instances that have the device's memory together; 0 or 1: this one alone */
-  size_t memory_limit_bytes;        /* 0: the device's; also capped by cvy_memory_limit */
-  size_t reserved_bytes;            /* already promised to others on the device (data set) */
-  cvy_conv_algo_list algos;         /* what convolutions and linear layers may take, see conv2d.h; n == 0: auto */
-  cvy_math math;                    /* of convolutions and linear layers; cvy_instance_math: what the device uses */
-  const cvy_conv_choices *choices;  /* one per layer of the net: what is taken where it is possible; NULL: none. A layer
+  int n;                           /* samples that it will be given at once at most (its share), >= 1 */
+  int group_size;                  /* BN group; 0: one group per call */
+  bool inference;                  /* no backward, no gradients */
+  bool two_sets;                   /* two sets of weights: one can be written while the other is computed with */
+  bool momentum;                   /* keep momentum buffers on the device (a team of one) */
+  int sharers;                     /* instances that have the device's memory together; 0 or 1: this one alone */
+  size_t memory_limit_bytes;       /* 0: the device's; also capped by cvy_memory_limit */
+  size_t reserved_bytes;           /* already promised to others on the device (data set) */
+  cvy_conv_algo_list algos;        /* what convolutions and linear layers may take, see conv2d.h; n == 0: auto */
+  cvy_math math;                   /* of convolutions and linear layers; cvy_instance_math: what the device uses */
+  const cvy_conv_choices *choices; /* one per layer of the net: what is taken where it is possible; NULL: none. A layer
                                        with one is by itself, not in a convpool. Borrowed for the call */
-  const cvy_layout *layout;         /* the net's, or one cut from it (cvy_layout_cut), which stays as long; NULL: the net's */
-  const cvy_tune_table *tuned;      /* with auto and without `choices`: what the device does best; NULL: the shipped
+  const cvy_layout *layout; /* the net's, or one cut from it (cvy_layout_cut), which stays as long; NULL: the net's */
+  const cvy_tune_table *tuned; /* with auto and without `choices`: what the device does best; NULL: the shipped
                                        defaults. Borrowed for the call */
 } cvy_instance_params;
 
@@ -38,57 +38,59 @@ typedef struct cvy_instance_params {
 cvy_status cvy_memory_limit(size_t *limit);
 
 typedef struct cvy_instance cvy_instance;
-/* Allocates and touches everything. CVY_E_UNSUPPORTED, naming the layer, if none of `algos` can do one. If n samples do not fit, passes of fewer samples are planned
- * (cvy_instance_micro_batch; multiples of group_size; a warning if the net has BN and no groups). CVY_E_DEVICE_MEMORY
- * if one sample (one group) does not fit: bytes needed and there. */
+/* Allocates and touches everything. CVY_E_UNSUPPORTED, naming the layer, if none of `algos` can do one. If n samples do
+ * not fit, passes of fewer samples are planned (cvy_instance_micro_batch; multiples of group_size; a warning if the net
+ * has BN and no groups). CVY_E_DEVICE_MEMORY if one sample (one group) does not fit: bytes needed and there. */
 cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params,
                                cvy_instance **out);
 void cvy_instance_destroy(cvy_instance **instance);
-cvy_math cvy_instance_math(const cvy_instance *instance);                  /* what its products use */
+cvy_math cvy_instance_math(const cvy_instance *instance); /* what its products use */
 int cvy_instance_micro_batch(const cvy_instance *instance);
 size_t cvy_instance_device_bytes(const cvy_instance *instance);
 /* Passes of layers that could be done in several ways and were not in `tuned`; 0 if it was not looked at. */
 int cvy_instance_untuned(const cvy_instance *instance);
-/* The most samples up to n that one pass of an instance planned anew on this device would be given: micro_batch if memory
- * limits this one already, else by the plan for that many, with a workspace that grows in proportion. */
+/* The most samples up to n that one pass of an instance planned anew on this device would be given: micro_batch if
+ * memory limits this one already, else by the plan for that many, with a workspace that grows in proportion. */
 cvy_status cvy_instance_room(const cvy_instance *instance, int n, int *most);
-/* What a layer takes; false if it is no convolution or linear layer by itself (out->convpool: part of a convpool, which has
- * one way only). */
+/* What a layer takes; false if it is no convolution or linear layer by itself (out->convpool: part of a convpool, which
+ * has one way only). */
 bool cvy_instance_choices(const cvy_instance *instance, int layer, cvy_conv_choices *out);
 
 /* Borrowed. Buffers of whole buckets, sizes as in the layout; NULL where there is none (inference, momentum off, no
  * BN). input: (micro_batch, H, W, C) with the input pitch, written by gather. */
 cvy_buffer *cvy_instance_input(const cvy_instance *instance);
-cvy_buffer *cvy_instance_labels(const cvy_instance *instance);             /* micro_batch int32 */
-cvy_buffer *cvy_instance_output(const cvy_instance *instance);             /* (micro_batch, pitch) logits */
-cvy_buffer *cvy_instance_weights(const cvy_instance *instance, int bucket);     /* of the set in use */
+cvy_buffer *cvy_instance_labels(const cvy_instance *instance);              /* micro_batch int32 */
+cvy_buffer *cvy_instance_output(const cvy_instance *instance);              /* (micro_batch, pitch) logits */
+cvy_buffer *cvy_instance_weights(const cvy_instance *instance, int bucket); /* of the set in use */
 cvy_buffer *cvy_instance_weights_of(const cvy_instance *instance, int set, int bucket);
 cvy_buffer *cvy_instance_gradients(const cvy_instance *instance, int bucket);
 cvy_buffer *cvy_instance_momentum(const cvy_instance *instance, int bucket);
-cvy_buffer *cvy_instance_running(const cvy_instance *instance);            /* flat running values */
-cvy_buffer *cvy_instance_running_sums(const cvy_instance *instance);       /* S of batchnorm.h, flat like running */
-cvy_buffer *cvy_instance_result(const cvy_instance *instance);             /* one cvy_xent_result */
+cvy_buffer *cvy_instance_running(const cvy_instance *instance);      /* flat running values */
+cvy_buffer *cvy_instance_running_sums(const cvy_instance *instance); /* S of batchnorm.h, flat like running */
+cvy_buffer *cvy_instance_result(const cvy_instance *instance);       /* one cvy_xent_result */
 
 /* One pass over at most micro_batch samples. */
 typedef struct cvy_pass {
-  int n;                            /* samples in this pass */
-  int batch;                        /* samples of the team's whole batch: loss gradients are divided by it */
-  int group_size;                   /* BN group in this pass, 0: one group of n */
-  bool accumulate;                  /* not the share's first pass: gradients, running sums, result add up */
-  const cvy_batchnorm_parts *parts; /* training: batch statistics over the parts of all devices (batchnorm.h: one group, one
+  int n;           /* samples in this pass */
+  int batch;       /* samples of the team's whole batch: loss gradients are divided by it */
+  int group_size;  /* BN group in this pass, 0: one group of n */
+  bool accumulate; /* not the share's first pass: gradients, running sums, result add up */
+  const cvy_batchnorm_parts
+      *parts; /* training: batch statistics over the parts of all devices (batchnorm.h: one group, one
                                        pass); combine is called once per batchnorm in forward and once in backward, on
                                        every device in the same order. NULL: this device's alone */
   /* Called before the first command that reads a weight of bucket b is enqueued (forward: …, 2, 1, 0), and after the
    * last command that writes its gradient or reads its weights is (backward: 0, 1, 2, …). NULL: not called. */
   cvy_status (*before_bucket)(void *user, int bucket);
   cvy_status (*after_bucket)(void *user, int bucket);
-  /* Backward: before the first command that writes a gradient of bucket b is enqueued (0, 1, 2, …). NULL: not called. */
+  /* Backward: before the first command that writes a gradient of bucket b is enqueued (0, 1, 2, …). NULL: not
+   * called. */
   cvy_status (*before_gradient)(void *user, int bucket);
   void *user;
 } cvy_pass;
 
-/* On a profiling device the passes set the scope of their launches (cvy_profile_scope): 4 * unit of the plan + part, and
- * CVY_SCOPE_LOSS; other launches keep CVY_SCOPE_NONE. Backward of conv2d and linear: weights first, then data. */
+/* On a profiling device the passes set the scope of their launches (cvy_profile_scope): 4 * unit of the plan + part,
+ * and CVY_SCOPE_LOSS; other launches keep CVY_SCOPE_NONE. Backward of conv2d and linear: weights first, then data. */
 enum { CVY_SCOPE_FORWARD, CVY_SCOPE_BACKWARD, CVY_SCOPE_BACKWARD_DATA, CVY_SCOPE_PARTS = 4, CVY_SCOPE_LOSS = -2 };
 
 /* With two sets of weights: passes enqueued from now on compute with this one (0 or 1; at first 0). */

@@ -7,9 +7,8 @@ static cvy_status backward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d
   cvy_buffer *const dy = cvy_gradient_of(i, u->y);
   const cvy_conv2d_prologue prologue = cvy_prologue_of(i, u, pass->group_size);
   CVY_TRY(cvy_conv2d_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->source),
-                                      u->behind >= 0 ? &prologue : NULL, dy,
-                                      cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
-                                      pass->accumulate, i->workspace));
+                                      u->behind >= 0 ? &prologue : NULL, dy, cvy_weight_gradient_of(i, u, 0),
+                                      cvy_weight_gradient_of(i, u, 1), pass->accumulate, i->workspace));
   cvy_profile_scope(i->device, CVY_SCOPE_PARTS * (int)(u - i->plan->units) + CVY_SCOPE_BACKWARD_DATA);
   if (u->dx[0] != CVY_GRADIENT_NONE)
     CVY_TRY(cvy_conv2d_backward_data(op, i->queue, pass->n, dy, cvy_weight_of(i, u, 0), cvy_gradient_of(i, u->x[0]),
@@ -52,10 +51,10 @@ static cvy_status backward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_bat
   cvy_buffer *const dx = u->scratch >= 0 ? cvy_storage_of(i, u->scratch) : cvy_gradient_of(i, u->x[0]);
   const bool add_residual = u->dx[1] == CVY_GRADIENT_ADD;
   cvy_buffer *const dresidual = u->x[1] < 0 ? NULL : add_residual ? cvy_gradient_of(i, u->x[1]) : dy;
-  CVY_TRY(cvy_batchnorm_backward(op, i->queue, pass->n, pass->group_size, x, cvy_value_of(i, u->y), cvy_storage_of(i, u->affine), dy,
-                                 cvy_weight_of(i, u, 0), cvy_storage_of(i, u->saved), dx, dresidual, add_residual,
-                                 cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1), pass->accumulate,
-                                 i->workspace, pass->parts));
+  CVY_TRY(cvy_batchnorm_backward(op, i->queue, pass->n, pass->group_size, x, cvy_value_of(i, u->y),
+                                 cvy_storage_of(i, u->affine), dy, cvy_weight_of(i, u, 0), cvy_storage_of(i, u->saved),
+                                 dx, dresidual, add_residual, cvy_weight_gradient_of(i, u, 0),
+                                 cvy_weight_gradient_of(i, u, 1), pass->accumulate, i->workspace, pass->parts));
   if (u->dx[0] == CVY_GRADIENT_ADD)
     CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, cvy_node_elems(i, u->x[0], pass->n), dx,
                                    cvy_gradient_of(i, u->x[0])));

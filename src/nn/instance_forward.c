@@ -61,8 +61,7 @@ static cvy_status forward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_batc
                                            y, affine, i->workspace);
   return cvy_batchnorm_forward_training(
       op, i->queue, pass->n, pass->group_size, pass->batch, x, cvy_storage_of(i, u->stats), residual, gamma, beta, y,
-      affine, cvy_storage_of(i, u->saved), i->sums_slice[running], pass->accumulate, i->workspace,
-      pass->parts);
+      affine, cvy_storage_of(i, u->saved), i->sums_slice[running], pass->accumulate, i->workspace, pass->parts);
 }
 
 static cvy_status forward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d *op, const cvy_pass *pass,
@@ -80,8 +79,7 @@ static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, 
   const size_t n_elems = cvy_node_elems(i, u->y, pass->n);
   const cvy_shape *const shape = &cvy_unit_layer(i, u)->shape;
   switch (u->kind) {
-    case CVY_UNIT_CONV2D:
-      return forward_conv2d(i, u, op->conv2d, pass, training);
+    case CVY_UNIT_CONV2D: return forward_conv2d(i, u, op->conv2d, pass, training);
     case CVY_UNIT_LINEAR:
       return cvy_linear_forward(op->linear, i->queue, pass->n, x, cvy_weight_of(i, u, 0), cvy_weight_of(i, u, 1), y,
                                 i->workspace);
@@ -121,7 +119,7 @@ cvy_status cvy_instance_find_not_finite(cvy_instance *i, const cvy_pass *pass, i
     const cvy_node y = i->plan->units[u].y;
     const size_t n = cvy_node_elems(i, y, pass->n);
     CVY_TRY(forward_unit(i, u, pass, false));
-    if (!cvy_value_of(i, y)) continue;                 /* a deferred batchnorm: the convolution behind it shows its values */
+    if (!cvy_value_of(i, y)) continue; /* a deferred batchnorm: the convolution behind it shows its values */
     cvy_free(values);
     values = cvy_calloc(n, sizeof *values);
     CVY_REQUIRE(values, CVY_E_MEMORY, "out of host memory for the %zu values of a layer", n);

@@ -38,8 +38,8 @@ struct cvy_instance {
   cvy_unit_op *ops; /* one per unit */
   cvy_eltwise *eltwise;
   cvy_softmax_xent *xent;
-  bool *apart;      /* per layer: convolutions that are no part of a convpool; NULL: none */
-  int *bucket_last_unit; /* per bucket: its unit that backward runs last */
+  bool *apart;            /* per layer: convolutions that are no part of a convpool; NULL: none */
+  int *bucket_last_unit;  /* per bucket: its unit that backward runs last */
   int *bucket_first_unit; /* per bucket: the first unit that writes a gradient of it or of a later one */
 
   cvy_buffer **arenas, **storages; /* buffers, and a slice per storage */

@@ -11,10 +11,10 @@
 /* A slice begins at a multiple of CVY_SLICE_ALIGN = 512 bytes (cl/buffer.h; the two are compared where slices are
  * made). */
 enum { ALIGN_FLOATS = 128 };
-/* A bucket is closed when it holds this much: 1 MiB crosses a PCIe 3 x16 link in 0.1 ms and a CPU's memory as fast, some
- * ten times the cost of one transfer and its event. ResNet-18's large layers are buckets by themselves. What counts is the
- * last bucket, the first layers: it is ready when backward ends, so that its way to the host and back cannot be hidden.
- * It has 0.5 MB; with buckets of 4 MiB it would have 2.7. */
+/* A bucket is closed when it holds this much: 1 MiB crosses a PCIe 3 x16 link in 0.1 ms and a CPU's memory as fast,
+ * some ten times the cost of one transfer and its event. ResNet-18's large layers are buckets by themselves. What
+ * counts is the last bucket, the first layers: it is ready when backward ends, so that its way to the host and back
+ * cannot be hidden. It has 0.5 MB; with buckets of 4 MiB it would have 2.7. */
 enum { BUCKET_FLOATS = (1 << 20) / 4 };
 
 static void describe_param(const cvy_net *net, int layer, int which, cvy_param *p) {

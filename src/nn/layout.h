@@ -10,42 +10,46 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "src/base/status.h"
+#include "src/base/failure.h"
 
 typedef enum cvy_param_kind {
-  CVY_PARAM_CONV_WEIGHT, CVY_PARAM_LINEAR_WEIGHT, CVY_PARAM_BIAS, CVY_PARAM_BN_WEIGHT, CVY_PARAM_BN_BIAS
+  CVY_PARAM_CONV_WEIGHT,
+  CVY_PARAM_LINEAR_WEIGHT,
+  CVY_PARAM_BIAS,
+  CVY_PARAM_BN_WEIGHT,
+  CVY_PARAM_BN_BIAS
 } cvy_param_kind;
 
 typedef struct cvy_param {
-  char name[80];                    /* "0.weight" */
+  char name[80]; /* "0.weight" */
   cvy_param_kind kind;
-  int r, s, c, k, pitch;            /* (r,s,c,pitch), k of pitch used; linear: r,s = its input's h,w; vectors: r=s=c=1
+  int r, s, c, k, pitch; /* (r,s,c,pitch), k of pitch used; linear: r,s = its input's h,w; vectors: r=s=c=1
                                        */
-  int rank, dims[4];                /* in files: (k,c,r,s) | (k, c*r*s) | (k) */
-  size_t elems;                     /* in files */
-  size_t offset, size;              /* in the flat vector, floats (size with padding, not with the gap behind) */
+  int rank, dims[4];     /* in files: (k,c,r,s) | (k, c*r*s) | (k) */
+  size_t elems;          /* in files */
+  size_t offset, size;   /* in the flat vector, floats (size with padding, not with the gap behind) */
   int bucket;
   int layer;
 } cvy_param;
 
 typedef struct cvy_running {
-  char name[80];                    /* layer name: "1" → "1.running_mean", "1.running_var", "1.num_batches_tracked" */
+  char name[80]; /* layer name: "1" → "1.running_mean", "1.running_var", "1.num_batches_tracked" */
   int c, pitch;
-  size_t offset;                    /* floats: mean at offset, variance at offset + pitch */
+  size_t offset; /* floats: mean at offset, variance at offset + pitch */
   float momentum;
   int layer;
 } cvy_running;
 
 typedef struct cvy_bucket {
-  size_t offset, size;              /* floats; size includes gaps */
-  int first_layer, last_layer;      /* layers that own its tensors */
+  size_t offset, size;         /* floats; size includes gaps */
+  int first_layer, last_layer; /* layers that own its tensors */
 } cvy_bucket;
 
 typedef struct cvy_layout {
   int n_params, n_running, n_buckets;
-  cvy_param *params;                /* in the builder's (PyTorch's) order */
+  cvy_param *params; /* in the builder's (PyTorch's) order */
   cvy_running *running;
-  cvy_bucket *buckets;              /* in flat order: bucket 0 is finished first by backward */
+  cvy_bucket *buckets; /* in flat order: bucket 0 is finished first by backward */
   size_t n_floats, n_running_floats;
 } cvy_layout;
 
@@ -56,7 +60,7 @@ void cvy_layout_clear(cvy_layout *layout);
 /* The same layout with other buckets: each is closed when it holds so many floats, and ends between two layers. *out is
  * the caller's (cvy_layout_clear). */
 cvy_status cvy_layout_cut(const cvy_layout *from, size_t bucket_floats, cvy_layout *out);
-const cvy_layout *cvy_net_layout(const struct cvy_net *net);      /* after finish; borrowed */
+const cvy_layout *cvy_net_layout(const struct cvy_net *net); /* after finish; borrowed */
 /* Index of a parameter by name, -1. */
 int cvy_layout_find(const cvy_layout *layout, const char *name);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * LeNet as Dive into Deep Learning has it in "Training on Multiple GPUs". Names: positions in a torch.nn.Sequential. */
 #include "convoy/net.h"
-#include "src/base/log.h"
+#include "src/base/logging.h"
 
 cvy_status cvy_net_lenet(int channels, int height, int width, int classes, cvy_net **out) {
   cvy_net *net = NULL;

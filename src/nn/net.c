@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "src/base/status.h"
+#include "src/base/failure.h"
 
 static const struct {
   const char *name;

@@ -201,11 +201,13 @@ static void find_needs(planner *p) {
     const bool max_pool = unit->kind == CVY_UNIT_POOL && p->net->layers[unit->layer].kind == CVY_LAYER_MAXPOOL;
     const bool relu_pool = unit->kind == CVY_UNIT_POOL && unit->relu;
     const bool convpool = unit->kind == CVY_UNIT_CONVPOOL;
-    if (unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || unit->kind == CVY_UNIT_BATCHNORM || max_pool ||
-        relu_pool || convpool)
+    if (unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || unit->kind == CVY_UNIT_BATCHNORM ||
+        max_pool || relu_pool || convpool)
       need(p, unit->x[0], back);
     if (unit->kind == CVY_UNIT_CONV2D) need(p, unit->source, back);
-    if ((unit->relu && !relu_pool && !convpool) || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX || max_pool) need(p, unit->y, back);
+    if ((unit->relu && !relu_pool && !convpool) || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX ||
+        max_pool)
+      need(p, unit->y, back);
   }
   need(p, 0, end); /* written and read from outside */
   need(p, p->net->output, end);

@@ -9,7 +9,8 @@
  *   add → relu              (likewise): one add unit
  *   relu → avgpool          (likewise): one pool unit, whose layer is the pool
  *   conv2d → relu → avgpool (likewise), where params.fuse_pools and cvy_convpool_fits: one convpool unit
- *   batchnorm [→ relu] → conv2d   (the only consumer): the batchnorm is deferred. Its output is never made; the convolution
+ *   batchnorm [→ relu] → conv2d   (the only consumer): the batchnorm is deferred. Its output is never made; the
+ *   convolution
  *                           reads what the batchnorm reads, with mean, scale, shift and ReLU in its load prologue.
  * Schedule. Forward unit u runs at time u, the loss at time U, backward of unit u at time 2U - u (U = number of units).
  * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients, masks,
@@ -23,53 +24,59 @@
 #include "src/nn/graph.h"
 #include "src/ops/convpool.h"
 
-enum { CVY_PLAN_ALIGN = 512 };      /* = CVY_SLICE_ALIGN of cl/buffer.h */
+enum { CVY_PLAN_ALIGN = 512 }; /* = CVY_SLICE_ALIGN of cl/buffer.h */
 
 typedef enum cvy_unit_kind {
-  CVY_UNIT_CONV2D, CVY_UNIT_BATCHNORM, CVY_UNIT_RELU, CVY_UNIT_ADD, CVY_UNIT_POOL, CVY_UNIT_LINEAR, CVY_UNIT_SOFTMAX,
+  CVY_UNIT_CONV2D,
+  CVY_UNIT_BATCHNORM,
+  CVY_UNIT_RELU,
+  CVY_UNIT_ADD,
+  CVY_UNIT_POOL,
+  CVY_UNIT_LINEAR,
+  CVY_UNIT_SOFTMAX,
   CVY_UNIT_CONVPOOL
 } cvy_unit_kind;
 
 /* What backward of a unit does with the gradient of one of its inputs. */
 typedef enum cvy_gradient_mode {
-  CVY_GRADIENT_NONE,                /* nobody wants it: the input of the net */
-  CVY_GRADIENT_WRITE,               /* first contribution: overwrites */
-  CVY_GRADIENT_ADD,                 /* a later one: adds up */
-  CVY_GRADIENT_SAME                 /* first one, made in place of the gradient of the unit's output: same storage */
+  CVY_GRADIENT_NONE,  /* nobody wants it: the input of the net */
+  CVY_GRADIENT_WRITE, /* first contribution: overwrites */
+  CVY_GRADIENT_ADD,   /* a later one: adds up */
+  CVY_GRADIENT_SAME   /* first one, made in place of the gradient of the unit's output: same storage */
 } cvy_gradient_mode;
 
 typedef struct cvy_unit {
   cvy_unit_kind kind;
-  int layer;                        /* owner of parameters and geometry: the first one of the chain */
-  cvy_node x[2];                    /* inputs; [1]: second summand of an add, residual of a batchnorm; -1 none */
-  cvy_node y;                       /* output: the last layer of the chain */
-  bool relu;                        /* batchnorm, add: with ReLU behind; pool: with ReLU in front */
-  int stats;                        /* storage: conv2d writes it, batchnorm reads it; -1 none */
-  int saved;                        /* storage: batchnorm, training; -1 none */
+  int layer;     /* owner of parameters and geometry: the first one of the chain */
+  cvy_node x[2]; /* inputs; [1]: second summand of an add, residual of a batchnorm; -1 none */
+  cvy_node y;    /* output: the last layer of the chain */
+  bool relu;     /* batchnorm, add: with ReLU behind; pool: with ReLU in front */
+  int stats;     /* storage: conv2d writes it, batchnorm reads it; -1 none */
+  int saved;     /* storage: batchnorm, training; -1 none */
   cvy_gradient_mode dx[2];
-  bool deferred;                    /* batchnorm: its y has no storage */
-  int affine;                       /* storage: of a deferred batchnorm; -1 none */
-  int behind;                       /* conv2d: the unit of the deferred batchnorm in front of it; -1 none */
-  bool behind_relu;                 /* that one's ReLU */
-  cvy_node source;                  /* conv2d: the node whose value it reads: x[0], or what the batchnorm in front reads */
-  int mask;                         /* storage: convpool, training; -1 none */
-  int scratch;                      /* storage: dx of an operation that only overwrites; -1 none */
+  bool deferred;    /* batchnorm: its y has no storage */
+  int affine;       /* storage: of a deferred batchnorm; -1 none */
+  int behind;       /* conv2d: the unit of the deferred batchnorm in front of it; -1 none */
+  bool behind_relu; /* that one's ReLU */
+  cvy_node source;  /* conv2d: the node whose value it reads: x[0], or what the batchnorm in front reads */
+  int mask;         /* storage: convpool, training; -1 none */
+  int scratch;      /* storage: dx of an operation that only overwrites; -1 none */
 } cvy_unit;
 
 typedef struct cvy_storage {
-  size_t size_bytes;                /* a multiple of CVY_PLAN_ALIGN */
+  size_t size_bytes; /* a multiple of CVY_PLAN_ALIGN */
   int first, last;
   int arena;
   size_t offset_bytes;
 } cvy_storage;
 
 typedef struct cvy_plan_params {
-  int n;                            /* samples per pass, >= 1 */
-  int group_size;                   /* smallest BN group that will be used; 0: one group of n */
+  int n;          /* samples per pass, >= 1 */
+  int group_size; /* smallest BN group that will be used; 0: one group of n */
   bool inference;
-  bool fuse_pools;                  /* the device has convpool, and no other way to compute convolutions is asked for */
-  const bool *apart;                /* one per layer: convolutions that are not to be in a convpool; NULL: none */
-  size_t arena_max_bytes;           /* no arena is larger unless one storage is; 0: no limit */
+  bool fuse_pools;        /* the device has convpool, and no other way to compute convolutions is asked for */
+  const bool *apart;      /* one per layer: convolutions that are not to be in a convpool; NULL: none */
+  size_t arena_max_bytes; /* no arena is larger unless one storage is; 0: no limit */
 } cvy_plan_params;
 
 typedef struct cvy_plan {
@@ -77,8 +84,8 @@ typedef struct cvy_plan {
   cvy_unit *units;
   cvy_storage *storages;
   size_t *arena_bytes;
-  int *value, *gradient;            /* storage of each node, -1 none */
-  size_t arenas_bytes, largest_bytes;   /* sum of the arenas, the largest storage */
+  int *value, *gradient;              /* storage of each node, -1 none */
+  size_t arenas_bytes, largest_bytes; /* sum of the arenas, the largest storage */
 } cvy_plan;
 
 /* The convpool that begins with conv2d `layer` and ends with its pool, for n samples. */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "convoy/net.h"
-#include "src/base/log.h"
+#include "src/base/logging.h"
 
 enum { BLOCKS_PER_STAGE = 2 };
 

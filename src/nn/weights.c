@@ -9,7 +9,7 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 
-enum { NAME_BYTES = sizeof ((cvy_st_tensor *)0)->name };
+enum { NAME_BYTES = sizeof((cvy_st_tensor *)0)->name };
 
 static const char *const running_names[2] = {"running_mean", "running_var"};
 
@@ -47,9 +47,9 @@ cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const
   for (int i = 0; i < layout->n_params; i++) n_values += layout->params[i].elems * (size_t)copies;
   for (int i = 0; i < layout->n_running; i++) n_values += 2 * (size_t)layout->running[i].c;
   *out = (cvy_weights_pack){
-    .tensors = cvy_calloc((size_t)(layout->n_params * copies + 3 * layout->n_running), sizeof *out->tensors),
-    .values = cvy_calloc(n_values, sizeof *out->values),
-    .count = cvy_calloc(1, sizeof *out->count),
+      .tensors = cvy_calloc((size_t)(layout->n_params * copies + 3 * layout->n_running), sizeof *out->tensors),
+      .values = cvy_calloc(n_values, sizeof *out->values),
+      .count = cvy_calloc(1, sizeof *out->count),
   };
   CVY_REQUIRE(out->tensors && out->values && out->count, CVY_E_MEMORY, "no memory to write %zu weights", n_values);
   *out->count = n_batches;
@@ -99,7 +99,8 @@ static bool all_finite(const float *x, size_t n) {
   return true;
 }
 
-bool cvy_weights_find_not_finite(const cvy_layout *layout, const float *w, const float *running, char *name, size_t name_bytes) {
+bool cvy_weights_find_not_finite(const cvy_layout *layout, const float *w, const float *running, char *name,
+                                 size_t name_bytes) {
   for (int i = 0; i < layout->n_params; i++) {
     const cvy_param *const p = &layout->params[i];
     if (all_finite(w + p->offset, p->size)) continue;
@@ -150,10 +151,13 @@ static double from_bf16(const void *data, size_t i) {
   return from_f32(&bits, 0);
 }
 
-enum { MORE_BYTES = 16 << 20 };   /* of a weights file, for its header */
+enum { MORE_BYTES = 16 << 20 }; /* of a weights file, for its header */
 enum { F32, F64, F16, BF16, FLOAT_TYPES };
-static const struct { char dtype[8]; double (*value)(const void *data, size_t i);
-} float_types[FLOAT_TYPES] = {[F32] = {"F32", from_f32}, [F64] = {"F64", from_f64}, [F16] = {"F16", from_f16}, [BF16] = {"BF16", from_bf16}};
+static const struct {
+  char dtype[8];
+  double (*value)(const void *data, size_t i);
+} float_types[FLOAT_TYPES] = {
+    [F32] = {"F32", from_f32}, [F64] = {"F64", from_f64}, [F16] = {"F16", from_f16}, [BF16] = {"BF16", from_bf16}};
 
 /* FLOAT_TYPES: none of these. */
 static int float_type(const cvy_st_tensor *t) {
@@ -166,10 +170,10 @@ typedef struct reader {
   const cvy_layout *layout;
   const cvy_st_file *file;
   const char *path;
-  bool *used;                       /* per tensor of the file */
-  int n_of[FLOAT_TYPES];            /* tensors of each type */
-  size_t n_bad;                     /* values that are not finite */
-  char first_bad[NAME_BYTES + 40];  /* the first of them: its tensor, position and value */
+  bool *used;                      /* per tensor of the file */
+  int n_of[FLOAT_TYPES];           /* tensors of each type */
+  size_t n_bad;                    /* values that are not finite */
+  char first_bad[NAME_BYTES + 40]; /* the first of them: its tensor, position and value */
 } reader;
 
 /* "(3,1,2)" */
@@ -191,7 +195,11 @@ static cvy_status check_values(reader *r, const cvy_st_tensor *t, int type) {
       CVY_REQUIRE(type != F64 || isfinite((float)x), CVY_E_FORMAT,
                   "%s: value %zu of tensor '%s' is %g, float32 goes to 3.4e38", r->path, i, t->name, x);
     } else if (r->n_bad++ == 0) {
-      snprintf(r->first_bad, sizeof r->first_bad, "in '%s' (%s at %zu)", t->name, isnan(x) ? "nan" : x > 0 ? "inf" : "-inf", i);
+      snprintf(r->first_bad, sizeof r->first_bad, "in '%s' (%s at %zu)", t->name,
+               isnan(x) ? "nan"
+               : x > 0  ? "inf"
+                        : "-inf",
+               i);
     }
   }
   r->n_of[type]++;
@@ -210,7 +218,8 @@ static cvy_status take(reader *r, const char *name, bool floats, int rank, const
   CVY_REQUIRE(t, CVY_E_MISMATCH, "%s has no tensor '%s': weights of another network?", r->path, name);
   const int type = float_type(t);
   CVY_REQUIRE(floats ? type < FLOAT_TYPES : strcmp(t->dtype, "I64") == 0, CVY_E_FORMAT,
-              "%s: tensor '%s' is of type %s, it must be %s", r->path, name, t->dtype, floats ? "F32, F64, F16 or BF16" : "I64");
+              "%s: tensor '%s' is of type %s, it must be %s", r->path, name, t->dtype,
+              floats ? "F32, F64, F16 or BF16" : "I64");
   int64_t want[4];
   bool same = t->rank == rank;
   for (int i = 0; i < rank; i++) {
@@ -280,13 +289,14 @@ static void fetch(const reader *r, const char *name, float *dense, size_t elems)
 static void say_converted(const reader *r) {
   cvy_text text = {0};
   for (int type = F32 + 1; type < FLOAT_TYPES; type++)
-    if (r->n_of[type]) cvy_text_add(&text, "%s%d tensors of type %s", text.size ? ", " : "", r->n_of[type], float_types[type].dtype);
+    if (r->n_of[type])
+      cvy_text_add(&text, "%s%d tensors of type %s", text.size ? ", " : "", r->n_of[type], float_types[type].dtype);
   if (text.size) cvy_log_info("%s: %s converted to float32", r->path, cvy_text_get(&text));
   cvy_text_clear(&text);
 }
 
-cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, bool allow_nan, float *w,
-                              float *running, int64_t *n_batches, const cvy_weights_more *more, int n_more) {
+cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, bool allow_nan,
+                              float *w, float *running, int64_t *n_batches, const cvy_weights_more *more, int n_more) {
   cvy_status status = CVY_OK;
   reader r = {
       .layout = layout, .file = file, .path = path, .used = cvy_calloc((size_t)cvy_st_count(file), sizeof *r.used)};
@@ -299,7 +309,8 @@ cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file,
   int64_t count;
   CVY_TRY(check_tensors(&r, more, n_more, &count));
   CVY_REQUIRE(r.n_bad == 0 || allow_nan, CVY_E_NOT_FINITE,
-              "%s: %zu values are not finite, the first of them %s; --allow-nan trains from them all the same", path, r.n_bad, r.first_bad);
+              "%s: %zu values are not finite, the first of them %s; --allow-nan trains from them all the same", path,
+              r.n_bad, r.first_bad);
 
   /* From here on nothing can fail. */
   *n_batches = count;

@@ -13,26 +13,30 @@
 /* w, running: flat vectors; n_batches: num_batches_tracked of every BN layer. Written as cvy_file_put. */
 cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches,
                             const char *path);
-/* Fills w and running only if the whole file is right (else they are untouched). Types F64, F16 and BF16 become float32,
- * which is logged. CVY_E_IO, CVY_E_FORMAT (truncated, hostile, bad JSON, offsets that overlap or point outside, wrong
- * dtype, a value of F64 beyond float32), CVY_E_MISMATCH (another model, wrong shape, missing or surplus tensor),
- * CVY_E_NOT_FINITE (a value that is not finite; with allow_nan it is taken with a warning); each names the tensor.
- * num_batches_tracked may be missing. */
+/* Fills w and running only if the whole file is right (else they are untouched). Types F64, F16 and BF16 become
+ * float32, which is logged. CVY_E_IO, CVY_E_FORMAT (truncated, hostile, bad JSON, offsets that overlap or point
+ * outside, wrong dtype, a value of F64 beyond float32), CVY_E_MISMATCH (another model, wrong shape, missing or surplus
+ * tensor), CVY_E_NOT_FINITE (a value that is not finite; with allow_nan it is taken with a warning); each names the
+ * tensor. num_batches_tracked may be missing. */
 cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool allow_nan, float *w, float *running,
                             int64_t *n_batches);
 
 /* The first tensor with a value that is not finite → name; false: there is none. */
-bool cvy_weights_find_not_finite(const cvy_layout *layout, const float *w, const float *running, char *name, size_t name_bytes);
+bool cvy_weights_find_not_finite(const cvy_layout *layout, const float *w, const float *running, char *name,
+                                 size_t name_bytes);
 /* A warning if values that are saved are not finite, with the first tensor that has one. */
 void cvy_weights_warn(const cvy_layout *layout, const float *w, const float *running, const char *path);
 
 /* Another value of every parameter (momentum, …) for files that hold more than weights (train/checkpoint.h): a flat
  * vector, whose tensors are named <prefix><parameter> and come behind those of the weights, prefix by prefix. */
-typedef struct cvy_weights_more { char prefix[24]; float *values; } cvy_weights_more;
+typedef struct cvy_weights_more {
+  char prefix[24];
+  float *values;
+} cvy_weights_more;
 
 /* The two halves of such files. */
 typedef struct cvy_weights_pack {
-  cvy_st_tensor *tensors;           /* in the file's order; data points into `values` and `count` */
+  cvy_st_tensor *tensors; /* in the file's order; data points into `values` and `count` */
   int n;
   float *values;
   int64_t *count;
@@ -42,7 +46,7 @@ cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const
 void cvy_weights_pack_clear(cvy_weights_pack *pack);
 /* From an opened file, as cvy_weights_load; the tensors of `more` must be there too, and no others. `path` is for
  * messages. */
-cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, bool allow_nan, float *w,
-                              float *running, int64_t *n_batches, const cvy_weights_more *more, int n_more);
+cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, bool allow_nan,
+                              float *w, float *running, int64_t *n_batches, const cvy_weights_more *more, int n_more);
 
 #endif

@@ -44,7 +44,8 @@ static int list_algos(cvy_device *device, const cvy_conv2d_params *p, cvy_conv_p
 }
 
 /* The same, with the default if that is out of reach. */
-static int count_choices(cvy_device *device, const cvy_conv2d_params *p, cvy_conv_pass pass, cvy_conv_choice *standard) {
+static int count_choices(cvy_device *device, const cvy_conv2d_params *p, cvy_conv_pass pass,
+                         cvy_conv_choice *standard) {
   cvy_conv_algo_list algos;
   const int n = list_algos(device, p, pass, &algos);
   if (cvy_conv2d_default(device, p, pass, standard) != CVY_OK) return 0;
@@ -111,18 +112,19 @@ typedef struct tuning {
   cvy_queue *queue;
   const cvy_tune_params *params;
   uint64_t deadline_ns;
-  cvy_buffer *buffers[N_BUFFERS];   /* kept from item to item, made anew where one must be larger */
+  cvy_buffer *buffers[N_BUFFERS]; /* kept from item to item, made anew where one must be larger */
   cvy_tune_item *item;
-  cvy_conv2d_params p;              /* the item's, free */
+  cvy_conv2d_params p; /* the item's, free */
   cvy_shape y;
-  int n;                            /* samples of a timed run */
+  int n; /* samples of a timed run */
 } tuning;
 
 static bool time_is_over(const tuning *t) {
-  return (t->params->stop && *t->params->stop) || cvy_clock_ns() >= t->deadline_ns;
+  return cvy_stop_requested(t->params->stop) || cvy_clock_ns() >= t->deadline_ns;
 }
 
-/* The workspace is not the candidate's alone: if there is no larger one, the others go on with the one that is there. */
+/* The workspace is not the candidate's alone: if there is no larger one, the others go on with the one that is
+ * there. */
 static cvy_status need(tuning *t, int which, size_t bytes) {
   cvy_status status = CVY_OK;
   cvy_buffer *larger = NULL;
@@ -139,7 +141,8 @@ fail:
   return status;
 }
 
-/* rows x pitch floats: the first `drawn` rows are random in [-1,1) with zeros behind c channels, the others repeat them. */
+/* rows x pitch floats: the first `drawn` rows are random in [-1,1) with zeros behind c channels, the others repeat
+ * them. */
 static cvy_status fill(tuning *t, int which, size_t rows, size_t drawn, int c, int pitch) {
   cvy_status status = CVY_OK;
   const cvy_rng rng = {.seed = 1, .purpose = CVY_RNG_TEST, .stream = (uint32_t)which};
@@ -203,7 +206,7 @@ typedef struct candidate {
   cvy_conv_choice choice;
   cvy_conv2d *op;
   int repeats, n_runs;
-  double runs[RUNS_MOST], duel[CVY_TUNE_DUEL];   /* seconds for tuning.n samples */
+  double runs[RUNS_MOST], duel[CVY_TUNE_DUEL]; /* seconds for tuning.n samples */
 } candidate;
 
 /* An operation that does the item's pass so; the other passes take what they like. */
@@ -247,7 +250,7 @@ static cvy_status run(tuning *t, cvy_conv2d *op, int n) {
 static const cvy_conv_choice general = {.algo = CVY_CONV_DIRECT};
 
 typedef struct result {
-  int which[2];                     /* buffers, -1: none */
+  int which[2]; /* buffers, -1: none */
   size_t floats[2];
   float *values[2];
 } result;
@@ -262,9 +265,9 @@ static result result_of(const tuning *t, int n) {
   const size_t k = (size_t)p->y_pitch;
   switch (t->item->pass) {
     case CVY_CONV_FORWARD:
-      return (result){.which = {Y, p->stats ? STATS : -1}, .floats = {(size_t)n * cvy_shape_elems(&t->y), (size_t)n * 2 * k}};
-    case CVY_CONV_BACKWARD_DATA:
-      return (result){.which = {DX, -1}, .floats = {(size_t)n * cvy_shape_elems(&p->x)}};
+      return (result){.which = {Y, p->stats ? STATS : -1},
+                      .floats = {(size_t)n * cvy_shape_elems(&t->y), (size_t)n * 2 * k}};
+    case CVY_CONV_BACKWARD_DATA: return (result){.which = {DX, -1}, .floats = {(size_t)n * cvy_shape_elems(&p->x)}};
     default:
       return (result){.which = {DW, p->bias ? DB : -1},
                       .floats = {(size_t)p->r * (size_t)p->s * (size_t)p->x.c * k, k}};
@@ -332,10 +335,12 @@ static bool check(tuning *t, const candidate *c) {
   const double bound = cvy_conv2d_error_bound(trusted, t->item->pass) + cvy_conv2d_error_bound(c->op, t->item->pass);
   right = is_right(&got, &want, bound);
   if (!right)
-    cvy_log_info("%s: %s is wrong for %s of %dx%dx%d by %d filters %dx%d (relative error %.1e, its bound is %.1e): it is not used",
-                 cvy_device_label(t->device), cvy_conv_choice_text(&c->choice, word, sizeof word),
-                 cvy_conv_pass_name(t->item->pass), t->p.x.h, t->p.x.w, t->p.x.c, t->p.k, t->p.r, t->p.s,
-                 distance(got.values[0], want.values[0], want.floats[0]), bound);
+    cvy_log_info(
+        "%s: %s is wrong for %s of %dx%dx%d by %d filters %dx%d (relative error %.1e, its bound is %.1e): it is not "
+        "used",
+        cvy_device_label(t->device), cvy_conv_choice_text(&c->choice, word, sizeof word),
+        cvy_conv_pass_name(t->item->pass), t->p.x.h, t->p.x.w, t->p.x.c, t->p.k, t->p.r, t->p.s,
+        distance(got.values[0], want.values[0], want.floats[0]), bound);
 fail:
   result_clear(&want);
   result_clear(&got);
@@ -556,7 +561,8 @@ cvy_status cvy_autotune(cvy_device *device, const cvy_conv2d_params *ops, int n_
     item->candidates = count_choices(device, &p, item->pass, &item->standard);
     CVY_REQUIRE(item->candidates > 0, CVY_E_ARGUMENT, "there is no such convolution");
     item->choice = item->standard;
-    const cvy_tune_entry *const known = params->only_missing ? cvy_tune_table_find(table, item->params, item->pass) : NULL;
+    const cvy_tune_entry *const known =
+        params->only_missing ? cvy_tune_table_find(table, item->params, item->pass) : NULL;
     if (item->candidates <= 1) item->state = CVY_TUNE_SINGLE;
     else if (known) item->state = CVY_TUNE_KNOWN, item->choice = known->choice;
   }

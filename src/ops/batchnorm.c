@@ -4,32 +4,38 @@
 #include "src/ops/stream.h"
 
 enum {
-  CPU_PART_BYTES = 65536,        /* of x in a part: stays in a core's L2 cache between two passes */
-  SIMT_GROUPS_PER_UNIT = 8,      /* work-groups that keep a compute unit of a GPU busy */
-  MIN_PART = 8, MAX_PART = 4096  /* positions of a part on CPUs */
+  CPU_PART_BYTES = 65536,   /* of x in a part: stays in a core's L2 cache between two passes */
+  SIMT_GROUPS_PER_UNIT = 8, /* work-groups that keep a compute unit of a GPU busy */
+  MIN_PART = 8,
+  MAX_PART = 4096 /* positions of a part on CPUs */
 };
 
-enum { MASK_NONE, MASK_Y, MASK_AFFINE };   /* the same in cl/batchnorm.cl */
+enum { MASK_NONE, MASK_Y, MASK_AFFINE }; /* the same in cl/batchnorm.cl */
 enum { STATS, FINISH, APPLY, INFERENCE, SUMS, BACKWARD_FINISH, BACKWARD_APPLY, SUM_GROUPS, N_KERNELS };
 static const char *const kernel_names[N_KERNELS] = {
-  [STATS] = "bn_stats",          [FINISH] = "bn_finish",                   [APPLY] = "bn_apply",
-  [INFERENCE] = "bn_inference",  [SUMS] = "bn_backward_sums",              [BACKWARD_FINISH] = "bn_backward_finish",
-  [BACKWARD_APPLY] = "bn_backward_apply", [SUM_GROUPS] = "bn_sum_groups",
+    [STATS] = "bn_stats",
+    [FINISH] = "bn_finish",
+    [APPLY] = "bn_apply",
+    [INFERENCE] = "bn_inference",
+    [SUMS] = "bn_backward_sums",
+    [BACKWARD_FINISH] = "bn_backward_finish",
+    [BACKWARD_APPLY] = "bn_backward_apply",
+    [SUM_GROUPS] = "bn_sum_groups",
 };
 
 struct cvy_batchnorm {
   cvy_device *device;
   cvy_batchnorm_params params;
-  size_t positions;              /* of an image */
+  size_t positions; /* of an image */
   int vec, vecs, c_lanes, f_lanes;
-  size_t block;                  /* positions of a part, when it is ours to choose */
+  size_t block; /* positions of a part, when it is ours to choose */
   cvy_kernel *kernels[N_KERNELS];
 };
 
 /* How n samples fall into groups and parts (cl/batchnorm.cl), in the types of kernel arguments. */
 typedef struct partition {
   uint32_t rows, group_rows, block, parts, n_groups;
-  int last_group;                /* samples of the last group */
+  int last_group; /* samples of the last group */
   int group_size;
 } partition;
 
@@ -96,17 +102,16 @@ cvy_status cvy_batchnorm_create(cvy_device *device, const cvy_batchnorm_params *
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "batchnorm: no memory for the operation");
   *op = (cvy_batchnorm){.device = device,
-                         .params = *params,
-                         .positions = (size_t)x->h * (size_t)x->w,
-                         .vec = cvy_stream_vec(device, x->pitch)};
+                        .params = *params,
+                        .positions = (size_t)x->h * (size_t)x->w,
+                        .vec = cvy_stream_vec(device, x->pitch)};
   op->vecs = x->pitch / op->vec;
   op->c_lanes = cvy_device_get_facts(device)->cpu_shaped ? 1 : cvy_stream_lanes(op->vecs, 16);
   op->f_lanes = op->c_lanes < 2 ? op->c_lanes : 2;
   op->block = choose_block(op);
   CVY_REQUIRE(partial_floats(op) + 2 * group_floats(op) <= UINT32_MAX, CVY_E_ARGUMENT,
-              "batchnorm: the workspace for %d samples has %zu floats, "
-              "more than 2^32-1",
-              params->n_max, partial_floats(op) + 2 * group_floats(op));
+              "batchnorm: the workspace for %d samples has %zu floats, more than 2^32-1", params->n_max,
+              partial_floats(op) + 2 * group_floats(op));
   const cvy_define defines[] = {{"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"F_LANES", op->f_lanes}};
   for (int i = 0; i < N_KERNELS; i++)
     if ((!params->inference || i == APPLY || i == INFERENCE) && !(params->deferred && i == APPLY))
@@ -218,11 +223,12 @@ static cvy_status apply(cvy_batchnorm *op, cvy_queue *queue, const partition *p,
                     CVY_INT(op->params.relu), CVY_INT(op->params.residual));
 }
 
-/* What bn_finish makes of statistics: their layout, the rows of a group, and the weights of the running values' terms. */
+/* What bn_finish makes of statistics: their layout, the rows of a group, and the weights of the running values'
+ * terms. */
 typedef struct finishing {
-  const partition *measured;     /* the parts that statistics are there for */
-  double m, m_last;              /* values per channel of a group, and of the last one */
-  double weight, weight_last;    /* of the means' terms */
+  const partition *measured;  /* the parts that statistics are there for */
+  double m, m_last;           /* values per channel of a group, and of the last one */
+  double weight, weight_last; /* of the means' terms */
   double weight_var, weight_var_last;
   uint32_t to_at;
   bool accumulate;
@@ -232,32 +238,30 @@ static cvy_status finish(cvy_batchnorm *op, cvy_queue *queue, const finishing *f
                          cvy_buffer *beta, cvy_buffer *saved, cvy_buffer *affine, cvy_buffer *to) {
   const partition *const p = f->measured;
   return CVY_LAUNCH(queue, op->kernels[FINISH], grid_of_channels(op, p->n_groups), CVY_BUF(stats), CVY_BUF(gamma),
-                    CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(affine), CVY_BUF(to),
-                    CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c), CVY_UINT(p->rows),
-                    CVY_UINT(p->group_rows), CVY_UINT(p->block), CVY_UINT(p->parts), CVY_UINT(p->n_groups),
-                    CVY_FLOAT(op->params.eps), CVY_FLOAT((float)(1 / f->m)), CVY_FLOAT((float)(1 / f->m_last)),
-                    CVY_FLOAT((float)f->weight), CVY_FLOAT((float)f->weight_last), CVY_FLOAT((float)f->weight_var),
-                    CVY_FLOAT((float)f->weight_var_last), CVY_UINT(f->to_at), CVY_INT(f->accumulate),
-                    CVY_INT(op->params.deferred));
+                    CVY_BUF(beta), CVY_BUF(saved), CVY_BUF(affine), CVY_BUF(to), CVY_UINT((uint32_t)op->vecs),
+                    CVY_UINT((uint32_t)op->params.x.c), CVY_UINT(p->rows), CVY_UINT(p->group_rows), CVY_UINT(p->block),
+                    CVY_UINT(p->parts), CVY_UINT(p->n_groups), CVY_FLOAT(op->params.eps), CVY_FLOAT((float)(1 / f->m)),
+                    CVY_FLOAT((float)(1 / f->m_last)), CVY_FLOAT((float)f->weight), CVY_FLOAT((float)f->weight_last),
+                    CVY_FLOAT((float)f->weight_var), CVY_FLOAT((float)f->weight_var_last), CVY_UINT(f->to_at),
+                    CVY_INT(f->accumulate), CVY_INT(op->params.deferred));
 }
 
 /* One group that is a part of the batch: its mean and variance are put where the terms of the running values go
  * otherwise; what comes back is finished like a part of one position, whose M2 is the variance. */
 static cvy_status finish_part(cvy_batchnorm *op, cvy_queue *queue, const partition *measured, int n,
                               const cvy_batchnorm_parts *parts, cvy_buffer *stats, cvy_buffer *gamma, cvy_buffer *beta,
-                              cvy_buffer *saved, cvy_buffer *affine, cvy_buffer *s,
-                              cvy_buffer *workspace) {
+                              cvy_buffer *saved, cvy_buffer *affine, cvy_buffer *s, cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
   const double m = (double)n * (double)op->positions, m_batch = (double)parts->batch * (double)op->positions;
   const double weight = (double)n / parts->batch, weight_var = weight * m_batch / (m_batch - 1);
-  const finishing part = {.measured = measured, .m = m, .m_last = m, .weight_last = 1, .weight_var_last = 1,
-                          .to_at = terms_at(op)};
+  const finishing part = {
+      .measured = measured, .m = m, .m_last = m, .weight_last = 1, .weight_var_last = 1, .to_at = terms_at(op)};
   CVY_TRY(finish(op, queue, &part, stats, gamma, beta, saved, affine, workspace));
   CVY_TRY(parts->combine(parts->user, CVY_BATCHNORM_FORWARD, queue, workspace,
                          (size_t)terms_at(op) * (size_t)op->vec * sizeof(float), 0, 2 * (size_t)op->params.x.pitch));
   const partition single = {.rows = 1, .group_rows = 1, .block = 1, .parts = 1, .n_groups = 1};
-  const finishing whole = {.measured = &single, .m = 1, .m_last = 1, .weight_last = weight,
-                           .weight_var_last = weight_var};
+  const finishing whole = {
+      .measured = &single, .m = 1, .m_last = 1, .weight_last = weight, .weight_var_last = weight_var};
   CVY_TRY(finish(op, queue, &whole, workspace, gamma, beta, saved, affine, s));
 fail:
   return status;
@@ -265,8 +269,8 @@ fail:
 
 cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch,
                                           cvy_buffer *x, cvy_buffer *stats, cvy_buffer *residual, cvy_buffer *gamma,
-                                          cvy_buffer *beta, cvy_buffer *y, cvy_buffer *affine,
-                                          cvy_buffer *saved, cvy_buffer *s, bool accumulate, cvy_buffer *workspace,
+                                          cvy_buffer *beta, cvy_buffer *y, cvy_buffer *affine, cvy_buffer *saved,
+                                          cvy_buffer *s, bool accumulate, cvy_buffer *workspace,
                                           const cvy_batchnorm_parts *parts) {
   cvy_status status = CVY_OK;
   CVY_TRY(check_call(op, n, group_size, workspace));
@@ -387,9 +391,10 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, in
     CVY_TRY(parts->combine(parts->user, CVY_BATCHNORM_BACKWARD, queue, workspace, coef_bytes, coef_bytes,
                            2 * (size_t)op->params.x.pitch));
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(y),
-                     CVY_BUF(store ? dresidual : dy), CVY_BUF(gamma), CVY_BUF(saved), CVY_BUF(affine), CVY_BUF(workspace), CVY_BUF(dx), CVY_BUF(dresidual), CVY_UINT(vecs),
-                     CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block), CVY_UINT(p.parts),
-                     CVY_UINT(p.n_groups), CVY_INT(store ? MASK_NONE : mask), CVY_INT(add), CVY_UINT(coef_at(op))));
+                     CVY_BUF(store ? dresidual : dy), CVY_BUF(gamma), CVY_BUF(saved), CVY_BUF(affine),
+                     CVY_BUF(workspace), CVY_BUF(dx), CVY_BUF(dresidual), CVY_UINT(vecs), CVY_UINT(p.rows),
+                     CVY_UINT(p.group_rows), CVY_UINT(p.block), CVY_UINT(p.parts), CVY_UINT(p.n_groups),
+                     CVY_INT(store ? MASK_NONE : mask), CVY_INT(add), CVY_UINT(coef_at(op))));
 fail:
   return status;
 }

@@ -13,9 +13,9 @@
  * backward, dm = dy * (y > 0 if relu else 1):  dbeta = sum_n,g dm;  dgamma = sum dm*xhat;  xhat = (x-mean)*invstd
  *   dx = gamma*invstd*(dm - mean_g(dm) - xhat*mean_g(dm*xhat));   dresidual = dm
  * Deferred: y is never made. Instead each group's affine is given, (3,pitch) floats: the mean, scale = gamma*invstd and
- *   shift = beta - rest*scale, rest what rounding took from the mean (0 with `parts` below); and who reads y reads x and computes
- *   act(fma(x - mean, scale, shift)), as conv2d's load prologue does; backward finds ReLU's mask with the same operations.
- *   Near a mean that is much larger than the deviation, x - mean is exact: no digits are lost.
+ *   shift = beta - rest*scale, rest what rounding took from the mean (0 with `parts` below); and who reads y reads x
+ *   and computes act(fma(x - mean, scale, shift)), as conv2d's load prologue does; backward finds ReLU's mask with the
+ *   same operations. Near a mean that is much larger than the deviation, x - mean is exact: no digits are lost.
  * x, y, dx, dy, residual: (N,H,W,C), one pitch. gamma, beta, dgamma, dbeta: (pitch), zeros behind C.
  * saved: (G,2,pitch) = mean, invstd of each group, G = ceil(n/group_size): kept by the caller from forward to
  * backward. S: (2,pitch). */
@@ -23,27 +23,27 @@
 #define CVY_OPS_BATCHNORM_H
 
 #include "src/cl/launch.h"
-#include "src/ops/tensor.h"
+#include "src/ops/shape.h"
 
 typedef struct cvy_batchnorm_params {
   int n_max;
   cvy_shape x;
-  float eps;                        /* > 0 */
+  float eps; /* > 0 */
   bool relu, residual;
-  bool deferred;                    /* y is never made; not with residual */
-  bool inference;                   /* only forward_inference is used */
+  bool deferred;  /* y is never made; not with residual */
+  bool inference; /* only forward_inference is used */
 } cvy_batchnorm_params;
 
 /* Several devices have a part of the batch each, and all of them want the statistics of the whole. A call then has one
- * group, this device's n samples. When the commands are enqueued that make its part at read_bytes of `values`, (2,pitch)
- * floats, `combine` is called; it enqueues on `queue` what puts the whole batch's to write_bytes. Parts are those of all
- * devices whose n is not 0.
+ * group, this device's n samples. When the commands are enqueued that make its part at read_bytes of `values`,
+ * (2,pitch) floats, `combine` is called; it enqueues on `queue` what puts the whole batch's to write_bytes. Parts are
+ * those of all devices whose n is not 0.
  *   forward:  mean and biased variance of the part → of the whole batch
  *   backward: the part's terms of mean(dm) and mean(dm*xhat)*invstd over the whole batch → their sums over the parts
  * dgamma, dbeta and S stay those of the part (w = n / batch): their sums over the parts are the batch's. */
 typedef enum cvy_batchnorm_pass { CVY_BATCHNORM_FORWARD, CVY_BATCHNORM_BACKWARD } cvy_batchnorm_pass;
 typedef struct cvy_batchnorm_parts {
-  int batch;                        /* samples of all parts */
+  int batch; /* samples of all parts */
   cvy_status (*combine)(void *user, cvy_batchnorm_pass pass, cvy_queue *queue, cvy_buffer *values, size_t read_bytes,
                         size_t write_bytes, size_t n_floats);
   void *user;
@@ -60,13 +60,13 @@ size_t cvy_batchnorm_saved_bytes(const cvy_batchnorm_params *params, int group_s
  * group_size 0 = one group of all n. `batch` = samples of the whole batch (for w_g). accumulate: adds to S, else
  * overwrites it.
  * CVY_E_ARGUMENT if a group would have one value per channel (m_g = 1). Pending on return. y may be x's buffer only
- * without backward; NULL if deferred. parts: NULL, or see above: then group_size is 0, accumulate false, the whole batch
- * needs two values per channel, and `batch` is that of parts. affine: (G,3,pitch), zeros behind C, kept by the caller from
- * forward to backward; wanted if deferred, else NULL. */
+ * without backward; NULL if deferred. parts: NULL, or see above: then group_size is 0, accumulate false, the whole
+ * batch needs two values per channel, and `batch` is that of parts. affine: (G,3,pitch), zeros behind C, kept by the
+ * caller from forward to backward; wanted if deferred, else NULL. */
 cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch,
                                           cvy_buffer *x, cvy_buffer *stats, cvy_buffer *residual, cvy_buffer *gamma,
-                                          cvy_buffer *beta, cvy_buffer *y, cvy_buffer *affine,
-                                          cvy_buffer *saved, cvy_buffer *s, bool accumulate, cvy_buffer *workspace,
+                                          cvy_buffer *beta, cvy_buffer *y, cvy_buffer *affine, cvy_buffer *saved,
+                                          cvy_buffer *s, bool accumulate, cvy_buffer *workspace,
                                           const cvy_batchnorm_parts *parts);
 /* y = act((x - running[0,c]) / sqrt(running[1,c] + eps) * gamma + beta [+ residual]); running: (2,pitch). Deferred:
  * affine of one group. */
@@ -74,8 +74,8 @@ cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, 
                                            cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta,
                                            cvy_buffer *running, cvy_buffer *y, cvy_buffer *affine,
                                            cvy_buffer *workspace);
-/* y is forward's output (its sign is ReLU's mask; unused without relu and if deferred). dresidual: gets dm, may be dy's own buffer
- * (in place), NULL if
+/* y is forward's output (its sign is ReLU's mask; unused without relu and if deferred). dresidual: gets dm, may be dy's
+ * own buffer (in place), NULL if
  * !residual. accumulate_dresidual: adds instead (then not in place). dx may be dy's buffer if dresidual is not.
  * dgamma, dbeta (+)= when accumulate. */
 cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,

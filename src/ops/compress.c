@@ -3,7 +3,10 @@
 
 #include "src/ops/stream.h"
 
-struct cvy_compress { cvy_device *device; cvy_kernel *kernel; };
+struct cvy_compress {
+  cvy_device *device;
+  cvy_kernel *kernel;
+};
 
 cvy_status cvy_compress_create(cvy_device *device, cvy_compress **out) {
   cvy_status status = CVY_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Gradients as bfloat16, half the bytes, with error feedback: what rounding takes away is kept on the device and added to
- * the next gradient, so that nothing is lost, only late. Elementwise, with x = g + rest (one rounding, float):
+ * Gradients as bfloat16, half the bytes, with error feedback: what rounding takes away is kept on the device and added
+ * to the next gradient, so that nothing is lost, only late. Elementwise, with x = g + rest (one rounding, float):
  *   packed = x rounded to bfloat16 (the upper 16 bits of a float), to nearest, ties to even; too large values become
  *     infinite, NaN stays NaN
  *   rest = x - packed, which is exact; 0 where packed is not finite
@@ -9,7 +9,7 @@
 #define CVY_OPS_COMPRESS_H
 
 #include "src/cl/launch.h"
-#include "src/ops/tensor.h"
+#include "src/ops/shape.h"
 
 typedef struct cvy_compress cvy_compress;
 /* CVY_E_MEMORY, CVY_E_BUILD. */

@@ -20,10 +20,18 @@ struct cvy_conv2d {
 };
 
 /* In order of preference. direct_simt takes every shape on every device. */
-static const cvy_conv_algorithm *const algorithms[] = {
-    &cvy_conv_direct_cpu, &cvy_conv_columns_cpu, &cvy_conv_panels_cpu, &cvy_conv_winograd4_cpu, &cvy_conv_winograd2_cpu,
-    &cvy_conv_winograd4_weights_cpu, &cvy_conv_winograd2_weights_cpu, &cvy_conv_direct_simt,
-    &cvy_conv_winograd4_simt, &cvy_conv_winograd2_simt, &cvy_conv_gemm, &cvy_conv_fft};
+static const cvy_conv_algorithm *const algorithms[] = {&cvy_conv_direct_cpu,
+                                                       &cvy_conv_columns_cpu,
+                                                       &cvy_conv_panels_cpu,
+                                                       &cvy_conv_winograd4_cpu,
+                                                       &cvy_conv_winograd2_cpu,
+                                                       &cvy_conv_winograd4_weights_cpu,
+                                                       &cvy_conv_winograd2_weights_cpu,
+                                                       &cvy_conv_direct_simt,
+                                                       &cvy_conv_winograd4_simt,
+                                                       &cvy_conv_winograd2_simt,
+                                                       &cvy_conv_gemm,
+                                                       &cvy_conv_fft};
 enum { N_ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 
 /* One dimension of the output, 0 if there is none. */
@@ -72,8 +80,8 @@ fail:
 }
 
 double cvy_conv2d_flops(const cvy_conv2d_params *p, int n) {
-  const double positions = (double)output_length(p->x.h, p->r, p->stride_h, p->pad_h) *
-                           output_length(p->x.w, p->s, p->stride_w, p->pad_w);
+  const double positions =
+      (double)output_length(p->x.h, p->r, p->stride_h, p->pad_h) * output_length(p->x.w, p->s, p->stride_w, p->pad_w);
   return 2.0 * n * positions * p->k * p->r * p->s * p->x.c;
 }
 
@@ -170,8 +178,8 @@ static cvy_status choose(cvy_device *device, const cvy_conv2d_params *p, const c
                 "%s%s%s: %s cannot do %s of %dx%dx%d by %d filters %dx%d with stride %dx%d: %s; add ',direct' for "
                 "such layers",
                 p->layer ? "layer '" : "convolution", p->layer ? p->layer : "", p->layer ? "'" : "",
-                cvy_conv_algo_name(p->algos.algo[p->algos.n - 1]), cvy_conv_pass_name(pass), p->x.h, p->x.w, p->x.c, p->k,
-                p->r, p->s, p->stride_h, p->stride_w, why);
+                cvy_conv_algo_name(p->algos.algo[p->algos.n - 1]), cvy_conv_pass_name(pass), p->x.h, p->x.w, p->x.c,
+                p->k, p->r, p->s, p->stride_h, p->stride_w, why);
   }
   /* A tuned choice that does not fit (another device, an older version) is no reason to stop. */
   if (p->choice[pass].algo != CVY_CONV_AUTO && is_allowed(&p->algos, p->choice[pass].algo)) {

@@ -3,8 +3,8 @@
  *
  *   y[n,p,q,k] = bias[k] + sum_{r,s,c} f(x)[n, p*stride_h + r - pad_h, q*stride_w + s - pad_w, c] * w[r,s,c,k]
  *   (0 outside the image)
- *   f = load prologue: v = x; if SCALE: v = fma(v - mean[g,c], scale[g,c], shift[g,c]); if RESIDUAL: v += residual; if RELU: v =
- *   max(v,0). Padding stays 0:
+ *   f = load prologue: v = x; if SCALE: v = fma(v - mean[g,c], scale[g,c], shift[g,c]); if RESIDUAL: v += residual; if
+ *   RELU: v = max(v,0). Padding stays 0:
  *       the prologue is applied to pixels of the image only; it is one subtraction and one fma, so that batchnorm's
  *       backward finds the same ReLU mask. g = n / group_size (the last group may be smaller).
  *   P = (H + 2*pad_h - R)/stride_h + 1 (floor), Q alike.
@@ -19,44 +19,53 @@
  * backward_weights: dw[r,s,c,k] (+)= sum_{n,p,q} f(x)[…,c] * dy[n,p,q,k];   backward_bias: db[k] (+)= sum_{n,p,q}
  * dy[n,p,q,k].
  *
- * How a pass is computed is decided once, at create: the algorithm (cvy_conv_algo) from `algos`, `choice`, or the shipped
- * order of preference; kernels for CPU-shaped or for SIMT devices from the device's facts. The table of algorithms is in
- * conv2d.c, what one is in conv2d_algorithm.h. DIRECT takes every shape, the others say what they can.
+ * How a pass is computed is decided once, at create: the algorithm (cvy_conv_algo) from `algos`, `choice`, or the
+ * shipped order of preference; kernels for CPU-shaped or for SIMT devices from the device's facts. The table of
+ * algorithms is in conv2d.c, what one is in conv2d_algorithm.h. DIRECT takes every shape, the others say what they can.
  * Order of every sum is fixed by shape, n and the device's number of compute units: same inputs, same bits. */
 #ifndef CVY_OPS_CONV2D_H
 #define CVY_OPS_CONV2D_H
 
 #include "src/cl/launch.h"
-#include "src/ops/tensor.h"
+#include "src/ops/shape.h"
 
-enum { CVY_CONV_SCALE = 1, CVY_CONV_RELU = 2, CVY_CONV_RESIDUAL = 4 };   /* prologue flags */
+enum { CVY_CONV_SCALE = 1, CVY_CONV_RELU = 2, CVY_CONV_RESIDUAL = 4 }; /* prologue flags */
 typedef enum cvy_conv_pass {
-  CVY_CONV_FORWARD, CVY_CONV_BACKWARD_DATA, CVY_CONV_BACKWARD_WEIGHTS, CVY_CONV_PASSES
+  CVY_CONV_FORWARD,
+  CVY_CONV_BACKWARD_DATA,
+  CVY_CONV_BACKWARD_WEIGHTS,
+  CVY_CONV_PASSES
 } cvy_conv_pass;
 
 typedef enum cvy_conv_algo {
   CVY_CONV_AUTO = 0,
-  CVY_CONV_DIRECT,                  /* implicit GEMM over (r,s,c) */
-  CVY_CONV_WINOGRAD2,               /* F(2x2,3x3) */
-  CVY_CONV_WINOGRAD4,               /* F(4x4,3x3); backward_weights F(3x3,4x4) */
-  CVY_CONV_GEMM,                    /* im2col and CLBlast */
-  CVY_CONV_FFT,                     /* clFFT */
+  CVY_CONV_DIRECT,    /* implicit GEMM over (r,s,c) */
+  CVY_CONV_WINOGRAD2, /* F(2x2,3x3) */
+  CVY_CONV_WINOGRAD4, /* F(4x4,3x3); backward_weights F(3x3,4x4) */
+  CVY_CONV_GEMM,      /* im2col and CLBlast */
+  CVY_CONV_FFT,       /* clFFT */
   CVY_CONV_ALGOS
 } cvy_conv_algo;
 
 /* One way to do one pass: an algorithm and its tile parameters (meaning and candidates: the algorithm's own, see its
  * row; 0: its default). */
 enum { CVY_CONV_TILES = 4 };
-typedef struct cvy_conv_choice { cvy_conv_algo algo; int tile[CVY_CONV_TILES]; } cvy_conv_choice;
+typedef struct cvy_conv_choice {
+  cvy_conv_algo algo;
+  int tile[CVY_CONV_TILES];
+} cvy_conv_choice;
 
 /* Algorithms that a user allows, the first that can do a pass takes it; n == 0: auto. */
-typedef struct cvy_conv_algo_list { int n; cvy_conv_algo algo[CVY_CONV_ALGOS]; } cvy_conv_algo_list;
+typedef struct cvy_conv_algo_list {
+  int n;
+  cvy_conv_algo algo[CVY_CONV_ALGOS];
+} cvy_conv_algo_list;
 /* "auto" or names with commas: "winograd4,direct". CVY_E_ARGUMENT names the wrong word and the right ones. */
 cvy_status cvy_conv_algos_parse(const char *text, cvy_conv_algo_list *out);
 /* The same without a message: NULL, or what is wrong (static). */
 const char *cvy_conv_algos_read(const char *text, cvy_conv_algo_list *out);
-const char *cvy_conv_algo_name(cvy_conv_algo algo);        /* "winograd4"; static */
-const char *cvy_conv_pass_name(cvy_conv_pass pass);        /* "forward", "backward_data", "backward_weights" */
+const char *cvy_conv_algo_name(cvy_conv_algo algo); /* "winograd4"; static */
+const char *cvy_conv_pass_name(cvy_conv_pass pass); /* "forward", "backward_data", "backward_weights" */
 
 /* "winograd4:14,2": algorithm and tiles, zeros at the end left out. `out` of CVY_CONV_CHOICE_BYTES is enough. */
 enum { CVY_CONV_CHOICE_BYTES = 64 };
@@ -65,21 +74,21 @@ bool cvy_conv_choice_parse(const char *text, cvy_conv_choice *out);
 bool cvy_conv_choice_same(const cvy_conv_choice *a, const cvy_conv_choice *b);
 
 typedef struct cvy_conv2d_params {
-  int n_max;                        /* largest batch of one call, >= 1 */
-  cvy_shape x;                      /* h, w, c, pitch of the input */
-  int k, y_pitch;                   /* filters and their pitch (y, w, bias, dy) */
-  int r, s, stride_h, stride_w, pad_h, pad_w;   /* filter and strides >= 1; pads >= 0; pad < filter is not required */
+  int n_max;                                  /* largest batch of one call, >= 1 */
+  cvy_shape x;                                /* h, w, c, pitch of the input */
+  int k, y_pitch;                             /* filters and their pitch (y, w, bias, dy) */
+  int r, s, stride_h, stride_w, pad_h, pad_w; /* filter and strides >= 1; pads >= 0; pad < filter is not required */
   bool bias;
-  int prologue;                     /* CVY_CONV_* flags */
-  bool stats;                       /* forward writes stats */
-  bool no_backward_data;            /* first layer: dx is never asked for */
-  bool inference;                   /* no backward at all */
-  cvy_conv_algo_list algos;         /* n == 0: auto; else only these (CVY_E_UNSUPPORTED if none can do a pass) */
-  cvy_conv_choice choice[CVY_CONV_PASSES];   /* what was found best (autotune) or was taken before (checkpoint), if it
+  int prologue;                            /* CVY_CONV_* flags */
+  bool stats;                              /* forward writes stats */
+  bool no_backward_data;                   /* first layer: dx is never asked for */
+  bool inference;                          /* no backward at all */
+  cvy_conv_algo_list algos;                /* n == 0: auto; else only these (CVY_E_UNSUPPORTED if none can do a pass) */
+  cvy_conv_choice choice[CVY_CONV_PASSES]; /* what was found best (autotune) or was taken before (checkpoint), if it
                                                 is possible and allowed; AUTO: first of algos, shipped default */
-  cvy_math math;                    /* TF32: kernels that have it use it, where the device can (math.h); the others, and
+  cvy_math math;     /* TF32: kernels that have it use it, where the device can (math.h); the others, and
                                        all elsewhere, are float32 */
-  const char *layer;                /* its name, for messages of create; NULL: none */
+  const char *layer; /* its name, for messages of create; NULL: none */
 } cvy_conv2d_params;
 
 /* Output shape {P,Q,K,y_pitch}; CVY_E_ARGUMENT with the reason if there is none (filter larger than the padded image,
@@ -103,20 +112,20 @@ double cvy_conv2d_error_bound(const cvy_conv2d *op, cvy_conv_pass pass);
  * the worst instead, for tests of the tuner. */
 cvy_status cvy_conv2d_default(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass,
                               cvy_conv_choice *out);
-/* Expected time of a pass by this algorithm, relative to direct's, and how many tiles it has, the default among them; 0: it
- * cannot do it. Nothing is compiled or tried. */
+/* Expected time of a pass by this algorithm, relative to direct's, and how many tiles it has, the default among them;
+ * 0: it cannot do it. Nothing is compiled or tried. */
 double cvy_conv2d_expected(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass, cvy_conv_algo algo,
                            int *n_tiles);
-/* Every choice of params.algos that can do this pass of this shape on this device, best guess first: what a tuner tries.
- * `out` has room for `room`; returns how many there are. May take seconds: libraries are tried. */
+/* Every choice of params.algos that can do this pass of this shape on this device, best guess first: what a tuner
+ * tries. `out` has room for `room`; returns how many there are. May take seconds: libraries are tried. */
 int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass, cvy_conv_choice *out,
                           int room);
-double cvy_conv2d_flops(const cvy_conv2d_params *params, int n);   /* multiply-adds * 2 of one pass, direct count */
+double cvy_conv2d_flops(const cvy_conv2d_params *params, int n); /* multiply-adds * 2 of one pass, direct count */
 
 typedef struct cvy_conv2d_prologue {
-  cvy_buffer *affine;               /* (G, 3, x_pitch): mean, scale, shift; or NULL */
-  cvy_buffer *residual;             /* like x, or NULL */
-  int group_size;                   /* samples per group of affine; 0 = all */
+  cvy_buffer *affine;   /* (G, 3, x_pitch): mean, scale, shift; or NULL */
+  cvy_buffer *residual; /* like x, or NULL */
+  int group_size;       /* samples per group of affine; 0 = all */
 } cvy_conv2d_prologue;
 
 /* All: n in 1..n_max; pending on return; buffers borrowed until the queue has run. `bias`, `stats`, `prologue` as

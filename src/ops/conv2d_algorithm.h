@@ -13,18 +13,19 @@ typedef struct cvy_conv_call {
   int n, group_size; /* group_size >= 1 */
   bool accumulate;
   cvy_buffer *x, *affine, *residual; /* forward, backward_weights */
-  cvy_buffer *w, *bias, *y, *stats;         /* w also backward_data */
+  cvy_buffer *w, *bias, *y, *stats;  /* w also backward_data */
   cvy_buffer *dy, *dx, *dw, *db;
   cvy_buffer *workspace;
 } cvy_conv_call;
 
 /* One row of conv2d.c's table: kernels that do some passes of some shapes. State is per layer and pass. */
 typedef struct cvy_conv_algorithm {
-  const char *name;                 /* "winograd4_cpu" */
+  const char *name; /* "winograd4_cpu" */
   cvy_conv_algo algo;
-  bool cpu_shaped;                  /* kernels for CPU-shaped devices only; false: runs on every device */
-  double error_bound;               /* relative L2 of a result, on adversarial inputs too (large means, cancelling channels, outliers) */
-  double tf32_error_bound;          /* the same with CVY_MATH_TF32; 0: its products are float32 all the same */
+  bool cpu_shaped; /* kernels for CPU-shaped devices only; false: runs on every device */
+  double
+      error_bound; /* relative L2 of a result, on adversarial inputs too (large means, cancelling channels, outliers) */
+  double tf32_error_bound; /* the same with CVY_MATH_TF32; 0: its products are float32 all the same */
   /* Tile parameters: values the tuner tries beside the default, which is all zeros; what each number is stands beside
    * them. */
   const int (*tiles)[CVY_CONV_TILES];
@@ -33,16 +34,16 @@ typedef struct cvy_conv_algorithm {
   /* Can the device and the shape be done? `why` (may be NULL) gets a short reason if not: "only 3x3 filters". */
   bool (*can)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
               const char **why);
-  /* Expected time relative to direct's kernels of the same kind: the shipped default is the least (the first of equals).
-   * NULL: 1. Only asked where `can`. */
+  /* Expected time relative to direct's kernels of the same kind: the shipped default is the least (the first of
+   * equals). NULL: 1. Only asked where `can`. */
   double (*cost)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass);
-  /* Does it come out right on this device? NULL: yes. For what rests on a library: tries it, which may take seconds, and
-   * keeps the answer with the device. Asked last, for what would be taken or is listed as a candidate; `why` as in
+  /* Does it come out right on this device? NULL: yes. For what rests on a library: tries it, which may take seconds,
+   * and keeps the answer with the device. Asked last, for what would be taken or is listed as a candidate; `why` as in
    * `can`. */
   bool (*works)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why);
-  /* Compiles; *workspace_bytes is enough for every n <= n_max. `tile`: one of `tiles` or the default, or CVY_E_ARGUMENT.
-   * CVY_E_ARGUMENT too if the workspace cannot be indexed with 32 bits. */
+  /* Compiles; *workspace_bytes is enough for every n <= n_max. `tile`: one of `tiles` or the default, or
+   * CVY_E_ARGUMENT. CVY_E_ARGUMENT too if the workspace cannot be indexed with 32 bits. */
   cvy_status (*create)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
                        const int *tile, void **state, size_t *workspace_bytes);
   void (*destroy)(void *state); /* NULL is fine */

@@ -29,7 +29,8 @@ static double gather_work(const cvy_conv2d_params *p) {
 
 /* … and of all columns. */
 static double columns_work(const cvy_conv2d_params *p, const cvy_shape *y) {
-  return (double)y->h * y->w * (double)cvy_conv_round_up((int64_t)p->r * p->s * p->x.c, 16) * (1.0 + (double)SUM_COST / p->k);
+  return (double)y->h * y->w * (double)cvy_conv_round_up((int64_t)p->r * p->s * p->x.c, 16) *
+         (1.0 + (double)SUM_COST / p->k);
 }
 
 /* Where it is less work than the gather. A filter that fits once is a matrix product already. */
@@ -54,8 +55,8 @@ static void destroy(void *state) {
   cvy_free(st);
 }
 
-/* Sizes for n_max. Blocks of channels but the last are multiples of 16; a position's column is an odd multiple of 16, so
- * that those of a tile do not meet in the same sets of a cache. */
+/* Sizes for n_max. Blocks of channels but the last are multiples of 16; a position's column is an odd multiple of 16,
+ * so that those of a tile do not meet in the same sets of a cache. */
 static cvy_status plan(columns_state *st, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &st->params;
@@ -79,8 +80,7 @@ static cvy_status plan(columns_state *st, size_t *workspace_bytes) {
     st->chunk_rows = cvy_conv_even_part(st->y.h, rows);
     if (cvy_ceil_div(halo, st->chunk_rows) + 1 < cvy_ceil_div(st->y.h, st->chunk_rows))
       st->ring_rows = (cvy_ceil_div(halo, st->chunk_rows) + 1) * st->chunk_rows;
-    else
-      st->ring_rows = cvy_ceil_div(st->y.h, st->chunk_rows) * st->chunk_rows;
+    else st->ring_rows = cvy_ceil_div(st->y.h, st->chunk_rows) * st->chunk_rows;
   }
   st->table_size = (int)cvy_conv_round_up((int64_t)st->images * st->chunk_rows * st->y.w + TILE, 16);
   const int64_t weights = st->blocks * cvy_conv_round_up(taps * st->block_c, 16) * p->k,
@@ -127,13 +127,13 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
                      CVY_BUF(call->workspace), CVY_INT(taps), CVY_INT(p->x.c), CVY_INT(p->k), CVY_INT(st->y.pitch),
                      CVY_INT(st->block_c)));
   const int64_t tasks = (int64_t)cvy_ceil_div(call->n, images) * st->blocks;
-  CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)), CVY_BUF(call->dy),
-                     CVY_BUF(call->dx), CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(st->y.h), CVY_INT(st->y.w),
-                     CVY_INT(p->k), CVY_INT(st->y.pitch), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c),
-                     CVY_INT(p->x.pitch), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w),
-                     CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(images), CVY_INT(st->chunk_rows),
-                     CVY_INT(st->ring_rows), CVY_INT(st->block_c), CVY_INT(st->column), CVY_INT(st->table_size),
-                     CVY_INT(st->slices_at), CVY_INT(st->slice_floats),
+  CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),
+                     CVY_BUF(call->dy), CVY_BUF(call->dx), CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(st->y.h),
+                     CVY_INT(st->y.w), CVY_INT(p->k), CVY_INT(st->y.pitch), CVY_INT(p->x.h), CVY_INT(p->x.w),
+                     CVY_INT(p->x.c), CVY_INT(p->x.pitch), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h),
+                     CVY_INT(p->stride_w), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(images),
+                     CVY_INT(st->chunk_rows), CVY_INT(st->ring_rows), CVY_INT(st->block_c), CVY_INT(st->column),
+                     CVY_INT(st->table_size), CVY_INT(st->slices_at), CVY_INT(st->slice_floats),
                      CVY_INT(call->accumulate ? CVY_CPU_ACCUMULATE : 0)));
 fail:
   return status;

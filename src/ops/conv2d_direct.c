@@ -74,9 +74,9 @@ void cvy_conv_widen_strides(cvy_conv2d_params *p, const cvy_shape *y) {
 /* ---- SIMT ---- */
 
 enum {
-  STRIP = 32,        /* rows that share statistics, as in the kernel */
-  COLUMN_ROWS = 256, /* rows of a partial sum of dy */
-  PART_DEPTH = 64,   /* a part of backward_weights is no shorter than these positions */
+  STRIP = 32,                /* rows that share statistics, as in the kernel */
+  COLUMN_ROWS = 256,         /* rows of a partial sum of dy */
+  PART_DEPTH = 64,           /* a part of backward_weights is no shorter than these positions */
   PART_FLOATS_MAX = 16 << 20 /* bound of partial dw */
 };
 
@@ -157,8 +157,8 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
   if (weights) CVY_TRY(plan_parts(st, facts, workspace_bytes));
   if (pass == CVY_CONV_FORWARD && params->stats) {
     const int64_t floats = (positions / STRIP + 1 + params->n_max) * 3 * out.pitch;
-    CVY_REQUIRE(floats <= INT32_MAX, CVY_E_ARGUMENT,
-                "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)floats);
+    CVY_REQUIRE(floats <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices",
+                (long long)floats);
     *workspace_bytes = (size_t)floats * sizeof(float);
   }
   const int math = cvy_math_define(device, params->math);
@@ -166,7 +166,9 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
                                 {"TILE_M", st->tile.m},
                                 {"TILE_N", st->tile.n},
                                 {"TILE_K", st->tile.k},
-                                {"PROLOGUE", data || !params->prologue ? 0 : params->prologue & CVY_CONV_RESIDUAL ? 2 : 1},
+                                {"PROLOGUE", data || !params->prologue              ? 0
+                                             : params->prologue & CVY_CONV_RESIDUAL ? 2
+                                                                                    : 1},
                                 {"VEC", in.c % 4 == 0 && in.pitch % 4 == 0 ? 4 : 1},
                                 {"VEC_OUT", out.pitch % 4 == 0 ? 4 : 1},
                                 {"MATH", math}};
@@ -196,20 +198,18 @@ static cvy_status run_gather(simt_state *st, cvy_queue *queue, const cvy_conv_ca
   const bool forward = st->pass == CVY_CONV_FORWARD;
   const int positions = call->n * g->grid_h * g->grid_w, taps = g->taps_h * g->taps_w;
   const size_t groups = (size_t)cvy_ceil_div(positions, st->tile.m) * (size_t)cvy_ceil_div(g->out.pitch, st->tile.n);
-  return CVY_LAUNCH(queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(forward ? call->x : call->dy),
-                    CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->w),
-                    CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx),
-                    CVY_BUF(st->stats ? call->workspace : NULL), CVY_INT(positions),
-                    CVY_INT(taps * g->in.c), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
-                    CVY_INT(g->taps_w), CVY_INT(g->step_h), CVY_INT(g->step_w), CVY_INT(g->first_h),
-                    CVY_INT(g->first_w), CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.h), CVY_INT(g->out.w),
-                    CVY_INT(g->out.pitch), CVY_INT(g->row0), CVY_INT(g->row_step), CVY_INT(g->col0),
-                    CVY_INT(g->col_step), CVY_INT(st->params.s), CVY_INT(st->params.x.c), CVY_INT(st->y.pitch),
-                    CVY_INT(g->tap_r), CVY_INT(g->tap_r_step), CVY_INT(g->tap_s), CVY_INT(g->tap_s_step),
-                    CVY_DIVIDER(g->grid_h * g->grid_w), CVY_DIVIDER(g->grid_w), CVY_DIVIDER(g->in.c),
-                    CVY_DIVIDER(g->taps_w > 0 ? g->taps_w : 1), CVY_DIVIDER(call->group_size),
-                    CVY_INT(st->params.prologue), CVY_INT(call->bias != NULL), CVY_INT(call->accumulate),
-                    CVY_INT(st->stats != NULL));
+  return CVY_LAUNCH(
+      queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(forward ? call->x : call->dy),
+      CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->w), CVY_BUF(call->bias),
+      CVY_BUF(forward ? call->y : call->dx), CVY_BUF(st->stats ? call->workspace : NULL), CVY_INT(positions),
+      CVY_INT(taps * g->in.c), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
+      CVY_INT(g->taps_w), CVY_INT(g->step_h), CVY_INT(g->step_w), CVY_INT(g->first_h), CVY_INT(g->first_w),
+      CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.h), CVY_INT(g->out.w), CVY_INT(g->out.pitch),
+      CVY_INT(g->row0), CVY_INT(g->row_step), CVY_INT(g->col0), CVY_INT(g->col_step), CVY_INT(st->params.s),
+      CVY_INT(st->params.x.c), CVY_INT(st->y.pitch), CVY_INT(g->tap_r), CVY_INT(g->tap_r_step), CVY_INT(g->tap_s),
+      CVY_INT(g->tap_s_step), CVY_DIVIDER(g->grid_h * g->grid_w), CVY_DIVIDER(g->grid_w), CVY_DIVIDER(g->in.c),
+      CVY_DIVIDER(g->taps_w > 0 ? g->taps_w : 1), CVY_DIVIDER(call->group_size), CVY_INT(st->params.prologue),
+      CVY_INT(call->bias != NULL), CVY_INT(call->accumulate), CVY_INT(st->stats != NULL));
 }
 
 static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_call *call) {
@@ -217,8 +217,8 @@ static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_c
   const cvy_conv_gather g = cvy_conv_gather_forward(&st->params, &st->y);
   const int positions = call->n * g.grid_h * g.grid_w, depth = g.taps_h * g.taps_w * g.in.c;
   const int per_part = part_positions(st, positions), parts = cvy_ceil_div(positions, per_part);
-  const size_t groups = (size_t)parts * (size_t)cvy_ceil_div(depth, st->tile.m) *
-                        (size_t)cvy_ceil_div(g.out.pitch, st->tile.n);
+  const size_t groups =
+      (size_t)parts * (size_t)cvy_ceil_div(depth, st->tile.m) * (size_t)cvy_ceil_div(g.out.pitch, st->tile.n);
   CVY_TRY(CVY_LAUNCH(
       queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(call->x), CVY_BUF(call->affine),
       CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(parts > 1 ? call->workspace : call->dw), CVY_INT(positions),
@@ -253,8 +253,8 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
     CVY_TRY(run_gather(st, queue, call, &g));
     if (st->stats)
       CVY_TRY(CVY_LAUNCH(queue, st->stats, groups_of((size_t)cvy_ceil_div(call->n * st->y.pitch, 64), 64),
-                         CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(call->n),
-                         CVY_INT(st->y.h * st->y.w), CVY_INT(st->y.pitch), CVY_DIVIDER(st->y.pitch)));
+                         CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(call->n), CVY_INT(st->y.h * st->y.w),
+                         CVY_INT(st->y.pitch), CVY_DIVIDER(st->y.pitch)));
     return CVY_OK;
   }
   for (int h = 0; h < p->stride_h && h < p->x.h; h++)

@@ -125,7 +125,8 @@ static cvy_status create_weights(cpu_state *st, cvy_device *device, size_t *work
               (long long)part);
   st->part_floats = (int)part;
   st->max_splits = cvy_ceil_div(4 * st->strips.compute_units, groups);
-  if (st->max_splits * part > PART_FLOATS_MAX) st->max_splits = cvy_conv_smaller(st->max_splits, PART_FLOATS_MAX / part + 1);
+  if (st->max_splits * part > PART_FLOATS_MAX)
+    st->max_splits = cvy_conv_smaller(st->max_splits, PART_FLOATS_MAX / part + 1);
   CVY_TRY(cvy_conv_strips_place(&st->strips, st->max_splits > 1 ? st->max_splits * part : 0,
                                 2 * table + strip + table * BLOCK + st->group_k * (own + BLOCK), workspace_bytes));
   st->strip_floats = (int)strip;
@@ -180,8 +181,7 @@ static cvy_status run_weights(cpu_state *st, cvy_queue *queue, const cvy_conv_ca
   const cvy_conv_strip s = cvy_conv_strips_for(strips, call->n, groups, true);
   const int splits = cvy_conv_smaller(st->max_splits, cvy_conv_strips_count(g, &s, call->n));
   const bool parts = splits > 1;
-  const int flags = p->prologue | (call->db ? CVY_CPU_BIAS : 0) |
-                    (call->accumulate && !parts ? CVY_CPU_ACCUMULATE : 0);
+  const int flags = p->prologue | (call->db ? CVY_CPU_BIAS : 0) | (call->accumulate && !parts ? CVY_CPU_ACCUMULATE : 0);
   CVY_TRY(CVY_LAUNCH(
       queue, strips->main, cvy_conv_groups_of_one(cvy_conv_smaller((int64_t)groups * splits, strips->max_groups)),
       CVY_BUF(call->x), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
- * Convolution by Fourier transforms, for large filters with stride 1. With X, W, DY the transforms of planes of f(x), w, dy
- * that are filled up with zeros:
+ * Convolution by Fourier transforms, for large filters with stride 1. With X, W, DY the transforms of planes of f(x),
+ * w, dy that are filled up with zeros:
  *   forward           Y(n,k)  = sum over c of X(n,c) conj(W(c,k))
  *   backward_data     DX(n,c) = sum over k of DY(n,k) W(c,k)
  *   backward_weights  DW(c,k) = sum over n of X(n,c) conj(DY(n,k))
- * Each is out(i,j) = sum over l of a(i,l) b(l,j) at every frequency. Transforms are circular: the planes have so many rows
- * that what wraps around meets zeros only. Padding beyond r-1 sees nothing: with pad = min(pad_h, r-1), outputs
- * p - (pad_h - pad) from 0 to H + 2 pad - r are the others, and H + pad rows are enough (R, where that is more), columns
- * alike. Then y's output p lies in row p - pad of its plane, dx's row h in row h + pad, dw's tap r in row r - pad.
+ * Each is out(i,j) = sum over l of a(i,l) b(l,j) at every frequency. Transforms are circular: the planes have so many
+ * rows that what wraps around meets zeros only. Padding beyond r-1 sees nothing: with pad = min(pad_h, r-1), outputs
+ * p - (pad_h - pad) from 0 to H + 2 pad - r are the others, and H + pad rows are enough (R, where that is more),
+ * columns alike. Then y's output p lies in row p - pad of its plane, dx's row h in row h + pad, dw's tap r in row r -
+ * pad.
  *
  * Workspace: real planes, the spectra of a, b and out, clFFT's scratch. i, j and l are cut into parts so that all of it
- * stays within tile[0] MiB (64 by default), or is one plane of each. Counts of planes are rounded up so that few plans are
- * made; the planes behind those in use are zero. */
+ * stays within tile[0] MiB (64 by default), or is one plane of each. Counts of planes are rounded up so that few plans
+ * are made; the planes behind those in use are zero. */
 #include "src/cl/fft.h"
 #include "src/ops/conv2d_library.h"
 #include "src/ops/divider.h"
@@ -24,8 +25,8 @@ typedef struct fft_state {
   cvy_conv2d_params params;
   cvy_shape y;
   cvy_conv_pass pass;
-  int rows, width, pad_h, pad_w;        /* of a plane; padding that sees something */
-  int n_i, n_j, n_l, of_i, of_j, of_l;  /* sizes of the sum (n_max samples), and of their parts */
+  int rows, width, pad_h, pad_w;            /* of a plane; padding that sees something */
+  int n_i, n_j, n_l, of_i, of_j, of_l;      /* sizes of the sum (n_max samples), and of their parts */
   size_t b_at, out_at, temp_at, spectra_at; /* bytes in the workspace: real planes, a at spectra_at, b, out, scratch */
   cvy_kernel *load_a, *load_b, *multiply, *store;
   cvy_conv_rest rest;
@@ -34,7 +35,9 @@ typedef struct fft_state {
 static int larger(int a, int b) { return a > b ? a : b; }
 
 /* Rows (columns) that the planes must have. */
-static int least_length(int size, int filter, int pad) { return larger(size + cvy_conv_smaller(pad, filter - 1), filter); }
+static int least_length(int size, int filter, int pad) {
+  return larger(size + cvy_conv_smaller(pad, filter - 1), filter);
+}
 
 static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why) {
@@ -43,7 +46,8 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
   if (p->r < LEAST_FILTER || p->s < LEAST_FILTER) reason = "only filters of 5x5 and more";
   else if (p->stride_h != 1 || p->stride_w != 1) reason = "only stride 1";
   else if ((int64_t)cvy_fft_rows(least_length(p->x.h, p->r, p->pad_h)) *
-               cvy_fft_width(least_length(p->x.w, p->s, p->pad_w)) > MOST_AREA)
+               cvy_fft_width(least_length(p->x.w, p->s, p->pad_w)) >
+           MOST_AREA)
     reason = "only images of up to 2^22 pixels";
   else if (!cvy_fft_present()) reason = "clFFT is not there";
   if (why && reason) *why = reason;
@@ -71,9 +75,10 @@ static bool works(cvy_device *device, const cvy_conv2d_params *p, const cvy_shap
   return choose_lengths(device, p, &rows, &width, why);
 }
 
-/* CPUs: measured on PoCL against direct_cpu, 64 samples of LeNet's 5x5 layer take 5 to 9 times as long, 16 of 28x28x64 by
- * 7x7 3 to 9 times: clFFT's kernels are shaped for GPUs. Elsewhere an estimate: operations relative to the direct count,
- * at a quarter of its rate, for these are bound by memory; never the default on an estimate, the tuner finds where it wins. */
+/* CPUs: measured on PoCL against direct_cpu, 64 samples of LeNet's 5x5 layer take 5 to 9 times as long, 16 of 28x28x64
+ * by 7x7 3 to 9 times: clFFT's kernels are shaped for GPUs. Elsewhere an estimate: operations relative to the direct
+ * count, at a quarter of its rate, for these are bound by memory; never the default on an estimate, the tuner finds
+ * where it wins. */
 static double cost(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
   (void)pass;
   if (cvy_device_get_info(device)->kind == CVY_DEVICE_CPU) return 6.0;
@@ -140,8 +145,8 @@ static cvy_status plan_memory(fft_state *st, int mib, size_t *workspace_bytes) {
     const bool countable = planes * planes <= 1 << 24;
     if (countable && lay_out(st) + spectrum_bytes(st, most_planes(st)) <= most) break;
     int *const longest = st->of_i >= st->of_j && st->of_i >= st->of_l ? &st->of_i
-                         : st->of_j >= st->of_l                      ? &st->of_j
-                                                                     : &st->of_l;
+                         : st->of_j >= st->of_l                       ? &st->of_j
+                                                                      : &st->of_l;
     int *const cut = *samples > 4 ? samples : longest;
     if (*cut == 1) break;
     *cut = (*cut + 1) / 2;
@@ -173,9 +178,11 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   CVY_REQUIRE(choose_lengths(device, p, &st->rows, &st->width, &why), CVY_E_UNSUPPORTED, "%s: convolution: %s",
               cvy_device_label(device), why);
   CVY_TRY(cvy_kernel_create(device, file, "conv2d_fft_load", NULL, 0, &st->load_a));
-  CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_fft_load" : "conv2d_fft_load_filter", NULL, 0, &st->load_b));
+  CVY_TRY(
+      cvy_kernel_create(device, file, weights ? "conv2d_fft_load" : "conv2d_fft_load_filter", NULL, 0, &st->load_b));
   CVY_TRY(cvy_kernel_create(device, file, "conv2d_fft_multiply", NULL, 0, &st->multiply));
-  CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_fft_store_filter" : "conv2d_fft_store", NULL, 0, &st->store));
+  CVY_TRY(
+      cvy_kernel_create(device, file, weights ? "conv2d_fft_store_filter" : "conv2d_fft_store", NULL, 0, &st->store));
   CVY_TRY(cvy_conv_rest_create(device, p, pass, &st->rest));
   CVY_TRY(plan_memory(st, tile[0], workspace_bytes));
   *state = st;
@@ -188,8 +195,12 @@ fail:
 /* ---- one call ---- */
 
 /* Parts of the workspace, and what the spectra of a and b were made of last. */
-typedef struct buffers { cvy_buffer *real, *a, *b, *out, *temp; } buffers;
-typedef struct range { int begin, count; } range;
+typedef struct buffers {
+  cvy_buffer *real, *a, *b, *out, *temp;
+} buffers;
+typedef struct range {
+  int begin, count;
+} range;
 
 static range part_of(int size, int part, int begin) { return (range){begin, cvy_conv_smaller(part, size - begin)}; }
 
@@ -217,16 +228,17 @@ static cvy_status load_image(fft_state *st, cvy_queue *queue, cvy_kernel *kernel
   const cvy_conv2d_params *const p = &st->params;
   const cvy_shape *const shape = is_x ? &p->x : &st->y;
   const int used_h = is_x ? p->x.h : p->x.h + 2 * st->pad_h - p->r + 1,
-            used_w = is_x ? p->x.w : p->x.w + 2 * st->pad_w - p->s + 1,
-            crop_h = is_x ? 0 : p->pad_h - st->pad_h, crop_w = is_x ? 0 : p->pad_w - st->pad_w;
+            used_w = is_x ? p->x.w : p->x.w + 2 * st->pad_w - p->s + 1, crop_h = is_x ? 0 : p->pad_h - st->pad_h,
+            crop_w = is_x ? 0 : p->pad_w - st->pad_w;
   const int64_t n = (int64_t)images.count * channels.count * st->rows * st->width;
   const cvy_spread s = cvy_spread_over(st->device, n);
-  return CVY_LAUNCH(queue, kernel, s.grid, CVY_BUF(is_x ? call->x : call->dy), CVY_BUF(is_x ? call->affine : NULL), CVY_BUF(is_x ? call->residual : NULL), CVY_BUF(b->real),
-                    CVY_INT((int)n), CVY_INT(s.chunk), CVY_INT(images.begin), CVY_INT(channels.begin),
-                    CVY_INT(channels.count), CVY_INT(st->rows), CVY_INT(st->width), CVY_INT(shape->h),
-                    CVY_INT(shape->w), CVY_INT(shape->pitch), CVY_INT(used_h), CVY_INT(used_w), CVY_INT(crop_h),
-                    CVY_INT(crop_w), CVY_DIVIDER(st->width), CVY_DIVIDER(channels.count), CVY_DIVIDER(st->rows),
-                    CVY_DIVIDER(call->group_size), CVY_INT(is_x ? p->prologue : 0));
+  return CVY_LAUNCH(queue, kernel, s.grid, CVY_BUF(is_x ? call->x : call->dy), CVY_BUF(is_x ? call->affine : NULL),
+                    CVY_BUF(is_x ? call->residual : NULL), CVY_BUF(b->real), CVY_INT((int)n), CVY_INT(s.chunk),
+                    CVY_INT(images.begin), CVY_INT(channels.begin), CVY_INT(channels.count), CVY_INT(st->rows),
+                    CVY_INT(st->width), CVY_INT(shape->h), CVY_INT(shape->w), CVY_INT(shape->pitch), CVY_INT(used_h),
+                    CVY_INT(used_w), CVY_INT(crop_h), CVY_INT(crop_w), CVY_DIVIDER(st->width),
+                    CVY_DIVIDER(channels.count), CVY_DIVIDER(st->rows), CVY_DIVIDER(call->group_size),
+                    CVY_INT(is_x ? p->prologue : 0));
 }
 
 static cvy_status load_filter(fft_state *st, cvy_queue *queue, const cvy_conv_call *call, const buffers *b, range c,
@@ -245,8 +257,8 @@ static cvy_status make_a(fft_state *st, cvy_queue *queue, const cvy_conv_call *c
                          range l) {
   cvy_status status = CVY_OK;
   const bool weights = st->pass == CVY_CONV_BACKWARD_WEIGHTS;
-  CVY_TRY(load_image(st, queue, st->load_a, call, b, st->pass != CVY_CONV_BACKWARD_DATA, weights ? l : i,
-                     weights ? i : l));
+  CVY_TRY(
+      load_image(st, queue, st->load_a, call, b, st->pass != CVY_CONV_BACKWARD_DATA, weights ? l : i, weights ? i : l));
   CVY_TRY(transform(st, queue, b, i.count * l.count, b->a, true));
 fail:
   return status;

@@ -3,8 +3,8 @@
  *   forward           y (m,k) = columns (m,e) * w (e,k); then bias, then statistics
  *   backward_data     columns (m,e) = dy (m,k) * w^T (k,e); then each pixel gathers its columns
  *   backward_weights  dw (e,k) (+)= columns^T (e,m) * dy (m,k)
- * k runs over the pitch of y, whose padding is zero in w and dy. Filters of one pixel, and filters as large as the image
- * (linear layers), have their columns in x itself; a load prologue makes them be copied all the same.
+ * k runs over the pitch of y, whose padding is zero in w and dy. Filters of one pixel, and filters as large as the
+ * image (linear layers), have their columns in x itself; a load prologue makes them be copied all the same.
  *
  * Workspace: columns of a chunk of samples, then CLBlast's copies of the three matrices with whole tiles. A chunk's
  * largest matrix has at most tile[0] MiB (64 by default), or is one sample's: at most three times that, and the tiles'
@@ -24,7 +24,7 @@ typedef struct gemm_state {
   bool in_place;               /* the columns lie in x (in dx) */
   int depth, positions, chunk; /* per sample: columns' length, rows; samples per product */
   int vec, y_vec;
-  size_t temp_at, temp_bytes;  /* in the workspace */
+  size_t temp_at, temp_bytes; /* in the workspace */
   cvy_kernel *columns, *image, *bias, *clear;
   cvy_conv_rest rest;
 } gemm_state;
@@ -56,8 +56,9 @@ static bool works(cvy_device *device, const cvy_conv2d_params *p, const cvy_shap
   return cvy_blas_works(device, transposes_a(pass), transposes_b(pass), why);
 }
 
-/* CPUs: measured on PoCL against direct_cpu, 13 to 38 times as long: CLBlast's kernels are shaped for GPUs. Elsewhere an estimate: a tuned SGEMM is not faster than an implicit one
- * and the columns cost a pass over R*S times the input; never the default, the tuner finds where it wins. */
+/* CPUs: measured on PoCL against direct_cpu, 13 to 38 times as long: CLBlast's kernels are shaped for GPUs. Elsewhere
+ * an estimate: a tuned SGEMM is not faster than an implicit one and the columns cost a pass over R*S times the input;
+ * never the default, the tuner finds where it wins. */
 static double cost(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
   (void)pass;
   if (cvy_device_get_info(device)->kind == CVY_DEVICE_CPU) return 20.0;
@@ -143,13 +144,13 @@ static cvy_status make_columns(gemm_state *st, cvy_queue *queue, const cvy_conv_
   const int c_vecs = p->x.c / st->vec, row_vecs = st->depth / st->vec;
   const int64_t n = (int64_t)images * st->positions * row_vecs;
   const cvy_spread s = cvy_spread_over(st->device, n);
-  return CVY_LAUNCH(queue, st->columns, s.grid, CVY_BUF(call->x), CVY_BUF(call->affine),
-                    CVY_BUF(call->residual), CVY_BUF(call->workspace), CVY_INT((int)n), CVY_INT(s.chunk),
-                    CVY_INT(image0), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(c_vecs), CVY_INT(p->x.pitch / st->vec),
-                    CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(p->pad_h), CVY_INT(p->pad_w),
-                    CVY_INT(st->y.h), CVY_INT(st->y.w), CVY_INT(row_vecs), CVY_DIVIDER(row_vecs),
-                    CVY_DIVIDER(st->positions), CVY_DIVIDER(st->y.w), CVY_DIVIDER(c_vecs), CVY_DIVIDER(p->s),
-                    CVY_DIVIDER(call->group_size), CVY_INT(p->prologue));
+  return CVY_LAUNCH(queue, st->columns, s.grid, CVY_BUF(call->x), CVY_BUF(call->affine), CVY_BUF(call->residual),
+                    CVY_BUF(call->workspace), CVY_INT((int)n), CVY_INT(s.chunk), CVY_INT(image0), CVY_INT(p->x.h),
+                    CVY_INT(p->x.w), CVY_INT(c_vecs), CVY_INT(p->x.pitch / st->vec), CVY_INT(p->s),
+                    CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(st->y.h),
+                    CVY_INT(st->y.w), CVY_INT(row_vecs), CVY_DIVIDER(row_vecs), CVY_DIVIDER(st->positions),
+                    CVY_DIVIDER(st->y.w), CVY_DIVIDER(c_vecs), CVY_DIVIDER(p->s), CVY_DIVIDER(call->group_size),
+                    CVY_INT(p->prologue));
 }
 
 /* The columns of `images` samples → their pixels of dx. */

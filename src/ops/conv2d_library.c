@@ -37,8 +37,8 @@ cvy_status cvy_conv_rest_run(const cvy_conv_rest *rest, cvy_queue *queue, const 
                              const cvy_shape *y) {
   cvy_status status = CVY_OK;
   if (rest->stats)
-    CVY_TRY(CVY_LAUNCH(queue, rest->stats, stats_grid(cvy_queue_device(queue), call->n, y->pitch), CVY_BUF(call->y), CVY_BUF(call->stats),
-                       CVY_INT(call->n), CVY_INT(y->h * y->w), CVY_INT(y->pitch)));
+    CVY_TRY(CVY_LAUNCH(queue, rest->stats, stats_grid(cvy_queue_device(queue), call->n, y->pitch), CVY_BUF(call->y),
+                       CVY_BUF(call->stats), CVY_INT(call->n), CVY_INT(y->h * y->w), CVY_INT(y->pitch)));
   if (call->db)
     CVY_TRY(cvy_reduce_columns(rest->reduce, queue, rows_of(y, call->n), y->pitch, call->dy, call->db, call->accumulate,
                                call->workspace));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Inside of conv2d: what the contract wants beside the products of a library (gemm, fft): statistics of y, and the bias'
- * gradient. Not for other folders. */
+ * Inside of conv2d: what the contract wants beside the products of a library (gemm, fft): statistics of y, and the
+ * bias' gradient. Not for other folders. */
 #ifndef CVY_OPS_CONV2D_LIBRARY_H
 #define CVY_OPS_CONV2D_LIBRARY_H
 

@@ -4,8 +4,9 @@
 
 enum {
   TILE = CVY_STRIP_TILE,
-  LEAST_CHANNELS = 16,   /* of the input: with less a panel is mostly empty */
-  PANEL_FLOATS = 132096, /* wanted size of a strip's panels: with its block of weights they stay in a second-level cache */
+  LEAST_CHANNELS = 16, /* of the input: with less a panel is mostly empty */
+  PANEL_FLOATS =
+      132096, /* wanted size of a strip's panels: with its block of weights they stay in a second-level cache */
   STRIP_POSITIONS = 448, /* bound of a strip's positions: their results lie in the cache too */
   TABLES = 4             /* numbers of a position */
 };
@@ -15,7 +16,8 @@ static bool can(cvy_device *device, const cvy_conv2d_params *params, const cvy_s
   (void)device;
   if (why) *why = "direct's other kernels are faster";
   const cvy_shape *const in = pass == CVY_CONV_FORWARD ? &params->x : y;
-  return pass != CVY_CONV_BACKWARD_WEIGHTS && params->x.pitch % 16 == 0 && y->pitch % 16 == 0 && in->c >= LEAST_CHANNELS;
+  return pass != CVY_CONV_BACKWARD_WEIGHTS && params->x.pitch % 16 == 0 && y->pitch % 16 == 0 &&
+         in->c >= LEAST_CHANNELS;
 }
 
 /* Measured against direct_cpu; a gradient of few channels fills no blocks of output. */
@@ -47,7 +49,8 @@ static double strip_work(const cvy_conv_gather *g, const cvy_conv_strip *s, int 
       for (int b = 0; b < g->taps_w; b++) {
         bool any = false;
         for (int p = first; p <= last && !any; p++) {
-          const int h = (row0 + p / cols) * g->step_h + g->first_h + a, w = (col0 + p % cols) * g->step_w + g->first_w + b;
+          const int h = (row0 + p / cols) * g->step_h + g->first_h + a,
+                    w = (col0 + p % cols) * g->step_w + g->first_w + b;
           any = h >= 0 && h < g->in.h && w >= 0 && w < g->in.w;
         }
         taps += any;

@@ -119,16 +119,15 @@ cvy_status cvy_conv_strips_run(cvy_conv_strips *st, cvy_queue *queue, const cvy_
                      : large          ? CVY_CPU_STREAM
                                       : 0);
   CVY_TRY(pack_weights(st, queue, call));
-  CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),
-                     CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->affine),
-                     CVY_BUF(call->residual), CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx),
-                     CVY_BUF(call->stats), CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(in->h), CVY_INT(in->w),
-                     CVY_INT(in->c), CVY_INT(in->pitch), CVY_INT(out->h), CVY_INT(out->w), CVY_INT(out->pitch),
-                     CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(p->pad_h),
-                     CVY_INT(p->pad_w), CVY_INT(!forward), CVY_INT(st->phases_h), CVY_INT(st->phases_w),
-                     CVY_INT(s.images), CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size),
-                     CVY_INT(st->results_at), CVY_INT(st->stats_at), CVY_INT(st->slices_at), CVY_INT(st->slice_floats),
-                     CVY_INT(call->group_size), CVY_INT(flags)));
+  CVY_TRY(CVY_LAUNCH(
+      queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),
+      CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->bias),
+      CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats), CVY_BUF(call->workspace), CVY_INT(call->n),
+      CVY_INT(in->h), CVY_INT(in->w), CVY_INT(in->c), CVY_INT(in->pitch), CVY_INT(out->h), CVY_INT(out->w),
+      CVY_INT(out->pitch), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(p->pad_h),
+      CVY_INT(p->pad_w), CVY_INT(!forward), CVY_INT(st->phases_h), CVY_INT(st->phases_w), CVY_INT(s.images),
+      CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(st->results_at), CVY_INT(st->stats_at),
+      CVY_INT(st->slices_at), CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
   if (stats && cvy_conv_strips_per_image(g, &s) > 1)
     CVY_TRY(CVY_LAUNCH(queue, st->merge, cvy_conv_groups_of_one(cvy_conv_smaller(call->n, st->max_groups)),
                        CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(st->stats_at), CVY_INT(call->n),

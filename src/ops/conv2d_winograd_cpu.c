@@ -28,19 +28,14 @@ typedef struct winograd_state {
   cvy_kernel *main, *weights, *merge;
 } winograd_state;
 
-
 static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why) {
   const char *reason = NULL;
   (void)device;
-  if (p->r != 3 || p->s != 3)
-    reason = "only 3x3 filters";
-  else if (p->stride_h != 1 || p->stride_w != 1)
-    reason = "only stride 1";
-  else if (p->x.pitch % 16 != 0 || y->pitch % 16 != 0)
-    reason = "CPU kernels want pitches that are multiples of 16";
-  else if (pass == CVY_CONV_BACKWARD_WEIGHTS)
-    reason = "these kernels have no backward_weights";
+  if (p->r != 3 || p->s != 3) reason = "only 3x3 filters";
+  else if (p->stride_h != 1 || p->stride_w != 1) reason = "only stride 1";
+  else if (p->x.pitch % 16 != 0 || y->pitch % 16 != 0) reason = "CPU kernels want pitches that are multiples of 16";
+  else if (pass == CVY_CONV_BACKWARD_WEIGHTS) reason = "these kernels have no backward_weights";
   if (reason && why) *why = reason;
   return !reason;
 }
@@ -154,23 +149,24 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
                     (call->accumulate ? CVY_CPU_ACCUMULATE : 0);
   if (forward) {
     const int64_t rows = (int64_t)blocks_k * in->c;
-    CVY_TRY(CVY_LAUNCH(queue, st->weights, cvy_conv_groups_of_one(cvy_conv_smaller((rows + 15) / 16, 4 * st->compute_units)),
+    CVY_TRY(CVY_LAUNCH(queue, st->weights,
+                       cvy_conv_groups_of_one(cvy_conv_smaller((rows + 15) / 16, 4 * st->compute_units)),
                        CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(in->c), CVY_INT(out->pitch)));
   } else {
     const int64_t pieces = (int64_t)blocks_k * cvy_ceil_div(in->c, 16);
-    CVY_TRY(CVY_LAUNCH(queue, st->weights, cvy_conv_groups_of_one(cvy_conv_smaller(pieces, 4 * st->compute_units)), CVY_BUF(call->w),
-                       CVY_BUF(call->workspace), CVY_INT(out->c), CVY_INT(out->pitch), CVY_INT(in->c),
+    CVY_TRY(CVY_LAUNCH(queue, st->weights, cvy_conv_groups_of_one(cvy_conv_smaller(pieces, 4 * st->compute_units)),
+                       CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(out->c), CVY_INT(out->pitch), CVY_INT(in->c),
                        CVY_INT(in->pitch)));
   }
   const int64_t tasks = ((int64_t)call->n * st->tiles_per_image + block_tiles - 1) / block_tiles * blocks_k;
   const int64_t slice = slice_floats_of(st, block_tiles);
-  CVY_TRY(CVY_LAUNCH(
-      queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)), CVY_BUF(forward ? call->x : call->dy),
-      CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->bias),
-      CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats), CVY_BUF(call->workspace), CVY_INT(call->n),
-      CVY_INT(in->h), CVY_INT(in->w), CVY_INT(in->c), CVY_INT(in->pitch), CVY_INT(out->h), CVY_INT(out->w),
-      CVY_INT(out->pitch), CVY_INT(st->first_h), CVY_INT(st->first_w), CVY_INT(block_tiles), CVY_INT(parts),
-      CVY_INT(st->stats_at), CVY_INT(st->slices_at), CVY_INT((int)slice), CVY_INT(call->group_size), CVY_INT(flags)));
+  CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),
+                     CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->affine), CVY_BUF(call->residual),
+                     CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats),
+                     CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(in->h), CVY_INT(in->w), CVY_INT(in->c),
+                     CVY_INT(in->pitch), CVY_INT(out->h), CVY_INT(out->w), CVY_INT(out->pitch), CVY_INT(st->first_h),
+                     CVY_INT(st->first_w), CVY_INT(block_tiles), CVY_INT(parts), CVY_INT(st->stats_at),
+                     CVY_INT(st->slices_at), CVY_INT((int)slice), CVY_INT(call->group_size), CVY_INT(flags)));
   if (stats && parts > 1)
     CVY_TRY(CVY_LAUNCH(queue, st->merge, cvy_conv_groups_of_one(cvy_conv_smaller(call->n, st->max_groups)),
                        CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(st->stats_at), CVY_INT(call->n),

@@ -5,9 +5,9 @@
  * Samples go in chunks. Workspace, in floats, with a = m + 2 and t tiles per sample:
  *   forward, backward_data: filters a*a*C'*K' | input matrices a*a*chunk*t*C' | products a*a*chunk*t*K'
  *   backward_weights:       products of each part of the tiles a*a*C'*K' | input matrices | gradients' matrices
- * (C', K': channels and pitch in whole quads; the gradient of the bias is summed behind the products.) A chunk's matrices
- * take at most CHUNK_FLOATS if that is enough work-groups to fill the device twice, so that much of them stays in a
- * large GPU's cache, else at most CHUNK_FLOATS_MAX, or what one sample needs. */
+ * (C', K': channels and pitch in whole quads; the gradient of the bias is summed behind the products.) A chunk's
+ * matrices take at most CHUNK_FLOATS if that is enough work-groups to fill the device twice, so that much of them stays
+ * in a large GPU's cache, else at most CHUNK_FLOATS_MAX, or what one sample needs. */
 #include "src/ops/conv2d_algorithm.h"
 #include "src/ops/divider.h"
 #include "src/ops/gemm_tile.h"
@@ -58,9 +58,9 @@ static bool tile_fits(cvy_device *device, const int *tile) {
 /* Roofline estimate, not a measurement: multiply-adds at full rate plus bytes at full bandwidth, for a device of
  * FMA_PER_BYTE multiply-adds in the time of one byte (V100 8.7, A100 6.3, H100 10, MI210 7, RX 6800 16). Direct reads
  * and writes the activations once; Winograd makes (m+2)^2/m^2 products per output, reads its input about that often
- * too (halos, half of it from caches), writes and reads the matrices. Tiles that stick out of a small image count in full.
- * Backward-weights moves the same. With TF32 direct's and F(2x2)'s multiply-adds are taken to be TF32_RATE times as fast
- * (A100 on paper 8, H100 7; half of that, as the tiles come through local memory): F(4x4)'s stay float32. */
+ * too (halos, half of it from caches), writes and reads the matrices. Tiles that stick out of a small image count in
+ * full. Backward-weights moves the same. With TF32 direct's and F(2x2)'s multiply-adds are taken to be TF32_RATE times
+ * as fast (A100 on paper 8, H100 7; half of that, as the tiles come through local memory): F(4x4)'s stay float32. */
 static double cost_of(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass, int m) {
   const double FMA_PER_BYTE = 10, TF32_RATE = 4, bytes = 4;
   const double rate = cvy_math_resolve(device, p->math) == CVY_MATH_TF32 ? TF32_RATE : 1;
@@ -70,8 +70,8 @@ static double cost_of(cvy_device *device, const cvy_conv2d_params *p, const cvy_
   const double activations = ((double)p->x.h * p->x.w * c + positions * k) * bytes;
   const double filter = 9 * c * k * bytes / p->n_max, matrices = tiles * a2 * (c + k) * bytes;
   const double direct = 9 * c * k * positions / rate + FMA_PER_BYTE * (activations + filter);
-  const double winograd =
-      a2 * c * k * tiles / (m == 2 ? rate : 1) + FMA_PER_BYTE * (1.5 * activations + 2 * matrices + 2 * (a2 / 9) * filter);
+  const double winograd = a2 * c * k * tiles / (m == 2 ? rate : 1) +
+                          FMA_PER_BYTE * (1.5 * activations + 2 * matrices + 2 * (a2 / 9) * filter);
   return winograd / direct;
 }
 static double cost2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
@@ -188,8 +188,9 @@ static cvy_grid items_of(int64_t items) { return groups_of((items + 255) / 256, 
 /* Pixels of `tiles` tiles from sample `first` on. */
 static cvy_status run_input(winograd_state *st, cvy_queue *queue, const cvy_conv_call *call, int first, int tiles) {
   cvy_buffer *const from = st->pass == CVY_CONV_BACKWARD_DATA ? call->dy : call->x;
-  return CVY_LAUNCH(queue, st->input, items_of((int64_t)tiles * st->in_pitch), CVY_BUF(from), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->workspace), CVY_INT(st->input_at),
-                    CVY_INT(first), CVY_INT(tiles), CVY_INT(st->tiles_h), CVY_INT(st->tiles_w), CVY_INT(st->in_pitch),
+  return CVY_LAUNCH(queue, st->input, items_of((int64_t)tiles * st->in_pitch), CVY_BUF(from), CVY_BUF(call->affine),
+                    CVY_BUF(call->residual), CVY_BUF(call->workspace), CVY_INT(st->input_at), CVY_INT(first),
+                    CVY_INT(tiles), CVY_INT(st->tiles_h), CVY_INT(st->tiles_w), CVY_INT(st->in_pitch),
                     CVY_INT(st->in.h), CVY_INT(st->in.w), CVY_INT(st->in.c), CVY_INT(st->in.pitch), CVY_INT(st->pad_h),
                     CVY_INT(st->pad_w), CVY_DIVIDER(st->in_pitch), CVY_DIVIDER(st->per_image), CVY_DIVIDER(st->tiles_w),
                     CVY_DIVIDER(call->group_size), CVY_INT(st->prologue));
@@ -233,7 +234,8 @@ static cvy_status run_weights(winograd_state *st, cvy_queue *queue, const cvy_co
   const int per_part = cvy_ceil_div(cvy_ceil_div(most_tiles, st->max_parts), 8) * 8;
   const int all_parts = cvy_ceil_div(most_tiles, per_part);
   for (int first = 0; first < call->n; first += st->chunk) {
-    const int tiles = cvy_conv_smaller(st->chunk, call->n - first) * st->per_image, parts = cvy_ceil_div(tiles, per_part);
+    const int tiles = cvy_conv_smaller(st->chunk, call->n - first) * st->per_image,
+              parts = cvy_ceil_div(tiles, per_part);
     const int64_t groups =
         (int64_t)cvy_ceil_div(rows, st->tile.m) * cvy_ceil_div(columns, st->tile.n) * st->matrices * parts;
     CVY_TRY(run_input(st, queue, call, first, tiles));
@@ -269,8 +271,9 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
 }
 
 /* F(4x4)'s products stay float32 with CVY_MATH_TF32: its transforms would make 3e-3 of their rounding (by simulation),
- * more than is stated. Tiles are those of the products. The bounds are stated with room, not measured: transforms multiply rounding errors by
- * the sums of rows of Bt, G and At. What tests hold the results to, element by element, is in tests/conv_case.c. */
+ * more than is stated. Tiles are those of the products. The bounds are stated with room, not measured: transforms
+ * multiply rounding errors by the sums of rows of Bt, G and At. What tests hold the results to, element by element, is
+ * in tests/conv_case.c. */
 const cvy_conv_algorithm cvy_conv_winograd2_simt = {.name = "winograd2_simt",
                                                     .algo = CVY_CONV_WINOGRAD2,
                                                     .error_bound = 1e-5,

@@ -76,8 +76,8 @@ static int splits_for(const weights_state *st, int n) {
   for (int splits = 1;; splits++) {
     const int64_t tasks = (int64_t)st->blocks * splits;
     const bool even = tasks >= 4 * (int64_t)st->max_groups || tasks % st->max_groups == 0;
-    const bool near = st->blocks == 1 || floats / splits <= NEAR_FLOATS ||
-                      (int64_t)(splits + 1) * st->part_floats > floats / 4;
+    const bool near =
+        st->blocks == 1 || floats / splits <= NEAR_FLOATS || (int64_t)(splits + 1) * st->part_floats > floats / 4;
     if (splits >= most || (even && near)) return splits;
   }
 }
@@ -95,8 +95,8 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   st->tiles_per_image = cvy_ceil_div(y->h, tile_side) * cvy_ceil_div(y->w, tile_side);
   st->blocks = cvy_ceil_div(p->x.c, st->block_c) * cvy_ceil_div(y->pitch, st->block_k);
   const int64_t places = (int64_t)(tile_side + 2) * (tile_side + 2), part = ((int64_t)9 * p->x.c + 1) * y->pitch;
-  const int64_t slice = places * ((int64_t)st->block_c * st->block_k + st->strip * (st->block_c + st->block_k) + 48) +
-                        st->block_k;
+  const int64_t slice =
+      places * ((int64_t)st->block_c * st->block_k + st->strip * (st->block_c + st->block_k) + 48) + st->block_k;
   CVY_REQUIRE(part <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of dw do not fit 32-bit indices",
               (long long)part);
   st->part_floats = (int)part;
@@ -105,11 +105,12 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   st->max_splits = splits_for(st, p->n_max);
   const int64_t slices_at = st->max_splits > 1 ? st->max_splits * part : 0;
   const int64_t total = slices_at + slice * st->max_groups;
-  CVY_REQUIRE(total <= INT32_MAX, CVY_E_ARGUMENT,
-              "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)total);
+  CVY_REQUIRE(total <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices",
+              (long long)total);
   st->slices_at = (int)slices_at, st->slice_floats = (int)slice;
   const cvy_define defines[] = {{"TILE", tile_side}, {"PROLOGUE", p->prologue != 0}};
-  CVY_TRY(cvy_kernel_create(device, "conv2d_winograd_weights_cpu", "conv2d_winograd_weights_cpu", defines, 2, &st->main));
+  CVY_TRY(
+      cvy_kernel_create(device, "conv2d_winograd_weights_cpu", "conv2d_winograd_weights_cpu", defines, 2, &st->main));
   CVY_TRY(cvy_conv_sum_parts_create(device, &st->reduce));
   *workspace_bytes = (size_t)total * sizeof(float);
   *state = st;
@@ -139,15 +140,14 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   const int db_at = st->part_floats - st->y.pitch;
   const bool parts = splits > 1;
   const int flags = p->prologue | (call->db ? CVY_CPU_BIAS : 0) | (call->accumulate && !parts ? CVY_CPU_ACCUMULATE : 0);
-  CVY_TRY(CVY_LAUNCH(
-      queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(st->blocks * splits, st->max_groups)), CVY_BUF(call->x),
-      CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),
-      CVY_BUF(parts ? call->workspace : call->dw), CVY_BUF(parts ? call->workspace : call->db),
-      CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c),
-      CVY_INT(p->x.pitch), CVY_INT(st->y.h), CVY_INT(st->y.w), CVY_INT(st->y.pitch), CVY_INT(p->pad_h),
-      CVY_INT(p->pad_w), CVY_INT(st->strip), CVY_INT(st->block_c), CVY_INT(st->block_k), CVY_INT(splits),
-      CVY_INT(parts ? st->part_floats : 0), CVY_INT(parts ? db_at : 0), CVY_INT(st->slices_at),
-      CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
+  CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(st->blocks * splits, st->max_groups)),
+                     CVY_BUF(call->x), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),
+                     CVY_BUF(parts ? call->workspace : call->dw), CVY_BUF(parts ? call->workspace : call->db),
+                     CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c),
+                     CVY_INT(p->x.pitch), CVY_INT(st->y.h), CVY_INT(st->y.w), CVY_INT(st->y.pitch), CVY_INT(p->pad_h),
+                     CVY_INT(p->pad_w), CVY_INT(st->strip), CVY_INT(st->block_c), CVY_INT(st->block_k), CVY_INT(splits),
+                     CVY_INT(parts ? st->part_floats : 0), CVY_INT(parts ? db_at : 0), CVY_INT(st->slices_at),
+                     CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
   if (!parts) return CVY_OK;
   CVY_TRY(cvy_conv_sum_parts(st->reduce, queue, call, splits, st->part_floats, st->y.pitch, st->max_groups));
 fail:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Launches of cl/convpool_direct_cpu.cl and cl/convpool_winograd_cpu.cl. In the workspace: transformed weights (winograd's
- * forward and data), then a slice per work-group. */
+ * Launches of cl/convpool_direct_cpu.cl and cl/convpool_winograd_cpu.cl. In the workspace: transformed weights
+ * (winograd's forward and data), then a slice per work-group. */
 #include "src/ops/convpool.h"
 
 #include <stdlib.h>
@@ -12,10 +12,12 @@
 
 enum { FLAG_BIAS = 1, FLAG_MASK = 2, FLAG_ACCUMULATE = 4 }; /* the same in cl/convpool.clh */
 enum {
-  TILES = 16, GAP = 16, POINTS = 36, /* the same in cl/convpool_winograd_cpu.cl */
+  TILES = 16,
+  GAP = 16,
+  POINTS = 36, /* the same in cl/convpool_winograd_cpu.cl */
   FEW_CHANNELS = 4,
-  TAPS_MAX = 128,      /* direct: products of a position; more would be faster as a matrix product */
-  WEIGHTS_MAX = 16384  /* winograd: C * y_pitch, so that its 36 matrices lie in a second-level cache */
+  TAPS_MAX = 128,     /* direct: products of a position; more would be faster as a matrix product */
+  WEIGHTS_MAX = 16384 /* winograd: C * y_pitch, so that its 36 matrices lie in a second-level cache */
 };
 
 struct cvy_convpool {
@@ -43,7 +45,8 @@ cvy_shape cvy_convpool_output_shape(const cvy_convpool_params *p) {
 
 bool cvy_convpool_fits(const cvy_convpool_params *p) {
   if (p->n_max < 1 || p->x.h < 1 || p->x.w < 1 || p->x.c < 1 || p->x.pitch < p->x.c || p->k < 1 || p->y_pitch < p->k ||
-      p->y_pitch % 16 != 0 || p->r < 1 || p->s < 1 || p->pad_h < 0 || p->pad_w < 0 || p->pad_h >= p->r || p->pad_w >= p->s)
+      p->y_pitch % 16 != 0 || p->r < 1 || p->s < 1 || p->pad_h < 0 || p->pad_w < 0 || p->pad_h >= p->r ||
+      p->pad_w >= p->s)
     return false;
   if (p->x.h + 2 * p->pad_h < p->r + 1 || p->x.w + 2 * p->pad_w < p->s + 1) return false; /* no window */
   if (!is_winograd(p)) {
@@ -126,8 +129,8 @@ cvy_status cvy_convpool_create(cvy_device *device, const cvy_convpool_params *pa
   *out = NULL;
   const cvy_convpool_params *const p = params;
   CVY_REQUIRE(cvy_convpool_fits(p), CVY_E_ARGUMENT,
-              "convpool: %d samples of %dx%dx%d (pitch %d), %d filters %dx%d (pitch %d), padding %dx%d%s: not a shape that "
-              "is done in one (cvy_convpool_fits)",
+              "convpool: %d samples of %dx%dx%d (pitch %d), %d filters %dx%d (pitch %d), padding %dx%d%s: not a "
+              "shape that is done in one (cvy_convpool_fits)",
               p->n_max, p->x.h, p->x.w, p->x.c, p->x.pitch, p->k, p->r, p->s, p->y_pitch, p->pad_h, p->pad_w,
               p->no_backward_data ? "" : ", with the gradient of its input");
   CVY_REQUIRE(cvy_device_get_facts(device)->cpu_shaped, CVY_E_UNSUPPORTED, "convpool: %s has no kernels for it",
@@ -201,8 +204,8 @@ cvy_status cvy_convpool_forward(cvy_convpool *op, cvy_queue *queue, int n, cvy_b
   const int flags = (bias ? FLAG_BIAS : 0) | (mask ? FLAG_MASK : 0);
   const cvy_grid grid = cvy_conv_groups_of_one(groups_for(op, tasks_of(op, n)));
   if (op->winograd) {
-    CVY_TRY(CVY_LAUNCH(queue, op->weights, cvy_conv_groups_of_one(groups_for(op, p->x.c)), CVY_BUF(w), CVY_BUF(workspace),
-                       CVY_INT(p->x.c), CVY_INT(p->y_pitch)));
+    CVY_TRY(CVY_LAUNCH(queue, op->weights, cvy_conv_groups_of_one(groups_for(op, p->x.c)), CVY_BUF(w),
+                       CVY_BUF(workspace), CVY_INT(p->x.c), CVY_INT(p->y_pitch)));
     CVY_TRY(CVY_LAUNCH(queue, op->forward, grid, CVY_BUF(x), CVY_BUF(bias), CVY_BUF(y), CVY_BUF(mask),
                        CVY_BUF(workspace), CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c),
                        CVY_INT(p->x.pitch), CVY_INT(op->y.h), CVY_INT(op->y.w), CVY_INT(p->y_pitch), CVY_INT(p->pad_h),
@@ -211,7 +214,8 @@ cvy_status cvy_convpool_forward(cvy_convpool *op, cvy_queue *queue, int n, cvy_b
     CVY_TRY(CVY_LAUNCH(queue, op->forward, grid, CVY_BUF(x), CVY_BUF(w), CVY_BUF(bias), CVY_BUF(y), CVY_BUF(mask),
                        CVY_BUF(workspace), CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c),
                        CVY_INT(p->x.pitch), CVY_INT(op->y.h), CVY_INT(op->y.w), CVY_INT(p->y_pitch), CVY_INT(p->r),
-                       CVY_INT(p->s), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(op->forward_slice), CVY_INT(flags)));
+                       CVY_INT(p->s), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(op->forward_slice),
+                       CVY_INT(flags)));
   }
 fail:
   return status;
@@ -231,8 +235,8 @@ cvy_status cvy_convpool_backward_data(cvy_convpool *op, cvy_queue *queue, int n,
                      cvy_conv_groups_of_one(groups_for(op, (int64_t)cvy_ceil_div(p->k, 16) * (p->x.pitch / 16))),
                      CVY_BUF(w), CVY_BUF(workspace), CVY_INT(p->x.c), CVY_INT(p->x.pitch), CVY_INT(p->k),
                      CVY_INT(p->y_pitch)));
-  CVY_TRY(CVY_LAUNCH(queue, op->data, cvy_conv_groups_of_one(groups_for(op, n)), CVY_BUF(dy), CVY_BUF(mask), CVY_BUF(dx),
-                     CVY_BUF(workspace), CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.pitch),
+  CVY_TRY(CVY_LAUNCH(queue, op->data, cvy_conv_groups_of_one(groups_for(op, n)), CVY_BUF(dy), CVY_BUF(mask),
+                     CVY_BUF(dx), CVY_BUF(workspace), CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.pitch),
                      CVY_INT(op->y.h), CVY_INT(op->y.w), CVY_INT(p->k), CVY_INT(p->y_pitch), CVY_INT(p->pad_h),
                      CVY_INT(p->pad_w), CVY_INT(op->turned_floats), CVY_INT(op->forward_slice),
                      CVY_INT(accumulate ? FLAG_ACCUMULATE : 0)));
@@ -256,16 +260,16 @@ cvy_status cvy_convpool_backward_weights(cvy_convpool *op, cvy_queue *queue, int
   const int parts = groups_for(op, tasks_of(op, n)), taps = p->r * p->s * p->x.c;
   const cvy_grid grid = cvy_conv_groups_of_one(parts);
   if (op->winograd)
-    CVY_TRY(CVY_LAUNCH(queue, op->gradient, grid, CVY_BUF(x), CVY_BUF(dy), CVY_BUF(mask), CVY_BUF(workspace), CVY_INT(n),
-                       CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c), CVY_INT(p->x.pitch), CVY_INT(op->y.h),
-                       CVY_INT(op->y.w), CVY_INT(p->y_pitch), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(0),
-                       CVY_INT(op->gradient_slice), CVY_INT(op->own_at), CVY_INT(bias)));
+    CVY_TRY(CVY_LAUNCH(queue, op->gradient, grid, CVY_BUF(x), CVY_BUF(dy), CVY_BUF(mask), CVY_BUF(workspace),
+                       CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c), CVY_INT(p->x.pitch),
+                       CVY_INT(op->y.h), CVY_INT(op->y.w), CVY_INT(p->y_pitch), CVY_INT(p->pad_h), CVY_INT(p->pad_w),
+                       CVY_INT(0), CVY_INT(op->gradient_slice), CVY_INT(op->own_at), CVY_INT(bias)));
   else
-    CVY_TRY(CVY_LAUNCH(queue, op->gradient, grid, CVY_BUF(x), CVY_BUF(dy), CVY_BUF(mask), CVY_BUF(workspace), CVY_INT(n),
-                       CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c), CVY_INT(p->x.pitch), CVY_INT(op->y.h),
-                       CVY_INT(op->y.w), CVY_INT(p->y_pitch), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->pad_h),
-                       CVY_INT(p->pad_w), CVY_INT(op->gradient_slice), CVY_INT(op->gradient_at), CVY_INT(op->offset_at),
-                       CVY_INT(op->own_at), CVY_INT(bias)));
+    CVY_TRY(CVY_LAUNCH(queue, op->gradient, grid, CVY_BUF(x), CVY_BUF(dy), CVY_BUF(mask), CVY_BUF(workspace),
+                       CVY_INT(n), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(p->x.c), CVY_INT(p->x.pitch),
+                       CVY_INT(op->y.h), CVY_INT(op->y.w), CVY_INT(p->y_pitch), CVY_INT(p->r), CVY_INT(p->s),
+                       CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(op->gradient_slice), CVY_INT(op->gradient_at),
+                       CVY_INT(op->offset_at), CVY_INT(op->own_at), CVY_INT(bias)));
   CVY_TRY(CVY_LAUNCH(queue, op->finish, cvy_conv_groups_of_one(groups_for(op, op->winograd ? p->x.c : taps)),
                      CVY_BUF(workspace), CVY_BUF(dw), CVY_BUF(db), CVY_INT(op->winograd ? p->x.c : taps),
                      CVY_INT(p->y_pitch), CVY_INT(parts), CVY_INT(op->own_at), CVY_INT(op->gradient_slice),

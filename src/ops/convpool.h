@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Convolution, ReLU and 2x2 average pool as one operation, for CPU-shaped devices: what lies between them is never stored.
+ * Convolution, ReLU and 2x2 average pool as one operation, for CPU-shaped devices: what lies between them is never
+ * stored.
  *
  *   a[n,h,w,k] = bias[k] + sum_{r,s,c} x[n, h + r - pad_h, w + s - pad_w, c] * w[r,s,c,k]   (0 outside the image)
  *   y[n,p,q,k] = (max(a[n,2p,2q,k],0) + max(a[n,2p,2q+1,k],0) + max(a[n,2p+1,2q,k],0) + max(a[n,2p+1,2q+1,k],0)) / 4
- *   P = floor(H' / 2), Q = floor(W' / 2) with H', W' the sizes of a: a last row or column without a partner is dropped and
- *   never computed.
+ *   P = floor(H' / 2), Q = floor(W' / 2) with H', W' the sizes of a: a last row or column without a partner is dropped
+ *   and never computed.
  *   x: (N,H,W,C) pitch x.pitch · w: (R,S,C,y_pitch) · bias: (y_pitch), zeros behind K · y, dy: (N,P,Q,K) pitch y_pitch;
  *   channels K..pitch-1 come out 0.
  * mask: (N,P,Q,y_pitch) bytes that a training forward writes and the backward passes read: bit 2*i + j says that
@@ -12,22 +13,22 @@
  * backward_weights, backward_data: gradients of w and bias, and of x, as in conv2d.h.
  *
  * Two ways, by shape: `direct` where the input has few channels and wants no gradient (the first layer of a network),
- * Winograd F(2x2,5x5) for 5x5 filters elsewhere: a tile is a pooling window. Relative L2 error of a result against exact
- * arithmetic: 1e-5. Order of every sum is fixed by shape, n and the device's number of compute units: same inputs, same
- * bits. */
+ * Winograd F(2x2,5x5) for 5x5 filters elsewhere: a tile is a pooling window. Relative L2 error of a result against
+ * exact arithmetic: 1e-5. Order of every sum is fixed by shape, n and the device's number of compute units: same
+ * inputs, same bits. */
 #ifndef CVY_OPS_CONVPOOL_H
 #define CVY_OPS_CONVPOOL_H
 
 #include "src/ops/conv2d.h"
 
 typedef struct cvy_convpool_params {
-  int n_max;                        /* largest batch of one call, >= 1 */
+  int n_max; /* largest batch of one call, >= 1 */
   cvy_shape x;
-  int k, y_pitch;                   /* filters and their pitch (y, w, bias, dy): a multiple of 16 */
-  int r, s, pad_h, pad_w;           /* stride 1 */
+  int k, y_pitch;         /* filters and their pitch (y, w, bias, dy): a multiple of 16 */
+  int r, s, pad_h, pad_w; /* stride 1 */
   bool bias;
-  bool no_backward_data;            /* first layer: dx is never asked for */
-  bool inference;                   /* no backward at all, no mask */
+  bool no_backward_data; /* first layer: dx is never asked for */
+  bool inference;        /* no backward at all, no mask */
 } cvy_convpool_params;
 
 /* Is it taken on this device, by a network whose convolutions may take `algos`? On CPU-shaped devices with auto: forced

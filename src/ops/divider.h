@@ -5,7 +5,9 @@
 
 #include <stdint.h>
 
-typedef struct cvy_divider { uint32_t multiplier, shift; } cvy_divider;
+typedef struct cvy_divider {
+  uint32_t multiplier, shift;
+} cvy_divider;
 
 /* For 1 <= d < 2^31: n / d == (mulhi(n, multiplier) + n) >> shift for all 0 <= n < 2^31. */
 static inline cvy_divider cvy_divider_make(int d) {

@@ -5,11 +5,18 @@
 
 enum { RELU, RELU_BACKWARD, RELU_BACKWARD_ADD, ADD, ADD_RELU, ACCUMULATE, N_KERNELS };
 static const char *const kernel_names[N_KERNELS] = {
-  [RELU] = "eltwise_relu", [RELU_BACKWARD] = "eltwise_relu_backward", [RELU_BACKWARD_ADD] = "eltwise_relu_backward_add",
-  [ADD] = "eltwise_add",   [ADD_RELU] = "eltwise_add_relu",           [ACCUMULATE] = "eltwise_accumulate",
+    [RELU] = "eltwise_relu",
+    [RELU_BACKWARD] = "eltwise_relu_backward",
+    [RELU_BACKWARD_ADD] = "eltwise_relu_backward_add",
+    [ADD] = "eltwise_add",
+    [ADD_RELU] = "eltwise_add_relu",
+    [ACCUMULATE] = "eltwise_accumulate",
 };
 
-struct cvy_eltwise { cvy_device *device; cvy_kernel *kernels[N_KERNELS]; };
+struct cvy_eltwise {
+  cvy_device *device;
+  cvy_kernel *kernels[N_KERNELS];
+};
 
 cvy_status cvy_eltwise_create(cvy_device *device, cvy_eltwise **out) {
   cvy_status status = CVY_OK;
@@ -35,7 +42,10 @@ void cvy_eltwise_destroy(cvy_eltwise **op) {
 }
 
 /* One buffer of an operation and its name in messages. */
-typedef struct operand { const char *name; cvy_buffer *buffer; } operand;
+typedef struct operand {
+  const char *name;
+  cvy_buffer *buffer;
+} operand;
 
 static cvy_status launch(cvy_eltwise *op, cvy_queue *queue, int kernel, size_t n_elems, const operand *operands,
                          int n_operands) {

@@ -10,7 +10,7 @@
 #define CVY_OPS_ELTWISE_H
 
 #include "src/cl/launch.h"
-#include "src/ops/tensor.h"
+#include "src/ops/shape.h"
 
 typedef struct cvy_eltwise cvy_eltwise;
 cvy_status cvy_eltwise_create(cvy_device *device, cvy_eltwise **out);

@@ -6,9 +6,13 @@
 #include "src/ops/divider.h"
 #include "src/ops/stream.h"
 
-enum { BLOCK_POSITIONS = 4096 };   /* positions per piece of work on a CPU device */
+enum { BLOCK_POSITIONS = 4096 }; /* positions per piece of work on a CPU device */
 
-struct cvy_gather { cvy_device *device; cvy_shape x; cvy_kernel *kernel; };
+struct cvy_gather {
+  cvy_device *device;
+  cvy_shape x;
+  cvy_kernel *kernel;
+};
 
 cvy_status cvy_gather_create(cvy_device *device, const cvy_shape *x, cvy_gather **out) {
   cvy_status status = CVY_OK;

@@ -9,7 +9,7 @@
 #define CVY_OPS_GATHER_H
 
 #include "src/cl/launch.h"
-#include "src/ops/tensor.h"
+#include "src/ops/shape.h"
 
 typedef struct cvy_gather cvy_gather;
 cvy_status cvy_gather_create(cvy_device *device, const cvy_shape *x, cvy_gather **out);

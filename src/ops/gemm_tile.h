@@ -8,7 +8,9 @@
 #include "src/ops/conv2d_algorithm.h"
 
 /* A work-group makes m x n results in steps of k of the depth, with m*n/64 work-items. */
-typedef struct cvy_gemm_tile { int m, n, k; } cvy_gemm_tile;
+typedef struct cvy_gemm_tile {
+  int m, n, k;
+} cvy_gemm_tile;
 
 /* What a tuner tries: {m, n, k, 0}, largest first; the default is cvy_gemm_tile_choose's. Every row has its own rows in
  * tests/data/kernel_variants.txt. */
@@ -21,8 +23,8 @@ bool cvy_gemm_tile_fits(const cvy_device_facts *facts, cvy_gemm_tile tile);
 /* Work-groups that a device holds at once: 512 work-items per compute unit, which the kernels' registers and local
  * memory allow everywhere (tools/kernel-check). */
 int cvy_gemm_slots(const cvy_device_facts *facts, cvy_gemm_tile tile);
-/* For `batches` products of rows x columns: of the tiles that fit, the one that leaves the busiest compute unit the least
- * to do. `split`: the depth can be cut until the device is full, so that only cut-off tiles count. */
+/* For `batches` products of rows x columns: of the tiles that fit, the one that leaves the busiest compute unit the
+ * least to do. `split`: the depth can be cut until the device is full, so that only cut-off tiles count. */
 cvy_gemm_tile cvy_gemm_tile_choose(const cvy_device_facts *facts, int64_t rows, int64_t columns, int64_t batches,
                                    bool split);
 /* One of cvy_gemm_tiles, or all zeros, the default → a tile. CVY_E_ARGUMENT with the reason if it does not fit. */

@@ -16,19 +16,19 @@ cvy_status cvy_linear_create(cvy_device *device, const cvy_linear_params *params
   op = cvy_calloc(1, sizeof *op);
   CVY_REQUIRE(op, CVY_E_MEMORY, "linear layer: out of memory for %zu bytes", sizeof *op);
   cvy_conv2d_params conv = {.n_max = params->n_max,
-                                  .x = params->x,
-                                  .k = params->k,
-                                  .y_pitch = params->y_pitch,
-                                  .r = params->x.h,
-                                  .s = params->x.w,
-                                  .stride_h = 1,
-                                  .stride_w = 1,
-                                  .bias = params->bias,
-                                  .no_backward_data = params->no_backward_data,
-                                  .inference = params->inference,
-                                  .algos = params->algos,
-                                  .math = params->math,
-                                  .layer = params->layer};
+                            .x = params->x,
+                            .k = params->k,
+                            .y_pitch = params->y_pitch,
+                            .r = params->x.h,
+                            .s = params->x.w,
+                            .stride_h = 1,
+                            .stride_w = 1,
+                            .bias = params->bias,
+                            .no_backward_data = params->no_backward_data,
+                            .inference = params->inference,
+                            .algos = params->algos,
+                            .math = params->math,
+                            .layer = params->layer};
   memcpy(conv.choice, params->choice, sizeof conv.choice);
   CVY_TRY(cvy_conv2d_create(device, &conv, &op->conv));
   *out = op;

@@ -15,9 +15,9 @@ typedef struct cvy_linear_params {
   cvy_shape x;
   int k, y_pitch;
   bool bias, no_backward_data, inference;
-  cvy_conv_algo_list algos;         /* as in conv2d.h */
+  cvy_conv_algo_list algos; /* as in conv2d.h */
   cvy_conv_choice choice[CVY_CONV_PASSES];
-  cvy_math math;                    /* as in conv2d.h */
+  cvy_math math; /* as in conv2d.h */
   const char *layer;
 } cvy_linear_params;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Trying a device's matrix unit: each tile of the core once, through the kernel of Winograd's products, which is the core and
- * nothing else. */
+ * Trying a device's matrix unit: each tile of the core once, through the kernel of Winograd's products, which is the
+ * core and nothing else. */
 #include "src/ops/math.h"
 
 #include "src/ops/gemm_tile.h"
@@ -10,13 +10,17 @@ enum { ROWS = 133, DEPTH = 44, COLUMNS = 140 };
 
 /* Integers of 11 bits and of 4, which are exact in TF32; sums of DEPTH products of one each stay below 2^24. */
 static float value_of(int row, int column, bool large) {
-  const unsigned int mixed = ((unsigned int)row * 2654435761u + (unsigned int)column * 40503u + 12345u) * 2246822519u >> 8;
+  const unsigned int mixed =
+      ((unsigned int)row * 2654435761u + (unsigned int)column * 40503u + 12345u) * 2246822519u >> 8;
   return (float)((int)(large ? mixed % 4095 : mixed % 31) - (large ? 2047 : 15));
 }
 static float a_at(int row, int k) { return value_of(row, k, k % 2 == 0); }
 static float b_at(int k, int column) { return value_of(k, column + 1000, k % 2 != 0); }
 
-typedef struct trial { cvy_buffer *a, *b, *c; float *host; } trial;
+typedef struct trial {
+  cvy_buffer *a, *b, *c;
+  float *host;
+} trial;
 
 static cvy_status upload(cvy_queue *queue, trial *t) {
   cvy_status status = CVY_OK;
@@ -41,7 +45,8 @@ static cvy_status try_tile(cvy_queue *queue, trial *t, cvy_gemm_tile tile, int m
   const cvy_define defines[] = {
       {"STAGE", 1}, {"TILE_M", tile.m}, {"TILE_N", tile.n}, {"TILE_K", tile.k}, {"MATH", math}};
   const int items = cvy_gemm_items(tile), groups = cvy_ceil_div(ROWS, tile.m) * cvy_ceil_div(COLUMNS, tile.n);
-  CVY_TRY(cvy_kernel_create(cvy_queue_device(queue), "conv2d_winograd_simt", "winograd_simt_multiply", defines, 5, &kernel));
+  CVY_TRY(cvy_kernel_create(cvy_queue_device(queue), "conv2d_winograd_simt", "winograd_simt_multiply", defines, 5,
+                            &kernel));
   CVY_TRY(cvy_buffer_fill(queue, t->c, 0, ROWS * COLUMNS * sizeof(float), UINT32_C(0x7fc00000)));
   CVY_TRY(CVY_LAUNCH(queue, kernel,
                      ((cvy_grid){.global = {(size_t)groups * (size_t)items, 1, 1}, .local = {(size_t)items, 1, 1}}),
@@ -87,7 +92,8 @@ fail:
 
 int cvy_math_define(const cvy_device *device, cvy_math math) {
   const cvy_device_facts *const facts = cvy_device_get_facts(device);
-  const bool mine = math == CVY_MATH_TF32 ? facts->matrix_unit == CVY_MATRIX_NVIDIA : facts->matrix_unit == CVY_MATRIX_AMD;
+  const bool mine =
+      math == CVY_MATH_TF32 ? facts->matrix_unit == CVY_MATRIX_NVIDIA : facts->matrix_unit == CVY_MATRIX_AMD;
   return mine && cvy_device_get_matrix(device)->works ? define_of(facts) : 0;
 }
 
@@ -104,7 +110,8 @@ cvy_math cvy_math_resolve(cvy_device *device, cvy_math wanted) {
     state->tried = true, state->works = !why;
     if (amd && why) cvy_log_warning("%s: products do without its matrix units: %s", cvy_device_label(device), why);
     if (!why)
-      cvy_log_info("%s: its matrix units were tried and are used, with %s", cvy_device_label(device), amd ? "float32" : "TF32");
+      cvy_log_info("%s: its matrix units were tried and are used, with %s", cvy_device_label(device),
+                   amd ? "float32" : "TF32");
   }
   if (tf32 && (amd || !state->works) && !state->told) {
     if (facts->cpu_shaped) why = "its kernels are those for CPUs, which know float32 only";

@@ -5,15 +5,15 @@
 #ifndef CVY_OPS_MATH_H
 #define CVY_OPS_MATH_H
 
-#include "src/cl/device.h"
+#include "src/cl/opened_device.h"
 
-/* Rounding both factors to 10 bits of mantissa costs a product at most 2^-10 of its magnitude; sums are float32. Relative
- * L2 of a result whose terms do not cancel: 3e-4 by simulation, 5e-4 through Winograd's F(2x2,3x3). Where a large mean
- * meets a filter that cancels it, it is larger in the same measure as with float32. */
+/* Rounding both factors to 10 bits of mantissa costs a product at most 2^-10 of its magnitude; sums are float32.
+ * Relative L2 of a result whose terms do not cancel: 3e-4 by simulation, 5e-4 through Winograd's F(2x2,3x3). Where a
+ * large mean meets a filter that cancels it, it is larger in the same measure as with float32. */
 #define CVY_TF32_ERROR_BOUND 2e-3
 
-/* What is used where `wanted` is asked for: that, or CVY_MATH_FP32 with one warning per opened device that says why. The
- * first call that asks for what the device's matrix unit has (TF32 NVIDIA's, float32 AMD's) compiles and runs small
+/* What is used where `wanted` is asked for: that, or CVY_MATH_FP32 with one warning per opened device that says why.
+ * The first call that asks for what the device's matrix unit has (TF32 NVIDIA's, float32 AMD's) compiles and runs small
  * products on its compute queue, the answer stays with the device. */
 cvy_math cvy_math_resolve(cvy_device *device, cvy_math wanted);
 /* Value of -D MATH for kernels on the core; 0: leave it out. `math` is one that cvy_math_resolve gave. */

@@ -6,14 +6,14 @@
 #include "src/ops/divider.h"
 #include "src/ops/stream.h"
 
-enum { WIDE_WINDOW = 32 };   /* positions from which a SIMT work-group shares a window */
+enum { WIDE_WINDOW = 32 }; /* positions from which a SIMT work-group shares a window */
 
 struct cvy_pool2d {
   cvy_device *device;
   cvy_pool2d_params params;
   cvy_shape y;
   int vec, c_lanes;
-  bool wide;                 /* forward is pool2d_forward_wide */
+  bool wide; /* forward is pool2d_forward_wide */
   cvy_kernel *forward, *backward;
 };
 
@@ -35,16 +35,16 @@ cvy_status cvy_pool2d_output_shape(const cvy_pool2d_params *params, cvy_shape *y
               "pool2d: padding %d and %d must be at least 0 and smaller than the filter %dx%d", p->pad_h, p->pad_w,
               p->r, p->s);
   CVY_REQUIRE(p->r - p->pad_h <= p->x.h + p->pad_h && p->s - p->pad_w <= p->x.w + p->pad_w, CVY_E_ARGUMENT,
-              "pool2d: filter %dx%d is larger than the image %dx%d with padding %d and %d", p->r, p->s, p->x.h,
-              p->x.w, p->pad_h, p->pad_w);
+              "pool2d: filter %dx%d is larger than the image %dx%d with padding %d and %d", p->r, p->s, p->x.h, p->x.w,
+              p->pad_h, p->pad_w);
   *y = (cvy_shape){.h = (p->x.h + p->pad_h - (p->r - p->pad_h)) / p->stride_h + 1,
                    .w = (p->x.w + p->pad_w - (p->s - p->pad_w)) / p->stride_w + 1,
                    .c = p->x.c,
                    .pitch = p->x.pitch};
   /* with padding the output can be the larger one */
   CVY_REQUIRE(cvy_fits_int32(y, p->n_max), CVY_E_ARGUMENT,
-              "pool2d: %d samples of the output %dx%d with pitch %d are more than 2^31-1 floats", p->n_max, y->h,
-              y->w, y->pitch);
+              "pool2d: %d samples of the output %dx%d with pitch %d are more than 2^31-1 floats", p->n_max, y->h, y->w,
+              y->pitch);
 fail:
   return status;
 }
@@ -63,8 +63,8 @@ cvy_status cvy_pool2d_create(cvy_device *device, const cvy_pool2d_params *params
   *op = (cvy_pool2d){.device = device, .params = *p, .y = y, .vec = cvy_stream_vec(device, p->x.pitch)};
   op->wide = !cpu && (size_t)p->r * (size_t)p->s >= WIDE_WINDOW;
   op->c_lanes = op->wide ? cvy_stream_lanes(p->x.pitch / op->vec, 8) : 1;
-  const cvy_define defines[] = {{"KIND", p->kind == CVY_POOL_AVG}, {"VEC", op->vec}, {"C_LANES", op->c_lanes},
-                                {"RELU", p->relu}};
+  const cvy_define defines[] = {
+      {"KIND", p->kind == CVY_POOL_AVG}, {"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"RELU", p->relu}};
   const int n_defines = (int)(sizeof defines / sizeof *defines) - !p->relu;
   CVY_TRY(cvy_kernel_create(device, "pool2d", op->wide ? "pool2d_forward_wide" : "pool2d_forward", defines, n_defines,
                             &op->forward));
@@ -90,10 +90,19 @@ static size_t bytes_of(const cvy_shape *shape, int n) { return (size_t)n * cvy_s
 enum { N_GEOMETRY = 13, MAX_ARGS = 32 };
 static void add_geometry(const cvy_pool2d *op, size_t count, cvy_arg *args) {
   const cvy_pool2d_params *const p = &op->params;
-  const cvy_arg geometry[N_GEOMETRY] = {
-    CVY_INT((int32_t)count), CVY_INT(p->x.pitch / op->vec), CVY_INT(p->x.h), CVY_INT(p->x.w), CVY_INT(op->y.h),
-    CVY_INT(op->y.w), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(p->pad_h),
-    CVY_INT(p->pad_w), CVY_FLOAT((float)(1.0 / ((double)p->r * p->s)))};
+  const cvy_arg geometry[N_GEOMETRY] = {CVY_INT((int32_t)count),
+                                        CVY_INT(p->x.pitch / op->vec),
+                                        CVY_INT(p->x.h),
+                                        CVY_INT(p->x.w),
+                                        CVY_INT(op->y.h),
+                                        CVY_INT(op->y.w),
+                                        CVY_INT(p->r),
+                                        CVY_INT(p->s),
+                                        CVY_INT(p->stride_h),
+                                        CVY_INT(p->stride_w),
+                                        CVY_INT(p->pad_h),
+                                        CVY_INT(p->pad_w),
+                                        CVY_FLOAT((float)(1.0 / ((double)p->r * p->s)))};
   memcpy(args, geometry, sizeof geometry);
 }
 
@@ -149,13 +158,17 @@ cvy_status cvy_pool2d_backward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buff
   }
   const size_t total = (size_t)n * cvy_shape_elems(in) / (size_t)op->vec;
   cvy_arg args[MAX_ARGS] = {CVY_BUF(x), CVY_BUF(y), CVY_BUF(dy), CVY_BUF(dx)};
-  const cvy_arg more[] = {CVY_DIVIDER(op->params.stride_h), CVY_DIVIDER(op->params.stride_w), CVY_INT(accumulate),
-                          CVY_DIVIDER(in->pitch / op->vec), CVY_DIVIDER(in->w), CVY_DIVIDER(in->h)};
+  const cvy_arg more[] = {CVY_DIVIDER(op->params.stride_h),
+                          CVY_DIVIDER(op->params.stride_w),
+                          CVY_INT(accumulate),
+                          CVY_DIVIDER(in->pitch / op->vec),
+                          CVY_DIVIDER(in->w),
+                          CVY_DIVIDER(in->h)};
   add_geometry(op, facts->cpu_shaped ? (size_t)n : total, args + 4);
   memcpy(args + 4 + N_GEOMETRY, more, sizeof more);
-  const cvy_grid grid = facts->cpu_shaped
-    ? (cvy_grid){.global = {cvy_cpu_groups(facts, (size_t)n * (size_t)in->h)}, .local = {1}}
-    : (cvy_grid){.global = {cvy_round_up(total, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
+  const cvy_grid grid =
+      facts->cpu_shaped ? (cvy_grid){.global = {cvy_cpu_groups(facts, (size_t)n * (size_t)in->h)}, .local = {1}}
+                        : (cvy_grid){.global = {cvy_round_up(total, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
   CVY_TRY(cvy_launch(queue, op->backward, grid, args, 4 + N_GEOMETRY + 5 + (facts->cpu_shaped ? 0 : 6), NULL));
 fail:
   return status;

@@ -6,23 +6,23 @@
  *        A NaN in the window is the result. The backward finds the place again from x and y: nothing else is saved.
  *   avg: y = sum over the window / (R*S), padding counts as zeros (count_include_pad). Gradient dy/(R*S) to every
  *   pixel of the window.
- * With `relu` (average only) the pixels are those of max(x, 0): a ReLU in front that is not made by itself. Its gradient
- * passes where x > 0.
+ * With `relu` (average only) the pixels are those of max(x, 0): a ReLU in front that is not made by itself. Its
+ * gradient passes where x > 0.
  * x, dx: (N,H,W,C) pitch · y, dy: (N,P,Q,C), the same pitch. pad < filter (no window lies wholly in padding):
  * CVY_E_ARGUMENT else. */
 #ifndef CVY_OPS_POOL2D_H
 #define CVY_OPS_POOL2D_H
 
 #include "src/cl/launch.h"
-#include "src/ops/tensor.h"
+#include "src/ops/shape.h"
 
 typedef enum cvy_pool_kind { CVY_POOL_MAX, CVY_POOL_AVG } cvy_pool_kind;
 typedef struct cvy_pool2d_params {
   int n_max;
   cvy_pool_kind kind;
   cvy_shape x;
-  int r, s, stride_h, stride_w, pad_h, pad_w;   /* global average: r = h, s = w, strides 1, pads 0 */
-  bool relu;                        /* average: of max(x, 0) */
+  int r, s, stride_h, stride_w, pad_h, pad_w; /* global average: r = h, s = w, strides 1, pads 0 */
+  bool relu;                                  /* average: of max(x, 0) */
 } cvy_pool2d_params;
 
 typedef struct cvy_pool2d cvy_pool2d;
@@ -30,8 +30,8 @@ cvy_status cvy_pool2d_output_shape(const cvy_pool2d_params *params, cvy_shape *y
 cvy_status cvy_pool2d_create(cvy_device *device, const cvy_pool2d_params *params, cvy_pool2d **out);
 void cvy_pool2d_destroy(cvy_pool2d **op);
 cvy_status cvy_pool2d_forward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *y);
-/* Gathers: each dx element sums its windows in fixed order. x, y: forward's (unused for avg, may be NULL, but for x with relu).
- * accumulate: dx +=. */
+/* Gathers: each dx element sums its windows in fixed order. x, y: forward's (unused for avg, may be NULL, but for x
+ * with relu). accumulate: dx +=. */
 cvy_status cvy_pool2d_backward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *y, cvy_buffer *dy,
                                cvy_buffer *dx, bool accumulate);
 

@@ -5,7 +5,7 @@
 
 enum {
   CPU_BLOCK_BYTES =
-    131072, /* of a block of rows: its columns are gone through 256 bytes at a time, so it should stay in the cache */
+      131072, /* of a block of rows: its columns are gone through 256 bytes at a time, so it should stay in the cache */
   SIMT_GROUPS_PER_UNIT = 8,
   MAX_PARTIAL_SUMS = 1024,
   MIN_SUM_CHUNK = 16384 /* floats that are worth a work-group of their own */
@@ -14,7 +14,7 @@ enum {
 struct cvy_reduce {
   cvy_device *device;
   cvy_kernel *columns, *columns_scalar, *sum, *parts;
-  cvy_buffer *partial_sums;      /* of reduce_sum: MAX_PARTIAL_SUMS floats */
+  cvy_buffer *partial_sums; /* of reduce_sum: MAX_PARTIAL_SUMS floats */
 };
 
 cvy_status cvy_reduce_create(cvy_device *device, cvy_reduce **out) {
@@ -50,9 +50,12 @@ void cvy_reduce_destroy(cvy_reduce **op) {
 
 static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
 
-/* How a matrix is cut: vectors per row, those that a work-group takes, rows per block. Fewer rows may be cut into more blocks:
- * most_blocks is the most for any number of rows up to this one. */
-typedef struct cut { size_t vecs, lanes, block, n_blocks, most_blocks; bool scalar; } cut;
+/* How a matrix is cut: vectors per row, those that a work-group takes, rows per block. Fewer rows may be cut into more
+ * blocks: most_blocks is the most for any number of rows up to this one. */
+typedef struct cut {
+  size_t vecs, lanes, block, n_blocks, most_blocks;
+  bool scalar;
+} cut;
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
@@ -95,8 +98,8 @@ static cvy_status launch_columns(cvy_reduce *op, cvy_queue *queue, const cut *c,
                     CVY_UINT((uint32_t)n_blocks), CVY_UINT((uint32_t)lanes), CVY_INT(accumulate));
 }
 
-cvy_status cvy_reduce_columns(cvy_reduce *op, cvy_queue *queue, size_t rows, int pitch, cvy_buffer *x,
-                              cvy_buffer *out, bool accumulate, cvy_buffer *workspace) {
+cvy_status cvy_reduce_columns(cvy_reduce *op, cvy_queue *queue, size_t rows, int pitch, cvy_buffer *x, cvy_buffer *out,
+                              bool accumulate, cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
   size_t elems;
   CVY_REQUIRE(pitch >= 1 && rows >= 1 && cvy_mul_size(rows, (size_t)pitch, &elems) && elems <= INT32_MAX,
@@ -110,7 +113,7 @@ cvy_status cvy_reduce_columns(cvy_reduce *op, cvy_queue *queue, size_t rows, int
     CVY_TRY(launch_columns(op, queue, &c, rows, c.block, 1, c.lanes, x, out, accumulate));
   } else {
     const bool cpu = cvy_device_get_facts(op->device)->cpu_shaped;
-    const size_t few = cpu ? 4 : c.lanes < 2 ? c.lanes : 2;   /* many blocks, few channels: narrow work-groups */
+    const size_t few = cpu ? 4 : c.lanes < 2 ? c.lanes : 2; /* many blocks, few channels: narrow work-groups */
     CVY_TRY(launch_columns(op, queue, &c, rows, c.block, c.n_blocks, c.lanes, x, workspace, false));
     CVY_TRY(launch_columns(op, queue, &c, c.n_blocks, c.n_blocks, 1, few, workspace, out, accumulate));
   }
@@ -147,9 +150,9 @@ cvy_status cvy_reduce_parts(cvy_reduce *op, cvy_queue *queue, size_t n, int n_pa
   const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
   size_t elems;
   CVY_REQUIRE(n >= 1 && n <= INT32_MAX && n_parts >= 1 && cvy_mul_size(n, (size_t)n_parts, &elems) &&
-                elems <= SIZE_MAX / sizeof(float),
-              CVY_E_ARGUMENT,
-              "reduce: %d parts of %zu elements: must be at least 1 each, and at most 2^31-1 elements", n_parts, n);
+                  elems <= SIZE_MAX / sizeof(float),
+              CVY_E_ARGUMENT, "reduce: %d parts of %zu elements: must be at least 1 each, and at most 2^31-1 elements",
+              n_parts, n);
   CVY_TRY(cvy_check_buffer("reduce", "x", x, elems * sizeof(float)));
   CVY_TRY(cvy_check_buffer("reduce", "out", out, n * sizeof(float)));
   cvy_grid grid = {.global = {cvy_round_up(n, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};

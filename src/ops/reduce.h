@@ -9,7 +9,7 @@
 #define CVY_OPS_REDUCE_H
 
 #include "src/cl/launch.h"
-#include "src/ops/tensor.h"
+#include "src/ops/shape.h"
 
 typedef struct cvy_reduce cvy_reduce;
 cvy_status cvy_reduce_create(cvy_device *device, cvy_reduce **out);

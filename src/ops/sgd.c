@@ -5,7 +5,10 @@
 
 #include "src/ops/stream.h"
 
-struct cvy_sgd { cvy_device *device; cvy_kernel *update, *update_momentum, *running; };
+struct cvy_sgd {
+  cvy_device *device;
+  cvy_kernel *update, *update_momentum, *running;
+};
 
 cvy_status cvy_sgd_create(cvy_device *device, cvy_sgd **out) {
   cvy_status status = CVY_OK;

@@ -13,9 +13,8 @@
 #define CVY_OPS_SGD_H
 
 #include "src/cl/launch.h"
-#include "src/ops/tensor.h"
-
-typedef struct cvy_sgd_params { float lr, momentum, weight_decay; bool nesterov; } cvy_sgd_params;
+#include "src/ops/sgd_params.h"
+#include "src/ops/shape.h"
 
 typedef struct cvy_sgd cvy_sgd;
 cvy_status cvy_sgd_create(cvy_device *device, cvy_sgd **out);

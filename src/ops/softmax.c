@@ -3,9 +3,13 @@
 
 #include "src/ops/stream.h"
 
-enum { LANES = 16 };   /* work-items per row (cl/row.clh) */
+enum { LANES = 16 }; /* work-items per row (cl/row.clh) */
 
-struct cvy_softmax { cvy_device *device; int c, pitch; cvy_kernel *forward, *backward; };
+struct cvy_softmax {
+  cvy_device *device;
+  int c, pitch;
+  cvy_kernel *forward, *backward;
+};
 
 cvy_status cvy_softmax_create(cvy_device *device, int c, int pitch, cvy_softmax **out) {
   cvy_status status = CVY_OK;
@@ -44,9 +48,9 @@ static cvy_status prepare(const cvy_softmax *op, int rows, cvy_buffer *const buf
   for (int i = 0; i < 3; i++)
     if (names[i])
       CVY_TRY(cvy_check_buffer("softmax", names[i], buffers[i], (size_t)rows * (size_t)op->pitch * sizeof(float)));
-  *grid = facts->cpu_shaped
-    ? (cvy_grid){.global = {cvy_cpu_groups(facts, (size_t)rows)}, .local = {1}}
-    : (cvy_grid){.global = {cvy_round_up((size_t)rows * LANES, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
+  *grid = facts->cpu_shaped ? (cvy_grid){.global = {cvy_cpu_groups(facts, (size_t)rows)}, .local = {1}}
+                            : (cvy_grid){.global = {cvy_round_up((size_t)rows * LANES, CVY_STREAM_LOCAL)},
+                                         .local = {CVY_STREAM_LOCAL}};
 fail:
   return status;
 }
@@ -56,7 +60,7 @@ cvy_status cvy_softmax_forward(cvy_softmax *op, cvy_queue *queue, int rows, cvy_
   cvy_grid grid;
   CVY_TRY(prepare(op, rows, (cvy_buffer *const[]){x, y, NULL}, (const char *const[]){"x", "y", NULL}, &grid));
   CVY_TRY(
-    CVY_LAUNCH(queue, op->forward, grid, CVY_BUF(x), CVY_BUF(y), CVY_INT(rows), CVY_INT(op->c), CVY_INT(op->pitch)));
+      CVY_LAUNCH(queue, op->forward, grid, CVY_BUF(x), CVY_BUF(y), CVY_INT(rows), CVY_INT(op->c), CVY_INT(op->pitch)));
 fail:
   return status;
 }

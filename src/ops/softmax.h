@@ -7,7 +7,7 @@
 #define CVY_OPS_SOFTMAX_H
 
 #include "src/cl/launch.h"
-#include "src/ops/tensor.h"
+#include "src/ops/shape.h"
 
 typedef struct cvy_softmax cvy_softmax;
 cvy_status cvy_softmax_create(cvy_device *device, int c, int pitch, cvy_softmax **out);

@@ -5,10 +5,14 @@
 
 #include "src/ops/stream.h"
 
-enum { LANES = 16 };   /* work-items per row (cl/row.clh) */
+enum { LANES = 16 }; /* work-items per row (cl/row.clh) */
 
 /* The workspace holds a cvy_xent_result for each sample. */
-struct cvy_softmax_xent { cvy_device *device; int n_max, c, pitch; cvy_kernel *rows, *finish; };
+struct cvy_softmax_xent {
+  cvy_device *device;
+  int n_max, c, pitch;
+  cvy_kernel *rows, *finish;
+};
 
 cvy_status cvy_softmax_xent_create(cvy_device *device, int n_max, int c, int pitch, cvy_softmax_xent **out) {
   cvy_status status = CVY_OK;
@@ -16,8 +20,7 @@ cvy_status cvy_softmax_xent_create(cvy_device *device, int n_max, int c, int pit
   *out = NULL;
   const cvy_shape row = {1, 1, c, pitch};
   CVY_REQUIRE(c >= 1 && pitch >= c, CVY_E_ARGUMENT,
-              "cross-entropy: %d classes with pitch %d: must be at least 1, and the pitch at least as large", c,
-              pitch);
+              "cross-entropy: %d classes with pitch %d: must be at least 1, and the pitch at least as large", c, pitch);
   CVY_REQUIRE(n_max >= 1 && n_max <= INT32_MAX / LANES && cvy_fits_int32(&row, n_max), CVY_E_ARGUMENT,
               "cross-entropy: %d samples with pitch %d: must be at least 1 and fewer than 2^31 floats", n_max, pitch);
   op = cvy_calloc(1, sizeof *op);
@@ -60,7 +63,7 @@ cvy_status cvy_softmax_xent_run(cvy_softmax_xent *op, cvy_queue *queue, int n, c
   CVY_TRY(cvy_check_buffer("cross-entropy", "workspace", workspace, cvy_softmax_xent_workspace_bytes(op)));
   const size_t local = facts->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
   const size_t global =
-    facts->cpu_shaped ? cvy_cpu_groups(facts, (size_t)n) : cvy_round_up((size_t)n * LANES, CVY_STREAM_LOCAL);
+      facts->cpu_shaped ? cvy_cpu_groups(facts, (size_t)n) : cvy_round_up((size_t)n * LANES, CVY_STREAM_LOCAL);
   CVY_TRY(CVY_LAUNCH(queue, op->rows, ((cvy_grid){.global = {global}, .local = {local}}), CVY_BUF(x), CVY_BUF(labels),
                      CVY_BUF(dx ? dx : x), CVY_BUF(workspace), CVY_INT(n), CVY_INT(op->c), CVY_INT(op->pitch),
                      CVY_FLOAT(scale), CVY_INT(dx != NULL)));

@@ -13,10 +13,13 @@
 #include <math.h>
 
 #include "src/cl/launch.h"
-#include "src/ops/tensor.h"
+#include "src/ops/shape.h"
 
 /* loss_rest: what rounding took from loss_sum. The same in cl/softmax_xent.cl. */
-typedef struct cvy_xent_result { float loss_sum, loss_rest; int32_t correct; } cvy_xent_result;
+typedef struct cvy_xent_result {
+  float loss_sum, loss_rest;
+  int32_t correct;
+} cvy_xent_result;
 
 /* The sum of the losses to a double's digits: however many samples there are, each counts with all of its own. */
 static inline double cvy_xent_loss(const cvy_xent_result *result) {

@@ -4,7 +4,7 @@
 #define CVY_OPS_STREAM_H
 
 #include "src/cl/launch.h"
-#include "src/ops/tensor.h"
+#include "src/ops/shape.h"
 
 enum {
   CVY_STREAM_LOCAL = 256,        /* work-items of a SIMT work-group (LOCAL in cl/vector.clh) */
@@ -37,7 +37,10 @@ static inline size_t cvy_cpu_groups(const cvy_device_facts *facts, size_t n_unit
   return n_units < most ? n_units : most;
 }
 
-typedef struct cvy_stream { cvy_grid grid; uint32_t n_vec, chunk; } cvy_stream;
+typedef struct cvy_stream {
+  cvy_grid grid;
+  uint32_t n_vec, chunk;
+} cvy_stream;
 
 /* Geometry of CVY_FOR_EACH_VECTOR over n_elems floats (a multiple of 16, in [16, 2^34)). */
 static inline cvy_status cvy_stream_plan(cvy_device *device, const char *op, size_t n_elems, cvy_stream *out) {
@@ -60,7 +63,10 @@ static inline cvy_status cvy_stream_plan(cvy_device *device, const char *op, siz
 }
 
 /* Geometry of CVY_FOR_EACH_VECTOR over any number n >= 1 of vectors that fits an int. */
-typedef struct cvy_spread { cvy_grid grid; int chunk; } cvy_spread;
+typedef struct cvy_spread {
+  cvy_grid grid;
+  int chunk;
+} cvy_spread;
 
 static inline cvy_spread cvy_spread_over(cvy_device *device, int64_t n) {
   const cvy_device_facts *const facts = cvy_device_get_facts(device);

@@ -252,7 +252,8 @@ static const char *read_file(cvy_tune_table *table, char *data, size_t size) {
   if (memcmp(tail, end_word, sizeof end_word - 1) != 0 || memcmp(tail + sizeof end_word - 1, digits, 16) != 0 ||
       tail[end - 1] != '\n' || tail[-1] != '\n')
     return "is damaged";
-  if (size - end < head || memcmp(data, table->head, head) != 0) return "was made for another device or by other kernels";
+  if (size - end < head || memcmp(data, table->head, head) != 0)
+    return "was made for another device or by other kernels";
   *tail = '\0';
   for (char *at = data + head, *line; at < tail && (line = strsep(&at, "\n"));) {
     cvy_tune_entry entry;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Tuned choices of one device: what was measured best for each convolution's shape, batch and pass; in memory and on the
- * disk. Pure but for cvy_tune_table_open, which asks the device who it is. One thread per table.
+ * Tuned choices of one device: what was measured best for each convolution's shape, batch and pass; in memory and on
+ * the disk. Pure but for cvy_tune_table_open, which asks the device who it is. One thread per table.
  *
  * On disk: $XDG_CACHE_HOME/convoy/tune-NAME-KEY.txt (or ~/.cache/convoy/…), NAME the device's for people, KEY 16
  * hexadecimal digits: XXH3-64 of everything in the head but the kernels. Lines, each ended by a newline:
@@ -11,8 +11,8 @@
  *   end 16 hexadecimal digits                                        XXH64 of everything above
  * PASS as cvy_conv_pass_name, SHAPE as cvy_tune_shape_text, CHOICE and DEFAULT as cvy_conv_choice_text; MS are
  * whole microseconds: median times of the choice and of the shipped default for N samples.
- * A file that is short, damaged, of another version, device or other kernels counts as not there, and the table says why;
- * the next save replaces it. Writers work aside and rename: readers see an old or a new file, never a
+ * A file that is short, damaged, of another version, device or other kernels counts as not there, and the table says
+ * why; the next save replaces it. Writers work aside and rename: readers see an old or a new file, never a
  * half. Saving keeps what the file has and the table has not; of two who save at once one may lose its news.
  * CVY_NO_TUNE=1: no file is read or written (for tests). */
 #ifndef CVY_OPS_TUNE_TABLE_H
@@ -23,7 +23,7 @@
 enum { CVY_TUNE_SHAPE_BYTES = 128 };
 
 typedef struct cvy_tune_entry {
-  int n;                            /* samples */
+  int n; /* samples */
   cvy_conv_pass pass;
   char shape[CVY_TUNE_SHAPE_BYTES];
   cvy_conv_choice choice, standard; /* the best one, the shipped default */
@@ -31,9 +31,9 @@ typedef struct cvy_tune_entry {
 } cvy_tune_entry;
 
 typedef struct cvy_tune_table {
-  char *head;                       /* the file's lines in front of the entries */
-  char *path;                       /* NULL: there is no place for a file */
-  const char *wrong;                /* why the file that is there is not used, as "is damaged"; NULL else. Static */
+  char *head;        /* the file's lines in front of the entries */
+  char *path;        /* NULL: there is no place for a file */
+  const char *wrong; /* why the file that is there is not used, as "is damaged"; NULL else. Static */
   cvy_tune_entry *entries;
   int n;
   size_t capacity;
@@ -50,8 +50,8 @@ cvy_status cvy_tune_table_open(cvy_device *device, cvy_tune_table **out);
 cvy_status cvy_tune_table_create(const char *head, const char *path, cvy_tune_table **out);
 void cvy_tune_table_destroy(cvy_tune_table **table);
 
-/* Reads the file's entries into the table; those that it has already stay. False: there is no good file (table->wrong: but
- * a bad one). Says nothing of a bad file: whoever knows what is done instead says both at once. */
+/* Reads the file's entries into the table; those that it has already stay. False: there is no good file (table->wrong:
+ * but a bad one). Says nothing of a bad file: whoever knows what is done instead says both at once. */
 bool cvy_tune_table_load(cvy_tune_table *table);
 /* CVY_E_IO with the reason said. Without a path nothing happens. */
 cvy_status cvy_tune_table_save(const cvy_tune_table *table);

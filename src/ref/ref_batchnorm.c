@@ -6,7 +6,9 @@
 #include "src/ref/ref.h"
 
 /* Samples [first, last) of group g. */
-typedef struct group_range { int first, last; } group_range;
+typedef struct group_range {
+  int first, last;
+} group_range;
 
 static group_range samples_of(int g, int n, int group_size) {
   const int first = g * group_size, last = first + group_size;
@@ -84,7 +86,7 @@ void ref_batchnorm_backward(const cvy_batchnorm_params *p, int n, int group_size
       double mean, var, sum = 0, sum_xhat = 0;
       moments(p, r, c, x, &mean, &var);
       const double invstd = 1 / sqrt(var + (double)p->eps);
-      for (int pass = 0; pass < 2; pass++)   /* sums, then what needs them */
+      for (int pass = 0; pass < 2; pass++) /* sums, then what needs them */
         for (size_t i = begin; i < end; i++) {
           const size_t at = i * (size_t)channels + (size_t)c;
           const bool passes = !p->relu || (mask ? mask[at] != 0 : y[at] > 0);

@@ -5,7 +5,9 @@
 
 #include "src/ref/ref.h"
 
-typedef struct window { int h0, h1, w0, w1; } window;   /* the part of a window inside the image */
+typedef struct window {
+  int h0, h1, w0, w1;
+} window; /* the part of a window inside the image */
 
 static window window_at(const cvy_pool2d_params *p, int row, int col) {
   window at = {row * p->stride_h - p->pad_h, 0, col * p->stride_w - p->pad_w, 0};

@@ -5,8 +5,8 @@
  *   ./d2l_section                       both runs of the book: hours on a CPU
  *   ./d2l_section synthetic:640 2 32    other data, steps per run (0: 10 epochs), and batch of the first run: seconds
  *
- * The two devices are the halves of the first one, or, if its driver cannot split it, two replicas on it; name others in
- * D2L_DEVICES, e.g. D2L_DEVICES=0:0,1:0. */
+ * The two devices are the halves of the first one, or, if its driver cannot split it, two replicas on it; name others
+ * in D2L_DEVICES, e.g. D2L_DEVICES=0:0,1:0. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,7 +83,7 @@ static void train(const cvy_net *net, const char *selector, const cvy_data *data
   cvy_devices *devices;
   check(cvy_devices_select(selector, &devices));
   cvy_team *team;
-  check(cvy_team_create(devices, net, &(cvy_team_params){.batch = batch_size, .run_ahead = 1}, &team));
+  check(cvy_team_create(devices, net, &(cvy_team_params){.batch = batch_size}, &team));
   check(cvy_team_init(team, NULL)); /* N(0, 0.01²), the same on all devices */
   check(cvy_team_attach(team, data));
 

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT
+ * Outline: what a thread's commands belong to · keeping events · handing them on. */
+#include "src/cl/command_times.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "src/base/clock.h"
+#include "src/cl/opencl.h"
+
+typedef struct profiled {
+  cl_event event, before; /* before NULL: the command's own times; else from the end of `before` to that of `event` */
+  cvy_command command;    /* without its times */
+} profiled;
+
+typedef struct event_list {
+  profiled *items;
+  size_t n, capacity;
+} event_list;
+
+/* Threads that enqueue fill `fresh`; the thread that takes moves it to `taken`, which it alone touches. Lists double
+ * where a step has more commands than any before it: in the first ones. */
+struct cvy_profile {
+  pthread_mutex_t lock; /* fresh, names */
+  event_list fresh[CVY_QUEUES], taken[CVY_QUEUES];
+  char **names; /* of kernels: they outlive the kernels */
+  size_t n_names, names_capacity;
+  cl_mem marks; /* what cvy_profile_mark writes to, MARK_BYTES for each queue */
+};
+
+enum { MARK_BYTES = 64, LIST_FIRST = 256, NAMES_FIRST = 64 };
+
+/* ---- what a thread's commands belong to ---- */
+
+static _Thread_local struct {
+  int scope;
+  long step;
+} now = {CVY_SCOPE_NONE, -1};
+
+void cvy_profile_scope(cvy_device *device, int scope) {
+  if (device->profiling) now.scope = scope;
+}
+
+void cvy_profile_step(cvy_device *device, long step) {
+  if (device->profiling) now.step = step;
+}
+
+/* ---- keeping events ---- */
+
+/* Room for one more. */
+static bool list_has_room(event_list *list) {
+  profiled *const items = cvy_grow(list->items, list->n, &list->capacity, LIST_FIRST, sizeof *items);
+  if (items) list->items = items;
+  return items != NULL;
+}
+
+cvy_status cvy_profile_create(cvy_device *device) {
+  cvy_status status = CVY_OK;
+  bool room = true;
+  device->profile = cvy_calloc(1, sizeof *device->profile);
+  CVY_REQUIRE(device->profile, CVY_E_MEMORY, "%s: no memory for the times of commands", device->label);
+  pthread_mutex_init(&device->profile->lock, NULL);
+  for (int q = 0; q < CVY_QUEUES; q++)
+    room = list_has_room(&device->profile->fresh[q]) && list_has_room(&device->profile->taken[q]) && room;
+  CVY_REQUIRE(room, CVY_E_MEMORY, "%s: no memory for the times of commands", device->label);
+  cl_int code;
+  device->profile->marks = clCreateBuffer(device->context, CL_MEM_READ_WRITE, CVY_QUEUES * MARK_BYTES, NULL, &code);
+  if (code != CL_SUCCESS) device->profile->marks = NULL;
+  CVY_CL_CODE(device->label, code, "clCreateBuffer");
+fail:
+  return status;
+}
+
+static cvy_queue_kind kind_of(const cvy_queue *queue) {
+  const cvy_device *const device = queue->device;
+  return queue == &device->compute    ? CVY_QUEUE_COMPUTE
+         : queue == &device->transfer ? CVY_QUEUE_TRANSFER
+                                      : CVY_QUEUE_UPLOAD;
+}
+
+/* Drivers need not say when a marker or a barrier ended: NVIDIA's gives 0 for it, others
+ * CL_PROFILING_INFO_NOT_AVAILABLE. Of a fill they say it. */
+cvy_status cvy_profile_mark(cvy_queue *queue, cl_event *event) {
+  cvy_status status = CVY_OK;
+  const cl_uint zero = 0;
+  *event = NULL;
+  CVY_CL(queue->device->label, clEnqueueFillBuffer(queue->cl, queue->device->profile->marks, &zero, sizeof zero,
+                                                   (size_t)kind_of(queue) * MARK_BYTES, sizeof zero, 0, NULL, event));
+fail:
+  return status;
+}
+
+static profiled *list_add(event_list *list) { return list_has_room(list) ? &list->items[list->n++] : NULL; }
+
+static void list_drop_first(event_list *list, size_t n) {
+  list->n -= n;
+  memmove(list->items, list->items + n, list->n * sizeof *list->items);
+}
+
+static void release(profiled *p) {
+  clReleaseEvent(p->event);
+  if (p->before) clReleaseEvent(p->before);
+}
+
+static void list_clear(event_list *list) {
+  for (size_t i = 0; i < list->n; i++) release(&list->items[i]);
+  list->n = 0;
+}
+
+/* The name as a string that lives as long as the device; NULL when out of memory. */
+static const char *keep_name(struct cvy_profile *p, const char *name) {
+  for (size_t i = 0; i < p->n_names; i++)
+    if (!strcmp(p->names[i], name)) return p->names[i];
+  char **const names = cvy_grow(p->names, p->n_names, &p->names_capacity, NAMES_FIRST, sizeof *names);
+  if (!names) return NULL;
+  p->names = names;
+  char *const copy = cvy_strdup(name);
+  if (copy) p->names[p->n_names++] = copy;
+  return copy;
+}
+
+static cvy_status keep(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event,
+                       cl_event before) {
+  cvy_status status = CVY_OK;
+  struct cvy_profile *const p = queue->device->profile;
+  const cvy_queue_kind which = kind_of(queue);
+  const uint64_t enqueued_ns = cvy_clock_ns();
+  pthread_mutex_lock(&p->lock);
+  const char *const kept = keep_name(p, name);
+  profiled *const entry = kept ? list_add(&p->fresh[which]) : NULL;
+  if (entry) {
+    *entry = (profiled){.event = event,
+                        .before = before,
+                        .command = {.name = kept,
+                                    .kind = kind,
+                                    .queue = which,
+                                    .scope = now.scope,
+                                    .step = now.step,
+                                    .bytes = bytes,
+                                    .enqueued_ns = enqueued_ns}};
+    (void)clRetainEvent(event);
+    if (before) (void)clRetainEvent(before);
+  }
+  pthread_mutex_unlock(&p->lock);
+  CVY_REQUIRE(entry, CVY_E_MEMORY, "%s: no memory for the times of its commands", queue->device->label);
+fail:
+  return status;
+}
+
+cvy_status cvy_profile_add(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event) {
+  return queue->device->profiling ? keep(queue, kind, name, bytes, event, NULL) : CVY_OK;
+}
+
+cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before) {
+  cvy_status status = CVY_OK;
+  *before = NULL;
+  if (queue->device->profiling) CVY_TRY(cvy_profile_mark(queue, before));
+fail:
+  return status;
+}
+
+cvy_status cvy_profile_end(cvy_queue *queue, const char *name, cl_event before) {
+  cvy_status status = CVY_OK;
+  cl_event event = NULL;
+  if (!before) return CVY_OK;
+  CVY_TRY(cvy_profile_mark(queue, &event));
+  CVY_TRY(keep(queue, CVY_COMMAND_KERNEL, name, 0, event, before));
+fail:
+  if (event) clReleaseEvent(event);
+  clReleaseEvent(before);
+  return status;
+}
+
+void cvy_profile_destroy(cvy_device *device) {
+  struct cvy_profile *const p = device->profile;
+  if (!p) return;
+  for (int q = 0; q < CVY_QUEUES; q++) {
+    list_clear(&p->fresh[q]);
+    list_clear(&p->taken[q]);
+    cvy_free(p->fresh[q].items);
+    cvy_free(p->taken[q].items);
+  }
+  for (size_t i = 0; i < p->n_names; i++) cvy_free(p->names[i]);
+  cvy_free(p->names);
+  if (p->marks) clReleaseMemObject(p->marks);
+  pthread_mutex_destroy(&p->lock);
+  cvy_free(p);
+  device->profile = NULL;
+}
+
+/* ---- handing them on ---- */
+
+static cvy_status move_fresh(cvy_device *device) {
+  cvy_status status = CVY_OK;
+  struct cvy_profile *const p = device->profile;
+  pthread_mutex_lock(&p->lock);
+  for (int q = 0; q < CVY_QUEUES; q++) {
+    event_list *const from = &p->fresh[q], *const to = &p->taken[q];
+    if (to->n == 0) { /* the usual case: nothing is left from before */
+      const event_list empty = *to;
+      *to = *from;
+      *from = empty;
+      continue;
+    }
+    size_t i = 0;
+    for (profiled *entry; i < from->n && (entry = list_add(to)); i++) *entry = from->items[i];
+    if (i < from->n) status = CVY_E_MEMORY;
+    list_drop_first(from, i);
+  }
+  pthread_mutex_unlock(&p->lock);
+  if (status != CVY_OK) cvy_log_error("%s: no memory for the times of its commands", device->label);
+  return status;
+}
+
+/* *known: false if the driver has no times of the command. */
+static cvy_status times_of(const cvy_device *device, const profiled *p, cvy_command *c, bool *known) {
+  cvy_status status = CVY_OK;
+  cl_ulong times[3] = {0}; /* queued, start, end */
+  const cl_event first = p->before ? p->before : p->event;
+  const struct {
+    cl_event event;
+    cl_profiling_info what;
+  } asked[3] = {{first, CL_PROFILING_COMMAND_QUEUED},
+                {first, p->before ? CL_PROFILING_COMMAND_END : CL_PROFILING_COMMAND_START},
+                {p->event, CL_PROFILING_COMMAND_END}};
+  *known = true;
+  for (int i = 0; i < 3; i++) {
+    const cl_int code = clGetEventProfilingInfo(asked[i].event, asked[i].what, sizeof times[i], &times[i], NULL);
+    *known = *known && code != CL_PROFILING_INFO_NOT_AVAILABLE;
+    if (code != CL_PROFILING_INFO_NOT_AVAILABLE) CVY_CL_CODE(device->label, code, "clGetEventProfilingInfo");
+  }
+  *known = *known && times[2] != 0;
+  *c = p->command;
+  c->queued_ns = times[0], c->start_ns = times[1], c->end_ns = times[2];
+fail:
+  return status;
+}
+
+static cvy_status take_list(cvy_device *device, event_list *list, cvy_profile_fn sink, void *user) {
+  cvy_status status = CVY_OK;
+  size_t done = 0;
+  for (; done < list->n && status == CVY_OK; done++) {
+    profiled *const p = &list->items[done];
+    cl_int state = CL_QUEUED;
+    cvy_command command;
+    bool known = false;
+    cvy_device_beat(device);
+    CVY_CL(device->label, clGetEventInfo(p->event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL));
+    if (state > CL_COMPLETE) break;
+    if (state == CL_COMPLETE) status = times_of(device, p, &command, &known);
+    release(p);
+    cvy_device_beat(device); /* who was given up does not come to the sink */
+    if (status == CVY_OK && known) sink(user, &command);
+  }
+fail:
+  cvy_device_beat(device);
+  list_drop_first(list, done);
+  return status;
+}
+
+cvy_status cvy_profile_take(cvy_device *device, cvy_profile_fn sink, void *user) {
+  cvy_status status = CVY_OK;
+  if (!device->profile) return CVY_OK;
+  CVY_TRY(move_fresh(device));
+  for (int q = 0; q < CVY_QUEUES; q++) CVY_TRY(take_list(device, &device->profile->taken[q], sink, user));
+fail:
+  return status;
+}
+
+cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *user) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: times are asked for, but it was opened without profiling",
+              device->label);
+  CVY_TRY(cvy_device_finish(device));
+  CVY_TRY(cvy_profile_take(device, sink, user));
+fail:
+  /* those after a failure are dropped too: their times would come twice */
+  for (int q = 0; device->profile && q < CVY_QUEUES; q++) list_clear(&device->profile->taken[q]);
+  return status;
+}
+
+cvy_status cvy_profile_clocks(cvy_device *device, cvy_clock_pair *out) {
+  cvy_status status = CVY_OK;
+  cl_event mark = NULL;
+  cl_ulong queued, end;
+  CVY_REQUIRE(device->profiling, CVY_E_ARGUMENT, "%s: times are asked for, but it was opened without profiling",
+              device->label);
+  cvy_device_beat(device);
+  out->host_before = cvy_clock_ns();
+  CVY_TRY(cvy_profile_mark(&device->compute, &mark));
+  out->host_enqueued = cvy_clock_ns();
+  CVY_CL(device->label, clFlush(device->compute.cl));
+  CVY_CL(device->label, clWaitForEvents(1, &mark));
+  out->host_done = cvy_clock_ns();
+  CVY_CL(device->label, clGetEventProfilingInfo(mark, CL_PROFILING_COMMAND_QUEUED, sizeof queued, &queued, NULL));
+  CVY_CL(device->label, clGetEventProfilingInfo(mark, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL));
+  out->queued_ns = queued, out->end_ns = end;
+fail:
+  if (mark) clReleaseEvent(mark);
+  cvy_device_beat(device);
+  return status;
+}

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/run/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "src/base/file.h"
+#include "convoy/train.h"
+#include "src/base/mem.h"
+#include "src/base/text.h"
+#include "src/nn/weights.h"
+
+enum { STEP_DIGITS = 10 };
+static const char FORMAT_VERSION[] = "3";
+
+/* __metadata__ in the order of checkpoint.h; the checksum comes behind them. */
+enum {
+  FORMAT,
+  PROGRAM,
+  STEP,
+  EPOCH,
+  EPOCH_BATCHES,
+  N_BATCHES,
+  SEED,
+  LOSS_SUM,
+  IMAGES,
+  FINISHED,
+  DEVICES,
+  SHARES,
+  SETTINGS,
+  CHOICES,
+  N_KEYS
+};
+static const char *const keys[N_KEYS] = {
+    [FORMAT] = "convoy_checkpoint",    [PROGRAM] = "program",     [STEP] = "step",       [EPOCH] = "epoch",
+    [EPOCH_BATCHES] = "epoch_batches", [N_BATCHES] = "n_batches", [SEED] = "seed",       [LOSS_SUM] = "epoch_loss_sum",
+    [IMAGES] = "epoch_images",         [FINISHED] = "finished",   [DEVICES] = "devices", [SHARES] = "shares",
+    [SETTINGS] = "settings",           [CHOICES] = "choices",
+};
+static const char CHECKSUM[] = "xxh64";
+
+/* ---- the folder ---- */
+
+static bool is_checkpoint_name(const char *name, long *step) {
+  const char prefix[] = "step-", ending[] = ".safetensors";
+  const size_t digits_at = sizeof prefix - 1, ending_at = digits_at + STEP_DIGITS;
+  char digits[STEP_DIGITS + 1] = "";
+  int64_t value;
+  if (strlen(name) != ending_at + sizeof ending - 1) return false;
+  if (strncmp(name, prefix, digits_at) != 0 || strcmp(name + ending_at, ending) != 0) return false;
+  memcpy(digits, name + digits_at, STEP_DIGITS);
+  if (!cvy_parse_int(digits, 0, INT64_MAX, &value)) return false;
+  *step = (long)value;
+  return true;
+}
+
+static int newest_first(const void *a, const void *b) {
+  const long x = *(const long *)a, y = *(const long *)b;
+  return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Steps of the checkpoints in `dir`, newest first (cvy_free). A missing folder has none. */
+static cvy_status list_steps(const char *dir, long **steps, int *n) {
+  cvy_status status = CVY_OK;
+  long *list = NULL;
+  size_t capacity = 0;
+  DIR *const folder = opendir(dir);
+  *n = 0;
+  *steps = NULL;
+  if (!folder && errno == ENOENT) return CVY_OK;
+  CVY_REQUIRE(folder, CVY_E_IO, "cannot read the checkpoint folder %s: %s", dir, strerror(errno));
+  for (const struct dirent *entry; (errno = 0, entry = readdir(folder));) {
+    long step;
+    if (!is_checkpoint_name(entry->d_name, &step)) continue;
+    long *const grown = cvy_grow(list, (size_t)*n, &capacity, 16, sizeof *list);
+    CVY_REQUIRE(grown, CVY_E_MEMORY, "no memory to list %s", dir);
+    list = grown;
+    list[(*n)++] = step;
+  }
+  CVY_REQUIRE(errno == 0, CVY_E_IO, "cannot read the checkpoint folder %s: %s", dir, strerror(errno));
+  if (*n) qsort(list, (size_t)*n, sizeof *list, newest_first);
+  *steps = list;
+  list = NULL;
+fail:
+  cvy_free(list);
+  if (folder) closedir(folder);
+  return status;
+}
+
+static cvy_status path_of(const char *dir, long step, char path[PATH_MAX]) {
+  cvy_status status = CVY_OK;
+  const int n = snprintf(path, PATH_MAX, "%s/step-%0*ld.safetensors", dir, STEP_DIGITS, step);
+  CVY_REQUIRE(n > 0 && n < PATH_MAX, CVY_E_ARGUMENT, "the path of the checkpoint folder is too long: %s", dir);
+fail:
+  return status;
+}
+
+cvy_status cvy_checkpoint_require_none(const char *dir) {
+  cvy_status status = CVY_OK;
+  long *steps;
+  int n;
+  CVY_TRY(list_steps(dir, &steps, &n));
+  const long newest = n ? steps[0] : 0;
+  cvy_free(steps);
+  CVY_REQUIRE(n == 0, CVY_E_ARGUMENT,
+              "%s holds %d checkpoint%s already (newest: step %ld): --resume goes on from there; to start afresh, name "
+              "another folder or remove them",
+              dir, n, n == 1 ? "" : "s", newest);
+fail:
+  return status;
+}
+
+cvy_status cvy_checkpoint_claim(const char *dir, int *n_made, cvy_file_lock **lock) {
+  cvy_status status = CVY_OK;
+  char path[PATH_MAX], of[64];
+  long step;
+  DIR *folder = NULL;
+  CVY_TRY(cvy_make_dirs(dir, n_made));
+  CVY_TRY(cvy_file_lock_take("the checkpoint folder", dir, lock));
+  folder = opendir(dir);
+  CVY_REQUIRE(folder, CVY_E_IO, "cannot read the checkpoint folder %s: %s", dir, strerror(errno));
+  for (const struct dirent *entry; (entry = readdir(folder));) {
+    snprintf(of, sizeof of, "%.*s", (int)(strlen("step-.safetensors") + STEP_DIGITS), entry->d_name);
+    if (!is_checkpoint_name(of, &step) || !cvy_file_is_aside(entry->d_name, of)) continue;
+    const int n = snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+    if (n > 0 && n < PATH_MAX && unlink(path) == 0) cvy_log_info("removed %s, which a killed run was writing", path);
+  }
+fail:
+  if (folder) closedir(folder);
+  return status;
+}
+
+/* ---- writing ---- */
+
+/* XXH64 of the metadata and the tensors, as checkpoint.h says. */
+static bool checksum_of(const char *const values[N_KEYS], const cvy_st_tensor *tensors, int n, char out[17]) {
+  XXH64_state_t *const state = XXH64_createState();
+  if (!state) return false;
+  XXH64_reset(state, 0);
+  for (int i = 0; i < N_KEYS; i++) {
+    XXH64_update(state, keys[i], strlen(keys[i]) + 1);
+    XXH64_update(state, values[i], strlen(values[i]) + 1);
+  }
+  for (int i = 0; i < n; i++) {
+    XXH64_update(state, tensors[i].name, strlen(tensors[i].name) + 1);
+    if (tensors[i].size_bytes) XXH64_update(state, tensors[i].data, tensors[i].size_bytes);
+  }
+  snprintf(out, 17, "%016" PRIx64, (uint64_t)XXH64_digest(state));
+  XXH64_freeState(state);
+  return true;
+}
+
+static cvy_status remove_old(const char *dir, long just_written, int keep, long kept_beside) {
+  cvy_status status = CVY_OK;
+  long *steps;
+  int n, kept = 0;
+  char path[PATH_MAX];
+  CVY_TRY(list_steps(dir, &steps, &n));
+  for (int i = 0; i < n; i++) {
+    if (steps[i] > just_written || kept++ < keep || steps[i] == kept_beside) continue;
+    CVY_TRY(path_of(dir, steps[i], path));
+    if (unlink(path) != 0 && errno != ENOENT)
+      cvy_log_warning("cannot remove the old checkpoint %s: %s", path, strerror(errno));
+  }
+fail:
+  cvy_free(steps);
+  return status;
+}
+
+/* The value of every key as text. No floating point is printed: the user's locale must not matter. */
+static cvy_status make_values(const cvy_checkpoint_data *c, cvy_text texts[N_KEYS], const char *values[N_KEYS]) {
+  cvy_status status = CVY_OK;
+  uint64_t loss_bits;
+  memcpy(&loss_bits, &c->at.epoch_loss_sum, sizeof loss_bits);
+  cvy_text_add(&texts[FORMAT], "%s", FORMAT_VERSION);
+  cvy_text_add(&texts[PROGRAM], "%s", CVY_VERSION);
+  cvy_text_add(&texts[STEP], "%ld", c->at.step);
+  cvy_text_add(&texts[EPOCH], "%d", c->at.epoch);
+  cvy_text_add(&texts[EPOCH_BATCHES], "%ld", c->at.epoch_batches);
+  cvy_text_add(&texts[N_BATCHES], "%" PRId64, c->n_batches);
+  cvy_text_add(&texts[SEED], "%" PRIu64, c->at.seed);
+  cvy_text_add(&texts[LOSS_SUM], "%016" PRIx64, loss_bits);
+  cvy_text_add(&texts[IMAGES], "%ld", c->at.epoch_images);
+  cvy_text_add(&texts[FINISHED], "%d", c->at.finished);
+  cvy_text_add(&texts[DEVICES], "%s", c->devices ? c->devices : "[]");
+  for (int i = 0; i < c->n_shares; i++) cvy_text_add(&texts[SHARES], "%s%d", i ? "," : "", c->shares[i]);
+  cvy_text_add(&texts[SETTINGS], "%s", c->settings ? c->settings : "{}");
+  cvy_text_add(&texts[CHOICES], "%s", c->choices ? c->choices : "[]");
+  for (int i = 0; i < N_KEYS; i++) {
+    CVY_REQUIRE(!texts[i].failed, CVY_E_MEMORY, "no memory to write a checkpoint");
+    values[i] = cvy_text_get(&texts[i]);
+  }
+fail:
+  return status;
+}
+
+/* What the file has beside the weights: `more` has room for 2 + n_shares. How many there are. */
+static int list_more(const cvy_checkpoint_data *c, cvy_weights_more *more) {
+  int n = 0;
+  if (c->v) more[n++] = (cvy_weights_more){"momentum/", c->v};
+  if (c->w_previous) more[n++] = (cvy_weights_more){"before/", c->w_previous};
+  for (int i = 0; c->residuals && i < c->n_shares; i++) {
+    if (!c->residuals[i]) continue;
+    snprintf(more[n].prefix, sizeof more->prefix, "residual/%d/", i);
+    more[n++].values = c->residuals[i];
+  }
+  return n;
+}
+
+cvy_status cvy_checkpoint_write(const char *dir, const cvy_layout *layout, const cvy_checkpoint_data *c, int keep) {
+  cvy_status status = CVY_OK;
+  cvy_weights_pack pack = {0};
+  cvy_weights_more *more = NULL;
+  cvy_text texts[N_KEYS] = {0};
+  const char *values[N_KEYS], *pairs[N_KEYS + 1][2];
+  char path[PATH_MAX], checksum[17];
+  CVY_REQUIRE(keep >= 1, CVY_E_ARGUMENT, "%d checkpoints to keep: at least 1 is needed", keep);
+  CVY_REQUIRE(c->at.step >= 0 && c->at.step <= 9999999999, CVY_E_ARGUMENT,
+              "checkpoint of step %ld: 0 to 9999999999 are possible", c->at.step);
+  CVY_TRY(cvy_make_dirs(dir, NULL));
+  CVY_TRY(path_of(dir, c->at.step, path));
+  CVY_TRY(make_values(c, texts, values));
+  more = cvy_calloc(2 + (size_t)c->n_shares, sizeof *more);
+  CVY_REQUIRE(more, CVY_E_MEMORY, "no memory to write %s", path);
+  CVY_TRY(cvy_weights_pack_make(layout, c->w, c->running, c->n_batches, more, list_more(c, more), &pack));
+  CVY_REQUIRE(checksum_of(values, pack.tensors, pack.n, checksum), CVY_E_MEMORY, "no memory to write %s", path);
+  for (int i = 0; i < N_KEYS; i++) {
+    pairs[i][0] = keys[i];
+    pairs[i][1] = values[i];
+  }
+  pairs[N_KEYS][0] = CHECKSUM;
+  pairs[N_KEYS][1] = checksum;
+  CVY_TRY(cvy_st_write(path, pack.tensors, pack.n, (const char *const(*)[2])pairs, N_KEYS + 1));
+  CVY_TRY(remove_old(dir, c->at.step, keep, c->at.kept_step ? c->at.kept_step : -1));
+fail:
+  for (int i = 0; i < N_KEYS; i++) cvy_text_clear(&texts[i]);
+  cvy_weights_pack_clear(&pack);
+  cvy_free(more);
+  return status;
+}
+
+/* ---- reading ---- */
+
+struct cvy_checkpoint {
+  cvy_st_file *file;
+  char *path;
+  const char *values[N_KEYS];  /* in the file */
+  cvy_checkpoint_data numbers; /* of the metadata */
+  int *shares;
+};
+
+void cvy_checkpoint_clear(cvy_checkpoint_data *c) {
+  if (c->owned) {
+    cvy_free(c->w);
+    cvy_free(c->v);
+    cvy_free(c->w_previous);
+    cvy_free(c->running);
+    for (int i = 0; c->residuals && i < c->n_shares; i++) cvy_free(c->residuals[i]);
+    cvy_free(c->residuals);
+  }
+  *c = (cvy_checkpoint_data){0};
+}
+
+/* "128,128" → numbers. */
+static cvy_status read_shares(const char *path, const char *text, int **shares, int *n) {
+  cvy_status status = CVY_OK;
+  int count = 1;
+  for (const char *s = text; *s; s++) count += *s == ',';
+  *shares = cvy_calloc((size_t)count, sizeof **shares);
+  CVY_REQUIRE(*shares, CVY_E_MEMORY, "no memory to read %s", path);
+  CVY_REQUIRE(cvy_parse_counts(text, *shares, n), CVY_E_FORMAT,
+              "%s: the shares '%.200s' are not numbers of samples with commas between them", path, text);
+fail:
+  return status;
+}
+
+/* The devices must be a list of labels, or of objects with a label: messages name them. */
+static cvy_status check_devices(const char *path, const char *text) {
+  cvy_status status = CVY_OK;
+  json_t *const list = json_loads(text, 0, NULL);
+  bool good = json_is_array(list);
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *const device = json_array_get(list, i);
+    good &= json_is_string(device) || json_is_string(json_object_get(device, "label"));
+  }
+  CVY_REQUIRE(good, CVY_E_FORMAT, "%s: devices is '%.200s', it must be a list of the devices' labels", path, text);
+fail:
+  json_decref(list);
+  return status;
+}
+
+/* Reads the numbers of the metadata. The checksum is right, so an impossible value comes from a broken program. */
+static cvy_status read_numbers(const char *path, const char *const values[N_KEYS], cvy_checkpoint_data *c) {
+  cvy_status status = CVY_OK;
+  const struct {
+    int key;
+    int64_t max;
+  } numbers[] = {{STEP, LONG_MAX},       {EPOCH, INT_MAX},   {EPOCH_BATCHES, LONG_MAX},
+                 {N_BATCHES, INT64_MAX}, {IMAGES, LONG_MAX}, {FINISHED, 1}};
+  int64_t got[N_KEYS] = {0};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    const int key = numbers[i].key;
+    CVY_REQUIRE(cvy_parse_int(values[key], 0, numbers[i].max, &got[key]), CVY_E_FORMAT,
+                "%s: %s is '%.60s', expected was a number from 0 to %" PRId64, path, keys[key], values[key],
+                numbers[i].max);
+  }
+  uint64_t loss_bits;
+  CVY_REQUIRE(cvy_parse_uint(values[SEED], 10, &c->at.seed), CVY_E_FORMAT, "%s: seed is '%.60s', expected was a number",
+              path, values[SEED]);
+  CVY_REQUIRE(strlen(values[LOSS_SUM]) == 16 && cvy_parse_uint(values[LOSS_SUM], 16, &loss_bits), CVY_E_FORMAT,
+              "%s: epoch_loss_sum is '%.60s', expected were 16 hex digits", path, values[LOSS_SUM]);
+  memcpy(&c->at.epoch_loss_sum, &loss_bits, sizeof loss_bits);
+  c->at.step = (long)got[STEP];
+  c->at.epoch = (int)got[EPOCH];
+  c->at.epoch_batches = (long)got[EPOCH_BATCHES];
+  c->n_batches = got[N_BATCHES];
+  c->at.epoch_images = (long)got[IMAGES];
+  c->at.finished = got[FINISHED] != 0;
+fail:
+  return status;
+}
+
+/* The file has tensors whose names begin so, of so many bytes together. */
+static bool has(const cvy_st_file *file, const char *prefix, size_t *bytes) {
+  bool any = false;
+  *bytes = 0;
+  for (int i = 0; i < cvy_st_count(file); i++) {
+    const cvy_st_tensor *const tensor = cvy_st_get(file, i);
+    if (strncmp(tensor->name, prefix, strlen(prefix)) != 0) continue;
+    any = true;
+    *bytes += tensor->size_bytes;
+  }
+  return any;
+}
+
+/* Makes memory for the devices' residuals, if the file holds all of their bytes: tensors without data must not cost
+ * memory. */
+static cvy_status make_residuals(const char *path, const cvy_layout *layout, const cvy_st_file *file,
+                                 cvy_checkpoint_data *c) {
+  cvy_status status = CVY_OK;
+  char prefix[24];
+  size_t bytes, needed = 0;
+  if (!has(file, "residual/", &bytes)) return CVY_OK;
+  for (int p = 0; p < layout->n_params; p++) needed += layout->params[p].elems * sizeof(float);
+  c->residuals = cvy_calloc((size_t)c->n_shares, sizeof *c->residuals);
+  CVY_REQUIRE(c->residuals, CVY_E_MEMORY, "no memory to read %s", path);
+  for (int i = 0; i < c->n_shares; i++) {
+    snprintf(prefix, sizeof prefix, "residual/%d/", i);
+    if (!has(file, prefix, &bytes)) continue;
+    CVY_REQUIRE(bytes == needed, CVY_E_FORMAT, "%s: the tensors %s… have %zu bytes, those of the network %zu", path,
+                prefix, bytes, needed);
+    c->residuals[i] = cvy_calloc(layout->n_floats, sizeof **c->residuals);
+    CVY_REQUIRE(c->residuals[i], CVY_E_MEMORY, "no memory to read %s", path);
+  }
+fail:
+  return status;
+}
+
+/* Reads the file and proves that it is whole. CVY_E_FORMAT: it is damaged, or no checkpoint · CVY_E_MISMATCH: it has
+ * another version · CVY_E_IO: it cannot be read. */
+static cvy_status open_file(const char *path, cvy_checkpoint **out) {
+  cvy_status status = CVY_OK;
+  char checksum[17];
+  cvy_checkpoint *c = cvy_calloc(1, sizeof *c);
+  *out = NULL;
+  CVY_REQUIRE(c, CVY_E_MEMORY, "no memory to read %s", path);
+  c->path = cvy_strdup(path);
+  CVY_REQUIRE(c->path, CVY_E_MEMORY, "no memory to read %s", path);
+  const cvy_file_kind kind = cvy_file_kind_of(path);
+  CVY_REQUIRE(kind == CVY_FILE_REGULAR || kind == CVY_FILE_MISSING, CVY_E_FORMAT, "%s is no plain file", path);
+  CVY_TRY(cvy_st_open(path, &c->file));
+  const char *const version = cvy_st_metadata(c->file, keys[FORMAT]);
+  CVY_REQUIRE(version, CVY_E_FORMAT, "%s is no checkpoint: its metadata has no '%s'", path, keys[FORMAT]);
+  for (int i = 0; i < N_KEYS; i++) {
+    c->values[i] = cvy_st_metadata(c->file, keys[i]);
+    CVY_REQUIRE(c->values[i] || strcmp(version, FORMAT_VERSION) != 0, CVY_E_FORMAT, "%s: its metadata has no '%s'",
+                path, keys[i]);
+  }
+  CVY_REQUIRE(strcmp(version, FORMAT_VERSION) == 0, CVY_E_MISMATCH,
+              "%s has the format version '%.20s', this program (%s) reads version %s: resume "
+              "with the program that wrote it",
+              path, version, CVY_VERSION, FORMAT_VERSION);
+  const char *const stored = cvy_st_metadata(c->file, CHECKSUM);
+  CVY_REQUIRE(checksum_of(c->values, cvy_st_get(c->file, 0), cvy_st_count(c->file), checksum), CVY_E_MEMORY,
+              "no memory to read %s", path);
+  CVY_REQUIRE(stored && strcmp(stored, checksum) == 0, CVY_E_FORMAT,
+              "%s is damaged: the checksum of its content is %s, stored is %.20s", path, checksum,
+              stored ? stored : "none");
+
+  CVY_TRY(read_numbers(path, c->values, &c->numbers));
+  CVY_TRY(check_devices(path, c->values[DEVICES]));
+  CVY_TRY(read_shares(path, c->values[SHARES], &c->shares, &c->numbers.n_shares));
+  c->numbers.shares = c->shares;
+  c->numbers.settings = c->values[SETTINGS];
+  c->numbers.choices = c->values[CHOICES];
+  c->numbers.devices = c->values[DEVICES];
+  c->numbers.at.kept_step = cvy_settings_kept(c->values[SETTINGS], &c->numbers.at.kept_median);
+  *out = c;
+  return CVY_OK;
+fail:
+  cvy_checkpoint_close(&c);
+  return status;
+}
+
+void cvy_checkpoint_close(cvy_checkpoint **checkpoint) {
+  cvy_checkpoint *const c = *checkpoint;
+  if (!c) return;
+  cvy_st_close(&c->file);
+  cvy_free(c->path);
+  cvy_free(c->shares);
+  cvy_free(c);
+  *checkpoint = NULL;
+}
+
+cvy_status cvy_checkpoint_open(const char *dir, cvy_checkpoint **out) {
+  cvy_status status = CVY_OK;
+  long *steps = NULL;
+  int n;
+  char path[PATH_MAX];
+  *out = NULL;
+  CVY_TRY(list_steps(dir, &steps, &n));
+  for (int i = 0; i < n && !*out; i++) {
+    CVY_TRY(path_of(dir, steps[i], path));
+    status = open_file(path, out);
+    if (status == CVY_E_IO)
+      CVY_FAIL(status,
+               "the checkpoint of step %ld may be whole but cannot be read: make %s readable, or move it away to go "
+               "on from the one before it",
+               steps[i], path);
+    if (status != CVY_OK && status != CVY_E_FORMAT) goto fail;
+    if (status != CVY_OK && i + 1 < n)
+      cvy_log_warning("%s cannot be used; trying the checkpoint before it, of step %ld", path, steps[i + 1]);
+  }
+  status = CVY_OK;
+  CVY_REQUIRE(*out || n == 0, CVY_E_FORMAT, "none of the %d checkpoints in %s can be used: remove them to start afresh",
+              n, dir);
+fail:
+  cvy_free(steps);
+  return status;
+}
+
+const char *cvy_checkpoint_settings(const cvy_checkpoint *c) { return c->values[SETTINGS]; }
+cvy_run_position cvy_checkpoint_position(const cvy_checkpoint *c) { return c->numbers.at; }
+
+static bool followed_speeds(const char *settings_text) {
+  json_t *const settings = json_loads(settings_text, 0, NULL);
+  const char *const split = json_string_value(json_object_get(settings, "split"));
+  const bool followed = split && strcmp(split, "auto") == 0;
+  json_decref(settings);
+  return followed;
+}
+
+cvy_resume_facts cvy_checkpoint_facts(const cvy_checkpoint *c) {
+  return (cvy_resume_facts){.choices = c->values[CHOICES],
+                            .devices = c->values[DEVICES],
+                            .shares = c->shares,
+                            .n_shares = c->numbers.n_shares,
+                            .shares_by_speed = followed_speeds(c->values[SETTINGS])};
+}
+
+cvy_status cvy_checkpoint_read(const cvy_checkpoint *opened, const cvy_layout *layout, const char *settings,
+                               const char *const *may_differ, cvy_checkpoint_data *c) {
+  cvy_status status = CVY_OK;
+  cvy_weights_more *more = NULL;
+  size_t bytes;
+  int64_t n_batches; /* the metadata's count holds where no layer has one */
+  cvy_st_file *const file = opened->file;
+  const char *const path = opened->path;
+  *c = opened->numbers;
+  if (settings) CVY_TRY(cvy_settings_compare(opened->values[SETTINGS], settings, may_differ));
+  const bool momentum = has(file, "momentum/", &bytes), previous = has(file, "before/", &bytes);
+  c->owned = true;
+  c->w = cvy_calloc(layout->n_floats, sizeof *c->w);
+  c->v = momentum ? cvy_calloc(layout->n_floats, sizeof *c->v) : NULL;
+  c->w_previous = previous ? cvy_calloc(layout->n_floats, sizeof *c->w_previous) : NULL;
+  c->running = cvy_calloc(layout->n_running_floats, sizeof *c->running);
+  CVY_REQUIRE(c->w && c->running && (c->v || !momentum) && (c->w_previous || !previous), CVY_E_MEMORY,
+              "no memory for the weights of %s", path);
+  CVY_TRY(make_residuals(path, layout, file, c));
+  more = cvy_calloc(2 + (size_t)c->n_shares, sizeof *more);
+  CVY_REQUIRE(more, CVY_E_MEMORY, "no memory to read %s", path);
+  CVY_TRY(cvy_weights_unpack(layout, file, path, true, c->w, c->running, &n_batches, more, list_more(c, more)));
+fail:
+  cvy_free(more);
+  if (status != CVY_OK) cvy_checkpoint_clear(c);
+  return status;
+}

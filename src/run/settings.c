@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ * Comparing the settings of a checkpoint with those of the run that resumes it. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/mem.h"
+#include "src/base/text.h"
+#include "src/run/checkpoint.h"
+
+/* Everything not named here decides about numbers (model, data, classes, conv_algo, math, batch, split, bn, lr,
+ * momentum, nesterov, weight_decay, init, init_from, seed, no_shuffle, staleness, …) or is unknown, and must be the
+ * same. run_ahead changes no number; the checkpoint itself holds the choices of tune, the devices and the shares
+ * (resume.h). */
+#define NO_NUMBER                                                                                                  \
+  "epochs", "max_steps", "no_eval", "on_device_loss", "device_timeout", "allow_nan", "verify_every", "run_ahead",  \
+      "tune", "data_dir", "save", "checkpoint", "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", \
+      "resume", "log", "plot", "trace", "json", "quiet", "kept_step", "kept_median", "options"
+const char *const cvy_settings_may_differ[] = {NO_NUMBER, "devices", "shares", NULL};
+const char *const cvy_settings_may_differ_any_split[] = {NO_NUMBER, "devices", "shares", "split", "math_used", NULL};
+
+/* Settings that older versions did not write, with the values that they always had. */
+static const struct {
+  const char *key, *value;
+} came_later[] = {{"math", "fp32"}, {"lr_schedule", "const"}, {"warmup", "0"}};
+
+static const char data_content[] = "data_content", kept_step[] = "kept_step", kept_median[] = "kept_median";
+
+/* '-' and '_' are the same. */
+static bool same_key(const char *a, const char *b) {
+  for (; *a && *b; a++, b++)
+    if ((*a == '-' ? '_' : *a) != (*b == '-' ? '_' : *b)) return false;
+  return *a == *b;
+}
+
+static const json_t *find(const json_t *object, const char *key) {
+  const char *other;
+  json_t *value;
+  json_object_foreach((json_t *)object, other, value) if (same_key(key, other)) return json_is_null(value) ? NULL
+                                                                                                           : value;
+  return NULL;
+}
+
+static bool listed(const char *const *list, const char *key) {
+  for (; *list; list++)
+    if (same_key(*list, key)) return true;
+  return false;
+}
+
+/* A team without some devices may go on with other shares than by speed: resume.h compares the shares. */
+static bool followed_speed(const char *key, const json_t *old_value) {
+  return same_key(key, "split") && json_is_string(old_value) && strcmp(json_string_value(old_value), "auto") == 0;
+}
+
+/* Appends "lr: 0.1 in the checkpoint, 0.2 now". */
+static void add_difference(cvy_text *text, const char *key, const json_t *old_value, const json_t *new_value) {
+  char *const was =
+      old_value ? json_dumps(old_value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_REAL_PRECISION(15))
+                : NULL;
+  char *const is =
+      new_value ? json_dumps(new_value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_REAL_PRECISION(15))
+                : NULL;
+  cvy_text_add(text, "%s%s: %s in the checkpoint, %s now", text->size ? "; " : "", key, was ? was : "not given",
+               is ? is : "not given");
+  free(was);
+  free(is);
+}
+
+cvy_status cvy_settings_compare(const char *old_json, const char *new_json, const char *const *may_differ) {
+  cvy_status status = CVY_OK;
+  json_error_t error;
+  cvy_text differences = {0};
+  json_t *const old_settings = json_loads(old_json, JSON_REJECT_DUPLICATES, &error), *new_settings = NULL;
+  CVY_REQUIRE(json_is_object(old_settings), CVY_E_FORMAT, "the settings in the checkpoint are no JSON object: %.200s",
+              old_json);
+  new_settings = json_loads(new_json, JSON_REJECT_DUPLICATES, &error);
+  CVY_REQUIRE(json_is_object(new_settings), CVY_E_FORMAT, "the settings of this run are no JSON object: %.200s",
+              new_json);
+  if (!may_differ) may_differ = cvy_settings_may_differ;
+  for (size_t i = 0; i < sizeof came_later / sizeof *came_later; i++)
+    if (!find(old_settings, came_later[i].key) && find(new_settings, came_later[i].key))
+      CVY_REQUIRE(json_object_set_new(old_settings, came_later[i].key, json_string(came_later[i].value)) == 0,
+                  CVY_E_MEMORY, "no memory to compare settings");
+
+  if (!find(old_settings, data_content))
+    (void)json_object_del(new_settings, data_content); /* older versions did not hash the data */
+
+  const char *key;
+  json_t *value;
+  json_object_foreach(old_settings, key, value) {
+    const json_t *const now = find(new_settings, key);
+    if (json_is_null(value) ? !now : now && json_equal(value, now)) continue;
+    if (now && followed_speed(key, value)) continue;
+    if (!listed(may_differ, key)) add_difference(&differences, key, json_is_null(value) ? NULL : value, now);
+  }
+  json_object_foreach(new_settings, key, value) {
+    if (json_is_null(value) || find(old_settings, key) || listed(may_differ, key)) continue;
+    bool null_before = false; /* seen in the loop above */
+    const char *other;
+    json_t *unused;
+    json_object_foreach(old_settings, other, unused) null_before |= same_key(key, other);
+    if (!null_before) add_difference(&differences, key, NULL, value);
+  }
+  CVY_REQUIRE(!differences.failed, CVY_E_MEMORY, "no memory to compare settings");
+  CVY_REQUIRE(differences.size == 0, CVY_E_MISMATCH, "settings have changed, the run cannot be resumed (%s)",
+              cvy_text_get(&differences));
+fail:
+  cvy_text_clear(&differences);
+  json_decref(old_settings);
+  json_decref(new_settings);
+  return status;
+}
+
+cvy_status cvy_settings_extend(const char *settings, uint64_t content, long kept, double median, char **out) {
+  cvy_status status = CVY_OK;
+  json_t *const all = json_loads(settings ? settings : "{}", JSON_REJECT_DUPLICATES, NULL);
+  char *dumped = NULL;
+  if (json_is_object(all)) {
+    (void)json_object_set_new(all, data_content, json_sprintf("%016" PRIx64, content));
+    if (kept > 0) {
+      (void)json_object_set_new(all, kept_step, json_integer(kept));
+      (void)json_object_set_new(all, kept_median, json_real(median));
+    }
+    dumped = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    CVY_REQUIRE(dumped, CVY_E_MEMORY, "no memory for the settings of the run");
+  }
+  *out = cvy_strdup(dumped ? dumped : settings);
+  CVY_REQUIRE(*out, CVY_E_MEMORY, "no memory for the settings of the run");
+fail:
+  free(dumped);
+  json_decref(all);
+  return status;
+}
+
+long cvy_settings_kept(const char *settings, double *median) {
+  json_t *const all = json_loads(settings, 0, NULL);
+  const long kept = (long)json_integer_value(json_object_get(all, kept_step));
+  if (kept > 0) *median = json_number_value(json_object_get(all, kept_median));
+  json_decref(all);
+  return kept > 0 ? kept : 0;
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: MIT
+ * The training loop of convoy/train.h: the run's position, epochs of steps, evaluation, checkpoints. */
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "convoy/convoy.h"
+#include "src/base/clock.h"
+#include "src/base/mem.h"
+#include "src/base/text.h"
+#include "src/nn/weights.h"
+#include "src/run/checkpoint.h"
+#include "src/run/loss_watch.h"
+#include "src/run/resume.h"
+#include "src/run/team_state.h"
+#include "src/team/publish.h"
+#include "src/team/rebalance.h"
+
+/* A team of one: seconds between two states on the host. */
+enum { SNAPSHOT_S = 30 };
+
+typedef struct trainer {
+  cvy_team *team;
+  const cvy_data *data;
+  cvy_train_params p;
+  long steps_per_epoch;
+  int32_t *order;
+  /* the run's position: steps whose results have been taken */
+  cvy_run_position at;
+  /* counted in this process */
+  double epoch_ms, total_ms, full_epochs_ms, start_ms; /* start_ms: cvy_train_result.start_seconds */
+  long total_images, steps_taken;
+  int full_epochs, first_epoch;
+  bool first_epoch_full;
+  bool epoch_whole; /* this process has run the epoch from its first step */
+  bool stopping;
+  long saved_step; /* of the newest checkpoint, -1: none */
+  cvy_loss_watch losses;
+  char *settings; /* those of the run with what cvy_settings_extend adds */
+  cvy_file_lock *folder_lock;
+  int folders_made;
+  bool has_event; /* `event` is taken and not yet passed on */
+  cvy_team_event event;
+  cvy_run_position on_host; /* position of the newest state on the host, in a team of one */
+  uint64_t on_host_ns;
+  cvy_train_result result;
+} trainer;
+
+/* ---- checkpoints ---- */
+
+static bool run_is_over(const trainer *t) {
+  return t->at.epoch >= t->p.epochs || (t->p.max_steps > 0 && t->at.step >= t->p.max_steps);
+}
+
+static void note_on_host(trainer *t) {
+  t->on_host = t->at;
+  t->on_host_ns = cvy_clock_ns();
+}
+
+/* Writes the state on the host, which is that after t->at.step steps. residuals: cvy_team_get_residuals. */
+static cvy_status write_checkpoint(trainer *t, float **residuals) {
+  t->at.finished = run_is_over(t);
+  const cvy_status status = cvy_state_write(t->team, t->p.checkpoint_dir, t->p.keep, t->p.settings, &t->at, residuals);
+  if (status == CVY_OK) t->saved_step = t->result.checkpoint_step = t->at.step;
+  t->result.checkpoint_failed = status != CVY_OK;
+  return status;
+}
+
+/* `last`: the run's last checkpoint. A failure of an earlier one does not end the run: the disk may have room at the
+ * next. */
+static cvy_status save_checkpoint(trainer *t, bool last) {
+  cvy_status status = CVY_OK;
+  float **residuals = NULL;
+  if (!t->p.checkpoint_dir || t->saved_step == t->at.step) return CVY_OK;
+  CVY_TRY(cvy_team_sync(t->team));
+  CVY_TRY(cvy_team_get_residuals(t->team, &residuals));
+  note_on_host(t);
+  cvy_weights_warn(t->team->layout, cvy_ledger_w(t->team->ledger), cvy_ledger_running(t->team->ledger),
+                   t->p.checkpoint_dir);
+  cvy_log_attempt_begin();
+  status = write_checkpoint(t, residuals);
+  cvy_log_attempt_end(status != CVY_OK && (last || status != CVY_E_IO));
+  if (status == CVY_E_IO && !last) {
+    char newest[64] = "there is none yet";
+    if (t->saved_step >= 0) snprintf(newest, sizeof newest, "the newest is that of step %ld", t->saved_step);
+    cvy_log_warning("no checkpoint of step %ld: %s; training goes on and tries again at the next one (%s)", t->at.step,
+                    cvy_log_attempt_text(), newest);
+    status = CVY_OK;
+  }
+fail:
+  cvy_team_free_residuals(t->team, &residuals);
+  return status;
+}
+
+static cvy_status resume(trainer *t) {
+  cvy_status status = CVY_OK;
+  cvy_checkpoint *own = NULL;
+  if (!t->p.opened) CVY_TRY(cvy_checkpoint_open(t->p.checkpoint_dir, &own));
+  const cvy_checkpoint *const opened = t->p.opened ? t->p.opened : own;
+  if (!opened) return CVY_OK;
+  const cvy_run_position at = cvy_checkpoint_position(opened);
+  CVY_TRY(cvy_settings_compare(cvy_checkpoint_settings(opened), t->settings, cvy_resume_may_differ(t->team)));
+  CVY_REQUIRE(at.seed == t->p.seed, CVY_E_MISMATCH, "the checkpoint of step %ld was made with seed %llu, not %llu",
+              at.step, (unsigned long long)at.seed, (unsigned long long)t->p.seed);
+  CVY_REQUIRE(at.epoch_batches < t->steps_per_epoch, CVY_E_MISMATCH,
+              "the checkpoint of step %ld stands at batch %ld of an epoch, which has %ld: another data set or batch "
+              "size",
+              at.step, at.epoch_batches, t->steps_per_epoch);
+  CVY_TRY(cvy_checkpoint_load(t->team, opened, NULL));
+  t->at = at;
+  t->saved_step = t->result.checkpoint_step = at.step;
+  if (at.kept_step) t->losses = (cvy_loss_watch){.losses = {at.kept_median}, .n = 1, .next = 1, .high = true};
+fail:
+  cvy_checkpoint_close(&own);
+  return status;
+}
+
+/* ---- steps ---- */
+
+static float lr_of(const trainer *t, long step) {
+  return cvy_lr_at(&t->p.schedule, t->p.lr, step, t->steps_per_epoch, t->p.epochs * t->steps_per_epoch);
+}
+
+/* Passes on the team's events up to `step`. */
+static void pass_events(trainer *t, long step) {
+  for (;;) {
+    if (!t->has_event) t->has_event = cvy_team_next_event(t->team, &t->event);
+    if (!t->has_event || t->event.step > step) return;
+    if (t->p.on_event) t->p.on_event(t->p.user, &t->event, t->at.epoch);
+    t->has_event = false;
+  }
+}
+
+/* The workers compile kernels in the first step: the start's time is the difference to the second step. */
+static void note_start(trainer *t, const cvy_step_result *second) {
+  const double usual_ms = second->ms * (double)t->total_images / second->images;
+  t->start_ms = fmax(t->total_ms - usual_ms, 0);
+  t->total_ms = t->total_images = 0;
+  if (t->p.on_started) t->p.on_started(t->p.user, t->start_ms * 1e-3);
+}
+
+/* Keeps the newest checkpoint beside those of --keep: a diverging run would push it out. */
+static void watch_loss(trainer *t, const cvy_step_result *r) {
+  if (!cvy_loss_jumps(&t->losses, r->loss) || !t->p.checkpoint_dir || t->saved_step <= 0) return;
+  t->at.kept_step = t->saved_step;
+  t->at.kept_median = t->losses.median;
+  cvy_log_warning(
+      "the loss jumps to %g in step %ld (median of the steps before: %g): the checkpoint of step %ld stays in %s "
+      "beside the newest",
+      r->loss, r->step, t->losses.median, t->at.kept_step, t->p.checkpoint_dir);
+}
+
+static cvy_status take_results(trainer *t, bool all) {
+  cvy_status status = CVY_OK;
+  cvy_step_result r;
+  bool got;
+  for (;;) {
+    CVY_TRY(cvy_team_take(t->team, all, &r, &got));
+    if (!got) break;
+    pass_events(t, r.step);
+    t->at.step = r.step + 1;
+    t->at.epoch_batches++;
+    t->at.epoch_images += r.images;
+    t->at.epoch_loss_sum += r.loss * r.images;
+    t->epoch_ms += r.ms;
+    if (t->steps_taken++ == 1) note_start(t, &r);
+    t->total_ms += r.ms;
+    t->total_images += r.images;
+    t->result.last_loss = r.loss;
+    watch_loss(t, &r);
+    if (t->p.on_step && t->p.on_step(t->p.user, &r, t->at.epoch, t->steps_per_epoch, lr_of(t, r.step)))
+      t->stopping = true;
+  }
+fail:
+  return status;
+}
+
+static bool due(long step, int every) { return every > 0 && step % every == 0; }
+
+/* Verifies, saves and snapshots between two steps when due; then no step is under way. */
+static cvy_status between_steps(trainer *t, long started) {
+  cvy_status status = CVY_OK;
+  const bool verify = due(started, t->p.verify_every);
+  const bool save = !t->p.checkpoint_epochs && t->p.checkpoint_dir && due(started, t->p.checkpoint_every);
+  const bool keep = cvy_team_size(t->team) == 1 && !t->team->params.no_sync &&
+                    cvy_clock_seconds_since(t->on_host_ns) >= (t->p.snapshot_s > 0 ? t->p.snapshot_s : SNAPSHOT_S);
+  if (!verify && !save && !keep) return take_results(t, false);
+  CVY_TRY(take_results(t, true));
+  if (keep) {
+    CVY_TRY(cvy_team_sync(t->team));
+    note_on_host(t);
+  }
+  if (verify) CVY_TRY(cvy_team_verify(t->team));
+  if (save && t->at.epoch_batches < t->steps_per_epoch)
+    CVY_TRY(save_checkpoint(t, false)); /* at an epoch's end: after its evaluation */
+fail:
+  return status;
+}
+
+/* Runs the epoch from where it stands to its end, the run's last step, or a stop. */
+static cvy_status run_steps(trainer *t) {
+  cvy_status status = CVY_OK;
+  const int n = t->data->train.n, batch = t->team->params.batch;
+  cvy_sampler_order(t->p.seed, t->at.epoch, t->p.no_shuffle, n, t->order);
+  long started = t->at.step;
+  for (long b = t->at.epoch_batches; b < t->steps_per_epoch; b++) {
+    if (cvy_stop_requested(t->p.stop) || t->stopping) break;
+    if (t->p.max_steps > 0 && started >= t->p.max_steps) break;
+    const long at = b * batch;
+    CVY_TRY(cvy_team_step(t->team, t->order + at, (int)(n - at < batch ? n - at : batch), lr_of(t, started)));
+    started++;
+    CVY_TRY(between_steps(t, started));
+  }
+  CVY_TRY(take_results(t, true));
+  if (cvy_stop_requested(t->p.stop)) t->stopping = true;
+fail:
+  return status;
+}
+
+/* ---- epochs ---- */
+
+static bool wants_test(const trainer *t) { return !t->p.no_eval && t->data->test.n > 0; }
+
+/* Test accuracy; negative if none is wanted or the run is being stopped: then the checkpoint comes first. */
+static cvy_status test_accuracy(trainer *t, double *accuracy) {
+  cvy_eval_result eval;
+  *accuracy = -1;
+  if (!wants_test(t) || t->stopping) return CVY_OK;
+  const cvy_status status = cvy_team_evaluate(t->team, false, &eval);
+  if (status == CVY_OK) *accuracy = eval.accuracy;
+  if (status != CVY_E_INTERRUPTED || !cvy_stop_requested(t->p.stop)) return status;
+  t->stopping = true;
+  return CVY_OK;
+}
+
+static cvy_status end_epoch(trainer *t, bool complete) {
+  cvy_status status = CVY_OK;
+  cvy_epoch_result e = {
+      .epoch = t->at.epoch,
+      .train_loss = t->at.epoch_images ? cvy_unsigned_nan(t->at.epoch_loss_sum / (double)t->at.epoch_images) : NAN,
+      .test_acc = -1,
+      .seconds = (t->epoch_ms - (t->at.epoch == t->first_epoch ? t->start_ms : 0)) * 1e-3,
+      .full = complete && t->epoch_whole};
+  CVY_TRY(test_accuracy(t, &e.test_acc));
+  t->result.test_acc = e.test_acc;
+  if (e.full) {
+    t->first_epoch_full |= t->at.epoch == t->first_epoch;
+    t->full_epochs++;
+    t->full_epochs_ms += t->epoch_ms;
+  }
+  if (t->p.on_epoch && t->p.on_epoch(t->p.user, &e)) t->stopping = true;
+  if (!complete) return CVY_OK;
+  t->at.epoch++;
+  t->at.epoch_batches = t->at.epoch_images = 0;
+  t->at.epoch_loss_sum = t->epoch_ms = 0;
+  t->epoch_whole = true;
+  const bool save =
+      t->p.checkpoint_epochs ? due(t->at.epoch, t->p.checkpoint_every) : due(t->at.step, t->p.checkpoint_every);
+  if (save) CVY_TRY(save_checkpoint(t, run_is_over(t)));
+fail:
+  return status;
+}
+
+static cvy_status run(trainer *t) {
+  cvy_status status = CVY_OK;
+  t->result.already_finished = run_is_over(t);
+  if (t->result.already_finished) CVY_TRY(test_accuracy(t, &t->result.test_acc));
+  while (!run_is_over(t) && !t->stopping) {
+    CVY_TRY(run_steps(t));
+    const bool complete = t->at.epoch_batches == t->steps_per_epoch;
+    if (complete || !t->stopping) CVY_TRY(end_epoch(t, complete));
+  }
+  const bool over = run_is_over(t) && (t->result.test_acc >= 0 || !wants_test(t));
+  CVY_TRY(save_checkpoint(t, true));
+  if (t->stopping && !over) status = CVY_E_INTERRUPTED;
+fail:
+  return status;
+}
+
+/* Batch normalisation of 1x1 images needs two samples in every group of every pass. The trainer refuses before the
+ * first step, not at the end of an epoch. `n`: samples of a batch that the run will reach. */
+static cvy_status check_statistics(const trainer *t, int n) {
+  cvy_status status = CVY_OK;
+  const cvy_team *const team = t->team;
+  const cvy_layer *single = NULL;
+  for (int i = 0; i < team->net->n_layers && !single; i++) {
+    const cvy_layer *const l = &team->net->layers[i];
+    if (l->kind == CVY_LAYER_BATCHNORM && l->shape.h * l->shape.w == 1) single = l;
+  }
+  int *shares = NULL;
+  if (!single || n == 0) return CVY_OK;
+  CVY_REQUIRE(team->params.bn != CVY_BN_SYNC || n > 1, CVY_E_ARGUMENT,
+              "batchnorm '%s' sees images of 1x1 pixels: a batch of 1 sample has no variance; choose another batch "
+              "size",
+              single->name);
+  if (team->params.bn == CVY_BN_SYNC) return CVY_OK;
+  const int group = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0;
+  shares = cvy_calloc((size_t)cvy_team_size(team), sizeof *shares);
+  CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_shares_of_batch(team->shares, n, shares));
+  for (int r = 0; r < cvy_team_size(team); r++) {
+    if (shares[r] == 0) continue;
+    const int pass = cvy_replica_pass_size(&team->replicas[r], shares[r], group);
+    const int size = group ? group : pass, rest = shares[r] % size;
+    CVY_REQUIRE(size > 1 && rest != 1, CVY_E_ARGUMENT,
+                "batchnorm '%s' sees images of 1x1 pixels: in a batch of %d samples device %d (%s) would have a "
+                "group of one, which has no variance; choose another batch size%s",
+                single->name, n, r, cvy_devices_label(team->devices, r), group ? " or group size" : "");
+  }
+fail:
+  cvy_free(shares);
+  return status;
+}
+
+static cvy_status take_params(trainer *t, const cvy_train_params *params) {
+  cvy_status status = CVY_OK;
+  t->p = params ? *params : (cvy_train_params){0};
+  if (t->p.epochs == 0) t->p.epochs = 10;
+  if (t->p.lr == 0) t->p.lr = 0.1f;
+  t->at.seed = t->p.seed;
+  if (t->p.keep == 0) t->p.keep = CVY_KEEP;
+  CVY_REQUIRE(t->p.epochs > 0, CVY_E_ARGUMENT, "%d epochs: must be at least 1", t->p.epochs);
+  CVY_REQUIRE(isfinite(t->p.lr) && t->p.lr > 0, CVY_E_ARGUMENT, "learning rate %g: must be a finite number above 0",
+              (double)t->p.lr);
+  CVY_REQUIRE(t->p.max_steps >= 0 && t->p.verify_every >= 0 && t->p.checkpoint_every >= 0 && t->p.keep >= 1,
+              CVY_E_ARGUMENT, "max_steps, verify_every and checkpoint_every must be 0 or more, keep 1 or more");
+  CVY_REQUIRE(!t->team->params.no_sync || !t->p.checkpoint_dir, CVY_E_ARGUMENT,
+              "a team without exchange (no_sync) does not train: there is nothing to keep in a checkpoint");
+  CVY_REQUIRE(!t->p.resume || t->p.checkpoint_dir, CVY_E_ARGUMENT, "resuming needs a checkpoint folder");
+  CVY_REQUIRE(t->data->train.n > 0, CVY_E_ARGUMENT, "data set %s has no training samples", t->data->name);
+  CVY_REQUIRE(!t->p.drop_last || t->data->train.n >= t->team->params.batch, CVY_E_ARGUMENT,
+              "drop_last: nothing is left of %d training samples in batches of %d; choose a batch of at most %d",
+              t->data->train.n, t->team->params.batch, t->data->train.n);
+  CVY_REQUIRE(t->team->data == t->data, CVY_E_ARGUMENT,
+              "data set %s is not attached to the team: call cvy_team_attach first", t->data->name);
+fail:
+  return status;
+}
+
+/* Saves the newest whole state after the team's devices have ended the run. */
+static void save_what_is_there(trainer *t) {
+  cvy_team *const team = t->team;
+  if (!cvy_roster_ended_by_devices(team->roster)) return;
+  (void)take_results(t, false);
+  if (cvy_team_size(team) == 1) {
+    t->on_host.kept_step = t->at.kept_step;
+    t->on_host.kept_median = t->at.kept_median;
+    t->at = t->on_host;
+  }
+  if (t->at.epoch_batches == t->steps_per_epoch) { /* the team failed in the evaluation */
+    t->at.epoch++;
+    t->at.epoch_batches = t->at.epoch_images = 0;
+    t->at.epoch_loss_sum = 0;
+  }
+  pass_events(t, LONG_MAX);
+  t->result.state_is_whole = t->at.step == cvy_ledger_steps(team->ledger);
+  if (!t->result.state_is_whole || !t->p.checkpoint_dir || t->saved_step == t->at.step) return;
+  (void)write_checkpoint(t, NULL);
+}
+
+cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out) {
+  cvy_status status = CVY_OK;
+  trainer t = {.team = team,
+               .data = data,
+               .epoch_whole = true,
+               .saved_step = -1,
+               .result = {.test_acc = -1, .checkpoint_step = -1, .last_loss = NAN}};
+  CVY_TRY(take_params(&t, params));
+  const int n = data->train.n, batch = team->params.batch, rest = t.p.drop_last ? 0 : n % batch;
+  t.steps_per_epoch = n / batch + (rest > 0);
+  CVY_TRY(cvy_lr_check(&t.p.schedule, t.steps_per_epoch, t.p.epochs * t.steps_per_epoch));
+  t.order = cvy_calloc((size_t)data->train.n, sizeof *t.order);
+  CVY_REQUIRE(t.order, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_settings_extend(t.p.settings, data->content, 0, 0, &t.settings));
+  if (t.p.checkpoint_dir) CVY_TRY(cvy_checkpoint_claim(t.p.checkpoint_dir, &t.folders_made, &t.folder_lock));
+  if (t.p.resume) CVY_TRY(resume(&t));
+  else if (t.p.checkpoint_dir) CVY_TRY(cvy_checkpoint_require_none(t.p.checkpoint_dir));
+  CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
+              "the team has no weights: call cvy_team_init or cvy_team_load first");
+  CVY_TRY(check_statistics(&t, n < batch ? n : batch));
+  if (t.p.max_steps == 0 || t.p.max_steps >= t.steps_per_epoch) CVY_TRY(check_statistics(&t, rest));
+  team->stop = t.p.stop ? t.p.stop : team->params.stop;
+  t.at.step = cvy_ring_next_number(team->ring);
+  t.epoch_whole = t.at.epoch_batches == 0;
+  t.first_epoch = t.at.epoch;
+  note_on_host(&t);
+  status = run(&t);
+  if (status != CVY_OK && status != CVY_E_INTERRUPTED) save_what_is_there(&t);
+  else pass_events(&t, LONG_MAX);
+  t.result.steps = t.at.step;
+  t.result.epochs_done = t.at.epoch;
+  if (t.first_epoch_full) t.full_epochs_ms -= t.start_ms;
+  t.result.start_seconds = t.start_ms * 1e-3;
+  t.result.sec_per_epoch = t.full_epochs ? t.full_epochs_ms * 1e-3 / t.full_epochs : 0;
+  t.result.images_per_second = t.total_ms > 0 ? (double)t.total_images / (t.total_ms * 1e-3) : 0;
+  *out = t.result;
+fail:
+  team->stop = team->params.stop;
+  if (t.folders_made) cvy_remove_dirs(t.p.checkpoint_dir, t.folders_made); /* removes only folders that are empty */
+  cvy_file_lock_release(&t.folder_lock);
+  cvy_free(t.settings);
+  cvy_free(t.order);
+  return status;
+}

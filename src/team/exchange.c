@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT
+ * Outline: one parcel · a step's results · the end of a step · the thread. */
+#include "src/team/exchange.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "src/base/clock.h"
+#include "src/base/mem.h"
+#include "src/base/text.h"
+#include "src/team/recover.h"
+
+struct cvy_exchange {
+  cvy_exchange_params params;
+  cvy_roster *roster;
+  cvy_ledger *ledger;
+  cvy_timeline *timeline;
+  cvy_recovery *recovery;
+  int n; /* devices */
+  cvy_mail **mail;
+  const float **parts; /* of the parcel: one per device with samples */
+  const uint16_t **packed_parts;
+  uint64_t exchanged_ns; /* when the last parcel of the step was given back; 0: none was */
+  uint64_t last_done_ns;
+  cvy_thread thread;
+  bool running, ended; /* the thread was started; it has returned: with the roster's lock */
+};
+
+/* ---- one parcel ---- */
+
+/* Waits for an event of device i and destroys it. */
+static cvy_status await_event(cvy_exchange *x, int i, cvy_event *event, uint64_t *ended_ns) {
+  if (!cvy_roster_enter(x->roster, i)) return CVY_E_DEVICE;
+  const cvy_status status = cvy_roster_fns(x->roster, i)->await(cvy_roster_device(x->roster, i), event, ended_ns);
+  cvy_roster_leave(x->roster, i, status);
+  return status;
+}
+
+/* Every device's part of the parcel, in device order, as soon as it is on the host. */
+static cvy_status take_parts(cvy_exchange *x, const cvy_step *step, int parcel, int *n_parts) {
+  cvy_status status = CVY_OK;
+  *n_parts = 0;
+  for (int i = 0; i < x->n; i++) {
+    if (step->shares[i] == 0) continue;
+    const uint64_t since = cvy_timeline_now(x->timeline);
+    cvy_event *read;
+    const void *part;
+    if (!cvy_mail_take(x->mail[i], parcel, step->number, &read, &part)) return CVY_E_INTERRUPTED;
+    CVY_TRY(await_event(x, i, read, NULL));
+    x->parts[*n_parts] = part;
+    x->packed_parts[*n_parts] = part;
+    ++*n_parts;
+    cvy_timeline_work(x->timeline, CVY_WORK_GRADIENT, i, parcel, step->number, since);
+  }
+fail:
+  return status;
+}
+
+/* The ledger's next generation of the parcel. Returns where it lies. */
+static const float *update(cvy_exchange *x, const cvy_step *step, int parcel, int n_parts) {
+  const cvy_layout *const l = cvy_ledger_layout(x->ledger);
+  if (parcel == l->n_buckets) {
+    cvy_ledger_update_running(x->ledger, x->parts, n_parts);
+    return cvy_ledger_next_running(x->ledger);
+  }
+  const cvy_bucket *const b = &l->buckets[parcel];
+  if (x->params.packed)
+    cvy_ledger_update_packed(x->ledger, x->params.pool, &step->sgd, b->offset, b->size, x->packed_parts, n_parts);
+  else cvy_ledger_update(x->ledger, x->params.pool, &step->sgd, b->offset, b->size, x->parts, n_parts);
+  return cvy_ledger_next_w(x->ledger) + b->offset;
+}
+
+static bool wants_weights(cvy_exchange *x, int i) {
+  cvy_roster_lock(x->roster);
+  const bool wants = cvy_roster_state(x->roster, i) != CVY_LOST && !cvy_roster_is_idle(x->roster, i);
+  cvy_roster_unlock(x->roster);
+  return wants;
+}
+
+static cvy_status give(cvy_exchange *x, int i, int parcel, long step, const float *from) {
+  cvy_upload upload = {0};
+  if (!cvy_roster_enter(x->roster, i)) return CVY_E_DEVICE;
+  const cvy_status status = cvy_roster_fns(x->roster, i)
+                                ->upload(cvy_roster_device(x->roster, i), parcel, step, from,
+                                         cvy_mail_take_mapped(x->mail[i], parcel), &upload);
+  if (status == CVY_OK) cvy_mail_deliver(x->mail[i], parcel, step, upload);
+  cvy_roster_leave(x->roster, i, status);
+  return status;
+}
+
+static cvy_status exchange_parcel(cvy_exchange *x, const cvy_step *step, int parcel) {
+  cvy_status status = CVY_OK;
+  int n_parts;
+  CVY_TRY(take_parts(x, step, parcel, &n_parts));
+  uint64_t since = cvy_timeline_now(x->timeline);
+  const float *const from = update(x, step, parcel, n_parts);
+  cvy_timeline_work(x->timeline, CVY_WORK_UPDATE, -1, parcel, step->number, since);
+  since = cvy_timeline_now(x->timeline);
+  for (int i = 0; i < x->n; i++)
+    if (wants_weights(x, i)) CVY_TRY(give(x, i, parcel, step->number + 1, from));
+  cvy_timeline_work(x->timeline, CVY_WORK_GIVE, -1, parcel, step->number, since);
+fail:
+  return status;
+}
+
+/* ---- a step's results ---- */
+
+static cvy_status await_result(cvy_exchange *x, cvy_step *step, int i) {
+  cvy_event *finished;
+  uint64_t ended_ns;
+  if (!cvy_ring_await_result(x->params.ring, step, i, &finished)) return CVY_E_INTERRUPTED;
+  const cvy_status status = await_event(x, i, finished, &ended_ns);
+  if (status == CVY_OK) cvy_timeline_result(x->timeline, i, ended_ns);
+  return status;
+}
+
+/* *loss: the mean over the batch. */
+static cvy_status take_results(cvy_exchange *x, cvy_step *step, double *loss, int *correct) {
+  cvy_status status = CVY_OK;
+  double sum = 0;
+  *correct = 0;
+  for (int i = 0; i < x->n; i++) {
+    if (cvy_roster_is_lost(x->roster, i)) continue;
+    const uint64_t since = cvy_timeline_now(x->timeline);
+    CVY_TRY(await_result(x, step, i));
+    cvy_timeline_work(x->timeline, CVY_WORK_RESULT, i, -1, step->number, since);
+    if (step->shares[i] > 0) x->params.read_result(cvy_roster_device(x->roster, i), step->number, &sum, correct);
+  }
+  *loss = cvy_unsigned_nan(sum / step->n);
+fail:
+  return status;
+}
+
+/* Called before the step's update counts: a device may hang when the thread asks for its times. */
+static void fetch_times(cvy_exchange *x) {
+  for (int i = 0; x->timeline && i < x->n; i++) {
+    if (cvy_roster_is_working(x->roster, i) && cvy_roster_enter(x->roster, i)) {
+      cvy_timeline_fetch(x->timeline, i);
+      cvy_roster_leave(x->roster, i, CVY_OK);
+    } else {
+      cvy_timeline_leave_out(x->timeline, i);
+    }
+  }
+}
+
+/* ---- the end of a step ---- */
+
+static cvy_status check_loss(const cvy_exchange *x, const cvy_step *step, double loss) {
+  cvy_status status = CVY_OK;
+  const bool fine = isfinite(loss) || x->params.allow_nan;
+  CVY_REQUIRE(fine || step->number > 0, CVY_E_NOT_FINITE,
+              "the loss of step 0 is %g, before the first update: the weights that training began with overflow", loss);
+  CVY_REQUIRE(fine, CVY_E_NOT_FINITE,
+              "the loss of step %ld is %g at learning rate %g: training has diverged; a smaller learning rate usually "
+              "helps",
+              step->number, loss, (double)step->sgd.lr);
+fail:
+  return status;
+}
+
+/* On a failure the truth has not advanced, so the team can do the step again without a device that failed. */
+static cvy_status finish_step(cvy_exchange *x, cvy_step *step, double *ms) {
+  cvy_status status = CVY_OK;
+  const cvy_layout *const l = cvy_ledger_layout(x->ledger);
+  const uint64_t since = cvy_timeline_now(x->timeline);
+  double loss;
+  int correct;
+  CVY_TRY(cvy_results_reserve(x->params.results));
+  if (x->params.crosses) {
+    if (l->n_running) CVY_TRY(exchange_parcel(x, step, l->n_buckets)); /* forward makes it, so it is ready first */
+    for (int b = 0; b < l->n_buckets; b++) CVY_TRY(exchange_parcel(x, step, b));
+    x->exchanged_ns = cvy_clock_ns();
+  }
+  CVY_TRY(take_results(x, step, &loss, &correct));
+  fetch_times(x);
+  /* all workers have posted their results: nothing in these tasks can still fail */
+  cvy_ring_await_step(x->params.ring, step);
+  CVY_TRY(check_loss(x, step, loss));
+  if (x->params.crosses) cvy_ledger_advance(x->ledger);
+  cvy_ledger_step_done(x->ledger, step->number + 1, !x->params.on_device);
+  cvy_timeline_work(x->timeline, CVY_WORK_FINISH, -1, -1, step->number, since);
+  const uint64_t done_ns = cvy_timeline_step_done(x->timeline, &(cvy_timeline_step){.number = step->number,
+                                                                                    .n = step->n,
+                                                                                    .begun_ns = step->begun_ns,
+                                                                                    .exchanged_ns = x->exchanged_ns,
+                                                                                    .seen_ns = cvy_clock_ns(),
+                                                                                    .shares = step->shares});
+  *ms = 1e-6 * (double)(done_ns - (step->begun_ns ? step->begun_ns : x->last_done_ns));
+  x->last_done_ns = done_ns;
+  cvy_results_add(x->params.results, &(cvy_step_result){.step = step->number,
+                                                        .loss = loss,
+                                                        .images = step->n,
+                                                        .correct = correct,
+                                                        .ms = *ms,
+                                                        .shares = step->shares});
+fail:
+  return status;
+}
+
+/* ---- the thread ---- */
+
+static void *exchange_main(void *arg) {
+  cvy_exchange *const x = arg;
+  cvy_step *step;
+  for (;;) {
+    const cvy_ring_work work = cvy_ring_await_work(x->params.ring, &step);
+    double ms = 0;
+    if (work == CVY_RING_STOP) break;
+    if (work == CVY_RING_RECOVER) {
+      cvy_recover(x->recovery);
+      continue;
+    }
+    const cvy_status status = finish_step(x, step, &ms);
+    cvy_ring_finish(x->params.ring, status, ms);
+  }
+  cvy_roster_lock(x->roster);
+  x->ended = true;
+  cvy_roster_wake(x->roster);
+  cvy_roster_unlock(x->roster);
+  return NULL;
+}
+
+cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange **out) {
+  cvy_status status = CVY_OK;
+  const size_t n = (size_t)cvy_roster_size(params->roster);
+  cvy_exchange *x = cvy_calloc(1, sizeof *x);
+  *out = NULL;
+  CVY_REQUIRE(x, CVY_E_MEMORY, "out of host memory");
+  *x = (cvy_exchange){.params = *params,
+                      .roster = params->roster,
+                      .ledger = params->ledger,
+                      .timeline = params->timeline,
+                      .n = (int)n,
+                      .mail = cvy_calloc(n, sizeof *x->mail),
+                      .parts = cvy_calloc(n, sizeof *x->parts),
+                      .packed_parts = cvy_calloc(n, sizeof *x->packed_parts)};
+  CVY_REQUIRE(x->mail && x->parts && x->packed_parts, CVY_E_MEMORY, "out of host memory");
+  if (params->mail) memcpy(x->mail, params->mail, n * sizeof *x->mail);
+  CVY_TRY(cvy_recovery_create(&(cvy_recovery_params){.roster = params->roster,
+                                                     .ring = params->ring,
+                                                     .shares = params->shares,
+                                                     .ledger = params->ledger,
+                                                     .events = params->events,
+                                                     .mail = x->mail,
+                                                     .most_samples = params->most_samples,
+                                                     .fault_stops = params->fault_stops,
+                                                     .packed = params->packed},
+                              &x->recovery));
+  *out = x;
+  return CVY_OK;
+fail:
+  cvy_exchange_destroy(&x);
+  return status;
+}
+
+void cvy_exchange_destroy(cvy_exchange **exchange) {
+  cvy_exchange *const x = *exchange;
+  if (!x) return;
+  cvy_recovery_destroy(&x->recovery);
+  cvy_free(x->mail);
+  cvy_free(x->parts);
+  cvy_free(x->packed_parts);
+  cvy_free(x);
+  *exchange = NULL;
+}
+
+cvy_status cvy_exchange_start(cvy_exchange *x) {
+  cvy_roster_can_recover(x->roster, true);
+  const cvy_status status = cvy_thread_start(&x->thread, "cvy-exchange", exchange_main, x);
+  x->running = status == CVY_OK;
+  if (!x->running) cvy_roster_can_recover(x->roster, false);
+  return status;
+}
+
+cvy_status cvy_exchange_replace(void *exchange) {
+  cvy_exchange *const x = exchange;
+  cvy_thread_detach(x->thread);
+  const cvy_status status = cvy_thread_start(&x->thread, "cvy-exchange", exchange_main, x);
+  x->running = status == CVY_OK;
+  return status;
+}
+
+/* Devices may still read or write the memory of steps that were broken off. */
+static void clear_steps(cvy_exchange *x) {
+  cvy_ring_await_steps(x->params.ring);
+  for (int i = 0; cvy_ring_under_way(x->params.ring) > 0 && i < x->n; i++)
+    (void)cvy_worker_call(cvy_roster_worker(x->roster, i), cvy_recovery_clear_device, x->recovery);
+}
+
+void cvy_exchange_stop(cvy_exchange *x) {
+  cvy_ring_stop(x->params.ring);
+  cvy_roster_lock(x->roster);
+  while (x->running && !x->ended) cvy_roster_wait(x->roster); /* the watchdog may put another thread in its place */
+  const bool join = x->running;
+  x->running = false;
+  cvy_roster_unlock(x->roster);
+  if (join) cvy_thread_join(x->thread);
+  clear_steps(x); /* workers may still be inside steps that failed; they return since the team is halted */
+}

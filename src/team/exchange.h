@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ * The exchange thread: it finishes steps in order. In a team of several it takes the devices' parts of each parcel
+ * (bucket, sums of batch normalisation) as they arrive, adds them in device order, updates the ledger's next generation
+ * and gives the result back to every device; then it takes the step's results. In a team of one the device updates, and
+ * the thread only awaits results. It also takes out devices that failed (recover.h). */
+#ifndef CVY_TEAM_EXCHANGE_H
+#define CVY_TEAM_EXCHANGE_H
+
+#include "src/team/events.h"
+#include "src/team/ledger.h"
+#include "src/team/mail.h"
+#include "src/team/results.h"
+#include "src/team/ring.h"
+#include "src/times/timeline.h"
+
+typedef struct cvy_exchange cvy_exchange;
+
+typedef struct cvy_exchange_params {
+  cvy_roster *roster;
+  cvy_ring *ring;
+  cvy_ledger *ledger;
+  cvy_results *results;
+  cvy_shares *shares;
+  cvy_mail *const *mail;  /* one per device; borrowed; NULL in a team of one */
+  cvy_pool *pool;         /* for the sums; NULL: the exchange thread alone */
+  cvy_timeline *timeline; /* NULL: times are not recorded */
+  bool crosses;           /* gradients and weights cross; else only results are awaited */
+  bool on_device;         /* a team of one: the device updates, and the ledger falls behind it */
+  bool packed;            /* gradients cross as bfloat16 */
+  bool fault_stops;       /* a device that fails ends the run; else the others go on */
+  int most_samples;       /* of a step */
+  cvy_events *events;     /* of lost devices */
+  bool allow_nan;         /* a loss that is not finite does not end the run */
+  /* Adds a device's result of the step, which its worker has brought to the host: mean loss times samples, and hits. */
+  void (*read_result)(void *device, long step, double *loss_sum, int *correct);
+} cvy_exchange_params;
+
+/* CVY_E_MEMORY. */
+cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange **out);
+/* [caller] Starts the thread, which takes out devices that fail from then on. CVY_E_MEMORY. */
+cvy_status cvy_exchange_start(cvy_exchange *exchange);
+/* [watchdog, with the roster's lock] The exchange thread hangs inside a device's call: the watchdog leaves it alone and
+ * starts another one. CVY_E_MEMORY. */
+cvy_status cvy_exchange_replace(void *exchange);
+/* [caller] Ends the thread. The ring must be at rest, or the team ended. */
+void cvy_exchange_stop(cvy_exchange *exchange);
+void cvy_exchange_destroy(cvy_exchange **exchange);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ * The inside of a cvy_team (convoy/team.h). Threads: the caller's · one worker per device · the exchange thread · the
+ * watchdog. They meet under the roster's lock; every other lock belongs to one member, and threads hold it for moments
+ * only.
+ *
+ * Only a member's own file touches its state: most of these types are opaque elsewhere. */
+#ifndef CVY_TEAM_INSIDE_H
+#define CVY_TEAM_INSIDE_H
+
+#include "convoy/team.h"
+#include "src/cl/devices.h"
+#include "src/team/events.h"
+#include "src/team/ledger.h"
+#include "src/team/replica.h"
+#include "src/team/results.h"
+#include "src/team/ring.h"
+#include "src/team/shares.h"
+#include "src/times/timeline.h"
+
+struct cvy_team {
+  const cvy_devices *devices;
+  const cvy_net *net;
+  const cvy_layout *layout; /* the net's, or: */
+  cvy_layout own_layout;    /* cut into buckets of params.bucket_mib */
+  cvy_team_params params;   /* defaults filled in */
+  cvy_replica *replicas;    /* one per device */
+  cvy_roster *roster;
+  cvy_shares *shares;
+  cvy_ledger *ledger;
+  cvy_ring *ring;
+  cvy_results *results;
+  cvy_events *events;
+  struct cvy_opening *opening;
+  struct cvy_rebalance *rebalance; /* shares follow speeds; else NULL */
+  struct cvy_exchange *exchange;
+  struct cvy_watch *watch;
+  cvy_pool *pool;
+  cvy_timeline *timeline; /* NULL: times are not recorded */
+  const cvy_data *data;
+  const cvy_stop *stop; /* breaks off an evaluation; NULL: none */
+};
+
+/* Samples of the largest step that the team is planned for: a device that gets nothing of so many has no weights. */
+static inline int cvy_team_most_samples(const cvy_team *team) {
+  const int samples = team->params.samples, batch = team->params.batch;
+  return samples > 0 && samples < batch ? samples : batch;
+}
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/team/ledger.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "src/base/mem.h"
+
+/* One binary for every x86: the loops below exist in a version per instruction set, chosen at load time. fmaf is exact
+ * everywhere, so all give the same bits. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define CVY_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CVY_CLONES
+#endif
+
+enum { BLOCK = 1024 }; /* floats whose sum stays in the first-level cache between reduction and update */
+
+struct cvy_ledger {
+  const cvy_layout *layout;
+  bool has_momentum, initialised, behind;
+  float *w[2], *v[2], *running[2]; /* v NULL without momentum; generation g at index g & 1 */
+  float *previous;                 /* generation - 1 of w, whole also while an update is under way; NULL: not stored */
+  long generation;                 /* the truth: number of updates applied */
+  int64_t batches;                 /* training steps that the running values on the devices have seen */
+  long steps;                      /* in the truth, and the value of `batches` then */
+  int64_t batches_in;
+};
+
+cvy_status cvy_ledger_create(const cvy_layout *layout, bool momentum, bool previous, cvy_ledger **out) {
+  cvy_status status = CVY_OK;
+  cvy_ledger *s = cvy_calloc(1, sizeof *s);
+  *out = NULL;
+  CVY_REQUIRE(s, CVY_E_MEMORY, "out of host memory for the training state");
+  s->layout = layout;
+  s->has_momentum = momentum;
+  for (int g = 0; g < 2; g++) {
+    s->w[g] = cvy_calloc(layout->n_floats, sizeof(float));
+    s->running[g] = cvy_calloc(layout->n_running_floats, sizeof(float));
+    if (momentum) s->v[g] = cvy_calloc(layout->n_floats, sizeof(float));
+    CVY_REQUIRE(s->w[g] && s->running[g] && (s->v[g] || !momentum), CVY_E_MEMORY,
+                "out of host memory: two generations of %zu weights do not fit", layout->n_floats);
+  }
+  if (previous) {
+    s->previous = cvy_calloc(layout->n_floats, sizeof(float));
+    CVY_REQUIRE(s->previous, CVY_E_MEMORY, "out of host memory: three generations of %zu weights do not fit",
+                layout->n_floats);
+  }
+  *out = s;
+  return CVY_OK;
+fail:
+  cvy_ledger_destroy(&s);
+  return status;
+}
+
+void cvy_ledger_destroy(cvy_ledger **ledger) {
+  cvy_ledger *const s = *ledger;
+  if (!s) return;
+  for (int g = 0; g < 2; g++) {
+    cvy_free(s->w[g]);
+    cvy_free(s->v[g]);
+    cvy_free(s->running[g]);
+  }
+  cvy_free(s->previous);
+  cvy_free(s);
+  *ledger = NULL;
+}
+
+const cvy_layout *cvy_ledger_layout(const cvy_ledger *s) { return s->layout; }
+
+/* ---- the truth ---- */
+
+float *cvy_ledger_w(const cvy_ledger *s) { return s->w[s->generation & 1]; }
+float *cvy_ledger_v(const cvy_ledger *s) { return s->v[s->generation & 1]; }
+float *cvy_ledger_running(const cvy_ledger *s) { return s->running[s->generation & 1]; }
+float *cvy_ledger_previous(const cvy_ledger *s) { return s->previous; }
+float *cvy_ledger_next_w(const cvy_ledger *s) { return s->w[(s->generation + 1) & 1]; }
+float *cvy_ledger_next_v(const cvy_ledger *s) { return s->v[(s->generation + 1) & 1]; }
+float *cvy_ledger_next_running(const cvy_ledger *s) { return s->running[(s->generation + 1) & 1]; }
+
+cvy_generation cvy_ledger_generation(const cvy_ledger *s, long step) {
+  return (cvy_generation){.step = step,
+                          .w = cvy_ledger_w(s),
+                          .w_previous = s->previous,
+                          .v = cvy_ledger_v(s),
+                          .running = cvy_ledger_running(s)};
+}
+
+long cvy_ledger_updates(const cvy_ledger *s) { return s->generation; }
+
+void cvy_ledger_advance(cvy_ledger *s) {
+  s->generation++;
+  if (!s->previous) return;
+  float **const next = &s->w[(s->generation + 1) & 1]; /* the old truth: the next update would write over it */
+  float *const spare = s->previous;
+  s->previous = *next;
+  *next = spare;
+}
+
+/* ---- steps ---- */
+
+bool cvy_ledger_is_initialised(const cvy_ledger *s) { return s->initialised; }
+int64_t cvy_ledger_batches(const cvy_ledger *s) { return s->batches; }
+void cvy_ledger_set_batches(cvy_ledger *s, int64_t batches) { s->batches = batches; }
+long cvy_ledger_steps(const cvy_ledger *s) { return s->steps; }
+int64_t cvy_ledger_batches_in(const cvy_ledger *s) { return s->batches_in; }
+bool cvy_ledger_is_behind(const cvy_ledger *s) { return s->behind; }
+
+static void note_truth(cvy_ledger *s, long steps) {
+  s->steps = steps;
+  s->batches_in = s->batches;
+  s->behind = false;
+}
+
+void cvy_ledger_start(cvy_ledger *s, long step, bool initialised) {
+  s->initialised = initialised;
+  note_truth(s, step);
+}
+
+void cvy_ledger_step_done(cvy_ledger *s, long finished, bool on_host) {
+  s->batches++;
+  if (on_host) note_truth(s, finished);
+  else s->behind = true;
+}
+
+void cvy_ledger_read(cvy_ledger *s, long finished) {
+  cvy_ledger_advance(s);
+  note_truth(s, finished);
+}
+
+/* ---- updates ---- */
+
+/* g = parts[0] + parts[1] + …, in this order. Four parts at a time: g, which stays in the first-level cache, is then
+ * read and written a quarter as often, and four streams keep memory busier than one. */
+CVY_CLONES static void sum_parts(float *restrict g, const float *const *parts, int n_parts, size_t at, size_t n) {
+  int p = 0;
+  if (n_parts >= 4) {
+    const float *const a = parts[0] + at, *const b = parts[1] + at, *const c = parts[2] + at, *const d = parts[3] + at;
+    for (size_t i = 0; i < n; i++) g[i] = ((a[i] + b[i]) + c[i]) + d[i];
+    p = 4;
+  } else if (n_parts >= 2) {
+    const float *const a = parts[0] + at, *const b = parts[1] + at;
+    for (size_t i = 0; i < n; i++) g[i] = a[i] + b[i];
+    p = 2;
+  } else {
+    const float *const a = parts[0] + at;
+    for (size_t i = 0; i < n; i++) g[i] = a[i];
+    p = 1;
+  }
+  for (; p + 4 <= n_parts; p += 4) {
+    const float *const a = parts[p] + at, *const b = parts[p + 1] + at;
+    const float *const c = parts[p + 2] + at, *const d = parts[p + 3] + at;
+    for (size_t i = 0; i < n; i++) g[i] = (((g[i] + a[i]) + b[i]) + c[i]) + d[i];
+  }
+  for (; p < n_parts; p++) {
+    const float *const part = parts[p] + at;
+    for (size_t i = 0; i < n; i++) g[i] += part[i];
+  }
+}
+
+static inline float widened(uint16_t packed) {
+  const uint32_t bits = (uint32_t)packed << 16;
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* The same for bfloat16, two parts at a time: they are half as long. */
+CVY_CLONES static void sum_packed(float *restrict g, const uint16_t *const *parts, int n_parts, size_t at, size_t n) {
+  const uint16_t *const first = parts[0] + at;
+  int p = 1;
+  if (n_parts >= 2) {
+    const uint16_t *const second = parts[1] + at;
+    for (size_t i = 0; i < n; i++) g[i] = widened(first[i]) + widened(second[i]);
+    p = 2;
+  } else {
+    for (size_t i = 0; i < n; i++) g[i] = widened(first[i]);
+  }
+  for (; p + 2 <= n_parts; p += 2) {
+    const uint16_t *const a = parts[p] + at, *const b = parts[p + 1] + at;
+    for (size_t i = 0; i < n; i++) g[i] = (g[i] + widened(a[i])) + widened(b[i]);
+  }
+  if (p < n_parts) {
+    const uint16_t *const a = parts[p] + at;
+    for (size_t i = 0; i < n; i++) g[i] += widened(a[i]);
+  }
+}
+
+CVY_CLONES static void decay(float *restrict g, const float *restrict w, float weight_decay, size_t n) {
+  for (size_t i = 0; i < n; i++) g[i] = fmaf(weight_decay, w[i], g[i]);
+}
+
+CVY_CLONES static void momentum_step(float *restrict g, float *restrict v_new, const float *restrict v_old,
+                                     float momentum, bool nesterov, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    const float v = fmaf(momentum, v_old[i], g[i]);
+    v_new[i] = v;
+    g[i] = nesterov ? fmaf(momentum, v, g[i]) : v;
+  }
+}
+
+CVY_CLONES static void descend(float *restrict w_new, const float *restrict w_old, const float *restrict g, float lr,
+                               size_t n) {
+  for (size_t i = 0; i < n; i++) w_new[i] = fmaf(-lr, g[i], w_old[i]);
+}
+
+typedef struct update_args {
+  cvy_ledger *ledger;
+  const cvy_sgd_params *sgd;
+  size_t offset;
+  const float *const *parts; /* or else */
+  const uint16_t *const *packed;
+  int n_parts;
+} update_args;
+
+static void update_range(void *arg, size_t begin, size_t end) {
+  const update_args *const a = arg;
+  cvy_ledger *const s = a->ledger;
+  const int now = (int)(s->generation & 1), next = 1 - now;
+  float g[BLOCK];
+  for (size_t at = begin; at < end; at += BLOCK) {
+    const size_t n = end - at < BLOCK ? end - at : BLOCK, flat = a->offset + at;
+    if (a->packed) sum_packed(g, a->packed, a->n_parts, at, n);
+    else sum_parts(g, a->parts, a->n_parts, at, n);
+    if (a->sgd->weight_decay != 0) decay(g, s->w[now] + flat, a->sgd->weight_decay, n);
+    if (a->sgd->momentum != 0)
+      momentum_step(g, s->v[next] + flat, s->v[now] + flat, a->sgd->momentum, a->sgd->nesterov, n);
+    descend(s->w[next] + flat, s->w[now] + flat, g, a->sgd->lr, n);
+  }
+}
+
+void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
+                       const float *const *parts, int n_parts) {
+  CVY_ASSERT(n_parts >= 1 && offset + size <= ledger->layout->n_floats);
+  update_args args = {.ledger = ledger, .sgd = sgd, .offset = offset, .parts = parts, .n_parts = n_parts};
+  cvy_pool_run(pool, size, 64 * BLOCK, update_range, &args);
+}
+
+void cvy_ledger_update_packed(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
+                              const uint16_t *const *parts, int n_parts) {
+  CVY_ASSERT(n_parts >= 1 && offset + size <= ledger->layout->n_floats);
+  update_args args = {.ledger = ledger, .sgd = sgd, .offset = offset, .packed = parts, .n_parts = n_parts};
+  cvy_pool_run(pool, size, 64 * BLOCK, update_range, &args);
+}
+
+void cvy_ledger_update_running(cvy_ledger *s, const float *const *parts, int n_parts) {
+  const int now = (int)(s->generation & 1), next = 1 - now;
+  for (int r = 0; r < s->layout->n_running; r++) {
+    const cvy_running *const layer = &s->layout->running[r];
+    const float momentum = layer->momentum, keep = 1.0f - momentum;
+    const size_t end = layer->offset + 2 * (size_t)layer->pitch;
+    for (size_t i = layer->offset; i < end; i++) {
+      float sum = parts[0][i];
+      for (int p = 1; p < n_parts; p++) sum += parts[p][i];
+      const float kept = keep * s->running[now][i];
+      s->running[next][i] = fmaf(momentum, sum, kept);
+    }
+  }
+}

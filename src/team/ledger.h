@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ * The truth of a run, on the host: weights, momentum and running values of batch normalisation, each a flat vector
+ * (nn/layout.h) in two generations, and how many steps are in them. The update of step t reads generation t and writes
+ * t + 1 piece by piece; t + 1 becomes the truth when all pieces are done. So a step can be redone, and a snapshot is
+ * never half of one.
+ *
+ * A team of one updates on its device: the ledger falls behind it, until the caller reads the device again.
+ *
+ * The exchange thread owns the ledger while steps are under way, the caller while none is. */
+#ifndef CVY_TEAM_LEDGER_H
+#define CVY_TEAM_LEDGER_H
+
+#include <stdint.h>
+
+#include "src/base/pool.h"
+#include "src/nn/layout.h"
+#include "src/ops/sgd_params.h"
+#include "src/team/member.h"
+
+typedef struct cvy_ledger cvy_ledger;
+
+/* `layout` is borrowed. previous: stores the previous generation of the weights, too (zeros at first), for training
+ * with staleness. CVY_E_MEMORY. */
+cvy_status cvy_ledger_create(const cvy_layout *layout, bool momentum, bool previous, cvy_ledger **out);
+void cvy_ledger_destroy(cvy_ledger **ledger);
+const cvy_layout *cvy_ledger_layout(const cvy_ledger *ledger);
+
+/* ---- the truth ---- */
+
+float *cvy_ledger_w(const cvy_ledger *ledger);
+float *cvy_ledger_v(const cvy_ledger *ledger); /* NULL without momentum */
+float *cvy_ledger_running(const cvy_ledger *ledger);
+float *cvy_ledger_previous(const cvy_ledger *ledger); /* the previous generation of the weights; NULL unless stored */
+/* The truth, as the start of step number `step`. */
+cvy_generation cvy_ledger_generation(const cvy_ledger *ledger, long step);
+/* The generation after the truth, which is not whole. */
+float *cvy_ledger_next_w(const cvy_ledger *ledger);
+float *cvy_ledger_next_v(const cvy_ledger *ledger);
+float *cvy_ledger_next_running(const cvy_ledger *ledger);
+
+/* ---- steps ---- */
+
+/* There are weights to train. Batches that the running values have seen. */
+bool cvy_ledger_is_initialised(const cvy_ledger *ledger);
+int64_t cvy_ledger_batches(const cvy_ledger *ledger);
+void cvy_ledger_set_batches(cvy_ledger *ledger, int64_t batches);
+/* Steps that are in the truth, and the batches of these. */
+long cvy_ledger_steps(const cvy_ledger *ledger);
+int64_t cvy_ledger_batches_in(const cvy_ledger *ledger);
+/* The device of a team of one has moved on since the truth was last read. */
+bool cvy_ledger_is_behind(const cvy_ledger *ledger);
+/* The truth is the start of step number `step`, on every device. false: there are no weights in it any more. */
+void cvy_ledger_start(cvy_ledger *ledger, long step, bool initialised);
+/* A step is finished, the `finished`-th of the run. on_host: the truth has it. */
+void cvy_ledger_step_done(cvy_ledger *ledger, long finished, bool on_host);
+/* The next generation was read from the device, which has done `finished` steps: it becomes the truth. */
+void cvy_ledger_read(cvy_ledger *ledger, long finished);
+
+/* ---- updates ---- */
+
+/* reduce → update for floats [offset, offset + size) of the flat vector: g = parts[0] + parts[1] + … (in this order),
+ * then SGD (ops/sgd.h: same formulas, same roundings as the device's) from generation to generation + 1. parts[i]
+ * points to the piece's first float; n_parts >= 1. Elementwise: pool and cuts do not change a bit. */
+void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
+                       const float *const *parts, int n_parts);
+/* The same from parts of bfloat16 (ops/compress.h), each widened to float before it is added. */
+void cvy_ledger_update_packed(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
+                              const uint16_t *const *parts, int n_parts);
+/* The same for the running values of batch normalisation from the sums S (ops/batchnorm.h), the whole vector. */
+void cvy_ledger_update_running(cvy_ledger *ledger, const float *const *parts, int n_parts);
+/* How many updates were applied. */
+long cvy_ledger_updates(const cvy_ledger *ledger);
+/* generation + 1 is complete and becomes the truth. */
+void cvy_ledger_advance(cvy_ledger *ledger);
+
+#endif

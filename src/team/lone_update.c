@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/team/lone_update.h"
+
+#include "src/base/mem.h"
+
+struct cvy_lone_update {
+  cvy_device *device;
+  cvy_instance *instance;
+  const cvy_layout *layout;
+  cvy_sgd *sgd;
+  cvy_buffer **running, **sums; /* of each batchnorm: slices of the instance's buffers */
+};
+
+cvy_status cvy_lone_update_create(cvy_device *device, cvy_instance *instance, const cvy_layout *layout,
+                                  cvy_lone_update **out) {
+  cvy_status status = CVY_OK;
+  const size_t n = (size_t)layout->n_running;
+  cvy_lone_update *u = cvy_calloc(1, sizeof *u);
+  *out = NULL;
+  CVY_REQUIRE(u, CVY_E_MEMORY, "out of host memory");
+  *u = (cvy_lone_update){.device = device,
+                         .instance = instance,
+                         .layout = layout,
+                         .running = cvy_calloc(n, sizeof *u->running),
+                         .sums = cvy_calloc(n, sizeof *u->sums)};
+  CVY_REQUIRE(u->running && u->sums, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_sgd_create(device, &u->sgd));
+  for (size_t i = 0; i < n; i++) {
+    const cvy_running *const layer = &layout->running[i];
+    const size_t at = layer->offset * sizeof(float), size = 2 * (size_t)layer->pitch * sizeof(float);
+    CVY_TRY(cvy_buffer_slice(cvy_instance_running(instance), at, size, &u->running[i]));
+    CVY_TRY(cvy_buffer_slice(cvy_instance_running_sums(instance), at, size, &u->sums[i]));
+  }
+  *out = u;
+  return CVY_OK;
+fail:
+  cvy_lone_update_destroy(&u);
+  return status;
+}
+
+void cvy_lone_update_destroy(cvy_lone_update **update) {
+  cvy_lone_update *const u = *update;
+  if (!u) return;
+  for (int i = 0; i < u->layout->n_running; i++) {
+    if (u->running) cvy_buffer_destroy(&u->running[i]);
+    if (u->sums) cvy_buffer_destroy(&u->sums[i]);
+  }
+  cvy_free(u->running);
+  cvy_free(u->sums);
+  cvy_sgd_destroy(&u->sgd);
+  cvy_free(u);
+  *update = NULL;
+}
+
+cvy_status cvy_lone_update_bucket(cvy_lone_update *u, int bucket, const cvy_sgd_params *sgd) {
+  return cvy_sgd_update(u->sgd, cvy_device_compute_queue(u->device), sgd, u->layout->buckets[bucket].size,
+                        cvy_instance_weights(u->instance, bucket), cvy_instance_gradients(u->instance, bucket),
+                        cvy_instance_momentum(u->instance, bucket));
+}
+
+cvy_status cvy_lone_update_running(cvy_lone_update *u) {
+  cvy_status status = CVY_OK;
+  for (int i = 0; i < u->layout->n_running; i++)
+    CVY_TRY(cvy_sgd_running(u->sgd, cvy_device_compute_queue(u->device), u->layout->running[i].momentum,
+                            2 * (size_t)u->layout->running[i].pitch, u->running[i], u->sums[i]));
+fail:
+  return status;
+}

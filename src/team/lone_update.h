@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ * The update on the device of a team of one: nothing crosses. [worker] */
+#ifndef CVY_TEAM_LONE_UPDATE_H
+#define CVY_TEAM_LONE_UPDATE_H
+
+#include "src/nn/instance.h"
+#include "src/ops/sgd.h"
+
+typedef struct cvy_lone_update cvy_lone_update;
+
+/* Of the instance's weights and running values; device, instance and layout are borrowed. CVY_E_BUILD, CVY_E_MEMORY. */
+cvy_status cvy_lone_update_create(cvy_device *device, cvy_instance *instance, const cvy_layout *layout,
+                                  cvy_lone_update **out);
+void cvy_lone_update_destroy(cvy_lone_update **update);
+/* Enqueues the update of the bucket's weights from its gradients, which are complete behind the compute queue. */
+cvy_status cvy_lone_update_bucket(cvy_lone_update *update, int bucket, const cvy_sgd_params *sgd);
+/* The same for all running values, from the sums of the last forward pass. */
+cvy_status cvy_lone_update_running(cvy_lone_update *update);
+
+#endif

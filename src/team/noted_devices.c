@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/team/noted_devices.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/base/mem.h"
+
+/* "0:0/1 NAME" → "NAME". */
+static const char *name_of(const char *label) {
+  const char *const space = strchr(label, ' ');
+  return space ? space + 1 : label;
+}
+
+/* A device of a checkpoint: an object, or in older ones its label alone. */
+const char *cvy_noted_label(const json_t *device) {
+  return json_string_value(json_is_object(device) ? json_object_get(device, "label") : device);
+}
+
+cvy_status cvy_noted_text(const cvy_devices *devices, char **text) {
+  cvy_status status = CVY_OK;
+  json_t *const list = json_array();
+  char *dumped = NULL;
+  *text = NULL;
+  for (int i = 0; i < devices->n; i++)
+    (void)json_array_append_new(
+        list, json_pack("{sssiss}", "label", cvy_devices_label(devices, i), "units", cvy_devices_units(devices, i),
+                        "driver", cvy_devices_driver(devices, i)));
+  if (json_array_size(list) == (size_t)devices->n) dumped = json_dumps(list, JSON_COMPACT);
+  if (dumped) *text = cvy_strdup(dumped);
+  CVY_REQUIRE(*text, CVY_E_MEMORY, "no memory to note the devices");
+fail:
+  free(dumped);
+  json_decref(list);
+  return status;
+}
+
+void cvy_noted_rows(const char *checkpoint_devices, const cvy_devices *devices, int *rows) {
+  json_t *const list = json_loads(checkpoint_devices, 0, NULL);
+  const int n = (int)json_array_size(list);
+  for (int i = 0; i < devices->n; i++) {
+    const char *const own = cvy_devices_label(devices, i);
+    rows[i] = -1;
+    for (int pass = 0; pass < 3 && rows[i] < 0; pass++) /* in its own place, anywhere, of the same name */
+      for (int row = pass ? 0 : i; row < (pass ? n : i + 1) && rows[i] < 0; row++) {
+        const char *const label = cvy_noted_label(json_array_get(list, (size_t)row));
+        if (label && strcmp(pass < 2 ? label : name_of(label), pass < 2 ? own : name_of(own)) == 0) rows[i] = row;
+      }
+  }
+  json_decref(list);
+}
+
+/* The device has the compute units and the driver that the checkpoint notes, if it does. */
+bool cvy_noted_same_make(const json_t *noted, const cvy_devices *devices, int i) {
+  const json_t *const units = json_object_get(noted, "units");
+  const char *const driver = json_string_value(json_object_get(noted, "driver"));
+  return (!units || json_integer_value(units) == cvy_devices_units(devices, i)) &&
+         (!driver || strcmp(driver, cvy_devices_driver(devices, i)) == 0);
+}
+
+bool cvy_noted_makes(const char *checkpoint_devices) {
+  json_t *const list = json_loads(checkpoint_devices, 0, NULL);
+  bool known = true;
+  for (size_t i = 0; i < json_array_size(list); i++)
+    known &= json_is_integer(json_object_get(json_array_get(list, i), "units")) &&
+             json_is_string(json_object_get(json_array_get(list, i), "driver"));
+  json_decref(list);
+  return known;
+}
+
+bool cvy_noted_same(const char *checkpoint_devices, const cvy_devices *devices) {
+  json_t *const list = json_loads(checkpoint_devices, 0, NULL);
+  bool same = (int)json_array_size(list) == devices->n;
+  for (int i = 0; i < devices->n && same; i++) {
+    const json_t *const noted = json_array_get(list, (size_t)i);
+    const char *const label = cvy_noted_label(noted);
+    same = label && strcmp(label, cvy_devices_label(devices, i)) == 0 && cvy_noted_same_make(noted, devices, i);
+  }
+  json_decref(list);
+  return same;
+}

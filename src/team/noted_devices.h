@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ * The devices of a team as a checkpoint notes them, and how those of another team fit to them.
+ *
+ * A device takes what the checkpoint notes for the device of the same label, or else for the first one of the same name
+ * (a label without its place: "0:0/1 NAME" is "NAME"). A device with another number of compute units, or another
+ * version of its driver, is another device for the bits that come out: blocks, and with them the order of sums, follow
+ * from the one, code from the other. Older checkpoints do not note them. Pure. */
+#ifndef CVY_TEAM_NOTED_DEVICES_H
+#define CVY_TEAM_NOTED_DEVICES_H
+
+#include "src/cl/devices.h"
+
+/* JSON array of objects with the devices' "label", compute "units" and "driver" (cvy_free). CVY_E_MEMORY. */
+cvy_status cvy_noted_text(const cvy_devices *devices, char **text);
+/* rows[i]: which of the noted devices device i takes its algorithms from, -1 none. */
+void cvy_noted_rows(const char *noted, const cvy_devices *devices, int *rows);
+/* The same devices in the same order, with the units and drivers that are noted. */
+bool cvy_noted_same(const char *noted, const cvy_devices *devices);
+/* Units and driver of each are noted. */
+bool cvy_noted_makes(const char *noted);
+/* JSON array entry → its label; NULL: none. Whether device i has the units and the driver that are noted. */
+struct json_t;
+const char *cvy_noted_label(const struct json_t *device);
+bool cvy_noted_same_make(const struct json_t *device, const cvy_devices *devices, int i);
+
+#endif

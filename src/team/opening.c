@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/team/opening.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "src/base/mem.h"
+#include "src/nn/choices.h"
+#include "src/team/noted_devices.h"
+
+/* --tune quick: seconds for measuring, all devices together. The tuner finishes a measurement that has begun. */
+enum { QUICK_BUDGET_S = 15 };
+/* The tuner takes about so long for a pass of a layer on a fast device (four times as long was seen on a slow one), and
+ * by default at most TUNE_MOST_S in all. */
+#define TUNE_PASS_S 0.6
+enum { TUNE_MOST_S = 60 };
+
+struct cvy_opening {
+  const cvy_devices *devices;
+  const cvy_net *net;
+  cvy_team_params params;
+  cvy_conv_algo_list algos;  /* that the caller asks for; n == 0: none */
+  cvy_conv_choices *resumed; /* devices x layers of the net, from a checkpoint; NULL: none */
+  int *resumed_rows;         /* for each device, the checkpoint's device whose algorithms it takes (noted_devices.h),
+                              * -1: none */
+  cvy_tune_table **tuned;    /* --tune quick: each device's fastest algorithms; else NULL */
+  char *choices;             /* the algorithms that the layers took, JSON */
+};
+
+cvy_status cvy_opening_create(const cvy_devices *devices, const cvy_net *net, const cvy_team_params *params,
+                              cvy_opening **out) {
+  cvy_status status = CVY_OK;
+  const size_t n = (size_t)devices->n;
+  const cvy_resume_facts *const resume = params->resume;
+  cvy_opening *o = cvy_calloc(1, sizeof *o);
+  *out = NULL;
+  CVY_REQUIRE(o, CVY_E_MEMORY, "out of host memory");
+  *o = (cvy_opening){.devices = devices, .net = net, .params = *params};
+  if (params->conv_algo) CVY_TRY(cvy_conv_algos_parse(params->conv_algo, &o->algos));
+  if (resume && resume->choices) {
+    o->resumed = cvy_calloc(n * (size_t)net->n_layers, sizeof *o->resumed);
+    o->resumed_rows = cvy_calloc(n, sizeof *o->resumed_rows);
+    CVY_REQUIRE(o->resumed && o->resumed_rows, CVY_E_MEMORY, "out of host memory");
+    cvy_noted_rows(resume->devices, devices, o->resumed_rows);
+    cvy_choices_read(resume->choices, net, devices->n, o->resumed_rows, o->resumed);
+  }
+  if (params->tune == CVY_TUNE_QUICK) {
+    o->tuned = cvy_calloc(n, sizeof *o->tuned);
+    CVY_REQUIRE(o->tuned, CVY_E_MEMORY, "out of host memory");
+  }
+  *out = o;
+  return CVY_OK;
+fail:
+  cvy_opening_destroy(&o);
+  return status;
+}
+
+void cvy_opening_destroy(cvy_opening **opening) {
+  cvy_opening *const o = *opening;
+  if (!o) return;
+  for (int i = 0; o->tuned && i < o->devices->n; i++) cvy_tune_table_destroy(&o->tuned[i]);
+  cvy_free(o->tuned);
+  cvy_free(o->resumed);
+  cvy_free(o->resumed_rows);
+  cvy_free(o->choices);
+  cvy_free(o);
+  *opening = NULL;
+}
+
+static bool is_resumed(const cvy_opening *o, int i) { return o->resumed && o->resumed_rows[i] >= 0; }
+
+static bool uses_tuned(const cvy_opening *o, int i) {
+  return o->algos.n == 0 && !is_resumed(o, i) && o->params.tune != CVY_TUNE_OFF;
+}
+
+/* Counts the team's replicas that share device i's memory: on the same device, on its sub-devices, or on the same CPU
+ * by another driver. */
+static int count_sharers(const cvy_opening *o, int i) {
+  const cvy_device_info *const items = o->devices->list->items;
+  const int mine = o->devices->choices[i].item;
+  int n = 0;
+  for (int d = 0; d < o->devices->n; d++) {
+    const int other = o->devices->choices[d].item;
+    n += other == mine || items[mine].same_as == other || items[other].same_as == mine;
+  }
+  return n;
+}
+
+bool cvy_opening_keeps_times(const cvy_team_params *p) { return !p->inference && !p->untimed && !p->profile; }
+
+cvy_replica_params cvy_opening_params(const cvy_opening *o, int i) {
+  const size_t first = (size_t)i * (size_t)o->net->n_layers;
+  return (cvy_replica_params){.list = o->devices->list,
+                              .choice = &o->devices->choices[i],
+                              .group_size = o->params.bn == CVY_BN_GHOST ? o->params.ghost : 0,
+                              .sharers = count_sharers(o, i),
+                              .inference = o->params.inference,
+                              .momentum = o->params.momentum != 0,
+                              .profile = o->params.profile || cvy_opening_keeps_times(&o->params),
+                              .algos = o->algos,
+                              .math = o->params.math,
+                              .choices = is_resumed(o, i) ? o->resumed + first : NULL,
+                              .use_tuned = uses_tuned(o, i),
+                              .tuned = o->tuned ? o->tuned[i] : NULL};
+}
+
+typedef struct tune_args {
+  cvy_opening *opening;
+  const int *share_max;
+} tune_args;
+
+static cvy_status tune_replica(void *device, void *arg) {
+  cvy_replica *const r = device;
+  const tune_args *const a = arg;
+  cvy_opening *const o = a->opening;
+  const int i = r->setup.index;
+  const cvy_replica_params params = cvy_opening_params(o, i);
+  return cvy_replica_tune(r, &params, a->share_max[i], (double)QUICK_BUDGET_S / o->devices->n, &o->tuned[i]);
+}
+
+cvy_status cvy_opening_tune(cvy_opening *o, cvy_roster *roster, const int *share_max) {
+  cvy_status status = CVY_OK;
+  tune_args args = {.opening = o, .share_max = share_max};
+  for (int i = 0; o->tuned && i < o->devices->n; i++)
+    if (uses_tuned(o, i)) CVY_TRY(cvy_worker_call(cvy_roster_worker(roster, i), tune_replica, &args));
+fail:
+  return status;
+}
+
+/* Logs once per process, for all devices and reasons: bench scaling opens many teams. */
+static void say_untuned(const cvy_opening *o, const cvy_replica *replicas) {
+  static atomic_bool said;
+  int untuned = 0, most = 0;
+  bool tf32 = false;
+  const char *wrong = NULL;
+  char file[160] = "no tuned kernels for this network and batch here";
+  for (int i = 0; i < o->devices->n; i++) {
+    const int here = cvy_instance_untuned(replicas[i].instance);
+    untuned += here;
+    if (here > 0 && !wrong) wrong = replicas[i].tuned_wrong;
+    tf32 |= here > 0 && cvy_instance_math(replicas[i].instance) == CVY_MATH_TF32;
+    if (here > most) most = here;
+  }
+  if (untuned == 0 || atomic_exchange(&said, true)) return;
+  const double seconds = ceil(TUNE_PASS_S * most);
+  char takes[32] = "";
+  if (seconds < TUNE_MOST_S) snprintf(takes, sizeof takes, "%.0f to ", seconds);
+  if (wrong) snprintf(file, sizeof file, "the file of tuned kernels %s", wrong);
+  cvy_log_info("%s: the shipped defaults are used; 'convoy tune%s' may find faster ones, and takes about %s%d s", file,
+               tf32 ? " --math tf32" : "", takes, TUNE_MOST_S);
+}
+
+cvy_status cvy_opening_note(cvy_opening *o, const cvy_replica *replicas) {
+  cvy_status status = CVY_OK;
+  const size_t layers = (size_t)o->net->n_layers;
+  cvy_conv_choices *const table = cvy_calloc((size_t)o->devices->n * layers, sizeof *table);
+  CVY_REQUIRE(table, CVY_E_MEMORY, "out of host memory");
+  for (int i = 0; i < o->devices->n; i++)
+    for (size_t l = 0; l < layers; l++)
+      (void)cvy_instance_choices(replicas[i].instance, (int)l, &table[(size_t)i * layers + l]);
+  cvy_free(o->choices);
+  CVY_TRY(cvy_choices_write(o->net, table, o->devices->n, &o->choices));
+  say_untuned(o, replicas);
+fail:
+  cvy_free(table);
+  return status;
+}
+
+const char *cvy_opening_choices(const cvy_opening *o) { return o->choices; }

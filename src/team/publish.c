@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/team/publish.h"
+
+#include <string.h>
+
+#include "src/base/mem.h"
+
+typedef struct put_args {
+  const cvy_ledger *ledger;
+  long step;
+} put_args;
+
+static cvy_status put_state(void *device, void *arg) {
+  cvy_status status = CVY_OK;
+  const put_args *const a = arg;
+  const cvy_generation truth = cvy_ledger_generation(a->ledger, a->step);
+  CVY_TRY(cvy_replica_fns.put(device, &truth));
+  if (a->step == 0) CVY_TRY(cvy_replica_fns.put_residual(device, NULL));
+fail:
+  return status;
+}
+
+static bool is_idle(cvy_team *team, int i) {
+  cvy_roster_lock(team->roster);
+  const bool idle = cvy_roster_is_idle(team->roster, i);
+  cvy_roster_unlock(team->roster);
+  return idle;
+}
+
+cvy_status cvy_team_settle(cvy_team *team, cvy_replica *r) {
+  cvy_status status = CVY_OK;
+  put_args args = {.ledger = team->ledger, .step = cvy_ring_next_number(team->ring)};
+  const bool has_weights = !r->mail || team->params.no_sync || cvy_mail_has_weights(r->mail, args.step);
+  if (!has_weights && is_idle(team, r->setup.index)) CVY_TRY(put_state(r, &args));
+  CVY_TRY(cvy_replica_settle(r, args.step));
+fail:
+  return status;
+}
+
+cvy_status cvy_team_publish(cvy_team *team, long step) {
+  cvy_status status = CVY_OK;
+  put_args args = {.ledger = team->ledger, .step = step};
+  float *const previous = cvy_ledger_previous(team->ledger);
+  CVY_TRY(cvy_ring_wait(team->ring));
+  cvy_ring_renumber(team->ring, step);
+  if (step == 0 && previous) /* there is no older generation yet */
+    memcpy(previous, cvy_ledger_w(team->ledger), team->layout->n_floats * sizeof *previous);
+  CVY_TRY(cvy_roster_do_all(team->roster, put_state, &args));
+  cvy_ledger_start(team->ledger, step, true);
+fail:
+  return status;
+}
+
+cvy_status cvy_team_call(cvy_team *team, int i, cvy_task_fn fn, void *arg, bool *there) {
+  *there = !cvy_roster_is_lost(team->roster, i);
+  if (!*there) return CVY_OK;
+  const cvy_status status = cvy_worker_call(cvy_roster_worker(team->roster, i), fn, arg);
+  *there = status == CVY_OK;
+  if (*there) return CVY_OK;
+  cvy_roster_fault(team->roster, i, status);
+  return cvy_ring_wait(team->ring);
+}
+
+/* Reads into the next generation, so that the truth stays whole if the device fails meanwhile. */
+static cvy_status get_state(void *device, void *arg) {
+  const cvy_ledger *const l = arg;
+  return cvy_replica_fns.get(device, cvy_ledger_next_w(l), cvy_ledger_next_v(l), cvy_ledger_next_running(l));
+}
+
+cvy_status cvy_team_sync(cvy_team *team) {
+  cvy_status status = CVY_OK;
+  bool there;
+  CVY_TRY(cvy_ring_wait(team->ring));
+  if (!cvy_ledger_is_behind(team->ledger)) return CVY_OK;
+  CVY_TRY(cvy_team_call(team, 0, get_state, team->ledger, &there));
+  if (there) cvy_ledger_read(team->ledger, cvy_ring_finished(team->ring));
+fail:
+  return status;
+}
+
+/* ---- residuals ---- */
+
+void cvy_team_free_residuals(const cvy_team *team, float ***residuals) {
+  for (int i = 0; *residuals && i < cvy_roster_size(team->roster); i++) cvy_free((*residuals)[i]);
+  cvy_free(*residuals);
+  *residuals = NULL;
+}
+
+typedef struct residual_args {
+  size_t n_floats;
+  const float *from; /* NULL: zeros */
+  float *got;
+} residual_args;
+
+/* The worker owns the memory that the driver writes: if the thread hangs, the driver may still write it later. */
+static cvy_status get_residual(void *device, void *arg) {
+  cvy_status status = CVY_OK;
+  residual_args *const a = arg;
+  float *got = cvy_calloc(a->n_floats, sizeof *got);
+  CVY_REQUIRE(got, CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
+  CVY_TRY(cvy_replica_fns.get_residual(device, got));
+  a->got = got;
+  return CVY_OK;
+fail:
+  cvy_free(got);
+  return status;
+}
+
+static cvy_status put_residual(void *device, void *arg) {
+  cvy_status status = CVY_OK;
+  const residual_args *const a = arg;
+  float *const copy = a->from ? cvy_calloc(a->n_floats, sizeof *copy) : NULL;
+  CVY_REQUIRE(copy || !a->from, CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
+  if (copy) memcpy(copy, a->from, a->n_floats * sizeof *copy);
+  CVY_TRY(cvy_replica_fns.put_residual(device, copy));
+fail:
+  cvy_free(copy);
+  return status;
+}
+
+cvy_status cvy_team_get_residuals(cvy_team *team, float ***out) {
+  cvy_status status = CVY_OK;
+  const int n = cvy_roster_size(team->roster);
+  *out = NULL;
+  CVY_TRY(cvy_ring_wait(team->ring));
+  if (team->params.exchange != CVY_EXCHANGE_BF16) return CVY_OK;
+  *out = cvy_calloc((size_t)n, sizeof **out);
+  CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
+  for (int i = 0; i < n; i++) {
+    residual_args args = {.n_floats = team->layout->n_floats};
+    bool there;
+    const bool was_lost = cvy_roster_is_lost(team->roster, i);
+    CVY_TRY(cvy_team_call(team, i, get_residual, &args, &there));
+    (*out)[i] = args.got;
+    if (there || was_lost) continue;
+    cvy_team_free_residuals(team, out); /* the device was lost at it: all are dropped */
+    return CVY_OK;
+  }
+fail:
+  if (status != CVY_OK) cvy_team_free_residuals(team, out);
+  return status;
+}
+
+cvy_status cvy_team_put_residuals(cvy_team *team, float *const *residuals) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_ring_wait(team->ring));
+  for (int i = 0; i < cvy_roster_size(team->roster) && team->params.exchange == CVY_EXCHANGE_BF16; i++) {
+    residual_args args = {.n_floats = team->layout->n_floats, .from = residuals ? residuals[i] : NULL};
+    bool there;
+    const bool was_lost = cvy_roster_is_lost(team->roster, i);
+    CVY_TRY(cvy_team_call(team, i, put_residual, &args, &there));
+    if (!there && !was_lost) return CVY_OK; /* the device was lost at it: all are dropped */
+  }
+fail:
+  return status;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/team/recover.h"
+
+#include "src/base/mem.h"
+
+struct cvy_recovery {
+  cvy_recovery_params params;
+  cvy_roster *roster;
+  int n;          /* devices */
+  int *share_max; /* of each device, in the attempt under way */
+  int *full;      /* shares of a full batch, for events */
+  cvy_lost_member *lost;
+  int n_lost; /* in all attempts of this recovery */
+};
+
+cvy_status cvy_recovery_create(const cvy_recovery_params *params, cvy_recovery **out) {
+  cvy_status status = CVY_OK;
+  const size_t n = (size_t)cvy_roster_size(params->roster);
+  cvy_recovery *r = cvy_calloc(1, sizeof *r);
+  *out = NULL;
+  CVY_REQUIRE(r, CVY_E_MEMORY, "out of host memory");
+  *r = (cvy_recovery){.params = *params,
+                      .roster = params->roster,
+                      .n = (int)n,
+                      .share_max = cvy_calloc(n, sizeof *r->share_max),
+                      .full = cvy_calloc(n, sizeof *r->full),
+                      .lost = cvy_calloc(n, sizeof *r->lost)};
+  CVY_REQUIRE(r->share_max && r->full && r->lost, CVY_E_MEMORY, "out of host memory");
+  *out = r;
+  return CVY_OK;
+fail:
+  cvy_recovery_destroy(&r);
+  return status;
+}
+
+void cvy_recovery_destroy(cvy_recovery **recovery) {
+  cvy_recovery *const r = *recovery;
+  if (!r) return;
+  cvy_free(r->share_max);
+  cvy_free(r->full);
+  cvy_free(r->lost);
+  cvy_free(r);
+  *recovery = NULL;
+}
+
+/* ---- devices that are lost ---- */
+
+/* `more`: another lost device is logged next; the consequence for the team is logged with the last one. */
+static void say_lost(const cvy_recovery *r, const cvy_lost_member *lost, int left, bool more) {
+  const bool ends = r->params.fault_stops;
+  cvy_log_error("device %d (%s) is lost in step %ld: %s%s", lost->device, cvy_roster_label(r->roster, lost->device),
+                lost->step, lost->reason,
+                more        ? ""
+                : left == 0 ? "; it was the last one"
+                : ends      ? ""
+                : left == 1 ? "; the team goes on without it, on 1 device"
+                            : "; the team goes on without it");
+  if (more || ends || left == 0) return;
+  if (left > 1) cvy_log_error("%d devices are left", left);
+  if (r->params.packed)
+    cvy_log_warning(
+        "exchange bf16: what rounding had left of the gradients, less than one step's worth of their last bits, "
+        "is dropped on all devices");
+}
+
+static void forget_messages(const cvy_recovery *r, int i) {
+  if (r->params.mail[i]) cvy_mail_forget_events(r->params.mail[i]);
+  cvy_ring_forget(r->params.ring, i);
+}
+
+static int index_of(const cvy_recovery *r, const void *device) {
+  int i = 0;
+  while (cvy_roster_device(r->roster, i) != device) i++;
+  return i;
+}
+
+static cvy_status close_lost(void *device, void *task) {
+  const cvy_recovery *const r = task;
+  const int i = index_of(r, device);
+  forget_messages(r, i);
+  cvy_roster_fns(r->roster, i)->close(device);
+  return CVY_OK;
+}
+
+/* Called with the new shares in r->full, before the halt is lifted: the caller finds the events when its wait ends. */
+static void tell_lost(void *recovery) {
+  cvy_recovery *const r = recovery;
+  for (int i = 0; i < r->n_lost; i++) {
+    const cvy_lost_member *const lost = &r->lost[i];
+    (void)cvy_events_add(r->params.events,
+                         &(cvy_team_event){.kind = CVY_TEAM_DEVICE_LOST,
+                                           .step = lost->step,
+                                           .of.lost = {.device = lost->device,
+                                                       .step = lost->step,
+                                                       .label = cvy_roster_label(r->roster, lost->device),
+                                                       .reason = lost->reason,
+                                                       .hung = lost->hung,
+                                                       .shares = r->full}});
+  }
+  r->n_lost = 0;
+}
+
+static void end_run(cvy_recovery *r, cvy_status status) {
+  cvy_roster_lock(r->roster);
+  if (cvy_roster_status(r->roster) == CVY_OK) cvy_shares_go_back(r->params.shares, r->roster);
+  cvy_roster_unlock(r->roster);
+  cvy_shares_full(r->params.shares, r->full);
+  tell_lost(r);
+  cvy_roster_lock(r->roster);
+  (void)cvy_roster_end(r->roster, status);
+  cvy_roster_unlock(r->roster);
+}
+
+/* Takes devices that failed out of the team. False if the run cannot go on. */
+static bool take_out(cvy_recovery *r) {
+  int n_lost, left;
+  cvy_lost_member *const leaving = r->lost + r->n_lost;
+  const cvy_status first = cvy_roster_take_out(r->roster, cvy_ring_finished(r->params.ring), leaving, &n_lost, &left);
+  r->n_lost += n_lost;
+  const bool goes_on = left > 0 && (first == CVY_OK || !r->params.fault_stops);
+  for (int i = 0; i < n_lost; i++) {
+    const cvy_lost_member *const lost = &leaving[i];
+    say_lost(r, lost, left, i + 1 < n_lost);
+    if (!lost->hung && goes_on) (void)cvy_worker_call(cvy_roster_worker(r->roster, lost->device), close_lost, r);
+  }
+  if (!goes_on) end_run(r, first != CVY_OK ? first : CVY_E_DEVICE);
+  cvy_roster_lock(r->roster);
+  const bool ended = cvy_roster_status(r->roster) != CVY_OK;
+  cvy_roster_unlock(r->roster);
+  return goes_on && !ended;
+}
+
+/* ---- the others ---- */
+
+cvy_status cvy_recovery_clear_device(void *device, void *task) {
+  const cvy_recovery *const r = task;
+  const int i = index_of(r, device);
+  const cvy_status status = cvy_roster_fns(r->roster, i)->drain(device);
+  forget_messages(r, i);
+  return status;
+}
+
+/* Plans memory for a larger share, and puts the state on the device if the team has weights. */
+static cvy_status refill(void *device, void *task) {
+  cvy_status status = CVY_OK;
+  const cvy_recovery *const r = task;
+  const int i = index_of(r, device);
+  const cvy_member_fns *const fns = cvy_roster_fns(r->roster, i);
+  const cvy_generation truth = cvy_ledger_generation(r->params.ledger, cvy_ring_finished(r->params.ring));
+  CVY_TRY(fns->plan(device, r->share_max[i], true, false));
+  if (!cvy_ledger_is_initialised(r->params.ledger)) return CVY_OK;
+  CVY_TRY(fns->put(device, &truth));
+  CVY_TRY(fns->put_residual(device, NULL)); /* drops the residuals of the step that broke off and of later ones */
+fail:
+  return status;
+}
+
+/* One attempt to go on with the devices that are left. *again: one of them has failed at it. */
+static cvy_status go_on(cvy_recovery *r, bool *again) {
+  cvy_status status = CVY_OK;
+  bool good = true;
+  *again = false;
+  CVY_TRY(cvy_shares_find(r->params.shares, r->params.most_samples, r->share_max));
+  CVY_TRY(cvy_roster_try_all(r->roster, cvy_recovery_clear_device, r, &good));
+  if (good) CVY_TRY(cvy_roster_try_all(r->roster, refill, r, &good));
+  *again = !good;
+  cvy_shares_full(r->params.shares, r->full);
+  if (good) CVY_TRY(cvy_ring_restart(r->params.ring, tell_lost, r, again));
+fail:
+  return status;
+}
+
+void cvy_recover(cvy_recovery *r) {
+  cvy_ring_await_steps(r->params.ring);
+  for (bool again = true; again && take_out(r);) {
+    const cvy_status status = go_on(r, &again);
+    if (status == CVY_OK) continue;
+    end_run(r, status);
+    return;
+  }
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ * Declarations for the files of a replica alone. */
+#ifndef CVY_TEAM_REPLICA_PARTS_H
+#define CVY_TEAM_REPLICA_PARTS_H
+
+#include "src/team/lone_update.h"
+#include "src/team/notes.h"
+#include "src/team/replica.h"
+#include "src/team/replica_data.h"
+#include "src/team/residual.h"
+#include "src/team/staging.h"
+
+/* The number of the device's set of weights that holds this generation: with staleness the exchange writes one set
+ * while the device computes with the other. */
+static inline int cvy_replica_set_of(const cvy_replica *replica, long generation) {
+  return replica->setup.staleness ? (int)(generation & 1) : 0;
+}
+/* Gradients and weights cross. */
+static inline bool cvy_replica_exchanges(const cvy_replica *replica) {
+  return !replica->setup.alone && !replica->setup.no_sync;
+}
+
+/* Rows of the table (member.h), in replica_step.c. */
+cvy_status cvy_replica_step(void *replica, cvy_step *step);
+cvy_status cvy_replica_drain(void *replica);
+cvy_status cvy_replica_await(void *replica, cvy_event *event, uint64_t *ended_ns);
+cvy_status cvy_replica_upload(void *replica, int parcel, long step, const float *from, void *mapped, cvy_upload *out);
+
+#endif

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT
+ * Outline: life · caller · worker · exchange thread. */
+#include "src/team/ring.h"
+
+#include "src/base/clock.h"
+#include "src/base/mem.h"
+
+struct cvy_ring {
+  cvy_ring_params params;
+  cvy_roster *roster;
+  int n; /* devices */
+  cvy_step slots[CVY_RUN_AHEAD_MOST + 1];
+  long next, finished; /* numbers of the whole run */
+  bool stopping;
+};
+
+/* ---- life ---- */
+
+static void free_step(const cvy_ring *r, cvy_step *s) {
+  if (r->params.on_free) r->params.on_free(r->params.user, s);
+  cvy_free(s->tasks);
+  cvy_free(s->samples);
+  cvy_free(s->shares);
+  cvy_free(s->offsets);
+  cvy_free(s->finished);
+  cvy_free(s->posted);
+  cvy_free(s->began);
+  cvy_free(s->ended);
+}
+
+static cvy_status make_step(cvy_ring *r, cvy_step *s) {
+  cvy_status status = CVY_OK;
+  const size_t n = (size_t)r->n;
+  *s = (cvy_step){.ring = r,
+                  .samples = cvy_calloc((size_t)r->params.batch, sizeof(int32_t)),
+                  .shares = cvy_calloc(n, sizeof(int)),
+                  .offsets = cvy_calloc(n, sizeof(int)),
+                  .finished = cvy_calloc(n, sizeof(cvy_event *)),
+                  .posted = cvy_calloc(n, sizeof(bool)),
+                  .timed = r->params.timed,
+                  .began = cvy_calloc(n, sizeof(struct cvy_stamp *)),
+                  .ended = cvy_calloc(n, sizeof(struct cvy_stamp *)),
+                  .tasks = cvy_calloc(n, sizeof(cvy_task))};
+  CVY_REQUIRE(s->samples && s->shares && s->offsets && s->finished && s->posted && s->began && s->ended && s->tasks,
+              CVY_E_MEMORY, "out of host memory for a step under way");
+  if (r->params.on_make) CVY_TRY(r->params.on_make(r->params.user, s));
+fail:
+  return status;
+}
+
+cvy_status cvy_ring_create(const cvy_ring_params *params, cvy_ring **out) {
+  cvy_status status = CVY_OK;
+  cvy_ring *r = cvy_calloc(1, sizeof *r);
+  *out = NULL;
+  CVY_REQUIRE(r, CVY_E_MEMORY, "out of host memory");
+  r->params = *params;
+  r->roster = params->roster;
+  r->n = cvy_roster_size(params->roster);
+  for (int i = 0; i <= params->run_ahead; i++) CVY_TRY(make_step(r, &r->slots[i]));
+  *out = r;
+  return CVY_OK;
+fail:
+  cvy_ring_destroy(&r);
+  return status;
+}
+
+void cvy_ring_destroy(cvy_ring **ring) {
+  cvy_ring *const r = *ring;
+  if (!r) return;
+  for (int i = 0; i <= CVY_RUN_AHEAD_MOST; i++)
+    if (r->slots[i].ring) free_step(r, &r->slots[i]);
+  cvy_free(r);
+  *ring = NULL;
+}
+
+static cvy_step *slot_of(cvy_ring *r, long step) { return &r->slots[step % (r->params.run_ahead + 1)]; }
+
+/* ---- caller ---- */
+
+/* Only the caller's thread changes `next`, so it reads without the lock. */
+cvy_step *cvy_ring_next(cvy_ring *r) { return slot_of(r, r->next); }
+
+static cvy_status run_step(void *device, void *arg) {
+  cvy_step *const step = arg;
+  cvy_ring *const r = step->ring;
+  const long number = step->number; /* the step may be over before its task is */
+  int i = 0;
+  while (cvy_roster_device(r->roster, i) != device) i++;
+  cvy_roster_lock(r->roster);
+  const bool halted = cvy_roster_halted(r->roster);
+  cvy_roster_unlock(r->roster);
+  if (halted) return CVY_E_INTERRUPTED;
+  cvy_roster_in_step(r->roster, i, true);
+  const cvy_status status = cvy_roster_fns(r->roster, i)->step(device, step);
+  cvy_roster_in_step(r->roster, i, false);
+  if (status == CVY_OK) return CVY_OK;
+  if (status != CVY_E_INTERRUPTED && !cvy_is_device_fault(status)) /* recovery logs a lost device */
+    cvy_log_error("step %ld failed on device %d (%s)", number, i, cvy_roster_label(r->roster, i));
+  cvy_roster_fault(r->roster, i, status);
+  return status;
+}
+
+static void post(cvy_ring *r, cvy_step *step) CVY_HOLDS(r->roster);
+static void post(cvy_ring *r, cvy_step *step) {
+  for (int i = 0; i < r->n; i++)
+    if (cvy_roster_state(r->roster, i) != CVY_LOST)
+      cvy_worker_post(cvy_roster_worker(r->roster, i), &step->tasks[i], run_step, step);
+}
+
+/* Shares and offsets of a step that no worker has started. */
+static cvy_status cut(cvy_ring *r, cvy_step *step) CVY_HOLDS(r->roster);
+static cvy_status cut(cvy_ring *r, cvy_step *step) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_shares_cut(r->params.shares, r->roster, step->n, step->shares));
+  for (int i = 0, at = 0; i < r->n; at += step->shares[i++]) {
+    step->offsets[i] = at;
+    step->posted[i] = false;
+  }
+  if (r->params.on_cut) r->params.on_cut(r->params.user, step);
+fail:
+  return status;
+}
+
+static void await_recovery(cvy_ring *r) CVY_HOLDS(r->roster);
+static void await_recovery(cvy_ring *r) {
+  while (cvy_roster_halted(r->roster) && cvy_roster_status(r->roster) == CVY_OK) cvy_roster_wait(r->roster);
+}
+
+static bool any_lost(const cvy_ring *r) CVY_HOLDS(r->roster);
+static bool any_lost(const cvy_ring *r) {
+  bool any = false;
+  for (int i = 0; i < r->n; i++) any |= cvy_roster_state(r->roster, i) == CVY_LOST;
+  return any;
+}
+
+static cvy_status begin(cvy_ring *r, cvy_step *step) CVY_HOLDS(r->roster);
+static cvy_status begin(cvy_ring *r, cvy_step *step) {
+  cvy_status status = CVY_OK;
+  await_recovery(r);
+  CVY_TRY(cvy_roster_status(r->roster));
+  step->number = r->next;
+  step->again = false;
+  status = cut(r, step);
+  if (status != CVY_OK && any_lost(r)) { /* the devices that are left cannot do the step: the run ends with the last
+                                          * finished one */
+    while (r->finished < r->next && cvy_roster_status(r->roster) == CVY_OK) cvy_roster_wait(r->roster);
+    if (cvy_roster_end(r->roster, status)) cvy_shares_go_back(r->params.shares, r->roster);
+  }
+  CVY_TRY(status);
+  post(r, step);
+  r->next++;
+  cvy_roster_wake(r->roster);
+  while (r->next - r->finished > r->params.run_ahead && cvy_roster_status(r->roster) == CVY_OK)
+    cvy_roster_wait(r->roster);
+  status = cvy_roster_status(r->roster);
+fail:
+  return status;
+}
+
+cvy_status cvy_ring_begin(cvy_ring *r) {
+  cvy_roster_lock(r->roster);
+  const cvy_status status = begin(r, slot_of(r, r->next));
+  cvy_roster_unlock(r->roster);
+  return status;
+}
+
+uint64_t cvy_ring_begins(cvy_ring *r) {
+  cvy_roster_lock(r->roster);
+  const bool at_rest = r->finished == r->next;
+  cvy_roster_unlock(r->roster);
+  return at_rest ? cvy_clock_ns() : 0;
+}
+
+cvy_status cvy_ring_wait(cvy_ring *r) {
+  cvy_roster_lock(r->roster);
+  while ((r->finished < r->next || cvy_roster_halted(r->roster)) && cvy_roster_status(r->roster) == CVY_OK)
+    cvy_roster_wait(r->roster);
+  const cvy_status status = cvy_roster_status(r->roster);
+  cvy_roster_unlock(r->roster);
+  return status;
+}
+
+cvy_status cvy_ring_await_more(cvy_ring *r, long finished, bool wait, bool *more) {
+  cvy_roster_lock(r->roster);
+  while (wait && r->finished <= finished && r->finished < r->next && cvy_roster_status(r->roster) == CVY_OK)
+    cvy_roster_wait(r->roster);
+  *more = r->finished > finished;
+  const cvy_status status = cvy_roster_status(r->roster);
+  cvy_roster_unlock(r->roster);
+  return status;
+}
+
+long cvy_ring_next_number(cvy_ring *r) { return r->next; }
+
+long cvy_ring_finished(cvy_ring *r) {
+  cvy_roster_lock(r->roster);
+  const long finished = r->finished;
+  cvy_roster_unlock(r->roster);
+  return finished;
+}
+
+void cvy_ring_renumber(cvy_ring *r, long step) {
+  cvy_roster_lock(r->roster);
+  r->next = r->finished = step;
+  cvy_roster_unlock(r->roster);
+}
+
+void cvy_ring_stop(cvy_ring *r) {
+  cvy_roster_lock(r->roster);
+  r->stopping = true;
+  cvy_roster_wake(r->roster);
+  cvy_roster_unlock(r->roster);
+}
+
+/* ---- worker ---- */
+
+void cvy_ring_post_result(cvy_ring *r, cvy_step *step, int i, cvy_event *finished) {
+  cvy_roster_lock(r->roster);
+  step->finished[i] = finished;
+  step->posted[i] = true;
+  cvy_roster_wake(r->roster);
+  cvy_roster_unlock(r->roster);
+}
+
+/* ---- exchange thread ---- */
+
+cvy_ring_work cvy_ring_await_work(cvy_ring *r, cvy_step **step) {
+  cvy_ring_work work = CVY_RING_STEP;
+  cvy_roster_lock(r->roster);
+  while (!r->stopping &&
+         (cvy_roster_status(r->roster) != CVY_OK || (!cvy_roster_halted(r->roster) && r->finished == r->next)))
+    cvy_roster_wait(r->roster);
+  if (r->stopping) work = CVY_RING_STOP;
+  else if (cvy_roster_halted(r->roster)) work = CVY_RING_RECOVER;
+  *step = slot_of(r, r->finished);
+  cvy_roster_unlock(r->roster);
+  return work;
+}
+
+bool cvy_ring_await_result(cvy_ring *r, cvy_step *step, int i, cvy_event **finished) {
+  cvy_roster_lock(r->roster);
+  while (!step->posted[i] && !cvy_roster_halted(r->roster)) cvy_roster_wait(r->roster);
+  const bool there = step->posted[i];
+  *finished = there ? step->finished[i] : NULL;
+  if (there) step->finished[i] = NULL;
+  cvy_roster_unlock(r->roster);
+  return there;
+}
+
+void cvy_ring_forget(cvy_ring *r, int i) {
+  for (int s = 0; s <= r->params.run_ahead; s++) {
+    cvy_roster_lock(r->roster);
+    cvy_event *event = r->slots[s].finished[i];
+    r->slots[s].finished[i] = NULL;
+    cvy_roster_unlock(r->roster);
+    if (event) cvy_roster_fns(r->roster, i)->forget(&event);
+  }
+}
+
+void cvy_ring_finish(cvy_ring *r, cvy_status status, double ms) {
+  const cvy_step *const step = slot_of(r, r->finished);
+  cvy_roster_lock(r->roster);
+  if (status == CVY_OK) {
+    r->finished++;
+    cvy_roster_step_done(r->roster, step->shares, step->again ? 0 : ms); /* a recovery's time is not a usual step's */
+    cvy_shares_step_done(r->params.shares, r->roster);
+    cvy_roster_wake(r->roster);
+  } else if (!cvy_roster_halt_for(r->roster, status) &&
+             (!cvy_roster_halted(r->roster) || status != CVY_E_INTERRUPTED)) {
+    cvy_roster_fail(r->roster, status);
+  }
+  cvy_roster_unlock(r->roster);
+}
+
+void cvy_ring_await_step(cvy_ring *r, cvy_step *step) {
+  for (int i = 0; i < r->n; i++)
+    if (!cvy_roster_is_lost(r->roster, i)) /* a device lost before the step never got its task */
+      (void)cvy_worker_wait(cvy_roster_worker(r->roster, i), &step->tasks[i]);
+}
+
+void cvy_ring_await_steps(cvy_ring *r) {
+  for (long step = r->finished; step < r->next; step++) cvy_ring_await_step(r, slot_of(r, step));
+}
+
+int cvy_ring_under_way(cvy_ring *r) { return (int)(r->next - r->finished); }
+
+cvy_status cvy_ring_restart(cvy_ring *r, void (*on_restart)(void *user), void *user, bool *again) {
+  cvy_status status = CVY_OK;
+  cvy_roster_lock(r->roster);
+  *again = cvy_roster_has_faults(r->roster);
+  for (long step = r->finished; !*again && status == CVY_OK && step < r->next; step++) {
+    slot_of(r, step)->again = true;
+    status = cut(r, slot_of(r, step));
+  }
+  if (status == CVY_OK && !*again && cvy_roster_status(r->roster) == CVY_OK) {
+    on_restart(user);
+    cvy_roster_resume(r->roster);
+    for (long step = r->finished; step < r->next; step++) post(r, slot_of(r, step));
+  }
+  cvy_roster_unlock(r->roster);
+  return status;
+}

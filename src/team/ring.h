@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT
+ * The steps under way: the caller begins them, workers enqueue them, the exchange thread finishes them in order. At
+ * most run_ahead + 1 are under way, in as many slots. Steps [finished, next) are under way; they have the numbers of
+ * the whole run. */
+#ifndef CVY_TEAM_RING_H
+#define CVY_TEAM_RING_H
+
+#include "convoy/team.h"
+#include "src/ops/sgd_params.h"
+#include "src/team/roster.h"
+#include "src/team/shares.h"
+
+struct cvy_bn_sync;
+struct cvy_stamp;
+
+/* One step as the team hands it to its devices; it lives until the step is finished. */
+typedef struct cvy_ring cvy_ring;
+typedef struct cvy_step {
+  cvy_ring *ring; /* whose step it is */
+  long number;
+  int n;                  /* samples of the whole batch */
+  bool again;             /* a device was lost in it, and the others do it again */
+  int group_size;         /* of batch normalisation; 0: one group per share */
+  struct cvy_bn_sync *bn; /* batch statistics over all shares; NULL: over groups or shares */
+  cvy_sgd_params sgd;
+  int32_t *samples;                  /* n sample numbers, device i's at offsets[i] */
+  int *shares, *offsets;             /* one per device */
+  uint64_t begun_ns;                 /* when the caller asked for it, if no step was under way then; else 0 */
+  cvy_event **finished;              /* one per device, with the lock: its result is there */
+  bool *posted;                      /* one per device, with the lock: finished[i] is set */
+  bool timed;                        /* workers note when their devices compute: */
+  struct cvy_stamp **began, **ended; /* one per device: its last wait for weights has ended · its last kernel has
+                                      * ended */
+  cvy_task *tasks;                   /* one per device */
+} cvy_step;
+
+typedef struct cvy_ring_params {
+  cvy_roster *roster;
+  cvy_shares *shares;
+  int batch, run_ahead;
+  bool timed;
+  /* [with the roster] Called when a step has got its shares, also when it is begun anew without a device. NULL: not
+   * called. */
+  void (*on_cut)(void *user, cvy_step *step);
+  /* Make and free the members that the team adds to a step. NULL: none. */
+  cvy_status (*on_make)(void *user, cvy_step *step);
+  void (*on_free)(void *user, cvy_step *step);
+  void *user;
+} cvy_ring_params;
+
+/* CVY_E_MEMORY. */
+cvy_status cvy_ring_create(const cvy_ring_params *params, cvy_ring **out);
+/* No task of a step may be running any more. */
+void cvy_ring_destroy(cvy_ring **ring);
+
+/* ---- caller ---- */
+
+/* The next step's begun_ns: the time now if no step is under way, else 0. */
+uint64_t cvy_ring_begins(cvy_ring *ring);
+/* The free slot of the next step: the caller fills in n, samples, begun_ns, sgd and group_size. */
+cvy_step *cvy_ring_next(cvy_ring *ring);
+/* Begins that step, and waits until at most run_ahead steps are unfinished. Fails with the team's status, or that of
+ * its shares. */
+cvy_status cvy_ring_begin(cvy_ring *ring);
+/* Waits until all steps are finished and no device has to be taken out. */
+cvy_status cvy_ring_wait(cvy_ring *ring);
+/* Waits (if `wait`) until more than `finished` steps are finished; *more: they are. Returns the team's status; after a
+ * failure, or with no step under way, no more will finish. */
+cvy_status cvy_ring_await_more(cvy_ring *ring, long finished, bool wait, bool *more);
+/* Number of the next step, and how many are finished. */
+long cvy_ring_next_number(cvy_ring *ring);
+long cvy_ring_finished(cvy_ring *ring);
+/* With no step under way: the next one has this number. */
+void cvy_ring_renumber(cvy_ring *ring, long step);
+/* Ends the exchange thread: its next work is CVY_RING_STOP. */
+void cvy_ring_stop(cvy_ring *ring);
+
+/* ---- worker ---- */
+
+/* The device's result will be on the host when the event has completed (NULL: it has no share). */
+void cvy_ring_post_result(cvy_ring *ring, cvy_step *step, int i, cvy_event *finished);
+/* Forgets the result events of device i in all steps. */
+void cvy_ring_forget(cvy_ring *ring, int i);
+
+/* ---- exchange thread ---- */
+
+typedef enum cvy_ring_work { CVY_RING_STEP, CVY_RING_RECOVER, CVY_RING_STOP } cvy_ring_work;
+/* Waits for work. *step: the oldest step under way. */
+cvy_ring_work cvy_ring_await_work(cvy_ring *ring, cvy_step **step);
+/* Waits until device i has posted its result; *finished is the caller's. False: the team was halted. */
+bool cvy_ring_await_result(cvy_ring *ring, cvy_step *step, int i, cvy_event **finished);
+/* Ends the oldest step after ms milliseconds. By `status` it is finished (CVY_OK), done again without the device that
+ * failed, or ends the run. */
+void cvy_ring_finish(cvy_ring *ring, cvy_status status, double ms);
+/* Wait until no worker is inside a task of the step, or of any step under way (the caller may call the second, when the
+ * exchange thread has ended). */
+void cvy_ring_await_step(cvy_ring *ring, cvy_step *step);
+void cvy_ring_await_steps(cvy_ring *ring);
+int cvy_ring_under_way(cvy_ring *ring);
+/* Cuts the steps under way anew, hands them out again and lifts the halt. *again: a device has failed meanwhile, and
+ * nothing was done. on_restart: called with the roster's lock, before any thread goes on. Fails as cvy_shares_cut. */
+cvy_status cvy_ring_restart(cvy_ring *ring, void (*on_restart)(void *user), void *user, bool *again);
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/team/shares.h"
+
+#include <string.h>
+
+#include "src/base/mem.h"
+
+struct cvy_shares {
+  cvy_roster *roster;
+  int n;
+  bool sync;              /* each share must fit in one pass */
+  cvy_split_params split; /* of the next step */
+  double *values;         /* the split's, one per device */
+  int *full, *done;       /* of a full batch: at present, and in the newest finished step */
+  /* scratch, with the lock */
+  bool *there;
+  double *values_there, *dealing;
+  int *shares_there;
+};
+
+cvy_status cvy_shares_create(cvy_roster *roster, const cvy_split_params *split, bool sync, cvy_shares **out) {
+  cvy_status status = CVY_OK;
+  const size_t n = (size_t)split->n_devices;
+  cvy_shares *s = cvy_calloc(1, sizeof *s);
+  *out = NULL;
+  CVY_REQUIRE(s, CVY_E_MEMORY, "out of host memory");
+  *s = (cvy_shares){.roster = roster,
+                    .n = split->n_devices,
+                    .sync = sync,
+                    .split = *split,
+                    .values = cvy_calloc(n, sizeof(double)),
+                    .full = cvy_calloc(n, sizeof(int)),
+                    .done = cvy_calloc(n, sizeof(int)),
+                    .there = cvy_calloc(n, sizeof(bool)),
+                    .values_there = cvy_calloc(n, sizeof(double)),
+                    .dealing = cvy_calloc(3 * n, sizeof(double)),
+                    .shares_there = cvy_calloc(n, sizeof(int))};
+  CVY_REQUIRE(s->values && s->full && s->done && s->there && s->values_there && s->dealing && s->shares_there,
+              CVY_E_MEMORY, "out of host memory");
+  if (split->values) memcpy(s->values, split->values, n * sizeof *s->values);
+  s->split.values = s->values;
+  *out = s;
+  return CVY_OK;
+fail:
+  cvy_shares_destroy(&s);
+  return status;
+}
+
+void cvy_shares_destroy(cvy_shares **shares) {
+  cvy_shares *const s = *shares;
+  if (!s) return;
+  cvy_free(s->values);
+  cvy_free(s->full);
+  cvy_free(s->done);
+  cvy_free(s->there);
+  cvy_free(s->values_there);
+  cvy_free(s->dealing);
+  cvy_free(s->shares_there);
+  cvy_free(s);
+  *shares = NULL;
+}
+
+const cvy_split_params *cvy_shares_rule(const cvy_shares *s) { return &s->split; }
+
+void cvy_shares_set_rule(cvy_shares *s, const int *counts) {
+  for (int i = 0; i < s->n; i++) s->values[i] = counts[i];
+  s->split.rule = CVY_RULE_SHARES;
+}
+
+/* Divides the n samples among the devices that are not lost, as for a team of them alone. */
+static cvy_status divide(cvy_shares *s, cvy_roster *roster, cvy_split_params split, int n, int *out) CVY_HOLDS(roster);
+static cvy_status divide(cvy_shares *s, cvy_roster *roster, cvy_split_params split, int n, int *out) {
+  cvy_status status = CVY_OK;
+  split.n_devices = cvy_roster_present(roster, s->there);
+  split.scratch = s->dealing;
+  if (split.n_devices == s->n) return cvy_split_shares(&split, n, out);
+  double sum = 0;
+  for (int i = 0, at = 0; i < s->n; i++)
+    if (s->there[i]) sum += s->values_there[at++] = split.values[i];
+  split.values = s->values_there;
+  if (split.rule != CVY_RULE_EVEN && !(split.rule == CVY_RULE_SHARES && sum == split.batch))
+    split.rule = sum > 0 ? CVY_RULE_WEIGHTS : CVY_RULE_EVEN;
+  CVY_TRY(cvy_split_shares(&split, n, s->shares_there));
+  for (int i = 0, at = 0; i < s->n; i++) out[i] = s->there[i] ? s->shares_there[at++] : 0;
+fail:
+  return status;
+}
+
+cvy_status cvy_shares_cut(cvy_shares *s, cvy_roster *roster, int n, int *out) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(divide(s, roster, s->split, n, out));
+  if (!s->sync) return CVY_OK;
+  CVY_TRY(cvy_shares_check_room(s, out));
+fail:
+  return status;
+}
+
+cvy_status cvy_shares_of_batch(cvy_shares *s, int n, int *out) {
+  cvy_roster_lock(s->roster);
+  const cvy_status status = divide(s, s->roster, s->split, n, out);
+  cvy_roster_unlock(s->roster);
+  return status;
+}
+
+cvy_status cvy_shares_of_samples(cvy_shares *s, int n, int *out) {
+  cvy_split_params split = s->split;
+  split.batch = n;
+  split.group = 1;
+  if (split.rule == CVY_RULE_SHARES) split.rule = CVY_RULE_WEIGHTS; /* the shares sum to the batch, not to n */
+  cvy_roster_lock(s->roster);
+  const cvy_status status = divide(s, s->roster, split, n, out);
+  cvy_roster_unlock(s->roster);
+  return status;
+}
+
+cvy_status cvy_shares_check_room(const cvy_shares *s, const int *counts) {
+  cvy_status status = CVY_OK;
+  for (int i = 0; s->sync && i < s->n; i++) {
+    if (counts[i] == 0) continue;
+    const int fit = cvy_roster_fns(s->roster, i)->room(cvy_roster_device(s->roster, i));
+    CVY_REQUIRE(counts[i] <= fit, CVY_E_ARGUMENT,
+                "batch normalisation over the whole batch (sync) needs each share in one pass: device %d (%s) has a "
+                "share "
+                "of %d samples and memory for %d at a time; expected a share of at most %d (a smaller batch, other "
+                "shares, more devices), or ghost groups of at most %d samples",
+                i, cvy_roster_label(s->roster, i), counts[i], fit, fit, fit);
+  }
+fail:
+  return status;
+}
+
+cvy_status cvy_shares_find(cvy_shares *s, int most, int *share_max) {
+  cvy_status status = CVY_OK;
+  const int group = s->split.group > 1 ? s->split.group : 1;
+  int *const shares = cvy_calloc((size_t)s->n, sizeof *shares), *const full = cvy_calloc((size_t)s->n, sizeof *full);
+  bool *const any = cvy_calloc((size_t)s->n, sizeof *any);
+  CVY_REQUIRE(shares && full && any, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_shares_of_batch(s, s->split.batch, full));
+  for (int i = 0; i < s->n; i++) share_max[i] = group;
+  bool more = true; /* a smaller batch may still give some device more than any so far (share/split.h) */
+  for (int n = most; n >= 1 && more; n--) {
+    CVY_TRY(cvy_shares_of_batch(s, n, shares));
+    more = false;
+    for (int i = 0; i < s->n; i++) {
+      if (shares[i] > share_max[i]) share_max[i] = shares[i];
+      any[i] |= shares[i] > 0;
+      more |= full[i] > 0 && share_max[i] < cvy_split_bound(&s->split, n, full[i]);
+    }
+  }
+  cvy_roster_lock(s->roster);
+  memcpy(s->full, full, (size_t)s->n * sizeof *full);
+  for (int i = 0; i < s->n; i++) cvy_roster_set_idle(s->roster, i, !any[i]);
+  cvy_roster_unlock(s->roster);
+fail:
+  cvy_free(any);
+  cvy_free(full);
+  cvy_free(shares);
+  return status;
+}
+
+void cvy_shares_full(cvy_shares *s, int *out) {
+  cvy_roster_lock(s->roster);
+  memcpy(out, s->full, (size_t)s->n * sizeof *out);
+  cvy_roster_unlock(s->roster);
+}
+
+int cvy_shares_full_of(const cvy_shares *s, const cvy_roster *roster, int i) {
+  (void)roster;
+  return s->full[i];
+}
+
+void cvy_shares_step_done(cvy_shares *s, const cvy_roster *roster) {
+  (void)roster;
+  memcpy(s->done, s->full, (size_t)s->n * sizeof *s->done);
+}
+
+void cvy_shares_go_back(cvy_shares *s, const cvy_roster *roster) {
+  (void)roster;
+  memcpy(s->full, s->done, (size_t)s->n * sizeof *s->full);
+}

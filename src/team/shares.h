@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ * Each device's share of a batch, by the rule of share/split.h. A lost device gets nothing; the others divide the batch
+ * as a team of them alone would (shares given as numbers are weights then). The roster's lock guards the shares. The
+ * rule itself changes between steps only, on the caller's thread. */
+#ifndef CVY_TEAM_SHARES_H
+#define CVY_TEAM_SHARES_H
+
+#include "src/share/split.h"
+#include "src/team/roster.h"
+
+typedef struct cvy_shares cvy_shares;
+
+/* `split`: the rule; its values are copied. sync: batch statistics of the whole batch, so that each share must fit in
+ * one pass. CVY_E_MEMORY. */
+cvy_status cvy_shares_create(cvy_roster *roster, const cvy_split_params *split, bool sync, cvy_shares **out);
+void cvy_shares_destroy(cvy_shares **shares);
+
+/* The present rule. Borrowed. */
+const cvy_split_params *cvy_shares_rule(const cvy_shares *shares);
+/* From now on the batch is divided by these numbers, one per device. */
+void cvy_shares_set_rule(cvy_shares *shares, const int *counts);
+
+/* The shares of a step's n samples, n at most the batch. Fails as cvy_split_shares; with `sync` CVY_E_ARGUMENT if a
+ * share does not fit in one pass. */
+cvy_status cvy_shares_cut(cvy_shares *shares, cvy_roster *roster, int n, int *out) CVY_HOLDS(roster);
+/* The shares of n samples that are no training batch: no groups, and n may be larger than the batch. Any thread of the
+ * team. */
+cvy_status cvy_shares_of_samples(cvy_shares *shares, int n, int *out);
+/* The shares of a training batch of n samples. Takes the lock itself. */
+cvy_status cvy_shares_of_batch(cvy_shares *shares, int n, int *out);
+/* Computes the shares of a full batch for cvy_shares_full. share_max: the largest share that each device can get in a
+ * batch of any size up to `most`, since rounding may give a shorter batch a larger share. Notes in the roster which
+ * devices are idle. */
+cvy_status cvy_shares_find(cvy_shares *shares, int most, int *share_max);
+/* The same rule with these shares: CVY_E_ARGUMENT with `sync` if one does not fit in one pass. */
+cvy_status cvy_shares_check_room(const cvy_shares *shares, const int *counts);
+
+/* The present shares of a full batch. */
+void cvy_shares_full(cvy_shares *shares, int *out);
+int cvy_shares_full_of(const cvy_shares *shares, const cvy_roster *roster, int i) CVY_HOLDS(roster);
+/* The exchange thread has finished a step with the present shares. */
+void cvy_shares_step_done(cvy_shares *shares, const cvy_roster *roster) CVY_HOLDS(roster);
+/* The run ends because of its devices: goes back to the shares of the newest finished step. */
+void cvy_shares_go_back(cvy_shares *shares, const cvy_roster *roster) CVY_HOLDS(roster);
+
+#endif

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT
+ * A team's life: settings, making and ending it, and its small getters. */
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/base/mem.h"
+#include "src/cl/stamp.h"
+#include "src/team/bn_sync.h"
+#include "src/team/exchange.h"
+#include "src/team/opening.h"
+#include "src/team/rebalance.h"
+#include "src/team/watch.h"
+
+/* The watchdog gives up a device that is quiet for so long. */
+enum { DEVICE_TIMEOUT_S = 60 };
+
+/* ---- settings ---- */
+
+static cvy_status take_params(cvy_team_params *p, int n, const cvy_team_params *given) {
+  cvy_status status = CVY_OK;
+  *p = given ? *given : (cvy_team_params){0};
+  if (p->batch == 0) p->batch = 256;
+  CVY_REQUIRE(p->batch >= 1, CVY_E_ARGUMENT, "batch %d: must be at least 1", p->batch);
+  CVY_REQUIRE(p->samples >= 0, CVY_E_ARGUMENT, "%d samples: must be 0 or more", p->samples);
+  CVY_REQUIRE(isfinite(p->device_timeout_s), CVY_E_ARGUMENT, "device timeout %g s: must be a number of seconds",
+              p->device_timeout_s);
+  if (p->device_timeout_s == 0) p->device_timeout_s = DEVICE_TIMEOUT_S;
+  if (p->run_ahead == 0) p->run_ahead = 1;
+  CVY_REQUIRE(p->run_ahead == CVY_RUN_AHEAD_NONE || (p->run_ahead >= 1 && p->run_ahead <= CVY_RUN_AHEAD_MOST),
+              CVY_E_ARGUMENT, "run-ahead %d: must be 1 to %d, or CVY_RUN_AHEAD_NONE", p->run_ahead, CVY_RUN_AHEAD_MOST);
+  CVY_REQUIRE(p->staleness == 0 || p->staleness == 1, CVY_E_ARGUMENT, "staleness %d: must be 0 or 1", p->staleness);
+  CVY_REQUIRE(p->staleness == 0 || n > 1, CVY_E_ARGUMENT,
+              "staleness 1 on one device: there is no exchange that a step could go ahead of; it needs a team of "
+              "several");
+  CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || p->exchange == CVY_EXCHANGE_BF16, CVY_E_ARGUMENT,
+              "exchange %d: must be fp32 or bf16", (int)p->exchange);
+  CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || n > 1, CVY_E_ARGUMENT,
+              "exchange bf16 on one device: it updates its own weights and nothing crosses; it needs a team of "
+              "several");
+  CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || !p->no_sync, CVY_E_ARGUMENT,
+              "exchange bf16 without exchange (no_sync): nothing crosses that could be bf16; leave out one of the two");
+  CVY_REQUIRE(p->bucket_mib == 0 || (p->bucket_mib >= 0.001 && p->bucket_mib <= 4096), CVY_E_ARGUMENT,
+              "buckets of %g MiB: must be from 0.001 to 4096", p->bucket_mib);
+  CVY_REQUIRE(p->bn == CVY_BN_DEVICE || p->bn == CVY_BN_SYNC || (p->bn == CVY_BN_GHOST && p->ghost >= 1),
+              CVY_E_ARGUMENT, "BN groups of %d samples: must be at least 1", p->ghost);
+  CVY_REQUIRE(isfinite(p->momentum) && p->momentum >= 0, CVY_E_ARGUMENT, "momentum %g: must be 0 or more",
+              (double)p->momentum);
+  CVY_REQUIRE(isfinite(p->weight_decay) && p->weight_decay >= 0, CVY_E_ARGUMENT, "weight decay %g: must be 0 or more",
+              (double)p->weight_decay);
+  CVY_REQUIRE(p->math == CVY_MATH_FP32 || p->math == CVY_MATH_TF32, CVY_E_ARGUMENT, "math %d: must be fp32 or tf32",
+              (int)p->math);
+  CVY_REQUIRE(p->tune == CVY_TUNE_CACHED || p->tune == CVY_TUNE_OFF || p->tune == CVY_TUNE_QUICK, CVY_E_ARGUMENT,
+              "tune mode %d: must be cached, off or quick", (int)p->tune);
+  CVY_REQUIRE(!p->nesterov || p->momentum > 0, CVY_E_ARGUMENT, "Nesterov needs a momentum above 0");
+  const bool by_values = p->split == CVY_SPLIT_WEIGHTS || p->split == CVY_SPLIT_SHARES;
+  CVY_REQUIRE(p->split_values || !by_values, CVY_E_ARGUMENT, "a split by weights or shares needs one value per device");
+fail:
+  return status;
+}
+
+/* The split of a batch changes results by rounding only. */
+static bool any_split_will_do(const cvy_team *team) {
+  return team->params.bn != CVY_BN_DEVICE || team->layout->n_running == 0;
+}
+
+static cvy_status make_shares(cvy_team *team) {
+  cvy_status status = CVY_OK;
+  cvy_team_params *const p = &team->params;
+  const bool sync = p->bn == CVY_BN_SYNC && !p->inference && team->layout->n_running > 0;
+  double *const noted = cvy_calloc((size_t)team->devices->n, sizeof *noted);
+  cvy_split_params split = {.rule = p->split == CVY_SPLIT_SHARES    ? CVY_RULE_SHARES
+                                    : p->split == CVY_SPLIT_WEIGHTS ? CVY_RULE_WEIGHTS
+                                                                    : CVY_RULE_EVEN, /* until there are measurements */
+                            .n_devices = team->devices->n,
+                            .batch = p->batch,
+                            .values = p->split_values,
+                            .group = p->bn == CVY_BN_GHOST ? p->ghost : 1};
+  CVY_REQUIRE(noted, CVY_E_MEMORY, "out of host memory");
+  if (split.rule == CVY_RULE_EVEN) split.values = NULL;
+  CVY_TRY(cvy_rebalance_resume(p, team->devices, any_split_will_do(team), &split, noted));
+  CVY_TRY(cvy_shares_create(team->roster, &split, sync, &team->shares));
+fail:
+  cvy_free(noted);
+  return status;
+}
+
+/* ---- devices ---- */
+
+static cvy_status make_replicas(cvy_team *team) {
+  cvy_status status = CVY_OK;
+  const cvy_team_params *const p = &team->params;
+  const int n = team->devices->n;
+  team->replicas = cvy_calloc((size_t)n, sizeof *team->replicas);
+  CVY_REQUIRE(team->replicas, CVY_E_MEMORY, "out of host memory");
+  for (int i = 0; i < n; i++) {
+    const cvy_replica_setup setup = {.index = i,
+                                     .roster = team->roster,
+                                     .net = team->net,
+                                     .layout = team->layout,
+                                     .alone = n == 1,
+                                     .no_overlap = p->no_overlap,
+                                     .no_sync = p->no_sync,
+                                     .packs = p->exchange == CVY_EXCHANGE_BF16 && !p->inference,
+                                     .staleness = p->staleness};
+    CVY_TRY(cvy_replica_init(&team->replicas[i], &setup, p->inference));
+    CVY_TRY(cvy_roster_add(team->roster, i, &cvy_replica_fns, &team->replicas[i], cvy_devices_label(team->devices, i)));
+  }
+fail:
+  return status;
+}
+
+typedef struct open_args {
+  const cvy_opening *opening;
+  const int *share_max;
+} open_args;
+
+static cvy_status open_replica(void *device, void *arg) {
+  cvy_replica *const r = device;
+  const open_args *const a = arg;
+  const cvy_replica_params params = cvy_opening_params(a->opening, r->setup.index);
+  return cvy_replica_open(r, &params, a->share_max[r->setup.index]);
+}
+
+static cvy_status open_devices(cvy_team *team, int *share_max) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_opening_tune(team->opening, team->roster, share_max));
+  CVY_TRY(
+      cvy_roster_call_all(team->roster, open_replica, &(open_args){.opening = team->opening, .share_max = share_max}));
+fail:
+  return status;
+}
+
+static cvy_status open_clock(void *device, void *arg) {
+  cvy_replica *const r = device;
+  cvy_timeline_open(arg, r->setup.index, r->device);
+  cvy_timeline_set_instance(arg, r->setup.index, r->instance);
+  r->timeline = arg;
+  return CVY_OK;
+}
+
+/* Names the devices that hang while the team is opened. Some of them may only wait for a lock of their driver, or of a
+ * library, that the hung one holds: the watchdog cannot tell them apart. */
+static void say_hung(const cvy_team *team) {
+  for (int i = 0; i < cvy_roster_size(team->roster); i++) {
+    cvy_roster_lock(team->roster);
+    const bool hung = cvy_roster_state(team->roster, i) == CVY_HUNG;
+    cvy_roster_unlock(team->roster);
+    if (hung)
+      cvy_log_error("device %d (%s) hangs while the team is opened: choose devices without it", i,
+                    cvy_roster_label(team->roster, i));
+  }
+}
+
+/* ---- steps ---- */
+
+static cvy_status make_step(void *user, cvy_step *step) {
+  const cvy_team *const team = user;
+  size_t pitch = 0;
+  if (team->params.bn != CVY_BN_SYNC || team->devices->n == 1 || !team->layout->n_running) return CVY_OK;
+  for (int i = 0; i < team->layout->n_running; i++)
+    if ((size_t)team->layout->running[i].pitch > pitch) pitch = (size_t)team->layout->running[i].pitch;
+  return cvy_bn_sync_create(team->roster, 2 * pitch, &step->bn);
+}
+
+static void drop_stamps(const cvy_team *team, cvy_step *step) {
+  for (int i = 0; step->began && step->ended && i < team->devices->n; i++) {
+    cvy_stamp_destroy(&step->began[i]);
+    cvy_stamp_destroy(&step->ended[i]);
+  }
+}
+
+static void free_step(void *user, cvy_step *step) {
+  drop_stamps(user, step);
+  cvy_bn_sync_destroy(&step->bn);
+}
+
+static void cut_step(void *user, cvy_step *step) {
+  drop_stamps(user, step); /* stamps of an attempt that broke off */
+  cvy_bn_sync_begin(step->bn, step->shares);
+}
+
+static cvy_status replace_exchange(void *user) {
+  cvy_team *const team = user;
+  return cvy_exchange_replace(team->exchange);
+}
+
+static cvy_status start_steps(cvy_team *team) {
+  cvy_status status = CVY_OK;
+  const cvy_team_params *const p = &team->params;
+  const int n = team->devices->n;
+  cvy_mail **const mail = cvy_calloc((size_t)n, sizeof *mail);
+  CVY_REQUIRE(mail, CVY_E_MEMORY, "out of host memory");
+  for (int i = 0; i < n; i++) mail[i] = team->replicas[i].mail;
+  CVY_TRY(cvy_results_create(n, CVY_RUN_AHEAD_MOST + 2, &team->results));
+  CVY_TRY(cvy_ring_create(&(cvy_ring_params){.roster = team->roster,
+                                             .shares = team->shares,
+                                             .batch = p->batch,
+                                             .run_ahead = p->run_ahead == CVY_RUN_AHEAD_NONE ? 0 : p->run_ahead,
+                                             .timed = team->rebalance != NULL,
+                                             .on_make = make_step,
+                                             .on_cut = cut_step,
+                                             .on_free = free_step,
+                                             .user = team},
+                          &team->ring));
+  CVY_TRY(cvy_exchange_create(&(cvy_exchange_params){.roster = team->roster,
+                                                     .ring = team->ring,
+                                                     .ledger = team->ledger,
+                                                     .results = team->results,
+                                                     .events = team->events,
+                                                     .shares = team->shares,
+                                                     .mail = mail,
+                                                     .pool = team->pool,
+                                                     .timeline = team->timeline,
+                                                     .crosses = n > 1 && !p->no_sync,
+                                                     .on_device = n == 1 && !p->no_sync,
+                                                     .packed = p->exchange == CVY_EXCHANGE_BF16,
+                                                     .fault_stops = p->loss_stops,
+                                                     .most_samples = cvy_team_most_samples(team),
+                                                     .allow_nan = p->allow_nan,
+                                                     .read_result = cvy_replica_read_result},
+                              &team->exchange));
+  /* the watchdog may have given up a device while the team was opened */
+  CVY_TRY(cvy_roster_settle(team->roster));
+  CVY_TRY(cvy_exchange_start(team->exchange));
+fail:
+  cvy_free(mail);
+  return status;
+}
+
+/* ---- life ---- */
+
+static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *share_max) {
+  cvy_status status = CVY_OK;
+  const int n = team->devices->n;
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  CVY_TRY(take_params(&team->params, n, params));
+  team->stop = team->params.stop;
+  team->layout = cvy_net_layout(team->net);
+  if (team->params.bucket_mib > 0) {
+    const size_t floats = (size_t)ceil(team->params.bucket_mib * (1 << 20) / sizeof(float));
+    CVY_TRY(cvy_layout_cut(team->layout, floats, &team->own_layout));
+    team->layout = &team->own_layout;
+  }
+  CVY_TRY(cvy_opening_create(team->devices, team->net, &team->params, &team->opening));
+  CVY_TRY(cvy_ledger_create(team->layout, team->params.momentum != 0, team->params.staleness > 0, &team->ledger));
+  CVY_TRY(cvy_events_create(n, &team->events));
+  CVY_TRY(cvy_roster_create(n, &team->roster));
+  CVY_TRY(make_shares(team));
+  team->params.conv_algo = NULL; /* the caller's memory, borrowed for this call alone */
+  team->params.resume = NULL;
+  team->params.split_values = NULL;
+  CVY_TRY(cvy_shares_find(team->shares, cvy_team_most_samples(team), share_max));
+  CVY_TRY(make_replicas(team));
+  if (team->params.device_timeout_s > 0)
+    CVY_TRY(cvy_watch_start(team->roster, team->params.device_timeout_s, replace_exchange, team, &team->watch));
+  CVY_TRY(open_devices(team, share_max));
+  CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &team->pool));
+  CVY_TRY(cvy_rebalance_start(team, &team->rebalance));
+  if (!team->rebalance) CVY_TRY(cvy_shares_check_room(team->shares, share_max));
+  CVY_TRY(cvy_opening_note(team->opening, team->replicas));
+  if (cvy_opening_keeps_times(&team->params)) {
+    CVY_TRY(cvy_timeline_create(team->devices, team->layout, &team->timeline));
+    CVY_TRY(cvy_roster_call_all(team->roster, open_clock, team->timeline));
+  }
+  CVY_TRY(start_steps(team));
+fail:
+  return status;
+}
+
+cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const cvy_team_params *params,
+                           cvy_team **out) {
+  cvy_status status = CVY_OK;
+  int *share_max = NULL;
+  cvy_team *team = NULL;
+  *out = NULL;
+  CVY_REQUIRE(net->finished && net->status == CVY_OK, CVY_E_ARGUMENT,
+              "the network is not finished: call cvy_net_finish first");
+  team = cvy_calloc(1, sizeof *team);
+  share_max = cvy_calloc((size_t)devices->n, sizeof *share_max);
+  CVY_REQUIRE(team && share_max, CVY_E_MEMORY, "out of host memory");
+  team->devices = devices;
+  team->net = net;
+  CVY_TRY(make_team(team, params, share_max));
+  cvy_free(share_max);
+  *out = team;
+  return CVY_OK;
+fail:
+  if (team && team->roster) say_hung(team);
+  cvy_free(share_max);
+  cvy_team_destroy(&team);
+  return status;
+}
+
+static cvy_status close_replica(void *device, void *arg) {
+  (void)arg;
+  cvy_replica_fns.close(device);
+  return CVY_OK;
+}
+
+/* Ends every thread. False: some hang in a driver, and may read the team's memory at any time. */
+static bool end_threads(cvy_team *team) {
+  if (!team->roster) return true;
+  if (team->exchange) {
+    (void)cvy_ring_wait(team->ring);
+    cvy_exchange_stop(team->exchange);
+  }
+  for (int i = 0; team->replicas && i < cvy_roster_size(team->roster); i++)
+    if (cvy_roster_worker(team->roster, i))
+      (void)cvy_worker_call(cvy_roster_worker(team->roster, i), close_replica, NULL);
+  cvy_watch_stop(&team->watch);
+  cvy_roster_end_workers(team->roster);
+  return cvy_roster_hung(team->roster) == 0;
+}
+
+void cvy_team_destroy(cvy_team **out) {
+  cvy_team *const team = *out;
+  *out = NULL;
+  if (!team) return;
+  if (team->roster) (void)cvy_team_trace_end(team, NULL);
+  if (!end_threads(team)) return; /* a thread that hangs may still return and use these; they are leaked on purpose */
+  cvy_exchange_destroy(&team->exchange);
+  cvy_ring_destroy(&team->ring);
+  cvy_timeline_destroy(&team->timeline);
+  for (int i = 0; team->replicas && i < team->devices->n; i++) cvy_replica_end(&team->replicas[i]);
+  cvy_free(team->replicas);
+  cvy_rebalance_destroy(&team->rebalance);
+  cvy_results_destroy(&team->results);
+  cvy_shares_destroy(&team->shares);
+  cvy_roster_destroy(&team->roster);
+  cvy_events_destroy(&team->events);
+  cvy_pool_destroy(&team->pool);
+  cvy_ledger_destroy(&team->ledger);
+  cvy_opening_destroy(&team->opening);
+  cvy_layout_clear(&team->own_layout);
+  cvy_free(team);
+}
+
+/* ---- getters ---- */
+
+int cvy_team_size(const cvy_team *team) { return cvy_roster_size(team->roster); }
+cvy_status cvy_team_wait(cvy_team *team) { return cvy_ring_wait(team->ring); }
+bool cvy_team_next_event(cvy_team *team, cvy_team_event *out) { return cvy_events_take(team->events, out); }
+const char *cvy_team_conv_choices(const cvy_team *team) { return cvy_opening_choices(team->opening); }
+cvy_split_kind cvy_team_split(const cvy_team *team) { return team->rebalance ? CVY_SPLIT_AUTO : team->params.split; }
+
+const char *cvy_conv_algo_wrong(const char *text) {
+  cvy_conv_algo_list unused;
+  return cvy_conv_algos_read(text, &unused);
+}
+
+bool cvy_team_replica(const cvy_team *team, int i, cvy_replica_info *out) {
+  cvy_lost_member lost;
+  if (i < 0 || i >= team->devices->n) return false;
+  const cvy_replica *const r = &team->replicas[i];
+  *out = (cvy_replica_info){.label = cvy_devices_label(team->devices, i),
+                            .lost_step = -1,
+                            .compute_units = cvy_devices_units(team->devices, i),
+                            .driver = cvy_devices_driver(team->devices, i)};
+  (void)cvy_roster_settle(team->roster); /* waits until lost devices are taken out and the others planned anew */
+  cvy_roster_lock(team->roster);
+  if (cvy_roster_lost(team->roster, i, &lost)) {
+    out->lost_step = lost.step;
+  } else if (r->instance) { /* a plan may have failed for a reason that ends the team */
+    out->share = cvy_shares_full_of(team->shares, team->roster, i);
+    out->micro_batch = cvy_instance_micro_batch(r->instance);
+    out->device_bytes = cvy_replica_device_bytes(r);
+    out->math = cvy_instance_math(r->instance);
+  }
+  cvy_roster_unlock(team->roster);
+  return true;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ * The team's weights: first values, files, reading them from a device, and comparing all devices. */
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "src/base/mem.h"
+#include "src/base/text.h"
+#include "src/nn/init.h"
+#include "src/nn/weights.h"
+#include "src/team/publish.h"
+
+cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params) {
+  cvy_status status = CVY_OK;
+  const cvy_init_params p = params ? *params : (cvy_init_params){0};
+  CVY_REQUIRE(!cvy_ledger_is_initialised(team->ledger) || p.force, CVY_E_ARGUMENT,
+              "the team is initialised already; initialising again would reset its weights: say so with .force");
+  CVY_TRY(cvy_ring_wait(team->ring));
+  cvy_ledger *const l = team->ledger;
+  CVY_TRY(cvy_init_weights(team->layout, p.kind, p.seed, cvy_ledger_w(l), cvy_ledger_running(l)));
+  if (cvy_ledger_v(l)) memset(cvy_ledger_v(l), 0, team->layout->n_floats * sizeof(float));
+  cvy_ledger_set_batches(l, 0);
+  CVY_TRY(cvy_team_publish(team, 0));
+fail:
+  return status;
+}
+
+cvy_status cvy_team_load(cvy_team *team, const char *path) {
+  cvy_status status = CVY_OK;
+  cvy_ledger *const l = team->ledger;
+  int64_t n_batches = 0;
+  CVY_TRY(cvy_ring_wait(team->ring));
+  const bool allow_nan = team->params.allow_nan || team->params.inference;
+  CVY_TRY(cvy_weights_load(team->layout, path, allow_nan, cvy_ledger_w(l), cvy_ledger_running(l), &n_batches));
+  if (cvy_ledger_v(l)) memset(cvy_ledger_v(l), 0, team->layout->n_floats * sizeof(float));
+  cvy_ledger_set_batches(l, n_batches);
+  CVY_TRY(cvy_team_publish(team, 0));
+fail:
+  return status;
+}
+
+cvy_status cvy_team_save(cvy_team *team, const char *path) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
+              "there are no weights to save yet: call cvy_team_init or cvy_team_load first");
+  CVY_REQUIRE(!team->params.no_sync, CVY_E_ARGUMENT,
+              "a team without exchange (no_sync) does not train: its weights are not saved");
+  status = cvy_team_sync(team);
+  if (status != CVY_OK && cvy_roster_ended_by_devices(team->roster)) {
+    cvy_log_warning("%s: the weights as they were after %ld steps, the newest that are whole", path,
+                    cvy_ledger_steps(team->ledger));
+    status = CVY_OK;
+  }
+  CVY_TRY(status);
+  CVY_TRY(cvy_weights_save(team->layout, cvy_ledger_w(team->ledger), cvy_ledger_running(team->ledger),
+                           cvy_ledger_batches_in(team->ledger), path));
+fail:
+  return status;
+}
+
+/* ---- reading parameters ---- */
+
+typedef struct read_args {
+  cvy_team *team;
+  float *w;
+} read_args;
+
+static cvy_status read_weights(void *device, void *arg) {
+  cvy_status status = CVY_OK;
+  cvy_replica *const r = device;
+  read_args *const a = arg;
+  float *w = cvy_calloc(r->setup.layout->n_floats, sizeof *w);
+  CVY_REQUIRE(w, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_team_settle(a->team, r));
+  CVY_TRY(cvy_replica_fns.get(r, w, NULL, NULL));
+  a->w = w;
+  return CVY_OK;
+fail:
+  cvy_free(w);
+  return status;
+}
+
+/* Reads device i's weights into *w, which the caller frees. NULL: the device is lost, in this call or before; the
+ * ledger has the same bits. Waits for steps under way. */
+static cvy_status get_weights(cvy_team *team, int i, float **w) {
+  cvy_status status = CVY_OK;
+  read_args args = {.team = team};
+  bool there;
+  *w = NULL;
+  CVY_TRY(cvy_ring_wait(team->ring));
+  CVY_TRY(cvy_team_call(team, i, read_weights, &args, &there));
+  *w = args.w;
+fail:
+  return status;
+}
+
+cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, float *out, size_t n_floats) {
+  cvy_status status = CVY_OK;
+  float *w = NULL;
+  const int i = cvy_layout_find(team->layout, name);
+  const int n = cvy_roster_size(team->roster);
+  CVY_REQUIRE(i >= 0, CVY_E_ARGUMENT, "the network has no parameter '%s'", name);
+  if (device < 0 || device >= n) {
+    cvy_text where = {0};
+    for (int r = 0; r < n; r++) cvy_text_add(&where, "%s%d (%s)", r ? ", " : "", r, cvy_roster_label(team->roster, r));
+    cvy_log_error("parameter '%s' is not on device %d: it is on device%s %s", name, device, n > 1 ? "s" : "",
+                  cvy_text_get(&where));
+    cvy_text_clear(&where);
+    return CVY_E_ARGUMENT;
+  }
+  const cvy_param *const param = &team->layout->params[i];
+  CVY_REQUIRE(n_floats == param->elems, CVY_E_ARGUMENT, "parameter '%s' has %zu values, not %zu", name, param->elems,
+              n_floats);
+  CVY_TRY(get_weights(team, device, &w));
+  if (!w)
+    cvy_log_warning("parameter '%s': device %d (%s) is lost, what is given is what the others hold", name, device,
+                    cvy_roster_label(team->roster, device));
+  cvy_param_to_dense(param, w ? w : cvy_ledger_w(team->ledger), out);
+fail:
+  cvy_free(w);
+  return status;
+}
+
+/* Name of the first tensor that differs in bits, for the message. */
+static const char *first_difference(const cvy_layout *l, const float *a, const float *b) {
+  for (int i = 0; i < l->n_params; i++)
+    if (memcmp(a + l->params[i].offset, b + l->params[i].offset, l->params[i].size * sizeof(float)) != 0)
+      return l->params[i].name;
+  return "padding between tensors";
+}
+
+cvy_status cvy_team_verify(cvy_team *team) {
+  cvy_status status = CVY_OK;
+  float *w = NULL;
+  const size_t n = team->layout->n_floats, bytes = n * sizeof(float);
+  CVY_TRY(cvy_ring_wait(team->ring));
+  if (cvy_roster_size(team->roster) == 1) return CVY_OK; /* its device holds the only copy */
+  const float *const master = cvy_ledger_w(team->ledger);
+  const XXH64_hash_t want = XXH64(master, bytes, 0);
+  for (int r = 0; r < cvy_roster_size(team->roster); r++) {
+    CVY_TRY(get_weights(team, r, &w));
+    if (!w) continue;
+    const XXH64_hash_t got = XXH64(w, bytes, 0);
+    CVY_REQUIRE(got == want, CVY_E_DIVERGED,
+                "after step %ld the weights on device %d (%s) are not the team's: first difference in '%s' (hash "
+                "%016llx, not %016llx)",
+                cvy_ring_finished(team->ring) - 1, r, cvy_roster_label(team->roster, r),
+                first_difference(team->layout, master, w), (unsigned long long)got, (unsigned long long)want);
+    cvy_free(w);
+    w = NULL;
+  }
+fail:
+  cvy_free(w);
+  return status;
+}

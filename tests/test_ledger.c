@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT
+ * The host's state: update formulas, generations, and the same bits as the device's update. */
+#include <math.h>
+
+#include "src/ops/sgd.h"
+#include "src/team/ledger.h"
+#include "tests/check.h"
+
+enum { FLOATS = 5 * 1024 + 128, RUNNING = 2 * 48 + 2 * 16 };
+
+static cvy_running running_layers[2] = {{.c = 40, .pitch = 48, .offset = 0, .momentum = 0.1f},
+                                        {.c = 3, .pitch = 16, .offset = 96, .momentum = 0.25f}};
+static cvy_bucket bucket = {.offset = 0, .size = FLOATS};
+static const cvy_layout layout = {.n_running = 2,
+                                  .n_buckets = 1,
+                                  .running = running_layers,
+                                  .buckets = &bucket,
+                                  .n_floats = FLOATS,
+                                  .n_running_floats = RUNNING};
+
+static const cvy_sgd_params settings[] = {{.lr = 0.1f},
+                                          {.lr = 0.1f, .weight_decay = 1e-3f},
+                                          {.lr = 0.03f, .momentum = 0.9f},
+                                          {.lr = 0.03f, .momentum = 0.9f, .nesterov = true, .weight_decay = 5e-4f}};
+enum { SETTINGS = sizeof settings / sizeof *settings, PARTS = 3, STEPS = 3 };
+
+/* One element by torch.optim.SGD's text, each multiply-add one fma (ops/sgd.h). */
+static void expect(const cvy_sgd_params *p, float g, float *w, float *v) {
+  float d = p->weight_decay != 0 ? fmaf(p->weight_decay, *w, g) : g;
+  if (p->momentum != 0) {
+    *v = fmaf(p->momentum, *v, d);
+    d = p->nesterov ? fmaf(p->momentum, *v, d) : *v;
+  }
+  *w = fmaf(-p->lr, d, *w);
+}
+
+/* Several steps of updates by the pool against the formula; `w` and `v` get the last truth. */
+static void run_host(check_device *d, const cvy_sgd_params *p, int threads, const float *w0, float *const *g, float *w,
+                     float *v) {
+  cvy_ledger *s;
+  cvy_pool *pool;
+  check_ok(cvy_ledger_create(&layout, p->momentum != 0, false, &s));
+  check_ok(cvy_pool_create(threads, &pool));
+  memcpy(cvy_ledger_w(s), w0, FLOATS * sizeof(float));
+  for (int step = 0; step < STEPS; step++) {
+    const float *const whole[PARTS] = {g[0], g[1], g[2]};
+    const size_t cut = 2048;
+    const float *const rest[PARTS] = {g[0] + cut, g[1] + cut, g[2] + cut};
+    float *const before = check_floats(d, FLOATS);
+    memcpy(before, cvy_ledger_w(s), FLOATS * sizeof(float));
+    cvy_ledger_update(s, pool, p, 0, cut, whole, PARTS);
+    cvy_ledger_update(s, pool, p, cut, FLOATS - cut, rest, PARTS);
+    check_same(d, "truth before advance", cvy_ledger_w(s), before, 1, FLOATS);
+    cvy_ledger_advance(s);
+  }
+  memcpy(w, cvy_ledger_w(s), FLOATS * sizeof(float));
+  if (v && p->momentum != 0) memcpy(v, cvy_ledger_v(s), FLOATS * sizeof(float));
+  cvy_pool_destroy(&pool);
+  cvy_ledger_destroy(&s);
+}
+
+static float *const *make_gradients(check_device *d, check_rng *r) {
+  static float *g[PARTS];
+  for (int i = 0; i < PARTS; i++) {
+    g[i] = check_floats(d, FLOATS);
+    check_fill(r, g[i], FLOATS, CHECK_FILL_NORMAL);
+  }
+  return g;
+}
+
+static void test_formula(check_device *d) {
+  for (int i = 0; i < SETTINGS; i++) {
+    check_rng r = check_rng_make(d, i);
+    if (!check_case(d, "formula %d", i)) continue;
+    float *const w0 = check_floats(d, FLOATS), *const w = check_floats(d, FLOATS), *const w1 = check_floats(d, FLOATS),
+                 *const v = check_floats(d, FLOATS);
+    float *const want = check_floats(d, FLOATS), *const want_v = check_floats(d, FLOATS);
+    check_fill(&r, w0, FLOATS, CHECK_FILL_NORMAL);
+    float *const *const g = make_gradients(d, &r);
+    run_host(d, &settings[i], 2, w0, g, w, v);
+    run_host(d, &settings[i], 1, w0, g, w1, NULL);
+    memcpy(want, w0, FLOATS * sizeof(float));
+    for (int step = 0; step < STEPS; step++)
+      for (int j = 0; j < FLOATS; j++) expect(&settings[i], (g[0][j] + g[1][j]) + g[2][j], &want[j], &want_v[j]);
+    check_same(d, "w", w, want, 1, FLOATS);
+    check_same(d, "v", v, want_v, 1, FLOATS);
+    check_same(d, "one thread", w1, want, 1, FLOATS);
+    check_case_end(d);
+  }
+}
+
+/* Any number of devices: the sum is from the first to the last, one after the other. */
+static void test_parts(check_device *d) {
+  static const int counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17};
+  enum { MOST = 17 };
+  const cvy_sgd_params sgd = {.lr = 1};
+  const float *parts[MOST];
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    check_rng r = check_rng_make(d, (int)i);
+    if (!check_case(d, "parts %d", counts[i])) continue;
+    for (int p = 0; p < MOST; p++) {
+      float *const part = check_floats(d, FLOATS);
+      check_fill(&r, part, FLOATS, CHECK_FILL_NORMAL);
+      parts[p] = part;
+    }
+    float *const want = check_floats(d, FLOATS);
+    cvy_ledger *s;
+    check_ok(cvy_ledger_create(&layout, false, false, &s));
+    for (int j = 0; j < FLOATS; j++) {
+      float sum = parts[0][j];
+      for (int p = 1; p < counts[i]; p++) sum += parts[p][j];
+      want[j] = -sum;
+    }
+    cvy_ledger_update(s, NULL, &sgd, 0, FLOATS, parts, counts[i]);
+    cvy_ledger_advance(s);
+    check_same(d, "w", cvy_ledger_w(s), want, 1, FLOATS);
+    cvy_ledger_destroy(&s);
+    check_case_end(d);
+  }
+}
+
+/* Parts of bfloat16 count as the floats that they are the upper half of. */
+static void test_packed(check_device *d) {
+  enum { MOST = 7 };
+  for (int n_parts = 1; n_parts <= MOST; n_parts++) {
+    check_rng r = check_rng_make(d, n_parts);
+    if (!check_case(d, "packed %d", n_parts)) continue;
+    const cvy_sgd_params *const sgd = &settings[n_parts % SETTINGS];
+    const float *wide[MOST];
+    const uint16_t *packed[MOST];
+    for (int p = 0; p < MOST; p++) {
+      float *const part = check_floats(d, FLOATS);
+      uint16_t *const upper = (uint16_t *)check_floats(d, FLOATS);
+      check_fill(&r, part, FLOATS, CHECK_FILL_NORMAL);
+      for (int j = 0; j < FLOATS; j++) {
+        uint32_t bits;
+        memcpy(&bits, &part[j], sizeof bits);
+        upper[j] = (uint16_t)(bits >> 16);
+        bits &= 0xffff0000u;
+        memcpy(&part[j], &bits, sizeof bits);
+      }
+      wide[p] = part;
+      packed[p] = upper;
+    }
+    cvy_ledger *s[2];
+    cvy_pool *pool;
+    check_ok(cvy_pool_create(2, &pool));
+    for (int i = 0; i < 2; i++) check_ok(cvy_ledger_create(&layout, sgd->momentum != 0, false, &s[i]));
+    for (int step = 0; step < STEPS; step++) {
+      cvy_ledger_update(s[0], NULL, sgd, 0, FLOATS, wide, n_parts);
+      cvy_ledger_update_packed(s[1], pool, sgd, 0, FLOATS, packed, n_parts);
+      for (int i = 0; i < 2; i++) cvy_ledger_advance(s[i]);
+    }
+    check_same(d, "w", cvy_ledger_w(s[1]), cvy_ledger_w(s[0]), 1, FLOATS);
+    for (int i = 0; i < 2; i++) cvy_ledger_destroy(&s[i]);
+    cvy_pool_destroy(&pool);
+    check_case_end(d);
+  }
+}
+
+static void test_running(check_device *d) {
+  cvy_ledger *s;
+  check_ok(cvy_ledger_create(&layout, false, false, &s));
+  float parts[2][RUNNING];
+  for (int i = 0; i < RUNNING; i++) {
+    cvy_ledger_running(s)[i] = (float)i;
+    parts[0][i] = 0.5f * (float)i;
+    parts[1][i] = 7.0f;
+  }
+  const float *const p[2] = {parts[0], parts[1]};
+  cvy_ledger_update_running(s, p, 2);
+  cvy_ledger_advance(s);
+  for (int i = 0; i < RUNNING; i++) {
+    const float m = i < 96 ? 0.1f : 0.25f;
+    const float want = fmaf(m, 0.5f * (float)i + 7.0f, (1.0f - m) * (float)i);
+    if (cvy_ledger_running(s)[i] != want)
+      check_fail(d, "running[%d] = %g, not %g", i, (double)cvy_ledger_running(s)[i], (double)want);
+  }
+  cvy_ledger_destroy(&s);
+}
+
+/* A team of one updates on its device: the bits must be the host's. */
+static void test_device_bits(check_device *d) {
+  cvy_sgd *op;
+  check_ok(cvy_sgd_create(d->cl, &op));
+  for (int i = 0; i < SETTINGS; i++) {
+    check_rng r = check_rng_make(d, i);
+    if (!check_case(d, "device bits %d", i)) continue;
+    float *const w0 = check_floats(d, FLOATS), *const w = check_floats(d, FLOATS), *const v = check_floats(d, FLOATS),
+                 *const sum = check_floats(d, FLOATS);
+    check_fill(&r, w0, FLOATS, CHECK_FILL_NORMAL);
+    float *const *const g = make_gradients(d, &r);
+    for (int j = 0; j < FLOATS; j++) sum[j] = (g[0][j] + g[1][j]) + g[2][j];
+    run_host(d, &settings[i], 2, w0, g, w, v);
+    check_buffer *const bw = check_inout(d, "w", w0, 1, FLOATS, FLOATS), *const bg = check_input(d, "g", sum, 1, FLOATS,
+                                                                                                 FLOATS);
+    float *const zero = check_floats(d, FLOATS);
+    check_buffer *const bv = check_inout(d, "v", zero, 1, FLOATS, FLOATS);
+    for (int step = 0; step < STEPS; step++)
+      check_ok(cvy_sgd_update(op, d->queue, &settings[i], FLOATS, bw->cl, bg->cl,
+                              settings[i].momentum != 0 ? bv->cl : NULL));
+    check_same(d, "w", check_download(bw), w, 1, FLOATS);
+    check_same(d, "v", check_download(bv), v, 1, FLOATS);
+    check_case_end(d);
+  }
+  cvy_sgd_destroy(&op);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {{"formula", test_formula},
+                                     {"parts", test_parts},
+                                     {"packed", test_packed},
+                                     {"running", test_running},
+                                     {"device_bits", test_device_bits}};
+  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES);
+}
