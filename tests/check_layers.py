@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Who may include whom: check_layers.py includes | headers | environment   (run from anywhere; meson runs all)
+"""Who may include whom: check_layers.py includes | forbidden | headers | environment   (run from anywhere; meson runs all)
 
 includes: each layer may include what LEFT allows it, and what NO_OPENCL and PURE name stays so through all its includes; in src/team
           structs are small, what a lock guards is known to one file, and no circle of modules is wide; src/ref sees base and the headers of ops
@@ -8,6 +8,8 @@ includes: each layer may include what LEFT allows it, and what NO_OPENCL and PUR
           and the one reader of the environment, except bench, tune and selftest;
           includes carry the full path from the root; file names are unique; the library neither prints nor exits; what it waits
           for, and how long, follows the monotonic clock (src/base/sync.h); kernels ask for groups of a dimension that is a number.
+forbidden: each of these rules finds what breaks it: every pair of layers that may not know each other, and one case of each other rule, is put
+          into a source as it is read, and has to be reported.
 headers:  every public header compiles alone as strict C11 (and as C++ where there is a compiler), every internal one as the sources do.
 environment: src/base/env.c alone reads environment variables; CONTRIBUTING.md has each with what src/base/env.h says of it, and names
           those of the tests.
@@ -55,9 +57,12 @@ def sources(*folders):
                     yield os.path.relpath(os.path.join(where, name), ROOT)
 
 
+PLANTED = {}                            # by `forbidden`: {path: what stands behind the text of the file}
+
+
 def read(path):
     with open(os.path.join(ROOT, path), encoding="utf-8") as f:
-        return f.read()
+        return f.read() + PLANTED.get(path, "")
 
 
 def without_comments_and_strings(text):
@@ -235,6 +240,41 @@ def check_includes():
     return faults, f"{n_files} files, {n_includes} includes"
 
 
+def check_forbidden():
+    faults, n = [], 0
+    files, headers = {}, {}
+    for path in sources("src", "tools"):
+        if not path.startswith("src/ref/") and not INTERNALS_ALLOWED.match(path):
+            files.setdefault(layer_of(path), path)
+        if path.endswith(".h") and path not in SHARED:
+            headers.setdefault(layer_of(path), path)
+
+    def plant(path, text, look, what):
+        nonlocal n
+        PLANTED[path] = "\n" + text + "\n"
+        found, n = look(path), n + 1
+        del PLANTED[path]
+        if not found:
+            faults.append(f"{path}: nobody notices {what}")
+
+    for mine, path in files.items():
+        for theirs, header in headers.items():
+            if theirs != mine and (mine == "tools" or theirs not in LEFT[mine].split()):
+                plant(path, f'#include "{header}"', lambda p: [f for f in map(lambda i: include_fault(p, *i), INCLUDE.findall(read(p))) if f],
+                      f"an include of {header}")
+    for path in sources("src"):
+        for header in ('"src/cl/opencl.h"', "<CL/cl.h>") if path.startswith(NO_OPENCL) else ():
+            plant(path, f"#include {header}", lambda p: purity_faults(p, {}), f"an include of {header}")
+        for header in sorted(THREADS) if path.startswith(PURE) else ():
+            plant(path, f'#include "{header}"' if "/" in header else f"#include <{header}>", lambda p: purity_faults(p, {}), f"an include of {header}")
+    team = lambda path: team_faults()
+    plant("src/team/roster.h", "struct big { struct { int " + ", ".join(f"m{i}" for i in range(MOST_MEMBERS)) + "; }; int last; };", team, "a large struct")
+    for name in OPAQUE:
+        plant("src/team/shares.h", f"struct {name} {{ int n; }};", team, f"members of {name} in a header")
+    plant("src/team/roster.h", '#include "src/team/exchange.h"', team, "a wide circle")
+    return faults, f"{n} planted"
+
+
 def check_headers():
     faults, n = [], 0
     cc = shutil.which("gcc") or shutil.which("cc")
@@ -292,7 +332,7 @@ def check_environment():
 
 
 def main():
-    checks = {"includes": check_includes, "headers": check_headers, "environment": check_environment}
+    checks = {"includes": check_includes, "forbidden": check_forbidden, "headers": check_headers, "environment": check_environment}
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         print(f"usage: check_layers.py {' | '.join(checks)}", file=sys.stderr)
         return 2
