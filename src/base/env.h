@@ -3,8 +3,8 @@
  * them (the test `environment` looks for others, and compares CONTRIBUTING.md with these rows).
  *
  * X(symbol, name, whom it is for, loads, meaning). USER: changes what the program does for its user. SYSTEM: belongs to
- * the system or a driver. KNOB: for tests and experiments. LOADS: code, options of a compiler or files with code come
- * from where it says: ignored (secure_getenv) in a program with more rights than its caller. */
+ * the system or a driver. KNOB: for tests and experiments. LOADS: names code, a file with code or compiler options; a
+ * program with more rights than its caller ignores it (secure_getenv). */
 #ifndef CVY_BASE_ENV_H
 #define CVY_BASE_ENV_H
 

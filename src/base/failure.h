@@ -7,7 +7,7 @@
 #include "convoy/status.h"
 #include "src/base/logging.h"
 
-/* try: passes a failure on; whoever found it has logged it. */
+/* try: passes a failure on; the function that found it has logged it. */
 #define CVY_TRY(expr)                \
   do {                               \
     status = (expr);                 \
@@ -22,7 +22,7 @@
     goto fail;                  \
   } while (0)
 
-/* require: what must hold for the caller, the file or the device. */
+/* require: a condition that the caller, the file or the device must meet. */
 #define CVY_REQUIRE(cond, code, ...)            \
   do {                                          \
     if (!(cond)) CVY_FAIL((code), __VA_ARGS__); \

@@ -172,7 +172,7 @@ cvy_status cvy_file_read_open(int fd, const char *path, size_t max_bytes, char *
   CVY_REQUIRE(fstat(fd, &info) == 0, CVY_E_IO, "cannot look at %s: %s", path, strerror(errno));
   CVY_REQUIRE((size_t)info.st_size <= max_bytes, CVY_E_IO, "%s has %lld bytes, at most %zu are accepted here", path,
               (long long)info.st_size, max_bytes);
-  capacity = info.st_size > 0 ? (size_t)info.st_size + 1 : 4096; /* so that the end is seen without growing */
+  capacity = info.st_size > 0 ? (size_t)info.st_size + 1 : 4096; /* one more, to see the end without growing */
   content = cvy_calloc(capacity + 1, 1);
   CVY_REQUIRE(content, CVY_E_MEMORY, "no memory for the %zu bytes of %s", capacity, path);
   /* The size is a hint: files of /proc have none, and a file may grow meanwhile. */
@@ -230,7 +230,7 @@ static bool sync_folder(const char *folder) {
 }
 
 /* Makes the file beside `path` that is to be renamed to it. Its name has random bits: process numbers repeat (in a
- * container every run may be process 1), and what a killed run has left must not stand in the way. -1: errno. */
+ * container every run may be process 1), and a file that a killed run has left must not stand in the way. -1: errno. */
 static int make_aside(const char *path, mode_t mode, char aside[PATH_MAX]) {
   for (int i = 0; i < ASIDE_TRIES; i++) {
     uint32_t bits;
@@ -283,18 +283,18 @@ fail:
   return status;
 }
 
-/* ENXIO is how the system says that a pipe has no reader. */
 static const char folder_name[] = "it is a folder or ends in '/' as one; give a file name";
+/* The system answers ENXIO for a pipe without a reader. */
 static const char *reason(int error) {
   return error == ENXIO    ? "it is a pipe that nobody reads, or a device that is not there"
          : error == EISDIR ? folder_name
                            : strerror(error);
 }
 
-/* Opens a pipe or device for writing without waiting for its other end; what is written then may wait. */
+/* Opens a pipe or device for writing without waiting for its other end; writes may wait then. */
 static int open_stream(const char *path, int flags) {
   int fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags, 0666);
-  for (int i = 0; fd < 0 && errno == ENXIO && i < READER_TRIES; i++) { /* a reader that is started beside us */
+  for (int i = 0; fd < 0 && errno == ENXIO && i < READER_TRIES; i++) { /* the reader may be starting just now */
     (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags, 0666);
   }
@@ -343,7 +343,7 @@ bool cvy_file_try(const char *path, const char **why) {
     struct stat info;
     if (fd < 0) *why = reason(errno);
     else if (fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) close(fd);
-    return fd >= 0; /* a pipe stays open to the end of the process: its reader would take our closing it for the end */
+    return fd >= 0; /* a pipe stays open until the process ends: its reader would take a close for the end */
   }
   char *const real = cvy_file_resolve(path);
   const int fd = real && (kind == CVY_FILE_MISSING || access(path, W_OK) == 0) ? make_aside(real, 0666, aside) : -1;

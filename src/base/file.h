@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Files as a run uses them: read whole, written whole, appended to, made sure of before any work. Nothing here waits
+ * Files as a run uses them: whole reads and writes, appending, and checks before any work begins. Nothing here waits
  * for the other end of a pipe. Any thread. */
 #ifndef CVY_BASE_FILE_H
 #define CVY_BASE_FILE_H
@@ -56,22 +56,21 @@ cvy_status cvy_file_write_mode(const char *path, unsigned mode, const cvy_piece 
 /* The same where a user names the output: a symbolic link stays one and its target is replaced; pipes and devices are
  * written directly. */
 cvy_status cvy_file_put(const char *path, const cvy_piece *pieces, int n_pieces);
-/* Whether cvy_file_put would find everything it needs: false with the reason (static or errno's text), nothing left
- * behind. */
+/* Checks that cvy_file_put could write `path`, and leaves nothing behind. False: *why is the reason (static or errno's
+ * text). */
 bool cvy_file_try(const char *path, const char **why);
-/* Whether `name` (without its folder) is what cvy_file_write writes aside for `of`. */
+/* True if `name` (without its folder) is a temporary name that cvy_file_write uses for `of`. */
 bool cvy_file_is_aside(const char *name, const char *of);
 
-/* Opens a file that is written as time goes by, at its end; it is made if missing (*made), and never cut here. A pipe
- * must have a reader. -1 with the reason, as cvy_file_try. */
+/* Opens a file for appending: output that grows during a run. Makes it if missing (*made), and never truncates it. A
+ * pipe must have a reader. -1 with the reason, as cvy_file_try. */
 int cvy_file_append(const char *path, bool *made, const char **why);
 
 /* ---- folders ---- */
 
-/* Like mkdir -p; the folders above new ones are synced. *n_made (may be NULL): how many there are that were not.
- * CVY_E_IO. */
+/* Like mkdir -p; syncs the folders above new ones. *n_made (may be NULL): how many folders it made. CVY_E_IO. */
 cvy_status cvy_make_dirs(const char *path, int *n_made);
-/* Takes the last n_made folders of `path` away again, as far as they are empty. */
+/* Removes the last n_made folders of `path`, as far as they are empty. */
 void cvy_remove_dirs(const char *path, int n_made);
 
 /* ---- locks ---- */

@@ -22,7 +22,7 @@ struct cvy_file_lock {
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static cvy_file_lock *held; /* those of this process */
+static cvy_file_lock *held; /* this process's locks */
 
 /* The process that holds a lock, from the system's list; 0: it cannot be seen from here (another container or
  * machine). */

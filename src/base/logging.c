@@ -24,22 +24,22 @@ struct cvy_log {
 static cvy_log of_process = {.lock = PTHREAD_MUTEX_INITIALIZER, .threshold = -1};
 static _Thread_local cvy_log *used; /* NULL: the process's */
 
-/* Messages that wait until this thread holds no lock: each its level as a character, its text, and NUL. */
+/* Messages that wait until this thread holds no lock. Each is its level as a character, its text, and NUL. */
 static _Thread_local struct {
   int depth;
   size_t size;
   char text[LONGEST_MESSAGE + 2];
 } held;
 
-static _Thread_local int attempts;                        /* under way, one within the other */
-static _Thread_local char attempt_error[LONGEST_MESSAGE]; /* the last one */
+static _Thread_local int attempts;                        /* that this thread is in; they nest */
+static _Thread_local char attempt_error[LONGEST_MESSAGE]; /* the last error of the outermost one */
 
 void cvy_log_attempt_begin(void) {
   if (attempts++ == 0) attempt_error[0] = '\0';
 }
 
-void cvy_log_attempt_end(bool tell) {
-  if (--attempts == 0 && tell && attempt_error[0]) cvy_log_error("%s", attempt_error);
+void cvy_log_attempt_end(bool failed) {
+  if (--attempts == 0 && failed && attempt_error[0]) cvy_log_error("%s", attempt_error);
 }
 
 static _Thread_local cvy_log_group *group;
@@ -54,7 +54,7 @@ void cvy_log_group_enter(cvy_log_group *a_group, const char *label) {
 
 void cvy_log_group_leave(void) { group = NULL; }
 
-/* Under the log's lock. True if another of the group has had this error, but for the label. */
+/* [under the log's lock] True: another thread of the group has logged this error, which differs in the label alone. */
 static bool group_had(const char *message) {
   const size_t n_label = strlen(group_label);
   XXH64_state_t hash;
@@ -121,7 +121,7 @@ static void deliver(cvy_log_level level, const char *message) {
   pthread_mutex_unlock(&log->lock);
 }
 
-/* Cut, or left out, where there is no room: what is said under a lock is short. */
+/* Cuts or drops a message that finds no room: messages under a lock are short. */
 static void keep(cvy_log_level level, const char *message) {
   const size_t room = sizeof held.text - held.size;
   if (room < 3) return;
@@ -139,7 +139,7 @@ void cvy_log_release(void) {
   held.size = 0;
 }
 
-/* errno stays: it may say more to the caller, whatever the callback does. */
+/* Preserves errno, which the caller may still need, whatever the callback does. */
 static void log_va(cvy_log_level level, const char *format, va_list args) {
   const int code = errno;
   if (attempts > 0 && level < CVY_LOG_INFO) {

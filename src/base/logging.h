@@ -20,15 +20,15 @@ void cvy_log_warning(const char *format, ...) CVY_PRINTF(1, 2);
 void cvy_log_info(const char *format, ...) CVY_PRINTF(1, 2);
 void cvy_log_debug(const char *format, ...) CVY_PRINTF(1, 2);
 
-/* Between the two this thread holds a lock (sync.h): its messages wait until it holds none, for the callback may take
- * its time. They nest. */
+/* Between the two calls this thread holds a lock (sync.h). Its messages wait until it holds none, since the callback
+ * may be slow. The calls nest. */
 void cvy_log_hold(void);
 void cvy_log_release(void);
 
-/* Between the two this thread attempts something for which it has another way: errors and warnings are told as debug
- * messages. tell: there was no other way after all, and the last error is told as one. They nest. */
+/* Between the two calls this thread's errors and warnings are logged at debug level: the caller has a fallback. failed:
+ * it had none after all, and the last error is logged as an error. The calls nest. */
 void cvy_log_attempt_begin(void);
-void cvy_log_attempt_end(bool tell);
+void cvy_log_attempt_end(bool failed);
 /* The log that this thread uses; NULL: the process's. */
 cvy_log *cvy_log_used(void);
 
@@ -37,12 +37,12 @@ const char *cvy_log_attempt_text(void);
 bool cvy_log_is_attempt(void);
 
 /* Threads that do the same on several devices may fail for one reason. In a group, an error that differs from an
- * earlier one of another thread in nothing but the device's label is told as a debug message. Zero-initialise; it must
- * stay until all have left. */
+ * earlier one of another thread in nothing but the device's label is logged at debug level. Zero-initialise; it must
+ * live until all threads have left. */
 typedef struct cvy_log_group {
   uint64_t said[16];      /* hashes of errors, without labels */
-  const char *by[16];     /* labels of who said them */
-  int n_said, n_silenced; /* silenced: threads with an error that was not told again */
+  const char *by[16];     /* labels of the threads that logged them */
+  int n_said, n_silenced; /* silenced: threads with an error that was not logged again */
 } cvy_log_group;
 void cvy_log_group_enter(cvy_log_group *group, const char *label); /* both borrowed */
 void cvy_log_group_leave(void);

@@ -10,12 +10,13 @@
 /* Zeroed memory for `count` elements of `elem_bytes`, 64-byte aligned; NULL if it does not fit or the product overflows
  * (the caller turns that into CVY_E_MEMORY). Free with cvy_free. count 0 gives a valid pointer. */
 void *cvy_calloc(size_t count, size_t elem_bytes);
-/* The same without the zeros: memory that the caller fills, taken from the system page by page as that happens. */
+/* The same without the zeros: the system provides each page when the caller first writes to it. */
 void *cvy_alloc_unset(size_t count, size_t elem_bytes);
-/* Grows to new_count elements, keeps the content, zeroes what is new. On NULL the old block is still the caller's. */
+/* Grows to new_count elements, copies the old ones, zeroes the new. On NULL the old block is still the caller's. */
 void *cvy_realloc(void *p, size_t old_count, size_t new_count, size_t elem_bytes);
-/* Room for one more behind the n elements of a list that has room for *capacity: `p` if there is some, else as by
- * cvy_realloc twice as many, `first` at first. On NULL list and *capacity are as before. */
+/* Makes room for one more element in a list of n that has room for *capacity: returns `p` while there is room, else
+ * doubles the list as cvy_realloc does (an empty list gets `first` elements). On NULL the list and *capacity are
+ * unchanged. */
 void *cvy_grow(void *p, size_t n, size_t *capacity, size_t first, size_t elem_bytes);
 char *cvy_strdup(const char *text); /* NULL when out of memory */
 char *cvy_strndup(const char *text, size_t max_bytes);

@@ -6,7 +6,7 @@
 
 #include "src/base/mem.h"
 
-/* One job at a time. Pieces are taken by an atomic counter, so a disturbed thread does not hold up the others. */
+/* One job at a time. Threads take pieces by an atomic counter, so a slow thread does not hold up the others. */
 struct cvy_pool {
   cvy_mutex lock;
   cvy_cond start, done;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Counter-based random numbers: Philox4x32-10 of Random123 (Salmon et al., SC11). A number depends on (seed, purpose,
- * index) alone,
- * never on who asked before, so results do not depend on the number of devices or threads. Pure; any thread. */
+ * stream, index) alone, never on earlier calls, so results do not depend on the number of devices or threads. Pure; any
+ * thread. */
 #ifndef CVY_BASE_RNG_H
 #define CVY_BASE_RNG_H
 
@@ -17,16 +17,15 @@ typedef enum cvy_rng_purpose {
 typedef struct cvy_rng {
   uint64_t seed;
   uint32_t purpose;
-  uint32_t stream;
-} cvy_rng; /* stream: tensor number,
-                                                                                          epoch, … */
+  uint32_t stream; /* tensor number, epoch, … */
+} cvy_rng;
 
 void cvy_rng_block(const cvy_rng *rng, uint64_t index, uint32_t out[4]); /* four words for counter `index` */
 uint32_t cvy_rng_u32(const cvy_rng *rng, uint64_t index);                /* word index%4 of block index/4 */
 float cvy_rng_uniform(const cvy_rng *rng, uint64_t index);               /* in [0,1), 24 bits */
-float cvy_rng_normal(const cvy_rng *rng, uint64_t index);                /* N(0,1): Box-Muller on block `index`, in
-                                                                             double, rounded */
-uint32_t cvy_rng_below(const cvy_rng *rng, uint64_t index, uint32_t n);  /* uniform in [0,n): 64-bit multiply-shift
-                                                                             of two words */
+/* N(0,1): Box-Muller on block `index`, in double, rounded. */
+float cvy_rng_normal(const cvy_rng *rng, uint64_t index);
+/* Uniform in [0,n): 64-bit multiply-shift of two words. */
+uint32_t cvy_rng_below(const cvy_rng *rng, uint64_t index, uint32_t n);
 
 #endif

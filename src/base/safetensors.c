@@ -44,8 +44,8 @@ static size_t dtype_bytes(const char *dtype) {
   return 0;
 }
 
-/* At most 60 bytes of a text from the file for a message: what is not printable ASCII becomes '?', so that no file
- * speaks to a terminal. */
+/* At most 60 bytes of a text from the file, for a message. Bytes other than printable ASCII become '?', so that no file
+ * sends control characters to a terminal. */
 static const char *shown(const char *text, char out[64]) {
   size_t n = 0;
   for (; text[n] && n < 60; n++) out[n] = text[n] >= ' ' && text[n] <= '~' ? text[n] : '?';
@@ -168,8 +168,7 @@ fail:
   return status;
 }
 
-/* How many values JSON's reader would make of it, each with a block of memory: what separates them, outside of
- * strings. */
+/* How many values, each a block of memory, Jansson would make of the text: counts separators outside of strings. */
 static size_t count_values(const char *text, size_t n) {
   size_t count = 0;
   bool string = false;
@@ -260,8 +259,8 @@ cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, size_t mos
   const size_t size = (size_t)info.st_size;
   CVY_REQUIRE(size <= most_bytes, CVY_E_FORMAT, "%s has %zu bytes, more than the %zu that can be right here", path,
               size, most_bytes);
-  CVY_TRY(read_header(f, fd, size, most_tensors, &data_at,
-                      &data_bytes)); /* nothing is read that the header does not describe */
+  /* reads nothing that the header does not describe */
+  CVY_TRY(read_header(f, fd, size, most_tensors, &data_at, &data_bytes));
   f->data = cvy_alloc_unset(data_bytes, 1);
   CVY_REQUIRE(f->data, CVY_E_MEMORY, "no memory for the %zu bytes of %s", data_bytes, path);
   CVY_TRY(cvy_file_read_part(fd, path, data_at, data_bytes, f->data));

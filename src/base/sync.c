@@ -9,7 +9,7 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 
-#if defined(__clang__) /* the wrappers themselves are what the analysis takes on trust */
+#if defined(__clang__) /* the analysis trusts the wrappers' attributes, which it cannot check */
 #pragma clang diagnostic ignored "-Wthread-safety-analysis"
 #endif
 
@@ -54,7 +54,7 @@ typedef struct thread_start {
   cvy_log *log; /* of the thread that starts it */
 } thread_start;
 
-/* A thread names itself: its first line has the name already, and nothing is written under /proc, which may be
+/* A thread names itself, so its function finds the name set, and nothing is written under /proc, which may be
  * read-only. */
 static void *thread_main(void *arg) {
   thread_start *const at = arg;

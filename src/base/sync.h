@@ -27,7 +27,7 @@ typedef struct CVY_CAPABILITY("mutex") cvy_mutex {
 
 void cvy_mutex_init(cvy_mutex *mutex);
 void cvy_mutex_end(cvy_mutex *mutex);
-/* What a thread logs while it holds mutexes is delivered when it holds none (logging.h). */
+/* Messages that a thread logs while it holds mutexes are delivered when it holds none (logging.h). */
 void cvy_mutex_lock(cvy_mutex *mutex) CVY_LOCKS(mutex);
 void cvy_mutex_unlock(cvy_mutex *mutex) CVY_UNLOCKS(mutex);
 
@@ -39,7 +39,7 @@ typedef struct cvy_cond {
 void cvy_cond_init(cvy_cond *condition);
 void cvy_cond_end(cvy_cond *condition);
 void cvy_cond_wait(cvy_cond *condition, cvy_mutex *mutex) CVY_HOLDS(mutex);
-/* For at most so long. */
+/* Waits for at most so long. */
 void cvy_cond_wait_for(cvy_cond *condition, cvy_mutex *mutex, double seconds) CVY_HOLDS(mutex);
 void cvy_cond_wake_one(cvy_cond *condition);
 void cvy_cond_wake_all(cvy_cond *condition);
@@ -51,9 +51,9 @@ typedef struct cvy_thread {
 /* Starts a joinable thread named `name` (15 characters at most), which uses the log of this one. CVY_E_MEMORY. */
 cvy_status cvy_thread_start(cvy_thread *thread, const char *name, void *(*fn)(void *), void *arg);
 void cvy_thread_join(cvy_thread thread);
-/* Nobody joins it: it may never end. */
+/* No thread joins it: it may never end. */
 void cvy_thread_detach(cvy_thread thread);
-/* Stops the calling thread for good, without looking at anything again. */
+/* Stops the calling thread for good; it touches no object any more. */
 _Noreturn void cvy_thread_park(void);
 
 #endif

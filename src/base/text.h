@@ -9,12 +9,11 @@
 
 #include "src/base/failure.h"
 
-typedef struct cvy_text {
-  char *data;
+typedef struct cvy_text { /* zero-initialise */
+  char *data;             /* NUL-terminated or NULL */
   size_t size, capacity;
   bool failed;
-} cvy_text; /* zero-initialise; data is
-                                                                                          NUL-terminated or NULL */
+} cvy_text;
 
 /* Appends; on lack of memory sets `failed`, which the caller checks once at the end. */
 void cvy_text_add(cvy_text *text, const char *format, ...) CVY_PRINTF(2, 3);
@@ -23,16 +22,15 @@ const char *cvy_text_get(const cvy_text *text); /* "" if empty; borrowed */
 void cvy_text_clear(cvy_text *text);            /* frees */
 
 /* As many whole characters of `text` as `out` has room for, NUL-terminated; every byte that is not UTF-8 becomes '?'.
- * For what others wrote and JSON is to hold: drivers' names, users' paths. */
+ * For text from outside that goes into JSON: drivers' names, users' paths. */
 void cvy_utf8_copy(const char *text, char *out, size_t out_bytes);
 
 /* The whole string must be a number in the range, without blanks or trailing characters; else false and *out
  * untouched. */
 bool cvy_parse_int(const char *s, int64_t min, int64_t max, int64_t *out);
 bool cvy_parse_uint(const char *s, int base, uint64_t *out); /* base 10, or 16 in small letters */
-/* "12,0,9": numbers from 0 to INT_MAX, of which values has room for one more than there are commas. "" is none. On
- * false
- * *n is 0. */
+/* "12,0,9": numbers from 0 to INT_MAX; values has room for one more than there are commas. "" has none. On false *n is
+ * 0. */
 bool cvy_parse_counts(const char *s, int *values, int *n);
 bool cvy_parse_float(const char *s, double min, double max, double *out); /* finite only; accepts 1e-3 */
 

@@ -15,7 +15,7 @@
 
 static bool is_own(const struct stat *info) { return info->st_uid == geteuid() || info->st_uid == 0; }
 
-/* Always false. */
+/* Warns once per process; returns false. */
 static bool refuse(const char *path, const struct stat *info, const char *why) {
   static atomic_bool warned;
   if (cvy_log_is_attempt() || atomic_exchange(&warned, true)) return false; /* an attempt's warning would not be seen */
@@ -34,7 +34,7 @@ static bool file_is_trusted(const char *path, const struct stat *info) {
   return true;
 }
 
-/* Others must not be able to put files there. A folder of this user's is closed to them. */
+/* False if other users may put files there. Closes a folder of this user to them. */
 static bool folder_is_trusted(const char *path) {
   struct stat info;
   if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return false;
@@ -59,7 +59,7 @@ bool cvy_user_cache_dir(const char *below, char *out, size_t out_bytes) {
   const char *const xdg = cvy_env_text(CVY_ENV_XDG_CACHE_HOME), *const home = cvy_env_text(CVY_ENV_HOME);
   int n;
   if (xdg && xdg[0] == '/')
-    n = snprintf(out, out_bytes, "%s/convoy", xdg); /* relative ones are to be ignored, says the standard */
+    n = snprintf(out, out_bytes, "%s/convoy", xdg); /* the standard says to ignore relative paths */
   else if (home && home[0] == '/') n = snprintf(out, out_bytes, "%s/.cache/convoy", home);
   else return false;
   if (n <= 0 || (size_t)n >= out_bytes) return false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The user's cache folder: compiled kernels and tuned choices. What is there is run, so nothing is taken from it that
- * another user but root may have written; such things count as not there, with one warning per process. Any thread. */
+ * The user's cache folder: compiled kernels and tuned choices. Devices run code from it, so files that a user other
+ * than this one or root may have written count as missing, with one warning per process. Any thread. */
 #ifndef CVY_BASE_USER_CACHE_H
 #define CVY_BASE_USER_CACHE_H
 
@@ -17,10 +17,9 @@ bool cvy_user_cache_dir(const char *below, char *out, size_t out_bytes);
 cvy_status cvy_user_cache_read(const char *path, size_t max_bytes, char **data, size_t *size);
 /* As cvy_file_write, for the user alone (0600). */
 cvy_status cvy_user_cache_write(const char *path, const cvy_piece *pieces, int n_pieces);
-/* mkdir -p for the user alone (0700), without messages: no cache is no failure. `path` is written to and comes back as
- * it was. */
+/* mkdir -p for the user alone (0700), without messages: no cache is no failure. Writes to `path` and restores it. */
 void cvy_user_cache_make_dirs(char *path);
-/* Whether a folder of another program's cache is this user's or root's. */
+/* True if the folder, of another program's cache, belongs to this user or root. */
 bool cvy_user_cache_is_own(const char *folder);
 
 #endif

@@ -20,19 +20,19 @@
 enum { MAX_SIDE = 65536, SYNTHETIC_N = 6000, SYNTHETIC_CLASSES = 10, GRID = 5 };
 static const char DEBIAN_DIR[] = "/usr/share/datasets/fashion-mnist";
 
-/* What cvy_data_destroy frees: the samples' pointers are const for everybody else. */
+/* Owns the images and labels, which data.train and data.test show as const. */
 typedef struct dataset {
   cvy_data data;      /* first */
   uint8_t *images[2]; /* train, test */
   uint16_t *labels[2];
-  /* images that are still in their files or to be made, from load_begin to load_end */
+  /* from load_begin to load_end: images that are still in their files or not made yet */
   cvy_idx_reader *readers[2];
   cvy_idx rest[2];
   bool synthetic;
   uint64_t seed; /* synthetic */
   cvy_thread thread;
-  bool reading;     /* on the thread */
-  atomic_bool stop; /* nobody wants the images any more */
+  bool reading;     /* the thread reads or makes the images */
+  atomic_bool stop; /* the caller destroys the data set: the thread ends early */
   cvy_status read_status;
   char *files[4];
   int n_files;
@@ -49,7 +49,7 @@ static void set_samples(dataset *d, int set, int n, uint8_t *images, uint16_t *l
   *samples_of(d, set) = (cvy_samples){.n = n, .images = images, .labels = labels};
 }
 
-/* What a resumed run compares: name and sizes are the same when somebody has put other images there. */
+/* A resumed run compares this hash: other images may lie under the same name, with the same sizes. */
 static void note_content(dataset *d) {
   const cvy_data *const data = &d->data;
   const size_t n = (size_t)data->train.n;
@@ -81,7 +81,7 @@ const char *cvy_data_file(const cvy_data *data, int i) {
   return i >= 0 && i < d->n_files ? d->files[i] : NULL;
 }
 
-/* Before memory is taken for all images of both sets: the system would rather kill the program than refuse. */
+/* Call before taking memory for the images of both sets: the system would kill the program instead of refusing. */
 static cvy_status check_memory(const dataset *d, const char *spec, const int counts[2], cvy_status code) {
   cvy_status status = CVY_OK;
   const cvy_data *const data = &d->data;
@@ -169,7 +169,7 @@ fail:
   return status;
 }
 
-/* All but the images, of which the header is read. label_bytes: of one label in its file. */
+/* Reads the labels, and of the images the header alone. label_bytes: of one label in its file. */
 static cvy_status load_set(const char *dir, int set, dataset *d, char label_path[PATH_MAX], size_t *label_bytes) {
   cvy_status status = CVY_OK;
   cvy_idx *const images = &d->rest[set];
@@ -303,7 +303,7 @@ fail:
   return status;
 }
 
-/* Images of a set's label after label: of all the prototypes one is in memory. */
+/* Makes a set's images label by label, so that only one prototype is in memory. */
 static cvy_status make_images(dataset *d, int set) {
   cvy_status status = CVY_OK;
   const cvy_data *const data = &d->data;
@@ -374,7 +374,7 @@ fail:
 
 /* ---- entry ---- */
 
-/* Reads or makes them. */
+/* Reads or makes the images. */
 static cvy_status fetch_images(dataset *d) {
   cvy_status status = CVY_OK;
   for (int set = 0; set < 2; set++)
@@ -389,7 +389,7 @@ static void *fetch_on_thread(void *arg) {
   return NULL;
 }
 
-/* Everything but the images. */
+/* Reads or makes everything but the images. */
 static cvy_status open_data(const char *spec, const cvy_data_params *params, dataset **out) {
   static const cvy_data_params defaults = {0};
   static const char SYNTHETIC[] = "synthetic";

@@ -15,19 +15,19 @@
 enum {
   CHUNK = 1 << 16,
   PIECE = 1 << 24,
-  MAX_RATIO = 1032,
+  MAX_RATIO = 1032, /* deflate packs at most so many bytes into one */
   TYPE_UBYTE = 8,
   TYPE_SHORT = 0x0b
-}; /* deflate packs at most 1032 bytes into one */
+};
 
 /* A stream of bytes out of a plain or compressed file. */
 typedef struct source {
   char *path;
   int fd;
-  uint64_t file_bytes, read_bytes; /* size of the file, what has been read of it */
-  bool gzip, inflating, ended;     /* z is initialised; nothing more comes */
+  uint64_t file_bytes, read_bytes; /* size of the file, and how much of it has been read */
+  bool gzip, inflating, ended;     /* inflating: z is initialised; ended: the gzip data is complete */
   z_stream z;
-  uint8_t in[CHUNK]; /* gzip only: what was read and not yet inflated is z.next_in … */
+  uint8_t in[CHUNK]; /* gzip only: bytes read from the file; z.next_in points to the first that is not inflated */
 } source;
 
 /* Up to `size` bytes of the file itself; less only at its end. */
@@ -57,10 +57,10 @@ fail:
   return status;
 }
 
-/* Behind the end of a gzip member: another one, the end of the file, or something that does not belong there. */
+/* At the end of a gzip member: begins the next one, or notes the end of the file. Other bytes are an error. */
 static cvy_status next_member(source *s) {
   cvy_status status = CVY_OK;
-  if (s->z.avail_in < 2) { /* keep the one byte that may be left */
+  if (s->z.avail_in < 2) { /* read on, behind the one byte that may be left */
     const uint8_t first = s->z.avail_in ? *s->z.next_in : 0;
     const size_t have = s->z.avail_in;
     size_t got;
@@ -200,7 +200,7 @@ cvy_status cvy_idx_open(const char *path, int min_rank, int max_rank, cvy_idx *o
   CVY_TRY(open_source(s, path));
   CVY_TRY(read_header(s, min_rank, max_rank, out, &opened->header_bytes));
   dims_text(out, text);
-  if (s->gzip) /* before memory is taken for what cannot come */
+  if (s->gzip) /* refuse before taking memory for bytes that cannot come */
     CVY_REQUIRE(out->size_bytes / MAX_RATIO <= s->file_bytes, CVY_E_FORMAT,
                 "%s: its header says %s = %zu bytes, more than %llu bytes of gzip data can hold", path, text,
                 out->size_bytes, (unsigned long long)s->file_bytes);
@@ -234,7 +234,7 @@ cvy_status cvy_idx_finish(cvy_idx_reader *reader, const atomic_bool *stop, cvy_i
     CVY_REQUIRE(got == part, CVY_E_FORMAT, "%s: its header says %s = %zu bytes from offset %zu on, only %zu are there",
                 s->path, text, idx->size_bytes, reader->header_bytes, at + got);
   }
-  /* One byte more is asked for: it must not be there, and the end of compressed data is checked on the way. */
+  /* Ask for one more byte: it must not be there, and on the way zlib checks the end of compressed data. */
   uint8_t more;
   CVY_TRY(read_content(s, &more, 1, &got));
   CVY_REQUIRE(got == 0, CVY_E_FORMAT, "%s: there is more data than the %s = %zu bytes that its header says", s->path,

@@ -3,7 +3,7 @@
  *   0  2 bytes 0, 1 byte type (8: unsigned bytes, 0x0B: 16 bits, big-endian; no others are read), 1 byte rank
  *   4  rank dimensions, 4 bytes each, big-endian
  *   4 + 4 rank  the elements, the last dimension fastest
- * Whether a file is compressed is seen from its first bytes (1f 8b), whatever its name. Any thread. */
+ * The first bytes (1f 8b) show that a file is compressed, whatever its name. Any thread. */
 #ifndef CVY_DATA_IDX_H
 #define CVY_DATA_IDX_H
 
@@ -26,11 +26,11 @@ typedef struct cvy_idx {
  * CVY_E_FORMAT: magic, rank, dimensions, sizes, gzip's checksum, length or structure, each with path and offset;
  * CVY_E_MEMORY. On failure *out is empty. */
 cvy_status cvy_idx_read(const char *path, int min_rank, int max_rank, cvy_idx *out);
-/* The same in two parts, for two threads perhaps: what the header says, with data NULL; then the elements, once. The
- * caller closes the reader. */
+/* The same in two calls, which two threads may make: open reads the header and leaves data NULL, finish reads the
+ * elements, once. The caller closes the reader. */
 typedef struct cvy_idx_reader cvy_idx_reader;
 cvy_status cvy_idx_open(const char *path, int min_rank, int max_rank, cvy_idx *out, cvy_idx_reader **reader);
-/* *stop (NULL: never looked at) becoming true ends it soon, with CVY_E_INTERRUPTED. */
+/* Ends soon, with CVY_E_INTERRUPTED, when *stop becomes true (stop may be NULL). */
 cvy_status cvy_idx_finish(cvy_idx_reader *reader, const atomic_bool *stop, cvy_idx *idx);
 void cvy_idx_close(cvy_idx_reader **reader);
 void cvy_idx_clear(cvy_idx *idx);

@@ -50,7 +50,7 @@ void cvy_choices_read(const char *text, const cvy_net *net, int n_devices, const
     for (int l = 0; l < net->n_layers; l++) {
       cvy_conv_choices *const choices = &table[(size_t)d * (size_t)net->n_layers + (size_t)l];
       const json_t *const passes = net->layers[l].name[0] ? json_object_get(layers, net->layers[l].name) : NULL;
-      memset(choices, 0, sizeof *choices); /* so it stays for "convpool": taken where the device can */
+      memset(choices, 0, sizeof *choices); /* AUTO, also for "convpool", which the device takes where it can */
       for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
         const char *const word = json_string_value(json_array_get(passes, (size_t)pass));
         if (word) (void)cvy_conv_choice_parse(word, &choices->pass[pass]);
@@ -66,7 +66,7 @@ static const char *word_of(const json_t *devices, size_t device, const char *lay
   return word ? word : "nothing";
 }
 
-/* Every layer of `of` has the same words in both. */
+/* CVY_E_MISMATCH if a layer of `of` has another word in `was` than in `is`. */
 static cvy_status compare_layers(const json_t *of, const json_t *was, const json_t *is) {
   cvy_status status = CVY_OK;
   for (size_t d = 0; d < json_array_size(of); d++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The builder of convoy/net.h. Errors stick: the first one is kept in net->status and every later call on its node does
- * nothing. All activations but the input have the pitch of whole vectors; finish gives the input its own, narrower one
- * where only convolutions and linear layers read it. */
+ * The builder of convoy/net.h. Errors stick: net->status is the first one, and after it every call does nothing. All
+ * activations but the input have the pitch of whole vectors; finish gives the input its own, narrower one where only
+ * convolutions and linear layers read it. */
 #include "src/nn/graph.h"
 
 #include <limits.h>
@@ -25,7 +25,7 @@ const char *cvy_layer_title(const cvy_net *net, int layer, char *out, size_t out
   return out;
 }
 
-/* Keeps the first failure. The message has been logged. */
+/* Notes the first failure, whose message the caller has logged. */
 static cvy_node spoil(cvy_net *net, cvy_status status) {
   if (net && net->status == CVY_OK) net->status = status;
   return -1;

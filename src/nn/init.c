@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Each value depends on seed, parameter and index alone, so the work is cut among threads as it comes. */
+ * Each value depends on seed, parameter and index alone, so threads may divide the work in any way. */
 #include "src/nn/init.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Outline: how many samples fit · buffers · activations · the micro-batch · parameters · life · what others borrow. */
+ * Outline: how many samples fit · buffers · activations · the micro-batch · parameters · life · access. */
 #include "src/nn/instance.h"
 
 #include <stdlib.h>
@@ -22,8 +22,8 @@ cvy_status cvy_memory_limit(size_t *limit) {
   return status;
 }
 
-/* Nine tenths of what the device says it has, or an equal part of that: drivers keep some for themselves (programs,
- * queues, the screen). */
+/* Nine tenths of the memory that the device reports, divided by its sharers: drivers need some for programs, queues and
+ * the screen. */
 static cvy_status find_limit(const cvy_instance *i, size_t *limit) {
   cvy_status status = CVY_OK;
   *limit = cvy_device_get_info(i->device)->global_bytes / 10 * 9;
@@ -56,7 +56,7 @@ static size_t total_bytes(const cvy_instance *i, const cvy_plan *plan, int n) {
   return fixed_bytes(i, n) + plan->arenas_bytes + i->workspace_bytes;
 }
 
-/* With the workspace of the operations that are there: they were made for n samples or more. */
+/* Counts the workspace of the present operations, which were made for n samples or more. */
 static cvy_status does_fit(const cvy_instance *i, size_t limit, int n, bool *fits) {
   cvy_plan *plan = NULL;
   const cvy_status status = make_plan(i, n, &plan);
@@ -105,7 +105,7 @@ fail:
 
 /* ---- buffers ---- */
 
-/* A buffer filled with zeros: so it is there now, not when it is first used. */
+/* Fills the buffer with zeros, so that the driver takes its memory now and not at its first use. */
 static cvy_status make_buffer(cvy_instance *i, size_t size_bytes, cvy_buffer **out) {
   cvy_status status = CVY_OK;
   if (size_bytes == 0) return CVY_OK;
@@ -132,7 +132,7 @@ static void destroy_list(cvy_buffer ***list, int n) {
 
 /* ---- activations ---- */
 
-/* For n samples. Filled in the background: the fills are on their way when this returns. */
+/* For n samples. On return the device is still filling them. */
 static cvy_status make_activations(cvy_instance *i, int n) {
   cvy_status status = CVY_OK;
   const cvy_plan *const plan = i->plan;
@@ -163,9 +163,9 @@ static void clear_activations(cvy_instance *i) {
 /* At most n samples in whole steps, at least one step. */
 static int samples_of(int n, int step) { return n < step ? step : n / step * step; }
 
-/* Some memory of a device may be in use by others, whom its size does not tell of: that is found out here. With drivers
- * that look for memory only when a buffer is used first, the fills say so. A CPU's share of the host's memory is filled
- * in the background. *refused: there is another way, passes of fewer samples. */
+/* Makes the activations or the workspace. Other programs may use some of the device's memory, and some drivers look for
+ * memory only when a buffer is first used: then the fills fail. A CPU fills its buffers in the background. *refused:
+ * there is too little memory, and passes of fewer samples may fit. */
 static cvy_status find_memory(cvy_instance *i, int n, bool last, bool workspace, bool *refused) {
   cvy_log_attempt_begin();
   cvy_status status = workspace ? make_buffer(i, i->workspace_bytes, &i->workspace) : make_activations(i, n);
@@ -176,8 +176,9 @@ static cvy_status find_memory(cvy_instance *i, int n, bool last, bool workspace,
 }
 
 /* Sets micro_batch, plan, activations, operations and workspace. Operations come last: while their programs are
- * compiled, a CPU's driver finds memory for the other buffers, page by page, on another core. A workspace may depend on
- * the number of samples, and is known when the operations are made: what does not fit with it is made again. */
+ * compiled, a CPU's driver finds memory for the other buffers, page by page, on another core. The workspace's size may
+ * depend on the number of samples and is known only when the operations are made; if it does not fit, all are made
+ * again for fewer samples. */
 static cvy_status choose_micro_batch(cvy_instance *i) {
   cvy_status status = CVY_OK;
   size_t limit;
@@ -198,7 +199,7 @@ static cvy_status choose_micro_batch(cvy_instance *i) {
     CVY_TRY(make_plan(i, n, &i->plan));
     CVY_TRY(largest_fit(i, limit, n, step, &fit));
     if (fit == n) CVY_TRY(find_memory(i, n, last, false, &refused));
-    if (!refused && (fit == n || last)) { /* or for what fail_for_memory says */
+    if (!refused && (fit == n || last)) { /* last: the message of fail_for_memory needs the workspace's size */
       CVY_TRY(cvy_instance_make_ops(i, n));
       CVY_TRY(largest_fit(i, limit, n, step, &fit));
       if (fit == n) CVY_TRY(find_memory(i, n, last, true, &refused));
@@ -210,7 +211,7 @@ static cvy_status choose_micro_batch(cvy_instance *i) {
     cvy_instance_clear_ops(i);
     clear_activations(i);
     i->device_bytes = parameters_bytes;
-    i->workspace_bytes = 0; /* what is needed for fewer samples is not known yet */
+    i->workspace_bytes = 0; /* not known yet for fewer samples */
   }
   i->micro_batch = n;
   if (n == wanted) return CVY_OK;
@@ -231,7 +232,7 @@ cvy_status cvy_instance_room(const cvy_instance *i, int n, int *most) {
   if (i->micro_batch < i->params.n || n <= i->micro_batch) return CVY_OK;
   CVY_TRY(find_limit(i, &limit));
   int low = i->micro_batch, high = n < cvy_net_indexable(i->net) ? n : cvy_net_indexable(i->net);
-  cvy_instance larger = *i; /* borrows everything; only asked, never run */
+  cvy_instance larger = *i; /* borrows everything, and is never run */
   while (low < high) {
     const int middle = low + (high - low + 1) / 2;
     bool fits;
@@ -310,14 +311,14 @@ static cvy_status find_last_units(cvy_instance *i) {
       i->bucket_last_unit[i->ops[u].bucket] = u;
       if (u > i->bucket_first_unit[i->ops[u].bucket]) i->bucket_first_unit[i->ops[u].bucket] = u;
     }
-  /* units need not be in the order of layers: whoever begins with a bucket has begun with those in front of it */
+  /* units need not be in the order of layers: a unit that begins bucket b begins all buckets in front of b, too */
   for (int b = i->layout->n_buckets - 2; b >= 0; b--)
     if (i->bucket_first_unit[b] < i->bucket_first_unit[b + 1]) i->bucket_first_unit[b] = i->bucket_first_unit[b + 1];
 fail:
   return status;
 }
 
-/* Convolutions of which choices say how they are computed by themselves: not in a convpool. */
+/* Convolutions with a choice of their own stay out of convpools. */
 static cvy_status find_apart(cvy_instance *i) {
   cvy_status status = CVY_OK;
   if (!i->params.choices) return CVY_OK;
@@ -386,7 +387,7 @@ void cvy_instance_destroy(cvy_instance **instance) {
   *instance = NULL;
 }
 
-/* ---- what others borrow ---- */
+/* ---- access ---- */
 
 cvy_math cvy_instance_math(const cvy_instance *i) { return i->params.math; }
 int cvy_instance_micro_batch(const cvy_instance *i) { return i->micro_batch; }

@@ -13,28 +13,28 @@
 /* How the passes of one convolution or linear layer are computed; AUTO: not asked for, or not decided. */
 typedef struct cvy_conv_choices {
   cvy_conv_choice pass[CVY_CONV_PASSES];
-  bool convpool; /* told, not asked for: the layer is in a convpool, and pass[] is AUTO */
+  bool convpool; /* output only: the layer is in a convpool, and pass[] is AUTO */
 } cvy_conv_choices;
 
 typedef struct cvy_instance_params {
-  int n;                           /* samples that it will be given at once at most (its share), >= 1 */
+  int n;                           /* the most samples at once (its share), >= 1 */
   int group_size;                  /* BN group; 0: one group per call */
   bool inference;                  /* no backward, no gradients */
-  bool two_sets;                   /* two sets of weights: one can be written while the other is computed with */
-  bool momentum;                   /* keep momentum buffers on the device (a team of one) */
-  int sharers;                     /* instances that have the device's memory together; 0 or 1: this one alone */
+  bool two_sets;                   /* two sets of weights: passes read one while the other is written */
+  bool momentum;                   /* momentum buffers on the device (a team of one) */
+  int sharers;                     /* instances that share this device's memory; 0 or 1: this one alone */
   size_t memory_limit_bytes;       /* 0: the device's; also capped by cvy_memory_limit */
-  size_t reserved_bytes;           /* already promised to others on the device (data set) */
+  size_t reserved_bytes;           /* of the device's memory, for other things (data set) */
   cvy_conv_algo_list algos;        /* what convolutions and linear layers may take, see conv2d.h; n == 0: auto */
   cvy_math math;                   /* of convolutions and linear layers; cvy_instance_math: what the device uses */
-  const cvy_conv_choices *choices; /* one per layer of the net: what is taken where it is possible; NULL: none. A layer
-                                       with one is by itself, not in a convpool. Borrowed for the call */
+  const cvy_conv_choices *choices; /* one per layer of the net, taken where possible; NULL: none. A layer with one
+                                       stays out of convpools. Borrowed for the call */
   const cvy_layout *layout; /* the net's, or one cut from it (cvy_layout_cut), which stays as long; NULL: the net's */
-  const cvy_tune_table *tuned; /* with auto and without `choices`: what the device does best; NULL: the shipped
+  const cvy_tune_table *tuned; /* with auto and without `choices`: the fastest on this device; NULL: the shipped
                                        defaults. Borrowed for the call */
 } cvy_instance_params;
 
-/* Lowers *limit to what $CVY_MEMORY_LIMIT_MIB leaves a device. CVY_E_ARGUMENT: it is no whole number. */
+/* Lowers *limit to $CVY_MEMORY_LIMIT_MIB, if that is set. CVY_E_ARGUMENT: it is no whole number. */
 cvy_status cvy_memory_limit(size_t *limit);
 
 typedef struct cvy_instance cvy_instance;
@@ -44,16 +44,16 @@ typedef struct cvy_instance cvy_instance;
 cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params,
                                cvy_instance **out);
 void cvy_instance_destroy(cvy_instance **instance);
-cvy_math cvy_instance_math(const cvy_instance *instance); /* what its products use */
+cvy_math cvy_instance_math(const cvy_instance *instance); /* of its products */
 int cvy_instance_micro_batch(const cvy_instance *instance);
 size_t cvy_instance_device_bytes(const cvy_instance *instance);
-/* Passes of layers that could be done in several ways and were not in `tuned`; 0 if it was not looked at. */
+/* How many passes of layers have several algorithms and no entry in `tuned`; 0 if the instance did not use it. */
 int cvy_instance_untuned(const cvy_instance *instance);
-/* The most samples up to n that one pass of an instance planned anew on this device would be given: micro_batch if
- * memory limits this one already, else by the plan for that many, with a workspace that grows in proportion. */
+/* The most samples, up to n, of one pass in a new instance on this device: micro_batch if memory limits this one
+ * already, else an estimate from a plan and a workspace that grows in proportion. */
 cvy_status cvy_instance_room(const cvy_instance *instance, int n, int *most);
-/* What a layer takes; false if it is no convolution or linear layer by itself (out->convpool: part of a convpool, which
- * has one way only). */
+/* The algorithms of a layer; false if it is no convolution or linear layer by itself (out->convpool: it is in a
+ * convpool, which has one algorithm only). */
 bool cvy_instance_choices(const cvy_instance *instance, int layer, cvy_conv_choices *out);
 
 /* Borrowed. Buffers of whole buckets, sizes as in the layout; NULL where there is none (inference, momentum off, no
@@ -75,10 +75,9 @@ typedef struct cvy_pass {
   int batch;       /* samples of the team's whole batch: loss gradients are divided by it */
   int group_size;  /* BN group in this pass, 0: one group of n */
   bool accumulate; /* not the share's first pass: gradients, running sums, result add up */
-  const cvy_batchnorm_parts
-      *parts; /* training: batch statistics over the parts of all devices (batchnorm.h: one group, one
-                                       pass); combine is called once per batchnorm in forward and once in backward, on
-                                       every device in the same order. NULL: this device's alone */
+  /* Training: batch statistics over the parts of all devices (batchnorm.h: one group, one pass); combine is called once
+   * per batchnorm in forward and once in backward, on every device in the same order. NULL: this device's alone. */
+  const cvy_batchnorm_parts *parts;
   /* Called before the first command that reads a weight of bucket b is enqueued (forward: …, 2, 1, 0), and after the
    * last command that writes its gradient or reads its weights is (backward: 0, 1, 2, …). NULL: not called. */
   cvy_status (*before_bucket)(void *user, int bucket);

@@ -6,7 +6,7 @@
 #include "src/nn/instance_parts.h"
 #include "src/ops/autotune.h"
 
-/* Choices for the unit, by rank: what was taken before, what was found best; nothing where the user gives a list. */
+/* Sets the unit's choices: those of params.choices, else the tuned ones, unless the user lists algorithms. */
 static void choose(cvy_instance *i, const cvy_unit *unit, cvy_conv2d_params *p) {
   p->algos = i->params.algos;
   p->math = i->params.math;
@@ -106,7 +106,7 @@ static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit
     case CVY_UNIT_ADD: break;
   }
 fail:
-  if (status != CVY_OK && status != CVY_E_UNSUPPORTED) { /* what is not supported has been said with the layer's name */
+  if (status != CVY_OK && status != CVY_E_UNSUPPORTED) { /* that message has named the layer */
     char title[96];
     cvy_log_error("%s could not be made for %d samples", cvy_layer_title(i->net, unit->layer, title, sizeof title), n);
   }

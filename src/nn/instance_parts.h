@@ -31,7 +31,7 @@ struct cvy_instance {
   const cvy_layout *layout;
   cvy_instance_params params;
   int micro_batch;
-  int untuned; /* passes of layers for which a tuned choice could have been, and was not */
+  int untuned; /* passes of layers that lack a tuned choice */
   size_t device_bytes;
 
   cvy_plan *plan;
@@ -43,7 +43,7 @@ struct cvy_instance {
   int *bucket_first_unit; /* per bucket: the first unit that writes a gradient of it or of a later one */
 
   cvy_buffer **arenas, **storages; /* buffers, and a slice per storage */
-  cvy_buffer *workspace;           /* NULL if nobody needs one */
+  cvy_buffer *workspace;           /* NULL if no operation needs one */
   size_t workspace_bytes;
   cvy_buffer **weights, **gradients, **momentum; /* per bucket; weights: of the set in use */
   cvy_buffer **weight, **gradient;               /* per parameter: slices */

@@ -8,13 +8,12 @@
 #include "src/base/mem.h"
 #include "src/nn/graph.h"
 
-/* A slice begins at a multiple of CVY_SLICE_ALIGN = 512 bytes (cl/buffer.h; the two are compared where slices are
- * made). */
+/* A slice begins at a multiple of CVY_SLICE_ALIGN = 512 bytes; cvy_buffer_slice checks it (cl/buffer.h). */
 enum { ALIGN_FLOATS = 128 };
 /* A bucket is closed when it holds this much: 1 MiB crosses a PCIe 3 x16 link in 0.1 ms and a CPU's memory as fast,
- * some ten times the cost of one transfer and its event. ResNet-18's large layers are buckets by themselves. What
- * counts is the last bucket, the first layers: it is ready when backward ends, so that its way to the host and back
- * cannot be hidden. It has 0.5 MB; with buckets of 4 MiB it would have 2.7. */
+ * some ten times the cost of one transfer and its event. ResNet-18's large layers are buckets by themselves. The last
+ * bucket, with the first layers, matters most: it is ready when backward ends, so no computation hides its way to the
+ * host and back. It has 0.5 MB; with buckets of 4 MiB it would have 2.7. */
 enum { BUCKET_FLOATS = (1 << 20) / 4 };
 
 static void describe_param(const cvy_net *net, int layer, int which, cvy_param *p) {
@@ -50,7 +49,7 @@ static void describe_param(const cvy_net *net, int layer, int which, cvy_param *
 
 static int count_params(const cvy_layer *l) { return l->order < 0 ? 0 : l->bias ? 2 : 1; }
 
-/* Files' order: by the layers' names. */
+/* In files' order, that of the layers' names. */
 static void list_params(cvy_net *net) {
   cvy_layout *const layout = &net->layout;
   for (int order = 0; order < net->n_names; order++)
@@ -97,7 +96,7 @@ static cvy_param *param_at(const cvy_layout *layout, size_t offset) {
   return NULL;
 }
 
-/* Tensors in flat order into buckets, which end between layers. There is room for one per layer. */
+/* Puts the tensors, in flat order, into buckets, which end between layers. There is room for one bucket per layer. */
 static void make_buckets(cvy_layout *layout, size_t bucket_floats) {
   cvy_bucket *bucket = NULL;
   cvy_param *p;

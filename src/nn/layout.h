@@ -23,8 +23,7 @@ typedef enum cvy_param_kind {
 typedef struct cvy_param {
   char name[80]; /* "0.weight" */
   cvy_param_kind kind;
-  int r, s, c, k, pitch; /* (r,s,c,pitch), k of pitch used; linear: r,s = its input's h,w; vectors: r=s=c=1
-                                       */
+  int r, s, c, k, pitch; /* (r,s,c,pitch), k of pitch used; linear: r,s = its input's h,w; vectors: r=s=c=1 */
   int rank, dims[4];     /* in files: (k,c,r,s) | (k, c*r*s) | (k) */
   size_t elems;          /* in files */
   size_t offset, size;   /* in the flat vector, floats (size with padding, not with the gap behind) */

@@ -97,8 +97,7 @@ static cvy_unit make_unit(const planner *p, int layer) {
     if (add >= 0) {
       const cvy_node *const in = p->net->layers[add].input;
       const cvy_node other = in[0] == u.y ? in[1] : in[0];
-      /* of two batchnorms that meet in an add, the one that is built last takes it: the other's output is its residual
-       */
+      /* of two batchnorms that meet in an add, the later one takes it: the other's output is its residual */
       const bool other_takes_it = p->net->layers[other].kind == CVY_LAYER_BATCHNORM && p->unit_of[other] < 0 &&
                                   other > layer && only_consumer(p, other, CVY_LAYER_ADD) == add;
       if (!other_takes_it) {
@@ -125,7 +124,7 @@ static cvy_unit make_unit(const planner *p, int layer) {
   return u;
 }
 
-/* A unit runs where its last layer stands: then all its inputs are there. */
+/* A unit runs at its last layer's place in the order: all its inputs exist then. */
 static cvy_status make_units(planner *p) {
   cvy_status status = CVY_OK;
   cvy_plan *const plan = p->plan;
@@ -254,12 +253,12 @@ static void make_values(planner *p) {
     }
     if (p->params->inference) continue;
     unit->saved = add_storage(plan, groups * 2 * pitch, u, 2 * plan->n_units - u);
-    /* where a convolution makes its input, that gives the statistics */
+    /* a convolution that makes its input gives the statistics, too */
     for (int v = 0; v < u; v++) {
-      cvy_unit *const before = &plan->units[v];
-      if (before->y != unit->x[0] || before->kind != CVY_UNIT_CONV2D) continue;
-      if (before->stats < 0) before->stats = add_storage(plan, (size_t)n * 2 * pitch, v, u);
-      unit->stats = before->stats;
+      cvy_unit *const conv = &plan->units[v];
+      if (conv->y != unit->x[0] || conv->kind != CVY_UNIT_CONV2D) continue;
+      if (conv->stats < 0) conv->stats = add_storage(plan, (size_t)n * 2 * pitch, v, u);
+      unit->stats = conv->stats;
       plan->storages[unit->stats].last = u;
     }
   }
@@ -284,7 +283,7 @@ static void backward_batchnorm(planner *p, cvy_unit *unit, int time, int dy) {
   bool dy_is_free = true;
   if (unit->x[1] >= 0) {
     unit->dx[1] = contribute(p, unit->x[1], time, true, dy);
-    /* the operation always gives dresidual: where nobody wants it, in place */
+    /* the operation always writes dresidual: in place where no unit reads it */
     dy_is_free = unit->dx[1] == CVY_GRADIENT_ADD;
   }
   unit->dx[0] = contribute(p, unit->x[0], time, dy_is_free, dy);
@@ -365,9 +364,8 @@ cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cv
   CVY_REQUIRE(plan, CVY_E_MEMORY, "out of host memory");
   plan->n_nodes = net->n_layers;
   plan->units = cvy_calloc(n, sizeof *plan->units);
-  plan->storages =
-      cvy_calloc(6 * n, sizeof *plan->storages); /* a layer has at most: value, gradient, statistics, saved, affine,
-                                                    scratch */
+  /* a layer has at most: value, gradient, statistics, saved, affine, scratch */
+  plan->storages = cvy_calloc(6 * n, sizeof *plan->storages);
   plan->value = cvy_calloc(n, sizeof *plan->value);
   plan->gradient = cvy_calloc(n, sizeof *plan->gradient);
   p.consumers = cvy_calloc(n, sizeof *p.consumers);

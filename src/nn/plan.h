@@ -10,13 +10,13 @@
  *   relu → avgpool          (likewise): one pool unit, whose layer is the pool
  *   conv2d → relu → avgpool (likewise), where params.fuse_pools and cvy_convpool_fits: one convpool unit
  *   batchnorm [→ relu] → conv2d   (the only consumer): the batchnorm is deferred. Its output is never made; the
- *   convolution
- *                           reads what the batchnorm reads, with mean, scale, shift and ReLU in its load prologue.
+ *                           convolution reads the batchnorm's input, with mean, scale, shift and ReLU in its load
+ *                           prologue.
  * Schedule. Forward unit u runs at time u, the loss at time U, backward of unit u at time 2U - u (U = number of units).
  * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients, masks,
  * statistics between convolution and batchnorm, saved statistics from forward to backward. A storage lives in
  * [first, last] of the schedule; two whose lives overlap do not overlap in memory. Operations that may work in place
- * share one storage between input and output where nobody reads the input later.
+ * share one storage between input and output where no later operation reads the input.
  * Storages lie in arenas (device buffers), none across two, at multiples of CVY_PLAN_ALIGN bytes. */
 #ifndef CVY_NN_PLAN_H
 #define CVY_NN_PLAN_H
@@ -37,9 +37,9 @@ typedef enum cvy_unit_kind {
   CVY_UNIT_CONVPOOL
 } cvy_unit_kind;
 
-/* What backward of a unit does with the gradient of one of its inputs. */
+/* How backward of a unit delivers the gradient of one of its inputs. */
 typedef enum cvy_gradient_mode {
-  CVY_GRADIENT_NONE,  /* nobody wants it: the input of the net */
+  CVY_GRADIENT_NONE,  /* not needed: the input of the net */
   CVY_GRADIENT_WRITE, /* first contribution: overwrites */
   CVY_GRADIENT_ADD,   /* a later one: adds up */
   CVY_GRADIENT_SAME   /* first one, made in place of the gradient of the unit's output: same storage */
@@ -58,7 +58,7 @@ typedef struct cvy_unit {
   int affine;       /* storage: of a deferred batchnorm; -1 none */
   int behind;       /* conv2d: the unit of the deferred batchnorm in front of it; -1 none */
   bool behind_relu; /* that one's ReLU */
-  cvy_node source;  /* conv2d: the node whose value it reads: x[0], or what the batchnorm in front reads */
+  cvy_node source;  /* conv2d: the node whose value it reads: x[0], or the input of the batchnorm in front */
   int mask;         /* storage: convpool, training; -1 none */
   int scratch;      /* storage: dx of an operation that only overwrites; -1 none */
 } cvy_unit;
@@ -91,7 +91,7 @@ typedef struct cvy_plan {
 /* The convpool that begins with conv2d `layer` and ends with its pool, for n samples. */
 cvy_convpool_params cvy_unit_convpool(const cvy_net *net, int layer, int n, bool inference);
 
-/* The most samples of which no layer has more than 2^31 values: what 32-bit indices allow. */
+/* The most samples that 32-bit indices allow: no layer has more than 2^31 values. */
 int cvy_net_indexable(const cvy_net *net);
 
 /* `net` must be finished. CVY_E_MEMORY; CVY_E_ARGUMENT if n > cvy_net_indexable. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Placement of storages in arenas: largest first, each into the smallest hole that is free during its whole life (best
- * fit), else on top of what is there at that time. For the networks here this comes within a few per cent of the
- * largest sum of lives at any time, which is the least possible. */
+ * fit), else on top of the storages that live then. For the networks here this comes within a few per cent of the
+ * least possible, the largest sum at any time of the storages that live then. */
 #include "src/nn/plan.h"
 
 typedef struct span {
@@ -12,7 +12,7 @@ static bool lives_meet(const cvy_storage *a, const cvy_storage *b) {
   return a->first <= b->last && b->first <= a->last;
 }
 
-/* What is taken of `arena` during the life of `s`, sorted by address. */
+/* The spans of `arena` that are taken during the life of `s`, sorted by address. */
 static int list_taken(const cvy_plan *plan, const int *placed, int n_placed, const cvy_storage *s, int arena,
                       span *taken) {
   int n = 0;

@@ -184,7 +184,7 @@ static const char *shape_text(int rank, const int64_t *dims, char out[200]) {
   return out;
 }
 
-/* Every value must have its like in float32; those that are not finite are counted. */
+/* Checks that float32 can hold every finite value, and counts the others. */
 static cvy_status check_values(reader *r, const cvy_st_tensor *t, int type) {
   cvy_status status = CVY_OK;
   size_t n = 1;
@@ -241,7 +241,7 @@ static void running_name(const cvy_running *r, const char *what, char out[NAME_B
   snprintf(out, NAME_BYTES, "%s.%s", r->name, what);
 }
 
-/* Everything there, of the right type and shape, and nothing more. *n_batches: the largest of the file's counts. */
+/* Checks that the file has every tensor, with the right type and shape, and no other. *n_batches: its largest count. */
 static cvy_status check_tensors(reader *r, const cvy_weights_more *more, int n_more, int64_t *n_batches) {
   cvy_status status = CVY_OK;
   const cvy_st_tensor *t;
@@ -345,7 +345,7 @@ cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool all
                             int64_t *n_batches) {
   cvy_status status = CVY_OK;
   cvy_st_file *file = NULL;
-  /* A surplus tensor is to be named; a million of them, or gigabytes for a small network, are not to be read. */
+  /* Room for surplus tensors, so that a message can name one; not for a million, or gigabytes for a small network. */
   const size_t most_tensors = 4 * (size_t)(layout->n_params + 3 * layout->n_running) + 64;
   const size_t most_bytes = MORE_BYTES + 4 * sizeof(double) * (layout->n_floats + layout->n_running_floats);
   CVY_TRY(cvy_st_open_limited(path, most_tensors, most_bytes, &file));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Weights as safetensors files with PyTorch's names, shapes and layouts: what `load_state_dict(strict=True)` takes.
+ * Weights as safetensors files with PyTorch's names, shapes and layouts: `load_state_dict(strict=True)` takes them.
  * Order in the file: the network's parameters and buffers in state_dict order; no metadata that changes: same weights,
  * same bytes. */
 #ifndef CVY_NN_WEIGHTS_H
@@ -27,7 +27,7 @@ bool cvy_weights_find_not_finite(const cvy_layout *layout, const float *w, const
 /* A warning if values that are saved are not finite, with the first tensor that has one. */
 void cvy_weights_warn(const cvy_layout *layout, const float *w, const float *running, const char *path);
 
-/* Another value of every parameter (momentum, …) for files that hold more than weights (train/checkpoint.h): a flat
+/* Another value of every parameter (momentum, …) for files that hold more than weights (run/checkpoint.h): a flat
  * vector, whose tensors are named <prefix><parameter> and come behind those of the weights, prefix by prefix. */
 typedef struct cvy_weights_more {
   char prefix[24];
