@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Installs into a clean root, with the README's own lines compiles its example there and runs it, as a stranger would.
+"""Installs into a clean root, compiles the example of doc/d2l.md there and runs it, with the lines of the documentation, as a stranger would.
 usage: install_test.py BUILD_DIR EXAMPLE.c [ARGUMENT of the example]…
 
 The clean root is this one in a mount namespace, with an empty /usr/local and an /etc of its own: nothing but what was installed says where
@@ -28,14 +28,16 @@ def run(command, env=None, cwd=None):
     return done.stdout
 
 
-def readme_lines():
-    """(installs, compiles): commands of the README"""
-    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
-        text = f.read()
-    installs, compiles = re.search(r"Installing it, as root: `(.+?)`", text), re.search(r"`(cc d2l_section\.c .+?)`", text)
-    if not installs or not compiles:
-        sys.exit("README.md does not say how to install, or how to compile d2l_section.c")
-    return installs.group(1), compiles.group(1)
+def told_lines():
+    """(installs, compiles): commands of the documentation"""
+    lines = []
+    for path, pattern in (("README.md", r"Installing it, as root: `(.+?)`"), ("doc/d2l.md", r"`(cc d2l_section\.c .+?)`")):
+        with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+            found = re.search(pattern, f.read())
+        if not found:
+            sys.exit(f"{path} has no command like {pattern}")
+        lines.append(found.group(1))
+    return lines
 
 
 def check_where(work):
@@ -95,7 +97,7 @@ def check_installed(program, library):
 
 def in_clean_root(build, work, example, arguments):
     """Inside the namespace."""
-    etc, install, compiles = os.path.join(work, "etc"), *readme_lines()
+    etc, install, compiles = os.path.join(work, "etc"), *told_lines()
     shutil.copytree("/etc", etc, symlinks=True, ignore_dangling_symlinks=True)
     for command in (["mount", "-t", "tmpfs", "tmpfs", "/usr/local"], ["mount", "--bind", etc, "/etc"]):
         run(command)
@@ -117,9 +119,9 @@ def in_a_folder(build, work, example, arguments):
     find = lambda name: glob.glob(f"{folder}/**/{name}", recursive=True)[0]
     env = {**os.environ, "PKG_CONFIG_PATH": os.path.dirname(find("pkgconfig/convoy.pc")), "PKG_CONFIG_SYSROOT_DIR": folder,
            "LD_LIBRARY_PATH": os.path.dirname(find("libconvoy.so")) + ":" + os.environ.get("LD_LIBRARY_PATH", "")}
-    run(["sh", "-ec", readme_lines()[1].replace("d2l_section.c", f"'{example}'")], env, work)
+    run(["sh", "-ec", told_lines()[1].replace("d2l_section.c", f"'{example}'")], env, work)
     check_output(run(["./a.out", *arguments], env, work))
-    check_by_hand(readme_lines()[1], env, work)
+    check_by_hand(told_lines()[1], env, work)
     check_installed(find("bin/convoy"), find("libconvoy.so"))
 
 

@@ -23,7 +23,7 @@ RESULT = r"test acc: [01]\.\d\d, {} on \[\d+:\d+[^\]]+\]\n"
 
 
 def check_log(path, first_step, last_step, batch=64, epoch_steps=10):
-    """The schema of a log (README, Files); returns the lines."""
+    """The schema of a log (doc/training.md); returns the lines."""
     lines = lines_of(path)
     head = lines[0]["run"]
     check(
