@@ -111,26 +111,26 @@ fail:
 /* Seconds of adding up a part from each device and of the update, into the generation that is not the truth. */
 static cvy_status measure_host(cvy_team *team, double *seconds) {
   cvy_status status = CVY_OK;
+  const int n_devices = cvy_roster_size(team->roster);
   const cvy_layout *const l = team->layout;
   const cvy_sgd_params sgd = {.lr = 0};
   const bool packs = team->params.exchange == CVY_EXCHANGE_BF16;
-  const float **const parts = cvy_calloc((size_t)cvy_roster_size(team->roster), sizeof *parts);
-  const uint16_t **const packed = cvy_calloc((size_t)cvy_roster_size(team->roster), sizeof *packed);
+  const float **const parts = cvy_calloc((size_t)n_devices, sizeof *parts);
+  const uint16_t **const packed = cvy_calloc((size_t)n_devices, sizeof *packed);
   uint16_t *const zeros = cvy_calloc(packs ? l->n_floats : 1, sizeof *zeros);
   CVY_REQUIRE(parts && packed && zeros, CVY_E_MEMORY, "out of host memory");
-  memset(zeros, 0,
-         (packs ? l->n_floats : 1) * sizeof *zeros); /* pages that were never written would share one page of memory */
+  /* pages that were never written would share one page of memory */
+  memset(zeros, 0, (packs ? l->n_floats : 1) * sizeof *zeros);
   for (int round = 0; round < 2; round++) {
     const uint64_t start = cvy_clock_ns();
     for (int b = 0; b < l->n_buckets; b++) {
       const size_t at = l->buckets[b].offset, size = l->buckets[b].size;
-      for (int i = 0; i < cvy_roster_size(team->roster); i++) {
+      for (int i = 0; i < n_devices; i++) {
         parts[i] = cvy_ledger_w(team->ledger) + at;
         packed[i] = packs ? zeros + at : zeros;
       }
-      if (packs)
-        cvy_ledger_update_packed(team->ledger, team->pool, &sgd, at, size, packed, cvy_roster_size(team->roster));
-      else cvy_ledger_update(team->ledger, team->pool, &sgd, at, size, parts, cvy_roster_size(team->roster));
+      if (packs) cvy_ledger_update_packed(team->ledger, team->pool, &sgd, at, size, packed, n_devices);
+      else cvy_ledger_update(team->ledger, team->pool, &sgd, at, size, parts, n_devices);
     }
     *seconds = cvy_clock_seconds_since(start);
   }
@@ -156,13 +156,14 @@ fail:
 /* Needs the times of all devices. */
 static cvy_status find_caps(cvy_team *team, cvy_pace *pace) {
   cvy_status status = CVY_OK;
+  const int n_devices = cvy_roster_size(team->roster);
   bool lifted;
-  for (int i = 0; i < cvy_roster_size(team->roster); i++) CVY_TRY(find_cap(team, pace, i));
+  for (int i = 0; i < n_devices; i++) CVY_TRY(find_cap(team, pace, i));
   if (team->params.bn == CVY_BN_SYNC) return CVY_OK;
   CVY_TRY(cvy_pace_lift_caps(pace, &lifted));
   if (lifted)
     cvy_log_info("the batch of %d fits on the %d devices only in several passes each: memory does not limit the shares",
-                 pace->params.batch, cvy_roster_size(team->roster));
+                 pace->params.batch, n_devices);
 fail:
   return status;
 }
@@ -187,22 +188,22 @@ int cvy_calibrate_few(const cvy_pace *pace) {
 
 static cvy_status measure_sizes(cvy_team *team, cvy_pace *pace, round_args *a) {
   cvy_status status = CVY_OK;
-  int *const few = cvy_calloc(2 * (size_t)cvy_roster_size(team->roster), sizeof *few), *const most =
-                                                                                           few + cvy_roster_size(
-                                                                                                     team->roster);
+  const int n_devices = cvy_roster_size(team->roster);
+  int *const few = cvy_calloc(2 * (size_t)n_devices, sizeof *few);
+  int *const most = few + n_devices;
   CVY_REQUIRE(few, CVY_E_MEMORY, "out of host memory");
-  for (int i = 0; i < cvy_roster_size(team->roster); i++) {
+  for (int i = 0; i < n_devices; i++) {
     const cvy_replica *const r = &team->replicas[i];
     const int wanted = cvy_calibrate_few(pace), room = cvy_instance_micro_batch(r->instance);
     few[i] = wanted < room ? wanted : whole_groups(pace, room);
   }
-  memcpy(a->n, few, (size_t)cvy_roster_size(team->roster) * sizeof *few);
+  memcpy(a->n, few, (size_t)n_devices * sizeof *few);
   a->seconds = 0;
   CVY_TRY(cvy_roster_call_all(team->roster, measure_passes, a)); /* compiles */
   a->seconds = ROUND_S;
   for (int size = 0; size < SIZES; size++) {
     CVY_TRY(cvy_roster_call_all(team->roster, measure_passes, a));
-    for (int i = 0; i < cvy_roster_size(team->roster); i++) {
+    for (int i = 0; i < n_devices; i++) {
       cvy_pace_add_point(pace, i, a->n[i], a->pass_s[i]);
       if (size == 0) most[i] = whole_groups(pace, largest_size(&team->replicas[i], few[i], a->pass_s[i]));
       /* the geometric mean, then the largest */
@@ -216,6 +217,7 @@ fail:
 
 static cvy_status measure_all(cvy_team *team, cvy_pace *pace, round_args *a) {
   cvy_status status = CVY_OK;
+  const int n_devices = cvy_roster_size(team->roster);
   CVY_TRY(measure_sizes(team, pace, a));
   CVY_TRY(find_caps(team, pace));
   if (team->params.inference) return CVY_OK;
@@ -227,12 +229,12 @@ static cvy_status measure_all(cvy_team *team, cvy_pace *pace, round_args *a) {
   const cvy_layout *const l = team->layout;
   const bool stale = team->params.staleness > 0;
   const double last = stale ? 0 : (double)l->buckets[l->n_buckets - 1].size / (double)l->n_floats;
-  for (int i = 0; i < cvy_roster_size(team->roster); i++) {
+  for (int i = 0; i < n_devices; i++) {
     pace->devices[i].stale = stale;
     pace->devices[i].exchange_s = a->pass_s[i] + host_s;
     pace->devices[i].tail_s = last * (a->pass_s[i] + host_s);
   }
-  pace->params.part_s = last * host_s / cvy_roster_size(team->roster);
+  pace->params.part_s = last * host_s / n_devices;
 fail:
   return status;
 }
@@ -249,14 +251,15 @@ static cvy_status put_all(cvy_team *team) { return cvy_roster_call_all(team->ros
 static cvy_status with_weights(cvy_team *team, cvy_pace *pace, const int *shares,
                                cvy_status (*measure)(cvy_team *, cvy_pace *, round_args *)) {
   cvy_status status = CVY_OK;
+  const int n_devices = cvy_roster_size(team->roster);
   const cvy_layout *const l = team->layout;
   cvy_ledger *const s = team->ledger;
   round_args a = {.team = team,
-                  .n = cvy_calloc((size_t)cvy_roster_size(team->roster), sizeof *a.n),
-                  .pass_s = cvy_calloc((size_t)cvy_roster_size(team->roster), sizeof *a.pass_s)};
+                  .n = cvy_calloc((size_t)n_devices, sizeof *a.n),
+                  .pass_s = cvy_calloc((size_t)n_devices, sizeof *a.pass_s)};
   CVY_REQUIRE(a.n && a.pass_s, CVY_E_MEMORY, "out of host memory");
   CVY_ASSERT(!cvy_ledger_is_initialised(s));
-  if (shares) memcpy(a.n, shares, (size_t)cvy_roster_size(team->roster) * sizeof *a.n);
+  if (shares) memcpy(a.n, shares, (size_t)n_devices * sizeof *a.n);
   CVY_TRY(cvy_init_weights(l, CVY_INIT_HE, 0, cvy_ledger_w(s), cvy_ledger_running(s)));
   CVY_TRY(put_all(team));
   CVY_TRY(cvy_roster_call_all(team->roster, fill_images, &a));
@@ -275,9 +278,10 @@ cvy_status cvy_calibrate(cvy_team *team, cvy_pace *pace) { return with_weights(t
 
 static cvy_status measure_shares(cvy_team *team, cvy_pace *pace, round_args *a) {
   cvy_status status = CVY_OK;
-  double *const shortest = cvy_calloc((size_t)cvy_roster_size(team->roster), sizeof *shortest);
+  const int n_devices = cvy_roster_size(team->roster);
+  double *const shortest = cvy_calloc((size_t)n_devices, sizeof *shortest);
   CVY_REQUIRE(shortest, CVY_E_MEMORY, "out of host memory");
-  for (int i = 0; i < cvy_roster_size(team->roster); i++) {
+  for (int i = 0; i < n_devices; i++) {
     const int fit = cvy_instance_micro_batch(team->replicas[i].instance);
     if (a->n[i] > fit) a->n[i] = fit;
   }
@@ -286,14 +290,14 @@ static cvy_status measure_shares(cvy_team *team, cvy_pace *pace, round_args *a) 
   for (int round = 0; round < 2 && again; round++) {
     again = false;
     CVY_TRY(cvy_roster_call_all(team->roster, measure_passes, a));
-    for (int i = 0; i < cvy_roster_size(team->roster); i++) {
+    for (int i = 0; i < n_devices; i++) {
       if (a->n[i] == 0) continue;
       /* a single pass that took so long may have compiled kernels for the new plan */
       again |= a->pass_s[i] > SURPRISE * cvy_balance_compute_time(&pace->devices[i], a->n[i]);
       shortest[i] = round == 0 ? a->pass_s[i] : fmin(shortest[i], a->pass_s[i]);
     }
   }
-  for (int i = 0; i < cvy_roster_size(team->roster); i++)
+  for (int i = 0; i < n_devices; i++)
     if (a->n[i] > 0) cvy_pace_add_point(pace, i, a->n[i], shortest[i]);
 fail:
   cvy_free(shortest);
@@ -326,11 +330,12 @@ static cvy_status measure_idle(void *device, void *arg) {
 
 cvy_status cvy_calibrate_idle(cvy_team *team, cvy_pace *pace, int i) {
   cvy_status status = CVY_OK;
+  const int n_devices = cvy_roster_size(team->roster);
   bool there;
   round_args a = {.team = team,
                   .pace = pace,
-                  .n = cvy_calloc((size_t)cvy_roster_size(team->roster), sizeof *a.n),
-                  .pass_s = cvy_calloc((size_t)cvy_roster_size(team->roster), sizeof *a.pass_s)};
+                  .n = cvy_calloc((size_t)n_devices, sizeof *a.n),
+                  .pass_s = cvy_calloc((size_t)n_devices, sizeof *a.pass_s)};
   CVY_REQUIRE(a.n && a.pass_s, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_team_call(team, i, measure_idle, &a, &there));
   if (there && a.n[i] > 0) cvy_pace_try(pace, i, a.n[i], a.pass_s[i]);
@@ -342,13 +347,14 @@ fail:
 
 cvy_status cvy_calibrate_exchange(cvy_team *team, double *transfer_s, double *host_s) {
   cvy_status status = CVY_OK;
-  round_args a = {.team = team, .pass_s = cvy_calloc((size_t)cvy_roster_size(team->roster), sizeof *a.pass_s)};
+  const int n_devices = cvy_roster_size(team->roster);
+  round_args a = {.team = team, .pass_s = cvy_calloc((size_t)n_devices, sizeof *a.pass_s)};
   CVY_REQUIRE(a.pass_s, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_ring_wait(team->ring));
   CVY_TRY(cvy_roster_call_all(team->roster, measure_exchange, &a));
   CVY_TRY(measure_host(team, host_s));
   *transfer_s = 0;
-  for (int i = 0; i < cvy_roster_size(team->roster); i++) *transfer_s = fmax(*transfer_s, a.pass_s[i]);
+  for (int i = 0; i < n_devices; i++) *transfer_s = fmax(*transfer_s, a.pass_s[i]);
 fail:
   cvy_free(a.pass_s);
   return status;
