@@ -111,9 +111,8 @@ static void compare_one_step(check_device *d, const char *suffix, const cvy_team
   if (!(fabs(one.losses[0] - many.losses[0]) <= 1e-6 * one.losses[0]))
     check_fail(d, "loss %.9g, not %.9g", many.losses[0], one.losses[0]);
   for (int i = 0; i < l->n_params; i++) {
-    const bool in_front_of_bn = strcmp(l->params[i].name, "stem.bias") == 0 || strcmp(l->params[i].name,
-                                                                                      "conv1."
-                                                                                      "bias") == 0;
+    const char *const name = l->params[i].name;
+    const bool in_front_of_bn = strcmp(name, "stem.bias") == 0 || strcmp(name, "conv1.bias") == 0;
     if (in_front_of_bn) { /* its true gradient is zero: what the step leaves is rounding */
       for (size_t j = 0; j < l->params[i].size; j++)
         if (!(fabs((double)many.w[l->params[i].offset + j]) <= 1e-6))

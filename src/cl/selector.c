@@ -185,8 +185,8 @@ static void tell_left_out(const selection *s) {
   const cvy_device_list *const list = s->list;
   cvy_text text = {0};
   for (int i = 0; i < list->n; i++) {
-    const cvy_device_info *const info = &list->items[i], *const other =
-                                                             info->same_as >= 0 ? &list->items[info->same_as] : NULL;
+    const cvy_device_info *const info = &list->items[i];
+    const cvy_device_info *const other = info->same_as >= 0 ? &list->items[info->same_as] : NULL;
     if (info->index < 0 || s->taken[i] || (info->usable && !other)) continue;
     cvy_text_add(&text, "%s%d:%d %s (", text.size ? ", " : "", info->platform, info->index, info->name);
     if (!info->usable) cvy_text_add(&text, "%s)", info->reason);

@@ -73,8 +73,8 @@ void cvy_resume_tell(const cvy_team *team, const cvy_checkpoint_data *c) {
   }
   for (int i = 0; i < n && rows; i++) {
     const json_t *const noted = rows[i] < 0 ? NULL : json_array_get(before, (size_t)rows[i]);
-    const char *const label = cvy_noted_label(noted), *const driver =
-                                                          json_string_value(json_object_get(noted, "driver"));
+    const char *const label = cvy_noted_label(noted);
+    const char *const driver = json_string_value(json_object_get(noted, "driver"));
     if (!label || strcmp(label, cvy_devices_label(team->devices, i)) != 0 ||
         cvy_noted_same_make(noted, team->devices, i))
       continue;

@@ -37,8 +37,9 @@ static bool same_key(const char *a, const char *b) {
 static const json_t *find(const json_t *object, const char *key) {
   const char *other;
   json_t *value;
-  json_object_foreach((json_t *)object, other, value) if (same_key(key, other)) return json_is_null(value) ? NULL
-                                                                                                           : value;
+  json_object_foreach((json_t *)object, other, value) {
+    if (same_key(key, other)) return json_is_null(value) ? NULL : value;
+  }
   return NULL;
 }
 

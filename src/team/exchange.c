@@ -179,20 +179,18 @@ static cvy_status finish_step(cvy_exchange *x, cvy_step *step, double *ms) {
   if (x->params.crosses) cvy_ledger_advance(x->ledger);
   cvy_ledger_step_done(x->ledger, step->number + 1, !x->params.on_device);
   cvy_timeline_work(x->timeline, CVY_WORK_FINISH, -1, -1, step->number, since);
-  const uint64_t done_ns = cvy_timeline_step_done(x->timeline, &(cvy_timeline_step){.number = step->number,
-                                                                                    .n = step->n,
-                                                                                    .begun_ns = step->begun_ns,
-                                                                                    .exchanged_ns = x->exchanged_ns,
-                                                                                    .seen_ns = cvy_clock_ns(),
-                                                                                    .shares = step->shares});
+  const cvy_timeline_step times = {.number = step->number,
+                                   .n = step->n,
+                                   .begun_ns = step->begun_ns,
+                                   .exchanged_ns = x->exchanged_ns,
+                                   .seen_ns = cvy_clock_ns(),
+                                   .shares = step->shares};
+  const uint64_t done_ns = cvy_timeline_step_done(x->timeline, &times);
   *ms = 1e-6 * (double)(done_ns - (step->begun_ns ? step->begun_ns : x->last_done_ns));
   x->last_done_ns = done_ns;
-  cvy_results_add(x->params.results, &(cvy_step_result){.step = step->number,
-                                                        .loss = loss,
-                                                        .images = step->n,
-                                                        .correct = correct,
-                                                        .ms = *ms,
-                                                        .shares = step->shares});
+  const cvy_step_result result = {
+      .step = step->number, .loss = loss, .images = step->n, .correct = correct, .ms = *ms, .shares = step->shares};
+  cvy_results_add(x->params.results, &result);
 fail:
   return status;
 }

@@ -157,12 +157,12 @@ cvy_status cvy_replica_attach(cvy_replica *r, const cvy_data *data) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_queue_finish(cvy_device_compute_queue(r->device)));
   cvy_replica_data_destroy(&r->data);
-  CVY_TRY(cvy_replica_data_create(&(cvy_replica_data_target){.device = r->device,
-                                                             .instance = r->instance,
-                                                             .gather = r->gather,
-                                                             .notes = r->notes,
-                                                             .used_bytes = cvy_replica_device_bytes(r)},
-                                  data, &r->data));
+  const cvy_replica_data_target target = {.device = r->device,
+                                          .instance = r->instance,
+                                          .gather = r->gather,
+                                          .notes = r->notes,
+                                          .used_bytes = cvy_replica_device_bytes(r)};
+  CVY_TRY(cvy_replica_data_create(&target, data, &r->data));
   r->attached = data;
 fail:
   return status;

@@ -131,8 +131,8 @@ fail:
 static cvy_status load_streamed(cvy_replica_data *r, bool test, const int32_t *samples, int n) {
   cvy_status status = CVY_OK;
   cvy_event *images = NULL, *labels = NULL;
-  cvy_queue *const compute = cvy_device_compute_queue(r->target.device), *const upload =
-                                                                             cvy_device_upload_queue(r->target.device);
+  cvy_queue *const compute = cvy_device_compute_queue(r->target.device);
+  cvy_queue *const upload = cvy_device_upload_queue(r->target.device);
   const cvy_samples *const from = test ? &r->data->test : &r->data->train;
   const size_t bytes = image_bytes(r->data);
   const int block = (int)(r->blocks_used++ & 1);
