@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * CLBlast's C interface, declared here by what is used of it: the library is opened, not linked. */
+ * CLBlast's C interface, of which this file declares what it uses: it opens the library and does not link it. */
 #include "src/cl/blas.h"
 
 #include <dlfcn.h>
@@ -23,7 +23,7 @@ typedef int (*temp_size_fn)(int layout, int a_transpose, int b_transpose, size_t
 typedef int (*clear_fn)(void);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Under the lock. The library stays open: closing it while a driver's threads run is asking for trouble. */
+/* Under the lock. The library stays open: it cannot be closed safely while a driver's threads run. */
 static struct {
   void *library;
   sgemm_fn sgemm;
@@ -142,7 +142,7 @@ cvy_status cvy_blas_sgemm_temp_bytes(cvy_queue *queue, size_t m, size_t n, size_
   *bytes = 0;
   pthread_mutex_lock(&lock);
   const bool there = open_library(what, sizeof what);
-  /* Offsets and rows that fit no tile: nothing may be used where it lies, so this is the most that any call needs. */
+  /* With offsets and rows that fit no tile CLBlast copies every matrix, so this is the most that any call needs. */
   if (there)
     code = blas.temp_size(ROW_MAJOR, transposition(a_transposed), transposition(b_transposed), m, n, k, 1,
                           (a_transposed ? m : k) + 1, 1, (b_transposed ? k : n) + 1, 1, n + 1, &queue->cl, bytes);
@@ -166,7 +166,7 @@ cvy_status cvy_blas_sgemm(cvy_queue *queue, size_t m, size_t n, size_t k, const 
               CVY_E_ARGUMENT, "%s: a product wants four buffers of this device, its result not transposed",
               device->label);
   CVY_TRY(cvy_profile_begin(queue, &before));
-  cvy_device_beat(device); /* never under the lock: who is given up keeps it */
+  cvy_device_beat(device); /* before locking: an abandoned thread stops here and would hold the lock forever */
   pthread_mutex_lock(&lock);
   const bool there = open_library(what, sizeof what);
   if (there) {
@@ -209,7 +209,7 @@ fail:
   return status;
 }
 
-/* One product against exact sums, 512 places of the result. *right: they all agree. */
+/* Compares 512 places of one product with exact sums. *right: they all agree. */
 static cvy_status try_product(cvy_queue *queue, size_t m, size_t n, size_t k, bool a_transposed, bool b_transposed,
                               bool accumulate, bool *right) {
   cvy_status status = CVY_OK;
@@ -259,7 +259,7 @@ bool cvy_blas_works(cvy_device *device, bool a_transposed, bool b_transposed, co
     bool right = false;
     cvy_log_attempt_begin();
     cvy_status status = try_product(queue, 5, 7, 3, a_transposed, b_transposed, true, &right);
-    /* CLBlast takes other kernels, and temp, from some size on; the size is in its table of devices. */
+    /* From some size on, which is in its table of devices, CLBlast uses other kernels and needs temp. */
     size_t side = 65, temp_bytes = 0;
     while (status == CVY_OK && right && side < 1100) {
       status = cvy_blas_sgemm_temp_bytes(queue, side, side + 6, side + 2, a_transposed, b_transposed, &temp_bytes);

@@ -56,10 +56,10 @@ static cvy_status memory_failed(const cvy_device *device, size_t size_bytes, cl_
   return CVY_E_DEVICE_MEMORY;
 }
 
-/* A CPU's driver takes the memory of a buffer from the host's allocator, and gets it in pages of 4 KiB, where Linux
- * gives huge ones only to who asks for them (transparent_hugepage: madvise, as most distributions have it). Asked for
- * here: one step of ResNet-18 with batch 256 from a cold start has 60000 page faults in place of 267000, and 0.6 s in
- * the kernel in place of 1.0. Advice; whatever fails is left as it was. */
+/* Asks Linux for huge pages. A CPU's driver takes a buffer's memory from the host's allocator, in pages of 4 KiB unless
+ * a program asks for huge ones (transparent_hugepage: madvise, as most distributions set it). With them one step of
+ * ResNet-18 with batch 256 from a cold start has 60000 page faults instead of 267000, and 0.6 s in the kernel instead
+ * of 1.0. This is advice: failures are ignored. */
 static void advise_huge_pages(cvy_device *device, cvy_buffer *buffer) {
 #ifdef MADV_HUGEPAGE
   if (!device->facts.cpu_shaped || !device->facts.host_unified || buffer->size_bytes < HUGE_PAGES_FROM_BYTES) return;
@@ -81,7 +81,7 @@ cvy_status cvy_buffer_create(cvy_device *device, size_t size_bytes, cvy_buffer *
   cvy_buffer *buffer = NULL;
   cl_int code = CL_SUCCESS;
   CVY_REQUIRE(size_bytes > 0, CVY_E_ARGUMENT, "%s: a buffer of 0 bytes: at least 1 is needed", device->label);
-  /* Some drivers take more and fail when the memory is touched. */
+  /* Some drivers create larger buffers and fail at their first use. */
   if (size_bytes > device->info.max_alloc_bytes) return memory_failed(device, size_bytes, CL_INVALID_BUFFER_SIZE);
   buffer = buffer_new(device, size_bytes);
   CVY_REQUIRE(buffer, CVY_E_MEMORY, "no memory for a buffer object");
@@ -157,7 +157,7 @@ fail:
   return status;
 }
 
-/* A transfer's event for the caller; its times are kept where times are. */
+/* Gives the caller the transfer's event, and with profiling notes its times. */
 static cvy_status keep_event(cvy_queue *queue, cl_event made, const char *name, size_t size_bytes, cvy_event **event) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_event_wrap(queue, made, name, event));
@@ -166,7 +166,7 @@ fail:
   return status;
 }
 
-/* Keeps the times of a command without an event of its own, where times are kept. */
+/* With profiling: notes the times of a command whose event the caller does not get, and releases the event. */
 static cvy_status note_times(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t size_bytes,
                              cl_event event) {
   if (!queue->device->profiling) return CVY_OK;

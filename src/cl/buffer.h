@@ -7,7 +7,7 @@
 
 typedef struct cvy_buffer cvy_buffer;
 
-/* Alignment that slices of parameter and activation buffers keep to: satisfies every driver seen
+/* Alignment of slices of parameter and activation buffers. It satisfies every driver seen
  * (CL_DEVICE_MEM_BASE_ADDR_ALIGN ≤ 4096 bits). */
 enum { CVY_SLICE_ALIGN = 512 };
 
@@ -20,8 +20,7 @@ size_t cvy_buffer_size(const cvy_buffer *buffer);
 cvy_device *cvy_buffer_device(const cvy_buffer *buffer);
 
 /* Enqueue; pending on return unless `event` is NULL: then they block until done. Host memory must stay until the event
- * completes. The event is the caller's (cvy_event_destroy). Commands wait for `wait` (NULL: nothing) beside the queue's
- * order. */
+ * completes. The event is the caller's (cvy_event_destroy). Commands also wait for the event `wait` (NULL: none). */
 cvy_status cvy_buffer_write(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes,
                             const void *src, cvy_event *wait, cvy_event **event);
 cvy_status cvy_buffer_read(cvy_queue *queue, cvy_buffer *buffer, size_t offset_bytes, size_t size_bytes, void *dst,
@@ -32,8 +31,8 @@ cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_b
 cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset, cvy_buffer *dst, size_t dst_offset,
                            size_t size_bytes);
 
-/* For devices that share the host's memory (facts.host_unified): the buffer's first size_bytes for reading where they
- * lie. *host may be read once the event has completed and until cvy_buffer_unmap, which is enqueued and pending on
+/* For devices that share the host's memory (facts.host_unified): maps the buffer's first size_bytes for reading,
+ * without a copy. The caller may read *host from the event's completion until cvy_buffer_unmap, which is pending on
  * return; a command that writes the buffer must be ordered behind that. One mapping of a buffer at a time. */
 cvy_status cvy_buffer_map(cvy_queue *queue, cvy_buffer *buffer, size_t size_bytes, cvy_event *wait, void **host,
                           cvy_event **event);

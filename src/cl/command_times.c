@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Outline: what a thread's commands belong to · keeping events · handing them on. */
+ * Outline: the scope of a thread's commands · noting events · delivering their times. */
 #include "src/cl/command_times.h"
 
 #include <pthread.h>
@@ -18,19 +18,19 @@ typedef struct event_list {
   size_t n, capacity;
 } event_list;
 
-/* Threads that enqueue fill `fresh`; the thread that takes moves it to `taken`, which it alone touches. Lists double
- * where a step has more commands than any before it: in the first ones. */
+/* Threads that enqueue fill `fresh`; the thread that takes moves it to `taken`, which it alone touches. A list doubles
+ * when a step has more commands than all earlier steps: in the first steps. */
 struct cvy_profile {
   pthread_mutex_t lock; /* fresh, names */
   event_list fresh[CVY_QUEUES], taken[CVY_QUEUES];
   char **names; /* of kernels: they outlive the kernels */
   size_t n_names, names_capacity;
-  cl_mem marks; /* what cvy_profile_mark writes to, MARK_BYTES for each queue */
+  cl_mem marks; /* cvy_profile_mark fills it, MARK_BYTES for each queue */
 };
 
 enum { MARK_BYTES = 64, LIST_FIRST = 256, NAMES_FIRST = 64 };
 
-/* ---- what a thread's commands belong to ---- */
+/* ---- the scope of a thread's commands ---- */
 
 static _Thread_local struct {
   int scope;
@@ -45,9 +45,9 @@ void cvy_profile_step(cvy_device *device, long step) {
   if (device->profiling) now.step = step;
 }
 
-/* ---- keeping events ---- */
+/* ---- noting events ---- */
 
-/* Room for one more. */
+/* Makes room for one more. */
 static bool list_has_room(event_list *list) {
   profiled *const items = cvy_grow(list->items, list->n, &list->capacity, LIST_FIRST, sizeof *items);
   if (items) list->items = items;
@@ -78,8 +78,8 @@ static cvy_queue_kind kind_of(const cvy_queue *queue) {
                                       : CVY_QUEUE_UPLOAD;
 }
 
-/* Drivers need not say when a marker or a barrier ended: NVIDIA's gives 0 for it, others
- * CL_PROFILING_INFO_NOT_AVAILABLE. Of a fill they say it. */
+/* A fill, since every driver reports when it ended. For a marker or a barrier NVIDIA's driver reports 0, others
+ * CL_PROFILING_INFO_NOT_AVAILABLE. */
 cvy_status cvy_profile_mark(cvy_queue *queue, cl_event *event) {
   cvy_status status = CVY_OK;
   const cl_uint zero = 0;
@@ -188,7 +188,7 @@ void cvy_profile_destroy(cvy_device *device) {
   device->profile = NULL;
 }
 
-/* ---- handing them on ---- */
+/* ---- delivering times ---- */
 
 static cvy_status move_fresh(cvy_device *device) {
   cvy_status status = CVY_OK;
@@ -196,7 +196,7 @@ static cvy_status move_fresh(cvy_device *device) {
   pthread_mutex_lock(&p->lock);
   for (int q = 0; q < CVY_QUEUES; q++) {
     event_list *const from = &p->fresh[q], *const to = &p->taken[q];
-    if (to->n == 0) { /* the usual case: nothing is left from before */
+    if (to->n == 0) { /* the usual case: the last call took everything */
       const event_list empty = *to;
       *to = *from;
       *from = empty;
@@ -212,7 +212,7 @@ static cvy_status move_fresh(cvy_device *device) {
   return status;
 }
 
-/* *known: false if the driver has no times of the command. */
+/* *known: the driver has times of the command. */
 static cvy_status times_of(const cvy_device *device, const profiled *p, cvy_command *c, bool *known) {
   cvy_status status = CVY_OK;
   cl_ulong times[3] = {0}; /* queued, start, end */
@@ -249,7 +249,7 @@ static cvy_status take_list(cvy_device *device, event_list *list, cvy_profile_fn
     if (state > CL_COMPLETE) break;
     if (state == CL_COMPLETE) status = times_of(device, p, &command, &known);
     release(p);
-    cvy_device_beat(device); /* who was given up does not come to the sink */
+    cvy_device_beat(device); /* an abandoned thread stops here and does not call the sink */
     if (status == CVY_OK && known) sink(user, &command);
   }
 fail:
@@ -274,7 +274,7 @@ cvy_status cvy_profile_collect(cvy_device *device, cvy_profile_fn sink, void *us
   CVY_TRY(cvy_device_finish(device));
   CVY_TRY(cvy_profile_take(device, sink, user));
 fail:
-  /* those after a failure are dropped too: their times would come twice */
+  /* drops the commands after a failure, too: their times would come twice */
   for (int q = 0; device->profile && q < CVY_QUEUES; q++) list_clear(&device->profile->taken[q]);
   return status;
 }

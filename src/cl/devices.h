@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What a choice of devices (convoy/device.h) holds, for the layers above. */
+ * The inside of cvy_devices (convoy/device.h), for the layers above. */
 #ifndef CVY_CL_DEVICES_H
 #define CVY_CL_DEVICES_H
 
@@ -15,8 +15,7 @@ struct cvy_devices {
 static inline const cvy_device_info *cvy_devices_info(const cvy_devices *devices, int i) {
   return &devices->list->items[devices->choices[i].item];
 }
-/* Compute units of device i, or of the part of it that was chosen, and its driver's version: known without opening
- * it. */
+/* Compute units of device i (a sub-device's own) and its driver's version, without opening it. */
 static inline int cvy_devices_units(const cvy_devices *devices, int i) {
   const int units = devices->choices[i].units;
   return units > 0 ? units : cvy_devices_info(devices, i)->compute_units;

@@ -3,7 +3,7 @@
 
 #include "src/cl/opencl.h"
 
-/* Numbers rather than symbols: headers differ in what they know, drivers answer all the same. */
+/* Numbers rather than symbols: drivers return codes that some headers do not have. */
 #define ERROR_MAP(X)                                     \
   X(-1, "CL_DEVICE_NOT_FOUND")                           \
   X(-2, "CL_DEVICE_NOT_AVAILABLE")                       \

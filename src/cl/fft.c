@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * clFFT's interface, declared here by what is used of it: the library is opened, not linked. */
+ * clFFT's interface, of which this file declares what it uses: it opens the library and does not link it. */
 #include "src/cl/fft.h"
 
 #include <dlfcn.h>
@@ -158,7 +158,7 @@ static cvy_status status_of(int code) {
     case CL_OUT_OF_HOST_MEMORY: return CVY_E_MEMORY;
     case CL_COMPILER_NOT_AVAILABLE:
     case CL_BUILD_PROGRAM_FAILURE:
-    case CL_INVALID_PROGRAM: /* what it gives for a kernel that does not compile */
+    case CL_INVALID_PROGRAM: /* clFFT returns it for a kernel that does not compile */
     case CL_INVALID_PROGRAM_EXECUTABLE:
     case CL_INVALID_WORK_GROUP_SIZE:
     case CL_INVALID_WORK_ITEM_SIZE: return CVY_E_UNSUPPORTED;
@@ -223,7 +223,7 @@ static cvy_status get_plan(cvy_device *device, int h, int w, int planes, bool tr
   plan = cvy_calloc(1, sizeof *plan);
   CVY_REQUIRE(plan, CVY_E_MEMORY, "%s: no memory for a plan of transforms", device->label);
   plan->h = h, plan->w = w, plan->planes = planes;
-  cvy_device_beat(device); /* never under the lock: who is given up keeps it */
+  cvy_device_beat(device); /* before locking: an abandoned thread stops here and would hold the lock forever */
   pthread_mutex_lock(&lock);
   const bool there = open_library(what, sizeof what);
   if (there && !(code = use(device)) && !(code = make_plan(device, plan, true, &plan->forward, &plan->has_forward)))
@@ -316,7 +316,7 @@ void cvy_fft_forget(cvy_device *device) {
 enum { PROBE_PLANES = 2, PROBE_POINTS = 5, PROBE_FREQUENCIES = 4096 };
 static const double two_pi = 6.283185307179586;
 
-/* Point `i` of a probing plane, the rest of which is zero: where, and its value. */
+/* Place and value of point `i` of a probing plane, which is zero elsewhere. */
 static int probe_place(int plane, int i, int area) { return (int)(((int64_t)area - 1) * (i + plane + i * plane) / 14); }
 static float probe_value(int plane, int i) { return (float)(i - 7 * plane) + 0.5f; }
 
@@ -338,7 +338,7 @@ static bool is_spectrum_right(const cvy_fft_plan *plan, const float *spectrum) {
   return true;
 }
 
-/* Some points there and back. *right: spectrum and points agree with what they must be. */
+/* Transforms some points forward and back. *right: the spectrum is the expected one, and the points come back. */
 static cvy_status try_size(cvy_queue *queue, int h, int w, bool *right) {
   cvy_status status = CVY_OK;
   const cvy_fft_plan *plan = NULL;

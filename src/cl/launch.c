@@ -9,7 +9,7 @@
 #include "src/base/text.h"
 #include "src/cl/opencl.h"
 
-/* What an argument was set to last. */
+/* The value to which an argument was last set. */
 typedef struct arg_slot {
   bool set;
   cvy_arg arg;
@@ -114,8 +114,7 @@ static cvy_status set_arg(cvy_kernel *kernel, int i, const cvy_arg *arg) {
   cvy_status status = CVY_OK;
   arg_slot *const slot = &kernel->slots[i];
   const cvy_buffer *const buffer = arg->kind == CVY_ARG_BUFFER ? arg->value.buffer : NULL;
-  const cl_mem none =
-      NULL; /* a null pointer is passed as one to read from: not every driver takes NULL itself for it */
+  const cl_mem none = NULL; /* passed by its address: not every driver takes NULL itself for a null pointer */
   const void *value = NULL;
   size_t bytes = 0;
   if (same_arg(slot, arg)) return CVY_OK;
@@ -141,7 +140,7 @@ fail:
   return status;
 }
 
-/* What the driver would refuse, or worse, not refuse. */
+/* Refuses sizes that the driver would refuse or, worse, accept. */
 static cvy_status geometry_check(const cvy_kernel *kernel, const cvy_grid *grid, size_t local_bytes) {
   cvy_status status = CVY_OK;
   const cvy_device *const device = kernel->device;
@@ -173,7 +172,7 @@ fail:
   return status;
 }
 
-/* A row of groups of one work-item goes along z (launch.h). */
+/* Lays a row of groups of one work-item along z (launch.h). */
 static cvy_status turn_row(const cvy_kernel *kernel, cvy_grid *grid) {
   cvy_status status = CVY_OK;
   const size_t *const local = grid->local, *const global = grid->global;
@@ -232,7 +231,7 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
     atomic_compare_exchange_strong(&first_forward_ns, &none, (unsigned long)cvy_clock_ns());
   }
   atomic_fetch_add(&n_launched, 1);
-  /* one that cannot be awaited is counted at once: this is only for a status line */
+  /* without a callback the kernel counts at once: only a status line shows the count */
   if (!kernel->launched && clSetEventCallback(made, CL_COMPLETE, first_run_ended, NULL) != CL_SUCCESS)
     atomic_fetch_add(&n_run, 1);
   kernel->launched = true;

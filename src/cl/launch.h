@@ -42,13 +42,13 @@ typedef struct cvy_arg {
 
 /* Rows of work-groups on CPU-shaped devices. Groups of one work-item are launched as a row (global[0] of them, nothing
  * in the other dimensions), which is laid along z: kernels number them by CVY_GROUP and CVY_GROUPS (cl/common.clh). The
- * reason is PoCL (3.1; reported of 5.0). It keeps machine code for the whole process; commands take an entry by kernel,
- * work-group size and a width that must be at least theirs, and give one back by the first two alone. Where devices
- * side by side run a kernel with rows of several lengths, as batches, shares and sub-devices make them, the wrong entry
- * is given back until an assertion ends the process ("found->ref_count > 0"). The width is the larger of x and y: along
- * z all are 1 wide, and there is one entry. The code also takes a group's number in any dimension to be below 65535
- * where that width is, hence the limit. Kernels of libraries (CLBlast, clFFT) do not go through here, and may still
- * meet the assertion. */
+ * reason is PoCL (3.1; reported of 5.0). It caches machine code for the whole process. A command takes an entry by
+ * kernel, work-group size and a width that must be at least its own, but releases one by kernel and size alone. Where
+ * devices side by side run a kernel with rows of several lengths, which batches, shares and sub-devices cause, PoCL
+ * releases the wrong entry until an assertion ends the process ("found->ref_count > 0"). The width is the larger of x
+ * and y: along z all are 1 wide, and there is one entry. If that width is below 65535, the code also assumes that a
+ * group's number in every dimension is, hence the limit. Kernels of libraries (CLBlast, clFFT) do not go through here
+ * and may still meet the assertion. */
 enum { CVY_MOST_GROUPS = 65535 };
 
 /* Unused dimensions 0 or 1; local[0] 0: the driver chooses. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The list of devices. Nothing that a driver answers is trusted: a query that fails leaves zeros, and what kernels
- * cannot do without makes the device unusable, with the reason. */
+ * The list of devices. It trusts no driver's answers: a query that fails leaves zeros, and a device that lacks a thing
+ * that kernels need is unusable, with the reason. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -39,8 +39,8 @@ static void trim(char *text) {
   text[n] = 0;
 }
 
-/* A string of a platform or a device, made UTF-8 (it goes into logs, traces and checkpoints) and cut to the room there
- * is; "" if the query fails. */
+/* A string of a platform or a device, made UTF-8 (it goes into logs, traces and checkpoints) and cut to out_bytes; ""
+ * if the query fails. */
 static void get_text(cl_platform_id platform, cl_device_id device, cl_uint what, char *out, size_t out_bytes) {
   char *whole = NULL;
   size_t size = 0;
@@ -57,7 +57,7 @@ static void get_text(cl_platform_id platform, cl_device_id device, cl_uint what,
   cvy_free(whole);
 }
 
-/* A value of fixed size; false (and zeros) if the driver does not tell. */
+/* A value of fixed size; false (and zeros) if the query fails. */
 static bool get_value(cl_device_id device, cl_uint what, void *out, size_t out_bytes) {
   size_t size = 0;
   memset(out, 0, out_bytes);
@@ -71,8 +71,9 @@ static bool has_extension(const char *all, const char *name) {
   return false;
 }
 
-/* The bus address where the driver tells it (several ways), else the UUID. The address comes first: two drivers of one
- * card agree on it. */
+/* The bus address if the driver reports it (in one of several ways), else the UUID. The address comes first: two
+ * drivers
+ * of one card agree on it. */
 static void get_uuid(cl_device_id device, char *out, size_t out_bytes) {
   struct {
     cl_uint domain, bus, device, function;
@@ -186,7 +187,7 @@ static void describe(cvy_device_info *info, cl_device_id device) {
       info->can_partition_by_counts |= ways[i] == CL_DEVICE_PARTITION_BY_COUNTS;
 }
 
-/* Room for one more row. */
+/* Adds a row; NULL when out of memory. */
 static cvy_device_info *add_row(cvy_device_list *list, void *handle) {
   cvy_device_info *const items = cvy_realloc(list->items, (size_t)list->n, (size_t)list->n + 1, sizeof *items);
   if (!items) return NULL;
@@ -207,7 +208,7 @@ void cvy_device_list_mark_same(cvy_device_list *list) {
     if (a->kind == CVY_DEVICE_CPU) {
       if (cpu < 0 || (list->items[cpu].software && !a->software)) cpu = i;
     } else if (a->uuid[0]) {
-      /* Within a platform the driver's word counts: parts of one card (MIG) share its bus address. */
+      /* Devices of one platform are never the same: parts of one card (MIG) share its bus address. */
       for (int j = 0; j < i && a->same_as < 0; j++) {
         const cvy_device_info *const b = &list->items[j];
         if (b->usable && b->kind != CVY_DEVICE_CPU && b->same_as < 0 && b->platform != a->platform &&
@@ -222,8 +223,8 @@ void cvy_device_list_mark_same(cvy_device_list *list) {
     if (list->items[i].usable && list->items[i].kind == CVY_DEVICE_CPU && i != cpu) list->items[i].same_as = cpu;
 }
 
-/* PoCL offers no device at all where it cannot make its cache folder (services, containers, users without a home). It
- * looks at POCL_CACHE_DIR once, when its platform is first asked for: then it gets a folder of this user's in /tmp. */
+/* Gives PoCL a cache folder in /tmp where it cannot make its own (services, containers, users without a home): without
+ * one it offers no device at all. PoCL reads POCL_CACHE_DIR once, when its platform is first listed. */
 static void give_pocl_a_cache(void) {
   const char *const cache = cvy_env_text(CVY_ENV_XDG_CACHE_HOME), *const home = cvy_env_text(CVY_ENV_HOME);
   char folder[512];
@@ -243,7 +244,7 @@ static void give_pocl_a_cache(void) {
 }
 
 /* PoCL 7's default method of running work-items loses values that live across barriers: sums over a work-group and
- * clFFT's transforms come out wrong without a word (seen with 7.1 and LLVM 21 by the tests softmax, batchnorm and
+ * clFFT's transforms are wrong without any error (seen with 7.1 and LLVM 21 by the tests softmax, batchnorm and
  * conv2d_libs). Its other method is right. PoCL reads the variable when it compiles a kernel. */
 static void choose_pocl_method(const char *platform_version) {
   if (strstr(platform_version, "PoCL 7.") && !cvy_env_text(CVY_ENV_POCL_WORK_GROUP_METHOD))

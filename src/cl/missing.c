@@ -121,7 +121,8 @@ static long read_hex(const char *folder, const char *device, const char *file) {
   return got ? strtol(line, NULL, 16) : -1;
 }
 
-/* Drivers that tell no bus address are believed to mean every card of their vendor; address NULL: any card of it. */
+/* True if a driver offers the vendor's card at `address` (NULL: any of its cards). A driver that reports no bus address
+ * counts for every card of its vendor. */
 static bool offered(const cvy_device_list *list, const char *address, int vendor) {
   for (int i = 0; i < list->n; i++) {
     const cvy_device_info *const info = &list->items[i];
@@ -153,7 +154,7 @@ static void look_at_cards(finding *f) {
   free(names);
 }
 
-/* ---- what a driver has to open ---- */
+/* ---- nodes that a driver opens ---- */
 
 typedef enum access_kind { ACCESS_FINE, ACCESS_MISSING, ACCESS_REFUSED } access_kind;
 

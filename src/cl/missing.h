@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What could be there but is not: drivers whose library is missing, cards that no platform offers, and what this user
- * may not open. */
+ * Reasons for missing devices: drivers whose library is missing, cards that no platform offers, and device files that
+ * this user may not open. */
 #ifndef CVY_CL_MISSING_H
 #define CVY_CL_MISSING_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * OpenCL for the files of src/cl alone: the headers, the fifth verb of error handling (cl), and what the opaque types
- * hold. */
+ * OpenCL for the files of src/cl alone: the headers, the fifth verb of error handling (cl), and the inside of the
+ * opaque
+ * types. */
 #ifndef CVY_CL_OPENCL_H
 #define CVY_CL_OPENCL_H
 
@@ -56,7 +57,7 @@ typedef struct cvy_program {
   cl_program cl;
 } cvy_program;
 
-/* What trying a library on a device has shown. */
+/* The result of trying a library on a device. */
 typedef struct cvy_probe {
   bool done, good;
   char why[96];
@@ -68,19 +69,19 @@ struct cvy_device {
   char label[160];
   cl_device_id id; /* the sub-device if is_part */
   bool is_part, profiling;
-  bool kernel_group_wrong; /* what it says about a kernel's largest work-group is not so (device.c) */
+  bool kernel_group_wrong; /* its driver reports a wrong largest work-group of a kernel (opened_device.c) */
   bool reads_header;       /* its compiler reads clang's opencl-c.h for every program (program.c) */
-  bool keeps_programs;     /* its driver keeps compiled programs on the disk: no binaries from us (program.c) */
+  bool keeps_programs;     /* its driver caches compiled programs on the disk: we save no binaries (program.c) */
   cl_context context;
   cvy_queue compute, transfer, upload;
   struct {
     cvy_mutex lock;
-    cvy_event *spare;          /* used again */
+    cvy_event *spare;          /* to be used again */
   } events;                    /* queue.c */
   cvy_program *programs;       /* live until the device is closed */
-  cvy_pulse *pulse;            /* NULL: nobody looks */
+  cvy_pulse *pulse;            /* NULL: no watchdog looks at the device */
   atomic_long children;        /* buffers, kernels and events that are alive */
-  struct cvy_profile *profile; /* profile.c; NULL without profiling */
+  struct cvy_profile *profile; /* command_times.c; NULL without profiling */
   cvy_matrix_state matrix;
   struct {
     bool used;
@@ -93,7 +94,7 @@ struct cvy_device {
   } fft; /* fft.c */
 };
 
-/* A thread enters or leaves a call on the device. */
+/* The calling thread enters or leaves a call on the device; an abandoned thread stops here for good. */
 static inline void cvy_device_beat(const cvy_device *device) {
   if (device->pulse && !cvy_pulse_beat(device->pulse)) cvy_thread_park();
 }
@@ -101,7 +102,7 @@ static inline void cvy_device_beat(const cvy_device *device) {
 struct cvy_buffer {
   cvy_device *device;
   cl_mem cl;
-  cvy_buffer *root; /* itself, or whose slice this is */
+  cvy_buffer *root; /* itself, or the buffer of which it is a slice */
   size_t offset_bytes, size_bytes;
   atomic_int refs; /* of a root: itself and its slices */
   uint64_t id;     /* never used twice: the kernels' argument cache compares it */
@@ -111,17 +112,17 @@ struct cvy_buffer {
 cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_define *defines, int n_defines,
                            cvy_program **out);
 void cvy_programs_destroy(cvy_device *device);
-/* Into compiled, cached and build_ns. */
+/* Sets compiled, cached and build_ns. */
 void cvy_program_totals(cvy_launch_totals *totals);
-/* profile.c: the commands of a device opened with profiling. `add` keeps the event's times for who collects them (the
- * caller keeps its own reference); nothing without profiling. */
+/* command_times.c: the commands of a device opened with profiling. `add` takes a reference of its own to the event, for
+ * cvy_profile_take; it does nothing without profiling. */
 cvy_status cvy_profile_create(cvy_device *device);
 cvy_status cvy_profile_add(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event);
-/* With profiling: a command whose end, by its event, is when what was enqueued before it is done. The caller releases
- * it. */
+/* With profiling: enqueues a command that ends when all earlier ones of the queue have. The caller releases its event.
+ * */
 cvy_status cvy_profile_mark(cvy_queue *queue, cl_event *event);
-/* Around what a library enqueues, whose events are not ours: marks before and behind it, where times are kept. `begin`
- * gives NULL otherwise; `end` takes it over. */
+/* Around calls of a library, which does not give us its events: with profiling they enqueue a mark before and behind
+ * its commands. `begin` gives NULL without profiling; `end` takes `before` over. */
 cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before);
 cvy_status cvy_profile_end(cvy_queue *queue, const char *name, cl_event before);
 void cvy_profile_destroy(cvy_device *device);

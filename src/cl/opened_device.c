@@ -11,13 +11,13 @@
 
 static void CL_CALLBACK on_context_error(const char *message, const void *data, size_t size, void *user) {
   (void)data, (void)size, (void)user;
-  /* May come on a driver's thread, also for what is reported again as the code of a call: not an error of its own. The
-   * label is not used, as messages may come late. */
+  /* The driver may call this on a thread of its own, also for failures that a call then returns: not an error by
+   * itself. It may be late, so this does not use the device's label. */
   cvy_log_debug("OpenCL driver: %s", message);
 }
 
-/* NVIDIA's driver takes inline PTX, AMD's is clang and knows its builtins; other drivers on their devices (PoCL,
- * rusticl) compile otherwise. */
+/* NVIDIA's compiler takes inline PTX, AMD's is clang and knows its builtins; compilers of other drivers for these
+ * devices (PoCL, rusticl) do not. */
 static cvy_status find_matrix_unit(cvy_device *device) {
   cvy_status status = CVY_OK;
   static const char *const forces[] = {"nvidia", "nvidia-emulated", "amd", "amd-emulated"};
@@ -49,7 +49,7 @@ fail:
   return status;
 }
 
-/* The one place where what a driver says becomes what kernels are chosen by. */
+/* The one place that turns a driver's answers into facts; kernels are chosen by facts alone. */
 static cvy_status facts_fill(cvy_device *device) {
   cvy_status status = CVY_OK;
   const cvy_device_info *const info = &device->info;
@@ -65,7 +65,7 @@ static cvy_status facts_fill(cvy_device *device) {
   const bool pocl = strstr(info->platform_name, "Portable Computing Language") != NULL;
   /* llvmpipe runs work-items as lanes of vectors: it wants SIMT kernels although it is a CPU, and is slow with
    * float16. It also ends every loop after 65535 rounds (seen in Mesa 22.3: a kernel that counts to 80000 counts to
-   * 65535), which a CPU kernel's work-item, alone with its share of a tensor, soon exceeds. */
+   * 65535); a CPU kernel's work-item, which does a whole piece of a tensor alone, needs more. */
   facts->cpu_shaped = info->kind == CVY_DEVICE_CPU && !rusticl;
   const char *const forced = cvy_env_text(CVY_ENV_FORCE_SHAPE);
   if (forced) {
@@ -81,8 +81,8 @@ static cvy_status facts_fill(cvy_device *device) {
    * units. Intel's CPU runtime uses 512-bit registers by itself. Mesa's front end is clang too, but SPIR-V drops the
    * attribute. */
   facts->has_min_vector_width = pocl && info->kind == CVY_DEVICE_CPU;
-  /* Both compile with clang, for flat addresses. oclgrind's front end is clang too, but its simulator does not know the
-   * instruction. */
+  /* PoCL and Intel's runtime compile with clang, for flat addresses. oclgrind's front end is clang too, but its
+   * simulator does not know the instruction. */
   facts->has_prefetch =
       info->kind == CVY_DEVICE_CPU && (pocl || strstr(info->platform_name, "Intel(R) OpenCL") != NULL);
   CVY_TRY(find_matrix_unit(device));
@@ -95,8 +95,8 @@ fail:
   return status;
 }
 
-/* Makes the sub-device of a choice. All parts of the term are created, so that the driver gives each its own cores, and
- * all but ours are let go. */
+/* Makes the sub-device of a choice. Creates all parts of the term, so that the driver gives each its own cores, and
+ * releases the others. */
 static cvy_status part_create(cvy_device *device, cl_device_id whole, const cvy_device_choice *choice) {
   cvy_status status = CVY_OK;
   const cvy_device_info *const info = &device->info;
@@ -196,7 +196,7 @@ cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice 
 void cvy_device_close(cvy_device **p) {
   if (!p || !*p) return;
   cvy_device *const device = *p;
-  /* Whoever has a buffer left cannot release it after this; it says so instead of crashing later. */
+  /* A caller with a buffer left cannot release it after this: warn now, since it may crash later. */
   const long children = atomic_load(&device->children);
   if (children != 0)
     cvy_log_warning("%s: closed while %ld buffers, kernels or events of it are alive", device->label, children);
@@ -215,9 +215,8 @@ void cvy_device_close(cvy_device **p) {
     clReleaseContext(device->context);
     cvy_live_add(CVY_LIVE_CONTEXT, -1);
   }
-  /* PoCL 3.1 gives up a finished command's event on a thread of its own after clFinish has returned, and reads the
-   * device then: a part that is gone by that time crashes it. Its parts stay until the process ends, some bytes
-   * each. */
+  /* After clFinish has returned, a thread of PoCL 3.1 still releases a finished command's event and reads its device:
+   * it crashes if a sub-device is gone by then. PoCL's sub-devices stay until the process ends, some bytes each. */
   const bool keeps = strstr(device->info.platform_name, "Portable Computing Language") != NULL;
   if (device->is_part && !keeps) clReleaseDevice(device->id);
   cvy_free(device);

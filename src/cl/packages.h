@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Which package of this system brings an OpenCL driver. Nothing is asked of the package manager: a table by release. */
+ * The packages of this system that bring OpenCL drivers: a table by release, without calls of the package manager. */
 #ifndef CVY_CL_PACKAGES_H
 #define CVY_CL_PACKAGES_H
 

@@ -17,7 +17,7 @@ enum { LOG_PIECE = 3500 };
 
 static atomic_long n_compiled, n_cached;
 
-/* Builds of several devices at once are one stretch of time. */
+/* Time during which at least one device builds a program. */
 static struct {
   pthread_mutex_t lock;
   int active;
@@ -44,17 +44,17 @@ void cvy_program_totals(cvy_launch_totals *totals) {
   pthread_mutex_unlock(&building.lock);
 }
 
-/* Binaries are kept on the disk where the driver does not do it better itself. Measured with four register-tile
+/* We save binaries on the disk unless the driver has a better cache of its own. Measured with four register-tile
  * kernels, seconds to build all in the second run, without and with our cache: Intel's CPU runtime 1.5 (it has none)
- * and 0.02. PoCL keeps what it compiles, and is not asked for binaries: it then compiles every kernel of the program
- * for groups of any size, and at the first launch again for the size that is launched. ResNet-18 on two cores with
- * empty caches, seconds to the first forward kernel and to the end of the first step: 62 and 94 with binaries, 10 and
- * 43 without.
+ * and 0.02. PoCL has a cache, and we do not ask it for binaries: if asked, it compiles every kernel of the program for
+ * groups of any size, and at the first launch again for the launched size. ResNet-18 on two cores with empty caches,
+ * seconds to the first forward kernel and to the end of the first step: 62 and 94 with binaries, 10 and 43 without.
  *
- * To find a program again PoCL preprocesses its source, and with it clang's opencl-c.h with its 17000 lines. With the
- * header's guard defined it is left out, and cl/builtins.clh declares what is called: 0.02–0.04 s of processor time for
- * each program in place of 0.06–0.10 (AVX-512 Xeon, 2.5 GHz), and a quarter of a second less for one that is compiled.
- * The machine code is the same, bit for bit (41 kernels of ResNet-18 and LeNet compared). */
+ * To find a program in its cache PoCL preprocesses the source, and with it clang's opencl-c.h with its 17000 lines.
+ * With the header's guard defined it skips the header, and cl/builtins.clh declares the functions that our kernels
+ * call: 0.02–0.04 s of processor time for each program instead of 0.06–0.10 (AVX-512 Xeon, 2.5 GHz), and a quarter of a
+ * second less to compile one. The machine code is the same, bit for bit (41 kernels of ResNet-18 and LeNet compared).
+ * */
 static const char own_builtins[] = " -D _OPENCL_H_ -D CVY_OWN_BUILTINS";
 
 static int compare_defines(const void *a, const void *b) {
@@ -79,12 +79,12 @@ fail:
   return status;
 }
 
-/* The compiler's words, in pieces that the log takes, cut at line ends. */
+/* Logs the compiler's output, cut at line ends into pieces that fit a message. */
 static void build_log(const cvy_device *device, cl_program program, bool failed) {
   size_t size = 0;
   char *log = NULL;
   if (clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) != CL_SUCCESS || size <= 1) {
-    /* Since version 525 its compiler is a library of its own, which containers may lack. */
+    /* Since version 525 NVIDIA's compiler is a library of its own, which containers may lack. */
     const bool nvidia = strstr(device->info.platform_name, "NVIDIA") != NULL;
     if (failed)
       cvy_log_error("nothing%s",
@@ -139,7 +139,8 @@ static void to_cache(const char *key, cl_program program) {
   cvy_free(binary);
 }
 
-/* Without opencl-c.h, where the source has declarations of its own. A kernel may call what is not among them. */
+/* Builds without opencl-c.h if the source has declarations of its own. False also if a kernel calls a function that
+ * they lack. */
 static bool build_without_header(cvy_device *device, const char *file, const char *source, const char *options,
                                  cl_program program) {
   cvy_text short_options = {0};

@@ -179,8 +179,7 @@ fail:
   return status;
 }
 
-/* The selector `all` leaves out devices that do not work and second drivers of the same hardware; the log tells which
- * and why. */
+/* Logs which devices `all` leaves out (unusable ones, and second drivers of the same hardware), and why. */
 static void tell_left_out(const selection *s) {
   const cvy_device_list *const list = s->list;
   cvy_text text = {0};

@@ -6,15 +6,16 @@
 #include "src/base/clock.h"
 #include "src/cl/opencl.h"
 
-/* Shared by its owner and the driver, which may each be the last. */
+/* Its owner and the driver share it; either may release it last. */
 struct cvy_stamp {
   atomic_int refs;
   atomic_ullong ns;
   cvy_stamp *next; /* spare */
 };
 
-/* Used again, by any device: the driver lets go when it likes, also when the device is closed. So they stay until the
- * process ends, and are not counted with the host's memory. */
+/* Stamps for any device to use again. The driver may release one even after its device is closed, so they stay until
+ * the
+ * process ends and do not count as live host memory. */
 static struct {
   pthread_mutex_t lock;
   cvy_stamp *first;
