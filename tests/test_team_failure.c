@@ -374,11 +374,11 @@ static void test_lost_before(check_device *d) {
   drop_net();
 }
 
-/* With loss_stops the first one ends the run; the state is whole and can be saved. */
+/* With fault_stops the first one ends the run; the state is whole and can be saved. */
 static void test_stop(check_device *d) {
   make_net();
   cvy_team_params params = usual;
-  params.loss_stops = true;
+  params.fault_stops = true;
   char path[300];
   snprintf(path, sizeof path, "%s/w.safetensors", check_temp_dir());
   check_log_clear();

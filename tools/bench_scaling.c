@@ -155,7 +155,7 @@ static cvy_status open_team(scaling_run *run, const cvy_devices *devices, int ba
       .tune = (cvy_tune_mode)o->tune,
       .no_sync = no_sync,
       .allow_nan = true,
-      .loss_stops = true,
+      .fault_stops = true,
       .run_ahead = no_sync ? CVY_RUN_AHEAD_NONE : 0}; /* steps end together without an exchange too */
   CVY_TRY(cvy_team_create(devices, run->net, &params, team));
   CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));

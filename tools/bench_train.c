@@ -152,7 +152,7 @@ static cvy_status open_team(train_run *run, bool profile, cvy_team **team) {
                                   .tune = (cvy_tune_mode)run->options->tune,
                                   .profile = profile,
                                   .allow_nan = true,
-                                  .loss_stops = true}; /* a figure is the whole team's */
+                                  .fault_stops = true}; /* a figure is the whole team's */
   progress_status("preparing the devices (kernels are compiled the first time)");
   CVY_TRY(cvy_team_create(run->devices, run->net, &params, team));
   CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));

@@ -357,7 +357,7 @@ static cvy_status team_open(training *t) {
       .no_overlap = o->no_overlap,
       .no_sync = o->no_sync,
       .allow_nan = o->allow_nan,
-      .loss_stops = o->on_device_loss == 1,
+      .fault_stops = o->on_device_loss == 1,
       .device_timeout_s = o->device_timeout > 0 ? o->device_timeout : -1,
       .conv_algo = o->conv_algo,
       .tune = (cvy_tune_mode)o->tune,

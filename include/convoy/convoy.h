@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Everything. */
+ * All public headers. */
 #ifndef CONVOY_CONVOY_H
 #define CONVOY_CONVOY_H
 
@@ -18,15 +18,15 @@
 extern "C" {
 #endif
 /* The version of this interface. MAJOR changes when programs have to be changed, MINOR when they have to be compiled
- * again (members of structs or values were added), PATCH when neither is so. */
+ * again (members of structs or values were added), PATCH otherwise. */
 #define CVY_API_VERSION_MAJOR 0
 #define CVY_API_VERSION_MINOR 2
 #define CVY_API_VERSION_PATCH 0
 #define CVY_API_VERSION (10000 * CVY_API_VERSION_MAJOR + 100 * CVY_API_VERSION_MINOR + CVY_API_VERSION_PATCH)
-/* CVY_API_VERSION of the library that is there at run time. It fits the program that asks where
- * cvy_api_version() / 100 == CVY_API_VERSION / 100. Any thread. */
+/* CVY_API_VERSION of the library found at run time. It fits the calling program if cvy_api_version() / 100 ==
+ * CVY_API_VERSION / 100. Any thread. */
 int cvy_api_version(void);
-/* The version of the program and the library as it is released: "0.1.0"; borrowed. Any thread. */
+/* The version of the release, of program and library alike: "0.1.0"; borrowed. Any thread. */
 const char *cvy_version(void);
 #ifdef __cplusplus
 }

@@ -36,15 +36,16 @@ typedef struct cvy_data_params {
 /* `spec`: "fashion-mnist" | a folder with idx files named as Fashion-MNIST's (plain or .gz; images of rank 3, or of
  * rank 4 as train-images-idx4-ubyte; labels of type 8, bytes, or 0x0B, 16 bits, big-endian and read as unsigned) |
  * "synthetic[:N[:HxWxC]]" (N training and N/6 + 1 test images, 28x28x1 and 10 classes by default, learnable).
- * params may be NULL. Images that need more than the machine's memory (or its container's limit) are refused before any
- * is taken: CVY_E_ARGUMENT for synthetic ones, else CVY_E_MEMORY. CVY_E_IO: a file is missing (message: where it was
- * looked for and how to get it) or unreadable; CVY_E_FORMAT: magic, sizes, CRC, label out of range, with file and
- * offset; CVY_E_ARGUMENT: bad spec. */
+ * params may be NULL. Images that need more than the machine's memory (or its container's limit) are refused before the
+ * library takes any: CVY_E_ARGUMENT for synthetic ones, else CVY_E_MEMORY. CVY_E_IO: a file is missing (the message
+ * says where it was looked for and how to get it) or unreadable; CVY_E_FORMAT: magic, sizes, CRC, label out of range,
+ * with file and offset; CVY_E_ARGUMENT: bad spec. */
 cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_data **out);
-/* The same in two parts, for what can be done meanwhile: begin reads or makes the sizes and labels and leaves the
- * images to a thread (train.images and test.images are NULL), end waits for it and gives its trouble, again if asked
- * again. Between the two the data set can be looked at and destroyed, which stops the thread, not attached. end after
- * cvy_data_load: CVY_OK. One thread at a time. */
+/* The same in two calls, so that the caller can do other things meanwhile. begin reads or makes the sizes and labels
+ * and
+ * leaves the images to a thread (train.images and test.images are NULL); end waits for the thread and returns its
+ * status, as often as it is called. Between the two the caller may read the sizes and labels, and may destroy the data
+ * set, which stops the thread, but not attach it. end after cvy_data_load: CVY_OK. One thread at a time. */
 cvy_status cvy_data_load_begin(const char *spec, const cvy_data_params *params, cvy_data **out);
 cvy_status cvy_data_load_end(cvy_data *data);
 /* From the caller's memory, which is copied. Checks labels. */

@@ -19,15 +19,13 @@ typedef enum cvy_math { CVY_MATH_FP32 = 0, CVY_MATH_TF32 } cvy_math;
 
 typedef enum cvy_device_kind { CVY_DEVICE_CPU, CVY_DEVICE_GPU, CVY_DEVICE_OTHER } cvy_device_kind;
 
-/* One line of the list. Facts are what the driver reports, texts are made UTF-8; `usable` false: `reason` says why, in
- * words. */
+/* One line of the list, as the driver reports it; texts are made UTF-8. `usable` false: `reason` says why. */
 typedef struct cvy_device_info {
-  int platform, index; /* numbered as clinfo does; broken ones keep their number; index -1: the platform
-                                       itself is broken or empty */
+  int platform, index; /* numbered as by clinfo, broken ones too; index -1: the platform is broken or empty */
   cvy_device_kind kind;
   char name[128], vendor[128], driver[128], version[128];
   char platform_name[128], platform_version[256];
-  char uuid[64];     /* "pci:0000:01:00.0", "uuid:…" or "" if the driver tells neither */
+  char uuid[64];     /* "pci:0000:01:00.0", "uuid:…" or "" if the driver reports neither */
   int compute_units; /* of the whole device */
   size_t global_bytes, max_alloc_bytes, local_bytes, max_work_group;
   size_t base_align_bytes; /* alignment of sub-buffers */
@@ -36,13 +34,10 @@ typedef struct cvy_device_info {
   bool local_is_dedicated; /* CL_DEVICE_LOCAL_MEM_TYPE == CL_LOCAL */
   bool has_fp16, has_fp64, has_subgroups;
   bool can_partition_by_counts;
-  bool software; /* a CPU runtime that emulates a GPU (llvmpipe) or PoCL's `basic`: last choice for
-                                       `auto` */
+  bool software; /* a CPU runtime that emulates a GPU (llvmpipe), or PoCL's `basic`: the last that `auto` takes */
   bool usable;
-  int same_as;      /* list position of the device that this one duplicates or shares cores with, -1
-                                       none */
-  bool duplicate;   /* same_as is the same hardware through another driver of a GPU (uuid/pci), not
-                                       "same cores" */
+  int same_as;      /* list position of the device that this one duplicates or shares cores with, -1: none */
+  bool duplicate;   /* same_as is the same GPU through another driver (uuid/pci); false: it shares cores */
   char reason[256]; /* "" or why it is not usable / what is missing */
 } cvy_device_info;
 
@@ -56,13 +51,13 @@ typedef struct cvy_device_list {
  * Destroy with cvy_device_list_destroy. Opened devices outlive the list. */
 cvy_status cvy_device_list_create(cvy_device_list **out);
 void cvy_device_list_destroy(cvy_device_list **list);
-/* Devices of this process that hung and were given up (cvy_team_params.device_timeout_s): threads sit in their drivers
- * for ever, and leaving by exit() may wait for them; leave by _exit() if there are any. */
+/* How many devices of this process hung and were given up (cvy_team_params.device_timeout_s). Their threads stay inside
+ * the drivers, and exit() may wait for them for ever: leave by _exit() if there are any. */
 int cvy_devices_abandoned(void);
-/* Writes a sentence and a newline for each thing that could be there but is not: drivers that are registered (.icd
- * files) and cannot be loaded; graphics cards on the PCI bus (class 0x03) that no platform offers, with the package of
- * this system that is probably missing; device files that are missing or that this user may not open. NUL-terminated,
- * cut at out_bytes. */
+/* Writes a sentence and a newline for each likely reason of a missing device: drivers that are registered (.icd files)
+ * and cannot be loaded; graphics cards on the PCI bus (class 0x03) that no platform offers, with the package of this
+ * system that is probably missing; device files that are missing or that this user may not open. NUL-terminated, cut at
+ * out_bytes. */
 void cvy_device_missing_drivers(const cvy_device_list *list, char *out, size_t out_bytes);
 /* How to get a driver on this system, in five lines; NUL-terminated, cut at out_bytes. */
 void cvy_device_advice(char *out, size_t out_bytes);
@@ -71,12 +66,12 @@ void cvy_device_advice(char *out, size_t out_bytes);
  * cut at out_bytes. */
 void cvy_libraries_describe(char *out, size_t out_bytes);
 
-/* A choice of devices, in the order in which they count: position i is "device i" in every other function. */
+/* Chosen devices, in order: position i is "device i" in every other function. */
 typedef struct cvy_devices cvy_devices;
 /* Selector (the text after `--devices`): auto | all | gpu | cpu | terms with commas: P:D | name fragment of 2
  * characters or more, each with suffixes
  * *N (replicas), /a+b+… (sub-devices of a, b, … compute units), /=N (equal parts).
- * CVY_E_ARGUMENT: bad text · CVY_E_NO_DEVICE: names nothing that is there (the message lists what is). */
+ * CVY_E_ARGUMENT: bad text · CVY_E_NO_DEVICE: no device matches (the message lists all). */
 cvy_status cvy_devices_select(const char *selector, cvy_devices **out);
 void cvy_devices_destroy(cvy_devices **devices);
 int cvy_devices_count(const cvy_devices *devices);

@@ -7,16 +7,12 @@
  *   x = cvy_net_conv2d(net, x, "0", &(cvy_conv2d_spec){.filters = 20, .kernel = {3, 3}});
  *   x = cvy_net_relu(net, x);
  *   …
- *   cvy_net_finish(net, x);                                                 // the only call whose status must be
- *   looked at
+ *   cvy_net_finish(net, x);                                                 // check this call's status alone
  *
- * Errors stick: a layer that cannot be built logs its reason (with its name and the shapes) and returns -1; later
- * calls on -1 do nothing;
- * cvy_net_finish returns the first error. Layers with parameters have a name, which is the prefix of their tensors'
- * names in files
- * ("0" → "0.weight", "0.bias"); names are unique, 1..63 characters of [A-Za-z0-9_.].
- * A net is used by one thread while it is built; after cvy_net_finish it does not change and may be shared by any
- * number of threads. */
+ * Errors stick: a layer that cannot be built logs its reason (with its name and the shapes) and returns -1; later calls
+ * on -1 do nothing; cvy_net_finish returns the first error. Layers with parameters have a name, which is the prefix of
+ * their tensors' names in files ("0" → "0.weight", "0.bias"); names are unique, 1..63 characters of [A-Za-z0-9_.].
+ * One thread builds a net; after cvy_net_finish it does not change, and any number of threads may share it. */
 #ifndef CONVOY_NET_H
 #define CONVOY_NET_H
 
@@ -54,7 +50,7 @@ typedef struct cvy_batchnorm_spec {
   float eps;      /* 0 means 1e-5 */
   float momentum; /* weight of the new value in the running ones; 0 means 0.1 */
 } cvy_batchnorm_spec;
-/* spec NULL: defaults. Statistics per device or per group of samples, as the team says. */
+/* spec NULL: defaults. The team chooses the samples of the statistics (cvy_bn_mode in team.h). */
 cvy_node cvy_net_batchnorm(cvy_net *net, cvy_node x, const char *name, const cvy_batchnorm_spec *spec);
 
 cvy_node cvy_net_relu(cvy_net *net, cvy_node x);
@@ -69,7 +65,7 @@ cvy_node cvy_net_maxpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
 cvy_node cvy_net_avgpool(cvy_net *net, cvy_node x, const cvy_pool2d_spec *spec);
 cvy_node cvy_net_global_avgpool(cvy_net *net, cvy_node x);
 
-/* Fully connected on the whole sample; what is not 1x1 is flattened first, in (c,h,w) order as PyTorch's Flatten does
+/* Fully connected on the whole sample. Inputs larger than 1x1 are flattened in (c,h,w) order, as by PyTorch's Flatten
  * (this concerns only the order of the weights in files). */
 cvy_node cvy_net_linear(cvy_net *net, cvy_node x, const char *name, int outputs, bool no_bias);
 /* Over the channels of each position. Training with softmax cross-entropy wants logits: do not put it at the end of a

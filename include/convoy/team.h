@@ -30,23 +30,24 @@ typedef enum cvy_split_kind {
   CVY_SPLIT_AUTO,
   CVY_SPLIT_UNLIKE
 } cvy_split_kind;
-/* What batch normalisation takes its statistics over: each device's share · groups of `ghost` consecutive samples · the
+/* The samples of batch normalisation's statistics: each device's share · groups of `ghost` consecutive samples · the
  * whole batch, exchanged between the devices in every layer (needs each share in one pass; one device is the same as
- * groups of the batch's size). With the last two it makes no difference beyond rounding how a batch was split. */
+ * groups of the batch's size). With the last two the split changes results by rounding only. */
 typedef enum cvy_bn_mode { CVY_BN_DEVICE = 0, CVY_BN_GHOST, CVY_BN_SYNC } cvy_bn_mode;
 
-/* Where each layer's algorithm comes from, if it is neither asked for nor resumed: what `convoy tune` found on this
- * device (defaults where it found nothing) · the shipped defaults · as cached, and what is missing is measured now,
- * within 20 s for the whole team, and kept. */
+/* The source of each layer's algorithm, if it is neither given nor resumed: the file of `convoy tune` for this device
+ * (defaults where it has no entry) · the shipped defaults · as CACHED, but missing entries are measured now, within 20
+ * s
+ * for the whole team, and saved. */
 typedef enum cvy_tune_mode { CVY_TUNE_CACHED = 0, CVY_TUNE_OFF, CVY_TUNE_QUICK } cvy_tune_mode;
 
-/* How gradients cross to the host: as they are, or as bfloat16, half the bytes. What rounding takes away is kept on the
- * device and added to its next gradient, so it is late, not lost: it is dropped when a device is lost or a run goes on
- * on another team (which is logged), and waits while a device has no share. Weights come back as floats either way,
- * sums are made in float, and batch normalisation's statistics cross as floats: a link carries half down, all up. */
+/* How gradients cross to the host: as they are, or as bfloat16, half the bytes. Each device adds the residual of its
+ * rounding to its next gradient, so that it comes late but is not lost; an idle device's residual waits. A residual is
+ * dropped with a lost device, and when a run goes on on another team (which is logged). Weights come back as floats
+ * either way, sums are made in float, and batch normalisation's statistics cross as floats. */
 typedef enum cvy_exchange_kind { CVY_EXCHANGE_FP32 = 0, CVY_EXCHANGE_BF16 } cvy_exchange_kind;
 
-/* What a checkpoint notes for the team that goes on with it (cvy_checkpoint_facts, train.h). */
+/* A checkpoint's notes for the team that goes on with it (cvy_checkpoint_facts, train.h). */
 typedef struct cvy_resume_facts {
   const char *choices; /* JSON (cvy_team_conv_choices); NULL: none */
   const char *devices; /* JSON array of their labels, units and drivers */
@@ -55,15 +56,15 @@ typedef struct cvy_resume_facts {
   bool shares_by_speed; /* they followed the devices' speeds */
 } cvy_resume_facts;
 
-/* How far the host may be ahead of the devices: each step is awaited · at most so many are unfinished. Changes no
+/* How far the host may be ahead of the devices: it waits for each step · at most so many are unfinished. Changes no
  * number. */
 enum { CVY_RUN_AHEAD_NONE = -1, CVY_RUN_AHEAD_MOST = 2 };
 
 /* Zero means the default everywhere. */
 typedef struct cvy_team_params {
   int batch;   /* samples of a whole batch, 0 = 256. Later steps may be smaller, never larger */
-  int samples; /* training samples there will be, if known: memory is planned for batches of at
-                                       most so many, and cvy_team_step takes no larger ones; 0: for whole batches */
+  int samples; /* of the training set, if known: memory is planned for batches of at most so many, and cvy_team_step
+                  takes no larger ones; 0: for whole batches */
   cvy_split_kind split;
   const double *split_values; /* one per device: weights (>= 0, not all 0) or shares (integers that sum to
                                        batch); copied */
@@ -72,39 +73,39 @@ typedef struct cvy_team_params {
   float momentum, weight_decay;
   bool nesterov;              /* needs momentum > 0 */
   int run_ahead;              /* steps: CVY_RUN_AHEAD_NONE, 1 or 2; 0: 1 */
-  int staleness;              /* 1: a step computes with weights that lack the update of the step before, always,
-                                       so that its exchange can go on beside it. Changes the numbers; repeatable; needs
+  int staleness;              /* 1: every step computes with weights that lack the previous step's update, so that
+                                       that step's exchange can go on beside it. Changes the numbers; repeatable; needs
                                        several devices, which hold the weights twice. 0: every step has all updates */
   cvy_exchange_kind exchange; /* BF16 changes the numbers; repeatable; needs several devices, and not no_sync; costs
                                        6 bytes of device memory per weight */
   double bucket_mib;          /* gradients cross in pieces of about so many MiB, whole layers; 0: 1. Changes no
                                        number */
-  bool no_overlap;            /* probe: gradients leave the devices only when the whole backward pass is over, and no
-                                       layer starts before the weights of all are there. Changes no number */
+  bool no_overlap;            /* probe: gradients leave the devices only after the whole backward pass, and no layer
+                                       starts before all weights are there. Changes no number */
   bool no_sync;               /* probe: nothing is exchanged and nothing is updated, to see what the exchange
                                        costs. Not training: weights stay as they are, cvy_team_save and checkpoints
                                        are refused */
   bool inference;             /* no training: less memory */
-  bool profile;               /* devices keep the times of all their kernels, for convoy bench; memory for them
+  bool profile;               /* the library collects the times of all kernels, for convoy bench; memory for them
                                        grows with the steps */
-  bool loss_stops;            /* a device that fails ends the run; else the others go on without it */
-  double device_timeout_s;    /* a device that gives no sign of life for so long has failed; kernels may be compiled
-                                       in its first two steps and in what is no step: ten times as long there. Five
-                                       times the usual time of a step is always granted. cvy_team_create fails if one
+  bool fault_stops;           /* a device that fails ends the run; else the others go on without it */
+  double device_timeout_s;    /* a device that gives no sign of life for so long has failed: never less than five
+                                       times the usual time of a step, and ten times as long in its first two steps
+                                       and outside steps, when kernels may be compiled. cvy_team_create fails if one
                                        hangs while the team is opened: its thread stays in the driver, or stops when
-                                       that returns, without looking at devices or net again. 0: 60 s; negative: for
+                                       that returns, and reads neither devices nor net again. 0: 60 s; negative: for
                                        ever */
   bool untimed;               /* training without times of commands: no cvy_team_device_times, no trace (profile.h) */
   bool allow_nan;        /* a loss or loaded weights that are not finite do not stop cvy_team_step, cvy_team_load */
-  const char *conv_algo; /* "auto", or of direct, winograd2, winograd4, gemm, fft one, or several with commas:
-                                       each convolution and linear layer takes the first that can do it; NULL: auto */
+  const char *conv_algo; /* "auto", or one of direct, winograd2, winograd4, gemm, fft, or several with commas: each
+                                       convolution and linear layer takes the first that can do it; NULL: auto */
   cvy_tune_mode tune;    /* with conv_algo auto */
-  cvy_math math;         /* TF32 is used by devices that can, and tried there first; others warn and use FP32.
+  cvy_math math;         /* TF32: devices that have it use it, after a test of its results; others warn and use FP32.
                                        Errors of TF32: 2e-3 of a result (relative L2), not within float32's bounds */
   const cvy_stop *stop;  /* requested: an evaluation ends with CVY_E_INTERRUPTED; borrowed; NULL: none */
-  const cvy_resume_facts *resume; /* of a run that goes on: layers take the algorithms that its checkpoint notes, as
-                                       they must (numbers depend on them), and shares that follow speeds begin as
-                                       noted; borrowed for the call; NULL: as above */
+  const cvy_resume_facts *resume; /* of a run that goes on: layers take the algorithms in its checkpoint, since
+                                       numbers depend on them, and shares that follow speeds begin with those in it;
+                                       borrowed for the call; NULL: as above */
 } cvy_team_params;
 
 typedef struct cvy_team cvy_team;
@@ -125,7 +126,7 @@ typedef struct cvy_init_params {
   bool force; /* initialise again: resets weights, running values and the optimiser's state */
 } cvy_init_params;
 /* Draws the weights once and copies them to all devices. CVY_E_ARGUMENT if the team is initialised already and
- * !force. NULL: defaults. Here, in load and in attach a device that fails is lost as in a step. */
+ * !force. NULL: defaults. A device that fails in this call, in load or in attach is lost as in a step. */
 cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params);
 /* safetensors files in PyTorch's names and layouts. load: nothing changes unless everything in the file fits; then
  * steps count from 0 again and the optimiser's state is zero. F64, F16 and BF16 become float32, which is logged.
@@ -135,25 +136,25 @@ cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params);
 cvy_status cvy_team_load(cvy_team *team, const char *path);
 cvy_status cvy_team_save(cvy_team *team, const char *path);
 
-/* Copies parameter `name` as device `device` holds it, in PyTorch's order, to out (elems of cvy_param_info). Waits
- * for steps under way. If that device is lost, at this or before: as the others hold it, which are the same bits, with
- * a warning; CVY_E_DEVICE when none is left.
- * CVY_E_ARGUMENT for an unknown name, or a device outside the team: the message says which parameter, which device,
- * and where it is. */
+/* Copies parameter `name` as device `device` holds it, in PyTorch's order, to out (elems of cvy_param_info). Waits for
+ * steps under way. If that device is lost, in this call or earlier, another device's copy, which has the same bits,
+ * with a warning; CVY_E_DEVICE when no device is left. CVY_E_ARGUMENT for an unknown name, or a device outside the
+ * team:
+ * the message says which. */
 cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, float *out, size_t n_floats);
 /* Compares a hash of every device's weights with the master's; CVY_E_DIVERGED names the device and the tensor. Waits. A
- * device that fails at it is lost as in a step. */
+ * device that fails in this call is lost as in a step. */
 cvy_status cvy_team_verify(cvy_team *team);
 
 /* Splits n samples (N,H,W,C floats, dense) by the team's rule and loads each part to its device: shards[i] is on
- * device i, NULL where the share is 0. The shards are the caller's. Waits for steps under way. If a device fails at it,
- * it is lost as in a step, and the batch is split among the others. CVY_E_DEVICE: none is left · CVY_E_DEVICE_MEMORY: a
- * part does not fit. */
+ * device i, NULL where the share is 0. The shards are the caller's. Waits for steps under way. A device that fails in
+ * this call is lost as in a step, and the batch is split among the others. CVY_E_DEVICE: none is left ·
+ * CVY_E_DEVICE_MEMORY: a part does not fit. */
 cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_tensor **shards);
 /* Forward pass (inference: running statistics) of a shard on the device where it lies. *logits: (N,1,1,classes) on
  * the same device. Waits for steps under way.
- * CVY_E_DEVICE: that device is lost, at this (as in a step) or before, and what lies on it; the message says so. The
- * team may go on: split and load again. */
+ * CVY_E_DEVICE: that device is lost, in this call (as in a step) or earlier, and so are the shards on it; the message
+ * says so. The team may go on: split and load again. */
 cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **logits);
 
 /* Puts the data set on every device, as bytes. Borrowed until another one is attached or the team is destroyed.
@@ -162,12 +163,12 @@ cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **lo
 cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data);
 
 typedef struct cvy_step_result {
-  long step;   /* counted from 0; a resumed run goes on where it stood */
+  long step;   /* counted from 0; a resumed run counts on */
   double loss; /* mean over the batch */
   int images, correct;
-  double ms;         /* from the completion of the step before (or the first call) to this one's, as the
-                                       devices' times say; in an untimed team, as the host saw them, which may be late:
-                                       two steps can seem to end together */
+  double ms;         /* from the end of the previous step (or the first call) to the end of this one, by the devices'
+                                       times; in an untimed team by the host's, which may be late: two steps can seem
+                                       to end together */
   const int *shares; /* one per device; borrowed until the next call */
 } cvy_step_result;
 /* One step of training on training samples `samples[0..n)` of the attached data: forward, backward, exchange, update.
@@ -180,44 +181,42 @@ cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr
 /* The next finished step's result, in order; *got false if none is finished. `wait`: waits for one that is under
  * way. */
 cvy_status cvy_team_take(cvy_team *team, bool wait, cvy_step_result *out, bool *got);
-/* Waits until all steps are finished and the devices idle. */
+/* Waits until all steps are finished and no device computes. */
 cvy_status cvy_team_wait(cvy_team *team);
 
 typedef struct cvy_eval_result {
   int images, correct;
   double accuracy, loss, seconds;
 } cvy_eval_result;
-/* Accuracy and mean loss on the attached data's test samples (or training ones), all devices working. Waits. A loss
- * that is not finite is no error: without allow_nan a warning names the tensor or the first layer that is the
- * reason. */
+/* Accuracy and mean loss on the attached data's test samples (or training ones), on all devices. Waits. A loss that is
+ * not finite is no error: without allow_nan a warning names the tensor or the first layer that is the reason. */
 cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out);
 
-/* Settings and cost, for those who report them. */
+/* Settings and cost of a device, for reports. */
 typedef struct cvy_replica_info {
   const char *label;   /* borrowed */
   int share;           /* of a full batch, in the next step */
   int micro_batch;     /* samples per pass; = share unless memory is short */
   size_t device_bytes; /* allocated on the device */
-  cvy_math math;       /* what it uses */
+  cvy_math math;       /* of its products */
   long lost_step;      /* the step in which it was lost (then the other numbers are 0); -1: it is there */
-  int compute_units;   /* of the device, or the part of it: what block sizes, and so the last bits, depend on */
+  int compute_units;   /* of the device or sub-device; block sizes, and so the last bits, depend on it */
   const char *driver;  /* its version; borrowed as label */
 } cvy_replica_info;
 bool cvy_team_replica(const cvy_team *team, int device, cvy_replica_info *out);
-/* What the team does: EVEN, WEIGHTS, SHARES, or AUTO; UNLIKE has become one of these. */
+/* The team's split: EVEN, WEIGHTS, SHARES or AUTO; UNLIKE has become EVEN or AUTO. */
 cvy_split_kind cvy_team_split(const cvy_team *team);
 
-/* Shares that were chosen by measured speeds: at first, and whenever they change. */
+/* Shares chosen by measured speeds: the first ones, and each change. */
 typedef struct cvy_shares_change {
   long step; /* the first one with these shares */
   int n_devices;
-  const int *shares, *before; /* of a full batch; `before` are the even ones at first */
-  double ms, ms_before;       /* expected per step with these shares, and with those before */
+  const int *shares, *before; /* of a full batch: the new ones and the previous ones, at first the even ones */
+  double ms, ms_before;       /* expected per step with the new shares, and with the previous ones */
   const char *text;           /* a sentence for people */
-  const char *json;           /* an object with everything that was measured */
+  const char *json;           /* an object with all measurements */
 } cvy_shares_change;
-/* A device that failed, or hung, and is not part of the team any more. The step under way was done again by the others
- * from the same weights. */
+/* A device that failed or hung and has left the team. The others repeated the step under way from the same weights. */
 typedef struct cvy_lost_device {
   int device;
   long step; /* that was under way, or the next one */
@@ -235,13 +234,13 @@ typedef struct cvy_team_event {
     cvy_lost_device lost;     /* CVY_TEAM_DEVICE_LOST */
   } of;
 } cvy_team_event;
-/* The next event of the team, in order; false: there is none. What it points to is lent until the next call. */
+/* The next event of the team, in order; false: there is none. Its pointers are borrowed until the next call. */
 bool cvy_team_next_event(cvy_team *team, cvy_team_event *out);
 /* The algorithm that each layer took, as JSON: per device an object, layer → [forward, backward_data,
  * backward_weights], or → "convpool" where a convolution, its ReLU and its pool are one operation.
  * Borrowed. */
 const char *cvy_team_conv_choices(const cvy_team *team);
-/* NULL if `text` may be a conv_algo, else what is wrong with it (static). */
+/* NULL if `text` may be a conv_algo, else the reason why not (static). */
 const char *cvy_conv_algo_wrong(const char *text);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Training from start to end: epochs, shuffling, evaluation, checkpoints, callbacks. What cvy_train does can also be
- * written by hand, with cvy_team_step (team.h) and the functions below: tests/examples/train_by_hand.c does so, and
- * gets the same weights and checkpoints to the bit. */
+ * Training from start to end: epochs, shuffling, evaluation, checkpoints, callbacks. A program can do the same by hand,
+ * with cvy_team_step (team.h) and the functions below: tests/examples/train_by_hand.c does, and gets the same weights
+ * and checkpoints to the bit. */
 #ifndef CONVOY_TRAIN_H
 #define CONVOY_TRAIN_H
 
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* How the learning rate of a run changes from step to step; zero: it does not.
+/* How the learning rate of a run changes from step to step; zero: not at all.
  * Steps count from 0 over the whole run; W: steps of warm-up; T: steps of the whole run, epochs x steps of an epoch.
  *   step < W       lr * (step + 1) / W: in equal parts up to lr
  *   CONST          lr
@@ -29,7 +29,7 @@ typedef struct cvy_lr_schedule {
   long warmup; /* W: steps, or epochs with warmup_epochs; below T */
   bool warmup_epochs;
 } cvy_lr_schedule;
-/* CVY_E_ARGUMENT with what is wrong. */
+/* CVY_E_ARGUMENT: a wrong value, which the message names. */
 cvy_status cvy_lr_check(const cvy_lr_schedule *schedule, long steps_per_epoch, long steps);
 /* The rate of a step, 0 <= step < steps (T), of a schedule that was checked. Pure. */
 float cvy_lr_at(const cvy_lr_schedule *schedule, float lr, long step, long steps_per_epoch, long steps);
@@ -38,34 +38,35 @@ float cvy_lr_at(const cvy_lr_schedule *schedule, float lr, long step, long steps
 typedef struct cvy_run_position {
   long step;             /* updates since its start */
   int epoch;             /* under way, from 0 */
-  long epoch_batches;    /* of it that are done */
+  long epoch_batches;    /* finished ones of that epoch */
   long epoch_images;     /* samples of these */
-  double epoch_loss_sum; /* their losses: each step's mean times its images, added up in order; kept to the bit */
+  double epoch_loss_sum; /* their losses: each step's mean times its images, added up in order; saved to the bit */
   uint64_t seed;         /* of cvy_sampler_order */
-  bool finished;         /* nothing is left to do */
+  bool finished;         /* no step is left to do */
   long kept_step;        /* an older checkpoint, which stays beside the newest; 0: none */
   double kept_median;    /* why it stays: the loss jumped from this median (cvy_train) */
 } cvy_run_position;
 
 /* Writes the team's state and `position`, whose step is the team's, as the newest checkpoint of the folder, which is
  * made if missing, and removes all but the newest `keep` (0: 2). settings: as cvy_train_params.settings. Waits for
- * steps under way; the data set must be attached. The folder must be the caller's alone meanwhile. When the last device
- * has failed, what the team had reached can still be saved. CVY_E_IO: it cannot be written, and older ones are
- * untouched · CVY_E_ARGUMENT: no weights, no data, another step than the team's, or no_sync · CVY_E_MEMORY ·
+ * steps under way; the data set must be attached. No other process may use the folder meanwhile. When the last device
+ * has failed, the state of the last finished step can still be saved. CVY_E_IO: it cannot be written, and older ones
+ * are untouched · CVY_E_ARGUMENT: no weights, no data, another step than the team's, or no_sync · CVY_E_MEMORY ·
  * CVY_E_DEVICE. */
 cvy_status cvy_checkpoint_save(cvy_team *team, const char *dir, int keep, const char *settings,
                                const cvy_run_position *position);
 
-/* A checkpoint of a run, read and proved whole. Everything that it gives is borrowed until it is closed. */
+/* A checkpoint of a run, read and proved whole. All its pointers are borrowed until it is closed. */
 typedef struct cvy_checkpoint cvy_checkpoint;
 /* The newest good one in the folder; *out NULL with CVY_OK: no folder, or no checkpoint in it. A broken file is named
- * in a warning, and the one before it is taken; one that cannot be read may be whole, and ends it: CVY_E_IO.
+ * in
+ * a warning, and the next older one is taken; one that cannot be read may be whole, and ends the search: CVY_E_IO.
  * CVY_E_FORMAT: there are checkpoints, all broken · CVY_E_MISMATCH: of another version of the format · CVY_E_MEMORY. */
 cvy_status cvy_checkpoint_open(const char *dir, cvy_checkpoint **out);
 void cvy_checkpoint_close(cvy_checkpoint **checkpoint);
-/* The run's settings (cvy_train_params.settings, with what cvy_train has added). */
+/* The run's settings (cvy_train_params.settings, with cvy_train's additions). */
 const char *cvy_checkpoint_settings(const cvy_checkpoint *checkpoint);
-/* What the team must know that goes on with it (cvy_team_params.resume). */
+/* For the team that goes on with it (cvy_team_params.resume). */
 cvy_resume_facts cvy_checkpoint_facts(const cvy_checkpoint *checkpoint);
 cvy_run_position cvy_checkpoint_position(const cvy_checkpoint *checkpoint);
 /* Gives the team, which was created with the facts, the checkpoint's state: its next step is the position's. settings
@@ -78,8 +79,8 @@ typedef struct cvy_epoch_result {
   int epoch;         /* from 0 */
   double train_loss; /* mean over the epoch's samples (of this run's part of it) */
   double test_acc;   /* negative: not evaluated */
-  double seconds;    /* training alone, the final wait included, without start_seconds */
-  bool full;         /* all steps of the epoch were run in this process */
+  double seconds;    /* of training, the final wait included, without start_seconds */
+  bool full;         /* this process ran all steps of the epoch */
 } cvy_epoch_result;
 
 typedef struct cvy_train_params {
@@ -88,35 +89,31 @@ typedef struct cvy_train_params {
   cvy_lr_schedule schedule; /* zero: lr at every step */
   uint64_t seed;
   bool no_shuffle, no_eval;
-  bool drop_last;   /* an epoch ends with its last whole batch: the samples that are left over, others in every
-                                       shuffled epoch, are not trained on; a batch larger than the data set is
-                                       refused */
+  bool drop_last;   /* an epoch ends with its last whole batch, without the remaining samples, which differ from one
+                                       shuffled epoch to the next; a batch larger than the data set is refused */
   long max_steps;   /* of the whole run, resumed parts included; 0: no limit */
   int verify_every; /* steps; 0: never */
   const char *checkpoint_dir; /* NULL: none */
-  int checkpoint_every;       /* steps, or epochs with checkpoint_epochs; 0: at the end and on interruption only
-                                       */
+  int checkpoint_every;       /* steps, or epochs with checkpoint_epochs; 0: at the end and on interruption only */
   bool checkpoint_epochs;
-  int keep;                     /* newest checkpoints kept, 0 = 2 */
+  int keep;                     /* how many of the newest checkpoints stay, 0 = 2 */
   bool resume;                  /* from the newest good checkpoint in checkpoint_dir; an empty or missing folder
                                        starts afresh */
-  const cvy_checkpoint *opened; /* that checkpoint, whose facts the team was created with; NULL: cvy_train
-                                       opens it */
+  const cvy_checkpoint *opened; /* that checkpoint, if the team was created with its facts; NULL: cvy_train opens it */
   const char *settings;         /* JSON object of the run's settings (text), stored and compared on resume; NULL:
                                        {} */
-  /* Called on the thread of cvy_train, in order; lr: the step's. A return value other than 0 stops as an interruption
-   * does: steps
-     under way (at most run_ahead) are finished and told of first. NULL: none. */
+  /* Called on the thread of cvy_train, in order; lr: the step's. A return value other than 0 stops the run as an
+   * interruption does: steps under way (at most run_ahead) are finished and reported first. NULL: none. */
   int (*on_step)(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr);
   int (*on_epoch)(void *user, const cvy_epoch_result *epoch);
-  /* The result's start_seconds are known: called before on_step for this process's second step. NULL: none. */
+  /* Reports the result's start_seconds; called before on_step for this process's second step. NULL: none. */
   void (*on_started)(void *user, double seconds);
   /* Shares were chosen by measured speeds, or a device was lost: called before on_step for the first step with these
-   * shares, or for the step that the others did again. NULL: none. */
+   * shares, or for the step that the others repeated. NULL: none. */
   void (*on_event)(void *user, const cvy_team_event *event, int epoch);
   void *user;
-  double snapshot_s;    /* a team of one has its state on the device: the host reads it every so many seconds, and
-                                       that is what is saved if the device fails; 0: 30 */
+  double snapshot_s;    /* a team of one has its state on the device: the host copies it every so many seconds, and
+                                       saves the copy if the device fails; 0: 30 */
   const cvy_stop *stop; /* requested (in a signal handler): finish the step, save a checkpoint if there is a
                                        folder, return */
 } cvy_train_params;
@@ -126,27 +123,26 @@ typedef struct cvy_train_result {
   int epochs_done;
   double test_acc;          /* last evaluation, negative: none */
   double sec_per_epoch;     /* mean over full epochs, without start_seconds; 0: there was none */
-  double start_seconds;     /* what this process's first step took longer than its second, for as many samples: in
-                                       it drivers compile kernels; 0 with a single step */
-  double images_per_second; /* over this process's steps but the first (which may
-                                       compile kernels), evaluation not counted */
+  double start_seconds;     /* time of this process's first step less that of its second, for as many samples:
+                                       drivers compile kernels in the first; 0 with a single step */
+  double images_per_second; /* over this process's steps except the first; evaluation does not count */
   double last_loss;         /* of this process's last step; NaN: it made none */
-  bool state_is_whole;      /* the devices failed, but what the run had reached after `steps` steps is there: it has
-                                       been saved in the checkpoint folder, and cvy_team_save saves it */
+  bool state_is_whole;      /* the devices failed, but the state after `steps` steps is whole: it has been saved in
+                                       the checkpoint folder, and cvy_team_save saves it */
   bool checkpoint_failed;   /* the last checkpoint could not be written: the folder has older ones, if any */
   long checkpoint_step;     /* of the newest one that this run has written or begun with, -1: none */
-  bool already_finished;    /* --resume of a finished run: nothing was left to do */
+  bool already_finished;    /* --resume of a finished run: no step was left to do */
 } cvy_train_result;
 
 /* CVY_E_ARGUMENT: wrong params, or checkpoint_dir holds checkpoints and !resume.
  * The team must be initialised (or is, by `resume`) and have data attached. CVY_E_INTERRUPTED after `stop` or a
  * callback's stop, with *out filled;
- * CVY_E_DEVICE and others when the last device has failed (or the first, with loss_stops), also with *out filled;
+ * CVY_E_DEVICE and others when the last device has failed (or the first, with fault_stops), also with *out filled;
  * CVY_E_MISMATCH: resume with other settings (each named) or algorithms (cvy_team_params.resume);
- * CVY_E_NOT_FINITE: see cvy_team_step. checkpoint_dir belongs to this process meanwhile (CVY_E_ARGUMENT: another one
- * has it). A checkpoint that cannot be written is a warning as long as there is a next one; CVY_E_IO at the end, with
- * *out filled. Where the loss jumps (not finite, or 10 times the median of the last 100 steps), the newest checkpoint
- * from before stays beside the `keep` newest. */
+ * CVY_E_NOT_FINITE: see cvy_team_step. No other process may use checkpoint_dir meanwhile (CVY_E_ARGUMENT: one does). A
+ * checkpoint that cannot be written is a warning as long as there is a next one; CVY_E_IO at the end, with *out filled.
+ * When the loss jumps (not finite, or 10 times the median of the last 100 steps), the newest checkpoint from before the
+ * jump stays beside the `keep` newest. */
 cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out);
 
 #ifdef __cplusplus

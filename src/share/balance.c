@@ -106,7 +106,7 @@ static int fewest(search *s, double seconds) {
   for (int pass = 0; pass < 2; pass++) {
     sorted = 0;
     for (int i = 0; i < n; i++) {
-      /* with a remainder: device i ends the batch, those before it may help */
+      /* with a remainder: device i ends the batch, and devices with lower numbers may help */
       if (s->rest > 0 && s->ending[i] > 0 && (pass == 0 || i == least_end)) {
         long sum = s->ending[i];
         int parts = 1;

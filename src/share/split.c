@@ -47,7 +47,7 @@ static void largest_remainder(int total, const double *weights, int n_devices, d
     }
 }
 
-/* Deals out n samples in whole groups; the rest is one smaller group at the end (split.h). scratch: as there. */
+/* Deals out n samples in whole groups; the remainder is one smaller group at the end (split.h). scratch: as above. */
 static void deal(int n, int group, const double *weights, int n_devices, double *scratch, int *shares) {
   const int rest = n % group;
   largest_remainder(n / group, weights, n_devices, scratch, shares);

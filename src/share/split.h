@@ -4,8 +4,9 @@
  * A batch is a list of samples; device 0 gets the first shares[0] of them, device 1 the next, and so on. Full batch of
  * `batch` samples:
  *   even     batch / devices each, the first batch % devices one more
- *   weights floor of the exact quota, the samples left over by the largest remainders, ties to the lower index; weight
- *   0 gets nothing shares as given; they must sum to `batch`
+ *   weights  floor of the exact quota; the samples left over go to the largest remainders, ties to the lower index;
+ *            weight 0 gets nothing
+ *   shares   as given; they must sum to `batch`
  * A short batch (n < batch) is divided in the same proportion: even again, or by largest remainder with the full
  * batch's shares as weights.
  *
@@ -35,8 +36,8 @@ typedef struct cvy_split_params {
  * message names device, value and a right one): sizes out of range, weights negative or all 0, shares that are no whole
  * numbers, do not sum to the batch, or do not respect the groups. */
 cvy_status cvy_split_shares(const cvy_split_params *params, int n, int *shares);
-/* No batch of at most n samples gives a device more than this if the full batch gives it `full`, and nothing if that is
- * 0. */
+/* An upper bound of a device's share of any batch of at most n samples. `full`: its share of the full batch; if that is
+ * 0, so are all others. */
 static inline int64_t cvy_split_bound(const cvy_split_params *params, int n, int full) {
   return (int64_t)n * full / params->batch + 3 * (params->group > 1 ? params->group : 1);
 }

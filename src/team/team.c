@@ -215,7 +215,7 @@ static cvy_status start_steps(cvy_team *team) {
                                                      .crosses = n > 1 && !p->no_sync,
                                                      .on_device = n == 1 && !p->no_sync,
                                                      .packed = p->exchange == CVY_EXCHANGE_BF16,
-                                                     .fault_stops = p->loss_stops,
+                                                     .fault_stops = p->fault_stops,
                                                      .most_samples = cvy_team_most_samples(team),
                                                      .allow_nan = p->allow_nan,
                                                      .read_result = cvy_replica_read_result},

@@ -32,7 +32,7 @@ typedef struct device_clock {
 /* llvmpipe reports a kernel's end as its beginning. Such a kernel is taken to begin when the previous one ended, or
  * when it was enqueued. */
 typedef struct kernel_starts {
-  uint64_t said_ns, possible_ns;
+  uint64_t said_ns, possible_ns; /* sums of the kernels' times: as reported, and since they could have begun */
   bool known, wrong;
 } kernel_starts;
 

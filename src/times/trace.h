@@ -29,7 +29,7 @@ void cvy_trace_slice(cvy_trace *trace, cvy_trace_row row, const char *category, 
                      uint64_t begin_ns, uint64_t end_ns, json_t *args);
 long cvy_trace_events(const cvy_trace *trace);
 long cvy_trace_left_out(const cvy_trace *trace);
-/* The lowest step with an event left out, -1: none. */
+/* The lowest step of which an event was left out, -1: none. */
 long cvy_trace_first_left_out(const cvy_trace *trace);
 /* Writes the end with `other` (taken over) as otherData, to which the counts are added, closes and frees. CVY_E_IO if a
  * write has failed. */

@@ -15,9 +15,8 @@ bool cvy_spans_have_room(cvy_spans *s) {
 bool cvy_spans_add(cvy_spans *s, uint64_t begin_ns, uint64_t end_ns) {
   if (end_ns <= begin_ns) return true;
   if (s->n > 0 && begin_ns >= s->items[s->n - 1].begin_ns && begin_ns <= s->items[s->n - 1].end_ns) {
-    if (end_ns > s->items[s->n - 1].end_ns)
-      s->items[s->n - 1].end_ns = end_ns; /* the commands of a busy queue follow
-                                                                                 * without a gap */
+    /* the commands of a busy queue follow without a gap */
+    if (end_ns > s->items[s->n - 1].end_ns) s->items[s->n - 1].end_ns = end_ns;
     return true;
   }
   if (!cvy_spans_have_room(s)) return false;

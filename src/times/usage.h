@@ -24,7 +24,7 @@ typedef struct cvy_spans {
   size_t n, capacity;
 } cvy_spans; /* zero-initialise */
 
-/* Room for one more, 64 at first. False when out of memory. */
+/* Makes room for one more, 64 at first. False when out of memory. */
 bool cvy_spans_have_room(cvy_spans *spans);
 /* Spans may come in any order and overlap; empty ones are left out. False when out of memory. */
 bool cvy_spans_add(cvy_spans *spans, uint64_t begin_ns, uint64_t end_ns);
