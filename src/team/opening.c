@@ -22,8 +22,7 @@ struct cvy_opening {
   cvy_team_params params;
   cvy_conv_algo_list algos;  /* that the caller asks for; n == 0: none */
   cvy_conv_choices *resumed; /* devices x layers of the net, from a checkpoint; NULL: none */
-  int *resumed_rows;         /* for each device, the checkpoint's device whose algorithms it takes (noted_devices.h),
-                              * -1: none */
+  int *resumed_rows;         /* per device: the checkpointed one whose algorithms it takes (noted_devices.h), or -1 */
   cvy_tune_table **tuned;    /* --tune quick: each device's fastest algorithms; else NULL */
   char *choices;             /* the algorithms that the layers took, JSON */
 };

@@ -57,8 +57,7 @@ typedef struct cvy_replica {
   struct cvy_residual *residual; /* NULL unless they cross as bfloat16 */
   cvy_mail *mail;                /* NULL unless gradients cross */
   cvy_timeline *timeline;        /* the team's; NULL: times are not recorded */
-  const char *tuned_wrong;       /* why the device's file of tuned choices is refused; NULL: it is used, or there is
-                                  * none */
+  const char *tuned_wrong;       /* why the device's file of tuned choices is refused; NULL: used, or there is none */
   const cvy_step *step;          /* the one that the worker is enqueuing */
   struct cvy_tensor *tensors;    /* of the caller, that lie on the device (tensors.c); the worker's */
 } cvy_replica;

@@ -141,8 +141,7 @@ static cvy_status begin(cvy_ring *r, cvy_step *step) {
   step->number = r->next;
   step->again = false;
   status = cut(r, step);
-  if (status != CVY_OK && any_lost(r)) { /* the devices that are left cannot do the step: the run ends with the last
-                                          * finished one */
+  if (status != CVY_OK && any_lost(r)) { /* the devices left cannot do it: the last finished step ends the run */
     while (r->finished < r->next && cvy_roster_status(r->roster) == CVY_OK) cvy_roster_wait(r->roster);
     if (cvy_roster_end(r->roster, status)) cvy_shares_go_back(r->params.shares, r->roster);
   }

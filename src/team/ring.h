@@ -29,8 +29,7 @@ typedef struct cvy_step {
   cvy_event **finished;              /* one per device, with the lock: its result is there */
   bool *posted;                      /* one per device, with the lock: finished[i] is set */
   bool timed;                        /* workers note when their devices compute: */
-  struct cvy_stamp **began, **ended; /* one per device: its last wait for weights has ended · its last kernel has
-                                      * ended */
+  struct cvy_stamp **began, **ended; /* per device: the end of its last wait for weights, and of its last kernel */
   cvy_task *tasks;                   /* one per device */
 } cvy_step;
 

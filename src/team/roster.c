@@ -275,9 +275,8 @@ cvy_status cvy_roster_call_all(cvy_roster *r, cvy_task_fn fn, void *arg) {
     if (status == CVY_OK) status = one;
   }
   cvy_free(tasks);
-  if (cvy_roster_hung(r) > 0)
-    return status; /* a worker that hangs may still use the call, which is leaked on
-                                              * purpose */
+  /* a worker that hangs may still use the call, which is leaked on purpose */
+  if (cvy_roster_hung(r) > 0) return status;
   if (call->errors.n_silenced > 0)
     cvy_log_info("the same on %d other device%s", call->errors.n_silenced, call->errors.n_silenced > 1 ? "s" : "");
   cvy_free(call);

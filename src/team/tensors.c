@@ -13,8 +13,7 @@ struct cvy_tensor {
   cvy_replica *replica; /* it lies on this replica's device */
   int n;
   cvy_shape shape;
-  cvy_buffer *buffer; /* the worker alone uses it and `next`; NULL: the device is closed, or the tensor has no memory
-                       * yet */
+  cvy_buffer *buffer; /* the worker alone uses it and `next`; NULL: no memory yet, or the device is closed */
   cvy_tensor *next;   /* on the same device */
 };
 
