@@ -11,7 +11,7 @@
 #include "src/base/text.h"
 #include "src/cl/selector.h"
 
-enum { GUARD_BYTES = 4096, LOG_BYTES = 1 << 18, MOST_TESTS = 64, SKIPPED = 77 };
+enum { LOG_BYTES = 1 << 18, MOST_TESTS = 64, SKIPPED = 77 };
 
 static struct {
   const char *program, *only_case, *only_test;
@@ -86,118 +86,35 @@ const char *check_temp_dir(void) {
 /* ---- random ---- */
 uint64_t check_seed(void) { return run.seed; }
 
-check_rng check_rng_make(const check_device *d, int stream) {
+case_rng check_rng_make(const check_device *d, int stream) {
   (void)d;
-  return (check_rng){.rng = {.seed = run.seed, .purpose = CVY_RNG_TEST, .stream = (uint32_t)stream}};
-}
-
-int check_int(check_rng *r, int min, int max) {
-  return min + (int)cvy_rng_below(&r->rng, r->next++, (uint32_t)(max - min) + 1u);
-}
-
-int check_pick(check_rng *r, const int *values, int n) { return values[check_int(r, 0, n - 1)]; }
-
-int check_edge(check_rng *r, int tile, int max) {
-  const int primes[] = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37};
-  int value;
-  switch (check_int(r, 0, 6)) {
-    case 0: value = 1; break;
-    case 1: value = check_pick(r, primes, 12); break;
-    case 2: value = tile - 1; break;
-    case 3: value = tile; break;
-    case 4: value = tile + 1; break;
-    case 5: value = 2 * tile + 1; break;
-    default: value = check_int(r, 1, max);
-  }
-  return value < 1 ? 1 : value > max ? max : value;
-}
-
-check_fill_kind check_fill(check_rng *r, float *x, size_t n, check_fill_kind kind) {
-  if (kind == CHECK_FILL_ANY) kind = (check_fill_kind)check_int(r, 0, CHECK_FILL_ANY - 1);
-  const cvy_rng values = {
-      .seed = r->rng.seed + 1000003u * (r->next++ + 1), .purpose = CVY_RNG_TEST, .stream = r->rng.stream};
-  for (size_t i = 0; i < n; i++) {
-    const float normal = cvy_rng_normal(&values, i);
-    switch (kind) {
-      case CHECK_FILL_SMALL: x[i] = 1e-4f * normal; break;
-      case CHECK_FILL_LARGE: x[i] = 1e4f * normal; break;
-      case CHECK_FILL_CANCEL: x[i] = i % 2 ? -x[i - 1] * (1.0f + 1e-5f * normal) : normal; break;
-      case CHECK_FILL_OUTLIERS:
-        x[i] = normal * (cvy_rng_u32(&values, i ^ 0x10000000u) % 64 == 0 ? 1000.0f : 1.0f);
-        break;
-      case CHECK_FILL_INTEGERS: x[i] = (float)((int)cvy_rng_below(&values, i, 9) - 4); break;
-      case CHECK_FILL_OFFSET: x[i] = 1000.0f + normal; break;
-      default: x[i] = normal;
-    }
-  }
-  return kind;
+  return case_rng_make(run.seed, stream);
 }
 
 /* ---- memory of a case ---- */
-struct check_block {
-  struct check_block *next;
-};
-
-static void *block(check_device *d, size_t count, size_t elem_bytes) {
-  struct check_block *const b = cvy_calloc(count * elem_bytes + 64, 1);
-  assert_non_null(b);
-  b->next = d->blocks;
-  d->blocks = b;
-  return (char *)b + 64;
-}
-
-float *check_floats(check_device *d, size_t n) { return block(d, n, sizeof(float)); }
-double *check_doubles(check_device *d, size_t n) { return block(d, n, sizeof(double)); }
-
-double *check_to_doubles(check_device *d, const float *x, size_t n) {
-  double *const out = check_doubles(d, n);
-  for (size_t i = 0; i < n; i++) out[i] = x[i];
-  return out;
-}
+float *check_floats(check_device *d, size_t n) { return case_floats(&d->memory, n); }
+double *check_doubles(check_device *d, size_t n) { return case_doubles(&d->memory, n); }
+double *check_to_doubles(check_device *d, const float *x, size_t n) { return case_to_doubles(&d->memory, x, n); }
 
 /* ---- guarded buffers ---- */
-static unsigned char guard_byte(size_t i) { return (unsigned char)(0xa5u ^ (i * 151u) ^ (i >> 8)); }
-
 static check_buffer *buffer_make(check_device *d, const char *name, size_t size_bytes, const void *bytes,
                                  bool constant) {
   assert_true(size_bytes > 0);
   check_buffer *const b = cvy_calloc(1, sizeof *b);
   assert_non_null(b);
-  b->next = d->buffers;
+  *b = (check_buffer){.next = d->buffers, .device = d, .size_bytes = size_bytes, .constant = constant};
   d->buffers = b;
-  b->device = d;
   snprintf(b->name, sizeof b->name, "%s", name);
-  b->size_bytes = size_bytes;
-  const size_t total = GUARD_BYTES + size_bytes + GUARD_BYTES;
-  unsigned char *const image = cvy_calloc(total, 1);
-  assert_non_null(image);
-  for (size_t i = 0; i < total; i++) image[i] = guard_byte(i);
-  if (bytes) memcpy(image + GUARD_BYTES, bytes, size_bytes);
-  else memset(image + GUARD_BYTES, 0xff, size_bytes); /* NaN as float */
-  check_ok(cvy_buffer_create(d->cl, total, &b->whole));
-  check_ok(cvy_buffer_write(d->queue, b->whole, 0, total, image, NULL, NULL));
-  cvy_free(image);
-  check_ok(cvy_buffer_slice(b->whole, GUARD_BYTES, size_bytes, &b->cl));
-  if (constant) {
-    b->content = cvy_calloc(size_bytes, 1);
-    assert_non_null(b->content);
-    memcpy(b->content, bytes, size_bytes);
-  }
+  check_ok(case_guarded_create(d->cl, d->queue, bytes, size_bytes, &b->guarded));
+  b->cl = b->guarded->inside;
   return b;
 }
 
 static check_buffer *matrix_make(check_device *d, const char *name, const float *dense, int rows, int cols, int pitch,
                                  bool constant) {
   assert_true(rows >= 1 && cols >= 1 && pitch >= cols);
-  float *padded = NULL;
-  if (dense) {
-    padded = cvy_calloc((size_t)rows * (size_t)pitch, sizeof *padded);
-    assert_non_null(padded);
-    for (int r = 0; r < rows; r++)
-      memcpy(padded + (size_t)r * (size_t)pitch, dense + (size_t)r * (size_t)cols, (size_t)cols * sizeof *dense);
-  }
+  const float *const padded = dense ? case_pad(&d->memory, dense, (size_t)rows, cols, pitch) : NULL;
   check_buffer *const b = buffer_make(d, name, (size_t)rows * (size_t)pitch * sizeof(float), padded, constant);
-  cvy_free(padded);
   b->rows = rows;
   b->cols = cols;
   b->pitch = pitch;
@@ -232,48 +149,22 @@ void check_download_bytes(check_buffer *b, void *out, size_t size_bytes) {
 const float *check_download(check_buffer *b) {
   assert_true(b->pitch > 0);
   check_device *const d = b->device;
+  char why[200] = "";
   float *const padded = check_floats(d, (size_t)b->rows * (size_t)b->pitch);
-  float *const dense = check_floats(d, (size_t)b->rows * (size_t)b->cols);
   check_download_bytes(b, padded, b->size_bytes);
-  for (int r = 0; r < b->rows; r++) {
-    const float *const row = padded + (size_t)r * (size_t)b->pitch;
-    memcpy(dense + (size_t)r * (size_t)b->cols, row, (size_t)b->cols * sizeof *row);
-    for (int c = b->cols; c < b->pitch; c++)
-      if (!(row[c] == 0.0f))
-        check_fail(d, "%s: padding of row %d, column %d (%d columns, pitch %d) is %g, must be 0", b->name, r, c,
-                   b->cols, b->pitch, (double)row[c]);
-  }
+  const float *const dense = case_unpad(&d->memory, padded, (size_t)b->rows, b->cols, b->pitch, why, sizeof why);
+  if (why[0]) check_fail(d, "%s: %s", b->name, why);
   return dense;
-}
-
-static void buffer_verify(check_buffer *b) {
-  const size_t total = GUARD_BYTES + b->size_bytes + GUARD_BYTES;
-  unsigned char *const image = block(b->device, total, 1);
-  check_ok(cvy_buffer_read(b->device->queue, b->whole, 0, total, image, NULL, NULL));
-  for (size_t i = 0; i < total; i++) {
-    const bool inside = i >= GUARD_BYTES && i < GUARD_BYTES + b->size_bytes;
-    if (!inside && image[i] != guard_byte(i))
-      check_fail(b->device, "%s: byte %lld was written outside of the buffer of %zu bytes", b->name,
-                 (long long)i - GUARD_BYTES, b->size_bytes);
-    if (inside && b->content && image[i] != ((unsigned char *)b->content)[i - GUARD_BYTES])
-      check_fail(b->device, "%s: byte %lld of an input was changed", b->name, (long long)i - GUARD_BYTES);
-  }
 }
 
 static void case_free(check_device *d) {
   for (check_buffer *b = d->buffers, *next; b; b = next) {
     next = b->next;
-    cvy_buffer_destroy(&b->cl);
-    cvy_buffer_destroy(&b->whole);
-    cvy_free(b->content);
+    case_guarded_destroy(&b->guarded);
     cvy_free(b);
   }
-  for (struct check_block *b = d->blocks, *next; b; b = next) {
-    next = b->next;
-    cvy_free(b);
-  }
+  case_memory_free(&d->memory);
   d->buffers = NULL;
-  d->blocks = NULL;
   d->case_text[0] = 0;
 }
 
@@ -292,8 +183,19 @@ bool check_case(check_device *d, const char *format, ...) {
 
 void check_case_end(check_device *d) {
   if (d->cl) check_ok(cvy_queue_finish(d->queue));
-  for (check_buffer *b = d->buffers; b; b = b->next) buffer_verify(b);
+  for (check_buffer *b = d->buffers; b; b = b->next) {
+    char why[200] = "";
+    check_ok(case_guarded_verify(b->guarded, d->queue, b->constant, why, sizeof why));
+    if (why[0]) check_fail(d, "%s: %s", b->name, why);
+  }
   case_free(d);
+}
+
+void check_op(check_device *d, op_case *c) {
+  check_ok(case_run(c, d->cl, d->queue));
+  if (c->why[0]) check_fail(d, "%s", c->why);
+  case_end(c);
+  check_case_end(d);
 }
 
 /* ---- comparisons ---- */
@@ -326,48 +228,17 @@ void check_skip(check_device *d, const char *format, ...) {
   abort();
 }
 
-/* Report of all wrong elements: worst one, and where they lie. wrong(i) by tolerance. */
-static void report(check_device *d, const char *what, const float *got, const double *want, const double *tol,
-                   double factor, const double *mag, size_t rows, int cols) {
-  const size_t n = rows * (size_t)cols;
-  size_t n_wrong = 0, worst = 0, first = 0;
-  double worst_ratio = -1.0;
-  for (size_t i = 0; i < n; i++) {
-    const double bound = tol ? tol[i] : factor * FLT_EPSILON * mag[i] + FLT_MIN;
-    const double err = fabs((double)got[i] - want[i]);
-    const bool both_special = !isfinite(want[i]) && (isnan(want[i]) ? isnan(got[i]) : (double)got[i] == want[i]);
-    if (both_special || (isfinite(got[i]) && err <= bound)) continue;
-    const double ratio = isfinite(err) ? err / (bound > 0 ? bound : DBL_MIN) : INFINITY;
-    if (n_wrong++ == 0) first = i;
-    if (ratio > worst_ratio) worst_ratio = ratio, worst = i;
-  }
-  if (n_wrong == 0) return;
-  const double bound = tol ? tol[worst] : factor * FLT_EPSILON * mag[worst] + FLT_MIN;
-  fprintf(stderr,
-          "  %s: %zu of %zu elements are wrong, first at row %zu, column %zu\n  map ('#' wrong), rows from %zu:\n",
-          what, n_wrong, n, first / (size_t)cols, first % (size_t)cols, first / (size_t)cols);
-  for (size_t r = first / (size_t)cols; r < rows && r < first / (size_t)cols + 8; r++) {
-    fprintf(stderr, "    ");
-    for (int c = 0; c < cols && c < 96; c++) {
-      const size_t i = r * (size_t)cols + (size_t)c;
-      const double b = tol ? tol[i] : factor * FLT_EPSILON * mag[i] + FLT_MIN;
-      fputc(isfinite(got[i]) && fabs((double)got[i] - want[i]) <= b ? '.' : '#', stderr);
-    }
-    fputc('\n', stderr);
-  }
-  check_fail(d, "%s: worst at row %zu, column %zu: got %.9g, want %.9g, error %.3g, bound %.3g", what,
-             worst / (size_t)cols, worst % (size_t)cols, (double)got[worst], want[worst],
-             fabs((double)got[worst] - want[worst]), bound);
-}
-
 void check_close(check_device *d, const char *what, const float *got, const double *want, const double *tol,
                  size_t rows, int cols) {
-  report(d, what, got, want, tol, 0.0, NULL, rows, cols);
+  char why[1600];
+  if (!(case_compare(what, got, want, tol, rows, cols, why, sizeof why) <= 1)) check_fail(d, "%s", why);
 }
 
 void check_close_mag(check_device *d, const char *what, const float *got, const double *want, const double *mag,
                      double factor, size_t rows, int cols) {
-  report(d, what, got, want, NULL, factor, mag, rows, cols);
+  double *const tol = check_doubles(d, rows * (size_t)cols);
+  for (size_t i = 0; i < rows * (size_t)cols; i++) tol[i] = factor * FLT_EPSILON * mag[i] + FLT_MIN;
+  check_close(d, what, got, want, tol, rows, cols);
 }
 
 void check_same(check_device *d, const char *what, const float *got, const float *want, size_t rows, int cols) {

@@ -3,11 +3,11 @@
  *
  *   static void test_relu(check_device *d) {
  *     for (int i = 0; i < 20; i++) {
- *       check_rng r = check_rng_make(d, i);
- *       const int rows = check_edge(&r, 16, 100), c = check_edge(&r, 16, 70), pitch = cvy_pitch_of(c);
+ *       case_rng r = check_rng_make(d, i);
+ *       const int rows = case_edge(&r, 16, 100), c = case_edge(&r, 16, 70), pitch = cvy_pitch_of(c);
  *       if (!check_case(d, "relu rows=%d c=%d", rows, c)) continue;
  *       float *x = check_floats(d, (size_t)rows * c);                   // freed by check_case_end
- *       check_fill(&r, x, (size_t)rows * c, CHECK_FILL_ANY);
+ *       case_fill(&r, x, (size_t)rows * c, CASE_FILL_ANY);
  *       check_buffer *bx = check_input(d, "x", x, rows, c, pitch), *by = check_output(d, "y", rows, c, pitch);
  *       check_ok(cvy_relu_…(…, d->queue, …, bx->cl, by->cl));
  *       check_close(d, "y", check_download(by), want, tol, rows, c);
@@ -36,10 +36,10 @@
 #include <cmocka.h>
 
 #include "src/base/mem.h"
-#include "src/base/rng.h"
 #include "src/base/failure.h"
 #include "src/cl/buffer.h"
 #include "src/cl/opened_device.h"
+#include "src/ref/case.h"
 
 #ifdef NDEBUG
 #error "tests keep their asserts: build without NDEBUG"
@@ -55,7 +55,7 @@ typedef struct check_device {
   /* private */
   char case_text[512];
   check_buffer *buffers;
-  struct check_block *blocks;
+  case_memory memory;
 } check_device;
 
 typedef struct check_test {
@@ -77,6 +77,9 @@ bool check_case(check_device *d, const char *format, ...) __attribute__((format(
  * after each test. */
 void check_case_end(check_device *d);
 
+/* Runs a case of src/ref/cases.h, and ends it: everything about it must be right. */
+void check_op(check_device *d, op_case *c);
+
 /* ---- calls ---- */
 #define check_ok(expr) check_status_is((expr), CVY_OK, NULL, #expr, __FILE__, __LINE__)
 /* Must fail with `code` and log a message that contains `text` (NULL: any). */
@@ -91,31 +94,9 @@ const char *check_log_get(void);
 /* An empty folder, removed with all its content at exit. Borrowed. */
 const char *check_temp_dir(void);
 
-/* ---- random shapes and values ---- */
-typedef struct check_rng {
-  cvy_rng rng;
-  uint64_t next;
-} check_rng;
+/* ---- random shapes and values: src/ref/case.h ---- */
 uint64_t check_seed(void);
-check_rng check_rng_make(const check_device *d, int stream); /* the same on every device */
-int check_int(check_rng *r, int min, int max);               /* both included */
-int check_pick(check_rng *r, const int *values, int n);
-#define CHECK_ONE_OF(r, ...) \
-  check_pick((r), (const int[]){__VA_ARGS__}, (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)))
-/* 1, a prime, tile-1, tile, tile+1, 2*tile+1 or anything, in [1, max]. */
-int check_edge(check_rng *r, int tile, int max);
-
-typedef enum check_fill_kind {
-  CHECK_FILL_NORMAL,   /* N(0,1) */
-  CHECK_FILL_SMALL,    /* around 1e-4 */
-  CHECK_FILL_LARGE,    /* around 1e4 */
-  CHECK_FILL_CANCEL,   /* pairs of nearly opposite values */
-  CHECK_FILL_OUTLIERS, /* N(0,1), one in 64 a thousand times larger */
-  CHECK_FILL_INTEGERS, /* -4 … 4: sums are exact */
-  CHECK_FILL_OFFSET,   /* 1000 + N(0,1): mean much larger than deviation */
-  CHECK_FILL_ANY       /* one of the above */
-} check_fill_kind;
-check_fill_kind check_fill(check_rng *r, float *x, size_t n, check_fill_kind kind); /* returns the kind taken */
+case_rng check_rng_make(const check_device *d, int stream); /* the same on every device */
 /* Zeroed memory of the case, freed by check_case_end. */
 float *check_floats(check_device *d, size_t n);
 double *check_doubles(check_device *d, size_t n);
@@ -126,12 +107,11 @@ struct check_buffer {
   cvy_buffer *cl; /* what the operation gets: a slice with guards on both sides */
   /* private */
   check_device *device;
-  cvy_buffer *whole;
+  case_guarded *guarded;
   char name[32];
   size_t size_bytes;
-  void *content; /* what must be there at the end (inputs), else NULL */
+  bool constant; /* must be as it was at the end */
   int rows, cols, pitch;
-  float *downloaded;
   check_buffer *next;
 };
 /* rows x cols floats (dense on the host) with `pitch` floats per row on the device, padding zero. Must be unchanged at

@@ -32,9 +32,9 @@ static bool check_conv_case(check_device *d, const conv_case *c) {
                     !p->no_backward_data, c->accumulate, (int)c->fill);
 }
 
-static float *filled(check_device *d, check_rng *r, size_t n, check_fill_kind kind) {
+static float *filled(check_device *d, case_rng *r, size_t n, case_fill_kind kind) {
   float *const x = check_floats(d, n);
-  check_fill(r, x, n, kind);
+  case_fill(r, x, n, kind);
   return x;
 }
 
@@ -86,7 +86,7 @@ static void compare(check_device *d, const char *what, const conv_case *c, cvy_c
   if (before)
     for (size_t i = 0; i < rows * (size_t)cols; i++) want[i] += before[i], mag[i] += fabs(before[i]);
   if (factor > 0) spread(mag, samples, rows * (size_t)cols / samples, factor);
-  const bool exact = c->fill == CHECK_FILL_INTEGERS && factor == 0;
+  const bool exact = c->fill == CASE_FILL_INTEGERS && factor == 0;
   const double times = bound_factor(terms) + (tf32 ? TF32_FACTOR : 0.0);
   for (size_t i = 0; i < rows * (size_t)cols; i++) mag[i] += 0.5 * fabs(want[i]) / times;
   check_close_mag(d, what, check_download(got), want, mag, exact ? 0.0 : times, rows, cols);
@@ -113,7 +113,7 @@ static void compare_stats(check_device *d, const conv_case *c, const float *y, c
   check_close(d, "stats", got, want, tol, (size_t)c->n * 2, k);
 }
 
-void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
+void conv_case_run(check_device *d, case_rng *r, const conv_case *c) {
   if (!check_conv_case(d, c)) return;
   const cvy_conv2d_params *const p = &c->p;
   cvy_shape out = {0};
@@ -124,7 +124,7 @@ void conv_case_run(check_device *d, check_rng *r, const conv_case *c) {
   const float *const x = filled(d, r, x_size, c->fill), *const w = filled(d, r, w_size, c->fill),
                      *const dy = filled(d, r, y_size, c->fill);
   float *const bias = filled(d, r, (size_t)k, c->fill);
-  const bool far = check_int(r, 0, 2) == 0;
+  const bool far = case_int(r, 0, 2) == 0;
   for (int i = 0; far && i < k; i++) bias[i] *= 1e4f;
   const float *const residual = filled(d, r, x_size, c->fill);
   const float *const affine = filled(d, r, (size_t)groups * 3 * ch, c->fill);

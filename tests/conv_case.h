@@ -10,13 +10,13 @@ typedef struct conv_case {
   cvy_conv2d_params p;
   int n, group_size;
   bool accumulate;
-  check_fill_kind fill;
+  case_fill_kind fill;
 } conv_case;
 
 /* Forward (with prologue and statistics as in p), backward_weights, and backward_data unless p says not, twice with the
  * same bits, against the reference: each result within the bounds of the algorithm that p.algos or p.choice made it
  * take. Which one that was: conv_case_took, after the run. */
-void conv_case_run(check_device *d, check_rng *r, const conv_case *c);
+void conv_case_run(check_device *d, case_rng *r, const conv_case *c);
 /* Names of the kernels that did each pass of the last case, "" for a pass that was not asked for. */
 const char *conv_case_took(cvy_conv_pass pass);
 

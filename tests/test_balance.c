@@ -158,38 +158,38 @@ static double try_all(const cvy_balance_params *p, int *shares, int device, int 
   return best;
 }
 
-static void make_team(check_rng *r, team *t, int devices, int batch, int ratio) {
+static void make_team(case_rng *r, team *t, int devices, int batch, int ratio) {
   t->p = (cvy_balance_params){.batch = batch, .n_devices = devices, .devices = t->devices};
   for (int i = 0; i < devices; i++) {
-    const int points = check_int(r, 1, POINTS);
-    const double rate = check_int(r, 1, ratio), fixed = CHECK_ONE_OF(r, 0, 0, 1, 5, 40) * rate;
+    const int points = case_int(r, 1, POINTS);
+    const double rate = case_int(r, 1, ratio), fixed = CASE_ONE_OF(r, 0, 0, 1, 5, 40) * rate;
     for (int k = 0, n = 0; k < points; k++) {
-      n += check_int(r, 1, batch / 2 + 1);
+      n += case_int(r, 1, batch / 2 + 1);
       /* 10 % of noise: curves that bend and fall */
-      t->points[i][k] = (cvy_balance_point){n, (fixed + rate * n) * (1 + 1e-3 * check_int(r, -100, 100))};
+      t->points[i][k] = (cvy_balance_point){n, (fixed + rate * n) * (1 + 1e-3 * case_int(r, -100, 100))};
     }
     t->devices[i] = (cvy_balance_device){.points = t->points[i],
                                          .n_points = points,
-                                         .factor = CHECK_ONE_OF(r, 0, 1, 1, 3, 10),
-                                         .cap = CHECK_ONE_OF(r, -1, -1, -1, -1, 0, 1) * check_int(r, 1, batch),
-                                         .multiple = CHECK_ONE_OF(r, 0, 1, 2, 4, 32)};
-    if (check_int(r, 0, 1)) {
-      t->devices[i].exchange_s = check_int(r, 0, batch);
+                                         .factor = CASE_ONE_OF(r, 0, 1, 1, 3, 10),
+                                         .cap = CASE_ONE_OF(r, -1, -1, -1, -1, 0, 1) * case_int(r, 1, batch),
+                                         .multiple = CASE_ONE_OF(r, 0, 1, 2, 4, 32)};
+    if (case_int(r, 0, 1)) {
+      t->devices[i].exchange_s = case_int(r, 0, batch);
       t->devices[i].tail_s = t->devices[i].exchange_s / 4;
-      t->devices[i].stale = check_int(r, 0, 3) == 0;
+      t->devices[i].stale = case_int(r, 0, 3) == 0;
     }
   }
-  if (check_int(r, 0, 1)) t->p.part_s = check_int(r, 0, 5);
-  t->p.group = CHECK_ONE_OF(r, 0, 0, 1, 2, 3, 4);
-  t->p.least = t->p.group > 1 ? 0 : CHECK_ONE_OF(r, 0, 1, 2, 4);
+  if (case_int(r, 0, 1)) t->p.part_s = case_int(r, 0, 5);
+  t->p.group = CASE_ONE_OF(r, 0, 0, 1, 2, 3, 4);
+  t->p.least = t->p.group > 1 ? 0 : CASE_ONE_OF(r, 0, 1, 2, 4);
 }
 
 static void test_brute_force(check_device *d) {
   static team t;
-  check_rng r = check_rng_make(d, 1);
+  case_rng r = check_rng_make(d, 1);
   int fitted = 0;
   for (int round = 0; round < 3000; round++) {
-    const int devices = check_int(&r, 1, 4), batch = check_int(&r, 1, devices > 3 ? 10 : 16);
+    const int devices = case_int(&r, 1, 4), batch = case_int(&r, 1, devices > 3 ? 10 : 16);
     int shares[MOST], all[MOST];
     make_team(&r, &t, devices, batch, 12);
     if (!check_case(d, "brute force round=%d devices=%d batch=%d group=%d least=%d", round, devices, batch, t.p.group,
@@ -216,13 +216,13 @@ static void test_brute_force(check_device *d) {
 /* 1 to 64 devices, speeds up to a million to one. */
 static void test_properties(check_device *d) {
   static team t;
-  check_rng r = check_rng_make(d, 2);
+  case_rng r = check_rng_make(d, 2);
   for (int round = 0; round < 600; round++) {
-    const int devices = check_int(&r, 1, MOST), batch = check_edge(&r, 256, 4096);
+    const int devices = case_int(&r, 1, MOST), batch = case_edge(&r, 256, 4096);
     int shares[MOST], even[MOST], again[MOST];
     cvy_balance_why why[MOST];
-    make_team(&r, &t, devices, batch, CHECK_ONE_OF(&r, 1, 3, 100, 1000000));
-    if (check_int(&r, 0, 1)) t.p.group = CHECK_ONE_OF(&r, 8, 32, 100), t.p.least = 0;
+    make_team(&r, &t, devices, batch, CASE_ONE_OF(&r, 1, 3, 100, 1000000));
+    if (case_int(&r, 0, 1)) t.p.group = CASE_ONE_OF(&r, 8, 32, 100), t.p.least = 0;
     if (!check_case(d, "properties round=%d devices=%d batch=%d group=%d least=%d", round, devices, batch, t.p.group,
                     t.p.least))
       continue;
@@ -264,9 +264,9 @@ static void test_properties(check_device *d) {
 /* A device that becomes faster never makes the step longer, and gets no smaller share where nothing is rounded. */
 static void test_monotone(check_device *d) {
   static team t;
-  check_rng r = check_rng_make(d, 3);
+  case_rng r = check_rng_make(d, 3);
   for (int round = 0; round < 200; round++) {
-    const int devices = check_int(&r, 2, 8), which = check_int(&r, 0, devices - 1);
+    const int devices = case_int(&r, 2, 8), which = case_int(&r, 0, devices - 1);
     int before[MOST], after[MOST];
     make_team(&r, &t, devices, 512, 10);
     for (int i = 0; i < devices; i++) t.devices[i].cap = -1;

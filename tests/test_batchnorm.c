@@ -7,7 +7,7 @@
  *   xhat      <= mean's bound * invstd + |xhat| * invstd's
  *   dbeta     <= K*eps*sum|dm|                        dgamma <= K*eps*sum|dm*xhat| + 2e*invstd*sum|dm|
  * dx follows from its formula. A naive E[x²] - E[x]² is off by eps*mean²/var: a thousand times more than the bound
- * with CHECK_FILL_OFFSET. */
+ * with CASE_FILL_OFFSET. */
 #include <float.h>
 #include <math.h>
 
@@ -23,7 +23,7 @@ typedef struct bn_case {
   bool stats; /* statistics per image are given */
   bool accumulate, accumulate_dresidual;
   int place; /* backward: 0 all apart, 1 dx is dy, 2 dresidual is dy */
-  check_fill_kind fill;
+  case_fill_kind fill;
 } bn_case;
 
 /* Everything in double that a case needs, dense. */
@@ -39,9 +39,9 @@ static int group_of(const bn_truth *t, const bn_case *k, size_t i) {
   return (int)(i / (size_t)t->c / per_image(k)) / t->size_of_group;
 }
 
-static void fill_x(check_rng *r, float *x, size_t n, int c, check_fill_kind kind) {
-  check_fill(r, x, n, kind);
-  if (kind == CHECK_FILL_OFFSET) /* mean 1000, deviation 1e-2 on every second channel */
+static void fill_x(case_rng *r, float *x, size_t n, int c, case_fill_kind kind) {
+  case_fill(r, x, n, kind);
+  if (kind == CASE_FILL_OFFSET) /* mean 1000, deviation 1e-2 on every second channel */
     for (size_t i = 0; i < n; i++)
       if ((i % (size_t)c) % 2) x[i] = 1000.0f + 1e-2f * (x[i] - 1000.0f);
 }
@@ -180,16 +180,16 @@ static void forward(check_device *d, cvy_batchnorm *op, const bn_case *k, const 
   }
 }
 
-static void backward(check_device *d, check_rng *r, cvy_batchnorm *op, const bn_case *k, const bn_truth *t,
+static void backward(check_device *d, case_rng *r, cvy_batchnorm *op, const bn_case *k, const bn_truth *t,
                      const float *x, const float *gamma) {
   const int rows = (int)(t->size / (size_t)t->c), pitch = k->p.x.pitch, groups = (int)t->groups;
   const size_t c = (size_t)t->c;
   float *const y = check_floats(d, t->size), *const dy = check_floats(d, t->size),
                *const saved = check_floats(d, t->groups * 2 * c);
   float *const old = check_floats(d, t->size), *const old_grad = check_floats(d, c);
-  check_fill(r, dy, t->size, k->fill == CHECK_FILL_OFFSET ? CHECK_FILL_NORMAL : k->fill);
-  check_fill(r, old, t->size, CHECK_FILL_INTEGERS);
-  check_fill(r, old_grad, c, CHECK_FILL_INTEGERS);
+  case_fill(r, dy, t->size, k->fill == CASE_FILL_OFFSET ? CASE_FILL_NORMAL : k->fill);
+  case_fill(r, old, t->size, CASE_FILL_INTEGERS);
+  case_fill(r, old_grad, c, CASE_FILL_INTEGERS);
   unsigned char *const mask = (unsigned char *)check_floats(d, t->size);
   float *const affine = check_floats(d, t->groups * 3 * c);
   for (size_t at = 0; at < t->groups * c; at++) {
@@ -275,7 +275,7 @@ static void backward(check_device *d, check_rng *r, cvy_batchnorm *op, const bn_
     check_same(d, "dresidual", check_download(dresidual), want, (size_t)rows, t->c);
   }
   /* The gradient of a bias in front is 0 up to rounding (1e-5 of the terms' sum). */
-  for (size_t ch = 0; k->fill == CHECK_FILL_NORMAL && t->groups == 1 && ch < c; ch++) {
+  for (size_t ch = 0; k->fill == CASE_FILL_NORMAL && t->groups == 1 && ch < c; ch++) {
     double total = 0, mag = 0;
     for (size_t i = ch; i < t->size; i += c) {
       total += got[i];
@@ -286,14 +286,14 @@ static void backward(check_device *d, check_rng *r, cvy_batchnorm *op, const bn_
   }
 }
 
-static void run_case(check_device *d, check_rng *r, const bn_case *k) {
+static void run_case(check_device *d, case_rng *r, const bn_case *k) {
   const size_t size = (size_t)k->n * per_image(k) * (size_t)k->p.x.c;
   float *const x = check_floats(d, size), *const residual = k->p.residual ? check_floats(d, size) : NULL;
   float *const gamma = check_floats(d, (size_t)k->p.x.c), *const beta = check_floats(d, (size_t)k->p.x.c);
   fill_x(r, x, size, k->p.x.c, k->fill);
-  if (residual) check_fill(r, residual, size, k->fill == CHECK_FILL_OFFSET ? CHECK_FILL_NORMAL : k->fill);
-  check_fill(r, gamma, (size_t)k->p.x.c, CHECK_FILL_NORMAL);
-  check_fill(r, beta, (size_t)k->p.x.c, CHECK_FILL_NORMAL);
+  if (residual) case_fill(r, residual, size, k->fill == CASE_FILL_OFFSET ? CASE_FILL_NORMAL : k->fill);
+  case_fill(r, gamma, (size_t)k->p.x.c, CASE_FILL_NORMAL);
+  case_fill(r, beta, (size_t)k->p.x.c, CASE_FILL_NORMAL);
   const bn_truth t = make_truth(d, k, x, residual, gamma, beta);
   cvy_batchnorm *op = NULL;
   check_ok(cvy_batchnorm_create(d->cl, &k->p, &op));
@@ -314,28 +314,28 @@ static bool named(check_device *d, const bn_case *k, int number) {
 
 static void test_shapes(check_device *d) {
   for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 240 : getenv("CVY_TEST_OCLGRIND") ? 16 : 64); i++) {
-    check_rng r = check_rng_make(d, i);
-    const int c = check_edge(&r, 16, 70), n = check_int(&r, 1, 9);
+    case_rng r = check_rng_make(d, i);
+    const int c = case_edge(&r, 16, 70), n = case_int(&r, 1, 9);
     bn_case k = {.n = n,
-                 .batch = n + check_int(&r, 0, 20),
+                 .batch = n + case_int(&r, 0, 20),
                  .stats = i % 3 == 0,
                  .accumulate = i % 5 == 0,
-                 .fill = i % 4 == 0 ? CHECK_FILL_OFFSET
-                                    : (check_fill_kind)CHECK_ONE_OF(&r, CHECK_FILL_NORMAL, CHECK_FILL_SMALL,
-                                                                    CHECK_FILL_LARGE, CHECK_FILL_CANCEL,
-                                                                    CHECK_FILL_OUTLIERS, CHECK_FILL_INTEGERS)};
+                 .fill = i % 4 == 0
+                             ? CASE_FILL_OFFSET
+                             : (case_fill_kind)CASE_ONE_OF(&r, CASE_FILL_NORMAL, CASE_FILL_SMALL, CASE_FILL_LARGE,
+                                                           CASE_FILL_CANCEL, CASE_FILL_OUTLIERS, CASE_FILL_INTEGERS)};
     const int pitch = c <= 4 && i % 2 ? cvy_input_pitch_of(c) : i % 11 == 0 ? c : cvy_pitch_of(c);
-    k.p = (cvy_batchnorm_params){.n_max = n + check_int(&r, 0, 2),
-                                 .x = {check_edge(&r, 4, 17), check_edge(&r, 4, 17), c, pitch},
+    k.p = (cvy_batchnorm_params){.n_max = n + case_int(&r, 0, 2),
+                                 .x = {case_edge(&r, 4, 17), case_edge(&r, 4, 17), c, pitch},
                                  .eps = 1e-5f,
-                                 .relu = check_int(&r, 0, 1),
-                                 .residual = check_int(&r, 0, 1)};
-    k.p.deferred = !k.p.residual && check_int(&r, 0, 1);
-    k.group_size = i % 2 ? 0 : check_int(&r, 1, n + 2);
+                                 .relu = case_int(&r, 0, 1),
+                                 .residual = case_int(&r, 0, 1)};
+    k.p.deferred = !k.p.residual && case_int(&r, 0, 1);
+    k.group_size = i % 2 ? 0 : case_int(&r, 1, n + 2);
     const int size = k.group_size == 0 || k.group_size > n ? n : k.group_size, last = n - (n - 1) / size * size;
     if ((size_t)last * per_image(&k) < 2) k.p.x.h = 2;
-    k.place = check_int(&r, 0, k.p.residual ? 2 : 1);
-    k.accumulate_dresidual = k.p.residual && k.place != 2 && check_int(&r, 0, 1);
+    k.place = case_int(&r, 0, k.p.residual ? 2 : 1);
+    k.accumulate_dresidual = k.p.residual && k.place != 2 && case_int(&r, 0, 1);
     if (named(d, &k, i)) run_case(d, &r, &k);
   }
 }
@@ -350,13 +350,13 @@ static void test_fixed(check_device *d) {
       {1, 1, 301, 1, 1, 0},   {33, 2, 3, 48, 48, 7},
   };
   for (int i = 0; i < 2 * (int)(sizeof cases / sizeof *cases); i++) {
-    check_rng r = check_rng_make(d, 3000 + i);
+    case_rng r = check_rng_make(d, 3000 + i);
     const int at = i / 2;
     bn_case k = {.n = cases[at].n,
                  .group_size = cases[at].group,
                  .batch = cases[at].n,
                  .stats = i % 2,
-                 .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_OFFSET};
+                 .fill = i % 2 ? CASE_FILL_NORMAL : CASE_FILL_OFFSET};
     k.p = (cvy_batchnorm_params){.n_max = k.n,
                                  .x = {cases[at].h, cases[at].w, cases[at].c, cases[at].pitch},
                                  .eps = 1e-5f,
@@ -371,11 +371,11 @@ static void test_fixed(check_device *d) {
 
 static void test_inference(check_device *d) {
   for (int i = 0; i < 20; i++) {
-    check_rng r = check_rng_make(d, 4000 + i);
-    const int n = check_int(&r, 1, 9), c = check_edge(&r, 16, 70),
+    case_rng r = check_rng_make(d, 4000 + i);
+    const int n = case_int(&r, 1, 9), c = case_edge(&r, 16, 70),
               pitch = c <= 4 && i % 2 ? cvy_input_pitch_of(c) : cvy_pitch_of(c);
     const cvy_batchnorm_params p = {.n_max = n,
-                                    .x = {check_edge(&r, 4, 17), check_edge(&r, 4, 17), c, pitch},
+                                    .x = {case_edge(&r, 4, 17), case_edge(&r, 4, 17), c, pitch},
                                     .eps = 1e-3f,
                                     .relu = i % 2,
                                     .residual = i % 4 > 1,
@@ -389,11 +389,11 @@ static void test_inference(check_device *d) {
     float *const x = check_floats(d, size), *const residual = check_floats(d, size),
                  *const gamma = check_floats(d, (size_t)c);
     float *const beta = check_floats(d, (size_t)c), *const running = check_floats(d, 2 * (size_t)c);
-    check_fill(&r, x, size, CHECK_FILL_ANY);
-    check_fill(&r, residual, size, CHECK_FILL_ANY);
-    check_fill(&r, gamma, (size_t)c, CHECK_FILL_NORMAL);
-    check_fill(&r, beta, (size_t)c, CHECK_FILL_NORMAL);
-    check_fill(&r, running, 2 * (size_t)c, CHECK_FILL_NORMAL);
+    case_fill(&r, x, size, CASE_FILL_ANY);
+    case_fill(&r, residual, size, CASE_FILL_ANY);
+    case_fill(&r, gamma, (size_t)c, CASE_FILL_NORMAL);
+    case_fill(&r, beta, (size_t)c, CASE_FILL_NORMAL);
+    case_fill(&r, running, 2 * (size_t)c, CASE_FILL_NORMAL);
     for (int j = c; j < 2 * c; j++) running[j] = fabsf(running[j]);
     double *const want = check_doubles(d, size), *const tol = check_doubles(d, size);
     ref_batchnorm_inference(&p, n, check_to_doubles(d, x, size),
@@ -432,13 +432,13 @@ static void test_inference(check_device *d) {
 static void test_digits(check_device *d) {
   enum { N = 64, HW = 49, C = 16 };
   if (getenv("CVY_TEST_OCLGRIND") || !check_case(d, "digits")) return;
-  check_rng r = check_rng_make(d, 6000);
+  case_rng r = check_rng_make(d, 6000);
   const bn_case k = {
       .p = {.n_max = N, .x = {7, 7, C, 16}, .eps = 1e-5f, .deferred = true}, .n = N, .batch = N, .stats = true};
   float *const x = check_floats(d, N * HW * C), gamma[C], beta[C];
-  check_fill(&r, x, N * HW * C, CHECK_FILL_NORMAL);
-  check_fill(&r, gamma, C, CHECK_FILL_NORMAL);
-  check_fill(&r, beta, C, CHECK_FILL_NORMAL);
+  case_fill(&r, x, N * HW * C, CASE_FILL_NORMAL);
+  case_fill(&r, gamma, C, CASE_FILL_NORMAL);
+  case_fill(&r, beta, C, CASE_FILL_NORMAL);
   for (size_t i = 0; i < N * HW * C; i++) x[i] += 1000.0f * powf(1.25f, (float)(i % C));
   const bn_truth t = make_truth(d, &k, x, NULL, gamma, beta);
   double *const tol = check_doubles(d, t.size);
@@ -497,11 +497,11 @@ static void test_reference(check_device *d) {
   enum { N = 3, H = 2, W = 3, C = 2, SIZE = N * H * W * C, N_ALL = 2 * SIZE + 2 * C };
   const cvy_batchnorm_params p = {.n_max = N, .x = {H, W, C, C}, .eps = 1e-5f, .relu = true, .residual = true};
   const double h = 1e-5;
-  check_rng r = check_rng_make(d, 5000);
+  case_rng r = check_rng_make(d, 5000);
   float start[N_ALL], dy_float[SIZE];
   double all[N_ALL], dy[SIZE], y[SIZE], up[SIZE], down[SIZE], grad[N_ALL]; /* x, residual, gamma, beta */
-  check_fill(&r, start, N_ALL, CHECK_FILL_NORMAL);
-  check_fill(&r, dy_float, SIZE, CHECK_FILL_NORMAL);
+  case_fill(&r, start, N_ALL, CASE_FILL_NORMAL);
+  case_fill(&r, dy_float, SIZE, CASE_FILL_NORMAL);
   for (int i = 0; i < N_ALL; i++) all[i] = start[i];
   for (int i = 0; i < SIZE; i++) dy[i] = dy_float[i];
   double *const x = all, *const residual = all + SIZE, *const gamma = all + 2 * SIZE, *const beta = gamma + C;

@@ -40,7 +40,7 @@ typedef struct parts_case {
   cvy_batchnorm_params p; /* n_max: of the largest part */
   int n_parts, samples[MOST_PARTS], batch;
   bool stats;
-  check_fill_kind fill;
+  case_fill_kind fill;
 } parts_case;
 
 /* Dense values of the whole batch and their truth. */
@@ -50,7 +50,7 @@ typedef struct whole {
   double *y, *saved, *s, *dx, *dm, *dgamma, *dbeta;
 } whole;
 
-static whole make_whole(check_device *d, check_rng *r, const parts_case *k) {
+static whole make_whole(check_device *d, case_rng *r, const parts_case *k) {
   whole w = {.c = (size_t)k->p.x.c, .hw = (size_t)k->p.x.h * (size_t)k->p.x.w};
   w.size = (size_t)k->batch * w.hw * w.c;
   w.x = check_floats(d, w.size);
@@ -58,14 +58,14 @@ static whole make_whole(check_device *d, check_rng *r, const parts_case *k) {
   w.dy = check_floats(d, w.size);
   w.gamma = check_floats(d, w.c);
   w.beta = check_floats(d, w.c);
-  check_fill(r, w.x, w.size, k->fill);
+  case_fill(r, w.x, w.size, k->fill);
   /* images far apart from each other: parts have other means than the batch */
   for (size_t i = 0; i < w.size; i++)
-    w.x[i] += (float)(i / (w.hw * w.c) % 3) * (k->fill == CHECK_FILL_OFFSET ? 1.0f : 2.0f);
-  check_fill(r, w.residual, w.size, CHECK_FILL_NORMAL);
-  check_fill(r, w.dy, w.size, CHECK_FILL_NORMAL);
-  check_fill(r, w.gamma, w.c, CHECK_FILL_NORMAL);
-  check_fill(r, w.beta, w.c, CHECK_FILL_NORMAL);
+    w.x[i] += (float)(i / (w.hw * w.c) % 3) * (k->fill == CASE_FILL_OFFSET ? 1.0f : 2.0f);
+  case_fill(r, w.residual, w.size, CASE_FILL_NORMAL);
+  case_fill(r, w.dy, w.size, CASE_FILL_NORMAL);
+  case_fill(r, w.gamma, w.c, CASE_FILL_NORMAL);
+  case_fill(r, w.beta, w.c, CASE_FILL_NORMAL);
   w.y = check_doubles(d, w.size);
   w.saved = check_doubles(d, 2 * w.c);
   w.s = check_doubles(d, 2 * w.c);
@@ -134,7 +134,7 @@ static part_memory make_part(check_device *d, const parts_case *k, const whole *
   return m;
 }
 
-static void run_case(check_device *d, check_rng *r, const parts_case *k) {
+static void run_case(check_device *d, case_rng *r, const parts_case *k) {
   const whole w = make_whole(d, r, k);
   const int pitch = k->p.x.pitch, c = (int)w.c;
   cvy_batchnorm *op = NULL;
@@ -205,7 +205,7 @@ static void run_case(check_device *d, check_rng *r, const parts_case *k) {
       dbeta[j] += two[j];
     }
   }
-  const double bound = k->fill == CHECK_FILL_OFFSET ? 2e-3 : 1e-5; /* x has 1e3 * eps/2 = 6e-5 of a deviation */
+  const double bound = k->fill == CASE_FILL_OFFSET ? 2e-3 : 1e-5; /* x has 1e3 * eps/2 = 6e-5 of a deviation */
   check_relative_l2(d, "dx", dx, w.dx, w.size, bound);
   check_relative_l2(d, "dgamma", dgamma, w.dgamma, w.c, bound);
   check_relative_l2(d, "dbeta", dbeta, w.dbeta, w.c, bound);
@@ -216,22 +216,22 @@ static void run_case(check_device *d, check_rng *r, const parts_case *k) {
 
 static void test_shapes(check_device *d) {
   for (int i = 0; i < (getenv("CVY_TEST_OCLGRIND") ? 8 : 48); i++) {
-    check_rng r = check_rng_make(d, i);
-    const int c = check_edge(&r, 16, 70);
-    parts_case k = {.n_parts = check_int(&r, 1, MOST_PARTS),
+    case_rng r = check_rng_make(d, i);
+    const int c = case_edge(&r, 16, 70);
+    parts_case k = {.n_parts = case_int(&r, 1, MOST_PARTS),
                     .stats = i % 3 == 0,
-                    .fill = i % 4 == 1 ? CHECK_FILL_OFFSET : CHECK_FILL_NORMAL};
+                    .fill = i % 4 == 1 ? CASE_FILL_OFFSET : CASE_FILL_NORMAL};
     for (int j = 0; j < k.n_parts; j++) {
-      k.samples[j] = check_int(&r, 1, 7);
+      k.samples[j] = case_int(&r, 1, 7);
       k.batch += k.samples[j];
       if (k.samples[j] > k.p.n_max) k.p.n_max = k.samples[j];
     }
     const int n_max = k.p.n_max;
     k.p = (cvy_batchnorm_params){.n_max = n_max,
-                                 .x = {check_edge(&r, 4, 9), check_edge(&r, 4, 9), c, cvy_pitch_of(c)},
+                                 .x = {case_edge(&r, 4, 9), case_edge(&r, 4, 9), c, cvy_pitch_of(c)},
                                  .eps = 1e-5f,
-                                 .relu = check_int(&r, 0, 1),
-                                 .residual = check_int(&r, 0, 1)};
+                                 .relu = case_int(&r, 0, 1),
+                                 .residual = case_int(&r, 0, 1)};
     k.p.deferred = !k.p.residual && i % 2;
     if (k.batch * k.p.x.h * k.p.x.w < 8) k.p.x.h = 8; /* with very few values the gradients cancel */
     if (!check_case(d, "parts number=%d n=%d,%d,%d,%d h=%d w=%d c=%d relu=%d residual=%d deferred=%d stats=%d fill=%d",
@@ -256,7 +256,7 @@ static void test_fixed(check_device *d) {
        .stats = true},
       {.p = {.n_max = 7, .x = {1, 1, 20, 32}, .eps = 1e-5f}, .n_parts = 4, .samples = {1, 1, 7, 1}, .batch = 10}};
   for (int i = 0; i < 3; i++) {
-    check_rng r = check_rng_make(d, 1000 + i);
+    case_rng r = check_rng_make(d, 1000 + i);
     if (check_case(d, "fixed %d", i)) run_case(d, &r, &cases[i]);
   }
 }

@@ -30,13 +30,13 @@ static void test_memory(check_device *d) {
   check_ok(cvy_kernel_create(d->cl, "bench", "bench_write", NULL, 0, &write));
   check_ok(cvy_kernel_create(d->cl, "bench", "bench_copy", NULL, 0, &copy));
   for (int i = 0; i < (getenv("CVY_TEST_OCLGRIND") ? 4 : 16); i++) {
-    check_rng r = check_rng_make(d, i);
-    const int n_vec = check_edge(&r, 64, getenv("CVY_TEST_OCLGRIND") ? 700 : 5000), groups = check_int(&r, 1, 7);
+    case_rng r = check_rng_make(d, i);
+    const int n_vec = case_edge(&r, 64, getenv("CVY_TEST_OCLGRIND") ? 700 : 5000), groups = case_int(&r, 1, 7);
     if (!check_case(d, "memory vectors=%d groups=%d", n_vec, groups)) continue;
     const geometry g = geometry_of(d, n_vec, groups);
     const int n = n_vec * g.vec, sums = groups * g.items * g.vec;
     float *const x = check_floats(d, (size_t)n), *const value = check_floats(d, (size_t)n);
-    check_fill(&r, x, (size_t)n, CHECK_FILL_INTEGERS);
+    case_fill(&r, x, (size_t)n, CASE_FILL_INTEGERS);
     for (int k = 0; k < n; k++) value[k] = 1.5f;
     check_buffer *const bx = check_input(d, "x", x, 1, n, n), *const by = check_output(d, "y", 1, n, n);
     check_buffer *const bz = check_output(d, "z", 1, n, n), *const out = check_output(d, "out", 1, sums, sums);

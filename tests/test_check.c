@@ -12,12 +12,12 @@
 static void broken_guard_after(check_device *d) {
   check_case(d, "guard after");
   check_buffer *const b = check_output(d, "y", 3, 5, 16);
-  check_ok(cvy_buffer_fill(d->queue, b->whole, 4096 + 3 * 16 * 4, 4, 0));
+  check_ok(cvy_buffer_fill(d->queue, b->guarded->whole, 4096 + 3 * 16 * 4, 4, 0));
   check_case_end(d);
 }
 static void broken_guard_before(check_device *d) {
   check_buffer *const b = check_output(d, "y", 3, 5, 16);
-  check_ok(cvy_buffer_fill(d->queue, b->whole, 4096 - 4, 4, 0));
+  check_ok(cvy_buffer_fill(d->queue, b->guarded->whole, 4096 - 4, 4, 0));
 }
 static void broken_input(check_device *d) {
   const float x[2] = {1, 2};
@@ -186,17 +186,17 @@ static void test_broken(check_device *d) {
 }
 
 static void test_random(check_device *d) {
-  check_rng r = check_rng_make(d, 1), again = check_rng_make(d, 1), other = check_rng_make(d, 2);
+  case_rng r = check_rng_make(d, 1), again = check_rng_make(d, 1), other = check_rng_make(d, 2);
   int same = 0, seen[5] = {0};
   for (int i = 0; i < 1000; i++) {
-    const int a = check_int(&r, -3, 1000000);
-    assert_int_equal(a, check_int(&again, -3, 1000000));
-    same += a == check_int(&other, -3, 1000000);
+    const int a = case_int(&r, -3, 1000000);
+    assert_int_equal(a, case_int(&again, -3, 1000000));
+    same += a == case_int(&other, -3, 1000000);
     assert_true(a >= -3 && a <= 1000000);
-    const int e = check_edge(&r, 16, 40);
+    const int e = case_edge(&r, 16, 40);
     assert_true(e >= 1 && e <= 40);
-    check_edge(&again, 16, 40);
-    check_edge(&other, 16, 40);
+    case_edge(&again, 16, 40);
+    case_edge(&other, 16, 40);
     seen[0] |= e == 1, seen[1] |= e == 15, seen[2] |= e == 16, seen[3] |= e == 17, seen[4] |= e == 33;
   }
   assert_true(same < 5);
@@ -204,20 +204,20 @@ static void test_random(check_device *d) {
   enum { N = 4096 };
   float *const x = check_floats(d, N);
   static const struct {
-    check_fill_kind kind;
+    case_fill_kind kind;
     float low, high;
   } largest[] = {
-      {CHECK_FILL_NORMAL, 3, 6},         {CHECK_FILL_SMALL, 3e-4f, 6e-4f}, {CHECK_FILL_LARGE, 3e4f, 6e4f},
-      {CHECK_FILL_OUTLIERS, 1000, 6000}, {CHECK_FILL_INTEGERS, 4, 4},      {CHECK_FILL_OFFSET, 1003, 1006},
-      {CHECK_FILL_CANCEL, 3, 6},
+      {CASE_FILL_NORMAL, 3, 6},         {CASE_FILL_SMALL, 3e-4f, 6e-4f}, {CASE_FILL_LARGE, 3e4f, 6e4f},
+      {CASE_FILL_OUTLIERS, 1000, 6000}, {CASE_FILL_INTEGERS, 4, 4},      {CASE_FILL_OFFSET, 1003, 1006},
+      {CASE_FILL_CANCEL, 3, 6},
   };
   for (size_t k = 0; k < sizeof largest / sizeof *largest; k++) {
-    assert_int_equal(check_fill(&r, x, N, largest[k].kind), largest[k].kind);
+    assert_int_equal(case_fill(&r, x, N, largest[k].kind), largest[k].kind);
     float most = 0;
     for (int i = 0; i < N; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
     assert_true(most >= largest[k].low && most <= largest[k].high);
   }
-  assert_true(check_fill(&r, x, N, CHECK_FILL_ANY) < CHECK_FILL_ANY);
+  assert_true(case_fill(&r, x, N, CASE_FILL_ANY) < CASE_FILL_ANY);
   const double *const doubles = check_to_doubles(d, x, N);
   for (int i = 0; i < N; i++) assert_true(doubles[i] == (double)x[i]);
 }

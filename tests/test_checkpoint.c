@@ -40,18 +40,18 @@ static model make_model(int filters) {
   m.w = cvy_calloc(m.layout->n_floats, sizeof(float));
   m.v = cvy_calloc(m.layout->n_floats, sizeof(float));
   m.running = cvy_calloc(m.layout->n_running_floats, sizeof(float));
-  check_rng r = check_rng_make(NULL, 1);
+  case_rng r = check_rng_make(NULL, 1);
   float dense[64];
   for (int i = 0; i < m.layout->n_params; i++) {
     assert_true(m.layout->params[i].elems <= 64);
-    check_fill(&r, dense, 64, CHECK_FILL_NORMAL);
+    case_fill(&r, dense, 64, CASE_FILL_NORMAL);
     cvy_param_to_flat(&m.layout->params[i], dense, m.w);
-    check_fill(&r, dense, 64, CHECK_FILL_SMALL);
+    case_fill(&r, dense, 64, CASE_FILL_SMALL);
     cvy_param_to_flat(&m.layout->params[i], dense, m.v);
   }
   const cvy_running *const b = &m.layout->running[0];
-  check_fill(&r, m.running + b->offset, (size_t)b->c, CHECK_FILL_NORMAL);
-  check_fill(&r, m.running + b->offset + b->pitch, (size_t)b->c, CHECK_FILL_LARGE);
+  case_fill(&r, m.running + b->offset, (size_t)b->c, CASE_FILL_NORMAL);
+  case_fill(&r, m.running + b->offset + b->pitch, (size_t)b->c, CASE_FILL_LARGE);
   return m;
 }
 
@@ -269,9 +269,9 @@ static void test_fuzz(check_device *d) {
     write_bytes(path, content, cut);
     check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT, path);
   }
-  check_rng r = check_rng_make(d, 2);
+  case_rng r = check_rng_make(d, 2);
   for (int i = 0; i < 4000; i++) {
-    const int bit = check_int(&r, 0, (int)size * 8 - 1);
+    const int bit = case_int(&r, 0, (int)size * 8 - 1);
     content[bit / 8] = (char)(content[bit / 8] ^ 1 << bit % 8);
     write_bytes(path, content, size);
     check_log_clear();

@@ -85,13 +85,13 @@ static void test_random(check_device *d) {
   cvy_compress *op;
   check_ok(cvy_compress_create(d->cl, &op));
   for (int i = 0; i < (int)(sizeof sizes / sizeof *sizes); i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     const size_t n = (size_t)sizes[i];
     if (!check_case(d, "random n=%d", sizes[i])) continue;
     float *const g = check_floats(d, n), *const rest = check_floats(d, n), *const rest0 = check_floats(d, n);
     uint16_t *const packed = (uint16_t *)check_floats(d, n);
     for (int step = 0; step < 3; step++) {
-      check_fill(&r, g, n, CHECK_FILL_ANY);
+      case_fill(&r, g, n, CASE_FILL_ANY);
       memcpy(rest0, rest, n * sizeof *rest);
       compress(d, op, n, g, rest, packed);
       compare(d, n, g, rest0, rest, packed);
@@ -107,13 +107,13 @@ static void test_nothing_lost(check_device *d) {
   enum { N = 16 * 33, STEPS = 20 };
   cvy_compress *op;
   check_ok(cvy_compress_create(d->cl, &op));
-  check_rng r = check_rng_make(d, 1);
+  case_rng r = check_rng_make(d, 1);
   if (check_case(d, "nothing lost")) {
     float *const g = check_floats(d, N), *const rest = check_floats(d, N);
     double *const all = check_doubles(d, N), *const crossed = check_doubles(d, N), *const plain = check_doubles(d, N);
     uint16_t *const packed = (uint16_t *)check_floats(d, N);
     for (int step = 0; step < STEPS; step++) {
-      check_fill(&r, g, N, CHECK_FILL_INTEGERS);
+      case_fill(&r, g, N, CASE_FILL_INTEGERS);
       for (int i = 0; i < N; i++) {
         g[i] = 1000 * g[i] + (float)(i % 17);
         all[i] += (double)g[i];

@@ -15,9 +15,9 @@ enum { RANDOM_CASES = 24, MOST_WORK = 300000 }; /* multiply-adds of a pass */
 
 static double most_work(void) { return conv_in_oclgrind() ? MOST_WORK / 10 : MOST_WORK; }
 
-static float *filled(check_device *d, check_rng *r, size_t n, check_fill_kind kind) {
+static float *filled(check_device *d, case_rng *r, size_t n, case_fill_kind kind) {
   float *const x = check_floats(d, n);
-  check_fill(r, x, n, kind);
+  case_fill(r, x, n, kind);
   return x;
 }
 
@@ -31,7 +31,7 @@ static bool is_direct_cpu(const conv_case *c, cvy_conv_pass pass, const char *to
 }
 
 /* Runs it and wants direct's kernels for the tested shape of kernels in all passes. */
-static void run_case(check_device *d, check_rng *r, const conv_case *c) {
+static void run_case(check_device *d, case_rng *r, const conv_case *c) {
   conv_case_run(d, r, c);
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
     const char *const took = conv_case_took((cvy_conv_pass)pass);
@@ -44,8 +44,8 @@ static void run_case(check_device *d, check_rng *r, const conv_case *c) {
 /* ---- shapes ---- */
 
 /* Pitches that the kernels of this run take; for SIMT any. */
-static void choose_pitches(const check_device *d, check_rng *r, cvy_conv2d_params *p) {
-  const int more_x = check_int(r, 0, 3), more_y = check_int(r, 0, 3);
+static void choose_pitches(const check_device *d, case_rng *r, cvy_conv2d_params *p) {
+  const int more_x = case_int(r, 0, 3), more_y = case_int(r, 0, 3);
   if (d->cpu_shaped) {
     p->y_pitch = cvy_pitch_of(p->k) + (more_y == 3 ? 16 : 0);
     p->x.pitch = p->no_backward_data ? cvy_input_pitch_of(p->x.c) : cvy_pitch_of(p->x.c) + (more_x == 3 ? 16 : 0);
@@ -56,37 +56,37 @@ static void choose_pitches(const check_device *d, check_rng *r, cvy_conv2d_param
   }
 }
 
-static conv_case random_case(const check_device *d, check_rng *r) {
+static conv_case random_case(const check_device *d, case_rng *r) {
   conv_case c = {0};
   cvy_conv2d_params *const p = &c.p;
   cvy_shape out;
   do {
-    *p = (cvy_conv2d_params){.x = {.h = check_edge(r, 7, 20),
-                                   .w = check_edge(r, 14, 30),
-                                   .c = CHECK_ONE_OF(r, 1, 1, 2, 3, 3, 4, 7, 16, 17, 20, 31, 33, 50, 64, 65)},
-                             .k = CHECK_ONE_OF(r, 1, 3, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80),
-                             .r = CHECK_ONE_OF(r, 1, 1, 2, 3, 3, 3, 5, 7),
-                             .s = CHECK_ONE_OF(r, 1, 1, 2, 3, 3, 3, 5, 7),
-                             .stride_h = CHECK_ONE_OF(r, 1, 1, 1, 2, 2, 3, 4),
-                             .stride_w = CHECK_ONE_OF(r, 1, 1, 1, 2, 2, 3, 4),
-                             .pad_h = CHECK_ONE_OF(r, 0, 1, 1, 2, 3),
-                             .pad_w = CHECK_ONE_OF(r, 0, 1, 1, 2, 3),
+    *p = (cvy_conv2d_params){.x = {.h = case_edge(r, 7, 20),
+                                   .w = case_edge(r, 14, 30),
+                                   .c = CASE_ONE_OF(r, 1, 1, 2, 3, 3, 4, 7, 16, 17, 20, 31, 33, 50, 64, 65)},
+                             .k = CASE_ONE_OF(r, 1, 3, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80),
+                             .r = CASE_ONE_OF(r, 1, 1, 2, 3, 3, 3, 5, 7),
+                             .s = CASE_ONE_OF(r, 1, 1, 2, 3, 3, 3, 5, 7),
+                             .stride_h = CASE_ONE_OF(r, 1, 1, 1, 2, 2, 3, 4),
+                             .stride_w = CASE_ONE_OF(r, 1, 1, 1, 2, 2, 3, 4),
+                             .pad_h = CASE_ONE_OF(r, 0, 1, 1, 2, 3),
+                             .pad_w = CASE_ONE_OF(r, 0, 1, 1, 2, 3),
                              .n_max = 1};
     p->x.pitch = p->x.c, p->y_pitch = p->k;
   } while (p->x.h + 2 * p->pad_h < p->r || p->x.w + 2 * p->pad_w < p->s || conv_case_work(p, 1) > most_work());
   check_ok(cvy_conv2d_output_shape(p, &out));
   const int most = (int)(most_work() / conv_case_work(p, 1));
-  c.n = check_edge(r, 7, most < 40 ? most : 40);
-  p->n_max = c.n + CHECK_ONE_OF(r, 0, 0, 1, 30);
-  p->bias = check_int(r, 0, 1);
-  p->prologue = check_int(r, 0, 1) ? check_int(r, 1, 7) : 0;
-  p->stats = check_int(r, 0, 1);
-  p->no_backward_data = check_int(r, 0, 3) == 0;
+  c.n = case_edge(r, 7, most < 40 ? most : 40);
+  p->n_max = c.n + CASE_ONE_OF(r, 0, 0, 1, 30);
+  p->bias = case_int(r, 0, 1);
+  p->prologue = case_int(r, 0, 1) ? case_int(r, 1, 7) : 0;
+  p->stats = case_int(r, 0, 1);
+  p->no_backward_data = case_int(r, 0, 3) == 0;
   p->algos = direct_only;
   choose_pitches(d, r, p);
-  c.group_size = p->prologue & CVY_CONV_SCALE ? CHECK_ONE_OF(r, 0, 1, 2, 3, 100) : 0;
-  c.accumulate = check_int(r, 0, 1);
-  c.fill = (check_fill_kind)check_int(r, 0, CHECK_FILL_ANY - 1);
+  c.group_size = p->prologue & CVY_CONV_SCALE ? CASE_ONE_OF(r, 0, 1, 2, 3, 100) : 0;
+  c.accumulate = case_int(r, 0, 1);
+  c.fill = (case_fill_kind)case_int(r, 0, CASE_FILL_ANY - 1);
   return c;
 }
 
@@ -95,7 +95,7 @@ static void test_random(check_device *d) {
   const int some = (d->cpu_shaped ? RANDOM_CASES : RANDOM_CASES / 2) / (conv_in_oclgrind() ? 2 : 1);
   const int cases = getenv("CVY_TEST_FULL") ? 10 * RANDOM_CASES : some;
   for (int i = 0; i < cases; i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     const conv_case c = random_case(d, &r);
     run_case(d, &r, &c);
   }
@@ -128,7 +128,7 @@ static void test_layers(check_device *d) {
       {1, 257, 257, 2, 16, 3, 257, 257, 1, 0, false}, /* more taps than there may be work-groups */
   };
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
-    check_rng r = check_rng_make(d, 1000 + (int)i);
+    case_rng r = check_rng_make(d, 1000 + (int)i);
     const bool differentiable = layers[i].x_pitch % 16 == 0;
     const conv_case c = {.n = layers[i].n,
                          .p = {.n_max = layers[i].n,
@@ -146,7 +146,7 @@ static void test_layers(check_device *d) {
                                .no_backward_data = !differentiable,
                                .algos = direct_only},
                          .accumulate = i % 3 == 0,
-                         .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_INTEGERS};
+                         .fill = i % 2 ? CASE_FILL_NORMAL : CASE_FILL_INTEGERS};
     /* large for what CPU kernels store past caches, or launch */
     if (!d->cpu_shaped && ((layers[i].c > 1 && layers[i].n > 80) || layers[i].r > 100)) continue;
     if (!conv_in_oclgrind() || conv_case_work(&c.p, c.n) < (d->cpu_shaped ? 1.5e7 : 1e6)) run_case(d, &r, &c);
@@ -156,7 +156,7 @@ static void test_layers(check_device *d) {
 /* Each combination of prologue flags, with groups of samples that end in a smaller one. */
 static void test_prologue(check_device *d) {
   for (int flags = conv_in_oclgrind() ? 5 : 1; flags <= 7; flags++) {
-    check_rng r = check_rng_make(d, 2000 + flags);
+    case_rng r = check_rng_make(d, 2000 + flags);
     const conv_case c = {.n = 5,
                          .group_size = 2,
                          .accumulate = flags % 2,
@@ -174,7 +174,7 @@ static void test_prologue(check_device *d) {
                                .stats = true,
                                .prologue = flags,
                                .algos = direct_only},
-                         .fill = flags == 3 ? CHECK_FILL_INTEGERS : CHECK_FILL_NORMAL};
+                         .fill = flags == 3 ? CASE_FILL_INTEGERS : CASE_FILL_NORMAL};
     run_case(d, &r, &c);
   }
 }
@@ -182,7 +182,7 @@ static void test_prologue(check_device *d) {
 /* Backward passes of the reference are the derivatives of its forward pass: the loss sum(y * t) is bilinear, so central
  * differences are exact but for rounding. */
 static void test_reference(check_device *d) {
-  check_rng r = check_rng_make(d, 3000);
+  case_rng r = check_rng_make(d, 3000);
   for (int i = 0; i < 12; i++) {
     conv_case c = random_case(d, &r);
     const cvy_conv2d_params *const p = &c.p;
@@ -191,16 +191,16 @@ static void test_reference(check_device *d) {
     const int n = c.n < 2 ? c.n : 2;
     const size_t x_size = (size_t)n * p->x.h * p->x.w * p->x.c, w_size = (size_t)p->r * p->s * p->x.c * p->k,
                  y_size = (size_t)n * out.h * out.w * p->k;
-    double *const x = check_to_doubles(d, filled(d, &r, x_size, CHECK_FILL_NORMAL), x_size);
-    double *const w = check_to_doubles(d, filled(d, &r, w_size, CHECK_FILL_NORMAL), w_size);
-    const double *const t = check_to_doubles(d, filled(d, &r, y_size, CHECK_FILL_NORMAL), y_size);
+    double *const x = check_to_doubles(d, filled(d, &r, x_size, CASE_FILL_NORMAL), x_size);
+    double *const w = check_to_doubles(d, filled(d, &r, w_size, CASE_FILL_NORMAL), w_size);
+    const double *const t = check_to_doubles(d, filled(d, &r, y_size, CASE_FILL_NORMAL), y_size);
     double *const y = check_doubles(d, y_size), *const dx = check_doubles(d, x_size),
                   *const dw = check_doubles(d, w_size);
     ref_conv2d_backward_data(p, n, t, w, dx, NULL);
     ref_conv2d_backward_weights(p, n, x, t, dw, NULL);
     for (int probe = 0; probe < 8; probe++) {
       const bool of_x = probe % 2 == 0;
-      double *const at = of_x ? &x[check_int(&r, 0, (int)x_size - 1)] : &w[check_int(&r, 0, (int)w_size - 1)];
+      double *const at = of_x ? &x[case_int(&r, 0, (int)x_size - 1)] : &w[case_int(&r, 0, (int)w_size - 1)];
       const double want = of_x ? dx[at - x] : dw[at - w], old = *at;
       double loss[2] = {0, 0};
       for (int side = 0; side < 2; side++) {
@@ -347,8 +347,8 @@ static void test_auto(check_device *d) {
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
     assert_null(strstr(cvy_conv2d_algorithm_name(op, (cvy_conv_pass)pass), "_cpu"));
   cvy_conv2d_destroy(&op);
-  check_rng r = check_rng_make(d, 4000);
-  conv_case c = {.n = 2, .p = good, .fill = CHECK_FILL_NORMAL};
+  case_rng r = check_rng_make(d, 4000);
+  conv_case c = {.n = 2, .p = good, .fill = CASE_FILL_NORMAL};
   c.p.x.pitch = 4, c.p.algos = direct_only; /* backward-data cannot be direct_cpu */
   conv_case_run(d, &r, &c);
   assert_string_equal(conv_case_took(CVY_CONV_BACKWARD_DATA), "direct_simt");

@@ -34,31 +34,31 @@ static void need(check_device *d, cvy_conv_algo algo) {
   check_skip(d, "%s: %s", cvy_conv_algo_name(algo), check_log_get());
 }
 
-static void run_case(check_device *d, check_rng *r, const conv_case *c, const char *name) {
+static void run_case(check_device *d, case_rng *r, const conv_case *c, const char *name) {
   conv_case_run(d, r, c);
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
     if (*conv_case_took((cvy_conv_pass)pass)) assert_string_equal(conv_case_took((cvy_conv_pass)pass), name);
 }
 
-static int any_pitch(check_rng *r, int c) {
+static int any_pitch(case_rng *r, int c) {
   const int pitches[] = {c, cvy_pitch_of(c), (c + 3) / 4 * 4, c + 1, cvy_input_pitch_of(c)};
-  return pitches[check_int(r, 0, 4)];
+  return pitches[case_int(r, 0, 4)];
 }
 
 /* What any algorithm's cases have beside the shape. */
-static void choose_rest(check_rng *r, conv_case *c, double most_work) {
+static void choose_rest(case_rng *r, conv_case *c, double most_work) {
   cvy_conv2d_params *const p = &c->p;
   const int most = (int)(most_work / conv_case_work(p, 1));
-  c->n = check_edge(r, 7, most < 40 ? most : 40);
-  p->n_max = c->n + CHECK_ONE_OF(r, 0, 0, 1, 30);
-  p->bias = check_int(r, 0, 1);
-  p->prologue = check_int(r, 0, 1) ? check_int(r, 1, 7) : 0;
-  p->stats = check_int(r, 0, 1);
-  p->no_backward_data = check_int(r, 0, 3) == 0;
+  c->n = case_edge(r, 7, most < 40 ? most : 40);
+  p->n_max = c->n + CASE_ONE_OF(r, 0, 0, 1, 30);
+  p->bias = case_int(r, 0, 1);
+  p->prologue = case_int(r, 0, 1) ? case_int(r, 1, 7) : 0;
+  p->stats = case_int(r, 0, 1);
+  p->no_backward_data = case_int(r, 0, 3) == 0;
   p->x.pitch = any_pitch(r, p->x.c), p->y_pitch = any_pitch(r, p->k);
-  c->group_size = p->prologue & CVY_CONV_SCALE ? CHECK_ONE_OF(r, 0, 1, 2, 3, 100) : 0;
-  c->accumulate = check_int(r, 0, 1);
-  c->fill = (check_fill_kind)check_int(r, 0, CHECK_FILL_ANY - 1);
+  c->group_size = p->prologue & CVY_CONV_SCALE ? CASE_ONE_OF(r, 0, 1, 2, 3, 100) : 0;
+  c->accumulate = case_int(r, 0, 1);
+  c->fill = (case_fill_kind)case_int(r, 0, CASE_FILL_ANY - 1);
 }
 
 /* ---- gemm ---- */
@@ -66,20 +66,20 @@ static void choose_rest(check_rng *r, conv_case *c, double most_work) {
 static void test_gemm_random(check_device *d) {
   need(d, CVY_CONV_GEMM);
   for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 10 * RANDOM_CASES : RANDOM_CASES); i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     conv_case c = {0};
     cvy_conv2d_params *const p = &c.p;
     do {
-      *p = (cvy_conv2d_params){.x = {.h = check_edge(&r, 7, 20),
-                                     .w = check_edge(&r, 14, 30),
-                                     .c = CHECK_ONE_OF(&r, 1, 2, 3, 4, 7, 16, 17, 20, 33, 64)},
-                               .k = CHECK_ONE_OF(&r, 1, 3, 10, 16, 17, 20, 33, 64),
-                               .r = CHECK_ONE_OF(&r, 1, 1, 2, 3, 3, 5, 7),
-                               .s = CHECK_ONE_OF(&r, 1, 1, 2, 3, 3, 5, 7),
-                               .stride_h = CHECK_ONE_OF(&r, 1, 1, 2, 2, 3, 4),
-                               .stride_w = CHECK_ONE_OF(&r, 1, 1, 2, 2, 3, 4),
-                               .pad_h = CHECK_ONE_OF(&r, 0, 1, 1, 2, 8),
-                               .pad_w = CHECK_ONE_OF(&r, 0, 1, 1, 2, 3),
+      *p = (cvy_conv2d_params){.x = {.h = case_edge(&r, 7, 20),
+                                     .w = case_edge(&r, 14, 30),
+                                     .c = CASE_ONE_OF(&r, 1, 2, 3, 4, 7, 16, 17, 20, 33, 64)},
+                               .k = CASE_ONE_OF(&r, 1, 3, 10, 16, 17, 20, 33, 64),
+                               .r = CASE_ONE_OF(&r, 1, 1, 2, 3, 3, 5, 7),
+                               .s = CASE_ONE_OF(&r, 1, 1, 2, 3, 3, 5, 7),
+                               .stride_h = CASE_ONE_OF(&r, 1, 1, 2, 2, 3, 4),
+                               .stride_w = CASE_ONE_OF(&r, 1, 1, 2, 2, 3, 4),
+                               .pad_h = CASE_ONE_OF(&r, 0, 1, 1, 2, 8),
+                               .pad_w = CASE_ONE_OF(&r, 0, 1, 1, 2, 3),
                                .n_max = 1,
                                .algos = gemm_only};
       p->x.pitch = p->x.c, p->y_pitch = p->k;
@@ -110,7 +110,7 @@ static void test_gemm_layers(check_device *d) {
   need(d, CVY_CONV_GEMM);
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
     if (layers[i].k == 288 && !d->cpu_shaped && !getenv("CVY_TEST_FULL")) continue; /* the reference takes seconds */
-    check_rng r = check_rng_make(d, 1000 + (int)i);
+    case_rng r = check_rng_make(d, 1000 + (int)i);
     conv_case c = {.n = layers[i].n,
                    .p = {.n_max = layers[i].n + (int)i % 2,
                          .x = {layers[i].h, layers[i].w, layers[i].c, layers[i].x_pitch},
@@ -128,7 +128,7 @@ static void test_gemm_layers(check_device *d) {
                          .algos = gemm_only},
                    .group_size = 2,
                    .accumulate = i % 3 == 2,
-                   .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_INTEGERS};
+                   .fill = i % 2 ? CASE_FILL_NORMAL : CASE_FILL_INTEGERS};
     for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
       c.p.choice[pass] = (cvy_conv_choice){CVY_CONV_GEMM, {layers[i].mib}};
     run_case(d, &r, &c, "gemm");
@@ -141,12 +141,12 @@ static void test_gemm_layers(check_device *d) {
 static const int sizes[][2] = {{10, 7}, {14, 15}};
 
 /* Random rows (columns) of image, filter and padding whose planes have `length`. */
-static void choose_line(check_rng *r, int (*length_of)(int least), int length, int *size, int *filter, int *pad) {
+static void choose_line(case_rng *r, int (*length_of)(int least), int length, int *size, int *filter, int *pad) {
   int least;
   do {
-    *filter = CHECK_ONE_OF(r, 5, 5, 6, 7, 11);
-    *pad = CHECK_ONE_OF(r, 0, 1, 2, 2, 3, *filter - 1, *filter + 2);
-    *size = check_int(r, 1, length);
+    *filter = CASE_ONE_OF(r, 5, 5, 6, 7, 11);
+    *pad = CASE_ONE_OF(r, 0, 1, 2, 2, 3, *filter - 1, *filter + 2);
+    *size = case_int(r, 1, length);
     least = *size + (*pad < *filter - 1 ? *pad : *filter - 1);
     if (least < *filter) least = *filter;
   } while (length_of(least) != length || *size + 2 * *pad < *filter);
@@ -155,13 +155,13 @@ static void choose_line(check_rng *r, int (*length_of)(int least), int length, i
 static void test_fft_random(check_device *d) {
   need(d, CVY_CONV_FFT);
   for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 10 * RANDOM_CASES : RANDOM_CASES); i++) {
-    check_rng r = check_rng_make(d, 2000 + i);
+    case_rng r = check_rng_make(d, 2000 + i);
     const int *const size = sizes[i % (int)(sizeof sizes / sizeof *sizes)];
     conv_case c = {0};
     cvy_conv2d_params *const p = &c.p;
     do {
-      *p = (cvy_conv2d_params){.x = {.c = CHECK_ONE_OF(&r, 1, 2, 3, 4, 7, 16, 17, 20)},
-                               .k = CHECK_ONE_OF(&r, 1, 3, 10, 16, 17, 20),
+      *p = (cvy_conv2d_params){.x = {.c = CASE_ONE_OF(&r, 1, 2, 3, 4, 7, 16, 17, 20)},
+                               .k = CASE_ONE_OF(&r, 1, 3, 10, 16, 17, 20),
                                .stride_h = 1,
                                .stride_w = 1,
                                .n_max = 1,
@@ -185,7 +185,7 @@ static void test_fft_layers(check_device *d) {
   };
   need(d, CVY_CONV_FFT);
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
-    check_rng r = check_rng_make(d, 3000 + (int)i);
+    case_rng r = check_rng_make(d, 3000 + (int)i);
     conv_case c = {.n = layers[i].n,
                    .p = {.n_max = layers[i].n + (int)i % 2 * 3,
                          .x = {layers[i].h, layers[i].w, layers[i].c, cvy_pitch_of(layers[i].c)},
@@ -203,7 +203,7 @@ static void test_fft_layers(check_device *d) {
                          .algos = fft_only},
                    .group_size = 3,
                    .accumulate = i % 2 == 0,
-                   .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_OUTLIERS};
+                   .fill = i % 2 ? CASE_FILL_NORMAL : CASE_FILL_OUTLIERS};
     for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
       c.p.choice[pass] = (cvy_conv_choice){CVY_CONV_FFT, {layers[i].mib}};
     run_case(d, &r, &c, "fft");

@@ -18,7 +18,7 @@ static bool is_ours(const check_device *d) {
 }
 
 /* tile: 0 is the default. */
-static void run_case(check_device *d, check_rng *r, conv_case *c, cvy_conv_algo algo, int tile, const char *name) {
+static void run_case(check_device *d, case_rng *r, conv_case *c, cvy_conv_algo algo, int tile, const char *name) {
   c->p.math = CVY_MATH_TF32;
   c->p.algos = (cvy_conv_algo_list){1, {algo}};
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
@@ -30,22 +30,22 @@ static void run_case(check_device *d, check_rng *r, conv_case *c, cvy_conv_algo 
     if (*conv_case_took((cvy_conv_pass)pass)) assert_string_equal(conv_case_took((cvy_conv_pass)pass), name);
 }
 
-static conv_case random_case(check_rng *r, bool winograd) {
-  conv_case c = {.n = check_int(r, 1, conv_in_oclgrind() ? 2 : 4), .accumulate = check_int(r, 0, 1)};
+static conv_case random_case(case_rng *r, bool winograd) {
+  conv_case c = {.n = case_int(r, 1, conv_in_oclgrind() ? 2 : 4), .accumulate = case_int(r, 0, 1)};
   cvy_conv2d_params *const p = &c.p;
   const int most = conv_in_oclgrind() ? 5 : 9;
-  p->r = winograd ? 3 : check_int(r, 1, 5), p->s = winograd ? 3 : check_int(r, 1, 3);
-  p->stride_h = winograd ? 1 : check_int(r, 1, 3), p->stride_w = winograd ? 1 : check_int(r, 1, 2);
-  p->pad_h = check_int(r, 0, 2), p->pad_w = check_int(r, 0, 2);
-  p->x.h = check_int(r, p->r, most), p->x.w = check_int(r, p->s, most);
-  p->x.c = CHECK_ONE_OF(r, 1, 3, 4, 5, 16, 17, 20, 72), p->k = CHECK_ONE_OF(r, 1, 3, 8, 10, 33, 70, 140);
+  p->r = winograd ? 3 : case_int(r, 1, 5), p->s = winograd ? 3 : case_int(r, 1, 3);
+  p->stride_h = winograd ? 1 : case_int(r, 1, 3), p->stride_w = winograd ? 1 : case_int(r, 1, 2);
+  p->pad_h = case_int(r, 0, 2), p->pad_w = case_int(r, 0, 2);
+  p->x.h = case_int(r, p->r, most), p->x.w = case_int(r, p->s, most);
+  p->x.c = CASE_ONE_OF(r, 1, 3, 4, 5, 16, 17, 20, 72), p->k = CASE_ONE_OF(r, 1, 3, 8, 10, 33, 70, 140);
   const int x[] = {p->x.c, cvy_pitch_of(p->x.c), p->x.c + 3}, y[] = {p->k, cvy_pitch_of(p->k), p->k + 1};
-  p->x.pitch = x[check_int(r, 0, 2)], p->y_pitch = y[check_int(r, 0, 2)];
-  p->n_max = c.n + CHECK_ONE_OF(r, 0, 0, 1, 30);
-  p->bias = check_int(r, 0, 1), p->stats = check_int(r, 0, 1);
-  p->prologue = check_int(r, 0, 1) ? check_int(r, 1, 7) : 0;
-  c.group_size = p->prologue & CVY_CONV_SCALE ? CHECK_ONE_OF(r, 0, 1, 2, 100) : 0;
-  c.fill = (check_fill_kind)check_int(r, 0, CHECK_FILL_ANY - 1);
+  p->x.pitch = x[case_int(r, 0, 2)], p->y_pitch = y[case_int(r, 0, 2)];
+  p->n_max = c.n + CASE_ONE_OF(r, 0, 0, 1, 30);
+  p->bias = case_int(r, 0, 1), p->stats = case_int(r, 0, 1);
+  p->prologue = case_int(r, 0, 1) ? case_int(r, 1, 7) : 0;
+  c.group_size = p->prologue & CVY_CONV_SCALE ? CASE_ONE_OF(r, 0, 1, 2, 100) : 0;
+  c.fill = (case_fill_kind)case_int(r, 0, CASE_FILL_ANY - 1);
   return c;
 }
 
@@ -54,10 +54,10 @@ static void test_random(check_device *d) {
   if (!is_ours(d)) return;
   const int cases = conv_in_oclgrind() ? 4 : getenv("CVY_TEST_FULL") ? 120 : 8;
   for (int i = 0; i < cases; i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     const bool winograd = i % 4 == 3;
     conv_case c = random_case(&r, winograd);
-    if (i % 3 == 0) c.fill = CHECK_FILL_INTEGERS;
+    if (i % 3 == 0) c.fill = CASE_FILL_INTEGERS;
     run_case(d, &r, &c, winograd ? CVY_CONV_WINOGRAD2 : CVY_CONV_DIRECT, (i + i / 4) % (1 + CVY_GEMM_TILES),
              winograd ? "winograd2_simt" : "direct_simt");
   }

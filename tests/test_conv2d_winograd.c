@@ -13,7 +13,7 @@ enum { RANDOM_CASES = 24, MOST_WORK = 400000 }; /* multiply-adds of a pass */
 static double most_work(void) { return conv_in_oclgrind() ? MOST_WORK / 10 : MOST_WORK; }
 
 /* Forward and backward_data must be taken by Winograd's kernels where the device's shape has them. */
-static void run_case(check_device *d, check_rng *r, conv_case *c, cvy_conv_algo algo) {
+static void run_case(check_device *d, case_rng *r, conv_case *c, cvy_conv_algo algo) {
   c->p.algos = (cvy_conv_algo_list){2, {algo, CVY_CONV_DIRECT}};
   conv_case_run(d, r, c);
   for (int pass = 0; d->cpu_shaped && pass < CVY_CONV_BACKWARD_WEIGHTS; pass++)
@@ -22,35 +22,35 @@ static void run_case(check_device *d, check_rng *r, conv_case *c, cvy_conv_algo 
                           algo == CVY_CONV_WINOGRAD4 ? "winograd4_cpu" : "winograd2_cpu");
 }
 
-static conv_case random_case(check_rng *r) {
+static conv_case random_case(case_rng *r) {
   conv_case c = {0};
   cvy_conv2d_params *const p = &c.p;
   do {
-    *p = (cvy_conv2d_params){.x = {.h = CHECK_ONE_OF(r, 1, 2, 3, 4, 5, 7, 8, 9, 14, 17),
-                                   .w = CHECK_ONE_OF(r, 1, 2, 3, 4, 5, 7, 8, 9, 14, 28, 32),
-                                   .c = CHECK_ONE_OF(r, 1, 3, 7, 16, 17, 20, 31, 33, 50, 64, 65)},
-                             .k = CHECK_ONE_OF(r, 1, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80),
+    *p = (cvy_conv2d_params){.x = {.h = CASE_ONE_OF(r, 1, 2, 3, 4, 5, 7, 8, 9, 14, 17),
+                                   .w = CASE_ONE_OF(r, 1, 2, 3, 4, 5, 7, 8, 9, 14, 28, 32),
+                                   .c = CASE_ONE_OF(r, 1, 3, 7, 16, 17, 20, 31, 33, 50, 64, 65)},
+                             .k = CASE_ONE_OF(r, 1, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80),
                              .r = 3,
                              .s = 3,
                              .stride_h = 1,
                              .stride_w = 1,
-                             .pad_h = CHECK_ONE_OF(r, 0, 1, 1, 2, 2, 3),
-                             .pad_w = CHECK_ONE_OF(r, 0, 1, 1, 2, 2, 3),
+                             .pad_h = CASE_ONE_OF(r, 0, 1, 1, 2, 2, 3),
+                             .pad_w = CASE_ONE_OF(r, 0, 1, 1, 2, 2, 3),
                              .n_max = 1};
     p->x.pitch = p->x.c, p->y_pitch = p->k;
   } while (p->x.h + 2 * p->pad_h < 3 || p->x.w + 2 * p->pad_w < 3 || conv_case_work(p, 1) > most_work());
   const int most = (int)(most_work() / conv_case_work(p, 1));
-  c.n = check_edge(r, 14, most < 60 ? most : 60);
-  p->n_max = c.n + CHECK_ONE_OF(r, 0, 0, 1, 30);
-  p->bias = check_int(r, 0, 1);
-  p->prologue = check_int(r, 0, 1) ? check_int(r, 1, 7) : 0;
-  p->stats = check_int(r, 0, 2) > 0;
-  p->no_backward_data = check_int(r, 0, 7) == 0;
-  p->x.pitch = cvy_pitch_of(p->x.c) + CHECK_ONE_OF(r, 0, 0, 0, 16);
-  p->y_pitch = cvy_pitch_of(p->k) + CHECK_ONE_OF(r, 0, 0, 0, 16);
-  c.group_size = p->prologue & CVY_CONV_SCALE ? CHECK_ONE_OF(r, 0, 1, 2, 3, 100) : 0;
-  c.accumulate = check_int(r, 0, 1);
-  c.fill = (check_fill_kind)check_int(r, 0, CHECK_FILL_ANY - 1);
+  c.n = case_edge(r, 14, most < 60 ? most : 60);
+  p->n_max = c.n + CASE_ONE_OF(r, 0, 0, 1, 30);
+  p->bias = case_int(r, 0, 1);
+  p->prologue = case_int(r, 0, 1) ? case_int(r, 1, 7) : 0;
+  p->stats = case_int(r, 0, 2) > 0;
+  p->no_backward_data = case_int(r, 0, 7) == 0;
+  p->x.pitch = cvy_pitch_of(p->x.c) + CASE_ONE_OF(r, 0, 0, 0, 16);
+  p->y_pitch = cvy_pitch_of(p->k) + CASE_ONE_OF(r, 0, 0, 0, 16);
+  c.group_size = p->prologue & CVY_CONV_SCALE ? CASE_ONE_OF(r, 0, 1, 2, 3, 100) : 0;
+  c.accumulate = case_int(r, 0, 1);
+  c.fill = (case_fill_kind)case_int(r, 0, CASE_FILL_ANY - 1);
   return c;
 }
 
@@ -58,7 +58,7 @@ static void test_random(check_device *d) {
   const int some = conv_in_oclgrind() ? RANDOM_CASES / 3 : d->cpu_shaped ? RANDOM_CASES : RANDOM_CASES / 4;
   const int cases = getenv("CVY_TEST_FULL") ? 10 * RANDOM_CASES : some;
   for (int i = 0; i < cases; i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     conv_case c = random_case(&r);
     run_case(d, &r, &c, algos[i % 2]);
   }
@@ -76,7 +76,7 @@ static void test_layers(check_device *d) {
   };
   for (size_t i = 0; i < 2 * (sizeof layers / sizeof *layers); i++) {
     const size_t at = i / 2;
-    check_rng r = check_rng_make(d, 1000 + (int)i);
+    case_rng r = check_rng_make(d, 1000 + (int)i);
     conv_case c = {.n = layers[at].n,
                    .p = {.n_max = layers[at].n,
                          .x = {layers[at].h, layers[at].w, layers[at].c, cvy_pitch_of(layers[at].c)},
@@ -91,7 +91,7 @@ static void test_layers(check_device *d) {
                          .bias = true,
                          .stats = at % 4 != 3},
                    .accumulate = at % 3 == 0,
-                   .fill = CHECK_FILL_NORMAL};
+                   .fill = CASE_FILL_NORMAL};
     if (conv_in_oclgrind() && conv_case_work(&c.p, c.n) > 5e5) continue;
     if (!d->cpu_shaped && (conv_case_work(&c.p, c.n) > 2e7 || c.n > 1000)) continue;
     run_case(d, &r, &c, algos[i % 2]);
@@ -101,7 +101,7 @@ static void test_layers(check_device *d) {
 /* Each combination of prologue flags, with groups of samples that end in a smaller one. */
 static void test_prologue(check_device *d) {
   for (int flags = conv_in_oclgrind() ? 6 : 1; flags <= 7; flags++) {
-    check_rng r = check_rng_make(d, 2000 + flags);
+    case_rng r = check_rng_make(d, 2000 + flags);
     conv_case c = {.n = 5,
                    .group_size = 2,
                    .accumulate = flags % 2,
@@ -118,7 +118,7 @@ static void test_prologue(check_device *d) {
                          .bias = true,
                          .stats = true,
                          .prologue = flags},
-                   .fill = CHECK_FILL_NORMAL};
+                   .fill = CASE_FILL_NORMAL};
     run_case(d, &r, &c, algos[flags % 2]);
   }
 }
@@ -127,9 +127,9 @@ static void test_prologue(check_device *d) {
  * larger than the deviation. */
 static void test_bound(check_device *d) {
   enum { N = 3, SIDE = 7, C = 64, K = 32, PIXELS = N * SIDE * SIDE };
-  for (int i = 0; i < 2 * CHECK_FILL_ANY && !conv_in_oclgrind(); i++) {
-    const check_fill_kind fill = (check_fill_kind)(i / 2);
-    check_rng r = check_rng_make(d, 3000 + i);
+  for (int i = 0; i < 2 * CASE_FILL_ANY && !conv_in_oclgrind(); i++) {
+    const case_fill_kind fill = (case_fill_kind)(i / 2);
+    case_rng r = check_rng_make(d, 3000 + i);
     const cvy_conv2d_params p = {.n_max = N,
                                  .x = {SIDE, SIDE, C, C},
                                  .k = K,
@@ -144,7 +144,7 @@ static void test_bound(check_device *d) {
     if (!check_case(d, "bound %s fill=%d", cvy_conv_algo_name(algos[i % 2]), (int)fill)) continue;
     float *const x = check_floats(d, PIXELS * C), *const w = check_floats(d, 9 * C * K),
                  *const dy = check_floats(d, PIXELS * K);
-    check_fill(&r, x, PIXELS * C, fill), check_fill(&r, w, 9 * C * K, fill), check_fill(&r, dy, PIXELS * K, fill);
+    case_fill(&r, x, PIXELS * C, fill), case_fill(&r, w, 9 * C * K, fill), case_fill(&r, dy, PIXELS * K, fill);
     double *const y_want = check_doubles(d, PIXELS * K), *const dx_want = check_doubles(d, PIXELS * C);
     const double *const w64 = check_to_doubles(d, w, 9 * C * K);
     ref_conv2d_forward(&p, N, check_to_doubles(d, x, PIXELS * C), w64, NULL, y_want, NULL);

@@ -9,7 +9,7 @@ static const char *const names[2] = {"winograd2_simt", "winograd4_simt"};
 /* CPU-shaped devices have kernels of their own. */
 static bool is_ours(const check_device *d) { return !d->cpu_shaped; }
 
-static void run_case(check_device *d, check_rng *r, conv_case *c, int which) {
+static void run_case(check_device *d, case_rng *r, conv_case *c, int which) {
   c->p.algos = only[which], c->p.r = c->p.s = 3, c->p.stride_h = c->p.stride_w = 1;
   conv_case_run(d, r, c);
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
@@ -20,20 +20,20 @@ static void test_random(check_device *d) {
   if (!is_ours(d)) return;
   const int cases = conv_in_oclgrind() ? 4 : getenv("CVY_TEST_FULL") ? 120 : 16;
   for (int i = 0; i < cases; i++) {
-    check_rng r = check_rng_make(d, i);
-    conv_case c = {.n = check_int(&r, 1, conv_in_oclgrind() ? 2 : 5), .accumulate = check_int(&r, 0, 1)};
+    case_rng r = check_rng_make(d, i);
+    conv_case c = {.n = case_int(&r, 1, conv_in_oclgrind() ? 2 : 5), .accumulate = case_int(&r, 0, 1)};
     cvy_conv2d_params *const p = &c.p;
-    p->pad_h = check_int(&r, 0, 2), p->pad_w = check_int(&r, 0, 2);
-    p->x.h = check_int(&r, p->pad_h ? 1 : 3, conv_in_oclgrind() ? 6 : 11);
-    p->x.w = check_int(&r, p->pad_w ? 1 : 3, conv_in_oclgrind() ? 6 : 11);
-    p->x.c = CHECK_ONE_OF(&r, 1, 3, 4, 5, 16, 17, 20), p->k = CHECK_ONE_OF(&r, 1, 3, 8, 10, 16, 33, 70);
+    p->pad_h = case_int(&r, 0, 2), p->pad_w = case_int(&r, 0, 2);
+    p->x.h = case_int(&r, p->pad_h ? 1 : 3, conv_in_oclgrind() ? 6 : 11);
+    p->x.w = case_int(&r, p->pad_w ? 1 : 3, conv_in_oclgrind() ? 6 : 11);
+    p->x.c = CASE_ONE_OF(&r, 1, 3, 4, 5, 16, 17, 20), p->k = CASE_ONE_OF(&r, 1, 3, 8, 10, 16, 33, 70);
     const int x[] = {p->x.c, cvy_pitch_of(p->x.c), p->x.c + 3}, y[] = {p->k, cvy_pitch_of(p->k), p->k + 1};
-    p->x.pitch = x[check_int(&r, 0, 2)], p->y_pitch = y[check_int(&r, 0, 2)];
-    p->n_max = c.n + CHECK_ONE_OF(&r, 0, 0, 1, 30);
-    p->bias = check_int(&r, 0, 1), p->stats = check_int(&r, 0, 1);
-    p->prologue = check_int(&r, 0, 1) ? check_int(&r, 1, 7) : 0;
-    c.group_size = p->prologue & CVY_CONV_SCALE ? CHECK_ONE_OF(&r, 0, 1, 2, 100) : 0;
-    c.fill = (check_fill_kind)check_int(&r, 0, CHECK_FILL_ANY - 1);
+    p->x.pitch = x[case_int(&r, 0, 2)], p->y_pitch = y[case_int(&r, 0, 2)];
+    p->n_max = c.n + CASE_ONE_OF(&r, 0, 0, 1, 30);
+    p->bias = case_int(&r, 0, 1), p->stats = case_int(&r, 0, 1);
+    p->prologue = case_int(&r, 0, 1) ? case_int(&r, 1, 7) : 0;
+    c.group_size = p->prologue & CVY_CONV_SCALE ? CASE_ONE_OF(&r, 0, 1, 2, 100) : 0;
+    c.fill = (case_fill_kind)case_int(&r, 0, CASE_FILL_ANY - 1);
     run_case(d, &r, &c, i % 2);
   }
 }
@@ -45,9 +45,9 @@ static void test_layers(check_device *d) {
   } layers[] = {{2, 28, 64, 64, 1}, {5, 7, 130, 150, 1}, {3, 4, 192, 64, 1}};
   if (!is_ours(d) || conv_in_oclgrind()) return;
   for (int i = 0; i < 6; i++) {
-    check_rng r = check_rng_make(d, 1000 + i);
+    case_rng r = check_rng_make(d, 1000 + i);
     const int l = i / 2;
-    conv_case c = {.n = layers[l].n, .fill = CHECK_FILL_NORMAL, .accumulate = l == 1};
+    conv_case c = {.n = layers[l].n, .fill = CASE_FILL_NORMAL, .accumulate = l == 1};
     c.p = (cvy_conv2d_params){.n_max = layers[l].n,
                               .x = {layers[l].size, layers[l].size, layers[l].c, cvy_pitch_of(layers[l].c)},
                               .k = layers[l].k,
@@ -64,8 +64,8 @@ static void test_layers(check_device *d) {
  * fewer). */
 static void test_chunks(check_device *d) {
   if (!is_ours(d) || conv_in_oclgrind()) return;
-  check_rng r = check_rng_make(d, 2000);
-  conv_case c = {.n = 9, .fill = CHECK_FILL_NORMAL};
+  case_rng r = check_rng_make(d, 2000);
+  conv_case c = {.n = 9, .fill = CASE_FILL_NORMAL};
   c.p = (cvy_conv2d_params){
       .n_max = 10, .x = {90, 90, 32, 32}, .k = 32, .y_pitch = 32, .pad_h = 1, .pad_w = 1, .bias = true};
   run_case(d, &r, &c, 0);

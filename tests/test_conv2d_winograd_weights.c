@@ -18,7 +18,7 @@ static void choose(cvy_conv2d_params *p, int which) {
   p->choice[CVY_CONV_BACKWARD_WEIGHTS].algo = algos[which];
 }
 
-static void run_case(check_device *d, check_rng *r, conv_case c, int which) {
+static void run_case(check_device *d, case_rng *r, conv_case c, int which) {
   choose(&c.p, which);
   conv_case_run(d, r, &c);
   if (*conv_case_took(CVY_CONV_BACKWARD_WEIGHTS))
@@ -29,33 +29,33 @@ static void test_random(check_device *d) {
   const double most_work = conv_in_oclgrind() ? MOST_WORK / 20 : MOST_WORK;
   const int cases = getenv("CVY_TEST_FULL") ? 10 * RANDOM_CASES : conv_in_oclgrind() ? RANDOM_CASES / 3 : RANDOM_CASES;
   for (int i = 0; i < cases; i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     conv_case c = {0};
     cvy_conv2d_params *const p = &c.p;
     do {
-      *p = (cvy_conv2d_params){.x = {.h = check_edge(&r, 4, 20),
-                                     .w = check_edge(&r, 7, 30),
-                                     .c = CHECK_ONE_OF(&r, 1, 3, 7, 8, 9, 16, 17, 20, 31, 33, 50, 64, 65)},
-                               .k = CHECK_ONE_OF(&r, 1, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80),
+      *p = (cvy_conv2d_params){.x = {.h = case_edge(&r, 4, 20),
+                                     .w = case_edge(&r, 7, 30),
+                                     .c = CASE_ONE_OF(&r, 1, 3, 7, 8, 9, 16, 17, 20, 31, 33, 50, 64, 65)},
+                               .k = CASE_ONE_OF(&r, 1, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80),
                                .r = 3,
                                .s = 3,
                                .stride_h = 1,
                                .stride_w = 1,
-                               .pad_h = check_int(&r, 0, 2),
-                               .pad_w = check_int(&r, 0, 2),
+                               .pad_h = case_int(&r, 0, 2),
+                               .pad_w = case_int(&r, 0, 2),
                                .n_max = 1};
-      p->x.pitch = cvy_pitch_of(p->x.c) + (check_int(&r, 0, 3) == 3 ? 16 : 0);
-      p->y_pitch = cvy_pitch_of(p->k) + (check_int(&r, 0, 3) == 3 ? 16 : 0);
+      p->x.pitch = cvy_pitch_of(p->x.c) + (case_int(&r, 0, 3) == 3 ? 16 : 0);
+      p->y_pitch = cvy_pitch_of(p->k) + (case_int(&r, 0, 3) == 3 ? 16 : 0);
     } while (p->x.h + 2 * p->pad_h < 3 || p->x.w + 2 * p->pad_w < 3 || conv_case_work(p, 1) > most_work);
     const int most = (int)(most_work / conv_case_work(p, 1));
-    c.n = check_edge(&r, 7, most < 40 ? most : 40);
-    p->n_max = c.n + CHECK_ONE_OF(&r, 0, 0, 1, 30);
-    p->bias = check_int(&r, 0, 1);
-    p->prologue = check_int(&r, 0, 1) ? check_int(&r, 1, 7) : 0;
-    p->no_backward_data = check_int(&r, 0, 1);
-    c.group_size = p->prologue & CVY_CONV_SCALE ? CHECK_ONE_OF(&r, 0, 1, 2, 3, 100) : 0;
-    c.accumulate = check_int(&r, 0, 1);
-    c.fill = (check_fill_kind)check_int(&r, 0, CHECK_FILL_ANY - 1);
+    c.n = case_edge(&r, 7, most < 40 ? most : 40);
+    p->n_max = c.n + CASE_ONE_OF(&r, 0, 0, 1, 30);
+    p->bias = case_int(&r, 0, 1);
+    p->prologue = case_int(&r, 0, 1) ? case_int(&r, 1, 7) : 0;
+    p->no_backward_data = case_int(&r, 0, 1);
+    c.group_size = p->prologue & CVY_CONV_SCALE ? CASE_ONE_OF(&r, 0, 1, 2, 3, 100) : 0;
+    c.accumulate = case_int(&r, 0, 1);
+    c.fill = (case_fill_kind)case_int(&r, 0, CASE_FILL_ANY - 1);
     run_case(d, &r, c, i % 2);
   }
 }
@@ -69,7 +69,7 @@ static void test_layers(check_device *d) {
                 {1, 40, 3, 5, 16, 0, 2},   {150, 6, 5, 16, 16, 0, 1}};
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
     for (int which = 0; which < 2; which++) {
-      check_rng r = check_rng_make(d, 1000 + (int)i);
+      case_rng r = check_rng_make(d, 1000 + (int)i);
       const conv_case c = {.n = layers[i].n,
                            .p = {.n_max = layers[i].n + (i % 3 == 0),
                                  .x = {layers[i].h, layers[i].w, layers[i].c, cvy_pitch_of(layers[i].c)},
@@ -84,7 +84,7 @@ static void test_layers(check_device *d) {
                                  .bias = true,
                                  .no_backward_data = true},
                            .accumulate = i % 2,
-                           .fill = i % 2 ? CHECK_FILL_INTEGERS : CHECK_FILL_NORMAL};
+                           .fill = i % 2 ? CASE_FILL_INTEGERS : CASE_FILL_NORMAL};
       if (!conv_in_oclgrind() || conv_case_work(&c.p, c.n) < 1e6) run_case(d, &r, c, which);
     }
 }
@@ -92,7 +92,7 @@ static void test_layers(check_device *d) {
 /* Every set of tile parameters gives a result within the stated bound (relative L2) on every kind of values, for a
  * batch of the largest and of another size, and the same one whatever n_max was. */
 static void test_bounds(check_device *d) {
-  for (int fill = 0; fill < (conv_in_oclgrind() ? 1 : CHECK_FILL_ANY); fill++)
+  for (int fill = 0; fill < (conv_in_oclgrind() ? 1 : CASE_FILL_ANY); fill++)
     for (int which = 0; which < 2; which++) {
       cvy_conv_choice choices[64];
       const int n = conv_in_oclgrind() ? 3 : 40, c = 33, k = 48;
@@ -114,11 +114,11 @@ static void test_bounds(check_device *d) {
       const int found = cvy_conv2d_candidates(d->cl, &p, CVY_CONV_BACKWARD_WEIGHTS, choices, 64);
       assert_true(found >= 2 && found <= 64);
       if (!check_case(d, "bounds %s fill=%d", names[which], fill)) continue;
-      check_rng r = check_rng_make(d, 2000 + fill);
+      case_rng r = check_rng_make(d, 2000 + fill);
       const size_t rows = (size_t)n * 63, w_size = (size_t)9 * c * k;
       float *const x = check_floats(d, rows * c), *const dy = check_floats(d, rows * k);
-      check_fill(&r, x, rows * c, (check_fill_kind)fill);
-      check_fill(&r, dy, rows * k, (check_fill_kind)fill);
+      case_fill(&r, x, rows * c, (case_fill_kind)fill);
+      case_fill(&r, dy, rows * k, (case_fill_kind)fill);
       double *const want = check_doubles(d, w_size), *const mag = check_doubles(d, w_size);
       ref_conv2d_backward_weights(&p, n, check_to_doubles(d, x, rows * c), check_to_doubles(d, dy, rows * k), want,
                                   mag);

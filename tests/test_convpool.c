@@ -17,7 +17,7 @@ enum { DIRECT_FACTOR = 8, WINOGRAD_FACTOR = 48 };
 
 typedef struct extras {
   bool accumulate, no_mask;
-  check_fill_kind fill;
+  case_fill_kind fill;
 } extras;
 
 static size_t elems(const cvy_shape *s, int n) { return (size_t)n * (size_t)s->h * (size_t)s->w * (size_t)s->c; }
@@ -80,7 +80,7 @@ static void unpool(check_device *d, const cvy_convpool_params *p, int n, const u
   }
 }
 
-static void run_case(check_device *d, check_rng *r, const cvy_convpool_params *p, int n, const extras *e) {
+static void run_case(check_device *d, case_rng *r, const cvy_convpool_params *p, int n, const extras *e) {
   const cvy_conv2d_params conv = conv_of(p);
   const cvy_pool2d_params pool = {.n_max = n, .kind = CVY_POOL_AVG, .r = 2, .s = 2, .stride_h = 2, .stride_w = 2};
   cvy_pool2d_params half = pool;
@@ -101,13 +101,13 @@ static void run_case(check_device *d, check_rng *r, const cvy_convpool_params *p
   const size_t nx = elems(&p->x, n), na = elems(&a_shape, n), ny = elems(&y_shape, n), nw = (size_t)taps * (size_t)k;
   float *const x = check_floats(d, nx), *const w = check_floats(d, nw), *const bias = check_floats(d, (size_t)k),
                *const dy = check_floats(d, ny), *const old = check_floats(d, nx + nw + (size_t)k);
-  check_fill(r, x, nx, e->fill);
-  check_fill(r, w, nw, CHECK_FILL_NORMAL);
-  check_fill(r, bias, (size_t)k, e->fill);
-  const bool far = check_int(r, 0, 2) == 0;
+  case_fill(r, x, nx, e->fill);
+  case_fill(r, w, nw, CASE_FILL_NORMAL);
+  case_fill(r, bias, (size_t)k, e->fill);
+  const bool far = case_int(r, 0, 2) == 0;
   for (int i = 0; far && i < k; i++) bias[i] *= 1e4f;
-  check_fill(r, dy, ny, CHECK_FILL_NORMAL);
-  check_fill(r, old, nx + nw + (size_t)k, CHECK_FILL_INTEGERS);
+  case_fill(r, dy, ny, CASE_FILL_NORMAL);
+  case_fill(r, old, nx + nw + (size_t)k, CASE_FILL_INTEGERS);
 
   /* forward */
   double *const x_ref = check_to_doubles(d, x, nx), *const w_ref = check_to_doubles(d, w, nw);
@@ -185,22 +185,22 @@ done:
 static void test_winograd(check_device *d) {
   const int n_cases = getenv("CVY_TEST_FULL") ? 80 : getenv("CVY_TEST_OCLGRIND") ? 4 : 20;
   for (int i = 0; i < n_cases; i++) {
-    check_rng r = check_rng_make(d, i);
-    const int n = check_int(&r, 1, 4), c = check_edge(&r, 16, getenv("CVY_TEST_OCLGRIND") ? 20 : 50);
-    const int k = check_edge(&r, 16, getenv("CVY_TEST_OCLGRIND") ? 20 : 100);
-    cvy_convpool_params p = {.n_max = n + check_int(&r, 0, 2),
+    case_rng r = check_rng_make(d, i);
+    const int n = case_int(&r, 1, 4), c = case_edge(&r, 16, getenv("CVY_TEST_OCLGRIND") ? 20 : 50);
+    const int k = case_edge(&r, 16, getenv("CVY_TEST_OCLGRIND") ? 20 : 100);
+    cvy_convpool_params p = {.n_max = n + case_int(&r, 0, 2),
                              .k = k,
                              .y_pitch = cvy_pitch_of(k),
                              .r = 5,
                              .s = 5,
-                             .pad_h = i % 3 ? 0 : check_int(&r, 0, 4),
-                             .pad_w = i % 3 ? 0 : check_int(&r, 0, 4),
+                             .pad_h = i % 3 ? 0 : case_int(&r, 0, 4),
+                             .pad_w = i % 3 ? 0 : case_int(&r, 0, 4),
                              .bias = i % 4 != 1};
     p.x = (cvy_shape){
-        .h = check_int(&r, 6 - p.pad_h, 15), .w = check_int(&r, 6 - p.pad_w, 15), .c = c, .pitch = cvy_pitch_of(c)};
+        .h = case_int(&r, 6 - p.pad_h, 15), .w = case_int(&r, 6 - p.pad_w, 15), .c = c, .pitch = cvy_pitch_of(c)};
     p.no_backward_data = i % 5 == 4 && c > 4;
     const extras e = {
-        .accumulate = i % 4 == 3, .no_mask = i % 7 == 6, .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_ANY};
+        .accumulate = i % 4 == 3, .no_mask = i % 7 == 6, .fill = i % 2 ? CASE_FILL_NORMAL : CASE_FILL_ANY};
     if (check_case(d, "winograd %s number=%d", describe(&p, n), i)) run_case(d, &r, &p, n, &e);
   }
 }
@@ -209,23 +209,23 @@ static void test_winograd(check_device *d) {
 static void test_direct(check_device *d) {
   const int n_cases = getenv("CVY_TEST_FULL") ? 80 : getenv("CVY_TEST_OCLGRIND") ? 5 : 24;
   for (int i = 0; i < n_cases; i++) {
-    check_rng r = check_rng_make(d, 300 + i);
-    const int n = check_int(&r, 1, 4), c = check_int(&r, 1, 4), k = check_edge(&r, 16, 70);
-    cvy_convpool_params p = {.n_max = n + check_int(&r, 0, 2),
+    case_rng r = check_rng_make(d, 300 + i);
+    const int n = case_int(&r, 1, 4), c = case_int(&r, 1, 4), k = case_edge(&r, 16, 70);
+    cvy_convpool_params p = {.n_max = n + case_int(&r, 0, 2),
                              .k = k,
                              .y_pitch = cvy_pitch_of(k),
-                             .r = check_int(&r, 1, 5),
-                             .s = check_int(&r, 1, 5),
+                             .r = case_int(&r, 1, 5),
+                             .s = case_int(&r, 1, 5),
                              .bias = i % 4 != 1,
                              .no_backward_data = true};
-    p.pad_h = i % 3 ? 0 : check_int(&r, 0, p.r - 1), p.pad_w = i % 3 ? 0 : check_int(&r, 0, p.s - 1);
+    p.pad_h = i % 3 ? 0 : case_int(&r, 0, p.r - 1), p.pad_w = i % 3 ? 0 : case_int(&r, 0, p.s - 1);
     const int least_h = p.r + 1 - 2 * p.pad_h, least_w = p.s + 1 - 2 * p.pad_w;
-    p.x = (cvy_shape){.h = check_int(&r, least_h > 1 ? least_h : 1, 17),
-                      .w = check_int(&r, least_w > 1 ? least_w : 1, 17),
+    p.x = (cvy_shape){.h = case_int(&r, least_h > 1 ? least_h : 1, 17),
+                      .w = case_int(&r, least_w > 1 ? least_w : 1, 17),
                       .c = c,
                       .pitch = i % 2 ? cvy_input_pitch_of(c) : cvy_pitch_of(c)};
     const extras e = {
-        .accumulate = i % 4 == 3, .no_mask = i % 7 == 6, .fill = i % 2 ? CHECK_FILL_NORMAL : CHECK_FILL_ANY};
+        .accumulate = i % 4 == 3, .no_mask = i % 7 == 6, .fill = i % 2 ? CASE_FILL_NORMAL : CASE_FILL_ANY};
     if (check_case(d, "direct %s number=%d", describe(&p, n), i)) run_case(d, &r, &p, n, &e);
   }
 }
@@ -242,12 +242,12 @@ static void test_fixed(check_device *d) {
       {.x = {9, 8, 128, 128}, .k = 113, .r = 5, .s = 5},
   };
   for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
-    check_rng r = check_rng_make(d, 500 + i);
+    case_rng r = check_rng_make(d, 500 + i);
     cvy_convpool_params p = cases[i];
     const int n = i < 2 ? 9 : 2;
     if (getenv("CVY_TEST_OCLGRIND") && i != 5) continue;
     p.n_max = n, p.y_pitch = cvy_pitch_of(p.k);
-    const extras e = {.fill = i % 2 ? CHECK_FILL_OUTLIERS : CHECK_FILL_OFFSET};
+    const extras e = {.fill = i % 2 ? CASE_FILL_OUTLIERS : CASE_FILL_OFFSET};
     if (check_case(d, "%s", describe(&p, n))) run_case(d, &r, &p, n, &e);
   }
 }

@@ -218,10 +218,10 @@ static void test_fuzz(check_device *d) {
   snprintf(folder, sizeof folder, "%s", check_temp_dir());
   uint8_t plain[600], packed[1000];
   const size_t n = make_idx(plain, 3, (const int[]){20, 4, 5}, 0, 13), size = pack(plain, n, packed, sizeof packed);
-  check_rng r = check_rng_make(d, 2);
+  case_rng r = check_rng_make(d, 2);
   int refused = 0;
   for (int i = 0; i < 2000; i++) {
-    const int bit = i < (int)size * 8 ? i : check_int(&r, 0, (int)size * 8 - 1);
+    const int bit = i < (int)size * 8 ? i : case_int(&r, 0, (int)size * 8 - 1);
     packed[bit / 8] = (uint8_t)(packed[bit / 8] ^ 1 << bit % 8);
     write_bytes(path_in(folder, "file"), packed, size);
     cvy_idx idx;

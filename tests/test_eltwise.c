@@ -12,11 +12,11 @@ static const int sizes[] = {16, 32, 48, 16 * 255, 16 * 256, 16 * 257, 16 * 1021,
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 /* x with zeros of both signs, NaN and infinities sprinkled in. */
-static float *values(check_device *d, check_rng *r, int n, bool specials) {
+static float *values(check_device *d, case_rng *r, int n, bool specials) {
   const float special[] = {0.0f, -0.0f, NAN, INFINITY, -INFINITY, 1e-30f, -1e-30f};
   float *const x = check_floats(d, (size_t)n);
-  check_fill(r, x, (size_t)n, CHECK_FILL_ANY);
-  for (int i = 0; specials && i < 16; i++) x[check_int(r, 0, n - 1)] = special[i % 7];
+  case_fill(r, x, (size_t)n, CASE_FILL_ANY);
+  for (int i = 0; specials && i < 16; i++) x[case_int(r, 0, n - 1)] = special[i % 7];
   return x;
 }
 
@@ -34,7 +34,7 @@ static void test_relu(check_device *d) {
   cvy_eltwise *op = NULL;
   check_ok(cvy_eltwise_create(d->cl, &op));
   for (int i = 0; i < 2 * N_SIZES; i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     const int n = sizes[i / 2];
     const bool in_place = i % 2;
     if (!check_case(d, "relu n=%d in_place=%d", n, in_place)) continue;
@@ -57,7 +57,7 @@ static void test_relu_backward(check_device *d) {
   cvy_eltwise *op = NULL;
   check_ok(cvy_eltwise_create(d->cl, &op));
   for (int i = 0; i < 3 * N_SIZES; i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     const int n = sizes[i / 3];
     const bool in_place = i % 3 == 1, accumulate = i % 3 == 2;
     if (!check_case(d, "relu_backward n=%d in_place=%d accumulate=%d", n, in_place, accumulate)) continue;
@@ -82,7 +82,7 @@ static void test_add(check_device *d) {
   cvy_eltwise *op = NULL;
   check_ok(cvy_eltwise_create(d->cl, &op));
   for (int i = 0; i < 6 * N_SIZES; i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     const int n = sizes[i / 6], place = i % 3; /* 0: y apart, 1: y is a, 2: y is b */
     const bool relu = i % 6 >= 3;
     if (!check_case(d, "add n=%d relu=%d place=%d", n, relu, place)) continue;
@@ -104,7 +104,7 @@ static void test_accumulate(check_device *d) {
   cvy_eltwise *op = NULL;
   check_ok(cvy_eltwise_create(d->cl, &op));
   for (int i = 0; i < N_SIZES; i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     const int n = sizes[i];
     if (!check_case(d, "accumulate n=%d", n)) continue;
     const float *const x = values(d, &r, n, false), *const y = values(d, &r, n, false);

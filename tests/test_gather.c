@@ -8,7 +8,7 @@ typedef struct sizes {
   int n, m, h, w, c, pitch;
 } sizes;
 
-static void run_case(check_device *d, check_rng *r, const sizes *s, bool every_value) {
+static void run_case(check_device *d, case_rng *r, const sizes *s, bool every_value) {
   const cvy_shape shape = {s->h, s->w, s->c, s->pitch};
   const size_t image = (size_t)s->h * (size_t)s->w * (size_t)s->c, total = (size_t)s->n * image;
   unsigned char *const images = (unsigned char *)check_floats(d, ((size_t)s->m * image + 3) / 4);
@@ -18,9 +18,9 @@ static void run_case(check_device *d, check_rng *r, const sizes *s, bool every_v
   double *const want = check_doubles(d, total);
   float *const rounded = check_floats(d, total);
   for (size_t i = 0; i < (size_t)s->m * image; i++)
-    images[i] = (unsigned char)(every_value ? (int)(i % 256) : check_int(r, 0, 255));
-  for (int i = 0; i < s->m; i++) labels[i] = (unsigned short)check_int(r, 0, 65535);
-  for (int i = 0; i < s->n; i++) index[i] = i == 0 ? s->m - 1 : i == 1 ? 0 : check_int(r, 0, s->m - 1);
+    images[i] = (unsigned char)(every_value ? (int)(i % 256) : case_int(r, 0, 255));
+  for (int i = 0; i < s->m; i++) labels[i] = (unsigned short)case_int(r, 0, 65535);
+  for (int i = 0; i < s->n; i++) index[i] = i == 0 ? s->m - 1 : i == 1 ? 0 : case_int(r, 0, s->m - 1);
   ref_gather(s->n, s->h, s->w, s->c, images, labels, index, want, want_labels);
   for (size_t i = 0; i < total; i++) rounded[i] = (float)want[i];
   cvy_gather *op = NULL;
@@ -42,7 +42,7 @@ static void run_case(check_device *d, check_rng *r, const sizes *s, bool every_v
 
 static void test_all_bytes(check_device *d) {
   for (int pitch = 1; pitch <= 16; pitch += 15) {
-    check_rng r = check_rng_make(d, pitch);
+    case_rng r = check_rng_make(d, pitch);
     const sizes s = {.n = 2, .m = 2, .h = 16, .w = 16, .c = 1, .pitch = pitch};
     if (!check_case(d, "all bytes pitch=%d", pitch)) continue;
     for (int p = 0; p < 256; p++) /* the reference against the definition */
@@ -54,13 +54,13 @@ static void test_all_bytes(check_device *d) {
 static void test_shapes(check_device *d) {
   static const int layouts[][2] = {{1, 1}, {3, 4}, {4, 4}, {2, 4}, {1, 16}, {5, 16}, {16, 16}, {17, 32}, {3, 3}};
   for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 90 : getenv("CVY_TEST_OCLGRIND") ? 9 : 27); i++) {
-    check_rng r = check_rng_make(d, 100 + i);
+    case_rng r = check_rng_make(d, 100 + i);
     const int *const layout = layouts[i % 9];
     const bool large = i % 9 < 2 && i >= 18; /* more positions than a block of the CPU kernel */
-    const sizes s = {.n = large ? 2 : check_edge(&r, 8, 40),
-                     .m = check_edge(&r, 16, 60),
-                     .h = large ? 70 : check_edge(&r, 16, 29),
-                     .w = large ? 61 : check_edge(&r, 16, 29),
+    const sizes s = {.n = large ? 2 : case_edge(&r, 8, 40),
+                     .m = case_edge(&r, 16, 60),
+                     .h = large ? 70 : case_edge(&r, 16, 29),
+                     .w = large ? 61 : case_edge(&r, 16, 29),
                      .c = layout[0],
                      .pitch = layout[1]};
     if (!check_case(d, "shape n=%d m=%d h=%d w=%d c=%d pitch=%d", s.n, s.m, s.h, s.w, s.c, s.pitch)) continue;

@@ -29,10 +29,10 @@ static void put_weights(check_device *d, const cvy_net *net, cvy_instance *insta
 
 static void put_samples(check_device *d, const cvy_net *net, cvy_instance *instance, int first, int n) {
   const size_t elems = cvy_shape_elems(&net->layers[0].shape);
-  check_rng r = check_rng_make(d, 0);
+  case_rng r = check_rng_make(d, 0);
   float *const x = check_floats(d, elems * (size_t)(first + n));
   int32_t *const labels = (int32_t *)check_floats(d, (size_t)n);
-  check_fill(&r, x, elems * (size_t)(first + n), CHECK_FILL_NORMAL);
+  case_fill(&r, x, elems * (size_t)(first + n), CASE_FILL_NORMAL);
   for (int i = 0; i < n; i++) labels[i] = (first + i) % net->layers[net->output].shape.c;
   check_ok(cvy_buffer_write(d->queue, cvy_instance_input(instance), 0, elems * (size_t)n * sizeof *x,
                             x + elems * (size_t)first, NULL, NULL));

@@ -68,9 +68,9 @@ static void sources_end(void) { unsetenv("CVY_CL_DIR"); }
 
 static void run_scale(check_device *d, cvy_kernel *kernel, float a, float want_factor, float want_offset) {
   enum { N = 1000 };
-  check_rng r = check_rng_make(d, 1);
+  case_rng r = check_rng_make(d, 1);
   float *const x = check_floats(d, N), *const want = check_floats(d, N);
-  check_fill(&r, x, N, CHECK_FILL_INTEGERS);
+  case_fill(&r, x, N, CASE_FILL_INTEGERS);
   for (int i = 0; i < N; i++) want[i] = want_factor * x[i] + want_offset;
   check_buffer *const bx = check_input(d, "x", x, N, 1, 1), *const by = check_output(d, "y", N, 1, 1);
   check_ok(CVY_LAUNCH(d->queue, kernel, ((cvy_grid){{1024}, {64}}), CVY_BUF(bx->cl), CVY_BUF(by->cl), CVY_INT(N),

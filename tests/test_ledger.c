@@ -59,23 +59,23 @@ static void run_host(check_device *d, const cvy_sgd_params *p, int threads, cons
   cvy_ledger_destroy(&s);
 }
 
-static float *const *make_gradients(check_device *d, check_rng *r) {
+static float *const *make_gradients(check_device *d, case_rng *r) {
   static float *g[PARTS];
   for (int i = 0; i < PARTS; i++) {
     g[i] = check_floats(d, FLOATS);
-    check_fill(r, g[i], FLOATS, CHECK_FILL_NORMAL);
+    case_fill(r, g[i], FLOATS, CASE_FILL_NORMAL);
   }
   return g;
 }
 
 static void test_formula(check_device *d) {
   for (int i = 0; i < SETTINGS; i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     if (!check_case(d, "formula %d", i)) continue;
     float *const w0 = check_floats(d, FLOATS), *const w = check_floats(d, FLOATS), *const w1 = check_floats(d, FLOATS),
                  *const v = check_floats(d, FLOATS);
     float *const want = check_floats(d, FLOATS), *const want_v = check_floats(d, FLOATS);
-    check_fill(&r, w0, FLOATS, CHECK_FILL_NORMAL);
+    case_fill(&r, w0, FLOATS, CASE_FILL_NORMAL);
     float *const *const g = make_gradients(d, &r);
     run_host(d, &settings[i], 2, w0, g, w, v);
     run_host(d, &settings[i], 1, w0, g, w1, NULL);
@@ -96,11 +96,11 @@ static void test_parts(check_device *d) {
   const cvy_sgd_params sgd = {.lr = 1};
   const float *parts[MOST];
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-    check_rng r = check_rng_make(d, (int)i);
+    case_rng r = check_rng_make(d, (int)i);
     if (!check_case(d, "parts %d", counts[i])) continue;
     for (int p = 0; p < MOST; p++) {
       float *const part = check_floats(d, FLOATS);
-      check_fill(&r, part, FLOATS, CHECK_FILL_NORMAL);
+      case_fill(&r, part, FLOATS, CASE_FILL_NORMAL);
       parts[p] = part;
     }
     float *const want = check_floats(d, FLOATS);
@@ -123,7 +123,7 @@ static void test_parts(check_device *d) {
 static void test_packed(check_device *d) {
   enum { MOST = 7 };
   for (int n_parts = 1; n_parts <= MOST; n_parts++) {
-    check_rng r = check_rng_make(d, n_parts);
+    case_rng r = check_rng_make(d, n_parts);
     if (!check_case(d, "packed %d", n_parts)) continue;
     const cvy_sgd_params *const sgd = &settings[n_parts % SETTINGS];
     const float *wide[MOST];
@@ -131,7 +131,7 @@ static void test_packed(check_device *d) {
     for (int p = 0; p < MOST; p++) {
       float *const part = check_floats(d, FLOATS);
       uint16_t *const upper = (uint16_t *)check_floats(d, FLOATS);
-      check_fill(&r, part, FLOATS, CHECK_FILL_NORMAL);
+      case_fill(&r, part, FLOATS, CASE_FILL_NORMAL);
       for (int j = 0; j < FLOATS; j++) {
         uint32_t bits;
         memcpy(&bits, &part[j], sizeof bits);
@@ -184,11 +184,11 @@ static void test_device_bits(check_device *d) {
   cvy_sgd *op;
   check_ok(cvy_sgd_create(d->cl, &op));
   for (int i = 0; i < SETTINGS; i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     if (!check_case(d, "device bits %d", i)) continue;
     float *const w0 = check_floats(d, FLOATS), *const w = check_floats(d, FLOATS), *const v = check_floats(d, FLOATS),
                  *const sum = check_floats(d, FLOATS);
-    check_fill(&r, w0, FLOATS, CHECK_FILL_NORMAL);
+    case_fill(&r, w0, FLOATS, CASE_FILL_NORMAL);
     float *const *const g = make_gradients(d, &r);
     for (int j = 0; j < FLOATS; j++) sum[j] = (g[0][j] + g[1][j]) + g[2][j];
     run_host(d, &settings[i], 2, w0, g, w, v);

@@ -27,13 +27,13 @@ static void product(int rows, int cols, int depth, const float *a, size_t a_row,
     }
 }
 
-static float *normal(check_device *d, check_rng *r, size_t n) {
+static float *normal(check_device *d, case_rng *r, size_t n) {
   float *const x = check_floats(d, n);
-  check_fill(r, x, n, CHECK_FILL_NORMAL);
+  case_fill(r, x, n, CASE_FILL_NORMAL);
   return x;
 }
 
-static void run_case(check_device *d, check_rng *r, const linear_case *c) {
+static void run_case(check_device *d, case_rng *r, const linear_case *c) {
   const cvy_linear_params *const p = &c->p;
   if (!check_case(d, "linear n=%d/%d x=%dx%dx%d/%d k=%d/%d bias=%d dx=%d acc=%d", c->n, p->n_max, p->x.h, p->x.w,
                   p->x.c, p->x.pitch, p->k, p->y_pitch, p->bias, !p->no_backward_data, c->accumulate))
@@ -95,7 +95,7 @@ static void test_layers(check_device *d) {
       {.n = 3, .p = {.n_max = 3, .x = {28, 28, 1, 1}, .k = 17, .y_pitch = 32, .no_backward_data = true}},
   };
   for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
-    check_rng r = check_rng_make(d, 5000 + (int)i);
+    case_rng r = check_rng_make(d, 5000 + (int)i);
     linear_case c = layers[i];
     c.p.algos = (cvy_conv_algo_list){1, {CVY_CONV_DIRECT}};
     run_case(d, &r, &c);
@@ -105,14 +105,13 @@ static void test_layers(check_device *d) {
 static void test_random(check_device *d) {
   const int cases = getenv("CVY_TEST_FULL") ? 10 * RANDOM_CASES : RANDOM_CASES;
   for (int i = 0; i < cases; i++) {
-    check_rng r = check_rng_make(d, i);
-    linear_case c = {.n = check_edge(&r, 14, 60), .accumulate = check_int(&r, 0, 1)};
-    c.p =
-        (cvy_linear_params){.x = {check_int(&r, 1, 5), check_int(&r, 1, 5), CHECK_ONE_OF(&r, 1, 3, 16, 17, 50, 64), 0},
-                            .k = check_edge(&r, 32, 70),
-                            .n_max = c.n + check_int(&r, 0, 20),
-                            .bias = check_int(&r, 0, 1),
-                            .algos = {1, {CVY_CONV_DIRECT}}};
+    case_rng r = check_rng_make(d, i);
+    linear_case c = {.n = case_edge(&r, 14, 60), .accumulate = case_int(&r, 0, 1)};
+    c.p = (cvy_linear_params){.x = {case_int(&r, 1, 5), case_int(&r, 1, 5), CASE_ONE_OF(&r, 1, 3, 16, 17, 50, 64), 0},
+                              .k = case_edge(&r, 32, 70),
+                              .n_max = c.n + case_int(&r, 0, 20),
+                              .bias = case_int(&r, 0, 1),
+                              .algos = {1, {CVY_CONV_DIRECT}}};
     c.p.x.pitch = cvy_pitch_of(c.p.x.c), c.p.y_pitch = cvy_pitch_of(c.p.k);
     run_case(d, &r, &c);
   }

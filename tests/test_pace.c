@@ -12,7 +12,7 @@ typedef struct sim {
   cvy_pace *pace;
   int shares[N], changes, last_change, step;
   double factor[N], noise, step_s;
-  check_rng rng;
+  case_rng rng;
 } sim;
 
 static double seconds(int n) { return 0.05 + 0.005 * n; }
@@ -37,7 +37,7 @@ static void run(sim *s, int steps) {
     bool better;
     s->step_s = 0;
     for (int i = 0; i < N; i++) {
-      const double late = 1 + s->noise * check_int(&s->rng, -100, 100) / 100.0;
+      const double late = 1 + s->noise * case_int(&s->rng, -100, 100) / 100.0;
       busy[i] = s->shares[i] > 0 ? s->factor[i] * late * seconds(s->shares[i]) : 0;
       s->step_s = fmax(s->step_s, busy[i]);
     }

@@ -14,9 +14,9 @@ static void test_columns(check_device *d) {
   cvy_reduce *op = NULL;
   check_ok(cvy_reduce_create(d->cl, &op));
   for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 200 : getenv("CVY_TEST_OCLGRIND") ? 24 : 50); i++) {
-    check_rng r = check_rng_make(d, i);
-    const int c = i < N_FIXED ? fixed[i][1] : check_edge(&r, 16, 200),
-              rows = i < N_FIXED ? fixed[i][0] : check_edge(&r, 256, 3000);
+    case_rng r = check_rng_make(d, i);
+    const int c = i < N_FIXED ? fixed[i][1] : case_edge(&r, 16, 200),
+              rows = i < N_FIXED ? fixed[i][0] : case_edge(&r, 256, 3000);
     const int pitch = i < N_FIXED || i % 5 == 0 ? c : i % 5 == 1 ? (c + 3) / 4 * 4 : cvy_pitch_of(c);
     const bool accumulate = i % 3 == 2;
     if (getenv("CVY_TEST_OCLGRIND") && rows * c > 50000) continue; /* a thousand times slower there */
@@ -24,8 +24,8 @@ static void test_columns(check_device *d) {
       continue;
     const size_t size = (size_t)rows * (size_t)c;
     float *const x = check_floats(d, size), *const old = check_floats(d, (size_t)c);
-    const check_fill_kind kind = check_fill(&r, x, size, i % 2 ? CHECK_FILL_INTEGERS : CHECK_FILL_ANY);
-    check_fill(&r, old, (size_t)c, CHECK_FILL_INTEGERS);
+    const case_fill_kind kind = case_fill(&r, x, size, i % 2 ? CASE_FILL_INTEGERS : CASE_FILL_ANY);
+    case_fill(&r, old, (size_t)c, CASE_FILL_INTEGERS);
     double *const want = check_doubles(d, (size_t)c), *const mag = check_doubles(d, (size_t)c);
     ref_reduce_columns((size_t)rows, c, check_to_doubles(d, x, size), want, mag);
     for (int j = 0; accumulate && j < c; j++) {
@@ -39,7 +39,7 @@ static void test_columns(check_device *d) {
         check_scratch(d, "workspace", cvy_reduce_columns_workspace_bytes(op, (size_t)rows, pitch));
     check_ok(cvy_reduce_columns(op, d->queue, (size_t)rows, pitch, bx->cl, out->cl, accumulate, workspace->cl));
     const float *const got = check_download(out);
-    check_close_mag(d, "out", got, want, mag, kind == CHECK_FILL_INTEGERS ? 0 : 64, 1, c);
+    check_close_mag(d, "out", got, want, mag, kind == CASE_FILL_INTEGERS ? 0 : 64, 1, c);
     again = accumulate ? check_inout(d, "again", old, 1, c, pitch) : check_output(d, "again", 1, c, pitch);
     check_ok(cvy_reduce_columns(op, d->queue, (size_t)rows, pitch, bx->cl, again->cl, accumulate, workspace->cl));
     check_same(d, "out again", check_download(again), got, 1, c);
@@ -53,14 +53,14 @@ static void test_sum(check_device *d) {
   cvy_reduce *op = NULL;
   check_ok(cvy_reduce_create(d->cl, &op));
   for (int i = 0; i < 2 * (int)(sizeof sizes / sizeof *sizes); i++) {
-    check_rng r = check_rng_make(d, 1000 + i);
+    case_rng r = check_rng_make(d, 1000 + i);
     const int n = sizes[i / 2];
     const bool accumulate = i % 2;
     if (getenv("CVY_TEST_OCLGRIND") && n > 50000) continue;
     if (!check_case(d, "sum n=%d accumulate=%d", n, accumulate)) continue;
     float *const x = check_floats(d, (size_t)n);
     const float old = 3.0f;
-    const check_fill_kind kind = check_fill(&r, x, (size_t)n, i % 4 < 2 ? CHECK_FILL_INTEGERS : CHECK_FILL_ANY);
+    const case_fill_kind kind = case_fill(&r, x, (size_t)n, i % 4 < 2 ? CASE_FILL_INTEGERS : CASE_FILL_ANY);
     double want = accumulate ? old : 0, mag = accumulate ? old : 0;
     for (int j = 0; j < n; j++) {
       want += x[j];
@@ -71,7 +71,7 @@ static void test_sum(check_device *d) {
     check_buffer *const again = accumulate ? check_inout(d, "again", &old, 1, 1, 1) : check_output(d, "again", 1, 1, 1);
     check_ok(cvy_reduce_sum(op, d->queue, (size_t)n, bx->cl, out->cl, accumulate));
     check_ok(cvy_reduce_sum(op, d->queue, (size_t)n, bx->cl, again->cl, accumulate));
-    check_close_mag(d, "out", check_download(out), &want, &mag, kind == CHECK_FILL_INTEGERS ? 0 : 64, 1, 1);
+    check_close_mag(d, "out", check_download(out), &want, &mag, kind == CASE_FILL_INTEGERS ? 0 : 64, 1, 1);
     check_same(d, "out again", check_download(again), check_download(out), 1, 1);
     check_case_end(d);
   }
@@ -83,14 +83,14 @@ static void test_parts(check_device *d) {
   cvy_reduce *op = NULL;
   check_ok(cvy_reduce_create(d->cl, &op));
   for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 100 : getenv("CVY_TEST_OCLGRIND") ? 10 : 30); i++) {
-    check_rng r = check_rng_make(d, 2000 + i);
-    const int n = i == 0 ? 9 * 64 * 64 : check_edge(&r, 256, 5000), n_parts = check_edge(&r, 8, 40);
+    case_rng r = check_rng_make(d, 2000 + i);
+    const int n = i == 0 ? 9 * 64 * 64 : case_edge(&r, 256, 5000), n_parts = case_edge(&r, 8, 40);
     const bool accumulate = i % 2;
     if (!check_case(d, "parts n=%d n_parts=%d accumulate=%d number=%d", n, n_parts, accumulate, i)) continue;
     float *const x = check_floats(d, (size_t)n * (size_t)n_parts), *const old = check_floats(d, (size_t)n),
                  *const want = check_floats(d, (size_t)n);
-    check_fill(&r, x, (size_t)n * (size_t)n_parts, CHECK_FILL_ANY);
-    check_fill(&r, old, (size_t)n, CHECK_FILL_ANY);
+    case_fill(&r, x, (size_t)n * (size_t)n_parts, CASE_FILL_ANY);
+    case_fill(&r, old, (size_t)n, CASE_FILL_ANY);
     for (int j = 0; j < n; j++) {
       for (int p = 0; p < n_parts; p++) want[j] += x[(size_t)p * (size_t)n + (size_t)j];
       if (accumulate) want[j] = old[j] + want[j];

@@ -240,13 +240,13 @@ static void test_fuzz(check_device *d) {
     fclose(out);
     check_fails(cvy_st_open(path, &f), CVY_E_FORMAT, path);
   }
-  check_rng r = check_rng_make(d, 1);
+  case_rng r = check_rng_make(d, 1);
   int refused = 0;
   for (int i = 0; i < 3000; i++) {
-    const int flips = check_int(&r, 1, 3);
+    const int flips = case_int(&r, 1, 3);
     int bits[3];
     for (int k = 0; k < flips; k++) {
-      bits[k] = check_int(&r, 0, (int)size * 8 - 1);
+      bits[k] = case_int(&r, 0, (int)size * 8 - 1);
       content[bits[k] / 8] = (char)(content[bits[k] / 8] ^ 1 << bits[k] % 8);
     }
     FILE *const out = fopen(path, "wb");

@@ -36,19 +36,19 @@ static void test_update(check_device *d) {
   cvy_sgd *op = NULL;
   check_ok(cvy_sgd_create(d->cl, &op));
   for (int i = 0; i < N_SIZES * N_SETTINGS; i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     const int n = sizes[i / N_SETTINGS];
     const cvy_sgd_params *const p = &settings[i % N_SETTINGS];
     if (!check_case(d, "update n=%d setting=%d", n, i % N_SETTINGS)) continue;
     const size_t size = (size_t)n;
     float *const w = check_floats(d, size), *const v = check_floats(d, size);
-    check_fill(&r, w, size, CHECK_FILL_ANY);
+    case_fill(&r, w, size, CASE_FILL_ANY);
     double *const w_ref = check_to_doubles(d, w, size), *const v_ref = check_doubles(d, size),
                   *const tol = check_doubles(d, size);
     check_buffer *const bw = check_inout(d, "w", w, 1, n, n), *const bv = check_inout(d, "v", v, 1, n, n);
     for (int step = 0; step < STEPS; step++) {
       float *const g = check_floats(d, size);
-      check_fill(&r, g, size, CHECK_FILL_ANY);
+      case_fill(&r, g, size, CASE_FILL_ANY);
       check_buffer *const bg = check_input(d, "g", g, 1, n, n);
       check_ok(cvy_sgd_update(op, d->queue, p, size, bw->cl, bg->cl, p->momentum != 0 ? bv->cl : NULL));
       for (int j = 0; j < n; j++) tol[j] += 8e-7 * (fabs(w_ref[j]) + fabs(v_ref[j]) + fabs((double)g[j]) + 1e-30);
@@ -96,13 +96,13 @@ static void test_running(check_device *d) {
   cvy_sgd *op = NULL;
   check_ok(cvy_sgd_create(d->cl, &op));
   for (int i = 0; i < N_SIZES; i++) {
-    check_rng r = check_rng_make(d, i);
+    case_rng r = check_rng_make(d, i);
     const int n = sizes[i];
     const float momentum = (const float[]){0.1f, 0.0f, 1.0f, 0.37f, 0.9f, 0.01f}[i % 6];
     if (!check_case(d, "running n=%d momentum=%g", n, (double)momentum)) continue;
     float *const running = check_floats(d, (size_t)n), *const s = check_floats(d, (size_t)n);
-    check_fill(&r, running, (size_t)n, CHECK_FILL_ANY);
-    check_fill(&r, s, (size_t)n, CHECK_FILL_ANY);
+    case_fill(&r, running, (size_t)n, CASE_FILL_ANY);
+    case_fill(&r, s, (size_t)n, CASE_FILL_ANY);
     check_buffer *const b_running = check_inout(d, "running", running, 1, n, n), *const b_s =
                                                                                      check_input(d, "s", s, 1, n, n);
     check_ok(cvy_sgd_running(op, d->queue, momentum, (size_t)n, b_running->cl, b_s->cl));

@@ -12,15 +12,15 @@
 static void test_shapes(check_device *d) {
   static const int pitches[] = {1, 4, 16, 7};
   for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 150 : getenv("CVY_TEST_OCLGRIND") ? 16 : 40); i++) {
-    check_rng r = check_rng_make(d, i);
-    const int rows = check_edge(&r, 16, 100), c = i % 4 == 3 ? check_edge(&r, 64, 1000) : check_edge(&r, 16, 40);
-    const int pitch = (int)cvy_round_up((size_t)c, (size_t)check_pick(&r, pitches, 4));
+    case_rng r = check_rng_make(d, i);
+    const int rows = case_edge(&r, 16, 100), c = i % 4 == 3 ? case_edge(&r, 64, 1000) : case_edge(&r, 16, 40);
+    const int pitch = (int)cvy_round_up((size_t)c, (size_t)case_pick(&r, pitches, 4));
     const bool in_place = i % 2;
     if (!check_case(d, "softmax rows=%d c=%d pitch=%d in_place=%d", rows, c, pitch, in_place)) continue;
     const size_t size = (size_t)rows * (size_t)c;
     float *const x = check_floats(d, size), *const y = check_floats(d, size), *const dy = check_floats(d, size);
-    check_fill(&r, x, size, CHECK_FILL_ANY);
-    check_fill(&r, dy, size, CHECK_FILL_ANY);
+    case_fill(&r, x, size, CASE_FILL_ANY);
+    case_fill(&r, dy, size, CASE_FILL_ANY);
     double *const want = check_doubles(d, size), *const tol = check_doubles(d, size),
                   *const x_ref = check_to_doubles(d, x, size);
     ref_softmax(rows, c, x_ref, want);

@@ -47,22 +47,22 @@ static void test_shapes(check_device *d) {
   static const int pitches[] = {1, 4, 16, 7}; /* 7: no whole vectors */
   const int cases = getenv("CVY_TEST_FULL") ? 200 : getenv("CVY_TEST_OCLGRIND") ? 20 : 60;
   for (int i = 0; i < cases + 3; i++) { /* the last: as many classes as labels of 16 bits tell apart */
-    check_rng r = check_rng_make(d, i);
-    const int n = i < cases ? check_edge(&r, 16, 100) : 3, n_max = n + check_int(&r, 0, 3);
+    case_rng r = check_rng_make(d, i);
+    const int n = i < cases ? case_edge(&r, 16, 100) : 3, n_max = n + case_int(&r, 0, 3);
     const int c = i >= cases   ? 65535
-                  : i % 5 == 4 ? check_edge(&r, 64, 1000)
-                  : i % 5 == 3 ? check_int(&r, 1, 4)
-                               : check_edge(&r, 16, 40);
-    const int pitch = cvy_round_up((size_t)c, (size_t)check_pick(&r, pitches, 4));
+                  : i % 5 == 4 ? case_edge(&r, 64, 1000)
+                  : i % 5 == 3 ? case_int(&r, 1, 4)
+                               : case_edge(&r, 16, 40);
+    const int pitch = cvy_round_up((size_t)c, (size_t)case_pick(&r, pitches, 4));
     const int mode = i % 3; /* 0: dx apart, 1: in place, 2: no gradient */
-    const float scale = i % 4 == 0 ? 1.0f : 1.0f / (float)check_int(&r, n, 600);
+    const float scale = i % 4 == 0 ? 1.0f : 1.0f / (float)case_int(&r, n, 600);
     if (!check_case(d, "xent n=%d n_max=%d c=%d pitch=%d mode=%d scale=%g", n, n_max, c, pitch, mode, (double)scale))
       continue;
     const size_t size = (size_t)n * (size_t)c;
     float *const x = check_floats(d, size);
     int *const labels = (int *)check_floats(d, (size_t)n);
-    check_fill(&r, x, size, CHECK_FILL_ANY);
-    for (int j = 0; j < n; j++) labels[j] = check_int(&r, 0, c - 1);
+    case_fill(&r, x, size, CASE_FILL_ANY);
+    for (int j = 0; j < n; j++) labels[j] = case_int(&r, 0, c - 1);
     double *const want = check_doubles(d, size), *const tol = check_doubles(d, size),
                   *const x_ref = check_to_doubles(d, x, size);
     double loss, loss_tol;
@@ -143,10 +143,10 @@ static void test_special(check_device *d) {
 static void test_many(check_device *d) {
   enum { N = 4000, C = 10, CALLS = 5 };
   if (getenv("CVY_TEST_OCLGRIND") || !check_case(d, "many")) return;
-  check_rng r = check_rng_make(d, 77);
+  case_rng r = check_rng_make(d, 77);
   float *const x = check_floats(d, N * C);
   int *const labels = (int *)check_floats(d, N);
-  check_fill(&r, x, N * C, CHECK_FILL_NORMAL);
+  case_fill(&r, x, N * C, CASE_FILL_NORMAL);
   for (int i = 0; i < N; i++) {
     labels[i] = i % C;
     x[i * C + i % C] += i % 3 == 0 ? 12.0f : i % 3 == 1 ? -30.0f : 0.0f;
@@ -176,10 +176,10 @@ static void test_reference(check_device *d) {
   enum { N = 4, C = 7 };
   const int labels[N] = {0, 3, 6, 2};
   const double h = 1e-5;
-  check_rng r = check_rng_make(d, 1000);
+  case_rng r = check_rng_make(d, 1000);
   if (!check_case(d, "reference")) return;
   float *const start = check_floats(d, (size_t)N * C);
-  check_fill(&r, start, (size_t)N * C, CHECK_FILL_NORMAL);
+  case_fill(&r, start, (size_t)N * C, CASE_FILL_NORMAL);
   double *const x = check_to_doubles(d, start, (size_t)N * C), dx[N * C], up, down;
   int correct;
   ref_softmax_xent(N, C, x, labels, 0.25, dx, &up, &correct);

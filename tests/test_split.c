@@ -75,14 +75,14 @@ static void test_known(check_device *d) {
 
 /* Random devices, batches, groups: sum, proportion, order, groups. */
 static void test_properties(check_device *d) {
-  check_rng r = check_rng_make(d, 1);
+  case_rng r = check_rng_make(d, 1);
   for (int round = 0; round < 4000; round++) {
-    const int devices = check_int(&r, 1, MOST), batch = check_edge(&r, 64, 600),
-              group = CHECK_ONE_OF(&r, 0, 1, 2, 3, 4, 8, 32);
-    const int n = check_int(&r, 0, 3) ? check_int(&r, 0, batch) : batch, g = group > 1 ? group : 1;
+    const int devices = case_int(&r, 1, MOST), batch = case_edge(&r, 64, 600),
+              group = CASE_ONE_OF(&r, 0, 1, 2, 3, 4, 8, 32);
+    const int n = case_int(&r, 0, 3) ? case_int(&r, 0, batch) : batch, g = group > 1 ? group : 1;
     int weights[MOST], full[MOST], want[MOST], got[MOST], sum = 0;
     double values[MOST];
-    for (int i = 0; i < devices; i++) sum += weights[i] = CHECK_ONE_OF(&r, 0, 1, 1, 2, 3, 10, 97);
+    for (int i = 0; i < devices; i++) sum += weights[i] = CASE_ONE_OF(&r, 0, 1, 1, 2, 3, 10, 97);
     if (sum == 0) weights[devices - 1] = 1;
     for (int i = 0; i < devices; i++) values[i] = weights[i] * 0.1;
     cvy_split_params p = {
@@ -161,12 +161,12 @@ static void test_refusals(check_device *d) {
 }
 
 /* CPU time: a team looks at every size of batch that it may meet, 60,000 where that many samples are a batch. */
-static double seconds_of_splits(check_rng *r, int devices) {
+static double seconds_of_splits(case_rng *r, int devices) {
   enum { SIZES = 1500 };
   static double values[1024];
   static int shares[1024];
   struct timespec begin, end;
-  for (int i = 0; i < devices; i++) values[i] = 1 + 1e-6 * check_int(r, 0, 2000000);
+  for (int i = 0; i < devices; i++) values[i] = 1 + 1e-6 * case_int(r, 0, 2000000);
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
   for (int n = 60000 - SIZES; n < 60000; n++)
     check_ok(cvy_split_shares(
@@ -179,7 +179,7 @@ static double seconds_of_splits(check_rng *r, int devices) {
 /* Sixteen times the devices take 27 times as long where remainders are sorted, and more than 160 times where each of
  * them is compared with all others. */
 static void test_many(check_device *d) {
-  check_rng r = check_rng_make(d, 2);
+  case_rng r = check_rng_make(d, 2);
   const double few = seconds_of_splits(&r, 64), many = seconds_of_splits(&r, 1024);
   print_message("64 devices: %.4f s, 1024: %.3f s\n", few, many);
   if (!(many <= 70 * few)) check_fail(d, "splits among 1024 devices took %.3f s, among 64 %.4f", many, few);

@@ -177,7 +177,7 @@ static void reference_step(step *s, bool training) {
 
 static void *pointers(step *s, int n) { return check_doubles(s->d, (size_t)n + 1); } /* zeroed, of pointers' size */
 
-static void make_step(step *s, check_device *d, check_rng *r, cvy_net *net, int n, int group) {
+static void make_step(step *s, check_device *d, case_rng *r, cvy_net *net, int n, int group) {
   *s = (step){.d = d, .net = net, .layout = cvy_net_layout(net), .n = n, .group = group, .batch = n + 5};
   const cvy_layout *const l = s->layout;
   s->value = pointers(s, net->n_layers);
@@ -195,7 +195,7 @@ static void make_step(step *s, check_device *d, check_rng *r, cvy_net *net, int 
     const size_t rows = p->elems / (size_t)p->k;
     const bool weight = p->kind == CVY_PARAM_CONV_WEIGHT || p->kind == CVY_PARAM_LINEAR_WEIGHT;
     float *const values = check_floats(d, p->elems);
-    check_fill(r, values, p->elems, CHECK_FILL_NORMAL);
+    case_fill(r, values, p->elems, CASE_FILL_NORMAL);
     s->weight[t] = check_doubles(d, p->elems);
     s->dweight[t] = check_doubles(d, p->elems);
     s->mag[t] = check_doubles(d, p->elems);
@@ -209,17 +209,17 @@ static void make_step(step *s, check_device *d, check_rng *r, cvy_net *net, int 
   for (int i = 0; i < l->n_running; i++) {
     const cvy_running *const running = &l->running[i];
     float *const values = check_floats(d, 2 * (size_t)running->c);
-    check_fill(r, values, 2 * (size_t)running->c, CHECK_FILL_NORMAL);
+    case_fill(r, values, 2 * (size_t)running->c, CASE_FILL_NORMAL);
     for (int c = 0; c < running->c; c++) {
       s->running[running->offset + (size_t)c] = 0.3f * values[c];
       s->running[running->offset + (size_t)(running->pitch + c)] = 1.0f + 0.3f * fabsf(values[running->c + c]);
     }
   }
   float *const x = check_floats(d, node_elems(s, 0));
-  check_fill(r, x, node_elems(s, 0), CHECK_FILL_NORMAL);
+  case_fill(r, x, node_elems(s, 0), CASE_FILL_NORMAL);
   s->value[0] = check_to_doubles(d, x, node_elems(s, 0));
   s->labels = (int32_t *)check_floats(d, (size_t)n);
-  for (int i = 0; i < n; i++) s->labels[i] = check_int(r, 0, SMALL_CLASSES - 1);
+  for (int i = 0; i < n; i++) s->labels[i] = case_int(r, 0, SMALL_CLASSES - 1);
 }
 
 /* ---- the device's side ---- */
@@ -395,7 +395,7 @@ static void test_small_nets(check_device *d) {
   for (int i = 0; i < count_nets(); i++)
     for (int group = 0; group <= 3; group += 3) {
       if (!check_case(d, "%s group=%d", small_nets[i].name, group)) continue;
-      check_rng r = check_rng_make(d, i);
+      case_rng r = check_rng_make(d, i);
       /* nets that add something to their input need its 8 channels */
       cvy_net *net = small_net_make(&small_nets[i], i == 0 && group ? 3 : i == 0 ? 1 : 8, 7, 8);
       step s;
@@ -450,7 +450,7 @@ static void test_micro_batches(check_device *d) {
   for (int i = 0; i < count_nets(); i++)
     for (int micro = 3; micro <= 6; micro += 3) {
       if (!check_case(d, "%s micro=%d", small_nets[i].name, micro)) continue;
-      check_rng r = check_rng_make(d, 100 + i);
+      case_rng r = check_rng_make(d, 100 + i);
       cvy_net *net = small_net_make(&small_nets[i], 8, 6, 5);
       step s;
       make_step(&s, d, &r, net, 11, 3);

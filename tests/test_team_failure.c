@@ -228,18 +228,18 @@ static const char *const rare_faults[] = {
     "fail-once=%d:write:%d:-4", "fail-once=%d:read:%d:-5", "fail=%d:wait:%d:-14"};
 enum { N_ONE = sizeof one_faults / sizeof *one_faults, N_RARE = sizeof rare_faults / sizeof *rare_faults };
 
-static void one_fault(check_device *d, check_rng *rng, const char *format, int most, bool stage) {
+static void one_fault(check_device *d, case_rng *rng, const char *format, int most, bool stage) {
   char words[64];
   cvy_team_params params = usual;
-  params.run_ahead = check_int(rng, CVY_RUN_AHEAD_NONE, 2);
-  params.bn = (cvy_bn_mode[]){CVY_BN_DEVICE, CVY_BN_GHOST, CVY_BN_SYNC}[check_int(rng, 0, 2)];
+  params.run_ahead = case_int(rng, CVY_RUN_AHEAD_NONE, 2);
+  params.bn = (cvy_bn_mode[]){CVY_BN_DEVICE, CVY_BN_GHOST, CVY_BN_SYNC}[case_int(rng, 0, 2)];
   if (params.bn == CVY_BN_GHOST) params.ghost = 4;
-  const int replicas = check_int(rng, 2, REPLICAS);
-  if (replicas > 2) params.exchange = (cvy_exchange_kind)check_int(rng, 0, 1); /* needs two that are left */
-  const int device = check_int(rng, 0, replicas - 1);
+  const int replicas = case_int(rng, 2, REPLICAS);
+  if (replicas > 2) params.exchange = (cvy_exchange_kind)case_int(rng, 0, 1); /* needs two that are left */
+  const int device = case_int(rng, 0, replicas - 1);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-  snprintf(words, sizeof words, format, device, check_int(rng, 0, most));
+  snprintf(words, sizeof words, format, device, case_int(rng, 0, most));
 #pragma GCC diagnostic pop
   if (!check_case(d, "%s of %d, run-ahead %d, bn %d%s%s", words, replicas, params.run_ahead, (int)params.bn,
                   params.exchange == CVY_EXCHANGE_BF16 ? ", bf16" : "", stage ? ", staged" : ""))
@@ -254,7 +254,7 @@ static void one_fault(check_device *d, check_rng *rng, const char *format, int m
 }
 
 static void test_one_fails(check_device *d) {
-  check_rng rng = check_rng_make(d, 11);
+  case_rng rng = check_rng_make(d, 11);
   make_net();
   for (int round = 0; round < rounds(); round++) {
     for (int f = 0; f < N_ONE; f++) one_fault(d, &rng, one_faults[f], 180, round % 4 == 3);
@@ -269,14 +269,14 @@ static void test_several_fail(check_device *d) {
                                        "fail=0:launch:%d:-5,fail=2:finish:0:-5",
                                        "fail=1:launch:%d:-5,fail=0:buffer:3:-4", "fail=2:any:%d:-5,bad-event=0:%d:-14",
                                        "fail=2:launch:%d:-5,fail=0:finish:1:-36,fail=1:unmap:0:-5"};
-  check_rng rng = check_rng_make(d, 12);
+  case_rng rng = check_rng_make(d, 12);
   make_net();
   for (int round = 0; round < rounds(); round++)
     for (int f = 0; f < 5; f++) {
       char words[128];
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-      snprintf(words, sizeof words, faults[f], check_int(&rng, 0, 100), check_int(&rng, 0, 300));
+      snprintf(words, sizeof words, faults[f], case_int(&rng, 0, 100), case_int(&rng, 0, 300));
 #pragma GCC diagnostic pop
       if (!check_case(d, "%s", words)) continue;
       const outcome o = run(d, REPLICAS, &usual, words);
@@ -292,15 +292,15 @@ static void test_several_fail(check_device *d) {
 static void test_before_training(check_device *d) {
   static const char *const faults[] = {"fail=1:write:%d:-5", "fail=0:any:%d:-5", "bad-event=2:%d:-14"};
   static const int moments[] = {0, 1, 0, 3}; /* the weights, running values, the weights, the data; then any */
-  check_rng rng = check_rng_make(d, 14);
+  case_rng rng = check_rng_make(d, 14);
   make_net();
   for (int round = 0; round < 2 + 2 * rounds(); round++) {
     char words[64], selector[64];
     cvy_team_params params = usual;
-    params.exchange = (cvy_exchange_kind)check_int(&rng, 0, 1);
+    params.exchange = (cvy_exchange_kind)case_int(&rng, 0, 1);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(words, sizeof words, faults[round % 3], round < 4 ? moments[round] : check_int(&rng, 0, 5));
+    snprintf(words, sizeof words, faults[round % 3], round < 4 ? moments[round] : case_int(&rng, 0, 5));
 #pragma GCC diagnostic pop
     if (!check_case(d, "%s%s", words, params.exchange == CVY_EXCHANGE_BF16 ? ", bf16" : "")) continue;
     outcome o = {.status = CVY_OK};
@@ -328,7 +328,7 @@ static void test_before_training(check_device *d) {
 /* The last device: the run ends, with the driver's error named and the newest state whole. */
 static void test_all_fail(check_device *d) {
   static const char *const faults[] = {"bad-event=all:%d:-5", "fail=all:launch:%d:-5"};
-  check_rng rng = check_rng_make(d, 13);
+  case_rng rng = check_rng_make(d, 13);
   make_net();
   for (int replicas = 1; replicas <= REPLICAS; replicas += 2)
     for (int run_ahead = CVY_RUN_AHEAD_NONE; run_ahead <= 2; run_ahead += run_ahead < 0 ? 2 : 1)
@@ -338,7 +338,7 @@ static void test_all_fail(check_device *d) {
         params.run_ahead = run_ahead;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        snprintf(words, sizeof words, faults[f], check_int(&rng, 0, 40));
+        snprintf(words, sizeof words, faults[f], case_int(&rng, 0, 40));
 #pragma GCC diagnostic pop
         if (!check_case(d, "%s of %d, run-ahead %d", words, replicas, run_ahead)) continue;
         const outcome o = run(d, replicas, &params, words);

@@ -40,8 +40,8 @@ static void do_step(scene *s) {
 static scene begin(check_device *d, int n, const char *words, bool hangs) {
   scene s = {.d = d, .n = n, .words = words, .hangs = hangs};
   char selector[64];
-  check_rng rng = check_rng_make(d, 1);
-  check_fill(&rng, s.x, LOADED * 64, CHECK_FILL_NORMAL);
+  case_rng rng = check_rng_make(d, 1);
+  case_fill(&rng, s.x, LOADED * 64, CASE_FILL_NORMAL);
   check_ok(cvy_net_create(1, 8, 8, &s.net));
   cvy_node x = cvy_net_conv2d(s.net, cvy_net_input(s.net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}});
   x = cvy_net_relu(s.net, cvy_net_batchnorm(s.net, x, "1", NULL));
@@ -257,10 +257,10 @@ static void test_trace(check_device *d) {
 static void test_anywhere(check_device *d) {
   static const char *const calls[] = {"info", "release", "info", "release"};
   static const int most[] = {400, 200, 40, 40}; /* in two steps */
-  check_rng rng = check_rng_make(d, 21);
+  case_rng rng = check_rng_make(d, 21);
   for (int i = 0; i < 4; i++) {
     char words[64];
-    snprintf(words, sizeof words, "hang-call=2:%s:%d", calls[i], check_int(&rng, 0, most[i]));
+    snprintf(words, sizeof words, "hang-call=2:%s:%d", calls[i], case_int(&rng, 0, most[i]));
     if (!check_case(d, "%s", words)) continue;
     scene s = begin(d, 3, words, true);
     do_step(&s);

@@ -48,18 +48,18 @@ static void free_model(model *m) {
 
 /* Random values everywhere but in padding and gaps. */
 static void fill_model(model *m, int stream) {
-  check_rng r = check_rng_make(NULL, stream);
+  case_rng r = check_rng_make(NULL, stream);
   for (int i = 0; i < m->layout->n_params; i++) {
     const cvy_param *const p = &m->layout->params[i];
     float *const dense = cvy_calloc(p->elems, sizeof *dense);
-    check_fill(&r, dense, p->elems, CHECK_FILL_NORMAL);
+    case_fill(&r, dense, p->elems, CASE_FILL_NORMAL);
     cvy_param_to_flat(p, dense, m->w);
     cvy_free(dense);
   }
   for (int i = 0; i < m->layout->n_running; i++) {
     const cvy_running *const b = &m->layout->running[i];
-    check_fill(&r, m->running + b->offset, (size_t)b->c, CHECK_FILL_NORMAL);
-    check_fill(&r, m->running + b->offset + b->pitch, (size_t)b->c, CHECK_FILL_NORMAL);
+    case_fill(&r, m->running + b->offset, (size_t)b->c, CASE_FILL_NORMAL);
+    case_fill(&r, m->running + b->offset + b->pitch, (size_t)b->c, CASE_FILL_NORMAL);
   }
   m->n_batches = 1000 + stream;
 }

@@ -108,6 +108,25 @@ void selftest_fail(selftest *t, const char *format, ...) {
   t->failed = true;
 }
 
+void selftest_op(selftest *t, op_case *c, const char *format, ...) {
+  char text[256];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  selftest_case_begin(t, c->calls->operation, "%s", text);
+  while (selftest_next_device(t)) {
+    selftest_device *const d = &t->devices[t->at];
+    SELFTEST_RUN(t, case_run(c, t->cl, t->queue));
+    if (c->why[0]) selftest_fail(t, "%.*s", (int)strcspn(c->why, "\n"), c->why);
+    if (t->failed || c->worst <= d->worst) continue;
+    d->worst = c->worst;
+    snprintf(d->worst_case, sizeof d->worst_case, "%.60s %.150s, %s", t->operation, t->text, c->worst_of);
+  }
+  case_end(c);
+  selftest_case_end(t);
+}
+
 static cvy_buffer *buffer_of(selftest *t, const void *data, size_t size_bytes) {
   cvy_buffer *buffer = NULL;
   CVY_ASSERT(t->n_buffers < (int)(sizeof t->buffers / sizeof t->buffers[0]));

@@ -20,6 +20,7 @@
 #include "convoy/convoy.h"
 #include "src/cl/buffer.h"
 #include "src/cl/opened_device.h"
+#include "src/ref/case.h"
 
 enum { SELFTEST_FAILURES_KEPT = 10 };
 
@@ -54,6 +55,8 @@ typedef struct selftest {
 void selftest_case_begin(selftest *t, const char *operation, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void selftest_case_end(selftest *t);
+/* The whole of it for a case of src/ref/cases.h, which ends. */
+void selftest_op(selftest *t, op_case *c, const char *format, ...) __attribute__((format(printf, 3, 4)));
 bool selftest_next_device(selftest *t);
 
 /* Host memory of the case, freed by its end; zeroed. */

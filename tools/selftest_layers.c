@@ -11,7 +11,7 @@
 #include "src/ops/batchnorm.h"
 #include "src/ops/conv2d.h"
 #include "src/ops/linear.h"
-#include "src/ops/pool2d.h"
+#include "src/ref/cases.h"
 #include "src/ref/ref.h"
 #include "tools/selftest.h"
 
@@ -420,42 +420,10 @@ static void norm_run(selftest *t, const char *model, const cvy_layer *layer, boo
 /* ---- pooling ---- */
 
 static void pool_run(selftest *t, const char *model, const cvy_pool2d_params *p) {
-  const int n = p->n_max;
-  cvy_shape y_shape;
-  if (cvy_pool2d_output_shape(p, &y_shape) != CVY_OK) return;
-  const size_t nx = (size_t)n * dense_of(&p->x), ny = (size_t)n * dense_of(&y_shape), c = (size_t)p->x.c,
-               pitch = (size_t)p->x.pitch;
-  const size_t x_rows = rows_of(&p->x, n), y_rows = rows_of(&y_shape, n);
-  const bool max = p->kind == CVY_POOL_MAX;
-  selftest_case_begin(t, max ? "maxpool" : "avgpool", "%s %dx%dx%d, window %dx%d stride %d%s", model, p->x.h, p->x.w,
-                      p->x.c, p->r, p->s, p->stride_h, p->relu ? ", relu in front" : "");
-  const float *const x = selftest_random(t, nx, -1, 1), *const dy = selftest_random(t, ny, -1, 1);
-  double *const rx = selftest_widen(t, x, nx, false);
-  const double *const rdy = selftest_widen(t, dy, ny, false);
-  double *const want_y = selftest_doubles(t, ny);
-  double *const bound_y = selftest_doubles(t, ny);
-  double *const want_dx = selftest_doubles(t, nx);
-  double *const bound_dx = selftest_doubles(t, nx);
-  if (p->relu) ref_relu(nx, rx, rx);
-  ref_pool2d_forward(p, n, rx, want_y);
-  ref_pool2d_forward(p, n, selftest_widen(t, x, nx, true), bound_y);
-  ref_pool2d_backward(p, n, rx, rdy, want_dx);
-  if (p->relu) ref_relu_backward(nx, rx, want_dx, want_dx);
-  ref_pool2d_backward(p, n, rx, selftest_widen(t, dy, ny, true), bound_dx);
-  selftest_bounds(bound_y, ny, SUM_FACTOR);
-  selftest_bounds(bound_dx, nx, SUM_FACTOR);
-  while (selftest_next_device(t)) {
-    cvy_pool2d *op = NULL;
-    SELFTEST_RUN(t, cvy_pool2d_create(t->cl, p, &op));
-    cvy_buffer *const bx = selftest_input(t, x, x_rows, c, pitch), *const by = selftest_output(t, y_rows, c, pitch);
-    cvy_buffer *const bdy = selftest_input(t, dy, y_rows, c, pitch), *const bdx = selftest_output(t, x_rows, c, pitch);
-    SELFTEST_RUN(t, cvy_pool2d_forward(op, t->queue, n, bx, by));
-    selftest_compare(t, "y", by, y_rows, c, pitch, want_y, max ? NULL : bound_y);
-    SELFTEST_RUN(t, cvy_pool2d_backward(op, t->queue, n, bx, by, bdy, bdx, false));
-    selftest_compare(t, "dx", bdx, x_rows, c, pitch, want_dx, bound_dx);
-    cvy_pool2d_destroy(&op);
-  }
-  selftest_case_end(t);
+  case_rng r = case_rng_make(1, 0);
+  pool2d_case c = {.base.n = p->n_max, .p = *p, .fill = CASE_FILL_NORMAL};
+  case_pool2d(&c, &r);
+  selftest_op(t, &c.base, "%s %s", model, case_pool2d_text(&c));
 }
 
 /* ---- the layers ---- */
