@@ -59,6 +59,11 @@ static int tile_for(const cvy_tune_table *table, int n, cvy_conv_pass pass) {
   return e ? e->choice.tile[0] : -1;
 }
 
+static bool load(cvy_tune_table *table) {
+  check_ok(cvy_tune_table_load(table));
+  return table->loaded;
+}
+
 static void test_find(check_device *d) {
   (void)d;
   char text[CVY_TUNE_SHAPE_BYTES];
@@ -91,7 +96,7 @@ static void test_find(check_device *d) {
   assert_int_equal(table->n, 3);
   assert_int_equal(tile_for(table, 64, CVY_CONV_FORWARD), 9);
   check_ok(cvy_tune_table_save(table)); /* no place: nothing happens */
-  assert_false(cvy_tune_table_load(table));
+  assert_false(load(table));
   cvy_tune_table_destroy(&table);
 }
 
@@ -103,7 +108,7 @@ static int load_count(const char *a_head, const char *path, bool *good) {
   cvy_tune_table *table;
   check_ok(cvy_tune_table_create(a_head, path, &table));
   check_log_clear();
-  *good = cvy_tune_table_load(table);
+  *good = load(table);
   why = table->wrong;
   assert_true((!why || !*good) && !check_log_contains("[error]") && !check_log_contains("[warning]"));
   const int n = table->n;
@@ -136,7 +141,7 @@ static void test_file(check_device *d) {
   save_three(path);
   cvy_tune_table *table;
   check_ok(cvy_tune_table_create(head, path, &table));
-  assert_true(cvy_tune_table_load(table));
+  assert_true(load(table));
   assert_int_equal(table->n, 3);
   const cvy_tune_entry want = entry_for(256, CVY_CONV_FORWARD, 2);
   bool found = false;
@@ -161,12 +166,12 @@ static void test_file(check_device *d) {
   assert_int_equal(load_count(head, path, &good), 4);
   cvy_tune_table_destroy(&more);
   check_ok(cvy_tune_table_create(head, path, &more));
-  assert_true(cvy_tune_table_load(more));
+  assert_true(load(more));
   assert_int_equal(tile_for(more, 64, CVY_CONV_FORWARD), 7);
   assert_int_equal(tile_for(more, 256, CVY_CONV_FORWARD), 2);
   /* what a table has stays when it is loaded */
   put(more, 256, CVY_CONV_FORWARD, 8);
-  assert_true(cvy_tune_table_load(more));
+  assert_true(load(more));
   assert_int_equal(tile_for(more, 256, CVY_CONV_FORWARD), 8);
   cvy_tune_table_destroy(&more);
   assert_true(cvy_tune_table_remove(table));
@@ -257,7 +262,7 @@ static void test_damaged(check_device *d) {
   cvy_tune_table *table;
   check_ok(cvy_tune_table_create(head, path, &table));
   check_log_clear();
-  assert_false(cvy_tune_table_load(table));
+  assert_false(load(table));
   assert_true(!table->wrong && check_log_contains("other users may write to it"));
   assert_int_equal(remove(path), 0);
   assert_int_equal(mkdir(path, 0777), 0);
@@ -328,7 +333,7 @@ static void test_many(check_device *d) {
   check_ok(cvy_tune_table_create(head, path, &again));
   put(again, MANY + 9, CVY_CONV_FORWARD, 3);
   put(again, 100, CVY_CONV_FORWARD, 11);
-  assert_true(cvy_tune_table_load(again));
+  assert_true(load(again));
   assert_int_equal(again->n, MANY + 1);
   assert_int_equal(tile_for(again, 7, CVY_CONV_FORWARD), 15);
   assert_int_equal(tile_for(again, 100, CVY_CONV_FORWARD), 11);

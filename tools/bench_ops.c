@@ -342,9 +342,12 @@ fail:
 
 /* What `convoy tune` found on the device, empty without a good file. */
 static cvy_status read_tuned(const bench_device *device, cvy_tune_table **table) {
-  const cvy_status status = cvy_tune_table_open(device->cl, table);
-  if (status == CVY_OK && !cvy_tune_table_load(*table) && (*table)->wrong)
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_tune_table_open(device->cl, table));
+  CVY_TRY(cvy_tune_table_load(*table));
+  if ((*table)->wrong)
     program_say("%s: the file of tuned kernels %s: auto takes the shipped defaults", device->label, (*table)->wrong);
+fail:
   return status;
 }
 

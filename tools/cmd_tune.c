@@ -285,7 +285,7 @@ static cvy_status tune_device(tuner *t, cvy_device *device) {
     goto fail; /* done */
   }
   if (o->show) {
-    (void)cvy_tune_table_load(found);
+    CVY_TRY(cvy_tune_table_load(found));
     if (found->wrong) program_say("%s: %s %s: it is not used", t->label, found->path, found->wrong);
     show(t, found, NULL);
     goto fail; /* done */

@@ -94,7 +94,6 @@ char *cvy_file_resolve(const char *path) {
   const size_t n_above = strcmp(above, "/") == 0 ? 0 : strlen(above);
   out = cvy_calloc(n_above + strlen(last) + 2, 1);
   if (out) sprintf(out, "%.*s/%s", (int)n_above, above, last);
-  else errno = ENOMEM;
   cvy_free(above);
   return out;
 }
@@ -323,7 +322,7 @@ cvy_status cvy_file_put(const char *path, const cvy_piece *pieces, int n_pieces)
   cvy_status status = CVY_OK;
   if (cvy_file_kind_of(path) == CVY_FILE_STREAM) return write_stream(path, pieces, n_pieces);
   char *const real = cvy_file_resolve(path);
-  CVY_REQUIRE(real, CVY_E_IO, "cannot write %s: %s", path, strerror(errno));
+  CVY_REQUIRE(real, errno == ENOMEM ? CVY_E_MEMORY : CVY_E_IO, "cannot write %s: %s", path, strerror(errno));
   status = cvy_file_write(real, pieces, n_pieces);
 fail:
   cvy_free(real);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/base/mem.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -50,9 +51,12 @@ bool cvy_mul_size(size_t a, size_t b, size_t *out) {
 
 void *cvy_alloc_unset(size_t count, size_t elem_bytes) {
   size_t bytes;
-  if (!cvy_mul_size(count, elem_bytes, &bytes) || bytes > PTRDIFF_MAX - ALIGNMENT) return NULL;
   void *p = NULL;
-  if (posix_memalign(&p, ALIGNMENT, bytes ? bytes : 1) != 0) return NULL;
+  if (!cvy_mul_size(count, elem_bytes, &bytes) || bytes > PTRDIFF_MAX - ALIGNMENT ||
+      posix_memalign(&p, ALIGNMENT, bytes ? bytes : 1) != 0) {
+    errno = ENOMEM; /* which posix_memalign leaves as it was */
+    return NULL;
+  }
   cvy_live_add(CVY_LIVE_MEMORY, 1);
   return p;
 }

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Zeroed memory for `count` elements of `elem_bytes`, 64-byte aligned; NULL if it does not fit or the product overflows
- * (the caller turns that into CVY_E_MEMORY). Free with cvy_free. count 0 gives a valid pointer. */
+/* Zeroed memory for `count` elements of `elem_bytes`, 64-byte aligned; NULL and errno ENOMEM if it does not fit or the
+ * product overflows (the caller turns that into CVY_E_MEMORY). Free with cvy_free. count 0 gives a valid pointer. */
 void *cvy_calloc(size_t count, size_t elem_bytes);
 /* The same without the zeros: the system provides each page when the caller first writes to it. */
 void *cvy_alloc_unset(size_t count, size_t elem_bytes);

@@ -22,6 +22,7 @@
 #ifndef CL_DEVICE_PCI_SLOT_ID_NV
 #define CL_DEVICE_PCI_SLOT_ID_NV 0x4009
 #endif
+enum { LONGEST_TEXT = 1 << 20, EXTENSIONS_BYTES = 1 << 16 };
 enum {
   PCI_DOMAIN_ID_NV = 0x400A,
   TOPOLOGY_AMD = 0x4037,
@@ -40,14 +41,17 @@ static void trim(char *text) {
 }
 
 /* A string of a platform or a device, made UTF-8 (it goes into logs, traces and checkpoints) and cut to out_bytes; ""
- * if the query fails. */
-static void get_text(cl_platform_id platform, cl_device_id device, cl_uint what, char *out, size_t out_bytes) {
+ * if the query fails. CVY_E_MEMORY. */
+static cvy_status get_text(cl_platform_id platform, cl_device_id device, cl_uint what, char *out, size_t out_bytes) {
+  cvy_status status = CVY_OK;
   char *whole = NULL;
   size_t size = 0;
   out[0] = 0;
   cl_int code =
       device ? clGetDeviceInfo(device, what, 0, NULL, &size) : clGetPlatformInfo(platform, what, 0, NULL, &size);
-  if (code != CL_SUCCESS || size == 0 || !(whole = cvy_calloc(size + 1, 1))) return;
+  if (code != CL_SUCCESS || size == 0 || size > LONGEST_TEXT) return CVY_OK;
+  whole = cvy_calloc(size + 1, 1);
+  CVY_REQUIRE(whole, CVY_E_MEMORY, "no memory for the names of the devices");
   code =
       device ? clGetDeviceInfo(device, what, size, whole, NULL) : clGetPlatformInfo(platform, what, size, whole, NULL);
   if (code == CL_SUCCESS) {
@@ -55,6 +59,8 @@ static void get_text(cl_platform_id platform, cl_device_id device, cl_uint what,
     cvy_utf8_copy(whole, out, out_bytes);
   }
   cvy_free(whole);
+fail:
+  return status;
 }
 
 /* A value of fixed size; false (and zeros) if the query fails. */
@@ -129,17 +135,19 @@ static void judge(cvy_device_info *info, cl_device_id device) {
   else clReleaseContext(context);
 }
 
-static void describe(cvy_device_info *info, cl_device_id device) {
+static cvy_status describe(cvy_device_info *info, cl_device_id device) {
   cl_device_type type;
   cl_uint units, width, align_bits;
   cl_ulong global, most, local;
   size_t group;
   cl_bool unified;
   cl_device_local_mem_type local_type;
-  get_text(NULL, device, CL_DEVICE_NAME, info->name, sizeof info->name);
-  get_text(NULL, device, CL_DEVICE_VENDOR, info->vendor, sizeof info->vendor);
-  get_text(NULL, device, CL_DRIVER_VERSION, info->driver, sizeof info->driver);
-  get_text(NULL, device, CL_DEVICE_VERSION, info->version, sizeof info->version);
+  cvy_status status = CVY_OK;
+  char *extensions = NULL;
+  CVY_TRY(get_text(NULL, device, CL_DEVICE_NAME, info->name, sizeof info->name));
+  CVY_TRY(get_text(NULL, device, CL_DEVICE_VENDOR, info->vendor, sizeof info->vendor));
+  CVY_TRY(get_text(NULL, device, CL_DRIVER_VERSION, info->driver, sizeof info->driver));
+  CVY_TRY(get_text(NULL, device, CL_DEVICE_VERSION, info->version, sizeof info->version));
   get_value(device, CL_DEVICE_TYPE, &type, sizeof type);
   get_value(device, CL_DEVICE_MAX_COMPUTE_UNITS, &units, sizeof units);
   get_value(device, CL_DEVICE_GLOBAL_MEM_SIZE, &global, sizeof global);
@@ -169,22 +177,23 @@ static void describe(cvy_device_info *info, cl_device_id device) {
                                                        : CVY_DEVICE_OTHER;
   info->software = llvmpipe || pocl_basic;
 
-  char *const extensions = cvy_calloc(65536, 1);
-  if (extensions) {
-    cl_uint n_subgroups;
-    get_text(NULL, device, CL_DEVICE_EXTENSIONS, extensions, 65536);
-    info->has_fp16 = has_extension(extensions, "cl_khr_fp16");
-    info->has_fp64 = has_extension(extensions, "cl_khr_fp64");
-    info->has_subgroups = has_extension(extensions, "cl_khr_subgroups") ||
-                          has_extension(extensions, "cl_intel_subgroups") ||
-                          (get_value(device, MAX_NUM_SUB_GROUPS, &n_subgroups, sizeof n_subgroups) && n_subgroups > 0);
-    cvy_free(extensions);
-  }
+  extensions = cvy_calloc(EXTENSIONS_BYTES, 1);
+  CVY_REQUIRE(extensions, CVY_E_MEMORY, "no memory for the extensions of the devices");
+  CVY_TRY(get_text(NULL, device, CL_DEVICE_EXTENSIONS, extensions, EXTENSIONS_BYTES));
+  cl_uint n_subgroups;
+  info->has_fp16 = has_extension(extensions, "cl_khr_fp16");
+  info->has_fp64 = has_extension(extensions, "cl_khr_fp64");
+  info->has_subgroups = has_extension(extensions, "cl_khr_subgroups") ||
+                        has_extension(extensions, "cl_intel_subgroups") ||
+                        (get_value(device, MAX_NUM_SUB_GROUPS, &n_subgroups, sizeof n_subgroups) && n_subgroups > 0);
   cl_device_partition_property ways[16];
   size_t size = 0;
   if (clGetDeviceInfo(device, CL_DEVICE_PARTITION_PROPERTIES, sizeof ways, ways, &size) == CL_SUCCESS)
     for (size_t i = 0; i < size / sizeof ways[0]; i++)
       info->can_partition_by_counts |= ways[i] == CL_DEVICE_PARTITION_BY_COUNTS;
+fail:
+  cvy_free(extensions);
+  return status;
 }
 
 /* Adds a row; NULL when out of memory. */
@@ -275,8 +284,8 @@ cvy_status cvy_device_list_create(cvy_device_list **out) {
   for (cl_uint p = 0; p < n_platforms; p++) {
     cvy_device_info base = {.platform = (int)p, .index = -1, .same_as = -1};
     cl_uint n = 0;
-    get_text(platforms[p], NULL, CL_PLATFORM_NAME, base.platform_name, sizeof base.platform_name);
-    get_text(platforms[p], NULL, CL_PLATFORM_VERSION, base.platform_version, sizeof base.platform_version);
+    CVY_TRY(get_text(platforms[p], NULL, CL_PLATFORM_NAME, base.platform_name, sizeof base.platform_name));
+    CVY_TRY(get_text(platforms[p], NULL, CL_PLATFORM_VERSION, base.platform_version, sizeof base.platform_version));
     choose_pocl_method(base.platform_version);
     code = clGetDeviceIDs(platforms[p], CL_DEVICE_TYPE_ALL, 0, NULL, &n);
     if (code == CL_SUCCESS && n > 0) {
@@ -301,7 +310,7 @@ cvy_status cvy_device_list_create(cvy_device_list **out) {
         CVY_REQUIRE(row, CVY_E_MEMORY, "no memory for the list of devices");
         *row = base;
         row->index = (int)i;
-        describe(row, devices[i]);
+        CVY_TRY(describe(row, devices[i]));
         judge(row, devices[i]);
       }
     }

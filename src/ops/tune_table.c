@@ -55,19 +55,15 @@ static void add_line(cvy_text *text, const char *key, const char *value) {
   cvy_text_add(text, "%s: %s\n", key, clean);
 }
 
-/* …/convoy/tune-NAME-KEY.txt; NULL where there is no place for it, or when out of memory. */
-static char *path_for(const char *device_name, uint64_t key) {
+/* …/convoy/tune-NAME-KEY.txt; nothing where there is no place for it. */
+static void add_path(cvy_text *path, const char *device_name, uint64_t key) {
   char folder[PATH_MAX], name[49];
-  cvy_text path = {0};
   size_t n = 0;
-  if (cvy_env_on(CVY_ENV_NO_TUNE) || !cvy_user_cache_dir(NULL, folder, sizeof folder)) return NULL;
+  if (cvy_env_on(CVY_ENV_NO_TUNE) || !cvy_user_cache_dir(NULL, folder, sizeof folder)) return;
   for (; device_name[n] && n + 1 < sizeof name; n++)
     name[n] = isalnum((unsigned char)device_name[n]) ? device_name[n] : '_';
   name[n] = '\0';
-  cvy_text_add(&path, "%s/tune-%s-%016" PRIx64 ".txt", folder, name, key);
-  if (!path.failed) return path.data;
-  cvy_text_clear(&path);
-  return NULL;
+  cvy_text_add(path, "%s/tune-%s-%016" PRIx64 ".txt", folder, name, key);
 }
 
 /* ---- life ---- */
@@ -89,8 +85,8 @@ fail:
 
 cvy_status cvy_tune_table_open(cvy_device *device, cvy_tune_table **out) {
   cvy_status status = CVY_OK;
-  cvy_text head = {0};
-  char *path = NULL, kernels[33], platform[400];
+  cvy_text head = {0}, path = {0};
+  char kernels[33], platform[400];
   const cvy_device_info *const info = cvy_device_get_info(device);
   const cvy_device_facts *const facts = cvy_device_get_facts(device);
   *out = NULL;
@@ -101,13 +97,13 @@ cvy_status cvy_tune_table_open(cvy_device *device, cvy_tune_table **out) {
   add_line(&head, "driver", info->driver);
   cvy_text_add(&head, "units: %d %s\n", facts->compute_units, facts->cpu_shaped ? "cpu" : "simt");
   CVY_REQUIRE(!head.failed, CVY_E_MEMORY, "out of host memory");
-  path = path_for(info->name, XXH3_64bits(head.data, head.size));
+  add_path(&path, info->name, XXH3_64bits(head.data, head.size));
   CVY_TRY(hash_kernels(kernels));
   cvy_text_add(&head, "kernels: %s\n", kernels);
-  CVY_REQUIRE(!head.failed, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(cvy_tune_table_create(head.data, path, out));
+  CVY_REQUIRE(!head.failed && !path.failed, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_tune_table_create(head.data, path.data, out));
 fail:
-  cvy_free(path);
+  cvy_text_clear(&path);
   cvy_text_clear(&head);
   return status;
 }
@@ -218,67 +214,76 @@ static bool read_entry(char *line, cvy_tune_entry *out) {
          cvy_parse_int(words[3], 0, INT64_MAX, &out->standard_us);
 }
 
-/* Puts the entries from `had` on among those before, which count where both have one; the first counts of several. */
-static bool merge(cvy_tune_table *table, int had) {
+/* Puts the entries in order; of several of one key the first counts. */
+static cvy_status merge(cvy_tune_table *table) {
+  cvy_status status = CVY_OK;
   const cvy_tune_entry **const order = cvy_calloc((size_t)table->n, sizeof *order);
-  cvy_tune_entry *const entries = cvy_calloc((size_t)table->n, sizeof *entries);
+  cvy_tune_entry *entries = cvy_calloc((size_t)table->n, sizeof *entries);
   int n = 0;
-  if (order && entries) {
-    for (int i = 0; i < table->n; i++) order[i] = &table->entries[i];
-    qsort(order, (size_t)table->n, sizeof *order, compare_places);
-    for (int i = 0; i < table->n; i++)
-      if (n == 0 || compare_entries(&entries[n - 1], order[i]) != 0) entries[n++] = *order[i];
-    cvy_free(table->entries);
-    table->entries = entries;
-    table->capacity = (size_t)table->n;
-    table->n = n;
-  } else {
-    cvy_free(entries);
-    table->n = had;
-  }
+  CVY_REQUIRE(order && entries, CVY_E_MEMORY, "out of host memory");
+  for (int i = 0; i < table->n; i++) order[i] = &table->entries[i];
+  qsort(order, (size_t)table->n, sizeof *order, compare_places);
+  for (int i = 0; i < table->n; i++)
+    if (n == 0 || compare_entries(&entries[n - 1], order[i]) != 0) entries[n++] = *order[i];
+  cvy_free(table->entries);
+  table->entries = entries;
+  table->capacity = (size_t)table->n;
+  table->n = n;
+  entries = NULL;
+fail:
+  cvy_free(entries);
   cvy_free(order);
-  return n > 0;
+  return status;
 }
 
-/* Checks the file's text and puts its entries into `table`. NULL, or why it is not taken. */
-static const char *read_file(cvy_tune_table *table, char *data, size_t size) {
+/* Checks the file's text and puts its entries into `table`; *wrong: why it is not taken. */
+static cvy_status read_file(cvy_tune_table *table, char *data, size_t size, const char **wrong) {
+  cvy_status status = CVY_OK;
   const size_t head = strlen(table->head), version = sizeof version_line - 1, end = sizeof end_word - 1 + 17;
   const int had = table->n;
   char digits[17];
-  if (size < version || memcmp(data, version_line, version) != 0) return "is not of this version";
-  if (size <= end || memchr(data, 0, size)) return "is damaged";
+  *wrong = "is not of this version";
+  if (size < version || memcmp(data, version_line, version) != 0) return CVY_OK;
+  *wrong = "is damaged";
+  if (size <= end || memchr(data, 0, size)) return CVY_OK;
   char *const tail = data + size - end;
   snprintf(digits, sizeof digits, "%016" PRIx64, (uint64_t)XXH64(data, size - end, 0));
   if (memcmp(tail, end_word, sizeof end_word - 1) != 0 || memcmp(tail + sizeof end_word - 1, digits, 16) != 0 ||
       tail[end - 1] != '\n' || tail[-1] != '\n')
-    return "is damaged";
-  if (size - end < head || memcmp(data, table->head, head) != 0)
-    return "was made for another device or by other kernels";
+    return CVY_OK;
+  *wrong = "was made for another device or by other kernels";
+  if (size - end < head || memcmp(data, table->head, head) != 0) return CVY_OK;
+  *wrong = "has a line that cannot be read";
   *tail = '\0';
   for (char *at = data + head, *line; at < tail && (line = strsep(&at, "\n"));) {
     cvy_tune_entry entry;
-    if (!read_entry(line, &entry)) return "has a line that cannot be read";
-    if (append(table, &entry) != CVY_OK) return "does not fit into memory";
+    if (!read_entry(line, &entry)) return CVY_OK;
+    CVY_TRY(append(table, &entry));
   }
-  return table->n == had || merge(table, had) ? NULL : "does not fit into memory";
+  if (table->n > had) CVY_TRY(merge(table));
+  *wrong = NULL;
+fail:
+  return status;
 }
 
-bool cvy_tune_table_load(cvy_tune_table *table) {
+cvy_status cvy_tune_table_load(cvy_tune_table *table) {
+  cvy_status status = CVY_OK;
   char *data = NULL;
   size_t size;
-  table->wrong = NULL;
-  if (!table->path) return false;
-  if (cvy_user_cache_read(table->path, LONGEST_FILE, &data, &size) != CVY_OK) {
-    table->wrong = "cannot be read";
-    return false;
-  }
-  if (!data) return false;
   const int had = table->n;
-  table->wrong = read_file(table, data, size);
+  table->loaded = false;
+  table->wrong = NULL;
+  if (!table->path) return CVY_OK;
+  status = cvy_user_cache_read(table->path, LONGEST_FILE, &data, &size);
+  CVY_REQUIRE(status != CVY_E_MEMORY, CVY_E_MEMORY, "no memory for %s", table->path);
+  if (status != CVY_OK) table->wrong = "cannot be read";
+  status = CVY_OK;
+  if (data) CVY_TRY(read_file(table, data, size, &table->wrong));
+  table->loaded = data && !table->wrong;
+fail:
+  if (!table->loaded) table->n = had;
   cvy_free(data);
-  if (!table->wrong) return true;
-  table->n = had;
-  return false;
+  return status;
 }
 
 cvy_status cvy_tune_table_save(const cvy_tune_table *table) {
@@ -289,7 +294,7 @@ cvy_status cvy_tune_table_save(const cvy_tune_table *table) {
   if (!table->path) return CVY_OK;
   CVY_TRY(cvy_tune_table_create(table->head, table->path, &all));
   for (int i = 0; i < table->n; i++) CVY_TRY(cvy_tune_table_put(all, &table->entries[i]));
-  (void)cvy_tune_table_load(all);
+  CVY_TRY(cvy_tune_table_load(all));
   cvy_text_add(&text, "%s", all->head);
   for (int i = 0; i < all->n; i++) {
     const cvy_tune_entry *const e = &all->entries[i];

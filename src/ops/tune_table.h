@@ -33,6 +33,7 @@ typedef struct cvy_tune_entry {
 typedef struct cvy_tune_table {
   char *head;        /* the file's lines in front of the entries */
   char *path;        /* NULL: there is no place for a file */
+  bool loaded;       /* the last cvy_tune_table_load found a good file */
   const char *wrong; /* why the file that is there is not used, as "is damaged"; NULL else. Static */
   cvy_tune_entry *entries;
   int n;
@@ -50,9 +51,10 @@ cvy_status cvy_tune_table_open(cvy_device *device, cvy_tune_table **out);
 cvy_status cvy_tune_table_create(const char *head, const char *path, cvy_tune_table **out);
 void cvy_tune_table_destroy(cvy_tune_table **table);
 
-/* Reads the file's entries into the table; those that it has already stay. False: there is no good file (table->wrong:
- * but a bad one). Says nothing of a bad file: whoever knows what is done instead says both at once. */
-bool cvy_tune_table_load(cvy_tune_table *table);
+/* Reads the file's entries into the table; those that it has already stay. Without a good file nothing is loaded
+ * (table->loaded, and table->wrong if there is a bad one). Says nothing of a bad file: whoever knows what is done
+ * instead says both at once. CVY_E_MEMORY, with the table as it was. */
+cvy_status cvy_tune_table_load(cvy_tune_table *table);
 /* CVY_E_IO with the reason said. Without a path nothing happens. */
 cvy_status cvy_tune_table_save(const cvy_tune_table *table);
 /* Removes the file; true if there was one. The table stays. */

@@ -48,7 +48,7 @@ cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, in
   CVY_TRY(cvy_device_open_watched(params->list, params->choice, false, &r->pulse, &device));
   take_device(r, device);
   CVY_TRY(cvy_tune_table_open(device, table));
-  (void)cvy_tune_table_load(*table);
+  CVY_TRY(cvy_tune_table_load(*table));
   if ((*table)->wrong)
     cvy_log_info("%s: the file of tuned kernels %s: what is measured now replaces it", cvy_device_label(device),
                  (*table)->wrong);
@@ -78,7 +78,7 @@ static cvy_status read_tuned(cvy_device *device, cvy_tune_table **table) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_tune_table_open(device, table));
   if (!(*table)->path) cvy_tune_table_destroy(table);
-  else (void)cvy_tune_table_load(*table);
+  else CVY_TRY(cvy_tune_table_load(*table));
 fail:
   return status;
 }
