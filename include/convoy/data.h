@@ -42,8 +42,7 @@ typedef struct cvy_data_params {
  * with file and offset; CVY_E_ARGUMENT: bad spec. */
 cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_data **out);
 /* The same in two calls, so that the caller can do other things meanwhile. begin reads or makes the sizes and labels
- * and
- * leaves the images to a thread (train.images and test.images are NULL); end waits for the thread and returns its
+ * and leaves the images to a thread (train.images and test.images are NULL); end waits for the thread and returns its
  * status, as often as it is called. Between the two the caller may read the sizes and labels, and may destroy the data
  * set, which stops the thread, but not attach it. end after cvy_data_load: CVY_OK. One thread at a time. */
 cvy_status cvy_data_load_begin(const char *spec, const cvy_data_params *params, cvy_data **out);

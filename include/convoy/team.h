@@ -36,9 +36,8 @@ typedef enum cvy_split_kind {
 typedef enum cvy_bn_mode { CVY_BN_DEVICE = 0, CVY_BN_GHOST, CVY_BN_SYNC } cvy_bn_mode;
 
 /* The source of each layer's algorithm, if it is neither given nor resumed: the file of `convoy tune` for this device
- * (defaults where it has no entry) · the shipped defaults · as CACHED, but missing entries are measured now, within 20
- * s
- * for the whole team, and saved. */
+ * (defaults where it has no entry) · the shipped defaults · as CACHED, but missing entries are measured now, within
+ * 20 s for the whole team, and saved. */
 typedef enum cvy_tune_mode { CVY_TUNE_CACHED = 0, CVY_TUNE_OFF, CVY_TUNE_QUICK } cvy_tune_mode;
 
 /* How gradients cross to the host: as they are, or as bfloat16, half the bytes. Each device adds the residual of its
@@ -62,50 +61,56 @@ enum { CVY_RUN_AHEAD_NONE = -1, CVY_RUN_AHEAD_MOST = 2 };
 
 /* Zero means the default everywhere. */
 typedef struct cvy_team_params {
-  int batch;   /* samples of a whole batch, 0 = 256. Later steps may be smaller, never larger */
-  int samples; /* of the training set, if known: memory is planned for batches of at most so many, and cvy_team_step
-                  takes no larger ones; 0: for whole batches */
+  /* Samples of a whole batch, 0 = 256. Later steps may be smaller, never larger. */
+  int batch;
+  /* Samples of the training set, if known: memory is planned for batches of at most so many, and cvy_team_step takes no
+   * larger ones; 0: for whole batches. */
+  int samples;
   cvy_split_kind split;
-  const double *split_values; /* one per device: weights (>= 0, not all 0) or shares (integers that sum to
-                                       batch); copied */
+  /* One per device: weights (>= 0, not all 0) or shares (integers that sum to batch); copied. */
+  const double *split_values;
   cvy_bn_mode bn;
   int ghost; /* group size of CVY_BN_GHOST, >= 1 */
   float momentum, weight_decay;
-  bool nesterov;              /* needs momentum > 0 */
-  int run_ahead;              /* steps: CVY_RUN_AHEAD_NONE, 1 or 2; 0: 1 */
-  int staleness;              /* 1: every step computes with weights that lack the previous step's update, so that
-                                       that step's exchange can go on beside it. Changes the numbers; repeatable; needs
-                                       several devices, which hold the weights twice. 0: every step has all updates */
-  cvy_exchange_kind exchange; /* BF16 changes the numbers; repeatable; needs several devices, and not no_sync; costs
-                                       6 bytes of device memory per weight */
-  double bucket_mib;          /* gradients cross in pieces of about so many MiB, whole layers; 0: 1. Changes no
-                                       number */
-  bool no_overlap;            /* probe: gradients leave the devices only after the whole backward pass, and no layer
-                                       starts before all weights are there. Changes no number */
-  bool no_sync;               /* probe: nothing is exchanged and nothing is updated, to see what the exchange
-                                       costs. Not training: weights stay as they are, cvy_team_save and checkpoints
-                                       are refused */
-  bool inference;             /* no training: less memory */
-  bool profile;               /* the library collects the times of all kernels, for convoy bench; memory for them
-                                       grows with the steps */
-  bool fault_stops;           /* a device that fails ends the run; else the others go on without it */
-  double device_timeout_s;    /* a device that gives no sign of life for so long has failed: never less than five
-                                       times the usual time of a step, and ten times as long in its first two steps
-                                       and outside steps, when kernels may be compiled. cvy_team_create fails if one
-                                       hangs while the team is opened: its thread stays in the driver, or stops when
-                                       that returns, and reads neither devices nor net again. 0: 60 s; negative: for
-                                       ever */
-  bool untimed;               /* training without times of commands: no cvy_team_device_times, no trace (profile.h) */
-  bool allow_nan;        /* a loss or loaded weights that are not finite do not stop cvy_team_step, cvy_team_load */
-  const char *conv_algo; /* "auto", or one of direct, winograd2, winograd4, gemm, fft, or several with commas: each
-                                       convolution and linear layer takes the first that can do it; NULL: auto */
-  cvy_tune_mode tune;    /* with conv_algo auto */
-  cvy_math math;         /* TF32: devices that have it use it, after a test of its results; others warn and use FP32.
-                                       Errors of TF32: 2e-3 of a result (relative L2), not within float32's bounds */
-  const cvy_stop *stop;  /* requested: an evaluation ends with CVY_E_INTERRUPTED; borrowed; NULL: none */
-  const cvy_resume_facts *resume; /* of a run that goes on: layers take the algorithms in its checkpoint, since
-                                       numbers depend on them, and shares that follow speeds begin with those in it;
-                                       borrowed for the call; NULL: as above */
+  bool nesterov; /* needs momentum > 0 */
+  int run_ahead; /* steps: CVY_RUN_AHEAD_NONE, 1 or 2; 0: 1 */
+  /* 1: every step computes with weights that lack the previous step's update, so that that step's exchange can go on
+   * beside it. Changes the numbers; repeatable; needs several devices, which hold the weights twice. 0: every step has
+   * all updates. */
+  int staleness;
+  /* BF16 changes the numbers; repeatable; needs several devices, and not no_sync; costs 6 bytes of device memory per
+   * weight. */
+  cvy_exchange_kind exchange;
+  /* Gradients cross in pieces of about so many MiB, whole layers; 0: 1. Changes no number. */
+  double bucket_mib;
+  /* Probe: gradients leave the devices only after the whole backward pass, and no layer starts before all weights are
+   * there. Changes no number. */
+  bool no_overlap;
+  /* Probe: nothing is exchanged and nothing is updated, to see what the exchange costs. Not training: weights stay as
+   * they are, cvy_team_save and checkpoints are refused. */
+  bool no_sync;
+  bool inference; /* no training: less memory */
+  /* The library collects the times of all kernels, for convoy bench; memory for them grows with the steps. */
+  bool profile;
+  bool fault_stops; /* a device that fails ends the run; else the others go on without it */
+  /* A device that gives no sign of life for so long has failed: never less than five times the usual time of a step,
+   * and ten times as long in its first two steps and outside steps, when kernels may be compiled. cvy_team_create fails
+   * if one hangs while the team is opened: its thread stays in the driver, or stops when that returns, and reads
+   * neither devices nor net again. 0: 60 s; negative: for ever. */
+  double device_timeout_s;
+  bool untimed;   /* training without times of commands: no cvy_team_device_times, no trace (profile.h) */
+  bool allow_nan; /* a loss or loaded weights that are not finite do not stop cvy_team_step, cvy_team_load */
+  /* "auto", or one of direct, winograd2, winograd4, gemm, fft, or several with commas: each convolution and linear
+   * layer takes the first that can do it; NULL: auto. */
+  const char *conv_algo;
+  cvy_tune_mode tune; /* with conv_algo auto */
+  /* TF32: devices that have it use it, after a test of its results; others warn and use FP32. Errors of TF32: 2e-3 of a
+   * result (relative L2), not within float32's bounds. */
+  cvy_math math;
+  const cvy_stop *stop; /* requested: an evaluation ends with CVY_E_INTERRUPTED; borrowed; NULL: none */
+  /* Of a run that goes on: layers take the algorithms in its checkpoint, since numbers depend on them, and shares that
+   * follow speeds begin with those in it; borrowed for the call; NULL: as above. */
+  const cvy_resume_facts *resume;
 } cvy_team_params;
 
 typedef struct cvy_team cvy_team;
@@ -120,8 +125,8 @@ void cvy_team_destroy(cvy_team **team);
 int cvy_team_size(const cvy_team *team);
 
 typedef struct cvy_init_params {
-  cvy_init_kind kind; /* D2L: weights N(0, 0.01²) · HE: N(0, 2/fan_in). Biases 0, BN weight 1, bias 0,
-                                       running mean 0, variance 1 */
+  /* D2L: weights N(0, 0.01²) · HE: N(0, 2/fan_in). Biases 0, BN weight 1, bias 0, running mean 0, variance 1. */
+  cvy_init_kind kind;
   uint64_t seed;
   bool force; /* initialise again: resets weights, running values and the optimiser's state */
 } cvy_init_params;
@@ -139,8 +144,7 @@ cvy_status cvy_team_save(cvy_team *team, const char *path);
 /* Copies parameter `name` as device `device` holds it, in PyTorch's order, to out (elems of cvy_param_info). Waits for
  * steps under way. If that device is lost, in this call or earlier, another device's copy, which has the same bits,
  * with a warning; CVY_E_DEVICE when no device is left. CVY_E_ARGUMENT for an unknown name, or a device outside the
- * team:
- * the message says which. */
+ * team: the message says which. */
 cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, float *out, size_t n_floats);
 /* Compares a hash of every device's weights with the master's; CVY_E_DIVERGED names the device and the tensor. Waits. A
  * device that fails in this call is lost as in a step. */
@@ -166,9 +170,9 @@ typedef struct cvy_step_result {
   long step;   /* counted from 0; a resumed run counts on */
   double loss; /* mean over the batch */
   int images, correct;
-  double ms;         /* from the end of the previous step (or the first call) to the end of this one, by the devices'
-                                       times; in an untimed team by the host's, which may be late: two steps can seem
-                                       to end together */
+  /* From the end of the previous step (or the first call) to the end of this one, by the devices' times; in an untimed
+   * team by the host's, which may be late: two steps can seem to end together. */
+  double ms;
   const int *shares; /* one per device; borrowed until the next call */
 } cvy_step_result;
 /* One step of training on training samples `samples[0..n)` of the attached data: forward, backward, exchange, update.

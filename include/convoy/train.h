@@ -59,8 +59,7 @@ cvy_status cvy_checkpoint_save(cvy_team *team, const char *dir, int keep, const 
 /* A checkpoint of a run, read and proved whole. All its pointers are borrowed until it is closed. */
 typedef struct cvy_checkpoint cvy_checkpoint;
 /* The newest good one in the folder; *out NULL with CVY_OK: no folder, or no checkpoint in it. A broken file is named
- * in
- * a warning, and the next older one is taken; one that cannot be read may be whole, and ends the search: CVY_E_IO.
+ * in a warning, and the next older one is taken; one that cannot be read may be whole, and ends the search: CVY_E_IO.
  * CVY_E_FORMAT: there are checkpoints, all broken · CVY_E_MISMATCH: of another version of the format · CVY_E_MEMORY. */
 cvy_status cvy_checkpoint_open(const char *dir, cvy_checkpoint **out);
 void cvy_checkpoint_close(cvy_checkpoint **checkpoint);
@@ -89,19 +88,20 @@ typedef struct cvy_train_params {
   cvy_lr_schedule schedule; /* zero: lr at every step */
   uint64_t seed;
   bool no_shuffle, no_eval;
-  bool drop_last;   /* an epoch ends with its last whole batch, without the remaining samples, which differ from one
-                                       shuffled epoch to the next; a batch larger than the data set is refused */
-  long max_steps;   /* of the whole run, resumed parts included; 0: no limit */
-  int verify_every; /* steps; 0: never */
+  /* An epoch ends with its last whole batch, without the remaining samples, which differ from one shuffled epoch to
+   * the next; a batch larger than the data set is refused. */
+  bool drop_last;
+  long max_steps;             /* of the whole run, resumed parts included; 0: no limit */
+  int verify_every;           /* steps; 0: never */
   const char *checkpoint_dir; /* NULL: none */
   int checkpoint_every;       /* steps, or epochs with checkpoint_epochs; 0: at the end and on interruption only */
   bool checkpoint_epochs;
-  int keep;                     /* how many of the newest checkpoints stay, 0 = 2 */
-  bool resume;                  /* from the newest good checkpoint in checkpoint_dir; an empty or missing folder
-                                       starts afresh */
+  int keep; /* how many of the newest checkpoints stay, 0 = 2 */
+  /* From the newest good checkpoint in checkpoint_dir; an empty or missing folder starts afresh. */
+  bool resume;
   const cvy_checkpoint *opened; /* that checkpoint, if the team was created with its facts; NULL: cvy_train opens it */
-  const char *settings;         /* JSON object of the run's settings (text), stored and compared on resume; NULL:
-                                       {} */
+  /* JSON object of the run's settings (text), stored and compared on resume; NULL: {}. */
+  const char *settings;
   /* Called on the thread of cvy_train, in order; lr: the step's. A return value other than 0 stops the run as an
    * interruption does: steps under way (at most run_ahead) are finished and reported first. NULL: none. */
   int (*on_step)(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr);
@@ -112,26 +112,29 @@ typedef struct cvy_train_params {
    * shares, or for the step that the others repeated. NULL: none. */
   void (*on_event)(void *user, const cvy_team_event *event, int epoch);
   void *user;
-  double snapshot_s;    /* a team of one has its state on the device: the host copies it every so many seconds, and
-                                       saves the copy if the device fails; 0: 30 */
-  const cvy_stop *stop; /* requested (in a signal handler): finish the step, save a checkpoint if there is a
-                                       folder, return */
+  /* A team of one has its state on the device: the host copies it every so many seconds, and saves the copy if the
+   * device fails; 0: 30. */
+  double snapshot_s;
+  /* Requested (in a signal handler): finish the step, save a checkpoint if there is a folder, return. */
+  const cvy_stop *stop;
 } cvy_train_params;
 
 typedef struct cvy_train_result {
   long steps; /* of the whole run */
   int epochs_done;
-  double test_acc;          /* last evaluation, negative: none */
-  double sec_per_epoch;     /* mean over full epochs, without start_seconds; 0: there was none */
-  double start_seconds;     /* time of this process's first step less that of its second, for as many samples:
-                                       drivers compile kernels in the first; 0 with a single step */
+  double test_acc;      /* last evaluation, negative: none */
+  double sec_per_epoch; /* mean over full epochs, without start_seconds; 0: there was none */
+  /* Time of this process's first step less that of its second, for as many samples: drivers compile kernels in the
+   * first; 0 with a single step. */
+  double start_seconds;
   double images_per_second; /* over this process's steps except the first; evaluation does not count */
   double last_loss;         /* of this process's last step; NaN: it made none */
-  bool state_is_whole;      /* the devices failed, but the state after `steps` steps is whole: it has been saved in
-                                       the checkpoint folder, and cvy_team_save saves it */
-  bool checkpoint_failed;   /* the last checkpoint could not be written: the folder has older ones, if any */
-  long checkpoint_step;     /* of the newest one that this run has written or begun with, -1: none */
-  bool already_finished;    /* --resume of a finished run: no step was left to do */
+  /* The devices failed, but the state after `steps` steps is whole: it has been saved in the checkpoint folder, and
+   * cvy_team_save saves it. */
+  bool state_is_whole;
+  bool checkpoint_failed; /* the last checkpoint could not be written: the folder has older ones, if any */
+  long checkpoint_step;   /* of the newest one that this run has written or begun with, -1: none */
+  bool already_finished;  /* --resume of a finished run: no step was left to do */
 } cvy_train_result;
 
 /* CVY_E_ARGUMENT: wrong params, or checkpoint_dir holds checkpoints and !resume.

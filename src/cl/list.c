@@ -78,8 +78,7 @@ static bool has_extension(const char *all, const char *name) {
 }
 
 /* The bus address if the driver reports it (in one of several ways), else the UUID. The address comes first: two
- * drivers
- * of one card agree on it. */
+ * drivers of one card agree on it. */
 static void get_uuid(cl_device_id device, char *out, size_t out_bytes) {
   struct {
     cl_uint domain, bus, device, function;

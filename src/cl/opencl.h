@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * OpenCL for the files of src/cl alone: the headers, the fifth verb of error handling (cl), and the inside of the
- * opaque
- * types. */
+ * opaque types. */
 #ifndef CVY_CL_OPENCL_H
 #define CVY_CL_OPENCL_H
 

@@ -14,8 +14,7 @@ struct cvy_stamp {
 };
 
 /* Stamps for any device to use again. The driver may release one even after its device is closed, so they stay until
- * the
- * process ends and do not count as live host memory. */
+ * the process ends and do not count as live host memory. */
 static struct {
   pthread_mutex_t lock;
   cvy_stamp *first;

@@ -17,21 +17,22 @@ typedef struct cvy_conv_choices {
 } cvy_conv_choices;
 
 typedef struct cvy_instance_params {
-  int n;                           /* the most samples at once (its share), >= 1 */
-  int group_size;                  /* BN group; 0: one group per call */
-  bool inference;                  /* no backward, no gradients */
-  bool two_sets;                   /* two sets of weights: passes read one while the other is written */
-  bool momentum;                   /* momentum buffers on the device (a team of one) */
-  int sharers;                     /* instances that share this device's memory; 0 or 1: this one alone */
-  size_t memory_limit_bytes;       /* 0: the device's; also capped by cvy_memory_limit */
-  size_t reserved_bytes;           /* of the device's memory, for other things (data set) */
-  cvy_conv_algo_list algos;        /* what convolutions and linear layers may take, see conv2d.h; n == 0: auto */
-  cvy_math math;                   /* of convolutions and linear layers; cvy_instance_math: what the device uses */
-  const cvy_conv_choices *choices; /* one per layer of the net, taken where possible; NULL: none. A layer with one
-                                       stays out of convpools. Borrowed for the call */
+  int n;                     /* the most samples at once (its share), >= 1 */
+  int group_size;            /* BN group; 0: one group per call */
+  bool inference;            /* no backward, no gradients */
+  bool two_sets;             /* two sets of weights: passes read one while the other is written */
+  bool momentum;             /* momentum buffers on the device (a team of one) */
+  int sharers;               /* instances that share this device's memory; 0 or 1: this one alone */
+  size_t memory_limit_bytes; /* 0: the device's; also capped by cvy_memory_limit */
+  size_t reserved_bytes;     /* of the device's memory, for other things (data set) */
+  cvy_conv_algo_list algos;  /* what convolutions and linear layers may take, see conv2d.h; n == 0: auto */
+  cvy_math math;             /* of convolutions and linear layers; cvy_instance_math: what the device uses */
+  /* One per layer of the net, taken where possible; NULL: none. A layer with one stays out of convpools. Borrowed
+   * for the call. */
+  const cvy_conv_choices *choices;
   const cvy_layout *layout; /* the net's, or one cut from it (cvy_layout_cut), which stays as long; NULL: the net's */
-  const cvy_tune_table *tuned; /* with auto and without `choices`: the fastest on this device; NULL: the shipped
-                                       defaults. Borrowed for the call */
+  /* With auto and without `choices`: the fastest on this device; NULL: the shipped defaults. Borrowed for the call. */
+  const cvy_tune_table *tuned;
 } cvy_instance_params;
 
 /* Lowers *limit to $CVY_MEMORY_LIMIT_MIB, if that is set. CVY_E_ARGUMENT: it is no whole number. */

@@ -79,15 +79,16 @@ typedef struct cvy_conv2d_params {
   int k, y_pitch;                             /* filters and their pitch (y, w, bias, dy) */
   int r, s, stride_h, stride_w, pad_h, pad_w; /* filter and strides >= 1; pads >= 0; pad < filter is not required */
   bool bias;
-  int prologue;                            /* CVY_CONV_* flags */
-  bool stats;                              /* forward writes stats */
-  bool no_backward_data;                   /* first layer: dx is never asked for */
-  bool inference;                          /* no backward at all */
-  cvy_conv_algo_list algos;                /* n == 0: auto; else only these (CVY_E_UNSUPPORTED if none can do a pass) */
-  cvy_conv_choice choice[CVY_CONV_PASSES]; /* what was found best (autotune) or was taken before (checkpoint), if it
-                                                is possible and allowed; AUTO: first of algos, shipped default */
-  cvy_math math;     /* TF32: kernels that have it use it, where the device can (math.h); the others, and
-                                       all elsewhere, are float32 */
+  int prologue;             /* CVY_CONV_* flags */
+  bool stats;               /* forward writes stats */
+  bool no_backward_data;    /* first layer: dx is never asked for */
+  bool inference;           /* no backward at all */
+  cvy_conv_algo_list algos; /* n == 0: auto; else only these (CVY_E_UNSUPPORTED if none can do a pass) */
+  /* What was found best (autotune) or was taken before (checkpoint), if it is possible and allowed; AUTO: first of
+   * algos, shipped default. */
+  cvy_conv_choice choice[CVY_CONV_PASSES];
+  /* TF32: kernels that have it use it, where the device can (math.h); the others, and all elsewhere, are float32. */
+  cvy_math math;
   const char *layer; /* its name, for messages of create; NULL: none */
 } cvy_conv2d_params;
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Fully connected layer on a whole sample:  y[n,k] = bias[k] + sum_{h,w,c} x[n,h,w,c] * w[h,w,c,k]
  * x: (N,H,W,C) pitch x.pitch · w: (H,W,C,y_pitch), that is (in,out) with in = (h,w,c) row-major · y: (N,1,1,K) pitch
- * y_pitch.
- * It is the convolution whose filter is the whole image, and runs as that; PyTorch's (c,h,w) order of flattened inputs
- * is a matter of reading and writing files (nn/weights.h). Same rules for n, accumulate, workspace and pending work as
- * conv2d.h. */
+ * y_pitch. It is the convolution whose filter is the whole image, and runs as that; PyTorch's (c,h,w) order of
+ * flattened inputs is a matter of reading and writing files (nn/weights.h). Same rules for n, accumulate, workspace and
+ * pending work as conv2d.h. */
 #ifndef CVY_OPS_LINEAR_H
 #define CVY_OPS_LINEAR_H
 

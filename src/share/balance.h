@@ -43,11 +43,13 @@ typedef struct cvy_balance_device {
 } cvy_balance_device;
 
 typedef struct cvy_balance_params {
-  int batch;     /* >= 1 */
-  int group;     /* BN groups, as in split.h: shares are multiples, a remainder goes to the last
-                                       device with samples; 0 or 1: single samples */
-  int least;     /* smallest share other than 0 (of groups: that of the remainder may be smaller); a
-                                       batch of fewer samples goes to one device. 0 or 1: any */
+  int batch; /* >= 1 */
+  /* BN groups, as in split.h: shares are multiples, a remainder goes to the last device with samples; 0 or 1: single
+   * samples. */
+  int group;
+  /* Smallest share other than 0 (of groups: that of the remainder may be smaller); a batch of fewer samples goes to
+   * one device. 0 or 1: any. */
+  int least;
   double part_s; /* seconds, see above */
   int n_devices; /* >= 1 */
   const cvy_balance_device *devices;
