@@ -6,6 +6,7 @@
 
 #include "tools/called.h"
 #include "tools/program_common.h"
+#include "tools/reference.h"
 #include "tools/signals.h"
 #include "tools/words.h"
 
@@ -24,7 +25,8 @@ static const word_list verbs = {
     .about = "Trains convolutional networks on all the OpenCL devices of a machine at once.",
     .after =
         "convoy help VERB lists the options of a verb; convoy --version is the version.\n"
-        "A first try:  convoy train --model lenet --data synthetic --epochs 2",
+        "A first try:\n"
+        "  convoy train --model lenet --data synthetic --epochs 2",
 };
 
 static int run(int argc, char **argv) {
@@ -32,6 +34,7 @@ static int run(int argc, char **argv) {
     words_usage(&verbs, stderr);
     return EXIT_USAGE;
   }
+  if (argc == 3 && strcmp(argv[1], "help") == 0 && reference_print(&verbs, argv[2])) return EXIT_DONE;
   if (strcmp(argv[1], "--version") != 0) return words_run(&verbs, argc, argv);
   if (argc > 2) return options_error(NULL, "'%s': expected nothing after --version", argv[2]);
   printf("convoy %s\n", cvy_version());

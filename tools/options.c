@@ -87,8 +87,7 @@ static void choice_list(const char *choices, char *out, size_t out_bytes) {
   out[used] = '\0';
 }
 
-/* What stands in the help for the kind of value: of a choice, what there is to choose from. */
-static const char *unit_of(const option_row *row, char *room, size_t room_bytes) {
+const char *options_unit(const option_row *row, char *room, size_t room_bytes) {
   if (row->unit || row->kind != OPTION_CHOICE) return row->unit ? row->unit : "";
   choice_list(row->choices, room, room_bytes);
   return room;
@@ -204,23 +203,24 @@ int options_help_done(void) {
   return EXIT_DONE;
 }
 
+const char *options_head(const option_row *row, char *room, size_t room_bytes) {
+  const bool sink = row->kind == OPTION_SINK;
+  snprintf(room, room_bytes, "--%s%s%s%s", row->name, row->value ? sink ? " [" : " " : "", row->value ? row->value : "",
+           sink ? "]" : "");
+  return room;
+}
+
 static void help_row(const option_row *row) {
-  char head[64], text[512], room[128];
+  char text[512], room[128];
   const char before[] = {'-', row->letter, ',', ' ', '\0'};
-  const int column = snprintf(head, sizeof head, row->kind == OPTION_SINK ? "  %s--%s [%s]" : "  %s--%s%s%s",
-                              row->letter ? before : "    ", row->name,
-                              row->kind == OPTION_SINK ? row->value
-                              : row->value             ? " "
-                                                       : "",
-                              row->value ? row->value : "");
-  const char *const unit = unit_of(row, room, sizeof room);
+  const int column = printf("  %s%s", row->letter ? before : "    ", options_head(row, room, sizeof room));
+  const char *const unit = options_unit(row, room, sizeof room);
   if (row->required) snprintf(text, sizeof text, "%s [%s; required]", row->help, unit);
   else snprintf(text, sizeof text, "%s [%s; default: %s]", row->help, unit, row->deflt ? row->deflt : row->absent);
-  printf("%s", head);
   help_text(text, column);
 }
 
-static bool is_basic(const option_table *table, const option_row *row) {
+bool options_is_basic(const option_table *table, const option_row *row) {
   for (const char *const *name = table->basics; name && *name; name++)
     if (row->kind != OPTION_GROUP && strcmp(*name, row->name) == 0) return true;
   return false;
@@ -232,20 +232,28 @@ static void help_after(const option_table *table) {
   help_paragraphs(table->after);
 }
 
+static void (*help_printer)(const option_table *table);
+
+void options_help_as(void (*print)(const option_table *table)) { help_printer = print; }
+
 static void help_print(const option_table *table) {
+  if (help_printer) {
+    help_printer(table);
+    return;
+  }
   printf("usage: convoy %s %s\n\n", table->verb, table->usage);
   help_paragraphs(table->about);
   if (table->basics) {
     printf("\nThe basics\n");
     for (int i = 0; i < table->n_rows; i++)
-      if (is_basic(table, &table->rows[i])) help_row(&table->rows[i]);
+      if (options_is_basic(table, &table->rows[i])) help_row(&table->rows[i]);
     help_after(table);
     printf("\nAll other options\n");
   }
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
     if (row->kind == OPTION_GROUP) printf("\n%s\n", row->help);
-    else if (row->kind != OPTION_REFUSED && !is_basic(table, row)) help_row(row);
+    else if (row->kind != OPTION_REFUSED && !options_is_basic(table, row)) help_row(row);
   }
   printf("  -h, --help");
   help_text("this text [switch; default: off]", 12);
@@ -398,7 +406,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
       if (row->kind == OPTION_REFUSED) return options_error(table->verb, "--%s: %s", row->name, row->help);
       char room[128];
       return options_error(table->verb, "--%s: its value is missing (%s: %s)", row->name, row->value,
-                           unit_of(row, room, sizeof room));
+                           options_unit(row, room, sizeof room));
     }
     const char *text = optarg;
     if (row->kind == OPTION_SINK && !text) {

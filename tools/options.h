@@ -75,6 +75,14 @@ bool options_given(const option_table *table, uint64_t given, const char *name);
  * a text and closes the pipe (| head) is no error. */
 int options_help_done(void);
 bool options_help_only(void);
+/* From now on --help prints a table by this function: for a reference of all verbs (reference.h). */
+void options_help_as(void (*print)(const option_table *table));
+/* What stands in the help for the option and its value ("--json [F]"), and for the kind of value: of a choice, what
+ * there is to choose from. Written to `room`, or static. */
+const char *options_head(const option_row *row, char *room, size_t room_bytes);
+const char *options_unit(const option_row *row, char *room, size_t room_bytes);
+/* The row is one of those that the help begins with. */
+bool options_is_basic(const option_table *table, const option_row *row);
 /* Which of the names `word` may have been meant for: the only one that begins with it, else one that is at most two
  * edits away; or NULL. */
 const char *options_nearest(const char *word, const char *const *names, int n);

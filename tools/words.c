@@ -41,10 +41,15 @@ static const word_row *find(const word_list *list, const char *word) {
   return NULL;
 }
 
+static void (*help_printer)(const word_list *list);
+
+void words_help_as(void (*print)(const word_list *list)) { help_printer = print; }
+
 static int run_help(const word_list *list, int argc, char **argv) {
   char help[] = "--help";
   if (argc < 1) {
-    words_usage(list, stdout);
+    if (help_printer) help_printer(list);
+    else words_usage(list, stdout);
     return options_help_done();
   }
   const word_row *const row = find(list, argv[0]);

@@ -3,6 +3,7 @@
 #ifndef CVY_TOOLS_WORDS_H
 #define CVY_TOOLS_WORDS_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 typedef struct word_row {
@@ -20,6 +21,8 @@ typedef struct word_list {
 } word_list;
 
 void words_usage(const word_list *list, FILE *out);
+/* From now on --help prints a list by this function (reference.h). */
+void words_help_as(void (*print)(const word_list *list));
 /* Runs the row that argv[1] names with the rest of argv; -h, --help and help print the list, or the help of the word
  * behind them. A word that is none of the list: what there is, and which one may have been meant, on stderr. Returns
  * the exit status. */

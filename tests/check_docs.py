@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The documentation fits the code: check_docs.py reference CONVOY | links   (from anywhere; meson runs both)
+
+reference: doc/reference.md and doc/convoy.1 are what the program's tables of verbs and options give.
+links:     links between the pages lead somewhere; files that they name are there, and a function that is named with its file is in it; each
+           `grep` finds one line; README.md is short, CHANGELOG.md begins with the version of meson.build.
+"""
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+README_LINES = 150
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"] + ["doc/" + n for n in sorted(os.listdir(os.path.join(ROOT, "doc"))) if n.endswith(".md")]
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def check_reference(program):
+    faults, renew = [], f"{os.path.relpath(program, ROOT)} help"
+    for option, path in (("--markdown", "doc/reference.md"), ("--man", "doc/convoy.1")):
+        made = subprocess.run([program, "help", option], capture_output=True, text=True, check=True).stdout
+        if made != read(path):
+            faults.append(f"{path}: is not what the option tables give")
+    if faults:
+        faults.append(f"renew them: {renew} --markdown >doc/reference.md; {renew} --man >doc/convoy.1")
+    return faults
+
+
+def anchors(path):
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", read(path), re.M)}
+
+
+def check_links():
+    faults = []
+    for page in PAGES:
+        text = read(page)
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            path, _, anchor = link.partition("#")
+            target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+            if link.startswith("http"):
+                continue
+            if not os.path.exists(os.path.join(ROOT, target)):
+                faults.append(f"{page}: links to {link}, which is not there")
+            elif anchor and anchor not in anchors(target):
+                faults.append(f"{page}: links to {link}: {target} has no such heading")
+        for path in re.findall(r"`((?:src|tests|tools|cl|doc|include)/[\w./-]+)`", text):
+            if "foo" not in path and not os.path.exists(os.path.join(ROOT, path)):
+                faults.append(f"{page}: names {path}, which is not there")
+        # "`src/team/ledger.c` | `sum_parts`" in a table, "src/team/ledger.c: cvy_ledger_update → sum_parts" in a drawing
+        for path, names in re.findall(r"`(src/[\w/]+\.c)` \| (`\w+`)", text) + re.findall(r"(src/[\w/]+\.c): (\w+(?: → \w+)*)", text):
+            faults += [f"{page}: {path} has no function {name}" for name in re.findall(r"\w+", names)
+                       if not os.path.exists(os.path.join(ROOT, path)) or not re.search(rf"^[\w \*]*\b{name}\(", read(path), re.M)]
+        for command in re.findall(r"grep -n '[^']+' src/\S+?\.c", text):
+            if len(subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()) != 1:
+                faults.append(f"{page}: {command}: does not find one line")
+    if read("README.md").count("\n") > README_LINES:
+        faults.append(f"README.md: more than {README_LINES} lines: the long parts belong to doc/")
+    version = re.search(r"version: '([\d.]+)'", read("meson.build")).group(1)
+    if f"\n## [{version}]" not in read("CHANGELOG.md"):
+        faults.append(f"CHANGELOG.md: has no section of {version}, the version of meson.build")
+    return faults
+
+
+def main():
+    if sys.argv[1:] == ["links"]:
+        faults = check_links()
+    elif len(sys.argv) == 3 and sys.argv[1] == "reference":
+        faults = check_reference(sys.argv[2])
+    else:
+        sys.exit("usage: check_docs.py reference CONVOY | links")
+    print("\n".join(faults) or f"{sys.argv[1]}: no faults")
+    return 1 if faults else 0
+
+
+sys.exit(main())
