@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * What the words of `convoy bench` share: a device opened for measuring, fixed-time sampling, the device's peaks.
+ * Shared by the words of `convoy bench`: a device opened for measuring, fixed-time sampling, the device's peaks.
  *
- * Every figure comes from samples of one run each: what is measured is run once before (kernels are compiled, memory is
- * touched), then caches are overwritten, the queue is drained, the run is timed; again until the time given is over.
+ * Every figure comes from samples of one run each. One unmeasured run comes first, which compiles kernels and touches
+ * memory. Then, until the given time is over: caches are overwritten, the queue is drained, a run is timed.
  *   wall time    from enqueuing to the end of the queue, as the host sees it: what a single call costs
  *   event time   sum of the kernels' times as the device saw them: what the same call costs in a full queue
  * The middle of the samples is reported, with the quartiles as spread: one disturbed sample does not count. */
@@ -58,12 +58,12 @@ typedef struct bench_device {
 
 cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *out);
 void bench_device_close(bench_device *device);
-/* Overwrites what is in the device's caches and waits. */
+/* Overwrites the device's caches and waits. */
 cvy_status bench_flush(bench_device *device);
 /* Sums up the times of the kernels since the last call: n_kernels, kernels_ms; 0 where they are wrong. Waits. */
 cvy_status bench_collect(bench_device *device);
 
-/* Enqueues what is to be measured. */
+/* Enqueues the run to measure. */
 typedef cvy_status (*bench_run_fn)(void *user);
 typedef struct bench_times {
   int n;                    /* samples */
@@ -81,8 +81,8 @@ double bench_roof_ms(const bench_peaks *peaks, double flops, double read_bytes, 
 
 /* ---- words ---- */
 
-/* What words that measure devices together begin with: the output is tried, a signal ends the step under way, talk
- * starts, devices are chosen. EXIT_DONE, or the exit status with everything said. */
+/* The beginning of words that measure devices together: tries the output, lets a signal end the step under way, starts
+ * the talk, chooses devices. EXIT_DONE, or the exit status with the reason said. */
 int bench_begin(const char *verb, const char *json, bool quiet, const char *selector, cvy_devices **devices);
 /* The data of a batch, synthetic, and the network for it; `model` as in program_models. Both are the caller's, also
  * after a failure. */

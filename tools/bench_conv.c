@@ -18,7 +18,7 @@ typedef struct conv_run {
   cvy_shape y;
   cvy_conv_pass pass;
   int n;
-  cvy_conv2d *op; /* the way under way */
+  cvy_conv2d *op; /* of the algorithm that is measured */
   cvy_buffer *x, *w, *bias, *out, *db, *dy, *stats, *workspace, *affine, *residual;
   /* truth of the pass: forward and backward_data of the first and the last image, backward_weights of two images */
   double *want[2];
@@ -163,8 +163,7 @@ fail:
   return status;
 }
 
-/* Compiles the pass with this choice (AUTO: the shipped default). Other passes only as far as they cannot be left
- * out. */
+/* Compiles the pass with this choice (AUTO: the shipped default), and other passes only where it must. */
 static cvy_status make_op(conv_run *c, const cvy_conv_choice *choice, cvy_conv2d **out) {
   cvy_conv2d_params p = c->p;
   p.inference = c->pass == CVY_CONV_FORWARD;
@@ -178,7 +177,7 @@ static bool same_choice(const cvy_conv_choice *a, const cvy_conv_choice *b) {
   return a->algo == b->algo && memcmp(a->tile, b->tile, sizeof a->tile) == 0;
 }
 
-/* What is to be measured; *chosen: what auto takes, first if it is wanted at all. */
+/* The choices to measure; *chosen: auto's, which comes first if it is wanted at all. */
 static cvy_status ways_of(conv_run *c, const bench_conv_options *options, cvy_conv_choice *ways, int *n,
                           cvy_conv_choice *chosen, bool *tuned) {
   cvy_status status = CVY_OK;

@@ -63,8 +63,8 @@ static double *convolved(convpool_run *c, const double *x, const double *w) {
   return a;
 }
 
-/* Goes through the bits of the device's mask. da: what the gradient is in front of the pool, where not NULL. sum: adds
- * what the ReLU's results are off by if the bits are right, where not NULL: nothing near 0, where either is right. */
+/* Reads the bits of the device's mask. da (may be NULL) gets the gradient in front of the pool. sum (may be NULL): adds
+ * the error of the ReLU's results that wrong bits mean; none near 0, where both bits are right. */
 static cvy_status read_mask(convpool_run *c, const double *a, const double *dy, double *da, bench_error_sum *sum) {
   cvy_status status = CVY_OK;
   const size_t k = (size_t)c->p.k, pitch = (size_t)c->p.y_pitch, bytes = cvy_convpool_mask_bytes(&c->p, c->few);
@@ -103,7 +103,7 @@ fail:
   return status;
 }
 
-/* On the device's own mask, which forward has been judged by. */
+/* By the device's own mask, which forward's row checks. */
 static cvy_status gradient(convpool_run *c, double **da) {
   const double *const dy = keep(c, bench_doubles(&dy_fill, 0, (size_t)c->few * pixels_of(&c->y), (size_t)c->p.k));
   *da = zeros(c, (size_t)c->few * dense_of(&c->a));
@@ -125,7 +125,7 @@ fail:
   return status;
 }
 
-/* All images are summed up: it runs again with a few. */
+/* The sums run over all images, so this runs the pass again with a few. */
 static cvy_status error_weights(void *user, double *error) {
   convpool_run *const c = user;
   cvy_status status = CVY_OK;

@@ -20,7 +20,7 @@ float bench_value(uint32_t seed, size_t index) {
   return table[(index + (size_t)seed * 7919) % TABLE_LENGTH];
 }
 
-/* Rounded to float as the device gets it. */
+/* Rounded to float, as the device gets it. */
 static float value_of(const bench_fill *fill, size_t index) {
   return (float)(fill->offset + fill->scale * (double)bench_value(fill->seed, index));
 }

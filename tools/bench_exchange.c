@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * convoy bench exchange: what crosses between devices and host in a training step, without the training. The same
- * calls in the same order as src/train: gradients are mapped or read, added in device order on the host, which updates
- * its weights, and the new weights are written to every device. Once as floats, and once with gradients packed to
- * bfloat16 on the device (--exchange bf16 of convoy train). */
+ * convoy bench exchange: the exchange of a training step without the training. The same calls in the same order as in
+ * src/team: the host maps or reads the gradients, adds them in device order, updates its weights, and writes the new
+ * ones to every device. Once as floats, and once with gradients packed to bfloat16 on the device (--exchange bf16 of
+ * convoy train). */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -90,11 +90,11 @@ typedef struct exchange_part {
   bench_device device;
   cvy_queue *queue, *upload; /* from the device and to it */
   cvy_compress *compress;
-  cvy_buffer *gradients, *weights, *rests, *packs; /* rests, packs: bf16 */
-  cvy_buffer **gradient, **weight, **rest, **pack; /* slices, one per bucket */
-  cvy_event **read, **written;                     /* one per bucket */
-  void **mapped;                                   /* one per bucket; where the device shares the host's memory */
-  cvy_pinned *staging;                             /* else */
+  cvy_buffer *gradients, *weights, *residuals, *packs; /* residuals, packs: bf16 */
+  cvy_buffer **gradient, **weight, **residual, **pack; /* slices, one per bucket */
+  cvy_event **read, **written;                         /* one per bucket */
+  void **mapped;                                       /* one per bucket; where the device shares the host's memory */
+  cvy_pinned *staging;                                 /* else */
   float *staging_host;
   bool map;
 } exchange_part;
@@ -120,7 +120,7 @@ static size_t floats_of(const exchange_run *run, int bucket) {
   return left < run->bucket_floats ? left : run->bucket_floats;
 }
 
-/* What crosses of a device's bucket, and its bytes. */
+/* The buffer of a device's bucket that crosses to the host. */
 static cvy_buffer *crossing(const exchange_run *run, const exchange_part *p, int b) {
   return run->packs ? p->pack[b] : p->gradient[b];
 }
@@ -131,7 +131,7 @@ static size_t bytes_of(const exchange_run *run, size_t floats) {
 static void forget_buckets(exchange_run *run) {
   for (int d = 0; d < run->n_parts; d++) {
     exchange_part *const p = &run->parts[d];
-    cvy_buffer **const slices[] = {p->gradient, p->weight, p->rest, p->pack};
+    cvy_buffer **const slices[] = {p->gradient, p->weight, p->residual, p->pack};
     for (int b = 0; b < run->n_buckets; b++) {
       if (p->read) cvy_event_destroy(&p->read[b]);
       if (p->written) cvy_event_destroy(&p->written[b]);
@@ -143,7 +143,7 @@ static void forget_buckets(exchange_run *run) {
     for (int i = 0; i < 4; i++) cvy_free(slices[i]);
     cvy_free(p->mapped);
     p->read = p->written = NULL;
-    p->gradient = p->weight = p->rest = p->pack = NULL;
+    p->gradient = p->weight = p->residual = p->pack = NULL;
     p->mapped = NULL;
   }
   run->n_buckets = 0;
@@ -164,16 +164,16 @@ static cvy_status make_buckets(exchange_run *run, double mib) {
     p->written = cvy_calloc(n, sizeof *p->written);
     p->gradient = cvy_calloc(n, sizeof *p->gradient);
     p->weight = cvy_calloc(n, sizeof *p->weight);
-    p->rest = cvy_calloc(n, sizeof *p->rest);
+    p->residual = cvy_calloc(n, sizeof *p->residual);
     p->pack = cvy_calloc(n, sizeof *p->pack);
     p->mapped = cvy_calloc(n, sizeof *p->mapped);
-    CVY_REQUIRE(p->read && p->written && p->gradient && p->weight && p->rest && p->pack && p->mapped, CVY_E_MEMORY,
+    CVY_REQUIRE(p->read && p->written && p->gradient && p->weight && p->residual && p->pack && p->mapped, CVY_E_MEMORY,
                 "no memory for %zu buckets", n);
     for (int b = 0; b < run->n_buckets; b++) {
       const size_t at = (size_t)b * run->bucket_floats * sizeof(float), size = floats_of(run, b) * sizeof(float);
       CVY_TRY(cvy_buffer_slice(p->gradients, at, size, &p->gradient[b]));
       CVY_TRY(cvy_buffer_slice(p->weights, at, size, &p->weight[b]));
-      CVY_TRY(cvy_buffer_slice(p->rests, at, size, &p->rest[b]));
+      CVY_TRY(cvy_buffer_slice(p->residuals, at, size, &p->residual[b]));
       CVY_TRY(cvy_buffer_slice(p->packs, at / 2, size / 2, &p->pack[b]));
     }
   }
@@ -183,17 +183,18 @@ fail:
 
 /* ---- one bucket of one device ---- */
 
-/* *packed: when it is over. */
+/* *packed: the event of its end. */
 static cvy_status start_pack(exchange_run *run, exchange_part *p, int b, cvy_event **packed) {
   cvy_status status = CVY_OK;
-  CVY_TRY(cvy_compress_run(p->compress, p->device.queue, floats_of(run, b), p->gradient[b], p->rest[b], p->pack[b]));
+  CVY_TRY(
+      cvy_compress_run(p->compress, p->device.queue, floats_of(run, b), p->gradient[b], p->residual[b], p->pack[b]));
   CVY_TRY(cvy_queue_marker(p->device.queue, packed));
   CVY_TRY(cvy_queue_flush(p->device.queue));
 fail:
   return status;
 }
 
-/* Where a bucket arrives on the host. */
+/* The host memory that a bucket arrives in. */
 static void *arrival(const exchange_run *run, const exchange_part *p, int b) {
   return p->map ? p->mapped[b] : p->staging_host + (size_t)b * run->bucket_floats;
 }
@@ -223,7 +224,8 @@ fail:
   return status;
 }
 
-/* Both ways of the first bucket, each step by itself; what comes back is what went. pack: all zero where nothing is. */
+/* Measures the first bucket's steps, each by itself: packing, to the host, and the same bytes back. pack: all zero
+ * without packing. */
 static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spread *pack, bench_spread *to_host,
                                  bench_spread *to_device) {
   cvy_status status = CVY_OK;
@@ -262,7 +264,7 @@ fail:
 
 /* ---- all buckets of all devices ---- */
 
-/* What is on the host of bucket b from all devices, added up into the state's next generation. */
+/* Adds up bucket b of all devices and updates it, into the state's next generation. */
 static void update_bucket(exchange_run *run, int b) {
   static const float *floats[DEVICES_MAX];
   static const uint16_t *packed[DEVICES_MAX];
@@ -318,7 +320,7 @@ fail:;
   return status != CVY_OK ? status : ended;
 }
 
-/* The host's part alone: all gradients are there before, nothing goes back until it is over. */
+/* Measures the host's work alone: all gradients are there, and no weights go back meanwhile. */
 static cvy_status update_all(exchange_run *run, double *ms) {
   cvy_status status = CVY_OK;
   CVY_TRY(start_all_reads(run));
@@ -358,7 +360,7 @@ fail:
   return status;
 }
 
-/* ---- what the host copies ---- */
+/* ---- the host's rate of copying ---- */
 
 typedef struct copy_args {
   const float *from;
@@ -398,7 +400,7 @@ static void part_close(exchange_part *p) {
   cvy_pinned_destroy(&p->staging);
   cvy_buffer_destroy(&p->gradients);
   cvy_buffer_destroy(&p->weights);
-  cvy_buffer_destroy(&p->rests);
+  cvy_buffer_destroy(&p->residuals);
   cvy_buffer_destroy(&p->packs);
   cvy_compress_destroy(&p->compress);
   bench_device_close(&p->device);
@@ -415,12 +417,12 @@ static cvy_status part_open(exchange_run *run, int i) {
   p->map = cvy_device_get_facts(p->device.cl)->host_unified;
   CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->gradients));
   CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->weights));
-  CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->rests));
+  CVY_TRY(cvy_buffer_create(p->device.cl, bytes, &p->residuals));
   CVY_TRY(cvy_buffer_create(p->device.cl, bytes / 2, &p->packs));
   CVY_TRY(cvy_compress_create(p->device.cl, &p->compress));
   CVY_TRY(cvy_buffer_fill(p->queue, p->gradients, 0, bytes, 0));
   CVY_TRY(cvy_buffer_fill(p->queue, p->weights, 0, bytes, 0));
-  CVY_TRY(cvy_buffer_fill(p->queue, p->rests, 0, bytes, 0));
+  CVY_TRY(cvy_buffer_fill(p->queue, p->residuals, 0, bytes, 0));
   CVY_TRY(cvy_buffer_fill(p->queue, p->packs, 0, bytes / 2, 0));
   CVY_TRY(cvy_queue_finish(p->queue));
   if (!p->map) {

@@ -17,7 +17,7 @@
 
 enum { FEW = 2, CHECKED = 4096, BUFFERS = 12, ARRAYS = 16 };
 
-/* One operation with its buffers; which of them are used, and for what, is the operation's own. */
+/* One operation with its buffers; each operation uses them in its own way. */
 typedef struct layer_run {
   bench_device *device;
   int n;        /* images */
@@ -55,7 +55,7 @@ static void layer_close(layer_run *l) {
   for (int i = 0; i < BUFFERS; i++) cvy_buffer_destroy(&l->buffers[i]);
 }
 
-/* Memory of the truth, until layer_row has compared. Never NULL: a few images' worth. */
+/* Owns an array of the truth until layer_row has compared. Never NULL: a few images' worth. */
 static double *keep(layer_run *l, double *array) {
   CVY_ASSERT(array != NULL && l->n_arrays < ARRAYS);
   return l->arrays[l->n_arrays++] = array;
@@ -147,7 +147,7 @@ fail:
   return status;
 }
 
-/* Statistics couple the samples: everything is run again with a few, and backward with forward's own mask. */
+/* Statistics couple the samples, so this runs the operation again with a few, and backward with forward's own mask. */
 static cvy_status norm_error(layer_run *l, const char *pass, double *error) {
   cvy_status status = CVY_OK;
   bench_error_sum sum = {0};
@@ -307,7 +307,7 @@ static cvy_status eltwise_error(layer_run *l, int pass, double *error) {
   for (size_t i = 0; i < rows * c; i++) want[i] = pass == 2 ? x[i] + dy[i] : x[i]; /* add, accumulate to 0 */
   if (pass == 0 || (pass == 2 && l->relu)) ref_relu(rows * c, want, want);
   if (pass == 1) ref_relu_backward(rows * c, y, dy, want);
-  if (pass == 3) { /* once, to zeros: the samples added up */
+  if (pass == 3) { /* once, to zeros: the timed runs have added up */
     CVY_TRY(cvy_buffer_fill(l->device->queue, l->buffers[DX], 0, cvy_buffer_size(l->buffers[DX]), 0));
     CVY_TRY(add_accumulate(l));
   }
@@ -418,7 +418,7 @@ static cvy_status sgd_run(void *user) {
   return cvy_sgd_update(l->sgd, l->device->queue, &l->sgd_params, l->elems, b[X], b[DY],
                         l->sgd_params.momentum != 0 ? b[DX] : NULL);
 }
-/* Once, from the start: the samples have moved the weights. */
+/* Runs once from the start, since the timed runs have moved the weights. */
 static cvy_status sgd_error(void *user, double *error) {
   layer_run *const l = user;
   cvy_status status = CVY_OK;

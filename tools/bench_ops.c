@@ -316,7 +316,7 @@ fail:
 
 /* ---- the words ---- */
 
-/* With --dump-build: what the library says while it builds programs, beside what it always says. */
+/* With --dump-build: prints the library's debug messages about builds, too. */
 static void dump_message(void *user, cvy_log_level level, const char *message) {
   (void)user;
   progress_message(level == CVY_LOG_ERROR     ? "error: "
@@ -326,7 +326,8 @@ static void dump_message(void *user, cvy_log_level level, const char *message) {
                    message);
 }
 
-/* Peaks again at the end: where they differ, somebody else was using the device, and the figures are worth less. */
+/* Measures the peaks again at the end: if they differ, another program was using the device, and the figures are worth
+ * less. */
 static cvy_status say_disturbed(bench_device *device, double seconds) {
   cvy_status status = CVY_OK;
   const bench_peaks before = device->peaks;
@@ -340,7 +341,7 @@ fail:
   return status;
 }
 
-/* What `convoy tune` found on the device, empty without a good file. */
+/* The entries of `convoy tune` for the device, empty without a good file. */
 static cvy_status read_tuned(const bench_device *device, cvy_tune_table **table) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_tune_table_open(device->cl, table));
@@ -410,7 +411,7 @@ static int run_word(const option_table *table, const char *word, const ops_optio
     code = program_exit_code(cvy_net_model(program_models[options->model], 1, 28, 28, 10, &run.net));
   if (code != EXIT_DONE) goto done;
   if (options->dump_build) {
-    setenv("CVY_NO_CACHE", "1", 1); /* or there would be nothing to compile */
+    setenv("CVY_NO_CACHE", "1", 1); /* the compiler must run */
     cvy_log_set(dump_message, NULL, CVY_LOG_DEBUG);
   }
   run.devices = json_array();

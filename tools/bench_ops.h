@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The inside of `convoy bench conv|ops`: cases (an operation with a shape), rows (a way to do it, measured), inputs and
- * errors. */
+ * The inside of `convoy bench conv|ops`: cases (an operation with a shape), rows (an algorithm for it, measured),
+ * inputs
+ * and errors. */
 #ifndef CVY_TOOLS_BENCH_OPS_H
 #define CVY_TOOLS_BENCH_OPS_H
 
@@ -13,16 +14,16 @@ typedef struct bench_case {
   const char *operation, *pass;   /* "conv2d", "forward" */
   char shape[80];                 /* "n256h28w28c64k64r3s1p1" */
   int count;                      /* how often a training step of the network has it */
-  double flops;                   /* direct count; 0 for what only moves memory */
+  double flops;                   /* direct count; 0 for operations that only move memory */
   double read_bytes, write_bytes; /* each input once, each output once, channels without padding */
 } bench_case;
 
-/* A way to do a case. */
+/* An algorithm for a case. */
 typedef struct bench_way {
   const char *algorithm; /* "winograd4_cpu", "" where there is one only */
   const int *tile;       /* CVY_CONV_TILES numbers, NULL: none */
-  bool chosen;           /* what `auto` takes */
-  bool tuned;            /* and that is what `convoy tune` found */
+  bool chosen;           /* `auto` takes it */
+  bool tuned;            /* because `convoy tune` found it */
   double error_bound;    /* stated by the algorithm, 0: not stated */
 } bench_way;
 
@@ -34,7 +35,7 @@ typedef struct bench_totals {
   int rows;
 } bench_totals;
 
-/* What the rows of a command share. */
+/* Shared by the rows of a command. */
 typedef struct bench_rows {
   const char *word, *model; /* model NULL: a single --shape */
   bool print;
@@ -44,18 +45,18 @@ typedef struct bench_rows {
   double max_slowdown; /* 0.05; < 0: not asked */
   int compared, slower, wrong;
   char heading[160];                        /* the one printed last */
-  bench_totals totals[CVY_CONV_PASSES + 1]; /* of what auto takes: conv2d and linear by pass, everything else */
+  bench_totals totals[CVY_CONV_PASSES + 1]; /* of auto's rows: conv2d and linear by pass, all other operations */
 } bench_rows;
 
 /* [bench_rows.c] */
 /* Reads an old file of `bench conv|ops --json`; EXIT_DONE or the exit status with the reason said. */
 int bench_rows_baseline(bench_rows *rows, const char *path);
-/* Measures one way: prints and keeps the row, compares it with the baseline. */
+/* Measures one algorithm: prints the row, adds it to the JSON, compares it with the baseline. */
 cvy_status bench_row(bench_rows *rows, bench_device *device, const bench_case *c, const bench_way *way,
                      bench_run_fn run, bench_error_fn error, void *user);
-/* A way that is not possible, with the reason; only talk. */
+/* An algorithm that cannot do the case, with the reason; only talk. */
 void bench_row_impossible(bench_rows *rows, const bench_case *c, const char *algorithm, const char *why);
-/* The device's totals, of what auto takes; and begins anew. */
+/* Prints the totals of auto's rows on the device, and begins anew. */
 void bench_rows_totals(bench_rows *rows, const bench_device *device);
 
 /* [bench_data.c] Values in [-1,1) that depend on (seed, index) alone. */
@@ -81,7 +82,7 @@ double bench_error_of(const bench_error_sum *sum);
 
 /* [bench_conv.c] All passes and algorithms of a convolution, or of a linear layer as one. */
 typedef struct bench_conv_options {
-  cvy_conv_algo_list algos; /* n == 0: all, with `only_auto` what auto takes */
+  cvy_conv_algo_list algos; /* n == 0: all, with `only_auto` auto's alone */
   bool only_auto, all_tiles;
   const cvy_tune_table
       *tuned;    /* auto goes by what `convoy tune` found on the device, as convoy train; NULL: it does not */
@@ -90,7 +91,7 @@ typedef struct bench_conv_options {
 } bench_conv_options;
 cvy_status bench_conv(bench_rows *rows, bench_device *device, const char *operation, const cvy_conv2d_params *params,
                       int count, const bench_conv_options *options);
-/* Of a convolution: the text of --shape where it can say everything, else more words. */
+/* A convolution's text: as for --shape if that can express it, else with more words. */
 void bench_conv_shape_text(const cvy_conv2d_params *params, char *out, size_t out_bytes);
 /* [bench_convpool.c] Convolution, ReLU and pool in one. pass: a cvy_conv_pass, CVY_CONV_PASSES: all. */
 cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_convpool_params *params, int count,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy bench peak: what a device can do at most, measured with kernels of its own (cl/bench.cl). */
+ * convoy bench peak: the highest rates of a device, measured with kernels of its own (cl/bench.cl). */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ typedef struct rate {
   double fma_flops; /* of one launch */
 } rate;
 
-/* Vectors that the FMA units take at once. CPUs say it, also those that run SIMT kernels; GPUs take scalars. */
+/* Floats that an FMA instruction takes at once. CPUs report it, also those that run SIMT kernels; GPUs take scalars. */
 static int fma_width(const bench_device *device) {
   if (cvy_device_get_info(device->cl)->kind != CVY_DEVICE_CPU) return 1;
   const int native = cvy_device_get_info(device->cl)->float_vector_width;
@@ -114,7 +114,7 @@ static cvy_status run_copy(void *user) {
                     CVY_UINT(r->chunk));
 }
 
-/* The best rate, not the middle one: a peak is what the device can do when nobody disturbs it. */
+/* The best rate, not the middle one: a peak is the rate without disturbance. */
 static cvy_status best_ms(rate *r, double seconds, bench_run_fn run, double *out) {
   cvy_status status = CVY_OK;
   const uint64_t begin = cvy_clock_ns();
@@ -137,13 +137,14 @@ fail:
   return status;
 }
 
-/* A kernel of milliseconds, run alone, takes as long by its event as by the clock; Mesa's llvmpipe says nanoseconds. */
+/* A kernel of milliseconds, run alone, must take as long by its event as by the clock; Mesa's llvmpipe reports
+ * nanoseconds. */
 static cvy_status compare_clocks(rate *r) {
   cvy_status status = CVY_OK;
   bool agree = false;
   CVY_TRY(run_fma(r));
   CVY_TRY(bench_collect(r->device));
-  for (int i = 0; i < 3 && !agree; i++) { /* a busy machine delays what follows the kernel */
+  for (int i = 0; i < 3 && !agree; i++) { /* a busy machine delays the end of the wait */
     const uint64_t start = cvy_clock_ns();
     CVY_TRY(run_fma(r));
     CVY_TRY(cvy_queue_finish(r->device->queue));

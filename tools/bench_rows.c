@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Rows of `bench conv|ops`: measured, printed, kept as JSON, compared with an old file. */
+ * Rows of `bench conv|ops`: measured, printed, collected as JSON, compared with an old file. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void tile_text(const int *tile, char *out, size_t out_bytes) {
   for (int i = 0; i < n; i++) used += snprintf(out + used, out_bytes - (size_t)used, "%s%d", i ? "," : "", tile[i]);
 }
 
-/* What makes two rows of two files the same. */
+/* Rows of two files with the same key are compared. */
 static void key_of(const char *device, const char *operation, const char *pass, const char *shape,
                    const char *algorithm, const char *tile, char *out, size_t out_bytes) {
   snprintf(out, out_bytes, "%s|%s|%s|%s|%s|%s", device, operation, pass, shape, algorithm, tile);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy bench scaling: what each device does alone, what teams of them do, and whether each one is worth it. */
+ * convoy bench scaling: measures each device alone and teams of them, and says whether each one is worth it. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -93,7 +93,7 @@ typedef struct one_device {
   cvy_balance_point points[POINTS];
   int n_points;
   double crowded_s; /* its computing while all compute */
-  cvy_math math;    /* what its products used */
+  cvy_math math;    /* of its products */
   int same_as;      /* a device measured already, or itself */
 } one_device;
 
@@ -173,8 +173,8 @@ static cvy_devices some_of(const scaling_run *run, int first, int k) {
   return some;
 }
 
-/* Of blocks of steps that take BLOCK_MS or more, since the ends of single short steps come irregularly; of their means
- * the lower quartile: what other programs of the machine take away is only seen on some. */
+/* Measures blocks of steps of BLOCK_MS or more, since the ends of single short steps come irregularly, and takes the
+ * lower quartile of their means: other programs of the machine slow down some blocks only. */
 static cvy_status step_s(scaling_run *run, cvy_team *team, int n, double *seconds) {
   cvy_status status = CVY_OK;
   static bench_samples steps, blocks;
@@ -202,7 +202,7 @@ static int sizes_of(const scaling_run *run, int *sizes) {
   return n;
 }
 
-/* "measuring …", of which round. */
+/* "measuring …", with the number of the round. */
 static void tell(const scaling_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void tell(const scaling_run *run, const char *format, ...) {
   char text[160] = "";
@@ -229,7 +229,7 @@ static cvy_status measure_alone(scaling_run *run, int i) {
   const int n = sizes_of(run, sizes);
   tell(run, "measuring device %d of %d alone", i + 1, run->n);
   one->n_points = 0;
-  for (int s = n - 1; s >= 0; s--) { /* ascending; memory and kernels depend on what a replica is planned for */
+  for (int s = n - 1; s >= 0; s--) { /* ascending: a replica's memory and kernels depend on the size it is made for */
     double seconds;
     if (one->n_points > 0 && one->points[one->n_points - 1].n == sizes[s]) continue;
     cvy_balance_point *const point = &one->points[one->n_points++];
@@ -312,7 +312,7 @@ fail:
   return status;
 }
 
-/* ---- what follows from it ---- */
+/* ---- the model ---- */
 
 static void even_shares(scaling_run *run, int batch, int k) {
   for (int i = 0; i < k; i++) run->shares[i] = batch / k + (i < batch % k);
@@ -336,7 +336,7 @@ static void find_crowding(scaling_run *run) {
     const one_device *const one = &run->ones[i];
     const double alone = cvy_balance_compute_time(&run->model[i].alone, run->shares[i]);
     run->model[i].crowded_share = run->shares[i];
-    /* on cores that are shared one device's computing is no measure: what all take is */
+    /* on shared cores the time of one device is no measure, but the time of all is */
     run->model[i].crowded =
         expected.shares_cores ? run->crowded_step_s / expected.compute_s : fmax(1, one->crowded_s / alone);
   }
@@ -379,7 +379,7 @@ static const char *name_of(const scaling_run *run, int device, char *out, size_t
 
 static double exchange_s(const team_row *row) { return row->exchange.transfer_s + row->exchange.host_s; }
 
-/* Of the devices from the row's before to this one; "" for a single device. */
+/* The verdict on the devices that this row adds to the previous one; "" for a single device. */
 static void verdict_of(const scaling_run *run, int i, char *out, size_t out_bytes) {
   const team_row *const row = &run->rows[i];
   char name[96], last[48];

@@ -73,11 +73,11 @@ cvy_status bench_sample(bench_device *device, double seconds, bool flush, bench_
   *out = (bench_times){0};
   CVY_TRY(run(user));
   CVY_TRY(bench_collect(device));
-  double spent = 0; /* in samples and in flushing: the time given is the user's */
+  double spent = 0; /* in samples and in flushing, which counts in the user's time */
   for (const uint64_t begin = cvy_clock_ns(); wall.n < BENCH_SAMPLES_MAX; spent = cvy_clock_seconds_since(begin)) {
     if (spent >= seconds && (wall.n >= BENCH_SAMPLES_MIN || (wall.n > 0 && spent >= 4 * seconds))) break;
     if (cvy_stop_requested(stop)) return CVY_E_INTERRUPTED;
-    if (ferror(stdout)) return CVY_E_IO; /* nobody reads the rows; main says so */
+    if (ferror(stdout)) return CVY_E_IO; /* the rows' reader is gone; main says so */
     if (flush) CVY_TRY(bench_flush(device));
     const uint64_t start = cvy_clock_ns();
     CVY_TRY(run(user));

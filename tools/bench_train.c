@@ -89,7 +89,7 @@ enum { FAMILIES_MAX = 40 };
 
 typedef struct device_times {
   const cvy_instance *instance;
-  layer_times *units; /* n_units, then loss, then what belongs to no unit */
+  layer_times *units; /* n_units, then the loss, then kernels that belong to no unit */
   family families[FAMILIES_MAX];
   int n_families;
   double kernels_ms, between_ms; /* of a step */
@@ -192,7 +192,7 @@ static void add_times(void *user, const cvy_command *c) {
   const int n_units = t->instance->plan->n_units, scope = c->scope;
   if (c->kind != CVY_COMMAND_KERNEL) return;
   const int unit = scope >= 0 ? scope / CVY_SCOPE_PARTS : scope == CVY_SCOPE_LOSS ? n_units : n_units + 1;
-  /* what belongs to no unit is told apart by its kernel: gather, the update, the rest */
+  /* kernels that belong to no unit are sorted by name: gather, the update, others */
   const int part = scope >= 0                           ? scope % CVY_SCOPE_PARTS
                    : scope == CVY_SCOPE_LOSS            ? 0
                    : strncmp(c->name, "gather", 6) == 0 ? 0
@@ -416,7 +416,7 @@ static json_t *result_json(const train_run *run, json_t *devices) {
 
 /* ---- the word ---- */
 
-/* The FMA rate of each device; replicas on one device share it. Keeps the best of several calls. */
+/* Measures the FMA rate of each device, which its replicas share; the best of several calls stays. */
 static cvy_status measure_peaks(train_run *run, json_t *devices) {
   cvy_status status = CVY_OK;
   progress_status("measuring peaks");

@@ -8,9 +8,9 @@
 
 /* Once, at the start. argv0 is borrowed for the life of the process. */
 void called_start(const char *argv0);
-/* "convoy" where that is found on PATH, else the path by which it was called. Any thread. */
+/* "convoy" if PATH finds it, else the path by which it was called. Any thread. */
 const char *called(void);
-/* Where `convoy` is not on PATH: a line that says what it is here. */
+/* If `convoy` is not on PATH: prints a line with the program's path. */
 void called_note(FILE *out);
 /* From now on 'convoy tune' in messages is followed by these arguments (copied, cut at 400 bytes). */
 void called_tune_with(const char *args);

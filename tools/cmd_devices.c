@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy devices: what is there, what it can do, what is missing. */
+ * convoy devices: the devices, their abilities, and reasons for missing ones. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void size_text(size_t bytes, char *out, size_t out_bytes) {
   else snprintf(out, out_bytes, "%.0f KiB", (double)bytes / 1024);
 }
 
-/* "float16, fp16, fp64, sub-groups, parts": what decides kernels and selectors. */
+/* "float16, fp16, fp64, sub-groups, parts": kernels and selectors depend on these. */
 static void abilities(const cvy_device_info *d, char *out, size_t out_bytes) {
   size_t used = 0;
   out[0] = '\0';

@@ -37,7 +37,7 @@ typedef struct training {
   uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */
   atomic_int phase;  /* train_phase, for the status line until the first step is done */
   char names[64];    /* "0:0/0, 0:0/1": for the same */
-  long run_before;   /* kernels that had run before the first step */
+  long run_before;   /* how many kernels had run when the first step began */
 } training;
 
 static void log_run(const training *t) {
@@ -69,7 +69,7 @@ static void log_run(const training *t) {
                                   "conv_choices", json_loads(cvy_team_conv_choices(t->team), 0, NULL)));
 }
 
-/* The log is made when there is something to tell of a run: one that is refused leaves an older log alone. */
+/* Begins the log with the first event of the run: a run that is refused leaves an older log alone. */
 static void log_begin(training *t) {
   if (!t->options->log || t->log || t->log_failed) return;
   t->log = json_log_open(t->options->log, t->files.log, t->options->resume);
@@ -116,11 +116,11 @@ static void plot_finished(training *t, const cvy_train_result *result) {
   }
 }
 
-/* Before the first thing that the log has to say. */
+/* Call before the first event of the log. */
 static void begin(training *t, int epoch) {
   if (t->begun) return;
   t->begun = true;
-  plot_begin(t, epoch); /* before the log says of this part what it may say of an earlier one */
+  plot_begin(t, epoch); /* reads the log of earlier parts, before this part adds to it */
   log_begin(t);
 }
 
@@ -160,7 +160,7 @@ static void on_event(void *user, const cvy_team_event *event, int epoch) {
 
 /* ---- until the first step is done ---- */
 
-/* What tells the devices apart: "0:0/0, 0:0/1", or how many there are. */
+/* Short names of the devices, "0:0/0, 0:0/1", or their number. */
 static void names_make(training *t) {
   const int n = cvy_devices_count(t->run.devices);
   size_t used = 0;
@@ -196,7 +196,7 @@ static double compile_seconds(double start_seconds) {
   return 1e-9 * (double)cvy_launch_get_totals().build_ns + start_seconds;
 }
 
-enum { COMPILE_SAID_S = 2 }; /* less is what loading takes */
+enum { COMPILE_SAID_S = 2 }; /* loading takes less */
 
 static void on_started(void *user, double seconds) {
   const training *const t = user;
@@ -302,7 +302,7 @@ static int result_print(const training *t, const cvy_train_result *result) {
   return EXIT_DONE;
 }
 
-/* Ended before its first step, by what was asked or by what was found in the checkpoint folder. */
+/* True if the run ended before its first step, because of its options or its checkpoint folder. */
 static bool was_refused(const training *t, cvy_status status) {
   return !t->begun && (program_exit_code(status) == EXIT_USAGE || status == CVY_E_IO || status == CVY_E_FORMAT);
 }
@@ -421,7 +421,7 @@ static cvy_status train(training *t, cvy_train_result *result) {
   return status;
 }
 
-/* "--shares 300,212": what repeats a run of --split auto. */
+/* "--shares 300,212": the option that repeats a run of --split auto. */
 static void shares_print(const training *t) {
   char steps[512] = "";
   size_t used = 0;
@@ -441,7 +441,7 @@ static void shares_print(const training *t) {
   free(shares);
 }
 
-/* Also after a failure: the trace of what led to it. */
+/* Also after a failure, whose trace is wanted. */
 static int trace_finish(training *t) {
   cvy_trace_totals totals;
   if (!t->options->trace) return EXIT_DONE;
@@ -455,7 +455,7 @@ static int trace_finish(training *t) {
   return EXIT_DONE;
 }
 
-/* Where the state is of a run that ended early. */
+/* Says where the state of a run is that ended early. */
 static void kept_print(const training *t, cvy_status status, const cvy_train_result *result, bool saved) {
   const train_options *const o = t->options;
   const bool kept = o->checkpoint && result->checkpoint_step >= 0;
@@ -474,7 +474,7 @@ static void kept_print(const training *t, cvy_status status, const cvy_train_res
                 saved ? "weights in " : "", saved ? o->save : "");
 }
 
-/* The end of a run that did all that was asked: where things are now. */
+/* Says where the files of a completed run are. */
 static void saved_print(const training *t, bool plotted) {
   const train_options *const o = t->options;
   const char *const files[] = {o->save, plotted ? o->plot : NULL, o->log, o->trace, o->checkpoint};
@@ -492,12 +492,12 @@ static void saved_print(const training *t, bool plotted) {
   free(text);
 }
 
-/* After training: what is to be saved also after an interruption, then what is printed. */
+/* After training: saves the files, also after an interruption, and prints the end. */
 static int finish(training *t, cvy_status status, const cvy_train_result *result) {
   const train_options *const o = t->options;
   int code = program_exit_code(status);
   if (t->begun && code == EXIT_USAGE)
-    code = EXIT_FAILED; /* steps were made: devices that are left cannot do the rest */
+    code = EXIT_FAILED; /* after the first step: the devices that are left cannot finish the run */
   /* early, with a state: also if nothing but the checkpoint could not be written */
   const bool early =
       status == CVY_E_INTERRUPTED || result->state_is_whole || (status == CVY_E_IO && result->checkpoint_failed);
@@ -580,7 +580,7 @@ static int run_train(training *t) {
   status = train(t, &result);
   progress_end();
   code = finish(t, status, &result);
-  const int traced = trace_finish(t); /* a device may hang at it: what was trained is kept by now */
+  const int traced = trace_finish(t); /* last, since a device may hang at it: the weights are saved by now */
   if (code == EXIT_DONE) code = traced;
   if ((!json_log_close(&t->log) || t->log_failed) && code == EXIT_DONE) code = EXIT_FAILED;
   if (code == EXIT_DONE) saved_print(t, t->n_points > 0);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy tune: finds the fastest kernels for the convolutions of the networks on each device, and keeps what it
- * finds. */
+ * convoy tune: finds the fastest kernels for the convolutions of the networks on each device, and saves them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,15 +120,15 @@ typedef struct tuner {
   const tune_options *options;
   const char *label;
   cvy_net *nets[PROGRAM_MODELS];
-  cvy_math math; /* of the device at hand, and its operations */
+  cvy_math math; /* of the device that is being tuned, and its operations */
   cvy_conv2d_params *ops;
   int n_ops;
   json_t *devices;
   const cvy_stop *stop; /* while something is measured */
-  bool unsaved;         /* something that was found is not in its file */
+  bool unsaved;         /* a file could not be written */
 } tuner;
 
-/* ---- what there is to tune ---- */
+/* ---- the operations to tune ---- */
 
 static cvy_status add_ops(tuner *t, cvy_device *device, const cvy_net *net, bool inference) {
   cvy_status status = CVY_OK;
@@ -147,7 +146,7 @@ fail:
   return status;
 }
 
-/* What the device does in training and in evaluation. */
+/* The device's operations in training and in evaluation. */
 static cvy_status find_ops(tuner *t, cvy_device *device) {
   cvy_status status = CVY_OK;
   cvy_free(t->ops);
@@ -174,7 +173,7 @@ fail:
   return status;
 }
 
-/* ---- what is shown ---- */
+/* ---- output ---- */
 
 static void on_progress(void *user, const cvy_tune_report *report, int done) {
   const tuner *const t = user;
@@ -218,7 +217,7 @@ static json_t *entry_json(const cvy_tune_entry *e) {
                    json_number(1e-3 * (double)e->standard_us), "gain", json_number(gain_of(e)));
 }
 
-/* The entries that this command is about, on stdout and in the JSON. `report` NULL: nothing was measured now. */
+/* Shows this command's entries on stdout and in the JSON. `report` NULL: the command measured nothing. */
 static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *report) {
   const bool stopped = report && cvy_stop_requested(t->stop);
   const bool prints = !t->options->json || strcmp(t->options->json, "-") != 0;
@@ -266,7 +265,7 @@ static void show(tuner *t, const cvy_tune_table *found, const cvy_tune_report *r
 
 /* ---- devices ---- */
 
-/* A file that cannot be written (the reason is said) spoils neither what is shown nor the devices that come next. */
+/* If the file cannot be written (the reason is said), the entries are shown and the next devices tuned all the same. */
 static void save(tuner *t, const cvy_tune_table *found) {
   if (found->n == 0 || cvy_tune_table_save(found) == CVY_OK) return;
   t->unsaved = true;
@@ -294,7 +293,7 @@ static cvy_status tune_device(tuner *t, cvy_device *device) {
   t->stop = signals_soft();
   const cvy_tune_params params = {.budget_s = o->budget_s, .stop = t->stop, .progress = on_progress, .user = t};
   status = cvy_autotune(device, t->ops, t->n_ops, &params, found, &report);
-  save(t, found); /* also what came before a failure */
+  save(t, found); /* also the entries found before a failure */
   CVY_TRY(status);
   if (!found->path)
     program_warn(

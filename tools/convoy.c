@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
   signals_start();
   program_log_start();
   const int code = program_end(run(argc, argv));
-  /* what exit() does may wait for threads inside a driver that hangs; stdout is flushed (program_end) */
+  /* exit() may wait for threads inside a driver that hangs; stdout is flushed (program_end) */
   if (cvy_devices_abandoned() > 0) _exit(code);
   return code;
 }

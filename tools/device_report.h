@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What the devices of a team spent their time on, for people and for the log. Nothing is said of devices whose times
- * are not known (convoy/profile.h). */
+ * How the devices of a team spent their time, for people and for the log. Devices whose times are not known
+ * (convoy/profile.h) are left out. */
 #ifndef CVY_TOOLS_DEVICE_REPORT_H
 #define CVY_TOOLS_DEVICE_REPORT_H
 
@@ -17,11 +17,11 @@ json_t *device_report_json(cvy_team *team);
 
 /* How the devices do now: differences between two looks at their sums. */
 typedef struct device_watch device_watch;
-/* NULL when out of memory, or if there is nothing to look at. */
+/* NULL when out of memory, or if the team has no times. */
 device_watch *device_watch_start(cvy_team *team);
 void device_watch_end(device_watch **watch);
-/* Rates since the last look, if steps of `least_ms` or more were done since; else those of before. shares: NULL keeps
- * them. The number of devices in *out (borrowed), 0 as long as nothing is known. A NULL watch gives 0. */
+/* Rates since the last look, if steps of `least_ms` or more have ended since; else the last look's. shares NULL: the
+ * last look's. Returns the number of devices in *out (borrowed), 0 while no rate is known. A NULL watch gives 0. */
 int device_watch_look(device_watch *watch, const int *shares, double least_ms, const progress_device **out);
 
 #endif

@@ -20,7 +20,7 @@ struct json_log {
 
 json_t *json_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
-/* True if the file has a last line without end, as a run that was killed leaves it. */
+/* True if the last line of the file has no end: a run was killed. */
 static bool last_line_is_cut(const char *path) {
   int fd;
   char last;

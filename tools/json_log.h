@@ -2,10 +2,14 @@
  * The file of --log: one JSON object per line, each written and flushed at once.
  *   {"run":{"version","seed","devices":[labels],"shares":[…],"micro_batches":[…],"device_bytes":[…],"parameters",
  *           "data":{…},"settings":{…},"conv_choices":[{layer:[forward, backward_data, backward_weights]}]}}
- *   {"epoch":0,"step":17,"loss":…,"lr":…,"images":256,"correct":…,"shares":[…],"ms":…}    ms: since the step before
- *   ended {"device_lost":{"device","label","step","reason","hung","shares":[…]}}                before the step done
- *   again {"epoch":0,"train_loss":…,"test_acc":…,"sec":…}                                       test_acc null: not
- *   evaluated {"start":{"first_forward_sec","programs_compiled","programs_cached"}}                 before the end
+ *   {"epoch":0,"step":17,"loss":…,"lr":…,"images":256,"correct":…,"shares":[…],"ms":…}
+ *       ms: since the previous step's end
+ *   {"device_lost":{"device","label","step","reason","hung","shares":[…]}}
+ *       in front of the repeated step
+ *   {"epoch":0,"train_loss":…,"test_acc":…,"sec":…}
+ *       test_acc null: not evaluated
+ *   {"start":{"first_forward_sec","programs_compiled","programs_cached"}}
+ *       in front of the end
  *   {"end":{…}} or {"error":{"code","message"}}
  * Numbers that are not finite are null. A run that resumes appends: each part begins with its own "run" line. */
 #ifndef CVY_TOOLS_JSON_LOG_H
@@ -18,12 +22,12 @@
 #include "tools/plot_svg.h"
 
 typedef struct json_log json_log;
-/* Takes the descriptor over (cvy_file_append); without `append` what is there is cut off. NULL with the reason said. */
+/* Takes the descriptor over (cvy_file_append); without `append` empties the file. NULL with the reason said. */
 json_log *json_log_open(const char *path, int fd, bool append);
-/* Reads the newest epoch lines of a log, of the run begun last: epoch e < n goes to points[e]; others stay as they are.
- * Lines that cannot be read are passed over. False if there is no such file. */
+/* Reads the epoch lines of the last run in a log: epoch e < n goes to points[e]; other points stay as they are. Skips
+ * lines that it cannot parse. False if there is no such file. */
 bool json_log_epochs(const char *path, int n, plot_point *points);
-/* All functions take a NULL log, and take over `value`. The first failure to write is said; later lines are dropped. */
+/* All functions take a NULL log, and take over `value`. The first failed write is reported; later lines are dropped. */
 void json_log_line(json_log *log, json_t *value);
 void json_log_step(json_log *log, int epoch, const cvy_step_result *step, float lr, int n_devices);
 void json_log_epoch(json_log *log, const cvy_epoch_result *epoch);

@@ -49,7 +49,7 @@
   "matrix units (compute capability 8.0 and up; tried first, float32 elsewhere). Errors of tf32: 2e-3 of a "         \
   "result; the bounds that are stated for float32 do not hold"
 #define HELP_MATH_SHORT "arithmetic of products, as in convoy train"
-/* Where there is nothing that it could change: refused, with the reason. */
+/* For verbs where --math would change nothing: refused, with the reason. */
 #define ROW_NO_MATH(WHY) {.kind = OPTION_REFUSED, .name = "math", .help = WHY}
 #define ROW_TUNE(F, HELP)                                                                                            \
   {.kind = OPTION_CHOICE, .name = "tune", F(tune), .value = "HOW", .choices = "cached|off|quick", .deflt = "cached",  \

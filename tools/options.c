@@ -93,7 +93,7 @@ const char *options_unit(const option_row *row, char *room, size_t room_bytes) {
   return room;
 }
 
-/* Puts the value in place; false with what was wrong in `wrong`. */
+/* Stores the value; false with the reason in `wrong`. */
 static bool value_set(const option_row *row, const char *text, void *target, char *wrong, size_t wrong_bytes) {
   void *const field = (char *)target + row->offset;
   wrong[0] = '\0';
@@ -293,7 +293,7 @@ const char *options_nearest(const char *word, const char *const *names, int n) {
   return starts == 1 ? start : nearest;
 }
 
-/* Why getopt_long did not know `word` ("--ephocs=3" or "-x"). */
+/* Explains why getopt_long did not know `word` ("--ephocs=3" or "-x"). */
 static int unknown_option(const option_table *table, const char *word, int letter) {
   char name[64] = "";
   if (strncmp(word, "--", 2) != 0) return options_error(table->verb, "-%c: no such option", letter);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Command lines from tables: one row per option, over getopt_long. The default of a row is text that is parsed as the
- * user's own would be, and is what the help shows: the two cannot differ. */
+ * Command lines from tables: one row per option, over getopt_long. The default of a row is a text, which the parser
+ * takes as if the user had typed it, and which the help shows: the two cannot differ. */
 #ifndef CVY_TOOLS_OPTIONS_H
 #define CVY_TOOLS_OPTIONS_H
 
@@ -17,7 +17,7 @@ typedef struct number_list {
 } number_list;
 
 typedef struct option_row option_row;
-/* Puts the value of `text` at `target`. NULL, or what is wrong or was expected ("expected …"), static text. */
+/* Stores the value of `text` at `target`. NULL, or the reason why not ("expected …"), static. */
 typedef const char *(*option_parse_fn)(const char *text, void *target);
 
 typedef enum option_kind {
@@ -29,7 +29,7 @@ typedef enum option_kind {
   OPTION_SINK,   /* the same; the value may be left out and is "-" (stdout) then */
   OPTION_CHOICE, /* int: position in the row's `choices` ("even|auto") */
   OPTION_PARSE,  /* by `parse` */
-  OPTION_REFUSED /* known, but not here: refused with `help` as the reason; not in the help */
+  OPTION_REFUSED /* other verbs have it: refused with `help` as the reason; not in the help */
 } option_kind;
 
 struct option_row {
@@ -39,11 +39,11 @@ struct option_row {
   size_t offset;      /* of the value in the struct that options_parse fills */
   const char *value;  /* its name in the help */
   const char *deflt;  /* default as text; NULL: the field stays zero and `absent` is shown */
-  const char *absent; /* what happens without it: "none", "off"; "" with `required` */
-  const char *unit;   /* what is counted, or the kind of thing: "images", "file"; NULL: the `choices` */
+  const char *absent; /* the help's text for no value: "none", "off"; "" with `required` */
+  const char *unit;   /* the counted things, or the kind of thing: "images", "file"; NULL: the `choices` */
   const char *help;
   double lo, hi;
-  const char *expected; /* OPTION_REAL: says the range better than "from LO to HI"; or NULL */
+  const char *expected; /* OPTION_REAL: a better text for the range than "from LO to HI"; or NULL */
   const char *choices;
   option_parse_fn parse;
   bool required;
@@ -54,10 +54,10 @@ typedef struct option_table {
   const char *usage;         /* rest of the usage line */
   const char *about;         /* a sentence or two under it */
   const char *after;         /* text at the end of the help, of its first part if it has two, or NULL */
-  const char *const *basics; /* names, NULL behind the last, of what the help begins with; NULL: it has one part */
+  const char *const *basics; /* names of options in the help's first part, NULL behind the last; NULL: one part */
   const option_row *rows;
   int n_rows;
-  /* Called when the command line is read, before what is required is missed: may set options from elsewhere
+  /* Called between reading the command line and the check for required options: may set options from elsewhere
    * (options_take). OPTIONS_GO_ON or an exit status. NULL: none. */
   int (*fill)(void *target, uint64_t *given);
 } option_table;
@@ -68,28 +68,28 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
 /* Gives an option that is not in *given the value of `text` (borrowed), as the command line would; false if that is
  * wrong. */
 bool options_take(const option_table *table, uint64_t *given, const char *name, const char *text, void *target);
-/* What the option's value was in the last options_parse or options_take, "" for a flag, NULL: its default. Borrowed. */
+/* The text of an option's value in the last options_parse or options_take, "" for a flag, NULL: its default; borrowed. */
 const char *options_text(const option_table *table, const char *name);
 bool options_given(const option_table *table, uint64_t given, const char *name);
-/* To be called after a help text, which is all that the program prints; EXIT_DONE. A reader who has seen enough of such
- * a text and closes the pipe (| head) is no error. */
+/* Call after a help text, when the program prints nothing else; EXIT_DONE. It is no error if the reader closes the pipe
+ * (| head). */
 int options_help_done(void);
 bool options_help_only(void);
 /* From now on --help prints a table by this function: for a reference of all verbs (reference.h). */
 void options_help_as(void (*print)(const option_table *table));
-/* What stands in the help for the option and its value ("--json [F]"), and for the kind of value: of a choice, what
- * there is to choose from. Written to `room`, or static. */
+/* The help's text for the option and its value ("--json [F]"), and for the kind of value: its unit, or the choices.
+ * Written to `room`, or static. */
 const char *options_head(const option_row *row, char *room, size_t room_bytes);
 const char *options_unit(const option_row *row, char *room, size_t room_bytes);
-/* The row is one of those that the help begins with. */
+/* True if the row is in the help's first part. */
 bool options_is_basic(const option_table *table, const option_row *row);
-/* Which of the names `word` may have been meant for: the only one that begins with it, else one that is at most two
- * edits away; or NULL. */
+/* The name that the user may have meant by `word`: the only one that begins with it, else one that is at most two edits
+ * away; or NULL. */
 const char *options_nearest(const char *word, const char *const *names, int n);
-/* "convoy VERB: message", where help is; returns EXIT_USAGE. */
+/* Prints "convoy VERB: message", and how to get help; returns EXIT_USAGE. */
 int options_error(const char *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A folder for data that would not be looked for there: EXIT_USAGE with the reason said, else OPTIONS_GO_ON. */
+/* EXIT_USAGE with the reason said if `data` is not looked for in data_dir, else OPTIONS_GO_ON. */
 int options_check_data_dir(const char *verb, const char *data, const char *data_dir);
 
 /* For OPTION_PARSE: const char * that is a list of convolution algorithms. */

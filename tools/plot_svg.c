@@ -30,7 +30,7 @@ static axis axis_make(double lo, double hi, int most) {
 static double x_of(const axis *a, double v) { return LEFT + (v - a->lo) / (a->hi - a->lo) * (RIGHT - LEFT); }
 static double y_of(const axis *a, double v) { return BOTTOM - (v - a->lo) / (a->hi - a->lo) * (BOTTOM - TOP); }
 
-/* At most `most` bytes of it: labels of large teams are long. Cut between characters of UTF-8. */
+/* Writes at most `most` bytes of a text, cut between characters of UTF-8: labels of large teams are long. */
 static void put_text(FILE *out, const char *text, size_t most) {
   for (const char *const begin = text; *text; text++) {
     if ((size_t)(text - begin) >= most && ((unsigned char)*text & 0xC0) != 0x80) {

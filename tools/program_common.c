@@ -122,12 +122,12 @@ bool program_write_json(const char *path, json_t *value) {
   return ok;
 }
 
-/* A terminal that takes nothing does not keep a run from ending that is to end. */
+/* A run ends after so long even if the terminal takes nothing. */
 enum { LAST_LINES_MS = 2000 };
 
 int program_end(int code) {
   progress_await_terminal(code == EXIT_INTERRUPTED ? LAST_LINES_MS : -1);
-  errno = 0; /* stays so if an earlier write failed and this one does not */
+  errno = 0; /* and stays 0 if an earlier write failed but this one does not */
   if ((fflush(stdout) == 0 && !ferror(stdout)) || (errno == EPIPE && options_help_only())) return code;
   program_say("error: stdout: cannot be written: %s", errno ? strerror(errno) : "a part of it did not get out");
   return code == EXIT_DONE ? EXIT_FAILED : code;
@@ -150,7 +150,7 @@ static bool is_file(const char *path) {
   return path && strcmp(path, "-") != 0 && cvy_file_kind_of(path) != CVY_FILE_STREAM;
 }
 
-/* These weights are read long before they are written. */
+/* True for --save and --init-from: the weights are read long before they are written. */
 static bool may_replace(const program_file *out, const program_file *in) {
   return strcmp(out->option, "--save") == 0 && strcmp(in->option, "--init-from") == 0;
 }
@@ -190,7 +190,7 @@ static int check_data_files(const program_run_spec *spec, const cvy_data *data) 
   return EXIT_DONE;
 }
 
-/* The arguments of `convoy tune` that are about this run and are not what it does by itself. */
+/* Sets the arguments with which `convoy tune` tunes for this run, as far as they are not its defaults. */
 static void tune_for(const program_run_spec *spec, const program_run *run) {
   char args[400];
   const cvy_data *const d = run->data;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What the verbs share: messages of the library, exit codes, output files, the way from options to data,
- * network and devices. */
+ * Shared by the verbs: messages of the library, exit codes, output files; data, network and devices from options. */
 #ifndef CVY_TOOLS_PROGRAM_COMMON_H
 #define CVY_TOOLS_PROGRAM_COMMON_H
 
@@ -30,8 +29,9 @@ const char *program_last_error(void);
 void program_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void program_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* 2 for what the user asked wrongly (argument, device that is not there, settings that do not match), 130 for an
- * interruption, 1 else. */
+/* 2 for a mistake of the user (argument, device that is not there, settings that do not match), 130 for an
+ * interruption,
+ * 1 else. */
 int program_exit_code(cvy_status status);
 /* The same, but a machine without any usable device is no mistake of the user: 1. */
 int program_exit_code_of_select(cvy_status status);
@@ -50,18 +50,19 @@ int program_check_outputs(const char *verb, const program_file *outputs, const p
 int program_output_refused(const char *verb, const char *option, const char *path, const char *why);
 /* Writes `text` to path ("-": stdout) as cvy_file_put; false with the reason said. */
 bool program_write(const char *path, const char *text);
-/* The text as a JSON string, for what users, drivers and messages say: where it is no UTF-8, every byte beyond ASCII
- * becomes '?', as jansson would refuse all of it. NULL: null. */
+/* A text of a user, a driver or a message as a JSON string: if it is no UTF-8, every byte beyond ASCII becomes '?',
+ * since
+ * Jansson would refuse all of it. NULL: null. */
 json_t *program_text_json(const char *text);
 /* The JSON value and a newline; takes over `value`. */
 bool program_write_json(const char *path, json_t *value);
 /* Flushes stdout; EXIT_FAILED if something did not get out, else `code`. */
 int program_end(int code);
 
-/* "no GPU found: running on the CPU, …" where `auto` took it, and where to look if a driver seems to be missing. */
+/* If `auto` took the CPU: says "no GPU found: running on the CPU, …", and the reason if a driver may be missing. */
 void program_say_no_gpu(const cvy_devices *devices, const char *does);
 
-/* Data, network and devices of a run, in this order of trouble: files, data, devices, network. */
+/* Data, network and devices of a run; checked in the order files, data, devices, network. */
 typedef struct program_run {
   cvy_devices *devices;
   cvy_data *data;
@@ -73,9 +74,9 @@ typedef struct program_run_spec {
   int64_t classes, seed, batch;
   bool tunes, quiet;
 } program_run_spec;
-/* EXIT_DONE or the exit status, with everything said: files first, devices after them. program_run_close either way.
- * The images may still be read: cvy_data_load_end before they are attached. Not where speeds may be measured, which are
- * not to share a core with that: of several devices, or if the run `tunes`. */
+/* EXIT_DONE, or the exit status with the reason said: files first, devices after them. Call program_run_close either
+ * way. A thread may still be reading the images: call cvy_data_load_end before attaching them. It is not where speeds
+ * are measured (several devices, or a run that `tunes`), since it would take a core away. */
 int program_run_open(const program_run_spec *spec, program_run *out);
 void program_run_close(program_run *run);
 /* "0:0 NVIDIA H200, 1:0 pthread-…": malloc'ed, NULL when out of memory. */

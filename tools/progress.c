@@ -25,7 +25,7 @@ static struct {
   int drawn, sizes[1 + STATUS_LINES_MOST]; /* lines and the columns of each, the cursor is on the last */
   int epochs;
   long max_steps, in_epoch, steps_per_epoch;
-  double last;                                /* when the last drawing was, seconds */
+  double last;                                /* time of the last drawing, seconds */
   long steps;                                 /* of this process */
   double sum_ms, sum_images, sum_steps, loss; /* fading sums: the last ten seconds count most */
   progress_device *devices;
@@ -48,7 +48,8 @@ static int rows(void) {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : 24;
 }
 
-/* To the beginning of the first line drawn. A terminal that was made narrower has broken lines into several. */
+/* Moves the cursor to the beginning of the first drawn line. A terminal that was made narrower has broken lines into
+ * several. */
 static void go_up(void) {
   const int width = progress_columns();
   int up = -1;
@@ -57,7 +58,7 @@ static void go_up(void) {
   if (up > 0) screen_add("\033[%dA", up);
 }
 
-/* What is sent next stands in the place of the drawing. */
+/* Clears the drawing; the next text takes its place. */
 static void wipe(void) {
   if (state.drawn) {
     go_up();
@@ -67,12 +68,12 @@ static void wipe(void) {
   if (lost > 0) screen_add("convoy: %ld lines were left out while the terminal took none\n", lost);
 }
 
-/* Lines that stay. */
+/* Sends the added lines, which stay. */
 static void send_lines(void) {
   if (screen_send(false)) state.drawn = 0;
 }
 
-/* A line, and others under it, that stay until the next drawing; cut to the terminal. */
+/* Draws a line and others under it, cut to the terminal, until the next drawing. */
 static void draw_lines(const char *text, const status_lines *under) {
   const int width = progress_columns() - 1, n = under ? under->n : 0, size = (int)strlen(text);
   go_up();
@@ -87,7 +88,7 @@ static void draw_lines(const char *text, const status_lines *under) {
 
 static void draw(const char *text) { draw_lines(text, NULL); }
 
-/* What understands escape sequences. */
+/* True if stderr understands escape sequences. */
 static bool is_terminal(void) {
   const char *const kind = cvy_env_text(CVY_ENV_TERM);
   return isatty(STDERR_FILENO) && kind && strcmp(kind, "dumb") != 0;
@@ -123,7 +124,7 @@ void progress_transient(const char *text) {
   pthread_mutex_unlock(&lock);
 }
 
-/* ---- what is waited for ---- */
+/* ---- waits ---- */
 
 static struct {
   pthread_t thread;
@@ -183,7 +184,7 @@ void progress_wait_end(void) {
 
 /* ---- steps ---- */
 
-/* What comes behind the bar: all of it, or what matters most in `room` columns. */
+/* The text behind the bar: all of it, or its first figures that fit into `room` columns. */
 static void make_tail(char *out, size_t out_bytes, int room, const char *end) {
   char rate[32] = "", idle[24] = "";
   if (state.steps > 1 && state.sum_ms > 0)

@@ -9,7 +9,7 @@
 #include "tools/program_common.h"
 #include "tools/signals.h"
 
-/* --log and --trace are written as time goes by: two runs would mix their lines. */
+/* Opens --log or --trace, which grow during the run, and locks it: two runs would mix their lines. */
 static int open_growing(const char *option, const char *path, int *fd, bool *made, cvy_file_lock **lock) {
   const char *why;
   *fd = cvy_file_append(path, made, &why);
@@ -31,7 +31,7 @@ static int open_folder(const char *path, run_files *files) {
   return program_exit_code(cvy_file_lock_take("--checkpoint", path, &files->folder_lock));
 }
 
-/* A file that this run made and wrote nothing to. */
+/* Removes a file that this run made and wrote nothing to. */
 static void remove_empty(const char *path, bool made) {
   struct stat info;
   if (made && stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0) unlink(path);

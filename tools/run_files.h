@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The files that a training run writes, from before its first work to its end: tried, kept from other runs, taken away
- * again where nothing has come of them. */
+ * The files that a training run writes, from before its first work to its end: it tries and locks them, and removes
+ * those that it made and wrote nothing to. */
 #ifndef CVY_TOOLS_RUN_FILES_H
 #define CVY_TOOLS_RUN_FILES_H
 
@@ -8,8 +8,8 @@
 #include "tools/train_options.h"
 
 typedef struct run_files {
-  int log;   /* descriptor of --log until the log is begun, -1: none */
-  int trace; /* of --trace, so that a pipe's reader does not see an end before it is written; -1: none */
+  int log;                   /* descriptor of --log until the log is begun, -1: none */
+  int trace;                 /* of --trace, so that a pipe's reader sees no end before the trace is written; -1: none */
   bool log_made, trace_made; /* they were not there before */
   int folders_made;          /* of --checkpoint */
   cvy_file_lock *log_lock, *trace_lock, *folder_lock;

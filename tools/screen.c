@@ -34,11 +34,11 @@ static bool takes_some(int most_ms) {
 static size_t put(const char *text, size_t n) {
   size_t taken = 0;
   while (taken < n) {
-    if (screen.terminal && screen.fd < 0 && !takes_some(0)) break; /* it could not be opened: as near as one comes */
+    if (screen.terminal && screen.fd < 0 && !takes_some(0)) break; /* /proc's link could not be opened */
     const ssize_t more = write(screen.fd >= 0 ? screen.fd : STDERR_FILENO, text + taken, n - taken);
     if (more < 0 && errno == EINTR) continue;
     if (more < 0 && errno == EAGAIN) break;
-    if (more <= 0) return n; /* nothing will come there any more */
+    if (more <= 0) return n; /* stderr is gone for good */
     taken += (size_t)more;
   }
   return taken;

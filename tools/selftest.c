@@ -21,8 +21,7 @@ static void keep_block(selftest *t, void *block) {
   t->blocks[t->n_blocks++] = block;
 }
 
-/* Never NULL: the selftest's own arrays are small beside what the devices need, and there is no way to go on without
- * them. */
+/* Never NULL: the selftest's arrays are small beside those of the devices, and it cannot go on without them. */
 static void *block_of(selftest *t, size_t count, size_t elem_bytes) {
   void *const block = cvy_calloc(count, elem_bytes);
   CVY_ASSERT(block != NULL);

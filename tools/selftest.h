@@ -92,7 +92,7 @@ void selftest_bounds(double *bound, size_t n, double factor);
 
 /* All cases of the networks resnet18 and lenet, and of operations that they do not use in one small shape. */
 cvy_status selftest_run_all(selftest *t);
-/* Pieces of it. */
+/* Parts of selftest_run_all. */
 struct cvy_net;
 void selftest_layers(selftest *t, const char *model, const struct cvy_net *net);
 /* [selftest_convpool.c] Convolution, ReLU and pool in one, where a device has it. */

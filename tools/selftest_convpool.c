@@ -24,7 +24,7 @@ typedef struct convpool_case {
 
 static size_t dense(const cvy_shape *s, int n) { return (size_t)n * (size_t)s->h * (size_t)s->w * (size_t)s->c; }
 
-/* All of a tensor get the largest. */
+/* Every element of the tensor gets the largest bound. */
 static void bounds_of(double *bound, size_t n) {
   double largest = 0;
   for (size_t i = 0; i < n; i++) largest = fmax(largest, bound[i]);

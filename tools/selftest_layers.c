@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Layers of a network as cases of the selftest: each different shape once, forward and backward.
  * Bounds: rounding errors of sums are a few eps times the sum of the terms' absolute values, which the reference gives
- * (`mag`); the factors are what blocked sums of this length stay well under. */
+ * (`mag`); blocked sums of this length stay well under the factors. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -158,7 +158,7 @@ static void conv_on_device(selftest *t, const conv_case *c) {
     selftest_compare(t, "dx", dx, x_rows, xc, xp, c->want_dx,
                      bounds_for(t, algo[CVY_CONV_BACKWARD_DATA], c->bound_dx, SAMPLES, c->nx));
   }
-  /* added to what was there, as micro-batches do */
+  /* adds to the values of the first run, as micro-batches do */
   SELFTEST_RUN(t, cvy_conv2d_backward_weights(op, t->queue, SAMPLES, x, pro, dy, dw, db, true, workspace));
   selftest_compare(t, "dw", dw, taps, k, yp, c->want_dw,
                    bounds_for(t, algo[CVY_CONV_BACKWARD_WEIGHTS], c->bound_dw, 1, c->nw));
@@ -319,8 +319,8 @@ static void norm_backward_truth(selftest *t, const norm_case *b, const float *y,
   selftest_bounds(dbeta_bound, c, SUM_FACTOR);
 }
 
-/* What a deferred one gives in place of y, mean, scale = gamma*invstd and shift = beta of each group; and y as its
- * reader makes it. */
+/* A deferred batchnorm gives mean, scale = gamma*invstd and shift = beta of each group instead of y. Compares them and
+ * returns y as its reader makes it. */
 static float *compare_affine(selftest *t, const norm_case *b, cvy_buffer *affine) {
   const size_t c = b->c, g = (size_t)b->groups, pitch = (size_t)b->p.x.pitch;
   double *const want = selftest_doubles(t, g * 3 * c), *const bound = selftest_doubles(t, g * 3 * c);

@@ -246,7 +246,7 @@ static double widened(uint16_t packed) {
   return (double)value;
 }
 
-/* Twice: the second time with what the first has left. */
+/* Twice: the second time with the residual of the first. */
 static void compress_run(selftest *t) {
   enum { N = 4096 };
   selftest_case_begin(t, "compress", "%d values to bfloat16, twice", N);

@@ -35,7 +35,7 @@ void signals_open_closed_files(void) {
   if (fd > STDERR_FILENO) close(fd);
 }
 
-/* Not where it would have to wait (Ctrl-S). printf is not for signal handlers. */
+/* Writes to stderr unless that would wait (Ctrl-S). Signal handlers may not call printf. */
 static void tell(const char *text) {
   struct pollfd err = {.fd = STDERR_FILENO, .events = POLLOUT};
   if (poll(&err, 1, 0) <= 0) return;
@@ -71,8 +71,8 @@ static void on_signal(int number) {
   errno = code;
 }
 
-/* The handlers, but for what the program was started to ignore. Again after drivers were loaded: one may have put its
- * own handlers there. */
+/* Installs the handlers, except for signals that the program was started to ignore. Call again after drivers were
+ * loaded: one may have installed its own. */
 static void install(void) {
   struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
   const struct sigaction ignore = {.sa_handler = SIG_IGN};

@@ -11,9 +11,8 @@ typedef struct status_lines {
   char text[STATUS_LINES_MOST][STATUS_WIDTH_MOST + 1];
 } status_lines;
 
-/* At most `lines` lines of at most `width` columns for n devices: a line for each where there is room; else several of
- * them on a line by their numbers alone; and where that is too much the first ones, and of the others what they do
- * together. */
+/* At most `lines` lines of at most `width` columns for n devices: a line for each if there is room; else several on a
+ * line, by their numbers alone; if even that is too much, the first ones, and the sum of the others. */
 void status_lines_make(const progress_device *devices, int n, int width, int lines, status_lines *out);
 
 #endif

@@ -435,9 +435,8 @@ static const option_table table = {
         "Exit status: 0 done, 1 failure while running, 2 wrong use, 130 interrupted.",
 };
 
-/* What a run that goes on takes from its checkpoint where the command line says nothing: all that decides about
- * numbers, where it runs and for how long. Not its outputs, and no switch that cannot be switched off again and changes
- * no number. */
+/* Options that a resumed run takes from its checkpoint if the command line does not have them: all that change numbers,
+ * its devices and its length. Not its outputs, and no switch that changes no number and cannot be switched off. */
 static const char *const taken[] = {"model",
                                     "data",
                                     "data-dir",
@@ -475,13 +474,14 @@ json_t *train_options_json(void) {
   json_t *const all = json_object();
   for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
     const char *const text = options_text(&table, taken[i]);
-    json_t *const value = text ? json_string(text) : NULL; /* NULL also if it is no UTF-8: to be given again */
+    json_t *const value = text ? json_string(text) : NULL; /* NULL also if it is no UTF-8: the user gives it again */
     if (value) json_object_set_new(all, taken[i], value);
   }
   return all;
 }
 
-/* Parts of a batch belong to the devices they were given for, --split is another way to say them, and so on. */
+/* False if an option of the command line makes this one of the checkpoint void: --devices its shares, --init-from its
+ * --init, and so on. */
 static bool goes_with(const char *name, uint64_t before) {
   static const char *const with[][2] = {{"split", "devices"}, {"shares", "devices"}, {"split", "shares"},
                                         {"shares", "split"},  {"data-dir", "data"},  {"init", "init-from"},
@@ -495,7 +495,7 @@ static int take_from_checkpoint(void *target, uint64_t *given) {
   static json_t *settings; /* texts of its options are borrowed to the end of the program */
   train_options *const o = target;
   const uint64_t before = *given;
-  char told[1024] = "";
+  char list[1024] = "";
   size_t used = 0;
   if (!o->resume || !o->checkpoint) return OPTIONS_GO_ON;
   const cvy_status status = cvy_checkpoint_open(o->checkpoint, &o->opened);
@@ -507,11 +507,11 @@ static int take_from_checkpoint(void *target, uint64_t *given) {
   for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
     const char *const value = json_string_value(json_object_get(options, taken[i]));
     if (!value || !goes_with(taken[i], before) || !options_take(&table, given, taken[i], value, target)) continue;
-    if (used < sizeof told)
-      used += (size_t)snprintf(told + used, sizeof told - used, " --%s%s%s", taken[i], *value ? " " : "", value);
+    if (used < sizeof list)
+      used += (size_t)snprintf(list + used, sizeof list - used, " --%s%s%s", taken[i], *value ? " " : "", value);
   }
   if (used && !o->quiet)
-    program_say("--resume: taken from %s:%s%s", o->checkpoint, told, used < sizeof told ? "" : " ...");
+    program_say("--resume: taken from %s:%s%s", o->checkpoint, list, used < sizeof list ? "" : " ...");
   return OPTIONS_GO_ON;
 }
 

@@ -48,8 +48,9 @@ typedef struct train_options {
   bool nesterov, no_shuffle, drop_last, no_eval, resume, allow_nan, no_overlap, no_sync, no_times, quiet;
 } train_options;
 
-/* OPTIONS_GO_ON or the exit status. What needs no device is checked: shares that do not sum to the batch, options that
- * need others. */
+/* OPTIONS_GO_ON or the exit status. Checks everything that needs no device: shares that do not sum to the batch,
+ * options
+ * that need others. */
 int train_options_parse(int argc, char **argv, train_options *out);
 /* The options of the last train_options_parse that a run which goes on takes from its checkpoint, as {name: text}. */
 json_t *train_options_json(void);

@@ -5,7 +5,7 @@
 
 #include "tools/program_common.h"
 
-/* As the user wrote it, but one that ends with the run says where that is. */
+/* As the user wrote it, with the run's length if the schedule ends with the run. */
 static json_t *schedule_text(const train_options *o) {
   const bool to_end = o->schedule.kind == CVY_LR_COSINE || o->schedule.kind == CVY_LR_LINEAR;
   return to_end ? json_sprintf("%s to the end of epoch %lld", o->schedule.text, (long long)o->epochs)
@@ -50,7 +50,7 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   put(s, "nesterov", json_boolean(options->nesterov));
   put(s, "options", train_options_json());
   put(s, "seed", json_integer(options->seed));
-  /* those that follow speeds are in the checkpoint */
+  /* shares that follow speeds are in the checkpoint */
   put(s, "shares", cvy_team_split(team) == CVY_SPLIT_AUTO ? json_null() : json_incref(shares));
   json_decref(shares);
   put(s, "shuffle", json_boolean(!options->no_shuffle));

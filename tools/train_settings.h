@@ -7,10 +7,10 @@
 
 #include "tools/train_options.h"
 
-/* What decides the numbers of a run, as effective values: kept in checkpoints and compared on --resume. Caller's
- * reference. */
+/* The settings that change a run's numbers, as effective values: saved in checkpoints and compared on --resume. The
+ * reference is the caller's. */
 json_t *train_settings(const train_options *options, const cvy_data *data, const cvy_team *team);
-/* The same and everything else that was chosen, for the log. */
+/* The same with all other settings, for the log. */
 json_t *train_settings_all(const train_options *options, const cvy_data *data, const cvy_team *team);
 
 #endif

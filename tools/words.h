@@ -23,9 +23,9 @@ typedef struct word_list {
 void words_usage(const word_list *list, FILE *out);
 /* From now on --help prints a list by this function (reference.h). */
 void words_help_as(void (*print)(const word_list *list));
-/* Runs the row that argv[1] names with the rest of argv; -h, --help and help print the list, or the help of the word
- * behind them. A word that is none of the list: what there is, and which one may have been meant, on stderr. Returns
- * the exit status. */
+/* Runs the row that argv[1] names with the remaining arguments; -h, --help and help print the list, or the help of the
+ * word behind them. For a word that is not on the list prints the list, and the likely one, on stderr. Returns the exit
+ * status. */
 int words_run(const word_list *list, int argc, char **argv);
 
 #endif

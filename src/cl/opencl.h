@@ -117,8 +117,7 @@ void cvy_program_totals(cvy_launch_totals *totals);
  * cvy_profile_take; it does nothing without profiling. */
 cvy_status cvy_profile_create(cvy_device *device);
 cvy_status cvy_profile_add(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event);
-/* With profiling: enqueues a command that ends when all earlier ones of the queue have. The caller releases its event.
- * */
+/* With profiling: enqueues a command that ends when all earlier ones of the queue have; the caller releases it. */
 cvy_status cvy_profile_mark(cvy_queue *queue, cl_event *event);
 /* Around calls of a library, which does not give us its events: with profiling they enqueue a mark before and behind
  * its commands. `begin` gives NULL without profiling; `end` takes `before` over. */

@@ -59,7 +59,7 @@ const cvy_device_facts *cvy_device_get_facts(const cvy_device *device); /* borro
 const char *cvy_device_label(const cvy_device *device);
 /* src/ops/math.c's results of testing the device's matrix instructions; they last as long as the device is open. */
 typedef struct cvy_matrix_state {
-  bool tried, works, told;
+  bool tried, works, warned;
 } cvy_matrix_state;
 cvy_matrix_state *cvy_device_matrix(cvy_device *device); /* borrowed */
 const cvy_matrix_state *cvy_device_get_matrix(const cvy_device *device);

@@ -113,12 +113,12 @@ cvy_math cvy_math_resolve(cvy_device *device, cvy_math wanted) {
       cvy_log_info("%s: its matrix units were tried and are used, with %s", cvy_device_label(device),
                    amd ? "float32" : "TF32");
   }
-  if (tf32 && (amd || !state->works) && !state->told) {
+  if (tf32 && (amd || !state->works) && !state->warned) {
     if (facts->cpu_shaped) why = "its kernels are those for CPUs, which know float32 only";
     else if (facts->matrix_unit != CVY_MATRIX_NVIDIA)
       why = "the kernels know matrix units for it on NVIDIA's GPUs of compute capability 8.0 and up";
     cvy_log_warning("%s: no TF32 here, products are float32: %s", cvy_device_label(device), why);
-    state->told = true;
+    state->warned = true;
   }
   return tf32 && !amd && state->works ? CVY_MATH_TF32 : CVY_MATH_FP32;
 }
