@@ -68,7 +68,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
 /* Gives an option that is not in *given the value of `text` (borrowed), as the command line would; false if that is
  * wrong. */
 bool options_take(const option_table *table, uint64_t *given, const char *name, const char *text, void *target);
-/* The text of an option's value in the last options_parse or options_take, "" for a flag, NULL: its default; borrowed. */
+/* The text of an option in the last options_parse or options_take, "" for a flag, NULL: its default; borrowed. */
 const char *options_text(const option_table *table, const char *name);
 bool options_given(const option_table *table, uint64_t given, const char *name);
 /* Call after a help text, when the program prints nothing else; EXIT_DONE. It is no error if the reader closes the pipe
