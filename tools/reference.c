@@ -38,15 +38,14 @@ static void paragraphs(const char *text) {
     length = strcspn(text, "\n");
     if (literal != (*text == ' ')) {
       literal = !literal;
-      if (man) printf(literal ? ".PP\n.nf\n" : ".fi\n.PP\n");
+      if (man) printf(literal ? ".PP\n.nf\n.in -4n\n" : ".in\n.fi\n.PP\n");
       else printf(literal ? "\n```\n" : "```\n\n");
     }
     if (literal && !man) printf("%.*s", (int)length - 2, text + 2);
-    else if (length) put(text, length);
-    else if (man) printf(".PP");
+    else put(text + (literal ? 2 : 0), length - (literal ? 2 : 0));
     printf("\n");
   }
-  if (literal) printf(man ? ".fi\n" : "```\n");
+  if (literal) printf(man ? ".in\n.fi\n" : "```\n");
 }
 
 static void cell(const char *before, const char *text, const char *after) {
