@@ -2,8 +2,7 @@
  * Gradients as bfloat16: every kind of value to the bit, and nothing lost over steps. */
 #include <math.h>
 
-#include "src/ops/compress.h"
-#include "src/ref/ref.h"
+#include "src/ref/cases.h"
 #include "tests/check.h"
 
 static float float_of(uint32_t bits) {
@@ -18,35 +17,15 @@ static uint32_t bits_of(float x) {
   return bits;
 }
 
-/* One pass; rest is replaced. */
-static void compress(check_device *d, cvy_compress *op, size_t n, const float *g, float *rest, uint16_t *packed) {
-  check_buffer *const bg = check_input(d, "g", g, 1, (int)n, (int)n), *const br = check_inout(d, "rest", rest, 1,
-                                                                                              (int)n, (int)n);
-  check_buffer *const bp = check_scratch(d, "packed", n * sizeof *packed);
-  check_ok(cvy_compress_run(op, d->queue, n, bg->cl, br->cl, bp->cl));
-  memcpy(rest, check_download(br), n * sizeof *rest);
-  check_download_bytes(bp, packed, n * sizeof *packed);
-}
-
-/* Against the reference. Devices may flush subnormal numbers: there only nearness is asked for. */
-static void compare(check_device *d, size_t n, const float *g, const float *rest0, const float *rest,
-                    const uint16_t *packed) {
-  double *const want = check_doubles(d, n), *const want_rest = check_to_doubles(d, rest0, n);
-  ref_compress(n, check_to_doubles(d, g, n), want_rest, want);
-  for (size_t i = 0; i < n; i++) {
-    const float sent = float_of((uint32_t)packed[i] << 16), x = g[i] + rest0[i];
-    if (isnan(x)) {
-      if (!isnan(sent) || rest[i] != 0)
-        check_fail(d, "[%zu] not a number is sent as %g, rest %g", i, (double)sent, (double)rest[i]);
-    } else if (fabsf(x) < 0x1p-110f && x != 0) {
-      if (!(fabs((double)sent + (double)rest[i] - (double)x) <= 0x1p-126))
-        check_fail(d, "[%zu] %a is sent as %a, rest %a", i, (double)x, (double)sent, (double)rest[i]);
-    } else if ((double)sent != want[i] || (double)rest[i] != want_rest[i] ||
-               (sent == 0 && signbit(sent) != signbit(x))) {
-      check_fail(d, "[%zu] %a is sent as %a, rest %a, not %a, rest %a", i, (double)x, (double)sent, (double)rest[i],
-                 want[i], want_rest[i]);
-    }
-  }
+/* One pass, compared with the reference; rest is replaced. */
+static void compress(check_device *d, size_t n, const float *g, float *rest, uint16_t *packed) {
+  compress_case c = {.base.n = (int)n, .g = g, .rest = rest};
+  case_compress(&c, NULL);
+  check_ok(case_run(&c.base, d->cl, d->queue));
+  if (c.base.why[0]) check_fail(d, "%s", c.base.why);
+  memcpy(rest, c.rest_left, n * sizeof *rest);
+  memcpy(packed, c.sent, n * sizeof *packed);
+  case_end(&c.base);
 }
 
 /* Ties to even both ways, their neighbours, the ends of the range, what is no number; with both signs. */
@@ -57,14 +36,11 @@ static void test_values(check_device *d) {
                                     0x7f80ffff, 0x00800000, 0x00808000, 0x00818000, 0x00007fff, 0x00008000,
                                     0x00008001, 0x00018000, 0x007fffff, 0x00000001, 0x00ffffff, 0x08000001};
   enum { N_VALUES = sizeof values / sizeof *values, N = 64 };
-  cvy_compress *op;
-  check_ok(cvy_compress_create(d->cl, &op));
   if (check_case(d, "values")) {
-    float g[N], rest0[N] = {0}, rest[N] = {0};
+    float g[N], rest[N] = {0};
     uint16_t packed[N];
     for (int i = 0; i < N; i++) g[i] = float_of(values[i / 2 % N_VALUES] | (i % 2 ? 0x80000000u : 0));
-    compress(d, op, N, g, rest, packed);
-    compare(d, N, g, rest0, rest, packed);
+    compress(d, N, g, rest, packed);
     static const struct {
       int at;
       uint16_t packed;
@@ -76,37 +52,29 @@ static void test_values(check_device *d) {
         check_fail(d, "%a is sent as %04x, not %04x", (double)g[known[i].at], packed[known[i].at], known[i].packed);
   }
   check_case_end(d);
-  cvy_compress_destroy(&op);
 }
 
 /* Random gradients of any kind, on top of what a step before has left. */
 static void test_random(check_device *d) {
   static const int sizes[] = {16, 48, 16 * 255, 16 * 256, 16 * 1021, 16 * 2048};
-  cvy_compress *op;
-  check_ok(cvy_compress_create(d->cl, &op));
   for (int i = 0; i < (int)(sizeof sizes / sizeof *sizes); i++) {
     case_rng r = check_rng_make(d, i);
     const size_t n = (size_t)sizes[i];
     if (!check_case(d, "random n=%d", sizes[i])) continue;
-    float *const g = check_floats(d, n), *const rest = check_floats(d, n), *const rest0 = check_floats(d, n);
+    float *const g = check_floats(d, n), *const rest = check_floats(d, n);
     uint16_t *const packed = (uint16_t *)check_floats(d, n);
     for (int step = 0; step < 3; step++) {
       case_fill(&r, g, n, CASE_FILL_ANY);
-      memcpy(rest0, rest, n * sizeof *rest);
-      compress(d, op, n, g, rest, packed);
-      compare(d, n, g, rest0, rest, packed);
+      compress(d, n, g, rest, packed);
     }
     check_case_end(d);
   }
-  cvy_compress_destroy(&op);
 }
 
 /* Gradients of integers: all sums are exact, so what has crossed and the rest are together what there was, to the
  * bit. */
 static void test_nothing_lost(check_device *d) {
   enum { N = 16 * 33, STEPS = 20 };
-  cvy_compress *op;
-  check_ok(cvy_compress_create(d->cl, &op));
   case_rng r = check_rng_make(d, 1);
   if (check_case(d, "nothing lost")) {
     float *const g = check_floats(d, N), *const rest = check_floats(d, N);
@@ -119,8 +87,8 @@ static void test_nothing_lost(check_device *d) {
         all[i] += (double)g[i];
         plain[i] += (double)float_of((bits_of(g[i]) + 0x7fffu + (bits_of(g[i]) >> 16 & 1u)) & 0xffff0000u);
       }
-      compress(d, op, N, g, rest, packed);
-      for (int i = 0; i < N; i++) crossed[i] += (double)float_of((uint32_t)packed[i] << 16);
+      compress(d, N, g, rest, packed);
+      for (int i = 0; i < N; i++) crossed[i] += (double)case_widen(packed[i]);
     }
     double error = 0, plain_error = 0;
     for (int i = 0; i < N; i++) {
@@ -132,7 +100,6 @@ static void test_nothing_lost(check_device *d) {
     if (!(error < 0.5 * plain_error)) check_fail(d, "error of the sums %g, without feedback %g", error, plain_error);
   }
   check_case_end(d);
-  cvy_compress_destroy(&op);
 }
 
 static void test_arguments(check_device *d) {

@@ -1,53 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * Batches from bytes: every value is p/255 correctly rounded, so all comparisons are bit for bit. */
-#include "src/ops/gather.h"
-#include "src/ref/ref.h"
+ * Batches from bytes against the reference. */
+#include "src/ref/cases.h"
 #include "tests/check.h"
-
-typedef struct sizes {
-  int n, m, h, w, c, pitch;
-} sizes;
-
-static void run_case(check_device *d, case_rng *r, const sizes *s, bool every_value) {
-  const cvy_shape shape = {s->h, s->w, s->c, s->pitch};
-  const size_t image = (size_t)s->h * (size_t)s->w * (size_t)s->c, total = (size_t)s->n * image;
-  unsigned char *const images = (unsigned char *)check_floats(d, ((size_t)s->m * image + 3) / 4);
-  unsigned short *const labels = (unsigned short *)check_floats(d, (size_t)s->m);
-  int *const index = (int *)check_floats(d, (size_t)s->n), *const want_labels = (int *)check_floats(d, (size_t)s->n);
-  int *const got_labels = (int *)check_floats(d, (size_t)s->n);
-  double *const want = check_doubles(d, total);
-  float *const rounded = check_floats(d, total);
-  for (size_t i = 0; i < (size_t)s->m * image; i++)
-    images[i] = (unsigned char)(every_value ? (int)(i % 256) : case_int(r, 0, 255));
-  for (int i = 0; i < s->m; i++) labels[i] = (unsigned short)case_int(r, 0, 65535);
-  for (int i = 0; i < s->n; i++) index[i] = i == 0 ? s->m - 1 : i == 1 ? 0 : case_int(r, 0, s->m - 1);
-  ref_gather(s->n, s->h, s->w, s->c, images, labels, index, want, want_labels);
-  for (size_t i = 0; i < total; i++) rounded[i] = (float)want[i];
-  cvy_gather *op = NULL;
-  check_ok(cvy_gather_create(d->cl, &shape, &op));
-  check_buffer *const b_images = check_input_bytes(d, "images", images, (size_t)s->m * image);
-  check_buffer *const b_labels = check_input_bytes(d, "labels", labels, (size_t)s->m * sizeof *labels);
-  check_buffer *const b_index = check_input_bytes(d, "index", index, (size_t)s->n * sizeof(int));
-  check_buffer *const x = check_output(d, "x", s->n * s->h * s->w, s->c, s->pitch);
-  check_buffer *const labels_out = check_scratch(d, "labels_out", (size_t)s->n * sizeof(int));
-  check_ok(cvy_gather_run(op, d->queue, s->n, b_images->cl, b_labels->cl, b_index->cl, x->cl, labels_out->cl));
-  check_same(d, "x", check_download(x), rounded, (size_t)s->n * (size_t)s->h * (size_t)s->w, s->c);
-  check_download_bytes(labels_out, got_labels, (size_t)s->n * sizeof(int));
-  for (int i = 0; i < s->n; i++)
-    if (got_labels[i] != want_labels[i])
-      check_fail(d, "label of sample %d is %d, must be %d", i, got_labels[i], want_labels[i]);
-  check_case_end(d);
-  cvy_gather_destroy(&op);
-}
 
 static void test_all_bytes(check_device *d) {
   for (int pitch = 1; pitch <= 16; pitch += 15) {
     case_rng r = check_rng_make(d, pitch);
-    const sizes s = {.n = 2, .m = 2, .h = 16, .w = 16, .c = 1, .pitch = pitch};
+    gather_case c = {.base.n = 2, .m = 2, .shape = {16, 16, 1, pitch}, .every_value = true};
     if (!check_case(d, "all bytes pitch=%d", pitch)) continue;
     for (int p = 0; p < 256; p++) /* the reference against the definition */
       if ((float)(p / 255.0) != (float)p / 255.0f) check_fail(d, "the reference of %d/255 is not correctly rounded", p);
-    run_case(d, &r, &s, true);
+    case_gather(&c, &r);
+    check_op(d, &c.base);
   }
 }
 
@@ -57,14 +21,14 @@ static void test_shapes(check_device *d) {
     case_rng r = check_rng_make(d, 100 + i);
     const int *const layout = layouts[i % 9];
     const bool large = i % 9 < 2 && i >= 18; /* more positions than a block of the CPU kernel */
-    const sizes s = {.n = large ? 2 : case_edge(&r, 8, 40),
-                     .m = case_edge(&r, 16, 60),
-                     .h = large ? 70 : case_edge(&r, 16, 29),
-                     .w = large ? 61 : case_edge(&r, 16, 29),
-                     .c = layout[0],
-                     .pitch = layout[1]};
-    if (!check_case(d, "shape n=%d m=%d h=%d w=%d c=%d pitch=%d", s.n, s.m, s.h, s.w, s.c, s.pitch)) continue;
-    run_case(d, &r, &s, false);
+    gather_case c = {.base.n = large ? 2 : case_edge(&r, 8, 40), .shape = {0, 0, layout[0], layout[1]}};
+    c.m = case_edge(&r, 16, 60);
+    c.shape.h = large ? 70 : case_edge(&r, 16, 29), c.shape.w = large ? 61 : case_edge(&r, 16, 29);
+    if (!check_case(d, "shape n=%d m=%d h=%d w=%d c=%d pitch=%d", c.base.n, c.m, c.shape.h, c.shape.w, layout[0],
+                    layout[1]))
+      continue;
+    case_gather(&c, &r);
+    check_op(d, &c.base);
   }
 }
 

@@ -1,107 +1,56 @@
 /* SPDX-License-Identifier: MIT
- * Sums: integers bit for bit, the rest within n/2 eps times the sum of absolute values, n the longest chain of
- * additions. */
+ * Sums against the reference and the host. */
 #include <math.h>
 
-#include "src/ops/reduce.h"
-#include "src/ref/ref.h"
+#include "src/ref/cases.h"
 #include "tests/check.h"
+
+static void run_case(check_device *d, case_rng *r, reduce_case *c) {
+  c->base.n = 1;
+  case_reduce(c, r);
+  check_op(d, &c->base);
+}
 
 static void test_columns(check_device *d) {
   static const int fixed[][2] = {{50176, 64}, {4096, 512}, {30, 512},   {1, 16},  {100000, 1},
                                  {3000, 48},  {2, 3},      {20000, 20}, {5000, 7}};
   enum { N_FIXED = sizeof fixed / sizeof *fixed };
-  cvy_reduce *op = NULL;
-  check_ok(cvy_reduce_create(d->cl, &op));
   for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 200 : getenv("CVY_TEST_OCLGRIND") ? 24 : 50); i++) {
     case_rng r = check_rng_make(d, i);
-    const int c = i < N_FIXED ? fixed[i][1] : case_edge(&r, 16, 200),
-              rows = i < N_FIXED ? fixed[i][0] : case_edge(&r, 256, 3000);
-    const int pitch = i < N_FIXED || i % 5 == 0 ? c : i % 5 == 1 ? (c + 3) / 4 * 4 : cvy_pitch_of(c);
-    const bool accumulate = i % 3 == 2;
-    if (getenv("CVY_TEST_OCLGRIND") && rows * c > 50000) continue; /* a thousand times slower there */
-    if (!check_case(d, "columns rows=%d c=%d pitch=%d accumulate=%d number=%d", rows, c, pitch, accumulate, i))
-      continue;
-    const size_t size = (size_t)rows * (size_t)c;
-    float *const x = check_floats(d, size), *const old = check_floats(d, (size_t)c);
-    const case_fill_kind kind = case_fill(&r, x, size, i % 2 ? CASE_FILL_INTEGERS : CASE_FILL_ANY);
-    case_fill(&r, old, (size_t)c, CASE_FILL_INTEGERS);
-    double *const want = check_doubles(d, (size_t)c), *const mag = check_doubles(d, (size_t)c);
-    ref_reduce_columns((size_t)rows, c, check_to_doubles(d, x, size), want, mag);
-    for (int j = 0; accumulate && j < c; j++) {
-      want[j] += old[j];
-      mag[j] += fabs((double)old[j]);
-    }
-    check_buffer *const bx = check_input(d, "x", x, rows, c, pitch), *again;
-    check_buffer *const out =
-        accumulate ? check_inout(d, "out", old, 1, c, pitch) : check_output(d, "out", 1, c, pitch);
-    check_buffer *const workspace =
-        check_scratch(d, "workspace", cvy_reduce_columns_workspace_bytes(op, (size_t)rows, pitch));
-    check_ok(cvy_reduce_columns(op, d->queue, (size_t)rows, pitch, bx->cl, out->cl, accumulate, workspace->cl));
-    const float *const got = check_download(out);
-    check_close_mag(d, "out", got, want, mag, kind == CASE_FILL_INTEGERS ? 0 : 64, 1, c);
-    again = accumulate ? check_inout(d, "again", old, 1, c, pitch) : check_output(d, "again", 1, c, pitch);
-    check_ok(cvy_reduce_columns(op, d->queue, (size_t)rows, pitch, bx->cl, again->cl, accumulate, workspace->cl));
-    check_same(d, "out again", check_download(again), got, 1, c);
-    check_case_end(d);
+    reduce_case c = {.accumulate = i % 3 == 2, .fill = i % 2 ? CASE_FILL_INTEGERS : CASE_FILL_ANY};
+    c.c = i < N_FIXED ? fixed[i][1] : case_edge(&r, 16, 200);
+    c.rows = i < N_FIXED ? fixed[i][0] : case_edge(&r, 256, 3000);
+    c.pitch = i < N_FIXED || i % 5 == 0 ? c.c : i % 5 == 1 ? (c.c + 3) / 4 * 4 : cvy_pitch_of(c.c);
+    if (getenv("CVY_TEST_OCLGRIND") && c.rows * c.c > 50000) continue; /* a thousand times slower there */
+    if (check_case(d, "columns rows=%d c=%d pitch=%d accumulate=%d number=%d", c.rows, c.c, c.pitch, c.accumulate, i))
+      run_case(d, &r, &c);
   }
-  cvy_reduce_destroy(&op);
 }
 
 static void test_sum(check_device *d) {
   static const int sizes[] = {1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 16383, 16384, 16385, 100003, 1 << 20};
-  cvy_reduce *op = NULL;
-  check_ok(cvy_reduce_create(d->cl, &op));
   for (int i = 0; i < 2 * (int)(sizeof sizes / sizeof *sizes); i++) {
     case_rng r = check_rng_make(d, 1000 + i);
-    const int n = sizes[i / 2];
-    const bool accumulate = i % 2;
-    if (getenv("CVY_TEST_OCLGRIND") && n > 50000) continue;
-    if (!check_case(d, "sum n=%d accumulate=%d", n, accumulate)) continue;
-    float *const x = check_floats(d, (size_t)n);
-    const float old = 3.0f;
-    const case_fill_kind kind = case_fill(&r, x, (size_t)n, i % 4 < 2 ? CASE_FILL_INTEGERS : CASE_FILL_ANY);
-    double want = accumulate ? old : 0, mag = accumulate ? old : 0;
-    for (int j = 0; j < n; j++) {
-      want += x[j];
-      mag += fabs((double)x[j]);
-    }
-    check_buffer *const bx = check_input(d, "x", x, 1, n, n);
-    check_buffer *const out = accumulate ? check_inout(d, "out", &old, 1, 1, 1) : check_output(d, "out", 1, 1, 1);
-    check_buffer *const again = accumulate ? check_inout(d, "again", &old, 1, 1, 1) : check_output(d, "again", 1, 1, 1);
-    check_ok(cvy_reduce_sum(op, d->queue, (size_t)n, bx->cl, out->cl, accumulate));
-    check_ok(cvy_reduce_sum(op, d->queue, (size_t)n, bx->cl, again->cl, accumulate));
-    check_close_mag(d, "out", check_download(out), &want, &mag, kind == CASE_FILL_INTEGERS ? 0 : 64, 1, 1);
-    check_same(d, "out again", check_download(again), check_download(out), 1, 1);
-    check_case_end(d);
+    reduce_case c = {.kind = CASE_REDUCE_SUM,
+                     .rows = sizes[i / 2],
+                     .c = 1,
+                     .pitch = 1,
+                     .accumulate = i % 2,
+                     .fill = i % 4 < 2 ? CASE_FILL_INTEGERS : CASE_FILL_ANY};
+    if (getenv("CVY_TEST_OCLGRIND") && c.rows > 50000) continue;
+    if (check_case(d, "sum n=%d accumulate=%d", c.rows, c.accumulate)) run_case(d, &r, &c);
   }
-  cvy_reduce_destroy(&op);
 }
 
-/* Parts are added in order and nothing else: bit for bit what the host gets. */
 static void test_parts(check_device *d) {
-  cvy_reduce *op = NULL;
-  check_ok(cvy_reduce_create(d->cl, &op));
   for (int i = 0; i < (getenv("CVY_TEST_FULL") ? 100 : getenv("CVY_TEST_OCLGRIND") ? 10 : 30); i++) {
     case_rng r = check_rng_make(d, 2000 + i);
-    const int n = i == 0 ? 9 * 64 * 64 : case_edge(&r, 256, 5000), n_parts = case_edge(&r, 8, 40);
-    const bool accumulate = i % 2;
-    if (!check_case(d, "parts n=%d n_parts=%d accumulate=%d number=%d", n, n_parts, accumulate, i)) continue;
-    float *const x = check_floats(d, (size_t)n * (size_t)n_parts), *const old = check_floats(d, (size_t)n),
-                 *const want = check_floats(d, (size_t)n);
-    case_fill(&r, x, (size_t)n * (size_t)n_parts, CASE_FILL_ANY);
-    case_fill(&r, old, (size_t)n, CASE_FILL_ANY);
-    for (int j = 0; j < n; j++) {
-      for (int p = 0; p < n_parts; p++) want[j] += x[(size_t)p * (size_t)n + (size_t)j];
-      if (accumulate) want[j] = old[j] + want[j];
-    }
-    check_buffer *const bx = check_input(d, "x", x, n_parts, n, n);
-    check_buffer *const out = accumulate ? check_inout(d, "out", old, 1, n, n) : check_output(d, "out", 1, n, n);
-    check_ok(cvy_reduce_parts(op, d->queue, (size_t)n, n_parts, bx->cl, out->cl, accumulate));
-    check_same(d, "out", check_download(out), want, 1, n);
-    check_case_end(d);
+    reduce_case c = {.kind = CASE_REDUCE_PARTS, .accumulate = i % 2, .fill = CASE_FILL_ANY};
+    c.c = c.pitch = i == 0 ? 9 * 64 * 64 : case_edge(&r, 256, 5000);
+    c.rows = case_edge(&r, 8, 40);
+    if (check_case(d, "parts n=%d n_parts=%d accumulate=%d number=%d", c.c, c.rows, c.accumulate, i))
+      run_case(d, &r, &c);
   }
-  cvy_reduce_destroy(&op);
 }
 
 /* What is enough for the largest batch is enough for a smaller one. */

@@ -3,8 +3,7 @@
  * cases by hand. */
 #include <math.h>
 
-#include "src/ops/sgd.h"
-#include "src/ref/ref.h"
+#include "src/ref/cases.h"
 #include "tests/check.h"
 
 static const int sizes[] = {16, 48, 16 * 255, 16 * 256, 16 * 1021, 16 * 2048};
@@ -20,49 +19,17 @@ static const cvy_sgd_params settings[] = {
 };
 enum { N_SIZES = sizeof sizes / sizeof *sizes, N_SETTINGS = sizeof settings / sizeof *settings, STEPS = 3 };
 
-/* What ops/sgd.h promises, with the host's fma. */
-static void host_step(const cvy_sgd_params *p, int n, float *w, const float *g, float *v) {
-  for (int i = 0; i < n; i++) {
-    float step = p->weight_decay != 0 ? fmaf(p->weight_decay, w[i], g[i]) : g[i];
-    if (p->momentum != 0) {
-      v[i] = fmaf(p->momentum, v[i], step);
-      step = p->nesterov ? fmaf(p->momentum, v[i], step) : v[i];
-    }
-    w[i] = fmaf(-p->lr, step, w[i]);
-  }
+static void run_case(check_device *d, int stream, sgd_case c) {
+  case_rng r = check_rng_make(d, stream);
+  case_sgd(&c, &r);
+  check_op(d, &c.base);
 }
 
 static void test_update(check_device *d) {
-  cvy_sgd *op = NULL;
-  check_ok(cvy_sgd_create(d->cl, &op));
   for (int i = 0; i < N_SIZES * N_SETTINGS; i++) {
-    case_rng r = check_rng_make(d, i);
-    const int n = sizes[i / N_SETTINGS];
-    const cvy_sgd_params *const p = &settings[i % N_SETTINGS];
-    if (!check_case(d, "update n=%d setting=%d", n, i % N_SETTINGS)) continue;
-    const size_t size = (size_t)n;
-    float *const w = check_floats(d, size), *const v = check_floats(d, size);
-    case_fill(&r, w, size, CASE_FILL_ANY);
-    double *const w_ref = check_to_doubles(d, w, size), *const v_ref = check_doubles(d, size),
-                  *const tol = check_doubles(d, size);
-    check_buffer *const bw = check_inout(d, "w", w, 1, n, n), *const bv = check_inout(d, "v", v, 1, n, n);
-    for (int step = 0; step < STEPS; step++) {
-      float *const g = check_floats(d, size);
-      case_fill(&r, g, size, CASE_FILL_ANY);
-      check_buffer *const bg = check_input(d, "g", g, 1, n, n);
-      check_ok(cvy_sgd_update(op, d->queue, p, size, bw->cl, bg->cl, p->momentum != 0 ? bv->cl : NULL));
-      for (int j = 0; j < n; j++) tol[j] += 8e-7 * (fabs(w_ref[j]) + fabs(v_ref[j]) + fabs((double)g[j]) + 1e-30);
-      host_step(p, n, w, g, v);
-      ref_sgd(p, size, w_ref, check_to_doubles(d, g, size), v_ref);
-    }
-    const float *const got = check_download(bw);
-    check_same(d, "w", got, w, 1, n);
-    check_same(d, "v", check_download(bv), v, 1, n);
-    for (int j = 0; j < n; j++) tol[j] *= STEPS; /* an early error is carried on */
-    check_close(d, "w", got, w_ref, tol, 1, n);
-    check_case_end(d);
+    const sgd_case c = {.base.n = 1, .p = settings[i % N_SETTINGS], .each = sizes[i / N_SETTINGS], .steps = STEPS};
+    if (check_case(d, "update n=%d setting=%d", c.each, i % N_SETTINGS)) run_case(d, i, c);
   }
-  cvy_sgd_destroy(&op);
 }
 
 /* Two steps of torch.optim.SGD on w = 1, g = 1 with lr 0.5, momentum 0.5, weight decay 0.5: all numbers are exact in
@@ -93,25 +60,10 @@ static void test_known(check_device *d) {
 }
 
 static void test_running(check_device *d) {
-  cvy_sgd *op = NULL;
-  check_ok(cvy_sgd_create(d->cl, &op));
-  for (int i = 0; i < N_SIZES; i++) {
-    case_rng r = check_rng_make(d, i);
-    const int n = sizes[i];
-    const float momentum = (const float[]){0.1f, 0.0f, 1.0f, 0.37f, 0.9f, 0.01f}[i % 6];
-    if (!check_case(d, "running n=%d momentum=%g", n, (double)momentum)) continue;
-    float *const running = check_floats(d, (size_t)n), *const s = check_floats(d, (size_t)n);
-    case_fill(&r, running, (size_t)n, CASE_FILL_ANY);
-    case_fill(&r, s, (size_t)n, CASE_FILL_ANY);
-    check_buffer *const b_running = check_inout(d, "running", running, 1, n, n), *const b_s =
-                                                                                     check_input(d, "s", s, 1, n, n);
-    check_ok(cvy_sgd_running(op, d->queue, momentum, (size_t)n, b_running->cl, b_s->cl));
-    const float keep = 1.0f - momentum;
-    for (int j = 0; j < n; j++) running[j] = fmaf(momentum, s[j], keep * running[j]);
-    check_same(d, "running", check_download(b_running), running, 1, n);
-    check_case_end(d);
-  }
-  cvy_sgd_destroy(&op);
+  static const float momenta[] = {0.1f, 0.0f, 1.0f, 0.37f, 0.9f, 0.01f};
+  for (int i = 0; i < N_SIZES; i++)
+    if (check_case(d, "running n=%d momentum=%g", sizes[i], (double)momenta[i % 6]))
+      run_case(d, i, (sgd_case){.base.n = 1, .p.momentum = momenta[i % 6], .each = sizes[i], .running = true});
 }
 
 static void test_arguments(check_device *d) {

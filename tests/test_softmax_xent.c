@@ -1,47 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Cross-entropy against the reference in double. Error of a row's loss, in eps: exp and log are good to 4 ulp (OpenCL
- * 1.2, table 7.2), x - max is rounded once, and d(log sum)/dx_j is p_j. So |loss error| <= eps * (16 + sum_j p_j |x_j
- * - max| + 4 |log sum| + |max - x_label|), the relative error of p_j <= eps * (16 + |x_j - max| + sum_j p_j |x_j -
- * max|). */
-#include <float.h>
+ * Cross-entropy against the reference in double. */
 #include <math.h>
 
-#include "src/ops/softmax_xent.h"
+#include "src/ref/cases.h"
 #include "src/ref/ref.h"
 #include "tests/check.h"
-
-static void bounds(int n, int c, const double *x, const int *labels, double scale, double *loss_tol, double *dx_tol) {
-  double losses = 0;
-  *loss_tol = 0;
-  for (int i = 0; i < n; i++) {
-    const double *const row = x + (size_t)i * (size_t)c;
-    double top = row[0], sum = 0, moved = 0;
-    for (int j = 1; j < c; j++) top = fmax(top, row[j]);
-    for (int j = 0; j < c; j++) sum += exp(row[j] - top);
-    for (int j = 0; j < c; j++)
-      if (exp(row[j] - top) > 0) moved += exp(row[j] - top) / sum * (top - row[j]);
-    const double gap = top - row[labels[i]];
-    losses += log(sum) + gap;
-    *loss_tol += FLT_EPSILON * (16 + moved + 4 * log(sum) + gap);
-    for (int j = 0; j < c; j++) {
-      const double p = exp(row[j] - top) / sum;
-      dx_tol[(size_t)i * (size_t)c + (size_t)j] =
-          fabs(scale) *
-              (FLT_EPSILON * ((p > 0 ? p * (16 + (top - row[j]) + moved) : 0) + 2 * fabs(p - (j == labels[i]))) +
-               2 * FLT_MIN) +
-          FLT_MIN;
-    }
-  }
-  *loss_tol += FLT_EPSILON * (8 + n / 16) * losses; /* 16 or more running sums */
-}
-
-static void check_result(check_device *d, check_buffer *result, double loss, double tol, int correct,
-                         cvy_xent_result *got) {
-  check_download_bytes(result, got, sizeof *got);
-  if (!(fabs((double)got->loss_sum - loss) <= tol) && !(isnan(loss) && isnan(got->loss_sum)))
-    check_fail(d, "loss is %.9g, must be %.9g within %.3g", (double)got->loss_sum, loss, tol);
-  if (got->correct != correct) check_fail(d, "correct is %d, must be %d", got->correct, correct);
-}
 
 static void test_shapes(check_device *d) {
   static const int pitches[] = {1, 4, 16, 7}; /* 7: no whole vectors */
@@ -58,39 +21,10 @@ static void test_shapes(check_device *d) {
     const float scale = i % 4 == 0 ? 1.0f : 1.0f / (float)case_int(&r, n, 600);
     if (!check_case(d, "xent n=%d n_max=%d c=%d pitch=%d mode=%d scale=%g", n, n_max, c, pitch, mode, (double)scale))
       continue;
-    const size_t size = (size_t)n * (size_t)c;
-    float *const x = check_floats(d, size);
-    int *const labels = (int *)check_floats(d, (size_t)n);
-    case_fill(&r, x, size, CASE_FILL_ANY);
-    for (int j = 0; j < n; j++) labels[j] = case_int(&r, 0, c - 1);
-    double *const want = check_doubles(d, size), *const tol = check_doubles(d, size),
-                  *const x_ref = check_to_doubles(d, x, size);
-    double loss, loss_tol;
-    int correct;
-    ref_softmax_xent(n, c, x_ref, labels, (double)scale, want, &loss, &correct);
-    bounds(n, c, x_ref, labels, (double)scale, &loss_tol, tol);
-    cvy_softmax_xent *op = NULL;
-    check_ok(cvy_softmax_xent_create(d->cl, n_max, c, pitch, &op));
-    check_buffer *const bx = mode == 1 ? check_inout(d, "x", x, n, c, pitch) : check_input(d, "x", x, n, c, pitch);
-    check_buffer *const bdx = mode == 1 ? bx : mode == 2 ? NULL : check_output(d, "dx", n, c, pitch);
-    check_buffer *const b_labels = check_input_bytes(d, "labels", labels, (size_t)n * sizeof *labels);
-    check_buffer *const result = check_scratch(d, "result", sizeof(cvy_xent_result));
-    check_buffer *const workspace = check_scratch(d, "workspace", cvy_softmax_xent_workspace_bytes(op));
-    cvy_xent_result first, second;
-    check_ok(cvy_softmax_xent_run(op, d->queue, n, bx->cl, b_labels->cl, scale, bdx ? bdx->cl : NULL, result->cl, false,
-                                  workspace->cl));
-    check_result(d, result, loss, loss_tol, correct, &first);
-    if (bdx) check_close(d, "dx", check_download(bdx), want, tol, (size_t)n, c);
-    if (mode != 1) { /* added to what is there: the same bits twice */
-      check_ok(cvy_softmax_xent_run(op, d->queue, n, bx->cl, b_labels->cl, scale, bdx ? bdx->cl : NULL, result->cl,
-                                    true, workspace->cl));
-      check_result(d, result, 2 * loss, 2 * loss_tol, 2 * correct, &second);
-      if (second.loss_sum != 2 * first.loss_sum)
-        check_fail(d, "loss is %.9g, then %.9g more", (double)first.loss_sum,
-                   (double)second.loss_sum - (double)first.loss_sum);
-    }
-    check_case_end(d);
-    cvy_softmax_xent_destroy(&op);
+    xent_case x = {.base.n = n, .n_max = n_max, .c = c, .pitch = pitch, .scale = scale};
+    x.dx = mode == 0 ? CASE_DX_APART : mode == 1 ? CASE_DX_IN_X : CASE_DX_NONE;
+    case_softmax_xent(&x, &r);
+    check_op(d, &x.base);
   }
 }
 
@@ -112,31 +46,15 @@ static void test_special(check_device *d) {
     x[7][j] = j == 4 ? INFINITY : 0.0f;            /* NaN, and a miss */
     x[8][j] = j == 2 ? NAN : j == 6 ? 2.0f : 1.0f; /* the same, the NaN in front */
   }
-  cvy_softmax_xent *op = NULL;
-  check_ok(cvy_softmax_xent_create(d->cl, N, C, 16, &op));
   for (int i = 0; i < N; i++) {
-    if (!check_case(d, "special row=%d", i)) continue;
-    double want[C], tol[C], loss, loss_tol, x_ref[C];
-    int correct;
-    for (int j = 0; j < C; j++) x_ref[j] = x[i][j];
-    ref_softmax_xent(1, C, x_ref, &labels[i], 0.5, want, &loss, &correct);
-    bounds(1, C, x_ref, &labels[i], 0.5, &loss_tol, tol);
-    check_buffer *const bx = check_input(d, "x", x[i], 1, C, 16), *const dx = check_output(d, "dx", 1, C, 16);
-    check_buffer *const b_labels = check_input_bytes(d, "labels", &labels[i], sizeof(int));
-    check_buffer *const result = check_scratch(d, "result", sizeof(cvy_xent_result));
-    check_buffer *const workspace = check_scratch(d, "workspace", cvy_softmax_xent_workspace_bytes(op));
-    cvy_xent_result got;
-    check_ok(
-        cvy_softmax_xent_run(op, d->queue, 1, bx->cl, b_labels->cl, 0.5f, dx->cl, result->cl, false, workspace->cl));
-    for (int j = 0; j < C; j++)
-      if (!(tol[j] >= 0)) tol[j] = 1e-6;
-    check_result(d, result, loss, loss_tol, correct, &got);
-    check_close(d, "dx", check_download(dx), want, tol, 1, C);
     static const int hits[N] = {0, 1, 1, 0, 0, 0, 1, 0, 0};
-    if (got.correct != hits[i]) check_fail(d, "correct is %d, must be %d", got.correct, hits[i]);
-    check_case_end(d);
+    case_rng r = check_rng_make(d, 2000);
+    xent_case c = {.base.n = 1, .n_max = N, .c = C, .pitch = 16, .scale = 0.5f, .x = x[i], .labels = &labels[i]};
+    if (!check_case(d, "special row=%d", i)) continue;
+    case_softmax_xent(&c, &r);
+    assert_int_equal(c.correct, hits[i]);
+    check_op(d, &c.base);
   }
-  cvy_softmax_xent_destroy(&op);
 }
 
 /* Losses of 20,000 samples, from 3e-5 to 30, in calls of 4,000: their sum is that of the rows' losses in double. */

@@ -92,7 +92,6 @@ typedef struct case_device {
   op_case *c;
   cvy_device *device;
   cvy_queue *queue;
-  case_memory memory; /* of this run */
   case_guarded *guarded[CASE_TENSORS + 1];
 } case_device;
 
@@ -121,7 +120,7 @@ static cvy_status renew(case_device *d, int at) {
   const case_tensor *const t = &d->c->tensors[at];
   const void *bytes = t->role == CASE_OUT ? NULL : t->data;
   CVY_TRY(let_go(d, at));
-  if (bytes && t->pitch > t->cols) bytes = case_pad(&d->memory, bytes, (size_t)t->rows, t->cols, t->pitch);
+  if (bytes && t->pitch > t->cols) bytes = case_pad(&d->c->memory, bytes, (size_t)t->rows, t->cols, t->pitch);
   CVY_TRY(case_guarded_create(d->device, d->queue, bytes, bytes_of(t), &d->guarded[at]));
 fail:
   return status;
@@ -132,9 +131,9 @@ static cvy_status download(case_device *d, int at, void **out) {
   cvy_status status = CVY_OK;
   char why[200] = "";
   const case_tensor *const t = &d->c->tensors[at];
-  void *const raw = case_alloc(&d->memory, bytes_of(t), 1);
+  void *const raw = case_alloc(&d->c->memory, bytes_of(t), 1);
   CVY_TRY(cvy_buffer_read(d->queue, d->guarded[place_of(d->c, at)]->inside, 0, bytes_of(t), raw, NULL, NULL));
-  *out = t->pitch > t->cols ? case_unpad(&d->memory, raw, (size_t)t->rows, t->cols, t->pitch, why, sizeof why) : raw;
+  *out = t->pitch > t->cols ? case_unpad(&d->c->memory, raw, (size_t)t->rows, t->cols, t->pitch, why, sizeof why) : raw;
   if (why[0]) case_wrong(d->c, "%s: %s", t->name, why);
 fail:
   return status;
@@ -200,6 +199,5 @@ cvy_status case_run(op_case *c, cvy_device *device, cvy_queue *queue) {
 fail:
   for (int at = 0; at <= CASE_TENSORS; at++) case_guarded_destroy(&d.guarded[at]);
   c->calls->destroy(c);
-  case_memory_free(&d.memory);
   return status;
 }

@@ -1,12 +1,94 @@
 /* SPDX-License-Identifier: MIT
  * The cases of each operation [case.h]. A struct's fields say what is called with which shapes; case_<op>(c, r) adds
- * tensors, values drawn from r, and the truth. case_end(&c->base) frees what that made. Where bounds come from stands
- * in case_<op>.c. */
+ * tensors, values drawn from r, and the truth; case_end(&c->base) frees what that made. base.n is set before: samples.
+ * Where bounds come from stands in case_<op>.c. */
 #ifndef CVY_REF_CASES_H
 #define CVY_REF_CASES_H
 
+#include "src/ops/compress.h"
+#include "src/ops/eltwise.h"
+#include "src/ops/gather.h"
 #include "src/ops/pool2d.h"
+#include "src/ops/reduce.h"
+#include "src/ops/sgd.h"
+#include "src/ops/softmax.h"
+#include "src/ops/softmax_xent.h"
 #include "src/ref/case.h"
+
+/* n samples of `each` floats. */
+typedef enum eltwise_kind { CASE_RELU, CASE_RELU_BACKWARD, CASE_ADD, CASE_ACCUMULATE } eltwise_kind;
+typedef struct eltwise_case {
+  op_case base;
+  eltwise_kind kind;
+  int each, place;       /* place: y lies in 0 its own buffer, 1 the first input's, 2 the second's */
+  bool relu, accumulate; /* of add; of relu_backward */
+} eltwise_case;
+void case_eltwise(eltwise_case *c, case_rng *r);
+
+typedef enum case_dx_place { CASE_DX_APART, CASE_DX_IN_Y, CASE_DX_IN_DY, CASE_DX_IN_X, CASE_DX_NONE } case_dx_place;
+typedef struct softmax_case {
+  op_case base; /* n: rows */
+  int c, pitch;
+  bool y_in_x;
+  case_dx_place dx_in;
+  const float *x; /* NULL: drawn */
+} softmax_case;
+void case_softmax(softmax_case *c, case_rng *r);
+
+typedef struct xent_case {
+  op_case base; /* n: rows */
+  int n_max, c, pitch;
+  float scale;
+  case_dx_place dx;
+  const float *x; /* NULL: drawn, as labels */
+  const int *labels;
+  /* made */
+  double loss, loss_bound;
+  int correct;
+  float got_loss;
+} xent_case;
+void case_softmax_xent(xent_case *c, case_rng *r);
+
+typedef struct gather_case {
+  op_case base;
+  int m; /* images to choose from */
+  cvy_shape shape;
+  bool every_value;
+  int *want_labels; /* made */
+} gather_case;
+void case_gather(gather_case *c, case_rng *r);
+
+typedef struct compress_case {
+  op_case base;          /* n: values */
+  const float *g, *rest; /* NULL: drawn; zeros */
+  /* made */
+  double *want, *want_rest;
+  const uint16_t *sent; /* by the run, until case_end */
+  const float *rest_left;
+} compress_case;
+void case_compress(compress_case *c, case_rng *r);
+float case_widen(uint16_t packed);
+
+/* n times `each` values, `steps` updates. running: of running values, with p.momentum. */
+typedef struct sgd_case {
+  op_case base;
+  cvy_sgd_params p;
+  int each, steps;
+  bool running;
+  double *w_ref, *w_bound; /* made */
+} sgd_case;
+void case_sgd(sgd_case *c, case_rng *r);
+
+/* COLUMNS: rows of c values, `pitch` apart. SUM: `rows` values, c = pitch = 1. PARTS: `rows` parts of c = pitch. */
+typedef enum reduce_kind { CASE_REDUCE_COLUMNS, CASE_REDUCE_SUM, CASE_REDUCE_PARTS } reduce_kind;
+typedef struct reduce_case {
+  op_case base;
+  reduce_kind kind;
+  int rows, c, pitch;
+  bool accumulate;
+  case_fill_kind fill;
+} reduce_case;
+void case_reduce(reduce_case *c, case_rng *r);
 
 typedef struct pool2d_case {
   op_case base;

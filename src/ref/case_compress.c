@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ * Gradients as bfloat16: exact, but for devices that flush subnormal numbers: there only nearness is asked for. */
+#include <math.h>
+#include <string.h>
+
+#include "src/ref/cases.h"
+#include "src/ref/ref.h"
+
+enum { G, REST, PACKED };
+
+static cvy_status create(op_case *base, cvy_device *device, size_t *workspace_bytes) {
+  (void)workspace_bytes;
+  return cvy_compress_create(device, (cvy_compress **)&base->op);
+}
+static void destroy(op_case *base) { cvy_compress_destroy((cvy_compress **)&base->op); }
+static cvy_status run(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
+  return cvy_compress_run(base->op, queue, (size_t)base->n, b[G], b[REST], b[PACKED]);
+}
+
+float case_widen(uint16_t packed) {
+  const uint32_t bits = (uint32_t)packed << 16;
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+static void compare(op_case *base) {
+  compress_case *const c = (compress_case *)base;
+  const float *const g = base->tensors[G].data, *const before = base->tensors[REST].data;
+  c->sent = base->tensors[PACKED].got, c->rest_left = base->tensors[REST].got;
+  for (int i = 0; i < base->n; i++) {
+    const float sent = case_widen(c->sent[i]), x = g[i] + before[i], rest = c->rest_left[i];
+    if (isnan(x)) {
+      if (!isnan(sent) || rest != 0)
+        case_wrong(base, "[%d] not a number is sent as %g, rest %g", i, (double)sent, (double)rest);
+    } else if (fabsf(x) < 0x1p-110f && x != 0) {
+      if (!(fabs((double)sent + (double)rest - (double)x) <= 0x1p-126))
+        case_wrong(base, "[%d] %a is sent as %a, rest %a", i, (double)x, (double)sent, (double)rest);
+    } else if ((double)sent != c->want[i] || (double)rest != c->want_rest[i] ||
+               (sent == 0 && signbit(sent) != signbit(x))) {
+      case_wrong(base, "[%d] %a is sent as %a, rest %a, not %a, rest %a", i, (double)x, (double)sent, (double)rest,
+                 c->want[i], c->want_rest[i]);
+    }
+  }
+}
+static const case_calls calls = {
+    "compress", create, destroy, {{"forward", CASE_BIT(G), CASE_BIT(REST) | CASE_BIT(PACKED), run, compare}}};
+
+void case_compress(compress_case *c, case_rng *r) {
+  op_case *const base = &c->base;
+  const size_t n = (size_t)base->n;
+  base->calls = &calls;
+  float *const g = case_in(base, G, "g", 1, base->n, base->n), *const zeros = case_floats(&base->memory, n);
+  if (c->g) memcpy(g, c->g, n * sizeof *g);
+  else case_fill(r, g, n, CASE_FILL_ANY);
+  case_sum_out(base, REST, "rest", 1, base->n, base->n, c->rest ? c->rest : zeros);
+  c->want_rest = case_values(base, REST), c->want = case_doubles(&base->memory, n);
+  base->tensors[REST].want = NULL;
+  case_out(base, PACKED, "packed", n, sizeof(uint16_t), 0);
+  ref_compress(n, case_values(base, G), c->want_rest, c->want);
+}
