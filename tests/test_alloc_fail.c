@@ -5,7 +5,8 @@
  * and never with a crash, a hang or something that is still alive. The linker puts the functions below in place of the
  * C library's, for the library's own code alone; drivers get what they ask for.
  *
- * CVY_TEST_FULL=1: every k (without sanitizers); else a sample. --case 'NAME one 17' repeats one of them. */
+ * CVY_TEST_FULL=1: every k of the first way (not with a sanitizer); else a sample of a team's. --case 'NAME one 17'
+ * repeats one of them. */
 #include <errno.h>
 #include <execinfo.h>
 #include <signal.h>
@@ -14,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <jansson.h>
+
 #include "convoy/convoy.h"
 #include "src/base/safetensors.h"
 #include "src/cl/selector.h"
@@ -21,7 +24,7 @@
 #include "src/run/checkpoint.h"
 #include "tests/check.h"
 
-enum { ALL = 1 << 20, BATCH = 8, SAMPLES = 20, STEPS = 2, HANGS_S = 120, MOST_FRAMES = 24 };
+enum { ALL = 1 << 16, BATCH = 8, SAMPLES = 20, STEPS = 2, HANGS_S = 120, MOST_FRAMES = 24 };
 
 /* ---- the allocator ---- */
 
@@ -51,6 +54,14 @@ int __wrap_posix_memalign(void **out, size_t alignment, size_t size) {
 void *__real_calloc(size_t n, size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_calloc(size_t n, size_t size) { return refuse() ? NULL : __real_calloc(n, size); }
+
+/* Jansson's requests count in the second mode alone: where a text of its own cannot grow, and the next request is
+ * served, version 2.14 loses a byte without a word. */
+static void *json_alloc(size_t size) {
+  if (!atomic_load(&allocator.from_there_on) || !refuse()) return malloc(size);
+  errno = ENOMEM;
+  return NULL;
+}
 
 static void allocator_start(long fails_at, bool from_there_on) {
   allocator.n_frames = 0;
@@ -148,7 +159,7 @@ static cvy_status train_one(const check_device *d, outcome *out) {
 static cvy_status train_two(const check_device *d, outcome *out) {
   char selector[32];
   snprintf(selector, sizeof selector, "%s*2", d->place);
-  return train_on(selector, (cvy_team_params){.exchange = CVY_EXCHANGE_BF16, .staleness = 1}, out);
+  return train_on(selector, (cvy_team_params){.exchange = CVY_EXCHANGE_BF16, .staleness = 1, .fault_stops = true}, out);
 }
 
 static cvy_status load_data(const char *spec, outcome *out) {
@@ -230,7 +241,9 @@ static cvy_status checkpoint(const check_device *d, outcome *out) {
   assert_non_null(opened);
   CVY_TRY(cvy_checkpoint_read(opened, layout, settings, NULL, &read));
   out->size = (int)read.at.step + (read.v != NULL) + 2 * (read.w_previous != NULL) + 4 * (read.residuals != NULL);
-  out->choices = (int)cvy_settings_kept(read.settings, &out->eval_loss);
+  long kept;
+  CVY_TRY(cvy_settings_kept(read.settings, &kept, &out->eval_loss));
+  out->choices = (int)kept;
 fail:
   cvy_checkpoint_clear(&read);
   cvy_checkpoint_close(&opened);
@@ -365,14 +378,14 @@ static void run_scenario(check_device *d, const scenario *s) {
     signal((const int[]){SIGALRM, SIGABRT, SIGSEGV, SIGBUS}[i], on_signal);
   outcome want = {0};
   check_ok(s->run(d, &want)); /* fills caches, too */
-  allocator_start(0, false);
-  want = (outcome){0};
-  check_ok(s->run(d, &want));
-  const long n = allocator_stop();
   case_rng r = check_rng_make(d, 0);
   for (int mode = 0; mode < 2; mode++) {
     static const char *const modes[] = {"one", "all"};
-    const long sample = s->sample / (1 + mode), most = full ? 2 * n : n; /* threads make the number vary a little */
+    want = (outcome){0};
+    allocator_start(0, mode == 1);
+    check_ok(s->run(d, &want));
+    const long n = allocator_stop(), most = full ? 2 * n : n; /* threads make the number vary a little */
+    const long sample = full ? (mode ? 20 * s->sample : n) : s->sample / (1 + mode);
     long n_runs = 0, n_other_ways = 0;
     bool failed = true;
     for (long k = 1, more; failed && k <= most; k += more) {
@@ -380,7 +393,7 @@ static void run_scenario(check_device *d, const scenario *s) {
       if (!check_case(d, "%s %s %ld", s->name, modes[mode], k)) continue;
       failed = run_failing(d, s, k, mode == 1, &want, &n_other_ways);
       n_runs++;
-      if (!full && n > sample) more = case_int(&r, 1, (int)(2 * n / sample));
+      if (n > sample) more = case_int(&r, 1, (int)(2 * n / sample));
     }
     d->case_text[0] = 0;
     fprintf(stderr, "  %s: %ld requests, %s refused: %ld runs, %ld of them found another way\n", s->name, n,
@@ -412,6 +425,7 @@ static void test_team(check_device *d) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"host", test_host}, {"team", test_team}};
   void *frames[1];
+  json_set_alloc_funcs(json_alloc, free);
   backtrace(frames, 1); /* loads what it needs, now that memory is there */
   return check_main(argc, argv, tests, 2, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

@@ -349,21 +349,21 @@ static void test_choices(check_device *d) {
   snprintf(want, sizeof want, "[{\"%s\":[\"winograd4:14,0,2\",null,\"direct\"]},{\"%s\":[null,\"fft:0,0,0,9\",null]}]",
            name, name);
   assert_string_equal(text, want);
-  cvy_choices_read(text, m.net, 2, NULL, back);
+  check_ok(cvy_choices_read(text, m.net, 2, NULL, back));
   assert_memory_equal(back, table, 2 * (size_t)layers * sizeof *table);
   check_ok(cvy_choices_compare(text, want));
   /* other devices' */
   memset(back, 1, 2 * (size_t)layers * sizeof *back);
-  cvy_choices_read(text, m.net, 2, (const int[]){-1, 0}, back);
+  check_ok(cvy_choices_read(text, m.net, 2, (const int[]){-1, 0}, back));
   assert_memory_equal(back + layers, table, (size_t)layers * sizeof *table);
   assert_int_equal(back[conv].pass[0].algo, CVY_CONV_AUTO);
   /* what is not known is not decided */
   snprintf(want, sizeof want, "[{\"%s\":[\"magic\",\"direct:1,2,3,4,5\",\"direct:-1\"],\"no such\":[\"direct\"]}]",
            name);
-  cvy_choices_read(want, m.net, 2, NULL, back);
+  check_ok(cvy_choices_read(want, m.net, 2, NULL, back));
   for (int i = 0; i < 2 * layers; i++)
     for (int pass = 0; pass < CVY_CONV_PASSES; pass++) assert_int_equal(back[i].pass[pass].algo, CVY_CONV_AUTO);
-  cvy_choices_read("broken", m.net, 2, NULL, back);
+  check_ok(cvy_choices_read("broken", m.net, 2, NULL, back));
   assert_int_equal(back[conv].pass[0].algo, CVY_CONV_AUTO);
   /* differences are named */
   table[conv].pass[2].tile[1] = 8;
@@ -383,7 +383,7 @@ static void test_choices(check_device *d) {
   assert_string_equal(fused, want);
   check_ok(cvy_choices_compare(fused, want));
   check_fails(cvy_choices_compare(fused, text), CVY_E_MISMATCH, "convpool in the checkpoint, winograd4:14,0,2 now");
-  cvy_choices_read(fused, m.net, 2, NULL, back);
+  check_ok(cvy_choices_read(fused, m.net, 2, NULL, back));
   assert_int_equal(back[conv].pass[0].algo, CVY_CONV_AUTO);
   cvy_free(fused);
   cvy_free(text);
@@ -443,6 +443,12 @@ static void test_settings(check_device *d) {
 }
 
 /* Whose algorithms a device takes: its own, those of its label in another place, of its name, none. */
+static bool same_devices(const char *noted, const cvy_devices *devices) {
+  bool same;
+  check_ok(cvy_noted_same(noted, devices, &same));
+  return same;
+}
+
 static void test_resume_rows(check_device *d) {
   (void)d;
   static cvy_device_choice choices[] = {{.label = "0:0 A"},   {.label = "0:0#1 A"},   {.label = "1:0 B x"},
@@ -460,29 +466,29 @@ static void test_resume_rows(check_device *d) {
                {"broken", {-1, -1, -1, -1, -1, -1}}};
   for (int i = 0; i < 5; i++) {
     int rows[6];
-    cvy_noted_rows(cases[i].text, &devices, rows);
+    check_ok(cvy_noted_rows(cases[i].text, &devices, rows));
     assert_memory_equal(rows, cases[i].rows, sizeof rows);
   }
   char *text;
   int rows[6];
   check_ok(cvy_noted_text(&devices, &text));
-  cvy_noted_rows(text, &devices, rows);
+  check_ok(cvy_noted_rows(text, &devices, rows));
   for (int i = 0; i < 6; i++) assert_int_equal(rows[i], i);
   /* other units, another driver, another order: other devices; what is not noted is not known */
-  assert_true(cvy_noted_same(text, &devices) && cvy_noted_makes(text));
+  assert_true(same_devices(text, &devices) && cvy_noted_makes(text));
   item.compute_units = 2;
-  assert_false(cvy_noted_same(text, &devices));
+  assert_false(same_devices(text, &devices));
   item.compute_units = 4;
   strcpy(item.driver, "6.0");
-  assert_false(cvy_noted_same(text, &devices));
+  assert_false(same_devices(text, &devices));
   cvy_free(text);
   const cvy_devices one = {.list = &list, .choices = choices, .n = 1},
                     part = {.list = &list, .choices = &choices[4], .n = 1};
-  assert_true(cvy_noted_same("[\"0:0 A\"]", &one) && !cvy_noted_makes("[\"0:0 A\"]"));
-  assert_false(cvy_noted_same("[\"0:0#1 A\"]", &one) || cvy_noted_same("[]", &one) || cvy_noted_same("[{}]", &one));
+  assert_true(same_devices("[\"0:0 A\"]", &one) && !cvy_noted_makes("[\"0:0 A\"]"));
+  assert_false(same_devices("[\"0:0#1 A\"]", &one) || same_devices("[]", &one) || same_devices("[{}]", &one));
   choices[4].units = 1;
-  assert_true(cvy_noted_same("[{\"label\":\"1:0/1 B x\",\"units\":1,\"driver\":\"6.0\"}]", &part));
-  assert_false(cvy_noted_same("[{\"label\":\"1:0/1 B x\",\"units\":4,\"driver\":\"6.0\"}]", &part));
+  assert_true(same_devices("[{\"label\":\"1:0/1 B x\",\"units\":1,\"driver\":\"6.0\"}]", &part));
+  assert_false(same_devices("[{\"label\":\"1:0/1 B x\",\"units\":4,\"driver\":\"6.0\"}]", &part));
   choices[4].units = 0;
 }
 
@@ -691,8 +697,12 @@ static void test_extend(check_device *d) {
   check_ok(cvy_settings_extend("{\"lr\":0.1}", 17, 0, 0, &a));
   check_ok(cvy_settings_extend("{\"lr\":0.1}", 18, 40, 1.5, &b));
   double median = 0;
-  assert_true(cvy_settings_kept(a, &median) == 0 && cvy_settings_kept("none", &median) == 0 && median == 0);
-  assert_true(cvy_settings_kept(b, &median) == 40 && median == 1.5);
+  long kept = -1, none = -1;
+  check_ok(cvy_settings_kept(a, &kept, &median));
+  check_ok(cvy_settings_kept("none", &none, &median));
+  assert_true(kept == 0 && none == 0 && median == 0);
+  check_ok(cvy_settings_kept(b, &kept, &median));
+  assert_true(kept == 40 && median == 1.5);
   check_fails(cvy_settings_compare(a, b, NULL), CVY_E_MISMATCH,
               "data_content: \"0000000000000011\" in the checkpoint, \"0000000000000012\" now");
   check_ok(cvy_settings_compare("{\"lr\":0.1}", b, NULL)); /* from before there was one */

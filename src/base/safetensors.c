@@ -215,7 +215,9 @@ static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_t
       length, most_tensors);
   json_error_t error;
   char text[64];
+  errno = 0;
   root = json_loadb(header, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+  CVY_REQUIRE(root || errno != ENOMEM, CVY_E_MEMORY, "no memory for the header of %s", path);
   CVY_REQUIRE(root, CVY_E_FORMAT, "%s: the header is not valid JSON at offset %d: %s", path, 8 + error.position,
               shown(error.text, text));
   CVY_REQUIRE(json_is_object(root), CVY_E_FORMAT, "%s: the header is no JSON object", path);
@@ -301,26 +303,35 @@ const char *cvy_st_metadata(const cvy_st_file *f, const char *key) {
 
 /* The header's entry of t, whose data begins at `begin`; NULL: out of memory. */
 static json_t *make_entry(const cvy_st_tensor *t, size_t begin) {
-  json_t *const shape = json_array();
-  for (int i = 0; i < t->rank; i++) json_array_append_new(shape, json_integer(t->dims[i]));
+  json_t *shape = json_array();
+  for (int i = 0; i < t->rank && shape; i++)
+    if (json_array_append_new(shape, json_integer(t->dims[i])) != 0) {
+      json_decref(shape);
+      shape = NULL;
+    }
+  if (!shape) return NULL;
   return json_pack("{s:s, s:o, s:[I,I]}", "dtype", t->dtype, "shape", shape, "data_offsets", (json_int_t)begin,
                    (json_int_t)(begin + t->size_bytes));
 }
 
-/* Jansson keeps the order in which keys were set, so the same tensors give the same bytes. */
+/* Jansson keeps the order in which keys were set, so the same tensors give the same bytes. It answers in one way that a
+ * text is not UTF-8 and that there is no memory. */
 static cvy_status make_header(const char *path, const cvy_st_tensor *tensors, int n, const char *const (*metadata)[2],
                               int n_meta, char **header) {
   cvy_status status = CVY_OK;
   json_t *const root = json_object(), *meta = NULL;
   size_t at = 0;
+  errno = 0;
   CVY_REQUIRE(root, CVY_E_MEMORY, "no memory for the header of %s", path);
   if (n_meta > 0) {
     CVY_REQUIRE((meta = json_object()), CVY_E_MEMORY, "no memory for the header of %s", path);
-    for (int i = 0; i < n_meta; i++)
-      CVY_REQUIRE(json_object_set_new(meta, metadata[i][0], json_string(metadata[i][1])) == 0, CVY_E_ARGUMENT,
-                  "%s: metadata '%.60s' is not UTF-8", path, metadata[i][0]);
+    for (int i = 0; i < n_meta; i++) {
+      const bool set = json_object_set_new(meta, metadata[i][0], json_string(metadata[i][1])) == 0;
+      CVY_REQUIRE(set || errno != ENOMEM, CVY_E_MEMORY, "no memory for the header of %s", path);
+      CVY_REQUIRE(set, CVY_E_ARGUMENT, "%s: metadata '%.60s' is not UTF-8", path, metadata[i][0]);
+    }
     CVY_REQUIRE(json_object_size(meta) == (size_t)n_meta, CVY_E_ARGUMENT, "%s: two metadata keys are equal", path);
-    json_object_set(root, METADATA, meta);
+    CVY_REQUIRE(json_object_set(root, METADATA, meta) == 0, CVY_E_MEMORY, "no memory for the header of %s", path);
   }
   for (int i = 0; i < n; i++) {
     const cvy_st_tensor *const t = &tensors[i];
@@ -335,8 +346,9 @@ static cvy_status make_header(const char *path, const cvy_st_tensor *tensors, in
     CVY_REQUIRE(tensor_bytes(t, dtype_bytes(t->dtype), &bytes) && bytes == t->size_bytes, CVY_E_ARGUMENT,
                 "%s: tensor '%s' has %zu bytes, which are not what its shape and dtype %s need", path, t->name,
                 t->size_bytes, t->dtype);
-    CVY_REQUIRE(json_object_set_new(root, t->name, make_entry(t, at)) == 0, CVY_E_ARGUMENT,
-                "%s: the name of tensor %d is not UTF-8", path, i);
+    const bool set = json_object_set_new(root, t->name, make_entry(t, at)) == 0;
+    CVY_REQUIRE(set || errno != ENOMEM, CVY_E_MEMORY, "no memory for the header of %s", path);
+    CVY_REQUIRE(set, CVY_E_ARGUMENT, "%s: the name of tensor %d is not UTF-8", path, i);
     at += t->size_bytes;
   }
   *header = json_dumps(root, JSON_COMPACT);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/nn/choices.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/json.h"
 #include "src/base/mem.h"
 
 cvy_status cvy_choices_write(const cvy_net *net, const cvy_conv_choices *table, int n_devices, char **text) {
@@ -43,8 +43,11 @@ fail:
   return status;
 }
 
-void cvy_choices_read(const char *text, const cvy_net *net, int n_devices, const int *rows, cvy_conv_choices *table) {
-  json_t *const devices = json_loads(text, 0, NULL);
+cvy_status cvy_choices_read(const char *text, const cvy_net *net, int n_devices, const int *rows,
+                            cvy_conv_choices *table) {
+  cvy_status status = CVY_OK;
+  json_t *devices;
+  CVY_TRY(cvy_json_read(text, 0, &devices));
   for (int d = 0; d < n_devices; d++) {
     const json_t *const layers = json_array_get(devices, (size_t)(rows ? rows[d] : d)); /* NULL for -1 */
     for (int l = 0; l < net->n_layers; l++) {
@@ -58,6 +61,8 @@ void cvy_choices_read(const char *text, const cvy_net *net, int n_devices, const
     }
   }
   json_decref(devices);
+fail:
+  return status;
 }
 
 static const char *word_of(const json_t *devices, size_t device, const char *layer, size_t pass) {
@@ -88,7 +93,9 @@ fail:
 
 cvy_status cvy_choices_compare(const char *in_checkpoint, const char *now) {
   cvy_status status = CVY_OK;
-  json_t *const was = json_loads(in_checkpoint, JSON_REJECT_DUPLICATES, NULL), *const is = json_loads(now, 0, NULL);
+  json_t *was = NULL, *is = NULL;
+  CVY_TRY(cvy_json_read(in_checkpoint, JSON_REJECT_DUPLICATES, &was));
+  CVY_TRY(cvy_json_read(now, 0, &is));
   CVY_REQUIRE(json_is_array(was) && json_is_array(is), CVY_E_FORMAT,
               "the algorithms in the checkpoint are no list: %.200s", in_checkpoint);
   CVY_REQUIRE(json_array_size(was) == json_array_size(is), CVY_E_MISMATCH,

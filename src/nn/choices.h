@@ -17,8 +17,9 @@
 cvy_status cvy_choices_write(const cvy_net *net, const cvy_conv_choices *table, int n_devices, char **text);
 /* Reads the choices of this net's layers: device d takes those of device rows[d] in the text (NULL: d; -1: none).
  * Layers that the text does not name and words that are not known give AUTO; cvy_choices_compare finds the difference
- * later. */
-void cvy_choices_read(const char *text, const cvy_net *net, int n_devices, const int *rows, cvy_conv_choices *table);
+ * later. CVY_E_MEMORY. */
+cvy_status cvy_choices_read(const char *text, const cvy_net *net, int n_devices, const int *rows,
+                            cvy_conv_choices *table);
 /* CVY_E_MISMATCH if they are not the same, with the first layer, pass and device that differ and both choices. */
 cvy_status cvy_choices_compare(const char *in_checkpoint, const char *now);
 

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 
 #include "src/base/file.h"
 #include "convoy/train.h"
+#include "src/base/json.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/nn/weights.h"
@@ -255,6 +255,7 @@ struct cvy_checkpoint {
   const char *values[N_KEYS];  /* in the file */
   cvy_checkpoint_data numbers; /* of the metadata */
   int *shares;
+  bool shares_by_speed;
 };
 
 void cvy_checkpoint_clear(cvy_checkpoint_data *c) {
@@ -285,7 +286,8 @@ fail:
 /* The devices must be a list of labels, or of objects with a label: messages name them. */
 static cvy_status check_devices(const char *path, const char *text) {
   cvy_status status = CVY_OK;
-  json_t *const list = json_loads(text, 0, NULL);
+  json_t *list = NULL;
+  CVY_TRY(cvy_json_read(text, 0, &list));
   bool good = json_is_array(list);
   for (size_t i = 0; i < json_array_size(list); i++) {
     const json_t *const device = json_array_get(list, i);
@@ -294,6 +296,17 @@ static cvy_status check_devices(const char *path, const char *text) {
   CVY_REQUIRE(good, CVY_E_FORMAT, "%s: devices is '%.200s', it must be a list of the devices' labels", path, text);
 fail:
   json_decref(list);
+  return status;
+}
+
+static cvy_status read_split(const char *settings_text, bool *by_speed) {
+  cvy_status status = CVY_OK;
+  json_t *settings;
+  CVY_TRY(cvy_json_read(settings_text, 0, &settings));
+  const char *const split = json_string_value(json_object_get(settings, "split"));
+  *by_speed = split && strcmp(split, "auto") == 0;
+  json_decref(settings);
+fail:
   return status;
 }
 
@@ -402,7 +415,8 @@ static cvy_status open_file(const char *path, cvy_checkpoint **out) {
   c->numbers.settings = c->values[SETTINGS];
   c->numbers.choices = c->values[CHOICES];
   c->numbers.devices = c->values[DEVICES];
-  c->numbers.at.kept_step = cvy_settings_kept(c->values[SETTINGS], &c->numbers.at.kept_median);
+  CVY_TRY(cvy_settings_kept(c->values[SETTINGS], &c->numbers.at.kept_step, &c->numbers.at.kept_median));
+  CVY_TRY(read_split(c->values[SETTINGS], &c->shares_by_speed));
   *out = c;
   return CVY_OK;
 fail:
@@ -450,20 +464,12 @@ fail:
 const char *cvy_checkpoint_settings(const cvy_checkpoint *c) { return c->values[SETTINGS]; }
 cvy_run_position cvy_checkpoint_position(const cvy_checkpoint *c) { return c->numbers.at; }
 
-static bool followed_speeds(const char *settings_text) {
-  json_t *const settings = json_loads(settings_text, 0, NULL);
-  const char *const split = json_string_value(json_object_get(settings, "split"));
-  const bool followed = split && strcmp(split, "auto") == 0;
-  json_decref(settings);
-  return followed;
-}
-
 cvy_resume_facts cvy_checkpoint_facts(const cvy_checkpoint *c) {
   return (cvy_resume_facts){.choices = c->values[CHOICES],
                             .devices = c->values[DEVICES],
                             .shares = c->shares,
                             .n_shares = c->numbers.n_shares,
-                            .shares_by_speed = followed_speeds(c->values[SETTINGS])};
+                            .shares_by_speed = c->shares_by_speed};
 }
 
 cvy_status cvy_checkpoint_read(const cvy_checkpoint *opened, const cvy_layout *layout, const char *settings,

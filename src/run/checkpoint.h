@@ -88,7 +88,7 @@ extern const char *const cvy_settings_may_differ_any_split[];
  * 0 `kept_step`, the step of the checkpoint kept beside the newest, and `kept_median` (of the losses before the jump).
  * *out: cvy_free. Settings that are no JSON object come back as they are. CVY_E_MEMORY. */
 cvy_status cvy_settings_extend(const char *settings, uint64_t data_content, long kept, double median, char **out);
-/* kept_step, 0: none; *median is set if there is one. */
-long cvy_settings_kept(const char *settings, double *median);
+/* kept_step, 0: none; *median is set if there is one. CVY_E_MEMORY. */
+cvy_status cvy_settings_kept(const char *settings, long *step, double *median);
 
 #endif

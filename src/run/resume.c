@@ -46,8 +46,8 @@ cvy_status cvy_resume_check(const cvy_team *team, const cvy_checkpoint_data *c, 
   CVY_REQUIRE(batch == team->params.batch, CVY_E_MISMATCH,
               "the checkpoint of step %ld was made with batches of %" PRId64 " samples, not %d", c->at.step, batch,
               team->params.batch);
-  *same = c->n_shares == n && memcmp(c->shares, now, (size_t)n * sizeof *now) == 0 &&
-          cvy_noted_same(c->devices, team->devices);
+  CVY_TRY(cvy_noted_same(c->devices, team->devices, same));
+  *same = *same && c->n_shares == n && memcmp(c->shares, now, (size_t)n * sizeof *now) == 0;
   CVY_REQUIRE(*same || any_split_will_do(team) || same_shares(c->shares, c->n_shares, now, n), CVY_E_MISMATCH,
               "the checkpoint of step %ld was made with the shares %s of a batch, each with batch statistics of its "
               "own (bn device): with the shares %s training would be another; resume on a team with the "
@@ -66,7 +66,7 @@ void cvy_resume_tell(const cvy_team *team, const cvy_checkpoint_data *c) {
   const int n = cvy_team_size(team);
   int *const rows = cvy_calloc((size_t)n, sizeof *rows), *const now = cvy_calloc((size_t)n, sizeof *now);
   if (now) cvy_shares_full(team->shares, now);
-  if (rows) cvy_noted_rows(c->devices, team->devices, rows);
+  if (rows) (void)cvy_noted_rows(c->devices, team->devices, rows);
   for (size_t i = 0; i < json_array_size(before); i++) {
     const char *const label = cvy_noted_label(json_array_get(before, i));
     cvy_text_add(&labels, "%s%s", i ? ", " : "", label ? label : "?");

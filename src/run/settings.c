@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * Comparing the settings of a checkpoint with those of the run that resumes it. */
 #include <inttypes.h>
-#include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/json.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/run/checkpoint.h"
@@ -70,12 +71,12 @@ static void add_difference(cvy_text *text, const char *key, const json_t *old_va
 
 cvy_status cvy_settings_compare(const char *old_json, const char *new_json, const char *const *may_differ) {
   cvy_status status = CVY_OK;
-  json_error_t error;
   cvy_text differences = {0};
-  json_t *const old_settings = json_loads(old_json, JSON_REJECT_DUPLICATES, &error), *new_settings = NULL;
+  json_t *old_settings = NULL, *new_settings = NULL;
+  CVY_TRY(cvy_json_read(old_json, JSON_REJECT_DUPLICATES, &old_settings));
   CVY_REQUIRE(json_is_object(old_settings), CVY_E_FORMAT, "the settings in the checkpoint are no JSON object: %.200s",
               old_json);
-  new_settings = json_loads(new_json, JSON_REJECT_DUPLICATES, &error);
+  CVY_TRY(cvy_json_read(new_json, JSON_REJECT_DUPLICATES, &new_settings));
   CVY_REQUIRE(json_is_object(new_settings), CVY_E_FORMAT, "the settings of this run are no JSON object: %.200s",
               new_json);
   if (!may_differ) may_differ = cvy_settings_may_differ;
@@ -115,15 +116,16 @@ fail:
 
 cvy_status cvy_settings_extend(const char *settings, uint64_t content, long kept, double median, char **out) {
   cvy_status status = CVY_OK;
-  json_t *const all = json_loads(settings ? settings : "{}", JSON_REJECT_DUPLICATES, NULL);
+  json_t *all = NULL;
   char *dumped = NULL;
+  CVY_TRY(cvy_json_read(settings ? settings : "{}", JSON_REJECT_DUPLICATES, &all));
   if (json_is_object(all)) {
-    (void)json_object_set_new(all, data_content, json_sprintf("%016" PRIx64, content));
+    bool set = json_object_set_new(all, data_content, json_sprintf("%016" PRIx64, content)) == 0;
     if (kept > 0) {
-      (void)json_object_set_new(all, kept_step, json_integer(kept));
-      (void)json_object_set_new(all, kept_median, json_real(median));
+      set = json_object_set_new(all, kept_step, json_integer(kept)) == 0 && set;
+      if (isfinite(median)) set = json_object_set_new(all, kept_median, json_real(median)) == 0 && set;
     }
-    dumped = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    if (set) dumped = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     CVY_REQUIRE(dumped, CVY_E_MEMORY, "no memory for the settings of the run");
   }
   *out = cvy_strdup(dumped ? dumped : settings);
@@ -134,10 +136,14 @@ fail:
   return status;
 }
 
-long cvy_settings_kept(const char *settings, double *median) {
-  json_t *const all = json_loads(settings, 0, NULL);
+cvy_status cvy_settings_kept(const char *settings, long *step, double *median) {
+  cvy_status status = CVY_OK;
+  json_t *all;
+  CVY_TRY(cvy_json_read(settings, 0, &all));
   const long kept = (long)json_integer_value(json_object_get(all, kept_step));
   if (kept > 0) *median = json_number_value(json_object_get(all, kept_median));
+  *step = kept > 0 ? kept : 0;
   json_decref(all);
-  return kept > 0 ? kept : 0;
+fail:
+  return status;
 }

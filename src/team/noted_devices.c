@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/team/noted_devices.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/json.h"
 #include "src/base/mem.h"
 
 /* "0:0/1 NAME" → "NAME". */
@@ -36,8 +36,10 @@ fail:
   return status;
 }
 
-void cvy_noted_rows(const char *checkpoint_devices, const cvy_devices *devices, int *rows) {
-  json_t *const list = json_loads(checkpoint_devices, 0, NULL);
+cvy_status cvy_noted_rows(const char *checkpoint_devices, const cvy_devices *devices, int *rows) {
+  cvy_status status = CVY_OK;
+  json_t *list;
+  CVY_TRY(cvy_json_read(checkpoint_devices, 0, &list));
   const int n = (int)json_array_size(list);
   for (int i = 0; i < devices->n; i++) {
     const char *const own = cvy_devices_label(devices, i);
@@ -49,6 +51,8 @@ void cvy_noted_rows(const char *checkpoint_devices, const cvy_devices *devices, 
       }
   }
   json_decref(list);
+fail:
+  return status;
 }
 
 /* The device has the compute units and the driver that the checkpoint notes, if it does. */
@@ -69,14 +73,17 @@ bool cvy_noted_makes(const char *checkpoint_devices) {
   return known;
 }
 
-bool cvy_noted_same(const char *checkpoint_devices, const cvy_devices *devices) {
-  json_t *const list = json_loads(checkpoint_devices, 0, NULL);
-  bool same = (int)json_array_size(list) == devices->n;
-  for (int i = 0; i < devices->n && same; i++) {
+cvy_status cvy_noted_same(const char *checkpoint_devices, const cvy_devices *devices, bool *same) {
+  cvy_status status = CVY_OK;
+  json_t *list;
+  CVY_TRY(cvy_json_read(checkpoint_devices, 0, &list));
+  *same = (int)json_array_size(list) == devices->n;
+  for (int i = 0; i < devices->n && *same; i++) {
     const json_t *const noted = json_array_get(list, (size_t)i);
     const char *const label = cvy_noted_label(noted);
-    same = label && strcmp(label, cvy_devices_label(devices, i)) == 0 && cvy_noted_same_make(noted, devices, i);
+    *same = label && strcmp(label, cvy_devices_label(devices, i)) == 0 && cvy_noted_same_make(noted, devices, i);
   }
   json_decref(list);
-  return same;
+fail:
+  return status;
 }

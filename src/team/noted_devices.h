@@ -12,10 +12,10 @@
 
 /* JSON array of objects with the devices' "label", compute "units" and "driver" (cvy_free). CVY_E_MEMORY. */
 cvy_status cvy_noted_text(const cvy_devices *devices, char **text);
-/* rows[i]: which of the noted devices device i takes its algorithms from, -1 none. */
-void cvy_noted_rows(const char *noted, const cvy_devices *devices, int *rows);
-/* The same devices in the same order, with the units and drivers that are noted. */
-bool cvy_noted_same(const char *noted, const cvy_devices *devices);
+/* rows[i]: which of the noted devices device i takes its algorithms from, -1 none. CVY_E_MEMORY. */
+cvy_status cvy_noted_rows(const char *noted, const cvy_devices *devices, int *rows);
+/* *same: the same devices in the same order, with the units and drivers that are noted. CVY_E_MEMORY. */
+cvy_status cvy_noted_same(const char *noted, const cvy_devices *devices, bool *same);
 /* Units and driver of each are noted. */
 bool cvy_noted_makes(const char *noted);
 /* JSON array entry → its label; NULL: none. Whether device i has the units and the driver that are noted. */

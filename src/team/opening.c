@@ -41,8 +41,8 @@ cvy_status cvy_opening_create(const cvy_devices *devices, const cvy_net *net, co
     o->resumed = cvy_calloc(n * (size_t)net->n_layers, sizeof *o->resumed);
     o->resumed_rows = cvy_calloc(n, sizeof *o->resumed_rows);
     CVY_REQUIRE(o->resumed && o->resumed_rows, CVY_E_MEMORY, "out of host memory");
-    cvy_noted_rows(resume->devices, devices, o->resumed_rows);
-    cvy_choices_read(resume->choices, net, devices->n, o->resumed_rows, o->resumed);
+    CVY_TRY(cvy_noted_rows(resume->devices, devices, o->resumed_rows));
+    CVY_TRY(cvy_choices_read(resume->choices, net, devices->n, o->resumed_rows, o->resumed));
   }
   if (params->tune == CVY_TUNE_QUICK) {
     o->tuned = cvy_calloc(n, sizeof *o->tuned);

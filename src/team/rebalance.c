@@ -150,10 +150,13 @@ bool cvy_rebalance_wanted(const cvy_team_params *params) {
 /* Devices without a share in the checkpoint (lost ones) are left out if the new team is smaller. */
 cvy_status cvy_rebalance_resume(cvy_team_params *params, const cvy_devices *devices, bool any_split_will_do,
                                 cvy_split_params *split, double *values) {
+  cvy_status status = CVY_OK;
   const cvy_resume_facts *const facts = params->resume;
+  bool same = true;
   if (!facts || !facts->shares || devices->n == 1 || !cvy_rebalance_wanted(params)) return CVY_OK;
   /* other devices have other speeds */
-  if (any_split_will_do && !cvy_noted_same(facts->devices, devices)) return CVY_OK;
+  if (any_split_will_do) CVY_TRY(cvy_noted_same(facts->devices, devices, &same));
+  if (!same) return CVY_OK;
   if (params->split == CVY_SPLIT_UNLIKE) params->split = facts->shares_by_speed ? CVY_SPLIT_AUTO : CVY_SPLIT_EVEN;
   if (!cvy_rebalance_wanted(params)) return CVY_OK;
   const bool fewer = facts->n_shares != devices->n;
@@ -169,7 +172,8 @@ cvy_status cvy_rebalance_resume(cvy_team_params *params, const cvy_devices *devi
   if (n != devices->n || sum != params->batch) return CVY_OK;
   split->rule = CVY_RULE_SHARES;
   split->values = values;
-  return CVY_OK;
+fail:
+  return status;
 }
 
 static cvy_status create(cvy_team *team, cvy_rebalance **out) {

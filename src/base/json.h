@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ * What Jansson leaves to its caller: telling a text that is no JSON from a lack of memory. Any thread. */
+#ifndef CVY_BASE_JSON_H
+#define CVY_BASE_JSON_H
+
+#include <errno.h>
+#include <jansson.h>
+
+#include "src/base/failure.h"
+
+/* json_loads. *out NULL with CVY_OK: the text is no JSON. CVY_E_MEMORY. */
+static inline cvy_status cvy_json_read(const char *text, size_t flags, json_t **out) {
+  cvy_status status = CVY_OK;
+  errno = 0;
+  *out = json_loads(text, flags, NULL);
+  CVY_REQUIRE(*out || errno != ENOMEM, CVY_E_MEMORY, "no memory to read JSON");
+fail:
+  return status;
+}
+
+#endif
