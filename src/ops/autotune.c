@@ -18,7 +18,7 @@ bool cvy_tune_has_pass(const cvy_conv2d_params *p, cvy_conv_pass pass) {
   return pass == CVY_CONV_FORWARD || (!p->inference && (pass != CVY_CONV_BACKWARD_DATA || !p->no_backward_data));
 }
 
-/* The caller's lists and choices do not count here. */
+/* The params without the caller's lists and choices. */
 static cvy_conv2d_params free_params(const cvy_conv2d_params *p) {
   cvy_conv2d_params out = *p;
   out.algos.n = 0;
@@ -26,7 +26,7 @@ static cvy_conv2d_params free_params(const cvy_conv2d_params *p) {
   return out;
 }
 
-/* The algorithms within reach; returns how many choices they have together. */
+/* The algorithms within CVY_TUNE_REACH; returns how many choices they have together. */
 static int list_algos(cvy_device *device, const cvy_conv2d_params *p, cvy_conv_pass pass, cvy_conv_algo_list *out) {
   double costs[CVY_CONV_ALGOS], best = 0;
   int tiles[CVY_CONV_ALGOS], n = 0;
@@ -112,7 +112,7 @@ typedef struct tuning {
   cvy_queue *queue;
   const cvy_tune_params *params;
   uint64_t deadline_ns;
-  cvy_buffer *buffers[N_BUFFERS]; /* kept from item to item, made anew where one must be larger */
+  cvy_buffer *buffers[N_BUFFERS]; /* all items use them; one is made anew when an item needs a larger one */
   cvy_tune_item *item;
   cvy_conv2d_params p; /* the item's, free */
   cvy_shape y;
@@ -123,8 +123,7 @@ static bool time_is_over(const tuning *t) {
   return cvy_stop_requested(t->params->stop) || cvy_clock_ns() >= t->deadline_ns;
 }
 
-/* The workspace is not the candidate's alone: if there is no larger one, the others go on with the one that is
- * there. */
+/* All candidates share the workspace: if a larger one cannot be made, the old one stays for the others. */
 static cvy_status need(tuning *t, int which, size_t bytes) {
   cvy_status status = CVY_OK;
   cvy_buffer *larger = NULL;
@@ -170,7 +169,7 @@ fail:
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* What the item's pass reads, for n_max samples, and room for what it writes. */
+/* Makes the inputs of the item's pass, for n_max samples, and room for its results. */
 static cvy_status prepare(tuning *t) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &t->p;
@@ -209,7 +208,7 @@ typedef struct candidate {
   double runs[RUNS_MOST], duel[CVY_TUNE_DUEL]; /* seconds for tuning.n samples */
 } candidate;
 
-/* An operation that does the item's pass so; the other passes take what they like. */
+/* An operation that does the item's pass by this choice; for other passes it has its defaults. */
 static cvy_status make_op(tuning *t, const cvy_conv_choice *choice, int n_max, cvy_conv2d **op) {
   cvy_status status = CVY_OK;
   cvy_conv2d_params p = t->p;
@@ -246,7 +245,7 @@ static cvy_status run(tuning *t, cvy_conv2d *op, int n) {
 
 /* ---- check ---- */
 
-/* Every shape, on every device. */
+/* Takes every shape on every device. */
 static const cvy_conv_choice general = {.algo = CVY_CONV_DIRECT};
 
 typedef struct result {
@@ -274,7 +273,7 @@ static result result_of(const tuning *t, int n) {
   }
 }
 
-/* Runs n samples into memory full of NaN and reads what is there then. */
+/* Runs n samples into memory full of NaN and reads the results. */
 static cvy_status run_and_read(tuning *t, cvy_conv2d *op, int n, const cvy_conv_choice *spoiled, result *out) {
   cvy_status status = CVY_OK;
   *out = result_of(t, n);
@@ -295,7 +294,7 @@ fail:
   return status;
 }
 
-/* ||a - b|| / ||b||; NaN if something is not finite. */
+/* ||a - b|| / ||b||; NaN if a value is not finite. */
 static double distance(const float *a, const float *b, size_t n) {
   double difference = 0, norm = 0;
   for (size_t i = 0; i < n; i++) {
@@ -306,7 +305,7 @@ static double distance(const float *a, const float *b, size_t n) {
   return norm > 0 ? sqrt(difference / norm) : sqrt(difference);
 }
 
-/* Statistics follow from y, which is checked by its own: they only must not be something else. */
+/* A wide bound for statistics, only against wrong kernels: they follow from y, which has a bound of its own. */
 #define STATS_BOUND 1e-3
 
 static bool is_right(const result *got, const result *want, double bound) {
@@ -370,7 +369,7 @@ fail:
   return status;
 }
 
-/* How many samples are timed, from one run of the default with all of them, and a first time for it. */
+/* Chooses how many samples are timed, from one run of the default with all of them, which gives it a first time. */
 static cvy_status choose_samples(tuning *t, candidate *standard) {
   cvy_status status = CVY_OK;
   double seconds;
@@ -386,7 +385,7 @@ fail:
   return status;
 }
 
-/* First time, after a run that does not count; also says how often a run must be repeated to be measurable. */
+/* Takes a first time after a run that does not count, and chooses how often a run is repeated to be measurable. */
 static cvy_status time_first(tuning *t, candidate *c) {
   cvy_status status = CVY_OK;
   double seconds = 0;
@@ -414,7 +413,7 @@ static void drop(candidate *list, int *n, int i) {
   --*n;
 }
 
-/* False: it cannot do it, or does it wrong, which is no failure of the tuner. */
+/* False: the candidate fails or is wrong, which is no failure of the tuner. */
 static bool try_candidate(tuning *t, candidate *c) {
   cvy_log_attempt_begin();
   const bool right = make_op(t, &c->choice, t->p.n_max, &c->op) == CVY_OK && check(t, c) && time_first(t, c) == CVY_OK;
@@ -441,7 +440,7 @@ static cvy_status race(tuning *t, candidate *list, int *n, bool *over) {
       t->item->dropped++;
     }
   }
-  for (int i = 1; i < *n; i++) { /* those that came before the best one */
+  for (int i = 1; i < *n; i++) { /* also candidates that were tried before the best one */
     if (list[i].runs[0] <= CVY_TUNE_HOPELESS * best) continue;
     drop(list, n, i--);
     t->item->dropped++;

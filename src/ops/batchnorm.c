@@ -168,7 +168,7 @@ static cvy_status check_channels(const cvy_batchnorm *op, const char *name, cons
   return cvy_check_buffer("batchnorm", name, buffer, rows * (size_t)op->params.x.pitch * sizeof(float));
 }
 
-/* y or what stands for it. */
+/* Checks y, or the affine of a deferred batchnorm. */
 static cvy_status check_output(const cvy_batchnorm *op, cvy_buffer *y, cvy_buffer *affine, int n, size_t n_groups) {
   cvy_status status = CVY_OK;
   if (!op->params.deferred) return y ? check_tensor(op, "y", y, n) : CVY_OK;
@@ -178,7 +178,7 @@ fail:
   return status;
 }
 
-/* What all calls require of n, groups and workspace. */
+/* Checks n, groups and workspace, for all calls. */
 static cvy_status check_call(const cvy_batchnorm *op, int n, int group_size, const cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(n >= 1 && n <= op->params.n_max, CVY_E_ARGUMENT, "batchnorm: %d samples, must be from 1 to %d", n,
@@ -223,8 +223,7 @@ static cvy_status apply(cvy_batchnorm *op, cvy_queue *queue, const partition *p,
                     CVY_INT(op->params.relu), CVY_INT(op->params.residual));
 }
 
-/* What bn_finish makes of statistics: their layout, the rows of a group, and the weights of the running values'
- * terms. */
+/* Arguments of bn_finish: the statistics' layout, the rows of a group, and the weights of the running values' terms. */
 typedef struct finishing {
   const partition *measured;  /* the parts that statistics are there for */
   double m, m_last;           /* values per channel of a group, and of the last one */
@@ -246,8 +245,9 @@ static cvy_status finish(cvy_batchnorm *op, cvy_queue *queue, const finishing *f
                     CVY_INT(f->accumulate), CVY_INT(op->params.deferred));
 }
 
-/* One group that is a part of the batch: its mean and variance are put where the terms of the running values go
- * otherwise; what comes back is finished like a part of one position, whose M2 is the variance. */
+/* For one group that is a device's part of the batch: writes its mean and variance where the terms of the running
+ * values go otherwise, has them combined, and finishes the result like a part of one position, whose M2 is the
+ * variance. */
 static cvy_status finish_part(cvy_batchnorm *op, cvy_queue *queue, const partition *measured, int n,
                               const cvy_batchnorm_parts *parts, cvy_buffer *stats, cvy_buffer *gamma, cvy_buffer *beta,
                               cvy_buffer *saved, cvy_buffer *affine, cvy_buffer *s, cvy_buffer *workspace) {
@@ -363,7 +363,7 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, in
               "batchnorm: dresidual must not be dx, nor dy when it is added to");
   CVY_TRY(check_channels(op, "dgamma", dgamma, 1));
   CVY_TRY(check_channels(op, "dbeta", dbeta, 1));
-  /* The first pass stores dm where it is asked for; the second one then reads it instead of dy and y. */
+  /* If dresidual is wanted, the first pass stores dm in it, and the second one reads it instead of dy and y. */
   const int mask = !relu ? MASK_NONE : deferred ? MASK_AFFINE : MASK_Y;
   const bool add = residual && accumulate_dresidual, store = residual && !add && (relu || dresidual != dy);
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(y), CVY_BUF(dy),

@@ -9,16 +9,17 @@
  * Running values (PyTorch's convention): new = (1-momentum)*old + momentum*S with S[0,c] = sum_g w_g*mean[g,c],
  *   S[1,c] = sum_g w_g*var[g,c]*m_g/(m_g-1), w_g = samples in the group / samples of the whole batch (all devices,
  *   all micro-batches).
- *   forward_training writes (or adds to) S; who owns the running values applies it (sgd.h: cvy_sgd_running).
+ *   forward_training writes (or adds to) S; the owner of the running values applies it (sgd.h: cvy_sgd_running).
  * backward, dm = dy * (y > 0 if relu else 1):  dbeta = sum_n,g dm;  dgamma = sum dm*xhat;  xhat = (x-mean)*invstd
  *   dx = gamma*invstd*(dm - mean_g(dm) - xhat*mean_g(dm*xhat));   dresidual = dm
- * Deferred: y is never made. Instead each group's affine is given, (3,pitch) floats: the mean, scale = gamma*invstd and
- *   shift = beta - rest*scale, rest what rounding took from the mean (0 with `parts` below); and who reads y reads x
- *   and computes act(fma(x - mean, scale, shift)), as conv2d's load prologue does; backward finds ReLU's mask with the
- *   same operations. Near a mean that is much larger than the deviation, x - mean is exact: no digits are lost.
+ * Deferred: y is never made. Instead forward writes each group's affine, (3,pitch) floats: the mean, scale =
+ *   gamma*invstd and shift = beta - rest*scale, rest the rounding error of the mean (0 with `parts` below). An
+ *   operation that needs y reads x and computes act(fma(x - mean, scale, shift)), as conv2d's load prologue does;
+ *   backward finds ReLU's mask with the same operations. If the mean is much larger than the deviation, x - mean is
+ *   exact: no digits are lost.
  * x, y, dx, dy, residual: (N,H,W,C), one pitch. gamma, beta, dgamma, dbeta: (pitch), zeros behind C.
- * saved: (G,2,pitch) = mean, invstd of each group, G = ceil(n/group_size): kept by the caller from forward to
- * backward. S: (2,pitch). */
+ * saved: (G,2,pitch) = mean, invstd of each group, G = ceil(n/group_size); the caller passes forward's to backward.
+ * S: (2,pitch). */
 #ifndef CVY_OPS_BATCHNORM_H
 #define CVY_OPS_BATCHNORM_H
 
@@ -34,10 +35,10 @@ typedef struct cvy_batchnorm_params {
   bool inference; /* only forward_inference is used */
 } cvy_batchnorm_params;
 
-/* Several devices have a part of the batch each, and all of them want the statistics of the whole. A call then has one
- * group, this device's n samples. When the commands are enqueued that make its part at read_bytes of `values`,
- * (2,pitch) floats, `combine` is called; it enqueues on `queue` what puts the whole batch's to write_bytes. Parts are
- * those of all devices whose n is not 0.
+/* Several devices have a part of the batch each, and all need the statistics of the whole. A call then has one group,
+ * this device's n samples. It enqueues the commands that write its part of the statistics, (2,pitch) floats, at
+ * read_bytes of `values`, and calls `combine`, which enqueues on `queue` the commands that write the whole batch's at
+ * write_bytes. Parts are those of all devices whose n is not 0.
  *   forward:  mean and biased variance of the part → of the whole batch
  *   backward: the part's terms of mean(dm) and mean(dm*xhat)*invstd over the whole batch → their sums over the parts
  * dgamma, dbeta and S stay those of the part (w = n / batch): their sums over the parts are the batch's. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Gradients as bfloat16, half the bytes, with error feedback: what rounding takes away is kept on the device and added
- * to the next gradient, so that nothing is lost, only late. Elementwise, with x = g + rest (one rounding, float):
+ * Gradients as bfloat16, half the bytes, with error feedback: the device adds the residual of the rounding to the next
+ * gradient, so that it comes late but is not lost. Elementwise, with x = g + residual (one rounding, float):
  *   packed = x rounded to bfloat16 (the upper 16 bits of a float), to nearest, ties to even; too large values become
  *     infinite, NaN stays NaN
- *   rest = x - packed, which is exact; 0 where packed is not finite
- * rest starts at zero. n_elems a multiple of 16. packed: n_elems uint16. Pending on return. */
+ *   residual = x - packed, which is exact; 0 where packed is not finite
+ * The residual (`rest`) starts at zero. n_elems a multiple of 16. packed: n_elems uint16. Pending on return. */
 #ifndef CVY_OPS_COMPRESS_H
 #define CVY_OPS_COMPRESS_H
 

@@ -13,7 +13,7 @@ struct cvy_conv2d {
   cvy_device *device;
   cvy_conv2d_params params;
   cvy_shape y;
-  const cvy_conv_algorithm *algorithm[CVY_CONV_PASSES]; /* NULL: this pass is never asked for */
+  const cvy_conv_algorithm *algorithm[CVY_CONV_PASSES]; /* NULL: this pass never runs */
   cvy_conv_choice choice[CVY_CONV_PASSES];
   void *state[CVY_CONV_PASSES];
   size_t workspace_bytes;
@@ -92,7 +92,7 @@ static bool is_allowed(const cvy_conv_algo_list *list, cvy_conv_algo algo) {
 }
 
 /* Row of the table that does the pass with this algorithm, with AUTO the one that costs least; NULL if none can. `why`:
- * why the first row that is made for such devices cannot. */
+ * the reason of the first row for such devices. */
 static const cvy_conv_algorithm *find(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
                                       cvy_conv_pass pass, cvy_conv_algo algo, const char **why) {
   const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
@@ -137,7 +137,7 @@ static bool has_tiles(cvy_device *device, const cvy_conv_algorithm *a, const int
   return false;
 }
 
-/* What is taken if nothing is asked for: shipped algorithm and tiles. */
+/* The shipped default: algorithm and tiles. */
 static const cvy_conv_algorithm *find_default(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y,
                                               cvy_conv_pass pass, cvy_conv_choice *choice) {
   const cvy_conv_algorithm *chosen = find(device, p, y, pass, CVY_CONV_AUTO, NULL);
@@ -309,7 +309,7 @@ fail:
   return status;
 }
 
-/* What all passes ask of a call. Fills the prologue's part of it. */
+/* Checks that all passes make; fills the prologue's members of the call. */
 static cvy_status check_call(const cvy_conv2d *op, cvy_conv_pass pass, const cvy_queue *queue,
                              const cvy_conv2d_prologue *prologue, cvy_conv_call *call) {
   cvy_status status = CVY_OK;

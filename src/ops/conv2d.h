@@ -4,25 +4,24 @@
  *   y[n,p,q,k] = bias[k] + sum_{r,s,c} f(x)[n, p*stride_h + r - pad_h, q*stride_w + s - pad_w, c] * w[r,s,c,k]
  *   (0 outside the image)
  *   f = load prologue: v = x; if SCALE: v = fma(v - mean[g,c], scale[g,c], shift[g,c]); if RESIDUAL: v += residual; if
- *   RELU: v = max(v,0). Padding stays 0:
- *       the prologue is applied to pixels of the image only; it is one subtraction and one fma, so that batchnorm's
- *       backward finds the same ReLU mask. g = n / group_size (the last group may be smaller).
+ *       RELU: v = max(v,0). Padding stays 0: the prologue changes pixels of the image only. It is one subtraction and
+ *       one fma, so that batchnorm's backward finds the same ReLU mask. g = n / group_size (the last group may be
+ *       smaller).
  *   P = (H + 2*pad_h - R)/stride_h + 1 (floor), Q alike.
  *   x: (N,H,W,C) pitch x_pitch · w: (R,S,C,y_pitch) · bias: (y_pitch), zeros behind K · y: (N,P,Q,K) pitch y_pitch;
  *   channels K..pitch-1 come out 0.
  * Store epilogue (optional): stats[n,0,k] = mean over the P*Q positions of y[n,:,:,k]; stats[n,1,k] = sum of squared
- * deviations from that
- *   mean (M2): (N,2,y_pitch) floats, combined later by batchnorm (Chan et al. 1979). Both-kernel families give them
- *   without E[x²]-E[x]².
+ *   deviations from that mean (M2): (N,2,y_pitch) floats, which batchnorm combines later (Chan et al. 1979). Kernels of
+ *   both families compute them without E[x²]-E[x]².
  * backward_data:    dx[n,h,w,c] (+)= sum dy[n,p,q,k] * w[r,s,c,k] over p*stride_h + r - pad_h == h, … ; gradient with
- * respect to f(x).
+ *                   respect to f(x).
  * backward_weights: dw[r,s,c,k] (+)= sum_{n,p,q} f(x)[…,c] * dy[n,p,q,k];   backward_bias: db[k] (+)= sum_{n,p,q}
- * dy[n,p,q,k].
+ *                   dy[n,p,q,k].
  *
- * How a pass is computed is decided once, at create: the algorithm (cvy_conv_algo) from `algos`, `choice`, or the
- * shipped order of preference; kernels for CPU-shaped or for SIMT devices from the device's facts. The table of
- * algorithms is in conv2d.c, what one is in conv2d_algorithm.h. DIRECT takes every shape, the others say what they can.
- * Order of every sum is fixed by shape, n and the device's number of compute units: same inputs, same bits. */
+ * Create chooses how each pass is computed: the algorithm (cvy_conv_algo) from `algos`, `choice`, or the shipped order
+ * of preference; kernels for CPU-shaped or for SIMT devices from the device's facts. conv2d.c has the table of
+ * algorithms, conv2d_algorithm.h defines one. DIRECT takes every shape, the others check theirs. Order of every sum is
+ * fixed by shape, n and the device's number of compute units: same inputs, same bits. */
 #ifndef CVY_OPS_CONV2D_H
 #define CVY_OPS_CONV2D_H
 
@@ -47,8 +46,8 @@ typedef enum cvy_conv_algo {
   CVY_CONV_ALGOS
 } cvy_conv_algo;
 
-/* One way to do one pass: an algorithm and its tile parameters (meaning and candidates: the algorithm's own, see its
- * row; 0: its default). */
+/* An algorithm for one pass and its tile parameters (meaning and candidates: see the algorithm's row; 0: its
+ * default). */
 enum { CVY_CONV_TILES = 4 };
 typedef struct cvy_conv_choice {
   cvy_conv_algo algo;
@@ -62,7 +61,7 @@ typedef struct cvy_conv_algo_list {
 } cvy_conv_algo_list;
 /* "auto" or names with commas: "winograd4,direct". CVY_E_ARGUMENT names the wrong word and the right ones. */
 cvy_status cvy_conv_algos_parse(const char *text, cvy_conv_algo_list *out);
-/* The same without a message: NULL, or what is wrong (static). */
+/* The same without a message: NULL, or the reason why not (static). */
 const char *cvy_conv_algos_read(const char *text, cvy_conv_algo_list *out);
 const char *cvy_conv_algo_name(cvy_conv_algo algo); /* "winograd4"; static */
 const char *cvy_conv_pass_name(cvy_conv_pass pass); /* "forward", "backward_data", "backward_weights" */
@@ -81,13 +80,12 @@ typedef struct cvy_conv2d_params {
   bool bias;
   int prologue;             /* CVY_CONV_* flags */
   bool stats;               /* forward writes stats */
-  bool no_backward_data;    /* first layer: dx is never asked for */
+  bool no_backward_data;    /* first layer: dx is not wanted */
   bool inference;           /* no backward at all */
   cvy_conv_algo_list algos; /* n == 0: auto; else only these (CVY_E_UNSUPPORTED if none can do a pass) */
-  /* What was found best (autotune) or was taken before (checkpoint), if it is possible and allowed; AUTO: first of
-   * algos, shipped default. */
+  /* From autotune or a checkpoint; taken if it is possible and allowed. AUTO: first of algos, shipped default. */
   cvy_conv_choice choice[CVY_CONV_PASSES];
-  /* TF32: kernels that have it use it, where the device can (math.h); the others, and all elsewhere, are float32. */
+  /* TF32: kernels that have it use it if the device can (math.h); all others compute in float32. */
   cvy_math math;
   const char *layer; /* its name, for messages of create; NULL: none */
 } cvy_conv2d_params;
@@ -97,28 +95,28 @@ typedef struct cvy_conv2d_params {
 cvy_status cvy_conv2d_output_shape(const cvy_conv2d_params *params, cvy_shape *y);
 
 typedef struct cvy_conv2d cvy_conv2d;
-/* Compiles what it will need. */
+/* Compiles the kernels of all passes. */
 cvy_status cvy_conv2d_create(cvy_device *device, const cvy_conv2d_params *params, cvy_conv2d **out);
 void cvy_conv2d_destroy(cvy_conv2d **op);
 /* Scratch that each call needs (packed weights, staging, partial sums), bytes; may be 0. Content is not kept between
  * calls. */
 size_t cvy_conv2d_workspace_bytes(const cvy_conv2d *op);
-/* Name of the kernels that do a pass, "winograd4_cpu"; "" for a pass that is never asked for. */
+/* Name of the kernels that do a pass, "winograd4_cpu"; "" for a pass that never runs. */
 const char *cvy_conv2d_algorithm_name(const cvy_conv2d *op, cvy_conv_pass pass);
-/* What does a pass; AUTO for a pass that is never asked for. Given as params.choice it gives the same bits again. */
+/* A pass's algorithm and tiles; AUTO for a pass that never runs. As params.choice it gives the same bits again. */
 cvy_conv_choice cvy_conv2d_chosen(const cvy_conv2d *op, cvy_conv_pass pass);
 /* Stated bound of a pass' error, relative L2 of the whole result against exact arithmetic on the same inputs. */
 double cvy_conv2d_error_bound(const cvy_conv2d *op, cvy_conv_pass pass);
-/* What a layer takes with auto and no choice given: the shipped default. CVY_BAD_DEFAULTS=1 in the environment makes it
- * the worst instead, for tests of the tuner. */
+/* The shipped default, which a layer takes with auto and no choice. CVY_BAD_DEFAULTS=1 in the environment makes it the
+ * worst instead, for tests of the tuner. */
 cvy_status cvy_conv2d_default(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass,
                               cvy_conv_choice *out);
 /* Expected time of a pass by this algorithm, relative to direct's, and how many tiles it has, the default among them;
- * 0: it cannot do it. Nothing is compiled or tried. */
+ * 0: it cannot do it. Compiles and tries nothing. */
 double cvy_conv2d_expected(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass, cvy_conv_algo algo,
                            int *n_tiles);
-/* Every choice of params.algos that can do this pass of this shape on this device, best guess first: what a tuner
- * tries. `out` has room for `room`; returns how many there are. May take seconds: libraries are tried. */
+/* Every choice of params.algos that can do this pass of this shape on this device, best guess first: the tuner's
+ * candidates. `out` has room for `room`; returns how many there are. May take seconds, since it tries libraries. */
 int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass, cvy_conv_choice *out,
                           int room);
 double cvy_conv2d_flops(const cvy_conv2d_params *params, int n); /* multiply-adds * 2 of one pass, direct count */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Inside of conv2d: what an algorithm is to conv2d.c. Not for other folders. */
+ * Inside of conv2d: the interface between conv2d.c and an algorithm. Not for other folders. */
 #ifndef CVY_OPS_CONV2D_ALGORITHM_H
 #define CVY_OPS_CONV2D_ALGORITHM_H
 
@@ -26,20 +26,20 @@ typedef struct cvy_conv_algorithm {
   double
       error_bound; /* relative L2 of a result, on adversarial inputs too (large means, cancelling channels, outliers) */
   double tf32_error_bound; /* the same with CVY_MATH_TF32; 0: its products are float32 all the same */
-  /* Tile parameters: values the tuner tries beside the default, which is all zeros; what each number is stands beside
-   * them. */
+  /* Tile parameters: values the tuner tries beside the default, which is all zeros; each list says what its numbers
+   * are. */
   const int (*tiles)[CVY_CONV_TILES];
   int n_tiles;
   bool (*tile_fits)(cvy_device *device, const int *tile); /* one of them: local memory, work-group; NULL: all do */
-  /* Can the device and the shape be done? `why` (may be NULL) gets a short reason if not: "only 3x3 filters". */
+  /* True if it can do the shape on the device. `why` (may be NULL) gets a short reason if not: "only 3x3 filters". */
   bool (*can)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
               const char **why);
   /* Expected time relative to direct's kernels of the same kind: the shipped default is the least (the first of
-   * equals). NULL: 1. Only asked where `can`. */
+   * equals). NULL: 1. Called only if `can`. */
   double (*cost)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass);
-  /* Does it come out right on this device? NULL: yes. For what rests on a library: tries it, which may take seconds,
-   * and keeps the answer with the device. Asked last, for what would be taken or is listed as a candidate; `why` as in
-   * `can`. */
+  /* True if its results are right on this device; NULL: always. An algorithm that calls a library tries it, which may
+   * take seconds, and stores the answer with the device. Called last, for an algorithm that would be taken or listed as
+   * a candidate; `why` as in `can`. */
   bool (*works)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why);
   /* Compiles; *workspace_bytes is enough for every n <= n_max. `tile`: one of `tiles` or the default, or

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Words for algorithms, passes and choices: what users write, what logs and checkpoints keep. */
+ * Words for algorithms, passes and choices, for users, logs and checkpoints. */
 #include <stdio.h>
 #include <string.h>
 

@@ -33,7 +33,7 @@ static double columns_work(const cvy_conv2d_params *p, const cvy_shape *y) {
          (1.0 + (double)SUM_COST / p->k);
 }
 
-/* Where it is less work than the gather. A filter that fits once is a matrix product already. */
+/* True if it is less work than the gather. A filter that fits once is a matrix product already. */
 static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why) {
   (void)device;
@@ -119,7 +119,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   columns_state *const st = state;
   const cvy_conv2d_params *const p = &st->params;
   const int taps = p->r * p->s;
-  int images = st->images; /* fewer where there would not be a few tasks for every compute unit */
+  int images = st->images; /* fewer if every compute unit would not get a few tasks */
   while (images > 1 && (int64_t)cvy_ceil_div(call->n, images) * st->blocks < 4 * (int64_t)st->compute_units)
     images = (images + 1) / 2;
   const int64_t packs = (int64_t)st->blocks * cvy_ceil_div(taps * st->block_c, 32);

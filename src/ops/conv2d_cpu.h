@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Inside of conv2d: what the CPU-shaped algorithms share. Their kernels run work-groups of one work-item, as many as
+ * Inside of conv2d: shared by the CPU-shaped algorithms. Their kernels run work-groups of one work-item, as many as
  * keep all cores busy; each has a slice of the workspace and walks over its range of tasks. Not for other folders. */
 #ifndef CVY_OPS_CONV2D_CPU_H
 #define CVY_OPS_CONV2D_CPU_H
@@ -21,13 +21,14 @@ static inline cvy_grid cvy_conv_groups_of_one(int64_t groups) {
   return (cvy_grid){.global = {(size_t)groups, 1, 1}, .local = {1, 1, 1}};
 }
 
-/* Most work-groups, with a slice each: several per core even out a busy one, many cores even it out by themselves. */
+/* The most work-groups, each with a slice: with few cores several per core, so that one core that other programs use
+ * does not delay the end. */
 static inline int cvy_conv_most_groups(int compute_units) {
   return compute_units * (compute_units <= 8 ? 4 : compute_units <= 32 ? 2 : 1);
 }
 
 /* [conv2d_direct_cpu.c] backward_weights' last step. The workspace begins with `parts` partial results of part_floats
- * each: dw, then db of `pitch` floats. Adds them up in order into dw and db (unless NULL), on top of what is there if
+ * each: dw, then db of `pitch` floats. Adds them up in order into dw and db (unless NULL), to their old values if
  * call->accumulate. `kernel` is the caller's, for one layer. Pending on return. */
 cvy_status cvy_conv_sum_parts_create(cvy_device *device, cvy_kernel **kernel);
 cvy_status cvy_conv_sum_parts(cvy_kernel *kernel, cvy_queue *queue, const cvy_conv_call *call, int parts,

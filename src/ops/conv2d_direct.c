@@ -121,7 +121,7 @@ static cvy_status plan_parts(simt_state *st, const cvy_device_facts *facts, size
   const int depth = p->r * p->s * p->x.c, positions = p->n_max * st->y.h * st->y.w;
   const int tiles = cvy_ceil_div(depth, st->tile.m) * cvy_ceil_div(st->y.pitch, st->tile.n);
   st->part_floats = depth * st->y.pitch;
-  int64_t parts = 2 * cvy_gemm_slots(facts, st->tile) / tiles; /* the device is filled twice, no more */
+  int64_t parts = 2 * cvy_gemm_slots(facts, st->tile) / tiles; /* enough to fill the device twice */
   const int64_t most_by_depth = cvy_ceil_div(positions, PART_DEPTH),
                 most_by_memory = PART_FLOATS_MAX / st->part_floats + 1;
   if (parts < 1) parts = 1;

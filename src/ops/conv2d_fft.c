@@ -4,11 +4,11 @@
  *   forward           Y(n,k)  = sum over c of X(n,c) conj(W(c,k))
  *   backward_data     DX(n,c) = sum over k of DY(n,k) W(c,k)
  *   backward_weights  DW(c,k) = sum over n of X(n,c) conj(DY(n,k))
- * Each is out(i,j) = sum over l of a(i,l) b(l,j) at every frequency. Transforms are circular: the planes have so many
- * rows that what wraps around meets zeros only. Padding beyond r-1 sees nothing: with pad = min(pad_h, r-1), outputs
- * p - (pad_h - pad) from 0 to H + 2 pad - r are the others, and H + pad rows are enough (R, where that is more),
- * columns alike. Then y's output p lies in row p - pad of its plane, dx's row h in row h + pad, dw's tap r in row r -
- * pad.
+ * Each is out(i,j) = sum over l of a(i,l) b(l,j) at every frequency. Transforms are circular: the planes have enough
+ * rows that values which wrap around meet zeros only. Outputs whose whole filter lies in the padding, which needs
+ * padding beyond r-1, do not depend on the image: with pad = min(pad_h, r-1), outputs p - (pad_h - pad) from 0 to
+ * H + 2 pad - r are the others, and H + pad rows are enough (or R, if that is more), columns alike. Then y's output p
+ * lies in row p - pad of its plane, dx's row h in row h + pad, dw's tap r in row r - pad.
  *
  * Workspace: real planes, the spectra of a, b and out, clFFT's scratch. i, j and l are cut into parts so that all of it
  * stays within tile[0] MiB (64 by default), or is one plane of each. Counts of planes are rounded up so that few plans
@@ -25,7 +25,7 @@ typedef struct fft_state {
   cvy_conv2d_params params;
   cvy_shape y;
   cvy_conv_pass pass;
-  int rows, width, pad_h, pad_w;            /* of a plane; padding that sees something */
+  int rows, width, pad_h, pad_w;            /* of a plane; padding of outputs that depend on the image */
   int n_i, n_j, n_l, of_i, of_j, of_l;      /* sizes of the sum (n_max samples), and of their parts */
   size_t b_at, out_at, temp_at, spectra_at; /* bytes in the workspace: real planes, a at spectra_at, b, out, scratch */
   cvy_kernel *load_a, *load_b, *multiply, *store;
@@ -77,8 +77,8 @@ static bool works(cvy_device *device, const cvy_conv2d_params *p, const cvy_shap
 
 /* CPUs: measured on PoCL against direct_cpu, 64 samples of LeNet's 5x5 layer take 5 to 9 times as long, 16 of 28x28x64
  * by 7x7 3 to 9 times: clFFT's kernels are shaped for GPUs. Elsewhere an estimate: operations relative to the direct
- * count, at a quarter of its rate, for these are bound by memory; never the default on an estimate, the tuner finds
- * where it wins. */
+ * count, at a quarter of its rate, since memory bounds them; above 1, so that it never makes this algorithm the
+ * default. The tuner finds where it wins. */
 static double cost(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
   (void)pass;
   if (cvy_device_get_info(device)->kind == CVY_DEVICE_CPU) return 6.0;
@@ -121,7 +121,7 @@ static size_t spectrum_bytes(const fft_state *st, int planes) {
   return cvy_round_up((size_t)planes * cvy_fft_spectrum(st->rows, st->width) * 2 * sizeof(float), CVY_SLICE_ALIGN);
 }
 
-/* Bytes but for the scratch, and where what lies. */
+/* Lays out the workspace; returns its bytes without the scratch. */
 static size_t lay_out(fft_state *st) {
   st->spectra_at = real_bytes(st, most_planes(st));
   st->b_at = st->spectra_at + spectrum_bytes(st, round_planes(st->of_i * st->of_l));
@@ -194,7 +194,7 @@ fail:
 
 /* ---- one call ---- */
 
-/* Parts of the workspace, and what the spectra of a and b were made of last. */
+/* Parts of the workspace, and the ranges from which the spectra of a and b were made last. */
 typedef struct buffers {
   cvy_buffer *real, *a, *b, *out, *temp;
 } buffers;
@@ -204,7 +204,7 @@ typedef struct range {
 
 static range part_of(int size, int part, int begin) { return (range){begin, cvy_conv_smaller(part, size - begin)}; }
 
-/* real → spectrum, or back, of `planes` planes and of zeros up to what the plan has. */
+/* real → spectrum, or back, of `planes` planes, filled up with zeros to the plan's count. */
 static cvy_status transform(fft_state *st, cvy_queue *queue, const buffers *b, int planes, cvy_buffer *spectrum,
                             bool forward) {
   cvy_status status = CVY_OK;
@@ -222,7 +222,7 @@ fail:
   return status;
 }
 
-/* Planes (image, channel) of x after its prologue, or of what of dy sees the image. */
+/* Loads planes (image, channel): of x after its prologue, or of the outputs of dy that depend on the image. */
 static cvy_status load_image(fft_state *st, cvy_queue *queue, cvy_kernel *kernel, const cvy_conv_call *call,
                              const buffers *b, bool is_x, range images, range channels) {
   const cvy_conv2d_params *const p = &st->params;
@@ -363,7 +363,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   if (end > st->temp_at) CVY_TRY(cvy_buffer_slice(ws, st->temp_at, end - st->temp_at, &b.temp));
   CVY_TRY(run_parts(st, queue, call, &b));
   CVY_TRY(cvy_conv_rest_run(&st->rest, queue, call, &st->y));
-fail: /* the driver keeps what its queue still uses */
+fail: /* the driver retains buffers that its queue still uses */
   cvy_buffer_destroy(&b.real);
   cvy_buffer_destroy(&b.a);
   cvy_buffer_destroy(&b.b);

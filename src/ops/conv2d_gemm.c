@@ -4,7 +4,7 @@
  *   backward_data     columns (m,e) = dy (m,k) * w^T (k,e); then each pixel gathers its columns
  *   backward_weights  dw (e,k) (+)= columns^T (e,m) * dy (m,k)
  * k runs over the pitch of y, whose padding is zero in w and dy. Filters of one pixel, and filters as large as the
- * image (linear layers), have their columns in x itself; a load prologue makes them be copied all the same.
+ * image (linear layers), have their columns in x itself, unless a load prologue changes them on the way.
  *
  * Workspace: columns of a chunk of samples, then CLBlast's copies of the three matrices with whole tiles. A chunk's
  * largest matrix has at most tile[0] MiB (64 by default), or is one sample's: at most three times that, and the tiles'
@@ -57,8 +57,8 @@ static bool works(cvy_device *device, const cvy_conv2d_params *p, const cvy_shap
 }
 
 /* CPUs: measured on PoCL against direct_cpu, 13 to 38 times as long: CLBlast's kernels are shaped for GPUs. Elsewhere
- * an estimate: a tuned SGEMM is not faster than an implicit one and the columns cost a pass over R*S times the input;
- * never the default, the tuner finds where it wins. */
+ * an estimate: a tuned SGEMM is not faster than an implicit one, and the columns cost a pass over R*S times the input.
+ * Never the default; the tuner finds where this algorithm wins. */
 static double cost(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
   (void)pass;
   if (cvy_device_get_info(device)->kind == CVY_DEVICE_CPU) return 20.0;
@@ -223,7 +223,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   }
   CVY_TRY(cvy_conv_rest_run(&st->rest, queue, call, &st->y));
 fail:
-  cvy_buffer_destroy(&temp); /* the driver keeps what its queue still uses */
+  cvy_buffer_destroy(&temp); /* the driver retains buffers that its queue still uses */
   return status;
 }
 

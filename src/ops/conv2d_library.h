@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Inside of conv2d: what the contract wants beside the products of a library (gemm, fft): statistics of y, and the
- * bias' gradient. Not for other folders. */
+ * Inside of conv2d: results that a library's products (gemm, fft) do not give: statistics of y, and the bias'
+ * gradient. Not for other folders. */
 #ifndef CVY_OPS_CONV2D_LIBRARY_H
 #define CVY_OPS_CONV2D_LIBRARY_H
 
@@ -12,7 +12,7 @@ typedef struct cvy_conv_rest {
   cvy_reduce *reduce; /* backward_weights, else NULL */
 } cvy_conv_rest;
 
-/* Zeros and CVY_OK for a pass that has no rest. On failure what was made is destroyed by cvy_conv_rest_destroy. */
+/* Zeros and CVY_OK for a pass without such results. On failure call cvy_conv_rest_destroy, too. */
 cvy_status cvy_conv_rest_create(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass,
                                 cvy_conv_rest *rest);
 void cvy_conv_rest_destroy(cvy_conv_rest *rest);

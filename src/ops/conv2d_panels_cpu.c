@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Strips of cl/conv2d_panels_cpu.cl: direct's forward and backward_data where there are channels enough. */
+ * Strips of cl/conv2d_panels_cpu.cl: direct's forward and backward_data for inputs with enough channels. */
 #include "src/ops/conv2d_strip_cpu.h"
 
 enum {
@@ -36,8 +36,8 @@ static int64_t panel_floats(const cvy_conv_gather *g, const cvy_conv_strip *s) {
   return tiles * TILE * g->taps_h * g->taps_w * cvy_ceil_div(g->in.c, 16) * 16;
 }
 
-/* Multiply-adds of a strip's tiles per image, in units of a channel of input and a block of output, and what else takes
- * as long: weights come to the second-level cache once per strip. */
+/* Multiply-adds of a strip's tiles per image, in units of a channel of input and a block of output, with the time for
+ * other work: weights come to the second-level cache once per strip. */
 static double strip_work(const cvy_conv_gather *g, const cvy_conv_strip *s, int row0, int col0) {
   const int rows = cvy_conv_smaller(s->rows, g->grid_h - row0), cols = cvy_conv_smaller(s->cols, g->grid_w - col0),
             total = s->images * rows * cols;
@@ -72,7 +72,7 @@ static bool strip_fits(const cvy_conv_gather *g, const cvy_conv_strip *s) {
   return panel_floats(g, s) <= PANEL_FLOATS && (int64_t)s->images * s->rows * s->cols <= STRIP_POSITIONS;
 }
 
-/* As many positions of so many images as fit, but a tile's worth. */
+/* As many positions of so many images as fit, at least a tile's worth. */
 static cvy_conv_strip strip_of(const cvy_conv_gather *g, int images) {
   cvy_conv_strip s = {.images = images, .rows = g->grid_h, .cols = g->grid_w};
   while (s.rows > 1 && !strip_fits(g, &s)) s.rows--;

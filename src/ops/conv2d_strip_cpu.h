@@ -2,7 +2,7 @@
  * Inside of conv2d: how the CPU-shaped kernels of direct convolution cut a call into strips and tasks
  * (cl/conv2d_strip_cpu.clh), and forward and backward_data as a gather convolution over them, in the workspace:
  *   packed weights | statistics of strips | a slice per work-group
- * Algorithms say what a strip is and what lies in a slice; not for other folders. */
+ * Each algorithm defines its strips and slices. Not for other folders. */
 #ifndef CVY_OPS_CONV2D_STRIP_CPU_H
 #define CVY_OPS_CONV2D_STRIP_CPU_H
 
@@ -19,7 +19,7 @@ typedef struct cvy_conv_strip {
   int images, rows, cols;
 } cvy_conv_strip;
 
-/* What an algorithm's state begins with. */
+/* The first member of an algorithm's state. */
 typedef struct cvy_conv_strips {
   cvy_conv2d_params params; /* strides widened (cvy_conv_widen_strides) in backward_data */
   cvy_shape y;
@@ -33,7 +33,7 @@ typedef struct cvy_conv_strips {
   cvy_kernel *main, *pack, *merge;
 } cvy_conv_strips;
 
-/* Fills in what follows from the layer and the device. */
+/* Sets the members that follow from the layer and the device. */
 void cvy_conv_strips_begin(cvy_conv_strips *st, cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y,
                            cvy_conv_pass pass);
 
@@ -53,8 +53,8 @@ void cvy_conv_strips_clear(cvy_conv_strips *st);
 int cvy_conv_strips_per_image(const cvy_conv_gather *g, const cvy_conv_strip *s);
 int64_t cvy_conv_strips_count(const cvy_conv_gather *g, const cvy_conv_strip *s, int n);
 
-/* The strip for n samples: smaller ones than st->strip where there would not be a few tasks for every compute unit.
- * Statistics keep the parts of an image: cut_images is false for them. */
+/* The strip for n samples: smaller than st->strip if every compute unit would not get a few tasks. cut_images is false
+ * with statistics, whose parts of an image must not change. */
 cvy_conv_strip cvy_conv_strips_for(const cvy_conv_strips *st, int n, int tasks_per_strip, bool cut_images);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Launches of cl/conv2d_winograd_cpu.cl: how a call is cut into blocks of tiles, and where things lie in the workspace:
+ * Launches of cl/conv2d_winograd_cpu.cl: cuts a call into blocks of tiles and lays out the workspace:
  *   transformed weights | statistics of the parts of each image | a slice per work-group */
 #include "src/ops/conv2d_cpu.h"
 
@@ -48,8 +48,7 @@ static int padded_rows(int n) {
 
 static int tiles_of(int length, int tile_out) { return cvy_ceil_div(length, tile_out); }
 
-/* Tiles per block for n samples: fewer where there would not be a block for every compute unit. Does not fall when n
- * grows. */
+/* Tiles per block for n samples: fewer if every compute unit would not get a block. Does not fall when n grows. */
 static int plan_block(const winograd_state *st, int n) {
   const int64_t share = ((int64_t)n * st->tiles_per_image + st->compute_units - 1) / st->compute_units;
   if (share >= st->block_tiles) return st->block_tiles;
@@ -107,7 +106,7 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
 
   const int block_tiles = plan_block(st, p->n_max);
   const int64_t slice = slice_floats_of(st, block_tiles), weights = weight_floats_of(st);
-  /* More groups than cores, so that a core that is taken away for a while does not hold up the rest. */
+  /* More groups than cores, so that a core that other programs use does not delay the end. */
   st->max_groups = st->compute_units * (slice > SLICE_FLOATS_SMALL || st->compute_units > 32 ? 1 : 4);
   int64_t stats = 0;
   if (forward && p->stats) {

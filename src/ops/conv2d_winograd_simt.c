@@ -24,7 +24,7 @@ enum {
 
 typedef struct winograd_state {
   cvy_conv_pass pass;
-  cvy_shape in, out; /* what is read and written; backward_weights: x and dy */
+  cvy_shape in, out; /* of the input and the output; backward_weights: of x and dy */
   int channels, filters, w_pitch, pad_h, pad_w, prologue;
   bool stats;
   int m, matrices;                   /* m*m outputs per tile; (m+2)^2 */
@@ -90,7 +90,7 @@ static void destroy(void *state) {
   cvy_free(st);
 }
 
-/* Samples per chunk, parts, and where things lie. */
+/* Sets samples per chunk, parts, and the places in the workspace. */
 static cvy_status plan(winograd_state *st, const cvy_device_facts *facts, const int *tile, int n_max,
                        size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
@@ -271,9 +271,9 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
 }
 
 /* F(4x4)'s products stay float32 with CVY_MATH_TF32: its transforms would make 3e-3 of their rounding (by simulation),
- * more than is stated. Tiles are those of the products. The bounds are stated with room, not measured: transforms
- * multiply rounding errors by the sums of rows of Bt, G and At. What tests hold the results to, element by element, is
- * in tests/conv_case.c. */
+ * more than the stated bound. Tiles are those of the products. The bounds are stated with room, not measured:
+ * transforms multiply rounding errors by the sums of rows of Bt, G and At. tests/conv_case.c has the bounds by which
+ * tests check each element. */
 const cvy_conv_algorithm cvy_conv_winograd2_simt = {.name = "winograd2_simt",
                                                     .algo = CVY_CONV_WINOGRAD2,
                                                     .error_bound = 1e-5,

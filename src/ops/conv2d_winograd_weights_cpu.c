@@ -33,8 +33,8 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
   return !reason;
 }
 
-/* Measured against direct_cpu with 16 to 512 channels: time per tile, times what tiles at the border and blocks of 16
- * input channels compute in vain, and for transforming dw back the time of `back` tiles. */
+/* Measured against direct_cpu with 16 to 512 channels: time per tile, times the work wasted in tiles at the border and
+ * in blocks of 16 input channels, and the time of `back` tiles to transform dw back. */
 static double cost_of(const cvy_conv2d_params *p, const cvy_shape *y, int tile_side, double cost, double back) {
   const double tiles = (double)cvy_ceil_div(y->h, tile_side) * cvy_ceil_div(y->w, tile_side);
   const double covered = tiles * tile_side * tile_side / ((double)y->h * y->w);

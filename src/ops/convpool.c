@@ -26,7 +26,7 @@ struct cvy_convpool {
   cvy_shape y;
   bool winograd;
   int max_groups;
-  cvy_kernel *forward, *gradient, *finish, *data; /* those that are asked for */
+  cvy_kernel *forward, *gradient, *finish, *data; /* NULL for passes that never run */
   cvy_kernel *weights, *weights_turned;           /* winograd */
   int weight_floats, turned_floats;               /* transformed weights of forward and of data */
   int forward_slice, gradient_slice;              /* floats; data has forward's */
@@ -91,7 +91,7 @@ static void plan_winograd(cvy_convpool *op) {
   op->gradient_slice = op->own_at + POINTS * (rows * p->y_pitch + GAP) + p->y_pitch;
 }
 
-/* Sizes for n_max; what is smaller needs no more. */
+/* Sizes for n_max; smaller batches need no more. */
 static cvy_status plan(cvy_convpool *op) {
   cvy_status status = CVY_OK;
   if (op->winograd) plan_winograd(op);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Convolution, ReLU and 2x2 average pool as one operation, for CPU-shaped devices: what lies between them is never
+ * Convolution, ReLU and 2x2 average pool as one operation, for CPU-shaped devices: the values between them are never
  * stored.
  *
  *   a[n,h,w,k] = bias[k] + sum_{r,s,c} x[n, h + r - pad_h, w + s - pad_w, c] * w[r,s,c,k]   (0 outside the image)
@@ -8,12 +8,12 @@
  *   and never computed.
  *   x: (N,H,W,C) pitch x.pitch · w: (R,S,C,y_pitch) · bias: (y_pitch), zeros behind K · y, dy: (N,P,Q,K) pitch y_pitch;
  *   channels K..pitch-1 come out 0.
- * mask: (N,P,Q,y_pitch) bytes that a training forward writes and the backward passes read: bit 2*i + j says that
+ * mask: (N,P,Q,y_pitch) bytes that a training forward writes and the backward passes read: bit 2*i + j is set if
  *   a[n,2p+i,2q+j,k] > 0. The gradient passes there, as through eltwise's ReLU.
  * backward_weights, backward_data: gradients of w and bias, and of x, as in conv2d.h.
  *
- * Two ways, by shape: `direct` where the input has few channels and wants no gradient (the first layer of a network),
- * Winograd F(2x2,5x5) for 5x5 filters elsewhere: a tile is a pooling window. Relative L2 error of a result against
+ * Two algorithms, by shape: `direct` if the input has few channels and needs no gradient (the first layer of a
+ * network), else Winograd F(2x2,5x5) for 5x5 filters: a tile is a pooling window. Relative L2 error of a result against
  * exact arithmetic: 1e-5. Order of every sum is fixed by shape, n and the device's number of compute units: same
  * inputs, same bits. */
 #ifndef CVY_OPS_CONVPOOL_H
@@ -27,14 +27,14 @@ typedef struct cvy_convpool_params {
   int k, y_pitch;         /* filters and their pitch (y, w, bias, dy): a multiple of 16 */
   int r, s, pad_h, pad_w; /* stride 1 */
   bool bias;
-  bool no_backward_data; /* first layer: dx is never asked for */
+  bool no_backward_data; /* first layer: dx is not wanted */
   bool inference;        /* no backward at all, no mask */
 } cvy_convpool_params;
 
-/* Is it taken on this device, by a network whose convolutions may take `algos`? On CPU-shaped devices with auto: forced
- * algorithms are conv2d's. CVY_BAD_DEFAULTS=1 (conv2d.h) keeps the three operations apart. */
+/* True if networks whose convolutions may take `algos` use it on this device: CPU-shaped ones with auto; given
+ * algorithms are conv2d's. False with CVY_BAD_DEFAULTS=1 (conv2d.h). */
 bool cvy_convpool_wanted(cvy_device *device, const cvy_conv_algo_list *algos);
-/* Is the shape one that is done, and done faster in one than in three operations? Pure. */
+/* True for shapes that it can do, and faster than three operations can. Pure. */
 bool cvy_convpool_fits(const cvy_convpool_params *params);
 /* {P,Q,K,y_pitch}; of shapes that fit. */
 cvy_shape cvy_convpool_output_shape(const cvy_convpool_params *params);

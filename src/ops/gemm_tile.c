@@ -30,7 +30,7 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 cvy_gemm_tile cvy_gemm_tile_choose(const cvy_device_facts *facts, int64_t rows, int64_t columns, int64_t batches,
                                    bool split) {
-  cvy_gemm_tile best = tile_at(CVY_GEMM_TILES - 1); /* the smallest: what is left where nothing fits */
+  cvy_gemm_tile best = tile_at(CVY_GEMM_TILES - 1); /* the smallest, also if none fits */
   double least = 0;
   for (int i = 0; i < CVY_GEMM_TILES; i++) {
     const cvy_gemm_tile t = tile_at(i);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Tiles of the matrix product on SIMT devices (cl/gemm_core.clh): which there are, which fit a device, which suit a
+ * Tiles of the matrix product on SIMT devices (cl/gemm_core.clh): the list, those that fit a device, and the best for a
  * shape. */
 #ifndef CVY_OPS_GEMM_TILE_H
 #define CVY_OPS_GEMM_TILE_H
@@ -12,13 +12,13 @@ typedef struct cvy_gemm_tile {
   int m, n, k;
 } cvy_gemm_tile;
 
-/* What a tuner tries: {m, n, k, 0}, largest first; the default is cvy_gemm_tile_choose's. Every row has its own rows in
- * tests/data/kernel_variants.txt. */
+/* The tuner's candidates: {m, n, k, 0}, largest first; the default is cvy_gemm_tile_choose's. Every row has its own
+ * rows in tests/data/kernel_variants.txt. */
 enum { CVY_GEMM_TILES = 3 };
 extern const int cvy_gemm_tiles[CVY_GEMM_TILES][CVY_CONV_TILES];
 
 static inline int cvy_gemm_items(cvy_gemm_tile t) { return t.m / 8 * (t.n / 8); }
-/* Local memory and work-group size are the device's. */
+/* True if the device has the local memory and the work-group size. */
 bool cvy_gemm_tile_fits(const cvy_device_facts *facts, cvy_gemm_tile tile);
 /* Work-groups that a device holds at once: 512 work-items per compute unit, which the kernels' registers and local
  * memory allow everywhere (tools/kernel-check). */

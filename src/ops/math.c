@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Trying a device's matrix unit: each tile of the core once, through the kernel of Winograd's products, which is the
+ * Tries a device's matrix unit: each tile of the core once, through the kernel of Winograd's products, which is the
  * core and nothing else. */
 #include "src/ops/math.h"
 
@@ -70,7 +70,7 @@ static int define_of(const cvy_device_facts *facts) {
   return (facts->matrix_unit == CVY_MATRIX_NVIDIA ? 1 : 3) + facts->emulates_matrix;
 }
 
-/* NULL: the unit works, else why not. */
+/* NULL if the unit works, else the reason why not. */
 static const char *try_device(cvy_device *device) {
   cvy_status status = CVY_OK;
   const cvy_device_facts *const facts = cvy_device_get_facts(device);

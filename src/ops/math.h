@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Which arithmetic the products on a device use: TF32 on NVIDIA's matrix units where it is asked for, float32 on AMD's
- * wherever they are. A unit (cl/gemm_core.clh, MATH) is tried with numbers that it represents exactly before anything
- * rests on it: what is wrong, or does not compile, is not used. */
+ * The arithmetic of the products on a device: TF32 on NVIDIA's matrix units if the user wants it, float32 on AMD's
+ * always. Before any product uses a unit (cl/gemm_core.clh, MATH) it is tried with numbers that it represents exactly:
+ * a unit that is wrong, or whose kernel does not compile, is not used. */
 #ifndef CVY_OPS_MATH_H
 #define CVY_OPS_MATH_H
 
@@ -12,9 +12,9 @@
  * large mean meets a filter that cancels it, it is larger in the same measure as with float32. */
 #define CVY_TF32_ERROR_BOUND 2e-3
 
-/* What is used where `wanted` is asked for: that, or CVY_MATH_FP32 with one warning per opened device that says why.
- * The first call that asks for what the device's matrix unit has (TF32 NVIDIA's, float32 AMD's) compiles and runs small
- * products on its compute queue, the answer stays with the device. */
+/* The arithmetic that the device uses if `wanted` is: that, or CVY_MATH_FP32 with one warning per opened device, with
+ * the reason. The first call for the arithmetic of the device's matrix unit (TF32 NVIDIA's, float32 AMD's) compiles and
+ * runs small products on its compute queue, and stores the answer with the device. */
 cvy_math cvy_math_resolve(cvy_device *device, cvy_math wanted);
 /* Value of -D MATH for kernels on the core; 0: leave it out. `math` is one that cvy_math_resolve gave. */
 int cvy_math_define(const cvy_device *device, cvy_math math);

@@ -86,7 +86,7 @@ void cvy_pool2d_destroy(cvy_pool2d **op) {
 
 static size_t bytes_of(const cvy_shape *shape, int n) { return (size_t)n * cvy_shape_elems(shape) * sizeof(float); }
 
-/* The arguments that all kernels have behind their buffers; `count` is what the first one counts. */
+/* The arguments that all kernels have behind their buffers; the first one is `count`. */
 enum { N_GEOMETRY = 13, MAX_ARGS = 32 };
 static void add_geometry(const cvy_pool2d *op, size_t count, cvy_arg *args) {
   const cvy_pool2d_params *const p = &op->params;

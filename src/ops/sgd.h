@@ -4,7 +4,7 @@
  *   d = g + weight_decay*w;   momentum != 0:  v = momentum*v + d (v starts at 0),  d = nesterov ? d + momentum*v : v;
  *     w -= lr*d
  * Each multiply-add is one fma: d = fma(weight_decay,w,g); v = fma(momentum,v,d); d = fma(momentum,v,d); w =
- * fma(-lr,d,w); so that the host's update (train/exchange.c, the same formulas with fmaf) gives the same bits. Where a
+ * fma(-lr,d,w); so that the host's update (team/ledger.c, the same formulas with fmaf) gives the same bits. Where a
  * factor is zero the line is skipped.
  * Running values of batch normalisation:  r = fma(momentum, S, (1-momentum)*r)   with 1-momentum computed in float on
  * the host.

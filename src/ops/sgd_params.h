@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What an update by stochastic gradient descent goes by, on a device (sgd.h) or on the host (team/ledger.h). */
+ * Parameters of an update by stochastic gradient descent, on a device (sgd.h) or on the host (team/ledger.h). */
 #ifndef CVY_OPS_SGD_PARAMS_H
 #define CVY_OPS_SGD_PARAMS_H
 

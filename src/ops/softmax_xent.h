@@ -15,13 +15,13 @@
 #include "src/cl/launch.h"
 #include "src/ops/shape.h"
 
-/* loss_rest: what rounding took from loss_sum. The same in cl/softmax_xent.cl. */
+/* loss_rest: the rounding error of loss_sum. The same struct is in cl/softmax_xent.cl. */
 typedef struct cvy_xent_result {
   float loss_sum, loss_rest;
   int32_t correct;
 } cvy_xent_result;
 
-/* The sum of the losses to a double's digits: however many samples there are, each counts with all of its own. */
+/* The sum of the losses to a double's digits: each sample's loss counts with all its digits, however many there are. */
 static inline double cvy_xent_loss(const cvy_xent_result *result) {
   return isfinite(result->loss_sum) ? (double)result->loss_sum + (double)result->loss_rest : (double)result->loss_sum;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What the host side of the memory-bound operations shares: checks of buffers, and the geometry of cl/vector.clh. */
+ * Shared by the host side of the memory-bound operations: checks of buffers, and the geometry of cl/vector.clh. */
 #ifndef CVY_OPS_STREAM_H
 #define CVY_OPS_STREAM_H
 

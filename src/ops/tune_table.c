@@ -46,7 +46,7 @@ fail:
   return status;
 }
 
-/* What a driver says, on one line. */
+/* A driver's text, on one line. */
 static void add_line(cvy_text *text, const char *key, const char *value) {
   char clean[512];
   size_t n = 0;
@@ -133,7 +133,7 @@ static int compare_places(const void *x, const void *y) {
   return order ? order : (a > b) - (a < b);
 }
 
-/* Entries are in order. Where one of the same key is (*same), or would be. */
+/* The place of an entry of the same key (*same) or, if there is none, its place in the order. */
 static int place_of(const cvy_tune_table *table, const cvy_tune_entry *entry, bool *same) {
   int low = 0, high = table->n;
   *same = false;
@@ -236,7 +236,7 @@ fail:
   return status;
 }
 
-/* Checks the file's text and puts its entries into `table`; *wrong: why it is not taken. */
+/* Checks the file's text and puts its entries into `table`; *wrong: the reason if it is refused. */
 static cvy_status read_file(cvy_tune_table *table, char *data, size_t size, const char **wrong) {
   cvy_status status = CVY_OK;
   const size_t head = strlen(table->head), version = sizeof version_line - 1, end = sizeof end_word - 1 + 17;

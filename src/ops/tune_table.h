@@ -13,7 +13,7 @@
  * whole microseconds: median times of the choice and of the shipped default for N samples.
  * A file that is short, damaged, of another version, device or other kernels counts as not there, and the table says
  * why; the next save replaces it. Writers work aside and rename: readers see an old or a new file, never a
- * half. Saving keeps what the file has and the table has not; of two who save at once one may lose its news.
+ * half. Saving adds the table's entries to the file's; of two processes that save at once one may lose its entries.
  * CVY_NO_TUNE=1: no file is read or written (for tests). */
 #ifndef CVY_OPS_TUNE_TABLE_H
 #define CVY_OPS_TUNE_TABLE_H
@@ -40,9 +40,9 @@ typedef struct cvy_tune_table {
   size_t capacity;
 } cvy_tune_table;
 
-/* Everything that decides about a pass' speed but the samples: "28x28x64/64 64/64 3x3 1x1 1x1 b1 s1 p0": input, filters
- * with pitches, filter, stride, padding, bias, statistics, prologue flags. What the pass does not use is 0.
- * " tf32" behind it: with that arithmetic. */
+/* Everything that a pass's speed depends on except the samples: "28x28x64/64 64/64 3x3 1x1 1x1 b1 s1 p0": input,
+ * filters with pitches, filter, stride, padding, bias, statistics, prologue flags; 0 if the pass does not use it. "
+ * tf32" behind it: with that arithmetic. */
 const char *cvy_tune_shape_text(const cvy_conv2d_params *params, cvy_conv_pass pass, char out[CVY_TUNE_SHAPE_BYTES]);
 
 /* An empty table for an opened device. CVY_E_MEMORY, CVY_E_IO (the kernels' sources cannot be read). */
@@ -52,8 +52,8 @@ cvy_status cvy_tune_table_create(const char *head, const char *path, cvy_tune_ta
 void cvy_tune_table_destroy(cvy_tune_table **table);
 
 /* Reads the file's entries into the table; those that it has already stay. Without a good file nothing is loaded
- * (table->loaded, and table->wrong if there is a bad one). Says nothing of a bad file: whoever knows what is done
- * instead says both at once. CVY_E_MEMORY, with the table as it was. */
+ * (table->loaded, and table->wrong if there is a bad one). Does not log a bad file: the caller, which knows what it
+ * does instead, logs both at once. CVY_E_MEMORY, with the table unchanged. */
 cvy_status cvy_tune_table_load(cvy_tune_table *table);
 /* CVY_E_IO with the reason said. Without a path nothing happens. */
 cvy_status cvy_tune_table_save(const cvy_tune_table *table);
