@@ -5,8 +5,8 @@
  *                       1979), var = M2/m, invstd = 1/sqrt(var + eps); terms w*mean and w*var*m/(m-1) of the running
  *                       values
  *   bn_inference        mean and invstd from the running values
- * Both also give, where y is never made (deferred), the affine: mean, scale = gamma*invstd and shift = beta - rest*scale,
- * with which its readers compute fma(x - mean, scale, shift); rest: what rounding took from the mean.
+ * If y is never made (deferred), both also write the affine: mean, scale = gamma*invstd and shift = beta - rest*scale,
+ * with which y's readers compute fma(x - mean, scale, shift); rest: the rounding error of the mean.
  *   bn_apply            y = act((x - mean)*invstd*gamma + beta [+ residual])
  *   bn_backward_sums    a part's sum dm and sum dm*(x - mean), dm = dy masked by y > 0, y read or computed; may
  *                       store dm
@@ -53,7 +53,7 @@ static inline part_range range_of(const uint group, const uint j, const uint blo
   return (part_range){begin, max(begin, min(min(begin + block, first + group_rows), rows))};
 }
 
-/* Keeps the channels below `channels` of vector c, zeroes the padding. */
+/* Zeroes the padding of vector c: channels from `channels` on. */
 static inline floatv live(const floatv v, const uint c, const uint channels) {
 #if VEC == 16
   return convert_int16((uint16)(c * 16) + (uint16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)) <
@@ -69,8 +69,8 @@ static inline floatv live(const floatv v, const uint c, const uint channels) {
 
 static inline floatv activate(const floatv v, const int relu) { return relu ? cvy_relu(v) : v; }
 
-/* Where the gradient passes the ReLU: everywhere, where y > 0, or where the y that was never made is: what its
- * readers make of d = x - mean (conv2d's load prologue). */
+/* Where the gradient passes the ReLU: everywhere, where y > 0, or, if y was never made, where its readers' value of y is
+ * above 0, computed from d = x - mean as by conv2d's load prologue. */
 #define MASK_NONE 0
 #define MASK_Y 1
 #define MASK_AFFINE 2
@@ -359,7 +359,7 @@ CVY_KERNEL bn_backward_apply(global const floatv *restrict x, global const float
 #endif
 
 /* inv_rows, weight (of the mean) and weight_var: of a whole group, and *_last of the last one. to0/to1: S if there is
- * one group, else terms; group 0 is added to what is there if `accumulate`. */
+ * one group, else terms; group 0 is added to the old values if `accumulate`. */
 CVY_KERNEL bn_finish(global const floatv *partial, global const floatv *restrict gamma,
                      global const floatv *restrict beta, global floatv *restrict saved, global floatv *restrict affine,
                      global floatv *to, const uint vecs, const uint channels, const uint rows, const uint group_rows,
@@ -455,7 +455,7 @@ CVY_KERNEL bn_sum_groups(global const floatv *restrict terms, global floatv *out
   }
 }
 
-/* `deferred`: gives the affine instead of mean and invstd. */
+/* `deferred`: writes the affine instead of mean and invstd. */
 CVY_KERNEL bn_inference(global const floatv *restrict running, global const floatv *restrict gamma,
                         global const floatv *restrict beta, global floatv *restrict saved,
                         global floatv *restrict affine, const uint vecs, const uint channels, const float eps,

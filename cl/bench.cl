@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What a device can do at most, for `convoy bench` (tools/bench_peak.c):
+ * The highest rates of a device, for `convoy bench` (tools/bench_peak.c):
  *   bench_fma     `rounds` times CHAINS independent v = v*b + c per work-item: 2*CHAINS*WIDTH*rounds operations each
  *   bench_read    sums of x, one vector per work-item: each work-group adds up `chunk` vectors, its work-items in turns
  *   bench_write   y = value; bench_copy  y = x
@@ -9,7 +9,7 @@
  *   CHAINS   sums that do not wait for each other: enough to hide the unit's latency, few enough to stay in registers
  * n: vectors of VEC floats (vector.clh). Geometry: work-groups of 1 (CPU) or LOCAL work-items; any number for bench_fma,
  * n / chunk rounded up for bench_read, CVY_FOR_EACH_VECTOR's for bench_write and bench_copy. out, of bench_fma and bench_read: a value of WIDTH and VEC floats
- * per work-item, so that nothing is optimised away. */
+ * per work-item, so that the compiler removes nothing. */
 #include "vector.clh"
 
 #ifndef WIDTH

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Gradients for a slow link (ops/compress.h): x = g + rest is sent as bfloat16, and what rounding took away is the rest of
- * the next time:
- *   packed = the upper half of x's bits, rounded to nearest, ties to even;  rest = x - packed, exact (0 if packed is not
- *   finite). A NaN stays one.
+ * Gradients for a slow link (ops/compress.h): x = g + residual is sent as bfloat16, and the rounding error is the residual
+ * of the next step (`rest`):
+ *   packed = the upper half of x's bits, rounded to nearest, ties to even;  residual = x - packed, exact (0 if packed is
+ *   not finite). A NaN stays one.
  *
  * n: vectors of VEC floats. Geometry: vector.clh. */
 #include "vector.clh"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Convolution of few channels, ReLU and 2x2 average pool in one (src/ops/convpool.h), on CPU-shaped devices: for the first
- * layer of a network, where there is little to multiply and the pool's input would be most of the memory traffic.
+ * layer of a network, which multiplies little, and where the pool's input would be most of the memory traffic.
  *
  * Geometry: one work-item per work-group, which walks over a contiguous range of tasks with a slice of the workspace of
  * its own. A task is a row of windows. Its input, zero-padded and with dense channels, is copied to the slice: taps_h + 1
@@ -193,7 +193,7 @@ convpool_direct_gradient(global const float *restrict x, global const float *res
   }
 }
 
-/* What `parts` groups have in their slices → dw, db. Group: a range of vectors of dw, the sums behind them. */
+/* Adds up the slices of `parts` groups → dw, db. Group: a range of vectors of dw, the sums behind them. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_direct_finish(global const float *restrict workspace,
                                                                global float *restrict dw, global float *restrict db,
                                                                int taps, int pitch, int parts, int own_at,

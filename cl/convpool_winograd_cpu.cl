@@ -15,8 +15,8 @@
  *   own    weights: dU, POINTS x (C rounded up to 4 rows of y_pitch), and the sums of the windows' gradients (y_pitch)
  * Points are GAP floats further apart than that, so that they do not meet in one set of a cache. Transformed weights are
  * first in the workspace: POINTS x (C rows of y_pitch), or turned POINTS x (K rows of x_pitch).
- * Register tiles: 4 or 8 rows x up to 4 vectors. Rows of v and m behind the block's last tile are multiplied too, with
- * whatever lies there, and not used. */
+ * Register tiles: 4 or 8 rows x up to 4 vectors. Rows of v and m behind the block's last tile are multiplied, too; they
+ * hold old values, and their products are not used. */
 #define TILE_OUT 2
 #define TAPS 5
 #include "convpool.clh"
@@ -69,7 +69,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void convpool_winograd_weights_turned(global 
 
 /* ---- tiles ---- */
 
-/* Where a tile lies: image, row and column of its window. */
+/* A tile's place: image, row and column of its window. */
 typedef struct {
   int image, row, col;
 } tile_place;
@@ -79,7 +79,7 @@ static tile_place place_of(int tile, int pooled_h, int pooled_w) {
   return at;
 }
 
-/* Windows' gradients of one tile to a row of m, and added to sums (0: not wanted). */
+/* Writes the windows' gradients of one tile to a row of m, and adds them to `sums` (may be 0). */
 static void load_gradient(global float *m, global const float *dy, global const uchar *mask, int pitch,
                           global float *sums) {
   const int point_floats = TILES * pitch + GAP;

@@ -2,8 +2,8 @@
  * Softmax of rows and its gradient (ops/softmax.h):
  *   forward:  y[c] = exp(x[c] - max x) / sum exp(x - max x)
  *   backward: dx[c] = y[c] * (dy[c] - sum_j dy[j]*y[j])
- * Subtracting the maximum keeps exp in [0,1] and the sum in [1,C]. A NaN reaches every element of its row through the
- * sum.
+ * With the maximum subtracted, exp lies in [0,1] and the sum in [1,C]. A NaN reaches every element of its row through
+ * the sum.
  *
  * x, y, dx, dy: (rows, pitch), c columns in use, the others of the output get 0. In place allowed: a row is read whole
  * before its part is written. Geometry: row.clh. CPU work-groups take every CVY_GROUPS-th row. */

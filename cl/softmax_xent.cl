@@ -2,8 +2,8 @@
  * Softmax cross-entropy with loss and hits (ops/softmax_xent.h):
  *   softmax_xent_rows:    each[n] = {log(sum_c exp(x[c] - m)) + (m - x[label]), hit}, m = max x
  *                         dx[c] = (exp(x[c] - m)/sum - [c == label]) * scale, if with_dx
- *   softmax_xent_finish:  result = sum of each[n], added to what is there if `accumulate`; sums in a fixed order, of which
- *                         loss_rest keeps what each addition rounds away: both together are a double's worth of digits
+ *   softmax_xent_finish:  result = sum of each[n], added to the old one if `accumulate`; sums in a fixed order. loss_rest
+ *                         sums the rounding errors of loss_sum's additions: the two together have a double's digits
  * hit is 1 if label is the first largest: every column in front of the label is smaller and none behind it is larger;
  * comparisons with NaN are false, so such a row is no hit.
  *
@@ -13,7 +13,7 @@
 
 typedef struct xent_result { float loss_sum, loss_rest; int correct; } xent_result;
 
-/* a + b, and what rounding it takes away (Knuth, TAOCP 4.2.2, theorem B). */
+/* a + b and its rounding error (Knuth, TAOCP 4.2.2, theorem B). */
 static inline xent_result added(const xent_result a, const xent_result b) {
   const float sum = a.loss_sum + b.loss_sum, b_taken = sum - a.loss_sum;
   const float lost = (a.loss_sum - (sum - b_taken)) + (b.loss_sum - b_taken);
@@ -67,7 +67,7 @@ CVY_KERNEL softmax_xent_rows(global const float *x, global const int *restrict l
   const int columns = r < n ? c : 0, label = r < n ? labels[r] : 0;
   const size_t at = (size_t)r * pitch;
   const float x_label = r < n ? x[at + label] : 0.0f;
-  barrier(CLK_GLOBAL_MEM_FENCE);   /* dx may be x: all have read the label's logit before one of them writes there */
+  barrier(CLK_GLOBAL_MEM_FENCE);   /* dx may be x: all work-items read the label's logit before one overwrites it */
   float largest = -INFINITY, sum = 0.0f, misses = 0.0f;
   for (int j = lane; j < columns; j += LANES) {
     const float v = x[at + j];
