@@ -59,8 +59,9 @@ void cvy_ledger_read(cvy_ledger *ledger, long finished);
 /* ---- updates ---- */
 
 /* reduce → update for floats [offset, offset + size) of the flat vector: g = parts[0] + parts[1] + … (in this order),
- * then SGD (ops/sgd.h: same formulas, same roundings as the device's) from generation to generation + 1. parts[i]
- * points to the piece's first float; n_parts >= 1. Elementwise: pool and cuts do not change a bit. */
+ * then SGD (ops/sgd.h: same formulas, same roundings as the device's) from generation to generation + 1. parts[i] is
+ * the gradient of the i-th device with samples, from the piece's first float; n_parts >= 1. Elementwise: pool and cuts
+ * do not change a bit. */
 void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
                        const float *const *parts, int n_parts);
 /* The same from parts of bfloat16 (ops/compress.h), each widened to float before it is added. */
