@@ -131,8 +131,7 @@ void cvy_ledger_read(cvy_ledger *s, long finished) {
 /* ---- updates ---- */
 
 /* g = parts[0] + parts[1] + …, in this order; each part is one device's gradient. Four parts at a time: g, which stays
- * in the first-level cache, is then read and written a quarter as often, and four streams keep memory busier than one.
- * */
+ * in the first-level cache, is then read and written a quarter as often, and four streams keep memory busy. */
 CVY_CLONES static void sum_parts(float *restrict g, const float *const *parts, int n_parts, size_t at, size_t n) {
   int p = 0;
   if (n_parts >= 4) {
