@@ -21,6 +21,7 @@
  *   VEC [1]       4: channels and pitch of the input are multiples of 4 (with PASS 1 also the pitch of w)
  *   VEC_OUT [1]   4: the pitch of the output channels (of w, y, dy, or of dx) is a multiple of 4 */
 #include "common.clh"
+#include "conv2d_args.clh"
 #include "fastdiv.clh"
 #if !defined(VEC) || VEC == 1
 #define FRAGMENT_K 4 /* of TF32: what single floats need of registers beside it leaves too few for 8 */
@@ -89,11 +90,6 @@ typedef float out_vec;
 
 #define NOWHERE (-0x40000000) /* a row outside of every image; so is the sum of two */
 
-/* The input of a gather. */
-typedef struct {
-  int in_h, in_w, in_pitch;
-} gather_shape;
-
 /* VEC values of pixel (row, col) of an image on their way from memory to a tile: read before a step is multiplied, put
  * through the load prologue behind it, so that nobody waits for memory in between. */
 typedef struct {
@@ -107,7 +103,7 @@ typedef struct {
 } pixel;
 
 /* image_at: the image's first float; affine_at: its group's. */
-static pixel read_pixel(gather_shape g, global const float *x, global const float *residual, int image_at,
+static pixel read_pixel(cvy_shape in, global const float *x, global const float *residual, int image_at,
                         int affine_at, int row, int col, int c) {
   pixel p;
   p.x = (in_vec)(0.0f);
@@ -117,8 +113,8 @@ static pixel read_pixel(gather_shape g, global const float *x, global const floa
 #if PROLOGUE
   p.affine_at = -1;
 #endif
-  if (row >= 0 && row < g.in_h && col >= 0 && col < g.in_w) {
-    const int at = image_at + (row * g.in_w + col) * g.in_pitch + c;
+  if (row >= 0 && row < in.h && col >= 0 && col < in.w) {
+    const int at = image_at + (row * in.w + col) * in.pitch + c;
     p.x = LOAD_IN(x + at);
 #if PROLOGUE == 2
     p.residual = LOAD_IN(residual + at);
@@ -193,22 +189,13 @@ static gemm_run bias_of(global const float *p, int n, int pitch) {
 
 /* `stats` (may be null): mean, sum of squared deviations, and what rounding took from the mean, of the rows of each strip
  * that belong to one image, at ((strip + image) * 3 + {0, 1, 2}) * out_pitch + o. Strip and image grow together, so that each pair has its own place. */
-GEMM_KERNEL conv2d_simt_forward(
-    global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
-    global const float *restrict w, global const float *restrict bias,
-    global float *restrict out, global float *restrict stats, int positions, int n_depth, int in_h, int in_w, int in_c,
-    int in_pitch, int taps_w, int step_h, int step_w, int first_h, int first_w, int grid_h, int grid_w, int out_h,
-    int out_w, int out_pitch, int row0, int row_step, int col0, int col_step, int filter_s, int w_c, int w_pitch,
-    int tap_r, int tap_r_step, int tap_s, int tap_s_step, uint grid_mul, uint grid_shift, uint row_mul, uint row_shift,
-    uint c_mul, uint c_shift, uint taps_mul, uint taps_shift, uint group_mul, uint group_shift, int flags, int has_bias,
-    int accumulate, int has_stats) {
+GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const float *restrict affine,
+                                global const float *restrict residual, global const float *restrict w,
+                                global const float *restrict bias, global float *restrict out,
+                                global float *restrict stats, const cvy_conv_gather g, const cvy_conv_simt_call call) {
   local float tiles[TILES_FLOATS] __attribute__((aligned(16)));
-  const divider by_grid = {grid_mul, grid_shift}, by_row = {row_mul, row_shift}, by_c = {c_mul, c_shift},
-                by_taps = {taps_mul, taps_shift};
-  const divider by_group = {group_mul, group_shift};
-  const gather_shape g = {in_h, in_w, in_pitch};
   const int item = get_local_id(0);
-  const int tiles_n = (out_pitch + TILE_N - 1) / TILE_N;
+  const int tiles_n = (g.out.pitch + TILE_N - 1) / TILE_N;
   const int m0 = (int)(get_group_id(0) / tiles_n) * TILE_M, n0 = (int)(get_group_id(0) % tiles_n) * TILE_N;
 
   /* The row whose input this item reads: image, and the pixel under tap (0,0). A row that is not there lies outside of
@@ -216,43 +203,45 @@ GEMM_KERNEL conv2d_simt_forward(
   int image_at, affine_at, row_at, col_at;
   {
     const int m = m0 + DOWN_I(item, TILE_M);
-    const int image = fast_div(m, by_grid), rest = m - image * (grid_h * grid_w), i = fast_div(rest, by_row),
-              j = rest - i * grid_w;
-    image_at = image * in_h * in_w * in_pitch;
-    affine_at = fast_div(image, by_group) * 3 * in_pitch;
-    row_at = m < positions ? i * step_h + first_h : NOWHERE;
-    col_at = j * step_w + first_w;
+    const int image = fast_div(m, call.by_grid), rest = m - image * (g.grid_h * g.grid_w), i = fast_div(rest, call.by_row),
+              j = rest - i * g.grid_w;
+    image_at = image * g.in.h * g.in.w * g.in.pitch;
+    affine_at = fast_div(image, call.by_group) * 3 * g.in.pitch;
+    row_at = m < call.positions ? i * g.step_h + g.first_h : NOWHERE;
+    col_at = j * g.step_w + g.first_w;
   }
   float4 acc[16];
 #pragma unroll
   for (int i = 0; i < 16; i++) acc[i] = (float4)(0.0f);
 
   int stage = GEMM_STEP;
-  for (int e0 = -TILE_K; e0 < n_depth; e0 += TILE_K) {
+  for (int e0 = -TILE_K; e0 < call.n_depth; e0 += TILE_K) {
     /* read step e0 + TILE_K, multiply step e0 */
     pixel a_next[A_LOADS];
     b_vec b_next[B_LOADS];
     stage = GEMM_STEP - stage;
 #pragma unroll
     for (int l = 0; l < A_LOADS; l++) {
-      const int e = e0 + TILE_K + DOWN_K(item + l * ITEMS, TILE_M), tap = fast_div(e, by_c), a = fast_div(tap, by_taps);
-      a_next[l] = read_pixel(g, x, residual, image_at, affine_at, e < n_depth ? row_at + a : NOWHERE,
-                             col_at + tap - a * taps_w, e - tap * in_c);
+      const int e = e0 + TILE_K + DOWN_K(item + l * ITEMS, TILE_M), tap = fast_div(e, call.by_c),
+                a = fast_div(tap, call.by_taps);
+      a_next[l] = read_pixel(g.in, x, residual, image_at, affine_at, e < call.n_depth ? row_at + a : NOWHERE,
+                             col_at + tap - a * g.taps_w, e - tap * g.in.c);
     }
 #pragma unroll
     for (int l = 0; l < B_LOADS; l++) {
       const int q = item + l * ITEMS;
 #if TURNED
-      const int depth = e0 + TILE_K + DOWN_K(q, TILE_N), tap = fast_div(depth, by_c), ta = fast_div(tap, by_taps);
-      const int tap_at = ((tap_r + ta * tap_r_step) * filter_s + tap_s + (tap - ta * taps_w) * tap_s_step) * w_c;
+      const int depth = e0 + TILE_K + DOWN_K(q, TILE_N), tap = fast_div(depth, call.by_c), ta = fast_div(tap, call.by_taps);
+      const int r = g.tap_r + ta * g.tap_r_step, s = g.tap_s + (tap - ta * g.taps_w) * g.tap_s_step;
       const int o = n0 + DOWN_I(q, TILE_N);
-      b_next[l] = depth < n_depth && o < w_c && HAS_PIECE(q, TILE_N, VEC)
-                      ? LOAD_IN(w + (tap_at + o) * w_pitch + depth - tap * in_c)
+      b_next[l] = depth < call.n_depth && o < call.w_c && HAS_PIECE(q, TILE_N, VEC)
+                      ? LOAD_IN(w + ((r * call.filter_s + s) * call.w_c + o) * call.w_pitch + depth - tap * g.in.c)
                       : (in_vec)(0.0f);
 #else
       const int row = e0 + TILE_K + ACROSS_K(q, TILE_N, VEC_OUT), o = n0 + ACROSS_I(q, TILE_N, VEC_OUT);
-      b_next[l] = row < n_depth && o < w_pitch && HAS_PIECE(q, TILE_N, VEC_OUT) ? LOAD_OUT(w + row * w_pitch + o)
-                                                                             : (out_vec)(0.0f);
+      b_next[l] = row < call.n_depth && o < call.w_pitch && HAS_PIECE(q, TILE_N, VEC_OUT)
+                      ? LOAD_OUT(w + (row * call.w_pitch + o)) /* by pointer + int + int: two registers too many on sm_90 */
+                      : (out_vec)(0.0f);
 #endif
     }
     if (e0 >= 0) gemm_multiply(tiles + stage, item, acc);
@@ -260,7 +249,8 @@ GEMM_KERNEL conv2d_simt_forward(
 #pragma unroll
     for (int l = 0; l < A_LOADS; l++) {
       const int q = item + l * ITEMS;
-      STORE_DOWN(a_tile, GEMM_PITCH_M, DOWN_K(q, TILE_M), DOWN_I(q, TILE_M), finish_pixel(a_next[l], affine, in_pitch, flags));
+      STORE_DOWN(a_tile, GEMM_PITCH_M, DOWN_K(q, TILE_M), DOWN_I(q, TILE_M),
+                 finish_pixel(a_next[l], affine, g.in.pitch, call.flags));
     }
 #pragma unroll
     for (int l = 0; l < B_LOADS; l++) {
@@ -276,22 +266,22 @@ GEMM_KERNEL conv2d_simt_forward(
   }
 
 #if PASS == 0
-  if (has_bias) {
+  if (call.has_bias) {
 #if MATH >= 3
 #pragma unroll
     for (int i = 0; i < 8; i++) { /* so are blocks' results */
-      const gemm_run b = bias_of(bias, n0 + gemm_column(item, i), out_pitch);
+      const gemm_run b = bias_of(bias, n0 + gemm_column(item, i), g.out.pitch);
       acc[i] += b, acc[8 + i] += b;
     }
 #elif MATH
 #pragma unroll
     for (int i = 0; i < 8; i++) { /* fragments i and 8 + i are in the same columns */
-      const gemm_run b = bias_of(bias, n0 + gemm_column(item, 2 * i), out_pitch);
+      const gemm_run b = bias_of(bias, n0 + gemm_column(item, 2 * i), g.out.pitch);
       acc[i] += (float4)(b, b), acc[8 + i] += (float4)(b, b);
     }
 #else
-    const gemm_run b0 = bias_of(bias, n0 + gemm_column(item, 0), out_pitch),
-                   b1 = bias_of(bias, n0 + gemm_column(item, 1), out_pitch);
+    const gemm_run b0 = bias_of(bias, n0 + gemm_column(item, 0), g.out.pitch),
+                   b1 = bias_of(bias, n0 + gemm_column(item, 1), g.out.pitch);
 #pragma unroll
     for (int i = 0; i < 8; i++) acc[2 * i] += b0, acc[2 * i + 1] += b1;
 #endif
@@ -300,22 +290,22 @@ GEMM_KERNEL conv2d_simt_forward(
   /* Strip by strip through local memory: whole rows are stored side by side, and an item per column makes statistics. */
 #pragma unroll
   for (int s = 0; s < TILE_M / STRIP; s++) {
-    const int at = m0 + s * STRIP, rows = min(STRIP, positions - at);
+    const int at = m0 + s * STRIP, rows = min(STRIP, call.positions - at);
     gemm_store_strip(tiles, item, s, acc);
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int q = item; q < rows * (TILE_N / 4); q += ITEMS) {
-      const int m = at + q / (TILE_N / 4), image = fast_div(m, by_grid), rest = m - image * (grid_h * grid_w),
-                i = fast_div(rest, by_row), j = rest - i * grid_w;
-      store_row(out + ((image * out_h + row0 + i * row_step) * out_w + col0 + j * col_step) * out_pitch,
-                n0 + q % (TILE_N / 4) * 4, out_pitch,
-                *(local const float4 *)(tiles + q / (TILE_N / 4) * GEMM_PITCH_N + q % (TILE_N / 4) * 4), accumulate);
+      const int m = at + q / (TILE_N / 4), image = fast_div(m, call.by_grid), rest = m - image * (g.grid_h * g.grid_w),
+                i = fast_div(rest, call.by_row), j = rest - i * g.grid_w;
+      store_row(out + ((image * g.out.h + g.row0 + i * g.row_step) * g.out.w + g.col0 + j * g.col_step) * g.out.pitch,
+                n0 + q % (TILE_N / 4) * 4, g.out.pitch,
+                *(local const float4 *)(tiles + q / (TILE_N / 4) * GEMM_PITCH_N + q % (TILE_N / 4) * 4), call.accumulate);
     }
 #if PASS == 0
     const int o = n0 + item;
-    if (has_stats && item < TILE_N && o < out_pitch) {
+    if (call.has_stats && item < TILE_N && o < g.out.pitch) {
       for (int i = 0, end; i < rows; i = end) {
-        const int image = fast_div(at + i, by_grid);
-        end = min(rows, (image + 1) * (grid_h * grid_w) - at);
+        const int image = fast_div(at + i, call.by_grid);
+        end = min(rows, (image + 1) * (g.grid_h * g.grid_w) - at);
         float sum = 0.0f, m2 = 0.0f, rest = 0.0f;
         for (int j = i; j < end; j++) sum += tiles[j * GEMM_PITCH_N + item];
         const float mean = sum / (float)(end - i);
@@ -324,8 +314,8 @@ GEMM_KERNEL conv2d_simt_forward(
           m2 += d * d, rest += d;
         }
         rest /= (float)(end - i);
-        global float *const to = stats + (at / STRIP + image) * 3 * out_pitch + o;
-        to[0] = mean, to[out_pitch] = fmax(m2 - rest * rest * (float)(end - i), 0.0f), to[2 * out_pitch] = rest;
+        global float *const to = stats + (at / STRIP + image) * 3 * g.out.pitch + o;
+        to[0] = mean, to[g.out.pitch] = fmax(m2 - rest * rest * (float)(end - i), 0.0f), to[2 * g.out.pitch] = rest;
       }
     }
 #endif
@@ -345,27 +335,20 @@ GEMM_KERNEL conv2d_simt_forward(
 #endif
 
 /* Positions of a part: part*part_positions … (a multiple of TILE_K). Parts go to dw + part*part_floats. */
-GEMM_KERNEL conv2d_simt_backward_weights(
-    global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
-    global const float *restrict dy, global float *restrict dw, int positions,
-    int n_depth, int in_h, int in_w, int in_c, int in_pitch, int taps_w, int step_h, int step_w, int first_h,
-    int first_w, int grid_h, int grid_w, int out_pitch, int part_positions, int part_floats, uint grid_mul,
-    uint grid_shift, uint row_mul, uint row_shift, uint c_mul, uint c_shift, uint taps_mul, uint taps_shift,
-    uint group_mul, uint group_shift, int flags, int accumulate) {
+GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global const float *restrict affine,
+                                         global const float *restrict residual, global const float *restrict dy,
+                                         global float *restrict dw, const cvy_conv_gather g,
+                                         const cvy_conv_simt_call call) {
   local float tiles[2 * GEMM_STEP] __attribute__((aligned(16)));
-  const divider by_grid = {grid_mul, grid_shift}, by_row = {row_mul, row_shift}, by_c = {c_mul, c_shift},
-                by_taps = {taps_mul, taps_shift};
-  const divider by_group = {group_mul, group_shift};
-  const gather_shape g = {in_h, in_w, in_pitch};
   const int item = get_local_id(0);
-  const int tiles_n = (out_pitch + TILE_N - 1) / TILE_N, tiles_m = (n_depth + TILE_M - 1) / TILE_M;
+  const int tiles_n = (g.out.pitch + TILE_N - 1) / TILE_N, tiles_m = (call.n_depth + TILE_M - 1) / TILE_M;
   const int group = get_group_id(0), part = group / (tiles_n * tiles_m);
   const int e0 = group / tiles_n % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
-  const int begin = part * part_positions, end = min(positions, begin + part_positions);
+  const int begin = part * call.part_positions, end = min(call.positions, begin + call.part_positions);
 
   /* The tap that this item reads: all its pieces are in the same lane. */
-  const int e = e0 + ACROSS_I(item, TILE_M, VEC), tap = fast_div(e, by_c), a = fast_div(tap, by_taps);
-  const int c = e - tap * in_c, row_at = e < n_depth ? first_h + a : NOWHERE, col_at = first_w + tap - a * taps_w;
+  const int e = e0 + ACROSS_I(item, TILE_M, VEC), tap = fast_div(e, call.by_c), a = fast_div(tap, call.by_taps);
+  const int c = e - tap * g.in.c, row_at = e < call.n_depth ? g.first_h + a : NOWHERE, col_at = g.first_w + tap - a * g.taps_w;
   float4 acc[16];
 #pragma unroll
   for (int i = 0; i < 16; i++) acc[i] = (float4)(0.0f);
@@ -378,17 +361,18 @@ GEMM_KERNEL conv2d_simt_backward_weights(
 #pragma unroll
     for (int l = 0; l < WA_LOADS; l++) {
       const int m = p0 + TILE_K + ACROSS_K(item + l * ITEMS, TILE_M, VEC);
-      const int image = fast_div(m, by_grid), rest = m - image * (grid_h * grid_w), i = fast_div(rest, by_row),
-                j = rest - i * grid_w;
-      a_next[l] = read_pixel(g, x, residual, image * in_h * in_w * in_pitch, fast_div(image, by_group) * 3 * in_pitch,
-                             (m < end ? i * step_h : NOWHERE) + row_at, j * step_w + col_at, c);
+      const int image = fast_div(m, call.by_grid), rest = m - image * (g.grid_h * g.grid_w), i = fast_div(rest, call.by_row),
+                j = rest - i * g.grid_w;
+      a_next[l] = read_pixel(g.in, x, residual, image * g.in.h * g.in.w * g.in.pitch,
+                             fast_div(image, call.by_group) * 3 * g.in.pitch,
+                             (m < end ? i * g.step_h : NOWHERE) + row_at, j * g.step_w + col_at, c);
     }
 #pragma unroll
     for (int l = 0; l < WB_LOADS; l++) {
       const int q = item + l * ITEMS, m = p0 + TILE_K + ACROSS_K(q, TILE_N, VEC_OUT),
                 k = n0 + ACROSS_I(q, TILE_N, VEC_OUT);
-      b_next[l] = m < end && k < out_pitch && HAS_PIECE(q, TILE_N, VEC_OUT)
-                      ? LOAD_OUT(dy + m * out_pitch + k)
+      b_next[l] = m < end && k < g.out.pitch && HAS_PIECE(q, TILE_N, VEC_OUT)
+                      ? LOAD_OUT(dy + m * g.out.pitch + k)
                       : (out_vec)(0.0f);
     }
     if (p0 >= begin) gemm_multiply(tiles + stage, item, acc);
@@ -397,7 +381,7 @@ GEMM_KERNEL conv2d_simt_backward_weights(
     for (int l = 0; l < WA_LOADS; l++) {
       const int q = item + l * ITEMS;
       STORE_ACROSS_IN(a_tile, GEMM_PITCH_M, ACROSS_K(q, TILE_M, VEC), ACROSS_I(q, TILE_M, VEC),
-                      finish_pixel(a_next[l], affine, in_pitch, flags));
+                      finish_pixel(a_next[l], affine, g.in.pitch, call.flags));
     }
 #pragma unroll
     for (int l = 0; l < WB_LOADS; l++) {
@@ -410,9 +394,9 @@ GEMM_KERNEL conv2d_simt_backward_weights(
 #pragma unroll
   for (int i = 0; i < GEMM_RUNS; i++) {
     const int row = e0 + gemm_row(item, i);
-    if (row < n_depth)
-      store_run(dw + part * part_floats + row * out_pitch, n0 + gemm_column(item, i), out_pitch, gemm_get(acc, i),
-                accumulate);
+    if (row < call.n_depth)
+      store_run(dw + part * call.part_floats + row * g.out.pitch, n0 + gemm_column(item, i), g.out.pitch, gemm_get(acc, i),
+                call.accumulate);
   }
 }
 #endif
@@ -453,9 +437,8 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_reduce(g
 kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_merge_stats(global const float *restrict from,
                                                                                     global float *restrict stats,
                                                                                     int images, int positions,
-                                                                                    int pitch, uint pitch_mul,
-                                                                                    uint pitch_shift) {
-  const divider by_pitch = {pitch_mul, pitch_shift};
+                                                                                    int pitch,
+                                                                                    cvy_divider by_pitch) {
   const int id = get_global_id(0), image = fast_div(id, by_pitch), k = id - image * pitch;
   if (image < images) {
     const int begin = image * positions, end = begin + positions;

@@ -23,15 +23,12 @@
 
 /* n = images * rows * channels * width, `width` fastest, then channels. */
 CVY_KERNEL conv2d_fft_load(global const float *restrict x, global const float *restrict affine,
-                           global const float *restrict residual,
-                           global float *restrict planes, const int n, const int chunk, const int first, const int c0,
-                           const int channels, const int rows, const int width, const int in_h, const int in_w,
-                           const int pitch, const int used_h, const int used_w, const int crop_h, const int crop_w,
-                           const uint width_mul, const uint width_shift, const uint c_mul, const uint c_shift,
-                           const uint rows_mul, const uint rows_shift, const uint group_mul, const uint group_shift,
+                           global const float *restrict residual, global float *restrict planes, const int n,
+                           const int chunk, const int first, const int c0, const int channels, const int rows,
+                           const int width, const int in_h, const int in_w, const int pitch, const int used_h,
+                           const int used_w, const int crop_h, const int crop_w, const cvy_divider by_width,
+                           const cvy_divider by_c, const cvy_divider by_rows, const cvy_divider by_group,
                            const int flags) {
-  const divider by_width = {width_mul, width_shift}, by_c = {c_mul, c_shift}, by_rows = {rows_mul, rows_shift},
-                by_group = {group_mul, group_shift};
   CVY_FOR_EACH_VECTOR(i, n, chunk) {
     const int line = fast_div((int)i, by_width), w = (int)i - line * width;
     const int pixel_row = fast_div(line, by_c), c = line - pixel_row * channels;
@@ -55,9 +52,8 @@ CVY_KERNEL conv2d_fft_load(global const float *restrict x, global const float *r
 CVY_KERNEL conv2d_fft_load_filter(global const float *restrict weights, global float *restrict planes, const int n,
                                   const int chunk, const int c0, const int k0, const int filters, const int rows,
                                   const int width, const int filter_r, const int filter_s, const int in_c,
-                                  const int pitch, const uint width_mul, const uint width_shift, const uint k_mul,
-                                  const uint k_shift, const uint rows_mul, const uint rows_shift) {
-  const divider by_width = {width_mul, width_shift}, by_k = {k_mul, k_shift}, by_rows = {rows_mul, rows_shift};
+                                  const int pitch, const cvy_divider by_width, const cvy_divider by_k,
+                                  const cvy_divider by_rows) {
   CVY_FOR_EACH_VECTOR(i, n, chunk) {
     const int line = fast_div((int)i, by_width), s = (int)i - line * width;
     const int tap_row = fast_div(line, by_k), k = line - tap_row * filters;
@@ -182,10 +178,8 @@ CVY_KERNEL conv2d_fft_store(global const float *restrict planes, global const fl
                             global float *restrict y, const int n, const int chunk, const int first, const int c0,
                             const int c1, const int stored, const int rows, const int width, const int out_h,
                             const int out_w, const int pitch, const int skip_h, const int skip_w, const int shift_h,
-                            const int shift_w, const int valid_h, const int valid_w, const uint stored_mul,
-                            const uint stored_shift, const uint w_mul, const uint w_shift, const uint h_mul,
-                            const uint h_shift, const int has_bias, const int accumulate) {
-  const divider by_stored = {stored_mul, stored_shift}, by_w = {w_mul, w_shift}, by_h = {h_mul, h_shift};
+                            const int shift_w, const int valid_h, const int valid_w, const cvy_divider by_stored,
+                            const cvy_divider by_w, const cvy_divider by_h, const int has_bias, const int accumulate) {
   CVY_FOR_EACH_VECTOR(i, n, chunk) {
     const int pixel = fast_div((int)i, by_stored), c = (int)i - pixel * stored;
     const int line = fast_div(pixel, by_w), w = pixel - line * out_w, image = fast_div(line, by_h),
@@ -209,9 +203,8 @@ CVY_KERNEL conv2d_fft_store_filter(global const float *restrict planes, global f
                                    const int chunk, const int c0, const int channels, const int k0, const int k1,
                                    const int stored, const int rows, const int width, const int filter_s,
                                    const int in_c, const int pitch, const int shift_h, const int shift_w,
-                                   const uint stored_mul, const uint stored_shift, const uint c_mul, const uint c_shift,
-                                   const uint s_mul, const uint s_shift, const int accumulate) {
-  const divider by_stored = {stored_mul, stored_shift}, by_c = {c_mul, c_shift}, by_s = {s_mul, s_shift};
+                                   const cvy_divider by_stored, const cvy_divider by_c, const cvy_divider by_s,
+                                   const int accumulate) {
   CVY_FOR_EACH_VECTOR(i, n, chunk) {
     const int row = fast_div((int)i, by_stored), k = (int)i - row * stored;
     const int tap = fast_div(row, by_c), c = row - tap * channels, r = fast_div(tap, by_s), s = tap - r * filter_s;

@@ -19,17 +19,13 @@
 #include "vector.clh"
 
 CVY_KERNEL conv2d_gemm_columns(global const floatv *restrict x, global const floatv *restrict affine,
-                               global const floatv *restrict residual,
-                               global floatv *restrict columns, const int n, const int chunk, const int image0,
-                               const int in_h, const int in_w, const int c_vecs, const int pitch_vecs,
-                               const int filter_s, const int stride_h, const int stride_w, const int pad_h,
-                               const int pad_w, const int out_h, const int out_w, const int row_vecs,
-                               const uint row_mul, const uint row_shift, const uint image_mul, const uint image_shift,
-                               const uint line_mul, const uint line_shift, const uint c_mul, const uint c_shift,
-                               const uint s_mul, const uint s_shift, const uint group_mul, const uint group_shift,
+                               global const floatv *restrict residual, global floatv *restrict columns, const int n,
+                               const int chunk, const int image0, const int in_h, const int in_w, const int c_vecs,
+                               const int pitch_vecs, const int filter_s, const int stride_h, const int stride_w,
+                               const int pad_h, const int pad_w, const int out_h, const int out_w, const int row_vecs,
+                               const cvy_divider by_row, const cvy_divider by_image, const cvy_divider by_line,
+                               const cvy_divider by_c, const cvy_divider by_s, const cvy_divider by_group,
                                const int flags) {
-  const divider by_row = {row_mul, row_shift}, by_image = {image_mul, image_shift}, by_line = {line_mul, line_shift},
-                by_c = {c_mul, c_shift}, by_s = {s_mul, s_shift}, by_group = {group_mul, group_shift};
   CVY_FOR_EACH_VECTOR(i, n, chunk) {
     const int m = fast_div((int)i, by_row), e = (int)i - m * row_vecs;
     const int image = fast_div(m, by_image), at = m - image * (out_h * out_w), p = fast_div(at, by_line),
@@ -53,7 +49,7 @@ CVY_KERNEL conv2d_gemm_columns(global const floatv *restrict x, global const flo
 
 /* The first output along one dimension that sees pixel i, the tap it sees it through, and how many taps do: tap
  * least + t*stride sees output last - t. */
-static inline int3 taps_of(const int i, const int stride, const divider by_stride, const int pad, const int filter,
+static inline int3 taps_of(const int i, const int stride, const cvy_divider by_stride, const int pad, const int filter,
                            const int outputs) {
   const int last = fast_div(i + pad, by_stride), least = i + pad - last * stride;
   const int first_t = max(0, last - (outputs - 1)); /* outputs beyond the last one do not exist */
@@ -65,11 +61,8 @@ CVY_KERNEL conv2d_gemm_image(global const floatv *restrict columns, global float
                              const int chunk, const int first, const int in_h, const int in_w, const int c_vecs,
                              const int pitch_vecs, const int filter_r, const int filter_s, const int stride_h,
                              const int stride_w, const int pad_h, const int pad_w, const int out_h, const int out_w,
-                             const uint pitch_mul, const uint pitch_shift, const uint image_mul, const uint image_shift,
-                             const uint line_mul, const uint line_shift, const uint h_mul, const uint h_shift,
-                             const uint w_mul, const uint w_shift, const int accumulate) {
-  const divider by_pitch = {pitch_mul, pitch_shift}, by_image = {image_mul, image_shift},
-                by_line = {line_mul, line_shift}, by_h = {h_mul, h_shift}, by_w = {w_mul, w_shift};
+                             const cvy_divider by_pitch, const cvy_divider by_image, const cvy_divider by_line,
+                             const cvy_divider by_h, const cvy_divider by_w, const int accumulate) {
   CVY_FOR_EACH_VECTOR(i, n, chunk) {
     const int pixel = fast_div((int)i, by_pitch), c = (int)i - pixel * pitch_vecs;
     const int image = fast_div(pixel, by_image), at = pixel - image * (in_h * in_w), row = fast_div(at, by_line),
@@ -91,15 +84,13 @@ CVY_KERNEL conv2d_gemm_image(global const floatv *restrict columns, global float
 }
 
 CVY_KERNEL conv2d_gemm_bias(global floatv *restrict y, global const floatv *restrict bias, const int n, const int chunk,
-                            const int pitch_vecs, const uint pitch_mul, const uint pitch_shift) {
-  const divider by_pitch = {pitch_mul, pitch_shift};
+                            const int pitch_vecs, const cvy_divider by_pitch) {
   CVY_FOR_EACH_VECTOR(i, n, chunk) y[i] += bias[(int)i - fast_div((int)i, by_pitch) * pitch_vecs];
 }
 
 /* n = rows * (pitch - c). */
 CVY_KERNEL conv2d_gemm_clear(global float *restrict x, const int n, const int chunk, const int c, const int pitch,
-                             const uint gap_mul, const uint gap_shift) {
-  const divider by_gap = {gap_mul, gap_shift};
+                             const cvy_divider by_gap) {
   CVY_FOR_EACH_VECTOR(i, n, chunk) {
     const int row = fast_div((int)i, by_gap);
     x[(size_t)row * (size_t)pitch + (size_t)(c + (int)i - row * (pitch - c))] = 0.0f;

@@ -96,8 +96,7 @@ static inline void times_gt(float *v, int step) {
  * rotated by half a turn. Zeros where there is no c or k. An item per row and column. */
 kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_filter(
     global const float *restrict w, global float *restrict u, int u_at, int rows, int pitch, int channels, int filters,
-    int w_pitch, int turned, uint pitch_mul, uint pitch_shift) {
-  const divider by_pitch = {pitch_mul, pitch_shift};
+    int w_pitch, int turned, const cvy_divider by_pitch) {
   const int id = get_global_id(0), row = fast_div(id, by_pitch), column = id - row * pitch;
   if (row < rows) {
     const int c = turned ? column : row, k = turned ? row : column;
@@ -119,12 +118,9 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_filte
  * column j begins at pixel (i*TILE - pad_h, j*TILE - pad_w) of image first + t / tiles per image. */
 kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_input(
     global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
-    global float *restrict v_out, int v_at, int first, int tiles, int tiles_h,
-    int tiles_w, int pitch, int in_h, int in_w, int in_c, int in_pitch, int pad_h, int pad_w, uint pitch_mul,
-    uint pitch_shift, uint image_mul, uint image_shift, uint row_mul, uint row_shift, uint group_mul, uint group_shift,
-    int flags) {
-  const divider by_pitch = {pitch_mul, pitch_shift}, by_image = {image_mul, image_shift}, by_row = {row_mul, row_shift},
-                by_group = {group_mul, group_shift};
+    global float *restrict v_out, int v_at, int first, int tiles, int tiles_h, int tiles_w, int pitch, int in_h,
+    int in_w, int in_c, int in_pitch, int pad_h, int pad_w, const cvy_divider by_pitch, const cvy_divider by_image,
+    const cvy_divider by_row, const cvy_divider by_group, int flags) {
   const int id = get_global_id(0), t = fast_div(id, by_pitch), c = id - t * pitch;
   if (t < tiles) {
     const int of_image = fast_div(t, by_image), rest = t - of_image * (tiles_h * tiles_w), i = fast_div(rest, by_row),
@@ -161,9 +157,8 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_input
 /* Gradients of tile t's TILE x TILE outputs and filter k → d[d_at + (b*tiles + t)*pitch + k], alike. */
 kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_gradient(
     global const float *restrict dy, global float *restrict d_out, int d_at, int first, int tiles, int tiles_h,
-    int tiles_w, int pitch, int out_h, int out_w, int out_pitch, uint pitch_mul, uint pitch_shift, uint image_mul,
-    uint image_shift, uint row_mul, uint row_shift) {
-  const divider by_pitch = {pitch_mul, pitch_shift}, by_image = {image_mul, image_shift}, by_row = {row_mul, row_shift};
+    int tiles_w, int pitch, int out_h, int out_w, int out_pitch, const cvy_divider by_pitch, const cvy_divider by_image,
+    const cvy_divider by_row) {
   const int id = get_global_id(0), t = fast_div(id, by_pitch), k = id - t * pitch;
   if (t < tiles) {
     const int of_image = fast_div(t, by_image), rest = t - of_image * (tiles_h * tiles_w), i = fast_div(rest, by_row),
@@ -191,9 +186,8 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_gradi
 kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_output(
     global const float *restrict m, global const float *restrict bias, global float *restrict out,
     global float *restrict stats, int m_at, int first, int tiles, int tiles_h, int tiles_w, int pitch, int out_h,
-    int out_w, int out_pitch, int lanes, uint row_mul, uint row_shift, int has_bias, int accumulate, int has_stats) {
+    int out_w, int out_pitch, int lanes, const cvy_divider by_row, int has_bias, int accumulate, int has_stats) {
   local float sums[256], squares[256];
-  const divider by_row = {row_mul, row_shift};
   const int item = get_local_id(0), blocks = (out_pitch + lanes - 1) / lanes;
   const int image = get_group_id(0) / blocks, o = (int)(get_group_id(0) % blocks) * lanes + item % lanes;
   const int per_image = tiles_h * tiles_w;
@@ -250,8 +244,7 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_outpu
 /* dw (+)= Gt [sum over parts, in order, of p[part*part_floats + (b*rows + c)*pitch + k]] G. An item per c and k. */
 kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_dw(
     global const float *restrict parts, global float *restrict dw, int n_parts, int part_floats, int rows, int pitch,
-    int channels, int w_pitch, uint w_mul, uint w_shift, int accumulate) {
-  const divider by_w = {w_mul, w_shift};
+    int channels, int w_pitch, const cvy_divider by_w, int accumulate) {
   const int id = get_global_id(0), c = fast_div(id, by_w), k = id - c * w_pitch;
   if (c < channels) {
     float v[ALPHA2];

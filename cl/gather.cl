@@ -63,9 +63,8 @@ CVY_KERNEL gather_forward(global const uchar *restrict images, global const usho
 
 CVY_KERNEL gather_forward(global const uchar *restrict images, global const ushort *restrict labels,
                           global const int *restrict index, global float *restrict x, global int *restrict labels_out,
-                          const uint n, const uint positions, const uint by_positions, const uint shift) {
-  const uint i = get_global_id(0), c = i % PITCH, at = i / PITCH,
-             sample = (uint)fast_div((int)at, (divider){by_positions, shift});
+                          const uint n, const uint positions, const cvy_divider by_positions) {
+  const uint i = get_global_id(0), c = i % PITCH, at = i / PITCH, sample = (uint)fast_div((int)at, by_positions);
   if (sample < n) {
     const uint position = at - sample * positions;
     const ulong image = (ulong)index[sample];

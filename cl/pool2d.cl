@@ -20,6 +20,7 @@
  * pool2d_forward_wide: a work-group takes C_LANES vectors of one output, LOCAL / C_LANES work-items go through the
  * window side by side, then a tree. Divisions by runtime sizes are multiplications (fastdiv.clh). */
 #include "fastdiv.clh"
+#include "pool2d_args.clh"
 #include "vector.clh"
 
 #ifndef KIND
@@ -44,7 +45,7 @@
 #define SCALED(v) (v)
 #else
 #define NEUTRAL 0.0f
-#define SCALED(v) ((v) * scale)
+#define SCALED(v) ((v) * pool.scale)
 #endif
 
 #if RELU
@@ -80,7 +81,7 @@ static inline int2 inside(const int output, const int stride, const int pad, con
 }
 
 /* Windows that contain row (column) `i`: first, and one behind the last. */
-static inline int2 around(const int i, const int stride, const divider by_stride, const int pad, const int filter,
+static inline int2 around(const int i, const int stride, const cvy_divider by_stride, const int pad, const int filter,
                           const int outputs) {
   const int from = i + pad - filter + 1;
   return (int2)(from <= 0 ? 0 : fast_div(from + stride - 1, by_stride), min(fast_div(i + pad, by_stride) + 1, outputs));
@@ -89,25 +90,24 @@ static inline int2 around(const int i, const int stride, const divider by_stride
 /* Gradient of the pixel (row, col) for one vector of channels from windows rows x cols; x, y, dy point to this vector
  * of the sample's first position. */
 static inline floatv gather_windows(global const floatv *x, global const floatv *y, global const floatv *dy,
-                                    const int row, const int col, const int2 rows, const int2 cols, const int vecs,
-                                    const int h, const int w, const int q, const int r, const int s,
-                                    const int stride_h, const int stride_w, const int pad_h, const int pad_w,
-                                    const float scale) {
+                                    const int row, const int col, const int2 rows, const int2 cols,
+                                    const cvy_pool_geometry pool) {
   floatv sum = 0.0f;
 #if KIND == 0
-  const floatv here = x[(row * w + col) * vecs];
+  const floatv here = x[(row * pool.w + col) * pool.vecs];
 #endif
   for (int i = rows.x; i < rows.y; i++)
     for (int j = cols.x; j < cols.y; j++) {
-      const floatv g = dy[(i * q + j) * vecs];
+      const floatv g = dy[(i * pool.q + j) * pool.vecs];
 #if KIND == 0
-      const floatv top = y[(i * q + j) * vecs];
+      const floatv top = y[(i * pool.q + j) * pool.vecs];
       if (!ANY(here == top || (here != here && top != top))) continue;
-      const int2 window_rows = inside(i, stride_h, pad_h, r, h), window_cols = inside(j, stride_w, pad_w, s, w);
+      const int2 window_rows = inside(i, pool.stride_h, pool.pad_h, pool.r, pool.h),
+                 window_cols = inside(j, pool.stride_w, pool.pad_w, pool.s, pool.w);
       floatv part = here == top || (here != here && top != top) ? g : (floatv)(0.0f);
       for (int a = window_rows.x; a <= row; a++)
         for (int b = window_cols.x; b < (a == row ? col : window_cols.y); b++) {
-          const floatv before = x[(a * w + b) * vecs];
+          const floatv before = x[(a * pool.w + b) * pool.vecs];
           part = before == top || (before != before && top != top) ? (floatv)(0.0f) : part;
         }
       sum += part;
@@ -115,7 +115,7 @@ static inline floatv gather_windows(global const floatv *x, global const floatv 
       sum += SCALED(g);
 #endif
     }
-  return PASSES(sum, x[(row * w + col) * vecs]);
+  return PASSES(sum, x[(row * pool.w + col) * pool.vecs]);
 }
 
 #if CVY_CPU
@@ -123,60 +123,51 @@ static inline floatv gather_windows(global const floatv *x, global const floatv 
 #define N_BLOCK 4
 
 /* Vectors c … c+count-1 of one output; count is N_BLOCK or 1, a constant after inlining. */
-CVY_ALWAYS_INLINE void pool_block(global const floatv *image, global floatv *out, const int2 rows,
-                              const int2 cols, const int w, const int vecs, const int c, const float scale,
-                              const int count) {
+CVY_ALWAYS_INLINE void pool_block(global const floatv *image, global floatv *out, const int2 rows, const int2 cols,
+                                  const cvy_pool_geometry pool, const int c, const int count) {
   floatv result[N_BLOCK];
 #pragma unroll
   for (int k = 0; k < count; k++) result[k] = NEUTRAL;
   for (int a = rows.x; a < rows.y; a++)
     for (int b = cols.x; b < cols.y; b++)
 #pragma unroll
-      for (int k = 0; k < count; k++) result[k] = merge(result[k], PIXEL(image[(a * w + b) * vecs + c + k]));
+      for (int k = 0; k < count; k++) result[k] = merge(result[k], PIXEL(image[(a * pool.w + b) * pool.vecs + c + k]));
 #pragma unroll
   for (int k = 0; k < count; k++) out[c + k] = SCALED(result[k]);
 }
 
-/* parts: pieces that the channels of a row are cut into, so that a few large images keep every core busy. */
-CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restrict y, const int n, const int vecs,
-                          const int h, const int w, const int p, const int q, const int r, const int s,
-                          const int stride_h, const int stride_w, const int pad_h, const int pad_w, const float scale,
-                          const int parts) {
-  const ulong pieces = (ulong)n * p * parts;
+CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restrict y, const cvy_pool_geometry pool) {
+  const ulong pieces = (ulong)pool.count * pool.p * pool.parts;
   for (ulong piece = CVY_GROUP; piece < pieces; piece += CVY_GROUPS) {
-    const int part = (int)(piece % parts), sample = (int)(piece / parts / p), row = (int)(piece / parts % p);
-    const int first = vecs / N_BLOCK * part / parts * N_BLOCK;
-    const int last = part + 1 == parts ? vecs : vecs / N_BLOCK * (part + 1) / parts * N_BLOCK;
-    const int2 rows = inside(row, stride_h, pad_h, r, h);
-    global const floatv *const image = x + (size_t)sample * h * w * vecs;
-    for (int col = 0; col < q; col++) {
-      const int2 cols = inside(col, stride_w, pad_w, s, w);
-      global floatv *const out = y + (((size_t)sample * p + row) * q + col) * vecs;
+    const int part = (int)(piece % pool.parts), sample = (int)(piece / pool.parts / pool.p),
+              row = (int)(piece / pool.parts % pool.p);
+    const int first = pool.vecs / N_BLOCK * part / pool.parts * N_BLOCK;
+    const int last = part + 1 == pool.parts ? pool.vecs : pool.vecs / N_BLOCK * (part + 1) / pool.parts * N_BLOCK;
+    const int2 rows = inside(row, pool.stride_h, pool.pad_h, pool.r, pool.h);
+    global const floatv *const image = x + (size_t)sample * pool.h * pool.w * pool.vecs;
+    for (int col = 0; col < pool.q; col++) {
+      const int2 cols = inside(col, pool.stride_w, pool.pad_w, pool.s, pool.w);
+      global floatv *const out = y + (((size_t)sample * pool.p + row) * pool.q + col) * pool.vecs;
       int c = first;
-      for (; c + N_BLOCK <= last; c += N_BLOCK) pool_block(image, out, rows, cols, w, vecs, c, scale, N_BLOCK);
-      for (; c < last; c++) pool_block(image, out, rows, cols, w, vecs, c, scale, 1);
+      for (; c + N_BLOCK <= last; c += N_BLOCK) pool_block(image, out, rows, cols, pool, c, N_BLOCK);
+      for (; c < last; c++) pool_block(image, out, rows, cols, pool, c, 1);
     }
   }
 }
 
-/* by_h, by_w: dividers by the strides. */
 CVY_KERNEL pool2d_backward(global const floatv *restrict x, global const floatv *restrict y,
-                           global const floatv *restrict dy, global floatv *restrict dx, const int n, const int vecs,
-                           const int h, const int w, const int p, const int q, const int r, const int s,
-                           const int stride_h, const int stride_w, const int pad_h, const int pad_w, const float scale,
-                           const uint by_h, const uint shift_h, const uint by_w, const uint shift_w,
+                           global const floatv *restrict dy, global floatv *restrict dx, const cvy_pool_geometry pool,
                            const int accumulate) {
-  const ulong pieces = (ulong)n * h;
+  const ulong pieces = (ulong)pool.count * pool.h;
   for (ulong piece = CVY_GROUP; piece < pieces; piece += CVY_GROUPS) {
-    const int sample = (int)(piece / h), row = (int)(piece % h);
-    const size_t in = (size_t)sample * h * w * vecs, out = (size_t)sample * p * q * vecs;
-    const int2 rows = around(row, stride_h, (divider){by_h, shift_h}, pad_h, r, p);
-    for (int col = 0; col < w; col++) {
-      const int2 cols = around(col, stride_w, (divider){by_w, shift_w}, pad_w, s, q);
-      for (int c = 0; c < vecs; c++) {
-        global floatv *const to = dx + in + (row * w + col) * vecs + c;
-        const floatv g = gather_windows(x + in + c, y + out + c, dy + out + c, row, col, rows, cols, vecs, h, w, q, r,
-                                        s, stride_h, stride_w, pad_h, pad_w, scale);
+    const int sample = (int)(piece / pool.h), row = (int)(piece % pool.h);
+    const size_t in = (size_t)sample * pool.h * pool.w * pool.vecs, out = (size_t)sample * pool.p * pool.q * pool.vecs;
+    const int2 rows = around(row, pool.stride_h, pool.by_stride_h, pool.pad_h, pool.r, pool.p);
+    for (int col = 0; col < pool.w; col++) {
+      const int2 cols = around(col, pool.stride_w, pool.by_stride_w, pool.pad_w, pool.s, pool.q);
+      for (int c = 0; c < pool.vecs; c++) {
+        global floatv *const to = dx + in + (row * pool.w + col) * pool.vecs + c;
+        const floatv g = gather_windows(x + in + c, y + out + c, dy + out + c, row, col, rows, cols, pool);
         *to = accumulate ? *to + g : g;
       }
     }
@@ -185,68 +176,57 @@ CVY_KERNEL pool2d_backward(global const floatv *restrict x, global const floatv 
 
 #else
 
-/* total: output vectors of all samples. div_*: dividers by vecs, q and p. */
-CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restrict y, const int total, const int vecs,
-                          const int h, const int w, const int p, const int q, const int r, const int s,
-                          const int stride_h, const int stride_w, const int pad_h, const int pad_w, const float scale,
-                          const uint div_vecs, const uint shift_vecs, const uint div_q, const uint shift_q,
-                          const uint div_p, const uint shift_p) {
+CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restrict y, const cvy_pool_geometry pool) {
   const int i = get_global_id(0);
-  if (i < total) {
-    const int at = fast_div(i, (divider){div_vecs, shift_vecs}), line = fast_div(at, (divider){div_q, shift_q});
-    const int sample = fast_div(line, (divider){div_p, shift_p});
-    const int2 rows = inside(line - sample * p, stride_h, pad_h, r, h),
-               cols = inside(at - line * q, stride_w, pad_w, s, w);
-    global const floatv *const image = x + (size_t)sample * h * w * vecs + (i - at * vecs);
+  if (i < pool.count) {
+    const int at = fast_div(i, pool.by_vecs), line = fast_div(at, pool.by_cols);
+    const int sample = fast_div(line, pool.by_rows);
+    const int2 rows = inside(line - sample * pool.p, pool.stride_h, pool.pad_h, pool.r, pool.h),
+               cols = inside(at - line * pool.q, pool.stride_w, pool.pad_w, pool.s, pool.w);
+    global const floatv *const image = x + (size_t)sample * pool.h * pool.w * pool.vecs + (i - at * pool.vecs);
     floatv result = NEUTRAL;
     for (int a = rows.x; a < rows.y; a++)
-      for (int b = cols.x; b < cols.y; b++) result = merge(result, PIXEL(image[(a * w + b) * vecs]));
+      for (int b = cols.x; b < cols.y; b++) result = merge(result, PIXEL(image[(a * pool.w + b) * pool.vecs]));
     y[i] = SCALED(result);
   }
 }
 
 /* Work-groups: channels fastest, then outputs of a sample, then samples. Work-item row t takes window positions
- * t, t + LOCAL/C_LANES, …; then a tree over t. total: output vectors of all samples. */
-CVY_KERNEL pool2d_forward_wide(global const floatv *restrict x, global floatv *restrict y, const int total,
-                               const int vecs, const int h, const int w, const int p, const int q, const int r,
-                               const int s, const int stride_h, const int stride_w, const int pad_h, const int pad_w,
-                               const float scale) {
+ * t, t + LOCAL/C_LANES, …; then a tree over t. */
+CVY_KERNEL pool2d_forward_wide(global const floatv *restrict x, global floatv *restrict y,
+                               const cvy_pool_geometry pool) {
   local floatv scratch[LOCAL];
-  const int chunks = vecs / C_LANES, item = get_local_id(0), t = item / C_LANES, at = get_group_id(0) / chunks;
-  const int c = get_group_id(0) % chunks * C_LANES + item % C_LANES, sample = at / (p * q);
-  const int2 rows = inside(at / q % p, stride_h, pad_h, r, h), cols = inside(at % q, stride_w, pad_w, s, w);
-  const int width = cols.y - cols.x, positions = at * vecs < total ? (rows.y - rows.x) * width : 0;
-  global const floatv *const image = x + ((size_t)sample * h * w + rows.x * w + cols.x) * vecs + c;
+  const int chunks = pool.vecs / C_LANES, item = get_local_id(0), t = item / C_LANES, at = get_group_id(0) / chunks;
+  const int c = get_group_id(0) % chunks * C_LANES + item % C_LANES, sample = at / (pool.p * pool.q);
+  const int2 rows = inside(at / pool.q % pool.p, pool.stride_h, pool.pad_h, pool.r, pool.h),
+             cols = inside(at % pool.q, pool.stride_w, pool.pad_w, pool.s, pool.w);
+  const int width = cols.y - cols.x, positions = at * pool.vecs < pool.count ? (rows.y - rows.x) * width : 0;
+  global const floatv *const image = x + ((size_t)sample * pool.h * pool.w + rows.x * pool.w + cols.x) * pool.vecs + c;
   floatv result = NEUTRAL;
   for (int i = t; i < positions; i += LOCAL / C_LANES)
-    result = merge(result, PIXEL(image[(i / width * w + i % width) * vecs]));
+    result = merge(result, PIXEL(image[(i / width * pool.w + i % width) * pool.vecs]));
   scratch[item] = result;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int reach = LOCAL / 2; reach >= C_LANES; reach /= 2) {
     if (item < reach) scratch[item] = merge(scratch[item], scratch[item + reach]);
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  if (t == 0 && positions > 0) y[(size_t)at * vecs + c] = SCALED(scratch[item]);
+  if (t == 0 && positions > 0) y[(size_t)at * pool.vecs + c] = SCALED(scratch[item]);
 }
 
-/* total: vectors of dx of all samples. by_h, by_w: dividers by the strides; div_*: by vecs, w and h. */
 CVY_KERNEL pool2d_backward(global const floatv *restrict x, global const floatv *restrict y,
-                           global const floatv *restrict dy, global floatv *restrict dx, const int total,
-                           const int vecs, const int h, const int w, const int p, const int q, const int r,
-                           const int s, const int stride_h, const int stride_w, const int pad_h, const int pad_w,
-                           const float scale, const uint by_h, const uint shift_by_h, const uint by_w,
-                           const uint shift_by_w, const int accumulate, const uint div_vecs, const uint shift_vecs,
-                           const uint div_w, const uint shift_w, const uint div_h, const uint shift_h) {
+                           global const floatv *restrict dy, global floatv *restrict dx, const cvy_pool_geometry pool,
+                           const int accumulate) {
   const int i = get_global_id(0);
-  if (i < total) {
-    const int at = fast_div(i, (divider){div_vecs, shift_vecs}), line = fast_div(at, (divider){div_w, shift_w});
-    const int sample = fast_div(line, (divider){div_h, shift_h}), row = line - sample * h, col = at - line * w;
-    const int c = i - at * vecs;
-    const size_t in = (size_t)sample * h * w * vecs + c, out = (size_t)sample * p * q * vecs + c;
-    const int2 rows = around(row, stride_h, (divider){by_h, shift_by_h}, pad_h, r, p);
-    const int2 cols = around(col, stride_w, (divider){by_w, shift_by_w}, pad_w, s, q);
-    const floatv g = gather_windows(x + in, y + out, dy + out, row, col, rows, cols, vecs, h, w, q, r, s, stride_h,
-                                    stride_w, pad_h, pad_w, scale);
+  if (i < pool.count) {
+    const int at = fast_div(i, pool.by_vecs), line = fast_div(at, pool.by_cols);
+    const int sample = fast_div(line, pool.by_rows), row = line - sample * pool.h, col = at - line * pool.w;
+    const int c = i - at * pool.vecs;
+    const size_t in = (size_t)sample * pool.h * pool.w * pool.vecs + c,
+                 out = (size_t)sample * pool.p * pool.q * pool.vecs + c;
+    const int2 rows = around(row, pool.stride_h, pool.by_stride_h, pool.pad_h, pool.r, pool.p);
+    const int2 cols = around(col, pool.stride_w, pool.by_stride_w, pool.pad_w, pool.s, pool.q);
+    const floatv g = gather_windows(x + in, y + out, dy + out, row, col, rows, cols, pool);
     dx[i] = accumulate ? dx[i] + g : g;
   }
 }

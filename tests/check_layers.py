@@ -88,8 +88,10 @@ def include_fault(path, kind, target):
         return None if path.startswith("src/cl/") else "only src/cl includes OpenCL headers"
     if kind == "<":
         return None
+    if target.startswith("cl/"):
+        return None if path.startswith("src/ops/") else "only src/ops shares structs with kernels"
     if not target.startswith(("src/", "convoy/", "tools/")):
-        return "write the full path from the root (src/…, tools/…, convoy/…)"
+        return "write the full path from the root (src/…, tools/…, convoy/…, cl/…)"
     if not os.path.exists(os.path.join(ROOT, "include" if target.startswith("convoy/") else "", target)):
         return "there is no such file"
     if path.startswith("include/"):

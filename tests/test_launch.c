@@ -343,6 +343,9 @@ static void test_refusals(check_device *d) {
               "the kernel is compiled for 4");
   check_fails(CVY_LAUNCH(d->queue, place, ((cvy_grid){{8, 8}, {0}}), CVY_BUF(b->cl), CVY_UINT(8)), CVY_E_ARGUMENT,
               "no local size given");
+  const int two_words[2] = {8, 8};
+  check_fails(CVY_LAUNCH(d->queue, place, ((cvy_grid){{8, 6}, {4, 2}}), CVY_BUF(b->cl), CVY_STRUCT(two_words)),
+              CVY_E_DEVICE, "argument 1 of scale:place cannot be set (8 bytes)");
   assert_int_equal(cvy_launch_get_totals().launched, before.launched);
   /* nothing to do is no error */
   check_ok(CVY_LAUNCH(d->queue, scale, ((cvy_grid){{0}, {64}}), SCALE_ARGS(256)));

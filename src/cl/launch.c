@@ -106,6 +106,7 @@ static bool same_arg(const arg_slot *slot, const cvy_arg *arg) {
     case CVY_ARG_UINT: return slot->arg.value.u == arg->value.u;
     case CVY_ARG_FLOAT: return !memcmp(&slot->arg.value.f, &arg->value.f, sizeof arg->value.f); /* -0 is not 0 */
     case CVY_ARG_LOCAL: return slot->arg.value.local_bytes == arg->value.local_bytes;
+    case CVY_ARG_STRUCT: return false; /* what it points to has gone */
   }
   return false;
 }
@@ -131,6 +132,7 @@ static cvy_status set_arg(cvy_kernel *kernel, int i, const cvy_arg *arg) {
     case CVY_ARG_UINT: bytes = sizeof arg->value.u, value = &arg->value.u; break;
     case CVY_ARG_FLOAT: bytes = sizeof arg->value.f, value = &arg->value.f; break;
     case CVY_ARG_LOCAL: bytes = arg->value.local_bytes; break;
+    case CVY_ARG_STRUCT: bytes = arg->value.record.bytes, value = arg->value.record.at; break;
   }
   const cl_int code = clSetKernelArg(kernel->cl, (cl_uint)i, bytes, value);
   CVY_REQUIRE(code == CL_SUCCESS, CVY_E_DEVICE, "%s: argument %d of %s:%s cannot be set (%zu bytes): %s (%d)",

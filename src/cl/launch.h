@@ -23,7 +23,14 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
                              int n_defines, cvy_kernel **out);
 void cvy_kernel_destroy(cvy_kernel **kernel);
 
-typedef enum cvy_arg_kind { CVY_ARG_BUFFER, CVY_ARG_INT, CVY_ARG_UINT, CVY_ARG_FLOAT, CVY_ARG_LOCAL } cvy_arg_kind;
+typedef enum cvy_arg_kind {
+  CVY_ARG_BUFFER,
+  CVY_ARG_INT,
+  CVY_ARG_UINT,
+  CVY_ARG_FLOAT,
+  CVY_ARG_LOCAL,
+  CVY_ARG_STRUCT
+} cvy_arg_kind;
 typedef struct cvy_arg {
   cvy_arg_kind kind;
   union {
@@ -32,6 +39,10 @@ typedef struct cvy_arg {
     uint32_t u;
     float f;
     size_t local_bytes;
+    struct {
+      const void *at;
+      size_t bytes;
+    } record;
   } value;
 } cvy_arg;
 #define CVY_BUF(b) ((cvy_arg){.kind = CVY_ARG_BUFFER, .value.buffer = (b)}) /* NULL passes a null pointer */
@@ -39,6 +50,8 @@ typedef struct cvy_arg {
 #define CVY_UINT(v) ((cvy_arg){.kind = CVY_ARG_UINT, .value.u = (v)})
 #define CVY_FLOAT(v) ((cvy_arg){.kind = CVY_ARG_FLOAT, .value.f = (v)})
 #define CVY_LOCAL(bytes) ((cvy_arg){.kind = CVY_ARG_LOCAL, .value.local_bytes = (bytes)})
+/* A struct of cl/args.clh, read when the launch sets it. */
+#define CVY_STRUCT(v) ((cvy_arg){.kind = CVY_ARG_STRUCT, .value.record = {&(v), sizeof(v)}})
 
 /* Rows of work-groups on CPU-shaped devices. Groups of one work-item are launched as a row (global[0] of them, nothing
  * in the other dimensions), which is laid along z: kernels number them by CVY_GROUP and CVY_GROUPS (cl/common.clh). The
@@ -56,9 +69,9 @@ typedef struct cvy_grid {
   size_t global[3], local[3];
 } cvy_grid;
 
-/* Sets the arguments that changed since the last launch of this kernel object and enqueues it. The count must be the
- * kernel's. Global sizes must be multiples of local ones; zero global size launches nothing. *event (may be NULL) is
- * the caller's. Pending on return. */
+/* Sets the arguments that changed since the last launch of this kernel object, structs always, and enqueues it. The
+ * count must be the kernel's. Global sizes must be multiples of local ones; zero global size launches nothing. *event
+ * (may be NULL) is the caller's. Pending on return. */
 cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args,
                       cvy_event **event);
 #define CVY_LAUNCH(queue, kernel, grid, ...)                            \

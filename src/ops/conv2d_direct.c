@@ -194,39 +194,46 @@ static cvy_grid groups_of(size_t groups, int items) {
   return (cvy_grid){.global = {groups * (size_t)items, 1, 1}, .local = {(size_t)items, 1, 1}};
 }
 
+static cvy_conv_simt_call describe(const simt_state *st, const cvy_conv_call *call, const cvy_conv_gather *g) {
+  return (cvy_conv_simt_call){.positions = call->n * g->grid_h * g->grid_w,
+                              .n_depth = g->taps_h * g->taps_w * g->in.c,
+                              .filter_s = st->params.s,
+                              .w_c = st->params.x.c,
+                              .w_pitch = st->y.pitch,
+                              .flags = st->params.prologue,
+                              .has_bias = call->bias != NULL,
+                              .accumulate = call->accumulate,
+                              .has_stats = st->stats != NULL,
+                              .by_grid = cvy_divider_make(g->grid_h * g->grid_w),
+                              .by_row = cvy_divider_make(g->grid_w),
+                              .by_c = cvy_divider_make(g->in.c),
+                              .by_taps = cvy_divider_make(g->taps_w > 0 ? g->taps_w : 1),
+                              .by_group = cvy_divider_make(call->group_size)};
+}
+
 static cvy_status run_gather(simt_state *st, cvy_queue *queue, const cvy_conv_call *call, const cvy_conv_gather *g) {
   const bool forward = st->pass == CVY_CONV_FORWARD;
-  const int positions = call->n * g->grid_h * g->grid_w, taps = g->taps_h * g->taps_w;
-  const size_t groups = (size_t)cvy_ceil_div(positions, st->tile.m) * (size_t)cvy_ceil_div(g->out.pitch, st->tile.n);
-  return CVY_LAUNCH(
-      queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(forward ? call->x : call->dy),
-      CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->w), CVY_BUF(call->bias),
-      CVY_BUF(forward ? call->y : call->dx), CVY_BUF(st->stats ? call->workspace : NULL), CVY_INT(positions),
-      CVY_INT(taps * g->in.c), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c), CVY_INT(g->in.pitch),
-      CVY_INT(g->taps_w), CVY_INT(g->step_h), CVY_INT(g->step_w), CVY_INT(g->first_h), CVY_INT(g->first_w),
-      CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(g->out.h), CVY_INT(g->out.w), CVY_INT(g->out.pitch),
-      CVY_INT(g->row0), CVY_INT(g->row_step), CVY_INT(g->col0), CVY_INT(g->col_step), CVY_INT(st->params.s),
-      CVY_INT(st->params.x.c), CVY_INT(st->y.pitch), CVY_INT(g->tap_r), CVY_INT(g->tap_r_step), CVY_INT(g->tap_s),
-      CVY_INT(g->tap_s_step), CVY_DIVIDER(g->grid_h * g->grid_w), CVY_DIVIDER(g->grid_w), CVY_DIVIDER(g->in.c),
-      CVY_DIVIDER(g->taps_w > 0 ? g->taps_w : 1), CVY_DIVIDER(call->group_size), CVY_INT(st->params.prologue),
-      CVY_INT(call->bias != NULL), CVY_INT(call->accumulate), CVY_INT(st->stats != NULL));
+  const cvy_conv_simt_call c = describe(st, call, g);
+  const size_t groups = (size_t)cvy_ceil_div(c.positions, st->tile.m) * (size_t)cvy_ceil_div(g->out.pitch, st->tile.n);
+  return CVY_LAUNCH(queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(forward ? call->x : call->dy),
+                    CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->w), CVY_BUF(call->bias),
+                    CVY_BUF(forward ? call->y : call->dx), CVY_BUF(st->stats ? call->workspace : NULL), CVY_STRUCT(*g),
+                    CVY_STRUCT(c));
 }
 
 static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   const cvy_conv_gather g = cvy_conv_gather_forward(&st->params, &st->y);
-  const int positions = call->n * g.grid_h * g.grid_w, depth = g.taps_h * g.taps_w * g.in.c;
-  const int per_part = part_positions(st, positions), parts = cvy_ceil_div(positions, per_part);
+  cvy_conv_simt_call c = describe(st, call, &g);
+  const int positions = c.positions, per_part = part_positions(st, positions),
+            parts = cvy_ceil_div(positions, per_part);
   const size_t groups =
-      (size_t)parts * (size_t)cvy_ceil_div(depth, st->tile.m) * (size_t)cvy_ceil_div(g.out.pitch, st->tile.n);
-  CVY_TRY(CVY_LAUNCH(
-      queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(call->x), CVY_BUF(call->affine),
-      CVY_BUF(call->residual), CVY_BUF(call->dy), CVY_BUF(parts > 1 ? call->workspace : call->dw), CVY_INT(positions),
-      CVY_INT(depth), CVY_INT(g.in.h), CVY_INT(g.in.w), CVY_INT(g.in.c), CVY_INT(g.in.pitch), CVY_INT(g.taps_w),
-      CVY_INT(g.step_h), CVY_INT(g.step_w), CVY_INT(g.first_h), CVY_INT(g.first_w), CVY_INT(g.grid_h),
-      CVY_INT(g.grid_w), CVY_INT(g.out.pitch), CVY_INT(per_part), CVY_INT(parts > 1 ? st->part_floats : 0),
-      CVY_DIVIDER(g.grid_h * g.grid_w), CVY_DIVIDER(g.grid_w), CVY_DIVIDER(g.in.c), CVY_DIVIDER(g.taps_w),
-      CVY_DIVIDER(call->group_size), CVY_INT(st->params.prologue), CVY_INT(parts == 1 && call->accumulate)));
+      (size_t)parts * (size_t)cvy_ceil_div(c.n_depth, st->tile.m) * (size_t)cvy_ceil_div(g.out.pitch, st->tile.n);
+  c.part_positions = per_part, c.part_floats = parts > 1 ? st->part_floats : 0;
+  c.accumulate = parts == 1 && call->accumulate;
+  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(call->x),
+                     CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),
+                     CVY_BUF(parts > 1 ? call->workspace : call->dw), CVY_STRUCT(g), CVY_STRUCT(c)));
   if (parts > 1)
     CVY_TRY(CVY_LAUNCH(queue, st->reduce, groups_of((size_t)cvy_ceil_div(st->part_floats, 64), 64),
                        CVY_BUF(call->workspace), CVY_BUF(call->dw), CVY_INT(0), CVY_INT(st->part_floats),

@@ -5,9 +5,7 @@
 
 #include <stdint.h>
 
-typedef struct cvy_divider {
-  uint32_t multiplier, shift;
-} cvy_divider;
+#include "cl/args.clh"
 
 /* For 1 <= d < 2^31: n / d == (mulhi(n, multiplier) + n) >> shift for all 0 <= n < 2^31. */
 static inline cvy_divider cvy_divider_make(int d) {
@@ -17,7 +15,7 @@ static inline cvy_divider cvy_divider_make(int d) {
   return (cvy_divider){.multiplier = (uint32_t)((span << 32) / (uint64_t)d + 1), .shift = shift};
 }
 
-/* Two kernel arguments. */
-#define CVY_DIVIDER(d) CVY_UINT(cvy_divider_make(d).multiplier), CVY_UINT(cvy_divider_make(d).shift)
+/* A kernel argument. */
+#define CVY_DIVIDER(d) CVY_STRUCT(((const cvy_divider[]){cvy_divider_make(d)})[0])
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/ops/gather.h"
 
-#include <string.h>
-
 #include "src/ops/divider.h"
 #include "src/ops/stream.h"
 
@@ -57,28 +55,13 @@ cvy_status cvy_gather_run(cvy_gather *op, cvy_queue *queue, int n, cvy_buffer *i
   CVY_TRY(cvy_check_buffer("gather", "index", index, (size_t)n * sizeof(int32_t)));
   CVY_TRY(cvy_check_buffer("gather", "x", x, (size_t)n * cvy_shape_elems(&op->x) * sizeof(float)));
   CVY_TRY(cvy_check_buffer("gather", "labels_out", labels_out, (size_t)n * sizeof(int32_t)));
-  const cvy_arg common[] = {CVY_BUF(images),
-                            CVY_BUF(labels),
-                            CVY_BUF(index),
-                            CVY_BUF(x),
-                            CVY_BUF(labels_out),
-                            CVY_UINT((uint32_t)n),
-                            CVY_UINT((uint32_t)positions)};
-  enum { N_COMMON = sizeof common / sizeof *common };
-  cvy_arg args[N_COMMON + 2];
-  memcpy(args, common, sizeof common);
-  if (facts->cpu_shaped) {
-    const cvy_grid grid = {.global = {cvy_cpu_groups(facts, (size_t)n * blocks)}, .local = {1}};
-    args[N_COMMON] = CVY_UINT(BLOCK_POSITIONS);
-    CVY_TRY(cvy_launch(queue, op->kernel, grid, args, N_COMMON + 1, NULL));
-  } else {
-    const cvy_grid grid = {.global = {cvy_round_up((size_t)n * cvy_shape_elems(&op->x), CVY_STREAM_LOCAL)},
-                           .local = {CVY_STREAM_LOCAL}};
-    const cvy_divider by_positions = cvy_divider_make((int)positions);
-    args[N_COMMON] = CVY_UINT(by_positions.multiplier);
-    args[N_COMMON + 1] = CVY_UINT(by_positions.shift);
-    CVY_TRY(cvy_launch(queue, op->kernel, grid, args, N_COMMON + 2, NULL));
-  }
+  const cvy_grid grid =
+      facts->cpu_shaped ? (cvy_grid){.global = {cvy_cpu_groups(facts, (size_t)n * blocks)}, .local = {1}}
+                        : (cvy_grid){.global = {cvy_round_up((size_t)n * cvy_shape_elems(&op->x), CVY_STREAM_LOCAL)},
+                                     .local = {CVY_STREAM_LOCAL}};
+  CVY_TRY(CVY_LAUNCH(queue, op->kernel, grid, CVY_BUF(images), CVY_BUF(labels), CVY_BUF(index), CVY_BUF(x),
+                     CVY_BUF(labels_out), CVY_UINT((uint32_t)n), CVY_UINT((uint32_t)positions),
+                     facts->cpu_shaped ? CVY_UINT(BLOCK_POSITIONS) : CVY_DIVIDER((int)positions)));
 fail:
   return status;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/ops/pool2d.h"
 
-#include <string.h>
-
+#include "cl/pool2d_args.clh"
 #include "src/ops/divider.h"
 #include "src/ops/stream.h"
 
@@ -86,24 +85,28 @@ void cvy_pool2d_destroy(cvy_pool2d **op) {
 
 static size_t bytes_of(const cvy_shape *shape, int n) { return (size_t)n * cvy_shape_elems(shape) * sizeof(float); }
 
-/* The arguments that all kernels have behind their buffers; the first one is `count`. */
-enum { N_GEOMETRY = 13, MAX_ARGS = 32 };
-static void add_geometry(const cvy_pool2d *op, size_t count, cvy_arg *args) {
+/* `count` samples or vectors of `result`, which is y or dx. */
+static cvy_pool_geometry geometry_of(const cvy_pool2d *op, size_t count, const cvy_shape *result) {
   const cvy_pool2d_params *const p = &op->params;
-  const cvy_arg geometry[N_GEOMETRY] = {CVY_INT((int32_t)count),
-                                        CVY_INT(p->x.pitch / op->vec),
-                                        CVY_INT(p->x.h),
-                                        CVY_INT(p->x.w),
-                                        CVY_INT(op->y.h),
-                                        CVY_INT(op->y.w),
-                                        CVY_INT(p->r),
-                                        CVY_INT(p->s),
-                                        CVY_INT(p->stride_h),
-                                        CVY_INT(p->stride_w),
-                                        CVY_INT(p->pad_h),
-                                        CVY_INT(p->pad_w),
-                                        CVY_FLOAT((float)(1.0 / ((double)p->r * p->s)))};
-  memcpy(args, geometry, sizeof geometry);
+  return (cvy_pool_geometry){.count = (int)count,
+                             .parts = 1,
+                             .vecs = p->x.pitch / op->vec,
+                             .h = p->x.h,
+                             .w = p->x.w,
+                             .p = op->y.h,
+                             .q = op->y.w,
+                             .r = p->r,
+                             .s = p->s,
+                             .stride_h = p->stride_h,
+                             .stride_w = p->stride_w,
+                             .pad_h = p->pad_h,
+                             .pad_w = p->pad_w,
+                             .scale = (float)(1.0 / ((double)p->r * p->s)),
+                             .by_stride_h = cvy_divider_make(p->stride_h),
+                             .by_stride_w = cvy_divider_make(p->stride_w),
+                             .by_vecs = cvy_divider_make(p->x.pitch / op->vec),
+                             .by_cols = cvy_divider_make(result->w),
+                             .by_rows = cvy_divider_make(result->h)};
 }
 
 cvy_status cvy_pool2d_forward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *y) {
@@ -114,27 +117,21 @@ cvy_status cvy_pool2d_forward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buffe
               op->params.n_max);
   CVY_TRY(cvy_check_buffer("pool2d", "x", x, bytes_of(in, n)));
   CVY_TRY(cvy_check_buffer("pool2d", "y", y, bytes_of(out, n)));
-  const int vecs = in->pitch / op->vec;
   const size_t total = (size_t)n * cvy_shape_elems(out) / (size_t)op->vec;
-  cvy_arg args[MAX_ARGS] = {CVY_BUF(x), CVY_BUF(y)};
-  cvy_arg *const last = args + 2 + N_GEOMETRY;
-  add_geometry(op, facts->cpu_shaped ? (size_t)n : total, args + 2);
+  cvy_pool_geometry g = geometry_of(op, facts->cpu_shaped ? (size_t)n : total, out);
+  cvy_grid grid;
   if (facts->cpu_shaped) {
     /* rows of outputs, and their channels in parts of 4 vectors if there are fewer rows than work-groups */
     const size_t lines = (size_t)n * (size_t)out->h, wanted = cvy_cpu_groups(facts, SIZE_MAX);
-    const size_t blocks = vecs < 4 ? 1 : (size_t)vecs / 4, parts = wanted <= lines ? 1 : wanted / lines;
-    last[0] = CVY_INT((int32_t)(parts < blocks ? parts : blocks));
-    const cvy_grid grid = {.global = {cvy_cpu_groups(facts, lines * (size_t)last[0].value.i)}, .local = {1}};
-    CVY_TRY(cvy_launch(queue, op->forward, grid, args, 2 + N_GEOMETRY + 1, NULL));
-  } else if (op->wide) {
-    const cvy_grid grid = {.global = {total / (size_t)op->c_lanes * CVY_STREAM_LOCAL}, .local = {CVY_STREAM_LOCAL}};
-    CVY_TRY(cvy_launch(queue, op->forward, grid, args, 2 + N_GEOMETRY, NULL));
+    const size_t blocks = g.vecs < 4 ? 1 : (size_t)g.vecs / 4, parts = wanted <= lines ? 1 : wanted / lines;
+    g.parts = (int)(parts < blocks ? parts : blocks);
+    grid = (cvy_grid){.global = {cvy_cpu_groups(facts, lines * (size_t)g.parts)}, .local = {1}};
   } else {
-    const cvy_arg dividers[] = {CVY_DIVIDER(vecs), CVY_DIVIDER(out->w), CVY_DIVIDER(out->h)};
-    const cvy_grid grid = {.global = {cvy_round_up(total, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
-    memcpy(last, dividers, sizeof dividers);
-    CVY_TRY(cvy_launch(queue, op->forward, grid, args, 2 + N_GEOMETRY + 6, NULL));
+    grid = (cvy_grid){
+        .global = {op->wide ? total / (size_t)op->c_lanes * CVY_STREAM_LOCAL : cvy_round_up(total, CVY_STREAM_LOCAL)},
+        .local = {CVY_STREAM_LOCAL}};
   }
+  CVY_TRY(CVY_LAUNCH(queue, op->forward, grid, CVY_BUF(x), CVY_BUF(y), CVY_STRUCT(g)));
 fail:
   return status;
 }
@@ -157,19 +154,12 @@ cvy_status cvy_pool2d_backward(cvy_pool2d *op, cvy_queue *queue, int n, cvy_buff
     y = NULL;
   }
   const size_t total = (size_t)n * cvy_shape_elems(in) / (size_t)op->vec;
-  cvy_arg args[MAX_ARGS] = {CVY_BUF(x), CVY_BUF(y), CVY_BUF(dy), CVY_BUF(dx)};
-  const cvy_arg more[] = {CVY_DIVIDER(op->params.stride_h),
-                          CVY_DIVIDER(op->params.stride_w),
-                          CVY_INT(accumulate),
-                          CVY_DIVIDER(in->pitch / op->vec),
-                          CVY_DIVIDER(in->w),
-                          CVY_DIVIDER(in->h)};
-  add_geometry(op, facts->cpu_shaped ? (size_t)n : total, args + 4);
-  memcpy(args + 4 + N_GEOMETRY, more, sizeof more);
+  const cvy_pool_geometry g = geometry_of(op, facts->cpu_shaped ? (size_t)n : total, in);
   const cvy_grid grid =
       facts->cpu_shaped ? (cvy_grid){.global = {cvy_cpu_groups(facts, (size_t)n * (size_t)in->h)}, .local = {1}}
                         : (cvy_grid){.global = {cvy_round_up(total, CVY_STREAM_LOCAL)}, .local = {CVY_STREAM_LOCAL}};
-  CVY_TRY(cvy_launch(queue, op->backward, grid, args, 4 + N_GEOMETRY + 5 + (facts->cpu_shaped ? 0 : 6), NULL));
+  CVY_TRY(CVY_LAUNCH(queue, op->backward, grid, CVY_BUF(x), CVY_BUF(y), CVY_BUF(dy), CVY_BUF(dx), CVY_STRUCT(g),
+                     CVY_INT(accumulate)));
 fail:
   return status;
 }

@@ -14,16 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cl/args.clh"
 #include "src/base/mem.h"
 #include "src/base/failure.h"
 
 /* Storage type of elements. Kernels compute in F32; the others are reserved and refused. */
 typedef enum cvy_dtype { CVY_F32 = 0, CVY_BF16, CVY_F16 } cvy_dtype;
-
-/* One sample of an activation: h*w positions of `c` channels, `pitch` floats apart. */
-typedef struct cvy_shape {
-  int h, w, c, pitch;
-} cvy_shape;
 
 /* Pitch of activations and of the last dimension of parameters: whole float16 vectors. */
 static inline int cvy_pitch_of(int channels) { return (channels + 15) / 16 * 16; }
