@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  * Batch normalisation of a batch that lies in parts (cvy_batchnorm_parts), against the reference for the whole batch in
  * double. The parts are taken one after the other on one device, twice: the first time what each gives to be combined
- * is noted, the second time each gets what all of it is together. Bounds of mean, deviation and y as in
- * test_batchnorm.c; gradients, which are sums over the parts, by relative L2. */
+ * is noted, the second time each gets what all of it is together. Bounds of mean, deviation and y are
+ * those of case_batchnorm.c; gradients, which are sums over the parts, by relative L2. */
 #include <float.h>
 #include <math.h>
 
+#include "src/ref/cases.h"
 #include "src/ref/ref.h"
 #include "src/team/bn_sync.h"
 #include "tests/check.h"
 
-enum { SUM_ERROR = 24, MOST_PARTS = 4, MOST_FLOATS = 2 * 512 };
+enum { MOST_PARTS = 4, MOST_FLOATS = 2 * 512 };
 
 /* What `combine` is called for. */
 typedef struct meeting {
@@ -43,69 +44,20 @@ typedef struct parts_case {
   case_fill_kind fill;
 } parts_case;
 
-/* Dense values of the whole batch and their truth. */
-typedef struct whole {
-  size_t size, c, hw;
-  float *x, *residual, *gamma, *beta, *dy;
-  double *y, *saved, *s, *dx, *dm, *dgamma, *dbeta;
-} whole;
-
-static whole make_whole(check_device *d, case_rng *r, const parts_case *k) {
-  whole w = {.c = (size_t)k->p.x.c, .hw = (size_t)k->p.x.h * (size_t)k->p.x.w};
-  w.size = (size_t)k->batch * w.hw * w.c;
-  w.x = check_floats(d, w.size);
-  w.residual = check_floats(d, w.size);
-  w.dy = check_floats(d, w.size);
-  w.gamma = check_floats(d, w.c);
-  w.beta = check_floats(d, w.c);
-  case_fill(r, w.x, w.size, k->fill);
-  /* images far apart from each other: parts have other means than the batch */
-  for (size_t i = 0; i < w.size; i++)
-    w.x[i] += (float)(i / (w.hw * w.c) % 3) * (k->fill == CASE_FILL_OFFSET ? 1.0f : 2.0f);
-  case_fill(r, w.residual, w.size, CASE_FILL_NORMAL);
-  case_fill(r, w.dy, w.size, CASE_FILL_NORMAL);
-  case_fill(r, w.gamma, w.c, CASE_FILL_NORMAL);
-  case_fill(r, w.beta, w.c, CASE_FILL_NORMAL);
-  w.y = check_doubles(d, w.size);
-  w.saved = check_doubles(d, 2 * w.c);
-  w.s = check_doubles(d, 2 * w.c);
-  double *const x = check_to_doubles(d, w.x, w.size), *const gamma = check_to_doubles(d, w.gamma, w.c);
-  ref_batchnorm_forward(&k->p, k->batch, 0, k->batch, x, k->p.residual ? check_to_doubles(d, w.residual, w.size) : NULL,
-                        gamma, check_to_doubles(d, w.beta, w.c), w.y, w.saved, w.s);
-  w.dx = check_doubles(d, w.size);
-  w.dm = check_doubles(d, w.size);
-  w.dgamma = check_doubles(d, w.c);
-  w.dbeta = check_doubles(d, w.c);
+/* The whole batch; images are far apart from each other, so that parts have other means than the batch. */
+static batchnorm_case make_whole(check_device *d, case_rng *r, const parts_case *k) {
+  batchnorm_case w = {.base = {.n = k->batch, .left_out = CASE_BIT(0)},
+                      .p = k->p,
+                      .batch = k->batch,
+                      .stats = k->stats,
+                      .fill = k->fill};
+  const size_t image = (size_t)(k->p.x.h * k->p.x.w * k->p.x.c), size = (size_t)k->batch * image;
+  float *const x = check_floats(d, size);
+  case_fill(r, x, size, k->fill);
+  for (size_t i = 0; i < size; i++) x[i] += (float)(i / image % 3) * (k->fill == CASE_FILL_OFFSET ? 1.0f : 2.0f);
+  w.x = x;
+  case_batchnorm(&w, r);
   return w;
-}
-
-/* Per-image (mean, M2) of n images, as a convolution's epilogue gives them. */
-static float *image_stats(check_device *d, const whole *w, const float *x, int n) {
-  float *const stats = check_floats(d, (size_t)n * 2 * w->c);
-  for (size_t i = 0; i < (size_t)n; i++)
-    for (size_t ch = 0; ch < w->c; ch++) {
-      double mean = 0, squares = 0;
-      for (size_t j = 0; j < w->hw; j++) mean += (double)x[(i * w->hw + j) * w->c + ch] / (double)w->hw;
-      for (size_t j = 0; j < w->hw; j++) squares += pow((double)x[(i * w->hw + j) * w->c + ch] - mean, 2);
-      stats[2 * i * w->c + ch] = (float)mean;
-      stats[(2 * i + 1) * w->c + ch] = (float)squares;
-    }
-  return stats;
-}
-
-static void check_y(check_device *d, const whole *w, const float *y) {
-  double *const tol = check_doubles(d, w->size), *const far = check_doubles(d, w->c);
-  for (size_t i = 0; i < w->size; i++) far[i % w->c] = fmax(far[i % w->c], fabs((double)w->x[i] - w->saved[i % w->c]));
-  for (size_t i = 0; i < w->size; i++) {
-    const size_t ch = i % w->c;
-    const double mean = w->saved[ch], invstd = w->saved[w->c + ch], e = FLT_EPSILON / 2 * fabs(mean),
-                 xhat = ((double)w->x[i] - mean) * invstd, gamma = fabs((double)w->gamma[ch]);
-    const double mean_tol = 2 * e + SUM_ERROR * FLT_EPSILON * far[ch];
-    const double rel = 0.5 * (SUM_ERROR * FLT_EPSILON + 2 * e * invstd + e * e * invstd * invstd) + 4 * FLT_EPSILON;
-    tol[i] = gamma * (mean_tol * invstd + fabs(xhat) * (rel + 2 * FLT_EPSILON)) + FLT_MIN +
-             2 * FLT_EPSILON * (fabs(xhat) * gamma + fabs((double)w->beta[ch]) + fabs((double)w->residual[i]));
-  }
-  check_close(d, "y", y, w->y, tol, w->size / w->c, (int)w->c);
 }
 
 /* Device memory of one part. */
@@ -115,18 +67,21 @@ typedef struct part_memory {
   int rows;
 } part_memory;
 
-static part_memory make_part(check_device *d, const parts_case *k, const whole *w, int part, size_t first) {
-  const int c = (int)w->c, pitch = k->p.x.pitch, n = k->samples[part];
-  part_memory m = {.first = first, .rows = n * (int)w->hw};
-  m.size = (size_t)m.rows * w->c;
+static const float *values(batchnorm_case *w, const char *name) { return case_find(&w->base, name)->data; }
+
+static part_memory make_part(check_device *d, const parts_case *k, batchnorm_case *w, int part, size_t first) {
+  const int c = k->p.x.c, pitch = k->p.x.pitch, n = k->samples[part];
+  part_memory m = {.first = first, .rows = n * k->p.x.h * k->p.x.w};
+  m.size = (size_t)m.rows * (size_t)c;
   m.x = check_input(d, "x", w->x + first, m.rows, c, pitch);
-  m.stats = k->stats ? check_input(d, "stats", image_stats(d, w, w->x + first, n), 2 * n, c, pitch) : NULL;
-  m.residual = k->p.residual ? check_input(d, "residual", w->residual + first, m.rows, c, pitch) : NULL;
+  if (k->stats)
+    m.stats = check_input(d, "stats", values(w, "stats") + first / w->image * 2 * (size_t)c, 2 * n, c, pitch);
+  m.residual = k->p.residual ? check_input(d, "residual", values(w, "residual") + first, m.rows, c, pitch) : NULL;
   m.y = k->p.deferred ? NULL : check_output(d, "y", m.rows, c, pitch);
   m.saved = check_output(d, "saved", 2, c, pitch);
   m.s = check_output(d, "s", 2, c, pitch);
   m.affine = check_output(d, "affine", 3, c, pitch);
-  m.dy = check_input(d, "dy", w->dy + first, m.rows, c, pitch);
+  m.dy = check_input(d, "dy", values(w, "dy") + first, m.rows, c, pitch);
   m.dx = check_output(d, "dx", m.rows, c, pitch);
   m.dm = k->p.residual ? check_output(d, "dm", m.rows, c, pitch) : NULL;
   m.dgamma = check_output(d, "dgamma", 1, c, pitch);
@@ -135,12 +90,13 @@ static part_memory make_part(check_device *d, const parts_case *k, const whole *
 }
 
 static void run_case(check_device *d, case_rng *r, const parts_case *k) {
-  const whole w = make_whole(d, r, k);
-  const int pitch = k->p.x.pitch, c = (int)w.c;
+  batchnorm_case w = make_whole(d, r, k);
+  const int pitch = k->p.x.pitch, channels = k->p.x.c;
+  const size_t c = (size_t)channels;
   cvy_batchnorm *op = NULL;
   check_ok(cvy_batchnorm_create(d->cl, &k->p, &op));
-  check_buffer *const gamma = check_input(d, "gamma", w.gamma, 1, c, pitch), *const beta = check_input(
-                                                                                 d, "beta", w.beta, 1, c, pitch);
+  check_buffer *const gamma = check_input(d, "gamma", values(&w, "gamma"), 1, channels, pitch);
+  check_buffer *const beta = check_input(d, "beta", values(&w, "beta"), 1, channels, pitch);
   check_buffer *const workspace = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
   meeting m = {.n_parts = k->n_parts};
   memcpy(m.samples, k->samples, sizeof m.samples);
@@ -160,32 +116,36 @@ static void run_case(check_device *d, case_rng *r, const parts_case *k) {
                                               gamma->cl, beta->cl, p->y ? p->y->cl : NULL, p->y ? NULL : p->affine->cl,
                                               p->saved->cl, p->s->cl, false, workspace->cl, &parts));
     }
-  float *const y = check_floats(d, w.size), *const s = check_floats(d, 2 * w.c);
+  float *const y = check_floats(d, w.size), *const s = check_floats(d, 2 * c);
   for (int i = 0; i < k->n_parts; i++) {
     const part_memory *const p = &memory[i];
     const float *const got_s = check_download(p->s), *const got = p->y ? check_download(p->y) : NULL;
     const float *const affine = p->y ? NULL : check_download(p->affine);
-    for (size_t j = 0; j < 2 * w.c; j++) s[j] += got_s[j];
+    for (size_t j = 0; j < 2 * c; j++) s[j] += got_s[j];
     for (size_t j = 0; j < p->size; j++) {
       y[p->first + j] =
-          got ? got[j] : fmaf(w.x[p->first + j] - affine[j % w.c], affine[w.c + j % w.c], affine[2 * w.c + j % w.c]);
+          got ? got[j] : fmaf(w.x[p->first + j] - affine[j % c], affine[c + j % c], affine[2 * c + j % c]);
       if (k->p.relu && !(y[p->first + j] > 0)) y[p->first + j] = 0;
     }
   }
-  check_y(d, &w, y);
-  for (size_t j = 0; j < w.c; j++) { /* means are stored rounded, those of images and those of parts */
-    const double mean = w.s[j], var = w.s[w.c + j], e = FLT_EPSILON * fabs(mean), sums = SUM_ERROR * FLT_EPSILON;
+  check_close(d, "y", y, w.y, w.y_bound, w.size / c, channels);
+  const double *const want_s = case_find(&w.base, "s")->want;
+  for (size_t j = 0; j < c; j++) { /* means are stored rounded, those of images and those of parts */
+    const double mean = want_s[j], var = want_s[c + j], e = FLT_EPSILON * fabs(mean),
+                 sums = CASE_NORM_SUM_ERROR * FLT_EPSILON;
     if (!(fabs((double)s[j] - mean) <= 4 * e + sums * sqrt(var) + FLT_MIN))
       check_fail(d, "running mean of channel %zu is %.9g, not %.9g", j, (double)s[j], mean);
-    if (!(fabs((double)s[w.c + j] - var) <= sums * var + 4 * e * sqrt(var) + FLT_MIN))
-      check_fail(d, "running variance of channel %zu is %.9g, not %.9g", j, (double)s[w.c + j], var);
+    if (!(fabs((double)s[c + j] - var) <= sums * var + 4 * e * sqrt(var) + FLT_MIN))
+      check_fail(d, "running variance of channel %zu is %.9g, not %.9g", j, (double)s[c + j], var);
   }
 
   unsigned char *const mask = (unsigned char *)check_floats(d, w.size);
   for (size_t i = 0; i < w.size; i++) mask[i] = y[i] > 0;
+  double *const want_dx = check_doubles(d, w.size), *const want_dm = check_doubles(d, w.size),
+                *const want_dgamma = check_doubles(d, c), *const want_dbeta = check_doubles(d, c);
   ref_batchnorm_backward(&k->p, k->batch, 0, check_to_doubles(d, w.x, w.size), w.y, mask,
-                         check_to_doubles(d, w.dy, w.size), check_to_doubles(d, w.gamma, w.c), w.dx, w.dm, w.dgamma,
-                         w.dbeta);
+                         check_to_doubles(d, values(&w, "dy"), w.size), w.gamma, want_dx, want_dm, want_dgamma,
+                         want_dbeta);
   for (int turn = 0; turn < 2; turn++)
     for (m.part = 0; m.part < k->n_parts; m.part++) {
       const part_memory *const p = &memory[m.part];
@@ -195,22 +155,23 @@ static void run_case(check_device *d, case_rng *r, const parts_case *k) {
                                       p->dm ? p->dm->cl : NULL, false, p->dgamma->cl, p->dbeta->cl, false,
                                       workspace->cl, &parts));
     }
-  float *const dx = check_floats(d, w.size), *const dgamma = check_floats(d, w.c), *const dbeta = check_floats(d, w.c);
+  float *const dx = check_floats(d, w.size), *const dgamma = check_floats(d, c), *const dbeta = check_floats(d, c);
   for (int i = 0; i < k->n_parts; i++) {
     const part_memory *const p = &memory[i];
     memcpy(dx + p->first, check_download(p->dx), p->size * sizeof *dx);
     const float *const one = check_download(p->dgamma), *const two = check_download(p->dbeta);
-    for (size_t j = 0; j < w.c; j++) {
+    for (size_t j = 0; j < c; j++) {
       dgamma[j] += one[j];
       dbeta[j] += two[j];
     }
   }
   const double bound = k->fill == CASE_FILL_OFFSET ? 2e-3 : 1e-5; /* x has 1e3 * eps/2 = 6e-5 of a deviation */
-  check_relative_l2(d, "dx", dx, w.dx, w.size, bound);
-  check_relative_l2(d, "dgamma", dgamma, w.dgamma, w.c, bound);
-  check_relative_l2(d, "dbeta", dbeta, w.dbeta, w.c, bound);
+  check_relative_l2(d, "dx", dx, want_dx, w.size, bound);
+  check_relative_l2(d, "dgamma", dgamma, want_dgamma, c, bound);
+  check_relative_l2(d, "dbeta", dbeta, want_dbeta, c, bound);
   assert_true(m.calls[0] == 2 * k->n_parts && m.calls[1] == 2 * k->n_parts);
   check_case_end(d);
+  case_end(&w.base);
   cvy_batchnorm_destroy(&op);
 }
 

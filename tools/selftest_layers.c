@@ -8,14 +8,13 @@
 #include <string.h>
 
 #include "src/nn/graph.h"
-#include "src/ops/batchnorm.h"
 #include "src/ops/conv2d.h"
 #include "src/ops/linear.h"
 #include "src/ref/cases.h"
 #include "src/ref/ref.h"
 #include "tools/selftest.h"
 
-enum { SAMPLES = 2, PROLOGUE_GROUP = 1, SUM_FACTOR = 8, NORM_FACTOR = 64 };
+enum { SAMPLES = 2, PROLOGUE_GROUP = 1, SUM_FACTOR = 8 };
 
 static size_t dense_of(const cvy_shape *s) { return (size_t)s->h * (size_t)s->w * (size_t)s->c; }
 static size_t rows_of(const cvy_shape *s, int n) { return (size_t)n * (size_t)s->h * (size_t)s->w; }
@@ -248,173 +247,17 @@ static void linear_run(selftest *t, const char *model, const cvy_layer *layer, c
 
 /* ---- batch normalisation ---- */
 
-typedef struct norm_case {
-  cvy_batchnorm_params p;
-  int n, group, groups;
-  size_t nx, c, rows;
-  const float *x, *residual, *gamma, *beta, *dy, *running;
-  double *rx, *rres, *rgamma, *rbeta, *rdy, *rrunning; /* the same in double */
-  double *y, *y_bound, *saved, *saved_bound, *s, *s_bound, *inference, *inference_bound;
-} norm_case;
-
-static int group_of(const norm_case *b, size_t at) { return (int)(at / dense_of(&b->p.x)) / b->group; }
-
-static void norm_truth(selftest *t, norm_case *b) {
-  const size_t c = b->c, g2 = (size_t)b->groups * 2;
-  b->y = selftest_doubles(t, b->nx);
-  b->y_bound = selftest_doubles(t, b->nx);
-  b->saved = selftest_doubles(t, g2 * c);
-  b->saved_bound = selftest_doubles(t, g2 * c);
-  b->s = selftest_doubles(t, 2 * c);
-  b->s_bound = selftest_doubles(t, 2 * c);
-  b->inference = selftest_doubles(t, b->nx);
-  b->inference_bound = selftest_doubles(t, b->nx);
-  ref_batchnorm_forward(&b->p, b->n, b->group, b->n, b->rx, b->rres, b->rgamma, b->rbeta, b->y, b->saved, b->s);
-  ref_batchnorm_inference(&b->p, b->n, b->rx, b->rres, b->rgamma, b->rbeta, b->rrunning, b->inference);
-  for (size_t i = 0; i < b->nx; i++) {
-    const size_t k = i % c;
-    const double mean = b->saved[((size_t)group_of(b, i) * 2) * c + k],
-                 invstd = b->saved[((size_t)group_of(b, i) * 2 + 1) * c + k];
-    const double rest = fabs(b->rbeta[k]) + (b->rres ? fabs(b->rres[i]) : 0), gamma = fabs(b->rgamma[k]);
-    b->y_bound[i] = (fabs(b->rx[i]) + fabs(mean)) * invstd * gamma + rest;
-    b->inference_bound[i] =
-        (fabs(b->rx[i]) + fabs(b->rrunning[k])) / sqrt(b->rrunning[c + k] + (double)b->p.eps) * gamma + rest;
-  }
-  for (size_t i = 0; i < g2 * c; i++)
-    b->saved_bound[i] = fabs(b->saved[i]) + (i / c % 2 == 0 ? 1 : 0); /* |x| <= 2 stands behind a mean */
-  for (size_t i = 0; i < 2 * c; i++) b->s_bound[i] = fabs(b->s[i]) + (i < c ? 1 : 0);
-  selftest_bounds(b->y_bound, b->nx, NORM_FACTOR);
-  selftest_bounds(b->inference_bound, b->nx, NORM_FACTOR);
-  selftest_bounds(b->saved_bound, g2 * c, NORM_FACTOR);
-  selftest_bounds(b->s_bound, 2 * c, NORM_FACTOR);
-}
-
-/* With the device's own mask: an element whose sum is within rounding of 0 may be on either side of the ReLU. */
-static void norm_backward_truth(selftest *t, const norm_case *b, const float *y, double *dx, double *dx_bound,
-                                double *dm, double *dgamma, double *dgamma_bound, double *dbeta, double *dbeta_bound) {
-  const size_t c = b->c, g = (size_t)b->groups;
-  unsigned char *const mask = (unsigned char *)selftest_floats(t, b->nx / sizeof(float) + 1);
-  double *const sums = selftest_doubles(t, 2 * g * c), *const sizes = selftest_doubles(t, g);
-  for (size_t i = 0; i < b->nx; i++) mask[i] = y[i] > 0;
-  ref_batchnorm_backward(&b->p, b->n, b->group, b->rx, b->y, b->p.relu ? mask : NULL, b->rdy, b->rgamma, dx, dm, dgamma,
-                         dbeta);
-  for (size_t i = 0; i < b->nx; i++) {
-    const size_t k = i % c, group = (size_t)group_of(b, i), at = (2 * group) * c + k;
-    const double term = fabs(b->p.relu && !mask[i] ? 0 : b->rdy[i]);
-    const double xhat = (fabs(b->rx[i]) + fabs(b->saved[at])) * b->saved[at + c];
-    sums[at] += term;
-    sums[at + c] += term * xhat;
-    sizes[group] += k == 0;
-    dbeta_bound[k] += term;
-    dgamma_bound[k] += term * xhat;
-  }
-  for (size_t i = 0; i < b->nx; i++) {
-    const size_t k = i % c, group = (size_t)group_of(b, i), at = (2 * group) * c + k;
-    const double xhat = (fabs(b->rx[i]) + fabs(b->saved[at])) * b->saved[at + c];
-    dx_bound[i] = fabs(b->rgamma[k]) * b->saved[at + c] *
-                  (fabs(b->rdy[i]) + sums[at] / sizes[group] + xhat * sums[at + c] / sizes[group]);
-  }
-  selftest_bounds(dx_bound, b->nx, NORM_FACTOR);
-  selftest_bounds(dgamma_bound, c, NORM_FACTOR);
-  selftest_bounds(dbeta_bound, c, SUM_FACTOR);
-}
-
-/* A deferred batchnorm gives mean, scale = gamma*invstd and shift = beta of each group instead of y. Compares them and
- * returns y as its reader makes it. */
-static float *compare_affine(selftest *t, const norm_case *b, cvy_buffer *affine) {
-  const size_t c = b->c, g = (size_t)b->groups, pitch = (size_t)b->p.x.pitch;
-  double *const want = selftest_doubles(t, g * 3 * c), *const bound = selftest_doubles(t, g * 3 * c);
-  for (size_t i = 0; i < g * c; i++) {
-    const size_t k = i % c, from = i / c * 2 * c + k, at = i / c * 3 * c + k;
-    want[at] = b->saved[from], want[at + c] = b->rgamma[k] * b->saved[from + c], want[at + 2 * c] = b->rbeta[k];
-    bound[at] = 1 + fabs(want[at]), bound[at + c] = fabs(want[at + c]);
-    bound[at + 2 * c] = fabs(b->rbeta[k]) + fabs(want[at] * want[at + c]); /* that of the mean times the scale */
-  }
-  selftest_bounds(bound, g * 3 * c, NORM_FACTOR);
-  selftest_compare(t, "affine", affine, 3 * g, c, pitch, want, bound);
-  const float *const got = selftest_read(t, affine, 3 * g, c, pitch);
-  float *const y = selftest_floats(t, b->nx);
-  for (size_t i = 0; i < b->nx; i++) {
-    const float *const a = got + (size_t)group_of(b, i) * 3 * c + i % c;
-    y[i] = fmaxf(fmaf(b->x[i] - a[0], a[c], a[2 * c]), 0);
-  }
-  return y;
-}
-
-static void norm_on_device(selftest *t, const norm_case *b) {
-  const size_t c = b->c, pitch = (size_t)b->p.x.pitch, rows = b->rows, g2 = (size_t)b->groups * 2;
-  cvy_batchnorm *op = NULL;
-  SELFTEST_RUN(t, cvy_batchnorm_create(t->cl, &b->p, &op));
-  cvy_buffer *const x = selftest_input(t, b->x, rows, c, pitch);
-  cvy_buffer *const gamma = selftest_input(t, b->gamma, 1, c, pitch);
-  cvy_buffer *const beta = selftest_input(t, b->beta, 1, c, pitch);
-  cvy_buffer *const residual = b->residual ? selftest_input(t, b->residual, rows, c, pitch) : NULL;
-  const bool deferred = b->p.deferred;
-  cvy_buffer *const y = deferred ? NULL : selftest_output(t, rows, c, pitch);
-  cvy_buffer *const affine = deferred ? selftest_output(t, (size_t)b->groups * 3, c, pitch) : NULL;
-  float *made = NULL;
-  cvy_buffer *const saved = selftest_output(t, g2, c, pitch);
-  cvy_buffer *const s = selftest_output(t, 2, c, pitch);
-  cvy_buffer *const running = selftest_input(t, b->running, 2, c, pitch);
-  cvy_buffer *const workspace = op ? selftest_workspace(t, cvy_batchnorm_workspace_bytes(op)) : NULL;
-  SELFTEST_RUN(
-      t, cvy_batchnorm_forward_inference(op, t->queue, b->n, x, residual, gamma, beta, running, y, affine, workspace));
-  if (!deferred) selftest_compare(t, "y of inference", y, rows, c, pitch, b->inference, b->inference_bound);
-  SELFTEST_RUN(t, cvy_batchnorm_forward_training(op, t->queue, b->n, b->group, b->n, x, NULL, residual, gamma, beta, y,
-                                                 affine, saved, s, false, workspace, NULL));
-  if (deferred) made = compare_affine(t, b, affine);
-  else selftest_compare(t, "y", y, rows, c, pitch, b->y, b->y_bound);
-  selftest_compare(t, "saved", saved, g2, c, pitch, b->saved, b->saved_bound);
-  selftest_compare(t, "running sums", s, 2, c, pitch, b->s, b->s_bound);
-  cvy_buffer *const dy = selftest_input(t, b->dy, rows, c, pitch), *const dx = selftest_output(t, rows, c, pitch);
-  cvy_buffer *const dm = b->residual ? selftest_output(t, rows, c, pitch) : NULL;
-  cvy_buffer *const dgamma = selftest_output(t, 1, c, pitch), *const dbeta = selftest_output(t, 1, c, pitch);
-  SELFTEST_RUN(t, cvy_batchnorm_backward(op, t->queue, b->n, b->group, x, y, affine, dy, gamma, saved, dx, dm, false,
-                                         dgamma, dbeta, false, workspace, NULL));
-  if (!t->failed) {
-    double *const want_dx = selftest_doubles(t, b->nx);
-    double *const bound_dx = selftest_doubles(t, b->nx);
-    double *const want_dm = selftest_doubles(t, b->nx);
-    double *const want_dgamma = selftest_doubles(t, c), *const bound_dgamma = selftest_doubles(t, c);
-    double *const want_dbeta = selftest_doubles(t, c), *const bound_dbeta = selftest_doubles(t, c);
-    norm_backward_truth(t, b, deferred ? made : selftest_read(t, y, rows, c, pitch), want_dx, bound_dx, want_dm,
-                        want_dgamma, bound_dgamma, want_dbeta, bound_dbeta);
-    selftest_compare(t, "dx", dx, rows, c, pitch, want_dx, bound_dx);
-    if (dm) selftest_compare(t, "dresidual", dm, rows, c, pitch, want_dm, NULL);
-    selftest_compare(t, "dgamma", dgamma, 1, c, pitch, want_dgamma, bound_dgamma);
-    selftest_compare(t, "dbeta", dbeta, 1, c, pitch, want_dbeta, bound_dbeta);
-  }
-  cvy_batchnorm_destroy(&op);
-}
-
 static void norm_run(selftest *t, const char *model, const cvy_layer *layer, bool relu, bool residual, bool deferred) {
-  const int n = 3, group = residual || deferred ? 2 : 3; /* with these: groups of 2 and 1 samples, as ghost:2 */
-  norm_case b = {
-      .p = {.n_max = n, .x = layer->shape, .eps = layer->eps, .relu = relu, .residual = residual, .deferred = deferred},
-      .n = n,
-      .group = group,
-      .groups = (n + group - 1) / group};
-  b.c = (size_t)b.p.x.c;
-  b.nx = (size_t)n * dense_of(&b.p.x);
-  b.rows = rows_of(&b.p.x, n);
-  selftest_case_begin(t, "batchnorm", "%s %dx%dx%d%s%s%s, %s", model, b.p.x.h, b.p.x.w, b.p.x.c,
-                      residual ? ", add" : "", relu ? ", relu" : "", deferred ? ", deferred" : "",
-                      group < n ? "groups of 2" : "one group");
-  b.x = selftest_random(t, b.nx, -1, 2);
-  b.residual = residual ? selftest_random(t, b.nx, -1, 1) : NULL;
-  b.gamma = selftest_random(t, b.c, 0.5, 1.5);
-  b.beta = selftest_random(t, b.c, -1, 1);
-  b.dy = selftest_random(t, b.nx, -1, 1);
-  b.running = selftest_random(t, 2 * b.c, 0.25, 1);
-  b.rx = selftest_widen(t, b.x, b.nx, false);
-  b.rres = residual ? selftest_widen(t, b.residual, b.nx, false) : NULL;
-  b.rgamma = selftest_widen(t, b.gamma, b.c, false);
-  b.rbeta = selftest_widen(t, b.beta, b.c, false);
-  b.rdy = selftest_widen(t, b.dy, b.nx, false);
-  b.rrunning = selftest_widen(t, b.running, 2 * b.c, false);
-  norm_truth(t, &b);
-  while (selftest_next_device(t)) norm_on_device(t, &b);
-  selftest_case_end(t);
+  const bool groups = residual || deferred; /* of 2 and 1 samples, as ghost:2 */
+  case_rng r = case_rng_make(1, 0);
+  batchnorm_case c = {
+      .base.n = 3,
+      .p = {.n_max = 3, .x = layer->shape, .eps = layer->eps, .relu = relu, .residual = residual, .deferred = deferred},
+      .group_size = groups ? 2 : 0,
+      .batch = 3};
+  case_batchnorm(&c, &r);
+  selftest_op(t, &c.base, "%s %dx%dx%d%s%s%s, %s", model, c.p.x.h, c.p.x.w, c.p.x.c, residual ? ", add" : "",
+              relu ? ", relu" : "", deferred ? ", deferred" : "", groups ? "groups of 2" : "one group");
 }
 
 /* ---- pooling ---- */

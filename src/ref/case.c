@@ -100,6 +100,12 @@ case_fill_kind case_fill(case_rng *r, float *x, size_t n, case_fill_kind kind) {
 
 size_t case_size(const case_tensor *t) { return (size_t)t->rows * (size_t)t->cols; }
 
+case_tensor *case_find(op_case *c, const char *name) {
+  for (int i = 0; i < CASE_TENSORS; i++)
+    if (c->tensors[i].role != CASE_NONE && strcmp(c->tensors[i].name, name) == 0) return &c->tensors[i];
+  CVY_ASSERT(!"a tensor of the case");
+}
+
 static case_tensor *add(op_case *c, int at, const char *name, case_role role, size_t rows, int cols, int pitch) {
   CVY_ASSERT(at >= 0 && at < CASE_TENSORS && rows > 0 && rows <= INT32_MAX);
   c->tensors[at] = (case_tensor){.name = name, .role = role, .rows = (int)rows, .cols = cols, .pitch = pitch};

@@ -104,6 +104,7 @@ void case_add_old(case_tensor *t);
 /* bound = factor * eps * bound + the smallest normal float. */
 void case_bound(case_tensor *t, double factor);
 size_t case_size(const case_tensor *t);
+case_tensor *case_find(op_case *c, const char *name);
 /* The values of a tensor in double. */
 double *case_values(op_case *c, int at);
 /* Keeps the first sentence. */

@@ -5,6 +5,7 @@
 #ifndef CVY_REF_CASES_H
 #define CVY_REF_CASES_H
 
+#include "src/ops/batchnorm.h"
 #include "src/ops/compress.h"
 #include "src/ops/eltwise.h"
 #include "src/ops/gather.h"
@@ -99,5 +100,26 @@ typedef struct pool2d_case {
 void case_pool2d(pool2d_case *c, case_rng *r);
 pool2d_case case_pool2d_random(case_rng *r, int number);
 const char *case_pool2d_text(const pool2d_case *c); /* static */
+
+/* Inference (with in_place alone), forward and backward; p.inference: the first only. */
+enum { CASE_NORM_SUM_ERROR = 24 };
+typedef struct batchnorm_case {
+  op_case base;
+  cvy_batchnorm_params p;
+  int group_size, batch;
+  bool stats; /* statistics per image are given */
+  bool accumulate, accumulate_dresidual, y_in_x;
+  int place; /* backward: 0 all apart, 1 dx is dy, 2 dresidual is dy */
+  case_fill_kind fill;
+  const float *x; /* NULL: drawn */
+  /* made */
+  size_t size, image, groups; /* values: all, of an image */
+  int size_of_group;
+  double *gamma, *beta, *y, *y_bound;
+} batchnorm_case;
+void case_batchnorm(batchnorm_case *c, case_rng *r);
+batchnorm_case case_batchnorm_random(case_rng *r, int number);
+/* y as the readers of a deferred one make it; affine: (groups,3,C). */
+float *case_batchnorm_apply(batchnorm_case *c, const float *affine);
 
 #endif
