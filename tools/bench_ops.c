@@ -109,8 +109,7 @@ static const char *parse_slowdown(const char *text, void *target) {
        .value = "S",                                                \
        .deflt = "0.3",                                              \
        .unit = "seconds",                                           \
-       .lo = 0.001,                                                 \
-       .hi = 600,                                                   \
+       .range = {0.001, 600},                                       \
        .help =                                                      \
            "time for each row; 3 samples at least, one if that "    \
            "takes more than 4 times as long"},                      \

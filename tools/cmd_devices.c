@@ -16,9 +16,7 @@ static const option_row rows[] = {
     {.kind = OPTION_SINK,
      .name = "json",
      .offset = offsetof(devices_options, json),
-     .value = "F",
      .absent = "none, a table is printed",
-     .unit = "file, - is stdout",
      .help = "write everything as JSON"},
 };
 static const option_table table = {

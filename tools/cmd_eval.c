@@ -23,7 +23,6 @@ static const option_row rows[] = {
     {.kind = OPTION_TEXT,
      .name = "weights",
      FIELD(weights),
-     .value = "F",
      .required = true,
      .unit = "safetensors file",
      .help = "the trained weights"},

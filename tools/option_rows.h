@@ -20,11 +20,10 @@
   {.kind = OPTION_TEXT, .name = "data-dir", F(data_dir), .value = "DIR", .absent = "$CONVOY_DATA, then Debian's folder", \
    .unit = "folder", .help = "where fashion-mnist lies"}
 #define ROW_CLASSES(F)                                                                                               \
-  {.kind = OPTION_INT, .name = "classes", F(classes), .value = "N", .deflt = "0",                                     \
-   .unit = "classes, 0: largest label + 1, synthetic: 10", .lo = 0, .hi = CVY_MAX_CLASSES, .help = "classes of the data"}
+  {.kind = OPTION_INT, .name = "classes", F(classes), .deflt = "0",                                                   \
+   .unit = "classes, 0: largest label + 1, synthetic: 10", .range = {0, CVY_MAX_CLASSES}, .help = "classes of the data"}
 #define ROW_SEED(F, HELP)                                                                                            \
-  {.kind = OPTION_INT, .name = "seed", F(seed), .value = "N", .deflt = "0", .unit = "number", .lo = 0, .hi = 9.2e18,   \
-   .help = HELP}
+  {.kind = OPTION_INT, .name = "seed", F(seed), .deflt = "0", .unit = "number", .range = {0, 9.2e18}, .help = HELP}
 
 #define ROW_DEVICES(F, HELP)                                                                                         \
   {.kind = OPTION_TEXT, .name = "devices", .letter = 'd', F(devices), .value = "SEL", .deflt = "auto",                \
@@ -32,8 +31,8 @@
 #define HELP_DEVICES_TOGETHER "which devices share the work; see convoy train --help"
 #define HELP_DEVICES_IN_TURN "which devices, one after the other; see convoy train --help"
 #define ROW_BATCH(F, MOST, HELP)                                                                                     \
-  {.kind = OPTION_INT, .name = "batch", .letter = 'b', F(batch), .value = "N", .deflt = "256", .unit = "images",      \
-   .lo = 1, .hi = MOST, .help = HELP}
+  {.kind = OPTION_INT, .name = "batch", .letter = 'b', F(batch), .deflt = "256", .unit = "images",                    \
+   .range = {1, MOST}, .help = HELP}
 
 #define ROW_CONV_ALGO(F, HELP)                                                                                       \
   {.kind = OPTION_PARSE, .name = "conv-algo", F(conv_algo), .value = "LIST", .deflt = "auto",                         \
@@ -42,8 +41,7 @@
   "how convolutions and linear layers are computed; of several with commas each layer takes the first that "         \
   "can do it"
 #define ROW_MATH(F, HELP)                                                                                            \
-  {.kind = OPTION_CHOICE, .name = "math", F(math), .value = "HOW", .choices = "fp32|tf32", .deflt = "fp32",           \
-   .help = HELP}
+  {.kind = OPTION_CHOICE, .name = "math", F(math), .choices = "fp32|tf32", .deflt = "fp32", .help = HELP}
 #define HELP_MATH                                                                                                    \
   "products of convolutions and linear layers: float32, or factors rounded to 10 bits of mantissa on NVIDIA's "      \
   "matrix units (compute capability 8.0 and up; tried first, float32 elsewhere). Errors of tf32: 2e-3 of a "         \
@@ -52,16 +50,13 @@
 /* For verbs where --math would change nothing: refused, with the reason. */
 #define ROW_NO_MATH(WHY) {.kind = OPTION_REFUSED, .name = "math", .help = WHY}
 #define ROW_TUNE(F, HELP)                                                                                            \
-  {.kind = OPTION_CHOICE, .name = "tune", F(tune), .value = "HOW", .choices = "cached|off|quick", .deflt = "cached",  \
-   .help = HELP}
+  {.kind = OPTION_CHOICE, .name = "tune", F(tune), .choices = "cached|off|quick", .deflt = "cached", .help = HELP}
 #define HELP_TUNE "with --conv-algo auto: what convoy tune found here, the shipped defaults, or measure now what is missing"
 
-#define ROW_JSON(F, ABSENT, HELP)                                                                                    \
-  {.kind = OPTION_SINK, .name = "json", F(json), .value = "F", .absent = ABSENT, .unit = "file, - is stdout",         \
-   .help = HELP}
+#define ROW_JSON(F, ABSENT, HELP) {.kind = OPTION_SINK, .name = "json", F(json), .absent = ABSENT, .help = HELP}
 #define ROW_JSON_OR_TABLE(F) ROW_JSON(F, "none, a table is printed", "write the result as JSON")
 #define ROW_QUIET(F)                                                                                                 \
-  {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', F(quiet), .absent = "off", .unit = "switch",                  \
+  {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', F(quiet),                                                     \
    .help = "no talk on stderr but errors and warnings"}
 
 #endif

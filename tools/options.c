@@ -87,8 +87,21 @@ static void choice_list(const char *choices, char *out, size_t out_bytes) {
   out[used] = '\0';
 }
 
+/* What the help shows where a row leaves it to its kind. */
+static const struct {
+  const char *value, *unit, *absent;
+} usual[] = {[OPTION_FLAG] = {NULL, "switch", "off"},
+             [OPTION_INT] = {"N", "", "none"},
+             [OPTION_REAL] = {"X", "", "none"},
+             [OPTION_TEXT] = {"F", "", "none"},
+             [OPTION_SINK] = {"F", "file, - is stdout", "none"},
+             [OPTION_CHOICE] = {"HOW", "", "none"},
+             [OPTION_PARSE] = {NULL, "", "none"}};
+
+static const char *value_of(const option_row *row) { return row->value ? row->value : usual[row->kind].value; }
+
 const char *options_unit(const option_row *row, char *room, size_t room_bytes) {
-  if (row->unit || row->kind != OPTION_CHOICE) return row->unit ? row->unit : "";
+  if (row->unit || row->kind != OPTION_CHOICE) return row->unit ? row->unit : usual[row->kind].unit;
   choice_list(row->choices, room, room_bytes);
   return room;
 }
@@ -100,20 +113,25 @@ static bool value_set(const option_row *row, const char *text, void *target, cha
   switch (row->kind) {
     case OPTION_FLAG: *(bool *)field = true; return true;
     case OPTION_INT:
-      if (parse_whole(text, (int64_t)row->lo, (int64_t)row->hi, field)) return true;
-      if (row->hi >= 9e18)
-        snprintf(wrong, wrong_bytes, "expected a whole number from %.0f to %g (%s)", row->lo, row->hi, row->unit);
-      else snprintf(wrong, wrong_bytes, "expected a whole number from %.0f to %.0f (%s)", row->lo, row->hi, row->unit);
+      if (parse_whole(text, (int64_t)row->range.lo, (int64_t)row->range.hi, field)) return true;
+      if (row->range.hi >= 9e18)
+        snprintf(wrong, wrong_bytes, "expected a whole number from %.0f to %g (%s)", row->range.lo, row->range.hi,
+                 row->unit);
+      else
+        snprintf(wrong, wrong_bytes, "expected a whole number from %.0f to %.0f (%s)", row->range.lo, row->range.hi,
+                 row->unit);
       return false;
     case OPTION_REAL:
-      if (parse_real(text, row->lo, row->hi, field)) return true;
+      if (parse_real(text, row->range.lo, row->range.hi, field)) return true;
       if (row->expected) snprintf(wrong, wrong_bytes, "expected %s (%s)", row->expected, row->unit);
-      else snprintf(wrong, wrong_bytes, "expected a number from %g to %g (%s)", row->lo, row->hi, row->unit);
+      else
+        snprintf(wrong, wrong_bytes, "expected a number from %g to %g (%s)", row->range.lo, row->range.hi, row->unit);
       return false;
     case OPTION_TEXT:
     case OPTION_SINK:
       if (*text == '\0') {
-        snprintf(wrong, wrong_bytes, "the value is empty, expected a %s", row->unit);
+        char room[128];
+        snprintf(wrong, wrong_bytes, "the value is empty, expected a %s", options_unit(row, room, sizeof room));
         return false;
       }
       *(const char **)field = text;
@@ -204,10 +222,14 @@ int options_help_done(void) {
 }
 
 const char *options_head(const option_row *row, char *room, size_t room_bytes) {
-  const bool sink = row->kind == OPTION_SINK;
-  snprintf(room, room_bytes, "--%s%s%s%s", row->name, row->value ? sink ? " [" : " " : "", row->value ? row->value : "",
-           sink ? "]" : "");
+  const char *const value = value_of(row);
+  const char *const format = row->kind == OPTION_SINK ? "--%s [%s]" : value ? "--%s %s" : "--%s";
+  snprintf(room, room_bytes, format, row->name, value);
   return room;
+}
+
+const char *options_default(const option_row *row) {
+  return row->deflt ? row->deflt : row->absent ? row->absent : usual[row->kind].absent;
 }
 
 static void help_row(const option_row *row) {
@@ -216,7 +238,7 @@ static void help_row(const option_row *row) {
   const int column = printf("  %s%s", row->letter ? before : "    ", options_head(row, room, sizeof room));
   const char *const unit = options_unit(row, room, sizeof room);
   if (row->required) snprintf(text, sizeof text, "%s [%s; required]", row->help, unit);
-  else snprintf(text, sizeof text, "%s [%s; default: %s]", row->help, unit, row->deflt ? row->deflt : row->absent);
+  else snprintf(text, sizeof text, "%s [%s; default: %s]", row->help, unit, options_default(row));
   help_text(text, column);
 }
 
@@ -405,7 +427,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
       row = optopt >= CODE_FIRST ? &table->rows[optopt - CODE_FIRST] : row_by_letter(table, optopt);
       if (row->kind == OPTION_REFUSED) return options_error(table->verb, "--%s: %s", row->name, row->help);
       char room[128];
-      return options_error(table->verb, "--%s: its value is missing (%s: %s)", row->name, row->value,
+      return options_error(table->verb, "--%s: its value is missing (%s: %s)", row->name, value_of(row),
                            options_unit(row, room, sizeof room));
     }
     const char *text = optarg;
@@ -427,7 +449,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
     if (row->required && !(seen >> i & 1)) {
-      return options_error(table->verb, "--%s %s is missing: %s", row->name, row->value, row->help);
+      return options_error(table->verb, "--%s %s is missing: %s", row->name, value_of(row), row->help);
     }
   }
   if (given) *given = seen;

@@ -37,12 +37,14 @@ struct option_row {
   const char *name;   /* without "--" */
   char letter;        /* short form or 0 */
   size_t offset;      /* of the value in the struct that options_parse fills */
-  const char *value;  /* its name in the help */
+  const char *value;  /* its name in the help; NULL: the kind's (N, X, F, HOW) */
   const char *deflt;  /* default as text; NULL: the field stays zero and `absent` is shown */
-  const char *absent; /* the help's text for no value: "none", "off"; "" with `required` */
-  const char *unit;   /* the counted things, or the kind of thing: "images", "file"; NULL: the `choices` */
+  const char *absent; /* the help's text for no value; NULL: "off" for a flag, else "none" */
+  const char *unit; /* the counted things, or the kind of thing: "images", "file"; NULL: as the kind or `choices` say */
   const char *help;
-  double lo, hi;
+  struct {
+    double lo, hi;
+  } range;
   const char *expected; /* OPTION_REAL: a better text for the range than "from LO to HI"; or NULL */
   const char *choices;
   option_parse_fn parse;
@@ -77,10 +79,11 @@ int options_help_done(void);
 bool options_help_only(void);
 /* From now on --help prints a table by this function: for a reference of all verbs (reference.h). */
 void options_help_as(void (*print)(const option_table *table));
-/* The help's text for the option and its value ("--json [F]"), and for the kind of value: its unit, or the choices.
- * Written to `room`, or static. */
+/* The help's text for the option and its value ("--json [F]"), for the kind of value (its unit, or the choices), and for
+ * its default. Written to `room`, or static. */
 const char *options_head(const option_row *row, char *room, size_t room_bytes);
 const char *options_unit(const option_row *row, char *room, size_t room_bytes);
+const char *options_default(const option_row *row);
 /* True if the row is in the help's first part. */
 bool options_is_basic(const option_table *table, const option_row *row);
 /* The name that the user may have meant by `word`: the only one that begins with it, else one that is at most two edits

@@ -71,7 +71,7 @@ static void define_head(const char *first, const char *second) {
 static void option(const option_row *row) {
   char room[128], head[140];
   const char letter[] = {'-', row->letter, ',', ' ', '\0'};
-  const char *const deflt = row->required ? "required" : row->deflt ? row->deflt : row->absent;
+  const char *const deflt = row->required ? "required" : options_default(row);
   snprintf(head, sizeof head, "%s%s", row->letter ? letter : "", options_head(row, room, sizeof room));
   name_cell(head);
   if (man) cell("", row->help, "\n");
