@@ -43,13 +43,13 @@ static void run_host(check_device *d, const cvy_sgd_params *p, int threads, cons
   check_ok(cvy_pool_create(threads, &pool));
   memcpy(cvy_ledger_w(s), w0, FLOATS * sizeof(float));
   for (int step = 0; step < STEPS; step++) {
-    const float *const whole[PARTS] = {g[0], g[1], g[2]};
+    const void *const whole[PARTS] = {g[0], g[1], g[2]};
     const size_t cut = 2048;
-    const float *const rest[PARTS] = {g[0] + cut, g[1] + cut, g[2] + cut};
+    const void *const rest[PARTS] = {g[0] + cut, g[1] + cut, g[2] + cut};
     float *const before = check_floats(d, FLOATS);
     memcpy(before, cvy_ledger_w(s), FLOATS * sizeof(float));
-    cvy_ledger_update(s, pool, p, 0, cut, whole, PARTS);
-    cvy_ledger_update(s, pool, p, cut, FLOATS - cut, rest, PARTS);
+    cvy_ledger_update(s, pool, p, 0, cut, whole, PARTS, false);
+    cvy_ledger_update(s, pool, p, cut, FLOATS - cut, rest, PARTS, false);
     check_same(d, "truth before advance", cvy_ledger_w(s), before, 1, FLOATS);
     cvy_ledger_advance(s);
   }
@@ -95,13 +95,14 @@ static void test_parts(check_device *d) {
   enum { MOST = 17 };
   const cvy_sgd_params sgd = {.lr = 1};
   const float *parts[MOST];
+  const void *at[MOST];
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
     case_rng r = check_rng_make(d, (int)i);
     if (!check_case(d, "parts %d", counts[i])) continue;
     for (int p = 0; p < MOST; p++) {
       float *const part = check_floats(d, FLOATS);
       case_fill(&r, part, FLOATS, CASE_FILL_NORMAL);
-      parts[p] = part;
+      at[p] = parts[p] = part;
     }
     float *const want = check_floats(d, FLOATS);
     cvy_ledger *s;
@@ -111,7 +112,7 @@ static void test_parts(check_device *d) {
       for (int p = 1; p < counts[i]; p++) sum += parts[p][j];
       want[j] = -sum;
     }
-    cvy_ledger_update(s, NULL, &sgd, 0, FLOATS, parts, counts[i]);
+    cvy_ledger_update(s, NULL, &sgd, 0, FLOATS, at, counts[i], false);
     cvy_ledger_advance(s);
     check_same(d, "w", cvy_ledger_w(s), want, 1, FLOATS);
     cvy_ledger_destroy(&s);
@@ -126,8 +127,7 @@ static void test_packed(check_device *d) {
     case_rng r = check_rng_make(d, n_parts);
     if (!check_case(d, "packed %d", n_parts)) continue;
     const cvy_sgd_params *const sgd = &settings[n_parts % SETTINGS];
-    const float *wide[MOST];
-    const uint16_t *packed[MOST];
+    const void *wide[MOST], *packed[MOST];
     for (int p = 0; p < MOST; p++) {
       float *const part = check_floats(d, FLOATS);
       uint16_t *const upper = (uint16_t *)check_floats(d, FLOATS);
@@ -147,8 +147,8 @@ static void test_packed(check_device *d) {
     check_ok(cvy_pool_create(2, &pool));
     for (int i = 0; i < 2; i++) check_ok(cvy_ledger_create(&layout, sgd->momentum != 0, false, &s[i]));
     for (int step = 0; step < STEPS; step++) {
-      cvy_ledger_update(s[0], NULL, sgd, 0, FLOATS, wide, n_parts);
-      cvy_ledger_update_packed(s[1], pool, sgd, 0, FLOATS, packed, n_parts);
+      cvy_ledger_update(s[0], NULL, sgd, 0, FLOATS, wide, n_parts, false);
+      cvy_ledger_update(s[1], pool, sgd, 0, FLOATS, packed, n_parts, true);
       for (int i = 0; i < 2; i++) cvy_ledger_advance(s[i]);
     }
     check_same(d, "w", cvy_ledger_w(s[1]), cvy_ledger_w(s[0]), 1, FLOATS);
@@ -167,8 +167,8 @@ static void test_running(check_device *d) {
     parts[0][i] = 0.5f * (float)i;
     parts[1][i] = 7.0f;
   }
-  const float *const p[2] = {parts[0], parts[1]};
-  cvy_ledger_update_running(s, p, 2);
+  const void *const at[2] = {parts[0], parts[1]};
+  cvy_ledger_update_running(s, at, 2);
   cvy_ledger_advance(s);
   for (int i = 0; i < RUNNING; i++) {
     const float m = i < 96 ? 0.1f : 0.25f;

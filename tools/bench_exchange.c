@@ -84,16 +84,21 @@ static const option_table table = {
         "than the gradients is cut to them.",
 };
 
+/* Slices of a device's buffers. */
+typedef struct exchange_bucket {
+  cvy_buffer *gradient, *weight, *residual, *pack;
+  cvy_event *read, *written;
+  void *mapped; /* where the device shares the host's memory */
+} exchange_bucket;
+
 /* A device's gradients and weights. */
 typedef struct exchange_part {
   bench_device device;
   cvy_queue *queue, *upload; /* from the device and to it */
   cvy_compress *compress;
   cvy_buffer *gradients, *weights, *residuals, *packs; /* residuals, packs: bf16 */
-  cvy_buffer **gradient, **weight, **residual, **pack; /* slices, one per bucket */
-  cvy_event **read, **written;                         /* one per bucket */
-  void **mapped;                                       /* one per bucket; where the device shares the host's memory */
-  cvy_pinned *staging;                                 /* else */
+  exchange_bucket *buckets;
+  cvy_pinned *staging; /* else */
   float *staging_host;
   bool map;
 } exchange_part;
@@ -121,7 +126,7 @@ static size_t floats_of(const exchange_run *run, int bucket) {
 
 /* The buffer of a device's bucket that crosses to the host. */
 static cvy_buffer *crossing(const exchange_run *run, const exchange_part *p, int b) {
-  return run->packs ? p->pack[b] : p->gradient[b];
+  return run->packs ? p->buckets[b].pack : p->buckets[b].gradient;
 }
 static size_t bytes_of(const exchange_run *run, size_t floats) {
   return floats * (run->packs ? sizeof(uint16_t) : sizeof(float));
@@ -130,20 +135,15 @@ static size_t bytes_of(const exchange_run *run, size_t floats) {
 static void forget_buckets(exchange_run *run) {
   for (int d = 0; d < run->n_parts; d++) {
     exchange_part *const p = &run->parts[d];
-    cvy_buffer **const slices[] = {p->gradient, p->weight, p->residual, p->pack};
-    for (int b = 0; b < run->n_buckets; b++) {
-      if (p->read) cvy_event_destroy(&p->read[b]);
-      if (p->written) cvy_event_destroy(&p->written[b]);
-      for (int i = 0; i < 4; i++)
-        if (slices[i]) cvy_buffer_destroy(&slices[i][b]);
+    for (int b = 0; p->buckets && b < run->n_buckets; b++) {
+      exchange_bucket *const one = &p->buckets[b];
+      cvy_buffer **const slices[] = {&one->gradient, &one->weight, &one->residual, &one->pack};
+      cvy_event_destroy(&one->read);
+      cvy_event_destroy(&one->written);
+      for (int i = 0; i < 4; i++) cvy_buffer_destroy(slices[i]);
     }
-    cvy_free(p->read);
-    cvy_free(p->written);
-    for (int i = 0; i < 4; i++) cvy_free(slices[i]);
-    cvy_free(p->mapped);
-    p->read = p->written = NULL;
-    p->gradient = p->weight = p->residual = p->pack = NULL;
-    p->mapped = NULL;
+    cvy_free(p->buckets);
+    p->buckets = NULL;
   }
   run->n_buckets = 0;
 }
@@ -159,21 +159,14 @@ static cvy_status make_buckets(exchange_run *run, double mib) {
   run->n_buckets = (int)n;
   for (int d = 0; d < run->n_parts; d++) {
     exchange_part *const p = &run->parts[d];
-    p->read = cvy_calloc(n, sizeof *p->read);
-    p->written = cvy_calloc(n, sizeof *p->written);
-    p->gradient = cvy_calloc(n, sizeof *p->gradient);
-    p->weight = cvy_calloc(n, sizeof *p->weight);
-    p->residual = cvy_calloc(n, sizeof *p->residual);
-    p->pack = cvy_calloc(n, sizeof *p->pack);
-    p->mapped = cvy_calloc(n, sizeof *p->mapped);
-    CVY_REQUIRE(p->read && p->written && p->gradient && p->weight && p->residual && p->pack && p->mapped, CVY_E_MEMORY,
-                "no memory for %zu buckets", n);
+    p->buckets = cvy_calloc(n, sizeof *p->buckets);
+    CVY_REQUIRE(p->buckets, CVY_E_MEMORY, "no memory for %zu buckets", n);
     for (int b = 0; b < run->n_buckets; b++) {
       const size_t at = (size_t)b * run->bucket_floats * sizeof(float), size = floats_of(run, b) * sizeof(float);
-      CVY_TRY(cvy_buffer_slice(p->gradients, at, size, &p->gradient[b]));
-      CVY_TRY(cvy_buffer_slice(p->weights, at, size, &p->weight[b]));
-      CVY_TRY(cvy_buffer_slice(p->residuals, at, size, &p->residual[b]));
-      CVY_TRY(cvy_buffer_slice(p->packs, at / 2, size / 2, &p->pack[b]));
+      CVY_TRY(cvy_buffer_slice(p->gradients, at, size, &p->buckets[b].gradient));
+      CVY_TRY(cvy_buffer_slice(p->weights, at, size, &p->buckets[b].weight));
+      CVY_TRY(cvy_buffer_slice(p->residuals, at, size, &p->buckets[b].residual));
+      CVY_TRY(cvy_buffer_slice(p->packs, at / 2, size / 2, &p->buckets[b].pack));
     }
   }
 fail:
@@ -185,8 +178,8 @@ fail:
 /* *packed: the event of its end. */
 static cvy_status start_pack(exchange_run *run, exchange_part *p, int b, cvy_event **packed) {
   cvy_status status = CVY_OK;
-  CVY_TRY(
-      cvy_compress_run(p->compress, p->device.queue, floats_of(run, b), p->gradient[b], p->residual[b], p->pack[b]));
+  CVY_TRY(cvy_compress_run(p->compress, p->device.queue, floats_of(run, b), p->buckets[b].gradient,
+                           p->buckets[b].residual, p->buckets[b].pack));
   CVY_TRY(cvy_queue_marker(p->device.queue, packed));
   CVY_TRY(cvy_queue_flush(p->device.queue));
 fail:
@@ -195,29 +188,28 @@ fail:
 
 /* The host memory that a bucket arrives in. */
 static void *arrival(const exchange_run *run, const exchange_part *p, int b) {
-  return p->map ? p->mapped[b] : p->staging_host + (size_t)b * run->bucket_floats;
+  return p->map ? p->buckets[b].mapped : p->staging_host + (size_t)b * run->bucket_floats;
 }
 
 static cvy_status start_read(exchange_run *run, exchange_part *p, int b, cvy_event *after) {
-  cvy_status status = CVY_OK;
+  exchange_bucket *const one = &p->buckets[b];
   const size_t bytes = bytes_of(run, floats_of(run, b));
-  if (p->map) CVY_TRY(cvy_buffer_map(p->queue, crossing(run, p, b), bytes, after, &p->mapped[b], &p->read[b]));
-  else CVY_TRY(cvy_buffer_read(p->queue, crossing(run, p, b), 0, bytes, arrival(run, p, b), after, &p->read[b]));
-fail:
-  return status;
+  return p->map ? cvy_buffer_map(p->queue, crossing(run, p, b), bytes, after, &one->mapped, &one->read)
+                : cvy_buffer_read(p->queue, crossing(run, p, b), 0, bytes, arrival(run, p, b), after, &one->read);
 }
 
 static cvy_status end_read(exchange_part *p, int b) {
-  const cvy_status status = cvy_event_wait(p->read[b]);
-  cvy_event_destroy(&p->read[b]);
+  const cvy_status status = cvy_event_wait(p->buckets[b].read);
+  cvy_event_destroy(&p->buckets[b].read);
   return status;
 }
 
 static cvy_status start_write(exchange_run *run, exchange_part *p, int b, const float *from) {
   cvy_status status = CVY_OK;
-  if (p->mapped[b]) CVY_TRY(cvy_buffer_unmap(p->upload, crossing(run, p, b), p->mapped[b]));
-  p->mapped[b] = NULL;
-  CVY_TRY(cvy_buffer_write(p->upload, p->weight[b], 0, floats_of(run, b) * sizeof(float), from, NULL, &p->written[b]));
+  exchange_bucket *const one = &p->buckets[b];
+  if (one->mapped) CVY_TRY(cvy_buffer_unmap(p->upload, crossing(run, p, b), one->mapped));
+  one->mapped = NULL;
+  CVY_TRY(cvy_buffer_write(p->upload, one->weight, 0, floats_of(run, b) * sizeof(float), from, NULL, &one->written));
   CVY_TRY(cvy_queue_flush(p->upload));
 fail:
   return status;
@@ -251,7 +243,7 @@ static cvy_status measure_bucket(exchange_run *run, exchange_part *p, bench_spre
     start = cvy_clock_ns();
     CVY_TRY(start_write(run, p, 0, cvy_ledger_w(run->ledger)));
     CVY_TRY(cvy_queue_finish(p->upload));
-    cvy_event_destroy(&p->written[0]);
+    cvy_event_destroy(&p->buckets[0].written);
     if (i > 0) down.values[down.n++] = 1e3 * cvy_clock_seconds_since(start);
   }
   *pack = bench_spread_of(&packing);
@@ -265,14 +257,11 @@ fail:
 
 /* Adds up bucket b of all devices and updates it, into the state's next generation. */
 static void update_bucket(exchange_run *run, int b) {
-  static const float *floats[DEVICES_MAX];
-  static const uint16_t *packed[DEVICES_MAX];
+  static const void *parts[DEVICES_MAX];
   const cvy_sgd_params sgd = {.lr = 0.01f};
   const size_t at = (size_t)b * run->bucket_floats, n = floats_of(run, b);
-  for (int d = 0; d < run->n_parts; d++)
-    floats[d] = arrival(run, &run->parts[d], b), packed[d] = arrival(run, &run->parts[d], b);
-  if (run->packs) cvy_ledger_update_packed(run->ledger, run->pool, &sgd, at, n, packed, run->n_parts);
-  else cvy_ledger_update(run->ledger, run->pool, &sgd, at, n, floats, run->n_parts);
+  for (int d = 0; d < run->n_parts; d++) parts[d] = arrival(run, &run->parts[d], b);
+  cvy_ledger_update(run->ledger, run->pool, &sgd, at, n, parts, run->n_parts, run->packs);
 }
 
 static const float *next_weights(const exchange_run *run, int b) {
@@ -301,7 +290,7 @@ static cvy_status end_all_writes(exchange_run *run) {
   cvy_ledger_advance(run->ledger);
 fail:
   for (int d = 0; d < run->n_parts; d++)
-    for (int b = 0; b < run->n_buckets; b++) cvy_event_destroy(&run->parts[d].written[b]);
+    for (int b = 0; b < run->n_buckets; b++) cvy_event_destroy(&run->parts[d].buckets[b].written);
   return status;
 }
 

@@ -377,7 +377,7 @@ static double peak_mib_of(const train_run *run) {
 
 static void print_rates(const train_run *run) {
   const double batch = (double)run->options->batch, ms = run->spread.median;
-  char *const labels = program_device_labels(run->devices);
+  char *const labels = program_team_labels(run->devices, NULL);
   progress_end();
   printf("%s, %s, batch %.0f on [%s]\n", program_models[run->options->model],
          run->options->inference ? "evaluation" : "training", batch, labels ? labels : "?");

@@ -166,7 +166,7 @@ int cmd_devices(int argc, char **argv) {
   if (!options.json || strcmp(options.json, "-") != 0) {
     for (int i = 0; i < list->n; i++) line_print(list, i, name_width);
     if (chosen) {
-      char *const labels = program_device_labels(chosen);
+      char *const labels = program_team_labels(chosen, NULL);
       printf("--devices auto takes %s%s\n", labels ? labels : labels_none,
              cvy_devices_fell_back_to_cpu(chosen) ? " (there is no GPU)" : "");
       free(labels);

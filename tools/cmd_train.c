@@ -548,7 +548,7 @@ static int run_train(training *t) {
   progress_wait_begin(describe_wait, t);
   code = program_run_open(&spec, &t->run);
   if (code != EXIT_DONE) return code;
-  t->labels = program_device_labels(t->run.devices);
+  t->labels = program_team_labels(t->run.devices, NULL);
   t->points = calloc((size_t)o->epochs, sizeof *t->points);
   if (!t->labels || !t->points ||
       asprintf(&t->title, "%s on %s, batch %lld, lr %g, [%s]", spec.model, t->run.data->name, (long long)o->batch,

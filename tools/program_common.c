@@ -266,15 +266,3 @@ char *program_team_labels(const cvy_devices *devices, const cvy_team *team) {
   }
   return text;
 }
-
-char *program_device_labels(const cvy_devices *devices) {
-  const int n = cvy_devices_count(devices);
-  size_t size = 1;
-  for (int i = 0; i < n; i++) size += strlen(cvy_devices_label(devices, i)) + 2;
-  char *const text = malloc(size);
-  if (!text) return NULL;
-  char *at = text;
-  *at = '\0';
-  for (int i = 0; i < n; i++) at += sprintf(at, "%s%s", i ? ", " : "", cvy_devices_label(devices, i));
-  return text;
-}

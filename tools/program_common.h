@@ -79,9 +79,8 @@ typedef struct program_run_spec {
  * are measured (several devices, or a run that `tunes`), since it would take a core away. */
 int program_run_open(const program_run_spec *spec, program_run *out);
 void program_run_close(program_run *run);
-/* "0:0 NVIDIA H200, 1:0 pthread-…": malloc'ed, NULL when out of memory. */
-char *program_device_labels(const cvy_devices *devices);
-/* The same, with those that a team has lost marked: "A, B (lost in step 17)". NULL when out of memory; free(). */
+/* "0:0 NVIDIA H200, 1:0 pthread-…", with those that the team (NULL: none) has lost marked: "A, B (lost in step 17)".
+ * NULL when out of memory; free(). */
 char *program_team_labels(const cvy_devices *devices, const cvy_team *team);
 
 #endif

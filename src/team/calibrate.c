@@ -115,29 +115,24 @@ static cvy_status measure_host(cvy_team *team, double *seconds) {
   const cvy_layout *const l = team->layout;
   const cvy_sgd_params sgd = {.lr = 0};
   const bool packs = team->params.exchange == CVY_EXCHANGE_BF16;
-  const float **const parts = cvy_calloc((size_t)n_devices, sizeof *parts);
-  const uint16_t **const packed = cvy_calloc((size_t)n_devices, sizeof *packed);
-  uint16_t *const zeros = cvy_calloc(packs ? l->n_floats : 1, sizeof *zeros);
-  CVY_REQUIRE(parts && packed && zeros, CVY_E_MEMORY, "out of host memory");
+  const void **const parts = cvy_calloc((size_t)n_devices, sizeof *parts);
+  uint16_t *const packed = cvy_calloc(packs ? l->n_floats : 1, sizeof *packed);
+  CVY_REQUIRE(parts && packed, CVY_E_MEMORY, "out of host memory");
   /* pages that were never written would share one page of memory */
-  memset(zeros, 0, (packs ? l->n_floats : 1) * sizeof *zeros);
+  memset(packed, 0, (packs ? l->n_floats : 1) * sizeof *packed);
   for (int round = 0; round < 2; round++) {
     const uint64_t start = cvy_clock_ns();
     for (int b = 0; b < l->n_buckets; b++) {
       const size_t at = l->buckets[b].offset, size = l->buckets[b].size;
-      for (int i = 0; i < n_devices; i++) {
-        parts[i] = cvy_ledger_w(team->ledger) + at;
-        packed[i] = packs ? zeros + at : zeros;
-      }
-      if (packs) cvy_ledger_update_packed(team->ledger, team->pool, &sgd, at, size, packed, n_devices);
-      else cvy_ledger_update(team->ledger, team->pool, &sgd, at, size, parts, n_devices);
+      const void *const part = packs ? (void *)(packed + at) : cvy_ledger_w(team->ledger) + at;
+      for (int i = 0; i < n_devices; i++) parts[i] = part;
+      cvy_ledger_update(team->ledger, team->pool, &sgd, at, size, parts, n_devices, packs);
     }
     *seconds = cvy_clock_seconds_since(start);
   }
 fail:
   cvy_free(parts);
   cvy_free(packed);
-  cvy_free(zeros);
   return status;
 }
 

@@ -18,8 +18,7 @@ struct cvy_exchange {
   cvy_recovery *recovery;
   int n; /* devices */
   cvy_mail **mail;
-  const float **parts; /* of the parcel: one per device with samples */
-  const uint16_t **packed_parts;
+  const void **parts;    /* of the parcel: one per device with samples */
   uint64_t exchanged_ns; /* when the last parcel of the step was given back; 0: none was */
   uint64_t last_done_ns;
   cvy_thread thread;
@@ -47,9 +46,7 @@ static cvy_status take_parts(cvy_exchange *x, const cvy_step *step, int parcel, 
     const void *part;
     if (!cvy_mail_take(x->mail[i], parcel, step->number, &read, &part)) return CVY_E_INTERRUPTED;
     CVY_TRY(await_event(x, i, read, NULL));
-    x->parts[*n_parts] = part;
-    x->packed_parts[*n_parts] = part;
-    ++*n_parts;
+    x->parts[(*n_parts)++] = part;
     cvy_timeline_work(x->timeline, CVY_WORK_GRADIENT, i, parcel, step->number, since);
   }
 fail:
@@ -64,9 +61,7 @@ static const float *update(cvy_exchange *x, const cvy_step *step, int parcel, in
     return cvy_ledger_next_running(x->ledger);
   }
   const cvy_bucket *const b = &l->buckets[parcel];
-  if (x->params.packed)
-    cvy_ledger_update_packed(x->ledger, x->params.pool, &step->sgd, b->offset, b->size, x->packed_parts, n_parts);
-  else cvy_ledger_update(x->ledger, x->params.pool, &step->sgd, b->offset, b->size, x->parts, n_parts);
+  cvy_ledger_update(x->ledger, x->params.pool, &step->sgd, b->offset, b->size, x->parts, n_parts, x->params.packed);
   return cvy_ledger_next_w(x->ledger) + b->offset;
 }
 
@@ -230,9 +225,8 @@ cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange *
                       .timeline = params->timeline,
                       .n = (int)n,
                       .mail = cvy_calloc(n, sizeof *x->mail),
-                      .parts = cvy_calloc(n, sizeof *x->parts),
-                      .packed_parts = cvy_calloc(n, sizeof *x->packed_parts)};
-  CVY_REQUIRE(x->mail && x->parts && x->packed_parts, CVY_E_MEMORY, "out of host memory");
+                      .parts = cvy_calloc(n, sizeof *x->parts)};
+  CVY_REQUIRE(x->mail && x->parts, CVY_E_MEMORY, "out of host memory");
   if (params->mail) memcpy(x->mail, params->mail, n * sizeof *x->mail);
   CVY_TRY(cvy_recovery_create(&(cvy_recovery_params){.roster = params->roster,
                                                      .ring = params->ring,
@@ -257,7 +251,6 @@ void cvy_exchange_destroy(cvy_exchange **exchange) {
   cvy_recovery_destroy(&x->recovery);
   cvy_free(x->mail);
   cvy_free(x->parts);
-  cvy_free(x->packed_parts);
   cvy_free(x);
   *exchange = NULL;
 }

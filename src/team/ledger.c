@@ -100,7 +100,6 @@ void cvy_ledger_advance(cvy_ledger *s) {
 /* ---- steps ---- */
 
 bool cvy_ledger_is_initialised(const cvy_ledger *s) { return s->initialised; }
-int64_t cvy_ledger_batches(const cvy_ledger *s) { return s->batches; }
 void cvy_ledger_set_batches(cvy_ledger *s, int64_t batches) { s->batches = batches; }
 long cvy_ledger_steps(const cvy_ledger *s) { return s->steps; }
 int64_t cvy_ledger_batches_in(const cvy_ledger *s) { return s->batches_in; }
@@ -130,30 +129,38 @@ void cvy_ledger_read(cvy_ledger *s, long finished) {
 
 /* ---- updates ---- */
 
+static inline const float *floats_of(const void *const *parts, int p, size_t at) {
+  return (const float *)parts[p] + at;
+}
+static inline const uint16_t *packed_of(const void *const *parts, int p, size_t at) {
+  return (const uint16_t *)parts[p] + at;
+}
+
 /* g = parts[0] + parts[1] + …, in this order; each part is one device's gradient. Four parts at a time: g, which stays
  * in the first-level cache, is then read and written a quarter as often, and four streams keep memory busy. */
-CVY_CLONES static void sum_parts(float *restrict g, const float *const *parts, int n_parts, size_t at, size_t n) {
+CVY_CLONES static void sum_parts(float *restrict g, const void *const *parts, int n_parts, size_t at, size_t n) {
   int p = 0;
   if (n_parts >= 4) {
-    const float *const a = parts[0] + at, *const b = parts[1] + at, *const c = parts[2] + at, *const d = parts[3] + at;
+    const float *const a = floats_of(parts, 0, at), *const b = floats_of(parts, 1, at),
+                       *const c = floats_of(parts, 2, at), *const d = floats_of(parts, 3, at);
     for (size_t i = 0; i < n; i++) g[i] = ((a[i] + b[i]) + c[i]) + d[i];
     p = 4;
   } else if (n_parts >= 2) {
-    const float *const a = parts[0] + at, *const b = parts[1] + at;
+    const float *const a = floats_of(parts, 0, at), *const b = floats_of(parts, 1, at);
     for (size_t i = 0; i < n; i++) g[i] = a[i] + b[i];
     p = 2;
   } else {
-    const float *const a = parts[0] + at;
+    const float *const a = floats_of(parts, 0, at);
     for (size_t i = 0; i < n; i++) g[i] = a[i];
     p = 1;
   }
   for (; p + 4 <= n_parts; p += 4) {
-    const float *const a = parts[p] + at, *const b = parts[p + 1] + at;
-    const float *const c = parts[p + 2] + at, *const d = parts[p + 3] + at;
+    const float *const a = floats_of(parts, p, at), *const b = floats_of(parts, p + 1, at);
+    const float *const c = floats_of(parts, p + 2, at), *const d = floats_of(parts, p + 3, at);
     for (size_t i = 0; i < n; i++) g[i] = (((g[i] + a[i]) + b[i]) + c[i]) + d[i];
   }
   for (; p < n_parts; p++) {
-    const float *const part = parts[p] + at;
+    const float *const part = floats_of(parts, p, at);
     for (size_t i = 0; i < n; i++) g[i] += part[i];
   }
 }
@@ -166,22 +173,22 @@ static inline float widened(uint16_t packed) {
 }
 
 /* The same for bfloat16, two parts at a time: they are half as long. */
-CVY_CLONES static void sum_packed(float *restrict g, const uint16_t *const *parts, int n_parts, size_t at, size_t n) {
-  const uint16_t *const first = parts[0] + at;
+CVY_CLONES static void sum_packed(float *restrict g, const void *const *parts, int n_parts, size_t at, size_t n) {
+  const uint16_t *const first = packed_of(parts, 0, at);
   int p = 1;
   if (n_parts >= 2) {
-    const uint16_t *const second = parts[1] + at;
+    const uint16_t *const second = packed_of(parts, 1, at);
     for (size_t i = 0; i < n; i++) g[i] = widened(first[i]) + widened(second[i]);
     p = 2;
   } else {
     for (size_t i = 0; i < n; i++) g[i] = widened(first[i]);
   }
   for (; p + 2 <= n_parts; p += 2) {
-    const uint16_t *const a = parts[p] + at, *const b = parts[p + 1] + at;
+    const uint16_t *const a = packed_of(parts, p, at), *const b = packed_of(parts, p + 1, at);
     for (size_t i = 0; i < n; i++) g[i] = (g[i] + widened(a[i])) + widened(b[i]);
   }
   if (p < n_parts) {
-    const uint16_t *const a = parts[p] + at;
+    const uint16_t *const a = packed_of(parts, p, at);
     for (size_t i = 0; i < n; i++) g[i] += widened(a[i]);
   }
 }
@@ -208,9 +215,9 @@ typedef struct update_args {
   cvy_ledger *ledger;
   const cvy_sgd_params *sgd;
   size_t offset;
-  const float *const *parts; /* or else */
-  const uint16_t *const *packed;
+  const void *const *parts;
   int n_parts;
+  bool packed;
 } update_args;
 
 static void update_range(void *arg, size_t begin, size_t end) {
@@ -220,7 +227,7 @@ static void update_range(void *arg, size_t begin, size_t end) {
   float g[BLOCK];
   for (size_t at = begin; at < end; at += BLOCK) {
     const size_t n = end - at < BLOCK ? end - at : BLOCK, flat = a->offset + at;
-    if (a->packed) sum_packed(g, a->packed, a->n_parts, at, n);
+    if (a->packed) sum_packed(g, a->parts, a->n_parts, at, n);
     else sum_parts(g, a->parts, a->n_parts, at, n);
     if (a->sgd->weight_decay != 0) decay(g, s->w[now] + flat, a->sgd->weight_decay, n);
     if (a->sgd->momentum != 0)
@@ -230,28 +237,22 @@ static void update_range(void *arg, size_t begin, size_t end) {
 }
 
 void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
-                       const float *const *parts, int n_parts) {
+                       const void *const *parts, int n_parts, bool packed) {
   CVY_ASSERT(n_parts >= 1 && offset + size <= ledger->layout->n_floats);
-  update_args args = {.ledger = ledger, .sgd = sgd, .offset = offset, .parts = parts, .n_parts = n_parts};
+  update_args args = {
+      .ledger = ledger, .sgd = sgd, .offset = offset, .parts = parts, .n_parts = n_parts, .packed = packed};
   cvy_pool_run(pool, size, 64 * BLOCK, update_range, &args);
 }
 
-void cvy_ledger_update_packed(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
-                              const uint16_t *const *parts, int n_parts) {
-  CVY_ASSERT(n_parts >= 1 && offset + size <= ledger->layout->n_floats);
-  update_args args = {.ledger = ledger, .sgd = sgd, .offset = offset, .packed = parts, .n_parts = n_parts};
-  cvy_pool_run(pool, size, 64 * BLOCK, update_range, &args);
-}
-
-void cvy_ledger_update_running(cvy_ledger *s, const float *const *parts, int n_parts) {
+void cvy_ledger_update_running(cvy_ledger *s, const void *const *parts, int n_parts) {
   const int now = (int)(s->generation & 1), next = 1 - now;
   for (int r = 0; r < s->layout->n_running; r++) {
     const cvy_running *const layer = &s->layout->running[r];
     const float momentum = layer->momentum, keep = 1.0f - momentum;
     const size_t end = layer->offset + 2 * (size_t)layer->pitch;
     for (size_t i = layer->offset; i < end; i++) {
-      float sum = parts[0][i];
-      for (int p = 1; p < n_parts; p++) sum += parts[p][i];
+      float sum = *floats_of(parts, 0, i);
+      for (int p = 1; p < n_parts; p++) sum += *floats_of(parts, p, i);
       const float kept = keep * s->running[now][i];
       s->running[next][i] = fmaf(momentum, sum, kept);
     }

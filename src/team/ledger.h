@@ -42,7 +42,6 @@ float *cvy_ledger_next_running(const cvy_ledger *ledger);
 
 /* There are weights to train. Batches that the running values have seen. */
 bool cvy_ledger_is_initialised(const cvy_ledger *ledger);
-int64_t cvy_ledger_batches(const cvy_ledger *ledger);
 void cvy_ledger_set_batches(cvy_ledger *ledger, int64_t batches);
 /* Steps that are in the truth, and the batches of these. */
 long cvy_ledger_steps(const cvy_ledger *ledger);
@@ -60,15 +59,12 @@ void cvy_ledger_read(cvy_ledger *ledger, long finished);
 
 /* reduce → update for floats [offset, offset + size) of the flat vector: g = parts[0] + parts[1] + … (in this order),
  * then SGD (ops/sgd.h: same formulas, same roundings as the device's) from generation to generation + 1. parts[i] is
- * the gradient of the i-th device with samples, from the piece's first float; n_parts >= 1. Elementwise: pool and cuts
- * do not change a bit. */
+ * the gradient of the i-th device with samples, from the piece's first float; n_parts >= 1. packed: parts of bfloat16
+ * (ops/compress.h), each widened to float before it is added. Elementwise: pool and cuts do not change a bit. */
 void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
-                       const float *const *parts, int n_parts);
-/* The same from parts of bfloat16 (ops/compress.h), each widened to float before it is added. */
-void cvy_ledger_update_packed(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
-                              const uint16_t *const *parts, int n_parts);
+                       const void *const *parts, int n_parts, bool packed);
 /* The same for the running values of batch normalisation from the sums S (ops/batchnorm.h), the whole vector. */
-void cvy_ledger_update_running(cvy_ledger *ledger, const float *const *parts, int n_parts);
+void cvy_ledger_update_running(cvy_ledger *ledger, const void *const *parts, int n_parts);
 /* How many updates were applied. */
 long cvy_ledger_updates(const cvy_ledger *ledger);
 /* generation + 1 is complete and becomes the truth. */
