@@ -5,7 +5,7 @@
 includes: each layer may include what LEFT allows it, and what NO_OPENCL and PURE name stays so through all its includes; in src/team
           structs are small, what a lock guards is known to one file, and no circle of modules is wide; src/ref sees base and the headers of ops
           and calls nothing of cl, but for what runs cases on devices; OpenCL headers only in src/cl; tools use public headers, the one writer of files
-          and the one reader of the environment, except bench, tune and selftest;
+          and the readers of the environment and of numbers, except bench, tune and selftest;
           includes carry the full path from the root; file names are unique; the library neither prints nor exits; what it waits
           for, and how long, follows the monotonic clock (src/base/sync.h); kernels ask for groups of a dimension that is a number.
 forbidden: each of these rules finds what breaks it: every pair of layers that may not know each other, and one case of each other rule, is put
@@ -40,7 +40,7 @@ PUBLIC = {"status": "base", "log": "base", "stop": "base", "data": "data", "devi
           "train": "run", "convoy": "run"}
 CASES_ON_DEVICES = ("src/ref/case.h", "src/ref/case_run.c")
 INTERNALS_ALLOWED = re.compile(r"^tools/(cmd_)?(bench|tune|selftest)\w*\.[ch]$")
-SHARED = ("src/base/file.h", "src/base/env.h")
+SHARED = ("src/base/file.h", "src/base/env.h", "src/base/text.h")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 OPENCL = re.compile(r"^(CL|OpenCL)/|^(clblast|clblast_c|clFFT)\.h$")
 ASSERT_FILE = "src/base/failure.c"      # prints before it aborts on a failed CVY_ASSERT

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/text.h"
 #include "src/nn/convs.h"
 #include "src/ops/math.h"
 #include "tools/bench_ops.h"
@@ -53,7 +54,7 @@ static const char *parse_slowdown(const char *text, void *target) {
   if (digits >= sizeof number) return expected;
   memcpy(number, text, digits);
   number[digits] = '\0';
-  if (!parse_real(number, 0, 1000, &percent)) return expected;
+  if (!cvy_parse_float(number, 0, 1000, &percent)) return expected;
   *(double *)target = percent / 100;
   return NULL;
 }
@@ -240,7 +241,7 @@ static int shape_parse(const char *text, cvy_conv2d_params *out) {
       return options_error("bench conv", "--shape %s: at '%s': %s", text, at, expected);
     memcpy(number, at + 1, length);
     number[length] = '\0';
-    if (!parse_whole(number, *letter == 'p' ? 0 : 1, 1 << 20, &values[letter - letters]))
+    if (!cvy_parse_int(number, *letter == 'p' ? 0 : 1, 1 << 20, &values[letter - letters]))
       return options_error("bench conv", "--shape %s: '%c%s': expected a number from %d to %d", text, *letter, number,
                            *letter == 'p' ? 0 : 1, 1 << 20);
     at += 1 + length;

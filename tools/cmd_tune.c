@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/text.h"
 #include "src/cl/devices.h"
 #include "src/nn/convs.h"
 #include "src/ops/autotune.h"
@@ -33,7 +34,7 @@ static const char *parse_seconds(const char *text, void *target) {
   size_t length = strlen(text);
   if (length > 0 && text[length - 1] == 's') length--;
   snprintf(number, sizeof number, "%.*s", (int)(length < sizeof number ? length : 0), text);
-  return parse_real(number, 0.1, 1e6, target) ? NULL : "expected seconds from 0.1 to 1e6, as 60 or 60s";
+  return cvy_parse_float(number, 0.1, 1e6, target) ? NULL : "expected seconds from 0.1 to 1e6, as 60 or 60s";
 }
 
 /* "32x32x3" */
@@ -45,7 +46,7 @@ static const char *parse_input(const char *text, void *target) {
     const size_t length = strcspn(text, "x");
     if (length >= sizeof number || (text[length] == 'x') != (i < 2)) return expected;
     snprintf(number, sizeof number, "%.*s", (int)length, text);
-    if (!parse_whole(number, 1, 32768, &size[i])) return expected;
+    if (!cvy_parse_int(number, 1, 32768, &size[i])) return expected;
     text += length + 1;
   }
   return NULL;

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/options.h"
 
-#include <errno.h>
 #include <getopt.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "convoy/team.h"
+#include "src/base/text.h"
 #include "tools/called.h"
 
 enum { HELP_COLUMN = 28, HELP_WIDTH = 80, CODE_FIRST = 1000 };
@@ -24,26 +22,6 @@ int options_error(const char *verb, const char *format, ...) {
   return EXIT_USAGE;
 }
 
-bool parse_whole(const char *text, int64_t lo, int64_t hi, int64_t *out) {
-  const char *const digits = *text == '-' ? text + 1 : text;
-  if (*digits == '\0' || strspn(digits, "0123456789") != strlen(digits)) return false;
-  errno = 0;
-  const long long value = strtoll(text, NULL, 10);
-  if (errno != 0 || value < lo || value > hi) return false;
-  *out = value;
-  return true;
-}
-
-bool parse_real(const char *text, double lo, double hi, double *out) {
-  /* Decimal only: strtod would take blanks, "nan", "inf" and hexadecimal too. */
-  if (*text == '\0' || strspn(text, "0123456789+-.eE") != strlen(text)) return false;
-  char *end = NULL;
-  const double value = strtod(text, &end);
-  if (*end != '\0' || !isfinite(value) || !(value >= lo && value <= hi)) return false;
-  *out = value;
-  return true;
-}
-
 bool parse_list(const char *text, bool whole, number_list *out) {
   number_list list = {0};
   for (const char *at = text;;) {
@@ -54,9 +32,9 @@ bool parse_list(const char *text, bool whole, number_list *out) {
     memcpy(item, at, length);
     item[length] = '\0';
     if (whole) {
-      if (!parse_whole(item, 0, INT32_MAX, &number)) return false;
+      if (!cvy_parse_int(item, 0, INT32_MAX, &number)) return false;
       list.values[list.n] = (double)number;
-    } else if (!parse_real(item, 0, 1e30, &list.values[list.n])) {
+    } else if (!cvy_parse_float(item, 0, 1e30, &list.values[list.n])) {
       return false;
     }
     list.n++;
@@ -113,7 +91,7 @@ static bool value_set(const option_row *row, const char *text, void *target, cha
   switch (row->kind) {
     case OPTION_FLAG: *(bool *)field = true; return true;
     case OPTION_INT:
-      if (parse_whole(text, (int64_t)row->range.lo, (int64_t)row->range.hi, field)) return true;
+      if (cvy_parse_int(text, (int64_t)row->range.lo, (int64_t)row->range.hi, field)) return true;
       if (row->range.hi >= 9e18)
         snprintf(wrong, wrong_bytes, "expected a whole number from %.0f to %g (%s)", row->range.lo, row->range.hi,
                  row->unit);
@@ -122,7 +100,7 @@ static bool value_set(const option_row *row, const char *text, void *target, cha
                  row->unit);
       return false;
     case OPTION_REAL:
-      if (parse_real(text, row->range.lo, row->range.hi, field)) return true;
+      if (cvy_parse_float(text, row->range.lo, row->range.hi, field)) return true;
       if (row->expected) snprintf(wrong, wrong_bytes, "expected %s (%s)", row->expected, row->unit);
       else
         snprintf(wrong, wrong_bytes, "expected a number from %g to %g (%s)", row->range.lo, row->range.hi, row->unit);

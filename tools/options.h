@@ -79,8 +79,8 @@ int options_help_done(void);
 bool options_help_only(void);
 /* From now on --help prints a table by this function: for a reference of all verbs (reference.h). */
 void options_help_as(void (*print)(const option_table *table));
-/* The help's text for the option and its value ("--json [F]"), for the kind of value (its unit, or the choices), and for
- * its default. Written to `room`, or static. */
+/* The help's text for the option and its value ("--json [F]"), for the kind of value (its unit, or the choices), and
+ * for its default. Written to `room`, or static. */
 const char *options_head(const option_row *row, char *room, size_t room_bytes);
 const char *options_unit(const option_row *row, char *room, size_t room_bytes);
 const char *options_default(const option_row *row);
@@ -98,9 +98,6 @@ int options_check_data_dir(const char *verb, const char *data, const char *data_
 /* For OPTION_PARSE: const char * that is a list of convolution algorithms. */
 const char *options_parse_conv_algo(const char *text, void *target);
 
-/* Strict: the whole text is one finite number. */
-bool parse_whole(const char *text, int64_t lo, int64_t hi, int64_t *out);
-bool parse_real(const char *text, double lo, double hi, double *out);
 /* Numbers >= 0 with commas between; `whole` refuses fractions. */
 bool parse_list(const char *text, bool whole, number_list *out);
 

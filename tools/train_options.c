@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "src/base/file.h"
+#include "src/base/text.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
 
@@ -47,7 +48,7 @@ static const char *parse_bn(const char *text, void *target) {
     bn->mode = CVY_BN_SYNC;
     return NULL;
   }
-  if (strncmp(text, "ghost:", 6) != 0 || !parse_whole(text + 6, 1, 1 << 24, &group)) {
+  if (strncmp(text, "ghost:", 6) != 0 || !cvy_parse_int(text + 6, 1, 1 << 24, &group)) {
     return "expected device, sync, or ghost:G with a whole number G of 1 or more (images in a group)";
   }
   bn->mode = CVY_BN_GHOST;
@@ -62,7 +63,7 @@ static bool parse_steps(const char *text, size_t length, int least, every_option
   const bool epochs = length > 1 && text[length - 1] == 'e';
   if (length >= sizeof number) return false;
   snprintf(number, sizeof number, "%.*s", (int)(length - epochs), text);
-  if (!parse_whole(number, least, INT32_MAX, &n)) return false;
+  if (!cvy_parse_int(number, least, INT32_MAX, &n)) return false;
   *every = (every_option){.n = (int)n, .epochs = epochs, .text = text};
   return true;
 }
