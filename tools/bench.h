@@ -3,8 +3,8 @@
  *
  * Every figure comes from samples of one run each. One unmeasured run comes first, which compiles kernels and touches
  * memory. Then, until the given time is over: caches are overwritten, the queue is drained, a run is timed.
- *   wall time    from enqueuing to the end of the queue, as the host sees it: what a single call costs
- *   event time   sum of the kernels' times as the device saw them: what the same call costs in a full queue
+ *   wall time    from enqueuing to the end of the queue, as the host sees it: the cost of a single call
+ *   event time   sum of the kernels' times as the device saw them: the cost of the same call in a full queue
  * The middle of the samples is reported, with the quartiles as spread: one disturbed sample does not count. */
 #ifndef CVY_TOOLS_BENCH_H
 #define CVY_TOOLS_BENCH_H

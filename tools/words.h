@@ -13,7 +13,7 @@ typedef struct word_row {
 } word_row;
 
 typedef struct word_list {
-  const char *verb;          /* whose words they are, "bench"; NULL: the program's own */
+  const char *verb;          /* that has the words, "bench"; NULL: the program itself */
   const char *kind;          /* "verb" */
   const char *about, *after; /* around the list in the help */
   const word_row *rows;

@@ -44,7 +44,7 @@ static bool folder_of(const char *path, char *out, size_t out_bytes) {
 
 /* ---- names ---- */
 
-/* A link that someone else put into a folder like /tmp may lead anywhere: the system does not follow it when a file is
+/* A link that another user put into a folder like /tmp may lead anywhere: the system does not follow it when a file is
  * opened (fs.protected_symlinks), and neither does cvy_file_resolve, which must find a link's target to write beside
  * it. */
 static bool link_is_foreign(const char *link) {

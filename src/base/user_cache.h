@@ -12,7 +12,7 @@
 /* $XDG_CACHE_HOME/convoy or $HOME/.cache/convoy, or the folder `below` in it (may be NULL), made if missing, for the
  * user alone (0700). False when there is no place for it. */
 bool cvy_user_cache_dir(const char *below, char *out, size_t out_bytes);
-/* Reads a file of the cache: a plain one of this user or root that nobody else may write, and no link. CVY_OK with
+/* Reads a file of the cache: a plain one of this user or root that no other user may write, and no link. CVY_OK with
  * *data NULL: there is none. CVY_E_IO, CVY_E_MEMORY without an error message. */
 cvy_status cvy_user_cache_read(const char *path, size_t max_bytes, char **data, size_t *size);
 /* As cvy_file_write, for the user alone (0600). */

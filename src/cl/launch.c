@@ -106,7 +106,7 @@ static bool same_arg(const arg_slot *slot, const cvy_arg *arg) {
     case CVY_ARG_UINT: return slot->arg.value.u == arg->value.u;
     case CVY_ARG_FLOAT: return !memcmp(&slot->arg.value.f, &arg->value.f, sizeof arg->value.f); /* -0 is not 0 */
     case CVY_ARG_LOCAL: return slot->arg.value.local_bytes == arg->value.local_bytes;
-    case CVY_ARG_STRUCT: return false; /* what it points to has gone */
+    case CVY_ARG_STRUCT: return false; /* the old struct is gone */
   }
   return false;
 }

@@ -25,8 +25,8 @@ typedef struct cvy_instance_params {
   int sharers;               /* instances that share this device's memory; 0 or 1: this one alone */
   size_t memory_limit_bytes; /* 0: the device's; also capped by cvy_memory_limit */
   size_t reserved_bytes;     /* of the device's memory, for other things (data set) */
-  cvy_conv_algo_list algos;  /* what convolutions and linear layers may take, see conv2d.h; n == 0: auto */
-  cvy_math math;             /* of convolutions and linear layers; cvy_instance_math: what the device uses */
+  cvy_conv_algo_list algos;  /* that convolutions and linear layers may take, see conv2d.h; n == 0: auto */
+  cvy_math math;             /* wanted for convolutions and linear layers; cvy_instance_math is the device's */
   /* One per layer of the net, taken where possible; NULL: none. A layer with one stays out of convpools. Borrowed
    * for the call. */
   const cvy_conv_choices *choices;

@@ -62,8 +62,8 @@ size_t cvy_batchnorm_saved_bytes(const cvy_batchnorm_params *params, int group_s
  * overwrites it.
  * CVY_E_ARGUMENT if a group would have one value per channel (m_g = 1). Pending on return. y may be x's buffer only
  * without backward; NULL if deferred. parts: NULL, or see above: then group_size is 0, accumulate false, the whole
- * batch needs two values per channel, and `batch` is that of parts. affine: (G,3,pitch), zeros behind C, kept by the
- * caller from forward to backward; wanted if deferred, else NULL. */
+ * batch needs two values per channel, and `batch` is that of parts. affine: (G,3,pitch), zeros behind C; the caller
+ * passes forward's to backward; wanted if deferred, else NULL. */
 cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch,
                                           cvy_buffer *x, cvy_buffer *stats, cvy_buffer *residual, cvy_buffer *gamma,
                                           cvy_buffer *beta, cvy_buffer *y, cvy_buffer *affine, cvy_buffer *saved,

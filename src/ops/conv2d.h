@@ -98,8 +98,8 @@ typedef struct cvy_conv2d cvy_conv2d;
 /* Compiles the kernels of all passes. */
 cvy_status cvy_conv2d_create(cvy_device *device, const cvy_conv2d_params *params, cvy_conv2d **out);
 void cvy_conv2d_destroy(cvy_conv2d **op);
-/* Scratch that each call needs (packed weights, staging, partial sums), bytes; may be 0. Content is not kept between
- * calls. */
+/* Scratch that each call needs (packed weights, staging, partial sums), bytes; may be 0. Between calls it may be
+ * overwritten. */
 size_t cvy_conv2d_workspace_bytes(const cvy_conv2d *op);
 /* Name of the kernels that do a pass, "winograd4_cpu"; "" for a pass that never runs. */
 const char *cvy_conv2d_algorithm_name(const cvy_conv2d *op, cvy_conv_pass pass);

@@ -30,7 +30,7 @@ struct cvy_convpool {
   cvy_kernel *weights, *weights_turned;           /* winograd */
   int weight_floats, turned_floats;               /* transformed weights of forward and of data */
   int forward_slice, gradient_slice;              /* floats; data has forward's */
-  int gradient_at, offset_at, own_at;             /* of the gradient's slice: direct.cl, winograd.cl */
+  int gradient_at, offset_at, own_at;             /* in the gradient's slice, see the kernels; winograd: own_at alone */
   size_t workspace_bytes;
 };
 

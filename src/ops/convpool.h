@@ -47,7 +47,7 @@ cvy_status cvy_convpool_create(cvy_device *device, const cvy_convpool_params *pa
 void cvy_convpool_destroy(cvy_convpool **op);
 /* "direct" or "winograd"; static. */
 const char *cvy_convpool_algorithm_name(const cvy_convpool *op);
-/* Scratch that each call needs, bytes. Content is not kept between calls. */
+/* Scratch that each call needs, bytes. Between calls it may be overwritten. */
 size_t cvy_convpool_workspace_bytes(const cvy_convpool *op);
 
 /* All: n in 1..n_max; pending on return; buffers borrowed until the queue has run. `bias` as created, else NULL.

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Tuned choices of one device: what was measured best for each convolution's shape, batch and pass; in memory and on
- * the disk. Pure but for cvy_tune_table_open, which asks the device who it is. One thread per table.
+ * Tuned choices of one device, the fastest for each convolution's shape, batch and pass; in memory and on the disk.
+ * Pure except for cvy_tune_table_open, which reads the device's name and driver. One thread per table.
  *
  * On disk: $XDG_CACHE_HOME/convoy/tune-NAME-KEY.txt (or ~/.cache/convoy/…), NAME the device's for people, KEY 16
  * hexadecimal digits: XXH3-64 of everything in the head but the kernels. Lines, each ended by a newline:
  *   convoy-tune 1                                                    format and its version
- *   device: … | platform: … | driver: … | units: … cpu|simt          whose measurements they are
+ *   device: … | platform: … | driver: … | units: … cpu|simt          the device of the measurements
  *   kernels: 32 hexadecimal digits                                   XXH3-128 of the sources of all convolution kernels
  *   N PASS SHAPE = CHOICE MS DEFAULT MS                              any number, in the order of their texts
  *   end 16 hexadecimal digits                                        XXH64 of everything above

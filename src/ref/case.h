@@ -61,21 +61,21 @@ typedef struct case_tensor {
   bool shared;           /* one for all samples, as weights are; else rows / n belong to each */
   int lies_in;           /* in place: 1 + the tensor whose buffer it is; 0: its own */
   void *data;            /* IN, INOUT: dense */
-  double *want, *bound;  /* what a pass must write, dense. want NULL: anything; bound NULL: exactly, rounded to float */
-  void *got;             /* what the pass wrote, dense */
+  double *want, *bound;  /* of a pass's output, dense. want NULL: anything; bound NULL: exactly, rounded to float */
+  void *got;             /* the pass's output, dense */
 } case_tensor;
 
 typedef struct op_case op_case;
 #define CASE_BIT(at) (1u << (at))
 typedef struct case_pass {
   const char *name;
-  uint32_t reads, writes; /* CASE_BIT of tensors; what an earlier pass wrote is read from there */
+  uint32_t reads, writes; /* CASE_BIT of tensors; a pass reads an earlier pass's output where that wrote it */
   cvy_status (*run)(op_case *c, cvy_queue *queue, cvy_buffer *const *b); /* b: by tensor, and CASE_WORKSPACE */
   void (*after)(op_case *c); /* judges what a comparison does not (case_wrong), or makes truth from it; may be NULL */
 } case_pass;
 typedef struct case_calls {
   const char *operation;
-  /* Makes c->op and what its choice of algorithm decides about bounds. */
+  /* Makes c->op, and the bounds that depend on its algorithm. */
   cvy_status (*create)(op_case *c, cvy_device *device, size_t *workspace_bytes);
   void (*destroy)(op_case *c);
   case_pass passes[CASE_PASSES]; /* as many as have a name */
@@ -89,7 +89,7 @@ struct op_case {
   case_tensor tensors[CASE_TENSORS];
   case_memory memory;
   void *op;
-  char why[1600];       /* what is wrong, or "" */
+  char why[1600];       /* the first error, or "" */
   double worst;         /* largest error / bound of the run, */
   const char *worst_of; /* the tensor */
 };
@@ -107,7 +107,7 @@ size_t case_size(const case_tensor *t);
 case_tensor *case_find(op_case *c, const char *name);
 /* The values of a tensor in double. */
 double *case_values(op_case *c, int at);
-/* Keeps the first sentence. */
+/* Notes an error; the first one stays. */
 void case_wrong(op_case *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void case_end(op_case *c);
 
@@ -133,8 +133,8 @@ void case_guarded_destroy(case_guarded **g);
 float *case_pad(case_memory *m, const float *dense, size_t rows, int cols, int pitch);
 float *case_unpad(case_memory *m, const float *padded, size_t rows, int cols, int pitch, char *why, size_t why_bytes);
 
-/* Creates the operation and runs all passes, each twice: what comes out must be right, the same both times, and nothing
- * else may change. c->why is not empty after something wrong. The status is that of the first call that failed. */
+/* Creates the operation and runs all passes, each twice: outputs must be right and the same both times, and nothing
+ * else may change. After an error c->why is not empty. The status is that of the first call that failed. */
 cvy_status case_run(op_case *c, cvy_device *device, cvy_queue *queue);
 
 #endif

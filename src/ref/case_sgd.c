@@ -41,7 +41,7 @@ static void near_reference(op_case *base) {
 static const case_calls update = {"sgd", create, destroy, PASS("update")},
                         running = {"sgd_running", create, destroy, PASS("update")};
 
-/* What ops/sgd.h promises, with the host's fma. */
+/* The update that ops/sgd.h promises, with the host's fma. */
 static void host_step(const cvy_sgd_params *p, size_t n, double *w, const float *g, double *v) {
   for (size_t i = 0; i < n; i++) {
     float step = p->weight_decay != 0 ? fmaf(p->weight_decay, (float)w[i], g[i]) : g[i];

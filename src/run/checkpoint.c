@@ -202,7 +202,7 @@ fail:
   return status;
 }
 
-/* What the file has beside the weights: `more` has room for 2 + n_shares. How many there are. */
+/* Lists the file's tensors beside the weights; `more` has room for 2 + n_shares. Returns how many there are. */
 static int list_more(const cvy_checkpoint_data *c, cvy_weights_more *more) {
   int n = 0;
   if (c->v) more[n++] = (cvy_weights_more){"momentum/", c->v};

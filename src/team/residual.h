@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Gradients that cross as bfloat16: the device packs each bucket (ops/compress.h), keeps the residual, the rounding's
- * remainder, and adds it to the bucket's next gradient. [worker] */
+ * Gradients that cross as bfloat16: the device packs each bucket (ops/compress.h) and adds the residual, the error of
+ * this rounding, to the bucket's next gradient. [worker] */
 #ifndef CVY_TEAM_RESIDUAL_H
 #define CVY_TEAM_RESIDUAL_H
 

@@ -16,7 +16,7 @@ struct cvy_results {
   cvy_mutex lock;
   int n;               /* devices */
   entry *first, *last; /* not taken yet */
-  entry *taken;        /* whose shares are lent */
+  entry *taken;        /* the caller borrows its shares */
   entry *spare;
 };
 

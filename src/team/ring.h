@@ -16,7 +16,7 @@ struct cvy_stamp;
 /* One step as the team hands it to its devices; it lives until the step is finished. */
 typedef struct cvy_ring cvy_ring;
 typedef struct cvy_step {
-  cvy_ring *ring; /* whose step it is */
+  cvy_ring *ring; /* that has the step */
   long number;
   int n;                  /* samples of the whole batch */
   bool again;             /* a device was lost in it, and the others do it again */

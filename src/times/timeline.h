@@ -35,7 +35,7 @@ typedef enum cvy_work {
   CVY_WORK_GRADIENT, /* exchange: waits for a device's part of a parcel */
   CVY_WORK_UPDATE,   /* exchange: sum and update of a parcel */
   CVY_WORK_GIVE,     /* exchange: enqueues a parcel's uploads */
-  CVY_WORK_RESULT    /* exchange: waits for a device's loss and hits */
+  CVY_WORK_RESULT    /* exchange: waits for a device's result: its sum of losses, and its hits */
 } cvy_work;
 
 /* Scopes of commands that belong to no layer but to a parcel of the exchange (team/mail.h). */
