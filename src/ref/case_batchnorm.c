@@ -26,7 +26,7 @@ enum {
   SAVED,
   S,
   AFFINE,
-  /* backward reads what rounding leaves of the truth */
+  /* backward reads the truth, rounded to float */
   GIVEN_Y,
   GIVEN_SAVED,
   GIVEN_AFFINE,
@@ -135,7 +135,7 @@ static void image_stats(batchnorm_case *c, const float *x) {
   }
 }
 
-/* What bounds are made of: of an element, or of the first of its group and channel. */
+/* Moments from which bounds are made: of an element, or of the first of its group and channel. */
 typedef struct moments {
   double mean, invstd, mean_bound, invstd_rel;
 } moments;
@@ -221,7 +221,7 @@ static void backward_truth(batchnorm_case *c, const double *x, const double *dy,
   }
 }
 
-/* What is added to counts with its own rounding and that of the sum. */
+/* Adds the old values; the bound grows by their rounding and that of the sum. */
 static void add_old(case_tensor *t) {
   const float *const old = t->data;
   for (size_t i = 0; old && i < case_size(t); i++) {
