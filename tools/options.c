@@ -65,7 +65,7 @@ static void choice_list(const char *choices, char *out, size_t out_bytes) {
   out[used] = '\0';
 }
 
-/* What the help shows where a row leaves it to its kind. */
+/* The help shows these where a row leaves them to its kind. */
 static const struct {
   const char *value, *unit, *absent;
 } usual[] = {[OPTION_FLAG] = {NULL, "switch", "off"},
