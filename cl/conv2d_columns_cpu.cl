@@ -13,6 +13,7 @@
  *
  * Reads past the end of a column (at most 31 floats) land in the next one or in the slack behind the ring, and are not
  * used. */
+#include "conv2d_args.clh"
 #include "conv2d_flags.clh"
 #include "conv2d_tile_cpu.clh"
 
@@ -22,22 +23,23 @@ static int block_width(int at, int products) { return products - at > 16 ? 32 : 
 /* u of all blocks of products, counted over blocks of channels; w[r,s,c,k] with w_pitch. Zero for what a last block has too
  * much. Group: every num_groups-th block of products. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_columns_pack(global const float *restrict w,
-                                                                global float *restrict workspace, int taps, int c,
-                                                                int k, int w_pitch, int block_c) {
-  const int per_block = (taps * block_c + 31) / 32, n_tasks = (c + block_c - 1) / block_c * per_block;
-  const size_t block_floats = (size_t)((taps * block_c + 15) / 16 * 16) * (size_t)k;
+                                                                global float *restrict workspace,
+                                                                const cvy_conv_columns_call call) {
+  const int taps = call.filter.r * call.filter.s;
+  const int per_block = (taps * call.block_c + 31) / 32, n_tasks = (call.out.c + call.block_c - 1) / call.block_c * per_block;
+  const size_t block_floats = (size_t)((taps * call.block_c + 15) / 16 * 16) * (size_t)call.in.c;
   for (int task = (int)CVY_GROUP; task < n_tasks; task += (int)CVY_GROUPS) {
-    const int block = task / per_block, c0 = block * block_c, channels = min(block_c, c - c0);
+    const int block = task / per_block, c0 = block * call.block_c, channels = min(call.block_c, call.out.c - c0);
     const int products = taps * channels, at = task % per_block * 32;
     if (at >= products) continue;
     const int width = block_width(at, products);
-    global float *to = workspace + (size_t)block * block_floats + (size_t)at * (size_t)k;
+    global float *to = workspace + (size_t)block * block_floats + (size_t)at * (size_t)call.in.c;
     for (int j = 0; j < width; j++) {
       const int product = at + j;
       const bool live = product < products;
-      global const float *from =
-          w + (live ? ((size_t)(product / channels) * (size_t)c + (size_t)(c0 + product % channels)) * (size_t)w_pitch : 0);
-      for (int i = 0; i < k; i++) to[i * width + j] = live ? from[i] : 0.0f;
+      const size_t row = live ? (size_t)(product / channels) * (size_t)call.out.c + (size_t)(c0 + product % channels) : 0;
+      global const float *from = w + row * (size_t)call.in.pitch;
+      for (int i = 0; i < call.in.c; i++) to[i * width + j] = live ? from[i] : 0.0f;
     }
   }
 }
@@ -57,19 +59,20 @@ static tap_range taps_at(int at, int filter, int stride, int pad, int length) {
 
 /* One row of dx, `channels` channels of it and zeros up to `written`, from the columns of one image. ring: row p of it
  * lies at p mod ring_rows. */
-static void sum_row(global float *dx, global const float *ring, int ring_rows, int row_floats, int column, int channels,
-                    int written, int out_w, int out_pitch, int stride_h, int filter_w, int stride_w, int pad_w,
-                    int grid_w, tap_range th, bool accumulate) {
+static void sum_row(global float *dx, global const float *ring, cvy_conv_columns_call call, int channels, int written,
+                    tap_range th) {
+  const bool accumulate = (call.flags & FLAG_ACCUMULATE) != 0;
+  const size_t row_floats = (size_t)(call.in.w * call.column);
   const int16 lane = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  for (int w = 0; w < out_w; w++, dx += out_pitch) {
-    const tap_range tw = taps_at(w, filter_w, stride_w, pad_w, grid_w);
+  for (int w = 0; w < call.out.w; w++, dx += call.out.pitch) {
+    const tap_range tw = taps_at(w, call.filter.s, call.filter.stride_w, call.filter.pad_w, call.in.w);
     for (int c = 0; c < written; c += 32) {
       const bool wide = written - c > 16;
       float16 sum0 = (float16)(0.0f), sum1 = (float16)(0.0f);
-      for (int r = th.first, p = th.out; r < th.end && c < channels; r += stride_h, p--) {
-        global const float *row = ring + (size_t)(p % ring_rows) * (size_t)row_floats + r * filter_w * channels + c;
-        for (int s = tw.first, q = tw.out; s < tw.end; s += stride_w, q--) {
-          global const float *from = row + q * column + s * channels;
+      for (int r = th.first, p = th.out; r < th.end && c < channels; r += call.filter.stride_h, p--) {
+        global const float *row = ring + (size_t)(p % call.ring_rows) * row_floats + r * call.filter.s * channels + c;
+        for (int s = tw.first, q = tw.out; s < tw.end; s += call.filter.stride_w, q--) {
+          global const float *from = row + q * call.column + s * channels;
           sum0 += vload16(0, from);
           if (wide) sum1 += vload16(1, from);
         }
@@ -94,65 +97,62 @@ static void fill_offsets(global int *in_at, global int *out_at, int n, int pitch
   }
 }
 
-/* in: dy (n, in_h, in_w, in_c of in_pitch); out: dx. The packed weights are first in the workspace, slices of
- * slice_floats follow at slices_at: two tables of table_size, the ring. Tasks: `images` images (more than one only if
- * chunk_rows is in_h), blocks of channels (fastest). column: floats from one position's column to the next. */
+/* The packed weights are first in the workspace, slices of slice_floats follow at slices_at: two tables of table_size,
+ * the ring. Tasks: `images` images (more than one only if chunk_rows is in.h), blocks of channels (fastest). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
-conv2d_cpu_columns(global const float *restrict dy, global float *restrict dx, global float *restrict workspace, int n,
-                   int in_h, int in_w, int in_c, int in_pitch, int out_h, int out_w, int out_c, int out_pitch,
-                   int filter_h, int filter_w, int stride_h, int stride_w, int pad_h, int pad_w, int images,
-                   int chunk_rows, int ring_rows, int block_c, int column, int table_size, int slices_at,
-                   int slice_floats, int flags) {
-  global float *slice = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
-  global int *in_at = (global int *)slice, *out_at = in_at + table_size;
-  global float *ring = slice + 2 * table_size;
-  const int blocks = (out_c + block_c - 1) / block_c, taps = filter_h * filter_w, row_floats = in_w * column;
-  const size_t block_floats = (size_t)((taps * block_c + 15) / 16 * 16) * (size_t)in_c;
-  const long n_tasks = (long)((n + images - 1) / images) * blocks;
+conv2d_cpu_columns(global const float *restrict dy, global float *restrict dx, global float *restrict workspace,
+                   const cvy_conv_columns_call call) {
+  global float *slice = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
+  global int *in_at = (global int *)slice, *out_at = in_at + call.table_size;
+  global float *ring = slice + 2 * call.table_size;
+  const int blocks = (call.out.c + call.block_c - 1) / call.block_c, taps = call.filter.r * call.filter.s,
+            row_floats = call.in.w * call.column;
+  const size_t block_floats = (size_t)((taps * call.block_c + 15) / 16 * 16) * (size_t)call.in.c;
+  const long n_tasks = (long)((call.n + call.images - 1) / call.images) * blocks;
   const long task_begin = n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS;
   const long task_end = n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS;
-  const size_t dy_floats = (size_t)n * (size_t)(in_h * in_w) * (size_t)in_pitch;
+  const size_t dy_floats = (size_t)call.n * (size_t)(call.in.h * call.in.w) * (size_t)call.in.pitch;
   int tabled = 0;
   for (long task = task_begin; task < task_end; task++) {
-    const int block = (int)(task % blocks), image0 = (int)(task / blocks) * images, count = min(images, n - image0);
-    const int c0 = block * block_c, channels = min(block_c, out_c - c0), products = taps * channels;
-    const int written = block == blocks - 1 ? out_pitch - c0 : channels;
+    const int block = (int)(task % blocks), image0 = (int)(task / blocks) * call.images,
+              count = min(call.images, call.n - image0);
+    const int c0 = block * call.block_c, channels = min(call.block_c, call.out.c - c0), products = taps * channels;
+    const int written = block == blocks - 1 ? call.out.pitch - c0 : channels;
     int h = 0; /* rows of dx before it are done */
-    for (int p0 = 0; p0 < in_h; p0 += chunk_rows) {
-      const int rows = min(chunk_rows, in_h - p0), positions = count * rows * in_w;
-      global const float *from = dy + ((size_t)image0 * (size_t)in_h + (size_t)p0) * (size_t)(in_w * in_pitch);
-      global float *to = ring + (size_t)(p0 % ring_rows) * (size_t)row_floats;
-      if (positions != tabled) fill_offsets(in_at, out_at, positions, in_pitch, column);
+    for (int p0 = 0; p0 < call.in.h; p0 += call.chunk_rows) {
+      const int rows = min(call.chunk_rows, call.in.h - p0), positions = count * rows * call.in.w;
+      global const float *from = dy + ((size_t)image0 * (size_t)call.in.h + (size_t)p0) * (size_t)(call.in.w * call.in.pitch);
+      global float *to = ring + (size_t)(p0 % call.ring_rows) * (size_t)row_floats;
+      if (positions != tabled) fill_offsets(in_at, out_at, positions, call.in.pitch, call.column);
       tabled = positions;
       /* what follows in dy is brought to the cache meanwhile, some lines with each tile */
-      global const float *ahead = from + (size_t)positions * (size_t)in_pitch, *const limit = dy + dy_floats;
+      global const float *ahead = from + (size_t)positions * (size_t)call.in.pitch, *const limit = dy + dy_floats;
       const int tiles = (products + 31) / 32 * ((positions + 13) / 14);
-      const int share = block == blocks - 1 ? (positions * in_pitch / 16 + tiles - 1) / tiles * 16 : 0;
+      const int share = block == blocks - 1 ? (positions * call.in.pitch / 16 + tiles - 1) / tiles * 16 : 0;
       for (int j = 0; j < products; j += 32) {
-        global const float *u = workspace + (size_t)block * block_floats + (size_t)j * (size_t)in_c;
+        global const float *u = workspace + (size_t)block * block_floats + (size_t)j * (size_t)call.in.c;
         const bool wide = block_width(j, products) == 32;
         for (int t = 0; t < positions; t += 14) {
           const int valid = positions - t;
           global const float *const end = ahead + min((long)share, (long)(limit - ahead));
           for (; ahead < end; ahead += 16) CVY_FETCH(ahead);
           if (wide && valid > 7)
-            tile_14x32(from, in_at + t, u, 0, 1, in_c, 0, 0, 0, to + j, out_at + t, valid, false);
+            tile_14x32(from, in_at + t, u, 0, 1, call.in.c, 0, 0, 0, to + j, out_at + t, valid, false);
           else if (wide)
-            tile_7x32(from, in_at + t, u, 0, 1, in_c, 0, 0, 0, to + j, out_at + t, valid, false);
+            tile_7x32(from, in_at + t, u, 0, 1, call.in.c, 0, 0, 0, to + j, out_at + t, valid, false);
           else if (valid > 7)
-            tile_14x16(from, in_at + t, u, 0, 1, in_c, 0, 0, 0, to + j, out_at + t, valid, false);
+            tile_14x16(from, in_at + t, u, 0, 1, call.in.c, 0, 0, 0, to + j, out_at + t, valid, false);
           else
-            tile_7x16(from, in_at + t, u, 0, 1, in_c, 0, 0, 0, to + j, out_at + t, valid, false);
+            tile_7x16(from, in_at + t, u, 0, 1, call.in.c, 0, 0, 0, to + j, out_at + t, valid, false);
         }
       }
-      const int complete = p0 + rows < in_h ? min(out_h, (p0 + rows) * stride_h - pad_h) : out_h;
+      const int below = (p0 + rows) * call.filter.stride_h - call.filter.pad_h,
+                complete = p0 + rows < call.in.h ? min(call.out.h, below) : call.out.h;
       for (; h < complete; h++) {
-        const tap_range th = taps_at(h, filter_h, stride_h, pad_h, in_h);
+        const tap_range th = taps_at(h, call.filter.r, call.filter.stride_h, call.filter.pad_h, call.in.h);
         for (int m = 0; m < count; m++)
-          sum_row(dx + ((size_t)(image0 + m) * (size_t)out_h + (size_t)h) * (size_t)(out_w * out_pitch) + c0,
-                  ring + (size_t)m * (size_t)in_h * (size_t)row_floats, ring_rows, row_floats, column, channels,
-                  written, out_w, out_pitch, stride_h, filter_w, stride_w, pad_w, in_w, th,
-                  (flags & FLAG_ACCUMULATE) != 0);
+          sum_row(dx + ((size_t)(image0 + m) * (size_t)call.out.h + (size_t)h) * (size_t)(call.out.w * call.out.pitch) + c0,
+                  ring + (size_t)m * (size_t)call.in.h * (size_t)row_floats, call, channels, written, th);
       }
     }
   }

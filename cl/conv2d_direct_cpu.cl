@@ -33,8 +33,9 @@ static void fill_zero(global float *to, int n) {
 /* One image of a strip: channels c0..c0+channels-1 of its pixels, dense. Written strictly upwards, in whole vectors:
  * what a vector writes too much is overwritten by the next pixel. x, residual: the image; affine: its group. */
 static void load_image(global float *to, global const float *x, global const float *residual, global const float *affine,
-                       int in_h, int in_w, int pitch, int c0, int channels, int flags, line_shape lh, line_part ph,
-                       line_shape lw, line_part pw) {
+                       cvy_conv_strip_call call, int c0, int channels, line_shape lh, line_part ph, line_shape lw,
+                       line_part pw) {
+  const int in_h = call.in.h, in_w = call.in.w, pitch = call.in.pitch, flags = call.flags;
   const bool whole_vectors = pitch % 16 == 0;
   const bool plain = (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
   const bool aligned = whole_vectors && channels % 16 == 0; /* c0 is a multiple of 16 then */
@@ -96,13 +97,11 @@ static void load_image(global float *to, global const float *x, global const flo
 
 /* The images of a strip, one after the other. */
 static void load_strip(global float *strip, global const float *x, global const float *residual,
-                       global const float *affine, int image0, int images, int in_h, int in_w, int pitch, int c0,
-                       int channels, int group_size, int flags, line_shape lh, line_part ph, line_shape lw,
-                       line_part pw) {
-  for (int m = 0; m < images; m++) {
-    const int g = (image0 + m) / group_size * 3 * pitch, at = (image0 + m) * in_h * in_w * pitch;
-    load_image(strip + m * ph.length * pw.length * channels, x + at, residual + at, affine + g, in_h, in_w, pitch, c0,
-                channels, flags, lh, ph, lw, pw);
+                       global const float *affine, cvy_conv_strip_call call, int image0, int images, int c0,
+                       int channels, line_shape lh, line_part ph, line_shape lw, line_part pw) {
+  for (int m = image0; m < image0 + images; m++, strip += ph.length * pw.length * channels) {
+    const int at = m * floats_of(call.in), group = m / call.group_size * 3 * call.in.pitch;
+    load_image(strip, x + at, residual + at, affine + group, call, c0, channels, lh, ph, lw, pw);
   }
 }
 
@@ -110,15 +109,15 @@ static void load_strip(global float *strip, global const float *x, global const 
  * that the positions of a tile have few rows, and filter rows that lie in the padding are left out. One tile more than
  * there are positions, repeating the last. */
 static void fill_tables(global int *in_at, global int *out_at, int images, int channels, line_shape lh, line_part ph,
-                        line_shape lw, line_part pw, int out_h, int out_w, int out_pitch) {
+                        line_shape lw, line_part pw, cvy_shape out) {
   int n = 0;
   for (int i = 0; i < ph.count; i++)
     for (int m = 0; m < images; m++)
       for (int j = 0; j < pw.count; j++, n++) {
         in_at[n] = ((m * ph.length + i * ph.use) * pw.length + j * pw.use) * channels;
-        out_at[n] = ((m * out_h + lh.out0 + (ph.begin + i) * lh.out_step) * out_w + lw.out0 +
+        out_at[n] = ((m * out.h + lh.out0 + (ph.begin + i) * lh.out_step) * out.w + lw.out0 +
                      (pw.begin + j) * lw.out_step) *
-                    out_pitch;
+                    out.pitch;
       }
   for (int i = 0; i < 14; i++) in_at[n + i] = in_at[n - 1], out_at[n + i] = out_at[n - 1];
 }
@@ -133,25 +132,19 @@ static void fill_tables(global int *in_at, global int *out_at, int images, int c
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
 conv2d_cpu_forward(global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
                    global const float *restrict bias, global float *restrict y, global float *restrict stats,
-                   global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch, int out_h,
-                   int out_w, int out_pitch, int filter_h, int filter_w, int stride_h, int stride_w, int pad_h,
-                   int pad_w, int turned, int phases_h, int phases_w, int images, int strip_rows, int strip_cols,
-                   int table_size, int results_at, int stats_at, int slices_at, int slice_floats, int group_size,
-                   int flags) {
-  global float *slice = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
-  global int *in_at = (global int *)slice, *out_at = in_at + table_size;
-  global float *strip = slice + 2 * table_size;
-  const bool stream = (flags & FLAG_STREAM) != 0;
-  global int *dense_at = (global int *)(slice + results_at);
-  global float *results = slice + results_at + table_size;
+                   global float *restrict workspace, const cvy_conv_strip_call call) {
+  global float *slice = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
+  global int *in_at = (global int *)slice, *out_at = in_at + call.table_size;
+  global float *strip = slice + 2 * call.table_size;
+  const bool stream = (call.flags & FLAG_STREAM) != 0;
+  global int *dense_at = (global int *)(slice + call.results_at);
+  global float *results = slice + call.results_at + call.table_size;
   if (stream)
-    for (int i = 0; i < table_size; i++) dense_at[i] = i * 32;
-  const int blocks = (out_pitch + 31) / 32, phases = phases_h * phases_w;
-  const int grid_h = turned ? (out_h + stride_h - 1) / stride_h : out_h,
-            grid_w = turned ? (out_w + stride_w - 1) / stride_w : out_w;
-  const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
+    for (int i = 0; i < call.table_size; i++) dense_at[i] = i * 32;
+  const int blocks = (call.out.pitch + 31) / 32, phases = call.phases_h * call.phases_w;
+  const int strips_h = parts_in(lines_h(call, 0), call.strip.rows), strips_w = parts_in(lines_w(call, 0), call.strip.cols);
   const int per_image = strips_h * strips_w;
-  const long n_tasks = (long)((n + images - 1) / images) * per_image * phases * blocks;
+  const long n_tasks = (long)((call.n + call.strip.images - 1) / call.strip.images) * per_image * phases * blocks;
   const long task_begin = n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS;
   const long task_end = n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS;
 
@@ -159,44 +152,40 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
   for (long task = task_begin; task < task_end; task++) {
     const int block = (int)(task % blocks), strip_phase = (int)(task / blocks);
     const int phase = strip_phase % phases, at = strip_phase / phases;
-    const int image0 = at / per_image * images, part = at % per_image;
-    const int count = min(images, n - image0);
-    line_shape lh = turned ? turned_line(filter_h, stride_h, pad_h, out_h, phase / phases_w)
-                           : forward_line(filter_h, stride_h, pad_h, out_h);
-    line_shape lw = turned ? turned_line(filter_w, stride_w, pad_w, out_w, phase % phases_w)
-                           : forward_line(filter_w, stride_w, pad_w, out_w);
-    const bool accumulate = (flags & FLAG_ACCUMULATE) != 0, nothing = lh.taps == 0 || lw.taps == 0;
+    const int image0 = at / per_image * call.strip.images, part = at % per_image;
+    const int count = min(call.strip.images, call.n - image0);
+    line_shape lh = lines_h(call, phase / call.phases_w), lw = lines_w(call, phase % call.phases_w);
+    const bool accumulate = (call.flags & FLAG_ACCUMULATE) != 0, nothing = lh.taps == 0 || lw.taps == 0;
     if (nothing && accumulate) continue;
     if (nothing) lh.taps = lw.taps = 0;
-    const line_part ph = part_of(lh, part / strips_w * strip_rows, strip_rows),
-                    pw = part_of(lw, part % strips_w * strip_cols, strip_cols);
+    const line_part ph = part_of(lh, part / strips_w * call.strip.rows, call.strip.rows),
+                    pw = part_of(lw, part % strips_w * call.strip.cols, call.strip.cols);
     if (ph.count <= 0 || pw.count <= 0) continue;
     if (strip_phase != loaded) {
       loaded = strip_phase;
       if (part != tabled_part || phase != tabled_phase || count != tabled_images) {
-        fill_tables(in_at, out_at, count, in_c, lh, ph, lw, pw, out_h, out_w, out_pitch);
+        fill_tables(in_at, out_at, count, call.in.c, lh, ph, lw, pw, call.out);
         tabled_part = part, tabled_phase = phase, tabled_images = count;
       }
       if (!nothing)
-        load_strip(strip, x, residual, affine, image0, count, in_h, in_w, in_pitch, 0, in_c, group_size, flags,
-                   lh, ph, lw, pw);
+        load_strip(strip, x, residual, affine, call, image0, count, 0, call.in.c, lh, ph, lw, pw);
     }
-    const bool wide = out_pitch - block * 32 >= 32;
-    const int width = wide ? 32 : 16, u_row = filter_w * in_c * width, run = lw.taps * in_c;
-    const int row_floats = pw.length * in_c, per_row = count * pw.count, total = per_row * ph.count;
-    global const float *u = workspace + (size_t)block * 32 * (size_t)(filter_h * filter_w * in_c) + lh.u0 * u_row +
-                            lw.u0 * in_c * width;
-    global const float *b = flags & FLAG_BIAS ? bias + block * 32 : 0;
-    global float *final = y + image0 * out_h * out_w * out_pitch + block * 32;
+    const bool wide = call.out.pitch - block * 32 >= 32;
+    const int width = wide ? 32 : 16, u_row = call.filter.s * call.in.c * width, run = lw.taps * call.in.c;
+    const int row_floats = pw.length * call.in.c, per_row = count * pw.count, total = per_row * ph.count;
+    global const float *u = workspace + (size_t)block * 32 * (size_t)(call.filter.r * call.filter.s * call.in.c) +
+                            lh.u0 * u_row + lw.u0 * call.in.c * width;
+    global const float *b = call.flags & FLAG_BIAS ? bias + block * 32 : 0;
+    global float *final = y + image0 * floats_of(call.out) + block * 32;
     global float *out = stream ? results : final;
     global const int *at_out = stream ? dense_at : out_at;
     /* with one channel and step 1 the positions of a tile in one row are neighbours */
-    const bool neighbours = in_c == 1 && lw.step == 1 && lw.taps > 1 && pw.count % 14 == 0;
+    const bool neighbours = call.in.c == 1 && lw.step == 1 && lw.taps > 1 && pw.count % 14 == 0;
     for (int t = 0; t < total; t += 14) {
       const int valid = total - t;
       const int first_row = (ph.begin + t / per_row) * lh.step + lh.first,
                 last_row = (ph.begin + (min(t + 14, total) - 1) / per_row) * lh.step + lh.first;
-      const int a_begin = max(0, -last_row), a_end = min(lh.taps, in_h - first_row);
+      const int a_begin = max(0, -last_row), a_end = min(lh.taps, call.in.h - first_row);
       if (neighbours) {
         if (wide)
           line_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate,
@@ -218,12 +207,12 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
           tile_7x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
       }
     }
-    if (flags & FLAG_STATS) {
-      global float *target = (per_image == 1 ? stats : workspace + stats_at) + block * 32;
-      const int floats = (per_image == 1 ? 2 : 3) * out_pitch;
+    if (call.flags & FLAG_STATS) {
+      global float *target = (per_image == 1 ? stats : workspace + call.stats_at) + block * 32;
+      const int floats = (per_image == 1 ? 2 : 3) * call.out.pitch;
       for (int m = 0; m < count; m++)
         column_stats(out, at_out + m * pw.count, ph.count, pw.count, per_row, width, per_image > 1,
-                     target + (size_t)((image0 + m) * per_image + part) * (size_t)floats, out_pitch);
+                     target + (size_t)((image0 + m) * per_image + part) * (size_t)floats, call.out.pitch);
     }
     if (stream && !neighbours) store_past_caches(final, out_at, results, total, width);
   }
@@ -233,29 +222,29 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
  * from the first strip's: where they are large against the deviations, their rounding would show. Group: every
  * num_groups-th of n images. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_merge_stats(global const float *restrict workspace,
-                                                               global float *restrict stats, int stats_at, int n,
-                                                               int grid_h, int grid_w, int out_pitch, int strip_rows,
-                                                               int strip_cols) {
-  const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
-  for (int image = (int)CVY_GROUP; image < n; image += (int)CVY_GROUPS) {
-    global const float *from = workspace + stats_at + (size_t)image * (size_t)(strips_h * strips_w * 3 * out_pitch);
-    global float *to = stats + (size_t)image * 2 * (size_t)out_pitch;
-    for (int v = 0; v < out_pitch; v += 16) {
+                                                               global float *restrict stats,
+                                                               const cvy_conv_strip_call call) {
+  const int strips_h = parts_in(lines_h(call, 0), call.strip.rows), strips_w = parts_in(lines_w(call, 0), call.strip.cols);
+  for (int image = (int)CVY_GROUP; image < call.n; image += (int)CVY_GROUPS) {
+    global const float *from = workspace + call.stats_at +
+                               (size_t)image * (size_t)(strips_h * strips_w * 3 * call.out.pitch);
+    global float *to = stats + (size_t)image * 2 * (size_t)call.out.pitch;
+    for (int v = 0; v < call.out.pitch; v += 16) {
       const float16 base = vload16(0, from + v);
       float16 mean = (float16)(0.0f), m2 = (float16)(0.0f);
       float count = 0.0f;
       for (int part = 0; part < strips_h * strips_w; part++) {
-        const int rows = min(strip_rows, grid_h - part / strips_w * strip_rows),
-                  cols = min(strip_cols, grid_w - part % strips_w * strip_cols);
+        const int rows = min(call.strip.rows, call.out.h - part / strips_w * call.strip.rows),
+                  cols = min(call.strip.cols, call.out.w - part % strips_w * call.strip.cols);
         const float here = (float)(rows * cols), sum = count + here;
-        global const float *strip = from + part * 3 * out_pitch + v;
-        const float16 d = vload16(0, strip) - base + vload16(0, strip + 2 * out_pitch) - mean;
+        global const float *strip = from + part * 3 * call.out.pitch + v;
+        const float16 d = vload16(0, strip) - base + vload16(0, strip + 2 * call.out.pitch) - mean;
         mean += d * (here / sum);
-        m2 += vload16(0, strip + out_pitch) + d * d * (count * here / sum);
+        m2 += vload16(0, strip + call.out.pitch) + d * d * (count * here / sum);
         count = sum;
       }
       vstore16(base + mean, 0, to + v);
-      vstore16(m2, 0, to + out_pitch + v);
+      vstore16(m2, 0, to + call.out.pitch + v);
     }
   }
 }
@@ -289,19 +278,19 @@ static int turned_tap(int filter, int stride, int at) {
 /* u[c block][row][column][k][32] = w[turned_tap(row), turned_tap(column), c, k], zero for c >= C. Group: every
  * num_groups-th (c block, row, column). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const float *restrict w,
-                                                               global float *restrict workspace, int filter_h,
-                                                               int filter_w, int stride_h, int stride_w, int c, int k,
-                                                               int w_pitch, int out_pitch) {
-  const int taps = filter_h * filter_w, n_tasks = (out_pitch + 31) / 32 * taps;
+                                                               global float *restrict workspace,
+                                                               const cvy_conv_strip_call call) {
+  const int taps = call.filter.r * call.filter.s, n_tasks = (call.out.pitch + 31) / 32 * taps;
   for (int task = (int)CVY_GROUP; task < n_tasks; task += (int)CVY_GROUPS) {
     const int block = task / taps, place = task % taps;
-    const int tap = turned_tap(filter_h, stride_h, place / filter_w) * filter_w +
-                    turned_tap(filter_w, stride_w, place % filter_w);
-    const int width = min(32, out_pitch - block * 32), valid = clamp(c - block * 32, 0, width);
-    global const float *from = w + ((size_t)tap * (size_t)c + block * 32) * (size_t)w_pitch;
-    global float *to = workspace + (size_t)block * 32 * (size_t)(taps * k) + (size_t)place * (size_t)(k * width);
-    for (int i = 0; i < k; i++, to += width) {
-      for (int j = 0; j < valid; j++) to[j] = from[(size_t)j * (size_t)w_pitch + i];
+    const int tap = turned_tap(call.filter.r, call.filter.stride_h, place / call.filter.s) * call.filter.s +
+                    turned_tap(call.filter.s, call.filter.stride_w, place % call.filter.s);
+    const int width = min(32, call.out.pitch - block * 32), valid = clamp(call.out.c - block * 32, 0, width);
+    global const float *from = w + ((size_t)tap * (size_t)call.out.c + block * 32) * (size_t)call.in.pitch;
+    global float *to = workspace + (size_t)block * 32 * (size_t)(taps * call.in.c) +
+                       (size_t)place * (size_t)(call.in.c * width);
+    for (int i = 0; i < call.in.c; i++, to += width) {
+      for (int j = 0; j < valid; j++) to[j] = from[(size_t)j * (size_t)call.in.pitch + i];
       for (int j = valid; j < width; j++) to[j] = 0.0f;
     }
   }
@@ -407,13 +396,13 @@ static void pack_panel(global float *panel, global const float *dy, global const
 }
 
 /* Offsets of a strip's positions in the input itself: for filters of 1x1 without padding and prologue, which need no copy. */
-static void fill_pixels(global int *in_at, int images, line_shape lh, line_part ph, line_shape lw, line_part pw, int in_h,
-                        int in_w, int pitch) {
+static void fill_pixels(global int *in_at, int images, line_shape lh, line_part ph, line_shape lw, line_part pw,
+                        cvy_shape in) {
   int n = 0;
   for (int i = 0; i < ph.count; i++)
     for (int m = 0; m < images; m++)
       for (int j = 0; j < pw.count; j++, n++)
-        in_at[n] = ((m * in_h + (ph.begin + i) * lh.step) * in_w + (pw.begin + j) * lw.step) * pitch;
+        in_at[n] = ((m * in.h + (ph.begin + i) * lh.step) * in.w + (pw.begin + j) * lw.step) * in.pitch;
 }
 
 /* dw of part `split` of the strips goes to dw + split*part_floats (and db likewise), added if FLAG_ACCUMULATE.
@@ -421,93 +410,88 @@ static void fill_pixels(global int *in_at, int images, line_shape lh, line_part 
  * rounded up to 4, 32), sums of dy. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
     global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
-    global const float *restrict dy, global float *restrict dw,
-    global float *restrict db, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
-    int grid_h, int grid_w, int out_pitch, int taps_h, int taps_w, int stride_h, int stride_w, int pad_h, int pad_w,
-    int images, int strip_rows, int strip_cols, int table_size, int strip_floats, int block_c, int group_k, int splits,
-    int part_floats, int db_at, int slices_at, int slice_floats, int group_size, int flags) {
-  global float *slice = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
-  global int *in_at = (global int *)slice, *out_at = in_at + table_size;
-  global float *strip = slice + 2 * table_size;
-  global float *panel = strip + strip_floats;
-  global float *sums = panel + table_size * 32;
-  global float *own = sums + group_k * 32;
-  const line_shape lh = forward_line(taps_h, stride_h, pad_h, grid_h),
-                   lw = forward_line(taps_w, stride_w, pad_w, grid_w);
-  const int blocks = (out_pitch + 31) / 32, groups_k = (blocks + group_k - 1) / group_k,
-            groups_c = (in_c + block_c - 1) / block_c;
-  const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
+    global const float *restrict dy, global float *restrict dw, global float *restrict db,
+    global float *restrict workspace, const cvy_conv_strip_call call, const cvy_conv_weights_cut cut) {
+  global float *slice = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
+  global int *in_at = (global int *)slice, *out_at = in_at + call.table_size;
+  global float *strip = slice + 2 * call.table_size;
+  global float *panel = strip + cut.strip_floats;
+  global float *sums = panel + call.table_size * 32;
+  global float *own = sums + cut.group_k * 32;
+  const line_shape lh = lines_h(call, 0), lw = lines_w(call, 0);
+  const int blocks = (call.out.pitch + 31) / 32, groups_k = (blocks + cut.group_k - 1) / cut.group_k,
+            groups_c = (call.in.c + cut.block_c - 1) / cut.block_c;
+  const int strips_h = parts_in(lh, call.strip.rows), strips_w = parts_in(lw, call.strip.cols);
   const int per_image = strips_h * strips_w;
-  const int n_strips = (n + images - 1) / images * per_image;
-  const int n_tasks = groups_c * groups_k * splits; /* groups fastest: a last one may have less to do */
+  const int n_strips = (call.n + call.strip.images - 1) / call.strip.images * per_image;
+  const int n_tasks = groups_c * groups_k * cut.splits; /* groups fastest: a last one may have less to do */
   const int task_begin = (int)((long)n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
   const int task_end = (int)((long)n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
 
   for (int task = task_begin; task < task_end; task++) {
     const int split = task / (groups_c * groups_k), group = task % (groups_c * groups_k);
-    const int c0 = group / groups_k * block_c, channels = min(block_c, in_c - c0);
-    const int block0 = group % groups_k * group_k, n_blocks = min(group_k, blocks - block0);
-    const int run = taps_w * channels, padded = (run + 3) / 4 * 4;
-    const bool want_sums = (flags & FLAG_BIAS) != 0 && c0 == 0;
+    const int c0 = group / groups_k * cut.block_c, channels = min(cut.block_c, call.in.c - c0);
+    const int block0 = group % groups_k * cut.group_k, n_blocks = min(cut.group_k, blocks - block0);
+    const int run = lw.taps * channels, padded = (run + 3) / 4 * 4;
+    const bool want_sums = (call.flags & FLAG_BIAS) != 0 && c0 == 0;
     fill_zero(sums, n_blocks * 32);
-    fill_zero(own, n_blocks * taps_h * padded * 32);
-    const int strip_begin = (int)((long)n_strips * split / splits),
-              strip_end = (int)((long)n_strips * (split + 1) / splits);
-    const bool in_place = taps_h * taps_w == 1 && pad_h + pad_w == 0 && in_pitch % 16 == 0 &&
-                          (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
+    fill_zero(own, n_blocks * lh.taps * padded * 32);
+    const int strip_begin = (int)((long)n_strips * split / cut.splits),
+              strip_end = (int)((long)n_strips * (split + 1) / cut.splits);
+    const bool in_place = lh.taps * lw.taps == 1 && call.filter.pad_h + call.filter.pad_w == 0 &&
+                          call.in.pitch % 16 == 0 && (call.flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
     /* dy is all that there is to read: at its best without a panel that is filled once and read three times */
-    const bool stem = taps_h == 3 && run == 3 && out_pitch - block0 * 32 >= n_blocks * 32 && !in_place;
+    const bool stem = lh.taps == 3 && run == 3 && call.out.pitch - block0 * 32 >= n_blocks * 32 && !in_place;
     const pixel_walk nothing_next = {x, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     int tabled_images = 0, tabled_part = -1;
     for (int at = strip_begin; at < strip_end; at++) {
-      const int image0 = at / per_image * images, part = at % per_image;
-      const int count = min(images, n - image0);
-      const line_part ph = part_of(lh, part / strips_w * strip_rows, strip_rows),
-                      pw = part_of(lw, part % strips_w * strip_cols, strip_cols);
+      const int image0 = at / per_image * call.strip.images, part = at % per_image;
+      const int count = min(call.strip.images, call.n - image0);
+      const line_part ph = part_of(lh, part / strips_w * call.strip.rows, call.strip.rows),
+                      pw = part_of(lw, part % strips_w * call.strip.cols, call.strip.cols);
       if (part != tabled_part || count != tabled_images) {
-        fill_tables(in_at, out_at, count, channels, lh, ph, lw, pw, grid_h, grid_w, out_pitch);
-        if (in_place) fill_pixels(in_at, count, lh, ph, lw, pw, in_h, in_w, in_pitch);
+        fill_tables(in_at, out_at, count, channels, lh, ph, lw, pw, call.out);
+        if (in_place) fill_pixels(in_at, count, lh, ph, lw, pw, call.in);
         tabled_part = part, tabled_images = count;
       }
-      global const float *from_x = in_place ? x + image0 * in_h * in_w * in_pitch + c0 : strip;
+      global const float *from_x = in_place ? x + image0 * floats_of(call.in) + c0 : strip;
       if (!in_place)
-        load_strip(strip, x, residual, affine, image0, count, in_h, in_w, in_pitch, c0, channels, group_size, flags,
-                   lh, ph, lw, pw);
+        load_strip(strip, x, residual, affine, call, image0, count, c0, channels, lh, ph, lw, pw);
       const int per_row = count * pw.count, positions = per_row * ph.count, row_floats = pw.length * channels;
       if (stem) {
-        global const float *d = dy + image0 * grid_h * grid_w * out_pitch + block0 * 32;
+        global const float *d = dy + image0 * floats_of(call.out) + block0 * 32;
         for (int begin = 0; begin < positions; begin += STEM_CHUNK)
           for (int b = 0; b < n_blocks; b++)
             wtile_3x3x32(strip, row_floats, in_at + begin, d + b * 32, out_at + begin, min(STEM_CHUNK, positions - begin),
-                         positions - begin, own + b * taps_h * padded * 32, want_sums ? sums + b * 32 : 0);
+                         positions - begin, own + b * lh.taps * padded * 32, want_sums ? sums + b * 32 : 0);
         continue;
       }
       pixel_walk next_x = nothing_next, next_dy = nothing_next;
       if (at + 1 < strip_end) {
-        const int next_image0 = (at + 1) / per_image * images, next_part = (at + 1) % per_image;
-        const int some = min(images, n - next_image0);
-        const line_part next_h = part_of(lh, next_part / strips_w * strip_rows, strip_rows),
-                        next_w = part_of(lw, next_part % strips_w * strip_cols, strip_cols);
+        const int next_image0 = (at + 1) / per_image * call.strip.images, next_part = (at + 1) % per_image;
+        const int some = min(call.strip.images, call.n - next_image0);
+        const line_part next_h = part_of(lh, next_part / strips_w * call.strip.rows, call.strip.rows),
+                        next_w = part_of(lw, next_part % strips_w * call.strip.cols, call.strip.cols);
         const seen_range dy_h = {next_h.begin, next_h.count, 1}, dy_w = {next_w.begin, next_w.count, 1};
-        next_x = walk_over(x + next_image0 * in_h * in_w * in_pitch + c0, some, in_h * in_w * in_pitch,
-                           seen_of(lh, next_h, in_h), seen_of(lw, next_w, in_w), in_w, in_pitch, channels);
-        next_dy = walk_over(dy + next_image0 * grid_h * grid_w * out_pitch + block0 * 32, some, grid_h * grid_w * out_pitch,
-                            dy_h, dy_w, grid_w, out_pitch, min(out_pitch - block0 * 32, n_blocks * 32));
+        next_x = walk_over(x + next_image0 * floats_of(call.in) + c0, some, call.in, seen_of(lh, next_h, call.in.h),
+                           seen_of(lw, next_w, call.in.w), channels);
+        next_dy = walk_over(dy + next_image0 * floats_of(call.out) + block0 * 32, some, call.out, dy_h, dy_w,
+                            min(call.out.pitch - block0 * 32, n_blocks * 32));
       }
-      const int tiles = n_blocks * taps_h * ((padded + 11) / 12);
+      const int tiles = n_blocks * lh.taps * ((padded + 11) / 12);
       const int fetch_x = (walk_length(next_x) + tiles - 1) / tiles, fetch_dy = (walk_length(next_dy) + tiles - 1) / tiles;
       for (int b = 0; b < n_blocks; b++) {
         const int k0 = (block0 + b) * 32;
-        const bool wide = out_pitch - k0 >= 32;
-        pack_panel(panel, dy + image0 * grid_h * grid_w * out_pitch + k0, out_at, positions, wide ? 32 : 16,
+        const bool wide = call.out.pitch - k0 >= 32;
+        pack_panel(panel, dy + image0 * floats_of(call.out) + k0, out_at, positions, wide ? 32 : 16,
                    want_sums ? sums + b * 32 : 0);
-        for (int a = 0; a < taps_h; a++) {
+        for (int a = 0; a < lh.taps; a++) {
           /* output rows that see the image through filter row a */
-          const int above = -(ph.begin * stride_h + lh.first + a), below = in_h + above;
-          const int row_begin = above <= 0 ? 0 : min((above + stride_h - 1) / stride_h, ph.count);
-          const int row_end = below <= 0 ? 0 : min((below + stride_h - 1) / stride_h, ph.count);
+          const int above = -(ph.begin * lh.step + lh.first + a), below = call.in.h + above;
+          const int row_begin = above <= 0 ? 0 : min((above + lh.step - 1) / lh.step, ph.count);
+          const int row_end = below <= 0 ? 0 : min((below + lh.step - 1) / lh.step, ph.count);
           const int begin = row_begin * per_row, some = (row_end - row_begin) * per_row;
-          global float *to = own + (b * taps_h + a) * padded * 32;
+          global float *to = own + (b * lh.taps + a) * padded * 32;
           global const float *from = from_x + a * row_floats, *d = panel + begin * (wide ? 32 : 16);
           int e = 0;
           if (some <= 0) continue;
@@ -525,21 +509,21 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
       }
     }
     for (int b = 0; b < n_blocks; b++) {
-      const int k0 = (block0 + b) * 32, width = min(32, out_pitch - k0);
-      for (int tap = 0; tap < taps_h * taps_w; tap++) {
-        global const float *from = own + ((b * taps_h + tap / taps_w) * padded) * 32 + tap % taps_w * channels * width;
-        global float *to = dw + (size_t)split * (size_t)part_floats + (size_t)(tap * in_c + c0) * (size_t)out_pitch +
-                           k0;
-        for (int c = 0; c < channels; c++, from += width, to += out_pitch)
+      const int k0 = (block0 + b) * 32, width = min(32, call.out.pitch - k0);
+      for (int tap = 0; tap < lh.taps * lw.taps; tap++) {
+        global const float *from = own + ((b * lh.taps + tap / lw.taps) * padded) * 32 +
+                                   tap % lw.taps * channels * width;
+        global float *to = dw + (size_t)split * (size_t)cut.part_floats + (size_t)(tap * call.in.c + c0) * (size_t)call.out.pitch + k0;
+        for (int c = 0; c < channels; c++, from += width, to += call.out.pitch)
           for (int v = 0; v < width; v += 16)
-            vstore16(flags & FLAG_ACCUMULATE ? vload16(0, to + v) + vload16(0, from + v) : vload16(0, from + v), 0,
+            vstore16(call.flags & FLAG_ACCUMULATE ? vload16(0, to + v) + vload16(0, from + v) : vload16(0, from + v), 0,
                      to + v);
       }
       if (want_sums)
         for (int v = 0; v < width; v += 16) {
-          global float *to = db + (size_t)split * (size_t)part_floats + db_at + k0 + v;
+          global float *to = db + (size_t)split * (size_t)cut.part_floats + cut.db_at + k0 + v;
           const float16 sum = vload16(0, sums + b * 32 + v);
-          vstore16(flags & FLAG_ACCUMULATE ? vload16(0, to) + sum : sum, 0, to);
+          vstore16(call.flags & FLAG_ACCUMULATE ? vload16(0, to) + sum : sum, 0, to);
         }
     }
   }

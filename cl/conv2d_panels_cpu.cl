@@ -110,7 +110,7 @@ typedef struct {
 } position_table;
 
 static void fill_table(position_table t, int images, line_shape lh, line_part ph, line_shape lw, line_part pw,
-                       int in_floats, int out_h, int out_w, int out_pitch) {
+                       int in_floats, cvy_shape out) {
   int n = 0;
   for (int i = 0; i < ph.count; i++)
     for (int j = 0; j < pw.count; j++)
@@ -118,33 +118,35 @@ static void fill_table(position_table t, int images, line_shape lh, line_part ph
         t.h[n] = (ph.begin + i) * lh.step + lh.first;
         t.w[n] = (pw.begin + j) * lw.step + lw.first;
         t.image[n] = m * in_floats;
-        t.out_at[n] = ((m * out_h + lh.out0 + (ph.begin + i) * lh.out_step) * out_w + lw.out0 +
+        t.out_at[n] = ((m * out.h + lh.out0 + (ph.begin + i) * lh.out_step) * out.w + lw.out0 +
                        (pw.begin + j) * lw.out_step) *
-                      out_pitch;
+                      out.pitch;
       }
 }
 
 /* x and residual point to the strip's first image, affine to that of the first group. */
 typedef struct {
   global const float *x, *residual, *affine;
-  int image0, group_size, in_h, in_w, pitch, channels, flags;
+  int image0, group_size;
+  cvy_shape in;
+  int flags;
 } panel_source;
 
 /* Row `to` (block_floats from a block of channels to the next) of one pixel. */
 static void pack_pixel(global float *to, int block_floats, panel_source s, int image_at, int h, int w) {
-  if (h < 0 || h >= s.in_h || w < 0 || w >= s.in_w) {
-    for (int c = 0; c < s.channels; c += 16, to += block_floats) CVY_STORE16((float16)(0.0f), to);
+  if (h < 0 || h >= s.in.h || w < 0 || w >= s.in.w) {
+    for (int c = 0; c < s.in.c; c += 16, to += block_floats) CVY_STORE16((float16)(0.0f), to);
     return;
   }
-  const int at = image_at + (h * s.in_w + w) * s.pitch;
+  const int at = image_at + (h * s.in.w + w) * s.in.pitch;
   if ((s.flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0) {
-    for (int c = 0; c < s.channels; c += 16, to += block_floats) CVY_STORE16(CVY_LOAD16(s.x + at + c), to);
+    for (int c = 0; c < s.in.c; c += 16, to += block_floats) CVY_STORE16(CVY_LOAD16(s.x + at + c), to);
     return;
   }
-  const int image = s.image0 + image_at / (s.in_h * s.in_w * s.pitch), group = image / s.group_size * 3 * s.pitch;
-  for (int c = 0; c < s.channels; c += 16, to += block_floats) {
+  const int image = s.image0 + image_at / (s.in.h * s.in.w * s.in.pitch), group = image / s.group_size * 3 * s.in.pitch;
+  for (int c = 0; c < s.in.c; c += 16, to += block_floats) {
     float16 v = CVY_LOAD16(s.x + at + c);
-    if (s.flags & FLAG_SCALE) v = normalised(v, s.affine + group + c, s.pitch);
+    if (s.flags & FLAG_SCALE) v = normalised(v, s.affine + group + c, s.in.pitch);
     if (s.flags & FLAG_RESIDUAL) v += CVY_LOAD16(s.residual + at + c);
     if (s.flags & FLAG_RELU) v = select(v, (float16)(0.0f), v < 0.0f);
     CVY_STORE16(v, to);
@@ -155,14 +157,14 @@ static void pack_pixel(global float *to, int block_floats, panel_source s, int i
  * packed filter to `taps`. Returns how many taps there are. */
 static int pack_tile(global float *panel, global int *taps, position_table t, int first, int valid, int rows,
                      panel_source s, int taps_h, int taps_w, int u0, int filter_w) {
-  const int blocks = (s.channels + 15) / 16;
+  const int blocks = (s.in.c + 15) / 16;
   int n_taps = 0;
   for (int a = 0; a < taps_h; a++)
     for (int b = 0; b < taps_w; b++) {
       bool any = false;
       for (int i = 0; i < valid; i++) {
         const int h = t.h[first + i] + a, w = t.w[first + i] + b;
-        any = any || (h >= 0 && h < s.in_h && w >= 0 && w < s.in_w);
+        any = any || (h >= 0 && h < s.in.h && w >= 0 && w < s.in.w);
       }
       if (!any) continue;
       for (int i = 0; i < rows; i++) {
@@ -226,28 +228,24 @@ static void strip_stats(global const float *results, int step, int n, int width,
  * Statistics of strips go to stats (one strip per image) or to the workspace at stats_at,
  * (N*strips_per_image, 3, out_pitch): store_stats. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
-conv2d_cpu_panels(global const float *restrict x, global const float *restrict affine,
-                  global const float *restrict residual, global const float *restrict bias, global float *restrict y,
-                  global float *restrict stats, global float *restrict workspace, int n, int in_h, int in_w, int in_c,
-                  int in_pitch, int out_h, int out_w, int out_pitch, int filter_h, int filter_w, int stride_h,
-                  int stride_w, int pad_h, int pad_w, int turned, int phases_h, int phases_w, int images, int strip_rows,
-                  int strip_cols, int table_size, int results_at, int stats_at, int slices_at,
-                  int slice_floats, int group_size, int flags) {
-  global float *slice = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
+conv2d_cpu_panels(global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
+                  global const float *restrict bias, global float *restrict y, global float *restrict stats,
+                  global float *restrict workspace, const cvy_conv_strip_call call) {
+  global float *slice = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
   global int *const table = (global int *)slice;
-  const position_table t = {table, table + table_size, table + 2 * table_size, table + 3 * table_size};
-  global int *tile_taps = table + 4 * table_size;
-  const int filter_taps = filter_h * filter_w;
-  const int most_taps = turned ? ((filter_h + stride_h - 1) / stride_h) * ((filter_w + stride_w - 1) / stride_w) : filter_taps;
-  const int panels_at = (4 * table_size + table_size / 14 * (1 + most_taps) + 15) / 16 * 16;
-  global float *panels = slice + panels_at, *results = slice + results_at;
-  const int panel_floats = 14 * most_taps * ((in_c + 15) / 16 * 16);
-  const int in_floats = in_h * in_w * in_pitch, out_floats = out_h * out_w * out_pitch;
-  const int blocks = (out_pitch + 31) / 32, phases = phases_h * phases_w;
-  const int grid_h = turned ? (out_h + stride_h - 1) / stride_h : out_h,
-            grid_w = turned ? (out_w + stride_w - 1) / stride_w : out_w;
-  const int strips_h = (grid_h + strip_rows - 1) / strip_rows, strips_w = (grid_w + strip_cols - 1) / strip_cols;
-  const int per_image = strips_h * strips_w, n_strips = (n + images - 1) / images * per_image;
+  const position_table t = {table, table + call.table_size, table + 2 * call.table_size, table + 3 * call.table_size};
+  global int *tile_taps = table + 4 * call.table_size;
+  const int filter_taps = call.filter.r * call.filter.s;
+  const int most_taps = call.turned ? ((call.filter.r + call.filter.stride_h - 1) / call.filter.stride_h) *
+                                          ((call.filter.s + call.filter.stride_w - 1) / call.filter.stride_w)
+                                    : filter_taps;
+  const int panels_at = (4 * call.table_size + call.table_size / 14 * (1 + most_taps) + 15) / 16 * 16;
+  global float *panels = slice + panels_at, *results = slice + call.results_at;
+  const int panel_floats = 14 * most_taps * ((call.in.c + 15) / 16 * 16);
+  const int in_floats = floats_of(call.in), out_floats = floats_of(call.out);
+  const int blocks = (call.out.pitch + 31) / 32, phases = call.phases_h * call.phases_w;
+  const int strips_h = parts_in(lines_h(call, 0), call.strip.rows), strips_w = parts_in(lines_w(call, 0), call.strip.cols);
+  const int per_image = strips_h * strips_w, n_strips = (call.n + call.strip.images - 1) / call.strip.images * per_image;
   const long n_tasks = (long)n_strips * phases * blocks;
   const long task_begin = n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS;
   const long task_end = n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS;
@@ -258,65 +256,65 @@ conv2d_cpu_panels(global const float *restrict x, global const float *restrict a
   for (long task = task_begin; task < task_end; task++) {
     const int block = (int)(task % blocks), strip_phase = (int)(task / blocks);
     const int phase = strip_phase % phases, at = strip_phase / phases;
-    const int image0 = at / per_image * images, part = at % per_image, count = min(images, n - image0);
-    line_shape lh = turned ? turned_line(filter_h, stride_h, pad_h, out_h, phase / phases_w)
-                           : forward_line(filter_h, stride_h, pad_h, out_h);
-    line_shape lw = turned ? turned_line(filter_w, stride_w, pad_w, out_w, phase % phases_w)
-                           : forward_line(filter_w, stride_w, pad_w, out_w);
+    const int image0 = at / per_image * call.strip.images, part = at % per_image,
+              count = min(call.strip.images, call.n - image0);
+    line_shape lh = lines_h(call, phase / call.phases_w), lw = lines_w(call, phase % call.phases_w);
     const bool nothing = lh.taps == 0 || lw.taps == 0;
-    if (nothing && (flags & FLAG_ACCUMULATE)) continue;
-    const line_part ph = part_of(lh, part / strips_w * strip_rows, strip_rows),
-                    pw = part_of(lw, part % strips_w * strip_cols, strip_cols);
+    if (nothing && (call.flags & FLAG_ACCUMULATE)) continue;
+    const line_part ph = part_of(lh, part / strips_w * call.strip.rows, call.strip.rows),
+                    pw = part_of(lw, part % strips_w * call.strip.cols, call.strip.cols);
     if (ph.count <= 0 || pw.count <= 0) continue;
     const int total = count * ph.count * pw.count, tiles = (total + 13) / 14;
     if (strip_phase != loaded) {
       loaded = strip_phase;
       if (part != tabled_part || phase != tabled_phase || count != tabled_images) {
-        fill_table(t, count, lh, ph, lw, pw, in_floats, out_h, out_w, out_pitch);
+        fill_table(t, count, lh, ph, lw, pw, in_floats, call.out);
         tabled_part = part, tabled_phase = phase, tabled_images = count;
       }
-      const panel_source source = {x + image0 * in_floats, residual + image0 * in_floats, affine, image0, group_size,
-                                   in_h, in_w, in_pitch, in_c, flags};
+      const panel_source source = {x + image0 * in_floats, residual + image0 * in_floats, affine, image0,
+                                   call.group_size, call.in, call.flags};
       for (int tile = 0; tile < tiles; tile++) {
         const int first = tile * 14, rows = tile_rows(total - first);
         global int *taps = tile_taps + tile * (1 + most_taps);
         taps[0] = nothing ? 0
                           : pack_tile(panels + (size_t)tile * (size_t)panel_floats, taps + 1, t, first,
-                                      min(14, total - first), rows, source, lh.taps, lw.taps, lh.u0 * filter_w + lw.u0,
-                                      filter_w);
+                                      min(14, total - first), rows, source, lh.taps, lw.taps, lh.u0 * call.filter.s + lw.u0,
+                                      call.filter.s);
       }
     }
     if (at != walked) {
       walked = at;
       next = nothing_next;
       if (at + 1 < n_strips && (long)(at + 1) * phases * blocks < task_end) {
-        const int next_image0 = (at + 1) / per_image * images, next_part = (at + 1) % per_image;
-        const seen_range h = seen_of(lh, part_of(lh, next_part / strips_w * strip_rows, strip_rows), in_h),
-                         w = seen_of(lw, part_of(lw, next_part % strips_w * strip_cols, strip_cols), in_w);
-        next = walk_over(x + next_image0 * in_floats, min(images, n - next_image0), in_floats, h, w, in_w, in_pitch, in_pitch);
+        const int next_image0 = (at + 1) / per_image * call.strip.images, next_part = (at + 1) % per_image;
+        const seen_range h = seen_of(lh, part_of(lh, next_part / strips_w * call.strip.rows, call.strip.rows), call.in.h),
+                         w = seen_of(lw, part_of(lw, next_part % strips_w * call.strip.cols, call.strip.cols), call.in.w);
+        next = walk_over(x + next_image0 * in_floats, min(call.strip.images, call.n - next_image0), call.in, h, w,
+                         call.in.pitch);
       }
     }
     const int fetches = (walk_length(next) + tiles * blocks - 1) / (tiles * blocks);
-    const int width = min(32, out_pitch - block * 32);
-    global const float *u = workspace + (size_t)block * 32 * (size_t)(filter_taps * in_c);
-    global const float *b = flags & FLAG_BIAS ? bias + block * 32 : 0;
+    const int width = min(32, call.out.pitch - block * 32);
+    global const float *u = workspace + (size_t)block * 32 * (size_t)(filter_taps * call.in.c);
+    global const float *b = call.flags & FLAG_BIAS ? bias + block * 32 : 0;
     global float *out = y + (size_t)image0 * (size_t)out_floats + block * 32;
     for (int tile = 0; tile < tiles; tile++) {
       global const int *taps = tile_taps + tile * (1 + most_taps);
       fetch_pixels(&next, fetches);
-      if (flags & FLAG_ACCUMULATE)
+      if (call.flags & FLAG_ACCUMULATE)
         for (int i = tile * 14; i < min(total, tile * 14 + 14); i++)
           for (int v = 0; v < width; v += 16) CVY_FETCH(out + t.out_at[i] + v);
       multiply(tile_rows(total - tile * 14), width, panels + (size_t)tile * (size_t)panel_floats, taps + 1, taps[0], u,
-               in_c, b, results + tile * (14 * 32), flags & FLAG_STREAM ? out : 0, t.out_at + tile * 14, total - tile * 14);
+               call.in.c, b, results + tile * (14 * 32), call.flags & FLAG_STREAM ? out : 0, t.out_at + tile * 14,
+               total - tile * 14);
     }
-    if (flags & FLAG_STATS) {
-      global float *target = (per_image == 1 ? stats : workspace + stats_at) + block * 32;
-      const int floats = (per_image == 1 ? 2 : 3) * out_pitch;
+    if (call.flags & FLAG_STATS) {
+      global float *target = (per_image == 1 ? stats : workspace + call.stats_at) + block * 32;
+      const int floats = (per_image == 1 ? 2 : 3) * call.out.pitch;
       for (int m = 0; m < count; m++)
         strip_stats(results + m * 32, count * 32, total / count, width, per_image > 1,
-                    target + (size_t)((image0 + m) * per_image + part) * (size_t)floats, out_pitch);
+                    target + (size_t)((image0 + m) * per_image + part) * (size_t)floats, call.out.pitch);
     }
-    if (!(flags & FLAG_STREAM)) store_results(out, t.out_at, results, total, width, flags);
+    if (!(call.flags & FLAG_STREAM)) store_results(out, t.out_at, results, total, width, call.flags);
   }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Launches of cl/conv2d_columns_cpu.cl: backward_data as a matrix product and a sum. In the workspace:
  *   packed weights | a slice per work-group: two tables, a ring of rows of columns */
+#include "cl/conv2d_args.clh"
 #include "src/ops/conv2d_cpu.h"
 
 enum {
@@ -16,8 +17,8 @@ typedef struct columns_state {
   cvy_conv2d_params params;
   cvy_shape y;
   int compute_units, max_groups;
-  int block_c, blocks, column, images, chunk_rows, ring_rows, table_size;
-  int slices_at, slice_floats;
+  int blocks;
+  cvy_conv_columns_call call; /* n, images and flags are those of n_max */
   cvy_kernel *main, *pack;
 } columns_state;
 
@@ -61,34 +62,38 @@ static cvy_status plan(columns_state *st, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &st->params;
   const int64_t taps = (int64_t)p->r * p->s;
+  st->call.in = st->y, st->call.out = p->x;
+  st->call.filter = (cvy_conv_window){p->r, p->s, p->stride_h, p->stride_w, p->pad_h, p->pad_w};
   const int fit = cvy_conv_smaller(PRODUCTS / taps / 32 * 32, 1 << 20), most_c = fit > 32 ? fit : 32;
-  st->block_c = p->x.c <= most_c ? p->x.c : (int)cvy_conv_round_up(cvy_conv_even_part(p->x.c, most_c), 16);
-  st->blocks = cvy_ceil_div(p->x.c, st->block_c);
-  const int64_t column = cvy_conv_round_up(taps * st->block_c, 16) | 16, row = column * st->y.w, image = row * st->y.h;
+  st->call.block_c = p->x.c <= most_c ? p->x.c : (int)cvy_conv_round_up(cvy_conv_even_part(p->x.c, most_c), 16);
+  st->blocks = cvy_ceil_div(p->x.c, st->call.block_c);
+  const int64_t column = cvy_conv_round_up(taps * st->call.block_c, 16) | 16, row = column * st->y.w,
+                image = row * st->y.h;
   CVY_REQUIRE(row <= INT32_MAX, CVY_E_ARGUMENT, "convolution: a row of %lld products does not fit 32-bit indices",
               (long long)row);
-  st->column = (int)column;
+  st->call.column = (int)column;
   const int positions = st->y.h * st->y.w, halo = (p->r - 1) / p->stride_h;
-  st->images = 1, st->chunk_rows = st->ring_rows = st->y.h;
+  st->call.images = 1, st->call.chunk_rows = st->call.ring_rows = st->y.h;
   if (positions <= CHUNK_POSITIONS && image <= CHUNK_FLOATS) {
-    while (st->images < p->n_max && (st->images + 1) * positions <= CHUNK_POSITIONS &&
-           (st->images + 1) * image <= CHUNK_FLOATS)
-      st->images++;
+    while (st->call.images < p->n_max && (st->call.images + 1) * positions <= CHUNK_POSITIONS &&
+           (st->call.images + 1) * image <= CHUNK_FLOATS)
+      st->call.images++;
   } else {
     int rows = st->y.h;
     while (rows > 1 && rows * row > CHUNK_FLOATS && (rows - 1) * st->y.w >= TILE) rows--;
-    st->chunk_rows = cvy_conv_even_part(st->y.h, rows);
-    if (cvy_ceil_div(halo, st->chunk_rows) + 1 < cvy_ceil_div(st->y.h, st->chunk_rows))
-      st->ring_rows = (cvy_ceil_div(halo, st->chunk_rows) + 1) * st->chunk_rows;
-    else st->ring_rows = cvy_ceil_div(st->y.h, st->chunk_rows) * st->chunk_rows;
+    st->call.chunk_rows = cvy_conv_even_part(st->y.h, rows);
+    if (cvy_ceil_div(halo, st->call.chunk_rows) + 1 < cvy_ceil_div(st->y.h, st->call.chunk_rows))
+      st->call.ring_rows = (cvy_ceil_div(halo, st->call.chunk_rows) + 1) * st->call.chunk_rows;
+    else st->call.ring_rows = cvy_ceil_div(st->y.h, st->call.chunk_rows) * st->call.chunk_rows;
   }
-  st->table_size = (int)cvy_conv_round_up((int64_t)st->images * st->chunk_rows * st->y.w + TILE, 16);
-  const int64_t weights = st->blocks * cvy_conv_round_up(taps * st->block_c, 16) * p->k,
-                slice = cvy_conv_round_up(2 * (int64_t)st->table_size + st->images * st->ring_rows * row + SLACK, 16),
+  st->call.table_size = (int)cvy_conv_round_up((int64_t)st->call.images * st->call.chunk_rows * st->y.w + TILE, 16);
+  const int64_t weights = st->blocks * cvy_conv_round_up(taps * st->call.block_c, 16) * p->k,
+                slice = cvy_conv_round_up(
+                    2 * (int64_t)st->call.table_size + st->call.images * st->call.ring_rows * row + SLACK, 16),
                 before = cvy_conv_round_up(weights, 16), total = before + slice * st->max_groups;
   CVY_REQUIRE(slice < INT32_MAX && total <= INT32_MAX, CVY_E_ARGUMENT,
               "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)total);
-  st->slices_at = (int)before, st->slice_floats = (int)slice;
+  st->call.slices_at = (int)before, st->call.slice_floats = (int)slice;
   *workspace_bytes = (size_t)total * sizeof(float);
 fail:
   return status;
@@ -117,24 +122,17 @@ fail:
 static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   columns_state *const st = state;
-  const cvy_conv2d_params *const p = &st->params;
-  const int taps = p->r * p->s;
-  int images = st->images; /* fewer if every compute unit would not get a few tasks */
-  while (images > 1 && (int64_t)cvy_ceil_div(call->n, images) * st->blocks < 4 * (int64_t)st->compute_units)
-    images = (images + 1) / 2;
-  const int64_t packs = (int64_t)st->blocks * cvy_ceil_div(taps * st->block_c, 32);
+  cvy_conv_columns_call c = st->call;
+  c.n = call->n, c.flags = call->accumulate ? CVY_CPU_ACCUMULATE : 0;
+  /* fewer images if every compute unit would not get a few tasks */
+  while (c.images > 1 && (int64_t)cvy_ceil_div(c.n, c.images) * st->blocks < 4 * (int64_t)st->compute_units)
+    c.images = (c.images + 1) / 2;
+  const int64_t packs = (int64_t)st->blocks * cvy_ceil_div(c.filter.r * c.filter.s * c.block_c, 32);
   CVY_TRY(CVY_LAUNCH(queue, st->pack, cvy_conv_groups_of_one(cvy_conv_smaller(packs, st->max_groups)), CVY_BUF(call->w),
-                     CVY_BUF(call->workspace), CVY_INT(taps), CVY_INT(p->x.c), CVY_INT(p->k), CVY_INT(st->y.pitch),
-                     CVY_INT(st->block_c)));
-  const int64_t tasks = (int64_t)cvy_ceil_div(call->n, images) * st->blocks;
+                     CVY_BUF(call->workspace), CVY_STRUCT(c)));
+  const int64_t tasks = (int64_t)cvy_ceil_div(call->n, c.images) * st->blocks;
   CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),
-                     CVY_BUF(call->dy), CVY_BUF(call->dx), CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(st->y.h),
-                     CVY_INT(st->y.w), CVY_INT(p->k), CVY_INT(st->y.pitch), CVY_INT(p->x.h), CVY_INT(p->x.w),
-                     CVY_INT(p->x.c), CVY_INT(p->x.pitch), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h),
-                     CVY_INT(p->stride_w), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(images),
-                     CVY_INT(st->chunk_rows), CVY_INT(st->ring_rows), CVY_INT(st->block_c), CVY_INT(st->column),
-                     CVY_INT(st->table_size), CVY_INT(st->slices_at), CVY_INT(st->slice_floats),
-                     CVY_INT(call->accumulate ? CVY_CPU_ACCUMULATE : 0)));
+                     CVY_BUF(call->dy), CVY_BUF(call->dx), CVY_BUF(call->workspace), CVY_STRUCT(c)));
 fail:
   return status;
 }

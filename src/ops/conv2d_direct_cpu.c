@@ -176,22 +176,24 @@ static cvy_status run_weights(cpu_state *st, cvy_queue *queue, const cvy_conv_ca
   const cvy_conv_strips *const strips = &st->strips;
   const cvy_conv2d_params *const p = &strips->params;
   const cvy_conv_gather *const g = &strips->gather;
-  const int pitch = g->out.pitch, db_at = st->part_floats - pitch;
+  const int pitch = g->out.pitch;
   const int groups = cvy_ceil_div(p->x.c, st->block_c) * cvy_ceil_div(cvy_ceil_div(pitch, BLOCK), st->group_k);
   const cvy_conv_strip s = cvy_conv_strips_for(strips, call->n, groups, true);
   const int splits = cvy_conv_smaller(st->max_splits, cvy_conv_strips_count(g, &s, call->n));
   const bool parts = splits > 1;
   const int flags = p->prologue | (call->db ? CVY_CPU_BIAS : 0) | (call->accumulate && !parts ? CVY_CPU_ACCUMULATE : 0);
-  CVY_TRY(CVY_LAUNCH(
-      queue, strips->main, cvy_conv_groups_of_one(cvy_conv_smaller((int64_t)groups * splits, strips->max_groups)),
-      CVY_BUF(call->x), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),
-      CVY_BUF(parts ? call->workspace : call->dw), CVY_BUF(parts ? call->workspace : call->db),
-      CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(g->in.h), CVY_INT(g->in.w), CVY_INT(g->in.c),
-      CVY_INT(g->in.pitch), CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(pitch), CVY_INT(p->r), CVY_INT(p->s),
-      CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(p->pad_h), CVY_INT(p->pad_w), CVY_INT(s.images),
-      CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(strips->table_size), CVY_INT(st->strip_floats), CVY_INT(st->block_c),
-      CVY_INT(st->group_k), CVY_INT(splits), CVY_INT(parts ? st->part_floats : 0), CVY_INT(parts ? db_at : 0),
-      CVY_INT(strips->slices_at), CVY_INT(strips->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
+  const cvy_conv_strip_call c = cvy_conv_strips_describe(strips, call, &s, flags);
+  const cvy_conv_weights_cut cut = {.strip_floats = st->strip_floats,
+                                    .block_c = st->block_c,
+                                    .group_k = st->group_k,
+                                    .splits = splits,
+                                    .part_floats = parts ? st->part_floats : 0,
+                                    .db_at = parts ? st->part_floats - pitch : 0};
+  CVY_TRY(CVY_LAUNCH(queue, strips->main,
+                     cvy_conv_groups_of_one(cvy_conv_smaller((int64_t)groups * splits, strips->max_groups)),
+                     CVY_BUF(call->x), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),
+                     CVY_BUF(parts ? call->workspace : call->dw), CVY_BUF(parts ? call->workspace : call->db),
+                     CVY_BUF(call->workspace), CVY_STRUCT(c), CVY_STRUCT(cut)));
   if (!parts) return CVY_OK;
   CVY_TRY(cvy_conv_sum_parts(st->reduce, queue, call, splits, st->part_floats, pitch, strips->max_groups));
 fail:

@@ -90,25 +90,42 @@ void cvy_conv_strips_clear(cvy_conv_strips *st) {
 
 /* ---- calls ---- */
 
-static cvy_status pack_weights(cvy_conv_strips *st, cvy_queue *queue, const cvy_conv_call *call) {
+cvy_conv_strip_call cvy_conv_strips_describe(const cvy_conv_strips *st, const cvy_conv_call *call,
+                                             const cvy_conv_strip *s, int flags) {
   const cvy_conv2d_params *const p = &st->params;
-  const cvy_shape *const in = &st->gather.in, *const out = &st->gather.out;
-  if (st->pass == CVY_CONV_FORWARD) {
-    const int rows = p->r * p->s * in->c;
+  return (cvy_conv_strip_call){.in = st->gather.in,
+                               .out = st->gather.out,
+                               .filter = {p->r, p->s, p->stride_h, p->stride_w, p->pad_h, p->pad_w},
+                               .strip = *s,
+                               .n = call->n,
+                               .turned = st->pass == CVY_CONV_BACKWARD_DATA,
+                               .phases_h = st->phases_h,
+                               .phases_w = st->phases_w,
+                               .table_size = st->table_size,
+                               .results_at = st->results_at,
+                               .stats_at = st->stats_at,
+                               .slices_at = st->slices_at,
+                               .slice_floats = st->slice_floats,
+                               .group_size = call->group_size,
+                               .flags = flags};
+}
+
+static cvy_status pack_weights(cvy_conv_strips *st, cvy_queue *queue, const cvy_conv_call *call,
+                               const cvy_conv_strip_call *c) {
+  const int taps = c->filter.r * c->filter.s, rows = taps * c->in.c;
+  if (st->pass == CVY_CONV_FORWARD)
     return CVY_LAUNCH(queue, st->pack, cvy_conv_groups_of_one(cvy_conv_smaller(cvy_ceil_div(rows, 64), st->max_groups)),
-                      CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(rows), CVY_INT(out->pitch));
-  }
-  const int64_t blocks = cvy_ceil_div(out->pitch, CVY_STRIP_BLOCK);
-  return CVY_LAUNCH(queue, st->pack, cvy_conv_groups_of_one(cvy_conv_smaller(blocks * p->r * p->s, st->max_groups)),
-                    CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h),
-                    CVY_INT(p->stride_w), CVY_INT(out->c), CVY_INT(in->c), CVY_INT(in->pitch), CVY_INT(out->pitch));
+                      CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(rows), CVY_INT(c->out.pitch));
+  const int64_t blocks = cvy_ceil_div(c->out.pitch, CVY_STRIP_BLOCK);
+  return CVY_LAUNCH(queue, st->pack, cvy_conv_groups_of_one(cvy_conv_smaller(blocks * taps, st->max_groups)),
+                    CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_STRUCT(*c));
 }
 
 cvy_status cvy_conv_strips_run(cvy_conv_strips *st, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   const cvy_conv2d_params *const p = &st->params;
   const cvy_conv_gather *const g = &st->gather;
-  const cvy_shape *const in = &g->in, *const out = &g->out;
+  const cvy_shape *const out = &g->out;
   const bool forward = st->pass == CVY_CONV_FORWARD, stats = forward && p->stats;
   const int blocks = cvy_ceil_div(out->pitch, CVY_STRIP_BLOCK), tasks_per_strip = blocks * st->phases_h * st->phases_w;
   const cvy_conv_strip s = cvy_conv_strips_for(st, call->n, tasks_per_strip, !stats);
@@ -118,20 +135,15 @@ cvy_status cvy_conv_strips_run(cvy_conv_strips *st, cvy_queue *queue, const cvy_
                     (call->accumulate ? CVY_CPU_ACCUMULATE
                      : large          ? CVY_CPU_STREAM
                                       : 0);
-  CVY_TRY(pack_weights(st, queue, call));
-  CVY_TRY(CVY_LAUNCH(
-      queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),
-      CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->bias),
-      CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats), CVY_BUF(call->workspace), CVY_INT(call->n),
-      CVY_INT(in->h), CVY_INT(in->w), CVY_INT(in->c), CVY_INT(in->pitch), CVY_INT(out->h), CVY_INT(out->w),
-      CVY_INT(out->pitch), CVY_INT(p->r), CVY_INT(p->s), CVY_INT(p->stride_h), CVY_INT(p->stride_w), CVY_INT(p->pad_h),
-      CVY_INT(p->pad_w), CVY_INT(!forward), CVY_INT(st->phases_h), CVY_INT(st->phases_w), CVY_INT(s.images),
-      CVY_INT(s.rows), CVY_INT(s.cols), CVY_INT(st->table_size), CVY_INT(st->results_at), CVY_INT(st->stats_at),
-      CVY_INT(st->slices_at), CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
+  const cvy_conv_strip_call c = cvy_conv_strips_describe(st, call, &s, flags);
+  CVY_TRY(pack_weights(st, queue, call, &c));
+  CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),
+                     CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->affine), CVY_BUF(call->residual),
+                     CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats),
+                     CVY_BUF(call->workspace), CVY_STRUCT(c)));
   if (stats && cvy_conv_strips_per_image(g, &s) > 1)
     CVY_TRY(CVY_LAUNCH(queue, st->merge, cvy_conv_groups_of_one(cvy_conv_smaller(call->n, st->max_groups)),
-                       CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(st->stats_at), CVY_INT(call->n),
-                       CVY_INT(g->grid_h), CVY_INT(g->grid_w), CVY_INT(out->pitch), CVY_INT(s.rows), CVY_INT(s.cols)));
+                       CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_STRUCT(c)));
 fail:
   return status;
 }

@@ -14,11 +14,6 @@ enum {
   CVY_STRIP_BLOCK = 32 /* output channels of a task */
 };
 
-/* Positions of the output: `images` whole images, or rows x cols positions of one (panels: of so many). */
-typedef struct cvy_conv_strip {
-  int images, rows, cols;
-} cvy_conv_strip;
-
 /* The first member of an algorithm's state. */
 typedef struct cvy_conv_strips {
   cvy_conv2d_params params; /* strides widened (cvy_conv_widen_strides) in backward_data */
@@ -46,6 +41,10 @@ cvy_status cvy_conv_strips_place(cvy_conv_strips *st, int64_t before, int64_t sl
 cvy_status cvy_conv_strips_create(cvy_conv_strips *st, cvy_device *device, const char *file, const char *kernel,
                                   int64_t results_at, int64_t slice_floats, size_t *workspace_bytes);
 cvy_status cvy_conv_strips_run(cvy_conv_strips *st, cvy_queue *queue, const cvy_conv_call *call);
+
+/* The argument of a call's kernels. */
+cvy_conv_strip_call cvy_conv_strips_describe(const cvy_conv_strips *st, const cvy_conv_call *call,
+                                             const cvy_conv_strip *s, int flags);
 
 /* Destroys the kernels. */
 void cvy_conv_strips_clear(cvy_conv_strips *st);
