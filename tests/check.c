@@ -318,15 +318,15 @@ static int run_device(const cvy_device_list *list, int item, const char *shape, 
                       int flags) {
   const cvy_device_info *const info = &list->items[item];
   check_device d = {0};
-  cvy_device_choice *choice = NULL;
+  cvy_selected_device *selected = NULL;
   int n = 0, failed;
   bool fell_back;
   snprintf(d.place, sizeof d.place, "%d:%d", info->platform, info->index);
   const char *const outer = getenv("CVY_FORCE_SHAPE");
   char *const before = outer ? strdup(outer) : NULL;
   if (shape) setenv("CVY_FORCE_SHAPE", shape, 1);
-  if (cvy_select(list, d.place, &choice, &n, &fell_back) != CVY_OK ||
-      cvy_device_open(list, choice, (flags & CHECK_PROFILING) != 0, &d.cl) != CVY_OK) {
+  if (cvy_select(list, d.place, &selected, &n, &fell_back) != CVY_OK ||
+      cvy_device_open(list, selected, (flags & CHECK_PROFILING) != 0, &d.cl) != CVY_OK) {
     fprintf(stderr, "%s: cannot open %s %s:\n%s", run.program, d.place, info->name, kept.text);
     failed = 1;
   } else {
@@ -336,7 +336,7 @@ static int run_device(const cvy_device_list *list, int item, const char *shape, 
     failed = run_group(&d, tests, n_tests);
   }
   cvy_device_close(&d.cl);
-  cvy_free(choice);
+  cvy_free(selected);
   if (shape) before ? setenv("CVY_FORCE_SHAPE", before, 1) : unsetenv("CVY_FORCE_SHAPE");
   free(before);
   return failed;

@@ -302,12 +302,12 @@ static cvy_status selector(const check_device *d, outcome *out) {
   const cvy_device_list list = {.n = 2, .items = items};
   static const char *const texts[] = {"auto", "all", "0:0*3,epyc/1+2", "1:0/=4*2"};
   for (int i = 0; i < 4; i++) {
-    cvy_device_choice *choices = NULL;
+    cvy_selected_device *selected = NULL;
     int n;
     bool fell_back;
-    CVY_TRY(cvy_select(&list, texts[i], &choices, &n, &fell_back));
+    CVY_TRY(cvy_select(&list, texts[i], &selected, &n, &fell_back));
     out->choices += n;
-    cvy_free(choices);
+    cvy_free(selected);
   }
 fail:
   return status;

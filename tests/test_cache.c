@@ -250,7 +250,7 @@ static char platform[256]; /* of the device that run_twice opened last */
 /* Opens the device, runs the kernel; how often was the compiler needed, how often was there a binary? */
 static void run_twice(long factor, long *compiled, long *cached) {
   cvy_device_list *list = NULL;
-  cvy_device_choice *choice = NULL;
+  cvy_selected_device *selected = NULL;
   cvy_device *device = NULL;
   cvy_kernel *kernel = NULL;
   cvy_buffer *x = NULL, *y = NULL;
@@ -258,8 +258,8 @@ static void run_twice(long factor, long *compiled, long *cached) {
   bool fell_back;
   float in[4] = {1, 2, 3, 4}, out[4] = {0};
   check_ok(cvy_device_list_create(&list));
-  check_ok(cvy_select(list, "auto", &choice, &n, &fell_back));
-  check_ok(cvy_device_open(list, choice, false, &device));
+  check_ok(cvy_select(list, "auto", &selected, &n, &fell_back));
+  check_ok(cvy_device_open(list, selected, false, &device));
   snprintf(platform, sizeof platform, "%s", cvy_device_get_info(device)->platform_name);
   const cvy_launch_totals before = cvy_launch_get_totals();
   check_ok(cvy_kernel_create(device, "twice", "twice", (cvy_define[]){{"FACTOR", factor}}, 1, &kernel));
@@ -277,7 +277,7 @@ static void run_twice(long factor, long *compiled, long *cached) {
   cvy_buffer_destroy(&y);
   cvy_kernel_destroy(&kernel);
   cvy_device_close(&device);
-  cvy_free(choice);
+  cvy_free(selected);
   cvy_device_list_destroy(&list);
 }
 

@@ -451,11 +451,11 @@ static bool same_devices(const char *noted, const cvy_devices *devices) {
 
 static void test_resume_rows(check_device *d) {
   (void)d;
-  static cvy_device_choice choices[] = {{.label = "0:0 A"},   {.label = "0:0#1 A"},   {.label = "1:0 B x"},
-                                        {.label = "0:0#1 A"}, {.label = "1:0/1 B x"}, {.label = "2:0 C"}};
+  static cvy_selected_device selected[] = {{.label = "0:0 A"},   {.label = "0:0#1 A"},   {.label = "1:0 B x"},
+                                           {.label = "0:0#1 A"}, {.label = "1:0/1 B x"}, {.label = "2:0 C"}};
   cvy_device_info item = {.compute_units = 4, .driver = "3.1"};
   cvy_device_list list = {.items = &item, .n = 1};
-  const cvy_devices devices = {.list = &list, .choices = choices, .n = 6};
+  const cvy_devices devices = {.list = &list, .selected = selected, .n = 6};
   static const struct {
     const char *text;
     int rows[6];
@@ -482,14 +482,14 @@ static void test_resume_rows(check_device *d) {
   strcpy(item.driver, "6.0");
   assert_false(same_devices(text, &devices));
   cvy_free(text);
-  const cvy_devices one = {.list = &list, .choices = choices, .n = 1},
-                    part = {.list = &list, .choices = &choices[4], .n = 1};
+  const cvy_devices one = {.list = &list, .selected = selected, .n = 1},
+                    part = {.list = &list, .selected = &selected[4], .n = 1};
   assert_true(same_devices("[\"0:0 A\"]", &one) && !cvy_noted_makes("[\"0:0 A\"]"));
   assert_false(same_devices("[\"0:0#1 A\"]", &one) || same_devices("[]", &one) || same_devices("[{}]", &one));
-  choices[4].units = 1;
+  selected[4].units = 1;
   assert_true(same_devices("[{\"label\":\"1:0/1 B x\",\"units\":1,\"driver\":\"6.0\"}]", &part));
   assert_false(same_devices("[{\"label\":\"1:0/1 B x\",\"units\":4,\"driver\":\"6.0\"}]", &part));
-  choices[4].units = 0;
+  selected[4].units = 0;
 }
 
 /* A file that cannot be read may be whole: it is not passed over, or the run would begin before it and write over

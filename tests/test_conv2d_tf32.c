@@ -140,11 +140,11 @@ static cvy_device *open_as(const check_device *d, const char *how) {
   cvy_device *device = NULL;
   const cvy_device_info *const info = cvy_device_get_info(d->cl);
   check_ok(cvy_device_list_create(&list));
-  cvy_device_choice choice = {.item = -1, .label = "another"};
+  cvy_selected_device selected = {.item = -1, .label = "another"};
   for (int i = 0; i < list->n; i++)
-    if (list->items[i].platform == info->platform && list->items[i].index == info->index) choice.item = i;
+    if (list->items[i].platform == info->platform && list->items[i].index == info->index) selected.item = i;
   how ? setenv("CVY_FORCE_MATRIX", how, 1) : unsetenv("CVY_FORCE_MATRIX");
-  check_ok(cvy_device_open(list, &choice, false, &device));
+  check_ok(cvy_device_open(list, &selected, false, &device));
   setenv("CVY_FORCE_MATRIX", "nvidia-emulated", 1);
   cvy_device_list_destroy(&list);
   return device;

@@ -107,9 +107,9 @@ static void test_broken_lists(check_device *d) {
       assert_false(list->items[k].usable);
       found |= strstr(list->items[k].reason, cases[i].reason) != NULL;
       if (list->items[k].index < 0) continue;
-      cvy_device_choice choice = {.item = k, .label = "0:0 broken"};
+      cvy_selected_device selected = {.item = k, .label = "0:0 broken"};
       cvy_device *device = NULL;
-      check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_DEVICE, "cannot be used");
+      check_fails(cvy_device_open(list, &selected, false, &device), CVY_E_DEVICE, "cannot be used");
     }
     if (!found) fprintf(stderr, "%s: %s\n", cases[i].how, list->items[0].reason);
     assert_true(found);
@@ -125,35 +125,35 @@ static void test_open(check_device *d) {
   cvy_device_list *list = NULL;
   cvy_device *device = NULL, *again = NULL;
   check_ok(cvy_device_list_create(&list));
-  cvy_device_choice choice = {.item = usable(list, 1), .label = "0:0 some device"};
+  cvy_selected_device selected = {.item = usable(list, 1), .label = "0:0 some device"};
   const long contexts = cvy_live_count(CVY_LIVE_CONTEXT), queues = cvy_live_count(CVY_LIVE_QUEUE),
              memory = cvy_live_count(CVY_LIVE_MEMORY);
   breaks("no-context");
-  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_DEVICE,
+  check_fails(cvy_device_open(list, &selected, false, &device), CVY_E_DEVICE,
               "0:0 some device: clCreateContext failed: CL_OUT_OF_RESOURCES (-5)");
   breaks("no-queue");
-  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_MEMORY,
+  check_fails(cvy_device_open(list, &selected, false, &device), CVY_E_MEMORY,
               "clCreateCommandQueue failed: CL_OUT_OF_HOST_MEMORY (-6)");
   breaks(NULL);
-  choice.item = list->n;
-  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_ARGUMENT, "there is no device at position");
-  choice.item = usable(list, 1);
+  selected.item = list->n;
+  check_fails(cvy_device_open(list, &selected, false, &device), CVY_E_ARGUMENT, "there is no device at position");
+  selected.item = usable(list, 1);
   setenv("CVY_FORCE_SHAPE", "round", 1);
-  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_ARGUMENT, "CVY_FORCE_SHAPE=round");
+  check_fails(cvy_device_open(list, &selected, false, &device), CVY_E_ARGUMENT, "CVY_FORCE_SHAPE=round");
   unsetenv("CVY_FORCE_SHAPE");
   setenv("CVY_FORCE_MATRIX", "on", 1);
-  check_fails(cvy_device_open(list, &choice, false, &device), CVY_E_ARGUMENT, "CVY_FORCE_MATRIX=on");
+  check_fails(cvy_device_open(list, &selected, false, &device), CVY_E_ARGUMENT, "CVY_FORCE_MATRIX=on");
   unsetenv("CVY_FORCE_MATRIX");
   assert_null(device);
   assert_int_equal(cvy_live_count(CVY_LIVE_CONTEXT), contexts);
   assert_int_equal(cvy_live_count(CVY_LIVE_QUEUE), queues);
   assert_int_equal(cvy_live_count(CVY_LIVE_MEMORY), memory);
 
-  check_ok(cvy_device_open(list, &choice, false, &device));
-  check_ok(cvy_device_open(list, &choice, false, &again));
+  check_ok(cvy_device_open(list, &selected, false, &device));
+  check_ok(cvy_device_open(list, &selected, false, &again));
   assert_string_equal(cvy_device_label(device), "0:0 some device");
-  assert_string_equal(cvy_device_get_info(device)->name, list->items[choice.item].name);
-  assert_int_equal(cvy_device_get_facts(device)->compute_units, list->items[choice.item].compute_units);
+  assert_string_equal(cvy_device_get_info(device)->name, list->items[selected.item].name);
+  assert_int_equal(cvy_device_get_facts(device)->compute_units, list->items[selected.item].compute_units);
   cvy_device_list_destroy(&list); /* opened devices outlive it */
   /* what belongs to one device is refused by another */
   cvy_buffer *b = NULL;
@@ -237,7 +237,7 @@ static long busiest(const tasks *before, const tasks *after, unsigned long *tick
 static void test_parts(check_device *d) {
   if (!have_device) check_skip(d, "no usable device");
   cvy_device_list *list = NULL;
-  cvy_device_choice *choices = NULL;
+  cvy_selected_device *selected = NULL;
   cvy_device *device = NULL;
   check_ok(cvy_device_list_create(&list));
   const int item = usable(list, 2);
@@ -253,10 +253,10 @@ static void test_parts(check_device *d) {
   int n = 0;
   bool fell_back;
   snprintf(text, sizeof text, "%d:%d/1+1", list->items[item].platform, list->items[item].index);
-  check_ok(cvy_select(list, text, &choices, &n, &fell_back));
+  check_ok(cvy_select(list, text, &selected, &n, &fell_back));
   assert_int_equal(n, 2);
   breaks("no-sub-devices");
-  check_fails(cvy_device_open(list, &choices[1], false, &device), CVY_E_UNSUPPORTED,
+  check_fails(cvy_device_open(list, &selected[1], false, &device), CVY_E_UNSUPPORTED,
               "clCreateSubDevices with 2 parts failed: CL_DEVICE_PARTITION_FAILED (-18); ");
   snprintf(text, sizeof text, "%d:%d*2 puts replicas on", list->items[item].platform, list->items[item].index);
   assert_true(check_log_contains(text));
@@ -269,7 +269,7 @@ static void test_parts(check_device *d) {
     cvy_buffer *y = NULL;
     tasks before, after;
     unsigned long ticks = 0;
-    check_ok(cvy_device_open(list, &choices[i], false, &parts[i]));
+    check_ok(cvy_device_open(list, &selected[i], false, &parts[i]));
     assert_int_equal(cvy_device_get_facts(parts[i])->compute_units, 1);
     check_ok(cvy_kernel_create(parts[i], "busy", "busy", NULL, 0, &busy));
     check_ok(cvy_buffer_create(parts[i], 64 * sizeof(float), &y));
@@ -292,14 +292,14 @@ static void test_parts(check_device *d) {
    * it). */
   for (int i = 0; i < 200; i++) {
     cvy_buffer *y = NULL;
-    check_ok(cvy_device_open(list, &choices[i % 2], false, &parts[0]));
+    check_ok(cvy_device_open(list, &selected[i % 2], false, &parts[0]));
     check_ok(cvy_buffer_create(parts[0], 64, &y));
     check_ok(cvy_buffer_fill(cvy_device_compute_queue(parts[0]), y, 0, 64, 0));
     cvy_buffer_destroy(&y);
     cvy_device_close(&parts[0]);
   }
   unsetenv("CVY_CL_DIR");
-  cvy_free(choices);
+  cvy_free(selected);
   cvy_device_list_destroy(&list);
 }
 

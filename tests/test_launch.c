@@ -238,7 +238,7 @@ static void test_side_by_side(check_device *d) {
   snprintf(selector, sizeof selector, "%s*2", d->place);
   check_ok(cvy_devices_select(selector, &devices));
   for (int i = 0; i < N; i++) {
-    check_ok(cvy_device_open(devices->list, &devices->choices[i], false, &opened[i]));
+    check_ok(cvy_device_open(devices->list, &devices->selected[i], false, &opened[i]));
     check_ok(cvy_kernel_create(opened[i], "scale", "first_late", NULL, 0, &late[i]));
     check_ok(cvy_buffer_create(opened[i], 64 * sizeof(float), &y[i]));
   }
@@ -279,7 +279,7 @@ static void test_pulse(check_device *d) {
   unsigned long seen = 0;
   sources_begin();
   check_ok(cvy_devices_select(d->place, &devices));
-  check_ok(cvy_device_open_watched(devices->list, &devices->choices[0], false, &pulse, &device));
+  check_ok(cvy_device_open_watched(devices->list, &devices->selected[0], false, &pulse, &device));
   assert_true(since(&pulse, &seen) >= 5); /* the context, three queues */
   check_ok(cvy_kernel_create(device, "scale", "scale_forward", NULL, 0, &kernel));
   assert_true(since(&pulse, &seen) >= 4); /* and around the build */

@@ -34,7 +34,7 @@ static void *open_rig(void *arg) {
   rig *const r = arg;
   /* the last comes first: the order of opening must not matter */
   nanosleep(&(struct timespec){.tv_nsec = 20000000 * (MOST - r->index)}, NULL);
-  check_ok(cvy_device_open(r->devices->list, &r->devices->choices[r->index], false, &r->device));
+  check_ok(cvy_device_open(r->devices->list, &r->devices->selected[r->index], false, &r->device));
   check_ok(cvy_sgd_create(r->device, &r->sgd));
   cvy_queue *const queue = cvy_device_compute_queue(r->device);
   cvy_buffer **const both[2] = {&r->w, &r->g};
@@ -250,7 +250,7 @@ static void test_marker_times(check_device *d) {
     uint64_t start, end;
     layer_words(how[i]);
     check_ok(cvy_devices_select(d->place, &devices));
-    check_ok(cvy_device_open(devices->list, &devices->choices[0], true, &device));
+    check_ok(cvy_device_open(devices->list, &devices->selected[0], true, &device));
     cvy_queue *const compute = cvy_device_compute_queue(device), *const transfer = cvy_device_transfer_queue(device);
     check_ok(cvy_queue_marker(transfer, &marker));
     check_ok(cvy_event_wait(marker));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The text after --devices → choices, on lists made by hand. */
+ * The text after --devices → selected, on lists made by hand. */
 #include "tests/check.h"
 
 #include <stdio.h>
@@ -72,16 +72,16 @@ static machine *new_pocl(void) {
 
 /* The labels of what is chosen, with '|' between and units in brackets. */
 static void expect(machine *m, const char *text, const char *want, bool want_fallback) {
-  cvy_device_choice *choices = NULL;
+  cvy_selected_device *selected = NULL;
   int n = 0;
   bool fell_back = !want_fallback;
   cvy_text got = {0};
-  check_ok(cvy_select(&m->list, text, &choices, &n, &fell_back));
+  check_ok(cvy_select(&m->list, text, &selected, &n, &fell_back));
   for (int i = 0; i < n; i++) {
-    cvy_text_add(&got, "%s%s", i ? "|" : "", choices[i].label);
-    if (choices[i].units) {
-      cvy_text_add(&got, "[%d@%d:%d of", choices[i].units, choices[i].unit_first, choices[i].part);
-      for (int k = 0; k < choices[i].n_parts; k++) cvy_text_add(&got, " %d", choices[i].part_units[k]);
+    cvy_text_add(&got, "%s%s", i ? "|" : "", selected[i].label);
+    if (selected[i].units) {
+      cvy_text_add(&got, "[%d@%d:%d of", selected[i].units, selected[i].unit_first, selected[i].part);
+      for (int k = 0; k < selected[i].n_parts; k++) cvy_text_add(&got, " %d", selected[i].part_units[k]);
       cvy_text_add(&got, "]");
     }
   }
@@ -89,19 +89,19 @@ static void expect(machine *m, const char *text, const char *want, bool want_fal
   assert_string_equal(cvy_text_get(&got), want);
   assert_int_equal(fell_back, want_fallback);
   cvy_text_clear(&got);
-  cvy_free(choices);
+  cvy_free(selected);
 }
 
 static void refuse(machine *m, const char *text, cvy_status code, const char *message) {
-  cvy_device_choice *choices = NULL;
+  cvy_selected_device *selected = NULL;
   int n = -1;
   bool fell_back = false;
   check_log_clear();
-  const cvy_status got = cvy_select(&m->list, text, &choices, &n, &fell_back);
+  const cvy_status got = cvy_select(&m->list, text, &selected, &n, &fell_back);
   if (got != code || !check_log_contains(message)) fprintf(stderr, "selector '%s': %s\n", text, cvy_status_name(got));
   assert_int_equal(got, code);
   assert_true(check_log_contains(message));
-  assert_null(choices);
+  assert_null(selected);
   assert_int_equal(n, -1);
 }
 

@@ -163,7 +163,7 @@ fail:
 /* Devices [first, first + k) of the run, borrowed. */
 static cvy_devices some_of(const scaling_run *run, int first, int k) {
   cvy_devices some = *run->devices;
-  some.choices += first;
+  some.selected += first;
   some.n = k;
   return some;
 }
@@ -340,7 +340,7 @@ static void find_crowding(scaling_run *run) {
 static void conclude(scaling_run *run) {
   for (int i = 0; i < run->n; i++) {
     const one_device *const one = &run->ones[run->ones[i].same_as];
-    const cvy_device_choice *const c = &run->devices->choices[i];
+    const cvy_selected_device *const c = &run->devices->selected[i];
     const cvy_device_info *const info = &run->devices->list->items[c->item];
     run->model[i] = (cvy_scaling_device){.alone = {.points = one->points, .n_points = one->n_points, .cap = -1},
                                          /* all CPU runtimes drive the host's cores */
@@ -510,7 +510,7 @@ static json_t *result_json(const scaling_run *run) {
 
 /* ---- the word ---- */
 
-static bool same_cores(const cvy_device_choice *a, const cvy_device_choice *b) {
+static bool same_cores(const cvy_selected_device *a, const cvy_selected_device *b) {
   return a->item == b->item && a->units == b->units && a->part == b->part && a->n_parts == b->n_parts;
 }
 
@@ -519,7 +519,7 @@ static void find_same_cores(scaling_run *run) {
     int *const same_as = &run->ones[i].same_as;
     *same_as = i;
     for (int j = 0; j < i && *same_as == i; j++)
-      if (same_cores(&run->devices->choices[i], &run->devices->choices[j])) *same_as = j;
+      if (same_cores(&run->devices->selected[i], &run->devices->selected[j])) *same_as = j;
   }
 }
 

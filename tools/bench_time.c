@@ -22,7 +22,7 @@ bench_spread bench_spread_of(bench_samples *s) {
 cvy_status bench_device_open(const cvy_devices *devices, int i, bench_device *out) {
   cvy_status status = CVY_OK;
   memset(out, 0, sizeof *out);
-  CVY_TRY(cvy_device_open(devices->list, &devices->choices[i], true, &out->cl));
+  CVY_TRY(cvy_device_open(devices->list, &devices->selected[i], true, &out->cl));
   out->queue = cvy_device_compute_queue(out->cl);
   out->label = cvy_device_label(out->cl);
   const size_t mib = cvy_device_get_info(out->cl)->kind == CVY_DEVICE_CPU ? FLUSH_MIB_CPU : FLUSH_MIB_GPU;

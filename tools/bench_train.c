@@ -371,7 +371,7 @@ static double gflops_of(const train_run *run) { return run->flops / run->spread.
 static double peak_mib_of(const train_run *run) {
   bool cpu = true;
   for (int i = 0; i < run->n; i++)
-    cpu = cpu && run->devices->list->items[run->devices->choices[i].item].kind == CVY_DEVICE_CPU;
+    cpu = cpu && run->devices->list->items[run->devices->selected[i].item].kind == CVY_DEVICE_CPU;
   return cpu ? run->process_mib : run->device_mib;
 }
 
@@ -413,11 +413,11 @@ static cvy_status measure_peaks(train_run *run, json_t *devices) {
   progress_status("measuring peaks");
   run->peak_gflops = 0;
   for (int i = 0; i < run->n; i++) {
-    const cvy_device_choice *const c = &run->devices->choices[i];
+    const cvy_selected_device *const c = &run->devices->selected[i];
     bench_device device;
     int same = -1;
     for (int k = 0; k < i && same < 0; k++) {
-      const cvy_device_choice *const other = &run->devices->choices[k];
+      const cvy_selected_device *const other = &run->devices->selected[k];
       if (other->item == c->item && other->units == c->units && other->unit_first == c->unit_first) same = k;
     }
     if (same >= 0) {

@@ -117,7 +117,8 @@ int cmd_selftest(int argc, char **argv) {
   if (!all || !opened) status = CVY_E_MEMORY;
   for (int i = 0; status == CVY_OK && i < chosen->n; i++) {
     all[i].label = cvy_devices_label(chosen, i);
-    if (cvy_device_open(chosen->list, &chosen->choices[i], false, &all[i].cl) == CVY_OK) opened[t.n_devices++] = all[i];
+    if (cvy_device_open(chosen->list, &chosen->selected[i], false, &all[i].cl) == CVY_OK)
+      opened[t.n_devices++] = all[i];
   }
   t.devices = opened;
   if (status == CVY_OK && t.n_devices > 0) status = selftest_run_all(&t);

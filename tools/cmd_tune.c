@@ -304,7 +304,7 @@ static cvy_status tune_all(tuner *t, const cvy_devices *devices) {
   for (int i = 0; i < devices->n; i++) {
     cvy_device *device = NULL;
     t->label = cvy_devices_label(devices, i);
-    CVY_TRY(cvy_device_open(devices->list, &devices->choices[i], false, &device));
+    CVY_TRY(cvy_device_open(devices->list, &devices->selected[i], false, &device));
     status = tune_device(t, device);
     cvy_device_close(&device);
     if (status != CVY_OK) break;

@@ -29,7 +29,7 @@ cvy_status cvy_devices_select(const char *selector, cvy_devices **out) {
   CVY_REQUIRE(devices, CVY_E_MEMORY, "no memory to choose devices");
   CVY_REQUIRE(selector, CVY_E_ARGUMENT, "no devices are named: NULL instead of a text such as \"auto\"");
   CVY_TRY(cvy_device_list_create(&devices->list));
-  CVY_TRY(cvy_select(devices->list, selector, &devices->choices, &devices->n, &devices->fell_back_to_cpu));
+  CVY_TRY(cvy_select(devices->list, selector, &devices->selected, &devices->n, &devices->fell_back_to_cpu));
   *out = devices;
   return CVY_OK;
 fail:
@@ -40,7 +40,7 @@ fail:
 
 void cvy_devices_destroy(cvy_devices **devices) {
   if (!devices || !*devices) return;
-  cvy_free((*devices)->choices);
+  cvy_free((*devices)->selected);
   cvy_device_list_destroy(&(*devices)->list);
   cvy_free(*devices);
   *devices = NULL;
@@ -49,7 +49,7 @@ void cvy_devices_destroy(cvy_devices **devices) {
 int cvy_devices_count(const cvy_devices *devices) { return devices->n; }
 
 const char *cvy_devices_label(const cvy_devices *devices, int i) {
-  return i >= 0 && i < devices->n ? devices->choices[i].label : NULL;
+  return i >= 0 && i < devices->n ? devices->selected[i].label : NULL;
 }
 
 bool cvy_devices_fell_back_to_cpu(const cvy_devices *devices) { return devices->fell_back_to_cpu; }

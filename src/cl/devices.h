@@ -7,17 +7,17 @@
 
 struct cvy_devices {
   cvy_device_list *list;
-  cvy_device_choice *choices;
+  cvy_selected_device *selected;
   int n;
   bool fell_back_to_cpu;
 };
 
 static inline const cvy_device_info *cvy_devices_info(const cvy_devices *devices, int i) {
-  return &devices->list->items[devices->choices[i].item];
+  return &devices->list->items[devices->selected[i].item];
 }
 /* Compute units of device i (a sub-device's own) and its driver's version, without opening it. */
 static inline int cvy_devices_units(const cvy_devices *devices, int i) {
-  const int units = devices->choices[i].units;
+  const int units = devices->selected[i].units;
   return units > 0 ? units : cvy_devices_info(devices, i)->compute_units;
 }
 static inline const char *cvy_devices_driver(const cvy_devices *devices, int i) {

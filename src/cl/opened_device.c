@@ -95,36 +95,37 @@ fail:
   return status;
 }
 
-/* Makes the sub-device of a choice. Creates all parts of the term, so that the driver gives each its own cores, and
+/* Makes the selected sub-device. Creates all parts of the term, so that the driver gives each its own cores, and
  * releases the others. */
-static cvy_status part_create(cvy_device *device, cl_device_id whole, const cvy_device_choice *choice) {
+static cvy_status part_create(cvy_device *device, cl_device_id whole, const cvy_selected_device *selected) {
   cvy_status status = CVY_OK;
   const cvy_device_info *const info = &device->info;
   cl_device_id parts[64] = {0};
   cl_device_partition_property how[64 + 3];
   int total = 0, n = 0;
   CVY_REQUIRE(info->can_partition_by_counts, CVY_E_UNSUPPORTED,
-              "%s: its driver cannot make sub-devices by compute units", choice->label);
-  CVY_ASSERT(choice->n_parts >= 1 && choice->n_parts <= 64 && choice->part >= 0 && choice->part < choice->n_parts);
+              "%s: its driver cannot make sub-devices by compute units", selected->label);
+  CVY_ASSERT(selected->n_parts >= 1 && selected->n_parts <= 64 && selected->part >= 0 &&
+             selected->part < selected->n_parts);
   how[n++] = CL_DEVICE_PARTITION_BY_COUNTS;
-  for (int i = 0; i < choice->n_parts; i++) {
-    total += choice->part_units[i];
-    how[n++] = choice->part_units[i];
+  for (int i = 0; i < selected->n_parts; i++) {
+    total += selected->part_units[i];
+    how[n++] = selected->part_units[i];
   }
   how[n++] = CL_DEVICE_PARTITION_BY_COUNTS_LIST_END;
   how[n++] = 0;
-  CVY_REQUIRE(total <= info->compute_units, CVY_E_ARGUMENT, "%s: %d compute units asked for, it has %d", choice->label,
-              total, info->compute_units);
+  CVY_REQUIRE(total <= info->compute_units, CVY_E_ARGUMENT, "%s: %d compute units asked for, it has %d",
+              selected->label, total, info->compute_units);
   cl_uint n_made = 0;
-  const cl_int code = clCreateSubDevices(whole, how, (cl_uint)choice->n_parts, parts, &n_made);
+  const cl_int code = clCreateSubDevices(whole, how, (cl_uint)selected->n_parts, parts, &n_made);
   cvy_device_beat(device);
   CVY_REQUIRE(code == CL_SUCCESS, CVY_E_UNSUPPORTED,
               "%s: clCreateSubDevices with %d parts failed: %s (%d); %d:%d*%d puts replicas on the whole of it",
-              choice->label, choice->n_parts, cvy_cl_error_name(code), (int)code, info->platform, info->index,
-              choice->n_parts);
-  for (int i = 0; i < choice->n_parts; i++)
-    if (i != choice->part && parts[i]) clReleaseDevice(parts[i]);
-  device->id = parts[choice->part];
+              selected->label, selected->n_parts, cvy_cl_error_name(code), (int)code, info->platform, info->index,
+              selected->n_parts);
+  for (int i = 0; i < selected->n_parts; i++)
+    if (i != selected->part && parts[i]) clReleaseDevice(parts[i]);
+  device->id = parts[selected->part];
   device->is_part = true;
 fail:
   return status;
@@ -151,14 +152,14 @@ static void queue_destroy(cvy_queue *queue) {
   cvy_live_add(CVY_LIVE_QUEUE, -1);
 }
 
-cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling,
+cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_selected_device *selected, bool profiling,
                                    cvy_pulse *pulse, cvy_device **out) {
   cvy_status status = CVY_OK;
   cvy_device *device = NULL;
   cl_int code;
-  CVY_REQUIRE(choice->item >= 0 && choice->item < list->n, CVY_E_ARGUMENT,
-              "there is no device at position %d of a list of %d", choice->item, list->n);
-  const cvy_device_info *const info = &list->items[choice->item];
+  CVY_REQUIRE(selected->item >= 0 && selected->item < list->n, CVY_E_ARGUMENT,
+              "there is no device at position %d of a list of %d", selected->item, list->n);
+  const cvy_device_info *const info = &list->items[selected->item];
   CVY_REQUIRE(info->usable, CVY_E_DEVICE, "%d:%d %s cannot be used: %s", info->platform, info->index, info->name,
               info->reason);
   device = cvy_calloc(1, sizeof *device);
@@ -168,9 +169,9 @@ cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_device
   device->pulse = pulse;
   cvy_mutex_init(&device->events.lock);
   cvy_device_beat(device);
-  device->id = list->handles[choice->item];
-  snprintf(device->label, sizeof device->label, "%s", choice->label);
-  if (choice->units > 0) CVY_TRY(part_create(device, device->id, choice));
+  device->id = list->handles[selected->item];
+  snprintf(device->label, sizeof device->label, "%s", selected->label);
+  if (selected->units > 0) CVY_TRY(part_create(device, device->id, selected));
   device->context = clCreateContext(NULL, 1, &device->id, on_context_error, NULL, &code);
   cvy_device_beat(device);
   if (code != CL_SUCCESS) device->context = NULL;
@@ -188,9 +189,9 @@ fail:
   return status;
 }
 
-cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling,
+cvy_status cvy_device_open(const cvy_device_list *list, const cvy_selected_device *selected, bool profiling,
                            cvy_device **out) {
-  return cvy_device_open_watched(list, choice, profiling, NULL, out);
+  return cvy_device_open_watched(list, selected, profiling, NULL, out);
 }
 
 void cvy_device_close(cvy_device **p) {

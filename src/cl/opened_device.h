@@ -12,15 +12,15 @@
 #include "convoy/device.h"
 #include "src/base/failure.h"
 
-/* A choice of the selector (selector.h): a device or a part of it. */
-typedef struct cvy_device_choice {
+/* A device, or a part of one, that the selector chose (selector.h). */
+typedef struct cvy_selected_device {
   int item;           /* position in the list */
   int units;          /* compute units of the sub-device, 0 = the whole device */
   int unit_first;     /* sum of the compute units of earlier parts in the same /a+b+… term */
   int part, n_parts;  /* this is part `part` of n_parts of a partition: created together so that parts do not overlap */
   int part_units[64]; /* units of all parts of that term */
   char label[160];    /* "0:0 NVIDIA H200"; second part "0:0/1 pthread-…"; second replica "0:0#1 …"; for result lines */
-} cvy_device_choice;
+} cvy_selected_device;
 
 typedef struct cvy_device cvy_device; /* opened */
 typedef struct cvy_queue cvy_queue;   /* in-order command queue of a device */
@@ -47,11 +47,11 @@ typedef struct cvy_device_facts {
   bool has_min_vector_width;   /* compiler takes __attribute__((min_vector_width(512))): -D CVY_MIN_VECTOR_WIDTH=512 */
 } cvy_device_facts;
 
-/* Opens a choice: sub-device if asked, context, queues. `profiling`: queues record event times.
+/* Opens a selected device: sub-device if asked, context, queues. `profiling`: queues record event times.
  * CVY_E_DEVICE / CVY_E_UNSUPPORTED (cannot partition like that). Each open is independent (own context), also of the
  * same device. A cvy_device and what is made from it is used by one thread at a time, except that queues, events and
  * buffers may be used from another thread when the caller orders the accesses. */
-cvy_status cvy_device_open(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling,
+cvy_status cvy_device_open(const cvy_device_list *list, const cvy_selected_device *selected, bool profiling,
                            cvy_device **out);
 void cvy_device_close(cvy_device **device);                             /* after everything made from it is destroyed */
 const cvy_device_info *cvy_device_get_info(const cvy_device *device);   /* borrowed */
@@ -84,8 +84,8 @@ static inline bool cvy_pulse_beat(cvy_pulse *pulse) {
   return !(atomic_fetch_add_explicit(&pulse->beats, 1, memory_order_release) & CVY_PULSE_ABANDONED);
 }
 /* cvy_device_open with a pulse, which also beats while the device is opened. `pulse` must live as long as a thread may
- * be inside a call. A thread abandoned in here reads neither list nor choice after the driver's call returns. */
-cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_device_choice *choice, bool profiling,
+ * be inside a call. A thread abandoned in here reads neither list nor selected after the driver's call returns. */
+cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_selected_device *selected, bool profiling,
                                    cvy_pulse *pulse, cvy_device **out);
 /* [watchdog] Abandons the device for good: threads that are inside its calls stop when the calls return. False: `beats`
  * is not `seen` any more, and nothing changes. *objects: how many are never released, programs not counted; 0 if device

@@ -8,7 +8,7 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 
-enum { MOST_PARTS = 64, MOST_REPLICAS = 256, MOST_CHOICES = 1024, LONGEST_TERM = 256, SHORTEST_PART = 2 };
+enum { MOST_PARTS = 64, MOST_REPLICAS = 256, MOST_SELECTED = 1024, LONGEST_TERM = 256, SHORTEST_PART = 2 };
 
 /* One term, taken apart. */
 typedef struct term {
@@ -20,7 +20,7 @@ typedef struct term {
 
 typedef struct selection {
   const cvy_device_list *list;
-  cvy_device_choice *choices;
+  cvy_selected_device *selected;
   int n;
   bool *taken; /* per device */
   bool all;    /* the word was among the terms */
@@ -126,7 +126,7 @@ fail:
   return status;
 }
 
-static cvy_status choices_add(selection *s, int item, const term *t) {
+static cvy_status selected_add(selection *s, int item, const term *t) {
   cvy_status status = CVY_OK;
   const cvy_device_info *const info = &s->list->items[item];
   int units[MOST_PARTS], n_parts = t->n_parts, total = 0;
@@ -154,11 +154,11 @@ static cvy_status choices_add(selection *s, int item, const term *t) {
   int unit_first = 0;
   for (int part = 0; part < (n_parts ? n_parts : 1); part++) {
     for (int replica = 0; replica < t->replicas; replica++) {
-      CVY_REQUIRE(s->n < MOST_CHOICES, CVY_E_ARGUMENT, "more than %d devices are asked for", MOST_CHOICES);
-      cvy_device_choice *const grown = cvy_realloc(s->choices, (size_t)s->n, (size_t)s->n + 1, sizeof *grown);
+      CVY_REQUIRE(s->n < MOST_SELECTED, CVY_E_ARGUMENT, "more than %d devices are asked for", MOST_SELECTED);
+      cvy_selected_device *const grown = cvy_realloc(s->selected, (size_t)s->n, (size_t)s->n + 1, sizeof *grown);
       CVY_REQUIRE(grown, CVY_E_MEMORY, "no memory for %d devices", s->n + 1);
-      s->choices = grown;
-      cvy_device_choice *const c = &s->choices[s->n++];
+      s->selected = grown;
+      cvy_selected_device *const c = &s->selected[s->n++];
       c->item = item;
       if (n_parts) {
         c->units = units[part];
@@ -221,7 +221,7 @@ static cvy_status word_add(selection *s, const term *t, bool *fell_back) {
     if (!info->usable || info->same_as >= 0) continue;
     if ((info->kind == CVY_DEVICE_CPU && cpu) || (info->kind == CVY_DEVICE_GPU && gpus) ||
         (info->kind == CVY_DEVICE_OTHER && others))
-      CVY_TRY(choices_add(s, i, t));
+      CVY_TRY(selected_add(s, i, t));
   }
   s->all |= others;
   if (s->n == before) {
@@ -269,7 +269,7 @@ static cvy_status name_add(selection *s, const term *t) {
       continue;
     }
     n_matches++;
-    CVY_TRY(choices_add(s, i, t));
+    CVY_TRY(selected_add(s, i, t));
   }
   if (n_matches == 0) {
     if (unusable >= 0) {
@@ -286,7 +286,7 @@ fail:
   return status;
 }
 
-cvy_status cvy_select(const cvy_device_list *list, const char *text, cvy_device_choice **choices, int *n,
+cvy_status cvy_select(const cvy_device_list *list, const char *text, cvy_selected_device **selected, int *n,
                       bool *fell_back_to_cpu) {
   cvy_status status = CVY_OK;
   selection s = {.list = list};
@@ -305,12 +305,12 @@ cvy_status cvy_select(const cvy_device_list *list, const char *text, cvy_device_
     at++;
   }
   if (s.all) tell_left_out(&s);
-  *choices = s.choices;
+  *selected = s.selected;
   *n = s.n;
   *fell_back_to_cpu = fell_back;
-  s.choices = NULL;
+  s.selected = NULL;
 fail:
-  cvy_free(s.choices);
+  cvy_free(s.selected);
   cvy_free(s.taken);
   return status;
 }

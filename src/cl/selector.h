@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The text after --devices → choices. Pure: works on a list, so tests need no device.
+ * The text after --devices → selected devices. Pure: works on a list, so tests need no device.
  * Grammar: auto | all | gpu | cpu | term{,term};  term: (P:D | fragment | auto|all|gpu|cpu) {suffix};
  * suffix: *N (replicas) · /a+b+… (sub-devices of a, b, … compute units) · /=N (N equal parts).
  * auto: every usable GPU, else one CPU (then *fell_back_to_cpu is set). CPU runtimes of one host drive the same cores:
@@ -10,9 +10,9 @@
 
 #include "src/cl/opened_device.h"
 
-/* *choices (cvy_free) and *n. CVY_E_ARGUMENT: bad text, too many units, listed twice. CVY_E_NO_DEVICE: matches nothing
+/* *selected (cvy_free) and *n. CVY_E_ARGUMENT: bad text, too many units, listed twice. CVY_E_NO_DEVICE: matches nothing
  * that is there (message lists those that are). An empty list with auto/all: CVY_E_NO_DEVICE and what to install. */
-cvy_status cvy_select(const cvy_device_list *list, const char *text, cvy_device_choice **choices, int *n,
+cvy_status cvy_select(const cvy_device_list *list, const char *text, cvy_selected_device **selected, int *n,
                       bool *fell_back_to_cpu);
 
 #endif

@@ -77,10 +77,10 @@ static bool uses_tuned(const cvy_opening *o, int i) {
  * by another driver. */
 static int count_sharers(const cvy_opening *o, int i) {
   const cvy_device_info *const items = o->devices->list->items;
-  const int mine = o->devices->choices[i].item;
+  const int mine = o->devices->selected[i].item;
   int n = 0;
   for (int d = 0; d < o->devices->n; d++) {
-    const int other = o->devices->choices[d].item;
+    const int other = o->devices->selected[d].item;
     n += other == mine || items[mine].same_as == other || items[other].same_as == mine;
   }
   return n;
@@ -91,7 +91,7 @@ bool cvy_opening_keeps_times(const cvy_team_params *p) { return !p->inference &&
 cvy_replica_params cvy_opening_params(const cvy_opening *o, int i) {
   const size_t first = (size_t)i * (size_t)o->net->n_layers;
   return (cvy_replica_params){.list = o->devices->list,
-                              .choice = &o->devices->choices[i],
+                              .selected = &o->devices->selected[i],
                               .group_size = o->params.bn == CVY_BN_GHOST ? o->params.ghost : 0,
                               .sharers = count_sharers(o, i),
                               .inference = o->params.inference,

@@ -45,7 +45,7 @@ cvy_status cvy_replica_tune(cvy_replica *r, const cvy_replica_params *params, in
   cvy_status status = CVY_OK;
   cvy_device *device = NULL;
   *table = NULL;
-  CVY_TRY(cvy_device_open_watched(params->list, params->choice, false, &r->pulse, &device));
+  CVY_TRY(cvy_device_open_watched(params->list, params->selected, false, &r->pulse, &device));
   take_device(r, device);
   CVY_TRY(cvy_tune_table_open(device, table));
   CVY_TRY(cvy_tune_table_load(*table));
@@ -196,7 +196,7 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params, in
   cvy_status status = CVY_OK;
   cvy_device *device = NULL;
   r->params = *params;
-  CVY_TRY(cvy_device_open_watched(params->list, params->choice, params->profile, &r->pulse, &device));
+  CVY_TRY(cvy_device_open_watched(params->list, params->selected, params->profile, &r->pulse, &device));
   take_device(r, device);
   CVY_TRY(make_plan(r, share_max, params->choices));
   CVY_TRY(cvy_gather_create(r->device, &r->setup.net->layers[0].shape, &r->gather));

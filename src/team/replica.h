@@ -30,7 +30,7 @@ typedef struct cvy_replica_setup {
 /* Settings with which it is opened and planned. Everything is borrowed for the replica's life. */
 typedef struct cvy_replica_params {
   const cvy_device_list *list;
-  const cvy_device_choice *choice;
+  const cvy_selected_device *selected;
   int group_size;
   int sharers; /* replicas of the team that share this device's memory, with this one; 0 or 1: it is alone */
   bool inference, momentum, profile;
