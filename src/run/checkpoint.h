@@ -63,6 +63,11 @@ cvy_status cvy_checkpoint_claim(const char *dir, int *n_made, cvy_file_lock **lo
  * CVY_E_IO: cannot be written; older checkpoints are then untouched. */
 cvy_status cvy_checkpoint_write(const char *dir, const cvy_layout *layout, const cvy_checkpoint_data *c, int keep);
 
+/* Writes the ledger's state as the checkpoint of `at`; the team is at rest. Otherwise as cvy_checkpoint_save.
+ * residuals: cvy_team_get_residuals; NULL: none. [team_state.c] */
+cvy_status cvy_state_write(cvy_team *team, const char *dir, int keep, const char *settings, const cvy_run_position *at,
+                           float **residuals);
+
 /* The data of a checkpoint that cvy_checkpoint_open (convoy/train.h) has read and proved whole. Texts and shares are
  * borrowed from `opened`; *c owns the rest: cvy_checkpoint_clear. `settings` (NULL: not compared) are those of the run
  * that wants to go on, may_differ as in cvy_settings_compare. CVY_E_FORMAT: tensors that cannot be · CVY_E_MISMATCH:

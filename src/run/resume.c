@@ -10,12 +10,8 @@
 #include "src/base/text.h"
 #include "src/team/noted_devices.h"
 
-static bool any_split_will_do(const cvy_team *team) {
-  return team->params.bn != CVY_BN_DEVICE || team->layout->n_running == 0;
-}
-
 const char *const *cvy_resume_may_differ(const cvy_team *team) {
-  return any_split_will_do(team) ? cvy_settings_may_differ_any_split : cvy_settings_may_differ;
+  return cvy_team_any_split(team) ? cvy_settings_may_differ_any_split : cvy_settings_may_differ;
 }
 
 /* The same shares in the same order; devices without samples make no difference. */
@@ -48,7 +44,7 @@ cvy_status cvy_resume_check(const cvy_team *team, const cvy_checkpoint_data *c, 
               team->params.batch);
   CVY_TRY(cvy_noted_same(c->devices, team->devices, same));
   *same = *same && c->n_shares == n && memcmp(c->shares, now, (size_t)n * sizeof *now) == 0;
-  CVY_REQUIRE(*same || any_split_will_do(team) || same_shares(c->shares, c->n_shares, now, n), CVY_E_MISMATCH,
+  CVY_REQUIRE(*same || cvy_team_any_split(team) || same_shares(c->shares, c->n_shares, now, n), CVY_E_MISMATCH,
               "the checkpoint of step %ld was made with the shares %s of a batch, each with batch statistics of its "
               "own (bn device): with the shares %s training would be another; resume on a team with the "
               "checkpoint's shares, or train from the start with ghost groups or sync, which can go on anywhere",

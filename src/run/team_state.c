@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: MIT */
-#include "src/run/team_state.h"
-
+/* SPDX-License-Identifier: MIT
+ * A team's state and its checkpoints (convoy/train.h). */
 #include <string.h>
 
 #include "src/base/mem.h"

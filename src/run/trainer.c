@@ -13,7 +13,6 @@
 #include "src/run/checkpoint.h"
 #include "src/run/loss_watch.h"
 #include "src/run/resume.h"
-#include "src/run/team_state.h"
 #include "src/team/publish.h"
 #include "src/team/rebalance.h"
 

@@ -129,7 +129,7 @@ fail:
 /* Called before the step's update counts: a device may hang when the thread asks for its times. */
 static void fetch_times(cvy_exchange *x) {
   for (int i = 0; x->timeline && i < x->n; i++) {
-    if (cvy_roster_is_working(x->roster, i) && cvy_roster_enter(x->roster, i)) {
+    if (cvy_roster_is(x->roster, i, CVY_WORKING) && cvy_roster_enter(x->roster, i)) {
       cvy_timeline_fetch(x->timeline, i);
       cvy_roster_leave(x->roster, i, CVY_OK);
     } else {
@@ -228,16 +228,8 @@ cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange *
                       .parts = cvy_calloc(n, sizeof *x->parts)};
   CVY_REQUIRE(x->mail && x->parts, CVY_E_MEMORY, "out of host memory");
   if (params->mail) memcpy(x->mail, params->mail, n * sizeof *x->mail);
-  CVY_TRY(cvy_recovery_create(&(cvy_recovery_params){.roster = params->roster,
-                                                     .ring = params->ring,
-                                                     .shares = params->shares,
-                                                     .ledger = params->ledger,
-                                                     .events = params->events,
-                                                     .mail = x->mail,
-                                                     .most_samples = params->most_samples,
-                                                     .fault_stops = params->fault_stops,
-                                                     .packed = params->packed},
-                              &x->recovery));
+  x->params.mail = x->mail;
+  CVY_TRY(cvy_recovery_create(&x->params, &x->recovery));
   *out = x;
   return CVY_OK;
 fail:

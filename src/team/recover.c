@@ -4,7 +4,7 @@
 #include "src/base/mem.h"
 
 struct cvy_recovery {
-  cvy_recovery_params params;
+  cvy_exchange_params params;
   cvy_roster *roster;
   int n;          /* devices */
   int *share_max; /* of each device, in the attempt under way */
@@ -13,7 +13,7 @@ struct cvy_recovery {
   int n_lost; /* in all attempts of this recovery */
 };
 
-cvy_status cvy_recovery_create(const cvy_recovery_params *params, cvy_recovery **out) {
+cvy_status cvy_recovery_create(const cvy_exchange_params *params, cvy_recovery **out) {
   cvy_status status = CVY_OK;
   const size_t n = (size_t)cvy_roster_size(params->roster);
   cvy_recovery *r = cvy_calloc(1, sizeof *r);
@@ -68,15 +68,9 @@ static void forget_messages(const cvy_recovery *r, int i) {
   cvy_ring_forget(r->params.ring, i);
 }
 
-static int index_of(const cvy_recovery *r, const void *device) {
-  int i = 0;
-  while (cvy_roster_device(r->roster, i) != device) i++;
-  return i;
-}
-
 static cvy_status close_lost(void *device, void *task) {
   const cvy_recovery *const r = task;
-  const int i = index_of(r, device);
+  const int i = cvy_roster_index(r->roster, device);
   forget_messages(r, i);
   cvy_roster_fns(r->roster, i)->close(device);
   return CVY_OK;
@@ -134,7 +128,7 @@ static bool take_out(cvy_recovery *r) {
 
 cvy_status cvy_recovery_clear_device(void *device, void *task) {
   const cvy_recovery *const r = task;
-  const int i = index_of(r, device);
+  const int i = cvy_roster_index(r->roster, device);
   const cvy_status status = cvy_roster_fns(r->roster, i)->drain(device);
   forget_messages(r, i);
   return status;
@@ -144,7 +138,7 @@ cvy_status cvy_recovery_clear_device(void *device, void *task) {
 static cvy_status refill(void *device, void *task) {
   cvy_status status = CVY_OK;
   const cvy_recovery *const r = task;
-  const int i = index_of(r, device);
+  const int i = cvy_roster_index(r->roster, device);
   const cvy_member_fns *const fns = cvy_roster_fns(r->roster, i);
   const cvy_generation truth = cvy_ledger_generation(r->params.ledger, cvy_ring_finished(r->params.ring));
   CVY_TRY(fns->plan(device, r->share_max[i], true, false));

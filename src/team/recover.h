@@ -5,27 +5,12 @@
 #ifndef CVY_TEAM_RECOVER_H
 #define CVY_TEAM_RECOVER_H
 
-#include "src/team/events.h"
-#include "src/team/ledger.h"
-#include "src/team/mail.h"
-#include "src/team/ring.h"
+#include "src/team/exchange.h"
 
 typedef struct cvy_recovery cvy_recovery;
-
-typedef struct cvy_recovery_params {
-  cvy_roster *roster;
-  cvy_ring *ring;
-  cvy_shares *shares;
-  cvy_ledger *ledger;
-  cvy_events *events;    /* of lost devices */
-  cvy_mail *const *mail; /* one per device, NULL in a team of one; borrowed */
-  int most_samples;      /* of a step */
-  bool fault_stops;      /* a device that fails ends the run */
-  bool packed;           /* gradients cross as bfloat16: residuals are dropped */
-} cvy_recovery_params;
-
-/* CVY_E_MEMORY. */
-cvy_status cvy_recovery_create(const cvy_recovery_params *params, cvy_recovery **out);
+/* Of these members it uses roster, ring, shares, ledger, events, mail, most_samples, fault_stops and packed. All are
+ * borrowed for its life. CVY_E_MEMORY. */
+cvy_status cvy_recovery_create(const cvy_exchange_params *params, cvy_recovery **out);
 void cvy_recovery_destroy(cvy_recovery **recovery);
 /* [exchange thread] With the team halted: takes out devices that failed and begins the steps under way anew, or ends
  * the run. */

@@ -15,11 +15,6 @@
 static inline int cvy_replica_set_of(const cvy_replica *replica, long generation) {
   return replica->setup.staleness ? (int)(generation & 1) : 0;
 }
-/* Gradients and weights cross. */
-static inline bool cvy_replica_exchanges(const cvy_replica *replica) {
-  return !replica->setup.alone && !replica->setup.no_sync;
-}
-
 /* Rows of the table (member.h), in replica_step.c. */
 cvy_status cvy_replica_step(void *replica, cvy_step *step);
 cvy_status cvy_replica_drain(void *replica);

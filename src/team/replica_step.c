@@ -156,7 +156,7 @@ static cvy_status run_passes(cvy_replica *r, cvy_step *step) {
   const int index = r->setup.index, share = step->shares[index], staleness = r->setup.staleness;
   const int micro = cvy_replica_pass_size(r, share, step->group_size);
   const int32_t *const samples = step->samples + step->offsets[index];
-  const bool exchanges = cvy_replica_exchanges(r);
+  const bool exchanges = !r->setup.alone && !r->setup.no_sync;
   for (int at = 0; at < share; at += micro) {
     const bool first = at == 0, last = at + micro >= share;
     const cvy_pass pass = {.n = last ? share - at : micro,

@@ -84,8 +84,7 @@ static cvy_status run_step(void *device, void *arg) {
   cvy_step *const step = arg;
   cvy_ring *const r = step->ring;
   const long number = step->number; /* the step may be over before its task is */
-  int i = 0;
-  while (cvy_roster_device(r->roster, i) != device) i++;
+  const int i = cvy_roster_index(r->roster, device);
   cvy_roster_lock(r->roster);
   const bool halted = cvy_roster_halted(r->roster);
   cvy_roster_unlock(r->roster);

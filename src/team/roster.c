@@ -77,6 +77,13 @@ void cvy_roster_destroy(cvy_roster **roster) {
 }
 
 int cvy_roster_size(const cvy_roster *r) { return r->n; }
+
+int cvy_roster_index(const cvy_roster *r, const void *device) {
+  int i = 0;
+  while (r->members[i].device != device) i++;
+  return i;
+}
+
 void *cvy_roster_device(const cvy_roster *r, int i) { return r->members[i].device; }
 const cvy_member_fns *cvy_roster_fns(const cvy_roster *r, int i) { return r->members[i].fns; }
 cvy_worker *cvy_roster_worker(const cvy_roster *r, int i) { return r->members[i].worker; }
@@ -152,15 +159,14 @@ void cvy_roster_can_recover(cvy_roster *r, bool can) {
 
 cvy_member_state cvy_roster_state(const cvy_roster *r, int i) { return r->members[i].state; }
 
-static cvy_member_state state_now(cvy_roster *r, int i) {
+bool cvy_roster_is(cvy_roster *r, int i, cvy_member_state state) {
   cvy_roster_lock(r);
-  const cvy_member_state state = r->members[i].state;
+  const bool is = r->members[i].state == state;
   cvy_roster_unlock(r);
-  return state;
+  return is;
 }
 
-bool cvy_roster_is_lost(cvy_roster *r, int i) { return state_now(r, i) == CVY_LOST; }
-bool cvy_roster_is_working(cvy_roster *r, int i) { return state_now(r, i) == CVY_WORKING; }
+bool cvy_roster_is_lost(cvy_roster *r, int i) { return cvy_roster_is(r, i, CVY_LOST); }
 
 int cvy_roster_present(const cvy_roster *r, bool *there) {
   int n = 0;
@@ -254,9 +260,7 @@ typedef struct group_call {
 static cvy_status run_grouped(void *device, void *arg) {
   group_call *const call = arg;
   const cvy_roster *const r = call->roster;
-  int i = 0;
-  while (r->members[i].device != device) i++;
-  cvy_log_group_enter(&call->errors, r->members[i].label);
+  cvy_log_group_enter(&call->errors, cvy_roster_label(r, cvy_roster_index(r, device)));
   const cvy_status status = call->fn(device, call->arg);
   cvy_log_group_leave();
   return status;

@@ -30,6 +30,8 @@ void cvy_roster_end_workers(cvy_roster *roster);
 void cvy_roster_destroy(cvy_roster **roster);
 
 int cvy_roster_size(const cvy_roster *roster);
+/* i of a device that was added. */
+int cvy_roster_index(const cvy_roster *roster, const void *device);
 /* Members of device i; they never change. NULL before it is added. */
 void *cvy_roster_device(const cvy_roster *roster, int i);
 const cvy_member_fns *cvy_roster_fns(const cvy_roster *roster, int i);
@@ -70,8 +72,8 @@ void cvy_roster_can_recover(cvy_roster *roster, bool can);
 
 cvy_member_state cvy_roster_state(const cvy_roster *roster, int i) CVY_HOLDS(roster);
 /* The same with the lock taken for it: the answer may be old. */
+bool cvy_roster_is(cvy_roster *roster, int i, cvy_member_state state);
 bool cvy_roster_is_lost(cvy_roster *roster, int i);
-bool cvy_roster_is_working(cvy_roster *roster, int i);
 /* there[i]: device i is not lost. */
 int cvy_roster_present(const cvy_roster *roster, bool *there) CVY_HOLDS(roster);
 /* A device is FAILED or HUNG and will be taken out. */

@@ -59,11 +59,6 @@ fail:
   return status;
 }
 
-/* The split of a batch changes results by rounding only. */
-static bool any_split_will_do(const cvy_team *team) {
-  return team->params.bn != CVY_BN_DEVICE || team->layout->n_running == 0;
-}
-
 static cvy_status make_shares(cvy_team *team) {
   cvy_status status = CVY_OK;
   cvy_team_params *const p = &team->params;
@@ -78,7 +73,7 @@ static cvy_status make_shares(cvy_team *team) {
                             .group = p->bn == CVY_BN_GHOST ? p->ghost : 1};
   CVY_REQUIRE(noted, CVY_E_MEMORY, "out of host memory");
   if (split.rule == CVY_RULE_EVEN) split.values = NULL;
-  CVY_TRY(cvy_rebalance_resume(p, team->devices, any_split_will_do(team), &split, noted));
+  CVY_TRY(cvy_rebalance_resume(p, team->devices, cvy_team_any_split(team), &split, noted));
   CVY_TRY(cvy_shares_create(team->roster, &split, sync, &team->shares));
 fail:
   cvy_free(noted);
@@ -122,15 +117,6 @@ static cvy_status open_replica(void *device, void *arg) {
   return cvy_replica_open(r, &params, a->share_max[r->setup.index]);
 }
 
-static cvy_status open_devices(cvy_team *team, int *share_max) {
-  cvy_status status = CVY_OK;
-  CVY_TRY(cvy_opening_tune(team->opening, team->roster, share_max));
-  CVY_TRY(
-      cvy_roster_call_all(team->roster, open_replica, &(open_args){.opening = team->opening, .share_max = share_max}));
-fail:
-  return status;
-}
-
 static cvy_status open_clock(void *device, void *arg) {
   cvy_replica *const r = device;
   cvy_timeline_open(arg, r->setup.index, r->device);
@@ -143,10 +129,7 @@ static cvy_status open_clock(void *device, void *arg) {
  * library, that the hung one holds: the watchdog cannot tell them apart. */
 static void say_hung(const cvy_team *team) {
   for (int i = 0; i < cvy_roster_size(team->roster); i++) {
-    cvy_roster_lock(team->roster);
-    const bool hung = cvy_roster_state(team->roster, i) == CVY_HUNG;
-    cvy_roster_unlock(team->roster);
-    if (hung)
+    if (cvy_roster_is(team->roster, i, CVY_HUNG))
       cvy_log_error("device %d (%s) hangs while the team is opened: choose devices without it", i,
                     cvy_roster_label(team->roster, i));
   }
@@ -254,7 +237,8 @@ static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *
   CVY_TRY(make_replicas(team));
   if (team->params.device_timeout_s > 0)
     CVY_TRY(cvy_watch_start(team->roster, team->params.device_timeout_s, replace_exchange, team, &team->watch));
-  CVY_TRY(open_devices(team, share_max));
+  CVY_TRY(cvy_opening_tune(team->opening, team->roster, share_max));
+  CVY_TRY(cvy_roster_call_all(team->roster, open_replica, &(open_args){team->opening, share_max}));
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &team->pool));
   CVY_TRY(cvy_rebalance_start(team, &team->rebalance));
   if (!team->rebalance) CVY_TRY(cvy_shares_check_room(team->shares, share_max));
