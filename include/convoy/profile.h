@@ -47,9 +47,9 @@ typedef struct cvy_device_times {
 bool cvy_team_device_times(cvy_team *team, int device, cvy_device_times *out);
 
 /* Waits for steps under way, and from then on writes a trace to `path` (replaced), for Perfetto (ui.perfetto.dev) and
- * chrome://tracing: rows for the steps, for each host thread, and for each device's compute, transfer and upload queue,
- * with layers, kernels and buckets. At most events_max events (0: a million, about 170 MB); later ones are counted, not
- * written. CVY_E_ARGUMENT for a team whose times are not known or that is traced already; CVY_E_IO. */
+ * chrome://tracing. It has rows for the steps, for each host thread, and for each device's compute, transfer and upload
+ * queue, with layers, kernels and buckets, and at most events_max events (0: a million, about 170 MB); later ones are
+ * counted, not written. CVY_E_ARGUMENT for a team whose times are not known or that is traced already; CVY_E_IO. */
 cvy_status cvy_team_trace_begin(cvy_team *team, const char *path, long events_max);
 typedef struct cvy_trace_totals {
   long events, left_out; /* written, not written */

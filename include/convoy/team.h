@@ -18,33 +18,43 @@
 extern "C" {
 #endif
 
-/* AUTO: shares follow the devices' speeds. Creating the team measures them for one to three seconds, and while training
- * goes on they are measured in every step; shares change between steps when that makes a step shorter by more than 5 %.
- * UNLIKE: AUTO if the devices are of different kinds (driver, name, compute units) and their measured speeds differ by
- * more than 10 %, else EVEN; a team of one kind is not measured. In a resumed run (resume) both begin with the
- * shares of the checkpoint if the devices are the same; others are measured. */
+/* How the devices share a batch. A resumed run with AUTO or UNLIKE begins with the shares of its checkpoint if the
+ * devices are the same, and measures others. */
 typedef enum cvy_split_kind {
-  CVY_SPLIT_EVEN = 0,
-  CVY_SPLIT_WEIGHTS,
-  CVY_SPLIT_SHARES,
+  CVY_SPLIT_EVEN = 0, /* equal shares */
+  CVY_SPLIT_WEIGHTS,  /* in proportion to split_values */
+  CVY_SPLIT_SHARES,   /* split_values */
+  /* Shares follow the devices' speeds. Creating the team measures them for one to three seconds, and training measures
+   * them in every step; shares change between steps when that makes a step shorter by more than 5 %. */
   CVY_SPLIT_AUTO,
+  /* AUTO if the devices are of different kinds (driver, name, compute units) and their measured speeds differ by more
+   * than 10 %, else EVEN; a team of one kind is not measured. */
   CVY_SPLIT_UNLIKE
 } cvy_split_kind;
-/* The samples of batch normalisation's statistics: each device's share · groups of `ghost` consecutive samples · the
- * whole batch, exchanged between the devices in every layer (needs each share in one pass; one device is the same as
- * groups of the batch's size). With the last two the split changes results by rounding only. */
-typedef enum cvy_bn_mode { CVY_BN_DEVICE = 0, CVY_BN_GHOST, CVY_BN_SYNC } cvy_bn_mode;
+/* The samples over which batch normalisation takes its statistics. With GHOST and SYNC the split of a batch changes
+ * results by rounding only; SYNC on one device is GHOST with groups of the batch's size. */
+typedef enum cvy_bn_mode {
+  CVY_BN_DEVICE = 0, /* each device's share */
+  CVY_BN_GHOST,      /* groups of `ghost` consecutive samples */
+  CVY_BN_SYNC        /* the whole batch: devices exchange statistics in every layer; each share must fit in one pass */
+} cvy_bn_mode;
 
-/* The source of each layer's algorithm, if it is neither given nor resumed: the file of `convoy tune` for this device
- * (defaults where it has no entry) · the shipped defaults · as CACHED, but missing entries are measured now, within
- * 20 s for the whole team, and saved. */
-typedef enum cvy_tune_mode { CVY_TUNE_CACHED = 0, CVY_TUNE_OFF, CVY_TUNE_QUICK } cvy_tune_mode;
+/* The source of each layer's algorithm, if it is neither given nor resumed. */
+typedef enum cvy_tune_mode {
+  CVY_TUNE_CACHED = 0, /* the file of `convoy tune` for the device; the default where it has no entry */
+  CVY_TUNE_OFF,        /* the shipped defaults */
+  CVY_TUNE_QUICK       /* as CACHED, but missing entries are measured now, in 20 s for the whole team, and saved */
+} cvy_tune_mode;
 
-/* How gradients cross to the host: as they are, or as bfloat16, half the bytes. Each device adds the residual of its
- * rounding to its next gradient, so that it comes late but is not lost; an idle device's residual waits. A residual is
- * dropped with a lost device, and when a run goes on on another team (which is logged). Weights come back as floats
- * either way, sums are made in float, and batch normalisation's statistics cross as floats. */
-typedef enum cvy_exchange_kind { CVY_EXCHANGE_FP32 = 0, CVY_EXCHANGE_BF16 } cvy_exchange_kind;
+/* How gradients cross to the host. Weights come back as floats either way, sums are made in float, and batch
+ * normalisation's statistics cross as floats. */
+typedef enum cvy_exchange_kind {
+  CVY_EXCHANGE_FP32 = 0,
+  /* Half the bytes. Each device adds the residual of its rounding to its next gradient, so that it comes late but is
+   * not lost; an idle device's residual waits. A residual is dropped with a lost device, and when a run goes on on
+   * another team (which is logged). */
+  CVY_EXCHANGE_BF16
+} cvy_exchange_kind;
 
 /* A checkpoint's notes for the team that goes on with it (cvy_checkpoint_facts, train.h). */
 typedef struct cvy_resume_facts {
@@ -55,8 +65,7 @@ typedef struct cvy_resume_facts {
   bool shares_by_speed; /* they followed the devices' speeds */
 } cvy_resume_facts;
 
-/* How far the host may be ahead of the devices: it waits for each step · at most so many are unfinished. Changes no
- * number. */
+/* Limits of run_ahead, the steps by which the host may be ahead of the devices. NONE: the host waits for each step. */
 enum { CVY_RUN_AHEAD_NONE = -1, CVY_RUN_AHEAD_MOST = 2 };
 
 /* Zero means the default everywhere. */
@@ -93,10 +102,10 @@ typedef struct cvy_team_params {
   /* The library collects the times of all kernels, for convoy bench; memory for them grows with the steps. */
   bool profile;
   bool fault_stops; /* a device that fails ends the run; else the others go on without it */
-  /* A device that gives no sign of life for so long has failed: never less than five times the usual time of a step,
-   * and ten times as long in its first two steps and outside steps, when kernels may be compiled. cvy_team_create fails
-   * if one hangs while the team is opened: its thread stays in the driver, or stops when that returns, and reads
-   * neither devices nor net again. 0: 60 s; negative: for ever. */
+  /* A device that gives no sign of life for so long has failed; 0: 60 s; negative: for ever. The limit is at least five
+   * times the usual time of a step, and ten times as long in a device's first two steps and outside steps, when kernels
+   * may be compiled. If a device hangs while the team is opened, cvy_team_create fails: the device's thread stays in
+   * the driver, or stops when that returns, and reads neither devices nor net again. */
   double device_timeout_s;
   bool untimed;   /* training without times of commands: no cvy_team_device_times, no trace (profile.h) */
   bool allow_nan; /* a loss or loaded weights that are not finite do not stop cvy_team_step, cvy_team_load */

@@ -3,10 +3,10 @@
  *
  * CVY_CLBLAST in the environment names another file to open instead, "none" hides the library (looked at each time).
  *
- * CLBlast keeps compiled programs per context in a table of the process, which threads damage (CLBlast issue 486): all
- * calls are made under one lock, and cvy_device_close empties the table before the context goes, so that no program of
- * it is found again under the address of a later context or outlives the driver at exit. Other open devices then
- * compile once more. */
+ * CLBlast stores compiled programs per context in a table of the process, which two threads at once damage (CLBlast
+ * issue 486): all calls are made under one lock. cvy_device_close empties the table before it releases the context, so
+ * that CLBlast finds no program of it under the address of a later context, and none outlives the driver at exit. Other
+ * open devices then compile once more. */
 #ifndef CVY_CL_BLAS_H
 #define CVY_CL_BLAS_H
 

@@ -194,9 +194,9 @@ static double direct_work(const cvy_conv2d_params *p, const cvy_shape *y, bool f
   return rows * 3.0 * out_w;
 }
 
-/* A model in units of multiply-adds, its constants fitted to measurements of resnet18's layers at batches 1 to 256:
- * products at the rate of register tiles, so much for each transformed element, and once per call so much for each
- * transformed weight, more where they do not stay in a cache. */
+/* A model in units of multiply-adds: products at the rate of register tiles, a cost for each transformed element, and
+ * once per call a cost for each transformed weight, which is higher if the weights do not stay in a cache. Its
+ * constants are fitted to measurements of resnet18's layers at batches 1 to 256. */
 static double cost(int tile_out, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
   static const double direct_rate = 0.85, product_rate = 0.9, transform = 30.0;
   const bool forward = pass == CVY_CONV_FORWARD;

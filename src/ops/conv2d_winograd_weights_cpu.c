@@ -65,9 +65,9 @@ static int even_block(int length, int most) {
   return (cvy_ceil_div(length, parts) + 15) / 16 * 16;
 }
 
-/* Parts of the batch: enough tasks for every work-group, evenly, and parts of x and dy that stay in a cache while all
- * blocks of channels go over them, unless the partial dw would cost as much; but not parts of a few tiles, which would
- * cost more to transform back than to compute. */
+/* Parts of the batch: enough tasks for every work-group, evenly. A part's x and dy should stay in a cache while all
+ * blocks of channels read them, unless the partial dw would cost as much. No part has a few tiles only: transforming
+ * back would cost more than computing. */
 static int splits_for(const weights_state *st, int n) {
   const int64_t tiles = (int64_t)n * st->tiles_per_image;
   const int64_t floats = (int64_t)n * (int64_t)(cvy_shape_elems(&st->params.x) + cvy_shape_elems(&st->y));

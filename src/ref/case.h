@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A case: a call of an operation, or a few that belong together, with all that is known about it: the values of its
- * tensors, what must come out, how far from that it may be, and the calls. case_<op>.c makes cases from a shape and a
+ * A case: a call of an operation, or a few that belong together, with the values of its tensors, the true results, the
+ * bounds of their errors, and the functions that make the calls. case_<op>.c makes cases from a shape and a
  * seed [cases.h]; case_run runs them. The tests, `convoy selftest` and `convoy bench` take the same ones. */
 #ifndef CVY_REF_CASE_H
 #define CVY_REF_CASE_H

@@ -6,9 +6,9 @@
  * batch (sync), or no batchnorm. Where each share has its own statistics (device), other devices may take over the same
  * shares.
  *
- * Algorithms decide about rounding: on another team, a device takes those noted in the checkpoint for the device of the
- * same label, or else for the first one of the same name (a label without its place: "0:0/1 NAME" is "NAME"), if they
- * work with its share; a device of another name chooses as in a new run.
+ * Rounding depends on the algorithms. On another team a device takes those that the checkpoint notes for the device of
+ * the same label, or else for the first one of the same name (a label without its place: "0:0/1 NAME" is "NAME"), if
+ * they work with its share. A device of another name chooses as in a new run.
  *
  * A device with another number of compute units, or another version of its driver, is another device: blocks, and with
  * them the order of sums, follow from the one, code from the other. Older checkpoints do not note them.

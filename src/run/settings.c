@@ -10,10 +10,9 @@
 #include "src/base/text.h"
 #include "src/run/checkpoint.h"
 
-/* Everything not named here decides about numbers (model, data, classes, conv_algo, math, batch, split, bn, lr,
- * momentum, nesterov, weight_decay, init, init_from, seed, no_shuffle, staleness, …) or is unknown, and must be the
- * same. run_ahead changes no number; the checkpoint itself holds the choices of tune, the devices and the shares
- * (resume.h). */
+/* Settings that change no number. All others (model, data, classes, conv_algo, math, batch, split, bn, lr, momentum,
+ * nesterov, weight_decay, init, init_from, seed, no_shuffle, staleness, …; unknown ones, too) must be the same in a
+ * resumed run. The checkpoint itself holds the choices of tune, the devices and the shares (resume.h). */
 #define NO_NUMBER                                                                                                  \
   "epochs", "max_steps", "no_eval", "on_device_loss", "device_timeout", "allow_nan", "verify_every", "run_ahead",  \
       "tune", "data_dir", "save", "checkpoint", "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", \

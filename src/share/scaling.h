@@ -7,10 +7,11 @@
  * done the work of all. One number per device stands for other costs of neighbours (memory, caches, clocks, cores that
  * are two threads of one): it is measured with all devices at work, and grows evenly with the cores of the place that
  * are at work. Below 1 it means that a device alone leaves cores unused, since its share is too small, and that a
- * neighbour uses them: this fraction of its time falls with its time per sample. Exchange. Its last bucket comes when
- * backward is over, and nothing hides it; the rest is hidden as far as half of the computing goes (CVY_BALANCE_HIDDEN).
- * Where devices use all of the host's cores, nothing is hidden: a core that sums up does not compute. A team of one has
- * none. */
+ * neighbour uses them: this fraction of its time falls with its time per sample.
+ *
+ * Exchange. Its last bucket comes when backward is over, and no computing hides it; the other buckets hide behind at
+ * most half of the computing (CVY_BALANCE_HIDDEN). If devices use all of the host's cores, no bucket is hidden: a core
+ * that sums up does not compute. A team of one has no exchange. */
 #ifndef CVY_SHARE_SCALING_H
 #define CVY_SHARE_SCALING_H
 

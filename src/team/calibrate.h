@@ -6,12 +6,12 @@
 #include "src/share/pace.h"
 #include "src/team/inside.h"
 
-/* Measures on the opened replicas, before the team has weights: whole passes (forward, loss, backward; of an inference
- * team forward and loss) on random images with random weights, at three sizes, in whole BN groups, from a few samples
- * up to what takes a device about CVY_CALIBRATE_PASS_S, all devices at once: they may share cores, memory or a bus, as
- * they will while training. Then the time of the exchange: every gradient down (in the form that crosses) and every
- * weight up on all devices at once, and the host's sum and update. Takes a few seconds at most. Leaves weights and
- * running values at zero on all devices, as they were. Fills the points, caps and exchange costs of `pace`. */
+/* Measures on the opened replicas, before the team has weights, and fills the points, caps and exchange costs of
+ * `pace`. First whole passes (forward, loss, backward; of an inference team forward and loss) on random images with
+ * random weights, at three sizes in whole BN groups, from a few samples up to a pass of about CVY_CALIBRATE_PASS_S. All
+ * devices run at once, since they may share cores, memory or a bus while they train. Then the time of the exchange:
+ * every gradient down (in the form that crosses) and every weight up on all devices at once, and the host's sum and
+ * update. Takes a few seconds at most. Leaves weights and running values at zero on all devices. */
 cvy_status cvy_calibrate(cvy_team *team, cvy_pace *pace);
 #define CVY_CALIBRATE_PASS_S 0.25
 /* The same passes with the shares that were found, for which the replicas are planned by now: a point where it counts,

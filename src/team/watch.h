@@ -9,9 +9,8 @@
 
 typedef struct cvy_watch cvy_watch;
 
-/* timeout_s: how long a device may be quiet in a step; ten times as long where kernels may be compiled, and five times
- * the usual time of a step is always granted. replace: starts another exchange thread, with the roster's lock held.
- * CVY_E_MEMORY. */
+/* timeout_s: how long a device may be quiet in a step, at least five times the usual time of a step; ten times as long
+ * when kernels may be compiled. replace: starts another exchange thread, with the roster's lock held. CVY_E_MEMORY. */
 cvy_status cvy_watch_start(cvy_roster *roster, double timeout_s, cvy_status (*replace)(void *user), void *user,
                            cvy_watch **out);
 /* From now on the usual time of a step does not count: for tests. */
