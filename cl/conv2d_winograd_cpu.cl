@@ -19,6 +19,7 @@
  * set of a cache).
  *
  *   TILE_OUT   m: 4 or 2 */
+#include "conv2d_args.clh"
 #include "conv2d_flags.clh"
 #include "winograd_tile_cpu.clh"
 
@@ -88,6 +89,39 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights_turned(globa
   }
 }
 
+/* ---- blocks of tiles ---- */
+
+/* A tile: row h, column w of an image's tiles. */
+typedef struct {
+  int image, h, w;
+} tile_place;
+
+/* A block: its number, first tile, how many it has, rows of its matrices, and floats from one point of v and m to the next. */
+typedef struct {
+  int number;
+  tile_place first;
+  int tiles, rows, v_point, m_point;
+} tile_block;
+
+CVY_ALWAYS_INLINE int tiles_in(int length) { return (length + TILE_OUT - 1) / TILE_OUT; }
+
+CVY_ALWAYS_INLINE tile_block block_of(cvy_conv_winograd_call call, int number) {
+  const int tiles_w = tiles_in(call.out.w), per_image = tiles_in(call.out.h) * tiles_w, at = number * call.block_tiles;
+  const int tiles = min(call.block_tiles, call.n * per_image - at), rows = padded_rows(tiles);
+  const tile_block b = {number, {at / per_image, at % per_image / tiles_w, at % tiles_w}, tiles, rows,
+                        (call.in.c + 15) / 16 * rows * 16 + 16, rows * 32 + 32};
+  return b;
+}
+
+/* True: the next tile is another image's. */
+CVY_ALWAYS_INLINE bool next_tile(tile_place *at, cvy_shape out) {
+  if (++at->w < tiles_in(out.w)) return false;
+  at->w = 0;
+  if (++at->h < tiles_in(out.h)) return false;
+  at->h = 0, at->image++;
+  return true;
+}
+
 /* ---- input ---- */
 
 /* load_tile with the load prologue. residual: the image; affine: its group. */
@@ -115,6 +149,29 @@ static void load_tile_prologue(global float *v, int point_floats, int block_floa
       }
     transform_input(d, v, point_floats);
   }
+}
+
+/* A block's tiles, transformed, and rows of zeros behind them → v. */
+CVY_ALWAYS_INLINE void load_block(global float *v, global const float *zeros, global const float *x,
+                                  global const float *residual, global const float *affine,
+                                  cvy_conv_winograd_call call, tile_block b) {
+  const cvy_shape in = call.in;
+  const bool plain = (call.flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
+  tile_place tile = b.first;
+  for (int t = 0; t < b.tiles; t++, next_tile(&tile, call.out)) {
+    const int h0 = tile.h * TILE_OUT + call.first_h, w0 = tile.w * TILE_OUT + call.first_w,
+              at = tile.image * (in.h * in.w * in.pitch);
+    if (plain) {
+      load_tile(v + t * 16, b.v_point, b.rows * 16, x + at, zeros, h0, w0, in.h, in.w, in.c, in.pitch);
+    } else {
+      const int group = tile.image / call.group_size * 3 * in.pitch;
+      load_tile_prologue(v + t * 16, b.v_point, b.rows * 16, x + at, residual + at, affine + group, h0, w0, in.h, in.w,
+                         in.c, in.pitch, call.flags);
+    }
+  }
+  for (int point = 0; point < POINTS; point++)
+    for (int c = 0; c < (in.c + 15) / 16; c++)
+      for (int t = b.tiles; t < b.rows; t++) vstore16((float16)(0.0f), c * b.rows + t, v + point * b.v_point);
 }
 
 /* What a block will read is on its way from memory while the one before it is multiplied: floats begin..end-1 of x, as
@@ -191,6 +248,24 @@ static void multiply(global const float *v, int rows, global const float *u, int
   }
 }
 
+/* m = v u of all points, for `width` output channels from k0 on, while what the next block reads is brought to the cache:
+ * blocks follow each other in memory as they do in tiles, but for the rows below a tile. */
+CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, global const float *u, global const float *x,
+                                      global const float *residual, cvy_conv_winograd_call call, tile_block b, int k0,
+                                      int width) {
+  const cvy_shape in = call.in;
+  const int blocks_k = (call.out.pitch + 31) / 32, u_point = in.c * width + PANEL_GAP;
+  const long in_floats = in.h * in.w * in.pitch, x_floats = call.n * in_floats,
+             pixels = call.block_tiles * in_floats / (tiles_in(call.out.h) * tiles_in(call.out.w));
+  const int some = (int)(pixels / (blocks_k * POINTS) + 15) / 16 * 16;
+  long ahead = pixels * (b.number + 1) + pixels * (k0 / 32) / blocks_k + 2 * in.w * in.pitch;
+  for (int point = 0; point < POINTS; point++, ahead += some) {
+    prefetch_pixels(x, ahead, ahead + some, x_floats);
+    if (call.flags & FLAG_RESIDUAL) prefetch_pixels(residual, ahead, ahead + some, x_floats);
+    multiply(v + (size_t)point * (size_t)b.v_point, b.rows, u + point * u_point, in.c, width, m + point * b.m_point);
+  }
+}
+
 /* ---- output ---- */
 
 /* Of `count` values: their sum; mean, less a pivot, and sum of squared deviations. The pivot is one of the values:
@@ -258,133 +333,102 @@ CVY_ALWAYS_INLINE void store_tile(global const float *m, int point_floats, float
   merge_moments(stats, count, mean, m2);
 }
 
+/* Statistics of an image's tiles in a block: the layer's own if parts == 1, else (N, parts, {sum, pivot, mean, M2},
+ * out.pitch) in the workspace. Part: the block's number from the first one that holds a tile of the image. */
+CVY_ALWAYS_INLINE void store_moments(moments part, cvy_conv_winograd_call call, int block, int image, int k,
+                                     global float *stats, global float *workspace) {
+  const size_t pitch = call.out.pitch;
+  if (call.parts == 1) {
+    global float *s = stats + (size_t)image * 2 * pitch + k;
+    vstore16(part.sum / part.count, 0, s);
+    vstore16(part.m2, 0, s + pitch);
+  } else {
+    const int per_image = tiles_in(call.out.h) * tiles_in(call.out.w), which = block - image * per_image / call.block_tiles;
+    global float *s = workspace + call.stats_at + (size_t)(image * call.parts + which) * 4 * pitch + k;
+    vstore16(part.sum, 0, s);
+    vstore16(part.pivot, 0, s + pitch);
+    vstore16(part.mean, 0, s + 2 * pitch);
+    vstore16(part.m2, 0, s + 3 * pitch);
+  }
+}
+
+/* A block's tiles, 16 output channels from k on → y and the statistics. m: those channels of its products. */
+CVY_ALWAYS_INLINE void store_block(global const float *m, float16 bias, global float *y, global float *stats,
+                                   global float *workspace, cvy_conv_winograd_call call, tile_block b, int k) {
+  const cvy_shape out = call.out;
+  moments part = NO_MOMENTS;
+  tile_place tile = b.first;
+  for (int t = 0; t < b.tiles; t++, m += 32) {
+    const int h = tile.h * TILE_OUT, w = tile.w * TILE_OUT, image = tile.image;
+    global float *to = y + image * (out.h * out.w * out.pitch) + (h * out.w + w) * out.pitch + k;
+    const int rows = min(TILE_OUT, out.h - h), cols = min(TILE_OUT, out.w - w), row_floats = out.w * out.pitch;
+    if (rows == TILE_OUT && cols == TILE_OUT)
+      store_tile(m, b.m_point, bias, to, row_floats, out.pitch, TILE_OUT, TILE_OUT, call.flags, &part);
+    else
+      store_tile(m, b.m_point, bias, to, row_floats, out.pitch, rows, cols, call.flags, &part);
+    const bool another = next_tile(&tile, out);
+    if ((another || t == b.tiles - 1) && (call.flags & FLAG_STATS)) {
+      store_moments(part, call, b.number, image, k, stats, workspace);
+      part.count = 0.0f, part.sum = part.mean = part.m2 = (float16)(0.0f);
+    }
+  }
+}
+
 /* ---- kernels ---- */
 
-/* Statistics: the layer's own if parts == 1, else (N, parts, {sum, pivot, mean, M2}, out_pitch) in the workspace. Part: the
- * block's number from the first one that holds a tile of the image. point_floats: distance of points of v. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
     global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
-    global const float *restrict bias, global float *restrict y,
-    global float *restrict stats, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
-    int out_h, int out_w, int out_pitch, int first_h, int first_w, int block_tiles, int parts, int stats_at, int slices_at,
-    int slice_floats, int group_size, int flags) {
-  const int tiles_h = (out_h + TILE_OUT - 1) / TILE_OUT, tiles_w = (out_w + TILE_OUT - 1) / TILE_OUT;
-  const int per_image = tiles_h * tiles_w, n_tiles = n * per_image;
-  const int most_rows = padded_rows(block_tiles), blocks16 = (in_c + 15) / 16;
-  global float *zeros = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
+    global const float *restrict bias, global float *restrict y, global float *restrict stats,
+    global float *restrict workspace, const cvy_conv_winograd_call call) {
+  const int blocks16 = (call.in.c + 15) / 16, blocks_k = (call.out.pitch + 31) / 32;
+  global float *zeros = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
   global float *v = zeros + blocks16 * 16;
-  global float *m = v + (size_t)POINTS * (size_t)(blocks16 * most_rows * 16 + 16);
-  const int blocks_k = (out_pitch + 31) / 32;
-  const long n_tasks = (long)((n_tiles + block_tiles - 1) / block_tiles) * blocks_k;
+  global float *m = v + (size_t)POINTS * (size_t)(blocks16 * padded_rows(call.block_tiles) * 16 + 16);
+  const int n_tiles = call.n * tiles_in(call.out.h) * tiles_in(call.out.w);
+  const long n_tasks = (long)((n_tiles + call.block_tiles - 1) / call.block_tiles) * blocks_k;
   const long task_begin = n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS;
   const long task_end = n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS;
-  const int in_floats = in_h * in_w * in_pitch, out_floats = out_h * out_w * out_pitch;
-  const bool plain = (flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
   int loaded = -1;
 
   for (int i = 0; i < blocks16; i++) vstore16((float16)(0.0f), i, zeros);
   for (long task = task_begin; task < task_end; task++) {
-    const int block = (int)(task / blocks_k), k0 = (int)(task % blocks_k) * 32, width = min(32, out_pitch - k0);
-    const int tile0 = block * block_tiles, tiles = min(block_tiles, n_tiles - tile0), rows = padded_rows(tiles);
-    const int v_point = blocks16 * rows * 16 + 16, m_point = rows * 32 + 32, u_point = in_c * width + PANEL_GAP;
-    const int image0 = tile0 / per_image, th0 = tile0 % per_image / tiles_w, tw0 = tile0 % tiles_w;
-    if (block != loaded) {
-      loaded = block;
-      int image = image0, th = th0, tw = tw0;
-      for (int t = 0; t < tiles; t++) {
-        const int h0 = th * TILE_OUT + first_h, w0 = tw * TILE_OUT + first_w, at = image * in_floats;
-        if (plain) {
-          load_tile(v + t * 16, v_point, rows * 16, x + at, zeros, h0, w0, in_h, in_w, in_c, in_pitch);
-        } else {
-          const int group = image / group_size * 3 * in_pitch;
-          load_tile_prologue(v + t * 16, v_point, rows * 16, x + at, residual + at, affine + group, h0, w0,
-                             in_h, in_w, in_c, in_pitch, flags);
-        }
-        if (++tw == tiles_w) {
-          tw = 0;
-          if (++th == tiles_h) th = 0, image++;
-        }
-      }
-      for (int point = 0; point < POINTS; point++)
-        for (int b = 0; b < blocks16; b++)
-          for (int t = tiles; t < rows; t++) vstore16((float16)(0.0f), b * rows + t, v + point * v_point);
-    }
-
-    global const float *u = workspace + (size_t)(k0 / 32) * (size_t)(POINTS * (in_c * 32 + PANEL_GAP));
-    /* Blocks follow each other in memory as they do in tiles, but for the rows below a tile. */
-    const long pixels = (long)block_tiles * in_floats / per_image, x_floats = (long)n * in_floats;
-    const int some = (int)(pixels / (blocks_k * POINTS) + 15) / 16 * 16;
-    long ahead = pixels * (block + 1) + pixels * (k0 / 32) / blocks_k + 2 * in_w * in_pitch;
-    for (int point = 0; point < POINTS; point++, ahead += some) {
-      prefetch_pixels(x, ahead, ahead + some, x_floats);
-      if (flags & FLAG_RESIDUAL) prefetch_pixels(residual, ahead, ahead + some, x_floats);
-      multiply(v + (size_t)point * (size_t)v_point, rows, u + point * u_point, in_c, width, m + point * m_point);
-    }
-
-    for (int k = 0; k < width; k += 16) {
-      const float16 plus = flags & FLAG_BIAS ? vload16(0, bias + k0 + k) : (float16)(0.0f);
-      moments part = NO_MOMENTS;
-      int image = image0, th = th0, tw = tw0;
-      for (int t = 0; t < tiles; t++) {
-        const int h = th * TILE_OUT, w = tw * TILE_OUT;
-        global float *to = y + image * out_floats + (h * out_w + w) * out_pitch + k0 + k;
-        const int rows_in = min(TILE_OUT, out_h - h), cols_in = min(TILE_OUT, out_w - w);
-        if (rows_in == TILE_OUT && cols_in == TILE_OUT)
-          store_tile(m + t * 32 + k, m_point, plus, to, out_w * out_pitch, out_pitch, TILE_OUT, TILE_OUT, flags, &part);
-        else
-          store_tile(m + t * 32 + k, m_point, plus, to, out_w * out_pitch, out_pitch, rows_in, cols_in, flags, &part);
-        bool last = t == tiles - 1;
-        const int of = image;
-        if (++tw == tiles_w) {
-          tw = 0;
-          if (++th == tiles_h) th = 0, image++, last = true;
-        }
-        if (last && (flags & FLAG_STATS)) {
-          const int which = block - of * per_image / block_tiles;
-          if (parts == 1) {
-            global float *s = stats + (size_t)of * (size_t)(2 * out_pitch) + k0 + k;
-            vstore16(part.sum / part.count, 0, s);
-            vstore16(part.m2, 0, s + out_pitch);
-          } else {
-            global float *s = workspace + stats_at + (size_t)(of * parts + which) * (size_t)(4 * out_pitch) + k0 + k;
-            vstore16(part.sum, 0, s);
-            vstore16(part.pivot, 0, s + out_pitch);
-            vstore16(part.mean, 0, s + 2 * out_pitch);
-            vstore16(part.m2, 0, s + 3 * out_pitch);
-          }
-          part.count = 0.0f, part.sum = part.mean = part.m2 = (float16)(0.0f);
-        }
-      }
-    }
+    const tile_block b = block_of(call, (int)(task / blocks_k));
+    const int k0 = (int)(task % blocks_k) * 32, width = min(32, call.out.pitch - k0);
+    if (b.number != loaded) load_block(v, zeros, x, residual, affine, call, b);
+    loaded = b.number;
+    multiply_block(m, v, workspace + (size_t)(k0 / 32) * (size_t)(POINTS * (call.in.c * 32 + PANEL_GAP)), x, residual,
+                   call, b, k0, width);
+    for (int k = 0; k < width; k += 16)
+      store_block(m + k, call.flags & FLAG_BIAS ? vload16(0, bias + k0 + k) : (float16)(0.0f), y, stats, workspace, call,
+                  b, k0 + k);
   }
 }
 
 /* Parts of each image's statistics → stats, in order. Group: every num_groups-th of n images. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_merge_stats(global const float *restrict workspace,
-                                                                        global float *restrict stats, int stats_at,
-                                                                        int n, int out_h, int out_w, int out_pitch,
-                                                                        int block_tiles, int parts) {
-  const int tiles_h = (out_h + TILE_OUT - 1) / TILE_OUT, tiles_w = (out_w + TILE_OUT - 1) / TILE_OUT;
-  for (int image = (int)CVY_GROUP; image < n; image += (int)CVY_GROUPS) {
+                                                                        global float *restrict stats,
+                                                                        const cvy_conv_winograd_call call) {
+  const int tiles_h = tiles_in(call.out.h), tiles_w = tiles_in(call.out.w);
+  for (int image = (int)CVY_GROUP; image < call.n; image += (int)CVY_GROUPS) {
     const int begin = image * tiles_h * tiles_w, end = begin + tiles_h * tiles_w;
-    const int first = begin / block_tiles, last = (end - 1) / block_tiles;
-    global const float *from = workspace + stats_at + (size_t)(image * parts) * (size_t)(4 * out_pitch);
-    global float *to = stats + (size_t)image * (size_t)(2 * out_pitch);
-    for (int k = 0; k < out_pitch; k += 16) {
+    const int first = begin / call.block_tiles, last = (end - 1) / call.block_tiles;
+    global const float *from = workspace + call.stats_at + (size_t)(image * call.parts) * (size_t)(4 * call.out.pitch);
+    global float *to = stats + (size_t)image * (size_t)(2 * call.out.pitch);
+    for (int k = 0; k < call.out.pitch; k += 16) {
       moments all = NO_MOMENTS;
-      all.pivot = vload16(0, from + out_pitch + k);
+      all.pivot = vload16(0, from + call.out.pitch + k);
       for (int block = first; block <= last; block++) {
-        global const float *s = from + (block - first) * 4 * out_pitch + k;
+        global const float *s = from + (block - first) * 4 * call.out.pitch + k;
         int count = 0;
-        for (int t = max(begin, block * block_tiles); t < min(end, (block + 1) * block_tiles); t++)
-          count += min(TILE_OUT, out_h - (t - begin) / tiles_w * TILE_OUT) *
-                   min(TILE_OUT, out_w - (t - begin) % tiles_w * TILE_OUT);
+        for (int t = max(begin, block * call.block_tiles); t < min(end, (block + 1) * call.block_tiles); t++)
+          count += min(TILE_OUT, call.out.h - (t - begin) / tiles_w * TILE_OUT) *
+                   min(TILE_OUT, call.out.w - (t - begin) % tiles_w * TILE_OUT);
         all.sum += vload16(0, s);
-        merge_moments(&all, (float)count, vload16(0, s + out_pitch) - all.pivot + vload16(0, s + 2 * out_pitch),
-                      vload16(0, s + 3 * out_pitch));
+        merge_moments(&all, (float)count, vload16(0, s + call.out.pitch) - all.pivot + vload16(0, s + 2 * call.out.pitch),
+                      vload16(0, s + 3 * call.out.pitch));
       }
       vstore16(all.sum / all.count, 0, to + k);
-      vstore16(all.m2, 0, to + out_pitch + k);
+      vstore16(all.m2, 0, to + call.out.pitch + k);
     }
   }
 }

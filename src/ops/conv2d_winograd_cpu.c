@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Launches of cl/conv2d_winograd_cpu.cl: cuts a call into blocks of tiles and lays out the workspace:
  *   transformed weights | statistics of the parts of each image | a slice per work-group */
+#include "cl/conv2d_args.clh"
 #include "src/ops/conv2d_cpu.h"
 
 enum {
@@ -158,18 +159,25 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
                        CVY_INT(in->pitch)));
   }
   const int64_t tasks = ((int64_t)call->n * st->tiles_per_image + block_tiles - 1) / block_tiles * blocks_k;
-  const int64_t slice = slice_floats_of(st, block_tiles);
+  const cvy_conv_winograd_call c = {.in = *in,
+                                    .out = *out,
+                                    .n = call->n,
+                                    .first_h = st->first_h,
+                                    .first_w = st->first_w,
+                                    .block_tiles = block_tiles,
+                                    .parts = parts,
+                                    .stats_at = st->stats_at,
+                                    .slices_at = st->slices_at,
+                                    .slice_floats = (int)slice_floats_of(st, block_tiles),
+                                    .group_size = call->group_size,
+                                    .flags = flags};
   CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),
                      CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->affine), CVY_BUF(call->residual),
                      CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats),
-                     CVY_BUF(call->workspace), CVY_INT(call->n), CVY_INT(in->h), CVY_INT(in->w), CVY_INT(in->c),
-                     CVY_INT(in->pitch), CVY_INT(out->h), CVY_INT(out->w), CVY_INT(out->pitch), CVY_INT(st->first_h),
-                     CVY_INT(st->first_w), CVY_INT(block_tiles), CVY_INT(parts), CVY_INT(st->stats_at),
-                     CVY_INT(st->slices_at), CVY_INT((int)slice), CVY_INT(call->group_size), CVY_INT(flags)));
+                     CVY_BUF(call->workspace), CVY_STRUCT(c)));
   if (stats && parts > 1)
     CVY_TRY(CVY_LAUNCH(queue, st->merge, cvy_conv_groups_of_one(cvy_conv_smaller(call->n, st->max_groups)),
-                       CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(st->stats_at), CVY_INT(call->n),
-                       CVY_INT(out->h), CVY_INT(out->w), CVY_INT(out->pitch), CVY_INT(block_tiles), CVY_INT(parts)));
+                       CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_STRUCT(c)));
 fail:
   return status;
 }
