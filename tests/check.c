@@ -19,6 +19,8 @@ static struct {
   char folder[64];
   bool passed, skipped, case_seen;
   int n_begun, n_skipped; /* tests */
+  void (*begin)(check_device *d), (*end)(check_device *d);
+  struct check_block *texts; /* of the test */
 } run;
 
 /* ---- log ---- */
@@ -29,7 +31,6 @@ static struct {
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void keep_message(void *user, cvy_log_level level, const char *message) {
-  (void)user;
   static const char *const names[] = {"error", "warning", "info", "debug"};
   pthread_mutex_lock(&kept.lock);
   const size_t left = LOG_BYTES - kept.size;
@@ -65,11 +66,39 @@ void check_status_is(cvy_status got, cvy_status want, const char *text, const ch
   }
 }
 
-/* ---- temporary folder ---- */
-static int remove_one(const char *path, const struct stat *info, int flag, struct FTW *walk) {
-  (void)info, (void)flag, (void)walk;
-  return remove(path);
+/* ---- texts and files of a test ---- */
+struct check_block {
+  struct check_block *next;
+};
+
+static char *text_room(size_t bytes) {
+  struct check_block *const b = malloc(sizeof *b + bytes);
+  assert_non_null(b);
+  b->next = run.texts;
+  run.texts = b;
+  return (char *)(b + 1);
 }
+
+static const char *text_of(const char *before, const char *format, va_list args) {
+  va_list again;
+  va_copy(again, args);
+  const size_t head = strlen(before), n = (size_t)vsnprintf(NULL, 0, format, again) + 1;
+  va_end(again);
+  char *const text = text_room(head + n);
+  memcpy(text, before, head);
+  vsnprintf(text + head, n, format, args);
+  return text;
+}
+
+const char *check_text(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  const char *const text = text_of("", format, args);
+  va_end(args);
+  return text;
+}
+
+static int remove_one(const char *path, const struct stat *info, int flag, struct FTW *walk) { return remove(path); }
 
 static void remove_temp_dir(void) {
   if (run.folder[0]) nftw(run.folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
@@ -83,15 +112,60 @@ const char *check_temp_dir(void) {
   return run.folder;
 }
 
+const char *check_path(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  const char *const path = text_of(check_text("%s/", run.folder[0] ? run.folder : check_temp_dir()), format, args);
+  va_end(args);
+  return path;
+}
+
+void check_write(const char *path, const void *bytes, size_t n) {
+  FILE *const f = fopen(path, "wb");
+  if (!f || fwrite(bytes, 1, n, f) != n || fclose(f)) fail_msg("%s cannot be written", path);
+}
+
+char *check_read(const char *path, size_t *n) {
+  FILE *const f = fopen(path, "rb");
+  if (!f || fseek(f, 0, SEEK_END)) fail_msg("%s cannot be read", path);
+  const size_t size = (size_t)ftell(f);
+  char *const bytes = text_room(size + 1);
+  rewind(f);
+  if (fread(bytes, 1, size, f) != size) fail_msg("%s cannot be read", path);
+  fclose(f);
+  bytes[size] = 0;
+  if (n) *n = size;
+  return bytes;
+}
+
+void check_same_files(const char *a, const char *b) {
+  size_t n, m;
+  const char *const x = check_read(a, &n), *const y = check_read(b, &m);
+  if (n != m || memcmp(x, y, n) != 0) fail_msg("%s and %s differ", a, b);
+}
+
 /* ---- random ---- */
 uint64_t check_seed(void) { return run.seed; }
 
 case_rng check_rng_make(const check_device *d, int stream) {
-  (void)d;
   return case_rng_make(run.seed, stream);
 }
 
-/* ---- memory of a case ---- */
+/* ---- memory and objects of a case ---- */
+struct check_object {
+  void *object;
+  void (*close)(void *object);
+  struct check_object *next;
+};
+
+void *check_own(check_device *d, void *object, void (*close)(void *object)) {
+  struct check_object *const o = cvy_calloc(1, sizeof *o);
+  assert_non_null(o);
+  *o = (struct check_object){object, close, d->objects};
+  d->objects = o;
+  return object;
+}
+
 float *check_floats(check_device *d, size_t n) { return case_floats(&d->memory, n); }
 double *check_doubles(check_device *d, size_t n) { return case_doubles(&d->memory, n); }
 double *check_to_doubles(check_device *d, const float *x, size_t n) { return case_to_doubles(&d->memory, x, n); }
@@ -157,7 +231,22 @@ const float *check_download(check_buffer *b) {
   return dense;
 }
 
-static void case_free(check_device *d) {
+/* The last one, which is returned. */
+static const void *object_pop(check_device *d, bool close) {
+  struct check_object *const o = d->objects;
+  void *const object = o->object;
+  d->objects = o->next;
+  if (close) o->close(object);
+  cvy_free(o);
+  return object;
+}
+
+void check_release(check_device *d, const void *object) {
+  while (d->objects && object_pop(d, true) != object) continue;
+}
+
+static void case_free(check_device *d, bool close) {
+  while (d->objects) object_pop(d, close);
   for (check_buffer *b = d->buffers, *next; b; b = next) {
     next = b->next;
     case_guarded_destroy(&b->guarded);
@@ -188,7 +277,7 @@ void check_case_end(check_device *d) {
     check_ok(case_guarded_verify(b->guarded, d->queue, b->constant, why, sizeof why));
     if (why[0]) check_fail(d, "%s: %s", b->name, why);
   }
-  case_free(d);
+  case_free(d, true);
 }
 
 void check_op(check_device *d, op_case *c) {
@@ -276,15 +365,24 @@ static void run_one(void **state) {
   run.passed = run.skipped = false;
   run.n_begun++;
   check_log_clear();
+  if (run.begin) run.begin(t->device);
   t->test->fn(t->device);
   check_case_end(t->device);
+  if (run.end) run.end(t->device);
   run.passed = true;
 }
 
 static int end_one(void **state) {
   const one_test *const t = *state;
   if (!run.passed && !run.skipped && kept.size) fprintf(stderr, "  messages of the library:\n%s", kept.text);
-  case_free(t->device);
+  case_free(t->device, run.skipped); /* what a failed test holds may hang */
+  if (run.skipped && run.end) run.end(t->device);
+  remove_temp_dir();
+  for (struct check_block *b = run.texts, *next; b; b = next) {
+    next = b->next;
+    free(b);
+  }
+  run.texts = NULL;
   return 0;
 }
 
@@ -414,4 +512,33 @@ int check_main(int argc, char **argv, const check_test *tests, int n_tests, int 
   if (!abandoned) return code;
   fflush(NULL);
   _exit(code); /* leaving by exit() may wait for its driver */
+}
+
+/* ---- tests that CHECK_TEST makes ---- */
+static struct {
+  check_test tests[MOST_TESTS];
+  int lines[MOST_TESTS], n;
+} added;
+
+void check_add(int line, const char *name, void (*fn)(check_device *d)) {
+  if (added.n == MOST_TESTS) abort();
+  int at = added.n++;
+  for (; at > 0 && added.lines[at - 1] > line; at--) { /* constructors run in no order */
+    added.lines[at] = added.lines[at - 1];
+    added.tests[at] = added.tests[at - 1];
+  }
+  added.lines[at] = line;
+  added.tests[at] = (check_test){name, fn};
+}
+
+void check_around(void (*begin)(check_device *d), void (*end)(check_device *d)) {
+  run.begin = begin;
+  run.end = end;
+}
+
+int check_run(int argc, char **argv, int flags) {
+#ifdef CVY_TEST_LAYER
+  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
+#endif
+  return check_main(argc, argv, added.tests, added.n, flags);
 }

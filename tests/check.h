@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * What the tests share: a main over all devices, guarded and poisoned buffers, fills, bounds, reports.
  *
- *   static void test_relu(check_device *d) {
+ *   CHECK_TEST(relu) {
  *     for (int i = 0; i < 20; i++) {
  *       case_rng r = check_rng_make(d, i);
  *       const int rows = case_edge(&r, 16, 100), c = case_edge(&r, 16, 70), pitch = cvy_pitch_of(c);
@@ -14,10 +14,7 @@
  *       check_case_end(d);                                              // guards, inputs unchanged, everything freed
  *     }
  *   }
- *   int main(int argc, char **argv) {
- *     static const check_test tests[] = {{"relu", test_relu}};
- *     return check_main(argc, argv, tests, 1, CHECK_DEVICES | CHECK_BOTH_SHAPES);
- *   }
+ *   int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES | CHECK_BOTH_SHAPES); }
  *
  * Command line: [--case 'TEXT'] runs the cases with exactly this text, [--test NAME] one test.
  * CVY_TEST_DEVICE=P:D narrows to one device, CVY_TEST_SHAPE=cpu|simt to one shape of kernels, CVY_TEST_SEED sets the
@@ -44,6 +41,8 @@
 #ifdef NDEBUG
 #error "tests keep their asserts: build without NDEBUG"
 #endif
+/* what a test, or a callback of one, is given and has no use for */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
 typedef struct check_buffer check_buffer;
 typedef struct check_device {
@@ -56,6 +55,7 @@ typedef struct check_device {
   char case_text[512];
   check_buffer *buffers;
   case_memory memory;
+  struct check_object *objects;
 } check_device;
 
 typedef struct check_test {
@@ -70,6 +70,17 @@ typedef struct check_test {
  * hung. */
 enum { CHECK_HOST = 0, CHECK_DEVICES = 1, CHECK_BOTH_SHAPES = 2, CHECK_PROFILING = 4, CHECK_NOT_RUSTICL = 8 };
 int check_main(int argc, char **argv, const check_test *tests, int n_tests, int flags);
+/* The same with all tests that CHECK_TEST has made, in the order of their lines. Where the test layer is built
+ * (CVY_TEST_LAYER), the OpenCL loader is told to take it. */
+int check_run(int argc, char **argv, int flags);
+/* begin before each test, and end after it unless it failed; either may be NULL. */
+void check_around(void (*begin)(check_device *d), void (*end)(check_device *d));
+void check_add(int line, const char *name, void (*fn)(check_device *d));
+/* Defines a test: CHECK_TEST(name) { … }, with `check_device *d`. */
+#define CHECK_TEST(name)                                                                                 \
+  static void test_##name(check_device *d);                                                              \
+  __attribute__((constructor)) static void add_##name(void) { check_add(__LINE__, #name, test_##name); } \
+  static void test_##name(check_device *d)
 
 /* Names the case that follows, for reports; false if --case asks for another one. */
 bool check_case(check_device *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -91,8 +102,23 @@ void check_log_clear(void);
 void check_log_start(void); /* again, after a test has set a callback of its own */
 bool check_log_contains(const char *text);
 const char *check_log_get(void);
-/* An empty folder, removed with all its content at exit. Borrowed. */
+/* An empty folder, the only one of its test, removed with all its content at the test's end. Borrowed. */
 const char *check_temp_dir(void);
+/* A text, and a path in the test's folder, which is made if there is none: both last until the test's end. */
+const char *check_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+const char *check_path(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Makes or replaces a file. */
+void check_write(const char *path, const void *bytes, size_t n);
+/* A file's bytes and a 0 behind them, until the test's end; n may be NULL. */
+char *check_read(const char *path, size_t *n);
+void check_same_files(const char *a, const char *b);
+
+/* ---- objects of a case ---- */
+/* check_case_end closes it, the last one first; a test that fails leaves it open. Returns the object. check_team.h has
+ * the usual ones. */
+void *check_own(check_device *d, void *object, void (*close)(void *object));
+/* Closes it now, and before it whatever was opened after it. */
+void check_release(check_device *d, const void *object);
 
 /* ---- random shapes and values: src/ref/case.h ---- */
 uint64_t check_seed(void);

@@ -43,16 +43,9 @@ static void step(cvy_team *team, int s) {
 }
 
 static int allocations_of(check_device *d, const char *replicas, const cvy_team_params *params, bool staged) {
-  cvy_devices *devices;
-  cvy_team *team;
-  char selector[32];
-  snprintf(selector, sizeof selector, "%s%s", d->place, replicas);
   if (staged) setenv("CVY_FORCE_STAGING", "1", 1);
-  check_ok(cvy_devices_select(selector, &devices));
-  check_ok(cvy_team_create(devices, net, params, &team));
+  cvy_team *const team = check_team(d, check_devices(d, replicas), net, params, 0, data);
   unsetenv("CVY_FORCE_STAGING");
-  check_ok(cvy_team_init(team, NULL));
-  check_ok(cvy_team_attach(team, data));
   /* shares that change plan memory anew: they may not, but are thought about */
   if (team->rebalance) cvy_rebalance_pace(team->rebalance)->change_s = 1e9;
   for (int s = 0; s < FIRST_STEPS; s++) step(team, s);
@@ -62,12 +55,11 @@ static int allocations_of(check_device *d, const char *replicas, const cvy_team_
   for (int s = 0; s < STEPS; s++) step(team, s);
   check_ok(cvy_team_wait(team));
   atomic_store(&counting, false);
-  cvy_team_destroy(&team);
-  cvy_devices_destroy(&devices);
+  check_case_end(d);
   return atomic_load(&n_allocations);
 }
 
-static void test_steps(check_device *d) {
+CHECK_TEST(steps) {
   static const struct {
     const char *name, *replicas;
     bool staged;
@@ -86,7 +78,6 @@ static void test_steps(check_device *d) {
       {"team, auto", "*2", false, {.split = CVY_SPLIT_AUTO}},
       {"team, profile", "*2", false, {.profile = true}},
   };
-  make_net();
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
     if (!check_case(d, "%s", kinds[k].name)) continue;
     cvy_team_params params = kinds[k].params;
@@ -97,10 +88,9 @@ static void test_steps(check_device *d) {
     /* a profile has all commands until it is collected, in lists that double */
     if (n > (params.profile ? DOUBLINGS : 0)) check_fail(d, "%d allocations in %d steps", n, STEPS);
   }
-  drop_net();
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"steps", test_steps}};
-  return check_main(argc, argv, tests, 1, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+  check_around(make_net, drop_net);
+  return check_run(argc, argv, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

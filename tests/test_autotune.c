@@ -39,7 +39,6 @@ static cvy_status spoil(void *user, const cvy_tune_item *item, const cvy_conv_ch
   cvy_status status = CVY_OK;
   const script *const s = user;
   float value;
-  (void)item;
   if (!s->spoil || !cvy_conv_choice_same(choice, &s->favourite)) return CVY_OK;
   CVY_TRY(cvy_buffer_read(queue, result, 0, sizeof value, &value, NULL, NULL));
   value += 0.05f;
@@ -90,8 +89,7 @@ static const cvy_tune_item *item_of(const cvy_tune_report *report, cvy_conv_pass
 }
 
 /* Bad defaults, where a simulator does not make libraries' kernels a matter of hours. */
-static void begin(check_device *d) {
-  (void)d;
+static void begin(void) {
   if (!conv_in_oclgrind()) setenv("CVY_BAD_DEFAULTS", "1", 1);
 }
 
@@ -100,7 +98,7 @@ static void each_pass(check_device *d, void (*test)(check_device *, cvy_conv_pas
     fprintf(stderr, "  skipped under oclgrind\n");
     return;
   }
-  begin(d);
+  begin();
   int tested = 0;
   for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
     cvy_conv_choice standard, other;
@@ -111,6 +109,12 @@ static void each_pass(check_device *d, void (*test)(check_device *, cvy_conv_pas
   unsetenv("CVY_BAD_DEFAULTS");
   printf("  %d passes with two ways\n", tested);
 }
+
+/* A test of each pass that can be done in two ways. */
+#define EACH_PASS(name)                                                                                   \
+  static void name(check_device *d, cvy_conv_pass pass, cvy_conv_choice standard, cvy_conv_choice other); \
+  CHECK_TEST(name) { each_pass(d, name); }                                                                \
+  static void name(check_device *d, cvy_conv_pass pass, cvy_conv_choice standard, cvy_conv_choice other)
 
 static cvy_tune_table *empty_table(void) {
   cvy_tune_table *table;
@@ -136,7 +140,7 @@ static cvy_conv_choice outcome(check_device *d, script *s, cvy_conv_pass pass, c
   return choice;
 }
 
-static void faster_wins(check_device *d, cvy_conv_pass pass, cvy_conv_choice standard, cvy_conv_choice other) {
+EACH_PASS(faster_wins) {
   script s = {.favourite = other, .favourite_s = 1, .standard_s = 3, .other_s = 2};
   cvy_tune_item item;
   cvy_conv_choice choice = outcome(d, &s, pass, &item);
@@ -150,9 +154,8 @@ static void faster_wins(check_device *d, cvy_conv_pass pass, cvy_conv_choice sta
   choice = outcome(d, &s, pass, &item);
   assert_true(cvy_conv_choice_same(&choice, &standard) && item.choice_s == 1);
 }
-static void test_faster_wins(check_device *d) { each_pass(d, faster_wins); }
 
-static void lucky_loses(check_device *d, cvy_conv_pass pass, cvy_conv_choice standard, cvy_conv_choice other) {
+EACH_PASS(lucky_loses) {
   static const double slower[CVY_TUNE_DUEL] = {1, 1, 4, 1, 1, 4, 1, 1, 4},
                       wins[CVY_TUNE_DUEL] = {1, 1, 4, 1, 1, 4, 1, 1, 1};
   script s = {.favourite = other, .favourite_s = 1, .standard_s = 2, .other_s = 2.5, .duel_s = slower};
@@ -163,10 +166,8 @@ static void lucky_loses(check_device *d, cvy_conv_pass pass, cvy_conv_choice sta
   choice = outcome(d, &s, pass, &item);
   assert_true(cvy_conv_choice_same(&choice, &other) && item.choice_s == 1 && item.standard_s == 2);
 }
-static void test_lucky_loses(check_device *d) { each_pass(d, lucky_loses); }
 
-static void hopeless_dropped(check_device *d, cvy_conv_pass pass, cvy_conv_choice standard, cvy_conv_choice other) {
-  (void)standard;
+EACH_PASS(hopeless_dropped) {
   script s = {.favourite = other, .favourite_s = 5, .standard_s = 1, .other_s = 5};
   cvy_tune_item item;
   cvy_conv_choice choice = outcome(d, &s, pass, &item);
@@ -177,9 +178,8 @@ static void hopeless_dropped(check_device *d, cvy_conv_pass pass, cvy_conv_choic
   (void)outcome(d, &s, pass, &item);
   assert_true(s.runs_of_favourite >= 1 + CVY_TUNE_ROUNDS);
 }
-static void test_hopeless_dropped(check_device *d) { each_pass(d, hopeless_dropped); }
 
-static void wrong_rejected(check_device *d, cvy_conv_pass pass, cvy_conv_choice standard, cvy_conv_choice other) {
+EACH_PASS(wrong_rejected) {
   script s = {.favourite = other, .favourite_s = 1, .standard_s = 3, .other_s = 9, .spoil = true};
   cvy_tune_item item;
   check_log_clear();
@@ -188,11 +188,9 @@ static void wrong_rejected(check_device *d, cvy_conv_pass pass, cvy_conv_choice 
   assert_true(item.rejected == 1 && s.runs_of_favourite == 0);
   assert_true(check_log_contains("is wrong for"));
 }
-static void test_wrong_rejected(check_device *d) { each_pass(d, wrong_rejected); }
 
 /* A budget that is over leaves the pass under way and the others as they were. */
-static void out_of_time(check_device *d, cvy_conv_pass pass, cvy_conv_choice standard, cvy_conv_choice other) {
-  (void)pass, (void)standard;
+EACH_PASS(out_of_time) {
   for (int after = 0; after < 4; after++) {
     script s = {.favourite = other, .favourite_s = 1, .standard_s = 1.2, .other_s = 1.1, .stop_after = after};
     if (after == 0) cvy_stop_request(&s.stop);
@@ -209,9 +207,8 @@ static void out_of_time(check_device *d, cvy_conv_pass pass, cvy_conv_choice sta
     cvy_tune_table_destroy(&table);
   }
 }
-static void test_out_of_time(check_device *d) { each_pass(d, out_of_time); }
 
-static void only_missing(check_device *d, cvy_conv_pass pass, cvy_conv_choice standard, cvy_conv_choice other) {
+EACH_PASS(only_missing) {
   cvy_tune_table *table = empty_table();
   cvy_tune_report report;
   script s = {.favourite = other, .favourite_s = 1, .standard_s = 3, .other_s = 2};
@@ -229,11 +226,10 @@ static void only_missing(check_device *d, cvy_conv_pass pass, cvy_conv_choice st
   cvy_tune_report_clear(&report);
   cvy_tune_table_destroy(&table);
 }
-static void test_only_missing(check_device *d) { each_pass(d, only_missing); }
 
 /* The clock's own times: from bad defaults something that is not slower is found. */
-static void test_clock(check_device *d) {
-  begin(d);
+CHECK_TEST(clock) {
+  begin();
   cvy_conv2d_params p[2] = {small, small};
   p[1].no_backward_data = true;                                        /* its passes are among the first one's */
   script hopeless = {.favourite_s = 9, .standard_s = 1, .other_s = 9}; /* one run of each is enough for a simulator */
@@ -259,8 +255,8 @@ static void test_clock(check_device *d) {
 }
 
 /* Layers take what the table has; a choice of another device or time that is not possible is passed over. */
-static void test_instance(check_device *d) {
-  begin(d);
+CHECK_TEST(instance) {
+  begin();
   cvy_net *net;
   check_ok(cvy_net_create(16, 6, 5, &net));
   cvy_node x =
@@ -305,16 +301,4 @@ static void test_instance(check_device *d) {
   unsetenv("CVY_BAD_DEFAULTS");
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"faster_wins", test_faster_wins},
-      {"lucky_loses", test_lucky_loses},
-      {"hopeless_dropped", test_hopeless_dropped},
-      {"wrong_rejected", test_wrong_rejected},
-      {"out_of_time", test_out_of_time},
-      {"only_missing", test_only_missing},
-      {"clock", test_clock},
-      {"instance", test_instance},
-  };
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES | CHECK_BOTH_SHAPES); }

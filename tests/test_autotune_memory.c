@@ -18,13 +18,10 @@ static const cvy_conv2d_params small = {.n_max = 6,
                                         .pad_w = 1};
 
 /* All are equally fast: one run of each would do, and nothing depends on the machine. */
-static double seconds(void *user, const cvy_tune_item *item, const cvy_conv_choice *choice, int run) {
-  (void)user, (void)item, (void)choice, (void)run;
-  return 1;
-}
+static double seconds(void *user, const cvy_tune_item *item, const cvy_conv_choice *choice, int run) { return 1; }
 
 /* What a candidate alone needs costs that one, and no error is told of it; what the default needs ends the tuning. */
-static void test_each_buffer(check_device *d) {
+CHECK_TEST(each_buffer) {
   if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: no buffer can fail", CVY_TEST_LAYER);
   int rejected = 0, failed = 0, without = 0;
   for (int k = 0; without < 3; k++) {
@@ -58,9 +55,7 @@ static void test_each_buffer(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"each_buffer", test_each_buffer}};
   setenv("CVY_CLBLAST", "none", 1); /* their kernels take long to compile */
   setenv("CVY_CLFFT", "none", 1);
-  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
+  return check_run(argc, argv, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -31,8 +31,7 @@ static void near(double got, double want) {
   if (!(fabs(got - want) <= 1e-12 * fabs(want))) fail_msg("%.15g, not %.15g", got, want);
 }
 
-static void test_time(check_device *d) {
-  (void)d;
+CHECK_TEST(time) {
   const cvy_balance_point line[] = {{10, 2}, {30, 4}}, bent[] = {{10, 2}, {20, 2}, {40, 6}, {50, 5}}, one[] = {{8, 4}},
                           steep[] = {{10, 1}, {20, 3}};
   cvy_balance_device c = DEVICE(line);
@@ -71,7 +70,7 @@ static void test_time(check_device *d) {
   near(cvy_balance_step_time(&p, (const int[]){0, 30}), 4.25);
 }
 
-static void test_known(check_device *d) {
+CHECK_TEST(known) {
   const cvy_balance_point fast[] = {{100, 1}}, slow[] = {{100, 3}}, start[] = {{1, 5}, {2, 5.01}};
   cvy_balance_device a[3] = {DEVICE(fast), DEVICE(slow), DEVICE(fast)};
   cvy_balance_params p = {.batch = 512, .n_devices = 2, .devices = a};
@@ -184,7 +183,7 @@ static void make_team(case_rng *r, team *t, int devices, int batch, int ratio) {
   t->p.least = t->p.group > 1 ? 0 : CASE_ONE_OF(r, 0, 1, 2, 4);
 }
 
-static void test_brute_force(check_device *d) {
+CHECK_TEST(brute_force) {
   static team t;
   case_rng r = check_rng_make(d, 1);
   int fitted = 0;
@@ -214,7 +213,7 @@ static void test_brute_force(check_device *d) {
 }
 
 /* 1 to 64 devices, speeds up to a million to one. */
-static void test_properties(check_device *d) {
+CHECK_TEST(properties) {
   static team t;
   case_rng r = check_rng_make(d, 2);
   for (int round = 0; round < 600; round++) {
@@ -262,7 +261,7 @@ static void test_properties(check_device *d) {
 }
 
 /* A device that becomes faster never makes the step longer, and gets no smaller share where nothing is rounded. */
-static void test_monotone(check_device *d) {
+CHECK_TEST(monotone) {
   static team t;
   case_rng r = check_rng_make(d, 3);
   for (int round = 0; round < 200; round++) {
@@ -280,7 +279,7 @@ static void test_monotone(check_device *d) {
   }
 }
 
-static void test_reasons(check_device *d) {
+CHECK_TEST(reasons) {
   const cvy_balance_point fast[] = {{100, 1}}, late[] = {{1, 5}, {100, 5.5}};
   cvy_balance_device a[3] = {DEVICE(fast), DEVICE(late), DEVICE(fast)};
   a[2].cap = 0;
@@ -288,7 +287,6 @@ static void test_reasons(check_device *d) {
   int shares[3];
   cvy_balance_why why[3];
   char text[200];
-  (void)d;
   check_ok(cvy_balance_find(&p, shares, why));
   assert_int_equal(why[0], CVY_BALANCE_WORKS);
   assert_int_equal(why[1], CVY_BALANCE_TOO_SLOW);
@@ -313,8 +311,7 @@ static void test_reasons(check_device *d) {
   assert_false(cvy_balance_differ(&p, 100, 0.1));
 }
 
-static void test_refusals(check_device *d) {
-  (void)d;
+CHECK_TEST(refusals) {
   const cvy_balance_point good[] = {{1, 1}}, zero[] = {{1, 0}}, twice[] = {{2, 1}, {2, 2}}, none[] = {{1, NAN}};
   cvy_balance_device a = DEVICE(good);
   int out[1];
@@ -339,15 +336,4 @@ static void test_refusals(check_device *d) {
               "batch 0");
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"time", test_time},
-      {"known", test_known},
-      {"brute_force", test_brute_force},
-      {"properties", test_properties},
-      {"monotone", test_monotone},
-      {"reasons", test_reasons},
-      {"refusals", test_refusals},
-  };
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

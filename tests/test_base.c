@@ -23,8 +23,7 @@
 #include "src/base/pool.h"
 #include "src/base/user_cache.h"
 
-static void test_status(check_device *d) {
-  (void)d;
+CHECK_TEST(status) {
   assert_string_equal(cvy_status_text(CVY_OK), "success");
   assert_string_equal(cvy_status_name(CVY_E_MISMATCH), "CVY_E_MISMATCH");
   assert_string_equal(cvy_status_name((cvy_status)99), "CVY_E_?");
@@ -50,8 +49,7 @@ fail:
   return status;
 }
 
-static void test_verbs(check_device *d) {
-  (void)d;
+CHECK_TEST(verbs) {
   check_fails(verbs(0), CVY_E_IO, "failed with 0");
   check_fails(verbs(1), CVY_E_IO, "failed with 0");
   check_fails(verbs(2), CVY_E_FORMAT, "value 2");
@@ -70,8 +68,7 @@ static void hear(void *user, cvy_log_level level, const char *message) {
   snprintf(h->text, sizeof h->text, "%s", message);
 }
 
-static void test_log(check_device *d) {
-  (void)d;
+CHECK_TEST(log) {
   static heard h;
   static char long_text[6000];
   memset(long_text, 'x', sizeof long_text - 1);
@@ -143,8 +140,7 @@ static void hear_unlocked(void *user, cvy_log_level level, const char *message) 
 }
 
 /* A log that a thread uses, and the threads that it starts; nothing is delivered under a lock. */
-static void test_logs(check_device *d) {
-  (void)d;
+CHECK_TEST(logs) {
   static heard process, own;
   cvy_thread thread;
   is_free = true;
@@ -167,8 +163,7 @@ static void test_logs(check_device *d) {
   assert_int_equal(process.n, 1);
 }
 
-static void test_memory(check_device *d) {
-  (void)d;
+CHECK_TEST(memory) {
   const long before = cvy_live_count(CVY_LIVE_MEMORY);
   size_t product = 5;
   assert_true(cvy_mul_size(0, SIZE_MAX, &product) && product == 0);
@@ -217,8 +212,7 @@ static void test_memory(check_device *d) {
 }
 
 /* Known answers of Random123's kat_vectors for philox4x32 with 10 rounds: counter, key, result. */
-static void test_philox(check_device *d) {
-  (void)d;
+CHECK_TEST(philox) {
   static const struct {
     uint32_t counter[4], key[2], want[4];
   } vectors[] = {
@@ -240,8 +234,7 @@ static void test_philox(check_device *d) {
   }
 }
 
-static void test_random(check_device *d) {
-  (void)d;
+CHECK_TEST(random) {
   const cvy_rng rng = {.seed = 42, .purpose = CVY_RNG_TEST, .stream = 3},
                 other = {.seed = 42, .purpose = CVY_RNG_TEST, .stream = 4};
   uint32_t words[4];
@@ -280,8 +273,7 @@ static void test_random(check_device *d) {
   assert_true(top > 0xf0000000u);
 }
 
-static void test_clock(check_device *d) {
-  (void)d;
+CHECK_TEST(clock) {
   const uint64_t start = cvy_clock_ns();
   usleep(2000);
   const double seconds = cvy_clock_seconds_since(start);
@@ -296,8 +288,7 @@ int clock_gettime(clockid_t clock, struct timespec *out) {
   return code;
 }
 
-static void test_wait_for(check_device *d) {
-  (void)d;
+CHECK_TEST(wait_for) {
   cvy_mutex lock;
   cvy_cond condition;
   cvy_mutex_init(&lock);
@@ -314,8 +305,7 @@ static void test_wait_for(check_device *d) {
   cvy_mutex_end(&lock);
 }
 
-static void test_parse(check_device *d) {
-  (void)d;
+CHECK_TEST(parse) {
   int counts[8], n;
   uint64_t u;
   static const char *const bad_counts[] = {
@@ -359,8 +349,7 @@ static void test_parse(check_device *d) {
   assert_false(cvy_parse_float("-1e-9", 0, 1, &f));
 }
 
-static void test_text(check_device *d) {
-  (void)d;
+CHECK_TEST(text) {
   cvy_text text = {0};
   assert_string_equal(cvy_text_get(&text), "");
   static char long_word[3000];
@@ -379,8 +368,7 @@ static void test_text(check_device *d) {
   cvy_text_clear(&text);
 }
 
-static void test_utf8(check_device *d) {
-  (void)d;
+CHECK_TEST(utf8) {
   static const char *const cases[][2] = {
       {"", ""},
       {"plain", "plain"},
@@ -409,22 +397,18 @@ static void test_utf8(check_device *d) {
 }
 
 static int files_in(const char *folder) {
-  char command[PATH_MAX + 64], line[32] = "";
-  snprintf(command, sizeof command, "ls -A '%s' | wc -l", folder);
-  FILE *const p = popen(command, "r");
+  char line[32] = "";
+  FILE *const p = popen(check_text("ls -A '%s' | wc -l", folder), "r");
   assert_non_null(p);
   assert_non_null(fgets(line, sizeof line, p));
   pclose(p);
   return atoi(line);
 }
 
-static void test_files(check_device *d) {
-  (void)d;
-  char folder[200], path[PATH_MAX], deep[PATH_MAX];
-  char *data = NULL;
+CHECK_TEST(files) {
+  const char *const folder = check_temp_dir(), *const path = check_path("file");
+  char *data = NULL, deep[PATH_MAX];
   size_t size = 0;
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
-  snprintf(path, sizeof path, "%s/file", folder);
   assert_false(cvy_file_exists(path));
   check_fails(cvy_file_read(path, 100, &data, &size), CVY_E_IO, "No such file");
   assert_null(data);
@@ -439,9 +423,7 @@ static void test_files(check_device *d) {
   check_fails(cvy_file_read(path, 5, &data, &size), CVY_E_IO, "at most 5");
   /* replaced whole, nothing left beside it */
   check_ok(cvy_file_write(path, &(cvy_piece){"new", 3}, 1));
-  check_ok(cvy_file_read(path, 100, &data, &size));
-  assert_string_equal(data, "new");
-  cvy_free(data);
+  assert_string_equal(check_read(path, &size), "new");
   check_ok(cvy_file_write(path, NULL, 0));
   check_ok(cvy_file_read(path, 100, &data, &size));
   assert_int_equal(size, 0);
@@ -451,21 +433,15 @@ static void test_files(check_device *d) {
   assert_int_equal(files_in(folder), 1);
   check_fails(cvy_file_read(folder, 100, &data, &size), CVY_E_IO, "is a folder");
 
-  snprintf(deep, sizeof deep, "%s/none/file", folder);
-  check_fails(cvy_file_write(deep, pieces, 3), CVY_E_IO, "No such file");
-  snprintf(deep, sizeof deep, "%s/file/below", folder);
-  check_fails(cvy_file_write(deep, pieces, 3), CVY_E_IO, "Not a directory");
-  check_fails(cvy_make_dirs(deep, NULL), CVY_E_IO, "is a file");
-  snprintf(deep, sizeof deep, "%s/a//b/c/", folder);
-  check_ok(cvy_make_dirs(deep, NULL));
-  check_ok(cvy_make_dirs(deep, NULL));
-  assert_true(cvy_file_exists(deep));
+  check_fails(cvy_file_write(check_path("none/file"), pieces, 3), CVY_E_IO, "No such file");
+  check_fails(cvy_file_write(check_path("file/below"), pieces, 3), CVY_E_IO, "Not a directory");
+  check_fails(cvy_make_dirs(check_path("file/below"), NULL), CVY_E_IO, "is a file");
+  for (int again = 0; again < 2; again++) check_ok(cvy_make_dirs(check_path("a//b/c/"), NULL));
+  assert_true(cvy_file_exists(check_path("a//b/c/")));
   check_fails(cvy_make_dirs("", NULL), CVY_E_IO, "1 to");
   /* a folder in the way: the rename fails, and what was written aside goes */
-  snprintf(deep, sizeof deep, "%s/a/b", folder);
-  check_fails(cvy_file_write(deep, pieces, 3), CVY_E_IO, "cannot rename");
-  snprintf(deep, sizeof deep, "%s/a", folder);
-  assert_int_equal(files_in(deep), 1);
+  check_fails(cvy_file_write(check_path("a/b"), pieces, 3), CVY_E_IO, "cannot rename");
+  assert_int_equal(files_in(check_path("a")), 1);
   check_fails(cvy_file_write("/proc/convoy-test", pieces, 3), CVY_E_IO, "cannot write /proc/convoy-test");
   if (geteuid() != 0) {
     assert_int_equal(chmod(folder, 0555), 0);
@@ -482,19 +458,18 @@ static void test_files(check_device *d) {
   cvy_free(data);
 }
 
-static void test_cache_dir(check_device *d) {
-  (void)d;
-  char out[PATH_MAX], want[PATH_MAX], folder[200];
+CHECK_TEST(cache_dir) {
+  char out[PATH_MAX];
+  const char *const folder = check_temp_dir();
   const char *const xdg = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");
   char *const old_xdg = xdg ? strdup(xdg) : NULL, *const old_home = home ? strdup(home) : NULL;
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
   setenv("XDG_CACHE_HOME", folder, 1);
-  snprintf(want, sizeof want, "%s/convoy", folder);
+  const char *want = check_path("convoy");
   const bool by_xdg = cvy_user_cache_dir(NULL, out, sizeof out) && !strcmp(out, want) && cvy_file_exists(want);
   const bool too_long = cvy_user_cache_dir(NULL, out, 10);
   setenv("XDG_CACHE_HOME", "relative", 1);
   setenv("HOME", folder, 1);
-  snprintf(want, sizeof want, "%s/.cache/convoy", folder);
+  want = check_path(".cache/convoy");
   const bool by_home = cvy_user_cache_dir(NULL, out, sizeof out) && !strcmp(out, want) && cvy_file_exists(want);
   setenv("HOME", "/proc/nowhere", 1);
   const bool impossible = cvy_user_cache_dir(NULL, out, sizeof out);
@@ -549,8 +524,7 @@ static void *own_name(void *arg) {
   return NULL;
 }
 
-static void test_threads(check_device *d) {
-  (void)d;
+CHECK_TEST(threads) {
   cvy_thread thread;
   int flag = 0;
   check_ok(cvy_thread_start(&thread, "a-name-longer-than-fifteen", set_flag, &flag));
@@ -602,8 +576,7 @@ static double quantile_of(double a, double b, double c, double d, int n, double 
   return found;
 }
 
-static void test_quantile(check_device *d) {
-  (void)d;
+CHECK_TEST(quantile) {
   assert_true(quantile_of(3, 0, 0, 0, 1, 0.5) == 3);
   assert_true(quantile_of(5, 2, 0, 0, 2, 0.5) == 3.5);
   assert_true(quantile_of(5, -2, 3, 0, 3, 0.5) == 3);
@@ -615,14 +588,4 @@ static void test_quantile(check_device *d) {
   assert_true(quantile_of(2, INFINITY, 1, 0, 3, 0.5) == 2);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"status", test_status},     {"verbs", test_verbs},         {"log", test_log},
-      {"logs", test_logs},         {"memory", test_memory},       {"philox", test_philox},
-      {"random", test_random},     {"clock", test_clock},         {"wait_for", test_wait_for},
-      {"parse", test_parse},       {"text", test_text},           {"utf8", test_utf8},
-      {"files", test_files},       {"cache_dir", test_cache_dir}, {"threads", test_threads},
-      {"quantile", test_quantile},
-  };
-  return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

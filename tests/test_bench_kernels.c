@@ -24,7 +24,7 @@ static geometry geometry_of(const check_device *d, int n_vec, int groups) {
   return g;
 }
 
-static void test_memory(check_device *d) {
+CHECK_TEST(memory) {
   cvy_kernel *read = NULL, *write = NULL, *copy = NULL;
   check_ok(cvy_kernel_create(d->cl, "bench", "bench_read", NULL, 0, &read));
   check_ok(cvy_kernel_create(d->cl, "bench", "bench_write", NULL, 0, &write));
@@ -60,7 +60,7 @@ static void test_memory(check_device *d) {
   cvy_kernel_destroy(&copy);
 }
 
-static void test_fma(check_device *d) {
+CHECK_TEST(fma) {
   static const int widths[] = {1, 4, 8, 16};
   for (int i = 0; i < 4; i++) {
     const int width = widths[i], rounds = 5 + i, items = d->cpu_shaped ? 3 : 2 * LOCAL;
@@ -88,7 +88,4 @@ static void test_fma(check_device *d) {
   }
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"memory", test_memory}, {"fma", test_fma}};
-  return check_main(argc, argv, tests, 2, CHECK_DEVICES | CHECK_BOTH_SHAPES);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES | CHECK_BOTH_SHAPES); }

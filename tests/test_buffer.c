@@ -11,7 +11,7 @@
 
 static uint32_t word(size_t i) { return (uint32_t)(i * 2654435761u + 12345u); }
 
-static void test_transfers(check_device *d) {
+CHECK_TEST(transfers) {
   enum { N = 10000 };
   static uint32_t out[N], in[N];
   for (size_t i = 0; i < N; i++) out[i] = word(i);
@@ -70,7 +70,7 @@ static void test_transfers(check_device *d) {
   assert_null(a);
 }
 
-static void test_slices(check_device *d) {
+CHECK_TEST(slices) {
   enum { WORDS = 1024 };
   uint32_t out[WORDS], in[WORDS];
   for (size_t i = 0; i < WORDS; i++) out[i] = word(i);
@@ -106,7 +106,7 @@ static void test_slices(check_device *d) {
 }
 
 /* Large fills are cut into pieces of 256 MiB. */
-static void test_large_fill(check_device *d) {
+CHECK_TEST(large_fill) {
   enum { PIECE = 256 << 20, WORDS = 8 };
   const size_t bytes = (size_t)PIECE + 4096;
   cvy_buffer *b = NULL;
@@ -127,7 +127,7 @@ static void test_large_fill(check_device *d) {
   cvy_buffer_destroy(&b);
 }
 
-static void test_memory(check_device *d) {
+CHECK_TEST(memory) {
   cvy_buffer *b = NULL;
   const size_t most = cvy_device_get_info(d->cl)->max_alloc_bytes;
   char bytes[64];
@@ -139,7 +139,7 @@ static void test_memory(check_device *d) {
   assert_null(b);
 }
 
-static void test_pinned(check_device *d) {
+CHECK_TEST(pinned) {
   cvy_pinned *pinned = NULL;
   cvy_buffer *b = NULL;
   void *host = NULL;
@@ -194,7 +194,7 @@ static bool asks_for_huge_pages(check_device *d, size_t size_bytes) {
 }
 
 /* Where a device computes in the host's memory, a large buffer asks for huge pages, a small one does not. */
-static void test_huge_pages(check_device *d) {
+CHECK_TEST(huge_pages) {
   const cvy_device_facts *const facts = cvy_device_get_facts(d->cl);
   if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) != 0) check_skip(d, "a kernel without huge pages");
   if (getenv("CVY_TEST_SANITIZER")) check_skip(d, "a sanitizer's allocator has huge pages of its own");
@@ -203,7 +203,7 @@ static void test_huge_pages(check_device *d) {
 }
 
 /* The guard bands of check.h notice what they are there for. */
-static void test_guards(check_device *d) {
+CHECK_TEST(guards) {
   const float x[6] = {1, 2, 3, 4, 5, 6};
   check_buffer *const in = check_input(d, "x", x, 2, 3, 16), *const out = check_output(d, "y", 2, 3, 16);
   uint32_t poison[32];
@@ -217,11 +217,4 @@ static void test_guards(check_device *d) {
   check_case_end(d);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"transfers", test_transfers},   {"slices", test_slices}, {"memory", test_memory},
-      {"pinned", test_pinned},         {"guards", test_guards}, {"large_fill", test_large_fill},
-      {"huge_pages", test_huge_pages},
-  };
-  return check_main(argc, argv, tests, 7, CHECK_DEVICES | CHECK_PROFILING);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES | CHECK_PROFILING); }

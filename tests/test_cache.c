@@ -17,25 +17,21 @@
 #include "src/cl/launch.h"
 #include "src/cl/selector.h"
 
-static char folder[200];
 static bool have_device;
 
-static void begin(void) {
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
-  setenv("XDG_CACHE_HOME", folder, 1);
+static void begin(check_device *d) {
+  setenv("XDG_CACHE_HOME", check_temp_dir(), 1);
   unsetenv("CVY_NO_CACHE");
 }
 
-/* How many entries there are, and the path of the last. */
-static int entries(char *out, size_t out_bytes) {
-  char kernels[PATH_MAX];
-  snprintf(kernels, sizeof kernels, "%s/convoy/kernels", folder);
-  DIR *const d = opendir(kernels);
+/* How many entries there are; the path of the last. */
+static int entries(const char **last) {
+  DIR *const d = opendir(check_path("convoy/kernels"));
   if (!d) return 0;
   int n = 0;
   for (const struct dirent *e; (e = readdir(d));) {
     if (e->d_name[0] == '.') continue;
-    snprintf(out, out_bytes, "%.300s/%.200s", kernels, e->d_name);
+    *last = check_path("convoy/kernels/%s", e->d_name);
     n++;
   }
   closedir(d);
@@ -43,9 +39,11 @@ static int entries(char *out, size_t out_bytes) {
 }
 
 /* Path of the only entry. */
-static void only_entry(char *out, size_t out_bytes) {
-  assert_int_equal(entries(out, out_bytes), 1);
-  assert_string_equal(out + strlen(out) - 4, ".bin");
+static const char *only_entry(void) {
+  const char *path;
+  assert_int_equal(entries(&path), 1);
+  assert_string_equal(path + strlen(path) - 4, ".bin");
+  return path;
 }
 
 /* ---- the file format, without a device ---- */
@@ -61,48 +59,6 @@ static bool load_is(const char *a_key, const char *want) {
   return same;
 }
 
-static void test_format(check_device *d) {
-  (void)d;
-  begin();
-  char path[PATH_MAX];
-  assert_false(load_is(key, "binary"));
-  assert_int_equal(strlen(check_log_get()), 0); /* no entry is no news */
-  cvy_cache_store(key, (const unsigned char *)"binary", 6);
-  assert_true(load_is(key, "binary"));
-  assert_false(load_is("file.cl 0124\noptions\nplatform\n", "binary"));
-  cvy_cache_store(key, (const unsigned char *)"another", 7);
-  assert_true(load_is(key, "another"));
-  only_entry(path, sizeof path);
-  char *good = NULL;
-  size_t size = 0;
-  check_ok(cvy_file_read(path, 1 << 20, &good, &size));
-  assert_int_equal(size, 32 + strlen(key) + 7);
-  assert_memory_equal(good, "CVYKERN\n\1\0\0\0", 12);
-  /* every single byte counts, and every length */
-  for (size_t i = 0; i < size; i++) {
-    good[i] ^= 0x10;
-    check_ok(cvy_file_write(path, &(cvy_piece){good, size}, 1));
-    assert_false(load_is(key, "another"));
-    good[i] ^= 0x10;
-  }
-  for (size_t n = 0; n < size; n++) {
-    check_ok(cvy_file_write(path, &(cvy_piece){good, n}, 1));
-    assert_false(load_is(key, "another"));
-  }
-  check_ok(cvy_file_write(path, (cvy_piece[]){{good, size}, {"x", 1}}, 2));
-  assert_false(load_is(key, "another"));
-  /* bad entries are replaced */
-  cvy_cache_store(key, (const unsigned char *)"third", 5);
-  assert_true(load_is(key, "third"));
-  /* another key's file under this name, as with a collision of hashes */
-  char other_path[PATH_MAX];
-  cvy_cache_store("other", (const unsigned char *)"foreign", 7);
-  assert_true(cvy_cache_path("other", other_path, sizeof other_path));
-  assert_int_equal(rename(other_path, path), 0);
-  assert_false(load_is(key, "foreign"));
-  cvy_free(good);
-}
-
 static int warnings(void) {
   int n = 0;
   for (const char *at = check_log_get(); (at = strstr(at, "is not used: ")); at++) n++;
@@ -111,19 +67,17 @@ static int warnings(void) {
 
 /* Nothing that another user may have written is loaded, and nothing makes the program wait. First of the tests: the
  * warning comes once in a process. */
-static void test_trust(check_device *d) {
-  (void)d;
-  begin();
-  char path[PATH_MAX], aside[PATH_MAX + 8], kernels[PATH_MAX];
+CHECK_TEST(trust) {
+  const char *kernels;
   struct stat info;
   const mode_t mask = umask(0);
   cvy_cache_store(key, (const unsigned char *)"binary", 6);
   umask(mask);
-  only_entry(path, sizeof path);
+  const char *const path = only_entry(), *const aside = check_text("%s.old", path);
   assert_int_equal(stat(path, &info), 0);
   assert_int_equal(info.st_mode & 0777, 0600);
   for (int i = 0; i < 2; i++) {
-    snprintf(kernels, sizeof kernels, "%s/convoy%s", folder, i ? "/kernels" : "");
+    kernels = check_path("convoy%s", i ? "/kernels" : "");
     assert_int_equal(stat(kernels, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0700);
     assert_int_equal(chmod(kernels, 0777), 0); /* as an earlier version may have left it */
@@ -141,7 +95,6 @@ static void test_trust(check_device *d) {
   assert_int_equal(warnings(), 1);
   assert_int_equal(chmod(path, 0644), 0);
   assert_true(load_is(key, "binary"));
-  snprintf(aside, sizeof aside, "%s.old", path);
   assert_int_equal(rename(path, aside), 0);
   assert_int_equal(symlink(aside, path), 0);
   assert_false(load_is(key, "binary"));
@@ -157,14 +110,49 @@ static void test_trust(check_device *d) {
     assert_int_equal(chown(kernels, 65534, 65534), 0);
     assert_false(load_is(key, "binary"));
     cvy_cache_store("other", (const unsigned char *)"binary", 6);
-    assert_int_equal(entries(aside, sizeof aside), 1);
+    (void)only_entry();
   }
   assert_int_equal(warnings(), 1);
 }
 
-static void test_nowhere(check_device *d) {
-  (void)d;
-  begin();
+CHECK_TEST(format) {
+  assert_false(load_is(key, "binary"));
+  assert_int_equal(strlen(check_log_get()), 0); /* no entry is no news */
+  cvy_cache_store(key, (const unsigned char *)"binary", 6);
+  assert_true(load_is(key, "binary"));
+  assert_false(load_is("file.cl 0124\noptions\nplatform\n", "binary"));
+  cvy_cache_store(key, (const unsigned char *)"another", 7);
+  assert_true(load_is(key, "another"));
+  const char *const path = only_entry();
+  size_t size;
+  char *const good = check_read(path, &size);
+  assert_int_equal(size, 32 + strlen(key) + 7);
+  assert_memory_equal(good, "CVYKERN\n\1\0\0\0", 12);
+  /* every single byte counts, and every length */
+  for (size_t i = 0; i < size; i++) {
+    good[i] ^= 0x10;
+    check_write(path, good, size);
+    assert_false(load_is(key, "another"));
+    good[i] ^= 0x10;
+  }
+  for (size_t n = 0; n < size; n++) {
+    check_write(path, good, n);
+    assert_false(load_is(key, "another"));
+  }
+  check_ok(cvy_file_write(path, (cvy_piece[]){{good, size}, {"x", 1}}, 2));
+  assert_false(load_is(key, "another"));
+  /* bad entries are replaced */
+  cvy_cache_store(key, (const unsigned char *)"third", 5);
+  assert_true(load_is(key, "third"));
+  /* another key's file under this name, as with a collision of hashes */
+  char other_path[PATH_MAX];
+  cvy_cache_store("other", (const unsigned char *)"foreign", 7);
+  assert_true(cvy_cache_path("other", other_path, sizeof other_path));
+  assert_int_equal(rename(other_path, path), 0);
+  assert_false(load_is(key, "foreign"));
+}
+
+CHECK_TEST(nowhere) {
   check_log_clear();
   setenv("CVY_NO_CACHE", "1", 1);
   cvy_cache_store(key, (const unsigned char *)"binary", 6);
@@ -176,15 +164,13 @@ static void test_nowhere(check_device *d) {
   assert_true(load_is(key, "binary"));
   unsetenv("CVY_NO_CACHE");
   /* a folder where the entry should be, a file where the folder should be, no place at all */
-  char path[PATH_MAX];
-  only_entry(path, sizeof path);
+  const char *const path = only_entry();
   assert_int_equal(remove(path), 0);
   assert_int_equal(mkdir(path, 0777), 0);
   assert_false(load_is(key, "binary"));
   cvy_cache_store(key, (const unsigned char *)"binary", 6);
-  begin();
-  snprintf(path, sizeof path, "%s/convoy", folder);
-  check_ok(cvy_file_write(path, &(cvy_piece){"", 0}, 1));
+  begin(d);
+  check_write(check_path("convoy"), "", 0);
   cvy_cache_store(key, (const unsigned char *)"binary", 6);
   assert_false(load_is(key, "binary"));
   setenv("XDG_CACHE_HOME", "/proc/nothing", 1);
@@ -210,9 +196,7 @@ static int write_letters(const char *letters) {
 }
 
 /* Two processes with two threads each write one entry; a reader sees one of the contents, whole, or nothing. */
-static void test_concurrent(check_device *d) {
-  (void)d;
-  begin();
+CHECK_TEST(concurrent) {
   /* processes that start this program again as a writer: threads after a fork are more than sanitizers take */
   pid_t children[2];
   for (int c = 0; c < 2; c++) {
@@ -236,8 +220,7 @@ static void test_concurrent(check_device *d) {
     }
   }
   assert_true(hits > 0);
-  char path[PATH_MAX];
-  only_entry(path, sizeof path); /* nothing is left aside */
+  (void)only_entry(); /* nothing is left aside */
 }
 
 /* ---- with a device ---- */
@@ -288,50 +271,46 @@ static void expect(long factor, bool from_cache) {
   assert_int_equal(cached, from_cache ? 1 : 0);
 }
 
-/* A folder of kernels with twice.cl. */
-static void begin_kernels(char *path, size_t path_bytes) {
-  begin();
-  snprintf(path, path_bytes, "%s/twice.cl", folder);
-  check_ok(cvy_file_write(path, &(cvy_piece){source, strlen(source)}, 1));
-  setenv("CVY_CL_DIR", folder, 1);
+/* A folder of kernels: twice.cl, with this behind it. */
+static void put_kernels(const char *more) {
+  const char *const text = check_text("%s%s", source, more);
+  check_write(check_path("twice.cl"), text, strlen(text));
+  setenv("CVY_CL_DIR", check_path("."), 1);
 }
 
 /* PoCL keeps programs itself. A binary would make it compile every kernel once more. */
-static void test_keeps_programs(check_device *d) {
+CHECK_TEST(keeps_programs) {
   if (!have_device) check_skip(d, "no usable device");
-  char path[PATH_MAX + 64], entry[PATH_MAX];
-  begin_kernels(path, sizeof path);
+  const char *entry;
+  put_kernels("");
   for (int run = 0; run < 2; run++) {
     long compiled, cached;
     run_twice(2, &compiled, &cached);
     const bool ours = !strstr(platform, "Portable Computing Language");
     assert_int_equal(cached, ours && run == 1);
     assert_int_equal(compiled, !(ours && run == 1));
-    assert_int_equal(entries(entry, sizeof entry), ours);
+    assert_int_equal(entries(&entry), ours);
   }
   unsetenv("CVY_CL_DIR");
 }
 
-static void test_programs(check_device *d) {
+CHECK_TEST(programs) {
   if (!have_device) check_skip(d, "no usable device");
-  char path[PATH_MAX + 64], entry[PATH_MAX];
-  begin_kernels(path, sizeof path);
+  put_kernels("");
   setenv("CVY_LAYER", "platform-name=Testing Inc.", 1);
   expect(2, false);
   expect(2, true);
-  only_entry(entry, sizeof entry);
+  const char *const entry = only_entry();
   /* cut, then not a program at all, then refused by the driver: compiled each time, and silently made good */
-  char *content = NULL;
   size_t size;
-  check_ok(cvy_file_read(entry, 1 << 28, &content, &size));
-  check_ok(cvy_file_write(entry, &(cvy_piece){content, size / 2}, 1));
-  cvy_free(content);
+  const char *const content = check_read(entry, &size);
+  check_write(entry, content, size / 2);
   check_log_clear();
   expect(2, false);
   assert_false(check_log_contains("[error]"));
   assert_false(check_log_contains("[warning]"));
   expect(2, true);
-  check_ok(cvy_file_write(entry, &(cvy_piece){"not ours", 8}, 1));
+  check_write(entry, "not ours", 8);
   expect(2, false);
   expect(2, true);
   setenv("CVY_LAYER", "platform-name=Testing Inc.,no-binary", 1);
@@ -343,7 +322,7 @@ static void test_programs(check_device *d) {
   /* whatever the program depends on is in the key */
   expect(3, false);
   expect(3, true);
-  check_ok(cvy_file_write(path, (cvy_piece[]){{source, strlen(source)}, {"// changed\n", 11}}, 2));
+  put_kernels("// changed\n");
   expect(2, false);
   expect(2, true);
   setenv("CVY_LAYER", "platform-name=Other Inc.", 1);
@@ -361,10 +340,6 @@ static void test_programs(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"trust", test_trust},           {"format", test_format},     {"nowhere", test_nowhere},
-      {"concurrent", test_concurrent}, {"programs", test_programs}, {"keeps_programs", test_keeps_programs},
-  };
   if (argc == 3 && !strcmp(argv[1], "--write")) return write_letters(argv[2]);
   umask(022); /* what others may write to is not loaded */
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
@@ -373,5 +348,6 @@ int main(int argc, char **argv) {
   if (cvy_device_list_create(&list) == CVY_OK)
     for (int i = 0; i < list->n; i++) have_device |= list->items[i].usable;
   cvy_device_list_destroy(&list);
-  return check_main(argc, argv, tests, 6, CHECK_HOST);
+  check_around(begin, NULL);
+  return check_run(argc, argv, CHECK_HOST);
 }

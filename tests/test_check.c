@@ -69,22 +69,10 @@ static cvy_status fail_loudly(void) {
   cvy_log_error("the reason is 42");
   return CVY_E_IO;
 }
-static void broken_ok(check_device *d) {
-  (void)d;
-  check_ok(fail_loudly());
-}
-static void broken_code(check_device *d) {
-  (void)d;
-  check_fails(fail_loudly(), CVY_E_FORMAT, "42");
-}
-static void broken_text(check_device *d) {
-  (void)d;
-  check_fails(fail_loudly(), CVY_E_IO, "43");
-}
-static void broken_silence(check_device *d) {
-  (void)d;
-  check_fails(fail_silently(), CVY_E_IO, NULL);
-}
+static void broken_ok(check_device *d) { check_ok(fail_loudly()); }
+static void broken_code(check_device *d) { check_fails(fail_loudly(), CVY_E_FORMAT, "42"); }
+static void broken_text(check_device *d) { check_fails(fail_loudly(), CVY_E_IO, "43"); }
+static void broken_silence(check_device *d) { check_fails(fail_silently(), CVY_E_IO, NULL); }
 static void broken_leak(check_device *d) {
   cvy_event *event = NULL;
   check_ok(cvy_queue_marker(d->queue, &event));
@@ -120,6 +108,11 @@ static void passed(check_device *d) { assert_non_null(d->cl); }
 static const check_test some[] = {{"skipped", skipped}, {"passed", passed}};
 
 /* ---- the parent ---- */
+static int n_begun, n_ended;
+static char order[64];
+static void begin(check_device *d) { n_begun++; }
+static void end(check_device *d) { n_ended += n_begun > 0; }
+
 static char self[4096];
 
 /* Exit status of this program with these arguments; what it prints in `out`. */
@@ -134,7 +127,8 @@ static int run_self(const char *before, const char *arguments, char *out, size_t
   return how < 0 ? -1 : how >> 8;
 }
 
-static void test_broken(check_device *d) {
+CHECK_TEST(broken) {
+  strcat(order, "broken ");
   static const struct {
     const char *name, *says[3];
   } cases[N_BROKEN] = {
@@ -185,7 +179,8 @@ static void test_broken(check_device *d) {
   assert_int_equal(run_self(place, "--nonsense", out, sizeof out), 2);
 }
 
-static void test_random(check_device *d) {
+CHECK_TEST(random) {
+  strcat(order, "random ");
   case_rng r = check_rng_make(d, 1), again = check_rng_make(d, 1), other = check_rng_make(d, 2);
   int same = 0, seen[5] = {0};
   for (int i = 0; i < 1000; i++) {
@@ -222,7 +217,8 @@ static void test_random(check_device *d) {
   for (int i = 0; i < N; i++) assert_true(doubles[i] == (double)x[i]);
 }
 
-static void test_accepts(check_device *d) {
+CHECK_TEST(accepts) {
+  strcat(order, "accepts ");
   const float got[3] = {1.0f + 3 * FLT_EPSILON, NAN, -INFINITY}, near[2] = {3, 4.1f};
   const double want[3] = {1, NAN, -HUGE_VAL}, mag[3] = {1, 1, 1}, want_near[2] = {3, 4};
   check_close_mag(d, "numbers", got, want, mag, 4.0, 1, 3);
@@ -234,12 +230,21 @@ static void test_accepts(check_device *d) {
   check_input_bytes(d, "bytes", "abc", 3);
 }
 
+/* The tests above have run in the order of their lines, each between begin and end. */
+CHECK_TEST(around) {
+  assert_int_equal(n_begun, 4);
+  assert_int_equal(n_ended, 3);
+  assert_string_equal(order, "broken random accepts ");
+  order[0] = 0;
+  n_begun = n_ended = 0; /* for the next device */
+}
+
 int main(int argc, char **argv) {
   const char *const which = getenv("CVY_CHECK_BROKEN");
   if (which && !strcmp(which, "some")) return check_main(argc, argv, some, 2, CHECK_DEVICES);
   if (which) return check_main(argc, argv, broken, N_BROKEN, CHECK_DEVICES);
   const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   if (n <= 0) return 1;
-  static const check_test tests[] = {{"broken", test_broken}, {"random", test_random}, {"accepts", test_accepts}};
-  return check_main(argc, argv, tests, 3, CHECK_DEVICES);
+  check_around(begin, end);
+  return check_run(argc, argv, CHECK_DEVICES);
 }

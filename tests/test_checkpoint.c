@@ -95,13 +95,7 @@ static bool same_checkpoint(const cvy_checkpoint_data *a, const cvy_checkpoint_d
          memcmp(a->running, b->running, layout->n_running_floats * sizeof(float)) == 0;
 }
 
-static const char *file_of(const char *dir, long step) {
-  static char paths[4][4096];
-  static int next;
-  char *const path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/step-%010ld.safetensors", dir, step);
-  return path;
-}
+static const char *file_of(const char *dir, long step) { return check_text("%s/step-%010ld.safetensors", dir, step); }
 
 static int count_files(const char *dir) {
   int n = 0;
@@ -112,18 +106,9 @@ static int count_files(const char *dir) {
   return n;
 }
 
-static void write_bytes(const char *path, const void *bytes, size_t n) {
-  FILE *const f = fopen(path, "wb");
-  assert_non_null(f);
-  assert_int_equal(fwrite(bytes, 1, n, f), n);
-  fclose(f);
-}
-
-static void test_round_trip(check_device *d) {
-  (void)d;
+CHECK_TEST(round_trip) {
   model m = make_model(3);
-  char dir[1024];
-  snprintf(dir, sizeof dir, "%s/a/b", check_temp_dir());
+  const char *const dir = check_path("a/b");
   bool found = true;
   cvy_checkpoint_data c;
   check_ok(newest_load(dir, m.layout, SETTINGS, &c, &found)); /* no folder */
@@ -134,15 +119,12 @@ static void test_round_trip(check_device *d) {
     cvy_checkpoint_data saved = make_checkpoint(&m, 100 + i, i % 2);
     saved.at.epoch_loss_sum = sums[i / 2];
     check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 2));
-    char *x, *y;
-    size_t x_bytes, y_bytes;
-    check_ok(cvy_file_read(file_of(dir, 100 + i), 1 << 20, &x, &x_bytes));
+    size_t n, n_again;
+    const char *const first = check_read(file_of(dir, 100 + i), &n);
     check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 2));
-    check_ok(cvy_file_read(file_of(dir, 100 + i), 1 << 20, &y, &y_bytes));
-    assert_int_equal(x_bytes, y_bytes);
-    assert_memory_equal(x, y, x_bytes);
-    cvy_free(x);
-    cvy_free(y);
+    const char *const again = check_read(file_of(dir, 100 + i), &n_again);
+    assert_int_equal(n_again, n);
+    assert_memory_equal(again, first, n);
     check_ok(newest_load(dir, m.layout, SETTINGS, &c, &found));
     assert_true(found && same_checkpoint(&c, &saved, m.layout));
     newest_clear(&c);
@@ -167,20 +149,15 @@ static void test_round_trip(check_device *d) {
   free_model(&m);
 }
 
-static void test_keep(check_device *d) {
-  (void)d;
+CHECK_TEST(keep) {
   model m = make_model(3);
   const char *const dir = check_temp_dir();
   static const char *const others[] = {"step-1.safetensors", "step-0000000001.safetensors.tmp.1.0",
                                        "step-000000000x.safetensors", "step-0000000001.safetensors~",
                                        "weights.safetensors"};
-  char path[4096];
   bool found;
   cvy_checkpoint_data c;
-  for (int i = 0; i < 5; i++) {
-    snprintf(path, sizeof path, "%s/%s", dir, others[i]);
-    write_bytes(path, "x", 1);
-  }
+  for (int i = 0; i < 5; i++) check_write(check_path("%s", others[i]), "x", 1);
   check_ok(cvy_checkpoint_require_none(dir));
   check_ok(newest_load(dir, m.layout, NULL, &c, &found));
   assert_false(found);
@@ -197,7 +174,7 @@ static void test_keep(check_device *d) {
   assert_int_equal(count_files(dir), 5 + 3);
   /* errors */
   check_fails(cvy_checkpoint_write(dir, m.layout, &back, 0), CVY_E_ARGUMENT, "0 checkpoints to keep");
-  snprintf(path, sizeof path, "%s/weights.safetensors", dir);
+  const char *const path = check_path("weights.safetensors");
   check_fails(cvy_checkpoint_write(path, m.layout, &back, 1), CVY_E_IO, path);
   check_fails(newest_load(path, m.layout, NULL, &c, &found), CVY_E_IO, "Not a directory");
   check_fails(cvy_checkpoint_require_none(path), CVY_E_IO, "Not a directory");
@@ -213,8 +190,7 @@ static void test_keep(check_device *d) {
   free_model(&m);
 }
 
-static void test_broken(check_device *d) {
-  (void)d;
+CHECK_TEST(broken) {
   model m = make_model(3), wide = make_model(4);
   const char *const dir = check_temp_dir();
   bool found;
@@ -224,7 +200,7 @@ static void test_broken(check_device *d) {
     check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 9));
   }
   check_ok(cvy_weights_save(m.layout, m.w, m.running, 1, file_of(dir, 4)));
-  write_bytes(file_of(dir, 3), "{", 1);
+  check_write(file_of(dir, 3), "{", 1);
   check_log_clear();
   check_ok(newest_load(dir, m.layout, NULL, &c, &found));
   assert_true(found && c.at.step == 2);
@@ -233,8 +209,8 @@ static void test_broken(check_device *d) {
       check_log_contains("step-0000000004.safetensors cannot be used; trying the checkpoint before it, of step 3"));
   assert_true(check_log_contains("step-0000000003.safetensors cannot be used"));
   newest_clear(&c);
-  write_bytes(file_of(dir, 2), "", 0);
-  write_bytes(file_of(dir, 1), "", 0);
+  check_write(file_of(dir, 2), "", 0);
+  check_write(file_of(dir, 1), "", 0);
   check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT, "none of the 4 checkpoints");
   assert_true(!found && !c.w);
 
@@ -255,25 +231,24 @@ static void test_broken(check_device *d) {
 }
 
 /* Cut anywhere, or with any bit flipped, a checkpoint is refused; only spaces that pad the header carry nothing. */
-static void test_fuzz(check_device *d) {
+CHECK_TEST(fuzz) {
   model m = make_model(3);
   const char *const dir = check_temp_dir(), *const path = file_of(dir, 1);
   const cvy_checkpoint_data saved = make_checkpoint(&m, 1, true);
   cvy_checkpoint_data c;
   bool found;
-  char *content;
   size_t size;
   check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 1));
-  check_ok(cvy_file_read(path, 1 << 20, &content, &size));
+  char *const content = check_read(path, &size);
   for (size_t cut = 0; cut < size; cut++) {
-    write_bytes(path, content, cut);
+    check_write(path, content, cut);
     check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_FORMAT, path);
   }
   case_rng r = check_rng_make(d, 2);
   for (int i = 0; i < 4000; i++) {
     const int bit = case_int(&r, 0, (int)size * 8 - 1);
     content[bit / 8] = (char)(content[bit / 8] ^ 1 << bit % 8);
-    write_bytes(path, content, size);
+    check_write(path, content, size);
     check_log_clear();
     const cvy_status status = newest_load(dir, m.layout, NULL, &c, &found);
     /* a flip in the version's digit is another version, one in a name another network */
@@ -283,22 +258,19 @@ static void test_fuzz(check_device *d) {
     newest_clear(&c);
     content[bit / 8] = (char)(content[bit / 8] ^ 1 << bit % 8);
   }
-  write_bytes(path, content, size);
+  check_write(path, content, size);
   check_ok(newest_load(dir, m.layout, SETTINGS, &c, &found));
   assert_true(found && same_checkpoint(&c, &saved, m.layout));
   newest_clear(&c);
-  cvy_free(content);
   free_model(&m);
 }
 
 /* What a team must know of a checkpoint, and what is read from it, are of one file. */
-static void test_facts(check_device *d) {
-  (void)d;
+CHECK_TEST(facts) {
   model m = make_model(3);
-  char dir[1024];
+  const char *const dir = check_path("choices");
   cvy_checkpoint *opened;
   cvy_checkpoint_data c;
-  snprintf(dir, sizeof dir, "%s/choices", check_temp_dir());
   check_ok(cvy_checkpoint_open(dir, &opened)); /* no folder */
   assert_null(opened);
   cvy_checkpoint_data saved = make_checkpoint(&m, 7, false);
@@ -313,11 +285,10 @@ static void test_facts(check_device *d) {
   assert_string_equal(cvy_checkpoint_settings(opened), saved.settings);
   assert_true(facts.shares_by_speed && facts.n_shares == saved.n_shares && facts.shares[0] == saved.shares[0]);
   /* another run's file in its place: what was opened stays what it was */
-  char *bytes;
   size_t n;
-  check_ok(cvy_file_read(file_of(dir, 8), 1 << 20, &bytes, &n));
+  char *const bytes = check_read(file_of(dir, 8), &n);
   bytes[n - 1] ^= 1;
-  write_bytes(file_of(dir, 8), bytes, n);
+  check_write(file_of(dir, 8), bytes, n);
   check_ok(cvy_checkpoint_read(opened, m.layout, NULL, NULL, &c));
   assert_true(c.at.step == 8);
   cvy_checkpoint_clear(&c);
@@ -328,12 +299,10 @@ static void test_facts(check_device *d) {
   assert_string_equal(facts.choices, make_checkpoint(&m, 7, false).choices);
   assert_false(facts.shares_by_speed);
   cvy_checkpoint_close(&opened);
-  cvy_free(bytes);
   free_model(&m);
 }
 
-static void test_choices(check_device *d) {
-  (void)d;
+CHECK_TEST(choices) {
   model m = make_model(3);
   const int layers = m.net->n_layers;
   cvy_conv_choices *const table = cvy_calloc(2 * (size_t)layers, sizeof *table), *const back = cvy_calloc(
@@ -343,11 +312,11 @@ static void test_choices(check_device *d) {
   table[conv].pass[0] = (cvy_conv_choice){CVY_CONV_WINOGRAD4, {14, 0, 2}};
   table[conv].pass[2] = (cvy_conv_choice){CVY_CONV_DIRECT, {0}};
   table[layers + conv].pass[1] = (cvy_conv_choice){CVY_CONV_FFT, {0, 0, 0, 9}};
-  char *text, want[256];
+  char *text;
   check_ok(cvy_choices_write(m.net, table, 2, &text));
   const char *const name = m.net->layers[conv].name;
-  snprintf(want, sizeof want, "[{\"%s\":[\"winograd4:14,0,2\",null,\"direct\"]},{\"%s\":[null,\"fft:0,0,0,9\",null]}]",
-           name, name);
+  const char *want =
+      check_text("[{\"%s\":[\"winograd4:14,0,2\",null,\"direct\"]},{\"%s\":[null,\"fft:0,0,0,9\",null]}]", name, name);
   assert_string_equal(text, want);
   check_ok(cvy_choices_read(text, m.net, 2, NULL, back));
   assert_memory_equal(back, table, 2 * (size_t)layers * sizeof *table);
@@ -358,8 +327,7 @@ static void test_choices(check_device *d) {
   assert_memory_equal(back + layers, table, (size_t)layers * sizeof *table);
   assert_int_equal(back[conv].pass[0].algo, CVY_CONV_AUTO);
   /* what is not known is not decided */
-  snprintf(want, sizeof want, "[{\"%s\":[\"magic\",\"direct:1,2,3,4,5\",\"direct:-1\"],\"no such\":[\"direct\"]}]",
-           name);
+  want = check_text("[{\"%s\":[\"magic\",\"direct:1,2,3,4,5\",\"direct:-1\"],\"no such\":[\"direct\"]}]", name);
   check_ok(cvy_choices_read(want, m.net, 2, NULL, back));
   for (int i = 0; i < 2 * layers; i++)
     for (int pass = 0; pass < CVY_CONV_PASSES; pass++) assert_int_equal(back[i].pass[pass].algo, CVY_CONV_AUTO);
@@ -379,7 +347,7 @@ static void test_choices(check_device *d) {
   char *fused;
   table[conv] = (cvy_conv_choices){.convpool = true};
   check_ok(cvy_choices_write(m.net, table, 2, &fused));
-  snprintf(want, sizeof want, "[{\"%s\":\"convpool\"},{\"%s\":[null,\"fft:0,0,0,9\",null]}]", name, name);
+  want = check_text("[{\"%s\":\"convpool\"},{\"%s\":[null,\"fft:0,0,0,9\",null]}]", name, name);
   assert_string_equal(fused, want);
   check_ok(cvy_choices_compare(fused, want));
   check_fails(cvy_choices_compare(fused, text), CVY_E_MISMATCH, "convpool in the checkpoint, winograd4:14,0,2 now");
@@ -393,8 +361,7 @@ static void test_choices(check_device *d) {
   free_model(&m);
 }
 
-static void test_settings(check_device *d) {
-  (void)d;
+CHECK_TEST(settings) {
   static const struct {
     const char *was, *is, *text;
   } cases[] = {
@@ -427,9 +394,7 @@ static void test_settings(check_device *d) {
                                       "split",      "momentum", "nesterov", "weight_decay", "init", "init_from",
                                       "no_shuffle", "shuffle",  "classes",  "staleness"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
-    char was[64], is[64];
-    snprintf(was, sizeof was, "{\"%s\":1}", fixed[i]);
-    snprintf(is, sizeof is, "{\"%s\":2}", fixed[i]);
+    const char *const was = check_text("{\"%s\":1}", fixed[i]), *const is = check_text("{\"%s\":2}", fixed[i]);
     check_fails(cvy_settings_compare(was, is, NULL), CVY_E_MISMATCH, fixed[i]);
     check_ok(cvy_settings_compare(was, is, (const char *const[]){fixed[i], NULL}));
   }
@@ -449,8 +414,7 @@ static bool same_devices(const char *noted, const cvy_devices *devices) {
   return same;
 }
 
-static void test_resume_rows(check_device *d) {
-  (void)d;
+CHECK_TEST(resume_rows) {
   static cvy_selected_device selected[] = {{.label = "0:0 A"},   {.label = "0:0#1 A"},   {.label = "1:0 B x"},
                                            {.label = "0:0#1 A"}, {.label = "1:0/1 B x"}, {.label = "2:0 C"}};
   cvy_device_info item = {.compute_units = 4, .driver = "3.1"};
@@ -494,8 +458,7 @@ static void test_resume_rows(check_device *d) {
 
 /* A file that cannot be read may be whole: it is not passed over, or the run would begin before it and write over
  * it. */
-static void test_unreadable(check_device *d) {
-  (void)d;
+CHECK_TEST(unreadable) {
   model m = make_model(3);
   const char *const dir = check_temp_dir();
   bool found;
@@ -529,9 +492,8 @@ static void test_unreadable(check_device *d) {
   free_model(&m);
 }
 
-static void test_claim(check_device *d) {
-  (void)d;
-  char dir[256], path[300];
+CHECK_TEST(claim) {
+  const char *const dir = check_path("a/b");
   int n_made;
   cvy_file_lock *lock = NULL;
   static const char *const names[] = {"step-0000000001.safetensors.tmp.1.0",
@@ -540,20 +502,13 @@ static void test_claim(check_device *d) {
                                       "step-2.safetensors.tmp.1.0",
                                       "w.tmp.1.0",
                                       "step-0000000003.safetensors"};
-  snprintf(dir, sizeof dir, "%s/a/b", check_temp_dir());
   check_ok(cvy_checkpoint_claim(dir, &n_made, &lock));
   assert_int_equal(n_made, 2);
   cvy_file_lock_release(&lock);
-  for (int i = 0; i < 6; i++) {
-    snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-    write_bytes(path, "x", 1);
-  }
+  for (int i = 0; i < 6; i++) check_write(check_path("a/b/%s", names[i]), "x", 1);
   check_ok(cvy_checkpoint_claim(dir, &n_made, &lock));
   cvy_file_lock_release(&lock);
-  for (int i = 0; i < 6; i++) {
-    snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-    assert_int_equal(cvy_file_exists(path), i >= 2);
-  }
+  for (int i = 0; i < 6; i++) assert_int_equal(cvy_file_exists(check_path("a/b/%s", names[i])), i >= 2);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -595,7 +550,7 @@ static void forge(const char *dir, const char *key, const char *value, const cvy
   cvy_free(tensors);
 }
 
-static void test_forged(check_device *d) {
+CHECK_TEST(forged) {
   static const struct {
     const char *key, *value, *message;
   } cases[] = {
@@ -625,8 +580,7 @@ static void test_forged(check_device *d) {
 
 /* The file of step 1 with 3,000 shares and an empty tensor for each: right in its checksum, and a memory of 3,000
  * networks once. */
-static void test_small_large(check_device *d) {
-  (void)d;
+CHECK_TEST(small_large) {
   enum { N = 3000 };
   model m = make_model(3);
   const char *const dir = check_temp_dir();
@@ -655,7 +609,7 @@ static void test_small_large(check_device *d) {
   memcpy(header, &length, 8);
   memcpy(header + 8, "{\"a\":[", 6);
   for (int i = 6; i < HEADER; i++) header[8 + i] = i % 3 == 0 ? '[' : i % 3 == 1 ? ']' : ',';
-  write_bytes(file_of(dir, 3), header, HEADER + 8);
+  check_write(file_of(dir, 3), header, HEADER + 8);
   check_fails(cvy_weights_load(m.layout, file_of(dir, 3), true, m.w, m.running, &c.n_batches), CVY_E_FORMAT,
               "far more than 100 tensors");
   cvy_st_file *file;
@@ -675,8 +629,7 @@ static void test_small_large(check_device *d) {
   free_model(&m);
 }
 
-static void test_loss_jumps(check_device *d) {
-  (void)d;
+CHECK_TEST(loss_jumps) {
   cvy_loss_watch w = {0};
   assert_true(cvy_loss_jumps(&w, NAN)); /* the first one */
   w = (cvy_loss_watch){0};
@@ -691,8 +644,7 @@ static void test_loss_jumps(check_device *d) {
   assert_true(cvy_loss_jumps(&w, 0.2));
 }
 
-static void test_extend(check_device *d) {
-  (void)d;
+CHECK_TEST(extend) {
   char *a, *b;
   check_ok(cvy_settings_extend("{\"lr\":0.1}", 17, 0, 0, &a));
   check_ok(cvy_settings_extend("{\"lr\":0.1}", 18, 40, 1.5, &b));
@@ -716,15 +668,4 @@ static void test_extend(check_device *d) {
   cvy_free(a);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"round_trip", test_round_trip},   {"keep", test_keep},
-      {"broken", test_broken},           {"fuzz", test_fuzz},
-      {"settings", test_settings},       {"facts", test_facts},
-      {"choices", test_choices},         {"resume_rows", test_resume_rows},
-      {"unreadable", test_unreadable},   {"claim", test_claim},
-      {"small_large", test_small_large}, {"forged", test_forged},
-      {"loss_jumps", test_loss_jumps},   {"extend", test_extend},
-  };
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

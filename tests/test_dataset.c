@@ -11,22 +11,9 @@
 #include "src/base/file.h"
 #include "src/data/idx.h"
 
-static char folder[1024]; /* of the test under way */
+static const char *folder; /* of the test under way */
 
-static const char *path_in(const char *dir, const char *name) {
-  static char paths[4][4096];
-  static int next;
-  char *const path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", dir, name);
-  return path;
-}
-
-static void write_bytes(const char *path, const void *bytes, size_t n) {
-  FILE *const f = fopen(path, "wb");
-  assert_non_null(f);
-  assert_int_equal(fwrite(bytes, 1, n, f), n);
-  fclose(f);
-}
+static void begin(check_device *d) { folder = check_temp_dir(); }
 
 /* An idx file of these dims in memory, byte i of the data = (i * 7 + first) % modulo. */
 static size_t make_idx(uint8_t *out, int rank, const int *dims, int first, int modulo) {
@@ -63,16 +50,16 @@ static void check_set(const cvy_samples *s, int n, int bytes_each, int first) {
   for (int i = 0; i < n; i++) assert_int_equal(s->labels[i], i % 3);
 }
 
-static void test_files(check_device *d) {
-  (void)d;
+CHECK_TEST(files) {
   cvy_data *data;
-  check_ok(cvy_data_load(path_in(getenv("CVY_TEST_DATA"), "idx-plain"), NULL, &data));
+  check_ok(cvy_data_load(check_text("%s/idx-plain", getenv("CVY_TEST_DATA")), NULL, &data));
   assert_true(data->h == 2 && data->w == 3 && data->c == 1 && data->classes == 3);
   check_set(&data->train, 5, 6, 1);
   check_set(&data->test, 3, 6, 2);
   cvy_data_destroy(&data);
   assert_null(data);
-  check_ok(cvy_data_load(path_in(getenv("CVY_TEST_DATA"), "idx-packed"), &(cvy_data_params){.classes = 7}, &data));
+  check_ok(
+      cvy_data_load(check_text("%s/idx-packed", getenv("CVY_TEST_DATA")), &(cvy_data_params){.classes = 7}, &data));
   assert_true(data->h == 2 && data->w == 3 && data->c == 3 && data->classes == 7);
   check_set(&data->train, 5, 18, 1);
   check_set(&data->test, 3, 18, 2);
@@ -83,26 +70,23 @@ static void test_files(check_device *d) {
 /* Reads `bytes` as a file of rank 1..4 and wants this failure. */
 static void refuse(const void *bytes, size_t n, const char *text) {
   cvy_idx idx;
-  const char *const path = path_in(folder, "file");
-  write_bytes(path, bytes, n);
+  const char *const path = check_path("file");
+  check_write(path, bytes, n);
   check_fails(cvy_idx_read(path, 3, 4, &idx), CVY_E_FORMAT, text);
   assert_null(idx.data);
   assert_true(check_log_contains(path));
 }
 
-static void test_plain_errors(check_device *d) {
-  (void)d;
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+CHECK_TEST(plain_errors) {
   uint8_t good[256], b[256];
   const size_t n = make_idx(good, 3, (const int[]){2, 3, 4}, 0, 256);
   cvy_idx idx;
-  write_bytes(path_in(folder, "file"), good, n);
-  check_ok(cvy_idx_read(path_in(folder, "file"), 3, 4, &idx));
+  check_write(check_path("file"), good, n);
+  check_ok(cvy_idx_read(check_path("file"), 3, 4, &idx));
   assert_true(idx.rank == 3 && idx.dims[0] == 2 && idx.dims[1] == 3 && idx.dims[2] == 4 && idx.size_bytes == 24);
   assert_memory_equal(idx.data, good + 16, 24);
   cvy_idx_clear(&idx);
-  check_fails(cvy_idx_read(path_in(folder, "file"), 1, 1, &idx), CVY_E_FORMAT,
-              "3 dimensions at offset 3, expected were 1");
+  check_fails(cvy_idx_read(check_path("file"), 1, 1, &idx), CVY_E_FORMAT, "3 dimensions at offset 3, expected were 1");
   for (size_t cut = 0; cut < n; cut++)
     refuse(good, cut,
            cut < 4    ? "too short for the magic"
@@ -135,18 +119,16 @@ static void test_plain_errors(check_device *d) {
   b[4] = 0x40; /* 24 GiB that are not there */
   refuse(b, n, "the file has 24");
   check_fails(cvy_idx_read(folder, 3, 4, &idx), CVY_E_IO, "it is a folder, not a file");
-  check_fails(cvy_idx_read(path_in(folder, "none"), 3, 4, &idx), CVY_E_IO, "No such file");
+  check_fails(cvy_idx_read(check_path("none"), 3, 4, &idx), CVY_E_IO, "No such file");
 }
 
-static void test_packed_errors(check_device *d) {
-  (void)d;
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+CHECK_TEST(packed_errors) {
   enum { MOST = 1 << 20 };
   uint8_t *const plain = cvy_calloc(MOST, 1), *const packed = cvy_calloc(MOST, 1), *const b = cvy_calloc(MOST, 1);
   const size_t n = make_idx(plain, 3, (const int[]){100, 10, 13}, 0, 251), packed_n = pack(plain, n, packed, MOST);
   cvy_idx idx;
-  write_bytes(path_in(folder, "file"), packed, packed_n); /* whatever the name */
-  check_ok(cvy_idx_read(path_in(folder, "file"), 3, 4, &idx));
+  check_write(check_path("file"), packed, packed_n); /* whatever the name */
+  check_ok(cvy_idx_read(check_path("file"), 3, 4, &idx));
   assert_int_equal(idx.size_bytes, 13000);
   assert_memory_equal(idx.data, plain + 16, 13000);
   cvy_idx_clear(&idx);
@@ -172,8 +154,8 @@ static void test_packed_errors(check_device *d) {
     size_t size = pack(plain, cut, b, MOST);
     size += pack(plain, 0, b + size, MOST - size);
     size += pack(plain + cut, n - cut, b + size, MOST - size);
-    write_bytes(path_in(folder, "file"), b, size);
-    check_ok(cvy_idx_read(path_in(folder, "file"), 3, 4, &idx));
+    check_write(check_path("file"), b, size);
+    check_ok(cvy_idx_read(check_path("file"), 3, 4, &idx));
     assert_memory_equal(idx.data, plain + 16, 13000);
     cvy_idx_clear(&idx);
     b[size - 8] ^= 0x10;
@@ -198,15 +180,15 @@ static void test_packed_errors(check_device *d) {
   size = pack(plain, n, packed, MOST);
   const size_t zeros = pack(b, MOST, b, MOST);
   assert_true(zeros < 2000);
-  const char *const path = path_in(folder, "file");
+  const char *const path = check_path("file");
   FILE *const f = fopen(path, "wb");
   assert_int_equal(fwrite(packed, 1, size, f), size);
   for (int i = 0; i < 1024; i++) assert_int_equal(fwrite(b, 1, zeros, f), zeros);
   fclose(f);
   check_fails(cvy_idx_read(path, 3, 4, &idx), CVY_E_FORMAT, "more data than");
 
-  write_bytes(path_in(folder, "x.gz"), plain, n);
-  check_fails(cvy_idx_read(path_in(folder, "x.gz"), 3, 4, &idx), CVY_E_FORMAT, "x.gz is no gzip file");
+  check_write(check_path("x.gz"), plain, n);
+  check_fails(cvy_idx_read(check_path("x.gz"), 3, 4, &idx), CVY_E_FORMAT, "x.gz is no gzip file");
   cvy_free(plain);
   cvy_free(packed);
   cvy_free(b);
@@ -214,8 +196,7 @@ static void test_packed_errors(check_device *d) {
 
 /* Flipped bits of a packed file: the checksum finds them, or they are in a field without meaning and the content is the
  * same. */
-static void test_fuzz(check_device *d) {
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+CHECK_TEST(fuzz) {
   uint8_t plain[600], packed[1000];
   const size_t n = make_idx(plain, 3, (const int[]){20, 4, 5}, 0, 13), size = pack(plain, n, packed, sizeof packed);
   case_rng r = check_rng_make(d, 2);
@@ -223,10 +204,10 @@ static void test_fuzz(check_device *d) {
   for (int i = 0; i < 2000; i++) {
     const int bit = i < (int)size * 8 ? i : case_int(&r, 0, (int)size * 8 - 1);
     packed[bit / 8] = (uint8_t)(packed[bit / 8] ^ 1 << bit % 8);
-    write_bytes(path_in(folder, "file"), packed, size);
+    check_write(check_path("file"), packed, size);
     cvy_idx idx;
     check_log_clear();
-    const cvy_status status = cvy_idx_read(path_in(folder, "file"), 3, 4, &idx);
+    const cvy_status status = cvy_idx_read(check_path("file"), 3, 4, &idx);
     assert_true(status == CVY_OK || status == CVY_E_FORMAT);
     if (status == CVY_OK) assert_memory_equal(idx.data, plain + 16, n - 16);
     refused += status != CVY_OK;
@@ -245,18 +226,16 @@ static void write_set(const char *dir, int classes) {
   for (int i = 0; i < 4; i++) {
     const int n = i < 2 ? 4 : 3;
     const size_t size = i % 2 ? make_idx(b, 1, &n, 0, classes) : make_idx(b, 3, (const int[]){n, 2, 2}, i, 256);
-    write_bytes(path_in(dir, names[i]), b, size);
+    check_write(check_text("%s/%s", dir, names[i]), b, size);
   }
 }
 
-static void test_folder_errors(check_device *d) {
-  (void)d;
+CHECK_TEST(folder_errors) {
   uint8_t b[256];
   cvy_data *data;
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
   for (int i = 0; i < 4; i++) {
     write_set(folder, 3);
-    unlink(path_in(folder, names[i]));
+    unlink(check_path("%s", names[i]));
     check_fails(cvy_data_load(folder, NULL, &data), CVY_E_IO, names[i]);
     assert_null(data);
   }
@@ -270,7 +249,7 @@ static void test_folder_errors(check_device *d) {
   for (int i = 0; i < 2; i++) {
     char odd[sizeof data->name + 2];
     const int most = sizeof data->name - 1;
-    assert_int_equal(symlink(folder, path_in(folder, links[i])), 0);
+    assert_int_equal(symlink(folder, check_path("%s", links[i])), 0);
     const size_t folder_bytes = strlen(folder),
                  slashes = (size_t)most - 1 - folder_bytes; /* its last character is at the end */
     assert_true(folder_bytes < (size_t)most - 1);
@@ -280,27 +259,27 @@ static void test_folder_errors(check_device *d) {
     check_ok(cvy_data_load(odd, NULL, &data));
     assert_string_equal(data->name + most - 3, ends[i]);
     cvy_data_destroy(&data);
-    unlink(path_in(folder, links[i]));
+    unlink(check_path("%s", links[i]));
   }
   check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 2}, &data), CVY_E_FORMAT,
               "train-labels-idx1-ubyte: the label of training image 2 (offset 10) is 2, with 2 classes 0 to 1");
   check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 65536}, &data), CVY_E_ARGUMENT, "65536 classes");
   check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = -1}, &data), CVY_E_ARGUMENT, "-1 classes");
-  write_bytes(path_in(folder, names[3]), b, make_idx(b, 1, (const int[]){2}, 0, 3));
+  check_write(check_path("%s", names[3]), b, make_idx(b, 1, (const int[]){2}, 0, 3));
   check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "has 2 labels for the 3 images");
   write_set(folder, 3);
-  write_bytes(path_in(folder, names[2]), b, make_idx(b, 3, (const int[]){3, 2, 3}, 0, 256));
+  check_write(check_path("%s", names[2]), b, make_idx(b, 3, (const int[]){3, 2, 3}, 0, 256));
   check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "test images are 2x3x1, the training images 2x2x1");
-  write_bytes(path_in(folder, names[2]), b, make_idx(b, 1, (const int[]){3}, 0, 256));
+  check_write(check_path("%s", names[2]), b, make_idx(b, 1, (const int[]){3}, 0, 256));
   check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "1 dimensions at offset 3, expected were 3 to 4");
   write_set(folder, 3);
   uint8_t *const wide = cvy_calloc(100000, 1);
-  write_bytes(path_in(folder, names[0]), wide, make_idx(wide, 3, (const int[]){1, 1, 65537}, 0, 256));
-  write_bytes(path_in(folder, names[1]), wide, make_idx(wide, 1, (const int[]){1}, 0, 1));
+  check_write(check_path("%s", names[0]), wide, make_idx(wide, 3, (const int[]){1, 1, 65537}, 0, 256));
+  check_write(check_path("%s", names[1]), wide, make_idx(wide, 1, (const int[]){1}, 0, 1));
   check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "images of 1x65537x1, at most 65536");
   cvy_free(wide);
   check_fails(cvy_data_load("/nonexistent", NULL, &data), CVY_E_ARGUMENT, "data '/nonexistent': No such file");
-  check_fails(cvy_data_load(path_in(folder, names[0]), NULL, &data), CVY_E_ARGUMENT, "is a file");
+  check_fails(cvy_data_load(check_path("%s", names[0]), NULL, &data), CVY_E_ARGUMENT, "is a file");
   check_fails(cvy_data_load("", NULL, &data), CVY_E_ARGUMENT, "no data named");
 }
 
@@ -312,16 +291,14 @@ static bool write_sparse(const char *name, int rank, const int *dims) {
     for (int k = 0; k < 4; k++) head[4 + 4 * i + k] = (uint8_t)(dims[i] >> (24 - 8 * k));
     n *= (size_t)dims[i];
   }
-  write_bytes(path_in(folder, name), head, size);
-  return truncate(path_in(folder, name), (off_t)(size + n)) == 0;
+  check_write(check_path("%s", name), head, size);
+  return truncate(check_path("%s", name), (off_t)(size + n)) == 0;
 }
 
 /* Images that no machine has memory for are refused by their headers; labels are not read for images of another
  * number. */
-static void test_sizes(check_device *d) {
-  (void)d;
+CHECK_TEST(sizes) {
   cvy_data *data = NULL;
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
   write_set(folder, 3);
   const int images[3] = {1 << 21, 2048, 2048}, labels[1] = {1 << 21}, fewer[1] = {1 << 20};
   if (write_sparse(names[0], 3, images) && write_sparse(names[1], 1, labels)) {
@@ -336,20 +313,18 @@ static void test_sizes(check_device *d) {
 }
 
 /* Labels of 16 bits: big-endian, unsigned, plain and packed, beside images of bytes. */
-static void test_wide_labels(check_device *d) {
-  (void)d;
+CHECK_TEST(wide_labels) {
   uint8_t b[256], packed[256];
   cvy_data *data;
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
   write_set(folder, 3);
   static const uint8_t labels[] = {0, 0, 0x0b, 1, 0, 0, 0, 4, 0x01, 0x2c, 0, 3, 0xff, 0xfe, 0x80, 0};
-  write_bytes(path_in(folder, names[1]), labels, sizeof labels);
+  check_write(check_path("%s", names[1]), labels, sizeof labels);
   check_ok(cvy_data_load(folder, NULL, &data));
   static const uint16_t want[4] = {300, 3, 65534, 32768};
   assert_memory_equal(data->train.labels, want, sizeof want);
   assert_true(data->classes == 65535 && data->test.labels[1] == 1);
   cvy_data_destroy(&data);
-  write_bytes(path_in(folder, names[1]), packed, pack(labels, sizeof labels, packed, sizeof packed));
+  check_write(check_path("%s", names[1]), packed, pack(labels, sizeof labels, packed, sizeof packed));
   check_ok(cvy_data_load(folder, &(cvy_data_params){.classes = 65535}, &data));
   assert_memory_equal(data->train.labels, want, sizeof want);
   cvy_data_destroy(&data);
@@ -358,28 +333,24 @@ static void test_wide_labels(check_device *d) {
               "999");
   memcpy(b, labels, sizeof labels);
   b[13] = 0xff;
-  write_bytes(path_in(folder, names[1]), b, sizeof labels);
+  check_write(check_path("%s", names[1]), b, sizeof labels);
   check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT,
               "the label of training image 2 (offset 12) is 65535, with 65535 classes 0 to 65534");
-  write_bytes(path_in(folder, names[1]), b, sizeof labels - 1);
+  check_write(check_path("%s", names[1]), b, sizeof labels - 1);
   check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT, "4 of 2 = 8 bytes from offset 8 on, the file has 7");
   write_set(folder, 3);
   const size_t n = make_idx(b, 3, (const int[]){4, 2, 4}, 0, 256);
   b[2] = 0x0b;
   b[15] = 2;
-  write_bytes(path_in(folder, names[0]), b, n);
+  check_write(check_path("%s", names[0]), b, n);
   check_fails(cvy_data_load(folder, NULL, &data), CVY_E_FORMAT,
               "its elements have 16 bits (type 0b at offset 2), images are bytes");
 }
 
-static void test_search(check_device *d) {
-  (void)d;
+CHECK_TEST(search) {
   static const char DEBIAN[] = "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz";
   cvy_data *data;
-  char a[1100], b[1100];
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
-  snprintf(a, sizeof a, "%s/a", folder);
-  snprintf(b, sizeof b, "%s/b", folder);
+  const char *const a = check_path("a"), *const b = check_path("b");
   check_ok(cvy_make_dirs(a, NULL));
   check_ok(cvy_make_dirs(b, NULL));
   write_set(a, 3);
@@ -397,7 +368,7 @@ static void test_search(check_device *d) {
   assert_int_equal(data->classes, 4);
   assert_true(check_log_contains("(--data-dir); taken from"));
   cvy_data_destroy(&data);
-  unlink(path_in(b, names[3])); /* a folder that is not whole is not passed over */
+  unlink(check_text("%s/%s", b, names[3])); /* a folder that is not whole is not passed over */
   check_fails(cvy_data_load("fashion-mnist", NULL, &data), CVY_E_IO, "t10k-labels-idx1-ubyte");
   unsetenv("CONVOY_DATA");
   if (cvy_file_exists(DEBIAN)) {
@@ -415,8 +386,7 @@ static void test_search(check_device *d) {
   }
 }
 
-static void test_synthetic(check_device *d) {
-  (void)d;
+CHECK_TEST(synthetic) {
   cvy_data *x, *y;
   check_ok(cvy_data_load("synthetic", NULL, &x));
   assert_true(x->h == 28 && x->w == 28 && x->c == 1 && x->classes == 10 && x->train.n == 6000 && x->test.n == 1001);
@@ -493,10 +463,9 @@ static void test_synthetic(check_device *d) {
 }
 
 /* Sizes and labels at once, images later. */
-static void test_two_parts(check_device *d) {
-  (void)d;
+CHECK_TEST(two_parts) {
   cvy_data *x;
-  check_ok(cvy_data_load_begin(path_in(getenv("CVY_TEST_DATA"), "idx-packed"), NULL, &x));
+  check_ok(cvy_data_load_begin(check_text("%s/idx-packed", getenv("CVY_TEST_DATA")), NULL, &x));
   assert_true(x->h == 2 && x->w == 3 && x->c == 3 && x->classes == 3 && x->train.n == 5 && x->test.n == 3);
   assert_true(!x->train.images && !x->test.images && x->train.labels && x->test.labels);
   check_ok(cvy_data_load_end(x));
@@ -519,15 +488,14 @@ static void test_two_parts(check_device *d) {
   /* large enough to be read still when it is destroyed; then cut off in the middle */
   enum { N = 4000, SIDE = 28 };
   uint8_t *const file = malloc(16 + N * SIDE * SIDE), *const packed = malloc(2 * N * SIDE * SIDE);
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
   size_t n = make_idx(file, 3, (const int[]){N, SIDE, SIDE}, 1, 256);
   n = pack(file, n, packed, 2 * N * SIDE * SIDE);
-  for (int set = 0; set < 2; set++) write_bytes(path_in(folder, names[2 * set]), packed, n);
+  for (int set = 0; set < 2; set++) check_write(check_path("%s", names[2 * set]), packed, n);
   const size_t labels = make_idx(file, 1, (const int[]){N}, 0, 3);
-  for (int set = 0; set < 2; set++) write_bytes(path_in(folder, names[2 * set + 1]), file, labels);
+  for (int set = 0; set < 2; set++) check_write(check_path("%s", names[2 * set + 1]), file, labels);
   check_ok(cvy_data_load_begin(folder, NULL, &x));
   cvy_data_destroy(&x);
-  write_bytes(path_in(folder, names[2]), packed, n - 9);
+  check_write(check_path("%s", names[2]), packed, n - 9);
   check_fails(cvy_data_load(folder, NULL, &x), CVY_E_FORMAT, "is cut off");
   assert_null(x);
   check_ok(cvy_data_load_begin(folder, NULL, &x));
@@ -540,8 +508,7 @@ static void test_two_parts(check_device *d) {
   free(packed);
 }
 
-static void test_memory(check_device *d) {
-  (void)d;
+CHECK_TEST(memory) {
   const uint8_t pixels[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   const uint16_t labels[3] = {0, 4, 1}, large[3] = {0, 65534, 65535};
   const cvy_samples train = {3, pixels, labels}, test = {1, pixels + 4, labels};
@@ -581,18 +548,6 @@ static void test_memory(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"files", test_files},
-      {"plain_errors", test_plain_errors},
-      {"packed_errors", test_packed_errors},
-      {"fuzz", test_fuzz},
-      {"folder_errors", test_folder_errors},
-      {"sizes", test_sizes},
-      {"wide_labels", test_wide_labels},
-      {"search", test_search},
-      {"synthetic", test_synthetic},
-      {"two_parts", test_two_parts},
-      {"memory", test_memory},
-  };
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
+  check_around(begin, NULL);
+  return check_run(argc, argv, CHECK_HOST);
 }

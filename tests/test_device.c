@@ -28,8 +28,7 @@ static int usable(const cvy_device_list *list, int units) {
   return -1;
 }
 
-static void test_list(check_device *d) {
-  (void)d;
+CHECK_TEST(list) {
   cvy_device_list *list = NULL;
   check_ok(cvy_device_list_create(&list));
   int platform = -1, index = -1, preferred = -1;
@@ -68,8 +67,7 @@ static void test_list(check_device *d) {
   assert_null(list);
 }
 
-static void test_broken_lists(check_device *d) {
-  (void)d;
+CHECK_TEST(broken_lists) {
   static const struct {
     const char *how, *reason;
   } cases[] = {
@@ -120,7 +118,7 @@ static void test_broken_lists(check_device *d) {
 }
 
 /* A device opens, or says why not, and nothing is left behind. */
-static void test_open(check_device *d) {
+CHECK_TEST(open) {
   if (!have_device) check_skip(d, "no usable device");
   cvy_device_list *list = NULL;
   cvy_device *device = NULL, *again = NULL;
@@ -234,7 +232,7 @@ static long busiest(const tasks *before, const tasks *after, unsigned long *tick
   return id;
 }
 
-static void test_parts(check_device *d) {
+CHECK_TEST(parts) {
   if (!have_device) check_skip(d, "no usable device");
   cvy_device_list *list = NULL;
   cvy_selected_device *selected = NULL;
@@ -245,21 +243,17 @@ static void test_parts(check_device *d) {
     cvy_device_list_destroy(&list);
     check_skip(d, "no usable device can be divided by counts");
   }
-  char folder[200], path[256], text[64];
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
-  snprintf(path, sizeof path, "%s/busy.cl", folder);
-  check_ok(cvy_file_write(path, &(cvy_piece){busy_source, strlen(busy_source)}, 1));
-  setenv("CVY_CL_DIR", folder, 1);
+  const char *const place = check_text("%d:%d", list->items[item].platform, list->items[item].index);
+  check_write(check_path("busy.cl"), busy_source, strlen(busy_source));
+  setenv("CVY_CL_DIR", check_path("."), 1);
   int n = 0;
   bool fell_back;
-  snprintf(text, sizeof text, "%d:%d/1+1", list->items[item].platform, list->items[item].index);
-  check_ok(cvy_select(list, text, &selected, &n, &fell_back));
+  check_ok(cvy_select(list, check_text("%s/1+1", place), &selected, &n, &fell_back));
   assert_int_equal(n, 2);
   breaks("no-sub-devices");
   check_fails(cvy_device_open(list, &selected[1], false, &device), CVY_E_UNSUPPORTED,
               "clCreateSubDevices with 2 parts failed: CL_DEVICE_PARTITION_FAILED (-18); ");
-  snprintf(text, sizeof text, "%d:%d*2 puts replicas on", list->items[item].platform, list->items[item].index);
-  assert_true(check_log_contains(text));
+  assert_true(check_log_contains(check_text("%s*2 puts replicas on", place)));
   breaks(NULL);
   /* Each part has threads of its own: which one worked tells, whatever else the machine does. */
   cvy_device *parts[2] = {NULL, NULL};
@@ -303,8 +297,7 @@ static void test_parts(check_device *d) {
   cvy_device_list_destroy(&list);
 }
 
-static void test_same(check_device *d) {
-  (void)d;
+CHECK_TEST(same) {
   cvy_device_info items[8] = {
       {.platform = 0, .index = 0, .kind = CVY_DEVICE_CPU, .usable = true, .software = true},
       {.platform = 0, .index = 1, .kind = CVY_DEVICE_GPU, .usable = true, .uuid = "pci:0000:01:00.0"},
@@ -332,28 +325,17 @@ static void test_same(check_device *d) {
   assert_int_equal(items[7].same_as, -1);
 }
 
-static const char *temp; /* of the test that runs */
-
-static const char *under_root(const char *name) {
-  static char path[512];
-  snprintf(path, sizeof path, "%s/root%s", temp, name);
-  return path;
-}
+static const char *under_root(const char *name) { return check_path("root%s", name); }
 
 static void put(const char *name, const char *text) {
-  char folder[512];
-  snprintf(folder, sizeof folder, "%s", under_root(name));
-  *strrchr(folder, '/') = 0;
-  check_ok(cvy_make_dirs(folder, NULL));
-  check_ok(cvy_file_write(under_root(name), &(cvy_piece){text, strlen(text)}, 1));
+  const char *const path = under_root(name);
+  check_ok(cvy_make_dirs(check_text("%.*s", (int)(strrchr(path, '/') - path), path), NULL));
+  check_write(path, text, strlen(text));
 }
 
 static void put_pci(const char *address, const char *class, const char *vendor) {
-  char name[200];
-  snprintf(name, sizeof name, "/sys/bus/pci/devices/%s/class", address);
-  put(name, class);
-  snprintf(name, sizeof name, "/sys/bus/pci/devices/%s/vendor", address);
-  put(name, vendor);
+  put(check_text("/sys/bus/pci/devices/%s/class", address), class);
+  put(check_text("/sys/bus/pci/devices/%s/vendor", address), vendor);
 }
 
 static int lines_of(const char *text) {
@@ -375,10 +357,8 @@ static void expect_missing(const cvy_device_list *list, const char *what, bool s
   assert_true((strstr(out, what) != NULL) == said);
 }
 
-static void test_missing_drivers(check_device *d) {
-  (void)d;
+CHECK_TEST(missing_drivers) {
   cvy_device_list none = {0};
-  temp = check_temp_dir();
   expect_missing(&none, "/etc/OpenCL/vendors has no .icd file: no OpenCL driver is installed.\n", true);
   assert_int_equal(lines_of(missing(&none)), 1);
   put("/etc/OpenCL/vendors/good.icd", "libc.so.6\n");
@@ -430,7 +410,7 @@ static void test_missing_drivers(check_device *d) {
   expect_missing(&none, "/dev/", false);
   static const char *const nodes[] = {"/dev/kfd", "/dev/nvidiactl", "/dev/dri/renderD128", "/dev/dri/card0"};
   for (int i = 0; i < 4; i++) assert_int_equal(chmod(under_root(nodes[i]), 0), 0);
-  assert_int_equal(chmod(temp, 0755), 0);
+  assert_int_equal(chmod(check_path("."), 0755), 0);
   const bool root = geteuid() == 0;
   if (root) assert_int_equal(seteuid(65534), 0);
   expect_missing(&none, "/root/dev/kfd.\n", true);
@@ -457,8 +437,7 @@ static void test_missing_drivers(check_device *d) {
 }
 
 /* No package is named that the system does not have. */
-static void test_packages(check_device *d) {
-  (void)d;
+CHECK_TEST(packages) {
   static const struct {
     const char *release, *names, *not_named;
   } systems[] = {
@@ -474,7 +453,6 @@ static void test_packages(check_device *d) {
       {"", "on this system:\n", "apt"},
   };
   char out[1024];
-  temp = check_temp_dir();
   for (size_t i = 0; i < sizeof systems / sizeof systems[0]; i++) {
     put("/etc/os-release", systems[i].release);
     cvy_advice_in(under_root(""), out, sizeof out);
@@ -486,8 +464,7 @@ static void test_packages(check_device *d) {
   }
 }
 
-static void test_public(check_device *d) {
-  (void)d;
+CHECK_TEST(public) {
   cvy_devices *devices = NULL;
   check_fails(cvy_devices_select(NULL, &devices), CVY_E_ARGUMENT, "NULL");
   check_fails(cvy_devices_select("", &devices), CVY_E_ARGUMENT, "no devices are named");
@@ -518,16 +495,10 @@ static void test_public(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"list", test_list},         {"broken_lists", test_broken_lists},
-      {"open", test_open},         {"parts", test_parts},
-      {"same", test_same},         {"missing_drivers", test_missing_drivers},
-      {"packages", test_packages}, {"public", test_public},
-  };
   /* before the first OpenCL call: the loader reads it once */
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
   cvy_device_list *list = NULL;
   if (cvy_device_list_create(&list) == CVY_OK) have_device = usable(list, 1) >= 0;
   cvy_device_list_destroy(&list);
-  return check_main(argc, argv, tests, sizeof tests / sizeof tests[0], CHECK_HOST);
+  return check_run(argc, argv, CHECK_HOST);
 }

@@ -34,94 +34,71 @@ int __wrap_flock(int fd, int operation) {
 
 static const cvy_piece word = {"word", 4};
 
-static const char *in(const char *folder, const char *name) {
-  static char paths[4][PATH_MAX];
-  static int next;
-  char *const path = paths[next++ % 4];
-  snprintf(path, PATH_MAX, "%s/%s", folder, name);
-  return path;
-}
-
-static void check_content(const char *path, const char *want) {
-  char *data;
-  size_t size;
-  check_ok(cvy_file_read(path, 1 << 20, &data, &size));
-  assert_string_equal(data, want);
-  cvy_free(data);
-}
+static void check_content(const char *path, const char *want) { assert_string_equal(check_read(path, NULL), want); }
 
 /* A run with the same process number was killed again and again. */
-static void test_strays(check_device *d) {
-  (void)d;
-  const char *const dir = check_temp_dir();
-  char name[64];
+CHECK_TEST(strays) {
   for (int i = 0; i < 300; i++) {
-    snprintf(name, sizeof name, i % 2 ? "w.tmp.%ld.%d" : "w.tmp.%ld.%08x", (long)getpid(), i);
-    const int fd = open(in(dir, name), O_WRONLY | O_CREAT, 0600);
-    assert_true(fd >= 0);
-    close(fd);
+    check_write(check_path(i % 2 ? "w.tmp.%ld.%d" : "w.tmp.%ld.%08x", (long)getpid(), i), "", 0);
   }
-  check_ok(cvy_file_write(in(dir, "w"), &word, 1));
-  check_content(in(dir, "w"), "word");
+  check_ok(cvy_file_write(check_path("w"), &word, 1));
+  check_content(check_path("w"), "word");
   assert_true(cvy_file_is_aside("w.tmp.1.0", "w") && cvy_file_is_aside("w.tmp.17.00ff00aa", "w"));
   assert_false(cvy_file_is_aside("w.tmp.1.", "w") || cvy_file_is_aside("w.tmp..0", "w") ||
                cvy_file_is_aside("w", "w") || cvy_file_is_aside("v.tmp.1.0", "w") ||
                cvy_file_is_aside("w.tmp.1.0x", "w") || cvy_file_is_aside("w.tmp.a.0", "w"));
 }
 
-static void test_names(check_device *d) {
-  (void)d;
-  char folder[200], cwd[PATH_MAX], name[NAME_MAX + 1];
+CHECK_TEST(names) {
+  char cwd[PATH_MAX], name[NAME_MAX + 1];
   const char *why;
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
-  assert_true(cvy_file_try(in(folder, "new"), &why) && !why && !cvy_file_exists(in(folder, "new")));
-  assert_false(cvy_file_try(in(folder, "new/"), &why));
+  const char *const folder = check_temp_dir();
+  assert_true(cvy_file_try(check_path("new"), &why) && !why && !cvy_file_exists(check_path("new")));
+  assert_false(cvy_file_try(check_path("new/"), &why));
   assert_non_null(strstr(why, "folder"));
   assert_false(cvy_file_try(folder, &why));
   assert_non_null(strstr(why, "folder"));
   /* possible itself, impossible aside */
   memset(name, 'n', NAME_MAX - 10);
   name[NAME_MAX - 10] = 0;
-  assert_false(cvy_file_try(in(folder, name), &why));
+  assert_false(cvy_file_try(check_path("%s", name), &why));
   assert_string_equal(why, strerror(ENAMETOOLONG));
   /* the working folder is gone: an endless recursion once */
   assert_non_null(getcwd(cwd, sizeof cwd));
-  assert_int_equal(mkdir(in(folder, "gone"), 0700), 0);
-  assert_int_equal(chdir(in(folder, "gone")), 0);
-  assert_int_equal(rmdir(in(folder, "gone")), 0);
+  assert_int_equal(mkdir(check_path("gone"), 0700), 0);
+  assert_int_equal(chdir(check_path("gone")), 0);
+  assert_int_equal(rmdir(check_path("gone")), 0);
   char *const real = cvy_file_resolve("w"), *const here = cvy_file_resolve(".");
   const bool tried = cvy_file_try("w", &why), same = cvy_file_same("a", "b");
   assert_int_equal(chdir(cwd), 0);
   assert_true(!real && !here && !tried && !same);
   assert_string_equal(why, strerror(ENOENT));
   /* links: one to what is not there yet, a loop, one of somebody else in a folder for all */
-  assert_int_equal(symlink("later", in(folder, "link")), 0);
-  assert_true(cvy_file_same(in(folder, "link"), in(folder, "later")));
-  check_ok(cvy_file_put(in(folder, "link"), &word, 1));
-  check_content(in(folder, "later"), "word");
+  assert_int_equal(symlink("later", check_path("link")), 0);
+  assert_true(cvy_file_same(check_path("link"), check_path("later")));
+  check_ok(cvy_file_put(check_path("link"), &word, 1));
+  check_content(check_path("later"), "word");
   struct stat info;
-  assert_true(lstat(in(folder, "link"), &info) == 0 && S_ISLNK(info.st_mode));
-  check_ok(cvy_file_write(in(folder, "link"), &word, 1));
-  assert_true(lstat(in(folder, "link"), &info) == 0 && S_ISREG(info.st_mode));
-  assert_int_equal(symlink("loop", in(folder, "loop")), 0);
-  check_fails(cvy_file_put(in(folder, "loop"), &word, 1), CVY_E_IO, strerror(ELOOP));
+  assert_true(lstat(check_path("link"), &info) == 0 && S_ISLNK(info.st_mode));
+  check_ok(cvy_file_write(check_path("link"), &word, 1));
+  assert_true(lstat(check_path("link"), &info) == 0 && S_ISREG(info.st_mode));
+  assert_int_equal(symlink("loop", check_path("loop")), 0);
+  check_fails(cvy_file_put(check_path("loop"), &word, 1), CVY_E_IO, strerror(ELOOP));
   if (geteuid() == 0) {
-    assert_int_equal(mkdir(in(folder, "all"), 0777), 0);
-    assert_int_equal(chmod(in(folder, "all"), 01777), 0);
-    assert_int_equal(symlink(in(folder, "later"), in(folder, "all/planted")), 0);
-    assert_int_equal(lchown(in(folder, "all/planted"), 65534, 65534), 0);
-    check_fails(cvy_file_put(in(folder, "all/planted"), &word, 1), CVY_E_IO, strerror(EACCES));
+    assert_int_equal(mkdir(check_path("all"), 0777), 0);
+    assert_int_equal(chmod(check_path("all"), 01777), 0);
+    assert_int_equal(symlink(check_path("later"), check_path("all/planted")), 0);
+    assert_int_equal(lchown(check_path("all/planted"), 65534, 65534), 0);
+    check_fails(cvy_file_put(check_path("all/planted"), &word, 1), CVY_E_IO, strerror(EACCES));
   }
 }
 
-static void test_pipes(check_device *d) {
-  (void)d;
+CHECK_TEST(pipes) {
   char *data = NULL, got[8] = "";
   size_t size;
   bool made;
   const char *why;
-  char pipe[PATH_MAX];
-  snprintf(pipe, sizeof pipe, "%s/pipe", check_temp_dir());
+  const char *const pipe = check_path("pipe");
   assert_int_equal(mkfifo(pipe, 0600), 0);
   alarm(20); /* what waits ends the test */
   check_fails(cvy_file_read(pipe, 100, &data, &size), CVY_E_IO, "it is a pipe, not a file");
@@ -145,12 +122,10 @@ static void test_pipes(check_device *d) {
   alarm(0);
 }
 
-static void test_append(check_device *d) {
-  (void)d;
+CHECK_TEST(append) {
   const char *why;
-  char path[PATH_MAX];
+  const char *const path = check_path("log");
   bool made;
-  snprintf(path, sizeof path, "%s/log", check_temp_dir());
   for (int i = 0; i < 2; i++) {
     const int fd = cvy_file_append(path, &made, &why);
     assert_true(fd >= 0 && made == (i == 0));
@@ -163,11 +138,9 @@ static void test_append(check_device *d) {
 }
 
 /* A disk that fails while it syncs has not taken the file; a file system that cannot sync folders has. */
-static void test_sync(check_device *d) {
-  (void)d;
-  char path[256], folders[300];
+CHECK_TEST(sync) {
+  const char *const path = check_path("w");
   int n_made;
-  snprintf(path, sizeof path, "%s/w", check_temp_dir());
   sync_error = EIO;
   check_fails(cvy_file_write(path, &word, 1), CVY_E_IO, strerror(EIO));
   assert_false(cvy_file_exists(path));
@@ -176,26 +149,20 @@ static void test_sync(check_device *d) {
   check_ok(cvy_file_write(path, &word, 1));
   sync_error_of_folders = EIO;
   check_fails(cvy_file_write(path, &word, 1), CVY_E_IO, strerror(EIO));
-  snprintf(folders, sizeof folders, "%s.d/e/f", path);
-  check_fails(cvy_make_dirs(folders, &n_made), CVY_E_IO, strerror(EIO));
+  check_fails(cvy_make_dirs(check_path("w.d/e/f"), &n_made), CVY_E_IO, strerror(EIO));
   sync_error_of_folders = 0;
-  folders[strlen(folders) - 4] = 0;
-  assert_false(cvy_file_exists(folders));
-  snprintf(folders, sizeof folders, "%s.d//e/f/", path);
-  check_ok(cvy_make_dirs(folders, &n_made));
+  assert_false(cvy_file_exists(check_path("w.d")));
+  check_ok(cvy_make_dirs(check_path("w.d//e/f/"), &n_made));
   assert_int_equal(n_made, 3);
-  cvy_remove_dirs(folders, n_made);
-  snprintf(folders, sizeof folders, "%s.d", path);
-  assert_false(cvy_file_exists(folders));
+  cvy_remove_dirs(check_path("w.d//e/f/"), n_made);
+  assert_false(cvy_file_exists(check_path("w.d")));
 }
 
-static void test_lock(check_device *d) {
-  (void)d;
-  char dir[200], own[32];
+CHECK_TEST(lock) {
+  const char *const dir = check_temp_dir();
   int ready[2], end[2], code;
   char byte;
   cvy_file_lock *a, *b;
-  snprintf(dir, sizeof dir, "%s", check_temp_dir());
   assert_true(pipe(ready) == 0 && pipe(end) == 0);
   const pid_t child = fork();
   if (child == 0) {
@@ -204,8 +171,7 @@ static void test_lock(check_device *d) {
     _exit(ok && read(end[0], &byte, 1) >= 0 ? 0 : 1);
   }
   assert_int_equal(read(ready[0], &byte, 1), 1);
-  snprintf(own, sizeof own, "in use by process %ld", (long)child);
-  check_fails(cvy_file_lock_take("folder", dir, &a), CVY_E_ARGUMENT, own);
+  check_fails(cvy_file_lock_take("folder", dir, &a), CVY_E_ARGUMENT, check_text("in use by process %ld", (long)child));
   assert_null(a);
   close(end[0]);
   close(end[1]);
@@ -235,10 +201,4 @@ static void test_lock(check_device *d) {
   lock_error = 0;
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"strays", test_strays}, {"names", test_names}, {"pipes", test_pipes},
-      {"append", test_append}, {"sync", test_sync},   {"lock", test_lock},
-  };
-  return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

@@ -236,7 +236,7 @@ static void run_lists(check_device *d, const char *name, bounds b, int n_lists) 
   cvy_free(seen);
 }
 
-static void test_lenet(check_device *d) {
+CHECK_TEST(lenet) {
   run_lists(d, "lenet-1",
             (bounds){.first_loss = 1e-5, .losses = 1e-5, .gradients = 1e-5, .weights = 1e-5, .logits = 1e-5}, N_LISTS);
 }
@@ -248,10 +248,10 @@ static const bounds resnet18_bounds = {
 static bool is_slow(const check_device *d) {
   return !d->cpu_shaped && cvy_device_get_info(d->cl)->kind == CVY_DEVICE_CPU;
 }
-static void test_resnet18(check_device *d) {
+CHECK_TEST(resnet18) {
   if (!is_slow(d)) run_lists(d, "resnet18-1", resnet18_bounds, N_LISTS);
 }
-static void test_resnet18_ghost(check_device *d) {
+CHECK_TEST(resnet18_ghost) {
   run_lists(d, "resnet18-ghost", resnet18_bounds, !is_slow(d) ? 1 : getenv("CVY_TEST_FULL") ? N_LISTS : 2);
 }
 
@@ -260,7 +260,5 @@ int main(int argc, char **argv) {
     fprintf(stderr, "no Fashion-MNIST in " GOLDEN_IMAGES ": install the package dataset-fashion-mnist\n");
     return 77;
   }
-  static const check_test tests[] = {
-      {"lenet", test_lenet}, {"resnet18", test_resnet18}, {"resnet18_ghost", test_resnet18_ghost}};
-  return check_main(argc, argv, tests, 3, CHECK_DEVICES | CHECK_BOTH_SHAPES);
+  return check_run(argc, argv, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

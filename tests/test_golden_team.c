@@ -2,9 +2,9 @@
  * Golden cases on teams: the one with a split batch and statistics per share on two replicas of a device and on its
  * halves, and the one with statistics of the whole batch (bn sync) on two, its halves, and three of which one has no
  * samples. Bounds as in test_golden.c. */
-#include "convoy/convoy.h"
 #include "src/nn/graph.h"
 #include "src/team/publish.h"
+#include "tests/check_team.h"
 #include "tests/golden.h"
 
 enum { MOST_DEVICES = 3 };
@@ -132,44 +132,34 @@ static void train(const run *r) {
 static void run_case(check_device *d, const char *suffix, const team_case *k) {
   json_t *const root = golden_open(d);
   run r = {.d = d, .team_case = k, .one = golden_case(d, root, k->name)};
-  char selector[64];
-  cvy_net *net;
-  cvy_data *data;
-  cvy_devices *devices;
   size_t largest = 0;
-  snprintf(selector, sizeof selector, "%s%s", d->place, suffix);
-  check_ok(cvy_net_resnet18(1, 28, 28, 10, &net));
-  r.net = net;
-  r.layout = cvy_net_layout(net);
+  r.net = check_model(d, "resnet18", 1, 28);
+  r.layout = cvy_net_layout(r.net);
   for (int t = 0; t < r.layout->n_params; t++)
     if (r.layout->params[t].elems > largest) largest = r.layout->params[t].elems;
   r.flat = cvy_calloc(r.layout->n_floats, sizeof *r.flat);
   r.dense = cvy_calloc(largest, sizeof *r.dense);
   r.signs = golden_signs(largest);
-  check_ok(cvy_data_load("fashion-mnist", NULL, &data));
-  check_ok(cvy_devices_select(selector, &devices));
+  const cvy_data *const data = check_data(d, "fashion-mnist");
   setenv("CVY_FORCE_STAGING", "1", 1); /* so that the replicas' gradients can be looked at */
-  check_ok(cvy_team_create(
-      devices, net, &(cvy_team_params){.batch = 16, .split = CVY_SPLIT_SHARES, .split_values = k->shares, .bn = k->bn},
-      &r.team));
+  r.team = check_bare_team(
+      d, check_devices(d, suffix), r.net,
+      &(cvy_team_params){.batch = 16, .split = CVY_SPLIT_SHARES, .split_values = k->shares, .bn = k->bn});
   unsetenv("CVY_FORCE_STAGING");
   check_ok(cvy_team_attach(r.team, data));
   golden_weights(d, r.one, r.layout, cvy_ledger_w(r.team->ledger), cvy_ledger_running(r.team->ledger));
   check_ok(cvy_team_publish(r.team, 0));
   train(&r);
   check_logits(&r, data);
-  cvy_team_destroy(&r.team);
-  cvy_devices_destroy(&devices);
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
   cvy_free(r.flat);
   cvy_free(r.dense);
   cvy_free(r.signs);
   json_decref(root);
+  check_case_end(d);
 }
 
-static void test_replicas(check_device *d) { run_case(d, "*2", &by_share); }
-static void test_replicas_sync(check_device *d) {
+CHECK_TEST(replicas) { run_case(d, "*2", &by_share); }
+CHECK_TEST(replicas_sync) {
   run_case(d, "*2", &two);
   run_case(d, "*3", &three);
 }
@@ -179,17 +169,13 @@ static void run_halves(check_device *d, const team_case *k) {
   if (!info->can_partition_by_counts || info->compute_units < 2) check_skip(d, "a device that cannot be divided");
   run_case(d, "/1+1", k);
 }
-static void test_halves(check_device *d) { run_halves(d, &by_share); }
-static void test_halves_sync(check_device *d) { run_halves(d, &two); }
+CHECK_TEST(halves) { run_halves(d, &by_share); }
+CHECK_TEST(halves_sync) { run_halves(d, &two); }
 
 int main(int argc, char **argv) {
   if (!golden_data_there()) {
     fprintf(stderr, "no Fashion-MNIST in " GOLDEN_IMAGES ": install the package dataset-fashion-mnist\n");
     return 77;
   }
-  static const check_test tests[] = {{"replicas", test_replicas},
-                                     {"replicas_sync", test_replicas_sync},
-                                     {"halves", test_halves},
-                                     {"halves_sync", test_halves_sync}};
-  return check_main(argc, argv, tests, 4, CHECK_DEVICES);
+  return check_run(argc, argv, CHECK_DEVICES);
 }

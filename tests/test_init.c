@@ -59,7 +59,7 @@ static void check_param(check_device *d, const drawn *v, int t, cvy_init_kind ki
   cvy_free(dense);
 }
 
-static void test_values(check_device *d) {
+CHECK_TEST(values) {
   for (int kind = CVY_INIT_D2L; kind <= CVY_INIT_HE; kind++) {
     drawn v = draw((cvy_init_kind)kind, 7);
     for (int t = 0; t < v.layout->n_params; t++) check_param(d, &v, t, (cvy_init_kind)kind, 7);
@@ -76,8 +76,7 @@ static void test_values(check_device *d) {
   }
 }
 
-static void test_seed(check_device *d) {
-  (void)d;
+CHECK_TEST(seed) {
   drawn a = draw(CVY_INIT_D2L, 1), b = draw(CVY_INIT_D2L, 1), c = draw(CVY_INIT_D2L, 2);
   assert_memory_equal(a.w, b.w, a.layout->n_floats * sizeof *a.w);
   const cvy_param *const p = &a.layout->params[0], *const q = &a.layout->params[4];
@@ -89,7 +88,4 @@ static void test_seed(check_device *d) {
   release(&c);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"values", test_values}, {"seed", test_seed}};
-  return check_main(argc, argv, tests, 2, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

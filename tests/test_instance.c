@@ -62,7 +62,7 @@ static float *read_all(check_device *d, const cvy_net *net, const cvy_instance *
 /* Parts and the whole by one algorithm, which auto may not choose for both. */
 static const cvy_conv_algo_list direct_only = {1, {CVY_CONV_DIRECT}};
 
-static void test_memory_limit(check_device *d) {
+CHECK_TEST(memory_limit) {
   cvy_net *net;
   check_ok(cvy_net_resnet18(1, 28, 28, 10, &net));
   cvy_instance *all = make_instance(d, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .group_size = 4});
@@ -143,7 +143,7 @@ static void test_memory_limit(check_device *d) {
 
 /* Memory that the device should have is in use by somebody else: each buffer in turn is refused once. What depends on
  * the number of samples is then made for fewer; what does not ends it, with the driver's words. */
-static void test_memory_refused(check_device *d) {
+CHECK_TEST(memory_refused) {
   if (!layer_is_loaded()) check_skip(d, "no layer");
   cvy_net *net;
   check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
@@ -246,7 +246,7 @@ static cvy_net *bucket_net(void) {
   return net;
 }
 
-static void test_hooks(check_device *d) {
+CHECK_TEST(hooks) {
   cvy_net *net = bucket_net();
   const cvy_layout *const l = cvy_net_layout(net);
   cvy_instance *instance = make_instance(d, net, &(cvy_instance_params){.n = 4, .momentum = true});
@@ -304,7 +304,7 @@ static int count_convpools(check_device *d, const cvy_net *net, const cvy_instan
 
 /* Convolution, ReLU and pool are one operation on CPUs, unless the user or a checkpoint says how the convolution is
  * done. */
-static void test_convpools(check_device *d) {
+CHECK_TEST(convpools) {
   cvy_net *net;
   check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
   cvy_conv_choices *const choices = cvy_calloc((size_t)net->n_layers, sizeof *choices);
@@ -325,7 +325,7 @@ static void test_convpools(check_device *d) {
 
 /* ---- what is refused ---- */
 
-static void test_errors(check_device *d) {
+CHECK_TEST(errors) {
   cvy_net *net, *unfinished;
   cvy_instance *instance;
   check_ok(cvy_net_create(1, 28, 28, &unfinished));
@@ -376,12 +376,4 @@ static void test_errors(check_device *d) {
   cvy_net_destroy(&net);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"memory_limit", test_memory_limit},
-                                     {"memory_refused", test_memory_refused},
-                                     {"hooks", test_hooks},
-                                     {"convpools", test_convpools},
-                                     {"errors", test_errors}};
-  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES); }

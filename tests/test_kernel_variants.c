@@ -54,7 +54,6 @@ static void canonical(const char *text, char *out, size_t out_bytes) {
 }
 
 static void note_program(void *user, cvy_log_level level, const char *message) {
-  (void)user, (void)level;
   static const char prefix[] = "program ";
   char line[LINE];
   if (strstr(message, "cl/builtins.clh does not declare")) {
@@ -102,8 +101,7 @@ static void set_up(const char *model, int channels, int size, const cvy_team_par
   cvy_data_destroy(&data);
 }
 
-static void test_listed(check_device *d) {
-  (void)d;
+CHECK_TEST(listed) {
   static const char *const shapes[] = {"cpu", "simt"}, *const models[] = {"lenet", "resnet18"};
   read_list();
   cvy_log_set(note_program, NULL, CVY_LOG_DEBUG);
@@ -133,7 +131,4 @@ static void test_listed(check_device *d) {
   assert_int_equal(undeclared, 0);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"listed", test_listed}};
-  return check_main(argc, argv, tests, 1, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

@@ -48,23 +48,16 @@ static const char scale_source[] =
     "}\n";
 static const char scale_include[] = "float scale_of(float a) { return 2.0f * a; }\n";
 
-static char folder[PATH_MAX];
-
-static void write_file(const char *name, const char *text) {
-  char path[PATH_MAX + 64];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  check_ok(cvy_file_write(path, &(cvy_piece){text, strlen(text)}, 1));
-}
+static void write_file(const char *name, const char *text) { check_write(check_path("%s", name), text, strlen(text)); }
 
 /* A folder of kernels, and a cache of its own. */
-static void sources_begin(void) {
-  snprintf(folder, sizeof folder, "%s", check_temp_dir());
+static void sources_begin(check_device *d) {
+  setenv("CVY_CL_DIR", check_temp_dir(), 1);
   write_file("scale.cl", scale_source);
   write_file("scale.clh", scale_include);
-  setenv("CVY_CL_DIR", folder, 1);
 }
 
-static void sources_end(void) { unsetenv("CVY_CL_DIR"); }
+static void sources_end(check_device *d) { unsetenv("CVY_CL_DIR"); }
 
 static void run_scale(check_device *d, cvy_kernel *kernel, float a, float want_factor, float want_offset) {
   enum { N = 1000 };
@@ -79,8 +72,7 @@ static void run_scale(check_device *d, cvy_kernel *kernel, float a, float want_f
   check_case_end(d);
 }
 
-static void test_launch(check_device *d) {
-  sources_begin();
+CHECK_TEST(launch) {
   cvy_kernel *plain = NULL, *offset = NULL, *place = NULL;
   const cvy_launch_totals before = cvy_launch_get_totals();
   check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", NULL, 0, &plain));
@@ -114,36 +106,25 @@ static void test_launch(check_device *d) {
   cvy_kernel_destroy(&place);
   cvy_kernel_destroy(&offset);
   cvy_kernel_destroy(&plain);
-  sources_end();
 }
 
 /* Commands wait for events of the other queue: a read of what a slow kernel writes, by the event and by a wait of the
  * whole queue. */
 /* Where a compiler would read clang's header for every program, the kernels' own declarations do; a kernel that calls
  * what is not among them is built all the same. */
-static void test_builtins(check_device *d) {
+CHECK_TEST(builtins) {
   static const char *const calls[] = {"fma(x[i], 2.0f, 1.0f)", "mad(x[i], 2.0f, 1.0f)"}; /* mad is nowhere in cl/ */
   const char *const cl = getenv("CVY_TEST_CL");
   if (!cl) check_skip(d, "CVY_TEST_CL is not set");
-  sources_begin();
-  char *declarations = NULL, path[PATH_MAX];
-  size_t size;
-  snprintf(path, sizeof path, "%s/builtins.clh", cl);
-  check_ok(cvy_file_read(path, 1 << 20, &declarations, &size));
-  write_file("builtins.clh", declarations);
-  cvy_free(declarations);
+  write_file("builtins.clh", check_read(check_text("%s/builtins.clh", cl), NULL));
   for (int own = 0; own < 2; own++) {
     for (int i = 0; i < 2; i++) {
       cvy_kernel *kernel = NULL;
-      cvy_text text = {0};
-      cvy_text_add(&text,
-                   "%skernel void twice(global const float *x, global float *y) { const int i = get_global_id(0); y[i] "
-                   "= %s; }\n",
-                   own ? "#include \"builtins.clh\"\n" : "", calls[i]);
-      char name[16], file[24];
-      snprintf(name, sizeof name, "twice_%d%d", own, i);
-      snprintf(file, sizeof file, "%s.cl", name);
-      write_file(file, text.data);
+      const char *const name = check_text("twice_%d%d", own, i);
+      write_file(check_text("%s.cl", name), check_text("%skernel void twice(global const float *x, global float *y) { "
+                                                       "const int i = "
+                                                       "get_global_id(0); y[i] = %s; }\n",
+                                                       own ? "#include \"builtins.clh\"\n" : "", calls[i]));
       check_log_clear();
       check_ok(cvy_kernel_create(d->cl, name, "twice", NULL, 0, &kernel));
       const bool reads_header =
@@ -155,14 +136,11 @@ static void test_builtins(check_device *d) {
       check_same(d, "y", check_download(by), want, 4, 1);
       check_case_end(d);
       cvy_kernel_destroy(&kernel);
-      cvy_text_clear(&text);
     }
   }
-  sources_end();
 }
 
-static void test_order(check_device *d) {
-  sources_begin();
+CHECK_TEST(order) {
   cvy_kernel *late = NULL;
   cvy_queue *const transfer = cvy_device_transfer_queue(d->cl);
   check_ok(cvy_kernel_create(d->cl, "scale", "late", NULL, 0, &late));
@@ -182,13 +160,11 @@ static void test_order(check_device *d) {
   }
   check_case_end(d);
   cvy_kernel_destroy(&late);
-  sources_end();
 }
 
 /* Rows of groups of one work-item lie along z on CPU-shaped devices, the longest too, and nothing else does. */
-static void test_rows(check_device *d) {
+CHECK_TEST(rows) {
   static const int lengths[] = {1, 2, 7, 300, CVY_MOST_GROUPS};
-  sources_begin();
   cvy_kernel *row = NULL;
   const bool cpu = d->cpu_shaped;
   check_ok(cvy_kernel_create(d->cl, "scale", "row", NULL, 0, &row));
@@ -220,12 +196,11 @@ static void test_rows(check_device *d) {
                 "65536x1x1 work-groups");
   check_case_end(d);
   cvy_kernel_destroy(&row);
-  sources_end();
 }
 
 /* Two devices run one kernel side by side, with rows of several lengths: PoCL 3.1 aborts where these lie along x. Each
  * time one core is busy with the first device's row while another goes on to the second's. */
-static void test_side_by_side(check_device *d) {
+CHECK_TEST(side_by_side) {
   enum { N = 2 };
   if (getenv("CVY_TEST_OCLGRIND")) check_skip(d, "it would take too long under oclgrind");
   if (cvy_device_get_facts(d->cl)->compute_units < 2) check_skip(d, "one core runs nothing side by side");
@@ -233,10 +208,7 @@ static void test_side_by_side(check_device *d) {
   cvy_device *opened[N] = {NULL};
   cvy_kernel *late[N] = {NULL};
   cvy_buffer *y[N] = {NULL};
-  char selector[64];
-  sources_begin();
-  snprintf(selector, sizeof selector, "%s*2", d->place);
-  check_ok(cvy_devices_select(selector, &devices));
+  check_ok(cvy_devices_select(check_text("%s*2", d->place), &devices));
   for (int i = 0; i < N; i++) {
     check_ok(cvy_device_open(devices->list, &devices->selected[i], false, &opened[i]));
     check_ok(cvy_kernel_create(opened[i], "scale", "first_late", NULL, 0, &late[i]));
@@ -258,7 +230,6 @@ static void test_side_by_side(check_device *d) {
     cvy_device_close(&opened[i]);
   }
   cvy_devices_destroy(&devices);
-  sources_end();
 }
 
 static unsigned long since(cvy_pulse *pulse, unsigned long *before) {
@@ -268,7 +239,7 @@ static unsigned long since(cvy_pulse *pulse, unsigned long *before) {
 }
 
 /* Whatever may take long is entered and left with a sign of life: opening, each program that is built, memory. */
-static void test_pulse(check_device *d) {
+CHECK_TEST(pulse) {
   cvy_devices *devices;
   cvy_device *device = NULL;
   cvy_kernel *kernel = NULL, *again = NULL;
@@ -277,7 +248,6 @@ static void test_pulse(check_device *d) {
   void *host = NULL;
   cvy_pulse pulse = {0};
   unsigned long seen = 0;
-  sources_begin();
   check_ok(cvy_devices_select(d->place, &devices));
   check_ok(cvy_device_open_watched(devices->list, &devices->selected[0], false, &pulse, &device));
   assert_true(since(&pulse, &seen) >= 5); /* the context, three queues */
@@ -298,31 +268,9 @@ static void test_pulse(check_device *d) {
   cvy_kernel_destroy(&kernel);
   cvy_device_close(&device);
   cvy_devices_destroy(&devices);
-  sources_end();
 }
 
-/* Who is given up while a device is opened counts, too. A thread that has given a sign of life since somebody looked is
- * not given up, and one that is given up learns it from its next. */
-static void test_abandoned(check_device *d) {
-  (void)d;
-  cvy_pulse pulse = {0};
-  long objects = 1;
-  const int before = cvy_devices_abandoned();
-  assert_true(cvy_pulse_beat(&pulse));
-  const unsigned long seen = atomic_load(&pulse.beats);
-  assert_true(cvy_pulse_beat(&pulse));
-  assert_false(cvy_device_abandon(NULL, &pulse, seen, &objects));
-  assert_true(cvy_pulse_beat(&pulse));
-  assert_int_equal(cvy_devices_abandoned(), before);
-  assert_true(cvy_device_abandon(NULL, &pulse, seen + 2, &objects));
-  assert_int_equal(objects, 0);
-  assert_false(cvy_pulse_beat(&pulse));
-  assert_false(cvy_pulse_beat(&pulse));
-  assert_int_equal(cvy_devices_abandoned(), before + 1);
-}
-
-static void test_refusals(check_device *d) {
-  sources_begin();
+CHECK_TEST(refusals) {
   cvy_kernel *scale = NULL, *place = NULL, *none = NULL;
   check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", NULL, 0, &scale));
   check_ok(cvy_kernel_create(d->cl, "scale", "place", NULL, 0, &place));
@@ -360,14 +308,14 @@ static void test_refusals(check_device *d) {
   assert_true(check_log_contains(cvy_device_label(d->cl)));
   assert_true(check_log_contains("bad.cl does not compile"));
   assert_null(none);
-  sources_end();
+  unsetenv("CVY_CL_DIR");
   check_fails(cvy_kernel_create(d->cl, "absent", "nothing", NULL, 0, &none), CVY_E_ARGUMENT,
               "no kernel file \"absent.cl\"");
   cvy_kernel_destroy(&place);
   cvy_kernel_destroy(&scale);
 }
 
-static void ignore_command(void *user, const cvy_command *c) { (void)user, (void)c; }
+static void ignore_command(void *user, const cvy_command *c) {}
 
 static void on_launch(void *user, const cvy_command *c) {
   assert_string_equal(c->name, "scale_forward");
@@ -401,8 +349,7 @@ static void on_command(void *user, const cvy_command *c) {
   assert_int_equal(c->queue, want->queue);
 }
 
-static void test_profile(check_device *d) {
-  sources_begin();
+CHECK_TEST(profile) {
   cvy_kernel *plain = NULL;
   int n = 0;
   check_ok(cvy_kernel_create(d->cl, "scale", "scale_forward", NULL, 0, &plain));
@@ -459,11 +406,11 @@ static void test_profile(check_device *d) {
   cvy_buffer_destroy(&a);
   cvy_buffer_destroy(&b);
   cvy_kernel_destroy(&plain);
-  sources_end();
 }
 
 /* The embedded texts are what reading the folder gives. */
-static void test_embedded(check_device *d) {
+CHECK_TEST(embedded) {
+  unsetenv("CVY_CL_DIR");
   const char *const cl = getenv("CVY_TEST_CL");
   int n = 0;
   if (!cl) check_skip(d, "CVY_TEST_CL is not set");
@@ -479,12 +426,26 @@ static void test_embedded(check_device *d) {
   assert_true(n > 0);
 }
 
+/* Who is given up while a device is opened counts, too. A thread that has given a sign of life since somebody looked is
+ * not given up, and one that is given up learns it from its next. */
+CHECK_TEST(abandoned) {
+  cvy_pulse pulse = {0};
+  long objects = 1;
+  const int before = cvy_devices_abandoned();
+  assert_true(cvy_pulse_beat(&pulse));
+  const unsigned long seen = atomic_load(&pulse.beats);
+  assert_true(cvy_pulse_beat(&pulse));
+  assert_false(cvy_device_abandon(NULL, &pulse, seen, &objects));
+  assert_true(cvy_pulse_beat(&pulse));
+  assert_int_equal(cvy_devices_abandoned(), before);
+  assert_true(cvy_device_abandon(NULL, &pulse, seen + 2, &objects));
+  assert_int_equal(objects, 0);
+  assert_false(cvy_pulse_beat(&pulse));
+  assert_false(cvy_pulse_beat(&pulse));
+  assert_int_equal(cvy_devices_abandoned(), before + 1);
+}
+
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"launch", test_launch},       {"rows", test_rows},         {"side_by_side", test_side_by_side},
-      {"order", test_order},         {"refusals", test_refusals}, {"builtins", test_builtins},
-      {"profile", test_profile},     {"embedded", test_embedded}, {"pulse", test_pulse},
-      {"abandoned", test_abandoned},
-  };
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_PROFILING);
+  check_around(sources_begin, sources_end);
+  return check_run(argc, argv, CHECK_DEVICES | CHECK_PROFILING);
 }

@@ -116,7 +116,7 @@ static void time_slowness(rig *rigs, char *wrong, size_t wrong_bytes) {
 }
 
 /* Others may run on the machine: one attempt of some must give the right times. */
-static void test_slow(check_device *d) {
+CHECK_TEST(slow) {
   rig rigs[MOST];
   char wrong[128] = "x";
   cvy_devices *const devices = open_rigs(d, "*2", rigs);
@@ -127,7 +127,7 @@ static void test_slow(check_device *d) {
 }
 
 /* Transfers take bytes / rate, while the host and the compute queue go on. */
-static void test_link(check_device *d) {
+CHECK_TEST(link) {
   rig rigs[MOST];
   const size_t bytes = FLOATS * sizeof(float);
   float *const host = check_floats(d, FLOATS);
@@ -160,7 +160,7 @@ static void test_link(check_device *d) {
   close_rigs(devices, rigs);
 }
 
-static void test_fail(check_device *d) {
+CHECK_TEST(fail) {
   rig rigs[MOST];
   cvy_devices *const devices = open_rigs(d, "*3", rigs);
   layer_words("fail=1:launch:2:-36");
@@ -206,7 +206,7 @@ static void *wait_for_rig(void *arg) {
 }
 
 /* What hangs holds only its own device, and goes on with other words. */
-static void test_hang(check_device *d) {
+CHECK_TEST(hang) {
   static const char *const how[] = {"hang=1:1", "hang-call=1:launch:1", "hang-call=1:finish:0"};
   for (int i = 0; i < 3; i++) {
     rig rigs[MOST];
@@ -240,7 +240,7 @@ static void see_wait(void *user, const cvy_command *c) {
 }
 
 /* Some drivers have no times of markers and barriers: ours come from other commands. */
-static void test_marker_times(check_device *d) {
+CHECK_TEST(marker_times) {
   static const char *const how[] = {"marker-times=0", "marker-times=none"};
   for (int i = 0; i < 2; i++) {
     cvy_devices *devices = NULL;
@@ -272,7 +272,7 @@ static void test_marker_times(check_device *d) {
 }
 
 /* Parts are named by their place in the partition. */
-static void test_parts(check_device *d) {
+CHECK_TEST(parts) {
   rig rigs[MOST];
   cvy_devices *devices;
   const cvy_device_info *const info = cvy_device_get_info(d->cl);
@@ -284,13 +284,4 @@ static void test_parts(check_device *d) {
   close_rigs(devices, rigs);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"slow", test_slow},
-                                     {"link", test_link},
-                                     {"fail", test_fail},
-                                     {"hang", test_hang},
-                                     {"marker_times", test_marker_times},
-                                     {"parts", test_parts}};
-  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, 6, CHECK_DEVICES | CHECK_NOT_RUSTICL);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES | CHECK_NOT_RUSTICL); }

@@ -68,7 +68,7 @@ static float *const *make_gradients(check_device *d, case_rng *r) {
   return g;
 }
 
-static void test_formula(check_device *d) {
+CHECK_TEST(formula) {
   for (int i = 0; i < SETTINGS; i++) {
     case_rng r = check_rng_make(d, i);
     if (!check_case(d, "formula %d", i)) continue;
@@ -90,7 +90,7 @@ static void test_formula(check_device *d) {
 }
 
 /* Any number of devices: the sum is from the first to the last, one after the other. */
-static void test_parts(check_device *d) {
+CHECK_TEST(parts) {
   static const int counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17};
   enum { MOST = 17 };
   const cvy_sgd_params sgd = {.lr = 1};
@@ -121,7 +121,7 @@ static void test_parts(check_device *d) {
 }
 
 /* Parts of bfloat16 count as the floats that they are the upper half of. */
-static void test_packed(check_device *d) {
+CHECK_TEST(packed) {
   enum { MOST = 7 };
   for (int n_parts = 1; n_parts <= MOST; n_parts++) {
     case_rng r = check_rng_make(d, n_parts);
@@ -158,7 +158,7 @@ static void test_packed(check_device *d) {
   }
 }
 
-static void test_running(check_device *d) {
+CHECK_TEST(running) {
   cvy_ledger *s;
   check_ok(cvy_ledger_create(&layout, false, false, &s));
   float parts[2][RUNNING];
@@ -180,7 +180,7 @@ static void test_running(check_device *d) {
 }
 
 /* A team of one updates on its device: the bits must be the host's. */
-static void test_device_bits(check_device *d) {
+CHECK_TEST(device_bits) {
   cvy_sgd *op;
   check_ok(cvy_sgd_create(d->cl, &op));
   for (int i = 0; i < SETTINGS; i++) {
@@ -206,11 +206,4 @@ static void test_device_bits(check_device *d) {
   cvy_sgd_destroy(&op);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"formula", test_formula},
-                                     {"parts", test_parts},
-                                     {"packed", test_packed},
-                                     {"running", test_running},
-                                     {"device_bits", test_device_bits}};
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES); }

@@ -20,8 +20,7 @@ static void shape_is(const cvy_net *net, cvy_node x, int c, int h, int w) {
   assert_int_equal(got[2], w);
 }
 
-static void test_shapes(check_device *d) {
-  (void)d;
+CHECK_TEST(shapes) {
   cvy_net *net = new_net(3, 33, 20);
   const cvy_node in = cvy_net_input(net);
   shape_is(net, in, 3, 33, 20);
@@ -94,7 +93,7 @@ static cvy_node declared_twice(cvy_net *n, cvy_node x) { return cvy_net_declare(
 static cvy_node declared_late(cvy_net *n, cvy_node x) { return cvy_net_declare(n, "good"), x; }
 static cvy_node declared_bad(cvy_net *n, cvy_node x) { return cvy_net_declare(n, "a b"), x; }
 
-static void test_errors(check_device *d) {
+CHECK_TEST(errors) {
   static const struct {
     wrong_fn build;
     const char *text;
@@ -145,8 +144,7 @@ static void test_errors(check_device *d) {
   }
 }
 
-static void test_finish_errors(check_device *d) {
-  (void)d;
+CHECK_TEST(finish_errors) {
   cvy_net *net = (cvy_net *)1;
   check_fails(cvy_net_create(0, 1, 1, &net), CVY_E_ARGUMENT, "0 channels");
   assert_null(net);
@@ -310,8 +308,7 @@ static void param_is(const cvy_net *net, int i, const char *name, int rank, cons
 #define DIMS(...) \
   (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)), (const int[]) { __VA_ARGS__ }
 
-static void test_lenet(check_device *d) {
-  (void)d;
+CHECK_TEST(lenet) {
   cvy_net *net;
   check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
   assert_int_equal(cvy_net_param_count(net), 8);
@@ -333,8 +330,7 @@ static void test_lenet(check_device *d) {
   cvy_net_destroy(&net);
 }
 
-static void test_resnet18(check_device *d) {
-  (void)d;
+CHECK_TEST(resnet18) {
   cvy_net *net;
   check_ok(cvy_net_model("resnet18", 1, 28, 28, 10, &net));
   assert_int_equal(cvy_net_param_count(net), 76);
@@ -379,8 +375,7 @@ static void test_resnet18(check_device *d) {
 }
 
 /* Only convolutions and linear layers take a narrow input. */
-static void test_input_pitch(check_device *d) {
-  (void)d;
+CHECK_TEST(input_pitch) {
   cvy_net *net = new_net(3, 4, 4);
   cvy_node x = cvy_net_add(net, cvy_net_input(net), cvy_net_input(net));
   check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "a", 2, false)));
@@ -393,9 +388,4 @@ static void test_input_pitch(check_device *d) {
   cvy_net_destroy(&net);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"shapes", test_shapes}, {"errors", test_errors},     {"finish_errors", test_finish_errors},
-      {"lenet", test_lenet},   {"resnet18", test_resnet18}, {"input_pitch", test_input_pitch}};
-  return check_main(argc, argv, tests, 6, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

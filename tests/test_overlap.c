@@ -6,11 +6,10 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "convoy/convoy.h"
 #include "src/base/clock.h"
 #include "src/base/quantile.h"
 #include "tests/layer_words.h"
-#include "tests/check.h"
+#include "tests/check_team.h"
 
 enum { BATCH = 32, STEPS = 4, ROUNDS_MIN = 5, ROUNDS_MAX = 40, SECONDS_MAX = 90 };
 /* Part of a step that all gradients, and all weights, take on their way: less than backward does, which can hide them
@@ -65,25 +64,19 @@ static void add(rounds *r, double value) {
   r->doubt = 3 * 1.2533 * 1.4826 * cvy_quantile(r->sorted, r->n, 0.5) / sqrt(r->n);
 }
 
-static void test_exposed(check_device *d) {
-  cvy_net *net;
-  cvy_data *data;
-  cvy_devices *devices;
+CHECK_TEST(exposed) {
   cvy_team *teams[2];                    /* with overlap, without */
   static rounds free_ms, exposed, alone; /* of the first team; of both, what slow links add */
   const cvy_device_info *const info = cvy_device_get_info(d->cl);
-  char selector[64], slow_links[64];
+  char slow_links[64];
   if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: links cannot be slow", CVY_TEST_LAYER);
   if (info->compute_units < 2) check_skip(d, "one core, which two devices and the host would share");
-  snprintf(selector, sizeof selector, "%s%s", d->place, info->can_partition_by_counts ? "/=2" : "*2");
-  check_ok(cvy_net_resnet18(1, 28, 28, 10, &net));
-  check_ok(cvy_data_load("synthetic:640", NULL, &data));
-  check_ok(cvy_devices_select(selector, &devices));
+  const cvy_net *const net = check_model(d, "resnet18", 1, 28);
+  const cvy_data *const data = check_data(d, "synthetic:640");
+  const cvy_devices *const devices = check_devices(d, info->can_partition_by_counts ? "/=2" : "*2");
   for (int i = 0; i < 2; i++) {
     const cvy_team_params params = {.batch = BATCH, .no_overlap = i == 1};
-    check_ok(cvy_team_create(devices, net, &params, &teams[i]));
-    check_ok(cvy_team_init(teams[i], NULL));
-    check_ok(cvy_team_attach(teams[i], data));
+    teams[i] = check_team(d, devices, net, &params, 0, data);
     step_ms(teams[i], NULL);
   }
   choose_links(net, step_ms(teams[0], NULL), slow_links, sizeof slow_links);
@@ -108,47 +101,26 @@ static void test_exposed(check_device *d) {
   if (shown && heard)
     check_fail(d, "%.1f +- %.1f of %.1f ms of exchange are not hidden behind backward: more than 10 %%", exposed.middle,
                exposed.doubt, alone.middle);
-  for (int i = 0; i < 2; i++) cvy_team_destroy(&teams[i]);
-  cvy_devices_destroy(&devices);
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
   if (!heard) check_skip(d, "steps differ by too much to see the exchange in them: the machine does other work");
 }
 
 /* Nothing that crosses in a step of a team of one makes a driver wait that needs pinned memory to go on. */
-static void test_pinned(check_device *d) {
-  cvy_net *net;
-  cvy_data *data;
-  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
-  check_ok(cvy_data_load("synthetic:64", NULL, &data));
+CHECK_TEST(pinned) {
   setenv("CVY_FORCE_STAGING", "1", 1);
   for (int replicas = 1; replicas <= 2; replicas++) {
     for (int staleness = 0; staleness < replicas; staleness++) {
-      cvy_devices *devices;
-      cvy_team *team;
-      char selector[32];
-      snprintf(selector, sizeof selector, replicas > 1 ? "%s*%d" : "%s", d->place, replicas);
-      check_ok(cvy_devices_select(selector, &devices));
-      check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .run_ahead = 2, .staleness = staleness},
-                               &team));
-      check_ok(cvy_team_init(team, NULL));
-      check_ok(cvy_team_attach(team, data));
+      const cvy_team_params params = {.batch = BATCH, .run_ahead = 2, .staleness = staleness};
+      cvy_team *const team = check_team(d, check_devices(d, check_text("*%d", replicas)),
+                                        check_model(d, "lenet", 1, 28), &params, 0, check_data(d, "synthetic:64"));
       const double before = step_ms(team, NULL);
       assert_true(before > 0);
       const double pinned = step_ms(team, "no-pageable");
       assert_true(pinned > 0);
       check_ok(cvy_team_verify(team));
-      cvy_team_destroy(&team);
-      cvy_devices_destroy(&devices);
+      check_case_end(d);
     }
   }
   unsetenv("CVY_FORCE_STAGING");
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"exposed", test_exposed}, {"pinned", test_pinned}};
-  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, 2, CHECK_DEVICES | CHECK_NOT_RUSTICL);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES | CHECK_NOT_RUSTICL); }

@@ -54,7 +54,7 @@ static void run(sim *s, int steps) {
 
 static double best(const sim *s) { return BATCH * 0.005 / (1 / s->factor[0] + 1 / s->factor[1]); }
 
-static void test_first(check_device *d) {
+CHECK_TEST(first) {
   sim s = begin(d, 1, 3);
   assert_int_equal(s.shares[0] + s.shares[1], BATCH);
   assert_true(s.shares[0] > 360 && s.shares[0] < 400);
@@ -72,7 +72,7 @@ static void test_first(check_device *d) {
   cvy_pace_destroy(&s.pace);
 }
 
-static void test_slowdown(check_device *d) {
+CHECK_TEST(slowdown) {
   sim s = begin(d, 1, 1);
   run(&s, 30);
   assert_int_equal(s.changes, 0);
@@ -93,7 +93,7 @@ static void test_slowdown(check_device *d) {
 }
 
 /* Noise and single slow steps move nothing. */
-static void test_calm(check_device *d) {
+CHECK_TEST(calm) {
   sim s = begin(d, 1, 2);
   s.noise = 0.04;
   run(&s, 300);
@@ -117,7 +117,7 @@ static void test_calm(check_device *d) {
 }
 
 /* A device that no longer pays for itself is left out; the others do not wait for its window then. */
-static void test_left_out(check_device *d) {
+CHECK_TEST(left_out) {
   sim s = begin(d, 1, 1);
   s.factor[1] = 2000;
   run(&s, 20);
@@ -136,7 +136,7 @@ static void test_left_out(check_device *d) {
 }
 
 /* Caps that leave no way to place the batch are none; a device that is lost keeps that it gets nothing. */
-static void test_caps(check_device *d) {
+CHECK_TEST(caps) {
   sim s = begin(d, 1, 1);
   bool lifted;
   s.pace->devices[0].cap = BATCH - 8, s.pace->devices[1].cap = 8;
@@ -168,11 +168,4 @@ static void test_caps(check_device *d) {
   cvy_pace_destroy(&s.pace);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"first", test_first},
-                                     {"slowdown", test_slowdown},
-                                     {"calm", test_calm},
-                                     {"left_out", test_left_out},
-                                     {"caps", test_caps}};
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

@@ -208,7 +208,7 @@ static size_t least_bytes(const cvy_plan *plan) {
 
 /* ---- the models ---- */
 
-static void test_resnet18(check_device *d) {
+CHECK_TEST(resnet18) {
   cvy_net *net;
   check_ok(cvy_net_resnet18(1, 28, 28, 10, &net));
   cvy_plan *plan = new_plan(net, 256, 0, false, 0);
@@ -257,7 +257,7 @@ static void test_resnet18(check_device *d) {
   cvy_net_destroy(&net);
 }
 
-static void test_lenet(check_device *d) {
+CHECK_TEST(lenet) {
   cvy_net *net;
   check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
   cvy_plan *plan = new_plan(net, 64, 0, false, 0);
@@ -295,8 +295,7 @@ static void test_lenet(check_device *d) {
 }
 
 /* Only 2x2 pools of stride 2 without padding, behind a ReLU and a convolution of stride 1 that nobody else reads. */
-static void test_not_fused(check_device *d) {
-  (void)d;
+CHECK_TEST(not_fused) {
   for (int i = 0; i < 7; i++) {
     cvy_net *net;
     cvy_conv2d_spec conv = {.filters = 8, .kernel = {3, 3}};
@@ -317,7 +316,7 @@ static void test_not_fused(check_device *d) {
   }
 }
 
-static void test_small_nets(check_device *d) {
+CHECK_TEST(small_nets) {
   for (int i = 0; i < SMALL_NETS; i++) {
     if (!check_case(d, "%s", small_nets[i].name)) continue;
     cvy_net *net = small_net_make(&small_nets[i], 8, 6, 5);
@@ -338,8 +337,7 @@ static void test_small_nets(check_device *d) {
   }
 }
 
-static void test_errors(check_device *d) {
-  (void)d;
+CHECK_TEST(errors) {
   cvy_net *net;
   cvy_plan *plan;
   check_ok(cvy_net_create(1, 28, 28, &net));
@@ -353,11 +351,4 @@ static void test_errors(check_device *d) {
   cvy_net_destroy(&net);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"resnet18", test_resnet18},
-                                     {"lenet", test_lenet},
-                                     {"not_fused", test_not_fused},
-                                     {"small_nets", test_small_nets},
-                                     {"errors", test_errors}};
-  return check_main(argc, argv, tests, 5, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

@@ -5,9 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "convoy/convoy.h"
 #include "src/team/publish.h"
-#include "tests/check.h"
+#include "tests/check_team.h"
 
 enum { BATCH = 24, STEPS = 5, MOST = 16 };
 
@@ -38,11 +37,8 @@ static run train(check_device *d, const cvy_net *net, const cvy_data *data, cons
                  const cvy_team_params *params) {
   run out = {.w = check_floats(d, cvy_net_layout(net)->n_floats)};
   cvy_devices *devices;
-  cvy_team *team;
   check_ok(cvy_devices_select(selector, &devices));
-  check_ok(cvy_team_create(devices, net, params, &team));
-  check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 5}));
-  check_ok(cvy_team_attach(team, data));
+  cvy_team *const team = check_team(d, devices, net, params, 5, data);
   for (int s = 0; s < STEPS; s++) {
     int32_t samples[BATCH];
     cvy_step_result r;
@@ -58,7 +54,7 @@ static run train(check_device *d, const cvy_net *net, const cvy_data *data, cons
     check_ok(cvy_team_sync(team));
     memcpy(out.w, cvy_ledger_w(team->ledger), cvy_net_layout(net)->n_floats * sizeof *out.w);
   }
-  cvy_team_destroy(&team);
+  check_release(d, team);
   cvy_devices_destroy(&devices);
   return out;
 }
@@ -85,44 +81,30 @@ static void compare(check_device *d, const cvy_net *net, const cvy_data *data, c
 }
 
 /* Even shares, and such that a device has half of the batch and another one none. */
-static void compare_splits(check_device *d, cvy_net *net, const char *data_spec, const cvy_team_params *params) {
+static void compare_splits(check_device *d, const char *model, int channels, int size, const char *data_spec,
+                           const cvy_team_params *params) {
   char all[256], one[32];
-  cvy_data *data;
   double shares[MOST] = {0};
   const int n = one_of_each(all, sizeof all, one, sizeof one);
   assert_true(n <= MOST);
   const char *const bn = params->bn == CVY_BN_SYNC ? "sync" : "ghost";
-  check_ok(cvy_data_load(data_spec, NULL, &data));
+  const cvy_net *const net = check_model(d, model, channels, size);
+  const cvy_data *const data = check_data(d, data_spec);
   if (check_case(d, "bn=%s %s even", bn, all)) compare(d, net, data, one, all, params);
-  check_case_end(d);
   cvy_team_params uneven = *params;
   shares[n - 1] = 8;
   shares[0] = BATCH - 8;
   uneven.split = CVY_SPLIT_SHARES;
   uneven.split_values = shares;
   if (check_case(d, "bn=%s %s shares 16,..,8", bn, all)) compare(d, net, data, one, all, &uneven);
-  check_case_end(d);
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
 }
 
 static const cvy_team_params ghost = {.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = 8};
 static const cvy_team_params whole = {.batch = BATCH, .bn = CVY_BN_SYNC};
 
-static cvy_net *lenet(void) {
-  cvy_net *net;
-  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
-  return net;
-}
-static cvy_net *resnet18(int channels, int size) {
-  cvy_net *net;
-  check_ok(cvy_net_resnet18(channels, size, size, 10, &net));
-  return net;
-}
-
-static void test_lenet(check_device *d) { compare_splits(d, lenet(), "synthetic:120", &ghost); }
-static void test_resnet18(check_device *d) { compare_splits(d, resnet18(3, 8), "synthetic:120:8x8x3", &ghost); }
-static void test_resnet18_sync(check_device *d) { compare_splits(d, resnet18(3, 8), "synthetic:120:8x8x3", &whole); }
+CHECK_TEST(lenet) { compare_splits(d, "lenet", 1, 28, "synthetic:120", &ghost); }
+CHECK_TEST(resnet18) { compare_splits(d, "resnet18", 3, 8, "synthetic:120:8x8x3", &ghost); }
+CHECK_TEST(resnet18_sync) { compare_splits(d, "resnet18", 3, 8, "synthetic:120:8x8x3", &whole); }
 
 int main(int argc, char **argv) {
   char all[256], one[32];
@@ -130,7 +112,5 @@ int main(int argc, char **argv) {
     fprintf(stderr, "only one OpenCL implementation here (%s): nothing to mix\n", all);
     return 77;
   }
-  static const check_test tests[] = {
-      {"lenet", test_lenet}, {"resnet18", test_resnet18}, {"resnet18_sync", test_resnet18_sync}};
-  return check_main(argc, argv, tests, 3, CHECK_HOST);
+  return check_run(argc, argv, CHECK_HOST);
 }

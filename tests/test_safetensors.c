@@ -8,12 +8,6 @@
 #include "src/base/file.h"
 #include "src/base/safetensors.h"
 
-static const char *path_in(const char *dir, const char *name) {
-  static char path[4096];
-  snprintf(path, sizeof path, "%s/%s", dir, name);
-  return path;
-}
-
 /* A file out of header length, header and n zero bytes of data. */
 static void write_file(const char *path, uint64_t length, const char *header, size_t header_bytes, size_t data_bytes) {
   static const char zeros[64];
@@ -21,10 +15,9 @@ static void write_file(const char *path, uint64_t length, const char *header, si
   check_ok(cvy_file_write(path, (const cvy_piece[]){{&length, 8}, {header, header_bytes}, {zeros, data_bytes}}, 3));
 }
 
-static void test_reference(check_device *d) {
-  (void)d;
+CHECK_TEST(reference) {
   cvy_st_file *f;
-  check_ok(cvy_st_open(path_in(getenv("CVY_TEST_DATA"), "reference.safetensors"), &f));
+  check_ok(cvy_st_open(check_text("%s/reference.safetensors", getenv("CVY_TEST_DATA")), &f));
   assert_int_equal(cvy_st_count(f), 5);
   assert_string_equal(cvy_st_metadata(f, "who"), "python");
   assert_null(cvy_st_metadata(f, "whom"));
@@ -54,9 +47,8 @@ static void test_reference(check_device *d) {
   cvy_st_close(&f);
 }
 
-static void test_round_trip(check_device *d) {
-  (void)d;
-  const char *const dir = check_temp_dir();
+CHECK_TEST(round_trip) {
+  const char *const first = check_path("first"), *const second = check_path("second");
   const float a[6] = {1, -2, 3.5f, 0, -0.0f, 1e-38f};
   const int64_t b = INT64_MIN;
   const cvy_st_tensor tensors[] = {
@@ -67,23 +59,14 @@ static void test_round_trip(check_device *d) {
   };
   const char *const meta[][2] = {{"k", "{\"a\": [1]}\n"}, {"\xc3\xa4", ""}};
   for (int n_meta = 0; n_meta <= 2; n_meta++) {
-    char first[4096], second[4096];
-    snprintf(first, sizeof first, "%s/first", dir);
-    snprintf(second, sizeof second, "%s/second", dir);
     check_ok(cvy_st_write(first, tensors, 4, meta, n_meta));
     check_ok(cvy_st_write(second, tensors, 4, meta, n_meta));
-    char *x, *y;
-    size_t x_bytes, y_bytes;
-    check_ok(cvy_file_read(first, 1 << 20, &x, &x_bytes));
-    check_ok(cvy_file_read(second, 1 << 20, &y, &y_bytes));
-    assert_int_equal(x_bytes, y_bytes);
-    assert_memory_equal(x, y, x_bytes);
+    check_same_files(first, second);
     uint64_t length;
-    memcpy(&length, x, 8);
+    size_t x_bytes;
+    memcpy(&length, check_read(first, &x_bytes), 8);
     assert_int_equal(length % 8, 0);
     assert_int_equal(8 + length + 3 + 24 + 8, x_bytes);
-    cvy_free(x);
-    cvy_free(y);
 
     cvy_st_file *f;
     check_ok(cvy_st_open(first, &f));
@@ -107,8 +90,7 @@ static void test_round_trip(check_device *d) {
   assert_string_equal(tensors[0].name, "z \"quoted\\\"");
 }
 
-static void test_hostile(check_device *d) {
-  (void)d;
+CHECK_TEST(hostile) {
   static const char A[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
   static const struct {
     const char *header, *text;
@@ -168,7 +150,7 @@ static void test_hostile(check_device *d) {
       {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "3 bytes behind the last tensor", 4},
       {"{}", "1 bytes behind the last tensor", 1},
   };
-  const char *const path = path_in(check_temp_dir(), "file");
+  const char *const path = check_path("file");
   cvy_st_file *f;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     write_file(path, strlen(cases[i].header), cases[i].header, strlen(cases[i].header), (size_t)cases[i].data_bytes);
@@ -190,10 +172,9 @@ static void test_hostile(check_device *d) {
   check_fails(cvy_st_open(path, &f), CVY_E_FORMAT, "18446744073709551615 bytes");
   write_file(path, sizeof A, A, sizeof A, 8);
   check_fails(cvy_st_open(path, &f), CVY_E_FORMAT, "NUL byte at offset");
-  char long_name[300];
-  const int n = snprintf(long_name, sizeof long_name,
-                         "{\"%0*d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 128, 0);
-  write_file(path, (uint64_t)n, long_name, (size_t)n, 0);
+  const char *const long_name =
+      check_text("{\"%0*d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 128, 0);
+  write_file(path, strlen(long_name), long_name, strlen(long_name), 0);
   check_fails(cvy_st_open(path, &f), CVY_E_FORMAT, "name has 128 bytes");
   check_fails(cvy_st_open("/nonexistent/file", &f), CVY_E_IO, "/nonexistent/file");
 
@@ -202,9 +183,8 @@ static void test_hostile(check_device *d) {
   cvy_st_close(&f);
 }
 
-static void test_write_errors(check_device *d) {
-  (void)d;
-  const char *const path = path_in(check_temp_dir(), "file");
+CHECK_TEST(write_errors) {
+  const char *const path = check_path("file");
   const cvy_st_tensor good = {.name = "a", .dtype = "U8", .rank = 1, .dims = {1}, .data = "x", .size_bytes = 1};
   cvy_st_tensor t[2] = {good, good};
   check_fails(cvy_st_write(path, t, 2, NULL, 0), CVY_E_ARGUMENT, "second tensor is named 'a'");
@@ -227,17 +207,13 @@ static void test_write_errors(check_device *d) {
 }
 
 /* Every truncation is an error; flipped bits are an error or some other well-formed file, and never more than that. */
-static void test_fuzz(check_device *d) {
-  char path[4096], *content;
+CHECK_TEST(fuzz) {
   size_t size;
-  snprintf(path, sizeof path, "%s", path_in(getenv("CVY_TEST_DATA"), "reference.safetensors"));
-  check_ok(cvy_file_read(path, 1 << 20, &content, &size));
-  snprintf(path, sizeof path, "%s", path_in(check_temp_dir(), "file"));
+  char *const content = check_read(check_text("%s/reference.safetensors", getenv("CVY_TEST_DATA")), &size);
+  const char *const path = check_path("file");
   cvy_st_file *f;
   for (size_t n = 0; n < size; n++) {
-    FILE *const out = fopen(path, "wb");
-    assert_int_equal(fwrite(content, 1, n, out), n);
-    fclose(out);
+    check_write(path, content, n);
     check_fails(cvy_st_open(path, &f), CVY_E_FORMAT, path);
   }
   case_rng r = check_rng_make(d, 1);
@@ -249,9 +225,7 @@ static void test_fuzz(check_device *d) {
       bits[k] = case_int(&r, 0, (int)size * 8 - 1);
       content[bits[k] / 8] = (char)(content[bits[k] / 8] ^ 1 << bits[k] % 8);
     }
-    FILE *const out = fopen(path, "wb");
-    assert_int_equal(fwrite(content, 1, size, out), size);
-    fclose(out);
+    check_write(path, content, size);
     check_log_clear();
     const cvy_status status = cvy_st_open(path, &f);
     assert_true(status == CVY_OK || status == CVY_E_FORMAT);
@@ -264,14 +238,6 @@ static void test_fuzz(check_device *d) {
     for (int k = 0; k < flips; k++) content[bits[k] / 8] = (char)(content[bits[k] / 8] ^ 1 << bits[k] % 8);
   }
   assert_true(refused > 1500 && refused < 3000);
-  cvy_free(content);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"reference", test_reference}, {"round_trip", test_round_trip},
-      {"hostile", test_hostile},     {"write_errors", test_write_errors},
-      {"fuzz", test_fuzz},
-  };
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

@@ -11,8 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "convoy/convoy.h"
-#include "tests/check.h"
+#include "tests/check_team.h"
 
 enum { BATCH = 32, MOST_STEPS = 50, SAMPLES = 640 };
 static const float RATE = 1e-4f;
@@ -23,17 +22,11 @@ typedef struct run {
   double losses[MOST_STEPS];
 } run;
 
-static run train(const check_device *d, const cvy_net *net, const cvy_data *data, const char *suffix,
+static run train(check_device *d, const cvy_net *net, const cvy_data *data, const char *suffix,
                  const cvy_team_params *params) {
   run out;
-  cvy_devices *devices;
-  cvy_team *team;
-  char selector[64];
-  snprintf(selector, sizeof selector, "%s%s", d->place, suffix);
-  check_ok(cvy_devices_select(selector, &devices));
-  check_ok(cvy_team_create(devices, net, params, &team));
-  check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 1}));
-  check_ok(cvy_team_attach(team, data));
+  const cvy_devices *const devices = check_devices(d, suffix);
+  cvy_team *const team = check_team(d, devices, net, params, 1, data);
   for (int s = 0; s < steps(); s++) {
     int32_t samples[BATCH];
     cvy_step_result r;
@@ -45,8 +38,7 @@ static run train(const check_device *d, const cvy_net *net, const cvy_data *data
     out.losses[s] = r.loss;
   }
   check_ok(cvy_team_verify(team));
-  cvy_team_destroy(&team);
-  cvy_devices_destroy(&devices);
+  check_release(d, devices);
   return out;
 }
 
@@ -63,12 +55,8 @@ static void compare(check_device *d, const char *suffix, const run *one, const r
 
 static void test_splits(check_device *d, const char *name, cvy_team_params params) {
   static const double shares[3] = {16, 0, 16};
-  cvy_net *net;
-  cvy_data *data;
-  char spec[32];
-  snprintf(spec, sizeof spec, "synthetic:%d", SAMPLES);
-  check_ok(cvy_net_resnet18(1, 28, 28, 10, &net));
-  check_ok(cvy_data_load(spec, NULL, &data));
+  const cvy_net *const net = check_model(d, "resnet18", 1, 28);
+  const cvy_data *const data = check_data(d, check_text("synthetic:%d", SAMPLES));
   const run one = train(d, net, data, "", &params);
   const cvy_device_info *const info = cvy_device_get_info(d->cl);
   const char *const halves = info->can_partition_by_counts && info->compute_units >= 2 ? "/=2" : "*2";
@@ -82,16 +70,9 @@ static void test_splits(check_device *d, const char *name, cvy_team_params param
     const run many = train(d, net, data, "*3", &params);
     compare(d, "*3", &one, &many);
   }
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
 }
 
-static void test_ghost(check_device *d) {
-  test_splits(d, "ghost", (cvy_team_params){.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = 16});
-}
-static void test_sync(check_device *d) { test_splits(d, "sync", (cvy_team_params){.batch = BATCH, .bn = CVY_BN_SYNC}); }
+CHECK_TEST(ghost) { test_splits(d, "ghost", (cvy_team_params){.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = 16}); }
+CHECK_TEST(sync) { test_splits(d, "sync", (cvy_team_params){.batch = BATCH, .bn = CVY_BN_SYNC}); }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"ghost", test_ghost}, {"sync", test_sync}};
-  return check_main(argc, argv, tests, 2, CHECK_DEVICES);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES); }

@@ -4,8 +4,7 @@
 
 #include "convoy/train.h"
 
-static void test_permutation(check_device *d) {
-  (void)d;
+CHECK_TEST(permutation) {
   enum { MOST = 60000 };
   int32_t *const order = cvy_calloc(MOST, sizeof *order), *const again = cvy_calloc(MOST, sizeof *again);
   bool *const seen = cvy_calloc(MOST, sizeof *seen);
@@ -36,8 +35,7 @@ static void test_permutation(check_device *d) {
 }
 
 /* The bits are part of the contract: a run resumed with a newer program goes on with the same order. */
-static void test_known(check_device *d) {
-  (void)d;
+CHECK_TEST(known) {
   int32_t order[8];
   static const int32_t want[8] = {5, 6, 2, 3, 0, 1, 7, 4};
   cvy_sampler_order(0, 0, false, 8, order);
@@ -45,8 +43,7 @@ static void test_known(check_device *d) {
 }
 
 /* Each of the 24 orders of four equally often: chi-square with 23 degrees of freedom stays below 49.7 with 99.9 %. */
-static void test_uniform(check_device *d) {
-  (void)d;
+CHECK_TEST(uniform) {
   enum { ROUNDS = 24000 };
   int counts[256] = {0};
   for (int epoch = 0; epoch < ROUNDS; epoch++) {
@@ -65,8 +62,4 @@ static void test_uniform(check_device *d) {
   assert_true(chi2 < 49.7);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"permutation", test_permutation}, {"known", test_known}, {"uniform", test_uniform}};
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

@@ -15,8 +15,7 @@ static void near(double got, double want) {
   if (!(fabs(got - want) <= 1e-9)) fail_msg("%.9f, must be %.9f", got, want);
 }
 
-static void test_own_cores(check_device *d) {
-  (void)d;
+CHECK_TEST(own_cores) {
   const cvy_scaling_device two[] = {DEVICE(0, 1), DEVICE(1, 1)};
   const cvy_scaling_exchange x = {.transfer_s = 6e-3, .host_s = 2e-3, .tail = 0.25, .host_place = -1};
   const int shares[] = {256, 64};
@@ -39,8 +38,7 @@ static void test_own_cores(check_device *d) {
   near(s.imbalance_s, 0);
 }
 
-static void test_shared_cores(check_device *d) {
-  (void)d;
+CHECK_TEST(shared_cores) {
   cvy_scaling_device four[] = {DEVICE(0, 1), DEVICE(0, 1), DEVICE(0, 1), DEVICE(0, 1)};
   const cvy_scaling_exchange x = {.transfer_s = 1e-3, .host_s = 1e-3, .tail = 0.25, .host_place = 0};
   const int shares[] = {64, 64, 64, 64};
@@ -82,8 +80,7 @@ static void test_shared_cores(check_device *d) {
   near(cvy_scaling_predict(four, 4, 2, large, &x).compute_s, 2 * 27.6e-3);
 }
 
-static void test_limits(check_device *d) {
-  (void)d;
+CHECK_TEST(limits) {
   cvy_scaling_step s = {.step_s = 10, .compute_s = 9.8, .exposed_s = 0.2};
   assert_int_equal(cvy_scaling_limits(&s, 10), CVY_SCALING_COMPUTE);
   assert_int_equal(cvy_scaling_limits(&s, 12), CVY_SCALING_HOST);
@@ -93,8 +90,7 @@ static void test_limits(check_device *d) {
   assert_int_equal(cvy_scaling_limits(&s, 10), CVY_SCALING_EXCHANGE);
 }
 
-static void test_extrapolation(check_device *d) {
-  (void)d;
+CHECK_TEST(extrapolation) {
   const cvy_scaling_device one = DEVICE(0, 1);
   const cvy_scaling_exchange x = {.transfer_s = 3e-3, .host_s = 2e-3, .tail = 0.25, .host_place = 0};
   near(cvy_scaling_extrapolate(&one, 1, 256, &x, 2).step_s, 27.6e-3);
@@ -109,8 +105,7 @@ static void test_extrapolation(check_device *d) {
   }
 }
 
-static void test_verdict(check_device *d) {
-  (void)d;
+CHECK_TEST(verdict) {
   char text[300];
   cvy_scaling_step s = {.step_s = 0.009, .compute_s = 0.0088, .exposed_s = 0.0002};
   cvy_scaling_verdict("1:0", 0.0112, 0.01, &s, text, sizeof text);
@@ -128,11 +123,4 @@ static void test_verdict(check_device *d) {
   assert_non_null(strstr(text, "0.50x, because the others wait 8.0 ms for the slowest; --split auto gives it less"));
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"own cores", test_own_cores},
-                                     {"shared cores", test_shared_cores},
-                                     {"limits", test_limits},
-                                     {"extrapolation", test_extrapolation},
-                                     {"verdict", test_verdict}};
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

@@ -16,7 +16,7 @@ static void expect(check_device *d, const cvy_lr_schedule *s, long step, double 
     check_fail(d, "schedule %d, step %ld: rate %.9g, not %.9g", (int)s->kind, step, (double)got, want);
 }
 
-static void test_formulas(check_device *d) {
+CHECK_TEST(formulas) {
   const double lr = (double)0.4f, pi = acos(-1);
   for (int epochs = 0; epochs < 2; epochs++) {
     const cvy_lr_schedule constant = {0}, warm = {.warmup = epochs ? 2 : 5, .warmup_epochs = epochs},
@@ -44,8 +44,7 @@ static void test_formulas(check_device *d) {
   assert_true(isinf(cvy_lr_at(&up, 1, 1000000000, 1000, 2000000000)));
 }
 
-static void test_refusals(check_device *d) {
-  (void)d;
+CHECK_TEST(refusals) {
   check_ok(cvy_lr_check(&(cvy_lr_schedule){0}, PER_EPOCH, STEPS));
   check_ok(cvy_lr_check(&(cvy_lr_schedule){.warmup = STEPS - 1}, PER_EPOCH, STEPS));
   check_fails(cvy_lr_check(&(cvy_lr_schedule){.warmup = STEPS}, PER_EPOCH, STEPS), CVY_E_ARGUMENT,
@@ -63,7 +62,7 @@ static void test_refusals(check_device *d) {
 }
 
 /* However many intervals there were. */
-static void test_long(check_device *d) {
+CHECK_TEST(long) {
   const cvy_lr_schedule often = {.kind = CVY_LR_STEP, .every = 1, .gamma = 1.0f};
   expect(d, &often, LONG_MAX, 0.4f);
   const cvy_lr_schedule slow = {.kind = CVY_LR_STEP, .every = 1, .gamma = 0.99999994f};
@@ -72,7 +71,4 @@ static void test_long(check_device *d) {
   expect(d, &slow, 1000003, want);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"formulas", test_formulas}, {"refusals", test_refusals}, {"long", test_long}};
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

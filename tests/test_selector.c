@@ -105,8 +105,7 @@ static void refuse(machine *m, const char *text, cvy_status code, const char *me
   assert_int_equal(n, -1);
 }
 
-static void test_words(check_device *d) {
-  (void)d;
+CHECK_TEST(words) {
   machine *const m = workstation();
   expect(m, "auto", "0:0 NVIDIA H200|0:1 NVIDIA L4|2:1 gfx1030", false);
   expect(m, "gpu", "0:0 NVIDIA H200|0:1 NVIDIA L4|2:1 gfx1030", false);
@@ -123,8 +122,7 @@ static void test_words(check_device *d) {
   expect(small, "auto/1+1", "0:1/0 pthread-AMD EPYC[1@0:0 of 1 1]|0:1/1 pthread-AMD EPYC[1@1:1 of 1 1]", true);
 }
 
-static void test_names(check_device *d) {
-  (void)d;
+CHECK_TEST(names) {
   machine *const m = workstation();
   expect(m, "0:1", "0:1 NVIDIA L4", false);
   expect(m, "5:1", "5:1 basic-AMD EPYC", false);
@@ -153,8 +151,7 @@ static void test_names(check_device *d) {
 }
 
 /* Its old names go on, and its new ones mean the old devices. */
-static void test_new_names(check_device *d) {
-  (void)d;
+CHECK_TEST(new_names) {
   machine *const m = new_pocl(), *const old = laptop();
   const char *const whole = "0:1 cpu-skylake-avx512-AMD EPYC", *const minimal = "0:0 cpu-minimal-AMD EPYC";
   expect(m, "auto", whole, true);
@@ -171,8 +168,7 @@ static void test_new_names(check_device *d) {
   refuse(m, "0:1/=3*2", CVY_E_ARGUMENT, "0:1*6 puts");
 }
 
-static void test_left_out(check_device *d) {
-  (void)d;
+CHECK_TEST(left_out) {
   check_log_clear();
   expect(workstation(), "all*1", "0:0 NVIDIA H200|0:1 NVIDIA L4|2:1 gfx1030|5:0 pthread-AMD EPYC|6:0 FPGA card", false);
   assert_true(check_log_contains(
@@ -184,8 +180,7 @@ static void test_left_out(check_device *d) {
   assert_false(check_log_contains("leaves out"));
 }
 
-static void test_suffixes(check_device *d) {
-  (void)d;
+CHECK_TEST(suffixes) {
   machine *const m = workstation();
   expect(m, "0:0*1", "0:0 NVIDIA H200", false);
   expect(m, "0:0*3", "0:0#0 NVIDIA H200|0:0#1 NVIDIA H200|0:0#2 NVIDIA H200", false);
@@ -207,8 +202,7 @@ static void test_suffixes(check_device *d) {
   refuse(m, "0:0/1+1", CVY_E_ARGUMENT, "cannot be cut into parts");
 }
 
-static void test_bad(check_device *d) {
-  (void)d;
+CHECK_TEST(bad) {
   machine *const m = workstation();
   static const struct {
     const char *text, *message;
@@ -240,8 +234,7 @@ static void test_bad(check_device *d) {
   refuse(m, many, CVY_E_ARGUMENT, "300 characters");
 }
 
-static void test_nothing(check_device *d) {
-  (void)d;
+CHECK_TEST(nothing) {
   machine none = {0};
   static const char *const words[] = {"auto", "all"};
   for (int i = 0; i < 2; i++) refuse(&none, words[i], CVY_E_NO_DEVICE, "there is no usable OpenCL device");
@@ -253,10 +246,4 @@ static void test_nothing(check_device *d) {
   refuse(&broken, "auto", CVY_E_NO_DEVICE, "platform 0 Clover: no devices");
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"words", test_words},       {"names", test_names}, {"new names", test_new_names}, {"left out", test_left_out},
-      {"suffixes", test_suffixes}, {"bad", test_bad},     {"nothing", test_nothing},
-  };
-  return check_main(argc, argv, tests, 7, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

@@ -42,7 +42,7 @@ static void brute_force(int total, const int *weights, int n, int *counts) {
   }
 }
 
-static void test_known(check_device *d) {
+CHECK_TEST(known) {
   const cvy_split_params even = {.batch = 10, .n_devices = 3};
   expect(d, &even, 10, (const int[]){4, 3, 3});
   expect(d, &even, 2, (const int[]){1, 1, 0});
@@ -74,7 +74,7 @@ static void test_known(check_device *d) {
 }
 
 /* Random devices, batches, groups: sum, proportion, order, groups. */
-static void test_properties(check_device *d) {
+CHECK_TEST(properties) {
   case_rng r = check_rng_make(d, 1);
   for (int round = 0; round < 4000; round++) {
     const int devices = case_int(&r, 1, MOST), batch = case_edge(&r, 64, 600),
@@ -128,8 +128,7 @@ static void test_properties(check_device *d) {
   }
 }
 
-static void test_refusals(check_device *d) {
-  (void)d;
+CHECK_TEST(refusals) {
   int out[MOST];
   const double bad_sum[] = {100, 100}, fraction[] = {127.5, 128.5}, negative[] = {-1, 257}, zeros[] = {0, 0};
   const double infinite[] = {1, INFINITY}, groups[] = {130, 126}, fits[] = {128, 128};
@@ -178,15 +177,11 @@ static double seconds_of_splits(case_rng *r, int devices) {
 
 /* Sixteen times the devices take 27 times as long where remainders are sorted, and more than 160 times where each of
  * them is compared with all others. */
-static void test_many(check_device *d) {
+CHECK_TEST(many) {
   case_rng r = check_rng_make(d, 2);
   const double few = seconds_of_splits(&r, 64), many = seconds_of_splits(&r, 1024);
   print_message("64 devices: %.4f s, 1024: %.3f s\n", few, many);
   if (!(many <= 70 * few)) check_fail(d, "splits among 1024 devices took %.3f s, among 64 %.4f", many, few);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"known", test_known}, {"properties", test_properties}, {"refusals", test_refusals}, {"many", test_many}};
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

@@ -3,10 +3,8 @@
  * has its gradients mapped: the same bits, whatever the links let the one overtake (tests/layer.c). */
 #include <stdio.h>
 
-#include "convoy/convoy.h"
 #include "src/team/publish.h"
 #include "src/team/staging.h"
-#include "tests/check.h"
 #include "tests/layer_words.h"
 #include "tests/team_net.h"
 
@@ -43,16 +41,12 @@ static run train(check_device *d, cvy_team *team, const char *words) {
   return out;
 }
 
-static void test_staged(check_device *d) {
+CHECK_TEST(staged) {
   static const char *const links[] = {NULL, "link=all:0.02", "link=all:0.1:0.005", "link=all:0.005:0.1"};
-  cvy_devices *devices;
-  char selector[32];
   if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: links cannot be slow", CVY_TEST_LAYER);
   if (!cvy_device_get_facts(d->cl)->host_unified)
     check_skip(d, "the device's memory is its own: nothing can be mapped");
-  make_net();
-  snprintf(selector, sizeof selector, "%s*3", d->place);
-  check_ok(cvy_devices_select(selector, &devices));
+  const cvy_devices *const devices = check_devices(d, "*3");
   for (int how = 0; how < 4; how++) {
     cvy_team_params params = {.batch = BATCH,
                               .staleness = how & 1,
@@ -63,9 +57,8 @@ static void test_staged(check_device *d) {
     for (int staged = 0; staged < 2; staged++)
       for (params.run_ahead = CVY_RUN_AHEAD_NONE; params.run_ahead <= 2;
            params.run_ahead += params.run_ahead < 0 ? 2 : 1) {
-        cvy_team *team;
         if (staged) setenv("CVY_FORCE_STAGING", "1", 1);
-        check_ok(cvy_team_create(devices, net, &params, &team));
+        cvy_team *const team = check_bare_team(d, devices, net, &params);
         unsetenv("CVY_FORCE_STAGING");
         assert_true(cvy_staging_maps(team->replicas[0].staging) == !staged);
         check_ok(cvy_team_attach(team, data));
@@ -81,15 +74,12 @@ static void test_staged(check_device *d) {
                        params.run_ahead, links[l] ? links[l] : "no links", got.losses[STEPS - 1],
                        want.losses[STEPS - 1]);
         }
-        cvy_team_destroy(&team);
+        check_release(d, team);
       }
   }
-  cvy_devices_destroy(&devices);
-  drop_net();
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"staged", test_staged}};
-  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, 1, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+  check_around(make_net, drop_net);
+  return check_run(argc, argv, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

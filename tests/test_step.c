@@ -391,7 +391,7 @@ static void compare_result(const step *s, const cvy_instance *instance, double l
 static int count_nets(void) { return getenv("CVY_TEST_OCLGRIND") ? 1 : SMALL_NETS; }
 
 /* Training step and inference of every small net, in one group and in groups. */
-static void test_small_nets(check_device *d) {
+CHECK_TEST(small_nets) {
   for (int i = 0; i < count_nets(); i++)
     for (int group = 0; group <= 3; group += 3) {
       if (!check_case(d, "%s group=%d", small_nets[i].name, group)) continue;
@@ -446,7 +446,7 @@ static void run_passes(const step *s, cvy_instance *instance, int micro) {
 }
 
 /* Micro-batches of whole groups give what one pass gives, up to the order of sums. */
-static void test_micro_batches(check_device *d) {
+CHECK_TEST(micro_batches) {
   for (int i = 0; i < count_nets(); i++)
     for (int micro = 3; micro <= 6; micro += 3) {
       if (!check_case(d, "%s micro=%d", small_nets[i].name, micro)) continue;
@@ -479,7 +479,4 @@ static void test_micro_batches(check_device *d) {
     }
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"small_nets", test_small_nets}, {"micro_batches", test_micro_batches}};
-  return check_main(argc, argv, tests, 2, CHECK_DEVICES | CHECK_BOTH_SHAPES);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES | CHECK_BOTH_SHAPES); }

@@ -6,10 +6,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "convoy/convoy.h"
 #include "src/base/clock.h"
 #include "tests/layer_words.h"
-#include "tests/check.h"
+#include "tests/check_team.h"
 
 enum { BATCH = 128, STEPS = 12 };
 /* Part of the fastest step without such waits below which none can be, however the machine changes its speed
@@ -20,15 +19,13 @@ typedef struct step_times {
   double least, sum, wall;
 } step_times; /* ms */
 
-static step_times run(const cvy_devices *devices, const cvy_net *net, const cvy_data *data, int run_ahead,
-                      const char *words) {
-  cvy_team *team;
+static step_times run(check_device *d, const cvy_devices *devices, const cvy_net *net, const cvy_data *data,
+                      int run_ahead, const char *words) {
   int32_t samples[BATCH];
   step_times t = {0};
   for (int i = 0; i < BATCH; i++) samples[i] = i;
-  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .run_ahead = run_ahead}, &team));
-  check_ok(cvy_team_init(team, NULL));
-  check_ok(cvy_team_attach(team, data));
+  const cvy_team_params params = {.batch = BATCH, .run_ahead = run_ahead};
+  cvy_team *const team = check_team(d, devices, net, &params, 0, data);
   for (int round = 0; round < 2; round++) { /* the first one compiles */
     t = (step_times){0};
     if (round == 1 && words) layer_words(words);
@@ -46,25 +43,20 @@ static step_times run(const cvy_devices *devices, const cvy_net *net, const cvy_
     }
     layer_words(NULL);
   }
-  cvy_team_destroy(&team);
+  check_release(d, team);
   return t;
 }
 
-static void test_times(check_device *d) {
-  cvy_net *net;
-  cvy_data *data;
+CHECK_TEST(times) {
   if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: waits cannot be late", CVY_TEST_LAYER);
-  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
-  check_ok(cvy_data_load("synthetic:128", NULL, &data));
   for (int n = 1; n <= 2; n++) {
-    cvy_devices *devices;
-    char selector[64];
-    snprintf(selector, sizeof selector, "%s*%d", d->place, n);
-    check_ok(cvy_devices_select(selector, &devices));
+    const cvy_net *const net = check_model(d, "lenet", 1, 28);
+    const cvy_data *const data = check_data(d, "synthetic:128");
+    const cvy_devices *const devices = check_devices(d, check_text("*%d", n));
     /* no step is enqueued behind another one: nothing can be seen late */
-    const step_times apart = run(devices, net, data, 0, NULL);
+    const step_times apart = run(d, devices, net, data, 0, NULL);
     for (int run_ahead = 1; run_ahead <= 2; run_ahead++) {
-      const step_times t = run(devices, net, data, run_ahead, "late=all");
+      const step_times t = run(d, devices, net, data, run_ahead, "late=all");
       print_message("%d devices, --run-ahead %d: fastest step %.3f ms (%.3f apart), %.3f together in %.3f\n", n,
                     run_ahead, t.least, apart.least, t.sum, t.wall);
       if (!(t.least >= LEAST * apart.least))
@@ -73,60 +65,35 @@ static void test_times(check_device *d) {
       if (!(t.sum <= t.wall))
         check_fail(d, "%d devices, --run-ahead %d: steps of %.3f ms in %.3f", n, run_ahead, t.sum, t.wall);
     }
-    cvy_devices_destroy(&devices);
+    check_case_end(d);
   }
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
 }
 
 /* What a team is asked between steps leaves nothing behind for the next step's times. */
-static void test_nothing_kept(check_device *d) {
+CHECK_TEST(nothing_kept) {
   enum { ASKED = 300, MOST_BYTES = 100 * ASKED };
-  cvy_net *net;
-  cvy_data *data;
-  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
-  check_ok(cvy_data_load("synthetic:16", NULL, &data));
   for (int n = 1; n <= 2; n++) {
-    cvy_devices *devices;
-    cvy_team *team;
     cvy_eval_result eval;
-    char selector[64];
     size_t before = 0;
-    snprintf(selector, sizeof selector, "%s*%d", d->place, n);
-    check_ok(cvy_devices_select(selector, &devices));
-    check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = 16}, &team));
-    check_ok(cvy_team_init(team, NULL));
-    check_ok(cvy_team_attach(team, data));
+    cvy_team *const team = check_team(d, check_devices(d, check_text("*%d", n)), check_model(d, "lenet", 1, 28),
+                                      &(cvy_team_params){.batch = 16}, 0, check_data(d, "synthetic:16"));
     for (int i = -ASKED; i < ASKED; i++) { /* what the driver keeps grows at first */
       if (i == 0) before = mallinfo2().uordblks;
       check_ok(cvy_team_evaluate(team, false, &eval));
     }
     const size_t after = mallinfo2().uordblks;
     if (after > before + MOST_BYTES) check_fail(d, "%d evaluations keep %zu bytes", ASKED, after - before);
-    cvy_team_destroy(&team);
-    cvy_devices_destroy(&devices);
+    check_case_end(d);
   }
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
 }
 
 /* The first step that counts begins with the completion of the one before, which is when the last device has been given
  * its weights; the first device may have done all its computing by then. */
-static void test_first_counts(check_device *d) {
-  cvy_net *net;
-  cvy_data *data;
-  cvy_devices *devices;
-  cvy_team *team;
-  char selector[64];
+CHECK_TEST(first_counts) {
   const int32_t sample = 0;
   if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: calls cannot be late", CVY_TEST_LAYER);
-  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
-  check_ok(cvy_data_load("synthetic:128", NULL, &data));
-  snprintf(selector, sizeof selector, "%s*2", d->place);
-  check_ok(cvy_devices_select(selector, &devices));
-  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = 16, .run_ahead = 2}, &team));
-  check_ok(cvy_team_init(team, NULL));
-  check_ok(cvy_team_attach(team, data));
+  cvy_team *const team = check_team(d, check_devices(d, "*2"), check_model(d, "lenet", 1, 28),
+                                    &(cvy_team_params){.batch = 16, .run_ahead = 2}, 0, check_data(d, "synthetic:128"));
   layer_words("hang-call=1:write:0"); /* it has no share of one sample: the first that it is sent are weights */
   for (int s = 0; s < 2; s++) check_ok(cvy_team_step(team, &sample, 1, 0.01f));
   for (int wait = 0; wait < 50; wait++) usleep(10000);
@@ -140,15 +107,6 @@ static void test_first_counts(check_device *d) {
     if ((t.computing_ms > 0) != (i == 0))
       check_fail(d, "device %d, with %ld images: %.3f ms computing of %.3f", i, t.images, t.computing_ms, t.total_ms);
   }
-  cvy_team_destroy(&team);
-  cvy_devices_destroy(&devices);
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"times", test_times}, {"nothing_kept", test_nothing_kept}, {"first_counts", test_first_counts}};
-  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES | CHECK_NOT_RUSTICL); }

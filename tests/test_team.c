@@ -5,37 +5,36 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "convoy/convoy.h"
 #include "src/team/publish.h"
 #include "src/team/replica_data.h"
-#include "tests/check.h"
+#include "tests/check_team.h"
 
 enum { BATCH = 32, CLASSES = 10, STEPS = 4 };
 
 static cvy_net *net; /* conv, BN, residual, pools, linear: every kind of layer a team sees */
 static cvy_data *data;
 
-static cvy_net *make_net(void) {
-  cvy_net *n;
-  check_ok(cvy_net_create(1, 12, 12, &n));
-  cvy_node x =
-      cvy_net_conv2d(n, cvy_net_input(n), "stem", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}, .pad = {1, 1}});
-  x = cvy_net_relu(n, cvy_net_batchnorm(n, x, "bn0", NULL));
-  cvy_node y = cvy_net_conv2d(n, x, "conv1",
+/* Each test has a network and data of its own, so that nothing is alive at the end. */
+static void begin(check_device *d) {
+  unsetenv("CVY_MEMORY_LIMIT_MIB");                                /* a test that failed leaves it behind */
+  check_ok(cvy_data_load("synthetic:12000:12x12x1", NULL, &data)); /* 1.7 MB: streamed where memory is little */
+  check_ok(cvy_net_create(1, 12, 12, &net));
+  cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "stem",
+                              &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}, .pad = {1, 1}});
+  x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "bn0", NULL));
+  cvy_node y = cvy_net_conv2d(net, x, "conv1",
                               &(cvy_conv2d_spec){.filters = 20, .kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1}});
-  y = cvy_net_batchnorm(n, y, "bn1", NULL);
-  x = cvy_net_conv2d(n, x, "shortcut", &(cvy_conv2d_spec){.filters = 20, .kernel = {1, 1}, .stride = {2, 2}});
-  x = cvy_net_relu(n, cvy_net_add(n, y, x));
-  x = cvy_net_maxpool(n, x, &(cvy_pool2d_spec){.kernel = {2, 2}});
-  x = cvy_net_linear(n, x, "fc", CLASSES, false);
-  check_ok(cvy_net_finish(n, x));
-  return n;
+  y = cvy_net_batchnorm(net, y, "bn1", NULL);
+  x = cvy_net_conv2d(net, x, "shortcut", &(cvy_conv2d_spec){.filters = 20, .kernel = {1, 1}, .stride = {2, 2}});
+  x = cvy_net_relu(net, cvy_net_add(net, y, x));
+  x = cvy_net_maxpool(net, x, &(cvy_pool2d_spec){.kernel = {2, 2}});
+  x = cvy_net_linear(net, x, "fc", CLASSES, false);
+  check_ok(cvy_net_finish(net, x));
 }
 
-static const char *device_text(const check_device *d, const char *suffix) {
-  static char text[64];
-  snprintf(text, sizeof text, "%s%s", d->place, suffix);
-  return text;
+static void end(check_device *d) {
+  cvy_data_destroy(&data);
+  cvy_net_destroy(&net);
 }
 
 typedef struct run {
@@ -47,14 +46,10 @@ typedef struct run {
 static int first_batch; /* the first step takes the samples of this one */
 
 /* Trains STEPS steps (the last batch short) and fetches the weights of device `from`. */
-static run train(check_device *d, const char *selector, const cvy_team_params *params, int steps, int from) {
+static run train(check_device *d, const char *suffix, const cvy_team_params *params, int steps, int from) {
   run out = {.w = check_floats(d, cvy_net_layout(net)->n_floats)};
-  cvy_devices *devices;
-  cvy_team *team;
-  check_ok(cvy_devices_select(selector, &devices));
-  check_ok(cvy_team_create(devices, net, params, &team));
-  check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 7}));
-  check_ok(cvy_team_attach(team, data));
+  const cvy_devices *const devices = check_devices(d, suffix);
+  cvy_team *const team = check_team(d, devices, net, params, 7, data);
   int32_t samples[BATCH];
   for (int s = 0; s < steps; s++) {
     const int n = s == STEPS - 1 ? 13 : BATCH;
@@ -86,8 +81,7 @@ static run train(check_device *d, const char *selector, const cvy_team_params *p
   assert_int_equal(eval.images, data->test.n);
   out.accuracy = eval.accuracy;
   out.eval_loss = eval.loss;
-  cvy_team_destroy(&team);
-  cvy_devices_destroy(&devices);
+  check_release(d, devices);
   return out;
 }
 
@@ -106,7 +100,7 @@ static const cvy_team_params whole = {.batch = BATCH, .bn = CVY_BN_SYNC};
 /* K devices against one, one step of ghost or sync: 1e-5 in every tensor. */
 static void compare_one_step(check_device *d, const char *suffix, const cvy_team_params *params) {
   const cvy_team_params *const alone = params->bn == CVY_BN_SYNC ? &whole : &ghost;
-  const run one = train(d, device_text(d, ""), alone, 1, 0), many = train(d, device_text(d, suffix), params, 1, 0);
+  const run one = train(d, "", alone, 1, 0), many = train(d, suffix, params, 1, 0);
   const cvy_layout *const l = cvy_net_layout(net);
   if (!(fabs(one.losses[0] - many.losses[0]) <= 1e-6 * one.losses[0]))
     check_fail(d, "loss %.9g, not %.9g", many.losses[0], one.losses[0]);
@@ -126,7 +120,7 @@ static void compare_one_step(check_device *d, const char *suffix, const cvy_team
     check_fail(d, "loss on test samples %.7g, not %.7g", many.eval_loss, one.eval_loss);
 }
 
-static void test_k_devices(check_device *d) {
+CHECK_TEST(k_devices) {
   static const char *const suffixes[] = {"*2", "*3", "*5", "*16"};
   for (int i = 0; i < 4; i++) {
     if (!check_case(d, "even %s", suffixes[i])) continue;
@@ -139,20 +133,20 @@ static void test_k_devices(check_device *d) {
 }
 
 /* On one device, and with everything on one of several, sync is one group of the whole batch: the same bits. */
-static void test_sync_alone(check_device *d) {
+CHECK_TEST(sync_alone) {
   static const double shares[3] = {0, BATCH, 0};
   const size_t n = cvy_net_layout(net)->n_floats;
   const cvy_team_params group = {.batch = BATCH, .bn = CVY_BN_GHOST, .ghost = BATCH};
   const cvy_team_params third = {.batch = BATCH, .bn = CVY_BN_SYNC, .split = CVY_SPLIT_SHARES, .split_values = shares};
-  const run want = train(d, device_text(d, ""), &group, STEPS, 0), one = train(d, device_text(d, ""), &whole, STEPS, 0),
-            three = train(d, device_text(d, "*3"), &third, STEPS, 2);
+  const run want = train(d, "", &group, STEPS, 0), one = train(d, "", &whole, STEPS, 0),
+            three = train(d, "*3", &third, STEPS, 2);
   check_same(d, "weights of one device", one.w, want.w, 1, (int)n);
   check_same(d, "weights of three devices, one with samples", three.w, want.w, 1, (int)n);
 }
 
 /* Several steps, the last batch short, so that some of 16 devices get nothing there: within rounding of one device, and
  * the same bits again, whatever the run-ahead. */
-static void test_sync_steps(check_device *d) {
+CHECK_TEST(sync_steps) {
   static const double shares[5] = {3, 0, 17, 1, 11};
   static const struct {
     const char *suffix;
@@ -161,10 +155,10 @@ static void test_sync_steps(check_device *d) {
   const size_t n = cvy_net_layout(net)->n_floats;
   for (int i = 0; i < 3; i++) {
     if (!check_case(d, "sync steps %s", cases[i].suffix)) continue;
-    const run one = train(d, device_text(d, ""), &whole, STEPS, 0);
+    const run one = train(d, "", &whole, STEPS, 0);
     cvy_team_params p = whole;
     if (cases[i].shares) p.split = CVY_SPLIT_SHARES, p.split_values = cases[i].shares;
-    const run many = train(d, device_text(d, cases[i].suffix), &p, STEPS, 0);
+    const run many = train(d, cases[i].suffix, &p, STEPS, 0);
     for (int s = 0; s < STEPS; s++)
       if (!(fabs(many.losses[s] - one.losses[s]) <= 1e-5 * one.losses[s]))
         check_fail(d, "loss of step %d is %.9g, not %.9g", s, many.losses[s], one.losses[s]);
@@ -172,7 +166,7 @@ static void test_sync_steps(check_device *d) {
     printf("  %s: weights differ by %.1e after %d steps\n", cases[i].suffix, rel, STEPS);
     if (!(rel <= 1e-4)) check_fail(d, "weights differ by %.2e after %d steps, more than 1e-4", rel, STEPS);
     for (p.run_ahead = CVY_RUN_AHEAD_NONE; p.run_ahead <= 2; p.run_ahead += 3) {
-      const run again = train(d, device_text(d, cases[i].suffix), &p, STEPS, 1);
+      const run again = train(d, cases[i].suffix, &p, STEPS, 1);
       check_same(d, "weights", again.w, many.w, 1, (int)n);
       assert_memory_equal(again.losses, many.losses, sizeof many.losses);
     }
@@ -180,7 +174,7 @@ static void test_sync_steps(check_device *d) {
   }
 }
 
-static void test_uneven(check_device *d) {
+CHECK_TEST(uneven) {
   static const double weights[3] = {1, 0, 3.5}, shares[3] = {20, 0, 12};
   cvy_team_params p = ghost;
   p.split = CVY_SPLIT_WEIGHTS;
@@ -199,22 +193,22 @@ static void test_uneven(check_device *d) {
 }
 
 /* More devices than samples in the last batch, BN per device: 16 devices, 13 samples. */
-static void test_same_bits(check_device *d) {
+CHECK_TEST(same_bits) {
   static const char *const suffixes[] = {"", "*3", "*16"};
   const size_t n = cvy_net_layout(net)->n_floats;
   for (int i = 0; i < 3; i++) {
     if (!check_case(d, "bits 0:0%s", suffixes[i])) continue;
     cvy_team_params p = {.batch = BATCH, .momentum = 0.9f, .nesterov = true, .weight_decay = 1e-3f};
-    const run first = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
+    const run first = train(d, suffixes[i], &p, STEPS, 0);
     for (p.run_ahead = CVY_RUN_AHEAD_NONE; p.run_ahead <= 2; p.run_ahead += p.run_ahead < 0 ? 2 : 1) {
-      const run again = train(d, device_text(d, suffixes[i]), &p, STEPS, i ? 2 : 0);
+      const run again = train(d, suffixes[i], &p, STEPS, i ? 2 : 0);
       check_same(d, "weights", again.w, first.w, 1, (int)n);
       if (memcmp(again.losses, first.losses, sizeof first.losses) != 0 || again.eval_loss != first.eval_loss)
         check_fail(d, "losses differ with run-ahead %d", p.run_ahead);
     }
     setenv("CVY_FORCE_STAGING", "1", 1);
     p.run_ahead = 1;
-    const run staged = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
+    const run staged = train(d, suffixes[i], &p, STEPS, 0);
     unsetenv("CVY_FORCE_STAGING");
     check_same(d, "weights, gradients copied instead of mapped", staged.w, first.w, 1, (int)n);
     check_case_end(d);
@@ -222,17 +216,17 @@ static void test_same_bits(check_device *d) {
 }
 
 /* One step stale: w1 = w0 - lr g0(w0), w2 = w1 - lr g1(w0), not g1(w1); the same bits whatever the run-ahead. */
-static void test_staleness(check_device *d) {
+CHECK_TEST(staleness) {
   const cvy_layout *const l = cvy_net_layout(net);
   cvy_team_params p = {.batch = BATCH};
   if (check_case(d, "stale formula")) {
-    const run w0 = train(d, device_text(d, "*2"), &p, 0, 0), one = train(d, device_text(d, "*2"), &p, 1, 0);
-    const run fresh = train(d, device_text(d, "*2"), &p, 2, 0);
+    const run w0 = train(d, "*2", &p, 0, 0), one = train(d, "*2", &p, 1, 0);
+    const run fresh = train(d, "*2", &p, 2, 0);
     first_batch = 1;
-    const run other = train(d, device_text(d, "*2"), &p, 1, 0);
+    const run other = train(d, "*2", &p, 1, 0);
     first_batch = 0;
     p.staleness = 1;
-    const run stale1 = train(d, device_text(d, "*2"), &p, 1, 1), stale = train(d, device_text(d, "*2"), &p, 2, 1);
+    const run stale1 = train(d, "*2", &p, 1, 1), stale = train(d, "*2", &p, 2, 1);
     check_same(d, "weights after one step", stale1.w, one.w, 1, (int)l->n_floats);
     float *const want = check_floats(d, l->n_floats);
     for (size_t i = 0; i < l->n_floats; i++) want[i] = one.w[i] + (other.w[i] - w0.w[i]);
@@ -246,24 +240,21 @@ static void test_staleness(check_device *d) {
   check_case_end(d);
   if (check_case(d, "stale bits")) {
     p = (cvy_team_params){.batch = BATCH, .staleness = 1, .momentum = 0.9f, .bucket_mib = 0.001};
-    const run first = train(d, device_text(d, "*3"), &p, STEPS, 0);
+    const run first = train(d, "*3", &p, STEPS, 0);
     for (p.run_ahead = CVY_RUN_AHEAD_NONE; p.run_ahead <= 2; p.run_ahead += p.run_ahead < 0 ? 2 : 1)
       for (int staged = 0; staged < 2; staged++) {
         if (staged) setenv("CVY_FORCE_STAGING", "1", 1);
         p.no_overlap = p.run_ahead < 0;
-        const run again = train(d, device_text(d, "*3"), &p, STEPS, 1);
+        const run again = train(d, "*3", &p, STEPS, 1);
         unsetenv("CVY_FORCE_STAGING");
         check_same(d, "weights", again.w, first.w, 1, (int)l->n_floats);
         if (memcmp(again.losses, first.losses, sizeof first.losses) != 0) check_fail(d, "losses differ");
       }
   }
   check_case_end(d);
-  cvy_devices *devices;
   cvy_team *team;
-  check_ok(cvy_devices_select(device_text(d, ""), &devices));
-  check_fails(cvy_team_create(devices, net, &(cvy_team_params){.staleness = 1}, &team), CVY_E_ARGUMENT,
+  check_fails(cvy_team_create(check_devices(d, ""), net, &(cvy_team_params){.staleness = 1}, &team), CVY_E_ARGUMENT,
               "on one device");
-  cvy_devices_destroy(&devices);
 }
 
 static double *sum_of_residuals(check_device *d, cvy_team *team) {
@@ -279,22 +270,17 @@ static double *sum_of_residuals(check_device *d, cvy_team *team) {
 
 /* Gradients that cross as bfloat16. What crosses and what is left are together the gradient and what was left before:
  * with a first step of rate 0, w = w0 - lr (g + rest0 - rest1), of which plain training makes w0 - lr g. */
-static void test_bf16(check_device *d) {
+CHECK_TEST(bf16) {
   const cvy_layout *const l = cvy_net_layout(net);
   const int n = (int)l->n_floats;
   const float lr = 0.05f;
-  cvy_devices *devices;
-  cvy_team *team;
   cvy_team_params p = {.batch = BATCH};
   if (check_case(d, "bf16 formula")) {
     first_batch = 1;
-    const run want = train(d, device_text(d, "*3"), &p, 1, 0);
+    const run want = train(d, "*3", &p, 1, 0);
     first_batch = 0;
     p.exchange = CVY_EXCHANGE_BF16;
-    check_ok(cvy_devices_select(device_text(d, "*3"), &devices));
-    check_ok(cvy_team_create(devices, net, &p, &team));
-    check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 7}));
-    check_ok(cvy_team_attach(team, data));
+    cvy_team *const team = check_team(d, check_devices(d, "*3"), net, &p, 7, data);
     double *rest[2];
     for (int s = 0; s < 2; s++) {
       int32_t samples[BATCH];
@@ -313,17 +299,15 @@ static void test_bf16(check_device *d) {
     const double *const none = sum_of_residuals(d, team);
     for (int i = 0; i < n; i++)
       if (none[i] != 0) check_fail(d, "something is left of gradients before the first step");
-    cvy_team_destroy(&team);
-    cvy_devices_destroy(&devices);
   }
   check_case_end(d);
   if (check_case(d, "bf16 bits")) {
     static const double shares[3] = {20, 0, 12};
     for (int stale = 0; stale < 2; stale++) {
       p = (cvy_team_params){.batch = BATCH, .momentum = 0.9f, .staleness = stale, .bn = CVY_BN_GHOST, .ghost = 4};
-      const run plain = train(d, device_text(d, "*3"), &p, STEPS, 0);
+      const run plain = train(d, "*3", &p, STEPS, 0);
       p.exchange = CVY_EXCHANGE_BF16;
-      const run first = train(d, device_text(d, "*3"), &p, STEPS, 0);
+      const run first = train(d, "*3", &p, STEPS, 0);
       const double off = relative_l2(first.w, plain.w, l->n_floats);
       printf("  bf16: weights differ by %.1e after %d steps\n", off, STEPS);
       if (!(off > 0 && off < 2e-3)) check_fail(d, "weights differ by %.2e after %d steps", off, STEPS);
@@ -335,7 +319,7 @@ static void test_bf16(check_device *d) {
           if (staged) setenv("CVY_FORCE_STAGING", "1", 1);
           p.no_overlap = p.run_ahead < 0;
           p.bucket_mib = p.run_ahead == 2 ? 0.001 : 0;
-          const run again = train(d, device_text(d, "*3"), &p, STEPS, 1);
+          const run again = train(d, "*3", &p, STEPS, 1);
           unsetenv("CVY_FORCE_STAGING");
           check_same(d, "weights", again.w, first.w, 1, n);
           if (memcmp(again.losses, first.losses, sizeof first.losses) != 0) check_fail(d, "losses differ");
@@ -345,69 +329,59 @@ static void test_bf16(check_device *d) {
     p.split = CVY_SPLIT_SHARES;
     p.split_values = shares;
     p.exchange = CVY_EXCHANGE_BF16;
-    (void)train(d, device_text(d, "*3"), &p, STEPS, 1); /* one has nothing to send; all hold the same weights */
+    (void)train(d, "*3", &p, STEPS, 1); /* one has nothing to send; all hold the same weights */
   }
   check_case_end(d);
-  check_ok(cvy_devices_select(device_text(d, ""), &devices));
-  check_fails(cvy_team_create(devices, net, &(cvy_team_params){.exchange = CVY_EXCHANGE_BF16}, &team), CVY_E_ARGUMENT,
-              "exchange bf16 on one device");
-  cvy_devices_destroy(&devices);
-  check_ok(cvy_devices_select(device_text(d, "*2"), &devices));
-  check_fails(cvy_team_create(devices, net, &(cvy_team_params){.exchange = CVY_EXCHANGE_BF16, .no_sync = true}, &team),
-              CVY_E_ARGUMENT, "nothing crosses");
-  cvy_devices_destroy(&devices);
+  cvy_team *team;
+  p = (cvy_team_params){.exchange = CVY_EXCHANGE_BF16};
+  check_fails(cvy_team_create(check_devices(d, ""), net, &p, &team), CVY_E_ARGUMENT, "exchange bf16 on one device");
+  p.no_sync = true;
+  check_fails(cvy_team_create(check_devices(d, "*2"), net, &p, &team), CVY_E_ARGUMENT, "nothing crosses");
 }
 
 /* What measures the exchange: late but the same numbers, or none at all and then nothing is trained. */
-static void test_probes(check_device *d) {
+CHECK_TEST(probes) {
   static const char *const suffixes[] = {"", "*3"};
   const size_t n = cvy_net_layout(net)->n_floats;
   for (int i = 0; i < 2; i++) {
     if (!check_case(d, "probes 0:0%s", suffixes[i])) continue;
     cvy_team_params p = {.batch = BATCH, .momentum = 0.9f};
-    const run usual = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
+    const run usual = train(d, suffixes[i], &p, STEPS, 0);
     p.no_overlap = true;
     p.bucket_mib = 0.001; /* every layer a bucket of its own */
-    const run late = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
+    const run late = train(d, suffixes[i], &p, STEPS, 0);
     check_same(d, "weights without overlap", late.w, usual.w, 1, (int)n);
     if (memcmp(late.losses, usual.losses, sizeof late.losses) != 0) check_fail(d, "losses differ without overlap");
     p.no_overlap = false;
-    const run small = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
+    const run small = train(d, suffixes[i], &p, STEPS, 0);
     check_same(d, "weights with small buckets", small.w, usual.w, 1, (int)n);
     p.no_sync = true;
-    const run nothing = train(d, device_text(d, suffixes[i]), &p, 0, 0);
-    const run probe = train(d, device_text(d, suffixes[i]), &p, STEPS, 0);
+    const run nothing = train(d, suffixes[i], &p, 0, 0);
+    const run probe = train(d, suffixes[i], &p, STEPS, 0);
     check_same(d, "weights without exchange", probe.w, nothing.w, 1, (int)n);
     if (probe.losses[0] != usual.losses[0] || probe.losses[STEPS - 1] == usual.losses[STEPS - 1])
       check_fail(d, "losses %.9g … %.9g without exchange, %.9g … %.9g with it", probe.losses[0],
                  probe.losses[STEPS - 1], usual.losses[0], usual.losses[STEPS - 1]);
     check_case_end(d);
   }
-  cvy_devices *devices;
-  cvy_team *team;
-  check_ok(cvy_devices_select(device_text(d, "*2"), &devices));
-  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .no_sync = true}, &team));
-  check_ok(cvy_team_init(team, NULL));
+  const cvy_team_params no_sync = {.batch = BATCH, .no_sync = true};
+  cvy_team *const team = check_team(d, check_devices(d, "*2"), net, &no_sync, 0, data);
   check_fails(cvy_team_save(team, "/nonexistent/probe"), CVY_E_ARGUMENT, "no_sync");
   cvy_train_result unused;
-  check_ok(cvy_team_attach(team, data));
   check_fails(cvy_train(team, data, &(cvy_train_params){.checkpoint_dir = "/nonexistent"}, &unused), CVY_E_ARGUMENT,
               "no_sync");
-  cvy_team_destroy(&team);
-  cvy_devices_destroy(&devices);
 }
 
 /* Short of memory: shares in passes of fewer samples, data sent batch by batch. Same results within rounding. */
-static void test_little_memory(check_device *d) {
-  const run plenty = train(d, device_text(d, ""), &ghost, STEPS, 0);
-  cvy_devices *devices;
+CHECK_TEST(little_memory) {
+  const run plenty = train(d, "", &ghost, STEPS, 0);
+  const cvy_devices *const devices = check_devices(d, "");
   cvy_team *team = NULL;
   cvy_replica_info info = {.micro_batch = BATCH};
-  check_ok(cvy_devices_select(device_text(d, ""), &devices));
   for (int mib = 2; mib >= 1 && info.micro_batch == BATCH; mib--) { /* SIMT kernels need less workspace */
-    cvy_team_destroy(&team);
+    if (team) check_release(d, team);
     setenv("CVY_MEMORY_LIMIT_MIB", mib == 2 ? "2" : "1", 1);
-    check_ok(cvy_team_create(devices, net, &ghost, &team));
+    team = check_bare_team(d, devices, net, &ghost);
     assert_true(cvy_team_replica(team, 0, &info));
     assert_int_equal(info.share, BATCH);
   }
@@ -415,11 +389,9 @@ static void test_little_memory(check_device *d) {
     check_fail(d, "micro-batch of %d samples: expected fewer than %d, a multiple of 4", info.micro_batch, BATCH);
   check_ok(cvy_team_attach(team, data));
   assert_true(cvy_replica_data_is_streamed(team->replicas[0].data));
-  cvy_team_destroy(&team);
+  check_release(d, team);
   check_fails(cvy_team_create(devices, net, &whole, &team), CVY_E_ARGUMENT, "ghost groups of at most");
-  cvy_devices_destroy(&devices);
-  const run little = train(d, device_text(d, ""), &ghost, STEPS, 0),
-            two = train(d, device_text(d, "*2"), &ghost, STEPS, 1);
+  const run little = train(d, "", &ghost, STEPS, 0), two = train(d, "*2", &ghost, STEPS, 1);
   unsetenv("CVY_MEMORY_LIMIT_MIB");
   const size_t n = cvy_net_layout(net)->n_floats;
   const double rel = relative_l2(little.w, plenty.w, n), rel2 = relative_l2(two.w, plenty.w, n);
@@ -429,11 +401,8 @@ static void test_little_memory(check_device *d) {
 }
 
 /* A replica whose weights were changed behind the team's back is found and named. */
-static void test_divergence(check_device *d) {
-  cvy_devices *devices;
-  cvy_team *team;
-  check_ok(cvy_devices_select(device_text(d, "*2"), &devices));
-  check_ok(cvy_team_create(devices, net, &ghost, &team));
+CHECK_TEST(divergence) {
+  cvy_team *const team = check_bare_team(d, check_devices(d, "*2"), net, &ghost);
   check_ok(cvy_team_init(team, NULL));
   check_ok(cvy_team_verify(team));
   const float wrong = 1;
@@ -441,35 +410,26 @@ static void test_divergence(check_device *d) {
   check_ok(cvy_buffer_write(cvy_device_compute_queue(r->device), cvy_instance_weights(r->instance, 0), 0, sizeof wrong,
                             &wrong, NULL, NULL));
   check_fails(cvy_team_verify(team), CVY_E_DIVERGED, "device 1");
-  cvy_team_destroy(&team);
-  cvy_devices_destroy(&devices);
 }
 
-static void test_not_finite(check_device *d) {
-  cvy_devices *devices;
-  check_ok(cvy_devices_select(device_text(d, "*2"), &devices));
+CHECK_TEST(not_finite) {
   for (int allow = 0; allow < 2; allow++) {
-    cvy_team *team;
     cvy_team_params p = ghost;
     p.allow_nan = allow;
-    check_ok(cvy_team_create(devices, net, &p, &team));
-    check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE}));
-    check_ok(cvy_team_attach(team, data));
+    cvy_team *const team = check_team(d, check_devices(d, "*2"), net, &p, 7, data);
     int32_t samples[BATCH] = {0};
     cvy_status status = CVY_OK;
     for (int s = 0; s < 6 && status == CVY_OK; s++) status = cvy_team_step(team, samples, BATCH, 1e30f);
     if (status == CVY_OK) status = cvy_team_wait(team);
     assert_int_equal(status, allow ? CVY_OK : CVY_E_NOT_FINITE);
     if (!allow) assert_true(check_log_contains("learning rate 1e+30"));
-    cvy_team_destroy(&team);
+    check_case_end(d);
   }
-  cvy_devices_destroy(&devices);
 }
 
-static void test_wrong_use(check_device *d) {
-  cvy_devices *devices;
+CHECK_TEST(wrong_use) {
+  const cvy_devices *const devices = check_devices(d, "*2");
   cvy_team *team;
-  check_ok(cvy_devices_select(device_text(d, "*2"), &devices));
   check_fails(cvy_team_create(devices, net, &(cvy_team_params){.batch = -1}, &team), CVY_E_ARGUMENT, "batch -1");
   check_fails(cvy_team_create(devices, net, &(cvy_team_params){.run_ahead = 3}, &team), CVY_E_ARGUMENT, "run-ahead 3");
   check_fails(cvy_team_create(devices, net, &(cvy_team_params){.nesterov = true}, &team), CVY_E_ARGUMENT, "Nesterov");
@@ -477,7 +437,7 @@ static void test_wrong_use(check_device *d) {
       cvy_team_create(devices, net, &(cvy_team_params){.split = CVY_SPLIT_SHARES, .split_values = (double[]){100, 100}},
                       &team),
       CVY_E_ARGUMENT, NULL);
-  check_ok(cvy_team_create(devices, net, &ghost, &team));
+  team = check_bare_team(d, devices, net, &ghost);
   int32_t samples[BATCH + 1] = {0};
   check_fails(cvy_team_step(team, samples, BATCH, 0.1f), CVY_E_ARGUMENT, "attach");
   cvy_data unread = *data;
@@ -492,19 +452,16 @@ static void test_wrong_use(check_device *d) {
   samples[3] = data->train.n;
   check_fails(cvy_team_step(team, samples, BATCH, 0.1f), CVY_E_ARGUMENT, "training samples 0 to");
   check_fails(cvy_team_step(team, samples, 1, NAN), CVY_E_ARGUMENT, "learning rate");
-  cvy_team *few; /* planned for 5 samples on two devices of which one has no share of so many */
   cvy_team_params p = ghost;
   p.samples = 5;
   p.ghost = 8;
-  check_ok(cvy_team_create(devices, net, &p, &few));
-  check_ok(cvy_team_init(few, NULL));
-  check_ok(cvy_team_attach(few, data));
+  /* planned for 5 samples on two devices of which one has no share of so many */
+  cvy_team *const few = check_team(d, devices, net, &p, 0, data);
   samples[3] = 0;
   check_fails(cvy_team_step(few, samples, 6, 0.1f), CVY_E_ARGUMENT, "1 to 5");
   check_fails(cvy_team_step(few, samples, BATCH, 0.1f), CVY_E_ARGUMENT, "1 to 5"); /* it would wait for ever */
   check_ok(cvy_team_step(few, samples, 5, 0.1f));
   check_ok(cvy_team_wait(few));
-  cvy_team_destroy(&few);
   cvy_stop stop = {0};
   cvy_stop_request(&stop);
   cvy_eval_result eval;
@@ -516,41 +473,9 @@ static void test_wrong_use(check_device *d) {
   check_fails(cvy_team_param_get(team, 2, "stem.weight", w, 16 * 9), CVY_E_ARGUMENT, "not on device 2");
   check_fails(cvy_team_param_get(team, 0, "nothing.weight", w, 16 * 9), CVY_E_ARGUMENT, "nothing.weight");
   check_fails(cvy_team_param_get(team, 0, "stem.weight", w, 7), CVY_E_ARGUMENT, "144 values");
-  cvy_team_destroy(&team);
-  cvy_devices_destroy(&devices);
 }
-
-/* Each test has a network and data of its own, so that nothing is alive at the end. */
-static void with_net(check_device *d, void (*test)(check_device *)) {
-  unsetenv("CVY_MEMORY_LIMIT_MIB"); /* a test that failed leaves it behind */
-  net = make_net();
-  check_ok(cvy_data_load("synthetic:12000:12x12x1", NULL, &data)); /* 1.7 MB: streamed where memory is little */
-  test(d);
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
-}
-
-#define CASE(name) \
-  static void run_##name(check_device *d) { with_net(d, test_##name); }
-CASE(k_devices)
-CASE(uneven)
-CASE(sync_alone)
-CASE(sync_steps)
-CASE(same_bits)
-CASE(staleness)
-CASE(bf16)
-CASE(probes)
-CASE(little_memory)
-CASE(divergence)
-CASE(not_finite)
-CASE(wrong_use)
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"k_devices", run_k_devices},         {"uneven", run_uneven},
-                                     {"sync_alone", run_sync_alone},       {"sync_steps", run_sync_steps},
-                                     {"same_bits", run_same_bits},         {"probes", run_probes},
-                                     {"staleness", run_staleness},         {"bf16", run_bf16},
-                                     {"little_memory", run_little_memory}, {"divergence", run_divergence},
-                                     {"not_finite", run_not_finite},       {"wrong_use", run_wrong_use}};
-  return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_NOT_RUSTICL);
+  check_around(begin, end);
+  return check_run(argc, argv, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

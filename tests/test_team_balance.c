@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "convoy/convoy.h"
 #include "src/base/file.h"
 #include "src/team/calibrate.h"
 #include "newest.h"
@@ -14,43 +13,41 @@
 #include "src/team/rebalance.h"
 #include "src/team/replan.h"
 #include "tests/layer_words.h"
-#include "tests/check.h"
+#include "tests/check_team.h"
 
 enum { BATCH = 96, CLASSES = 10 };
 
 static cvy_net *net;
 static cvy_data *data;
-static cvy_devices *devices;
+static const cvy_devices *devices;
 
-static void open_all(const check_device *d, int replicas) {
-  char selector[64];
+/* Each test has a network, data and two devices. */
+static void begin(check_device *d) {
   layer_words(NULL);
   unsetenv("CVY_MEMORY_LIMIT_MIB");
-  snprintf(selector, sizeof selector, "%s*%d", d->place, replicas);
-  check_ok(cvy_net_create(1, 16, 16, &net));
+  net = check_net(d, 1, 16, 16);
   cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 32, .kernel = {3, 3}});
   x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "1", NULL));
   x = cvy_net_conv2d(net, x, "2", &(cvy_conv2d_spec){.filters = 32, .kernel = {3, 3}});
   x = cvy_net_relu(net, x);
   check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "3", CLASSES, false)));
-  check_ok(cvy_data_load("synthetic:6000:16x16x1", NULL, &data));
-  check_ok(cvy_devices_select(selector, &devices));
+  data = check_data(d, "synthetic:6000:16x16x1");
+  devices = check_devices(d, "*2");
 }
 
-static void close_all(void) {
+static void end(check_device *d) {
   layer_words(NULL);
   unsetenv("CVY_MEMORY_LIMIT_MIB");
-  cvy_devices_destroy(&devices);
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
 }
 
-static cvy_team *open_team(const cvy_team_params *params) {
-  cvy_team *team;
-  check_ok(cvy_team_create(devices, net, params, &team));
-  check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
-  check_ok(cvy_team_attach(team, data));
-  return team;
+/* To what half of the batch takes and a little more. */
+static void limit_memory(const cvy_team *team) {
+  setenv("CVY_MEMORY_LIMIT_MIB", check_text("%zu", (cvy_instance_device_bytes(team->replicas[0].instance) >> 20) + 1),
+         1);
+}
+
+static cvy_team *open_team(check_device *d, const cvy_team_params *params) {
+  return check_team(d, devices, net, params, 3, data);
 }
 
 /* Steps `first` to `last` - 1 of the run. */
@@ -100,17 +97,18 @@ static bool next_lost(cvy_team *team, cvy_lost_device *out) {
 }
 
 /* Shares that change in mid-run give what a team with these shares makes of the same weights. */
-static void test_set_shares(check_device *d) {
-  open_all(d, 2);
+CHECK_TEST(set_shares) {
   for (int run_ahead = CVY_RUN_AHEAD_NONE; run_ahead <= 2; run_ahead += run_ahead < 0 ? 2 : 1) {
-    char file[512];
+    const char *const file = check_path("weights%d", run_ahead);
     bool done;
-    snprintf(file, sizeof file, "%s/weights%d", check_temp_dir(), run_ahead);
-    cvy_team *const
-        changed = open_team(&(cvy_team_params){
-            .batch = BATCH, .run_ahead = run_ahead, .split = CVY_SPLIT_SHARES, .split_values = (double[]){70, 26}}),
-        *const fixed = open_team(&(cvy_team_params){
-            .batch = BATCH, .run_ahead = run_ahead, .split = CVY_SPLIT_SHARES, .split_values = (double[]){16, 80}});
+    cvy_team *const changed = open_team(d, &(cvy_team_params){.batch = BATCH,
+                                                              .run_ahead = run_ahead,
+                                                              .split = CVY_SPLIT_SHARES,
+                                                              .split_values = (double[]){70, 26}}),
+                    *const fixed = open_team(d, &(cvy_team_params){.batch = BATCH,
+                                                                   .run_ahead = run_ahead,
+                                                                   .split = CVY_SPLIT_SHARES,
+                                                                   .split_values = (double[]){16, 80}});
     assert_int_equal(changed->replicas[1].params.sharers, 2); /* of one memory */
     steps(changed, 0, 3);
     check_ok(set_shares(changed, (int[]){16, 80}, &done));
@@ -128,20 +126,17 @@ static void test_set_shares(check_device *d) {
     check_ok(set_shares(changed, (int[]){50, 46}, &done));
     steps(changed, 8, 10);
     check_ok(cvy_team_verify(changed));
-    cvy_team_destroy(&(cvy_team *){changed});
-    cvy_team_destroy(&(cvy_team *){fixed});
+    check_release(d, changed);
   }
-  close_all();
 }
 
 /* What rounding has left of gradients outlives new shares; and with shares that follow speeds, the run is that of the
  * same shares, given. */
-static void test_bf16(check_device *d) {
-  open_all(d, 2);
+CHECK_TEST(bf16) {
   const size_t bytes = cvy_net_layout(net)->n_floats * sizeof(float);
   cvy_team_params p = {
       .batch = BATCH, .exchange = CVY_EXCHANGE_BF16, .split = CVY_SPLIT_SHARES, .split_values = (double[]){70, 26}};
-  cvy_team *team = open_team(&p);
+  cvy_team *team = open_team(d, &p);
   float **before, **after;
   bool done;
   steps(team, 0, 3);
@@ -158,31 +153,27 @@ static void test_bf16(check_device *d) {
   cvy_team_free_residuals(team, &after);
   steps(team, 3, 5);
   check_ok(cvy_team_verify(team));
-  cvy_team_destroy(&team);
+  check_release(d, team);
   layer_words("slow=1:20");
   p = (cvy_team_params){.batch = BATCH, .exchange = CVY_EXCHANGE_BF16, .split = CVY_SPLIT_AUTO};
-  team = open_team(&p);
+  team = open_team(d, &p);
   const double shares[2] = {shares_of(team)[0], shares_of(team)[1]};
   p.split = CVY_SPLIT_SHARES;
   p.split_values = shares;
-  cvy_team *const fixed = open_team(&p);
+  cvy_team *const fixed = open_team(d, &p);
   steps(team, 0, 3);
   steps(fixed, 0, 3);
   check_ok(cvy_team_wait(team));
   if (shares_of(team)[0] == (int)shares[0])
     expect_same(d, team, fixed, "measured shares"); /* they have not moved since */
   check_ok(cvy_team_verify(team));
-  cvy_team_destroy(&team);
-  cvy_team_destroy(&(cvy_team *){fixed});
-  close_all();
 }
 
 /* Measuring leaves nothing behind: the run is that of the same shares, given. */
-static void test_first_shares(check_device *d) {
-  open_all(d, 2);
+CHECK_TEST(first_shares) {
   layer_words("slow=1:20");
-  cvy_team *measured;
-  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO}, &measured));
+  cvy_team *const measured =
+      check_bare_team(d, devices, net, &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO});
   assert_int_equal(cvy_team_split(measured), CVY_SPLIT_AUTO);
   const int *const shares = shares_of(measured);
   if (!(shares[0] > 2 * shares[1]))
@@ -207,18 +198,15 @@ static void test_first_shares(check_device *d) {
   check_ok(cvy_team_init(measured, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
   layer_words(NULL);
   cvy_team *const given = open_team(
+      d,
       &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_SHARES, .split_values = (double[]){shares[0], shares[1]}});
   steps(measured, 0, 4);
   steps(given, 0, 4);
   expect_same(d, measured, given, "measured shares");
-  cvy_team_destroy(&measured);
-  cvy_team_destroy(&(cvy_team *){given});
-  close_all();
 }
 
-static void test_slowdown(check_device *d) {
-  open_all(d, 2);
-  cvy_team *const team = open_team(&(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO});
+CHECK_TEST(slowdown) {
+  cvy_team *const team = open_team(d, &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO});
   cvy_shares_change change = {0};
   bool told = false;
   steps(team, 0, 8);
@@ -233,15 +221,12 @@ static void test_slowdown(check_device *d) {
   assert_non_null(strstr(change.text, "instead of"));
   steps(team, s, s + 3);
   check_ok(cvy_team_verify(team));
-  cvy_team_destroy(&(cvy_team *){team});
-  close_all();
 }
 
 /* A device without a share is tried again. */
-static void test_idle(check_device *d) {
-  open_all(d, 2);
+CHECK_TEST(idle) {
   bool done;
-  cvy_team *team = open_team(&(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO});
+  cvy_team *team = open_team(d, &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO});
   pace_of(team)->devices[1].factor = 1e6;
   check_ok(set_shares(team, (int[]){BATCH, 0}, &done));
   steps(team, 0, 20);
@@ -264,40 +249,35 @@ static void test_idle(check_device *d) {
   pace_of(team)->devices[0].factor = 1e6;
   check_ok(cvy_calibrate_idle(team, pace_of(team), 0));
   assert_true(cvy_pace_factor(pace_of(team), 0) == 1e6);
-  cvy_team_destroy(&team);
-  close_all();
 }
 
 /* Devices of one kind are not measured unless that is asked for; one device never is. */
-static void test_default(check_device *d) {
-  for (int replicas = 1; replicas <= 2; replicas++) {
-    open_all(d, replicas);
-    for (int i = 0; i < 2; i++) {
-      if (i && replicas > 1) continue;
-      cvy_team *const team =
-          open_team(&(cvy_team_params){.batch = BATCH, .split = i ? CVY_SPLIT_AUTO : CVY_SPLIT_UNLIKE});
-      cvy_shares_change change = {0};
-      assert_int_equal(cvy_team_split(team), CVY_SPLIT_EVEN);
-      assert_false(next_change(team, &change));
-      steps(team, 0, 2);
-      cvy_team_destroy(&(cvy_team *){team});
-    }
-    close_all();
+CHECK_TEST(default) {
+  static const struct {
+    const char *suffix;
+    cvy_split_kind split;
+  } cases[] = {{"", CVY_SPLIT_UNLIKE}, {"", CVY_SPLIT_AUTO}, {"*2", CVY_SPLIT_UNLIKE}};
+  for (int i = 0; i < 3; i++) {
+    devices = check_devices(d, cases[i].suffix);
+    cvy_team *const team = open_team(d, &(cvy_team_params){.batch = BATCH, .split = cases[i].split});
+    cvy_shares_change change = {0};
+    assert_int_equal(cvy_team_split(team), CVY_SPLIT_EVEN);
+    assert_false(next_change(team, &change));
+    steps(team, 0, 2);
+    check_release(d, team);
   }
 }
 
 /* Sizes are measured in whole groups: where a layer has one pixel, a group of one sample has no statistics. */
-static void test_groups(check_device *d) {
+CHECK_TEST(groups) {
   enum { SMALL = 40, GROUP = 4 };
   int32_t samples[SMALL];
-  open_all(d, 2);
-  cvy_net_destroy(&net);
-  check_ok(cvy_net_create(1, 16, 16, &net));
+  net = check_net(d, 1, 16, 16);
   cvy_node x = cvy_net_linear(net, cvy_net_input(net), "0", 32, false);
   x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "1", NULL));
   check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "2", CLASSES, false)));
   cvy_team *const team =
-      open_team(&(cvy_team_params){.batch = SMALL, .bn = CVY_BN_GHOST, .ghost = GROUP, .split = CVY_SPLIT_AUTO});
+      open_team(d, &(cvy_team_params){.batch = SMALL, .bn = CVY_BN_GHOST, .ghost = GROUP, .split = CVY_SPLIT_AUTO});
   for (int r = 0; r < 2; r++)
     for (int k = 0; k < pace_of(team)->known[r].n_points; k++)
       if (pace_of(team)->known[r].points[k].n % GROUP != 0)
@@ -305,26 +285,20 @@ static void test_groups(check_device *d) {
   for (int i = 0; i < SMALL; i++) samples[i] = i;
   check_ok(cvy_team_step(team, samples, SMALL, 0.05f));
   check_ok(cvy_team_verify(team));
-  cvy_team_destroy(&(cvy_team *){team});
-  close_all();
 }
 
 /* Memory limits a share where it would mean several passes. */
-static void test_memory(check_device *d) {
-  open_all(d, 2);
-  cvy_team *const roomy = open_team(&(cvy_team_params){.batch = BATCH});
+CHECK_TEST(memory) {
+  cvy_team *const roomy = open_team(d, &(cvy_team_params){.batch = BATCH});
   cvy_replica_info info;
   assert_true(cvy_team_replica(roomy, 0, &info));
-  /* what half of the batch takes and a little more */
-  char limit[32];
-  snprintf(limit, sizeof limit, "%zu", (cvy_instance_device_bytes(roomy->replicas[0].instance) >> 20) + 1);
   int most;
-  setenv("CVY_MEMORY_LIMIT_MIB", limit, 1);
+  limit_memory(roomy);
   check_ok(cvy_instance_room(roomy->replicas[0].instance, BATCH, &most));
   assert_true(most >= BATCH / 2 && most < BATCH);
-  cvy_team_destroy(&(cvy_team *){roomy});
+  check_release(d, roomy);
   layer_words("slow=1:40");
-  cvy_team *team = open_team(&(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO});
+  cvy_team *team = open_team(d, &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO});
   for (int r = 0; r < 2; r++) {
     assert_true(cvy_team_replica(team, r, &info));
     if (info.share > most || info.micro_batch < info.share)
@@ -345,26 +319,19 @@ static void test_memory(check_device *d) {
   assert_int_equal(info.share, BATCH);
   assert_true(info.micro_batch < BATCH);
   check_ok(cvy_team_verify(team));
-  cvy_team_destroy(&team);
-  close_all();
 }
 
-/* No memory for the new shares, and none any more for the old ones: such a device is lost, and with the last one the
- * run ends, its state whole. */
 /* Batch statistics of all need each share in one pass. Where those that are left have no memory for that, the run ends
  * with its state whole, also if the device was lost between two steps. */
-static void test_no_room(check_device *d) {
-  open_all(d, 2);
-  char limit[32], file[512];
+CHECK_TEST(no_room) {
   int32_t samples[BATCH] = {0};
   cvy_lost_device loss;
   const cvy_team_params params = {.batch = BATCH, .bn = CVY_BN_SYNC};
-  cvy_team *team = open_team(&params);
-  snprintf(limit, sizeof limit, "%zu", (cvy_instance_device_bytes(team->replicas[0].instance) >> 20) + 1);
-  cvy_team_destroy(&team);
-  setenv("CVY_MEMORY_LIMIT_MIB", limit, 1);
+  cvy_team *team = open_team(d, &params);
+  limit_memory(team);
+  check_release(d, team);
   for (int between = 0; between < 2; between++) {
-    team = open_team(&params);
+    team = open_team(d, &params);
     steps(team, 0, 2);
     check_ok(cvy_team_wait(team));
     check_log_clear();
@@ -377,21 +344,19 @@ static void test_no_room(check_device *d) {
     assert_int_equal(loss.device, 1);
     assert_true(cvy_roster_ended_by_devices(team->roster));
     assert_int_equal(cvy_ledger_steps(team->ledger), 2);
-    snprintf(file, sizeof file, "%s/weights%d", check_temp_dir(), between);
-    check_ok(cvy_team_save(team, file));
-    cvy_team_destroy(&team);
+    check_ok(cvy_team_save(team, check_path("weights%d", between)));
+    check_release(d, team);
   }
-  close_all();
 }
 
-static void test_no_way_back(check_device *d) {
-  open_all(d, 2);
+/* No memory for the new shares, and none any more for the old ones: such a device is lost, and with the last one the
+ * run ends, its state whole. */
+CHECK_TEST(no_way_back) {
   static const char *const words[] = {"fail=1:buffer:0:-4", "fail=1:any:0:-6", "fail=all:buffer:0:-4"};
   for (int i = 0; i < 3; i++) {
     const bool all = i == 2;
-    char file[512];
     cvy_team *team =
-        open_team(&(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_SHARES, .split_values = (double[]){70, 26}});
+        open_team(d, &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_SHARES, .split_values = (double[]){70, 26}});
     cvy_eval_result evaluated;
     cvy_lost_device loss = {0};
     bool done;
@@ -412,8 +377,7 @@ static void test_no_way_back(check_device *d) {
       assert_true(cvy_roster_ended_by_devices(team->roster));
       assert_int_equal(cvy_ledger_steps(team->ledger), 2);
       check_fails(cvy_team_evaluate(team, false, &evaluated), CVY_E_DEVICE_MEMORY, "");
-      snprintf(file, sizeof file, "%s/weights_left", check_temp_dir());
-      check_ok(cvy_team_save(team, file));
+      check_ok(cvy_team_save(team, check_path("weights_left")));
     } else {
       check_ok(status);
       assert_true(check_log_contains("the team goes on without it, on 1 device"));
@@ -422,20 +386,18 @@ static void test_no_way_back(check_device *d) {
       check_ok(cvy_team_verify(team));
       assert_int_equal(shares_of(team)[0], BATCH);
     }
-    cvy_team_destroy(&team);
+    check_release(d, team);
   }
-  close_all();
 }
 
 /* The price of the exchange is that of what crosses; with staleness it goes on beside the next step. */
-static void test_exchange_price(check_device *d) {
+CHECK_TEST(exchange_price) {
   enum { LINK = 1000000 }; /* bytes per second: nothing else is as slow */
-  open_all(d, 2);
   const double floats = (double)cvy_net_layout(net)->n_floats;
   for (int packs = 0; packs < 2; packs++) {
     double transfer_s, host_s;
     cvy_team *team =
-        open_team(&(cvy_team_params){.batch = BATCH, .exchange = packs ? CVY_EXCHANGE_BF16 : CVY_EXCHANGE_FP32});
+        open_team(d, &(cvy_team_params){.batch = BATCH, .exchange = packs ? CVY_EXCHANGE_BF16 : CVY_EXCHANGE_FP32});
     layer_words("link=all:0.001");
     check_ok(cvy_calibrate_exchange(team, &transfer_s, &host_s));
     layer_words(NULL);
@@ -443,9 +405,9 @@ static void test_exchange_price(check_device *d) {
     if (!(transfer_s > 0.95 * least && transfer_s < 1.2 * least))
       check_fail(d, "%s: %g s, the link takes %g s", packs ? "bf16" : "fp32", transfer_s, least);
     check_ok(cvy_team_verify(team));
-    cvy_team_destroy(&team);
+    check_release(d, team);
   }
-  cvy_team *team = open_team(&(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO, .staleness = 1});
+  cvy_team *team = open_team(d, &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO, .staleness = 1});
   for (int r = 0; r < 2; r++) {
     assert_true(pace_of(team)->devices[r].stale && pace_of(team)->devices[r].exchange_s > 0);
     assert_true(pace_of(team)->devices[r].tail_s == 0);
@@ -453,40 +415,34 @@ static void test_exchange_price(check_device *d) {
   assert_true(pace_of(team)->params.part_s == 0);
   steps(team, 0, 2);
   check_ok(cvy_team_verify(team));
-  cvy_team_destroy(&team);
-  close_all();
 }
 
 /* The only checkpoint of the folder with its shares, "48,48", replaced, and a checksum that is right again: the message
  * of the wrong one says which. */
 static void replace_shares(const cvy_team *team, const char *dir, const char *shares) {
-  char *bytes, path[600];
+  const char *const path = check_text("%s/step-0000000001.safetensors", dir);
   size_t n;
   cvy_checkpoint_data c;
   bool found;
-  snprintf(path, sizeof path, "%s/step-0000000001.safetensors", dir);
-  check_ok(cvy_file_read(path, 1 << 24, &bytes, &n));
+  char *const bytes = check_read(path, &n);
   char *const at = memmem(bytes, n, "\"48,48\"", 7);
   assert_non_null(at);
   memcpy(at + 1, shares, 5);
-  check_ok(cvy_file_write(path, &(cvy_piece){bytes, n}, 1));
+  check_write(path, bytes, n);
   check_fails(newest_load(dir, team->layout, NULL, &c, &found), CVY_E_FORMAT, "stored is ");
   const char *const is = strstr(check_log_get(), "its content is ") + 15, *const was = strstr(is, "stored is ") + 10;
   char *const stored = memmem(bytes, n, was, 16);
   assert_non_null(stored);
   memcpy(stored, is, 16);
-  check_ok(cvy_file_write(path, &(cvy_piece){bytes, n}, 1));
-  cvy_free(bytes);
+  check_write(path, bytes, n);
 }
 
 /* Checkpoints that say of themselves that they are whole, with shares that cannot be. */
-static void test_hostile_shares(check_device *d) {
+CHECK_TEST(hostile_shares) {
   static const char *const wrong[] = {"xxxxx", "48,-8", "48,,8", "1e1,0", "48,48"};
-  open_all(d, 2);
-  cvy_team *const team = open_team(&(cvy_team_params){.batch = BATCH});
+  cvy_team *const team = open_team(d, &(cvy_team_params){.batch = BATCH});
   for (int i = 0; i < 5; i++) {
-    char dir[512];
-    snprintf(dir, sizeof dir, "%s/hostile%d", check_temp_dir(), i);
+    const char *const dir = check_path("hostile%d", i);
     const cvy_checkpoint_data c = {.at.step = 1,
                                    .shares = (int[]){48, 48},
                                    .n_shares = 2,
@@ -502,35 +458,19 @@ static void test_hostile_shares(check_device *d) {
     }
     check_ok(newest_load(dir, team->layout, NULL, &read, &found));
     const cvy_resume_facts facts = cvy_checkpoint_facts(newest_opened);
-    cvy_team *other;
     check_log_clear();
-    check_ok(cvy_team_create(devices, net,
-                             &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO, .resume = &facts}, &other));
+    cvy_team *const other =
+        check_bare_team(d, devices, net, &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_AUTO, .resume = &facts});
     newest_clear(&read);
     assert_true(cvy_shares_rule(other->shares)->values[0] == 48 && !check_log_contains("shares by measured"));
-    cvy_team_destroy(&other);
   }
   bool same; /* 2^32 + 96 */
   const cvy_checkpoint_data c = {
       .at.step = 1, .shares = (int[]){INT_MAX, INT_MAX, BATCH + 2}, .n_shares = 3, .devices = "[]"};
   check_fails(cvy_resume_check(team, &c, &same), CVY_E_MISMATCH, "batches of 4294967392 samples");
-  cvy_team_destroy(&(cvy_team *){team});
-  close_all();
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"set_shares", test_set_shares},
-                                     {"bf16", test_bf16},
-                                     {"first_shares", test_first_shares},
-                                     {"slowdown", test_slowdown},
-                                     {"idle", test_idle},
-                                     {"default", test_default},
-                                     {"groups", test_groups},
-                                     {"memory", test_memory},
-                                     {"no_room", test_no_room},
-                                     {"no_way_back", test_no_way_back},
-                                     {"exchange_price", test_exchange_price},
-                                     {"hostile_shares", test_hostile_shares}};
-  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+  check_around(begin, end);
+  return check_run(argc, argv, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

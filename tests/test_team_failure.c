@@ -18,25 +18,8 @@
 
 enum { BATCH = 12, STEPS = 6, REPLICAS = 3 };
 
-typedef struct team_of {
-  cvy_devices *devices;
-  cvy_team *team;
-} team_of;
-
-static team_of open_team(const check_device *d, int replicas, const cvy_team_params *params) {
-  team_of t;
-  char selector[64];
-  snprintf(selector, sizeof selector, replicas > 1 ? "%s*%d" : "%s", d->place, replicas);
-  check_ok(cvy_devices_select(selector, &t.devices));
-  check_ok(cvy_team_create(t.devices, net, params, &t.team));
-  check_ok(cvy_team_init(t.team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
-  check_ok(cvy_team_attach(t.team, data));
-  return t;
-}
-
-static void close_team(team_of *t) {
-  cvy_team_destroy(&t->team);
-  cvy_devices_destroy(&t->devices);
+static cvy_team *open_team(check_device *d, int replicas, const cvy_team_params *params) {
+  return check_team(d, check_devices(d, check_text("*%d", replicas)), net, params, 3, data);
 }
 
 static cvy_status step(cvy_team *team, int s) {
@@ -101,8 +84,6 @@ int posix_memalign(void **out, size_t alignment, size_t size) {
 }
 
 static void trip_at_message(void *user, cvy_log_level level, const char *message) {
-  (void)level;
-  (void)user;
   if (trip.team && strstr(message, "training has diverged")) trip_now();
 }
 
@@ -117,47 +98,47 @@ static bool next_lost(cvy_team *team, cvy_lost_device *out) {
 static outcome run(check_device *d, int replicas, const cvy_team_params *params, const char *words) {
   outcome o = {.status = CVY_OK};
   check_log_clear();
-  team_of t = open_team(d, replicas, params);
+  cvy_team *const team = open_team(d, replicas, params);
   if (words) layer_words(words);
-  if (trip.in > 0) trip.team = t.team;
-  for (int s = 0; s < STEPS && o.status == CVY_OK; s++) o.status = step(t.team, s);
-  if (o.status == CVY_OK) o.status = cvy_team_wait(t.team);
+  if (trip.in > 0) trip.team = team;
+  for (int s = 0; s < STEPS && o.status == CVY_OK; s++) o.status = step(team, s);
+  if (o.status == CVY_OK) o.status = cvy_team_wait(team);
   for (bool got = true; got;) {
     cvy_step_result r;
-    if (cvy_team_take(t.team, false, &r, &got) != CVY_OK || !got) break;
+    if (cvy_team_take(team, false, &r, &got) != CVY_OK || !got) break;
     assert_int_equal(r.step, o.steps);
     o.losses[o.steps++] = r.loss;
   }
   cvy_eval_result eval = {0};
   if (o.status == CVY_OK) {
-    o.status = cvy_team_evaluate(t.team, false, &eval); /* may lose devices too */
+    o.status = cvy_team_evaluate(team, false, &eval); /* may lose devices too */
     o.accuracy = eval.accuracy;
   }
   if (o.status == CVY_OK) {
     assert_int_equal(o.steps, STEPS);
-    check_ok(cvy_team_verify(t.team));
+    check_ok(cvy_team_verify(team));
   } else { /* it sticks */
-    assert_int_equal(step(t.team, 0), o.status);
-    assert_int_equal(cvy_team_evaluate(t.team, false, &eval), o.status);
-    assert_int_equal(cvy_team_verify(t.team), o.status);
+    assert_int_equal(step(team, 0), o.status);
+    assert_int_equal(cvy_team_evaluate(team, false, &eval), o.status);
+    assert_int_equal(cvy_team_verify(team), o.status);
   }
-  for (cvy_lost_device loss; next_lost(t.team, &loss); o.n_lost++) {
+  for (cvy_lost_device loss; next_lost(team, &loss); o.n_lost++) {
     int at = o.n_lost;
     for (; at > 0 && o.lost_step[at - 1] > loss.step; at--) o.lost_step[at] = o.lost_step[at - 1];
     o.lost_step[at] = loss.step;
     assert_false(loss.hung);
     cvy_replica_info info;
-    assert_true(cvy_team_replica(t.team, loss.device, &info));
+    assert_true(cvy_team_replica(team, loss.device, &info));
     assert_int_equal(info.lost_step, loss.step);
     if (o.status == CVY_OK) assert_int_equal(loss.shares[loss.device], 0);
     if (!check_log_contains("is lost in step")) check_fail(d, "nothing is said of the loss");
   }
   if (replicas > 1 || o.status == CVY_OK) {
-    if (o.status == CVY_OK) check_ok(cvy_team_sync(t.team));
-    note_state(d, t.team, &o);
+    if (o.status == CVY_OK) check_ok(cvy_team_sync(team));
+    note_state(d, team, &o);
   }
   layer_words(NULL);
-  close_team(&t);
+  check_release(d, team);
   return o;
 }
 
@@ -170,18 +151,18 @@ static outcome reference(check_device *d, int replicas, const cvy_team_params *p
   for (int lost = 0; lost <= faulty->n_lost; lost++) {
     const int until = lost < faulty->n_lost && faulty->lost_step[lost] < steps ? (int)faulty->lost_step[lost] : steps;
     if (lost == replicas || (until == s && o.w)) continue;
-    team_of t = open_team(d, replicas - lost > 1 ? replicas - lost : 1, params);
-    cvy_ledger *const state = t.team->ledger;
+    cvy_team *const team = open_team(d, replicas - lost > 1 ? replicas - lost : 1, params);
+    cvy_ledger *const state = team->ledger;
     if (o.w) {
-      memcpy(cvy_ledger_w(state), o.w, t.team->layout->n_floats * sizeof(float));
-      memcpy(cvy_ledger_v(state), o.v, t.team->layout->n_floats * sizeof(float));
-      memcpy(cvy_ledger_running(state), o.running, t.team->layout->n_running_floats * sizeof(float));
-      check_ok(cvy_team_publish(t.team, s));
+      memcpy(cvy_ledger_w(state), o.w, team->layout->n_floats * sizeof(float));
+      memcpy(cvy_ledger_v(state), o.v, team->layout->n_floats * sizeof(float));
+      memcpy(cvy_ledger_running(state), o.running, team->layout->n_running_floats * sizeof(float));
+      check_ok(cvy_team_publish(team, s));
     }
-    for (; s < until; s++) check_ok(step(t.team, s));
-    check_ok(cvy_team_sync(t.team));
-    note_state(d, t.team, &o);
-    close_team(&t);
+    for (; s < until; s++) check_ok(step(team, s));
+    check_ok(cvy_team_sync(team));
+    note_state(d, team, &o);
+    check_release(d, team);
   }
   return o;
 }
@@ -199,13 +180,20 @@ static void compare(check_device *d, int replicas, const cvy_team_params *params
 
 static const cvy_team_params usual = {.batch = BATCH, .momentum = 0.9f};
 
+/* The layer's words, with numbers in them. */
+static const char *words_of(const char *format, int a, int b) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+  return check_text(format, a, b);
+#pragma GCC diagnostic pop
+}
+
 static int rounds(void) {
   const char *const text = getenv("CVY_FAULT_ROUNDS");
   return text ? atoi(text) : 2;
 }
 
-static void test_healthy(check_device *d) {
-  make_net();
+CHECK_TEST(healthy) {
   for (int replicas = 1; replicas <= REPLICAS; replicas++) {
     const outcome o = run(d, replicas, &usual, NULL);
     check_ok(o.status);
@@ -213,7 +201,6 @@ static void test_healthy(check_device *d) {
     compare(d, replicas, &usual, &o, "nothing");
     check_case_end(d);
   }
-  drop_net();
 }
 
 static const char *const one_faults[] = {
@@ -229,7 +216,6 @@ static const char *const rare_faults[] = {
 enum { N_ONE = sizeof one_faults / sizeof *one_faults, N_RARE = sizeof rare_faults / sizeof *rare_faults };
 
 static void one_fault(check_device *d, case_rng *rng, const char *format, int most, bool stage) {
-  char words[64];
   cvy_team_params params = usual;
   params.run_ahead = case_int(rng, CVY_RUN_AHEAD_NONE, 2);
   params.bn = (cvy_bn_mode[]){CVY_BN_DEVICE, CVY_BN_GHOST, CVY_BN_SYNC}[case_int(rng, 0, 2)];
@@ -237,10 +223,7 @@ static void one_fault(check_device *d, case_rng *rng, const char *format, int mo
   const int replicas = case_int(rng, 2, REPLICAS);
   if (replicas > 2) params.exchange = (cvy_exchange_kind)case_int(rng, 0, 1); /* needs two that are left */
   const int device = case_int(rng, 0, replicas - 1);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-  snprintf(words, sizeof words, format, device, case_int(rng, 0, most));
-#pragma GCC diagnostic pop
+  const char *const words = words_of(format, device, case_int(rng, 0, most));
   if (!check_case(d, "%s of %d, run-ahead %d, bn %d%s%s", words, replicas, params.run_ahead, (int)params.bn,
                   params.exchange == CVY_EXCHANGE_BF16 ? ", bf16" : "", stage ? ", staged" : ""))
     return;
@@ -253,31 +236,24 @@ static void one_fault(check_device *d, case_rng *rng, const char *format, int mo
   check_case_end(d);
 }
 
-static void test_one_fails(check_device *d) {
+CHECK_TEST(one_fails) {
   case_rng rng = check_rng_make(d, 11);
-  make_net();
   for (int round = 0; round < rounds(); round++) {
     for (int f = 0; f < N_ONE; f++) one_fault(d, &rng, one_faults[f], 180, round % 4 == 3);
     for (int f = 0; f < N_RARE; f++) one_fault(d, &rng, rare_faults[f], 30, round % 2 == 1);
   }
-  drop_net();
 }
 
 /* While the others take over, they fail too: in the call that fails them all, or for want of memory. */
-static void test_several_fail(check_device *d) {
+CHECK_TEST(several_fail) {
   static const char *const faults[] = {"fail=0:launch:%d:-5,fail=1:launch:%d:-5",
                                        "fail=0:launch:%d:-5,fail=2:finish:0:-5",
                                        "fail=1:launch:%d:-5,fail=0:buffer:3:-4", "fail=2:any:%d:-5,bad-event=0:%d:-14",
                                        "fail=2:launch:%d:-5,fail=0:finish:1:-36,fail=1:unmap:0:-5"};
   case_rng rng = check_rng_make(d, 12);
-  make_net();
   for (int round = 0; round < rounds(); round++)
     for (int f = 0; f < 5; f++) {
-      char words[128];
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-      snprintf(words, sizeof words, faults[f], case_int(&rng, 0, 100), case_int(&rng, 0, 300));
-#pragma GCC diagnostic pop
+      const char *const words = words_of(faults[f], case_int(&rng, 0, 100), case_int(&rng, 0, 300));
       if (!check_case(d, "%s", words)) continue;
       const outcome o = run(d, REPLICAS, &usual, words);
       if (o.n_lost == REPLICAS) assert_int_not_equal(o.status, CVY_OK);
@@ -285,61 +261,46 @@ static void test_several_fail(check_device *d) {
       compare(d, REPLICAS, &usual, &o, words);
       check_case_end(d);
     }
-  drop_net();
 }
 
 /* Before the first step: weights and data reach the devices that are left, which train as if they had been alone. */
-static void test_before_training(check_device *d) {
+CHECK_TEST(before_training) {
   static const char *const faults[] = {"fail=1:write:%d:-5", "fail=0:any:%d:-5", "bad-event=2:%d:-14"};
   static const int moments[] = {0, 1, 0, 3}; /* the weights, running values, the weights, the data; then any */
   case_rng rng = check_rng_make(d, 14);
-  make_net();
   for (int round = 0; round < 2 + 2 * rounds(); round++) {
-    char words[64], selector[64];
     cvy_team_params params = usual;
     params.exchange = (cvy_exchange_kind)case_int(&rng, 0, 1);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(words, sizeof words, faults[round % 3], round < 4 ? moments[round] : case_int(&rng, 0, 5));
-#pragma GCC diagnostic pop
+    const char *const words = words_of(faults[round % 3], round < 4 ? moments[round] : case_int(&rng, 0, 5), 0);
     if (!check_case(d, "%s%s", words, params.exchange == CVY_EXCHANGE_BF16 ? ", bf16" : "")) continue;
     outcome o = {.status = CVY_OK};
-    team_of t;
-    snprintf(selector, sizeof selector, "%s*%d", d->place, REPLICAS);
-    check_ok(cvy_devices_select(selector, &t.devices));
-    check_ok(cvy_team_create(t.devices, net, &params, &t.team));
+    cvy_team *const team = check_bare_team(d, check_devices(d, check_text("*%d", REPLICAS)), net, &params);
     layer_words(words);
-    check_ok(cvy_team_init(t.team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
-    check_ok(cvy_team_attach(t.team, data));
-    for (; o.steps < STEPS; o.steps++) check_ok(step(t.team, (int)o.steps));
-    check_ok(cvy_team_sync(t.team));
-    for (cvy_lost_device loss; next_lost(t.team, &loss); o.n_lost++) o.lost_step[o.n_lost] = loss.step;
+    check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
+    check_ok(cvy_team_attach(team, data));
+    for (; o.steps < STEPS; o.steps++) check_ok(step(team, (int)o.steps));
+    check_ok(cvy_team_sync(team));
+    for (cvy_lost_device loss; next_lost(team, &loss); o.n_lost++) o.lost_step[o.n_lost] = loss.step;
     layer_words(NULL);
     if (o.n_lost != 1 || (round < 4 && o.lost_step[0] != 0))
       check_fail(d, "%d devices lost, the first in step %ld", o.n_lost, o.lost_step[0]);
-    note_state(d, t.team, &o);
-    close_team(&t);
+    note_state(d, team, &o);
+    check_release(d, team);
     compare(d, REPLICAS, &params, &o, words);
     check_case_end(d);
   }
-  drop_net();
 }
 
 /* The last device: the run ends, with the driver's error named and the newest state whole. */
-static void test_all_fail(check_device *d) {
+CHECK_TEST(all_fail) {
   static const char *const faults[] = {"bad-event=all:%d:-5", "fail=all:launch:%d:-5"};
   case_rng rng = check_rng_make(d, 13);
-  make_net();
   for (int replicas = 1; replicas <= REPLICAS; replicas += 2)
     for (int run_ahead = CVY_RUN_AHEAD_NONE; run_ahead <= 2; run_ahead += run_ahead < 0 ? 2 : 1)
       for (int f = 0; f < 2; f++) {
-        char words[64];
         cvy_team_params params = usual;
         params.run_ahead = run_ahead;
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        snprintf(words, sizeof words, faults[f], case_int(&rng, 0, 40));
-#pragma GCC diagnostic pop
+        const char *const words = words_of(faults[f], case_int(&rng, 0, 40), 0);
         if (!check_case(d, "%s of %d, run-ahead %d", words, replicas, run_ahead)) continue;
         const outcome o = run(d, replicas, &params, words);
         if (o.status != CVY_E_DEVICE) check_fail(d, "%s, not CVY_E_DEVICE", cvy_status_name(o.status));
@@ -349,142 +310,125 @@ static void test_all_fail(check_device *d) {
         if (replicas > 1) compare(d, replicas, &params, &o, words);
         check_case_end(d);
       }
-  drop_net();
 }
 
 /* The last devices fail in a step that a device lost earlier has had no part in: nobody waits for its part at the
  * end. */
-static void test_lost_before(check_device *d) {
-  make_net();
+CHECK_TEST(lost_before) {
   cvy_team_params params = usual;
   params.run_ahead = 2;
   if (check_case(d, "one, then the others")) {
-    team_of t = open_team(d, 3, &params);
+    cvy_team *const team = open_team(d, 3, &params);
     layer_words("fail=0:launch:3:-5");
-    check_ok(step(t.team, 0));
-    check_ok(cvy_team_wait(t.team));
+    check_ok(step(team, 0));
+    check_ok(cvy_team_wait(team));
     layer_words("fail=1:launch:3:-5,fail=2:launch:3:-5");
-    cvy_status status = step(t.team, 1);
-    if (status == CVY_OK) status = cvy_team_wait(t.team);
+    cvy_status status = step(team, 1);
+    if (status == CVY_OK) status = cvy_team_wait(team);
     layer_words(NULL);
     assert_int_equal(status, CVY_E_DEVICE);
-    close_team(&t);
   }
   check_case_end(d);
-  drop_net();
 }
 
 /* With fault_stops the first one ends the run; the state is whole and can be saved. */
-static void test_stop(check_device *d) {
-  make_net();
+CHECK_TEST(stop) {
   cvy_team_params params = usual;
   params.fault_stops = true;
-  char path[300];
-  snprintf(path, sizeof path, "%s/w.safetensors", check_temp_dir());
   check_log_clear();
-  team_of t = open_team(d, 3, &params);
-  for (int s = 0; s < 2; s++) check_ok(step(t.team, s));
-  check_ok(cvy_team_wait(t.team));
+  cvy_team *const team = open_team(d, 3, &params);
+  for (int s = 0; s < 2; s++) check_ok(step(team, s));
+  check_ok(cvy_team_wait(team));
   layer_words("fail=1:launch:3:-5");
   cvy_status status = CVY_OK;
-  for (int s = 2; s < STEPS && status == CVY_OK; s++) status = step(t.team, s);
-  if (status == CVY_OK) status = cvy_team_wait(t.team);
+  for (int s = 2; s < STEPS && status == CVY_OK; s++) status = step(team, s);
+  if (status == CVY_OK) status = cvy_team_wait(team);
   layer_words(NULL);
   assert_int_equal(status, CVY_E_DEVICE);
   assert_true(check_log_contains("device 1"));
-  check_ok(cvy_team_save(t.team, path));
+  check_ok(cvy_team_save(team, check_path("w.safetensors")));
   assert_true(check_log_contains("as they were after 2 steps"));
   const outcome two = {.status = CVY_OK};
   const outcome want = reference(d, 3, &params, &two, 2);
-  assert_memory_equal(cvy_ledger_w(t.team->ledger), want.w, t.team->layout->n_floats * sizeof(float));
-  close_team(&t);
-  check_case_end(d);
-  drop_net();
+  assert_memory_equal(cvy_ledger_w(team->ledger), want.w, team->layout->n_floats * sizeof(float));
 }
 
 /* An evaluation is done again by those that are left: the same hits. */
-static void test_evaluation(check_device *d) {
-  make_net();
+CHECK_TEST(evaluation) {
   cvy_eval_result before, after;
   for (int inference = 0; inference < 2; inference++) {
     cvy_team_params params = usual;
     params.inference = inference;
-    team_of t = open_team(d, 3, &params);
-    check_ok(cvy_team_evaluate(t.team, true, &before));
+    cvy_team *const team = open_team(d, 3, &params);
+    check_ok(cvy_team_evaluate(team, true, &before));
     layer_words("fail=1:launch:2:-5");
-    check_ok(cvy_team_evaluate(t.team, true, &after));
+    check_ok(cvy_team_evaluate(team, true, &after));
     assert_int_equal(after.correct, before.correct);
     assert_int_equal(after.images, before.images);
     layer_words("bad-event=2:1:-9999");
-    check_ok(cvy_team_evaluate(t.team, true, &after));
+    check_ok(cvy_team_evaluate(team, true, &after));
     assert_int_equal(after.correct, before.correct);
     layer_words("bad-event=0:1:-9999");
-    check_fails(cvy_team_evaluate(t.team, true, &after), CVY_E_DEVICE, "it was the last one");
+    check_fails(cvy_team_evaluate(team, true, &after), CVY_E_DEVICE, "it was the last one");
     layer_words(NULL);
-    close_team(&t);
+    check_case_end(d);
   }
-  drop_net();
 }
 
 /* A device without a share is not sent anything in a step, however slow or broken its link is, and has the newest
  * weights whenever it is asked for something, and when it gets a share again. */
-static void test_rests(check_device *d) {
-  make_net();
+CHECK_TEST(rests) {
   for (int staleness = 0; staleness < 2; staleness++) {
     cvy_team_params params = usual;
     params.staleness = staleness;
-    team_of t = open_team(d, 3, &params);
+    cvy_team *const team = open_team(d, 3, &params);
     cvy_eval_result rested;
     cvy_lost_device loss;
     bool done;
-    for (int s = 0; s < 2; s++) check_ok(step(t.team, s));
-    check_ok(cvy_replan(t.team, NULL, (const int[]){7, 5, 0}, &done));
+    for (int s = 0; s < 2; s++) check_ok(step(team, s));
+    check_ok(cvy_replan(team, NULL, (const int[]){7, 5, 0}, &done));
     assert_true(done);
     layer_words("fail=2:write:0:-5");
-    for (int s = 2; s < STEPS; s++) check_ok(step(t.team, s));
-    check_ok(cvy_team_wait(t.team));
+    for (int s = 2; s < STEPS; s++) check_ok(step(team, s));
+    check_ok(cvy_team_wait(team));
     layer_words(NULL);
-    if (next_lost(t.team, &loss)) check_fail(d, "something was written to device %d", loss.device);
-    check_ok(cvy_team_verify(t.team)); /* also of the idle one */
-    check_ok(cvy_team_evaluate(t.team, false, &rested));
-    for (int s = 0; s < 2; s++) check_ok(step(t.team, s));
-    check_ok(cvy_replan(t.team, NULL, (const int[]){4, 4, 4}, &done));
+    if (next_lost(team, &loss)) check_fail(d, "something was written to device %d", loss.device);
+    check_ok(cvy_team_verify(team)); /* also of the idle one */
+    check_ok(cvy_team_evaluate(team, false, &rested));
+    for (int s = 0; s < 2; s++) check_ok(step(team, s));
+    check_ok(cvy_replan(team, NULL, (const int[]){4, 4, 4}, &done));
     assert_true(done);
-    check_ok(cvy_team_verify(t.team));
-    for (int s = 0; s < 2; s++) check_ok(step(t.team, s));
-    check_ok(cvy_team_verify(t.team));
-    close_team(&t);
+    check_ok(cvy_team_verify(team));
+    for (int s = 0; s < 2; s++) check_ok(step(team, s));
+    check_ok(cvy_team_verify(team));
+    check_case_end(d);
   }
-  drop_net();
 }
 
 /* Weights that are still on their way over a slow link do not come behind those that are put there next. */
-static void test_put_behind(check_device *d) {
-  make_net();
+CHECK_TEST(put_behind) {
   setenv("CVY_FORCE_STAGING", "1", 1);
   for (int staleness = 0; staleness < 2; staleness++) {
     cvy_team_params params = usual;
     params.staleness = staleness;
     params.bucket_mib = 0.01; /* the layer keeps back what comes behind the first one */
-    team_of t = open_team(d, 2, &params);
-    assert_true(t.team->layout->n_buckets > 1);
+    cvy_team *const team = open_team(d, 2, &params);
+    assert_true(team->layout->n_buckets > 1);
     layer_words("link=1:0.0001");
-    for (int s = 0; s < 2; s++) check_ok(step(t.team, s));
-    check_ok(cvy_team_wait(t.team));
+    for (int s = 0; s < 2; s++) check_ok(step(team, s));
+    check_ok(cvy_team_wait(team));
     layer_words(NULL); /* what is on its way stays slow */
-    check_ok(cvy_team_init(t.team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 4, .force = true}));
-    for (int r = 0; r < 2; r++) check_ok(cvy_queue_finish(cvy_device_upload_queue(t.team->replicas[r].device)));
-    check_ok(cvy_team_verify(t.team));
-    close_team(&t);
+    check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 4, .force = true}));
+    for (int r = 0; r < 2; r++) check_ok(cvy_queue_finish(cvy_device_upload_queue(team->replicas[r].device)));
+    check_ok(cvy_team_verify(team));
+    check_case_end(d);
   }
   unsetenv("CVY_FORCE_STAGING");
-  drop_net();
 }
 
 /* A step whose result finds no memory, or whose loss is not finite, has not been applied: with a device failing at that
  * moment it is not done a second time on top of itself. */
-static void test_result(check_device *d) {
-  make_net();
+CHECK_TEST(result) {
   for (int no_memory = 0; no_memory < 2; no_memory++) {
     trip.in = 1; /* the second result that finds none of the first entries free */
     trip.no_memory = no_memory;
@@ -495,36 +439,23 @@ static void test_result(check_device *d) {
     compare(d, REPLICAS, &usual, &o, no_memory ? "no memory for a result" : "memory for a result");
     check_case_end(d);
   }
-  team_of t = open_team(d, 2, &usual);
+  cvy_team *const team = open_team(d, 2, &usual);
   int32_t samples[BATCH] = {0};
   cvy_status status = CVY_OK;
   cvy_log_set(trip_at_message, NULL, CVY_LOG_ERROR);
   trip.in = LONG_MAX;
-  trip.team = t.team;
-  for (int s = 0; s < 20 && status == CVY_OK; s++) status = cvy_team_step(t.team, samples, BATCH, 1e30f);
-  if (status == CVY_OK) status = cvy_team_wait(t.team);
+  trip.team = team;
+  for (int s = 0; s < 20 && status == CVY_OK; s++) status = cvy_team_step(team, samples, BATCH, 1e30f);
+  if (status == CVY_OK) status = cvy_team_wait(team);
   trip.in = 0;
   check_log_start();
   assert_null(trip.team);
   assert_int_equal(status, CVY_E_NOT_FINITE);
-  assert_int_equal(cvy_ledger_updates(t.team->ledger), cvy_ring_finished(t.team->ring));
-  assert_false(cvy_roster_is_lost(t.team->roster, 1)); /* the run is over: nothing is done again without it */
-  close_team(&t);
-  drop_net();
+  assert_int_equal(cvy_ledger_updates(team->ledger), cvy_ring_finished(team->ring));
+  assert_false(cvy_roster_is_lost(team->roster, 1)); /* the run is over: nothing is done again without it */
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"healthy", test_healthy},
-                                     {"one_fails", test_one_fails},
-                                     {"result", test_result},
-                                     {"several_fail", test_several_fail},
-                                     {"all_fail", test_all_fail},
-                                     {"lost_before", test_lost_before},
-                                     {"stop", test_stop},
-                                     {"evaluation", test_evaluation},
-                                     {"before_training", test_before_training},
-                                     {"rests", test_rests},
-                                     {"put_behind", test_put_behind}};
-  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+  check_around(make_net, drop_net);
+  return check_run(argc, argv, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

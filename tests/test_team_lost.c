@@ -8,25 +8,21 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "convoy/convoy.h"
 #include "src/team/publish.h"
 #include "src/team/watch.h"
-#include "tests/check.h"
 #include "tests/layer_words.h"
+#include "tests/team_net.h"
 
-enum { BATCH = 12, SAMPLES = 60, LOADED = 11, CLASSES = 10 };
+enum { BATCH = 12, LOADED = 11, CLASSES = 10 };
 
 typedef struct scene {
   check_device *d;
-  cvy_net *net;
-  cvy_data *data;
-  cvy_devices *devices;
   cvy_team *team;
   const char *words; /* what happens to the device (the last one) */
   bool hangs;
   int n, steps;
   float x[LOADED * 64];
-  char trace[300];
+  const char *trace;
 } scene;
 
 static void do_step(scene *s) {
@@ -39,20 +35,11 @@ static void do_step(scene *s) {
 /* A team that has trained and is being traced. */
 static scene begin(check_device *d, int n, const char *words, bool hangs) {
   scene s = {.d = d, .n = n, .words = words, .hangs = hangs};
-  char selector[64];
   case_rng rng = check_rng_make(d, 1);
   case_fill(&rng, s.x, LOADED * 64, CASE_FILL_NORMAL);
-  check_ok(cvy_net_create(1, 8, 8, &s.net));
-  cvy_node x = cvy_net_conv2d(s.net, cvy_net_input(s.net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}});
-  x = cvy_net_relu(s.net, cvy_net_batchnorm(s.net, x, "1", NULL));
-  check_ok(cvy_net_finish(s.net, cvy_net_linear(s.net, x, "2", CLASSES, false)));
-  check_ok(cvy_data_load("synthetic:60:8x8x1", NULL, &s.data));
-  snprintf(selector, sizeof selector, n > 1 ? "%s*%d" : "%s", d->place, n);
-  check_ok(cvy_devices_select(selector, &s.devices));
-  check_ok(cvy_team_create(s.devices, s.net, &(cvy_team_params){.batch = BATCH, .device_timeout_s = 5}, &s.team));
-  check_ok(cvy_team_init(s.team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
-  check_ok(cvy_team_attach(s.team, s.data));
-  snprintf(s.trace, sizeof s.trace, "%s/trace.json", check_temp_dir());
+  const cvy_team_params params = {.batch = BATCH, .device_timeout_s = 5};
+  s.team = check_team(d, check_devices(d, check_text("*%d", n)), net, &params, 3, data);
+  s.trace = check_path("trace.json");
   check_ok(cvy_team_trace_begin(s.team, s.trace, 0));
   for (int i = 0; i < 2; i++) do_step(&s);
   check_ok(cvy_team_wait(s.team));
@@ -71,13 +58,6 @@ static void strike(scene *s) {
 static void relent(scene *s) {
   layer_words(NULL);
   be_patient(s, 60);
-}
-
-static void end(scene *s) {
-  cvy_team_destroy(&s->team);
-  cvy_devices_destroy(&s->devices);
-  cvy_data_destroy(&s->data);
-  cvy_net_destroy(&s->net);
 }
 
 /* The device is lost, the others train. */
@@ -213,7 +193,7 @@ static void ask_trace(scene *s) {
 
 static void ask_end(scene *s) {
   strike(s);
-  cvy_team_destroy(&s->team);
+  check_release(s->d, s->team);
   assert_true(ends_whole(s->trace));
   layer_words(NULL);
 }
@@ -234,19 +214,18 @@ static void run_asks(check_device *d, const ask_fn *asks, const char *const *nam
       const long alive = n_alive();
       scene s = begin(d, n, hangs ? hang : fail, hangs);
       asks[i](&s);
-      end(&s);
       check_case_end(d);
       if (!hangs) assert_int_equal(n_alive(), alive);
     }
 }
 
-static void test_asked(check_device *d) {
+CHECK_TEST(asked) {
   static const ask_fn asks[] = {ask_parameter, ask_verify, ask_load, ask_forward, ask_read};
   static const char *const names[] = {"parameter", "verify", "load", "forward", "read"};
   run_asks(d, asks, names, 5, 3, "fail=2:any:0:-36", "hang=2:0");
 }
 
-static void test_trace(check_device *d) {
+CHECK_TEST(trace) {
   static const ask_fn trace[] = {ask_trace}, end_of_team[] = {ask_end};
   run_asks(d, trace, (const char *const[]){"trace"}, 1, 3, "fail=2:any:0:-36", "hang-call=2:finish:0");
   run_asks(d, trace, (const char *const[]){"trace of one"}, 1, 1, "fail=0:any:0:-36", "hang-call=0:finish:0");
@@ -254,13 +233,12 @@ static void test_trace(check_device *d) {
 }
 
 /* Every call may be the one that hangs, on any thread: the steps are done by the others. */
-static void test_anywhere(check_device *d) {
+CHECK_TEST(anywhere) {
   static const char *const calls[] = {"info", "release", "info", "release"};
   static const int most[] = {400, 200, 40, 40}; /* in two steps */
   case_rng rng = check_rng_make(d, 21);
   for (int i = 0; i < 4; i++) {
-    char words[64];
-    snprintf(words, sizeof words, "hang-call=2:%s:%d", calls[i], case_int(&rng, 0, most[i]));
+    const char *const words = check_text("hang-call=2:%s:%d", calls[i], case_int(&rng, 0, most[i]));
     if (!check_case(d, "%s", words)) continue;
     scene s = begin(d, 3, words, true);
     do_step(&s);
@@ -279,7 +257,6 @@ static void test_anywhere(check_device *d) {
     check_ok(cvy_team_take(s.team, false, &result, &got));
     assert_false(got);
     assert_int_equal(cvy_ledger_updates(s.team->ledger), s.steps);
-    end(&s);
     check_case_end(d);
   }
 }
@@ -294,7 +271,7 @@ static bool is_inside(cvy_team *team, int i) {
 }
 
 /* The team has failed for another reason while its exchange thread is inside a call that hangs. */
-static void test_stop(check_device *d) {
+CHECK_TEST(stop) {
   scene s = begin(d, 3, "hang=2:12", true);
   strike(&s);
   be_patient(&s, 2);
@@ -306,14 +283,11 @@ static void test_stop(check_device *d) {
   cvy_roster_lock(s.team->roster);
   cvy_roster_fail(s.team->roster, CVY_E_NOT_FINITE);
   cvy_roster_unlock(s.team->roster);
-  cvy_team_destroy(&s.team);
+  check_release(d, s.team);
   layer_words(NULL);
-  end(&s);
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"asked", test_asked}, {"trace", test_trace}, {"anywhere", test_anywhere}, {"stop", test_stop}};
-  setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_NOT_RUSTICL);
+  check_around(make_net, drop_net);
+  return check_run(argc, argv, CHECK_DEVICES | CHECK_NOT_RUSTICL);
 }

@@ -9,9 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "convoy/convoy.h"
 #include "src/base/file.h"
-#include "tests/check.h"
+#include "tests/check_team.h"
 
 enum { BATCH = 32, SAMPLES = 150 }; /* 5 steps an epoch, the last of 22 samples */
 
@@ -42,16 +41,6 @@ static int on_epoch(void *user, const cvy_epoch_result *e) {
   return 0;
 }
 
-static const char *folder_of_test;
-
-static const char *path_in(const char *name) {
-  static char path[16][512];
-  static int turn;
-  char *const p = path[turn++ % 16];
-  snprintf(p, sizeof path[0], "%s/%s", folder_of_test, name);
-  return p;
-}
-
 /* How the teams of `run` are made: bn, ghost, split; statistics per share and an even split if a test says nothing. */
 static cvy_team_params team_of_test;
 
@@ -59,23 +48,16 @@ static int staleness;
 static uint64_t data_seed;
 
 /* One process's worth of a run, from nothing to the weights file. */
-static cvy_status run(const check_device *d, const char *suffix, const cvy_train_params *given, record *r,
-                      const char *save, cvy_train_result *out) {
-  cvy_net *net;
-  cvy_data *data;
-  cvy_devices *devices;
-  cvy_team *team;
-  char selector[64];
-  snprintf(selector, sizeof selector, "%s%s", d->place, suffix);
-  check_ok(cvy_net_create(1, 10, 10, &net));
+static cvy_status run(check_device *d, const char *suffix, const cvy_train_params *given, record *r, const char *save,
+                      cvy_train_result *out) {
+  cvy_net *const net = check_net(d, 1, 10, 10);
   cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}});
   x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "1", NULL));
   x = cvy_net_linear(net, cvy_net_avgpool(net, x, &(cvy_pool2d_spec){.kernel = {2, 2}}), "5", 10, false);
   check_ok(cvy_net_finish(net, x));
-  char spec[32];
-  snprintf(spec, sizeof spec, "synthetic:%d:10x10x1", SAMPLES);
-  check_ok(cvy_data_load(spec, &(cvy_data_params){.seed = data_seed}, &data));
-  check_ok(cvy_devices_select(selector, &devices));
+  cvy_data *data;
+  check_ok(cvy_data_load(check_text("synthetic:%d:10x10x1", SAMPLES), &(cvy_data_params){.seed = data_seed}, &data));
+  check_own(d, data, check_close_data);
   cvy_team_params how = team_of_test;
   how.batch = how.batch ? how.batch : BATCH;
   how.momentum = 0.9f;
@@ -87,9 +69,7 @@ static cvy_status run(const check_device *d, const char *suffix, const cvy_train
     facts = cvy_checkpoint_facts(opened);
     how.resume = &facts;
   }
-  check_ok(cvy_team_create(devices, net, &how, &team));
-  check_ok(cvy_team_init(team, &(cvy_init_params){.kind = CVY_INIT_HE, .seed = 3}));
-  check_ok(cvy_team_attach(team, data));
+  cvy_team *const team = check_team(d, check_devices(d, suffix), net, &how, 3, data);
   cvy_train_params p = *given;
   p.opened = opened;
   p.lr = 0.05f;
@@ -102,28 +82,14 @@ static cvy_status run(const check_device *d, const char *suffix, const cvy_train
   cvy_train_result result;
   const cvy_status status = cvy_train(team, data, &p, out ? out : &result);
   if (save) check_ok(cvy_team_save(team, save));
-  cvy_team_destroy(&team);
+  check_release(d, net);
   cvy_checkpoint_close(&opened);
-  cvy_devices_destroy(&devices);
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
   return status;
-}
-
-static void same_file(check_device *d, const char *a, const char *b) {
-  char *x, *y;
-  size_t nx, ny;
-  check_ok(cvy_file_read(a, 1 << 24, &x, &nx));
-  check_ok(cvy_file_read(b, 1 << 24, &y, &ny));
-  const bool same = nx == ny && memcmp(x, y, nx) == 0;
-  cvy_free(x);
-  cvy_free(y);
-  if (!same) check_fail(d, "%s and %s differ", a, b);
 }
 
 static const char *const teams[] = {"", "*2"};
 
-static void test_epochs(check_device *d) {
+CHECK_TEST(epochs) {
   for (int i = 0; i < 2; i++) {
     record r = {0};
     cvy_train_result out;
@@ -140,68 +106,50 @@ static void test_epochs(check_device *d) {
 }
 
 /* 12 steps in one run, and as 4 (limit) + 3 (stopped by the callback) + the rest. */
-static void test_resume(check_device *d) {
-  folder_of_test = check_temp_dir();
+CHECK_TEST(resume) {
   for (int i = 0; i < 5; i++) { /* from the third on: the second team, stale, with gradients as bfloat16, both */
     staleness = i == 2 || i == 4;
     team_of_test.exchange = i >= 3 ? CVY_EXCHANGE_BF16 : CVY_EXCHANGE_FP32;
-    char folder[32];
-    snprintf(folder, sizeof folder, "pieces%d", i);
-    const char *const dir = path_in(folder), *const settings = "{\"lr\": 0.05, \"epochs\": 3}";
+    const char *const suffix = teams[i > 0], *const dir = check_path("pieces%d", i);
+    const cvy_train_params resumed = {
+        .epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = "{\"lr\": 0.05, \"epochs\": 3}"};
+    cvy_train_params p = resumed;
     record whole = {0}, pieces = {0};
-    check_ok(run(d, teams[i > 0], &(cvy_train_params){.epochs = 3, .max_steps = 12}, &whole, path_in("whole"), NULL));
-    check_ok(run(
-        d, teams[i > 0],
-        &(cvy_train_params){.epochs = 3, .max_steps = 4, .checkpoint_dir = dir, .resume = true, .settings = settings},
-        &pieces, NULL, NULL));
+    check_ok(run(d, suffix, &(cvy_train_params){.epochs = 3, .max_steps = 12}, &whole, check_path("whole"), NULL));
+    p.max_steps = 4;
+    check_ok(run(d, suffix, &p, &pieces, NULL, NULL));
     assert_int_equal(pieces.steps, 4);
     pieces.stop_at = 7;
     cvy_train_result out;
-    assert_int_equal(run(d, teams[i > 0],
-                         &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings},
-                         &pieces, NULL, &out),
-                     CVY_E_INTERRUPTED);
+    assert_int_equal(run(d, suffix, &resumed, &pieces, NULL, &out), CVY_E_INTERRUPTED);
     const long stopped = out.steps;
     assert_true(stopped >= 7 && stopped <= 8); /* a step that was under way is finished */
     pieces.stop_at = 0;
-    check_ok(run(d, teams[i > 0],
-                 &(cvy_train_params){.epochs = 3,
-                                     .max_steps = 12,
-                                     .checkpoint_dir = dir,
-                                     .checkpoint_every = 2,
-                                     .resume = true,
-                                     .settings = settings},
-                 &pieces, path_in("pieces"), &out));
+    p.max_steps = 12;
+    p.checkpoint_every = 2;
+    check_ok(run(d, suffix, &p, &pieces, check_path("pieces"), &out));
     assert_int_equal(pieces.steps, 12);
     assert_int_equal(out.steps, 12);
     if (memcmp(whole.losses, pieces.losses, sizeof whole.losses) != 0)
       check_fail(d, "losses of the run in pieces differ");
     assert_true(whole.test_acc[1] == pieces.test_acc[1] && whole.test_acc[2] == pieces.test_acc[2]);
-    same_file(d, path_in("whole"), path_in("pieces"));
+    check_same_files(check_path("whole"), check_path("pieces"));
     /* finished: nothing is left to do, the weights are there */
     record none = {0};
-    check_ok(run(
-        d, teams[i > 0],
-        &(cvy_train_params){.epochs = 3, .max_steps = 12, .checkpoint_dir = dir, .resume = true, .settings = settings},
-        &none, path_in("again"), &out));
+    p.checkpoint_every = 0;
+    check_ok(run(d, suffix, &p, &none, check_path("again"), &out));
     assert_true(out.already_finished && none.steps == 0 && out.test_acc == whole.test_acc[2]);
-    same_file(d, path_in("whole"), path_in("again"));
+    check_same_files(check_path("whole"), check_path("again"));
     /* other settings, another team, a folder that is in use */
-    check_fails(run(d, teams[i > 0],
-                    &(cvy_train_params){
-                        .epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = "{\"lr\": 0.1, \"epochs\": 3}"},
-                    &none, NULL, NULL),
-                CVY_E_MISMATCH, "lr");
-    check_fails(run(d,
-                    i == 0   ? "*2"
-                    : i == 1 ? ""
-                             : "*3",
-                    &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .resume = true, .settings = settings},
-                    &none, NULL, NULL),
-                CVY_E_MISMATCH, "ghost groups or sync, which can go on anywhere");
-    check_fails(run(d, teams[i > 0], &(cvy_train_params){.epochs = 3, .checkpoint_dir = dir, .settings = settings},
-                    &none, NULL, NULL),
-                CVY_E_ARGUMENT, "resume");
+    p = resumed;
+    p.settings = "{\"lr\": 0.1, \"epochs\": 3}";
+    check_fails(run(d, suffix, &p, &none, NULL, NULL), CVY_E_MISMATCH, "lr");
+    const char *const other = i == 0 ? "*2" : i == 1 ? "" : "*3";
+    check_fails(run(d, other, &resumed, &none, NULL, NULL), CVY_E_MISMATCH,
+                "ghost groups or sync, which can go on anywhere");
+    p = resumed;
+    p.resume = false;
+    check_fails(run(d, suffix, &p, &none, NULL, NULL), CVY_E_ARGUMENT, "resume");
     assert_int_equal(none.steps, 0);
   }
   staleness = 0;
@@ -210,7 +158,7 @@ static void test_resume(check_device *d) {
 
 /* A run that begins on one team and goes on on others: within rounding of a run in one piece, where batch statistics do
  * not depend on the split. */
-static void test_resume_elsewhere(check_device *d) {
+CHECK_TEST(resume_elsewhere) {
   static const double uneven[3] = {20, 0, 12}, thirds[3] = {4, 24, 4};
   static const struct part {
     const char *suffix;
@@ -218,11 +166,8 @@ static void test_resume_elsewhere(check_device *d) {
     int until;
   } parts[] = {{"", NULL, 3}, {"*3", uneven, 6}, {"*2", NULL, 8}, {"*3", thirds, 10}, {"", NULL, 12}};
   static const cvy_team_params modes[] = {{.bn = CVY_BN_GHOST, .ghost = 4}, {.bn = CVY_BN_SYNC}};
-  folder_of_test = check_temp_dir();
   for (int m = 0; m < 2; m++) {
-    char folder[32];
-    snprintf(folder, sizeof folder, "elsewhere%d", m);
-    const char *const dir = path_in(folder);
+    const char *const dir = check_path("elsewhere%d", m);
     record whole = {0}, pieces = {0};
     team_of_test = modes[m];
     check_ok(run(d, "", &(cvy_train_params){.epochs = 3, .max_steps = 12}, &whole, NULL, NULL));
@@ -255,7 +200,7 @@ static void test_resume_elsewhere(check_device *d) {
   }
   /* statistics per share: on other devices with the same shares, but not with others */
   static const double halves[3] = {16, 0, 16};
-  const char *const dir = path_in("shares");
+  const char *const dir = check_path("shares");
   record whole = {0}, pieces = {0};
   team_of_test = (cvy_team_params){0};
   check_ok(run(d, "*2", &(cvy_train_params){.epochs = 2, .max_steps = 4}, &whole, NULL, NULL));
@@ -272,7 +217,7 @@ static void test_resume_elsewhere(check_device *d) {
 }
 
 /* What rounding has left of gradients belongs to a team's devices: elsewhere it begins at zero, and that is said. */
-static void test_bf16_elsewhere(check_device *d) {
+CHECK_TEST(bf16_elsewhere) {
   static const struct {
     const char *suffix;
     cvy_exchange_kind exchange;
@@ -282,8 +227,7 @@ static void test_bf16_elsewhere(check_device *d) {
                {"*2", CVY_EXCHANGE_BF16, 6, "is not in the checkpoint"},
                {"*2", CVY_EXCHANGE_BF16, 7, NULL},
                {"*3", CVY_EXCHANGE_BF16, 9, "belongs to another team"}};
-  folder_of_test = check_temp_dir();
-  const char *const dir = path_in("bf16");
+  const char *const dir = check_path("bf16");
   const cvy_team_params ghost = {.bn = CVY_BN_GHOST, .ghost = 4};
   record whole = {0}, pieces = {0};
   team_of_test = ghost;
@@ -310,16 +254,13 @@ static void test_bf16_elsewhere(check_device *d) {
 }
 
 /* The newest checkpoint is broken: the one before it serves, with a warning. */
-static void test_broken_checkpoint(check_device *d) {
-  folder_of_test = check_temp_dir();
-  const char *const dir = path_in("broken");
+CHECK_TEST(broken_checkpoint) {
+  const char *const dir = check_path("broken");
   record r = {0}, again = {0};
   check_ok(run(
       d, "", &(cvy_train_params){.epochs = 2, .max_steps = 6, .checkpoint_dir = dir, .checkpoint_every = 2, .keep = 3},
       &r, NULL, NULL));
-  char newest[600];
-  snprintf(newest, sizeof newest, "%s/step-0000000006.safetensors", dir);
-  assert_int_equal(truncate(newest, 1000), 0);
+  assert_int_equal(truncate(check_text("%s/step-0000000006.safetensors", dir), 1000), 0);
   check_log_clear();
   check_ok(run(d, "", &(cvy_train_params){.epochs = 2, .max_steps = 6, .checkpoint_dir = dir, .resume = true}, &again,
                NULL, NULL));
@@ -328,12 +269,11 @@ static void test_broken_checkpoint(check_device *d) {
   assert_true(again.losses[4] == r.losses[4] && again.losses[5] == r.losses[5]);
 }
 
-static void test_stop_flag(check_device *d) {
-  folder_of_test = check_temp_dir();
+CHECK_TEST(stop_flag) {
   cvy_stop stop = {0};
   record r = {0};
   cvy_train_result out;
-  const char *const dir = path_in("stopped");
+  const char *const dir = check_path("stopped");
   cvy_stop_request(&stop);
   assert_int_equal(run(d, "", &(cvy_train_params){.epochs = 2, .stop = &stop, .checkpoint_dir = dir}, &r, NULL, &out),
                    CVY_E_INTERRUPTED);
@@ -345,46 +285,31 @@ static void test_stop_flag(check_device *d) {
 }
 
 /* A last batch of one sample, or groups that leave one, in front of batchnorm on 1x1 images: refused before step 0. */
-static void test_single_statistics(check_device *d) {
+CHECK_TEST(single_statistics) {
   static const struct {
     int batch, ghost, samples;
     bool good;
   } cases[] = {{8, 0, 24, true}, {8, 0, 25, false}, {1, 0, 24, false},
                {8, 3, 24, true}, {7, 3, 21, false}, {8, 3, 28, false}};
   for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
-    cvy_net *net;
-    cvy_data *data;
-    cvy_devices *devices;
-    cvy_team *team;
-    char spec[32];
-    check_ok(cvy_net_create(1, 4, 4, &net));
+    cvy_net *const net = check_net(d, 1, 4, 4);
     cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {4, 4}});
     check_ok(cvy_net_finish(net, cvy_net_linear(net, cvy_net_batchnorm(net, x, "1", NULL), "2", 10, false)));
-    snprintf(spec, sizeof spec, "synthetic:%d:4x4x1", cases[i].samples);
-    check_ok(cvy_data_load(spec, NULL, &data));
-    check_ok(cvy_devices_select(d->place, &devices));
-    check_ok(cvy_team_create(
-        devices, net,
-        &(cvy_team_params){
-            .batch = cases[i].batch, .bn = cases[i].ghost ? CVY_BN_GHOST : CVY_BN_DEVICE, .ghost = cases[i].ghost},
-        &team));
-    check_ok(cvy_team_init(team, NULL));
-    check_ok(cvy_team_attach(team, data));
+    const cvy_data *const data = check_data(d, check_text("synthetic:%d:4x4x1", cases[i].samples));
+    const cvy_team_params params = {
+        .batch = cases[i].batch, .bn = cases[i].ghost ? CVY_BN_GHOST : CVY_BN_DEVICE, .ghost = cases[i].ghost};
+    cvy_team *const team = check_team(d, check_devices(d, ""), net, &params, 0, data);
     cvy_train_result out;
     check_log_clear();
     const cvy_status status = cvy_train(team, data, &(cvy_train_params){.epochs = 1}, &out);
     if (status != (cases[i].good ? CVY_OK : CVY_E_ARGUMENT)) check_fail(d, "case %d: %s", i, cvy_status_name(status));
     if (!cases[i].good) assert_true(check_log_contains("another batch size") && !check_log_contains("step 0"));
-    cvy_team_destroy(&team);
-    cvy_devices_destroy(&devices);
-    cvy_data_destroy(&data);
-    cvy_net_destroy(&net);
+    check_case_end(d);
   }
 }
 
 static int on_whole_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
   int *const steps = user;
-  (void)lr;
   assert_int_equal(steps_per_epoch, 4);
   assert_int_equal(epoch, step->step / 4);
   assert_int_equal(step->images, BATCH);
@@ -393,7 +318,7 @@ static int on_whole_step(void *user, const cvy_step_result *step, int epoch, lon
 }
 
 /* Epochs of whole batches only. */
-static void test_drop_last(check_device *d) {
+CHECK_TEST(drop_last) {
   record r = {0};
   int steps = 0;
   cvy_train_result out;
@@ -414,7 +339,6 @@ typedef struct disk {
 } disk;
 
 static int fill_disk(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
-  (void)epoch, (void)steps_per_epoch, (void)lr;
   const disk *const full = user;
   struct rlimit limit;
   assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -423,10 +347,10 @@ static int fill_disk(void *user, const cvy_step_result *step, int epoch, long st
   return 0;
 }
 
-static void test_full_disk(check_device *d) {
+CHECK_TEST(full_disk) {
   void (*const before)(int) = signal(SIGXFSZ, SIG_IGN);
   for (int i = 0; i < 2; i++) { /* room again before the end; never again */
-    const char *const dir = folder_of_test = check_temp_dir();
+    const char *const dir = check_temp_dir();
     disk full = {.from = 2, .to = i ? 1000 : 6};
     record unused = {0};
     cvy_train_result out;
@@ -448,19 +372,16 @@ static void test_full_disk(check_device *d) {
                 check_log_contains("tries again at the next one (the newest is that of step 2)"));
     assert_int_equal(check_log_contains("[error]"), i);
     static const long steps[] = {2, 4, 6, 8};
-    char name[64];
-    for (int s = 0; s < 4; s++) {
-      snprintf(name, sizeof name, "step-%010ld.safetensors", steps[s]);
-      assert_int_equal(cvy_file_exists(path_in(name)), s == 0 || (s == 3 && i == 0));
-    }
+    for (int s = 0; s < 4; s++)
+      assert_int_equal(cvy_file_exists(check_path("step-%010ld.safetensors", steps[s])), s == 0 || (s == 3 && i == 0));
   }
   signal(SIGXFSZ, before);
 }
 
 /* The rate becomes 100,000 times higher after six steps: the checkpoint of step 6 stays beside the newest, also in a
  * run that goes on. */
-static void test_loss_jump(check_device *d) {
-  const char *const dir = folder_of_test = check_temp_dir();
+CHECK_TEST(loss_jump) {
+  const char *const dir = check_temp_dir();
   record unused = {0};
   cvy_train_result out;
   team_of_test.allow_nan = true;
@@ -478,15 +399,18 @@ static void test_loss_jump(check_device *d) {
                                      .user = &(disk){0}},
                  &unused, NULL, &out));
   team_of_test.allow_nan = false;
-  assert_true(cvy_file_exists(path_in("step-0000000006.safetensors")) && cvy_file_exists(path_in("step-0000000014."
-                                                                                                 "safetensors")));
-  assert_false(cvy_file_exists(path_in("step-0000000008.safetensors")) || cvy_file_exists(path_in("step-0000000012."
-                                                                                                  "safetensors")));
+  assert_true(cvy_file_exists(check_path("step-0000000006.safetensors")) && cvy_file_exists(check_path("step-"
+                                                                                                       "0000000014."
+                                                                                                       "safetensors")));
+  assert_false(cvy_file_exists(check_path("step-0000000008.safetensors")) || cvy_file_exists(check_path("step-"
+                                                                                                        "0000000012."
+                                                                                                        "safetensor"
+                                                                                                        "s")));
 }
 
 /* Other images of the same name, number and size; a folder that another process uses. */
-static void test_other_files(check_device *d) {
-  const char *const dir = folder_of_test = check_temp_dir();
+CHECK_TEST(other_files) {
+  const char *const dir = check_temp_dir();
   record unused = {0};
   cvy_train_params p = {.epochs = 2, .max_steps = 2, .checkpoint_dir = dir, .resume = true, .no_eval = true};
   check_ok(run(d, "", &p, &unused, NULL, NULL));
@@ -495,14 +419,12 @@ static void test_other_files(check_device *d) {
   data_seed = 0;
   const int fd = open(dir, O_RDONLY | O_DIRECTORY);
   assert_int_equal(flock(fd, LOCK_EX), 0);
-  char own[32];
-  snprintf(own, sizeof own, "in use by process %ld", (long)getpid());
-  check_fails(run(d, "", &p, &unused, NULL, NULL), CVY_E_ARGUMENT, own);
+  check_fails(run(d, "", &p, &unused, NULL, NULL), CVY_E_ARGUMENT, check_text("in use by process %ld", (long)getpid()));
   close(fd);
   check_ok(run(d, "", &p, &unused, NULL, NULL));
 }
 
-static void test_wrong_use(check_device *d) {
+CHECK_TEST(wrong_use) {
   record r = {0};
   check_fails(run(d, "", &(cvy_train_params){.epochs = -1}, &r, NULL, NULL), CVY_E_ARGUMENT, "-1 epochs");
   check_fails(run(d, "", &(cvy_train_params){.resume = true}, &r, NULL, NULL), CVY_E_ARGUMENT, "checkpoint folder");
@@ -511,20 +433,16 @@ static void test_wrong_use(check_device *d) {
 }
 
 /* Checkpoints by hand that cannot be; tests/examples/train_by_hand.c shows those that can. */
-static void test_by_hand(check_device *d) {
+CHECK_TEST(by_hand) {
   static const char settings[] = "{\"a\":1}";
   const char *const dir = check_temp_dir();
-  cvy_net *net;
-  cvy_data *data;
-  cvy_devices *devices;
-  cvy_team *team, *plain;
   cvy_checkpoint *opened;
   cvy_run_position at = {.step = 3, .seed = 9, .kept_step = 2, .kept_median = 0.5};
-  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
-  check_ok(cvy_data_load("synthetic:60", NULL, &data));
-  check_ok(cvy_devices_select(d->place, &devices));
-  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = 4, .momentum = 0.9f}, &team));
-  check_ok(cvy_team_create(devices, net, &(cvy_team_params){.batch = 4}, &plain));
+  const cvy_net *const net = check_model(d, "lenet", 1, 28);
+  const cvy_data *const data = check_data(d, "synthetic:60");
+  const cvy_devices *const devices = check_devices(d, "");
+  cvy_team *const team = check_bare_team(d, devices, net, &(cvy_team_params){.batch = 4, .momentum = 0.9f}),
+                  *const plain = check_bare_team(d, devices, net, &(cvy_team_params){.batch = 4});
   check_ok(cvy_team_init(team, NULL));
   check_fails(cvy_checkpoint_save(team, dir, 0, settings, &at), CVY_E_ARGUMENT, "a team that trains");
   check_ok(cvy_team_attach(team, data));
@@ -537,30 +455,10 @@ static void test_by_hand(check_device *d) {
   check_fails(cvy_checkpoint_load(plain, opened, NULL), CVY_E_ARGUMENT, "no data");
   check_ok(cvy_team_attach(plain, data));
   check_fails(cvy_checkpoint_load(plain, opened, NULL), CVY_E_MISMATCH, "has a momentum");
-  check_fails(cvy_team_save(plain, path_in("none")), CVY_E_ARGUMENT, "no weights"); /* nothing was taken of it */
+  check_fails(cvy_team_save(plain, check_path("none")), CVY_E_ARGUMENT, "no weights"); /* nothing was taken of it */
   check_fails(cvy_checkpoint_load(team, opened, "{\"a\":2}"), CVY_E_MISMATCH, "a: 1 in the checkpoint, 2 now");
   check_ok(cvy_checkpoint_load(team, opened, settings));
   cvy_checkpoint_close(&opened);
-  cvy_team_destroy(&plain);
-  cvy_team_destroy(&team);
-  cvy_devices_destroy(&devices);
-  cvy_data_destroy(&data);
-  cvy_net_destroy(&net);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"epochs", test_epochs},
-                                     {"resume", test_resume},
-                                     {"resume_elsewhere", test_resume_elsewhere},
-                                     {"bf16_elsewhere", test_bf16_elsewhere},
-                                     {"broken_checkpoint", test_broken_checkpoint},
-                                     {"stop_flag", test_stop_flag},
-                                     {"single_statistics", test_single_statistics},
-                                     {"drop_last", test_drop_last},
-                                     {"full_disk", test_full_disk},
-                                     {"loss_jump", test_loss_jump},
-                                     {"other_files", test_other_files},
-                                     {"wrong_use", test_wrong_use},
-                                     {"by_hand", test_by_hand}};
-  return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES); }

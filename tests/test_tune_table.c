@@ -64,8 +64,7 @@ static bool load(cvy_tune_table *table) {
   return table->loaded;
 }
 
-static void test_find(check_device *d) {
-  (void)d;
+CHECK_TEST(find) {
   char text[CVY_TUNE_SHAPE_BYTES];
   cvy_conv2d_params p = params_for(1);
   assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_FORWARD, text), "7x9x3/4 20/32 3x5 1x2 1x0 b1 s1 p2");
@@ -126,15 +125,8 @@ static void save_three(const char *path) {
   cvy_tune_table_destroy(&table);
 }
 
-static const char *path_in(const char *name) {
-  static char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s/%s", check_temp_dir(), name);
-  return path;
-}
-
-static void test_file(check_device *d) {
-  (void)d;
-  const char *const path = path_in("tune.txt");
+CHECK_TEST(file) {
+  const char *const path = check_path("tune.txt");
   bool good;
   assert_int_equal(load_count(head, path, &good), 0);
   assert_true(!good && !why && strlen(check_log_get()) == 0); /* no file is no news */
@@ -148,15 +140,13 @@ static void test_file(check_device *d) {
   for (int i = 0; i < 3; i++) found |= memcmp(&table->entries[i], &want, sizeof want) == 0;
   assert_true(found);
   /* the same entries, the same bytes, whatever the order */
-  char *first, *second;
   size_t n, m;
-  check_ok(cvy_file_read(path, 1 << 20, &first, &n));
+  const char *const first = check_read(path, &n);
   check_ok(cvy_tune_table_save(table));
-  check_ok(cvy_file_read(path, 1 << 20, &second, &m));
+  const char *const second = check_read(path, &m);
   assert_int_equal(n, m);
   assert_memory_equal(first, second, n);
   assert_memory_equal(first, head, sizeof head - 1);
-  cvy_free(second);
   /* saving keeps what others have found, and replaces what was measured again */
   cvy_tune_table *more;
   check_ok(cvy_tune_table_create(head, path, &more));
@@ -177,42 +167,30 @@ static void test_file(check_device *d) {
   assert_true(cvy_tune_table_remove(table));
   assert_false(cvy_tune_table_remove(table) || cvy_file_exists(path));
   cvy_tune_table_destroy(&table);
-  cvy_free(first);
-}
-
-/* Without the care of cvy_file_write, which takes the disk's time. */
-static void write_bytes(const char *path, const char *bytes, size_t n) {
-  FILE *const f = fopen(path, "wb");
-  assert_non_null(f);
-  assert_int_equal(fwrite(bytes, 1, n, f), n);
-  fclose(f);
 }
 
 /* A file with these lines behind `a_head` and the right checksum. */
 static void write_lines(const char *path, const char *a_head, const char *lines) {
-  char text[1024], end[32];
-  const int n = snprintf(text, sizeof text, "%s%s", a_head, lines);
-  const int m = snprintf(end, sizeof end, "end %016" PRIx64 "\n", (uint64_t)XXH64(text, (size_t)n, 0));
-  check_ok(cvy_file_write(path, (cvy_piece[]){{text, (size_t)n}, {end, (size_t)m}}, 2));
+  const char *const text = check_text("%s%s", a_head, lines);
+  const char *const whole = check_text("%send %016" PRIx64 "\n", text, (uint64_t)XXH64(text, strlen(text), 0));
+  check_write(path, whole, strlen(whole));
 }
 
-static void test_damaged(check_device *d) {
-  (void)d;
-  const char *const path = path_in("damaged.txt");
+CHECK_TEST(damaged) {
+  const char *const path = check_path("damaged.txt");
   bool good;
   save_three(path);
-  char *bytes;
   size_t n;
-  check_ok(cvy_file_read(path, 1 << 20, &bytes, &n));
+  char *const bytes = check_read(path, &n);
   for (size_t i = 0; i < n; i++) { /* every byte counts, and every length */
     bytes[i] ^= 1;
-    write_bytes(path, bytes, n);
+    check_write(path, bytes, n);
     assert_int_equal(load_count(head, path, &good), 0);
     assert_false(good);
     bytes[i] ^= 1;
   }
   for (size_t i = 0; i < n; i++) {
-    write_bytes(path, bytes, i);
+    check_write(path, bytes, i);
     assert_int_equal(load_count(head, path, &good), 0);
     assert_false(good);
   }
@@ -229,7 +207,6 @@ static void test_damaged(check_device *d) {
   write_lines(path, "convoy-tune 2\ndevice: thing\nkernels: 0123\n", "");
   assert_int_equal(load_count(head, path, &good), 0);
   assert_string_equal(why, "is not of this version");
-  cvy_free(bytes);
   /* lines that nobody wrote, with the right checksum: none of the file is taken */
   static const char line[] = "8 forward a = fft 1 direct 2\n";
   static const char *const wrong[] = {
@@ -247,12 +224,10 @@ static void test_damaged(check_device *d) {
       "8 forward = fft 1 direct 2\n",
       "99999999999 forward a = fft 1 direct 2\n",
   };
-  char lines[256];
   write_lines(path, head, line);
   assert_int_equal(load_count(head, path, &good), 1);
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-    snprintf(lines, sizeof lines, "%s%s", line, wrong[i]);
-    write_lines(path, head, lines);
+    write_lines(path, head, check_text("%s%s", line, wrong[i]));
     assert_int_equal(load_count(head, path, &good), 0);
     assert_string_equal(why, "has a line that cannot be read");
   }
@@ -286,15 +261,12 @@ static int write_many(const char *path, int n) {
 }
 
 /* Two processes save to one file: a reader never sees a half, and nothing is left aside. */
-static void test_concurrent(check_device *d) {
-  (void)d;
-  char folder[PATH_MAX - 16], path[PATH_MAX];
-  snprintf(folder, sizeof folder, "%s/concurrent", check_temp_dir());
+CHECK_TEST(concurrent) {
+  const char *const folder = check_path("concurrent"), *const path = check_path("concurrent/t.txt");
   check_ok(cvy_make_dirs(folder, NULL));
-  snprintf(path, sizeof path, "%s/t.txt", folder);
   pid_t children[2];
   for (int c = 0; c < 2; c++) {
-    char *const arguments[] = {"test_tune_table", "--write", path, c ? "64" : "65", NULL};
+    char *const arguments[] = {"test_tune_table", "--write", (char *)path, c ? "64" : "65", NULL};
     assert_int_equal(posix_spawn(&children[c], "/proc/self/exe", NULL, NULL, arguments, environ), 0);
   }
   int done = 0, seen = 0;
@@ -319,9 +291,9 @@ static void test_concurrent(check_device *d) {
 }
 
 /* A file of the largest size that is read has some 100,000 lines. What the table has already stays. */
-static void test_many(check_device *d) {
+CHECK_TEST(many) {
   enum { MANY = 30000 };
-  const char *const path = path_in("many.txt");
+  const char *const path = check_path("many.txt");
   cvy_tune_table *table, *again;
   struct timespec begin, end;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
@@ -348,12 +320,7 @@ static void test_many(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"find", test_find},
-                                     {"file", test_file},
-                                     {"damaged", test_damaged},
-                                     {"concurrent", test_concurrent},
-                                     {"many", test_many}};
   umask(022); /* what others may write to is not loaded */
   if (argc == 4 && !strcmp(argv[1], "--write")) return write_many(argv[2], atoi(argv[3]));
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
+  return check_run(argc, argv, CHECK_HOST);
 }

@@ -16,8 +16,7 @@ static void expect(cvy_spans uses[CVY_USE_IDLE], uint64_t begin, uint64_t end, c
   for (int u = 0; u < CVY_USES; u++) assert_int_equal(ns[u], want[u]);
 }
 
-static void test_first_that_applies(check_device *d) {
-  (void)d;
+CHECK_TEST(first_that_applies) {
   cvy_spans uses[CVY_USE_IDLE] = {0};
   expect(uses, 10, 110, (uint64_t[]){0, 0, 0, 100});
   add(&uses[CVY_USE_COMPUTING], 20, 50);
@@ -31,8 +30,7 @@ static void test_first_that_applies(check_device *d) {
   clear(uses);
 }
 
-static void test_disorder(check_device *d) {
-  (void)d;
+CHECK_TEST(disorder) {
   cvy_spans uses[CVY_USE_IDLE] = {0};
   cvy_spans *const c = &uses[CVY_USE_COMPUTING];
   add(c, 60, 70);
@@ -54,8 +52,7 @@ static void test_disorder(check_device *d) {
 }
 
 /* Against counting every nanosecond. */
-static void test_random(check_device *d) {
-  (void)d;
+CHECK_TEST(random) {
   enum { END = 300 };
   for (uint64_t seed = 0; seed < 200; seed++) {
     cvy_spans uses[CVY_USE_IDLE] = {0};
@@ -85,8 +82,7 @@ static void test_random(check_device *d) {
   }
 }
 
-static void test_clocks(check_device *d) {
-  (void)d;
+CHECK_TEST(clocks) {
   /* the device's clock is 1000 ahead: enqueued at host 50..60, done at host 90..200 */
   const cvy_clock_bounds queued = cvy_clock_between(1055, 50, 60), done = cvy_clock_between(1100, 55, 105);
   assert_int_equal(queued.low_ns, -1005);
@@ -98,10 +94,4 @@ static void test_clocks(check_device *d) {
   assert_true(none.low_ns > none.high_ns);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"first that applies", test_first_that_applies},
-                                     {"disorder", test_disorder},
-                                     {"random", test_random},
-                                     {"clocks", test_clocks}};
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

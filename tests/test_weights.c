@@ -64,19 +64,10 @@ static void fill_model(model *m, int stream) {
   m->n_batches = 1000 + stream;
 }
 
-static const char *path_in(const char *dir, const char *name) {
-  static char paths[4][4096];
-  static int next;
-  char *const path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", dir, name);
-  return path;
-}
-
-static void test_from_python(check_device *d) {
-  (void)d;
+CHECK_TEST(from_python) {
   model m = make_model(tiny_net());
-  check_ok(cvy_weights_load(m.layout, path_in(getenv("CVY_TEST_DATA"), "tiny_net.safetensors"), false, m.w, m.running,
-                            &m.n_batches));
+  check_ok(cvy_weights_load(m.layout, check_text("%s/tiny_net.safetensors", getenv("CVY_TEST_DATA")), false, m.w,
+                            m.running, &m.n_batches));
   assert_int_equal(m.n_batches, 11);
   const cvy_param *const conv = &m.layout->params[cvy_layout_find(m.layout, "0.weight")];
   for (int r = 0; r < 3; r++)
@@ -115,22 +106,14 @@ static void round_trip(cvy_net *net, int n_tensors) {
   b.w = cvy_calloc(a.layout->n_floats, sizeof(float));
   b.running = cvy_calloc(a.layout->n_running_floats, sizeof(float));
   fill_model(&a, 3);
-  const char *const dir = check_temp_dir(), *const first = path_in(dir, "first"),
-                    *const second = path_in(dir, "second");
+  const char *const first = check_path("first"), *const second = check_path("second");
   check_ok(cvy_weights_save(a.layout, a.w, a.running, a.n_batches, first));
   check_ok(cvy_weights_load(a.layout, first, false, b.w, b.running, &b.n_batches));
   assert_memory_equal(a.w, b.w, a.layout->n_floats * sizeof(float));
   assert_memory_equal(a.running, b.running, a.layout->n_running_floats * sizeof(float));
   if (a.layout->n_running) assert_int_equal(b.n_batches, a.n_batches);
   check_ok(cvy_weights_save(a.layout, b.w, b.running, a.n_batches, second));
-  char *x, *y;
-  size_t x_bytes, y_bytes;
-  check_ok(cvy_file_read(first, SIZE_MAX / 4, &x, &x_bytes));
-  check_ok(cvy_file_read(second, SIZE_MAX / 4, &y, &y_bytes));
-  assert_int_equal(x_bytes, y_bytes);
-  assert_memory_equal(x, y, x_bytes);
-  cvy_free(x);
-  cvy_free(y);
+  check_same_files(first, second);
   cvy_st_file *f;
   check_ok(cvy_st_open(first, &f));
   assert_int_equal(cvy_st_count(f), n_tensors);
@@ -138,14 +121,10 @@ static void round_trip(cvy_net *net, int n_tensors) {
   assert_string_equal(cvy_st_get(f, n_tensors - 1)->name, a.layout->params[a.layout->n_params - 1].name);
   if (a.layout->n_running) {
     static const char *const after[] = {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"};
-    char name[128];
+    const char *const layer = a.layout->running[0].name, *const first_name = check_text("%s.weight", layer);
     int at = 0;
-    snprintf(name, sizeof name, "%s.weight", a.layout->running[0].name);
-    while (strcmp(cvy_st_get(f, at)->name, name) != 0) at++;
-    for (int i = 0; i < 5; i++) {
-      snprintf(name, sizeof name, "%s.%s", a.layout->running[0].name, after[i]);
-      assert_string_equal(cvy_st_get(f, at + i)->name, name);
-    }
+    while (strcmp(cvy_st_get(f, at)->name, first_name) != 0) at++;
+    for (int i = 0; i < 5; i++) assert_string_equal(cvy_st_get(f, at + i)->name, check_text("%s.%s", layer, after[i]));
   }
   cvy_st_close(&f);
   cvy_free(b.w);
@@ -153,8 +132,7 @@ static void round_trip(cvy_net *net, int n_tensors) {
   free_model(&a);
 }
 
-static void test_round_trips(check_device *d) {
-  (void)d;
+CHECK_TEST(round_trips) {
   cvy_net *net;
   round_trip(tiny_net(), 9);
   check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
@@ -163,14 +141,13 @@ static void test_round_trips(check_device *d) {
   round_trip(net, 76 + 3 * 17);
 }
 
-static void test_misfits(check_device *d) {
-  (void)d;
+CHECK_TEST(misfits) {
   model m = make_model(tiny_net());
   fill_model(&m, 4);
   const size_t w_bytes = m.layout->n_floats * sizeof(float), running_bytes = m.layout->n_running_floats * sizeof(float);
   float *const w = cvy_calloc(w_bytes, 1), *const running = cvy_calloc(running_bytes, 1);
   float *const zero_w = cvy_calloc(w_bytes, 1), *const zero_running = cvy_calloc(running_bytes, 1);
-  const char *const path = path_in(check_temp_dir(), "file");
+  const char *const path = check_path("file");
   int64_t n = -5;
   cvy_weights_pack pack;
   check_ok(cvy_weights_pack_make(m.layout, m.w, m.running, 3, NULL, 0, &pack));
@@ -219,16 +196,12 @@ static void test_misfits(check_device *d) {
   check_fails(cvy_weights_load(l.layout, path, false, l.w, l.running, &n), CVY_E_MISMATCH,
               "tensor '0.weight' has the shape (3,2,3,2)");
   free_model(&l);
-  char *content;
   size_t size;
-  check_ok(cvy_file_read(path, SIZE_MAX / 4, &content, &size));
+  const char *const content = check_read(path, &size);
   for (size_t cut = 0; cut < size; cut += 13) {
-    FILE *const f = fopen(path, "wb");
-    assert_int_equal(fwrite(content, 1, cut, f), cut);
-    fclose(f);
+    check_write(path, content, cut);
     check_fails(cvy_weights_load(m.layout, path, false, w, running, &n), CVY_E_FORMAT, path);
   }
-  cvy_free(content);
   check_fails(cvy_weights_load(m.layout, "/nonexistent", false, w, running, &n), CVY_E_IO, "/nonexistent");
   check_fails(cvy_weights_save(m.layout, m.w, m.running, 3, "/nonexistent/file"), CVY_E_IO, "/nonexistent/file");
   /* nothing of all this was half-loaded */
@@ -262,14 +235,13 @@ static void test_misfits(check_device *d) {
 }
 
 /* Other floating types become float32; what float32 does not have is refused. */
-static void test_types(check_device *d) {
-  (void)d;
+CHECK_TEST(types) {
   model m = make_model(tiny_net());
   fill_model(&m, 5);
   cvy_weights_pack pack;
   check_ok(cvy_weights_pack_make(m.layout, m.w, m.running, 3, NULL, 0, &pack));
   assert_string_equal(pack.tensors[1].name, "0.bias");
-  const char *const path = path_in(check_temp_dir(), "file");
+  const char *const path = check_path("file");
   const cvy_param *const bias = &m.layout->params[cvy_layout_find(m.layout, "0.bias")];
   double wide[3] = {0.1, -1e-320, 3.40282356e38}; /* the last is nearer to FLT_MAX than to 2^128 */
   static const uint16_t half[][3] = {{0x3c01, 0x8001, 0x7bff}, {0x0000, 0x83ff, 0xfbff}, {0x0400, 0x3555, 0x8400}};
@@ -295,9 +267,7 @@ static void test_types(check_device *d) {
     check_log_clear();
     check_ok(cvy_weights_load(m.layout, path, false, m.w, m.running, &m.n_batches));
     assert_memory_equal(m.w + bias->offset, cases[i].want, sizeof cases[i].want);
-    char text[100];
-    snprintf(text, sizeof text, "file: 1 tensors of type %s converted to float32", cases[i].dtype);
-    assert_true(check_log_contains(text));
+    assert_true(check_log_contains(check_text("file: 1 tensors of type %s converted to float32", cases[i].dtype)));
   }
   wide[2] = -3.40282357e38; /* nearer to 2^128 */
   check_ok(cvy_st_write(path, pack.tensors, pack.n, NULL, 0));
@@ -311,10 +281,4 @@ static void test_types(check_device *d) {
   free_model(&m);
 }
 
-int main(int argc, char **argv) {
-  static const check_test tests[] = {{"from_python", test_from_python},
-                                     {"round_trips", test_round_trips},
-                                     {"misfits", test_misfits},
-                                     {"types", test_types}};
-  return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_HOST);
-}
+int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }
