@@ -3,10 +3,14 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 CONVOY = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "convoy"
+LAYER = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEVICE = os.environ.get("CVY_TEST_DEVICE", "auto")
 LENET = ["--model", "lenet", "--data", "synthetic:640", "--devices", DEVICE]
@@ -17,16 +21,13 @@ NO_DEVICE = {"OCL_ICD_VENDORS": os.path.join(ROOT, "tests", "examples")}
 failures = 0
 
 
-def run(*args, env=None, stdout=subprocess.PIPE, timeout=120):
-    return subprocess.run(
-        [CONVOY, *map(str, args)],
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        timeout=timeout,
-        env={**os.environ, **(env or {})},
-    )
+def call(words, env=None, stdout=subprocess.PIPE, timeout=120, **more):
+    return subprocess.run(list(map(str, words)), stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace", timeout=timeout,
+                          env={**os.environ, **(env or {})}, **more)
+
+
+def run(*args, **more):
+    return call([CONVOY, *args], **more)
 
 
 def check(ok, what, done=None):
@@ -36,16 +37,7 @@ def check(ok, what, done=None):
     failures += 1
     print("FAILED:", what)
     if done is not None:
-        print(
-            "  command:",
-            " ".join(done.args[1:]),
-            "\n  exit:",
-            done.returncode,
-            "\n  stdout:",
-            done.stdout,
-            "\n  stderr:",
-            done.stderr,
-        )
+        print("  command:", " ".join(done.args[1:]), "\n  exit:", done.returncode, "\n  stdout:", done.stdout, "\n  stderr:", done.stderr)
 
 
 def expect(code, *args, err=(), out=(), **kw):
@@ -78,9 +70,51 @@ def device_times(n):
     return f"{first_device()}*{n}"
 
 
+def with_layer(words):
+    """Environment in which the test layer (tests/layer.c) does what the words say."""
+    return {"OPENCL_LAYERS": LAYER, "CVY_LAYER": words}
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+def read_bytes(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def read_json(text):
+    return json.loads(text, parse_constant=lambda name: 1 / 0)  # NaN and Infinity are no JSON
+
+
 def lines_of(path):
     with open(path, encoding="utf-8") as f:
-        return [json.loads(line, parse_constant=lambda name: 1 / 0) for line in f]  # NaN and Infinity are no JSON
+        return [read_json(line) for line in f]
+
+
+def write(path, text, mode=None):
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    if mode is not None:
+        os.chmod(path, mode)
+
+
+def wrong_kernels(folder, *changes):
+    """Environment with a copy of the kernels in which (file, pattern, text) are changed."""
+    shutil.copytree(os.path.join(ROOT, "cl"), folder)
+    for file, pattern, text in changes:
+        path = os.path.join(folder, file)
+        changed, n = re.subn(pattern, text, read(path))
+        check(n > 0, f"{file} has {pattern} to change")
+        write(path, changed)
+    return {"CVY_CL_DIR": folder}
+
+
+def same(one, other, what, done=None):
+    """Two files hold the same bytes."""
+    check(read_bytes(one) == read_bytes(other), what, done)
 
 
 def write_idx(dir, n):
@@ -93,6 +127,7 @@ def write_idx(dir, n):
 
 
 def main(tests):
-    """Runs the group that the command line names: tests["test_<group>"]."""
-    tests["test_" + sys.argv[2]]()
+    """Runs the group that the command line names, tests["test_<group>"], with a function for paths in an empty folder."""
+    with tempfile.TemporaryDirectory() as dir:
+        tests["test_" + sys.argv[2]](lambda *names: os.path.join(os.path.realpath(dir), *names))
     sys.exit(1 if failures else 0)

@@ -16,13 +16,13 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 
-from cli import check, CONVOY, DEVICE, device_times, expect, LENET, lines_of, need_device, NO_DEVICE, ROOT, run, SMALL, main, write_idx
+from cli import (call, check, CONVOY, DEVICE, device_times, expect, with_layer, LENET, lines_of, need_device, NO_DEVICE, read, read_bytes,
+                  read_json, ROOT, run, same, SMALL, main, write, write_idx, wrong_kernels)
 
 
-def test_errors():
+def test_errors(at):
     """Wrong use: exit 2, nothing on stdout; first what was wrong, with the option and the value; then where help is."""
     base = ["--model", "lenet", "--data", "synthetic"]
     table = [
@@ -169,7 +169,7 @@ def test_errors():
     check(done.stdout == "", "no verb: usage on stderr only", done)
 
 
-def test_help():
+def test_help(at):
     expect(0, "--version", out="convoy ")
     for args in (["--help"], ["-h"], ["help"]):
         done = expect(0, *args, out=("devices", "train", "eval", "selftest", "bench"))
@@ -217,24 +217,20 @@ def test_help():
         check(max(map(len, text.splitlines())) <= 80, f"{verb} --help: lines are too long", done)
 
 
-def test_called():
+def test_called(at):
     """Commands in messages are those that a shell would find."""
     folder, name = os.path.split(CONVOY)
     place = os.path.relpath(CONVOY, "/tmp")
-    here = lambda program, *args, path="/usr/bin": subprocess.run([program, *args], executable=CONVOY, cwd="/tmp", capture_output=True, text=True,
-                                                                  timeout=60, env={**os.environ, **NO_DEVICE, "PATH": path})
+    here = lambda *words, path="/usr/bin": call(words, executable=CONVOY, cwd="/tmp", env={**NO_DEVICE, "PATH": path})
     for program, path, wanted in ((CONVOY, "/usr/bin", CONVOY), (place, "/usr/bin", place), (CONVOY, f"/usr/bin:{folder}", name),
                                   (name, f"/usr/bin:{folder}", name)):
         done = here(program, "train", path=path)
         check(f"\nHelp: {wanted} train --help\n" in done.stderr, f"{program} with PATH={path}", done)
         done = here(program, "--help", path=path)
         check(("convoy is not on PATH; here it is\n  " + program in done.stdout) == (wanted != "convoy"), f"{program}", done)
-    with tempfile.TemporaryDirectory() as dir:   # another program of that name
-        with open(os.path.join(dir, name), "w", encoding="utf-8") as f:
-            f.write("#!/bin/sh\n")
-        os.chmod(os.path.join(dir, name), 0o755)
-        done = here(CONVOY, "train", path=f"{dir}:{folder}")
-        check(f"\nHelp: {CONVOY} train --help\n" in done.stderr, "another one is found first", done)
+    write(at(name), "#!/bin/sh\n", 0o755)   # another program of that name
+    done = here(CONVOY, "train", path=f"{at()}:{folder}")
+    check(f"\nHelp: {CONVOY} train --help\n" in done.stderr, "another one is found first", done)
     text = here(CONVOY, "train", "--help").stdout
     first = text.split("All other options")[0]
     check(re.findall(r"--([a-z-]+)", first.split("The basics")[1])[:6] == ["model", "data", "devices", "batch", "epochs", "lr"], first)
@@ -242,85 +238,73 @@ def test_called():
     check(text.count("--model NAME") == 2, "an option stands in one part (and in the usage line)")
 
 
-def test_outputs():
+def test_outputs(at):
     """Files that cannot be written are found before any work, and nothing is left behind."""
-    with tempfile.TemporaryDirectory() as dir:
-        folder = os.path.join(dir, "folder")
-        os.mkdir(folder)
-        for option in ("--save", "--log", "--plot"):
-            expect(
-                1,
-                "train",
-                *SMALL,
-                option,
-                os.path.join(dir, "no/such"),
-                err=(option, "no/such", "No such file"),
-                env=NO_DEVICE,
-            )
-            expect(1, "train", *SMALL, option, folder, err=(option, "folder"), env=NO_DEVICE)
-        expect(
-            1,
-            "train",
-            *SMALL,
-            "--save",
-            os.path.join(dir, "good"),
-            "--plot",
-            os.path.join(dir, "good.svg"),
-            "--checkpoint",
-            folder,
-            "--log",
-            os.path.join(dir, "no/such"),
-            env=NO_DEVICE,
-        )
-        done = expect(1, "train", *SMALL, "--save", "/dev/null", "--checkpoint", os.path.join(dir, "new/ck"), env=NO_DEVICE)
-        check("no usable OpenCL device" in done.stderr, "a device is written directly", done)
-        expect(1, "train", *SMALL, "--checkpoint", "/dev/null/x", err=("--checkpoint", "/dev/null/x"), env=NO_DEVICE)
-        for verb in (["devices"], ["eval", "--weights", "w", *LENET]):
-            expect(1, *verb, "--json", os.path.join(dir, "no/such"), err=("--json", "no/such"), env=NO_DEVICE)
-        check(os.listdir(dir) == ["folder"] and not os.listdir(folder), f"left behind: {os.listdir(dir)}")
-        # two names of one file: by a link, and by one to what is not there yet
-        at = lambda name: os.path.join(dir, name)
-        for target in ("folder", "later"):
-            os.symlink(target, at("to-" + target))
-        with open(at("a"), "w", encoding="utf-8") as f:
-            f.write("kept")
-        os.link(at("a"), at("b"))
-        for one, two in [("to-folder/x", "folder/x"), ("to-later", "later"), ("a", "b")]:
-            expect(2, "train", *SMALL, "--log", at(one), "--plot", at(two), err="two names", env=NO_DEVICE)
-        expect(2, "eval", *LENET, "--weights", at("a"), "--json", at("b"), err="two names", env=NO_DEVICE)
-        expect(2, "train", *SMALL[:-2], "--init-from", at("a"), "--log", at("b"), err="two names", env=NO_DEVICE)
-        expect(1, "train", *SMALL[:-2], "--init-from", at("a"), "--save", at("b"), err="no usable OpenCL device", env=NO_DEVICE)   # going on with a file
-        # an input is looked at before the devices are
-        for option in ("--init-from", "--weights"):
-            verb = ["train", *SMALL[:-2]] if option == "--init-from" else ["eval", *LENET]
-            expect(1, *verb, option, at("none"), err=("none", "No such file"), env=NO_DEVICE)
-            os.mkfifo(at("pipe"))
-            expect(1, *verb, option, at("pipe"), err="it is a pipe, not a file", env=NO_DEVICE, timeout=20)
-            os.remove(at("pipe"))
-        # what would be lost: a file of the data set, a checkpoint, a baseline
-        os.mkdir(at("data"))
-        write_idx(at("data"), 4)
-        idx = at("data/train-labels-idx1-ubyte")
-        os.link(idx, at("hard"))
-        os.symlink("data", at("soft"))
-        os.mkdir(at("ck"))
-        with open(at("elsewhere"), "wb") as f:
-            f.write(bytes(8) + b'{"__metadata__":{"convoy_checkpoint":"3"}}')
-        for option in ("--save", "--plot", "--log", "--trace"):
-            for name in ("hard", "soft/t10k-images-idx3-ubyte"):
-                expect(2, "train", "--model", "lenet", "--data", at("data"), option, at(name), err=("two names", option, at(name)), env=NO_DEVICE)
-            expect(2, "train", *SMALL, option, at("elsewhere"), err=(option, "is a checkpoint"), env=NO_DEVICE)
-            expect(2, "train", *SMALL, "--checkpoint", at("ck"), option, at("ck/../ck/step-0000000001.safetensors"), err=(option, "step-"), env=NO_DEVICE)
-        expect(2, "eval", *LENET[:2], "--data", at("data"), "--weights", at("a"), "--json", idx, err="two names", env=NO_DEVICE)
-        expect(2, "bench", "ops", "--baseline", at("a"), "--json", at("b"), err="two names", env=NO_DEVICE)
-        with open(idx, "rb") as f:
-            check(len(f.read()) == 12 and os.listdir(at("ck")) == [], "nothing was written")
-        os.mkfifo(at("data/t10k-labels-idx1-ubyte.gz"))
-        os.remove(at("data/t10k-labels-idx1-ubyte"))
-        expect(1, "train", "--model", "lenet", "--data", at("data"), err="it is a pipe, not a file", env=NO_DEVICE, timeout=20)
-        done = expect(1, "train", *SMALL, "--log", at("a"), "--plot", at("folder/a"), env=NO_DEVICE)
-        check("two names" not in done.stderr, "two files of one name", done)
-    test_outputs_refused()
+    folder = at("folder")
+    os.mkdir(folder)
+    for option in ("--save", "--log", "--plot"):
+        expect(1, "train", *SMALL, option, at("no/such"), err=(option, "no/such", "No such file"), env=NO_DEVICE)
+        expect(1, "train", *SMALL, option, folder, err=(option, "folder"), env=NO_DEVICE)
+    expect(
+        1,
+        "train",
+        *SMALL,
+        "--save",
+        at("good"),
+        "--plot",
+        at("good.svg"),
+        "--checkpoint",
+        folder,
+        "--log",
+        at("no/such"),
+        env=NO_DEVICE,
+    )
+    done = expect(1, "train", *SMALL, "--save", "/dev/null", "--checkpoint", at("new/ck"), env=NO_DEVICE)
+    check("no usable OpenCL device" in done.stderr, "a device is written directly", done)
+    expect(1, "train", *SMALL, "--checkpoint", "/dev/null/x", err=("--checkpoint", "/dev/null/x"), env=NO_DEVICE)
+    for verb in (["devices"], ["eval", "--weights", "w", *LENET]):
+        expect(1, *verb, "--json", at("no/such"), err=("--json", "no/such"), env=NO_DEVICE)
+    check(os.listdir(at()) == ["folder"] and not os.listdir(folder), f"left behind: {os.listdir(at())}")
+    # two names of one file: by a link, and by one to what is not there yet
+    for target in ("folder", "later"):
+        os.symlink(target, at("to-" + target))
+    write(at("a"), "kept")
+    os.link(at("a"), at("b"))
+    for one, two in [("to-folder/x", "folder/x"), ("to-later", "later"), ("a", "b")]:
+        expect(2, "train", *SMALL, "--log", at(one), "--plot", at(two), err="two names", env=NO_DEVICE)
+    expect(2, "eval", *LENET, "--weights", at("a"), "--json", at("b"), err="two names", env=NO_DEVICE)
+    expect(2, "train", *SMALL[:-2], "--init-from", at("a"), "--log", at("b"), err="two names", env=NO_DEVICE)
+    expect(1, "train", *SMALL[:-2], "--init-from", at("a"), "--save", at("b"), err="no usable OpenCL device", env=NO_DEVICE)   # going on with a file
+    # an input is looked at before the devices are
+    for option in ("--init-from", "--weights"):
+        verb = ["train", *SMALL[:-2]] if option == "--init-from" else ["eval", *LENET]
+        expect(1, *verb, option, at("none"), err=("none", "No such file"), env=NO_DEVICE)
+        os.mkfifo(at("pipe"))
+        expect(1, *verb, option, at("pipe"), err="it is a pipe, not a file", env=NO_DEVICE, timeout=20)
+        os.remove(at("pipe"))
+    # what would be lost: a file of the data set, a checkpoint, a baseline
+    os.mkdir(at("data"))
+    write_idx(at("data"), 4)
+    idx = at("data/train-labels-idx1-ubyte")
+    os.link(idx, at("hard"))
+    os.symlink("data", at("soft"))
+    os.mkdir(at("ck"))
+    write(at("elsewhere"), "\0" * 8 + '{"__metadata__":{"convoy_checkpoint":"3"}}')
+    for option in ("--save", "--plot", "--log", "--trace"):
+        for name in ("hard", "soft/t10k-images-idx3-ubyte"):
+            expect(2, "train", "--model", "lenet", "--data", at("data"), option, at(name), err=("two names", option, at(name)), env=NO_DEVICE)
+        expect(2, "train", *SMALL, option, at("elsewhere"), err=(option, "is a checkpoint"), env=NO_DEVICE)
+        expect(2, "train", *SMALL, "--checkpoint", at("ck"), option, at("ck/../ck/step-0000000001.safetensors"), err=(option, "step-"), env=NO_DEVICE)
+    expect(2, "eval", *LENET[:2], "--data", at("data"), "--weights", at("a"), "--json", idx, err="two names", env=NO_DEVICE)
+    expect(2, "bench", "ops", "--baseline", at("a"), "--json", at("b"), err="two names", env=NO_DEVICE)
+    check(len(read_bytes(idx)) == 12 and os.listdir(at("ck")) == [], "nothing was written")
+    os.mkfifo(at("data/t10k-labels-idx1-ubyte.gz"))
+    os.remove(at("data/t10k-labels-idx1-ubyte"))
+    expect(1, "train", "--model", "lenet", "--data", at("data"), err="it is a pipe, not a file", env=NO_DEVICE, timeout=20)
+    done = expect(1, "train", *SMALL, "--log", at("a"), "--plot", at("folder/a"), env=NO_DEVICE)
+    check("two names" not in done.stderr, "two files of one name", done)
+    os.mkdir(at("refused"))
+    test_outputs_refused(lambda *names: at("refused", *names))
     for args in (["--version"], ["--help"], ["help", "train"], ["bench", "--help"], ["bench", "peak", "-h"], ["devices", "--json"]):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = run(*args, stdout=full, env=NO_DEVICE)
@@ -334,50 +318,46 @@ def test_outputs():
         elif "--version" not in args: check(done.returncode == 0 and done.stderr == "", "a reader of help who is gone", done)
 
 
-def test_outputs_refused():
+def test_outputs_refused(at):
     """A pipe that nobody reads, a name too long for what is written aside, a folder's name, a working folder that is gone; what
     another run writes."""
-    with tempfile.TemporaryDirectory() as dir:
-        at = lambda name: os.path.join(dir, name)
-        os.mkfifo(at("pipe"))
-        outputs = ["--save", "--log", "--plot", "--trace"]
-        for option in outputs:
-            expect(1, "train", *SMALL, option, at("pipe"), err=(option, "nobody reads"), env=NO_DEVICE, timeout=20)
-            expect(1, "train", *SMALL, option, at("new/"), err=(option, "give a file name"), env=NO_DEVICE)
-        for option in outputs[::2]:
-            expect(1, "train", *SMALL, option, at("n" * 245), err=(option, "name too long"), env=NO_DEVICE)
-        expect(1, "bench", "ops", "--baseline", at("pipe"), err="it is a pipe", env=NO_DEVICE, timeout=20)
-        expect(1, "devices", "--json", at("pipe"), err="nobody reads", env=NO_DEVICE, timeout=20)
-        os.remove(at("pipe"))
-        expect(1, "train", *SMALL, "--log", at("log"), "--trace", at("trace"), "--checkpoint", at("a/b"), env=NO_DEVICE)
-        check(os.listdir(dir) == [], f"a run that did not begin left {os.listdir(dir)}")
-        for option in (*outputs, "--checkpoint"):
-            gone = 'cd "$1" && mkdir gone && cd gone && rmdir ../gone && shift && exec "$@"'
-            done = subprocess.run(["sh", "-c", gone, "sh", dir, CONVOY, "train", *SMALL, option, "w"], capture_output=True, text=True,
-                                  timeout=20, env={**os.environ, **NO_DEVICE})
-            check(done.returncode == 1 and option in done.stderr, f"{option} in a folder that is gone", done)
-        os.mkdir(at("ck"))
-        for option, name in [("--log", "log"), ("--trace", "trace"), ("--checkpoint", "ck")]:
-            fd = os.open(at(name), os.O_RDONLY if name == "ck" else os.O_RDONLY | os.O_CREAT)
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            expect(2, "train", *SMALL, option, at(name), err=(option, at(name), f"process {os.getpid()}"), env=NO_DEVICE)
-            os.close(fd)
+    os.mkfifo(at("pipe"))
+    outputs = ["--save", "--log", "--plot", "--trace"]
+    for option in outputs:
+        expect(1, "train", *SMALL, option, at("pipe"), err=(option, "nobody reads"), env=NO_DEVICE, timeout=20)
+        expect(1, "train", *SMALL, option, at("new/"), err=(option, "give a file name"), env=NO_DEVICE)
+    for option in outputs[::2]:
+        expect(1, "train", *SMALL, option, at("n" * 245), err=(option, "name too long"), env=NO_DEVICE)
+    expect(1, "bench", "ops", "--baseline", at("pipe"), err="it is a pipe", env=NO_DEVICE, timeout=20)
+    expect(1, "devices", "--json", at("pipe"), err="nobody reads", env=NO_DEVICE, timeout=20)
+    os.remove(at("pipe"))
+    expect(1, "train", *SMALL, "--log", at("log"), "--trace", at("trace"), "--checkpoint", at("a/b"), env=NO_DEVICE)
+    check(os.listdir(at()) == [], f"a run that did not begin left {os.listdir(at())}")
+    for option in (*outputs, "--checkpoint"):
+        gone = 'cd "$1" && mkdir gone && cd gone && rmdir ../gone && shift && exec "$@"'
+        done = call(["sh", "-c", gone, "sh", at(), CONVOY, "train", *SMALL, option, "w"], timeout=20, env=NO_DEVICE)
+        check(done.returncode == 1 and option in done.stderr, f"{option} in a folder that is gone", done)
+    os.mkdir(at("ck"))
+    for option, name in [("--log", "log"), ("--trace", "trace"), ("--checkpoint", "ck")]:
+        fd = os.open(at(name), os.O_RDONLY if name == "ck" else os.O_RDONLY | os.O_CREAT)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        expect(2, "train", *SMALL, option, at(name), err=(option, at(name), f"process {os.getpid()}"), env=NO_DEVICE)
+        os.close(fd)
 
 
-def test_environment():
+def test_environment(at):
     """What code is loaded from is not taken from the environment by a program with more rights than its caller."""
-    with tempfile.TemporaryDirectory() as dir:
-        if os.geteuid() != 0 or os.statvfs(dir).f_flag & os.ST_NOSUID:
-            print("only root can make a program for another user, where the file system lets it")
-            sys.exit(77)
-        os.chmod(dir, 0o755)
-        copy = os.path.join(dir, "convoy")
-        shutil.copy(CONVOY, copy)
-        for owner, told in [(0, True), (65534, False)]:
-            os.chown(copy, owner, owner)
-            os.chmod(copy, 0o4755)
-            done = subprocess.run([copy, "devices"], env={**os.environ, **NO_DEVICE, "CVY_CLBLAST": "none"}, capture_output=True, text=True)
-            check(("CVY_CLBLAST=none" in done.stdout) == told and "CLBlast" in done.stdout, f"CVY_CLBLAST as user {owner}", done)
+    if os.geteuid() != 0 or os.statvfs(at()).f_flag & os.ST_NOSUID:
+        print("only root can make a program for another user, where the file system lets it")
+        sys.exit(77)
+    os.chmod(at(), 0o755)
+    copy = at("convoy")
+    shutil.copy(CONVOY, copy)
+    for owner, told in [(0, True), (65534, False)]:
+        os.chown(copy, owner, owner)
+        os.chmod(copy, 0o4755)
+        done = call([copy, "devices"], env={**NO_DEVICE, "CVY_CLBLAST": "none"})
+        check(("CVY_CLBLAST=none" in done.stdout) == told and "CLBlast" in done.stdout, f"CVY_CLBLAST as user {owner}", done)
     for name, value, says in [("CVY_FORCE_STAGING", "yes", "CVY_FORCE_STAGING is 'yes': must be 0 or 1"), ("CVY_FORCE_SHAPE", "round", "must be cpu or simt"),
                               ("CVY_FORCE_MATRIX", "intel", "must be nvidia, amd"),
                               ("CVY_MEMORY_LIMIT_MIB", "512,256", "'512,256': must be one whole number from 1 to 1073741824"),
@@ -392,49 +372,40 @@ def test_environment():
         check(done.returncode != 0 and done.stderr.count("convoy: error: ") == 1 and "the same on 3 other devices" in done.stderr, "one cause", done)
 
 
-def test_quickstart():
+def test_quickstart(at):
     """Paths among its arguments are those of the caller's folder, wherever the source tree lies. Nothing is installed or built."""
-    with tempfile.TemporaryDirectory() as dir:
-        dir = os.path.realpath(dir)
-        at = lambda *names: os.path.join(dir, *names)
-        for folder in ("tree/tools", "tree/build/release/tools", "bin", "elsewhere"):
-            os.makedirs(at(folder))
-        for name in ("quickstart", "setup-common"):
-            shutil.copy(os.path.join(ROOT, "tools", name), at("tree/tools"))
-        with open(at("tree/tools/setup-common"), encoding="utf-8") as f:
-            wanted = " ".join(re.findall(r'^PACKAGES_(?:BUILD|EXTRA)="([^"]*)"', f.read(), re.M)).split() + ["pocl-opencl-icd"]
-        scripts = {"bin/dpkg-query": "".join(f"echo 'installed {name} '\n" for name in wanted), "bin/apt-get": "exit 1\n", "bin/ninja": "exit 0\n",
-                   "tree/build/release/tools/convoy": 'printf "%s\\n" "$PWD" "$@"\n'}
-        for name, text in scripts.items():
-            with open(at(name), "w", encoding="utf-8") as f:
-                f.write("#!/bin/sh\n" + text)
-            os.chmod(at(name), 0o755)
-        for name, text in {"build.ninja": "", ".options": "--buildtype=release -Dtests=false\n"}.items():
-            with open(at("tree/build/release", name), "w", encoding="utf-8") as f:
-                f.write(text)
-        env = {**os.environ, "PATH": at("bin") + os.pathsep + os.environ["PATH"]}
-        mine = ["--model", "lenet", "--data", "my data"]
-        for folder, script, program in [("elsewhere", "../tree/tools/quickstart", at("tree/build/release/tools/convoy")),
-                                        ("elsewhere", at("tree/tools/quickstart"), at("tree/build/release/tools/convoy")),
-                                        ("tree", "tools/quickstart", "build/release/tools/convoy")]:
-            done = subprocess.run([script, *mine], cwd=at(folder), env=env, capture_output=True, text=True, timeout=60)
-            check(done.returncode == 0 and done.stdout.splitlines() == [at(folder), "train", *mine], f"from {folder}", done)
-            check(done.stderr == f"{program} train --model lenet --data my data\n", "what is run is named", done)
-            done = subprocess.run([script, "--setup-only"], cwd=at(folder), env=env, capture_output=True, text=True, timeout=60)
-            check(done.returncode == 0 and done.stdout == program + "\n", "the program's path", done)
+    for folder in ("tree/tools", "tree/build/release/tools", "bin", "elsewhere"):
+        os.makedirs(at(folder))
+    for name in ("quickstart", "setup-common"):
+        shutil.copy(os.path.join(ROOT, "tools", name), at("tree/tools"))
+    wanted = " ".join(re.findall(r'^PACKAGES_(?:BUILD|EXTRA)="([^"]*)"', read(at("tree/tools/setup-common")), re.M)).split() + ["pocl-opencl-icd"]
+    scripts = {"bin/dpkg-query": "".join(f"echo 'installed {name} '\n" for name in wanted), "bin/apt-get": "exit 1\n", "bin/ninja": "exit 0\n",
+               "tree/build/release/tools/convoy": 'printf "%s\\n" "$PWD" "$@"\n'}
+    for name, text in scripts.items():
+        write(at(name), "#!/bin/sh\n" + text, 0o755)
+    for name, text in {"build.ninja": "", ".options": "--buildtype=release -Dtests=false\n"}.items():
+        write(at("tree/build/release", name), text)
+    env = {"PATH": at("bin") + os.pathsep + os.environ["PATH"]}
+    mine = ["--model", "lenet", "--data", "my data"]
+    for folder, script, program in [("elsewhere", "../tree/tools/quickstart", at("tree/build/release/tools/convoy")),
+                                    ("elsewhere", at("tree/tools/quickstart"), at("tree/build/release/tools/convoy")),
+                                    ("tree", "tools/quickstart", "build/release/tools/convoy")]:
+        done = call([script, *mine], cwd=at(folder), env=env)
+        check(done.returncode == 0 and done.stdout.splitlines() == [at(folder), "train", *mine], f"from {folder}", done)
+        check(done.stderr == f"{program} train --model lenet --data my data\n", "what is run is named", done)
+        done = call([script, "--setup-only"], cwd=at(folder), env=env)
+        check(done.returncode == 0 and done.stdout == program + "\n", "the program's path", done)
 
 
-def test_nodevice():
+def test_nodevice(at):
     """No OpenCL at all: exit 1, why, and what to install."""
     why = "(OCL_ICD_VENDORS) has no .icd file: no OpenCL driver is installed."
     expect(1, "devices", err=("No usable OpenCL device", "  any CPU      "), out="missing: " + NO_DEVICE["OCL_ICD_VENDORS"] + " " + why, env=NO_DEVICE)
-    with tempfile.TemporaryDirectory() as dir:
-        with open(os.path.join(dir, "gone.icd"), "w", encoding="utf-8") as f:
-            f.write("libconvoy-gone.so.1\n")
-        dangling = {"OCL_ICD_VENDORS": dir}
-        told = f"{dir}/gone.icd names a driver that cannot be loaded: libconvoy-gone.so.1: "
-        expect(1, "devices", out="missing: " + told, env=dangling)
-        expect(1, "train", *SMALL[:4], err="convoy: warning: " + told, env=dangling)
+    write(at("gone.icd"), "libconvoy-gone.so.1\n")
+    dangling = {"OCL_ICD_VENDORS": at()}
+    told = f"{at()}/gone.icd names a driver that cannot be loaded: libconvoy-gone.so.1: "
+    expect(1, "devices", out="missing: " + told, env=dangling)
+    expect(1, "train", *SMALL[:4], err="convoy: warning: " + told, env=dangling)
     done = expect(1, "devices", "--json", env=NO_DEVICE)
     check(json.loads(done.stdout)["devices"] == [], "an empty list", done)
     for verb in (["train", *SMALL[:4]], ["eval", "--weights", CONVOY, *LENET[:4]], ["selftest"], ["tune"]):
@@ -445,7 +416,7 @@ def test_nodevice():
 # ---- with a device ----
 
 
-def test_devices():
+def test_devices(at):
     need_device()
     done = expect(0, "devices", out="--devices auto takes ")
     listed = [line for line in done.stdout.splitlines() if re.match(r"\d+:\d+ |- +\d", line)]
@@ -455,24 +426,19 @@ def test_devices():
         check(line.startswith("-") != device["usable"] and device["id"] in line.split()[:2], f"{line!r} and {device}")
         check(device["usable"] or device["reason"] != "", f"a reason: {device}")
     check(data["auto"] and len(data["libraries"]) == 2 and re.match(r"\d+\.\d+", data["version"]), f"{data}")
-    with tempfile.TemporaryDirectory() as dir:
-        path = os.path.join(dir, "d.json")
-        check(expect(0, "devices", "--json", path).stdout == done.stdout, "--json F prints the table too")
-        with open(path, encoding="utf-8") as f:
-            check(json.load(f) == data, "the same in the file")
+    check(expect(0, "devices", "--json", at("d.json")).stdout == done.stdout, "--json F prints the table too")
+    check(read_json(read(at("d.json"))) == data, "the same in the file")
     folder = os.environ.get("OCL_ICD_VENDORS", "/etc/OpenCL/vendors")
     if os.path.isdir(folder) and DEVICE == "auto":
-        with tempfile.TemporaryDirectory() as dir:
-            for path in glob.glob(os.path.join(folder, "*.icd")):
-                shutil.copy(path, dir)
-            with open(os.path.join(dir, "gone.icd"), "w", encoding="utf-8") as f:
-                f.write("libconvoy-gone.so.1\n")
-            dangling = {"OCL_ICD_VENDORS": dir}
-            expect(0, "devices", out=f"missing: {dir}/gone.icd names a driver that cannot be loaded", env=dangling)
-            done = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", env=dangling)
-            check("no GPU found" not in done.stderr or f"what may be missing for a GPU: {CONVOY} devices\n" in done.stderr, "where to look", done)
-            done = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", "--quiet", env=dangling)
-            check(done.stderr == "", "quiet", done)
+        for path in glob.glob(os.path.join(folder, "*.icd")):
+            shutil.copy(path, at())
+        write(at("gone.icd"), "libconvoy-gone.so.1\n")
+        dangling = {"OCL_ICD_VENDORS": at()}
+        expect(0, "devices", out=f"missing: {at()}/gone.icd names a driver that cannot be loaded", env=dangling)
+        done = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", env=dangling)
+        check("no GPU found" not in done.stderr or f"what may be missing for a GPU: {CONVOY} devices\n" in done.stderr, "where to look", done)
+        done = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", "--quiet", env=dangling)
+        check(done.stderr == "", "quiet", done)
     expect(2, "train", *SMALL[:4], "--devices", "99:0", err=("99:0", data["devices"][0]["id"]))
     expect(2, "train", *SMALL[:4], "--devices", "no such name", err="no such name")
     expect(2, "train", *SMALL, "--shares", "32,32", err=("--shares 32,32", "2 numbers, expected 1"))
@@ -486,219 +452,198 @@ def tune_here(folder):
             "POCL_CACHE_DIR": os.environ.get("POCL_CACHE_DIR", os.path.join(caches, "pocl", "kcache"))}
 
 
-def test_tune_hint():
+def test_tune_hint(at):
     """What the hint says to run makes it go away, whatever the images, classes, batch and devices."""
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        here = tune_here(os.path.join(dir, "cache"))
-        train = ["train", "--model", "lenet", "--data", "synthetic:40:14x14x3", "--classes", 4, "--batch", 4, "--devices", device_times(2),
-                 "--max-steps", 1, "--no-eval"]
-        done = expect(0, *train, env=here)
-        said = re.search(r"'(\S+ tune [^']*)' may find faster", done.stderr)
-        if "may find faster" not in done.stderr:
-            print("nothing can be done in several ways on this device")
-            sys.exit(77)
-        check(said and said[1] == f'{CONVOY} tune --model lenet --input 14x14x3 --classes 4 --batch 2 --devices {device_times(2)[:-2]}', "the hint", done)
-        tuned = subprocess.run([said[1] + " --budget 120"], shell=True, capture_output=True, text=True, timeout=300, env={**os.environ, **here})
-        check(tuned.returncode == 0 and "was over" not in tuned.stderr, "the hint's command", tuned)
-        done = expect(0, *train, env=here)
-        check("may find faster" not in done.stderr, "no hint when all is tuned", done)
+    here = tune_here(at("cache"))
+    train = ["train", "--model", "lenet", "--data", "synthetic:40:14x14x3", "--classes", 4, "--batch", 4, "--devices", device_times(2),
+             "--max-steps", 1, "--no-eval"]
+    done = expect(0, *train, env=here)
+    said = re.search(r"'(\S+ tune [^']*)' may find faster", done.stderr)
+    if "may find faster" not in done.stderr:
+        print("nothing can be done in several ways on this device")
+        sys.exit(77)
+    check(said and said[1] == f'{CONVOY} tune --model lenet --input 14x14x3 --classes 4 --batch 2 --devices {device_times(2)[:-2]}', "the hint", done)
+    tuned = call(["sh", "-c", said[1] + " --budget 120"], timeout=300, env=here)
+    check(tuned.returncode == 0 and "was over" not in tuned.stderr, "the hint's command", tuned)
+    done = expect(0, *train, env=here)
+    check("may find faster" not in done.stderr, "no hint when all is tuned", done)
     for text in ("28x28", "28x28x", "0x28x1", "28x28x1x1", "x28x1", "a"):
         expect(2, "tune", "--input", text, err=(f"--input {text}: expected HxWxC: ", "28x28x1"), env=NO_DEVICE)
 
 
-def test_tune():
+def test_tune(at):
     """What is found is kept, shown and used; what a checkpoint notes goes before it; a bad file is passed over."""
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        at = lambda name: os.path.join(dir, name)
-        here = tune_here(at("cache"))
-        files = lambda: glob.glob(at("cache/convoy/tune-*.txt"))
-        tune = ["tune", "--devices", DEVICE, "--model", "lenet", "--batch", 16]
-        tf32 = ["--math", "tf32"]
-        wanted = f"tune --model lenet --batch 16{'' if DEVICE == 'auto' else ' --devices ' + DEVICE}"
-        hint = f"'{CONVOY} {wanted}' may find faster ones, and takes about "
-        steps = ["train", *LENET, "--batch", 16, "--init", "he", "--no-eval"]
+    here = tune_here(at("cache"))
+    files = lambda: glob.glob(at("cache/convoy/tune-*.txt"))
+    tune = ["tune", "--devices", DEVICE, "--model", "lenet", "--batch", 16]
+    tf32 = ["--math", "tf32"]
+    wanted = f"tune --model lenet --batch 16{'' if DEVICE == 'auto' else ' --devices ' + DEVICE}"
+    hint = f"'{CONVOY} {wanted}' may find faster ones, and takes about "
+    steps = ["train", *LENET, "--batch", 16, "--init", "he", "--no-eval"]
 
-        expect(0, *tune, "--show", out="nothing was found yet", env=here)
-        expect(0, *tune, "--clear", err="nothing to forget", env=here)
-        done = expect(0, *steps, "--max-steps", 2, "--log", at("bad.jsonl"), env=here)
-        bad = lines_of(at("bad.jsonl"))[0]["run"]["conv_choices"]
-        several = hint in done.stderr  # some layer can be done in several ways on this device
-        check(done.stderr.count("may find faster") == several, "a hint, once", done)
-        check(not files(), "training leaves no file")
-        done = expect(0, *steps, "--max-steps", 1, "--quiet", env=here)
-        check(hint not in done.stderr, "no hint with --quiet", done)
-        done = expect(0, *steps, "--max-steps", 1, "--tune", "off", env=here)
-        check(hint not in done.stderr, "no hint with --tune off", done)
-        # arithmetic that the device may not have: it says so, and tunes the one that it uses instead
-        done = expect(0, *tune, *tf32, "--budget", 0.1, "--json", env=here)
-        used = [d["math"] for d in json.loads(done.stdout)["devices"]]
-        check(used == ["fp32" if "no TF32 here" in done.stderr else "tf32"], f"what is tuned: {used}", done)
-        # what stands for matrix units is tuned with it, and for it alone
-        units = {**here, "CVY_BAD_DEFAULTS": "0", "CVY_FORCE_SHAPE": "simt", "CVY_FORCE_MATRIX": "nvidia-emulated"}
-        # Compilers are slow the first time, and what they have done is kept: one pass with all its candidates is enough.
-        few = [*tune[:-1], 4]
-        for budget in (10, 20, 40, 80, 160):
-            done = expect(0, *few, *tf32, "--budget", budget, "--json", env=units, timeout=400)
-            data = json.loads(done.stdout)["devices"][0]
-            if data["entries"] or "no TF32 here" in done.stderr:
-                break
-        if "no TF32 here" not in done.stderr:  # too little local memory for it
-            check(data["math"] == "tf32" and data["entries"], "something is tuned for TF32", done)
-            check(all(e["shape"].endswith(" tf32") for e in data["entries"]), "and kept for it alone", done)
-        expect(0, *tune, "--clear", env=units)
-        if not several:
-            expect(0, *tune, out="nothing was measured", env=here)
-            return
+    expect(0, *tune, "--show", out="nothing was found yet", env=here)
+    expect(0, *tune, "--clear", err="nothing to forget", env=here)
+    done = expect(0, *steps, "--max-steps", 2, "--log", at("bad.jsonl"), env=here)
+    bad = lines_of(at("bad.jsonl"))[0]["run"]["conv_choices"]
+    several = hint in done.stderr  # some layer can be done in several ways on this device
+    check(done.stderr.count("may find faster") == several, "a hint, once", done)
+    check(not files(), "training leaves no file")
+    done = expect(0, *steps, "--max-steps", 1, "--quiet", env=here)
+    check(hint not in done.stderr, "no hint with --quiet", done)
+    done = expect(0, *steps, "--max-steps", 1, "--tune", "off", env=here)
+    check(hint not in done.stderr, "no hint with --tune off", done)
+    # arithmetic that the device may not have: it says so, and tunes the one that it uses instead
+    done = expect(0, *tune, *tf32, "--budget", 0.1, "--json", env=here)
+    used = [d["math"] for d in json.loads(done.stdout)["devices"]]
+    check(used == ["fp32" if "no TF32 here" in done.stderr else "tf32"], f"what is tuned: {used}", done)
+    # what stands for matrix units is tuned with it, and for it alone
+    units = {**here, "CVY_BAD_DEFAULTS": "0", "CVY_FORCE_SHAPE": "simt", "CVY_FORCE_MATRIX": "nvidia-emulated"}
+    # Compilers are slow the first time, and what they have done is kept: one pass with all its candidates is enough.
+    few = [*tune[:-1], 4]
+    for budget in (10, 20, 40, 80, 160):
+        done = expect(0, *few, *tf32, "--budget", budget, "--json", env=units, timeout=400)
+        data = json.loads(done.stdout)["devices"][0]
+        if data["entries"] or "no TF32 here" in done.stderr:
+            break
+    if "no TF32 here" not in done.stderr:  # too little local memory for it
+        check(data["math"] == "tf32" and data["entries"], "something is tuned for TF32", done)
+        check(all(e["shape"].endswith(" tf32") for e in data["entries"]), "and kept for it alone", done)
+    expect(0, *tune, "--clear", env=units)
+    if not several:
+        expect(0, *tune, out="nothing was measured", env=here)
+        return
 
-        # a run in two parts: the second has a file of tuned choices, and goes on as it began
-        parts = [*steps, "--quiet", "--checkpoint", at("ck"), "--resume"]
-        expect(0, *steps, "--quiet", "--max-steps", 4, "--save", at("whole.st"), env=here)
-        expect(0, *parts, "--max-steps", 2, env=here)
+    # a run in two parts: the second has a file of tuned choices, and goes on as it began
+    parts = [*steps, "--quiet", "--checkpoint", at("ck"), "--resume"]
+    expect(0, *steps, "--quiet", "--max-steps", 4, "--save", at("whole.st"), env=here)
+    expect(0, *parts, "--max-steps", 2, env=here)
 
-        data = json.loads(expect(0, *tune, "--budget", "600s", "--json", env=here, timeout=280).stdout)["devices"][0]
-        check(len(files()) == 1 and data["file"] == files()[0], f"one file: {files()} {data['file']}")
-        check(data["entries"] and not data["out_of_time"] and data["waiting"] == 0, f"all is measured: {data}")
-        check(any(e["choice"] != e["default"] and e["gain"] > 1 for e in data["entries"]), f"something is found: {data}")
-        check(all(e["ms"] <= e["default_ms"] for e in data["entries"]), f"nothing is worse: {data}")
-        shown = json.loads(expect(0, *tune, "--show", "--json", env=here).stdout)["devices"][0]
-        by = lambda e: (e["shape"], e["pass"], e["images"])
-        check(sorted(shown["entries"], key=by) == sorted(data["entries"], key=by), f"shown as found: {shown} {data}")
-        done = expect(0, *tune, "--show", env=here, out=("convolution", "gain"))
-        check(len(done.stdout.splitlines()) == 2 + len(data["entries"]), "a line for each", done)
+    data = json.loads(expect(0, *tune, "--budget", "600s", "--json", env=here, timeout=280).stdout)["devices"][0]
+    check(len(files()) == 1 and data["file"] == files()[0], f"one file: {files()} {data['file']}")
+    check(data["entries"] and not data["out_of_time"] and data["waiting"] == 0, f"all is measured: {data}")
+    check(any(e["choice"] != e["default"] and e["gain"] > 1 for e in data["entries"]), f"something is found: {data}")
+    check(all(e["ms"] <= e["default_ms"] for e in data["entries"]), f"nothing is worse: {data}")
+    shown = json.loads(expect(0, *tune, "--show", "--json", env=here).stdout)["devices"][0]
+    by = lambda e: (e["shape"], e["pass"], e["images"])
+    check(sorted(shown["entries"], key=by) == sorted(data["entries"], key=by), f"shown as found: {shown} {data}")
+    done = expect(0, *tune, "--show", env=here, out=("convolution", "gain"))
+    check(len(done.stdout.splitlines()) == 2 + len(data["entries"]), "a line for each", done)
 
-        expect(0, *parts, "--max-steps", 4, "--save", at("parts.st"), env=here)
-        with open(at("whole.st"), "rb") as a, open(at("parts.st"), "rb") as b:
-            check(a.read() == b.read(), "resumed with what the checkpoint notes: the same bytes")
-        done = expect(0, *steps, "--max-steps", 1, "--log", at("tuned.jsonl"), env=here)
-        check(hint not in done.stderr, "no hint when all is tuned", done)
-        tuned = lines_of(at("tuned.jsonl"))[0]["run"]["conv_choices"]
-        check(tuned != bad, f"the tuned choices are taken: {tuned}")
-        expect(0, *steps, "--max-steps", 1, "--tune", "off", "--log", at("off.jsonl"), env=here)
-        check(lines_of(at("off.jsonl"))[0]["run"]["conv_choices"] == bad, "--tune off: the defaults")
-        expect(0, *steps, "--max-steps", 1, "--conv-algo", "direct", "--log", at("direct.jsonl"), env=here)
-        forced = lines_of(at("direct.jsonl"))[0]["run"]["conv_choices"]
-        check(
-            all(w in (None, "direct") for d in forced for layer in d.values() for w in layer),
-            f"--conv-algo goes before what is tuned: {forced}",
-        )
+    expect(0, *parts, "--max-steps", 4, "--save", at("parts.st"), env=here)
+    same(at("whole.st"), at("parts.st"), "resumed with what the checkpoint notes: the same bytes")
+    done = expect(0, *steps, "--max-steps", 1, "--log", at("tuned.jsonl"), env=here)
+    check(hint not in done.stderr, "no hint when all is tuned", done)
+    tuned = lines_of(at("tuned.jsonl"))[0]["run"]["conv_choices"]
+    check(tuned != bad, f"the tuned choices are taken: {tuned}")
+    expect(0, *steps, "--max-steps", 1, "--tune", "off", "--log", at("off.jsonl"), env=here)
+    check(lines_of(at("off.jsonl"))[0]["run"]["conv_choices"] == bad, "--tune off: the defaults")
+    expect(0, *steps, "--max-steps", 1, "--conv-algo", "direct", "--log", at("direct.jsonl"), env=here)
+    forced = lines_of(at("direct.jsonl"))[0]["run"]["conv_choices"]
+    check(
+        all(w in (None, "direct") for d in forced for layer in d.values() for w in layer),
+        f"--conv-algo goes before what is tuned: {forced}",
+    )
 
-        # a damaged file is as none, and one line says so, what is used instead and what helps; the next tune makes it good
-        with open(files()[0], "r+", encoding="utf-8") as f:
-            f.truncate(os.path.getsize(files()[0]) - 5)
-        for devices in (DEVICE, device_times(2)):
-            done = expect(0, *(devices if word == DEVICE else word for word in steps), "--max-steps", 1, env=here)
-            told = [line for line in done.stderr.splitlines() if "may find faster" in line or "is damaged" in line]
-            check(len(told) == 1 and "is damaged: the shipped defaults are used" in told[0] and "may find faster" in told[0], f"one line: {told}", done)
-        expect(0, *tune, "--show", err="is damaged: it is not used", env=here)
-        quick = [*steps, "--max-steps", 1, "--tune", "quick"]
-        for i in range(4):  # each goes on where the time of the one before was over
-            done = expect(0, *quick, "--log", at("quick.jsonl"), env=here)
-            said = done.stderr.count("is damaged: what is measured now replaces it")
-            check(i > 0 or said == 1, "it is said that the file is replaced", done)
-            if lines_of(at("quick.jsonl"))[0]["run"]["conv_choices"] != bad:
-                break
-        check(lines_of(at("quick.jsonl"))[0]["run"]["conv_choices"] != bad, "measured at the start")
-        done = expect(0, *steps, "--max-steps", 1, env=here)
-        check("is damaged" not in done.stderr, "the file is good again", done)
-        expect(0, *tune, "--clear", err="forgotten", env=here)
-        check(not files(), "nothing is left")
-        # no place to keep it: it is used all the same
-        nowhere = {**here, "XDG_CACHE_HOME": "/proc/nothing"}
-        expect(0, *quick, env=nowhere)
-        # a budget that is over at once changes nothing
-        expect(0, *tune, "--budget", 0.1, env=here)
+    # a damaged file is as none, and one line says so, what is used instead and what helps; the next tune makes it good
+    with open(files()[0], "r+", encoding="utf-8") as f:
+        f.truncate(os.path.getsize(files()[0]) - 5)
+    for devices in (DEVICE, device_times(2)):
+        done = expect(0, *(devices if word == DEVICE else word for word in steps), "--max-steps", 1, env=here)
+        told = [line for line in done.stderr.splitlines() if "may find faster" in line or "is damaged" in line]
+        check(len(told) == 1 and "is damaged: the shipped defaults are used" in told[0] and "may find faster" in told[0], f"one line: {told}", done)
+    expect(0, *tune, "--show", err="is damaged: it is not used", env=here)
+    quick = [*steps, "--max-steps", 1, "--tune", "quick"]
+    for i in range(4):  # each goes on where the time of the one before was over
+        done = expect(0, *quick, "--log", at("quick.jsonl"), env=here)
+        said = done.stderr.count("is damaged: what is measured now replaces it")
+        check(i > 0 or said == 1, "it is said that the file is replaced", done)
+        if lines_of(at("quick.jsonl"))[0]["run"]["conv_choices"] != bad:
+            break
+    check(lines_of(at("quick.jsonl"))[0]["run"]["conv_choices"] != bad, "measured at the start")
+    done = expect(0, *steps, "--max-steps", 1, env=here)
+    check("is damaged" not in done.stderr, "the file is good again", done)
+    expect(0, *tune, "--clear", err="forgotten", env=here)
+    check(not files(), "nothing is left")
+    # no place to keep it: it is used all the same
+    nowhere = {**here, "XDG_CACHE_HOME": "/proc/nothing"}
+    expect(0, *quick, env=nowhere)
+    # a budget that is over at once changes nothing
+    expect(0, *tune, "--budget", 0.1, env=here)
 
 
-def test_tune_trouble():
+def test_tune_trouble(at):
     """A file that cannot be written, a device that fails late, Ctrl-C: what was found by then is not lost."""
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        at = lambda name: os.path.join(dir, name)
-        # several tiles to choose from, and no libraries, whose kernels take long to compile
-        here = {**tune_here(at("cache")), "CVY_BAD_DEFAULTS": "0", "CVY_FORCE_SHAPE": "simt", "CVY_CLBLAST": "none", "CVY_CLFFT": "none"}
-        tune = ["tune", "--model", "lenet", "--batch", 4]
-        one, two = ["--devices", device_times(1)], ["--devices", device_times(2)]
-        shown = lambda: json.loads(expect(0, *tune, *one, "--show", "--json", env=here).stdout)["devices"][0]
+    # several tiles to choose from, and no libraries, whose kernels take long to compile
+    here = {**tune_here(at("cache")), "CVY_BAD_DEFAULTS": "0", "CVY_FORCE_SHAPE": "simt", "CVY_CLBLAST": "none", "CVY_CLFFT": "none"}
+    tune = ["tune", "--model", "lenet", "--batch", 4]
+    one, two = ["--devices", device_times(1)], ["--devices", device_times(2)]
+    shown = lambda: json.loads(expect(0, *tune, *one, "--show", "--json", env=here).stdout)["devices"][0]
 
-        # a folder where the file should be: both devices are tuned and shown all the same
-        file = shown()["file"]
-        os.makedirs(os.path.join(file, "full"))
-        for budget in (5, 20, 80, 200):  # what compilers have done is kept: some time is enough
-            done = run(*tune, *two, "--budget", budget, "--json", env=here, timeout=600)
-            devices = json.loads(done.stdout)["devices"] if done.stdout else []
-            if len(devices) != 2 or all(d["entries"] for d in devices):
-                break
-            if not any(d["waiting"] for d in devices):
-                print("nothing can be done in two ways here")
-                return
-        check(done.returncode == 1 and len(devices) == 2 and all(d["entries"] for d in devices), "both are shown", done)
-        check(done.stderr.count("cannot rename") == 2 and done.stderr.count("what was found is not kept") == 2, "it is said", done)
-        shutil.rmtree(file)
+    # a folder where the file should be: both devices are tuned and shown all the same
+    file = shown()["file"]
+    os.makedirs(os.path.join(file, "full"))
+    for budget in (5, 20, 80, 200):  # what compilers have done is kept: some time is enough
+        done = run(*tune, *two, "--budget", budget, "--json", env=here, timeout=600)
+        devices = json.loads(done.stdout)["devices"] if done.stdout else []
+        if len(devices) != 2 or all(d["entries"] for d in devices):
+            break
+        if not any(d["waiting"] for d in devices):
+            print("nothing can be done in two ways here")
+            return
+    check(done.returncode == 1 and len(devices) == 2 and all(d["entries"] for d in devices), "both are shown", done)
+    check(done.stderr.count("cannot rename") == 2 and done.stderr.count("what was found is not kept") == 2, "it is said", done)
+    shutil.rmtree(file)
 
-        # Ctrl-C while it measures: nothing is said of a budget, and what was found is kept
-        master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
-        process = subprocess.Popen([CONVOY, *map(str, tune), *one, "--budget", "600", "--json", at("stopped.json")],
-                                   stdout=subprocess.DEVNULL, stderr=slave, env={**os.environ, **here})
-        text = ""
-        while " 1/" not in text and process.poll() is None:
-            text += os.read(master, 1 << 16).decode() if select.select([master], [], [], 0.1)[0] else ""
-        process.send_signal(signal.SIGINT)
-        check(process.wait(timeout=120) == 130, "exit after Ctrl-C")
+    # Ctrl-C while it measures: nothing is said of a budget, and what was found is kept
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
+    process = subprocess.Popen([CONVOY, *map(str, tune), *one, "--budget", "600", "--json", at("stopped.json")],
+                               stdout=subprocess.DEVNULL, stderr=slave, env={**os.environ, **here})
+    text = ""
+    while " 1/" not in text and process.poll() is None:
         text += os.read(master, 1 << 16).decode() if select.select([master], [], [], 0.1)[0] else ""
-        os.close(master)
-        os.close(slave)
-        check("budget" not in text, f"after Ctrl-C: {text}")
-        with open(at("stopped.json"), encoding="utf-8") as f:
-            data = json.load(f)["devices"][0]
-        check(data["entries"] and data["waiting"] > 0 and shown()["entries"] == data["entries"], f"what was found by then: {data}")
+    process.send_signal(signal.SIGINT)
+    check(process.wait(timeout=120) == 130, "exit after Ctrl-C")
+    text += os.read(master, 1 << 16).decode() if select.select([master], [], [], 0.1)[0] else ""
+    os.close(master)
+    os.close(slave)
+    check("budget" not in text, f"after Ctrl-C: {text}")
+    data = read_json(read(at("stopped.json")))["devices"][0]
+    check(data["entries"] and data["waiting"] > 0 and shown()["entries"] == data["entries"], f"what was found by then: {data}")
 
-        # a device that fails for good after some launches
-        expect(0, *tune, *one, "--clear", env=here)
-        layer = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
-        kept, launches = [], 25
-        while not kept and launches < 1e6:
-            launches *= 2
-            done = run(*tune, *one, "--budget", 600, env={**here, "OPENCL_LAYERS": layer, "CVY_LAYER": f"fail=all:launch:{launches}:-5"}, timeout=400)
-            if done.returncode == 0:  # all was measured by then
-                break
-            kept = shown()["entries"]
-        check(done.returncode == 1 and kept, f"what was found before launch {launches} is kept", done)
+    # a device that fails for good after some launches
+    expect(0, *tune, *one, "--clear", env=here)
+    kept, launches = [], 25
+    while not kept and launches < 1e6:
+        launches *= 2
+        done = run(*tune, *one, "--budget", 600, env={**here, **with_layer(f"fail=all:launch:{launches}:-5")}, timeout=400)
+        if done.returncode == 0:  # all was measured by then
+            break
+        kept = shown()["entries"]
+    check(done.returncode == 1 and kept, f"what was found before launch {launches} is kept", done)
 
-        # --tune quick: more samples than can be indexed, and tensors larger than the device gives, are measured in part
-        small = {**here, "OPENCL_LAYERS": layer, "CVY_LAYER": "no-buffer=4000000"}
-        quick = ["train", "--model", "lenet", "--init", "he", *one, "--no-eval", "--max-steps", 1, "--tune", "quick"]
-        expect(0, *quick, "--data", "synthetic:512", "--batch", 512, env=small, timeout=600)
-        done = expect(1, *quick, "--data", "synthetic:100000", "--batch", 100000, env={**small, "CVY_MEMORY_LIMIT_MIB": "1"},
-                      err="at a time need", timeout=600)
-        check("2^31" not in done.stderr and done.stderr.count("error:") == 1, "memory alone ends it", done)
+    # --tune quick: more samples than can be indexed, and tensors larger than the device gives, are measured in part
+    small = {**here, **with_layer("no-buffer=4000000")}
+    quick = ["train", "--model", "lenet", "--init", "he", *one, "--no-eval", "--max-steps", 1, "--tune", "quick"]
+    expect(0, *quick, "--data", "synthetic:512", "--batch", 512, env=small, timeout=600)
+    done = expect(1, *quick, "--data", "synthetic:100000", "--batch", 100000, env={**small, "CVY_MEMORY_LIMIT_MIB": "1"},
+                  err="at a time need", timeout=600)
+    check("2^31" not in done.stderr and done.stderr.count("error:") == 1, "memory alone ends it", done)
 
 
-def test_selftest():
+def test_selftest(at):
     """Passes; and with a wrong kernel it fails and says which operation."""
     need_device()
     device = ["--devices", DEVICE]
     result = json.loads(expect(0, "selftest", *device, "--json").stdout)
     for d in result["devices"]:
         check(d["passed"] and d["shapes"] > 30 and d["kernels"] > 100 and 0 < d["worst_error_per_bound"] <= 1, f"{d}")
-    with tempfile.TemporaryDirectory() as dir:
-        broken = os.path.join(dir, "cl")
-        shutil.copytree(os.path.join(ROOT, "cl"), broken)
-        path = os.path.join(broken, "softmax.cl")
-        with open(path, encoding="utf-8") as f:
-            text = f.read()
-        changed = re.sub(r"\bexp\(", "exp(1.0001f * ", text)
-        check(changed != text, "softmax.cl has an exp to change")
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(changed)
-        with open(os.path.join(broken, "compress.cl"), "r+", encoding="utf-8") as f:
-            text = f.read()
-            f.seek(0)
-            f.write(text.replace("bits + 0x7fffu", "bits + 0x3fffu"))
-        done = expect(1, "selftest", *device, out=("FAILED softmax ", "bound", "FAILED compress "), env={"CVY_CL_DIR": broken})
-        check("2 wrong" in done.stdout, "only these", done)
+    broken = wrong_kernels(at("cl"), ("softmax.cl", r"\bexp\(", "exp(1.0001f * "), ("compress.cl", r"bits \+ 0x7fffu", "bits + 0x3fffu"))
+    done = expect(1, "selftest", *device, out=("FAILED softmax ", "bound", "FAILED compress "), env=broken)
+    check("2 wrong" in done.stdout, "only these", done)
 
 
 if __name__ == "__main__":

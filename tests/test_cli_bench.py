@@ -7,12 +7,10 @@ convoy bench and the tools that use it. Exit 77 where a group needs a device and
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 
-from cli import check, CONVOY, DEVICE, device_times, expect, need_device, NO_DEVICE, ROOT, main
+from cli import (call, check, CONVOY, DEVICE, device_times, expect, need_device, NO_DEVICE, read, read_json, ROOT,
+                  main, write, wrong_kernels)
 
 FAST = ["--time", "0.02", "--devices", DEVICE, "--quiet"]
 
@@ -20,7 +18,7 @@ FAST = ["--time", "0.02", "--devices", DEVICE, "--quiet"]
 def bench(word, *args, code=0, **kw):
     """The JSON of convoy bench; stdout holds nothing else."""
     done = expect(code, "bench", word, *FAST, *args, "--json", **kw)
-    result = json.loads(done.stdout, parse_constant=lambda name: 1 / 0)
+    result = read_json(done.stdout)
     check(result["word"] == word and result["version"] and len(result["devices"]) >= 1, "frame of the JSON", done)
     return result
 
@@ -30,7 +28,7 @@ def check_peaks(device, names):
         check(device["peaks"].get(name, 0) > 0, f"peak {name} of {device['device']}: {device['peaks']}")
 
 
-def test_bench():
+def test_bench(at):
     """What can be asked, and the fields of the answers."""
     need_device()
     for device in bench("peak")["devices"]:
@@ -76,7 +74,7 @@ def check_row(row):
     check(abs(row["gflops"] * row["ms"] * 1e6 - row["flops"]) <= 1e-6 * row["flops"], f"gflops: {row}")
 
 
-def test_bench_ops():
+def test_bench_ops(at):
     """Rows of convolutions and of all operations; the comparison with an older file."""
     need_device()
     shape = ["--shape", "n3h9w7c20k33r3s1p1"]
@@ -127,46 +125,32 @@ def test_bench_ops():
     table = expect(0, "bench", "ops", *FAST, "--model", "lenet", "--batch", "2", "--algo", "auto", out=("together", "% roof", "x peak")).stdout
     check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
 
-    with tempfile.TemporaryDirectory() as dir:
-        old = os.path.join(dir, "old.json")
-        command = ["bench", "conv", *FAST, *shape, "--pass", "fwd", "--algo", "direct"]
-        expect(0, *command, "--json", old)
-        compare = ["--baseline", old, "--max-slowdown"]
-        expect(0, *command, *compare, "1000%", out="vs old")
-        with open(old, encoding="utf-8") as f:
-            text = f.read()
-        faster = json.loads(text)
-        for row in faster["devices"][0]["rows"]:
-            row["ms"] /= 1000
-        with open(old, "w", encoding="utf-8") as f:
-            json.dump(faster, f)
-        expect(1, *command, *compare, "50%", err=("slower by", "n3h9w7c20k33r3s1p1 forward ", "1 of 1 rows"))
-        faster["devices"][0]["rows"][0]["shape"] = "other"
-        with open(old, "w", encoding="utf-8") as f:
-            json.dump(faster, f)
-        expect(2, *command, *compare, "50%", err="none of the rows measured")
-        expect(1, *command, "--baseline", os.path.join(dir, "none"), err="none")
-        expect(0, *command, "--dump-build", err=("program conv2d_direct", "-cl-std=CL1.2"))
-        # a wrong kernel: its error is in the row, and in words
-        broken = os.path.join(dir, "cl")
-        shutil.copytree(os.path.join(ROOT, "cl"), broken)
-        path = os.path.join(broken, "eltwise.cl")
-        with open(path, encoding="utf-8") as f:
-            text = f.read()
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(text.replace("y[i] = cvy_relu(x[i]);", "y[i] = cvy_relu(1.01f * x[i]);"))
-        with open(os.path.join(broken, "convpool.clh"), "r+", encoding="utf-8") as f:
-            text = f.read()
-            f.seek(0)
-            f.write(text.replace("bit(c, 4.0f)", "bit(b, 4.0f)"))
-        relu = ["--model", "lenet", "--op", "relu", "--batch", "2"]
-        rows = bench("ops", *relu, code=1, env={"CVY_CL_DIR": broken})["devices"][0]["rows"]
-        check(all((row["error"] > 5e-3) == (row["pass"] == "forward") for row in rows), f"errors of a wrong relu: {rows}")
-        expect(1, "bench", "ops", *FAST, *relu, env={"CVY_CL_DIR": broken}, err=("relu", "forward", "is wrong"))
-        if fused:  # a wrong mask is forward's mistake
-            masked = ["--model", "lenet", "--op", "convpool", "--batch", "2", "--pass", "fwd"]
-            rows = bench("ops", *masked, code=1, env={"CVY_CL_DIR": broken}, timeout=280)["devices"][0]["rows"]
-            check(len(rows) == 2 and all(row["error"] > 1e-2 for row in rows), f"errors of a wrong mask: {rows}")
+    old = at("old.json")
+    command = ["bench", "conv", *FAST, *shape, "--pass", "fwd", "--algo", "direct"]
+    expect(0, *command, "--json", old)
+    compare = ["--baseline", old, "--max-slowdown"]
+    expect(0, *command, *compare, "1000%", out="vs old")
+    faster = read_json(read(old))
+    for row in faster["devices"][0]["rows"]:
+        row["ms"] /= 1000
+    write(old, json.dumps(faster))
+    expect(1, *command, *compare, "50%", err=("slower by", "n3h9w7c20k33r3s1p1 forward ", "1 of 1 rows"))
+    faster["devices"][0]["rows"][0]["shape"] = "other"
+    write(old, json.dumps(faster))
+    expect(2, *command, *compare, "50%", err="none of the rows measured")
+    expect(1, *command, "--baseline", at("none"), err="none")
+    expect(0, *command, "--dump-build", err=("program conv2d_direct", "-cl-std=CL1.2"))
+    # a wrong kernel: its error is in the row, and in words
+    broken = wrong_kernels(at("cl"), ("eltwise.cl", r"y\[i\] = cvy_relu\(x\[i\]\);", "y[i] = cvy_relu(1.01f * x[i]);"),
+                           ("convpool.clh", r"bit\(c, 4\.0f\)", "bit(b, 4.0f)"))
+    relu = ["--model", "lenet", "--op", "relu", "--batch", "2"]
+    rows = bench("ops", *relu, code=1, env=broken)["devices"][0]["rows"]
+    check(all((row["error"] > 5e-3) == (row["pass"] == "forward") for row in rows), f"errors of a wrong relu: {rows}")
+    expect(1, "bench", "ops", *FAST, *relu, env=broken, err=("relu", "forward", "is wrong"))
+    if fused:  # a wrong mask is forward's mistake
+        masked = ["--model", "lenet", "--op", "convpool", "--batch", "2", "--pass", "fwd"]
+        rows = bench("ops", *masked, code=1, env=broken, timeout=280)["devices"][0]["rows"]
+        check(len(rows) == 2 and all(row["error"] > 1e-2 for row in rows), f"errors of a wrong mask: {rows}")
 
 
 TRAIN = "version word devices model batch inference steps img_s img_s_best step_ms step_ms_low step_ms_high gflops peak_gflops"
@@ -175,7 +159,7 @@ TRAIN = set((TRAIN + " fraction_of_peak peak_mib device_mib process_mib profiled
 
 def bench_train(*args, **kw):
     done = expect(0, "bench", "train", "--devices", DEVICE, "--quiet", "--model", "lenet", *args, "--json", **kw)
-    result = json.loads(done.stdout, parse_constant=lambda name: 1 / 0)
+    result = read_json(done.stdout)
     check(set(result) == TRAIN, f"fields: {sorted(set(result) ^ TRAIN)}", done)
     check(abs(result["img_s"] * result["step_ms"] / 1e3 / result["batch"] - 1) < 1e-6, "img_s", done)
     check(abs(result["gflops"] / result["peak_gflops"] / result["fraction_of_peak"] - 1) < 1e-6, "fraction", done)
@@ -184,7 +168,7 @@ def bench_train(*args, **kw):
     return result
 
 
-def test_bench_train():
+def test_bench_train(at):
     """A step's parts add up to it; the exchange alone."""
     need_device()
     # 3 % where the machine is quiet and the network is large; where it is not, other programs run between kernels
@@ -242,16 +226,14 @@ def test_bench_train():
         check(abs(crossed / (row["bucket_bytes"] / 4 * size) - 1) < 1e-6, f"{row}")
 
 
-def test_bench_scaling():
+def test_bench_scaling(at):
     """Devices alone and together: what the figures must be to each other."""
     need_device()
     model = ["--model", "lenet", "--steps", 3, "--extrapolate", 16, "--devices", device_times(3)]
-    with tempfile.TemporaryDirectory() as dir:
-        out = os.path.join(dir, "scaling.json")
-        done = expect(0, "bench", "scaling", *model, "--batch", 96, "--json", out, env={"CVY_NO_TUNE": "0"},
-                      out=("strong: the same batch", "the same cores as ", "adding ", "Devices like "))
-        with open(out, encoding="utf-8") as f:
-            result = json.load(f)
+    out = at("scaling.json")
+    done = expect(0, "bench", "scaling", *model, "--batch", 96, "--json", out, env={"CVY_NO_TUNE": "0"},
+                  out=("strong: the same batch", "the same cores as ", "adding ", "Devices like "))
+    result = read_json(read(out))
     check(result["word"] == "scaling" and result["batch"] == 96, f"{result}")
     for words in ("round 1 of 2: measuring device 1 of 3 alone", "round 2 of 2: measuring 3 devices together"):
         check(words in done.stderr, f"what is measured: {words}", done)
@@ -280,8 +262,7 @@ def test_bench_scaling():
 
 
 def tool(name, *args, code=0, err="", out="", **kw):
-    done = subprocess.run([sys.executable, os.path.join(ROOT, "tools", name), *args], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, timeout=280, **kw)
+    done = call([sys.executable, os.path.join(ROOT, "tools", name), *args], timeout=280, **kw)
     check(done.returncode == code and err in done.stderr and out in done.stdout, f"{name}: exit {code}, {err!r}, {out!r}", done)
     return done
 
@@ -317,93 +298,77 @@ else:
 """
 
 
-def test_compare_torch():
+def test_compare_torch(at):
     """One GPU beside one GPU; a file that cannot be written is found before the first round. No device is used."""
-    with tempfile.TemporaryDirectory() as dir:
-        python, convoy, notes, result = (os.path.join(dir, name) for name in ("python", "convoy", "notes", "result.json"))
-        for path, text in [(python, FAKE_TORCH), (convoy, FAKE_CONVOY)]:
-            with open(path, "w", encoding="utf-8") as f:
-                f.write(text.replace("{python}", sys.executable))
-            os.chmod(path, 0o755)
-        compare = ["compare-torch", "--python", python, "--convoy", convoy, "--model", "lenet", "--task", "train", "--rounds", "1"]
-        here = {**os.environ, "FAKE_CUDA": "True", "FAKE_NOTES": notes}
-        for gpus, taken in [("3", "2:0 H100"), ("1", "1:0 Some card")]:
-            tool(*compare, "--device", "cuda", "--json", result, env={**here, "FAKE_GPUS": gpus}, out=f"on {taken}, convolutions")
-            with open(notes, encoding="utf-8") as f:
-                check(set(f.read().split()) == {taken.split()[0]}, f"every measurement on {taken}")
-            os.remove(notes)
-            with open(result, encoding="utf-8") as f:
-                check(json.load(f)["devices"] == taken.split()[0], "the device is in the file")
-        tool(*compare, "--device", "cuda", "--devices", "gpu", env={**here, "FAKE_GPUS": "3"}, out="on gpu, convolutions")
+    python, convoy, notes, result = (at(name) for name in ("python", "convoy", "notes", "result.json"))
+    for path, text in [(python, FAKE_TORCH), (convoy, FAKE_CONVOY)]:
+        write(path, text.replace("{python}", sys.executable), 0o755)
+    compare = ["compare-torch", "--python", python, "--convoy", convoy, "--model", "lenet", "--task", "train", "--rounds", "1"]
+    here = {"FAKE_CUDA": "True", "FAKE_NOTES": notes}
+    for gpus, taken in [("3", "2:0 H100"), ("1", "1:0 Some card")]:
+        tool(*compare, "--device", "cuda", "--json", result, env={**here, "FAKE_GPUS": gpus}, out=f"on {taken}, convolutions")
+        check(set(read(notes).split()) == {taken.split()[0]}, f"every measurement on {taken}")
         os.remove(notes)
-        tool(*compare, "--device", "cuda", env={**here, "FAKE_GPUS": "0"}, code=2, err="Convoy finds no GPU")
-        for path in (os.path.join(dir, "no", "such"), dir):
-            done = tool(*compare, "--json", path, env=here, code=2, err=f"compare-torch: --json {path}: cannot be written: ")
-            check("Traceback" not in done.stderr, "a message alone", done)
-        os.remove(result)
-        tool(*compare, "--json", result, "--device", "cuda", env={**here, "FAKE_GPUS": "0"}, code=2)
-        check(not os.path.exists(notes) and not os.path.exists(result), "nothing was measured, nothing is left behind")
+        check(read_json(read(result))["devices"] == taken.split()[0], "the device is in the file")
+    tool(*compare, "--device", "cuda", "--devices", "gpu", env={**here, "FAKE_GPUS": "3"}, out="on gpu, convolutions")
+    os.remove(notes)
+    tool(*compare, "--device", "cuda", env={**here, "FAKE_GPUS": "0"}, code=2, err="Convoy finds no GPU")
+    for path in (at("no", "such"), at()):
+        done = tool(*compare, "--json", path, env=here, code=2, err=f"compare-torch: --json {path}: cannot be written: ")
+        check("Traceback" not in done.stderr, "a message alone", done)
+    os.remove(result)
+    tool(*compare, "--json", result, "--device", "cuda", env={**here, "FAKE_GPUS": "0"}, code=2)
+    check(not os.path.exists(notes) and not os.path.exists(result), "nothing was measured, nothing is left behind")
 
 
-def test_bench_tools():
+def test_bench_tools(at):
     """compare-torch and gpu-report, with a stand-in for PyTorch."""
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        python, result, report = (os.path.join(dir, name) for name in ("python", "result.json", "report.md"))
-        with open(python, "w", encoding="utf-8") as f:
-            f.write(FAKE_TORCH.format(python=sys.executable))
-        os.chmod(python, 0o755)
-        tool("compare-torch", "--rounds", "0", "--convoy", CONVOY, code=2, err="--rounds 0: expected a whole number from 1")
-        tool("compare-torch", "--convoy", os.path.join(dir, "none"), code=2, err="there is no program convoy")
-        tool("compare-torch", "--convoy", CONVOY, "--python", "/bin/false", code=2, err="pip install torch numpy")
-        tool("compare-torch", "--convoy", CONVOY, "--python", python, "--device", "cuda", code=2, err="no CUDA device")
-        done = tool("compare-torch", "--convoy", CONVOY, "--python", python, "--model", "lenet", "--rounds", "2", "--steps", "1",
-                    "--batch", "16", "--devices", DEVICE, "--json", result, out="middle", err="compile nchw")
-        with open(result, encoding="utf-8") as f:
-            both = json.load(f)["results"]
-        check([r["task"] for r in both] == ["train", "eval"], "training and evaluation", done)
-        for r in both:
-            check(r["torch_img_s"] == 180 and [x["torch"]["layout"] for x in r["rounds"]] == ["nhwc"] * 2, "best way of PyTorch", done)
-            check([len(x["torch_all"]) for x in r["rounds"]] == [2, 1], "only the best one after the first round", done)
-            check(abs(r["ratio"] * 180 / r["convoy_img_s"] - 1) < 1e-9 and r["convoy_mib"] > 5, "ratio", done)
+    python, result, report = (at(name) for name in ("python", "result.json", "report.md"))
+    write(python, FAKE_TORCH.format(python=sys.executable), 0o755)
+    tool("compare-torch", "--rounds", "0", "--convoy", CONVOY, code=2, err="--rounds 0: expected a whole number from 1")
+    tool("compare-torch", "--convoy", at("none"), code=2, err="there is no program convoy")
+    tool("compare-torch", "--convoy", CONVOY, "--python", "/bin/false", code=2, err="pip install torch numpy")
+    tool("compare-torch", "--convoy", CONVOY, "--python", python, "--device", "cuda", code=2, err="no CUDA device")
+    done = tool("compare-torch", "--convoy", CONVOY, "--python", python, "--model", "lenet", "--rounds", "2", "--steps", "1",
+                "--batch", "16", "--devices", DEVICE, "--json", result, out="middle", err="compile nchw")
+    both = read_json(read(result))["results"]
+    check([r["task"] for r in both] == ["train", "eval"], "training and evaluation", done)
+    for r in both:
+        check(r["torch_img_s"] == 180 and [x["torch"]["layout"] for x in r["rounds"]] == ["nhwc"] * 2, "best way of PyTorch", done)
+        check([len(x["torch_all"]) for x in r["rounds"]] == [2, 1], "only the best one after the first round", done)
+        check(abs(r["ratio"] * 180 / r["convoy_img_s"] - 1) < 1e-9 and r["convoy_mib"] > 5, "ratio", done)
 
-        tool("gpu-report", "--only", "nothing", code=2, err="the steps are: system compile")
-        build = os.path.dirname(os.path.dirname(CONVOY))
-        here = ["--device", "cpu" if DEVICE == "auto" else DEVICE, "--quick", "--build", build, "--out", report, "--python", "/bin/false"]
-        tool("gpu-report", *here, "--only", "system", "peak", "exchange", "torch", out="all well")
-        with open(report, encoding="utf-8") as f:
-            text = f.read()
-        for words in ("| bench peak | well |", "GFLOP/s, read", "| PyTorch beside it | skipped |", "$ uname -a"):
-            check(words in text, f"the report has {words!r}: {text}")
-        tool("gpu-report", *here, "--only", "peak", code=1, out="not well: devices, devices in words, peak",
-             env={**os.environ, **NO_DEVICE})
-        with open(report, encoding="utf-8") as f:
-            check("| peak | left out |" in f.read(), "a step without device is named")
+    tool("gpu-report", "--only", "nothing", code=2, err="the steps are: system compile")
+    build = os.path.dirname(os.path.dirname(CONVOY))
+    here = ["--device", "cpu" if DEVICE == "auto" else DEVICE, "--quick", "--build", build, "--out", report, "--python", "/bin/false"]
+    tool("gpu-report", *here, "--only", "system", "peak", "exchange", "torch", out="all well")
+    text = read(report)
+    for words in ("| bench peak | well |", "GFLOP/s, read", "| PyTorch beside it | skipped |", "$ uname -a"):
+        check(words in text, f"the report has {words!r}: {text}")
+    tool("gpu-report", *here, "--only", "peak", code=1, out="not well: devices, devices in words, peak", env=NO_DEVICE)
+    check("| peak | left out |" in read(report), "a step without device is named")
 
-        # a build in one file, on a machine that has nothing else; little time, and the rest later
-        few, packed, later = (os.path.join(dir, name) for name in ("build", "packed.tar.xz", "later.md"))
-        os.makedirs(os.path.join(few, "meson-info"))
-        os.makedirs(os.path.join(few, "tools"))
-        os.symlink(CONVOY, os.path.join(few, "tools", "convoy"))
-        with open(os.path.join(build, "meson-info", "intro-tests.json"), encoding="utf-8") as f:
-            some = [t for t in json.load(f) if t["name"] in ("sgd", "cache", "split")]   # cache: compiled with a path; split: needs no device
-        with open(os.path.join(few, "meson-info", "intro-tests.json"), "w", encoding="utf-8") as f:
-            json.dump(some, f)
-        tool("gpu-report", "--build", few, "--pack", packed, out=", 1 tests, libraries ")
-        tool("gpu-report", "--build", few, "--pack", packed, "--data-dir", dir, code=1, err="expected the four files of Fashion-MNIST")
-        tool("gpu-report", "--build", few, "--pack", packed, "--data-dir", os.path.join(ROOT, "tests", "data", "idx-plain"), out="the data set")
-        there = [*here[:3], "--build", packed, "--out", report]
-        tool("gpu-report", *there, "--only", "peak", "tests", "--limit", "9", out="left out for lack of time: bench peak, tests")
-        tool("gpu-report", *there[:-1], later, "--only", "peak", "tests", "--limit", "200", "--resume", report.replace(".md", ".json"), out="all well")
-        with open(later, encoding="utf-8") as f:
-            text = f.read()
-        for words in ("| bench peak | well |", "| 1 passed, 0 failed, 0 skipped |", "built elsewhere (packed.tar.xz)"):
-            check(words in text and "lack of time" not in text, f"the later report has {words!r}: {text}")
-        check(text.count("| devices | well |") == 1, "devices are asked anew")
-        tool("gpu-report", *there[:-1], later, "--only", "peak", "--resume", later.replace(".md", ".json"), out="all well")
-        with open(packed, "wb") as f:
-            f.write(b"nothing")
-        tool("gpu-report", *there, code=2, err="packed.tar.xz")
+    # a build in one file, on a machine that has nothing else; little time, and the rest later
+    few, packed, later = (at(name) for name in ("build", "packed.tar.xz", "later.md"))
+    os.makedirs(os.path.join(few, "meson-info"))
+    os.makedirs(os.path.join(few, "tools"))
+    os.symlink(CONVOY, os.path.join(few, "tools", "convoy"))
+    some = [t for t in read_json(read(os.path.join(build, "meson-info", "intro-tests.json"))) if t["name"] in ("sgd", "cache", "split")]   # cache: compiled with a path; split: needs no device
+    write(os.path.join(few, "meson-info", "intro-tests.json"), json.dumps(some))
+    tool("gpu-report", "--build", few, "--pack", packed, out=", 1 tests, libraries ")
+    tool("gpu-report", "--build", few, "--pack", packed, "--data-dir", at(), code=1, err="expected the four files of Fashion-MNIST")
+    tool("gpu-report", "--build", few, "--pack", packed, "--data-dir", os.path.join(ROOT, "tests", "data", "idx-plain"), out="the data set")
+    there = [*here[:3], "--build", packed, "--out", report]
+    tool("gpu-report", *there, "--only", "peak", "tests", "--limit", "9", out="left out for lack of time: bench peak, tests")
+    tool("gpu-report", *there[:-1], later, "--only", "peak", "tests", "--limit", "200", "--resume", report.replace(".md", ".json"), out="all well")
+    text = read(later)
+    for words in ("| bench peak | well |", "| 1 passed, 0 failed, 0 skipped |", "built elsewhere (packed.tar.xz)"):
+        check(words in text and "lack of time" not in text, f"the later report has {words!r}: {text}")
+    check(text.count("| devices | well |") == 1, "devices are asked anew")
+    tool("gpu-report", *there[:-1], later, "--only", "peak", "--resume", later.replace(".md", ".json"), out="all well")
+    write(packed, "nothing")
+    tool("gpu-report", *there, code=2, err="packed.tar.xz")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 
 Labels, weights and data sets as people have them. Exit 77 where a group needs a device and there is none."""
 
-import filecmp
 import json
 import math
 import os
@@ -12,7 +11,7 @@ import struct
 import subprocess
 import tempfile
 
-from cli import check, CONVOY, expect, first_device, lines_of, need_device, main
+from cli import check, CONVOY, expect, first_device, lines_of, need_device, same, main
 
 SIDE = 28
 
@@ -28,45 +27,43 @@ def write_set(dir, labels, wide):
             f.write(struct.pack(f">{len(labels)}{'H' if wide else 'B'}", *labels))
 
 
-def test_classes():
+def test_classes(at):
     """More classes than a byte tells apart: trained, gone on with, evaluated, from every source of data."""
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        at = lambda name: os.path.join(dir, name)
-        device, two = first_device(), first_device() + "*2"
-        lenet = ["--model", "lenet", "--devices", device]
-        for name, labels, wide in [("wide", [i * 37 % 990 for i in range(63)] + [999], True), ("few", [i % 10 for i in range(64)], False)]:
-            os.mkdir(at(name))
-            write_set(at(name), labels, wide)
-        small = [*lenet, "--batch", 32, "--init", "he", "--lr", 0.02]
-        # 16-bit labels; without --classes: the largest + 1
-        expect(0, "train", *small, "--data", at("wide"), "--epochs", 1, "--save", at("w.st"), "--log", at("log"), err="1000 classes")
-        check(lines_of(at("log"))[0]["run"]["data"]["classes"] == 1000, "the log's number of classes")
-        # the same in two parts, the same bits
-        for steps in (1, 2):
-            expect(0, "train", *small, "--data", at("wide"), "--epochs", 1, "--max-steps", steps, "--checkpoint", at("ck"), "--resume",
-                   "--save", at("parts.st"))
-        check(filecmp.cmp(at("w.st"), at("parts.st"), False), "resumed with 1000 classes: other weights")
-        # weights of 1000 outputs beside data of ten labels
-        few = ["--data", at("few"), "--classes", 1000]
-        expect(0, "eval", *lenet, *few, "--weights", at("w.st"), out="test acc")
-        expect(0, "train", *lenet, "--batch", 32, *few, "--init-from", at("w.st"), "--max-steps", 1, out="test acc")
-        expect(2, "eval", *lenet, "--data", at("few"), "--weights", at("w.st"), err="'9.weight' has the shape (1000,128)")
-        # a label that is too large: file and index
-        expect(1, "train", *small, "--data", at("wide"), "--classes", 999, "--max-steps", 1,
-               err=("train-labels-idx1-ubyte", "image 63 (offset 134) is 999", "999 classes"))
-        # one device or two, resident or streamed: the same images with the same labels
-        many = [*small[2:], "--model", "lenet", "--data", "synthetic:40000", "--classes", 300, "--batch", 21, "--max-steps", 4, "--no-eval"]
-        expect(0, "train", *many, "--save", at("resident.st"))
-        expect(0, "train", *many, "--save", at("streamed.st"), err="does not fit beside the network",
-               env={"CVY_MEMORY_LIMIT_MIB": "28"})
-        check(filecmp.cmp(at("resident.st"), at("streamed.st"), False), "streamed with 300 classes: other weights")
-        many[many.index("--devices") + 1] = two
-        expect(0, "train", *many, "--split", "even", "--verify-every", 1, out="train loss: 5.")
-        # as many as there can be
-        most = ["--data", "synthetic:8", "--classes", 65535]
-        expect(0, "train", *small, *most, "--max-steps", 1, "--batch", 4, "--no-eval", "--save", at("most.st"), out="train loss: 11.")
-        expect(0, "eval", *lenet, *most, "--batch", 4, "--weights", at("most.st"), out="test acc")
+    device, two = first_device(), first_device() + "*2"
+    lenet = ["--model", "lenet", "--devices", device]
+    for name, labels, wide in [("wide", [i * 37 % 990 for i in range(63)] + [999], True), ("few", [i % 10 for i in range(64)], False)]:
+        os.mkdir(at(name))
+        write_set(at(name), labels, wide)
+    small = [*lenet, "--batch", 32, "--init", "he", "--lr", 0.02]
+    # 16-bit labels; without --classes: the largest + 1
+    expect(0, "train", *small, "--data", at("wide"), "--epochs", 1, "--save", at("w.st"), "--log", at("log"), err="1000 classes")
+    check(lines_of(at("log"))[0]["run"]["data"]["classes"] == 1000, "the log's number of classes")
+    # the same in two parts, the same bits
+    for steps in (1, 2):
+        expect(0, "train", *small, "--data", at("wide"), "--epochs", 1, "--max-steps", steps, "--checkpoint", at("ck"), "--resume",
+               "--save", at("parts.st"))
+    same(at("w.st"), at("parts.st"), "resumed with 1000 classes: other weights")
+    # weights of 1000 outputs beside data of ten labels
+    few = ["--data", at("few"), "--classes", 1000]
+    expect(0, "eval", *lenet, *few, "--weights", at("w.st"), out="test acc")
+    expect(0, "train", *lenet, "--batch", 32, *few, "--init-from", at("w.st"), "--max-steps", 1, out="test acc")
+    expect(2, "eval", *lenet, "--data", at("few"), "--weights", at("w.st"), err="'9.weight' has the shape (1000,128)")
+    # a label that is too large: file and index
+    expect(1, "train", *small, "--data", at("wide"), "--classes", 999, "--max-steps", 1,
+           err=("train-labels-idx1-ubyte", "image 63 (offset 134) is 999", "999 classes"))
+    # one device or two, resident or streamed: the same images with the same labels
+    many = [*small[2:], "--model", "lenet", "--data", "synthetic:40000", "--classes", 300, "--batch", 21, "--max-steps", 4, "--no-eval"]
+    expect(0, "train", *many, "--save", at("resident.st"))
+    expect(0, "train", *many, "--save", at("streamed.st"), err="does not fit beside the network",
+           env={"CVY_MEMORY_LIMIT_MIB": "28"})
+    same(at("resident.st"), at("streamed.st"), "streamed with 300 classes: other weights")
+    many[many.index("--devices") + 1] = two
+    expect(0, "train", *many, "--split", "even", "--verify-every", 1, out="train loss: 5.")
+    # as many as there can be
+    most = ["--data", "synthetic:8", "--classes", 65535]
+    expect(0, "train", *small, *most, "--max-steps", 1, "--batch", 4, "--no-eval", "--save", at("most.st"), out="train loss: 11.")
+    expect(0, "eval", *lenet, *most, "--batch", 4, "--weights", at("most.st"), out="test acc")
 
 
 def read_weights(path):
@@ -109,50 +106,48 @@ def as_type(tensors, dtype):
     return {name: [dtype, t[1], pack(floats(t[2]))] if t[0] == "F32" else t for name, t in tensors.items()}
 
 
-def test_weights():
+def test_weights(at):
     """Weights of other types, and weights or rates that lead out of float32."""
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        at = lambda name: os.path.join(dir, name)
-        base = ["--data", "synthetic:180:16x16x1", "--batch", 16, "--devices", first_device() + "*2"]
-        lenet, resnet = ["--model", "lenet", *base], ["--model", "resnet18", *base]
-        evaluate = lambda code, model, file, **more: expect(code, "eval", *model, "--weights", at(file), "--json", "-", **more)
-        expect(0, "train", *lenet, "--init", "he", "--max-steps", 2, "--no-eval", "--save", at("w.st"))
-        tensors = read_weights(at("w.st"))
-        right = json.loads(evaluate(0, lenet, "w.st").stdout)
-        for dtype, most in (("F64", 0), ("F16", 1e-3), ("BF16", 2e-2)):
-            write_weights(at(dtype), as_type(tensors, dtype))
-            done = evaluate(0, lenet, dtype, err=f"{len(tensors)} tensors of type {dtype} converted to float32")
-            check(done.stderr.count("converted") == 1, "said once", done)
-            loss = json.loads(done.stdout)["loss"]
-            check(abs(loss - right["loss"]) <= most, f"{dtype}: loss {loss}, must be {right['loss']} within {most}", done)
-        train = ["train", *lenet, "--max-steps", 1, "--no-eval", "--init-from"]
-        expect(0, *train, at("F16"), err="converted to float32")
-        wide = as_type(tensors, "F64")
-        wide["0.bias"][2] = struct.pack("<d", -1e300) + wide["0.bias"][2][8:]
-        write_weights(at("wide"), wide)
-        evaluate(1, lenet, "wide", err=("value 0 of tensor '0.bias' is -1e+300", "float32"))
+    base = ["--data", "synthetic:180:16x16x1", "--batch", 16, "--devices", first_device() + "*2"]
+    lenet, resnet = ["--model", "lenet", *base], ["--model", "resnet18", *base]
+    evaluate = lambda code, model, file, **more: expect(code, "eval", *model, "--weights", at(file), "--json", "-", **more)
+    expect(0, "train", *lenet, "--init", "he", "--max-steps", 2, "--no-eval", "--save", at("w.st"))
+    tensors = read_weights(at("w.st"))
+    right = json.loads(evaluate(0, lenet, "w.st").stdout)
+    for dtype, most in (("F64", 0), ("F16", 1e-3), ("BF16", 2e-2)):
+        write_weights(at(dtype), as_type(tensors, dtype))
+        done = evaluate(0, lenet, dtype, err=f"{len(tensors)} tensors of type {dtype} converted to float32")
+        check(done.stderr.count("converted") == 1, "said once", done)
+        loss = json.loads(done.stdout)["loss"]
+        check(abs(loss - right["loss"]) <= most, f"{dtype}: loss {loss}, must be {right['loss']} within {most}", done)
+    train = ["train", *lenet, "--max-steps", 1, "--no-eval", "--init-from"]
+    expect(0, *train, at("F16"), err="converted to float32")
+    wide = as_type(tensors, "F64")
+    wide["0.bias"][2] = struct.pack("<d", -1e300) + wide["0.bias"][2][8:]
+    write_weights(at("wide"), wide)
+    evaluate(1, lenet, "wide", err=("value 0 of tensor '0.bias' is -1e+300", "float32"))
 
-        # not finite in the file: refused before training, named by eval
-        write_weights(at("nan"), changed(tensors, "3.weight", {7: math.nan, 9: math.inf}))
-        expect(1, *train, at("nan"), err=("2 values are not finite", "'3.weight' (nan at 7)", "--allow-nan"))
-        expect(0, *train, at("nan"), "--allow-nan", err="'3.weight' (nan at 7)")
-        done = evaluate(1, lenet, "nan", err="the loss of the test images is not finite: tensor '3.weight'")
-        check(json.loads(done.stdout)["loss"] is None, "the result is there all the same", done)
-        # finite, but the network overflows: the layer, and not the learning rate
-        write_weights(at("large"), changed(changed(tensors, "7.bias", {i: 3e38 for i in range(20)}), "9.weight", {i: 1e3 for i in range(20)}))
-        evaluate(1, lenet, "large", err="linear '9' is the first layer with an output that is not, on images 0 to")
-        done = expect(1, *train, at("large"), err=("step 0 is", "weights that training began with"))
-        check("learning rate" not in done.stderr, "not blamed on the learning rate", done)
-        expect(0, "train", *resnet, "--max-steps", 1, "--no-eval", "--save", at("r.st"))
-        tensors = read_weights(at("r.st"))
-        name = next(name for name in tensors if name.endswith("running_var"))
-        write_weights(at("huge"), changed(changed(tensors, name.replace("running_var", "weight"), {0: 3e38}), name, {0: 1e-30}))
-        evaluate(1, resnet, "huge", err="batchnorm '1' is the first layer with an output that is not")
-        # a rate that is above 0 in a double
-        for rate in ("1e-38", "1e-300"):
-            done = expect(0, "train", *lenet, "--lr", rate, "--max-steps", 2, "--no-eval", "--log", at("log" + rate), err="--lr " + rate)
-            check(0 < lines_of(at("log" + rate))[1]["lr"] < 1.2e-38, f"the rate of --lr {rate}", done)
+    # not finite in the file: refused before training, named by eval
+    write_weights(at("nan"), changed(tensors, "3.weight", {7: math.nan, 9: math.inf}))
+    expect(1, *train, at("nan"), err=("2 values are not finite", "'3.weight' (nan at 7)", "--allow-nan"))
+    expect(0, *train, at("nan"), "--allow-nan", err="'3.weight' (nan at 7)")
+    done = evaluate(1, lenet, "nan", err="the loss of the test images is not finite: tensor '3.weight'")
+    check(json.loads(done.stdout)["loss"] is None, "the result is there all the same", done)
+    # finite, but the network overflows: the layer, and not the learning rate
+    write_weights(at("large"), changed(changed(tensors, "7.bias", {i: 3e38 for i in range(20)}), "9.weight", {i: 1e3 for i in range(20)}))
+    evaluate(1, lenet, "large", err="linear '9' is the first layer with an output that is not, on images 0 to")
+    done = expect(1, *train, at("large"), err=("step 0 is", "weights that training began with"))
+    check("learning rate" not in done.stderr, "not blamed on the learning rate", done)
+    expect(0, "train", *resnet, "--max-steps", 1, "--no-eval", "--save", at("r.st"))
+    tensors = read_weights(at("r.st"))
+    name = next(name for name in tensors if name.endswith("running_var"))
+    write_weights(at("huge"), changed(changed(tensors, name.replace("running_var", "weight"), {0: 3e38}), name, {0: 1e-30}))
+    evaluate(1, resnet, "huge", err="batchnorm '1' is the first layer with an output that is not")
+    # a rate that is above 0 in a double
+    for rate in ("1e-38", "1e-300"):
+        done = expect(0, "train", *lenet, "--lr", rate, "--max-steps", 2, "--no-eval", "--log", at("log" + rate), err="--lr " + rate)
+        check(0 < lines_of(at("log" + rate))[1]["lr"] < 1.2e-38, f"the rate of --lr {rate}", done)
 
 
 def peak_mib(*args):
@@ -166,7 +161,7 @@ def peak_mib(*args):
         return process.returncode, err.read().decode(errors="replace"), usage.ru_maxrss >> 10
 
 
-def test_sizes():
+def test_sizes(at):
     """What cannot be trained on is refused before memory is taken for its images."""
     need_device()
     for model, data, text in [

@@ -5,18 +5,17 @@
 Where a run's time goes: traces, sums, status lines. Exit 77 where a group needs a device and there is none."""
 
 import fcntl
-import json
 import os
 import pty
 import re
 import select
 import struct
 import subprocess
-import tempfile
 import termios
 import time
 
-from cli import check, CONVOY, device_times, expect, first_device, lines_of, need_device, SMALL, main
+from cli import (check, CONVOY, device_times, expect, first_device, with_layer, lines_of, need_device, read, read_bytes, read_json,
+                  SMALL, main)
 
 
 def covered(spans):
@@ -30,8 +29,7 @@ def covered(spans):
 
 def check_trace(path, log, n_devices, units):
     """The file's schema, that slices nest, what is named, and that the rows agree with the log's sums."""
-    with open(path, encoding="utf-8") as f:
-        trace = json.load(f)
+    trace = read_json(read(path))
     end = [line for line in log if "end" in line][0]["end"]
     steps = [line["step"] for line in log if "loss" in line and "step" in line]
     check(set(trace) == {"traceEvents", "displayTimeUnit", "otherData"}, f"{set(trace)}")
@@ -100,65 +98,58 @@ def check_sums(log):
     return times
 
 
-def test_trace():
+def test_trace(at):
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        at = lambda name: os.path.join(dir, name)
-        table = r"^ms a step +computing +exchanging +waiting +idle +together$"
-        for run_ahead in (0, 1):
-            files = ["--trace", at("one.json"), "--log", at("one.jsonl"), "--run-ahead", run_ahead]
-            done = expect(0, "train", *SMALL, "--epochs", 2, *files)
-            check(re.search(table, done.stderr, re.M), "a table at the end", done)
-            log = lines_of(at("one.jsonl"))
-            times = check_sums(log)
-            check(len(times["devices"]) == 1 and times["update_ms"] == 0, f"a team of one updates on the device: {times}")
-            check(times["devices"][0]["waiting_ms"] == 0, f"a team of one waits for nobody: {times}")
-            check(times["devices"][0]["images"] == 19 * 64, f"images of all steps but the first: {times}")
-            check_trace(at("one.json"), log, 1, set())
-            with open(at("one.json"), encoding="utf-8") as f:
-                check("evaluate" in {e["name"] for e in json.load(f)["traceEvents"]}, "evaluation has its slice")
-        team = [*SMALL, "--devices", device_times(3)]
-        done = expect(0, "train", *team, "--epochs", 1, "--trace", at("team.json"), "--log", at("team.jsonl"))
-        check(done.stderr.count(" images, ") == 3 and "img/s, idle " in done.stderr, "a line per device and epoch", done)
-        log = lines_of(at("team.jsonl"))
+    table = r"^ms a step +computing +exchanging +waiting +idle +together$"
+    for run_ahead in (0, 1):
+        files = ["--trace", at("one.json"), "--log", at("one.jsonl"), "--run-ahead", run_ahead]
+        done = expect(0, "train", *SMALL, "--epochs", 2, *files)
+        check(re.search(table, done.stderr, re.M), "a table at the end", done)
+        log = lines_of(at("one.jsonl"))
         times = check_sums(log)
-        check(len(times["devices"]) == 3 and times["update_ms"] > 0, f"{times}")
-        buckets = {"bucket 0"}
-        check_trace(at("team.json"), log, 3, buckets)
-        # nothing is asked of a device without a share
-        expect(0, "train", *team, "--epochs", 1, "--no-eval", "--shares", "32,0,32", "--log", at("zero.jsonl"))
-        zero = lines_of(at("zero.jsonl"))[-1]["end"]["times"]["devices"][1]
-        check(zero["computing_ms"] == 0 and zero["images"] == 0 and zero["idle_ms"] > 10 * zero["waiting_ms"], f"{zero}")
-        # bounded, and said
-        done = expect(0, "train", *SMALL, "--epochs", 1, "--trace", at("few.json"), "--trace-events", 100,
-                      err="100 events written, the last ")
-        with open(at("few.json"), encoding="utf-8") as f:
-            few = json.load(f)
-        check(len([e for e in few["traceEvents"] if e["ph"] == "X"]) == 100, "100 events")
-        check(few["otherData"]["events_left_out"] > 100 and few["otherData"]["first_step_left_out"] >= 0, f"{few['otherData']}")
-        # numbers do not depend on who looks
-        weights = []
-        for name, options in (("timed", []), ("untimed", ["--no-times"]), ("traced", ["--trace", at("x.json")])):
-            done = expect(0, "train", *team, "--epochs", 1, "--save", at(name), "--log", at("x.jsonl"), *options)
-            times = lines_of(at("x.jsonl"))[-1]["end"]["times"]
-            check((times is None) == (name == "untimed") == (not re.search(table, done.stderr, re.M)), f"{name}: {times}", done)
-            with open(at(name), "rb") as f:
-                weights.append(f.read())
-        check(weights[0] == weights[1] == weights[2], "the same bits")
-        expect(0, "train", *SMALL, "--epochs", 1, "--quiet", "--trace", at("x.json"))
-        # a device is lost: the others' rows go on, and nothing of it is used any more
-        layer = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
-        for fault in ("fail=1:launch:150:-5", "bad-event=1:200:-14"):
-            done = expect(0, "train", *team, "--epochs", 1, "--trace", at("lost.json"), "--log", at("lost.jsonl"), err="not known: it was lost",
-                          env={"OPENCL_LAYERS": layer, "CVY_LAYER": fault})
-            with open(at("lost.json"), encoding="utf-8") as f:
-                lost = json.load(f)
-            steps = [e["args"]["step"] for e in lost["traceEvents"] if e["ph"] == "X" and (e["pid"], e["tid"]) == (1, 1)]
-            check(steps == list(range(10)) and lost["otherData"]["clock_error_us"][1] is None, f"{fault}: {steps} {lost['otherData']}")
-            times = lines_of(at("lost.jsonl"))[-1]["end"]["times"]["devices"]
-            check([t is None for t in times] == [False, True, False], f"{fault}: {times}")
-        if os.path.exists("/dev/full"):
-            expect(1, "train", *SMALL, "--epochs", 1, "--trace", "/dev/full", err="could not be written in full")
+        check(len(times["devices"]) == 1 and times["update_ms"] == 0, f"a team of one updates on the device: {times}")
+        check(times["devices"][0]["waiting_ms"] == 0, f"a team of one waits for nobody: {times}")
+        check(times["devices"][0]["images"] == 19 * 64, f"images of all steps but the first: {times}")
+        check_trace(at("one.json"), log, 1, set())
+        check("evaluate" in {e["name"] for e in read_json(read(at("one.json")))["traceEvents"]}, "evaluation has its slice")
+    team = [*SMALL, "--devices", device_times(3)]
+    done = expect(0, "train", *team, "--epochs", 1, "--trace", at("team.json"), "--log", at("team.jsonl"))
+    check(done.stderr.count(" images, ") == 3 and "img/s, idle " in done.stderr, "a line per device and epoch", done)
+    log = lines_of(at("team.jsonl"))
+    times = check_sums(log)
+    check(len(times["devices"]) == 3 and times["update_ms"] > 0, f"{times}")
+    buckets = {"bucket 0"}
+    check_trace(at("team.json"), log, 3, buckets)
+    # nothing is asked of a device without a share
+    expect(0, "train", *team, "--epochs", 1, "--no-eval", "--shares", "32,0,32", "--log", at("zero.jsonl"))
+    zero = lines_of(at("zero.jsonl"))[-1]["end"]["times"]["devices"][1]
+    check(zero["computing_ms"] == 0 and zero["images"] == 0 and zero["idle_ms"] > 10 * zero["waiting_ms"], f"{zero}")
+    # bounded, and said
+    done = expect(0, "train", *SMALL, "--epochs", 1, "--trace", at("few.json"), "--trace-events", 100,
+                  err="100 events written, the last ")
+    few = read_json(read(at("few.json")))
+    check(len([e for e in few["traceEvents"] if e["ph"] == "X"]) == 100, "100 events")
+    check(few["otherData"]["events_left_out"] > 100 and few["otherData"]["first_step_left_out"] >= 0, f"{few['otherData']}")
+    # numbers do not depend on who looks
+    weights = []
+    for name, options in (("timed", []), ("untimed", ["--no-times"]), ("traced", ["--trace", at("x.json")])):
+        done = expect(0, "train", *team, "--epochs", 1, "--save", at(name), "--log", at("x.jsonl"), *options)
+        times = lines_of(at("x.jsonl"))[-1]["end"]["times"]
+        check((times is None) == (name == "untimed") == (not re.search(table, done.stderr, re.M)), f"{name}: {times}", done)
+        weights.append(read_bytes(at(name)))
+    check(weights[0] == weights[1] == weights[2], "the same bits")
+    expect(0, "train", *SMALL, "--epochs", 1, "--quiet", "--trace", at("x.json"))
+    # a device is lost: the others' rows go on, and nothing of it is used any more
+    for fault in ("fail=1:launch:150:-5", "bad-event=1:200:-14"):
+        done = expect(0, "train", *team, "--epochs", 1, "--trace", at("lost.json"), "--log", at("lost.jsonl"), err="not known: it was lost",
+                      env=with_layer(fault))
+        lost = read_json(read(at("lost.json")))
+        steps = [e["args"]["step"] for e in lost["traceEvents"] if e["ph"] == "X" and (e["pid"], e["tid"]) == (1, 1)]
+        check(steps == list(range(10)) and lost["otherData"]["clock_error_us"][1] is None, f"{fault}: {steps} {lost['otherData']}")
+        times = lines_of(at("lost.jsonl"))[-1]["end"]["times"]["devices"]
+        check([t is None for t in times] == [False, True, False], f"{fault}: {times}")
+    if os.path.exists("/dev/full"):
+        expect(1, "train", *SMALL, "--epochs", 1, "--trace", "/dev/full", err="could not be written in full")
 
 
 def resize(terminal, columns):
@@ -197,7 +188,7 @@ def status_of(columns, devices, *more_options, **more):
                        enough=lambda text: text.count("idle") >= 6 * n, **more)
 
 
-def test_status():
+def test_status(at):
     """The lines under the bar: one per device while they fit, none wider than the terminal."""
     need_device()
     for columns, n in ((80, 1), (120, 3), (60, 3), (80, 16), (40, 16)):
@@ -220,40 +211,38 @@ def test_status():
         check("\033" not in text and "\r" not in text.replace("\r\n", ""), f"TERM={kind}: {text!r}")
 
 
-def test_start():
+def test_start(at):
     """Until the first step is done, in which kernels are compiled: here a layer makes its launches take 0.1 s each."""
     need_device()
-    layer = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
-    slow = {"OPENCL_LAYERS": layer, "CVY_LAYER": "slow=all:700:0-24"}
-    with tempfile.TemporaryDirectory() as dir:
-        log = os.path.join(dir, "log")
-        text = on_terminal(80, "train", *SMALL, "--epochs", 1, "--no-eval", "--log", log, env=slow)
-        waits = [line for line in re.split(r"[\r\n]", text.replace("\033[K", "").replace("\033[J", "")) if line.startswith("compiling")]
-        numbers = [re.fullmatch(r"compiling kernels for \d+:\d+: (\d+) of about (\d+), (\d+) s", line) for line in waits]
-        check(len(waits) > 5 and all(numbers), f"a line that is renewed: {text!r}")
-        done = [int(m[1]) for m in numbers if m]
-        check(done == sorted(done) and len(set(done)) > 3 and all(int(m[1]) <= int(m[2]) for m in numbers if m), f"it counts: {waits}")
-        said = re.search(r"kernels compiled in (\d+\.\d) s\r\n", text)
-        lines = lines_of(log)
-        steps = [line for line in lines if "ms" in line]
-        start = [line for line in lines if "start" in line][0]["start"]
-        epoch = [line for line in lines if "train_loss" in line][0]
-        check(said and abs(float(said[1]) - start["compile_sec"]) < 0.06, f"{said} {start}")
-        extra = steps[0]["ms"] - steps[1]["ms"]
-        check(extra > 1500 and abs(1e3 * start["first_step_extra_sec"] - extra) < 1, f"{start} {steps[:2]}")
-        check(abs(sum(s["ms"] for s in steps) - extra - 1e3 * epoch["sec"]) < 1, f"an epoch without it: {steps} {epoch}")
-        check(abs(lines[-1]["end"]["sec_per_epoch"] - epoch["sec"]) < 1e-5, f"{lines[-1]} {epoch}")
-        bars = [b for b in re.split(r"[\r\n]", text) if b.startswith("epoch 1/1 [")]
-        check(bars and "ETA" not in bars[0] and "img/s" not in bars[0], f"the first step tells no rate: {bars}")
-        check(not re.search(r"ETA (0:[1-5]|[1-9])", text), f"an ETA of seconds: {bars}")
-        # one plain line where there is no terminal
-        plain = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", "--log", log).stderr
-        check("\npreparing the devices (kernels are compiled the first time)\n" in "\n" + plain, plain)
-        # a single step: nothing to compare it with
-        check([line for line in lines_of(log) if "start" in line][0]["start"]["first_step_extra_sec"] == 0, "a single step")
+    slow = with_layer("slow=all:700:0-24")
+    log = at("log")
+    text = on_terminal(80, "train", *SMALL, "--epochs", 1, "--no-eval", "--log", log, env=slow)
+    waits = [line for line in re.split(r"[\r\n]", text.replace("\033[K", "").replace("\033[J", "")) if line.startswith("compiling")]
+    numbers = [re.fullmatch(r"compiling kernels for \d+:\d+: (\d+) of about (\d+), (\d+) s", line) for line in waits]
+    check(len(waits) > 5 and all(numbers), f"a line that is renewed: {text!r}")
+    done = [int(m[1]) for m in numbers if m]
+    check(done == sorted(done) and len(set(done)) > 3 and all(int(m[1]) <= int(m[2]) for m in numbers if m), f"it counts: {waits}")
+    said = re.search(r"kernels compiled in (\d+\.\d) s\r\n", text)
+    lines = lines_of(log)
+    steps = [line for line in lines if "ms" in line]
+    start = [line for line in lines if "start" in line][0]["start"]
+    epoch = [line for line in lines if "train_loss" in line][0]
+    check(said and abs(float(said[1]) - start["compile_sec"]) < 0.06, f"{said} {start}")
+    extra = steps[0]["ms"] - steps[1]["ms"]
+    check(extra > 1500 and abs(1e3 * start["first_step_extra_sec"] - extra) < 1, f"{start} {steps[:2]}")
+    check(abs(sum(s["ms"] for s in steps) - extra - 1e3 * epoch["sec"]) < 1, f"an epoch without it: {steps} {epoch}")
+    check(abs(lines[-1]["end"]["sec_per_epoch"] - epoch["sec"]) < 1e-5, f"{lines[-1]} {epoch}")
+    bars = [b for b in re.split(r"[\r\n]", text) if b.startswith("epoch 1/1 [")]
+    check(bars and "ETA" not in bars[0] and "img/s" not in bars[0], f"the first step tells no rate: {bars}")
+    check(not re.search(r"ETA (0:[1-5]|[1-9])", text), f"an ETA of seconds: {bars}")
+    # one plain line where there is no terminal
+    plain = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", "--log", log).stderr
+    check("\npreparing the devices (kernels are compiled the first time)\n" in "\n" + plain, plain)
+    # a single step: nothing to compare it with
+    check([line for line in lines_of(log) if "start" in line][0]["start"]["first_step_extra_sec"] == 0, "a single step")
 
 
-def test_table():
+def test_table(at):
     """The table at the end, as wide as the terminal."""
     need_device()
     for columns in (40, 80, 120):

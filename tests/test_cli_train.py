@@ -12,13 +12,12 @@ import pty
 import re
 import signal
 import subprocess
-import tempfile
 import time
 import xml.dom.minidom
 
-from cli import check, CONVOY, DEVICE, device_times, expect, first_device, LENET, lines_of, need_device, SMALL, main, write_idx
+from cli import (call, check, CONVOY, DEVICE, device_times, expect, first_device, with_layer, LENET, lines_of, need_device, read, read_bytes,
+                  read_json, run, same, SMALL, main, write, write_idx)
 
-LAYER = os.path.join(os.path.dirname(os.path.dirname(CONVOY)), "tests", "test_layer.so")
 RESULT = r"test acc: [01]\.\d\d, {} on \[\d+:\d+[^\]]+\]\n"
 
 
@@ -46,414 +45,387 @@ def check_log(path, first_step, last_step, batch=64, epoch_steps=10):
     return lines
 
 
-def test_train():
+def test_train(at):
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        at = lambda name: os.path.join(dir, name)
-        done = expect(
-            0, "train", *SMALL, "--max-steps", 3, "--log", at("a.jsonl"), "--save", at("a.st"), "--plot", at("a.svg")
-        )
-        check(done.stderr.endswith(f"saved: {at('a.st')}, {at('a.svg')}, {at('a.jsonl')}\n"), "where things are is said last", done)
-        check(re.fullmatch(RESULT.format(r"\d+\.\d img/s"), done.stdout), "result line without a full epoch", done)
-        check("\r" not in done.stderr and "\033" not in done.stderr, "plain lines when stderr is no terminal", done)
-        lines = check_log(at("a.jsonl"), 0, 3)
-        check(lines[-1]["end"]["steps"] == 3, f"last line: {lines[-1]}")
-        start = lines[-2]["start"]
-        check(
-            start["first_forward_sec"] > 0 and start["programs_compiled"] + start["programs_cached"] > 3,
-            f"start: {start}",
-        )
+    done = expect(
+        0, "train", *SMALL, "--max-steps", 3, "--log", at("a.jsonl"), "--save", at("a.st"), "--plot", at("a.svg")
+    )
+    check(done.stderr.endswith(f"saved: {at('a.st')}, {at('a.svg')}, {at('a.jsonl')}\n"), "where things are is said last", done)
+    check(re.fullmatch(RESULT.format(r"\d+\.\d img/s"), done.stdout), "result line without a full epoch", done)
+    check("\r" not in done.stderr and "\033" not in done.stderr, "plain lines when stderr is no terminal", done)
+    lines = check_log(at("a.jsonl"), 0, 3)
+    check(lines[-1]["end"]["steps"] == 3, f"last line: {lines[-1]}")
+    start = lines[-2]["start"]
+    check(
+        start["first_forward_sec"] > 0 and start["programs_compiled"] + start["programs_cached"] > 3,
+        f"start: {start}",
+    )
 
-        done = expect(
-            0, "train", *SMALL, "--epochs", 2, "--log", at("b.jsonl"), "--plot", at("b.svg"), err="epoch 2/2 loss "
-        )
-        check(re.fullmatch(RESULT.format(r"\d+\.\d sec/epoch"), done.stdout), "result line", done)
-        check(
-            len(re.findall(r"^epoch \d/2 loss \d+\.\d\d test acc [01]\.\d\d \d+\.\d s$", done.stderr, re.M)) == 2,
-            "epoch lines",
-            done,
-        )
-        check("test acc\n" in done.stderr and "|" in done.stderr, "text curve", done)
-        lines = check_log(at("b.jsonl"), 0, 20)
-        epochs = [line for line in lines if "train_loss" in line]
-        losses = [line["loss"] for line in lines if "step" in line]
-        check([e["epoch"] for e in epochs] == [0, 1], f"epochs: {epochs}")
-        check(losses[-1] < losses[0], f"it learns: {losses}")
-        for e in epochs:
-            ms = sum(line["ms"] for line in lines if line.get("epoch") == e["epoch"] and "step" in line)
-            ms -= 1e3 * lines[-2]["start"]["first_step_extra_sec"] if e["epoch"] == 0 else 0
-            check(abs(ms / 1e3 - e["sec"]) < 1e-3, f"the steps' times add up to the epoch's: {ms} ms, {e['sec']} s")
-        svg = xml.dom.minidom.parse(at("b.svg"))
-        check(
-            len(svg.getElementsByTagName("polyline")) == 2 and len(svg.getElementsByTagName("circle")) == 4,
-            "two points on two curves",
-        )
+    done = expect(
+        0, "train", *SMALL, "--epochs", 2, "--log", at("b.jsonl"), "--plot", at("b.svg"), err="epoch 2/2 loss "
+    )
+    check(re.fullmatch(RESULT.format(r"\d+\.\d sec/epoch"), done.stdout), "result line", done)
+    check(
+        len(re.findall(r"^epoch \d/2 loss \d+\.\d\d test acc [01]\.\d\d \d+\.\d s$", done.stderr, re.M)) == 2,
+        "epoch lines",
+        done,
+    )
+    check("test acc\n" in done.stderr and "|" in done.stderr, "text curve", done)
+    lines = check_log(at("b.jsonl"), 0, 20)
+    epochs = [line for line in lines if "train_loss" in line]
+    losses = [line["loss"] for line in lines if "step" in line]
+    check([e["epoch"] for e in epochs] == [0, 1], f"epochs: {epochs}")
+    check(losses[-1] < losses[0], f"it learns: {losses}")
+    for e in epochs:
+        ms = sum(line["ms"] for line in lines if line.get("epoch") == e["epoch"] and "step" in line)
+        ms -= 1e3 * lines[-2]["start"]["first_step_extra_sec"] if e["epoch"] == 0 else 0
+        check(abs(ms / 1e3 - e["sec"]) < 1e-3, f"the steps' times add up to the epoch's: {ms} ms, {e['sec']} s")
+    svg = xml.dom.minidom.parse(at("b.svg"))
+    check(
+        len(svg.getElementsByTagName("polyline")) == 2 and len(svg.getElementsByTagName("circle")) == 4,
+        "two points on two curves",
+    )
 
-        # the bar leaves out the first step, whose launches compile kernels
-        master, slave = pty.openpty()
-        subprocess.run(
-            [CONVOY, "train", *LENET, "--batch", "320", "--epochs", "1", "--no-eval", "--log", at("bar.jsonl")],
-            stdout=subprocess.DEVNULL,
-            stderr=slave,
-            timeout=120,
-            env={**os.environ, "TERM": "xterm"},
-        )
-        os.close(slave)
-        drawn = os.read(master, 1 << 16).decode()
-        os.close(master)
-        rates = re.findall(r"100 %.* (\d+) img/s", drawn)
-        second = [line for line in lines_of(at("bar.jsonl")) if line.get("step") == 1][0]
-        check(
-            rates and abs(int(rates[-1]) - 1e3 * second["images"] / second["ms"]) < 1,
-            f"img/s of the second step: {rates} {second}",
-        )
+    # the bar leaves out the first step, whose launches compile kernels
+    master, slave = pty.openpty()
+    subprocess.run([CONVOY, "train", *LENET, "--batch", "320", "--epochs", "1", "--no-eval", "--log", at("bar.jsonl")],
+                   stdout=subprocess.DEVNULL, stderr=slave, timeout=120, env={**os.environ, "TERM": "xterm"})
+    os.close(slave)
+    drawn = os.read(master, 1 << 16).decode()
+    os.close(master)
+    rates = re.findall(r"100 %.* (\d+) img/s", drawn)
+    second = [line for line in lines_of(at("bar.jsonl")) if line.get("step") == 1][0]
+    check(
+        rates and abs(int(rates[-1]) - 1e3 * second["images"] / second["ms"]) < 1,
+        f"img/s of the second step: {rates} {second}",
+    )
 
-        # a link stays one, and what it leads to is written
-        for option, name in [("--save", "link.st"), ("--plot", "link.svg")]:
-            os.symlink("real-" + name, at(name))
-            expect(0, "train", *SMALL, "--epochs", 1, "--max-steps", 1, "--quiet", option, at(name))
-            check(os.path.islink(at(name)) and os.path.getsize(at("real-" + name)) > 0, f"{option} through a link")
-        # a pipe with a reader is written directly, to its end
-        os.mkfifo(at("pipe"))
-        for option, begin in [("--save", b""), ("--plot", b"<?xml"), ("--log", b'{"run"'), ("--trace", b'{"traceEvents"')]:
-            with open(at("got"), "w+b") as got, subprocess.Popen(["cat", at("pipe")], stdout=got) as cat:
-                expect(0, "train", *SMALL, "--epochs", 1, "--max-steps", 1, "--quiet", option, at("pipe"))
-                cat.wait(timeout=20)
-                got.seek(0)
-                content = got.read()
-                check(content.startswith(begin) and len(content) > 200, f"{option} to a pipe: {content[:40]}")
-        # no step has as many images as were asked for
-        expect(
-            0,
-            "train",
-            *LENET,
-            *["--batch", 5000, "--max-steps", 1, "--no-eval", "--quiet"],
-            err="batch 5000 is larger than the 640 training images: every step takes all of them",
-        )
+    # a link stays one, and what it leads to is written
+    for option, name in [("--save", "link.st"), ("--plot", "link.svg")]:
+        os.symlink("real-" + name, at(name))
+        expect(0, "train", *SMALL, "--epochs", 1, "--max-steps", 1, "--quiet", option, at(name))
+        check(os.path.islink(at(name)) and os.path.getsize(at("real-" + name)) > 0, f"{option} through a link")
+    # a pipe with a reader is written directly, to its end
+    os.mkfifo(at("pipe"))
+    for option, begin in [("--save", b""), ("--plot", b"<?xml"), ("--log", b'{"run"'), ("--trace", b'{"traceEvents"')]:
+        with open(at("got"), "w+b") as got, subprocess.Popen(["cat", at("pipe")], stdout=got) as cat:
+            expect(0, "train", *SMALL, "--epochs", 1, "--max-steps", 1, "--quiet", option, at("pipe"))
+            cat.wait(timeout=20)
+            got.seek(0)
+            content = got.read()
+            check(content.startswith(begin) and len(content) > 200, f"{option} to a pipe: {content[:40]}")
+    # no step has as many images as were asked for
+    expect(
+        0,
+        "train",
+        *LENET,
+        *["--batch", 5000, "--max-steps", 1, "--no-eval", "--quiet"],
+        err="batch 5000 is larger than the 640 training images: every step takes all of them",
+    )
 
-        # algorithms: the log tells which were taken; one that cannot do some layer is refused, with the layer's name
-        chosen = lines[0]["run"]["conv_choices"]
-        check(
-            list(chosen[0]) == ["0", "3", "7", "9"]
-            and all(c == "convpool" or c[0] and c[2] and (c[1] is None) == (name == "0") for name, c in chosen[0].items()),
-            f"a choice for each pass of each layer: {chosen}",
-        )
-        forced = ["train", *SMALL, "--max-steps", 1, "--no-eval", "--quiet", "--log", at("forced.jsonl")]
-        expect(0, *forced, "--conv-algo", "winograd4,direct")
-        head = lines_of(at("forced.jsonl"))[0]["run"]
-        check(
-            head["settings"]["conv_algo"] == "winograd4,direct" and head["conv_choices"][0]["3"] == ["direct"] * 3,
-            f"5x5 filters are not for winograd4: {head}",
-        )
-        # --math tf32 on a device without it: a warning, and float32, bit by bit
-        plain = ["train", *SMALL, "--max-steps", 2, "--no-eval", "--quiet"]
-        expect(0, *plain, "--save", at("fp32.st"))
-        done = expect(0, *plain, "--math", "tf32", "--save", at("tf32.st"), "--log", at("tf32.jsonl"), err="no TF32 here")
-        check(done.stderr.count("no TF32 here") == 1, "one warning", done)
-        settings = lines_of(at("tf32.jsonl"))[0]["run"]["settings"]
-        check((settings["math"], settings["math_used"]) == ("tf32", ["fp32"]), f"what was asked for and what was used: {settings}")
-        with open(at("fp32.st"), "rb") as a, open(at("tf32.st"), "rb") as b:
-            check(a.read() == b.read(), "float32 where there is no TF32")
-        expect(0, "eval", "--weights", at("a.st"), *LENET, "--math", "tf32", err="no TF32 here")
+    # algorithms: the log tells which were taken; one that cannot do some layer is refused, with the layer's name
+    chosen = lines[0]["run"]["conv_choices"]
+    check(
+        list(chosen[0]) == ["0", "3", "7", "9"]
+        and all(c == "convpool" or c[0] and c[2] and (c[1] is None) == (name == "0") for name, c in chosen[0].items()),
+        f"a choice for each pass of each layer: {chosen}",
+    )
+    forced = ["train", *SMALL, "--max-steps", 1, "--no-eval", "--quiet", "--log", at("forced.jsonl")]
+    expect(0, *forced, "--conv-algo", "winograd4,direct")
+    head = lines_of(at("forced.jsonl"))[0]["run"]
+    check(
+        head["settings"]["conv_algo"] == "winograd4,direct" and head["conv_choices"][0]["3"] == ["direct"] * 3,
+        f"5x5 filters are not for winograd4: {head}",
+    )
+    # --math tf32 on a device without it: a warning, and float32, bit by bit
+    plain = ["train", *SMALL, "--max-steps", 2, "--no-eval", "--quiet"]
+    expect(0, *plain, "--save", at("fp32.st"))
+    done = expect(0, *plain, "--math", "tf32", "--save", at("tf32.st"), "--log", at("tf32.jsonl"), err="no TF32 here")
+    check(done.stderr.count("no TF32 here") == 1, "one warning", done)
+    settings = lines_of(at("tf32.jsonl"))[0]["run"]["settings"]
+    check((settings["math"], settings["math_used"]) == ("tf32", ["fp32"]), f"what was asked for and what was used: {settings}")
+    same(at("fp32.st"), at("tf32.st"), "float32 where there is no TF32")
+    expect(0, "eval", "--weights", at("a.st"), *LENET, "--math", "tf32", err="no TF32 here")
 
-        refused = ("layer '", "winograd4 cannot do", "',direct'")
-        done = expect(2, *forced, "--conv-algo", "winograd4", err=refused)
-        check(done.stderr.count("error:") == 1, "one message", done)
-        expect(2, "eval", "--weights", at("a.st"), *LENET, "--conv-algo", "winograd4", err=refused)
-        expect(0, "eval", "--weights", at("a.st"), *LENET, "--conv-algo", "winograd4,direct")
+    refused = ("layer '", "winograd4 cannot do", "',direct'")
+    done = expect(2, *forced, "--conv-algo", "winograd4", err=refused)
+    check(done.stderr.count("error:") == 1, "one message", done)
+    expect(2, "eval", "--weights", at("a.st"), *LENET, "--conv-algo", "winograd4", err=refused)
+    expect(0, "eval", "--weights", at("a.st"), *LENET, "--conv-algo", "winograd4,direct")
 
-        # quiet: one line on stdout, nothing on stderr; the same run gives the same weights
-        done = expect(0, "train", *SMALL, "--max-steps", 3, "--save", at("c.st"), "--quiet")
-        check(done.stderr == "", "--quiet", done)
-        with open(at("a.st"), "rb") as a, open(at("c.st"), "rb") as c:
-            check(a.read() == c.read(), "same settings, same bytes")
-        done = expect(0, "train", *SMALL, "--max-steps", 3, "--no-eval", "--quiet")
-        check(done.stdout.startswith("train loss: ") and "img/s" in done.stdout, "--no-eval: the loss", done)
+    # quiet: one line on stdout, nothing on stderr; the same run gives the same weights
+    done = expect(0, "train", *SMALL, "--max-steps", 3, "--save", at("c.st"), "--quiet")
+    check(done.stderr == "", "--quiet", done)
+    same(at("a.st"), at("c.st"), "same settings, same bytes")
+    done = expect(0, "train", *SMALL, "--max-steps", 3, "--no-eval", "--quiet")
+    check(done.stdout.startswith("train loss: ") and "img/s" in done.stdout, "--no-eval: the loss", done)
 
-        # probes: the same run without overlap; no run at all without exchange
-        expect(0, "train", *SMALL, "--max-steps", 3, "--no-overlap", "--save", at("late.st"), "--quiet")
-        with open(at("a.st"), "rb") as a, open(at("late.st"), "rb") as late:
-            check(a.read() == late.read(), "--no-overlap changes no number")
-        done = expect(0, "train", *SMALL, "--max-steps", 3, "--no-sync", "--log", at("probe.jsonl"), "--quiet",
-                      err="this is a measurement, not training")
-        check(done.stdout.startswith("not training (--no-sync), ") and "test acc" not in done.stdout, "--no-sync", done)
-        lines = lines_of(at("probe.jsonl"))
-        check(lines[0]["run"]["settings"]["no_sync"] and lines[-1]["end"]["trained"] is False, f"--no-sync's log: {lines[-1]}")
+    # probes: the same run without overlap; no run at all without exchange
+    expect(0, "train", *SMALL, "--max-steps", 3, "--no-overlap", "--save", at("late.st"), "--quiet")
+    same(at("a.st"), at("late.st"), "--no-overlap changes no number")
+    done = expect(0, "train", *SMALL, "--max-steps", 3, "--no-sync", "--log", at("probe.jsonl"), "--quiet",
+                  err="this is a measurement, not training")
+    check(done.stdout.startswith("not training (--no-sync), ") and "test acc" not in done.stdout, "--no-sync", done)
+    lines = lines_of(at("probe.jsonl"))
+    check(lines[0]["run"]["settings"]["no_sync"] and lines[-1]["end"]["trained"] is False, f"--no-sync's log: {lines[-1]}")
 
-        # stale weights: said, other numbers, not on one device, not resumed without
-        expect(2, "train", *SMALL, "--staleness", 1, err="on one device")
-        two = ["train", *LENET[:-1], DEVICE + "*2", "--batch", 64, "--init", "he", "--no-eval", "--split", "even"]
-        stale = [*two, "--staleness", 1, "--checkpoint", at("stale"), "--quiet"]
-        expect(0, *stale, "--max-steps", 5, "--log", at("stale.jsonl"), err="lack the update of the step before")
-        expect(0, *two, "--max-steps", 5, "--quiet", "--log", at("fresh.jsonl"))
-        fresh, old = ([line["loss"] for line in lines_of(at(name)) if "step" in line] for name in ("fresh.jsonl", "stale.jsonl"))
-        check(fresh[0] == old[0] and fresh[1] != old[1], f"losses with and without staleness: {old}, {fresh}")
-        check(lines_of(at("stale.jsonl"))[0]["run"]["settings"]["staleness"] == 1, "staleness in the log")
-        expect(2, *two, "--checkpoint", at("stale"), "--resume", "--staleness", 0, "--max-steps", 6, err="staleness: 1 in the checkpoint")
-        expect(0, *stale, "--resume", "--max-steps", 8, "--save", at("stale8.st"))
-        expect(0, *two, "--staleness", 1, "--quiet", "--max-steps", 8, "--save", at("whole8.st"))
-        with open(at("stale8.st"), "rb") as a, open(at("whole8.st"), "rb") as b:
-            check(a.read() == b.read(), "a stale run in pieces")
+    # stale weights: said, other numbers, not on one device, not resumed without
+    expect(2, "train", *SMALL, "--staleness", 1, err="on one device")
+    two = ["train", *LENET[:-1], DEVICE + "*2", "--batch", 64, "--init", "he", "--no-eval", "--split", "even"]
+    stale = [*two, "--staleness", 1, "--checkpoint", at("stale"), "--quiet"]
+    expect(0, *stale, "--max-steps", 5, "--log", at("stale.jsonl"), err="lack the update of the step before")
+    expect(0, *two, "--max-steps", 5, "--quiet", "--log", at("fresh.jsonl"))
+    fresh, old = ([line["loss"] for line in lines_of(at(name)) if "step" in line] for name in ("fresh.jsonl", "stale.jsonl"))
+    check(fresh[0] == old[0] and fresh[1] != old[1], f"losses with and without staleness: {old}, {fresh}")
+    check(lines_of(at("stale.jsonl"))[0]["run"]["settings"]["staleness"] == 1, "staleness in the log")
+    expect(2, *two, "--checkpoint", at("stale"), "--resume", "--staleness", 0, "--max-steps", 6, err="staleness: 1 in the checkpoint")
+    expect(0, *stale, "--resume", "--max-steps", 8, "--save", at("stale8.st"))
+    expect(0, *two, "--staleness", 1, "--quiet", "--max-steps", 8, "--save", at("whole8.st"))
+    same(at("stale8.st"), at("whole8.st"), "a stale run in pieces")
 
-        # gradients in half the bytes: noted, nearly the same losses, not on one device, in pieces the same bits
-        expect(2, "train", *SMALL, "--exchange", "bf16", err="exchange bf16 on one device")
-        expect(2, *two, "--exchange", "bf16", "--no-sync", err="nothing crosses")
-        half = [*two, "--exchange", "bf16", "--checkpoint", at("half"), "--verify-every", 2, "--quiet"]
-        expect(0, *half, "--max-steps", 5, "--log", at("half.jsonl"))
-        near = [line["loss"] for line in lines_of(at("half.jsonl")) if "step" in line]
-        check(near != fresh and all(abs(a - b) < 5e-3 * a for a, b in zip(fresh, near)), f"losses with bf16: {near}, without: {fresh}")
-        check(lines_of(at("half.jsonl"))[0]["run"]["settings"]["exchange"] == "bf16" and
-              lines_of(at("fresh.jsonl"))[0]["run"]["settings"]["exchange"] == "fp32", "exchange in the log")
-        expect(2, *two, "--checkpoint", at("half"), "--resume", "--exchange", "fp32", "--max-steps", 6, err='exchange: "bf16" in the checkpoint')
-        expect(0, *half, "--resume", "--max-steps", 8, "--save", at("half8.st"))
-        expect(0, *two, "--exchange", "bf16", "--quiet", "--max-steps", 8, "--save", at("half8whole.st"))
-        with open(at("half8.st"), "rb") as a, open(at("half8whole.st"), "rb") as b:
-            check(a.read() == b.read(), "a run with bf16 in pieces")
+    # gradients in half the bytes: noted, nearly the same losses, not on one device, in pieces the same bits
+    expect(2, "train", *SMALL, "--exchange", "bf16", err="exchange bf16 on one device")
+    expect(2, *two, "--exchange", "bf16", "--no-sync", err="nothing crosses")
+    half = [*two, "--exchange", "bf16", "--checkpoint", at("half"), "--verify-every", 2, "--quiet"]
+    expect(0, *half, "--max-steps", 5, "--log", at("half.jsonl"))
+    near = [line["loss"] for line in lines_of(at("half.jsonl")) if "step" in line]
+    check(near != fresh and all(abs(a - b) < 5e-3 * a for a, b in zip(fresh, near)), f"losses with bf16: {near}, without: {fresh}")
+    check(lines_of(at("half.jsonl"))[0]["run"]["settings"]["exchange"] == "bf16" and
+          lines_of(at("fresh.jsonl"))[0]["run"]["settings"]["exchange"] == "fp32", "exchange in the log")
+    expect(2, *two, "--checkpoint", at("half"), "--resume", "--exchange", "fp32", "--max-steps", 6, err='exchange: "bf16" in the checkpoint')
+    expect(0, *half, "--resume", "--max-steps", 8, "--save", at("half8.st"))
+    expect(0, *two, "--exchange", "bf16", "--quiet", "--max-steps", 8, "--save", at("half8whole.st"))
+    same(at("half8.st"), at("half8whole.st"), "a run with bf16 in pieces")
 
-        # the rate of each step is in the log, and a run in pieces has the rates of a run in one
-        rates = lambda name: [line["lr"] for line in lines_of(at(name)) if "lr" in line]
-        slope = ["train", *SMALL, "--epochs", 2, "--no-eval", "--quiet", "--lr-schedule", "step:1e,0.5",
-                 "--warmup", 4, "--log"]
-        expect(0, *slope, at("slope.jsonl"))
-        per_epoch = len(rates("slope.jsonl")) // 2
-        check(rates("slope.jsonl") == [0.025, 0.05, 0.075] + [0.1] * (per_epoch - 3) + [0.05] * per_epoch, f"{rates('slope.jsonl')}")
-        cosine = [*slope[:-5], "--lr-schedule", "cosine", "--checkpoint", at("cosine"), "--resume", "--log", at("cosine.jsonl")]
-        expect(0, *cosine, "--max-steps", per_epoch)
-        expect(2, *cosine, "--epochs", 3, err="lr_schedule")
-        expect(2, *cosine, "--warmup", 1, err="warmup")
-        expect(0, *cosine)
-        want = [0.05 * (1 + math.cos(math.pi * i / per_epoch / 2)) for i in range(2 * per_epoch)]
-        got = rates("cosine.jsonl")
-        check(len(got) == len(want) and all(abs(a - b) < 1e-7 for a, b in zip(got, want)), f"{got}")
-        expect(2, *slope[:-1], "--warmup", "2e", err="warm-up of")
+    # the rate of each step is in the log, and a run in pieces has the rates of a run in one
+    rates = lambda name: [line["lr"] for line in lines_of(at(name)) if "lr" in line]
+    slope = ["train", *SMALL, "--epochs", 2, "--no-eval", "--quiet", "--lr-schedule", "step:1e,0.5",
+             "--warmup", 4, "--log"]
+    expect(0, *slope, at("slope.jsonl"))
+    per_epoch = len(rates("slope.jsonl")) // 2
+    check(rates("slope.jsonl") == [0.025, 0.05, 0.075] + [0.1] * (per_epoch - 3) + [0.05] * per_epoch, f"{rates('slope.jsonl')}")
+    cosine = [*slope[:-5], "--lr-schedule", "cosine", "--checkpoint", at("cosine"), "--resume", "--log", at("cosine.jsonl")]
+    expect(0, *cosine, "--max-steps", per_epoch)
+    expect(2, *cosine, "--epochs", 3, err="lr_schedule")
+    expect(2, *cosine, "--warmup", 1, err="warmup")
+    expect(0, *cosine)
+    want = [0.05 * (1 + math.cos(math.pi * i / per_epoch / 2)) for i in range(2 * per_epoch)]
+    got = rates("cosine.jsonl")
+    check(len(got) == len(want) and all(abs(a - b) < 1e-7 for a, b in zip(got, want)), f"{got}")
+    expect(2, *slope[:-1], "--warmup", "2e", err="warm-up of")
 
-        # whole batches only; the run's own setting
-        whole = ["train", *LENET[:2], "--data", "synthetic:100:28x28x1", "--batch", 40, "--no-eval", "--epochs", 2, "--drop-last"]
-        whole += ["--checkpoint", at("whole")]
-        done = expect(0, *whole, "--max-steps", 3, "--log", at("whole.jsonl"))
-        check("20 images are left out" in done.stderr, "what is left out", done)
-        expect(0, *whole, "--resume", "--log", at("whole.jsonl"))
-        lines = lines_of(at("whole.jsonl"))
-        check([line["images"] for line in lines if "lr" in line] == [40] * 4, f"steps of whole batches: {lines}")
-        check(lines[0]["run"]["settings"]["drop_last"] is True, f"{lines[0]}")
-        expect(0, *[word for word in whole if word != "--drop-last"], "--resume", err="taken from " + at("whole") + ": --drop-last")
-        expect(2, *whole, "--batch", 101, err="choose --batch 100 or less")
+    # whole batches only; the run's own setting
+    whole = ["train", *LENET[:2], "--data", "synthetic:100:28x28x1", "--batch", 40, "--no-eval", "--epochs", 2, "--drop-last"]
+    whole += ["--checkpoint", at("whole")]
+    done = expect(0, *whole, "--max-steps", 3, "--log", at("whole.jsonl"))
+    check("20 images are left out" in done.stderr, "what is left out", done)
+    expect(0, *whole, "--resume", "--log", at("whole.jsonl"))
+    lines = lines_of(at("whole.jsonl"))
+    check([line["images"] for line in lines if "lr" in line] == [40] * 4, f"steps of whole batches: {lines}")
+    check(lines[0]["run"]["settings"]["drop_last"] is True, f"{lines[0]}")
+    expect(0, *[word for word in whole if word != "--drop-last"], "--resume", err="taken from " + at("whole") + ": --drop-last")
+    expect(2, *whole, "--batch", 101, err="choose --batch 100 or less")
 
-        # eval of what was saved
-        done = expect(0, "eval", "--weights", at("a.st"), *LENET)
-        check(
-            re.fullmatch(r"test acc: [01]\.\d\d \(\d+ of 107\), \d+\.\d sec on \[\d+:\d+[^\]]+\]\n", done.stdout),
-            "eval's line",
-            done,
-        )
-        result = json.loads(expect(0, "eval", "--weights", at("a.st"), *LENET[:-2], "-d", DEVICE, "--json", "-").stdout)
-        check(f"({result['correct']} of {result['images']})" in done.stdout, f"the same as JSON: {result}", done)
-        expect(2, "eval", "--weights", at("a.st"), "--model", "resnet18", *LENET[2:], err="a.st")
-        expect(1, "eval", "--weights", at("none.st"), *LENET, err="none.st")
-        expect(2, "train", "--model", "lenet", "--data", at("none"), err="none")
-        expect(0, "train", *SMALL[:-2], "--max-steps", 1, "--init-from", at("a.st"), "--quiet")
+    # eval of what was saved
+    done = expect(0, "eval", "--weights", at("a.st"), *LENET)
+    check(
+        re.fullmatch(r"test acc: [01]\.\d\d \(\d+ of 107\), \d+\.\d sec on \[\d+:\d+[^\]]+\]\n", done.stdout),
+        "eval's line",
+        done,
+    )
+    result = json.loads(expect(0, "eval", "--weights", at("a.st"), *LENET[:-2], "-d", DEVICE, "--json", "-").stdout)
+    check(f"({result['correct']} of {result['images']})" in done.stdout, f"the same as JSON: {result}", done)
+    expect(2, "eval", "--weights", at("a.st"), "--model", "resnet18", *LENET[2:], err="a.st")
+    expect(1, "eval", "--weights", at("none.st"), *LENET, err="none.st")
+    expect(2, "train", "--model", "lenet", "--data", at("none"), err="none")
+    expect(0, "train", *SMALL[:-2], "--max-steps", 1, "--init-from", at("a.st"), "--quiet")
 
 
-def test_balance():
+def test_balance(at):
     """--split auto with a device that the test layer makes slow; so few steps that shares stay."""
     need_device()
     first = first_device()
-    slow = {"OPENCL_LAYERS": LAYER, "CVY_LAYER": "slow=1:20"}
-    with tempfile.TemporaryDirectory() as dir:
-        at = lambda name: os.path.join(dir, name)
-        team = ["train", "--model", "lenet", "--data", "synthetic:640", "--init", "he", "--batch", 128, "--devices", first + "*2", "--epochs", 1]
-        auto = [*team, "--split", "auto"]
-        done = expect(0, *auto, "--save", at("auto.st"), "--log", at("log"), env=slow, err=("shares by measured speed: ", "even shares"))
-        told = re.search(r"--shares (\d+),(\d+) repeats this run bit for bit\n", done.stderr)
-        check(told, "the shares that repeat the run", done)
-        shares = [int(n) for n in told.groups()]
-        check(sum(shares) == 128 and shares[0] > 2 * shares[1], f"shares {shares}", done)
-        lines = lines_of(at("log"))
-        run_line, change = lines[0]["run"], lines[1]["balance"]
-        check(run_line["settings"]["split"] == "auto" and run_line["shares"] == shares, f"{run_line}")
-        check(change["step"] == 0 and change["shares"] == shares and change["before"] == [64, 64], f"{change}")
-        check(change["expected_ms"] < change["expected_ms_before"] and len(change["devices"][1]["measured_ms"]) >= 2, f"{change}")
-        check(all(line["shares"] == shares for line in lines[2:] if "images" in line), "shares of each step")
-        expect(0, *team, "--shares", ",".join(map(str, shares)), "--save", at("given.st"), "--quiet")
-        parts = [*auto, "--checkpoint", at("ck"), "--resume"]
-        part = expect(0, *parts, "--max-steps", 2, env=slow)
-        told = re.search(r"--shares (\d+),(\d+) repeats", part.stderr)
-        check(told, "the shares of the first part", part)
-        # resumed where the devices are equal: with the shares of the checkpoint all the same
-        expect(0, *parts, "--save", at("parts.st"), "--log", at("log2"))
-        check(all(line["shares"] == [int(n) for n in told.groups()] for line in lines_of(at("log2")) if "images" in line), "resumed shares")
-        expect(0, *team, "--shares", ",".join(told.groups()), "--save", at("given2.st"), "--quiet")
-        for a, b in (("auto.st", "given.st"), ("parts.st", "given2.st")):
-            with open(at(a), "rb") as x, open(at(b), "rb") as y:
-                check(x.read() == y.read(), f"{a} and {b}: the same bytes")
-        # a team of one kind is even by default, without a measurement, and so is a resumed one
-        done = expect(0, *team, "--log", at("log3"), "--checkpoint", at("ck3"), "--max-steps", 2, env=slow)
-        check("measured" not in done.stderr and lines_of(at("log3"))[0]["run"]["settings"]["split"] == "even", "the default", done)
-        expect(0, *team, "--checkpoint", at("ck3"), "--resume")
-        expect(0, *parts, "--split", "even")   # lenet has no batch statistics: any split will do
+    slow = with_layer("slow=1:20")
+    team = ["train", "--model", "lenet", "--data", "synthetic:640", "--init", "he", "--batch", 128, "--devices", first + "*2", "--epochs", 1]
+    auto = [*team, "--split", "auto"]
+    done = expect(0, *auto, "--save", at("auto.st"), "--log", at("log"), env=slow, err=("shares by measured speed: ", "even shares"))
+    told = re.search(r"--shares (\d+),(\d+) repeats this run bit for bit\n", done.stderr)
+    check(told, "the shares that repeat the run", done)
+    shares = [int(n) for n in told.groups()]
+    check(sum(shares) == 128 and shares[0] > 2 * shares[1], f"shares {shares}", done)
+    lines = lines_of(at("log"))
+    run_line, change = lines[0]["run"], lines[1]["balance"]
+    check(run_line["settings"]["split"] == "auto" and run_line["shares"] == shares, f"{run_line}")
+    check(change["step"] == 0 and change["shares"] == shares and change["before"] == [64, 64], f"{change}")
+    check(change["expected_ms"] < change["expected_ms_before"] and len(change["devices"][1]["measured_ms"]) >= 2, f"{change}")
+    check(all(line["shares"] == shares for line in lines[2:] if "images" in line), "shares of each step")
+    expect(0, *team, "--shares", ",".join(map(str, shares)), "--save", at("given.st"), "--quiet")
+    parts = [*auto, "--checkpoint", at("ck"), "--resume"]
+    part = expect(0, *parts, "--max-steps", 2, env=slow)
+    told = re.search(r"--shares (\d+),(\d+) repeats", part.stderr)
+    check(told, "the shares of the first part", part)
+    # resumed where the devices are equal: with the shares of the checkpoint all the same
+    expect(0, *parts, "--save", at("parts.st"), "--log", at("log2"))
+    check(all(line["shares"] == [int(n) for n in told.groups()] for line in lines_of(at("log2")) if "images" in line), "resumed shares")
+    expect(0, *team, "--shares", ",".join(told.groups()), "--save", at("given2.st"), "--quiet")
+    for a, b in (("auto.st", "given.st"), ("parts.st", "given2.st")):
+        same(at(a), at(b), f"{a} and {b}: the same bytes")
+    # a team of one kind is even by default, without a measurement, and so is a resumed one
+    done = expect(0, *team, "--log", at("log3"), "--checkpoint", at("ck3"), "--max-steps", 2, env=slow)
+    check("measured" not in done.stderr and lines_of(at("log3"))[0]["run"]["settings"]["split"] == "even", "the default", done)
+    expect(0, *team, "--checkpoint", at("ck3"), "--resume")
+    expect(0, *parts, "--split", "even")   # lenet has no batch statistics: any split will do
 
 
-def test_resume():
+def test_resume(at):
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        at = lambda name: os.path.join(dir, name)
-        straight = ["train", *SMALL, "--epochs", 2, "--momentum", 0.9, "--quiet"]
-        parts = [*straight, "--checkpoint", at("ck"), "--resume", "--log", at("log")]
-        expect(0, *straight, "--save", at("whole.st"))
-        expect(0, *parts, "--max-steps", 7)
-        with open(at("log"), "a", encoding="utf-8") as f:
-            f.write('{"epoch":0,"st')  # as a killed run leaves it
-        expect(0, *parts, "--save", at("parts.st"))
-        with open(at("whole.st"), "rb") as a, open(at("parts.st"), "rb") as b:
-            check(a.read() == b.read(), "resumed in the middle of an epoch: the same bytes")
-        with open(at("log"), encoding="utf-8") as f:
-            text = f.read().splitlines()
-        runs = [i for i, line in enumerate(text) if line.startswith('{"run"')]
-        check(
-            len(runs) == 2 and text[runs[1] - 1] == '{"epoch":0,"st',
-            f"the log is continued on a line of its own: {runs}",
-        )
-        steps = [json.loads(line)["step"] for line in text if '"step":' in line and line.startswith('{"epoch"')]
-        check(steps == list(range(20)), f"steps of both parts: {steps}")
-        os.remove(at("parts.st"))
-        expect(0, *parts, "--save", at("parts.st"))
-        check(os.path.exists(at("parts.st")), "a finished run writes --save again")
-        done = expect(2, *parts, "--lr", 0.2)
-        check(
-            "lr" in done.stderr and "0.1" in done.stderr and "0.2" in done.stderr,
-            "a changed setting is named with both values",
-            done,
-        )
+    straight = ["train", *SMALL, "--epochs", 2, "--momentum", 0.9, "--quiet"]
+    parts = [*straight, "--checkpoint", at("ck"), "--resume", "--log", at("log")]
+    expect(0, *straight, "--save", at("whole.st"))
+    expect(0, *parts, "--max-steps", 7)
+    with open(at("log"), "a", encoding="utf-8") as f:
+        f.write('{"epoch":0,"st')  # as a killed run leaves it
+    expect(0, *parts, "--save", at("parts.st"))
+    same(at("whole.st"), at("parts.st"), "resumed in the middle of an epoch: the same bytes")
+    text = read(at("log")).splitlines()
+    runs = [i for i, line in enumerate(text) if line.startswith('{"run"')]
+    check(
+        len(runs) == 2 and text[runs[1] - 1] == '{"epoch":0,"st',
+        f"the log is continued on a line of its own: {runs}",
+    )
+    steps = [json.loads(line)["step"] for line in text if '"step":' in line and line.startswith('{"epoch"')]
+    check(steps == list(range(20)), f"steps of both parts: {steps}")
+    os.remove(at("parts.st"))
+    expect(0, *parts, "--save", at("parts.st"))
+    check(os.path.exists(at("parts.st")), "a finished run writes --save again")
+    done = expect(2, *parts, "--lr", 0.2)
+    check(
+        "lr" in done.stderr and "0.1" in done.stderr and "0.2" in done.stderr,
+        "a changed setting is named with both values",
+        done,
+    )
 
-        expect(2, *parts, "--conv-algo", "direct", err=("conv_algo", '"auto" in the checkpoint, "direct" now'))
-        expect(2, *parts, "--math", "tf32", err=("math", '"fp32" in the checkpoint, "tf32" now'))
+    expect(2, *parts, "--conv-algo", "direct", err=("conv_algo", '"auto" in the checkpoint, "direct" now'))
+    expect(2, *parts, "--math", "tf32", err=("math", '"fp32" in the checkpoint, "tf32" now'))
 
-        # a device with other compute units is another one
-        here = [*straight, "--checkpoint", at("units"), "--resume", "--log", at("units.jsonl")]
-        expect(0, *here, "--max-steps", 2, env={"POCL_MAX_PTHREAD_COUNT": "1"})
-        run = lines_of(at("units.jsonl"))[0]["run"]
-        check(len(run["compute_units"]) == len(run["drivers"]) == 1 and run["drivers"][0], f"the log's run line: {run}")
-        done = expect(0, *[word for word in here if word != "--quiet"], "--max-steps", 3, env={"POCL_MAX_PTHREAD_COUNT": "4"})
-        runs = [line["run"] for line in lines_of(at("units.jsonl")) if "run" in line]
-        if runs[0]["compute_units"] != runs[1]["compute_units"]:
-            check("has 4 compute units" in done.stderr and "another device" in done.stderr and "not bit for bit" in done.stderr,
-                  "another number of compute units is told", done)
+    # a device with other compute units is another one
+    here = [*straight, "--checkpoint", at("units"), "--resume", "--log", at("units.jsonl")]
+    expect(0, *here, "--max-steps", 2, env={"POCL_MAX_PTHREAD_COUNT": "1"})
+    head = lines_of(at("units.jsonl"))[0]["run"]
+    check(len(head["compute_units"]) == len(head["drivers"]) == 1 and head["drivers"][0], f"the log's run line: {head}")
+    done = expect(0, *[word for word in here if word != "--quiet"], "--max-steps", 3, env={"POCL_MAX_PTHREAD_COUNT": "4"})
+    runs = [line["run"] for line in lines_of(at("units.jsonl")) if "run" in line]
+    if runs[0]["compute_units"] != runs[1]["compute_units"]:
+        check("has 4 compute units" in done.stderr and "another device" in done.stderr and "not bit for bit" in done.stderr,
+              "another number of compute units is told", done)
 
-        # another team: lenet has no batchnorm, so any; resnet18 with groups any, else with the same shares
-        losses = lambda name: [line["loss"] for line in lines_of(at(name)) if "lr" in line]
-        calm = ["train", *SMALL, "--epochs", 2, "--lr", 0.02, "--quiet"]   # a rate that does not make much of rounding
-        away = ["--checkpoint", at("away"), "--resume", "--log", at("away.jsonl")]
-        first = first_device()
-        two = ["--devices", first + "*2"]
-        expect(0, *calm, "--log", at("whole.jsonl"))
-        expect(0, *calm, *away, "--max-steps", 5)
-        expect(0, *calm, *away, *two, "--shares", "40,24", "--max-steps", 13)
-        expect(0, *calm, *away)
-        near = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 1e-4 * y for x, y in zip(a, b))
-        check(near(losses("away.jsonl"), losses("whole.jsonl")), f"{losses('away.jsonl')} for {losses('whole.jsonl')}")
-        norm = ["train", "--model", "resnet18", "--data", "synthetic:48:8x8x3", "--no-eval", "--batch", 12, "--epochs", 1]
-        for bn in "ghost:4", "sync":
-            here = [*norm, "--bn", bn, "--checkpoint", at(bn), "--resume", "--log", at(bn + ".jsonl")]
-            expect(0, *norm, "--bn", bn, "--log", at("one.jsonl"))
-            expect(0, *here, "--devices", first, "--max-steps", 2)
-            done = expect(0, *here, *two, "--shares", "8,4", err=("with shares 12", "8+4 on another team"))
-            check(near(losses(bn + ".jsonl"), losses("one.jsonl")), f"--bn {bn}: {losses(bn + '.jsonl')}", done)
-        here = [*norm, "--checkpoint", at("own"), "--resume"]
-        expect(0, *here, *two, "--max-steps", 2)
-        expect(2, *here, "--devices", first, err=("shares 6,6", "bn device", "ghost groups or sync"))
-        expect(2, *here, *two, "--shares", "8,4", err="split")
-        expect(0, *here, "--devices", first + "*2")
+    # another team: lenet has no batchnorm, so any; resnet18 with groups any, else with the same shares
+    losses = lambda name: [line["loss"] for line in lines_of(at(name)) if "lr" in line]
+    calm = ["train", *SMALL, "--epochs", 2, "--lr", 0.02, "--quiet"]   # a rate that does not make much of rounding
+    away = ["--checkpoint", at("away"), "--resume", "--log", at("away.jsonl")]
+    first = first_device()
+    two = ["--devices", first + "*2"]
+    expect(0, *calm, "--log", at("whole.jsonl"))
+    expect(0, *calm, *away, "--max-steps", 5)
+    expect(0, *calm, *away, *two, "--shares", "40,24", "--max-steps", 13)
+    expect(0, *calm, *away)
+    near = lambda a, b: len(a) == len(b) and all(abs(x - y) <= 1e-4 * y for x, y in zip(a, b))
+    check(near(losses("away.jsonl"), losses("whole.jsonl")), f"{losses('away.jsonl')} for {losses('whole.jsonl')}")
+    norm = ["train", "--model", "resnet18", "--data", "synthetic:48:8x8x3", "--no-eval", "--batch", 12, "--epochs", 1]
+    for bn in "ghost:4", "sync":
+        here = [*norm, "--bn", bn, "--checkpoint", at(bn), "--resume", "--log", at(bn + ".jsonl")]
+        expect(0, *norm, "--bn", bn, "--log", at("one.jsonl"))
+        expect(0, *here, "--devices", first, "--max-steps", 2)
+        done = expect(0, *here, *two, "--shares", "8,4", err=("with shares 12", "8+4 on another team"))
+        check(near(losses(bn + ".jsonl"), losses("one.jsonl")), f"--bn {bn}: {losses(bn + '.jsonl')}", done)
+    here = [*norm, "--checkpoint", at("own"), "--resume"]
+    expect(0, *here, *two, "--max-steps", 2)
+    expect(2, *here, "--devices", first, err=("shares 6,6", "bn device", "ghost groups or sync"))
+    expect(2, *here, *two, "--shares", "8,4", err="split")
+    expect(0, *here, "--devices", first + "*2")
 
-        # statistics of the whole batch need each share in one pass
-        large = ["train", "--model", "resnet18", "--data", "synthetic:96:16x16x1", "--batch", 96, "--max-steps", 1, "--no-eval"]
-        expect(2, *large, "--devices", first, "--bn", "sync", env={"CVY_MEMORY_LIMIT_MIB": "120"}, err=("in one pass", "ghost groups of at most"))
+    # statistics of the whole batch need each share in one pass
+    large = ["train", "--model", "resnet18", "--data", "synthetic:96:16x16x1", "--batch", 96, "--max-steps", 1, "--no-eval"]
+    expect(2, *large, "--devices", first, "--bn", "sync", env={"CVY_MEMORY_LIMIT_MIB": "120"}, err=("in one pass", "ghost groups of at most"))
 
-        # what is not given is the checkpoint's, what is given and differs is refused
-        bare = ["train", "--checkpoint", at("bare"), "--resume", "--quiet"]
-        first_part = [*SMALL[:-4], "--batch", 64, "--epochs", 2, "--momentum", 0.9, "--init-from", at("whole.st")]
-        expect(0, *bare, *first_part, "--max-steps", 3)
-        os.rename(at("whole.st"), at("whole2.st"))   # it is not needed any more
-        done = expect(0, *bare[:-1], "--save", at("bare.st"), err=("--resume: taken from", "--model lenet", "--momentum 0.9", "--epochs 2"))
-        expect(0, "train", *SMALL[:-4], "--batch", 64, "--epochs", 2, "--momentum", 0.9, "--init-from", at("whole2.st"), "--quiet",
-               "--save", at("straight.st"))
-        with open(at("straight.st"), "rb") as a, open(at("bare.st"), "rb") as b:
-            check(a.read() == b.read(), "resumed without a word: the same bytes", done)
-        expect(2, *bare, "--lr", 0.2, err=("lr", "0.1 in the checkpoint, 0.2 now"))
-        expect(2, "train", "--checkpoint", at("none"), "--resume", err="--model NAME is missing")
+    # what is not given is the checkpoint's, what is given and differs is refused
+    bare = ["train", "--checkpoint", at("bare"), "--resume", "--quiet"]
+    first_part = [*SMALL[:-4], "--batch", 64, "--epochs", 2, "--momentum", 0.9, "--init-from", at("whole.st")]
+    expect(0, *bare, *first_part, "--max-steps", 3)
+    os.rename(at("whole.st"), at("whole2.st"))   # it is not needed any more
+    done = expect(0, *bare[:-1], "--save", at("bare.st"), err=("--resume: taken from", "--model lenet", "--momentum 0.9", "--epochs 2"))
+    expect(0, "train", *SMALL[:-4], "--batch", 64, "--epochs", 2, "--momentum", 0.9, "--init-from", at("whole2.st"), "--quiet",
+           "--save", at("straight.st"))
+    same(at("straight.st"), at("bare.st"), "resumed without a word: the same bytes", done)
+    expect(2, *bare, "--lr", 0.2, err=("lr", "0.1 in the checkpoint, 0.2 now"))
+    expect(2, "train", "--checkpoint", at("none"), "--resume", err="--model NAME is missing")
 
-        # what is refused changes no file
-        with open(at("log"), "rb") as f:
-            before = f.read()
-        expect(2, *parts, "--lr", 0.2)
-        expect(2, *(part for part in parts if part != "--resume"), err="--resume")
-        with open(at("log"), "rb") as f:
-            check(f.read() == before, "a refused run leaves the log as it was")
+    # what is refused changes no file
+    before = read_bytes(at("log"))
+    expect(2, *parts, "--lr", 0.2)
+    expect(2, *(part for part in parts if part != "--resume"), err="--resume")
+    check(read_bytes(at("log")) == before, "a refused run leaves the log as it was")
 
-        # the figure of a run that goes on: whole with the log of its first part, else with a word about it
-        points = lambda: len(xml.dom.minidom.parse(at("p.svg")).getElementsByTagName("circle")) // 2
-        plot = ["train", *LENET, "--batch", 320, "-q", "--plot", at("p.svg"), "--checkpoint", at("ckp"), "--resume"]
-        log = ["--log", at("plog")]
-        expect(0, *plot, *log, "--epochs", 2)
-        done = expect(0, *plot, *log, "--epochs", 3)
-        check(points() == 3 and "warning" not in done.stderr, f"{points()} points of 3", done)
-        os.remove(at("p.svg"))
-        expect(0, *plot, "--epochs", 3, err=("--plot", "not drawn", "finished already"))
-        check(not os.path.exists(at("p.svg")), "nothing to draw")
-        done = expect(0, *plot, "--epochs", 3, "--no-eval")
-        check(re.fullmatch(r"no step was left of 6 on \[[^\]]+\]\n", done.stdout), "no loss where no step was made", done)
-        expect(0, *plot, *log, "--epochs", 3)
-        check(points() == 3, f"drawn again from the log: {points()} points of 3")
-        expect(0, *plot, "--epochs", 4, err="the curve begins with epoch 4")
-        check(points() == 1, f"{points()} points of 1")
+    # the figure of a run that goes on: whole with the log of its first part, else with a word about it
+    points = lambda: len(xml.dom.minidom.parse(at("p.svg")).getElementsByTagName("circle")) // 2
+    plot = ["train", *LENET, "--batch", 320, "-q", "--plot", at("p.svg"), "--checkpoint", at("ckp"), "--resume"]
+    log = ["--log", at("plog")]
+    expect(0, *plot, *log, "--epochs", 2)
+    done = expect(0, *plot, *log, "--epochs", 3)
+    check(points() == 3 and "warning" not in done.stderr, f"{points()} points of 3", done)
+    os.remove(at("p.svg"))
+    expect(0, *plot, "--epochs", 3, err=("--plot", "not drawn", "finished already"))
+    check(not os.path.exists(at("p.svg")), "nothing to draw")
+    done = expect(0, *plot, "--epochs", 3, "--no-eval")
+    check(re.fullmatch(r"no step was left of 6 on \[[^\]]+\]\n", done.stdout), "no loss where no step was made", done)
+    expect(0, *plot, *log, "--epochs", 3)
+    check(points() == 3, f"drawn again from the log: {points()} points of 3")
+    expect(0, *plot, "--epochs", 4, err="the curve begins with epoch 4")
+    check(points() == 1, f"{points()} points of 1")
 
 
-def test_words():
+def test_words(at):
     """Paths and a device's name that are not UTF-8: everything that holds them in JSON is made all the same."""
     need_device()
     odd = os.fsdecode(b"d\xe4ten")
-    layer = LAYER
-    env = {"OPENCL_LAYERS": layer, "CVY_LAYER": os.fsdecode(b"device-name=K\xe4rtchen")}
-    with tempfile.TemporaryDirectory() as dir:
-        at = lambda name: os.path.join(dir, odd, name)
-        os.mkdir(at(""))
-        write_idx(at(""), 40)
-        base = ["--model", "lenet", "--data", at(""), "--batch", 20, "--devices", first_device()]
-        files = ["--save", at("w.st"), "--trace", at("trace"), "--checkpoint", at("ck"), "--resume", "--log", at("log")]
-        for steps in (1, 2):
-            expect(0, "train", *base, *files, "--max-steps", steps, env=env)
-        lines = lines_of(at("log"))
-        text = os.path.join(dir, "d?ten", "")
-        for run in (line["run"] for line in lines if "run" in line):
-            check(run["devices"] == [first_device() + " K?rtchen"] and run["data"]["name"] == text, f"first line: {run}")
-            settings = run["settings"]
-            check((settings["data"], settings["save"]) == (text, text + "w.st"), f"settings: {settings}")
-        check([line["step"] for line in lines if "step" in line] == [0, 1] and "end" in lines[-1], f"all of the log: {lines}")
-        with open(at("trace"), encoding="utf-8") as f:
-            names = [e["args"]["name"] for e in json.load(f)["traceEvents"] if e["name"] == "process_name"]
-        check(any("K?rtchen" in name for name in names), f"the trace names the device: {names}")
-        done = expect(0, "eval", "--weights", at("w.st"), *base, "--json", env=env)
-        result = json.loads(done.stdout)
-        check((result["weights"], result["data"]) == (text + "w.st", text), "eval --json", done)
-        # an error that names a path: no file may be larger than 500 KiB; a checkpoint is 505, what compilers write aside is smaller
-        files = ["--checkpoint", at("full"), "--checkpoint-every", 1, "--log", at("error"), "--max-steps", 2]
-        few = ["sh", "-c", 'trap "" XFSZ; ulimit -f 1000; exec "$@"', "sh", CONVOY]
-        done = subprocess.run([*few, "train", *map(str, [*base, *files])], capture_output=True, text=True, errors="replace",
-                              timeout=120, env={**os.environ, **env})
-        check(done.returncode == 1 and "File too large" in done.stderr, "a checkpoint that cannot be written", done)
-        last = lines_of(at("error"))[-1]
-        check("error" in last and "d?ten" in last["error"]["message"], f"last line: {last}")
+    env = with_layer(os.fsdecode(b"device-name=K\xe4rtchen"))
+    plain, at = at, lambda name: plain(odd, name)
+    os.mkdir(at(""))
+    write_idx(at(""), 40)
+    base = ["--model", "lenet", "--data", at(""), "--batch", 20, "--devices", first_device()]
+    files = ["--save", at("w.st"), "--trace", at("trace"), "--checkpoint", at("ck"), "--resume", "--log", at("log")]
+    for steps in (1, 2):
+        expect(0, "train", *base, *files, "--max-steps", steps, env=env)
+    lines = lines_of(at("log"))
+    text = plain("d?ten", "")
+    for head in (line["run"] for line in lines if "run" in line):
+        check(head["devices"] == [first_device() + " K?rtchen"] and head["data"]["name"] == text, f"first line: {head}")
+        settings = head["settings"]
+        check((settings["data"], settings["save"]) == (text, text + "w.st"), f"settings: {settings}")
+    check([line["step"] for line in lines if "step" in line] == [0, 1] and "end" in lines[-1], f"all of the log: {lines}")
+    names = [e["args"]["name"] for e in read_json(read(at("trace")))["traceEvents"] if e["name"] == "process_name"]
+    check(any("K?rtchen" in name for name in names), f"the trace names the device: {names}")
+    done = expect(0, "eval", "--weights", at("w.st"), *base, "--json", env=env)
+    result = json.loads(done.stdout)
+    check((result["weights"], result["data"]) == (text + "w.st", text), "eval --json", done)
+    # an error that names a path: no file may be larger than 500 KiB; a checkpoint is 505, what compilers write aside is smaller
+    files = ["--checkpoint", at("full"), "--checkpoint-every", 1, "--log", at("error"), "--max-steps", 2]
+    few = ["sh", "-c", 'trap "" XFSZ; ulimit -f 1000; exec "$@"', "sh", CONVOY]
+    done = call([*few, "train", *base, *files], env=env)
+    check(done.returncode == 1 and "File too large" in done.stderr, "a checkpoint that cannot be written", done)
+    last = lines_of(at("error"))[-1]
+    check("error" in last and "d?ten" in last["error"]["message"], f"last line: {last}")
 
 
-def test_nan():
+def test_nan(at):
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        log = os.path.join(dir, "log")
-        bad = ["train", *SMALL, "--lr", "1e6", "--momentum", "0.9", "--epochs", "1", "--log", log, "--no-eval"]
-        done = expect(1, *bad, err=("step", "1e+06"))
-        check(done.stdout == "" and "error" in lines_of(log)[-1], "no result; the error ends the log", done)
-        done = expect(0, *bad, "--allow-nan", err="loss nan", out="train loss: nan")
-        check("-nan" not in done.stdout + done.stderr, "a NaN has no sign", done)
-        check(any(line.get("loss", 0) is None for line in lines_of(log)), "null for what is not finite")
+    log = at("log")
+    bad = ["train", *SMALL, "--lr", "1e6", "--momentum", "0.9", "--epochs", "1", "--log", log, "--no-eval"]
+    done = expect(1, *bad, err=("step", "1e+06"))
+    check(done.stdout == "" and "error" in lines_of(log)[-1], "no result; the error ends the log", done)
+    done = expect(0, *bad, "--allow-nan", err="loss nan", out="train loss: nan")
+    check("-nan" not in done.stdout + done.stderr, "a NaN has no sign", done)
+    check(any(line.get("loss", 0) is None for line in lines_of(log)), "null for what is not finite")
 
 
 class Running:
@@ -475,8 +447,7 @@ class Running:
                 return
         while time.monotonic() < end and self.process.poll() is None:
             if os.path.exists(log):
-                with open(log, encoding="utf-8") as f:
-                    if text in f.read():
+                if text in read(log):
                         return
             time.sleep(0.02)
         check(
@@ -498,145 +469,138 @@ class Running:
         return self.wait()
 
 
-def test_signals():
+def test_signals(at):
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        at = lambda name: os.path.join(dir, name)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            ck, log, save = at(f"ck{number}"), at(f"log{number}"), at(f"save{number}")
-            args = ["train", *SMALL, "--epochs", 100000, "--checkpoint", ck, "--save", save]
-            r = Running(args, log, '"step":12,')
-            code, _ = r.end(number)
-            check(
-                code == 130 and r.stdout == "" and "interrupted after step" in r.stderr,
-                f"first signal: {code} {r.stdout} {r.stderr}",
-            )
-            check(glob.glob(ck + "/*.safetensors") and os.path.exists(save), "checkpoint and weights are saved")
-            lines = lines_of(log)
-            last = max(line["step"] for line in lines if "step" in line)
-            check(
-                lines[-1] == {"end": {**lines[-1]["end"], "interrupted": True, "steps": last + 1}},
-                f"last line: {lines[-1]}",
-            )
-            if number != signal.SIGINT: continue
-            expect(0, *args, "--resume", "--max-steps", last + 3, "--log", log, "--quiet")
-            check(max(line["step"] for line in lines_of(log) if "step" in line) == last + 2, "goes on where it stopped")
-        # what the run was started to ignore stays so: nohup, a background job of a script
-        ignored = (signal.SIGINT, signal.SIGHUP)
-        r = Running(["train", *SMALL, "--max-steps", 200, "--no-eval"], at("ignored"), '"step":2,', ignored)
-        code, _ = r.end(*ignored, *ignored)
-        check(code == 0 and "train loss" in r.stdout, f"ignored signals: {code} {r.stderr}")
-        if os.environ.get("CVY_TEST_SANITIZER") == "thread":  # holds signals back until the next blocking call
-            return
-        # before training has begun, the first one ends at once, and takes away what was made for the run
-        early = ["--checkpoint", at("early/folder"), "--log", at("early.jsonl"), "--trace", at("early.json")]
-        process = subprocess.Popen(
-            [CONVOY, "train", *SMALL, "--data", "synthetic:3000000", *early], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        until = time.time() + 30
-        while not os.path.exists(at("early/folder")) and time.time() < until:
-            time.sleep(0.001)
-        process.send_signal(signal.SIGTERM)
-        text = process.communicate(timeout=30)[1].decode()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        ck, log, save = at(f"ck{number}"), at(f"log{number}"), at(f"save{number}")
+        args = ["train", *SMALL, "--epochs", 100000, "--checkpoint", ck, "--save", save]
+        r = Running(args, log, '"step":12,')
+        code, _ = r.end(number)
         check(
-            process.returncode == 130 and "interrupted before the first step; nothing was saved" in text,
-            f"a signal while preparing: {process.returncode} {text}",
+            code == 130 and r.stdout == "" and "interrupted after step" in r.stderr,
+            f"first signal: {code} {r.stdout} {r.stderr}",
         )
-        check(not glob.glob(at("early*")), f"a signal while preparing leaves {glob.glob(at('early*'))}")
+        check(glob.glob(ck + "/*.safetensors") and os.path.exists(save), "checkpoint and weights are saved")
+        lines = lines_of(log)
+        last = max(line["step"] for line in lines if "step" in line)
+        check(
+            lines[-1] == {"end": {**lines[-1]["end"], "interrupted": True, "steps": last + 1}},
+            f"last line: {lines[-1]}",
+        )
+        if number != signal.SIGINT: continue
+        expect(0, *args, "--resume", "--max-steps", last + 3, "--log", log, "--quiet")
+        check(max(line["step"] for line in lines_of(log) if "step" in line) == last + 2, "goes on where it stopped")
+    # what the run was started to ignore stays so: nohup, a background job of a script
+    ignored = (signal.SIGINT, signal.SIGHUP)
+    r = Running(["train", *SMALL, "--max-steps", 200, "--no-eval"], at("ignored"), '"step":2,', ignored)
+    code, _ = r.end(*ignored, *ignored)
+    check(code == 0 and "train loss" in r.stdout, f"ignored signals: {code} {r.stderr}")
+    if os.environ.get("CVY_TEST_SANITIZER") == "thread":  # holds signals back until the next blocking call
+        return
+    # before training has begun, the first one ends at once, and takes away what was made for the run
+    early = ["--checkpoint", at("early/folder"), "--log", at("early.jsonl"), "--trace", at("early.json")]
+    process = subprocess.Popen(
+        [CONVOY, "train", *SMALL, "--data", "synthetic:3000000", *early], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    until = time.time() + 30
+    while not os.path.exists(at("early/folder")) and time.time() < until:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGTERM)
+    text = process.communicate(timeout=30)[1].decode()
+    check(
+        process.returncode == 130 and "interrupted before the first step; nothing was saved" in text,
+        f"a signal while preparing: {process.returncode} {text}",
+    )
+    check(not glob.glob(at("early*")), f"a signal while preparing leaves {glob.glob(at('early*'))}")
 
 
-def test_impatience():
+def test_impatience(at):
     """Which second signal ends the run at once. A command that never ends stands for a step of hours."""
     need_device()
-    hangs = {"OPENCL_LAYERS": LAYER, "CVY_LAYER": "hang=all:250"}
-    with tempfile.TemporaryDirectory() as dir:
-        def begin_run(name):
-            log = os.path.join(dir, name)
-            r, size = Running(["train", *SMALL, "--epochs", 100, "--no-eval"], log, '"step":0,', env=hangs), 0
-            while size < os.path.getsize(log):
-                size = os.path.getsize(log)
-                time.sleep(0.5)
-            return r
+    hangs = with_layer("hang=all:250")
+    def begin_run(name):
+        log = at(name)
+        r, size = Running(["train", *SMALL, "--epochs", 100, "--no-eval"], log, '"step":0,', env=hangs), 0
+        while size < os.path.getsize(log):
+            size = os.path.getsize(log)
+            time.sleep(0.5)
+        return r
 
-        r = begin_run("one")
-        r.send(signal.SIGINT)  # timeout -s INT: the program, then its group
-        time.sleep(0.005)
-        r.send(signal.SIGINT)
-        time.sleep(0.4)
-        check(r.process.poll() is None, "two signals of one request: patience")
-        code, seconds = r.end(signal.SIGINT)
-        check(code == 130 and seconds < 0.5, f"a second Ctrl-C: {code} after {seconds:.1f} s")
-        r = begin_run("two")
-        r.send(signal.SIGTERM)
-        time.sleep(0.2)
-        r.send(signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-        time.sleep(0.3)
-        check(r.process.poll() is None, "other signals within a second: patience")
-        time.sleep(0.8)
-        code, seconds = r.end(signal.SIGHUP)
-        check(code == 130 and seconds < 0.5, f"a signal after a second: {code} after {seconds:.1f} s")
+    r = begin_run("one")
+    r.send(signal.SIGINT)  # timeout -s INT: the program, then its group
+    time.sleep(0.005)
+    r.send(signal.SIGINT)
+    time.sleep(0.4)
+    check(r.process.poll() is None, "two signals of one request: patience")
+    code, seconds = r.end(signal.SIGINT)
+    check(code == 130 and seconds < 0.5, f"a second Ctrl-C: {code} after {seconds:.1f} s")
+    r = begin_run("two")
+    r.send(signal.SIGTERM)
+    time.sleep(0.2)
+    r.send(signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    time.sleep(0.3)
+    check(r.process.poll() is None, "other signals within a second: patience")
+    time.sleep(0.8)
+    code, seconds = r.end(signal.SIGHUP)
+    check(code == 130 and seconds < 0.5, f"a signal after a second: {code} after {seconds:.1f} s")
 
 
-def test_streams():
+def test_streams(at):
     """Standard streams that are closed, and files that may not grow."""
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        at = lambda name: os.path.join(dir, name)
-        few = ["train", *map(str, SMALL), "--max-steps", "2", "--no-eval"]
-        shell = lambda text, *args: subprocess.run(["sh", "-c", text, "sh", CONVOY, *args], capture_output=True, text=True, timeout=120)
-        # messages and the result do not land in the log, which would be the next file to be opened
-        done = shell('exec "$@" <&- >&- 2>&-', *few, "--log", at("log"))
-        check(done.returncode == 0 and "end" in lines_of(at("log"))[-1], "closed streams", done)
-        # SIGXFSZ would end it without a word
-        done = shell('ulimit -f 100; exec "$@"', *few, "--save", at("w.st"))
-        check(done.returncode == 1 and "File too large" in done.stderr and os.listdir(dir) == ["log"], "a file that may not grow", done)
-        with open("/dev/full", "w", encoding="utf-8") as full:
-            done = subprocess.run([CONVOY, *few], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
-        check(done.returncode == 1 and "stdout: cannot be written: No space" in done.stderr, "a result that is lost", done)
+    few = ["train", *SMALL, "--max-steps", 2, "--no-eval"]
+    shell = lambda text, *args: call(["sh", "-c", text, "sh", CONVOY, *args])
+    # messages and the result do not land in the log, which would be the next file to be opened
+    done = shell('exec "$@" <&- >&- 2>&-', *few, "--log", at("log"))
+    check(done.returncode == 0 and "end" in lines_of(at("log"))[-1], "closed streams", done)
+    # SIGXFSZ would end it without a word
+    done = shell('ulimit -f 100; exec "$@"', *few, "--save", at("w.st"))
+    check(done.returncode == 1 and "File too large" in done.stderr and os.listdir(at()) == ["log"], "a file that may not grow", done)
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = run(*few, stdout=full)
+    check(done.returncode == 1 and "stdout: cannot be written: No space" in done.stderr, "a result that is lost", done)
 
 
-def test_terminal():
+def test_terminal(at):
     """A terminal that was stopped (Ctrl-S) stops nothing but itself: steps go on, a device that is lost is left out, signals end the run."""
     need_device()
-    with tempfile.TemporaryDirectory() as dir:
-        for way in ("signal", "continued"):
-            log = os.path.join(dir, way)
-            open(log, "w").close()
-            read_log = lambda: open(log, encoding="utf-8").read()
-            steps = lambda: read_log().count('"step":')
-            master, slave = pty.openpty()
-            process = subprocess.Popen(
-                [CONVOY, "train", *LENET[:4], *["--devices", device_times(2), "--batch", "64", "--epochs", "60", "--log", log]],
-                stdout=subprocess.DEVNULL, stderr=slave,
-                env={**os.environ, "TERM": "xterm", "OPENCL_LAYERS": LAYER, "CVY_LAYER": "fail=1:launch:3000:-5"})
-            os.close(slave)
+    for way in ("signal", "continued"):
+        log = at(way)
+        write(log, "")
+        steps = lambda: read(log).count('"step":')
+        master, slave = pty.openpty()
+        process = subprocess.Popen(
+            [CONVOY, "train", *LENET[:4], *["--devices", device_times(2), "--batch", "64", "--epochs", "60", "--log", log]],
+            stdout=subprocess.DEVNULL, stderr=slave,
+            env={**os.environ, "TERM": "xterm", **with_layer("fail=1:launch:3000:-5")})
+        os.close(slave)
 
-            def await_that(what, is_so):
-                end = time.monotonic() + 30
-                while not is_so() and time.monotonic() < end:
-                    time.sleep(0.02)
-                if not is_so():
-                    process.kill()
-                check(is_so(), f"{way}: {what} ({steps()} steps in the log)")
+        def await_that(what, is_so):
+            end = time.monotonic() + 30
+            while not is_so() and time.monotonic() < end:
+                time.sleep(0.02)
+            if not is_so():
+                process.kill()
+            check(is_so(), f"{way}: {what} ({steps()} steps in the log)")
 
-            await_that("steps", lambda: steps() > 20)
-            os.write(master, b"\x13")
-            stopped_at = steps()
-            await_that("steps go on", lambda: steps() > stopped_at + 100)
-            await_that("a lost device is left out", lambda: '"device_lost"' in read_log())
-            if way == "signal":
-                process.send_signal(signal.SIGTERM)
-            else:
-                await_that("the run is done", lambda: '"end"' in read_log())
-                check(process.poll() is None, "the last lines wait for the terminal")
-                os.write(master, b"\x11")
-                drawn = b""
-                while b"ms a step" not in drawn and process.poll() is None:
-                    drawn += os.read(master, 1 << 16)
-                check(b"is lost in step" in drawn and b"epoch 60/60 loss" in drawn, f"lines that waited: {drawn[-2000:]}")
-            await_that("it ends", lambda: process.poll() is not None)
-            check(process.returncode == (130 if way == "signal" else 0) and "end" in lines_of(log)[-1], f"{way}: exit {process.returncode}")
-            os.close(master)
+        await_that("steps", lambda: steps() > 20)
+        os.write(master, b"\x13")
+        stopped_at = steps()
+        await_that("steps go on", lambda: steps() > stopped_at + 100)
+        await_that("a lost device is left out", lambda: '"device_lost"' in read(log))
+        if way == "signal":
+            process.send_signal(signal.SIGTERM)
+        else:
+            await_that("the run is done", lambda: '"end"' in read(log))
+            check(process.poll() is None, "the last lines wait for the terminal")
+            os.write(master, b"\x11")
+            drawn = b""
+            while b"ms a step" not in drawn and process.poll() is None:
+                drawn += os.read(master, 1 << 16)
+            check(b"is lost in step" in drawn and b"epoch 60/60 loss" in drawn, f"lines that waited: {drawn[-2000:]}")
+        await_that("it ends", lambda: process.poll() is not None)
+        check(process.returncode == (130 if way == "signal" else 0) and "end" in lines_of(log)[-1], f"{way}: exit {process.returncode}")
+        os.close(master)
 
 
 if __name__ == "__main__":
