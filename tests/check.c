@@ -147,9 +147,7 @@ void check_same_files(const char *a, const char *b) {
 /* ---- random ---- */
 uint64_t check_seed(void) { return run.seed; }
 
-case_rng check_rng_make(const check_device *d, int stream) {
-  return case_rng_make(run.seed, stream);
-}
+case_rng check_rng_make(const check_device *d, int stream) { return case_rng_make(run.seed, stream); }
 
 /* ---- memory and objects of a case ---- */
 struct check_object {
