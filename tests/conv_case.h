@@ -3,7 +3,7 @@
 #ifndef CVY_TESTS_CONV_CASE_H
 #define CVY_TESTS_CONV_CASE_H
 
-#include "src/ops/conv2d.h"
+#include "src/ref/cases.h"
 #include "tests/check.h"
 
 typedef struct conv_case {

@@ -107,7 +107,7 @@ void selftest_fail(selftest *t, const char *format, ...) {
   t->failed = true;
 }
 
-void selftest_op(selftest *t, op_case *c, const char *format, ...) {
+void selftest_case(selftest *t, op_case *c, const char *format, ...) {
   char text[256];
   va_list args;
   va_start(args, format);
@@ -116,13 +116,13 @@ void selftest_op(selftest *t, op_case *c, const char *format, ...) {
   selftest_case_begin(t, c->calls->operation, "%s", text);
   while (selftest_next_device(t)) {
     selftest_device *const d = &t->devices[t->at];
+    if (c->possible && !c->possible(t->cl)) continue;
     SELFTEST_RUN(t, case_run(c, t->cl, t->queue));
     if (c->why[0]) selftest_fail(t, "%.*s", (int)strcspn(c->why, "\n"), c->why);
     if (t->failed || c->worst <= d->worst) continue;
     d->worst = c->worst;
     snprintf(d->worst_case, sizeof d->worst_case, "%.60s %.150s, %s", t->operation, t->text, c->worst_of);
   }
-  case_end(c);
   selftest_case_end(t);
 }
 

@@ -55,8 +55,9 @@ typedef struct selftest {
 void selftest_case_begin(selftest *t, const char *operation, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void selftest_case_end(selftest *t);
-/* The whole of it for a case of src/ref/cases.h, which ends. */
-void selftest_op(selftest *t, op_case *c, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The whole of it for a case of src/ref/cases.h; selftest_op also ends that. */
+void selftest_case(selftest *t, op_case *c, const char *format, ...) __attribute__((format(printf, 3, 4)));
+#define selftest_op(t, c, ...) (selftest_case((t), (c), __VA_ARGS__), case_end(c))
 bool selftest_next_device(selftest *t);
 
 /* Host memory of the case, freed by its end; zeroed. */
@@ -95,7 +96,7 @@ cvy_status selftest_run_all(selftest *t);
 /* Parts of selftest_run_all. */
 struct cvy_net;
 void selftest_layers(selftest *t, const char *model, const struct cvy_net *net);
-/* [selftest_convpool.c] Convolution, ReLU and pool in one, where a device has it. */
+/* Convolution, ReLU and pool in one, where a device has it. */
 cvy_status selftest_convpools(selftest *t, const char *model, const struct cvy_net *net);
 void selftest_other_operations(selftest *t);
 

@@ -84,8 +84,9 @@ typedef struct case_calls {
 /* First member of each operation's own case. */
 struct op_case {
   const case_calls *calls;
-  int n;             /* samples in the call */
-  unsigned left_out; /* CASE_BIT of passes */
+  bool (*possible)(cvy_device *device); /* NULL: on every device */
+  int n;                                /* samples in the call */
+  unsigned left_out;                    /* CASE_BIT of passes */
   case_tensor tensors[CASE_TENSORS];
   case_memory memory;
   void *op;

@@ -7,6 +7,8 @@
 
 #include "src/ops/batchnorm.h"
 #include "src/ops/compress.h"
+#include "src/ops/conv2d.h"
+#include "src/ops/convpool.h"
 #include "src/ops/eltwise.h"
 #include "src/ops/gather.h"
 #include "src/ops/pool2d.h"
@@ -121,5 +123,40 @@ void case_batchnorm(batchnorm_case *c, case_rng *r);
 batchnorm_case case_batchnorm_random(case_rng *r, int number);
 /* y as the readers of a deferred one make it; affine: (groups,3,C). */
 float *case_batchnorm_apply(batchnorm_case *c, const float *affine);
+
+/* Passes are cvy_conv_pass. linear: by ops/linear.h; p.r and p.s are the image's then. p's algos, choice and math may
+ * change between runs. */
+typedef struct conv2d_case {
+  op_case base;
+  cvy_conv2d_params p;
+  int group_size; /* of the prologue */
+  bool accumulate, linear;
+  case_fill_kind fill;
+  char took[CVY_CONV_PASSES][32]; /* names of the kernels that did each pass of the last run */
+  /* made */
+  cvy_shape y;
+  const double *w, *dy;
+  double *fx_terms, *terms[CVY_CONV_PASSES], *large[CVY_CONV_PASSES], *db_terms; /* sums of magnitudes */
+} conv2d_case;
+void case_conv2d(conv2d_case *c, case_rng *r);
+const char *case_conv2d_text(const conv2d_case *c); /* static */
+/* Square filters with the usual pitch of y. */
+cvy_conv2d_params case_conv2d_params(int n, cvy_shape x, int k, int filter, int stride, int pad);
+
+/* Passes are cvy_conv_pass, and forward without a mask. */
+typedef struct convpool_case {
+  op_case base;
+  cvy_convpool_params p;
+  bool accumulate, no_mask; /* no_mask: forward alone */
+  case_fill_kind fill;
+  /* made */
+  cvy_conv2d_params conv; /* the convolution in it */
+  cvy_shape a, y;         /* between convolution and pool, and behind it */
+  const double *x, *w, *dy;
+  double *want_a, *da, *y_terms, a_bound;
+  const float *first_y;
+} convpool_case;
+void case_convpool(convpool_case *c, case_rng *r);
+const char *case_convpool_text(const convpool_case *c); /* static */
 
 #endif
