@@ -27,11 +27,9 @@ CHECK_TEST(each_buffer) {
   for (int k = 0; without < 3; k++) {
     cvy_tune_table *table;
     cvy_tune_report report;
-    char words[64];
     check_ok(cvy_tune_table_create("convoy-tune 1\n", NULL, &table));
-    snprintf(words, sizeof words, "fail-once=all:buffer:%d:-4", k);
     check_log_clear();
-    layer_words(words);
+    layer_words(check_text("fail-once=all:buffer:%d:-4", k));
     const cvy_status status =
         cvy_autotune(d->cl, &small, 1, &(cvy_tune_params){.seconds = seconds, .budget_s = 600}, table, &report);
     layer_words(NULL);

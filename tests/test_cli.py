@@ -454,7 +454,6 @@ def tune_here(folder):
 
 def test_tune_hint(at):
     """What the hint says to run makes it go away, whatever the images, classes, batch and devices."""
-    need_device()
     here = tune_here(at("cache"))
     train = ["train", "--model", "lenet", "--data", "synthetic:40:14x14x3", "--classes", 4, "--batch", 4, "--devices", device_times(2),
              "--max-steps", 1, "--no-eval"]
@@ -474,7 +473,6 @@ def test_tune_hint(at):
 
 def test_tune(at):
     """What is found is kept, shown and used; what a checkpoint notes goes before it; a bad file is passed over."""
-    need_device()
     here = tune_here(at("cache"))
     files = lambda: glob.glob(at("cache/convoy/tune-*.txt"))
     tune = ["tune", "--devices", DEVICE, "--model", "lenet", "--batch", 16]
@@ -575,7 +573,6 @@ def test_tune(at):
 
 def test_tune_trouble(at):
     """A file that cannot be written, a device that fails late, Ctrl-C: what was found by then is not lost."""
-    need_device()
     # several tiles to choose from, and no libraries, whose kernels take long to compile
     here = {**tune_here(at("cache")), "CVY_BAD_DEFAULTS": "0", "CVY_FORCE_SHAPE": "simt", "CVY_CLBLAST": "none", "CVY_CLFFT": "none"}
     tune = ["tune", "--model", "lenet", "--batch", 4]
@@ -636,7 +633,6 @@ def test_tune_trouble(at):
 
 def test_selftest(at):
     """Passes; and with a wrong kernel it fails and says which operation."""
-    need_device()
     device = ["--devices", DEVICE]
     result = json.loads(expect(0, "selftest", *device, "--json").stdout)
     for d in result["devices"]:
@@ -647,4 +643,4 @@ def test_selftest(at):
 
 
 if __name__ == "__main__":
-    main(globals())
+    main(globals(), without_device=("errors", "help", "called", "outputs", "nodevice", "environment", "quickstart"))

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-from cli import (call, check, CONVOY, DEVICE, device_times, expect, need_device, NO_DEVICE, read, read_json, ROOT,
+from cli import (call, check, CONVOY, DEVICE, device_times, expect, NO_DEVICE, read, read_json, ROOT,
                   main, write, wrong_kernels)
 
 FAST = ["--time", "0.02", "--devices", DEVICE, "--quiet"]
@@ -30,7 +30,6 @@ def check_peaks(device, names):
 
 def test_bench(at):
     """What can be asked, and the fields of the answers."""
-    need_device()
     for device in bench("peak")["devices"]:
         check_peaks(device, "fma_gflops read_gbs write_gbs copy_gbs to_device_gbs to_host_gbs launch_us round_trip_us")
         p = device["peaks"]
@@ -76,7 +75,6 @@ def check_row(row):
 
 def test_bench_ops(at):
     """Rows of convolutions and of all operations; the comparison with an older file."""
-    need_device()
     shape = ["--shape", "n3h9w7c20k33r3s1p1"]
     device = bench("conv", *shape)["devices"][0]
     check_peaks(device, "fma_gflops read_gbs write_gbs copy_gbs")
@@ -170,7 +168,6 @@ def bench_train(*args, **kw):
 
 def test_bench_train(at):
     """A step's parts add up to it; the exchange alone."""
-    need_device()
     # 3 % where the machine is quiet and the network is large; where it is not, other programs run between kernels
     mostly_kernels = lambda result: all(d["kernels_ms"] > 0.7 * result["profiled_step_ms"] for d in result["devices"])
     for _ in range(5):
@@ -228,7 +225,6 @@ def test_bench_train(at):
 
 def test_bench_scaling(at):
     """Devices alone and together: what the figures must be to each other."""
-    need_device()
     model = ["--model", "lenet", "--steps", 3, "--extrapolate", 16, "--devices", device_times(3)]
     out = at("scaling.json")
     done = expect(0, "bench", "scaling", *model, "--batch", 96, "--json", out, env={"CVY_NO_TUNE": "0"},
@@ -323,7 +319,6 @@ def test_compare_torch(at):
 
 def test_bench_tools(at):
     """compare-torch and gpu-report, with a stand-in for PyTorch."""
-    need_device()
     python, result, report = (at(name) for name in ("python", "result.json", "report.md"))
     write(python, FAKE_TORCH.format(python=sys.executable), 0o755)
     tool("compare-torch", "--rounds", "0", "--convoy", CONVOY, code=2, err="--rounds 0: expected a whole number from 1")
@@ -372,4 +367,4 @@ def test_bench_tools(at):
 
 
 if __name__ == "__main__":
-    main(globals())
+    main(globals(), without_device=("compare_torch",))

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import tempfile
 
-from cli import check, CONVOY, expect, first_device, lines_of, need_device, same, main
+from cli import check, CONVOY, expect, first_device, lines_of, same, main
 
 SIDE = 28
 
@@ -29,7 +29,6 @@ def write_set(dir, labels, wide):
 
 def test_classes(at):
     """More classes than a byte tells apart: trained, gone on with, evaluated, from every source of data."""
-    need_device()
     device, two = first_device(), first_device() + "*2"
     lenet = ["--model", "lenet", "--devices", device]
     for name, labels, wide in [("wide", [i * 37 % 990 for i in range(63)] + [999], True), ("few", [i % 10 for i in range(64)], False)]:
@@ -108,7 +107,6 @@ def as_type(tensors, dtype):
 
 def test_weights(at):
     """Weights of other types, and weights or rates that lead out of float32."""
-    need_device()
     base = ["--data", "synthetic:180:16x16x1", "--batch", 16, "--devices", first_device() + "*2"]
     lenet, resnet = ["--model", "lenet", *base], ["--model", "resnet18", *base]
     evaluate = lambda code, model, file, **more: expect(code, "eval", *model, "--weights", at(file), "--json", "-", **more)
@@ -163,7 +161,6 @@ def peak_mib(*args):
 
 def test_sizes(at):
     """What cannot be trained on is refused before memory is taken for its images."""
-    need_device()
     for model, data, text in [
         ("lenet", "20:11000x11000x1", "lenet cannot be built for 1x11000x11000 pixels"),
         ("lenet", "1:32768x32768x1", "input of a network: 1x32768x32768"),

@@ -14,7 +14,7 @@ import subprocess
 import termios
 import time
 
-from cli import (check, CONVOY, device_times, expect, first_device, with_layer, lines_of, need_device, read, read_bytes, read_json,
+from cli import (check, CONVOY, device_times, expect, first_device, with_layer, lines_of, read, read_bytes, read_json,
                   SMALL, main)
 
 
@@ -99,7 +99,6 @@ def check_sums(log):
 
 
 def test_trace(at):
-    need_device()
     table = r"^ms a step +computing +exchanging +waiting +idle +together$"
     for run_ahead in (0, 1):
         files = ["--trace", at("one.json"), "--log", at("one.jsonl"), "--run-ahead", run_ahead]
@@ -190,7 +189,6 @@ def status_of(columns, devices, *more_options, **more):
 
 def test_status(at):
     """The lines under the bar: one per device while they fit, none wider than the terminal."""
-    need_device()
     for columns, n in ((80, 1), (120, 3), (60, 3), (80, 16), (40, 16)):
         text = status_of(columns, device_times(n))
         plain = re.sub(r"\033\[[JK]", "", text.replace("\r\n", "\n"))
@@ -213,7 +211,6 @@ def test_status(at):
 
 def test_start(at):
     """Until the first step is done, in which kernels are compiled: here a layer makes its launches take 0.1 s each."""
-    need_device()
     slow = with_layer("slow=all:700:0-24")
     log = at("log")
     text = on_terminal(80, "train", *SMALL, "--epochs", 1, "--no-eval", "--log", log, env=slow)
@@ -244,7 +241,6 @@ def test_start(at):
 
 def test_table(at):
     """The table at the end, as wide as the terminal."""
-    need_device()
     for columns in (40, 80, 120):
         text = on_terminal(columns, "train", *SMALL, "--devices", device_times(2), "--epochs", 1, "--no-eval")
         lines = text.replace("\r\n", "\n").split("\n")

@@ -15,7 +15,7 @@ import subprocess
 import time
 import xml.dom.minidom
 
-from cli import (call, check, CONVOY, DEVICE, device_times, expect, first_device, with_layer, LENET, lines_of, need_device, read, read_bytes,
+from cli import (call, check, CONVOY, DEVICE, device_times, expect, first_device, with_layer, LENET, lines_of, read, read_bytes,
                   read_json, run, same, SMALL, main, write, write_idx)
 
 RESULT = r"test acc: [01]\.\d\d, {} on \[\d+:\d+[^\]]+\]\n"
@@ -46,7 +46,6 @@ def check_log(path, first_step, last_step, batch=64, epoch_steps=10):
 
 
 def test_train(at):
-    need_device()
     done = expect(
         0, "train", *SMALL, "--max-steps", 3, "--log", at("a.jsonl"), "--save", at("a.st"), "--plot", at("a.svg")
     )
@@ -243,7 +242,6 @@ def test_train(at):
 
 def test_balance(at):
     """--split auto with a device that the test layer makes slow; so few steps that shares stay."""
-    need_device()
     first = first_device()
     slow = with_layer("slow=1:20")
     team = ["train", "--model", "lenet", "--data", "synthetic:640", "--init", "he", "--batch", 128, "--devices", first + "*2", "--epochs", 1]
@@ -278,7 +276,6 @@ def test_balance(at):
 
 
 def test_resume(at):
-    need_device()
     straight = ["train", *SMALL, "--epochs", 2, "--momentum", 0.9, "--quiet"]
     parts = [*straight, "--checkpoint", at("ck"), "--resume", "--log", at("log")]
     expect(0, *straight, "--save", at("whole.st"))
@@ -386,7 +383,6 @@ def test_resume(at):
 
 def test_words(at):
     """Paths and a device's name that are not UTF-8: everything that holds them in JSON is made all the same."""
-    need_device()
     odd = os.fsdecode(b"d\xe4ten")
     env = with_layer(os.fsdecode(b"device-name=K\xe4rtchen"))
     plain, at = at, lambda name: plain(odd, name)
@@ -418,7 +414,6 @@ def test_words(at):
 
 
 def test_nan(at):
-    need_device()
     log = at("log")
     bad = ["train", *SMALL, "--lr", "1e6", "--momentum", "0.9", "--epochs", "1", "--log", log, "--no-eval"]
     done = expect(1, *bad, err=("step", "1e+06"))
@@ -470,7 +465,6 @@ class Running:
 
 
 def test_signals(at):
-    need_device()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         ck, log, save = at(f"ck{number}"), at(f"log{number}"), at(f"save{number}")
         args = ["train", *SMALL, "--epochs", 100000, "--checkpoint", ck, "--save", save]
@@ -516,7 +510,6 @@ def test_signals(at):
 
 def test_impatience(at):
     """Which second signal ends the run at once. A command that never ends stands for a step of hours."""
-    need_device()
     hangs = with_layer("hang=all:250")
     def begin_run(name):
         log = at(name)
@@ -547,7 +540,6 @@ def test_impatience(at):
 
 def test_streams(at):
     """Standard streams that are closed, and files that may not grow."""
-    need_device()
     few = ["train", *SMALL, "--max-steps", 2, "--no-eval"]
     shell = lambda text, *args: call(["sh", "-c", text, "sh", CONVOY, *args])
     # messages and the result do not land in the log, which would be the next file to be opened
@@ -563,7 +555,6 @@ def test_streams(at):
 
 def test_terminal(at):
     """A terminal that was stopped (Ctrl-S) stops nothing but itself: steps go on, a device that is lost is left out, signals end the run."""
-    need_device()
     for way in ("signal", "continued"):
         log = at(way)
         write(log, "")

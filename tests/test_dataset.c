@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Data sets: idx files plain and packed, everything that can be wrong with them, search order, synthetic, memory. */
-#include "tests/check.h"
+#include "tests/check_team.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
@@ -230,6 +230,12 @@ static void write_set(const char *dir, int classes) {
   }
 }
 
+static cvy_data *load_data(check_device *d, const char *name, const cvy_data_params *params) {
+  cvy_data *data;
+  check_ok(cvy_data_load(name, params, &data));
+  return check_own(d, data, check_close_data);
+}
+
 CHECK_TEST(folder_errors) {
   uint8_t b[256];
   cvy_data *data;
@@ -240,10 +246,9 @@ CHECK_TEST(folder_errors) {
     assert_null(data);
   }
   write_set(folder, 3);
-  check_ok(cvy_data_load(folder, NULL, &data));
+  data = load_data(d, folder, NULL);
   assert_int_equal(data->classes, 3);
   assert_string_equal(data->name, folder);
-  cvy_data_destroy(&data);
   /* the name is text, whatever the path is, and ends with a whole character */
   static const char *const links[] = {"\xe4", "\xc3\xa4"}, *const ends[] = {"//?", "//"};
   for (int i = 0; i < 2; i++) {
@@ -256,9 +261,8 @@ CHECK_TEST(folder_errors) {
     memcpy(odd, folder, folder_bytes);
     memset(odd + folder_bytes, '/', slashes);
     memcpy(odd + folder_bytes + slashes, links[i], strlen(links[i]) + 1);
-    check_ok(cvy_data_load(odd, NULL, &data));
+    data = load_data(d, odd, NULL);
     assert_string_equal(data->name + most - 3, ends[i]);
-    cvy_data_destroy(&data);
     unlink(check_path("%s", links[i]));
   }
   check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 2}, &data), CVY_E_FORMAT,
@@ -319,15 +323,13 @@ CHECK_TEST(wide_labels) {
   write_set(folder, 3);
   static const uint8_t labels[] = {0, 0, 0x0b, 1, 0, 0, 0, 4, 0x01, 0x2c, 0, 3, 0xff, 0xfe, 0x80, 0};
   check_write(check_path("%s", names[1]), labels, sizeof labels);
-  check_ok(cvy_data_load(folder, NULL, &data));
+  data = load_data(d, folder, NULL);
   static const uint16_t want[4] = {300, 3, 65534, 32768};
   assert_memory_equal(data->train.labels, want, sizeof want);
   assert_true(data->classes == 65535 && data->test.labels[1] == 1);
-  cvy_data_destroy(&data);
   check_write(check_path("%s", names[1]), packed, pack(labels, sizeof labels, packed, sizeof packed));
-  check_ok(cvy_data_load(folder, &(cvy_data_params){.classes = 65535}, &data));
+  data = load_data(d, folder, &(cvy_data_params){.classes = 65535});
   assert_memory_equal(data->train.labels, want, sizeof want);
-  cvy_data_destroy(&data);
   check_fails(cvy_data_load(folder, &(cvy_data_params){.classes = 1000}, &data), CVY_E_FORMAT,
               "train-labels-idx1-ubyte: the label of training image 2 (offset 12) is 65534, with 1000 classes 0 to "
               "999");
@@ -356,30 +358,26 @@ CHECK_TEST(search) {
   write_set(a, 3);
   write_set(b, 4);
   setenv("CONVOY_DATA", b, 1);
-  check_ok(cvy_data_load("fashion-mnist", &(cvy_data_params){.dir = a}, &data));
+  data = load_data(d, "fashion-mnist", &(cvy_data_params){.dir = a});
   assert_int_equal(data->classes, 3);
   assert_string_equal(data->name, "fashion-mnist");
-  cvy_data_destroy(&data);
-  check_ok(cvy_data_load("fashion-mnist", NULL, &data));
+  data = load_data(d, "fashion-mnist", NULL);
   assert_int_equal(data->classes, 4);
-  cvy_data_destroy(&data);
   check_log_clear();
-  check_ok(cvy_data_load("fashion-mnist", &(cvy_data_params){.dir = folder}, &data));
+  data = load_data(d, "fashion-mnist", &(cvy_data_params){.dir = folder});
   assert_int_equal(data->classes, 4);
   assert_true(check_log_contains("(--data-dir); taken from"));
-  cvy_data_destroy(&data);
   unlink(check_text("%s/%s", b, names[3])); /* a folder that is not whole is not passed over */
   check_fails(cvy_data_load("fashion-mnist", NULL, &data), CVY_E_IO, "t10k-labels-idx1-ubyte");
   unsetenv("CONVOY_DATA");
   if (cvy_file_exists(DEBIAN)) {
-    check_ok(cvy_data_load("fashion-mnist", NULL, &data));
+    data = load_data(d, "fashion-mnist", NULL);
     assert_true(data->train.n == 60000 && data->test.n == 10000 && data->h == 28 && data->w == 28 && data->c == 1);
     assert_int_equal(data->classes, 10);
     int counts[10] = {0};
     for (int i = 0; i < 60000; i++) counts[data->train.labels[i]]++;
     for (int i = 0; i < 10; i++) assert_int_equal(counts[i], 6000);
     assert_int_equal(data->train.labels[0], 9); /* an ankle boot */
-    cvy_data_destroy(&data);
   } else {
     check_fails(cvy_data_load("fashion-mnist", &(cvy_data_params){.dir = folder}, &data), CVY_E_IO,
                 "apt-get install dataset-fashion-mnist");
@@ -388,26 +386,21 @@ CHECK_TEST(search) {
 
 CHECK_TEST(synthetic) {
   cvy_data *x, *y;
-  check_ok(cvy_data_load("synthetic", NULL, &x));
+  x = load_data(d, "synthetic", NULL);
   assert_true(x->h == 28 && x->w == 28 && x->c == 1 && x->classes == 10 && x->train.n == 6000 && x->test.n == 1001);
-  cvy_data_destroy(&x);
   const cvy_data_params five = {.seed = 5}, six = {.seed = 6};
-  check_ok(cvy_data_load("synthetic:300:9x11x3", &five, &x));
+  x = load_data(d, "synthetic:300:9x11x3", &five);
   assert_true(x->h == 9 && x->w == 11 && x->c == 3 && x->train.n == 300 && x->test.n == 51);
   const size_t each = 9 * 11 * 3;
-  check_ok(cvy_data_load("synthetic:300:9x11x3", &five, &y));
+  y = load_data(d, "synthetic:300:9x11x3", &five);
   assert_memory_equal(x->train.images, y->train.images, 300 * each);
   assert_memory_equal(x->train.labels, y->train.labels, 300 * sizeof *x->train.labels);
   assert_memory_equal(x->test.images, y->test.images, 51 * each);
-  cvy_data_destroy(&y);
-  check_ok(
-      cvy_data_load("synthetic:100:9x11x3", &five, &y)); /* the first samples do not depend on how many there are */
+  y = load_data(d, "synthetic:100:9x11x3", &five); /* the first samples do not depend on how many there are */
   assert_memory_equal(x->train.images, y->train.images, 100 * each);
-  cvy_data_destroy(&y);
-  check_ok(cvy_data_load("synthetic:300:9x11x3", &six, &y));
+  y = load_data(d, "synthetic:300:9x11x3", &six);
   assert_memory_not_equal(x->train.images, y->train.images, 300 * each);
   assert_memory_not_equal(x->train.images, x->test.images, 51 * each);
-  cvy_data_destroy(&y);
 
   assert_memory_not_equal(x->train.labels, x->test.labels, 51 * sizeof *x->train.labels);
   int equal_labels = 0; /* training and test noise are not the same */
@@ -444,11 +437,9 @@ CHECK_TEST(synthetic) {
   cvy_free(mean);
   assert_true(right >= 49);
   for (int k = 0; k < 10; k++) assert_true(counts[k] >= 10 && counts[k] <= 60);
-  cvy_data_destroy(&x);
 
-  check_ok(cvy_data_load("synthetic:1:1x1x1", &(cvy_data_params){.classes = 2}, &x));
+  x = load_data(d, "synthetic:1:1x1x1", &(cvy_data_params){.classes = 2});
   assert_true(x->train.n == 1 && x->test.n == 1 && x->classes == 2 && x->train.labels[0] < 2);
-  cvy_data_destroy(&x);
   static const char *const bad[] = {
       "synthetic:",         "synthetic:0",        "synthetic:-1",           "synthetic:x",
       "synthetic:10:",      "synthetic:10:8x8",   "synthetic:10:8x8x",      "synthetic:10:8x8x1x1",
@@ -456,10 +447,9 @@ CHECK_TEST(synthetic) {
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     check_fails(cvy_data_load(bad[i], NULL, &x), CVY_E_ARGUMENT, bad[i]);
   check_fails(cvy_data_load("synthetic:10", &(cvy_data_params){.classes = 65536}, &x), CVY_E_ARGUMENT, "65536 classes");
-  check_ok(cvy_data_load("synthetic:2000:2x2x1", &(cvy_data_params){.classes = 65535}, &x));
+  x = load_data(d, "synthetic:2000:2x2x1", &(cvy_data_params){.classes = 65535});
   for (int i = largest = 0; i < 2000; i++) largest = x->train.labels[i] > largest ? x->train.labels[i] : largest;
   assert_true(largest >= 65000 && largest <= 65534);
-  cvy_data_destroy(&x);
 }
 
 /* Sizes and labels at once, images later. */

@@ -7,7 +7,6 @@ the loss on the whole team, from its checkpoint on by the devices that were left
 CVY_FAULT_ROUNDS (default 1 for each way to hang; 100: so many in all), CVY_KILL_ROUNDS (default 3). Exit 77 without device."""
 
 import glob
-import json
 import os
 import random
 import re
@@ -19,37 +18,21 @@ import sys
 import tempfile
 import time
 
-CONVOY, LAYER = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+import cli
+from cli import call, CONVOY, first_device, lines_of, need_device, read_bytes, with_layer
+
 SEED = int(os.environ.get("CVY_TEST_SEED", time.time()))
 rng = random.Random(SEED)
 BATCH, STEPS = 48, 30
 SANITIZED = 5 if os.environ.get("CVY_TEST_SANITIZER") else 1
 TIMEOUT = 0.8 * SANITIZED  # at least: measure_timeout
-failures = 0
+cli.LAYER = os.path.abspath(sys.argv[2])
+need_device()
+DEVICE = first_device()
 
 
 def check(ok, what, done=None):
-    global failures
-    if ok:
-        return
-    failures += 1
-    print(f"FAILED: {what} (CVY_TEST_SEED={SEED})")
-    if done is not None:
-        print("  command:", done.args, "\n  exit:", done.returncode, "\n  stdout:", done.stdout, "\n  stderr:", done.stderr)
-
-
-def place():
-    """The first usable device, without what the layer would break."""
-    done = subprocess.run([CONVOY, "devices", "--json", "-"], capture_output=True, text=True)
-    for line in subprocess.run([CONVOY, "devices"], capture_output=True, text=True).stdout.splitlines():
-        word = line.split()[0] if line.split() else ""
-        if ":" in word and word[0].isdigit():
-            return os.environ.get("CVY_TEST_DEVICE", word)
-    print("no usable OpenCL device", done.stderr)
-    sys.exit(77)
-
-
-DEVICE = place()
+    cli.check(ok, f"{what} (CVY_TEST_SEED={SEED})", done)
 
 
 def small_disk():
@@ -63,9 +46,8 @@ def train(replicas, *args, words="", steps=STEPS, no_eval=("--no-eval",), mib=No
     devices = f"{DEVICE}*{replicas}" if replicas > 1 else DEVICE
     command = [CONVOY, "train", "--model", "lenet", "--data", "synthetic:480", "--devices", devices, "--batch", BATCH,
                "--init", "he", "--epochs", 100, "--max-steps", steps, *no_eval, "--quiet", *args]
-    env = {**os.environ, "OPENCL_LAYERS": LAYER, "CVY_LAYER": words, **({"CVY_MEMORY_LIMIT_MIB": str(mib)} if mib else {})}
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120 * SANITIZED + 30 * TIMEOUT, env=env,
-                          preexec_fn=begin)
+    env = {**with_layer(words), **({"CVY_MEMORY_LIMIT_MIB": str(mib)} if mib else {})}
+    return call(command, timeout=120 * SANITIZED + 30 * TIMEOUT, env=env, preexec_fn=begin)
 
 
 def measure_timeout(at):
@@ -74,8 +56,7 @@ def measure_timeout(at):
     log = at("healthy.jsonl")
     done = train(3, "--log", log)
     check(done.returncode == 0, "healthy", done)
-    with open(log) as f:
-        steps = [line["ms"] for line in map(json.loads, f) if "ms" in line and "step" in line]
+    steps = [line["ms"] for line in lines_of(log) if "ms" in line and "step" in line]
     check(len(steps) == STEPS, f"{len(steps)} steps in the log")
     TIMEOUT = max(TIMEOUT, 10e-3 * max(steps[2:]))  # the first two are granted more
     print(f"device timeout: {TIMEOUT:.1f} s, longest step: {max(steps[2:]):.0f} ms")
@@ -87,13 +68,11 @@ def named(done):
 
 
 def lost(log):
-    with open(log) as f:
-        return [line["device_lost"] for line in map(json.loads, f) if "device_lost" in line]
+    return [line["device_lost"] for line in lines_of(log) if "device_lost" in line]
 
 
 def same(a, b):
-    with open(a, "rb") as f, open(b, "rb") as g:
-        return f.read() == g.read()
+    return read_bytes(a) == read_bytes(b)
 
 
 def reference(at, replicas, losses, name):
@@ -192,8 +171,7 @@ def test_no_room(at):
     """Those that are left have no memory for statistics of the whole batch: exit 1, and the run can go on."""
     small = ["--model", "resnet18", "--data", "synthetic:128:16x16x1", "--batch", 64, "--bn", "sync", "--checkpoint", at("room")]
     done = train(2, *small[:-2], "--log", at("room.jsonl"), steps=1)
-    with open(at("room.jsonl")) as f:
-        mib = max(json.loads(f.readline())["run"]["device_bytes"]) // 2**20 + 2
+    mib = max(lines_of(at("room.jsonl"))[0]["run"]["device_bytes"]) // 2**20 + 2
     for launch in (600, 1200, 2400, 4800):
         shutil.rmtree(at("room"), ignore_errors=True)
         done = train(2, *small, words=f"fail=1:launch:{launch}:-5", mib=mib, steps=8)
@@ -263,9 +241,8 @@ def test_eval(at):
     train(2, "--save", file)
     command = [CONVOY, "eval", "--weights", file, "--model", "lenet", "--data", "synthetic:480", "--devices", f"{DEVICE}*3",
                "--batch", "30", "--quiet"]
-    good = subprocess.run(command, capture_output=True, text=True)
-    env = {**os.environ, "OPENCL_LAYERS": LAYER, "CVY_LAYER": "fail=1:launch:12:-5"}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120 * SANITIZED)
+    good = call(command)
+    done = call(command, env=with_layer("fail=1:launch:12:-5"), timeout=120 * SANITIZED)
     check(done.returncode == 0 and done.stdout.split(",")[0] == good.stdout.split(",")[0] and "(lost in step 0)" in done.stdout,
           f"evaluation, {good.stdout}", done)
 
@@ -297,7 +274,7 @@ def test_kill(at):
             check(same(file, whole), f"after {kills} kills: other weights")
             shutil.rmtree(folder, ignore_errors=True)
             ends += 1
-        if failures:
+        if cli.failures:
             return
     print(f"{kills} kills, {ends} runs compared")
 
@@ -315,4 +292,4 @@ if __name__ == "__main__":
             begin = time.monotonic()
             test(lambda name: os.path.join(folder, name))
             print(f"{test.__name__}: {time.monotonic() - begin:.1f} s")
-    sys.exit(1 if failures else 0)
+    sys.exit(1 if cli.failures else 0)

@@ -7,15 +7,17 @@
 #include "src/nn/init.h"
 #include "src/nn/instance_parts.h"
 #include "src/ops/sgd.h"
-#include "tests/check.h"
+#include "tests/check_team.h"
 #include "tests/layer_words.h"
 
 enum { MIB = 1 << 20 };
 
+static void close_instance(void *instance) { cvy_instance_destroy(&(cvy_instance *){instance}); }
+
 static cvy_instance *make_instance(check_device *d, const cvy_net *net, const cvy_instance_params *params) {
   cvy_instance *instance;
   check_ok(cvy_instance_create(d->cl, net, params, &instance));
-  return instance;
+  return check_own(d, instance, close_instance);
 }
 
 static void put_weights(check_device *d, const cvy_net *net, cvy_instance *instance) {
@@ -63,8 +65,7 @@ static float *read_all(check_device *d, const cvy_net *net, const cvy_instance *
 static const cvy_conv_algo_list direct_only = {1, {CVY_CONV_DIRECT}};
 
 CHECK_TEST(memory_limit) {
-  cvy_net *net;
-  check_ok(cvy_net_resnet18(1, 28, 28, 10, &net));
+  const cvy_net *const net = check_model(d, "resnet18", 1, 28);
   cvy_instance *all = make_instance(d, net, &(cvy_instance_params){.n = 16, .algos = direct_only, .group_size = 4});
   const size_t full = cvy_instance_device_bytes(all);
   assert_int_equal(cvy_instance_micro_batch(all), 16);
@@ -72,7 +73,7 @@ CHECK_TEST(memory_limit) {
   put_samples(d, net, all, 0, 16);
   train(all, &(cvy_pass){.n = 16, .batch = 16, .group_size = 4});
   float *const want = read_all(d, net, all, cvy_instance_gradients);
-  cvy_instance_destroy(&all);
+  check_release(d, all);
 
   /* a bit less than everything: fewer groups at a time, the same gradients */
   check_log_clear();
@@ -93,7 +94,7 @@ CHECK_TEST(memory_limit) {
   const float *const got = read_all(d, net, parts, cvy_instance_gradients);
   const cvy_layout *const l = cvy_net_layout(net);
   check_relative_l2(d, "gradients", got, check_to_doubles(d, want, l->n_floats), l->n_floats, 1e-5);
-  cvy_instance_destroy(&parts);
+  check_release(d, parts);
 
   /* without groups: the user is told that statistics change */
   check_log_clear();
@@ -101,15 +102,13 @@ CHECK_TEST(memory_limit) {
                         &(cvy_instance_params){.n = 16, .algos = direct_only, .memory_limit_bytes = full - 4 * MIB});
   assert_true(cvy_instance_micro_batch(parts) >= 12 && cvy_instance_micro_batch(parts) < 16);
   assert_true(check_log_contains("[warning]") && check_log_contains("samples at a time"));
-  cvy_instance_destroy(&parts);
+  check_release(d, parts);
 
   /* memory promised to others counts */
   parts = make_instance(
       d, net,
       &(cvy_instance_params){.n = 16, .algos = direct_only, .memory_limit_bytes = full, .reserved_bytes = 4 * MIB});
   assert_true(cvy_instance_micro_batch(parts) < 16);
-  cvy_instance_destroy(&parts);
-
   cvy_instance *none = (cvy_instance *)1;
   check_fails(
       cvy_instance_create(d->cl, net,
@@ -121,9 +120,7 @@ CHECK_TEST(memory_limit) {
                                       .n = 16, .algos = direct_only, .group_size = 4, .memory_limit_bytes = 60 * MIB},
                                   &none),
               CVY_E_DEVICE_MEMORY, "4 samples at a time need");
-  char there[64];
-  snprintf(there, sizeof there, "there are %d (60.0 MiB", 60 * MIB);
-  assert_true(check_log_contains(there));
+  assert_true(check_log_contains(check_text("there are %d (60.0 MiB", 60 * MIB)));
   check_fails(
       cvy_instance_create(
           d->cl, net,
@@ -138,23 +135,19 @@ CHECK_TEST(memory_limit) {
   check_fails(cvy_instance_create(d->cl, net, &(cvy_instance_params){.n = 16, .algos = direct_only}, &none),
               CVY_E_ARGUMENT, "'60m'");
   unsetenv("CVY_MEMORY_LIMIT_MIB");
-  cvy_net_destroy(&net);
 }
 
 /* Memory that the device should have is in use by somebody else: each buffer in turn is refused once. What depends on
  * the number of samples is then made for fewer; what does not ends it, with the driver's words. */
 CHECK_TEST(memory_refused) {
   if (!layer_is_loaded()) check_skip(d, "no layer");
-  cvy_net *net;
-  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
+  const cvy_net *const net = check_model(d, "lenet", 1, 28);
   const cvy_instance_params params = {.n = 16, .algos = direct_only, .group_size = 4};
   int refused = 0, fewer = 0, first = 0; /* the first that depends on the samples */
-  char words[64];
   for (bool all = false; !all; refused++) {
     cvy_instance *instance = NULL;
-    snprintf(words, sizeof words, "fail-once=all:buffer:%d:-4", refused);
     check_log_clear();
-    layer_words(words);
+    layer_words(check_text("fail-once=all:buffer:%d:-4", refused));
     const cvy_status status = cvy_instance_create(d->cl, net, &params, &instance);
     layer_words(NULL);
     all = status == CVY_OK && cvy_instance_micro_batch(instance) == 16;
@@ -180,17 +173,15 @@ CHECK_TEST(memory_refused) {
   assert_true(fewer > 0 && refused > fewer + 1);
   /* the same each time: at the end there is nothing to leave out */
   cvy_instance *instance = NULL;
-  snprintf(words, sizeof words, "fail=all:buffer:%d:-4", first);
   for (int group = 0; group <= 4; group += 4) { /* down to a group, or to one sample */
     instance = (cvy_instance *)1;
-    layer_words(words);
+    layer_words(check_text("fail=all:buffer:%d:-4", first));
     const cvy_instance_params small = {.n = 16, .algos = direct_only, .group_size = group};
     check_fails(cvy_instance_create(d->cl, net, &small, &instance), CVY_E_DEVICE_MEMORY,
                 "no device memory for a buffer");
     layer_words(NULL);
     assert_null(instance);
   }
-  cvy_net_destroy(&net);
 }
 
 /* ---- hooks ---- */
@@ -230,9 +221,8 @@ static cvy_status after_bucket(void *user, int bucket) {
 }
 
 /* Three linear layers of a bucket each, and a residual block whose shortcut is built after its batchnorm. */
-static cvy_net *bucket_net(void) {
-  cvy_net *net;
-  check_ok(cvy_net_create(16, 4, 4, &net));
+static cvy_net *bucket_net(check_device *d) {
+  cvy_net *const net = check_net(d, 16, 4, 4);
   cvy_node x = cvy_net_input(net);
   const cvy_conv2d_spec wide = {.filters = 512, .kernel = {3, 3}, .pad = {1, 1}};
   cvy_node y = cvy_net_relu(net, cvy_net_batchnorm(net, cvy_net_conv2d(net, x, "conv1", &wide), "bn1", NULL));
@@ -247,7 +237,7 @@ static cvy_net *bucket_net(void) {
 }
 
 CHECK_TEST(hooks) {
-  cvy_net *net = bucket_net();
+  const cvy_net *const net = bucket_net(d);
   const cvy_layout *const l = cvy_net_layout(net);
   cvy_instance *instance = make_instance(d, net, &(cvy_instance_params){.n = 4, .momentum = true});
   assert_non_null(cvy_instance_momentum(instance, 0));
@@ -281,8 +271,6 @@ CHECK_TEST(hooks) {
   w.before = l->n_buckets - 1;
   assert_int_equal(cvy_instance_forward(instance, &pass, true), CVY_E_INTERRUPTED);
   cvy_sgd_destroy(&sgd);
-  cvy_instance_destroy(&instance);
-  cvy_net_destroy(&net);
 }
 
 /* ---- what is fused ---- */
@@ -298,15 +286,14 @@ static int count_convpools(check_device *d, const cvy_net *net, const cvy_instan
     if (fused || unit->kind == CVY_UNIT_CONV2D)
       assert_int_equal(cvy_instance_choices(instance, unit->layer, &chosen), !fused);
   }
-  cvy_instance_destroy(&instance);
+  check_release(d, instance);
   return n;
 }
 
 /* Convolution, ReLU and pool are one operation on CPUs, unless the user or a checkpoint says how the convolution is
  * done. */
 CHECK_TEST(convpools) {
-  cvy_net *net;
-  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
+  const cvy_net *const net = check_model(d, "lenet", 1, 28);
   cvy_conv_choices *const choices = cvy_calloc((size_t)net->n_layers, sizeof *choices);
   assert_non_null(choices);
   const int all = d->cpu_shaped ? 2 : 0;
@@ -320,20 +307,16 @@ CHECK_TEST(convpools) {
   assert_int_equal(count_convpools(d, net, &(cvy_instance_params){.n = 4}), 0);
   unsetenv("CVY_BAD_DEFAULTS");
   cvy_free(choices);
-  cvy_net_destroy(&net);
 }
 
 /* ---- what is refused ---- */
 
 CHECK_TEST(errors) {
-  cvy_net *net, *unfinished;
   cvy_instance *instance;
-  check_ok(cvy_net_create(1, 28, 28, &unfinished));
-  check_fails(cvy_instance_create(d->cl, unfinished, &(cvy_instance_params){.n = 1}, &instance), CVY_E_ARGUMENT,
-              "not finished");
-  cvy_net_destroy(&unfinished);
+  check_fails(cvy_instance_create(d->cl, check_net(d, 1, 28, 28), &(cvy_instance_params){.n = 1}, &instance),
+              CVY_E_ARGUMENT, "not finished");
 
-  check_ok(cvy_net_create(8, 2, 2, &net));
+  cvy_net *const net = check_net(d, 8, 2, 2);
   cvy_node x = cvy_net_batchnorm(
       net, cvy_net_conv2d(net, cvy_net_input(net), "c", &(cvy_conv2d_spec){.filters = 8, .kernel = {1, 1}}), "wide",
       NULL);
@@ -360,7 +343,6 @@ CHECK_TEST(errors) {
   check_ok(cvy_instance_forward(instance, &(cvy_pass){.n = 1, .batch = 6}, false));
   check_fails(cvy_instance_backward(instance, &(cvy_pass){.n = 7, .batch = 7}), CVY_E_ARGUMENT, "7 samples");
   check_fails(cvy_instance_loss(instance, &(cvy_pass){.n = 7, .batch = 7}, false), CVY_E_ARGUMENT, "7 samples");
-  cvy_instance_destroy(&instance);
 
   instance = make_instance(d, net, &(cvy_instance_params){.n = 6, .inference = true});
   check_fails(cvy_instance_forward(instance, &(cvy_pass){.n = 6, .batch = 6}, true), CVY_E_ARGUMENT,
@@ -371,9 +353,6 @@ CHECK_TEST(errors) {
   assert_null(cvy_instance_running_sums(instance));
   assert_non_null(cvy_instance_running(instance));
   check_ok(cvy_queue_finish(d->queue));
-  cvy_instance_destroy(&instance);
-  cvy_instance_destroy(&instance);
-  cvy_net_destroy(&net);
 }
 
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES); }

@@ -7,7 +7,7 @@
 #include "convoy/data.h"
 #include "convoy/net.h"
 #include "convoy/team.h"
-#include "tests/check.h"
+#include "tests/check_team.h"
 
 enum { MOST = 4096, MOST_DEFINES = 64, LINE = 1024 };
 
@@ -83,22 +83,13 @@ static void read_list(void) {
   fclose(f);
 }
 
-static void set_up(const char *model, int channels, int size, const cvy_team_params *params) {
-  cvy_devices *devices = NULL;
-  cvy_net *net = NULL;
-  cvy_team *team = NULL;
-  cvy_data *data = NULL;
-  char spec[64];
-  snprintf(spec, sizeof spec, "synthetic:16:%dx%dx%d", size, size, channels);
-  check_ok(cvy_data_load(spec, NULL, &data));
+static void set_up(check_device *d, const char *model, int channels, int size, const cvy_team_params *params) {
+  cvy_devices *devices;
   check_ok(cvy_devices_select(getenv("CVY_TEST_DEVICE") ? getenv("CVY_TEST_DEVICE") : "cpu", &devices));
-  check_ok(cvy_net_model(model, channels, size, size, 10, &net));
-  check_ok(cvy_team_create(devices, net, params, &team));
-  check_ok(cvy_team_attach(team, data));
-  cvy_team_destroy(&team);
-  cvy_net_destroy(&net);
-  cvy_devices_destroy(&devices);
-  cvy_data_destroy(&data);
+  check_own(d, devices, check_close_devices);
+  cvy_team *const team = check_bare_team(d, devices, check_model(d, model, channels, size), params);
+  check_ok(cvy_team_attach(team, check_data(d, check_text("synthetic:16:%dx%dx%d", size, size, channels))));
+  check_case_end(d);
 }
 
 CHECK_TEST(listed) {
@@ -108,9 +99,9 @@ CHECK_TEST(listed) {
   for (int s = 0; s < 2; s++) {
     setenv("CVY_FORCE_SHAPE", shapes[s], 1);
     for (int m = 0; m < 2; m++) {
-      set_up(models[m], 1, 28, &(cvy_team_params){.batch = 8, .momentum = 0.9f, .nesterov = true});
-      set_up(models[m], 3, 32, &(cvy_team_params){.batch = 8, .bn = CVY_BN_GHOST, .ghost = 4});
-      set_up(models[m], 1, 28, &(cvy_team_params){.batch = 8, .inference = true});
+      set_up(d, models[m], 1, 28, &(cvy_team_params){.batch = 8, .momentum = 0.9f, .nesterov = true});
+      set_up(d, models[m], 3, 32, &(cvy_team_params){.batch = 8, .bn = CVY_BN_GHOST, .ghost = 4});
+      set_up(d, models[m], 1, 28, &(cvy_team_params){.batch = 8, .inference = true});
     }
   }
   unsetenv("CVY_FORCE_SHAPE");

@@ -5,13 +5,12 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "convoy/convoy.h"
 #include "src/base/clock.h"
 #include "src/base/sync.h"
 #include "src/cl/devices.h"
 #include "src/cl/command_times.h"
 #include "src/ops/sgd.h"
-#include "tests/check.h"
+#include "tests/check_team.h"
 #include "tests/layer_words.h"
 
 enum { FLOATS = 4 << 20, LAUNCHES = 12, MOST = 3 };
@@ -46,24 +45,19 @@ static void *open_rig(void *arg) {
   return NULL;
 }
 
-static cvy_devices *open_rigs(const check_device *d, const char *suffix, rig *rigs) {
-  cvy_devices *devices;
+static const cvy_devices *open_rigs(check_device *d, const char *suffix, rig *rigs) {
   cvy_thread threads[MOST];
-  char selector[64];
   layer_words(NULL);
-  snprintf(selector, sizeof selector, "%s%s", d->place, suffix);
-  check_ok(cvy_devices_select(selector, &devices));
+  const cvy_devices *const devices = check_devices(d, suffix);
   for (int i = 0; i < devices->n; i++) {
-    char name[16];
-    snprintf(name, sizeof name, "cvy-dev%d", i % MOST);
     rigs[i] = (rig){.devices = devices, .index = i};
-    check_ok(cvy_thread_start(&threads[i], name, open_rig, &rigs[i]));
+    check_ok(cvy_thread_start(&threads[i], check_text("cvy-dev%d", i % MOST), open_rig, &rigs[i]));
   }
   for (int i = 0; i < devices->n; i++) cvy_thread_join(threads[i]);
   return devices;
 }
 
-static void close_rigs(cvy_devices *devices, rig *rigs) {
+static void close_rigs(const cvy_devices *devices, rig *rigs) {
   layer_words(NULL);
   for (int i = 0; i < devices->n; i++) {
     (void)cvy_queue_finish(cvy_device_compute_queue(rigs[i].device));
@@ -72,7 +66,6 @@ static void close_rigs(cvy_devices *devices, rig *rigs) {
     cvy_sgd_destroy(&rigs[i].sgd);
     cvy_device_close(&rigs[i].device);
   }
-  cvy_devices_destroy(&devices);
 }
 
 static cvy_status launch(rig *r, int n) {
@@ -119,7 +112,7 @@ static void time_slowness(rig *rigs, char *wrong, size_t wrong_bytes) {
 CHECK_TEST(slow) {
   rig rigs[MOST];
   char wrong[128] = "x";
-  cvy_devices *const devices = open_rigs(d, "*2", rigs);
+  const cvy_devices *const devices = open_rigs(d, "*2", rigs);
   (void)timed(&rigs[1], 1, NULL);
   for (int i = 0; i < 8 && wrong[0]; i++) time_slowness(rigs, wrong, sizeof wrong);
   close_rigs(devices, rigs);
@@ -131,7 +124,7 @@ CHECK_TEST(link) {
   rig rigs[MOST];
   const size_t bytes = FLOATS * sizeof(float);
   float *const host = check_floats(d, FLOATS);
-  cvy_devices *const devices = open_rigs(d, "", rigs);
+  const cvy_devices *const devices = open_rigs(d, "", rigs);
   rig *const r = &rigs[0];
   cvy_event *event;
   void *mapped;
@@ -162,7 +155,7 @@ CHECK_TEST(link) {
 
 CHECK_TEST(fail) {
   rig rigs[MOST];
-  cvy_devices *const devices = open_rigs(d, "*3", rigs);
+  const cvy_devices *const devices = open_rigs(d, "*3", rigs);
   layer_words("fail=1:launch:2:-36");
   check_ok(launch(&rigs[0], 4));
   check_ok(launch(&rigs[2], 4));
@@ -211,7 +204,7 @@ CHECK_TEST(hang) {
   for (int i = 0; i < 3; i++) {
     rig rigs[MOST];
     cvy_thread thread;
-    cvy_devices *const devices = open_rigs(d, "*2", rigs);
+    const cvy_devices *const devices = open_rigs(d, "*2", rigs);
     layer_words(how[i]);
     check_ok(launch(&rigs[1], 1));
     wait_args waiting = {.rig = &rigs[1]};
@@ -243,13 +236,12 @@ static void see_wait(void *user, const cvy_command *c) {
 CHECK_TEST(marker_times) {
   static const char *const how[] = {"marker-times=0", "marker-times=none"};
   for (int i = 0; i < 2; i++) {
-    cvy_devices *devices = NULL;
+    const cvy_devices *const devices = check_devices(d, "");
     cvy_device *device = NULL;
     cvy_event *marker = NULL;
     cvy_clock_pair before, after;
     uint64_t start, end;
     layer_words(how[i]);
-    check_ok(cvy_devices_select(d->place, &devices));
     check_ok(cvy_device_open(devices->list, &devices->selected[0], true, &device));
     cvy_queue *const compute = cvy_device_compute_queue(device), *const transfer = cvy_device_transfer_queue(device);
     check_ok(cvy_queue_marker(transfer, &marker));
@@ -266,7 +258,6 @@ CHECK_TEST(marker_times) {
     assert_true(0 < before.queued_ns && before.queued_ns <= before.end_ns);
     cvy_event_destroy(&marker);
     cvy_device_close(&device);
-    cvy_devices_destroy(&devices);
   }
   layer_words(NULL);
 }
@@ -274,10 +265,9 @@ CHECK_TEST(marker_times) {
 /* Parts are named by their place in the partition. */
 CHECK_TEST(parts) {
   rig rigs[MOST];
-  cvy_devices *devices;
   const cvy_device_info *const info = cvy_device_get_info(d->cl);
   if (!info->can_partition_by_counts || info->compute_units < 2) check_skip(d, "a device that cannot be divided");
-  devices = open_rigs(d, "/1+1", rigs);
+  const cvy_devices *const devices = open_rigs(d, "/1+1", rigs);
   layer_words("fail=/1:launch:0:-5");
   check_ok(launch(&rigs[0], 1));
   check_fails(launch(&rigs[1], 1), CVY_E_DEVICE, "-5");

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * The builder of convoy/net.h, shapes, errors, layouts, and the two models. */
-#include "tests/check.h"
+#include "tests/check_team.h"
 
 #include <stdio.h>
 
 #include "src/nn/graph.h"
-
-static cvy_net *new_net(int c, int h, int w) {
-  cvy_net *net;
-  check_ok(cvy_net_create(c, h, w, &net));
-  return net;
-}
 
 static void shape_is(const cvy_net *net, cvy_node x, int c, int h, int w) {
   int got[3];
@@ -21,7 +15,7 @@ static void shape_is(const cvy_net *net, cvy_node x, int c, int h, int w) {
 }
 
 CHECK_TEST(shapes) {
-  cvy_net *net = new_net(3, 33, 20);
+  cvy_net *net = check_net(d, 3, 33, 20);
   const cvy_node in = cvy_net_input(net);
   shape_is(net, in, 3, 33, 20);
   const cvy_node a = cvy_net_conv2d(
@@ -39,9 +33,11 @@ CHECK_TEST(shapes) {
   assert_false(cvy_net_shape(net, -1, NULL, NULL, NULL));
   assert_false(cvy_net_shape(net, 100, NULL, NULL, NULL));
   assert_int_equal(net->layers[a].shape.pitch, 32);
-  cvy_net_destroy(&net);
-  assert_null(net);
-  cvy_net_destroy(&net);
+  check_ok(cvy_net_create(3, 33, 20, &net));
+  for (int again = 0; again < 2; again++) {
+    cvy_net_destroy(&net);
+    assert_null(net);
+  }
 }
 
 /* Each builds one wrong thing behind a good layer; the error must stick, be reported by finish and say `text`. */
@@ -124,7 +120,7 @@ CHECK_TEST(errors) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     if (!check_case(d, "%s", cases[i].text)) continue;
-    cvy_net *net = new_net(2, 8, 8);
+    cvy_net *net = check_net(d, 2, 8, 8);
     const cvy_node good = cvy_net_conv2d(net, cvy_net_input(net), "good",
                                          &(cvy_conv2d_spec){.filters = 4, .kernel = {3, 3}, .pad = {1, 1}});
     assert_true(good > 0);
@@ -139,7 +135,6 @@ CHECK_TEST(errors) {
     assert_int_equal(cvy_net_finish(net, good), CVY_E_ARGUMENT);
     assert_int_equal(cvy_net_param_count(net), 0);
     assert_null(cvy_net_layout(net));
-    cvy_net_destroy(&net);
     check_case_end(d);
   }
 }
@@ -152,40 +147,34 @@ CHECK_TEST(finish_errors) {
   check_fails(cvy_net_create(65536, 65536, 65536, &net), CVY_E_ARGUMENT, "2^31");
   check_fails(cvy_net_create(1, 1, 1, NULL), CVY_E_ARGUMENT, "NULL");
 
-  net = new_net(2, 4, 4);
+  net = check_net(d, 2, 4, 4);
   check_fails(cvy_net_finish(net, cvy_net_input(net)), CVY_E_ARGUMENT, "output node 0");
-  cvy_net_destroy(&net);
 
-  net = new_net(2, 4, 4);
+  net = check_net(d, 2, 4, 4);
   cvy_node x = cvy_net_relu(net, cvy_net_input(net));
   check_fails(cvy_net_finish(net, x), CVY_E_ARGUMENT, "it must be classes x 1 x 1");
   assert_int_equal(cvy_net_finish(net, x), CVY_E_ARGUMENT); /* said once */
-  cvy_net_destroy(&net);
 
-  net = new_net(2, 4, 4);
+  net = check_net(d, 2, 4, 4);
   x = cvy_net_global_avgpool(net, cvy_net_input(net));
   check_fails(cvy_net_finish(net, x), CVY_E_ARGUMENT, "no parameters");
-  cvy_net_destroy(&net);
 
-  net = new_net(2, 4, 4);
+  net = check_net(d, 2, 4, 4);
   x = cvy_net_linear(net, cvy_net_input(net), "a", 3, false);
   (void)cvy_net_linear(net, cvy_net_input(net), "b", 3, false);
   check_fails(cvy_net_finish(net, x), CVY_E_ARGUMENT, "linear 'b' does not lead to the output, linear 'a'");
-  cvy_net_destroy(&net);
 
-  net = new_net(2, 4, 4);
+  net = check_net(d, 2, 4, 4);
   cvy_net_declare(net, "later");
   x = cvy_net_linear(net, cvy_net_input(net), "a", 3, false);
   check_fails(cvy_net_finish(net, x), CVY_E_ARGUMENT, "'later' was declared but not built");
-  cvy_net_destroy(&net);
 
-  net = new_net(2, 4, 4);
+  net = check_net(d, 2, 4, 4);
   x = cvy_net_linear(net, cvy_net_input(net), "a", 3, false);
   check_ok(cvy_net_finish(net, x));
   check_fails(cvy_net_finish(net, x), CVY_E_ARGUMENT, "finished already");
-  cvy_net_destroy(&net);
 
-  net = new_net(2, 4, 4);
+  net = check_net(d, 2, 4, 4);
   x = cvy_net_linear(net, cvy_net_input(net), "a", 3, false);
   check_ok(cvy_net_finish(net, x));
   check_log_clear();
@@ -195,7 +184,6 @@ CHECK_TEST(finish_errors) {
   cvy_param_info info;
   assert_false(cvy_net_param(net, -1, &info));
   assert_false(cvy_net_param(net, 2, &info));
-  cvy_net_destroy(&net);
 
   check_fails(cvy_net_model("resnet19", 1, 28, 28, 10, &net), CVY_E_ARGUMENT, "the models are resnet18 and lenet");
   assert_null(net);
@@ -309,8 +297,7 @@ static void param_is(const cvy_net *net, int i, const char *name, int rank, cons
   (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)), (const int[]) { __VA_ARGS__ }
 
 CHECK_TEST(lenet) {
-  cvy_net *net;
-  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
+  cvy_net *net = check_model(d, "lenet", 1, 28);
   assert_int_equal(cvy_net_param_count(net), 8);
   assert_int_equal(count_elems(net), 129068);
   param_is(net, 0, "0.weight", DIMS(20, 1, 3, 3));
@@ -321,18 +308,16 @@ CHECK_TEST(lenet) {
   assert_true(cvy_net_layout(net)->n_buckets <= 2);
   check_layout(net);
   check_round_trip(net);
-  cvy_net_destroy(&net);
   check_ok(cvy_net_model("lenet", 3, 14, 40, 7, &net));
+  check_own(d, net, check_close_net);
   assert_int_equal(net->layers[0].shape.pitch, 4);
   assert_int_equal(cvy_net_classes(net), 7);
   check_layout(net);
   check_round_trip(net);
-  cvy_net_destroy(&net);
 }
 
 CHECK_TEST(resnet18) {
-  cvy_net *net;
-  check_ok(cvy_net_model("resnet18", 1, 28, 28, 10, &net));
+  cvy_net *net = check_model(d, "resnet18", 1, 28);
   assert_int_equal(cvy_net_param_count(net), 76);
   assert_int_equal(count_elems(net), 11175818);
   static const char *const names[] = {"0.weight",
@@ -364,28 +349,25 @@ CHECK_TEST(resnet18) {
   check_layout(net);
   check_round_trip(net);
   shape_is(net, net->layers[net->output].input[0], 512, 1, 1);
-  cvy_net_destroy(&net);
   check_ok(cvy_net_resnet18(3, 32, 32, 100, &net));
+  check_own(d, net, check_close_net);
   check_layout(net);
-  cvy_net_destroy(&net);
   check_ok(cvy_net_resnet18(20, 1, 1, 2, &net));
+  check_own(d, net, check_close_net);
   assert_int_equal(net->layers[0].shape.pitch, 32);
   check_layout(net);
-  cvy_net_destroy(&net);
 }
 
 /* Only convolutions and linear layers take a narrow input. */
 CHECK_TEST(input_pitch) {
-  cvy_net *net = new_net(3, 4, 4);
+  cvy_net *net = check_net(d, 3, 4, 4);
   cvy_node x = cvy_net_add(net, cvy_net_input(net), cvy_net_input(net));
   check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "a", 2, false)));
   assert_int_equal(net->layers[0].shape.pitch, 16);
-  cvy_net_destroy(&net);
-  net = new_net(3, 4, 4);
+  net = check_net(d, 3, 4, 4);
   check_ok(cvy_net_finish(net, cvy_net_linear(net, cvy_net_input(net), "a", 2, true)));
   assert_int_equal(net->layers[0].shape.pitch, 4);
   assert_int_equal(cvy_net_param_count(net), 1);
-  cvy_net_destroy(&net);
 }
 
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

@@ -5,16 +5,19 @@
 #include <stdio.h>
 
 #include "src/nn/plan.h"
+#include "tests/check_team.h"
 #include "tests/small_nets.h"
 
-static cvy_plan *plan_of(const cvy_net *net, const cvy_plan_params *params) {
+static void close_plan(void *plan) { cvy_plan_destroy(&(cvy_plan *){plan}); }
+
+static cvy_plan *plan_of(check_device *d, const cvy_net *net, const cvy_plan_params *params) {
   cvy_plan *plan;
   check_ok(cvy_plan_create(net, params, &plan));
-  return plan;
+  return check_own(d, plan, close_plan);
 }
 
-static cvy_plan *new_plan(const cvy_net *net, int n, int group, bool inference, size_t arena_max) {
-  return plan_of(net,
+static cvy_plan *new_plan(check_device *d, const cvy_net *net, int n, int group, bool inference, size_t arena_max) {
+  return plan_of(d, net,
                  &(cvy_plan_params){.n = n, .group_size = group, .inference = inference, .arena_max_bytes = arena_max});
 }
 
@@ -209,9 +212,8 @@ static size_t least_bytes(const cvy_plan *plan) {
 /* ---- the models ---- */
 
 CHECK_TEST(resnet18) {
-  cvy_net *net;
-  check_ok(cvy_net_resnet18(1, 28, 28, 10, &net));
-  cvy_plan *plan = new_plan(net, 256, 0, false, 0);
+  const cvy_net *const net = check_model(d, "resnet18", 1, 28);
+  cvy_plan *plan = new_plan(d, net, 256, 0, false, 0);
   assert_int_equal(plan->n_units, 20 + 17 + 1 + 1);
   int convs = 0, norms = 0, residuals = 0, with_stats = 0;
   for (int u = 0; u < plan->n_units; u++) {
@@ -233,48 +235,39 @@ CHECK_TEST(resnet18) {
     check_fail(d, "%zu bytes, %zu would do", plan->arenas_bytes, least_bytes(plan));
   assert_true(plan->arenas_bytes < (size_t)900 << 20);
   const size_t one_arena = plan->arenas_bytes;
-  cvy_plan_destroy(&plan);
 
-  plan = new_plan(net, 256, 0, false, (size_t)200 << 20); /* a device with small buffers */
+  plan = new_plan(d, net, 256, 0, false, (size_t)200 << 20); /* a device with small buffers */
   if (!(plan->n_arenas >= 4 && plan->arenas_bytes < one_arena / 4 * 5))
     check_fail(d, "%d arenas of %zu bytes, one of %zu would do", plan->n_arenas, plan->arenas_bytes, one_arena);
   for (int a = 0; a < plan->n_arenas; a++) assert_true(plan->arena_bytes[a] <= (size_t)200 << 20);
   run_on_paper(d, net, plan, false);
-  cvy_plan_destroy(&plan);
 
-  plan = new_plan(net, 256, 0, true, 0);
+  plan = new_plan(d, net, 256, 0, true, 0);
   run_on_paper(d, net, plan, true);
   assert_true(plan->arenas_bytes == least_bytes(plan) &&
               plan->arenas_bytes < (size_t)150 << 20); /* three tensors of the first stage */
-  cvy_plan_destroy(&plan);
 
-  plan = new_plan(net, 10, 4, false, 0); /* groups of 4, 4, 2: three pairs of 64 floats */
+  plan = new_plan(d, net, 10, 4, false, 0); /* groups of 4, 4, 2: three pairs of 64 floats */
   assert_int_equal(plan->storages[plan->units[1].saved].size_bytes, 3 * 2 * 64 * 4);
-  cvy_plan_destroy(&plan);
-  plan = new_plan(net, 10, 40, false, 0);
+  plan = new_plan(d, net, 10, 40, false, 0);
   assert_int_equal(plan->storages[plan->units[1].saved].size_bytes, 2 * 64 * 4);
-  cvy_plan_destroy(&plan);
-  cvy_net_destroy(&net);
 }
 
 CHECK_TEST(lenet) {
-  cvy_net *net;
-  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
-  cvy_plan *plan = new_plan(net, 64, 0, false, 0);
+  const cvy_net *const net = check_model(d, "lenet", 1, 28);
+  cvy_plan *plan = new_plan(d, net, 64, 0, false, 0);
   assert_int_equal(plan->n_units, 7);
   assert_int_equal(plan->units[1].kind, CVY_UNIT_POOL); /* with the ReLU in front of it */
   assert_true(plan->units[1].relu && plan->value[2] == -1 && plan->gradient[2] == -1);
   assert_int_equal(plan->value[7], plan->value[8]); /* the ReLU behind a linear layer is in place, its gradient too */
   assert_int_equal(plan->units[5].dx[0], CVY_GRADIENT_SAME);
   run_on_paper(d, net, plan, false);
-  cvy_plan_destroy(&plan);
-  plan = new_plan(net, 64, 0, true, 0);
+  plan = new_plan(d, net, 64, 0, true, 0);
   run_on_paper(d, net, plan, true);
-  cvy_plan_destroy(&plan);
 
   /* fused: what lies between convolution and pool has no storage */
   for (int inference = 0; inference < 2; inference++) {
-    plan = plan_of(net, &(cvy_plan_params){.n = 64, .inference = inference, .fuse_pools = true});
+    plan = plan_of(d, net, &(cvy_plan_params){.n = 64, .inference = inference, .fuse_pools = true});
     assert_int_equal(plan->n_units, 5);
     for (int u = 0; u < 2; u++) {
       assert_int_equal(plan->units[u].kind, CVY_UNIT_CONVPOOL);
@@ -283,72 +276,61 @@ CHECK_TEST(lenet) {
       assert_true(plan->value[1 + 3 * u] == -1 && plan->value[2 + 3 * u] == -1 && plan->gradient[1 + 3 * u] == -1);
     }
     run_on_paper(d, net, plan, inference);
-    cvy_plan_destroy(&plan);
   }
   /* a layer that is to be by itself */
   bool apart[16] = {[4] = true};
-  plan = plan_of(net, &(cvy_plan_params){.n = 64, .fuse_pools = true, .apart = apart});
+  plan = plan_of(d, net, &(cvy_plan_params){.n = 64, .fuse_pools = true, .apart = apart});
   assert_true(plan->n_units == 6 && plan->units[0].kind == CVY_UNIT_CONVPOOL && plan->units[1].kind == CVY_UNIT_CONV2D);
   run_on_paper(d, net, plan, false);
-  cvy_plan_destroy(&plan);
-  cvy_net_destroy(&net);
 }
 
 /* Only 2x2 pools of stride 2 without padding, behind a ReLU and a convolution of stride 1 that nobody else reads. */
 CHECK_TEST(not_fused) {
   for (int i = 0; i < 7; i++) {
-    cvy_net *net;
+    cvy_net *const net = check_net(d, 1, 12, 12);
     cvy_conv2d_spec conv = {.filters = 8, .kernel = {3, 3}};
     cvy_pool2d_spec pool = {.kernel = {2, 2}};
     if (i == 1) conv.stride[1] = 2;
     if (i == 2) pool.kernel[0] = 3;
     if (i == 3) pool = (cvy_pool2d_spec){.kernel = {2, 2}, .stride = {2, 1}};
     if (i == 4) pool = (cvy_pool2d_spec){.kernel = {2, 2}, .stride = {2, 2}, .pad = {0, 1}};
-    check_ok(cvy_net_create(1, 12, 12, &net));
     const cvy_node c = cvy_net_conv2d(net, cvy_net_input(net), "c", &conv), relu = cvy_net_relu(net, c);
     cvy_node x = i == 5 ? cvy_net_maxpool(net, relu, &pool) : cvy_net_avgpool(net, relu, &pool);
     if (i == 6) x = cvy_net_add(net, x, cvy_net_avgpool(net, c, &pool));
     check_ok(cvy_net_finish(net, cvy_net_linear(net, x, "fc", 3, false)));
-    cvy_plan *plan = plan_of(net, &(cvy_plan_params){.n = 4, .fuse_pools = true});
+    cvy_plan *plan = plan_of(d, net, &(cvy_plan_params){.n = 4, .fuse_pools = true});
     assert_int_equal(plan->units[0].kind, i == 0 ? CVY_UNIT_CONVPOOL : CVY_UNIT_CONV2D);
-    cvy_plan_destroy(&plan);
-    cvy_net_destroy(&net);
   }
 }
 
 CHECK_TEST(small_nets) {
   for (int i = 0; i < SMALL_NETS; i++) {
     if (!check_case(d, "%s", small_nets[i].name)) continue;
-    cvy_net *net = small_net_make(&small_nets[i], 8, 6, 5);
+    const cvy_net *const net = check_own(d, small_net_make(&small_nets[i], 8, 6, 5), check_close_net);
     for (int way = 0; way < 4; way++) {
       const bool inference = way % 2, fused = way / 2;
-      cvy_plan *plan = plan_of(net, &(cvy_plan_params){.n = 7,
-                                                       .group_size = 2,
-                                                       .inference = inference,
-                                                       .fuse_pools = fused,
-                                                       .arena_max_bytes = inference ? 0 : 8192});
+      cvy_plan *plan = plan_of(d, net,
+                               &(cvy_plan_params){.n = 7,
+                                                  .group_size = 2,
+                                                  .inference = inference,
+                                                  .fuse_pools = fused,
+                                                  .arena_max_bytes = inference ? 0 : 8192});
       const int units = small_nets[i].units + 2 - (fused ? small_nets[i].fused : 0);
       if (plan->n_units != units) check_fail(d, "%d units, not %d", plan->n_units, units);
       run_on_paper(d, net, plan, inference);
-      cvy_plan_destroy(&plan);
     }
-    cvy_net_destroy(&net);
     check_case_end(d);
   }
 }
 
 CHECK_TEST(errors) {
-  cvy_net *net;
+  const cvy_net *net = check_net(d, 1, 28, 28);
   cvy_plan *plan;
-  check_ok(cvy_net_create(1, 28, 28, &net));
   check_fails(cvy_plan_create(net, &(cvy_plan_params){.n = 1}, &plan), CVY_E_ARGUMENT, "not finished");
-  cvy_net_destroy(&net);
-  check_ok(cvy_net_resnet18(1, 28, 28, 10, &net));
+  net = check_model(d, "resnet18", 1, 28);
   check_fails(cvy_plan_create(net, &(cvy_plan_params){.n = 0}, &plan), CVY_E_ARGUMENT, "0 samples");
   check_fails(cvy_plan_create(net, &(cvy_plan_params){.n = 42800}, &plan), CVY_E_ARGUMENT, "2^31");
   assert_null(plan);
-  cvy_plan_destroy(&plan);
-  cvy_net_destroy(&net);
 }
 
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

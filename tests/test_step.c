@@ -7,6 +7,7 @@
 
 #include "src/nn/instance_parts.h"
 #include "src/ref/ref.h"
+#include "tests/check_team.h"
 #include "tests/small_nets.h"
 
 /* ---- the step in double ---- */
@@ -224,9 +225,12 @@ static void make_step(step *s, check_device *d, case_rng *r, cvy_net *net, int n
 
 /* ---- the device's side ---- */
 
+static void close_instance(void *instance) { cvy_instance_destroy(&(cvy_instance *){instance}); }
+
 static cvy_instance *make_instance(const step *s, const cvy_instance_params *params) {
   cvy_instance *instance;
   check_ok(cvy_instance_create(s->d->cl, s->net, params, &instance));
+  check_own(s->d, instance, close_instance);
   cvy_queue *const q = s->d->queue;
   for (int b = 0; b < s->layout->n_buckets; b++)
     check_ok(cvy_buffer_write(q, cvy_instance_weights(instance, b), 0, s->layout->buckets[b].size * sizeof(float),
@@ -397,7 +401,8 @@ CHECK_TEST(small_nets) {
       if (!check_case(d, "%s group=%d", small_nets[i].name, group)) continue;
       case_rng r = check_rng_make(d, i);
       /* nets that add something to their input need its 8 channels */
-      cvy_net *net = small_net_make(&small_nets[i], i == 0 && group ? 3 : i == 0 ? 1 : 8, 7, 8);
+      const int channels = i == 0 && group ? 3 : i == 0 ? 1 : 8;
+      cvy_net *const net = check_own(d, small_net_make(&small_nets[i], channels, 7, 8), check_close_net);
       step s;
       make_step(&s, d, &r, net, 7, group);
       cvy_instance *instance = make_instance(&s, &(cvy_instance_params){.n = 8, .group_size = group});
@@ -421,15 +426,12 @@ CHECK_TEST(small_nets) {
       reference_step(&s, false);
       check_relative_l2(d, "logits of inference", read_node(&s, instance, net->output, s.n), s.value[net->output],
                         node_elems(&s, net->output), 1e-5);
-      cvy_instance_destroy(&instance);
       instance = make_instance(&s, &(cvy_instance_params){.n = s.n, .inference = true});
       load_samples(&s, instance, 0, s.n);
       check_ok(cvy_instance_forward(instance, &pass, false));
       check_relative_l2(d, "logits of an instance for inference", read_node(&s, instance, net->output, s.n),
                         s.value[net->output], node_elems(&s, net->output), 1e-5);
       assert_null(cvy_instance_gradients(instance, 0));
-      cvy_instance_destroy(&instance);
-      cvy_net_destroy(&net);
       check_case_end(d);
     }
 }
@@ -451,7 +453,7 @@ CHECK_TEST(micro_batches) {
     for (int micro = 3; micro <= 6; micro += 3) {
       if (!check_case(d, "%s micro=%d", small_nets[i].name, micro)) continue;
       case_rng r = check_rng_make(d, 100 + i);
-      cvy_net *net = small_net_make(&small_nets[i], 8, 6, 5);
+      cvy_net *const net = check_own(d, small_net_make(&small_nets[i], 8, 6, 5), check_close_net);
       step s;
       make_step(&s, d, &r, net, 11, 3);
       cvy_instance *whole = make_instance(&s, &(cvy_instance_params){.n = s.n, .group_size = 3});
@@ -472,9 +474,6 @@ CHECK_TEST(micro_batches) {
       if (n_running)
         check_relative_l2(d, "sums", read_sums(&s, parts), check_to_doubles(d, read_sums(&s, whole), n_running),
                           n_running, 1e-5);
-      cvy_instance_destroy(&whole);
-      cvy_instance_destroy(&parts);
-      cvy_net_destroy(&net);
       check_case_end(d);
     }
 }
