@@ -8,6 +8,7 @@
 #include "src/nn/plan.h"
 #include "src/ops/conv2d.h"
 #include "src/ops/tune_table.h"
+#include "src/ref/cases.h"
 #include "tools/bench.h"
 
 typedef struct bench_case {
@@ -93,10 +94,19 @@ cvy_status bench_conv(bench_rows *rows, bench_device *device, const char *operat
                       int count, const bench_conv_options *options);
 /* A convolution's text: as for --shape if that can express it, else with more words. */
 void bench_conv_shape_text(const cvy_conv2d_params *params, char *out, size_t out_bytes);
-/* [bench_convpool.c] Convolution, ReLU and pool in one. pass: a cvy_conv_pass, CVY_CONV_PASSES: all. */
+/* [bench_case.c] Passes of a case with few samples, of which n are measured; ends the case. */
+typedef struct bench_pass {
+  int pass;                       /* of the case */
+  const char *name;               /* of the row */
+  double read_bytes, write_bytes; /* as in bench_case */
+  bool in_step;                   /* a training step has it */
+} bench_pass;
+cvy_status bench_op(bench_rows *rows, bench_device *device, const bench_case *what, op_case *c, int n,
+                    const bench_pass *passes, int n_passes);
+/* [bench_layers.c] Convolution, ReLU and pool in one. pass: a cvy_conv_pass, CVY_CONV_PASSES: all. */
 cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_convpool_params *params, int count,
                           int pass);
-/* [bench_layers.c] A unit of the plan that is no convolution. */
+/* A unit of the plan that is no convolution. */
 cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *net, const cvy_unit *unit, int n,
                        int count);
 /* "conv2d", "batchnorm", …: static. */

@@ -90,9 +90,10 @@ struct op_case {
   case_tensor tensors[CASE_TENSORS];
   case_memory memory;
   void *op;
-  char why[1600];       /* the first error, or "" */
-  double worst;         /* largest error / bound of the run, */
-  const char *worst_of; /* the tensor */
+  const char *algorithm; /* name of the kernels, by create; NULL: there is one way */
+  char why[1600];        /* the first error, or "" */
+  double worst;          /* largest error / bound of the run, */
+  const char *worst_of;  /* the tensor */
 };
 
 /* Adds a tensor; the values are zero. Its data, or NULL for an output. */

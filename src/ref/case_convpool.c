@@ -55,6 +55,7 @@ static cvy_status create(op_case *base, cvy_device *device, size_t *workspace_by
   convpool_case *const c = (convpool_case *)base;
   CVY_TRY(cvy_convpool_create(device, &c->p, (cvy_convpool **)&base->op));
   *workspace_bytes = cvy_convpool_workspace_bytes(base->op);
+  base->algorithm = cvy_convpool_algorithm_name(base->op);
   const bool winograd = is_winograd(c);
   double *const terms = case_doubles(&base->memory, case_size(&base->tensors[Y]));
   for (size_t i = 0; i < case_size(&base->tensors[Y]); i++) /* that of each of the four, and of two sums of them */
