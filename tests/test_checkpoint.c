@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Checkpoints: the same bits come back, a damaged file is found and passed over, settings that changed are named. */
-#include "tests/check.h"
+#include "tests/check_team.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -10,7 +10,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "convoy/net.h"
 #include "src/base/file.h"
 #include "src/nn/weights.h"
 #include "newest.h"
@@ -28,18 +27,17 @@ typedef struct model {
 } model;
 
 /* A few hundred parameters: damaging every byte stays fast. */
-static model make_model(int filters) {
-  model m = {0};
-  check_ok(cvy_net_create(1, 4, 4, &m.net));
+static model make_model(check_device *d, int filters) {
+  model m = {.net = check_net(d, 1, 4, 4)};
   cvy_node x = cvy_net_input(m.net);
   x = cvy_net_conv2d(m.net, x, "0", &(cvy_conv2d_spec){.filters = filters, .kernel = {3, 3}});
   x = cvy_net_batchnorm(m.net, x, "1", NULL);
   x = cvy_net_linear(m.net, x, "fc", 2, false);
   check_ok(cvy_net_finish(m.net, x));
   m.layout = cvy_net_layout(m.net);
-  m.w = cvy_calloc(m.layout->n_floats, sizeof(float));
-  m.v = cvy_calloc(m.layout->n_floats, sizeof(float));
-  m.running = cvy_calloc(m.layout->n_running_floats, sizeof(float));
+  m.w = check_floats(d, m.layout->n_floats);
+  m.v = check_floats(d, m.layout->n_floats);
+  m.running = check_floats(d, m.layout->n_running_floats);
   case_rng r = check_rng_make(NULL, 1);
   float dense[64];
   for (int i = 0; i < m.layout->n_params; i++) {
@@ -53,13 +51,6 @@ static model make_model(int filters) {
   case_fill(&r, m.running + b->offset, (size_t)b->c, CASE_FILL_NORMAL);
   case_fill(&r, m.running + b->offset + b->pitch, (size_t)b->c, CASE_FILL_LARGE);
   return m;
-}
-
-static void free_model(model *m) {
-  cvy_free(m->w);
-  cvy_free(m->v);
-  cvy_free(m->running);
-  cvy_net_destroy(&m->net);
 }
 
 static const int two_shares[] = {200, 56};
@@ -107,7 +98,7 @@ static int count_files(const char *dir) {
 }
 
 CHECK_TEST(round_trip) {
-  model m = make_model(3);
+  model m = make_model(d, 3);
   const char *const dir = check_path("a/b");
   bool found = true;
   cvy_checkpoint_data c;
@@ -139,18 +130,16 @@ CHECK_TEST(round_trip) {
   assert_true(found && c.at.step == 9999999999 && c.n_shares == 0 && strcmp(c.settings, "{}") == 0 &&
               strcmp(c.choices, "[]") == 0 && strcmp(c.devices, "[]") == 0 && !c.v);
   newest_clear(&c);
-  model other = make_model(3);
+  model other = make_model(d, 3);
   memset(other.w, 0, m.layout->n_floats * sizeof(float));
   int64_t n_batches;
   check_ok(cvy_weights_load(m.layout, file_of(dir, 9999999999), false, other.w, other.running, &n_batches));
   assert_memory_equal(other.w, m.w, m.layout->n_floats * sizeof(float));
   assert_int_equal(n_batches, 8);
-  free_model(&other);
-  free_model(&m);
 }
 
 CHECK_TEST(keep) {
-  model m = make_model(3);
+  model m = make_model(d, 3);
   const char *const dir = check_temp_dir();
   static const char *const others[] = {"step-1.safetensors", "step-0000000001.safetensors.tmp.1.0",
                                        "step-000000000x.safetensors", "step-0000000001.safetensors~",
@@ -187,11 +176,10 @@ CHECK_TEST(keep) {
   check_ok(newest_load(dir, m.layout, NULL, &c, &found));
   assert_true(found && c.at.step == 5000);
   newest_clear(&c);
-  free_model(&m);
 }
 
 CHECK_TEST(broken) {
-  model m = make_model(3), wide = make_model(4);
+  model m = make_model(d, 3), wide = make_model(d, 4);
   const char *const dir = check_temp_dir();
   bool found;
   cvy_checkpoint_data c;
@@ -226,13 +214,11 @@ CHECK_TEST(broken) {
   const char *const later[][2] = {{"convoy_checkpoint", "4"}};
   check_ok(cvy_st_write(file_of(dir, 8), NULL, 0, later, 1));
   check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_MISMATCH, "format version '4'");
-  free_model(&m);
-  free_model(&wide);
 }
 
 /* Cut anywhere, or with any bit flipped, a checkpoint is refused; only spaces that pad the header carry nothing. */
 CHECK_TEST(fuzz) {
-  model m = make_model(3);
+  model m = make_model(d, 3);
   const char *const dir = check_temp_dir(), *const path = file_of(dir, 1);
   const cvy_checkpoint_data saved = make_checkpoint(&m, 1, true);
   cvy_checkpoint_data c;
@@ -262,12 +248,11 @@ CHECK_TEST(fuzz) {
   check_ok(newest_load(dir, m.layout, SETTINGS, &c, &found));
   assert_true(found && same_checkpoint(&c, &saved, m.layout));
   newest_clear(&c);
-  free_model(&m);
 }
 
 /* What a team must know of a checkpoint, and what is read from it, are of one file. */
 CHECK_TEST(facts) {
-  model m = make_model(3);
+  model m = make_model(d, 3);
   const char *const dir = check_path("choices");
   cvy_checkpoint *opened;
   cvy_checkpoint_data c;
@@ -299,11 +284,10 @@ CHECK_TEST(facts) {
   assert_string_equal(facts.choices, make_checkpoint(&m, 7, false).choices);
   assert_false(facts.shares_by_speed);
   cvy_checkpoint_close(&opened);
-  free_model(&m);
 }
 
 CHECK_TEST(choices) {
-  model m = make_model(3);
+  model m = make_model(d, 3);
   const int layers = m.net->n_layers;
   cvy_conv_choices *const table = cvy_calloc(2 * (size_t)layers, sizeof *table), *const back = cvy_calloc(
                                                                                      2 * (size_t)layers, sizeof *back);
@@ -358,7 +342,6 @@ CHECK_TEST(choices) {
   cvy_free(other);
   cvy_free(table);
   cvy_free(back);
-  free_model(&m);
 }
 
 CHECK_TEST(settings) {
@@ -459,7 +442,7 @@ CHECK_TEST(resume_rows) {
 /* A file that cannot be read may be whole: it is not passed over, or the run would begin before it and write over
  * it. */
 CHECK_TEST(unreadable) {
-  model m = make_model(3);
+  model m = make_model(d, 3);
   const char *const dir = check_temp_dir();
   bool found;
   cvy_checkpoint_data c = make_checkpoint(&m, 2, true);
@@ -489,7 +472,6 @@ CHECK_TEST(unreadable) {
   }
   assert_true(cvy_file_exists(file_of(dir, 2)) && cvy_file_exists(file_of(dir, 8)) &&
               !cvy_file_exists(file_of(dir, 7)));
-  free_model(&m);
 }
 
 CHECK_TEST(claim) {
@@ -561,7 +543,7 @@ CHECK_TEST(forged) {
       {"shares", "x", "are not numbers of samples"},
       {"seed", "-1", "seed is '-1'"},
   };
-  model m = make_model(3);
+  model m = make_model(d, 3);
   const char *const dir = check_temp_dir();
   cvy_checkpoint_data c = make_checkpoint(&m, 1, false);
   check_ok(cvy_checkpoint_write(dir, m.layout, &c, 9));
@@ -575,14 +557,13 @@ CHECK_TEST(forged) {
     assert_true(found && c.at.step == 1);
     newest_clear(&c);
   }
-  free_model(&m);
 }
 
 /* The file of step 1 with 3,000 shares and an empty tensor for each: right in its checksum, and a memory of 3,000
  * networks once. */
 CHECK_TEST(small_large) {
   enum { N = 3000 };
-  model m = make_model(3);
+  model m = make_model(d, 3);
   const char *const dir = check_temp_dir();
   cvy_checkpoint_data c = make_checkpoint(&m, 1, false);
   check_ok(cvy_checkpoint_write(dir, m.layout, &c, 9));
@@ -626,7 +607,6 @@ CHECK_TEST(small_large) {
   check_log_clear();
   check_ok(cvy_weights_save(m.layout, m.w, m.running, 1, file_of(dir, 9)));
   assert_true(check_log_contains("values that are saved are not finite, the first of them in '1.running_var'"));
-  free_model(&m);
 }
 
 CHECK_TEST(loss_jumps) {

@@ -64,6 +64,14 @@ static bool load(cvy_tune_table *table) {
   return table->loaded;
 }
 
+static void close_table(void *table) { cvy_tune_table_destroy(&(cvy_tune_table *){table}); }
+
+static cvy_tune_table *new_table(check_device *d, const char *a_head, const char *path) {
+  cvy_tune_table *table;
+  check_ok(cvy_tune_table_create(a_head, path, &table));
+  return check_own(d, table, close_table);
+}
+
 CHECK_TEST(find) {
   char text[CVY_TUNE_SHAPE_BYTES];
   cvy_conv2d_params p = params_for(1);
@@ -72,8 +80,7 @@ CHECK_TEST(find) {
   assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_BACKWARD_WEIGHTS, text), "7x9x3/4 20/32 3x5 1x2 1x0 b1 s0 p2");
   p.math = CVY_MATH_TF32;
   assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_FORWARD, text), "7x9x3/4 20/32 3x5 1x2 1x0 b1 s1 p2 tf32");
-  cvy_tune_table *table;
-  check_ok(cvy_tune_table_create(head, NULL, &table));
+  cvy_tune_table *table = new_table(d, head, NULL);
   assert_int_equal(tile_for(table, 64, CVY_CONV_FORWARD), -1);
   put(table, 64, CVY_CONV_FORWARD, 1);
   put(table, 256, CVY_CONV_FORWARD, 2);
@@ -96,43 +103,38 @@ CHECK_TEST(find) {
   assert_int_equal(tile_for(table, 64, CVY_CONV_FORWARD), 9);
   check_ok(cvy_tune_table_save(table)); /* no place: nothing happens */
   assert_false(load(table));
-  cvy_tune_table_destroy(&table);
 }
 
 /* Why the file that load_count read is not used; NULL: it is. */
 static const char *why;
 
 /* A table of its own for the file at `path`, with what is in it; nothing is said. */
-static int load_count(const char *a_head, const char *path, bool *good) {
-  cvy_tune_table *table;
-  check_ok(cvy_tune_table_create(a_head, path, &table));
+static int load_count(check_device *d, const char *a_head, const char *path, bool *good) {
+  cvy_tune_table *table = new_table(d, a_head, path);
   check_log_clear();
   *good = load(table);
   why = table->wrong;
   assert_true((!why || !*good) && !check_log_contains("[error]") && !check_log_contains("[warning]"));
   const int n = table->n;
-  cvy_tune_table_destroy(&table);
+  check_release(d, table);
   return n;
 }
 
-static void save_three(const char *path) {
-  cvy_tune_table *table;
-  check_ok(cvy_tune_table_create(head, path, &table));
+static void save_three(check_device *d, const char *path) {
+  cvy_tune_table *table = new_table(d, head, path);
   put(table, 64, CVY_CONV_FORWARD, 1);
   put(table, 256, CVY_CONV_FORWARD, 2);
   put(table, 64, CVY_CONV_BACKWARD_DATA, 0);
   check_ok(cvy_tune_table_save(table));
-  cvy_tune_table_destroy(&table);
 }
 
 CHECK_TEST(file) {
   const char *const path = check_path("tune.txt");
   bool good;
-  assert_int_equal(load_count(head, path, &good), 0);
+  assert_int_equal(load_count(d, head, path, &good), 0);
   assert_true(!good && !why && strlen(check_log_get()) == 0); /* no file is no news */
-  save_three(path);
-  cvy_tune_table *table;
-  check_ok(cvy_tune_table_create(head, path, &table));
+  save_three(d, path);
+  cvy_tune_table *table = new_table(d, head, path);
   assert_true(load(table));
   assert_int_equal(table->n, 3);
   const cvy_tune_entry want = entry_for(256, CVY_CONV_FORWARD, 2);
@@ -148,14 +150,12 @@ CHECK_TEST(file) {
   assert_memory_equal(first, second, n);
   assert_memory_equal(first, head, sizeof head - 1);
   /* saving keeps what others have found, and replaces what was measured again */
-  cvy_tune_table *more;
-  check_ok(cvy_tune_table_create(head, path, &more));
+  cvy_tune_table *more = new_table(d, head, path);
   put(more, 64, CVY_CONV_FORWARD, 7);
   put(more, 1, CVY_CONV_BACKWARD_WEIGHTS, 5);
   check_ok(cvy_tune_table_save(more));
-  assert_int_equal(load_count(head, path, &good), 4);
-  cvy_tune_table_destroy(&more);
-  check_ok(cvy_tune_table_create(head, path, &more));
+  assert_int_equal(load_count(d, head, path, &good), 4);
+  more = new_table(d, head, path);
   assert_true(load(more));
   assert_int_equal(tile_for(more, 64, CVY_CONV_FORWARD), 7);
   assert_int_equal(tile_for(more, 256, CVY_CONV_FORWARD), 2);
@@ -163,10 +163,8 @@ CHECK_TEST(file) {
   put(more, 256, CVY_CONV_FORWARD, 8);
   assert_true(load(more));
   assert_int_equal(tile_for(more, 256, CVY_CONV_FORWARD), 8);
-  cvy_tune_table_destroy(&more);
   assert_true(cvy_tune_table_remove(table));
   assert_false(cvy_tune_table_remove(table) || cvy_file_exists(path));
-  cvy_tune_table_destroy(&table);
 }
 
 /* A file with these lines behind `a_head` and the right checksum. */
@@ -179,33 +177,33 @@ static void write_lines(const char *path, const char *a_head, const char *lines)
 CHECK_TEST(damaged) {
   const char *const path = check_path("damaged.txt");
   bool good;
-  save_three(path);
+  save_three(d, path);
   size_t n;
   char *const bytes = check_read(path, &n);
   for (size_t i = 0; i < n; i++) { /* every byte counts, and every length */
     bytes[i] ^= 1;
     check_write(path, bytes, n);
-    assert_int_equal(load_count(head, path, &good), 0);
+    assert_int_equal(load_count(d, head, path, &good), 0);
     assert_false(good);
     bytes[i] ^= 1;
   }
   for (size_t i = 0; i < n; i++) {
     check_write(path, bytes, i);
-    assert_int_equal(load_count(head, path, &good), 0);
+    assert_int_equal(load_count(d, head, path, &good), 0);
     assert_false(good);
   }
   check_ok(cvy_file_write(path, (cvy_piece[]){{bytes, n}, {"x", 1}}, 2));
-  assert_int_equal(load_count(head, path, &good), 0);
+  assert_int_equal(load_count(d, head, path, &good), 0);
   assert_string_equal(why, "is damaged");
   /* the next save makes it good */
-  save_three(path);
-  assert_int_equal(load_count(head, path, &good), 3);
+  save_three(d, path);
+  assert_int_equal(load_count(d, head, path, &good), 3);
   assert_true(good && !why);
   /* another device's, other kernels', another version's */
-  assert_int_equal(load_count("convoy-tune 1\ndevice: thing\nkernels: 4567\n", path, &good), 0);
+  assert_int_equal(load_count(d, "convoy-tune 1\ndevice: thing\nkernels: 4567\n", path, &good), 0);
   assert_string_equal(why, "was made for another device or by other kernels");
   write_lines(path, "convoy-tune 2\ndevice: thing\nkernels: 0123\n", "");
-  assert_int_equal(load_count(head, path, &good), 0);
+  assert_int_equal(load_count(d, head, path, &good), 0);
   assert_string_equal(why, "is not of this version");
   /* lines that nobody wrote, with the right checksum: none of the file is taken */
   static const char line[] = "8 forward a = fft 1 direct 2\n";
@@ -225,26 +223,24 @@ CHECK_TEST(damaged) {
       "99999999999 forward a = fft 1 direct 2\n",
   };
   write_lines(path, head, line);
-  assert_int_equal(load_count(head, path, &good), 1);
+  assert_int_equal(load_count(d, head, path, &good), 1);
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     write_lines(path, head, check_text("%s%s", line, wrong[i]));
-    assert_int_equal(load_count(head, path, &good), 0);
+    assert_int_equal(load_count(d, head, path, &good), 0);
     assert_string_equal(why, "has a line that cannot be read");
   }
   /* others may write to it, a folder in its place: as if it were not there; the first such file of a process is told */
-  save_three(path);
+  save_three(d, path);
   assert_int_equal(chmod(path, 0666), 0);
-  cvy_tune_table *table;
-  check_ok(cvy_tune_table_create(head, path, &table));
+  cvy_tune_table *table = new_table(d, head, path);
   check_log_clear();
   assert_false(load(table));
   assert_true(!table->wrong && check_log_contains("other users may write to it"));
   assert_int_equal(remove(path), 0);
   assert_int_equal(mkdir(path, 0777), 0);
-  assert_int_equal(load_count(head, path, &good), 0);
+  assert_int_equal(load_count(d, head, path, &good), 0);
   put(table, 1, CVY_CONV_FORWARD, 1);
   assert_int_equal(cvy_tune_table_save(table), CVY_E_IO);
-  cvy_tune_table_destroy(&table);
 }
 
 /* `test_tune_table --write PATH N`: saves an entry for N samples, many times. */
@@ -273,7 +269,7 @@ CHECK_TEST(concurrent) {
   while (done < 2) {
     bool good;
     const bool there = cvy_file_exists(path);
-    const int n = load_count(head, path, &good);
+    const int n = load_count(d, head, path, &good);
     assert_true(!there || (good && n >= 1 && n <= 2));
     seen += there;
     int how;
@@ -297,12 +293,12 @@ CHECK_TEST(many) {
   cvy_tune_table *table, *again;
   struct timespec begin, end;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-  check_ok(cvy_tune_table_create(head, path, &table));
+  table = new_table(d, head, path);
   for (int n = 1; n <= MANY; n++) put(table, n, CVY_CONV_FORWARD, n % 16);
   put(table, 7, CVY_CONV_FORWARD, 15);
   assert_int_equal(table->n, MANY);
   check_ok(cvy_tune_table_save(table));
-  check_ok(cvy_tune_table_create(head, path, &again));
+  again = new_table(d, head, path);
   put(again, MANY + 9, CVY_CONV_FORWARD, 3);
   put(again, 100, CVY_CONV_FORWARD, 11);
   assert_true(load(again));
@@ -315,8 +311,6 @@ CHECK_TEST(many) {
   const double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
   print_message("%d entries: %.2f s\n", MANY, seconds);
   if (!(seconds <= 3)) check_fail(d, "%d entries took %.2f s", MANY, seconds);
-  cvy_tune_table_destroy(&again);
-  cvy_tune_table_destroy(&table);
 }
 
 int main(int argc, char **argv) {

@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: MIT
  * Weights files: PyTorch's order of elements against a file that Python wrote, round trips, and files that do not fit.
  */
-#include "tests/check.h"
+#include "tests/check_team.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 
-#include "convoy/net.h"
 #include "src/base/file.h"
 #include "src/nn/weights.h"
 
 typedef struct model {
-  cvy_net *net;
+  const cvy_net *net;
   const cvy_layout *layout;
   float *w, *running;
   int64_t n_batches;
 } model;
 
 /* The network of tests/data/make_files.py. */
-static cvy_net *tiny_net(void) {
-  cvy_net *net;
-  check_ok(cvy_net_create(2, 4, 4, &net));
+static cvy_net *tiny_net(check_device *d) {
+  cvy_net *const net = check_net(d, 2, 4, 4);
   cvy_node x = cvy_net_input(net);
   x = cvy_net_conv2d(net, x, "0", &(cvy_conv2d_spec){.filters = 3, .kernel = {3, 2}});
   x = cvy_net_batchnorm(net, x, "1", NULL);
@@ -31,30 +29,23 @@ static cvy_net *tiny_net(void) {
   return net;
 }
 
-static model make_model(cvy_net *net) {
+static model make_model(check_device *d, const cvy_net *net) {
   const cvy_layout *const layout = cvy_net_layout(net);
   return (model){.net = net,
                  .layout = layout,
-                 .w = cvy_calloc(layout->n_floats, sizeof(float)),
-                 .running = cvy_calloc(layout->n_running_floats, sizeof(float)),
+                 .w = check_floats(d, layout->n_floats),
+                 .running = check_floats(d, layout->n_running_floats),
                  .n_batches = -1};
 }
 
-static void free_model(model *m) {
-  cvy_free(m->w);
-  cvy_free(m->running);
-  cvy_net_destroy(&m->net);
-}
-
 /* Random values everywhere but in padding and gaps. */
-static void fill_model(model *m, int stream) {
-  case_rng r = check_rng_make(NULL, stream);
+static void fill_model(check_device *d, model *m, int stream) {
+  case_rng r = check_rng_make(d, stream);
   for (int i = 0; i < m->layout->n_params; i++) {
     const cvy_param *const p = &m->layout->params[i];
-    float *const dense = cvy_calloc(p->elems, sizeof *dense);
+    float *const dense = check_floats(d, p->elems);
     case_fill(&r, dense, p->elems, CASE_FILL_NORMAL);
     cvy_param_to_flat(p, dense, m->w);
-    cvy_free(dense);
   }
   for (int i = 0; i < m->layout->n_running; i++) {
     const cvy_running *const b = &m->layout->running[i];
@@ -65,7 +56,7 @@ static void fill_model(model *m, int stream) {
 }
 
 CHECK_TEST(from_python) {
-  model m = make_model(tiny_net());
+  model m = make_model(d, tiny_net(d));
   check_ok(cvy_weights_load(m.layout, check_text("%s/tiny_net.safetensors", getenv("CVY_TEST_DATA")), false, m.w,
                             m.running, &m.n_batches));
   assert_int_equal(m.n_batches, 11);
@@ -97,15 +88,12 @@ CHECK_TEST(from_python) {
     assert_true(m.running[b->offset + (size_t)k] == (k < 3 ? (float)(400 + k) : 0.0f));
     assert_true(m.running[b->offset + (size_t)(b->pitch + k)] == (k < 3 ? (float)(500 + k) : 0.0f));
   }
-  free_model(&m);
 }
 
 /* Saved twice: the same bytes. Read back: the same weights. The order is that of a state_dict. */
-static void round_trip(cvy_net *net, int n_tensors) {
-  model a = make_model(net), b = {.layout = a.layout};
-  b.w = cvy_calloc(a.layout->n_floats, sizeof(float));
-  b.running = cvy_calloc(a.layout->n_running_floats, sizeof(float));
-  fill_model(&a, 3);
+static void round_trip(check_device *d, const cvy_net *net, int n_tensors) {
+  model a = make_model(d, net), b = make_model(d, net);
+  fill_model(d, &a, 3);
   const char *const first = check_path("first"), *const second = check_path("second");
   check_ok(cvy_weights_save(a.layout, a.w, a.running, a.n_batches, first));
   check_ok(cvy_weights_load(a.layout, first, false, b.w, b.running, &b.n_batches));
@@ -127,26 +115,21 @@ static void round_trip(cvy_net *net, int n_tensors) {
     for (int i = 0; i < 5; i++) assert_string_equal(cvy_st_get(f, at + i)->name, check_text("%s.%s", layer, after[i]));
   }
   cvy_st_close(&f);
-  cvy_free(b.w);
-  cvy_free(b.running);
-  free_model(&a);
 }
 
 CHECK_TEST(round_trips) {
-  cvy_net *net;
-  round_trip(tiny_net(), 9);
-  check_ok(cvy_net_lenet(1, 28, 28, 10, &net));
-  round_trip(net, 8);
-  check_ok(cvy_net_resnet18(3, 32, 32, 7, &net));
-  round_trip(net, 76 + 3 * 17);
+  round_trip(d, tiny_net(d), 9);
+  round_trip(d, check_model(d, "lenet", 1, 28), 8);
+  round_trip(d, check_model(d, "resnet18", 3, 32), 76 + 3 * 17);
 }
 
 CHECK_TEST(misfits) {
-  model m = make_model(tiny_net());
-  fill_model(&m, 4);
+  model m = make_model(d, tiny_net(d));
+  fill_model(d, &m, 4);
   const size_t w_bytes = m.layout->n_floats * sizeof(float), running_bytes = m.layout->n_running_floats * sizeof(float);
-  float *const w = cvy_calloc(w_bytes, 1), *const running = cvy_calloc(running_bytes, 1);
-  float *const zero_w = cvy_calloc(w_bytes, 1), *const zero_running = cvy_calloc(running_bytes, 1);
+  const model read = make_model(d, m.net), zero = make_model(d, m.net);
+  float *const w = read.w, *const running = read.running;
+  const float *const zero_w = zero.w, *const zero_running = zero.running;
   const char *const path = check_path("file");
   int64_t n = -5;
   cvy_weights_pack pack;
@@ -186,16 +169,13 @@ CHECK_TEST(misfits) {
     assert_true(check_log_contains(path));
   }
   /* another model, in both directions; a file that is cut off */
-  cvy_net *lenet;
-  check_ok(cvy_net_lenet(1, 28, 28, 10, &lenet));
-  model l = make_model(lenet);
+  model l = make_model(d, check_model(d, "lenet", 1, 28));
   check_ok(cvy_weights_save(l.layout, l.w, l.running, 0, path));
   check_fails(cvy_weights_load(m.layout, path, false, w, running, &n), CVY_E_MISMATCH,
               "tensor '0.weight' has the shape (20,1,3,3)");
   check_ok(cvy_weights_save(m.layout, m.w, m.running, 3, path));
   check_fails(cvy_weights_load(l.layout, path, false, l.w, l.running, &n), CVY_E_MISMATCH,
               "tensor '0.weight' has the shape (3,2,3,2)");
-  free_model(&l);
   size_t size;
   const char *const content = check_read(path, &size);
   for (size_t cut = 0; cut < size; cut += 13) {
@@ -227,17 +207,12 @@ CHECK_TEST(misfits) {
   assert_memory_equal(running, m.running, running_bytes);
   cvy_weights_pack_clear(&pack);
   cvy_free(all);
-  cvy_free(w);
-  cvy_free(running);
-  cvy_free(zero_w);
-  cvy_free(zero_running);
-  free_model(&m);
 }
 
 /* Other floating types become float32; what float32 does not have is refused. */
 CHECK_TEST(types) {
-  model m = make_model(tiny_net());
-  fill_model(&m, 5);
+  model m = make_model(d, tiny_net(d));
+  fill_model(d, &m, 5);
   cvy_weights_pack pack;
   check_ok(cvy_weights_pack_make(m.layout, m.w, m.running, 3, NULL, 0, &pack));
   assert_string_equal(pack.tensors[1].name, "0.bias");
@@ -278,7 +253,6 @@ CHECK_TEST(types) {
   check_fails(cvy_weights_load(m.layout, path, false, m.w, m.running, &m.n_batches), CVY_E_NOT_FINITE,
               "in '0.bias' (-inf at 2)");
   cvy_weights_pack_clear(&pack);
-  free_model(&m);
 }
 
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }
