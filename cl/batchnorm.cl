@@ -5,8 +5,8 @@
  *                       1979), var = M2/m, invstd = 1/sqrt(var + eps); terms w*mean and w*var*m/(m-1) of the running
  *                       values
  *   bn_inference        mean and invstd from the running values
- * If y is never made (deferred), both also write the affine: mean, scale = gamma*invstd and shift = beta - rest*scale,
- * with which y's readers compute fma(x - mean, scale, shift); rest: the rounding error of the mean.
+ * If y is never made (deferred), both also write the affine: mean, scale = gamma*invstd and shift = beta - low*scale,
+ * with which y's readers compute fma(x - mean, scale, shift); low: the mean's rounding error, its digits below a float's.
  *   bn_apply            y = act((x - mean)*invstd*gamma + beta [+ residual])
  *   bn_backward_sums    a part's sum dm and sum dm*(x - mean), dm = dy masked by y > 0, y read or computed; may
  *                       store dm

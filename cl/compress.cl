@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Gradients for a slow link (ops/compress.h): x = g + residual is sent as bfloat16, and the rounding error is the residual
- * of the next step (`rest`):
+ * Gradients for a slow link (ops/compress.h): x = g + residual is sent as bfloat16, and the rounding error is the
+ * residual of the next step:
  *   packed = the upper half of x's bits, rounded to nearest, ties to even;  residual = x - packed, exact (0 if packed is
  *   not finite). A NaN stays one.
  *
@@ -23,15 +23,15 @@ typedef ushort4 ushortv;
 #error "gradients are compressed by whole vectors: VEC must be 4 or 16"
 #endif
 
-CVY_KERNEL compress(global const floatv *restrict g, global floatv *restrict rest, global ushortv *restrict packed,
+CVY_KERNEL compress(global const floatv *restrict g, global floatv *restrict residual, global ushortv *restrict packed,
                     const uint n, const uint chunk) {
 #pragma OPENCL FP_CONTRACT OFF
   CVY_FOR_EACH_VECTOR(i, n, chunk) {
-    const floatv x = g[i] + rest[i];
+    const floatv x = g[i] + residual[i];
     const uintv bits = CVY_AS_UINT(x), magnitude = bits & 0x7fffffffu;
     const uintv rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     const uintv sent = magnitude > 0x7f800000u ? (bits >> 16) | 0x40u : rounded;
     packed[i] = CVY_TO_USHORT(sent);
-    rest[i] = (sent & 0x7f80u) != 0x7f80u ? x - CVY_AS_FLOAT(sent << 16) : (floatv)(0.0f);
+    residual[i] = (sent & 0x7f80u) != 0x7f80u ? x - CVY_AS_FLOAT(sent << 16) : (floatv)(0.0f);
   }
 }

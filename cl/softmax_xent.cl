@@ -2,7 +2,7 @@
  * Softmax cross-entropy with loss and hits (ops/softmax_xent.h):
  *   softmax_xent_rows:    each[n] = {log(sum_c exp(x[c] - m)) + (m - x[label]), hit}, m = max x
  *                         dx[c] = (exp(x[c] - m)/sum - [c == label]) * scale, if with_dx
- *   softmax_xent_finish:  result = sum of each[n], added to the old one if `accumulate`; sums in a fixed order. loss_rest
+ *   softmax_xent_finish:  result = sum of each[n], added to the old one if `accumulate`; sums in a fixed order. loss_residual
  *                         sums the rounding errors of loss_sum's additions: the two together have a double's digits
  * hit is 1 if label is the first largest: every column in front of the label is smaller and none behind it is larger;
  * comparisons with NaN are false, so such a row is no hit.
@@ -11,13 +11,13 @@
  * Geometry: row.clh; the second kernel is one work-group. */
 #include "row.clh"
 
-typedef struct xent_result { float loss_sum, loss_rest; int correct; } xent_result;
+typedef struct xent_result { float loss_sum, loss_residual; int correct; } xent_result;
 
 /* a + b and its rounding error (Knuth, TAOCP 4.2.2, theorem B). */
 static inline xent_result added(const xent_result a, const xent_result b) {
   const float sum = a.loss_sum + b.loss_sum, b_taken = sum - a.loss_sum;
   const float lost = (a.loss_sum - (sum - b_taken)) + (b.loss_sum - b_taken);
-  return (xent_result){sum, a.loss_rest + b.loss_rest + lost, a.correct + b.correct};
+  return (xent_result){sum, a.loss_residual + b.loss_residual + lost, a.correct + b.correct};
 }
 
 #if CVY_CPU

@@ -17,13 +17,13 @@ static uint32_t bits_of(float x) {
   return bits;
 }
 
-/* One pass, compared with the reference; rest is replaced. */
-static void compress(check_device *d, size_t n, const float *g, float *rest, uint16_t *packed) {
-  compress_case c = {.base.n = (int)n, .g = g, .rest = rest};
+/* One pass, compared with the reference; residual is replaced. */
+static void compress(check_device *d, size_t n, const float *g, float *residual, uint16_t *packed) {
+  compress_case c = {.base.n = (int)n, .g = g, .residual = residual};
   case_compress(&c, NULL);
   check_ok(case_run(&c.base, d->cl, d->queue));
   if (c.base.why[0]) check_fail(d, "%s", c.base.why);
-  memcpy(rest, c.rest_left, n * sizeof *rest);
+  memcpy(residual, c.residual_left, n * sizeof *residual);
   memcpy(packed, c.sent, n * sizeof *packed);
   case_end(&c.base);
 }
@@ -37,10 +37,10 @@ static void test_values(check_device *d) {
                                     0x00008001, 0x00018000, 0x007fffff, 0x00000001, 0x00ffffff, 0x08000001};
   enum { N_VALUES = sizeof values / sizeof *values, N = 64 };
   if (check_case(d, "values")) {
-    float g[N], rest[N] = {0};
+    float g[N], residual[N] = {0};
     uint16_t packed[N];
     for (int i = 0; i < N; i++) g[i] = float_of(values[i / 2 % N_VALUES] | (i % 2 ? 0x80000000u : 0));
-    compress(d, N, g, rest, packed);
+    compress(d, N, g, residual, packed);
     static const struct {
       int at;
       uint16_t packed;
@@ -61,23 +61,23 @@ static void test_random(check_device *d) {
     case_rng r = check_rng_make(d, i);
     const size_t n = (size_t)sizes[i];
     if (!check_case(d, "random n=%d", sizes[i])) continue;
-    float *const g = check_floats(d, n), *const rest = check_floats(d, n);
+    float *const g = check_floats(d, n), *const residual = check_floats(d, n);
     uint16_t *const packed = (uint16_t *)check_floats(d, n);
     for (int step = 0; step < 3; step++) {
       case_fill(&r, g, n, CASE_FILL_ANY);
-      compress(d, n, g, rest, packed);
+      compress(d, n, g, residual, packed);
     }
     check_case_end(d);
   }
 }
 
-/* Gradients of integers: all sums are exact, so what has crossed and the rest are together what there was, to the
+/* Gradients of integers: all sums are exact, so what has crossed and the residual are together what there was, to the
  * bit. */
 static void test_nothing_lost(check_device *d) {
   enum { N = 16 * 33, STEPS = 20 };
   case_rng r = check_rng_make(d, 1);
   if (check_case(d, "nothing lost")) {
-    float *const g = check_floats(d, N), *const rest = check_floats(d, N);
+    float *const g = check_floats(d, N), *const residual = check_floats(d, N);
     double *const all = check_doubles(d, N), *const crossed = check_doubles(d, N), *const plain = check_doubles(d, N);
     uint16_t *const packed = (uint16_t *)check_floats(d, N);
     for (int step = 0; step < STEPS; step++) {
@@ -87,13 +87,13 @@ static void test_nothing_lost(check_device *d) {
         all[i] += (double)g[i];
         plain[i] += (double)float_of((bits_of(g[i]) + 0x7fffu + (bits_of(g[i]) >> 16 & 1u)) & 0xffff0000u);
       }
-      compress(d, N, g, rest, packed);
+      compress(d, N, g, residual, packed);
       for (int i = 0; i < N; i++) crossed[i] += (double)case_widen(packed[i]);
     }
     double error = 0, plain_error = 0;
     for (int i = 0; i < N; i++) {
-      if (crossed[i] + (double)rest[i] != all[i])
-        check_fail(d, "[%d] %g crossed and %g is left: not %g", i, crossed[i], (double)rest[i], all[i]);
+      if (crossed[i] + (double)residual[i] != all[i])
+        check_fail(d, "[%d] %g crossed and %g is left: not %g", i, crossed[i], (double)residual[i], all[i]);
       error += fabs(crossed[i] - all[i]);
       plain_error += fabs(plain[i] - all[i]);
     }
@@ -106,11 +106,12 @@ static void test_arguments(check_device *d) {
   cvy_compress *op;
   check_ok(cvy_compress_create(d->cl, &op));
   float zeros[32] = {0};
-  check_buffer *const g = check_input(d, "g", zeros, 1, 32, 32), *const rest = check_inout(d, "rest", zeros, 1, 32, 32);
-  check_fails(cvy_compress_run(op, d->queue, 24, g->cl, rest->cl, g->cl), CVY_E_ARGUMENT, "24 elements");
-  check_fails(cvy_compress_run(op, d->queue, 64, g->cl, rest->cl, g->cl), CVY_E_ARGUMENT, "needs at least 256");
-  check_fails(cvy_compress_run(op, d->queue, 32, g->cl, NULL, g->cl), CVY_E_ARGUMENT, "rest is NULL");
-  check_fails(cvy_compress_run(op, d->queue, 32, g->cl, rest->cl, NULL), CVY_E_ARGUMENT, "packed is NULL");
+  check_buffer *const g = check_input(d, "g", zeros, 1, 32, 32), *const residual =
+                                                                     check_inout(d, "residual", zeros, 1, 32, 32);
+  check_fails(cvy_compress_run(op, d->queue, 24, g->cl, residual->cl, g->cl), CVY_E_ARGUMENT, "24 elements");
+  check_fails(cvy_compress_run(op, d->queue, 64, g->cl, residual->cl, g->cl), CVY_E_ARGUMENT, "needs at least 256");
+  check_fails(cvy_compress_run(op, d->queue, 32, g->cl, NULL, g->cl), CVY_E_ARGUMENT, "residual is NULL");
+  check_fails(cvy_compress_run(op, d->queue, 32, g->cl, residual->cl, NULL), CVY_E_ARGUMENT, "packed is NULL");
   check_case_end(d);
   cvy_compress_destroy(&op);
 }

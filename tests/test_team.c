@@ -260,16 +260,16 @@ CHECK_TEST(staleness) {
 static double *sum_of_residuals(check_device *d, cvy_team *team) {
   const size_t n = cvy_net_layout(net)->n_floats;
   double *const sum = check_doubles(d, n);
-  float **rests;
-  check_ok(cvy_team_get_residuals(team, &rests));
+  float **residuals;
+  check_ok(cvy_team_get_residuals(team, &residuals));
   for (int r = 0; r < cvy_team_size(team); r++)
-    for (size_t i = 0; i < n; i++) sum[i] += (double)rests[r][i];
-  cvy_team_free_residuals(team, &rests);
+    for (size_t i = 0; i < n; i++) sum[i] += (double)residuals[r][i];
+  cvy_team_free_residuals(team, &residuals);
   return sum;
 }
 
-/* Gradients that cross as bfloat16. What crosses and what is left are together the gradient and what was left before:
- * with a first step of rate 0, w = w0 - lr (g + rest0 - rest1), of which plain training makes w0 - lr g. */
+/* Gradients that cross as bfloat16. The gradient and the old residual together are what crosses and the new
+ * residual: with a first step of rate 0, w = w0 - lr (g + residual0 - residual1); plain training makes w0 - lr g. */
 CHECK_TEST(bf16) {
   const cvy_layout *const l = cvy_net_layout(net);
   const int n = (int)l->n_floats;
@@ -281,16 +281,16 @@ CHECK_TEST(bf16) {
     first_batch = 0;
     p.exchange = CVY_EXCHANGE_BF16;
     cvy_team *const team = check_team(d, check_devices(d, "*3"), net, &p, 7, data);
-    double *rest[2];
+    double *residual[2];
     for (int s = 0; s < 2; s++) {
       int32_t samples[BATCH];
       for (int i = 0; i < BATCH; i++) samples[i] = (s * 37 + i * 5) % data->train.n;
       check_ok(cvy_team_step(team, samples, BATCH, s ? lr : 0.0f));
-      rest[s] = sum_of_residuals(d, team);
+      residual[s] = sum_of_residuals(d, team);
     }
     float *const got = check_floats(d, l->n_floats), *const w = check_floats(d, l->n_floats);
     memcpy(w, cvy_ledger_w(team->ledger), l->n_floats * sizeof *w);
-    for (int i = 0; i < n; i++) got[i] = (float)((double)w[i] + (double)lr * (rest[0][i] - rest[1][i]));
+    for (int i = 0; i < n; i++) got[i] = (float)((double)w[i] + (double)lr * (residual[0][i] - residual[1][i]));
     const double off = relative_l2(got, want.w, l->n_floats), plain = relative_l2(w, want.w, l->n_floats);
     if (!(off <= 2e-7 && plain > 4 * off))
       check_fail(d, "weights are %.2e off where what was left is counted, %.2e where it is not", off, plain);

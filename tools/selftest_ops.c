@@ -53,9 +53,9 @@ static void sgd_run(selftest *t, const cvy_sgd_params *p, bool running) {
 
 static void compress_run(selftest *t) {
   case_rng r = case_rng_make(1, 0);
-  float rest[4096];
-  compress_case c = {.base.n = 4096, .rest = rest};
-  case_fill(&r, rest, 4096, CASE_FILL_SMALL);
+  float residual[4096];
+  compress_case c = {.base.n = 4096, .residual = residual};
+  case_fill(&r, residual, 4096, CASE_FILL_SMALL);
   case_compress(&c, &r);
   selftest_op(t, &c.base, "4096 values to bfloat16");
 }

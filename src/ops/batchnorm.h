@@ -13,7 +13,7 @@
  * backward, dm = dy * (y > 0 if relu else 1):  dbeta = sum_n,g dm;  dgamma = sum dm*xhat;  xhat = (x-mean)*invstd
  *   dx = gamma*invstd*(dm - mean_g(dm) - xhat*mean_g(dm*xhat));   dresidual = dm
  * Deferred: y is never made. Instead forward writes each group's affine, (3,pitch) floats: the mean, scale =
- *   gamma*invstd and shift = beta - rest*scale, rest the rounding error of the mean (0 with `parts` below). An
+ *   gamma*invstd and shift = beta - low*scale, low the mean's digits below a float's (0 with `parts` below). An
  *   operation that needs y reads x and computes act(fma(x - mean, scale, shift)), as conv2d's load prologue does;
  *   backward finds ReLU's mask with the same operations. If the mean is much larger than the deviation, x - mean is
  *   exact: no digits are lost.

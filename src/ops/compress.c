@@ -30,15 +30,15 @@ void cvy_compress_destroy(cvy_compress **op) {
   *op = NULL;
 }
 
-cvy_status cvy_compress_run(cvy_compress *op, cvy_queue *queue, size_t n_elems, cvy_buffer *g, cvy_buffer *rest,
+cvy_status cvy_compress_run(cvy_compress *op, cvy_queue *queue, size_t n_elems, cvy_buffer *g, cvy_buffer *residual,
                             cvy_buffer *packed) {
   cvy_status status = CVY_OK;
   cvy_stream plan;
   CVY_TRY(cvy_stream_plan(op->device, "compress", n_elems, &plan));
   CVY_TRY(cvy_check_buffer("compress", "g", g, n_elems * sizeof(float)));
-  CVY_TRY(cvy_check_buffer("compress", "rest", rest, n_elems * sizeof(float)));
+  CVY_TRY(cvy_check_buffer("compress", "residual", residual, n_elems * sizeof(float)));
   CVY_TRY(cvy_check_buffer("compress", "packed", packed, n_elems * sizeof(uint16_t)));
-  CVY_TRY(CVY_LAUNCH(queue, op->kernel, plan.grid, CVY_BUF(g), CVY_BUF(rest), CVY_BUF(packed), CVY_UINT(plan.n_vec),
+  CVY_TRY(CVY_LAUNCH(queue, op->kernel, plan.grid, CVY_BUF(g), CVY_BUF(residual), CVY_BUF(packed), CVY_UINT(plan.n_vec),
                      CVY_UINT(plan.chunk)));
 fail:
   return status;

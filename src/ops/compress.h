@@ -4,7 +4,7 @@
  *   packed = x rounded to bfloat16 (the upper 16 bits of a float), to nearest, ties to even; too large values become
  *     infinite, NaN stays NaN
  *   residual = x - packed, which is exact; 0 where packed is not finite
- * The residual (`rest`) starts at zero. n_elems a multiple of 16. packed: n_elems uint16. Pending on return. */
+ * The residual starts at zero. n_elems a multiple of 16. packed: n_elems uint16. Pending on return. */
 #ifndef CVY_OPS_COMPRESS_H
 #define CVY_OPS_COMPRESS_H
 
@@ -16,7 +16,7 @@ typedef struct cvy_compress cvy_compress;
 cvy_status cvy_compress_create(cvy_device *device, cvy_compress **out);
 void cvy_compress_destroy(cvy_compress **op);
 /* CVY_E_ARGUMENT: a buffer is missing or too small, or n_elems is wrong. */
-cvy_status cvy_compress_run(cvy_compress *op, cvy_queue *queue, size_t n_elems, cvy_buffer *g, cvy_buffer *rest,
+cvy_status cvy_compress_run(cvy_compress *op, cvy_queue *queue, size_t n_elems, cvy_buffer *g, cvy_buffer *residual,
                             cvy_buffer *packed);
 
 #endif

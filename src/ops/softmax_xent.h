@@ -15,15 +15,16 @@
 #include "src/cl/launch.h"
 #include "src/ops/shape.h"
 
-/* loss_rest: the rounding error of loss_sum. The same struct is in cl/softmax_xent.cl. */
+/* loss_residual: the rounding error of loss_sum. The same struct is in cl/softmax_xent.cl. */
 typedef struct cvy_xent_result {
-  float loss_sum, loss_rest;
+  float loss_sum, loss_residual;
   int32_t correct;
 } cvy_xent_result;
 
 /* The sum of the losses to a double's digits: each sample's loss counts with all its digits, however many there are. */
 static inline double cvy_xent_loss(const cvy_xent_result *result) {
-  return isfinite(result->loss_sum) ? (double)result->loss_sum + (double)result->loss_rest : (double)result->loss_sum;
+  return isfinite(result->loss_sum) ? (double)result->loss_sum + (double)result->loss_residual
+                                    : (double)result->loss_sum;
 }
 
 typedef struct cvy_softmax_xent cvy_softmax_xent;

@@ -6,7 +6,7 @@
 #include "src/ref/cases.h"
 #include "src/ref/ref.h"
 
-enum { G, REST, PACKED };
+enum { G, RESIDUAL, PACKED };
 
 static cvy_status create(op_case *base, cvy_device *device, size_t *workspace_bytes) {
   (void)workspace_bytes;
@@ -14,7 +14,7 @@ static cvy_status create(op_case *base, cvy_device *device, size_t *workspace_by
 }
 static void destroy(op_case *base) { cvy_compress_destroy((cvy_compress **)&base->op); }
 static cvy_status run(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
-  return cvy_compress_run(base->op, queue, (size_t)base->n, b[G], b[REST], b[PACKED]);
+  return cvy_compress_run(base->op, queue, (size_t)base->n, b[G], b[RESIDUAL], b[PACKED]);
 }
 
 float case_widen(uint16_t packed) {
@@ -26,25 +26,25 @@ float case_widen(uint16_t packed) {
 
 static void compare(op_case *base) {
   compress_case *const c = (compress_case *)base;
-  const float *const g = base->tensors[G].data, *const before = base->tensors[REST].data;
-  c->sent = base->tensors[PACKED].got, c->rest_left = base->tensors[REST].got;
+  const float *const g = base->tensors[G].data, *const before = base->tensors[RESIDUAL].data;
+  c->sent = base->tensors[PACKED].got, c->residual_left = base->tensors[RESIDUAL].got;
   for (int i = 0; i < base->n; i++) {
-    const float sent = case_widen(c->sent[i]), x = g[i] + before[i], rest = c->rest_left[i];
+    const float sent = case_widen(c->sent[i]), x = g[i] + before[i], residual = c->residual_left[i];
     if (isnan(x)) {
-      if (!isnan(sent) || rest != 0)
-        case_wrong(base, "[%d] not a number is sent as %g, rest %g", i, (double)sent, (double)rest);
+      if (!isnan(sent) || residual != 0)
+        case_wrong(base, "[%d] not a number is sent as %g, residual %g", i, (double)sent, (double)residual);
     } else if (fabsf(x) < 0x1p-110f && x != 0) {
-      if (!(fabs((double)sent + (double)rest - (double)x) <= 0x1p-126))
-        case_wrong(base, "[%d] %a is sent as %a, rest %a", i, (double)x, (double)sent, (double)rest);
-    } else if ((double)sent != c->want[i] || (double)rest != c->want_rest[i] ||
+      if (!(fabs((double)sent + (double)residual - (double)x) <= 0x1p-126))
+        case_wrong(base, "[%d] %a is sent as %a, residual %a", i, (double)x, (double)sent, (double)residual);
+    } else if ((double)sent != c->want[i] || (double)residual != c->want_residual[i] ||
                (sent == 0 && signbit(sent) != signbit(x))) {
-      case_wrong(base, "[%d] %a is sent as %a, rest %a, not %a, rest %a", i, (double)x, (double)sent, (double)rest,
-                 c->want[i], c->want_rest[i]);
+      case_wrong(base, "[%d] %a is sent as %a, residual %a, not %a, residual %a", i, (double)x, (double)sent,
+                 (double)residual, c->want[i], c->want_residual[i]);
     }
   }
 }
 static const case_calls calls = {
-    "compress", create, destroy, {{"forward", CASE_BIT(G), CASE_BIT(REST) | CASE_BIT(PACKED), run, compare}}};
+    "compress", create, destroy, {{"forward", CASE_BIT(G), CASE_BIT(RESIDUAL) | CASE_BIT(PACKED), run, compare}}};
 
 void case_compress(compress_case *c, case_rng *r) {
   op_case *const base = &c->base;
@@ -53,9 +53,9 @@ void case_compress(compress_case *c, case_rng *r) {
   float *const g = case_in(base, G, "g", 1, base->n, base->n), *const zeros = case_floats(&base->memory, n);
   if (c->g) memcpy(g, c->g, n * sizeof *g);
   else case_fill(r, g, n, CASE_FILL_ANY);
-  case_sum_out(base, REST, "rest", 1, base->n, base->n, c->rest ? c->rest : zeros);
-  c->want_rest = case_values(base, REST), c->want = case_doubles(&base->memory, n);
-  base->tensors[REST].want = NULL;
+  case_sum_out(base, RESIDUAL, "residual", 1, base->n, base->n, c->residual ? c->residual : zeros);
+  c->want_residual = case_values(base, RESIDUAL), c->want = case_doubles(&base->memory, n);
+  base->tensors[RESIDUAL].want = NULL;
   case_out(base, PACKED, "packed", n, sizeof(uint16_t), 0);
-  ref_compress(n, case_values(base, G), c->want_rest, c->want);
+  ref_compress(n, case_values(base, G), c->want_residual, c->want);
 }

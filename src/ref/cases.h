@@ -62,12 +62,12 @@ typedef struct gather_case {
 void case_gather(gather_case *c, case_rng *r);
 
 typedef struct compress_case {
-  op_case base;          /* n: values */
-  const float *g, *rest; /* NULL: drawn; zeros */
+  op_case base;              /* n: values */
+  const float *g, *residual; /* NULL: drawn; zeros */
   /* made */
-  double *want, *want_rest;
+  double *want, *want_residual;
   const uint16_t *sent; /* by the run, until case_end */
-  const float *rest_left;
+  const float *residual_left;
 } compress_case;
 void case_compress(compress_case *c, case_rng *r);
 float case_widen(uint16_t packed);

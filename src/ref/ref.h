@@ -46,7 +46,7 @@ void ref_softmax_xent(int rows, int c, const double *x, const int *labels, doubl
                       int *correct);
 void ref_sgd(const cvy_sgd_params *p, size_t n, double *w, const double *g, double *v);
 /* The contract of ops/compress.h; a sum is rounded to float. */
-void ref_compress(size_t n, const double *g, double *rest, double *packed);
+void ref_compress(size_t n, const double *g, double *residual, double *packed);
 void ref_gather(int n, int h, int w, int c, const unsigned char *images, const unsigned short *labels, const int *index,
                 double *x, int *labels_out);
 

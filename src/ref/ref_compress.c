@@ -17,10 +17,10 @@ static double nearest(double x) {
   return copysign(near >= ldexp(1.0, 128) ? INFINITY : near, x);
 }
 
-void ref_compress(size_t n, const double *g, double *rest, double *packed) {
+void ref_compress(size_t n, const double *g, double *residual, double *packed) {
   for (size_t i = 0; i < n; i++) {
-    const double x = (float)g[i] + (float)rest[i]; /* as wide as the device's sum */
+    const double x = (float)g[i] + (float)residual[i]; /* as wide as the device's sum */
     packed[i] = nearest(x);
-    rest[i] = isfinite(packed[i]) ? x - packed[i] : 0;
+    residual[i] = isfinite(packed[i]) ? x - packed[i] : 0;
   }
 }
