@@ -27,7 +27,7 @@ typedef struct dataset {
   uint16_t *labels[2];
   /* from load_begin to load_end: images that are still in their files or not made yet */
   cvy_idx_reader *readers[2];
-  cvy_idx rest[2];
+  cvy_idx pending[2];
   bool synthetic;
   uint64_t seed; /* synthetic */
   cvy_thread thread;
@@ -63,7 +63,7 @@ static void destroy(dataset *d) {
   if (d->reading) cvy_thread_join(d->thread);
   for (int set = 0; set < 2; set++) {
     cvy_idx_close(&d->readers[set]);
-    cvy_idx_clear(&d->rest[set]);
+    cvy_idx_clear(&d->pending[set]);
     cvy_free(d->images[set]);
     cvy_free(d->labels[set]);
   }
@@ -172,7 +172,7 @@ fail:
 /* Reads the labels, and of the images the header alone. label_bytes: of one label in its file. */
 static cvy_status load_set(const char *dir, int set, dataset *d, char label_path[PATH_MAX], size_t *label_bytes) {
   cvy_status status = CVY_OK;
-  cvy_idx *const images = &d->rest[set];
+  cvy_idx *const images = &d->pending[set];
   uint16_t *labels = NULL;
   char path[PATH_MAX];
   cvy_data *const data = &d->data;
@@ -378,7 +378,7 @@ fail:
 static cvy_status fetch_images(dataset *d) {
   cvy_status status = CVY_OK;
   for (int set = 0; set < 2; set++)
-    CVY_TRY(d->synthetic ? make_images(d, set) : cvy_idx_finish(d->readers[set], &d->stop, &d->rest[set]));
+    CVY_TRY(d->synthetic ? make_images(d, set) : cvy_idx_finish(d->readers[set], &d->stop, &d->pending[set]));
 fail:
   return status;
 }
@@ -442,8 +442,8 @@ cvy_status cvy_data_load_end(cvy_data *data) {
   d->reading = false;
   for (int set = 0; set < 2 && d->read_status == CVY_OK; set++) {
     cvy_idx_close(&d->readers[set]);
-    if (!d->images[set]) d->images[set] = d->rest[set].data;
-    d->rest[set] = (cvy_idx){0};
+    if (!d->images[set]) d->images[set] = d->pending[set].data;
+    d->pending[set] = (cvy_idx){0};
     samples_of(d, set)->images = d->images[set];
   }
   if (d->read_status == CVY_OK && !d->data.content) note_content(d);
