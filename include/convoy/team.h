@@ -151,11 +151,11 @@ cvy_status cvy_team_load(cvy_team *team, const char *path);
 cvy_status cvy_team_save(cvy_team *team, const char *path);
 
 /* Copies parameter `name` as device `device` holds it, in PyTorch's order, to out (elems of cvy_param_info). Waits for
- * steps under way. If that device is lost, in this call or earlier, another device's copy, which has the same bits,
- * with a warning; CVY_E_DEVICE when no device is left. CVY_E_ARGUMENT for an unknown name, or a device outside the
- * team: the message says which. */
+ * steps under way. If that device is lost, in this call or earlier, it warns and takes another device's copy, which has
+ * the same bits; CVY_E_DEVICE when no device is left. CVY_E_ARGUMENT for an unknown name, or a device outside the team:
+ * the message says which. */
 cvy_status cvy_team_param_get(cvy_team *team, int device, const char *name, float *out, size_t n_floats);
-/* Compares a hash of every device's weights with the master's; CVY_E_DIVERGED names the device and the tensor. Waits. A
+/* Compares a hash of every device's weights with the host's; CVY_E_DIVERGED names the device and the tensor. Waits. A
  * device that fails in this call is lost as in a step. */
 cvy_status cvy_team_verify(cvy_team *team);
 
@@ -171,7 +171,7 @@ cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_te
 cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **logits);
 
 /* Puts the data set on every device, as bytes. Borrowed until another one is attached or the team is destroyed.
- * CVY_E_MISMATCH: images of another size than the network takes, or more classes than it tells apart; CVY_E_ARGUMENT:
+ * CVY_E_MISMATCH: images of another size than the network takes, or more classes than its output has; CVY_E_ARGUMENT:
  * its images are not there yet (cvy_data_load_end). */
 cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data);
 
