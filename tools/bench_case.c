@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Passes of an operation's case (src/ref/cases.h) as rows. The case has few samples; what is measured has many, which
- * are those few over and over. The error is that of the first few and of the last one, where each sample has results of
- * its own; what adds samples up, or adds to what is there, runs again on the few. */
+ * Passes of an operation's case (src/ref/cases.h) as rows. The case has few samples; the measured call has many, which
+ * repeat those few. The error is that of the first few and of the last one, if each sample has results of its own; a
+ * pass that adds up samples, or adds to old values, runs again on the few. */
 #include <math.h>
 #include <string.h>
 
@@ -87,7 +87,7 @@ fail:
   return status;
 }
 
-/* What the pass has written to be looked at. */
+/* The errors of the pass's outputs. */
 static cvy_status judge(case_bench *b, double *difference, double *size) {
   cvy_status status = CVY_OK;
   op_case *const c = b->c;
@@ -142,7 +142,7 @@ cvy_status bench_op(bench_rows *rows, bench_device *device, const bench_case *wh
   for (int i = 0; i < n_passes; i++) {
     bench_case one = *what;
     one.pass = passes[i].name, one.read_bytes = passes[i].read_bytes, one.write_bytes = passes[i].write_bytes;
-    for (int before = 0; before < passes[i].pass; before++) { /* what this one reads */
+    for (int before = 0; before < passes[i].pass; before++) { /* earlier passes, whose outputs this one reads */
       b.pass = &all[before];
       if (!(all[before].writes & all[passes[i].pass].reads)) continue;
       CVY_TRY(put_all(&b, b.pass->reads | b.pass->writes, false));
