@@ -166,7 +166,7 @@ static cvy_status compute_bucket(sim_device *d, const cvy_step *step, int parcel
   for (size_t i = b->offset; i < b->offset + b->size; i++) {
     float g = 0;
     for (int s = 0; s < step->shares[d->index]; s++)
-      g += sim_gradient(step->number, step->samples[step->offsets[d->index] + s], (int)i, w[i]);
+      g += sim_gradient(step->number, step->samples[step->parts[d->index].offset + s], (int)i, w[i]);
     d->grad[i] = g;
     uint32_t bits;
     memcpy(&bits, &g, sizeof bits);
@@ -192,7 +192,7 @@ static cvy_status forward(sim_device *d, const cvy_step *step) {
   for (int i = 0; i < 2 * l->n_running; i++) {
     d->sums[i] = 0;
     for (int s = 0; s < step->shares[d->index]; s++)
-      d->sums[i] += sim_running_sum(step->number, step->samples[step->offsets[d->index] + s], i);
+      d->sums[i] += sim_running_sum(step->number, step->samples[step->parts[d->index].offset + s], i);
     if (d->net->alone) d->running[i] = 0.5f * d->sums[i] + 0.5f * d->running[i];
   }
   if (!d->net->alone && l->n_running) CVY_TRY(send(d, l->n_buckets, step->number));
@@ -211,7 +211,7 @@ static cvy_status run_step(void *device, cvy_step *step) {
   if (share > 0) {
     double loss = 0;
     CVY_TRY(forward(d, step));
-    for (int s = 0; s < share; s++) loss += sim_loss(number, step->samples[step->offsets[d->index] + s]);
+    for (int s = 0; s < share; s++) loss += sim_loss(number, step->samples[step->parts[d->index].offset + s]);
     for (int u = 0; u < d->net->layout.n_buckets; u++) CVY_TRY(compute_bucket(d, step, u));
     CVY_TRY(operate(d, "result"));
     d->results[number % 4] = (sim_result){.loss = 1e9};

@@ -67,12 +67,20 @@ CHECK_TEST(files) {
   cvy_data_destroy(&data);
 }
 
+static cvy_status read_idx(const char *path, int min_rank, int max_rank, cvy_idx *out) {
+  cvy_idx_reader *reader;
+  cvy_status status = cvy_idx_open(path, min_rank, max_rank, out, &reader);
+  if (status == CVY_OK) status = cvy_idx_finish(reader, NULL, out);
+  cvy_idx_close(&reader);
+  return status;
+}
+
 /* Reads `bytes` as a file of rank 1..4 and wants this failure. */
 static void refuse(const void *bytes, size_t n, const char *text) {
   cvy_idx idx;
   const char *const path = check_path("file");
   check_write(path, bytes, n);
-  check_fails(cvy_idx_read(path, 3, 4, &idx), CVY_E_FORMAT, text);
+  check_fails(read_idx(path, 3, 4, &idx), CVY_E_FORMAT, text);
   assert_null(idx.data);
   assert_true(check_log_contains(path));
 }
@@ -82,11 +90,11 @@ CHECK_TEST(plain_errors) {
   const size_t n = make_idx(good, 3, (const int[]){2, 3, 4}, 0, 256);
   cvy_idx idx;
   check_write(check_path("file"), good, n);
-  check_ok(cvy_idx_read(check_path("file"), 3, 4, &idx));
+  check_ok(read_idx(check_path("file"), 3, 4, &idx));
   assert_true(idx.rank == 3 && idx.dims[0] == 2 && idx.dims[1] == 3 && idx.dims[2] == 4 && idx.size_bytes == 24);
   assert_memory_equal(idx.data, good + 16, 24);
   cvy_idx_clear(&idx);
-  check_fails(cvy_idx_read(check_path("file"), 1, 1, &idx), CVY_E_FORMAT, "3 dimensions at offset 3, expected were 1");
+  check_fails(read_idx(check_path("file"), 1, 1, &idx), CVY_E_FORMAT, "3 dimensions at offset 3, expected were 1");
   for (size_t cut = 0; cut < n; cut++)
     refuse(good, cut,
            cut < 4    ? "too short for the magic"
@@ -118,8 +126,8 @@ CHECK_TEST(plain_errors) {
   memcpy(b, good, n);
   b[4] = 0x40; /* 24 GiB that are not there */
   refuse(b, n, "the file has 24");
-  check_fails(cvy_idx_read(folder, 3, 4, &idx), CVY_E_IO, "it is a folder, not a file");
-  check_fails(cvy_idx_read(check_path("none"), 3, 4, &idx), CVY_E_IO, "No such file");
+  check_fails(read_idx(folder, 3, 4, &idx), CVY_E_IO, "it is a folder, not a file");
+  check_fails(read_idx(check_path("none"), 3, 4, &idx), CVY_E_IO, "No such file");
 }
 
 CHECK_TEST(packed_errors) {
@@ -128,7 +136,7 @@ CHECK_TEST(packed_errors) {
   const size_t n = make_idx(plain, 3, (const int[]){100, 10, 13}, 0, 251), packed_n = pack(plain, n, packed, MOST);
   cvy_idx idx;
   check_write(check_path("file"), packed, packed_n); /* whatever the name */
-  check_ok(cvy_idx_read(check_path("file"), 3, 4, &idx));
+  check_ok(read_idx(check_path("file"), 3, 4, &idx));
   assert_int_equal(idx.size_bytes, 13000);
   assert_memory_equal(idx.data, plain + 16, 13000);
   cvy_idx_clear(&idx);
@@ -155,7 +163,7 @@ CHECK_TEST(packed_errors) {
     size += pack(plain, 0, b + size, MOST - size);
     size += pack(plain + cut, n - cut, b + size, MOST - size);
     check_write(check_path("file"), b, size);
-    check_ok(cvy_idx_read(check_path("file"), 3, 4, &idx));
+    check_ok(read_idx(check_path("file"), 3, 4, &idx));
     assert_memory_equal(idx.data, plain + 16, 13000);
     cvy_idx_clear(&idx);
     b[size - 8] ^= 0x10;
@@ -185,10 +193,10 @@ CHECK_TEST(packed_errors) {
   assert_int_equal(fwrite(packed, 1, size, f), size);
   for (int i = 0; i < 1024; i++) assert_int_equal(fwrite(b, 1, zeros, f), zeros);
   fclose(f);
-  check_fails(cvy_idx_read(path, 3, 4, &idx), CVY_E_FORMAT, "more data than");
+  check_fails(read_idx(path, 3, 4, &idx), CVY_E_FORMAT, "more data than");
 
   check_write(check_path("x.gz"), plain, n);
-  check_fails(cvy_idx_read(check_path("x.gz"), 3, 4, &idx), CVY_E_FORMAT, "x.gz is no gzip file");
+  check_fails(read_idx(check_path("x.gz"), 3, 4, &idx), CVY_E_FORMAT, "x.gz is no gzip file");
   cvy_free(plain);
   cvy_free(packed);
   cvy_free(b);
@@ -207,7 +215,7 @@ CHECK_TEST(fuzz) {
     check_write(check_path("file"), packed, size);
     cvy_idx idx;
     check_log_clear();
-    const cvy_status status = cvy_idx_read(check_path("file"), 3, 4, &idx);
+    const cvy_status status = read_idx(check_path("file"), 3, 4, &idx);
     assert_true(status == CVY_OK || status == CVY_E_FORMAT);
     if (status == CVY_OK) assert_memory_equal(idx.data, plain + 16, n - 16);
     refused += status != CVY_OK;

@@ -16,7 +16,7 @@
 #include "tools/progress.h"
 #include "tools/run_files.h"
 #include "tools/signals.h"
-#include "tools/train_settings.h"
+#include "tools/train_options.h"
 
 enum { MOST_CHANGES = 16 };
 typedef enum train_phase { PHASE_OPENING, PHASE_PREPARING, PHASE_FIRST_STEP } train_phase;

@@ -1,9 +1,9 @@
-/* SPDX-License-Identifier: MIT */
-#include "tools/train_settings.h"
-
+/* SPDX-License-Identifier: MIT
+ * The settings of a training run, as JSON. */
 #include <stdio.h>
 
 #include "tools/program_common.h"
+#include "tools/train_options.h"
 
 /* As the user wrote it, with the run's length if the schedule ends with the run. */
 static json_t *schedule_text(const train_options *o) {

@@ -73,11 +73,6 @@ bool cvy_blas_probe(char *what, size_t what_bytes) {
   return good;
 }
 
-bool cvy_blas_present(void) {
-  char what[256];
-  return cvy_blas_probe(what, sizeof what);
-}
-
 /* ---- errors ---- */
 
 /* CLBlast's own codes; those from -1 to -70 are OpenCL's. */

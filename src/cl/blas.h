@@ -12,10 +12,9 @@
 
 #include "src/cl/buffer.h"
 
-/* True if the library opens and has the symbols used; `what` gets its soname, or the reason why not. Thread-safe. */
+/* True if the library opens and has the symbols used; `what` gets its soname, or the reason why not (NULL, 0: no text).
+ * Thread-safe. */
 bool cvy_blas_probe(char *what, size_t what_bytes);
-/* The same without a text. */
-bool cvy_blas_present(void);
 
 /* A row-major matrix in a buffer: its first element and the distance of its rows, in floats. `transposed`: the product
  * uses its transpose. */

@@ -118,11 +118,6 @@ bool cvy_fft_probe(char *what, size_t what_bytes) {
   return good;
 }
 
-bool cvy_fft_present(void) {
-  char what[256];
-  return cvy_fft_probe(what, sizeof what);
-}
-
 int cvy_fft_width(int least) {
   static const int primes[] = {2, 3, 5, 7, 11, 13};
   for (int length = least;; length++) {

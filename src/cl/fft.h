@@ -13,11 +13,9 @@
 
 #include "src/cl/buffer.h"
 
-/* True if the library opens and has the symbols used; `what` gets "libclFFT.so.2 2.12.2", or the reason why not.
- * Thread-safe. */
+/* True if the library opens and has the symbols used; `what` gets "libclFFT.so.2 2.12.2", or the reason why not
+ * (NULL, 0: no text). Thread-safe. */
 bool cvy_fft_probe(char *what, size_t what_bytes);
-/* The same without a text. */
-bool cvy_fft_present(void);
 
 /* The smallest length >= least (>= 1) that clFFT transforms: its prime factors are at most 13. A number of rows is also
  * even: clFFT takes two real rows as one complex row, and rounding errors of the one show in the other, which must

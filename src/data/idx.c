@@ -250,14 +250,6 @@ void cvy_idx_close(cvy_idx_reader **reader) {
   *reader = NULL;
 }
 
-cvy_status cvy_idx_read(const char *path, int min_rank, int max_rank, cvy_idx *out) {
-  cvy_idx_reader *reader;
-  cvy_status status = cvy_idx_open(path, min_rank, max_rank, out, &reader);
-  if (status == CVY_OK) status = cvy_idx_finish(reader, NULL, out);
-  cvy_idx_close(&reader);
-  return status;
-}
-
 void cvy_idx_clear(cvy_idx *idx) {
   cvy_free(idx->data);
   *idx = (cvy_idx){0};

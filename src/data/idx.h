@@ -21,13 +21,11 @@ typedef struct cvy_idx {
   size_t size_bytes;
 } cvy_idx;
 
-/* Reads and checks a file of rank min_rank..max_rank (1..4). Memory use is bounded by what the header says and by what
+/* Open reads the header of a file of rank min_rank..max_rank (1..4), checks it and leaves data NULL; finish reads the
+ * elements, once, maybe on another thread. The caller closes the reader. Memory use is bounded by the header and by what
  * the file's size can hold, so neither a lying header nor a decompression bomb costs more. CVY_E_IO: cannot be read;
  * CVY_E_FORMAT: magic, rank, dimensions, sizes, gzip's checksum, length or structure, each with path and offset;
  * CVY_E_MEMORY. On failure *out is empty. */
-cvy_status cvy_idx_read(const char *path, int min_rank, int max_rank, cvy_idx *out);
-/* The same in two calls, which two threads may make: open reads the header and leaves data NULL, finish reads the
- * elements, once. The caller closes the reader. */
 typedef struct cvy_idx_reader cvy_idx_reader;
 cvy_status cvy_idx_open(const char *path, int min_rank, int max_rank, cvy_idx *out, cvy_idx_reader **reader);
 /* Ends soon, with CVY_E_INTERRUPTED, when *stop becomes true (stop may be NULL). */

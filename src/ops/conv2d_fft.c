@@ -49,7 +49,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
                cvy_fft_width(least_length(p->x.w, p->s, p->pad_w)) >
            MOST_AREA)
     reason = "only images of up to 2^22 pixels";
-  else if (!cvy_fft_present()) reason = "clFFT is not there";
+  else if (!cvy_fft_probe(NULL, 0)) reason = "clFFT is not there";
   if (why && reason) *why = reason;
   return !reason;
 }

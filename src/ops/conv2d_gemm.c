@@ -40,7 +40,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
                 const char **why) {
   (void)device, (void)pass;
   const int64_t columns = (int64_t)y->h * y->w * ((int64_t)p->r * p->s * p->x.c);
-  const bool there = cvy_blas_present();
+  const bool there = cvy_blas_probe(NULL, 0);
   if (why && !there) *why = "CLBlast is not there";
   else if (why && columns > INT32_MAX) *why = "the columns of one sample do not fit 32-bit indices";
   return there && columns <= INT32_MAX;

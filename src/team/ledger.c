@@ -18,7 +18,7 @@ enum { BLOCK = 1024 }; /* floats whose sum stays in the first-level cache betwee
 
 struct cvy_ledger {
   const cvy_layout *layout;
-  bool has_momentum, initialised, behind;
+  bool initialised, behind;
   float *w[2], *v[2], *running[2]; /* v NULL without momentum; generation g at index g & 1 */
   float *previous;                 /* generation - 1 of w, whole also while an update is under way; NULL: not stored */
   long generation;                 /* the truth: number of updates applied */
@@ -33,7 +33,6 @@ cvy_status cvy_ledger_create(const cvy_layout *layout, bool momentum, bool previ
   *out = NULL;
   CVY_REQUIRE(s, CVY_E_MEMORY, "out of host memory for the training state");
   s->layout = layout;
-  s->has_momentum = momentum;
   for (int g = 0; g < 2; g++) {
     s->w[g] = cvy_calloc(layout->n_floats, sizeof(float));
     s->running[g] = cvy_calloc(layout->n_running_floats, sizeof(float));

@@ -258,10 +258,10 @@ fail:
 /* Hands the devices' compute times of a finished step to `pace`. */
 static void learn(cvy_rebalance *b, cvy_step *step) {
   for (int i = 0; i < cvy_roster_size(b->team->roster); i++) {
-    const uint64_t began = cvy_stamp_ns(step->began[i]), ended = cvy_stamp_ns(step->ended[i]);
+    const uint64_t began = cvy_stamp_ns(step->parts[i].began), ended = cvy_stamp_ns(step->parts[i].ended);
     b->busy_s[i] = began && ended > began ? 1e-9 * (double)(ended - began) - cvy_bn_sync_waited(step->bn, i) : 0;
-    cvy_stamp_destroy(&step->began[i]);
-    cvy_stamp_destroy(&step->ended[i]);
+    cvy_stamp_destroy(&step->parts[i].began);
+    cvy_stamp_destroy(&step->parts[i].ended);
   }
   if (step->n == b->team->params.batch) cvy_pace_step(b->pace, step->shares, b->busy_s);
 }

@@ -75,7 +75,7 @@ fail:
 static cvy_status before_bucket(void *user, int bucket) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = user;
-  cvy_stamp **const began = &r->step->began[r->setup.index];
+  cvy_stamp **const began = &r->step->parts[r->setup.index].began;
   CVY_TRY(need_parcel(r, bucket, r->step->number - r->setup.staleness));
   if (r->step->timed && !*began) CVY_TRY(note_time(r, began));
 fail:
@@ -155,7 +155,7 @@ static cvy_status run_passes(cvy_replica *r, cvy_step *step) {
   cvy_status status = CVY_OK;
   const int index = r->setup.index, share = step->shares[index], staleness = r->setup.staleness;
   const int micro = cvy_replica_pass_size(r, share, step->group_size);
-  const int32_t *const samples = step->samples + step->offsets[index];
+  const int32_t *const samples = step->samples + step->parts[index].offset;
   const bool exchanges = !r->setup.alone && !r->setup.no_sync;
   for (int at = 0; at < share; at += micro) {
     const bool first = at == 0, last = at + micro >= share;
@@ -196,7 +196,7 @@ cvy_status cvy_replica_step(void *replica, cvy_step *step) {
   if (step->shares[index] > 0) {
     CVY_TRY(run_passes(r, step));
     CVY_TRY(cvy_notes_fetch_result(r->notes, number, cvy_instance_result(r->instance), &finished));
-    if (step->timed) CVY_TRY(cvy_stamp_create(finished, &step->ended[index]));
+    if (step->timed) CVY_TRY(cvy_stamp_create(finished, &step->parts[index].ended));
     CVY_TRY(cvy_queue_flush(cvy_device_compute_queue(r->device)));
   }
   cvy_ring_post_result(step->ring, step, index, finished);

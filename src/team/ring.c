@@ -18,31 +18,20 @@ struct cvy_ring {
 
 static void free_step(const cvy_ring *r, cvy_step *s) {
   if (r->params.on_free) r->params.on_free(r->params.user, s);
-  cvy_free(s->tasks);
   cvy_free(s->samples);
   cvy_free(s->shares);
-  cvy_free(s->offsets);
-  cvy_free(s->finished);
-  cvy_free(s->posted);
-  cvy_free(s->began);
-  cvy_free(s->ended);
+  cvy_free(s->parts);
 }
 
 static cvy_status make_step(cvy_ring *r, cvy_step *s) {
   cvy_status status = CVY_OK;
   const size_t n = (size_t)r->n;
   *s = (cvy_step){.ring = r,
-                  .samples = cvy_calloc((size_t)r->params.batch, sizeof(int32_t)),
-                  .shares = cvy_calloc(n, sizeof(int)),
-                  .offsets = cvy_calloc(n, sizeof(int)),
-                  .finished = cvy_calloc(n, sizeof(cvy_event *)),
-                  .posted = cvy_calloc(n, sizeof(bool)),
-                  .timed = r->params.timed,
-                  .began = cvy_calloc(n, sizeof(struct cvy_stamp *)),
-                  .ended = cvy_calloc(n, sizeof(struct cvy_stamp *)),
-                  .tasks = cvy_calloc(n, sizeof(cvy_task))};
-  CVY_REQUIRE(s->samples && s->shares && s->offsets && s->finished && s->posted && s->began && s->ended && s->tasks,
-              CVY_E_MEMORY, "out of host memory for a step under way");
+                  .samples = cvy_calloc((size_t)r->params.batch, sizeof *s->samples),
+                  .shares = cvy_calloc(n, sizeof *s->shares),
+                  .parts = cvy_calloc(n, sizeof *s->parts),
+                  .timed = r->params.timed};
+  CVY_REQUIRE(s->samples && s->shares && s->parts, CVY_E_MEMORY, "out of host memory for a step under way");
   if (r->params.on_make) CVY_TRY(r->params.on_make(r->params.user, s));
 fail:
   return status;
@@ -103,7 +92,7 @@ static void post(cvy_ring *r, cvy_step *step) CVY_HOLDS(r->roster);
 static void post(cvy_ring *r, cvy_step *step) {
   for (int i = 0; i < r->n; i++)
     if (cvy_roster_state(r->roster, i) != CVY_LOST)
-      cvy_worker_post(cvy_roster_worker(r->roster, i), &step->tasks[i], run_step, step);
+      cvy_worker_post(cvy_roster_worker(r->roster, i), &step->parts[i].task, run_step, step);
 }
 
 /* Shares and offsets of a step that no worker has started. */
@@ -112,8 +101,8 @@ static cvy_status cut(cvy_ring *r, cvy_step *step) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_shares_cut(r->params.shares, r->roster, step->n, step->shares));
   for (int i = 0, at = 0; i < r->n; at += step->shares[i++]) {
-    step->offsets[i] = at;
-    step->posted[i] = false;
+    step->parts[i].offset = at;
+    step->parts[i].posted = false;
   }
   if (r->params.on_cut) r->params.on_cut(r->params.user, step);
 fail:
@@ -214,8 +203,8 @@ void cvy_ring_stop(cvy_ring *r) {
 
 void cvy_ring_post_result(cvy_ring *r, cvy_step *step, int i, cvy_event *finished) {
   cvy_roster_lock(r->roster);
-  step->finished[i] = finished;
-  step->posted[i] = true;
+  step->parts[i].finished = finished;
+  step->parts[i].posted = true;
   cvy_roster_wake(r->roster);
   cvy_roster_unlock(r->roster);
 }
@@ -237,10 +226,10 @@ cvy_ring_work cvy_ring_await_work(cvy_ring *r, cvy_step **step) {
 
 bool cvy_ring_await_result(cvy_ring *r, cvy_step *step, int i, cvy_event **finished) {
   cvy_roster_lock(r->roster);
-  while (!step->posted[i] && !cvy_roster_halted(r->roster)) cvy_roster_wait(r->roster);
-  const bool there = step->posted[i];
-  *finished = there ? step->finished[i] : NULL;
-  if (there) step->finished[i] = NULL;
+  while (!step->parts[i].posted && !cvy_roster_halted(r->roster)) cvy_roster_wait(r->roster);
+  const bool there = step->parts[i].posted;
+  *finished = there ? step->parts[i].finished : NULL;
+  if (there) step->parts[i].finished = NULL;
   cvy_roster_unlock(r->roster);
   return there;
 }
@@ -248,8 +237,8 @@ bool cvy_ring_await_result(cvy_ring *r, cvy_step *step, int i, cvy_event **finis
 void cvy_ring_forget(cvy_ring *r, int i) {
   for (int s = 0; s <= r->params.run_ahead; s++) {
     cvy_roster_lock(r->roster);
-    cvy_event *event = r->slots[s].finished[i];
-    r->slots[s].finished[i] = NULL;
+    cvy_event *event = r->slots[s].parts[i].finished;
+    r->slots[s].parts[i].finished = NULL;
     cvy_roster_unlock(r->roster);
     if (event) cvy_roster_fns(r->roster, i)->forget(&event);
   }
@@ -273,7 +262,7 @@ void cvy_ring_finish(cvy_ring *r, cvy_status status, double ms) {
 void cvy_ring_await_step(cvy_ring *r, cvy_step *step) {
   for (int i = 0; i < r->n; i++)
     if (!cvy_roster_is_lost(r->roster, i)) /* a device lost before the step never got its task */
-      (void)cvy_worker_wait(cvy_roster_worker(r->roster, i), &step->tasks[i]);
+      (void)cvy_worker_wait(cvy_roster_worker(r->roster, i), &step->parts[i].task);
 }
 
 void cvy_ring_await_steps(cvy_ring *r) {

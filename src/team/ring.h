@@ -13,8 +13,18 @@
 struct cvy_bn_sync;
 struct cvy_stamp;
 
-/* One step as the team hands it to its devices; it lives until the step is finished. */
 typedef struct cvy_ring cvy_ring;
+
+/* A device's part of a step. */
+typedef struct cvy_step_part {
+  int offset;                      /* of its samples */
+  bool posted;                     /* with the lock: */
+  cvy_event *finished;             /* its result is there */
+  struct cvy_stamp *began, *ended; /* the end of its last wait for weights, and of its last kernel */
+  cvy_task task;
+} cvy_step_part;
+
+/* One step as the team hands it to its devices; it lives until the step is finished. */
 typedef struct cvy_step {
   cvy_ring *ring; /* that has the step */
   long number;
@@ -23,14 +33,11 @@ typedef struct cvy_step {
   int group_size;         /* of batch normalisation; 0: one group per share */
   struct cvy_bn_sync *bn; /* batch statistics over all shares; NULL: over groups or shares */
   cvy_sgd_params sgd;
-  int32_t *samples;                  /* n sample numbers, device i's at offsets[i] */
-  int *shares, *offsets;             /* one per device */
-  uint64_t begun_ns;                 /* when the caller asked for it, if no step was under way then; else 0 */
-  cvy_event **finished;              /* one per device, with the lock: its result is there */
-  bool *posted;                      /* one per device, with the lock: finished[i] is set */
-  bool timed;                        /* workers note when their devices compute: */
-  struct cvy_stamp **began, **ended; /* per device: the end of its last wait for weights, and of its last kernel */
-  cvy_task *tasks;                   /* one per device */
+  int32_t *samples;     /* n sample numbers, device i's at parts[i].offset */
+  int *shares;          /* one per device */
+  cvy_step_part *parts; /* one per device */
+  uint64_t begun_ns;    /* when the caller asked for it, if no step was under way then; else 0 */
+  bool timed;           /* workers note when their devices compute */
 } cvy_step;
 
 typedef struct cvy_ring_params {

@@ -147,9 +147,9 @@ static cvy_status make_step(void *user, cvy_step *step) {
 }
 
 static void drop_stamps(const cvy_team *team, cvy_step *step) {
-  for (int i = 0; step->began && step->ended && i < team->devices->n; i++) {
-    cvy_stamp_destroy(&step->began[i]);
-    cvy_stamp_destroy(&step->ended[i]);
+  for (int i = 0; step->parts && i < team->devices->n; i++) {
+    cvy_stamp_destroy(&step->parts[i].began);
+    cvy_stamp_destroy(&step->parts[i].ended);
   }
 }
 
