@@ -48,7 +48,7 @@ static size_t dtype_bytes(const char *dtype) {
  * sends control characters to a terminal. */
 static const char *shown(const char *text, char out[64]) {
   size_t n = 0;
-  for (; text[n] && n < 60; n++) out[n] = text[n] >= ' ' && text[n] <= '~' ? text[n] : '?';
+  for (; text[n] && n < 60; n++) out[n] = (char)(text[n] >= ' ' && text[n] <= '~' ? text[n] : '?');
   out[n] = 0;
   return out;
 }

@@ -103,8 +103,8 @@ static bool same_arg(const arg_slot *slot, const cvy_arg *arg) {
   switch (arg->kind) {
     case CVY_ARG_BUFFER: return slot->buffer_id == (arg->value.buffer ? arg->value.buffer->id : 0);
     case CVY_ARG_INT: return slot->arg.value.i == arg->value.i;
-    case CVY_ARG_UINT: return slot->arg.value.u == arg->value.u;
-    case CVY_ARG_FLOAT: return !memcmp(&slot->arg.value.f, &arg->value.f, sizeof arg->value.f); /* -0 is not 0 */
+    case CVY_ARG_UINT:
+    case CVY_ARG_FLOAT: return slot->arg.value.u == arg->value.u; /* a float's bits: -0 is not 0 */
     case CVY_ARG_LOCAL: return slot->arg.value.local_bytes == arg->value.local_bytes;
     case CVY_ARG_STRUCT: return false; /* the old struct is gone */
   }

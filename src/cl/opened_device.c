@@ -27,7 +27,7 @@ static cvy_status find_matrix_unit(cvy_device *device) {
   const char *const forced = cvy_env_text(CVY_ENV_FORCE_MATRIX);
   if (forced) {
     int i = 0;
-    while (i < 4 && strcmp(forced, forces[i])) i++;
+    while (i < 4 && strcmp(forced, forces[i]) != 0) i++;
     CVY_REQUIRE(i < 4, CVY_E_ARGUMENT, "CVY_FORCE_MATRIX=%s: it must be nvidia, amd, nvidia-emulated or amd-emulated",
                 forced);
     if (facts->cpu_shaped) return CVY_OK;

@@ -47,7 +47,8 @@ cvy_status cvy_weights_pack_make(const cvy_layout *layout, const float *w, const
   for (int i = 0; i < layout->n_params; i++) n_values += layout->params[i].elems * (size_t)copies;
   for (int i = 0; i < layout->n_running; i++) n_values += 2 * (size_t)layout->running[i].c;
   *out = (cvy_weights_pack){
-      .tensors = cvy_calloc((size_t)(layout->n_params * copies + 3 * layout->n_running), sizeof *out->tensors),
+      .tensors =
+          cvy_calloc((size_t)layout->n_params * (size_t)copies + 3 * (size_t)layout->n_running, sizeof *out->tensors),
       .values = cvy_calloc(n_values, sizeof *out->values),
       .count = cvy_calloc(1, sizeof *out->count),
   };

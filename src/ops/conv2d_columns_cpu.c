@@ -89,7 +89,7 @@ static cvy_status plan(columns_state *st, size_t *workspace_bytes) {
   st->call.table_size = (int)cvy_conv_round_up((int64_t)st->call.images * st->call.chunk_rows * st->y.w + TILE, 16);
   const int64_t weights = st->blocks * cvy_conv_round_up(taps * st->call.block_c, 16) * p->k,
                 slice = cvy_conv_round_up(
-                    2 * (int64_t)st->call.table_size + st->call.images * st->call.ring_rows * row + SLACK, 16),
+                    2 * (int64_t)st->call.table_size + (int64_t)st->call.images * st->call.ring_rows * row + SLACK, 16),
                 before = cvy_conv_round_up(weights, 16), total = before + slice * st->max_groups;
   CVY_REQUIRE(slice < INT32_MAX && total <= INT32_MAX, CVY_E_ARGUMENT,
               "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)total);

@@ -135,7 +135,8 @@ static void pass_events(trainer *t, long step) {
 static void note_start(trainer *t, const cvy_step_result *second) {
   const double usual_ms = second->ms * (double)t->total_images / second->images;
   t->start_ms = fmax(t->total_ms - usual_ms, 0);
-  t->total_ms = t->total_images = 0;
+  t->total_ms = 0;
+  t->total_images = 0;
   if (t->p.on_started) t->p.on_started(t->p.user, t->start_ms * 1e-3);
 }
 
