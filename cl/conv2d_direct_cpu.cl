@@ -24,6 +24,15 @@
 #include "conv2d_tile_cpu.clh"
 #include "conv2d_strip_cpu.clh"
 
+#define NEIGHBOURS
+#define ROWS 14
+#define WIDTH 32
+#include "conv2d_tile_tmpl.clh"
+#define NEIGHBOURS
+#define ROWS 14
+#define WIDTH 16
+#include "conv2d_tile_tmpl.clh"
+
 /* ---- strips ---- */
 
 static void fill_zero(global float *to, int n) {
@@ -298,83 +307,49 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const floa
 
 /* ---- backward-weights ---- */
 
-#define WACC_32(i) float16 s##i = (float16)(0.0f), t##i = (float16)(0.0f);
-#define WACC_16(i) float16 s##i = (float16)(0.0f);
-#define WFMA_32(i)                                                                                                     \
-  {                                                                                                                    \
-    const float16 v = (float16)(px[i]);                                                                                \
-    s##i = v * d0 + s##i;                                                                                              \
-    t##i = v * d1 + t##i;                                                                                              \
-  }
-#define WFMA_16(i)                                                                                                     \
-  {                                                                                                                    \
-    const float16 v = (float16)(px[i]);                                                                                \
-    s##i = v * d0 + s##i;                                                                                              \
-  }
-#define WADD_32(i)                                                                                                     \
-  vstore16(vload16(2 * i, dw) + s##i, 2 * i, dw);                                                                      \
-  vstore16(vload16(2 * i + 1, dw) + t##i, 2 * i + 1, dw);
-#define WADD_16(i) vstore16(vload16(i, dw) + s##i, i, dw);
-#define WTILE_ARGS                                                                                                     \
-  global const float *x, global const int *in_at, global const float *panel, int positions, global float *dw
-
-#define DEFINE_WTILE_32(name, ROWS)                                                                                    \
-  static void name(WTILE_ARGS) {                                                                                       \
-    ROWS(WACC_32)                                                                                                      \
-    for (int i = 0; i < positions; i++, panel += 32) {                                                                 \
-      global const float *px = x + in_at[i];                                                                           \
-      const float16 d0 = CVY_LOAD16(panel), d1 = CVY_LOAD16(panel + 16);                                                    \
-      ROWS(WFMA_32)                                                                                                    \
-    }                                                                                                                  \
-    ROWS(WADD_32)                                                                                                      \
-  }
-#define DEFINE_WTILE_16(name, ROWS)                                                                                    \
-  static void name(WTILE_ARGS) {                                                                                       \
-    ROWS(WACC_16)                                                                                                      \
-    for (int i = 0; i < positions; i++, panel += 16) {                                                                 \
-      global const float *px = x + in_at[i];                                                                           \
-      const float16 d0 = CVY_LOAD16(panel);                                                                            \
-      ROWS(WFMA_16)                                                                                                    \
-    }                                                                                                                  \
-    ROWS(WADD_16)                                                                                                      \
-  }
-DEFINE_WTILE_32(wtile_12x32, ROWS_12)
-DEFINE_WTILE_32(wtile_4x32, ROWS_4)
-DEFINE_WTILE_16(wtile_12x16, ROWS_12)
-DEFINE_WTILE_16(wtile_4x16, ROWS_4)
+#define ROWS 12
+#define WIDTH 32
+#include "conv2d_wtile_tmpl.clh"
+#define ROWS 4
+#define WIDTH 32
+#include "conv2d_wtile_tmpl.clh"
+#define ROWS 12
+#define WIDTH 16
+#include "conv2d_wtile_tmpl.clh"
+#define ROWS 4
+#define WIDTH 16
+#include "conv2d_wtile_tmpl.clh"
 
 /* dw of three rows of three products (3x3 taps of one channel, 3x1 of three), row a's at dw + a*4*32, added: dy is read
  * where it lies, at out_at, and brought to the cache a chunk ahead of that; `left` positions are left in the strip. Sums of
  * dy are added to `sums` (NULL: not wanted). */
 #define STEM_CHUNK 64 /* positions whose dy the next 32 channels find in the first-level cache */
-#define STEM_TAPS(X) X(0, 0) X(0, 1) X(0, 2) X(1, 0) X(1, 1) X(1, 2) X(2, 0) X(2, 1) X(2, 2)
-#define STEM_ACC(a, e) float16 s##a##e = (float16)(0.0f), t##a##e = (float16)(0.0f);
-#define STEM_FMA(a, e)                                                                                                 \
-  {                                                                                                                    \
-    const float16 v = (float16)(px##a[e]);                                                                             \
-    s##a##e = v * d0 + s##a##e;                                                                                        \
-    t##a##e = v * d1 + t##a##e;                                                                                        \
-  }
-#define STEM_ADD(a, e)                                                                                                 \
-  vstore16(vload16(2 * (a * 4 + e), dw) + s##a##e, 2 * (a * 4 + e), dw);                                               \
-  vstore16(vload16(2 * (a * 4 + e) + 1, dw) + t##a##e, 2 * (a * 4 + e) + 1, dw);
+#define ROWS 9
+#define WIDTH 32
 static void wtile_3x3x32(global const float *x, int row_floats, global const int *in_at, global const float *dy,
                          global const int *out_at, int positions, int left, global float *dw, global float *sums) {
-  STEM_TAPS(STEM_ACC)
-  float16 sum0 = (float16)(0.0f), sum1 = (float16)(0.0f);
+  NEW_TILE(sum);
+  float16 total[TILE_VECTORS] = {(float16)(0.0f)};
   for (int i = 0; i < positions; i++) {
-    global const float *px0 = x + in_at[i], *px1 = px0 + row_floats, *px2 = px1 + row_floats, *from = dy + out_at[i];
-    const float16 d0 = CVY_LOAD16(from), d1 = CVY_LOAD16(from + 16);
-    global const float *next = dy + out_at[min(i + STEM_CHUNK, left - 1)];
-    CVY_FETCH(next), CVY_FETCH(next + 16);
-    STEM_TAPS(STEM_FMA)
-    sum0 += d0, sum1 += d1;
+    global const float *from = dy + out_at[i], *next = dy + out_at[min(i + STEM_CHUNK, left - 1)];
+    float16 d[TILE_VECTORS];
+    EACH_VECTOR(v) d[v] = CVY_LOAD16(from + v * 16);
+    EACH_VECTOR(v) CVY_FETCH(next + v * 16);
+    EACH_ROW(e) {
+      const float16 pixel = (float16)(x[in_at[i] + e / 3 * row_floats + e % 3]);
+      EACH_VECTOR(v) sum[e][v] = pixel * d[v] + sum[e][v];
+    }
+    EACH_VECTOR(v) total[v] += d[v];
   }
-  STEM_TAPS(STEM_ADD)
+  EACH_ROW(e) {
+    global float *to = dw + (e / 3 * 4 + e % 3) * WIDTH;
+    EACH_VECTOR(v) vstore16(vload16(v, to) + sum[e][v], v, to);
+  }
   if (!sums) return;
-  vstore16(vload16(0, sums) + sum0, 0, sums);
-  vstore16(vload16(1, sums) + sum1, 1, sums);
+  EACH_VECTOR(v) vstore16(vload16(v, sums) + total[v], v, sums);
 }
+#undef ROWS
+#undef WIDTH
 
 /* Gradient of 32 (16) channels at the strip's positions → (positions, 32); their sums are added to `sums` (NULL: not
  * wanted). */

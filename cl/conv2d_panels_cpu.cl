@@ -13,76 +13,39 @@
  * walks over a contiguous range of tasks: a strip, a phase of backward-data and 32 output channels (fastest). Panels are
  * kept while strip and phase are the same. Meanwhile the pixels of the next strip are brought to the cache.
  * Weights are packed before each call by conv2d_cpu_pack or conv2d_cpu_pack_turned. */
-#include "conv2d_tile_cpu.clh"
+#include "register_tile.clh"
 #include "conv2d_strip_cpu.clh"
-
-#define ROWS_2(M) M(0) M(1)
-#define ROWS_8(M) ROWS_7(M) M(7)
 
 /* ---- products ---- */
 
-#define PANEL_FMA_32(i)                                                                                                \
-  {                                                                                                                    \
-    const float16 v = (float16)(panel[(i)*16 + e]);                                                                    \
-    s##i = v * u0 + s##i;                                                                                              \
-    t##i = v * u1 + t##i;                                                                                              \
-  }
-#define PANEL_FMA_16(i)                                                                                                \
-  {                                                                                                                    \
-    const float16 v = (float16)(panel[(i)*16 + e]);                                                                    \
-    s##i = v * u0 + s##i;                                                                                              \
-  }
-#define PANEL_STORE_32(i)                                                                                              \
-  CVY_STORE16(s##i, results + (i)*32), CVY_STORE16(t##i, results + (i)*32 + 16);                                       \
-  if (stream && i < valid) CVY_STREAM(s##i, stream + out_at[i]), CVY_STREAM(t##i, stream + out_at[i] + 16);
-#define PANEL_STORE_16(i)                                                                                              \
-  CVY_STORE16(s##i, results + (i)*32);                                                                                 \
-  if (stream && i < valid) CVY_STREAM(s##i, stream + out_at[i]);
-
-/* results[row][0..width) = bias + sum over taps and channels of panel * u; results: rows of 32. bias: NULL is 0. stream:
- * NULL, or where the first `valid` go past the caches, at out_at[row], while the next tile is computed. */
 #define PRODUCT_ARGS                                                                                                   \
   global const float *panel, global const int *taps, int n_taps, global const float *u, int channels,                  \
       global const float *bias, global float *results, global float *stream, global const int *out_at, int valid
 
-#define DEFINE_PRODUCT_32(name, ROWS, n_rows)                                                                          \
-  static void name(PRODUCT_ARGS) {                                                                                     \
-    ROWS(ACC_32)                                                                                                       \
-    for (int tap = 0; tap < n_taps; tap++) {                                                                           \
-      global const float *uu = u + taps[tap] * channels * 32;                                                          \
-      for (int c = 0; c < channels; c += 16, panel += n_rows * 16) {                                                   \
-        const int some = min(16, channels - c);                                                                        \
-        for (int e = 0; e < some; e++, uu += 32) {                                                                     \
-          const float16 u0 = CVY_LOAD16(uu), u1 = CVY_LOAD16(uu + 16);                                                      \
-          ROWS(PANEL_FMA_32)                                                                                           \
-        }                                                                                                              \
-      }                                                                                                                \
-    }                                                                                                                  \
-    BIAS_32 ROWS(PLUS_32) ROWS(PANEL_STORE_32)                                                                         \
-  }
-#define DEFINE_PRODUCT_16(name, ROWS, n_rows)                                                                          \
-  static void name(PRODUCT_ARGS) {                                                                                     \
-    ROWS(ACC_16)                                                                                                       \
-    for (int tap = 0; tap < n_taps; tap++) {                                                                           \
-      global const float *uu = u + taps[tap] * channels * 16;                                                          \
-      for (int c = 0; c < channels; c += 16, panel += n_rows * 16) {                                                   \
-        const int some = min(16, channels - c);                                                                        \
-        for (int e = 0; e < some; e++, uu += 16) {                                                                     \
-          const float16 u0 = CVY_LOAD16(uu);                                                                           \
-          ROWS(PANEL_FMA_16)                                                                                           \
-        }                                                                                                              \
-      }                                                                                                                \
-    }                                                                                                                  \
-    BIAS_16 ROWS(PLUS_16) ROWS(PANEL_STORE_16)                                                                         \
-  }
-DEFINE_PRODUCT_32(product_14x32, ROWS_14, 14)
-DEFINE_PRODUCT_32(product_8x32, ROWS_8, 8)
-DEFINE_PRODUCT_32(product_4x32, ROWS_4, 4)
-DEFINE_PRODUCT_32(product_2x32, ROWS_2, 2)
-DEFINE_PRODUCT_16(product_14x16, ROWS_14, 14)
-DEFINE_PRODUCT_16(product_8x16, ROWS_8, 8)
-DEFINE_PRODUCT_16(product_4x16, ROWS_4, 4)
-DEFINE_PRODUCT_16(product_2x16, ROWS_2, 2)
+#define ROWS 14
+#define WIDTH 32
+#include "conv2d_product_tmpl.clh"
+#define ROWS 8
+#define WIDTH 32
+#include "conv2d_product_tmpl.clh"
+#define ROWS 4
+#define WIDTH 32
+#include "conv2d_product_tmpl.clh"
+#define ROWS 2
+#define WIDTH 32
+#include "conv2d_product_tmpl.clh"
+#define ROWS 14
+#define WIDTH 16
+#include "conv2d_product_tmpl.clh"
+#define ROWS 8
+#define WIDTH 16
+#include "conv2d_product_tmpl.clh"
+#define ROWS 4
+#define WIDTH 16
+#include "conv2d_product_tmpl.clh"
+#define ROWS 2
+#define WIDTH 16
+#include "conv2d_product_tmpl.clh"
 
 static void multiply(int rows, int width, PRODUCT_ARGS) {
   if (width == 32) {

@@ -21,14 +21,10 @@
  *   TILE_OUT   m: 4 or 2 */
 #include "conv2d_args.clh"
 #include "conv2d_flags.clh"
+#include "register_tile.clh"
 #include "winograd_tile_cpu.clh"
 
 #define PANEL_GAP 32 /* the same in src/ops/conv2d_winograd_cpu.c */
-
-#define ROWS_2(M) M(0) M(1)
-#define ROWS_4(M) ROWS_2(M) M(2) M(3)
-#define ROWS_8(M) ROWS_4(M) M(4) M(5) M(6) M(7)
-#define ROWS_14(M) ROWS_8(M) M(8) M(9) M(10) M(11) M(12) M(13)
 
 /* Rows that a block of so many tiles has: the same in src/ops/conv2d_winograd_cpu.c. */
 static int padded_rows(int tiles) {
@@ -182,55 +178,27 @@ static void prefetch_pixels(global const float *x, long begin, long end, long x_
 
 /* ---- products ---- */
 
-#define ACC_32(i) float16 s##i = (float16)(0.0f), t##i = (float16)(0.0f);
-#define ACC_16(i) float16 s##i = (float16)(0.0f);
-#define FMA_32(i)                                                                                                      \
-  {                                                                                                                    \
-    const float16 a = (float16)(v[(i)*16 + e]);                                                                        \
-    s##i = a * u0 + s##i;                                                                                              \
-    t##i = a * u1 + t##i;                                                                                              \
-  }
-#define FMA_16(i)                                                                                                      \
-  {                                                                                                                    \
-    const float16 a = (float16)(v[(i)*16 + e]);                                                                        \
-    s##i = a * u0 + s##i;                                                                                              \
-  }
-#define STORE_32(i) vstore16(s##i, 2 * (i), m), vstore16(t##i, 2 * (i) + 1, m);
-#define STORE_16(i) vstore16(s##i, 2 * (i), m);
-
-/* m = v u for some rows: v: blocks of 16 channels, block_floats apart; u: (C, 32 or 16); m: rows of 32. */
-#define PRODUCT_ARGS global const float *v, int block_floats, global const float *u, int channels, global float *m
-#define DEFINE_PRODUCT_32(name, ROWS)                                                                                  \
-  static void name(PRODUCT_ARGS) {                                                                                     \
-    ROWS(ACC_32)                                                                                                       \
-    for (int c = 0; c < channels; c += 16, v += block_floats) {                                                        \
-      const int some = min(16, channels - c);                                                                          \
-      for (int e = 0; e < some; e++, u += 32) {                                                                        \
-        const float16 u0 = vload16(0, u), u1 = vload16(1, u);                                                          \
-        ROWS(FMA_32)                                                                                                   \
-      }                                                                                                                \
-    }                                                                                                                  \
-    ROWS(STORE_32)                                                                                                     \
-  }
-#define DEFINE_PRODUCT_16(name, ROWS)                                                                                  \
-  static void name(PRODUCT_ARGS) {                                                                                     \
-    ROWS(ACC_16)                                                                                                       \
-    for (int c = 0; c < channels; c += 16, v += block_floats) {                                                        \
-      const int some = min(16, channels - c);                                                                          \
-      for (int e = 0; e < some; e++, u += 16) {                                                                        \
-        const float16 u0 = vload16(0, u);                                                                              \
-        ROWS(FMA_16)                                                                                                   \
-      }                                                                                                                \
-    }                                                                                                                  \
-    ROWS(STORE_16)                                                                                                     \
-  }
-DEFINE_PRODUCT_32(product_14x32, ROWS_14)
-DEFINE_PRODUCT_32(product_8x32, ROWS_8)
-DEFINE_PRODUCT_32(product_4x32, ROWS_4)
-DEFINE_PRODUCT_32(product_2x32, ROWS_2)
-DEFINE_PRODUCT_16(product_14x16, ROWS_14)
-DEFINE_PRODUCT_16(product_4x16, ROWS_4)
-DEFINE_PRODUCT_16(product_2x16, ROWS_2)
+#define ROWS 14
+#define WIDTH 32
+#include "winograd_product_tmpl.clh"
+#define ROWS 8
+#define WIDTH 32
+#include "winograd_product_tmpl.clh"
+#define ROWS 4
+#define WIDTH 32
+#include "winograd_product_tmpl.clh"
+#define ROWS 2
+#define WIDTH 32
+#include "winograd_product_tmpl.clh"
+#define ROWS 14
+#define WIDTH 16
+#include "winograd_product_tmpl.clh"
+#define ROWS 4
+#define WIDTH 16
+#include "winograd_product_tmpl.clh"
+#define ROWS 2
+#define WIDTH 16
+#include "winograd_product_tmpl.clh"
 
 /* All rows of one point. */
 static void multiply(global const float *v, int rows, global const float *u, int channels, int width, global float *m) {

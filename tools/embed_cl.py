@@ -3,8 +3,8 @@
 """Writes all kernel files as one C file: embed_cl.py OUT.c FILE.cl…
 
 Each file becomes an array of bytes (compilers cut long string literals) and a row of cvy_embedded_cl[], sorted by name, without ".cl".
-A line `#include "x.clh"` is replaced by that file of the same folder, once per kernel file, between #line marks. src/cl/source.c does the same at run time
-for CVY_CL_DIR; test_launch compares the two."""
+A line `#include "x.clh"` is replaced by that file of the same folder, once per kernel file (x_tmpl.clh, a template, each time), between #line marks.
+src/cl/source.c does the same at run time for CVY_CL_DIR; test_launch compares the two."""
 import os
 import re
 import sys
@@ -20,7 +20,7 @@ def expand(folder, name, seen):
             match = INCLUDE.match(line)
             if not match:
                 lines.append(line)
-            elif match.group(1) not in seen:
+            elif match.group(1) not in seen or match.group(1).endswith("_tmpl.clh"):
                 lines += expand(folder, match.group(1), seen)
                 lines.append(f'#line {number + 1} "{name}"')
             else:

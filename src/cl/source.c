@@ -8,7 +8,7 @@
 #include "src/base/file.h"
 #include "src/base/mem.h"
 
-enum { LONGEST_SOURCE = 16 << 20, MOST_INCLUDES = 32 };
+enum { LONGEST_SOURCE = 16 << 20, MOST_INCLUDES = 64 };
 
 typedef struct seen_files {
   char *names[MOST_INCLUDES];
@@ -23,6 +23,13 @@ static bool include_name(const char *line, size_t n, const char **name, size_t *
   *name = line + skip;
   *name_bytes = n - skip - 1;
   return !memchr(*name, '"', *name_bytes) && !memchr(*name, '/', *name_bytes);
+}
+
+/* Templates, whose names end in _tmpl, come each time they are included. */
+static bool is_template(const char *name, size_t name_bytes) {
+  static const char end[] = "_tmpl.clh";
+  const size_t bytes = sizeof end - 1;
+  return name_bytes > bytes && !memcmp(name + name_bytes - bytes, end, bytes);
 }
 
 /* The same expansion as tools/embed_cl.py. */
@@ -51,7 +58,7 @@ static cvy_status expand(const char *folder, const char *name, seen_files *seen,
       cvy_text_add(out, "\n");
     } else {
       bool known = false;
-      for (int i = 0; i < seen->n; i++)
+      for (int i = 0; i < seen->n && !is_template(included, included_bytes); i++)
         known |= strlen(seen->names[i]) == included_bytes && !memcmp(seen->names[i], included, included_bytes);
       if (known) {
         cvy_text_add(out, "\n");
