@@ -11,8 +11,8 @@
  * Weights are packed before each call to (blocks of input channels, blocks of 32 products (r,s,c), k, 32); the last
  * block of products has 16 if that is enough.
  *
- * Reads past the end of a column (at most 31 floats) land in the next one or in the slack behind the ring, and are not
- * used. */
+ * Reads past the end of a column (at most 31 floats) land in the next one or in the slack behind the ring; their values
+ * are not used. */
 #include "conv2d_args.clh"
 #include "conv2d_flags.clh"
 #include "conv2d_tile_cpu.clh"
@@ -20,8 +20,8 @@
 /* Width of the block of products that begins at `at`: 32, or 16 at the end. */
 static int block_width(int at, int products) { return products - at > 16 ? 32 : 16; }
 
-/* u of all blocks of products, counted over blocks of channels; w[r,s,c,k] with w_pitch. Zero for what a last block has too
- * much. Group: every num_groups-th block of products. */
+/* u of all blocks of products, counted over blocks of channels; w[r,s,c,k] with w_pitch. Zeros for products of a last
+ * block that do not exist. Group: every num_groups-th block of products. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_columns_pack(global const float *restrict w,
                                                                 global float *restrict workspace,
                                                                 const cvy_conv_columns_call call) {
@@ -44,8 +44,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_columns_pack(global const flo
   }
 }
 
-/* What sums one row or column of dx: filter rows `first`, first + stride, … below `end`, through outputs `out`, out - 1,
- * …; those at the border of the image have less. */
+/* The terms of one row or column of dx: filter rows `first`, first + stride, … below `end`, through outputs `out`, out - 1,
+ * …; those at the border of the image have fewer. */
 typedef struct {
   int first, end, out;
 } tap_range;
@@ -125,7 +125,7 @@ conv2d_cpu_columns(global const float *restrict dy, global float *restrict dx, g
       global float *to = ring + (size_t)(p0 % call.ring_rows) * (size_t)row_floats;
       if (positions != tabled) fill_offsets(in_at, out_at, positions, call.in.pitch, call.column);
       tabled = positions;
-      /* what follows in dy is brought to the cache meanwhile, some lines with each tile */
+      /* fetches the next part of dy into the cache meanwhile, some lines with each tile */
       global const float *ahead = from + (size_t)positions * (size_t)call.in.pitch, *const limit = dy + dy_floats;
       const int tiles = (products + 31) / 32 * ((positions + 13) / 14);
       const int share = block == blocks - 1 ? (positions * call.in.pitch / 16 + tiles - 1) / tiles * 16 : 0;

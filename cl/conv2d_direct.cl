@@ -24,7 +24,7 @@
 #include "conv2d_args.clh"
 #include "fastdiv.clh"
 #if !defined(VEC) || VEC == 1
-#define FRAGMENT_K 4 /* of TF32: what single floats need of registers beside it leaves too few for 8 */
+#define FRAGMENT_K 4 /* of TF32: beside the registers that single floats need, too few are left for 8 */
 #endif
 #include "gemm_core.clh"
 
@@ -91,7 +91,7 @@ typedef float out_vec;
 #define NOWHERE (-0x40000000) /* a row outside of every image; so is the sum of two */
 
 /* VEC values of pixel (row, col) of an image on their way from memory to a tile: read before a step is multiplied, put
- * through the load prologue behind it, so that nobody waits for memory in between. */
+ * through the load prologue behind it, so that no work-item waits for memory in between. */
 typedef struct {
   in_vec x;
 #if PROLOGUE == 2
@@ -187,7 +187,7 @@ static gemm_run bias_of(global const float *p, int n, int pitch) {
 #endif
 }
 
-/* `stats` (may be null): mean, sum of squared deviations, and what rounding took from the mean, of the rows of each strip
+/* `stats` (may be null): mean, sum of squared deviations, and the rounding error of the mean, of the rows of each strip
  * that belong to one image, at ((strip + image) * 3 + {0, 1, 2}) * out_pitch + o. Strip and image grow together, so that each pair has its own place. */
 GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const float *restrict affine,
                                 global const float *restrict residual, global const float *restrict w,
@@ -442,7 +442,7 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_merge_st
   const int id = get_global_id(0), image = fast_div(id, by_pitch), k = id - image * pitch;
   if (image < images) {
     const int begin = image * positions, end = begin + positions;
-    /* Means are counted from the first strip's: where they are large against the deviations, their rounding would show. */
+    /* Means are counted from the first strip's: if they are large against the deviations, their rounding would show. */
     const float base = from[(size_t)(begin / STRIP + image) * 3 * (size_t)pitch + k];
     float mean = 0.0f, m2 = 0.0f;
     for (int strip = begin / STRIP; strip * STRIP < end; strip++) {

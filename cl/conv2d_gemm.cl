@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What surrounds the matrix products of ops/conv2d_gemm.c, which CLBlast does.
+ * The kernels around CLBlast's matrix products (ops/conv2d_gemm.c).
  *
  *   conv2d_gemm_columns  columns[m, (r,s,c)] = f(x)[image(m), p(m)*stride_h + r - pad_h, q(m)*stride_w + s - pad_w, c],
  *                        0 outside the image; f: load prologue of ops/conv2d.h; m = (image, p, q)
@@ -47,8 +47,8 @@ CVY_KERNEL conv2d_gemm_columns(global const floatv *restrict x, global const flo
   }
 }
 
-/* The first output along one dimension that sees pixel i, the tap it sees it through, and how many taps do: tap
- * least + t*stride sees output last - t. */
+/* The outputs along one dimension whose filter covers pixel i: {the tap of one of them, that output, how many there are}.
+ * Each next one has a tap `stride` further and is one output less. */
 static inline int3 taps_of(const int i, const int stride, const cvy_divider by_stride, const int pad, const int filter,
                            const int outputs) {
   const int last = fast_div(i + pad, by_stride), least = i + pad - last * stride;

@@ -182,7 +182,7 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_gradi
 
 /* m[m_at + (b*tiles + t)*pitch + o] → out, with bias, or added to what is there; and the image's statistics, if asked
  * for. A work-group takes `lanes` channels (a power of two) of one image: 256/lanes items share the tiles of a channel,
- * each takes every so-manyth. Statistics: the mean first, then each item reads what it stored once more. */
+ * each takes every (256/lanes)-th. Statistics: the mean first, then each item reads its results once more. */
 kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_output(
     global const float *restrict m, global const float *restrict bias, global float *restrict out,
     global float *restrict stats, int m_at, int first, int tiles, int tiles_h, int tiles_w, int pitch, int out_h,

@@ -2,8 +2,8 @@
  * A batch from the bytes of a data set (ops/gather.h):
  *   x[n,h,w,c] = images[index[n],h,w,c] / 255, correctly rounded, 0 for c >= C;   labels_out[n] = labels[index[n]]
  *
- * b/255 = b*HIGH + b*LOW with HIGH + LOW = 1/255 to 48 bits: b*LOW's rounding and what is missing in LOW are too small
- * to move the one rounding of fma(b, HIGH, b*LOW), for no b/255 lies that near to the middle of two floats. (OpenCL's
+ * b/255 = b*HIGH + b*LOW with HIGH + LOW = 1/255 to 48 bits: the errors of b*LOW and of LOW itself are too small to
+ * change the one rounding of fma(b, HIGH, b*LOW), since no b/255 lies that near to the middle of two floats. (OpenCL's
  * own division may be off by 2.5 ulp.)
  *
  *   CHANNELS  C, 1 …          PITCH  floats per position, >= CHANNELS (1, 4, 16, …)

@@ -12,8 +12,8 @@
  *   RELU [0] 1: of max(x, 0), average only; the gradient passes where x > 0
  *   VEC      floats per vector; vecs = pitch / VEC (1 … 128)
  *   C_LANES  wide kernel: neighbouring vectors of channels per work-group, a power of two that divides vecs
- * x, dx: (n,h,w,pitch) · y, dy: (n,p,q,pitch). Filter, strides and padding are arguments: few programs, and memory is
- * what takes the time. pad < filter: no window lies wholly in padding.
+ * x, dx: (n,h,w,pitch) · y, dy: (n,p,q,pitch). Filter, strides and padding are arguments: that makes few programs and
+ * costs nothing, since memory takes the time. pad < filter: no window lies wholly in padding.
  *
  * Geometry. CPU: a work-group loops over pieces (sample, row, part of the channels), the forward in blocks of 4
  * vectors, so that it reads 256 bytes in a row. SIMT: one work-item per output vector. For large windows
