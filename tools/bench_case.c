@@ -63,8 +63,8 @@ static cvy_status run(void *user) {
   return b->pass->run(b->c, b->device->queue, used);
 }
 
-/* Samples from `first` on, as many as the case has, or one: |got - want|² and |want|². */
-static cvy_status compare(case_bench *b, int at, int first, double *difference, double *size) {
+/* Samples from `first` on, as many as the case has, or one. *error becomes their relative L2 error if that is more. */
+static cvy_status compare(case_bench *b, int at, int first, double *error) {
   cvy_status status = CVY_OK;
   case_tensor *const t = &b->c->tensors[at];
   const size_t rows = first ? (size_t)(t->rows / b->few) : (size_t)t->rows,
@@ -77,18 +77,21 @@ static cvy_status compare(case_bench *b, int at, int first, double *difference, 
       t->pitch > 0 ? case_unpad(&b->c->memory, raw, rows, t->cols, t->pitch, why, sizeof why) : NULL;
   if (first == 0) t->got = got ? (void *)got : raw;
   const double *const want = t->want ? t->want + (size_t)(first % b->few) * rows * (size_t)t->cols : NULL;
-  for (size_t i = 0; difference && got && want && i < rows * (size_t)t->cols; i++) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; error && got && want && i < rows * (size_t)t->cols; i++) {
     if (!isfinite(want[i]) && (isnan(want[i]) ? isnan(got[i]) : (double)got[i] == want[i])) continue;
     const double d = (double)got[i] - want[i];
-    *difference += d * d; /* NaN stays */
-    *size += want[i] * want[i];
+    difference += d * d;
+    size += want[i] * want[i];
   }
+  const double relative = sqrt(difference / (size > 0 ? size : 1));
+  if (error && !isnan(*error) && !(relative <= *error)) *error = relative; /* NaN stays */
 fail:
   return status;
 }
 
 /* The errors of the pass's outputs. */
-static cvy_status judge(case_bench *b, double *difference, double *size) {
+static cvy_status judge(case_bench *b, double *error) {
   cvy_status status = CVY_OK;
   op_case *const c = b->c;
   const int n = c->n;
@@ -96,12 +99,11 @@ static cvy_status judge(case_bench *b, double *difference, double *size) {
   for (int round = 0; round < 2; round++) { /* truth may be made from what came out */
     for (int at = 0; at < CASE_TENSORS; at++)
       if (b->pass->writes & CASE_BIT(at) && c->tensors[at].role != CASE_NONE)
-        CVY_TRY(compare(b, at, 0, round ? difference : NULL, size));
+        CVY_TRY(compare(b, at, 0, round ? error : NULL));
     if (round == 0 && b->pass->after) b->pass->after(c);
   }
   for (int at = 0; n > b->few && at < CASE_TENSORS; at++)
-    if (b->pass->writes & CASE_BIT(at) && c->tensors[at].role != CASE_NONE)
-      CVY_TRY(compare(b, at, n - 1, difference, size));
+    if (b->pass->writes & CASE_BIT(at) && c->tensors[at].role != CASE_NONE) CVY_TRY(compare(b, at, n - 1, error));
 fail:
   c->n = n;
   return status;
@@ -111,33 +113,33 @@ static cvy_status error_of(void *user, double *error) {
   case_bench *const b = user;
   cvy_status status = CVY_OK;
   op_case *const c = b->c;
-  double difference = 0, size = 0;
   bool again = false;
   for (int at = 0; at < CASE_TENSORS; at++)
     if (b->pass->writes & CASE_BIT(at))
       again = again || (c->tensors[at].role != CASE_NONE && c->tensors[at].shared) || c->tensors[at].role == CASE_INOUT;
+  *error = 0;
   if (again) {
     c->n = b->few;
     CVY_TRY(put_all(b, b->pass->writes, true));
     CVY_TRY(run(b));
   }
-  CVY_TRY(judge(b, &difference, &size));
-  *error = sqrt(difference / (size > 0 ? size : 1));
+  CVY_TRY(judge(b, error));
   if (c->why[0] && *error < 1) *error = 1;
 fail:
   c->n = b->n;
   return status;
 }
 
-cvy_status bench_op(bench_rows *rows, bench_device *device, const bench_case *what, op_case *c, int n,
-                    const bench_pass *passes, int n_passes) {
+cvy_status bench_op(bench_rows *rows, bench_device *device, const bench_case *what, const bench_way *way, op_case *c,
+                    int n, const bench_pass *passes, int n_passes) {
   cvy_status status = CVY_OK;
   case_bench b = {.device = device, .c = c, .n = n, .few = c->n};
   const case_pass *const all = c->calls->passes;
   size_t workspace_bytes = 0;
-  c->why[0] = '\0';
+  c->why[0] = '\0', c->algorithm = NULL;
   CVY_TRY(c->calls->create(c, device->cl, &workspace_bytes));
-  CVY_TRY(bench_buffer_zero(device, workspace_bytes, &b.buffers[CASE_WORKSPACE]));
+  if (workspace_bytes > 0)
+    CVY_TRY(cvy_buffer_create(device->cl, cvy_round_up(workspace_bytes, sizeof(float)), &b.buffers[CASE_WORKSPACE]));
   c->n = n;
   for (int i = 0; i < n_passes; i++) {
     bench_case one = *what;
@@ -147,17 +149,19 @@ cvy_status bench_op(bench_rows *rows, bench_device *device, const bench_case *wh
       if (!(all[before].writes & all[passes[i].pass].reads)) continue;
       CVY_TRY(put_all(&b, b.pass->reads | b.pass->writes, false));
       CVY_TRY(run(&b));
-      CVY_TRY(judge(&b, NULL, NULL));
+      CVY_TRY(judge(&b, NULL));
     }
     b.pass = &all[passes[i].pass];
     CVY_TRY(put_all(&b, b.pass->reads | b.pass->writes, false));
-    const bench_way way = {.algorithm = c->algorithm ? c->algorithm : "", .chosen = passes[i].in_step};
-    CVY_TRY(bench_row(rows, device, &one, &way, run, error_of, &b));
+    bench_way named = way ? *way : (bench_way){.chosen = passes[i].in_step};
+    named.algorithm = c->algorithm ? c->algorithm : "", named.error_bound = c->l2_bound;
+    CVY_TRY(bench_row(rows, device, &one, &named, run, error_of, &b));
     for (int at = 0; at < CASE_TENSORS; at++) cvy_buffer_destroy(&b.buffers[at]);
   }
 fail:
   for (int at = 0; at <= CASE_TENSORS; at++) cvy_buffer_destroy(&b.buffers[at]);
   c->calls->destroy(c);
-  case_end(c);
+  c->n = b.few;
+  if (!way) case_end(c);
   return status;
 }

@@ -22,7 +22,7 @@ static cvy_status bench_norm(bench_rows *rows, bench_device *device, const bench
   batchnorm_case c = {.base.n = at_most(p->n_max, FEW), .p = *p, .stats = stats, .place = p->residual ? 2 : 0};
   c.batch = c.base.n;
   case_batchnorm(&c, &r);
-  return bench_op(rows, device, what, &c.base, p->n_max, passes, 3);
+  return bench_op(rows, device, what, NULL, &c.base, p->n_max, passes, 3);
 }
 
 static cvy_status bench_pool(bench_rows *rows, bench_device *device, const bench_case *what,
@@ -40,7 +40,7 @@ static cvy_status bench_pool(bench_rows *rows, bench_device *device, const bench
   case_rng r = case_rng_make(1, 0);
   pool2d_case c = {.base.n = at_most(p->n_max, FEW), .p = *p};
   case_pool2d(&c, &r);
-  CVY_TRY(bench_op(rows, device, what, &c.base, p->n_max, passes, 2));
+  CVY_TRY(bench_op(rows, device, what, NULL, &c.base, p->n_max, passes, 2));
 fail:
   return status;
 }
@@ -56,7 +56,7 @@ static cvy_status bench_eltwise(bench_rows *rows, bench_device *device, const be
     eltwise_case c = {
         .base.n = at_most(n, FEW), .kind = (eltwise_kind)kind, .each = (int)cvy_shape_elems(s), .relu = relu};
     case_eltwise(&c, &r);
-    CVY_TRY(bench_op(rows, device, what, &c.base, n, &pass, 1));
+    CVY_TRY(bench_op(rows, device, what, NULL, &c.base, n, &pass, 1));
   }
 fail:
   return status;
@@ -69,7 +69,7 @@ static cvy_status bench_softmax(bench_rows *rows, bench_device *device, const be
   case_rng r = case_rng_make(1, 0);
   softmax_case c = {.base.n = at_most(n * pixels, MORE), .c = s->c, .pitch = s->pitch};
   case_softmax(&c, &r);
-  return bench_op(rows, device, what, &c.base, n * pixels, &pass, 1);
+  return bench_op(rows, device, what, NULL, &c.base, n * pixels, &pass, 1);
 }
 
 static cvy_status bench_xent(bench_rows *rows, bench_device *device, const bench_case *what, const cvy_shape *s,
@@ -79,7 +79,7 @@ static cvy_status bench_xent(bench_rows *rows, bench_device *device, const bench
   case_rng r = case_rng_make(1, 0);
   xent_case c = {.base.n = at_most(n, MORE), .n_max = n, .c = s->c, .pitch = s->pitch, .scale = 1.0f / (float)n};
   case_softmax_xent(&c, &r);
-  return bench_op(rows, device, what, &c.base, n, &pass, 1);
+  return bench_op(rows, device, what, NULL, &c.base, n, &pass, 1);
 }
 
 /* All parameters of the network at once. */
@@ -94,7 +94,7 @@ static cvy_status bench_sgd(bench_rows *rows, bench_device *device, const bench_
     sgd_case c = {
         .base.n = at_most(n, MORE), .p = {.lr = 0.01f, .momentum = momentum ? 0.9f : 0}, .each = 16, .steps = 1};
     case_sgd(&c, &r);
-    CVY_TRY(bench_op(rows, device, what, &c.base, n, &pass, 1));
+    CVY_TRY(bench_op(rows, device, what, NULL, &c.base, n, &pass, 1));
   }
 fail:
   return status;
@@ -108,7 +108,7 @@ static cvy_status bench_gather(bench_rows *rows, bench_device *device, const ben
   case_rng r = case_rng_make(1, 0);
   gather_case c = {.base.n = at_most(n, MORE), .m = GATHER_IMAGES, .shape = *s};
   case_gather(&c, &r);
-  return bench_op(rows, device, what, &c.base, n, &pass, 1);
+  return bench_op(rows, device, what, NULL, &c.base, n, &pass, 1);
 }
 
 cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_convpool_params *params, int count,
@@ -130,7 +130,7 @@ cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_conv
   for (int i = 0; i < CVY_CONV_PASSES; i++)
     if ((pass == CVY_CONV_PASSES || pass == i) && !(i == CVY_CONV_BACKWARD_DATA && p->no_backward_data))
       passes[n_passes++] = all[i];
-  return bench_op(rows, device, &what, &c.base, n, passes, n_passes);
+  return bench_op(rows, device, &what, NULL, &c.base, n, passes, n_passes);
 }
 
 /* ---- units and parts of a step ---- */

@@ -60,27 +60,6 @@ void bench_row_impossible(bench_rows *rows, const bench_case *c, const char *alg
 /* Prints the totals of auto's rows on the device, and begins anew. */
 void bench_rows_totals(bench_rows *rows, const bench_device *device);
 
-/* [bench_data.c] Values in [-1,1) that depend on (seed, index) alone. */
-float bench_value(uint32_t seed, size_t index);
-/* rows x c values offset + scale * bench_value(seed, row * c + channel), `pitch` apart with zeros between. */
-typedef struct bench_fill {
-  uint32_t seed;
-  double scale, offset;
-} bench_fill;
-cvy_status bench_buffer_filled(bench_device *device, const bench_fill *fill, size_t rows, size_t c, size_t pitch,
-                               cvy_buffer **out);
-/* Zeros. size_bytes 0 gives NULL. */
-cvy_status bench_buffer_zero(bench_device *device, size_t size_bytes, cvy_buffer **out);
-/* The same values in double, from row `first` on; malloc'ed by cvy_calloc, NULL when out of memory. */
-double *bench_doubles(const bench_fill *fill, size_t first_row, size_t rows, size_t c);
-/* Adds up |got - want|² and |want|² of rows x c values that lie in `buffer` from row `first` on. */
-typedef struct bench_error_sum {
-  double difference, size;
-} bench_error_sum;
-cvy_status bench_error_add(bench_device *device, cvy_buffer *buffer, size_t first_row, size_t rows, size_t c,
-                           size_t pitch, const double *want, bench_error_sum *sum);
-double bench_error_of(const bench_error_sum *sum);
-
 /* [bench_conv.c] All passes and algorithms of a convolution, or of a linear layer as one. */
 typedef struct bench_conv_options {
   cvy_conv_algo_list algos; /* n == 0: all, with `only_auto` auto's alone */
@@ -94,15 +73,16 @@ cvy_status bench_conv(bench_rows *rows, bench_device *device, const char *operat
                       int count, const bench_conv_options *options);
 /* A convolution's text: as for --shape if that can express it, else with more words. */
 void bench_conv_shape_text(const cvy_conv2d_params *params, char *out, size_t out_bytes);
-/* [bench_case.c] Passes of a case with few samples, of which n are measured; ends the case. */
+/* [bench_case.c] Passes of a case with few samples, of which n are measured. way: its tile and choice, and the case
+ * goes on; NULL: there is one way, and the case ends. */
 typedef struct bench_pass {
   int pass;                       /* of the case */
   const char *name;               /* of the row */
   double read_bytes, write_bytes; /* as in bench_case */
   bool in_step;                   /* a training step has it */
 } bench_pass;
-cvy_status bench_op(bench_rows *rows, bench_device *device, const bench_case *what, op_case *c, int n,
-                    const bench_pass *passes, int n_passes);
+cvy_status bench_op(bench_rows *rows, bench_device *device, const bench_case *what, const bench_way *way, op_case *c,
+                    int n, const bench_pass *passes, int n_passes);
 /* [bench_layers.c] Convolution, ReLU and pool in one. pass: a cvy_conv_pass, CVY_CONV_PASSES: all. */
 cvy_status bench_convpool(bench_rows *rows, bench_device *device, const cvy_convpool_params *params, int count,
                           int pass);

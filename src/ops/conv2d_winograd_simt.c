@@ -272,8 +272,8 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
 
 /* F(4x4)'s products stay float32 with CVY_MATH_TF32: its transforms would make 3e-3 of their rounding (by simulation),
  * more than the stated bound. Tiles are those of the products. The bounds are stated with room, not measured:
- * transforms multiply rounding errors by the sums of rows of Bt, G and At. tests/conv_case.c has the bounds by which
- * tests check each element. */
+ * transforms multiply rounding errors by the sums of rows of Bt, G and At. src/ref/case_conv2d.c has the bounds by
+ * which tests check each element. */
 const cvy_conv_algorithm cvy_conv_winograd2_simt = {.name = "winograd2_simt",
                                                     .algo = CVY_CONV_WINOGRAD2,
                                                     .error_bound = 1e-5,

@@ -90,7 +90,8 @@ struct op_case {
   case_tensor tensors[CASE_TENSORS];
   case_memory memory;
   void *op;
-  const char *algorithm; /* name of the kernels, by create; NULL: there is one way */
+  const char *algorithm; /* by create: name of the kernels, NULL: there is one way; */
+  double l2_bound;       /* stated relative L2 error, 0: none */
   char why[1600];        /* the first error, or "" */
   double worst;          /* largest error / bound of the run, */
   const char *worst_of;  /* the tensor */
