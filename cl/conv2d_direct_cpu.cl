@@ -39,8 +39,8 @@ static void fill_zero(global float *to, int n) {
   for (int i = 0; i < n; i += 16) vstore16((float16)(0.0f), 0, to + i);
 }
 
-/* One image of a strip: channels c0..c0+channels-1 of its pixels, dense. Written strictly upwards, in whole vectors:
- * what a vector writes too much is overwritten by the next pixel. x, residual: the image; affine: its group. */
+/* One image of a strip: channels c0..c0+channels-1 of its pixels, dense. Written strictly upwards, in whole vectors: the
+ * next pixel overwrites the end of a vector that is too long. x, residual: the image; affine: its group. */
 static void load_image(global float *to, global const float *x, global const float *residual, global const float *affine,
                        cvy_conv_strip_call call, int c0, int channels, line_shape lh, line_part ph, line_shape lw,
                        line_part pw) {
@@ -415,7 +415,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
               strip_end = (int)((long)n_strips * (split + 1) / cut.splits);
     const bool in_place = lh.taps * lw.taps == 1 && call.filter.pad_h + call.filter.pad_w == 0 &&
                           call.in.pitch % 16 == 0 && (call.flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
-    /* dy is all that there is to read: at its best without a panel that is filled once and read three times */
+    /* reading dy takes the time: a panel that is filled once and read three times would only add to it */
     const bool stem = lh.taps == 3 && run == 3 && call.out.pitch - block0 * 32 >= n_blocks * 32 && !in_place;
     const pixel_walk nothing_next = {x, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     int tabled_images = 0, tabled_part = -1;
@@ -461,7 +461,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
         pack_panel(panel, dy + image0 * floats_of(call.out) + k0, out_at, positions, wide ? 32 : 16,
                    want_sums ? sums + b * 32 : 0);
         for (int a = 0; a < lh.taps; a++) {
-          /* output rows that see the image through filter row a */
+          /* output rows that read the image through filter row a */
           const int above = -(ph.begin * lh.step + lh.first + a), below = call.in.h + above;
           const int row_begin = above <= 0 ? 0 : min((above + lh.step - 1) / lh.step, ph.count);
           const int row_end = below <= 0 ? 0 : min((below + lh.step - 1) / lh.step, ph.count);

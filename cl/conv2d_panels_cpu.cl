@@ -5,13 +5,13 @@
  *     bias[o] + sum_{a,b,c} f(in)[m, i*step_h + first_h + a, j*step_w + first_w + b, c] * u[a,b,c,o]
  *
  * A strip is rows x cols positions of some images, numbered with the images fastest, so that the positions of a tile see
- * the border of the image alike; a tile is 14 of them, 8, 4 or 2 at the end. Its panel holds what its positions see, with
- * the load prologue applied: for each tap that lies in the image for any of them, blocks of 16 channels of (rows, 16).
+ * the border of the image alike; a tile is 14 of them, 8, 4 or 2 at the end. Its panel holds the input of its positions,
+ * with the load prologue applied: for each tap that lies in the image for any of them, blocks of 16 channels of (rows, 16).
  * Taps in the padding cost nothing, and the innermost loop has one pointer into the panel and one into the weights,
  * whatever the strides are.
  * Geometry: one work-item per work-group, as many groups as keep all cores busy; each has a slice of the workspace and
  * walks over a contiguous range of tasks: a strip, a phase of backward-data and 32 output channels (fastest). Panels are
- * kept while strip and phase are the same. Meanwhile the pixels of the next strip are brought to the cache.
+ * used again while strip and phase are the same. Meanwhile the kernel fetches the pixels of the next strip into the cache.
  * Weights are packed before each call by conv2d_cpu_pack or conv2d_cpu_pack_turned. */
 #include "register_tile.clh"
 #include "conv2d_strip_cpu.clh"
@@ -116,7 +116,7 @@ static void pack_pixel(global float *to, int block_floats, panel_source s, int i
   }
 }
 
-/* The panel of positions first .. first+valid-1 in `rows` rows (the rest repeats the last); numbers of its taps in the
+/* The panel of positions first .. first+valid-1 in `rows` rows (the other rows repeat the last); numbers of its taps in the
  * packed filter to `taps`. Returns how many taps there are. */
 static int pack_tile(global float *panel, global int *taps, position_table t, int first, int valid, int rows,
                      panel_source s, int taps_h, int taps_w, int u0, int filter_w) {

@@ -9,7 +9,7 @@
  * with a slice of the workspace of its own:
  *   zeros  one pixel of the padding
  *   v      POINTS x (blocks of 16 input channels, rows, 16): the block's tiles transformed, with the load prologue
- *          applied; kept while the task's block is the same
+ *          applied; used again while the task's block is the same
  *   m      POINTS x (rows, 32): products of v and u
  * The rows are the block's tiles, a few of zeros behind them for whole register tiles. Register tile: 14 rows x 32
  * channels. Then m is transformed back, bias added, stored, and the statistics of each tile are merged into those of its
@@ -170,8 +170,8 @@ CVY_ALWAYS_INLINE void load_block(global float *v, global const float *zeros, gl
       for (int t = b.tiles; t < b.rows; t++) vstore16((float16)(0.0f), c * b.rows + t, v + point * b.v_point);
 }
 
-/* What a block will read is on its way from memory while the one before it is multiplied: floats begin..end-1 of x, as
- * far as there are so many. */
+/* Fetches the next block's input while the present block is multiplied: floats begin..end-1 of x, as far as there are so
+ * many. */
 static void prefetch_pixels(global const float *x, long begin, long end, long x_floats) {
   for (long i = begin; i < min(end, x_floats); i += 16) CVY_FETCH(x + i);
 }
@@ -216,8 +216,8 @@ static void multiply(global const float *v, int rows, global const float *u, int
   }
 }
 
-/* m = v u of all points, for `width` output channels from k0 on, while what the next block reads is brought to the cache:
- * blocks follow each other in memory as they do in tiles, but for the rows below a tile. */
+/* m = v u of all points, for `width` output channels from k0 on; fetches the next block's input into the cache meanwhile.
+ * Blocks lie in memory in the order of their tiles, except for the rows below a tile. */
 CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, global const float *u, global const float *x,
                                       global const float *residual, cvy_conv_winograd_call call, tile_block b, int k0,
                                       int width) {
@@ -236,9 +236,9 @@ CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, gl
 
 /* ---- output ---- */
 
-/* Of `count` values: their sum; mean, less a pivot, and sum of squared deviations. The pivot is one of the values:
- * differences of means are taken where they are not yet rounded to the mean's size. Should it be far from the others, the
- * mean is better taken from the sum. */
+/* Of `count` values: their sum; the mean less a pivot, and the sum of squared deviations. The pivot is one of the values, so
+ * that differences of means are not rounded to the means' size. If it is far from the others, the sum gives a better
+ * mean. */
 typedef struct {
   float count;
   float16 sum, pivot, mean, m2;

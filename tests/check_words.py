@@ -12,7 +12,6 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDERS = ("src", "include", "tools", "cl")
 ENDINGS = (".c", ".h", ".cl", ".clh")
-NOT_YET = re.compile(r"^cl/conv2d_(direct|panels|tile|winograd)_cpu\.")    # read with the rebuild of these kernels
 BEGIN = r"(?:^|(?<=[.!?] )|(?<=[:;(·→] ))"          # of a sentence, or of a clause behind a colon
 
 # (name, pattern, reason, refused, let pass); the pattern is searched in the text of a comment, its lines joined.
@@ -57,7 +56,7 @@ def sources():
         for at, folders, names in os.walk(os.path.join(ROOT, folder)):
             folders[:] = sorted(f for f in folders if f != "__pycache__")
             for name in sorted(names):
-                if name.endswith(ENDINGS) and not NOT_YET.match(os.path.relpath(os.path.join(at, name), ROOT)):
+                if name.endswith(ENDINGS):
                     yield os.path.relpath(os.path.join(at, name), ROOT)
 
 
