@@ -10,7 +10,7 @@
 #include "tests/layer_words.h"
 #include "tests/check_team.h"
 
-enum { BATCH = 128, STEPS = 12 };
+enum { BATCH = 128, STEPS = 12, ATTEMPTS = 4 };
 /* Part of the fastest step without such waits below which none can be, however the machine changes its speed
  * meanwhile. */
 static const double LEAST = 0.1;
@@ -54,16 +54,16 @@ CHECK_TEST(times) {
     const cvy_data *const data = check_data(d, "synthetic:128");
     const cvy_devices *const devices = check_devices(d, check_text("*%d", n));
     /* no step is enqueued behind another one: nothing can be seen late */
-    const step_times apart = run(d, devices, net, data, 0, NULL);
+    const step_times apart = run(d, devices, net, data, CVY_RUN_AHEAD_NONE, NULL);
     for (int run_ahead = 1; run_ahead <= 2; run_ahead++) {
-      const step_times t = run(d, devices, net, data, run_ahead, "late=all");
-      print_message("%d devices, --run-ahead %d: fastest step %.3f ms (%.3f apart), %.3f together in %.3f\n", n,
-                    run_ahead, t.least, apart.least, t.sum, t.wall);
-      if (!(t.least >= LEAST * apart.least))
-        check_fail(d, "%d devices, --run-ahead %d: a step of %.3f ms, where the fastest takes %.3f", n, run_ahead,
-                   t.least, apart.least);
-      if (!(t.sum <= t.wall))
-        check_fail(d, "%d devices, --run-ahead %d: steps of %.3f ms in %.3f", n, run_ahead, t.sum, t.wall);
+      /* a thread that other programs keep from running notes the end of a step late: one attempt of some is right */
+      for (int attempt = 1;; attempt++) {
+        const step_times t = run(d, devices, net, data, run_ahead, "late=all");
+        print_message("%d devices, --run-ahead %d: fastest step %.3f ms (%.3f apart), %.3f together in %.3f\n", n,
+                      run_ahead, t.least, apart.least, t.sum, t.wall);
+        if (t.least >= LEAST * apart.least && t.sum <= t.wall) break;
+        if (attempt == ATTEMPTS) check_fail(d, "the steps' times are wrong in %d attempts", attempt);
+      }
     }
     check_case_end(d);
   }
