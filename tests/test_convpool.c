@@ -84,6 +84,8 @@ static void test_fixed(check_device *d) {
       {.x = {28, 28, 1, 1}, .k = 6, .r = 5, .s = 5, .pad_h = 2, .pad_w = 2, .bias = true, .no_backward_data = true},
       {.x = {6, 6, 6, 16}, .k = 16, .r = 5, .s = 5, .bias = true, .inference = true},
       {.x = {9, 8, 128, 128}, .k = 113, .r = 5, .s = 5},
+      /* tiles reach over the right border in rows that lie inside */
+      {.x = {12, 12, 20, 32}, .k = 18, .r = 5, .s = 5, .pad_h = 2, .pad_w = 2},
   };
   for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
     case_rng r = check_rng_make(d, 500 + i);
