@@ -189,9 +189,20 @@ static void test_arguments(check_device *d) {
   check_buffer *const ws = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op)), *const grad = check_output(
                                                                                                  d, "grad", 1, 16, 16);
   cvy_queue *const q = d->queue;
-#define FORWARD(n, group, batch, x_, stats, residual, saved_, ws_)                                                   \
-  cvy_batchnorm_forward_training(op, q, n, group, batch, x_, stats, residual, one->cl, one->cl, y->cl, NULL, saved_, \
-                                 s->cl, false, ws_, NULL)
+#define FORWARD(n_, group, batch_, x_, stats_, residual_, saved_, ws_)                \
+  cvy_batchnorm_forward_training(op, q,                                               \
+                                 &(cvy_batchnorm_forward_args){.n = n_,               \
+                                                               .group_size = group,   \
+                                                               .batch = batch_,       \
+                                                               .x = x_,               \
+                                                               .stats = stats_,       \
+                                                               .residual = residual_, \
+                                                               .gamma = one->cl,      \
+                                                               .beta = one->cl,       \
+                                                               .y = y->cl,            \
+                                                               .saved = saved_,       \
+                                                               .s = s->cl,            \
+                                                               .workspace = ws_})
   check_fails(FORWARD(0, 0, 4, x->cl, NULL, x->cl, saved->cl, ws->cl), CVY_E_ARGUMENT, "0 samples");
   check_fails(FORWARD(5, 0, 5, x->cl, NULL, x->cl, saved->cl, ws->cl), CVY_E_ARGUMENT, "from 1 to 4");
   check_fails(FORWARD(4, -1, 4, x->cl, NULL, x->cl, saved->cl, ws->cl), CVY_E_ARGUMENT, "group size -1");
@@ -203,9 +214,20 @@ static void test_arguments(check_device *d) {
               "saved has 128 bytes, needs at least 256");
   check_fails(FORWARD(4, 0, 4, x->cl, NULL, x->cl, saved->cl, tiny->cl), CVY_E_ARGUMENT, "workspace has 4 bytes");
   check_ok(FORWARD(4, 0, 4, x->cl, NULL, x->cl, saved->cl, ws->cl));
-#define BACKWARD(dx, dresidual, add, dgamma)                                                                    \
-  cvy_batchnorm_backward(op, q, 4, 0, x->cl, NULL, NULL, y->cl, one->cl, saved->cl, dx, dresidual, add, dgamma, \
-                         grad->cl, false, ws->cl, NULL)
+#define BACKWARD(dx_, dresidual_, add, dgamma_)                                      \
+  cvy_batchnorm_backward(op, q,                                                      \
+                         &(cvy_batchnorm_backward_args){.n = 4,                      \
+                                                        .group_size = 0,             \
+                                                        .x = x->cl,                  \
+                                                        .dy = y->cl,                 \
+                                                        .gamma = one->cl,            \
+                                                        .saved = saved->cl,          \
+                                                        .dx = dx_,                   \
+                                                        .dresidual = dresidual_,     \
+                                                        .accumulate_dresidual = add, \
+                                                        .dgamma = dgamma_,           \
+                                                        .dbeta = grad->cl,           \
+                                                        .workspace = ws->cl})
   check_fails(BACKWARD(z->cl, NULL, false, grad->cl), CVY_E_ARGUMENT, "dresidual is NULL");
   check_fails(BACKWARD(z->cl, z->cl, false, grad->cl), CVY_E_ARGUMENT, "must not be dx");
   check_fails(BACKWARD(z->cl, y->cl, true, grad->cl), CVY_E_ARGUMENT, "nor dy");
@@ -220,9 +242,18 @@ static void test_arguments(check_device *d) {
   check_buffer *const y1 = check_output(d, "y", 5, 16, 16), *const saved1 = check_output(d, "saved", 10, 16, 16),
                       *const s1 = check_output(d, "s", 2, 16, 16);
   check_buffer *const ws1 = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
-#define TINY(n, group)                                                                                                 \
-  cvy_batchnorm_forward_training(op, q, n, group, n, x1->cl, NULL, NULL, one1->cl, one1->cl, y1->cl, NULL, saved1->cl, \
-                                 s1->cl, false, ws1->cl, NULL)
+#define TINY(n_, group)                                                             \
+  cvy_batchnorm_forward_training(op, q,                                             \
+                                 &(cvy_batchnorm_forward_args){.n = n_,             \
+                                                               .group_size = group, \
+                                                               .batch = n_,         \
+                                                               .x = x1->cl,         \
+                                                               .gamma = one1->cl,   \
+                                                               .beta = one1->cl,    \
+                                                               .y = y1->cl,         \
+                                                               .saved = saved1->cl, \
+                                                               .s = s1->cl,         \
+                                                               .workspace = ws1->cl})
   check_fails(TINY(1, 0), CVY_E_ARGUMENT, "one value per channel");
   check_fails(TINY(4, 1), CVY_E_ARGUMENT, "one value per channel");
   check_fails(TINY(5, 2), CVY_E_ARGUMENT, "last group of 1");
@@ -233,8 +264,17 @@ static void test_arguments(check_device *d) {
   p.inference = true;
   check_ok(cvy_batchnorm_create(d->cl, &p, &op));
   check_buffer *const any = check_scratch(d, "any", 4096);
-  check_fails(cvy_batchnorm_forward_training(op, q, 5, 0, 5, any->cl, NULL, NULL, any->cl, any->cl, any->cl, NULL,
-                                             any->cl, any->cl, false, any->cl, NULL),
+  check_fails(cvy_batchnorm_forward_training(op, q,
+                                             &(cvy_batchnorm_forward_args){.n = 5,
+                                                                           .group_size = 0,
+                                                                           .batch = 5,
+                                                                           .x = any->cl,
+                                                                           .gamma = any->cl,
+                                                                           .beta = any->cl,
+                                                                           .y = any->cl,
+                                                                           .saved = any->cl,
+                                                                           .s = any->cl,
+                                                                           .workspace = any->cl}),
               CVY_E_ARGUMENT, "created for inference");
   check_case_end(d);
   cvy_batchnorm_destroy(&op);

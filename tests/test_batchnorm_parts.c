@@ -111,10 +111,22 @@ static void run_case(check_device *d, case_rng *r, const parts_case *k) {
     for (m.part = 0; m.part < k->n_parts; m.part++) {
       const part_memory *const p = &memory[m.part];
       m.note = turn == 0;
-      check_ok(cvy_batchnorm_forward_training(op, d->queue, k->samples[m.part], 0, k->batch, p->x->cl,
-                                              p->stats ? p->stats->cl : NULL, p->residual ? p->residual->cl : NULL,
-                                              gamma->cl, beta->cl, p->y ? p->y->cl : NULL, p->y ? NULL : p->affine->cl,
-                                              p->saved->cl, p->s->cl, false, workspace->cl, &parts));
+      check_ok(
+          cvy_batchnorm_forward_training(op, d->queue,
+                                         &(cvy_batchnorm_forward_args){.n = k->samples[m.part],
+                                                                       .group_size = 0,
+                                                                       .batch = k->batch,
+                                                                       .x = p->x->cl,
+                                                                       .stats = p->stats ? p->stats->cl : NULL,
+                                                                       .residual = p->residual ? p->residual->cl : NULL,
+                                                                       .gamma = gamma->cl,
+                                                                       .beta = beta->cl,
+                                                                       .y = p->y ? p->y->cl : NULL,
+                                                                       .affine = p->y ? NULL : p->affine->cl,
+                                                                       .saved = p->saved->cl,
+                                                                       .s = p->s->cl,
+                                                                       .workspace = workspace->cl,
+                                                                       .parts = &parts}));
     }
   float *const y = check_floats(d, w.size), *const s = check_floats(d, 2 * c);
   for (int i = 0; i < k->n_parts; i++) {
@@ -150,10 +162,21 @@ static void run_case(check_device *d, case_rng *r, const parts_case *k) {
     for (m.part = 0; m.part < k->n_parts; m.part++) {
       const part_memory *const p = &memory[m.part];
       m.note = turn == 0;
-      check_ok(cvy_batchnorm_backward(op, d->queue, k->samples[m.part], 0, p->x->cl, p->y ? p->y->cl : NULL,
-                                      p->y ? NULL : p->affine->cl, p->dy->cl, gamma->cl, p->saved->cl, p->dx->cl,
-                                      p->dm ? p->dm->cl : NULL, false, p->dgamma->cl, p->dbeta->cl, false,
-                                      workspace->cl, &parts));
+      check_ok(cvy_batchnorm_backward(op, d->queue,
+                                      &(cvy_batchnorm_backward_args){.n = k->samples[m.part],
+                                                                     .group_size = 0,
+                                                                     .x = p->x->cl,
+                                                                     .y = p->y ? p->y->cl : NULL,
+                                                                     .affine = p->y ? NULL : p->affine->cl,
+                                                                     .dy = p->dy->cl,
+                                                                     .gamma = gamma->cl,
+                                                                     .saved = p->saved->cl,
+                                                                     .dx = p->dx->cl,
+                                                                     .dresidual = p->dm ? p->dm->cl : NULL,
+                                                                     .dgamma = p->dgamma->cl,
+                                                                     .dbeta = p->dbeta->cl,
+                                                                     .workspace = workspace->cl,
+                                                                     .parts = &parts}));
     }
   float *const dx = check_floats(d, w.size), *const dgamma = check_floats(d, c), *const dbeta = check_floats(d, c);
   for (int i = 0; i < k->n_parts; i++) {
@@ -248,10 +271,21 @@ static void test_arguments(check_device *d) {
   check_buffer *const y = check_output(d, "y", 4, 16, 16), *const saved = check_output(d, "saved", 8, 16, 16),
                       *const s = check_output(d, "s", 2, 16, 16);
   check_buffer *const ws = check_scratch(d, "workspace", cvy_batchnorm_workspace_bytes(op));
-#define FORWARD(n, group, whole, add)                                                                             \
-  cvy_batchnorm_forward_training(op, d->queue, n, group, whole, x->cl, NULL, NULL, one->cl, one->cl, y->cl, NULL, \
-                                 saved->cl, s->cl, add, ws->cl,                                                   \
-                                 &(cvy_batchnorm_parts){.batch = whole, .combine = combine, .user = &m})
+#define FORWARD(n_, group, whole, add)                   \
+  cvy_batchnorm_forward_training(                        \
+      op, d->queue,                                      \
+      &(cvy_batchnorm_forward_args){.n = n_,             \
+                                    .group_size = group, \
+                                    .batch = whole,      \
+                                    .x = x->cl,          \
+                                    .gamma = one->cl,    \
+                                    .beta = one->cl,     \
+                                    .y = y->cl,          \
+                                    .saved = saved->cl,  \
+                                    .s = s->cl,          \
+                                    .accumulate = add,   \
+                                    .workspace = ws->cl, \
+                                    .parts = &(cvy_batchnorm_parts){.batch = whole, .combine = combine, .user = &m}})
   check_fails(FORWARD(4, 2, 8, false), CVY_E_ARGUMENT, "one group");
   check_fails(FORWARD(4, 0, 8, true), CVY_E_ARGUMENT, "several passes");
   check_fails(FORWARD(4, 0, 3, false), CVY_E_ARGUMENT, "whole batch has 3");

@@ -51,10 +51,23 @@ static cvy_status backward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_bat
   cvy_buffer *const dx = u->scratch >= 0 ? cvy_storage_of(i, u->scratch) : cvy_gradient_of(i, u->x[0]);
   const bool add_residual = u->dx[1] == CVY_GRADIENT_ADD;
   cvy_buffer *const dresidual = u->x[1] < 0 ? NULL : add_residual ? cvy_gradient_of(i, u->x[1]) : dy;
-  CVY_TRY(cvy_batchnorm_backward(op, i->queue, pass->n, pass->group_size, x, cvy_value_of(i, u->y),
-                                 cvy_storage_of(i, u->affine), dy, cvy_weight_of(i, u, 0), cvy_storage_of(i, u->saved),
-                                 dx, dresidual, add_residual, cvy_weight_gradient_of(i, u, 0),
-                                 cvy_weight_gradient_of(i, u, 1), pass->accumulate, i->workspace, pass->parts));
+  CVY_TRY(cvy_batchnorm_backward(op, i->queue,
+                                 &(cvy_batchnorm_backward_args){.n = pass->n,
+                                                                .group_size = pass->group_size,
+                                                                .x = x,
+                                                                .y = cvy_value_of(i, u->y),
+                                                                .affine = cvy_storage_of(i, u->affine),
+                                                                .dy = dy,
+                                                                .gamma = cvy_weight_of(i, u, 0),
+                                                                .saved = cvy_storage_of(i, u->saved),
+                                                                .dx = dx,
+                                                                .dresidual = dresidual,
+                                                                .accumulate_dresidual = add_residual,
+                                                                .dgamma = cvy_weight_gradient_of(i, u, 0),
+                                                                .dbeta = cvy_weight_gradient_of(i, u, 1),
+                                                                .accumulate = pass->accumulate,
+                                                                .workspace = i->workspace,
+                                                                .parts = pass->parts}));
   if (u->dx[0] == CVY_GRADIENT_ADD)
     CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, cvy_node_elems(i, u->x[0], pass->n), dx,
                                    cvy_gradient_of(i, u->x[0])));

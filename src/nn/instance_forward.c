@@ -59,9 +59,22 @@ static cvy_status forward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_batc
   if (!training)
     return cvy_batchnorm_forward_inference(op, i->queue, pass->n, x, residual, gamma, beta, i->running_slice[running],
                                            y, affine, i->workspace);
-  return cvy_batchnorm_forward_training(
-      op, i->queue, pass->n, pass->group_size, pass->batch, x, cvy_storage_of(i, u->stats), residual, gamma, beta, y,
-      affine, cvy_storage_of(i, u->saved), i->sums_slice[running], pass->accumulate, i->workspace, pass->parts);
+  return cvy_batchnorm_forward_training(op, i->queue,
+                                        &(cvy_batchnorm_forward_args){.n = pass->n,
+                                                                      .group_size = pass->group_size,
+                                                                      .batch = pass->batch,
+                                                                      .x = x,
+                                                                      .stats = cvy_storage_of(i, u->stats),
+                                                                      .residual = residual,
+                                                                      .gamma = gamma,
+                                                                      .beta = beta,
+                                                                      .y = y,
+                                                                      .affine = affine,
+                                                                      .saved = cvy_storage_of(i, u->saved),
+                                                                      .s = i->sums_slice[running],
+                                                                      .accumulate = pass->accumulate,
+                                                                      .workspace = i->workspace,
+                                                                      .parts = pass->parts});
 }
 
 static cvy_status forward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d *op, const cvy_pass *pass,

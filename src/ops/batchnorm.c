@@ -267,35 +267,30 @@ fail:
   return status;
 }
 
-cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch,
-                                          cvy_buffer *x, cvy_buffer *stats, cvy_buffer *residual, cvy_buffer *gamma,
-                                          cvy_buffer *beta, cvy_buffer *y, cvy_buffer *affine, cvy_buffer *saved,
-                                          cvy_buffer *s, bool accumulate, cvy_buffer *workspace,
-                                          const cvy_batchnorm_parts *parts) {
+cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, const cvy_batchnorm_forward_args *a) {
   cvy_status status = CVY_OK;
-  CVY_TRY(check_call(op, n, group_size, workspace));
-  const partition p = cut(op, n, group_size, op->block), images = cut(op, n, group_size, op->positions);
-  CVY_TRY(check_groups(op, &p, accumulate, parts));
-  CVY_REQUIRE(batch >= n, CVY_E_ARGUMENT,
-              "batchnorm: the whole batch has %d samples, must be at least the %d of this call", batch, n);
-  CVY_TRY(check_tensor(op, "x", x, n));
-  if (!op->params.deferred) CVY_TRY(check_tensor(op, "y", y, n));
-  CVY_TRY(check_output(op, y, affine, n, p.n_groups));
-  if (op->params.residual) CVY_TRY(check_tensor(op, "residual", residual, n));
-  else residual = NULL;
-  if (stats) CVY_TRY(check_channels(op, "stats", stats, 2 * (size_t)n));
-  CVY_TRY(check_channels(op, "gamma", gamma, 1));
-  CVY_TRY(check_channels(op, "beta", beta, 1));
-  CVY_TRY(check_channels(op, "saved", saved, 2 * (size_t)p.n_groups));
-  CVY_TRY(check_channels(op, "s", s, 2));
-  if (!stats)
-    CVY_TRY(CVY_LAUNCH(queue, op->kernels[STATS], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(workspace),
+  CVY_TRY(check_call(op, a->n, a->group_size, a->workspace));
+  const partition p = cut(op, a->n, a->group_size, op->block), images = cut(op, a->n, a->group_size, op->positions);
+  CVY_TRY(check_groups(op, &p, a->accumulate, a->parts));
+  CVY_REQUIRE(a->batch >= a->n, CVY_E_ARGUMENT,
+              "batchnorm: the whole batch has %d samples, must be at least the %d of this call", a->batch, a->n);
+  CVY_TRY(check_tensor(op, "x", a->x, a->n));
+  if (!op->params.deferred) CVY_TRY(check_tensor(op, "y", a->y, a->n));
+  CVY_TRY(check_output(op, a->y, a->affine, a->n, p.n_groups));
+  if (op->params.residual) CVY_TRY(check_tensor(op, "residual", a->residual, a->n));
+  if (a->stats) CVY_TRY(check_channels(op, "stats", a->stats, 2 * (size_t)a->n));
+  CVY_TRY(check_channels(op, "gamma", a->gamma, 1));
+  CVY_TRY(check_channels(op, "beta", a->beta, 1));
+  CVY_TRY(check_channels(op, "saved", a->saved, 2 * (size_t)p.n_groups));
+  CVY_TRY(check_channels(op, "s", a->s, 2));
+  if (!a->stats)
+    CVY_TRY(CVY_LAUNCH(queue, op->kernels[STATS], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(a->workspace),
                        CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
                        CVY_UINT(p.parts), CVY_UINT(p.n_groups)));
   const double m = (double)p.group_rows, m_last = (double)p.last_group * (double)op->positions;
-  const double weight = (double)p.group_size / batch, weight_last = (double)p.last_group / batch;
+  const double weight = (double)p.group_size / a->batch, weight_last = (double)p.last_group / a->batch;
   const bool one = p.n_groups == 1;
-  const finishing f = {.measured = stats ? &images : &p,
+  const finishing f = {.measured = a->stats ? &images : &p,
                        .m = m,
                        .m_last = m_last,
                        .weight = weight,
@@ -303,15 +298,18 @@ cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, i
                        .weight_var = m > 1 ? weight * m / (m - 1) : 0,
                        .weight_var_last = m_last > 1 ? weight_last * m_last / (m_last - 1) : 0,
                        .to_at = one ? 0 : terms_at(op),
-                       .accumulate = one && accumulate};
-  if (!stats) stats = workspace;
-  if (parts) CVY_TRY(finish_part(op, queue, f.measured, n, parts, stats, gamma, beta, saved, affine, s, workspace));
-  else CVY_TRY(finish(op, queue, &f, stats, gamma, beta, saved, affine, one ? s : workspace));
+                       .accumulate = one && a->accumulate};
+  cvy_buffer *const stats = a->stats ? a->stats : a->workspace;
+  if (a->parts)
+    CVY_TRY(finish_part(op, queue, f.measured, a->n, a->parts, stats, a->gamma, a->beta, a->saved, a->affine, a->s,
+                        a->workspace));
+  else CVY_TRY(finish(op, queue, &f, stats, a->gamma, a->beta, a->saved, a->affine, one ? a->s : a->workspace));
   if (!one)
-    CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(workspace), CVY_BUF(s), CVY_BUF(s),
-                       CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.n_groups), CVY_UINT(terms_at(op)),
-                       CVY_UINT((uint32_t)op->vecs), CVY_INT(accumulate)));
-  if (!op->params.deferred) CVY_TRY(apply(op, queue, &p, x, residual, gamma, beta, saved, y));
+    CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(a->workspace), CVY_BUF(a->s),
+                       CVY_BUF(a->s), CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.n_groups), CVY_UINT(terms_at(op)),
+                       CVY_UINT((uint32_t)op->vecs), CVY_INT(a->accumulate)));
+  if (!op->params.deferred)
+    CVY_TRY(apply(op, queue, &p, a->x, op->params.residual ? a->residual : NULL, a->gamma, a->beta, a->saved, a->y));
 fail:
   return status;
 }
@@ -339,60 +337,55 @@ fail:
   return status;
 }
 
-cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,
-                                  cvy_buffer *y, cvy_buffer *affine, cvy_buffer *dy, cvy_buffer *gamma,
-                                  cvy_buffer *saved, cvy_buffer *dx, cvy_buffer *dresidual, bool accumulate_dresidual,
-                                  cvy_buffer *dgamma, cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace,
-                                  const cvy_batchnorm_parts *parts) {
+cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy_batchnorm_backward_args *a) {
   cvy_status status = CVY_OK;
   const bool relu = op->params.relu, residual = op->params.residual, deferred = op->params.deferred;
-  CVY_TRY(check_call(op, n, group_size, workspace));
-  const partition p = cut(op, n, group_size, op->block);
-  CVY_TRY(check_groups(op, &p, accumulate, parts));
-  CVY_TRY(check_tensor(op, "x", x, n));
-  if (relu && !deferred) CVY_TRY(check_tensor(op, "y", y, n));
-  else y = NULL;
-  CVY_TRY(check_output(op, y, affine, n, p.n_groups));
-  CVY_TRY(check_tensor(op, "dy", dy, n));
-  CVY_TRY(check_channels(op, "gamma", gamma, 1));
-  CVY_TRY(check_channels(op, "saved", saved, 2 * (size_t)p.n_groups));
-  CVY_TRY(check_tensor(op, "dx", dx, n));
-  if (residual) CVY_TRY(check_tensor(op, "dresidual", dresidual, n));
-  else dresidual = NULL;
-  CVY_REQUIRE(!dresidual || (dresidual != dx && (dresidual != dy || !accumulate_dresidual)), CVY_E_ARGUMENT,
+  cvy_buffer *const y = relu && !deferred ? a->y : NULL, *const dresidual = residual ? a->dresidual : NULL;
+  CVY_TRY(check_call(op, a->n, a->group_size, a->workspace));
+  const partition p = cut(op, a->n, a->group_size, op->block);
+  CVY_TRY(check_groups(op, &p, a->accumulate, a->parts));
+  CVY_TRY(check_tensor(op, "x", a->x, a->n));
+  if (relu && !deferred) CVY_TRY(check_tensor(op, "y", y, a->n));
+  CVY_TRY(check_output(op, y, a->affine, a->n, p.n_groups));
+  CVY_TRY(check_tensor(op, "dy", a->dy, a->n));
+  CVY_TRY(check_channels(op, "gamma", a->gamma, 1));
+  CVY_TRY(check_channels(op, "saved", a->saved, 2 * (size_t)p.n_groups));
+  CVY_TRY(check_tensor(op, "dx", a->dx, a->n));
+  if (residual) CVY_TRY(check_tensor(op, "dresidual", dresidual, a->n));
+  CVY_REQUIRE(!dresidual || (dresidual != a->dx && (dresidual != a->dy || !a->accumulate_dresidual)), CVY_E_ARGUMENT,
               "batchnorm: dresidual must not be dx, nor dy when it is added to");
-  CVY_TRY(check_channels(op, "dgamma", dgamma, 1));
-  CVY_TRY(check_channels(op, "dbeta", dbeta, 1));
+  CVY_TRY(check_channels(op, "dgamma", a->dgamma, 1));
+  CVY_TRY(check_channels(op, "dbeta", a->dbeta, 1));
   /* If dresidual is wanted, the first pass stores dm in it, and the second one reads it instead of dy and y. */
   const int mask = !relu ? MASK_NONE : deferred ? MASK_AFFINE : MASK_Y;
-  const bool add = residual && accumulate_dresidual, store = residual && !add && (relu || dresidual != dy);
-  CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(y), CVY_BUF(dy),
-                     CVY_BUF(saved), CVY_BUF(affine), CVY_BUF(dresidual), CVY_BUF(workspace),
+  const bool add = residual && a->accumulate_dresidual, store = residual && !add && (relu || dresidual != a->dy);
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y), CVY_BUF(a->dy),
+                     CVY_BUF(a->saved), CVY_BUF(a->affine), CVY_BUF(dresidual), CVY_BUF(a->workspace),
                      CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
                      CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_INT(mask), CVY_INT(store)));
   /* of a part of the batch: its terms of means over the whole batch */
   const double positions = (double)op->positions;
-  const double m = parts ? parts->batch * positions : (double)p.group_rows,
-               m_last = parts ? m : p.last_group * positions;
+  const double m = a->parts ? a->parts->batch * positions : (double)p.group_rows,
+               m_last = a->parts ? m : p.last_group * positions;
   const bool one = p.n_groups == 1;
   const uint32_t vecs = (uint32_t)op->vecs;
-  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_FINISH], grid_of_channels(op, p.n_groups), CVY_BUF(workspace),
-                     CVY_BUF(saved), CVY_BUF(workspace), CVY_BUF(one ? dbeta : workspace),
-                     CVY_BUF(one ? dgamma : workspace), CVY_UINT(vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows),
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_FINISH], grid_of_channels(op, p.n_groups), CVY_BUF(a->workspace),
+                     CVY_BUF(a->saved), CVY_BUF(a->workspace), CVY_BUF(one ? a->dbeta : a->workspace),
+                     CVY_BUF(one ? a->dgamma : a->workspace), CVY_UINT(vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows),
                      CVY_UINT(p.block), CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_FLOAT((float)(1 / m)),
                      CVY_FLOAT((float)(1 / m_last)), CVY_UINT(coef_at(op)), CVY_UINT(one ? 0 : terms_at(op)),
-                     CVY_UINT(one ? 0 : terms_at(op) + vecs), CVY_INT(one && accumulate)));
+                     CVY_UINT(one ? 0 : terms_at(op) + vecs), CVY_INT(one && a->accumulate)));
   if (!one)
-    CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(workspace), CVY_BUF(dbeta),
-                       CVY_BUF(dgamma), CVY_UINT(vecs), CVY_UINT(p.n_groups), CVY_UINT(terms_at(op)), CVY_UINT(0),
-                       CVY_INT(accumulate)));
+    CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(a->workspace), CVY_BUF(a->dbeta),
+                       CVY_BUF(a->dgamma), CVY_UINT(vecs), CVY_UINT(p.n_groups), CVY_UINT(terms_at(op)), CVY_UINT(0),
+                       CVY_INT(a->accumulate)));
   const size_t coef_bytes = (size_t)coef_at(op) * (size_t)op->vec * sizeof(float);
-  if (parts)
-    CVY_TRY(parts->combine(parts->user, CVY_BATCHNORM_BACKWARD, queue, workspace, coef_bytes, coef_bytes,
-                           2 * (size_t)op->params.x.pitch));
-  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(x), CVY_BUF(y),
-                     CVY_BUF(store ? dresidual : dy), CVY_BUF(gamma), CVY_BUF(saved), CVY_BUF(affine),
-                     CVY_BUF(workspace), CVY_BUF(dx), CVY_BUF(dresidual), CVY_UINT(vecs), CVY_UINT(p.rows),
+  if (a->parts)
+    CVY_TRY(a->parts->combine(a->parts->user, CVY_BATCHNORM_BACKWARD, queue, a->workspace, coef_bytes, coef_bytes,
+                              2 * (size_t)op->params.x.pitch));
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y),
+                     CVY_BUF(store ? dresidual : a->dy), CVY_BUF(a->gamma), CVY_BUF(a->saved), CVY_BUF(a->affine),
+                     CVY_BUF(a->workspace), CVY_BUF(a->dx), CVY_BUF(dresidual), CVY_UINT(vecs), CVY_UINT(p.rows),
                      CVY_UINT(p.group_rows), CVY_UINT(p.block), CVY_UINT(p.parts), CVY_UINT(p.n_groups),
                      CVY_INT(store ? MASK_NONE : mask), CVY_INT(add), CVY_UINT(coef_at(op))));
 fail:

@@ -64,11 +64,15 @@ size_t cvy_batchnorm_saved_bytes(const cvy_batchnorm_params *params, int group_s
  * without backward; NULL if deferred. parts: NULL, or see above: then group_size is 0, accumulate false, the whole
  * batch needs two values per channel, and `batch` is that of parts. affine: (G,3,pitch), zeros behind C; the caller
  * passes forward's to backward; wanted if deferred, else NULL. */
-cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, int batch,
-                                          cvy_buffer *x, cvy_buffer *stats, cvy_buffer *residual, cvy_buffer *gamma,
-                                          cvy_buffer *beta, cvy_buffer *y, cvy_buffer *affine, cvy_buffer *saved,
-                                          cvy_buffer *s, bool accumulate, cvy_buffer *workspace,
-                                          const cvy_batchnorm_parts *parts);
+typedef struct cvy_batchnorm_forward_args {
+  int n, group_size, batch;
+  cvy_buffer *x, *stats, *residual, *gamma, *beta;
+  cvy_buffer *y, *affine, *saved, *s;
+  bool accumulate;
+  cvy_buffer *workspace;
+  const cvy_batchnorm_parts *parts;
+} cvy_batchnorm_forward_args;
+cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, const cvy_batchnorm_forward_args *args);
 /* y = act((x - running[0,c]) / sqrt(running[1,c] + eps) * gamma + beta [+ residual]); running: (2,pitch). Deferred:
  * affine of one group. */
 cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, int n, cvy_buffer *x,
@@ -76,13 +80,18 @@ cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, 
                                            cvy_buffer *running, cvy_buffer *y, cvy_buffer *affine,
                                            cvy_buffer *workspace);
 /* y is forward's output (its sign is ReLU's mask; unused without relu and if deferred). dresidual: gets dm, may be dy's
- * own buffer (in place), NULL if
- * !residual. accumulate_dresidual: adds instead (then not in place). dx may be dy's buffer if dresidual is not.
- * dgamma, dbeta (+)= when accumulate. */
-cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, int n, int group_size, cvy_buffer *x,
-                                  cvy_buffer *y, cvy_buffer *affine, cvy_buffer *dy, cvy_buffer *gamma,
-                                  cvy_buffer *saved, cvy_buffer *dx, cvy_buffer *dresidual, bool accumulate_dresidual,
-                                  cvy_buffer *dgamma, cvy_buffer *dbeta, bool accumulate, cvy_buffer *workspace,
-                                  const cvy_batchnorm_parts *parts);
+ * own buffer (in place), NULL if !residual. accumulate_dresidual: adds instead (then not in place). dx may be dy's
+ * buffer if dresidual is not. dgamma, dbeta (+)= when accumulate. */
+typedef struct cvy_batchnorm_backward_args {
+  int n, group_size;
+  cvy_buffer *x, *y, *affine, *dy, *gamma, *saved;
+  cvy_buffer *dx, *dresidual;
+  bool accumulate_dresidual;
+  cvy_buffer *dgamma, *dbeta;
+  bool accumulate;
+  cvy_buffer *workspace;
+  const cvy_batchnorm_parts *parts;
+} cvy_batchnorm_backward_args;
+cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy_batchnorm_backward_args *args);
 
 #endif

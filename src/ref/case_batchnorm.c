@@ -60,15 +60,40 @@ static cvy_status inference(op_case *base, cvy_queue *queue, cvy_buffer *const *
 }
 static cvy_status forward(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
   const batchnorm_case *const c = (const batchnorm_case *)base;
-  return cvy_batchnorm_forward_training(
-      base->op, queue, base->n, c->group_size, c->batch < base->n ? base->n : c->batch, b[X], b[STATS], b[RESIDUAL],
-      b[GAMMA], b[BETA], b[Y], b[AFFINE], b[SAVED], b[S], c->accumulate, b[CASE_WORKSPACE], NULL);
+  return cvy_batchnorm_forward_training(base->op, queue,
+                                        &(cvy_batchnorm_forward_args){.n = base->n,
+                                                                      .group_size = c->group_size,
+                                                                      .batch = c->batch < base->n ? base->n : c->batch,
+                                                                      .x = b[X],
+                                                                      .stats = b[STATS],
+                                                                      .residual = b[RESIDUAL],
+                                                                      .gamma = b[GAMMA],
+                                                                      .beta = b[BETA],
+                                                                      .y = b[Y],
+                                                                      .affine = b[AFFINE],
+                                                                      .saved = b[SAVED],
+                                                                      .s = b[S],
+                                                                      .accumulate = c->accumulate,
+                                                                      .workspace = b[CASE_WORKSPACE]});
 }
 static cvy_status backward(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
   const batchnorm_case *const c = (const batchnorm_case *)base;
-  return cvy_batchnorm_backward(base->op, queue, base->n, c->group_size, b[X], b[GIVEN_Y], b[GIVEN_AFFINE], b[DY],
-                                b[GAMMA], b[GIVEN_SAVED], b[DX], b[DRESIDUAL], c->accumulate_dresidual, b[DGAMMA],
-                                b[DBETA], c->accumulate, b[CASE_WORKSPACE], NULL);
+  return cvy_batchnorm_backward(base->op, queue,
+                                &(cvy_batchnorm_backward_args){.n = base->n,
+                                                               .group_size = c->group_size,
+                                                               .x = b[X],
+                                                               .y = b[GIVEN_Y],
+                                                               .affine = b[GIVEN_AFFINE],
+                                                               .dy = b[DY],
+                                                               .gamma = b[GAMMA],
+                                                               .saved = b[GIVEN_SAVED],
+                                                               .dx = b[DX],
+                                                               .dresidual = b[DRESIDUAL],
+                                                               .accumulate_dresidual = c->accumulate_dresidual,
+                                                               .dgamma = b[DGAMMA],
+                                                               .dbeta = b[DBETA],
+                                                               .accumulate = c->accumulate,
+                                                               .workspace = b[CASE_WORKSPACE]});
 }
 
 static int group_of(const batchnorm_case *c, size_t i) { return (int)(i / c->image) / c->size_of_group; }
