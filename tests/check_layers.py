@@ -10,7 +10,7 @@ includes: each layer may include what LEFT allows it, and what NO_OPENCL and PUR
           for, and how long, follows the monotonic clock (src/base/sync.h); kernels ask for groups of a dimension that is a number.
 forbidden: each of these rules finds what breaks it: every pair of layers that may not know each other, and one case of each other rule, is put
           into a source as it is read, and has to be reported.
-headers:  every public header compiles alone as strict C11 (and as C++ where there is a compiler), every internal one as the sources do.
+headers:  every public header compiles alone as strict C11 (and as C++ where there is a compiler), every internal one as the sources do; so do the fuzz targets.
 environment: src/base/env.c alone reads environment variables; CONTRIBUTING.md has each with what src/base/env.h says of it, and names
           those of the tests.
 """
@@ -295,6 +295,10 @@ def check_headers():
         jobs.append((path, "C11", [cc, "-x", "c", *strict, *flags, "-"], text))
         if public and shutil.which("g++"):
             jobs.append((path, "C++", ["g++", "-x", "c++", "-std=c++11", "-Wall", "-Werror", "-fsyntax-only", *flags, "-"], text))
+    # meson builds the fuzz targets only where libFuzzer is, so that a change of a type they name would go unnoticed.
+    for path in sources("tests"):
+        if path.startswith("tests/fuzz/") and path.endswith(".c"):
+            jobs.append((path, "C11", [cc, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-D_GNU_SOURCE", "-I.", "-Iinclude", path], None))
     for path, language, command, text in jobs:
         done = subprocess.run(command, input=text, cwd=ROOT, capture_output=True, text=True)
         n += 1

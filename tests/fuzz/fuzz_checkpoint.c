@@ -150,8 +150,8 @@ static bool make_from_values(const uint8_t *data, size_t size) {
 static void look_at(const cvy_checkpoint *opened) {
   static cvy_device_info item = {.name = "A", .driver = "1", .compute_units = 4};
   static cvy_device_list list = {.n = 1, .items = &item};
-  static cvy_device_choice choices[2] = {{.label = "0:0 A"}, {.label = "0:1 A"}};
-  static const cvy_devices devices = {.list = &list, .choices = choices, .n = 2};
+  static cvy_selected_device selected[2] = {{.label = "0:0 A"}, {.label = "0:1 A"}};
+  static const cvy_devices devices = {.list = &list, .selected = selected, .n = 2};
   const cvy_resume_facts facts = cvy_checkpoint_facts(opened);
   int rows[2];
   bool same;

@@ -62,7 +62,10 @@ static const char *make_file(const uint8_t *data, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   cvy_idx idx;
-  const cvy_status status = cvy_idx_read(make_file(data, size), 1, 4, &idx);
+  cvy_idx_reader *reader = NULL;
+  cvy_status status = cvy_idx_open(make_file(data, size), 1, 4, &idx, &reader);
+  if (status == CVY_OK) status = cvy_idx_finish(reader, NULL, &idx);
+  cvy_idx_close(&reader);
   if (status == CVY_OK) {
     size_t bytes = (size_t)idx.elem_bytes;
     for (int i = 0; i < idx.rank; i++) bytes *= (size_t)idx.dims[i];

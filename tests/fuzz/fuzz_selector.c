@@ -36,7 +36,7 @@ void fuzz_seeds(void) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   cvy_device_list list = {.n = size ? data[0] % (DEVICES + 1) : 0, .items = items};
-  cvy_device_choice *choices = NULL;
+  cvy_selected_device *selected = NULL;
   int n = 0;
   bool fell_back;
   for (int i = 0; i < DEVICES; i++) {
@@ -47,17 +47,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   CVY_ASSERT(text);
   if (size) memcpy(text, data + 1, size - 1);
   text[size ? size - 1 : 0] = 0;
-  const cvy_status status = cvy_select(&list, text, &choices, &n, &fell_back);
+  const cvy_status status = cvy_select(&list, text, &selected, &n, &fell_back);
   free(text);
   if (status == CVY_OK) {
-    CVY_ASSERT(n >= 1 && choices);
+    CVY_ASSERT(n >= 1 && selected);
     for (int i = 0; i < n; i++) {
-      const cvy_device_choice *const c = &choices[i];
+      const cvy_selected_device *const c = &selected[i];
       CVY_ASSERT(c->item >= 0 && c->item < list.n && items[c->item].usable && c->label[0]);
       CVY_ASSERT(c->units >= 0 && c->unit_first >= 0 && c->unit_first + c->units <= items[c->item].compute_units);
       CVY_ASSERT(c->n_parts == 0 || (c->part >= 0 && c->part < c->n_parts && c->part_units[c->part] == c->units));
     }
-    cvy_free(choices);
+    cvy_free(selected);
   } else {
     CVY_ASSERT(status == CVY_E_ARGUMENT || status == CVY_E_NO_DEVICE);
   }
