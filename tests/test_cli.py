@@ -136,9 +136,11 @@ def test_errors(at):
         check(done.stdout == "", "wrong use writes nothing to stdout", done)
     for args, says in [
         (["bench"], "a word is missing"),
-        (["bench", "peek"], "'peek': expected a word: peak, conv, ops, train, exchange or scaling; did you mean peak?"),
+        (["bench", "peek"], "'peek': expected a word: peak, conv, ops, plan, train, exchange or scaling; did you mean peak?"),
         (["bench", "peak", "--time", "0"], "--time 0: expected a number from 0.001"),
         (["bench", "peak", "conv"], "'conv'"),
+        (["bench", "plan"], "--as NAME is missing"),
+        (["bench", "plan", "--as", "h101"], "--as h101: expected h100, a100"),
         (["bench", "peak", "--math", "tf32"], "the peaks are those of float32"),
         (["bench", "exchange", "--math", "tf32"], "nothing is multiplied"),
         (["bench", "conv", "--math", "bf16"], "--math bf16: expected fp32 or tf32"),

@@ -46,6 +46,30 @@ def check_math(devices, tf32, done):
         check(device["math"] == math, f"products of {device['device']} use {math}", done)
 
 
+def plan(card, batch, *more):
+    done = expect(0, "bench", "plan", "--as", card, "--batch", str(batch), *more, "--json", env=NO_DEVICE)
+    result = json.loads(done.stdout)
+    check(result["word"] == "plan" and result["version"] and result["batch"] == batch, "frame of the JSON", done)
+    return result
+
+
+def test_step_plan(at):
+    """A training step on cards that are not here: what the planner does with it."""
+    for card in "h100 a100 rtx3060 rx6800 rx7900xtx arc-a770".split():
+        one = plan(card, 32)
+        check(one == plan(card, 32), f"the same plan again: {card}")
+        steps, passes = one["steps"], one["passes"]
+        check(len(steps) == one["launches"] == sum(row["launches"] for row in passes), f"launches of {card}: {one['launches']}")
+        total = sum(row["expected_ms"] for row in steps)
+        check(abs(total - one["expected_ms"]) < 1e-9 * total and all(row["expected_ms"] > 0 for row in steps), f"times of {card}: {total}")
+        for name in "conv2d linear".split():
+            mine = sum(row["launches"] for row in passes if row["operation"] == name)
+            check(mine == one["conv_launches" if name == "conv2d" else "linear_launches"], f"launches of {name} on {card}: {mine}")
+    for more in ([], ["--launches"]):
+        table = expect(0, "bench", "plan", "--as", "h100", *more, env=NO_DEVICE, out=("launches a step", "groups")).stdout
+        check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")
+
+
 ROW = "operation pass shape count algorithm tile chosen tuned samples ms ms_low ms_high wall_ms event_ms flops bytes gflops gbs"
 ROW = set((ROW + " of_peak of_roofline bound error error_bound").split())
 

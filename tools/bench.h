@@ -20,6 +20,7 @@
 int bench_peak_main(int argc, char **argv);
 int bench_conv_main(int argc, char **argv);
 int bench_ops_main(int argc, char **argv);
+int bench_plan_main(int argc, char **argv);
 int bench_train_main(int argc, char **argv);
 int bench_exchange_main(int argc, char **argv);
 int bench_scaling_main(int argc, char **argv);

@@ -7,6 +7,7 @@ static const word_row rows[] = {
     {"peak", bench_peak_main, "what each device can do: arithmetic, memory, transfers, launches"},
     {"conv", bench_conv_main, "the convolutions of a network, or one shape, by every algorithm"},
     {"ops", bench_ops_main, "every operation of a network"},
+    {"plan", bench_plan_main, "a training step on a graphics card that is not here"},
     {"train", bench_train_main, "whole training steps, and where their time goes"},
     {"exchange", bench_exchange_main, "the exchange of gradients and weights alone"},
     {"scaling", bench_scaling_main, "devices alone and together, what limits them, which are worth it"},

@@ -28,6 +28,7 @@ typedef struct cvy_device_info {
   char uuid[64];     /* "pci:0000:01:00.0", "uuid:…" or "" if the driver reports neither */
   int compute_units; /* of the whole device */
   size_t global_bytes, max_alloc_bytes, local_bytes, max_work_group;
+  size_t cache_bytes;      /* of the cache in front of its memory, 0: none, or not known */
   size_t base_align_bytes; /* alignment of sub-buffers */
   int float_vector_width;  /* native, 1 on most GPUs */
   bool host_unified;       /* host and device share memory: map/unmap without copy */

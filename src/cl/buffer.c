@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "src/cl/opencl.h"
+#include "src/cl/paper_notes.h"
 
 /* NVIDIA's driver hangs or fails in fills of 2 GiB and more (pyopencl's issue 395). */
 enum { FILL_PIECE_BYTES = 256 << 20 };
@@ -85,6 +85,7 @@ cvy_status cvy_buffer_create(cvy_device *device, size_t size_bytes, cvy_buffer *
   if (size_bytes > device->info.max_alloc_bytes) return memory_failed(device, size_bytes, CL_INVALID_BUFFER_SIZE);
   buffer = buffer_new(device, size_bytes);
   CVY_REQUIRE(buffer, CVY_E_MEMORY, "no memory for a buffer object");
+  if (device->paper) goto done;
   cvy_device_beat(device);
   buffer->cl = clCreateBuffer(device->context, CL_MEM_READ_WRITE, size_bytes, NULL, &code);
   cvy_device_beat(device);
@@ -95,6 +96,7 @@ cvy_status cvy_buffer_create(cvy_device *device, size_t size_bytes, cvy_buffer *
   }
   advise_huge_pages(device, buffer);
   cvy_device_beat(device);
+done:
   *out = buffer;
   return CVY_OK;
 fail:
@@ -122,11 +124,13 @@ cvy_status cvy_buffer_slice(cvy_buffer *parent, size_t offset_bytes, size_t size
   slice->root = root;
   atomic_fetch_add(&root->refs, 1);
   const cl_buffer_region region = {.origin = slice->offset_bytes, .size = size_bytes};
+  if (device->paper) goto done;
   cvy_device_beat(device);
   slice->cl = clCreateSubBuffer(root->cl, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &code);
   cvy_device_beat(device);
   if (code != CL_SUCCESS) slice->cl = NULL;
   CVY_CL_CODE(device->label, code, "clCreateSubBuffer");
+done:
   *out = slice;
   return CVY_OK;
 fail:
@@ -223,6 +227,7 @@ cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_b
   CVY_REQUIRE(offset_bytes % 4 == 0 && size_bytes % 4 == 0, CVY_E_ARGUMENT,
               "%s: a fill of %zu bytes at %zu: both must be multiples of 4", queue->device->label, size_bytes,
               offset_bytes);
+  if (device->paper) return cvy_paper_note(device, "", "fill", NULL, NULL, 0, size_bytes);
   for (size_t done = 0; done < size_bytes; done += FILL_PIECE_BYTES) {
     const size_t piece = size_bytes - done < FILL_PIECE_BYTES ? size_bytes - done : FILL_PIECE_BYTES;
     CVY_CL(device->label, clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes + done,
@@ -243,6 +248,7 @@ cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset,
   CVY_TRY(range_check(queue, src, src_offset, size_bytes, "a copy"));
   CVY_TRY(range_check(queue, dst, dst_offset, size_bytes, "a copy"));
   if (size_bytes == 0) return CVY_OK;
+  if (device->paper) return cvy_paper_note(device, "", "copy", NULL, NULL, 0, 2 * size_bytes);
   CVY_CL(device->label, clEnqueueCopyBuffer(queue->cl, src->cl, dst->cl, src_offset, dst_offset, size_bytes, 0, NULL,
                                             device->profiling ? &made : NULL));
   CVY_TRY(note_times(queue, CVY_COMMAND_KERNEL, "copy", size_bytes, made));

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "src/base/clock.h"
-#include "src/cl/opencl.h"
+#include "src/cl/paper_notes.h"
 
 typedef struct profiled {
   cl_event event, before; /* before NULL: the command's own times; else from the end of `before` to that of `event` */
@@ -39,6 +39,7 @@ static _Thread_local struct {
 
 void cvy_profile_scope(cvy_device *device, int scope) {
   if (device->profiling) now.scope = scope;
+  if (device->paper) cvy_paper_scope(device, scope);
 }
 
 void cvy_profile_step(cvy_device *device, long step) {

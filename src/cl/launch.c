@@ -7,7 +7,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
-#include "src/cl/opencl.h"
+#include "src/cl/paper_notes.h"
 
 /* The value to which an argument was last set. */
 typedef struct arg_slot {
@@ -43,11 +43,11 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
                              int n_defines, cvy_kernel **out) {
   cvy_status status = CVY_OK;
   cvy_kernel *kernel = NULL;
-  cvy_program *program;
+  cvy_program *program = NULL;
   cl_int code;
   cl_ulong local = 0;
   cvy_device_beat(device);
-  CVY_TRY(cvy_program_get(device, file, defines, n_defines, &program));
+  if (!device->paper) CVY_TRY(cvy_program_get(device, file, defines, n_defines, &program));
   kernel = cvy_calloc(1, sizeof *kernel);
   CVY_REQUIRE(kernel, CVY_E_MEMORY, "no memory for the kernel %s", name);
   kernel->device = device;
@@ -58,6 +58,7 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   kernel->name = cvy_strdup(name);
   CVY_REQUIRE(kernel->file && kernel->name, CVY_E_MEMORY, "no memory for the kernel %s", name);
   kernel->is_forward = strstr(name, "forward") != NULL;
+  if (device->paper) goto done;
   kernel->cl = clCreateKernel(program->cl, name, &code);
   if (code != CL_SUCCESS) kernel->cl = NULL;
   CVY_REQUIRE(code != CL_INVALID_KERNEL_NAME, CVY_E_ARGUMENT, "%s: %s.cl has no kernel \"%s\" (built with: %s)",
@@ -74,6 +75,7 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   kernel->static_local_bytes = (size_t)local;
   kernel->slots = cvy_calloc(kernel->n_args, sizeof *kernel->slots);
   CVY_REQUIRE(kernel->slots, CVY_E_MEMORY, "no memory for the kernel %s", name);
+done:
   *out = kernel;
   kernel = NULL;
 fail:
@@ -202,6 +204,8 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
   cvy_device_beat(device);
   CVY_REQUIRE(kernel->device == device, CVY_E_ARGUMENT, "%s: %s:%s belongs to another device (%s)", device->label,
               kernel->file, kernel->name, kernel->device->label);
+  if (device->paper)
+    return grid.global[0] ? cvy_paper_note(device, kernel->file, kernel->name, &grid, args, n_args, 0) : CVY_OK;
   CVY_REQUIRE(n_args == (int)kernel->n_args, CVY_E_ARGUMENT, "%s: %s:%s got %d arguments, it has %u", device->label,
               kernel->file, kernel->name, n_args, kernel->n_args);
   for (int i = 0; i < n_args; i++) {

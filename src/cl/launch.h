@@ -74,6 +74,14 @@ typedef struct cvy_grid {
  * (may be NULL) is the caller's. Pending on return. */
 cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const cvy_arg *args, int n_args,
                       cvy_event **event);
+
+/* The planned cost of a launch. Call in front of it: a device on paper (paper.h) notes it, others ignore it. */
+typedef struct cvy_launch_work {
+  double seconds, fma, bytes; /* multiply-adds; bytes of memory read and written */
+  int resident;               /* work-groups that a compute unit holds at once, 0: not counted */
+} cvy_launch_work;
+void cvy_launch_expect(cvy_queue *queue, const cvy_launch_work *work);
+
 #define CVY_LAUNCH(queue, kernel, grid, ...)                            \
   cvy_launch((queue), (kernel), (grid), (const cvy_arg[]){__VA_ARGS__}, \
              (int)(sizeof((cvy_arg[]){__VA_ARGS__}) / sizeof(cvy_arg)), NULL)

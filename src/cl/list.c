@@ -137,7 +137,7 @@ static void judge(cvy_device_info *info, cl_device_id device) {
 static cvy_status describe(cvy_device_info *info, cl_device_id device) {
   cl_device_type type;
   cl_uint units, width, align_bits;
-  cl_ulong global, most, local;
+  cl_ulong global, most, local, cache;
   size_t group;
   cl_bool unified;
   cl_device_local_mem_type local_type;
@@ -152,6 +152,7 @@ static cvy_status describe(cvy_device_info *info, cl_device_id device) {
   get_value(device, CL_DEVICE_GLOBAL_MEM_SIZE, &global, sizeof global);
   get_value(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, &most, sizeof most);
   get_value(device, CL_DEVICE_LOCAL_MEM_SIZE, &local, sizeof local);
+  get_value(device, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE, &cache, sizeof cache);
   get_value(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, &group, sizeof group);
   get_value(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN, &align_bits, sizeof align_bits);
   get_value(device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, &width, sizeof width);
@@ -162,6 +163,7 @@ static cvy_status describe(cvy_device_info *info, cl_device_id device) {
   info->global_bytes = (size_t)global;
   info->max_alloc_bytes = (size_t)most;
   info->local_bytes = (size_t)local;
+  info->cache_bytes = (size_t)cache;
   info->max_work_group = group;
   info->base_align_bytes = align_bits >= 8 ? align_bits / 8 : 1;
   info->float_vector_width = (int)width;

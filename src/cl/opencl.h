@@ -82,6 +82,8 @@ struct cvy_device {
   atomic_long children;        /* buffers, kernels and events that are alive */
   struct cvy_profile *profile; /* command_times.c; NULL without profiling */
   cvy_matrix_state matrix;
+  cvy_device_rates rates;
+  struct cvy_paper *paper; /* paper.c; NULL: there is a device */
   struct {
     bool used;
     cvy_probe works[4];

@@ -8,6 +8,7 @@
 #include "src/cl/blas.h"
 #include "src/cl/fft.h"
 #include "src/cl/opencl.h"
+#include "src/cl/paper_notes.h"
 
 static void CL_CALLBACK on_context_error(const char *message, const void *data, size_t size, void *user) {
   (void)data, (void)size, (void)user;
@@ -59,6 +60,7 @@ static cvy_status facts_fill(cvy_device *device) {
   facts->compute_units = (int)units;
   facts->local_bytes = info->local_bytes;
   facts->max_work_group = info->max_work_group;
+  facts->cache_bytes = info->cache_bytes;
   facts->host_unified = info->host_unified && !cvy_env_on(CVY_ENV_FORCE_STAGING);
 
   const bool rusticl = !strcmp(info->platform_name, "rusticl");
@@ -205,6 +207,7 @@ void cvy_device_close(cvy_device **p) {
   if (device->transfer.cl) clFinish(device->transfer.cl);
   if (device->upload.cl) clFinish(device->upload.cl);
   cvy_events_forget(device);
+  cvy_paper_destroy(device);
   cvy_profile_destroy(device);
   cvy_programs_destroy(device);
   cvy_blas_forget(device);
@@ -240,6 +243,7 @@ const cvy_device_facts *cvy_device_get_facts(const cvy_device *device) { return 
 const char *cvy_device_label(const cvy_device *device) { return device->label; }
 cvy_matrix_state *cvy_device_matrix(cvy_device *device) { return &device->matrix; }
 const cvy_matrix_state *cvy_device_get_matrix(const cvy_device *device) { return &device->matrix; }
+cvy_device_rates *cvy_device_get_rates(cvy_device *device) { return &device->rates; }
 cvy_queue *cvy_device_compute_queue(cvy_device *device) { return &device->compute; }
 cvy_queue *cvy_device_transfer_queue(cvy_device *device) { return &device->transfer; }
 cvy_queue *cvy_device_upload_queue(cvy_device *device) { return &device->upload; }

@@ -44,6 +44,7 @@ typedef struct cvy_device_facts {
   bool has_prefetch;           /* compiler takes __builtin_prefetch of an address: -D CVY_PREFETCH */
   cvy_matrix_unit matrix_unit; /* CVY_FORCE_MATRIX=nvidia|amd claims one on any SIMT-shaped device, for tests */
   bool emulates_matrix;        /* CVY_FORCE_MATRIX=nvidia-emulated|amd-emulated: its kernels use plain C instead */
+  size_t cache_bytes;          /* of the cache in front of its memory, 0: not known */
   bool has_min_vector_width;   /* compiler takes __attribute__((min_vector_width(512))): -D CVY_MIN_VECTOR_WIDTH=512 */
 } cvy_device_facts;
 
@@ -57,6 +58,12 @@ void cvy_device_close(cvy_device **device);                             /* after
 const cvy_device_info *cvy_device_get_info(const cvy_device *device);   /* borrowed */
 const cvy_device_facts *cvy_device_get_facts(const cvy_device *device); /* borrowed */
 const char *cvy_device_label(const cvy_device *device);
+/* SIMT-shaped kernels are planned by these. */
+typedef struct cvy_device_rates {
+  double fma_per_s, bytes_per_s, launch_s; /* of the whole device; seconds that each launch costs */
+} cvy_device_rates;
+/* All zero: not found yet. Borrowed. */
+cvy_device_rates *cvy_device_get_rates(cvy_device *device);
 /* src/ops/math.c's results of testing the device's matrix instructions; they last as long as the device is open. */
 typedef struct cvy_matrix_state {
   bool tried, works, warned;

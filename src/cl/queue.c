@@ -7,7 +7,7 @@
 cvy_status cvy_queue_flush(cvy_queue *queue) {
   cvy_status status = CVY_OK;
   cvy_device_beat(queue->device);
-  CVY_CL(queue->device->label, clFlush(queue->cl));
+  if (!queue->device->paper) CVY_CL(queue->device->label, clFlush(queue->cl));
 fail:
   cvy_device_beat(queue->device);
   return status;
@@ -16,7 +16,7 @@ fail:
 cvy_status cvy_queue_finish(cvy_queue *queue) {
   cvy_status status = CVY_OK;
   cvy_device_beat(queue->device);
-  CVY_CL(queue->device->label, clFinish(queue->cl));
+  if (!queue->device->paper) CVY_CL(queue->device->label, clFinish(queue->cl));
 fail:
   cvy_device_beat(queue->device);
   return status;

@@ -282,6 +282,11 @@ size_t cvy_conv2d_workspace_bytes(const cvy_conv2d *op) { return op->workspace_b
 const char *cvy_conv2d_algorithm_name(const cvy_conv2d *op, cvy_conv_pass pass) {
   return op->algorithm[pass] ? op->algorithm[pass]->name : "";
 }
+cvy_conv_expected cvy_conv2d_expected_of(const cvy_conv2d *op, cvy_conv_pass pass) {
+  const cvy_conv_algorithm *const a = op->algorithm[pass];
+  return a && a->expected ? a->expected(op->state[pass]) : (cvy_conv_expected){0};
+}
+const cvy_conv2d_params *cvy_conv2d_params_of(const cvy_conv2d *op) { return &op->params; }
 cvy_conv_choice cvy_conv2d_chosen(const cvy_conv2d *op, cvy_conv_pass pass) { return op->choice[pass]; }
 double cvy_conv2d_error_bound(const cvy_conv2d *op, cvy_conv_pass pass) {
   const cvy_conv_algorithm *const a = op->algorithm[pass];

@@ -119,7 +119,15 @@ double cvy_conv2d_expected(cvy_device *device, const cvy_conv2d_params *params, 
  * candidates. `out` has room for `room`; returns how many there are. May take seconds, since it tries libraries. */
 int cvy_conv2d_candidates(cvy_device *device, const cvy_conv2d_params *params, cvy_conv_pass pass, cvy_conv_choice *out,
                           int room);
-double cvy_conv2d_flops(const cvy_conv2d_params *params, int n); /* multiply-adds * 2 of one pass, direct count */
+/* The plan of a pass of n_max samples: into how many parts its sums are cut, and expected seconds, also if they were
+ * whole. Zeros where nothing is planned (CPU-shaped kernels, libraries). */
+typedef struct cvy_conv_expected {
+  int parts;
+  double seconds, whole_s;
+} cvy_conv_expected;
+cvy_conv_expected cvy_conv2d_expected_of(const cvy_conv2d *op, cvy_conv_pass pass);
+const cvy_conv2d_params *cvy_conv2d_params_of(const cvy_conv2d *op); /* borrowed */
+double cvy_conv2d_flops(const cvy_conv2d_params *params, int n);     /* multiply-adds * 2 of one pass, direct count */
 
 typedef struct cvy_conv2d_prologue {
   cvy_buffer *affine;   /* (G, 3, x_pitch): mean, scale, shift; or NULL */

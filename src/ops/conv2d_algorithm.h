@@ -46,7 +46,8 @@ typedef struct cvy_conv_algorithm {
    * CVY_E_ARGUMENT. CVY_E_ARGUMENT too if the workspace cannot be indexed with 32 bits. */
   cvy_status (*create)(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
                        const int *tile, void **state, size_t *workspace_bytes);
-  void (*destroy)(void *state); /* NULL is fine */
+  void (*destroy)(void *state);                     /* NULL is fine */
+  cvy_conv_expected (*expected)(const void *state); /* NULL: nothing is planned */
   cvy_status (*run)(void *state, cvy_queue *queue, const cvy_conv_call *call);
 } cvy_conv_algorithm;
 

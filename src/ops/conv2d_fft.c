@@ -14,6 +14,7 @@
  * stays within tile[0] MiB (64 by default), or is one plane of each. Counts of planes are rounded up so that few plans
  * are made; the planes behind those in use are zero. */
 #include "src/cl/fft.h"
+#include "src/cl/paper.h"
 #include "src/ops/conv2d_library.h"
 #include "src/ops/divider.h"
 #include "src/ops/stream.h"
@@ -41,7 +42,7 @@ static int least_length(int size, int filter, int pad) {
 
 static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why) {
-  (void)device, (void)y, (void)pass;
+  (void)y, (void)pass;
   const char *reason = NULL;
   if (p->r < LEAST_FILTER || p->s < LEAST_FILTER) reason = "only filters of 5x5 and more";
   else if (p->stride_h != 1 || p->stride_w != 1) reason = "only stride 1";
@@ -49,7 +50,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
                cvy_fft_width(least_length(p->x.w, p->s, p->pad_w)) >
            MOST_AREA)
     reason = "only images of up to 2^22 pixels";
-  else if (!cvy_fft_probe(NULL, 0)) reason = "clFFT is not there";
+  else if (cvy_device_is_paper(device) || !cvy_fft_probe(NULL, 0)) reason = "clFFT is not there";
   if (why && reason) *why = reason;
   return !reason;
 }

@@ -46,6 +46,7 @@ void cvy_linear_destroy(cvy_linear **op) {
 }
 
 size_t cvy_linear_workspace_bytes(const cvy_linear *op) { return cvy_conv2d_workspace_bytes(op->conv); }
+const cvy_conv2d *cvy_linear_conv(const cvy_linear *op) { return op->conv; }
 cvy_conv_choice cvy_linear_chosen(const cvy_linear *op, cvy_conv_pass pass) {
   return cvy_conv2d_chosen(op->conv, pass);
 }

@@ -24,6 +24,7 @@ typedef struct cvy_linear cvy_linear;
 cvy_status cvy_linear_create(cvy_device *device, const cvy_linear_params *params, cvy_linear **out);
 void cvy_linear_destroy(cvy_linear **op);
 size_t cvy_linear_workspace_bytes(const cvy_linear *op);
+const cvy_conv2d *cvy_linear_conv(const cvy_linear *op); /* the convolution that it is; borrowed */
 cvy_conv_choice cvy_linear_chosen(const cvy_linear *op, cvy_conv_pass pass);
 cvy_status cvy_linear_forward(cvy_linear *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *w, cvy_buffer *bias,
                               cvy_buffer *y, cvy_buffer *workspace);

@@ -60,7 +60,14 @@ cvy_status cvy_lone_update_bucket(cvy_lone_update *u, int bucket, const cvy_sgd_
 
 cvy_status cvy_lone_update_running(cvy_lone_update *u) {
   cvy_status status = CVY_OK;
-  for (int i = 0; i < u->layout->n_running; i++)
+  const int n = u->layout->n_running;
+  int same = 0;
+  while (same < n && u->layout->running[same].momentum == u->layout->running[0].momentum) same++;
+  if (n > 0 && same == n) /* one launch for all */
+    return cvy_sgd_running(u->sgd, cvy_device_compute_queue(u->device), u->layout->running[0].momentum,
+                           u->layout->n_running_floats, cvy_instance_running(u->instance),
+                           cvy_instance_running_sums(u->instance));
+  for (int i = 0; i < n; i++)
     CVY_TRY(cvy_sgd_running(u->sgd, cvy_device_compute_queue(u->device), u->layout->running[i].momentum,
                             2 * (size_t)u->layout->running[i].pitch, u->running[i], u->sums[i]));
 fail:

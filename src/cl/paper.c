@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/cl/paper.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "src/cl/paper_notes.h"
+
+struct cvy_paper {
+  cvy_paper_launch *launches;
+  size_t n, capacity;
+  int scope;
+  const cvy_buffer *scratch;
+  cvy_launch_work expected; /* of the next launch; seconds 0: nothing is known */
+};
+
+/* Units as facts_fill counts them: streaming multiprocessors, AMD's compute units (two to a work-group processor),
+ * eight of Intel's vector engines. FMA: multiply-adds of float32 per second without matrix
+ * units; of the RX 7900 XTX without dual issue, which compilers seldom find. */
+static const cvy_known_device known_devices[] = {
+    {"h100", "NVIDIA H100 SXM", 132, 48 << 10, 1024, 50 << 20, (size_t)80 << 30, {33.5e12, 3.35e12, 3e-6}},
+    {"a100", "NVIDIA A100 SXM", 108, 48 << 10, 1024, 40 << 20, (size_t)40 << 30, {9.75e12, 1.555e12, 3e-6}},
+    {"rtx3060", "NVIDIA GeForce RTX 3060", 28, 48 << 10, 1024, 3 << 20, (size_t)12 << 30, {6.37e12, 360e9, 3e-6}},
+    {"rx6800", "AMD Radeon RX 6800", 60, 64 << 10, 256, 4 << 20, (size_t)16 << 30, {8.08e12, 512e9, 5e-6}},
+    {"rx7900xtx", "AMD Radeon RX 7900 XTX", 96, 64 << 10, 256, 6 << 20, (size_t)24 << 30, {15.4e12, 960e9, 5e-6}},
+    {"arc-a770", "Intel Arc A770", 64, 64 << 10, 1024, 16 << 20, (size_t)16 << 30, {9.83e12, 560e9, 5e-6}},
+};
+
+const cvy_known_device *cvy_known_device_find(const char *word) {
+  for (size_t i = 0; i < sizeof known_devices / sizeof *known_devices; i++)
+    if (!strcmp(known_devices[i].word, word)) return &known_devices[i];
+  return NULL;
+}
+
+cvy_status cvy_device_open_paper(const cvy_known_device *known, cvy_device **out) {
+  cvy_status status = CVY_OK;
+  cvy_device *device = cvy_calloc(1, sizeof *device);
+  CVY_REQUIRE(device, CVY_E_MEMORY, "no memory for a device");
+  cvy_mutex_init(&device->events.lock);
+  device->paper = cvy_calloc(1, sizeof *device->paper);
+  CVY_REQUIRE(device->paper, CVY_E_MEMORY, "no memory for a device");
+  device->paper->scope = CVY_SCOPE_NONE;
+  snprintf(device->label, sizeof device->label, "%s, on paper", known->name);
+  device->info = (cvy_device_info){.kind = CVY_DEVICE_GPU,
+                                   .compute_units = known->units,
+                                   .global_bytes = known->memory_bytes,
+                                   .max_alloc_bytes = known->memory_bytes / 4,
+                                   .local_bytes = known->local_bytes,
+                                   .max_work_group = known->max_work_group,
+                                   .base_align_bytes = CVY_SLICE_ALIGN,
+                                   .float_vector_width = 1,
+                                   .local_is_dedicated = true,
+                                   .usable = true,
+                                   .same_as = -1};
+  snprintf(device->info.name, sizeof device->info.name, "%s", known->name);
+  snprintf(device->info.platform_name, sizeof device->info.platform_name, "paper");
+  device->facts = (cvy_device_facts){.compute_units = known->units,
+                                     .local_bytes = known->local_bytes,
+                                     .max_work_group = known->max_work_group,
+                                     .cache_bytes = known->cache_bytes};
+  device->rates = known->rates;
+  cvy_queue *const queues[] = {&device->compute, &device->transfer, &device->upload};
+  for (int i = 0; i < 3; i++) *queues[i] = (cvy_queue){.device = device, .name = "paper"};
+  *out = device;
+  return CVY_OK;
+fail:
+  cvy_device_close(&device);
+  return status;
+}
+
+bool cvy_device_is_paper(const cvy_device *device) { return device->paper != NULL; }
+
+void cvy_paper_destroy(cvy_device *device) {
+  if (!device->paper) return;
+  cvy_free(device->paper->launches);
+  cvy_free(device->paper);
+  device->paper = NULL;
+}
+
+void cvy_paper_scope(cvy_device *device, int scope) { device->paper->scope = scope; }
+
+void cvy_launch_expect(cvy_queue *queue, const cvy_launch_work *work) {
+  if (queue->device->paper) queue->device->paper->expected = *work;
+}
+
+cvy_status cvy_paper_note(cvy_device *device, const char *file, const char *name, const cvy_grid *grid,
+                          const cvy_arg *args, int n_args, size_t bytes) {
+  cvy_status status = CVY_OK;
+  struct cvy_paper *const paper = device->paper;
+  cvy_launch_work work = paper->expected;
+  paper->expected = (cvy_launch_work){0};
+  cvy_paper_launch *const grown = cvy_grow(paper->launches, paper->n, &paper->capacity, 512, sizeof *grown);
+  CVY_REQUIRE(grown, CVY_E_MEMORY, "no memory to note a launch");
+  paper->launches = grown;
+  cvy_paper_launch *const launch = &grown[paper->n++];
+  *launch = (cvy_paper_launch){.scope = paper->scope, .groups = 1, .items = 1};
+  snprintf(launch->file, sizeof launch->file, "%s", file);
+  snprintf(launch->name, sizeof launch->name, "%s", name);
+  for (int i = 0; grid && i < 3; i++) {
+    const size_t local = grid->local[i] ? grid->local[i] : 1, global = grid->global[i] ? grid->global[i] : 1;
+    launch->groups *= global / local, launch->items *= local;
+  }
+  if (work.seconds <= 0) {
+    for (int i = 0; i < n_args; i++)
+      if (args[i].kind == CVY_ARG_BUFFER && args[i].value.buffer && args[i].value.buffer != paper->scratch)
+        bytes += args[i].value.buffer->size_bytes;
+    work = (cvy_launch_work){.bytes = (double)bytes,
+                             .seconds = device->rates.launch_s + (double)bytes / device->rates.bytes_per_s};
+  }
+  launch->work = work;
+fail:
+  return status;
+}
+
+const cvy_paper_launch *cvy_paper_launches(const cvy_device *device, int *n) {
+  *n = (int)device->paper->n;
+  return device->paper->launches;
+}
+
+void cvy_paper_clear(cvy_device *device, const cvy_buffer *scratch) {
+  device->paper->n = 0;
+  device->paper->scratch = scratch;
+}

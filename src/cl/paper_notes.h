@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ * How the other files of src/cl tell a device on paper what they would have enqueued. */
+#ifndef CVY_CL_PAPER_NOTES_H
+#define CVY_CL_PAPER_NOTES_H
+
+#include "src/cl/opencl.h"
+
+/* A launch (grid, args), or a fill or copy of `bytes` (grid NULL). */
+cvy_status cvy_paper_note(cvy_device *device, const char *file, const char *name, const cvy_grid *grid,
+                          const cvy_arg *args, int n_args, size_t bytes);
+void cvy_paper_scope(cvy_device *device, int scope);
+/* NULL is fine. */
+void cvy_paper_destroy(cvy_device *device);
+
+#endif
