@@ -178,6 +178,8 @@ static void prefetch_pixels(global const float *x, long begin, long end, long x_
 
 /* ---- products ---- */
 
+#define CHAIN 64 /* channels, a multiple of 16 */
+
 #define ROWS 14
 #define WIDTH 32
 #include "winograd_product_tmpl.clh"

@@ -3,7 +3,7 @@
  * ALPHA*ALPHA matrices, ALPHA = m + 2, products on the core of gemm_core.clh, transforms back.
  *   forward, backward-data:  Y = At [ sum_c (G g Gt) . (Bt d B) ] A       d: ALPHA x ALPHA pixels, m apart; Y: m x m
  *   backward-weights:        dg = Gt [ sum_tiles (Bt d B) . (A dY At) ] G the transpose of the same bilinear form
- * Points of interpolation 0, 1, -1, infinity, for m = 4 also 2, -2.
+ * winograd.clh has the matrices.
  *
  * Workspace: matrices (ALPHA*ALPHA, rows, pitch), pitches multiples of 4, zeros where there is no channel. Tile t of a
  * call counts through the images of a chunk, rows and columns of tiles. Transforms: an item per tile and channel,
@@ -34,63 +34,8 @@
 
 #if STAGE == 0
 
-/* One dimension of each transform: from and to are `step` apart in v, which lies in registers once all is inlined. */
-static inline void times_bt(float *v, int step) {
-#if TILE == 2
-  const float a = v[0], b = v[step], c = v[2 * step], d = v[3 * step];
-  v[0] = a - c, v[step] = b + c, v[2 * step] = c - b, v[3 * step] = b - d;
-#else
-  const float a = v[0], b = v[step], c = v[2 * step], d = v[3 * step], e = v[4 * step], f = v[5 * step];
-  const float even = e - 4.0f * c, odd = d - 4.0f * b, even2 = e - c, odd2 = 2.0f * (d - b);
-  v[0] = 4.0f * a - 5.0f * c + e, v[step] = even + odd, v[2 * step] = even - odd;
-  v[3 * step] = even2 + odd2, v[4 * step] = even2 - odd2, v[5 * step] = 4.0f * b - 5.0f * d + f;
-#endif
-}
-/* ALPHA values → the first TILE. */
-static inline void times_at(float *v, int step) {
-#if TILE == 2
-  const float a = v[0], b = v[step], c = v[2 * step], d = v[3 * step];
-  v[0] = a + b + c, v[step] = b - c - d;
-#else
-  const float a = v[0], f = v[5 * step];
-  const float s1 = v[step] + v[2 * step], d1 = v[step] - v[2 * step], s2 = v[3 * step] + v[4 * step],
-              d2 = v[3 * step] - v[4 * step];
-  v[0] = a + s1 + s2, v[step] = d1 + 2.0f * d2, v[2 * step] = s1 + 4.0f * s2, v[3 * step] = d1 + 8.0f * d2 + f;
-#endif
-}
-/* The first TILE values → ALPHA. */
-static inline void times_a(float *v, int step) {
-#if TILE == 2
-  const float a = v[0], b = v[step];
-  v[step] = a + b, v[2 * step] = a - b, v[3 * step] = -b;
-#else
-  const float a = v[0], b = v[step], c = v[2 * step], d = v[3 * step];
-  const float s1 = a + c, d1 = b + d, s2 = a + 4.0f * c, d2 = 2.0f * b + 8.0f * d;
-  v[step] = s1 + d1, v[2 * step] = s1 - d1, v[3 * step] = s2 + d2, v[4 * step] = s2 - d2, v[5 * step] = d;
-#endif
-}
-/* The first 3 values → ALPHA. */
-static inline void times_g(float *v, int step) {
-  const float a = v[0], b = v[step], c = v[2 * step];
-#if TILE == 2
-  v[step] = 0.5f * (a + b + c), v[2 * step] = 0.5f * (a - b + c), v[3 * step] = c;
-#else
-  const float s = (a + c) / -6.0f, d = b / -6.0f, s2 = a / 24.0f + c / 6.0f, d2 = b / 12.0f;
-  v[0] = 0.25f * a, v[step] = s + d, v[2 * step] = s - d, v[3 * step] = s2 + d2, v[4 * step] = s2 - d2, v[5 * step] = c;
-#endif
-}
-/* ALPHA values → the first 3. */
-static inline void times_gt(float *v, int step) {
-#if TILE == 2
-  const float a = v[0], b = v[step], c = v[2 * step], d = v[3 * step];
-  v[0] = a + 0.5f * (b + c), v[step] = 0.5f * (b - c), v[2 * step] = 0.5f * (b + c) + d;
-#else
-  const float s1 = v[step] + v[2 * step], d1 = v[step] - v[2 * step], s2 = v[3 * step] + v[4 * step],
-              d2 = v[3 * step] - v[4 * step];
-  v[0] = 0.25f * v[0] - s1 / 6.0f + s2 / 24.0f, v[step] = d2 / 12.0f - d1 / 6.0f,
-  v[2 * step] = (s2 - s1) / 6.0f + v[5 * step];
-#endif
-}
+#define TILE_OUT TILE
+#include "winograd.clh"
 
 /* Filters → u[u_at + b*rows*pitch + row*pitch + column]: row = c, column = k; turned: row = k, column = c and the filter
  * rotated by half a turn. Zeros where there is no c or k. An item per row and column. */
@@ -106,9 +51,9 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_filte
     for (int i = 0; i < 9; i++)
       v[i / 3 * ALPHA + i % 3] = there ? w[((turned ? 8 - i : i) * channels + c) * w_pitch + k] : 0.0f;
 #pragma unroll
-    for (int j = 0; j < 3; j++) times_g(v + j, ALPHA);
+    for (int j = 0; j < 3; j++) winograd_weight_line(v + j, ALPHA, v + j, ALPHA);
 #pragma unroll
-    for (int i = 0; i < ALPHA; i++) times_g(v + i * ALPHA, 1);
+    for (int i = 0; i < ALPHA; i++) winograd_weight_line(v + i * ALPHA, 1, v + i * ALPHA, 1);
 #pragma unroll
     for (int i = 0; i < ALPHA2; i++) u[u_at + (i * rows + row) * pitch + column] = v[i];
   }
@@ -146,9 +91,9 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_input
       v[p] = value;
     }
 #pragma unroll
-    for (int p = 0; p < ALPHA; p++) times_bt(v + p, ALPHA);
+    for (int p = 0; p < ALPHA; p++) winograd_input_line(v + p, ALPHA);
 #pragma unroll
-    for (int p = 0; p < ALPHA; p++) times_bt(v + p * ALPHA, 1);
+    for (int p = 0; p < ALPHA; p++) winograd_input_line(v + p * ALPHA, 1);
 #pragma unroll
     for (int p = 0; p < ALPHA2; p++) v_out[v_at + (p * tiles + t) * pitch + c] = v[p];
   }
@@ -172,9 +117,9 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_gradi
                                            : 0.0f;
     }
 #pragma unroll
-    for (int p = 0; p < TILE; p++) times_a(v + p, ALPHA);
+    for (int p = 0; p < TILE; p++) winograd_output_line_turned(v + p, ALPHA);
 #pragma unroll
-    for (int p = 0; p < ALPHA; p++) times_a(v + p * ALPHA, 1);
+    for (int p = 0; p < ALPHA; p++) winograd_output_line_turned(v + p * ALPHA, 1);
 #pragma unroll
     for (int p = 0; p < ALPHA2; p++) d_out[d_at + (p * tiles + t) * pitch + k] = v[p];
   }
@@ -200,9 +145,9 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_outpu
 #pragma unroll
       for (int p = 0; p < ALPHA2; p++) v[p] = m[m_at + (p * tiles + image * per_image + t) * pitch + o];
 #pragma unroll
-      for (int p = 0; p < ALPHA; p++) times_at(v + p, ALPHA);
+      for (int p = 0; p < ALPHA; p++) winograd_output_line(v + p, ALPHA);
 #pragma unroll
-      for (int p = 0; p < TILE; p++) times_at(v + p * ALPHA, 1);
+      for (int p = 0; p < TILE; p++) winograd_output_line(v + p * ALPHA, 1);
       const int rows = min(TILE, out_h - i * TILE), cols = min(TILE, out_w - j * TILE);
 #pragma unroll
       for (int p = 0; p < TILE * TILE; p++) {
@@ -255,9 +200,9 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_dw(
       v[p] = sum;
     }
 #pragma unroll
-    for (int p = 0; p < ALPHA; p++) times_gt(v + p, ALPHA);
+    for (int p = 0; p < ALPHA; p++) winograd_weight_line_turned(v + p, ALPHA, v + p, ALPHA);
 #pragma unroll
-    for (int p = 0; p < 3; p++) times_gt(v + p * ALPHA, 1);
+    for (int p = 0; p < 3; p++) winograd_weight_line_turned(v + p * ALPHA, 1, v + p * ALPHA, 1);
 #pragma unroll
     for (int i = 0; i < 9; i++) {
       const int at = (i * channels + c) * w_pitch + k;

@@ -7,10 +7,7 @@
  *   dw = G^T [ sum over tiles of (B^T d B) * (A dy A^T) ] G           (* element by element)
  * and with channels the bracket is SIDE*SIDE matrix products (C, tiles) x (tiles, K), one for each place in the tile.
  * Source: S. Winograd, Arithmetic Complexity of Computations (1980), chapter IV; A. Lavin and S. Gray, Fast Algorithms
- * for Convolutional Neural Networks (2016), section 4. With interpolation points p_j and infinity, row j of A is (1, p,
- * p^2 …), of G (1, p, p^2) / N_j, of B^T the coefficients of the product of (x - q) over the other points q, and N_j its
- * value at p_j. TILE 2: points 0, 1, -1. TILE 4: 0, ±3/4, ±3/2 instead of the usual 0, ±1, ±2: every entry of A and B is
- * still exact, the number of operations is the same, and the error is half as large.
+ * for Convolutional Neural Networks (2016), section 4. winograd.clh has the matrices.
  *
  * Geometry: one work-item per work-group, each with a slice of the workspace and a contiguous range of tasks. A task is
  * block_c input channels, block_k output channels and one of `splits` equal parts of all tiles (images outermost). Its
@@ -43,6 +40,9 @@
 
 #define SIDE (TILE + 2)
 #define PLACES (SIDE * SIDE)
+#define TILE_OUT TILE
+#define WINOGRAD_VECTOR float16
+#include "winograd.clh"
 
 /* Everything starts at a multiple of 16 floats, so that vectors can be read and written as such: vstore16 may come out as
  * four stores. */
@@ -50,76 +50,6 @@ typedef global float16 *vector_out;
 typedef global const float16 *vector_in;
 #define LOAD(p) (*(vector_in)(p))
 #define STORE(v, p) (*(vector_out)(p) = (v))
-
-/* ---- one line of each transform ---- */
-
-#if TILE == 4
-
-#define POINT_A 0.75f
-#define POINT_B 1.5f
-#define A2 (POINT_A * POINT_A)
-#define B2 (POINT_B * POINT_B)
-#define N_ZERO (A2 * B2)
-#define N_A (2.0f * A2 * (A2 - B2))
-#define N_B (2.0f * B2 * (B2 - A2))
-
-/* B^T d */
-CVY_ALWAYS_INLINE void input_line(const float16 *d, float16 *out) {
-  const float16 even_a = d[4] - B2 * d[2], odd_a = d[3] - B2 * d[1];
-  const float16 even_b = d[4] - A2 * d[2], odd_b = d[3] - A2 * d[1];
-  out[0] = (A2 * B2) * d[0] + (d[4] - (A2 + B2) * d[2]);
-  out[1] = even_a + POINT_A * odd_a;
-  out[2] = even_a - POINT_A * odd_a;
-  out[3] = even_b + POINT_B * odd_b;
-  out[4] = even_b - POINT_B * odd_b;
-  out[5] = (A2 * B2) * d[1] + (d[5] - (A2 + B2) * d[3]);
-}
-
-/* A dy */
-CVY_ALWAYS_INLINE void gradient_line(const float16 *y, float16 *out) {
-  const float16 even_a = y[0] + A2 * y[2], odd_a = y[1] + A2 * y[3];
-  const float16 even_b = y[0] + B2 * y[2], odd_b = y[1] + B2 * y[3];
-  out[0] = y[0];
-  out[1] = even_a + POINT_A * odd_a;
-  out[2] = even_a - POINT_A * odd_a;
-  out[3] = even_b + POINT_B * odd_b;
-  out[4] = even_b - POINT_B * odd_b;
-  out[5] = y[3];
-}
-
-/* G^T u */
-CVY_ALWAYS_INLINE void filter_line(const float16 *u, float16 *out) {
-  const float16 even_a = (u[1] + u[2]) * (1.0f / N_A), odd_a = (u[1] - u[2]) * (POINT_A / N_A);
-  const float16 even_b = (u[3] + u[4]) * (1.0f / N_B), odd_b = (u[3] - u[4]) * (POINT_B / N_B);
-  out[0] = u[0] * (1.0f / N_ZERO) + (even_a + even_b);
-  out[1] = odd_a + odd_b;
-  out[2] = u[5] + (A2 * even_a + B2 * even_b);
-}
-
-#else
-
-CVY_ALWAYS_INLINE void input_line(const float16 *d, float16 *out) {
-  out[0] = d[0] - d[2];
-  out[1] = d[1] + d[2];
-  out[2] = d[2] - d[1];
-  out[3] = d[3] - d[1];
-}
-
-CVY_ALWAYS_INLINE void gradient_line(const float16 *y, float16 *out) {
-  out[0] = y[0];
-  out[1] = y[0] + y[1];
-  out[2] = y[0] - y[1];
-  out[3] = y[1];
-}
-
-CVY_ALWAYS_INLINE void filter_line(const float16 *u, float16 *out) {
-  const float16 even = 0.5f * (u[1] + u[2]);
-  out[0] = u[0] + even;
-  out[1] = 0.5f * (u[1] - u[2]);
-  out[2] = u[3] + even;
-}
-
-#endif
 
 /* ---- tiles ---- */
 
@@ -151,7 +81,7 @@ CVY_ALWAYS_INLINE void input_tile(const bool whole, global const float *x, globa
                   least = flags & FLAG_RELU ? (float16)(0.0f) : (float16)(-INFINITY);
 #endif
     for (int j = 0; j < SIDE; j++) {
-      float16 d[SIDE], out[SIDE];
+      float16 d[SIDE];
 #pragma unroll
       for (int i = 0; i < SIDE; i++) {
         const int at = rows[i] + columns[j] + c;
@@ -163,15 +93,14 @@ CVY_ALWAYS_INLINE void input_tile(const bool whole, global const float *x, globa
 #endif
         if (!whole) d[i] = masked(d[i], row_inside[i] & column_inside[j]);
       }
-      input_line(d, out);
+      winograd_input_line(d, 1);
 #pragma unroll
-      for (int i = 0; i < SIDE; i++) t[i * SIDE + j] = out[i];
+      for (int i = 0; i < SIDE; i++) t[i * SIDE + j] = d[i];
     }
     for (int i = 0; i < SIDE; i++) {
-      float16 out[SIDE];
-      input_line(t + i * SIDE, out);
+      winograd_input_line(t + i * SIDE, 1);
 #pragma unroll
-      for (int j = 0; j < SIDE; j++) STORE(out[j], to + (i * SIDE + j) * place_floats);
+      for (int j = 0; j < SIDE; j++) STORE(t[i * SIDE + j], to + (i * SIDE + j) * place_floats);
     }
   }
 }
@@ -186,21 +115,23 @@ CVY_ALWAYS_INLINE void gradient_tile(const bool whole, global const float *dy, c
     global float *place = to + block * strip * 32 + tile * width + k % 32;
     float16 t[SIDE * TILE], sum = (float16)(0.0f);
     for (int j = 0; j < TILE; j++) {
-      float16 d[TILE], out[SIDE];
+      float16 d[SIDE];
 #pragma unroll
       for (int i = 0; i < TILE; i++) {
         d[i] = LOAD(dy + rows[i] + columns[j] + k);
         if (!whole) d[i] = masked(d[i], row_inside[i] & column_inside[j]);
         sum += d[i];
       }
-      gradient_line(d, out);
+      winograd_output_line_turned(d, 1);
 #pragma unroll
-      for (int i = 0; i < SIDE; i++) t[i * TILE + j] = out[i];
+      for (int i = 0; i < SIDE; i++) t[i * TILE + j] = d[i];
     }
     if (sums) STORE(LOAD(sums + k) + sum, sums + k);
     for (int i = 0; i < SIDE; i++) {
       float16 out[SIDE];
-      gradient_line(t + i * TILE, out);
+#pragma unroll
+      for (int j = 0; j < TILE; j++) out[j] = t[i * TILE + j];
+      winograd_output_line_turned(out, 1);
 #pragma unroll
       for (int j = 0; j < SIDE; j++) STORE(out[j], place + (i * SIDE + j) * place_floats);
     }
@@ -384,13 +315,13 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
           float16 u[SIDE], out[3];
 #pragma unroll
           for (int i = 0; i < SIDE; i++) u[i] = LOAD(from + (i * SIDE + j) * own_place);
-          filter_line(u, out);
+          winograd_weight_line_turned(u, 1, out, 1);
 #pragma unroll
           for (int i = 0; i < 3; i++) t[i * SIDE + j] = out[i];
         }
         for (int r = 0; r < 3; r++) {
           float16 out[3];
-          filter_line(t + r * SIDE, out);
+          winograd_weight_line_turned(t + r * SIDE, 1, out, 1);
 #pragma unroll
           for (int s = 0; s < 3; s++) {
             global float *here = to + (size_t)((r * 3 + s) * in_c) * (size_t)out_pitch;

@@ -124,16 +124,23 @@ static void test_prologue(check_device *d) {
 }
 
 /* The stated bound, relative L2 of the whole result, on every fill: small, large, cancelling, outliers, a mean much
- * larger than the deviation. */
+ * larger than the deviation; sums over few channels and over many. */
 static void test_bound(check_device *d) {
-  enum { N = 3, SIDE = 7, C = 64, K = 32, PIXELS = N * SIDE * SIDE };
-  for (int i = 0; i < 2 * CASE_FILL_ANY && !conv_in_oclgrind(); i++) {
-    const case_fill_kind fill = (case_fill_kind)(i / 2);
+  static const struct {
+    int n, side, c, k;
+  } shapes[] = {{3, 7, 64, 32}, {2, 4, 512, 16}, {2, 4, 16, 512}};
+  enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+  for (int i = 0; i < 2 * N_SHAPES * CASE_FILL_ANY && !conv_in_oclgrind(); i++) {
+    const case_fill_kind fill = (case_fill_kind)(i / 2 % CASE_FILL_ANY);
+    const int shape = i / (2 * CASE_FILL_ANY), n = shapes[shape].n, side = shapes[shape].side, c = shapes[shape].c,
+              k = shapes[shape].k;
+    const size_t rows = (size_t)n * (size_t)(side * side), x_size = rows * (size_t)c, y_size = rows * (size_t)k,
+                 w_size = (size_t)9 * (size_t)c * (size_t)k;
     case_rng r = check_rng_make(d, 3000 + i);
-    const cvy_conv2d_params p = {.n_max = N,
-                                 .x = {SIDE, SIDE, C, C},
-                                 .k = K,
-                                 .y_pitch = K,
+    const cvy_conv2d_params p = {.n_max = n,
+                                 .x = {side, side, c, c},
+                                 .k = k,
+                                 .y_pitch = k,
                                  .r = 3,
                                  .s = 3,
                                  .stride_h = 1,
@@ -141,25 +148,24 @@ static void test_bound(check_device *d) {
                                  .pad_h = 1,
                                  .pad_w = 1,
                                  .algos = {2, {algos[i % 2], CVY_CONV_DIRECT}}};
-    if (!check_case(d, "bound %s fill=%d", cvy_conv_algo_name(algos[i % 2]), (int)fill)) continue;
-    float *const x = check_floats(d, PIXELS * C), *const w = check_floats(d, 9 * C * K),
-                 *const dy = check_floats(d, PIXELS * K);
-    case_fill(&r, x, PIXELS * C, fill), case_fill(&r, w, 9 * C * K, fill), case_fill(&r, dy, PIXELS * K, fill);
-    double *const y_want = check_doubles(d, PIXELS * K), *const dx_want = check_doubles(d, PIXELS * C);
-    const double *const w64 = check_to_doubles(d, w, 9 * C * K);
-    ref_conv2d_forward(&p, N, check_to_doubles(d, x, PIXELS * C), w64, NULL, y_want, NULL);
-    ref_conv2d_backward_data(&p, N, check_to_doubles(d, dy, PIXELS * K), w64, dx_want, NULL);
-    check_buffer *const bx = check_input(d, "x", x, PIXELS, C, C), *const bw = check_input(d, "w", w, 9 * C, K, K),
-                        *const bdy = check_input(d, "dy", dy, PIXELS, K, K),
-                        *const by = check_output(d, "y", PIXELS, K, K),
-                        *const bdx = check_output(d, "dx", PIXELS, C, C);
+    if (!check_case(d, "bound %s fill=%d c=%d k=%d", cvy_conv_algo_name(algos[i % 2]), (int)fill, c, k)) continue;
+    float *const x = check_floats(d, x_size), *const w = check_floats(d, w_size), *const dy = check_floats(d, y_size);
+    case_fill(&r, x, x_size, fill), case_fill(&r, w, w_size, fill), case_fill(&r, dy, y_size, fill);
+    double *const y_want = check_doubles(d, y_size), *const dx_want = check_doubles(d, x_size);
+    const double *const w64 = check_to_doubles(d, w, w_size);
+    ref_conv2d_forward(&p, n, check_to_doubles(d, x, x_size), w64, NULL, y_want, NULL);
+    ref_conv2d_backward_data(&p, n, check_to_doubles(d, dy, y_size), w64, dx_want, NULL);
+    check_buffer *const bx = check_input(d, "x", x, (int)rows, c, c), *const bw = check_input(d, "w", w, 9 * c, k, k),
+                        *const bdy = check_input(d, "dy", dy, (int)rows, k, k),
+                        *const by = check_output(d, "y", (int)rows, k, k),
+                        *const bdx = check_output(d, "dx", (int)rows, c, c);
     cvy_conv2d *op = NULL;
     check_ok(cvy_conv2d_create(d->cl, &p, &op));
     check_buffer *const ws = check_scratch(d, "workspace", cvy_conv2d_workspace_bytes(op) + 64);
-    check_ok(cvy_conv2d_forward(op, d->queue, N, bx->cl, NULL, bw->cl, NULL, by->cl, NULL, ws->cl));
-    check_ok(cvy_conv2d_backward_data(op, d->queue, N, bdy->cl, bw->cl, bdx->cl, false, ws->cl));
-    check_relative_l2(d, "y", check_download(by), y_want, PIXELS * K, cvy_conv2d_error_bound(op, CVY_CONV_FORWARD));
-    check_relative_l2(d, "dx", check_download(bdx), dx_want, PIXELS * C,
+    check_ok(cvy_conv2d_forward(op, d->queue, n, bx->cl, NULL, bw->cl, NULL, by->cl, NULL, ws->cl));
+    check_ok(cvy_conv2d_backward_data(op, d->queue, n, bdy->cl, bw->cl, bdx->cl, false, ws->cl));
+    check_relative_l2(d, "y", check_download(by), y_want, y_size, cvy_conv2d_error_bound(op, CVY_CONV_FORWARD));
+    check_relative_l2(d, "dx", check_download(bdx), dx_want, x_size,
                       cvy_conv2d_error_bound(op, CVY_CONV_BACKWARD_DATA));
     cvy_conv2d_destroy(&op);
     check_case_end(d);

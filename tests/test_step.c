@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * One training step of small networks on a device against a step in double made of src/ref layer by layer, unfused,
- * with the device's own ReLU masks: what differs then is rounding. Bound: relative l2 distance per tensor 1e-4
- * (gradients), 1e-5 (logits, sums of statistics). */
+ * with the device's own ReLU masks: what differs then is rounding. Bound: relative l2 distance per tensor 6e-6
+ * (gradients), 1e-6 (logits, sums of statistics): twice what was measured. */
 #include <math.h>
 #include <stdio.h>
 
@@ -358,7 +358,7 @@ static void compare_gradients(const step *s, const float *flat) {
       else if (value != 0) check_fail(s->d, "gradient of %s: padding is %g", p->name, (double)value);
     }
     if (!cancels(s, p)) {
-      check_relative_l2(s->d, p->name, dense, s->dweight[t], p->elems, 1e-4);
+      check_relative_l2(s->d, p->name, dense, s->dweight[t], p->elems, 6e-6);
       continue;
     }
     for (size_t i = 0; i < p->elems; i++)
@@ -416,7 +416,7 @@ CHECK_TEST(small_nets) {
       }
       reference_step(&s, true);
       check_relative_l2(d, "logits", read_node(&s, instance, net->output, s.n), s.value[net->output],
-                        node_elems(&s, net->output), 1e-5);
+                        node_elems(&s, net->output), 1e-6);
       compare_result(&s, instance, s.loss, s.correct);
       compare_gradients(&s, read_gradients(&s, instance));
       compare_sums(&s, read_sums(&s, instance));
@@ -425,12 +425,12 @@ CHECK_TEST(small_nets) {
       memset(s.mask, 0, (size_t)net->n_layers * sizeof *s.mask);
       reference_step(&s, false);
       check_relative_l2(d, "logits of inference", read_node(&s, instance, net->output, s.n), s.value[net->output],
-                        node_elems(&s, net->output), 1e-5);
+                        node_elems(&s, net->output), 1e-6);
       instance = make_instance(&s, &(cvy_instance_params){.n = s.n, .inference = true});
       load_samples(&s, instance, 0, s.n);
       check_ok(cvy_instance_forward(instance, &pass, false));
       check_relative_l2(d, "logits of an instance for inference", read_node(&s, instance, net->output, s.n),
-                        s.value[net->output], node_elems(&s, net->output), 1e-5);
+                        s.value[net->output], node_elems(&s, net->output), 1e-6);
       assert_null(cvy_instance_gradients(instance, 0));
       check_case_end(d);
     }
@@ -468,12 +468,12 @@ CHECK_TEST(micro_batches) {
       for (int t = 0; t < s.layout->n_params; t++) {
         const cvy_param *const p = &s.layout->params[t];
         if (!cancels(&s, p))
-          check_relative_l2(d, p->name, got + p->offset, check_to_doubles(d, want + p->offset, p->size), p->size, 1e-5);
+          check_relative_l2(d, p->name, got + p->offset, check_to_doubles(d, want + p->offset, p->size), p->size, 6e-6);
       }
       const size_t n_running = s.layout->n_running_floats;
       if (n_running)
         check_relative_l2(d, "sums", read_sums(&s, parts), check_to_doubles(d, read_sums(&s, whole), n_running),
-                          n_running, 1e-5);
+                          n_running, 1e-6);
       check_case_end(d);
     }
 }

@@ -276,7 +276,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
  * which tests check each element. */
 const cvy_conv_algorithm cvy_conv_winograd2_simt = {.name = "winograd2_simt",
                                                     .algo = CVY_CONV_WINOGRAD2,
-                                                    .error_bound = 1e-5,
+                                                    .error_bound = 1.8e-6,
                                                     .tf32_error_bound = CVY_TF32_ERROR_BOUND,
                                                     .tiles = cvy_gemm_tiles,
                                                     .n_tiles = CVY_GEMM_TILES,
@@ -288,7 +288,7 @@ const cvy_conv_algorithm cvy_conv_winograd2_simt = {.name = "winograd2_simt",
                                                     .run = run};
 const cvy_conv_algorithm cvy_conv_winograd4_simt = {.name = "winograd4_simt",
                                                     .algo = CVY_CONV_WINOGRAD4,
-                                                    .error_bound = 3e-5,
+                                                    .error_bound = 5.5e-6,
                                                     .tiles = cvy_gemm_tiles,
                                                     .n_tiles = CVY_GEMM_TILES,
                                                     .tile_fits = tile_fits,
