@@ -4,9 +4,11 @@
  * conv2d_simt_forward: gather convolution of src/ops/conv2d_direct.h; forward, and each phase of backward-data.
  *   Rows = output positions m = (image, i, j), columns = output channels, depth e = (a, b, c): taps and input channels.
  *   out[m, o] = bias[o] + sum_e in[pixel(m, a, b), c] * u[e, o];  u[e, o] = w[e, o], or turned w[tap(a, b), o, c]
+ *   The depth may be cut into parts, which conv2d_simt_sum adds up in order. A launch has several phases, one behind the
+ *   other; pixels of dx that no tap reaches are cleared by work-groups behind all phases.
  *   Forward may leave statistics of each strip of 32 rows behind, which conv2d_simt_merge_stats puts together.
  * conv2d_simt_backward_weights: rows = e, columns = k, depth = positions; each work-group takes a part of the
- *   positions, parts are summed in order by conv2d_simt_reduce.
+ *   positions, parts are summed in order by conv2d_simt_finish. Work-groups behind these sum columns of dy for db.
  *   dw[e, k] = sum_m in[pixel(m, a, b), c] * dy[m, k]
  *
  * Geometry: a work-group makes TILE_M x TILE_N results with TILE_M/8 * TILE_N/8 work-items.
@@ -88,6 +90,7 @@ typedef float out_vec;
 #define ACROSS_K(q, width, vec) ((q) / ((width) / (vec)))
 #define ACROSS_I(q, width, vec) ((q) % ((width) / (vec)) * (vec))
 
+#define CLEAR_FLOATS 32 /* of dx, for an item of a group that clears */
 #define NOWHERE (-0x40000000) /* a row outside of every image; so is the sum of two */
 
 /* VEC values of pixel (row, col) of an image on their way from memory to a tile: read before a step is multiplied, put
@@ -166,6 +169,27 @@ static void store_run(global float *to, int n, int pitch, gemm_run v, int accumu
 #endif
 }
 
+/* Row m of the results: its image, and its place in the grid. */
+typedef struct {
+  int image, i, j;
+} place;
+#if TURNED /* by_h: grid_h, by_w: grid_w */
+static place place_of(int m, int grid_h, int grid_w, cvy_divider by_h, cvy_divider by_w) {
+  const int line = fast_div(m, by_w);
+  place at;
+  at.image = fast_div(line, by_h), at.i = line - at.image * grid_h, at.j = m - line * grid_w;
+  return at;
+}
+#else
+static place place_of(int m, int grid_h, int grid_w, cvy_divider by_grid, cvy_divider by_row) {
+  place at;
+  at.image = fast_div(m, by_grid);
+  const int rest = m - at.image * (grid_h * grid_w);
+  at.i = fast_div(rest, by_row), at.j = rest - at.i * grid_w;
+  return at;
+}
+#endif
+
 #if PASS < 2
 #define A_LOADS LOADS(TILE_M, VEC)
 #if TURNED
@@ -189,33 +213,70 @@ static gemm_run bias_of(global const float *p, int n, int pitch) {
 
 /* `stats` (may be null): mean, sum of squared deviations, and the rounding error of the mean, of the rows of each strip
  * that belong to one image, at ((strip + image) * 3 + {0, 1, 2}) * out_pitch + o. Strip and image grow together, so that each pair has its own place. */
+#if TURNED
+#define GEOMETRY cvy_conv_back
+#else
+#define GEOMETRY cvy_conv_gather
+#endif
 GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const float *restrict affine,
                                 global const float *restrict residual, global const float *restrict w,
                                 global const float *restrict bias, global float *restrict out,
-                                global float *restrict stats, const cvy_conv_gather g, const cvy_conv_simt_call call) {
+                                global float *restrict stats, const GEOMETRY g, const cvy_conv_simt_call call) {
   local float tiles[TILES_FLOATS] __attribute__((aligned(16)));
   const int item = get_local_id(0);
   const int tiles_n = (g.out.pitch + TILE_N - 1) / TILE_N;
-  const int m0 = (int)(get_group_id(0) / tiles_n) * TILE_M, n0 = (int)(get_group_id(0) % tiles_n) * TILE_N;
+  int group = get_group_id(0);
+#if TURNED
+  /* the phase of this group; behind all phases it clears, and has no positions */
+  cvy_conv_line line_h, line_w;
+  int row0, col0, positions, n_depth, clears = 0;
+  for (int phase = g.first;; phase++) {
+    row0 = phase / g.phases_w, col0 = phase - row0 * g.phases_w;
+    line_h = cvy_conv_line_of(g.out.h, g.filter.r, g.filter.stride_h, g.filter.pad_h, row0);
+    line_w = cvy_conv_line_of(g.out.w, g.filter.s, g.filter.stride_w, g.filter.pad_w, col0);
+    positions = g.images * line_h.grid * line_w.grid, n_depth = line_h.taps * line_w.taps * g.in.c;
+    const int groups = (positions + TILE_M - 1) / TILE_M * tiles_n * ((n_depth + call.part_length - 1) / call.part_length);
+    if (group < groups) break;
+    group -= groups;
+    if (phase + 1 == g.first + g.count) {
+      clears = 1, positions = 0, n_depth = 0;
+      break;
+    }
+  }
+  const int grid_h = line_h.grid, grid_w = line_w.grid, taps_w = line_w.taps, first_h = line_h.first, first_w = line_w.first;
+  const int step_h = 1, step_w = 1, row_step = g.filter.stride_h, col_step = g.filter.stride_w;
+  const cvy_divider by_h = grid_h * g.filter.stride_h >= g.out.h ? g.by_h : g.by_h_less,
+                    by_w = grid_w * g.filter.stride_w >= g.out.w ? g.by_w : g.by_w_less,
+                    by_taps = taps_w * g.filter.stride_w >= g.filter.s ? g.by_taps : g.by_taps_less;
+#define PLACE_OF(m) place_of(m, grid_h, grid_w, by_h, by_w)
+#else
+  const int row0 = g.row0, col0 = g.col0, positions = call.positions, n_depth = call.n_depth;
+  const int grid_h = g.grid_h, grid_w = g.grid_w, taps_w = g.taps_w, first_h = g.first_h, first_w = g.first_w;
+  const int step_h = g.step_h, step_w = g.step_w, row_step = g.row_step, col_step = g.col_step;
+  const cvy_divider by_taps = call.by_taps;
+#define PLACE_OF(m) place_of(m, grid_h, grid_w, call.by_grid, call.by_row)
+#endif
+  const int tiles_m = max((positions + TILE_M - 1) / TILE_M, 1), part = group / tiles_n / tiles_m;
+  const int m0 = group / tiles_n % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
+  const int begin = part * call.part_length, end = min(n_depth, begin + call.part_length);
 
   /* The row whose input this item reads: image, and the pixel under tap (0,0). A row that is not there lies outside of
    * every image. */
   int image_at, affine_at, row_at, col_at;
   {
     const int m = m0 + DOWN_I(item, TILE_M);
-    const int image = fast_div(m, call.by_grid), rest = m - image * (g.grid_h * g.grid_w), i = fast_div(rest, call.by_row),
-              j = rest - i * g.grid_w;
-    image_at = image * g.in.h * g.in.w * g.in.pitch;
-    affine_at = fast_div(image, call.by_group) * 3 * g.in.pitch;
-    row_at = m < call.positions ? i * g.step_h + g.first_h : NOWHERE;
-    col_at = j * g.step_w + g.first_w;
+    const place at = PLACE_OF(m);
+    image_at = at.image * g.in.h * g.in.w * g.in.pitch;
+    affine_at = fast_div(at.image, call.by_group) * 3 * g.in.pitch;
+    row_at = m < positions ? at.i * step_h + first_h : NOWHERE;
+    col_at = at.j * step_w + first_w;
   }
   float4 acc[16];
 #pragma unroll
   for (int i = 0; i < 16; i++) acc[i] = (float4)(0.0f);
 
   int stage = GEMM_STEP;
-  for (int e0 = -TILE_K; e0 < call.n_depth; e0 += TILE_K) {
+  for (int e0 = begin - TILE_K; e0 < end; e0 += TILE_K) {
     /* read step e0 + TILE_K, multiply step e0 */
     pixel a_next[A_LOADS];
     b_vec b_next[B_LOADS];
@@ -223,28 +284,28 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
 #pragma unroll
     for (int l = 0; l < A_LOADS; l++) {
       const int e = e0 + TILE_K + DOWN_K(item + l * ITEMS, TILE_M), tap = fast_div(e, call.by_c),
-                a = fast_div(tap, call.by_taps);
-      a_next[l] = read_pixel(g.in, x, residual, image_at, affine_at, e < call.n_depth ? row_at + a : NOWHERE,
-                             col_at + tap - a * g.taps_w, e - tap * g.in.c);
+                a = fast_div(tap, by_taps);
+      a_next[l] = read_pixel(g.in, x, residual, image_at, affine_at, e < end ? row_at + a : NOWHERE,
+                             col_at + tap - a * taps_w, e - tap * g.in.c);
     }
 #pragma unroll
     for (int l = 0; l < B_LOADS; l++) {
       const int q = item + l * ITEMS;
 #if TURNED
-      const int depth = e0 + TILE_K + DOWN_K(q, TILE_N), tap = fast_div(depth, call.by_c), ta = fast_div(tap, call.by_taps);
-      const int r = g.tap_r + ta * g.tap_r_step, s = g.tap_s + (tap - ta * g.taps_w) * g.tap_s_step;
+      const int depth = e0 + TILE_K + DOWN_K(q, TILE_N), tap = fast_div(depth, call.by_c), ta = fast_div(tap, by_taps);
+      const int r = line_h.tap - ta * row_step, s = line_w.tap - (tap - ta * taps_w) * col_step;
       const int o = n0 + DOWN_I(q, TILE_N);
-      b_next[l] = depth < call.n_depth && o < call.w_c && HAS_PIECE(q, TILE_N, VEC)
+      b_next[l] = depth < end && o < call.w_c && HAS_PIECE(q, TILE_N, VEC)
                       ? LOAD_IN(w + ((r * call.filter_s + s) * call.w_c + o) * call.w_pitch + depth - tap * g.in.c)
                       : (in_vec)(0.0f);
 #else
       const int row = e0 + TILE_K + ACROSS_K(q, TILE_N, VEC_OUT), o = n0 + ACROSS_I(q, TILE_N, VEC_OUT);
-      b_next[l] = row < call.n_depth && o < call.w_pitch && HAS_PIECE(q, TILE_N, VEC_OUT)
+      b_next[l] = row < end && o < call.w_pitch && HAS_PIECE(q, TILE_N, VEC_OUT)
                       ? LOAD_OUT(w + (row * call.w_pitch + o)) /* by pointer + int + int: two registers too many on sm_90 */
                       : (out_vec)(0.0f);
 #endif
     }
-    if (e0 >= 0) gemm_multiply(tiles + stage, item, acc);
+    if (e0 >= begin) gemm_multiply(tiles + stage, item, acc);
     local float *const a_tile = tiles + GEMM_STEP - stage, *const b_tile = a_tile + GEMM_A;
 #pragma unroll
     for (int l = 0; l < A_LOADS; l++) {
@@ -288,39 +349,50 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
   }
 #endif
   /* Strip by strip through local memory: whole rows are stored side by side, and an item per column makes statistics. */
+  global float *const to = call.part_floats ? stats + part * call.part_floats : out;
 #pragma unroll
   for (int s = 0; s < TILE_M / STRIP; s++) {
-    const int at = m0 + s * STRIP, rows = min(STRIP, call.positions - at);
+    const int at = m0 + s * STRIP, rows = min(STRIP, positions - at);
     gemm_store_strip(tiles, item, s, acc);
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int q = item; q < rows * (TILE_N / 4); q += ITEMS) {
-      const int m = at + q / (TILE_N / 4), image = fast_div(m, call.by_grid), rest = m - image * (g.grid_h * g.grid_w),
-                i = fast_div(rest, call.by_row), j = rest - i * g.grid_w;
-      store_row(out + ((image * g.out.h + g.row0 + i * g.row_step) * g.out.w + g.col0 + j * g.col_step) * g.out.pitch,
+      const place p = PLACE_OF(at + q / (TILE_N / 4));
+      store_row(to + ((p.image * g.out.h + row0 + p.i * row_step) * g.out.w + col0 + p.j * col_step) * g.out.pitch,
                 n0 + q % (TILE_N / 4) * 4, g.out.pitch,
                 *(local const float4 *)(tiles + q / (TILE_N / 4) * GEMM_PITCH_N + q % (TILE_N / 4) * 4), call.accumulate);
     }
 #if PASS == 0
     const int o = n0 + item;
     if (call.has_stats && item < TILE_N && o < g.out.pitch) {
-      for (int i = 0, end; i < rows; i = end) {
+      for (int i = 0, last; i < rows; i = last) {
         const int image = fast_div(at + i, call.by_grid);
-        end = min(rows, (image + 1) * (g.grid_h * g.grid_w) - at);
+        last = min(rows, (image + 1) * (grid_h * grid_w) - at);
         float sum = 0.0f, m2 = 0.0f, rest = 0.0f;
-        for (int j = i; j < end; j++) sum += tiles[j * GEMM_PITCH_N + item];
-        const float mean = sum / (float)(end - i);
-        for (int j = i; j < end; j++) {
+        for (int j = i; j < last; j++) sum += tiles[j * GEMM_PITCH_N + item];
+        const float mean = sum / (float)(last - i);
+        for (int j = i; j < last; j++) {
           const float d = tiles[j * GEMM_PITCH_N + item] - mean;
           m2 += d * d, rest += d;
         }
-        rest /= (float)(end - i);
-        global float *const to = stats + (at / STRIP + image) * 3 * g.out.pitch + o;
-        to[0] = mean, to[g.out.pitch] = fmax(m2 - rest * rest * (float)(end - i), 0.0f), to[2 * g.out.pitch] = rest;
+        rest /= (float)(last - i);
+        global float *const strip = stats + (at / STRIP + image) * 3 * g.out.pitch + o;
+        strip[0] = mean, strip[g.out.pitch] = fmax(m2 - rest * rest * (float)(last - i), 0.0f), strip[2 * g.out.pitch] = rest;
       }
     }
 #endif
     barrier(CLK_LOCAL_MEM_FENCE);
   }
+#if TURNED
+  if (clears) {
+    const int last = min(g.images * g.out.h * g.out.w * g.out.pitch, (group + 1) * (ITEMS * CLEAR_FLOATS));
+    for (int q = group * (ITEMS * CLEAR_FLOATS) + item; q < last; q += ITEMS) {
+      const int col = q / g.out.pitch % g.out.w, row = q / g.out.pitch / g.out.w % g.out.h;
+      if (cvy_conv_line_of(g.out.h, g.filter.r, g.filter.stride_h, g.filter.pad_h, row % g.filter.stride_h).taps == 0 ||
+          cvy_conv_line_of(g.out.w, g.filter.s, g.filter.stride_w, g.filter.pad_w, col % g.filter.stride_w).taps == 0)
+        out[q] = 0.0f;
+    }
+  }
+#endif
 }
 
 #endif
@@ -334,17 +406,20 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
 #define STORE_ACROSS_IN gemm_store_one
 #endif
 
-/* Positions of a part: part*part_positions … (a multiple of TILE_K). Parts go to dw + part*part_floats. */
+/* Positions of a part: part*part_length … (a multiple of TILE_K). Parts go to dw + part*part_floats. Groups from n_parts *
+ * tiles on sum 64 columns of dy over sum_rows rows each → sums + sums_at + piece*pitch + column: item i takes every (ITEMS/64)-th
+ * row of column i % 64. */
 GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global const float *restrict affine,
                                          global const float *restrict residual, global const float *restrict dy,
-                                         global float *restrict dw, const cvy_conv_gather g,
-                                         const cvy_conv_simt_call call) {
+                                         global float *dw, global float *sums, const cvy_conv_gather g,
+                                         const cvy_conv_simt_call call, int n_parts, int sum_rows, int sums_at) {
   local float tiles[2 * GEMM_STEP] __attribute__((aligned(16)));
   const int item = get_local_id(0);
   const int tiles_n = (g.out.pitch + TILE_N - 1) / TILE_N, tiles_m = (call.n_depth + TILE_M - 1) / TILE_M;
   const int group = get_group_id(0), part = group / (tiles_n * tiles_m);
   const int e0 = group / tiles_n % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
-  const int begin = part * call.part_positions, end = min(call.positions, begin + call.part_positions);
+  const int sums_db = part >= n_parts;
+  const int begin = sums_db ? call.positions : part * call.part_length, end = min(call.positions, begin + call.part_length);
 
   /* The tap that this item reads: all its pieces are in the same lane. */
   const int e = e0 + ACROSS_I(item, TILE_M, VEC), tap = fast_div(e, call.by_c), a = fast_div(tap, call.by_taps);
@@ -394,9 +469,21 @@ GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global 
 #pragma unroll
   for (int i = 0; i < GEMM_RUNS; i++) {
     const int row = e0 + gemm_row(item, i);
-    if (row < call.n_depth)
+    if (row < call.n_depth && !sums_db)
       store_run(dw + part * call.part_floats + row * g.out.pitch, n0 + gemm_column(item, i), g.out.pitch, gemm_get(acc, i),
                 call.accumulate);
+  }
+  const int piece = (group - n_parts * (tiles_n * tiles_m)) / ((g.out.pitch + 63) / 64),
+            column = (group - n_parts * (tiles_n * tiles_m)) % ((g.out.pitch + 63) / 64) * 64 + item % 64;
+  float sum = 0.0f;
+  if (sums_db && column < g.out.pitch)
+    for (int m = piece * sum_rows + item / 64; m < min(call.positions, (piece + 1) * sum_rows); m += ITEMS / 64)
+      sum += dy[m * g.out.pitch + column];
+  tiles[item] = sum;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (sums_db && item < 64 && column < g.out.pitch) {
+    for (int lane = 1; lane < ITEMS / 64; lane++) sum += tiles[lane * 64 + item];
+    sums[sums_at + piece * g.out.pitch + column] = sum;
   }
 }
 #endif
@@ -429,6 +516,80 @@ kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_reduce(g
     float sum = 0.0f;
     for (int part = 0; part < parts; part++) sum += from[(size_t)from_at + (size_t)part * (size_t)part_floats + i];
     out[i] = accumulate ? out[i] + sum : sum;
+  }
+}
+
+/* dw, db (+)= sums over their parts, in order: of from + part*n + i, i < n (n 0: dw is whole already), and of from +
+ * sums_at + piece*n_db + i, i < n_db. */
+kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_finish(global const float *restrict parts,
+                                                                               global float *restrict dw,
+                                                                               global float *restrict db, int n,
+                                                                               int n_parts, int sums_at, int n_db,
+                                                                               int n_sums, int accumulate) {
+  const int id = get_global_id(0), of_dw = id < n, i = of_dw ? id : id - n, step = of_dw ? n : n_db;
+  global const float *const from = of_dw ? parts : parts + sums_at;
+  global float *const to = of_dw ? dw : db;
+  if (of_dw || i < n_db) {
+    const int count = of_dw ? n_parts : n_sums;
+    float sum = 0.0f;
+    for (int part = 0; part < count; part++) sum += from[(size_t)part * (size_t)step + i];
+    to[i] = accumulate ? to[i] + sum : sum;
+  }
+}
+
+/* Parts of the depth (conv2d_simt_forward), in order, and the bias → out; the statistics of an image, if `span` is its
+ * positions. A group takes LANES channels of `span` positions: 256 / LANES items side by side over them. Statistics as
+ * bn_stats: each item's differences from its first value, then pairs of items (Chan, Golub, LeVeque 1979). */
+#define LANES 16
+kernel __attribute__((reqd_work_group_size(256, 1, 1))) void conv2d_simt_sum(global const float *restrict from,
+                                                                             global const float *restrict bias,
+                                                                             global float *restrict out,
+                                                                             global float *restrict stats,
+                                                                             const cvy_conv_sum call) {
+  local float counts[256], means[256], squares[256], firsts[LANES];
+  const int item = get_local_id(0), blocks = (call.out.pitch + LANES - 1) / LANES;
+  const int group = get_group_id(0), o = group % blocks * LANES + item % LANES, there = o < call.out.pitch;
+  const int begin = group / blocks * call.span, end = min(call.positions, begin + call.span);
+  const float b = call.has_bias && there ? bias[o] : 0.0f;
+  float count = 0.0f, own = 0.0f, sum = 0.0f, square = 0.0f;
+  for (int i = begin + item / LANES; i < end && there; i += 256 / LANES) {
+    const int at = i * call.out.pitch + o;
+    int parts = call.parts;
+    if (call.turned) {
+      const int col = i % call.out.w, row = i / call.out.w % call.out.h;
+      parts = cvy_conv_line_of(call.out.h, call.filter.r, call.filter.stride_h, call.filter.pad_h,
+                               row % call.filter.stride_h).taps *
+              cvy_conv_line_of(call.out.w, call.filter.s, call.filter.stride_w, call.filter.pad_w,
+                               col % call.filter.stride_w).taps;
+      parts = (parts * call.in_c + call.part_length - 1) / call.part_length;
+    }
+    float value = 0.0f;
+    for (int part = 0; part < parts; part++) value += from[(size_t)part * (size_t)call.part_floats + at];
+    value += b;
+    out[at] = call.accumulate ? out[at] + value : value;
+    if (count == 0.0f) own = value;
+    const float d = value - own;
+    sum += d, square = fma(d, d, square), count += 1.0f;
+  }
+  if (item < LANES) firsts[item] = own; /* of the first position, which is there */
+  barrier(CLK_LOCAL_MEM_FENCE);
+  counts[item] = count;
+  means[item] = count > 0.0f ? (own - firsts[item % LANES]) + sum / count : 0.0f;
+  squares[item] = count > 0.0f ? fma(-sum, sum / count, square) : 0.0f;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int reach = 128; reach >= LANES; reach /= 2) {
+    if (item < reach && counts[item + reach] > 0.0f) { /* rows fill from the front: none is empty before a full one */
+      const float total = counts[item] + counts[item + reach], share = counts[item + reach] / total,
+                  d = means[item + reach] - means[item];
+      means[item] += d * share;
+      squares[item] += squares[item + reach] + d * d * (counts[item] * share);
+      counts[item] = total;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  if (call.has_stats && item < LANES && there) {
+    global float *const to = stats + (size_t)(group / blocks) * 2 * (size_t)call.out.pitch + o;
+    to[0] = firsts[item] + means[item], to[call.out.pitch] = fmax(squares[item], 0.0f);
   }
 }
 

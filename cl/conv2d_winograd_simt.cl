@@ -125,13 +125,15 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_gradi
   }
 }
 
-/* m[m_at + (b*tiles + t)*pitch + o] → out, with bias, or added to what is there; and the image's statistics, if asked
- * for. A work-group takes `lanes` channels (a power of two) of one image: 256/lanes items share the tiles of a channel,
- * each takes every (256/lanes)-th. Statistics: the mean first, then each item reads its results once more. */
+/* m[m_at + part*part_floats + (b*tiles + t)*pitch + o], parts added up in order → out, with bias, or added to what is
+ * there; and the image's statistics, if asked for. A work-group takes `lanes` channels (a power of two) of one image:
+ * 256/lanes items share the tiles of a channel, each takes every (256/lanes)-th. Statistics: the mean first, then each
+ * item reads its results once more. */
 kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_output(
     global const float *restrict m, global const float *restrict bias, global float *restrict out,
     global float *restrict stats, int m_at, int first, int tiles, int tiles_h, int tiles_w, int pitch, int out_h,
-    int out_w, int out_pitch, int lanes, const cvy_divider by_row, int has_bias, int accumulate, int has_stats) {
+    int out_w, int out_pitch, int lanes, const cvy_divider by_row, int has_bias, int accumulate, int has_stats,
+    int n_parts, int part_floats) {
   local float sums[256], squares[256];
   const int item = get_local_id(0), blocks = (out_pitch + lanes - 1) / lanes;
   const int image = get_group_id(0) / blocks, o = (int)(get_group_id(0) % blocks) * lanes + item % lanes;
@@ -144,6 +146,11 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_outpu
       float v[ALPHA2];
 #pragma unroll
       for (int p = 0; p < ALPHA2; p++) v[p] = m[m_at + (p * tiles + image * per_image + t) * pitch + o];
+      for (int part = 1; part < n_parts; part++) {
+#pragma unroll
+        for (int p = 0; p < ALPHA2; p++)
+          v[p] += m[m_at + part * part_floats + (p * tiles + image * per_image + t) * pitch + o];
+      }
 #pragma unroll
       for (int p = 0; p < ALPHA; p++) winograd_output_line(v + p, ALPHA);
 #pragma unroll

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Winograd's kernels for SIMT devices, all passes against ref_conv2d.c: sizes that cut tiles in every way, any padding,
- * channels and pitch; chunks of samples; what they refuse. */
+ * channels and pitch; what they refuse. */
 #include "tests/conv_case.h"
 
 static const cvy_conv_algo_list only[2] = {{1, {CVY_CONV_WINOGRAD2}}, {1, {CVY_CONV_WINOGRAD4}}};
@@ -60,17 +60,6 @@ static void test_layers(check_device *d) {
   }
 }
 
-/* More samples than a chunk holds: three chunks of 4, 4 and 1 (CHUNK_FLOATS; the devices at hand are filled by
- * fewer). */
-static void test_chunks(check_device *d) {
-  if (!is_ours(d) || conv_in_oclgrind()) return;
-  case_rng r = check_rng_make(d, 2000);
-  conv_case c = {.n = 9, .fill = CASE_FILL_NORMAL};
-  c.p = (cvy_conv2d_params){
-      .n_max = 10, .x = {90, 90, 32, 32}, .k = 32, .y_pitch = 32, .pad_h = 1, .pad_w = 1, .bias = true};
-  run_case(d, &r, &c, 0);
-}
-
 static void test_refused(check_device *d) {
   if (!is_ours(d)) return;
   static const struct {
@@ -96,7 +85,6 @@ static void test_refused(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"random", test_random}, {"layers", test_layers}, {"chunks", test_chunks}, {"refused", test_refused}};
+  static const check_test tests[] = {{"random", test_random}, {"layers", test_layers}, {"refused", test_refused}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -38,6 +38,8 @@
   X(FORCE_MATRIX, "CVY_FORCE_MATRIX", KNOB, PLAIN,                                                          \
     "nvidia or amd: it has matrix units; with -emulated: plain C for them")                                 \
   X(FORCE_STAGING, "CVY_FORCE_STAGING", KNOB, PLAIN, "1: transfers as on a card with memory of its own")    \
+  X(FORCE_PLAN, "CVY_FORCE_PLAN", KNOB, PLAIN,                                                              \
+    "h100 or another card of convoy bench plan: SIMT-shaped kernels are planned as for it")                 \
   X(BAD_DEFAULTS, "CVY_BAD_DEFAULTS", KNOB, PLAIN, "1: the shipped default is what is expected to be slowest")
 
 #define CVY_ENV_ENUM(symbol, name, whom, loads, meaning) CVY_ENV_##symbol,

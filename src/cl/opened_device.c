@@ -184,6 +184,7 @@ cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_select
   CVY_TRY(queue_create(device, &device->transfer, "transfer"));
   CVY_TRY(queue_create(device, &device->upload, "upload"));
   CVY_TRY(facts_fill(device));
+  CVY_TRY(cvy_known_device_force(device));
   *out = device;
   return CVY_OK;
 fail:

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/env.h"
 #include "src/cl/paper_notes.h"
 
 struct cvy_paper {
@@ -30,6 +31,19 @@ const cvy_known_device *cvy_known_device_find(const char *word) {
   for (size_t i = 0; i < sizeof known_devices / sizeof *known_devices; i++)
     if (!strcmp(known_devices[i].word, word)) return &known_devices[i];
   return NULL;
+}
+
+cvy_status cvy_known_device_force(cvy_device *device) {
+  cvy_status status = CVY_OK;
+  const char *const word = cvy_env_text(CVY_ENV_FORCE_PLAN);
+  const cvy_known_device *const known = word ? cvy_known_device_find(word) : NULL;
+  CVY_REQUIRE(!word || known, CVY_E_ARGUMENT, "CVY_FORCE_PLAN=%s: it must be one of " CVY_KNOWN_DEVICES, word);
+  if (!known || device->facts.cpu_shaped) return CVY_OK;
+  device->facts.compute_units = known->units;
+  device->facts.cache_bytes = known->cache_bytes;
+  device->rates = known->rates;
+fail:
+  return status;
 }
 
 cvy_status cvy_device_open_paper(const cvy_known_device *known, cvy_device **out) {

@@ -9,6 +9,8 @@
 cvy_status cvy_paper_note(cvy_device *device, const char *file, const char *name, const cvy_grid *grid,
                           const cvy_arg *args, int n_args, size_t bytes);
 void cvy_paper_scope(cvy_device *device, int scope);
+/* CVY_FORCE_PLAN: a SIMT-shaped device gets the units, cache and rates of a known card. CVY_E_ARGUMENT: it is none. */
+cvy_status cvy_known_device_force(cvy_device *device);
 /* NULL is fine. */
 void cvy_paper_destroy(cvy_device *device);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * Geometry of the direct algorithms, and the launches of cl/conv2d_direct.cl (SIMT).
- * Workspace: forward with statistics: those of strips; backward_weights: partial dw of each part of the positions, then
- * the partial sums of dy. */
+ * Workspace: results of each part of the depth, else with statistics those of strips; backward_weights: partial dw of
+ * each part of the positions, then the partial sums of dy. */
 #include "src/ops/conv2d_direct.h"
 
+#include "src/cl/paper.h"
+#include "src/ops/conv2d_simt_plan.h"
 #include "src/ops/divider.h"
-#include "src/ops/gemm_tile.h"
 #include "src/ops/math.h"
 
 cvy_conv_gather cvy_conv_gather_forward(const cvy_conv2d_params *p, const cvy_shape *y) {
@@ -25,26 +26,9 @@ cvy_conv_gather cvy_conv_gather_forward(const cvy_conv2d_params *p, const cvy_sh
                            .tap_s_step = 1};
 }
 
-/* One dimension of a phase. dx[i*stride + phase] sees dy[(i*stride + phase + pad - r) / stride] through the taps r =
- * least + t*stride, least = (phase + pad) mod stride, that is dy[i + base - t]; counted upwards in dy, tap a is t =
- * taps-1-a. */
-typedef struct phase_line {
-  int taps, first, grid, tap, tap_step;
-} phase_line;
-
-static phase_line make_phase(int length, int filter, int stride, int pad, int phase) {
-  const int least = (phase + pad) % stride, base = (phase + pad - least) / stride;
-  const int taps = least < filter ? (filter - least + stride - 1) / stride : 0;
-  return (phase_line){.taps = taps,
-                      .first = base - (taps - 1),
-                      .grid = (length - phase + stride - 1) / stride,
-                      .tap = least + (taps - 1) * stride,
-                      .tap_step = -stride};
-}
-
 cvy_conv_gather cvy_conv_gather_phase(const cvy_conv2d_params *p, const cvy_shape *y, int phase_h, int phase_w) {
-  const phase_line h = make_phase(p->x.h, p->r, p->stride_h, p->pad_h, phase_h),
-                   w = make_phase(p->x.w, p->s, p->stride_w, p->pad_w, phase_w);
+  const cvy_conv_line h = cvy_conv_line_of(p->x.h, p->r, p->stride_h, p->pad_h, phase_h),
+                      w = cvy_conv_line_of(p->x.w, p->s, p->stride_w, p->pad_w, phase_w);
   const bool any = h.taps > 0 && w.taps > 0;
   return (cvy_conv_gather){.in = *y,
                            .out = p->x,
@@ -61,9 +45,9 @@ cvy_conv_gather cvy_conv_gather_phase(const cvy_conv2d_params *p, const cvy_shap
                            .col0 = phase_w,
                            .col_step = p->stride_w,
                            .tap_r = h.tap,
-                           .tap_r_step = h.tap_step,
+                           .tap_r_step = -p->stride_h,
                            .tap_s = w.tap,
-                           .tap_s_step = w.tap_step};
+                           .tap_s_step = -p->stride_w};
 }
 
 void cvy_conv_widen_strides(cvy_conv2d_params *p, const cvy_shape *y) {
@@ -73,20 +57,16 @@ void cvy_conv_widen_strides(cvy_conv2d_params *p, const cvy_shape *y) {
 
 /* ---- SIMT ---- */
 
-enum {
-  STRIP = 32,                /* rows that share statistics, as in the kernel */
-  COLUMN_ROWS = 256,         /* rows of a partial sum of dy */
-  PART_DEPTH = 64,           /* a part of backward_weights is no shorter than these positions */
-  PART_FLOATS_MAX = 16 << 20 /* bound of partial dw */
-};
+enum { CLEAR_FLOATS = 32 }; /* as in the kernel */
 
 typedef struct simt_state {
   cvy_conv2d_params params;
   cvy_shape y;
   cvy_conv_pass pass;
-  cvy_gemm_tile tile;
-  cvy_kernel *main, *reduce, *reduce_db, *columns, *stats;
-  int max_parts, part_floats, db_at;
+  cvy_simt_machine machine;
+  cvy_simt_direct plan;
+  cvy_kernel *main, *sum, *finish, *stats;
+  int sums_at; /* of db, in the workspace */
 } simt_state;
 
 static bool can(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
@@ -103,37 +83,32 @@ static void destroy(void *state) {
   simt_state *const st = state;
   if (!st) return;
   cvy_kernel_destroy(&st->main);
-  cvy_kernel_destroy(&st->reduce);
-  cvy_kernel_destroy(&st->reduce_db);
-  cvy_kernel_destroy(&st->columns);
+  cvy_kernel_destroy(&st->sum);
+  cvy_kernel_destroy(&st->finish);
   cvy_kernel_destroy(&st->stats);
   cvy_free(st);
 }
 
-/* Positions of one part of backward_weights: whole steps of depth. */
-static int part_positions(const simt_state *st, int positions) {
-  return cvy_ceil_div(cvy_ceil_div(positions, st->max_parts), st->tile.k) * st->tile.k;
+static cvy_conv_expected expected(const void *state) {
+  const cvy_simt_direct *const plan = &((const simt_state *)state)->plan;
+  return (cvy_conv_expected){plan->max_parts, plan->seconds, plan->whole_s};
 }
 
-static cvy_status plan_parts(simt_state *st, const cvy_device_facts *facts, size_t *workspace_bytes) {
+static cvy_status size_workspace(simt_state *st, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
-  const cvy_conv2d_params *const p = &st->params;
-  const int depth = p->r * p->s * p->x.c, positions = p->n_max * st->y.h * st->y.w;
-  const int tiles = cvy_ceil_div(depth, st->tile.m) * cvy_ceil_div(st->y.pitch, st->tile.n);
-  st->part_floats = depth * st->y.pitch;
-  int64_t parts = 2 * cvy_gemm_slots(facts, st->tile) / tiles; /* enough to fill the device twice */
-  const int64_t most_by_depth = cvy_ceil_div(positions, PART_DEPTH),
-                most_by_memory = PART_FLOATS_MAX / st->part_floats + 1;
-  if (parts < 1) parts = 1;
-  if (parts > most_by_depth) parts = most_by_depth;
-  if (parts > most_by_memory) parts = most_by_memory;
-  st->max_parts = (int)parts;
-  const int64_t dw = parts > 1 ? parts * st->part_floats : 0,
-                db = (int64_t)cvy_ceil_div(positions, COLUMN_ROWS) * st->y.pitch;
-  CVY_REQUIRE(dw + db <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices",
-              (long long)(dw + db));
-  st->db_at = (int)dw;
-  *workspace_bytes = (size_t)(dw + db) * sizeof(float);
+  const cvy_simt_direct *const plan = &st->plan;
+  const int64_t positions = (int64_t)st->params.n_max * st->y.h * st->y.w;
+  int64_t floats = (int64_t)plan->part_floats * plan->max_parts;
+  if (st->pass == CVY_CONV_BACKWARD_WEIGHTS) {
+    int sums;
+    (void)cvy_simt_sum_rows(plan, st->params.n_max, &sums);
+    st->sums_at = (int)floats;
+    floats += (int64_t)sums * st->y.pitch;
+  } else if (st->pass == CVY_CONV_FORWARD && st->params.stats && !plan->part_floats)
+    floats = (positions / CVY_SIMT_STRIP + 1 + st->params.n_max) * 3 * st->y.pitch;
+  CVY_REQUIRE(floats <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices",
+              (long long)floats);
+  *workspace_bytes = (size_t)floats * sizeof(float);
 fail:
   return status;
 }
@@ -142,30 +117,19 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
                          const int *tile, void **state, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
   static const char *const file = "conv2d_direct";
-  const cvy_device_facts *const facts = cvy_device_get_facts(device);
   simt_state *const st = cvy_calloc(1, sizeof *st);
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
-  st->params = *params, st->y = *y, st->pass = pass;
   const bool data = pass == CVY_CONV_BACKWARD_DATA, weights = pass == CVY_CONV_BACKWARD_WEIGHTS;
   const cvy_shape in = data ? *y : params->x, out = data ? params->x : *y;
-  *workspace_bytes = 0;
-  if (data) cvy_conv_widen_strides(&st->params, y);
-  const int64_t phases = data ? (int64_t)st->params.stride_h * st->params.stride_w : 1;
-  const int64_t positions = (int64_t)params->n_max * out.h * out.w;
-  CVY_TRY(cvy_gemm_tile_of(facts, tile, weights ? (int64_t)params->r * params->s * params->x.c : positions / phases + 1,
-                           out.pitch, 1, weights, &st->tile));
-  if (weights) CVY_TRY(plan_parts(st, facts, workspace_bytes));
-  if (pass == CVY_CONV_FORWARD && params->stats) {
-    const int64_t floats = (positions / STRIP + 1 + params->n_max) * 3 * out.pitch;
-    CVY_REQUIRE(floats <= INT32_MAX, CVY_E_ARGUMENT, "convolution: %lld floats of workspace do not fit 32-bit indices",
-                (long long)floats);
-    *workspace_bytes = (size_t)floats * sizeof(float);
-  }
+  st->y = *y, st->pass = pass, st->machine = cvy_simt_machine_of(device, params->math);
+  CVY_TRY(cvy_simt_plan_direct(&st->machine, params, y, pass, tile, &st->plan));
+  st->params = st->plan.p;
+  CVY_TRY(size_workspace(st, workspace_bytes));
   const int math = cvy_math_define(device, params->math);
   const cvy_define defines[] = {{"PASS", (long)pass},
-                                {"TILE_M", st->tile.m},
-                                {"TILE_N", st->tile.n},
-                                {"TILE_K", st->tile.k},
+                                {"TILE_M", st->plan.tile.m},
+                                {"TILE_N", st->plan.tile.n},
+                                {"TILE_K", st->plan.tile.k},
                                 {"PROLOGUE", data || !params->prologue              ? 0
                                              : params->prologue & CVY_CONV_RESIDUAL ? 2
                                                                                     : 1},
@@ -176,12 +140,9 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *params, co
   CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_simt_backward_weights" : "conv2d_simt_forward", defines, n,
                             &st->main));
   static const cvy_define sums[] = {{"PASS", 3}};
-  if (weights) {
-    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_reduce", sums, 1, &st->reduce));
-    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_reduce", sums, 1, &st->reduce_db));
-    CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_columns", sums, 1, &st->columns));
-  }
-  if (pass == CVY_CONV_FORWARD && params->stats)
+  if (weights) CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_finish", sums, 1, &st->finish));
+  else if (st->plan.part_floats) CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_sum", sums, 1, &st->sum));
+  else if (pass == CVY_CONV_FORWARD && params->stats)
     CVY_TRY(cvy_kernel_create(device, file, "conv2d_simt_merge_stats", sums, 1, &st->stats));
   *state = st;
   return CVY_OK;
@@ -190,8 +151,8 @@ fail:
   return status;
 }
 
-static cvy_grid groups_of(size_t groups, int items) {
-  return (cvy_grid){.global = {groups * (size_t)items, 1, 1}, .local = {(size_t)items, 1, 1}};
+static cvy_grid groups_of(int64_t groups, int items) {
+  return (cvy_grid){.global = {(size_t)groups * (size_t)items, 1, 1}, .local = {(size_t)items, 1, 1}};
 }
 
 static cvy_conv_simt_call describe(const simt_state *st, const cvy_conv_call *call, const cvy_conv_gather *g) {
@@ -200,9 +161,11 @@ static cvy_conv_simt_call describe(const simt_state *st, const cvy_conv_call *ca
                               .filter_s = st->params.s,
                               .w_c = st->params.x.c,
                               .w_pitch = st->y.pitch,
+                              .part_length = st->plan.part_depth,
+                              .part_floats = st->plan.part_floats,
                               .flags = st->params.prologue,
-                              .has_bias = call->bias != NULL,
-                              .accumulate = call->accumulate,
+                              .has_bias = call->bias && !st->sum,
+                              .accumulate = call->accumulate && !st->sum,
                               .has_stats = st->stats != NULL,
                               .by_grid = cvy_divider_make(g->grid_h * g->grid_w),
                               .by_row = cvy_divider_make(g->grid_w),
@@ -211,66 +174,137 @@ static cvy_conv_simt_call describe(const simt_state *st, const cvy_conv_call *ca
                               .by_group = cvy_divider_make(call->group_size)};
 }
 
-static cvy_status run_gather(simt_state *st, cvy_queue *queue, const cvy_conv_call *call, const cvy_conv_gather *g) {
-  const bool forward = st->pass == CVY_CONV_FORWARD;
-  const cvy_conv_simt_call c = describe(st, call, g);
-  const size_t groups = (size_t)cvy_ceil_div(c.positions, st->tile.m) * (size_t)cvy_ceil_div(g->out.pitch, st->tile.n);
-  return CVY_LAUNCH(queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(forward ? call->x : call->dy),
-                    CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->w), CVY_BUF(call->bias),
-                    CVY_BUF(forward ? call->y : call->dx), CVY_BUF(st->stats ? call->workspace : NULL), CVY_STRUCT(*g),
-                    CVY_STRUCT(c));
+static cvy_conv_window window_of(const cvy_conv2d_params *p) {
+  return (cvy_conv_window){p->r, p->s, p->stride_h, p->stride_w, p->pad_h, p->pad_w};
 }
 
-static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_call *call) {
+/* Adds up the parts of the results. */
+static cvy_status run_sum(simt_state *st, cvy_queue *queue, const cvy_conv_call *call) {
+  const bool data = st->pass == CVY_CONV_BACKWARD_DATA, stats = call->stats != NULL;
+  const cvy_shape out = data ? st->params.x : st->y;
+  const cvy_conv_sum c = {.out = out,
+                          .filter = window_of(&st->params),
+                          .turned = data,
+                          .in_c = st->y.c,
+                          .part_length = st->plan.part_depth,
+                          .parts = st->plan.max_parts,
+                          .part_floats = st->plan.part_floats,
+                          .positions = call->n * out.h * out.w,
+                          .span = stats ? out.h * out.w : CVY_SIMT_SUM_SPAN,
+                          .has_bias = call->bias != NULL,
+                          .accumulate = call->accumulate,
+                          .has_stats = stats};
+  const int64_t groups = (int64_t)cvy_ceil_div(c.positions, c.span) * cvy_ceil_div(out.pitch, (int)CVY_SIMT_SUM_LANES);
+  return CVY_LAUNCH(queue, st->sum, groups_of(groups, 256), CVY_BUF(call->workspace), CVY_BUF(call->bias),
+                    CVY_BUF(data ? call->dx : call->y), CVY_BUF(call->stats), CVY_STRUCT(c));
+}
+
+static cvy_status run_forward(simt_state *st, cvy_queue *queue, const cvy_conv_call *call,
+                              const cvy_launch_work *works) {
+  cvy_status status = CVY_OK;
+  const cvy_conv_gather g = cvy_conv_gather_forward(&st->params, &st->y);
+  const cvy_conv_simt_call c = describe(st, call, &g);
+  cvy_launch_expect(queue, &works[0]);
+  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of(cvy_simt_groups(&st->plan, call->n, 0), cvy_gemm_items(st->plan.tile)),
+                     CVY_BUF(call->x), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->w),
+                     CVY_BUF(call->bias), CVY_BUF(call->y), CVY_BUF(st->stats || st->sum ? call->workspace : NULL),
+                     CVY_STRUCT(g), CVY_STRUCT(c)));
+  cvy_launch_expect(queue, &works[1]);
+  if (st->sum) CVY_TRY(run_sum(st, queue, call));
+  else if (st->stats)
+    CVY_TRY(CVY_LAUNCH(queue, st->stats, groups_of(cvy_ceil_div(call->n * st->y.pitch, 64), 64),
+                       CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(call->n), CVY_INT(st->y.h * st->y.w),
+                       CVY_INT(st->y.pitch), CVY_DIVIDER(st->y.pitch)));
+fail:
+  return status;
+}
+
+/* Work-groups that clear the pixels of dx that no tap reaches; 0 if every pixel is reached. */
+static int64_t clearing_groups(const simt_state *st, const cvy_conv_call *call) {
+  const cvy_conv2d_params *const p = &st->params;
+  bool empty = false;
+  for (int h = 0; h < p->stride_h && h < p->x.h; h++)
+    empty = empty || cvy_conv_line_of(p->x.h, p->r, p->stride_h, p->pad_h, h).taps == 0;
+  for (int w = 0; w < p->stride_w && w < p->x.w; w++)
+    empty = empty || cvy_conv_line_of(p->x.w, p->s, p->stride_w, p->pad_w, w).taps == 0;
+  const int64_t floats = (int64_t)call->n * p->x.h * p->x.w * p->x.pitch,
+                of_group = (int64_t)cvy_gemm_items(st->plan.tile) * CLEAR_FLOATS;
+  return empty && !call->accumulate && !st->sum ? (floats + of_group - 1) / of_group : 0;
+}
+
+static cvy_status run_data(simt_state *st, cvy_queue *queue, const cvy_conv_call *call, const cvy_launch_work *works) {
+  cvy_status status = CVY_OK;
+  const cvy_conv2d_params *const p = &st->params;
+  const cvy_conv_gather one = cvy_conv_gather_phase(p, &st->y, 0, 0);
+  const cvy_conv_simt_call c = describe(st, call, &one);
+  const int grid_h = cvy_ceil_div(p->x.h, p->stride_h), grid_w = cvy_ceil_div(p->x.w, p->stride_w),
+            taps_w = cvy_ceil_div(p->s, p->stride_w);
+  cvy_conv_back g = {.in = st->y,
+                     .out = p->x,
+                     .filter = window_of(p),
+                     .images = call->n,
+                     .by_h = cvy_divider_make(grid_h),
+                     .by_h_less = cvy_divider_make(grid_h > 1 ? grid_h - 1 : 1),
+                     .by_w = cvy_divider_make(grid_w),
+                     .by_w_less = cvy_divider_make(grid_w > 1 ? grid_w - 1 : 1),
+                     .by_taps = cvy_divider_make(taps_w),
+                     .by_taps_less = cvy_divider_make(taps_w > 1 ? taps_w - 1 : 1)};
+  const int phases = cvy_simt_phases(&st->plan, &g.phases_w);
+  int launched = 0;
+  for (g.first = 0; g.first < phases; g.first += g.count) {
+    g.count = cvy_conv_smaller(CVY_SIMT_PHASES, phases - g.first);
+    int64_t groups = g.first + g.count == phases ? clearing_groups(st, call) : 0;
+    for (int phase = g.first; phase < g.first + g.count; phase++) groups += cvy_simt_groups(&st->plan, call->n, phase);
+    if (groups == 0) continue;
+    if (launched < CVY_SIMT_LAUNCHES) cvy_launch_expect(queue, &works[launched++]);
+    CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->dy),
+                       CVY_BUF(NULL), CVY_BUF(NULL), CVY_BUF(call->w), CVY_BUF(NULL), CVY_BUF(call->dx),
+                       CVY_BUF(st->sum ? call->workspace : NULL), CVY_STRUCT(g), CVY_STRUCT(c)));
+  }
+  if (launched < CVY_SIMT_LAUNCHES) cvy_launch_expect(queue, &works[launched]);
+  if (st->sum) CVY_TRY(run_sum(st, queue, call));
+fail:
+  return status;
+}
+
+static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_call *call,
+                              const cvy_launch_work *works) {
   cvy_status status = CVY_OK;
   const cvy_conv_gather g = cvy_conv_gather_forward(&st->params, &st->y);
   cvy_conv_simt_call c = describe(st, call, &g);
-  const int positions = c.positions, per_part = part_positions(st, positions),
-            parts = cvy_ceil_div(positions, per_part);
-  const size_t groups =
-      (size_t)parts * (size_t)cvy_ceil_div(c.n_depth, st->tile.m) * (size_t)cvy_ceil_div(g.out.pitch, st->tile.n);
-  c.part_positions = per_part, c.part_floats = parts > 1 ? st->part_floats : 0;
+  int parts, sums;
+  const int per_part = cvy_simt_part_positions(&st->plan, call->n, &parts),
+            sum_rows = cvy_simt_sum_rows(&st->plan, call->n, &sums), n_dw = parts > 1 ? st->plan.part_floats : 0;
+  int64_t groups = cvy_simt_groups(&st->plan, call->n, 0);
+  if (call->db) groups += (int64_t)sums * cvy_ceil_div(g.out.pitch, 64);
+  else sums = 0;
+  c.part_length = per_part, c.part_floats = n_dw;
   c.accumulate = parts == 1 && call->accumulate;
-  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(call->x),
+  cvy_launch_expect(queue, &works[0]);
+  CVY_TRY(CVY_LAUNCH(queue, st->main, groups_of(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->x),
                      CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),
-                     CVY_BUF(parts > 1 ? call->workspace : call->dw), CVY_STRUCT(g), CVY_STRUCT(c)));
-  if (parts > 1)
-    CVY_TRY(CVY_LAUNCH(queue, st->reduce, groups_of((size_t)cvy_ceil_div(st->part_floats, 64), 64),
-                       CVY_BUF(call->workspace), CVY_BUF(call->dw), CVY_INT(0), CVY_INT(st->part_floats),
-                       CVY_INT(parts), CVY_INT(st->part_floats), CVY_INT(call->accumulate)));
-  if (!call->db) return CVY_OK;
-  const int sums = cvy_ceil_div(positions, COLUMN_ROWS);
-  CVY_TRY(CVY_LAUNCH(queue, st->columns, groups_of((size_t)sums * (size_t)cvy_ceil_div(g.out.pitch, 64), 64),
-                     CVY_BUF(call->dy), CVY_BUF(call->workspace), CVY_INT(st->db_at), CVY_INT(positions),
-                     CVY_INT(g.out.pitch), CVY_INT(COLUMN_ROWS)));
-  CVY_TRY(CVY_LAUNCH(queue, st->reduce_db, groups_of((size_t)cvy_ceil_div(g.out.pitch, 64), 64),
-                     CVY_BUF(call->workspace), CVY_BUF(call->db), CVY_INT(st->db_at), CVY_INT(g.out.pitch),
-                     CVY_INT(sums), CVY_INT(g.out.pitch), CVY_INT(call->accumulate)));
+                     CVY_BUF(parts > 1 ? call->workspace : call->dw), CVY_BUF(call->db ? call->workspace : NULL),
+                     CVY_STRUCT(g), CVY_STRUCT(c), CVY_INT(parts), CVY_INT(sum_rows), CVY_INT(st->sums_at)));
+  cvy_launch_expect(queue, &works[1]);
+  if (n_dw > 0 || call->db)
+    CVY_TRY(CVY_LAUNCH(queue, st->finish, groups_of(cvy_ceil_div(n_dw + (call->db ? g.out.pitch : 0), 64), 64),
+                       CVY_BUF(call->workspace), CVY_BUF(call->dw), CVY_BUF(call->db), CVY_INT(n_dw), CVY_INT(parts),
+                       CVY_INT(st->sums_at), CVY_INT(call->db ? g.out.pitch : 0), CVY_INT(sums),
+                       CVY_INT(call->accumulate)));
 fail:
   return status;
 }
 
 static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) {
-  cvy_status status = CVY_OK;
   simt_state *const st = state;
-  const cvy_conv2d_params *const p = &st->params;
-  if (st->pass == CVY_CONV_BACKWARD_WEIGHTS) return run_weights(st, queue, call);
-  if (st->pass == CVY_CONV_FORWARD) {
-    const cvy_conv_gather g = cvy_conv_gather_forward(p, &st->y);
-    CVY_TRY(run_gather(st, queue, call, &g));
-    if (st->stats)
-      CVY_TRY(CVY_LAUNCH(queue, st->stats, groups_of((size_t)cvy_ceil_div(call->n * st->y.pitch, 64), 64),
-                         CVY_BUF(call->workspace), CVY_BUF(call->stats), CVY_INT(call->n), CVY_INT(st->y.h * st->y.w),
-                         CVY_INT(st->y.pitch), CVY_DIVIDER(st->y.pitch)));
-    return CVY_OK;
+  cvy_launch_work works[CVY_SIMT_LAUNCHES] = {0};
+  if (cvy_device_is_paper(cvy_queue_device(queue)))
+    (void)cvy_simt_direct_works(&st->machine, &st->plan, call->n, call->db != NULL, works);
+  switch (st->pass) {
+    case CVY_CONV_FORWARD: return run_forward(st, queue, call, works);
+    case CVY_CONV_BACKWARD_DATA: return run_data(st, queue, call, works);
+    default: return run_weights(st, queue, call, works);
   }
-  for (int h = 0; h < p->stride_h && h < p->x.h; h++)
-    for (int w = 0; w < p->stride_w && w < p->x.w; w++) {
-      const cvy_conv_gather g = cvy_conv_gather_phase(p, &st->y, h, w);
-      CVY_TRY(run_gather(st, queue, call, &g));
-    }
-fail:
-  return status;
 }
 
 const cvy_conv_algorithm cvy_conv_direct_simt = {.name = "direct_simt",
@@ -282,5 +316,6 @@ const cvy_conv_algorithm cvy_conv_direct_simt = {.name = "direct_simt",
                                                  .can = can,
                                                  .tile_fits = tile_fits,
                                                  .create = create,
+                                                 .expected = expected,
                                                  .destroy = destroy,
                                                  .run = run};

@@ -5,21 +5,16 @@
  * Samples go in chunks. Workspace, in floats, with a = m + 2 and t tiles per sample:
  *   forward, backward_data: filters a*a*C'*K' | input matrices a*a*chunk*t*C' | products a*a*chunk*t*K'
  *   backward_weights:       products of each part of the tiles a*a*C'*K' | input matrices | gradients' matrices
- * (C', K': channels and pitch in whole quads; the gradient of the bias is summed behind the products.) A chunk's
- * matrices take at most CHUNK_FLOATS if that is enough work-groups to fill the device twice, so that much of them stays
- * in a large GPU's cache, else at most CHUNK_FLOATS_MAX, or what one sample needs. */
-#include "src/ops/conv2d_algorithm.h"
+ * (C', K': channels and pitch in whole quads; the gradient of the bias is summed behind the products; products of parts
+ * of the depth lie one behind the other.) conv2d_simt_plan.h chooses the samples of a chunk and the parts. */
+#include "src/cl/paper.h"
+#include "src/ops/conv2d_simt_plan.h"
 #include "src/ops/divider.h"
-#include "src/ops/gemm_tile.h"
 #include "src/ops/math.h"
 
 enum {
-  CHUNK_FLOATS = 8 << 20,
-  CHUNK_FLOATS_MAX = 32 << 20,
-  PART_FLOATS_MAX = 16 << 20, /* bound of the products of parts, where there is more than one */
-  PART_DEPTH = 128,           /* tiles of a part are no fewer */
-  COLUMN_ROWS = 256,          /* rows of a partial sum of dy */
-  LANES_MOST = 64             /* channels of a work-group of the output transform */
+  COLUMN_ROWS = 256, /* rows of a partial sum of dy */
+  LANES_MOST = 64    /* channels of a work-group of the output transform */
 };
 
 typedef struct winograd_state {
@@ -27,12 +22,15 @@ typedef struct winograd_state {
   cvy_shape in, out; /* of the input and the output; backward_weights: of x and dy */
   int channels, filters, w_pitch, pad_h, pad_w, prologue;
   bool stats;
-  int m, matrices;                   /* m*m outputs per tile; (m+2)^2 */
-  int tiles_h, tiles_w, per_image;   /* tiles of out */
-  int in_pitch, out_pitch;           /* of the matrices: quads */
-  int chunk, max_parts, part_floats; /* samples; parts and floats of one, backward_weights */
-  int input_at, out_at;              /* in the workspace */
-  cvy_gemm_tile tile;
+  int m, matrices;                 /* m*m outputs per tile; (m+2)^2 */
+  int tiles_h, tiles_w, per_image; /* tiles of out */
+  int in_pitch, out_pitch;         /* of the matrices: quads */
+  int part_floats;                 /* of a part of backward_weights */
+  int input_at, out_at;            /* in the workspace */
+  cvy_conv2d_params params;
+  cvy_shape y;
+  cvy_simt_machine machine;
+  cvy_simt_winograd plan;
   cvy_kernel *filter, *input, *second, *multiply, *columns, *reduce; /* second: output, or gradient */
   cvy_kernel *dw;
 } winograd_state;
@@ -55,24 +53,16 @@ static bool tile_fits(cvy_device *device, const int *tile) {
   return cvy_gemm_tile_fits(cvy_device_get_facts(device), (cvy_gemm_tile){tile[0], tile[1], tile[2]});
 }
 
-/* Roofline estimate, not a measurement: multiply-adds at full rate plus bytes at full bandwidth, for a device of
- * FMA_PER_BYTE multiply-adds in the time of one byte (V100 8.7, A100 6.3, H100 10, MI210 7, RX 6800 16). Direct reads
- * and writes the activations once; Winograd makes (m+2)^2/m^2 products per output, reads its input about that often
- * too (halos, half of it from caches), writes and reads the matrices. Tiles that stick out of a small image count in
- * full. Backward-weights moves the same. With TF32 direct's and F(2x2)'s multiply-adds are taken to be TF32_RATE times
- * as fast (A100 on paper 8, H100 7; half of that, as the tiles come through local memory): F(4x4)'s stay float32. */
+/* Expected time beside direct's, of the shipped defaults. F(4x4)'s multiply-adds stay float32 with TF32. */
 static double cost_of(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass, int m) {
-  const double FMA_PER_BYTE = 10, TF32_RATE = 4, bytes = 4;
-  const double rate = cvy_math_resolve(device, p->math) == CVY_MATH_TF32 ? TF32_RATE : 1;
-  const cvy_shape *const out = pass == CVY_CONV_BACKWARD_DATA ? &p->x : y;
-  const double tiles = (double)cvy_ceil_div(out->h, m) * cvy_ceil_div(out->w, m), a2 = (m + 2) * (m + 2);
-  const double c = p->x.c, k = p->k, positions = (double)y->h * y->w;
-  const double activations = ((double)p->x.h * p->x.w * c + positions * k) * bytes;
-  const double filter = 9 * c * k * bytes / p->n_max, matrices = tiles * a2 * (c + k) * bytes;
-  const double direct = 9 * c * k * positions / rate + FMA_PER_BYTE * (activations + filter);
-  const double winograd = a2 * c * k * tiles / (m == 2 ? rate : 1) +
-                          FMA_PER_BYTE * (1.5 * activations + 2 * matrices + 2 * (a2 / 9) * filter);
-  return winograd / direct;
+  static const int shipped[CVY_CONV_TILES] = {0};
+  const cvy_simt_machine machine = cvy_simt_machine_of(device, cvy_math_resolve(device, p->math));
+  cvy_simt_direct direct;
+  cvy_simt_winograd winograd;
+  if (cvy_simt_plan_direct(&machine, p, y, pass, shipped, &direct) != CVY_OK ||
+      cvy_simt_plan_winograd(&machine, p, y, pass, m, shipped, &winograd) != CVY_OK)
+    return 2;
+  return winograd.seconds / direct.seconds;
 }
 static double cost2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass) {
   return cost_of(device, p, y, pass, 2);
@@ -90,42 +80,28 @@ static void destroy(void *state) {
   cvy_free(st);
 }
 
-/* Sets samples per chunk, parts, and the places in the workspace. */
-static cvy_status plan(winograd_state *st, const cvy_device_facts *facts, const int *tile, int n_max,
-                       size_t *workspace_bytes) {
+static cvy_conv_expected expected(const void *state) {
+  const cvy_simt_winograd *const plan = &((const winograd_state *)state)->plan;
+  return (cvy_conv_expected){plan->max_parts, plan->seconds, plan->whole_s};
+}
+
+/* Sets the places in the workspace. */
+static cvy_status size_workspace(winograd_state *st, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
+  const cvy_simt_winograd *const plan = &st->plan;
   const bool weights = st->pass == CVY_CONV_BACKWARD_WEIGHTS;
-  const int64_t sample = (int64_t)st->matrices * st->per_image * (st->in_pitch + st->out_pitch),
-                u_floats = (int64_t)st->matrices * st->in_pitch * st->out_pitch;
-  const int64_t most = cvy_conv_smaller(n_max, CHUNK_FLOATS_MAX / sample > 1 ? CHUNK_FLOATS_MAX / sample : 1);
-  CVY_TRY(cvy_gemm_tile_of(facts, tile, weights ? st->in_pitch : most * st->per_image, st->out_pitch, st->matrices,
-                           weights, &st->tile));
-  const int64_t columns = cvy_ceil_div(st->out_pitch, st->tile.n);
-  const int64_t rows = 2 * cvy_gemm_slots(facts, st->tile) / (columns * st->matrices) + 1;
-  int64_t chunk = CHUNK_FLOATS / sample > 1 ? CHUNK_FLOATS / sample : 1;
-  const int64_t filling = (rows * st->tile.m + st->per_image - 1) / st->per_image;
-  if (!weights && chunk < filling) chunk = filling;
-  chunk = cvy_conv_smaller(chunk, most);
-  const int chunks = (int)((n_max + chunk - 1) / chunk);
-  st->chunk = cvy_ceil_div(n_max, chunks); /* even ones */
-  int64_t first = u_floats;
-  if (weights) {
-    const int64_t products = (int64_t)st->matrices * cvy_ceil_div(st->in_pitch, st->tile.m) * columns;
-    int64_t parts = 2 * cvy_gemm_slots(facts, st->tile) / products;
-    parts = cvy_conv_smaller(parts, cvy_ceil_div(st->chunk * st->per_image, PART_DEPTH));
-    parts = cvy_conv_smaller(parts, PART_FLOATS_MAX / u_floats + 1);
-    st->max_parts = parts < 1 ? 1 : (int)parts;
-    st->part_floats = (int)u_floats;
-    first = st->max_parts * u_floats;
-  }
-  const int64_t v_floats = (int64_t)st->matrices * st->chunk * st->per_image * st->in_pitch,
-                m_floats = (int64_t)st->matrices * st->chunk * st->per_image * st->out_pitch;
-  int64_t rest = v_floats + m_floats;
-  const int64_t sums =
-      weights ? ((int64_t)n_max * st->out.h * st->out.w + COLUMN_ROWS - 1) / COLUMN_ROWS * st->out.pitch : 0;
+  const int64_t u_floats = (int64_t)st->matrices * st->in_pitch * st->out_pitch,
+                tiles = (int64_t)st->matrices * plan->chunk * st->per_image, v_floats = tiles * st->in_pitch,
+                d_floats = tiles * st->out_pitch;
+  const int64_t first = weights ? plan->max_parts * u_floats : u_floats,
+                sums = weights ? ((int64_t)st->params.n_max * st->out.h * st->out.w + COLUMN_ROWS - 1) / COLUMN_ROWS *
+                                     st->out.pitch
+                               : 0;
+  int64_t rest = v_floats + d_floats * (weights ? 1 : plan->max_parts);
   if (rest < sums) rest = sums;
   CVY_REQUIRE(first + rest <= INT32_MAX, CVY_E_ARGUMENT,
               "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)(first + rest));
+  st->part_floats = (int)u_floats;
   st->input_at = (int)first, st->out_at = (int)(first + v_floats);
   *workspace_bytes = (size_t)(first + rest) * sizeof(float);
 fail:
@@ -139,6 +115,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   const bool data = pass == CVY_CONV_BACKWARD_DATA, weights = pass == CVY_CONV_BACKWARD_WEIGHTS;
   winograd_state *const st = cvy_calloc(1, sizeof *st);
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
+  st->params = *p, st->y = *y, st->machine = cvy_simt_machine_of(device, p->math);
   st->pass = pass, st->m = m, st->matrices = (m + 2) * (m + 2);
   st->in = data ? *y : p->x, st->out = data ? p->x : *y;
   st->channels = p->x.c, st->filters = p->k, st->w_pitch = y->pitch;
@@ -147,13 +124,14 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   st->tiles_h = cvy_ceil_div(st->out.h, m), st->tiles_w = cvy_ceil_div(st->out.w, m);
   st->per_image = st->tiles_h * st->tiles_w;
   st->in_pitch = quads(st->in.c), st->out_pitch = quads(st->out.pitch);
-  CVY_TRY(plan(st, cvy_device_get_facts(device), tile, p->n_max, workspace_bytes));
+  CVY_TRY(cvy_simt_plan_winograd(&st->machine, p, y, pass, m, tile, &st->plan));
+  CVY_TRY(size_workspace(st, workspace_bytes));
   const cvy_define transforms[] = {{"STAGE", 0}, {"TILE", m}};
   const int math = cvy_math_define(device, m == 2 ? p->math : CVY_MATH_FP32);
   const cvy_define products[] = {{"STAGE", weights ? 2 : 1},
-                                 {"TILE_M", st->tile.m},
-                                 {"TILE_N", st->tile.n},
-                                 {"TILE_K", st->tile.k},
+                                 {"TILE_M", st->plan.tile.m},
+                                 {"TILE_N", st->plan.tile.n},
+                                 {"TILE_K", st->plan.tile.k},
                                  {"MATH", math}};
   CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_input", transforms, 2, &st->input));
   CVY_TRY(cvy_kernel_create(device, file, weights ? "winograd_simt_gradient" : "winograd_simt_output", transforms, 2,
@@ -196,31 +174,46 @@ static cvy_status run_input(winograd_state *st, cvy_queue *queue, const cvy_conv
                     CVY_DIVIDER(call->group_size), CVY_INT(st->prologue));
 }
 
+/* The launches of a chunk, for a device on paper. */
+static cvy_simt_winograd_works works_of(const winograd_state *st, cvy_queue *queue, int samples) {
+  if (!cvy_device_is_paper(cvy_queue_device(queue))) return (cvy_simt_winograd_works){0};
+  return cvy_simt_winograd_works_of(&st->machine, &st->params, &st->y, st->pass, &st->plan, samples);
+}
+
 static cvy_status run_gather(winograd_state *st, cvy_queue *queue, const cvy_conv_call *call) {
   cvy_status status = CVY_OK;
   const bool turned = st->pass == CVY_CONV_BACKWARD_DATA;
   const int columns = st->out_pitch;
   int lanes = 1;
   while (lanes < LANES_MOST && lanes < st->out.pitch) lanes *= 2;
+  const cvy_launch_work once = works_of(st, queue, st->plan.chunk).once;
+  cvy_launch_expect(queue, &once);
   CVY_TRY(CVY_LAUNCH(queue, st->filter, items_of((int64_t)st->in_pitch * columns), CVY_BUF(call->w),
                      CVY_BUF(call->workspace), CVY_INT(0), CVY_INT(st->in_pitch), CVY_INT(columns),
                      CVY_INT(st->channels), CVY_INT(st->filters), CVY_INT(st->w_pitch), CVY_INT(turned),
                      CVY_DIVIDER(columns)));
-  for (int first = 0; first < call->n; first += st->chunk) {
-    const int samples = cvy_conv_smaller(st->chunk, call->n - first), tiles = samples * st->per_image;
-    const int64_t groups = (int64_t)cvy_ceil_div(tiles, st->tile.m) * cvy_ceil_div(columns, st->tile.n) * st->matrices;
+  for (int first = 0; first < call->n; first += st->plan.chunk) {
+    const int samples = cvy_conv_smaller(st->plan.chunk, call->n - first), tiles = samples * st->per_image;
+    const int64_t groups = (int64_t)cvy_ceil_div(tiles, st->plan.tile.m) * cvy_ceil_div(columns, st->plan.tile.n) *
+                           st->matrices * st->plan.max_parts;
+    const int m_floats = st->matrices * tiles * columns;
+    const cvy_simt_winograd_works works = works_of(st, queue, samples);
+    cvy_launch_expect(queue, &works.input);
     CVY_TRY(run_input(st, queue, call, first, tiles));
-    CVY_TRY(CVY_LAUNCH(queue, st->multiply, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(call->workspace),
+    cvy_launch_expect(queue, &works.products);
+    CVY_TRY(CVY_LAUNCH(queue, st->multiply, groups_of(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->workspace),
                        CVY_BUF(call->workspace), CVY_BUF(call->workspace), CVY_INT(st->input_at), CVY_INT(0),
                        CVY_INT(st->out_at), CVY_INT(tiles), CVY_INT(st->in_pitch), CVY_INT(columns),
                        CVY_INT(st->in_pitch), CVY_INT(tiles * st->in_pitch), CVY_INT(st->in_pitch * columns),
-                       CVY_INT(tiles * columns), CVY_INT(st->matrices), CVY_INT(st->in_pitch), CVY_INT(0), CVY_INT(0)));
+                       CVY_INT(tiles * columns), CVY_INT(st->matrices), CVY_INT(st->plan.part_depth), CVY_INT(m_floats),
+                       CVY_INT(0)));
+    cvy_launch_expect(queue, &works.second);
     CVY_TRY(CVY_LAUNCH(queue, st->second, groups_of((int64_t)samples * cvy_ceil_div(st->out.pitch, lanes), 256),
                        CVY_BUF(call->workspace), CVY_BUF(call->bias), CVY_BUF(turned ? call->dx : call->y),
                        CVY_BUF(call->stats), CVY_INT(st->out_at), CVY_INT(first), CVY_INT(tiles), CVY_INT(st->tiles_h),
                        CVY_INT(st->tiles_w), CVY_INT(columns), CVY_INT(st->out.h), CVY_INT(st->out.w),
                        CVY_INT(st->out.pitch), CVY_INT(lanes), CVY_DIVIDER(st->tiles_w), CVY_INT(call->bias != NULL),
-                       CVY_INT(call->accumulate), CVY_INT(st->stats)));
+                       CVY_INT(call->accumulate), CVY_INT(st->stats), CVY_INT(st->plan.max_parts), CVY_INT(m_floats)));
   }
 fail:
   return status;
@@ -230,26 +223,32 @@ static cvy_status run_weights(winograd_state *st, cvy_queue *queue, const cvy_co
   cvy_status status = CVY_OK;
   const int columns = st->out_pitch, rows = st->in_pitch;
   /* Parts are cut for the first chunk; a smaller last one leaves its last parts as they are. */
-  const int most_tiles = cvy_conv_smaller(st->chunk, call->n) * st->per_image;
-  const int per_part = cvy_ceil_div(cvy_ceil_div(most_tiles, st->max_parts), 8) * 8;
-  const int all_parts = cvy_ceil_div(most_tiles, per_part);
-  for (int first = 0; first < call->n; first += st->chunk) {
-    const int tiles = cvy_conv_smaller(st->chunk, call->n - first) * st->per_image,
+  const int most_tiles = cvy_conv_smaller(st->plan.chunk, call->n) * st->per_image;
+  int all_parts;
+  const int per_part = cvy_simt_part_tiles(&st->plan, most_tiles, &all_parts);
+  const cvy_launch_work once = works_of(st, queue, st->plan.chunk).once;
+  for (int first = 0; first < call->n; first += st->plan.chunk) {
+    const int tiles = cvy_conv_smaller(st->plan.chunk, call->n - first) * st->per_image,
               parts = cvy_ceil_div(tiles, per_part);
     const int64_t groups =
-        (int64_t)cvy_ceil_div(rows, st->tile.m) * cvy_ceil_div(columns, st->tile.n) * st->matrices * parts;
+        (int64_t)cvy_ceil_div(rows, st->plan.tile.m) * cvy_ceil_div(columns, st->plan.tile.n) * st->matrices * parts;
+    const cvy_simt_winograd_works works = works_of(st, queue, tiles / st->per_image);
+    cvy_launch_expect(queue, &works.input);
     CVY_TRY(run_input(st, queue, call, first, tiles));
+    cvy_launch_expect(queue, &works.second);
     CVY_TRY(CVY_LAUNCH(queue, st->second, items_of((int64_t)tiles * columns), CVY_BUF(call->dy),
                        CVY_BUF(call->workspace), CVY_INT(st->out_at), CVY_INT(first), CVY_INT(tiles),
                        CVY_INT(st->tiles_h), CVY_INT(st->tiles_w), CVY_INT(columns), CVY_INT(st->out.h),
                        CVY_INT(st->out.w), CVY_INT(st->out.pitch), CVY_DIVIDER(columns), CVY_DIVIDER(st->per_image),
                        CVY_DIVIDER(st->tiles_w)));
-    CVY_TRY(CVY_LAUNCH(queue, st->multiply, groups_of(groups, cvy_gemm_items(st->tile)), CVY_BUF(call->workspace),
+    cvy_launch_expect(queue, &works.products);
+    CVY_TRY(CVY_LAUNCH(queue, st->multiply, groups_of(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->workspace),
                        CVY_BUF(call->workspace), CVY_BUF(call->workspace), CVY_INT(st->input_at), CVY_INT(st->out_at),
                        CVY_INT(0), CVY_INT(rows), CVY_INT(tiles), CVY_INT(columns), CVY_INT(rows),
                        CVY_INT(tiles * rows), CVY_INT(tiles * columns), CVY_INT(rows * columns), CVY_INT(st->matrices),
                        CVY_INT(per_part), CVY_INT(st->part_floats), CVY_INT(first > 0)));
   }
+  cvy_launch_expect(queue, &once);
   CVY_TRY(CVY_LAUNCH(queue, st->dw, items_of((int64_t)st->channels * st->w_pitch), CVY_BUF(call->workspace),
                      CVY_BUF(call->dw), CVY_INT(all_parts), CVY_INT(st->part_floats), CVY_INT(rows), CVY_INT(columns),
                      CVY_INT(st->channels), CVY_INT(st->w_pitch), CVY_DIVIDER(st->w_pitch), CVY_INT(call->accumulate)));
@@ -270,6 +269,14 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   return st->pass == CVY_CONV_BACKWARD_WEIGHTS ? run_weights(st, queue, call) : run_gather(st, queue, call);
 }
 
+/* {m, n, k, samples}: the products' tiles, with as many samples at once as the planner thinks best, as the cache holds,
+ * and all that memory allows. */
+#define TILES_OF(samples) \
+  {128, 128, 8, samples}, {128, 64, 4, samples}, { 64, 64, 4, samples }
+enum { WINOGRAD_TILES = 3 * CVY_GEMM_TILES };
+static const int winograd_tiles[WINOGRAD_TILES][CVY_CONV_TILES] = {
+    TILES_OF(CVY_SIMT_CHUNK_PLANNED), TILES_OF(CVY_SIMT_CHUNK_CACHED), TILES_OF(CVY_SIMT_CHUNK_WHOLE)};
+
 /* F(4x4)'s products stay float32 with CVY_MATH_TF32: its transforms would make 3e-3 of their rounding (by simulation),
  * more than the stated bound. Tiles are those of the products. The bounds are stated with room, not measured:
  * transforms multiply rounding errors by the sums of rows of Bt, G and At. src/ref/case_conv2d.c has the bounds by
@@ -278,22 +285,24 @@ const cvy_conv_algorithm cvy_conv_winograd2_simt = {.name = "winograd2_simt",
                                                     .algo = CVY_CONV_WINOGRAD2,
                                                     .error_bound = 1.8e-6,
                                                     .tf32_error_bound = CVY_TF32_ERROR_BOUND,
-                                                    .tiles = cvy_gemm_tiles,
-                                                    .n_tiles = CVY_GEMM_TILES,
+                                                    .tiles = winograd_tiles,
+                                                    .n_tiles = WINOGRAD_TILES,
                                                     .tile_fits = tile_fits,
                                                     .can = can,
                                                     .cost = cost2,
                                                     .create = create2,
+                                                    .expected = expected,
                                                     .destroy = destroy,
                                                     .run = run};
 const cvy_conv_algorithm cvy_conv_winograd4_simt = {.name = "winograd4_simt",
                                                     .algo = CVY_CONV_WINOGRAD4,
                                                     .error_bound = 5.5e-6,
-                                                    .tiles = cvy_gemm_tiles,
-                                                    .n_tiles = CVY_GEMM_TILES,
+                                                    .tiles = winograd_tiles,
+                                                    .n_tiles = WINOGRAD_TILES,
                                                     .tile_fits = tile_fits,
                                                     .can = can,
                                                     .cost = cost4,
                                                     .create = create4,
+                                                    .expected = expected,
                                                     .destroy = destroy,
                                                     .run = run};

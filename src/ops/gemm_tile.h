@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Tiles of the matrix product on SIMT devices (cl/gemm_core.clh): the list, those that fit a device, and the best for a
- * shape. */
+ * Tiles of the matrix product on SIMT devices (cl/gemm_core.clh): the list, and those that fit a device. */
 #ifndef CVY_OPS_GEMM_TILE_H
 #define CVY_OPS_GEMM_TILE_H
 
@@ -12,8 +11,8 @@ typedef struct cvy_gemm_tile {
   int m, n, k;
 } cvy_gemm_tile;
 
-/* The tuner's candidates: {m, n, k, 0}, largest first; the default is cvy_gemm_tile_choose's. Every row has its own
- * rows in tests/data/kernel_variants.txt. */
+/* The tuner's candidates: {m, n, k, 0}, largest first; the default is the planner's (conv2d_simt_plan.h). Every row has
+ * its own rows in tests/data/kernel_variants.txt. */
 enum { CVY_GEMM_TILES = 3 };
 extern const int cvy_gemm_tiles[CVY_GEMM_TILES][CVY_CONV_TILES];
 
@@ -23,12 +22,11 @@ bool cvy_gemm_tile_fits(const cvy_device_facts *facts, cvy_gemm_tile tile);
 /* Work-groups that a device holds at once: 512 work-items per compute unit, which the kernels' registers and local
  * memory allow everywhere (tools/kernel-check). */
 int cvy_gemm_slots(const cvy_device_facts *facts, cvy_gemm_tile tile);
-/* For `batches` products of rows x columns: of the tiles that fit, the one that leaves the busiest compute unit the
- * least to do. `split`: the depth can be cut until the device is full, so that only cut-off tiles count. */
-cvy_gemm_tile cvy_gemm_tile_choose(const cvy_device_facts *facts, int64_t rows, int64_t columns, int64_t batches,
-                                   bool split);
-/* One of cvy_gemm_tiles, or all zeros, the default → a tile. CVY_E_ARGUMENT with the reason if it does not fit. */
-cvy_status cvy_gemm_tile_of(const cvy_device_facts *facts, const int *tile, int64_t rows, int64_t columns,
-                            int64_t batches, bool split, cvy_gemm_tile *out);
+/* Row i of cvy_gemm_tiles; whether `tile` is this one; its rate on a full device, relative to the largest tile's. */
+cvy_gemm_tile cvy_gemm_tile_at(int i);
+bool cvy_gemm_tile_is(cvy_gemm_tile t, const int *tile);
+double cvy_gemm_tile_rate(cvy_gemm_tile t);
+/* CVY_E_ARGUMENT with the reason if `tile`, or with zeros the smallest, does not fit. */
+cvy_status cvy_gemm_tile_check(const cvy_device_facts *facts, const int *tile);
 
 #endif
