@@ -14,7 +14,7 @@ import subprocess
 import termios
 import time
 
-from cli import (check, CONVOY, device_times, expect, first_device, with_layer, lines_of, read, read_bytes, read_json,
+from cli import (check, CONVOY, device_times, expect, first_device, LENET, with_layer, lines_of, read, read_bytes, read_json,
                   SMALL, main)
 
 
@@ -149,6 +149,28 @@ def test_trace(at):
         check([t is None for t in times] == [False, True, False], f"{fault}: {times}")
     if os.path.exists("/dev/full"):
         expect(1, "train", *SMALL, "--epochs", 1, "--trace", "/dev/full", err="could not be written in full")
+
+
+def test_sampled(at):
+    """On a graphics card some steps of many are measured; a trace measures all."""
+    gpu = {"CVY_FORCE_SHAPE": "simt"}
+    steps, batch = 115, 4
+    options = [*LENET, "--batch", batch, "--data", f"synthetic:{steps * batch}", "--epochs", 1, "--no-eval"]
+    for traced in (False, True):
+        done = expect(0, "train", *options, "--log", at("log.jsonl"), *(["--trace", at("trace.json")] if traced else []), env=gpu)
+        check("ms a step" in done.stderr, "a table at the end", done)
+        log = lines_of(at("log.jsonl"))
+        ms = [line["ms"] for line in log if "loss" in line and "step" in line]
+        measured = [step for step in range(1, steps) if traced or step % 100 < 8]  # the first one may compile kernels
+        times = log[-1]["end"]["times"]
+        mean = sum(ms[step] for step in measured) / len(measured)
+        check(abs(times["step_ms"] - mean) < 0.002 + 1e-3 * mean, f"step of {times['step_ms']} ms, the mean of the measured is {mean}")
+        one = times["devices"][0]
+        check(one["images"] == len(measured) * batch, f"images of the measured steps: {one}")
+        sums = [one[name] for name in ("computing_ms", "exchanging_ms", "waiting_ms", "idle_ms")]
+        check(min(sums) >= 0 and abs(sum(sums) - times["step_ms"]) < 0.03 * times["step_ms"] and sums[0] > 0, f"they add up: {times}")
+    rows = [e["args"]["step"] for e in read_json(read(at("trace.json")))["traceEvents"] if e["ph"] == "X" and e["name"] == "gather_forward"]
+    check(set(rows) == set(range(steps)), f"a trace has the kernels of each step: {rows}")
 
 
 def resize(terminal, columns):

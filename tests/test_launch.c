@@ -383,7 +383,7 @@ CHECK_TEST(profile) {
   float host[16] = {0};
   void *mapped = NULL;
   cvy_profile_scope(d->cl, 3);
-  cvy_profile_step(d->cl, 41);
+  cvy_profile_step(d->cl, 41, true);
   check_ok(cvy_buffer_write(queue, a, 0, 64, host, NULL, NULL));
   check_ok(cvy_buffer_read(transfer, a, 0, 32, host, NULL, &read));
   check_ok(cvy_buffer_map(transfer, b, 48, NULL, &mapped, &map));
@@ -391,12 +391,23 @@ CHECK_TEST(profile) {
   check_ok(cvy_event_wait(map)); /* rusticl knows a mapping from when it is done */
   check_ok(cvy_buffer_unmap(transfer, b, mapped));
   cvy_profile_scope(d->cl, CVY_SCOPE_NONE);
-  cvy_profile_step(d->cl, -1);
+  cvy_profile_step(d->cl, -1, true);
   static const wanted_command both[] = {{"wait", 3, 41, 0, CVY_QUEUE_COMPUTE},
                                         {"read", 3, 41, 32, CVY_QUEUE_TRANSFER},
                                         {"map", 3, 41, 48, CVY_QUEUE_TRANSFER},
                                         {"unmap", 3, 41, 0, CVY_QUEUE_TRANSFER}};
   list = (command_list){.most = 4, .want = both};
+  check_ok(cvy_profile_collect(d->cl, on_command, &list));
+  assert_int_equal(list.n, 4);
+
+  /* a thread may leave its commands out */
+  cvy_event_destroy(&read);
+  cvy_profile_step(d->cl, 42, false);
+  check_ok(cvy_buffer_fill(queue, a, 0, 64, 0));
+  check_ok(cvy_buffer_copy(queue, a, 0, b, 0, 64));
+  check_ok(cvy_buffer_read(transfer, a, 0, 32, host, NULL, &read));
+  check_ok(cvy_queue_wait(queue, read));
+  cvy_profile_step(d->cl, -1, true);
   check_ok(cvy_profile_collect(d->cl, on_command, &list));
   assert_int_equal(list.n, 4);
   check_ok(cvy_profile_take(d->cl, on_command, &list));

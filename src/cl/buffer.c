@@ -170,10 +170,10 @@ fail:
   return status;
 }
 
-/* With profiling: notes the times of a command whose event the caller does not get, and releases the event. */
+/* Notes the times of a command whose event the caller does not get, and releases the event; NULL: nothing. */
 static cvy_status note_times(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t size_bytes,
                              cl_event event) {
-  if (!queue->device->profiling) return CVY_OK;
+  if (!event) return CVY_OK;
   const cvy_status status = cvy_profile_add(queue, kind, name, size_bytes, event);
   clReleaseEvent(event);
   return status;
@@ -231,7 +231,7 @@ cvy_status cvy_buffer_fill(cvy_queue *queue, cvy_buffer *buffer, size_t offset_b
   for (size_t done = 0; done < size_bytes; done += FILL_PIECE_BYTES) {
     const size_t piece = size_bytes - done < FILL_PIECE_BYTES ? size_bytes - done : FILL_PIECE_BYTES;
     CVY_CL(device->label, clEnqueueFillBuffer(queue->cl, buffer->cl, &pattern, sizeof pattern, offset_bytes + done,
-                                              piece, 0, NULL, device->profiling ? &made : NULL));
+                                              piece, 0, NULL, cvy_profile_notes(device) ? &made : NULL));
     CVY_TRY(note_times(queue, CVY_COMMAND_KERNEL, "fill", piece, made));
   }
 fail:
@@ -250,7 +250,7 @@ cvy_status cvy_buffer_copy(cvy_queue *queue, cvy_buffer *src, size_t src_offset,
   if (size_bytes == 0) return CVY_OK;
   if (device->paper) return cvy_paper_note(device, "", "copy", NULL, NULL, 0, 2 * size_bytes);
   CVY_CL(device->label, clEnqueueCopyBuffer(queue->cl, src->cl, dst->cl, src_offset, dst_offset, size_bytes, 0, NULL,
-                                            device->profiling ? &made : NULL));
+                                            cvy_profile_notes(device) ? &made : NULL));
   CVY_TRY(note_times(queue, CVY_COMMAND_KERNEL, "copy", size_bytes, made));
 fail:
   cvy_device_beat(queue->device);
@@ -283,8 +283,8 @@ cvy_status cvy_buffer_unmap(cvy_queue *queue, cvy_buffer *buffer, void *host) {
   cvy_status status = CVY_OK;
   cvy_device_beat(queue->device);
   cl_event made = NULL;
-  CVY_CL(queue->device->label,
-         clEnqueueUnmapMemObject(queue->cl, buffer->cl, host, 0, NULL, queue->device->profiling ? &made : NULL));
+  CVY_CL(queue->device->label, clEnqueueUnmapMemObject(queue->cl, buffer->cl, host, 0, NULL,
+                                                       cvy_profile_notes(queue->device) ? &made : NULL));
   CVY_TRY(note_times(queue, CVY_COMMAND_TRANSFER, "unmap", 0, made));
 fail:
   cvy_device_beat(queue->device);

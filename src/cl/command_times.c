@@ -35,16 +35,19 @@ enum { MARK_BYTES = 64, LIST_FIRST = 256, NAMES_FIRST = 64 };
 static _Thread_local struct {
   int scope;
   long step;
-} now = {CVY_SCOPE_NONE, -1};
+  bool noted;
+} now = {CVY_SCOPE_NONE, -1, true};
 
 void cvy_profile_scope(cvy_device *device, int scope) {
   if (device->profiling) now.scope = scope;
   if (device->paper) cvy_paper_scope(device, scope);
 }
 
-void cvy_profile_step(cvy_device *device, long step) {
-  if (device->profiling) now.step = step;
+void cvy_profile_step(cvy_device *device, long step, bool noted) {
+  if (device->profiling) now.step = step, now.noted = noted;
 }
+
+bool cvy_profile_notes(const cvy_device *device) { return device->profiling && now.noted; }
 
 /* ---- noting events ---- */
 
@@ -149,13 +152,13 @@ fail:
 }
 
 cvy_status cvy_profile_add(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event) {
-  return queue->device->profiling ? keep(queue, kind, name, bytes, event, NULL) : CVY_OK;
+  return cvy_profile_notes(queue->device) ? keep(queue, kind, name, bytes, event, NULL) : CVY_OK;
 }
 
 cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before) {
   cvy_status status = CVY_OK;
   *before = NULL;
-  if (queue->device->profiling) CVY_TRY(cvy_profile_mark(queue, before));
+  if (cvy_profile_notes(queue->device)) CVY_TRY(cvy_profile_mark(queue, before));
 fail:
   return status;
 }

@@ -3,7 +3,8 @@
  * event of every launch, fill, copy, wait for another queue, and transfer that does not block, until cvy_profile_take
  * or cvy_profile_collect.
  *
- * A command carries the scope and the step that its thread has set. Costs nothing without profiling. */
+ * A command carries the scope and the step that its thread has set. A thread may leave out the commands of a step.
+ * Costs nothing without profiling. */
 #ifndef CVY_CL_COMMAND_TIMES_H
 #define CVY_CL_COMMAND_TIMES_H
 
@@ -30,9 +31,9 @@ typedef struct cvy_command {
 } cvy_command;
 
 /* Set the scope and the step of commands that the calling thread enqueues from now on, in numbers of the caller's
- * (nn/instance.h, times/timeline.h). At first CVY_SCOPE_NONE and step -1. */
+ * (nn/instance.h, times/timeline.h), and whether these commands are noted. At first CVY_SCOPE_NONE, step -1, noted. */
 void cvy_profile_scope(cvy_device *device, int scope);
-void cvy_profile_step(cvy_device *device, long step);
+void cvy_profile_step(cvy_device *device, long step, bool noted);
 
 typedef void (*cvy_profile_fn)(void *user, const cvy_command *command);
 /* Waits until all queues are empty, hands all commands to the sink, those of each queue in the order of enqueuing, and

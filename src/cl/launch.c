@@ -224,7 +224,7 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
   if (device->facts.cpu_shaped) CVY_TRY(turn_row(kernel, &grid));
   for (int i = 1; i < 3; i++)
     if (grid.global[i] > 1 || grid.local[i] > 1 || kernel->required[i] > 1) dims = (cl_uint)i + 1;
-  const bool wants_event = event || device->profiling || !kernel->launched;
+  const bool wants_event = event || cvy_profile_notes(device) || !kernel->launched;
   const cl_int code = clEnqueueNDRangeKernel(queue->cl, kernel->cl, dims, NULL, grid.global,
                                              grid.local[0] ? grid.local : NULL, 0, NULL, wants_event ? &made : NULL);
   if (code != CL_SUCCESS) made = NULL;
@@ -241,7 +241,7 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
   if (!kernel->launched && clSetEventCallback(made, CL_COMPLETE, first_run_ended, NULL) != CL_SUCCESS)
     atomic_fetch_add(&n_run, 1);
   kernel->launched = true;
-  if (device->profiling) CVY_TRY(cvy_profile_add(queue, CVY_COMMAND_KERNEL, kernel->name, 0, made));
+  if (cvy_profile_notes(device)) CVY_TRY(cvy_profile_add(queue, CVY_COMMAND_KERNEL, kernel->name, 0, made));
   if (event) {
     const cl_event given = made;
     made = NULL;

@@ -115,14 +115,15 @@ cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_defin
 void cvy_programs_destroy(cvy_device *device);
 /* Sets compiled, cached and build_ns. */
 void cvy_program_totals(cvy_launch_totals *totals);
-/* command_times.c: the commands of a device opened with profiling. `add` takes a reference of its own to the event, for
- * cvy_profile_take; it does nothing without profiling. */
+/* command_times.c: the commands of a device opened with profiling. `notes`: the commands of the calling thread are noted
+ * now. `add` takes a reference of its own to the event, for cvy_profile_take; it does nothing where they are not. */
 cvy_status cvy_profile_create(cvy_device *device);
+bool cvy_profile_notes(const cvy_device *device);
 cvy_status cvy_profile_add(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event);
 /* With profiling: enqueues a command that ends when all earlier ones of the queue have; the caller releases it. */
 cvy_status cvy_profile_mark(cvy_queue *queue, cl_event *event);
-/* Around calls of a library, which does not give us its events: with profiling they enqueue a mark before and behind
- * its commands. `begin` gives NULL without profiling; `end` takes `before` over. */
+/* Around calls of a library, which does not give us its events: where commands are noted they enqueue a mark before and
+ * behind its commands; else `begin` gives NULL. `end` takes `before` over. */
 cvy_status cvy_profile_begin(cvy_queue *queue, cl_event *before);
 cvy_status cvy_profile_end(cvy_queue *queue, const char *name, cl_event before);
 void cvy_profile_destroy(cvy_device *device);

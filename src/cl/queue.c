@@ -118,7 +118,7 @@ cvy_status cvy_queue_wait(cvy_queue *queue, cvy_event *event) {
   if (!event || event->queue == queue) return CVY_OK; /* in-order */
   CVY_TRY(cvy_event_list(queue, event, &n, &list));
   CVY_CL(queue->device->label, clEnqueueBarrierWithWaitList(queue->cl, n, list, NULL));
-  if (queue->device->profiling) {
+  if (cvy_profile_notes(queue->device)) {
     CVY_TRY(cvy_profile_mark(queue, &made));
     CVY_TRY(cvy_profile_add(queue, CVY_COMMAND_WAIT, "wait", 0, made));
   }

@@ -192,7 +192,7 @@ cvy_status cvy_replica_step(void *replica, cvy_step *step) {
   const uint64_t since = cvy_timeline_now(r->timeline);
   const long number = step->number; /* the step may be over before this function is */
   r->step = step;
-  cvy_profile_step(r->device, number);
+  cvy_profile_step(r->device, number, cvy_timeline_measures(r->timeline, number));
   if (step->shares[index] > 0) {
     CVY_TRY(run_passes(r, step));
     CVY_TRY(cvy_notes_fetch_result(r->notes, number, cvy_instance_result(r->instance), &finished));
@@ -204,7 +204,7 @@ cvy_status cvy_replica_step(void *replica, cvy_step *step) {
   cvy_timeline_work(r->timeline, CVY_WORK_ENQUEUE, index, -1, number, since);
 fail:
   cvy_event_destroy(&finished);
-  cvy_profile_step(r->device, -1);
+  cvy_profile_step(r->device, -1, cvy_timeline_measures(r->timeline, -1));
   return status;
 }
 
@@ -259,7 +259,7 @@ cvy_status cvy_replica_upload(void *replica, int parcel, long step, const float 
   cvy_buffer *const to = bucket ? cvy_instance_weights_of(r->instance, set, parcel) : cvy_instance_running(r->instance);
   const size_t floats = bucket ? l->buckets[parcel].size : l->n_running_floats;
   size_t bytes;
-  cvy_profile_step(r->device, step);
+  cvy_profile_step(r->device, step, cvy_timeline_measures(r->timeline, step));
   cvy_profile_scope(r->device, CVY_SCOPE_PARCEL - parcel);
   if (mapped) CVY_TRY(cvy_buffer_unmap(queue, crossing(r, parcel, &bytes), mapped));
   if (mapped && bucket && r->setup.staleness) CVY_TRY(cvy_queue_marker(queue, &out->unmapped));

@@ -69,13 +69,15 @@ struct cvy_timeline {
   const cvy_layout *layout;
   device_line *lines;
   int n;
-  cvy_mutex inbox_lock;        /* inbox, tracing: held for moments only */
+  cvy_mutex inbox_lock;        /* inbox, tracing, samples, first_step: held for moments only */
   cvy_row_work *inbox, *works; /* works: being processed, under `lock` */
   size_t n_inbox, inbox_capacity, works_capacity;
   bool tracing, out_of_memory;
-  cvy_mutex lock; /* everything else */
+  bool samples;    /* a device is a graphics card */
+  long first_step; /* -1: no step has begun */
+  cvy_mutex lock;  /* everything else */
   uint64_t last_done_ns, update_ns, total_ns;
-  long steps;
+  long finished, measured; /* steps */
   cvy_trace *trace;
 };
 
@@ -222,13 +224,29 @@ static void write_slices(device_line *d, long step) {
 
 /* ---- works of the host ---- */
 
+/* Under `inbox_lock`. */
+static bool is_measured(cvy_timeline *t, long step) {
+  if (step >= 0 && t->first_step < 0) t->first_step = step;
+  if (t->tracing || !t->samples) return true;
+  return step >= t->first_step && (step - t->first_step) % CVY_MEASURED_OF < CVY_MEASURED_STEPS;
+}
+
+bool cvy_timeline_measures(cvy_timeline *t, long step) {
+  if (!t) return true;
+  cvy_mutex_lock(&t->inbox_lock);
+  const bool measured = is_measured(t, step);
+  cvy_mutex_unlock(&t->inbox_lock);
+  return measured;
+}
+
 uint64_t cvy_timeline_now(const cvy_timeline *t) { return t ? cvy_clock_ns() : 0; }
 
 void cvy_timeline_work(cvy_timeline *t, cvy_work work, int device, int parcel, long step, uint64_t begin_ns) {
   if (!t) return;
   const uint64_t end_ns = cvy_clock_ns();
   cvy_mutex_lock(&t->inbox_lock);
-  if (t->tracing || work == CVY_WORK_WEIGHTS || work == CVY_WORK_UPDATE) { /* the sums need these */
+  const bool summed = (work == CVY_WORK_WEIGHTS || work == CVY_WORK_UPDATE) && is_measured(t, step);
+  if (t->tracing || summed) {
     cvy_row_work *const works = cvy_grow(t->inbox, t->n_inbox, &t->inbox_capacity, WORKS_FIRST, sizeof *works);
     if (works) {
       t->inbox = works;
@@ -296,8 +314,9 @@ static uint64_t done_at(const cvy_timeline *t, const cvy_timeline_step *step, ui
 uint64_t cvy_timeline_step_done(cvy_timeline *t, const cvy_timeline_step *step) {
   if (!t) return step->seen_ns;
   cvy_mutex_lock(&t->lock);
-  if (t->steps == 1) { /* the workers compiled kernels in the first step: it does not count any more */
+  if (t->finished == 1) { /* the workers compiled kernels in the first step: it does not count any more */
     t->total_ns = t->update_ns = 0;
+    t->measured = 0;
     for (int r = 0; r < t->n; r++) {
       device_line *const d = &t->lines[r];
       uint64_t early[CVY_USES] = {0};
@@ -311,25 +330,26 @@ uint64_t cvy_timeline_step_done(cvy_timeline *t, const cvy_timeline_step *step) 
   take_works(t);
   const uint64_t begin_ns = step->begun_ns ? step->begun_ns : t->last_done_ns;
   const uint64_t done_ns = done_at(t, step, begin_ns);
+  const bool measured = cvy_timeline_measures(t, step->number);
   for (int r = 0; r < t->n; r++) {
     device_line *const d = &t->lines[r];
     judge_starts(d);
-    if (step->begun_ns) { /* no step was under way since the last one */
-      divide(d, t->last_done_ns);
-      d->cursor_ns = step->begun_ns;
-    }
+    if (step->begun_ns || !measured) divide(d, t->last_done_ns);
+    if (step->begun_ns) d->cursor_ns = step->begun_ns; /* no step was under way since the last one */
     const uint64_t said_ns = end_of_step(d, step, done_ns), end_ns = said_ns < done_ns ? said_ns : done_ns;
     d->result_ns = 0;
-    divide(d, end_ns);
-    if (t->n > 1 && !cvy_spans_add(&d->uses[CVY_USE_WAITING], end_ns, done_ns)) t->out_of_memory = true;
+    if (measured) divide(d, end_ns);
+    else d->cursor_ns = later(d->cursor_ns, done_ns);
+    if (measured && t->n > 1 && !cvy_spans_add(&d->uses[CVY_USE_WAITING], end_ns, done_ns)) t->out_of_memory = true;
     forget(d);
-    d->images += step->shares[r];
+    if (measured) d->images += step->shares[r];
     write_slices(d, step->number);
   }
   if (t->trace) cvy_rows_step(t->trace, step, begin_ns, done_ns);
-  t->total_ns += done_ns - begin_ns;
+  if (measured) t->total_ns += done_ns - begin_ns;
   t->last_done_ns = done_ns;
-  t->steps++;
+  t->measured += measured;
+  t->finished++;
   cvy_mutex_unlock(&t->lock);
   return done_ns;
 }
@@ -359,6 +379,7 @@ cvy_status cvy_timeline_create(const cvy_devices *devices, const cvy_layout *lay
   cvy_mutex_init(&t->inbox_lock);
   t->devices = devices;
   t->layout = layout;
+  t->first_step = -1;
   t->lines = cvy_calloc((size_t)n, sizeof *t->lines);
   CVY_REQUIRE(t->lines, CVY_E_MEMORY, "out of host memory");
   t->n = n;
@@ -384,6 +405,11 @@ void cvy_timeline_open(cvy_timeline *t, int i, cvy_device *device) {
   device_line *const d = &t->lines[i];
   d->device = device;
   d->left_out = !find_offset(d);
+  if (!cvy_device_get_facts(device)->cpu_shaped) {
+    cvy_mutex_lock(&t->inbox_lock);
+    t->samples = true;
+    cvy_mutex_unlock(&t->inbox_lock);
+  }
   if (d->left_out) cvy_log_info("%s: its driver's times are of no use", cvy_device_label(device));
 }
 
@@ -459,9 +485,9 @@ bool cvy_timeline_times(cvy_timeline *t, int device, cvy_device_times *out) {
   memcpy(ns, d->ns, sizeof ns);
   cvy_usage_divide(d->cursor_ns, t->last_done_ns, d->uses, ns);
   count_early(d->early_ns, ns);
-  *out = (cvy_device_times){.steps = t->steps > 1 ? t->steps - 1 : t->steps,
+  *out = (cvy_device_times){.steps = t->measured,
                             .images = d->images,
-                            .finished = t->steps,
+                            .finished = t->finished,
                             .total_ms = 1e-6 * (double)t->total_ns,
                             .computing_ms = 1e-6 * (double)ns[CVY_USE_COMPUTING],
                             .exchanging_ms = 1e-6 * (double)ns[CVY_USE_EXCHANGING],

@@ -8,6 +8,10 @@
  * clocks at once: a marker's times lie between readings of the host's clock, which bounds the offset; the commands of
  * all later steps, which cannot have been enqueued later than the host says, correct the drift.
  *
+ * An event for each command costs little beside the kernels of a CPU, but a graphics card waits for the thread that
+ * enqueues its short kernels. In a team with a graphics card only the first CVY_MEASURED_STEPS of every
+ * CVY_MEASURED_OF steps are measured, unless a trace is written; the sums are of the measured steps alone.
+ *
  * The timeline does not ask a lost device, whose times are unknown from then on.
  *
  * Every function takes a NULL timeline and does nothing then. */
@@ -41,6 +45,8 @@ typedef enum cvy_work {
 /* Scopes of commands that belong to no layer but to a parcel of the exchange (team/mail.h). */
 enum { CVY_SCOPE_PARCEL = -16 }; /* parcel u: CVY_SCOPE_PARCEL - u */
 
+enum { CVY_MEASURED_STEPS = 8, CVY_MEASURED_OF = 100 };
+
 /* Of the team's devices; everything is borrowed. CVY_E_MEMORY. */
 cvy_status cvy_timeline_create(const struct cvy_devices *devices, const struct cvy_layout *layout, cvy_timeline **out);
 /* A trace must have ended. */
@@ -51,6 +57,9 @@ void cvy_timeline_open(cvy_timeline *timeline, int i, struct cvy_device *device)
 /* [worker i] The device's present instance, for the names of layers in a trace; NULL: none. */
 void cvy_timeline_set_instance(cvy_timeline *timeline, int i, const struct cvy_instance *instance);
 
+/* Whether the times of this step's commands are wanted (-1: of commands outside steps); true without a timeline, when
+ * the caller collects the times. Any thread. */
+bool cvy_timeline_measures(cvy_timeline *timeline, long step);
 /* The present time, for the beginning of a work; 0 without a timeline. Any thread. */
 uint64_t cvy_timeline_now(const cvy_timeline *timeline);
 /* The work that began at begin_ns ends now. device, parcel: -1 if it is of none. Any thread. */
