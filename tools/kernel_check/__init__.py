@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What tools/kernel-check is made of: a module for each noun."""

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+"""A kernel's source as a target's compiler sees it: preprocessed here, once, so that what is compiled is what a kept result was found by."""
+import os
+import re
+import subprocess
+
+from .targets import Fault, Missing
+
+# What clang defines for each maker's front end. Before compilers that preprocess once more, macros of their own (CLK_LOCAL_MEM_FENCE, FLT_MAX)
+# are left as they stand.
+PREPROCESS = {
+    "intel": lambda target: ["-target", "spir64-unknown-unknown"],
+    "comgr": lambda target: ["-target", "amdgcn-amd-amdhsa", "-mcpu=" + target],
+    "clang": lambda target: ["-target", "amdgcn-amd-amdhsa", "-mcpu=" + target],
+    "nvidia": lambda target: ["-target", "nvptx64-nvidia-nvcl", "-D__NV_CL_C_VERSION=120"],
+    "host": lambda target: ["-target", "x86_64-unknown-linux-gnu", "-march=skylake-avx512"],
+}
+
+
+def preprocess(clang, cl_dir, file, defines, target):
+    command = [clang, "-E", "-P", "-x", "cl", "-cl-std=CL1.2", "-cl-no-stdinc", "-nogpulib", *PREPROCESS[target.maker](target.name), "-I", cl_dir,
+               f"-DCVY_CPU={int(target.maker == 'host')}", *("-D" + d for d in (*target.defines, *defines)), os.path.join(cl_dir, file + ".cl")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise Fault(" ".join(command) + "\n" + done.stderr)
+    return done.stdout
+
+
+def needed_libraries(path, environment=None):
+    """Missing unless a library is there, with all that it loads."""
+    if not os.path.exists(path):
+        raise Missing(os.path.basename(path))
+    said = subprocess.run(["ldd", path], capture_output=True, text=True, env=environment).stdout
+    lost = re.findall(r"(\S+) => not found", said)
+    if lost:
+        raise Missing(f"{', '.join(lost)}, which {os.path.basename(path)} loads")

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+"""The table of what each kernel costs."""
+from .rules import ratio
+
+COLUMNS = ("file", "kernel", "target", "kind", "registers", "spills", "private B", "inner", "local B", "items/unit", "SIMD", "fma/load", "defines")
+NUMBERS = range(4, 12)
+
+
+class Table:
+    def __init__(self):
+        self.rows, self.worst = [], {}
+
+    def add(self, row, kernel, on_core):
+        hot = row.is_hot(kernel["kernel"])
+        show = lambda name: "-" if kernel[name] is None else str(kernel[name])
+        fmas = ratio(kernel) if on_core else None
+        cells = (row.file, kernel["kernel"], kernel["target"], "hot" if hot else "cpu" if row.kind == "cpu" else "cold", show("registers"), show("spills"),
+                 show("private"), show("inner"), show("local"), show("items"), show("simd"), f"{fmas:.1f}" if fmas else "-", " ".join(row.defines))
+        rank = (hot, kernel["spills"] or 0, kernel["inner"] or 0, kernel["private"] or 0, -(kernel["items"] or 0), -(kernel["simd"] or 0), kernel["registers"] or 0)
+        self.rows.append(cells)
+        place = cells[:3]
+        if place not in self.worst or rank > self.worst[place][0]:
+            self.worst[place] = (rank, cells)
+
+    def chosen(self, everything):
+        """All rows, or the worst of each kernel on each target."""
+        return sorted(self.rows if everything else [cells for _, cells in self.worst.values()])
+
+    def text(self, everything):
+        shown = [COLUMNS, *self.chosen(everything)]
+        widths = [max(len(cells[i]) for cells in shown) for i in range(len(COLUMNS))]
+        return "\n".join("  ".join(v.rjust(w) if i in NUMBERS else v.ljust(w) for i, (v, w) in enumerate(zip(cells, widths))).rstrip() for cells in shown)
+
+    def markdown(self, everything):
+        lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "|".join("--:" if i in NUMBERS else "---" for i in range(len(COLUMNS))) + "|"]
+        return "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in self.chosen(everything)])
