@@ -128,7 +128,7 @@ static void test_bounds(check_device *d) {
     check_ok(cvy_conv2d_create(d->cl, &p, &op));
     for (int pass = 0; pass < CVY_CONV_PASSES; pass++) {
       const double bound = cvy_conv2d_error_bound(op, (cvy_conv_pass)pass);
-      assert_true(i < 2 ? bound == CVY_TF32_ERROR_BOUND : bound == 3e-5);
+      assert_true(i < 2 ? bound == CVY_TF32_ERROR_BOUND : bound < 1e-5);
     }
     cvy_conv2d_destroy(&op);
   }

@@ -9,7 +9,7 @@
  * itself does ALONE of what a full unit does; matrices that lie in the cache move in CACHE_TIME of the memory's. A
  * group's start and end cost as much as EXTRA_DEPTH steps. TF32: A100 on paper 8, H100 7; half of that, as the tiles
  * come through local memory. */
-static const double EFFICIENCY = 0.65, ALONE = 0.35, CACHE_TIME = 0.5, TF32_RATE = 4, MEMORY_EFFICIENCY = 0.85;
+static const double EFFICIENCY = 0.65, ALONE = 0.35, CACHE_TIME = 0.5, TF32_RATE = 4;
 enum {
   EXTRA_DEPTH = 12,
   LEAST_DEPTH = 32,     /* of a part */
@@ -32,8 +32,7 @@ cvy_simt_machine cvy_simt_machine_of(cvy_device *device, cvy_math math) {
 }
 
 cvy_launch_work cvy_simt_moves(const cvy_simt_machine *m, double bytes) {
-  return (cvy_launch_work){.bytes = bytes,
-                           .seconds = m->rates.launch_s + bytes / (m->rates.bytes_per_s * MEMORY_EFFICIENCY)};
+  return (cvy_launch_work){.bytes = bytes, .seconds = m->rates.launch_s + bytes / m->rates.bytes_per_s};
 }
 
 cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, cvy_gemm_tile tile, bool tf32, int64_t groups, double fma,
@@ -45,8 +44,7 @@ cvy_launch_work cvy_simt_products(const cvy_simt_machine *m, cvy_gemm_tile tile,
   const double turns = (double)(full * resident) + (rest ? (double)rest / shared : 0);
   const double together = turns * (fma / (double)groups + start), deepest = (area * depth + start) / alone;
   const double rate = m->rates.fma_per_s / units * EFFICIENCY * cvy_gemm_tile_rate(tile) * (tf32 ? m->tf32_rate : 1);
-  const double compute = (together > deepest ? together : deepest) / rate,
-               move = bytes / (m->rates.bytes_per_s * MEMORY_EFFICIENCY);
+  const double compute = (together > deepest ? together : deepest) / rate, move = bytes / m->rates.bytes_per_s;
   return (cvy_launch_work){.fma = fma,
                            .bytes = bytes,
                            .resident = resident,
