@@ -211,6 +211,8 @@ static gemm_run bias_of(global const float *p, int n, int pitch) {
 #endif
 }
 
+static inline void add_bias(float4 *acc, float4 bias) { acc[0] += bias, acc[8] += bias; }
+
 /* `stats` (may be null): mean, sum of squared deviations, and the rounding error of the mean, of the rows of each strip
  * that belong to one image, at ((strip + image) * 3 + {0, 1, 2}) * out_pitch + o. Strip and image grow together, so that each pair has its own place. */
 #if TURNED
@@ -271,9 +273,7 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
     row_at = m < positions ? at.i * step_h + first_h : NOWHERE;
     col_at = at.j * step_w + first_w;
   }
-  float4 acc[16];
-#pragma unroll
-  for (int i = 0; i < 16; i++) acc[i] = (float4)(0.0f);
+  float4 acc[16] = {(float4)(0.0f)};
 
   int stage = GEMM_STEP;
   for (int e0 = begin - TILE_K; e0 < end; e0 += TILE_K) {
@@ -328,24 +328,16 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
 
 #if PASS == 0
   if (call.has_bias) {
-#if MATH >= 3
-#pragma unroll
-    for (int i = 0; i < 8; i++) { /* so are blocks' results */
-      const gemm_run b = bias_of(bias, n0 + gemm_column(item, i), g.out.pitch);
-      acc[i] += b, acc[8 + i] += b;
-    }
-#elif MATH
-#pragma unroll
-    for (int i = 0; i < 8; i++) { /* fragments i and 8 + i are in the same columns */
-      const gemm_run b = bias_of(bias, n0 + gemm_column(item, 2 * i), g.out.pitch);
-      acc[i] += (float4)(b, b), acc[8 + i] += (float4)(b, b);
-    }
-#else
+#if MATH == 0 /* even runs are in the same columns, odd ones too */
     const gemm_run b0 = bias_of(bias, n0 + gemm_column(item, 0), g.out.pitch),
                    b1 = bias_of(bias, n0 + gemm_column(item, 1), g.out.pitch);
-#pragma unroll
-    for (int i = 0; i < 8; i++) acc[2 * i] += b0, acc[2 * i + 1] += b1;
+#define ADD_BIAS(i) acc[2 * (i)] += b0, acc[2 * (i) + 1] += b1;
+#elif MATH >= 3 /* runs i and 8 + i are in the same columns */
+#define ADD_BIAS(i) add_bias(acc + (i), bias_of(bias, n0 + gemm_column(item, i), g.out.pitch));
+#else /* fragments i and 8 + i are in the same columns */
+#define ADD_BIAS(i) add_bias(acc + (i), bias_of(bias, n0 + gemm_column(item, 2 * (i)), g.out.pitch).xyxy);
 #endif
+    GEMM_EACH_8(ADD_BIAS)
   }
 #endif
   /* Strip by strip through local memory: whole rows are stored side by side, and an item per column makes statistics. */
@@ -424,9 +416,7 @@ GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global 
   /* The tap that this item reads: all its pieces are in the same lane. */
   const int e = e0 + ACROSS_I(item, TILE_M, VEC), tap = fast_div(e, call.by_c), a = fast_div(tap, call.by_taps);
   const int c = e - tap * g.in.c, row_at = e < call.n_depth ? g.first_h + a : NOWHERE, col_at = g.first_w + tap - a * g.taps_w;
-  float4 acc[16];
-#pragma unroll
-  for (int i = 0; i < 16; i++) acc[i] = (float4)(0.0f);
+  float4 acc[16] = {(float4)(0.0f)};
 
   int stage = GEMM_STEP;
   for (int p0 = begin - TILE_K; p0 < end; p0 += TILE_K) {
@@ -466,13 +456,12 @@ GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global 
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-#pragma unroll
-  for (int i = 0; i < GEMM_RUNS; i++) {
-    const int row = e0 + gemm_row(item, i);
-    if (row < call.n_depth && !sums_db)
-      store_run(dw + part * call.part_floats + row * g.out.pitch, n0 + gemm_column(item, i), g.out.pitch, gemm_get(acc, i),
-                call.accumulate);
-  }
+  global float *const to = dw + part * call.part_floats;
+#define STORE(i) \
+  if (e0 + gemm_row(item, i) < call.n_depth && !sums_db) \
+    store_run(to + (e0 + gemm_row(item, i)) * g.out.pitch, n0 + gemm_column(item, i), g.out.pitch, gemm_get(acc, i), call.accumulate);
+  GEMM_EACH_RUN(STORE)
+#undef STORE
   const int piece = (group - n_parts * (tiles_n * tiles_m)) / ((g.out.pitch + 63) / 64),
             column = (group - n_parts * (tiles_n * tiles_m)) % ((g.out.pitch + 63) / 64) * 64 + item % 64;
   float sum = 0.0f;

@@ -226,6 +226,12 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_dw(
 #define HAS_PIECE(q, width) (PIECES(width) % ITEMS == 0 || (q) < PIECES(width))
 #define LOAD(p) (*(global const float4 *)(p))
 
+/* A run of results in a row and from a column on, if they are there. */
+static inline void store_run(global float *to, int row, int column, int rows, int columns, gemm_run v, int accumulate) {
+  global gemm_run *const run = (global gemm_run *)(to + row * columns + column);
+  if (row < rows && column < columns) *run = accumulate ? *run + v : v;
+}
+
 /* c[part][batch] (+)= a[batch] x b[batch] over the depths part*part_depth … of `depth`; b: (depth, columns); a: (rows,
  * a_pitch) with depth along the pitch in STAGE 1, (depth, a_pitch) in STAGE 2. Matrices of a batch lie a_matrix,
  * b_matrix, c_matrix floats apart, parts part_floats. columns, a_pitch, part_depth (STAGE 1: depth) are multiples of 4.
@@ -242,9 +248,7 @@ GEMM_KERNEL winograd_simt_multiply(global const float *a, global const float *b,
   const int batch = product % batches, part = product / batches;
   const int begin = part * part_depth, end = min(depth, begin + part_depth);
   global const float *const a_from = a + a_at + batch * a_matrix, *const b_from = b + b_at + batch * b_matrix;
-  float4 acc[16];
-#pragma unroll
-  for (int i = 0; i < 16; i++) acc[i] = (float4)(0.0f);
+  float4 acc[16] = {(float4)(0.0f)};
 
   int stage = GEMM_STEP;
 #pragma unroll 1
@@ -286,12 +290,9 @@ GEMM_KERNEL winograd_simt_multiply(global const float *a, global const float *b,
     barrier(CLK_LOCAL_MEM_FENCE);
   }
   global float *const to = c + c_at + part * part_floats + batch * c_matrix;
-#pragma unroll
-  for (int i = 0; i < GEMM_RUNS; i++) {
-    const int row = m0 + gemm_row(item, i), o = n0 + gemm_column(item, i);
-    global gemm_run *const run = (global gemm_run *)(to + row * columns + o);
-    if (row < rows && o < columns) *run = accumulate ? *run + gemm_get(acc, i) : gemm_get(acc, i);
-  }
+#define STORE(i) store_run(to, m0 + gemm_row(item, i), n0 + gemm_column(item, i), rows, columns, gemm_get(acc, i), accumulate);
+  GEMM_EACH_RUN(STORE)
+#undef STORE
 }
 
 #endif

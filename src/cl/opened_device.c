@@ -6,9 +6,21 @@
 
 #include "src/base/env.h"
 #include "src/cl/blas.h"
+#include "src/cl/facts.h"
 #include "src/cl/fft.h"
 #include "src/cl/opencl.h"
 #include "src/cl/paper_notes.h"
+
+/* Headers of extensions may be older than drivers. */
+#ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
+#define CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000
+#endif
+#ifndef CL_DEVICE_SIMD_PER_COMPUTE_UNIT_AMD
+#define CL_DEVICE_SIMD_PER_COMPUTE_UNIT_AMD 0x4040
+#endif
+#ifndef CL_DEVICE_SUB_GROUP_SIZES_INTEL
+#define CL_DEVICE_SUB_GROUP_SIZES_INTEL 0x4108
+#endif
 
 static void CL_CALLBACK on_context_error(const char *message, const void *data, size_t size, void *user) {
   (void)data, (void)size, (void)user;
@@ -17,82 +29,28 @@ static void CL_CALLBACK on_context_error(const char *message, const void *data, 
   cvy_log_debug("OpenCL driver: %s", message);
 }
 
-/* NVIDIA's compiler takes inline PTX, AMD's is clang and knows its builtins; compilers of other drivers for these
- * devices (PoCL, rusticl) do not. */
-static cvy_status find_matrix_unit(cvy_device *device) {
-  cvy_status status = CVY_OK;
-  static const char *const forces[] = {"nvidia", "nvidia-emulated", "amd", "amd-emulated"};
-  static const char *const mfma[] = {"gfx908", "gfx90a", "gfx94", "gfx950"};
-  const cvy_device_info *const info = &device->info;
-  cvy_device_facts *const facts = &device->facts;
-  const char *const forced = cvy_env_text(CVY_ENV_FORCE_MATRIX);
-  if (forced) {
-    int i = 0;
-    while (i < 4 && strcmp(forced, forces[i]) != 0) i++;
-    CVY_REQUIRE(i < 4, CVY_E_ARGUMENT, "CVY_FORCE_MATRIX=%s: it must be nvidia, amd, nvidia-emulated or amd-emulated",
-                forced);
-    if (facts->cpu_shaped) return CVY_OK;
-    facts->matrix_unit = i < 2 ? CVY_MATRIX_NVIDIA : CVY_MATRIX_AMD;
-    facts->emulates_matrix = i % 2 == 1;
-    return CVY_OK;
-  }
-  if (facts->cpu_shaped || info->kind != CVY_DEVICE_GPU) return CVY_OK;
-  cl_uint capability = 0;
-  if (strstr(info->platform_name, "NVIDIA") &&
-      clGetDeviceInfo(device->id, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, sizeof capability, &capability, NULL) ==
-          CL_SUCCESS &&
-      capability >= 8)
-    facts->matrix_unit = CVY_MATRIX_NVIDIA;
-  if (strstr(info->platform_name, "AMD Accelerated Parallel Processing"))
-    for (size_t i = 0; i < sizeof mfma / sizeof *mfma; i++)
-      if (!strncmp(info->name, mfma[i], strlen(mfma[i]))) facts->matrix_unit = CVY_MATRIX_AMD;
-fail:
-  return status;
-}
-
-/* The one place that turns a driver's answers into facts; kernels are chosen by facts alone. */
+/* Asks the driver what is not in the device's info. */
 static cvy_status facts_fill(cvy_device *device) {
   cvy_status status = CVY_OK;
   const cvy_device_info *const info = &device->info;
-  cvy_device_facts *const facts = &device->facts;
-  cl_uint units = 0;
+  cvy_driver_answers answers = {0};
+  cl_uint units = 0, number = 0;
+  size_t sizes[16], bytes = 0;
   CVY_CL(device->label, clGetDeviceInfo(device->id, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL));
-  facts->compute_units = (int)units;
-  facts->local_bytes = info->local_bytes;
-  facts->max_work_group = info->max_work_group;
-  facts->cache_bytes = info->cache_bytes;
-  facts->host_unified = info->host_unified && !cvy_env_on(CVY_ENV_FORCE_STAGING);
-
-  const bool rusticl = !strcmp(info->platform_name, "rusticl");
-  const bool pocl = strstr(info->platform_name, "Portable Computing Language") != NULL;
-  /* llvmpipe runs work-items as lanes of vectors: it wants SIMT kernels although it is a CPU, and is slow with
-   * float16. It also ends every loop after 65535 rounds (seen in Mesa 22.3: a kernel that counts to 80000 counts to
-   * 65535); a CPU kernel's work-item, which does a whole piece of a tensor alone, needs more. */
-  facts->cpu_shaped = info->kind == CVY_DEVICE_CPU && !rusticl;
-  const char *const forced = cvy_env_text(CVY_ENV_FORCE_SHAPE);
-  if (forced) {
-    CVY_REQUIRE(!strcmp(forced, "cpu") || !strcmp(forced, "simt"), CVY_E_ARGUMENT,
-                "CVY_FORCE_SHAPE=%s: it must be cpu or simt", forced);
-    facts->cpu_shaped = !strcmp(forced, "cpu");
-    CVY_REQUIRE(!facts->cpu_shaped || !rusticl || info->kind != CVY_DEVICE_CPU, CVY_E_UNSUPPORTED,
-                "%s: CVY_FORCE_SHAPE=cpu: llvmpipe ends loops after 65535 rounds, CPU-shaped kernels need more; use "
-                "simt",
-                device->label);
-  }
-  /* PoCL compiles with clang, which knows the attribute, and tunes for 256-bit vectors where the core may have 512-bit
-   * units. Intel's CPU runtime uses 512-bit registers by itself. Mesa's front end is clang too, but SPIR-V drops the
-   * attribute. */
-  facts->has_min_vector_width = pocl && info->kind == CVY_DEVICE_CPU;
-  /* PoCL and Intel's runtime compile with clang, for flat addresses. oclgrind's front end is clang too, but its
-   * simulator does not know the instruction. */
-  facts->has_prefetch =
-      info->kind == CVY_DEVICE_CPU && (pocl || strstr(info->platform_name, "Intel(R) OpenCL") != NULL);
-  CVY_TRY(find_matrix_unit(device));
+  answers.units = (int)units;
+  if (clGetDeviceInfo(device->id, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV, sizeof number, &number, NULL) == CL_SUCCESS)
+    answers.nv_capability = (int)number;
+  if (clGetDeviceInfo(device->id, CL_DEVICE_SIMD_PER_COMPUTE_UNIT_AMD, sizeof number, &number, NULL) == CL_SUCCESS)
+    answers.amd_simds = (int)number;
+  if (clGetDeviceInfo(device->id, CL_DEVICE_SUB_GROUP_SIZES_INTEL, sizeof sizes, sizes, &bytes) == CL_SUCCESS)
+    for (size_t i = 0; i < bytes / sizeof *sizes; i++)
+      if (!answers.least_subgroup || sizes[i] < (size_t)answers.least_subgroup) answers.least_subgroup = (int)sizes[i];
+  CVY_TRY(cvy_facts_find(info, &answers, device->label, &device->facts));
   /* rusticl (Mesa 22.3) gives the size of a sub-group for CL_KERNEL_WORK_GROUP_SIZE and runs larger groups all the
    * same. */
-  device->kernel_group_wrong = rusticl;
-  device->keeps_programs = pocl;
-  device->reads_header = pocl && info->kind == CVY_DEVICE_CPU;
+  device->kernel_group_wrong = !strcmp(info->platform_name, "rusticl");
+  device->keeps_programs = strstr(info->platform_name, "Portable Computing Language") != NULL;
+  device->reads_header = device->keeps_programs && info->kind == CVY_DEVICE_CPU;
 fail:
   return status;
 }

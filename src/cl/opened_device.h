@@ -33,12 +33,12 @@ typedef enum cvy_matrix_unit {
   CVY_MATRIX_AMD,    /* MFMA with float32: gfx908, gfx90a, gfx94x, gfx950 */
 } cvy_matrix_unit;
 
-/* Facts by which kernels are chosen; facts_fill in opened_device.c alone sets them, from info and probes. */
+/* Facts by which kernels are chosen; cvy_facts_find (facts.h) alone sets them, from the driver's answers. */
 typedef struct cvy_device_facts {
   /* Wants float16 vectors and one work-item per work-group; false: SIMT. CVY_FORCE_SHAPE=cpu|simt overrides it at
    * opening, for tests and experiments. */
   bool cpu_shaped;
-  int compute_units; /* of this (sub-)device */
+  int compute_units; /* of this (sub-)device; of a pair of AMD's that is called one unit, both */
   size_t local_bytes, max_work_group;
   bool host_unified;
   bool has_prefetch;           /* compiler takes __builtin_prefetch of an address: -D CVY_PREFETCH */
@@ -46,6 +46,8 @@ typedef struct cvy_device_facts {
   bool emulates_matrix;        /* CVY_FORCE_MATRIX=nvidia-emulated|amd-emulated: its kernels use plain C instead */
   size_t cache_bytes;          /* of the cache in front of its memory, 0: not known */
   bool has_min_vector_width;   /* compiler takes __attribute__((min_vector_width(512))): -D CVY_MIN_VECTOR_WIDTH=512 */
+  int sub_group;               /* for kernels that want many registers: -D CVY_SUB_GROUP; 0: the compiler chooses */
+  int register_limit;          /* of each work-item: -D CVY_REGISTER_LIMIT; 0: the compiler finds it by itself */
 } cvy_device_facts;
 
 /* Opens a selected device: sub-device if asked, context, queues. `profiling`: queues record event times.

@@ -15,7 +15,7 @@ struct cvy_paper {
   cvy_launch_work expected; /* of the next launch; seconds 0: nothing is known */
 };
 
-/* Units as facts_fill counts them: streaming multiprocessors, AMD's compute units (two to a work-group processor),
+/* Units as cvy_facts_find counts them: streaming multiprocessors, AMD's compute units (two to a work-group processor),
  * eight of Intel's vector engines. FMA: multiply-adds of float32 per second without matrix
  * units; of the RX 7900 XTX without dual issue, which compilers seldom find. */
 static const cvy_known_device known_devices[] = {

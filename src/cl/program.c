@@ -69,6 +69,10 @@ static cvy_status options_make(const cvy_device *device, const cvy_define *defin
   cvy_text_add(out, "-cl-std=CL1.2 -D CVY_CPU=%d", device->facts.cpu_shaped ? 1 : 0);
   if (device->facts.has_min_vector_width) cvy_text_add(out, " -D CVY_MIN_VECTOR_WIDTH=512");
   if (device->facts.has_prefetch) cvy_text_add(out, " -D CVY_PREFETCH");
+  if (device->facts.sub_group) cvy_text_add(out, " -D CVY_SUB_GROUP=%d", device->facts.sub_group);
+  if (device->facts.register_limit)
+    cvy_text_add(out, " -D CVY_REGISTER_LIMIT=%d -cl-nv-maxrregcount=%d", device->facts.register_limit,
+                 device->facts.register_limit);
   for (int i = 0; i < n_defines; i++) cvy_text_add(out, " -D %s=%ld", sorted[i].name, sorted[i].value);
   const char *const more = cvy_env_text(CVY_ENV_BUILD_OPTIONS);
   if (more) cvy_text_add(out, " %s", more);
