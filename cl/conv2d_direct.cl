@@ -480,34 +480,6 @@ GEMM_KERNEL conv2d_simt_backward_weights(global const float *restrict x, global 
 #endif /* PASS < 3 */
 
 #if PASS == 3
-/* Column sums of (rows, pitch) over parts of part_rows rows → to[to_at + part*pitch + column]. Group (64 items) = 64
- * columns of a part. */
-kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_columns(global const float *restrict from,
-                                                                                global float *restrict to, int to_at,
-                                                                                int rows, int pitch, int part_rows) {
-  const int tiles = (pitch + 63) / 64, part = get_group_id(0) / tiles,
-            column = (int)(get_group_id(0) % tiles) * 64 + (int)get_local_id(0);
-  const int begin = part * part_rows, end = min(rows, begin + part_rows);
-  float sum = 0.0f;
-  if (column < pitch) {
-    for (int i = begin; i < end; i++) sum += from[(size_t)i * (size_t)pitch + column];
-    to[to_at + part * pitch + column] = sum;
-  }
-}
-
-/* out[i] (+)= sum over parts, in order, of from[from_at + part*part_floats + i], i < n. */
-kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_reduce(global const float *restrict from,
-                                                                               global float *restrict out, int from_at,
-                                                                               int n, int parts, int part_floats,
-                                                                               int accumulate) {
-  const int i = get_global_id(0);
-  if (i < n) {
-    float sum = 0.0f;
-    for (int part = 0; part < parts; part++) sum += from[(size_t)from_at + (size_t)part * (size_t)part_floats + i];
-    out[i] = accumulate ? out[i] + sum : sum;
-  }
-}
-
 /* dw, db (+)= sums over their parts, in order: of from + part*n + i, i < n (n 0: dw is whole already), and of from +
  * sums_at + piece*n_db + i, i < n_db. */
 kernel __attribute__((reqd_work_group_size(64, 1, 1))) void conv2d_simt_finish(global const float *restrict parts,

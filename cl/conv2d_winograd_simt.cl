@@ -99,12 +99,25 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_input
   }
 }
 
-/* Gradients of tile t's TILE x TILE outputs and filter k → d[d_at + (b*tiles + t)*pitch + k], alike. */
+/* Gradients of tile t's TILE x TILE outputs and filter k → d[d_at + (b*tiles + t)*pitch + k], alike. Work-groups behind
+ * these sum 64 columns of dy over sum_rows of its `positions` rows each, for db → d[sums_at + piece*out_pitch + column]:
+ * item i takes every fourth row of column i % 64. */
 kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_gradient(
     global const float *restrict dy, global float *restrict d_out, int d_at, int first, int tiles, int tiles_h,
     int tiles_w, int pitch, int out_h, int out_w, int out_pitch, const cvy_divider by_pitch, const cvy_divider by_image,
-    const cvy_divider by_row) {
+    const cvy_divider by_row, int positions, int sum_rows, int sums_at) {
+  local float sums[256];
   const int id = get_global_id(0), t = fast_div(id, by_pitch), k = id - t * pitch;
+  const int behind = (int)get_group_id(0) - (tiles * pitch + 255) / 256, item = get_local_id(0);
+  const int blocks = (out_pitch + 63) / 64, piece = behind / blocks, column = behind % blocks * 64 + item % 64;
+  float sum = 0.0f;
+  if (behind >= 0 && column < out_pitch)
+    for (int m = piece * sum_rows + item / 64; m < min(positions, (piece + 1) * sum_rows); m += 4)
+      sum += dy[m * out_pitch + column];
+  sums[item] = sum;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (behind >= 0 && item < 64 && column < out_pitch)
+    d_out[sums_at + piece * out_pitch + column] = sum + sums[64 + item] + sums[128 + item] + sums[192 + item];
   if (t < tiles) {
     const int of_image = fast_div(t, by_image), rest = t - of_image * (tiles_h * tiles_w), i = fast_div(rest, by_row),
               j = rest - i * tiles_w;
@@ -193,10 +206,12 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_outpu
   }
 }
 
-/* dw (+)= Gt [sum over parts, in order, of p[part*part_floats + (b*rows + c)*pitch + k]] G. An item per c and k. */
+/* dw (+)= Gt [sum over parts, in order, of p[part*part_floats + (b*rows + c)*pitch + k]] G. An item per c and k; behind
+ * these one for each of n_db columns: db (+)= sum of p[sums_at + piece*n_db + column], in order. */
 kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_dw(
     global const float *restrict parts, global float *restrict dw, int n_parts, int part_floats, int rows, int pitch,
-    int channels, int w_pitch, const cvy_divider by_w, int accumulate) {
+    int channels, int w_pitch, const cvy_divider by_w, int accumulate, global float *restrict db, int sums_at, int n_db,
+    int n_sums) {
   const int id = get_global_id(0), c = fast_div(id, by_w), k = id - c * w_pitch;
   if (c < channels) {
     float v[ALPHA2];
@@ -216,6 +231,11 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_dw(
       const float value = v[i / 3 * ALPHA + i % 3];
       dw[at] = accumulate ? dw[at] + value : value;
     }
+  } else if (id - channels * w_pitch < n_db) {
+    const int i = id - channels * w_pitch;
+    float sum = 0.0f;
+    for (int piece = 0; piece < n_sums; piece++) sum += parts[sums_at + piece * n_db + i];
+    db[i] = accumulate ? db[i] + sum : sum;
   }
 }
 

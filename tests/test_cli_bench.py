@@ -65,14 +65,14 @@ def test_step_plan(at):
         for name in "conv2d linear".split():
             mine = sum(row["launches"] for row in passes if row["operation"] == name)
             check(mine == one["conv_launches" if name == "conv2d" else "linear_launches"], f"launches of {name} on {card}: {mine}")
-    for batch, most in ((256, 420), (32, 320)):
+    for batch, most in ((256, 420), (32, 300)):
         h100 = plan("h100", batch)
         check(h100["launches"] <= most, f"launches of a step with {batch} images: {h100['launches']}")
         convs = [row for row in h100["passes"] if row["operation"] == "conv2d"]
-        # launches that add up parts are worth their time: without them a pass would take longer
-        parts = [row for row in convs if row["parts"] > 1 and row["pass"] != "backward"]
-        check(h100["conv_launches"] - len(parts) <= 210, f"launches of convolutions: {h100['conv_launches']}, {len(parts)} of them add up parts")
-        check(all(row["expected_ms"] < row["whole_ms"] for row in parts), f"parts that take longer than whole sums: {parts}")
+        check(h100["conv_launches"] <= 200, f"launches of convolutions: {h100['conv_launches']}")
+        # launches that add up parts are worth their time
+        parts = [row for row in convs if row["parts"] > 1]
+        check(parts and all(row["expected_ms"] < row["whole_ms"] for row in parts), f"parts that take longer than whole sums: {parts}")
         check(all(row["expected_ms"] <= row["whole_ms"] * (1 + 1e-9) for row in convs if row["filter"] == [1, 1]), "1x1: the shorter of whole and cut")
         # the first layer's sums are 9 products deep: there is nothing to cut
         fills = [(row["fill"], row["layer"], row["pass"]) for row in convs if row["filter"] == [3, 3] and (row["layer"], row["pass"]) != ("conv2d '0'", "forward")]

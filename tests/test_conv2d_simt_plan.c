@@ -40,24 +40,27 @@ static void test_strides(check_device *d) {
   for (int i = 0; i < (int)(sizeof layers / sizeof *layers); i++) {
     for (int more = 0; more < 2; more++) {
       case_rng r = check_rng_make(d, 100 * more + i);
-      const conv_case c = {.n = layers[i].n,
-                           .p = {.n_max = layers[i].n + more,
-                                 .x = {layers[i].h, layers[i].w, layers[i].c, cvy_pitch_of(layers[i].c)},
-                                 .k = layers[i].k,
-                                 .y_pitch = more ? layers[i].k + 1 : cvy_pitch_of(layers[i].k),
-                                 .r = layers[i].r,
-                                 .s = layers[i].s,
-                                 .stride_h = layers[i].stride_h,
-                                 .stride_w = layers[i].stride_w,
-                                 .pad_h = layers[i].pad_h,
-                                 .pad_w = layers[i].pad_w,
-                                 .bias = true,
-                                 .stats = true,
-                                 .prologue = more ? CVY_CONV_SCALE | CVY_CONV_RELU : 0,
-                                 .algos = {1, {CVY_CONV_DIRECT}}},
-                           .accumulate = more,
-                           .fill = i % 2 ? CASE_FILL_NORMAL : CASE_FILL_INTEGERS};
+      conv_case c = {.n = layers[i].n,
+                     .p = {.n_max = layers[i].n + more,
+                           .x = {layers[i].h, layers[i].w, layers[i].c, cvy_pitch_of(layers[i].c)},
+                           .k = layers[i].k,
+                           .y_pitch = more ? layers[i].k + 1 : cvy_pitch_of(layers[i].k),
+                           .r = layers[i].r,
+                           .s = layers[i].s,
+                           .stride_h = layers[i].stride_h,
+                           .stride_w = layers[i].stride_w,
+                           .pad_h = layers[i].pad_h,
+                           .pad_w = layers[i].pad_w,
+                           .bias = true,
+                           .stats = true,
+                           .prologue = more ? CVY_CONV_SCALE | CVY_CONV_RELU : 0,
+                           .algos = {1, {CVY_CONV_DIRECT}}},
+                     .accumulate = more,
+                     .fill = i % 2 ? CASE_FILL_NORMAL : CASE_FILL_INTEGERS};
       int parts[CVY_CONV_PASSES];
+      if (more) /* larger work-groups */
+        c.p.choice[CVY_CONV_BACKWARD_WEIGHTS] =
+            (cvy_conv_choice){CVY_CONV_DIRECT, {128, i % 2 ? 64 : 128, i % 2 ? 4 : 8}};
       if (conv_in_oclgrind() && (more || conv_case_work(&c.p, c.n) > 1e6)) continue;
       find_parts(d, &c.p, parts);
       for (int pass = 0; pass <= CVY_CONV_BACKWARD_DATA; pass++)

@@ -101,7 +101,7 @@ static cvy_status size_workspace(simt_state *st, size_t *workspace_bytes) {
   int64_t floats = (int64_t)plan->part_floats * plan->max_parts;
   if (st->pass == CVY_CONV_BACKWARD_WEIGHTS) {
     int sums;
-    (void)cvy_simt_sum_rows(plan, st->params.n_max, &sums);
+    (void)cvy_simt_sum_rows(positions, &sums);
     st->sums_at = (int)floats;
     floats += (int64_t)sums * st->y.pitch;
   } else if (st->pass == CVY_CONV_FORWARD && st->params.stats && !plan->part_floats)
@@ -274,7 +274,7 @@ static cvy_status run_weights(simt_state *st, cvy_queue *queue, const cvy_conv_c
   cvy_conv_simt_call c = describe(st, call, &g);
   int parts, sums;
   const int per_part = cvy_simt_part_positions(&st->plan, call->n, &parts),
-            sum_rows = cvy_simt_sum_rows(&st->plan, call->n, &sums), n_dw = parts > 1 ? st->plan.part_floats : 0;
+            sum_rows = cvy_simt_sum_rows(c.positions, &sums), n_dw = parts > 1 ? st->plan.part_floats : 0;
   int64_t groups = cvy_simt_groups(&st->plan, call->n, 0);
   if (call->db) groups += (int64_t)sums * cvy_ceil_div(g.out.pitch, 64);
   else sums = 0;

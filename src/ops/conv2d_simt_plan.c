@@ -86,8 +86,8 @@ int cvy_simt_part_positions(const cvy_simt_direct *plan, int n, int *parts) {
   return per_part;
 }
 
-int cvy_simt_sum_rows(const cvy_simt_direct *plan, int n, int *sums) {
-  const int64_t positions = positions_of(plan, n), even = ceil_div(positions, MOST_SUMS);
+int cvy_simt_sum_rows(int64_t positions, int *sums) {
+  const int64_t even = ceil_div(positions, MOST_SUMS);
   const int rows = even > LEAST_SUM_ROWS ? (int)even : LEAST_SUM_ROWS;
   *sums = (int)ceil_div(positions, rows);
   return rows;
@@ -121,7 +121,7 @@ static void weights_works(const cvy_simt_machine *m, const cvy_simt_direct *plan
   const cvy_conv2d_params *const p = &plan->p;
   int parts, sums;
   const int per_part = cvy_simt_part_positions(plan, n, &parts);
-  (void)cvy_simt_sum_rows(plan, n, &sums);
+  (void)cvy_simt_sum_rows(positions_of(plan, n), &sums);
   const int64_t groups = cvy_simt_groups(plan, n, 0), cut = groups / parts;
   const double area = (double)plan->tile.m * plan->tile.n, dw = 4.0 * p->r * p->s * p->x.c * plan->y.pitch,
                sum = db ? 4.0 * sums * plan->y.pitch : 0;
@@ -266,7 +266,7 @@ cvy_simt_winograd_works cvy_simt_winograd_works_of(const cvy_simt_machine *machi
   const bool tf32 = plan->matrices == 16; /* F(4x4)'s products stay float32 */
   cvy_simt_winograd_works w = {.input = cvy_simt_moves(machine, x_bytes + v * time)};
   if (weights) {
-    w.second = cvy_simt_moves(machine, y_bytes + d * time);
+    w.second = cvy_simt_moves(machine, y_bytes * (p->bias ? 2 : 1) + d * time);
     w.products = cvy_simt_products(machine, t, tf32, cuts * parts, fma, depth, (v + d) * time + u * parts);
     w.once = cvy_simt_moves(machine, u * parts + filter);
   } else {

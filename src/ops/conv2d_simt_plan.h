@@ -57,8 +57,8 @@ int cvy_simt_phases(const cvy_simt_direct *plan, int *phases_w);
 int64_t cvy_simt_groups(const cvy_simt_direct *plan, int n, int phase);
 /* Positions of a part of backward_weights for n samples, and the number of parts. */
 int cvy_simt_part_positions(const cvy_simt_direct *plan, int n, int *parts);
-/* Rows of dy of a partial sum of db, and their number. */
-int cvy_simt_sum_rows(const cvy_simt_direct *plan, int n, int *sums);
+/* Rows of a partial sum of dy's `positions` rows for db, and the number of such sums. */
+int cvy_simt_sum_rows(int64_t positions, int *sums);
 /* The launches for n samples in their order; returns how many, of which the first CVY_SIMT_LAUNCHES are in `out`. */
 int cvy_simt_direct_works(const cvy_simt_machine *m, const cvy_simt_direct *plan, int n, bool db,
                           cvy_launch_work out[CVY_SIMT_LAUNCHES]);

@@ -5,17 +5,14 @@
  * Samples go in chunks. Workspace, in floats, with a = m + 2 and t tiles per sample:
  *   forward, backward_data: filters a*a*C'*K' | input matrices a*a*chunk*t*C' | products a*a*chunk*t*K'
  *   backward_weights:       products of each part of the tiles a*a*C'*K' | input matrices | gradients' matrices
- * (C', K': channels and pitch in whole quads; the gradient of the bias is summed behind the products; products of parts
- * of the depth lie one behind the other.) conv2d_simt_plan.h chooses the samples of a chunk and the parts. */
+ * (C', K': channels and pitch in whole quads; sums of dy for the gradient of the bias lie behind everything; products
+ * of parts of the depth lie one behind the other.) conv2d_simt_plan.h chooses the samples of a chunk and the parts. */
 #include "src/cl/paper.h"
 #include "src/ops/conv2d_simt_plan.h"
 #include "src/ops/divider.h"
 #include "src/ops/math.h"
 
-enum {
-  COLUMN_ROWS = 256, /* rows of a partial sum of dy */
-  LANES_MOST = 64    /* channels of a work-group of the output transform */
-};
+enum { LANES_MOST = 64 }; /* channels of a work-group of the output transform */
 
 typedef struct winograd_state {
   cvy_conv_pass pass;
@@ -26,13 +23,12 @@ typedef struct winograd_state {
   int tiles_h, tiles_w, per_image; /* tiles of out */
   int in_pitch, out_pitch;         /* of the matrices: quads */
   int part_floats;                 /* of a part of backward_weights */
-  int input_at, out_at;            /* in the workspace */
+  int input_at, out_at, sums_at;   /* in the workspace */
   cvy_conv2d_params params;
   cvy_shape y;
   cvy_simt_machine machine;
   cvy_simt_winograd plan;
-  cvy_kernel *filter, *input, *second, *multiply, *columns, *reduce; /* second: output, or gradient */
-  cvy_kernel *dw;
+  cvy_kernel *filter, *input, *second, *multiply, *dw; /* second: output, or gradient */
 } winograd_state;
 
 static int quads(int n) { return (n + 3) / 4 * 4; }
@@ -74,8 +70,7 @@ static double cost4(cvy_device *device, const cvy_conv2d_params *p, const cvy_sh
 static void destroy(void *state) {
   winograd_state *const st = state;
   if (!st) return;
-  cvy_kernel **const kernels[] = {&st->filter,  &st->input,  &st->second, &st->multiply,
-                                  &st->columns, &st->reduce, &st->dw};
+  cvy_kernel **const kernels[] = {&st->filter, &st->input, &st->second, &st->multiply, &st->dw};
   for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) cvy_kernel_destroy(kernels[i]);
   cvy_free(st);
 }
@@ -93,12 +88,12 @@ static cvy_status size_workspace(winograd_state *st, size_t *workspace_bytes) {
   const int64_t u_floats = (int64_t)st->matrices * st->in_pitch * st->out_pitch,
                 tiles = (int64_t)st->matrices * plan->chunk * st->per_image, v_floats = tiles * st->in_pitch,
                 d_floats = tiles * st->out_pitch;
-  const int64_t first = weights ? plan->max_parts * u_floats : u_floats,
-                sums = weights ? ((int64_t)st->params.n_max * st->out.h * st->out.w + COLUMN_ROWS - 1) / COLUMN_ROWS *
-                                     st->out.pitch
-                               : 0;
+  const int64_t first = weights ? plan->max_parts * u_floats : u_floats;
   int64_t rest = v_floats + d_floats * (weights ? 1 : plan->max_parts);
-  if (rest < sums) rest = sums;
+  int sums = 0;
+  if (weights) (void)cvy_simt_sum_rows((int64_t)st->params.n_max * st->out.h * st->out.w, &sums);
+  st->sums_at = (int)(first + rest);
+  rest += (int64_t)sums * st->out.pitch;
   CVY_REQUIRE(first + rest <= INT32_MAX, CVY_E_ARGUMENT,
               "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)(first + rest));
   st->part_floats = (int)u_floats;
@@ -138,10 +133,7 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
                             &st->second));
   CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_multiply", products, math ? 5 : 4, &st->multiply));
   if (weights) {
-    static const cvy_define sums[] = {{"PASS", 3}};
     CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_dw", transforms, 2, &st->dw));
-    CVY_TRY(cvy_kernel_create(device, "conv2d_direct", "conv2d_simt_columns", sums, 1, &st->columns));
-    CVY_TRY(cvy_kernel_create(device, "conv2d_direct", "conv2d_simt_reduce", sums, 1, &st->reduce));
   } else CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_filter", transforms, 2, &st->filter));
   *state = st;
   return CVY_OK;
@@ -224,7 +216,8 @@ static cvy_status run_weights(winograd_state *st, cvy_queue *queue, const cvy_co
   const int columns = st->out_pitch, rows = st->in_pitch;
   /* Parts are cut for the first chunk; a smaller last one leaves its last parts as they are. */
   const int most_tiles = cvy_conv_smaller(st->plan.chunk, call->n) * st->per_image;
-  int all_parts;
+  int all_parts, sums;
+  const int sum_rows = cvy_simt_sum_rows((int64_t)call->n * st->out.h * st->out.w, &sums);
   const int per_part = cvy_simt_part_tiles(&st->plan, most_tiles, &all_parts);
   const cvy_launch_work once = works_of(st, queue, st->plan.chunk).once;
   for (int first = 0; first < call->n; first += st->plan.chunk) {
@@ -236,11 +229,14 @@ static cvy_status run_weights(winograd_state *st, cvy_queue *queue, const cvy_co
     cvy_launch_expect(queue, &works.input);
     CVY_TRY(run_input(st, queue, call, first, tiles));
     cvy_launch_expect(queue, &works.second);
-    CVY_TRY(CVY_LAUNCH(queue, st->second, items_of((int64_t)tiles * columns), CVY_BUF(call->dy),
-                       CVY_BUF(call->workspace), CVY_INT(st->out_at), CVY_INT(first), CVY_INT(tiles),
+    /* columns of dy are summed once, behind the first chunk's tiles */
+    const int64_t summing = call->db && first == 0 ? (int64_t)sums * cvy_ceil_div(st->out.pitch, 64) : 0;
+    CVY_TRY(CVY_LAUNCH(queue, st->second, groups_of(((int64_t)tiles * columns + 255) / 256 + summing, 256),
+                       CVY_BUF(call->dy), CVY_BUF(call->workspace), CVY_INT(st->out_at), CVY_INT(first), CVY_INT(tiles),
                        CVY_INT(st->tiles_h), CVY_INT(st->tiles_w), CVY_INT(columns), CVY_INT(st->out.h),
                        CVY_INT(st->out.w), CVY_INT(st->out.pitch), CVY_DIVIDER(columns), CVY_DIVIDER(st->per_image),
-                       CVY_DIVIDER(st->tiles_w)));
+                       CVY_DIVIDER(st->tiles_w), CVY_INT(call->n * st->out.h * st->out.w), CVY_INT(sum_rows),
+                       CVY_INT(st->sums_at)));
     cvy_launch_expect(queue, &works.products);
     CVY_TRY(CVY_LAUNCH(queue, st->multiply, groups_of(groups, cvy_gemm_items(st->plan.tile)), CVY_BUF(call->workspace),
                        CVY_BUF(call->workspace), CVY_BUF(call->workspace), CVY_INT(st->input_at), CVY_INT(st->out_at),
@@ -249,17 +245,11 @@ static cvy_status run_weights(winograd_state *st, cvy_queue *queue, const cvy_co
                        CVY_INT(per_part), CVY_INT(st->part_floats), CVY_INT(first > 0)));
   }
   cvy_launch_expect(queue, &once);
-  CVY_TRY(CVY_LAUNCH(queue, st->dw, items_of((int64_t)st->channels * st->w_pitch), CVY_BUF(call->workspace),
+  const int n_db = call->db ? st->out.pitch : 0;
+  CVY_TRY(CVY_LAUNCH(queue, st->dw, items_of((int64_t)st->channels * st->w_pitch + n_db), CVY_BUF(call->workspace),
                      CVY_BUF(call->dw), CVY_INT(all_parts), CVY_INT(st->part_floats), CVY_INT(rows), CVY_INT(columns),
-                     CVY_INT(st->channels), CVY_INT(st->w_pitch), CVY_DIVIDER(st->w_pitch), CVY_INT(call->accumulate)));
-  if (!call->db) return CVY_OK;
-  const int positions = call->n * st->out.h * st->out.w, sums = cvy_ceil_div(positions, COLUMN_ROWS);
-  CVY_TRY(CVY_LAUNCH(queue, st->columns, groups_of((int64_t)sums * cvy_ceil_div(st->out.pitch, 64), 64),
-                     CVY_BUF(call->dy), CVY_BUF(call->workspace), CVY_INT(st->input_at), CVY_INT(positions),
-                     CVY_INT(st->out.pitch), CVY_INT(COLUMN_ROWS)));
-  CVY_TRY(CVY_LAUNCH(queue, st->reduce, groups_of(cvy_ceil_div(st->out.pitch, 64), 64), CVY_BUF(call->workspace),
-                     CVY_BUF(call->db), CVY_INT(st->input_at), CVY_INT(st->out.pitch), CVY_INT(sums),
-                     CVY_INT(st->out.pitch), CVY_INT(call->accumulate)));
+                     CVY_INT(st->channels), CVY_INT(st->w_pitch), CVY_DIVIDER(st->w_pitch), CVY_INT(call->accumulate),
+                     CVY_BUF(call->db), CVY_INT(st->sums_at), CVY_INT(n_db), CVY_INT(sums)));
 fail:
   return status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Rates of a device, by which SIMT-shaped kernels are planned (conv2d_simt_plan.h): multiply-adds in registers, a
- * copy's bytes, the time of an empty launch. A plan decides the order of sums, so a device has the same rates in every run: a
- * GPU's are measured once and kept in $XDG_CACHE_HOME/convoy/rates-KEY.txt (or ~/.cache/convoy/…), KEY 16 hexadecimal
- * digits, XXH3-64 of the first lines. Lines, each ended by a newline:
+ * copy's bytes, the time of an empty launch. A plan decides the order of sums, so a device has the same rates in every
+ * run: a GPU's are measured once and kept in $XDG_CACHE_HOME/convoy/rates-KEY.txt (or ~/.cache/convoy/…), KEY 16
+ * hexadecimal digits, XXH3-64 of the first lines. Lines, each ended by a newline:
  *   convoy-rates 1                                                   format and its version
  *   device: … | platform: … | driver: … | units: …
  *   FMA BYTES LAUNCH                                                 per second, per second, seconds (%.3e)
