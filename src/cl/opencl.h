@@ -115,8 +115,8 @@ cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_defin
 void cvy_programs_destroy(cvy_device *device);
 /* Sets compiled, cached and build_ns. */
 void cvy_program_totals(cvy_launch_totals *totals);
-/* command_times.c: the commands of a device opened with profiling. `notes`: the commands of the calling thread are noted
- * now. `add` takes a reference of its own to the event, for cvy_profile_take; it does nothing where they are not. */
+/* command_times.c: the commands of a device opened with profiling. `notes`: the calling thread's commands are noted now.
+ * `add` takes a reference of its own to the event, for cvy_profile_take; it does nothing where they are not. */
 cvy_status cvy_profile_create(cvy_device *device);
 bool cvy_profile_notes(const cvy_device *device);
 cvy_status cvy_profile_add(cvy_queue *queue, cvy_command_kind kind, const char *name, size_t bytes, cl_event event);
