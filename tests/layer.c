@@ -35,6 +35,7 @@
  *   hang=WHO:N            the N-th command and all behind it never end, on any of the device's queues; who waits for
  *                         them waits
  *   hang-call=WHO:CALL:N  the N-th CALL does not return
+ *   spin=WHO              a thread that waits for a command keeps a core busy, as with NVIDIA's driver
  *   late=WHO              who waits for a command also waits for what has been enqueued behind it meanwhile
  * What hangs goes on when the variable changes. The words are read by layer_faults.c, and layer_device.c does it. */
 #include <stdbool.h>

@@ -250,9 +250,10 @@ static cl_int event_code(const unit *u) {
   return CL_SUCCESS;
 }
 
-static bool is_late(const unit *u) {
+/* LATE or SPIN. */
+static bool waits_so(const unit *u, fault_kind kind) {
   for (int i = 0; u && i < n_faults; i++)
-    if (faults[i].kind == LATE && is_for(&faults[i], u)) return true;
+    if (faults[i].kind == kind && is_for(&faults[i], u)) return true;
   return false;
 }
 
@@ -518,9 +519,14 @@ static cl_int CL_API_CALL wait_for_events(cl_uint n, const cl_event *list) {
   cl_int code = enter(q ? q->unit : NULL, q, CALL_WAIT, false);
   pthread_mutex_unlock(&lock);
   if (code != CL_SUCCESS) return code;
+  pthread_mutex_lock(&lock);
+  const bool spins = q && waits_so(q->unit, SPIN);
+  pthread_mutex_unlock(&lock);
+  for (cl_int state = CL_QUEUED; spins && state > CL_COMPLETE;)
+    if (below->clGetEventInfo(list[0], CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL)) break;
   code = below->clWaitForEvents(n, list);
   pthread_mutex_lock(&lock);
-  const bool bad = q && event_code(q->unit) != CL_SUCCESS, late = q && is_late(q->unit);
+  const bool bad = q && event_code(q->unit) != CL_SUCCESS, late = q && waits_so(q->unit, LATE);
   const cl_command_queue queue = q ? q->queue : NULL;
   pthread_mutex_unlock(&lock);
   if (late && code == CL_SUCCESS) code = below->clFinish(queue);

@@ -11,8 +11,8 @@ static const char *const call_names[] = {
 #undef X
 };
 
-static const char *const fault_names[] = {"slow",      "link", "fail",      "fail-once",
-                                          "bad-event", "hang", "hang-call", "late"};
+static const char *const fault_names[] = {"slow", "link",      "fail", "fail-once", "bad-event",
+                                          "hang", "hang-call", "late", "spin"};
 
 void layer_words_wrong(const char *text) {
   fprintf(stderr, "test layer: cannot read '%s' in CVY_LAYER\n", text);
@@ -45,7 +45,7 @@ static void read_fault(fault *f, fault_kind kind, char *arg, const char *whole) 
   if (!who) layer_words_wrong(whole);
   if (who[0] == '/') f->part = (int)read_count(who + 1, whole);
   else if (strcmp(who, "all") != 0) f->device = (int)read_count(who, whole);
-  if (kind == LATE) return;
+  if (kind == LATE || kind == SPIN) return;
   if (kind == SLOW || kind == LINK) {
     const char *const number = piece(&arg), *const range = piece(&arg);
     if (!number || (f->number = atof(number)) <= 0) layer_words_wrong(whole);

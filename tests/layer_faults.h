@@ -24,7 +24,7 @@ typedef enum call {
 #undef X
       N_CALLS
 } call;
-typedef enum fault_kind { SLOW, LINK, FAIL, FAIL_ONCE, BAD_EVENT, HANG, HANG_CALL, LATE, N_FAULTS } fault_kind;
+typedef enum fault_kind { SLOW, LINK, FAIL, FAIL_ONCE, BAD_EVENT, HANG, HANG_CALL, LATE, SPIN, N_FAULTS } fault_kind;
 
 typedef struct fault {
   fault_kind kind;

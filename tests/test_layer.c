@@ -126,6 +126,47 @@ CHECK_TEST(slow) {
   if (seen != ALL) check_fail(d, "claims 0x%x of 0x%x in %d attempts", seen, (unsigned)ALL, ATTEMPTS);
 }
 
+/* Seconds of the calling thread's core in which it waits for some slow launches, and what part of the time that is. */
+static double core_of_wait(rig *r, double *part) {
+  cvy_event *done = NULL;
+  struct timespec began, ended;
+  const uint64_t start = cvy_clock_ns();
+  check_ok(launch(r, 4));
+  check_ok(cvy_queue_marker(cvy_device_compute_queue(r->device), &done));
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+  check_ok(cvy_event_wait(done));
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+  cvy_event_destroy(&done);
+  const double core = (double)(ended.tv_sec - began.tv_sec) + 1e-9 * (double)(ended.tv_nsec - began.tv_nsec);
+  *part = core / cvy_clock_seconds_since(start);
+  return core;
+}
+
+/* Where the driver's wait spins, a thread that waits asleep leaves the core alone, and sees failures all the same. */
+CHECK_TEST(asleep) {
+  enum { ATTEMPTS = 24 };
+  rig rigs[MOST];
+  const cvy_devices *const devices = open_rigs(d, "*2", rigs);
+  bool seen = false;
+  cvy_device_wait_asleep(rigs[1].device);
+  for (int i = 0; i < ATTEMPTS && !seen; i++) {
+    double awake_part, asleep_part;
+    layer_words("slow=all:10,spin=all");
+    const double awake = core_of_wait(&rigs[0], &awake_part), asleep = core_of_wait(&rigs[1], &asleep_part);
+    seen = awake_part > 0.2 && asleep_part < 0.05;
+    print_message("core of a wait: %.2f ms (%.3f), asleep %.2f ms (%.3f)\n", 1e3 * awake, awake_part, 1e3 * asleep,
+                  asleep_part);
+  }
+  cvy_event *failed = NULL;
+  layer_words("bad-event=1:0:-14");
+  check_ok(launch(&rigs[1], 1));
+  check_ok(cvy_queue_marker(cvy_device_compute_queue(rigs[1].device), &failed));
+  check_fails(cvy_event_wait(failed), CVY_E_DEVICE, "failed");
+  cvy_event_destroy(&failed);
+  close_rigs(devices, rigs);
+  if (!seen) check_fail(d, "a wait asleep takes the core in %d attempts", ATTEMPTS);
+}
+
 /* Transfers take bytes / rate, while the host and the compute queue go on. */
 CHECK_TEST(link) {
   rig rigs[MOST];

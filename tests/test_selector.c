@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "src/base/text.h"
+#include "src/cl/devices.h"
 #include "src/cl/selector.h"
 
 typedef struct machine {
@@ -200,6 +201,22 @@ CHECK_TEST(suffixes) {
   refuse(m, "5:0/3+2", CVY_E_ARGUMENT, "has 4 compute units");
   refuse(m, "5:0/=5", CVY_E_ARGUMENT, "cannot be cut into 5 parts");
   refuse(m, "0:0/1+1", CVY_E_ARGUMENT, "cannot be cut into parts");
+}
+
+/* Threads that wait for a card leave the cores to a CPU of the same team. */
+CHECK_TEST(asleep) {
+  static const struct {
+    const char *text;
+    bool asleep[3];
+  } rows[] = {{"0:0,2:1,5:0", {true, true, false}}, {"0:0,2:1", {false, false}}, {"5:0*2", {false, false}}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    machine *const m = workstation();
+    cvy_devices devices = {.list = &m->list};
+    bool fell_back;
+    check_ok(cvy_select(&m->list, rows[i].text, &devices.selected, &devices.n, &fell_back));
+    for (int k = 0; k < devices.n; k++) assert_int_equal(cvy_devices_waits_asleep(&devices, k), rows[i].asleep[k]);
+    cvy_free(devices.selected);
+  }
 }
 
 CHECK_TEST(bad) {

@@ -29,9 +29,9 @@ typedef struct cvy_launch_totals {
 cvy_launch_totals cvy_launch_get_totals(void);
 
 /* Sums over the team's finished training steps that were measured: all of them, but in a team with a graphics card,
- * where measuring delays short kernels, 8 of every 100 unless a trace is written. The first step counts only while it is
- * the only one, since drivers may compile kernels in it. Evaluation does not count. The four times do not overlap: they
- * add up to total_ms, which is the sum of cvy_step_result.ms. */
+ * where measuring delays short kernels, 8 of every 100 unless a trace is written. The first step counts only while it
+ * is the only one, since drivers may compile kernels in it. Evaluation does not count. The four times do not overlap:
+ * they add up to total_ms, which is the sum of cvy_step_result.ms. */
 typedef struct cvy_device_times {
   long steps, images;
   long finished; /* steps, those included that do not count or were not measured */

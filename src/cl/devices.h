@@ -15,6 +15,12 @@ struct cvy_devices {
 static inline const cvy_device_info *cvy_devices_info(const cvy_devices *devices, int i) {
   return &devices->list->items[devices->selected[i].item];
 }
+/* Whether threads that wait for device i should leave the core alone: it is no CPU, but a CPU is among the devices. */
+static inline bool cvy_devices_waits_asleep(const cvy_devices *devices, int i) {
+  bool beside_cpu = false;
+  for (int d = 0; d < devices->n; d++) beside_cpu |= cvy_devices_info(devices, d)->kind == CVY_DEVICE_CPU;
+  return beside_cpu && cvy_devices_info(devices, i)->kind != CVY_DEVICE_CPU;
+}
 /* Compute units of device i (a sub-device's own) and its driver's version, without opening it. */
 static inline int cvy_devices_units(const cvy_devices *devices, int i) {
   const int units = devices->selected[i].units;

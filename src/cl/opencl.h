@@ -68,9 +68,11 @@ struct cvy_device {
   char label[160];
   cl_device_id id; /* the sub-device if is_part */
   bool is_part, profiling;
-  bool kernel_group_wrong; /* its driver reports a wrong largest work-group of a kernel (opened_device.c) */
-  bool reads_header;       /* its compiler reads clang's opencl-c.h for every program (program.c) */
-  bool keeps_programs;     /* its driver caches compiled programs on the disk: we save no binaries (program.c) */
+  bool kernel_group_wrong;    /* its driver reports a wrong largest work-group of a kernel (opened_device.c) */
+  bool reads_header;          /* its compiler reads clang's opencl-c.h for every program (program.c) */
+  bool waits_asleep;          /* cvy_device_wait_asleep */
+  atomic_ulong usual_wait_ns; /* queue.c: mean of such waits, the later ones weigh more */
+  bool keeps_programs;        /* its driver caches compiled programs on the disk: we save no binaries (program.c) */
   cl_context context;
   cvy_queue compute, transfer, upload;
   struct {
@@ -100,6 +102,13 @@ static inline void cvy_device_beat(const cvy_device *device) {
   if (device->pulse && !cvy_pulse_beat(device->pulse)) cvy_thread_park();
 }
 
+/* A thread that stays in a call for long asks whether it was abandoned meanwhile. This is no beat: the watchdog must
+ * see that the device does not answer. */
+static inline void cvy_device_park_if_abandoned(const cvy_device *device) {
+  if (device->pulse && atomic_load_explicit(&device->pulse->beats, memory_order_relaxed) & CVY_PULSE_ABANDONED)
+    cvy_thread_park();
+}
+
 struct cvy_buffer {
   cvy_device *device;
   cl_mem cl;
@@ -115,7 +124,7 @@ cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_defin
 void cvy_programs_destroy(cvy_device *device);
 /* Sets compiled, cached and build_ns. */
 void cvy_program_totals(cvy_launch_totals *totals);
-/* command_times.c: the commands of a device opened with profiling. `notes`: the calling thread's commands are noted now.
+/* command_times.c: the commands of a device opened with profiling. `notes`: the calling thread's are noted now.
  * `add` takes a reference of its own to the event, for cvy_profile_take; it does nothing where they are not. */
 cvy_status cvy_profile_create(cvy_device *device);
 bool cvy_profile_notes(const cvy_device *device);

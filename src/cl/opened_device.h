@@ -96,6 +96,10 @@ static inline bool cvy_pulse_beat(cvy_pulse *pulse) {
  * be inside a call. A thread abandoned in here reads neither list nor selected after the driver's call returns. */
 cvy_status cvy_device_open_watched(const cvy_device_list *list, const cvy_selected_device *selected, bool profiling,
                                    cvy_pulse *pulse, cvy_device **out);
+/* Threads that wait for the device's commands sleep from now on and ask in between. Without it they wait in the driver,
+ * and the drivers of NVIDIA and of Intel's graphics cards keep a core busy meanwhile. A wait ends later by up to 1/64
+ * of the usual one. Before other threads use the device. */
+void cvy_device_wait_asleep(cvy_device *device);
 /* [watchdog] Abandons the device for good: threads that are inside its calls stop when the calls return. False: `beats`
  * is not `seen` any more, and nothing changes. *objects: how many are never released, programs not counted; 0 if device
  * is NULL, because a thread is opening or closing it. cvy_devices_abandoned counts the device. */

@@ -95,6 +95,7 @@ cvy_replica_params cvy_opening_params(const cvy_opening *o, int i) {
                               .group_size = o->params.bn == CVY_BN_GHOST ? o->params.ghost : 0,
                               .sharers = count_sharers(o, i),
                               .inference = o->params.inference,
+                              .waits_asleep = cvy_devices_waits_asleep(o->devices, i),
                               .momentum = o->params.momentum != 0,
                               .profile = o->params.profile || cvy_opening_keeps_times(&o->params),
                               .algos = o->algos,

@@ -198,6 +198,7 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params, in
   r->params = *params;
   CVY_TRY(cvy_device_open_watched(params->list, params->selected, params->profile, &r->pulse, &device));
   take_device(r, device);
+  if (params->waits_asleep) cvy_device_wait_asleep(device);
   CVY_TRY(make_plan(r, share_max, params->choices));
   CVY_TRY(cvy_gather_create(r->device, &r->setup.net->layers[0].shape, &r->gather));
   if (params->inference) return CVY_OK;

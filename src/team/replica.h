@@ -32,7 +32,8 @@ typedef struct cvy_replica_params {
   const cvy_device_list *list;
   const cvy_selected_device *selected;
   int group_size;
-  int sharers; /* replicas of the team that share this device's memory, with this one; 0 or 1: it is alone */
+  bool waits_asleep; /* cvy_devices_waits_asleep */
+  int sharers;       /* replicas of the team that share this device's memory, with this one; 0 or 1: it is alone */
   bool inference, momentum, profile;
   cvy_conv_algo_list algos;
   cvy_math math;
