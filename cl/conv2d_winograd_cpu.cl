@@ -18,18 +18,23 @@
  * multiple of 16) of POINTS x (C rows of the block's width, and PANEL_GAP floats so that the points do not meet in one
  * set of a cache).
  *
- *   TILE_OUT   m: 4 or 2 */
+ *   TILE_OUT   m: 4 or 2
+ *   NARROW     1: the pitch of the output is an odd multiple of 16 */
 #include "conv2d_args.clh"
 #include "conv2d_flags.clh"
 #include "register_tile.clh"
 #include "winograd_tile_cpu.clh"
+
+#ifndef NARROW
+#define NARROW 1
+#endif
 
 #define PANEL_GAP 32 /* the same in src/ops/conv2d_winograd_cpu.c */
 
 /* Rows that a block of so many tiles has: the same in src/ops/conv2d_winograd_cpu.c. */
 static int padded_rows(int tiles) {
   const int rest = tiles % 14;
-  return tiles - rest + (rest == 0 ? 0 : rest <= 2 ? 2 : rest <= 4 ? 4 : rest <= 8 ? 8 : 14);
+  return tiles - rest + (rest == 0 ? 0 : rest <= 4 ? 4 : rest <= 8 ? 8 : 14);
 }
 
 /* ---- weights ---- */
@@ -120,35 +125,30 @@ CVY_ALWAYS_INLINE bool next_tile(tile_place *at, cvy_shape out) {
 
 /* ---- input ---- */
 
-/* load_tile with the load prologue. residual: the image; affine: its group. */
-static void load_tile_prologue(global float *v, int point_floats, int block_floats, global const float *x,
-                               global const float *residual, global const float *affine, int h0, int w0, int in_h,
-                               int in_w, int in_c, int pitch, int flags) {
-  for (int c = 0; c < in_c; c += 16, v += block_floats) {
-    float16 d[POINTS], mean = (float16)(0.0f), scale = (float16)(1.0f), shift = (float16)(0.0f);
-    if (flags & FLAG_SCALE)
-      mean = vload16(0, affine + c), scale = vload16(0, affine + pitch + c), shift = vload16(0, affine + 2 * pitch + c);
-#pragma unroll
-    for (int i = 0; i < TILE_IN; i++)
-#pragma unroll
-      for (int j = 0; j < TILE_IN; j++) {
-        const int h = h0 + i, w = w0 + j;
-        float16 value = (float16)(0.0f);
-        if (h >= 0 && h < in_h && w >= 0 && w < in_w) {
-          const int at = (h * in_w + w) * pitch + c;
-          value = vload16(0, x + at);
-          if (flags & FLAG_SCALE) value = fma(value - mean, scale, shift);
-          if (flags & FLAG_RESIDUAL) value += vload16(0, residual + at);
-          if (flags & FLAG_RELU) value = select(value, (float16)(0.0f), value < 0.0f);
-        }
-        d[i * TILE_IN + j] = value;
-      }
-    transform_input(d, v, point_floats);
+/* 16 channels from c on of a tile's pixels through the load prologue to `to`, POINTS x 16. affine: the tile's group;
+ * residual lies as x does. A loop that is not unrolled: 36 pixels with their conditions take long to compile. */
+CVY_ALWAYS_INLINE void prologue(global float *to, global const float *const *pixel, int c, global const float *zeros,
+                                global const float *x, global const float *residual, global const float *affine,
+                                int pitch, int flags) {
+  const bool has_affine = (flags & FLAG_SCALE) != 0;
+  const float16 mean = has_affine ? CVY_LOAD16(affine + c) : (float16)(0.0f),
+                scale = has_affine ? CVY_LOAD16(affine + pitch + c) : (float16)(1.0f),
+                shift = has_affine ? CVY_LOAD16(affine + 2 * pitch + c) : (float16)(0.0f),
+                least = flags & FLAG_RELU ? (float16)(0.0f) : (float16)(-INFINITY);
+#pragma unroll 1
+  for (int i = 0; i < POINTS; i++, to += 16) {
+    float16 value = (float16)(0.0f);
+    if (pixel[i] != zeros) {
+      value = fma(CVY_LOAD16(pixel[i] + c) - mean, scale, shift);
+      if (flags & FLAG_RESIDUAL) value += CVY_LOAD16(residual + (pixel[i] - x) + c);
+      value = select(value, least, value < least);
+    }
+    CVY_STORE16(value, to);
   }
 }
 
-/* A block's tiles, transformed, and rows of zeros behind them → v. */
-CVY_ALWAYS_INLINE void load_block(global float *v, global const float *zeros, global const float *x,
+/* A block's tiles, transformed, and rows of zeros behind them → v. pixels: room for POINTS x 16 floats. */
+CVY_ALWAYS_INLINE void load_block(global float *v, global float *pixels, global const float *zeros, global const float *x,
                                   global const float *residual, global const float *affine,
                                   cvy_conv_winograd_call call, tile_block b) {
   const cvy_shape in = call.in;
@@ -157,17 +157,18 @@ CVY_ALWAYS_INLINE void load_block(global float *v, global const float *zeros, gl
   for (int t = 0; t < b.tiles; t++, next_tile(&tile, call.out)) {
     const int h0 = tile.h * TILE_OUT + call.first_h, w0 = tile.w * TILE_OUT + call.first_w,
               at = tile.image * (in.h * in.w * in.pitch);
-    if (plain) {
-      load_tile(v + t * 16, b.v_point, b.rows * 16, x + at, zeros, h0, w0, in.h, in.w, in.c, in.pitch);
-    } else {
-      const int group = tile.image / call.group_size * 3 * in.pitch;
-      load_tile_prologue(v + t * 16, b.v_point, b.rows * 16, x + at, residual + at, affine + group, h0, w0, in.h, in.w,
-                         in.c, in.pitch, call.flags);
+    global const float *group = plain ? affine : affine + tile.image / call.group_size * 3 * in.pitch;
+    global const float *from[POINTS], *made[POINTS];
+    find_pixels(from, x + at, zeros, h0, w0, in.h, in.w, in.pitch);
+    for (int i = 0; !plain && i < POINTS; i++) made[i] = pixels + i * 16;
+    for (int c = 0; c < in.c; c += 16) {
+      if (!plain) prologue(pixels, from, c, zeros, x, residual, group, in.pitch, call.flags);
+      transform_pixels(plain ? from : made, plain ? c : 0, v + c * b.rows + t * 16, b.v_point);
     }
   }
   for (int point = 0; point < POINTS; point++)
     for (int c = 0; c < (in.c + 15) / 16; c++)
-      for (int t = b.tiles; t < b.rows; t++) vstore16((float16)(0.0f), c * b.rows + t, v + point * b.v_point);
+      for (int t = b.tiles; t < b.rows; t++) CVY_STORE16((float16)(0.0f), v + point * b.v_point + (c * b.rows + t) * 16);
 }
 
 /* Fetches the next block's input while the present block is multiplied: floats begin..end-1 of x, as far as there are so
@@ -183,39 +184,31 @@ static void prefetch_pixels(global const float *x, long begin, long end, long x_
 #define ROWS 14
 #define WIDTH 32
 #include "winograd_product_tmpl.clh"
-#define ROWS 8
-#define WIDTH 32
-#include "winograd_product_tmpl.clh"
 #define ROWS 4
 #define WIDTH 32
 #include "winograd_product_tmpl.clh"
-#define ROWS 2
-#define WIDTH 32
-#include "winograd_product_tmpl.clh"
+#if NARROW
 #define ROWS 14
 #define WIDTH 16
 #include "winograd_product_tmpl.clh"
 #define ROWS 4
 #define WIDTH 16
 #include "winograd_product_tmpl.clh"
-#define ROWS 2
-#define WIDTH 16
-#include "winograd_product_tmpl.clh"
+#endif
 
 /* All rows of one point. */
 static void multiply(global const float *v, int rows, global const float *u, int channels, int width, global float *m) {
   const int block_floats = rows * 16;
   int row = 0;
-  if (width == 32) {
-    for (; row + 14 <= rows; row += 14) product_14x32(v + row * 16, block_floats, u, channels, m + row * 32);
-    for (; row + 8 <= rows; row += 8) product_8x32(v + row * 16, block_floats, u, channels, m + row * 32);
-    for (; row + 4 <= rows; row += 4) product_4x32(v + row * 16, block_floats, u, channels, m + row * 32);
-    for (; row < rows; row += 2) product_2x32(v + row * 16, block_floats, u, channels, m + row * 32);
-  } else {
+#if NARROW
+  if (width == 16) {
     for (; row + 14 <= rows; row += 14) product_14x16(v + row * 16, block_floats, u, channels, m + row * 32);
-    for (; row + 4 <= rows; row += 4) product_4x16(v + row * 16, block_floats, u, channels, m + row * 32);
-    for (; row < rows; row += 2) product_2x16(v + row * 16, block_floats, u, channels, m + row * 32);
+    for (; row < rows; row += 4) product_4x16(v + row * 16, block_floats, u, channels, m + row * 32);
+    return;
   }
+#endif
+  for (; row + 14 <= rows; row += 14) product_14x32(v + row * 16, block_floats, u, channels, m + row * 32);
+  for (; row < rows; row += 4) product_4x32(v + row * 16, block_floats, u, channels, m + row * 32);
 }
 
 /* m = v u of all points, for `width` output channels from k0 on; fetches the next block's input into the cache meanwhile.
@@ -255,52 +248,64 @@ CVY_ALWAYS_INLINE void merge_moments(moments *a, float count, float16 mean, floa
   a->count = sum;
 }
 
+/* Merges the statistics of these values into `stats`. */
+CVY_ALWAYS_INLINE void count_values(const float16 *values, const int count, moments *stats) {
+  float16 sum = (float16)(0.0f), total = (float16)(0.0f), m2 = (float16)(0.0f);
+  if (stats->count == 0.0f) stats->pivot = values[0];
+  for (int i = 0; i < count; i++) {
+    total += values[i];
+    sum += values[i] - stats->pivot;
+  }
+  const float16 mean = sum / (float)count;
+  for (int i = 0; i < count; i++) {
+    const float16 e = (values[i] - stats->pivot) - mean;
+    m2 += e * e;
+  }
+  stats->sum += total;
+  merge_moments(stats, (float)count, mean, m2);
+}
+
 /* 16 channels of a tile, of which rows x cols outputs lie in the image: to y, row_floats and pitch apart, and their
  * statistics into `stats` if FLAG_STATS. */
-CVY_ALWAYS_INLINE void store_tile(global const float *m, int point_floats, float16 bias, global float *y, int row_floats,
-                                  int pitch, const int rows, const int cols, int flags, moments *stats) {
-  float16 d[POINTS], sum = (float16)(0.0f), total = (float16)(0.0f);
+static void store_tile(global const float *m, int point_floats, float16 bias, global float *y, int row_floats, int pitch,
+                       int rows, int cols, int flags, moments *stats) {
+  enum { ALL = TILE_OUT * TILE_OUT };
+  float16 d[POINTS], values[ALL];
 #pragma unroll
-  for (int i = 0; i < POINTS; i++) d[i] = vload16(0, m + i * point_floats);
+  for (int i = 0; i < POINTS; i++) d[i] = CVY_LOAD16(m + i * point_floats);
 #pragma unroll
   for (int j = 0; j < TILE_IN; j++) winograd_output_line(d + j, TILE_IN);
 #pragma unroll
   for (int i = 0; i < TILE_OUT; i++) {
     winograd_output_line(d + i * TILE_IN, 1);
 #pragma unroll
-    for (int j = 0; j < TILE_OUT; j++) {
-      if (i >= rows || j >= cols) continue;
-      global float *to = y + i * row_floats + j * pitch;
-      float16 value = d[i * TILE_IN + j] + bias;
-      if (flags & FLAG_ACCUMULATE) value += vload16(0, to);
-      vstore16(value, 0, to);
-      d[i * TILE_IN + j] = value;
-    }
+    for (int j = 0; j < TILE_OUT; j++) values[i * TILE_OUT + j] = d[i * TILE_IN + j] + bias;
   }
-  if (!(flags & FLAG_STATS)) return;
-  if (stats->count == 0.0f) stats->pivot = d[0];
+  if (rows == TILE_OUT && cols == TILE_OUT) {
+    if (flags & FLAG_ACCUMULATE) {
 #pragma unroll
-  for (int i = 0; i < TILE_OUT; i++)
-#pragma unroll
-    for (int j = 0; j < TILE_OUT; j++) {
-      if (i >= rows || j >= cols) continue;
-      total += d[i * TILE_IN + j];
-      d[i * TILE_IN + j] -= stats->pivot;
-      sum += d[i * TILE_IN + j];
+      for (int i = 0; i < ALL; i++) values[i] += CVY_LOAD16(y + i / TILE_OUT * row_floats + i % TILE_OUT * pitch);
     }
-  const float count = (float)(rows * cols);
-  const float16 mean = sum / count;
-  float16 m2 = (float16)(0.0f);
 #pragma unroll
-  for (int i = 0; i < TILE_OUT; i++)
+    for (int i = 0; i < ALL; i++) CVY_STORE16(values[i], y + i / TILE_OUT * row_floats + i % TILE_OUT * pitch);
+    if (flags & FLAG_STATS) count_values(values, ALL, stats);
+    return;
+  }
+  float16 inside[ALL]; /* at the border; loops that are not unrolled compile faster */
+  int count = 0;
 #pragma unroll
-    for (int j = 0; j < TILE_OUT; j++) {
-      if (i >= rows || j >= cols) continue;
-      const float16 e = d[i * TILE_IN + j] - mean;
-      m2 += e * e;
+  for (int i = 0; i < ALL; i++) inside[i] = values[i];
+#pragma unroll 1
+  for (int i = 0; i < rows; i++)
+#pragma unroll 1
+    for (int j = 0; j < cols; j++) {
+      global float *to = y + i * row_floats + j * pitch;
+      float16 value = inside[i * TILE_OUT + j];
+      if (flags & FLAG_ACCUMULATE) value += CVY_LOAD16(to);
+      CVY_STORE16(value, to);
+      inside[count++] = value;
     }
-  stats->sum += total;
-  merge_moments(stats, count, mean, m2);
+  if (flags & FLAG_STATS) count_values(inside, count, stats);
 }
 
 /* Statistics of an image's tiles in a block: the layer's own if parts == 1, else (N, parts, {sum, pivot, mean, M2},
@@ -332,10 +337,7 @@ CVY_ALWAYS_INLINE void store_block(global const float *m, float16 bias, global f
     const int h = tile.h * TILE_OUT, w = tile.w * TILE_OUT, image = tile.image;
     global float *to = y + image * (out.h * out.w * out.pitch) + (h * out.w + w) * out.pitch + k;
     const int rows = min(TILE_OUT, out.h - h), cols = min(TILE_OUT, out.w - w), row_floats = out.w * out.pitch;
-    if (rows == TILE_OUT && cols == TILE_OUT)
-      store_tile(m, b.m_point, bias, to, row_floats, out.pitch, TILE_OUT, TILE_OUT, call.flags, &part);
-    else
-      store_tile(m, b.m_point, bias, to, row_floats, out.pitch, rows, cols, call.flags, &part);
+    store_tile(m, b.m_point, bias, to, row_floats, out.pitch, rows, cols, call.flags, &part);
     const bool another = next_tile(&tile, out);
     if ((another || t == b.tiles - 1) && (call.flags & FLAG_STATS)) {
       store_moments(part, call, b.number, image, k, stats, workspace);
@@ -360,16 +362,16 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
   const long task_end = n_tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS;
   int loaded = -1;
 
-  for (int i = 0; i < blocks16; i++) vstore16((float16)(0.0f), i, zeros);
+  for (int i = 0; i < blocks16; i++) CVY_STORE16((float16)(0.0f), zeros + i * 16);
   for (long task = task_begin; task < task_end; task++) {
     const tile_block b = block_of(call, (int)(task / blocks_k));
     const int k0 = (int)(task % blocks_k) * 32, width = min(32, call.out.pitch - k0);
-    if (b.number != loaded) load_block(v, zeros, x, residual, affine, call, b);
+    if (b.number != loaded) load_block(v, m, zeros, x, residual, affine, call, b);
     loaded = b.number;
     multiply_block(m, v, workspace + (size_t)(k0 / 32) * (size_t)(POINTS * (call.in.c * 32 + PANEL_GAP)), x, residual,
                    call, b, k0, width);
     for (int k = 0; k < width; k += 16)
-      store_block(m + k, call.flags & FLAG_BIAS ? vload16(0, bias + k0 + k) : (float16)(0.0f), y, stats, workspace, call,
+      store_block(m + k, call.flags & FLAG_BIAS ? CVY_LOAD16(bias + k0 + k) : (float16)(0.0f), y, stats, workspace, call,
                   b, k0 + k);
   }
 }

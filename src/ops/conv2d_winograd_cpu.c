@@ -44,7 +44,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
 /* As in the kernels. */
 static int padded_rows(int n) {
   const int rest = n % ROWS;
-  return n - rest + (rest == 0 ? 0 : rest <= 2 ? 2 : rest <= 4 ? 4 : rest <= 8 ? 8 : ROWS);
+  return n - rest + (rest == 0 ? 0 : rest <= 4 ? 4 : rest <= 8 ? 8 : ROWS);
 }
 
 static int tiles_of(int length, int tile_out) { return cvy_ceil_div(length, tile_out); }
@@ -89,8 +89,8 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
                          cvy_conv_pass pass, const int *tile, void **state, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
   static const char *const file = "conv2d_winograd_cpu";
-  const cvy_define defines[] = {{"TILE_OUT", tile_out}};
   const bool forward = pass == CVY_CONV_FORWARD;
+  const cvy_define defines[] = {{"TILE_OUT", tile_out}, {"NARROW", (forward ? y : &p->x)->pitch % BLOCK != 0}};
   winograd_state *const st = cvy_calloc(1, sizeof *st);
   bool known = tile[0] == 0;
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
@@ -124,12 +124,12 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
   st->stats_at = (int)weights, st->slices_at = (int)(weights + stats);
   *workspace_bytes = (size_t)total * sizeof(float);
 
-  CVY_TRY(cvy_kernel_create(device, file, "conv2d_winograd_cpu_gather", defines, 1, &st->main));
+  CVY_TRY(cvy_kernel_create(device, file, "conv2d_winograd_cpu_gather", defines, 2, &st->main));
   CVY_TRY(cvy_kernel_create(device, file,
-                            forward ? "conv2d_winograd_cpu_weights" : "conv2d_winograd_cpu_weights_turned", defines, 1,
+                            forward ? "conv2d_winograd_cpu_weights" : "conv2d_winograd_cpu_weights_turned", defines, 2,
                             &st->weights));
   if (forward && p->stats)
-    CVY_TRY(cvy_kernel_create(device, file, "conv2d_winograd_cpu_merge_stats", defines, 1, &st->merge));
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_winograd_cpu_merge_stats", defines, 2, &st->merge));
   *state = st;
   return CVY_OK;
 fail:
