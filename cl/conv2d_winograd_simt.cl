@@ -34,12 +34,18 @@
 
 #if STAGE == 0
 
+#ifdef CVY_SUB_GROUP /* as in gemm_core.clh: a tile of 36 numbers stays in registers */
+#define TRANSFORM_KERNEL kernel __attribute__((reqd_work_group_size(256, 1, 1), intel_reqd_sub_group_size(CVY_SUB_GROUP))) void
+#else
+#define TRANSFORM_KERNEL kernel __attribute__((reqd_work_group_size(256, 1, 1))) void
+#endif
+
 #define TILE_OUT TILE
 #include "winograd.clh"
 
 /* Filters → u[u_at + b*rows*pitch + row*pitch + column]: row = c, column = k; turned: row = k, column = c and the filter
  * rotated by half a turn. Zeros where there is no c or k. An item per row and column. */
-kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_filter(
+TRANSFORM_KERNEL winograd_simt_filter(
     global const float *restrict w, global float *restrict u, int u_at, int rows, int pitch, int channels, int filters,
     int w_pitch, int turned, const cvy_divider by_pitch) {
   const int id = get_global_id(0), row = fast_div(id, by_pitch), column = id - row * pitch;
@@ -61,7 +67,7 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_filte
 
 /* Pixels of tile t and channel c, through the load prologue → v[v_at + (b*tiles + t)*pitch + c]. The tile at row i,
  * column j begins at pixel (i*TILE - pad_h, j*TILE - pad_w) of image first + t / tiles per image. */
-kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_input(
+TRANSFORM_KERNEL winograd_simt_input(
     global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
     global float *restrict v_out, int v_at, int first, int tiles, int tiles_h, int tiles_w, int pitch, int in_h,
     int in_w, int in_c, int in_pitch, int pad_h, int pad_w, const cvy_divider by_pitch, const cvy_divider by_image,
@@ -102,7 +108,7 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_input
 /* Gradients of tile t's TILE x TILE outputs and filter k → d[d_at + (b*tiles + t)*pitch + k], alike. Work-groups behind
  * these sum 64 columns of dy over sum_rows of its `positions` rows each, for db → d[sums_at + piece*out_pitch + column]:
  * item i takes every fourth row of column i % 64. */
-kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_gradient(
+TRANSFORM_KERNEL winograd_simt_gradient(
     global const float *restrict dy, global float *restrict d_out, int d_at, int first, int tiles, int tiles_h,
     int tiles_w, int pitch, int out_h, int out_w, int out_pitch, const cvy_divider by_pitch, const cvy_divider by_image,
     const cvy_divider by_row, int positions, int sum_rows, int sums_at) {
@@ -138,23 +144,50 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_gradi
   }
 }
 
+/* Of some values: their number, their mean as a sum of two numbers, and the sum of squared deviations. The mean is near or at `near`: in one
+ * number, its rounding would show in the deviations wherever it is large beside them. */
+typedef struct moments {
+  float n, near, rest, m2;
+} moments;
+
+/* Of two such sets together (Chan, Golub, LeVeque 1979). */
+static inline moments merge(moments a, moments b) {
+  const float n = a.n + b.n, share = n > 0.0f ? b.n / n : 0.0f, d = b.near - a.near + (b.rest - a.rest);
+  return a.n > 0.0f ? (moments){n, a.near, a.rest + d * share, a.m2 + b.m2 + d * d * a.n * share} : b;
+}
+
+/* Of the first rows x cols of a tile's results. */
+static inline moments moments_of(const float *v, int rows, int cols) {
+  moments tile = {(float)(rows * cols), 0.0f, 0.0f, 0.0f};
+#pragma unroll
+  for (int p = 0; p < TILE * TILE; p++) tile.near += p / TILE < rows && p % TILE < cols ? v[p / TILE * ALPHA + p % TILE] : 0.0f;
+  tile.near /= tile.n;
+#pragma unroll
+  for (int p = 0; p < TILE * TILE; p++) {
+    const float d = p / TILE < rows && p % TILE < cols ? v[p / TILE * ALPHA + p % TILE] - tile.near : 0.0f;
+    tile.rest += d, tile.m2 += d * d;
+  }
+  tile.rest /= tile.n;
+  tile.m2 = fmax(tile.m2 - tile.rest * tile.rest * tile.n, 0.0f);
+  return tile;
+}
+
 /* m[m_at + part*part_floats + (b*tiles + t)*pitch + o], parts added up in order → out, with bias, or added to what is
- * there; and the image's statistics, if asked for. A work-group takes `lanes` channels (a power of two) of one image:
- * 256/lanes items share the tiles of a channel, each takes every (256/lanes)-th. Statistics: the mean first, then each
- * item reads its results once more. */
-kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_output(
+ * there; and the image's statistics, if asked for: then pieces is 1. A work-group takes `lanes` channels (a power of two) of one image:
+ * 256/lanes items share the tiles of a channel, those of piece i begin at the i-th 256/lanes tiles and go on behind all pieces. */
+TRANSFORM_KERNEL winograd_simt_output(
     global const float *restrict m, global const float *restrict bias, global float *restrict out,
     global float *restrict stats, int m_at, int first, int tiles, int tiles_h, int tiles_w, int pitch, int out_h,
-    int out_w, int out_pitch, int lanes, const cvy_divider by_row, int has_bias, int accumulate, int has_stats,
+    int out_w, int out_pitch, int lanes, int pieces, const cvy_divider by_row, int has_bias, int accumulate, int has_stats,
     int n_parts, int part_floats) {
-  local float sums[256], squares[256];
-  const int item = get_local_id(0), blocks = (out_pitch + lanes - 1) / lanes;
-  const int image = get_group_id(0) / blocks, o = (int)(get_group_id(0) % blocks) * lanes + item % lanes;
-  const int per_image = tiles_h * tiles_w;
-  float sum = 0.0f, m2 = 0.0f;
+  local moments others[256];
+  const int item = get_local_id(0), group = get_group_id(0), blocks = (out_pitch + lanes - 1) / lanes;
+  const int rest = group / blocks, image = rest / pieces, piece = rest - image * pieces, o = (group - rest * blocks) * lanes + item % lanes;
+  const int per_image = tiles_h * tiles_w, abreast = 256 / lanes;
+  moments all = {0.0f, 0.0f, 0.0f, 0.0f};
   if (o < out_pitch) {
     const float b = has_bias ? bias[o] : 0.0f;
-    for (int t = item / lanes; t < per_image; t += 256 / lanes) {
+    for (int t = piece * abreast + item / lanes; t < per_image; t += pieces * abreast) {
       const int i = fast_div(t, by_row), j = t - i * tiles_w;
       float v[ALPHA2];
 #pragma unroll
@@ -172,43 +205,30 @@ kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_outpu
 #pragma unroll
       for (int p = 0; p < TILE * TILE; p++) {
         const int row = p / TILE, col = p % TILE;
+        v[row * ALPHA + col] += b;
         if (row < rows && col < cols) {
           const int at = (((first + image) * out_h + i * TILE + row) * out_w + j * TILE + col) * out_pitch + o;
-          const float value = v[row * ALPHA + col] + b;
-          out[at] = accumulate ? out[at] + value : value;
-          sum += value;
+          out[at] = accumulate ? out[at] + v[row * ALPHA + col] : v[row * ALPHA + col];
         }
       }
+      if (has_stats) all = merge(all, moments_of(v, rows, cols));
     }
   }
-  sums[item] = sum;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  float mean = 0.0f;
-  if (has_stats && o < out_pitch) {
-    for (int other = item % lanes; other < 256; other += lanes) mean += sums[other];
-    mean /= (float)(out_h * out_w);
-    for (int t = item / lanes; t < per_image; t += 256 / lanes) {
-      const int i = fast_div(t, by_row), j = t - i * tiles_w;
-      for (int row = i * TILE; row < min(i * TILE + TILE, out_h); row++)
-        for (int col = j * TILE; col < min(j * TILE + TILE, out_w); col++) {
-          const float d = out[(((first + image) * out_h + row) * out_w + col) * out_pitch + o] - mean;
-          m2 += d * d;
-        }
-    }
+  for (int left = has_stats ? 128 : 0; left >= lanes; left /= 2) { /* of 2 * left items the second half gives its results away */
+    others[item] = all;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item < left) all = merge(all, others[item + left]);
+    barrier(CLK_LOCAL_MEM_FENCE);
   }
-  squares[item] = m2;
-  barrier(CLK_LOCAL_MEM_FENCE);
   if (has_stats && item < lanes && o < out_pitch) {
-    m2 = 0.0f;
-    for (int other = item; other < 256; other += lanes) m2 += squares[other];
     global float *const to = stats + (first + image) * 2 * out_pitch + o;
-    to[0] = mean, to[out_pitch] = m2;
+    to[0] = all.near + all.rest, to[out_pitch] = all.m2;
   }
 }
 
 /* dw (+)= Gt [sum over parts, in order, of p[part*part_floats + (b*rows + c)*pitch + k]] G. An item per c and k; behind
  * these one for each of n_db columns: db (+)= sum of p[sums_at + piece*n_db + column], in order. */
-kernel __attribute__((reqd_work_group_size(256, 1, 1))) void winograd_simt_dw(
+TRANSFORM_KERNEL winograd_simt_dw(
     global const float *restrict parts, global float *restrict dw, int n_parts, int part_floats, int rows, int pitch,
     int channels, int w_pitch, const cvy_divider by_w, int accumulate, global float *restrict db, int sums_at, int n_db,
     int n_sums) {

@@ -12,7 +12,7 @@
 #include "src/ops/divider.h"
 #include "src/ops/math.h"
 
-enum { LANES_MOST = 64 }; /* channels of a work-group of the output transform */
+enum { OUTPUT_GROUPS = 4 }; /* of the output transform on a compute unit */
 
 typedef struct winograd_state {
   cvy_conv_pass pass;
@@ -155,6 +155,23 @@ static cvy_grid groups_of(int64_t groups, int items) {
 }
 static cvy_grid items_of(int64_t items) { return groups_of((items + 255) / 256, 256); }
 
+/* Channels of a work-group of the output transform. Few of them leave each item few tiles; 16 are whole lines of most
+ * caches. An image with few tiles gives more channels, so that no item is without a tile. */
+static int output_lanes(const winograd_state *st) {
+  int lanes = 16;
+  while (lanes < 256 && 256 / lanes > st->per_image) lanes *= 2;
+  while (lanes > 1 && lanes / 2 >= st->out.pitch) lanes /= 2;
+  return lanes;
+}
+
+/* Work-groups that share the tiles of an image where `groups` alone would leave compute units idle. Statistics of an
+ * image are made by one group. */
+static int output_pieces(const winograd_state *st, int lanes, int groups) {
+  const int wanted = cvy_ceil_div(OUTPUT_GROUPS * st->machine.facts->compute_units, groups),
+            rounds = cvy_ceil_div(st->per_image, 256 / lanes);
+  return st->stats ? 1 : cvy_conv_smaller(wanted, rounds);
+}
+
 /* Pixels of `tiles` tiles from sample `first` on. */
 static cvy_status run_input(winograd_state *st, cvy_queue *queue, const cvy_conv_call *call, int first, int tiles) {
   cvy_buffer *const from = st->pass == CVY_CONV_BACKWARD_DATA ? call->dy : call->x;
@@ -176,8 +193,7 @@ static cvy_status run_gather(winograd_state *st, cvy_queue *queue, const cvy_con
   cvy_status status = CVY_OK;
   const bool turned = st->pass == CVY_CONV_BACKWARD_DATA;
   const int columns = st->out_pitch;
-  int lanes = 1;
-  while (lanes < LANES_MOST && lanes < st->out.pitch) lanes *= 2;
+  const int lanes = output_lanes(st), blocks = cvy_ceil_div(st->out.pitch, lanes);
   const cvy_launch_work once = works_of(st, queue, st->plan.chunk).once;
   cvy_launch_expect(queue, &once);
   CVY_TRY(CVY_LAUNCH(queue, st->filter, items_of((int64_t)st->in_pitch * columns), CVY_BUF(call->w),
@@ -200,11 +216,12 @@ static cvy_status run_gather(winograd_state *st, cvy_queue *queue, const cvy_con
                        CVY_INT(tiles * columns), CVY_INT(st->matrices), CVY_INT(st->plan.part_depth), CVY_INT(m_floats),
                        CVY_INT(0)));
     cvy_launch_expect(queue, &works.second);
-    CVY_TRY(CVY_LAUNCH(queue, st->second, groups_of((int64_t)samples * cvy_ceil_div(st->out.pitch, lanes), 256),
-                       CVY_BUF(call->workspace), CVY_BUF(call->bias), CVY_BUF(turned ? call->dx : call->y),
-                       CVY_BUF(call->stats), CVY_INT(st->out_at), CVY_INT(first), CVY_INT(tiles), CVY_INT(st->tiles_h),
-                       CVY_INT(st->tiles_w), CVY_INT(columns), CVY_INT(st->out.h), CVY_INT(st->out.w),
-                       CVY_INT(st->out.pitch), CVY_INT(lanes), CVY_DIVIDER(st->tiles_w), CVY_INT(call->bias != NULL),
+    const int pieces = output_pieces(st, lanes, samples * blocks);
+    CVY_TRY(CVY_LAUNCH(queue, st->second, groups_of((int64_t)samples * pieces * blocks, 256), CVY_BUF(call->workspace),
+                       CVY_BUF(call->bias), CVY_BUF(turned ? call->dx : call->y), CVY_BUF(call->stats),
+                       CVY_INT(st->out_at), CVY_INT(first), CVY_INT(tiles), CVY_INT(st->tiles_h), CVY_INT(st->tiles_w),
+                       CVY_INT(columns), CVY_INT(st->out.h), CVY_INT(st->out.w), CVY_INT(st->out.pitch), CVY_INT(lanes),
+                       CVY_INT(pieces), CVY_DIVIDER(st->tiles_w), CVY_INT(call->bias != NULL),
                        CVY_INT(call->accumulate), CVY_INT(st->stats), CVY_INT(st->plan.max_parts), CVY_INT(m_floats)));
   }
 fail:
