@@ -12,8 +12,9 @@ import sys
 
 if __package__:
     from . import loops
+    from .facts import kernel_facts
     from .source import needed_libraries
-    from .targets import Fault, Missing, kernel_facts
+    from .targets import Fault, Missing
 
 OPTIONS = ["-cl-std=CL1.2", "-O3", "-mcumode"]      # ROCm's OpenCL asks for CU mode unless it is told not to
 FMA = [(r"\bv_(?:dual_)?(?:fma|fmac|mac|mad)_f32", 1), (r"\bv_dual_fma[am]k_f32", 1), (r"\bv_pk_fma_f32", 2),
@@ -34,13 +35,13 @@ class Comgr:
         with open(os.path.join(folder, "amd", "packages"), encoding="utf-8") as f:
             self.version = f.read() + " ".join(OPTIONS)
 
-    def compile(self, text, target, folder):
-        del folder
+    def compile(self, text, target, flags, folder):
+        del flags, folder
         done = subprocess.run([sys.executable, os.path.abspath(__file__), self.library, target], input=text.encode(), capture_output=True,
                               env=self.environment)
         if done.returncode:
             raise Fault(f"libamd_comgr, status {done.returncode}: {done.stderr.decode(errors='replace')}")
-        return read_assembly(done.stdout.decode(), target)
+        return read_assembly(done.stdout.decode())
 
 
 class Clang:
@@ -52,7 +53,8 @@ class Clang:
             raise Missing("libclc with the clang of its version")
         self.version = clang.version
 
-    def compile(self, text, target, folder):
+    def compile(self, text, target, flags, folder):
+        del flags
         out = os.path.join(folder, "out.s")
         done = subprocess.run([self.clang, "-x", "cl", "-", "-cl-std=CL1.2", "-target", "amdgcn-amd-amdhsa", "-mcpu=" + target, "-mcumode", "-O3", "-S", "-o", out,
                                "-nogpulib", "-Xclang", "-finclude-default-header", "-Xclang", "-mlink-builtin-bitcode", "-Xclang", self.bitcode],
@@ -60,7 +62,7 @@ class Clang:
         if done.returncode:
             raise Fault(f"{self.clang}: {done.stderr}")
         with open(out, encoding="utf-8") as f:
-            return read_assembly(f.read(), target)
+            return read_assembly(f.read())
 
 
 def loop_bodies(lines):
@@ -77,14 +79,14 @@ def loop_bodies(lines):
     return [body for name, body in bodies.items() if name not in parents]
 
 
-def read_assembly(text, target):
+def read_assembly(text):
     bodies = {m.group(1): loop_bodies(m.group(2).split("\n")) for m in re.finditer(r"^(\w+):.*?@\1\n(.*?)^\s*s_endpgm", text, re.M | re.S)}
     kernels = []
     for part in re.split(r"^  - (?=\.)", text[text.find("amdhsa.kernels:"):], flags=re.M)[1:]:
         value = lambda key: int(re.search(rf"^\s*\.{key}:\s+(\d+)", part, re.M).group(1))
         name = re.search(r"^\s*\.name:\s+(\S+)", part, re.M).group(1)
         own = bodies.get(name, [])
-        kernels.append(kernel_facts(target, name, registers=value("vgpr_count"), spills=value("vgpr_spill_count") + value("sgpr_spill_count"),
+        kernels.append(kernel_facts(name, registers=value("vgpr_count"), spills=value("vgpr_spill_count") + value("sgpr_spill_count"),
                                     private=value("private_segment_fixed_size"), inner=sum(bool(re.search(OWN_MEMORY, line)) for body in own for line in body),
                                     local=value("group_segment_fixed_size"), size=value("max_flat_workgroup_size"), loop=loops.count(own, FMA, LOAD)))
     return kernels

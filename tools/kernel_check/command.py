@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from . import amd, clang, host, intel, loops, nvidia, source, table, targets, variants
+from . import amd, clang, facts, host, intel, loops, nvidia, source, table, targets, variants
 from .kept import Kept
 from .rules import Judge
 from .targets import GPUS, HOST, TARGETS, Fault, Missing
@@ -37,7 +37,7 @@ def parse(description):
 def reader_text(compiler):
     """The code that reads what a maker's compiler says: part of what a kept result follows from."""
     texts = []
-    for module in (sys.modules[compiler.__module__], loops, targets):
+    for module in (sys.modules[compiler.__module__], loops, facts):
         with open(module.__file__, encoding="utf-8") as f:
             texts.append(f.read())
     return "".join(texts)
@@ -62,13 +62,16 @@ class Bench:
         target = TARGETS[name]
         compiler = self.compilers[target.maker]
         text = source.preprocess(self.clang.program, self.cl_dir, row.file, row.defines, target)
-        key = Kept.key(text, name, compiler.version, self.readers[target.maker])
+        key = Kept.key(text, name, " ".join(target.flags), compiler.version, self.readers[target.maker])
         result = self.kept.read(key)
         if result is None:
             with tempfile.TemporaryDirectory() as folder:
-                result = compiler.compile(text, name, folder)
+                result = compiler.compile(text, name, target.flags, folder)
             self.kept.write(key, result)
             self.compiled += 1
+        for kernel in result:
+            kernel["target"] = name
+            kernel["items"] = None if kernel["registers"] is None else targets.occupancy(name, kernel["registers"], kernel["local"] or 0, kernel["size"])
         return result
 
 

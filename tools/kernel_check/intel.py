@@ -10,8 +10,9 @@ import struct
 import subprocess
 
 from . import loops
+from .facts import kernel_facts
 from .source import needed_libraries
-from .targets import Fault, Missing, kernel_facts
+from .targets import Fault, Missing
 
 # Tokens of PTM.txt: number, and which 32-bit words of it are what.
 SCRATCH, LOCAL, ENVIRONMENT, PRIVATE = 18, 15, 23, 24
@@ -44,7 +45,8 @@ class Compiler:
         if done.returncode:
             raise Fault(f"ocloc {' '.join(arguments)}\n{done.stdout}{done.stderr}")
 
-    def compile(self, text, target, folder):
+    def compile(self, text, target, flags, folder):
+        del flags
         source, binary, dump = (os.path.join(folder, name) for name in ("kernel.cl", "kernel", "dump"))
         with open(source, "w", encoding="utf-8") as f:
             f.write(text)
@@ -55,7 +57,7 @@ class Compiler:
         kernels = []
         for name, words in tokens.items():
             with open(os.path.join(dump, name + "_KernelHeap.asm"), encoding="utf-8", errors="replace") as f:
-                kernels.append(facts(target, name, words, f.read()))
+                kernels.append(read_kernel(target, name, words, f.read()))
         return kernels
 
 
@@ -73,7 +75,7 @@ def read_tokens(text):
     return kernels
 
 
-def facts(target, name, words, assembly):
+def read_kernel(target, name, words, assembly):
     environment = words[ENVIRONMENT]
     bodies = loops.innermost(assembly.split("\n"), r"(L\d+):", r"\b(?:jmpi|while|goto|brd)\b.*\b(L\d+)\s*(?:\{.*)?$")
     simd = environment[3]
@@ -81,6 +83,6 @@ def facts(target, name, words, assembly):
     inner = sum(bool(own.search(line)) for body in bodies for line in body)
     # A mad of 8 items in a kernel of 16 counts half.
     fma = [(rf"\bmad \({width}\|M\d+\).*:f\b.*:f\b", width / simd) for width in (8, 16, 32)]
-    return kernel_facts(target, name, registers=environment[20], spills=0, private=max(words.get(SCRATCH, (0, 0))[1], 4 * words.get(PRIVATE, (0, 0))[1]),
+    return kernel_facts(name, registers=environment[20], spills=0, private=max(words.get(SCRATCH, (0, 0))[1], 4 * words.get(PRIVATE, (0, 0))[1]),
                         inner=inner, local=words.get(LOCAL, (0, 0))[1], simd=simd,
                         loop=loops.count(bodies, fma, r"//.*load\.slm\.| 0x[0-9A-Fa-f]{6}FE\b.*//.*surface read"))

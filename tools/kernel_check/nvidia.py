@@ -13,8 +13,9 @@ import sys
 
 if __package__:
     from . import loops, scrub
+    from .facts import kernel_facts
     from .source import needed_libraries
-    from .targets import Fault, Missing, kernel_facts
+    from .targets import Fault, Missing
 
 BUILTINS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nvidia_builtins.cl")
 # What the driver's OpenCL does by default: multiply-adds contracted, division and square root as exact as OpenCL asks, denormals kept.
@@ -49,7 +50,7 @@ class Compiler:
             f.write(text)
         return text
 
-    def compile(self, text, target, folder):
+    def compile(self, text, target, flags, folder):
         source, module, builtins, ptx_path, cubin = (os.path.join(folder, name) for name in ("kernel.cl", "kernel.ll", "builtins.ll", "kernel.ptx", "kernel.cubin"))
         with open(source, "w", encoding="utf-8") as f:
             f.write(text)
@@ -66,10 +67,10 @@ class Compiler:
         ptx = done.stdout
         with open(ptx_path, "w", encoding="utf-8") as f:
             f.write(ptx)
-        done = subprocess.run([self.ptxas, "-arch=" + target, "-v", ptx_path, "-o", cubin], capture_output=True, text=True)
+        done = subprocess.run([self.ptxas, "-arch=" + target, *flags, "-v", ptx_path, "-o", cubin], capture_output=True, text=True)
         if done.returncode:
             raise Fault(f"ptxas -arch={target}: {done.stdout}{done.stderr}")
-        return read_ptxas(done.stdout + done.stderr, target, ptx)
+        return read_ptxas(done.stdout + done.stderr, ptx)
 
 
 def find_clang(folder, clang):
@@ -88,7 +89,7 @@ def find_clang(folder, clang):
     return fetched, environment
 
 
-def read_ptxas(text, target, ptx):
+def read_ptxas(text, ptx):
     found, sizes = {}, {m.group(1): int(m.group(2)) for m in re.finditer(r"\.entry (\w+)\([^{]*?\.reqntid (\d+)", ptx, re.S)}
     for m in re.finditer(r"\.entry (\w+)\([^{;]*?^\{(.*?)^\}", ptx, re.M | re.S):
         found[m.group(1)] = loops.innermost(m.group(2).split("\n"), r"(\$L\w+):", r"\bbra(?:\.uni)?\s+(\$L\w+);")
@@ -98,7 +99,7 @@ def read_ptxas(text, target, ptx):
         stack, stores, loads = (int(v) for v in re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", part).groups())
         local = re.search(r"(\d+) bytes smem", part)
         bodies = found.get(name, [])
-        kernels.append(kernel_facts(target, name, registers=int(re.search(r"Used (\d+) registers", part).group(1)), spills=stores + loads, private=stack,
+        kernels.append(kernel_facts(name, registers=int(re.search(r"Used (\d+) registers", part).group(1)), spills=stores + loads, private=stack,
                                     inner=sum(bool(re.search(r"\b(ld|st)\.local\b", line)) for body in bodies for line in body),
                                     local=int(local.group(1)) if local else 0, size=sizes.get(name, 256), loop=loops.count(bodies, FMA, r"\bld\.shared")))
     return kernels

@@ -28,31 +28,37 @@ class Unit(NamedTuple):
 
 class Target(NamedTuple):
     """`maker` names the module that compiles for it; `local_most`: bytes of local memory that one group can have; `unit`: None where no rule
-    asks how many groups a unit holds; `simd_least`: items of a sub-group in a hot kernel; `defines`: what the host passes there."""
+    asks how many groups a unit holds; `simd_least`: items of a sub-group in a hot kernel; `defines` and `flags`: what the host passes there
+    beside the variant's own defines, and what the driver makes of it for its assembler (src/cl/program.c)."""
     name: str
     maker: str
     local_most: int
     unit: Optional[Unit] = None
     simd_least: int = 0
     defines: tuple = ()
+    flags: tuple = ()
 
 
 # AMD: "RDNA 2", "RDNA 3", "Vega 7nm" and "AMD Instinct MI200" instruction set guides, sections on wave state and LDS; allocation steps as in
 # LLVM's AMDGPUBaseInfo.cpp (getTotalNumVGPRs, getVGPRAllocGranule, getMaxWavesPerEU). gfx10 and later are taken in CU mode; gfx90a's registers
 # are the unified file. NVIDIA: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; registers are handed out to warps
 # in steps of 256, that is 8 per lane.
+REGISTERS_128 = {"defines": ("CVY_REGISTER_LIMIT=128",), "flags": ("-maxrregcount=128",)}
 TARGETS = {t.name: t for t in (
-    Target("skl", "intel", 65536, simd_least=8),
-    Target("tgllp", "intel", 65536, simd_least=8),
-    Target("acm-g10", "intel", 65536, simd_least=8),
-    Target("pvc", "intel", 131072, simd_least=16),
+    Target("skl", "intel", 65536, simd_least=8, defines=("CVY_SUB_GROUP=8",)),
+    Target("tgllp", "intel", 65536, simd_least=8, defines=("CVY_SUB_GROUP=8",)),
+    Target("acm-g10", "intel", 65536, simd_least=8, defines=("CVY_SUB_GROUP=8",)),
+    Target("pvc", "intel", 131072, simd_least=16, defines=("CVY_SUB_GROUP=16",)),
     Target("gfx906", "comgr", 65536, Unit(parts=4, wave=64, registers=256, step=4, waves=10, groups=16, local=65536, local_step=512)),
     Target("gfx1030", "comgr", 65536, Unit(parts=2, wave=32, registers=1024, step=8, waves=16, groups=16, local=65536, local_step=512)),
     Target("gfx90a", "comgr", 65536, Unit(parts=4, wave=64, registers=512, step=8, waves=8, groups=16, local=65536, local_step=512)),
     Target("gfx1100", "clang", 65536, Unit(parts=2, wave=32, registers=1536, step=24, waves=16, groups=16, local=65536, local_step=512)),
-    Target("sm_75", "nvidia", 49152, Unit(parts=4, wave=32, registers=512, step=8, waves=8, groups=16, local=65536, local_step=256)),
-    Target("sm_80", "nvidia", 49152, Unit(parts=4, wave=32, registers=512, step=8, waves=16, groups=32, local=167936, local_step=128, reserved=1024)),
-    Target("sm_90", "nvidia", 49152, Unit(parts=4, wave=32, registers=512, step=8, waves=16, groups=32, local=233472, local_step=128, reserved=1024)),
+    Target("sm_75", "nvidia", 49152, **REGISTERS_128,
+           unit=Unit(parts=4, wave=32, registers=512, step=8, waves=8, groups=16, local=65536, local_step=256)),
+    Target("sm_80", "nvidia", 49152, **REGISTERS_128,
+           unit=Unit(parts=4, wave=32, registers=512, step=8, waves=16, groups=32, local=167936, local_step=128, reserved=1024)),
+    Target("sm_90", "nvidia", 49152, **REGISTERS_128,
+           unit=Unit(parts=4, wave=32, registers=512, step=8, waves=16, groups=32, local=233472, local_step=128, reserved=1024)),
     Target("x86-64", "host", 1 << 31),
 )}
 HOST = "x86-64"
@@ -71,11 +77,3 @@ def occupancy(target, registers, local, items):
     if local + unit.reserved > 0:
         groups = min(groups, unit.local // up(local + unit.reserved, unit.local_step))
     return groups * items
-
-
-def kernel_facts(target, name, registers=None, spills=None, private=None, inner=None, local=None, size=256, simd=None, loop=None):
-    """What is known of a compiled kernel; None: unknown. `spills`: registers or bytes that do not stay in registers; `private`: bytes of
-    memory that an item has for itself; `inner`: accesses to that memory in the innermost loops; `local`: bytes of a group; `size`: items of
-    a group; `loop`: (multiply-adds, loads from local memory) of the innermost loop with the most multiply-adds."""
-    return {"kernel": name, "target": target, "registers": registers, "spills": spills, "private": private, "inner": inner, "local": local,
-            "items": None if registers is None else occupancy(target, registers, local or 0, size), "simd": simd, "loop": loop}
