@@ -50,7 +50,7 @@ class Compiler:
         source, binary, dump = (os.path.join(folder, name) for name in ("kernel.cl", "kernel", "dump"))
         with open(source, "w", encoding="utf-8") as f:
             f.write(text)
-        self.run("compile", "-q", "-file", source, "-device", target, "-options", "-cl-std=CL1.2", "-out_dir", folder, "-output_no_suffix")
+        self.run("compile", "-file", source, "-device", target, "-options", "-cl-std=CL1.2", "-out_dir", folder, "-output_no_suffix")
         self.run("disasm", "-file", binary, "-device", target, "-dump", dump)
         with open(os.path.join(dump, "PTM.txt"), encoding="utf-8", errors="replace") as f:
             tokens = read_tokens(f.read())
