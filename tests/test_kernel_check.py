@@ -252,6 +252,7 @@ def test_loops():
     bodies = loops.innermost(lines, r"(L\d+):", r"jump (L\d+)")
     check(bodies == [lines[2:6], lines[8:12]], f"{bodies}")
     check(loops.count(bodies, [("mad", 2)], "ld") == (2, 1), "the loop with loads counts, not the one with more multiply-adds")
+    check(loops.count_own(bodies, [("mad", 2)], "ld") == 0 and loops.count_own(bodies, [("fma", 1)], "ld") == 1, "the loop with the most multiply-adds")
     for target, buffer, own in (
             ("skl", "send (16|M0) r16:w r16 0xC 0x04205E00 // wr:2+0, rd:2; hdc.dc1; untyped surface read with x",
              "send (16|M0) r36:w r2 0xC 0x048050FF // wr:2+0, rd:8; hdc.dc1; untyped surface read with xyzw"),

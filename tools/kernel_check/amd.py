@@ -87,7 +87,7 @@ def read_assembly(text):
         name = re.search(r"^\s*\.name:\s+(\S+)", part, re.M).group(1)
         own = bodies.get(name, [])
         kernels.append(kernel_facts(name, registers=value("vgpr_count"), spills=value("vgpr_spill_count") + value("sgpr_spill_count"),
-                                    private=value("private_segment_fixed_size"), inner=sum(bool(re.search(OWN_MEMORY, line)) for body in own for line in body),
+                                    private=value("private_segment_fixed_size"), inner=loops.count_own(own, FMA, OWN_MEMORY),
                                     local=value("group_segment_fixed_size"), size=value("max_flat_workgroup_size"), loop=loops.count(own, FMA, LOAD)))
     return kernels
 

@@ -17,7 +17,7 @@ from .targets import Fault, Missing
 # Tokens of PTM.txt: number, and which 32-bit words of it are what.
 SCRATCH, LOCAL, ENVIRONMENT, PRIVATE = 18, 15, 23, 24
 # Accesses to an item's own memory. Before Arc: surface 255 (the last byte of the descriptor), or scratch blocks; Arc: 64-bit addresses that
-# belong to no buffer; Ponte Vecchio: a surface whose address lies in a0, while buffers have 64-bit addresses.
+# belong to no buffer, as some stores of results are, too; Ponte Vecchio: a surface whose address lies in a0, while buffers have 64-bit addresses.
 OWN_MEMORY = {
     "skl": r" 0x[0-9A-Fa-f]{6}FF\b.*//.*untyped|//.*scratch",
     "tgllp": r" 0x[0-9A-Fa-f]{6}FF\b.*//.*untyped|//.*scratch",
@@ -79,10 +79,8 @@ def read_kernel(target, name, words, assembly):
     environment = words[ENVIRONMENT]
     bodies = loops.innermost(assembly.split("\n"), r"(L\d+):", r"\b(?:jmpi|while|goto|brd)\b.*\b(L\d+)\s*(?:\{.*)?$")
     simd = environment[3]
-    own = re.compile(OWN_MEMORY[target])
-    inner = sum(bool(own.search(line)) for body in bodies for line in body)
     # A mad of 8 items in a kernel of 16 counts half.
     fma = [(rf"\bmad \({width}\|M\d+\).*:f\b.*:f\b", width / simd) for width in (8, 16, 32)]
     return kernel_facts(name, registers=environment[20], spills=0, private=max(words.get(SCRATCH, (0, 0))[1], 4 * words.get(PRIVATE, (0, 0))[1]),
-                        inner=inner, local=words.get(LOCAL, (0, 0))[1], simd=simd,
+                        inner=loops.count_own(bodies, fma, OWN_MEMORY[target]), local=words.get(LOCAL, (0, 0))[1], simd=simd,
                         loop=loops.count(bodies, fma, r"//.*load\.slm\.| 0x[0-9A-Fa-f]{6}FE\b.*//.*surface read"))

@@ -100,7 +100,7 @@ def read_ptxas(text, ptx):
         local = re.search(r"(\d+) bytes smem", part)
         bodies = found.get(name, [])
         kernels.append(kernel_facts(name, registers=int(re.search(r"Used (\d+) registers", part).group(1)), spills=stores + loads, private=stack,
-                                    inner=sum(bool(re.search(r"\b(ld|st)\.local\b", line)) for body in bodies for line in body),
+                                    inner=loops.count_own(bodies, FMA, r"\b(ld|st)\.local\b"),
                                     local=int(local.group(1)) if local else 0, size=sizes.get(name, 256), loop=loops.count(bodies, FMA, r"\bld\.shared")))
     return kernels
 

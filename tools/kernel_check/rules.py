@@ -16,7 +16,7 @@ def memory(kernel, target):
     if kernel["spills"]:        # lie in that memory, and break the rule above
         return None
     if kernel["inner"]:
-        return f"reaches for memory of the item's own {kernel['inner']} times in its innermost loops"
+        return f"reaches for memory of the item's own {kernel['inner']} times in its innermost loop"
     if kernel["private"]:
         return f"keeps {kernel['private']} bytes for each item in memory"
     return None
