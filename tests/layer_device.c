@@ -586,6 +586,7 @@ static cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, 
   cl_int bad = enter(unit_of_context(context), NULL, CALL_BUFFER, false);
   pthread_mutex_unlock(&lock);
   if (limit && size >= strtoull(limit + strlen("no-buffer="), NULL, 10)) bad = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+  if (flags & CL_MEM_ALLOC_HOST_PTR && wanted("no-pinned")) bad = CL_MEM_OBJECT_ALLOCATION_FAILURE;
   if (bad == CL_SUCCESS) {
     const cl_mem buffer = below->clCreateBuffer(context, flags, size, host, code);
     pthread_mutex_lock(&lock);

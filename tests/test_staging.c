@@ -79,6 +79,28 @@ CHECK_TEST(staged) {
   }
 }
 
+/* A driver may have no pinned memory: the run goes on with ordinary memory, the same bits and a warning. */
+CHECK_TEST(not_pinned) {
+  if (!layer_is_loaded()) check_skip(d, "%s is not there, or not loaded: no memory can be missing", CVY_TEST_LAYER);
+  const cvy_devices *const devices = check_devices(d, "*2");
+  const cvy_team_params params = {.batch = BATCH, .momentum = 0.9f, .bucket_mib = 0.001};
+  run want = {.w = NULL};
+  setenv("CVY_FORCE_STAGING", "1", 1);
+  for (int missing = 0; missing < 2; missing++) {
+    layer_words(missing ? "no-pinned" : NULL);
+    check_log_clear();
+    cvy_team *const team = check_bare_team(d, devices, net, &params);
+    check_ok(cvy_team_attach(team, data));
+    assert_int_equal(check_log_contains("no pinned memory"), missing);
+    const run got = train(d, team, missing ? "no-pinned" : NULL);
+    if (!missing) want = got;
+    else if (memcmp(got.w, want.w, team->layout->n_floats * sizeof *got.w) != 0) check_fail(d, "other bits");
+    check_release(d, team);
+  }
+  unsetenv("CVY_FORCE_STAGING");
+  layer_words(NULL);
+}
+
 int main(int argc, char **argv) {
   check_around(make_net, drop_net);
   return check_run(argc, argv, CHECK_DEVICES | CHECK_NOT_RUSTICL);

@@ -15,8 +15,9 @@ enum { HUGE_PAGES_FROM_BYTES = 4 << 20 }; /* two of x86-64's */
 
 struct cvy_pinned {
   cvy_device *device;
-  cl_mem cl;
-  void *mapped;
+  cl_mem cl;    /* NULL: the driver had no pinned memory */
+  void *mapped; /* by cl */
+  void *ordinary;
 };
 
 static atomic_ulong next_id = 1;
@@ -44,10 +45,13 @@ static void buffer_unref(cvy_buffer *root) {
   cvy_free(root);
 }
 
+static bool is_short_of_memory(cl_int code) {
+  return code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY ||
+         code == CL_INVALID_BUFFER_SIZE;
+}
+
 static cvy_status memory_failed(const cvy_device *device, size_t size_bytes, cl_int code) {
-  const bool short_of_it = code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES ||
-                           code == CL_OUT_OF_HOST_MEMORY || code == CL_INVALID_BUFFER_SIZE;
-  if (!short_of_it) return cvy_cl_failed(code, "clCreateBuffer", device->label, __FILE__, __LINE__);
+  if (!is_short_of_memory(code)) return cvy_cl_failed(code, "clCreateBuffer", device->label, __FILE__, __LINE__);
   cvy_log_error(
       "%s: no device memory for a buffer of %zu bytes (%.1f MiB): %s (%d); the device has %zu MiB, one buffer may have "
       "at most %zu MiB",
@@ -308,8 +312,15 @@ cvy_status cvy_pinned_create(cvy_device *device, size_t size_bytes, cvy_pinned *
   cvy_device_beat(device);
   if (code != CL_SUCCESS) {
     pinned->cl = NULL;
-    status = memory_failed(device, room, code);
-    goto fail;
+    if (!is_short_of_memory(code)) CVY_CL_CODE(device->label, code, "clCreateBuffer");
+    pinned->ordinary = cvy_calloc(1, size_bytes);
+    CVY_REQUIRE(pinned->ordinary, CVY_E_MEMORY, "%s: no host memory for transfers of %zu bytes", device->label,
+                size_bytes);
+    cvy_log_warning("%s: its driver has no pinned memory of %.1f MiB: transfers go through ordinary memory, slower",
+                    device->label, (double)size_bytes / 1048576.0);
+    *host = pinned->ordinary;
+    *out = pinned;
+    return CVY_OK;
   }
   pinned->mapped = clEnqueueMapBuffer(device->transfer.cl, pinned->cl, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, room, 0,
                                       NULL, NULL, &code);
@@ -336,6 +347,7 @@ void cvy_pinned_destroy(cvy_pinned **p) {
   cvy_device_beat(pinned->device);
   atomic_fetch_sub(&pinned->device->children, 1);
   cvy_live_add(CVY_LIVE_BUFFER, -1);
+  cvy_free(pinned->ordinary);
   cvy_free(pinned);
   *p = NULL;
 }

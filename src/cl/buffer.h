@@ -39,7 +39,8 @@ cvy_status cvy_buffer_map(cvy_queue *queue, cvy_buffer *buffer, size_t size_byte
 cvy_status cvy_buffer_unmap(cvy_queue *queue, cvy_buffer *buffer, void *host);
 
 /* Host memory that the device can reach fast (CL_MEM_ALLOC_HOST_PTR, mapped for its whole life), for staging. *host is
- * 64-byte aligned. */
+ * 64-byte aligned. Where the driver has none left, ordinary memory with a warning: transfers from it are slower and may
+ * hold the calling thread up. CVY_E_MEMORY without that, too. */
 typedef struct cvy_pinned cvy_pinned;
 cvy_status cvy_pinned_create(cvy_device *device, size_t size_bytes, cvy_pinned **out, void **host);
 void cvy_pinned_destroy(cvy_pinned **pinned);

@@ -93,7 +93,8 @@ static cvy_status before_gradient(void *user, int bucket) {
   return status;
 }
 
-/* The commands enqueued so far complete the parcel's gradient: enqueues its transfer to the host behind them. */
+/* The commands enqueued so far complete the parcel's gradient: enqueues its transfer to the host behind them, which
+ * submits them. */
 static cvy_status send_parcel(cvy_replica *r, int parcel) {
   cvy_status status = CVY_OK;
   cvy_event *ready = NULL, *read = NULL;
@@ -104,7 +105,6 @@ static cvy_status send_parcel(cvy_replica *r, int parcel) {
   cvy_queue *const compute = cvy_device_compute_queue(r->device);
   cvy_profile_scope(r->device, CVY_SCOPE_PARCEL - parcel);
   CVY_TRY(cvy_queue_marker(compute, &ready));
-  CVY_TRY(cvy_queue_flush(compute));
   CVY_TRY(cvy_staging_fetch(r->staging, parcel, from, bytes, ready, &part, &mapped, &read));
   CVY_TRY(cvy_queue_flush(cvy_device_transfer_queue(r->device)));
   cvy_mail_send(r->mail, parcel, r->step->number, read, part, mapped);
