@@ -56,7 +56,8 @@
 #if TURNED && PROLOGUE
 #error "the gradient has no load prologue"
 #endif
-#define TILES_FLOATS (GEMM_STRIP_FLOATS > 2 * GEMM_STEP ? GEMM_STRIP_FLOATS : 2 * GEMM_STEP)
+#define KEPT (TURNED ? 12 : 0) /* numbers behind the two steps */
+#define TILES_FLOATS (GEMM_STRIP_FLOATS > 2 * GEMM_STEP + KEPT ? GEMM_STRIP_FLOATS : 2 * GEMM_STEP + KEPT)
 
 #if PASS < 3
 
@@ -245,12 +246,13 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
       break;
     }
   }
-  const int grid_h = line_h.grid, grid_w = line_w.grid, taps_w = line_w.taps, first_h = line_h.first, first_w = line_w.first;
+  int grid_h = line_h.grid, grid_w = line_w.grid;
+  const int taps_w = line_w.taps, first_h = line_h.first, first_w = line_w.first;
   const int step_h = 1, step_w = 1, row_step = g.filter.stride_h, col_step = g.filter.stride_w;
-  const cvy_divider by_h = grid_h * g.filter.stride_h >= g.out.h ? g.by_h : g.by_h_less,
-                    by_w = grid_w * g.filter.stride_w >= g.out.w ? g.by_w : g.by_w_less,
-                    by_taps = taps_w * g.filter.stride_w >= g.filter.s ? g.by_taps : g.by_taps_less;
-#define PLACE_OF(m) place_of(m, grid_h, grid_w, by_h, by_w)
+  const cvy_divider by_taps = taps_w * g.filter.stride_w >= g.filter.s ? g.by_taps : g.by_taps_less;
+#define PLACE_OF(m)                                                                               \
+  place_of(m, grid_h, grid_w, grid_h * g.filter.stride_h >= g.out.h ? g.by_h : g.by_h_less,       \
+           grid_w * g.filter.stride_w >= g.out.w ? g.by_w : g.by_w_less)
 #else
   const int row0 = g.row0, col0 = g.col0, positions = call.positions, n_depth = call.n_depth;
   const int grid_h = g.grid_h, grid_w = g.grid_w, taps_w = g.taps_w, first_h = g.first_h, first_w = g.first_w;
@@ -258,8 +260,16 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
   const cvy_divider by_taps = call.by_taps;
 #define PLACE_OF(m) place_of(m, grid_h, grid_w, call.by_grid, call.by_row)
 #endif
-  const int tiles_m = max((positions + TILE_M - 1) / TILE_M, 1), part = group / tiles_n / tiles_m;
-  const int m0 = group / tiles_n % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
+  const int tiles_m = max((positions + TILE_M - 1) / TILE_M, 1);
+  int part = group / tiles_n / tiles_m, m0 = group / tiles_n % tiles_m * TILE_M, n0 = group % tiles_n * TILE_N;
+#if TURNED
+  /* the results' places wait here while products need the registers */
+  local int *const kept = (local int *)(tiles + 2 * GEMM_STEP);
+  if (item == 0) {
+    kept[0] = positions, kept[1] = grid_h, kept[2] = grid_w, kept[3] = row0, kept[4] = col0;
+    kept[5] = clears, kept[6] = group, kept[7] = part, kept[8] = m0, kept[9] = n0;
+  }
+#endif
   const int begin = part * call.part_length, end = min(n_depth, begin + call.part_length);
 
   /* The row whose input this item reads: image, and the pixel under tap (0,0). A row that is not there lies outside of
@@ -339,6 +349,11 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
 #endif
     GEMM_EACH_8(ADD_BIAS)
   }
+#endif
+#if TURNED
+  positions = kept[0], grid_h = kept[1], grid_w = kept[2], row0 = kept[3], col0 = kept[4];
+  clears = kept[5], group = kept[6], part = kept[7], m0 = kept[8], n0 = kept[9];
+  barrier(CLK_LOCAL_MEM_FENCE); /* strips lie there too */
 #endif
   /* Strip by strip through local memory: whole rows are stored side by side, and an item per column makes statistics. */
   global float *const to = call.part_floats ? stats + part * call.part_floats : out;

@@ -69,6 +69,7 @@ def test_step_plan(at):
         h100 = plan("h100", batch)
         check(h100["launches"] <= most, f"launches of a step with {batch} images: {h100['launches']}")
         convs = [row for row in h100["passes"] if row["operation"] == "conv2d"]
+        check(min(row["expected_ms"] for row in h100["steps"]) >= 0.003, "each launch costs 3 us at least")
         check(h100["conv_launches"] <= 200, f"launches of convolutions: {h100['conv_launches']}")
         # launches that add up parts are worth their time
         parts = [row for row in convs if row["parts"] > 1]

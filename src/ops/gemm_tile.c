@@ -8,9 +8,9 @@ const int cvy_gemm_tiles[CVY_GEMM_TILES][CVY_CONV_TILES] = {{128, 128, 8}, {128,
  * Ratios of (m*n)/(m+n), softened: caches give most of it. */
 static const double rates[CVY_GEMM_TILES] = {1.0, 0.95, 0.88};
 
-/* Two steps of the depth, or the 32 rows of results that a convolution stores together. */
+/* Two steps of the depth and 12 numbers, or the 32 rows of results that a convolution stores together. */
 static int local_bytes_of(cvy_gemm_tile t) {
-  const int steps = 2 * t.k * (t.m + t.n), strip = 32 * t.n;
+  const int steps = 2 * t.k * (t.m + t.n) + 12, strip = 32 * t.n;
   return (steps > strip ? steps : strip) * (int)sizeof(float);
 }
 
