@@ -15,6 +15,7 @@
  * are not used. */
 #include "conv2d_args.clh"
 #include "conv2d_flags.clh"
+#define NARROW 1
 #include "conv2d_tile_cpu.clh"
 
 /* Width of the block of products that begins at `at`: 32, or 16 at the end. */

@@ -19,6 +19,7 @@
  * Weights are packed before each call to (blocks of 32 output channels, a, b, c, 32); the last block has 16 if the
  * pitch is an odd multiple of 16.
  *
+ * NARROW 1: kernels know outputs whose pitch is an odd multiple of 16, whose last block has 16 channels.
  * Reads past the end of a strip's pixels (at most 15 floats) land in the slack behind it and meet results that are not
  * stored. */
 #include "conv2d_tile_cpu.clh"
@@ -28,10 +29,12 @@
 #define ROWS 14
 #define WIDTH 32
 #include "conv2d_tile_tmpl.clh"
+#if NARROW
 #define NEIGHBOURS
 #define ROWS 14
 #define WIDTH 16
 #include "conv2d_tile_tmpl.clh"
+#endif
 
 /* ---- strips ---- */
 
@@ -199,21 +202,25 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
         if (wide)
           line_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate,
                      stream ? final : 0, out_at + t);
+#if NARROW
         else
           line_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate,
                      stream ? final : 0, out_at + t);
+#endif
       } else if (wide) {
         if (valid > 7)
           tile_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid,
                      accumulate);
         else
           tile_7x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
+#if NARROW
       } else {
         if (valid > 7)
           tile_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid,
                      accumulate);
         else
           tile_7x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
+#endif
       }
     }
     if (call.flags & FLAG_STATS) {
@@ -313,12 +320,14 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const floa
 #define ROWS 4
 #define WIDTH 32
 #include "conv2d_wtile_tmpl.clh"
+#if NARROW
 #define ROWS 12
 #define WIDTH 16
 #include "conv2d_wtile_tmpl.clh"
 #define ROWS 4
 #define WIDTH 16
 #include "conv2d_wtile_tmpl.clh"
+#endif
 
 /* dw of three rows of three products (3x3 taps of one channel, 3x1 of three), row a's at dw + a*4*32, added: dy is read
  * where it lies, at out_at, and brought to the cache a chunk ahead of that; `left` positions are left in the strip. Sums of
@@ -476,9 +485,11 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
               wtile_12x32(from + e, in_at + begin, d, some, to + e * 32);
             }
             for (; e < padded; e += 4) wtile_4x32(from + e, in_at + begin, d, some, to + e * 32);
+#if NARROW
           } else {
             for (; e + 12 <= padded; e += 12) wtile_12x16(from + e, in_at + begin, d, some, to + e * 16);
             for (; e < padded; e += 4) wtile_4x16(from + e, in_at + begin, d, some, to + e * 16);
+#endif
           }
         }
       }

@@ -5,7 +5,7 @@
  *     bias[o] + sum_{a,b,c} f(in)[m, i*step_h + first_h + a, j*step_w + first_w + b, c] * u[a,b,c,o]
  *
  * A strip is rows x cols positions of some images, numbered with the images fastest, so that the positions of a tile see
- * the border of the image alike; a tile is 14 of them, 8, 4 or 2 at the end. Its panel holds the input of its positions,
+ * the border of the image alike; a tile is 14 of them, 8 or 4 at the end. Its panel holds the input of its positions,
  * with the load prologue applied: for each tap that lies in the image for any of them, blocks of 16 channels of (rows, 16).
  * Taps in the padding cost nothing, and the innermost loop has one pointer into the panel and one into the weights,
  * whatever the strides are.
@@ -15,6 +15,10 @@
  * Weights are packed before each call by conv2d_cpu_pack or conv2d_cpu_pack_turned. */
 #include "register_tile.clh"
 #include "conv2d_strip_cpu.clh"
+
+#ifndef NARROW
+#define NARROW 0 /* 1: the pitch of the output is an odd multiple of 16 */
+#endif
 
 /* ---- products ---- */
 
@@ -31,9 +35,7 @@
 #define ROWS 4
 #define WIDTH 32
 #include "conv2d_product_tmpl.clh"
-#define ROWS 2
-#define WIDTH 32
-#include "conv2d_product_tmpl.clh"
+#if NARROW
 #define ROWS 14
 #define WIDTH 16
 #include "conv2d_product_tmpl.clh"
@@ -43,28 +45,26 @@
 #define ROWS 4
 #define WIDTH 16
 #include "conv2d_product_tmpl.clh"
-#define ROWS 2
-#define WIDTH 16
-#include "conv2d_product_tmpl.clh"
+#endif
 
 static void multiply(int rows, int width, PRODUCT_ARGS) {
-  if (width == 32) {
-    if (rows == 14) product_14x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
-    else if (rows == 8) product_8x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
-    else if (rows == 4) product_4x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
-    else product_2x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
-  } else {
+#if NARROW
+  if (width == 16) {
     if (rows == 14) product_14x16(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
     else if (rows == 8) product_8x16(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
-    else if (rows == 4) product_4x16(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
-    else product_2x16(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+    else product_4x16(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+    return;
   }
+#endif
+  if (rows == 14) product_14x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+  else if (rows == 8) product_8x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+  else product_4x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
 }
 
 /* ---- panels ---- */
 
 /* Rows of the tile that begins where `rest` positions are left. The same in src/ops/conv2d_panels_cpu.c. */
-static int tile_rows(int rest) { return rest > 8 ? 14 : rest > 4 ? 8 : rest > 2 ? 4 : 2; }
+static int tile_rows(int rest) { return rest > 8 ? 14 : rest > 4 ? 8 : 4; }
 
 /* A strip's positions, in order: the pixel that the first tap sees, as far as it lies in the strip's first image, and the
  * offsets of that image in the input and of the position in the output. */

@@ -28,7 +28,7 @@ static double cost(cvy_device *device, const cvy_conv2d_params *p, const cvy_sha
 }
 
 /* The same in the kernel. */
-static int tile_rows(int rest) { return rest > 8 ? 14 : rest > 4 ? 8 : rest > 2 ? 4 : 2; }
+static int tile_rows(int rest) { return rest > 8 ? 14 : rest > 4 ? 8 : 4; }
 
 /* Floats of a strip's panels if no tap lies in the padding. */
 static int64_t panel_floats(const cvy_conv_gather *g, const cvy_conv_strip *s) {

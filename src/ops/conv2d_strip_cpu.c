@@ -62,6 +62,8 @@ fail:
   return status;
 }
 
+const cvy_define cvy_conv_narrow = {"NARROW", 1};
+
 cvy_status cvy_conv_strips_create(cvy_conv_strips *st, cvy_device *device, const char *file, const char *kernel,
                                   int64_t results_at, int64_t slice_floats, size_t *workspace_bytes) {
   cvy_status status = CVY_OK;
@@ -74,7 +76,7 @@ cvy_status cvy_conv_strips_create(cvy_conv_strips *st, cvy_device *device, const
                 merged = stats && parts > 1 ? (int64_t)p->n_max * parts * 3 * g->out.pitch : 0;
   CVY_TRY(cvy_conv_strips_place(st, weights + merged, slice_floats, workspace_bytes));
   st->stats_at = (int)weights, st->results_at = (int)results_at;
-  CVY_TRY(cvy_kernel_create(device, file, kernel, NULL, 0, &st->main));
+  CVY_TRY(cvy_kernel_create(device, file, kernel, &cvy_conv_narrow, g->out.pitch % 32 != 0, &st->main));
   CVY_TRY(
       cvy_kernel_create(device, shared, forward ? "conv2d_cpu_pack" : "conv2d_cpu_pack_turned", NULL, 0, &st->pack));
   if (stats) CVY_TRY(cvy_kernel_create(device, shared, "conv2d_cpu_merge_stats", NULL, 0, &st->merge));
