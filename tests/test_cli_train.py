@@ -464,6 +464,48 @@ class Running:
         return self.wait()
 
 
+def compilers_of(parent):
+    """Processes that compile kernels for this one."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            words = read(path).rpartition(")")[2].split()
+            if int(words[1]) == parent and "--compile-kernels" in read(os.path.dirname(path) + "/cmdline"):
+                found.append(int(path.split("/")[2]))
+        except OSError:
+            continue
+    return found
+
+
+def is_alive(pid):
+    try:
+        return read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_ahead(at):
+    """Processes that compile end with the one that started them, however that ends, also while they compile."""
+    done = expect(1, "--compile-kernels", stdin=subprocess.DEVNULL)
+    check(done.stdout == "" and done.stderr == "", "nothing is asked for", done)
+    if len(os.sched_getaffinity(0)) < 2 or "Portable Computing Language" not in expect(0, "devices", "--json", "-").stdout:
+        return
+    for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
+        cold = {"XDG_CACHE_HOME": at(f"cold{number}"), "POCL_CACHE_DIR": at(f"pocl{number}"), "CVY_NO_CACHE": "0"}
+        process = subprocess.Popen([CONVOY, "train", *SMALL], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   env={**os.environ, **cold}, start_new_session=True)
+        found = []
+        while len(found) < 2 and process.poll() is None:
+            found = compilers_of(process.pid)
+        check(len(found) >= 2, f"processes that compile: {found}")
+        process.send_signal(number)
+        check(process.wait(timeout=60) == code, f"exit status {process.returncode} after signal {number}")
+        until = time.time() + 60
+        while any(map(is_alive, found)) and time.time() < until:
+            time.sleep(0.01)
+        check(not any(map(is_alive, found)), f"signal {number} leaves {found}")
+
+
 def test_signals(at):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         ck, log, save = at(f"ck{number}"), at(f"log{number}"), at(f"save{number}")

@@ -175,6 +175,13 @@ static void names_make(training *t) {
 static void describe_wait(void *user, double seconds, char *out, size_t out_bytes) {
   training *const t = user;
   const cvy_launch_totals totals = cvy_launch_get_totals();
+  if (totals.ahead_done < totals.ahead) {
+    const int size = snprintf(out, out_bytes, "compiling kernels %ld/%ld: %s, %.0f s", totals.ahead_done + 1,
+                              totals.ahead, totals.ahead_kernel, seconds);
+    if (size >= progress_columns())
+      snprintf(out, out_bytes, "kernels %ld/%ld, %.0f s", totals.ahead_done + 1, totals.ahead, seconds);
+    return;
+  }
   switch ((train_phase)atomic_load(&t->phase)) {
     case PHASE_OPENING: snprintf(out, out_bytes, "opening devices, reading the data, %.0f s", seconds); break;
     case PHASE_PREPARING:
@@ -317,10 +324,11 @@ static void log_end(training *t, cvy_status status, const cvy_train_result *resu
   }
   const cvy_launch_totals totals = cvy_launch_get_totals();
   const double first_forward_s = totals.first_forward_ns ? 1e-9 * (double)(totals.first_forward_ns - t->start_ns) : 0;
-  json_log_line(t->log, json_pack("{s{sf sf sf sI sI}}", "start", "first_forward_sec", first_forward_s, "compile_sec",
-                                  compile_seconds(result->start_seconds), "first_step_extra_sec", result->start_seconds,
-                                  "programs_compiled", (json_int_t)totals.compiled, "programs_cached",
-                                  (json_int_t)totals.cached));
+  json_log_line(
+      t->log, json_pack("{s{sf sf sf sI sI sI}}", "start", "first_forward_sec", first_forward_s, "compile_sec",
+                        compile_seconds(result->start_seconds), "first_step_extra_sec", result->start_seconds,
+                        "programs_compiled", (json_int_t)totals.compiled, "programs_cached", (json_int_t)totals.cached,
+                        "kernels_ahead", (json_int_t)totals.ahead));
   json_log_line(
       t->log,
       json_pack("{s{sb sb sI si so so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "trained",

@@ -41,8 +41,13 @@ static int run(int argc, char **argv) {
   return EXIT_DONE;
 }
 
+/* Not in the help: the program starts itself with it (convoy/compile.h). */
+static const char compile_option[] = "--compile-kernels";
+
 int main(int argc, char **argv) {
   signals_open_closed_files();
+  if (argc == 2 && strcmp(argv[1], compile_option) == 0) return cvy_compile_serve();
+  cvy_compile_with(compile_option);
   called_start(argv[0]);
   signals_start();
   program_log_start();

@@ -3,6 +3,7 @@
 #ifndef CONVOY_CONVOY_H
 #define CONVOY_CONVOY_H
 
+#include "convoy/compile.h"
 #include "convoy/data.h"
 #include "convoy/device.h"
 #include "convoy/log.h"

@@ -21,7 +21,9 @@ typedef struct cvy_launch_totals {
   long launched;     /* kernels enqueued */
   long kernels;      /* kernels that exist now */
   long kernels_run;  /* kernels that have run; a driver that compiles at the first launch (PoCL) has compiled these */
-  uint64_t build_ns; /* time in which at least one driver built a program */
+  uint64_t build_ns; /* time in which at least one driver built a program, or processes of compile.h compiled */
+  long ahead, ahead_done;    /* kernels that those processes were asked for; those of them that are done or given up */
+  char ahead_kernel[64];     /* the last one that one of them began */
   uint64_t first_forward_ns; /* CLOCK_MONOTONIC when the first kernel of a forward pass was enqueued; 0: none yet */
 } cvy_launch_totals;
 

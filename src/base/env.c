@@ -5,7 +5,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "src/base/mem.h"
 #include "src/base/text.h"
 
 enum { PLAIN = 0, LOADS = 1 };
@@ -20,6 +22,16 @@ const char *cvy_env_text(cvy_env which) {
   const env_row *const row = &rows[which];
   const char *const text = row->loads ? secure_getenv(row->name) : getenv(row->name);
   return text && *text ? text : NULL;
+}
+
+char **cvy_env_without(const char *name) {
+  const size_t length = strlen(name);
+  size_t n = 0, kept = 0;
+  while (environ[n]) n++;
+  char **const list = cvy_calloc(n + 1, sizeof *list);
+  for (size_t i = 0; list && i < n; i++)
+    if (strncmp(environ[i], name, length) != 0 || environ[i][length] != '=') list[kept++] = environ[i];
+  return list;
 }
 
 bool cvy_env_on(cvy_env which) {

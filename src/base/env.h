@@ -26,6 +26,8 @@
   X(HOME, "HOME", SYSTEM, LOADS, "where .cache is without XDG_CACHE_HOME")                                  \
   X(POCL_CACHE_DIR, "POCL_CACHE_DIR", SYSTEM, LOADS,                                                        \
     "PoCL's cache; without it one in /tmp where the usual folder is no use")                                \
+  X(POCL_KERNEL_CACHE, "POCL_KERNEL_CACHE", SYSTEM, PLAIN,                                                  \
+    "0: PoCL keeps no kernels; convoy then compiles none ahead")                                            \
   X(POCL_WORK_GROUP_METHOD, "POCL_WORK_GROUP_METHOD", SYSTEM, PLAIN,                                        \
     "how PoCL runs work-items; not set with PoCL 7: cbs")                                                   \
   X(OCL_ICD_VENDORS, "OCL_ICD_VENDORS", SYSTEM, LOADS,                                                      \
@@ -48,6 +50,9 @@ typedef enum cvy_env { CVY_ENV_MAP(CVY_ENV_ENUM) CVY_ENV_COUNT } cvy_env;
 
 /* NULL if it is not set or empty. Borrowed, until the environment changes. */
 const char *cvy_env_text(cvy_env which);
+/* The whole environment ("NAME=VALUE", NULL behind the last) but for this variable; free with cvy_free. The texts are
+ * borrowed, until the environment changes. NULL when out of memory. */
+char **cvy_env_without(const char *name);
 /* A switch: 1 is on, 0 or nothing is off. Anything else: on, with one warning per process. */
 bool cvy_env_on(cvy_env which);
 /* *out stays as it is if the variable is not set. CVY_E_ARGUMENT: it is no whole number from min to max. */

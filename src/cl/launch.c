@@ -7,26 +7,16 @@
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
+#include "src/cl/compilers.h"
+#include "src/cl/opencl.h"
 #include "src/cl/paper_notes.h"
 
 /* The value to which an argument was last set. */
-typedef struct arg_slot {
+typedef struct cvy_arg_slot {
   bool set;
   cvy_arg arg;
   uint64_t buffer_id;
-} arg_slot;
-
-struct cvy_kernel {
-  cvy_device *device;
-  cl_kernel cl;
-  char *file, *name;
-  bool is_forward, launched;
-  cl_uint n_args;
-  arg_slot *slots;
-  size_t max_group;          /* of this kernel on this device */
-  size_t required[3];        /* reqd_work_group_size, zeros if none */
-  size_t static_local_bytes; /* __local arrays of the kernel, without arguments */
-};
+} cvy_arg_slot;
 
 static atomic_long n_launched, n_kernels, n_run;
 static atomic_ulong first_forward_ns;
@@ -36,18 +26,67 @@ cvy_launch_totals cvy_launch_get_totals(void) {
   totals.kernels = atomic_load(&n_kernels);
   totals.kernels_run = atomic_load(&n_run);
   cvy_program_totals(&totals);
+  cvy_compilers_totals(&totals);
   return totals;
+}
+
+cvy_status cvy_kernel_make(cvy_kernel *kernel) {
+  cvy_status status = CVY_OK;
+  cvy_device *const device = kernel->device;
+  cvy_program *program;
+  cl_int code;
+  cl_ulong local = 0;
+  cl_kernel made = NULL;
+  if (kernel->cl) return CVY_OK;
+  cvy_device_beat(device);
+  CVY_TRY(cvy_program_get(device, kernel->file, kernel->options, &program));
+  made = clCreateKernel(program->cl, kernel->name, &code);
+  if (code != CL_SUCCESS) made = NULL;
+  CVY_REQUIRE(code != CL_INVALID_KERNEL_NAME, CVY_E_ARGUMENT, "%s: %s.cl has no kernel \"%s\" (built with: %s)",
+              device->label, kernel->file, kernel->name, program->key);
+  CVY_CL_CODE(device->label, code, "clCreateKernel");
+  CVY_CL(device->label, clGetKernelInfo(made, CL_KERNEL_NUM_ARGS, sizeof kernel->n_args, &kernel->n_args, NULL));
+  CVY_CL(device->label, clGetKernelWorkGroupInfo(made, device->id, CL_KERNEL_WORK_GROUP_SIZE, sizeof kernel->max_group,
+                                                 &kernel->max_group, NULL));
+  CVY_CL(device->label, clGetKernelWorkGroupInfo(made, device->id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE,
+                                                 sizeof kernel->required, kernel->required, NULL));
+  CVY_CL(device->label,
+         clGetKernelWorkGroupInfo(made, device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, NULL));
+  if (device->kernel_group_wrong) kernel->max_group = device->info.max_work_group;
+  kernel->static_local_bytes = (size_t)local;
+  kernel->slots = cvy_calloc(kernel->n_args, sizeof *kernel->slots);
+  CVY_REQUIRE(kernel->slots, CVY_E_MEMORY, "no memory for the kernel %s", kernel->name);
+  kernel->cl = made;
+  made = NULL;
+  cvy_free(kernel->options);
+  kernel->options = NULL;
+fail:
+  if (made) clReleaseKernel(made);
+  cvy_device_beat(device);
+  return status;
+}
+
+static void note(cvy_kernel *kernel) {
+  cvy_device *const device = kernel->device;
+  *device->noted.behind = kernel;
+  device->noted.behind = &kernel->next_noted;
+}
+
+static void forget(cvy_kernel *kernel) {
+  cvy_device *const device = kernel->device;
+  cvy_kernel **at = &device->noted.first;
+  while (*at && *at != kernel) at = &(*at)->next_noted;
+  if (!*at) return;
+  *at = kernel->next_noted;
+  if (device->noted.behind == &kernel->next_noted) device->noted.behind = at;
 }
 
 cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *name, const cvy_define *defines,
                              int n_defines, cvy_kernel **out) {
   cvy_status status = CVY_OK;
   cvy_kernel *kernel = NULL;
-  cvy_program *program = NULL;
-  cl_int code;
-  cl_ulong local = 0;
+  cvy_text options = {0};
   cvy_device_beat(device);
-  if (!device->paper) CVY_TRY(cvy_program_get(device, file, defines, n_defines, &program));
   kernel = cvy_calloc(1, sizeof *kernel);
   CVY_REQUIRE(kernel, CVY_E_MEMORY, "no memory for the kernel %s", name);
   kernel->device = device;
@@ -59,27 +98,16 @@ cvy_status cvy_kernel_create(cvy_device *device, const char *file, const char *n
   CVY_REQUIRE(kernel->file && kernel->name, CVY_E_MEMORY, "no memory for the kernel %s", name);
   kernel->is_forward = strstr(name, "forward") != NULL;
   if (device->paper) goto done;
-  kernel->cl = clCreateKernel(program->cl, name, &code);
-  if (code != CL_SUCCESS) kernel->cl = NULL;
-  CVY_REQUIRE(code != CL_INVALID_KERNEL_NAME, CVY_E_ARGUMENT, "%s: %s.cl has no kernel \"%s\" (built with: %s)",
-              device->label, file, name, program->key);
-  CVY_CL_CODE(device->label, code, "clCreateKernel");
-  CVY_CL(device->label, clGetKernelInfo(kernel->cl, CL_KERNEL_NUM_ARGS, sizeof kernel->n_args, &kernel->n_args, NULL));
-  CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_WORK_GROUP_SIZE,
-                                                 sizeof kernel->max_group, &kernel->max_group, NULL));
-  CVY_CL(device->label, clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE,
-                                                 sizeof kernel->required, kernel->required, NULL));
-  CVY_CL(device->label,
-         clGetKernelWorkGroupInfo(kernel->cl, device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, NULL));
-  if (device->kernel_group_wrong) kernel->max_group = device->info.max_work_group;
-  kernel->static_local_bytes = (size_t)local;
-  kernel->slots = cvy_calloc(kernel->n_args, sizeof *kernel->slots);
-  CVY_REQUIRE(kernel->slots, CVY_E_MEMORY, "no memory for the kernel %s", name);
+  CVY_TRY(cvy_program_options(device, defines, n_defines, &options));
+  kernel->options = options.data;
+  options = (cvy_text){0};
+  if (device->noted.on) note(kernel);
+  else CVY_TRY(cvy_kernel_make(kernel));
 done:
   *out = kernel;
   kernel = NULL;
 fail:
-  cvy_device_beat(device);
+  cvy_text_clear(&options);
   cvy_kernel_destroy(&kernel);
   return status;
 }
@@ -87,10 +115,12 @@ fail:
 void cvy_kernel_destroy(cvy_kernel **p) {
   if (!p || !*p) return;
   cvy_kernel *const kernel = *p;
+  forget(kernel);
   cvy_device_beat(kernel->device);
   if (kernel->cl) clReleaseKernel(kernel->cl);
   cvy_device_beat(kernel->device);
   cvy_free(kernel->slots);
+  cvy_free(kernel->options);
   cvy_free(kernel->file);
   cvy_free(kernel->name);
   atomic_fetch_sub(&kernel->device->children, 1);
@@ -100,7 +130,7 @@ void cvy_kernel_destroy(cvy_kernel **p) {
   *p = NULL;
 }
 
-static bool same_arg(const arg_slot *slot, const cvy_arg *arg) {
+static bool same_arg(const cvy_arg_slot *slot, const cvy_arg *arg) {
   if (!slot->set || slot->arg.kind != arg->kind) return false;
   switch (arg->kind) {
     case CVY_ARG_BUFFER: return slot->buffer_id == (arg->value.buffer ? arg->value.buffer->id : 0);
@@ -115,7 +145,7 @@ static bool same_arg(const arg_slot *slot, const cvy_arg *arg) {
 
 static cvy_status set_arg(cvy_kernel *kernel, int i, const cvy_arg *arg) {
   cvy_status status = CVY_OK;
-  arg_slot *const slot = &kernel->slots[i];
+  cvy_arg_slot *const slot = &kernel->slots[i];
   const cvy_buffer *const buffer = arg->kind == CVY_ARG_BUFFER ? arg->value.buffer : NULL;
   const cl_mem none = NULL; /* passed by its address: not every driver takes NULL itself for a null pointer */
   const void *value = NULL;
@@ -139,7 +169,7 @@ static cvy_status set_arg(cvy_kernel *kernel, int i, const cvy_arg *arg) {
   const cl_int code = clSetKernelArg(kernel->cl, (cl_uint)i, bytes, value);
   CVY_REQUIRE(code == CL_SUCCESS, CVY_E_DEVICE, "%s: argument %d of %s:%s cannot be set (%zu bytes): %s (%d)",
               kernel->device->label, i, kernel->file, kernel->name, bytes, cvy_cl_error_name(code), (int)code);
-  *slot = (arg_slot){.set = true, .arg = *arg, .buffer_id = buffer ? buffer->id : 0};
+  *slot = (cvy_arg_slot){.set = true, .arg = *arg, .buffer_id = buffer ? buffer->id : 0};
 fail:
   return status;
 }
@@ -206,6 +236,7 @@ cvy_status cvy_launch(cvy_queue *queue, cvy_kernel *kernel, cvy_grid grid, const
               kernel->file, kernel->name, kernel->device->label);
   if (device->paper)
     return grid.global[0] ? cvy_paper_note(device, kernel->file, kernel->name, &grid, args, n_args, 0) : CVY_OK;
+  CVY_TRY(cvy_kernel_make(kernel));
   CVY_REQUIRE(n_args == (int)kernel->n_args, CVY_E_ARGUMENT, "%s: %s:%s got %d arguments, it has %u", device->label,
               kernel->file, kernel->name, n_args, kernel->n_args);
   for (int i = 0; i < n_args; i++) {

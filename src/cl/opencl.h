@@ -12,6 +12,7 @@
 
 #include "src/base/mem.h"
 #include "src/base/sync.h"
+#include "src/base/text.h"
 #include "src/cl/launch.h"
 
 /* "CL_OUT_OF_RESOURCES"; "unknown error" for others. */
@@ -56,6 +57,20 @@ typedef struct cvy_program {
   cl_program cl;
 } cvy_program;
 
+struct cvy_kernel {
+  cvy_device *device;
+  cl_kernel cl; /* NULL: noted, and not built yet */
+  char *file, *name;
+  char *options;          /* of the program; NULL once it is built */
+  cvy_kernel *next_noted; /* in cvy_device.noted */
+  bool is_forward, launched;
+  cl_uint n_args;
+  struct cvy_arg_slot *slots;
+  size_t max_group;          /* of this kernel on this device */
+  size_t required[3];        /* reqd_work_group_size, zeros if none */
+  size_t static_local_bytes; /* __local arrays of the kernel, without arguments */
+};
+
 /* The result of trying a library on a device. */
 typedef struct cvy_probe {
   bool done, good;
@@ -77,9 +92,14 @@ struct cvy_device {
   cvy_queue compute, transfer, upload;
   struct {
     cvy_mutex lock;
-    cvy_event *spare;          /* to be used again */
-  } events;                    /* queue.c */
-  cvy_program *programs;       /* live until the device is closed */
+    cvy_event *spare;    /* to be used again */
+  } events;              /* queue.c */
+  cvy_program *programs; /* live until the device is closed */
+  struct {
+    bool on;             /* new kernels are only noted (ahead.h) */
+    cvy_kernel *first;   /* the noted ones, in order of need */
+    cvy_kernel **behind; /* where the next one goes */
+  } noted;
   cvy_pulse *pulse;            /* NULL: no watchdog looks at the device */
   atomic_long children;        /* buffers, kernels and events that are alive */
   struct cvy_profile *profile; /* command_times.c; NULL without profiling */
@@ -118,9 +138,18 @@ struct cvy_buffer {
   uint64_t id;     /* never used twice: the kernels' argument cache compares it */
 };
 
-/* program.c: the program of `file` with these defines, built or from a cache; borrowed, lives as long as the device. */
-cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_define *defines, int n_defines,
-                           cvy_program **out);
+/* program.c: the compiler's options with these defines, in an order of their own. */
+cvy_status cvy_program_options(const cvy_device *device, const cvy_define *defines, int n_defines, cvy_text *out);
+/* The program of `file`, built or from a cache; borrowed, lives as long as the device. */
+cvy_status cvy_program_get(cvy_device *device, const char *file, const char *options, cvy_program **out);
+/* Appends what a program is known by in caches: its source, its options, the device and its driver. */
+cvy_status cvy_program_key(const cvy_device *device, const char *file, const char *options, const cvy_text *source,
+                           cvy_text *out);
+/* Around the time in which a program or a kernel is compiled (build_ns). Any thread. */
+void cvy_building_begins(void);
+void cvy_building_ends(void);
+/* launch.c: builds a kernel that was only noted (ahead.h). */
+cvy_status cvy_kernel_make(cvy_kernel *kernel);
 void cvy_programs_destroy(cvy_device *device);
 /* Sets compiled, cached and build_ns. */
 void cvy_program_totals(cvy_launch_totals *totals);

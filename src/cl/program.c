@@ -24,13 +24,13 @@ static struct {
   uint64_t since_ns, sum_ns;
 } building = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void building_begins(void) {
+void cvy_building_begins(void) {
   pthread_mutex_lock(&building.lock);
   if (building.active++ == 0) building.since_ns = cvy_clock_ns();
   pthread_mutex_unlock(&building.lock);
 }
 
-static void building_ends(void) {
+void cvy_building_ends(void) {
   pthread_mutex_lock(&building.lock);
   if (--building.active == 0) building.sum_ns += cvy_clock_ns() - building.since_ns;
   pthread_mutex_unlock(&building.lock);
@@ -60,7 +60,7 @@ static int compare_defines(const void *a, const void *b) {
   return strcmp(((const cvy_define *)a)->name, ((const cvy_define *)b)->name);
 }
 
-static cvy_status options_make(const cvy_device *device, const cvy_define *defines, int n_defines, cvy_text *out) {
+cvy_status cvy_program_options(const cvy_device *device, const cvy_define *defines, int n_defines, cvy_text *out) {
   cvy_status status = CVY_OK;
   cvy_define *const sorted = cvy_calloc((size_t)n_defines, sizeof *sorted);
   CVY_REQUIRE(sorted, CVY_E_MEMORY, "no memory for %d defines", n_defines);
@@ -158,18 +158,26 @@ static bool build_without_header(cvy_device *device, const char *file, const cha
   return built;
 }
 
+cvy_status cvy_program_key(const cvy_device *device, const char *file, const char *options, const cvy_text *source,
+                           cvy_text *out) {
+  cvy_status status = CVY_OK;
+  const cvy_device_info *const info = &device->info;
+  const XXH128_hash_t hash = XXH3_128bits(source->data, source->size);
+  cvy_text_add(out, "%s.cl %016llx%016llx\n%s\n%s\n%s\n%s\n%s\n%s\n", file, (unsigned long long)hash.high64,
+               (unsigned long long)hash.low64, options, info->platform_name, info->platform_version, info->name,
+               info->version, info->driver);
+  CVY_REQUIRE(!out->failed, CVY_E_MEMORY, "no memory for the key of %s", file);
+fail:
+  return status;
+}
+
 static cvy_status build(cvy_device *device, const char *file, const char *options, cl_program *out) {
   cvy_status status = CVY_OK;
   cvy_text source = {0}, key = {0};
   cl_program program = NULL;
   cl_int code;
   CVY_TRY(cvy_source_get(file, &source));
-  const cvy_device_info *const info = &device->info;
-  const XXH128_hash_t hash = XXH3_128bits(source.data, source.size);
-  cvy_text_add(&key, "%s.cl %016llx%016llx\n%s\n%s\n%s\n%s\n%s\n%s\n", file, (unsigned long long)hash.high64,
-               (unsigned long long)hash.low64, options, info->platform_name, info->platform_version, info->name,
-               info->version, info->driver);
-  CVY_REQUIRE(!key.failed, CVY_E_MEMORY, "no memory for the key of %s", file);
+  CVY_TRY(cvy_program_key(device, file, options, &source, &key));
   cvy_device_beat(device);
   if (!device->keeps_programs && from_binary(device, key.data, options, out)) goto fail; /* done */
   cvy_device_beat(device);
@@ -202,13 +210,11 @@ fail:
   return status;
 }
 
-cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_define *defines, int n_defines,
-                           cvy_program **out) {
+cvy_status cvy_program_get(cvy_device *device, const char *file, const char *options, cvy_program **out) {
   cvy_status status = CVY_OK;
-  cvy_text options = {0}, key = {0};
+  cvy_text key = {0};
   cvy_program *program = NULL;
-  CVY_TRY(options_make(device, defines, n_defines, &options));
-  cvy_text_add(&key, "%s %s", file, options.data);
+  cvy_text_add(&key, "%s %s", file, options);
   CVY_REQUIRE(!key.failed, CVY_E_MEMORY, "no memory for the key of %s", file);
   for (cvy_program *known = device->programs; known; known = known->next) {
     if (!strcmp(known->key, key.data)) {
@@ -219,9 +225,9 @@ cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_defin
   program = cvy_calloc(1, sizeof *program);
   CVY_REQUIRE(program, CVY_E_MEMORY, "no memory for a program");
   cvy_log_debug("program %s", key.data); /* test_kernel_variants reads this */
-  building_begins();
-  status = build(device, file, options.data, &program->cl);
-  building_ends();
+  cvy_building_begins();
+  status = build(device, file, options, &program->cl);
+  cvy_building_ends();
   CVY_TRY(status);
   program->key = key.data;
   key = (cvy_text){0};
@@ -232,7 +238,6 @@ cvy_status cvy_program_get(cvy_device *device, const char *file, const cvy_defin
   program = NULL;
 fail:
   cvy_free(program);
-  cvy_text_clear(&options);
   cvy_text_clear(&key);
   return status;
 }

@@ -6,6 +6,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/mem.h"
+#include "src/cl/ahead.h"
 #include "src/nn/convs.h"
 #include "src/ops/autotune.h"
 #include "src/ops/math.h"
@@ -145,9 +146,12 @@ static cvy_status plan_anew(void *device, int share_max, bool only_growth, bool 
   if (keep_choices) CVY_TRY(copy_choices(r, &had));
   CVY_TRY(cvy_device_finish(r->device));
   drop_plan(r);
+  cvy_ahead_begin(r->device);
   CVY_TRY(make_plan(r, share_max, had ? had : r->params.choices));
+  CVY_TRY(cvy_ahead_end(r->device));
   if (r->attached) CVY_TRY(cvy_replica_attach(r, r->attached));
 fail:
+  if (status != CVY_OK) cvy_ahead_cancel(r->device);
   if (status != CVY_OK) r->share_max = 0; /* there may be no instance: the next plan must make everything */
   cvy_free(had);
   return status;
@@ -192,6 +196,17 @@ void cvy_replica_end(cvy_replica *r) { cvy_mail_destroy(&r->mail); }
  * another (mail.c). */
 enum { EVENTS = 24, PARCEL_EVENTS = 4 };
 
+/* The objects that take the gradients from the device. */
+static cvy_status make_exchange(cvy_replica *r) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_device_reserve_events(r->device, EVENTS + PARCEL_EVENTS * (r->setup.layout->n_buckets + 1)));
+  if (r->setup.alone) return cvy_lone_update_create(r->device, r->instance, r->setup.layout, &r->lone);
+  if (r->setup.packs) CVY_TRY(cvy_residual_create(r->device, r->setup.layout, &r->residual));
+  CVY_TRY(cvy_staging_create(r->device, r->setup.layout, r->setup.staleness, &r->staging));
+fail:
+  return status;
+}
+
 cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params, int share_max) {
   cvy_status status = CVY_OK;
   cvy_device *device = NULL;
@@ -199,13 +214,11 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params, in
   CVY_TRY(cvy_device_open_watched(params->list, params->selected, params->profile, &r->pulse, &device));
   take_device(r, device);
   if (params->waits_asleep) cvy_device_wait_asleep(device);
+  cvy_ahead_begin(device);
   CVY_TRY(make_plan(r, share_max, params->choices));
   CVY_TRY(cvy_gather_create(r->device, &r->setup.net->layers[0].shape, &r->gather));
-  if (params->inference) return CVY_OK;
-  CVY_TRY(cvy_device_reserve_events(r->device, EVENTS + PARCEL_EVENTS * (r->setup.layout->n_buckets + 1)));
-  if (r->setup.alone) return cvy_lone_update_create(r->device, r->instance, r->setup.layout, &r->lone);
-  if (r->setup.packs) CVY_TRY(cvy_residual_create(r->device, r->setup.layout, &r->residual));
-  CVY_TRY(cvy_staging_create(r->device, r->setup.layout, r->setup.staleness, &r->staging));
+  if (!params->inference) CVY_TRY(make_exchange(r));
+  CVY_TRY(cvy_ahead_end(device));
 fail:
   return status;
 }

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/cl/ahead.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/cl/compilers.h"
+#include "src/cl/opencl.h"
+
+void cvy_ahead_begin(cvy_device *device) {
+  CVY_ASSERT(!device->noted.on && !device->noted.first);
+  device->noted.on = true;
+  device->noted.behind = &device->noted.first;
+}
+
+void cvy_ahead_cancel(cvy_device *device) {
+  device->noted.on = false;
+  for (cvy_kernel *kernel; (kernel = device->noted.first);) {
+    device->noted.first = kernel->next_noted;
+    kernel->next_noted = NULL;
+  }
+  device->noted.behind = NULL;
+}
+
+static bool same_program(const cvy_compile_request *a, const cvy_compile_request *b) {
+  return strcmp(a->file, b->file) == 0 && strcmp(a->options, b->options) == 0;
+}
+
+static bool same_kernel(const cvy_compile_request *a, const cvy_compile_request *b) {
+  return strcmp(a->name, b->name) == 0 && same_program(a, b);
+}
+
+/* The kernels that are not built yet, each once, in order of need. */
+static cvy_status list_requests(const cvy_device *device, cvy_compile_request **out, int *n) {
+  cvy_status status = CVY_OK;
+  size_t count = 0;
+  int programs = 0;
+  cvy_compile_request *list = NULL;
+  *n = 0;
+  for (const cvy_kernel *k = device->noted.first; k; k = k->next_noted) count++;
+  list = cvy_calloc(count, sizeof *list);
+  CVY_REQUIRE(list, CVY_E_MEMORY, "no memory for a list of %zu kernels", count);
+  for (const cvy_kernel *k = device->noted.first; k; k = k->next_noted) {
+    if (k->cl) continue;
+    cvy_compile_request *const r = &list[*n];
+    *r = (cvy_compile_request){.file = k->file, .name = k->name, .options = k->options, .program = -1};
+    bool known = false;
+    for (int i = 0; i < *n && !known; i++) {
+      if (same_program(&list[i], r)) r->program = list[i].program;
+      known = same_kernel(&list[i], r);
+    }
+    if (known) continue;
+    if (r->program < 0) r->program = programs++;
+    r->order = *n;
+    ++*n;
+  }
+  *out = list;
+fail:
+  return status;
+}
+
+/* Has helpers compile what the caches lack. */
+static cvy_status fill_caches(cvy_device *device) {
+  cvy_status status = CVY_OK;
+  cvy_compile_request *list = NULL;
+  int n, missing = 0;
+  CVY_TRY(list_requests(device, &list, &n));
+  for (int i = 0; i < n; i++)
+    if (!cvy_compiled_before(device, &list[i])) list[missing++] = list[i];
+  if (missing > 0) cvy_compilers_run(device, list, missing);
+fail:
+  cvy_free(list);
+  return status;
+}
+
+cvy_status cvy_ahead_end(cvy_device *device) {
+  cvy_status status = CVY_OK;
+  CVY_ASSERT(device->noted.on);
+  device->noted.on = false;
+  if (device->noted.first && cvy_compilers_serve(device)) CVY_TRY(fill_caches(device));
+  for (cvy_kernel *kernel; (kernel = device->noted.first);) {
+    CVY_TRY(cvy_kernel_make(kernel));
+    device->noted.first = kernel->next_noted;
+    kernel->next_noted = NULL;
+  }
+fail:
+  cvy_ahead_cancel(device);
+  return status;
+}

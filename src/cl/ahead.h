@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ * A network's kernels, compiled together before the first step needs them. Between begin and end cvy_kernel_create only
+ * notes a kernel; one that is destroyed before the end is never built, and one that is launched before it is built
+ * then.
+ *
+ * PoCL compiles a kernel for a size of work-groups when it is first launched, under locks of the whole process, and
+ * keeps the result in its cache on the disk. So other processes compile (convoy/compile.h), one per core, and this one
+ * finds everything in the cache (compilers.h). Only CPU-shaped kernels are compiled ahead: their work-groups have one
+ * work-item (launch.h), which is all that PoCL's cache asks for. Drivers of other devices compile when a program is
+ * built: it is built here, on threads. */
+#ifndef CVY_CL_AHEAD_H
+#define CVY_CL_AHEAD_H
+
+#include "src/cl/opened_device.h"
+
+void cvy_ahead_begin(cvy_device *device);
+/* Builds the noted kernels; begin must have been called. The errors of cvy_kernel_create. */
+cvy_status cvy_ahead_end(cvy_device *device);
+/* Forgets that they are only noted, after a failure: they are destroyed, not built. */
+void cvy_ahead_cancel(cvy_device *device);
+
+#endif
