@@ -225,9 +225,10 @@ static void run_case(check_device *d, const char *name, bounds b, const char *al
   json_decref(root);
 }
 
-/* What is chosen, and each algorithm forced, direct for the layers that it cannot do. */
-static const char *const lists[] = {"auto",        "direct",    "winograd2,direct", "winograd4,direct",
-                                    "gemm,direct", "fft,direct"};
+/* What is chosen, and each algorithm forced, direct for the layers that it cannot do. The last one has kernels for SIMT
+ * devices only. */
+static const char *const lists[] = {"auto",        "direct",     "winograd2,direct",      "winograd4,direct",
+                                    "gemm,direct", "fft,direct", "winograd2_fused,direct"};
 enum { N_LISTS = sizeof lists / sizeof lists[0] };
 
 static void run_lists(check_device *d, const char *name, bounds b, int n_lists) {
@@ -249,7 +250,7 @@ static bool is_slow(const check_device *d) {
   return !d->cpu_shaped && cvy_device_get_info(d->cl)->kind == CVY_DEVICE_CPU;
 }
 CHECK_TEST(resnet18) {
-  if (!is_slow(d)) run_lists(d, "resnet18-1", resnet18_bounds, N_LISTS);
+  if (!is_slow(d)) run_lists(d, "resnet18-1", resnet18_bounds, d->cpu_shaped ? N_LISTS - 1 : N_LISTS);
 }
 CHECK_TEST(resnet18_ghost) {
   run_lists(d, "resnet18-ghost", resnet18_bounds, !is_slow(d) ? 1 : getenv("CVY_TEST_FULL") ? N_LISTS : 2);

@@ -42,7 +42,8 @@ static const char *parse_algos(const char *text, void *target) {
   const cvy_status status = cvy_conv_algos_parse(text, &options->algos);
   program_log_start();
   return status == CVY_OK ? NULL
-                          : "expected all, auto, or of direct, winograd2, winograd4, gemm, fft one or several "
+                          : "expected all, auto, or of direct, winograd2, winograd2_fused, winograd4, gemm, fft one or "
+                            "several "
                             "with commas";
 }
 

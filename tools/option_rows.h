@@ -36,7 +36,7 @@
 
 #define ROW_CONV_ALGO(F, HELP)                                                                                       \
   {.kind = OPTION_PARSE, .name = "conv-algo", F(conv_algo), .value = "LIST", .deflt = "auto",                         \
-   .unit = "auto, direct, winograd2, winograd4, gemm, fft", .parse = options_parse_conv_algo, .help = HELP}
+   .unit = "auto, direct, winograd2, winograd2_fused, winograd4, gemm, fft", .parse = options_parse_conv_algo, .help = HELP}
 #define HELP_CONV_ALGO                                                                                               \
   "how convolutions and linear layers are computed; of several with commas each layer takes the first that "         \
   "can do it"

@@ -109,8 +109,8 @@ typedef struct cvy_team_params {
   double device_timeout_s;
   bool untimed;   /* training without times of commands: no cvy_team_device_times, no trace (profile.h) */
   bool allow_nan; /* a loss or loaded weights that are not finite do not stop cvy_team_step, cvy_team_load */
-  /* "auto", or one of direct, winograd2, winograd4, gemm, fft, or several with commas: each convolution and linear
-   * layer takes the first that can do it; NULL: auto. */
+  /* "auto", or one of direct, winograd2, winograd2_fused, winograd4, gemm, fft, or several with commas: each
+   * convolution and linear layer takes the first that can do it; NULL: auto. */
   const char *conv_algo;
   cvy_tune_mode tune; /* with conv_algo auto */
   /* TF32: devices that have it use it, after a test of its results; others warn and use FP32. Errors of TF32: 2e-3 of a

@@ -30,6 +30,7 @@ static const cvy_conv_algorithm *const algorithms[] = {&cvy_conv_direct_cpu,
                                                        &cvy_conv_direct_simt,
                                                        &cvy_conv_winograd4_simt,
                                                        &cvy_conv_winograd2_simt,
+                                                       &cvy_conv_winograd2_fused,
                                                        &cvy_conv_gemm,
                                                        &cvy_conv_fft};
 enum { N_ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };

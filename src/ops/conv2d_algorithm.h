@@ -63,6 +63,8 @@ extern const cvy_conv_algorithm cvy_conv_gemm, cvy_conv_fft;
 extern const cvy_conv_algorithm cvy_conv_winograd4_cpu, cvy_conv_winograd2_cpu;
 /* conv2d_winograd_simt.c */
 extern const cvy_conv_algorithm cvy_conv_winograd2_simt, cvy_conv_winograd4_simt;
+/* conv2d_winograd_fused.c: forward and backward_data */
+extern const cvy_conv_algorithm cvy_conv_winograd2_fused;
 /* conv2d_winograd_weights_cpu.c */
 extern const cvy_conv_algorithm cvy_conv_winograd2_weights_cpu, cvy_conv_winograd4_weights_cpu;
 

@@ -6,7 +6,8 @@
 #include "src/base/text.h"
 #include "src/ops/conv2d.h"
 
-static const char *const algo_names[CVY_CONV_ALGOS] = {"auto", "direct", "winograd2", "winograd4", "gemm", "fft"};
+static const char *const algo_names[CVY_CONV_ALGOS] = {"auto",      "direct", "winograd2", "winograd2_fused",
+                                                       "winograd4", "gemm",   "fft"};
 static const char *const pass_names[CVY_CONV_PASSES] = {"forward", "backward_data", "backward_weights"};
 
 const char *cvy_conv_algo_name(cvy_conv_algo algo) { return algo_names[algo]; }
@@ -27,7 +28,8 @@ const char *cvy_conv_algos_read(const char *text, cvy_conv_algo_list *out) {
       const size_t length = strcspn(at, ",");
       const cvy_conv_algo algo = find_name(at, length);
       if (algo == CVY_CONV_ALGOS)
-        return "expected auto, or of direct, winograd2, winograd4, gemm, fft one, or several with commas, of which "
+        return "expected auto, or of direct, winograd2, winograd2_fused, winograd4, gemm, fft one, or several with "
+               "commas, of which "
                "each layer takes the first that can do it";
       for (int i = 0; i < list.n; i++)
         if (list.algo[i] == algo) return "an algorithm is given twice";

@@ -6,10 +6,9 @@
 
 /* Estimates, none of them measured on a card: products reach EFFICIENCY of the multiply-adds that a maker states (by a
  * timing simulator 54 to 78 %, conv2d_winograd_simt and conv2d_direct); a work-group that has its compute unit for
- * itself does ALONE of what a full unit does; matrices that lie in the cache move in CACHE_TIME of the memory's. A
- * group's start and end cost as much as EXTRA_DEPTH steps. TF32: A100 on paper 8, H100 7; half of that, as the tiles
- * come through local memory. */
-static const double EFFICIENCY = 0.65, ALONE = 0.35, CACHE_TIME = 0.5, TF32_RATE = 4;
+ * itself does ALONE of what a full unit does. A group's start and end cost as much as EXTRA_DEPTH steps. TF32: A100 on
+ * paper 8, H100 7; half of that, as the tiles come through local memory. */
+static const double EFFICIENCY = 0.65, ALONE = 0.35, TF32_RATE = 4;
 enum {
   EXTRA_DEPTH = 12,
   LEAST_DEPTH = 32,     /* of a part */
@@ -255,7 +254,7 @@ cvy_simt_winograd_works cvy_simt_winograd_works_of(const cvy_simt_machine *machi
   const int tiles = samples * plan->per_image;
   const double matrices = plan->matrices, v = 4 * matrices * tiles * plan->in_pitch,
                d = 4 * matrices * tiles * plan->out_pitch, u = 4 * matrices * plan->in_pitch * plan->out_pitch;
-  const double cache = machine->facts->cache_bytes, time = v + d <= cache / 2 ? CACHE_TIME : 1;
+  const double cache = machine->facts->cache_bytes, time = v + d <= cache / 2 ? CVY_SIMT_CACHE_TIME : 1;
   const double x_bytes = 4 * floats_of(in, samples) * 1.25, y_bytes = 4 * floats_of(out, samples);
   const double filter = 4.0 * 9 * p->x.c * y->pitch, area = (double)t.m * t.n;
   const int64_t columns = ceil_div(plan->out_pitch, t.n);

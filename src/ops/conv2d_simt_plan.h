@@ -11,6 +11,9 @@
 #include "src/ops/conv2d_algorithm.h"
 #include "src/ops/gemm_tile.h"
 
+/* Bytes in the cache move in this part of the memory's time: an estimate, not measured on a card. */
+#define CVY_SIMT_CACHE_TIME 0.5
+
 typedef struct cvy_simt_machine {
   const cvy_device_facts *facts;
   cvy_device_rates rates;

@@ -28,7 +28,8 @@ static double bound_factor(double terms) { return 4.0 + 0.5 * sqrt(terms); }
 /* How rounding errors of an algorithm compare with those of a plain sum of products; 0: it is one. */
 static double spread_of(cvy_conv_algo algo) {
   switch (algo) {
-    case CVY_CONV_WINOGRAD2: return 1.0;
+    case CVY_CONV_WINOGRAD2:
+    case CVY_CONV_WINOGRAD2_FUSED: return 1.0;
     case CVY_CONV_WINOGRAD4: return 2.0;
     case CVY_CONV_FFT: return 8.0;
     default: return 0.0;
