@@ -7,7 +7,7 @@
  * keeps the result in its cache on the disk. So other processes compile (convoy/compile.h), one per core, and this one
  * finds everything in the cache (compilers.h). Only CPU-shaped kernels are compiled ahead: their work-groups have one
  * work-item (launch.h), which is all that PoCL's cache asks for. Drivers of other devices compile when a program is
- * built: it is built here, on threads. */
+ * built, which the end does. */
 #ifndef CVY_CL_AHEAD_H
 #define CVY_CL_AHEAD_H
 
