@@ -19,16 +19,18 @@
  * Weights are packed before each call to (blocks of 32 output channels, a, b, c, 32); the last block has 16 if the
  * pitch is an odd multiple of 16.
  *
- * NARROW 1: kernels know outputs whose pitch is an odd multiple of 16, whose last block has 16 channels.
+ * NARROW 1: kernels know outputs whose pitch is an odd multiple of 16, whose last block has 16 channels; 2: whose pitch is 16.
  * Reads past the end of a strip's pixels (at most 15 floats) land in the slack behind it and meet results that are not
  * stored. */
 #include "conv2d_tile_cpu.clh"
 #include "conv2d_strip_cpu.clh"
 
+#if NARROW < 2
 #define NEIGHBOURS
 #define ROWS 14
 #define WIDTH 32
 #include "conv2d_tile_tmpl.clh"
+#endif
 #if NARROW
 #define NEIGHBOURS
 #define ROWS 14
@@ -198,30 +200,24 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
       const int first_row = (ph.begin + t / per_row) * lh.step + lh.first,
                 last_row = (ph.begin + (min(t + 14, total) - 1) / per_row) * lh.step + lh.first;
       const int a_begin = max(0, -last_row), a_end = min(lh.taps, call.in.h - first_row);
-      if (neighbours) {
-        if (wide)
-          line_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate,
-                     stream ? final : 0, out_at + t);
-#if NARROW
-        else
-          line_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate,
-                     stream ? final : 0, out_at + t);
+#if NARROW < 2
+      if (wide && neighbours)
+        line_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate,
+                   stream ? final : 0, out_at + t);
+      else if (wide && valid > 7)
+        tile_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
+      else if (wide)
+        tile_7x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
 #endif
-      } else if (wide) {
-        if (valid > 7)
-          tile_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid,
-                     accumulate);
-        else
-          tile_7x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
 #if NARROW
-      } else {
-        if (valid > 7)
-          tile_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid,
-                     accumulate);
-        else
-          tile_7x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
+      if (!wide && neighbours)
+        line_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate,
+                   stream ? final : 0, out_at + t);
+      else if (!wide && valid > 7)
+        tile_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
+      else if (!wide)
+        tile_7x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
 #endif
-      }
     }
     if (call.flags & FLAG_STATS) {
       global float *target = (per_image == 1 ? stats : workspace + call.stats_at) + block * 32;
@@ -314,12 +310,14 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const floa
 
 /* ---- backward-weights ---- */
 
+#if NARROW < 2
 #define ROWS 12
 #define WIDTH 32
 #include "conv2d_wtile_tmpl.clh"
 #define ROWS 4
 #define WIDTH 32
 #include "conv2d_wtile_tmpl.clh"
+#endif
 #if NARROW
 #define ROWS 12
 #define WIDTH 16
@@ -329,6 +327,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const floa
 #include "conv2d_wtile_tmpl.clh"
 #endif
 
+#if NARROW < 2
 /* dw of three rows of three products (3x3 taps of one channel, 3x1 of three), row a's at dw + a*4*32, added: dy is read
  * where it lies, at out_at, and brought to the cache a chunk ahead of that; `left` positions are left in the strip. Sums of
  * dy are added to `sums` (NULL: not wanted). */
@@ -359,6 +358,7 @@ static void wtile_3x3x32(global const float *x, int row_floats, global const int
 }
 #undef ROWS
 #undef WIDTH
+#endif
 
 /* Gradient of 32 (16) channels at the strip's positions → (positions, 32); their sums are added to `sums` (NULL: not
  * wanted). */
@@ -424,8 +424,10 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
               strip_end = (int)((long)n_strips * (split + 1) / cut.splits);
     const bool in_place = lh.taps * lw.taps == 1 && call.filter.pad_h + call.filter.pad_w == 0 &&
                           call.in.pitch % 16 == 0 && (call.flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
+#if NARROW < 2
     /* reading dy takes the time: a panel that is filled once and read three times would only add to it */
     const bool stem = lh.taps == 3 && run == 3 && call.out.pitch - block0 * 32 >= n_blocks * 32 && !in_place;
+#endif
     const pixel_walk nothing_next = {x, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     int tabled_images = 0, tabled_part = -1;
     for (int at = strip_begin; at < strip_end; at++) {
@@ -442,6 +444,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
       if (!in_place)
         load_strip(strip, x, residual, affine, call, image0, count, c0, channels, lh, ph, lw, pw);
       const int per_row = count * pw.count, positions = per_row * ph.count, row_floats = pw.length * channels;
+#if NARROW < 2
       if (stem) {
         global const float *d = dy + image0 * floats_of(call.out) + block0 * 32;
         for (int begin = 0; begin < positions; begin += STEM_CHUNK)
@@ -450,6 +453,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
                          positions - begin, own + b * lh.taps * padded * 32, want_sums ? sums + b * 32 : 0);
         continue;
       }
+#endif
       pixel_walk next_x = nothing_next, next_dy = nothing_next;
       if (at + 1 < strip_end) {
         const int next_image0 = (at + 1) / per_image * call.strip.images, next_part = (at + 1) % per_image;
@@ -479,18 +483,17 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
           global const float *from = from_x + a * row_floats, *d = panel + begin * (wide ? 32 : 16);
           int e = 0;
           if (some <= 0) continue;
-          if (wide) {
-            for (; e + 12 <= padded; e += 12) {
-              fetch_pixels(&next_x, fetch_x), fetch_pixels(&next_dy, fetch_dy);
-              wtile_12x32(from + e, in_at + begin, d, some, to + e * 32);
-            }
-            for (; e < padded; e += 4) wtile_4x32(from + e, in_at + begin, d, some, to + e * 32);
-#if NARROW
-          } else {
-            for (; e + 12 <= padded; e += 12) wtile_12x16(from + e, in_at + begin, d, some, to + e * 16);
-            for (; e < padded; e += 4) wtile_4x16(from + e, in_at + begin, d, some, to + e * 16);
-#endif
+#if NARROW < 2
+          for (; wide && e + 12 <= padded; e += 12) {
+            fetch_pixels(&next_x, fetch_x), fetch_pixels(&next_dy, fetch_dy);
+            wtile_12x32(from + e, in_at + begin, d, some, to + e * 32);
           }
+          for (; wide && e < padded; e += 4) wtile_4x32(from + e, in_at + begin, d, some, to + e * 32);
+#endif
+#if NARROW
+          for (; !wide && e + 12 <= padded; e += 12) wtile_12x16(from + e, in_at + begin, d, some, to + e * 16);
+          for (; !wide && e < padded; e += 4) wtile_4x16(from + e, in_at + begin, d, some, to + e * 16);
+#endif
         }
       }
     }

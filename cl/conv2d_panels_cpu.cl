@@ -17,7 +17,8 @@
 #include "conv2d_strip_cpu.clh"
 
 #ifndef NARROW
-#define NARROW 0 /* 1: the pitch of the output is an odd multiple of 16 */
+/* 1: the pitch of the output is an odd multiple of 16; 2: it is 16, and no block has 32 channels */
+#define NARROW 0
 #endif
 
 /* ---- products ---- */
@@ -26,6 +27,7 @@
   global const float *panel, global const int *taps, int n_taps, global const float *u, int channels,                  \
       global const float *bias, global float *results, global float *stream, global const int *out_at, int valid
 
+#if NARROW < 2
 #define ROWS 14
 #define WIDTH 32
 #include "conv2d_product_tmpl.clh"
@@ -35,6 +37,7 @@
 #define ROWS 4
 #define WIDTH 32
 #include "conv2d_product_tmpl.clh"
+#endif
 #if NARROW
 #define ROWS 14
 #define WIDTH 16
@@ -56,9 +59,11 @@ static void multiply(int rows, int width, PRODUCT_ARGS) {
     return;
   }
 #endif
+#if NARROW < 2
   if (rows == 14) product_14x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
   else if (rows == 8) product_8x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
   else product_4x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+#endif
 }
 
 /* ---- panels ---- */

@@ -130,8 +130,10 @@ static cvy_status create_weights(cpu_state *st, cvy_device *device, size_t *work
   CVY_TRY(cvy_conv_strips_place(&st->strips, st->max_splits > 1 ? st->max_splits * part : 0,
                                 2 * table + strip + table * BLOCK + st->group_k * (own + BLOCK), workspace_bytes));
   st->strip_floats = (int)strip;
-  CVY_TRY(cvy_kernel_create(device, "conv2d_direct_cpu", "conv2d_cpu_backward_weights", &cvy_conv_narrow,
-                            st->strips.gather.out.pitch % 32 != 0, &st->strips.main));
+  cvy_define narrow;
+  const int n_defines = cvy_conv_narrow(pitch, &narrow);
+  CVY_TRY(cvy_kernel_create(device, "conv2d_direct_cpu", "conv2d_cpu_backward_weights", &narrow, n_defines,
+                            &st->strips.main));
   CVY_TRY(cvy_conv_sum_parts_create(device, &st->reduce));
 fail:
   return status;

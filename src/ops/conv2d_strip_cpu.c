@@ -62,7 +62,10 @@ fail:
   return status;
 }
 
-const cvy_define cvy_conv_narrow = {"NARROW", 1};
+int cvy_conv_narrow(int pitch, cvy_define *define) {
+  *define = (cvy_define){"NARROW", pitch == 16 ? 2 : 1};
+  return pitch % 32 != 0;
+}
 
 cvy_status cvy_conv_strips_create(cvy_conv_strips *st, cvy_device *device, const char *file, const char *kernel,
                                   int64_t results_at, int64_t slice_floats, size_t *workspace_bytes) {
@@ -76,7 +79,9 @@ cvy_status cvy_conv_strips_create(cvy_conv_strips *st, cvy_device *device, const
                 merged = stats && parts > 1 ? (int64_t)p->n_max * parts * 3 * g->out.pitch : 0;
   CVY_TRY(cvy_conv_strips_place(st, weights + merged, slice_floats, workspace_bytes));
   st->stats_at = (int)weights, st->results_at = (int)results_at;
-  CVY_TRY(cvy_kernel_create(device, file, kernel, &cvy_conv_narrow, g->out.pitch % 32 != 0, &st->main));
+  cvy_define narrow;
+  const int n_defines = cvy_conv_narrow(g->out.pitch, &narrow);
+  CVY_TRY(cvy_kernel_create(device, file, kernel, &narrow, n_defines, &st->main));
   CVY_TRY(
       cvy_kernel_create(device, shared, forward ? "conv2d_cpu_pack" : "conv2d_cpu_pack_turned", NULL, 0, &st->pack));
   if (stats) CVY_TRY(cvy_kernel_create(device, shared, "conv2d_cpu_merge_stats", NULL, 0, &st->merge));
