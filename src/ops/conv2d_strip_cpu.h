@@ -32,8 +32,9 @@ typedef struct cvy_conv_strips {
 void cvy_conv_strips_begin(cvy_conv_strips *st, cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y,
                            cvy_conv_pass pass);
 
-/* For kernels whose output has a pitch that is an odd multiple of 16, and a last block of 16 channels: they know tiles of
- * 16 channels, those of pitch 16 no others, since each tile takes long to compile. Returns how many defines there are. */
+/* For kernels whose output has a pitch that is an odd multiple of 16, and a last block of 16 channels: they know tiles
+ * of 16 channels, those of pitch 16 no others, since each tile takes long to compile. Returns how many defines there
+ * are. */
 int cvy_conv_narrow(int pitch, cvy_define *define);
 
 /* Places max_groups slices behind `before` floats. CVY_E_ARGUMENT if indices into them would not fit 32 bits. */
