@@ -6,6 +6,17 @@ COLUMNS = ("file", "kernel", "target", "kind", "registers", "spills", "private B
 NUMBERS = range(4, 12)
 
 
+PAGE = """# What each kernel costs
+
+Every kernel as the compilers of GPUs' vendors make it, without a GPU: the worst of its variants on each target. Made by
+`tools/kernel-check --full --markdown`; [CONTRIBUTING.md](../CONTRIBUTING.md#offline-kernel-check) names the compilers and the rules for hot
+kernels. *spills*: registers on AMD, bytes on NVIDIA; *private B*: bytes of memory that an item has for itself (on Intel its spills, too);
+*inner*: accesses to it in the loop with the multiply-adds; *local B*: bytes of a work-group; *items/unit*: work-items that a compute unit
+holds; *SIMD*: work-items that go together; *fma/load*: multiply-adds for each load from local memory.
+
+"""
+
+
 class Table:
     def __init__(self):
         self.rows, self.worst = [], {}
@@ -33,4 +44,4 @@ class Table:
 
     def markdown(self, everything):
         lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "|".join("--:" if i in NUMBERS else "---" for i in range(len(COLUMNS))) + "|"]
-        return "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in self.chosen(everything)])
+        return PAGE + "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in self.chosen(everything)])
