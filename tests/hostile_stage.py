@@ -188,10 +188,10 @@ class Stage:
             if todo and now >= todo[0][1]:
                 number = todo.pop(0)[0]
                 sent.append((number, catches(process.pid, number)))
-                process.send_signal(number)
+                os.kill(process.pid, number)  # Popen's own would reap a process that has just ended, and wait4 not find it
             if now > LIMIT_S:
                 hung, stack = True, stack_of(process.pid)
-                process.kill()
+                os.kill(process.pid, signal.SIGKILL)
                 pid, status, usage = os.wait4(process.pid, 0)
                 break
             time.sleep(0.004 if now < 1 else 0.02)
