@@ -16,7 +16,8 @@
  * image's part in this block (Chan et al. 1979); conv2d_winograd_cpu_merge_stats merges the parts.
  * Transformed weights lie in front of the workspace: blocks of 32 output channels (the last of 16 if the pitch is an odd
  * multiple of 16) of POINTS x (C rows of the block's width, and PANEL_GAP floats so that the points do not meet in one
- * set of a cache).
+ * set of a cache). With FLAG_LATE all tiles are one block, and a group transforms each block of weights just before it is
+ * used, to a place of its own that stays in its cache: a few tiles would not pay for writing all of them to memory.
  *
  *   TILE_OUT   m: 4 or 2
  *   NARROW     1: the pitch of the output is an odd multiple of 16 */
@@ -39,55 +40,74 @@ static int padded_rows(int tiles) {
 
 /* ---- weights ---- */
 
-/* Weights (3,3,C,pitch) to the workspace. Group: a range of (block of output channels, input channel). */
+CVY_ALWAYS_INLINE int panel_floats(int c) { return POINTS * (c * 32 + PANEL_GAP); }
+
+/* A channel of a block of output channels of the weights (3,3,C,pitch) to the block's panel u. */
+static void transform_row(global const float *w, global float *u, int c, int pitch, int block, int channel) {
+  const int width = min(32, pitch - block * 32), point_floats = c * width + PANEL_GAP;
+  for (int v = 0; v < width; v += 16) {
+    float16 g[9];
+#pragma unroll
+    for (int tap = 0; tap < 9; tap++) g[tap] = vload16(0, w + (size_t)(tap * c + channel) * (size_t)pitch + block * 32 + v);
+    transform_weights(g, u + channel * width + v, point_floats);
+  }
+}
+
+/* The turned filter of backward-data: weights (3,3,C,k_pitch) with the parts of input channels K and output channels C
+ * (pitch c_pitch, zeros behind C) exchanged. A part of 16 channels k of a block of 32 c to the block's panel u. */
+static void transform_turned(global const float *w, global float *u, int c, int c_pitch, int k, int k_pitch, int block,
+                             int part) {
+  const int k0 = part * 16, width = min(32, c_pitch - block * 32), point_floats = k * width + PANEL_GAP, some = min(16, k - k0);
+  for (int v = 0; v < width; v += 16) {
+    float turned[9 * 16 * 16]; /* tap, k, c */
+    const int c0 = block * 32 + v;
+    for (int tap = 0; tap < 9; tap++)
+      for (int j = 0; j < 16; j++) {
+        float line[16];
+        vstore16(c0 + j < c ? vload16(0, w + (size_t)((8 - tap) * c + c0 + j) * (size_t)k_pitch + k0) : (float16)(0.0f), 0, line);
+#pragma unroll
+        for (int i = 0; i < 16; i++) turned[(tap * 16 + i) * 16 + j] = line[i];
+      }
+    for (int i = 0; i < some; i++) {
+      float16 g[9];
+#pragma unroll
+      for (int tap = 0; tap < 9; tap++) g[tap] = vload16(tap * 16 + i, turned);
+      transform_weights(g, u + (k0 + i) * width + v, point_floats);
+    }
+  }
+}
+
+/* Weights to the workspace. Group: a range of (block of output channels, input channel). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights(global const float *restrict w,
                                                                     global float *restrict workspace, int c,
                                                                     int pitch) {
   const int blocks = (pitch + 31) / 32;
   const int begin = (int)((long)blocks * c * (long)CVY_GROUP / (long)CVY_GROUPS);
   const int end = (int)((long)blocks * c * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
-  for (int at = begin; at < end; at++) {
-    const int block = at / c, channel = at % c, width = min(32, pitch - block * 32), panel = c * width + PANEL_GAP;
-    global float *u = workspace + (size_t)block * (size_t)(POINTS * (c * 32 + PANEL_GAP)) + channel * width;
-    for (int v = 0; v < width; v += 16) {
-      float16 g[9];
-#pragma unroll
-      for (int tap = 0; tap < 9; tap++) g[tap] = vload16(0, w + (size_t)(tap * c + channel) * (size_t)pitch + block * 32 + v);
-      transform_weights(g, u + v, panel);
-    }
-  }
+  for (int at = begin; at < end; at++)
+    transform_row(w, workspace + (size_t)(at / c) * (size_t)panel_floats(c), c, pitch, at / c, at % c);
 }
 
-/* The turned filter of backward-data: weights (3,3,C,k_pitch) with the parts of input channels K and output channels C
- * (pitch c_pitch, zeros behind C) exchanged. Group: a range of (block of 32 c, 16 k). */
+/* Group: a range of (block of 32 c, 16 k). */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights_turned(global const float *restrict w,
                                                                            global float *restrict workspace, int c,
                                                                            int c_pitch, int k, int k_pitch) {
   const int blocks = (c_pitch + 31) / 32, parts = (k + 15) / 16;
   const int begin = (int)((long)blocks * parts * (long)CVY_GROUP / (long)CVY_GROUPS);
   const int end = (int)((long)blocks * parts * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
-  for (int at = begin; at < end; at++) {
-    const int block = at / parts, k0 = at % parts * 16, width = min(32, c_pitch - block * 32);
-    const int panel = k * width + PANEL_GAP, some = min(16, k - k0);
-    for (int v = 0; v < width; v += 16) {
-      float turned[9 * 16 * 16]; /* tap, k, c */
-      const int c0 = block * 32 + v;
-      for (int tap = 0; tap < 9; tap++)
-        for (int j = 0; j < 16; j++) {
-          float line[16];
-          vstore16(c0 + j < c ? vload16(0, w + (size_t)((8 - tap) * c + c0 + j) * (size_t)k_pitch + k0) : (float16)(0.0f), 0, line);
-#pragma unroll
-          for (int i = 0; i < 16; i++) turned[(tap * 16 + i) * 16 + j] = line[i];
-        }
-      global float *u = workspace + (size_t)block * (size_t)(POINTS * (k * 32 + PANEL_GAP)) + k0 * width + v;
-      for (int i = 0; i < some; i++, u += width) {
-        float16 g[9];
-#pragma unroll
-        for (int tap = 0; tap < 9; tap++) g[tap] = vload16(tap * 16 + i, turned);
-        transform_weights(g, u, panel);
-      }
-    }
-  }
+  for (int at = begin; at < end; at++)
+    transform_turned(w, workspace + (size_t)(at / parts) * (size_t)panel_floats(k), c, c_pitch, k, k_pitch, at / parts,
+                     at % parts);
+}
+
+/* A block of output channels of a call whose weights were not transformed before it. */
+static void transform_late(global const float *w, global float *u, cvy_conv_winograd_call call, int block) {
+  const int c = call.in.c;
+  if (call.flags & FLAG_TURNED)
+    for (int part = 0; part < (c + 15) / 16; part++)
+      transform_turned(w, u, call.out.c, call.out.pitch, c, call.in.pitch, block, part);
+  else
+    for (int channel = 0; channel < c; channel++) transform_row(w, u, c, call.out.pitch, block, channel);
 }
 
 /* ---- blocks of tiles ---- */
@@ -350,8 +370,8 @@ CVY_ALWAYS_INLINE void store_block(global const float *m, float16 bias, global f
 
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
     global const float *restrict x, global const float *restrict affine, global const float *restrict residual,
-    global const float *restrict bias, global float *restrict y, global float *restrict stats,
-    global float *restrict workspace, const cvy_conv_winograd_call call) {
+    global const float *restrict bias, global const float *restrict w, global float *restrict y,
+    global float *restrict stats, global float *restrict workspace, const cvy_conv_winograd_call call) {
   const int blocks16 = (call.in.c + 15) / 16, blocks_k = (call.out.pitch + 31) / 32;
   global float *zeros = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
   global float *v = zeros + blocks16 * 16;
@@ -368,8 +388,10 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
     const int k0 = (int)(task % blocks_k) * 32, width = min(32, call.out.pitch - k0);
     if (b.number != loaded) load_block(v, m, zeros, x, residual, affine, call, b);
     loaded = b.number;
-    multiply_block(m, v, workspace + (size_t)(k0 / 32) * (size_t)(POINTS * (call.in.c * 32 + PANEL_GAP)), x, residual,
-                   call, b, k0, width);
+    const bool late = (call.flags & FLAG_LATE) != 0;
+    global float *u = workspace + (size_t)(late ? (int)CVY_GROUP : k0 / 32) * (size_t)panel_floats(call.in.c);
+    if (late) transform_late(w, u, call, k0 / 32);
+    multiply_block(m, v, u, x, residual, call, b, k0, width);
     for (int k = 0; k < width; k += 16)
       store_block(m + k, call.flags & FLAG_BIAS ? CVY_LOAD16(bias + k0 + k) : (float16)(0.0f), y, stats, workspace, call,
                   b, k0 + k);

@@ -68,17 +68,18 @@ static void test_random(check_device *d) {
  */
 static void test_layers(check_device *d) {
   static const struct {
-    int n, h, w, c, k, pad;
+    int n, h, w, c, k, pad, n_more; /* n_more: samples of the largest batch behind those of this one */
   } layers[] = {
-      {3, 28, 28, 64, 64, 1}, {5, 14, 14, 128, 128, 1}, {9, 7, 7, 256, 40, 1}, {40, 4, 4, 512, 16, 1},
-      {1, 4, 4, 512, 64, 1},  {2, 32, 32, 3, 20, 0},    {33, 1, 1, 20, 48, 1}, {3, 5, 61, 16, 16, 2},
-      {65536, 3, 3, 1, 1, 1}, /* more images than there may be work-groups */
+      {50, 4, 4, 512, 64, 1, 10}, /* its largest batch has smaller blocks of tiles */
+      {3, 28, 28, 64, 64, 1, 0},  {5, 14, 14, 128, 128, 1, 0}, {9, 7, 7, 256, 40, 1, 0}, {40, 4, 4, 512, 16, 1, 0},
+      {1, 4, 4, 512, 64, 1, 0},   {2, 32, 32, 3, 20, 0, 0},    {33, 1, 1, 20, 48, 1, 0}, {3, 5, 61, 16, 16, 2, 0},
+      {65536, 3, 3, 1, 1, 1, 0}, /* more images than there may be work-groups */
   };
   for (size_t i = 0; i < 2 * (sizeof layers / sizeof *layers); i++) {
     const size_t at = i / 2;
     case_rng r = check_rng_make(d, 1000 + (int)i);
     conv_case c = {.n = layers[at].n,
-                   .p = {.n_max = layers[at].n,
+                   .p = {.n_max = layers[at].n + layers[at].n_more,
                          .x = {layers[at].h, layers[at].w, layers[at].c, cvy_pitch_of(layers[at].c)},
                          .k = layers[at].k,
                          .y_pitch = cvy_pitch_of(layers[at].k),

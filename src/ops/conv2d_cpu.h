@@ -8,7 +8,14 @@
 
 /* Flags of the kernels beside CVY_CONV_SCALE, _RELU and _RESIDUAL, the same in cl/conv2d_flags.clh. STREAM: results are
  * stored past the caches. */
-enum { CVY_CPU_BIAS = 8, CVY_CPU_STATS = 16, CVY_CPU_ACCUMULATE = 32, CVY_CPU_STREAM = 64 };
+enum {
+  CVY_CPU_BIAS = 8,
+  CVY_CPU_STATS = 16,
+  CVY_CPU_ACCUMULATE = 32,
+  CVY_CPU_STREAM = 64,
+  CVY_CPU_LATE = 128,
+  CVY_CPU_TURNED = 256
+};
 
 static inline int64_t cvy_conv_round_up(int64_t n, int unit) { return (n + unit - 1) / unit * unit; }
 

@@ -11,6 +11,7 @@ enum {
   BLOCK_TILES = 14,            /* tiles per block, while the transformed weights stay in a third-level cache … */
   WEIGHT_FLOATS = 4 << 20,     /* … that is, up to so many; */
   LARGE_BLOCK_TILES = 56,      /* else as many as pay for reading the weights from memory */
+  LATE_TILES = 56,             /* a call of so few tiles transforms weights where it uses them */
   SLICE_FLOATS_SMALL = 1 << 18 /* slices up to this size: several per core */
 };
 
@@ -49,8 +50,15 @@ static int padded_rows(int n) {
 
 static int tiles_of(int length, int tile_out) { return cvy_ceil_div(length, tile_out); }
 
-/* Tiles per block for n samples: fewer if every compute unit would not get a block. Does not fall when n grows. */
+/* Whether a call of n samples has too few tiles to pay for writing the transformed weights to memory. Its tasks are
+ * blocks of output channels alone. */
+static bool is_late(const winograd_state *st, int n) {
+  return (int64_t)n * st->tiles_per_image <= LATE_TILES && cvy_ceil_div(st->out.pitch, BLOCK) >= st->compute_units;
+}
+
+/* Tiles per block for n samples: fewer if every compute unit would not get a block. */
 static int plan_block(const winograd_state *st, int n) {
+  if (is_late(st, n)) return n * st->tiles_per_image > ROWS ? n * st->tiles_per_image : ROWS;
   const int64_t share = ((int64_t)n * st->tiles_per_image + st->compute_units - 1) / st->compute_units;
   if (share >= st->block_tiles) return st->block_tiles;
   return share > ROWS ? (int)share : ROWS;
@@ -105,7 +113,9 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
   st->compute_units = cvy_device_get_facts(device)->compute_units;
   st->block_tiles = largest_block(st, tile[0]);
 
-  const int block_tiles = plan_block(st, p->n_max);
+  int block_tiles = 0;
+  for (int n = p->n_max; n >= 1; n--)
+    if (plan_block(st, n) > block_tiles) block_tiles = plan_block(st, n);
   const int64_t slice = slice_floats_of(st, block_tiles), weights = weight_floats_of(st);
   /* More groups than cores, so that a core that other programs use does not delay the end. */
   st->max_groups = st->compute_units * (slice > SLICE_FLOATS_SMALL || st->compute_units > 32 ? 1 : 4);
@@ -145,9 +155,12 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   const bool forward = st->pass == CVY_CONV_FORWARD, stats = forward && p->stats;
   const int block_tiles = plan_block(st, call->n), parts = parts_of(st, block_tiles);
   const int blocks_k = cvy_ceil_div(out->pitch, BLOCK);
-  const int flags = (forward ? p->prologue : 0) | (call->bias ? CVY_CPU_BIAS : 0) | (stats ? CVY_CPU_STATS : 0) |
-                    (call->accumulate ? CVY_CPU_ACCUMULATE : 0);
-  if (forward) {
+  const bool late = is_late(st, call->n);
+  int flags = (forward ? p->prologue : 0) | (call->bias ? CVY_CPU_BIAS : 0) | (stats ? CVY_CPU_STATS : 0) |
+              (call->accumulate ? CVY_CPU_ACCUMULATE : 0);
+  if (late) {
+    flags |= CVY_CPU_LATE | (forward ? 0 : CVY_CPU_TURNED);
+  } else if (forward) {
     const int64_t rows = (int64_t)blocks_k * in->c;
     CVY_TRY(CVY_LAUNCH(queue, st->weights,
                        cvy_conv_groups_of_one(cvy_conv_smaller((rows + 15) / 16, 4 * st->compute_units)),
@@ -173,7 +186,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
                                     .flags = flags};
   CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),
                      CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->affine), CVY_BUF(call->residual),
-                     CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats),
+                     CVY_BUF(call->bias), CVY_BUF(call->w), CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats),
                      CVY_BUF(call->workspace), CVY_STRUCT(c)));
   if (stats && parts > 1)
     CVY_TRY(CVY_LAUNCH(queue, st->merge, cvy_conv_groups_of_one(cvy_conv_smaller(call->n, st->max_groups)),
@@ -210,8 +223,8 @@ static double cost(int tile_out, const cvy_conv2d_params *p, const cvy_shape *y,
   const bool forward = pass == CVY_CONV_FORWARD;
   const cvy_shape *const in = forward ? &p->x : y, *const out = forward ? y : &p->x;
   const double points = (tile_out + 2.0) * (tile_out + 2.0), c = in->c, k = out->pitch;
-  const double weight = points * c * k > WEIGHT_FLOATS ? 50.0 : 15.0;
   const double image_tiles = (double)tiles_of(out->h, tile_out) * tiles_of(out->w, tile_out);
+  const double weight = points * c * k > WEIGHT_FLOATS && image_tiles * p->n_max > LATE_TILES ? 50.0 : 15.0;
   const double rows =
       image_tiles * p->n_max < ROWS ? (double)padded_rows((int)(image_tiles * p->n_max)) / p->n_max : image_tiles;
   const double work = points * (rows * c * k / product_rate + image_tiles * transform * (cvy_pitch_of(in->c) + k) +
