@@ -52,7 +52,10 @@ cvy_status cvy_kernel_make(cvy_kernel *kernel) {
                                                  sizeof kernel->required, kernel->required, NULL));
   CVY_CL(device->label,
          clGetKernelWorkGroupInfo(made, device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, NULL));
-  if (device->kernel_group_wrong) kernel->max_group = device->info.max_work_group;
+  if (device->kernel_facts_wrong) {
+    kernel->max_group = device->info.max_work_group;
+    local /= 2;
+  }
   kernel->static_local_bytes = (size_t)local;
   kernel->slots = cvy_calloc(kernel->n_args, sizeof *kernel->slots);
   CVY_REQUIRE(kernel->slots, CVY_E_MEMORY, "no memory for the kernel %s", kernel->name);

@@ -47,8 +47,8 @@ static cvy_status facts_fill(cvy_device *device) {
       if (!answers.least_subgroup || sizes[i] < (size_t)answers.least_subgroup) answers.least_subgroup = (int)sizes[i];
   CVY_TRY(cvy_facts_find(info, &answers, device->label, &device->facts));
   /* rusticl (Mesa 22.3) gives the size of a sub-group for CL_KERNEL_WORK_GROUP_SIZE and runs larger groups all the
-   * same. */
-  device->kernel_group_wrong = !strcmp(info->platform_name, "rusticl");
+   * same, and counts a kernel's local arrays twice in CL_KERNEL_LOCAL_MEM_SIZE. */
+  device->kernel_facts_wrong = !strcmp(info->platform_name, "rusticl");
   device->keeps_programs = strstr(info->platform_name, "Portable Computing Language") != NULL;
   device->reads_header = device->keeps_programs && info->kind == CVY_DEVICE_CPU;
 fail:
