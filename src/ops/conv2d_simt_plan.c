@@ -212,6 +212,14 @@ static void cut_direct(const cvy_simt_machine *m, cvy_simt_direct *plan) {
   *plan = best;
 }
 
+/* Whether tile i is `tile`; where that leaves the choice (its first number is 0), whether it fits the device. The last
+ * one does, since cvy_gemm_tile_check has passed. */
+static bool is_candidate(const cvy_device_facts *facts, int i, const int *tile) {
+  const cvy_gemm_tile t = cvy_gemm_tile_at(i);
+  if (tile[0]) return cvy_gemm_tile_is(t, tile);
+  return i == CVY_GEMM_TILES - 1 || cvy_gemm_tile_fits(facts, t);
+}
+
 cvy_status cvy_simt_plan_direct(const cvy_simt_machine *m, const cvy_conv2d_params *p, const cvy_shape *y,
                                 cvy_conv_pass pass, const int *tile, cvy_simt_direct *out) {
   cvy_status status = CVY_OK;
@@ -220,10 +228,9 @@ cvy_status cvy_simt_plan_direct(const cvy_simt_machine *m, const cvy_conv2d_para
   if (pass == CVY_CONV_BACKWARD_DATA) cvy_conv_widen_strides(&plan.p, y);
   CVY_TRY(cvy_gemm_tile_check(m->facts, tile));
   for (int i = 0; i < CVY_GEMM_TILES; i++) {
-    const cvy_gemm_tile t = cvy_gemm_tile_at(i);
-    if (tile[0] ? !cvy_gemm_tile_is(t, tile) : !cvy_gemm_tile_fits(m->facts, t) && i < CVY_GEMM_TILES - 1) continue;
+    if (!is_candidate(m->facts, i, tile)) continue;
     cvy_simt_direct tried = plan;
-    tried.tile = t;
+    tried.tile = cvy_gemm_tile_at(i);
     cut_direct(m, &tried);
     const double whole_s = found && out->whole_s < tried.whole_s ? out->whole_s : tried.whole_s;
     if (!found || tried.seconds < out->seconds) *out = tried;
@@ -339,12 +346,10 @@ cvy_status cvy_simt_plan_winograd(const cvy_simt_machine *machine, const cvy_con
   const int from = tile[3] == CVY_SIMT_CHUNK_CACHED, n_counts = tile[3] == CVY_SIMT_CHUNK_PLANNED ? 4 : 1;
   CVY_TRY(cvy_gemm_tile_check(machine->facts, tile));
   for (int i = 0; i < CVY_GEMM_TILES; i++) {
-    const cvy_gemm_tile t = cvy_gemm_tile_at(i);
-    if (tile[0] ? !cvy_gemm_tile_is(t, tile) : !cvy_gemm_tile_fits(machine->facts, t) && i < CVY_GEMM_TILES - 1)
-      continue;
+    if (!is_candidate(machine->facts, i, tile)) continue;
     for (int k = from; k < from + n_counts; k++) {
       cvy_simt_winograd tried = plan;
-      tried.tile = t, tried.chunk = (int)ceil_div(p->n_max, smaller(counts[k], p->n_max));
+      tried.tile = cvy_gemm_tile_at(i), tried.chunk = (int)ceil_div(p->n_max, smaller(counts[k], p->n_max));
       cut_winograd(machine, p, y, pass, most_floats, &tried);
       const double whole_s = found && out->whole_s < tried.whole_s ? out->whole_s : tried.whole_s;
       if (!found || tried.seconds < out->seconds) *out = tried;
