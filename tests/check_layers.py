@@ -22,13 +22,13 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # What each layer may include: itself and these.
-LEFT = {"base": "", "data": "base", "share": "base", "cl": "base", "ops": "base cl", "nn": "base cl ops", "times": "base cl ops nn",
-        "team": "base data share cl ops nn times", "run": "base data share cl ops nn times team", "ref": "base ops",
-        "tools": "base data share cl ops nn times team run ref"}
+LEFT = {"base": "", "data": "base", "share": "base", "link": "base", "cl": "base", "ops": "base cl", "nn": "base cl ops", "times": "base cl ops nn",
+        "team": "base data share link cl ops nn times", "run": "base data share link cl ops nn times team", "ref": "base ops",
+        "tools": "base data share link cl ops nn times team run ref"}
 # Layers and files without an OpenCL header behind any of their includes; pure ones also without threads and clocks.
 # What decides the order of things in a team reaches devices through a table of functions (src/team/member.h).
 PROTOCOL = ("events", "exchange", "ledger", "mail", "member", "recover", "results", "ring", "roster", "shares", "watch", "worker")
-NO_OPENCL = ("src/base/", "src/data/", "src/share/") + tuple(f"src/team/{name}." for name in PROTOCOL)
+NO_OPENCL = ("src/base/", "src/data/", "src/share/", "src/link/") + tuple(f"src/team/{name}." for name in PROTOCOL)
 # Types of a team whose members only their own file knows: what a lock guards is touched beside the lock.
 OPAQUE = ("cvy_roster", "cvy_ring", "cvy_mail", "cvy_exchange", "cvy_ledger", "cvy_recovery", "cvy_watch", "cvy_shares", "cvy_results", "cvy_events",
           "cvy_worker", "cvy_rebalance", "cvy_bn_sync", "cvy_timeline")
