@@ -115,7 +115,7 @@ static void open_team(scene *s) {
   int share_max[SIM_DEVICES];
   const cvy_split_params split = {.batch = s->batch, .n_devices = s->n};
   must(cvy_roster_create(s->n, &s->roster), "roster");
-  must(cvy_shares_create(s->roster, &split, false, &s->shares), "shares");
+  must(cvy_shares_create(s->roster, &split, -1, false, &s->shares), "shares");
   must(cvy_ledger_create(&s->net.layout, false, s->net.staleness > 0, &s->ledger), "ledger");
   must(cvy_events_create(s->n, &s->events), "events");
   must(cvy_shares_find(s->shares, s->batch, share_max), "shares");

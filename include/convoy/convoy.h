@@ -6,6 +6,7 @@
 #include "convoy/compile.h"
 #include "convoy/data.h"
 #include "convoy/device.h"
+#include "convoy/fleet.h"
 #include "convoy/log.h"
 #include "convoy/net.h"
 #include "convoy/profile.h"

@@ -10,6 +10,7 @@
 
 #include "convoy/data.h"
 #include "convoy/device.h"
+#include "convoy/fleet.h"
 #include "convoy/net.h"
 #include "convoy/stop.h"
 #include "convoy/tensor.h"
@@ -120,6 +121,10 @@ typedef struct cvy_team_params {
   /* Of a run that goes on: layers take the algorithms in its checkpoint, since numbers depend on them, and shares that
    * follow speeds begin with those in it; borrowed for the call; NULL: as above. */
   const cvy_resume_facts *resume;
+  /* This team is a node's part of a fleet: every node makes its own, with the same settings. Weights, shares and
+   * split_values are then of all devices of the fleet, in its order. Every node calls the same functions on its team in
+   * the same order. Not with CVY_BN_SYNC. Borrowed for the life of the team; NULL: this machine alone. */
+  cvy_fleet *fleet;
 } cvy_team_params;
 
 typedef struct cvy_team cvy_team;
@@ -182,7 +187,8 @@ typedef struct cvy_step_result {
   /* From the end of the previous step (or the first call) to the end of this one, by the devices' times; in an untimed
    * team by the host's, which may be late: two steps can seem to end together. */
   double ms;
-  const int *shares; /* one per device; borrowed until the next call */
+  const int *shares; /* one per device, in a fleet of all nodes; borrowed until the next call */
+  bool stops;        /* in a fleet: a node was asked to stop before the step was done (cvy_team_params.stop) */
 } cvy_step_result;
 /* One step of training on training samples `samples[0..n)` of the attached data: forward, backward, exchange, update.
  * Returns when at most run_ahead steps are unfinished; results of finished ones are taken with cvy_team_take.

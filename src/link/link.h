@@ -37,7 +37,7 @@ typedef enum cvy_link_news {
 
 typedef struct cvy_link cvy_link;
 
-/* What a kind of link implements; the functions below say what each does. */
+/* The functions of a kind of link; those below say what each does. */
 typedef struct cvy_link_fns {
   cvy_status (*send)(cvy_link *link, int to, cvy_stream stream, const void *data, size_t bytes);
   cvy_status (*receive)(cvy_link *link, int from, cvy_stream stream, void *data, size_t bytes);
@@ -69,8 +69,8 @@ static inline cvy_status cvy_link_receive(cvy_link *link, int from, cvy_stream s
   return link->fns->receive(link, from, stream, data, bytes);
 }
 
-/* Waits at most so many seconds for news: a control message from node *from, or its loss. Each loss is told once, after
- * the control messages that came before it; a message is told until it is received. */
+/* Waits at most so many seconds for news: a control message from node *from, or its loss. Each loss is news once, after
+ * the control messages that came before it; a message is news until it is received. */
 static inline cvy_link_news cvy_link_poll(cvy_link *link, double seconds, int *from) {
   return link->fns->poll(link, seconds, from);
 }

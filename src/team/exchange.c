@@ -16,9 +16,11 @@ struct cvy_exchange {
   cvy_ledger *ledger;
   cvy_timeline *timeline;
   cvy_recovery *recovery;
-  int n; /* devices */
+  cvy_chain *chain; /* in a fleet */
+  int n;            /* devices */
   cvy_mail **mail;
   const void **parts;    /* of the parcel: one per device with samples */
+  double *losses;        /* of the step: one per device with samples */
   uint64_t exchanged_ns; /* when the last parcel of the step was given back; 0: none was */
   uint64_t last_done_ns;
   cvy_thread thread;
@@ -53,16 +55,15 @@ fail:
   return status;
 }
 
-/* The ledger's next generation of the parcel. Returns where it lies. */
-static const float *update(cvy_exchange *x, const cvy_step *step, int parcel, int n_parts) {
+/* The ledger's next generation of the parcel. */
+static void update(cvy_exchange *x, const cvy_step *step, int parcel, int n_parts) {
   const cvy_layout *const l = cvy_ledger_layout(x->ledger);
   if (parcel == l->n_buckets) {
     cvy_ledger_update_running(x->ledger, x->parts, n_parts);
-    return cvy_ledger_next_running(x->ledger);
+    return;
   }
   const cvy_bucket *const b = &l->buckets[parcel];
   cvy_ledger_update(x->ledger, x->params.pool, &step->sgd, b->offset, b->size, x->parts, n_parts, x->params.packed);
-  return cvy_ledger_next_w(x->ledger) + b->offset;
 }
 
 static bool wants_weights(cvy_exchange *x, int i) {
@@ -83,17 +84,37 @@ static cvy_status give(cvy_exchange *x, int i, int parcel, long step, const floa
   return status;
 }
 
+static cvy_status give_all(cvy_exchange *x, const cvy_step *step, int parcel) {
+  cvy_status status = CVY_OK;
+  const uint64_t since = cvy_timeline_now(x->timeline);
+  const cvy_layout *const l = cvy_ledger_layout(x->ledger);
+  const float *const from = parcel == l->n_buckets ? cvy_ledger_next_running(x->ledger)
+                                                   : cvy_ledger_next_w(x->ledger) + l->buckets[parcel].offset;
+  for (int i = 0; i < x->n; i++)
+    if (wants_weights(x, i)) CVY_TRY(give(x, i, parcel, step->number + 1, from));
+  cvy_timeline_work(x->timeline, CVY_WORK_GIVE, -1, parcel, step->number, since);
+fail:
+  return status;
+}
+
 static cvy_status exchange_parcel(cvy_exchange *x, const cvy_step *step, int parcel) {
   cvy_status status = CVY_OK;
   int n_parts;
   CVY_TRY(take_parts(x, step, parcel, &n_parts));
-  uint64_t since = cvy_timeline_now(x->timeline);
-  const float *const from = update(x, step, parcel, n_parts);
+  const uint64_t since = cvy_timeline_now(x->timeline);
+  update(x, step, parcel, n_parts);
   cvy_timeline_work(x->timeline, CVY_WORK_UPDATE, -1, parcel, step->number, since);
-  since = cvy_timeline_now(x->timeline);
-  for (int i = 0; i < x->n; i++)
-    if (wants_weights(x, i)) CVY_TRY(give(x, i, parcel, step->number + 1, from));
-  cvy_timeline_work(x->timeline, CVY_WORK_GIVE, -1, parcel, step->number, since);
+  CVY_TRY(give_all(x, step, parcel));
+fail:
+  return status;
+}
+
+/* Running sums first: forward makes them, so they are ready first. */
+static cvy_status exchange_parcels(cvy_exchange *x, const cvy_step *step) {
+  cvy_status status = CVY_OK;
+  const cvy_layout *const l = cvy_ledger_layout(x->ledger);
+  if (l->n_running) CVY_TRY(exchange_parcel(x, step, l->n_buckets));
+  for (int b = 0; b < l->n_buckets; b++) CVY_TRY(exchange_parcel(x, step, b));
 fail:
   return status;
 }
@@ -109,19 +130,20 @@ static cvy_status await_result(cvy_exchange *x, cvy_step *step, int i) {
   return status;
 }
 
-/* *loss: the mean over the batch. */
-static cvy_status take_results(cvy_exchange *x, cvy_step *step, double *loss, int *correct) {
+/* Sums of the loss, one per device with samples, and all hits. */
+static cvy_status take_results(cvy_exchange *x, cvy_step *step, int *n_losses, int *correct) {
   cvy_status status = CVY_OK;
-  double sum = 0;
-  *correct = 0;
+  *n_losses = *correct = 0;
   for (int i = 0; i < x->n; i++) {
     if (cvy_roster_is_lost(x->roster, i)) continue;
     const uint64_t since = cvy_timeline_now(x->timeline);
     CVY_TRY(await_result(x, step, i));
     cvy_timeline_work(x->timeline, CVY_WORK_RESULT, i, -1, step->number, since);
-    if (step->shares[i] > 0) x->params.read_result(cvy_roster_device(x->roster, i), step->number, &sum, correct);
+    if (step->shares[i] == 0) continue;
+    double *const loss = &x->losses[(*n_losses)++];
+    *loss = 0;
+    x->params.read_result(cvy_roster_device(x->roster, i), step->number, loss, correct);
   }
-  *loss = cvy_unsigned_nan(sum / step->n);
 fail:
   return status;
 }
@@ -136,6 +158,42 @@ static void fetch_times(cvy_exchange *x) {
       cvy_timeline_leave_out(x->timeline, i);
     }
   }
+}
+
+/* ---- a step in a fleet ---- */
+
+/* Gives the devices what the chain has updated since. */
+static cvy_status give_updated(cvy_exchange *x, const cvy_step *step, int updated, int *given) {
+  cvy_status status = CVY_OK;
+  for (; *given < updated; ++*given) CVY_TRY(give_all(x, step, cvy_chain_parcel_at(x->chain, *given)));
+fail:
+  return status;
+}
+
+static cvy_status exchange_in_fleet(cvy_exchange *x, cvy_step *step, cvy_chain_sums *total) {
+  cvy_status status = CVY_OK;
+  cvy_chain *const chain = x->chain;
+  const int n_parcels = cvy_chain_parcels(chain);
+  int n_parts, n_losses, correct, given = 0;
+  cvy_chain_begin(chain, step);
+  for (int u = 0; u < n_parcels; u++) {
+    CVY_TRY(take_parts(x, step, cvy_chain_parcel_at(chain, u), &n_parts));
+    cvy_chain_give(chain, x->parts, n_parts);
+    CVY_TRY(give_updated(x, step, cvy_chain_updates(chain), &given));
+  }
+  CVY_TRY(take_results(x, step, &n_losses, &correct));
+  fetch_times(x);
+  cvy_ring_await_step(x->params.ring, step);
+  cvy_chain_give_sums(chain, x->losses, n_losses, correct, x->params.stop && cvy_stop_requested(x->params.stop));
+  while (given < n_parcels) {
+    const int updated = cvy_chain_await_updates(chain, given);
+    if (updated < 0) return CVY_E_INTERRUPTED;
+    CVY_TRY(give_updated(x, step, updated, &given));
+  }
+  x->exchanged_ns = cvy_clock_ns();
+  if (!cvy_chain_await_end(chain, total)) status = CVY_E_INTERRUPTED;
+fail:
+  return status;
 }
 
 /* ---- the end of a step ---- */
@@ -153,27 +211,13 @@ fail:
   return status;
 }
 
-/* On a failure the truth has not advanced, so the team can do the step again without a device that failed. */
-static cvy_status finish_step(cvy_exchange *x, cvy_step *step, double *ms) {
+/* The step counts: its update becomes the truth, and the caller gets its result. */
+static cvy_status count_step(cvy_exchange *x, const cvy_step *step, const cvy_chain_sums *total, double *ms) {
   cvy_status status = CVY_OK;
-  const cvy_layout *const l = cvy_ledger_layout(x->ledger);
-  const uint64_t since = cvy_timeline_now(x->timeline);
-  double loss;
-  int correct;
-  CVY_TRY(cvy_results_reserve(x->params.results));
-  if (x->params.crosses) {
-    if (l->n_running) CVY_TRY(exchange_parcel(x, step, l->n_buckets)); /* forward makes it, so it is ready first */
-    for (int b = 0; b < l->n_buckets; b++) CVY_TRY(exchange_parcel(x, step, b));
-    x->exchanged_ns = cvy_clock_ns();
-  }
-  CVY_TRY(take_results(x, step, &loss, &correct));
-  fetch_times(x);
-  /* all workers have posted their results: nothing in these tasks can still fail */
-  cvy_ring_await_step(x->params.ring, step);
+  const double loss = cvy_unsigned_nan(total->loss / step->n);
   CVY_TRY(check_loss(x, step, loss));
   if (x->params.crosses) cvy_ledger_advance(x->ledger);
   cvy_ledger_step_done(x->ledger, step->number + 1, !x->params.on_device);
-  cvy_timeline_work(x->timeline, CVY_WORK_FINISH, -1, -1, step->number, since);
   const cvy_timeline_step times = {.number = step->number,
                                    .n = step->n,
                                    .begun_ns = step->begun_ns,
@@ -183,10 +227,57 @@ static cvy_status finish_step(cvy_exchange *x, cvy_step *step, double *ms) {
   const uint64_t done_ns = cvy_timeline_step_done(x->timeline, &times);
   *ms = 1e-6 * (double)(done_ns - (step->begun_ns ? step->begun_ns : x->last_done_ns));
   x->last_done_ns = done_ns;
-  const cvy_step_result result = {
-      .step = step->number, .loss = loss, .images = step->n, .correct = correct, .ms = *ms, .shares = step->shares};
+  const cvy_step_result result = {.step = step->number,
+                                  .loss = loss,
+                                  .images = step->n,
+                                  .correct = (int)total->correct,
+                                  .ms = *ms,
+                                  .shares = step->all_shares,
+                                  .stops = total->stops > 0};
   cvy_results_add(x->params.results, &result);
 fail:
+  return status;
+}
+
+static cvy_status sum_up_step(cvy_exchange *x, cvy_step *step, cvy_chain_sums *total) {
+  cvy_status status = CVY_OK;
+  int n_losses, correct;
+  if (x->params.crosses) {
+    CVY_TRY(exchange_parcels(x, step));
+    x->exchanged_ns = cvy_clock_ns();
+  }
+  CVY_TRY(take_results(x, step, &n_losses, &correct));
+  *total = (cvy_chain_sums){.correct = correct};
+  for (int i = 0; i < n_losses; i++) total->loss += x->losses[i];
+  fetch_times(x);
+  /* all workers have posted their results: nothing in these tasks can still fail */
+  cvy_ring_await_step(x->params.ring, step);
+fail:
+  return status;
+}
+
+/* On a failure the truth has not advanced, so the team can do the step again without a device that failed. */
+static cvy_status finish_step(cvy_exchange *x, cvy_step *step, double *ms) {
+  cvy_status status = CVY_OK;
+  const uint64_t since = cvy_timeline_now(x->timeline);
+  cvy_chain_sums total;
+  CVY_TRY(cvy_results_reserve(x->params.results));
+  if (x->chain) CVY_TRY(exchange_in_fleet(x, step, &total));
+  else CVY_TRY(sum_up_step(x, step, &total));
+  CVY_TRY(count_step(x, step, &total, ms));
+  cvy_timeline_work(x->timeline, CVY_WORK_FINISH, -1, -1, step->number, since);
+fail:
+  return status;
+}
+
+/* A step that was broken off here, but that the nodes of the fleet have agreed to count. */
+static cvy_status count_agreed(void *exchange, const cvy_chain_sums *total) {
+  cvy_exchange *const x = exchange;
+  cvy_step *const step = cvy_ring_oldest(x->params.ring);
+  double ms = 0;
+  const cvy_status status = count_step(x, step, total, &ms);
+  step->again = true; /* its time is no usual one */
+  cvy_ring_finish(x->params.ring, status, ms);
   return status;
 }
 
@@ -200,7 +291,7 @@ static void *exchange_main(void *arg) {
     double ms = 0;
     if (work == CVY_RING_STOP) break;
     if (work == CVY_RING_RECOVER) {
-      cvy_recover(x->recovery);
+      cvy_recover(x->recovery, count_agreed, x);
       continue;
     }
     const cvy_status status = finish_step(x, step, &ms);
@@ -225,11 +316,19 @@ cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange *
                       .timeline = params->timeline,
                       .n = (int)n,
                       .mail = cvy_calloc(n, sizeof *x->mail),
-                      .parts = cvy_calloc(n, sizeof *x->parts)};
-  CVY_REQUIRE(x->mail && x->parts, CVY_E_MEMORY, "out of host memory");
+                      .parts = cvy_calloc(n, sizeof *x->parts),
+                      .losses = cvy_calloc(n, sizeof *x->losses)};
+  CVY_REQUIRE(x->mail && x->parts && x->losses, CVY_E_MEMORY, "out of host memory");
   if (params->mail) memcpy(x->mail, params->mail, n * sizeof *x->mail);
   x->params.mail = x->mail;
-  CVY_TRY(cvy_recovery_create(&x->params, &x->recovery));
+  if (params->fleet)
+    CVY_TRY(cvy_chain_create(&(cvy_chain_params){.fleet = params->fleet,
+                                                 .roster = params->roster,
+                                                 .ledger = params->ledger,
+                                                 .pool = params->pool,
+                                                 .packed = params->packed},
+                             &x->chain));
+  CVY_TRY(cvy_recovery_create(&x->params, x->chain, &x->recovery));
   *out = x;
   return CVY_OK;
 fail:
@@ -241,17 +340,23 @@ void cvy_exchange_destroy(cvy_exchange **exchange) {
   cvy_exchange *const x = *exchange;
   if (!x) return;
   cvy_recovery_destroy(&x->recovery);
+  cvy_chain_destroy(&x->chain);
   cvy_free(x->mail);
   cvy_free(x->parts);
+  cvy_free(x->losses);
   cvy_free(x);
   *exchange = NULL;
 }
 
+cvy_chain *cvy_exchange_chain(const cvy_exchange *x) { return x->chain; }
+
 cvy_status cvy_exchange_start(cvy_exchange *x) {
+  cvy_status status = CVY_OK;
   cvy_roster_can_recover(x->roster, true);
-  const cvy_status status = cvy_thread_start(&x->thread, "cvy-exchange", exchange_main, x);
+  status = cvy_thread_start(&x->thread, "cvy-exchange", exchange_main, x);
   x->running = status == CVY_OK;
   if (!x->running) cvy_roster_can_recover(x->roster, false);
+  if (x->running && x->chain) status = cvy_chain_start(x->chain);
   return status;
 }
 
@@ -271,6 +376,7 @@ static void clear_steps(cvy_exchange *x) {
 }
 
 void cvy_exchange_stop(cvy_exchange *x) {
+  if (x->chain) cvy_chain_stop(x->chain); /* the exchange thread may be waiting for other nodes */
   cvy_ring_stop(x->params.ring);
   cvy_roster_lock(x->roster);
   while (x->running && !x->ended) cvy_roster_wait(x->roster); /* the watchdog may put another thread in its place */

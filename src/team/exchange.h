@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT
  * The exchange thread: it finishes steps in order. In a team of several it takes the devices' parts of each parcel
  * (bucket, sums of batch normalisation) as they arrive, adds them in device order, updates the ledger's next generation
- * and gives the result back to every device; then it takes the step's results. In a team of one the device updates, and
- * the thread only awaits results. It also takes out devices that failed (recover.h). */
+ * and gives the result back to every device; then it takes the step's results. In a fleet the chain adds and updates
+ * (chain.h), and the thread brings it the devices' parts. In a team of one the device updates, and the thread only
+ * awaits results. It also takes out devices that failed (recover.h). */
 #ifndef CVY_TEAM_EXCHANGE_H
 #define CVY_TEAM_EXCHANGE_H
 
+#include "src/team/chain.h"
 #include "src/team/events.h"
 #include "src/team/ledger.h"
 #include "src/team/mail.h"
 #include "src/team/results.h"
 #include "src/team/ring.h"
+#include "convoy/stop.h"
 #include "src/times/timeline.h"
 
 typedef struct cvy_exchange cvy_exchange;
@@ -21,6 +24,8 @@ typedef struct cvy_exchange_params {
   cvy_ledger *ledger;
   cvy_results *results;
   cvy_shares *shares;
+  cvy_fleet *fleet;       /* NULL: the team is alone */
+  const cvy_stop *stop;   /* in a fleet: asks all nodes to stop; NULL: none */
   cvy_mail *const *mail;  /* one per device; borrowed; NULL in a team of one */
   cvy_pool *pool;         /* for the sums; NULL: the exchange thread alone */
   cvy_timeline *timeline; /* NULL: times are not recorded */
@@ -37,6 +42,8 @@ typedef struct cvy_exchange_params {
 
 /* CVY_E_MEMORY. */
 cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange **out);
+/* The chain to the other nodes of the fleet; NULL without one. */
+cvy_chain *cvy_exchange_chain(const cvy_exchange *exchange);
 /* [caller] Starts the thread, which takes out devices that fail from then on. CVY_E_MEMORY. */
 cvy_status cvy_exchange_start(cvy_exchange *exchange);
 /* [watchdog, with the roster's lock] The exchange thread hangs inside a device's call: the watchdog leaves it alone and

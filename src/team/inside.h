@@ -46,6 +46,9 @@ static inline int cvy_team_most_samples(const cvy_team *team) {
   return samples > 0 && samples < batch ? samples : batch;
 }
 
+/* The device updates its own weights: there is no other one, here or on another node. */
+static inline bool cvy_team_is_alone(const cvy_team *team) { return team->devices->n == 1 && !team->params.fleet; }
+
 /* The split of a batch changes results by rounding only. */
 static inline bool cvy_team_any_split(const cvy_team *team) {
   return team->params.bn != CVY_BN_DEVICE || team->layout->n_running == 0;

@@ -243,6 +243,36 @@ void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params 
   cvy_pool_run(pool, size, 64 * BLOCK, update_range, &args);
 }
 
+typedef struct add_args {
+  float *sum;
+  bool begun;
+  const void *const *parts;
+  int n_parts;
+  bool packed;
+} add_args;
+
+static void add_range(void *arg, size_t begin, size_t end) {
+  const add_args *const a = arg;
+  float g[BLOCK];
+  for (size_t at = begin; at < end; at += BLOCK) {
+    const size_t n = end - at < BLOCK ? end - at : BLOCK;
+    float *const sum = a->sum + at;
+    for (int p = 0; p < a->n_parts; p++) { /* one part at a time: the sum stays in the first-level cache */
+      if (a->packed) sum_packed(g, a->parts + p, 1, at, n);
+      else sum_parts(g, a->parts + p, 1, at, n);
+      if (p > 0 || a->begun)
+        for (size_t i = 0; i < n; i++) sum[i] += g[i];
+      else memcpy(sum, g, n * sizeof *sum);
+    }
+  }
+}
+
+void cvy_ledger_add(cvy_pool *pool, float *sum, bool begun, size_t size, const void *const *parts, int n_parts,
+                    bool packed) {
+  add_args args = {.sum = sum, .begun = begun, .parts = parts, .n_parts = n_parts, .packed = packed};
+  cvy_pool_run(pool, size, 64 * BLOCK, add_range, &args);
+}
+
 void cvy_ledger_update_running(cvy_ledger *s, const void *const *parts, int n_parts) {
   const int now = (int)(s->generation & 1), next = 1 - now;
   for (int r = 0; r < s->layout->n_running; r++) {

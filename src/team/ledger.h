@@ -63,6 +63,10 @@ void cvy_ledger_read(cvy_ledger *ledger, long finished);
  * (ops/compress.h), each widened to float before it is added. Elementwise: pool and cuts do not change a bit. */
 void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
                        const void *const *parts, int n_parts, bool packed);
+/* sum[0..size) = parts[0] + parts[1] + …, in this order; begun: sum + parts[0] + …, which continues such a sum. So that
+ * many calls on parts of a list give the bits of one call on all of it. */
+void cvy_ledger_add(cvy_pool *pool, float *sum, bool begun, size_t size, const void *const *parts, int n_parts,
+                    bool packed);
 /* The same for the running values of batch normalisation from the sums S (ops/batchnorm.h), the whole vector. */
 void cvy_ledger_update_running(cvy_ledger *ledger, const void *const *parts, int n_parts);
 /* How many updates were applied. */

@@ -6,14 +6,16 @@
 struct cvy_recovery {
   cvy_exchange_params params;
   cvy_roster *roster;
-  int n;          /* devices */
-  int *share_max; /* of each device, in the attempt under way */
-  int *full;      /* shares of a full batch, for events */
+  cvy_chain *chain; /* in a fleet */
+  int n;            /* devices */
+  int *share_max;   /* of each device, in the attempt under way */
+  int *full;        /* shares of a full batch, for events */
+  bool *agreed;     /* in a fleet: which of its devices are there */
   cvy_lost_member *lost;
   int n_lost; /* in all attempts of this recovery */
 };
 
-cvy_status cvy_recovery_create(const cvy_exchange_params *params, cvy_recovery **out) {
+cvy_status cvy_recovery_create(const cvy_exchange_params *params, cvy_chain *chain, cvy_recovery **out) {
   cvy_status status = CVY_OK;
   const size_t n = (size_t)cvy_roster_size(params->roster);
   cvy_recovery *r = cvy_calloc(1, sizeof *r);
@@ -21,11 +23,13 @@ cvy_status cvy_recovery_create(const cvy_exchange_params *params, cvy_recovery *
   CVY_REQUIRE(r, CVY_E_MEMORY, "out of host memory");
   *r = (cvy_recovery){.params = *params,
                       .roster = params->roster,
+                      .chain = chain,
                       .n = (int)n,
                       .share_max = cvy_calloc(n, sizeof *r->share_max),
-                      .full = cvy_calloc(n, sizeof *r->full),
+                      .full = cvy_calloc((size_t)cvy_shares_all(params->shares), sizeof *r->full),
+                      .agreed = cvy_calloc((size_t)cvy_shares_all(params->shares), sizeof *r->agreed),
                       .lost = cvy_calloc(n, sizeof *r->lost)};
-  CVY_REQUIRE(r->share_max && r->full && r->lost, CVY_E_MEMORY, "out of host memory");
+  CVY_REQUIRE(r->share_max && r->full && r->agreed && r->lost, CVY_E_MEMORY, "out of host memory");
   *out = r;
   return CVY_OK;
 fail:
@@ -38,6 +42,7 @@ void cvy_recovery_destroy(cvy_recovery **recovery) {
   if (!r) return;
   cvy_free(r->share_max);
   cvy_free(r->full);
+  cvy_free(r->agreed);
   cvy_free(r->lost);
   cvy_free(r);
   *recovery = NULL;
@@ -149,11 +154,35 @@ fail:
   return status;
 }
 
+/* ---- a fleet ---- */
+
+static void say_lost_nodes(const cvy_recovery *r) {
+  cvy_lost_node lost;
+  while (cvy_chain_next_lost(r->chain, &lost))
+    cvy_log_error("node %d (%s) is lost in step %ld: %s; the fleet goes on without it", lost.rank,
+                  cvy_fleet_name(cvy_chain_fleet(r->chain), lost.rank), cvy_ring_finished(r->params.ring),
+                  lost.silent ? "it does not answer" : "its process has ended");
+}
+
+static cvy_status agree(cvy_recovery *r, cvy_count_fn *count, void *user) {
+  cvy_status status = CVY_OK;
+  cvy_chain_sums total;
+  bool stops = false, done;
+  cvy_chain_rest(r->chain);
+  CVY_TRY(cvy_chain_agree(r->chain, &stops, r->agreed, &done, &total));
+  if (done) CVY_TRY(count(user, &total));
+  say_lost_nodes(r);
+  cvy_shares_set_agreed(r->params.shares, r->agreed);
+fail:
+  return status;
+}
+
 /* One attempt to go on with the devices that are left. *again: one of them has failed at it. */
-static cvy_status go_on(cvy_recovery *r, bool *again) {
+static cvy_status go_on(cvy_recovery *r, cvy_count_fn *count, void *user, bool *again) {
   cvy_status status = CVY_OK;
   bool good = true;
   *again = false;
+  if (r->chain) CVY_TRY(agree(r, count, user));
   CVY_TRY(cvy_shares_find(r->params.shares, r->params.most_samples, r->share_max));
   CVY_TRY(cvy_roster_try_all(r->roster, cvy_recovery_clear_device, r, &good));
   if (good) CVY_TRY(cvy_roster_try_all(r->roster, refill, r, &good));
@@ -164,10 +193,10 @@ fail:
   return status;
 }
 
-void cvy_recover(cvy_recovery *r) {
+void cvy_recover(cvy_recovery *r, cvy_count_fn *count, void *user) {
   cvy_ring_await_steps(r->params.ring);
   for (bool again = true; again && take_out(r);) {
-    const cvy_status status = go_on(r, &again);
+    const cvy_status status = go_on(r, count, user, &again);
     if (status == CVY_OK) continue;
     end_run(r, status);
     return;

@@ -19,7 +19,7 @@ struct cvy_ring {
 static void free_step(const cvy_ring *r, cvy_step *s) {
   if (r->params.on_free) r->params.on_free(r->params.user, s);
   cvy_free(s->samples);
-  cvy_free(s->shares);
+  cvy_free(s->all_shares);
   cvy_free(s->parts);
 }
 
@@ -28,10 +28,11 @@ static cvy_status make_step(cvy_ring *r, cvy_step *s) {
   const size_t n = (size_t)r->n;
   *s = (cvy_step){.ring = r,
                   .samples = cvy_calloc((size_t)r->params.batch, sizeof *s->samples),
-                  .shares = cvy_calloc(n, sizeof *s->shares),
+                  .all_shares = cvy_calloc((size_t)cvy_shares_all(r->params.shares), sizeof *s->all_shares),
                   .parts = cvy_calloc(n, sizeof *s->parts),
                   .timed = r->params.timed};
-  CVY_REQUIRE(s->samples && s->shares && s->parts, CVY_E_MEMORY, "out of host memory for a step under way");
+  CVY_REQUIRE(s->samples && s->all_shares && s->parts, CVY_E_MEMORY, "out of host memory for a step under way");
+  s->shares = s->all_shares + cvy_shares_first(r->params.shares);
   if (r->params.on_make) CVY_TRY(r->params.on_make(r->params.user, s));
 fail:
   return status;
@@ -99,8 +100,10 @@ static void post(cvy_ring *r, cvy_step *step) {
 static cvy_status cut(cvy_ring *r, cvy_step *step) CVY_HOLDS(r->roster);
 static cvy_status cut(cvy_ring *r, cvy_step *step) {
   cvy_status status = CVY_OK;
-  CVY_TRY(cvy_shares_cut(r->params.shares, r->roster, step->n, step->shares));
-  for (int i = 0, at = 0; i < r->n; at += step->shares[i++]) {
+  CVY_TRY(cvy_shares_cut(r->params.shares, r->roster, step->n, step->all_shares));
+  int at = 0;
+  for (const int *before = step->all_shares; before < step->shares; before++) at += *before;
+  for (int i = 0; i < r->n; at += step->shares[i++]) {
     step->parts[i].offset = at;
     step->parts[i].posted = false;
   }
@@ -223,6 +226,8 @@ cvy_ring_work cvy_ring_await_work(cvy_ring *r, cvy_step **step) {
   cvy_roster_unlock(r->roster);
   return work;
 }
+
+cvy_step *cvy_ring_oldest(cvy_ring *r) { return slot_of(r, r->finished); }
 
 bool cvy_ring_await_result(cvy_ring *r, cvy_step *step, int i, cvy_event **finished) {
   cvy_roster_lock(r->roster);

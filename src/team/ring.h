@@ -34,7 +34,8 @@ typedef struct cvy_step {
   struct cvy_bn_sync *bn; /* batch statistics over all shares; NULL: over groups or shares */
   cvy_sgd_params sgd;
   int32_t *samples;     /* n sample numbers, device i's at parts[i].offset */
-  int *shares;          /* one per device */
+  int *all_shares;      /* one per device of the fleet; without one, of the team */
+  int *shares;          /* one per device, a part of these */
   cvy_step_part *parts; /* one per device */
   uint64_t begun_ns;    /* when the caller asked for it, if no step was under way then; else 0 */
   bool timed;           /* workers note when their devices compute */
@@ -93,6 +94,8 @@ void cvy_ring_forget(cvy_ring *ring, int i);
 typedef enum cvy_ring_work { CVY_RING_STEP, CVY_RING_RECOVER, CVY_RING_STOP } cvy_ring_work;
 /* Waits for work. *step: the oldest step under way. */
 cvy_ring_work cvy_ring_await_work(cvy_ring *ring, cvy_step **step);
+/* The oldest step under way. */
+cvy_step *cvy_ring_oldest(cvy_ring *ring);
 /* Waits until device i has posted its result; *finished is the caller's. False: the team was halted. */
 bool cvy_ring_await_result(cvy_ring *ring, cvy_step *step, int i, cvy_event **finished);
 /* Ends the oldest step after ms milliseconds. By `status` it is finished (CVY_OK), done again without the device that

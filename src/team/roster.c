@@ -135,6 +135,12 @@ bool cvy_roster_ended_by_devices(cvy_roster *r) {
   return ended;
 }
 
+void cvy_roster_halt(cvy_roster *r) {
+  if (r->halted == CVY_OK) r->halted = CVY_E_INTERRUPTED;
+  if (!r->can_recover) cvy_roster_fail(r, CVY_E_DEVICE);
+  cvy_roster_wake(r);
+}
+
 void cvy_roster_resume(cvy_roster *r) {
   r->halted = CVY_OK;
   cvy_roster_wake(r);

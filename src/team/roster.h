@@ -60,6 +60,9 @@ void cvy_roster_fail(cvy_roster *roster, cvy_status status) CVY_HOLDS(roster);
  * before. */
 bool cvy_roster_end(cvy_roster *roster, cvy_status status) CVY_HOLDS(roster);
 bool cvy_roster_ended_by_devices(cvy_roster *roster);
+/* Breaks off the steps under way, which the exchange thread then begins anew: another node of the fleet is lost, or has
+ * lost a device. Before that thread runs, the team fails. */
+void cvy_roster_halt(cvy_roster *roster) CVY_HOLDS(roster);
 /* Devices that failed have been taken out: the team goes on. */
 void cvy_roster_resume(cvy_roster *roster) CVY_HOLDS(roster);
 /* Waits until no device has to be taken out; the team's status. */

@@ -7,7 +7,8 @@
 
 struct cvy_shares {
   cvy_roster *roster;
-  int n;
+  int n, first, n_own;    /* devices of the fleet; the place of this node's first one; this node's */
+  bool *agreed;           /* in a fleet: which devices are there, as the nodes have agreed; else NULL */
   bool sync;              /* each share must fit in one pass */
   cvy_split_params split; /* of the next step */
   double *values;         /* the split's, one per device */
@@ -18,7 +19,8 @@ struct cvy_shares {
   int *shares_there;
 };
 
-cvy_status cvy_shares_create(cvy_roster *roster, const cvy_split_params *split, bool sync, cvy_shares **out) {
+cvy_status cvy_shares_create(cvy_roster *roster, const cvy_split_params *split, int first, bool sync,
+                             cvy_shares **out) {
   cvy_status status = CVY_OK;
   const size_t n = (size_t)split->n_devices;
   cvy_shares *s = cvy_calloc(1, sizeof *s);
@@ -26,6 +28,8 @@ cvy_status cvy_shares_create(cvy_roster *roster, const cvy_split_params *split, 
   CVY_REQUIRE(s, CVY_E_MEMORY, "out of host memory");
   *s = (cvy_shares){.roster = roster,
                     .n = split->n_devices,
+                    .first = first < 0 ? 0 : first,
+                    .n_own = cvy_roster_size(roster),
                     .sync = sync,
                     .split = *split,
                     .values = cvy_calloc(n, sizeof(double)),
@@ -37,6 +41,11 @@ cvy_status cvy_shares_create(cvy_roster *roster, const cvy_split_params *split, 
                     .shares_there = cvy_calloc(n, sizeof(int))};
   CVY_REQUIRE(s->values && s->full && s->done && s->there && s->values_there && s->dealing && s->shares_there,
               CVY_E_MEMORY, "out of host memory");
+  if (first >= 0) {
+    s->agreed = cvy_calloc(n, sizeof *s->agreed);
+    CVY_REQUIRE(s->agreed, CVY_E_MEMORY, "out of host memory");
+    for (size_t i = 0; i < n; i++) s->agreed[i] = true;
+  }
   if (split->values) memcpy(s->values, split->values, n * sizeof *s->values);
   s->split.values = s->values;
   *out = s;
@@ -49,6 +58,7 @@ fail:
 void cvy_shares_destroy(cvy_shares **shares) {
   cvy_shares *const s = *shares;
   if (!s) return;
+  cvy_free(s->agreed);
   cvy_free(s->values);
   cvy_free(s->full);
   cvy_free(s->done);
@@ -60,6 +70,15 @@ void cvy_shares_destroy(cvy_shares **shares) {
   *shares = NULL;
 }
 
+int cvy_shares_all(const cvy_shares *s) { return s->n; }
+int cvy_shares_first(const cvy_shares *s) { return s->first; }
+
+void cvy_shares_set_agreed(cvy_shares *s, const bool *there) {
+  cvy_roster_lock(s->roster);
+  memcpy(s->agreed, there, (size_t)s->n * sizeof *there);
+  cvy_roster_unlock(s->roster);
+}
+
 const cvy_split_params *cvy_shares_rule(const cvy_shares *s) { return &s->split; }
 
 void cvy_shares_set_rule(cvy_shares *s, const int *counts) {
@@ -67,11 +86,19 @@ void cvy_shares_set_rule(cvy_shares *s, const int *counts) {
   s->split.rule = CVY_RULE_SHARES;
 }
 
+static int present(cvy_shares *s, const cvy_roster *roster) CVY_HOLDS(roster);
+static int present(cvy_shares *s, const cvy_roster *roster) {
+  if (!s->agreed) return cvy_roster_present(roster, s->there);
+  int n = 0;
+  for (int i = 0; i < s->n; i++) n += s->there[i] = s->agreed[i];
+  return n;
+}
+
 /* Divides the n samples among the devices that are not lost, as for a team of them alone. */
 static cvy_status divide(cvy_shares *s, cvy_roster *roster, cvy_split_params split, int n, int *out) CVY_HOLDS(roster);
 static cvy_status divide(cvy_shares *s, cvy_roster *roster, cvy_split_params split, int n, int *out) {
   cvy_status status = CVY_OK;
-  split.n_devices = cvy_roster_present(roster, s->there);
+  split.n_devices = present(s, roster);
   split.scratch = s->dealing;
   if (split.n_devices == s->n) return cvy_split_shares(&split, n, out);
   double sum = 0;
@@ -136,20 +163,21 @@ cvy_status cvy_shares_find(cvy_shares *s, int most, int *share_max) {
   bool *const any = cvy_calloc((size_t)s->n, sizeof *any);
   CVY_REQUIRE(shares && full && any, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_shares_of_batch(s, s->split.batch, full));
-  for (int i = 0; i < s->n; i++) share_max[i] = group;
+  for (int i = 0; i < s->n_own; i++) share_max[i] = group;
   bool more = true; /* a smaller batch may still give some device more than any so far (share/split.h) */
   for (int n = most; n >= 1 && more; n--) {
     CVY_TRY(cvy_shares_of_batch(s, n, shares));
     more = false;
-    for (int i = 0; i < s->n; i++) {
-      if (shares[i] > share_max[i]) share_max[i] = shares[i];
-      any[i] |= shares[i] > 0;
-      more |= full[i] > 0 && share_max[i] < cvy_split_bound(&s->split, n, full[i]);
+    for (int i = 0; i < s->n_own; i++) {
+      const int share = shares[s->first + i], whole = full[s->first + i];
+      if (share > share_max[i]) share_max[i] = share;
+      any[i] |= share > 0;
+      more |= whole > 0 && share_max[i] < cvy_split_bound(&s->split, n, whole);
     }
   }
   cvy_roster_lock(s->roster);
   memcpy(s->full, full, (size_t)s->n * sizeof *full);
-  for (int i = 0; i < s->n; i++) cvy_roster_set_idle(s->roster, i, !any[i]);
+  for (int i = 0; i < s->n_own; i++) cvy_roster_set_idle(s->roster, i, !any[i]);
   cvy_roster_unlock(s->roster);
 fail:
   cvy_free(any);
@@ -166,7 +194,7 @@ void cvy_shares_full(cvy_shares *s, int *out) {
 
 int cvy_shares_full_of(const cvy_shares *s, const cvy_roster *roster, int i) {
   (void)roster;
-  return s->full[i];
+  return s->full[s->first + i];
 }
 
 void cvy_shares_step_done(cvy_shares *s, const cvy_roster *roster) {

@@ -8,6 +8,7 @@
 #include "src/cl/stamp.h"
 #include "src/team/bn_sync.h"
 #include "src/team/exchange.h"
+#include "src/team/nodes.h"
 #include "src/team/opening.h"
 #include "src/team/rebalance.h"
 #include "src/team/watch.h"
@@ -17,9 +18,25 @@ enum { DEVICE_TIMEOUT_S = 60 };
 
 /* ---- settings ---- */
 
-static cvy_status take_params(cvy_team_params *p, int n, const cvy_team_params *given) {
+static cvy_status check_fleet(const cvy_team_params *p) {
+  cvy_status status = CVY_OK;
+  if (!p->fleet) return CVY_OK;
+  CVY_REQUIRE(p->bn != CVY_BN_SYNC, CVY_E_ARGUMENT,
+              "batch normalisation over the whole batch (sync) in a fleet: every layer would wait for a way through "
+              "all "
+              "nodes and back; take ghost groups, whose statistics need no other node");
+  CVY_REQUIRE(!p->no_sync, CVY_E_ARGUMENT, "a fleet without exchange (no_sync) is no fleet: measure a node alone");
+  CVY_REQUIRE(p->split != CVY_SPLIT_AUTO, CVY_E_UNSUPPORTED,
+              "shares by measured speed (auto) are not there yet in a fleet: give shares or weights for all devices");
+fail:
+  return status;
+}
+
+static cvy_status take_params(cvy_team_params *p, int n_own, const cvy_team_params *given) {
   cvy_status status = CVY_OK;
   *p = given ? *given : (cvy_team_params){0};
+  const int n = p->fleet ? cvy_fleet_devices(p->fleet) : n_own;
+  CVY_TRY(check_fleet(p));
   if (p->batch == 0) p->batch = 256;
   CVY_REQUIRE(p->batch >= 1, CVY_E_ARGUMENT, "batch %d: must be at least 1", p->batch);
   CVY_REQUIRE(p->samples >= 0, CVY_E_ARGUMENT, "%d samples: must be 0 or more", p->samples);
@@ -63,18 +80,20 @@ static cvy_status make_shares(cvy_team *team) {
   cvy_status status = CVY_OK;
   cvy_team_params *const p = &team->params;
   const bool sync = p->bn == CVY_BN_SYNC && !p->inference && team->layout->n_running > 0;
-  double *const noted = cvy_calloc((size_t)team->devices->n, sizeof *noted);
+  const int n = p->fleet ? cvy_fleet_devices(p->fleet) : team->devices->n;
+  const int first = p->fleet ? cvy_fleet_first_of(p->fleet, cvy_fleet_rank(p->fleet)) : -1;
+  double *const noted = cvy_calloc((size_t)n, sizeof *noted);
   cvy_split_params split = {.rule = p->split == CVY_SPLIT_SHARES    ? CVY_RULE_SHARES
                                     : p->split == CVY_SPLIT_WEIGHTS ? CVY_RULE_WEIGHTS
                                                                     : CVY_RULE_EVEN, /* until there are measurements */
-                            .n_devices = team->devices->n,
+                            .n_devices = n,
                             .batch = p->batch,
                             .values = p->split_values,
                             .group = p->bn == CVY_BN_GHOST ? p->ghost : 1};
   CVY_REQUIRE(noted, CVY_E_MEMORY, "out of host memory");
   if (split.rule == CVY_RULE_EVEN) split.values = NULL;
-  CVY_TRY(cvy_rebalance_resume(p, team->devices, cvy_team_any_split(team), &split, noted));
-  CVY_TRY(cvy_shares_create(team->roster, &split, sync, &team->shares));
+  if (!p->fleet) CVY_TRY(cvy_rebalance_resume(p, team->devices, cvy_team_any_split(team), &split, noted));
+  CVY_TRY(cvy_shares_create(team->roster, &split, first, sync, &team->shares));
 fail:
   cvy_free(noted);
   return status;
@@ -93,7 +112,7 @@ static cvy_status make_replicas(cvy_team *team) {
                                      .roster = team->roster,
                                      .net = team->net,
                                      .layout = team->layout,
-                                     .alone = n == 1,
+                                     .alone = cvy_team_is_alone(team),
                                      .no_overlap = p->no_overlap,
                                      .no_sync = p->no_sync,
                                      .packs = p->exchange == CVY_EXCHANGE_BF16 && !p->inference,
@@ -175,7 +194,7 @@ static cvy_status start_steps(cvy_team *team) {
   cvy_mail **const mail = cvy_calloc((size_t)n, sizeof *mail);
   CVY_REQUIRE(mail, CVY_E_MEMORY, "out of host memory");
   for (int i = 0; i < n; i++) mail[i] = team->replicas[i].mail;
-  CVY_TRY(cvy_results_create(n, CVY_RUN_AHEAD_MOST + 2, &team->results));
+  CVY_TRY(cvy_results_create(cvy_shares_all(team->shares), CVY_RUN_AHEAD_MOST + 2, &team->results));
   CVY_TRY(cvy_ring_create(&(cvy_ring_params){.roster = team->roster,
                                              .shares = team->shares,
                                              .batch = p->batch,
@@ -192,11 +211,13 @@ static cvy_status start_steps(cvy_team *team) {
                                                      .results = team->results,
                                                      .events = team->events,
                                                      .shares = team->shares,
+                                                     .fleet = p->fleet,
+                                                     .stop = p->stop,
                                                      .mail = mail,
                                                      .pool = team->pool,
                                                      .timeline = team->timeline,
-                                                     .crosses = n > 1 && !p->no_sync,
-                                                     .on_device = n == 1 && !p->no_sync,
+                                                     .crosses = !cvy_team_is_alone(team) && !p->no_sync,
+                                                     .on_device = cvy_team_is_alone(team) && !p->no_sync,
                                                      .packed = p->exchange == CVY_EXCHANGE_BF16,
                                                      .fault_stops = p->fault_stops,
                                                      .most_samples = cvy_team_most_samples(team),
@@ -217,6 +238,7 @@ static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *
   cvy_status status = CVY_OK;
   const int n = team->devices->n;
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  if (params && params->fleet) CVY_TRY(cvy_fleet_count_devices(params->fleet, n));
   CVY_TRY(take_params(&team->params, n, params));
   team->stop = team->params.stop;
   team->layout = cvy_net_layout(team->net);
@@ -227,9 +249,9 @@ static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *
   }
   CVY_TRY(cvy_opening_create(team->devices, team->net, &team->params, &team->opening));
   CVY_TRY(cvy_ledger_create(team->layout, team->params.momentum != 0, team->params.staleness > 0, &team->ledger));
-  CVY_TRY(cvy_events_create(n, &team->events));
   CVY_TRY(cvy_roster_create(n, &team->roster));
   CVY_TRY(make_shares(team));
+  CVY_TRY(cvy_events_create(cvy_shares_all(team->shares), &team->events));
   team->params.conv_algo = NULL; /* the caller's memory, borrowed for this call alone */
   team->params.resume = NULL;
   team->params.split_values = NULL;

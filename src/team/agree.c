@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/team/agree.h"
+
+#include <string.h>
+
+#include "src/base/mem.h"
+
+enum { MAGIC = 0x43564131 };
+
+typedef struct message {
+  uint32_t magic, round;
+  uint64_t view;
+  uint64_t ended; /* nodes that the sender knows to have ended */
+  int64_t done;
+  uint8_t stops;
+  uint8_t devices[CVY_FLEET_DEVICES / 8]; /* bit i % 8 of byte i / 8: device i of the sender works */
+} message;
+_Static_assert(sizeof(message) <= CVY_CONTROL_BYTES, "a standing is one control message");
+
+struct cvy_agree {
+  cvy_fleet *fleet;
+  cvy_roster *roster;
+  /* with the lock: */
+  uint32_t round; /* this node's, or that it wants */
+  bool stopping;
+  bool lost[CVY_NODES_MOST], silent[CVY_NODES_MOST], told[CVY_NODES_MOST];
+  message inbox[CVY_NODES_MOST]; /* the newest of each node: it stands for all before it */
+  bool fresh[CVY_NODES_MOST];
+  /* of the exchange thread, in a meeting: */
+  uint64_t view;
+  bool heard[CVY_NODES_MOST];
+  message said[CVY_NODES_MOST]; /* by those that were heard */
+};
+
+cvy_status cvy_agree_create(cvy_fleet *fleet, cvy_roster *roster, cvy_agree **out) {
+  cvy_status status = CVY_OK;
+  cvy_agree *const a = cvy_calloc(1, sizeof *a);
+  *out = NULL;
+  CVY_REQUIRE(a, CVY_E_MEMORY, "out of host memory");
+  a->fleet = fleet;
+  a->roster = roster;
+  a->round = cvy_fleet_round(fleet);
+  *out = a;
+fail:
+  return status;
+}
+
+void cvy_agree_destroy(cvy_agree **agree) {
+  cvy_free(*agree);
+  *agree = NULL;
+}
+
+static uint64_t bit(int r) { return (uint64_t)1 << r; }
+
+/* ---- monitor ---- */
+
+static void note_message(cvy_agree *a, int from, const message *m) {
+  cvy_roster_lock(a->roster);
+  a->inbox[from] = *m;
+  a->fresh[from] = true;
+  if (m->round > a->round) cvy_roster_halt(a->roster);
+  cvy_roster_wake(a->roster);
+  cvy_roster_unlock(a->roster);
+}
+
+static void note_loss(cvy_agree *a, int r, bool silent) {
+  cvy_roster_lock(a->roster);
+  a->lost[r] = true;
+  a->silent[r] = silent;
+  if (cvy_fleet_has(a->fleet, r)) cvy_roster_halt(a->roster);
+  cvy_roster_wake(a->roster);
+  cvy_roster_unlock(a->roster);
+}
+
+void cvy_agree_listen(cvy_agree *a, double seconds) {
+  cvy_link *const link = cvy_fleet_link(a->fleet);
+  int from = -1;
+  message m;
+  const cvy_link_news news = cvy_link_poll(link, seconds, &from);
+  switch (news) {
+    case CVY_LINK_NOTHING: break;
+    case CVY_LINK_ENDED:
+    case CVY_LINK_SILENT: note_loss(a, from, news == CVY_LINK_SILENT); break;
+    case CVY_LINK_MESSAGE:
+      if (cvy_link_receive(link, from, CVY_LINK_CONTROL, &m, sizeof m) == CVY_OK && m.magic == MAGIC)
+        note_message(a, from, &m);
+      break;
+  }
+}
+
+void cvy_agree_stop(cvy_agree *a) {
+  cvy_roster_lock(a->roster);
+  a->stopping = true;
+  cvy_roster_wake(a->roster);
+  cvy_roster_unlock(a->roster);
+}
+
+/* ---- a meeting ---- */
+
+static message standing_of(const cvy_agree *a, const cvy_standing *own) {
+  const int n = cvy_fleet_devices_of(a->fleet, cvy_fleet_rank(a->fleet));
+  message m = {.magic = MAGIC, .round = a->round, .view = a->view, .done = own->done, .stops = own->stops};
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
+    if (a->lost[r] && !a->silent[r]) m.ended |= bit(r);
+  for (int i = 0; i < n; i++) m.devices[i / 8] |= (uint8_t)(own->devices[i] << i % 8);
+  return m;
+}
+
+/* Tells all others, which have to answer. A node that is lost meanwhile is news of its own. */
+static void say(cvy_agree *a, const cvy_standing *own) {
+  const int self = cvy_fleet_rank(a->fleet);
+  const message m = standing_of(a, own);
+  a->heard[self] = true;
+  a->said[self] = m;
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
+    if (r != self && a->view & bit(r)) (void)cvy_link_send(cvy_fleet_link(a->fleet), r, CVY_LINK_CONTROL, &m, sizeof m);
+}
+
+static bool all_heard(const cvy_agree *a) {
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
+    if (a->view & bit(r) && !a->heard[r]) return false;
+  return true;
+}
+
+static void change(cvy_agree *a, uint64_t view, uint32_t round) {
+  a->view = view;
+  a->round = round;
+  memset(a->heard, 0, sizeof a->heard);
+}
+
+/* Another node has seen that these have ended. */
+static void note_ended(cvy_agree *a, uint64_t ended) {
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
+    if (!(ended & bit(r))) continue;
+    a->lost[r] = true;
+    a->silent[r] = false;
+  }
+}
+
+static bool take_message(cvy_agree *a, int r, bool *changed) CVY_HOLDS(a->roster);
+static bool take_message(cvy_agree *a, int r, bool *changed) {
+  const message *const m = &a->inbox[r];
+  const bool same_view = m->view == a->view;
+  a->fresh[r] = false;
+  if (m->round < a->round) return true;
+  if (!(m->view & bit(cvy_fleet_rank(a->fleet)))) return false;
+  note_ended(a, m->ended);
+  if (m->round > a->round || !same_view) {
+    change(a, a->view & m->view, m->round + !same_view);
+    *changed = true;
+  }
+  if (same_view) {
+    a->heard[r] = true;
+    a->said[r] = *m;
+  }
+  return true;
+}
+
+/* Takes in what the monitor has noted. *changed: this node has to speak again. False: the others go on without it. */
+static bool take_news(cvy_agree *a, bool *changed) CVY_HOLDS(a->roster);
+static bool take_news(cvy_agree *a, bool *changed) {
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
+    if (a->view & bit(r) && a->fresh[r] && !take_message(a, r, changed)) return false;
+  }
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
+    if (!(a->view & bit(r)) || !a->lost[r]) continue;
+    change(a, a->view & ~bit(r), a->round + 1);
+    *changed = true;
+  }
+  return true;
+}
+
+/* Of the nodes that were there and have not ended, this part goes on (see above). */
+static bool may_go_on(const cvy_agree *a, uint64_t before) {
+  int here = 0, running = 0;
+  bool first_is_here = false, first = true;
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
+    const bool is_here = a->view & bit(r);
+    if (!(before & bit(r)) || (a->lost[r] && !a->silent[r])) continue;
+    running++;
+    here += is_here;
+    if (first) first_is_here = is_here;
+    first = false;
+  }
+  return 2 * here > running || (2 * here == running && first_is_here);
+}
+
+static void settle(const cvy_agree *a, cvy_standing *agreed) {
+  int at = 0;
+  agreed->done = INT64_MAX;
+  agreed->stops = false;
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
+    const bool there = a->view & bit(r);
+    const message *const m = &a->said[r];
+    if (there && m->done < agreed->done) agreed->done = m->done;
+    agreed->stops |= there && m->stops;
+    for (int i = 0; i < cvy_fleet_devices_of(a->fleet, r); i++)
+      agreed->devices[at++] = there && (m->devices[i / 8] >> i % 8 & 1);
+  }
+}
+
+/* Until all that are there have said the same. False: the others go on without this node. */
+static bool meet(cvy_agree *a, const cvy_standing *own) CVY_HOLDS(a->roster);
+static bool meet(cvy_agree *a, const cvy_standing *own) {
+  bool changed = true;
+  change(a, cvy_fleet_view(a->fleet), a->round + 1);
+  while (!a->stopping) {
+    if (!take_news(a, &changed)) return false;
+    if (changed) {
+      changed = false;
+      cvy_roster_unlock(a->roster);
+      say(a, own);
+      cvy_roster_lock(a->roster);
+    } else if (all_heard(a)) {
+      break;
+    } else {
+      cvy_roster_wait(a->roster);
+    }
+  }
+  return true;
+}
+
+cvy_status cvy_agree_meet(cvy_agree *a, const cvy_standing *own, cvy_standing *agreed) {
+  cvy_status status = CVY_OK;
+  const uint64_t before = cvy_fleet_view(a->fleet);
+  cvy_roster_lock(a->roster);
+  const bool accepted = meet(a, own), enough = may_go_on(a, before), stopping = a->stopping;
+  cvy_roster_unlock(a->roster);
+  if (stopping) return CVY_E_INTERRUPTED;
+  CVY_REQUIRE(accepted, CVY_E_DEVICE, "the other nodes have gone on without this one: it did not answer them in time");
+  CVY_REQUIRE(enough, CVY_E_DEVICE,
+              "too few of the other nodes answer: they may be going on without this one, so it ends here");
+  settle(a, agreed);
+  cvy_fleet_set_view(a->fleet, a->view);
+  cvy_fleet_renew(a->fleet, a->round);
+fail:
+  return status;
+}
+
+bool cvy_agree_next_lost(cvy_agree *a, cvy_lost_node *out) {
+  bool any = false;
+  cvy_roster_lock(a->roster);
+  for (int r = 0; r < cvy_fleet_size(a->fleet) && !any; r++) {
+    if (a->told[r] || cvy_fleet_has(a->fleet, r)) continue;
+    a->told[r] = any = true;
+    *out = (cvy_lost_node){.rank = r, .silent = a->silent[r]};
+  }
+  cvy_roster_unlock(a->roster);
+  return any;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ * The nodes that are left of a fleet agree on how to go on after a loss.
+ *
+ * Each node sends the others what it knows: the round that it wants to begin, who is there, how much it has done, which
+ * of its devices work. A node that hears of fewer nodes or of a later round takes that over and sends again. When it
+ * has heard the same round and the same nodes from all of them, it has what every other one has or will have: all take
+ * the least count of work done.
+ *
+ * Views only shrink and rounds only grow, so this ends. A node that went on and then hears of a later round takes part
+ * again; the earlier agreement has the same outcome then, since no node gets further without all others.
+ *
+ * A node whose process has ended is gone. One that is silent may be running and hold the same opinion of this one: then
+ * only the larger part of the nodes that may be running goes on, of two equal ones that with the first node. */
+#ifndef CVY_TEAM_AGREE_H
+#define CVY_TEAM_AGREE_H
+
+#include "src/team/nodes.h"
+#include "src/team/roster.h"
+
+typedef struct cvy_agree cvy_agree;
+
+/* A node's message to the others, and the result of a meeting. */
+typedef struct cvy_standing {
+  int64_t done;  /* operations (chain.h) that are done, the one that is committed included; agreed: the least */
+  bool stops;    /* the run ends here, by the node's own settings; agreed: any */
+  bool *devices; /* of this node: which work; agreed: those of the whole fleet, lost nodes have none */
+} cvy_standing;
+
+/* All memory is made here. The roster's lock guards what threads share. CVY_E_MEMORY. */
+cvy_status cvy_agree_create(cvy_fleet *fleet, cvy_roster *roster, cvy_agree **out);
+void cvy_agree_destroy(cvy_agree **agree);
+
+/* [monitor] Takes news from the link, for at most so many seconds, and halts the team when a node is lost or wants
+ * another round. */
+void cvy_agree_listen(cvy_agree *agree, double seconds);
+
+/* [exchange thread] Agrees with all nodes that are there, changes the fleet's view and begins a new round of the link.
+ * own: this node's devices; agreed->devices has room for those of the fleet. CVY_E_DEVICE: this node cannot go on
+ * (logged): too few of the others answer, or they have gone on without it. CVY_E_INTERRUPTED: stop was asked for. */
+cvy_status cvy_agree_meet(cvy_agree *agree, const cvy_standing *own, cvy_standing *agreed);
+/* Ends cvy_agree_meet. Any thread. */
+void cvy_agree_stop(cvy_agree *agree);
+
+typedef struct cvy_lost_node {
+  int rank;
+  bool silent; /* it does not answer; else its process has ended */
+} cvy_lost_node;
+/* [exchange thread] The next node that was lost since the last call; false: none. */
+bool cvy_agree_next_lost(cvy_agree *agree, cvy_lost_node *out);
+
+#endif

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: MIT
+ * Outline: life · units · up · down · threads · exchange thread · after a halt · caller. */
+#include "src/team/chain.h"
+
+#include <string.h>
+
+#include "src/base/mem.h"
+
+/* The monitor looks so often whether it has to end. */
+static const double LISTEN_S = 0.1;
+
+typedef struct unit {
+  const void **parts; /* one per device with samples */
+  int n_parts;
+  size_t size; /* floats */
+  float *sum;  /* of the nodes up to this one, then of all */
+} unit;
+
+/* This node's part of a step's sums. */
+typedef struct own_sums {
+  double *losses; /* of its devices with samples */
+  int n_losses;
+  int64_t correct, stops;
+} own_sums;
+
+/* The lock guards these. */
+typedef struct shared {
+  bool stopping;
+  int64_t done;               /* operations that count */
+  bool stepping;              /* the operation under way is a step */
+  bool up_due, down_due;      /* a step for the thread */
+  int busy;                   /* threads that may be using the link */
+  int given, summed, updated; /* units of the operation, the sums included */
+  bool committed, ended;
+  bool reduced; /* the caller's operation counts, as was agreed */
+} shared;
+
+struct cvy_chain {
+  cvy_chain_params params;
+  cvy_fleet *fleet;
+  cvy_link *link;
+  cvy_roster *roster;
+  cvy_ledger *ledger;
+  cvy_agree *agree;
+  int n_parcels;
+  float *floats; /* all sums */
+  unit *units;   /* n_parcels */
+  own_sums own;
+  cvy_chain_sums total;
+  const cvy_step *step;
+  int before, here; /* samples of the nodes before this one, and of this one */
+  cvy_thread threads[3];
+  int n_threads; /* that were started */
+  shared at;
+};
+
+/* ---- life ---- */
+
+cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
+  cvy_status status = CVY_OK;
+  const cvy_layout *const l = cvy_ledger_layout(params->ledger);
+  const size_t n_devices = (size_t)cvy_roster_size(params->roster);
+  cvy_chain *c = cvy_calloc(1, sizeof *c);
+  *out = NULL;
+  CVY_REQUIRE(c, CVY_E_MEMORY, "out of host memory");
+  *c = (cvy_chain){.params = *params,
+                   .fleet = params->fleet,
+                   .link = cvy_fleet_link(params->fleet),
+                   .roster = params->roster,
+                   .ledger = params->ledger,
+                   .n_parcels = l->n_buckets + (l->n_running > 0),
+                   .floats = cvy_calloc(l->n_floats + l->n_running_floats, sizeof *c->floats)};
+  c->units = cvy_calloc((size_t)c->n_parcels, sizeof *c->units);
+  c->own.losses = cvy_calloc(n_devices, sizeof *c->own.losses);
+  CVY_REQUIRE(c->floats && c->units && c->own.losses, CVY_E_MEMORY, "out of host memory for the sums of a fleet");
+  for (int u = 0; u < c->n_parcels; u++) {
+    const int parcel = cvy_chain_parcel_at(c, u);
+    const bool running = parcel == l->n_buckets;
+    c->units[u] = (unit){.parts = cvy_calloc(n_devices, sizeof *c->units[u].parts),
+                         .size = running ? l->n_running_floats : l->buckets[parcel].size,
+                         .sum = c->floats + (running ? l->n_floats : l->buckets[parcel].offset)};
+    CVY_REQUIRE(c->units[u].parts, CVY_E_MEMORY, "out of host memory");
+  }
+  CVY_TRY(cvy_agree_create(c->fleet, c->roster, &c->agree));
+  *out = c;
+  return CVY_OK;
+fail:
+  cvy_chain_destroy(&c);
+  return status;
+}
+
+void cvy_chain_destroy(cvy_chain **chain) {
+  cvy_chain *const c = *chain;
+  if (!c) return;
+  cvy_agree_destroy(&c->agree);
+  for (int u = 0; c->units && u < c->n_parcels; u++) cvy_free(c->units[u].parts);
+  cvy_free(c->units);
+  cvy_free(c->own.losses);
+  cvy_free(c->floats);
+  cvy_free(c);
+  *chain = NULL;
+}
+
+/* ---- units ---- */
+
+cvy_fleet *cvy_chain_fleet(const cvy_chain *c) { return c->fleet; }
+int cvy_chain_parcels(const cvy_chain *c) { return c->n_parcels; }
+
+int cvy_chain_parcel_at(const cvy_chain *c, int u) {
+  const cvy_layout *const l = cvy_ledger_layout(c->ledger);
+  return l->n_running == 0 ? u : u == 0 ? l->n_buckets : u - 1; /* forward makes the running sums: they are first */
+}
+
+static bool halted(cvy_chain *c) CVY_HOLDS(c->roster);
+static bool halted(cvy_chain *c) { return c->at.stopping || cvy_roster_halted(c->roster); }
+
+/* Waits until *count > than. */
+static cvy_status await_more(cvy_chain *c, const int *count, int than) {
+  cvy_roster_lock(c->roster);
+  while (*count <= than && !halted(c)) cvy_roster_wait(c->roster);
+  const bool there = *count > than;
+  cvy_roster_unlock(c->roster);
+  return there ? CVY_OK : CVY_E_INTERRUPTED;
+}
+
+static void set_count(cvy_chain *c, int *count, int value) {
+  cvy_roster_lock(c->roster);
+  *count = value;
+  cvy_roster_wake(c->roster);
+  cvy_roster_unlock(c->roster);
+}
+
+static void set_flag(cvy_chain *c, bool *flag) {
+  cvy_roster_lock(c->roster);
+  *flag = true;
+  cvy_roster_wake(c->roster);
+  cvy_roster_unlock(c->roster);
+}
+
+/* ---- up ---- */
+
+static cvy_status parcel_up(cvy_chain *c, int u, int previous, int next) {
+  cvy_status status = CVY_OK;
+  unit *const p = &c->units[u];
+  const size_t bytes = p->size * sizeof *p->sum;
+  const bool begun = previous >= 0 && c->before > 0; /* nodes without samples send nothing: 0 + x is not x for -0 */
+  if (begun) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, p->sum, bytes));
+  CVY_TRY(await_more(c, &c->at.given, u));
+  const bool running = cvy_chain_parcel_at(c, u) == cvy_ledger_layout(c->ledger)->n_buckets;
+  if (p->n_parts > 0) cvy_ledger_add(NULL, p->sum, begun, p->size, p->parts, p->n_parts, c->params.packed && !running);
+  if (next >= 0 && c->before + c->here > 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, p->sum, bytes));
+  set_count(c, &c->at.summed, u + 1);
+fail:
+  return status;
+}
+
+static cvy_status sums_up(cvy_chain *c, int previous, int next) {
+  cvy_status status = CVY_OK;
+  cvy_chain_sums before = {0};
+  if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, &before, sizeof before));
+  CVY_TRY(await_more(c, &c->at.given, c->n_parcels));
+  c->total = before;
+  for (int i = 0; i < c->own.n_losses; i++) c->total.loss += c->own.losses[i];
+  c->total.correct += c->own.correct;
+  c->total.stops += c->own.stops;
+  if (next >= 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, &c->total, sizeof c->total));
+  set_count(c, &c->at.summed, c->n_parcels + 1);
+fail:
+  return status;
+}
+
+/* The word that the head has the commit. */
+static cvy_status end_up(cvy_chain *c, int previous, int next) {
+  cvy_status status = CVY_OK;
+  int64_t number = c->step ? c->step->number : 0;
+  if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, &number, sizeof number));
+  else CVY_TRY(await_more(c, &c->at.updated, c->n_parcels));
+  if (next >= 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, &number, sizeof number));
+  set_flag(c, &c->at.ended);
+fail:
+  return status;
+}
+
+static cvy_status go_up(cvy_chain *c) {
+  cvy_status status = CVY_OK;
+  const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
+  for (int u = 0; u < c->n_parcels; u++) CVY_TRY(parcel_up(c, u, previous, next));
+  CVY_TRY(sums_up(c, previous, next));
+  CVY_TRY(end_up(c, previous, next));
+fail:
+  return status;
+}
+
+/* ---- down ---- */
+
+static void update(cvy_chain *c, int u) {
+  const cvy_layout *const l = cvy_ledger_layout(c->ledger);
+  const int parcel = cvy_chain_parcel_at(c, u);
+  const void *const total[] = {c->units[u].sum};
+  if (parcel == l->n_buckets) cvy_ledger_update_running(c->ledger, total, 1);
+  else
+    cvy_ledger_update(c->ledger, c->params.pool, &c->step->sgd, l->buckets[parcel].offset, l->buckets[parcel].size,
+                      total, 1, false);
+}
+
+static cvy_status parcel_down(cvy_chain *c, int u, int previous, int next) {
+  cvy_status status = CVY_OK;
+  const unit *const p = &c->units[u];
+  const size_t bytes = p->size * sizeof *p->sum;
+  CVY_TRY(await_more(c, &c->at.summed, u)); /* then the sum is sent up, and its memory is free for the total */
+  if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, p->sum, bytes));
+  if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, p->sum, bytes));
+  update(c, u);
+  set_count(c, &c->at.updated, u + 1);
+fail:
+  return status;
+}
+
+/* The flag is set before the commit is passed on: when the head has it, all have it. */
+static void commit(cvy_chain *c) {
+  cvy_roster_lock(c->roster);
+  c->at.committed = true;
+  c->at.updated = c->n_parcels + 1;
+  cvy_roster_wake(c->roster);
+  cvy_roster_unlock(c->roster);
+}
+
+static cvy_status go_down(cvy_chain *c) {
+  cvy_status status = CVY_OK;
+  const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
+  for (int u = 0; u < c->n_parcels; u++) CVY_TRY(parcel_down(c, u, previous, next));
+  CVY_TRY(await_more(c, &c->at.summed, c->n_parcels));
+  if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, &c->total, sizeof c->total));
+  commit(c);
+  if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, &c->total, sizeof c->total));
+fail:
+  return status;
+}
+
+/* ---- threads ---- */
+
+/* A failure of the link is the end of this round: the monitor has the reason, or will have it. */
+static void end_use(cvy_chain *c, cvy_status status) CVY_HOLDS(c->roster);
+static void end_use(cvy_chain *c, cvy_status status) {
+  c->at.busy--;
+  if (status == CVY_E_INTERRUPTED && !c->at.stopping) cvy_roster_halt(c->roster);
+  else if (status != CVY_OK && status != CVY_E_INTERRUPTED) cvy_roster_fail(c->roster, status);
+  cvy_roster_wake(c->roster);
+}
+
+static void serve(cvy_chain *c, bool *due, cvy_status (*go)(cvy_chain *chain)) {
+  cvy_roster_lock(c->roster);
+  while (!c->at.stopping) {
+    if (!*due) {
+      cvy_roster_wait(c->roster);
+      continue;
+    }
+    *due = false;
+    c->at.busy++;
+    cvy_roster_unlock(c->roster);
+    const cvy_status status = go(c);
+    cvy_roster_lock(c->roster);
+    end_use(c, status);
+  }
+  cvy_roster_unlock(c->roster);
+}
+
+static void *up_main(void *arg) {
+  cvy_chain *const c = arg;
+  serve(c, &c->at.up_due, go_up);
+  return NULL;
+}
+
+static void *down_main(void *arg) {
+  cvy_chain *const c = arg;
+  serve(c, &c->at.down_due, go_down);
+  return NULL;
+}
+
+static void *monitor_main(void *arg) {
+  cvy_chain *const c = arg;
+  for (;;) {
+    cvy_roster_lock(c->roster);
+    const bool stopping = c->at.stopping, halted = cvy_roster_halted(c->roster) && c->at.busy > 0;
+    cvy_roster_unlock(c->roster);
+    if (stopping) return NULL;
+    if (halted) cvy_link_interrupt(c->link);
+    cvy_agree_listen(c->agree, LISTEN_S);
+  }
+}
+
+cvy_status cvy_chain_start(cvy_chain *c) {
+  cvy_status status = CVY_OK;
+  static const struct {
+    const char *name;
+    void *(*main)(void *chain);
+  } threads[] = {{"cvy-up", up_main}, {"cvy-down", down_main}, {"cvy-monitor", monitor_main}};
+  for (int i = 0; i < 3; i++) {
+    CVY_TRY(cvy_thread_start(&c->threads[i], threads[i].name, threads[i].main, c));
+    c->n_threads++;
+  }
+fail:
+  return status;
+}
+
+void cvy_chain_stop(cvy_chain *c) {
+  set_flag(c, &c->at.stopping);
+  cvy_agree_stop(c->agree);
+  cvy_roster_lock(c->roster);
+  const bool using = c->at.busy > 0;
+  cvy_roster_unlock(c->roster);
+  if (using) cvy_link_interrupt(c->link);
+  while (c->n_threads > 0) cvy_thread_join(c->threads[--c->n_threads]);
+}
+
+/* ---- exchange thread: a step ---- */
+
+void cvy_chain_begin(cvy_chain *c, const cvy_step *step) {
+  const int first = cvy_fleet_first_of(c->fleet, cvy_fleet_rank(c->fleet));
+  c->step = step;
+  c->before = c->here = 0;
+  for (int i = 0; i < first; i++) c->before += step->all_shares[i];
+  for (int i = 0; i < cvy_roster_size(c->roster); i++) c->here += step->shares[i];
+  cvy_roster_lock(c->roster);
+  c->at.given = c->at.summed = c->at.updated = 0;
+  c->at.committed = c->at.ended = false;
+  c->at.stepping = c->at.up_due = c->at.down_due = true;
+  cvy_roster_wake(c->roster);
+  cvy_roster_unlock(c->roster);
+}
+
+void cvy_chain_give(cvy_chain *c, const void *const *parts, int n_parts) {
+  unit *const p = &c->units[c->at.given]; /* this thread alone changes `given` */
+  if (n_parts > 0) memcpy(p->parts, parts, (size_t)n_parts * sizeof *parts);
+  p->n_parts = n_parts;
+  set_count(c, &c->at.given, c->at.given + 1);
+}
+
+void cvy_chain_give_sums(cvy_chain *c, const double *losses, int n, int64_t correct, bool stops) {
+  memcpy(c->own.losses, losses, (size_t)n * sizeof *losses);
+  c->own.n_losses = n;
+  c->own.correct = correct;
+  c->own.stops = stops;
+  set_count(c, &c->at.given, c->n_parcels + 1);
+}
+
+int cvy_chain_await_updates(cvy_chain *c, int than) {
+  cvy_roster_lock(c->roster);
+  while (c->at.updated <= than && !halted(c)) cvy_roster_wait(c->roster);
+  const int updated = c->at.updated > than ? c->at.updated : -1;
+  cvy_roster_unlock(c->roster);
+  return updated > c->n_parcels ? c->n_parcels : updated;
+}
+
+int cvy_chain_updates(cvy_chain *c) {
+  cvy_roster_lock(c->roster);
+  const int updated = c->at.updated;
+  cvy_roster_unlock(c->roster);
+  return updated > c->n_parcels ? c->n_parcels : updated;
+}
+
+bool cvy_chain_await_end(cvy_chain *c, cvy_chain_sums *total) {
+  cvy_roster_lock(c->roster);
+  while ((!c->at.ended || c->at.busy > 0) && !halted(c)) cvy_roster_wait(c->roster);
+  const bool ended = c->at.ended && c->at.busy == 0;
+  if (ended) {
+    c->at.done++;
+    c->at.stepping = c->at.committed = false;
+    *total = c->total;
+  }
+  cvy_roster_unlock(c->roster);
+  return ended;
+}
+
+/* ---- exchange thread: after a halt ---- */
+
+void cvy_chain_rest(cvy_chain *c) {
+  cvy_link_interrupt(c->link);
+  cvy_roster_lock(c->roster);
+  c->at.up_due = c->at.down_due = false;
+  while (c->at.busy > 0) cvy_roster_wait(c->roster);
+  cvy_roster_unlock(c->roster);
+}
+
+cvy_status cvy_chain_agree(cvy_chain *c, bool *stops, bool *devices, bool *done, cvy_chain_sums *total) {
+  cvy_status status = CVY_OK;
+  const int n = cvy_roster_size(c->roster);
+  bool *const own = cvy_calloc((size_t)n, sizeof *own);
+  cvy_standing mine = {.stops = *stops, .devices = own}, agreed = {.devices = devices};
+  *done = false;
+  CVY_REQUIRE(own, CVY_E_MEMORY, "out of host memory");
+  cvy_roster_lock(c->roster);
+  (void)cvy_roster_present(c->roster, own);
+  mine.done = c->at.done + c->at.committed;
+  cvy_roster_unlock(c->roster);
+  CVY_TRY(cvy_agree_meet(c->agree, &mine, &agreed));
+  cvy_roster_lock(c->roster);
+  if (agreed.done > c->at.done) { /* all that are left have the commit */
+    c->at.done++;
+    *done = c->at.stepping;
+    c->at.reduced = !c->at.stepping;
+    *total = c->total;
+  }
+  c->at.stepping = c->at.committed = false;
+  *stops = agreed.stops;
+  cvy_roster_unlock(c->roster);
+fail:
+  cvy_free(own);
+  return status;
+}
+
+bool cvy_chain_next_lost(cvy_chain *c, cvy_lost_node *out) { return cvy_agree_next_lost(c->agree, out); }
+
+/* ---- caller ---- */
+
+static cvy_status reduce(cvy_chain *c, void *data, size_t bytes, void (*add)(void *user, void *data), void *user) {
+  cvy_status status = CVY_OK;
+  const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
+  if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, data, bytes));
+  add(user, data);
+  if (next >= 0) {
+    CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, data, bytes));
+    CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, data, bytes));
+  }
+  commit(c);
+  if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, data, bytes));
+  CVY_TRY(end_up(c, previous, next));
+fail:
+  return status;
+}
+
+cvy_status cvy_chain_reduce(cvy_chain *c, void *data, size_t bytes, void (*add)(void *user, void *data), void *user,
+                            bool *again) {
+  cvy_roster_lock(c->roster);
+  const bool go = !halted(c);
+  *again = !go;
+  c->at.reduced = false;
+  if (go) {
+    c->at.stepping = c->at.committed = c->at.ended = false;
+    c->at.busy++;
+  }
+  cvy_roster_unlock(c->roster);
+  if (go) {
+    const cvy_status status = reduce(c, data, bytes, add, user);
+    cvy_roster_lock(c->roster);
+    if (status == CVY_OK) {
+      c->at.done++;
+      c->at.committed = false;
+    }
+    end_use(c, status);
+    cvy_roster_unlock(c->roster);
+    if (status == CVY_OK) return CVY_OK;
+  }
+  const cvy_status team = cvy_roster_settle(c->roster);
+  cvy_roster_lock(c->roster);
+  *again = !c->at.reduced;
+  cvy_roster_unlock(c->roster);
+  return team;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT
+ * The ordered chain: how the nodes of a fleet add up a step, with the bits of one team.
+ *
+ *   node 0              node 1              node 2 (last)
+ *   its devices' parts
+ *   their sum   ──up──► + its parts  ──up──► + its parts  = total
+ *   update ◄─────down── update ◄─────down─── update
+ *
+ * The host adds the parts of one team in device order, from the left: ((d0 + d1) + d2). A node takes the sum of the
+ * nodes before it as the first part and sends on, so the fleet's sum has the same additions in the same order. The
+ * total goes back down, and each node updates its own state with the same arithmetic. Each link carries a parcel once
+ * in each direction; while one parcel goes down the next one goes up, and backward still computes the others.
+ *
+ * The last unit of a step carries the sums of the loss. It makes the step count:
+ *
+ *   1. up:    a node adds its own when all its parts are sent
+ *   2. down:  the commit. A node passes it on when its own state of the next generation is whole
+ *   3. up:    the word that the head has it; only then does a node go on to the next step
+ *
+ * So when the head has the commit, every node has it, and the head alone writes logs: nothing written is ever taken
+ * back. And no node overwrites the generation before while another may have to do the step again. When a node is lost,
+ * the others agree (agree.h): if all that are left have the commit, the step is done, else all do it again.
+ *
+ * An operation is a step, or what the caller's thread asks of all nodes while no step is under way (cvy_chain_reduce).
+ * Every node has the same operations in the same order.
+ *
+ * Threads: up, down, and a monitor that waits for news of other nodes. The roster's lock guards what threads share;
+ * when it is halted, every wait ends. */
+#ifndef CVY_TEAM_CHAIN_H
+#define CVY_TEAM_CHAIN_H
+
+#include "src/team/agree.h"
+#include "src/team/ledger.h"
+#include "src/team/ring.h"
+
+typedef struct cvy_chain cvy_chain;
+
+/* Sums over the devices of the nodes so far. */
+typedef struct cvy_chain_sums {
+  double loss; /* loss times samples */
+  int64_t correct;
+  int64_t stops; /* nodes that were asked to stop */
+} cvy_chain_sums;
+
+typedef struct cvy_chain_params {
+  cvy_fleet *fleet; /* its devices are counted */
+  cvy_roster *roster;
+  cvy_ledger *ledger;
+  cvy_pool *pool; /* for updates; NULL: the thread alone */
+  bool packed;    /* parts are bfloat16 */
+} cvy_chain_params;
+
+/* CVY_E_MEMORY. */
+cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out);
+/* Starts the threads. CVY_E_MEMORY. */
+cvy_status cvy_chain_start(cvy_chain *chain);
+/* Ends them. The team must be at rest, or ended. */
+void cvy_chain_stop(cvy_chain *chain);
+void cvy_chain_destroy(cvy_chain **chain);
+
+cvy_fleet *cvy_chain_fleet(const cvy_chain *chain);
+/* Units of a step: its parcels in the order in which they cross, then the sums. */
+int cvy_chain_parcels(const cvy_chain *chain);
+int cvy_chain_parcel_at(const cvy_chain *chain, int unit);
+
+/* ---- exchange thread: a step ---- */
+
+/* `step` stays as it is until the chain is at rest again. */
+void cvy_chain_begin(cvy_chain *chain, const cvy_step *step);
+/* This node's parts of the next unit, in device order, lie at `parts` until the unit is updated. */
+void cvy_chain_give(cvy_chain *chain, const void *const *parts, int n_parts);
+/* The same for the sums: losses[i] of each device with samples, added in this order. */
+void cvy_chain_give_sums(cvy_chain *chain, const double *losses, int n, int64_t correct, bool stops);
+/* Waits until this node's state has more than `than` units of the step, or all; how many. -1: the team is halted. */
+int cvy_chain_await_updates(cvy_chain *chain, int than);
+/* The same without waiting. */
+int cvy_chain_updates(cvy_chain *chain);
+/* Waits until the step counts on all nodes. False: the team is halted. */
+bool cvy_chain_await_end(cvy_chain *chain, cvy_chain_sums *total);
+
+/* ---- exchange thread: after a halt ---- */
+
+/* Ends what is under way, and waits until no thread uses the link. */
+void cvy_chain_rest(cvy_chain *chain);
+/* Agrees with the nodes that are left. devices: the fleet's that are left, has room for all. stops: the run ends here.
+ * *done: the step under way counts (*total), else it is to be done again. Fails as cvy_agree_meet. */
+cvy_status cvy_chain_agree(cvy_chain *chain, bool *stops, bool *devices, bool *done, cvy_chain_sums *total);
+bool cvy_chain_next_lost(cvy_chain *chain, cvy_lost_node *out);
+
+/* ---- caller, with no step under way ---- */
+
+/* Each node in turn changes `data` by add(user, data), the head first; after the call all have what the last node made
+ * of it. *again: a node was lost, the fleet is another one now, and the caller has to begin anew. Fails with the team's
+ * status. */
+cvy_status cvy_chain_reduce(cvy_chain *chain, void *data, size_t bytes, void (*add)(void *user, void *data), void *user,
+                            bool *again);
+
+#endif
