@@ -188,7 +188,7 @@ typedef struct cvy_step_result {
    * team by the host's, which may be late: two steps can seem to end together. */
   double ms;
   const int *shares; /* one per device, in a fleet of all nodes; borrowed until the next call */
-  bool stops;        /* in a fleet: a node was asked to stop before the step was done (cvy_team_params.stop) */
+  bool stops;        /* in a fleet: a node was asked to stop before the step was done (cvy_train) */
 } cvy_step_result;
 /* One step of training on training samples `samples[0..n)` of the attached data: forward, backward, exchange, update.
  * Returns when at most run_ahead steps are unfinished; results of finished ones are taken with cvy_team_take.

@@ -20,12 +20,12 @@ typedef struct unit {
 typedef struct own_sums {
   double *losses; /* of its devices with samples */
   int n_losses;
-  int64_t correct, stops;
+  int64_t correct;
 } own_sums;
 
 /* The lock guards these. */
 typedef struct shared {
-  bool stopping;
+  bool stopping, asked;       /* the threads end; this node was asked to stop the run */
   int64_t done;               /* operations that count */
   bool stepping;              /* the operation under way is a step */
   bool up_due, down_due;      /* a step for the thread */
@@ -162,7 +162,7 @@ static cvy_status sums_up(cvy_chain *c, int previous, int next) {
   c->total = before;
   for (int i = 0; i < c->own.n_losses; i++) c->total.loss += c->own.losses[i];
   c->total.correct += c->own.correct;
-  c->total.stops += c->own.stops;
+  c->total.stops += cvy_chain_is_asked_to_stop(c);
   if (next >= 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, &c->total, sizeof c->total));
   set_count(c, &c->at.summed, c->n_parcels + 1);
 fail:
@@ -336,11 +336,10 @@ void cvy_chain_give(cvy_chain *c, const void *const *parts, int n_parts) {
   set_count(c, &c->at.given, c->at.given + 1);
 }
 
-void cvy_chain_give_sums(cvy_chain *c, const double *losses, int n, int64_t correct, bool stops) {
+void cvy_chain_give_sums(cvy_chain *c, const double *losses, int n, int64_t correct) {
   memcpy(c->own.losses, losses, (size_t)n * sizeof *losses);
   c->own.n_losses = n;
   c->own.correct = correct;
-  c->own.stops = stops;
   set_count(c, &c->at.given, c->n_parcels + 1);
 }
 
@@ -412,6 +411,15 @@ fail:
 bool cvy_chain_next_lost(cvy_chain *c, cvy_lost_node *out) { return cvy_agree_next_lost(c->agree, out); }
 
 /* ---- caller ---- */
+
+void cvy_chain_ask_stop(cvy_chain *c) { set_flag(c, &c->at.asked); }
+
+bool cvy_chain_is_asked_to_stop(cvy_chain *c) {
+  cvy_roster_lock(c->roster);
+  const bool asked = c->at.asked;
+  cvy_roster_unlock(c->roster);
+  return asked;
+}
 
 static cvy_status reduce(cvy_chain *c, void *data, size_t bytes, void (*add)(void *user, void *data), void *user) {
   cvy_status status = CVY_OK;

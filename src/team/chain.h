@@ -70,7 +70,7 @@ void cvy_chain_begin(cvy_chain *chain, const cvy_step *step);
 /* This node's parts of the next unit, in device order, lie at `parts` until the unit is updated. */
 void cvy_chain_give(cvy_chain *chain, const void *const *parts, int n_parts);
 /* The same for the sums: losses[i] of each device with samples, added in this order. */
-void cvy_chain_give_sums(cvy_chain *chain, const double *losses, int n, int64_t correct, bool stops);
+void cvy_chain_give_sums(cvy_chain *chain, const double *losses, int n, int64_t correct);
 /* Waits until this node's state has more than `than` units of the step, or all; how many. -1: the team is halted. */
 int cvy_chain_await_updates(cvy_chain *chain, int than);
 /* The same without waiting. */
@@ -87,11 +87,15 @@ void cvy_chain_rest(cvy_chain *chain);
 cvy_status cvy_chain_agree(cvy_chain *chain, bool *stops, bool *devices, bool *done, cvy_chain_sums *total);
 bool cvy_chain_next_lost(cvy_chain *chain, cvy_lost_node *out);
 
-/* ---- caller, with no step under way ---- */
+/* ---- caller ---- */
 
-/* Each node in turn changes `data` by add(user, data), the head first; after the call all have what the last node made
- * of it. *again: a node was lost, the fleet is another one now, and the caller has to begin anew. Fails with the team's
- * status. */
+/* From now on this node's sums say that it was asked to stop (cvy_chain_sums.stops). Any thread. */
+void cvy_chain_ask_stop(cvy_chain *chain);
+bool cvy_chain_is_asked_to_stop(cvy_chain *chain);
+
+/* With no step under way: each node in turn changes `data` by add(user, data), the head first; after the call all have
+ * what the last node made of it. *again: a node was lost, the fleet is another one now, and the caller has to begin
+ * anew. Fails with the team's status. */
 cvy_status cvy_chain_reduce(cvy_chain *chain, void *data, size_t bytes, void (*add)(void *user, void *data), void *user,
                             bool *again);
 

@@ -184,7 +184,7 @@ static cvy_status exchange_in_fleet(cvy_exchange *x, cvy_step *step, cvy_chain_s
   CVY_TRY(take_results(x, step, &n_losses, &correct));
   fetch_times(x);
   cvy_ring_await_step(x->params.ring, step);
-  cvy_chain_give_sums(chain, x->losses, n_losses, correct, x->params.stop && cvy_stop_requested(x->params.stop));
+  cvy_chain_give_sums(chain, x->losses, n_losses, correct);
   while (given < n_parcels) {
     const int updated = cvy_chain_await_updates(chain, given);
     if (updated < 0) return CVY_E_INTERRUPTED;

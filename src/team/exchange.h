@@ -13,7 +13,6 @@
 #include "src/team/mail.h"
 #include "src/team/results.h"
 #include "src/team/ring.h"
-#include "convoy/stop.h"
 #include "src/times/timeline.h"
 
 typedef struct cvy_exchange cvy_exchange;
@@ -25,7 +24,6 @@ typedef struct cvy_exchange_params {
   cvy_results *results;
   cvy_shares *shares;
   cvy_fleet *fleet;       /* NULL: the team is alone */
-  const cvy_stop *stop;   /* in a fleet: asks all nodes to stop; NULL: none */
   cvy_mail *const *mail;  /* one per device; borrowed; NULL in a team of one */
   cvy_pool *pool;         /* for the sums; NULL: the exchange thread alone */
   cvy_timeline *timeline; /* NULL: times are not recorded */

@@ -212,7 +212,6 @@ static cvy_status start_steps(cvy_team *team) {
                                                      .events = team->events,
                                                      .shares = team->shares,
                                                      .fleet = p->fleet,
-                                                     .stop = p->stop,
                                                      .mail = mail,
                                                      .pool = team->pool,
                                                      .timeline = team->timeline,
