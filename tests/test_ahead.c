@@ -121,6 +121,34 @@ CHECK_TEST(fills_caches) {
   assert_int_equal(compiled(), KERNELS);
 }
 
+static bool stop_at_once(void *unused) { return true; }
+
+/* Fills the caches and builds nothing here; a kernel that does not compile is no failure. */
+CHECK_TEST(fills_only) {
+  need_helpers(d);
+  cvy_kernel *kernel = NULL;
+  cvy_eltwise *op = NULL;
+  const int before = compiled();
+  const long asked_before = asked(), programs = cvy_launch_get_totals().compiled + cvy_launch_get_totals().cached;
+  for (int round = 0; round < 2; round++) {
+    cvy_ahead_begin(d->cl);
+    check_ok(cvy_eltwise_create(d->cl, &op));
+    check_ok(cvy_kernel_create(d->cl, "eltwise", "eltwise_nothing", NULL, 0, &kernel));
+    check_ok(cvy_ahead_fill(d->cl, round == 0 ? stop_at_once : NULL, NULL));
+    cvy_kernel_destroy(&kernel);
+    cvy_eltwise_destroy(&op);
+    assert_int_equal(cvy_launch_get_totals().ahead_done, asked());
+    assert_int_equal(compiled() - before, round == 0 ? 0 : KERNELS);
+  }
+  assert_int_equal(asked() - asked_before, 2 * (KERNELS + 1));
+  assert_int_equal(cvy_launch_get_totals().compiled + cvy_launch_get_totals().cached, programs);
+  op = make_ahead(d);
+  use(d, op);
+  cvy_eltwise_destroy(&op);
+  assert_int_equal(compiled() - before, KERNELS);
+  assert_int_equal(asked() - asked_before, 2 * (KERNELS + 1));
+}
+
 /* A kernel that is gone before the end is not compiled, one that is launched before the end works, and what does not
  * exist is said at the end. */
 CHECK_TEST(noted_kernels) {

@@ -185,7 +185,7 @@ def on_terminal(columns, *args, enough=lambda text: False, then=None, env=()):
     process = subprocess.Popen([CONVOY, *map(str, args)], stdout=subprocess.DEVNULL, stderr=slave,
                                env={**os.environ, "TERM": "xterm", **dict(env)})
     os.close(slave)
-    texts, end = [""], time.time() + 60
+    texts, end = [""], time.time() + 180
     while time.time() < end:
         if enough(texts[-1]):
             if not then or len(texts) > 1:
@@ -256,9 +256,16 @@ def test_start(at):
     check(not re.search(r"ETA (0:[1-5]|[1-9])", text), f"an ETA of seconds: {bars}")
     # processes that compile ahead: here they find everything in PoCL's cache, but their notes are gone
     if len(os.sched_getaffinity(0)) > 1 and "Portable Computing Language" in expect(0, "devices", "--json", "-").stdout:
-        text = on_terminal(80, "train", *SMALL, "--max-steps", 1, "--no-eval", env={"XDG_CACHE_HOME": at("cache"), "CVY_NO_CACHE": "0"})
-        waits = re.findall(r"compiling kernels (\d+)/(\d+): \w+, \d+ s", text)
-        check(waits and waits == sorted(waits, key=lambda w: int(w[0])) and int(waits[-1][0]) <= int(waits[0][1]), f"it counts: {text!r}")
+        weights = at("weights")
+        expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", "--save", weights)
+        for i, command in enumerate((
+                ("train", *SMALL, "--max-steps", 1, "--no-eval"),
+                ("eval", "--weights", weights, "--model", "lenet", "--data", "synthetic:640"),
+                ("bench", "train", "--model", "lenet", "--batch", 16, "--steps", 1, "--no-breakdown"),
+                ("tune", "--model", "resnet18", "--input", "8x8x1", "--batch", 1, "--budget", 2))):
+            text = on_terminal(80, *command, env={"XDG_CACHE_HOME": at(f"cache{i}"), "CVY_NO_CACHE": "0"})
+            waits = re.findall(r"compiling kernels (\d+)/(\d+): \w+, \d+ s", text)
+            check(waits and waits == sorted(waits, key=lambda w: int(w[0])) and int(waits[-1][0]) <= int(waits[-1][1]), f"{command}: {text!r}")
     # one plain line where there is no terminal
     plain = expect(0, "train", *SMALL, "--max-steps", 1, "--no-eval", "--log", log).stderr
     check("\npreparing the devices (kernels are compiled the first time)\n" in "\n" + plain, plain)

@@ -12,6 +12,7 @@
 #include "tools/bench_ops.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
+#include "tools/wait_line.h"
 
 typedef struct train_bench_options {
   const char *devices, *json, *conv_algo;
@@ -145,11 +146,16 @@ static cvy_status open_team(train_run *run, bool profile, cvy_team **team) {
                                   .allow_nan = true,
                                   .fault_stops = true}; /* a figure is the whole team's */
   progress_status("preparing the devices (kernels are compiled the first time)");
+  wait_line_begin();
+  wait_line_preparing(run->devices);
   CVY_TRY(cvy_team_create(run->devices, run->net, &params, team));
   CVY_TRY(cvy_team_init(*team, &(cvy_init_params){.kind = CVY_INIT_HE}));
   CVY_TRY(cvy_team_attach(*team, run->data));
+  if (run->options->inference) wait_line_evaluating();
+  else wait_line_first_step();
   CVY_TRY(run_steps(run, *team, 1, NULL));
 fail:
+  progress_wait_end();
   return status;
 }
 

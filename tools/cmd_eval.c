@@ -9,6 +9,7 @@
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
+#include "tools/wait_line.h"
 
 typedef struct eval_options {
   const char *weights, *data, *data_dir, *devices, *json, *conv_algo;
@@ -101,9 +102,11 @@ int cmd_eval(int argc, char **argv) {
   cvy_team *team = NULL;
   cvy_eval_result result = {0};
   progress_start(options.quiet, 1, 0);
+  wait_line_begin();
   code = program_run_open(&spec, &run);
   if (code == EXIT_DONE) {
     progress_status("preparing the devices (kernels are compiled the first time)");
+    wait_line_preparing(run.devices);
     const cvy_team_params params = {.batch = (int)options.batch,
                                     .inference = true,
                                     .split = CVY_SPLIT_UNLIKE,
@@ -114,12 +117,15 @@ int cmd_eval(int argc, char **argv) {
     if (status == CVY_OK) status = cvy_data_load_end(run.data);
     if (status == CVY_OK) status = cvy_team_attach(team, run.data);
     if (status == CVY_OK) progress_status("evaluating");
+    wait_line_evaluating();
     if (status == CVY_OK) status = cvy_team_evaluate(team, false, &result);
+    progress_wait_end();
     progress_end();
     code = program_exit_code(status);
     if (status == CVY_OK && (!result_print(&options, &run, team, &result) || !isfinite(result.loss)))
       code = EXIT_FAILED;
   }
+  progress_wait_end();
   progress_end();
   cvy_team_destroy(&team);
   program_run_close(&run);

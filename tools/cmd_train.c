@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <float.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +16,9 @@
 #include "tools/run_files.h"
 #include "tools/signals.h"
 #include "tools/train_options.h"
+#include "tools/wait_line.h"
 
 enum { MOST_CHANGES = 16 };
-typedef enum train_phase { PHASE_OPENING, PHASE_PREPARING, PHASE_FIRST_STEP } train_phase;
 
 typedef struct training {
   const train_options *options;
@@ -35,9 +34,6 @@ typedef struct training {
   long changes[MOST_CHANGES];          /* first steps with other shares, of --split auto */
   int n_changes, n_lost;
   uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */
-  atomic_int phase;  /* train_phase, for the status line until the first step is done */
-  char names[64];    /* "0:0/0, 0:0/1": for the same */
-  long run_before;   /* how many kernels had run when the first step began */
 } training;
 
 static void log_run(const training *t) {
@@ -159,45 +155,6 @@ static void on_event(void *user, const cvy_team_event *event, int epoch) {
 }
 
 /* ---- until the first step is done ---- */
-
-/* Short names of the devices, "0:0/0, 0:0/1", or their number. */
-static void names_make(training *t) {
-  const int n = cvy_devices_count(t->run.devices);
-  size_t used = 0;
-  for (int i = 0; i < n && used < sizeof t->names; i++) {
-    const char *const label = cvy_devices_label(t->run.devices, i);
-    used += (size_t)snprintf(t->names + used, sizeof t->names - used, "%s%.*s", i ? ", " : "", (int)strcspn(label, " "),
-                             label);
-  }
-  if (used >= 32) snprintf(t->names, sizeof t->names, "%d devices", n);
-}
-
-static void describe_wait(void *user, double seconds, char *out, size_t out_bytes) {
-  training *const t = user;
-  const cvy_launch_totals totals = cvy_launch_get_totals();
-  if (totals.ahead_done < totals.ahead) {
-    const int size = snprintf(out, out_bytes, "compiling kernels %ld/%ld: %s, %.0f s", totals.ahead_done + 1,
-                              totals.ahead, totals.ahead_kernel, seconds);
-    if (size >= progress_columns())
-      snprintf(out, out_bytes, "kernels %ld/%ld, %.0f s", totals.ahead_done + 1, totals.ahead, seconds);
-    return;
-  }
-  switch ((train_phase)atomic_load(&t->phase)) {
-    case PHASE_OPENING: snprintf(out, out_bytes, "opening devices, reading the data, %.0f s", seconds); break;
-    case PHASE_PREPARING:
-      snprintf(out, out_bytes, "preparing: %ld programs built, %.0f s", totals.compiled + totals.cached, seconds);
-      break;
-    case PHASE_FIRST_STEP: {
-      const long run = totals.kernels_run - t->run_before;
-      const long about = totals.kernels > run ? totals.kernels : run;
-      const int size =
-          snprintf(out, out_bytes, "compiling kernels for %s: %ld of about %ld, %.0f s", t->names, run, about, seconds);
-      if (size >= progress_columns())
-        snprintf(out, out_bytes, "kernels: %ld of about %ld, %.0f s", run, about, seconds);
-      break;
-    }
-  }
-}
 
 static double compile_seconds(double start_seconds) {
   return 1e-9 * (double)cvy_launch_get_totals().build_ns + start_seconds;
@@ -374,8 +331,7 @@ static cvy_status team_open(training *t) {
       .untimed = o->no_times,
   };
   progress_status("preparing the devices (kernels are compiled the first time)");
-  names_make(t);
-  atomic_store(&t->phase, PHASE_PREPARING);
+  wait_line_preparing(t->run.devices);
   cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
   if (status != CVY_OK) return status;
   if (o->init_from && !o->opened) status = cvy_team_load(t->team, o->init_from);
@@ -419,8 +375,7 @@ static cvy_status train(training *t, cvy_train_result *result) {
   t->watch = device_watch_start(t->team);
   t->epoch_watch = device_watch_start(t->team);
   cvy_status status = o->trace ? cvy_team_trace_begin(t->team, o->trace, (long)o->trace_events) : CVY_OK;
-  t->run_before = cvy_launch_get_totals().kernels_run;
-  atomic_store(&t->phase, PHASE_FIRST_STEP);
+  wait_line_first_step();
   if (status == CVY_OK) status = cvy_train(t->team, t->run.data, &params, result);
   progress_wait_end();
   free(settings_text);
@@ -553,7 +508,7 @@ static int run_train(training *t) {
   if (code == EXIT_DONE) code = run_files_open(o, &t->files);
   if (code != EXIT_DONE) return code;
   progress_start(o->quiet, (int)o->epochs, (long)o->max_steps);
-  progress_wait_begin(describe_wait, t);
+  wait_line_begin();
   code = program_run_open(&spec, &t->run);
   if (code != EXIT_DONE) return code;
   t->labels = program_team_labels(t->run.devices, NULL);

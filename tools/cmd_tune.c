@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * convoy tune: finds the fastest kernels for the convolutions of the networks on each device, and saves them. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "tools/program_common.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
+#include "tools/wait_line.h"
 
 typedef struct tune_options {
   const char *devices, *json;
@@ -115,6 +117,8 @@ typedef struct tuner {
   json_t *devices;
   const cvy_stop *stop; /* while something is measured */
   bool unsaved;         /* a file could not be written */
+  pthread_mutex_t lock;
+  char line[256]; /* names the pass that is measured; the lock guards it */
 } tuner;
 
 /* ---- the operations to tune ---- */
@@ -165,9 +169,9 @@ fail:
 /* ---- output ---- */
 
 static void on_progress(void *user, const cvy_tune_report *report, int done) {
-  const tuner *const t = user;
+  tuner *const t = user;
   int left = 0, all = 0;
-  char line[256], shape[CVY_TUNE_SHAPE_BYTES];
+  char shape[CVY_TUNE_SHAPE_BYTES];
   for (int i = 0; i < report->n; i++) {
     all += report->items[i].state == CVY_TUNE_WAITING || report->items[i].state == CVY_TUNE_DONE;
     left += report->items[i].state == CVY_TUNE_WAITING;
@@ -175,10 +179,19 @@ static void on_progress(void *user, const cvy_tune_report *report, int done) {
   if (done == report->n || all == 0) return;
   const int filled = BAR * (all - left) / all;
   const cvy_tune_item *const item = &report->items[done];
-  snprintf(line, sizeof line, "%s [%.*s%.*s] %d/%d  %s %s", t->label, filled, "##############################",
+  pthread_mutex_lock(&t->lock);
+  snprintf(t->line, sizeof t->line, "%s [%.*s%.*s] %d/%d  %s %s", t->label, filled, "##############################",
            BAR - filled, "..............................", all - left, all, cvy_conv_pass_name(item->pass),
            cvy_tune_shape_text(item->params, item->pass, shape));
-  progress_transient(line);
+  pthread_mutex_unlock(&t->lock);
+}
+
+static void describe(void *user, double seconds, char *out, size_t out_bytes) {
+  tuner *const t = user;
+  if (wait_line_compiling(seconds, out, out_bytes)) return;
+  pthread_mutex_lock(&t->lock);
+  snprintf(out, out_bytes, "%s", t->line);
+  pthread_mutex_unlock(&t->lock);
 }
 
 static void head_print(const tuner *t) {
@@ -281,7 +294,9 @@ static cvy_status tune_device(tuner *t, cvy_device *device) {
   CVY_TRY(find_ops(t, device));
   t->stop = signals_soft();
   const cvy_tune_params params = {.budget_s = o->budget_s, .stop = t->stop, .progress = on_progress, .user = t};
+  progress_wait_begin(describe, t);
   status = cvy_autotune(device, t->ops, t->n_ops, &params, found, &report);
+  progress_wait_end();
   save(t, found); /* also the entries found before a failure */
   CVY_TRY(status);
   if (!found->path)
@@ -316,7 +331,7 @@ fail:
 int cmd_tune(int argc, char **argv) {
   tune_options o = {0};
   cvy_devices *devices = NULL;
-  tuner t = {.options = &o};
+  tuner t = {.options = &o, .lock = PTHREAD_MUTEX_INITIALIZER};
   int code = options_parse(&table, argc, argv, &o, NULL);
   if (code != OPTIONS_GO_ON) return code;
   if (o.show && o.clear) return options_error("tune", "--show and --clear: expected one of them");

@@ -60,14 +60,18 @@ fail:
 }
 
 /* Has helpers compile what the caches lack. */
-static cvy_status fill_caches(cvy_device *device) {
+static cvy_status fill_caches(cvy_device *device, cvy_ahead_stop_fn stop, void *user) {
   cvy_status status = CVY_OK;
   cvy_compile_request *list = NULL;
-  int n, missing = 0;
+  int n;
+  if (!device->noted.first || !cvy_compilers_serve(device)) return CVY_OK;
   CVY_TRY(list_requests(device, &list, &n));
-  for (int i = 0; i < n; i++)
-    if (!cvy_compiled_before(device, &list[i])) list[missing++] = list[i];
-  if (missing > 0) cvy_compilers_run(device, list, missing);
+  do {
+    const int listed = n;
+    n = 0;
+    for (int i = 0; i < listed; i++)
+      if (!cvy_compiled_before(device, &list[i])) list[n++] = list[i];
+  } while (n > 0 && !cvy_compilers_run(device, list, n, stop, user));
 fail:
   cvy_free(list);
   return status;
@@ -77,13 +81,20 @@ cvy_status cvy_ahead_end(cvy_device *device) {
   cvy_status status = CVY_OK;
   CVY_ASSERT(device->noted.on);
   device->noted.on = false;
-  if (device->noted.first && cvy_compilers_serve(device)) CVY_TRY(fill_caches(device));
+  CVY_TRY(fill_caches(device, NULL, NULL));
   for (cvy_kernel *kernel; (kernel = device->noted.first);) {
     CVY_TRY(cvy_kernel_make(kernel));
     device->noted.first = kernel->next_noted;
     kernel->next_noted = NULL;
   }
 fail:
+  cvy_ahead_cancel(device);
+  return status;
+}
+
+cvy_status cvy_ahead_fill(cvy_device *device, cvy_ahead_stop_fn stop, void *user) {
+  CVY_ASSERT(device->noted.on);
+  const cvy_status status = fill_caches(device, stop, user);
   cvy_ahead_cancel(device);
   return status;
 }

@@ -289,28 +289,24 @@ static bool has_helper(const work *w) {
   return false;
 }
 
-void cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n) {
+bool cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n, cvy_ahead_stop_fn stop, void *user) {
   const int cores = count_cores();
+  if (atomic_exchange(&busy, true)) {
+    do {
+      cvy_device_beat(device);
+      (void)poll(NULL, 0, LOOK_MS);
+    } while (atomic_load(&busy));
+    return false;
+  }
   sort(requests, n);
   work w = {.device = device, .requests = requests, .n = n, .n_helpers = n < cores ? n : cores};
-  /* another device's helpers use all cores, and are likely to compile the same kernels */
-  while (atomic_exchange(&busy, true)) {
-    cvy_device_beat(device);
-    (void)poll(NULL, 0, LOOK_MS);
-  }
   w.states = cvy_calloc((size_t)n, sizeof *w.states);
   if (!w.states) goto fail;
-  for (int i = 0; i < n; i++) {
-    if (!cvy_compiled_before(device, &requests[i])) continue; /* else by that device's helpers */
-    w.states[i] = OVER;
-    w.n_over++;
-  }
-  if (w.n_over == n) goto fail;
-  progress_add(n - w.n_over, 0, NULL);
-  cvy_log_debug("%s: %d processes compile %d kernels", device->label, w.n_helpers, n - w.n_over);
+  progress_add(n, 0, NULL);
+  cvy_log_debug("%s: %d processes compile %d kernels", device->label, w.n_helpers, n);
   cvy_building_begins();
   for (int i = 0; i < w.n_helpers; i++) (void)helper_start(&w.helpers[i]);
-  while (w.n_over < n && has_helper(&w)) {
+  while (w.n_over < n && has_helper(&w) && !(stop && stop(user))) {
     give_work(&w);
     cvy_device_beat(device);
     take_answers(&w);
@@ -321,4 +317,5 @@ void cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n)
 fail:
   cvy_free(w.states);
   atomic_store(&busy, false);
+  return true;
 }

@@ -12,7 +12,7 @@
 #define CVY_CL_COMPILERS_H
 
 #include "src/base/text.h"
-#include "src/cl/opened_device.h"
+#include "src/cl/ahead.h"
 
 enum { CVY_NOT_COMPILED = 0, CVY_COMPILED = 1 };
 enum { CVY_COMPILE_MESSAGE_MOST = 1 << 16 }; /* bytes */
@@ -31,10 +31,12 @@ bool cvy_compilers_serve(const cvy_device *device);
 bool cvy_compiled_before(const cvy_device *device, const cvy_compile_request *request);
 /* Notes that the kernel's machine code is in the file `path`; "": the path is unknown. */
 void cvy_compiled_note(const cvy_device *device, const cvy_compile_request *request, const char *path);
-/* Has helpers compile. Returns when all is done, or when no helper answers any more: the driver compiles the others in
- * this process. Sorts the requests: long files take longest, and short ones at the end keep all helpers
- * busy. The caller's thread beats. Processes and threads may do so at the same time. */
-void cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n);
+/* Has helpers compile. Returns when all is done, when `stop` (NULL: never) gives true, or when no helper answers any
+ * more: the driver compiles the others in this process. Sorts the requests: long files take longest, and short ones at
+ * the end keep all helpers busy. The caller's thread beats. False: another device of this process had helpers, which
+ * use all cores and are likely to have compiled the same; they are done now. Other processes may do so at the same
+ * time. */
+bool cvy_compilers_run(cvy_device *device, cvy_compile_request *requests, int n, cvy_ahead_stop_fn stop, void *user);
 
 /* For tests: a helper that does not answer for so long is killed. */
 void cvy_compilers_limit(double seconds);

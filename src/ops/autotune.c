@@ -9,8 +9,16 @@
 #include "src/base/clock.h"
 #include "src/base/quantile.h"
 #include "src/base/rng.h"
+#include "src/cl/ahead.h"
 
-enum { CANDIDATES_MOST = 64, SAMPLES_LEAST = 16, RUNS_MOST = CVY_TUNE_ROUNDS_MOST + 1, REPEATS_MOST = 64 };
+enum { AHEAD = 4 }; /* items whose kernels are compiled together: enough to keep the cores busy */
+enum {
+  CANDIDATES_MOST = 64,
+  CHOICES_MOST = CANDIDATES_MOST + 1,
+  SAMPLES_LEAST = 16,
+  RUNS_MOST = CVY_TUNE_ROUNDS_MOST + 1,
+  REPEATS_MOST = 64
+};
 
 /* ---- items ---- */
 
@@ -201,6 +209,9 @@ fail:
 
 /* ---- one pass of one candidate ---- */
 
+/* Takes every shape on every device. */
+static const cvy_conv_choice general = {.algo = CVY_CONV_DIRECT};
+
 typedef struct candidate {
   cvy_conv_choice choice;
   cvy_conv2d *op;
@@ -208,17 +219,22 @@ typedef struct candidate {
   double runs[RUNS_MOST], duel[CVY_TUNE_DUEL]; /* seconds for tuning.n samples */
 } candidate;
 
-/* An operation that does the item's pass by this choice; for other passes it has its defaults. */
-static cvy_status make_op(tuning *t, const cvy_conv_choice *choice, int n_max, cvy_conv2d **op) {
-  cvy_status status = CVY_OK;
+static cvy_conv2d_params params_of(const tuning *t, const cvy_conv_choice *choice, int n_max) {
   cvy_conv2d_params p = t->p;
   const cvy_conv_pass pass = t->item->pass;
   p.n_max = n_max;
   p.inference = pass == CVY_CONV_FORWARD;
   p.no_backward_data = pass != CVY_CONV_BACKWARD_DATA;
   p.choice[pass] = *choice;
+  return p;
+}
+
+/* An operation that does the item's pass by this choice; for other passes it has its defaults. */
+static cvy_status make_op(tuning *t, const cvy_conv_choice *choice, int n_max, cvy_conv2d **op) {
+  cvy_status status = CVY_OK;
+  const cvy_conv2d_params p = params_of(t, choice, n_max);
   CVY_TRY(cvy_conv2d_create(t->device, &p, op));
-  const cvy_conv_choice taken = cvy_conv2d_chosen(*op, pass);
+  const cvy_conv_choice taken = cvy_conv2d_chosen(*op, t->item->pass);
   CVY_REQUIRE(cvy_conv_choice_same(&taken, choice), CVY_E_UNSUPPORTED, "the choice is not taken");
   CVY_TRY(need(t, WORKSPACE, cvy_conv2d_workspace_bytes(*op)));
 fail:
@@ -244,9 +260,6 @@ static cvy_status run(tuning *t, cvy_conv2d *op, int n) {
 }
 
 /* ---- check ---- */
-
-/* Takes every shape on every device. */
-static const cvy_conv_choice general = {.algo = CVY_CONV_DIRECT};
 
 typedef struct result {
   int which[2]; /* buffers, -1: none */
@@ -505,21 +518,54 @@ fail:
   return status;
 }
 
-static cvy_status tune_item(tuning *t, cvy_tune_item *item, cvy_tune_table *table, bool *over) {
-  cvy_status status = CVY_OK;
-  cvy_conv_choice choices[CANDIDATES_MOST];
-  candidate *const list = cvy_calloc(CANDIDATES_MOST + 1, sizeof *list);
-  int n = 1;
-  CVY_REQUIRE(list, CVY_E_MEMORY, "out of host memory");
+/* Sets the tuning to this item. Gives its choices, the default first, and how many. */
+static int begin_item(tuning *t, cvy_tune_item *item, cvy_conv_choice choices[CHOICES_MOST]) {
+  cvy_conv_choice found[CANDIDATES_MOST];
+  int n = 0;
   t->item = item;
   t->p = free_params(item->params);
-  CVY_TRY(cvy_conv2d_output_shape(&t->p, &t->y));
   cvy_conv2d_params listed = t->p;
   (void)list_algos(t->device, &t->p, item->pass, &listed.algos);
-  int found = cvy_conv2d_candidates(t->device, &listed, item->pass, choices, CANDIDATES_MOST);
-  if (found > CANDIDATES_MOST) found = CANDIDATES_MOST;
+  const int all = cvy_conv2d_candidates(t->device, &listed, item->pass, found, CANDIDATES_MOST);
+  choices[n++] = item->standard;
+  for (int i = 0; i < all && i < CANDIDATES_MOST; i++)
+    if (!cvy_conv_choice_same(&found[i], &item->standard)) choices[n++] = found[i];
+  return n;
+}
+
+static bool wants_no_more(void *user) { return time_is_over(user); }
+
+/* Has other processes compile the kernels of all choices of these items. Failures show when a choice is tried: nothing
+ * is logged here. */
+static void compile_ahead(tuning *t, cvy_tune_item *items, int n_items) {
+  cvy_conv2d *ops[AHEAD * (CHOICES_MOST + 1)] = {0};
+  int made = 0;
+  cvy_log_attempt_begin();
+  cvy_ahead_begin(t->device);
+  for (int i = 0; i < n_items && i < AHEAD; i++) {
+    cvy_conv_choice choices[CHOICES_MOST];
+    if (items[i].state != CVY_TUNE_WAITING) continue;
+    const int n = begin_item(t, &items[i], choices);
+    for (int c = 0; c <= n; c++) {
+      cvy_conv2d_params p = params_of(t, c < n ? &choices[c] : &general, t->p.n_max);
+      if (c == n) p.math = CVY_MATH_FP32; /* checks the others */
+      (void)cvy_conv2d_create(t->device, &p, &ops[made++]);
+    }
+  }
+  (void)cvy_ahead_fill(t->device, wants_no_more, t);
+  while (made > 0) cvy_conv2d_destroy(&ops[--made]);
+  cvy_log_attempt_end(false);
+}
+
+static cvy_status tune_item(tuning *t, cvy_tune_item *item, cvy_tune_table *table, bool *over) {
+  cvy_status status = CVY_OK;
+  cvy_conv_choice choices[CHOICES_MOST];
+  candidate *const list = cvy_calloc(CHOICES_MOST, sizeof *list);
+  int n = begin_item(t, item, choices);
+  CVY_REQUIRE(list, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(cvy_conv2d_output_shape(&t->p, &t->y));
   CVY_TRY(prepare(t));
-  list[0].choice = item->standard;
+  for (int i = 0; i < n; i++) list[i].choice = choices[i];
   CVY_TRY(make_op(t, &item->standard, t->p.n_max, &list[0].op));
   cvy_log_attempt_begin();
   const bool right = cvy_conv_choice_same(&item->standard, &general) || check(t, &list[0]);
@@ -529,10 +575,9 @@ static cvy_status tune_item(tuning *t, cvy_tune_item *item, cvy_tune_table *tabl
     cvy_conv2d_destroy(&list[0].op);
     list[0].choice = general;
     CVY_TRY(make_op(t, &general, t->p.n_max, &list[0].op));
+    for (int i = 1; i < n; i++)
+      if (cvy_conv_choice_same(&list[i].choice, &general)) drop(list, &n, i--);
   }
-  for (int i = 0; i < found; i++)
-    if (!cvy_conv_choice_same(&choices[i], &item->standard) && !cvy_conv_choice_same(&choices[i], &list[0].choice))
-      list[n++].choice = choices[i];
   CVY_TRY(race(t, list, &n, over));
   if (!*over) CVY_TRY(find_winner(t, list, n, over));
   if (!*over) CVY_TRY(note(t, table));
@@ -565,10 +610,14 @@ cvy_status cvy_autotune(cvy_device *device, const cvy_conv2d_params *ops, int n_
     if (item->candidates <= 1) item->state = CVY_TUNE_SINGLE;
     else if (known) item->state = CVY_TUNE_KNOWN, item->choice = known->choice;
   }
-  for (int i = 0; i < report->n && !report->out_of_time; i++) {
+  for (int i = 0, ready = 0; i < report->n && !report->out_of_time; i++) {
     cvy_tune_item *const item = &report->items[i];
     if (item->state != CVY_TUNE_WAITING) continue;
     if (params->progress) params->progress(params->user, report, i);
+    if (i >= ready) {
+      ready = i + AHEAD;
+      compile_ahead(&t, item, report->n - i);
+    }
     if ((report->out_of_time = time_is_over(&t))) break;
     CVY_TRY(tune_item(&t, item, table, &report->out_of_time));
     report->seconds = cvy_clock_seconds_since(start);
