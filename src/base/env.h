@@ -13,35 +13,43 @@
 
 #include "src/base/failure.h"
 
-#define CVY_ENV_MAP(X)                                                                                      \
-  X(DATA, "CONVOY_DATA", USER, PLAIN, "folder of fashion-mnist, looked at behind --data-dir")               \
-  X(MEMORY_LIMIT_MIB, "CVY_MEMORY_LIMIT_MIB", USER, PLAIN,                                                  \
-    "no device has more memory than so many MiB; one whole number")                                         \
-  X(NO_CACHE, "CVY_NO_CACHE", USER, PLAIN, "1: compiled kernels are neither kept nor loaded")               \
-  X(NO_TUNE, "CVY_NO_TUNE", USER, PLAIN, "1: what convoy tune finds is neither kept nor loaded")            \
-  X(CLBLAST, "CVY_CLBLAST", USER, LOADS, "file of CLBlast; none: without it")                               \
-  X(CLFFT, "CVY_CLFFT", USER, LOADS, "file of clFFT; none: without it")                                     \
-  X(XDG_CACHE_HOME, "XDG_CACHE_HOME", SYSTEM, LOADS,                                                        \
-    "folder of caches: kernels and tuned choices are in convoy/ below it")                                  \
-  X(HOME, "HOME", SYSTEM, LOADS, "where .cache is without XDG_CACHE_HOME")                                  \
-  X(POCL_CACHE_DIR, "POCL_CACHE_DIR", SYSTEM, LOADS,                                                        \
-    "PoCL's cache; without it one in /tmp where the usual folder is no use")                                \
-  X(POCL_KERNEL_CACHE, "POCL_KERNEL_CACHE", SYSTEM, PLAIN,                                                  \
-    "0: PoCL keeps no kernels; convoy then compiles none ahead")                                            \
-  X(POCL_WORK_GROUP_METHOD, "POCL_WORK_GROUP_METHOD", SYSTEM, PLAIN,                                        \
-    "how PoCL runs work-items; not set with PoCL 7: cbs")                                                   \
-  X(OCL_ICD_VENDORS, "OCL_ICD_VENDORS", SYSTEM, LOADS,                                                      \
-    "folder or file of OpenCL drivers, instead of /etc/OpenCL/vendors")                                     \
-  X(TERM, "TERM", SYSTEM, PLAIN, "dumb, or not set: no escape sequences")                                   \
-  X(PATH, "PATH", SYSTEM, PLAIN, "whether commands in messages can say convoy, or need the program's path") \
-  X(CL_DIR, "CVY_CL_DIR", KNOB, LOADS, "folder to read kernels from, instead of those that were built in")  \
-  X(BUILD_OPTIONS, "CVY_BUILD_OPTIONS", KNOB, LOADS, "more options for the OpenCL compiler")                \
-  X(FORCE_SHAPE, "CVY_FORCE_SHAPE", KNOB, PLAIN, "cpu or simt: the shape of kernels on every device")       \
-  X(FORCE_MATRIX, "CVY_FORCE_MATRIX", KNOB, PLAIN,                                                          \
-    "nvidia or amd: it has matrix units; with -emulated: plain C for them")                                 \
-  X(FORCE_STAGING, "CVY_FORCE_STAGING", KNOB, PLAIN, "1: transfers as on a card with memory of its own")    \
-  X(FORCE_PLAN, "CVY_FORCE_PLAN", KNOB, PLAIN,                                                              \
-    "h100 or another card of convoy bench plan: SIMT-shaped kernels are planned as for it")                 \
+#define CVY_ENV_MAP(X)                                                                                              \
+  X(DATA, "CONVOY_DATA", USER, PLAIN, "folder of fashion-mnist, looked at behind --data-dir")                       \
+  X(MEMORY_LIMIT_MIB, "CVY_MEMORY_LIMIT_MIB", USER, PLAIN,                                                          \
+    "no device has more memory than so many MiB; one whole number")                                                 \
+  X(NO_CACHE, "CVY_NO_CACHE", USER, PLAIN, "1: compiled kernels are neither kept nor loaded")                       \
+  X(NO_TUNE, "CVY_NO_TUNE", USER, PLAIN, "1: what convoy tune finds is neither kept nor loaded")                    \
+  X(CLBLAST, "CVY_CLBLAST", USER, LOADS, "file of CLBlast; none: without it")                                       \
+  X(CLFFT, "CVY_CLFFT", USER, LOADS, "file of clFFT; none: without it")                                             \
+  X(MPI, "CVY_MPI", USER, LOADS, "file of the MPI plug-in; none: without it")                                       \
+  X(XDG_CACHE_HOME, "XDG_CACHE_HOME", SYSTEM, LOADS,                                                                \
+    "folder of caches: kernels and tuned choices are in convoy/ below it")                                          \
+  X(HOME, "HOME", SYSTEM, LOADS, "where .cache is without XDG_CACHE_HOME")                                          \
+  X(POCL_CACHE_DIR, "POCL_CACHE_DIR", SYSTEM, LOADS,                                                                \
+    "PoCL's cache; without it one in /tmp where the usual folder is no use")                                        \
+  X(POCL_KERNEL_CACHE, "POCL_KERNEL_CACHE", SYSTEM, PLAIN,                                                          \
+    "0: PoCL keeps no kernels; convoy then compiles none ahead")                                                    \
+  X(POCL_WORK_GROUP_METHOD, "POCL_WORK_GROUP_METHOD", SYSTEM, PLAIN,                                                \
+    "how PoCL runs work-items; not set with PoCL 7: cbs")                                                           \
+  X(OCL_ICD_VENDORS, "OCL_ICD_VENDORS", SYSTEM, LOADS,                                                              \
+    "folder or file of OpenCL drivers, instead of /etc/OpenCL/vendors")                                             \
+  X(TERM, "TERM", SYSTEM, PLAIN, "dumb, or not set: no escape sequences")                                           \
+  X(PATH, "PATH", SYSTEM, PLAIN, "whether commands in messages can say convoy, or need the program's path")         \
+  X(OMPI_COMM_WORLD_RANK, "OMPI_COMM_WORLD_RANK", SYSTEM, PLAIN, "number of this process, from mpirun of Open MPI") \
+  X(OMPI_COMM_WORLD_SIZE, "OMPI_COMM_WORLD_SIZE", SYSTEM, PLAIN, "how many processes mpirun of Open MPI started")   \
+  X(PMI_RANK, "PMI_RANK", SYSTEM, PLAIN, "number of this process, from mpiexec of MPICH or srun --mpi=pmi2")        \
+  X(PMI_SIZE, "PMI_SIZE", SYSTEM, PLAIN, "how many processes these started")                                        \
+  X(PMIX_RANK, "PMIX_RANK", SYSTEM, PLAIN, "number of this process, from srun --mpi=pmix")                          \
+  X(SLURM_PROCID, "SLURM_PROCID", SYSTEM, PLAIN, "number of this process, from srun without MPI")                   \
+  X(SLURM_STEP_NUM_TASKS, "SLURM_STEP_NUM_TASKS", SYSTEM, PLAIN, "how many processes srun started")                 \
+  X(CL_DIR, "CVY_CL_DIR", KNOB, LOADS, "folder to read kernels from, instead of those that were built in")          \
+  X(BUILD_OPTIONS, "CVY_BUILD_OPTIONS", KNOB, LOADS, "more options for the OpenCL compiler")                        \
+  X(FORCE_SHAPE, "CVY_FORCE_SHAPE", KNOB, PLAIN, "cpu or simt: the shape of kernels on every device")               \
+  X(FORCE_MATRIX, "CVY_FORCE_MATRIX", KNOB, PLAIN,                                                                  \
+    "nvidia or amd: it has matrix units; with -emulated: plain C for them")                                         \
+  X(FORCE_STAGING, "CVY_FORCE_STAGING", KNOB, PLAIN, "1: transfers as on a card with memory of its own")            \
+  X(FORCE_PLAN, "CVY_FORCE_PLAN", KNOB, PLAIN,                                                                      \
+    "h100 or another card of convoy bench plan: SIMT-shaped kernels are planned as for it")                         \
   X(BAD_DEFAULTS, "CVY_BAD_DEFAULTS", KNOB, PLAIN, "1: the shipped default is what is expected to be slowest")
 
 #define CVY_ENV_ENUM(symbol, name, whom, loads, meaning) CVY_ENV_##symbol,

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT
+ * A link over MPI, whose calls come from a plug-in (mpi_calls.h). */
+#ifndef CVY_LINK_MPI_LINK_H
+#define CVY_LINK_MPI_LINK_H
+
+#include "src/link/link.h"
+#include "src/link/mpi_calls.h"
+
+/* Starts MPI and waits until all processes have. `calls` is borrowed for the life of the process: MPI cannot be started
+ * a second time. CVY_E_UNSUPPORTED: MPI fails (logged). CVY_E_MEMORY. */
+cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, cvy_link **out);
+
+#endif

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT
+ * One node of a fleet that mpirun started: mpi_node CASE…; tests/test_mpi.py starts it. Every node runs the same cases
+ * in the same order. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "convoy/log.h"
+#include "src/base/clock.h"
+#include "src/base/mem.h"
+#include "src/link/mpi_open.h"
+
+static cvy_link *node;
+
+#define CHECK(cond)                                                                               \
+  do {                                                                                            \
+    if (!(cond)) {                                                                                \
+      fprintf(stderr, "node %d: %s:%d: %s\n", node ? node->rank : -1, __FILE__, __LINE__, #cond); \
+      _Exit(1);                                                                                   \
+    }                                                                                             \
+  } while (0)
+
+/* Byte i of message number n from one node in one stream. */
+static unsigned char byte_of(int from, int stream, int n, size_t i) {
+  return (unsigned char)(i * 31 + (i >> 9) * 7 + (size_t)(from * 101 + stream * 57 + n * 13));
+}
+
+static unsigned char *message(int from, int stream, int n, size_t bytes) {
+  unsigned char *const m = malloc(bytes + 1);
+  CHECK(m);
+  for (size_t i = 0; i < bytes; i++) m[i] = byte_of(from, stream, n, i);
+  return m;
+}
+
+static void send_one(int to, cvy_stream stream, int n, size_t bytes) {
+  unsigned char *const m = message(node->rank, (int)stream, n, bytes);
+  CHECK(cvy_link_send(node, to, stream, m, bytes) == CVY_OK);
+  memset(m, 0xee, bytes); /* the caller's again */
+  free(m);
+}
+
+static void receive_one(int from, cvy_stream stream, int n, size_t bytes) {
+  unsigned char *const m = malloc(bytes + 1), *const want = message(from, (int)stream, n, bytes);
+  CHECK(m);
+  m[bytes] = 0xa5;
+  CHECK(cvy_link_receive(node, from, stream, m, bytes) == CVY_OK);
+  CHECK(memcmp(m, want, bytes) == 0 && m[bytes] == 0xa5);
+  free(m), free(want);
+}
+
+static int after(void) { return (node->rank + 1) % node->size; }
+static int before(void) { return (node->rank + node->size - 1) % node->size; }
+
+/* Everyone is here: a token goes round twice. */
+static void meet(void) {
+  char token = 1;
+  for (int turn = 0; turn < 2; turn++) {
+    if (node->rank == 0) CHECK(cvy_link_send(node, after(), CVY_LINK_CONTROL, &token, 1) == CVY_OK);
+    CHECK(cvy_link_receive(node, before(), CVY_LINK_CONTROL, &token, 1) == CVY_OK);
+    if (node->rank != 0) CHECK(cvy_link_send(node, after(), CVY_LINK_CONTROL, &token, 1) == CVY_OK);
+  }
+}
+
+/* ---- cases ---- */
+
+static const size_t sizes[] = {0, 1, 7, 4096, 16368, 16369, 16384, 65536, 524288, 540656, 540657, 4194304, 9000001, 3};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static void *send_ring(void *arg) {
+  for (int n = 0; n < SIZES; n++) send_one(after(), *(const cvy_stream *)arg, n, sizes[n]);
+  return NULL;
+}
+static void *send_back(void *arg) {
+  for (int n = 0; n < SIZES; n++) send_one(before(), *(const cvy_stream *)arg, n, sizes[n]);
+  return NULL;
+}
+static void *receive_back(void *arg) {
+  for (int n = 0; n < SIZES; n++) receive_one(after(), *(const cvy_stream *)arg, n, sizes[n]);
+  return NULL;
+}
+
+/* Messages of all sizes, UP to the next node and DOWN to the one before, all at once. */
+static void case_order(void) {
+  static const cvy_stream up = CVY_LINK_UP, down = CVY_LINK_DOWN;
+  pthread_t threads[3];
+  CHECK(!pthread_create(&threads[0], NULL, send_ring, (void *)&up));
+  CHECK(!pthread_create(&threads[1], NULL, send_back, (void *)&down));
+  CHECK(!pthread_create(&threads[2], NULL, receive_back, (void *)&down));
+  for (int n = 0; n < SIZES; n++) receive_one(before(), CVY_LINK_UP, n, sizes[n]);
+  for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+  meet();
+}
+
+/* A stream whose receiver does not come holds up no other. */
+static void *send_large(void *arg) {
+  (void)arg;
+  send_one(after(), CVY_LINK_UP, 9, 20 << 20);
+  return NULL;
+}
+static void case_streams(void) {
+  pthread_t thread;
+  CHECK(!pthread_create(&thread, NULL, send_large, NULL));
+  for (int n = 0; n < 5; n++) {
+    send_one(after(), CVY_LINK_CONTROL, n, 1024);
+    send_one(before(), CVY_LINK_DOWN, n, 3000);
+  }
+  for (int n = 0; n < 5; n++) {
+    receive_one(after(), CVY_LINK_DOWN, n, 3000);
+    receive_one(before(), CVY_LINK_CONTROL, n, 1024);
+  }
+  receive_one(before(), CVY_LINK_UP, 9, 20 << 20);
+  pthread_join(thread, NULL);
+  meet();
+}
+
+static void case_poll(void) {
+  int from = -1;
+  if (node->rank == 0) { /* the token comes back to it only after it has sent it */
+    const uint64_t start = cvy_clock_ns();
+    CHECK(cvy_link_poll(node, 0.05, &from) == CVY_LINK_NOTHING);
+    CHECK(cvy_clock_seconds_since(start) > 0.049);
+  }
+  meet();
+  send_one(after(), CVY_LINK_CONTROL, 1, 100);
+  for (int again = 0; again < 2; again++) {
+    CHECK(cvy_link_poll(node, 10, &from) == CVY_LINK_MESSAGE);
+    CHECK(from == before());
+  }
+  receive_one(from, CVY_LINK_CONTROL, 1, 100);
+  if (node->rank == 0) CHECK(cvy_link_poll(node, 0, &from) == CVY_LINK_NOTHING);
+  meet();
+}
+
+static void case_mismatch(void) {
+  char data[64];
+  send_one(after(), CVY_LINK_UP, 1, 40);
+  send_one(after(), CVY_LINK_UP, 2, 300000);
+  send_one(after(), CVY_LINK_UP, 3, 64);
+  CHECK(cvy_link_receive(node, before(), CVY_LINK_UP, data, 64) == CVY_E_MISMATCH);
+  CHECK(cvy_link_receive(node, before(), CVY_LINK_UP, data, 64) == CVY_E_MISMATCH);
+  receive_one(before(), CVY_LINK_UP, 3, 64);
+  meet();
+}
+
+/* Receives and sends under way fail when the round ends; what is left of it is not seen in the next. */
+static void *interrupt_soon(void *arg) {
+  (void)arg;
+  usleep(100000);
+  cvy_link_interrupt(node);
+  return NULL;
+}
+static void case_rounds(void) {
+  static unsigned char large[24 << 20];
+  for (uint32_t round = 1; round < 6; round++) {
+    pthread_t thread;
+    const int kind = (int)round % 3;
+    CHECK(!pthread_create(&thread, NULL, interrupt_soon, NULL));
+    if (kind == 0) CHECK(cvy_link_receive(node, before(), CVY_LINK_UP, large, 1000) == CVY_E_INTERRUPTED);
+    if (kind == 1) CHECK(cvy_link_send(node, after(), CVY_LINK_UP, large, sizeof large) == CVY_E_INTERRUPTED);
+    if (kind == 2) {
+      send_one(after(), CVY_LINK_UP, 7, 1 << 20); /* received in no round */
+      if (node->rank) CHECK(cvy_link_receive(node, before(), CVY_LINK_UP, large, 1 << 20) == CVY_OK);
+    }
+    pthread_join(thread, NULL);
+    CHECK(cvy_link_send(node, after(), CVY_LINK_UP, large, 8) == CVY_E_INTERRUPTED);
+    CHECK(cvy_link_receive(node, before(), CVY_LINK_DOWN, large, 8) == CVY_E_INTERRUPTED);
+    /* The even nodes begin early: their messages of the new round are kept. */
+    if (node->rank % 2) meet();
+    cvy_link_renew(node, 10 * round);
+    send_one(after(), CVY_LINK_UP, (int)round, 70000);
+    if (node->rank % 2 == 0) meet();
+    receive_one(before(), CVY_LINK_UP, (int)round, 70000);
+    meet();
+  }
+}
+
+/* The receiver of a long message ends the round within it, and the sender later. */
+static void *interrupt_at_once(void *arg) {
+  (void)arg;
+  usleep(4000);
+  cvy_link_interrupt(node);
+  return NULL;
+}
+static void case_midway(void) {
+  enum { LARGE = 1 << 29 };
+  unsigned char *const large = node->rank < 2 ? calloc(1, LARGE) : NULL;
+  pthread_t thread;
+  meet();
+  CHECK(!pthread_create(&thread, NULL, node->rank == 0 ? interrupt_soon : interrupt_at_once, NULL));
+  if (node->rank == 0) CHECK(cvy_link_send(node, 1, CVY_LINK_UP, large, LARGE) == CVY_E_INTERRUPTED);
+  if (node->rank == 1) CHECK(cvy_link_receive(node, 0, CVY_LINK_UP, large, LARGE) == CVY_E_INTERRUPTED);
+  pthread_join(thread, NULL);
+  if (large) memset(large, 1, LARGE);
+  meet();
+  cvy_link_renew(node, 1000);
+  if (node->rank == 0) send_one(1, CVY_LINK_UP, 3, 5 << 20);
+  if (node->rank == 1) {
+    receive_one(0, CVY_LINK_UP, 3, 5 << 20);
+    for (size_t i = 0; i < LARGE; i++) CHECK(large[i] == 1); /* nothing comes into it any more */
+  }
+  free(large);
+  meet();
+}
+
+/* Node 1 leaves without a word of its process: the others learn it. */
+static void case_leave(void) {
+  char byte = 0;
+  int from = -1;
+  if (node->rank == 1) {
+    send_one(0, CVY_LINK_UP, 1, 900000);
+    send_one(0, CVY_LINK_CONTROL, 2, 3);
+    return;
+  }
+  CHECK(cvy_link_poll(node, 10, &from) == (node->rank ? CVY_LINK_ENDED : CVY_LINK_MESSAGE) && from == 1);
+  if (node->rank == 0) {
+    receive_one(1, CVY_LINK_CONTROL, 2, 3);
+    CHECK(cvy_link_poll(node, 10, &from) == CVY_LINK_ENDED && from == 1);
+    receive_one(1, CVY_LINK_UP, 1, 900000);
+  }
+  CHECK(cvy_link_receive(node, 1, CVY_LINK_UP, &byte, 1) == CVY_E_INTERRUPTED);
+  CHECK(cvy_link_send(node, 1, CVY_LINK_CONTROL, &byte, 1) == CVY_E_INTERRUPTED);
+}
+
+/* ---- figures ---- */
+
+static double cpu_seconds(void) {
+  struct rusage u;
+  getrusage(RUSAGE_SELF, &u);
+  return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+/* Node 0 answers after so many seconds; the others wait in receive. */
+static void measure_wait(void) {
+  char byte = 0;
+  int from;
+  meet();
+  const double cpu = cpu_seconds();
+  const uint64_t start = cvy_clock_ns();
+  if (node->rank == 0) {
+    sleep(5);
+    for (int i = 1; i < node->size; i++) send_one(i, CVY_LINK_UP, 0, 1);
+  } else {
+    CHECK(cvy_link_receive(node, 0, CVY_LINK_UP, &byte, 1) == CVY_OK);
+  }
+  const double seconds = cvy_clock_seconds_since(start);
+  printf("node %d: %s for %.1f s: %.1f ms of a processor per second\n", node->rank, node->rank ? "in receive" : "idle",
+         seconds, 1e3 * (cpu_seconds() - cpu) / seconds);
+  meet();
+  const double cpu_polling = cpu_seconds();
+  const uint64_t polling = cvy_clock_ns();
+  while (cvy_clock_seconds_since(polling) < 3) (void)cvy_link_poll(node, 0.1, &from);
+  printf("node %d: in poll: %.1f ms of a processor per second\n", node->rank,
+         1e3 * (cpu_seconds() - cpu_polling) / cvy_clock_seconds_since(polling));
+  meet();
+}
+
+enum { BLOCK = 4 << 20, BLOCKS = 100, TURNS = 500 };
+static void *send_blocks(void *arg) {
+  unsigned char *const block = calloc(1, BLOCK);
+  for (int i = 0; i < BLOCKS; i++) CHECK(cvy_link_send(node, *(int *)arg, CVY_LINK_UP, block, BLOCK) == CVY_OK);
+  free(block);
+  return NULL;
+}
+static void measure_speed(void) {
+  unsigned char *const block = calloc(1, BLOCK);
+  pthread_t thread;
+  int other = 1 - node->rank;
+  if (node->rank < 2) {
+    for (int both = 1; both >= 0; both--) {
+      const double cpu = cpu_seconds();
+      const uint64_t start = cvy_clock_ns();
+      if (both || node->rank == 0) CHECK(!pthread_create(&thread, NULL, send_blocks, &other));
+      if (both || node->rank == 1)
+        for (int i = 0; i < BLOCKS; i++) CHECK(cvy_link_receive(node, other, CVY_LINK_UP, block, BLOCK) == CVY_OK);
+      if (both || node->rank == 0) pthread_join(thread, NULL);
+      const double seconds = cvy_clock_seconds_since(start);
+      printf("node %d: %d blocks of 4 MiB %s: %.2f GB/s each way, %.0f %% of a processor\n", node->rank, BLOCKS,
+             both ? "both ways" : "one way", 1e-9 * BLOCK * BLOCKS / seconds, 100 * (cpu_seconds() - cpu) / seconds);
+    }
+    for (int pause = 0; pause < 2; pause++) {
+      double sum = 0;
+      const int turns = pause ? 40 : TURNS;
+      for (int i = 0; i < turns; i++) {
+        if (pause && node->rank == 0) usleep(20000); /* the other has been waiting for long */
+        const uint64_t start = cvy_clock_ns();
+        if (node->rank == 0) CHECK(cvy_link_send(node, 1, CVY_LINK_DOWN, block, 64) == CVY_OK);
+        CHECK(cvy_link_receive(node, other, CVY_LINK_DOWN, block, 64) == CVY_OK);
+        if (node->rank == 1) CHECK(cvy_link_send(node, 0, CVY_LINK_DOWN, block, 64) == CVY_OK);
+        sum += cvy_clock_seconds_since(start);
+      }
+      if (node->rank == 0)
+        printf("64 bytes%s: %.1f us one way\n", pause ? " after 20 ms of silence" : "", 1e6 * sum / turns / 2);
+    }
+  }
+  free(block);
+  meet();
+}
+
+static void print_log(void *user, cvy_log_level level, const char *text) {
+  (void)user, (void)level;
+  fprintf(stderr, "node %d: %s\n", node ? node->rank : -1, text);
+}
+
+int main(int argc, char **argv) {
+  static const struct {
+    const char *name;
+    void (*run)(void);
+  } cases[] = {{"order", case_order},       {"streams", case_streams}, {"poll", case_poll},
+               {"mismatch", case_mismatch}, {"rounds", case_rounds},   {"midway", case_midway},
+               {"leave", case_leave},       {"wait", measure_wait},    {"speed", measure_speed}};
+  cvy_started started;
+  cvy_log_set(print_log, NULL, CVY_LOG_WARNING);
+  if (cvy_started_find(&started) != CVY_OK || started.starter == CVY_STARTED_ALONE) return 3;
+  if (cvy_link_mpi_open(&started, &node) != CVY_OK) return 4;
+  CHECK(node->rank == started.rank && node->size == started.size);
+  for (int i = 1; i < argc; i++)
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+      if (strcmp(argv[i], cases[k].name) == 0) {
+        const uint64_t start = cvy_clock_ns();
+        cases[k].run();
+        if (node->rank == 0)
+          printf("%s: %s: good, %.2f s\n", node->kind, argv[i], cvy_clock_seconds_since(start)), fflush(stdout);
+      }
+  fflush(stdout);
+  cvy_link_close(&node);
+  return cvy_live_count(CVY_LIVE_MEMORY) == 0 ? 0 : 5;
+}
