@@ -3,9 +3,9 @@
  * until they are fulfilled, so that waiting costs what one thread costs that asks MPI and sleeps in turns.
  *
  * A message of UP or DOWN is a head (its round, number and size) with its first bytes, then pieces of PIECE_BYTES,
- * which the receiver takes straight into the caller's memory. The sender copies each into memory of the link: the caller's
- * is free when the copy is made, and an interrupted send leaves nothing under way that reads it. At most WINDOW
- * pieces to one node in one stream wait for the receiver.
+ * which the receiver takes straight into the caller's memory. The sender copies each into memory of the link: the
+ * caller's is free when the copy is made, and an interrupted send leaves nothing under way that reads it. At most
+ * WINDOW pieces to one node in one stream wait for the receiver.
  *
  * A node begins messages of one stream in order, and the heads have a tag of their own, so the receiver learns round
  * and size of each before it takes it, and drops what belongs to an earlier round. When a round ends within a message,
@@ -65,7 +65,7 @@ typedef struct incoming { /* one stream from one node */
   size_t bytes;
   cvy_status status; /* the answer to that */
   request first;
-  /* The message whose head has come last: HELD until it is known whether a thread takes it, then DELIVERED or DROPPED. */
+  /* The message whose head has come last: HELD until it is known whether a thread takes it, then one of the others. */
   enum { NO_MESSAGE, HELD, DELIVERED, DROPPED } phase;
   head head;
   size_t taken;   /* bytes for which a receive is or was under way */
