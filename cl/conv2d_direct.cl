@@ -6,7 +6,7 @@
  *   out[m, o] = bias[o] + sum_e in[pixel(m, a, b), c] * u[e, o];  u[e, o] = w[e, o], or turned w[tap(a, b), o, c]
  *   The depth may be cut into parts, which conv2d_simt_sum adds up in order. A launch has several phases, one behind the
  *   other; pixels of dx that no tap reaches are cleared by work-groups behind all phases.
- *   Forward may leave statistics of each strip of 32 rows behind, which conv2d_simt_merge_stats puts together.
+ *   Forward may leave statistics of each strip of 32 rows behind, in one pass over them, which conv2d_simt_merge_stats puts together.
  * conv2d_simt_backward_weights: rows = e, columns = k, depth = positions; each work-group takes a part of the
  *   positions, parts are summed in order by conv2d_simt_finish. Work-groups behind these sum columns of dy for db.
  *   dw[e, k] = sum_m in[pixel(m, a, b), c] * dy[m, k]
@@ -214,8 +214,10 @@ static gemm_run bias_of(global const float *p, int n, int pitch) {
 
 static inline void add_bias(float4 *acc, float4 bias) { acc[0] += bias, acc[8] += bias; }
 
-/* `stats` (may be null): mean, sum of squared deviations, and the rounding error of the mean, of the rows of each strip
- * that belong to one image, at ((strip + image) * 3 + {0, 1, 2}) * out_pitch + o. Strip and image grow together, so that each pair has its own place. */
+/* `stats` (may be null): of the rows of each strip that belong to one image a value near the mean, the sum of squared deviations from the mean,
+ * and how far the mean lies above that value, at ((strip + image) * 3 + {0, 1, 2}) * out_pitch + o. Strip and image grow together, so that each
+ * pair has its own place. */
+#define SHARERS (ITEMS / TILE_N) /* items that share a column of a strip */
 #if TURNED
 #define GEOMETRY cvy_conv_back
 #else
@@ -369,21 +371,29 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
                 *(local const float4 *)(tiles + q / (TILE_N / 4) * GEMM_PITCH_N + q % (TILE_N / 4) * 4), call.accumulate);
     }
 #if PASS == 0
-    const int o = n0 + item;
-    if (call.has_stats && item < TILE_N && o < g.out.pitch) {
-      for (int i = 0, last; i < rows; i = last) {
-        const int image = fast_div(at + i, call.by_grid);
-        last = min(rows, (image + 1) * (grid_h * grid_w) - at);
-        float sum = 0.0f, m2 = 0.0f, rest = 0.0f;
-        for (int j = i; j < last; j++) sum += tiles[j * GEMM_PITCH_N + item];
-        const float mean = sum / (float)(last - i);
-        for (int j = i; j < last; j++) {
-          const float d = tiles[j * GEMM_PITCH_N + item] - mean;
-          m2 += d * d, rest += d;
-        }
-        rest /= (float)(last - i);
+    for (int i = 0, last; i < rows && call.has_stats; i = last) {
+      const int image = fast_div(at + i, call.by_grid), column = item % TILE_N, o = n0 + column;
+      last = min(rows, (image + 1) * (grid_h * grid_w) - at);
+      /* nearer to the mean than one row would be: squares of what lies between would cancel */
+      const int apart = (last - i) / 4;
+      local const float *const from = tiles + i * GEMM_PITCH_N + column;
+      const float near = 0.25f * (from[0] + from[apart * GEMM_PITCH_N] + from[2 * apart * GEMM_PITCH_N] + from[3 * apart * GEMM_PITCH_N]);
+      float sum = 0.0f, square = 0.0f;
+      for (int j = i + item / TILE_N; j < last; j += SHARERS) {
+        const float d = tiles[j * GEMM_PITCH_N + column] - near;
+        sum += d, square = fma(d, d, square);
+      }
+#if SHARERS == 2 /* the second item's sums, of two rows and more, go through rows that both have read */
+      local float *const passed = tiles + i * GEMM_PITCH_N + column;
+      barrier(CLK_LOCAL_MEM_FENCE);
+      if (item >= TILE_N && last - i > 1) passed[0] = sum, passed[GEMM_PITCH_N] = square;
+      barrier(CLK_LOCAL_MEM_FENCE);
+      if (item < TILE_N && last - i > 1) sum += passed[0], square += passed[GEMM_PITCH_N];
+#endif
+      if (item < TILE_N && o < g.out.pitch) {
         global float *const strip = stats + (at / STRIP + image) * 3 * g.out.pitch + o;
-        strip[0] = mean, strip[g.out.pitch] = fmax(m2 - rest * rest * (float)(last - i), 0.0f), strip[2 * g.out.pitch] = rest;
+        const float rest = sum / (float)(last - i);
+        strip[0] = near, strip[g.out.pitch] = fmax(fma(-sum, rest, square), 0.0f), strip[2 * g.out.pitch] = rest;
       }
     }
 #endif
