@@ -237,12 +237,12 @@ static inline floatv tree_sum(const floatv v, const int lanes, local floatv *scr
   return sum;
 }
 
-/* Work-item → vector c of part `part`, work-item row t. */
+/* Work-item → vector c of part `part`, work-item row t. The number of a work-group has 64 bits, where a division is a long subroutine. */
 #define PLACE                                                                                                  \
   const int item = get_local_id(0), t = item / C_LANES;                                                        \
-  const uint chunks = vecs / C_LANES, part = get_group_id(0) / chunks, group = part / parts;                   \
-  const uint c = get_group_id(0) % chunks * C_LANES + item % C_LANES;                                          \
-  const part_range r = range_of(group, part % parts, block, group_rows, rows)
+  const uint place = get_group_id(0), chunks = vecs / C_LANES, part = place / chunks, group = part / parts;    \
+  const uint c = (place - part * chunks) * C_LANES + item % C_LANES;                                           \
+  const part_range r = range_of(group, part - group * parts, block, group_rows, rows)
 
 CVY_KERNEL bn_stats(global const floatv *restrict x, global floatv *restrict partial, const uint vecs,
                     const uint rows, const uint group_rows, const uint block, const uint parts, const uint n_groups) {

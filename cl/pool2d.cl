@@ -196,8 +196,9 @@ CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restri
 CVY_KERNEL pool2d_forward_wide(global const floatv *restrict x, global floatv *restrict y,
                                const cvy_pool_geometry pool) {
   local floatv scratch[LOCAL];
-  const int chunks = pool.vecs / C_LANES, item = get_local_id(0), t = item / C_LANES, at = get_group_id(0) / chunks;
-  const int c = get_group_id(0) % chunks * C_LANES + item % C_LANES, sample = at / (pool.p * pool.q);
+  const int chunks = pool.vecs / C_LANES, item = get_local_id(0), t = item / C_LANES;
+  const int group = get_group_id(0), at = group / chunks; /* 32 bits: a division of 64 is a long subroutine */
+  const int c = (group - at * chunks) * C_LANES + item % C_LANES, sample = at / (pool.p * pool.q);
   const int2 rows = inside(at / pool.q % pool.p, pool.stride_h, pool.pad_h, pool.r, pool.h),
              cols = inside(at % pool.q, pool.stride_w, pool.pad_w, pool.s, pool.w);
   const int width = cols.y - cols.x, positions = at * pool.vecs < pool.count ? (rows.y - rows.x) * width : 0;

@@ -82,8 +82,9 @@ CVY_KERNEL reduce_columns(global const floatv *restrict x, global floatv *restri
                           const uint vecs, const uint block, const uint n_blocks, const uint lanes,
                           const int accumulate) {
   local floatv scratch[LOCAL];
-  const uint item = get_local_id(0), chunks = vecs / lanes, b = get_group_id(0) / chunks;
-  const uint c = get_group_id(0) % chunks * lanes + item % lanes;
+  const uint item = get_local_id(0), chunks = vecs / lanes;
+  const uint group = get_group_id(0), b = group / chunks; /* 32 bits: a division of 64 is a long subroutine */
+  const uint c = (group - b * chunks) * lanes + item % lanes;
   const uint begin = b * block, end = min(begin + block, rows);
   floatv sum = 0.0f;
   for (uint i = begin + item / lanes; i < end; i += LOCAL / lanes) sum += x[(size_t)i * vecs + c];
