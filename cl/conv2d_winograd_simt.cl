@@ -10,11 +10,13 @@
  * neighbours take neighbouring channels, so that scalar loads of any pitch are coalesced. Every index fits 32 bits.
  *
  * Parameters (defaults in brackets):
- *   STAGE [0]     0 transforms (they know TILE only), 1 products of forward and backward-data, 2 of backward-weights
+ *   STAGE [0]     0 transforms (they know TILE, and MATH if it is TF32: they round what products multiply), 1 products of
+ *                 forward and backward-data, 2 of backward-weights
  *   TILE [4]      m
  *   TILE_M, TILE_N, TILE_K, MATH   of the products, see gemm_core.clh */
 #include "common.clh"
 #include "fastdiv.clh"
+#define GEMM_ROUNDED 1 /* by the transforms */
 #include "gemm_core.clh"
 
 #ifndef STAGE
@@ -61,7 +63,7 @@ TRANSFORM_KERNEL winograd_simt_filter(
 #pragma unroll
     for (int i = 0; i < ALPHA; i++) winograd_weight_line(v + i * ALPHA, 1, v + i * ALPHA, 1);
 #pragma unroll
-    for (int i = 0; i < ALPHA2; i++) u[u_at + (i * rows + row) * pitch + column] = v[i];
+    for (int i = 0; i < ALPHA2; i++) u[u_at + (i * rows + row) * pitch + column] = gemm_round(v[i]);
   }
 }
 
@@ -101,7 +103,7 @@ TRANSFORM_KERNEL winograd_simt_input(
 #pragma unroll
     for (int p = 0; p < ALPHA; p++) winograd_input_line(v + p * ALPHA, 1);
 #pragma unroll
-    for (int p = 0; p < ALPHA2; p++) v_out[v_at + (p * tiles + t) * pitch + c] = v[p];
+    for (int p = 0; p < ALPHA2; p++) v_out[v_at + (p * tiles + t) * pitch + c] = gemm_round(v[p]);
   }
 }
 
@@ -140,7 +142,7 @@ TRANSFORM_KERNEL winograd_simt_gradient(
 #pragma unroll
     for (int p = 0; p < ALPHA; p++) winograd_output_line_turned(v + p * ALPHA, 1);
 #pragma unroll
-    for (int p = 0; p < ALPHA2; p++) d_out[d_at + (p * tiles + t) * pitch + k] = v[p];
+    for (int p = 0; p < ALPHA2; p++) d_out[d_at + (p * tiles + t) * pitch + k] = gemm_round(v[p]);
   }
 }
 

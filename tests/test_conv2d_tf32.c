@@ -2,6 +2,7 @@
  * Convolutions with CVY_MATH_TF32: kernels that do what NVIDIA's mma.sync does, without it
  * (CVY_FORCE_MATRIX=nvidia-emulated), against ref_conv2d.c with the bounds of TF32; devices that do not have it, or
  * where it does not work. What the instruction itself does only a GPU can show: there the same cases run with it. */
+#include <math.h>
 #include <stdio.h>
 
 #include "src/ops/gemm_tile.h"
@@ -92,6 +93,29 @@ static float product(check_device *d, float x, float w, cvy_math math) {
   return y;
 }
 
+/* The same through Winograd's transforms, which only take numbers of one magnitude from here: y in the middle of an
+ * image whose middle is x, by a filter whose middle is w; or dw in the middle, if dy's middle is w. */
+static float transformed_product(check_device *d, float x, float w, bool gradient) {
+  cvy_conv2d_params p = one_by_one();
+  cvy_conv2d *op = NULL;
+  cvy_buffer *workspace = NULL;
+  p.r = p.s = 3, p.pad_h = p.pad_w = 1, p.math = CVY_MATH_TF32, p.algos.algo[0] = CVY_CONV_WINOGRAD2;
+  float *const in = check_floats(d, 27), *const filter = check_floats(d, 108), *const dy = check_floats(d, 36);
+  in[12] = x, filter[48] = dy[16] = w;
+  check_buffer *const bx = check_input(d, "x", in, 9, 3, 4), *const bw = check_input(d, "w", filter, 27, 4, 4),
+                      *const bdy = check_input(d, "dy", dy, 9, 4, 4),
+                      *const out = check_output(d, "result", gradient ? 27 : 9, 4, 4);
+  check_ok(cvy_conv2d_create(d->cl, &p, &op));
+  check_ok(cvy_buffer_create(d->cl, cvy_conv2d_workspace_bytes(op), &workspace));
+  if (gradient)
+    check_ok(cvy_conv2d_backward_weights(op, d->queue, 1, bx->cl, NULL, bdy->cl, out->cl, NULL, false, workspace));
+  else check_ok(cvy_conv2d_forward(op, d->queue, 1, bx->cl, NULL, bw->cl, NULL, out->cl, NULL, workspace));
+  const float value = check_download(out)[gradient ? 48 : 16];
+  cvy_buffer_destroy(&workspace);
+  cvy_conv2d_destroy(&op);
+  return value;
+}
+
 /* Ten bits of mantissa, to nearest, ties away from zero; only where it is asked for. */
 static void test_rounding(check_device *d) {
   static const struct {
@@ -113,6 +137,13 @@ static void test_rounding(check_device *d) {
       fail_msg("%a: as x it is %a, as w %a; %a is wanted", (double)values[i].given, (double)x, (double)w,
                (double)values[i].wanted);
     assert_true(fp32 == values[i].given);
+    for (int gradient = 0; gradient < 2 && fabsf(values[i].given) < 1e6f; gradient++) {
+      const float of_x = transformed_product(d, values[i].given, 1, gradient),
+                  of_w = transformed_product(d, 1, values[i].given, gradient);
+      if (of_x != values[i].wanted || of_w != values[i].wanted)
+        fail_msg("%a: transformed as x it is %a, as %s %a; %a is wanted", (double)values[i].given, (double)of_x,
+                 gradient ? "dy" : "w", (double)of_w, (double)values[i].wanted);
+    }
     check_case_end(d);
   }
 }

@@ -121,20 +121,21 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   st->in_pitch = quads(st->in.c), st->out_pitch = quads(st->out.pitch);
   CVY_TRY(cvy_simt_plan_winograd(&st->machine, p, y, pass, m, tile, &st->plan));
   CVY_TRY(size_workspace(st, workspace_bytes));
-  const cvy_define transforms[] = {{"STAGE", 0}, {"TILE", m}};
   const int math = cvy_math_define(device, m == 2 ? p->math : CVY_MATH_FP32);
+  const cvy_define transforms[] = {{"STAGE", 0}, {"TILE", m}, {"MATH", math}};
+  const int n_transforms = m == 2 && p->math == CVY_MATH_TF32 ? 3 : 2; /* they round for TF32 */
   const cvy_define products[] = {{"STAGE", weights ? 2 : 1},
                                  {"TILE_M", st->plan.tile.m},
                                  {"TILE_N", st->plan.tile.n},
                                  {"TILE_K", st->plan.tile.k},
                                  {"MATH", math}};
-  CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_input", transforms, 2, &st->input));
-  CVY_TRY(cvy_kernel_create(device, file, weights ? "winograd_simt_gradient" : "winograd_simt_output", transforms, 2,
-                            &st->second));
+  CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_input", transforms, n_transforms, &st->input));
+  CVY_TRY(cvy_kernel_create(device, file, weights ? "winograd_simt_gradient" : "winograd_simt_output", transforms,
+                            n_transforms, &st->second));
   CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_multiply", products, math ? 5 : 4, &st->multiply));
   if (weights) {
-    CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_dw", transforms, 2, &st->dw));
-  } else CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_filter", transforms, 2, &st->filter));
+    CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_dw", transforms, n_transforms, &st->dw));
+  } else CVY_TRY(cvy_kernel_create(device, file, "winograd_simt_filter", transforms, n_transforms, &st->filter));
   *state = st;
   return CVY_OK;
 fail:
