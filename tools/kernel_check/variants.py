@@ -102,17 +102,25 @@ def alone(rows):
 
 
 def jobs(rows, full):
-    """Pairs of row and target. Without `full`, rows that are hot are compiled for DEFAULT_HOT, the others for DEFAULT_COLD; a row that is for
-    none of them is compiled for the first that it is for."""
-    pairs = []
+    """Pairs of row and target. Without `full`, rows that are hot are compiled for DEFAULT_HOT, of each vendor's pair one row for the one and the
+    next row for the other; the others for DEFAULT_COLD; a row that is for none of them is compiled for the first that it is for."""
+    pairs, taken = [], dict.fromkeys(DEFAULT_HOT, 0)
     for row in rows:
-        few = DEFAULT_HOT if row.hot else DEFAULT_COLD
-        chosen = row.only if full else [name for name in row.only if name in few] or row.only[:1]
-        pairs += [(row, name) for name in chosen]
+        chosen = row.only
+        if not full and row.hot:
+            chosen = []
+            for names in DEFAULT_HOT:
+                can = [name for name in names if name in row.only]
+                if can:
+                    chosen.append(can[taken[names] % len(can)])
+                    taken[names] += 1
+        elif not full:
+            chosen = [name for name in row.only if name in DEFAULT_COLD]
+        pairs += [(row, name) for name in chosen or row.only[:1]]
     return pairs + [pair for pair in alone(rows) if not any(row.file == pair[0].file and not row.defines and name == pair[1] for row, name in pairs)]
 
 
 # Of each vendor those that refused most: Arc reports no memory, pvc wants 16 items, sm_90 and gfx1030 are short of registers.
-DEFAULT_HOT = ("acm-g10", "pvc", "gfx1030", "gfx90a", "sm_75", "sm_90", "x86-64")
+DEFAULT_HOT = (("acm-g10", "pvc"), ("gfx1030", "gfx90a"), ("sm_90", "sm_75"), ("x86-64",))
 DEFAULT_COLD = ("gfx1030", "x86-64")
-assert set(DEFAULT_HOT) | set(DEFAULT_COLD) <= set(TARGETS)
+assert {name for names in DEFAULT_HOT for name in names} | set(DEFAULT_COLD) <= set(TARGETS)
