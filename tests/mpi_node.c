@@ -2,6 +2,7 @@
  * One node of a fleet that mpirun started: mpi_node CASE…; tests/test_mpi.py starts it. Every node runs the same cases
  * in the same order. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/link/mpi_open.h"
+#include "tests/link_cases.h"
 
 static cvy_link *node;
 
@@ -94,46 +96,6 @@ static void case_order(void) {
   meet();
 }
 
-/* A stream whose receiver does not come holds up no other. */
-static void *send_large(void *arg) {
-  (void)arg;
-  send_one(after(), CVY_LINK_UP, 9, 20 << 20);
-  return NULL;
-}
-static void case_streams(void) {
-  pthread_t thread;
-  CHECK(!pthread_create(&thread, NULL, send_large, NULL));
-  for (int n = 0; n < 5; n++) {
-    send_one(after(), CVY_LINK_CONTROL, n, 1024);
-    send_one(before(), CVY_LINK_DOWN, n, 3000);
-  }
-  for (int n = 0; n < 5; n++) {
-    receive_one(after(), CVY_LINK_DOWN, n, 3000);
-    receive_one(before(), CVY_LINK_CONTROL, n, 1024);
-  }
-  receive_one(before(), CVY_LINK_UP, 9, 20 << 20);
-  pthread_join(thread, NULL);
-  meet();
-}
-
-static void case_poll(void) {
-  int from = -1;
-  if (node->rank == 0) { /* the token comes back to it only after it has sent it */
-    const uint64_t start = cvy_clock_ns();
-    CHECK(cvy_link_poll(node, 0.05, &from) == CVY_LINK_NOTHING);
-    CHECK(cvy_clock_seconds_since(start) > 0.049);
-  }
-  meet();
-  send_one(after(), CVY_LINK_CONTROL, 1, 100);
-  for (int again = 0; again < 2; again++) {
-    CHECK(cvy_link_poll(node, 10, &from) == CVY_LINK_MESSAGE);
-    CHECK(from == before());
-  }
-  receive_one(from, CVY_LINK_CONTROL, 1, 100);
-  if (node->rank == 0) CHECK(cvy_link_poll(node, 0, &from) == CVY_LINK_NOTHING);
-  meet();
-}
-
 static void case_mismatch(void) {
   char data[64];
   send_one(after(), CVY_LINK_UP, 1, 40);
@@ -145,36 +107,11 @@ static void case_mismatch(void) {
   meet();
 }
 
-/* Receives and sends under way fail when the round ends; what is left of it is not seen in the next. */
 static void *interrupt_soon(void *arg) {
   (void)arg;
   usleep(100000);
   cvy_link_interrupt(node);
   return NULL;
-}
-static void case_rounds(void) {
-  static unsigned char large[24 << 20];
-  for (uint32_t round = 1; round < 6; round++) {
-    pthread_t thread;
-    const int kind = (int)round % 3;
-    CHECK(!pthread_create(&thread, NULL, interrupt_soon, NULL));
-    if (kind == 0) CHECK(cvy_link_receive(node, before(), CVY_LINK_UP, large, 1000) == CVY_E_INTERRUPTED);
-    if (kind == 1) CHECK(cvy_link_send(node, after(), CVY_LINK_UP, large, sizeof large) == CVY_E_INTERRUPTED);
-    if (kind == 2) {
-      send_one(after(), CVY_LINK_UP, 7, 1 << 20); /* received in no round */
-      if (node->rank) CHECK(cvy_link_receive(node, before(), CVY_LINK_UP, large, 1 << 20) == CVY_OK);
-    }
-    pthread_join(thread, NULL);
-    CHECK(cvy_link_send(node, after(), CVY_LINK_UP, large, 8) == CVY_E_INTERRUPTED);
-    CHECK(cvy_link_receive(node, before(), CVY_LINK_DOWN, large, 8) == CVY_E_INTERRUPTED);
-    /* The even nodes begin early: their messages of the new round are kept. */
-    if (node->rank % 2) meet();
-    cvy_link_renew(node, 10 * round);
-    send_one(after(), CVY_LINK_UP, (int)round, 70000);
-    if (node->rank % 2 == 0) meet();
-    receive_one(before(), CVY_LINK_UP, (int)round, 70000);
-    meet();
-  }
 }
 
 /* The receiver of a long message ends the round within it, and the sender later. */
@@ -185,7 +122,7 @@ static void *interrupt_at_once(void *arg) {
   return NULL;
 }
 static void case_midway(void) {
-  enum { LARGE = 1 << 29 };
+  enum { LARGE = 1 << 27 };
   unsigned char *const large = node->rank < 2 ? calloc(1, LARGE) : NULL;
   pthread_t thread;
   meet();
@@ -205,7 +142,7 @@ static void case_midway(void) {
   meet();
 }
 
-/* Node 1 leaves without a word of its process: the others learn it. */
+/* Node 1 leaves: what it sent before still comes, then the others learn it. */
 static void case_leave(void) {
   char byte = 0;
   int from = -1;
@@ -214,15 +151,69 @@ static void case_leave(void) {
     send_one(0, CVY_LINK_CONTROL, 2, 3);
     return;
   }
-  CHECK(cvy_link_poll(node, 10, &from) == (node->rank ? CVY_LINK_ENDED : CVY_LINK_MESSAGE) && from == 1);
   if (node->rank == 0) {
+    CHECK(cvy_link_poll(node, 10, &from) == CVY_LINK_MESSAGE && from == 1);
     receive_one(1, CVY_LINK_CONTROL, 2, 3);
-    CHECK(cvy_link_poll(node, 10, &from) == CVY_LINK_ENDED && from == 1);
-    receive_one(1, CVY_LINK_UP, 1, 900000);
   }
+  do CHECK(cvy_link_poll(node, 10, &from) == CVY_LINK_ENDED); /* of the others, too, if they are done before */
+  while (from != 1);
+  CHECK(cvy_link_poll(node, 0.1, &from) == CVY_LINK_NOTHING || from != 1);
+  if (node->rank == 0) receive_one(1, CVY_LINK_UP, 1, 900000);
   CHECK(cvy_link_receive(node, 1, CVY_LINK_UP, &byte, 1) == CVY_E_INTERRUPTED);
   CHECK(cvy_link_send(node, 1, CVY_LINK_CONTROL, &byte, 1) == CVY_E_INTERRUPTED);
 }
+
+/* The process of node 1 is killed while the others wait for it and send to it. */
+static void *send_until_lost(void *arg) {
+  unsigned char *const large = calloc(1, 16 << 20);
+  (void)arg;
+  CHECK(cvy_link_send(node, 1, CVY_LINK_DOWN, large, 16 << 20) == CVY_E_INTERRUPTED);
+  free(large);
+  return NULL;
+}
+static void case_killed(void) {
+  char byte = 0;
+  int from = -1;
+  pthread_t thread;
+  CHECK(node->survives && node->size > 2);
+  meet();
+  if (node->rank == 1) {
+    usleep(200000);
+    raise(SIGKILL);
+  }
+  const uint64_t start = cvy_clock_ns();
+  CHECK(!pthread_create(&thread, NULL, send_until_lost, NULL));
+  CHECK(cvy_link_receive(node, 1, CVY_LINK_UP, &byte, 1) == CVY_E_INTERRUPTED);
+  pthread_join(thread, NULL);
+  printf("node %d: lost node 1 %.2f s after it was well\n", node->rank, cvy_clock_seconds_since(start));
+  CHECK(cvy_link_poll(node, 10, &from) == CVY_LINK_ENDED && from == 1);
+  CHECK(cvy_link_send(node, 1, CVY_LINK_CONTROL, &byte, 1) == CVY_E_INTERRUPTED);
+  CHECK(cvy_link_receive(node, 1, CVY_LINK_CONTROL, &byte, 1) == CVY_E_INTERRUPTED);
+  cvy_link_renew(node, 5000);
+  for (int i = 0; i < node->size; i++)
+    if (i != 1 && i != node->rank) send_one(i, CVY_LINK_UP, 1, 3 << 20);
+  for (int i = 0; i < node->size; i++)
+    if (i != 1 && i != node->rank) receive_one(i, CVY_LINK_UP, 1, 3 << 20);
+  CHECK(cvy_link_send(node, 1, CVY_LINK_UP, &byte, 1) == CVY_E_INTERRUPTED);
+}
+
+/* The process of node 1 ends in the middle of things, the others wait for it: the launcher ends the job. */
+static void case_exit(void) {
+  char byte = 0;
+  meet();
+  if (node->rank == 1) _exit(7);
+  (void)cvy_link_receive(node, 1, CVY_LINK_UP, &byte, 1);
+  sleep(60);
+}
+static void case_crash(void) {
+  char byte = 0;
+  meet();
+  if (node->rank == 1) raise(SIGKILL);
+  (void)cvy_link_receive(node, 1, CVY_LINK_UP, &byte, 1);
+  sleep(60);
+}
+
+static void case_any(void) { link_cases(node, (uint64_t)node->size, 25); }
 
 /* ---- figures ---- */
 
@@ -308,9 +299,9 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } cases[] = {{"order", case_order},       {"streams", case_streams}, {"poll", case_poll},
-               {"mismatch", case_mismatch}, {"rounds", case_rounds},   {"midway", case_midway},
-               {"leave", case_leave},       {"wait", measure_wait},    {"speed", measure_speed}};
+  } cases[] = {{"any", case_any},      {"order", case_order},   {"mismatch", case_mismatch}, {"midway", case_midway},
+               {"leave", case_leave},  {"killed", case_killed}, {"exit", case_exit},         {"crash", case_crash},
+               {"wait", measure_wait}, {"speed", measure_speed}};
   cvy_started started;
   cvy_log_set(print_log, NULL, CVY_LOG_WARNING);
   if (cvy_started_find(&started) != CVY_OK || started.starter == CVY_STARTED_ALONE) return 3;
