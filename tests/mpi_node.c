@@ -191,9 +191,9 @@ static void case_killed(void) {
   CHECK(cvy_link_receive(node, 1, CVY_LINK_CONTROL, &byte, 1) == CVY_E_INTERRUPTED);
   cvy_link_renew(node, 5000);
   for (int i = 0; i < node->size; i++)
-    if (i != 1 && i != node->rank) send_one(i, CVY_LINK_UP, 1, 3 << 20);
+    if (i != 1 && i != node->rank) send_one(i, CVY_LINK_UP, 1, 1 << 20);
   for (int i = 0; i < node->size; i++)
-    if (i != 1 && i != node->rank) receive_one(i, CVY_LINK_UP, 1, 3 << 20);
+    if (i != 1 && i != node->rank) receive_one(i, CVY_LINK_UP, 1, 1 << 20);
   CHECK(cvy_link_send(node, 1, CVY_LINK_UP, &byte, 1) == CVY_E_INTERRUPTED);
 }
 
