@@ -23,6 +23,7 @@ enum { MOST_CHANGES = 16 };
 typedef struct training {
   const train_options *options;
   program_run run;
+  cvy_fleet *fleet; /* NULL: this machine alone */
   cvy_team *team;
   run_files files;
   json_log *log;
@@ -35,6 +36,11 @@ typedef struct training {
   int n_changes, n_lost;
   uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */
 } training;
+
+/* Devices of the run: of all nodes of a fleet. */
+static int devices_of(const training *t) {
+  return t->fleet ? cvy_fleet_devices(t->fleet) : cvy_devices_count(t->run.devices);
+}
 
 static void log_run(const training *t) {
   if (!t->log) return;
@@ -56,18 +62,19 @@ static void log_run(const training *t) {
     if (cvy_net_param(t->run.net, i, &info)) parameters += info.elems;
   }
   const cvy_data *const d = t->run.data;
-  json_log_line(t->log, json_pack("{s{ss sI so so so so so so sI s{ss si si si si si si} so so}}", "run", "version",
-                                  cvy_version(), "seed", (json_int_t)t->options->seed, "devices", devices,
-                                  "compute_units", units, "drivers", drivers, "shares", shares, "micro_batches", micro,
-                                  "device_bytes", bytes, "parameters", (json_int_t)parameters, "data", "name", d->name,
-                                  "train", d->train.n, "test", d->test.n, "height", d->h, "width", d->w, "channels",
-                                  d->c, "classes", d->classes, "settings", train_settings_all(t->options, d, t->team),
-                                  "conv_choices", json_loads(cvy_team_conv_choices(t->team), 0, NULL)));
+  json_log_line(t->log, json_pack("{s{ss sI so* so so so so so so sI s{ss si si si si si si} so so}}", "run", "version",
+                                  cvy_version(), "seed", (json_int_t)t->options->seed, "nodes",
+                                  t->fleet ? fleet_json(t->fleet) : NULL, "devices", devices, "compute_units", units,
+                                  "drivers", drivers, "shares", shares, "micro_batches", micro, "device_bytes", bytes,
+                                  "parameters", (json_int_t)parameters, "data", "name", d->name, "train", d->train.n,
+                                  "test", d->test.n, "height", d->h, "width", d->w, "channels", d->c, "classes",
+                                  d->classes, "settings", train_settings_all(t->options, d, t->team), "conv_choices",
+                                  json_loads(cvy_team_conv_choices(t->team), 0, NULL)));
 }
 
 /* Begins the log with the first event of the run: a run that is refused leaves an older log alone. */
 static void log_begin(training *t) {
-  if (!t->options->log || t->log || t->log_failed) return;
+  if (!t->options->log || t->log || t->log_failed || !fleet_writes(t->fleet)) return;
   t->log = json_log_open(t->options->log, t->files.log, t->options->resume);
   t->files.log = -1;
   t->log_failed = !t->log;
@@ -138,7 +145,7 @@ static void watch_devices(device_watch *watch, const int *shares, double least_m
 
 static void on_device_lost(training *t, const cvy_lost_device *lost) {
   json_t *const shares = json_array();
-  for (int i = 0; i < cvy_team_size(t->team); i++) json_array_append_new(shares, json_integer(lost->shares[i]));
+  for (int i = 0; i < devices_of(t); i++) json_array_append_new(shares, json_integer(lost->shares[i]));
   t->n_lost++;
   json_log_line(t->log,
                 json_pack("{s{si ss sI ss sb so}}", "device_lost", "device", lost->device, "label", lost->label, "step",
@@ -172,11 +179,12 @@ static int on_step(void *user, const cvy_step_result *step, int epoch, long step
   training *const t = user;
   progress_wait_end();
   begin(t, epoch);
-  watch_devices(t->watch, step->shares, WATCH_MS);
+  const int *const shares = step->shares + (t->fleet ? cvy_fleet_first_device(t->fleet) : 0);
+  watch_devices(t->watch, shares, WATCH_MS);
   const progress_device *unused;
-  (void)device_watch_look(t->epoch_watch, step->shares, INFINITY, &unused);
+  (void)device_watch_look(t->epoch_watch, shares, INFINITY, &unused);
   progress_step(epoch, step->step, steps_per_epoch, step->loss, step->images, step->ms, !t->options->no_eval);
-  json_log_step(t->log, epoch, step, lr, cvy_team_size(t->team));
+  json_log_step(t->log, epoch, step, lr, devices_of(t));
   return 0;
 }
 
@@ -189,7 +197,7 @@ static int on_epoch(void *user, const cvy_epoch_result *epoch) {
     t->points[t->n_points++] =
         (plot_point){.epoch = epoch->epoch + 1, .train_loss = epoch->train_loss, .test_acc = epoch->test_acc};
   }
-  if (t->options->plot && !t->plot_failed) {
+  if (t->options->plot && !t->plot_failed && fleet_writes(t->fleet)) {
     t->plot_failed = !plot_svg_write(t->options->plot, t->title, t->points, t->n_points, (int)t->options->epochs);
   }
   return 0;
@@ -238,8 +246,11 @@ static void say_start(const training *t) {
         t->options->lr, (double)FLT_MIN);
   if (t->options->quiet) return;
   char *const shares = shares_text(t, "+", true);
+  char *const nodes = t->fleet ? fleet_labels(t->fleet) : NULL;
   progress_line("%s on %s: %d + %d images %dx%dx%d, %d classes\nbatch %s on [%s]", train_options_model(t->options),
-                d->name, d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares ? shares : "?", t->labels);
+                d->name, d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares ? shares : "?",
+                nodes ? nodes : t->labels);
+  free(nodes);
   free(shares);
   const int rest = d->train.n % (int)t->options->batch;
   if (t->options->drop_last && rest > 0) progress_line("--drop-last: %d images are left out of every epoch", rest);
@@ -253,6 +264,7 @@ static int result_print(const training *t, const cvy_train_result *result) {
     if (status != CVY_OK) return program_exit_code(status);
     acc = eval.accuracy;
   }
+  if (!fleet_writes(t->fleet)) return EXIT_DONE;
   progress_await_terminal(-1); /* stdout may be the same one */
   if (t->options->no_sync) printf("not training (--no-sync)");
   else if (acc >= 0) printf("test acc: %.2f", acc);
@@ -260,7 +272,7 @@ static int result_print(const training *t, const cvy_train_result *result) {
   else printf("train loss: %.3f (last step)", result->last_loss);
   if (result->sec_per_epoch > 0) printf(", %.1f sec/epoch", result->sec_per_epoch);
   else if (result->images_per_second > 0) printf(", %.1f img/s", result->images_per_second);
-  char *const labels = program_team_labels(t->run.devices, t->team);
+  char *const labels = t->fleet ? fleet_labels(t->fleet) : program_team_labels(t->run.devices, t->team);
   printf(" on [%s]\n", labels ? labels : t->labels);
   free(labels);
   return EXIT_DONE;
@@ -329,6 +341,7 @@ static cvy_status team_open(training *t) {
       .math = (cvy_math)o->math,
       .resume = o->opened ? &resume : NULL,
       .untimed = o->no_times,
+      .fleet = t->fleet,
   };
   progress_status("preparing the devices (kernels are compiled the first time)");
   wait_line_preparing(t->run.devices);
@@ -467,8 +480,9 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
   bool saved = false;
   if (status == CVY_OK || early) {
     if (status == CVY_OK && result->already_finished) plot_finished(t, result);
-    saved = o->save && cvy_team_save(t->team, o->save) == CVY_OK;
-    if (o->save && !saved) code = EXIT_FAILED;
+    const bool saves = o->save && fleet_writes(t->fleet);
+    saved = saves && cvy_team_save(t->team, o->save) == CVY_OK;
+    if (saves && !saved) code = EXIT_FAILED;
     if (t->plot_failed) code = EXIT_FAILED;
   }
   if (early) kept_print(t, status, result, saved);
@@ -476,9 +490,10 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
   if (status == CVY_OK) {
     if (result->already_finished && !o->quiet)
       program_say("the run in %s was finished already, after %ld steps", o->checkpoint, result->steps);
-    if (!o->quiet) curve_print(t);
-    shares_print(t);
-    if (!o->quiet && !result->already_finished) device_report_print(t->team);
+    const bool quiet = o->quiet || !fleet_writes(t->fleet);
+    if (!quiet) curve_print(t);
+    if (!t->fleet) shares_print(t);
+    if (!quiet && !result->already_finished) device_report_print(t->team);
     const int printed = result_print(t, result);
     if (printed != EXIT_DONE) code = printed;
   }
@@ -502,12 +517,15 @@ static int run_train(training *t) {
                                  .batch = o->batch,
                                  .seed = o->seed,
                                  .tunes = o->tune == CVY_TUNE_QUICK,
-                                 .quiet = o->quiet};
+                                 .quiet = o->quiet || t->fleet};
   cvy_train_result result = {.test_acc = -1};
-  int code = program_check_outputs("train", outputs, inputs);
-  if (code == EXIT_DONE) code = run_files_open(o, &t->files);
+  int code = fleet_meet(&o->fleet, &t->fleet);
   if (code != EXIT_DONE) return code;
-  progress_start(o->quiet, (int)o->epochs, (long)o->max_steps);
+  const bool writes = fleet_writes(t->fleet), quiet = o->quiet || !writes;
+  if (writes) code = program_check_outputs("train", outputs, inputs);
+  if (code == EXIT_DONE && writes) code = run_files_open(o, &t->files);
+  if (code != EXIT_DONE) return code;
+  progress_start(quiet, (int)o->epochs, (long)o->max_steps);
   wait_line_begin();
   code = program_run_open(&spec, &t->run);
   if (code != EXIT_DONE) return code;
@@ -530,7 +548,7 @@ static int run_train(training *t) {
     program_warn("batch %lld is larger than the %d training images: every step takes all of them", (long long)o->batch,
                  t->run.data->train.n);
   }
-  code = train_options_check_devices(o, cvy_devices_count(t->run.devices), t->labels);
+  code = t->fleet ? OPTIONS_GO_ON : train_options_check_devices(o, cvy_devices_count(t->run.devices), t->labels);
   if (code != OPTIONS_GO_ON) return code;
 
   cvy_status status = team_open(t);
@@ -538,15 +556,17 @@ static int run_train(training *t) {
     progress_end();
     return program_exit_code(status);
   }
-  say_start(t);
-  progress_start(o->quiet, (int)o->epochs, (long)o->max_steps);
+  if (t->fleet) code = train_options_check_devices(o, cvy_fleet_devices(t->fleet), t->labels);
+  if (code != OPTIONS_GO_ON) return code;
+  if (writes) say_start(t);
+  progress_start(quiet, (int)o->epochs, (long)o->max_steps);
   status = train(t, &result);
   progress_end();
   code = finish(t, status, &result);
   const int traced = trace_finish(t); /* last, since a device may hang at it: the weights are saved by now */
   if (code == EXIT_DONE) code = traced;
   if ((!json_log_close(&t->log) || t->log_failed) && code == EXIT_DONE) code = EXIT_FAILED;
-  if (code == EXIT_DONE) saved_print(t, t->n_points > 0);
+  if (code == EXIT_DONE && writes) saved_print(t, t->n_points > 0);
   return code;
 }
 
@@ -563,6 +583,7 @@ int cmd_train(int argc, char **argv) {
   code = run_train(&t);
   progress_wait_end();
   cvy_team_destroy(&t.team);
+  cvy_fleet_close(&t.fleet);
   program_run_close(&t.run);
   json_log_close(&t.log);
   run_files_close(&options, &t.files);

@@ -59,4 +59,29 @@
   {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', F(quiet),                                                     \
    .help = "no talk on stderr but errors and warnings"}
 
+/* Options of a node (node.h): F(fleet.nodes) and so on. */
+#define ROW_NODES(F)                                                                                                 \
+  {.kind = OPTION_TEXT, .name = "nodes", F(fleet.nodes), .value = "A,B,...", .unit = "addresses",                     \
+   .help = "the machines that train together over TCP, the same list on each: names or numbers, each may have a "    \
+           "port of its own (pc1,pc2:7071,[fd00::2]); their devices are one team, in this order. Processes that "    \
+           "mpirun or srun has started are a fleet without this option"}
+#define ROW_NODE(F)                                                                                                  \
+  {.kind = OPTION_INT, .name = "node", F(fleet.node), .value = "I", .deflt = "-1", .unit = "place in --nodes, from 0", \
+   .range = {-1, 63}, .help = "which of --nodes this machine is"}
+#define ROW_PORT(F)                                                                                                  \
+  {.kind = OPTION_INT, .name = "port", F(fleet.port), .value = "P", .deflt = "7070", .unit = "TCP port",              \
+   .range = {1, 65535}, .help = "where nodes without a port of their own listen"}
+#define ROW_FLEET_KEY(F)                                                                                             \
+  {.kind = OPTION_TEXT, .name = "fleet-key", F(fleet.key), .unit = "file",                                            \
+   .help = "only programs that have the same bytes in this file may join; without it any that reaches the port"}
+#define ROW_FLEET_WAIT(F)                                                                                            \
+  {.kind = OPTION_REAL, .name = "fleet-wait", F(fleet.wait), .value = "S", .deflt = "600", .unit = "seconds",         \
+   .range = {1, 1e6}, .help = "how long to wait for the other machines at the start"}
+#define ROW_NO_FLEET(F)                                                                                              \
+  {.kind = OPTION_FLAG, .name = "no-fleet", F(fleet.none),                                                            \
+   .help = "this process alone, although mpirun or srun has started several"}
+#define ROWS_FLEET(F)                                                                                                \
+  {.kind = OPTION_GROUP, .help = "Several machines"}, ROW_NODES(F), ROW_NODE(F), ROW_PORT(F), ROW_FLEET_KEY(F),        \
+      ROW_FLEET_WAIT(F), ROW_NO_FLEET(F)
+
 #endif

@@ -21,15 +21,27 @@ const char *program_math_name(cvy_math math) { return math == CVY_MATH_TF32 ? "t
 enum { TUNE_BATCH = 256, TUNE_NEAR = 8 };
 
 static char last_error[1024];
+static const char *speaker; /* NULL: this process prints everything */
+
+static void print(const char *kind, const char *text) {
+  char with_speaker[320];
+  if (speaker) {
+    snprintf(with_speaker, sizeof with_speaker, "%s: %s", speaker, kind);
+    kind = with_speaker;
+  }
+  progress_message(kind, text);
+}
 
 static void on_message(void *user, cvy_log_level level, const char *message) {
   (void)user;
-  if (level == CVY_LOG_INFO && !progress_talks()) return;
+  if (level == CVY_LOG_INFO && (speaker || !progress_talks())) return;
   if (level == CVY_LOG_ERROR) snprintf(last_error, sizeof last_error, "%s", message);
   char text[4096];
   called_message(message, text, sizeof text);
-  progress_message(level == CVY_LOG_ERROR ? "error: " : level == CVY_LOG_WARNING ? "warning: " : "", text);
+  print(level == CVY_LOG_ERROR ? "error: " : level == CVY_LOG_WARNING ? "warning: " : "", text);
 }
+
+void program_speak_as(const char *name) { speaker = name; }
 
 void program_log_start(void) { cvy_log_set(on_message, NULL, CVY_LOG_INFO); }
 
@@ -38,7 +50,7 @@ const char *program_last_error(void) { return last_error; }
 static void say(const char *kind, const char *format, va_list args) {
   char text[2048];
   vsnprintf(text, sizeof text, format, args);
-  progress_message(kind, text);
+  if (!speaker || *kind) print(kind, text);
 }
 
 void program_say(const char *format, ...) {

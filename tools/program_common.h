@@ -23,6 +23,8 @@ const char *program_math_name(cvy_math math);
 
 /* Library messages from now on: "convoy: error: …" on stderr, around the progress bar. */
 void program_log_start(void);
+/* From now on this process prints only warnings and errors, with `name` (borrowed) in front; NULL: all, without. */
+void program_speak_as(const char *name);
 /* The last error message, "" if there was none. Borrowed, changes with the next one. */
 const char *program_last_error(void);
 /* "convoy: …" on stderr. */

@@ -200,6 +200,8 @@ static const option_row rows[] = {
              "next gradient; weights come back as fp32. For a slow way to the host; changes the numbers; needs several "
              "devices"},
 
+    ROWS_FLEET(FIELD),
+
     {.kind = OPTION_GROUP, .help = "Training"},
     ROW_BATCH(FIELD, 1 << 24, "images per step, all devices together"),
     {.kind = OPTION_INT,
@@ -466,6 +468,8 @@ int train_options_parse(int argc, char **argv, train_options *out) {
   if (out->nesterov && !(out->momentum > 0)) {
     return options_error("train", "--nesterov with --momentum %g: expected a momentum above 0", out->momentum);
   }
+  const int fleet = fleet_options_check("train", &out->fleet);
+  if (fleet != OPTIONS_GO_ON) return fleet;
   if (!options_given(&table, given, "split")) out->split.kind = CVY_SPLIT_UNLIKE;
   if (out->shares.list.n > 0) {
     double sum = 0;

@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "convoy/convoy.h"
+#include "tools/node.h"
 #include "tools/options.h"
 
 typedef struct split_option {
@@ -44,6 +45,7 @@ typedef struct train_options {
   bn_option bn;
   every_option checkpoint_every, warmup;
   schedule_option schedule;
+  fleet_options fleet;
   cvy_checkpoint *opened; /* --resume: to go on from; NULL: there is none. cmd_train closes it */
   bool nesterov, no_shuffle, drop_last, no_eval, resume, allow_nan, no_overlap, no_sync, no_times, quiet;
 } train_options;

@@ -8,12 +8,34 @@
 #include <stdbool.h>
 
 #include "convoy/status.h"
+#include "convoy/stop.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct cvy_fleet cvy_fleet;
+
+/* Nodes that find each other by TCP. */
+typedef struct cvy_fleet_params {
+  /* The addresses of all nodes in their order, with commas: host names or numbers, each may have a port of its own
+   * ("pc1,pc2:7071,[fd00::2]"). */
+  const char *nodes;
+  int node;              /* this one's rank */
+  int port;              /* of nodes without one of their own */
+  const char *key_file;  /* only programs that have the same bytes can join; NULL: any that knows the protocol */
+  double wait_seconds;   /* for the others; 0: 600 */
+  double silent_seconds; /* a node that does not answer for so long is lost; 0: 10 */
+  const cvy_stop *stop;  /* ends the wait; NULL: none */
+} cvy_fleet_params;
+/* Waits until all nodes are there. CVY_E_ARGUMENT: nodes, rank or key file · CVY_E_UNSUPPORTED: a key, and this build
+ * has no libsodium · CVY_E_IO: no port, or not all nodes came · CVY_E_INTERRUPTED: stop · CVY_E_MEMORY. */
+cvy_status cvy_fleet_meet(const cvy_fleet_params *params, cvy_fleet **out);
+/* The processes that an MPI launcher (mpirun, srun) started together with this one. *out NULL with CVY_OK: it was
+ * started alone. Once in the life of a process. CVY_E_UNSUPPORTED: the plug-in for that MPI is not there (the message
+ * says what to install) · CVY_E_MISMATCH: another MPI than the launcher's · CVY_E_ARGUMENT: the environment is wrong ·
+ * CVY_E_MEMORY. */
+cvy_status cvy_fleet_meet_started(cvy_fleet **out);
 
 /* Tells the other nodes that this one leaves, and frees the fleet. Its team must be destroyed before. */
 void cvy_fleet_close(cvy_fleet **fleet);
@@ -24,6 +46,13 @@ int cvy_fleet_size(const cvy_fleet *fleet);
 const char *cvy_fleet_name(const cvy_fleet *fleet, int rank);
 /* The link between the nodes, "tcp" or the name of an MPI; borrowed. */
 const char *cvy_fleet_kind(const cvy_fleet *fleet);
+/* The devices of a node, once teams were made: a JSON array with an object for each, {"label":…, "units": compute
+ * units, "driver": version}; borrowed until the next team is made. */
+const char *cvy_fleet_devices_json(const cvy_fleet *fleet, int rank);
+/* How many devices all nodes have; 0 before teams were made. */
+int cvy_fleet_devices(const cvy_fleet *fleet);
+/* The place of this node's first device in the order of all; 0 before teams were made. */
+int cvy_fleet_first_device(const cvy_fleet *fleet);
 /* Node `rank` is still there. */
 bool cvy_fleet_has(const cvy_fleet *fleet, int rank);
 /* This node is the first one that is there: it alone prints, logs and saves. The answer may change from false to true

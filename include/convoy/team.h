@@ -117,7 +117,9 @@ typedef struct cvy_team_params {
   /* TF32: devices that have it use it, after a test of its results; others warn and use FP32. Errors of TF32: 2e-3 of a
    * result (relative L2), not within float32's bounds. */
   cvy_math math;
-  const cvy_stop *stop; /* requested: an evaluation ends with CVY_E_INTERRUPTED; borrowed; NULL: none */
+  /* Requested: an evaluation ends with CVY_E_INTERRUPTED; in a fleet on all nodes, when each has done its part.
+   * Borrowed; NULL: none. */
+  const cvy_stop *stop;
   /* Of a run that goes on: layers take the algorithms in its checkpoint, since numbers depend on them, and shares that
    * follow speeds begin with those in it; borrowed for the call; NULL: as above. */
   const cvy_resume_facts *resume;
@@ -167,7 +169,7 @@ cvy_status cvy_team_verify(cvy_team *team);
 /* Splits n samples (N,H,W,C floats, dense) by the team's rule and loads each part to its device: shards[i] is on
  * device i, NULL where the share is 0. The shards are the caller's. Waits for steps under way. A device that fails in
  * this call is lost as in a step, and the batch is split among the others. CVY_E_DEVICE: none is left ·
- * CVY_E_DEVICE_MEMORY: a part does not fit. */
+ * CVY_E_DEVICE_MEMORY: a part does not fit · CVY_E_UNSUPPORTED: the team is part of a fleet. */
 cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_tensor **shards);
 /* Forward pass (inference: running statistics) of a shard on the device where it lies. *logits: (N,1,1,classes) on
  * the same device. Waits for steps under way.

@@ -12,6 +12,7 @@
 #include "src/nn/weights.h"
 #include "src/run/checkpoint.h"
 #include "src/run/loss_watch.h"
+#include "src/run/muster.h"
 #include "src/run/resume.h"
 #include "src/team/publish.h"
 #include "src/team/rebalance.h"
@@ -34,7 +35,8 @@ typedef struct trainer {
   bool first_epoch_full;
   bool epoch_whole; /* this process has run the epoch from its first step */
   bool stopping;
-  long saved_step; /* of the newest checkpoint, -1: none */
+  long stops_after; /* in a fleet: the first step in whose results a node was asked to stop; -1: none */
+  long saved_step;  /* of the newest checkpoint, -1: none */
   cvy_loss_watch losses;
   char *settings; /* those of the run with what cvy_settings_extend adds */
   cvy_file_lock *folder_lock;
@@ -151,6 +153,30 @@ static void watch_loss(trainer *t, const cvy_step_result *r) {
       r->loss, r->step, t->losses.median, t->at.kept_step, t->p.checkpoint_dir);
 }
 
+/* ---- a stop ---- */
+
+static cvy_chain *chain_of(const trainer *t) { return cvy_team_chain(t->team); }
+
+/* In a fleet all nodes stop after the same step: the request rides in a step's sums. */
+static void ask_to_stop(trainer *t) {
+  if (chain_of(t)) cvy_chain_ask_stop(chain_of(t));
+  else t->stopping = true;
+}
+
+/* Before step number `next` is begun: results up to the one run_ahead before it have been taken then, on every node. */
+static bool stops_before(trainer *t, long next) {
+  const int run_ahead = t->team->params.run_ahead == CVY_RUN_AHEAD_NONE ? 0 : t->team->params.run_ahead;
+  if (cvy_stop_requested(t->p.stop)) ask_to_stop(t);
+  if (chain_of(t)) return t->stops_after >= 0 && next > t->stops_after + run_ahead;
+  return t->stopping;
+}
+
+/* All results have been taken. */
+static void note_stop(trainer *t) {
+  if (cvy_stop_requested(t->p.stop)) ask_to_stop(t);
+  if (t->stops_after >= 0) t->stopping = true;
+}
+
 static cvy_status take_results(trainer *t, bool all) {
   cvy_status status = CVY_OK;
   cvy_step_result r;
@@ -169,8 +195,8 @@ static cvy_status take_results(trainer *t, bool all) {
     t->total_images += r.images;
     t->result.last_loss = r.loss;
     watch_loss(t, &r);
-    if (t->p.on_step && t->p.on_step(t->p.user, &r, t->at.epoch, t->steps_per_epoch, lr_of(t, r.step)))
-      t->stopping = true;
+    if (r.stops && t->stops_after < 0) t->stops_after = r.step;
+    if (t->p.on_step && t->p.on_step(t->p.user, &r, t->at.epoch, t->steps_per_epoch, lr_of(t, r.step))) ask_to_stop(t);
   }
 fail:
   return status;
@@ -183,7 +209,7 @@ static cvy_status between_steps(trainer *t, long started) {
   cvy_status status = CVY_OK;
   const bool verify = due(started, t->p.verify_every);
   const bool save = !t->p.checkpoint_epochs && t->p.checkpoint_dir && due(started, t->p.checkpoint_every);
-  const bool keep = cvy_team_size(t->team) == 1 && !t->team->params.no_sync &&
+  const bool keep = cvy_team_is_alone(t->team) && !t->team->params.no_sync &&
                     cvy_clock_seconds_since(t->on_host_ns) >= (t->p.snapshot_s > 0 ? t->p.snapshot_s : SNAPSHOT_S);
   if (!verify && !save && !keep) return take_results(t, false);
   CVY_TRY(take_results(t, true));
@@ -205,7 +231,7 @@ static cvy_status run_steps(trainer *t) {
   cvy_sampler_order(t->p.seed, t->at.epoch, t->p.no_shuffle, n, t->order);
   long started = t->at.step;
   for (long b = t->at.epoch_batches; b < t->steps_per_epoch; b++) {
-    if (cvy_stop_requested(t->p.stop) || t->stopping) break;
+    if (stops_before(t, started)) break;
     if (t->p.max_steps > 0 && started >= t->p.max_steps) break;
     const long at = b * batch;
     CVY_TRY(cvy_team_step(t->team, t->order + at, (int)(n - at < batch ? n - at : batch), lr_of(t, started)));
@@ -213,7 +239,7 @@ static cvy_status run_steps(trainer *t) {
     CVY_TRY(between_steps(t, started));
   }
   CVY_TRY(take_results(t, true));
-  if (cvy_stop_requested(t->p.stop)) t->stopping = true;
+  note_stop(t);
 fail:
   return status;
 }
@@ -229,7 +255,7 @@ static cvy_status test_accuracy(trainer *t, double *accuracy) {
   if (!wants_test(t) || t->stopping) return CVY_OK;
   const cvy_status status = cvy_team_evaluate(t->team, false, &eval);
   if (status == CVY_OK) *accuracy = eval.accuracy;
-  if (status != CVY_E_INTERRUPTED || !cvy_stop_requested(t->p.stop)) return status;
+  if (status != CVY_E_INTERRUPTED || !(chain_of(t) || cvy_stop_requested(t->p.stop))) return status;
   t->stopping = true;
   return CVY_OK;
 }
@@ -249,7 +275,7 @@ static cvy_status end_epoch(trainer *t, bool complete) {
     t->full_epochs++;
     t->full_epochs_ms += t->epoch_ms;
   }
-  if (t->p.on_epoch && t->p.on_epoch(t->p.user, &e)) t->stopping = true;
+  if (t->p.on_epoch && t->p.on_epoch(t->p.user, &e)) ask_to_stop(t);
   if (!complete) return CVY_OK;
   t->at.epoch++;
   t->at.epoch_batches = t->at.epoch_images = 0;
@@ -296,13 +322,14 @@ static cvy_status check_statistics(const trainer *t, int n) {
               single->name);
   if (team->params.bn == CVY_BN_SYNC) return CVY_OK;
   const int group = team->params.bn == CVY_BN_GHOST ? team->params.ghost : 0;
-  shares = cvy_calloc((size_t)cvy_team_size(team), sizeof *shares);
+  shares = cvy_calloc((size_t)cvy_shares_all(team->shares), sizeof *shares);
   CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_shares_of_batch(team->shares, n, shares));
   for (int r = 0; r < cvy_team_size(team); r++) {
-    if (shares[r] == 0) continue;
-    const int pass = cvy_replica_pass_size(&team->replicas[r], shares[r], group);
-    const int size = group ? group : pass, rest = shares[r] % size;
+    const int share = shares[cvy_shares_first(team->shares) + r];
+    if (share == 0) continue;
+    const int pass = cvy_replica_pass_size(&team->replicas[r], share, group);
+    const int size = group ? group : pass, rest = share % size;
     CVY_REQUIRE(size > 1 && rest != 1, CVY_E_ARGUMENT,
                 "batchnorm '%s' sees images of 1x1 pixels: in a batch of %d samples device %d (%s) would have a "
                 "group of one, which has no variance; choose another batch size%s",
@@ -343,7 +370,7 @@ static void save_what_is_there(trainer *t) {
   cvy_team *const team = t->team;
   if (!cvy_roster_ended_by_devices(team->roster)) return;
   (void)take_results(t, false);
-  if (cvy_team_size(team) == 1) {
+  if (cvy_team_is_alone(team)) {
     t->on_host.kept_step = t->at.kept_step;
     t->on_host.kept_median = t->at.kept_median;
     t->at = t->on_host;
@@ -365,6 +392,7 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
                .data = data,
                .epoch_whole = true,
                .saved_step = -1,
+               .stops_after = -1,
                .result = {.test_acc = -1, .checkpoint_step = -1, .last_loss = NAN}};
   CVY_TRY(take_params(&t, params));
   const int n = data->train.n, batch = team->params.batch, rest = t.p.drop_last ? 0 : n % batch;
@@ -382,6 +410,7 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   if (t.p.max_steps == 0 || t.p.max_steps >= t.steps_per_epoch) CVY_TRY(check_statistics(&t, rest));
   team->stop = t.p.stop ? t.p.stop : team->params.stop;
   t.at.step = cvy_ring_next_number(team->ring);
+  CVY_TRY(cvy_muster(team, &t.p, &t.at));
   t.epoch_whole = t.at.epoch_batches == 0;
   t.first_epoch = t.at.epoch;
   note_on_host(&t);

@@ -78,9 +78,9 @@ fail:
   return status;
 }
 
-/* [caller] After an evaluation with such a loss, of these shares and sums per device: warns, naming the tensor of the
- * weights or the first layer that is the reason. */
-static void explain_loss(cvy_team *team, bool on_train, const int *shares, const double *loss_sums) {
+/* [caller] After an evaluation with such a loss, of these shares and sums per device, whose first sample is `first`:
+ * warns, naming the tensor of the weights or the first layer that is the reason. */
+static void explain_loss(cvy_team *team, bool on_train, int first, const int *shares, const double *loss_sums) {
   const char *const what = on_train ? "training" : "test";
   char name[128];
   if (cvy_team_sync(team) != CVY_OK) return;
@@ -91,9 +91,10 @@ static void explain_loss(cvy_team *team, bool on_train, const int *shares, const
     return;
   }
   search s = {.team = team, .on_train = on_train};
-  int first = 0;
+  bool here = false; /* not on another node of the fleet */
   for (int r = 0; r < cvy_roster_size(team->roster) && !s.found; first += shares[r++]) {
     if (isfinite(loss_sums[r]) || cvy_roster_is_lost(team->roster, r)) continue;
+    here = true;
     s.first = first;
     s.n = shares[r];
     if (cvy_worker_call(cvy_roster_worker(team->roster, r), search_passes, &s) != CVY_OK) return;
@@ -102,7 +103,7 @@ static void explain_loss(cvy_team *team, bool on_train, const int *shares, const
     cvy_log_warning(
         "the loss of the %s images is not finite: %s is the first layer with an output that is not, on images %d to %d",
         what, cvy_layer_title(team->net, s.layer, name, sizeof name), s.first, s.first + s.n - 1);
-  else
+  else if (here)
     cvy_log_warning("the loss of the %s images is not finite: the outputs of the network are, but lie too far apart",
                     what);
 }
@@ -112,20 +113,64 @@ static void explain_loss(cvy_team *team, bool on_train, const int *shares, const
 typedef struct eval_args {
   cvy_team *team;
   bool on_train;
-  int *shares;
+  int *all_shares;   /* one per device of the fleet; without one, of the team */
+  const int *shares; /* one per device of the team, a part of these */
   double *loss;
   long *correct;
 } eval_args;
+
+static int sum_of(const int *from, const int *to) {
+  int sum = 0;
+  while (from < to) sum += *from++;
+  return sum;
+}
 
 static cvy_status evaluate(void *owner, void *arg) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = owner;
   const eval_args *const a = arg;
-  int first = 0;
-  for (int i = 0; i < r->setup.index; i++) first += a->shares[i];
+  const int *const mine = a->shares + r->setup.index;
+  const int first = sum_of(a->all_shares, mine);
   CVY_TRY(cvy_team_settle(a->team, r));
-  CVY_TRY(cvy_replica_evaluate(r, a->on_train, first, a->shares[r->setup.index], a->team->stop,
+  CVY_TRY(cvy_replica_evaluate(r, a->on_train, first, *mine, cvy_team_chain(a->team) ? NULL : a->team->stop,
                                &a->loss[r->setup.index], &a->correct[r->setup.index]));
+fail:
+  return status;
+}
+
+/* Sums over the devices so far, in their order. */
+typedef struct eval_sums {
+  double loss;
+  int64_t correct, stops;
+} eval_sums;
+
+static void add_sums(void *user, void *data) {
+  const eval_args *const a = user;
+  const cvy_team *const team = a->team;
+  eval_sums *const sums = data;
+  const int n = a->on_train ? team->data->train.n : team->data->test.n;
+  for (int r = 0; r < cvy_roster_size(team->roster); r++) {
+    sums->loss += a->loss[r] / n;
+    sums->correct += a->correct[r];
+  }
+  if (cvy_team_chain(team)) sums->stops += cvy_team_is_asked_to_stop(team);
+}
+
+/* One attempt on the devices that are there. *done: none was lost at it. */
+static cvy_status attempt(eval_args *a, int n, eval_sums *sums, bool *done) {
+  cvy_status status = CVY_OK;
+  cvy_team *const team = a->team;
+  const size_t n_devices = (size_t)cvy_roster_size(team->roster);
+  bool again = false;
+  CVY_TRY(cvy_shares_of_samples(team->shares, n, a->all_shares));
+  memset(a->loss, 0, n_devices * sizeof *a->loss);
+  memset(a->correct, 0, n_devices * sizeof *a->correct);
+  *sums = (eval_sums){0};
+  CVY_TRY(cvy_roster_try_all(team->roster, evaluate, a, done));
+  if (!*done) return cvy_roster_settle(team->roster);
+  if (cvy_team_chain(team)) CVY_TRY(cvy_chain_reduce(cvy_team_chain(team), sums, sizeof *sums, add_sums, a, &again));
+  else add_sums(a, sums);
+  *done = !again;
 fail:
   return status;
 }
@@ -134,6 +179,7 @@ cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out
   cvy_status status = CVY_OK;
   const int n_devices = cvy_roster_size(team->roster);
   eval_args a = {.team = team, .on_train = on_train};
+  eval_sums sums = {0};
   *out = (cvy_eval_result){0};
   CVY_REQUIRE(team->data, CVY_E_ARGUMENT, "there is no data to evaluate on: call cvy_team_attach first");
   CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
@@ -142,32 +188,23 @@ cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out
   CVY_REQUIRE(n > 0, CVY_E_ARGUMENT, "data set %s has no %s samples", team->data->name, on_train ? "training" : "test");
   CVY_TRY(cvy_ring_wait(team->ring));
   const uint64_t start = cvy_clock_ns();
-  a.shares = cvy_calloc((size_t)n_devices, sizeof *a.shares);
+  a.all_shares = cvy_calloc((size_t)cvy_shares_all(team->shares), sizeof *a.all_shares);
   a.loss = cvy_calloc((size_t)n_devices, sizeof *a.loss);
   a.correct = cvy_calloc((size_t)n_devices, sizeof *a.correct);
-  CVY_REQUIRE(a.shares && a.loss && a.correct, CVY_E_MEMORY, "out of host memory");
-  for (bool done = false; !done;) { /* again from the start when a device is lost */
-    CVY_TRY(cvy_shares_of_samples(team->shares, n, a.shares));
-    memset(a.loss, 0, (size_t)n_devices * sizeof *a.loss);
-    memset(a.correct, 0, (size_t)n_devices * sizeof *a.correct);
-    status = cvy_roster_try_all(team->roster, evaluate, &a, &done);
-    if (status == CVY_OK && !done) status = cvy_roster_settle(team->roster);
-    CVY_TRY(status);
-  }
-  long correct = 0;
-  for (int r = 0; r < n_devices; r++) {
-    out->loss += a.loss[r] / n;
-    correct += a.correct[r];
-  }
-  out->loss = cvy_unsigned_nan(out->loss);
+  CVY_REQUIRE(a.all_shares && a.loss && a.correct, CVY_E_MEMORY, "out of host memory");
+  a.shares = a.all_shares + cvy_shares_first(team->shares);
+  for (bool done = false; !done;) CVY_TRY(attempt(&a, n, &sums, &done)); /* from the start when a device is lost */
+  if (sums.stops > 0) CVY_TRY(CVY_E_INTERRUPTED);
+  out->loss = cvy_unsigned_nan(sums.loss);
   out->images = n;
-  out->correct = (int)correct;
-  out->accuracy = (double)correct / n;
+  out->correct = (int)sums.correct;
+  out->accuracy = (double)sums.correct / n;
   out->seconds = cvy_clock_seconds_since(start);
-  if (!isfinite(out->loss) && !team->params.allow_nan) explain_loss(team, on_train, a.shares, a.loss);
+  if (!isfinite(out->loss) && !team->params.allow_nan)
+    explain_loss(team, on_train, sum_of(a.all_shares, a.shares), a.shares, a.loss);
   cvy_timeline_work(team->timeline, CVY_WORK_EVALUATE, -1, -1, -1, start);
 fail:
-  cvy_free(a.shares);
+  cvy_free(a.all_shares);
   cvy_free(a.loss);
   cvy_free(a.correct);
   return status;

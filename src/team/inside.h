@@ -10,6 +10,7 @@
 #include "convoy/team.h"
 #include "src/cl/devices.h"
 #include "src/team/events.h"
+#include "src/team/exchange.h"
 #include "src/team/ledger.h"
 #include "src/team/replica.h"
 #include "src/team/results.h"
@@ -32,7 +33,7 @@ struct cvy_team {
   cvy_events *events;
   struct cvy_opening *opening;
   struct cvy_rebalance *rebalance; /* shares follow speeds; else NULL */
-  struct cvy_exchange *exchange;
+  cvy_exchange *exchange;
   struct cvy_watch *watch;
   cvy_pool *pool;
   cvy_timeline *timeline; /* NULL: times are not recorded */
@@ -44,6 +45,16 @@ struct cvy_team {
 static inline int cvy_team_most_samples(const cvy_team *team) {
   const int samples = team->params.samples, batch = team->params.batch;
   return samples > 0 && samples < batch ? samples : batch;
+}
+
+/* The chain to the other nodes of the fleet; NULL without one. */
+static inline cvy_chain *cvy_team_chain(const cvy_team *team) {
+  return team->exchange ? cvy_exchange_chain(team->exchange) : NULL;
+}
+
+/* The caller of this node's team was asked to stop. */
+static inline bool cvy_team_is_asked_to_stop(const cvy_team *team) {
+  return (team->stop && cvy_stop_requested(team->stop)) || cvy_chain_is_asked_to_stop(cvy_team_chain(team));
 }
 
 /* The device updates its own weights: there is no other one, here or on another node. */

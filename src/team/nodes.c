@@ -11,6 +11,7 @@ struct cvy_fleet {
   _Atomic uint64_t view; /* bit r: node r is there */
   uint32_t round;
   int devices[CVY_NODES_MOST];
+  char **noted; /* JSON arrays of each node's devices */
 };
 
 /* ---- life ---- */
@@ -32,6 +33,7 @@ fail:
 void cvy_fleet_close(cvy_fleet **fleet) {
   cvy_fleet *const f = *fleet;
   if (!f) return;
+  cvy_fleet_free_texts(f, &f->noted);
   cvy_link_close(&f->link);
   cvy_free(f);
   *fleet = NULL;
@@ -133,7 +135,7 @@ fail:
   return status;
 }
 
-cvy_status cvy_fleet_count_devices(cvy_fleet *f, int own) {
+cvy_status cvy_fleet_gather_devices(cvy_fleet *f, int own, const char *noted) {
   cvy_status status = CVY_OK;
   const size_t size = (size_t)f->link->size, rank = (size_t)f->link->rank;
   int32_t counts[CVY_NODES_MOST] = {0};
@@ -144,12 +146,17 @@ cvy_status cvy_fleet_count_devices(cvy_fleet *f, int own) {
                 "node %zu (%s) has %d devices: expected 1 to %d", r, f->link->names[r], counts[r], CVY_FLEET_DEVICES);
     f->devices[r] = counts[r];
   }
+  cvy_fleet_free_texts(f, &f->noted);
+  CVY_TRY(cvy_fleet_gather_texts(f, noted, &f->noted));
 fail:
   return status;
 }
 
+const char *cvy_fleet_devices_json(const cvy_fleet *f, int rank) { return f->noted ? f->noted[rank] : "[]"; }
 int cvy_fleet_devices_of(const cvy_fleet *f, int r) { return f->devices[r]; }
 int cvy_fleet_devices(const cvy_fleet *f) { return cvy_fleet_first_of(f, f->link->size); }
+
+int cvy_fleet_first_device(const cvy_fleet *f) { return cvy_fleet_first_of(f, f->link->rank); }
 
 int cvy_fleet_first_of(const cvy_fleet *f, int r) {
   int first = 0;

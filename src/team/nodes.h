@@ -37,12 +37,11 @@ cvy_status cvy_fleet_gather(cvy_fleet *fleet, void *data, size_t bytes, size_t o
 /* All nodes' texts, by rank; free them with cvy_fleet_free_texts. */
 cvy_status cvy_fleet_gather_texts(cvy_fleet *fleet, const char *own, char ***out);
 void cvy_fleet_free_texts(const cvy_fleet *fleet, char ***texts);
-/* Tells all nodes how many devices this one has. */
-cvy_status cvy_fleet_count_devices(cvy_fleet *fleet, int own);
+/* Tells all nodes how many devices this one has, and describes them (noted_devices.h). */
+cvy_status cvy_fleet_gather_devices(cvy_fleet *fleet, int own, const char *noted);
 
-/* ---- devices, once they are counted ---- */
+/* ---- devices, once they are gathered ---- */
 
-int cvy_fleet_devices(const cvy_fleet *fleet);           /* of all nodes */
 int cvy_fleet_devices_of(const cvy_fleet *fleet, int r); /* of node r */
 int cvy_fleet_first_of(const cvy_fleet *fleet, int r);   /* place of its first device in the order of all */
 

@@ -9,6 +9,7 @@
 #include "src/team/bn_sync.h"
 #include "src/team/exchange.h"
 #include "src/team/nodes.h"
+#include "src/team/noted_devices.h"
 #include "src/team/opening.h"
 #include "src/team/rebalance.h"
 #include "src/team/watch.h"
@@ -233,11 +234,21 @@ fail:
 
 /* ---- life ---- */
 
+static cvy_status gather_devices(cvy_fleet *fleet, const cvy_devices *devices) {
+  cvy_status status = CVY_OK;
+  char *noted = NULL;
+  CVY_TRY(cvy_noted_text(devices, &noted));
+  CVY_TRY(cvy_fleet_gather_devices(fleet, devices->n, noted));
+fail:
+  cvy_free(noted);
+  return status;
+}
+
 static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *share_max) {
   cvy_status status = CVY_OK;
   const int n = team->devices->n;
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  if (params && params->fleet) CVY_TRY(cvy_fleet_count_devices(params->fleet, n));
+  if (params && params->fleet) CVY_TRY(gather_devices(params->fleet, team->devices));
   CVY_TRY(take_params(&team->params, n, params));
   team->stop = team->params.stop;
   team->layout = cvy_net_layout(team->net);

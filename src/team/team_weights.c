@@ -130,12 +130,38 @@ static const char *first_difference(const cvy_layout *l, const float *a, const f
   return "padding between tensors";
 }
 
+typedef struct node_hashes {
+  int rank;
+  uint64_t own, all[CVY_NODES_MOST];
+} node_hashes;
+
+static void add_hash(void *user, void *data) {
+  const node_hashes *const h = user;
+  ((uint64_t *)data)[h->rank] = h->own;
+}
+
+/* Every node of the fleet has the weights whose hash is `own` here. */
+static cvy_status verify_nodes(cvy_team *team, uint64_t own) {
+  cvy_status status = CVY_OK;
+  const cvy_fleet *const fleet = team->params.fleet;
+  node_hashes h = {.rank = cvy_fleet_rank(fleet), .own = own};
+  for (bool again = true; again;)
+    CVY_TRY(cvy_chain_reduce(cvy_team_chain(team), h.all, sizeof h.all, add_hash, &h, &again));
+  for (int r = 0; r < cvy_fleet_size(fleet); r++)
+    CVY_REQUIRE(!cvy_fleet_has(fleet, r) || h.all[r] == own, CVY_E_DIVERGED,
+                "after step %ld the weights of node %d (%s) are not those of node %d (%s): hash %016llx, not %016llx",
+                cvy_ring_finished(team->ring) - 1, r, cvy_fleet_name(fleet, r), h.rank, cvy_fleet_name(fleet, h.rank),
+                (unsigned long long)h.all[r], (unsigned long long)own);
+fail:
+  return status;
+}
+
 cvy_status cvy_team_verify(cvy_team *team) {
   cvy_status status = CVY_OK;
   float *w = NULL;
   const size_t n = team->layout->n_floats, bytes = n * sizeof(float);
   CVY_TRY(cvy_ring_wait(team->ring));
-  if (cvy_roster_size(team->roster) == 1) return CVY_OK; /* its device holds the only copy */
+  if (cvy_team_is_alone(team)) return CVY_OK; /* its device holds the only copy */
   const float *const master = cvy_ledger_w(team->ledger);
   const XXH64_hash_t want = XXH64(master, bytes, 0);
   for (int r = 0; r < cvy_roster_size(team->roster); r++) {
@@ -150,6 +176,7 @@ cvy_status cvy_team_verify(cvy_team *team) {
     cvy_free(w);
     w = NULL;
   }
+  if (cvy_team_chain(team)) CVY_TRY(verify_nodes(team, want));
 fail:
   cvy_free(w);
   return status;

@@ -162,6 +162,8 @@ cvy_status cvy_team_split_and_load(cvy_team *team, const float *x, int n, cvy_te
   const int n_devices = cvy_roster_size(team->roster);
   int *shares = NULL;
   memset(shards, 0, (size_t)n_devices * sizeof *shards);
+  CVY_REQUIRE(!team->params.fleet, CVY_E_UNSUPPORTED,
+              "a batch is not split over a fleet: its parts would lie on other machines; make a team without it");
   CVY_REQUIRE(n >= 1 && cvy_fits_int32(in, n), CVY_E_ARGUMENT,
               "a batch of %d samples: must be at least 1 and fit 32-bit indices", n);
   shares = cvy_calloc((size_t)n_devices, sizeof *shares);

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT
+ * Before its first step a fleet looks whether all nodes are about to do the same: program, network, data, settings, and
+ * the weights that they begin with. */
+#ifndef CVY_RUN_MUSTER_H
+#define CVY_RUN_MUSTER_H
+
+#include "convoy/train.h"
+
+/* Collective; without a fleet it does nothing. position: where the run begins. CVY_E_MISMATCH: every difference is
+ * logged with its node · CVY_E_IO: a node was lost · CVY_E_MEMORY. */
+cvy_status cvy_muster(cvy_team *team, const cvy_train_params *params, const cvy_run_position *position);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/node.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/program_common.h"
+#include "tools/signals.h"
+
+int fleet_options_check(const char *verb, const fleet_options *o) {
+  if (o->nodes && o->none) return options_error(verb, "--nodes %s and --no-fleet: expected one of them", o->nodes);
+  if (o->nodes && o->node < 0)
+    return options_error(verb, "--nodes %s: --node I is missing: which of them this machine is, from 0", o->nodes);
+  if (!o->nodes && o->node >= 0)
+    return options_error(verb, "--node %lld: --nodes A,B,... is missing", (long long)o->node);
+  if (!o->nodes && o->key) return options_error(verb, "--fleet-key %s: --nodes A,B,... is missing", o->key);
+  return OPTIONS_GO_ON;
+}
+
+int fleet_meet(const fleet_options *o, cvy_fleet **out) {
+  cvy_status status = CVY_OK;
+  *out = NULL;
+  if (o->none) return EXIT_DONE;
+  if (o->nodes)
+    status = cvy_fleet_meet(
+        &(cvy_fleet_params){
+            .nodes = o->nodes, .node = (int)o->node, .port = (int)o->port, .key_file = o->key, .wait_seconds = o->wait},
+        out);
+  else status = cvy_fleet_meet_started(out);
+  if (*out && !cvy_fleet_is_head(*out)) program_speak_as(cvy_fleet_name(*out, cvy_fleet_rank(*out)));
+  return program_exit_code(status);
+}
+
+bool fleet_writes(const cvy_fleet *fleet) { return !fleet || cvy_fleet_is_head(fleet); }
+
+static void add_node(FILE *out, const cvy_fleet *fleet, int r) {
+  json_t *const devices = json_loads(cvy_fleet_devices_json(fleet, r), 0, NULL);
+  fprintf(out, "%s: ", cvy_fleet_name(fleet, r));
+  for (size_t i = 0; i < json_array_size(devices); i++) {
+    const char *const label = json_string_value(json_object_get(json_array_get(devices, i), "label"));
+    fprintf(out, "%s%s", i ? ", " : "", label ? label : "?");
+  }
+  json_decref(devices);
+}
+
+char *fleet_labels(const cvy_fleet *fleet) {
+  char *text = NULL;
+  size_t size;
+  FILE *const out = open_memstream(&text, &size);
+  const char *between = "";
+  for (int r = 0; out && r < cvy_fleet_size(fleet); r++) {
+    if (!cvy_fleet_has(fleet, r)) continue;
+    fputs(between, out);
+    add_node(out, fleet, r);
+    between = " | ";
+  }
+  if (out) fclose(out);
+  return text;
+}
+
+json_t *fleet_json(const cvy_fleet *fleet) {
+  json_t *const nodes = json_array();
+  for (int r = 0; r < cvy_fleet_size(fleet); r++)
+    json_array_append_new(nodes, json_pack("{ss so}", "name", cvy_fleet_name(fleet, r), "devices",
+                                           json_loads(cvy_fleet_devices_json(fleet, r), 0, NULL)));
+  return nodes;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ * The program as a node of a fleet: options, and who prints. */
+#ifndef CVY_TOOLS_NODE_H
+#define CVY_TOOLS_NODE_H
+
+#include <jansson.h>
+
+#include "convoy/fleet.h"
+#include "tools/options.h"
+
+typedef struct fleet_options {
+  const char *nodes, *key;
+  int64_t node, port;
+  double wait;
+  bool none;
+} fleet_options;
+
+/* OPTIONS_GO_ON, or the exit status of options that do not fit each other. */
+int fleet_options_check(const char *verb, const fleet_options *options);
+/* Waits for the other nodes. *out NULL: this process is alone. EXIT_DONE, or the exit status with the reason said. From
+ * now on only the head of the fleet prints; warnings and errors of others have their node's name in front. */
+int fleet_meet(const fleet_options *options, cvy_fleet **out);
+/* This process prints and writes files: it is alone, or the head of its fleet. */
+bool fleet_writes(const cvy_fleet *fleet);
+/* "pc1: A, B | pc2: C": the nodes that are there, with their devices. NULL when out of memory; free(). */
+char *fleet_labels(const cvy_fleet *fleet);
+/* [{"name", "devices"}], for logs. */
+json_t *fleet_json(const cvy_fleet *fleet);
+
+#endif
