@@ -132,19 +132,12 @@ conv2d_cpu_columns(global const float *restrict dy, global float *restrict dx, g
       const int share = block == blocks - 1 ? (positions * call.in.pitch / 16 + tiles - 1) / tiles * 16 : 0;
       for (int j = 0; j < products; j += 32) {
         global const float *u = workspace + (size_t)block * block_floats + (size_t)j * (size_t)call.in.c;
-        const bool wide = block_width(j, products) == 32;
+        const int width = block_width(j, products);
         for (int t = 0; t < positions; t += 14) {
           const int valid = positions - t;
           global const float *const end = ahead + min((long)share, (long)(limit - ahead));
           for (; ahead < end; ahead += 16) CVY_FETCH(ahead);
-          if (wide && valid > 7)
-            tile_14x32(from, in_at + t, u, 0, 1, call.in.c, 0, 0, 0, to + j, out_at + t, valid, false);
-          else if (wide)
-            tile_7x32(from, in_at + t, u, 0, 1, call.in.c, 0, 0, 0, to + j, out_at + t, valid, false);
-          else if (valid > 7)
-            tile_14x16(from, in_at + t, u, 0, 1, call.in.c, 0, 0, 0, to + j, out_at + t, valid, false);
-          else
-            tile_7x16(from, in_at + t, u, 0, 1, call.in.c, 0, 0, 0, to + j, out_at + t, valid, false);
+          multiply_tile(width, from, in_at + t, u, 0, 1, call.in.c, 0, 0, 0, to + j, out_at + t, valid, false);
         }
       }
       const int below = (p0 + rows) * call.filter.stride_h - call.filter.pad_h,

@@ -25,18 +25,57 @@
 #include "conv2d_tile_cpu.clh"
 #include "conv2d_strip_cpu.clh"
 
-#if NARROW < 2
+#if CVY_WIDE_REGISTERS && NARROW < 2
 #define NEIGHBOURS
 #define ROWS 14
 #define WIDTH 32
 #include "conv2d_tile_tmpl.clh"
 #endif
-#if NARROW
+#if CVY_WIDE_REGISTERS && NARROW
 #define NEIGHBOURS
 #define ROWS 14
 #define WIDTH 16
 #include "conv2d_tile_tmpl.clh"
 #endif
+#if !CVY_WIDE_REGISTERS
+#define NEIGHBOURS
+#define ROWS 6
+#define WIDTH 16
+#include "conv2d_tile_tmpl.clh"
+#define NEIGHBOURS
+#define ROWS 4
+#define WIDTH 16
+#include "conv2d_tile_tmpl.clh"
+#endif
+
+/* A tile of 14 positions that are a line. */
+static void multiply_line(int width, global const float *strip, global const int *in_at, global const float *u, int a_begin,
+                          int a_end, int run, int row_floats, int u_row, global const float *bias, global float *out,
+                          global const int *out_at, bool accumulate, global float *past, global const int *past_at) {
+#if CVY_WIDE_REGISTERS
+#if NARROW < 2
+  if (width == 32)
+    line_14x32(strip, in_at, u, a_begin, a_end, run, row_floats, u_row, 32, bias, out, out_at, 14, accumulate, past, past_at);
+#endif
+#if NARROW
+  if (width == 16)
+    line_14x16(strip, in_at, u, a_begin, a_end, run, row_floats, u_row, 16, bias, out, out_at, 14, accumulate, past, past_at);
+#endif
+#else
+  for (int k = 0; k < width; k += 16)
+    for (int i = 0, some; i < 14; i += some) {
+      global const float *plus = bias ? bias + k : 0;
+      global float *beyond = past ? past + k : 0;
+      some = part_rows(14 - i);
+      if (some == 6)
+        line_6x16(strip, in_at + i, u + k, a_begin, a_end, run, row_floats, u_row, width, plus, out + k, out_at + i, 14 - i,
+                  accumulate, beyond, past_at + i);
+      else
+        line_4x16(strip, in_at + i, u + k, a_begin, a_end, run, row_floats, u_row, width, plus, out + k, out_at + i, 14 - i,
+                  accumulate, beyond, past_at + i);
+    }
+#endif
+}
 
 /* ---- strips ---- */
 
@@ -184,8 +223,7 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
       if (!nothing)
         load_strip(strip, x, residual, affine, call, image0, count, 0, call.in.c, lh, ph, lw, pw);
     }
-    const bool wide = call.out.pitch - block * 32 >= 32;
-    const int width = wide ? 32 : 16, u_row = call.filter.s * call.in.c * width, run = lw.taps * call.in.c;
+    const int width = min(32, call.out.pitch - block * 32), u_row = call.filter.s * call.in.c * width, run = lw.taps * call.in.c;
     const int row_floats = pw.length * call.in.c, per_row = count * pw.count, total = per_row * ph.count;
     global const float *u = workspace + (size_t)block * 32 * (size_t)(call.filter.r * call.filter.s * call.in.c) +
                             lh.u0 * u_row + lw.u0 * call.in.c * width;
@@ -200,24 +238,11 @@ conv2d_cpu_forward(global const float *restrict x, global const float *restrict 
       const int first_row = (ph.begin + t / per_row) * lh.step + lh.first,
                 last_row = (ph.begin + (min(t + 14, total) - 1) / per_row) * lh.step + lh.first;
       const int a_begin = max(0, -last_row), a_end = min(lh.taps, call.in.h - first_row);
-#if NARROW < 2
-      if (wide && neighbours)
-        line_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate,
-                   stream ? final : 0, out_at + t);
-      else if (wide && valid > 7)
-        tile_14x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
-      else if (wide)
-        tile_7x32(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
-#endif
-#if NARROW
-      if (!wide && neighbours)
-        line_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate,
-                   stream ? final : 0, out_at + t);
-      else if (!wide && valid > 7)
-        tile_14x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
-      else if (!wide)
-        tile_7x16(strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
-#endif
+      if (neighbours)
+        multiply_line(width, strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, accumulate,
+                      stream ? final : 0, out_at + t);
+      else
+        multiply_tile(width, strip, in_at + t, u, a_begin, a_end, run, row_floats, u_row, b, out, at_out + t, valid, accumulate);
     }
     if (call.flags & FLAG_STATS) {
       global float *target = (per_image == 1 ? stats : workspace + call.stats_at) + block * 32;
@@ -310,22 +335,53 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_pack_turned(global const floa
 
 /* ---- backward-weights ---- */
 
-#if NARROW < 2
+#if CVY_WIDE_REGISTERS && NARROW < 2
 #define ROWS 12
 #define WIDTH 32
 #include "conv2d_wtile_tmpl.clh"
 #define ROWS 4
 #define WIDTH 32
 #include "conv2d_wtile_tmpl.clh"
+#endif
+#if CVY_WIDE_REGISTERS && NARROW
+#define ROWS 12
+#define WIDTH 16
+#include "conv2d_wtile_tmpl.clh"
+#define ROWS 4
+#define WIDTH 16
+#include "conv2d_wtile_tmpl.clh"
+#endif
+#if !CVY_WIDE_REGISTERS
+#define ROWS 6
+#define WIDTH 16
+#include "conv2d_wtile_tmpl.clh"
+#define ROWS 4
+#define WIDTH 16
+#include "conv2d_wtile_tmpl.clh"
+#endif
+
+/* dw of 12 (4) products (b,c) x `width` output channels. */
+static void multiply_weights(int products, int width, global const float *x, global const int *in_at,
+                             global const float *panel, int positions, global float *dw) {
+#if CVY_WIDE_REGISTERS
+#if NARROW < 2
+  if (width == 32 && products == 12) wtile_12x32(x, in_at, panel, 32, positions, dw);
+  else if (width == 32) wtile_4x32(x, in_at, panel, 32, positions, dw);
 #endif
 #if NARROW
-#define ROWS 12
-#define WIDTH 16
-#include "conv2d_wtile_tmpl.clh"
-#define ROWS 4
-#define WIDTH 16
-#include "conv2d_wtile_tmpl.clh"
+  if (width == 16 && products == 12) wtile_12x16(x, in_at, panel, 16, positions, dw);
+  else if (width == 16) wtile_4x16(x, in_at, panel, 16, positions, dw);
 #endif
+#else
+  for (int k = 0; k < width; k += 16)
+    if (products == 12) {
+      wtile_6x16(x, in_at, panel + k, width, positions, dw + k);
+      wtile_6x16(x + 6, in_at, panel + k, width, positions, dw + 6 * width + k);
+    } else {
+      wtile_4x16(x, in_at, panel + k, width, positions, dw + k);
+    }
+#endif
+}
 
 #if NARROW < 2
 /* dw of three rows of three products (3x3 taps of one channel, 3x1 of three), row a's at dw + a*4*32, added: dy is read
@@ -470,30 +526,23 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_cpu_backward_weights(
       const int fetch_x = (walk_length(next_x) + tiles - 1) / tiles, fetch_dy = (walk_length(next_dy) + tiles - 1) / tiles;
       for (int b = 0; b < n_blocks; b++) {
         const int k0 = (block0 + b) * 32;
-        const bool wide = call.out.pitch - k0 >= 32;
-        pack_panel(panel, dy + image0 * floats_of(call.out) + k0, out_at, positions, wide ? 32 : 16,
+        const int width = min(32, call.out.pitch - k0);
+        pack_panel(panel, dy + image0 * floats_of(call.out) + k0, out_at, positions, width,
                    want_sums ? sums + b * 32 : 0);
         for (int a = 0; a < lh.taps; a++) {
           /* output rows that read the image through filter row a */
           const int above = -(ph.begin * lh.step + lh.first + a), below = call.in.h + above;
           const int row_begin = above <= 0 ? 0 : min((above + lh.step - 1) / lh.step, ph.count);
           const int row_end = below <= 0 ? 0 : min((below + lh.step - 1) / lh.step, ph.count);
-          const int begin = row_begin * per_row, some = (row_end - row_begin) * per_row;
+          const int begin = row_begin * per_row, seen = (row_end - row_begin) * per_row;
           global float *to = own + (b * lh.taps + a) * padded * 32;
-          global const float *from = from_x + a * row_floats, *d = panel + begin * (wide ? 32 : 16);
-          int e = 0;
-          if (some <= 0) continue;
-#if NARROW < 2
-          for (; wide && e + 12 <= padded; e += 12) {
+          global const float *from = from_x + a * row_floats, *d = panel + begin * width;
+          if (seen <= 0) continue;
+          for (int e = 0, some; e < padded; e += some) {
+            some = e + 12 <= padded ? 12 : 4;
             fetch_pixels(&next_x, fetch_x), fetch_pixels(&next_dy, fetch_dy);
-            wtile_12x32(from + e, in_at + begin, d, some, to + e * 32);
+            multiply_weights(some, width, from + e, in_at + begin, d, seen, to + e * width);
           }
-          for (; wide && e < padded; e += 4) wtile_4x32(from + e, in_at + begin, d, some, to + e * 32);
-#endif
-#if NARROW
-          for (; !wide && e + 12 <= padded; e += 12) wtile_12x16(from + e, in_at + begin, d, some, to + e * 16);
-          for (; !wide && e < padded; e += 4) wtile_4x16(from + e, in_at + begin, d, some, to + e * 16);
-#endif
         }
       }
     }

@@ -24,10 +24,11 @@
 /* ---- products ---- */
 
 #define PRODUCT_ARGS                                                                                                   \
-  global const float *panel, global const int *taps, int n_taps, global const float *u, int channels,                  \
-      global const float *bias, global float *results, global float *stream, global const int *out_at, int valid
+  global const float *panel, int block_floats, global const int *taps, int n_taps, global const float *u, int u_row,   \
+      int channels, global const float *bias, global float *results, global float *stream, global const int *out_at,   \
+      int valid
 
-#if NARROW < 2
+#if CVY_WIDE_REGISTERS && NARROW < 2
 #define ROWS 14
 #define WIDTH 32
 #include "conv2d_product_tmpl.clh"
@@ -38,7 +39,7 @@
 #define WIDTH 32
 #include "conv2d_product_tmpl.clh"
 #endif
-#if NARROW
+#if CVY_WIDE_REGISTERS && NARROW
 #define ROWS 14
 #define WIDTH 16
 #include "conv2d_product_tmpl.clh"
@@ -49,20 +50,45 @@
 #define WIDTH 16
 #include "conv2d_product_tmpl.clh"
 #endif
+#if !CVY_WIDE_REGISTERS
+#define ROWS 6
+#define WIDTH 16
+#include "conv2d_product_tmpl.clh"
+#define ROWS 4
+#define WIDTH 16
+#include "conv2d_product_tmpl.clh"
+#endif
 
-static void multiply(int rows, int width, PRODUCT_ARGS) {
+/* A tile of `rows`, of which the first `valid` are wanted. */
+static void multiply(int rows, int width, global const float *panel, global const int *taps, int n_taps,
+                     global const float *u, int channels, global const float *bias, global float *results,
+                     global float *stream, global const int *out_at, int valid) {
+#if CVY_WIDE_REGISTERS
 #if NARROW
   if (width == 16) {
-    if (rows == 14) product_14x16(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
-    else if (rows == 8) product_8x16(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
-    else product_4x16(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+    if (rows == 14) product_14x16(panel, 14 * 16, taps, n_taps, u, 16, channels, bias, results, stream, out_at, valid);
+    else if (rows == 8) product_8x16(panel, 8 * 16, taps, n_taps, u, 16, channels, bias, results, stream, out_at, valid);
+    else product_4x16(panel, 4 * 16, taps, n_taps, u, 16, channels, bias, results, stream, out_at, valid);
     return;
   }
 #endif
 #if NARROW < 2
-  if (rows == 14) product_14x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
-  else if (rows == 8) product_8x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
-  else product_4x32(panel, taps, n_taps, u, channels, bias, results, stream, out_at, valid);
+  if (rows == 14) product_14x32(panel, 14 * 16, taps, n_taps, u, 32, channels, bias, results, stream, out_at, valid);
+  else if (rows == 8) product_8x32(panel, 8 * 16, taps, n_taps, u, 32, channels, bias, results, stream, out_at, valid);
+  else product_4x32(panel, 4 * 16, taps, n_taps, u, 32, channels, bias, results, stream, out_at, valid);
+#endif
+#else
+  const int wanted = min(rows, valid);
+  for (int k = 0; k < width; k += 16)
+    for (int row = 0, some; row < wanted; row += some) {
+      global const float *from = panel + row * 16, *plus = bias ? bias + k : 0;
+      global float *to = results + row * 32 + k, *past = stream ? stream + k : 0;
+      some = part_rows(wanted - row);
+      if (some == 6)
+        product_6x16(from, rows * 16, taps, n_taps, u + k, width, channels, plus, to, past, out_at + row, wanted - row);
+      else
+        product_4x16(from, rows * 16, taps, n_taps, u + k, width, channels, plus, to, past, out_at + row, wanted - row);
+    }
 #endif
 }
 

@@ -12,7 +12,7 @@
  *          applied; used again while the task's block is the same
  *   m      POINTS x (rows, 32): products of v and u
  * The rows are the block's tiles, a few of zeros behind them for whole register tiles. Register tile: 14 rows x 32
- * channels. Then m is transformed back, bias added, stored, and the statistics of each tile are merged into those of its
+ * channels, or parts of that. Then m is transformed back, bias added, stored, and the statistics of each tile are merged into those of its
  * image's part in this block (Chan et al. 1979); conv2d_winograd_cpu_merge_stats merges the parts.
  * Transformed weights lie in front of the workspace: blocks of 32 output channels (the last of 16 if the pitch is an odd
  * multiple of 16) of POINTS x (C rows of the block's width, and PANEL_GAP floats so that the points do not meet in one
@@ -201,6 +201,7 @@ static void prefetch_pixels(global const float *x, long begin, long end, long x_
 
 #define CHAIN 64 /* channels, a multiple of 16 */
 
+#if CVY_WIDE_REGISTERS
 #define ROWS 14
 #define WIDTH 32
 #include "winograd_product_tmpl.clh"
@@ -209,6 +210,14 @@ static void prefetch_pixels(global const float *x, long begin, long end, long x_
 #include "winograd_product_tmpl.clh"
 #if NARROW
 #define ROWS 14
+#define WIDTH 16
+#include "winograd_product_tmpl.clh"
+#define ROWS 4
+#define WIDTH 16
+#include "winograd_product_tmpl.clh"
+#endif
+#else
+#define ROWS 6
 #define WIDTH 16
 #include "winograd_product_tmpl.clh"
 #define ROWS 4
@@ -219,16 +228,27 @@ static void prefetch_pixels(global const float *x, long begin, long end, long x_
 /* All rows of one point. */
 static void multiply(global const float *v, int rows, global const float *u, int channels, int width, global float *m) {
   const int block_floats = rows * 16;
+#if CVY_WIDE_REGISTERS
   int row = 0;
 #if NARROW
   if (width == 16) {
-    for (; row + 14 <= rows; row += 14) product_14x16(v + row * 16, block_floats, u, channels, m + row * 32);
-    for (; row < rows; row += 4) product_4x16(v + row * 16, block_floats, u, channels, m + row * 32);
+    for (; row + 14 <= rows; row += 14) product_14x16(v + row * 16, block_floats, u, 16, channels, m + row * 32);
+    for (; row < rows; row += 4) product_4x16(v + row * 16, block_floats, u, 16, channels, m + row * 32);
     return;
   }
 #endif
-  for (; row + 14 <= rows; row += 14) product_14x32(v + row * 16, block_floats, u, channels, m + row * 32);
-  for (; row < rows; row += 4) product_4x32(v + row * 16, block_floats, u, channels, m + row * 32);
+  for (; row + 14 <= rows; row += 14) product_14x32(v + row * 16, block_floats, u, 32, channels, m + row * 32);
+  for (; row < rows; row += 4) product_4x32(v + row * 16, block_floats, u, 32, channels, m + row * 32);
+#else
+  for (int k = 0; k < width; k += 16)
+    for (int row = 0, some; row < rows; row += some) {
+      global const float *from = v + row * 16;
+      global float *to = m + row * 32 + k;
+      some = part_rows(rows - row);
+      if (some == 6) product_6x16(from, block_floats, u + k, width, channels, to);
+      else product_4x16(from, block_floats, u + k, width, channels, to);
+    }
+#endif
 }
 
 /* m = v u of all points, for `width` output channels from k0 on; fetches the next block's input into the cache meanwhile.

@@ -12,7 +12,7 @@
  * Geometry: one work-item per work-group, each with a slice of the workspace and a contiguous range of tasks. A task is
  * block_c input channels, block_k output channels and one of `splits` equal parts of all tiles (images outermost). Its
  * transformed dw stays in the slice, sized for a second-level cache. It takes `strip` tiles at a time: transforms of
- * their x and dy into the slice, then all products in register tiles of 8 x 32 (8 x 16) whose sums over the strip are
+ * their x and dy into the slice, then all products in register tiles of 8 x 32 (winograd_wtile_tmpl.clh) whose sums over the strip are
  * added to the task's dw. At the end that is transformed back. Parts are summed in order by a kernel of
  * conv2d_direct_cpu.cl.
  *
@@ -22,8 +22,8 @@
  * A last block of k with 16 channels has rows of 16.
  *
  * Parameters: TILE 2 or 4; PROLOGUE 1: x has a load prologue, which one is in `flags`. */
-#include "common.clh"
 #include "conv2d_flags.clh"
+#include "register_tile.clh"
 
 #ifndef TILE
 #define TILE 4
@@ -140,50 +140,36 @@ CVY_ALWAYS_INLINE void gradient_tile(const bool whole, global const float *dy, c
 
 /* ---- products ---- */
 
-#define ROWS_8(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
-#define ACC_32(i) float16 s##i = (float16)(0.0f), t##i = (float16)(0.0f);
-#define ACC_16(i) float16 s##i = (float16)(0.0f);
-#define FMA_32(i)                                                                                                      \
-  {                                                                                                                    \
-    const float16 v = (float16)(x[i]);                                                                                 \
-    s##i = v * d0 + s##i;                                                                                              \
-    t##i = v * d1 + t##i;                                                                                              \
-  }
-#define FMA_16(i) s##i = (float16)(x[i]) * d0 + s##i;
-#define ADD_32(i)                                                                                                      \
-  STORE(LOAD(dw + 32 * i) + s##i, dw + 32 * i);                                                                        \
-  STORE(LOAD(dw + 32 * i + 16) + t##i, dw + 32 * i + 16);
-#define SET_32(i)                                                                                                      \
-  STORE(s##i, dw + 32 * i);                                                                                            \
-  STORE(t##i, dw + 32 * i + 16);
-#define SET_16(i) STORE(s##i, dw + 16 * i);
-#define ADD_16(i) STORE(LOAD(dw + 16 * i) + s##i, dw + 16 * i);
+/* dw[ROWS][WIDTH] (+)= sum over tiles of x[tile][0..ROWS) * dy[tile][WIDTH] */
+#if CVY_WIDE_REGISTERS
+#define ROWS 8
+#define WIDTH 32
+#include "winograd_wtile_tmpl.clh"
+#define ROWS 8
+#define WIDTH 16
+#include "winograd_wtile_tmpl.clh"
+#else
+#define ROWS 6
+#define WIDTH 16
+#include "winograd_wtile_tmpl.clh"
+#define ROWS 4
+#define WIDTH 16
+#include "winograd_wtile_tmpl.clh"
+#endif
 
-/* dw[8][32] = sum over tiles of x[tile][0..7] * dy[tile][32], or += if not `first` */
-static void product_8x32(global const float *x, global const float *dy, int tiles, global float *dw, bool first) {
-  ROWS_8(ACC_32)
-  for (int i = 0; i < tiles; i++, x += 16, dy += 32) {
-    const float16 d0 = LOAD(dy), d1 = LOAD(dy + 16);
-    ROWS_8(FMA_32)
+/* dw of 16 input channels x `width` output channels. */
+static void multiply(int width, global const float *x, global const float *dy, int tiles, global float *dw, bool first) {
+#if CVY_WIDE_REGISTERS
+  for (int c = 0; c < 16; c += 8)
+    if (width == 32) wtile_8x32(x + c, dy, 32, tiles, dw + c * 32, first);
+    else wtile_8x16(x + c, dy, 16, tiles, dw + c * 16, first);
+#else
+  for (int k = 0; k < width; k += 16) {
+    wtile_6x16(x, dy + k, width, tiles, dw + k, first);
+    wtile_6x16(x + 6, dy + k, width, tiles, dw + 6 * width + k, first);
+    wtile_4x16(x + 12, dy + k, width, tiles, dw + 12 * width + k, first);
   }
-  if (first) {
-    ROWS_8(SET_32)
-  } else {
-    ROWS_8(ADD_32)
-  }
-}
-
-static void product_8x16(global const float *x, global const float *dy, int tiles, global float *dw, bool first) {
-  ROWS_8(ACC_16)
-  for (int i = 0; i < tiles; i++, x += 16, dy += 16) {
-    const float16 d0 = LOAD(dy);
-    ROWS_8(FMA_16)
-  }
-  if (first) {
-    ROWS_8(SET_16)
-  } else {
-    ROWS_8(ADD_16)
-  }
+#endif
 }
 
 /* ---- the next strip's pixels ---- */
@@ -252,7 +238,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
     const int c_floats = min(block_c, (in_c - c0 + 15) / 16 * 16), k_floats = min(block_k, out_pitch - k0);
     const bool want_sums = (flags & FLAG_BIAS) != 0 && c0 == 0;
     const int begin = (int)((long)n * per_image * split / splits), end = (int)((long)n * per_image * (split + 1) / splits);
-    const int products = PLACES * ((k_floats + 31) / 32) * (c_floats / 8);
+    const int products = PLACES * ((k_floats + 31) / 32) * (c_floats / 16);
     const int fetches = (strip * TILE * TILE + products - 1) / products; /* per product */
     for (int k = 0; k < block_k; k += 16) STORE((float16)(0.0f), sums + k);
 
@@ -290,16 +276,11 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
         global const float *pdy = tdy + place * dy_place;
         global float *to = own + place * own_place;
         for (int k = 0; k < k_floats; k += 32, pdy += strip * 32)
-          for (int c = 0; c < c_floats; c += 8) {
-            global const float *px = tx + place * x_place + c / 16 * strip * 16 + c % 16;
+          for (int c = 0; c < c_floats; c += 16) {
+            const int width = min(32, k_floats - k);
             for (int i = 0; i < fetches; i++) fetch_pixel(&next, &shape, x + c0, dy + k0, c_floats, k_floats);
-            if (k_floats - k >= 32) {
-              product_8x32(px, pdy, tiles, to, at == begin);
-              to += 8 * 32;
-            } else {
-              product_8x16(px, pdy, tiles, to, at == begin);
-              to += 8 * 16;
-            }
+            multiply(width, tx + place * x_place + c * strip, pdy, tiles, to, at == begin);
+            to += 16 * width;
           }
       }
     }

@@ -6,9 +6,9 @@
  * its own. A task is a row of windows. Its input, zero-padded and with dense channels, is copied to the slice: taps_h + 1
  * rows of `line` = (2*pooled_w + taps_w - 1) * C floats, so that for a filter row the (column, channel) products of a
  * position run over contiguous memory.
- *   forward   register tile: 3 windows (12 positions) x 2 vectors of output channels
+ *   forward   register tile: 3 windows (12 positions) x 2 vectors of output channels (CVY_VECTOR_FLOATS 8: one x 1)
  *   weights   the windows' gradients are made first, (2 rows, 2*pooled_w columns, 32); register tile: 9 taps (r,s,c) x 2
- *             vectors, summed over the row's positions, and added to the group's dw. convpool_direct_finish adds those up.
+ *             vectors (5 x 1), summed over the row's positions, and added to the group's dw. convpool_direct_finish adds those up.
  * Slice: the copy, and 16 floats that whole vectors may touch; weights: the gradients, offsets of the taps in the copy, dw
  * (taps rows of y_pitch), sums of the gradients (y_pitch). */
 #include "convpool.clh"
@@ -73,9 +73,11 @@ static void load_rows(global float *to, global const float *x, int h0, int rows,
     }                                                                                                                  \
     BIAS_##vecs WINDOWS_##windows(WINDOW_STORE_##vecs)                                                                 \
   }
+#if CVY_WIDE_REGISTERS
 DEFINE_WINDOWS(3, 2)
 DEFINE_WINDOWS(1, 2)
 DEFINE_WINDOWS(3, 1)
+#endif
 DEFINE_WINDOWS(1, 1)
 
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void
@@ -90,13 +92,15 @@ convpool_direct_forward(global const float *restrict x, global const float *rest
   for (int task = begin; task < end; task++) {
     load_rows(strip, x + task / pooled_h * in_h * in_w * x_pitch, task % pooled_h * 2 - pad_h, taps_h + 1, -pad_w, cols,
               in_h, in_w, in_c, x_pitch);
-    for (int k = 0; k < y_pitch; k += 32) {
+    for (int k = 0; k < y_pitch; k += CVY_WIDE_REGISTERS ? 32 : 16) {
       global const float *b = flags & FLAG_BIAS ? bias + k : 0;
-      const bool wide = y_pitch - k >= 32;
       for (int j = 0; j < pooled_w;) {
         global const float *from = strip + 2 * j * in_c;
-        const int at = (task * pooled_w + j) * y_pitch + k, some = pooled_w - j >= 3 ? 3 : 1;
+        const int at = (task * pooled_w + j) * y_pitch + k;
         global uchar *bits = flags & FLAG_MASK ? mask + at : 0;
+#if CVY_WIDE_REGISTERS
+        const bool wide = y_pitch - k >= 32;
+        const int some = pooled_w - j >= 3 ? 3 : 1;
         if (wide && some > 1)
           windows_3x2(from, line, in_c, taps_h, run, w + k, b, y + at, bits, y_pitch);
         else if (wide)
@@ -106,6 +110,10 @@ convpool_direct_forward(global const float *restrict x, global const float *rest
         else
           windows_1x1(from, line, in_c, taps_h, run, w + k, b, y + at, bits, y_pitch);
         j += some;
+#else
+        windows_1x1(from, line, in_c, taps_h, run, w + k, b, y + at, bits, y_pitch);
+        j++;
+#endif
       }
     }
   }
@@ -138,10 +146,12 @@ convpool_direct_forward(global const float *restrict x, global const float *rest
       }                                                                                                                \
     TAPS_##taps(TAP_STORE_##vecs)                                                                                      \
   }
+#if CVY_WIDE_REGISTERS
 DEFINE_TAPS(9, 2)
 DEFINE_TAPS(5, 2)
 DEFINE_TAPS(1, 2)
 DEFINE_TAPS(9, 1)
+#endif
 DEFINE_TAPS(5, 1)
 DEFINE_TAPS(1, 1)
 
@@ -180,13 +190,21 @@ convpool_direct_gradient(global const float *restrict x, global const float *res
       }
       for (int t = 0; t < taps;) {
         global float *to = own + t * y_pitch + k;
-        const int some = taps - t >= 9 ? 9 : taps - t >= 5 ? 5 : 1, positions = 2 * pooled_w;
+        const int positions = 2 * pooled_w;
+#if CVY_WIDE_REGISTERS
+        const int some = taps - t >= 9 ? 9 : taps - t >= 5 ? 5 : 1;
         if (vecs == 2 && some == 9) taps_9x2(strip, line, in_c, offset + t, gradient, positions, to, y_pitch);
         else if (vecs == 2 && some == 5) taps_5x2(strip, line, in_c, offset + t, gradient, positions, to, y_pitch);
         else if (vecs == 2) taps_1x2(strip, line, in_c, offset + t, gradient, positions, to, y_pitch);
         else if (some == 9) taps_9x1(strip, line, in_c, offset + t, gradient, positions, to, y_pitch);
         else if (some == 5) taps_5x1(strip, line, in_c, offset + t, gradient, positions, to, y_pitch);
         else taps_1x1(strip, line, in_c, offset + t, gradient, positions, to, y_pitch);
+#else
+        const int some = taps - t >= 5 ? 5 : 1;
+        for (int v = 0; v < vecs * 16; v += 16)
+          if (some == 5) taps_5x1(strip, line, in_c, offset + t, gradient + v, positions, to + v, y_pitch);
+          else taps_1x1(strip, line, in_c, offset + t, gradient + v, positions, to + v, y_pitch);
+#endif
         t += some;
       }
     }

@@ -15,7 +15,7 @@
  *   own    weights: dU, POINTS x (C rounded up to 4 rows of y_pitch), and the sums of the windows' gradients (y_pitch)
  * Points are GAP floats further apart than that, so that they do not meet in one set of a cache. Transformed weights are
  * first in the workspace: POINTS x (C rows of y_pitch), or turned POINTS x (K rows of x_pitch).
- * Register tiles: 4 or 8 rows x up to 4 vectors. Rows of v and m behind the block's last tile are multiplied, too; they
+ * Register tiles: 4 or 8 rows x up to 4 vectors (CVY_VECTOR_FLOATS 8: 4 x 1). Rows of v and m behind the block's last tile are multiplied, too; they
  * hold old values, and their products are not used. */
 #define TILE_OUT 2
 #define TAPS 5
@@ -137,20 +137,23 @@ static void load_gradient(global float *m, global const float *dy, global const 
     }                                                                                                                  \
     ROWS_##rows(STORE_##vecs)                                                                                          \
   }
+#if CVY_WIDE_REGISTERS
 DEFINE_PRODUCT(4, 4)
 DEFINE_PRODUCT(4, 3)
 DEFINE_PRODUCT(8, 2)
 DEFINE_PRODUCT(4, 2)
 DEFINE_PRODUCT(8, 1)
+#endif
 DEFINE_PRODUCT(4, 1)
 
 /* All rows (a multiple of 4) and `pitch` columns. */
 static void product(global const float *a, int a_row, int a_step, global const float *b, int b_step, int count,
                     global float *to, int to_row, bool add, int rows, int pitch) {
+#define PRODUCT(rows, vecs) product_##rows##x##vecs(a + i * a_row, a_row, a_step, b + k, b_step, count, to + i * to_row + k, to_row, add)
+#if CVY_WIDE_REGISTERS
   for (int k = 0; k < pitch;) {
     const int vecs = min((pitch - k) / 16, 4);
     int i = 0;
-#define PRODUCT(rows, vecs) product_##rows##x##vecs(a + i * a_row, a_row, a_step, b + k, b_step, count, to + i * to_row + k, to_row, add)
     if (vecs == 4) {
       for (; i < rows; i += 4) PRODUCT(4, 4);
     } else if (vecs == 3) {
@@ -164,6 +167,10 @@ static void product(global const float *a, int a_row, int a_step, global const f
     }
     k += vecs * 16;
   }
+#else
+  for (int k = 0; k < pitch; k += 16)
+    for (int i = 0; i < rows; i += 4) PRODUCT(4, 1);
+#endif
 }
 
 static int up_to_4(int n) { return (n + 3) / 4 * 4; }

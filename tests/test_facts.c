@@ -56,6 +56,20 @@ CHECK_TEST(registers) {
   assert_true(facts.register_limit == 0 && facts.sub_group == 0);
 }
 
+/* The size of register tiles: processors with 512-bit registers have 32 of them. */
+CHECK_TEST(vectors) {
+  static const struct {
+    cvy_device_kind kind;
+    int reported, floats;
+  } rows[] = {{CVY_DEVICE_CPU, 16, 16}, {CVY_DEVICE_CPU, 8, 8}, {CVY_DEVICE_CPU, 4, 8}, {CVY_DEVICE_GPU, 1, 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const cvy_device_info info = {.kind = rows[i].kind, .float_vector_width = rows[i].reported, .max_work_group = 1024};
+    cvy_device_facts facts;
+    assert_int_equal(cvy_facts_find(&info, &(cvy_driver_answers){.units = 2}, "device", &facts), CVY_OK);
+    assert_int_equal(facts.vector_floats, rows[i].floats);
+  }
+}
+
 CHECK_TEST(matrix_units) {
   static const struct {
     const char *platform, *name;

@@ -86,6 +86,9 @@ cvy_status cvy_facts_find(const cvy_device_info *info, const cvy_driver_answers 
    * simulator does not know the instruction. */
   facts->has_prefetch =
       info->kind == CVY_DEVICE_CPU && (pocl || strstr(info->platform_name, "Intel(R) OpenCL") != NULL);
+  /* Register tiles of 14 x 32 need 32 registers of 512 bits: with 16 of 256 bits most of a tile would lie in memory,
+   * and products would run at a quarter of the peak. */
+  if (facts->cpu_shaped) facts->vector_floats = info->float_vector_width >= 16 ? 16 : 8;
   const bool gpu = info->kind == CVY_DEVICE_GPU && !facts->cpu_shaped;
   /* An item's share of the registers is largest in the smallest sub-group. */
   if (gpu && strstr(info->platform_name, "Intel(R) OpenCL")) facts->sub_group = answers->least_subgroup;

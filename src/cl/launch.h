@@ -3,8 +3,9 @@
  *
  * Sources are the files of cl/, embedded (tools/embed_cl.py) or read from the folder $CVY_CL_DIR. Programs are shared
  * per device by (file, sorted defines); kernel objects are the caller's: one per layer instance. Binary cache: cache.h.
- * Every program gets -cl-std=CL1.2 and the defines CVY_CPU (0/1) and, where the compiler has it,
- * CVY_MIN_VECTOR_WIDTH and CVY_PREFETCH. $CVY_BUILD_OPTIONS adds options, such as NVIDIA's -cl-nv-verbose. */
+ * Every program gets -cl-std=CL1.2 and the defines CVY_CPU (0/1), for CPU-shaped devices CVY_VECTOR_FLOATS and, where
+ * the compiler has it, CVY_MIN_VECTOR_WIDTH and CVY_PREFETCH. $CVY_BUILD_OPTIONS adds options, such as NVIDIA's
+ * -cl-nv-verbose. */
 #ifndef CVY_CL_LAUNCH_H
 #define CVY_CL_LAUNCH_H
 

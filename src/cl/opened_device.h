@@ -46,6 +46,7 @@ typedef struct cvy_device_facts {
   bool emulates_matrix;        /* CVY_FORCE_MATRIX=nvidia-emulated|amd-emulated: its kernels use plain C instead */
   size_t cache_bytes;          /* of the cache in front of its memory, 0: not known */
   bool has_min_vector_width;   /* compiler takes __attribute__((min_vector_width(512))): -D CVY_MIN_VECTOR_WIDTH=512 */
+  int vector_floats;           /* of a CPU-shaped device's vector registers: 8 or 16; -D CVY_VECTOR_FLOATS */
   int sub_group;               /* for kernels that want many registers: -D CVY_SUB_GROUP; 0: the compiler chooses */
   int register_limit;          /* of each work-item: -D CVY_REGISTER_LIMIT; 0: the compiler finds it by itself */
 } cvy_device_facts;

@@ -67,6 +67,7 @@ cvy_status cvy_program_options(const cvy_device *device, const cvy_define *defin
   for (int i = 0; i < n_defines; i++) sorted[i] = defines[i];
   qsort(sorted, (size_t)n_defines, sizeof *sorted, compare_defines);
   cvy_text_add(out, "-cl-std=CL1.2 -D CVY_CPU=%d", device->facts.cpu_shaped ? 1 : 0);
+  if (device->facts.vector_floats) cvy_text_add(out, " -D CVY_VECTOR_FLOATS=%d", device->facts.vector_floats);
   if (device->facts.has_min_vector_width) cvy_text_add(out, " -D CVY_MIN_VECTOR_WIDTH=512");
   if (device->facts.has_prefetch) cvy_text_add(out, " -D CVY_PREFETCH");
   if (device->facts.sub_group) cvy_text_add(out, " -D CVY_SUB_GROUP=%d", device->facts.sub_group);
