@@ -127,7 +127,10 @@ static void case_midway(void) {
   pthread_t thread;
   meet();
   CHECK(!pthread_create(&thread, NULL, node->rank == 0 ? interrupt_soon : interrupt_at_once, NULL));
-  if (node->rank == 0) CHECK(cvy_link_send(node, 1, CVY_LINK_UP, large, LARGE) == CVY_E_INTERRUPTED);
+  if (node->rank == 0) {
+    const cvy_status sent = cvy_link_send(node, 1, CVY_LINK_UP, large, LARGE);
+    CHECK(sent == CVY_E_INTERRUPTED || sent == CVY_OK); /* node 1 drops what it does not want */
+  }
   if (node->rank == 1) CHECK(cvy_link_receive(node, 0, CVY_LINK_UP, large, LARGE) == CVY_E_INTERRUPTED);
   pthread_join(thread, NULL);
   if (large) memset(large, 1, LARGE);
@@ -223,28 +226,34 @@ static double cpu_seconds(void) {
   return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-/* Node 0 answers after so many seconds; the others wait in receive. */
+/* Node 0 answers after `pause` each time; the others wait in receive. */
 static void measure_wait(void) {
+  static const double pauses[] = {0.02, 0.2, 3};
   char byte = 0;
   int from;
+  for (int k = 0; k < 3; k++) {
+    const int turns = (int)(3 / pauses[k]);
+    meet();
+    const double cpu = cpu_seconds();
+    const uint64_t start = cvy_clock_ns();
+    for (int turn = 0; turn < turns; turn++) {
+      if (node->rank == 0) {
+        usleep((useconds_t)(1e6 * pauses[k]));
+        for (int i = 1; i < node->size; i++) send_one(i, CVY_LINK_UP, 0, 1);
+      } else {
+        CHECK(cvy_link_receive(node, 0, CVY_LINK_UP, &byte, 1) == CVY_OK);
+      }
+    }
+    const double seconds = cvy_clock_seconds_since(start);
+    printf("node %d: %s, a byte every %.0f ms: %.1f ms of a processor per second\n", node->rank,
+           node->rank ? "in receive" : "idle", 1e3 * pauses[k], 1e3 * (cpu_seconds() - cpu) / seconds);
+  }
   meet();
   const double cpu = cpu_seconds();
   const uint64_t start = cvy_clock_ns();
-  if (node->rank == 0) {
-    sleep(5);
-    for (int i = 1; i < node->size; i++) send_one(i, CVY_LINK_UP, 0, 1);
-  } else {
-    CHECK(cvy_link_receive(node, 0, CVY_LINK_UP, &byte, 1) == CVY_OK);
-  }
-  const double seconds = cvy_clock_seconds_since(start);
-  printf("node %d: %s for %.1f s: %.1f ms of a processor per second\n", node->rank, node->rank ? "in receive" : "idle",
-         seconds, 1e3 * (cpu_seconds() - cpu) / seconds);
-  meet();
-  const double cpu_polling = cpu_seconds();
-  const uint64_t polling = cvy_clock_ns();
-  while (cvy_clock_seconds_since(polling) < 3) (void)cvy_link_poll(node, 0.1, &from);
+  while (cvy_clock_seconds_since(start) < 3) (void)cvy_link_poll(node, 0.1, &from);
   printf("node %d: in poll: %.1f ms of a processor per second\n", node->rank,
-         1e3 * (cpu_seconds() - cpu_polling) / cvy_clock_seconds_since(polling));
+         1e3 * (cpu_seconds() - cpu) / cvy_clock_seconds_since(start));
   meet();
 }
 

@@ -16,6 +16,7 @@
  * receive fails when the node is lost. */
 #include "src/link/mpi_link.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -31,11 +32,13 @@ enum { TAG_NUMBERS = 8192 };
 #define PIECE_TAG(stream, number) (4 + (int)(stream) + DATA_STREAMS * (int)((number) % TAG_NUMBERS))
 /* A control message goes out behind one of these letters. */
 enum { KIND_MESSAGE, KIND_BYE };
-/* How long the MPI thread sleeps between two looks: a part of the time that nothing has happened, within bounds. */
+/* For SPIN seconds after something has happened the MPI thread looks again at once, as pieces of one message follow each
+ * other. Then it sleeps between two looks, for a part of the time that nothing has happened, within bounds: each look
+ * costs 5 to 30 us of a processor, and what comes waits for the next one. */
+#define SPIN 20e-6
 #define SLEEP_PART 0.125
-#define SLEEP_LEAST 2e-6
-#define SLEEP_MOST 200e-6    /* while a thread waits in receive, or data is under way */
-#define SLEEP_MOST_IDLE 1e-3 /* else: a control message may wait so long */
+#define SLEEP_MOST 500e-6    /* while a thread waits in receive, or data is under way */
+#define SLEEP_MOST_IDLE 2e-3 /* else: control messages wait so long */
 
 typedef struct head {
   uint32_t round, number; /* of the message, in its stream */
@@ -56,6 +59,7 @@ typedef struct request {
 typedef struct outgoing { /* one stream to one node */
   request slots[SLOTS];   /* a ring: slot i is slots[i % SLOTS] */
   uint64_t filled, begun, finished;
+  cvy_cond room;   /* of the thread that sends */
   uint32_t number; /* of messages begun */
 } outgoing;
 
@@ -64,6 +68,7 @@ typedef struct incoming { /* one stream from one node */
   void *data;
   size_t bytes;
   cvy_status status; /* the answer to that */
+  cvy_cond answered;
   request first;
   /* The message whose head has come last: HELD until it is known whether a thread takes it, then one of the others. */
   enum { NO_MESSAGE, HELD, DELIVERED, DROPPED } phase;
@@ -101,8 +106,8 @@ typedef struct mpi_link {
   const cvy_mpi_calls *calls;
   cvy_thread thread;
   cvy_mutex lock;
-  cvy_cond work;    /* of the MPI thread: there is something to do */
-  cvy_cond changed; /* for the others */
+  cvy_cond work; /* of the MPI thread: there is something to do */
+  cvy_cond news; /* of control messages, losses, and that MPI has started */
   cvy_mpi_facts facts;
   const char *names[CVY_NODES_MOST];
   char name_texts[CVY_NODES_MOST][CVY_MPI_HOST_BYTES + 16];
@@ -136,14 +141,16 @@ static void leave_control(mpi_link *l, control *c) {
 
 static void end_round(mpi_link *l) {
   l->ended = true;
-  cvy_cond_wake_all(&l->changed);
-  leave_work(l);
+  for (int i = 0; i < l->base.size; i++)
+    for (int s = 0; s < DATA_STREAMS; s++) cvy_cond_wake_one(&l->nodes[i].out[s].room);
+  leave_work(l); /* which answers the threads that receive */
 }
 
 static void lose(mpi_link *l, int rank) {
   if (l->nodes[rank].lost) return;
   l->nodes[rank].lost = true;
-  cvy_cond_wake_all(&l->changed);
+  for (int s = 0; s < DATA_STREAMS; s++) cvy_cond_wake_one(&l->nodes[rank].out[s].room);
+  cvy_cond_wake_all(&l->news);
   if (!l->nodes[rank].left) end_round(l);
 }
 
@@ -187,15 +194,15 @@ static void begin_sends(mpi_link *l) {
 static void piece_sent(mpi_link *l, request *r) {
   outgoing *const out = &l->nodes[r->node].out[r->stream];
   while (out->finished < out->begun && !out->slots[out->finished % SLOTS].under_way) out->finished++;
-  cvy_cond_wake_all(&l->changed);
+  cvy_cond_wake_one(&out->room);
 }
 
 /* ---- the MPI thread, under the lock: receives ---- */
 
-static void answer(mpi_link *l, incoming *in, cvy_status status) {
+static void answer(incoming *in, cvy_status status) {
   in->wanted = false;
   in->status = status;
-  cvy_cond_wake_all(&l->changed);
+  cvy_cond_wake_one(&in->answered);
 }
 
 /* A head is HELD: its message is DELIVERED or DROPPED, or stays HELD as long as either may become right. */
@@ -212,7 +219,7 @@ static void decide(mpi_link *l, int rank, incoming *in) {
       cvy_log_error("%s: a message from %s has %llu bytes where %zu are expected", l->base.kind, l->base.names[rank],
                     (unsigned long long)in->head.bytes, in->bytes);
       in->phase = DROPPED;
-      answer(l, in, CVY_E_MISMATCH);
+      answer(in, CVY_E_MISMATCH);
     }
   }
 }
@@ -243,7 +250,7 @@ static void stop_delivery(mpi_link *l, incoming *in) {
   if (in->under_way) return;
   in->stopping = false;
   in->phase = DROPPED;
-  answer(l, in, CVY_E_INTERRUPTED);
+  answer(in, CVY_E_INTERRUPTED);
 }
 
 /* Goes on with one stream from one node as far as it can. */
@@ -252,11 +259,11 @@ static void advance(mpi_link *l, int rank, int stream) {
   incoming *const in = &from->in[stream];
   const bool dead = from->lost && !from->left;
   if (in->phase == DELIVERED && l->ended) stop_delivery(l, in);
-  if (in->wanted && in->phase != DELIVERED && (l->ended || dead)) answer(l, in, CVY_E_INTERRUPTED);
+  if (in->wanted && in->phase != DELIVERED && (l->ended || dead)) answer(in, CVY_E_INTERRUPTED);
   while (!dead && l->state != BROKEN) {
     if (in->phase == NO_MESSAGE) {
       if (from->left && in->finished == from->sent[stream]) {
-        if (in->wanted) answer(l, in, CVY_E_INTERRUPTED), end_round(l);
+        if (in->wanted) answer(in, CVY_E_INTERRUPTED), end_round(l);
         return;
       }
       if (!in->first.under_way) begin_receive(l, &in->first, in->first.data, HEAD_BYTES);
@@ -267,7 +274,7 @@ static void advance(mpi_link *l, int rank, int stream) {
     if (!in->withdrawn && !in->stopping) begin_pieces(l, in, stream);
     if (in->under_way || (in->taken < in->head.bytes && !in->withdrawn)) return;
     if (in->phase == DELIVERED && in->withdrawn) return; /* the sender's round has ended, and so will this node's */
-    if (in->phase == DELIVERED) answer(l, in, CVY_OK);
+    if (in->phase == DELIVERED) answer(in, CVY_OK);
     in->phase = NO_MESSAGE;
     in->withdrawn = false;
     in->finished++;
@@ -306,7 +313,7 @@ static void control_received(mpi_link *l, request *r, const cvy_mpi_done *done) 
     if (from->received_last) from->received_last->next = c;
     else from->received = c;
     from->received_last = c;
-    cvy_cond_wake_all(&l->changed);
+    cvy_cond_wake_all(&l->news);
   } else {
     cvy_log_error("%s: no memory for a message from %s", l->base.kind, l->base.names[r->node]);
     end_round(l);
@@ -415,7 +422,7 @@ static void *mpi_thread(void *arg) {
   const bool good = l->calls->start(&l->facts);
   cvy_mutex_lock(&l->lock);
   l->state = good ? RUNNING : BROKEN;
-  cvy_cond_wake_all(&l->changed);
+  cvy_cond_wake_all(&l->news);
   /* The creator makes the nodes, now that their number is known, and says so. */
   while (good && !l->nodes && l->state == RUNNING) cvy_cond_wait(&l->work, &l->lock);
   if (l->nodes && l->state == RUNNING) listen_to_all(l);
@@ -424,17 +431,22 @@ static void *mpi_thread(void *arg) {
   while (l->state == RUNNING || l->state == CLOSING) {
     l->woken = false;
     if (l->state == CLOSING && !goodbye) goodbye = true, say_goodbye(l);
-    if (look(l) > 0) last_ns = cvy_clock_ns();
+    const int n = look(l);
+    if (n > 0) last_ns = cvy_clock_ns();
     if (l->state == CLOSING && is_settled(l)) {
       if (!cancelled) cancel_rest(l);
       cancelled = true;
       if (!is_listening(l)) break;
     }
-    const double most = is_busy(l) ? SLEEP_MOST : SLEEP_MOST_IDLE;
-    double sleep = SLEEP_PART * cvy_clock_seconds_since(last_ns);
-    sleep = sleep < SLEEP_LEAST ? SLEEP_LEAST : sleep > most ? most : sleep;
-    if (l->woken) last_ns = cvy_clock_ns();
-    else cvy_cond_wait_for(&l->work, &l->lock, sleep);
+    const double silent = cvy_clock_seconds_since(last_ns), most = is_busy(l) ? SLEEP_MOST : SLEEP_MOST_IDLE;
+    if (n == 0 && !l->woken && silent >= SPIN) {
+      const double sleep = SLEEP_PART * silent;
+      cvy_cond_wait_for(&l->work, &l->lock, sleep < most ? sleep : most);
+    } else {
+      cvy_mutex_unlock(&l->lock); /* for threads that wait for the lock alone */
+      if (n == 0) sched_yield();
+      cvy_mutex_lock(&l->lock);
+    }
     if (l->woken) last_ns = cvy_clock_ns();
   }
   /* While a thread waits for the last process MPI asks without a pause; all are about to arrive. */
@@ -450,7 +462,7 @@ static void *mpi_thread(void *arg) {
 static request *free_slot(mpi_link *l, int to, cvy_stream stream) CVY_HOLDS(l->lock);
 static request *free_slot(mpi_link *l, int to, cvy_stream stream) {
   outgoing *const out = &l->nodes[to].out[stream];
-  while (!l->ended && !l->nodes[to].lost && out->filled - out->finished >= WINDOW) cvy_cond_wait(&l->changed, &l->lock);
+  while (!l->ended && !l->nodes[to].lost && out->filled - out->finished >= WINDOW) cvy_cond_wait(&out->room, &l->lock);
   if (l->ended || l->nodes[to].lost) return NULL;
   request *const r = &out->slots[out->filled % SLOTS];
   if (!r->data) r->data = cvy_alloc_unset(PIECE_BYTES, 1);
@@ -528,7 +540,7 @@ static cvy_status receive_control(mpi_link *l, int from, void *data, size_t byte
   cvy_status status = CVY_OK;
   node *const n = &l->nodes[from];
   cvy_mutex_lock(&l->lock);
-  while (!n->received && !n->lost) cvy_cond_wait(&l->changed, &l->lock);
+  while (!n->received && !n->lost) cvy_cond_wait(&l->news, &l->lock);
   control *const c = n->received;
   if (c) {
     n->received = c->next;
@@ -552,7 +564,7 @@ static cvy_status mpi_receive(cvy_link *link, int from, cvy_stream stream, void 
   in->wanted = true, in->data = data, in->bytes = bytes;
   if (l->state == BROKEN) in->wanted = false, in->status = CVY_E_INTERRUPTED;
   leave_work(l);
-  while (in->wanted) cvy_cond_wait(&l->changed, &l->lock);
+  while (in->wanted) cvy_cond_wait(&in->answered, &l->lock);
   const cvy_status status = in->status;
   cvy_mutex_unlock(&l->lock);
   return status;
@@ -581,7 +593,7 @@ static cvy_link_news mpi_poll(cvy_link *link, double seconds, int *from) {
   while ((news = next_news(l, from)) == CVY_LINK_NOTHING) {
     const double left = seconds - cvy_clock_seconds_since(start_ns);
     if (left <= 0.0) break;
-    cvy_cond_wait_for(&l->changed, &l->lock, left);
+    cvy_cond_wait_for(&l->news, &l->lock, left);
   }
   cvy_mutex_unlock(&l->lock);
   return news;
@@ -609,6 +621,8 @@ static void mpi_renew(cvy_link *link, uint32_t round) {
 
 static void free_node(node *n) {
   for (int s = 0; s < DATA_STREAMS; s++) {
+    cvy_cond_end(&n->out[s].room);
+    cvy_cond_end(&n->in[s].answered);
     for (int k = 0; k < SLOTS; k++) cvy_free(n->out[s].slots[k].data);
     cvy_free(n->in[s].first.data);
   }
@@ -630,7 +644,7 @@ static void mpi_close(cvy_link *link) {
     for (int i = 0; i < l->base.size; i++) free_node(&l->nodes[i]);
   if (l->state == CLOSING || !l->nodes) cvy_free(l->nodes);
   cvy_cond_end(&l->work);
-  cvy_cond_end(&l->changed);
+  cvy_cond_end(&l->news);
   cvy_mutex_end(&l->lock);
   cvy_free(l);
 }
@@ -652,6 +666,8 @@ static bool init_node(node *n, int rank) {
   n->control_request = (request){.kind = RECEIVE_CONTROL, .node = rank, .tag = CVY_LINK_CONTROL};
   for (int s = 0; s < DATA_STREAMS; s++) {
     incoming *const in = &n->in[s];
+    cvy_cond_init(&n->out[s].room);
+    cvy_cond_init(&in->answered);
     in->first = (request){.kind = RECEIVE_HEAD, .node = rank, .stream = s, .tag = s};
     in->first.data = cvy_alloc_unset(HEAD_BYTES + PIECE_BYTES, 1);
     good = good && in->first.data;
@@ -669,7 +685,7 @@ cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, cvy_link **out) {
                                    .renew = mpi_renew,
                                    .close = mpi_close};
   cvy_status status = CVY_OK;
-  bool running = false;
+  bool running = false, good = true;
   node *nodes = NULL;
   mpi_link *const l = cvy_calloc(1, sizeof *l);
   CVY_REQUIRE(l, CVY_E_MEMORY, "no memory for a link");
@@ -677,11 +693,11 @@ cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, cvy_link **out) {
   l->calls = calls;
   cvy_mutex_init(&l->lock);
   cvy_cond_init(&l->work);
-  cvy_cond_init(&l->changed);
+  cvy_cond_init(&l->news);
   CVY_TRY(cvy_thread_start(&l->thread, "mpi", mpi_thread, l));
   running = true;
   cvy_mutex_lock(&l->lock);
-  while (l->state == STARTING) cvy_cond_wait(&l->changed, &l->lock);
+  while (l->state == STARTING) cvy_cond_wait(&l->news, &l->lock);
   const bool started = l->state == RUNNING;
   cvy_mutex_unlock(&l->lock);
   CVY_REQUIRE(started, CVY_E_UNSUPPORTED, "MPI does not start: %s", calls->why());
@@ -693,8 +709,8 @@ cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, cvy_link **out) {
   name_nodes(l);
   CVY_REQUIRE(nodes = cvy_calloc((size_t)l->base.size, sizeof *nodes), CVY_E_MEMORY, "no memory for %d nodes",
               l->base.size);
-  for (int i = 0; i < l->base.size; i++)
-    CVY_REQUIRE(init_node(&nodes[i], i), CVY_E_MEMORY, "no memory for %d nodes", l->base.size);
+  for (int i = 0; i < l->base.size; i++) good = init_node(&nodes[i], i) && good;
+  CVY_REQUIRE(good, CVY_E_MEMORY, "no memory for %d nodes", l->base.size);
   cvy_mutex_lock(&l->lock);
   l->nodes = nodes;
   cvy_cond_wake_one(&l->work);
@@ -712,7 +728,7 @@ fail:
     mpi_close(&l->base);
   } else if (l) {
     cvy_cond_end(&l->work);
-    cvy_cond_end(&l->changed);
+    cvy_cond_end(&l->news);
     cvy_mutex_end(&l->lock);
     cvy_free(l);
   }
