@@ -39,8 +39,7 @@ void *tcp_node_open(void *arg) {
 }
 
 void tcp_fleet_run(tcp_fleet *f, void *(*fn)(void *node)) {
-  for (int i = 0; i < f->n; i++)
-    CVY_ASSERT(cvy_thread_start(&f->items[i].thread, "node", fn, &f->items[i]) == CVY_OK);
+  for (int i = 0; i < f->n; i++) CVY_ASSERT(cvy_thread_start(&f->items[i].thread, "node", fn, &f->items[i]) == CVY_OK);
   for (int i = 0; i < f->n; i++) cvy_thread_join(f->items[i].thread);
 }
 

@@ -145,8 +145,10 @@ CHECK_TEST(waiting_costs_nothing) {
   getrusage(RUSAGE_SELF, &before);
   assert_int_equal(cvy_link_poll(f->items[0].link, 1.2, &from), CVY_LINK_NOTHING);
   getrusage(RUSAGE_SELF, &after);
-  const double cpu_s = (double)(after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec - before.ru_stime.tv_sec) +
-                       1e-6 * (double)(after.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_utime.tv_usec - before.ru_stime.tv_usec);
+  const double cpu_s =
+      (double)(after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec - before.ru_stime.tv_sec) +
+      1e-6 *
+          (double)(after.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_utime.tv_usec - before.ru_stime.tv_usec);
   if (!(cpu_s < 0.1)) check_fail(d, "three nodes that wait use %g s of a processor in 1.2 s", cpu_s);
   tcp_fleet_close(f);
 }
@@ -174,8 +176,9 @@ static void *run_flow(void *arg) {
   return NULL;
 }
 
-/* Traffic with all other nodes, until one of them is lost, which must be `victim` in the way that is `wanted`; that ends
- * all sends and receives. Then, in the next round, a message to each of the others. The victim loses all others. */
+/* Traffic with all other nodes, until one of them is lost, which must be `victim` in the way that is `wanted`; that
+ * ends all sends and receives. Then, in the next round, a message to each of the others. The victim loses all
+ * others. */
 static void live_through(cvy_link *link, int victim, cvy_link_news wanted) {
   flow flows[8];
   int n = 0, from = -1;
@@ -186,8 +189,8 @@ static void live_through(cvy_link *link, int victim, cvy_link_news wanted) {
     LINK_CHECK(link, cvy_thread_start(&flows[i].thread, "flow", run_flow, &flows[i]) == CVY_OK, "no thread");
   for (int left = link->rank == victim ? link->size - 1 : 1; left > 0; left--) {
     const cvy_link_news news = cvy_link_poll(link, 20, &from);
-    LINK_CHECK(link, news == wanted && (link->rank == victim || from == victim), "news %d of node %d, not %d of node %d",
-               news, from, wanted, victim);
+    LINK_CHECK(link, news == wanted && (link->rank == victim || from == victim),
+               "news %d of node %d, not %d of node %d", news, from, wanted, victim);
   }
   for (int i = 0; i < n; i++) {
     cvy_thread_join(flows[i].thread);
@@ -209,8 +212,8 @@ static void live_through(cvy_link *link, int victim, cvy_link_news wanted) {
   LINK_CHECK(link, cvy_link_poll(link, 0, &from) == CVY_LINK_NOTHING, "more news, of node %d", from);
 }
 
-/* A process for a node. It writes a byte into `say` when it is open, and one when it has lived through the victim's loss
- * (the victim: through all others'); then it waits for one from `go`. */
+/* A process for a node. It writes a byte into `say` when it is open, and one when it has lost the victim (the victim:
+ * all others); then it waits for one from `go`. */
 static pid_t start_node(const tcp_fleet *f, int rank, int victim, cvy_link_news wanted, int say, int go) {
   const pid_t child = fork();
   assert_true(child >= 0);
