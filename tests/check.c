@@ -49,7 +49,12 @@ void check_log_clear(void) {
 }
 
 void check_log_start(void) { cvy_log_set(keep_message, NULL, CVY_LOG_DEBUG); }
-bool check_log_contains(const char *text) { return strstr(kept.text, text) != NULL; }
+bool check_log_contains(const char *text) {
+  pthread_mutex_lock(&kept.lock);
+  const bool contains = strstr(kept.text, text) != NULL;
+  pthread_mutex_unlock(&kept.lock);
+  return contains;
+}
 const char *check_log_get(void) { return kept.text; }
 
 void check_status_is(cvy_status got, cvy_status want, const char *text, const char *expr, const char *file, int line) {

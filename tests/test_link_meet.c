@@ -87,17 +87,19 @@ static shaken shake(int fd, cvy_hello own, const char *key) {
 
 /* ---- node 0 waits ---- */
 
-static tcp_fleet *begin_waiting(check_device *d, const char *key) {
+static tcp_fleet *begin_waiting_for(check_device *d, const char *key, double hello_seconds) {
   tcp_fleet *const f = check_own(d, cvy_calloc(1, sizeof *f), cvy_free);
   tcp_fleet_name(f, 2);
   for (int i = 0; i < 2; i++) {
     f->items[i].params.key = key;
     f->items[i].params.key_bytes = key ? strlen(key) : 0;
-    f->items[i].params.hello_seconds = 0.3;
+    f->items[i].params.hello_seconds = hello_seconds;
   }
   check_ok(cvy_thread_start(&f->items[0].thread, "node", tcp_node_open, &f->items[0]));
   return f;
 }
+
+static tcp_fleet *begin_waiting(check_device *d, const char *key) { return begin_waiting_for(d, key, 0.3); }
 
 /* The right node comes: both open, whatever came before, and a message goes through. */
 static void end_waiting(check_device *d, tcp_fleet *f) {
@@ -196,8 +198,7 @@ CHECK_TEST(half_a_handshake) {
 /* Silent connections, more than the node keeps: the right one comes through at once. */
 CHECK_TEST(flood) {
   int fds[100];
-  tcp_fleet *const f = begin_waiting(d, NULL);
-  f->items[0].params.hello_seconds = 20;
+  tcp_fleet *const f = begin_waiting_for(d, NULL, 20);
   for (int i = 0; i < 100; i++) fds[i] = dial(f->ports[0]);
   const uint64_t begun_ns = cvy_clock_ns();
   end_waiting(d, f);
