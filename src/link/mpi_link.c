@@ -32,7 +32,7 @@ enum { TAG_NUMBERS = 8192 };
 #define PIECE_TAG(stream, number) (4 + (int)(stream) + DATA_STREAMS * (int)((number) % TAG_NUMBERS))
 /* A control message goes out behind one of these letters. */
 enum { KIND_MESSAGE, KIND_BYE };
-/* For SPIN seconds after something has happened the MPI thread looks again at once, as pieces of one message follow each
+/* For SPIN seconds after something has happened the MPI thread looks again at once, as pieces follow each
  * other. Then it sleeps between two looks, for a part of the time that nothing has happened, within bounds: each look
  * costs 5 to 30 us of a processor, and what comes waits for the next one. */
 #define SPIN 20e-6
