@@ -32,6 +32,7 @@ typedef struct training {
   plot_point *points;
   int n_points;
   bool plot_failed, log_failed, begun; /* begun: a step of this process is done */
+  bool writes;                         /* this process prints and writes files */
   long changes[MOST_CHANGES];          /* first steps with other shares, of --split auto */
   int n_changes, n_lost;
   uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */
@@ -75,7 +76,7 @@ static void log_run(const training *t) {
 /* Begins the log with the first event of the run: a run that is refused leaves an older log alone. */
 static void log_begin(training *t) {
   if (!t->options->log || t->log || t->log_failed || !fleet_writes(t->fleet)) return;
-  t->log = json_log_open(t->options->log, t->files.log, t->options->resume);
+  t->log = json_log_open(t->options->log, t->files.log, t->options->resume || t->begun);
   t->files.log = -1;
   t->log_failed = !t->log;
   log_run(t);
@@ -152,8 +153,20 @@ static void on_device_lost(training *t, const cvy_lost_device *lost) {
                           (json_int_t)lost->step, "reason", lost->reason, "hung", lost->hung, "shares", shares));
 }
 
+/* The head was lost, and this node is the head now: it prints and logs from here on. */
+static void take_over(training *t) {
+  if (t->writes || !fleet_writes(t->fleet)) return;
+  t->writes = true;
+  program_speak_as(NULL);
+  progress_start(t->options->quiet, (int)t->options->epochs, (long)t->options->max_steps);
+  if (!t->options->quiet) program_say("this node prints, logs and saves from now on");
+  if (run_files_open(t->options, &t->files) != EXIT_DONE) t->log_failed = true;
+  log_begin(t);
+}
+
 static void on_event(void *user, const cvy_team_event *event, int epoch) {
   training *const t = user;
+  take_over(t);
   begin(t, epoch);
   switch (event->kind) {
     case CVY_TEAM_SHARES_CHANGED: on_shares(t, &event->of.shares); break;
@@ -178,6 +191,7 @@ static void on_started(void *user, double seconds) {
 static int on_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
   training *const t = user;
   progress_wait_end();
+  take_over(t);
   begin(t, epoch);
   const int *const shares = step->shares + (t->fleet ? cvy_fleet_first_device(t->fleet) : 0);
   watch_devices(t->watch, shares, WATCH_MS);
@@ -190,6 +204,7 @@ static int on_step(void *user, const cvy_step_result *step, int epoch, long step
 
 static int on_epoch(void *user, const cvy_epoch_result *epoch) {
   training *const t = user;
+  take_over(t);
   watch_devices(t->epoch_watch, NULL, 0);
   progress_epoch(epoch->epoch, epoch->train_loss, epoch->test_acc, epoch->seconds);
   json_log_epoch(t->log, epoch);
@@ -519,9 +534,11 @@ static int run_train(training *t) {
                                  .tunes = o->tune == CVY_TUNE_QUICK,
                                  .quiet = o->quiet || t->fleet};
   cvy_train_result result = {.test_acc = -1};
-  int code = fleet_meet(&o->fleet, &t->fleet);
+  int code = EXIT_DONE;
+  if (o->joined) t->fleet = o->joined;
+  else code = fleet_meet(&o->fleet, &t->fleet);
   if (code != EXIT_DONE) return code;
-  const bool writes = fleet_writes(t->fleet), quiet = o->quiet || !writes;
+  const bool writes = t->writes = fleet_writes(t->fleet), quiet = o->quiet || !writes;
   if (writes) code = program_check_outputs("train", outputs, inputs);
   if (code == EXIT_DONE && writes) code = run_files_open(o, &t->files);
   if (code != EXIT_DONE) return code;
@@ -573,7 +590,10 @@ static int run_train(training *t) {
 int cmd_train(int argc, char **argv) {
   static train_options options; /* large lists: not on the stack */
   int code = train_options_parse(argc, argv, &options);
-  if (code != OPTIONS_GO_ON) return code;
+  if (code != OPTIONS_GO_ON) {
+    cvy_fleet_close(&options.joined);
+    return code;
+  }
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   training t = {.options = &options,

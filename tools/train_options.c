@@ -440,7 +440,12 @@ static int take_from_checkpoint(void *target, uint64_t *given) {
   char list[1024] = "";
   size_t used = 0;
   if (!o->resume || !o->checkpoint) return OPTIONS_GO_ON;
-  const cvy_status status = cvy_checkpoint_open(o->checkpoint, &o->opened);
+  const int met = fleet_options_check("train", &o->fleet);
+  if (met != OPTIONS_GO_ON) return met;
+  const int code = fleet_meet(&o->fleet, &o->joined);
+  if (code != EXIT_DONE) return code;
+  const cvy_status status = o->joined ? cvy_checkpoint_open_fleet(o->checkpoint, o->joined, &o->opened)
+                                      : cvy_checkpoint_open(o->checkpoint, &o->opened);
   if (status != CVY_OK) return program_exit_code(status);
   if (!o->opened) return OPTIONS_GO_ON;
   json_decref(settings);

@@ -46,6 +46,7 @@ typedef struct train_options {
   every_option checkpoint_every, warmup;
   schedule_option schedule;
   fleet_options fleet;
+  cvy_fleet *joined;      /* --resume in a fleet: met while options were read. cmd_train closes it */
   cvy_checkpoint *opened; /* --resume: to go on from; NULL: there is none. cmd_train closes it */
   bool nesterov, no_shuffle, drop_last, no_eval, resume, allow_nan, no_overlap, no_sync, no_times, quiet;
 } train_options;

@@ -62,6 +62,9 @@ typedef struct cvy_checkpoint cvy_checkpoint;
  * in a warning, and the next older one is taken; one that cannot be read may be whole, and ends the search: CVY_E_IO.
  * CVY_E_FORMAT: there are checkpoints, all broken · CVY_E_MISMATCH: of another version of the format · CVY_E_MEMORY. */
 cvy_status cvy_checkpoint_open(const char *dir, cvy_checkpoint **out);
+/* The same for all nodes of a fleet (fleet.h), each of which calls it before its team is made: the head's checkpoint,
+ * of which every node gets a copy. The others' folders are not looked at. CVY_E_IO also: a node was lost. */
+cvy_status cvy_checkpoint_open_fleet(const char *dir, cvy_fleet *fleet, cvy_checkpoint **out);
 void cvy_checkpoint_close(cvy_checkpoint **checkpoint);
 /* The run's settings (cvy_train_params.settings, with cvy_train's additions). */
 const char *cvy_checkpoint_settings(const cvy_checkpoint *checkpoint);

@@ -379,7 +379,7 @@ fail:
 
 /* Reads the file and proves that it is whole. CVY_E_FORMAT: it is damaged, or no checkpoint · CVY_E_MISMATCH: it has
  * another version · CVY_E_IO: it cannot be read. */
-static cvy_status open_file(const char *path, cvy_checkpoint **out) {
+cvy_status cvy_checkpoint_open_file(const char *path, cvy_checkpoint **out) {
   cvy_status status = CVY_OK;
   char checksum[17];
   cvy_checkpoint *c = cvy_calloc(1, sizeof *c);
@@ -443,7 +443,7 @@ cvy_status cvy_checkpoint_open(const char *dir, cvy_checkpoint **out) {
   CVY_TRY(list_steps(dir, &steps, &n));
   for (int i = 0; i < n && !*out; i++) {
     CVY_TRY(path_of(dir, steps[i], path));
-    status = open_file(path, out);
+    status = cvy_checkpoint_open_file(path, out);
     if (status == CVY_E_IO)
       CVY_FAIL(status,
                "the checkpoint of step %ld may be whole but cannot be read: make %s readable, or move it away to go "
@@ -461,6 +461,7 @@ fail:
   return status;
 }
 
+const char *cvy_checkpoint_path(const cvy_checkpoint *c) { return c->path; }
 const char *cvy_checkpoint_settings(const cvy_checkpoint *c) { return c->values[SETTINGS]; }
 cvy_run_position cvy_checkpoint_position(const cvy_checkpoint *c) { return c->numbers.at; }
 

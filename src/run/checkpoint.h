@@ -58,6 +58,10 @@ typedef struct cvy_checkpoint_data {
  * killed runs. CVY_E_ARGUMENT: another process has it, with its PID; CVY_E_IO, CVY_E_MEMORY. */
 cvy_status cvy_checkpoint_claim(const char *dir, int *n_made, cvy_file_lock **lock);
 
+/* One file. CVY_E_IO, CVY_E_FORMAT, CVY_E_MISMATCH, CVY_E_MEMORY. Its name is borrowed. */
+cvy_status cvy_checkpoint_open_file(const char *path, cvy_checkpoint **out);
+const char *cvy_checkpoint_path(const cvy_checkpoint *checkpoint);
+
 /* Writes DIR/step-….safetensors (the folder is made if missing), then removes all but the `keep` newest checkpoints (>=
  * 1; those of later steps are left alone, the one just written stays). Everything in *c is borrowed for the call.
  * CVY_E_IO: cannot be written; older checkpoints are then untouched. */

@@ -8,6 +8,7 @@
 #include "src/run/checkpoint.h"
 #include "src/run/resume.h"
 #include "src/team/noted_devices.h"
+#include "src/team/opening.h"
 #include "src/team/publish.h"
 
 /* ---- saving ---- */
@@ -16,18 +17,18 @@ cvy_status cvy_state_write(cvy_team *team, const char *dir, int keep, const char
                            float **residuals) {
   cvy_status status = CVY_OK;
   char *devices = NULL, *extended = NULL;
-  int *const shares = cvy_calloc((size_t)cvy_team_size(team), sizeof *shares);
+  int *const shares = cvy_calloc((size_t)cvy_shares_all(team->shares), sizeof *shares);
   CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
   cvy_shares_full(team->shares, shares);
   CVY_TRY(cvy_settings_extend(settings, team->data->content, at->kept_step, at->kept_median, &extended));
-  CVY_TRY(cvy_noted_text(team->devices, &devices));
+  CVY_TRY(cvy_noted_text(cvy_opening_everyone(team->opening), &devices));
   CVY_TRY(cvy_checkpoint_write(dir, team->layout,
                                &(cvy_checkpoint_data){.at = *at,
                                                       .n_batches = cvy_ledger_batches_in(team->ledger),
                                                       .settings = extended,
                                                       .choices = cvy_team_conv_choices(team),
                                                       .devices = devices,
-                                                      .n_shares = cvy_team_size(team),
+                                                      .n_shares = cvy_shares_all(team->shares),
                                                       .shares = shares,
                                                       .w = cvy_ledger_w(team->ledger),
                                                       .v = cvy_ledger_v(team->ledger),

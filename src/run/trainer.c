@@ -68,6 +68,14 @@ static cvy_status write_checkpoint(trainer *t, float **residuals) {
   return status;
 }
 
+/* This process writes the files of the run: it is alone, or the head of its fleet. */
+static bool writes(const trainer *t) { return !t->team->params.fleet || cvy_fleet_is_head(t->team->params.fleet); }
+
+static cvy_status claim_folder(trainer *t) {
+  if (!t->p.checkpoint_dir || t->folder_lock || !writes(t)) return CVY_OK;
+  return cvy_checkpoint_claim(t->p.checkpoint_dir, &t->folders_made, &t->folder_lock);
+}
+
 /* `last`: the run's last checkpoint. A failure of an earlier one does not end the run: the disk may have room at the
  * next. */
 static cvy_status save_checkpoint(trainer *t, bool last) {
@@ -77,6 +85,11 @@ static cvy_status save_checkpoint(trainer *t, bool last) {
   CVY_TRY(cvy_team_sync(t->team));
   CVY_TRY(cvy_team_get_residuals(t->team, &residuals));
   note_on_host(t);
+  if (!writes(t)) {
+    t->saved_step = t->at.step;
+    goto fail;
+  }
+  CVY_TRY(claim_folder(t)); /* the head before was lost */
   cvy_weights_warn(t->team->layout, cvy_ledger_w(t->team->ledger), cvy_ledger_running(t->team->ledger),
                    t->p.checkpoint_dir);
   cvy_log_attempt_begin();
@@ -97,7 +110,9 @@ fail:
 static cvy_status resume(trainer *t) {
   cvy_status status = CVY_OK;
   cvy_checkpoint *own = NULL;
-  if (!t->p.opened) CVY_TRY(cvy_checkpoint_open(t->p.checkpoint_dir, &own));
+  cvy_fleet *const fleet = t->team->params.fleet;
+  if (!t->p.opened && fleet) CVY_TRY(cvy_checkpoint_open_fleet(t->p.checkpoint_dir, fleet, &own));
+  else if (!t->p.opened) CVY_TRY(cvy_checkpoint_open(t->p.checkpoint_dir, &own));
   const cvy_checkpoint *const opened = t->p.opened ? t->p.opened : own;
   if (!opened) return CVY_OK;
   const cvy_run_position at = cvy_checkpoint_position(opened);
@@ -383,7 +398,7 @@ static void save_what_is_there(trainer *t) {
   pass_events(t, LONG_MAX);
   t->result.state_is_whole = t->at.step == cvy_ledger_steps(team->ledger);
   if (!t->result.state_is_whole || !t->p.checkpoint_dir || t->saved_step == t->at.step) return;
-  (void)write_checkpoint(t, NULL);
+  if (claim_folder(t) == CVY_OK && t->folder_lock) (void)write_checkpoint(t, NULL);
 }
 
 cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_params *params, cvy_train_result *out) {
@@ -401,9 +416,9 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   t.order = cvy_calloc((size_t)data->train.n, sizeof *t.order);
   CVY_REQUIRE(t.order, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_settings_extend(t.p.settings, data->content, 0, 0, &t.settings));
-  if (t.p.checkpoint_dir) CVY_TRY(cvy_checkpoint_claim(t.p.checkpoint_dir, &t.folders_made, &t.folder_lock));
+  CVY_TRY(claim_folder(&t));
   if (t.p.resume) CVY_TRY(resume(&t));
-  else if (t.p.checkpoint_dir) CVY_TRY(cvy_checkpoint_require_none(t.p.checkpoint_dir));
+  else if (t.p.checkpoint_dir && writes(&t)) CVY_TRY(cvy_checkpoint_require_none(t.p.checkpoint_dir));
   CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
               "the team has no weights: call cvy_team_init or cvy_team_load first");
   CVY_TRY(check_statistics(&t, n < batch ? n : batch));

@@ -412,6 +412,13 @@ bool cvy_chain_next_lost(cvy_chain *c, cvy_lost_node *out) { return cvy_agree_ne
 
 /* ---- caller ---- */
 
+uint32_t cvy_chain_round(cvy_chain *c) {
+  cvy_roster_lock(c->roster);
+  const uint32_t round = cvy_fleet_round(c->fleet);
+  cvy_roster_unlock(c->roster);
+  return round;
+}
+
 void cvy_chain_ask_stop(cvy_chain *c) { set_flag(c, &c->at.asked); }
 
 bool cvy_chain_is_asked_to_stop(cvy_chain *c) {

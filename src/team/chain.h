@@ -89,6 +89,9 @@ bool cvy_chain_next_lost(cvy_chain *chain, cvy_lost_node *out);
 
 /* ---- caller ---- */
 
+/* The fleet's round: larger after each time that the nodes have agreed anew. Any thread. */
+uint32_t cvy_chain_round(cvy_chain *chain);
+
 /* From now on this node's sums say that it was asked to stop (cvy_chain_sums.stops). Any thread. */
 void cvy_chain_ask_stop(cvy_chain *chain);
 bool cvy_chain_is_asked_to_stop(cvy_chain *chain);

@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "src/base/mem.h"
+#include "src/base/text.h"
 
 struct cvy_fleet {
   cvy_link *link;
   _Atomic uint64_t view; /* bit r: node r is there */
-  uint32_t round;
+  _Atomic uint32_t round;
   int devices[CVY_NODES_MOST];
   char **noted; /* JSON arrays of each node's devices */
 };
@@ -50,12 +51,12 @@ const char *cvy_fleet_name(const cvy_fleet *f, int rank) { return f->link->names
 const char *cvy_fleet_kind(const cvy_fleet *f) { return f->link->kind; }
 uint64_t cvy_fleet_view(const cvy_fleet *f) { return atomic_load(&f->view); }
 void cvy_fleet_set_view(cvy_fleet *f, uint64_t view) { atomic_store(&f->view, view); }
-uint32_t cvy_fleet_round(const cvy_fleet *f) { return f->round; }
+uint32_t cvy_fleet_round(const cvy_fleet *f) { return atomic_load(&f->round); }
 bool cvy_fleet_has(const cvy_fleet *f, int rank) { return has(cvy_fleet_view(f), rank); }
 bool cvy_fleet_is_head(const cvy_fleet *f) { return cvy_fleet_previous(f) < 0; }
 
 void cvy_fleet_renew(cvy_fleet *f, uint32_t round) {
-  f->round = round;
+  atomic_store(&f->round, round);
   cvy_link_renew(f->link, round);
 }
 
@@ -100,6 +101,34 @@ fail:
   return status;
 }
 
+cvy_status cvy_fleet_spread(cvy_fleet *f, void **data, size_t *bytes) {
+  cvy_status status = CVY_OK;
+  const int previous = cvy_fleet_previous(f), next = cvy_fleet_next(f);
+  uint64_t size = previous < 0 ? *bytes : 0;
+  if (previous >= 0) {
+    *data = NULL;
+    CVY_TRY(explain(f, previous, cvy_link_receive(f->link, previous, CVY_LINK_UP, &size, sizeof size)));
+    *bytes = size;
+    if (size > 0) {
+      *data = cvy_alloc_unset(size, 1);
+      CVY_REQUIRE(*data, CVY_E_MEMORY, "out of host memory for %llu bytes of node %d (%s)", (unsigned long long)size,
+                  previous, f->link->names[previous]);
+      CVY_TRY(explain(f, previous, cvy_link_receive(f->link, previous, CVY_LINK_UP, *data, size)));
+    }
+  }
+  if (next >= 0) {
+    CVY_TRY(explain(f, next, cvy_link_send(f->link, next, CVY_LINK_UP, &size, sizeof size)));
+    if (size > 0) CVY_TRY(explain(f, next, cvy_link_send(f->link, next, CVY_LINK_UP, *data, size)));
+  }
+  return CVY_OK;
+fail:
+  if (previous >= 0) {
+    cvy_free(*data);
+    *data = NULL;
+  }
+  return status;
+}
+
 void cvy_fleet_free_texts(const cvy_fleet *f, char ***texts) {
   for (int r = 0; *texts && r < f->link->size; r++) cvy_free((*texts)[r]);
   cvy_free(*texts);
@@ -132,6 +161,29 @@ cvy_status cvy_fleet_gather_texts(cvy_fleet *f, const char *own, char ***out) {
 fail:
   if (status != CVY_OK) cvy_fleet_free_texts(f, out);
   cvy_free(bytes);
+  return status;
+}
+
+cvy_status cvy_fleet_gather_list(cvy_fleet *f, const char *own, char **out) {
+  cvy_status status = CVY_OK;
+  char **texts = NULL;
+  cvy_text all = {0};
+  *out = NULL;
+  CVY_TRY(cvy_fleet_gather_texts(f, own, &texts));
+  cvy_text_add(&all, "[");
+  for (int r = 0; r < f->link->size; r++) {
+    const size_t n = strlen(texts[r]);
+    CVY_REQUIRE(n >= 2 && texts[r][0] == '[' && texts[r][n - 1] == ']', CVY_E_FORMAT,
+                "node %d (%s) sent no list: %.200s", r, f->link->names[r], texts[r]);
+    if (n > 2) cvy_text_add(&all, "%s%.*s", all.size > 1 ? "," : "", (int)(n - 2), texts[r] + 1);
+  }
+  cvy_text_add(&all, "]");
+  CVY_REQUIRE(!all.failed, CVY_E_MEMORY, "out of host memory");
+  *out = cvy_strdup(cvy_text_get(&all));
+  CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
+fail:
+  cvy_text_clear(&all);
+  cvy_fleet_free_texts(f, &texts);
   return status;
 }
 

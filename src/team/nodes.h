@@ -34,9 +34,14 @@ void cvy_fleet_renew(cvy_fleet *fleet, uint32_t round);
 /* Each node fills in its own piece of `data`, [own_at, own_at + own_bytes), before the call; after it all nodes have
  * all pieces, in the order of their places. CVY_E_IO: a node was lost (logged). */
 cvy_status cvy_fleet_gather(cvy_fleet *fleet, void *data, size_t bytes, size_t own_at, size_t own_bytes);
+/* The head's bytes for all nodes: on the head *data and *bytes are given; on the others *data becomes the caller's
+ * (cvy_free), NULL with no bytes. */
+cvy_status cvy_fleet_spread(cvy_fleet *fleet, void **data, size_t *bytes);
 /* All nodes' texts, by rank; free them with cvy_fleet_free_texts. */
 cvy_status cvy_fleet_gather_texts(cvy_fleet *fleet, const char *own, char ***out);
 void cvy_fleet_free_texts(const cvy_fleet *fleet, char ***texts);
+/* own: a JSON array. *out: one array with the entries of all nodes, by rank (cvy_free). */
+cvy_status cvy_fleet_gather_list(cvy_fleet *fleet, const char *own, char **out);
 /* Tells all nodes how many devices this one has, and describes them (noted_devices.h). */
 cvy_status cvy_fleet_gather_devices(cvy_fleet *fleet, int own, const char *noted);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/team/noted_devices.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,4 +87,57 @@ cvy_status cvy_noted_same(const char *checkpoint_devices, const cvy_devices *dev
   json_decref(list);
 fail:
   return status;
+}
+
+/* ---- devices of other machines ---- */
+
+static void take_device(cvy_devices *devices, const json_t *noted) {
+  const char *const label = cvy_noted_label(noted);
+  const char *const driver = json_string_value(json_object_get(noted, "driver"));
+  const int i = devices->n++;
+  cvy_device_info *const item = &devices->list->items[i];
+  snprintf(devices->selected[i].label, sizeof devices->selected[i].label, "%s", label ? label : "?");
+  snprintf(item->driver, sizeof item->driver, "%s", driver ? driver : "?");
+  item->compute_units = (int)json_integer_value(json_object_get(noted, "units"));
+  devices->selected[i].item = i;
+}
+
+cvy_status cvy_noted_devices(const char *const *texts, int n, cvy_devices **out) {
+  cvy_status status = CVY_OK;
+  json_t *all = json_array(), *list = NULL;
+  cvy_devices *devices = cvy_calloc(1, sizeof *devices);
+  *out = NULL;
+  CVY_REQUIRE(all && devices, CVY_E_MEMORY, "out of host memory");
+  for (int r = 0; r < n; r++) {
+    CVY_TRY(cvy_json_read(texts[r], 0, &list));
+    CVY_REQUIRE(json_is_array(list) && json_array_extend(all, list) == 0, CVY_E_FORMAT,
+                "the devices of node %d are no JSON array: %.200s", r, texts[r]);
+    json_decref(list);
+    list = NULL;
+  }
+  const size_t count = json_array_size(all);
+  devices->list = cvy_calloc(1, sizeof *devices->list);
+  devices->selected = cvy_calloc(count + 1, sizeof *devices->selected);
+  CVY_REQUIRE(devices->list && devices->selected, CVY_E_MEMORY, "out of host memory");
+  devices->list->items = cvy_calloc(count + 1, sizeof *devices->list->items);
+  CVY_REQUIRE(devices->list->items, CVY_E_MEMORY, "out of host memory");
+  devices->list->n = (int)count;
+  for (size_t i = 0; i < count; i++) take_device(devices, json_array_get(all, i));
+  *out = devices;
+  devices = NULL;
+fail:
+  cvy_noted_devices_destroy(&devices);
+  json_decref(list);
+  json_decref(all);
+  return status;
+}
+
+void cvy_noted_devices_destroy(cvy_devices **devices) {
+  cvy_devices *const d = *devices;
+  if (!d) return;
+  if (d->list) cvy_free(d->list->items);
+  cvy_free(d->list);
+  cvy_free(d->selected);
+  cvy_free(d);
+  *devices = NULL;
 }

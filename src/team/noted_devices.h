@@ -12,6 +12,10 @@
 
 /* JSON array of objects with the devices' "label", compute "units" and "driver" (cvy_free). CVY_E_MEMORY. */
 cvy_status cvy_noted_text(const cvy_devices *devices, char **text);
+/* The devices that texts[0..n) note, in this order, as a selection that describes them and cannot be opened
+ * (cvy_noted_devices_destroy). CVY_E_FORMAT, CVY_E_MEMORY. */
+cvy_status cvy_noted_devices(const char *const *texts, int n, cvy_devices **out);
+void cvy_noted_devices_destroy(cvy_devices **devices);
 /* rows[i]: which of the noted devices device i takes its algorithms from, -1 none. CVY_E_MEMORY. */
 cvy_status cvy_noted_rows(const char *noted, const cvy_devices *devices, int *rows);
 /* *same: the same devices in the same order, with the units and drivers that are noted. CVY_E_MEMORY. */

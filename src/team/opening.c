@@ -7,6 +7,7 @@
 
 #include "src/base/mem.h"
 #include "src/nn/choices.h"
+#include "src/team/nodes.h"
 #include "src/team/noted_devices.h"
 
 /* --tune quick: seconds for measuring, all devices together. The tuner finishes a measurement that has begun. */
@@ -18,14 +19,26 @@ enum { TUNE_MOST_S = 60 };
 
 struct cvy_opening {
   const cvy_devices *devices;
+  cvy_devices *everyone; /* in a fleet; else NULL */
+  int first;             /* the place of this team's first device among everyone's */
   const cvy_net *net;
   cvy_team_params params;
   cvy_conv_algo_list algos;  /* that the caller asks for; n == 0: none */
   cvy_conv_choices *resumed; /* devices x layers of the net, from a checkpoint; NULL: none */
-  int *resumed_rows;         /* per device: the checkpointed one whose algorithms it takes (noted_devices.h), or -1 */
+  int *resumed_rows;         /* of everyone: the checkpointed one whose algorithms it takes (noted_devices.h), or -1 */
   cvy_tune_table **tuned;    /* --tune quick: each device's fastest algorithms; else NULL */
   char *choices;             /* the algorithms that the layers took, JSON */
 };
+
+static cvy_status describe_fleet(cvy_opening *o, const cvy_fleet *fleet) {
+  cvy_status status = CVY_OK;
+  const char *texts[CVY_NODES_MOST];
+  for (int r = 0; r < cvy_fleet_size(fleet); r++) texts[r] = cvy_fleet_devices_json(fleet, r);
+  CVY_TRY(cvy_noted_devices(texts, cvy_fleet_size(fleet), &o->everyone));
+  o->first = cvy_fleet_first_device(fleet);
+fail:
+  return status;
+}
 
 cvy_status cvy_opening_create(const cvy_devices *devices, const cvy_net *net, const cvy_team_params *params,
                               cvy_opening **out) {
@@ -36,13 +49,14 @@ cvy_status cvy_opening_create(const cvy_devices *devices, const cvy_net *net, co
   *out = NULL;
   CVY_REQUIRE(o, CVY_E_MEMORY, "out of host memory");
   *o = (cvy_opening){.devices = devices, .net = net, .params = *params};
+  if (params->fleet) CVY_TRY(describe_fleet(o, params->fleet));
   if (params->conv_algo) CVY_TRY(cvy_conv_algos_parse(params->conv_algo, &o->algos));
   if (resume && resume->choices) {
     o->resumed = cvy_calloc(n * (size_t)net->n_layers, sizeof *o->resumed);
-    o->resumed_rows = cvy_calloc(n, sizeof *o->resumed_rows);
+    o->resumed_rows = cvy_calloc((size_t)cvy_opening_everyone(o)->n, sizeof *o->resumed_rows);
     CVY_REQUIRE(o->resumed && o->resumed_rows, CVY_E_MEMORY, "out of host memory");
-    CVY_TRY(cvy_noted_rows(resume->devices, devices, o->resumed_rows));
-    CVY_TRY(cvy_choices_read(resume->choices, net, devices->n, o->resumed_rows, o->resumed));
+    CVY_TRY(cvy_noted_rows(resume->devices, cvy_opening_everyone(o), o->resumed_rows));
+    CVY_TRY(cvy_choices_read(resume->choices, net, devices->n, o->resumed_rows + o->first, o->resumed));
   }
   if (params->tune == CVY_TUNE_QUICK) {
     o->tuned = cvy_calloc(n, sizeof *o->tuned);
@@ -59,6 +73,7 @@ void cvy_opening_destroy(cvy_opening **opening) {
   cvy_opening *const o = *opening;
   if (!o) return;
   for (int i = 0; o->tuned && i < o->devices->n; i++) cvy_tune_table_destroy(&o->tuned[i]);
+  cvy_noted_devices_destroy(&o->everyone);
   cvy_free(o->tuned);
   cvy_free(o->resumed);
   cvy_free(o->resumed_rows);
@@ -67,7 +82,9 @@ void cvy_opening_destroy(cvy_opening **opening) {
   *opening = NULL;
 }
 
-static bool is_resumed(const cvy_opening *o, int i) { return o->resumed && o->resumed_rows[i] >= 0; }
+const cvy_devices *cvy_opening_everyone(const cvy_opening *o) { return o->everyone ? o->everyone : o->devices; }
+
+static bool is_resumed(const cvy_opening *o, int i) { return o->resumed && o->resumed_rows[o->first + i] >= 0; }
 
 static bool uses_tuned(const cvy_opening *o, int i) {
   return o->algos.n == 0 && !is_resumed(o, i) && o->params.tune != CVY_TUNE_OFF;
@@ -151,6 +168,17 @@ static void say_untuned(const cvy_opening *o, const cvy_replica *replicas) {
                tf32 ? " --math tf32" : "", takes, TUNE_MOST_S);
 }
 
+/* The other nodes' choices before and behind this one's. */
+static cvy_status gather_choices(cvy_opening *o) {
+  cvy_status status = CVY_OK;
+  char *all;
+  CVY_TRY(cvy_fleet_gather_list(o->params.fleet, o->choices, &all));
+  cvy_free(o->choices);
+  o->choices = all;
+fail:
+  return status;
+}
+
 cvy_status cvy_opening_note(cvy_opening *o, const cvy_replica *replicas) {
   cvy_status status = CVY_OK;
   const size_t layers = (size_t)o->net->n_layers;
@@ -161,6 +189,7 @@ cvy_status cvy_opening_note(cvy_opening *o, const cvy_replica *replicas) {
       (void)cvy_instance_choices(replicas[i].instance, (int)l, &table[(size_t)i * layers + l]);
   cvy_free(o->choices);
   CVY_TRY(cvy_choices_write(o->net, table, o->devices->n, &o->choices));
+  if (o->params.fleet) CVY_TRY(gather_choices(o));
   say_untuned(o, replicas);
 fail:
   cvy_free(table);

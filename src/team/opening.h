@@ -15,6 +15,8 @@ typedef struct cvy_opening cvy_opening;
 cvy_status cvy_opening_create(const cvy_devices *devices, const cvy_net *net, const cvy_team_params *params,
                               cvy_opening **out);
 void cvy_opening_destroy(cvy_opening **opening);
+/* The devices of the run: of all nodes of a fleet, as they are described; without one, the team's own. */
+const cvy_devices *cvy_opening_everyone(const cvy_opening *opening);
 /* The team's timeline records the times of commands. */
 bool cvy_opening_keeps_times(const cvy_team_params *params);
 /* How device i is opened. Borrowed pointers live as long as the opening. */
@@ -23,8 +25,8 @@ cvy_replica_params cvy_opening_params(const cvy_opening *opening, int i);
  * be measured at once, and a device reads the entries that another of its kind has just found. share_max: one per
  * device. */
 cvy_status cvy_opening_tune(cvy_opening *opening, cvy_roster *roster, const int *share_max);
-/* With all devices open: notes the algorithms that their layers took, and logs once per process that tuning could find
- * faster ones. */
+/* With all devices open: notes the algorithms that the layers of everyone took, and logs once per process that tuning
+ * could find faster ones. In a fleet every node calls it. */
 cvy_status cvy_opening_note(cvy_opening *opening, const cvy_replica *replicas);
 /* The algorithms that the layers took, as JSON (nn/choices.h). Borrowed. */
 const char *cvy_opening_choices(const cvy_opening *opening);

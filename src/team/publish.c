@@ -81,7 +81,7 @@ fail:
 /* ---- residuals ---- */
 
 void cvy_team_free_residuals(const cvy_team *team, float ***residuals) {
-  for (int i = 0; *residuals && i < cvy_roster_size(team->roster); i++) cvy_free((*residuals)[i]);
+  for (int i = 0; *residuals && i < cvy_shares_all(team->shares); i++) cvy_free((*residuals)[i]);
   cvy_free(*residuals);
   *residuals = NULL;
 }
@@ -118,24 +118,80 @@ fail:
   return status;
 }
 
-cvy_status cvy_team_get_residuals(cvy_team *team, float ***out) {
+/* This team's own residuals, one per device; NULL: lost. *whole: no device was lost at it. */
+static cvy_status get_own_residuals(cvy_team *team, float **own, bool *whole) {
   cvy_status status = CVY_OK;
-  const int n = cvy_roster_size(team->roster);
-  *out = NULL;
-  CVY_TRY(cvy_ring_wait(team->ring));
-  if (team->params.exchange != CVY_EXCHANGE_BF16) return CVY_OK;
-  *out = cvy_calloc((size_t)n, sizeof **out);
-  CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
-  for (int i = 0; i < n; i++) {
+  *whole = true;
+  for (int i = 0; i < cvy_roster_size(team->roster) && *whole; i++) {
     residual_args args = {.n_floats = team->layout->n_floats};
     bool there;
     const bool was_lost = cvy_roster_is_lost(team->roster, i);
     CVY_TRY(cvy_team_call(team, i, get_residual, &args, &there));
-    (*out)[i] = args.got;
-    if (there || was_lost) continue;
-    cvy_team_free_residuals(team, out); /* the device was lost at it: all are dropped */
-    return CVY_OK;
+    own[i] = args.got;
+    *whole = there || was_lost;
   }
+fail:
+  return status;
+}
+
+/* A device's residual on its way through the fleet. */
+typedef struct residual_way {
+  cvy_chain *chain;
+  uint32_t round;   /* of the fleet, when this node read its residuals */
+  const float *own; /* NULL: it is no device of this node, or has none */
+  size_t n_floats;
+} residual_way;
+
+/* Its head, and then its values. */
+enum { WAY_DROPPED, WAY_PRESENT, WAY_HEAD };
+
+static void add_residual(void *user, void *data) {
+  const residual_way *const way = user;
+  float *const values = data;
+  if (cvy_chain_round(way->chain) != way->round) values[WAY_DROPPED] = 1;
+  if (!way->own) return;
+  values[WAY_PRESENT] = 1;
+  memcpy(values + WAY_HEAD, way->own, way->n_floats * sizeof *values);
+}
+
+/* One device after the other, so that memory is needed for one of them. *dropped: the nodes have agreed anew since
+ * `round`, and all residuals were dropped. */
+static cvy_status gather_residuals(cvy_team *team, uint32_t round, float **all, bool *dropped) {
+  cvy_status status = CVY_OK;
+  const size_t n = team->layout->n_floats, bytes = (WAY_HEAD + n) * sizeof(float);
+  const bool is_head = cvy_fleet_is_head(team->params.fleet);
+  float *const values = cvy_alloc_unset(WAY_HEAD + n, sizeof *values);
+  *dropped = false;
+  CVY_REQUIRE(values, CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
+  for (int i = 0; i < cvy_shares_all(team->shares) && !*dropped; i++) {
+    residual_way way = {.chain = cvy_team_chain(team), .round = round, .own = all[i], .n_floats = n};
+    for (bool again = true; again;) {
+      memset(values, 0, bytes);
+      CVY_TRY(cvy_chain_reduce(way.chain, values, bytes, add_residual, &way, &again));
+    }
+    *dropped = values[WAY_DROPPED] != 0;
+    if (values[WAY_PRESENT] == 0 || all[i] || !is_head) continue;
+    all[i] = cvy_alloc_unset(n, sizeof *values);
+    CVY_REQUIRE(all[i], CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
+    memcpy(all[i], values + WAY_HEAD, n * sizeof *values);
+  }
+fail:
+  cvy_free(values);
+  return status;
+}
+
+cvy_status cvy_team_get_residuals(cvy_team *team, float ***out) {
+  cvy_status status = CVY_OK;
+  bool whole, dropped = false;
+  *out = NULL;
+  CVY_TRY(cvy_ring_wait(team->ring));
+  if (team->params.exchange != CVY_EXCHANGE_BF16) return CVY_OK;
+  const uint32_t round = cvy_team_chain(team) ? cvy_chain_round(cvy_team_chain(team)) : 0;
+  *out = cvy_calloc((size_t)cvy_shares_all(team->shares), sizeof **out);
+  CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(get_own_residuals(team, *out + cvy_shares_first(team->shares), &whole));
+  if (cvy_team_chain(team)) CVY_TRY(gather_residuals(team, round, *out, &dropped));
+  if (!whole || dropped) cvy_team_free_residuals(team, out);
 fail:
   if (status != CVY_OK) cvy_team_free_residuals(team, out);
   return status;
@@ -145,7 +201,8 @@ cvy_status cvy_team_put_residuals(cvy_team *team, float *const *residuals) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_ring_wait(team->ring));
   for (int i = 0; i < cvy_roster_size(team->roster) && team->params.exchange == CVY_EXCHANGE_BF16; i++) {
-    residual_args args = {.n_floats = team->layout->n_floats, .from = residuals ? residuals[i] : NULL};
+    residual_args args = {.n_floats = team->layout->n_floats,
+                          .from = residuals ? residuals[cvy_shares_first(team->shares) + i] : NULL};
     bool there;
     const bool was_lost = cvy_roster_is_lost(team->roster, i);
     CVY_TRY(cvy_team_call(team, i, put_residual, &args, &there));

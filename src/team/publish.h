@@ -15,8 +15,9 @@ cvy_status cvy_team_settle(cvy_team *team, cvy_replica *replica);
 /* Calls device i. *there is false if the call fails, which takes the device out, or if it was lost before. */
 cvy_status cvy_team_call(cvy_team *team, int i, cvy_task_fn fn, void *arg, bool *there);
 
-/* Where gradients cross as bfloat16: the residuals, a flat vector per device that is there (NULL for lost ones). *out
- * NULL: they cross as floats, or a device failed meanwhile, and the others have dropped theirs. */
+/* Where gradients cross as bfloat16: the residuals, a flat vector per device that is there (NULL for lost ones), in a
+ * fleet of all nodes' devices; every node calls it then, and the head alone gets them. *out NULL: they cross as floats,
+ * or a device failed meanwhile, and the others have dropped theirs. */
 cvy_status cvy_team_get_residuals(cvy_team *team, float ***out);
 void cvy_team_free_residuals(const cvy_team *team, float ***residuals);
 /* The opposite; NULL, for one or for all: zeros. */

@@ -38,6 +38,7 @@ static cvy_status take_params(cvy_team_params *p, int n_own, const cvy_team_para
   *p = given ? *given : (cvy_team_params){0};
   const int n = p->fleet ? cvy_fleet_devices(p->fleet) : n_own;
   CVY_TRY(check_fleet(p));
+  if (p->fleet && p->split == CVY_SPLIT_UNLIKE) p->split = CVY_SPLIT_EVEN;
   if (p->batch == 0) p->batch = 256;
   CVY_REQUIRE(p->batch >= 1, CVY_E_ARGUMENT, "batch %d: must be at least 1", p->batch);
   CVY_REQUIRE(p->samples >= 0, CVY_E_ARGUMENT, "%d samples: must be 0 or more", p->samples);
