@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Several machines train one network (convoy/fleet.h): nodes are processes on this one, which meet over TCP on loopback or are
+started by an MPI. The truth is one process with all the devices: same weights file, same losses, byte for byte.
+test_cli_fleet.py CONVOY GROUP   (groups: the functions named test_<group> below)
+
+  CVY_FLEET_KILLS=N   how many times a node is killed at a random moment (3)
+"""
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from cli import CONVOY, LENET, call, check, expect, first_device, main
+
+# The convolutions' algorithm is given: the choice would depend on what else runs.
+BASE = ["train", *LENET[:2], "--data", "synthetic:700", "--batch", "64", "--momentum", "0.9", "--seed", "3", "--conv-algo", "direct",
+        "--tune", "off", "--no-eval"]
+LIMIT_S = 120
+
+
+def unused_ports(n):
+    held = [socket.socket() for _ in range(n)]
+    for s in held:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in held]
+    for s in held:
+        s.close()
+    return ports
+
+
+def start(rank, ports, args, folder):
+    nodes = ",".join(f"127.0.0.1:{p}" for p in ports)
+    out = open(os.path.join(folder, f"node{rank}.txt"), "w+")
+    return subprocess.Popen([CONVOY, *map(str, args), "--nodes", nodes, "--node", str(rank)], stdout=out, stderr=subprocess.STDOUT, text=True), out
+
+
+def end(started):
+    """Exit statuses and texts, by rank."""
+    ends = []
+    for process, out in started:
+        try:
+            code = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            code = "hangs"
+        out.seek(0)
+        ends.append((code, out.read()))
+        out.close()
+    return ends
+
+
+def fleet(n, args, folder, ports=None):
+    ports = ports or unused_ports(n)
+    return end([start(r, ports, args, folder) for r in range(n)])
+
+
+def losses(path):
+    with open(path, encoding="utf-8") as f:
+        lines = [json.loads(line) for line in f]
+    return [(d["step"], d["loss"], d["correct"], d["shares"]) for d in lines if "step" in d]
+
+
+def same_file(a, b, what):
+    with open(a, "rb") as x, open(b, "rb") as y:
+        check(x.read() == y.read(), f"{what}: {a} and {b} differ")
+
+
+def all_done(ends, what):
+    for r, (code, text) in enumerate(ends):
+        check(code == 0, f"{what}: node {r} ends with {code}: {text}")
+
+
+def truth(folder, name, devices, *args):
+    files = ["--log", f"{folder}/{name}.jsonl", "--save", f"{folder}/{name}.safetensors"]
+    expect(0, *BASE, "--devices", devices, *args, *files, timeout=LIMIT_S)
+
+
+def two_nodes(folder, device):
+    """Over TCP, and over each MPI that is there: the bits of one process."""
+    args = ["--shares", "40,24", "--max-steps", "3"]
+    truth(folder, "one", f"{device}*2", *args)
+    names = ["--log", f"{folder}/tcp.jsonl", "--save", f"{folder}/tcp.safetensors"]
+    ends = fleet(2, [*BASE, "--devices", device, *args, *names], folder)
+    all_done(ends, "two nodes")
+    same_file(f"{folder}/one.safetensors", f"{folder}/tcp.safetensors", "TCP")
+    check(losses(f"{folder}/one.jsonl") == losses(f"{folder}/tcp.jsonl"), "TCP: other losses than in one process")
+    check("train loss" in ends[0][1] and ends[1][1] == "", f"node 0 alone prints, but node 1 has printed: {ends[1][1]}")
+    with open(f"{folder}/tcp.jsonl", encoding="utf-8") as f:
+        nodes = json.loads(f.readline())["run"]["nodes"]
+    check(len(nodes) == 2 and all(len(node["devices"]) == 1 for node in nodes), f"the log's nodes: {nodes}")
+    for mpirun, more in (("mpirun.openmpi", ["--oversubscribe", "--allow-run-as-root"]), ("mpiexec.mpich", [])):
+        if not shutil.which(mpirun):
+            print(f"{mpirun} is not there: not tested")
+            continue
+        path = f"{folder}/{mpirun}.safetensors"
+        done = call([mpirun, *more, "-n", "2", CONVOY, *BASE, "--devices", device, *args, "--save", path], timeout=LIMIT_S)
+        if "CVY_E_UNSUPPORTED" in done.stderr or "plug-in" in done.stderr:
+            print(f"{mpirun}: its plug-in was not built: not tested")
+            continue
+        check(done.returncode == 0, mpirun, done)
+        same_file(f"{folder}/one.safetensors", path, mpirun)
+
+
+def three_nodes(folder, device):
+    """Uneven shares, groups, bfloat16, a short last batch, a checkpoint in the middle of an epoch, and going on from it."""
+    args = ["--shares", "40,4,20", "--bn", "ghost:4", "--exchange", "bf16", "--epochs", "2", "--checkpoint"]
+    truth(folder, "three", f"{device}*3", *args, f"{folder}/alone")
+    fleet_args = [*BASE, "--devices", device, *args, f"{folder}/fleet", "--log", f"{folder}/fleet.jsonl"]
+    ends = fleet(3, [*fleet_args, "--max-steps", "5"], folder)
+    all_done(ends, "three nodes")
+    ends = fleet(3, [*fleet_args, "--resume", "--max-steps", "22", "--save", f"{folder}/fleet.safetensors"], folder)
+    all_done(ends, "three nodes resumed")
+    same_file(f"{folder}/three.safetensors", f"{folder}/fleet.safetensors", "three nodes")
+    check(losses(f"{folder}/three.jsonl") == losses(f"{folder}/fleet.jsonl"), "three nodes: other losses than in one process")
+
+
+def differences(folder, device):
+    """Nodes that would not train the same are refused, and the difference is named with its node."""
+    ports = unused_ports(2)
+    args = [*BASE, "--devices", device, "--max-steps", "2"]
+    started = [start(0, ports, args, folder), start(1, ports, [*args, "--lr", "0.2"], folder)]
+    ends = end(started)
+    check(ends[0][0] == 2 and ends[1][0] == 2, f"exit {ends[0][0]} and {ends[1][0]}, must be 2: {ends}")
+    check("lr" in ends[0][1] and "node 1 (127.0.0.1" in ends[0][1], f"the difference is not named: {ends[0][1]}")
+    expect(2, *args, "--nodes", "a,b", err="--node I is missing")
+    expect(2, *args, "--node", "1", err="--nodes A,B,... is missing")
+    expect(2, *args, "--nodes", "a,b", "--node", "0", "--no-fleet", err="expected one of them")
+
+
+def test_fleet(at):
+    """Fleets that nothing happens to, and such that cannot be."""
+    folder, device = at(""), first_device()
+    two_nodes(folder, device)
+    three_nodes(folder, device)
+    differences(folder, device)
+
+
+def test_fleet_lost(at):
+    """A node is killed at a random moment: the others go on, end, and have lost no step."""
+    folder, device, n, steps = at(""), first_device(), int(os.environ.get("CVY_FLEET_KILLS", "3")), 60
+    for i in range(n):
+        victim, rng = i % 3, random.Random(i)
+        log = f"{folder}/kill{i}.jsonl"
+        args = [*BASE, "--devices", device, "--epochs", "10", "--max-steps", steps, "--shares", "24,20,20", "--log", log]
+        ports = unused_ports(3)
+        started = [start(r, ports, args, folder) for r in range(3)]
+        begun = time.monotonic()
+        while time.monotonic() - begun < LIMIT_S and not (os.path.exists(log) and os.path.getsize(log) > 3000):
+            time.sleep(0.02)
+        time.sleep(rng.random())
+        started[victim][0].send_signal(signal.SIGKILL)
+        ends = end(started)
+        for r, (code, text) in enumerate(ends):
+            check(code == (-9 if r == victim else 0) or (r == victim and code == 0), f"kill {i} of node {victim}: node {r} ends with {code}: {text}")
+        seen = [step for step, *_ in losses(log)]
+        check(seen == sorted(set(seen)) and seen[-1] == steps - 1, f"kill {i} of node {victim}: the log's steps are {seen}")
+
+
+if __name__ == "__main__":
+    main(globals())
