@@ -20,6 +20,9 @@ void conv_case_run(check_device *d, case_rng *r, const conv_case *c);
 /* Names of the kernels that did each pass of the last case, "" for a pass that was not asked for. */
 const char *conv_case_took(cvy_conv_pass pass);
 
+/* A square 3x3 layer with stride 1, bias and statistics. */
+cvy_conv2d_params conv_square_3x3(int n_max, int size, int c, int k, int pad);
+
 /* Under oclgrind, which is a thousand times slower: fewer and smaller. */
 bool conv_in_oclgrind(void);
 /* Multiply-adds of a pass. */

@@ -77,22 +77,11 @@ static void test_winograd(check_device *d) {
   for (int i = 0; i < 4; i++) {
     case_rng r = check_rng_make(d, 300 + i);
     const int size = i < 2 ? 4 : 7, channels = i < 2 ? 260 : 130;
-    const conv_case c = {.n = 2,
-                         .p = {.n_max = 2 + i,
-                               .x = {size, size, channels, cvy_pitch_of(channels)},
-                               .k = channels,
-                               .y_pitch = cvy_pitch_of(channels),
-                               .r = 3,
-                               .s = 3,
-                               .stride_h = 1,
-                               .stride_w = 1,
-                               .pad_h = 1,
-                               .pad_w = 1,
-                               .bias = true,
-                               .stats = true,
-                               .algos = {1, {i % 2 ? CVY_CONV_WINOGRAD4 : CVY_CONV_WINOGRAD2}}},
-                         .accumulate = i == 1,
-                         .fill = CASE_FILL_NORMAL};
+    conv_case c = {.n = 2,
+                   .p = conv_square_3x3(2 + i, size, channels, channels, 1),
+                   .accumulate = i == 1,
+                   .fill = CASE_FILL_NORMAL};
+    c.p.algos = (cvy_conv_algo_list){1, {i % 2 ? CVY_CONV_WINOGRAD4 : CVY_CONV_WINOGRAD2}};
     int parts[CVY_CONV_PASSES];
     find_parts(d, &c.p, parts);
     if (parts[CVY_CONV_FORWARD] < 2 || parts[CVY_CONV_BACKWARD_DATA] < 2)

@@ -54,14 +54,7 @@ static void test_layers(check_device *d) {
   for (int i = 0; i < (int)(sizeof layers / sizeof *layers); i++) {
     case_rng r = check_rng_make(d, 1000 + i);
     conv_case c = {.n = layers[i].n, .fill = CASE_FILL_NORMAL, .accumulate = i % 2 == 1};
-    c.p = (cvy_conv2d_params){.n_max = layers[i].n,
-                              .x = {layers[i].size, layers[i].size, layers[i].c, cvy_pitch_of(layers[i].c)},
-                              .k = layers[i].k,
-                              .y_pitch = cvy_pitch_of(layers[i].k),
-                              .pad_h = layers[i].pad,
-                              .pad_w = layers[i].pad,
-                              .bias = true,
-                              .stats = true};
+    c.p = conv_square_3x3(layers[i].n, layers[i].size, layers[i].c, layers[i].k, layers[i].pad);
     run_case(d, &r, &c, layers[i].band);
   }
 }

@@ -48,14 +48,7 @@ static void test_layers(check_device *d) {
     case_rng r = check_rng_make(d, 1000 + i);
     const int l = i / 2;
     conv_case c = {.n = layers[l].n, .fill = CASE_FILL_NORMAL, .accumulate = l == 1};
-    c.p = (cvy_conv2d_params){.n_max = layers[l].n,
-                              .x = {layers[l].size, layers[l].size, layers[l].c, cvy_pitch_of(layers[l].c)},
-                              .k = layers[l].k,
-                              .y_pitch = cvy_pitch_of(layers[l].k),
-                              .pad_h = layers[l].pad,
-                              .pad_w = layers[l].pad,
-                              .bias = true,
-                              .stats = true};
+    c.p = conv_square_3x3(layers[l].n, layers[l].size, layers[l].c, layers[l].k, layers[l].pad);
     run_case(d, &r, &c, i % 2);
   }
 }
