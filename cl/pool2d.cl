@@ -96,7 +96,9 @@ static inline floatv gather_windows(global const floatv *x, global const floatv 
 #if KIND == 0
   const floatv here = x[(row * pool.w + col) * pool.vecs];
 #endif
+#pragma unroll 1 /* most pixels are in one window */
   for (int i = rows.x; i < rows.y; i++)
+#pragma unroll 1
     for (int j = cols.x; j < cols.y; j++) {
       const floatv g = dy[(i * pool.q + j) * pool.vecs];
 #if KIND == 0
