@@ -16,12 +16,15 @@
  *   TILE_M, TILE_N, TILE_K, MATH   of the products, see gemm_core.clh */
 #include "common.clh"
 #include "fastdiv.clh"
-#define GEMM_ROUNDED 1 /* by the transforms */
-#include "gemm_core.clh"
-
 #ifndef STAGE
 #define STAGE 0
 #endif
+#if STAGE == 1 && !defined(CVY_SUB_GROUP) /* Intel's compiler puts numbers into memory then */
+#define GEMM_UNROLL
+#endif
+#define GEMM_ROUNDED 1 /* by the transforms */
+#include "gemm_core.clh"
+
 #ifndef TILE
 #define TILE 4
 #endif
@@ -36,8 +39,14 @@
 
 #if STAGE == 0
 
-#ifdef CVY_SUB_GROUP /* as in gemm_core.clh: a tile of 36 numbers stays in registers */
+/* As in gemm_core.clh: a tile of 36 numbers stays in registers. AMD: winograd_simt_output leaves room for two work-groups on Vega, and gfx11
+ * spills nothing, if the compiler knows that more would not be gained. */
+#ifdef CVY_SUB_GROUP
 #define TRANSFORM_KERNEL kernel __attribute__((reqd_work_group_size(256, 1, 1), intel_reqd_sub_group_size(CVY_SUB_GROUP))) void
+#elif defined(__GFX9__)
+#define TRANSFORM_KERNEL kernel __attribute__((reqd_work_group_size(256, 1, 1), amdgpu_waves_per_eu(2))) void
+#elif defined(__GFX11__)
+#define TRANSFORM_KERNEL kernel __attribute__((reqd_work_group_size(256, 1, 1), amdgpu_waves_per_eu(4, 4))) void
 #else
 #define TRANSFORM_KERNEL kernel __attribute__((reqd_work_group_size(256, 1, 1))) void
 #endif
