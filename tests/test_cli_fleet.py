@@ -133,11 +133,25 @@ def differences(folder, device):
     expect(2, *args, "--nodes", "a,b", "--node", "0", "--no-fleet", err="expected one of them")
 
 
+def evaluation(folder, device):
+    """The weights that test_two_nodes has left: the same hits as on one process; a verb for one machine is refused under a launcher."""
+    args = ["eval", *LENET[:2], "--data", "synthetic:700", "--weights", f"{folder}/one.safetensors", "--conv-algo", "direct"]
+    one = json.loads(expect(0, *args, "--devices", f"{device}*2", "--json", "-").stdout)
+    ends = fleet(2, [*args, "--devices", device, "--json", f"{folder}/eval.json"], folder)
+    all_done(ends, "eval")
+    with open(f"{folder}/eval.json", encoding="utf-8") as f:
+        both = json.load(f)
+    for key in ("test_acc", "correct", "images", "loss"):
+        check(one[key] == both[key], f"eval: {key} is {both[key]} on two nodes, {one[key]} in one process")
+    expect(2, "tune", "--model", "lenet", env={"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, err="has started 2 processes")
+
+
 def test_fleet(at):
     """Fleets that nothing happens to, and such that cannot be."""
     folder, device = at(""), first_device()
     two_nodes(folder, device)
     three_nodes(folder, device)
+    evaluation(folder, device)
     differences(folder, device)
 
 

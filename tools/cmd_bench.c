@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * convoy bench: one word per file bench_<word>.c. */
 #include "tools/bench.h"
+#include "tools/node.h"
 #include "tools/words.h"
 
 static const word_row rows[] = {
@@ -21,4 +22,7 @@ static const word_list words = {
     .after = "convoy help bench WORD lists the options and what the figures mean.",
 };
 
-int cmd_bench(int argc, char **argv) { return words_run(&words, argc, argv); }
+int cmd_bench(int argc, char **argv) {
+  const int code = fleet_refuse("bench");
+  return code == EXIT_DONE ? words_run(&words, argc, argv) : code;
+}

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/json_log.h"
+#include "tools/node.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
@@ -15,6 +16,7 @@ typedef struct eval_options {
   const char *weights, *data, *data_dir, *devices, *json, *conv_algo;
   int model, math;
   int64_t classes, batch, seed;
+  fleet_options fleet;
   bool quiet;
 } eval_options;
 
@@ -37,6 +39,7 @@ static const option_row rows[] = {
     ROW_BATCH(FIELD, 1 << 24, "images at a time, all devices together"),
     ROW_CONV_ALGO(FIELD, HELP_CONV_ALGO),
     ROW_MATH(FIELD, HELP_MATH),
+    ROWS_FLEET(FIELD),
     {.kind = OPTION_GROUP, .help = "Output"},
     ROW_JSON(FIELD, "none", "write the result as JSON; on stdout it takes the place of the result line"),
     ROW_QUIET(FIELD),
@@ -52,9 +55,10 @@ static const option_table table = {
         "Exit 1 also if the loss is not finite; a warning names the tensor or the layer.",
 };
 
-static bool result_print(const eval_options *options, const program_run *run, const cvy_team *team,
-                         const cvy_eval_result *result) {
-  char *const labels = program_team_labels(run->devices, team);
+static bool result_print(const eval_options *options, const program_run *run, const cvy_fleet *fleet,
+                         const cvy_team *team, const cvy_eval_result *result) {
+  if (!fleet_writes(fleet)) return true;
+  char *const labels = fleet ? fleet_labels(fleet) : program_team_labels(run->devices, team);
   bool ok = labels != NULL;
   if (ok && (!options->json || strcmp(options->json, "-") != 0)) {
     printf("test acc: %.2f (%d of %d), %.1f sec on [%s]\n", result->accuracy, result->correct, result->images,
@@ -66,9 +70,10 @@ static bool result_print(const eval_options *options, const program_run *run, co
       json_array_append_new(devices, json_string(cvy_devices_label(run->devices, i)));
     ok = program_write_json(
         options->json,
-        json_pack("{ss ss so so so sf si si so so}", "version", cvy_version(), "model", program_models[options->model],
-                  "weights", program_text_json(options->weights), "data", program_text_json(options->data), "devices",
-                  devices, "test_acc", result->accuracy, "correct", result->correct, "images", result->images, "loss",
+        json_pack("{ss ss so so so* so sf si si so so}", "version", cvy_version(), "model",
+                  program_models[options->model], "weights", program_text_json(options->weights), "data",
+                  program_text_json(options->data), "nodes", fleet ? fleet_json(fleet) : NULL, "devices", devices,
+                  "test_acc", result->accuracy, "correct", result->correct, "images", result->images, "loss",
                   json_number(result->loss), "sec", json_number(result->seconds)));
   }
   free(labels);
@@ -79,13 +84,21 @@ int cmd_eval(int argc, char **argv) {
   eval_options options = {0};
   int code = options_parse(&table, argc, argv, &options, NULL);
   if (code != OPTIONS_GO_ON) return code;
+  code = fleet_options_check("eval", &options.fleet);
+  if (code != OPTIONS_GO_ON) return code;
   const program_file inputs[] = {{"--weights", options.weights}, {0}}, outputs[] = {{"--json", options.json}, {0}};
   code = program_check_outputs("eval", outputs, inputs);
   if (code != EXIT_DONE) return code;
   code = options_check_data_dir("eval", options.data, options.data_dir);
   if (code != OPTIONS_GO_ON) return code;
-  code = program_try_output("eval", "--json", options.json, true);
-  if (code != EXIT_DONE) return code;
+  cvy_fleet *fleet = NULL;
+  code = fleet_meet(&options.fleet, &fleet);
+  if (code == EXIT_DONE && fleet_writes(fleet)) code = program_try_output("eval", "--json", options.json, true);
+  if (code != EXIT_DONE) {
+    cvy_fleet_close(&fleet);
+    return code;
+  }
+  options.quiet = options.quiet || !fleet_writes(fleet);
 
   const program_run_spec spec = {.verb = "eval",
                                  .inputs = inputs,
@@ -111,23 +124,26 @@ int cmd_eval(int argc, char **argv) {
                                     .inference = true,
                                     .split = CVY_SPLIT_UNLIKE,
                                     .conv_algo = options.conv_algo,
-                                    .math = (cvy_math)options.math};
+                                    .math = (cvy_math)options.math,
+                                    .fleet = fleet};
     cvy_status status = cvy_team_create(run.devices, run.net, &params, &team);
     if (status == CVY_OK) status = cvy_team_load(team, options.weights);
     if (status == CVY_OK) status = cvy_data_load_end(run.data);
     if (status == CVY_OK) status = cvy_team_attach(team, run.data);
+    if (status == CVY_OK && fleet) status = cvy_team_verify(team); /* all nodes have read the same weights */
     if (status == CVY_OK) progress_status("evaluating");
     wait_line_evaluating();
     if (status == CVY_OK) status = cvy_team_evaluate(team, false, &result);
     progress_wait_end();
     progress_end();
     code = program_exit_code(status);
-    if (status == CVY_OK && (!result_print(&options, &run, team, &result) || !isfinite(result.loss)))
+    if (status == CVY_OK && (!result_print(&options, &run, fleet, team, &result) || !isfinite(result.loss)))
       code = EXIT_FAILED;
   }
   progress_wait_end();
   progress_end();
   cvy_team_destroy(&team);
+  cvy_fleet_close(&fleet);
   program_run_close(&run);
   return code;
 }

@@ -12,6 +12,7 @@
 #include "src/ops/math.h"
 #include "tools/called.h"
 #include "tools/json_log.h"
+#include "tools/node.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
@@ -334,6 +335,8 @@ int cmd_tune(int argc, char **argv) {
   tuner t = {.options = &o, .lock = PTHREAD_MUTEX_INITIALIZER};
   int code = options_parse(&table, argc, argv, &o, NULL);
   if (code != OPTIONS_GO_ON) return code;
+  code = fleet_refuse("tune");
+  if (code != EXIT_DONE) return code;
   if (o.show && o.clear) return options_error("tune", "--show and --clear: expected one of them");
   code = program_try_output("tune", "--json", o.json, true);
   if (code != EXIT_DONE) return code;

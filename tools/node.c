@@ -32,6 +32,15 @@ int fleet_meet(const fleet_options *o, cvy_fleet **out) {
   return program_exit_code(status);
 }
 
+int fleet_refuse(const char *verb) {
+  const int n = cvy_fleet_started();
+  if (n <= 1) return EXIT_DONE;
+  return options_error(verb,
+                       "mpirun or srun has started %d processes of it, which would disturb each other: it measures "
+                       "one machine; start it there, without a launcher",
+                       n);
+}
+
 bool fleet_writes(const cvy_fleet *fleet) { return !fleet || cvy_fleet_is_head(fleet); }
 
 static void add_node(FILE *out, const cvy_fleet *fleet, int r) {

@@ -37,6 +37,9 @@ cvy_status cvy_fleet_meet(const cvy_fleet_params *params, cvy_fleet **out);
  * CVY_E_MEMORY. */
 cvy_status cvy_fleet_meet_started(cvy_fleet **out);
 
+/* How many processes an MPI launcher has started, this one included; 1: alone, or the environment is wrong. */
+int cvy_fleet_started(void);
+
 /* Tells the other nodes that this one leaves, and frees the fleet. Its team must be destroyed before. */
 void cvy_fleet_close(cvy_fleet **fleet);
 

@@ -40,3 +40,8 @@ cvy_status cvy_fleet_meet_started(cvy_fleet **out) {
 fail:
   return status;
 }
+
+int cvy_fleet_started(void) {
+  cvy_started started;
+  return cvy_started_find(&started) == CVY_OK ? started.size : 1;
+}
