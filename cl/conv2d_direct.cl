@@ -353,6 +353,7 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
   }
 #endif
 #if TURNED
+  barrier(CLK_LOCAL_MEM_FENCE); /* a group that clears may have had no step */
   positions = kept[0], grid_h = kept[1], grid_w = kept[2], row0 = kept[3], col0 = kept[4];
   clears = kept[5], group = kept[6], part = kept[7], m0 = kept[8], n0 = kept[9];
   barrier(CLK_LOCAL_MEM_FENCE); /* strips lie there too */
