@@ -7,6 +7,8 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 
+enum { TEXTS_MOST = 64 << 20 }; /* bytes of all nodes together: no length from the link asks for more memory */
+
 struct cvy_fleet {
   cvy_link *link;
   _Atomic uint64_t view; /* bit r: node r is there */
@@ -145,9 +147,12 @@ cvy_status cvy_fleet_gather_texts(cvy_fleet *f, const char *own, char ***out) {
   CVY_TRY(
       cvy_fleet_gather(f, lengths, (size_t)size * sizeof *lengths, (size_t)rank * sizeof *lengths, sizeof *lengths));
   for (int r = 0; r < size; r++) {
+    if (lengths[r] > TEXTS_MOST) lengths[r] = TEXTS_MOST + 1; /* sums cannot overflow */
     before += r < rank ? lengths[r] : 0;
     all += lengths[r];
   }
+  CVY_REQUIRE(all <= TEXTS_MOST, CVY_E_MISMATCH, "the nodes' texts have %llu bytes in all: expected at most %d",
+              (unsigned long long)all, TEXTS_MOST);
   bytes = cvy_calloc(all + 1, 1);
   *out = cvy_calloc((size_t)size, sizeof **out);
   CVY_REQUIRE(bytes && *out, CVY_E_MEMORY, "out of host memory");
