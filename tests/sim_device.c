@@ -13,10 +13,12 @@ struct cvy_event {
   long upto; /* when it is over, so many transfers have happened */
 };
 
-static long n_events;
+static long n_events[SIM_NODES + 1]; /* of each node; that of no node is the first */
 
-long sim_events(void) { return n_events; }
-void sim_events_begin(void) { n_events = 0; }
+static long *events_here(void) { return &n_events[sim_node() + 1]; }
+
+long sim_events(void) { return *events_here(); }
+void sim_events_begin(void) { memset(n_events, 0, sizeof n_events); }
 
 /* ---- numbers ---- */
 
@@ -38,7 +40,7 @@ static cvy_status operate(sim_device *d, const char *what) {
   if (sim_locks_held()) sim_fail("device %d is called (%s) with a lock held", d->index, what);
   d->beats++;
   sim_say("device %d: %s", d->index, what);
-  if (sim_below(3) == 0) sim_sleep(1e-3 * sim_below(20));
+  if (sim_below(3) == 0) sim_sleep(1e-3 * sim_below(20) * (d->slow ? d->slow : 1));
   else sim_yield();
   if (d->fault != SIM_HEALTHY && d->operations++ == d->fault_at) {
     sim_say("device %d: FAULT %d at %s", d->index, (int)d->fault, what);
@@ -81,7 +83,7 @@ static void enqueue(sim_queue *q, void *to, const void *from, size_t bytes, bool
 static cvy_event *make_event(sim_queue *q) {
   cvy_event *const e = cvy_calloc(1, sizeof *e);
   *e = (cvy_event){.done_ns = cvy_clock_ns() + 1000000u * sim_below(30), .queue = q, .upto = q->next};
-  n_events++;
+  ++*events_here();
   return e;
 }
 
@@ -94,7 +96,7 @@ static void wait_for(const cvy_event *e) {
 static void forget(cvy_event **event) {
   if (!*event) return;
   if (sim_locks_held()) sim_fail("an event is released with a lock held");
-  n_events--;
+  --*events_here();
   cvy_free(*event);
   *event = NULL;
 }
@@ -208,6 +210,7 @@ static cvy_status run_step(void *device, cvy_step *step) {
   cvy_event *finished = NULL;
   if (!d->open) sim_fail("device %d is closed and gets a step", d->index);
   if (share > d->share_max) sim_fail("device %d gets %d samples, planned for %d", d->index, share, d->share_max);
+  if (d->net->told && number < *d->net->told) sim_fail("step %ld is done again, whose result the head has", number);
   if (share > 0) {
     double loss = 0;
     CVY_TRY(forward(d, step));

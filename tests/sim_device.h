@@ -16,8 +16,9 @@ typedef enum sim_fault { SIM_HEALTHY, SIM_FAILS, SIM_HANGS, SIM_HANGS_LATE } sim
 typedef struct sim_net {
   cvy_layout layout; /* a few buckets of a few floats, and perhaps running values */
   int staleness;
-  bool packed; /* gradients cross as bfloat16 */
-  bool alone;  /* a team of one: it updates by itself */
+  bool packed;      /* gradients cross as bfloat16 */
+  bool alone;       /* a team of one: it updates by itself */
+  const long *told; /* in a fleet: of so many steps the head's caller has the result; NULL: alone */
 } sim_net;
 
 /* An in-order queue of a device. A transfer happens between its enqueueing and the end of a wait for its event: at
@@ -46,6 +47,7 @@ typedef struct sim_device {
   sim_fault fault;
   int fault_at; /* the operation that fails */
   cvy_status fails_with;
+  int slow; /* so many times slower than others; 0: as they */
   /* its life */
   int operations;
   unsigned long beats;
@@ -73,7 +75,7 @@ float sim_running_sum(long step, int sample, int i);
 void sim_read_result(void *device, long step, double *loss_sum, int *correct);
 /* [worker] Everything that step number `step` starts from is on the device. */
 cvy_status sim_settle_device(sim_device *device, long step);
-/* Events that are alive. */
+/* Events of the running fiber's node that are alive. */
 long sim_events(void);
 void sim_events_begin(void);
 

@@ -12,7 +12,7 @@
 #include "src/base/mem.h"
 #include "src/base/sync.h"
 
-enum { MOST_FIBERS = 48, STACK_BYTES = 64 << 10, MOST_SWITCHES = 1000000, ARENA_BYTES = 4 << 20 };
+enum { MOST_FIBERS = 96, STACK_BYTES = 64 << 10, MOST_SWITCHES = 4000000, ARENA_BYTES = 8 << 20 };
 
 typedef enum fiber_state { FREE, RUNNABLE, ON_MUTEX, ON_CONDITION, ON_TIME, ON_JOIN, PARKED, ENDED } fiber_state;
 
@@ -24,18 +24,30 @@ typedef struct fiber {
   void *arg;
   const void *waits_for;
   uint64_t wake_ns; /* 0: not by time */
-  int locks, joins;
-  char name[16];
+  int locks, joins, node;
+  char name[20];
 } fiber;
+
+/* What is to happen when a node's fibers have been switched so often. */
+typedef struct appointment {
+  long switches; /* 0: none */
+  void (*fn)(int node);
+} appointment;
+
+typedef struct node {
+  long switches, blocks;
+  appointment appointments[SIM_APPOINTMENTS];
+} node;
 
 static struct world {
   fiber fibers[MOST_FIBERS];
-  int here;
-  uint64_t random, now_ns;
-  long switches, blocks;
+  int n, here; /* fibers so far; the running one */
+  node nodes[SIM_NODES + 1];
+  uint64_t random, now_ns, limit_ns;
+  long switches;
   size_t used;
   bool trace, probes;
-  char why[512];
+  char why[1024];
   jmp_buf end;
 } world;
 
@@ -86,7 +98,7 @@ static void enter(void) {
   f->fn(f->arg);
   if (f->locks) sim_fail("fiber %s ends with a lock", f->name);
   f->state = ENDED;
-  for (int i = 0; i < MOST_FIBERS; i++)
+  for (int i = 0; i < world.n; i++)
     if (world.fibers[i].state == ON_JOIN && world.fibers[i].joins == world.here) world.fibers[i].state = RUNNABLE;
   if (f->detached) f->state = FREE;
   sim_yield();
@@ -107,17 +119,32 @@ static void go_to(int next) {
   setcontext(&context);
 }
 
+static void say_deadlock(void) {
+  char who[900] = "";
+  size_t used = 0;
+  static const char *const at[] = {"free", "runs", "a mutex", "a condition", "time", "join", "parked", "ended"};
+  for (int i = 0; i < world.n; i++)
+    if (world.fibers[i].state != FREE && world.fibers[i].state != ENDED && used < sizeof who)
+      used +=
+          (size_t)snprintf(who + used, sizeof who - used, " %s: %s;", world.fibers[i].name, at[world.fibers[i].state]);
+  sim_fail("waits for ever:%s", who);
+}
+
 /* No fiber can run: time goes on to the next one that waits for it. */
 static bool pass_time(void) {
   uint64_t next_ns = 0;
-  for (int i = 0; i < MOST_FIBERS; i++) {
+  for (int i = 0; i < world.n; i++) {
     const fiber *const f = &world.fibers[i];
     if ((f->state == ON_TIME || f->state == ON_CONDITION) && f->wake_ns && (!next_ns || f->wake_ns < next_ns))
       next_ns = f->wake_ns;
   }
   if (!next_ns) return false;
   world.now_ns = next_ns;
-  for (int i = 0; i < MOST_FIBERS; i++) {
+  if (world.limit_ns && next_ns > world.limit_ns) {
+    world.limit_ns = 0;
+    say_deadlock();
+  }
+  for (int i = 0; i < world.n; i++) {
     fiber *const f = &world.fibers[i];
     if ((f->state == ON_TIME || f->state == ON_CONDITION) && f->wake_ns && f->wake_ns <= next_ns) f->state = RUNNABLE;
   }
@@ -127,7 +154,7 @@ static bool pass_time(void) {
 /* Nobody can run. A fiber that sleeps on a condition is woken for no reason, which POSIX allows: it must find that it
  * has to sleep again. If it goes on, whoever made that possible has woken nobody (cvy_mutex_unlock finds it). */
 static bool probe(void) {
-  for (int i = 0; world.probes && i < MOST_FIBERS; i++) {
+  for (int i = 0; world.probes && i < world.n; i++) {
     fiber *const f = &world.fibers[i];
     if (f->state != ON_CONDITION || f->wake_ns || f->probed) continue;
     f->probed = true;
@@ -138,26 +165,24 @@ static bool probe(void) {
 }
 
 static void forget_probes(void) {
-  for (int i = 0; i < MOST_FIBERS; i++) world.fibers[i].probed = false;
+  for (int i = 0; i < world.n; i++) world.fibers[i].probed = false;
 }
 
-static void say_deadlock(void) {
-  char who[400] = "";
-  size_t used = 0;
-  static const char *const at[] = {"free", "runs", "a mutex", "a condition", "time", "join", "parked", "ended"};
-  for (int i = 0; i < MOST_FIBERS; i++)
-    if (world.fibers[i].state != FREE && world.fibers[i].state != ENDED && used < sizeof who)
-      used +=
-          (size_t)snprintf(who + used, sizeof who - used, " %s: %s;", world.fibers[i].name, at[world.fibers[i].state]);
-  sim_fail("waits for ever:%s", who);
+static void keep_appointments(void) {
+  const int here = world.fibers[world.here].node;
+  node *const at = &world.nodes[here];
+  at->switches++;
+  for (int i = 0; i < SIM_APPOINTMENTS; i++)
+    if (at->appointments[i].switches == at->switches) at->appointments[i].fn(here - 1);
 }
 
 /* The running fiber has its new state; another one goes on, or the same. */
 static void schedule(void) {
   int runnable[MOST_FIBERS], n = 0;
   if (++world.switches > MOST_SWITCHES) sim_fail("no end after %d switches", MOST_SWITCHES);
+  keep_appointments();
   for (;;) {
-    for (int i = 0; i < MOST_FIBERS; i++)
+    for (int i = 0; i < world.n; i++)
       if (world.fibers[i].state == RUNNABLE) runnable[n++] = i;
     if (n) break;
     if (probe()) continue;
@@ -184,12 +209,15 @@ int sim_locks_held(void) { return world.fibers[world.here].locks; }
 /* Longer than any fiber waits. */
 void sim_settle(void) { sim_sleep(1e7); }
 
-static int make_fiber(const char *name, void *(*fn)(void *), void *arg) {
+static int make_fiber(int on_node, const char *name, void *(*fn)(void *), void *arg) {
   int i = 0;
-  while (i < MOST_FIBERS && world.fibers[i].state != FREE) i++;
+  while (i < world.n && world.fibers[i].state != FREE) i++;
   if (i == MOST_FIBERS) sim_fail("more than %d threads", MOST_FIBERS);
-  world.fibers[i] = (fiber){.state = RUNNABLE, .fn = fn, .arg = arg};
-  snprintf(world.fibers[i].name, sizeof world.fibers[i].name, "%s", name);
+  if (i == world.n) world.n++;
+  fiber *const f = &world.fibers[i];
+  *f = (fiber){.state = RUNNABLE, .fn = fn, .arg = arg, .node = on_node};
+  if (on_node) snprintf(f->name, sizeof f->name, "%d:%s", on_node - 1, name);
+  else snprintf(f->name, sizeof f->name, "%s", name);
   return i;
 }
 
@@ -217,9 +245,46 @@ const char *sim_run(uint64_t seed, bool trace, void (*body)(void *arg), void *ar
   world.trace = trace;
   world.probes = sim_below(4) == 0;
   const int end = _setjmp(world.end);
-  if (end == 0) go_to(make_fiber("caller", run_body, args));
+  if (end == 0) go_to(make_fiber(0, "caller", run_body, args));
   return end == 1 ? world.why : NULL;
 }
+
+/* ---- nodes ---- */
+
+int sim_node(void) { return world.fibers[world.here].node - 1; }
+
+void sim_node_start(int n, const char *name, void *(*fn)(void *), void *arg) { (void)make_fiber(n + 1, name, fn, arg); }
+
+void sim_node_at(int n, int which, long switches, void (*fn)(int)) {
+  world.nodes[n + 1].appointments[which] = (appointment){.switches = world.nodes[n + 1].switches + switches, .fn = fn};
+}
+
+void sim_node_kill(int n) {
+  sim_say("node %d DIES", n);
+  for (int i = 0; i < world.n; i++)
+    if (world.fibers[i].node == n + 1) world.fibers[i].state = FREE;
+}
+
+void sim_wait(const void *object, uint64_t until_ns) {
+  fiber *const f = &world.fibers[world.here];
+  if (f->locks) sim_fail("%s waits for another node with %d locks", f->name, f->locks);
+  if (until_ns && until_ns <= world.now_ns) {
+    schedule();
+    return;
+  }
+  f->state = ON_CONDITION;
+  f->waits_for = object;
+  f->wake_ns = until_ns;
+  schedule();
+  f->wake_ns = 0;
+}
+
+void sim_wake(const void *object) {
+  for (int i = 0; i < world.n; i++)
+    if (world.fibers[i].state == ON_CONDITION && world.fibers[i].waits_for == object) world.fibers[i].state = RUNNABLE;
+}
+
+void sim_limit(double seconds) { world.limit_ns = seconds > 0 ? world.now_ns + (uint64_t)(1e9 * seconds) : 0; }
 
 /* ---- src/base/sync.h ---- */
 
@@ -260,7 +325,7 @@ void cvy_mutex_unlock(cvy_mutex *mutex) {
   if (f->probed) sim_fail("a lost wake-up: %s slept although it could go on", f->name);
   m->owner = 0;
   f->locks--;
-  for (int i = 0; i < MOST_FIBERS; i++)
+  for (int i = 0; i < world.n; i++)
     if (world.fibers[i].state == ON_MUTEX && world.fibers[i].waits_for == mutex) world.fibers[i].state = RUNNABLE;
   if (sim_below(4) == 0) schedule();
 }
@@ -277,7 +342,7 @@ static void wait_on(cvy_cond *condition, cvy_mutex *mutex, uint64_t wake_ns) {
   f->wake_ns = wake_ns;
   mutex_of(mutex)->owner = 0;
   f->locks--;
-  for (int i = 0; i < MOST_FIBERS; i++)
+  for (int i = 0; i < world.n; i++)
     if (world.fibers[i].state == ON_MUTEX && world.fibers[i].waits_for == mutex) world.fibers[i].state = RUNNABLE;
   schedule();
   f->wake_ns = 0;
@@ -292,7 +357,7 @@ void cvy_cond_wait_for(cvy_cond *condition, cvy_mutex *mutex, double seconds) {
 
 static void wake(const cvy_cond *condition, bool all) {
   int waiting[MOST_FIBERS], n = 0;
-  for (int i = 0; i < MOST_FIBERS; i++)
+  for (int i = 0; i < world.n; i++)
     if (world.fibers[i].state == ON_CONDITION && world.fibers[i].waits_for == condition) waiting[n++] = i;
   if (n == 0) return;
   const int one = waiting[sim_below((uint32_t)n)];
@@ -304,7 +369,7 @@ void cvy_cond_wake_one(cvy_cond *condition) { wake(condition, false); }
 void cvy_cond_wake_all(cvy_cond *condition) { wake(condition, true); }
 
 cvy_status cvy_thread_start(cvy_thread *thread, const char *name, void *(*fn)(void *), void *arg) {
-  thread->posix = (pthread_t)make_fiber(name, fn, arg);
+  thread->posix = (pthread_t)make_fiber(world.fibers[world.here].node, name, fn, arg);
   return CVY_OK;
 }
 
@@ -340,7 +405,7 @@ uint64_t cvy_clock_ns(void) { return world.now_ns; }
 
 typedef struct block {
   size_t bytes;
-  uint64_t live;
+  uint32_t live, node;
   char content[];
 } block;
 
@@ -353,8 +418,9 @@ void *cvy_calloc(size_t count, size_t elem_bytes) {
   world.used += bytes;
   b->bytes = count * elem_bytes;
   b->live = LIVE;
+  b->node = (uint32_t)world.fibers[world.here].node;
   memset(b->content, 0, b->bytes);
-  world.blocks++;
+  world.nodes[b->node].blocks++;
   return b->content;
 }
 
@@ -364,7 +430,7 @@ void cvy_free(void *p) {
   if (b->live != LIVE) sim_fail("a block is freed twice");
   b->live = DEAD;
   memset(b->content, 0xdd, b->bytes);
-  world.blocks--;
+  world.nodes[b->node].blocks--;
 }
 
 void *cvy_alloc_unset(size_t count, size_t elem_bytes) { return cvy_calloc(count, elem_bytes); }
@@ -397,7 +463,7 @@ bool cvy_mul_size(size_t a, size_t b, size_t *out) { return !__builtin_mul_overf
 void cvy_live_add(cvy_live_kind kind, int delta) { (void)kind, (void)delta; }
 long cvy_live_count(cvy_live_kind kind) { return (void)kind, 0; }
 const char *cvy_live_name(cvy_live_kind kind) { return (void)kind, ""; }
-long sim_blocks(void) { return world.blocks; }
+long sim_blocks(void) { return world.nodes[world.fibers[world.here].node].blocks; }
 
 /* ---- src/base/logging.h ---- */
 

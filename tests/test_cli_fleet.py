@@ -94,6 +94,11 @@ def two_nodes(folder, device):
     with open(f"{folder}/tcp.jsonl", encoding="utf-8") as f:
         nodes = json.loads(f.readline())["run"]["nodes"]
     check(len(nodes) == 2 and all(len(node["devices"]) == 1 for node in nodes), f"the log's nodes: {nodes}")
+    # the first node has no samples, and sends no sum
+    idle = ["--shares", "0,64", "--max-steps", "2"]
+    truth(folder, "idle", f"{device}*2", *idle)
+    all_done(fleet(2, [*BASE, "--devices", device, *idle, "--save", f"{folder}/idle2.safetensors"], folder), "an idle node")
+    same_file(f"{folder}/idle.safetensors", f"{folder}/idle2.safetensors", "an idle node")
     for mpirun, more in (("mpirun.openmpi", ["--oversubscribe", "--allow-run-as-root"]), ("mpiexec.mpich", [])):
         if not shutil.which(mpirun):
             print(f"{mpirun} is not there: not tested")

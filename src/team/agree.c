@@ -58,7 +58,7 @@ static void note_message(cvy_agree *a, int from, const message *m) {
   cvy_roster_lock(a->roster);
   a->inbox[from] = *m;
   a->fresh[from] = true;
-  if (m->round > a->round) cvy_roster_halt(a->roster);
+  if (cvy_fleet_has(a->fleet, from) && m->round > a->round) cvy_roster_halt(a->roster);
   cvy_roster_wake(a->roster);
   cvy_roster_unlock(a->roster);
 }
@@ -88,6 +88,13 @@ void cvy_agree_listen(cvy_agree *a, double seconds) {
   }
 }
 
+bool cvy_agree_has_news(const cvy_agree *a) {
+  bool any = false;
+  for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
+    any |= cvy_fleet_has(a->fleet, r) && (a->lost[r] || (a->fresh[r] && a->inbox[r].round > a->round));
+  return any;
+}
+
 void cvy_agree_stop(cvy_agree *a) {
   cvy_roster_lock(a->roster);
   a->stopping = true;
@@ -97,6 +104,7 @@ void cvy_agree_stop(cvy_agree *a) {
 
 /* ---- a meeting ---- */
 
+static message standing_of(const cvy_agree *a, const cvy_standing *own) CVY_HOLDS(a->roster);
 static message standing_of(const cvy_agree *a, const cvy_standing *own) {
   const int n = cvy_fleet_devices_of(a->fleet, cvy_fleet_rank(a->fleet));
   message m = {.magic = MAGIC, .round = a->round, .view = a->view, .done = own->done, .stops = own->stops};
@@ -106,14 +114,12 @@ static message standing_of(const cvy_agree *a, const cvy_standing *own) {
   return m;
 }
 
-/* Tells all others, which have to answer. A node that is lost meanwhile is news of its own. */
-static void say(cvy_agree *a, const cvy_standing *own) {
+/* Tells all others: those in the view have to answer, and those that are not learn that the fleet goes on without
+ * them. A node that is lost meanwhile is news of its own. */
+static void say(cvy_agree *a, const message *m) {
   const int self = cvy_fleet_rank(a->fleet);
-  const message m = standing_of(a, own);
-  a->heard[self] = true;
-  a->said[self] = m;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
-    if (r != self && a->view & bit(r)) (void)cvy_link_send(cvy_fleet_link(a->fleet), r, CVY_LINK_CONTROL, &m, sizeof m);
+    if (r != self) (void)cvy_link_send(cvy_fleet_link(a->fleet), r, CVY_LINK_CONTROL, m, sizeof *m);
 }
 
 static bool all_heard(const cvy_agree *a) {
@@ -142,8 +148,8 @@ static bool take_message(cvy_agree *a, int r, bool *changed) {
   const message *const m = &a->inbox[r];
   const bool same_view = m->view == a->view;
   a->fresh[r] = false;
-  if (m->round < a->round) return true;
   if (!(m->view & bit(cvy_fleet_rank(a->fleet)))) return false;
+  if (m->round < a->round) return true;
   note_ended(a, m->ended);
   if (m->round > a->round || !same_view) {
     change(a, a->view & m->view, m->round + !same_view);
@@ -170,19 +176,19 @@ static bool take_news(cvy_agree *a, bool *changed) {
   return true;
 }
 
-/* Of the nodes that were there and have not ended, this part goes on (see above). */
+/* Of the nodes that were there before, this part goes on (see above). */
 static bool may_go_on(const cvy_agree *a, uint64_t before) {
-  int here = 0, running = 0;
-  bool first_is_here = false, first = true;
+  int here = 0, were = 0;
+  bool first_is_here = false, all_ended = true;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
-    const bool is_here = a->view & bit(r);
-    if (!(before & bit(r)) || (a->lost[r] && !a->silent[r])) continue;
-    running++;
+    if (!(before & bit(r))) continue;
+    const bool is_here = a->view & bit(r), ended = a->lost[r] && !a->silent[r];
+    if (were == 0) first_is_here = is_here;
+    were++;
     here += is_here;
-    if (first) first_is_here = is_here;
-    first = false;
+    all_ended &= is_here || ended;
   }
-  return 2 * here > running || (2 * here == running && first_is_here);
+  return all_ended || 2 * here > were || (2 * here == were && first_is_here);
 }
 
 static void settle(const cvy_agree *a, cvy_standing *agreed) {
@@ -202,14 +208,18 @@ static void settle(const cvy_agree *a, cvy_standing *agreed) {
 /* Until all that are there have said the same. False: the others go on without this node. */
 static bool meet(cvy_agree *a, const cvy_standing *own) CVY_HOLDS(a->roster);
 static bool meet(cvy_agree *a, const cvy_standing *own) {
+  const int self = cvy_fleet_rank(a->fleet);
   bool changed = true;
   change(a, cvy_fleet_view(a->fleet), a->round + 1);
   while (!a->stopping) {
     if (!take_news(a, &changed)) return false;
     if (changed) {
+      const message m = standing_of(a, own);
       changed = false;
+      a->heard[self] = true;
+      a->said[self] = m;
       cvy_roster_unlock(a->roster);
-      say(a, own);
+      say(a, &m);
       cvy_roster_lock(a->roster);
     } else if (all_heard(a)) {
       break;
@@ -243,7 +253,7 @@ bool cvy_agree_next_lost(cvy_agree *a, cvy_lost_node *out) {
   for (int r = 0; r < cvy_fleet_size(a->fleet) && !any; r++) {
     if (a->told[r] || cvy_fleet_has(a->fleet, r)) continue;
     a->told[r] = any = true;
-    *out = (cvy_lost_node){.rank = r, .silent = a->silent[r]};
+    *out = (cvy_lost_node){.rank = r, .silent = a->silent[r] || !a->lost[r]};
   }
   cvy_roster_unlock(a->roster);
   return any;

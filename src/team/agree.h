@@ -9,8 +9,9 @@
  * Views only shrink and rounds only grow, so this ends. A node that went on and then hears of a later round takes part
  * again; the earlier agreement has the same outcome then, since no node gets further without all others.
  *
- * A node whose process has ended is gone. One that is silent may be running and hold the same opinion of this one: then
- * only the larger part of the nodes that may be running goes on, of two equal ones that with the first node. */
+ * A node whose process has ended is gone. One that is silent may be running and hold the same opinion of this one: if
+ * there are such, only a part goes on that has more than half of the nodes that were there before, or half of them with
+ * the first. Those that have ended count as before, since an other part may have agreed with them until then. */
 #ifndef CVY_TEAM_AGREE_H
 #define CVY_TEAM_AGREE_H
 
@@ -33,6 +34,9 @@ void cvy_agree_destroy(cvy_agree **agree);
 /* [monitor] Takes news from the link, for at most so many seconds, and halts the team when a node is lost or wants
  * another round. */
 void cvy_agree_listen(cvy_agree *agree, double seconds);
+
+/* [with the roster's lock] News has come since the last meeting that asks for another one. */
+bool cvy_agree_has_news(const cvy_agree *agree);
 
 /* [exchange thread] Agrees with all nodes that are there, changes the fleet's view and begins a new round of the link.
  * own: this node's devices; agreed->devices has room for those of the fleet. CVY_E_DEVICE: this node cannot go on

@@ -26,6 +26,7 @@ typedef struct own_sums {
 /* The lock guards these. */
 typedef struct shared {
   bool stopping, asked;       /* the threads end; this node was asked to stop the run */
+  uint32_t round;             /* the fleet's */
   int64_t done;               /* operations that count */
   bool stepping;              /* the operation under way is a step */
   bool up_due, down_due;      /* a step for the thread */
@@ -82,6 +83,7 @@ cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
     CVY_REQUIRE(c->units[u].parts, CVY_E_MEMORY, "out of host memory");
   }
   CVY_TRY(cvy_agree_create(c->fleet, c->roster, &c->agree));
+  c->at.round = cvy_fleet_round(c->fleet);
   *out = c;
   return CVY_OK;
 fail:
@@ -281,10 +283,10 @@ static void *monitor_main(void *arg) {
   cvy_chain *const c = arg;
   for (;;) {
     cvy_roster_lock(c->roster);
-    const bool stopping = c->at.stopping, halted = cvy_roster_halted(c->roster) && c->at.busy > 0;
+    const bool stopping = c->at.stopping, failed = cvy_roster_status(c->roster) != CVY_OK && c->at.busy > 0;
     cvy_roster_unlock(c->roster);
     if (stopping) return NULL;
-    if (halted) cvy_link_interrupt(c->link);
+    if (failed) cvy_link_interrupt(c->link); /* no exchange thread comes to end the round */
     cvy_agree_listen(c->agree, LISTEN_S);
   }
 }
@@ -394,6 +396,8 @@ cvy_status cvy_chain_agree(cvy_chain *c, bool *stops, bool *devices, bool *done,
   cvy_roster_unlock(c->roster);
   CVY_TRY(cvy_agree_meet(c->agree, &mine, &agreed));
   cvy_roster_lock(c->roster);
+  CVY_ASSERT(agreed.done >= c->at.done); /* an operation that counts here is committed on all nodes */
+  c->at.round = cvy_fleet_round(c->fleet);
   if (agreed.done > c->at.done) { /* all that are left have the commit */
     c->at.done++;
     *done = c->at.stepping;
@@ -408,16 +412,10 @@ fail:
   return status;
 }
 
+bool cvy_chain_has_news(const cvy_chain *c) { return cvy_agree_has_news(c->agree); }
 bool cvy_chain_next_lost(cvy_chain *c, cvy_lost_node *out) { return cvy_agree_next_lost(c->agree, out); }
 
 /* ---- caller ---- */
-
-uint32_t cvy_chain_round(cvy_chain *c) {
-  cvy_roster_lock(c->roster);
-  const uint32_t round = cvy_fleet_round(c->fleet);
-  cvy_roster_unlock(c->roster);
-  return round;
-}
 
 void cvy_chain_ask_stop(cvy_chain *c) { set_flag(c, &c->at.asked); }
 
@@ -426,6 +424,15 @@ bool cvy_chain_is_asked_to_stop(cvy_chain *c) {
   const bool asked = c->at.asked;
   cvy_roster_unlock(c->roster);
   return asked;
+}
+
+cvy_status cvy_chain_settle(cvy_chain *c, uint32_t *round) {
+  cvy_roster_lock(c->roster);
+  while (cvy_roster_halted(c->roster) && cvy_roster_status(c->roster) == CVY_OK) cvy_roster_wait(c->roster);
+  const cvy_status status = cvy_roster_status(c->roster);
+  *round = c->at.round;
+  cvy_roster_unlock(c->roster);
+  return status;
 }
 
 static cvy_status reduce(cvy_chain *c, void *data, size_t bytes, void (*add)(void *user, void *data), void *user) {
@@ -444,10 +451,10 @@ fail:
   return status;
 }
 
-cvy_status cvy_chain_reduce(cvy_chain *c, void *data, size_t bytes, void (*add)(void *user, void *data), void *user,
-                            bool *again) {
+cvy_status cvy_chain_reduce(cvy_chain *c, uint32_t round, void *data, size_t bytes, void (*add)(void *user, void *data),
+                            void *user, bool *again) {
   cvy_roster_lock(c->roster);
-  const bool go = !halted(c);
+  const bool go = !halted(c) && round == c->at.round;
   *again = !go;
   c->at.reduced = false;
   if (go) {

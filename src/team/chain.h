@@ -85,21 +85,23 @@ void cvy_chain_rest(cvy_chain *chain);
 /* Agrees with the nodes that are left. devices: the fleet's that are left, has room for all. stops: the run ends here.
  * *done: the step under way counts (*total), else it is to be done again. Fails as cvy_agree_meet. */
 cvy_status cvy_chain_agree(cvy_chain *chain, bool *stops, bool *devices, bool *done, cvy_chain_sums *total);
+/* [with the roster's lock] The nodes have to agree again before the team goes on. */
+bool cvy_chain_has_news(const cvy_chain *chain);
 bool cvy_chain_next_lost(cvy_chain *chain, cvy_lost_node *out);
 
 /* ---- caller ---- */
-
-/* The fleet's round: larger after each time that the nodes have agreed anew. Any thread. */
-uint32_t cvy_chain_round(cvy_chain *chain);
 
 /* From now on this node's sums say that it was asked to stop (cvy_chain_sums.stops). Any thread. */
 void cvy_chain_ask_stop(cvy_chain *chain);
 bool cvy_chain_is_asked_to_stop(cvy_chain *chain);
 
+/* Waits until no node or device has to be taken out. *round: the caller's results from now on are for this one, since
+ * the devices' shares change when it ends. Fails with the team's status. */
+cvy_status cvy_chain_settle(cvy_chain *chain, uint32_t *round);
 /* With no step under way: each node in turn changes `data` by add(user, data), the head first; after the call all have
- * what the last node made of it. *again: a node was lost, the fleet is another one now, and the caller has to begin
- * anew. Fails with the team's status. */
-cvy_status cvy_chain_reduce(cvy_chain *chain, void *data, size_t bytes, void (*add)(void *user, void *data), void *user,
-                            bool *again);
+ * what the last node made of it. *again: the round has ended, since a node or a device was lost, and the caller has to
+ * begin anew with cvy_chain_settle. Fails with the team's status. */
+cvy_status cvy_chain_reduce(cvy_chain *chain, uint32_t round, void *data, size_t bytes,
+                            void (*add)(void *user, void *data), void *user, bool *again);
 
 #endif

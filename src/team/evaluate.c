@@ -161,14 +161,17 @@ static cvy_status attempt(eval_args *a, int n, eval_sums *sums, bool *done) {
   cvy_status status = CVY_OK;
   cvy_team *const team = a->team;
   const size_t n_devices = (size_t)cvy_roster_size(team->roster);
+  cvy_chain *const chain = cvy_team_chain(team);
   bool again = false;
+  uint32_t round = 0;
+  if (chain) CVY_TRY(cvy_chain_settle(chain, &round));
   CVY_TRY(cvy_shares_of_samples(team->shares, n, a->all_shares));
   memset(a->loss, 0, n_devices * sizeof *a->loss);
   memset(a->correct, 0, n_devices * sizeof *a->correct);
   *sums = (eval_sums){0};
   CVY_TRY(cvy_roster_try_all(team->roster, evaluate, a, done));
   if (!*done) return cvy_roster_settle(team->roster);
-  if (cvy_team_chain(team)) CVY_TRY(cvy_chain_reduce(cvy_team_chain(team), sums, sizeof *sums, add_sums, a, &again));
+  if (chain) CVY_TRY(cvy_chain_reduce(chain, round, sums, sizeof *sums, add_sums, a, &again));
   else add_sums(a, sums);
   *done = !again;
 fail:

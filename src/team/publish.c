@@ -45,8 +45,8 @@ cvy_status cvy_team_publish(cvy_team *team, long step) {
   cvy_ring_renumber(team->ring, step);
   if (step == 0 && previous) /* there is no older generation yet */
     memcpy(previous, cvy_ledger_w(team->ledger), team->layout->n_floats * sizeof *previous);
+  cvy_ledger_start(team->ledger, step, true); /* a loss meanwhile, also in another node, lets recovery put it again */
   CVY_TRY(cvy_roster_do_all(team->roster, put_state, &args));
-  cvy_ledger_start(team->ledger, step, true);
 fail:
   return status;
 }
@@ -136,8 +136,7 @@ fail:
 
 /* A device's residual on its way through the fleet. */
 typedef struct residual_way {
-  cvy_chain *chain;
-  uint32_t round;   /* of the fleet, when this node read its residuals */
+  bool dropped;     /* the nodes have agreed anew since this one has read its residuals */
   const float *own; /* NULL: it is no device of this node, or has none */
   size_t n_floats;
 } residual_way;
@@ -148,7 +147,7 @@ enum { WAY_DROPPED, WAY_PRESENT, WAY_HEAD };
 static void add_residual(void *user, void *data) {
   const residual_way *const way = user;
   float *const values = data;
-  if (cvy_chain_round(way->chain) != way->round) values[WAY_DROPPED] = 1;
+  if (way->dropped) values[WAY_DROPPED] = 1;
   if (!way->own) return;
   values[WAY_PRESENT] = 1;
   memcpy(values + WAY_HEAD, way->own, way->n_floats * sizeof *values);
@@ -164,10 +163,13 @@ static cvy_status gather_residuals(cvy_team *team, uint32_t round, float **all, 
   *dropped = false;
   CVY_REQUIRE(values, CVY_E_MEMORY, "out of host memory for what rounding has left of the gradients");
   for (int i = 0; i < cvy_shares_all(team->shares) && !*dropped; i++) {
-    residual_way way = {.chain = cvy_team_chain(team), .round = round, .own = all[i], .n_floats = n};
+    residual_way way = {.own = all[i], .n_floats = n};
     for (bool again = true; again;) {
+      uint32_t now;
       memset(values, 0, bytes);
-      CVY_TRY(cvy_chain_reduce(way.chain, values, bytes, add_residual, &way, &again));
+      CVY_TRY(cvy_chain_settle(cvy_team_chain(team), &now));
+      way.dropped = now != round;
+      CVY_TRY(cvy_chain_reduce(cvy_team_chain(team), now, values, bytes, add_residual, &way, &again));
     }
     *dropped = values[WAY_DROPPED] != 0;
     if (values[WAY_PRESENT] == 0 || all[i] || !is_head) continue;
@@ -186,7 +188,8 @@ cvy_status cvy_team_get_residuals(cvy_team *team, float ***out) {
   *out = NULL;
   CVY_TRY(cvy_ring_wait(team->ring));
   if (team->params.exchange != CVY_EXCHANGE_BF16) return CVY_OK;
-  const uint32_t round = cvy_team_chain(team) ? cvy_chain_round(cvy_team_chain(team)) : 0;
+  uint32_t round = 0;
+  if (cvy_team_chain(team)) CVY_TRY(cvy_chain_settle(cvy_team_chain(team), &round));
   *out = cvy_calloc((size_t)cvy_shares_all(team->shares), sizeof **out);
   CVY_REQUIRE(*out, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(get_own_residuals(team, *out + cvy_shares_first(team->shares), &whole));

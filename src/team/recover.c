@@ -82,8 +82,7 @@ static cvy_status close_lost(void *device, void *task) {
 }
 
 /* Called with the new shares in r->full, before the halt is lifted: the caller finds the events when its wait ends. */
-static void tell_lost(void *recovery) {
-  cvy_recovery *const r = recovery;
+static void tell_lost(cvy_recovery *r) {
   for (int i = 0; i < r->n_lost; i++) {
     const cvy_lost_member *const lost = &r->lost[i];
     (void)cvy_events_add(r->params.events,
@@ -97,6 +96,14 @@ static void tell_lost(void *recovery) {
                                                        .shares = r->full}});
   }
   r->n_lost = 0;
+}
+
+/* News of other nodes that comes from here on halts the team again. */
+static bool may_restart(void *recovery) {
+  cvy_recovery *const r = recovery;
+  if (r->chain && cvy_chain_has_news(r->chain)) return false;
+  tell_lost(r);
+  return true;
 }
 
 static void end_run(cvy_recovery *r, cvy_status status) {
@@ -188,7 +195,7 @@ static cvy_status go_on(cvy_recovery *r, cvy_count_fn *count, void *user, bool *
   if (good) CVY_TRY(cvy_roster_try_all(r->roster, refill, r, &good));
   *again = !good;
   cvy_shares_full(r->params.shares, r->full);
-  if (good) CVY_TRY(cvy_ring_restart(r->params.ring, tell_lost, r, again));
+  if (good) CVY_TRY(cvy_ring_restart(r->params.ring, may_restart, r, again));
 fail:
   return status;
 }

@@ -276,7 +276,7 @@ void cvy_ring_await_steps(cvy_ring *r) {
 
 int cvy_ring_under_way(cvy_ring *r) { return (int)(r->next - r->finished); }
 
-cvy_status cvy_ring_restart(cvy_ring *r, void (*on_restart)(void *user), void *user, bool *again) {
+cvy_status cvy_ring_restart(cvy_ring *r, bool (*may_restart)(void *user), void *user, bool *again) {
   cvy_status status = CVY_OK;
   cvy_roster_lock(r->roster);
   *again = cvy_roster_has_faults(r->roster);
@@ -284,8 +284,8 @@ cvy_status cvy_ring_restart(cvy_ring *r, void (*on_restart)(void *user), void *u
     slot_of(r, step)->again = true;
     status = cut(r, slot_of(r, step));
   }
+  if (status == CVY_OK && !*again && cvy_roster_status(r->roster) == CVY_OK) *again = !may_restart(user);
   if (status == CVY_OK && !*again && cvy_roster_status(r->roster) == CVY_OK) {
-    on_restart(user);
     cvy_roster_resume(r->roster);
     for (long step = r->finished; step < r->next; step++) post(r, slot_of(r, step));
   }

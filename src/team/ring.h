@@ -107,7 +107,8 @@ void cvy_ring_await_step(cvy_ring *ring, cvy_step *step);
 void cvy_ring_await_steps(cvy_ring *ring);
 int cvy_ring_under_way(cvy_ring *ring);
 /* Cuts the steps under way anew, hands them out again and lifts the halt. *again: a device has failed meanwhile, and
- * nothing was done. on_restart: called with the roster's lock, before any thread goes on. Fails as cvy_shares_cut. */
-cvy_status cvy_ring_restart(cvy_ring *ring, void (*on_restart)(void *user), void *user, bool *again);
+ * nothing was done. may_restart: called with the roster's lock, before any thread goes on; if it says no, *again is
+ * true, too. Fails as cvy_shares_cut. */
+cvy_status cvy_ring_restart(cvy_ring *ring, bool (*may_restart)(void *user), void *user, bool *again);
 
 #endif

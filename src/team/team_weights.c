@@ -145,8 +145,11 @@ static cvy_status verify_nodes(cvy_team *team, uint64_t own) {
   cvy_status status = CVY_OK;
   const cvy_fleet *const fleet = team->params.fleet;
   node_hashes h = {.rank = cvy_fleet_rank(fleet), .own = own};
-  for (bool again = true; again;)
-    CVY_TRY(cvy_chain_reduce(cvy_team_chain(team), h.all, sizeof h.all, add_hash, &h, &again));
+  for (bool again = true; again;) {
+    uint32_t round;
+    CVY_TRY(cvy_chain_settle(cvy_team_chain(team), &round));
+    CVY_TRY(cvy_chain_reduce(cvy_team_chain(team), round, h.all, sizeof h.all, add_hash, &h, &again));
+  }
   for (int r = 0; r < cvy_fleet_size(fleet); r++)
     CVY_REQUIRE(!cvy_fleet_has(fleet, r) || h.all[r] == own, CVY_E_DIVERGED,
                 "after step %ld the weights of node %d (%s) are not those of node %d (%s): hash %016llx, not %016llx",

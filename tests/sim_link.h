@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ * A link between simulated nodes (src/link/link.h): messages take their time, in order in each stream. A node that dies
+ * takes with it what was under way from it, any suffix of each stream; a cut makes nodes silent to each other. Others
+ * learn of both later. */
+#ifndef CVY_TESTS_SIM_LINK_H
+#define CVY_TESTS_SIM_LINK_H
+
+#include "sim_sync.h"
+#include "src/link/link.h"
+
+/* How the others learn that a node has died. */
+typedef enum sim_death { SIM_DEATH_ENDED, SIM_DEATH_SILENT, SIM_DEATH_MIXED } sim_death;
+
+typedef struct sim_wires {
+  bool meets; /* a send of data waits until it is received */
+  /* Called when node `me` learns that `other` is silent. */
+  void (*on_silence)(int me, int other);
+} sim_wires;
+
+/* Of n nodes, for the schedule that begins. */
+void sim_link_begin(int n, const sim_wires *wires);
+/* [node] Its link. */
+cvy_link *sim_link_open(void);
+/* From any fiber, which gives way next if it is one of the node's. */
+void sim_link_kill(int n, sim_death death);
+/* Nodes a and b are silent to each other from now on. */
+void sim_link_cut(int a, int b);
+/* Node n dies when it has sent so many control messages. */
+void sim_link_dies_agreeing(int n, int messages, sim_death death);
+bool sim_link_is_dead(int n);
+
+#endif

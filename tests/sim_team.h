@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ * A team on simulated devices, as src/team/team.c makes it, and what it must come to: the plain loop. What
+ * test_team_sim (one team) and test_fleet_sim (one on each node) share. */
+#ifndef CVY_TESTS_SIM_TEAM_H
+#define CVY_TESTS_SIM_TEAM_H
+
+#include "sim_device.h"
+#include "src/team/exchange.h"
+#include "src/team/watch.h"
+
+enum { SIM_STEPS = 9 };
+
+/* A plain loop's weights, running values and losses. */
+typedef struct sim_plain {
+  float w[SIM_STEPS + 1][SIM_FLOATS], running[SIM_STEPS + 1][2];
+  double loss[SIM_STEPS];
+} sim_plain;
+
+/* What is drawn for a schedule, the same on all nodes. */
+typedef struct sim_job {
+  sim_net net;
+  cvy_bucket buckets[SIM_BUCKETS];
+  cvy_running bn;
+  int n_all; /* devices, of all nodes */
+  int batch, run_ahead, steps;
+  bool fault_stops, evaluates, takes_late;
+  int samples[SIM_STEPS];
+  sim_plain want;
+  long told; /* of so many steps the head's caller has the result */
+} sim_job;
+
+/* Of one node. */
+typedef struct sim_team {
+  sim_job *job;
+  int n;            /* devices here */
+  cvy_fleet *fleet; /* NULL: alone */
+  sim_device devices[SIM_DEVICES];
+  cvy_roster *roster;
+  cvy_shares *shares;
+  cvy_ledger *ledger;
+  cvy_ring *ring;
+  cvy_results *results;
+  cvy_events *events;
+  cvy_exchange *exchange;
+  cvy_watch *watch;
+  int n_results, n_lost; /* that the caller has taken */
+  long stops_in;         /* the first step whose result says so; -1: none */
+} sim_team;
+
+/* Layout, batch, steps; and the plain loop over them. */
+void sim_job_draw(sim_job *job);
+/* Of a device, when it is drawn that some fail. together: at operation `at`, if that is not 0. */
+void sim_draw_fault(sim_device *device, int at);
+
+void sim_must(cvy_status status, const char *what);
+void sim_team_open(sim_team *team);
+/* As publish.c: the ledger's state on all devices, as the start of the step. */
+cvy_status sim_team_publish(sim_team *team, long step);
+/* As team_step.c: the next step, which has number t. */
+cvy_status sim_team_step(sim_team *team, long t);
+/* As evaluate.c: what the devices would compute with next is the ledger's truth; a fleet adds up sums over images. */
+cvy_status sim_team_evaluate(sim_team *team);
+/* The caller takes the results that are there. */
+void sim_team_take(sim_team *team);
+/* When training has ended: the ledger is the plain loop's after some steps, and events came once. */
+void sim_team_check(sim_team *team);
+/* False: threads hang, and may come back: nothing was freed. Else nothing is left. */
+bool sim_team_close(sim_team *team);
+
+#endif

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT
+ * The protocol of a fleet without devices, machines and threads: thousands of schedules, each drawn from a seed, on one
+ * thread and a simulated clock (sim_sync.h, sim_device.h, sim_link.h). Nodes die at any moment, alone or together, also
+ * while they agree; the network is cut; devices fail and hang; a node is asked to stop. After each schedule:
+ *
+ * - no node hangs; without silence and cuts every node that has a device finishes;
+ * - the state of each node, whether it has finished or ended with an error, is that of a plain loop after its steps;
+ * - results come once and in order, with the right loss; a stop is seen in the same step;
+ * - no step is done again whose result the head's caller has, and all that finish have it;
+ * - of two parts that are silent to each other one goes on at most, and it does so if it is the larger one, or of two
+ *   equal ones that with the first node;
+ * - nothing is left of a node that has ended.
+ *
+ *   CVY_SIM_SCHEDULES=N   how many (10,000; with CVY_TEST_FULL 100,000)
+ *   CVY_SIM_SEED=N        this one alone, saying what happens */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "sim_link.h"
+#include "sim_sync.h"
+#include "sim_team.h"
+#include "src/team/nodes.h"
+
+enum { MOST_FAILURES = 5 };
+
+typedef enum fate { RUNNING, FINISHED, FAILED } fate;
+
+/* What happens when fibers of a node have been switched so often. */
+typedef struct plan {
+  uint32_t dying;      /* these nodes die */
+  sim_death how;       /* and the others learn so */
+  uint32_t part, rest; /* each of one is cut from each of the other */
+  int stop_at;         /* the step at which this node is asked to stop; -1: never */
+} plan;
+
+typedef struct one {
+  sim_team team;
+  plan plan;
+  fate fate;
+  bool hung;
+  long finished;
+} one;
+
+static struct scene {
+  sim_job job;
+  int n, opened;
+  bool armed, silent, any_lost;
+  bool partial; /* nodes that are cut from each other have others in common */
+  one nodes[SIM_NODES];
+  bool evaluates_at[SIM_STEPS];
+  uint32_t cut[SIM_NODES];            /* bit b of [a]: a and b are cut */
+  long silence[SIM_NODES][SIM_NODES]; /* the most steps of any node when one of the two learned of it; -1: neither */
+} scene;
+
+static struct {
+  long died, cuts, silent, faults, hangs, lost, failed, finished, stopped, schedules_with_loss;
+} seen;
+
+/* ---- what happens ---- */
+
+static void die(int n) {
+  const plan *const p = &scene.nodes[n].plan;
+  for (int r = 0; r < scene.n; r++)
+    if (p->dying >> r & 1 && scene.nodes[r].fate == RUNNING) sim_link_kill(r, p->how);
+}
+
+static void cut(int n) {
+  const plan *const p = &scene.nodes[n].plan;
+  seen.cuts++;
+  for (int a = 0; a < scene.n; a++)
+    for (int b = 0; b < scene.n; b++)
+      if (p->part >> a & 1 && p->rest >> b & 1) {
+        sim_link_cut(a, b);
+        scene.cut[a] |= 1u << b;
+        scene.cut[b] |= 1u << a;
+        scene.silent = true;
+      }
+  scene.partial |= (p->part | p->rest) != (1u << scene.n) - 1;
+  scene.job.net.told = NULL; /* a node that is cut off may still begin what the others have done meanwhile */
+}
+
+static long steps_of(const one *o) {
+  return o->fate != RUNNING ? o->finished : o->team.ledger ? cvy_ledger_steps(o->team.ledger) : 0;
+}
+
+static void note_silence(int me, int other) {
+  const int a = me < other ? me : other, b = me < other ? other : me;
+  if (scene.silence[a][b] >= 0) return;
+  scene.silence[a][b] = 0;
+  for (int r = 0; r < scene.n; r++)
+    if (steps_of(&scene.nodes[r]) > scene.silence[a][b]) scene.silence[a][b] = steps_of(&scene.nodes[r]);
+}
+
+/* ---- drawing ---- */
+
+/* Mostly few: what is soon is as likely as what is late. */
+static long draw_moment(void) { return 1 + sim_below(1u << (3 + sim_below(12))); }
+
+static void draw_devices(void) {
+  const bool any = sim_below(3) == 0;
+  for (int r = 0; r < scene.n; r++) {
+    one *const o = &scene.nodes[r];
+    const int slow = sim_below(6) == 0 ? 2 + (int)sim_below(20) : 0;
+    for (int i = 0; i < o->team.n; i++) {
+      o->team.devices[i].slow = slow;
+      if (any && sim_below(2)) sim_draw_fault(&o->team.devices[i], 0);
+      seen.faults += o->team.devices[i].fault == SIM_FAILS;
+      seen.hangs += o->team.devices[i].fault > SIM_FAILS;
+    }
+  }
+}
+
+static void draw_deaths(void) {
+  const bool together = sim_below(3) == 0;
+  for (int r = 0; r < scene.n; r++) {
+    plan *const p = &scene.nodes[r].plan;
+    if (sim_below(2)) continue;
+    p->dying = 1u << r | (together ? sim_below(1u << scene.n) : 0);
+    p->how = sim_below(3) ? SIM_DEATH_ENDED : sim_below(2) ? SIM_DEATH_SILENT : SIM_DEATH_MIXED;
+    scene.silent |= p->how != SIM_DEATH_ENDED;
+    if (sim_below(3)) sim_node_at(r, 0, draw_moment(), die);
+    else sim_link_dies_agreeing(r, 1 + (int)sim_below(8), p->how);
+  }
+}
+
+static void draw_cut(void) {
+  const int r = (int)sim_below((uint32_t)scene.n);
+  plan *const p = &scene.nodes[r].plan;
+  const uint32_t all = (1u << scene.n) - 1;
+  if (sim_below(3)) {
+    p->part = 1 + sim_below(all - 1);
+    p->rest = all & ~p->part;
+  } else {
+    p->part = 1u << sim_below((uint32_t)scene.n);
+    p->rest = 1u << sim_below((uint32_t)scene.n) & ~p->part;
+  }
+  sim_node_at(r, 1, draw_moment(), cut);
+}
+
+static void draw(void) {
+  sim_job *const j = &scene.job;
+  scene.n = 2 + (int)sim_below(sim_below(3) ? 2 : 4);
+  for (int r = 0; r < scene.n; r++) {
+    one *const o = &scene.nodes[r];
+    o->team.job = j;
+    o->team.n = 1 + (int)sim_below(2);
+    o->plan.stop_at = -1;
+    j->n_all += o->team.n;
+    for (int b = 0; b < scene.n; b++) scene.silence[r][b] = -1;
+  }
+  sim_job_draw(j);
+  j->net.told = &j->told;
+  for (int t = 0; t < j->steps; t++) scene.evaluates_at[t] = j->evaluates && sim_below(3) == 0;
+  if (sim_below(6) == 0) scene.nodes[sim_below((uint32_t)scene.n)].plan.stop_at = (int)sim_below((uint32_t)j->steps);
+  const sim_wires wires = {.meets = sim_below(2), .on_silence = note_silence};
+  sim_link_begin(scene.n, &wires);
+  draw_devices();
+}
+
+/* When all nodes are open: until then a loss is the end. */
+static void draw_losses(void) {
+  if (sim_below(4)) draw_deaths();
+  if (sim_below(4) == 0) draw_cut();
+}
+
+/* ---- a node ---- */
+
+/* A stop that one node has been asked for is seen by all in the same step, and at that time no node has begun more than
+ * run_ahead steps behind it. */
+static long last_step(const sim_team *t) {
+  const long last = t->stops_in < 0 ? t->job->steps : t->stops_in + t->job->run_ahead + 1;
+  return last < t->job->steps ? last : t->job->steps;
+}
+
+static cvy_status train(one *o) {
+  cvy_status status = CVY_OK;
+  sim_team *const team = &o->team;
+  CVY_TRY(sim_team_publish(team, 0));
+  for (long t = 0; t < last_step(team); t++) {
+    if (t == o->plan.stop_at) cvy_chain_ask_stop(cvy_exchange_chain(team->exchange));
+    CVY_TRY(sim_team_step(team, t));
+    sim_team_take(team);
+    if (scene.evaluates_at[t]) CVY_TRY(sim_team_evaluate(team));
+  }
+  CVY_TRY(sim_team_evaluate(team));
+fail:
+  return status;
+}
+
+static void open_node(one *o) {
+  const int me = sim_node();
+  char own[2] = {(char)('A' + me), 0}, **texts;
+  sim_must(cvy_fleet_create(sim_link_open(), &o->team.fleet), "fleet");
+  sim_must(cvy_fleet_gather_devices(o->team.fleet, o->team.n, "[]"), "devices");
+  sim_must(cvy_fleet_gather_texts(o->team.fleet, own, &texts), "texts");
+  for (int r = 0; r < scene.n; r++)
+    if (texts[r][0] != 'A' + r || texts[r][1]) sim_fail("the text of node %d is %s", r, texts[r]);
+  cvy_fleet_free_texts(o->team.fleet, &texts);
+  sim_team_open(&o->team);
+  scene.opened++;
+  sim_wake(&scene.opened);
+  while (!scene.armed) sim_wait(&scene.opened, 0);
+}
+
+static void *node_main(void *arg) {
+  one *const o = arg;
+  open_node(o);
+  const cvy_status status = train(o);
+  sim_say("training ends: %d", (int)status);
+  sim_team_check(&o->team);
+  o->finished = cvy_ledger_steps(o->team.ledger);
+  o->fate = status == CVY_OK ? FINISHED : FAILED;
+  o->hung = !sim_team_close(&o->team);
+  return NULL;
+}
+
+/* ---- what must be ---- */
+
+static bool has_devices(int r) { return scene.nodes[r].team.n_lost < scene.nodes[r].team.n; }
+
+static void check_finished(int r) {
+  const one *const o = &scene.nodes[r];
+  if (!has_devices(r)) sim_fail("node %d goes on without a device", r);
+  if (o->finished != last_step(&o->team)) sim_fail("node %d ends after %ld steps", r, o->finished);
+  if (o->finished < scene.job.told)
+    sim_fail("node %d has %ld steps, and the head has told %ld", r, o->finished, scene.job.told);
+  for (int b = 0; b < scene.n; b++)
+    if (scene.nodes[b].fate == FINISHED && scene.nodes[b].finished != o->finished)
+      sim_fail("node %d ends after %ld steps, node %d after %ld", r, o->finished, b, scene.nodes[b].finished);
+}
+
+/* Nodes that could go on without all others, whatever becomes of these: all of them, if they are many enough. */
+static bool must_go_on(uint32_t part) {
+  const int n = __builtin_popcount(part);
+  return 2 * n > scene.n || (2 * n == scene.n && part & 1);
+}
+
+static void check_failed(int r) {
+  if (!has_devices(r) || (scene.job.fault_stops && scene.any_lost)) return;
+  if (!scene.silent) sim_fail("node %d ends with an error for no reason", r);
+  if (scene.partial) return;
+  uint32_t part = 0; /* that this node belongs to, as far as it could go on */
+  for (int b = 0; b < scene.n; b++) {
+    if (sim_link_is_dead(b) || !has_devices(b) || scene.cut[r] >> b & 1) continue;
+    if (scene.nodes[b].fate == FINISHED) return; /* and left, and was missed by those that were a little later */
+    part |= 1u << b;
+  }
+  if (must_go_on(part)) sim_fail("node %d ends with an error, though its part may go on", r);
+}
+
+static void check_cuts(void) {
+  for (int a = 0; a < scene.n; a++)
+    for (int b = a + 1; b < scene.n; b++) {
+      if (!(scene.cut[a] >> b & 1) || sim_link_is_dead(a) || sim_link_is_dead(b) || scene.silence[a][b] < 0) continue;
+      const long most = scene.silence[a][b] + 1;
+      if (scene.nodes[a].finished > most && scene.nodes[b].finished > most)
+        sim_fail("nodes %d and %d have both gone on without each other after step %ld", a, b, most);
+    }
+}
+
+static void run_schedule(void *arg) {
+  (void)arg;
+  memset(&scene, 0, sizeof scene);
+  sim_events_begin();
+  draw();
+  sim_limit(5000);
+  for (int r = 0; r < scene.n; r++) sim_node_start(r, "caller", node_main, &scene.nodes[r]);
+  while (scene.opened < scene.n) sim_wait(&scene.opened, 0);
+  draw_losses();
+  scene.armed = true;
+  sim_wake(&scene.opened);
+  for (int r = 0; r < scene.n; r++)
+    while (scene.nodes[r].fate == RUNNING && !sim_link_is_dead(r)) sim_sleep(2);
+  sim_sleep(1000); /* they close */
+  sim_limit(0);
+  sim_settle(); /* threads come back from calls that hung, and must not look at anything */
+  for (int r = 0; r < scene.n; r++) {
+    const bool dead = sim_link_is_dead(r);
+    scene.any_lost |= dead || scene.nodes[r].team.n_lost > 0;
+    seen.died += dead;
+    seen.lost += scene.nodes[r].team.n_lost;
+    seen.finished += scene.nodes[r].fate == FINISHED;
+    seen.failed += scene.nodes[r].fate == FAILED;
+    seen.stopped += scene.nodes[r].fate == FINISHED && scene.nodes[r].team.stops_in >= 0;
+  }
+  seen.schedules_with_loss += scene.any_lost;
+  for (int r = 0; r < scene.n; r++) {
+    if (scene.nodes[r].fate == FINISHED) check_finished(r);
+    if (scene.nodes[r].fate == FAILED) check_failed(r);
+  }
+  check_cuts();
+}
+
+static long number(const char *name, long otherwise) {
+  const char *const text = getenv(name);
+  return text ? atol(text) : otherwise;
+}
+
+int main(void) {
+  const long one_alone = number("CVY_SIM_SEED", -1),
+             n = one_alone >= 0 ? 1 : number("CVY_SIM_SCHEDULES", getenv("CVY_TEST_FULL") ? 100000 : 10000);
+  const clock_t begun = clock();
+  int failures = 0;
+  for (long i = 0; i < n; i++) {
+    const long seed = one_alone >= 0 ? one_alone : i;
+    const char *const why = sim_run((uint64_t)seed, one_alone >= 0, run_schedule, NULL);
+    if (!why) continue;
+    printf("schedule %ld: %s\nrepeat it: CVY_SIM_SEED=%ld tests/test_fleet_sim\n", seed, why, seed);
+    if (++failures == MOST_FAILURES) break;
+  }
+  if (failures) return 1;
+  printf(
+      "%ld schedules in %.1f s: %ld nodes died, %ld cuts, %ld faults and %ld hangs planned, %ld devices lost; %ld "
+      "nodes finished, %ld of them since one was asked to stop, %ld ended with an error\n",
+      n, (double)(clock() - begun) / CLOCKS_PER_SEC, seen.died, seen.cuts, seen.faults, seen.hangs, seen.lost,
+      seen.finished, seen.stopped, seen.failed);
+  return 0;
+}
