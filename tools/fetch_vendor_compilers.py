@@ -67,10 +67,10 @@ def debian_12(work):
 
 def fetch_debian(packages, tree, work):
     wanted = [package for package in packages if not installed(package)]
-    elsewhere = [package for package in wanted if not candidate(package, [])]
-    for names, options in ((list(set(wanted) - set(elsewhere)), []), (elsewhere, debian_12(work) if elsewhere else [])):
-        if names:
-            said(["apt-get", *options, "download", "-q", *names], cwd=work)
+    # all from one Debian: another one's package of the same name may want libraries of another version
+    options = [] if all(candidate(package, []) for package in wanted) else debian_12(work)
+    if wanted:
+        said(["apt-get", *options, "download", "-q", *wanted], cwd=work)
     versions = []
     for path in sorted(glob.glob(os.path.join(work, "*.deb"))):
         said(["dpkg", "-x", path, tree])
