@@ -181,5 +181,81 @@ def test_fleet_lost(at):
         check(seen == sorted(set(seen)) and seen[-1] == steps - 1, f"kill {i} of node {victim}: the log's steps are {seen}")
 
 
+class Network:
+    """Nodes in network namespaces of their own, on one bridge; `rate`: of each node's link, as tc writes it."""
+
+    def __init__(self, n, rate=None):
+        self.names = [f"cvy{os.getpid()}n{r}" for r in range(n)]
+        self.bridge = f"cvb{os.getpid()}"
+        self.addresses = [f"10.214.77.{r + 1}" for r in range(n)]
+        self.ip("link", "add", self.bridge, "type", "bridge")
+        self.ip("link", "set", self.bridge, "up")
+        for r, name in enumerate(self.names):
+            self.ip("netns", "add", name)
+            self.ip("link", "add", f"{name}o", "type", "veth", "peer", "name", "eth0", "netns", name)
+            self.ip("link", "set", f"{name}o", "master", self.bridge, "up")
+            self.ip("-n", name, "addr", "add", f"{self.addresses[r]}/24", "dev", "eth0")
+            self.ip("-n", name, "link", "set", "eth0", "up")
+            self.ip("-n", name, "link", "set", "lo", "up")
+            for where in ([["-n", name], ["dev", "eth0"]], [[], ["dev", f"{name}o"]]) if rate else ():
+                call(["tc", *where[0], "qdisc", "add", *where[1], "root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms"], check=True)
+
+    @staticmethod
+    def ip(*words):
+        return call(["ip", *words], check=True)
+
+    @staticmethod
+    def is_allowed():
+        try:
+            name = f"cvy{os.getpid()}probe"
+            Network.ip("netns", "add", name)
+            Network.ip("netns", "del", name)
+            return shutil.which("tc") is not None
+        except (OSError, subprocess.CalledProcessError):
+            return False
+
+    def start(self, rank, args, folder):
+        out = open(os.path.join(folder, f"node{rank}.txt"), "w+")
+        words = ["ip", "netns", "exec", self.names[rank], CONVOY, *map(str, args), "--nodes", ",".join(self.addresses), "--node", str(rank)]
+        return subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, text=True), out
+
+    def cut(self, rank):
+        self.ip("link", "set", f"{self.names[rank]}o", "down")
+
+    def close(self):
+        for name in self.names:
+            call(["ip", "netns", "del", name])
+        call(["ip", "link", "del", self.bridge])
+
+
+def test_fleet_cut(at):
+    """A node's cable is pulled: the larger part goes on, of two equal ones that with node 0; the other part ends and says why."""
+    folder, device, steps = at(""), first_device(), 120
+    if not Network.is_allowed():
+        print("no network namespaces or no tc here: not tested")
+        return
+    for n, victim in ((2, 1), (3, 0), (3, 1)):
+        network, logs = Network(n), [f"{folder}/cut{n}{victim}{r}.jsonl" for r in range(n)]
+        args = [*BASE, "--devices", device, "--epochs", "20", "--max-steps", steps]
+        try:
+            started = [network.start(r, [*args, "--log", logs[r]], folder) for r in range(n)]
+            begun = time.monotonic()
+            while time.monotonic() - begun < LIMIT_S and not (os.path.exists(logs[0]) and os.path.getsize(logs[0]) > 3000):
+                time.sleep(0.02)
+            network.cut(victim)
+            ends = end(started)
+        finally:
+            network.close()
+        for r, (code, text) in enumerate(ends):
+            check(code == (1 if r == victim else 0), f"{n} nodes, node {victim} is cut off: node {r} ends with {code}: {text}")
+        check("too few of the other nodes answer" in ends[victim][1], f"the node that is cut off says: {ends[victim][1]}")
+        seen = [step for step, *_ in losses(logs[0])]
+        if victim == 0:  # node 1 logs what node 0 has not
+            more = [step for step, *_ in losses(logs[1])]
+            check(more and more[0] <= seen[-1] + 1, f"node 0 has logged {seen}, node 1 {more}")
+            seen = [step for step in seen if step < more[0]] + more
+        check(seen == list(range(steps)), f"{n} nodes, node {victim} is cut off: the logs' steps are {seen}")
+
+
 if __name__ == "__main__":
     main(globals())

@@ -32,7 +32,7 @@ typedef struct training {
   plot_point *points;
   int n_points;
   bool plot_failed, log_failed, begun; /* begun: a step of this process is done */
-  bool writes;                         /* this process prints and writes files */
+  bool writes, took_over;              /* this process prints and writes files; since the head was lost in a step */
   long changes[MOST_CHANGES];          /* first steps with other shares, of --split auto */
   int n_changes, n_lost;
   uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */
@@ -76,7 +76,7 @@ static void log_run(const training *t) {
 /* Begins the log with the first event of the run: a run that is refused leaves an older log alone. */
 static void log_begin(training *t) {
   if (!t->options->log || t->log || t->log_failed || !fleet_writes(t->fleet)) return;
-  t->log = json_log_open(t->options->log, t->files.log, t->options->resume || t->begun);
+  t->log = json_log_open(t->options->log, t->files.log, t->options->resume || t->took_over);
   t->files.log = -1;
   t->log_failed = !t->log;
   log_run(t);
@@ -157,6 +157,7 @@ static void on_device_lost(training *t, const cvy_lost_device *lost) {
 static void take_over(training *t) {
   if (t->writes || !fleet_writes(t->fleet)) return;
   t->writes = true;
+  t->took_over = t->begun;
   program_speak_as(NULL);
   progress_start(t->options->quiet, (int)t->options->epochs, (long)t->options->max_steps);
   if (!t->options->quiet) program_say("this node prints, logs and saves from now on");
