@@ -145,11 +145,16 @@ static void case_midway(void) {
 static void case_leave(void) {
   char byte = 0;
   int from = -1;
-  if (node->rank == 1) {
+  if (node->rank == 1) { /* when all are here: none may still wait for another one of the case before */
+    for (int others = node->size - 1; others > 0; others--) {
+      CHECK(cvy_link_poll(node, 10, &from) == CVY_LINK_MESSAGE);
+      receive_one(from, CVY_LINK_CONTROL, 3, 3);
+    }
     send_one(0, CVY_LINK_UP, 1, 900000);
     send_one(0, CVY_LINK_CONTROL, 2, 3);
     return;
   }
+  send_one(1, CVY_LINK_CONTROL, 3, 3);
   if (node->rank == 0) {
     CHECK(cvy_link_poll(node, 10, &from) == CVY_LINK_MESSAGE && from == 1);
     receive_one(1, CVY_LINK_CONTROL, 2, 3);

@@ -185,13 +185,13 @@ def test_help(at):
         "bench train": "model batch steps inference conv-algo tune math no-breakdown devices json quiet",
         "bench exchange": "model buckets time devices json quiet",
         "bench scaling": "model batch steps rounds extrapolate conv-algo math tune devices json quiet",
-        "eval": "weights model data data-dir classes seed devices batch conv-algo math json quiet",
+        "eval": "weights model data data-dir classes seed devices batch conv-algo math json quiet nodes node port fleet-key fleet-wait no-fleet",
         "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "tune": "devices model input classes batch math budget show clear json quiet",
         "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed "
         "no-shuffle drop-last split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib no-overlap no-sync lr-schedule warmup max-steps no-eval save checkpoint checkpoint-every "
-        "keep resume verify-every log plot trace trace-events no-times allow-nan quiet devices",
+        "keep resume verify-every log plot trace trace-events no-times allow-nan quiet devices nodes node port fleet-key fleet-wait no-fleet",
     }
     for verb, names in wanted.items():
         done = expect(0, *verb.split(), "--help", out=f"usage: convoy {verb}")

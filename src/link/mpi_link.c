@@ -50,7 +50,7 @@ typedef enum request_kind { SEND_PIECE, SEND_CONTROL, RECEIVE_HEAD, RECEIVE_PIEC
 typedef struct request {
   request_kind kind;
   int node, stream;
-  bool under_way, failed;
+  bool under_way, failed, cancelled;
   int bytes; /* SEND_*: to be sent; RECEIVE_PIECE: expected */
   int tag;
   unsigned char *data; /* SEND_PIECE: memory of a slot; RECEIVE_HEAD: of HEAD_BYTES */
@@ -172,8 +172,14 @@ static void begin_send(mpi_link *l, request *r, const void *data) {
 }
 
 static void begin_receive(mpi_link *l, request *r, void *data, int bytes) {
-  r->under_way = true, r->bytes = bytes;
+  r->under_way = true, r->cancelled = false, r->bytes = bytes;
   if (!l->calls->receive(data, bytes, r->node, r->tag, r)) broken(l);
+}
+
+/* Once only: Open MPI 4.1 takes a receive out of its list at each cancel, also when it is no longer in it. */
+static void cancel_receive(mpi_link *l, request *r) {
+  if (r->under_way && !r->cancelled) l->calls->cancel(r);
+  r->cancelled = true;
 }
 
 static void begin_sends(mpi_link *l) {
@@ -239,8 +245,7 @@ static void begin_pieces(mpi_link *l, incoming *in, int stream) {
 }
 
 static void cancel_pieces(mpi_link *l, incoming *in) {
-  for (int k = 0; k < WINDOW; k++)
-    if (in->pieces[k].under_way) l->calls->cancel(&in->pieces[k]);
+  for (int k = 0; k < WINDOW; k++) cancel_receive(l, &in->pieces[k]);
 }
 
 /* The round has ended: nothing more is received into the thread's memory. Pieces that have come stay counted. */
@@ -386,8 +391,7 @@ static void cancel_rest(mpi_link *l) {
   for (int i = 0; i < l->base.size; i++) {
     node *const other = &l->nodes[i];
     request *const all[] = {&other->control_request, &other->in[0].first, &other->in[1].first};
-    for (int k = 0; k < 3; k++)
-      if (all[k]->under_way) l->calls->cancel(all[k]);
+    for (int k = 0; k < 3; k++) cancel_receive(l, all[k]);
   }
 }
 
