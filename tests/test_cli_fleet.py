@@ -184,9 +184,12 @@ def test_fleet_lost(at):
 class Network:
     """Nodes in network namespaces of their own, on one bridge; `rate`: of each node's link, as tc writes it."""
 
+    made = 0  # what is deleted goes later: each network has names of its own
+
     def __init__(self, n, rate=None):
-        self.names = [f"cvy{os.getpid()}n{r}" for r in range(n)]
-        self.bridge = f"cvb{os.getpid()}"
+        Network.made += 1
+        self.names = [f"c{os.getpid()}{'abcdefgh'[Network.made % 8]}{r}" for r in range(n)]
+        self.bridge = f"b{os.getpid()}{'abcdefgh'[Network.made % 8]}"
         self.addresses = [f"10.214.77.{r + 1}" for r in range(n)]
         self.ip("link", "add", self.bridge, "type", "bridge")
         self.ip("link", "set", self.bridge, "up")
