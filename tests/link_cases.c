@@ -90,17 +90,21 @@ static bool hear(cvy_link *link, double seconds, int *from, words *out) {
  * has heard before. */
 static void meet(cvy_link *link, uint32_t word, int n_here) {
   const uint64_t begun_ns = cvy_clock_ns();
-  const uint32_t wanted = link->rank == 0 ? HERE : ALL_HERE;
-  if (link->rank != 0) tell(link, 0, HERE, word);
-  for (int left = link->rank == 0 ? link->size - 1 - n_here : 1; left > 0;) {
+  words w;
+  if (link->rank != 0) { /* asks node 0 alone: another one may be in the next case already */
+    tell(link, 0, HERE, word);
+    LINK_CHECK(link, cvy_link_receive(link, 0, CVY_LINK_CONTROL, &w, sizeof w) == CVY_OK, "word %u", word);
+    LINK_CHECK(link, w.kind == ALL_HERE && w.value == word, "node 0 tells %u %u", w.kind, w.value);
+    return;
+  }
+  for (int left = link->size - 1 - n_here; left > 0;) {
     int from;
-    words w;
     LINK_CHECK(link, cvy_clock_seconds_since(begun_ns) < PATIENCE_SECONDS, "%d nodes do not come to meet", left);
     if (!hear(link, 0.1, &from, &w)) continue;
-    LINK_CHECK(link, w.kind == wanted && w.value == word, "node %d tells %u %u", from, w.kind, w.value);
+    LINK_CHECK(link, w.kind == HERE && w.value == word, "node %d tells %u %u", from, w.kind, w.value);
     left--;
   }
-  for (int i = 1; i < link->size && link->rank == 0; i++) tell(link, i, ALL_HERE, word);
+  for (int i = 1; i < link->size; i++) tell(link, i, ALL_HERE, word);
 }
 
 void link_meet(cvy_link *link, uint32_t word) { meet(link, word, 0); }
