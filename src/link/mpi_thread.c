@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: MIT
+ * The MPI thread: it fulfils what other threads have left, and makes of what MPI says news for them. Outline: any
+ * thread, sends, receives, the thread. */
+#include <sched.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "src/base/clock.h"
+#include "src/base/mem.h"
+#include "src/link/mpi_inside.h"
+
+/* For SPIN seconds after something has happened the MPI thread looks again at once, as pieces follow each other. Then it
+ * sleeps between two looks, for a part of the time that nothing has happened, within bounds: each look
+ * costs 5 to 30 us of a processor, and what comes waits for the next one. */
+#define SPIN 20e-6
+#define SLEEP_PART 0.125
+#define SLEEP_MOST 500e-6    /* while a thread waits in receive, or data is under way */
+#define SLEEP_MOST_IDLE 2e-3 /* else: control messages wait so long */
+
+/* ---- under the lock, any thread ---- */
+
+void cvy_mpi_leave_work(cvy_mpi_link *l) {
+  l->woken = true;
+  cvy_cond_wake_one(&l->work);
+}
+
+/* Behind those that were left before. */
+void cvy_mpi_leave_control(cvy_mpi_link *l, cvy_mpi_control *c) {
+  cvy_mpi_control **last = &l->to_send;
+  while (*last) last = &(*last)->next;
+  *last = c;
+  cvy_mpi_leave_work(l);
+}
+
+void cvy_mpi_end_round(cvy_mpi_link *l) {
+  l->ended = true;
+  for (int i = 0; i < l->base.size; i++)
+    for (int s = 0; s < CVY_MPI_DATA_STREAMS; s++) cvy_cond_wake_one(&l->nodes[i].out[s].room);
+  cvy_mpi_leave_work(l); /* which answers the threads that receive */
+}
+
+static void lose(cvy_mpi_link *l, int rank) {
+  if (l->nodes[rank].lost) return;
+  l->nodes[rank].lost = true;
+  for (int s = 0; s < CVY_MPI_DATA_STREAMS; s++) cvy_cond_wake_one(&l->nodes[rank].out[s].room);
+  cvy_cond_wake_all(&l->news);
+  if (!l->nodes[rank].left) cvy_mpi_end_round(l);
+}
+
+/* A process cannot start MPI again: from here on the link only fails. */
+static void broken(cvy_mpi_link *l) {
+  if (l->state == CVY_MPI_BROKEN) return;
+  cvy_log_error("%s: %s", l->base.kind, l->calls->why());
+  l->state = CVY_MPI_BROKEN;
+  for (int i = 0; i < l->base.size; i++)
+    if (i != l->base.rank) lose(l, i);
+  cvy_mpi_end_round(l);
+}
+
+/* ---- the MPI thread, under the lock: sends ---- */
+
+static void begin_send(cvy_mpi_link *l, cvy_mpi_request *r, const void *data) {
+  r->under_way = true;
+  if (!l->calls->send(data, r->bytes, r->node, r->tag, r)) broken(l);
+}
+
+static void begin_receive(cvy_mpi_link *l, cvy_mpi_request *r, void *data, int bytes) {
+  r->under_way = true, r->cancelled = false, r->bytes = bytes;
+  if (!l->calls->receive(data, bytes, r->node, r->tag, r)) broken(l);
+}
+
+/* Once only: Open MPI 4.1 takes a receive out of its list at each cancel, also when it is no longer in it. */
+static void cancel_receive(cvy_mpi_link *l, cvy_mpi_request *r) {
+  if (r->under_way && !r->cancelled) l->calls->cancel(r);
+  r->cancelled = true;
+}
+
+static void begin_sends(cvy_mpi_link *l) {
+  while (l->to_send) {
+    cvy_mpi_control *const c = l->to_send;
+    l->to_send = c->next;
+    l->controls_under_way++;
+    begin_send(l, &c->request, c->data);
+  }
+  for (int i = 0; i < l->base.size; i++)
+    for (int s = 0; s < CVY_MPI_DATA_STREAMS; s++) {
+      cvy_mpi_outgoing *const out = &l->nodes[i].out[s];
+      for (; out->begun < out->filled; out->begun++)
+        begin_send(l, &out->slots[out->begun % CVY_MPI_SLOTS], out->slots[out->begun % CVY_MPI_SLOTS].data);
+    }
+}
+
+static void piece_sent(cvy_mpi_link *l, cvy_mpi_request *r) {
+  cvy_mpi_outgoing *const out = &l->nodes[r->node].out[r->stream];
+  while (out->finished < out->begun && !out->slots[out->finished % CVY_MPI_SLOTS].under_way) out->finished++;
+  cvy_cond_wake_one(&out->room);
+}
+
+/* ---- the MPI thread, under the lock: receives ---- */
+
+static void answer(cvy_mpi_incoming *in, cvy_status status) {
+  in->wanted = false;
+  in->status = status;
+  cvy_cond_wake_one(&in->answered);
+}
+
+/* A head is HELD: its message is DELIVERED or DROPPED, or stays HELD as long as either may become right. */
+static void decide(cvy_mpi_link *l, int rank, cvy_mpi_incoming *in) {
+  const size_t room = CVY_MPI_HEAD_BYTES - sizeof in->head;
+  in->taken = in->head.bytes < room ? in->head.bytes : room;
+  if (l->state == CVY_MPI_CLOSING || in->head.round < l->round || (in->head.round == l->round && l->ended)) {
+    in->phase = CVY_MPI_DROPPED;
+  } else if (in->head.round == l->round && in->wanted) {
+    if (in->head.bytes == in->bytes) {
+      memcpy(in->data, in->first.data + sizeof in->head, in->taken);
+      in->phase = CVY_MPI_DELIVERED;
+    } else {
+      cvy_log_error("%s: a message from %s has %llu bytes where %zu are expected", l->base.kind, l->base.names[rank],
+                    (unsigned long long)in->head.bytes, in->bytes);
+      in->phase = CVY_MPI_DROPPED;
+      answer(in, CVY_E_MISMATCH);
+    }
+  }
+}
+
+static void begin_pieces(cvy_mpi_link *l, cvy_mpi_incoming *in, int stream) {
+  const int most = in->phase == CVY_MPI_DELIVERED ? CVY_MPI_WINDOW : 1;
+  for (int k = 0; k < CVY_MPI_WINDOW && in->under_way < most && in->taken < in->head.bytes; k++) {
+    cvy_mpi_request *const r = &in->pieces[k];
+    if (r->under_way) continue;
+    const size_t rest = in->head.bytes - in->taken;
+    r->tag = CVY_MPI_PIECE_TAG(stream, in->head.number);
+    in->under_way++;
+    begin_receive(l, r, in->phase == CVY_MPI_DELIVERED ? (unsigned char *)in->data + in->taken : in->rubbish,
+                  rest < CVY_MPI_PIECE_BYTES ? (int)rest : CVY_MPI_PIECE_BYTES);
+    in->taken += (size_t)r->bytes;
+  }
+}
+
+static void cancel_pieces(cvy_mpi_link *l, cvy_mpi_incoming *in) {
+  for (int k = 0; k < CVY_MPI_WINDOW; k++) cancel_receive(l, &in->pieces[k]);
+}
+
+/* The round has ended: nothing more is received into the thread's memory. Pieces that have come stay counted. */
+static void stop_delivery(cvy_mpi_link *l, cvy_mpi_incoming *in) {
+  if (!in->stopping) cancel_pieces(l, in);
+  in->stopping = true;
+  if (in->under_way) return;
+  in->stopping = false;
+  in->phase = CVY_MPI_DROPPED;
+  answer(in, CVY_E_INTERRUPTED);
+}
+
+/* Goes on with one stream from one node as far as it can. */
+static void advance(cvy_mpi_link *l, int rank, int stream) {
+  cvy_mpi_node *const from = &l->nodes[rank];
+  cvy_mpi_incoming *const in = &from->in[stream];
+  const bool dead = from->lost && !from->left;
+  if (in->phase == CVY_MPI_DELIVERED && l->ended) stop_delivery(l, in);
+  if (in->wanted && in->phase != CVY_MPI_DELIVERED && (l->ended || dead)) answer(in, CVY_E_INTERRUPTED);
+  while (!dead && l->state != CVY_MPI_BROKEN) {
+    if (in->phase == CVY_MPI_NO_MESSAGE) {
+      if (from->left && in->finished == from->sent[stream]) {
+        if (in->wanted) answer(in, CVY_E_INTERRUPTED), cvy_mpi_end_round(l);
+        return;
+      }
+      if (!in->first.under_way) begin_receive(l, &in->first, in->first.data, CVY_MPI_HEAD_BYTES);
+      return;
+    }
+    if (in->phase == CVY_MPI_HELD) decide(l, rank, in);
+    if (in->phase == CVY_MPI_HELD) return;
+    if (!in->withdrawn && !in->stopping) begin_pieces(l, in, stream);
+    if (in->under_way || (in->taken < in->head.bytes && !in->withdrawn)) return;
+    if (in->phase == CVY_MPI_DELIVERED && in->withdrawn)
+      return; /* the sender's round has ended, and so will this node's */
+    if (in->phase == CVY_MPI_DELIVERED) answer(in, CVY_OK);
+    in->phase = CVY_MPI_NO_MESSAGE;
+    in->withdrawn = false;
+    in->finished++;
+  }
+}
+
+static void piece_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_done *done) {
+  cvy_mpi_incoming *const in = &l->nodes[r->node].in[r->stream];
+  in->under_way--;
+  if (done->outcome == CVY_MPI_CANCELLED) in->taken -= (size_t)r->bytes;
+  if (done->outcome != CVY_MPI_DONE || done->bytes == r->bytes) return;
+  in->withdrawn = true; /* the empty piece: those behind it do not come */
+  cancel_pieces(l, in);
+}
+
+static void head_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_done *done) {
+  cvy_mpi_incoming *const in = &l->nodes[r->node].in[r->stream];
+  if (done->outcome != CVY_MPI_DONE) return;
+  memcpy(&in->head, r->data, sizeof in->head);
+  in->phase = CVY_MPI_HELD;
+}
+
+static void control_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_done *done) {
+  cvy_mpi_node *const from = &l->nodes[r->node];
+  if (done->outcome != CVY_MPI_DONE || l->state == CVY_MPI_BROKEN) return;
+  if (from->control_data[0] == CVY_MPI_KIND_BYE) {
+    memcpy(from->sent, from->control_data + 1, sizeof from->sent);
+    from->left = true;
+    lose(l, r->node);
+    return; /* it sends no more */
+  }
+  cvy_mpi_control *const c = cvy_calloc(1, sizeof *c);
+  if (c) {
+    c->bytes = done->bytes - 1;
+    memcpy(c->data, from->control_data + 1, (size_t)c->bytes);
+    if (from->received_last) from->received_last->next = c;
+    else from->received = c;
+    from->received_last = c;
+    cvy_cond_wake_all(&l->news);
+  } else {
+    cvy_log_error("%s: no memory for a message from %s", l->base.kind, l->base.names[r->node]);
+    cvy_mpi_end_round(l);
+  }
+  begin_receive(l, r, from->control_data, sizeof from->control_data);
+}
+
+static void handle(cvy_mpi_link *l, const cvy_mpi_done *done) {
+  cvy_mpi_request *const r = done->token;
+  const int rank = r->node;
+  r->under_way = false;
+  if (done->outcome == CVY_MPI_LOST) lose(l, rank);
+  if (done->outcome == CVY_MPI_FAILED) broken(l);
+  switch (r->kind) {
+    case CVY_MPI_SEND_PIECE: piece_sent(l, r); break;
+    case CVY_MPI_SEND_CONTROL:
+      l->controls_under_way--;
+      cvy_free(r); /* the first member of a control */
+      break;
+    case CVY_MPI_RECEIVE_HEAD: head_received(l, r, done); break;
+    case CVY_MPI_RECEIVE_PIECE: piece_received(l, r, done); break;
+    case CVY_MPI_RECEIVE_CONTROL: control_received(l, r, done); break;
+  }
+}
+
+/* ---- the MPI thread ---- */
+
+/* True if a thread waits, or data is under way: then MPI is looked at more often. */
+static bool is_busy(const cvy_mpi_link *l) {
+  for (int i = 0; i < l->base.size; i++)
+    for (int s = 0; s < CVY_MPI_DATA_STREAMS; s++) {
+      const cvy_mpi_outgoing *const out = &l->nodes[i].out[s];
+      const cvy_mpi_incoming *const in = &l->nodes[i].in[s];
+      if (in->wanted || in->under_way || out->finished < out->filled) return true;
+    }
+  return l->controls_under_way > 0 || l->state == CVY_MPI_CLOSING;
+}
+
+static void say_goodbye(cvy_mpi_link *l) {
+  for (int i = 0; i < l->base.size; i++) {
+    cvy_mpi_node *const to = &l->nodes[i];
+    if (i == l->base.rank || (to->lost && !to->left)) continue;
+    cvy_mpi_control *const c = cvy_calloc(1, sizeof *c);
+    if (!c) continue;
+    const uint32_t sent[CVY_MPI_DATA_STREAMS] = {to->out[0].number, to->out[1].number};
+    c->data[0] = CVY_MPI_KIND_BYE;
+    memcpy(c->data + 1, sent, sizeof sent);
+    c->request = (cvy_mpi_request){
+        .kind = CVY_MPI_SEND_CONTROL, .node = i, .tag = CVY_LINK_CONTROL, .bytes = 1 + (int)sizeof sent};
+    cvy_mpi_leave_control(l, c);
+  }
+}
+
+/* Closing: the others' goodbyes are waited for, and what they sent before is taken, so that their sends end, too. True
+ * when nothing is under way but receives for what does not come; those are cancelled then. */
+static bool is_settled(cvy_mpi_link *l) {
+  bool settled = !l->to_send && !l->controls_under_way;
+  for (int i = 0; i < l->base.size; i++) {
+    cvy_mpi_node *const other = &l->nodes[i];
+    settled = settled && (other->lost || i == l->base.rank);
+    for (int s = 0; s < CVY_MPI_DATA_STREAMS; s++) {
+      cvy_mpi_incoming *const in = &other->in[s];
+      settled = settled && other->out[s].finished == other->out[s].filled && !in->under_way;
+      settled = settled && (!other->left || in->finished == other->sent[s]);
+    }
+  }
+  return settled;
+}
+
+static void cancel_rest(cvy_mpi_link *l) {
+  for (int i = 0; i < l->base.size; i++) {
+    cvy_mpi_node *const other = &l->nodes[i];
+    cvy_mpi_request *const all[] = {&other->control_request, &other->in[0].first, &other->in[1].first};
+    for (int k = 0; k < 3; k++) cancel_receive(l, all[k]);
+  }
+}
+
+static bool is_listening(const cvy_mpi_link *l) {
+  for (int i = 0; i < l->base.size; i++) {
+    const cvy_mpi_node *const other = &l->nodes[i];
+    if (other->control_request.under_way || other->in[0].first.under_way || other->in[1].first.under_way) return true;
+  }
+  return false;
+}
+
+static int look(cvy_mpi_link *l) {
+  const cvy_mpi_done *done = NULL;
+  begin_sends(l);
+  for (int i = 0; i < l->base.size; i++)
+    for (int s = 0; s < CVY_MPI_DATA_STREAMS && i != l->base.rank; s++) advance(l, i, s);
+  const int n = l->state == CVY_MPI_BROKEN ? 0 : l->calls->progress(&done);
+  if (n < 0) broken(l);
+  for (int at = 0; at < n; at++) handle(l, &done[at]);
+  return n;
+}
+
+static void listen_to_all(cvy_mpi_link *l) {
+  for (int i = 0; i < l->base.size; i++)
+    if (i != l->base.rank)
+      begin_receive(l, &l->nodes[i].control_request, l->nodes[i].control_data, sizeof l->nodes[i].control_data);
+}
+
+void *cvy_mpi_thread(void *arg) {
+  cvy_mpi_link *const l = arg;
+  prctl(PR_SET_TIMERSLACK, 1000ul); /* nanoseconds; the system's 50 us would double short sleeps */
+  const bool good = l->calls->start(&l->facts);
+  cvy_mutex_lock(&l->lock);
+  l->state = good ? CVY_MPI_RUNNING : CVY_MPI_BROKEN;
+  cvy_cond_wake_all(&l->news);
+  /* The creator makes the nodes, now that their number is known, and says so. */
+  while (good && !l->nodes && l->state == CVY_MPI_RUNNING) cvy_cond_wait(&l->work, &l->lock);
+  if (l->nodes && l->state == CVY_MPI_RUNNING) listen_to_all(l);
+  uint64_t last_ns = cvy_clock_ns();
+  bool goodbye = false, cancelled = false;
+  while (l->state == CVY_MPI_RUNNING || l->state == CVY_MPI_CLOSING) {
+    l->woken = false;
+    if (l->state == CVY_MPI_CLOSING && !goodbye) goodbye = true, say_goodbye(l);
+    const int n = look(l);
+    if (n > 0) last_ns = cvy_clock_ns();
+    if (l->state == CVY_MPI_CLOSING && is_settled(l)) {
+      if (!cancelled) cancel_rest(l);
+      cancelled = true;
+      if (!is_listening(l)) break;
+    }
+    const double silent = cvy_clock_seconds_since(last_ns), most = is_busy(l) ? SLEEP_MOST : SLEEP_MOST_IDLE;
+    if (n == 0 && !l->woken && silent >= SPIN) {
+      const double sleep = SLEEP_PART * silent;
+      cvy_cond_wait_for(&l->work, &l->lock, sleep < most ? sleep : most);
+    } else {
+      cvy_mutex_unlock(&l->lock); /* for threads that wait for the lock alone */
+      if (n == 0) sched_yield();
+      cvy_mutex_lock(&l->lock);
+    }
+    if (l->woken) last_ns = cvy_clock_ns();
+  }
+  /* While a thread waits for the last process MPI asks without a pause; all are about to arrive. */
+  const bool finish = l->state == CVY_MPI_CLOSING;
+  cvy_mutex_unlock(&l->lock);
+  if (finish) l->calls->finish();
+  return NULL;
+}
