@@ -9,9 +9,9 @@
 #include "src/base/mem.h"
 #include "src/link/mpi_inside.h"
 
-/* For SPIN seconds after something has happened the MPI thread looks again at once, as pieces follow each other. Then it
- * sleeps between two looks, for a part of the time that nothing has happened, within bounds: each look
- * costs 5 to 30 us of a processor, and what comes waits for the next one. */
+/* For SPIN seconds after something has happened the MPI thread looks again at once, as pieces follow each other. Then
+ * it sleeps between two looks, for a part of the time that nothing has happened, within bounds: each look costs 5 to
+ * 30 us of a processor, and what comes waits for the next one. */
 #define SPIN 20e-6
 #define SLEEP_PART 0.125
 #define SLEEP_MOST 500e-6    /* while a thread waits in receive, or data is under way */
