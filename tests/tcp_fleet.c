@@ -9,7 +9,8 @@
 
 int tcp_free_port(void) {
   static unsigned next;
-  if (!next) next = (unsigned)getpid() * 2654435761u;
+  /* not a multiple of what is added below: processes started in a row would try the same ports */
+  if (!next) next = (unsigned)getpid() * 2246822519u;
   for (;;) {
     const int port = 12000 + (int)(((next += 2654435769u) >> 8) % 20000);
     const struct sockaddr_in at = {
