@@ -78,7 +78,7 @@ int cvy_fleet_next(const cvy_fleet *f) {
 
 /* ---- opening ---- */
 
-static cvy_status explain(const cvy_fleet *f, int with, cvy_status status) {
+cvy_status cvy_fleet_explain(const cvy_fleet *f, int with, cvy_status status) {
   if (status == CVY_E_INTERRUPTED) {
     cvy_log_error("node %d (%s) does not answer any more: it has ended, or the link to it is cut", with,
                   cvy_fleet_name(f, with));
@@ -93,12 +93,14 @@ cvy_status cvy_fleet_gather(cvy_fleet *f, void *data, size_t bytes, size_t own_a
   char *const all = data;
   /* up: pieces before this node's; down: all of them */
   if (previous >= 0 && own_at > 0)
-    CVY_TRY(explain(f, previous, cvy_link_receive(f->link, previous, CVY_LINK_UP, all, own_at)));
+    CVY_TRY(cvy_fleet_explain(f, previous, cvy_link_receive(f->link, previous, CVY_LINK_UP, all, own_at)));
   const size_t so_far = own_at + own_bytes;
-  if (next >= 0 && so_far > 0) CVY_TRY(explain(f, next, cvy_link_send(f->link, next, CVY_LINK_UP, all, so_far)));
-  if (next >= 0 && bytes > 0) CVY_TRY(explain(f, next, cvy_link_receive(f->link, next, CVY_LINK_DOWN, all, bytes)));
+  if (next >= 0 && so_far > 0)
+    CVY_TRY(cvy_fleet_explain(f, next, cvy_link_send(f->link, next, CVY_LINK_UP, all, so_far)));
+  if (next >= 0 && bytes > 0)
+    CVY_TRY(cvy_fleet_explain(f, next, cvy_link_receive(f->link, next, CVY_LINK_DOWN, all, bytes)));
   if (previous >= 0 && bytes > 0)
-    CVY_TRY(explain(f, previous, cvy_link_send(f->link, previous, CVY_LINK_DOWN, all, bytes)));
+    CVY_TRY(cvy_fleet_explain(f, previous, cvy_link_send(f->link, previous, CVY_LINK_DOWN, all, bytes)));
 fail:
   return status;
 }
@@ -109,18 +111,18 @@ cvy_status cvy_fleet_spread(cvy_fleet *f, void **data, size_t *bytes) {
   uint64_t size = previous < 0 ? *bytes : 0;
   if (previous >= 0) {
     *data = NULL;
-    CVY_TRY(explain(f, previous, cvy_link_receive(f->link, previous, CVY_LINK_UP, &size, sizeof size)));
+    CVY_TRY(cvy_fleet_explain(f, previous, cvy_link_receive(f->link, previous, CVY_LINK_UP, &size, sizeof size)));
     *bytes = size;
     if (size > 0) {
       *data = cvy_alloc_unset(size, 1);
       CVY_REQUIRE(*data, CVY_E_MEMORY, "out of host memory for %llu bytes of node %d (%s)", (unsigned long long)size,
                   previous, f->link->names[previous]);
-      CVY_TRY(explain(f, previous, cvy_link_receive(f->link, previous, CVY_LINK_UP, *data, size)));
+      CVY_TRY(cvy_fleet_explain(f, previous, cvy_link_receive(f->link, previous, CVY_LINK_UP, *data, size)));
     }
   }
   if (next >= 0) {
-    CVY_TRY(explain(f, next, cvy_link_send(f->link, next, CVY_LINK_UP, &size, sizeof size)));
-    if (size > 0) CVY_TRY(explain(f, next, cvy_link_send(f->link, next, CVY_LINK_UP, *data, size)));
+    CVY_TRY(cvy_fleet_explain(f, next, cvy_link_send(f->link, next, CVY_LINK_UP, &size, sizeof size)));
+    if (size > 0) CVY_TRY(cvy_fleet_explain(f, next, cvy_link_send(f->link, next, CVY_LINK_UP, *data, size)));
   }
   return CVY_OK;
 fail:

@@ -31,6 +31,9 @@ void cvy_fleet_renew(cvy_fleet *fleet, uint32_t round);
 
 /* ---- opening ---- */
 
+/* The status for the caller of a send or receive that has failed: CVY_E_IO, with the node named in the log, if it was
+ * lost. */
+cvy_status cvy_fleet_explain(const cvy_fleet *fleet, int with, cvy_status status);
 /* Each node fills in its own piece of `data`, [own_at, own_at + own_bytes), before the call; after it all nodes have
  * all pieces, in the order of their places. CVY_E_IO: a node was lost (logged). */
 cvy_status cvy_fleet_gather(cvy_fleet *fleet, void *data, size_t bytes, size_t own_at, size_t own_bytes);
