@@ -295,7 +295,7 @@ static const cvy_link_fns fns = {
 cvy_link *sim_link_open(void) {
   const int me = sim_node();
   sim_link *const l = cvy_calloc(1, sizeof *l);
-  l->base = (cvy_link){.fns = &fns, .kind = "simulated", .rank = me, .size = wires.n, .names = names, .survives = true};
+  l->base = (cvy_link){.fns = &fns, .kind = "simulated", .rank = me, .size = wires.n, .names = names};
   wires.links[me] = l;
   return &l->base;
 }

@@ -57,7 +57,7 @@ static const option_table table = {
 
 static bool result_print(const eval_options *options, const program_run *run, const cvy_fleet *fleet,
                          const cvy_team *team, const cvy_eval_result *result) {
-  if (!fleet_writes(fleet)) return true;
+  if (!cvy_fleet_writes(fleet)) return true;
   char *const labels = fleet ? fleet_labels(fleet) : program_team_labels(run->devices, team);
   bool ok = labels != NULL;
   if (ok && (!options->json || strcmp(options->json, "-") != 0)) {
@@ -93,12 +93,12 @@ int cmd_eval(int argc, char **argv) {
   if (code != OPTIONS_GO_ON) return code;
   cvy_fleet *fleet = NULL;
   code = fleet_meet(&options.fleet, &fleet);
-  if (code == EXIT_DONE && fleet_writes(fleet)) code = program_try_output("eval", "--json", options.json, true);
+  if (code == EXIT_DONE && cvy_fleet_writes(fleet)) code = program_try_output("eval", "--json", options.json, true);
   if (code != EXIT_DONE) {
     cvy_fleet_close(&fleet);
     return code;
   }
-  options.quiet = options.quiet || !fleet_writes(fleet);
+  options.quiet = options.quiet || !cvy_fleet_writes(fleet);
 
   const program_run_spec spec = {.verb = "eval",
                                  .inputs = inputs,

@@ -75,7 +75,7 @@ static void log_run(const training *t) {
 
 /* Begins the log with the first event of the run: a run that is refused leaves an older log alone. */
 static void log_begin(training *t) {
-  if (!t->options->log || t->log || t->log_failed || !fleet_writes(t->fleet)) return;
+  if (!t->options->log || t->log || t->log_failed || !cvy_fleet_writes(t->fleet)) return;
   t->log = json_log_open(t->options->log, t->files.log, t->options->resume || t->took_over);
   t->files.log = -1;
   t->log_failed = !t->log;
@@ -155,7 +155,7 @@ static void on_device_lost(training *t, const cvy_lost_device *lost) {
 
 /* The head was lost, and this node is the head now: it prints and logs from here on. */
 static void take_over(training *t) {
-  if (t->writes || !fleet_writes(t->fleet)) return;
+  if (t->writes || !cvy_fleet_writes(t->fleet)) return;
   t->writes = true;
   t->took_over = t->begun;
   program_speak_as(NULL);
@@ -213,7 +213,7 @@ static int on_epoch(void *user, const cvy_epoch_result *epoch) {
     t->points[t->n_points++] =
         (plot_point){.epoch = epoch->epoch + 1, .train_loss = epoch->train_loss, .test_acc = epoch->test_acc};
   }
-  if (t->options->plot && !t->plot_failed && fleet_writes(t->fleet)) {
+  if (t->options->plot && !t->plot_failed && cvy_fleet_writes(t->fleet)) {
     t->plot_failed = !plot_svg_write(t->options->plot, t->title, t->points, t->n_points, (int)t->options->epochs);
   }
   return 0;
@@ -280,7 +280,7 @@ static int result_print(const training *t, const cvy_train_result *result) {
     if (status != CVY_OK) return program_exit_code(status);
     acc = eval.accuracy;
   }
-  if (!fleet_writes(t->fleet)) return EXIT_DONE;
+  if (!cvy_fleet_writes(t->fleet)) return EXIT_DONE;
   progress_await_terminal(-1); /* stdout may be the same one */
   if (t->options->no_sync) printf("not training (--no-sync)");
   else if (acc >= 0) printf("test acc: %.2f", acc);
@@ -496,7 +496,7 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
   bool saved = false;
   if (status == CVY_OK || early) {
     if (status == CVY_OK && result->already_finished) plot_finished(t, result);
-    const bool saves = o->save && fleet_writes(t->fleet);
+    const bool saves = o->save && cvy_fleet_writes(t->fleet);
     saved = saves && cvy_team_save(t->team, o->save) == CVY_OK;
     if (saves && !saved) code = EXIT_FAILED;
     if (t->plot_failed) code = EXIT_FAILED;
@@ -506,7 +506,7 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
   if (status == CVY_OK) {
     if (result->already_finished && !o->quiet)
       program_say("the run in %s was finished already, after %ld steps", o->checkpoint, result->steps);
-    const bool quiet = o->quiet || !fleet_writes(t->fleet);
+    const bool quiet = o->quiet || !cvy_fleet_writes(t->fleet);
     if (!quiet) curve_print(t);
     if (!t->fleet) shares_print(t);
     if (!quiet && !result->already_finished) device_report_print(t->team);
@@ -539,7 +539,7 @@ static int run_train(training *t) {
   if (o->joined) t->fleet = o->joined;
   else code = fleet_meet(&o->fleet, &t->fleet);
   if (code != EXIT_DONE) return code;
-  const bool writes = t->writes = fleet_writes(t->fleet), quiet = o->quiet || !writes;
+  const bool writes = t->writes = cvy_fleet_writes(t->fleet), quiet = o->quiet || !writes;
   if (writes) code = program_check_outputs("train", outputs, inputs);
   if (code == EXIT_DONE && writes) code = run_files_open(o, &t->files);
   if (code != EXIT_DONE) return code;

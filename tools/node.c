@@ -41,8 +41,6 @@ int fleet_refuse(const char *verb) {
                        n);
 }
 
-bool fleet_writes(const cvy_fleet *fleet) { return !fleet || cvy_fleet_is_head(fleet); }
-
 static void add_node(FILE *out, const cvy_fleet *fleet, int r) {
   json_t *const devices = json_loads(cvy_fleet_devices_json(fleet, r), 0, NULL);
   fprintf(out, "%s: ", cvy_fleet_name(fleet, r));

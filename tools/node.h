@@ -22,8 +22,6 @@ int fleet_options_check(const char *verb, const fleet_options *options);
 int fleet_meet(const fleet_options *options, cvy_fleet **out);
 /* For a verb that is for one machine: EXIT_USAGE with the reason if a launcher has started several processes. */
 int fleet_refuse(const char *verb);
-/* This process prints and writes files: it is alone, or the head of its fleet. */
-bool fleet_writes(const cvy_fleet *fleet);
 /* "pc1: A, B | pc2: C": the nodes that are there, with their devices. NULL when out of memory; free(). */
 char *fleet_labels(const cvy_fleet *fleet);
 /* [{"name", "devices"}], for logs. */

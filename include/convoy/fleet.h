@@ -47,8 +47,6 @@ void cvy_fleet_close(cvy_fleet **fleet);
 int cvy_fleet_rank(const cvy_fleet *fleet);
 int cvy_fleet_size(const cvy_fleet *fleet);
 const char *cvy_fleet_name(const cvy_fleet *fleet, int rank);
-/* The link between the nodes, "tcp" or the name of an MPI; borrowed. */
-const char *cvy_fleet_kind(const cvy_fleet *fleet);
 /* The devices of a node, once teams were made: a JSON array with an object for each, {"label":…, "units": compute
  * units, "driver": version}; borrowed until the next team is made. */
 const char *cvy_fleet_devices_json(const cvy_fleet *fleet, int rank);
@@ -61,6 +59,8 @@ bool cvy_fleet_has(const cvy_fleet *fleet, int rank);
 /* This node is the first one that is there: it alone prints, logs and saves. The answer may change from false to true
  * when nodes are lost. */
 bool cvy_fleet_is_head(const cvy_fleet *fleet);
+/* This process prints and writes files: it is alone (`fleet` is NULL), or the head. */
+bool cvy_fleet_writes(const cvy_fleet *fleet);
 
 #ifdef __cplusplus
 }

@@ -21,7 +21,7 @@ enum { TEXT_BYTES = 256 };
 /* All of it belongs to the one thread that calls. Requests and tokens lie side by side, without gaps. */
 static struct {
   MPI_Comm world;
-  bool survives;
+  bool survives; /* MPI tells when a process has ended, and goes on */
   int n, capacity;
   MPI_Request *requests;
   void **tokens;
@@ -99,7 +99,7 @@ static bool start(cvy_mpi_facts *facts) {
   snprintf(mine, sizeof mine, "%.63s", host);
   code = MPI_Allgather(mine, sizeof mine, MPI_CHAR, facts->hosts, sizeof mine, MPI_CHAR, mpi.world);
   if (code != MPI_SUCCESS) return failed("MPI_Allgather", code);
-  mpi.survives = facts->survives = fault_tolerant();
+  mpi.survives = fault_tolerant();
   return true;
 }
 

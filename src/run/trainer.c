@@ -68,8 +68,7 @@ static cvy_status write_checkpoint(trainer *t, float **residuals) {
   return status;
 }
 
-/* This process writes the files of the run: it is alone, or the head of its fleet. */
-static bool writes(const trainer *t) { return !t->team->params.fleet || cvy_fleet_is_head(t->team->params.fleet); }
+static bool writes(const trainer *t) { return cvy_fleet_writes(t->team->params.fleet); }
 
 static cvy_status claim_folder(trainer *t) {
   if (!t->p.checkpoint_dir || t->folder_lock || !writes(t)) return CVY_OK;

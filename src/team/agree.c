@@ -253,7 +253,7 @@ bool cvy_agree_next_lost(cvy_agree *a, cvy_lost_node *out) {
   for (int r = 0; r < cvy_fleet_size(a->fleet) && !any; r++) {
     if (a->told[r] || cvy_fleet_has(a->fleet, r)) continue;
     a->told[r] = any = true;
-    *out = (cvy_lost_node){.rank = r, .silent = a->silent[r] || !a->lost[r]};
+    *out = (cvy_lost_node){.rank = r, .name = cvy_fleet_name(a->fleet, r), .silent = a->silent[r] || !a->lost[r]};
   }
   cvy_roster_unlock(a->roster);
   return any;

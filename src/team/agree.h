@@ -47,7 +47,8 @@ void cvy_agree_stop(cvy_agree *agree);
 
 typedef struct cvy_lost_node {
   int rank;
-  bool silent; /* it does not answer; else its process has ended */
+  const char *name; /* borrowed from the fleet */
+  bool silent;      /* it does not answer; else its process has ended */
 } cvy_lost_node;
 /* [exchange thread] The next node that was lost since the last call; false: none. */
 bool cvy_agree_next_lost(cvy_agree *agree, cvy_lost_node *out);

@@ -105,7 +105,6 @@ void cvy_chain_destroy(cvy_chain **chain) {
 
 /* ---- units ---- */
 
-cvy_fleet *cvy_chain_fleet(const cvy_chain *c) { return c->fleet; }
 int cvy_chain_parcels(const cvy_chain *c) { return c->n_parcels; }
 
 int cvy_chain_parcel_at(const cvy_chain *c, int u) {

@@ -58,7 +58,6 @@ cvy_status cvy_chain_start(cvy_chain *chain);
 void cvy_chain_stop(cvy_chain *chain);
 void cvy_chain_destroy(cvy_chain **chain);
 
-cvy_fleet *cvy_chain_fleet(const cvy_chain *chain);
 /* Units of a step: its parcels in the order in which they cross, then the sums. */
 int cvy_chain_parcels(const cvy_chain *chain);
 int cvy_chain_parcel_at(const cvy_chain *chain, int unit);

@@ -50,12 +50,12 @@ cvy_link *cvy_fleet_link(const cvy_fleet *f) { return f->link; }
 int cvy_fleet_rank(const cvy_fleet *f) { return f->link->rank; }
 int cvy_fleet_size(const cvy_fleet *f) { return f->link->size; }
 const char *cvy_fleet_name(const cvy_fleet *f, int rank) { return f->link->names[rank]; }
-const char *cvy_fleet_kind(const cvy_fleet *f) { return f->link->kind; }
 uint64_t cvy_fleet_view(const cvy_fleet *f) { return atomic_load(&f->view); }
 void cvy_fleet_set_view(cvy_fleet *f, uint64_t view) { atomic_store(&f->view, view); }
 uint32_t cvy_fleet_round(const cvy_fleet *f) { return atomic_load(&f->round); }
 bool cvy_fleet_has(const cvy_fleet *f, int rank) { return has(cvy_fleet_view(f), rank); }
 bool cvy_fleet_is_head(const cvy_fleet *f) { return cvy_fleet_previous(f) < 0; }
+bool cvy_fleet_writes(const cvy_fleet *f) { return !f || cvy_fleet_is_head(f); }
 
 void cvy_fleet_renew(cvy_fleet *f, uint32_t round) {
   atomic_store(&f->round, round);

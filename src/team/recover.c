@@ -166,9 +166,8 @@ fail:
 static void say_lost_nodes(const cvy_recovery *r) {
   cvy_lost_node lost;
   while (cvy_chain_next_lost(r->chain, &lost))
-    cvy_log_error("node %d (%s) is lost in step %ld: %s; the fleet goes on without it", lost.rank,
-                  cvy_fleet_name(cvy_chain_fleet(r->chain), lost.rank), cvy_ring_finished(r->params.ring),
-                  lost.silent ? "it does not answer" : "its process has ended");
+    cvy_log_error("node %d (%s) is lost in step %ld: %s; the fleet goes on without it", lost.rank, lost.name,
+                  cvy_ring_finished(r->params.ring), lost.silent ? "it does not answer" : "its process has ended");
 }
 
 static cvy_status agree(cvy_recovery *r, cvy_count_fn *count, void *user) {
