@@ -50,8 +50,6 @@ void cvy_agree_destroy(cvy_agree **agree) {
   *agree = NULL;
 }
 
-static uint64_t bit(int r) { return (uint64_t)1 << r; }
-
 /* ---- monitor ---- */
 
 static void note_message(cvy_agree *a, int from, const message *m) {
@@ -109,7 +107,7 @@ static message standing_of(const cvy_agree *a, const cvy_standing *own) {
   const int n = cvy_fleet_devices_of(a->fleet, cvy_fleet_rank(a->fleet));
   message m = {.magic = MAGIC, .round = a->round, .view = a->view, .done = own->done, .stops = own->stops};
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
-    if (a->lost[r] && !a->silent[r]) m.ended |= bit(r);
+    if (a->lost[r] && !a->silent[r]) m.ended |= cvy_view_bit(r);
   for (int i = 0; i < n; i++) m.devices[i / 8] |= (uint8_t)(own->devices[i] << i % 8);
   return m;
 }
@@ -124,7 +122,7 @@ static void say(cvy_agree *a, const message *m) {
 
 static bool all_heard(const cvy_agree *a) {
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
-    if (a->view & bit(r) && !a->heard[r]) return false;
+    if (a->view & cvy_view_bit(r) && !a->heard[r]) return false;
   return true;
 }
 
@@ -137,7 +135,7 @@ static void change(cvy_agree *a, uint64_t view, uint32_t round) {
 /* Another node has seen that these have ended. */
 static void note_ended(cvy_agree *a, uint64_t ended) {
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
-    if (!(ended & bit(r))) continue;
+    if (!(ended & cvy_view_bit(r))) continue;
     a->lost[r] = true;
     a->silent[r] = false;
   }
@@ -148,7 +146,7 @@ static bool take_message(cvy_agree *a, int r, bool *changed) {
   const message *const m = &a->inbox[r];
   const bool same_view = m->view == a->view;
   a->fresh[r] = false;
-  if (!(m->view & bit(cvy_fleet_rank(a->fleet)))) return false;
+  if (!(m->view & cvy_view_bit(cvy_fleet_rank(a->fleet)))) return false;
   if (m->round < a->round) return true;
   note_ended(a, m->ended);
   if (m->round > a->round || !same_view) {
@@ -166,11 +164,11 @@ static bool take_message(cvy_agree *a, int r, bool *changed) {
 static bool take_news(cvy_agree *a, bool *changed) CVY_HOLDS(a->roster);
 static bool take_news(cvy_agree *a, bool *changed) {
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
-    if (a->view & bit(r) && a->fresh[r] && !take_message(a, r, changed)) return false;
+    if (a->view & cvy_view_bit(r) && a->fresh[r] && !take_message(a, r, changed)) return false;
   }
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
-    if (!(a->view & bit(r)) || !a->lost[r]) continue;
-    change(a, a->view & ~bit(r), a->round + 1);
+    if (!(a->view & cvy_view_bit(r)) || !a->lost[r]) continue;
+    change(a, a->view & ~cvy_view_bit(r), a->round + 1);
     *changed = true;
   }
   return true;
@@ -181,8 +179,8 @@ static bool may_go_on(const cvy_agree *a, uint64_t before) {
   int here = 0, were = 0;
   bool first_is_here = false, all_ended = true;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
-    if (!(before & bit(r))) continue;
-    const bool is_here = a->view & bit(r), ended = a->lost[r] && !a->silent[r];
+    if (!(before & cvy_view_bit(r))) continue;
+    const bool is_here = a->view & cvy_view_bit(r), ended = a->lost[r] && !a->silent[r];
     if (were == 0) first_is_here = is_here;
     were++;
     here += is_here;
@@ -196,7 +194,7 @@ static void settle(const cvy_agree *a, cvy_standing *agreed) {
   agreed->done = INT64_MAX;
   agreed->stops = false;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
-    const bool there = a->view & bit(r);
+    const bool there = a->view & cvy_view_bit(r);
     const message *const m = &a->said[r];
     if (there && m->done < agreed->done) agreed->done = m->done;
     agreed->stops |= there && m->stops;

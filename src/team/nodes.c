@@ -44,8 +44,6 @@ void cvy_fleet_close(cvy_fleet **fleet) {
 
 /* ---- who is there ---- */
 
-static bool has(uint64_t view, int r) { return view >> r & 1; }
-
 cvy_link *cvy_fleet_link(const cvy_fleet *f) { return f->link; }
 int cvy_fleet_rank(const cvy_fleet *f) { return f->link->rank; }
 int cvy_fleet_size(const cvy_fleet *f) { return f->link->size; }
@@ -53,7 +51,7 @@ const char *cvy_fleet_name(const cvy_fleet *f, int rank) { return f->link->names
 uint64_t cvy_fleet_view(const cvy_fleet *f) { return atomic_load(&f->view); }
 void cvy_fleet_set_view(cvy_fleet *f, uint64_t view) { atomic_store(&f->view, view); }
 uint32_t cvy_fleet_round(const cvy_fleet *f) { return atomic_load(&f->round); }
-bool cvy_fleet_has(const cvy_fleet *f, int rank) { return has(cvy_fleet_view(f), rank); }
+bool cvy_fleet_has(const cvy_fleet *f, int rank) { return cvy_fleet_view(f) & cvy_view_bit(rank); }
 bool cvy_fleet_is_head(const cvy_fleet *f) { return cvy_fleet_previous(f) < 0; }
 bool cvy_fleet_writes(const cvy_fleet *f) { return !f || cvy_fleet_is_head(f); }
 
@@ -65,14 +63,14 @@ void cvy_fleet_renew(cvy_fleet *f, uint32_t round) {
 int cvy_fleet_previous(const cvy_fleet *f) {
   const uint64_t view = cvy_fleet_view(f);
   int r = f->link->rank - 1;
-  while (r >= 0 && !has(view, r)) r--;
+  while (r >= 0 && !(view & cvy_view_bit(r))) r--;
   return r;
 }
 
 int cvy_fleet_next(const cvy_fleet *f) {
   const uint64_t view = cvy_fleet_view(f);
   int r = f->link->rank + 1;
-  while (r < f->link->size && !has(view, r)) r++;
+  while (r < f->link->size && !(view & cvy_view_bit(r))) r++;
   return r < f->link->size ? r : -1;
 }
 

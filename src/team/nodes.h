@@ -24,6 +24,8 @@ int cvy_fleet_previous(const cvy_fleet *fleet);
 int cvy_fleet_next(const cvy_fleet *fleet);
 /* Bit r: node r is there. [exchange thread] set: while no other thread uses the link. */
 uint64_t cvy_fleet_view(const cvy_fleet *fleet);
+/* Node r in a view. */
+static inline uint64_t cvy_view_bit(int r) { return (uint64_t)1 << r; }
 void cvy_fleet_set_view(cvy_fleet *fleet, uint64_t view);
 /* The link's present round. [exchange thread] renew: begins a later one (link.h). */
 uint32_t cvy_fleet_round(const cvy_fleet *fleet);
