@@ -125,7 +125,7 @@ cvy_status sim_settle_device(sim_device *d, long step) {
   return status;
 }
 
-/* What the host reads is garbage until the transfer has happened. */
+/* The device fills `to` with garbage; the host finds the bytes there once the transfer has happened. */
 static void *fetch(sim_device *d, const void *from, void *to, size_t bytes) {
   memset(to, 0x7f, bytes);
   enqueue(&d->down, to, from, bytes, false);

@@ -12,7 +12,7 @@ enum { SIM_DEVICES = 8, SIM_BUCKETS = 3, SIM_FLOATS = 6, SIM_BATCH = 24 };
 
 typedef enum sim_fault { SIM_HEALTHY, SIM_FAILS, SIM_HANGS, SIM_HANGS_LATE } sim_fault;
 
-/* What is the same for all devices of a schedule. */
+/* All devices of a schedule have one net. */
 typedef struct sim_net {
   cvy_layout layout; /* a few buckets of a few floats, and perhaps running values */
   int staleness;

@@ -30,7 +30,7 @@ typedef struct sim_link {
   int inside;  /* threads in a send or receive of data */
 } sim_link;
 
-/* What node `me` knows, or will know, of another. */
+/* The loss of another node, of which node `me` learns at at_ns. */
 typedef struct loss {
   uint64_t at_ns; /* 0: it is not lost */
   cvy_link_news news;
@@ -125,7 +125,7 @@ void sim_link_cut(int a, int b) {
   lose(b, a, CVY_LINK_SILENT);
 }
 
-/* What node `me` has to know by now. */
+/* The node notes the losses whose time has come, and its round ends. */
 static void look(sim_link *l) {
   const int me = l->base.rank;
   for (int r = 0; r < wires.n; r++) {

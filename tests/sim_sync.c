@@ -28,7 +28,7 @@ typedef struct fiber {
   char name[20];
 } fiber;
 
-/* What is to happen when a node's fibers have been switched so often. */
+/* The scheduler calls fn when it has switched a node's fibers so often. */
 typedef struct appointment {
   long switches; /* 0: none */
   void (*fn)(int node);

@@ -16,7 +16,7 @@ typedef struct sim_plain {
   double loss[SIM_STEPS];
 } sim_plain;
 
-/* What is drawn for a schedule, the same on all nodes. */
+/* A test draws the job of each schedule from the schedule's number; all nodes have the same one. */
 typedef struct sim_job {
   sim_net net;
   cvy_bucket buckets[SIM_BUCKETS];

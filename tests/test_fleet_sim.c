@@ -27,7 +27,7 @@ enum { MOST_FAILURES = 5 };
 
 typedef enum fate { RUNNING, FINISHED, FAILED } fate;
 
-/* What happens when fibers of a node have been switched so often. */
+/* A node carries its plan out when the scheduler has switched its fibers so often as the test drew. */
 typedef struct plan {
   uint32_t dying;      /* these nodes die */
   sim_death how;       /* and the others learn so */
@@ -58,7 +58,7 @@ static struct {
   long died, cuts, silent, faults, hangs, lost, failed, finished, stopped, schedules_with_loss;
 } seen;
 
-/* ---- what happens ---- */
+/* ---- deaths, cuts and silence ---- */
 
 static void die(int n) {
   const plan *const p = &scene.nodes[n].plan;
@@ -95,7 +95,7 @@ static void note_silence(int me, int other) {
 
 /* ---- drawing ---- */
 
-/* Mostly few: what is soon is as likely as what is late. */
+/* Draws small numbers mostly: early moments are as likely as late ones. */
 static long draw_moment(void) { return 1 + sim_below(1u << (3 + sim_below(12))); }
 
 static void draw_devices(void) {

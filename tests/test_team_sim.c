@@ -13,7 +13,7 @@
 #include "sim_sync.h"
 #include "sim_team.h"
 
-/* What is drawn for a schedule, and the team that it is about. */
+/* A schedule draws the job; the team does it. */
 typedef struct scene {
   sim_job job;
   sim_team team;
