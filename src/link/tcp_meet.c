@@ -73,7 +73,8 @@ fail:
 static cvy_status listen_all(meeting *m) {
   cvy_status status = CVY_OK;
   const int own = m->params->rank;
-  for (const struct addrinfo *a = m->others[own].addresses; a && m->n_listeners < LISTENERS; a = a->ai_next) {
+  for (const struct addrinfo *a = size_of(m) > 1 ? m->others[own].addresses : NULL; a && m->n_listeners < LISTENERS;
+       a = a->ai_next) {
     const int fd = cvy_tcp_bind(a);
     char text[CVY_ADDRESS_TEXT];
     cvy_tcp_address_text(a->ai_addr, a->ai_addrlen, text);
