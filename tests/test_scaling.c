@@ -123,4 +123,93 @@ CHECK_TEST(verdict) {
   assert_non_null(strstr(text, "0.50x, because the others wait 8.0 ms for the slowest; --split auto gives it less"));
 }
 
+/* ---- fleets ---- */
+
+enum { NODES = 4, UNITS = 10 };
+
+typedef struct fleet {
+  double bytes[UNITS], ready[NODES][UNITS], sum[NODES][UNITS], update[NODES][UNITS];
+  double scratch[NODES * (UNITS + 2)];
+  cvy_scaling_node nodes[NODES];
+  cvy_scaling_link links[NODES - 1];
+  cvy_scaling_chain chain;
+} fleet;
+
+/* Equal units of a second on a link; parts that are ready at once. */
+static fleet *make_fleet(fleet *f, int n) {
+  *f = (fleet){.chain = {.n_nodes = n, .n_units = UNITS}};
+  for (int r = 0; r < NODES; r++) {
+    f->nodes[r] = (cvy_scaling_node){.ready_s = f->ready[r], .sum_s = f->sum[r], .update_s = f->update[r]};
+    if (r < NODES - 1) f->links[r] = (cvy_scaling_link){.up = 1e6, .down = 1e6};
+  }
+  for (int u = 0; u < UNITS; u++) f->bytes[u] = 1e6;
+  f->chain.bytes = f->bytes, f->chain.nodes = f->nodes, f->chain.links = f->links, f->chain.scratch = f->scratch;
+  return f;
+}
+
+CHECK_TEST(fleet_links) {
+  fleet f;
+  for (int n = 2; n <= NODES; n++) {
+    make_fleet(&f, n);
+    near(cvy_scaling_chain_links(&f.chain), UNITS + 2 * (n - 1) - 1);
+    near(cvy_scaling_chain_step(&f.chain), UNITS + 2 * (n - 1) - 1);
+    /* each way of the first and last unit has each link's latency, and the commit the same again */
+    for (int l = 0; l < n - 1; l++) f.links[l].latency_s = 0.25;
+    near(cvy_scaling_chain_links(&f.chain), UNITS + 2 * (n - 1) - 1 + 0.5 * (n - 1));
+    /* the slow way of one link is what counts, once the chain is full */
+    make_fleet(&f, n);
+    f.links[0].down = 0.5e6;
+    near(cvy_scaling_chain_links(&f.chain), 2 * UNITS + 2 * (n - 1) - 1);
+  }
+  /* one node has no links */
+  make_fleet(&f, 1);
+  near(cvy_scaling_chain_links(&f.chain), 0);
+}
+
+CHECK_TEST(fleet_step) {
+  fleet f;
+  /* one node: the last part, then its sum and update; the earlier ones are hidden */
+  make_fleet(&f, 1);
+  for (int u = 0; u < UNITS; u++) f.ready[0][u] = 10 + 4 * u, f.sum[0][u] = 1, f.update[0][u] = 2;
+  near(cvy_scaling_chain_step(&f.chain), 10 + 4 * (UNITS - 1) + 1 + 2);
+  /* computing hides the links but for the last unit's way there and back */
+  make_fleet(&f, 2);
+  for (int r = 0; r < 2; r++)
+    for (int u = 0; u < UNITS; u++) f.ready[r][u] = 20 + 5 * u;
+  near(cvy_scaling_chain_links(&f.chain), UNITS + 1);
+  /* node 1 has its total a second before node 0, and begins its next step then; node 0 sets the pace */
+  near(cvy_scaling_chain_step(&f.chain), 20 + 5 * (UNITS - 1) + 2);
+  /* links that are slower than computing: behind the first unit they are always at work */
+  for (int u = 0; u < UNITS; u++) f.bytes[u] = 10e6;
+  near(cvy_scaling_chain_step(&f.chain), 20 + 10 * (UNITS + 1));
+  /* the slower node sets the pace, wherever it is: what the other has waits for it */
+  for (int slow = 0; slow < 2; slow++) {
+    make_fleet(&f, 2);
+    for (int u = 0; u < UNITS; u++) f.ready[slow][u] = 50 + 5 * u;
+    near(cvy_scaling_chain_step(&f.chain), 50 + 5 * (UNITS - 1) + (slow == 0 ? 2 : 1));
+  }
+  /* sums and updates lie on the way of the last unit */
+  make_fleet(&f, 3);
+  for (int r = 0; r < 3; r++)
+    for (int u = 0; u < UNITS; u++) f.ready[r][u] = 20 + 9 * u, f.sum[r][u] = 0.5, f.update[r][u] = 0.25;
+  near(cvy_scaling_chain_step(&f.chain), 20 + 9 * (UNITS - 1) + 3 * 0.5 + 4 + 0.25);
+}
+
+CHECK_TEST(node_verdict) {
+  char text[320];
+  cvy_scaling_node_verdict("pc2", 1.7, 1.0, 0.8, 0.9, 0.5, text, sizeof text);
+  assert_string_equal(text, "with pc2 a step is 1.70x as fast");
+  cvy_scaling_node_verdict("pc2", 1.0, 1.25, 0.5, 0.4, 1.1, text, sizeof text);
+  assert_string_equal(text,
+                      "pc2 is not worth it: 0.80x, because the links need 1100.0 ms for a step, computing 500.0 ms");
+  cvy_scaling_node_verdict("pc2", 1.0, 1.25, 1.2, 0.5, 0.1, text, sizeof text);
+  assert_string_equal(text,
+                      "pc2 is not worth it: 0.80x, because it needs 1200.0 ms for its share, the others 500.0 ms "
+                      "for theirs; give it less");
+  cvy_scaling_node_verdict("pc2", 1.01, 1.0, 0.5, 0.6, 0.1, text, sizeof text);
+  assert_string_equal(text,
+                      "pc2 hardly matters: 1.01x, because sums and links are not hidden behind 600.0 ms of "
+                      "computing");
+}
+
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_HOST); }

@@ -130,3 +130,83 @@ void cvy_scaling_verdict(const char *name, double before_s, double after_s, cons
   if (gain >= 1) snprintf(text, size, "adding %s hardly matters: %.2fx, because %s", name, gain, why);
   else snprintf(text, size, "adding %s is not worth it: %.2fx, because %s", name, gain, why);
 }
+
+/* ---- fleets ---- */
+
+/* Steps that are followed until each takes as long as the one before, however uneven the nodes are. */
+enum { CHAIN_STEPS = 16 };
+
+static double ready_of(const cvy_scaling_chain *c, int r, int u) { return c->nodes ? c->nodes[r].ready_s[u] : 0; }
+static double sum_of(const cvy_scaling_chain *c, int r, int u) { return c->nodes ? c->nodes[r].sum_s[u] : 0; }
+static double update_of(const cvy_scaling_chain *c, int r, int u) { return c->nodes ? c->nodes[r].update_s[u] : 0; }
+
+/* One step: when[r] becomes the time at which node r has all totals, and open[r] that at which its chain can begin the
+ * next one. */
+static void follow_step(const cvy_scaling_chain *c, double *when, double *open, double *sums) {
+  const int last = c->n_nodes - 1;
+  for (int r = 0; r <= last; r++) {
+    double *const here = sums + (size_t)r * (size_t)c->n_units; /* when the sum is made, and sent on */
+    const double *const before = here - c->n_units;
+    double now = open[r];
+    for (int u = 0; u < c->n_units; u++) {
+      if (r > 0) now = fmax(now, before[u] + c->links[r - 1].latency_s);
+      now = fmax(now, when[r] + ready_of(c, r, u)) + sum_of(c, r, u);
+      if (r < last) now += c->bytes[u] / c->links[r].up;
+      here[u] = now;
+    }
+  }
+  for (int r = last; r >= 0; r--) { /* the totals take the places of the sums: when they are sent on */
+    double *const here = sums + (size_t)r * (size_t)c->n_units;
+    const double *const next = here + c->n_units;
+    double now = 0;
+    for (int u = 0; u < c->n_units; u++) {
+      now = fmax(now, here[u]);
+      if (r < last) now = fmax(now, next[u] + c->links[r].latency_s);
+      if (r > 0) now += c->bytes[u] / c->links[r - 1].down;
+      here[u] = now;
+      now += update_of(c, r, u);
+    }
+    when[r] = now;
+  }
+  open[0] = when[0]; /* the head has the commit, and says so to the others */
+  for (int r = 1; r <= last; r++) open[r] = fmax(when[r], open[r - 1] + c->links[r - 1].latency_s);
+}
+
+double cvy_scaling_chain_step(const cvy_scaling_chain *c) {
+  double *const when = c->scratch, *const open = when + c->n_nodes, *const sums = open + c->n_nodes;
+  double before = 0;
+  for (int r = 0; r < c->n_nodes; r++) when[r] = open[r] = 0;
+  for (int step = 0; step < CHAIN_STEPS; step++) {
+    before = when[0];
+    follow_step(c, when, open, sums);
+  }
+  return when[0] - before;
+}
+
+double cvy_scaling_chain_links(const cvy_scaling_chain *c) {
+  cvy_scaling_chain links = *c;
+  double *const when = c->scratch, *const open = when + c->n_nodes, *const sums = open + c->n_nodes;
+  for (int r = 0; r < c->n_nodes; r++) when[r] = open[r] = 0;
+  links.nodes = NULL;
+  follow_step(&links, when, open, sums);
+  return when[0];
+}
+
+void cvy_scaling_node_verdict(const char *name, double without_s, double with_s, double own_s, double others_s,
+                              double links_s, char *text, size_t size) {
+  const double gain = without_s / with_s;
+  char why[160];
+  if (gain >= 1 + GAIN) {
+    snprintf(text, size, "with %s a step is %.2fx as fast", name, gain);
+    return;
+  }
+  if (links_s > fmax(own_s, others_s))
+    snprintf(why, sizeof why, "the links need %.1f ms for a step, computing %.1f ms", 1e3 * links_s,
+             1e3 * fmax(own_s, others_s));
+  else if (own_s > without_s / (1 + GAIN))
+    snprintf(why, sizeof why, "it needs %.1f ms for its share, the others %.1f ms for theirs; give it less",
+             1e3 * own_s, 1e3 * others_s);
+  else
+    snprintf(why, sizeof why, "sums and links are not hidden behind %.1f ms of computing", 1e3 * fmax(own_s, others_s));
+  snprintf(text, size, "%s %s: %.2fx, because %s", name, gain >= 1 ? "hardly matters" : "is not worth it", gain, why);
+}

@@ -11,7 +11,14 @@
  *
  * Exchange. Its last bucket comes when backward is over, and no computing hides it; the other buckets hide behind at
  * most half of the computing (CVY_BALANCE_HIDDEN). If devices use all of the host's cores, no bucket is hidden: a core
- * that sums up does not compute. A team of one has no exchange. */
+ * that sums up does not compute. A team of one has no exchange.
+ *
+ * Fleet. The units of a step's gradients go through the chain of nodes and back (team/chain.h). Each node is known by
+ * itself: when its own parts of each unit are ready, how long it needs for adding and for updating them. The rest
+ * follows from the links' rates: a node adds a unit when it has its own parts and the sum of the nodes before it, sends
+ * the sum on before it takes the next unit, and in the same way down again; its next step begins when it has the last
+ * total. Of equal units and nothing else than the links, a step takes (units + 2 (nodes - 1) - 1) times that of one
+ * unit on one link. */
 #ifndef CVY_SHARE_SCALING_H
 #define CVY_SHARE_SCALING_H
 
@@ -59,6 +66,34 @@ cvy_scaling_limit cvy_scaling_limits(const cvy_scaling_step *predicted, double s
  * the measured speed: host_s of `measured_k` devices times (k + 2) / (measured_k + 2). */
 cvy_scaling_step cvy_scaling_extrapolate(const cvy_scaling_device *device, int k, int share,
                                          const cvy_scaling_exchange *measured, int measured_k);
+
+/* A node by itself; seconds of each unit. */
+typedef struct cvy_scaling_node {
+  const double *ready_s; /* from the beginning of its step, ascending: its own parts lie on the host */
+  const double *sum_s, *update_s;
+} cvy_scaling_node;
+/* Between a node and the next one, while both ways are at work. */
+typedef struct cvy_scaling_link {
+  double up, down; /* bytes per second: to the next node, from it */
+  double latency_s;
+} cvy_scaling_link;
+typedef struct cvy_scaling_chain {
+  int n_nodes, n_units; /* 1 or more */
+  const double *bytes;  /* of each unit, on a link */
+  const cvy_scaling_node *nodes;
+  const cvy_scaling_link *links; /* n_nodes - 1 */
+  double *scratch;               /* n_nodes * (n_units + 2) */
+} cvy_scaling_chain;
+/* Seconds of a step in a row of many. */
+double cvy_scaling_chain_step(const cvy_scaling_chain *chain);
+/* Seconds that the links alone need for a step: all parts are there at once, and nothing is added or updated. */
+double cvy_scaling_chain_links(const cvy_scaling_chain *chain);
+
+/* "with pc2 a step is 1.70x as fast", "pc2 is not worth it: 0.83x, because …". without_s, with_s: the step without and
+ * with the node. own_s, others_s: the node's time for its share by itself, and that of the slowest other node. links_s:
+ * of the links alone. */
+void cvy_scaling_node_verdict(const char *name, double without_s, double with_s, double own_s, double others_s,
+                              double links_s, char *text, size_t size);
 
 /* "adding 1:0 makes a step 1.12x faster", "adding 1:0 is not worth it: 0.97x, because …". before_s, after_s: measured
  * steps at the same batch without and with it; `with`: the step with it, as predicted. */
