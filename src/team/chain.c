@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "src/base/clock.h"
 #include "src/base/mem.h"
 
 /* The monitor looks so often whether it has to end. */
@@ -22,6 +23,12 @@ typedef struct own_sums {
   int n_losses;
   int64_t correct;
 } own_sums;
+
+/* Times that the caller wants (cvy_chain_note). */
+typedef struct notes {
+  cvy_chain_times *times, *step; /* of all steps, of the one under way; NULL: none */
+  int n_steps, noted;
+} notes;
 
 /* The lock guards these. */
 typedef struct shared {
@@ -50,6 +57,7 @@ struct cvy_chain {
   cvy_chain_sums total;
   const cvy_step *step;
   int before, here; /* samples of the nodes before this one, and of this one */
+  notes notes;
   cvy_thread threads[3];
   int n_threads; /* that were started */
   shared at;
@@ -112,6 +120,10 @@ int cvy_chain_parcel_at(const cvy_chain *c, int u) {
   return l->n_running == 0 ? u : u == 0 ? l->n_buckets : u - 1; /* forward makes the running sums: they are first */
 }
 
+void cvy_chain_note(cvy_chain *c, cvy_chain_times *times, int n_steps) {
+  c->notes = (notes){.times = times, .n_steps = n_steps};
+}
+
 static bool halted(cvy_chain *c) CVY_HOLDS(c->roster);
 static bool halted(cvy_chain *c) { return c->at.stopping || cvy_roster_halted(c->roster); }
 
@@ -150,6 +162,7 @@ static cvy_status parcel_up(cvy_chain *c, int u, int previous, int next) {
   const bool running = cvy_chain_parcel_at(c, u) == cvy_ledger_layout(c->ledger)->n_buckets;
   if (p->n_parts > 0) cvy_ledger_add(NULL, p->sum, begun, p->size, p->parts, p->n_parts, c->params.packed && !running);
   if (next >= 0 && c->before + c->here > 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, p->sum, bytes));
+  if (c->notes.step) c->notes.step[u].summed_ns = cvy_clock_ns();
   set_count(c, &c->at.summed, u + 1);
 fail:
   return status;
@@ -212,6 +225,7 @@ static cvy_status parcel_down(cvy_chain *c, int u, int previous, int next) {
   if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, p->sum, bytes));
   if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, p->sum, bytes));
   update(c, u);
+  if (c->notes.step) c->notes.step[u].updated_ns = cvy_clock_ns();
   set_count(c, &c->at.updated, u + 1);
 fail:
   return status;
@@ -322,6 +336,8 @@ void cvy_chain_begin(cvy_chain *c, const cvy_step *step) {
   c->before = c->here = 0;
   for (int i = 0; i < first; i++) c->before += step->all_shares[i];
   for (int i = 0; i < cvy_roster_size(c->roster); i++) c->here += step->shares[i];
+  const bool noting = c->notes.noted < c->notes.n_steps;
+  c->notes.step = noting ? c->notes.times + (size_t)c->n_parcels * (size_t)c->notes.noted++ : NULL;
   cvy_roster_lock(c->roster);
   c->at.given = c->at.summed = c->at.updated = 0;
   c->at.committed = c->at.ended = false;
@@ -334,6 +350,7 @@ void cvy_chain_give(cvy_chain *c, const void *const *parts, int n_parts) {
   unit *const p = &c->units[c->at.given]; /* this thread alone changes `given` */
   if (n_parts > 0) memcpy(p->parts, parts, (size_t)n_parts * sizeof *parts);
   p->n_parts = n_parts;
+  if (c->notes.step) c->notes.step[c->at.given].given_ns = cvy_clock_ns();
   set_count(c, &c->at.given, c->at.given + 1);
 }
 

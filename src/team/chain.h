@@ -62,6 +62,17 @@ void cvy_chain_destroy(cvy_chain **chain);
 int cvy_chain_parcels(const cvy_chain *chain);
 int cvy_chain_parcel_at(const cvy_chain *chain, int unit);
 
+/* When a unit of a step was worked on here, by cvy_clock_ns. */
+typedef struct cvy_chain_times {
+  uint64_t given_ns;   /* this node's parts lie on the host */
+  uint64_t summed_ns;  /* the sum with them is made, and sent on */
+  uint64_t updated_ns; /* this node's state has the total */
+} cvy_chain_times;
+/* [caller, no step under way] Notes the times of the parcels from the next step on, for at most so many steps: unit u
+ * of the k-th of them at times[k * cvy_chain_parcels + u]. A step that is done again counts as another one. They may be
+ * read when no step is under way; `times` is borrowed until the team ends. */
+void cvy_chain_note(cvy_chain *chain, cvy_chain_times *times, int n_steps);
+
 /* ---- exchange thread: a step ---- */
 
 /* `step` stays as it is until the chain is at rest again. */

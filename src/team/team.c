@@ -54,7 +54,7 @@ static cvy_status take_params(cvy_team_params *p, int n_own, const cvy_team_para
               "several");
   CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || p->exchange == CVY_EXCHANGE_BF16, CVY_E_ARGUMENT,
               "exchange %d: must be fp32 or bf16", (int)p->exchange);
-  CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || n > 1, CVY_E_ARGUMENT,
+  CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || n > 1 || p->fleet, CVY_E_ARGUMENT,
               "exchange bf16 on one device: it updates its own weights and nothing crosses; it needs a team of "
               "several");
   CVY_REQUIRE(p->exchange == CVY_EXCHANGE_FP32 || !p->no_sync, CVY_E_ARGUMENT,
