@@ -127,6 +127,7 @@ void sim_team_open(sim_team *s) {
                                                       .crosses = !j->net.alone,
                                                       .on_device = j->net.alone,
                                                       .packed = j->net.packed,
+                                                      .fleet_piece = 1,
                                                       .fault_stops = j->fault_stops,
                                                       .most_samples = j->batch,
                                                       .read_result = sim_read_result},

@@ -13,8 +13,10 @@ static const double LISTEN_S = 0.1;
 typedef struct unit {
   const void **parts; /* one per device with samples */
   int n_parts;
-  size_t size; /* floats */
-  float *sum;  /* of the nodes up to this one, then of all */
+  size_t size;       /* floats */
+  float *sum;        /* of the nodes up to this one, then of all */
+  bool running;      /* the running sums of batch normalisation */
+  int first, pieces; /* among all pieces of a step; how many */
 } unit;
 
 /* This node's part of a step's sums. */
@@ -32,13 +34,14 @@ typedef struct notes {
 
 /* The lock guards these. */
 typedef struct shared {
-  bool stopping, asked;       /* the threads end; this node was asked to stop the run */
-  uint32_t round;             /* the fleet's */
-  int64_t done;               /* operations that count */
-  bool stepping;              /* the operation under way is a step */
-  bool up_due, down_due;      /* a step for the thread */
-  int busy;                   /* threads that may be using the link */
-  int given, summed, updated; /* units of the operation, the sums included */
+  bool stopping, asked;  /* the threads end; this node was asked to stop the run */
+  uint32_t round;        /* the fleet's */
+  int64_t done;          /* operations that count */
+  bool stepping;         /* the operation under way is a step */
+  bool up_due, down_due; /* a step for the thread */
+  int busy;              /* threads that may be using the link */
+  int given, updated;    /* units of the operation, the sums included */
+  int summed;            /* its pieces, and the sums */
   bool committed, ended;
   bool reduced; /* the caller's operation counts, as was agreed */
 } shared;
@@ -50,7 +53,7 @@ struct cvy_chain {
   cvy_roster *roster;
   cvy_ledger *ledger;
   cvy_agree *agree;
-  int n_parcels;
+  int n_parcels, n_pieces;
   float *floats; /* all sums */
   unit *units;   /* n_parcels */
   own_sums own;
@@ -63,6 +66,26 @@ struct cvy_chain {
   shared at;
 };
 
+/* ---- pieces ---- */
+
+static size_t piece_floats(size_t piece) { return piece > 0 ? piece : CVY_CHAIN_PIECE; }
+static int pieces_of(size_t size, size_t piece) {
+  return (int)((size + piece_floats(piece) - 1) / piece_floats(piece));
+}
+
+int cvy_chain_pieces(const cvy_layout *l, size_t piece, size_t *bytes) {
+  const size_t most = piece_floats(piece);
+  int n = l->n_running > 0;
+  if (n > 0 && bytes) bytes[0] = l->n_running_floats * sizeof(float);
+  for (int b = 0; b < l->n_buckets; b++) {
+    for (size_t at = 0; at < l->buckets[b].size; at += most, n++) {
+      const size_t left = l->buckets[b].size - at;
+      if (bytes) bytes[n] = (left < most ? left : most) * sizeof(float);
+    }
+  }
+  return n;
+}
+
 /* ---- life ---- */
 
 cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
@@ -70,6 +93,7 @@ cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
   const cvy_layout *const l = cvy_ledger_layout(params->ledger);
   const size_t n_devices = (size_t)cvy_roster_size(params->roster);
   cvy_chain *c = cvy_calloc(1, sizeof *c);
+  int pieces = 0;
   *out = NULL;
   CVY_REQUIRE(c, CVY_E_MEMORY, "out of host memory");
   *c = (cvy_chain){.params = *params,
@@ -78,6 +102,7 @@ cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
                    .roster = params->roster,
                    .ledger = params->ledger,
                    .n_parcels = l->n_buckets + (l->n_running > 0),
+                   .n_pieces = cvy_chain_pieces(l, params->piece, NULL),
                    .floats = cvy_calloc(l->n_floats + l->n_running_floats, sizeof *c->floats)};
   c->units = cvy_calloc((size_t)c->n_parcels, sizeof *c->units);
   c->own.losses = cvy_calloc(n_devices, sizeof *c->own.losses);
@@ -85,9 +110,14 @@ cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
   for (int u = 0; u < c->n_parcels; u++) {
     const int parcel = cvy_chain_parcel_at(c, u);
     const bool running = parcel == l->n_buckets;
+    const size_t size = running ? l->n_running_floats : l->buckets[parcel].size;
     c->units[u] = (unit){.parts = cvy_calloc(n_devices, sizeof *c->units[u].parts),
-                         .size = running ? l->n_running_floats : l->buckets[parcel].size,
-                         .sum = c->floats + (running ? l->n_floats : l->buckets[parcel].offset)};
+                         .size = size,
+                         .sum = c->floats + (running ? l->n_floats : l->buckets[parcel].offset),
+                         .running = running,
+                         .first = pieces,
+                         .pieces = running ? 1 : pieces_of(size, c->params.piece)};
+    pieces += c->units[u].pieces;
     CVY_REQUIRE(c->units[u].parts, CVY_E_MEMORY, "out of host memory");
   }
   CVY_TRY(cvy_agree_create(c->fleet, c->roster, &c->agree));
@@ -152,18 +182,32 @@ static void set_flag(cvy_chain *c, bool *flag) {
 
 /* ---- up ---- */
 
+/* Floats [*at, *at + *size) of the unit. */
+static void piece_range(const cvy_chain *c, const unit *p, int i, size_t *at, size_t *size) {
+  const size_t most = p->running ? p->size : piece_floats(c->params.piece);
+  *at = (size_t)i * most;
+  *size = p->size - *at < most ? p->size - *at : most;
+}
+
 static cvy_status parcel_up(cvy_chain *c, int u, int previous, int next) {
   cvy_status status = CVY_OK;
   unit *const p = &c->units[u];
-  const size_t bytes = p->size * sizeof *p->sum;
   const bool begun = previous >= 0 && c->before > 0; /* nodes without samples send nothing: 0 + x is not x for -0 */
-  if (begun) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, p->sum, bytes));
-  CVY_TRY(await_more(c, &c->at.given, u));
-  const bool running = cvy_chain_parcel_at(c, u) == cvy_ledger_layout(c->ledger)->n_buckets;
-  if (p->n_parts > 0) cvy_ledger_add(NULL, p->sum, begun, p->size, p->parts, p->n_parts, c->params.packed && !running);
-  if (next >= 0 && c->before + c->here > 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, p->sum, bytes));
-  if (c->notes.step) c->notes.step[u].summed_ns = cvy_clock_ns();
-  set_count(c, &c->at.summed, u + 1);
+  const bool packed = c->params.packed && !p->running;
+  for (int i = 0; i < p->pieces; i++) {
+    size_t at, size;
+    piece_range(c, p, i, &at, &size);
+    float *const sum = p->sum + at;
+    if (begun) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, sum, size * sizeof *sum));
+    CVY_TRY(await_more(c, &c->at.given, u));
+    if (p->n_parts > 0) cvy_ledger_add(NULL, sum, begun, size, p->parts, p->n_parts, packed);
+    for (int k = 0; k < p->n_parts; k++) /* on to the next piece */
+      p->parts[k] = (const char *)p->parts[k] + size * (packed ? sizeof(uint16_t) : sizeof(float));
+    if (next >= 0 && c->before + c->here > 0)
+      CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, sum, size * sizeof *sum));
+    if (c->notes.step) c->notes.step[p->first + i].summed_ns = cvy_clock_ns();
+    set_count(c, &c->at.summed, p->first + i + 1);
+  }
 fail:
   return status;
 }
@@ -178,7 +222,7 @@ static cvy_status sums_up(cvy_chain *c, int previous, int next) {
   c->total.correct += c->own.correct;
   c->total.stops += cvy_chain_is_asked_to_stop(c);
   if (next >= 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, &c->total, sizeof c->total));
-  set_count(c, &c->at.summed, c->n_parcels + 1);
+  set_count(c, &c->at.summed, c->n_pieces + 1);
 fail:
   return status;
 }
@@ -207,25 +251,29 @@ fail:
 
 /* ---- down ---- */
 
-static void update(cvy_chain *c, int u) {
+static void update(cvy_chain *c, int u, size_t at, size_t size) {
   const cvy_layout *const l = cvy_ledger_layout(c->ledger);
-  const int parcel = cvy_chain_parcel_at(c, u);
-  const void *const total[] = {c->units[u].sum};
-  if (parcel == l->n_buckets) cvy_ledger_update_running(c->ledger, total, 1);
+  const unit *const p = &c->units[u];
+  const void *const total[] = {p->sum + at};
+  if (p->running) cvy_ledger_update_running(c->ledger, total, 1);
   else
-    cvy_ledger_update(c->ledger, c->params.pool, &c->step->sgd, l->buckets[parcel].offset, l->buckets[parcel].size,
+    cvy_ledger_update(c->ledger, c->params.pool, &c->step->sgd, l->buckets[cvy_chain_parcel_at(c, u)].offset + at, size,
                       total, 1, false);
 }
 
 static cvy_status parcel_down(cvy_chain *c, int u, int previous, int next) {
   cvy_status status = CVY_OK;
   const unit *const p = &c->units[u];
-  const size_t bytes = p->size * sizeof *p->sum;
-  CVY_TRY(await_more(c, &c->at.summed, u)); /* then the sum is sent up, and its memory is free for the total */
-  if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, p->sum, bytes));
-  if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, p->sum, bytes));
-  update(c, u);
-  if (c->notes.step) c->notes.step[u].updated_ns = cvy_clock_ns();
+  for (int i = 0; i < p->pieces; i++) {
+    size_t at, size;
+    piece_range(c, p, i, &at, &size);
+    float *const sum = p->sum + at;
+    CVY_TRY(await_more(c, &c->at.summed, p->first + i)); /* then it is sent up, and its memory is free for the total */
+    if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, sum, size * sizeof *sum));
+    if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, sum, size * sizeof *sum));
+    update(c, u, at, size);
+    if (c->notes.step) c->notes.step[p->first + i].updated_ns = cvy_clock_ns();
+  }
   set_count(c, &c->at.updated, u + 1);
 fail:
   return status;
@@ -244,7 +292,7 @@ static cvy_status go_down(cvy_chain *c) {
   cvy_status status = CVY_OK;
   const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
   for (int u = 0; u < c->n_parcels; u++) CVY_TRY(parcel_down(c, u, previous, next));
-  CVY_TRY(await_more(c, &c->at.summed, c->n_parcels));
+  CVY_TRY(await_more(c, &c->at.summed, c->n_pieces));
   if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, &c->total, sizeof c->total));
   commit(c);
   if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, &c->total, sizeof c->total));
@@ -337,7 +385,7 @@ void cvy_chain_begin(cvy_chain *c, const cvy_step *step) {
   for (int i = 0; i < first; i++) c->before += step->all_shares[i];
   for (int i = 0; i < cvy_roster_size(c->roster); i++) c->here += step->shares[i];
   const bool noting = c->notes.noted < c->notes.n_steps;
-  c->notes.step = noting ? c->notes.times + (size_t)c->n_parcels * (size_t)c->notes.noted++ : NULL;
+  c->notes.step = noting ? c->notes.times + (size_t)c->n_pieces * (size_t)c->notes.noted++ : NULL;
   cvy_roster_lock(c->roster);
   c->at.given = c->at.summed = c->at.updated = 0;
   c->at.committed = c->at.ended = false;
@@ -350,7 +398,7 @@ void cvy_chain_give(cvy_chain *c, const void *const *parts, int n_parts) {
   unit *const p = &c->units[c->at.given]; /* this thread alone changes `given` */
   if (n_parts > 0) memcpy(p->parts, parts, (size_t)n_parts * sizeof *parts);
   p->n_parts = n_parts;
-  if (c->notes.step) c->notes.step[c->at.given].given_ns = cvy_clock_ns();
+  for (int i = 0; c->notes.step && i < p->pieces; i++) c->notes.step[p->first + i].given_ns = cvy_clock_ns();
   set_count(c, &c->at.given, c->at.given + 1);
 }
 

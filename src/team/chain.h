@@ -9,7 +9,8 @@
  * The host adds the parts of one team in device order, from the left: ((d0 + d1) + d2). A node takes the sum of the
  * nodes before it as the first part and sends on, so the fleet's sum has the same additions in the same order. The
  * total goes back down, and each node updates its own state with the same arithmetic. Each link carries a parcel once
- * in each direction; while one parcel goes down the next one goes up, and backward still computes the others.
+ * in each direction, in pieces: while one piece goes down the next one goes up, and backward still computes other
+ * parcels.
  *
  * The last unit of a step carries the sums of the loss. It makes the step count:
  *
@@ -48,7 +49,9 @@ typedef struct cvy_chain_params {
   cvy_ledger *ledger;
   cvy_pool *pool; /* for updates; NULL: the thread alone */
   bool packed;    /* parts are bfloat16 */
+  size_t piece;   /* floats of a message, at most; 0: CVY_CHAIN_PIECE */
 } cvy_chain_params;
+#define CVY_CHAIN_PIECE ((size_t)1 << 18)
 
 /* CVY_E_MEMORY. */
 cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out);
@@ -58,18 +61,21 @@ cvy_status cvy_chain_start(cvy_chain *chain);
 void cvy_chain_stop(cvy_chain *chain);
 void cvy_chain_destroy(cvy_chain **chain);
 
+/* The pieces of a step's parcels, in the order in which they cross; how many. bytes: of each; NULL: not asked for. The
+ * running sums of batch normalisation are one. piece: as above. */
+int cvy_chain_pieces(const cvy_layout *layout, size_t piece, size_t *bytes);
 /* Units of a step: its parcels in the order in which they cross, then the sums. */
 int cvy_chain_parcels(const cvy_chain *chain);
 int cvy_chain_parcel_at(const cvy_chain *chain, int unit);
 
-/* When a unit of a step was worked on here, by cvy_clock_ns. */
+/* When a piece of a step was worked on here, by cvy_clock_ns. */
 typedef struct cvy_chain_times {
   uint64_t given_ns;   /* this node's parts lie on the host */
   uint64_t summed_ns;  /* the sum with them is made, and sent on */
   uint64_t updated_ns; /* this node's state has the total */
 } cvy_chain_times;
-/* [caller, no step under way] Notes the times of the parcels from the next step on, for at most so many steps: unit u
- * of the k-th of them at times[k * cvy_chain_parcels + u]. A step that is done again counts as another one. They may be
+/* [caller, no step under way] Notes the times of all pieces from the next step on, for at most so many steps: piece i
+ * of the k-th of them at times[k * cvy_chain_pieces + i]. A step that is done again counts as another one. They may be
  * read when no step is under way; `times` is borrowed until the team ends. */
 void cvy_chain_note(cvy_chain *chain, cvy_chain_times *times, int n_steps);
 

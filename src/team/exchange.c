@@ -326,7 +326,8 @@ cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange *
                                                  .roster = params->roster,
                                                  .ledger = params->ledger,
                                                  .pool = params->pool,
-                                                 .packed = params->packed},
+                                                 .packed = params->packed,
+                                                 .piece = params->fleet_piece},
                              &x->chain));
   CVY_TRY(cvy_recovery_create(&x->params, x->chain, &x->recovery));
   *out = x;

@@ -30,6 +30,7 @@ typedef struct cvy_exchange_params {
   bool crosses;           /* gradients and weights cross; else only results are awaited */
   bool on_device;         /* a team of one: the device updates, and the ledger falls behind it */
   bool packed;            /* gradients cross as bfloat16 */
+  size_t fleet_piece;     /* floats of a message between nodes, at most; 0: CVY_CHAIN_PIECE */
   bool fault_stops;       /* a device that fails ends the run; else the others go on */
   int most_samples;       /* of a step */
   cvy_events *events;     /* of lost devices */
