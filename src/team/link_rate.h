@@ -19,9 +19,9 @@ typedef struct cvy_link_rate {
   double both_up, both_down; /* the same while both are at work */
 } cvy_link_rate;
 
-/* Collective. Each of the three measurements of a link takes `seconds` at least, and about twice that. rates[r] becomes
- * that of the link from node r to the next one, on all nodes alike; size of the fleet - 1 of them. All nodes must be
- * there. CVY_E_IO: a node was lost (logged) · CVY_E_MEMORY. */
+/* Collective. Each of the three measurements of a link takes two to four times `seconds`; of a link that carries many
+ * pieces in that time, a tenth of it. rates[r] becomes that of the link from node r to the next one, on all nodes
+ * alike; size of the fleet - 1 of them. All nodes must be there. CVY_E_IO: a node was lost (logged) · CVY_E_MEMORY. */
 cvy_status cvy_link_rates(cvy_fleet *fleet, double seconds, cvy_link_rate *rates);
 
 #endif
