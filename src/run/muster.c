@@ -102,17 +102,11 @@ static int compare(const cvy_fleet *fleet, int first, const json_t *head, int r,
   return n;
 }
 
-cvy_status cvy_muster(cvy_team *team, const cvy_train_params *params, const cvy_run_position *position) {
+cvy_status cvy_muster_compare(cvy_fleet *fleet, const json_t *all) {
   cvy_status status = CVY_OK;
-  cvy_fleet *const fleet = team->params.fleet;
   char *own = NULL, **texts = NULL;
-  json_t *all = NULL, *head = NULL;
+  json_t *head = NULL;
   int first = 0, differences = 0;
-  if (!fleet) return CVY_OK;
-  all = json_object();
-  add_team(all, team);
-  add_run(all, params, position);
-  json_object_set_new(all, "shares", shares_json(team));
   own = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
   CVY_REQUIRE(own, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_fleet_gather_texts(fleet, own, &texts));
@@ -131,7 +125,17 @@ cvy_status cvy_muster(cvy_team *team, const cvy_train_params *params, const cvy_
 fail:
   cvy_fleet_free_texts(fleet, &texts);
   free(own);
-  json_decref(all);
   json_decref(head);
+  return status;
+}
+
+cvy_status cvy_muster(cvy_team *team, const cvy_train_params *params, const cvy_run_position *position) {
+  if (!team->params.fleet) return CVY_OK;
+  json_t *const all = json_object();
+  add_team(all, team);
+  add_run(all, params, position);
+  json_object_set_new(all, "shares", shares_json(team));
+  const cvy_status status = cvy_muster_compare(team->params.fleet, all);
+  json_decref(all);
   return status;
 }
