@@ -30,6 +30,9 @@
    .unit = "selector", .help = HELP}
 #define HELP_DEVICES_TOGETHER "which devices share the work; see convoy train --help"
 #define HELP_DEVICES_IN_TURN "which devices, one after the other; see convoy train --help"
+#define ROW_SHARES(F, ABSENT)                                                                                        \
+  {.kind = OPTION_PARSE, .name = "shares", F(shares), .value = "N1,N2,...", .absent = ABSENT, .unit = "images",        \
+   .parse = options_parse_shares, .help = "each device's part of a batch, with the sum of --batch"}
 #define ROW_BATCH(F, MOST, HELP)                                                                                     \
   {.kind = OPTION_INT, .name = "batch", .letter = 'b', F(batch), .deflt = "256", .unit = "images",                    \
    .range = {1, MOST}, .help = HELP}
@@ -52,6 +55,12 @@
 #define ROW_TUNE(F, HELP)                                                                                            \
   {.kind = OPTION_CHOICE, .name = "tune", F(tune), .choices = "cached|off|quick", .deflt = "cached", .help = HELP}
 #define HELP_TUNE "with --conv-algo auto: what convoy tune found here, the shipped defaults, or measure now what is missing"
+
+#define ROW_EXCHANGE(F)                                                                                              \
+  {.kind = OPTION_CHOICE, .name = "exchange", F(exchange), .choices = "fp32|bf16", .deflt = "fp32",                    \
+   .help = "how gradients cross to the host; bf16: in half the bytes, and what rounding takes away is added to the "  \
+           "next gradient; weights come back as fp32. For a slow way to the host; changes the numbers; needs "        \
+           "several devices"}
 
 #define ROW_JSON(F, ABSENT, HELP) {.kind = OPTION_SINK, .name = "json", F(json), .absent = ABSENT, .help = HELP}
 #define ROW_JSON_OR_TABLE(F) ROW_JSON(F, "none, a table is printed", "write the result as JSON")

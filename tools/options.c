@@ -45,6 +45,14 @@ bool parse_list(const char *text, bool whole, number_list *out) {
   return true;
 }
 
+const char *options_parse_shares(const char *text, void *target) {
+  shares_option *const shares = target;
+  shares->text = text;
+  return parse_list(text, true, &shares->list) ? NULL
+                                               : "expected whole numbers N1,N2,... of 0 or more: images of a batch for "
+                                                 "each device";
+}
+
 /* Position of `text` in "a|b|c", -1 if it is none of them. */
 static int choice_find(const char *choices, const char *text) {
   int position = 0;

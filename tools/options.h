@@ -15,6 +15,10 @@ typedef struct number_list {
   int n;
   double values[NUMBER_LIST_MAX];
 } number_list;
+typedef struct shares_option {
+  number_list list;
+  const char *text;
+} shares_option;
 
 typedef struct option_row option_row;
 /* Stores the value of `text` at `target`. NULL, or the reason why not ("expected …"), static. */
@@ -100,5 +104,7 @@ const char *options_parse_conv_algo(const char *text, void *target);
 
 /* Numbers >= 0 with commas between; `whole` refuses fractions. */
 bool parse_list(const char *text, bool whole, number_list *out);
+/* For OPTION_PARSE with a shares_option. */
+const char *options_parse_shares(const char *text, void *target);
 
 #endif

@@ -16,6 +16,7 @@
 const char *const program_models[PROGRAM_MODELS] = {"resnet18", "lenet"};
 
 const char *program_math_name(cvy_math math) { return math == CVY_MATH_TF32 ? "tf32" : "fp32"; }
+const char *program_exchange_name(cvy_exchange_kind kind) { return kind == CVY_EXCHANGE_BF16 ? "bf16" : "fp32"; }
 
 /* convoy tune's own batch, and how many times larger or smaller ones are served by it (src/ops/tune_table.h). */
 enum { TUNE_BATCH = 256, TUNE_NEAR = 8 };

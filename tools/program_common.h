@@ -20,6 +20,8 @@ enum { PROGRAM_MODELS = 2 };
 extern const char *const program_models[PROGRAM_MODELS];
 /* "fp32" or "tf32", as --math has them. Static. */
 const char *program_math_name(cvy_math math);
+/* "fp32" or "bf16", as --exchange has them. Static. */
+const char *program_exchange_name(cvy_exchange_kind kind);
 
 /* Library messages from now on: "convoy: error: …" on stderr, around the progress bar. */
 void program_log_start(void);

@@ -31,14 +31,6 @@ static const char *parse_split(const char *text, void *target) {
   return NULL;
 }
 
-static const char *parse_shares(const char *text, void *target) {
-  shares_option *const shares = target;
-  shares->text = text;
-  return parse_list(text, true, &shares->list) ? NULL
-                                               : "expected whole numbers N1,N2,... of 0 or more: images of a batch for "
-                                                 "each device";
-}
-
 static const char *parse_bn(const char *text, void *target) {
   bn_option *const bn = target;
   int64_t group;
@@ -124,14 +116,7 @@ static const option_row rows[] = {
              "every step, and anew when that makes steps more than 5 % shorter (each change is told; if there was "
              "none, the end of the run tells the --shares that repeat it). By default a team of one kind of device "
              "is not measured and starts at once"},
-    {.kind = OPTION_PARSE,
-     .name = "shares",
-     FIELD(shares),
-     .value = "N1,N2,...",
-     .absent = "as --split says",
-     .unit = "images",
-     .parse = parse_shares,
-     .help = "each device's part of a batch, with the sum of --batch"},
+    ROW_SHARES(FIELD, "as --split says"),
     {.kind = OPTION_PARSE,
      .name = "bn",
      FIELD(bn),
@@ -191,14 +176,7 @@ static const option_row rows[] = {
      .range = {0, 1},
      .help = "1: a step computes with weights that lack the update of the step before, so that its exchange goes on "
              "beside it; changes the numbers, always in the same way; needs several devices"},
-    {.kind = OPTION_CHOICE,
-     .name = "exchange",
-     FIELD(exchange),
-     .choices = "fp32|bf16",
-     .deflt = "fp32",
-     .help = "how gradients cross to the host; bf16: in half the bytes, and what rounding takes away is added to the "
-             "next gradient; weights come back as fp32. For a slow way to the host; changes the numbers; needs several "
-             "devices"},
+    ROW_EXCHANGE(FIELD),
 
     ROWS_FLEET(FIELD),
 

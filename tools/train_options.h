@@ -14,10 +14,6 @@ typedef struct split_option {
   number_list values;
   const char *text;
 } split_option;
-typedef struct shares_option {
-  number_list list;
-  const char *text;
-} shares_option;
 typedef struct bn_option {
   cvy_bn_mode mode;
   int ghost;

@@ -86,7 +86,7 @@ json_t *train_settings_all(const train_options *options, const cvy_data *data, c
   put(s, "run_ahead", json_integer(options->run_ahead));
   put(s, "save", program_text_json(options->save));
   put(s, "staleness", json_integer(options->staleness));
-  put(s, "exchange", json_string(options->exchange ? "bf16" : "fp32"));
+  put(s, "exchange", json_string(program_exchange_name((cvy_exchange_kind)options->exchange)));
   put(s, "drop_last", json_boolean(options->drop_last));
   put(s, "times", json_boolean(!options->no_times));
   put(s, "trace", program_text_json(options->trace));
