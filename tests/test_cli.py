@@ -136,7 +136,7 @@ def test_errors(at):
         check(done.stdout == "", "wrong use writes nothing to stdout", done)
     for args, says in [
         (["bench"], "a word is missing"),
-        (["bench", "peek"], "'peek': expected a word: peak, conv, ops, plan, train, exchange or scaling; did you mean peak?"),
+        (["bench", "peek"], "'peek': expected a word: peak, conv, ops, plan, train, exchange, scaling or fleet; did you mean peak?"),
         (["bench", "peak", "--time", "0"], "--time 0: expected a number from 0.001"),
         (["bench", "peak", "conv"], "'conv'"),
         (["bench", "plan"], "--as NAME is missing"),
@@ -185,6 +185,7 @@ def test_help(at):
         "bench train": "model batch steps inference conv-algo tune math no-breakdown devices json quiet",
         "bench exchange": "model buckets time devices json quiet",
         "bench scaling": "model batch steps rounds extrapolate conv-algo math tune devices json quiet",
+        "bench fleet": "model batch shares exchange steps rounds conv-algo math tune nodes node port fleet-key fleet-wait no-fleet devices json quiet",
         "eval": "weights model data data-dir classes seed devices batch conv-algo math json quiet nodes node port fleet-key fleet-wait no-fleet",
         "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",

@@ -217,9 +217,10 @@ class Network:
         except (OSError, subprocess.CalledProcessError):
             return False
 
-    def start(self, rank, args, folder):
+    def start(self, rank, args, folder, before=()):
+        """before: words in front of the program's."""
         out = open(os.path.join(folder, f"node{rank}.txt"), "w+")
-        words = ["ip", "netns", "exec", self.names[rank], CONVOY, *map(str, args), "--nodes", ",".join(self.addresses), "--node", str(rank)]
+        words = ["ip", "netns", "exec", self.names[rank], *before, CONVOY, *map(str, args), "--nodes", ",".join(self.addresses), "--node", str(rank)]
         return subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, text=True), out
 
     def cut(self, rank):
@@ -258,6 +259,107 @@ def test_fleet_cut(at):
             check(more and more[0] <= seen[-1] + 1, f"node 0 has logged {seen}, node 1 {more}")
             seen = [step for step in seen if step < more[0]] + more
         check(seen == list(range(steps)), f"{n} nodes, node {victim} is cut off: the logs' steps are {seen}")
+
+
+def read_bench(path):
+    with open(path, encoding="utf-8") as f:
+        return json.load(f)
+
+
+def check_bench(result, shares):
+    """The figures of `bench fleet`, and what they must be to each other."""
+    n = len(shares)
+    check(result["word"] == "fleet" and len(result["nodes"]) == n, f"{result}")
+    check([node["share"] for node in result["nodes"]] == shares, f"shares: {result['nodes']}")
+    check(len(result["devices"]) == sum(len(node["devices"]) for node in result["nodes"]), f"devices: {result['devices']}")
+    for key in ("links_ms", "predicted_ms", "measured_ms"):
+        check(result[key] > 0, f"{key}: {result[key]}")
+    slowest = max(node["share_ms"] for node in result["nodes"])
+    check(result["predicted_ms"] > 0.8 * max(slowest, result["links_ms"]), f"a step is predicted to take less than its parts: {result}")
+    for r, node in enumerate(result["nodes"]):
+        check(node["alone_ms"] > 0 and node["share_ms"] > node["host_ms"] > 0 and node["without_ms"] > 0, f"node {r}: {node}")
+        gain = node["without_ms"] / result["measured_ms"]
+        words = f"a step is {gain:.2f}x as fast" if gain >= 1.02 else f"{gain:.2f}x, because "
+        check(words in node["verdict"] and node["name"] in node["verdict"], f"{words!r} is not in {node['verdict']!r}")
+        link = node["to_next"]
+        check((link is None) == (r == n - 1), f"node {r}: {link}")
+        for key in link or ():
+            check(link[key] > 0, f"node {r}: {key} is {link[key]}")
+    if n == 2:
+        check([node["without_ms"] for node in result["nodes"]] == [node["alone_ms"] for node in reversed(result["nodes"])], "without one: the other")
+
+
+def test_fleet_bench(at):
+    """Figures of a fleet: over TCP, and over an MPI; what cannot be measured is refused."""
+    folder, device = at(""), first_device()
+    args = ["bench", "fleet", "--model", "lenet", "--batch", "16", "--steps", "3", "--conv-algo", "direct", "--tune", "off", "--devices", device]
+    ends = fleet(2, [*args, "--exchange", "bf16", "--shares", "10,6", "--rounds", "2", "--json", f"{folder}/bench.json"], folder)
+    all_done(ends, "bench fleet")
+    result = read_bench(f"{folder}/bench.json")
+    check_bench(result, [10, 6])
+    check(result["exchange"] == "bf16" and result["link"] == "tcp", f"{result}")
+    for words in ("A step: predicted", result["nodes"][0]["verdict"], result["nodes"][1]["verdict"], "round 2 of 2: measuring the links"):
+        check(words in ends[0][1], f"node 0 has not said {words!r}: {ends[0][1]}")
+    check(ends[1][1] == "", f"node 0 alone prints, but node 1 has printed: {ends[1][1]}")
+    if os.environ.get("CVY_TEST_FULL") == "1":
+        ends = fleet(3, [*args, "--quiet", "--json", f"{folder}/three.json"], folder)
+        all_done(ends, "bench fleet of three")
+        check_bench(read_bench(f"{folder}/three.json"), [6, 5, 5])
+    if shutil.which("mpirun.openmpi"):
+        path = f"{folder}/mpi.json"
+        done = call(["mpirun.openmpi", "--oversubscribe", "--allow-run-as-root", "-n", "2", CONVOY, *args, "--quiet", "--json", path], timeout=LIMIT_S)
+        if "CVY_E_UNSUPPORTED" not in done.stderr and "plug-in" not in done.stderr:
+            check(done.returncode == 0, "bench fleet over Open MPI", done)
+            check_bench(read_bench(path), [8, 8])
+    ports = unused_ports(2)
+    ends = end([start(0, ports, args, folder), start(1, ports, [*args, "--exchange", "bf16"], folder)])
+    check(ends[0][0] == 2 and ends[1][0] == 2 and 'exchange: "fp32" on node 0' in ends[0][1], f"nodes that differ: {ends}")
+    ends = fleet(2, [*args, "--shares", "16,0"], folder)
+    check(ends[0][0] == 2 and "no image for node 1" in ends[0][1], f"a node without images: {ends}")
+    expect(2, *args, err="this process is alone")
+    expect(2, *args, "--no-fleet", err="this process is alone", env={"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"})
+    expect(2, *args, "--shares", "10,7", err="their sum is 17, expected that of --batch, 16")
+    # a node that is killed while all are measured
+    ports = unused_ports(2)
+    started = [start(r, ports, [*args, "--steps", "128", "--rounds", "100"], folder) for r in range(2)]
+    begun = time.monotonic()
+    while time.monotonic() - begun < LIMIT_S and os.path.getsize(f"{folder}/node0.txt") < 30:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    started[1][0].send_signal(signal.SIGKILL)
+    ends = end(started)
+    check(ends[0][0] == 1 and "node 1 (127.0.0.1" in ends[0][1], f"node 1 is killed: {ends}")
+
+
+def test_fleet_rates(at):
+    """Links of known rates: these are found, and steps are predicted from them. The cores are taken as they are: what is predicted may
+    be off by more than on a quiet machine."""
+    folder, device = at(""), first_device()
+    if not Network.is_allowed():
+        print("no network namespaces or no tc here: not tested")
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    for n, rate, mbit, exchange in ((2, "100mbit", 100, "fp32"), (2, "1gbit", 1000, "fp32"), (2, "1gbit", 1000, "bf16"), (3, "1gbit", 1000, "fp32")):
+        name, path = f"{n} nodes at {rate}, {exchange}", f"{folder}/rates.json"
+        args = ["bench", "fleet", "--model", "resnet18", "--batch", 32 * n, "--exchange", exchange, "--steps", 4, "--rounds", 2, "--devices", device,
+                "--tune", "off", "--json", path]
+        network = Network(n, rate)
+        try:
+            ends = end([network.start(r, args, folder, ("taskset", "-c", str(cores[r % len(cores)]))) for r in range(n)])
+        finally:
+            network.close()
+        all_done(ends, name)
+        result = read_bench(path)
+        check_bench(result, [32] * n)
+        for node in result["nodes"][:-1]:
+            link = node["to_next"]
+            for key in ("up_mbit", "down_mbit"):
+                check(0.85 * mbit < link[key] < 1.05 * mbit, f"{name}: {key} is {link[key]}")
+            for key in ("both_up_mbit", "both_down_mbit"):
+                check(0.6 * mbit < link[key] < 1.05 * mbit, f"{name}: {key} is {link[key]}")
+        off = result["predicted_ms"] / result["measured_ms"] - 1
+        print(f"{name}: predicted {result['predicted_ms']:.0f} ms, measured {result['measured_ms']:.0f}, off by {100 * off:+.1f} %")
+        check(abs(off) < 0.3, f"{name}: off by {100 * off:+.1f} %")
 
 
 if __name__ == "__main__":

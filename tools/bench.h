@@ -24,6 +24,7 @@ int bench_plan_main(int argc, char **argv);
 int bench_train_main(int argc, char **argv);
 int bench_exchange_main(int argc, char **argv);
 int bench_scaling_main(int argc, char **argv);
+int bench_fleet_main(int argc, char **argv);
 
 /* ---- samples ---- */
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * convoy bench: one word per file bench_<word>.c. */
+#include <string.h>
+
 #include "tools/bench.h"
 #include "tools/node.h"
 #include "tools/words.h"
@@ -12,6 +14,7 @@ static const word_row rows[] = {
     {"train", bench_train_main, "whole training steps, and where their time goes"},
     {"exchange", bench_exchange_main, "the exchange of gradients and weights alone"},
     {"scaling", bench_scaling_main, "devices alone and together, what limits them, which are worth it"},
+    {"fleet", bench_fleet_main, "several machines and their links: which machines are worth it"},
 };
 static const word_list words = {
     .verb = "bench",
@@ -23,6 +26,7 @@ static const word_list words = {
 };
 
 int cmd_bench(int argc, char **argv) {
-  const int code = fleet_refuse("bench");
+  const bool fleet = argc > 1 && strcmp(argv[1], "fleet") == 0;
+  const int code = fleet ? EXIT_DONE : fleet_refuse("bench");
   return code == EXIT_DONE ? words_run(&words, argc, argv) : code;
 }
