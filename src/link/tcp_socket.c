@@ -89,9 +89,17 @@ int cvy_tcp_accept(int listener, char from[CVY_ADDRESS_TEXT]) {
   return fd;
 }
 
+/* Bytes of a socket that the system has not sent yet, about: it would take several MiB, and on a slow link what comes
+ * later (another stream's piece, credit for the other direction, a sign of life) would wait behind them for as long as
+ * a third of a second. Not fewer: the I/O thread may come to fill it up again some milliseconds late, where all cores
+ * compute. */
+enum { UNSENT_MOST = 1 << 20 };
+
 void cvy_tcp_tune(int fd, double give_up_seconds) {
   const int on = 1;
   const unsigned ms = (unsigned)(1e3 * give_up_seconds);
+  const int unsent = UNSENT_MOST;
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
   (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
 }
