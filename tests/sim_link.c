@@ -72,7 +72,7 @@ static uint64_t later(double most_s) { return cvy_clock_ns() + 1 + (uint64_t)(mo
 static uint64_t arrival(const pipe *p) {
   const uint64_t now = cvy_clock_ns();
   const uint32_t kind = sim_below(16);
-  const uint64_t at = kind < 8 ? now : kind < 15 ? later(0.005) : later(0.3);
+  const uint64_t at = kind < 8 ? now : kind < 15 ? later(0.005) : later(wires.rules.late_s);
   return at > p->last_ns ? at : p->last_ns;
 }
 
@@ -132,8 +132,11 @@ static void look(sim_link *l) {
     loss *const one = &wires.losses[me][r];
     if (one->noted || !one->at_ns || one->at_ns > cvy_clock_ns()) continue;
     one->noted = true;
-    l->broken = true;
-    sim_say("learns that node %d %s", r, one->news == CVY_LINK_SILENT ? "is silent" : "has ended");
+    l->broken |= one->news != CVY_LINK_LEFT;
+    sim_say("learns that node %d %s", r,
+            one->news == CVY_LINK_SILENT ? "is silent"
+            : one->news == CVY_LINK_LEFT ? "has left"
+                                         : "has ended");
     if (one->news == CVY_LINK_SILENT && wires.rules.on_silence) wires.rules.on_silence(me, r);
     sim_wake(l);
   }
@@ -151,16 +154,16 @@ static void wait(sim_link *l, uint64_t until_ns) {
   look(l);
 }
 
-static bool fails(const sim_link *l, int with, cvy_stream stream) {
-  return wires.losses[l->base.rank][with].noted || (stream != CVY_LINK_CONTROL && l->broken);
-}
+static bool is_gone(const sim_link *l, int r) { return wires.losses[l->base.rank][r].noted; }
+static bool is_over(const sim_link *l, cvy_stream stream) { return stream != CVY_LINK_CONTROL && l->broken; }
 
 /* ---- data ---- */
 
-static void push(sim_link *l, int to, cvy_stream stream, const void *data, size_t bytes) {
+/* False: it does not arrive. */
+static bool push(sim_link *l, int to, cvy_stream stream, const void *data, size_t bytes) {
   const int me = l->base.rank;
   pipe *const p = &pipes[me][to][stream];
-  if (wires.cut[me][to] || wires.dead[to] || wires.left[to]) return;
+  if (wires.cut[me][to] || wires.dead[to] || wires.left[to]) return false;
   if (bytes > MOST_BYTES || p->end - p->first == UNDER_WAY) sim_fail("a message has no room");
   message *const m = &p->messages[p->end++ % UNDER_WAY];
   m->round = l->round;
@@ -168,6 +171,7 @@ static void push(sim_link *l, int to, cvy_stream stream, const void *data, size_
   memcpy(m->content, data, bytes);
   m->arrives_ns = p->last_ns = arrival(p);
   if (wires.links[to]) sim_wake(wires.links[to]);
+  return true;
 }
 
 static void count_control(int me) {
@@ -182,16 +186,16 @@ static cvy_status send(cvy_link *link, int to, cvy_stream stream, const void *da
   l->inside += stream != CVY_LINK_CONTROL;
   sim_yield();
   look(l);
-  if (fails(l, to, stream)) {
+  if (is_gone(l, to) || is_over(l, stream)) {
     status = CVY_E_INTERRUPTED;
   } else {
-    push(l, to, stream, data, bytes);
+    const bool pushed = push(l, to, stream, data, bytes);
     const pipe *const p = &pipes[link->rank][to][stream];
     const long own = p->end;
     while (wires.rules.meets && stream != CVY_LINK_CONTROL && status == CVY_OK &&
-           (wires.cut[link->rank][to] || wires.dead[to] || wires.left[to] || p->first < own)) {
+           (wires.cut[link->rank][to] || wires.dead[to] || !pushed || p->first < own)) {
       wait(l, 0);
-      if (fails(l, to, stream)) status = CVY_E_INTERRUPTED;
+      if ((is_gone(l, to) && (!pushed || p->first < own)) || is_over(l, stream)) status = CVY_E_INTERRUPTED;
     }
   }
   if (stream == CVY_LINK_CONTROL) count_control(link->rank);
@@ -214,7 +218,7 @@ static cvy_status receive(cvy_link *link, int from, cvy_stream stream, void *dat
     if (stream != CVY_LINK_CONTROL) drop_old(l, p);
     const message *const m = p->first < p->end ? &p->messages[p->first % UNDER_WAY] : NULL;
     const bool there = m && (stream == CVY_LINK_CONTROL || m->round == l->round);
-    if ((stream != CVY_LINK_CONTROL || !there) && fails(l, from, stream)) {
+    if ((is_gone(l, from) && !there) || is_over(l, stream)) {
       status = CVY_E_INTERRUPTED;
       break;
     }
@@ -285,7 +289,7 @@ static void close_link(cvy_link *link) {
   wires.left[me] = true;
   wires.links[me] = NULL;
   for (int r = 0; r < wires.n; r++)
-    if (r != me) lose(r, me, CVY_LINK_ENDED);
+    if (r != me) lose(r, me, CVY_LINK_LEFT);
   cvy_free(link);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A link between simulated nodes (src/link/link.h): messages take their time, in order in each stream. A node that dies
  * takes with it what was under way from it, any suffix of each stream; a cut makes nodes silent to each other. Others
- * learn of both later. */
+ * learn of both later, and of a node that leaves when all has arrived that it has sent. */
 #ifndef CVY_TESTS_SIM_LINK_H
 #define CVY_TESTS_SIM_LINK_H
 
@@ -12,7 +12,8 @@
 typedef enum sim_death { SIM_DEATH_ENDED, SIM_DEATH_SILENT, SIM_DEATH_MIXED } sim_death;
 
 typedef struct sim_wires {
-  bool meets; /* a send of data waits until it is received */
+  bool meets;    /* a send of data waits until it is received */
+  double late_s; /* so long may a message take; most come at once */
   /* Called when node `me` learns that `other` is silent. */
   void (*on_silence)(int me, int other);
 } sim_wires;

@@ -53,7 +53,7 @@ void sim_job_draw(sim_job *j) {
   j->batch = 1 + (int)sim_below(SIM_BATCH);
   j->run_ahead = (int)sim_below(CVY_RUN_AHEAD_MOST + 1);
   j->steps = 1 + (int)sim_below(SIM_STEPS);
-  j->fault_stops = sim_below(8) == 0;
+  j->fault_stops = sim_below(4) == 0;
   j->evaluates = sim_below(3) == 0;
   j->takes_late = sim_below(3) == 0;
   for (int t = 0; t < j->steps; t++)
@@ -299,9 +299,17 @@ static void check_ledger(const sim_team *s) {
 static void check_events(sim_team *s) {
   cvy_team_event e;
   bool lost[SIM_DEVICES] = {false};
-  for (; cvy_events_take(s->events, &e); s->n_lost++) {
+  while (cvy_events_take(s->events, &e)) {
+    if (e.kind == CVY_TEAM_NODE_LOST) {
+      const cvy_lost_node *const node = &e.of.node;
+      if (s->lost_nodes >> node->node & 1 || cvy_fleet_has(s->fleet, node->node))
+        sim_fail("node %d is said to be lost twice, or is there", node->node);
+      s->lost_nodes |= 1u << node->node;
+      continue;
+    }
     if (e.kind != CVY_TEAM_DEVICE_LOST || lost[e.of.lost.device]) sim_fail("an event comes twice");
     lost[e.of.lost.device] = true;
+    s->n_lost++;
   }
   for (int i = 0; i < s->n; i++)
     if (lost[i] != cvy_roster_is_lost(s->roster, i)) sim_fail("device %d: lost, or said to be lost, but not both", i);

@@ -45,6 +45,7 @@ typedef struct sim_team {
   cvy_watch *watch;
   int n_results, n_lost; /* that the caller has taken */
   long stops_in;         /* the first step whose result says so; -1: none */
+  uint32_t lost_nodes;   /* bit r: an event says that node r is lost */
 } sim_team;
 
 /* Layout, batch, steps; and the plain loop over them. */

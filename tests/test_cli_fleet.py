@@ -1,84 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Several machines train one network (convoy/fleet.h): nodes are processes on this one, which meet over TCP on loopback or are
-started by an MPI. The truth is one process with all the devices: same weights file, same losses, byte for byte.
+"""Several machines train one network (convoy/fleet.h), and nothing happens to them; nodes.py says how they are made and what is true.
 test_cli_fleet.py CONVOY GROUP   (groups: the functions named test_<group> below)
-
-  CVY_FLEET_KILLS=N   how many times a node is killed at a random moment (3)
 """
 import json
 import os
-import random
 import shutil
 import signal
-import socket
-import subprocess
 import time
 
 from cli import CONVOY, LENET, call, check, expect, first_device, main
-
-# The convolutions' algorithm is given: the choice would depend on what else runs.
-BASE = ["train", *LENET[:2], "--data", "synthetic:700", "--batch", "64", "--momentum", "0.9", "--seed", "3", "--conv-algo", "direct",
-        "--tune", "off", "--no-eval"]
-LIMIT_S = 120
-
-
-def unused_ports(n):
-    held = [socket.socket() for _ in range(n)]
-    for s in held:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in held]
-    for s in held:
-        s.close()
-    return ports
-
-
-def start(rank, ports, args, folder):
-    nodes = ",".join(f"127.0.0.1:{p}" for p in ports)
-    out = open(os.path.join(folder, f"node{rank}.txt"), "w+")
-    return subprocess.Popen([CONVOY, *map(str, args), "--nodes", nodes, "--node", str(rank)], stdout=out, stderr=subprocess.STDOUT, text=True), out
-
-
-def end(started):
-    """Exit statuses and texts, by rank."""
-    ends = []
-    for process, out in started:
-        try:
-            code = process.wait(LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            code = "hangs"
-        out.seek(0)
-        ends.append((code, out.read()))
-        out.close()
-    return ends
-
-
-def fleet(n, args, folder, ports=None):
-    ports = ports or unused_ports(n)
-    return end([start(r, ports, args, folder) for r in range(n)])
-
-
-def losses(path):
-    with open(path, encoding="utf-8") as f:
-        lines = [json.loads(line) for line in f]
-    return [(d["step"], d["loss"], d["correct"], d["shares"]) for d in lines if "step" in d]
-
-
-def same_file(a, b, what):
-    with open(a, "rb") as x, open(b, "rb") as y:
-        check(x.read() == y.read(), f"{what}: {a} and {b} differ")
-
-
-def all_done(ends, what):
-    for r, (code, text) in enumerate(ends):
-        check(code == 0, f"{what}: node {r} ends with {code}: {text}")
-
-
-def truth(folder, name, devices, *args):
-    files = ["--log", f"{folder}/{name}.jsonl", "--save", f"{folder}/{name}.safetensors"]
-    expect(0, *BASE, "--devices", devices, *args, *files, timeout=LIMIT_S)
+from nodes import BASE, LIMIT_S, Network, all_done, end, fleet, losses, same_file, start, truth, unused_ports
 
 
 def two_nodes(folder, device):
@@ -158,107 +90,6 @@ def test_fleet(at):
     three_nodes(folder, device)
     evaluation(folder, device)
     differences(folder, device)
-
-
-def test_fleet_lost(at):
-    """A node is killed at a random moment: the others go on, end, and have lost no step."""
-    folder, device, n, steps = at(""), first_device(), int(os.environ.get("CVY_FLEET_KILLS", "3")), 60
-    for i in range(n):
-        victim, rng = i % 3, random.Random(i)
-        log = f"{folder}/kill{i}.jsonl"
-        args = [*BASE, "--devices", device, "--epochs", "10", "--max-steps", steps, "--shares", "24,20,20", "--log", log]
-        ports = unused_ports(3)
-        started = [start(r, ports, args, folder) for r in range(3)]
-        begun = time.monotonic()
-        while time.monotonic() - begun < LIMIT_S and not (os.path.exists(log) and os.path.getsize(log) > 3000):
-            time.sleep(0.02)
-        time.sleep(rng.random())
-        started[victim][0].send_signal(signal.SIGKILL)
-        ends = end(started)
-        for r, (code, text) in enumerate(ends):
-            check(code == (-9 if r == victim else 0) or (r == victim and code == 0), f"kill {i} of node {victim}: node {r} ends with {code}: {text}")
-        seen = [step for step, *_ in losses(log)]
-        check(seen == sorted(set(seen)) and seen[-1] == steps - 1, f"kill {i} of node {victim}: the log's steps are {seen}")
-
-
-class Network:
-    """Nodes in network namespaces of their own, on one bridge; `rate`: of each node's link, as tc writes it."""
-
-    made = 0  # what is deleted goes later: each network has names of its own
-
-    def __init__(self, n, rate=None):
-        Network.made += 1
-        self.names = [f"c{os.getpid()}{'abcdefgh'[Network.made % 8]}{r}" for r in range(n)]
-        self.bridge = f"b{os.getpid()}{'abcdefgh'[Network.made % 8]}"
-        self.addresses = [f"10.214.77.{r + 1}" for r in range(n)]
-        self.ip("link", "add", self.bridge, "type", "bridge")
-        self.ip("link", "set", self.bridge, "up")
-        for r, name in enumerate(self.names):
-            self.ip("netns", "add", name)
-            self.ip("link", "add", f"{name}o", "type", "veth", "peer", "name", "eth0", "netns", name)
-            self.ip("link", "set", f"{name}o", "master", self.bridge, "up")
-            self.ip("-n", name, "addr", "add", f"{self.addresses[r]}/24", "dev", "eth0")
-            self.ip("-n", name, "link", "set", "eth0", "up")
-            self.ip("-n", name, "link", "set", "lo", "up")
-            for where in ([["-n", name], ["dev", "eth0"]], [[], ["dev", f"{name}o"]]) if rate else ():
-                call(["tc", *where[0], "qdisc", "add", *where[1], "root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms"], check=True)
-
-    @staticmethod
-    def ip(*words):
-        return call(["ip", *words], check=True)
-
-    @staticmethod
-    def is_allowed():
-        try:
-            name = f"cvy{os.getpid()}probe"
-            Network.ip("netns", "add", name)
-            Network.ip("netns", "del", name)
-            return shutil.which("tc") is not None
-        except (OSError, subprocess.CalledProcessError):
-            return False
-
-    def start(self, rank, args, folder, before=()):
-        """before: words in front of the program's."""
-        out = open(os.path.join(folder, f"node{rank}.txt"), "w+")
-        words = ["ip", "netns", "exec", self.names[rank], *before, CONVOY, *map(str, args), "--nodes", ",".join(self.addresses), "--node", str(rank)]
-        return subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, text=True), out
-
-    def cut(self, rank):
-        self.ip("link", "set", f"{self.names[rank]}o", "down")
-
-    def close(self):
-        for name in self.names:
-            call(["ip", "netns", "del", name])
-        call(["ip", "link", "del", self.bridge])
-
-
-def test_fleet_cut(at):
-    """A node's cable is pulled: the larger part goes on, of two equal ones that with node 0; the other part ends and says why."""
-    folder, device, steps = at(""), first_device(), 120
-    if not Network.is_allowed():
-        print("no network namespaces or no tc here: not tested")
-        return
-    for n, victim in ((2, 1), (3, 0), (3, 1)):
-        network, logs = Network(n), [f"{folder}/cut{n}{victim}{r}.jsonl" for r in range(n)]
-        args = [*BASE, "--devices", device, "--epochs", "20", "--max-steps", steps]
-        try:
-            started = [network.start(r, [*args, "--log", logs[r]], folder) for r in range(n)]
-            begun = time.monotonic()
-            while time.monotonic() - begun < LIMIT_S and not (os.path.exists(logs[0]) and os.path.getsize(logs[0]) > 3000):
-                time.sleep(0.02)
-            network.cut(victim)
-            ends = end(started)
-        finally:
-            network.close()
-        for r, (code, text) in enumerate(ends):
-            check(code == (1 if r == victim else 0), f"{n} nodes, node {victim} is cut off: node {r} ends with {code}: {text}")
-        check("too few of the other nodes answer" in ends[victim][1], f"the node that is cut off says: {ends[victim][1]}")
-        seen = [step for step, *_ in losses(logs[0])]
-        if victim == 0:  # node 1 logs what node 0 has not
-            more = [step for step, *_ in losses(logs[1])]
-            check(more and more[0] <= seen[-1] + 1, f"node 0 has logged {seen}, node 1 {more}")
-            seen = [step for step in seen if step < more[0]] + more
-        check(seen == list(range(steps)), f"{n} nodes, node {victim} is cut off: the logs' steps are {seen}")
 
 
 def read_bench(path):

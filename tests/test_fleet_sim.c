@@ -9,7 +9,9 @@
  * - no step is done again whose result the head's caller has, and all that finish have it;
  * - of two parts that are silent to each other one goes on at most, and it does so if it is the larger one, or of two
  *   equal ones that with the first node;
- * - nothing is left of a node that has ended.
+ * - nothing is left of a node that has ended;
+ * - a node that only ends before others is not lost to them;
+ * - where a loss ends the run, all end after the same step.
  *
  *   CVY_SIM_SCHEDULES=N   how many (10,000; with CVY_TEST_FULL 100,000)
  *   CVY_SIM_SEED=N        this one alone, saying what happens */
@@ -48,6 +50,7 @@ static struct scene {
   int n, opened;
   bool armed, silent, any_lost;
   bool partial; /* nodes that are cut from each other have others in common */
+  int n_losses; /* nodes that died and devices that were lost */
   one nodes[SIM_NODES];
   bool evaluates_at[SIM_STEPS];
   uint32_t cut[SIM_NODES];            /* bit b of [a]: a and b are cut */
@@ -154,7 +157,7 @@ static void draw(void) {
   j->net.told = &j->told;
   for (int t = 0; t < j->steps; t++) scene.evaluates_at[t] = j->evaluates && sim_below(3) == 0;
   if (sim_below(6) == 0) scene.nodes[sim_below((uint32_t)scene.n)].plan.stop_at = (int)sim_below((uint32_t)j->steps);
-  const sim_wires wires = {.meets = sim_below(2), .on_silence = note_silence};
+  const sim_wires wires = {.meets = sim_below(2), .late_s = sim_below(4) ? 0.3 : 5, .on_silence = note_silence};
   sim_link_begin(scene.n, &wires);
   draw_devices();
 }
@@ -238,7 +241,7 @@ static bool must_go_on(uint32_t part) {
 }
 
 static void check_failed(int r) {
-  if (!has_devices(r) || (scene.job.fault_stops && scene.any_lost)) return;
+  if (!has_devices(r) || (scene.job.fault_stops && (scene.any_lost || scene.silent))) return;
   if (!scene.silent) sim_fail("node %d ends with an error for no reason", r);
   if (scene.partial) return;
   uint32_t part = 0; /* that this node belongs to, as far as it could go on */
@@ -248,6 +251,25 @@ static void check_failed(int r) {
     part |= 1u << b;
   }
   if (must_go_on(part)) sim_fail("node %d ends with an error, though its part may go on", r);
+}
+
+/* Nodes leave as they finish, in any order: nothing of that may look like a loss. */
+static void check_ends(void) {
+  if (scene.n_losses > 0 || scene.silent) return;
+  for (int r = 0; r < scene.n; r++)
+    if (scene.nodes[r].team.lost_nodes) sim_fail("node %d takes one for lost that has finished", r);
+}
+
+/* Where a loss ends the run it ends after the same step on all nodes. (A second loss may come between them.) */
+static void check_stops(void) {
+  long steps = -1;
+  if (!scene.job.fault_stops || scene.n_losses != 1 || scene.silent) return;
+  for (int r = 0; r < scene.n; r++) {
+    if (sim_link_is_dead(r)) continue;
+    if (steps >= 0 && scene.nodes[r].finished != steps)
+      sim_fail("a loss ends the run after step %ld, and on node %d after step %ld", steps, r, scene.nodes[r].finished);
+    steps = scene.nodes[r].finished;
+  }
 }
 
 static void check_cuts(void) {
@@ -278,6 +300,7 @@ static void run_schedule(void *arg) {
   sim_settle(); /* threads come back from calls that hung, and must not look at anything */
   for (int r = 0; r < scene.n; r++) {
     const bool dead = sim_link_is_dead(r);
+    scene.n_losses += dead + scene.nodes[r].team.n_lost;
     scene.any_lost |= dead || scene.nodes[r].team.n_lost > 0;
     seen.died += dead;
     seen.lost += scene.nodes[r].team.n_lost;
@@ -290,6 +313,8 @@ static void run_schedule(void *arg) {
     if (scene.nodes[r].fate == FINISHED) check_finished(r);
     if (scene.nodes[r].fate == FAILED) check_failed(r);
   }
+  check_ends();
+  check_stops();
   check_cuts();
 }
 

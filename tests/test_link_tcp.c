@@ -3,15 +3,18 @@
  * nodes. CVY_TEST_FULL=1 runs ten times as many rounds and nodes that end. */
 #include "tests/check.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "src/base/clock.h"
+#include "src/link/tcp_inside.h"
 #include "tests/link_cases.h"
 #include "tests/tcp_fleet.h"
 
@@ -66,6 +69,7 @@ CHECK_TEST(wrong_size) {
 
 /* ---- a node that leaves in order ---- */
 
+/* The others learn it, behind what it has sent, and go on with each other. */
 CHECK_TEST(left) {
   tcp_fleet *const f = open_fleet(d, 3, 0);
   cvy_link *const a = f->items[0].link, *const b = f->items[1].link;
@@ -76,25 +80,59 @@ CHECK_TEST(left) {
   check_ok(cvy_link_send(f->items[2].link, 0, CVY_LINK_UP, bytes, sizeof bytes));
   check_ok(cvy_link_send(f->items[2].link, 1, CVY_LINK_CONTROL, bytes, 10));
   cvy_link_close(&f->items[2].link);
-  assert_int_equal(cvy_link_poll(a, 0.2, &from), CVY_LINK_NOTHING); /* no loss until it is needed */
+  assert_int_equal(cvy_link_poll(a, 10, &from), CVY_LINK_LEFT);
+  assert_int_equal(from, 2);
+  assert_int_equal(cvy_link_poll(a, 0, &from), CVY_LINK_NOTHING); /* once */
   memset(bytes, 0, sizeof bytes);
   check_ok(cvy_link_receive(a, 2, CVY_LINK_UP, bytes, sizeof bytes)); /* sent before */
   link_message_check(&m, bytes, sizeof bytes);
-  assert_int_equal(cvy_link_poll(a, 0, &from), CVY_LINK_NOTHING);
   assert_int_equal(cvy_link_receive(a, 2, CVY_LINK_UP, bytes, 1), CVY_E_INTERRUPTED);
-  assert_int_equal(cvy_link_poll(a, 1, &from), CVY_LINK_ENDED);
-  assert_int_equal(from, 2);
-  assert_int_equal(cvy_link_poll(a, 0, &from), CVY_LINK_NOTHING); /* once */
-  assert_int_equal(cvy_link_send(a, 1, CVY_LINK_UP, bytes, 1), CVY_E_INTERRUPTED);
-  cvy_link_renew(a, 1);
-  cvy_link_renew(b, 1);
-  check_ok(cvy_link_send(a, 1, CVY_LINK_UP, bytes, 1));
+  assert_int_equal(cvy_link_send(a, 2, CVY_LINK_DOWN, bytes, 1), CVY_E_INTERRUPTED);
+  assert_int_equal(cvy_link_send(a, 2, CVY_LINK_CONTROL, bytes, 1), CVY_E_INTERRUPTED);
+  check_ok(cvy_link_send(a, 1, CVY_LINK_UP, bytes, 1)); /* in the same round */
   check_ok(cvy_link_receive(b, 0, CVY_LINK_UP, bytes, 1));
-  assert_int_equal(cvy_link_send(b, 2, CVY_LINK_CONTROL, bytes, 1), CVY_E_INTERRUPTED);
-  assert_int_equal(cvy_link_poll(b, 1, &from), CVY_LINK_MESSAGE); /* what it said comes before its loss */
+  assert_int_equal(cvy_link_poll(b, 10, &from), CVY_LINK_MESSAGE); /* what it said comes before */
   assert_int_equal(from, 2);
   check_ok(cvy_link_receive(b, 2, CVY_LINK_CONTROL, bytes, 10));
-  assert_int_equal(cvy_link_poll(b, 1, &from), CVY_LINK_ENDED);
+  assert_int_equal(cvy_link_poll(b, 10, &from), CVY_LINK_LEFT);
+  assert_int_equal(cvy_link_receive(b, 2, CVY_LINK_CONTROL, bytes, 10), CVY_E_INTERRUPTED);
+  assert_int_equal(cvy_link_poll(a, 0, &from), CVY_LINK_NOTHING);
+  tcp_fleet_close(f);
+}
+
+/* A thread that waits for a message, or for room to send one, when the node leaves. */
+typedef struct waiting {
+  cvy_link *link;
+  uint8_t *large;
+  cvy_status status;
+} waiting;
+
+static void *receive_nothing(void *arg) {
+  waiting *const w = arg;
+  uint8_t byte;
+  w->status = cvy_link_receive(w->link, 1, CVY_LINK_UP, &byte, 1);
+  return NULL;
+}
+
+static void *send_unwanted(void *arg) {
+  waiting *const w = arg;
+  w->status = cvy_link_send(w->link, 1, CVY_LINK_DOWN, w->large, 64 << 20);
+  return NULL;
+}
+
+CHECK_TEST(left_waiting) {
+  tcp_fleet *const f = open_fleet(d, 2, 0);
+  waiting receives = {.link = f->items[0].link}, sends = {.link = f->items[0].link, .large = calloc(1, 64 << 20)};
+  pthread_t threads[2];
+  assert_non_null(sends.large);
+  assert_int_equal(pthread_create(&threads[0], NULL, receive_nothing, &receives), 0);
+  assert_int_equal(pthread_create(&threads[1], NULL, send_unwanted, &sends), 0);
+  usleep(50000); /* they wait */
+  cvy_link_close(&f->items[1].link);
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+  assert_int_equal(receives.status, CVY_E_INTERRUPTED);
+  assert_int_equal(sends.status, CVY_E_INTERRUPTED);
+  free(sends.large);
   tcp_fleet_close(f);
 }
 
@@ -104,7 +142,7 @@ CHECK_TEST(lost_meanwhile) {
   cvy_link *const a = f->items[0].link;
   char byte = 0;
   int from = -1;
-  cvy_link_close(&f->items[2].link);
+  shutdown(((cvy_tcp *)f->items[2].link)->peers[0].fd, SHUT_RDWR); /* as the system does when a process has ended */
   assert_int_equal(cvy_link_receive(a, 2, CVY_LINK_UP, &byte, 1), CVY_E_INTERRUPTED);
   cvy_link_renew(a, 1);
   assert_int_equal(cvy_link_send(a, 1, CVY_LINK_UP, &byte, 1), CVY_E_INTERRUPTED);

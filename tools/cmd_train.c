@@ -153,7 +153,15 @@ static void on_device_lost(training *t, const cvy_lost_device *lost) {
                           (json_int_t)lost->step, "reason", lost->reason, "hung", lost->hung, "shares", shares));
 }
 
-/* The head was lost, and this node is the head now: it prints and logs from here on. */
+static void on_node_lost(training *t, const cvy_lost_node *lost) {
+  json_t *const shares = json_array();
+  for (int i = 0; i < devices_of(t); i++) json_array_append_new(shares, json_integer(lost->shares[i]));
+  json_log_line(t->log, json_pack("{s{si ss sI ss sb si so}}", "node_lost", "node", lost->node, "name", lost->name,
+                                  "step", (json_int_t)lost->step, "reason", lost->reason, "silent", lost->silent,
+                                  "nodes_left", lost->n_left, "shares", shares));
+}
+
+/* If the head was lost, and this node is the head now, it prints and logs from here on. */
 static void take_over(training *t) {
   if (t->writes || !cvy_fleet_writes(t->fleet)) return;
   t->writes = true;
@@ -172,6 +180,7 @@ static void on_event(void *user, const cvy_team_event *event, int epoch) {
   switch (event->kind) {
     case CVY_TEAM_SHARES_CHANGED: on_shares(t, &event->of.shares); break;
     case CVY_TEAM_DEVICE_LOST: on_device_lost(t, &event->of.lost); break;
+    case CVY_TEAM_NODE_LOST: on_node_lost(t, &event->of.node); break;
   }
 }
 
@@ -501,7 +510,7 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
     if (saves && !saved) code = EXIT_FAILED;
     if (t->plot_failed) code = EXIT_FAILED;
   }
-  if (early) kept_print(t, status, result, saved);
+  if (early && cvy_fleet_writes(t->fleet)) kept_print(t, status, result, saved);
   log_end(t, status, result);
   if (status == CVY_OK) {
     if (result->already_finished && !o->quiet)

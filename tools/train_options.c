@@ -153,8 +153,8 @@ static const option_row rows[] = {
      FIELD(on_device_loss),
      .choices = "continue|stop",
      .deflt = "continue",
-     .help = "when a device fails, the others do its step again and go on without it, or the run ends with exit 1; "
-             "what was reached is saved either way"},
+     .help = "when a device fails, or a machine of --nodes or mpirun, the others do its step again and go on without "
+             "it, or the run ends with exit 1; what was reached is saved either way"},
     {.kind = OPTION_REAL,
      .name = "device-timeout",
      FIELD(device_timeout),

@@ -102,7 +102,7 @@ typedef struct cvy_team_params {
   bool inference; /* no training: less memory */
   /* The library collects the times of all kernels, for convoy bench; memory for them grows with the steps. */
   bool profile;
-  bool fault_stops; /* a device that fails ends the run; else the others go on without it */
+  bool fault_stops; /* a device that fails, or a node of a fleet, ends the run; else the others go on without it */
   /* A device that gives no sign of life for so long has failed; 0: 60 s; negative: for ever. The limit is at least five
    * times the usual time of a step, and ten times as long in a device's first two steps and outside steps, when kernels
    * may be compiled. If a device hangs while the team is opened, cvy_team_create fails: the device's thread stays in
@@ -246,13 +246,30 @@ typedef struct cvy_lost_device {
   const int *shares; /* of a full batch, of all devices, from now on */
 } cvy_lost_device;
 
-typedef enum cvy_team_event_kind { CVY_TEAM_SHARES_CHANGED, CVY_TEAM_DEVICE_LOST } cvy_team_event_kind;
+/* A node that has left the fleet, with its devices. The others repeated the step under way, if not all of them had its
+ * result. */
+typedef struct cvy_lost_node {
+  int node;         /* its rank */
+  const char *name; /* borrowed from the fleet */
+  long step;        /* that was under way, or the next one */
+  const char *reason;
+  bool silent;       /* it does not answer, but may be running; else its process has ended, or it has left */
+  int n_left;        /* nodes that are there now */
+  const int *shares; /* of a full batch, of all devices of the fleet, from now on */
+} cvy_lost_node;
+
+typedef enum cvy_team_event_kind {
+  CVY_TEAM_SHARES_CHANGED,
+  CVY_TEAM_DEVICE_LOST,
+  CVY_TEAM_NODE_LOST
+} cvy_team_event_kind;
 typedef struct cvy_team_event {
   cvy_team_event_kind kind;
-  long step; /* the first one after it: with these shares, or without the device */
+  long step; /* the first one after it: with these shares, or without the device or node */
   union {
     cvy_shares_change shares; /* CVY_TEAM_SHARES_CHANGED */
     cvy_lost_device lost;     /* CVY_TEAM_DEVICE_LOST */
+    cvy_lost_node node;       /* CVY_TEAM_NODE_LOST */
   } of;
 } cvy_team_event;
 /* The next event of the team, in order; false: there is none. Its pointers are borrowed until the next call. */

@@ -12,6 +12,9 @@
  * When a node is lost, or this one calls cvy_link_interrupt, every send and receive of UP and DOWN fails until
  * cvy_link_renew begins the next round.
  *
+ * A node that closes its link leaves in order, which is no loss, and ends no round: all that it has sent can still be
+ * received. Only what cannot come fails, and what is sent to it.
+ *
  * Threads: one may be inside a send and one inside a receive for each stream and node, all at once, and one inside
  * cvy_link_poll. */
 #ifndef CVY_LINK_LINK_H
@@ -31,6 +34,7 @@ enum { CVY_STREAMS = 3 };
 typedef enum cvy_link_news {
   CVY_LINK_NOTHING,
   CVY_LINK_MESSAGE, /* a control message can be received */
+  CVY_LINK_LEFT,    /* the node has left in order */
   CVY_LINK_ENDED,   /* the node is lost, and that is certain: its process has ended */
   CVY_LINK_SILENT   /* the node is lost to this one: it does not answer, but may be running */
 } cvy_link_news;
@@ -56,8 +60,8 @@ struct cvy_link {
 };
 
 /* Sends a message to node `to`; returns when `data` may be changed. CONTROL: at most CVY_CONTROL_BYTES, and never waits
- * for the receiver. CVY_E_INTERRUPTED: the round has ended (a node was lost, or interrupt was called); for CONTROL:
- * node `to` is lost. CVY_E_MEMORY. */
+ * for the receiver. CVY_E_INTERRUPTED: the round has ended (a node was lost, or interrupt was called), or node `to` has
+ * left; for CONTROL: node `to` is lost or has left. CVY_E_MEMORY. */
 static inline cvy_status cvy_link_send(cvy_link *link, int to, cvy_stream stream, const void *data, size_t bytes) {
   return link->fns->send(link, to, stream, data, bytes);
 }
@@ -68,8 +72,8 @@ static inline cvy_status cvy_link_receive(cvy_link *link, int from, cvy_stream s
   return link->fns->receive(link, from, stream, data, bytes);
 }
 
-/* Waits at most so many seconds for news: a control message from node *from, or its loss. Each loss is news once, after
- * the control messages that came before it; a message is news until it is received. */
+/* Waits at most so many seconds for news: a control message from node *from, or that it is lost or has left. That is
+ * news once, after the control messages that came before it; a message is news until it is received. */
 static inline cvy_link_news cvy_link_poll(cvy_link *link, double seconds, int *from) {
   return link->fns->poll(link, seconds, from);
 }
@@ -82,7 +86,7 @@ static inline void cvy_link_interrupt(cvy_link *link) { link->fns->interrupt(lin
  * of UP or DOWN. */
 static inline void cvy_link_renew(cvy_link *link, uint32_t round) { link->fns->renew(link, round); }
 
-/* Sends what is under way, tells the others that this node leaves, and frees the link. No thread may use it. */
+/* Sends what is under way, leaves, and frees the link. No thread may use it. */
 static inline void cvy_link_close(cvy_link **link) {
   if (*link) (*link)->fns->close(*link);
   *link = NULL;

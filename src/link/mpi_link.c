@@ -138,7 +138,7 @@ static cvy_link_news next_news(cvy_mpi_link *l, int *from) {
     *from = i;
     if (n->received) return CVY_LINK_MESSAGE;
     n->reported = true;
-    return CVY_LINK_ENDED;
+    return n->left ? CVY_LINK_LEFT : CVY_LINK_ENDED;
   }
   return CVY_LINK_NOTHING;
 }

@@ -161,7 +161,7 @@ static void advance(cvy_mpi_link *l, int rank, int stream) {
   while (!dead && l->state != CVY_MPI_BROKEN) {
     if (in->phase == CVY_MPI_NO_MESSAGE) {
       if (from->left && in->finished == from->sent[stream]) {
-        if (in->wanted) answer(in, CVY_E_INTERRUPTED), cvy_mpi_end_round(l);
+        if (in->wanted) answer(in, CVY_E_INTERRUPTED);
         return;
       }
       if (!in->first.under_way) begin_receive(l, &in->first, in->first.data, CVY_MPI_HEAD_BYTES);

@@ -14,18 +14,13 @@
 #include "src/link/tcp_meet.h"
 #include "src/link/tcp_socket.h"
 
-/* A node that has left in order is lost when a caller needs it. */
-static bool is_gone(cvy_tcp *t, cvy_tcp_peer *p) CVY_HOLDS(t->lock);
-static bool is_gone(cvy_tcp *t, cvy_tcp_peer *p) {
-  if (p->left && !p->lost) cvy_tcp_lose(t, p, CVY_LINK_ENDED, "has left");
-  return p->lost != CVY_LINK_NOTHING;
-}
+static bool is_gone(const cvy_tcp_peer *p) { return p->left || p->lost != CVY_LINK_NOTHING; }
 
 static cvy_status send_control(cvy_tcp *t, cvy_tcp_peer *p, const void *data, size_t bytes) {
   cvy_status status = CVY_OK;
   CVY_ASSERT(bytes <= CVY_CONTROL_BYTES);
   cvy_mutex_lock(&t->lock);
-  if (is_gone(t, p)) status = CVY_E_INTERRUPTED;
+  if (is_gone(p)) status = CVY_E_INTERRUPTED;
   else if (!cvy_tcp_ready(p, &(cvy_frame){.kind = CVY_FRAME_CONTROL, .bytes = (uint32_t)bytes}, data)) {
     cvy_log_error("too many control messages wait for node %d (%s)", p->rank, t->names[p->rank]);
     status = CVY_E_MEMORY;
@@ -43,11 +38,12 @@ static cvy_status tcp_send(cvy_link *link, int to, cvy_stream stream, const void
   cvy_tcp_outbox *const o = &p->outboxes[stream];
   cvy_status status = CVY_E_INTERRUPTED;
   cvy_mutex_lock(&t->lock);
-  if (!is_gone(t, p) && !t->round_over) {
+  if (!is_gone(p) && !t->round_over) {
     o->data = bytes ? data : (const uint8_t *)""; /* an empty message may have no address */
     o->bytes = bytes, o->sent = 0, o->first = true;
     cvy_tcp_wake(t);
-    while (o->data && (!t->round_over || cvy_tcp_is_writing(p, stream))) cvy_cond_wait(&o->changed, &t->lock);
+    while (o->data && ((!t->round_over && !p->left) || cvy_tcp_is_writing(p, stream)))
+      cvy_cond_wait(&o->changed, &t->lock);
     if (o->data) cvy_tcp_break_off(p, stream);
     else status = CVY_OK;
   }
@@ -89,12 +85,12 @@ static cvy_status tcp_receive(cvy_link *link, int from, cvy_stream stream, void 
       cvy_inbox_drop(inbox);
       if (cvy_inbox_credit(inbox)) cvy_tcp_wake(t);
       done = true;
-    } else if ((!control && t->round_over) || is_gone(t, p)) {
+    } else if ((!control && t->round_over) || is_gone(p)) {
       status = CVY_E_INTERRUPTED, done = true;
     } else {
-      inbox->posted = data, inbox->posted_bytes = bytes, inbox->waiting = true;
+      inbox->posted = data, inbox->posted_bytes = bytes;
       cvy_cond_wait(&p->arrived[stream], &t->lock);
-      inbox->posted = NULL, inbox->waiting = false;
+      inbox->posted = NULL;
       while (inbox->direct) cvy_cond_wait(&p->arrived[stream], &t->lock); /* the I/O thread is writing to `data` */
     }
   }
@@ -102,7 +98,7 @@ static cvy_status tcp_receive(cvy_link *link, int from, cvy_stream stream, void 
   return status;
 }
 
-/* Control messages of a node come before its loss. */
+/* Control messages of a node come before its end. */
 static cvy_link_news look(cvy_tcp *t, int *from) CVY_HOLDS(t->lock);
 static cvy_link_news look(cvy_tcp *t, int *from) {
   const int size = t->link.size;
@@ -112,11 +108,11 @@ static cvy_link_news look(cvy_tcp *t, int *from) {
     if (rank == t->link.rank) continue;
     const cvy_inbox_message *const m = cvy_inbox_first(&p->inboxes[CVY_LINK_CONTROL]);
     const bool message = m && m->arrived == m->bytes;
-    if (!message && (p->lost == CVY_LINK_NOTHING || p->told)) continue;
+    if (!message && (!is_gone(p) || p->told)) continue;
     if (!message) p->told = true;
     *from = rank;
     t->poll_from = (rank + 1) % size;
-    return message ? CVY_LINK_MESSAGE : p->lost;
+    return message ? CVY_LINK_MESSAGE : p->left ? CVY_LINK_LEFT : p->lost;
   }
   return CVY_LINK_NOTHING;
 }

@@ -40,8 +40,7 @@ typedef struct cvy_inbox {
   uint64_t due;           /* bytes of the message that is arriving which have no frame yet */
   uint8_t *posted;        /* memory of the receiver that waits, or NULL */
   uint64_t posted_bytes;
-  bool waiting; /* a receiver waits */
-  bool direct;  /* the I/O thread writes to `posted` */
+  bool direct; /* the I/O thread writes to `posted` */
 } cvy_inbox;
 
 /* window: a multiple of CVY_INBOX_MESSAGE. The system provides pages of the ring when they are first used.

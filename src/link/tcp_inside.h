@@ -38,7 +38,7 @@ typedef struct cvy_tcp_bytes {
 typedef struct cvy_tcp_peer {
   int rank, fd;                /* fd -1: closed */
   cvy_link_news lost;          /* ENDED, SILENT, or NOTHING: it is not lost */
-  bool told;                   /* that it is lost, by poll */
+  bool told;                   /* that it is lost or has left, by poll */
   bool left, ended;            /* it has said BYE; its side of the connection has ended */
   uint64_t heard_ns, spoke_ns; /* when bytes came last; when this node last wrote some */
 

@@ -21,21 +21,12 @@ static void tell(cvy_tcp *t, cvy_tcp_peer *p, cvy_stream stream) {
   if (stream == CVY_LINK_CONTROL) cvy_cond_wake_all(&t->news);
 }
 
-/* A receiver waits for bytes that have not come. One that has all may not have run yet. */
-static bool is_waited_for(cvy_tcp *t, cvy_tcp_peer *p, cvy_stream stream) CVY_HOLDS(t->lock);
-static bool is_waited_for(cvy_tcp *t, cvy_tcp_peer *p, cvy_stream stream) {
-  const cvy_inbox_message *const m = p->inboxes[stream].waiting ? cvy_inbox_first(&p->inboxes[stream]) : NULL;
-  return p->inboxes[stream].waiting && (!m || m->arrived < m->bytes || m->round != own_round(t, stream));
-}
-
-/* The node leaves in order. It is lost if a caller waits for it. */
+/* The node leaves in order: callers that wait for it see that. */
 static void leave(cvy_tcp *t, cvy_tcp_peer *p) CVY_HOLDS(t->lock);
 static void leave(cvy_tcp *t, cvy_tcp_peer *p) {
-  bool needed = false;
-  for (int s = 0; s < CVY_STREAMS; s++) needed = needed || is_waited_for(t, p, (cvy_stream)s);
-  for (int s = 0; s < 2; s++) needed = needed || p->outboxes[s].data;
   p->left = p->shut = true;
-  if (needed) cvy_tcp_lose(t, p, CVY_LINK_ENDED, "has left");
+  for (int s = 0; s < CVY_STREAMS; s++) tell(t, p, (cvy_stream)s);
+  for (int s = 0; s < 2; s++) cvy_cond_wake_all(&p->outboxes[s].changed);
 }
 
 static void begin_frame(cvy_tcp *t, cvy_tcp_peer *p) CVY_HOLDS(t->lock);

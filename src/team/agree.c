@@ -23,13 +23,15 @@ struct cvy_agree {
   /* with the lock: */
   uint32_t round; /* this node's, or that it wants */
   bool stopping;
-  bool lost[CVY_NODES_MOST], silent[CVY_NODES_MOST], told[CVY_NODES_MOST];
+  cvy_link_news gone[CVY_NODES_MOST]; /* ENDED, SILENT, LEFT; NOTHING: it is there */
+  bool told[CVY_NODES_MOST];
   message inbox[CVY_NODES_MOST]; /* the newest of each node: it stands for all before it */
   bool fresh[CVY_NODES_MOST];
   /* of the exchange thread, in a meeting: */
   uint64_t view;
   bool heard[CVY_NODES_MOST];
   message said[CVY_NODES_MOST]; /* by those that were heard */
+  int stopper;
 };
 
 cvy_status cvy_agree_create(cvy_fleet *fleet, cvy_roster *roster, cvy_agree **out) {
@@ -40,6 +42,7 @@ cvy_status cvy_agree_create(cvy_fleet *fleet, cvy_roster *roster, cvy_agree **ou
   a->fleet = fleet;
   a->roster = roster;
   a->round = cvy_fleet_round(fleet);
+  a->stopper = -1;
   *out = a;
 fail:
   return status;
@@ -61,11 +64,10 @@ static void note_message(cvy_agree *a, int from, const message *m) {
   cvy_roster_unlock(a->roster);
 }
 
-static void note_loss(cvy_agree *a, int r, bool silent) {
+static void note_gone(cvy_agree *a, int r, cvy_link_news how) {
   cvy_roster_lock(a->roster);
-  a->lost[r] = true;
-  a->silent[r] = silent;
-  if (cvy_fleet_has(a->fleet, r)) cvy_roster_halt(a->roster);
+  a->gone[r] = how;
+  if (how != CVY_LINK_LEFT && cvy_fleet_has(a->fleet, r)) cvy_roster_halt(a->roster);
   cvy_roster_wake(a->roster);
   cvy_roster_unlock(a->roster);
 }
@@ -77,8 +79,9 @@ void cvy_agree_listen(cvy_agree *a, double seconds) {
   const cvy_link_news news = cvy_link_poll(link, seconds, &from);
   switch (news) {
     case CVY_LINK_NOTHING: break;
+    case CVY_LINK_LEFT:
     case CVY_LINK_ENDED:
-    case CVY_LINK_SILENT: note_loss(a, from, news == CVY_LINK_SILENT); break;
+    case CVY_LINK_SILENT: note_gone(a, from, news); break;
     case CVY_LINK_MESSAGE:
       if (cvy_link_receive(link, from, CVY_LINK_CONTROL, &m, sizeof m) == CVY_OK && m.magic == MAGIC)
         note_message(a, from, &m);
@@ -89,7 +92,7 @@ void cvy_agree_listen(cvy_agree *a, double seconds) {
 bool cvy_agree_has_news(const cvy_agree *a) {
   bool any = false;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
-    any |= cvy_fleet_has(a->fleet, r) && (a->lost[r] || (a->fresh[r] && a->inbox[r].round > a->round));
+    any |= cvy_fleet_has(a->fleet, r) && (a->gone[r] || (a->fresh[r] && a->inbox[r].round > a->round));
   return any;
 }
 
@@ -102,12 +105,15 @@ void cvy_agree_stop(cvy_agree *a) {
 
 /* ---- a meeting ---- */
 
+/* It will not go on, that is certain. */
+static bool has_ended(const cvy_agree *a, int r) { return a->gone[r] == CVY_LINK_ENDED || a->gone[r] == CVY_LINK_LEFT; }
+
 static message standing_of(const cvy_agree *a, const cvy_standing *own) CVY_HOLDS(a->roster);
 static message standing_of(const cvy_agree *a, const cvy_standing *own) {
   const int n = cvy_fleet_devices_of(a->fleet, cvy_fleet_rank(a->fleet));
   message m = {.magic = MAGIC, .round = a->round, .view = a->view, .done = own->done, .stops = own->stops};
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
-    if (a->lost[r] && !a->silent[r]) m.ended |= cvy_view_bit(r);
+    if (has_ended(a, r)) m.ended |= cvy_view_bit(r);
   for (int i = 0; i < n; i++) m.devices[i / 8] |= (uint8_t)(own->devices[i] << i % 8);
   return m;
 }
@@ -135,9 +141,7 @@ static void change(cvy_agree *a, uint64_t view, uint32_t round) {
 /* Another node has seen that these have ended. */
 static void note_ended(cvy_agree *a, uint64_t ended) {
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
-    if (!(ended & cvy_view_bit(r))) continue;
-    a->lost[r] = true;
-    a->silent[r] = false;
+    if ((ended & cvy_view_bit(r)) && !has_ended(a, r)) a->gone[r] = CVY_LINK_ENDED;
   }
 }
 
@@ -167,7 +171,7 @@ static bool take_news(cvy_agree *a, bool *changed) {
     if (a->view & cvy_view_bit(r) && a->fresh[r] && !take_message(a, r, changed)) return false;
   }
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
-    if (!(a->view & cvy_view_bit(r)) || !a->lost[r]) continue;
+    if (!(a->view & cvy_view_bit(r)) || !a->gone[r] || (a->gone[r] == CVY_LINK_LEFT && a->heard[r])) continue;
     change(a, a->view & ~cvy_view_bit(r), a->round + 1);
     *changed = true;
   }
@@ -180,17 +184,18 @@ static bool may_go_on(const cvy_agree *a, uint64_t before) {
   bool first_is_here = false, all_ended = true;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
     if (!(before & cvy_view_bit(r))) continue;
-    const bool is_here = a->view & cvy_view_bit(r), ended = a->lost[r] && !a->silent[r];
+    const bool is_here = a->view & cvy_view_bit(r);
     if (were == 0) first_is_here = is_here;
     were++;
     here += is_here;
-    all_ended &= is_here || ended;
+    all_ended &= is_here || has_ended(a, r);
   }
   return all_ended || 2 * here > were || (2 * here == were && first_is_here);
 }
 
-static void settle(const cvy_agree *a, cvy_standing *agreed) {
+static void settle(cvy_agree *a, cvy_standing *agreed) {
   int at = 0;
+  a->stopper = -1;
   agreed->done = INT64_MAX;
   agreed->stops = false;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++) {
@@ -198,6 +203,7 @@ static void settle(const cvy_agree *a, cvy_standing *agreed) {
     const message *const m = &a->said[r];
     if (there && m->done < agreed->done) agreed->done = m->done;
     agreed->stops |= there && m->stops;
+    if (a->stopper < 0 && there && m->stops) a->stopper = r;
     for (int i = 0; i < cvy_fleet_devices_of(a->fleet, r); i++)
       agreed->devices[at++] = there && (m->devices[i / 8] >> i % 8 & 1);
   }
@@ -245,14 +251,17 @@ fail:
   return status;
 }
 
-bool cvy_agree_next_lost(cvy_agree *a, cvy_lost_node *out) {
-  bool any = false;
+int cvy_agree_next_lost(cvy_agree *a, cvy_link_news *how) {
+  int next = -1;
   cvy_roster_lock(a->roster);
-  for (int r = 0; r < cvy_fleet_size(a->fleet) && !any; r++) {
+  for (int r = 0; r < cvy_fleet_size(a->fleet) && next < 0; r++) {
     if (a->told[r] || cvy_fleet_has(a->fleet, r)) continue;
-    a->told[r] = any = true;
-    *out = (cvy_lost_node){.rank = r, .name = cvy_fleet_name(a->fleet, r), .silent = a->silent[r] || !a->lost[r]};
+    a->told[r] = true;
+    next = r;
+    *how = a->gone[r] ? a->gone[r] : CVY_LINK_SILENT; /* to others, whose word this node has taken over */
   }
   cvy_roster_unlock(a->roster);
-  return any;
+  return next;
 }
+
+int cvy_agree_stopper(const cvy_agree *a) { return a->stopper; }

@@ -11,7 +11,11 @@
  *
  * A node whose process has ended is gone. One that is silent may be running and hold the same opinion of this one: if
  * there are such, only a part goes on that has more than half of the nodes that were there before, or half of them with
- * the first. Those that have ended count as before, since an other part may have agreed with them until then. */
+ * the first. Those that have ended count as before, since an other part may have agreed with them until then.
+ *
+ * A node that has left in order (link.h) has no operation under way, and does not halt the team: one that still needs
+ * it finds that out when it sends to it or waits for it. In a meeting its last word counts: a node that has heard all
+ * others ends the run and leaves, when that was agreed, before they have heard each other. */
 #ifndef CVY_TEAM_AGREE_H
 #define CVY_TEAM_AGREE_H
 
@@ -45,12 +49,10 @@ cvy_status cvy_agree_meet(cvy_agree *agree, const cvy_standing *own, cvy_standin
 /* Ends cvy_agree_meet. Any thread. */
 void cvy_agree_stop(cvy_agree *agree);
 
-typedef struct cvy_lost_node {
-  int rank;
-  const char *name; /* borrowed from the fleet */
-  bool silent;      /* it does not answer; else its process has ended */
-} cvy_lost_node;
-/* [exchange thread] The next node that was lost since the last call; false: none. */
-bool cvy_agree_next_lost(cvy_agree *agree, cvy_lost_node *out);
+/* [exchange thread] The next node that is there no more, of those that no call has returned: *how is ENDED, SILENT or
+ * LEFT. -1: none. */
+int cvy_agree_next_lost(cvy_agree *agree, cvy_link_news *how);
+/* [exchange thread] The first node that wanted the end of the run in the last meeting; -1: none. */
+int cvy_agree_stopper(const cvy_agree *agree);
 
 #endif

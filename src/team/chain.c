@@ -477,7 +477,8 @@ fail:
 }
 
 bool cvy_chain_has_news(const cvy_chain *c) { return cvy_agree_has_news(c->agree); }
-bool cvy_chain_next_lost(cvy_chain *c, cvy_lost_node *out) { return cvy_agree_next_lost(c->agree, out); }
+int cvy_chain_next_lost(cvy_chain *c, cvy_link_news *how) { return cvy_agree_next_lost(c->agree, how); }
+int cvy_chain_stopper(const cvy_chain *c) { return cvy_agree_stopper(c->agree); }
 
 /* ---- caller ---- */
 

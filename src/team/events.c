@@ -80,6 +80,8 @@ cvy_status cvy_events_add(cvy_events *q, const cvy_team_event *event) {
     c->before = e->before = copy_counts(q, c->before, &good);
     c->text = e->text = copy_text(c->text, &good);
     c->json = e->json = copy_text(c->json, &good);
+  } else if (event->kind == CVY_TEAM_NODE_LOST) {
+    e->event.of.node.shares = e->shares = copy_counts(q, event->of.node.shares, &good);
   } else {
     e->event.of.lost.shares = e->shares = copy_counts(q, event->of.lost.shares, &good);
   }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Events of a team (shares changed, device lost), until the caller takes them (cvy_team_next_event). The queue has a
- * lock of its own. */
+ * Events of a team (shares changed, device or node lost), until the caller takes them (cvy_team_next_event). The queue
+ * has a lock of its own. */
 #ifndef CVY_TEAM_EVENTS_H
 #define CVY_TEAM_EVENTS_H
 
@@ -11,7 +11,7 @@ typedef struct cvy_events cvy_events;
 /* Of a team of n devices. CVY_E_MEMORY. */
 cvy_status cvy_events_create(int n, cvy_events **out);
 void cvy_events_destroy(cvy_events **events);
-/* Copies arrays and texts, except `label` and `reason`, which stay valid. CVY_E_MEMORY: the event is not in the
+/* Copies arrays and texts, except names, labels and reasons, which stay valid. CVY_E_MEMORY: the event is not in the
  * queue. */
 cvy_status cvy_events_add(cvy_events *events, const cvy_team_event *event);
 /* The oldest one, lent until the next call. False: there is none. */

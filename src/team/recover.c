@@ -13,6 +13,9 @@ struct cvy_recovery {
   bool *agreed;     /* in a fleet: which of its devices are there */
   cvy_lost_member *lost;
   int n_lost; /* in all attempts of this recovery */
+  cvy_lost_node nodes[CVY_NODES_MOST];
+  int n_nodes;      /* the same for nodes of the fleet */
+  cvy_status fault; /* of a device here, by which the run ends; else CVY_OK */
 };
 
 cvy_status cvy_recovery_create(const cvy_exchange_params *params, cvy_chain *chain, cvy_recovery **out) {
@@ -83,6 +86,13 @@ static cvy_status close_lost(void *device, void *task) {
 
 /* Called with the new shares in r->full, before the halt is lifted: the caller finds the events when its wait ends. */
 static void tell_lost(cvy_recovery *r) {
+  for (int i = 0; i < r->n_nodes; i++) {
+    r->nodes[i].shares = r->full;
+    (void)cvy_events_add(
+        r->params.events,
+        &(cvy_team_event){.kind = CVY_TEAM_NODE_LOST, .step = r->nodes[i].step, .of.node = r->nodes[i]});
+  }
+  r->n_nodes = 0;
   for (int i = 0; i < r->n_lost; i++) {
     const cvy_lost_member *const lost = &r->lost[i];
     (void)cvy_events_add(r->params.events,
@@ -117,23 +127,27 @@ static void end_run(cvy_recovery *r, cvy_status status) {
   cvy_roster_unlock(r->roster);
 }
 
-/* Takes devices that failed out of the team. False if the run cannot go on. */
+/* Takes devices that failed out of the team. False: the run has ended. In a fleet that a loss ends, this node first
+ * agrees with the others (see agree). */
 static bool take_out(cvy_recovery *r) {
   int n_lost, left;
   cvy_lost_member *const leaving = r->lost + r->n_lost;
   const cvy_status first = cvy_roster_take_out(r->roster, cvy_ring_finished(r->params.ring), leaving, &n_lost, &left);
   r->n_lost += n_lost;
   const bool goes_on = left > 0 && (first == CVY_OK || !r->params.fault_stops);
+  const cvy_status fault = goes_on ? CVY_OK : first != CVY_OK ? first : CVY_E_DEVICE;
+  const bool meets = r->chain && r->params.fault_stops;
+  if (r->fault == CVY_OK) r->fault = fault;
   for (int i = 0; i < n_lost; i++) {
     const cvy_lost_member *const lost = &leaving[i];
     say_lost(r, lost, left, i + 1 < n_lost);
     if (!lost->hung && goes_on) (void)cvy_worker_call(cvy_roster_worker(r->roster, lost->device), close_lost, r);
   }
-  if (!goes_on) end_run(r, first != CVY_OK ? first : CVY_E_DEVICE);
+  if (!goes_on && !meets) end_run(r, fault);
   cvy_roster_lock(r->roster);
   const bool ended = cvy_roster_status(r->roster) != CVY_OK;
   cvy_roster_unlock(r->roster);
-  return goes_on && !ended;
+  return (goes_on || meets) && !ended;
 }
 
 /* ---- the others ---- */
@@ -163,21 +177,48 @@ fail:
 
 /* ---- a fleet ---- */
 
-static void say_lost_nodes(const cvy_recovery *r) {
-  cvy_lost_node lost;
-  while (cvy_chain_next_lost(r->chain, &lost))
-    cvy_log_error("node %d (%s) is lost in step %ld: %s; the fleet goes on without it", lost.rank, lost.name,
-                  cvy_ring_finished(r->params.ring), lost.silent ? "it does not answer" : "its process has ended");
+static const char *how_lost(cvy_link_news how) {
+  return how == CVY_LINK_SILENT ? "it does not answer" : how == CVY_LINK_LEFT ? "it has left" : "its process has ended";
 }
 
+/* Notes the nodes that are there no more. `ends`: the run ends by that. Returns how many. */
+static int note_lost_nodes(cvy_recovery *r, bool ends) {
+  const cvy_fleet *const fleet = r->params.fleet;
+  const int left = __builtin_popcountll(cvy_fleet_view(fleet)), before = r->n_nodes;
+  cvy_link_news how;
+  for (int rank; (rank = cvy_chain_next_lost(r->chain, &how)) >= 0;) {
+    r->nodes[r->n_nodes] = (cvy_lost_node){.node = rank,
+                                           .name = cvy_fleet_name(fleet, rank),
+                                           .step = cvy_ring_finished(r->params.ring),
+                                           .reason = how_lost(how),
+                                           .silent = how == CVY_LINK_SILENT,
+                                           .n_left = left};
+    const cvy_lost_node *const lost = &r->nodes[r->n_nodes++];
+    cvy_log_error("node %d (%s) is lost in step %ld: %s; %s", rank, lost->name, lost->step, lost->reason,
+                  ends        ? "the run ends, as it was told to"
+                  : left == 1 ? "this node goes on alone"
+                              : "the fleet goes on without it");
+  }
+  return r->n_nodes - before;
+}
+
+/* With fault_stops a loss ends the run on all nodes after the same step: a node that has lost a device tells the others
+ * so, and all see that a node is lost. */
 static cvy_status agree(cvy_recovery *r, cvy_count_fn *count, void *user) {
   cvy_status status = CVY_OK;
   cvy_chain_sums total;
-  bool stops = false, done;
+  bool stops = r->fault != CVY_OK, done;
   cvy_chain_rest(r->chain);
   CVY_TRY(cvy_chain_agree(r->chain, &stops, r->agreed, &done, &total));
   if (done) CVY_TRY(count(user, &total));
-  say_lost_nodes(r);
+  const int n_lost = note_lost_nodes(r, r->params.fault_stops), stopper = cvy_chain_stopper(r->chain);
+  if (stops || (r->params.fault_stops && n_lost > 0)) {
+    const cvy_fleet *const fleet = r->params.fleet;
+    if (stopper >= 0 && stopper != cvy_fleet_rank(fleet))
+      cvy_log_error("node %d (%s) has lost a device in step %ld; the run ends, as it was told to", stopper,
+                    cvy_fleet_name(fleet, stopper), cvy_ring_finished(r->params.ring));
+    return r->fault != CVY_OK ? r->fault : CVY_E_DEVICE;
+  }
   cvy_shares_set_agreed(r->params.shares, r->agreed);
 fail:
   return status;

@@ -3,16 +3,16 @@
  * queues, gives every device the newest complete generation of the state, and begins the steps under way anew with
  * shares for those that are left. The ledger applies a step only as a whole, so no step is applied twice or half.
  *
- * In a fleet all nodes do this when one of them loses a device, or is lost itself; before they go on they agree on who
- * is left, and whether the oldest step under way counts (chain.h). */
+ * In a fleet all nodes do this when one of them loses a device, or is lost itself; before they go on, or end together,
+ * they agree on who is left, and whether the oldest step under way counts (chain.h). */
 #ifndef CVY_TEAM_RECOVER_H
 #define CVY_TEAM_RECOVER_H
 
 #include "src/team/exchange.h"
 
 typedef struct cvy_recovery cvy_recovery;
-/* Of these members it uses roster, ring, shares, ledger, events, mail, most_samples, fault_stops and packed. All are
- * borrowed for its life, and so is the chain of a fleet (else NULL). CVY_E_MEMORY. */
+/* Of these members it uses roster, ring, shares, fleet, ledger, events, mail, most_samples, fault_stops and packed. All
+ * are borrowed for its life, and so is the chain of a fleet (else NULL). CVY_E_MEMORY. */
 cvy_status cvy_recovery_create(const cvy_exchange_params *params, cvy_chain *chain, cvy_recovery **out);
 void cvy_recovery_destroy(cvy_recovery **recovery);
 /* The nodes of a fleet have agreed that the oldest step under way, which broke off here, counts. */

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: MIT
+"""Fleets for tests of the program (test_cli_fleet.py, test_cli_lost.py): nodes are processes on this machine, which meet over TCP on
+loopback or in network namespaces, or are started by an MPI. The truth is one process with all the devices: same weights file, same losses,
+byte for byte."""
+import json
+import os
+import shutil
+import socket
+import subprocess
+
+from cli import CONVOY, LAYER, LENET, call, check, expect
+
+# The convolutions' algorithm is given: the choice would depend on what else runs.
+BASE = ["train", *LENET[:2], "--data", "synthetic:700", "--batch", "64", "--momentum", "0.9", "--seed", "3", "--conv-algo", "direct",
+        "--tune", "off", "--no-eval"]
+LIMIT_S = 120
+
+
+def unused_ports(n):
+    held = [socket.socket() for _ in range(n)]
+    for s in held:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in held]
+    for s in held:
+        s.close()
+    return ports
+
+
+def start(rank, ports, args, folder, words=""):
+    """words: of the layer under the driver (tests/layer.c)."""
+    nodes = ",".join(f"127.0.0.1:{p}" for p in ports)
+    out = open(os.path.join(folder, f"node{rank}.txt"), "w+")
+    env = {**os.environ, "OPENCL_LAYERS": LAYER, "CVY_LAYER": words} if words else None
+    return subprocess.Popen([CONVOY, *map(str, args), "--nodes", nodes, "--node", str(rank)], stdout=out, stderr=subprocess.STDOUT, text=True,
+                            env=env), out
+
+
+def end(started):
+    """Exit statuses and texts, by rank."""
+    ends = []
+    for process, out in started:
+        try:
+            code = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            code = "hangs"
+        out.seek(0)
+        ends.append((code, out.read()))
+        out.close()
+    return ends
+
+
+def fleet(n, args, folder, ports=None):
+    ports = ports or unused_ports(n)
+    return end([start(r, ports, args, folder) for r in range(n)])
+
+
+def lines_of(path, key):
+    """The log's lines that have this key."""
+    with open(path, encoding="utf-8") as f:
+        lines = [json.loads(line) for line in f if line.endswith("\n")]
+    return [d for d in lines if key in d]
+
+
+def losses(path):
+    return [(d["step"], d["loss"], d["correct"], d["shares"]) for d in lines_of(path, "step")]
+
+
+def same_file(a, b, what):
+    with open(a, "rb") as x, open(b, "rb") as y:
+        check(x.read() == y.read(), f"{what}: {a} and {b} differ")
+
+
+def all_done(ends, what):
+    for r, (code, text) in enumerate(ends):
+        check(code == 0, f"{what}: node {r} ends with {code}: {text}")
+
+
+def truth(folder, name, devices, *args):
+    files = ["--log", f"{folder}/{name}.jsonl", "--save", f"{folder}/{name}.safetensors"]
+    expect(0, *BASE, "--devices", devices, *args, *files, timeout=LIMIT_S)
+
+
+class Network:
+    """Nodes in network namespaces of their own, on one bridge; `rate`: of each node's link, as tc writes it."""
+
+    made = 0  # what is deleted goes later: each network has names of its own
+
+    def __init__(self, n, rate=None):
+        Network.made += 1
+        self.names = [f"c{os.getpid()}{'abcdefgh'[Network.made % 8]}{r}" for r in range(n)]
+        self.bridge = f"b{os.getpid()}{'abcdefgh'[Network.made % 8]}"
+        self.addresses = [f"10.214.77.{r + 1}" for r in range(n)]
+        self.ip("link", "add", self.bridge, "type", "bridge")
+        self.ip("link", "set", self.bridge, "up")
+        for r, name in enumerate(self.names):
+            self.ip("netns", "add", name)
+            self.ip("link", "add", f"{name}o", "type", "veth", "peer", "name", "eth0", "netns", name)
+            self.ip("link", "set", f"{name}o", "master", self.bridge, "up")
+            self.ip("-n", name, "addr", "add", f"{self.addresses[r]}/24", "dev", "eth0")
+            self.ip("-n", name, "link", "set", "eth0", "up")
+            self.ip("-n", name, "link", "set", "lo", "up")
+            for where in ([["-n", name], ["dev", "eth0"]], [[], ["dev", f"{name}o"]]) if rate else ():
+                call(["tc", *where[0], "qdisc", "add", *where[1], "root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms"], check=True)
+
+    @staticmethod
+    def ip(*words):
+        return call(["ip", *words], check=True)
+
+    @staticmethod
+    def is_allowed():
+        try:
+            name = f"cvy{os.getpid()}probe"
+            Network.ip("netns", "add", name)
+            Network.ip("netns", "del", name)
+            return shutil.which("tc") is not None
+        except (OSError, subprocess.CalledProcessError):
+            return False
+
+    def start(self, rank, args, folder, before=()):
+        """before: words in front of the program's."""
+        out = open(os.path.join(folder, f"node{rank}.txt"), "w+")
+        words = ["ip", "netns", "exec", self.names[rank], *before, CONVOY, *map(str, args), "--nodes", ",".join(self.addresses), "--node", str(rank)]
+        return subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, text=True), out
+
+    def cut(self, rank):
+        self.ip("link", "set", f"{self.names[rank]}o", "down")
+
+    def close(self):
+        for name in self.names:
+            call(["ip", "netns", "del", name])
+        call(["ip", "link", "del", self.bridge])

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Fleets (nodes.py) that lose a node, and such that only end. test_cli_lost.py CONVOY GROUP   (groups: the functions named test_<group>)
+
+  CVY_FLEET_KILLS=N   how many times a node is killed at a random moment (2)
+  CVY_FLEET_SEED=N    the first of them has this number (0)
+"""
+import os
+import random
+import shutil
+import signal
+import time
+
+from cli import CONVOY, call, check, expect, first_device, main
+from nodes import BASE, LIMIT_S, Network, all_done, end, fleet, lines_of, losses, same_file, start, unused_ports
+
+STEPS, SHARES = 60, [24, 20, 20]
+
+
+def await_log(log, size=3000):
+    begun = time.monotonic()
+    while time.monotonic() - begun < LIMIT_S and not (os.path.exists(log) and os.path.getsize(log) > size):
+        time.sleep(0.02)
+
+
+def same_as_alone(folder, device, args, lost, saved, what):
+    """The weights are those of the survivors alone from the step in which a node was lost, on one machine. lost: as the log tells it."""
+    from_step = lost["step"]
+    alone, want = f"{folder}/alone", f"{folder}/alone.safetensors"
+    shutil.rmtree(alone, ignore_errors=True)
+    run = [*BASE, *args, "--checkpoint", alone]
+    for shares, until, more in ((SHARES, from_step, []), (lost["shares"], STEPS, ["--resume", "--save", want] if from_step else ["--save", want])):
+        there = [str(share) for share in shares if share > 0]
+        if until > 0:
+            expect(0, *run, "--devices", f"{device}*{len(there)}", "--shares", ",".join(there), "--max-steps", until, *more, timeout=LIMIT_S)
+    same_file(want, saved, f"{what}, from step {from_step} on")
+
+
+def test_fleet_lost(at):
+    """A node is killed at a random moment: the others go on, end, have lost no step, and have the weights of a run without it."""
+    folder, device = at(""), first_device()
+    n, begin = int(os.environ.get("CVY_FLEET_KILLS", "2")), int(os.environ.get("CVY_FLEET_SEED", "0"))
+    hits = 0
+    for i in range(begin, begin + n):
+        victim, rng, what = i % 3, random.Random(i), f"kill {i} of node {i % 3}"
+        log, saved = f"{folder}/kill{i}.jsonl", f"{folder}/kill{i}.safetensors"
+        args = ["--epochs", "10", "--bn", "ghost:4"]
+        mine = [*BASE, *args, "--devices", device, "--max-steps", STEPS, "--shares", ",".join(map(str, SHARES)), "--log", log, "--save", saved]
+        ports = unused_ports(3)
+        started = [start(r, ports, mine, folder) for r in range(3)]
+        await_log(log)
+        time.sleep(0.6 * rng.random())
+        started[victim][0].send_signal(signal.SIGKILL)
+        ends = end(started)
+        for r, (code, text) in enumerate(ends):
+            check(code == (-9 if r == victim else 0) or (r == victim and code == 0), f"{what}: node {r} ends with {code}: {text}")
+        seen = [step for step, *_ in losses(log)]
+        check(seen == list(range(STEPS)), f"{what}: the log's steps are {seen}")
+        told = [line["node_lost"] for line in lines_of(log, "node_lost")]
+        if ends[victim][0] == 0 or seen != list(range(STEPS)) or not told:
+            continue
+        hits += 1
+        first = told[0]
+        check(len(told) == 1 and first["node"] == victim and f":{ports[victim]}" in first["name"] and not first["silent"]
+              and first["nodes_left"] == 2 and first["shares"][victim] == 0, f"{what}: the log says {told}")
+        alone_from = next((step for step, _, _, shares in losses(log) if shares[victim] == 0), STEPS)
+        check(alone_from == first["step"], f"{what}: the log says {told}, and step {alone_from} is the first one without it")
+        survivor = ends[(victim + 1) % 3][1]
+        check(f"node {victim} (" in survivor and "is lost in step" in survivor, f"{what}: a survivor says {survivor}")
+        same_as_alone(folder, device, args, first, saved, what)
+    print(f"{hits} of {n} came before the end")
+
+
+def stop_and_resume(folder, device, what, disturb, code_of):
+    """--on-device-loss stop: all nodes end after the same step, the head's checkpoint goes on to the bits of a run that nothing has happened to."""
+    log, kept, saved = f"{folder}/stop.jsonl", f"{folder}/stop", f"{folder}/stop.safetensors"
+    shutil.rmtree(kept, ignore_errors=True)
+    if os.path.exists(log):
+        os.remove(log)
+    mine = [*BASE, "--devices", device, "--epochs", "10", "--max-steps", STEPS, "--shares", ",".join(map(str, SHARES)), "--log", log,
+            "--checkpoint", kept, "--save", saved, "--on-device-loss", "stop"]
+    ends = disturb(mine, log)
+    for r, (code, text) in enumerate(ends):
+        check(code == code_of(r), f"{what}: node {r} ends with {code}, not {code_of(r)}: {text}")
+    said = "".join(text for _, text in ends)
+    check("the run ends, as it was told to" in said and "go on with --resume" in said, f"{what}: the nodes say {said}")
+    check(len(lines_of(log, "error")) == 1, f"{what}: the log has not one error")
+    all_done(fleet(3, [*mine, "--resume"], folder), f"{what}: resumed")
+    same_file(f"{folder}/whole.safetensors", saved, what)
+
+
+def test_fleet_stop(at):
+    folder, device = at(""), first_device()
+    expect(0, *BASE, "--devices", f"{device}*3", "--epochs", "10", "--max-steps", STEPS, "--shares", ",".join(map(str, SHARES)), "--save",
+           f"{folder}/whole.safetensors", timeout=LIMIT_S)
+
+    def kill(victim):
+        def disturb(args, log):
+            ports = unused_ports(3)
+            started = [start(r, ports, args, folder) for r in range(3)]
+            await_log(log)
+            started[victim][0].send_signal(signal.SIGKILL)
+            return end(started)
+        return disturb
+
+    def fail(args, log):
+        ports = unused_ports(3)
+        return end([start(r, ports, args, folder, "fail=0:launch:400:-36" if r == 1 else "") for r in range(3)])
+
+    for victim in (0, 1) if os.environ.get("CVY_TEST_FULL") else (0,):
+        stop_and_resume(folder, device, f"node {victim} is killed", kill(victim), lambda r, victim=victim: -9 if r == victim else 1)
+    stop_and_resume(folder, device, "a device of node 1 fails", fail, lambda r: 1)
+
+
+def test_fleet_ends(at):
+    """Nodes end at different times, and none looks lost to the others, over TCP and each MPI that is there."""
+    folder, device = at(""), first_device()
+    rounds = 40 if os.environ.get("CVY_TEST_FULL") else 3
+    args = [*BASE, "--devices", device, "--max-steps", 2]
+    for i in range(rounds):
+        ports, late = unused_ports(3), i % 3
+        ends = end([start(r, ports, args, folder, "slow=0:20" if r == late else "") for r in range(3)])
+        all_done(ends, f"node {late} is slow")
+        said = "".join(text for _, text in ends)
+        check("is lost" not in said and "has left" not in said and said.count("train loss") == 1, f"node {late} is slow: {said}")
+    for mpirun, more in (("mpirun.openmpi", ["--oversubscribe", "--allow-run-as-root"]), ("mpiexec.mpich", [])):
+        if not shutil.which(mpirun):
+            print(f"{mpirun} is not there: not tested")
+            continue
+        for i in range(1 + rounds // 4):
+            done = call([mpirun, *more, "-n", "3", CONVOY, *args], timeout=LIMIT_S)
+            if "plug-in" in done.stderr:
+                print(f"{mpirun}: its plug-in was not built: not tested")
+                break
+            check(done.returncode == 0 and "is lost" not in done.stderr and done.stdout.count("train loss") == 1, f"{mpirun}, run {i}", done)
+
+
+def test_fleet_cut(at):
+    """A node's cable is pulled: the larger part goes on, of two equal ones that with node 0; the other part ends and says why."""
+    folder, device, steps = at(""), first_device(), 120
+    if not Network.is_allowed():
+        print("no network namespaces or no tc here: not tested")
+        return
+    for n, victim in ((2, 1), (3, 0), (3, 1)):
+        network, logs = Network(n), [f"{folder}/cut{n}{victim}{r}.jsonl" for r in range(n)]
+        args = [*BASE, "--devices", device, "--epochs", "20", "--max-steps", steps]
+        try:
+            started = [network.start(r, [*args, "--log", logs[r]], folder) for r in range(n)]
+            begun = time.monotonic()
+            while time.monotonic() - begun < LIMIT_S and not (os.path.exists(logs[0]) and os.path.getsize(logs[0]) > 3000):
+                time.sleep(0.02)
+            network.cut(victim)
+            ends = end(started)
+        finally:
+            network.close()
+        for r, (code, text) in enumerate(ends):
+            check(code == (1 if r == victim else 0), f"{n} nodes, node {victim} is cut off: node {r} ends with {code}: {text}")
+        check("too few of the other nodes answer" in ends[victim][1], f"the node that is cut off says: {ends[victim][1]}")
+        seen = [step for step, *_ in losses(logs[0])]
+        if victim == 0:  # node 1 logs what node 0 has not
+            more = [step for step, *_ in losses(logs[1])]
+            check(more and more[0] <= seen[-1] + 1, f"node 0 has logged {seen}, node 1 {more}")
+            seen = [step for step in seen if step < more[0]] + more
+        check(seen == list(range(steps)), f"{n} nodes, node {victim} is cut off: the logs' steps are {seen}")
+
+
+if __name__ == "__main__":
+    main(globals())
