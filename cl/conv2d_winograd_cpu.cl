@@ -16,8 +16,9 @@
  * image's part in this block (Chan et al. 1979); conv2d_winograd_cpu_merge_stats merges the parts.
  * Transformed weights lie in front of the workspace: blocks of 32 output channels (the last of 16 if the pitch is an odd
  * multiple of 16) of POINTS x (C rows of the block's width, and PANEL_GAP floats so that the points do not meet in one
- * set of a cache). With FLAG_LATE all tiles are one block, and a group transforms each block of weights just before it is
- * used, to a place of its own that stays in its cache: a few tiles would not pay for writing all of them to memory.
+ * set of a cache). With FLAG_LATE all tiles are one block, and a group transforms LATE_CHANNELS input channels of a block of
+ * weights just before it uses them, to a place of its own that stays in its cache: a few tiles would not pay for writing all of
+ * them to memory.
  *
  *   TILE_OUT   m: 4 or 2
  *   NARROW     1: the pitch of the output is an odd multiple of 16 */
@@ -42,22 +43,22 @@ static int padded_rows(int tiles) {
 
 CVY_ALWAYS_INLINE int panel_floats(int c) { return POINTS * (c * 32 + PANEL_GAP); }
 
-/* A channel of a block of output channels of the weights (3,3,C,pitch) to the block's panel u. */
-static void transform_row(global const float *w, global float *u, int c, int pitch, int block, int channel) {
-  const int width = min(32, pitch - block * 32), point_floats = c * width + PANEL_GAP;
+/* A channel of a block of output channels of the weights (3,3,C,pitch) to its row u of a panel. */
+static void transform_row(global const float *w, global float *u, int point_floats, int c, int pitch, int block, int channel) {
+  const int width = min(32, pitch - block * 32);
   for (int v = 0; v < width; v += 16) {
     float16 g[9];
 #pragma unroll
     for (int tap = 0; tap < 9; tap++) g[tap] = vload16(0, w + (size_t)(tap * c + channel) * (size_t)pitch + block * 32 + v);
-    transform_weights(g, u + channel * width + v, point_floats);
+    transform_weights(g, u + v, point_floats);
   }
 }
 
 /* The turned filter of backward-data: weights (3,3,C,k_pitch) with the parts of input channels K and output channels C
- * (pitch c_pitch, zeros behind C) exchanged. A part of 16 channels k of a block of 32 c to the block's panel u. */
-static void transform_turned(global const float *w, global float *u, int c, int c_pitch, int k, int k_pitch, int block,
-                             int part) {
-  const int k0 = part * 16, width = min(32, c_pitch - block * 32), point_floats = k * width + PANEL_GAP, some = min(16, k - k0);
+ * (pitch c_pitch, zeros behind C) exchanged. A part of 16 channels k of a block of 32 c to its rows, from u on, of a panel. */
+static void transform_turned(global const float *w, global float *u, int point_floats, int c, int c_pitch, int k, int k_pitch,
+                             int block, int part) {
+  const int k0 = part * 16, width = min(32, c_pitch - block * 32), some = min(16, k - k0);
   for (int v = 0; v < width; v += 16) {
     float turned[9 * 16 * 16]; /* tap, k, c */
     const int c0 = block * 32 + v;
@@ -72,7 +73,7 @@ static void transform_turned(global const float *w, global float *u, int c, int 
       float16 g[9];
 #pragma unroll
       for (int tap = 0; tap < 9; tap++) g[tap] = vload16(tap * 16 + i, turned);
-      transform_weights(g, u + (k0 + i) * width + v, point_floats);
+      transform_weights(g, u + i * width + v, point_floats);
     }
   }
 }
@@ -84,8 +85,11 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights(global const
   const int blocks = (pitch + 31) / 32;
   const int begin = (int)((long)blocks * c * (long)CVY_GROUP / (long)CVY_GROUPS);
   const int end = (int)((long)blocks * c * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
-  for (int at = begin; at < end; at++)
-    transform_row(w, workspace + (size_t)(at / c) * (size_t)panel_floats(c), c, pitch, at / c, at % c);
+  for (int at = begin; at < end; at++) {
+    const int block = at / c, channel = at % c, width = min(32, pitch - block * 32);
+    transform_row(w, workspace + (size_t)block * (size_t)panel_floats(c) + channel * width, c * width + PANEL_GAP, c, pitch,
+                  block, channel);
+  }
 }
 
 /* Group: a range of (block of 32 c, 16 k). */
@@ -95,19 +99,21 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_weights_turned(globa
   const int blocks = (c_pitch + 31) / 32, parts = (k + 15) / 16;
   const int begin = (int)((long)blocks * parts * (long)CVY_GROUP / (long)CVY_GROUPS);
   const int end = (int)((long)blocks * parts * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
-  for (int at = begin; at < end; at++)
-    transform_turned(w, workspace + (size_t)(at / parts) * (size_t)panel_floats(k), c, c_pitch, k, k_pitch, at / parts,
-                     at % parts);
+  for (int at = begin; at < end; at++) {
+    const int block = at / parts, part = at % parts, width = min(32, c_pitch - block * 32);
+    transform_turned(w, workspace + (size_t)block * (size_t)panel_floats(k) + part * 16 * width, k * width + PANEL_GAP, c,
+                     c_pitch, k, k_pitch, block, part);
+  }
 }
 
-/* A block of output channels of a call whose weights were not transformed before it. */
-static void transform_late(global const float *w, global float *u, cvy_conv_winograd_call call, int block) {
-  const int c = call.in.c;
+/* Input channels begin..end-1, which begin at a multiple of 16, of a block of output channels to a panel of these alone. */
+static void transform_late(global const float *w, global float *u, cvy_conv_winograd_call call, int block, int begin, int end) {
+  const int c = call.in.c, width = min(32, call.out.pitch - block * 32), point_floats = (end - begin) * width + PANEL_GAP;
   if (call.flags & FLAG_TURNED)
-    for (int part = 0; part < (c + 15) / 16; part++)
-      transform_turned(w, u, call.out.c, call.out.pitch, c, call.in.pitch, block, part);
+    for (int k = begin; k < end; k += 16, u += 16 * width)
+      transform_turned(w, u, point_floats, call.out.c, call.out.pitch, c, call.in.pitch, block, k / 16);
   else
-    for (int channel = 0; channel < c; channel++) transform_row(w, u, c, call.out.pitch, block, channel);
+    for (int k = begin; k < end; k++, u += width) transform_row(w, u, point_floats, c, call.out.pitch, block, k);
 }
 
 /* ---- blocks of tiles ---- */
@@ -199,7 +205,8 @@ static void prefetch_pixels(global const float *x, long begin, long end, long x_
 
 /* ---- products ---- */
 
-#define CHAIN 64 /* channels, a multiple of 16 */
+#define CHAIN 64          /* channels, a multiple of 16 */
+#define LATE_CHANNELS 128 /* of weights transformed at once, a multiple of CHAIN */
 
 #if CVY_WIDE_REGISTERS
 #define ROWS 14
@@ -225,39 +232,40 @@ static void prefetch_pixels(global const float *x, long begin, long end, long x_
 #include "winograd_product_tmpl.clh"
 #endif
 
-/* All rows of one point. */
-static void multiply(global const float *v, int rows, global const float *u, int channels, int width, global float *m) {
+/* All rows of one point, channels begin..end-1. */
+static void multiply(global const float *v, int rows, global const float *u, int begin, int end, int width, global float *m) {
   const int block_floats = rows * 16;
 #if CVY_WIDE_REGISTERS
   int row = 0;
 #if NARROW
   if (width == 16) {
-    for (; row + 14 <= rows; row += 14) product_14x16(v + row * 16, block_floats, u, 16, channels, m + row * 32);
-    for (; row < rows; row += 4) product_4x16(v + row * 16, block_floats, u, 16, channels, m + row * 32);
+    for (; row + 14 <= rows; row += 14) product_14x16(v + row * 16, block_floats, u, 16, begin, end, m + row * 32);
+    for (; row < rows; row += 4) product_4x16(v + row * 16, block_floats, u, 16, begin, end, m + row * 32);
     return;
   }
 #endif
-  for (; row + 14 <= rows; row += 14) product_14x32(v + row * 16, block_floats, u, 32, channels, m + row * 32);
-  for (; row < rows; row += 4) product_4x32(v + row * 16, block_floats, u, 32, channels, m + row * 32);
+  for (; row + 14 <= rows; row += 14) product_14x32(v + row * 16, block_floats, u, 32, begin, end, m + row * 32);
+  for (; row < rows; row += 4) product_4x32(v + row * 16, block_floats, u, 32, begin, end, m + row * 32);
 #else
   for (int k = 0; k < width; k += 16)
     for (int row = 0, some; row < rows; row += some) {
       global const float *from = v + row * 16;
       global float *to = m + row * 32 + k;
       some = part_rows(rows - row);
-      if (some == 6) product_6x16(from, block_floats, u + k, width, channels, to);
-      else product_4x16(from, block_floats, u + k, width, channels, to);
+      if (some == 6) product_6x16(from, block_floats, u + k, width, begin, end, to);
+      else product_4x16(from, block_floats, u + k, width, begin, end, to);
     }
 #endif
 }
 
-/* m = v u of all points, for `width` output channels from k0 on; fetches the next block's input into the cache meanwhile.
+/* m (+)= v u of all points, of input channels begin..end-1, for `width` output channels from k0 on; fetches the next block's input
+ * into the cache meanwhile.
  * Blocks lie in memory in the order of their tiles, except for the rows below a tile. */
 CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, global const float *u, global const float *x,
                                       global const float *residual, cvy_conv_winograd_call call, tile_block b, int k0,
-                                      int width) {
+                                      int width, int begin, int end) {
   const cvy_shape in = call.in;
-  const int blocks_k = (call.out.pitch + 31) / 32, u_point = in.c * width + PANEL_GAP;
+  const int blocks_k = (call.out.pitch + 31) / 32, u_point = (end - begin) * width + PANEL_GAP;
   const long in_floats = in.h * in.w * in.pitch, x_floats = call.n * in_floats,
              pixels = call.block_tiles * in_floats / (tiles_in(call.out.h) * tiles_in(call.out.w));
   const int some = (int)(pixels / (blocks_k * POINTS) + 15) / 16 * 16;
@@ -265,7 +273,8 @@ CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, gl
   for (int point = 0; point < POINTS; point++, ahead += some) {
     prefetch_pixels(x, ahead, ahead + some, x_floats);
     if (call.flags & FLAG_RESIDUAL) prefetch_pixels(residual, ahead, ahead + some, x_floats);
-    multiply(v + (size_t)point * (size_t)b.v_point, b.rows, u + point * u_point, in.c, width, m + point * b.m_point);
+    multiply(v + (size_t)point * (size_t)b.v_point + begin * b.rows, b.rows, u + point * u_point, begin, end, width,
+             m + point * b.m_point);
   }
 }
 
@@ -410,8 +419,12 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
     loaded = b.number;
     const bool late = (call.flags & FLAG_LATE) != 0;
     global float *u = workspace + (size_t)(late ? (int)CVY_GROUP : k0 / 32) * (size_t)panel_floats(call.in.c);
-    if (late) transform_late(w, u, call, k0 / 32);
-    multiply_block(m, v, u, x, residual, call, b, k0, width);
+    const int some = late ? LATE_CHANNELS : call.in.c;
+    for (int c = 0; c < call.in.c; c += some) {
+      const int end = min(call.in.c, c + some);
+      if (late) transform_late(w, u, call, k0 / 32, c, end);
+      multiply_block(m, v, u, x, residual, call, b, k0, width, c, end);
+    }
     for (int k = 0; k < width; k += 16)
       store_block(m + k, call.flags & FLAG_BIAS ? CVY_LOAD16(bias + k0 + k) : (float16)(0.0f), y, stats, workspace, call,
                   b, k0 + k);
