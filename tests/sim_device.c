@@ -257,6 +257,10 @@ static cvy_status plan(void *device, int share_max, bool only_growth, bool keep_
   if (!d->open) sim_fail("device %d is closed and is planned", d->index);
   if (only_growth ? share_max <= d->share_max : share_max == d->share_max) return CVY_OK;
   CVY_TRY(operate(d, "plan"));
+  if (!only_growth && d->limit && share_max > d->limit) {
+    d->limit = d->share_max = 0;
+    return CVY_E_DEVICE_MEMORY;
+  }
   run_all(d); /* into memory that goes now */
   memset(d->w, 0, sizeof d->w);
   d->share_max = share_max;

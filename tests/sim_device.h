@@ -47,7 +47,8 @@ typedef struct sim_device {
   sim_fault fault;
   int fault_at; /* the operation that fails */
   cvy_status fails_with;
-  int slow; /* so many times slower than others; 0: as they */
+  int slow;  /* so many times slower than others; 0: as they */
+  int limit; /* the first plan for more samples than these is one too many for its memory; 0: none is */
   /* its life */
   int operations;
   unsigned long beats;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Outline: drawing · life · state · evaluation · steps · the end. */
+ * Outline: drawing · shares that change · life · state · evaluation · steps · the end. */
 #include "sim_team.h"
 
 #include <string.h>
@@ -56,6 +56,7 @@ void sim_job_draw(sim_job *j) {
   j->fault_stops = sim_below(4) == 0;
   j->evaluates = sim_below(3) == 0;
   j->takes_late = sim_below(3) == 0;
+  j->changes_shares = sim_below(2);
   for (int t = 0; t < j->steps; t++)
     j->samples[t] = t + 1 < j->steps || sim_below(2) ? j->batch : 1 + (int)sim_below((uint32_t)j->batch);
   run_plain(j);
@@ -71,17 +72,95 @@ void sim_draw_fault(sim_device *d, int at) {
   d->fault = kind < 4 ? SIM_HEALTHY : kind < 6 ? SIM_FAILS : kind == 6 ? SIM_HANGS : SIM_HANGS_LATE;
 }
 
-/* ---- life ---- */
+/* ---- shares that change ---- */
 
 void sim_must(cvy_status status, const char *what) {
   if (status != CVY_OK) sim_fail("%s: status %d", what, (int)status);
 }
 
-static cvy_status replace_exchange(void *user) { return cvy_exchange_replace(((sim_team *)user)->exchange); }
-
 static int first_of(const sim_team *s) {
   return s->fleet ? cvy_fleet_first_of(s->fleet, cvy_fleet_rank(s->fleet)) : -1;
 }
+
+/* Any shares for the devices that are there. */
+static cvy_status propose(void *user, const int *now, int *shares, bool *better) {
+  const sim_team *const s = user;
+  const int n = s->job->n_all;
+  bool there[SIM_NODES * SIM_DEVICES];
+  int left = s->job->batch, last = -1;
+  (void)now;
+  if (!cvy_fleet_is_head(s->fleet)) sim_fail("a node proposes shares that is not the head");
+  cvy_shares_present(s->shares, there);
+  for (int i = 0; i < n; i++) {
+    shares[i] = there[i] ? (int)sim_below((uint32_t)left + 1) : 0;
+    left -= shares[i];
+    if (there[i]) last = i;
+  }
+  *better = sim_below(8) > 0;
+  if (last < 0) sim_fail("the head has no device");
+  shares[last] += left;
+  return CVY_OK;
+}
+
+static void open_new_shares(sim_team *s) {
+  sim_must(cvy_new_shares_create(&(cvy_new_shares_params){.fleet = s->fleet,
+                                                          .chain = cvy_exchange_chain(s->exchange),
+                                                          .roster = s->roster,
+                                                          .ring = s->ring,
+                                                          .shares = s->shares,
+                                                          .ledger = s->ledger,
+                                                          .run_ahead = s->job->run_ahead,
+                                                          .most_samples = s->job->batch,
+                                                          .few = 2,
+                                                          .propose = propose,
+                                                          .user = s},
+                                 &s->new_shares),
+           "new shares");
+  for (int i = 0; i < s->n; i++) s->devices[i].limit = sim_below(4) ? 0 : 1 + (int)sim_below((uint32_t)s->job->batch);
+}
+
+static cvy_step_time time_of(long step, int device) {
+  return (cvy_step_time){.n = 1 + device, .tried = step & 1, .seconds = (double)(1 + step)};
+}
+
+/* The times of all nodes that are there came with the step that had the slot. */
+static void check_times(const sim_team *s, const cvy_step *step, long t) {
+  const long before = t - s->job->run_ahead - 1;
+  for (int i = 0; i < s->job->n_all && before >= 0; i++) {
+    const cvy_step_time want = time_of(before, i), none = {0}, *const got = &step->times[i];
+    const bool own = i >= first_of(s) && i < first_of(s) + s->n;
+    if (memcmp(got, &want, sizeof want) != 0 && (own || memcmp(got, &none, sizeof none) != 0))
+      sim_fail("step %ld comes with %g s of device %d, not %g", before, got->seconds, i, want.seconds);
+  }
+}
+
+/* As rebalance.c. */
+static cvy_status change_shares(sim_team *s, cvy_step *step, long t) {
+  cvy_status status = CVY_OK;
+  cvy_new_shares_result result;
+  check_times(s, step, t);
+  memset(step->times, 0, (size_t)s->job->n_all * sizeof *step->times);
+  for (int i = first_of(s); i < first_of(s) + s->n; i++) step->times[i] = time_of(t, i);
+  CVY_TRY(cvy_new_shares_step(s->new_shares, step, &result));
+  s->n_changes += result.tried && result.changed;
+  s->n_refused += result.tried && !result.changed;
+  if (sim_below(3) == 0) cvy_new_shares_ask(s->new_shares);
+fail:
+  return status;
+}
+
+/* All nodes have the same ones in each step. */
+static void check_shares(sim_job *j, const cvy_step_result *r) {
+  int *const known = j->shares[r->step];
+  const size_t bytes = (size_t)j->n_all * sizeof *known;
+  if (!j->has_shares[r->step]) memcpy(known, r->shares, bytes);
+  j->has_shares[r->step] = true;
+  if (memcmp(known, r->shares, bytes) != 0) sim_fail("the nodes have other shares in step %ld", r->step);
+}
+
+/* ---- life ---- */
+
+static cvy_status replace_exchange(void *user) { return cvy_exchange_replace(((sim_team *)user)->exchange); }
 
 static void add_devices(sim_team *s, cvy_mail **mail) {
   int share_max[SIM_DEVICES];
@@ -134,6 +213,7 @@ void sim_team_open(sim_team *s) {
                                &s->exchange),
            "exchange");
   sim_must(cvy_exchange_start(s->exchange), "exchange");
+  if (s->fleet && j->changes_shares) open_new_shares(s);
 }
 
 /* ---- state ---- */
@@ -257,6 +337,7 @@ cvy_status sim_team_step(sim_team *s, long t) {
   CVY_TRY(cvy_roster_settle(s->roster));
   const uint64_t begun_ns = cvy_ring_begins(s->ring);
   cvy_step *const step = cvy_ring_next(s->ring);
+  if (s->new_shares) CVY_TRY(change_shares(s, step, t));
   step->n = s->job->samples[t];
   step->begun_ns = begun_ns;
   step->sgd = (cvy_sgd_params){.lr = 1};
@@ -274,6 +355,7 @@ void sim_team_take(sim_team *s) {
     const double loss = j->want.loss[r.step] / j->samples[r.step];
     if (r.loss != loss || r.correct != j->samples[r.step])
       sim_fail("step %ld: loss %g and %d samples, not %g and %d", r.step, r.loss, r.correct, loss, j->samples[r.step]);
+    if (s->fleet) check_shares(j, &r);
     if (r.stops && s->stops_in < 0) s->stops_in = r.step;
     if (s->fleet && cvy_fleet_is_head(s->fleet) && j->told <= r.step) j->told = r.step + 1;
   }
@@ -337,6 +419,7 @@ bool sim_team_close(sim_team *s) {
   cvy_roster_end_workers(s->roster);
   const bool hung = cvy_roster_hung(s->roster) > 0;
   if (!hung) {
+    cvy_new_shares_destroy(&s->new_shares);
     cvy_exchange_destroy(&s->exchange);
     cvy_ring_destroy(&s->ring);
     for (int i = 0; i < s->n; i++) cvy_mail_destroy(&s->devices[i].mail);

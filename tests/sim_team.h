@@ -5,7 +5,9 @@
 #define CVY_TESTS_SIM_TEAM_H
 
 #include "sim_device.h"
+#include "sim_link.h"
 #include "src/team/exchange.h"
+#include "src/team/new_shares.h"
 #include "src/team/watch.h"
 
 enum { SIM_STEPS = 9 };
@@ -23,10 +25,12 @@ typedef struct sim_job {
   cvy_running bn;
   int n_all; /* devices, of all nodes */
   int batch, run_ahead, steps;
-  bool fault_stops, evaluates, takes_late;
+  bool fault_stops, evaluates, takes_late, changes_shares;
   int samples[SIM_STEPS];
   sim_plain want;
   long told; /* of so many steps the head's caller has the result */
+  bool has_shares[SIM_STEPS];
+  int shares[SIM_STEPS][SIM_NODES * SIM_DEVICES]; /* as the first node had them in its result */
 } sim_job;
 
 /* Of one node. */
@@ -43,9 +47,11 @@ typedef struct sim_team {
   cvy_events *events;
   cvy_exchange *exchange;
   cvy_watch *watch;
-  int n_results, n_lost; /* that the caller has taken */
-  long stops_in;         /* the first step whose result says so; -1: none */
-  uint32_t lost_nodes;   /* bit r: an event says that node r is lost */
+  cvy_new_shares *new_shares; /* in a fleet that changes shares */
+  int n_results, n_lost;      /* that the caller has taken */
+  int n_changes, n_refused;   /* new shares, and such for which memory was short */
+  long stops_in;              /* the first step whose result says so; -1: none */
+  uint32_t lost_nodes;        /* bit r: an event says that node r is lost */
 } sim_team;
 
 /* Layout, batch, steps; and the plain loop over them. */

@@ -6,6 +6,8 @@
  * - no node hangs; without silence and cuts every node that has a device finishes;
  * - the state of each node, whether it has finished or ended with an error, is that of a plain loop after its steps;
  * - results come once and in order, with the right loss; a stop is seen in the same step;
+ * - shares change between steps, as the head draws them, or memory is short for them on some node: all nodes have the
+ *   same shares in each step, and the times that all have measured;
  * - no step is done again whose result the head's caller has, and all that finish have it;
  * - of two parts that are silent to each other one goes on at most, and it does so if it is the larger one, or of two
  *   equal ones that with the first node;
@@ -58,7 +60,7 @@ static struct scene {
 } scene;
 
 static struct {
-  long died, cuts, silent, faults, hangs, lost, failed, finished, stopped, schedules_with_loss;
+  long died, cuts, silent, faults, hangs, lost, failed, finished, stopped, schedules_with_loss, changed, refused;
 } seen;
 
 /* ---- deaths, cuts and silence ---- */
@@ -304,6 +306,8 @@ static void run_schedule(void *arg) {
     scene.any_lost |= dead || scene.nodes[r].team.n_lost > 0;
     seen.died += dead;
     seen.lost += scene.nodes[r].team.n_lost;
+    seen.changed += scene.nodes[r].team.n_changes;
+    seen.refused += scene.nodes[r].team.n_refused;
     seen.finished += scene.nodes[r].fate == FINISHED;
     seen.failed += scene.nodes[r].fate == FAILED;
     seen.stopped += scene.nodes[r].fate == FINISHED && scene.nodes[r].team.stops_in >= 0;
@@ -338,8 +342,9 @@ int main(void) {
   if (failures) return 1;
   printf(
       "%ld schedules in %.1f s: %ld nodes died, %ld cuts, %ld faults and %ld hangs planned, %ld devices lost; %ld "
-      "nodes finished, %ld of them since one was asked to stop, %ld ended with an error\n",
+      "nodes finished, %ld of them since one was asked to stop, %ld ended with an error; %ld times a node changed its "
+      "shares, %ld times memory was short for them\n",
       n, (double)(clock() - begun) / CLOCKS_PER_SEC, seen.died, seen.cuts, seen.faults, seen.hangs, seen.lost,
-      seen.finished, seen.stopped, seen.failed);
+      seen.finished, seen.stopped, seen.failed, seen.changed, seen.refused);
   return 0;
 }

@@ -26,6 +26,13 @@ typedef struct own_sums {
   int64_t correct;
 } own_sums;
 
+/* Of all nodes, one piece of memory, as it crosses. */
+typedef struct all_sums {
+  cvy_chain_sums *sums;
+  cvy_step_time *times; /* behind them, of all devices */
+  size_t bytes;
+} all_sums;
+
 /* Times that the caller wants (cvy_chain_note). */
 typedef struct notes {
   cvy_chain_times *times, *step; /* of all steps, of the one under way; NULL: none */
@@ -35,6 +42,7 @@ typedef struct notes {
 /* The lock guards these. */
 typedef struct shared {
   bool stopping, asked;  /* the threads end; this node was asked to stop the run */
+  bool meets;            /* this node asks the callers to meet */
   uint32_t round;        /* the fleet's */
   int64_t done;          /* operations that count */
   bool stepping;         /* the operation under way is a step */
@@ -57,7 +65,7 @@ struct cvy_chain {
   float *floats; /* all sums */
   unit *units;   /* n_parcels */
   own_sums own;
-  cvy_chain_sums total;
+  all_sums total;
   const cvy_step *step;
   int before, here; /* samples of the nodes before this one, and of this one */
   notes notes;
@@ -96,17 +104,22 @@ cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
   int pieces = 0;
   *out = NULL;
   CVY_REQUIRE(c, CVY_E_MEMORY, "out of host memory");
-  *c = (cvy_chain){.params = *params,
-                   .fleet = params->fleet,
-                   .link = cvy_fleet_link(params->fleet),
-                   .roster = params->roster,
-                   .ledger = params->ledger,
-                   .n_parcels = l->n_buckets + (l->n_running > 0),
-                   .n_pieces = cvy_chain_pieces(l, params->piece, NULL),
-                   .floats = cvy_calloc(l->n_floats + l->n_running_floats, sizeof *c->floats)};
+  *c = (cvy_chain){
+      .params = *params,
+      .fleet = params->fleet,
+      .link = cvy_fleet_link(params->fleet),
+      .roster = params->roster,
+      .ledger = params->ledger,
+      .n_parcels = l->n_buckets + (l->n_running > 0),
+      .n_pieces = cvy_chain_pieces(l, params->piece, NULL),
+      .total = {.bytes = sizeof(cvy_chain_sums) + (size_t)cvy_fleet_devices(params->fleet) * sizeof(cvy_step_time)},
+      .floats = cvy_calloc(l->n_floats + l->n_running_floats, sizeof *c->floats)};
   c->units = cvy_calloc((size_t)c->n_parcels, sizeof *c->units);
   c->own.losses = cvy_calloc(n_devices, sizeof *c->own.losses);
-  CVY_REQUIRE(c->floats && c->units && c->own.losses, CVY_E_MEMORY, "out of host memory for the sums of a fleet");
+  c->total.sums = cvy_calloc(1, c->total.bytes);
+  CVY_REQUIRE(c->floats && c->units && c->own.losses && c->total.sums, CVY_E_MEMORY,
+              "out of host memory for the sums of a fleet");
+  c->total.times = (cvy_step_time *)(c->total.sums + 1);
   for (int u = 0; u < c->n_parcels; u++) {
     const int parcel = cvy_chain_parcel_at(c, u);
     const bool running = parcel == l->n_buckets;
@@ -136,6 +149,7 @@ void cvy_chain_destroy(cvy_chain **chain) {
   for (int u = 0; c->units && u < c->n_parcels; u++) cvy_free(c->units[u].parts);
   cvy_free(c->units);
   cvy_free(c->own.losses);
+  cvy_free(c->total.sums);
   cvy_free(c->floats);
   cvy_free(c);
   *chain = NULL;
@@ -212,16 +226,26 @@ fail:
   return status;
 }
 
+static bool is_asking_to_meet(cvy_chain *c) {
+  cvy_roster_lock(c->roster);
+  const bool meets = c->at.meets;
+  cvy_roster_unlock(c->roster);
+  return meets;
+}
+
 static cvy_status sums_up(cvy_chain *c, int previous, int next) {
   cvy_status status = CVY_OK;
-  cvy_chain_sums before = {0};
-  if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, &before, sizeof before));
+  cvy_chain_sums *const total = c->total.sums;
+  const int first = cvy_fleet_first_device(c->fleet);
+  memset(total, 0, c->total.bytes);
+  if (previous >= 0) CVY_TRY(cvy_link_receive(c->link, previous, CVY_LINK_UP, total, c->total.bytes));
   CVY_TRY(await_more(c, &c->at.given, c->n_parcels));
-  c->total = before;
-  for (int i = 0; i < c->own.n_losses; i++) c->total.loss += c->own.losses[i];
-  c->total.correct += c->own.correct;
-  c->total.stops += cvy_chain_is_asked_to_stop(c);
-  if (next >= 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, &c->total, sizeof c->total));
+  for (int i = 0; i < c->own.n_losses; i++) total->loss += c->own.losses[i];
+  total->correct += c->own.correct;
+  total->stops += cvy_chain_is_asked_to_stop(c);
+  total->meets += is_asking_to_meet(c);
+  memcpy(c->total.times + first, c->step->times + first, (size_t)cvy_roster_size(c->roster) * sizeof *c->total.times);
+  if (next >= 0) CVY_TRY(cvy_link_send(c->link, next, CVY_LINK_UP, total, c->total.bytes));
   set_count(c, &c->at.summed, c->n_pieces + 1);
 fail:
   return status;
@@ -293,9 +317,9 @@ static cvy_status go_down(cvy_chain *c) {
   const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
   for (int u = 0; u < c->n_parcels; u++) CVY_TRY(parcel_down(c, u, previous, next));
   CVY_TRY(await_more(c, &c->at.summed, c->n_pieces));
-  if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, &c->total, sizeof c->total));
+  if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, c->total.sums, c->total.bytes));
   commit(c);
-  if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, &c->total, sizeof c->total));
+  if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, c->total.sums, c->total.bytes));
 fail:
   return status;
 }
@@ -431,11 +455,13 @@ bool cvy_chain_await_end(cvy_chain *c, cvy_chain_sums *total) {
   if (ended) {
     c->at.done++;
     c->at.stepping = c->at.committed = false;
-    *total = c->total;
+    *total = *c->total.sums;
   }
   cvy_roster_unlock(c->roster);
   return ended;
 }
+
+const cvy_step_time *cvy_chain_measured(const cvy_chain *c) { return c->total.times; }
 
 /* ---- exchange thread: after a halt ---- */
 
@@ -466,7 +492,7 @@ cvy_status cvy_chain_agree(cvy_chain *c, bool *stops, bool *devices, bool *done,
     c->at.done++;
     *done = c->at.stepping;
     c->at.reduced = !c->at.stepping;
-    *total = c->total;
+    *total = *c->total.sums;
   }
   c->at.stepping = c->at.committed = false;
   *stops = agreed.stops;
@@ -489,6 +515,12 @@ bool cvy_chain_is_asked_to_stop(cvy_chain *c) {
   const bool asked = c->at.asked;
   cvy_roster_unlock(c->roster);
   return asked;
+}
+
+void cvy_chain_ask_to_meet(cvy_chain *c, bool asks) {
+  cvy_roster_lock(c->roster);
+  c->at.meets = asks;
+  cvy_roster_unlock(c->roster);
 }
 
 cvy_status cvy_chain_settle(cvy_chain *c, uint32_t *round) {

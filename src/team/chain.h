@@ -12,7 +12,8 @@
  * in each direction, in pieces: while one piece goes down the next one goes up, and backward still computes other
  * parcels.
  *
- * The last unit of a step carries the sums of the loss. It makes the step count:
+ * The last unit of a step carries the sums of the loss, and the times that the nodes have measured. It makes the step
+ * count:
  *
  *   1. up:    a node adds its own when all its parts are sent
  *   2. down:  the commit. A node passes it on when its own state of the next generation is whole
@@ -41,6 +42,7 @@ typedef struct cvy_chain_sums {
   double loss; /* loss times samples */
   int64_t correct;
   int64_t stops; /* nodes that were asked to stop */
+  int64_t meets; /* nodes that ask the callers of all nodes to meet (new_shares.h) */
 } cvy_chain_sums;
 
 typedef struct cvy_chain_params {
@@ -93,6 +95,8 @@ int cvy_chain_await_updates(cvy_chain *chain, int than);
 int cvy_chain_updates(cvy_chain *chain);
 /* Waits until the step counts on all nodes. False: the team is halted. */
 bool cvy_chain_await_end(cvy_chain *chain, cvy_chain_sums *total);
+/* With a step that counts: the times that came with it, of all devices (cvy_step.times). Until the next one begins. */
+const cvy_step_time *cvy_chain_measured(const cvy_chain *chain);
 
 /* ---- exchange thread: after a halt ---- */
 
@@ -112,6 +116,9 @@ int cvy_chain_stopper(const cvy_chain *chain);                 /* as cvy_agree_s
 /* From now on this node's sums say that it was asked to stop (cvy_chain_sums.stops). Any thread. */
 void cvy_chain_ask_stop(cvy_chain *chain);
 bool cvy_chain_is_asked_to_stop(cvy_chain *chain);
+
+/* From now on this node's sums ask all callers to meet (cvy_chain_sums.meets), or do not. */
+void cvy_chain_ask_to_meet(cvy_chain *chain, bool asks);
 
 /* Waits until no node or device has to be taken out. *round: the caller's results from now on are for this one, since
  * the devices' shares change when it ends. Fails with the team's status. */

@@ -212,11 +212,14 @@ fail:
 }
 
 /* The step counts: its update becomes the truth, and the caller gets its result. */
-static cvy_status count_step(cvy_exchange *x, const cvy_step *step, const cvy_chain_sums *total, double *ms) {
+static cvy_status count_step(cvy_exchange *x, cvy_step *step, const cvy_chain_sums *total, double *ms) {
   cvy_status status = CVY_OK;
   const double loss = cvy_unsigned_nan(total->loss / step->n);
   CVY_TRY(check_loss(x, step, loss));
   if (x->params.crosses) cvy_ledger_advance(x->ledger);
+  if (x->chain)
+    memcpy(step->times, cvy_chain_measured(x->chain), (size_t)cvy_shares_all(x->params.shares) * sizeof *step->times);
+  step->meets = total->meets > 0;
   cvy_ledger_step_done(x->ledger, step->number + 1, !x->params.on_device);
   const cvy_timeline_step times = {.number = step->number,
                                    .n = step->n,

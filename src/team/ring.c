@@ -20,6 +20,7 @@ static void free_step(const cvy_ring *r, cvy_step *s) {
   if (r->params.on_free) r->params.on_free(r->params.user, s);
   cvy_free(s->samples);
   cvy_free(s->all_shares);
+  cvy_free(s->times);
   cvy_free(s->parts);
 }
 
@@ -29,9 +30,11 @@ static cvy_status make_step(cvy_ring *r, cvy_step *s) {
   *s = (cvy_step){.ring = r,
                   .samples = cvy_calloc((size_t)r->params.batch, sizeof *s->samples),
                   .all_shares = cvy_calloc((size_t)cvy_shares_all(r->params.shares), sizeof *s->all_shares),
+                  .times = cvy_calloc((size_t)cvy_shares_all(r->params.shares), sizeof *s->times),
                   .parts = cvy_calloc(n, sizeof *s->parts),
                   .timed = r->params.timed};
-  CVY_REQUIRE(s->samples && s->all_shares && s->parts, CVY_E_MEMORY, "out of host memory for a step under way");
+  CVY_REQUIRE(s->samples && s->all_shares && s->times && s->parts, CVY_E_MEMORY,
+              "out of host memory for a step under way");
   s->shares = s->all_shares + cvy_shares_first(r->params.shares);
   if (r->params.on_make) CVY_TRY(r->params.on_make(r->params.user, s));
 fail:

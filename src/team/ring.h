@@ -24,6 +24,13 @@ typedef struct cvy_step_part {
   cvy_task task;
 } cvy_step_part;
 
+/* A measurement that a node sends to the others with a step. */
+typedef struct cvy_step_time {
+  int32_t n;      /* samples; 0: nothing was measured */
+  int32_t tried;  /* 1: the device had no share, and was tried */
+  double seconds; /* of computing */
+} cvy_step_time;
+
 /* One step as the team hands it to its devices; it lives until the step is finished. */
 typedef struct cvy_step {
   cvy_ring *ring; /* that has the step */
@@ -39,6 +46,10 @@ typedef struct cvy_step {
   cvy_step_part *parts; /* one per device */
   uint64_t begun_ns;    /* when the caller asked for it, if no step was under way then; else 0 */
   bool timed;           /* workers note when their devices compute */
+  /* In a fleet, one per device of all nodes: the caller fills in its node's own before the step begins, and finds those
+   * of all when it is finished. */
+  cvy_step_time *times;
+  bool meets; /* in a fleet, of a finished step: the callers of all nodes meet (new_shares.h) */
 } cvy_step;
 
 typedef struct cvy_ring_params {

@@ -82,8 +82,10 @@ void cvy_shares_set_agreed(cvy_shares *s, const bool *there) {
 const cvy_split_params *cvy_shares_rule(const cvy_shares *s) { return &s->split; }
 
 void cvy_shares_set_rule(cvy_shares *s, const int *counts) {
+  cvy_roster_lock(s->roster);
   for (int i = 0; i < s->n; i++) s->values[i] = counts[i];
   s->split.rule = CVY_RULE_SHARES;
+  cvy_roster_unlock(s->roster);
 }
 
 static int present(cvy_shares *s, const cvy_roster *roster) CVY_HOLDS(roster);
@@ -95,6 +97,13 @@ static int present(cvy_shares *s, const cvy_roster *roster) {
 }
 
 /* Divides the n samples among the devices that are not lost, as for a team of them alone. */
+void cvy_shares_present(cvy_shares *s, bool *there) {
+  cvy_roster_lock(s->roster);
+  (void)present(s, s->roster);
+  memcpy(there, s->there, (size_t)s->n * sizeof *there);
+  cvy_roster_unlock(s->roster);
+}
+
 static cvy_status divide(cvy_shares *s, cvy_roster *roster, cvy_split_params split, int n, int *out) CVY_HOLDS(roster);
 static cvy_status divide(cvy_shares *s, cvy_roster *roster, cvy_split_params split, int n, int *out) {
   cvy_status status = CVY_OK;
@@ -130,11 +139,11 @@ cvy_status cvy_shares_of_batch(cvy_shares *s, int n, int *out) {
 }
 
 cvy_status cvy_shares_of_samples(cvy_shares *s, int n, int *out) {
+  cvy_roster_lock(s->roster);
   cvy_split_params split = s->split;
   split.batch = n;
   split.group = 1;
   if (split.rule == CVY_RULE_SHARES) split.rule = CVY_RULE_WEIGHTS; /* the shares sum to the batch, not to n */
-  cvy_roster_lock(s->roster);
   const cvy_status status = divide(s, s->roster, split, n, out);
   cvy_roster_unlock(s->roster);
   return status;
@@ -156,9 +165,17 @@ fail:
   return status;
 }
 
+/* No smaller batch than n gives more samples to a device that gets `whole` of a full one. */
+static int bound(cvy_shares *s, int n, int whole) {
+  cvy_roster_lock(s->roster);
+  const int most = cvy_split_bound(&s->split, n, whole);
+  cvy_roster_unlock(s->roster);
+  return most;
+}
+
 cvy_status cvy_shares_find(cvy_shares *s, int most, int *share_max) {
   cvy_status status = CVY_OK;
-  const int group = s->split.group > 1 ? s->split.group : 1;
+  const int group = s->split.group > 1 ? s->split.group : 1; /* batch and group never change */
   int *const shares = cvy_calloc((size_t)s->n, sizeof *shares), *const full = cvy_calloc((size_t)s->n, sizeof *full);
   bool *const any = cvy_calloc((size_t)s->n, sizeof *any);
   CVY_REQUIRE(shares && full && any, CVY_E_MEMORY, "out of host memory");
@@ -172,7 +189,7 @@ cvy_status cvy_shares_find(cvy_shares *s, int most, int *share_max) {
       const int share = shares[s->first + i], whole = full[s->first + i];
       if (share > share_max[i]) share_max[i] = share;
       any[i] |= share > 0;
-      more |= whole > 0 && share_max[i] < cvy_split_bound(&s->split, n, whole);
+      more |= whole > 0 && share_max[i] < bound(s, n, whole);
     }
   }
   cvy_roster_lock(s->roster);
@@ -184,6 +201,13 @@ fail:
   cvy_free(full);
   cvy_free(shares);
   return status;
+}
+
+void cvy_shares_leave_room(cvy_shares *s, int few, int *share_max) {
+  cvy_roster_lock(s->roster);
+  for (int i = 0; i < s->n_own; i++)
+    if (s->full[s->first + i] == 0 && share_max[i] < few) share_max[i] = few;
+  cvy_roster_unlock(s->roster);
 }
 
 void cvy_shares_full(cvy_shares *s, int *out) {

@@ -24,6 +24,8 @@ int cvy_shares_all(const cvy_shares *shares);
 int cvy_shares_first(const cvy_shares *shares);
 /* [exchange thread] In a fleet: these devices are there. */
 void cvy_shares_set_agreed(cvy_shares *shares, const bool *there);
+/* Which devices are there, of all that the shares are for. */
+void cvy_shares_present(cvy_shares *shares, bool *there);
 
 /* The present rule. Borrowed. */
 const cvy_split_params *cvy_shares_rule(const cvy_shares *shares);
@@ -42,6 +44,9 @@ cvy_status cvy_shares_of_batch(cvy_shares *shares, int n, int *out);
  * can get in a batch of any size up to `most`, since rounding may give a shorter batch a larger share. Notes in the
  * roster which devices are idle. */
 cvy_status cvy_shares_find(cvy_shares *shares, int most, int *share_max);
+/* After cvy_shares_find: share_max of devices without a share of a full batch becomes at least `few`, so that they can
+ * be tried. */
+void cvy_shares_leave_room(cvy_shares *shares, int few, int *share_max);
 /* The same rule with these shares: CVY_E_ARGUMENT with `sync` if one does not fit in one pass. */
 cvy_status cvy_shares_check_room(const cvy_shares *shares, const int *counts);
 
