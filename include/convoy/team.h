@@ -26,7 +26,8 @@ typedef enum cvy_split_kind {
   CVY_SPLIT_WEIGHTS,  /* in proportion to split_values */
   CVY_SPLIT_SHARES,   /* split_values */
   /* Shares follow the devices' speeds. Creating the team measures them for one to three seconds, and training measures
-   * them in every step; shares change between steps when that makes a step shorter by more than 5 %. */
+   * them in every step; shares change between steps when that makes a step shorter by more than 5 %. In a fleet each
+   * node measures its own devices, and the links are measured, too. */
   CVY_SPLIT_AUTO,
   /* AUTO if the devices are of different kinds (driver, name, compute units) and their measured speeds differ by more
    * than 10 %, else EVEN; a team of one kind is not measured. */
@@ -225,6 +226,8 @@ typedef struct cvy_replica_info {
   const char *driver;  /* its version; borrowed as label */
 } cvy_replica_info;
 bool cvy_team_replica(const cvy_team *team, int device, cvy_replica_info *out);
+/* shares[0..n): of a full batch, in the next step, one per device; in a fleet n is cvy_fleet_devices. */
+void cvy_team_shares(const cvy_team *team, int *shares);
 /* The team's split: EVEN, WEIGHTS, SHARES or AUTO; UNLIKE has become EVEN or AUTO. */
 cvy_split_kind cvy_team_split(const cvy_team *team);
 
@@ -232,10 +235,11 @@ cvy_split_kind cvy_team_split(const cvy_team *team);
 typedef struct cvy_shares_change {
   long step; /* the first one with these shares */
   int n_devices;
-  const int *shares, *before; /* of a full batch: the new ones and the previous ones, at first the even ones */
-  double ms, ms_before;       /* expected per step with the new shares, and with the previous ones */
-  const char *text;           /* a sentence for people */
-  const char *json;           /* an object with all measurements */
+  /* Of a full batch, in a fleet of all nodes' devices: the new ones and the previous ones, at first the even ones. */
+  const int *shares, *before;
+  double ms, ms_before; /* expected per step with the new shares, and with the previous ones */
+  const char *text;     /* a sentence for people */
+  const char *json;     /* an object with all measurements */
 } cvy_shares_change;
 /* A device that failed or hung and has left the team. The others repeated the step under way from the same weights. */
 typedef struct cvy_lost_device {

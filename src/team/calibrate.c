@@ -8,6 +8,8 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/nn/init.h"
+#include "src/team/noted_devices.h"
+#include "src/team/opening.h"
 #include "src/team/publish.h"
 
 enum {
@@ -138,27 +140,14 @@ fail:
 
 /* ---- all devices ---- */
 
-/* Samples that a device can be given in one pass: as many as were planned, or, if these fit, up to a whole batch. */
-static cvy_status find_cap(cvy_team *team, cvy_pace *pace, int device) {
-  cvy_status status = CVY_OK;
-  int most;
-  CVY_TRY(cvy_instance_room(team->replicas[device].instance, pace->params.batch, &most));
-  pace->devices[device].cap = most < pace->params.batch ? most : -1;
-fail:
-  return status;
-}
-
-/* Needs the times of all devices. */
+/* Samples that each device can be given in one pass: as many as were planned, or, if these fit, up to a whole batch. */
 static cvy_status find_caps(cvy_team *team, cvy_pace *pace) {
   cvy_status status = CVY_OK;
-  const int n_devices = cvy_roster_size(team->roster);
-  bool lifted;
-  for (int i = 0; i < n_devices; i++) CVY_TRY(find_cap(team, pace, i));
-  if (team->params.bn == CVY_BN_SYNC) return CVY_OK;
-  CVY_TRY(cvy_pace_lift_caps(pace, &lifted));
-  if (lifted)
-    cvy_log_info("the batch of %d fits on the %d devices only in several passes each: memory does not limit the shares",
-                 pace->params.batch, n_devices);
+  for (int i = 0; i < cvy_roster_size(team->roster); i++) {
+    int most;
+    CVY_TRY(cvy_instance_room(team->replicas[i].instance, pace->params.batch, &most));
+    pace->devices[i].cap = most < pace->params.batch ? most : -1;
+  }
 fail:
   return status;
 }
@@ -323,7 +312,7 @@ static cvy_status measure_idle(void *device, void *arg) {
   return measure_passes(r, arg);
 }
 
-cvy_status cvy_calibrate_idle(cvy_team *team, cvy_pace *pace, int i) {
+cvy_status cvy_calibrate_idle(cvy_team *team, const cvy_pace *pace, int i, cvy_step_time *out) {
   cvy_status status = CVY_OK;
   const int n_devices = cvy_roster_size(team->roster);
   bool there;
@@ -331,9 +320,10 @@ cvy_status cvy_calibrate_idle(cvy_team *team, cvy_pace *pace, int i) {
                   .pace = pace,
                   .n = cvy_calloc((size_t)n_devices, sizeof *a.n),
                   .pass_s = cvy_calloc((size_t)n_devices, sizeof *a.pass_s)};
+  *out = (cvy_step_time){0};
   CVY_REQUIRE(a.n && a.pass_s, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_team_call(team, i, measure_idle, &a, &there));
-  if (there && a.n[i] > 0) cvy_pace_try(pace, i, a.n[i], a.pass_s[i]);
+  if (there && a.n[i] > 0) *out = (cvy_step_time){.n = a.n[i], .tried = 1, .seconds = a.pass_s[i]};
 fail:
   cvy_free(a.n);
   cvy_free(a.pass_s);
@@ -356,6 +346,7 @@ fail:
 }
 
 bool cvy_calibrate_alike(const cvy_team *team) {
+  if (team->params.fleet) return cvy_noted_alike(cvy_opening_everyone(team->opening));
   const cvy_device_info *const first = cvy_device_get_info(team->replicas[0].device);
   const int units = cvy_device_get_facts(team->replicas[0].device)->compute_units;
   for (int i = 1; i < cvy_roster_size(team->roster); i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A short measurement of all devices of a team, for dividing its batches (pace.h). */
+ * A short measurement of all devices of a team, for dividing its batches (pace.h). In a fleet each node measures its
+ * own; numbers and arrays of devices are of this node's. */
 #ifndef CVY_TEAM_CALIBRATE_H
 #define CVY_TEAM_CALIBRATE_H
 
@@ -24,16 +25,16 @@ cvy_status cvy_calibrate_shares(cvy_team *team, cvy_pace *pace, const int *share
 int cvy_calibrate_few(const cvy_pace *pace);
 /* Device i is there and has no share of a full batch. Any thread of the team. */
 bool cvy_calibrate_is_idle(cvy_team *team, int i);
-/* While the team trains: times passes of a few samples on a device that has no share of the steps under way, for pace.
- * Weights may arrive on it meanwhile: the results of these passes are not used. Does nothing if the device is lost or
- * has a share by now. */
-cvy_status cvy_calibrate_idle(cvy_team *team, cvy_pace *pace, int device);
+/* While the team trains: times passes of a few samples, as many as for `pace`, on a device that has no share of the
+ * steps under way. Weights may arrive on it meanwhile: the results of these passes are not used. Measures nothing if
+ * the device is lost or has a share by now. */
+cvy_status cvy_calibrate_idle(cvy_team *team, const cvy_pace *pace, int device, cvy_step_time *out);
 /* Times the exchange alone, on a training team of several that has weights and no step under way: transfers of all
  * devices at once, and the host's sum and update. Changes nothing. */
 cvy_status cvy_calibrate_exchange(cvy_team *team, double *transfer_s, double *host_s);
 
-/* True if all devices have the same driver, name and number of compute units: a measurement would find differences no
- * larger than noise. */
+/* True if all devices (in a fleet: of all nodes) have the same driver, name and number of compute units: a measurement
+ * would find differences no larger than noise. */
 bool cvy_calibrate_alike(const cvy_team *team);
 
 #endif

@@ -89,6 +89,15 @@ fail:
   return status;
 }
 
+bool cvy_noted_alike(const cvy_devices *devices) {
+  bool alike = true;
+  for (int i = 1; i < devices->n && alike; i++)
+    alike = strcmp(name_of(cvy_devices_label(devices, i)), name_of(cvy_devices_label(devices, 0))) == 0 &&
+            strcmp(cvy_devices_driver(devices, i), cvy_devices_driver(devices, 0)) == 0 &&
+            cvy_devices_units(devices, i) == cvy_devices_units(devices, 0);
+  return alike;
+}
+
 /* ---- devices of other machines ---- */
 
 static void take_device(cvy_devices *devices, const json_t *noted) {

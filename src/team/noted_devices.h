@@ -20,6 +20,8 @@ void cvy_noted_devices_destroy(cvy_devices **devices);
 cvy_status cvy_noted_rows(const char *noted, const cvy_devices *devices, int *rows);
 /* *same: the same devices in the same order, with the units and drivers that are noted. CVY_E_MEMORY. */
 cvy_status cvy_noted_same(const char *noted, const cvy_devices *devices, bool *same);
+/* All devices have the same name, driver and number of compute units. */
+bool cvy_noted_alike(const cvy_devices *devices);
 /* Units and driver of each are noted. */
 bool cvy_noted_makes(const char *noted);
 /* JSON array entry → its label; NULL: none. Whether device i has the units and the driver that are noted. */

@@ -34,9 +34,7 @@ static cvy_status plan_shares(cvy_team *team, const cvy_pace *pace, const int *s
   CVY_REQUIRE(share_max, CVY_E_MEMORY, "out of host memory");
   cvy_shares_set_rule(team->shares, shares);
   CVY_TRY(cvy_shares_find(team->shares, cvy_team_most_samples(team), share_max));
-  const int few = pace ? cvy_calibrate_few(pace) : 0; /* an idle device can be tried */
-  for (int i = 0; i < n; i++)
-    if (shares[i] == 0 && share_max[i] < few) share_max[i] = few;
+  cvy_shares_leave_room(team->shares, pace ? cvy_calibrate_few(pace) : 0, share_max);
   replan_args args = {.team = team,
                       .share_max = share_max,
                       .keep_choices = keep_choices,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Other shares, and devices planned anew for them. `pace` (NULL: shares follow no speeds) notes devices whose memory is
- * short. [caller] */
+ * Other shares, and devices planned anew for them; while a fleet trains, new_shares.h changes them. `pace` (NULL:
+ * shares follow no speeds) notes devices whose memory is short. [caller] */
 #ifndef CVY_TEAM_REPLAN_H
 #define CVY_TEAM_REPLAN_H
 

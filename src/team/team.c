@@ -27,8 +27,6 @@ static cvy_status check_fleet(const cvy_team_params *p) {
               "all "
               "nodes and back; take ghost groups, whose statistics need no other node");
   CVY_REQUIRE(!p->no_sync, CVY_E_ARGUMENT, "a fleet without exchange (no_sync) is no fleet: measure a node alone");
-  CVY_REQUIRE(p->split != CVY_SPLIT_AUTO, CVY_E_UNSUPPORTED,
-              "shares by measured speed (auto) are not there yet in a fleet: give shares or weights for all devices");
 fail:
   return status;
 }
@@ -38,7 +36,6 @@ static cvy_status take_params(cvy_team_params *p, int n_own, const cvy_team_para
   *p = given ? *given : (cvy_team_params){0};
   const int n = p->fleet ? cvy_fleet_devices(p->fleet) : n_own;
   CVY_TRY(check_fleet(p));
-  if (p->fleet && p->split == CVY_SPLIT_UNLIKE) p->split = CVY_SPLIT_EVEN;
   if (p->batch == 0) p->batch = 256;
   CVY_REQUIRE(p->batch >= 1, CVY_E_ARGUMENT, "batch %d: must be at least 1", p->batch);
   CVY_REQUIRE(p->samples >= 0, CVY_E_ARGUMENT, "%d samples: must be 0 or more", p->samples);
@@ -94,7 +91,7 @@ static cvy_status make_shares(cvy_team *team) {
                             .group = p->bn == CVY_BN_GHOST ? p->ghost : 1};
   CVY_REQUIRE(noted, CVY_E_MEMORY, "out of host memory");
   if (split.rule == CVY_RULE_EVEN) split.values = NULL;
-  if (!p->fleet) CVY_TRY(cvy_rebalance_resume(p, team->devices, cvy_team_any_split(team), &split, noted));
+  CVY_TRY(cvy_rebalance_resume(p, cvy_opening_everyone(team->opening), cvy_team_any_split(team), &split, noted));
   CVY_TRY(cvy_shares_create(team->roster, &split, first, sync, &team->shares));
 fail:
   cvy_free(noted);
@@ -360,6 +357,11 @@ cvy_status cvy_team_wait(cvy_team *team) { return cvy_ring_wait(team->ring); }
 bool cvy_team_next_event(cvy_team *team, cvy_team_event *out) { return cvy_events_take(team->events, out); }
 const char *cvy_team_conv_choices(const cvy_team *team) { return cvy_opening_choices(team->opening); }
 cvy_split_kind cvy_team_split(const cvy_team *team) { return team->rebalance ? CVY_SPLIT_AUTO : team->params.split; }
+
+void cvy_team_shares(const cvy_team *team, int *shares) {
+  (void)cvy_roster_settle(team->roster);
+  cvy_shares_full(team->shares, shares);
+}
 
 const char *cvy_conv_algo_wrong(const char *text) {
   cvy_conv_algo_list unused;
