@@ -51,9 +51,10 @@ def end(started):
     return ends
 
 
-def fleet(n, args, folder, ports=None):
+def fleet(n, args, folder, ports=None, words=""):
+    """words: of the layer under the last node's driver."""
     ports = ports or unused_ports(n)
-    return end([start(r, ports, args, folder) for r in range(n)])
+    return end([start(r, ports, args, folder, words if r == n - 1 else "") for r in range(n)])
 
 
 def lines_of(path, key):

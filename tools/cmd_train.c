@@ -34,7 +34,8 @@ typedef struct training {
   bool plot_failed, log_failed, begun; /* begun: a step of this process is done */
   bool writes, took_over;              /* this process prints and writes files; since the head was lost in a step */
   long changes[MOST_CHANGES];          /* first steps with other shares, of --split auto */
-  int n_changes, n_lost;
+  int n_changes;
+  int *shares; /* as they were chosen, one per device of the run: others are those of a team that has lost devices */
   uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */
 } training;
 
@@ -130,6 +131,7 @@ static void begin(training *t, int epoch) {
 
 static void on_shares(training *t, const cvy_shares_change *change) {
   if (t->log) json_log_line(t->log, json_pack("{so}", "balance", json_loads(change->json, 0, NULL)));
+  memcpy(t->shares, change->shares, (size_t)change->n_devices * sizeof *t->shares);
   if (change->step == 0) return;
   if (t->n_changes < MOST_CHANGES) t->changes[t->n_changes] = change->step;
   t->n_changes++;
@@ -147,7 +149,6 @@ static void watch_devices(device_watch *watch, const int *shares, double least_m
 static void on_device_lost(training *t, const cvy_lost_device *lost) {
   json_t *const shares = json_array();
   for (int i = 0; i < devices_of(t); i++) json_array_append_new(shares, json_integer(lost->shares[i]));
-  t->n_lost++;
   json_log_line(t->log,
                 json_pack("{s{si ss sI ss sb so}}", "device_lost", "device", lost->device, "label", lost->label, "step",
                           (json_int_t)lost->step, "reason", lost->reason, "hung", lost->hung, "shares", shares));
@@ -195,7 +196,7 @@ enum { COMPILE_SAID_S = 2 }; /* loading takes less */
 static void on_started(void *user, double seconds) {
   const training *const t = user;
   const double all = compile_seconds(seconds);
-  if (!t->options->quiet && all >= COMPILE_SAID_S) progress_line("kernels compiled in %.1f s", all);
+  if (!t->options->quiet && t->writes && all >= COMPILE_SAID_S) progress_line("kernels compiled in %.1f s", all);
 }
 
 static int on_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
@@ -242,15 +243,16 @@ static void curve_print(const training *t) {
 }
 
 /* "300,212", however many; free() it. passes: "300(by 100)" where a share takes several. */
-static char *shares_text(const training *t, const char *between, bool passes) {
+static char *shares_text(const training *t, const int *shares, const char *between, bool passes) {
+  const int first = t->fleet ? cvy_fleet_first_device(t->fleet) : 0;
   char *text = NULL;
   size_t size;
   FILE *const out = open_memstream(&text, &size);
-  for (int i = 0; out && i < cvy_team_size(t->team); i++) {
+  for (int i = 0; out && i < devices_of(t); i++) {
     cvy_replica_info info;
-    if (!cvy_team_replica(t->team, i, &info)) continue;
-    fprintf(out, "%s%d", i ? between : "", info.share);
-    if (passes && info.micro_batch > 0 && info.micro_batch < info.share) fprintf(out, "(by %d)", info.micro_batch);
+    fprintf(out, "%s%d", i ? between : "", shares[i]);
+    if (!passes || !cvy_team_replica(t->team, i - first, &info)) continue;
+    if (info.micro_batch > 0 && info.micro_batch < info.share) fprintf(out, "(by %d)", info.micro_batch);
   }
   if (out) fclose(out);
   return text;
@@ -270,7 +272,7 @@ static void say_start(const training *t) {
         "weights will hardly change",
         t->options->lr, (double)FLT_MIN);
   if (t->options->quiet) return;
-  char *const shares = shares_text(t, "+", true);
+  char *const shares = shares_text(t, t->shares, "+", true);
   char *const nodes = t->fleet ? fleet_labels(t->fleet) : NULL;
   progress_line("%s on %s: %d + %d images %dx%dx%d, %d classes\nbatch %s on [%s]", train_options_model(t->options),
                 d->name, d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares ? shares : "?",
@@ -426,9 +428,13 @@ static cvy_status train(training *t, cvy_train_result *result) {
 static void shares_print(const training *t) {
   char steps[512] = "";
   size_t used = 0;
-  if (t->options->quiet || cvy_team_split(t->team) != CVY_SPLIT_AUTO || t->n_lost > 0) return;
-  char *const shares = shares_text(t, ",", false);
-  if (!shares) return;
+  char *shares = NULL;
+  if (t->options->quiet || cvy_team_split(t->team) != CVY_SPLIT_AUTO) return;
+  int *const now = calloc((size_t)devices_of(t), sizeof *now);
+  if (now) cvy_team_shares(t->team, now);
+  if (now && memcmp(now, t->shares, (size_t)devices_of(t) * sizeof *now) == 0) shares = shares_text(t, now, ",", false);
+  free(now);
+  if (!shares) return; /* or devices were lost */
   if (t->n_changes == 0) {
     program_say("--shares %s repeats this run bit for bit%s", shares,
                 t->options->resume ? ", if it began with them (its log says so)" : "");
@@ -517,7 +523,7 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
       program_say("the run in %s was finished already, after %ld steps", o->checkpoint, result->steps);
     const bool quiet = o->quiet || !cvy_fleet_writes(t->fleet);
     if (!quiet) curve_print(t);
-    if (!t->fleet) shares_print(t);
+    if (cvy_fleet_writes(t->fleet)) shares_print(t);
     if (!quiet && !result->already_finished) device_report_print(t->team);
     const int printed = result_print(t, result);
     if (printed != EXIT_DONE) code = printed;
@@ -583,6 +589,13 @@ static int run_train(training *t) {
     progress_end();
     return program_exit_code(status);
   }
+  t->shares = calloc((size_t)devices_of(t), sizeof *t->shares);
+  if (!t->shares) {
+    progress_end();
+    program_say("error: out of memory");
+    return EXIT_FAILED;
+  }
+  cvy_team_shares(t->team, t->shares);
   if (t->fleet) code = train_options_check_devices(o, cvy_fleet_devices(t->fleet), t->labels);
   if (code != OPTIONS_GO_ON) return code;
   if (writes) say_start(t);
@@ -619,6 +632,7 @@ int cmd_train(int argc, char **argv) {
   run_files_close(&options, &t.files);
   cvy_checkpoint_close(&options.opened);
   free(t.points);
+  free(t.shares);
   free(t.title);
   free(t.labels);
   return code;
