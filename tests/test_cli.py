@@ -381,8 +381,8 @@ def test_quickstart(at):
         os.makedirs(at(folder))
     for name in ("quickstart", "setup-common"):
         shutil.copy(os.path.join(ROOT, "tools", name), at("tree/tools"))
-    wanted = " ".join(re.findall(r'^PACKAGES_(?:BUILD|EXTRA)="([^"]*)"', read(at("tree/tools/setup-common")), re.M)).split() + ["pocl-opencl-icd"]
-    scripts = {"bin/dpkg-query": "".join(f"echo 'installed {name} '\n" for name in wanted), "bin/apt-get": "exit 1\n", "bin/ninja": "exit 0\n",
+    wanted = " ".join(re.findall(r'^PACKAGES_(?:BUILD|EXTRA|MPI)="([^"]*)"', read(at("tree/tools/setup-common")), re.M)).split() + ["pocl-opencl-icd"]
+    scripts = {"bin/dpkg-query": "".join(f"echo 'installed {name} '\n" for name in wanted), "bin/apt-get": "exit 1\n", "bin/ninja": "exit 0\n", "bin/pkg-config": '[ "$2" = ompi-c ]\n',
                "tree/build/release/tools/convoy": 'printf "%s\\n" "$PWD" "$@"\n'}
     for name, text in scripts.items():
         write(at(name), "#!/bin/sh\n" + text, 0o755)
@@ -398,6 +398,10 @@ def test_quickstart(at):
         check(done.stderr == f"{program} train --model lenet --data my data\n", "what is run is named", done)
         done = call([script, "--setup-only"], cwd=at(folder), env=env)
         check(done.returncode == 0 and done.stdout == program + "\n", "the program's path", done)
+    # one MPI of the two is here, and its plug-in was built: the build folder stays as it is configured
+    write(at("tree/build/release/libconvoy-openmpi.so"), "")
+    done = call([at("tree/tools/quickstart"), "--mpi", "--setup-only"], env=env)
+    check(done.returncode == 0 and done.stderr.startswith("built;"), "nothing is configured anew", done)
 
 
 def test_nodevice(at):
