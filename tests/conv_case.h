@@ -13,6 +13,10 @@ typedef struct conv_case {
   case_fill_kind fill;
 } conv_case;
 
+/* Draws all of a case but its shape (x.h, x.w, x.c, k, filter, stride, padding, n), which is set before: pitches, spare
+ * room, what comes in front of the layer and behind it, values. */
+void conv_case_vary(case_rng *r, conv_case *c);
+
 /* Forward (with prologue and statistics as in p), backward_weights, and backward_data unless p says not, twice with the
  * same bits, against the reference: each result within the bounds of the algorithm that p.algos or p.choice made it
  * take. Which one that was: conv_case_took, after the run. */

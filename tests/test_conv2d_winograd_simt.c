@@ -27,13 +27,7 @@ static void test_random(check_device *d) {
     p->x.h = case_int(&r, p->pad_h ? 1 : 3, conv_in_oclgrind() ? 6 : 11);
     p->x.w = case_int(&r, p->pad_w ? 1 : 3, conv_in_oclgrind() ? 6 : 11);
     p->x.c = CASE_ONE_OF(&r, 1, 3, 4, 5, 16, 17, 20), p->k = CASE_ONE_OF(&r, 1, 3, 8, 10, 16, 33, 70);
-    const int x[] = {p->x.c, cvy_pitch_of(p->x.c), p->x.c + 3}, y[] = {p->k, cvy_pitch_of(p->k), p->k + 1};
-    p->x.pitch = x[case_int(&r, 0, 2)], p->y_pitch = y[case_int(&r, 0, 2)];
-    p->n_max = c.n + CASE_ONE_OF(&r, 0, 0, 1, 30);
-    p->bias = case_int(&r, 0, 1), p->stats = case_int(&r, 0, 1);
-    p->prologue = case_int(&r, 0, 1) ? case_int(&r, 1, 7) : 0;
-    c.group_size = p->prologue & CVY_CONV_SCALE ? CASE_ONE_OF(&r, 0, 1, 2, 100) : 0;
-    c.fill = (case_fill_kind)case_int(&r, 0, CASE_FILL_ANY - 1);
+    conv_case_vary(&r, &c);
     run_case(d, &r, &c, i % 2);
   }
 }

@@ -139,6 +139,10 @@ static const char *parse_slowdown(const char *text, void *target) {
        .unit = "switch",                                            \
        .help = "say on stderr what is compiled, with which options, and what the compiler says"}
 
+#define SHARED_ROWS                                                                                                   \
+  PASS_ROW, ALGO_ROW, TILES_ROW, TUNE_ROW, MATH_ROW, TIME_ROWS, {.kind = OPTION_GROUP, .help = "Devices and output"}, \
+      BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN)
+
 static const option_row conv_rows[] = {
     GROUP_ROW,
     MODEL_ROW,
@@ -151,14 +155,7 @@ static const option_row conv_rows[] = {
      .unit = "shape",
      .help = "one shape instead, such as n64h28w28c64k64r3s1p1: images, height, width, channels, filters, their size, "
              "stride, padding"},
-    PASS_ROW,
-    ALGO_ROW,
-    TILES_ROW,
-    TUNE_ROW,
-    MATH_ROW,
-    TIME_ROWS,
-    {.kind = OPTION_GROUP, .help = "Devices and output"},
-    BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN),
+    SHARED_ROWS,
 };
 static const option_row ops_rows[] = {
     GROUP_ROW,
@@ -172,14 +169,7 @@ static const option_row ops_rows[] = {
      .unit = "name",
      .help = "one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, softmax, "
              "softmax_xent, sgd or gather"},
-    PASS_ROW,
-    ALGO_ROW,
-    TILES_ROW,
-    TUNE_ROW,
-    MATH_ROW,
-    TIME_ROWS,
-    {.kind = OPTION_GROUP, .help = "Devices and output"},
-    BENCH_COMMON_ROWS(FIELD, HELP_DEVICES_IN_TURN),
+    SHARED_ROWS,
 };
 
 static const char figures[] =
