@@ -218,6 +218,43 @@ def test_kept():
         look(source, "a hot A=3", False, "a kept result that was cut off")
 
 
+def test_known():
+    """Committed results stand for compilations of the same source, are judged by the rules, and are compared with the compiler's by --full."""
+    target = "gfx1100"
+    if missing(target):
+        raise Skip("no clang with libclc of its version")
+    with tempfile.TemporaryDirectory() as folder:
+        known = os.path.join(folder, "known.txt")
+        def look(text, *arguments):
+            """Exit status, output and how many compilations were done, with no other results kept."""
+            status, out = run({"a.cl": text}, f"a hot@{target}", "--known", known, *arguments)
+            found = re.search(r"(\d+) compilations \((\d+) kept\)", out)
+            return status, out, int(found[1]) - int(found[2]) if found else None
+        status, out, n = look(PLAIN, "--renew")
+        check(status == 0 and n == 1, f"nothing is known yet: {n} compilations:\n{out}")
+        status, out, n = look(PLAIN)
+        check(status == 0 and n == 0, f"the same again: {n} compilations:\n{out}")
+        status, out, n = look(PLAIN.replace("*= 2", "*= 3"))
+        check(status == 0 and n == 1, f"another kernel: {n} compilations:\n{out}")
+        status, out, n = look(PLAIN, "--full")
+        check(status == 0 and n == 1, f"--full compiles: {n} compilations:\n{out}")
+        with open(known, encoding="utf-8") as f:
+            lines = f.read()
+        facts_of = re.search(r" k=(\S+)", lines)[1]
+        numbers = facts_of.split(",")
+        numbers[1] = "7"
+        with open(known, "w", encoding="utf-8") as f:
+            f.write(lines.replace(facts_of, ",".join(numbers)))
+        status, out, n = look(PLAIN)
+        check(status == 1 and n == 0 and "spills 7" in out, f"the rules judge what is known:\n{out}")
+        status, out, n = look(PLAIN, "--full")
+        check(status == 1 and "has other results for the same source and compiler" in out, f"--full compares:\n{out}")
+        with open(known, "w", encoding="utf-8") as f:
+            f.write(lines.replace(facts_of, "1,2"))
+        status, out, n = look(PLAIN)
+        check(status == 2 and "is to be KERNEL=" in out and "--renew" in out, f"a wrong line:\n{out}")
+
+
 def missing(target):
     status, out = run({"a.cl": PLAIN}, "a cold", "--targets", target)
     return status == 77 or f"SKIPPED ] {target}" in out

@@ -11,6 +11,7 @@ import time
 
 from . import amd, clang, facts, host, intel, loops, nvidia, source, table, targets, variants
 from .kept import Kept
+from .known import RENEW, Known
 from .rules import Judge
 from .targets import GPUS, HOST, TARGETS, Fault, Missing
 
@@ -30,6 +31,8 @@ def parse(description):
     parser.add_argument("--variants", default=os.path.join(ROOT, "tests", "data", "kernel_variants.txt"), help="the list of variants")
     parser.add_argument("--compilers", default=os.path.join(ROOT, "build", "vendor-compilers"), help="what tools/fetch_vendor_compilers.py has made")
     parser.add_argument("--kept", default=os.path.join(ROOT, "build", "kernel-check"), help="folder of kept results")
+    parser.add_argument("--known", default=os.path.join(ROOT, "tests", "data", "kernel_results.txt"), help="file of committed results, which are believed without --full")
+    parser.add_argument("--renew", action="store_true", help="write that file: the results of this run, which takes none from it")
     parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 8), help="compilations at once [processors, at most 8]")
     return parser.parse_args()
 
@@ -44,9 +47,10 @@ def reader_text(compiler):
 
 
 class Bench:
-    """The compilers that are here, and the results that are kept."""
+    """The compilers that are here, and the results that are kept. Committed ones are believed, or compared with what is compiled here."""
     def __init__(self, args):
         self.cl_dir, self.kept, self.clang = args.cl_dir, Kept(args.kept), clang.find()
+        self.known, self.believes = Known(args.known), not (args.full or args.renew)
         self.compilers, self.readers, self.missing = {}, {}, {}
         for maker, make in MAKERS.items():
             try:
@@ -54,7 +58,7 @@ class Bench:
                 self.readers[maker] = reader_text(self.compilers[maker])
             except Missing as what:
                 self.missing[maker] = str(what)
-        self.compiled = 0
+        self.compiled, self.keys, self.differ = 0, {}, []
 
     def look(self, job):
         """Kernels of a row on a target; Fault if it does not compile."""
@@ -63,12 +67,17 @@ class Bench:
         compiler = self.compilers[target.maker]
         text = source.preprocess(self.clang.program, self.cl_dir, row.file, row.defines, target)
         key = Kept.key(text, name, " ".join(target.flags), compiler.version, self.readers[target.maker])
-        result = self.kept.read(key)
+        self.keys[job] = key
+        result = self.known.kernels.get(key) if self.believes else None
+        if result is None:
+            result = self.kept.read(key)
         if result is None:
             with tempfile.TemporaryDirectory() as folder:
                 result = compiler.compile(text, name, target.flags, folder)
             self.kept.write(key, result)
             self.compiled += 1
+        if self.known.kernels.get(key, result) != result:
+            self.differ.append(f"{row.file} [{' '.join(row.defines)}] {name}: {self.known.path} has other results for the same source and compiler; {RENEW}")
         for kernel in result:
             kernel["target"] = name
             kernel["items"] = None if kernel["registers"] is None else targets.occupancy(name, kernel["registers"], kernel["local"] or 0, kernel["size"])
@@ -110,8 +119,12 @@ def main(description):
     for name in args.files:
         if name not in present:
             stop(f"there is no {args.cl_dir}/{name}.cl")
+    if args.renew and (args.files or args.targets or args.full):
+        stop("--renew is for all that the check compiles by default: no FILE, --targets or --full")
     try:
         bench = Bench(args)
+    except ValueError as what:
+        stop(what)
     except Missing as what:
         print(f"kernel-check: skipped: not here: {what}; nothing was checked", file=sys.stderr)
         return SKIPPED
@@ -123,6 +136,9 @@ def main(description):
     all_jobs = wanted_jobs(args, rows)
     left_out = [name for name in TARGETS if TARGETS[name].maker in bench.missing and any(job[1] == name for job in all_jobs)]
     jobs = [job for job in all_jobs if job[1] not in left_out]
+
+    if args.renew and left_out:
+        stop(f"--renew needs all compilers; not here: {', '.join(bench.missing[TARGETS[name].maker] for name in left_out)}")
 
     def look(job):
         try:
@@ -152,6 +168,10 @@ def main(description):
         for kernel in kernels:
             judge.judge(row, kernel, kernel["kernel"] in on_core[row.file])
             shown.add(row, kernel, kernel["kernel"] in on_core[row.file])
+    if args.renew and not faults + judge.faults:
+        bench.known.write([(bench.keys[job], job[1], job[0].file, kernels) for job, kernels in zip(jobs, results)])
+    elif not args.renew:
+        faults += bench.differ
     faults += judge.faults + judge.unneeded(rows)
 
     if args.markdown:
