@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,10 @@ SMALL = LENET + ["--batch", "64", "--init", "he"]
 # A folder without OpenCL drivers: where a test must not get as far as using a device
 NO_DEVICE = {"OCL_ICD_VENDORS": os.path.join(ROOT, "tests", "examples")}
 failures = 0
+# nohup and background jobs of a script ignore these signals, and the program would inherit that
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
 
 
 def call(words, env=None, stdout=subprocess.PIPE, timeout=120, **more):

@@ -507,8 +507,6 @@ def test_ahead(at):
 
 
 def test_signals(at):
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # nohup and jobs of a script ignore them, and their children would
-        signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         ck, log, save = at(f"ck{number}"), at(f"log{number}"), at(f"save{number}")
         args = ["train", *SMALL, "--epochs", 100000, "--checkpoint", ck, "--save", save]
