@@ -503,19 +503,6 @@ def test_tune(at):
     done = expect(0, *tune, *tf32, "--budget", 0.1, "--json", env=here)
     used = [d["math"] for d in json.loads(done.stdout)["devices"]]
     check(used == ["fp32" if "no TF32 here" in done.stderr else "tf32"], f"what is tuned: {used}", done)
-    # what stands for matrix units is tuned with it, and for it alone
-    units = {**here, "CVY_BAD_DEFAULTS": "0", "CVY_FORCE_SHAPE": "simt", "CVY_FORCE_MATRIX": "nvidia-emulated"}
-    # Compilers are slow the first time, and what they have done is kept: one pass with all its candidates is enough.
-    few = [*tune[:-1], 4]
-    for budget in (10, 20, 40, 80, 160):
-        done = expect(0, *few, *tf32, "--budget", budget, "--json", env=units, timeout=400)
-        data = json.loads(done.stdout)["devices"][0]
-        if data["entries"] or "no TF32 here" in done.stderr:
-            break
-    if "no TF32 here" not in done.stderr:  # too little local memory for it
-        check(data["math"] == "tf32" and data["entries"], "something is tuned for TF32", done)
-        check(all(e["shape"].endswith(" tf32") for e in data["entries"]), "and kept for it alone", done)
-    expect(0, *tune, "--clear", env=units)
     if not several:
         expect(0, *tune, out="nothing was measured", env=here)
         return
@@ -576,6 +563,23 @@ def test_tune(at):
     expect(0, *quick, env=nowhere)
     # a budget that is over at once changes nothing
     expect(0, *tune, "--budget", 0.1, env=here)
+
+
+def test_tune_units(at):
+    """What stands for matrix units is tuned with TF32, and for it alone."""
+    here = tune_here(at("cache"))
+    units = {**here, "CVY_BAD_DEFAULTS": "0", "CVY_FORCE_SHAPE": "simt", "CVY_FORCE_MATRIX": "nvidia-emulated"}
+    few = ["tune", "--devices", DEVICE, "--model", "lenet", "--batch", 4]
+    # Compilers are slow the first time, and what they have done is kept: one pass with all its candidates is enough.
+    for budget in (10, 20, 40, 80, 160):
+        done = expect(0, *few, "--math", "tf32", "--budget", budget, "--json", env=units, timeout=400)
+        data = json.loads(done.stdout)["devices"][0]
+        if data["entries"] or "no TF32 here" in done.stderr:
+            break
+    if "no TF32 here" not in done.stderr:  # too little local memory for it
+        check(data["math"] == "tf32" and data["entries"], "something is tuned for TF32", done)
+        check(all(e["shape"].endswith(" tf32") for e in data["entries"]), "and kept for it alone", done)
+    expect(0, *few, "--clear", env=units)
 
 
 def test_tune_trouble(at):
