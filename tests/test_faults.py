@@ -153,17 +153,17 @@ def test_last_shares(at):
     """The second of two devices dies while the first one is taken out: the steps that are kept were made by both."""
     log = at("both.jsonl")
     small = ["--model", "resnet18", "--data", "synthetic:64:8x8x1", "--batch", 24, "--checkpoint", at("both"), "--save", at("both.st")]
-    for finish in range(8, 40):  # the first are called while the team is opened
+    for finish in (*range(14, 40), *range(8, 14)):  # the first ones are called while the team is opened
         shutil.rmtree(at("both"), ignore_errors=True)
-        done = train(2, *small, "--log", log, words=f"fail=1:launch:3000:-5,fail=0:finish:{finish}:-5")
+        done = train(2, *small, "--log", log, words=f"fail=1:launch:1200:-5,fail=0:finish:{finish}:-5", steps=12)
         steps = [loss["step"] for loss in lost(log)] if os.path.exists(log) else []
         if len(steps) == 2 and steps[0] == steps[1] > 0:
             break
     check(done.returncode == 1 and len(steps) == 2 and "go on with --resume" in done.stderr, f"finish {finish}, lost in steps {steps}", done)
-    done = train(2, *small, "--resume")
+    done = train(2, *small, "--resume", steps=12)
     check(done.returncode == 0, "resumed on both", done)
     shutil.rmtree(at("both"), ignore_errors=True)
-    done = train(2, *small[:-1], at("whole.st"))
+    done = train(2, *small[:-1], at("whole.st"), steps=12)
     check(done.returncode == 0 and same(at("both.st"), at("whole.st")), "resumed on both: other weights", done)
 
 
@@ -226,13 +226,13 @@ def test_left(at):
     small = ["--model", "resnet18", "--data", "synthetic:64:8x8x1", "--batch", 24, "--split", "auto", "--resume"]
     for replicas in (3, 2):
         folder, log = at(f"left{replicas}"), at(f"left{replicas}.jsonl")
-        for launch in (3000, 6000, 12000):  # measuring speeds at the start takes some
-            done = train(replicas, *small, "--checkpoint", folder, "--log", log, words=f"fail={replicas - 1}:launch:{launch}:-5", steps=40)
+        for launch in (4000, 8000, 2000):  # measuring speeds at the start takes some
+            done = train(replicas, *small, "--checkpoint", folder, "--log", log, words=f"fail={replicas - 1}:launch:{launch}:-5", steps=28)
             if done.returncode == 0 and lost(log):
                 break
             shutil.rmtree(folder, ignore_errors=True)
         check(done.returncode == 0 and len(lost(log)) == 1, f"one of {replicas} is lost", done)
-        done = train(replicas - 1, *small, "--checkpoint", folder, steps=42)
+        done = train(replicas - 1, *small, "--checkpoint", folder, steps=30)
         check(done.returncode == 0, f"resumed on {replicas - 1} of {replicas}", done)
 
 
