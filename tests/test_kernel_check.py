@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 from kernel_check import facts, intel, loops, rules, scrub, targets, variants  # noqa: E402
 
 COMPILERS = os.path.join(ROOT, "build", "vendor-compilers")
+KEPT = tempfile.TemporaryDirectory()    # results of the cases, which have some kernels in common
 SIZE = "__attribute__((reqd_work_group_size(256, 1, 1)))"
 # Keeps to all rules.
 PLAIN = f"kernel {SIZE} void k(global float *x) {{ x[get_global_id(0)] *= 2; }}\n"
@@ -63,7 +64,7 @@ def run(sources, table, *arguments, compilers=COMPILERS, kept=None):
             f.write(table)
         environment = {name: value for name, value in os.environ.items() if name not in ("CVY_TEST_FULL", "CVY_CL_DIR")}
         done = subprocess.run([sys.executable, TOOL, "--cl-dir", os.path.join(work, "cl"), "--variants", os.path.join(work, "list.txt"), "--kept",
-                               kept or os.path.join(work, "kept"), "--compilers", compilers, *arguments], capture_output=True, text=True, env=environment)
+                               kept or KEPT.name, "--compilers", compilers, *arguments], capture_output=True, text=True, env=environment)
         return done.returncode, done.stdout + done.stderr
 
 
@@ -227,7 +228,7 @@ def test_known():
         known = os.path.join(folder, "known.txt")
         def look(text, *arguments):
             """Exit status, output and how many compilations were done, with no other results kept."""
-            status, out = run({"a.cl": text}, f"a hot@{target}", "--known", known, *arguments)
+            status, out = run({"a.cl": text}, f"a hot@{target}", "--known", known, *arguments, kept=tempfile.mkdtemp(dir=folder))
             found = re.search(r"(\d+) compilations \((\d+) kept\)", out)
             return status, out, int(found[1]) - int(found[2]) if found else None
         status, out, n = look(PLAIN, "--renew")
