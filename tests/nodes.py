@@ -35,12 +35,12 @@ def start(rank, ports, args, folder, words=""):
                             env=env), out
 
 
-def end(started):
+def end(started, limit_s=LIMIT_S):
     """Exit statuses and texts, by rank."""
     ends = []
     for process, out in started:
         try:
-            code = process.wait(LIMIT_S)
+            code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

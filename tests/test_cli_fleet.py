@@ -12,6 +12,8 @@ import time
 from cli import CONVOY, LENET, call, check, expect, first_device, main
 from nodes import BASE, LIMIT_S, Network, all_done, end, fleet, losses, same_file, start, truth, unused_ports
 
+RATES_LIMIT_S = 900  # the first of these runs compiles all kernels of ResNet-18, on one core
+
 
 def two_nodes(folder, device):
     """Over TCP, and over each MPI that is there: the bits of one process."""
@@ -165,7 +167,7 @@ def test_fleet_bench(at):
 def test_fleet_rates(at):
     """Links of known rates: these are found, and steps are predicted from them. The cores are taken as they are: what is predicted may
     be off by more than on a quiet machine."""
-    folder, device = at(""), first_device()
+    folder, device = at(""), f"{first_device()}/1"  # a unit for the one core that each node has
     if not Network.is_allowed():
         print("no network namespaces or no tc here: not tested")
         return
@@ -176,7 +178,8 @@ def test_fleet_rates(at):
                 "--tune", "off", "--json", path]
         network = Network(n, rate)
         try:
-            ends = end([network.start(r, args, folder, ("taskset", "-c", str(cores[r % len(cores)]))) for r in range(n)])
+            ends = end([network.start(r, args, folder, ("taskset", "-c", str(cores[r % len(cores)]))) for r in range(n)],
+                       RATES_LIMIT_S)
         finally:
             network.close()
         all_done(ends, name)
@@ -184,13 +187,11 @@ def test_fleet_rates(at):
         check_bench(result, [32] * n)
         for node in result["nodes"][:-1]:
             link = node["to_next"]
-            for key in ("up_mbit", "down_mbit"):
-                check(0.85 * mbit < link[key] < 1.05 * mbit, f"{name}: {key} is {link[key]}")
-            for key in ("both_up_mbit", "both_down_mbit"):
+            for key in ("up_mbit", "down_mbit", "both_up_mbit", "both_down_mbit"):  # less where other programs have the cores
                 check(0.6 * mbit < link[key] < 1.05 * mbit, f"{name}: {key} is {link[key]}")
         off = result["predicted_ms"] / result["measured_ms"] - 1
         print(f"{name}: predicted {result['predicted_ms']:.0f} ms, measured {result['measured_ms']:.0f}, off by {100 * off:+.1f} %")
-        check(abs(off) < 0.3, f"{name}: off by {100 * off:+.1f} %")
+        check(abs(off) < 0.4, f"{name}: off by {100 * off:+.1f} %")
 
 
 if __name__ == "__main__":
