@@ -259,6 +259,39 @@ void cvy_rebalance_destroy(cvy_rebalance **rebalance) {
   *rebalance = NULL;
 }
 
+static const char *split_name(int32_t kind) {
+  static const char *const names[] = {[CVY_SPLIT_EVEN] = "even",
+                                      [CVY_SPLIT_WEIGHTS] = "weights",
+                                      [CVY_SPLIT_SHARES] = "shares",
+                                      [CVY_SPLIT_AUTO] = "auto",
+                                      [CVY_SPLIT_UNLIKE] = "the default"};
+  return kind >= 0 && kind <= CVY_SPLIT_UNLIKE ? names[kind] : "?";
+}
+
+/* Compares the settings by which the nodes find shares together, before they do; run/muster.h compares all others. */
+static cvy_status check_nodes(const cvy_team *team) {
+  cvy_status status = CVY_OK;
+  cvy_fleet *const fleet = team->params.fleet;
+  const size_t rank = (size_t)cvy_fleet_rank(fleet), size = (size_t)cvy_fleet_size(fleet);
+  struct {
+    int32_t split, batch;
+  } all[CVY_NODES_MOST] = {{0}};
+  all[rank].split = (int32_t)team->params.split;
+  all[rank].batch = team->params.batch;
+  CVY_TRY(cvy_fleet_gather(fleet, all, size * sizeof *all, rank * sizeof *all, sizeof *all));
+  for (size_t r = 1; r < size; r++) {
+    CVY_REQUIRE(all[r].split == all[0].split, CVY_E_MISMATCH,
+                "split: %s on node 0 (%s), %s on node %zu (%s); expected the same on all nodes",
+                split_name(all[0].split), cvy_fleet_name(fleet, 0), split_name(all[r].split), r,
+                cvy_fleet_name(fleet, (int)r));
+    CVY_REQUIRE(all[r].batch == all[0].batch, CVY_E_MISMATCH,
+                "batch: %d on node 0 (%s), %d on node %zu (%s); expected the same on all nodes", (int)all[0].batch,
+                cvy_fleet_name(fleet, 0), (int)all[r].batch, r, cvy_fleet_name(fleet, (int)r));
+  }
+fail:
+  return status;
+}
+
 /* Times, caps and costs of all devices, of which this node has measured its own. */
 static cvy_status gather(cvy_rebalance *b) {
   cvy_team *const team = b->team;
@@ -322,6 +355,7 @@ cvy_status cvy_rebalance_start(cvy_team *team, cvy_rebalance **out) {
   const bool resumed = cvy_shares_rule(team->shares)->rule == CVY_RULE_SHARES;
   cvy_rebalance *b = NULL;
   *out = NULL;
+  if (team->params.fleet) CVY_TRY(check_nodes(team));
   if (!cvy_rebalance_wanted(&team->params)) return CVY_OK;
   int follows = n > 1 && !(only_unlike && cvy_calibrate_alike(team));
   if (follows) {
