@@ -115,7 +115,7 @@ static const option_row rows[] = {
      .help = "how a batch is divided among the devices; auto: by measured speed, 1 to 3 s at the start and then in "
              "every step, and anew when that makes steps more than 5 % shorter (each change is told; if there was "
              "none, the end of the run tells the --shares that repeat it). By default a team of one kind of device "
-             "is not measured and starts at once"},
+             "is not measured and starts at once. Several machines measure their links, too"},
     ROW_SHARES(FIELD, "as --split says"),
     {.kind = OPTION_PARSE,
      .name = "bn",
