@@ -299,7 +299,7 @@ static const cvy_link_fns fns = {
 cvy_link *sim_link_open(void) {
   const int me = sim_node();
   sim_link *const l = cvy_calloc(1, sizeof *l);
-  l->base = (cvy_link){.fns = &fns, .kind = "simulated", .rank = me, .size = wires.n, .names = names};
+  l->base = (cvy_link){.fns = &fns, .kind = "simulated", .rank = me, .size = wires.n, .names = names, .survives = true};
   wires.links[me] = l;
   return &l->base;
 }

@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import time
 
 from cli import CONVOY, call, check, expect, first_device, main
@@ -83,7 +84,7 @@ def stop_and_resume(folder, device, what, disturb, code_of):
     for r, (code, text) in enumerate(ends):
         check(code == code_of(r), f"{what}: node {r} ends with {code}, not {code_of(r)}: {text}")
     said = "".join(text for _, text in ends)
-    check("the run ends, as it was told to" in said and "go on with --resume" in said, f"{what}: the nodes say {said}")
+    check("the run ends, as was asked for" in said and "go on with --resume" in said, f"{what}: the nodes say {said}")
     check(len(lines_of(log, "error")) == 1, f"{what}: the log has not one error")
     all_done(fleet(3, [*mine, "--resume"], folder), f"{what}: resumed")
     same_file(f"{folder}/whole.safetensors", saved, what)
@@ -133,6 +134,82 @@ def test_fleet_ends(at):
                 print(f"{mpirun}: its plug-in was not built: not tested")
                 break
             check(done.returncode == 0 and "is lost" not in done.stderr and done.stdout.count("train loss") == 1, f"{mpirun}, run {i}", done)
+
+
+def nodes_of(mpirun, n):
+    """Processes by rank that this mpirun has started."""
+    pids = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                env = dict(word.split(b"=", 1) for word in f.read().split(b"\0") if b"=" in word)
+            with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+                parent = int(f.read().rsplit(")", 1)[1].split()[1])
+            rank = env.get(b"OMPI_COMM_WORLD_RANK")
+            if parent == mpirun and rank is not None:
+                pids[int(rank)] = int(pid)
+        except (OSError, ValueError):
+            continue
+    return pids if len(pids) == n else None
+
+
+def start_mpirun(words, args, out):
+    env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return subprocess.Popen([*words, "-n", "3", CONVOY, *map(str, args)], stdout=out, stderr=subprocess.STDOUT, text=True, env=env)
+
+
+def disturb_mpirun(words, args, log, name, disturb, wait_s):
+    """Exit status and text of mpirun, which is disturbed some time after the first steps."""
+    with open(name, "w+", encoding="utf-8") as out:
+        mpirun = start_mpirun(words, args, out)
+        await_log(log)
+        time.sleep(wait_s)
+        disturb(mpirun)
+        try:
+            code = mpirun.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            mpirun.kill()
+            code = "hangs"
+        out.seek(0)
+        return code, out.read()
+
+
+def kill_rank(victim):
+    def kill(mpirun):
+        pids = nodes_of(mpirun.pid, 3) if mpirun.poll() is None else None
+        if pids:
+            os.kill(pids[victim], signal.SIGKILL)
+    return kill
+
+
+def test_fleet_job(at):
+    """An MPI that ends the job with one of its processes: node 0 saves at once, and a resumed job comes to the bits of one that nothing happened to;
+    the same when mpirun is asked to end."""
+    folder, device = at(""), first_device()
+    words = [shutil.which("mpirun.openmpi"), "--oversubscribe"]
+    if not words[0] or "4.1" not in call([words[0], "--version"]).stdout:
+        print("no Open MPI 4.1: not tested")
+        return
+    n, at_once, steps = int(os.environ.get("CVY_FLEET_KILLS", "2")), 0, 300
+    base = [word for word in BASE if word not in ("--tune", "off")]  # mpirun takes --tune for its own
+    args = [*base, "--devices", device, "--epochs", "40", "--max-steps", steps, "--shares", ",".join(map(str, SHARES))]
+    expect(0, *base, "--devices", f"{device}*3", *args[args.index("--epochs"):], "--save", f"{folder}/whole.safetensors", timeout=LIMIT_S)
+    ways = [kill_rank(1), kill_rank(2), kill_rank(0), lambda mpirun: mpirun.send_signal(signal.SIGTERM),
+            lambda mpirun: mpirun.send_signal(signal.SIGINT)]
+    for i in range(n):
+        rng, what = random.Random(i), f"disturbance {i}"
+        kept, log, saved = f"{folder}/job{i}", f"{folder}/job{i}.jsonl", f"{folder}/job{i}.safetensors"
+        mine = [*args, "--checkpoint", kept, "--checkpoint-every", 40, "--log", log, "--save", saved]
+        code, text = disturb_mpirun(words, mine, log, f"{folder}/job.txt", ways[i % len(ways)], rng.random())
+        check(code != "hangs", f"{what}: the job hangs: {text}")
+        seen = [step for step, *_ in losses(log)]
+        newest = max((int("".join(filter(str.isdigit, name)) or 0) for name in os.listdir(kept)), default=-1) if os.path.isdir(kept) else -1
+        at_once += i % len(ways) != 2 and newest >= seen[-1] - 1 and seen[-1] + 1 < steps
+        print(f"{what}: exit {code}, {seen[-1] + 1} steps logged, checkpoints {sorted(os.listdir(kept)) if os.path.isdir(kept) else 'none'}")
+        done = call([*words, "--allow-run-as-root", "-n", "3", CONVOY, *mine, "--resume"], timeout=LIMIT_S)
+        check(done.returncode == 0, f"{what}: resumed", done)
+        same_file(f"{folder}/whole.safetensors", saved, what)
+    print(f"{at_once} of {n} saved at once")
 
 
 def test_fleet_cut(at):

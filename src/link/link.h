@@ -57,6 +57,7 @@ struct cvy_link {
   const char *kind;         /* "tcp", "Open MPI 4.1.4" … */
   int rank, size;           /* of this node; of the fleet as it was started */
   const char *const *names; /* of the nodes, for messages; owned by the link */
+  bool survives;            /* nodes may be lost; else the launcher ends all when one has ended */
 };
 
 /* Sends a message to node `to`; returns when `data` may be changed. CONTROL: at most CVY_CONTROL_BYTES, and never waits

@@ -99,7 +99,7 @@ static bool start(cvy_mpi_facts *facts) {
   snprintf(mine, sizeof mine, "%.63s", host);
   code = MPI_Allgather(mine, sizeof mine, MPI_CHAR, facts->hosts, sizeof mine, MPI_CHAR, mpi.world);
   if (code != MPI_SUCCESS) return failed("MPI_Allgather", code);
-  mpi.survives = fault_tolerant();
+  mpi.survives = facts->survives = fault_tolerant();
   return true;
 }
 

@@ -11,10 +11,11 @@
 
 #include "src/link/link.h"
 
-enum { CVY_MPI_VERSION = 2, CVY_MPI_HOST_BYTES = 64 };
+enum { CVY_MPI_VERSION = 3, CVY_MPI_HOST_BYTES = 64 };
 
 typedef struct cvy_mpi_facts {
   int rank, size;
+  bool survives;    /* MPI tells when a process has ended, and goes on */
   char library[48]; /* "Open MPI 4.1.4" */
   char hosts[CVY_NODES_MOST][CVY_MPI_HOST_BYTES];
 } cvy_mpi_facts;

@@ -263,6 +263,7 @@ cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, cvy_link **out) {
   l->base.kind = l->facts.library;
   l->base.rank = l->facts.rank;
   l->base.size = l->facts.size;
+  l->base.survives = l->facts.survives;
   l->base.names = l->names;
   name_nodes(l);
   CVY_REQUIRE(nodes = cvy_calloc((size_t)l->base.size, sizeof *nodes), CVY_E_MEMORY, "no memory for %d nodes",

@@ -221,7 +221,8 @@ cvy_status cvy_link_tcp_open(const cvy_link_tcp_params *params, cvy_link **out) 
   if (params->key_bytes > 0) CVY_TRY(cvy_key_init());
   t->peers = cvy_calloc((size_t)t->nodes.n, sizeof *t->peers);
   CVY_REQUIRE(t->peers, CVY_E_MEMORY, "no memory for a link of TCP connections");
-  t->link = (cvy_link){.fns = &functions, .kind = "tcp", .rank = params->rank, .size = t->nodes.n, .names = t->names};
+  t->link = (cvy_link){
+      .fns = &functions, .kind = "tcp", .rank = params->rank, .size = t->nodes.n, .names = t->names, .survives = true};
   t->most_bytes = params->most_bytes ? params->most_bytes : (uint64_t)1 << 40;
   t->silent_ns = (uint64_t)(1e9 * silent_seconds);
   for (int i = 0; i < t->nodes.n; i++) {

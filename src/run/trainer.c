@@ -379,7 +379,7 @@ fail:
   return status;
 }
 
-/* Saves the newest whole state after the team's devices have ended the run. */
+/* Saves the newest whole state after the team's devices, or a stop that could not wait for a step, ended the run. */
 static void save_what_is_there(trainer *t) {
   cvy_team *const team = t->team;
   if (!cvy_roster_ended_by_devices(team->roster)) return;
@@ -423,13 +423,15 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   CVY_TRY(check_statistics(&t, n < batch ? n : batch));
   if (t.p.max_steps == 0 || t.p.max_steps >= t.steps_per_epoch) CVY_TRY(check_statistics(&t, rest));
   team->stop = t.p.stop ? t.p.stop : team->params.stop;
+  if (chain_of(&t)) cvy_chain_set_stop(chain_of(&t), team->stop);
   t.at.step = cvy_ring_next_number(team->ring);
   CVY_TRY(cvy_muster(team, &t.p, &t.at));
   t.epoch_whole = t.at.epoch_batches == 0;
   t.first_epoch = t.at.epoch;
   note_on_host(&t);
   status = run(&t);
-  if (status != CVY_OK && status != CVY_E_INTERRUPTED) save_what_is_there(&t);
+  if (status != CVY_OK && (status != CVY_E_INTERRUPTED || cvy_roster_ended_by_devices(team->roster)))
+    save_what_is_there(&t);
   else pass_events(&t, LONG_MAX);
   t.result.steps = t.at.step;
   t.result.epochs_done = t.at.epoch;
@@ -440,6 +442,7 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   *out = t.result;
 fail:
   team->stop = team->params.stop;
+  if (chain_of(&t)) cvy_chain_set_stop(chain_of(&t), NULL);
   if (t.folders_made) cvy_remove_dirs(t.p.checkpoint_dir, t.folders_made); /* removes only folders that are empty */
   cvy_file_lock_release(&t.folder_lock);
   cvy_free(t.settings);

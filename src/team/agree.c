@@ -6,13 +6,14 @@
 #include "src/base/mem.h"
 
 enum { MAGIC = 0x43564131 };
+enum { GOES_ON, HAS_LOST, WAS_ASKED }; /* why the run ends */
 
 typedef struct message {
   uint32_t magic, round;
   uint64_t view;
   uint64_t ended; /* nodes that the sender knows to have ended */
   int64_t done;
-  uint8_t stops;
+  uint8_t stops;                          /* GOES_ON, HAS_LOST, WAS_ASKED */
   uint8_t devices[CVY_FLEET_DEVICES / 8]; /* bit i % 8 of byte i / 8: device i of the sender works */
 } message;
 _Static_assert(sizeof(message) <= CVY_CONTROL_BYTES, "a standing is one control message");
@@ -111,7 +112,8 @@ static bool has_ended(const cvy_agree *a, int r) { return a->gone[r] == CVY_LINK
 static message standing_of(const cvy_agree *a, const cvy_standing *own) CVY_HOLDS(a->roster);
 static message standing_of(const cvy_agree *a, const cvy_standing *own) {
   const int n = cvy_fleet_devices_of(a->fleet, cvy_fleet_rank(a->fleet));
-  message m = {.magic = MAGIC, .round = a->round, .view = a->view, .done = own->done, .stops = own->stops};
+  message m = {.magic = MAGIC, .round = a->round, .view = a->view, .done = own->done};
+  if (own->stops) m.stops = HAS_LOST;
   for (int r = 0; r < cvy_fleet_size(a->fleet); r++)
     if (has_ended(a, r)) m.ended |= cvy_view_bit(r);
   for (int i = 0; i < n; i++) m.devices[i / 8] |= (uint8_t)(own->devices[i] << i % 8);
@@ -234,6 +236,15 @@ static bool meet(cvy_agree *a, const cvy_standing *own) {
   return true;
 }
 
+void cvy_agree_leave(cvy_agree *a, const cvy_standing *own) {
+  cvy_roster_lock(a->roster);
+  change(a, cvy_fleet_view(a->fleet), a->round + 1);
+  message m = standing_of(a, own);
+  cvy_roster_unlock(a->roster);
+  m.stops = WAS_ASKED;
+  say(a, &m);
+}
+
 cvy_status cvy_agree_meet(cvy_agree *a, const cvy_standing *own, cvy_standing *agreed) {
   cvy_status status = CVY_OK;
   const uint64_t before = cvy_fleet_view(a->fleet);
@@ -264,4 +275,7 @@ int cvy_agree_next_lost(cvy_agree *a, cvy_link_news *how) {
   return next;
 }
 
-int cvy_agree_stopper(const cvy_agree *a) { return a->stopper; }
+int cvy_agree_stopper(const cvy_agree *a, bool *asked) {
+  *asked = a->stopper >= 0 && a->said[a->stopper].stops == WAS_ASKED;
+  return a->stopper;
+}

@@ -46,13 +46,16 @@ bool cvy_agree_has_news(const cvy_agree *agree);
  * own: this node's devices; agreed->devices has room for those of the fleet. CVY_E_DEVICE: this node cannot go on
  * (logged): too few of the others answer, or they have gone on without it. CVY_E_INTERRUPTED: stop was asked for. */
 cvy_status cvy_agree_meet(cvy_agree *agree, const cvy_standing *own, cvy_standing *agreed);
+/* [exchange thread] Lets the others know that this node was asked to stop and leaves at once: they end the run, too. */
+void cvy_agree_leave(cvy_agree *agree, const cvy_standing *own);
 /* Ends cvy_agree_meet. Any thread. */
 void cvy_agree_stop(cvy_agree *agree);
 
 /* [exchange thread] The next node that is there no more, of those that no call has returned: *how is ENDED, SILENT or
  * LEFT. -1: none. */
 int cvy_agree_next_lost(cvy_agree *agree, cvy_link_news *how);
-/* [exchange thread] The first node that wanted the end of the run in the last meeting; -1: none. */
-int cvy_agree_stopper(const cvy_agree *agree);
+/* [exchange thread] The first node that wanted the end of the run in the last meeting; -1: none. *asked: since it
+ * was asked to stop, else since it has lost a device. */
+int cvy_agree_stopper(const cvy_agree *agree, bool *asked);
 
 #endif

@@ -7,8 +7,10 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 
-/* The monitor looks so often whether it has to end. */
-static const double LISTEN_S = 0.1;
+/* The monitor looks so often whether it has to end, or the caller is to stop. */
+static const double LISTEN_S = 0.05;
+/* mpirun gives processes a second between SIGTERM and SIGKILL, in which the head also writes a checkpoint. */
+static const double STOP_S = 0.2;
 
 typedef struct unit {
   const void **parts; /* one per device with samples */
@@ -52,6 +54,10 @@ typedef struct shared {
   int summed;            /* its pieces, and the sums */
   bool committed, ended;
   bool reduced; /* the caller's operation counts, as was agreed */
+  const cvy_stop *stop;
+  uint64_t moved_ns; /* after a stop: when the monitor last saw no operation under way, or another one; 0: no stop */
+  int64_t moved;     /* `done` at that time */
+  bool gave_up;
 } shared;
 
 struct cvy_chain {
@@ -364,10 +370,24 @@ static void *down_main(void *arg) {
   return NULL;
 }
 
+static void heed_stop(cvy_chain *c) CVY_HOLDS(c->roster);
+static void heed_stop(cvy_chain *c) {
+  if (!cvy_stop_requested(c->at.stop)) return;
+  c->at.asked = true;
+  if (c->at.moved_ns == 0 || c->at.busy == 0 || c->at.moved != c->at.done) {
+    c->at.moved_ns = cvy_clock_ns();
+    c->at.moved = c->at.done;
+  } else if (!c->link->survives && !c->at.gave_up && cvy_clock_seconds_since(c->at.moved_ns) > STOP_S) {
+    c->at.gave_up = true;
+    cvy_roster_halt(c->roster);
+  }
+}
+
 static void *monitor_main(void *arg) {
   cvy_chain *const c = arg;
   for (;;) {
     cvy_roster_lock(c->roster);
+    heed_stop(c);
     const bool stopping = c->at.stopping, failed = cvy_roster_status(c->roster) != CVY_OK && c->at.busy > 0;
     cvy_roster_unlock(c->roster);
     if (stopping) return NULL;
@@ -473,6 +493,16 @@ void cvy_chain_rest(cvy_chain *c) {
   cvy_roster_unlock(c->roster);
 }
 
+bool cvy_chain_gave_up(cvy_chain *c) {
+  bool none[CVY_FLEET_DEVICES] = {false};
+  cvy_roster_lock(c->roster);
+  const bool gave_up = c->at.gave_up;
+  const cvy_standing mine = {.done = c->at.done + c->at.committed, .devices = none};
+  cvy_roster_unlock(c->roster);
+  if (gave_up) cvy_agree_leave(c->agree, &mine);
+  return gave_up;
+}
+
 cvy_status cvy_chain_agree(cvy_chain *c, bool *stops, bool *devices, bool *done, cvy_chain_sums *total) {
   cvy_status status = CVY_OK;
   const int n = cvy_roster_size(c->roster);
@@ -504,11 +534,18 @@ fail:
 
 bool cvy_chain_has_news(const cvy_chain *c) { return cvy_agree_has_news(c->agree); }
 int cvy_chain_next_lost(cvy_chain *c, cvy_link_news *how) { return cvy_agree_next_lost(c->agree, how); }
-int cvy_chain_stopper(const cvy_chain *c) { return cvy_agree_stopper(c->agree); }
+int cvy_chain_stopper(const cvy_chain *c, bool *asked) { return cvy_agree_stopper(c->agree, asked); }
 
 /* ---- caller ---- */
 
 void cvy_chain_ask_stop(cvy_chain *c) { set_flag(c, &c->at.asked); }
+
+void cvy_chain_set_stop(cvy_chain *c, const cvy_stop *stop) {
+  cvy_roster_lock(c->roster);
+  c->at.stop = stop;
+  c->at.moved_ns = 0;
+  cvy_roster_unlock(c->roster);
+}
 
 bool cvy_chain_is_asked_to_stop(cvy_chain *c) {
   cvy_roster_lock(c->roster);

@@ -102,6 +102,8 @@ const cvy_step_time *cvy_chain_measured(const cvy_chain *chain);
 
 /* Ends what is under way, and waits until no thread uses the link. */
 void cvy_chain_rest(cvy_chain *chain);
+/* The step under way was given up (cvy_chain_set_stop): lets the other nodes know. False: it was not. */
+bool cvy_chain_gave_up(cvy_chain *chain);
 /* Agrees with the nodes that are left. devices: the fleet's that are left, has room for all. *stops: this node wants
  * the end of the run; then, any does. *done: the step under way counts (*total), else it is to be done again. Fails as
  * cvy_agree_meet. */
@@ -109,12 +111,16 @@ cvy_status cvy_chain_agree(cvy_chain *chain, bool *stops, bool *devices, bool *d
 /* [with the roster's lock] The nodes have to agree again before the team goes on. */
 bool cvy_chain_has_news(const cvy_chain *chain);
 int cvy_chain_next_lost(cvy_chain *chain, cvy_link_news *how); /* as cvy_agree_next_lost */
-int cvy_chain_stopper(const cvy_chain *chain);                 /* as cvy_agree_stopper */
+int cvy_chain_stopper(const cvy_chain *chain, bool *asked);    /* as cvy_agree_stopper */
 
 /* ---- caller ---- */
 
 /* From now on this node's sums say that it was asked to stop (cvy_chain_sums.stops). Any thread. */
 void cvy_chain_ask_stop(cvy_chain *chain);
+/* The caller's stop, NULL: none. The monitor sees it while the caller waits for a step. Where the launcher ends all
+ * nodes when one has ended (cvy_link.survives), a stop may be all that this node learns of a loss, and a kill follows:
+ * the monitor gives up a step that does not end soon after the stop, so that the head can still save its state. */
+void cvy_chain_set_stop(cvy_chain *chain, const cvy_stop *stop);
 bool cvy_chain_is_asked_to_stop(cvy_chain *chain);
 
 /* From now on this node's sums ask all callers to meet (cvy_chain_sums.meets), or do not. */

@@ -195,7 +195,7 @@ static int note_lost_nodes(cvy_recovery *r, bool ends) {
                                            .n_left = left};
     const cvy_lost_node *const lost = &r->nodes[r->n_nodes++];
     cvy_log_error("node %d (%s) is lost in step %ld: %s; %s", rank, lost->name, lost->step, lost->reason,
-                  ends        ? "the run ends, as it was told to"
+                  ends        ? "the run ends, as was asked for"
                   : left == 1 ? "this node goes on alone"
                               : "the fleet goes on without it");
   }
@@ -207,15 +207,20 @@ static int note_lost_nodes(cvy_recovery *r, bool ends) {
 static cvy_status agree(cvy_recovery *r, cvy_count_fn *count, void *user) {
   cvy_status status = CVY_OK;
   cvy_chain_sums total;
-  bool stops = r->fault != CVY_OK, done;
+  bool stops = r->fault != CVY_OK, done, asked;
   cvy_chain_rest(r->chain);
+  if (cvy_chain_gave_up(r->chain)) return CVY_E_INTERRUPTED;
   CVY_TRY(cvy_chain_agree(r->chain, &stops, r->agreed, &done, &total));
   if (done) CVY_TRY(count(user, &total));
-  const int n_lost = note_lost_nodes(r, r->params.fault_stops), stopper = cvy_chain_stopper(r->chain);
+  const int n_lost = note_lost_nodes(r, r->params.fault_stops), stopper = cvy_chain_stopper(r->chain, &asked);
   if (stops || (r->params.fault_stops && n_lost > 0)) {
     const cvy_fleet *const fleet = r->params.fleet;
+    if (asked) {
+      cvy_log_warning("node %d (%s) was asked to stop; the run ends", stopper, cvy_fleet_name(fleet, stopper));
+      return CVY_E_INTERRUPTED;
+    }
     if (stopper >= 0 && stopper != cvy_fleet_rank(fleet))
-      cvy_log_error("node %d (%s) has lost a device in step %ld; the run ends, as it was told to", stopper,
+      cvy_log_error("node %d (%s) has lost a device in step %ld; the run ends, as was asked for", stopper,
                     cvy_fleet_name(fleet, stopper), cvy_ring_finished(r->params.ring));
     return r->fault != CVY_OK ? r->fault : CVY_E_DEVICE;
   }
