@@ -16,6 +16,7 @@ typedef struct eval_options {
   const char *weights, *data, *data_dir, *devices, *json, *conv_algo;
   int model, math;
   int64_t classes, batch, seed;
+  image_options images;
   fleet_options fleet;
   bool quiet;
 } eval_options;
@@ -30,9 +31,13 @@ static const option_row rows[] = {
      .unit = "safetensors file",
      .help = "the trained weights"},
     ROW_MODEL_REQUIRED(FIELD, "the network they belong to: resnet18 or lenet"),
-    ROW_DATA(FIELD, "fashion-mnist, a folder with idx files, or synthetic[:N[:HxWxC]]"),
+    ROW_DATA(FIELD, HELP_DATA),
     ROW_DATA_DIR(FIELD),
     ROW_CLASSES(FIELD),
+    ROW_SIZE(FIELD),
+    ROW_GRAY(FIELD),
+    ROW_NO_DATA_CACHE(FIELD),
+    ROW_STRICT(FIELD),
     ROW_SEED(FIELD, "seed of synthetic data, as in training"),
     {.kind = OPTION_GROUP, .help = "Devices"},
     ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
@@ -110,6 +115,7 @@ int cmd_eval(int argc, char **argv) {
                                  .classes = options.classes,
                                  .batch = options.batch,
                                  .seed = options.seed,
+                                 .images = &options.images,
                                  .quiet = options.quiet};
   program_run run;
   cvy_team *team = NULL;

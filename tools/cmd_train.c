@@ -547,6 +547,7 @@ static int run_train(training *t) {
                                  .classes = o->classes,
                                  .batch = o->batch,
                                  .seed = o->seed,
+                                 .images = &o->images,
                                  .tunes = o->tune == CVY_TUNE_QUICK,
                                  .quiet = o->quiet || t->fleet};
   cvy_train_result result = {.test_acc = -1};

@@ -37,7 +37,7 @@ static int run(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "help") == 0 && reference_print(&verbs, argv[2])) return EXIT_DONE;
   if (strcmp(argv[1], "--version") != 0) return words_run(&verbs, argc, argv);
   if (argc > 2) return options_error(NULL, "'%s': expected nothing after --version", argv[2]);
-  printf("convoy %s\n", cvy_version());
+  printf("convoy %s\npictures: %s\n", cvy_version(), cvy_data_libraries());
   return EXIT_DONE;
 }
 

@@ -22,6 +22,26 @@
 #define ROW_CLASSES(F)                                                                                               \
   {.kind = OPTION_INT, .name = "classes", F(classes), .deflt = "0",                                                   \
    .unit = "classes, 0: largest label + 1, synthetic: 10", .range = {0, CVY_MAX_CLASSES}, .help = "classes of the data"}
+#define HELP_DATA                                                                                                    \
+  "fashion-mnist; a folder with idx files, CIFAR's binary files, or pictures (JPEG, PNG) in train/CLASS/ and test/CLASS/, " \
+  "or in CLASS/; or synthetic[:N[:HxWxC]] (N images, needs no files)"
+/* Options of the images: F(images.size) and so on. */
+#define ROW_SIZE(F)                                                                                                  \
+  {.kind = OPTION_PARSE, .name = "size", F(images.size), .value = "N|HxW", .absent = "as the files have it",         \
+   .unit = "pixels", .parse = options_parse_size,                                                                    \
+   .help = "resize every image (bilinear, antialiased, as Pillow): N makes the shorter side N and takes the middle " \
+           "NxN, HxW makes all of it H x W"}
+#define ROW_GRAY(F) {.kind = OPTION_FLAG, .name = "gray", F(images.gray), .help = "one channel instead of three (ITU-R 601)"}
+#define ROW_VAL_SPLIT(F)                                                                                             \
+  {.kind = OPTION_REAL, .name = "val-split", F(images.val_split), .value = "F", .absent = "none", .unit = "part",     \
+   .range = {0, 0.999999}, .help = "hold this part of each class of the training images out for validation, by --seed"}
+#define ROW_NO_DATA_CACHE(F)                                                                                         \
+  {.kind = OPTION_FLAG, .name = "no-data-cache", F(images.no_cache),                                                  \
+   .help = "decode pictures anew, and keep no decoded copy of them in the user's cache folder"}
+#define ROW_STRICT(F)                                                                                                \
+  {.kind = OPTION_FLAG, .name = "strict", F(images.strict),                                                           \
+   .help = "a picture that cannot be decoded ends the run; without this it is left out, with a warning"}
+#define ROWS_IMAGES(F) ROW_SIZE(F), ROW_GRAY(F), ROW_VAL_SPLIT(F), ROW_NO_DATA_CACHE(F), ROW_STRICT(F)
 #define ROW_SEED(F, HELP)                                                                                            \
   {.kind = OPTION_INT, .name = "seed", F(seed), .deflt = "0", .unit = "number", .range = {0, 9.2e18}, .help = HELP}
 

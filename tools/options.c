@@ -451,8 +451,24 @@ int options_check_data_dir(const char *verb, const char *data, const char *data_
   if (!data_dir || strcmp(data, "fashion-mnist") == 0) return OPTIONS_GO_ON;
   return options_error(verb,
                        "--data-dir %s with --data %s: only fashion-mnist is looked for in that folder; a folder "
-                       "with idx files is given as --data itself",
+                       "with idx files or pictures is given as --data itself",
                        data_dir, data);
+}
+
+const char *options_parse_size(const char *text, void *target) {
+  static const char expected[] = "expected N, the shorter side, or HxW, height and width: 1 to 65536 each";
+  size_option *const size = target;
+  char height[16];
+  int64_t h = -1, w;
+  const char *const cross = strchr(text, 'x');
+  if (cross) {
+    if ((size_t)(cross - text) >= sizeof height) return expected;
+    snprintf(height, sizeof height, "%.*s", (int)(cross - text), text);
+    if (!cvy_parse_int(height, 1, 65536, &h)) return expected;
+  }
+  if (!cvy_parse_int(cross ? cross + 1 : text, 1, 65536, &w)) return expected;
+  *size = (size_option){.h = (int)h, .w = (int)w, .text = text};
+  return NULL;
 }
 
 const char *options_parse_conv_algo(const char *text, void *target) {

@@ -20,6 +20,18 @@ typedef struct shares_option {
   const char *text;
 } shares_option;
 
+/* --size: cvy_data_params' size_h and size_w. */
+typedef struct size_option {
+  int h, w;
+  const char *text;
+} size_option;
+/* How images become those that a network sees; the rows are ROWS_IMAGES (option_rows.h). */
+typedef struct image_options {
+  size_option size;
+  double val_split;
+  bool gray, no_cache, strict;
+} image_options;
+
 typedef struct option_row option_row;
 /* Stores the value of `text` at `target`. NULL, or the reason why not ("expected …"), static. */
 typedef const char *(*option_parse_fn)(const char *text, void *target);
@@ -99,6 +111,8 @@ int options_error(const char *verb, const char *format, ...) __attribute__((form
 /* EXIT_USAGE with the reason said if `data` is not looked for in data_dir, else OPTIONS_GO_ON. */
 int options_check_data_dir(const char *verb, const char *data, const char *data_dir);
 
+/* For OPTION_PARSE with a size_option: "N", or "HxW". */
+const char *options_parse_size(const char *text, void *target);
 /* For OPTION_PARSE: const char * that is a list of convolution algorithms. */
 const char *options_parse_conv_algo(const char *text, void *target);
 

@@ -12,6 +12,7 @@
 #include "src/base/file.h"
 #include "tools/called.h"
 #include "tools/progress.h"
+#include "tools/wait_line.h"
 
 const char *const program_models[PROGRAM_MODELS] = {"resnet18", "lenet"};
 
@@ -238,14 +239,27 @@ void program_say_no_gpu(const cvy_devices *devices, const char *does) {
   if (missing[0]) program_say("what may be missing for a GPU: %s devices", called());
 }
 
+cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64_t seed, const image_options *images) {
+  return (cvy_data_params){.dir = data_dir,
+                           .classes = (int)classes,
+                           .seed = (uint64_t)seed,
+                           .size_h = images->size.h,
+                           .size_w = images->size.w,
+                           .gray = images->gray,
+                           .val_split = images->val_split,
+                           .no_cache = images->no_cache,
+                           .strict = images->strict};
+}
+
 int program_run_open(const program_run_spec *spec, program_run *out) {
-  const cvy_data_params data_params = {
-      .dir = spec->data_dir, .classes = (int)spec->classes, .seed = (uint64_t)spec->seed};
+  const cvy_data_params data_params =
+      program_data_params(spec->data_dir, spec->classes, spec->seed, spec->images);
   *out = (program_run){0};
   int code = check_inputs(spec);
   if (code != EXIT_DONE) return code;
   cvy_status status = cvy_data_load_begin(spec->data, &data_params, &out->data);
   if (status != CVY_OK) return program_exit_code(status);
+  wait_line_decoding(out->data);
   code = check_data_files(spec, out->data);
   if (code != EXIT_DONE) return code;
   status = cvy_net_model(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
@@ -262,6 +276,7 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
 
 void program_run_close(program_run *run) {
   cvy_net_destroy(&run->net);
+  wait_line_decoding(NULL);
   cvy_data_destroy(&run->data);
   cvy_devices_destroy(&run->devices);
 }

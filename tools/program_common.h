@@ -76,8 +76,11 @@ typedef struct program_run_spec {
   const char *verb, *devices, *model, *data, *data_dir;
   const program_file *inputs, *outputs; /* inputs must be there, and no output may be a file of the data set */
   int64_t classes, seed, batch;
+  const image_options *images;
   bool tunes, quiet;
 } program_run_spec;
+/* The library's parameters of these options. */
+cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64_t seed, const image_options *images);
 /* EXIT_DONE, or the exit status with the reason said: files first, devices after them. Call program_run_close either
  * way. A thread may still be reading the images: call cvy_data_load_end before attaching them. It is not where speeds
  * are measured (several devices, or a run that `tunes`), since it would take a core away. */

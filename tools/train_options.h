@@ -41,6 +41,7 @@ typedef struct train_options {
   bn_option bn;
   every_option checkpoint_every, warmup;
   schedule_option schedule;
+  image_options images;
   fleet_options fleet;
   cvy_fleet *joined;      /* --resume in a fleet: met while options were read. cmd_train closes it */
   cvy_checkpoint *opened; /* --resume: to go on from; NULL: there is none. cmd_train closes it */

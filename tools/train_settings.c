@@ -53,6 +53,11 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   /* shares that follow speeds are in the checkpoint */
   put(s, "shares", cvy_team_split(team) == CVY_SPLIT_AUTO ? json_null() : json_incref(shares));
   json_decref(shares);
+  put(s, "gray", json_string(options->images.gray ? "yes" : "no"));
+  put(s, "size", json_string(options->images.size.text ? options->images.size.text : "files"));
+  char part[32];
+  snprintf(part, sizeof part, "%.9g", options->images.val_split);
+  put(s, "val_split", json_string(part));
   put(s, "shuffle", json_boolean(!options->no_shuffle));
   put(s, "split",
       options->shares.list.n > 0 ? json_string("shares")

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/wait_line.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,10 +26,33 @@ bool wait_line_compiling(double seconds, char *out, size_t out_bytes) {
   return true;
 }
 
+/* ---- pictures ---- */
+
+static pthread_mutex_t decoded_lock = PTHREAD_MUTEX_INITIALIZER;
+static const cvy_data *decoded; /* NULL: none */
+
+void wait_line_decoding(const cvy_data *data) {
+  pthread_mutex_lock(&decoded_lock);
+  decoded = data;
+  pthread_mutex_unlock(&decoded_lock);
+}
+
+/* Writes the line if pictures are decoded now; else false. */
+static bool say_decoding(double seconds, char *out, size_t out_bytes) {
+  long done = 0, all = 0;
+  pthread_mutex_lock(&decoded_lock); /* the data set is not destroyed meanwhile */
+  const bool decoding = decoded && cvy_data_progress(decoded, &done, &all);
+  pthread_mutex_unlock(&decoded_lock);
+  if (!decoding) return false;
+  const int size = snprintf(out, out_bytes, "decoding pictures: %ld of %ld, %.0f s", done, all, seconds);
+  if (size >= progress_columns()) snprintf(out, out_bytes, "pictures %ld/%ld", done, all);
+  return true;
+}
+
 static void describe(void *unused, double seconds, char *out, size_t out_bytes) {
   const cvy_launch_totals totals = cvy_launch_get_totals();
   (void)unused;
-  if (wait_line_compiling(seconds, out, out_bytes)) return;
+  if (wait_line_compiling(seconds, out, out_bytes) || say_decoding(seconds, out, out_bytes)) return;
   switch ((wait_phase)atomic_load(&phase)) {
     case OPENING: snprintf(out, out_bytes, "opening devices, reading the data, %.0f s", seconds); break;
     case PREPARING:

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "convoy/data.h"
 #include "convoy/device.h"
 
 /* From now until progress_wait_end. Devices are opened. */
@@ -17,6 +18,8 @@ void wait_line_preparing(const cvy_devices *devices);
 void wait_line_first_step(void);
 /* Test images are evaluated. */
 void wait_line_evaluating(void);
+/* While pictures of this data set (borrowed until it is called with NULL) are decoded, the line says how many. */
+void wait_line_decoding(const cvy_data *data);
 /* Writes the line if other processes compile kernels now; else false. */
 bool wait_line_compiling(double seconds, char *out, size_t out_bytes);
 

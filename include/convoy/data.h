@@ -23,28 +23,47 @@ typedef struct cvy_samples {
 typedef struct cvy_data {
   char name[256]; /* UTF-8: the spec, or as much of it as there is room for */
   int h, w, c, classes;
-  cvy_samples train, test;
+  cvy_samples train, val, test;   /* val.n 0: no validation set; test.n 0: no test set */
+  const char *const *class_names; /* `classes` of them; NULL: classes are numbers */
   uint64_t content; /* XXH64 of the training images and of their labels (16 bits each); 0 until load_end */
 } cvy_data;
 
 typedef struct cvy_data_params {
   const char *dir; /* --data-dir: looked at before $CONVOY_DATA and Debian's folder; NULL: not given */
-  int classes;     /* 1..CVY_MAX_CLASSES; 0: largest label + 1, synthetic: 10 */
-  uint64_t seed;   /* synthetic only */
+  int classes;     /* 1..CVY_MAX_CLASSES; 0: largest label + 1, synthetic: 10, folders of pictures: their number */
+  uint64_t seed;   /* of synthetic images, and of the choice of val_split */
+  /* Every image becomes size_h x size_w, as Pillow's bilinear filter resizes it (antialiased, rounded to bytes).
+   * size_h -1: the shorter side becomes size_w, and the middle size_w x size_w is taken. 0, 0: as the files have it. */
+  int size_h, size_w;
+  bool gray;        /* RGB → one channel by ITU-R 601 */
+  double val_split; /* this part of each class of the training images, by seed, becomes `val`; 0: none; below 1 */
+  bool no_cache;    /* decoded pictures are neither kept nor taken from the user's cache */
+  bool strict;      /* a picture that is broken ends the loading; else it is left out, with a warning */
+  bool look;        /* for cvy_data_facts: folders of pictures may have different sizes (h and w are 0 then), and their
+                     * images stay NULL */
 } cvy_data_params;
 
-/* `spec`: "fashion-mnist" | a folder with idx files named as Fashion-MNIST's (plain or .gz; images of rank 3, or of
- * rank 4 as train-images-idx4-ubyte; labels of type 8, bytes, or 0x0B, 16 bits, big-endian and read as unsigned) |
- * "synthetic[:N[:HxWxC]]" (N training and N/6 + 1 test images, 28x28x1 and 10 classes by default, learnable).
+/* `spec`: "fashion-mnist" | a folder | "synthetic[:N[:HxWxC]]" (N training and N/6 + 1 test images, 28x28x1 and 10
+ * classes by default, learnable). A folder has
+ * - idx files named as Fashion-MNIST's (plain or .gz; images of rank 3, or of rank 4 as train-images-idx4-ubyte; labels
+ *   of type 8, bytes, or 0x0B, 16 bits, big-endian and read as unsigned),
+ * - or the binary files of CIFAR-10 (data_batch_1.bin …, test_batch.bin) or CIFAR-100 (train.bin, test.bin: the fine
+ *   labels), with class names where batches.meta.txt or fine_label_names.txt is there,
+ * - or JPEG and PNG pictures: train/CLASS/…, and test/CLASS/… or val/CLASS/… or both (val alone is the test set), or
+ *   CLASS/… alone, which has no test set. Classes and pictures are found and ordered as torchvision's ImageFolder does
+ *   it, and decoded as Pillow's convert("RGB"). Decoded pictures are kept in the user's cache and mapped from there, so
+ *   they may be larger than the memory.
  * params may be NULL. Images that need more than the machine's memory (or its container's limit) are refused before the
  * library takes any: CVY_E_ARGUMENT for synthetic ones, else CVY_E_MEMORY. CVY_E_IO: a file is missing (the message
  * says where it was looked for and how to get it) or unreadable; CVY_E_FORMAT: magic, sizes, CRC, label out of range,
- * with file and offset; CVY_E_ARGUMENT: bad spec. */
+ * with file and offset, a broken picture with `strict`, or all are broken; CVY_E_ARGUMENT: bad spec, pictures of
+ * different sizes without one in params. */
 cvy_status cvy_data_load(const char *spec, const cvy_data_params *params, cvy_data **out);
 /* The same in two calls, so that the caller can do other things meanwhile. begin reads or makes the sizes and labels
  * and leaves the images to a thread (train.images and test.images are NULL); end waits for the thread and returns its
  * status, as often as it is called. Between the two the caller may read the sizes and labels, and may destroy the data
- * set, which stops the thread, but not attach it. end after cvy_data_load: CVY_OK. One thread at a time. */
+ * set, which stops the thread, but not attach it. end after cvy_data_load: CVY_OK. One thread at a time. Pictures that
+ * turn out to be broken are in the sizes and labels until end, and not after it. */
 cvy_status cvy_data_load_begin(const char *spec, const cvy_data_params *params, cvy_data **out);
 cvy_status cvy_data_load_end(cvy_data *data);
 /* From the caller's memory, which is copied. Checks labels. */
@@ -53,6 +72,24 @@ cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samp
 void cvy_data_destroy(cvy_data **data);
 /* The files that the data set was or is being read from: i from 0, NULL behind the last. Borrowed. */
 const char *cvy_data_file(const cvy_data *data, int i);
+
+/* How many of how many pictures are decoded, while a thread does that. False: none are (any more). Any thread. */
+bool cvy_data_progress(const cvy_data *data, long *done, long *all);
+
+/* What is known of the images, after load_end. */
+typedef struct cvy_data_facts {
+  int n_pictures;                          /* files listed, broken ones included; 0: it is no folder of pictures */
+  int n_broken, n_ignored, n_unread;       /* broken; no picture's name; a picture's, but neither JPEG nor PNG */
+  const char *ignored, *unread;            /* the first such file, or NULL; borrowed */
+  int h[3], w[3];                          /* least, median and most of the files, before they are resized */
+  double mean[4], deviation[4];            /* of each channel of the training images, pixels / 255; c above 4: none */
+} cvy_data_facts;
+/* Reads all training images. CVY_E_ARGUMENT: before load_end. */
+cvy_status cvy_data_get_facts(const cvy_data *data, cvy_data_facts *out);
+/* Broken picture i from 0, and why (may be NULL); NULL behind the last. Borrowed. */
+const char *cvy_data_broken(const cvy_data *data, int i, const char **why);
+/* The libraries that decode pictures, "libjpeg-turbo 2.1.5, libpng 1.6.39"; "no JPEG" where this build has none. */
+const char *cvy_data_libraries(void);
 
 /* The order of training samples in an epoch: a permutation of 0..n-1 by (seed, epoch), the identity with no_shuffle.
  * Pure. */

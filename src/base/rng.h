@@ -11,7 +11,8 @@ typedef enum cvy_rng_purpose {
   CVY_RNG_INIT = 1,
   CVY_RNG_SHUFFLE = 2,
   CVY_RNG_SYNTHETIC = 3,
-  CVY_RNG_TEST = 4
+  CVY_RNG_TEST = 4,
+  CVY_RNG_VAL_SPLIT = 6
 } cvy_rng_purpose;
 
 typedef struct cvy_rng {

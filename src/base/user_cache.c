@@ -72,21 +72,30 @@ bool cvy_user_cache_dir(const char *below, char *out, size_t out_bytes) {
   return folder_is_trusted(out);
 }
 
-cvy_status cvy_user_cache_read(const char *path, size_t max_bytes, char **data, size_t *size) {
+int cvy_user_cache_open(const char *path, size_t *size) {
   struct stat info;
-  *data = NULL;
-  *size = 0;
   const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  *size = 0;
   if (fd < 0) {
     if (errno == ELOOP && lstat(path, &info) == 0) (void)file_is_trusted(path, &info);
-    return CVY_OK;
+    return -1;
   }
-  cvy_status status = CVY_OK;
   if (fstat(fd, &info) == 0 && file_is_trusted(path, &info)) {
-    cvy_log_attempt_begin();
-    status = cvy_file_read_open(fd, path, max_bytes, data, size);
-    cvy_log_attempt_end(false);
+    *size = (size_t)info.st_size;
+    return fd;
   }
+  close(fd);
+  return -1;
+}
+
+cvy_status cvy_user_cache_read(const char *path, size_t max_bytes, char **data, size_t *size) {
+  *data = NULL;
+  const int fd = cvy_user_cache_open(path, size);
+  *size = 0;
+  if (fd < 0) return CVY_OK;
+  cvy_log_attempt_begin();
+  const cvy_status status = cvy_file_read_open(fd, path, max_bytes, data, size);
+  cvy_log_attempt_end(false);
   close(fd);
   return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The user's cache folder: compiled kernels and tuned choices. Devices run code from it, so files that a user other
+ * The user's cache folder: compiled kernels, tuned choices and decoded pictures. Devices run code from it, so files that a user other
  * than this one or root may have written count as missing, with one warning per process. Any thread. */
 #ifndef CVY_BASE_USER_CACHE_H
 #define CVY_BASE_USER_CACHE_H
@@ -15,6 +15,8 @@ bool cvy_user_cache_dir(const char *below, char *out, size_t out_bytes);
 /* Reads a file of the cache: a plain one of this user or root that no other user may write, and no link. CVY_OK with
  * *data NULL: there is none. CVY_E_IO, CVY_E_MEMORY without an error message. */
 cvy_status cvy_user_cache_read(const char *path, size_t max_bytes, char **data, size_t *size);
+/* Opens such a file for reading; *size: its bytes. -1: there is none. */
+int cvy_user_cache_open(const char *path, size_t *size);
 /* As cvy_file_write, for the user alone (0600). */
 cvy_status cvy_user_cache_write(const char *path, const cvy_piece *pieces, int n_pieces);
 /* mkdir -p for the user alone (0700), without messages: no cache is no failure. Writes to `path` and restores it. */

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/data/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "convoy/data.h"
+#include "src/base/mem.h"
+
+/* ---- lists of names ---- */
+
+typedef struct names {
+  char **at;
+  size_t n, room;
+} names;
+
+static void names_clear(names *list) {
+  for (size_t i = 0; i < list->n; i++) cvy_free(list->at[i]);
+  cvy_free(list->at);
+  *list = (names){0};
+}
+
+/* Takes over `name` (NULL: out of memory). */
+static cvy_status names_add(names *list, char *name) {
+  cvy_status status = CVY_OK;
+  char **const larger = name ? cvy_grow(list->at, list->n, &list->room, 32, sizeof *list->at) : NULL;
+  if (larger) list->at = larger;
+  CVY_REQUIRE(larger, CVY_E_MEMORY, "no memory for the names of files");
+  list->at[list->n++] = name;
+  name = NULL;
+fail:
+  cvy_free(name);
+  return status;
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static void names_sort(names *list) {
+  if (list->n) qsort(list->at, list->n, sizeof *list->at, by_name);
+}
+
+/* "a/b"; "b" where a is empty. */
+static char *join(const char *a, const char *b) {
+  const size_t na = strlen(a), nb = strlen(b);
+  char *const path = cvy_alloc_unset(na + nb + 2, 1);
+  if (!path) return NULL;
+  memcpy(path, a, na);
+  if (na) path[na] = '/';
+  memcpy(path + na + (na > 0), b, nb + 1);
+  return path;
+}
+
+/* ---- one folder ---- */
+
+static bool is_folder(int dir, const struct dirent *entry) {
+  struct stat info;
+  if (entry->d_type == DT_DIR) return true;
+  if (entry->d_type != DT_LNK && entry->d_type != DT_UNKNOWN) return false;
+  return fstatat(dir, entry->d_name, &info, 0) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Sorted names of the folders and of all else in it; either may be NULL. */
+static cvy_status read_folder(const char *path, names *folders, names *files) {
+  cvy_status status = CVY_OK;
+  DIR *const dir = opendir(path);
+  CVY_REQUIRE(dir, CVY_E_IO, "the folder %s cannot be read: %s", path, strerror(errno));
+  for (;;) {
+    errno = 0;
+    const struct dirent *const entry = readdir(dir);
+    CVY_REQUIRE(entry || errno == 0, CVY_E_IO, "the folder %s cannot be read: %s", path, strerror(errno));
+    if (!entry) break;
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    names *const list = is_folder(dirfd(dir), entry) ? folders : files;
+    if (list) CVY_TRY(names_add(list, cvy_strdup(entry->d_name)));
+  }
+  if (folders) names_sort(folders);
+  if (files) names_sort(files);
+fail:
+  if (dir) closedir(dir);
+  return status;
+}
+
+static bool is_set_name(const char *name) {
+  return strcmp(name, "train") == 0 || strcmp(name, "val") == 0 || strcmp(name, "test") == 0;
+}
+
+/* Folders whose name begins with a dot are version control's or a notebook's. */
+static cvy_status read_classes(const char *path, names *out) {
+  cvy_status status = CVY_OK;
+  size_t n = 0;
+  CVY_TRY(read_folder(path, out, NULL));
+  for (size_t i = 0; i < out->n; i++) {
+    if (out->at[i][0] == '.') cvy_free(out->at[i]);
+    else out->at[n++] = out->at[i];
+  }
+  out->n = n;
+fail:
+  return status;
+}
+
+bool cvy_folder_is_one(const char *dir) {
+  bool found = false;
+  DIR *const d = opendir(dir);
+  for (const struct dirent *entry; d && !found && (entry = readdir(d));)
+    found = entry->d_name[0] != '.' && is_folder(dirfd(d), entry);
+  if (d) closedir(d);
+  return found;
+}
+
+/* ---- the files of a class ---- */
+
+/* A folder on the way down, and those above it. */
+typedef struct step {
+  const struct step *above;
+  dev_t device;
+  ino_t inode;
+} step;
+
+/* Adds `path` (below dir) and all folders below it. */
+static cvy_status walk(const char *dir, const char *path, const step *above, names *out) {
+  cvy_status status = CVY_OK;
+  names below = {0};
+  struct stat info;
+  char *full = join(dir, path), *next = NULL;
+  CVY_REQUIRE(full, CVY_E_MEMORY, "no memory for the names of files");
+  CVY_REQUIRE(stat(full, &info) == 0, CVY_E_IO, "the folder %s cannot be read: %s", full, strerror(errno));
+  for (const step *s = above; s; s = s->above)
+    if (s->device == info.st_dev && s->inode == info.st_ino) {
+      cvy_log_warning("%s leads back to a folder that it is in; not followed", full);
+      goto fail;
+    }
+  const step here = {above, info.st_dev, info.st_ino};
+  CVY_TRY(names_add(out, cvy_strdup(path)));
+  CVY_TRY(read_folder(full, &below, NULL));
+  for (size_t i = 0; i < below.n; i++) {
+    next = join(path, below.at[i]);
+    CVY_REQUIRE(next, CVY_E_MEMORY, "no memory for the names of files");
+    CVY_TRY(walk(dir, next, &here, out));
+    cvy_free(next);
+    next = NULL;
+  }
+fail:
+  names_clear(&below);
+  cvy_free(full);
+  cvy_free(next);
+  return status;
+}
+
+typedef enum kind { OTHER, UNREAD, PICTURE } kind;
+
+/* ImageFolder's extensions, capitals or not. */
+static kind kind_of(const char *name) {
+  static const char *const read[] = {".jpg", ".jpeg", ".png"},
+                    *const unread[] = {".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
+  const char *const dot = strrchr(name, '.');
+  for (size_t i = 0; dot && i < sizeof read / sizeof *read; i++)
+    if (strcasecmp(dot, read[i]) == 0) return PICTURE;
+  for (size_t i = 0; dot && i < sizeof unread / sizeof *unread; i++)
+    if (strcasecmp(dot, unread[i]) == 0) return UNREAD;
+  return OTHER;
+}
+
+/* Takes over `path`. */
+static cvy_status add_item(cvy_folder *f, char *path, int set, int label) {
+  cvy_status status = CVY_OK;
+  struct stat info = {0};
+  char *const full = path ? join(f->dir, path) : NULL;
+  cvy_folder_item *const larger = full ? cvy_grow(f->items, f->n, &f->room, 256, sizeof *f->items) : NULL;
+  if (larger) f->items = larger;
+  CVY_REQUIRE(larger, CVY_E_MEMORY, "no memory for the names of files");
+  if (stat(full, &info) != 0) info = (struct stat){0}; /* said when it is read */
+  f->items[f->n++] =
+      (cvy_folder_item){.path = path,
+                        .label = label,
+                        .size = (uint64_t)info.st_size,
+                        .changed_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec};
+  f->n_of[set]++;
+  path = NULL;
+fail:
+  cvy_free(full);
+  cvy_free(path);
+  return status;
+}
+
+/* Counts it, and keeps the first. */
+static cvy_status note(int *count, char **first, const char *folder, const char *name) {
+  cvy_status status = CVY_OK;
+  if ((*count)++ == 0) {
+    *first = join(folder, name);
+    CVY_REQUIRE(*first, CVY_E_MEMORY, "no memory for the names of files");
+  }
+fail:
+  return status;
+}
+
+static cvy_status list_class(cvy_folder *f, const char *path, int set, int label) {
+  cvy_status status = CVY_OK;
+  names folders = {0}, files = {0};
+  char *full = NULL;
+  CVY_TRY(walk(f->dir, path, NULL, &folders));
+  names_sort(&folders);
+  for (size_t i = 0; i < folders.n; i++) {
+    full = join(f->dir, folders.at[i]);
+    CVY_REQUIRE(full, CVY_E_MEMORY, "no memory for the names of files");
+    CVY_TRY(read_folder(full, NULL, &files));
+    for (size_t j = 0; j < files.n; j++) switch (kind_of(files.at[j])) {
+        case PICTURE: CVY_TRY(add_item(f, join(folders.at[i], files.at[j]), set, label)); break;
+        case UNREAD: CVY_TRY(note(&f->n_unread, &f->unread, folders.at[i], files.at[j])); break;
+        case OTHER: CVY_TRY(note(&f->n_ignored, &f->ignored, folders.at[i], files.at[j])); break;
+      }
+    names_clear(&files);
+    cvy_free(full);
+    full = NULL;
+  }
+fail:
+  names_clear(&folders);
+  names_clear(&files);
+  cvy_free(full);
+  return status;
+}
+
+/* ---- the whole ---- */
+
+static int find_class(const cvy_folder *f, const char *name) {
+  char *const *const found =
+      f->n_classes ? bsearch(&name, f->classes, (size_t)f->n_classes, sizeof *f->classes, by_name) : NULL;
+  return found ? (int)(found - f->classes) : -1;
+}
+
+/* below: the set's folder, "" for all of dir. The first set that is listed gives the classes. */
+static cvy_status list_set(cvy_folder *f, const char *below, int set) {
+  cvy_status status = CVY_OK;
+  names classes = {0};
+  char *path = NULL, *const full = *below ? join(f->dir, below) : cvy_strdup(f->dir);
+  CVY_REQUIRE(full, CVY_E_MEMORY, "no memory for the names of files");
+  CVY_TRY(read_classes(full, &classes));
+  CVY_REQUIRE(classes.n > 0, CVY_E_FORMAT, "%s has no folders: expected one for each class, with its pictures in it",
+              full);
+  CVY_REQUIRE(classes.n <= CVY_MAX_CLASSES, CVY_E_FORMAT, "%s has %zu folders: at most %d classes are possible", full,
+              classes.n, CVY_MAX_CLASSES);
+  if (set == CVY_SET_OF_TRAIN) {
+    f->classes = classes.at;
+    f->n_classes = (int)classes.n;
+    classes = (names){0};
+  }
+  const size_t n = set == CVY_SET_OF_TRAIN ? (size_t)f->n_classes : classes.n;
+  for (size_t i = 0; i < n; i++) {
+    const char *const name = set == CVY_SET_OF_TRAIN ? f->classes[i] : classes.at[i];
+    const int label = find_class(f, name);
+    const size_t before = f->n;
+    CVY_REQUIRE(label >= 0, CVY_E_FORMAT, "%s has the class '%s', which %s/train does not have", full, name, f->dir);
+    path = join(below, name);
+    CVY_REQUIRE(path, CVY_E_MEMORY, "no memory for the names of files");
+    CVY_TRY(list_class(f, path, set, label));
+    if (f->n == before) cvy_log_warning("%s/%s has no pictures: the class '%s' is empty there", f->dir, path, name);
+    cvy_free(path);
+    path = NULL;
+  }
+  CVY_REQUIRE(f->n_of[set] > 0, CVY_E_FORMAT, "%s has no pictures in the folders of its %zu classes%s%s", full, n,
+              f->n_unread ? "; none is a JPEG or a PNG, the first is " : "", f->n_unread ? f->unread : "");
+  f->has[set] = true;
+fail:
+  names_clear(&classes);
+  cvy_free(full);
+  cvy_free(path);
+  return status;
+}
+
+cvy_status cvy_folder_list(const char *dir, cvy_folder *out) {
+  cvy_status status = CVY_OK;
+  names folders = {0};
+  bool has[CVY_SETS] = {false};
+  static const char *const set_folders[CVY_SETS] = {"train", "val", "test"};
+  *out = (cvy_folder){0};
+  out->dir = cvy_strdup(dir);
+  CVY_REQUIRE(out->dir, CVY_E_MEMORY, "no memory for the names of files");
+  for (size_t n = strlen(out->dir); n > 1 && out->dir[n - 1] == '/'; n--) out->dir[n - 1] = 0;
+  CVY_TRY(read_classes(dir, &folders));
+  size_t others = 0;
+  for (size_t i = 0; i < folders.n; i++) {
+    for (int set = 0; set < CVY_SETS; set++) has[set] |= strcmp(folders.at[i], set_folders[set]) == 0;
+    others += !is_set_name(folders.at[i]);
+  }
+  if (has[CVY_SET_OF_TRAIN]) {
+    for (int set = 0; set < CVY_SETS; set++)
+      if (has[set]) CVY_TRY(list_set(out, set_folders[set], set));
+  } else {
+    CVY_REQUIRE(others > 0 || folders.n == 0, CVY_E_FORMAT, "%s has the folder %s, but no %s/train with a folder for each class",
+                dir, folders.at[0], dir);
+    CVY_TRY(list_set(out, "", CVY_SET_OF_TRAIN));
+  }
+fail:
+  names_clear(&folders);
+  if (status != CVY_OK) cvy_folder_clear(out);
+  return status;
+}
+
+void cvy_folder_clear(cvy_folder *f) {
+  for (int i = 0; i < f->n_classes; i++) cvy_free(f->classes[i]);
+  for (size_t i = 0; i < f->n; i++) cvy_free(f->items[i].path);
+  cvy_free(f->classes);
+  cvy_free(f->items);
+  cvy_free(f->ignored);
+  cvy_free(f->unread);
+  cvy_free(f->dir);
+  *f = (cvy_folder){0};
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT
+ * Data sets of idx files: MNIST's, Fashion-MNIST's, and a user's own. */
+#include <limits.h>
+#include <stdio.h>
+
+#include "src/base/env.h"
+#include "src/base/file.h"
+#include "src/base/mem.h"
+#include "src/base/text.h"
+#include "src/data/dataset.h"
+#include "src/data/idx.h"
+
+static const char DEBIAN_DIR[] = "/usr/share/datasets/fashion-mnist";
+
+/* Image files whose headers have been read. */
+typedef struct idx_files {
+  cvy_idx_reader *readers[CVY_SETS];
+  cvy_idx pending[CVY_SETS];
+} idx_files;
+
+/* dir/name or dir/name.gz for one of `names` (NULL-terminated), whichever is there first; false: none, or the path is
+ * too long. */
+static bool find_file(const char *dir, const char *const *names, char path[PATH_MAX]) {
+  static const char *const endings[] = {"", ".gz"};
+  for (; *names; names++)
+    for (int e = 0; e < 2; e++) {
+      const int n = snprintf(path, PATH_MAX, "%s/%s%s", dir, *names, endings[e]);
+      if (n > 0 && n < PATH_MAX && cvy_file_exists(path)) return true;
+    }
+  return false;
+}
+
+static const int sets[2] = {CVY_SET_OF_TRAIN, CVY_SET_OF_TEST};
+static const char *const image_files[CVY_SETS][3] = {
+    [CVY_SET_OF_TRAIN] = {"train-images-idx3-ubyte", "train-images-idx4-ubyte", NULL},
+    [CVY_SET_OF_TEST] = {"t10k-images-idx3-ubyte", "t10k-images-idx4-ubyte", NULL},
+};
+static const char *const label_files[CVY_SETS][2] = {[CVY_SET_OF_TRAIN] = {"train-labels-idx1-ubyte", NULL},
+                                                     [CVY_SET_OF_TEST] = {"t10k-labels-idx1-ubyte", NULL}};
+
+/* One of the four files is enough: what is missing is an error then. */
+bool data_is_idx(const char *dir) {
+  char path[PATH_MAX];
+  for (int i = 0; i < 2; i++)
+    if (find_file(dir, image_files[sets[i]], path) || find_file(dir, label_files[sets[i]], path)) return true;
+  return false;
+}
+
+/* The labels of an idx file as numbers: bytes, or 16 bits with the high byte first; as many as there are images. */
+static cvy_status read_labels(const char *path, int n, const char *image_path, uint16_t **out, size_t *each) {
+  cvy_status status = CVY_OK;
+  cvy_idx idx;
+  cvy_idx_reader *reader;
+  *out = NULL;
+  CVY_TRY(cvy_idx_open(path, 1, 1, &idx, &reader));
+  CVY_REQUIRE(idx.dims[0] == n, CVY_E_FORMAT, "%s has %d labels for the %d images of %s", path, idx.dims[0], n,
+              image_path);
+  CVY_TRY(cvy_idx_finish(reader, NULL, &idx));
+  *each = (size_t)idx.elem_bytes;
+  *out = cvy_calloc((size_t)n, sizeof **out);
+  CVY_REQUIRE(*out, CVY_E_MEMORY, "no memory for the %d labels of %s", n, path);
+  for (int i = 0; i < n; i++)
+    (*out)[i] = *each == 2 ? (uint16_t)(idx.data[2 * (size_t)i] << 8 | idx.data[2 * (size_t)i + 1]) : idx.data[i];
+fail:
+  cvy_idx_close(&reader);
+  cvy_idx_clear(&idx);
+  return status;
+}
+
+/* Reads the labels, and of the images the header alone. label_bytes: of one label in its file. */
+static cvy_status load_set(const char *dir, int set, dataset *d, char label_path[PATH_MAX], size_t *label_bytes) {
+  cvy_status status = CVY_OK;
+  idx_files *const files = d->own;
+  cvy_idx *const images = &files->pending[set];
+  uint16_t *labels = NULL;
+  char path[PATH_MAX];
+  CVY_REQUIRE(find_file(dir, image_files[set], path), CVY_E_IO,
+              "%s has no %s images: %s or %s, plain or .gz, must be there", dir, data_set_names[set], image_files[set][0],
+              image_files[set][1]);
+  CVY_REQUIRE(find_file(dir, label_files[set], label_path), CVY_E_IO,
+              "%s has no %s labels: %s, plain or .gz, must be there", dir, data_set_names[set], label_files[set][0]);
+  CVY_TRY(data_add_file(d, path));
+  CVY_TRY(data_add_file(d, label_path));
+  CVY_TRY(cvy_idx_open(path, 3, 4, images, &files->readers[set]));
+  CVY_REQUIRE(images->elem_bytes == 1, CVY_E_FORMAT,
+              "%s: its elements have 16 bits (type 0b at offset 2), images are bytes (08)", path);
+  CVY_TRY(read_labels(label_path, images->dims[0], path, &labels, label_bytes));
+  const int h = images->dims[1], w = images->dims[2], c = images->rank == 4 ? images->dims[3] : 1;
+  CVY_REQUIRE(h <= CVY_MAX_SIDE && w <= CVY_MAX_SIDE && c <= CVY_MAX_SIDE, CVY_E_FORMAT,
+              "%s: images of %dx%dx%d, at most %d in each direction are possible", path, h, w, c, CVY_MAX_SIDE);
+  CVY_REQUIRE(set == CVY_SET_OF_TRAIN || (h == d->h && w == d->w && c == d->c), CVY_E_FORMAT,
+              "%s: test images are %dx%dx%d, the training images %dx%dx%d", path, h, w, c, d->h, d->w, d->c);
+  d->h = h;
+  d->w = w;
+  d->c = c;
+  d->raw[set] = (raw_set){.n = images->dims[0], .labels = labels};
+  labels = NULL;
+fail:
+  cvy_free(labels);
+  return status;
+}
+
+static cvy_status fetch(dataset *d) {
+  cvy_status status = CVY_OK;
+  idx_files *const files = d->own;
+  for (int i = 0; i < 2; i++) {
+    cvy_idx *const idx = &files->pending[sets[i]];
+    CVY_TRY(cvy_idx_finish(files->readers[sets[i]], &d->stop, idx));
+    cvy_idx_close(&files->readers[sets[i]]);
+    d->raw[sets[i]].images = idx->data;
+    *idx = (cvy_idx){0};
+  }
+fail:
+  return status;
+}
+
+static void close_files(dataset *d) {
+  idx_files *const files = d->own;
+  for (int set = 0; set < CVY_SETS && files; set++) {
+    cvy_idx_close(&files->readers[set]);
+    cvy_idx_clear(&files->pending[set]);
+  }
+  cvy_free(files);
+}
+
+static const data_source source = {.fetch = fetch, .close = close_files};
+
+cvy_status data_open_idx(dataset *d, const char *dir) {
+  cvy_status status = CVY_OK;
+  char label_paths[2][PATH_MAX];
+  size_t label_bytes[CVY_SETS] = {0};
+  d->source = &source;
+  d->own = cvy_calloc(1, sizeof(idx_files));
+  CVY_REQUIRE(d->own, CVY_E_MEMORY, "no memory to read %s", dir);
+  for (int i = 0; i < 2; i++) CVY_TRY(load_set(dir, sets[i], d, label_paths[i], &label_bytes[sets[i]]));
+  CVY_TRY(data_check_labels(
+      d, d->params.classes,
+      (const char *const[CVY_SETS]){[CVY_SET_OF_TRAIN] = label_paths[0], [CVY_SET_OF_TEST] = label_paths[1]}, 8,
+      label_bytes));
+  CVY_TRY(data_check_memory(d, dir, CVY_E_MEMORY));
+fail:
+  return status;
+}
+
+cvy_status data_open_fashion_mnist(dataset *d) {
+  cvy_status status = CVY_OK;
+  const struct {
+    const char *dir, *what;
+  } places[] = {{d->params.dir, "--data-dir"},
+                {cvy_env_text(CVY_ENV_DATA), "$CONVOY_DATA"},
+                {DEBIAN_DIR, "package dataset-fashion-mnist"}};
+  cvy_text looked = {0};
+  char path[PATH_MAX];
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    const char *const dir = places[i].dir;
+    if (!dir || !*dir) continue;
+    if (find_file(dir, image_files[CVY_SET_OF_TRAIN], path)) {
+      if (looked.size) cvy_log_warning("fashion-mnist is not in %s; taken from %s", cvy_text_get(&looked), dir);
+      CVY_TRY(data_open_idx(d, dir));
+      goto fail;
+    }
+    cvy_text_add(&looked, "%s%s (%s)", looked.size ? ", " : "", dir, places[i].what);
+  }
+  CVY_FAIL(CVY_E_IO,
+           "fashion-mnist is not there: no %s[.gz] in %s. Debian and Ubuntu have it: apt-get install "
+           "dataset-fashion-mnist. Elsewhere: put the four files of "
+           "https://github.com/zalandoresearch/fashion-mnist into a folder and name it with --data-dir",
+           image_files[CVY_SET_OF_TRAIN][0], cvy_text_get(&looked));
+fail:
+  cvy_text_clear(&looked);
+  return status;
+}

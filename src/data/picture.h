@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT
+ * One picture: JPEG or PNG bytes → pixels as Pillow's Image.open(f).convert("RGB") has them, resized as its bilinear
+ * filter does. What a file says is not trusted: sizes are checked before memory is taken, and what cannot be decoded is
+ * a reason in words, which the caller logs or collects. Any thread; a picture and a resizer belong to one. */
+#ifndef CVY_DATA_PICTURE_H
+#define CVY_DATA_PICTURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "src/base/failure.h"
+#include "src/base/sync.h"
+
+enum {
+  CVY_PICTURE_WHY = 256,
+  /* as many as Pillow opens without an error: what claims more is taken for a decompression bomb */
+  CVY_PICTURE_MOST_PIXELS = 178956970,
+  /* pictures with more pixels go through the gate */
+  CVY_PICTURE_LARGE = 1 << 24
+};
+
+/* Threads that decode side by side take turns at large pictures, so that memory is needed for one of these alone,
+ * whatever the number of cores. */
+typedef struct cvy_picture_gate {
+  cvy_mutex lock;
+  cvy_cond left;
+  bool taken;
+} cvy_picture_gate;
+void cvy_picture_gate_init(cvy_picture_gate *gate);
+void cvy_picture_gate_end(cvy_picture_gate *gate);
+
+/* Zero-initialise. Memory stays for the next picture until cvy_picture_clear. */
+typedef struct cvy_picture {
+  int h, w, c;     /* c: 1 or 3 */
+  uint8_t *pixels; /* (h,w,c) */
+  size_t capacity; /* bytes */
+  cvy_picture_gate *gate; /* NULL: none */
+  bool inside;            /* this picture has the gate, until cvy_picture_leave */
+} cvy_picture;
+
+/* Frees the memory; the gate stays. */
+void cvy_picture_clear(cvy_picture *picture);
+/* Room for h*w pixels of `each` bytes; sets h and w. False: no memory. */
+bool cvy_picture_reserve(cvy_picture *picture, int h, int w, int each);
+
+/* Call when a picture is no longer needed. One that was large gives its memory back and lets the next one in. */
+void cvy_picture_leave(cvy_picture *picture);
+
+/* Decodes a file by its first bytes, whatever its name. A gray file has c = 1; a palette becomes RGB, alpha is dropped,
+ * 16-bit gray is cut off at 255 and 16-bit colours keep their high byte, CMYK is taken as Adobe's (inverted), a rotation
+ * in EXIF is not applied. CVY_E_FORMAT: broken, cut off, too large or another format; CVY_E_UNSUPPORTED: this build has
+ * no library for it; CVY_E_MEMORY. On failure `why` has the reason and nothing is logged. */
+cvy_status cvy_picture_decode(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]);
+/* "libjpeg-turbo 2.1.5, libpng 1.6.39", or "no JPEG, libpng 1.6.39": what decides about the pixels. Static. */
+const char *cvy_picture_libraries(void);
+
+/* 3 → 1 by ITU-R 601 in Pillow's integers, 1 → 3 by copying; in place. False: no memory. */
+bool cvy_picture_set_channels(cvy_picture *picture, int c);
+
+/* ---- decoders (picture_jpeg.c, picture_png.c) ---- */
+
+cvy_status cvy_picture_decode_jpeg(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]);
+cvy_status cvy_picture_decode_png(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]);
+/* A decoder calls it when it knows the size, before it takes memory. True if a picture may have this size, once the gate
+ * is free if it is large; else `why` says why not. */
+bool cvy_picture_enter(cvy_picture *picture, uint64_t h, uint64_t w, char why[CVY_PICTURE_WHY]);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ * All pictures of a folder, decoded and resized on all cores. */
+#ifndef CVY_DATA_PICTURES_H
+#define CVY_DATA_PICTURES_H
+
+#include <stdatomic.h>
+
+#include "convoy/data.h"
+#include "src/data/folder.h"
+#include "src/data/picture.h"
+
+/* What was found out about a picture. */
+typedef struct cvy_picture_fact {
+  int h, w;  /* of the file, before it is resized; 0 if it is broken */
+  char *why; /* broken: why; else NULL */
+} cvy_picture_fact;
+
+typedef struct cvy_pictures {
+  const cvy_folder *folder;
+  const cvy_data_params *params; /* size and gray */
+  const atomic_bool *stop;
+  atomic_long *done; /* pictures that are finished, for whoever looks on */
+  int h, w;          /* each picture must have this size when it is fitted, with `reference` as the first that has; 0: any */
+  size_t reference;
+  /* Takes the fitted picture i. Called on many threads at once, once for each picture that is not broken. */
+  cvy_status (*take)(void *arg, size_t i, const uint8_t *pixels, int h, int w, int c);
+  void *arg;
+  cvy_picture_fact *facts; /* one for each item; cvy_pictures_clear_facts */
+} cvy_pictures;
+
+/* CVY_E_FORMAT: two pictures have different sizes (the first two are named), or all are broken. CVY_E_INTERRUPTED:
+ * stop. CVY_E_MEMORY; what `take` returns. Broken pictures are noted and not logged. */
+cvy_status cvy_pictures_decode(cvy_pictures *p);
+/* Decodes items from `*i` on until one is not broken: its number in *i, its fitted size. The broken ones on the way get
+ * no fact. CVY_E_FORMAT: there is none. */
+cvy_status cvy_pictures_first(const cvy_folder *folder, const cvy_data_params *params, size_t *i, int *h, int *w);
+void cvy_pictures_clear_facts(cvy_picture_fact *facts, size_t n);
+
+#endif
