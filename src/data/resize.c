@@ -94,10 +94,11 @@ static uint8_t byte_of(int32_t sum) {
 
 /* ---- the two passes ---- */
 
-static void resize_row(const cvy_resizer *r, const uint8_t *in, int c, int n, int width, uint8_t *out) {
+/* The row `in` begins with its value number `skipped`. */
+static void resize_row(const cvy_resizer *r, const uint8_t *in, int skipped, int c, int n, int width, uint8_t *out) {
   for (int i = 0; i < n; i++) {
     const int32_t *const k = r->weights[1] + (size_t)i * (size_t)width;
-    const int from = r->bounds[1][2 * i], count = r->bounds[1][2 * i + 1];
+    const int from = r->bounds[1][2 * i] - skipped, count = r->bounds[1][2 * i + 1];
     const uint8_t *const at = in + (size_t)from * (size_t)c;
     uint8_t *const to = out + (size_t)i * (size_t)c;
     if (c == 3) {
@@ -120,11 +121,12 @@ static void resize_row(const cvy_resizer *r, const uint8_t *in, int c, int n, in
   }
 }
 
-/* One row of the result from `count` rows of n bytes each. */
-static void mix_rows(const uint8_t *in, size_t n, const int32_t *k, int count, int32_t *sums, uint8_t *out) {
+/* One row of n bytes from `count` rows, which begin `pitch` bytes apart. */
+static void mix_rows(const uint8_t *in, size_t pitch, size_t n, const int32_t *k, int count, int32_t *sums,
+                     uint8_t *out) {
   for (size_t i = 0; i < n; i++) sums[i] = HALF;
   for (int y = 0; y < count; y++) {
-    const uint8_t *const row = in + (size_t)y * n;
+    const uint8_t *const row = in + (size_t)y * pitch;
     const int32_t weight = k[y];
     for (size_t i = 0; i < n; i++) sums[i] += row[i] * weight;
   }
@@ -141,34 +143,72 @@ void cvy_resizer_clear(cvy_resizer *r) {
   *r = (cvy_resizer){0};
 }
 
-bool cvy_resize(cvy_resizer *r, const uint8_t *in, int in_h, int in_w, int c, const cvy_fit *fit, uint8_t *out) {
-  const bool along = fit->resized_w != in_w, down = fit->resized_h != in_h;
-  const size_t row = (size_t)in_w * (size_t)c, out_row = (size_t)fit->w * (size_t)c;
-  int width[2] = {0, 0}, first = (int)fit->top, count = fit->h;
-  if (along && !weigh(r, 1, in_w, fit->resized_w, fit->left, fit->w, &width[1])) return false;
-  if (down) {
-    if (!weigh(r, 0, in_h, fit->resized_h, fit->top, fit->h, &width[0])) return false;
-    const int *const last = r->bounds[0] + 2 * (fit->h - 1);
-    first = r->bounds[0][0];
-    count = last[0] + last[1] - first;
-  }
+/* What both passes of one image know. */
+typedef struct passes {
+  cvy_resizer *r;
+  int c, width[2];         /* width: weights of an output, along columns and rows; 0: this direction stays */
+  size_t pitch, out_pitch; /* bytes of a row */
+  int first[2], count[2];  /* the rows and columns of the input that matter */
+} passes;
+
+/* The rows and columns of the input, of `in` along an axis, that the kept part of the result is made of. */
+static bool look_at_axis(passes *p, int axis, int in, int64_t resized, int64_t begin, int n) {
+  p->first[axis] = (int)begin;
+  p->count[axis] = n;
+  if (resized == in) return true;
+  if (!weigh(p->r, axis, in, resized, begin, n, &p->width[axis])) return false;
+  const int *const bounds = p->r->bounds[axis], *const last = bounds + 2 * (n - 1);
+  p->first[axis] = bounds[0];
+  p->count[axis] = last[0] + last[1] - bounds[0];
+  return true;
+}
+
+static bool take_scratch(cvy_resizer *r, size_t rows_bytes, size_t n_sums) {
   void *rows = r->rows, *sums = r->sums;
-  const bool there = !down || (make_room(&rows, &r->rows_room, (size_t)count * out_row, 1) &&
-                               make_room(&sums, &r->sums_room, out_row, sizeof *r->sums));
+  const bool there = make_room(&rows, &r->rows_room, rows_bytes, 1) &&
+                     make_room(&sums, &r->sums_room, n_sums, sizeof *r->sums);
   r->rows = rows;
   r->sums = sums;
-  if (!there) return false;
-  uint8_t *const wide = down ? r->rows : out; /* rows first.. of the input, as wide as the result */
-  for (int y = 0; y < count; y++) {
-    const uint8_t *const from = in + (size_t)(first + y) * row;
-    uint8_t *const to = wide + (size_t)y * out_row;
-    if (along) resize_row(r, from, c, fit->w, width[1], to);
-    else memcpy(to, from + (size_t)fit->left * (size_t)c, out_row);
+  return there;
+}
+
+/* n rows, cut out or resized along the row. `in` begins with row 0 and column `skipped`. */
+static void along_rows(const passes *p, const uint8_t *in, size_t pitch, int skipped, int n, int w, uint8_t *out) {
+  for (int y = 0; y < n; y++) {
+    const uint8_t *const from = in + (size_t)y * pitch;
+    uint8_t *const to = out + (size_t)y * p->out_pitch;
+    if (p->width[1]) resize_row(p->r, from, skipped, p->c, w, p->width[1], to);
+    else memcpy(to, from + (size_t)(p->first[1] - skipped) * (size_t)p->c, p->out_pitch);
   }
-  for (int y = 0; down && y < fit->h; y++) {
-    const int *const bounds = r->bounds[0] + 2 * y;
-    mix_rows(wide + (size_t)(bounds[0] - first) * out_row, out_row, r->weights[0] + (size_t)y * (size_t)width[0],
-             bounds[1], r->sums, out + (size_t)y * out_row);
+}
+
+/* h rows of n bytes; `in` begins with row p->first[0]. */
+static void along_columns(const passes *p, const uint8_t *in, size_t pitch, size_t n, int h, uint8_t *out) {
+  for (int y = 0; y < h; y++) {
+    const int *const bounds = p->r->bounds[0] + 2 * y;
+    mix_rows(in + (size_t)(bounds[0] - p->first[0]) * pitch, pitch, n, p->r->weights[0] + (size_t)y * (size_t)p->width[0],
+             bounds[1], p->r->sums, out + (size_t)y * n);
+  }
+}
+
+bool cvy_resize(cvy_resizer *r, const uint8_t *in, int in_h, int in_w, int c, const cvy_fit *fit, uint8_t *out) {
+  passes p = {.r = r, .c = c, .pitch = (size_t)in_w * (size_t)c, .out_pitch = (size_t)fit->w * (size_t)c};
+  if (!look_at_axis(&p, 0, in_h, fit->resized_h, fit->top, fit->h) ||
+      !look_at_axis(&p, 1, in_w, fit->resized_w, fit->left, fit->w))
+    return false;
+  const uint8_t *const used = in + (size_t)p.first[0] * p.pitch;
+  const int64_t less_h = in_h - fit->resized_h, less_w = in_w - fit->resized_w;
+  if (!p.width[0]) {
+    along_rows(&p, used, p.pitch, 0, fit->h, fit->w, out);
+  } else if (less_h > 0 && less_h > 2 * less_w) { /* as newer Pillow: columns first where that is less work */
+    const size_t n = (size_t)p.count[1] * (size_t)c;
+    if (!take_scratch(r, (size_t)fit->h * n, n)) return false;
+    along_columns(&p, used + (size_t)p.first[1] * (size_t)c, p.pitch, n, fit->h, r->rows);
+    along_rows(&p, r->rows, n, p.first[1], fit->h, fit->w, out);
+  } else {
+    if (!take_scratch(r, (size_t)p.count[0] * p.out_pitch, p.out_pitch)) return false;
+    along_rows(&p, used, p.pitch, 0, p.count[0], fit->w, r->rows);
+    along_columns(&p, r->rows, p.out_pitch, p.out_pitch, fit->h, out);
   }
   return true;
 }

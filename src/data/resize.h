@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Resizing as Pillow's Image.resize(…, BILINEAR) does it, byte for byte: a triangle as wide as the pixels that become one
- * (antialiased), first along rows, then along columns, each in integers with 22 bits behind the point and rounded to
- * bytes. */
+ * (antialiased), along rows and then along columns, or the other way round, each in integers with 22 bits behind the
+ * point and rounded to bytes. */
 #ifndef CVY_DATA_RESIZE_H
 #define CVY_DATA_RESIZE_H
 
