@@ -44,6 +44,9 @@ static int devices_of(const training *t) {
   return t->fleet ? cvy_fleet_devices(t->fleet) : cvy_devices_count(t->run.devices);
 }
 
+/* Without test images nothing is measured. */
+static bool measures(const training *t) { return !t->options->no_eval && t->run.data->test.n > 0; }
+
 static void log_run(const training *t) {
   if (!t->log) return;
   json_t *const devices = json_array(), *const shares = json_array(), *const micro = json_array(),
@@ -64,11 +67,11 @@ static void log_run(const training *t) {
     if (cvy_net_param(t->run.net, i, &info)) parameters += info.elems;
   }
   const cvy_data *const d = t->run.data;
-  json_log_line(t->log, json_pack("{s{ss sI so* so so so so so so sI s{ss si si si si si si} so so}}", "run", "version",
+  json_log_line(t->log, json_pack("{s{ss sI so* so so so so so so sI s{ss si si si si si si si} so so}}", "run", "version",
                                   cvy_version(), "seed", (json_int_t)t->options->seed, "nodes",
                                   t->fleet ? fleet_json(t->fleet) : NULL, "devices", devices, "compute_units", units,
                                   "drivers", drivers, "shares", shares, "micro_batches", micro, "device_bytes", bytes,
-                                  "parameters", (json_int_t)parameters, "data", "name", d->name, "train", d->train.n,
+                                  "parameters", (json_int_t)parameters, "data", "name", d->name, "train", d->train.n, "val", d->val.n,
                                   "test", d->test.n, "height", d->h, "width", d->w, "channels", d->c, "classes",
                                   d->classes, "settings", train_settings_all(t->options, d, t->team), "conv_choices",
                                   json_loads(cvy_team_conv_choices(t->team), 0, NULL)));
@@ -208,7 +211,7 @@ static int on_step(void *user, const cvy_step_result *step, int epoch, long step
   watch_devices(t->watch, shares, WATCH_MS);
   const progress_device *unused;
   (void)device_watch_look(t->epoch_watch, shares, INFINITY, &unused);
-  progress_step(epoch, step->step, steps_per_epoch, step->loss, step->images, step->ms, !t->options->no_eval);
+  progress_step(epoch, step->step, steps_per_epoch, step->loss, step->images, step->ms, measures(t));
   json_log_step(t->log, epoch, step, lr, devices_of(t));
   return 0;
 }
@@ -274,8 +277,10 @@ static void say_start(const training *t) {
   if (t->options->quiet) return;
   char *const shares = shares_text(t, t->shares, "+", true);
   char *const nodes = t->fleet ? fleet_labels(t->fleet) : NULL;
-  progress_line("%s on %s: %d + %d images %dx%dx%d, %d classes\nbatch %s on [%s]", train_options_model(t->options),
-                d->name, d->train.n, d->test.n, d->h, d->w, d->c, d->classes, shares ? shares : "?",
+  char val[24] = "";
+  if (d->val.n) snprintf(val, sizeof val, "%d + ", d->val.n);
+  progress_line("%s on %s: %d + %s%d images %dx%dx%d, %d classes\nbatch %s on [%s]", train_options_model(t->options),
+                d->name, d->train.n, val, d->test.n, d->h, d->w, d->c, d->classes, shares ? shares : "?",
                 nodes ? nodes : t->labels);
   free(nodes);
   free(shares);
@@ -285,7 +290,7 @@ static void say_start(const training *t) {
 
 static int result_print(const training *t, const cvy_train_result *result) {
   double acc = result->test_acc;
-  if (acc < 0 && !t->options->no_eval) {
+  if (acc < 0 && measures(t)) {
     cvy_eval_result eval;
     const cvy_status status = cvy_team_evaluate(t->team, false, &eval);
     if (status != CVY_OK) return program_exit_code(status);

@@ -374,6 +374,9 @@ const char *options_text(const option_table *table, const char *name) {
   return row < 0 ? NULL : texts[row];
 }
 
+static char **operands;
+static int n_operands;
+
 int options_parse(const option_table *table, int argc, char **argv, void *target, uint64_t *given) {
   struct option longs[OPTIONS_MAX + 2];
   char shorts[2 * OPTIONS_MAX + 4] = ":h", wrong[256];
@@ -427,7 +430,11 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
     seen |= UINT64_C(1) << (row - table->rows);
     texts[row - table->rows] = text ? text : "";
   }
-  if (optind < argc) return options_error(table->verb, "'%s': expected an option (--name value)", argv[optind]);
+  n_operands = argc - optind;
+  operands = argv + optind;
+  if (n_operands > table->most_operands)
+    return options_error(table->verb, "'%s': expected an option (--name value)", operands[table->most_operands]);
+  if (n_operands < table->least_operands) return options_error(table->verb, "%s is missing", table->operand);
   if (table->fill) {
     const int filled = table->fill(target, &seen);
     if (filled != OPTIONS_GO_ON) return filled;
@@ -440,6 +447,11 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
   }
   if (given) *given = seen;
   return OPTIONS_GO_ON;
+}
+
+const char *const *options_operands(int *n) {
+  *n = n_operands;
+  return (const char *const *)operands;
 }
 
 bool options_given(const option_table *table, uint64_t given, const char *name) {

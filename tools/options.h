@@ -75,6 +75,9 @@ typedef struct option_table {
   const char *const *basics; /* names of options in the help's first part, NULL behind the last; NULL: one part */
   const option_row *rows;
   int n_rows;
+  /* Words that are no options: what one is called ("SRC"; NULL: none are possible), and how many there must be. */
+  const char *operand;
+  int least_operands, most_operands;
   /* Called between reading the command line and the check for required options: may set options from elsewhere
    * (options_take). OPTIONS_GO_ON or an exit status. NULL: none. */
   int (*fill)(void *target, uint64_t *given);
@@ -88,6 +91,8 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
 bool options_take(const option_table *table, uint64_t *given, const char *name, const char *text, void *target);
 /* The text of an option in the last options_parse or options_take, "" for a flag, NULL: its default; borrowed. */
 const char *options_text(const option_table *table, const char *name);
+/* The operands of the last options_parse; borrowed from argv. */
+const char *const *options_operands(int *n);
 bool options_given(const option_table *table, uint64_t given, const char *name);
 /* Call after a help text, when the program prints nothing else; EXIT_DONE. It is no error if the reader closes the pipe
  * (| head). */

@@ -14,6 +14,7 @@ int cmd_eval(int argc, char **argv);
 int cmd_selftest(int argc, char **argv);
 int cmd_tune(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_data(int argc, char **argv);
 
 /* Names of the networks, in the order of --model's choices. */
 enum { PROGRAM_MODELS = 2 };

@@ -31,7 +31,10 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
     json_array_append_new(shares, json_integer(info.share));
     json_array_append_new(used, json_string(program_math_name(info.math)));
   }
-  snprintf(shape, sizeof shape, "%d + %d images %dx%dx%d", data->train.n, data->test.n, data->h, data->w, data->c);
+  char val[24] = "";
+  if (data->val.n) snprintf(val, sizeof val, "%d + ", data->val.n);
+  snprintf(shape, sizeof shape, "%d + %s%d images %dx%dx%d", data->train.n, val, data->test.n, data->h, data->w,
+           data->c);
   put(s, "batch", json_integer(options->batch));
   put(s, "bn", json_string(options->bn.text));
   put(s, "conv_algo", json_string(options->conv_algo));

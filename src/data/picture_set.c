@@ -40,9 +40,10 @@ static cvy_status put_in_memory(void *arg, size_t i, const uint8_t *pixels, int 
 
 /* Sums of bytes and of their squares, for means and deviations. */
 static cvy_status measure(void *arg, size_t i, const uint8_t *pixels, int h, int w, int c) {
-  picture_set *const p = ((dataset *)arg)->own;
+  const dataset *const d = arg;
+  picture_set *const p = d->own;
   const size_t n = (size_t)h * (size_t)w;
-  if (i >= p->folder.n_of[CVY_SET_OF_TRAIN]) return CVY_OK;
+  if (i >= p->folder.n_of[CVY_SET_OF_TRAIN] || (d->held_out && d->held_out[i])) return CVY_OK;
   uint64_t sums[3] = {0}, squares[3] = {0};
   for (size_t k = 0; k < n; k++)
     for (int ch = 0; ch < c; ch++) {
