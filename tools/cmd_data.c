@@ -23,12 +23,9 @@ typedef struct data_options {
 
 #define FIELD(name) .offset = offsetof(data_options, name)
 static const option_row rows[] = {
-    ROW_DATA_DIR(FIELD),
-    ROW_CLASSES(FIELD),
-    ROWS_IMAGES(FIELD),
-    ROW_SEED(FIELD, "seed of --val-split and of synthetic data"),
-    ROW_JSON_OR_TABLE(FIELD),
-    ROW_QUIET(FIELD),
+    ROW_DATA_DIR(FIELD),      ROW_CLASSES(FIELD),
+    ROWS_IMAGES(FIELD),       ROW_SEED(FIELD, "seed of --val-split and of synthetic data"),
+    ROW_JSON_OR_TABLE(FIELD), ROW_QUIET(FIELD),
 };
 static const option_table table = {
     .verb = "data",
@@ -39,8 +36,10 @@ static const option_table table = {
     .least_operands = 1,
     .most_operands = 1,
     .about =
-        "Looks at SRC, which is what convoy train takes as --data: images per set and class, sizes of pictures, pictures "
-        "that cannot be decoded, and mean and standard deviation of each channel of the training images (pixels / 255).\n"
+        "Looks at SRC, which is what convoy train takes as --data: images per set and class, sizes of pictures, "
+        "pictures "
+        "that cannot be decoded, and mean and standard deviation of each channel of the training images (pixels / "
+        "255).\n"
         "Without --size pictures may have different sizes. Exit 1 if a picture is broken and --strict is given.",
 };
 
@@ -108,8 +107,7 @@ static void print_text(const cvy_data *data, const cvy_data_facts *facts, const 
     for (int ch = 0; ch < channels; ch++) printf(" %.6f", moment ? facts->deviation[ch] : facts->mean[ch]);
     printf("\n");
   }
-  if (facts->n_unread)
-    printf("neither JPEG nor PNG, left out: %d, the first is %s\n", facts->n_unread, facts->unread);
+  if (facts->n_unread) printf("neither JPEG nor PNG, left out: %d, the first is %s\n", facts->n_unread, facts->unread);
   if (facts->n_ignored) printf("no pictures by their names: %d, the first is %s\n", facts->n_ignored, facts->ignored);
   if (facts->n_broken) printf("broken, left out: %d\n", facts->n_broken);
   const char *why, *file;
@@ -142,11 +140,11 @@ static json_t *to_json(const char *source, const cvy_data *data, const cvy_data_
   const char *why, *file;
   for (int i = 0; (file = cvy_data_broken(data, i, &why)); i++)
     json_array_append_new(broken, json_pack("{so so}", "file", program_text_json(file), "why", program_text_json(why)));
-  json_t *const pictures =
-      facts->n_pictures ? json_pack("{si si si so so so}", "files", facts->n_pictures, "ignored", facts->n_ignored,
-                                    "neither_jpeg_nor_png", facts->n_unread, "broken", broken, "height",
-                                    least_median_most(facts->h), "width", least_median_most(facts->w))
-                        : json_null();
+  json_t *const pictures = facts->n_pictures
+                               ? json_pack("{si si si so so so}", "files", facts->n_pictures, "ignored",
+                                           facts->n_ignored, "neither_jpeg_nor_png", facts->n_unread, "broken", broken,
+                                           "height", least_median_most(facts->h), "width", least_median_most(facts->w))
+                               : json_null();
   if (!facts->n_pictures) json_decref(broken);
   return json_pack("{ss so so so so so so so so so so}", "version", cvy_version(), "data", program_text_json(source),
                    "height", data->h ? json_integer(data->h) : json_null(), "width",

@@ -252,8 +252,7 @@ cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64
 }
 
 int program_run_open(const program_run_spec *spec, program_run *out) {
-  const cvy_data_params data_params =
-      program_data_params(spec->data_dir, spec->classes, spec->seed, spec->images);
+  const cvy_data_params data_params = program_data_params(spec->data_dir, spec->classes, spec->seed, spec->images);
   *out = (program_run){0};
   int code = check_inputs(spec);
   if (code != EXIT_DONE) return code;

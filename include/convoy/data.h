@@ -78,11 +78,11 @@ bool cvy_data_progress(const cvy_data *data, long *done, long *all);
 
 /* What is known of the images, after load_end. */
 typedef struct cvy_data_facts {
-  int n_pictures;                          /* files listed, broken ones included; 0: it is no folder of pictures */
-  int n_broken, n_ignored, n_unread;       /* broken; no picture's name; a picture's, but neither JPEG nor PNG */
-  const char *ignored, *unread;            /* the first such file, or NULL; borrowed */
-  int h[3], w[3];                          /* least, median and most of the files, before they are resized */
-  double mean[4], deviation[4];            /* of each channel of the training images, pixels / 255; c above 4: none */
+  int n_pictures;                    /* files listed, broken ones included; 0: it is no folder of pictures */
+  int n_broken, n_ignored, n_unread; /* broken; no picture's name; a picture's, but neither JPEG nor PNG */
+  const char *ignored, *unread;      /* the first such file, or NULL; borrowed */
+  int h[3], w[3];                    /* least, median and most of the files, before they are resized */
+  double mean[4], deviation[4];      /* of each channel of the training images, pixels / 255; c above 4: none */
 } cvy_data_facts;
 /* Reads all training images. CVY_E_ARGUMENT: before load_end. */
 cvy_status cvy_data_get_facts(const cvy_data *data, cvy_data_facts *out);

@@ -175,7 +175,8 @@ cvy_status data_open_cifar(dataset *d, const char *dir) {
   }
   for (int i = 0; i < c->n_files; i++) last[c->files[i].set] = dir;
   const size_t record = c->label_bytes + 3 * PIXELS;
-  CVY_TRY(data_check_labels(d, d->params.classes, last, c->label_bytes - 1, (const size_t[CVY_SETS]){record, record, record}));
+  CVY_TRY(data_check_labels(d, d->params.classes, last, c->label_bytes - 1,
+                            (const size_t[CVY_SETS]){record, record, record}));
   CVY_TRY(read_names(d, dir, ten ? "batches.meta.txt" : "fine_label_names.txt"));
   CVY_TRY(data_check_memory(d, dir, CVY_E_MEMORY));
 fail:

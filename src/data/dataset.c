@@ -326,7 +326,9 @@ static void note_content(dataset *d) {
   const cvy_data *const data = &d->data;
   const size_t n = (size_t)data->train.n;
   const bool known = d->content && !d->held_out;
-  const uint64_t images = known ? d->content : data->train.images ? XXH64(data->train.images, n * image_bytes(data), 0) : 0;
+  const uint64_t images = known                ? d->content
+                          : data->train.images ? XXH64(data->train.images, n * image_bytes(data), 0)
+                                               : 0;
   d->data.content = XXH64(data->train.labels, n * sizeof *data->train.labels, images);
 }
 
@@ -466,8 +468,9 @@ static const data_source memory_source = {.fetch = fetch_nothing, .close = close
 cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samples *train, const cvy_samples *test,
                                 cvy_data **out) {
   cvy_status status = CVY_OK;
-  const cvy_samples none = {0}, *const sets[CVY_SETS] = {
-                                    [CVY_SET_OF_TRAIN] = train, [CVY_SET_OF_VAL] = &none, [CVY_SET_OF_TEST] = test ? test : &none};
+  const cvy_samples none = {0},
+                    *const sets[CVY_SETS] = {
+                        [CVY_SET_OF_TRAIN] = train, [CVY_SET_OF_VAL] = &none, [CVY_SET_OF_TEST] = test ? test : &none};
   *out = NULL;
   dataset *d = cvy_calloc(1, sizeof *d);
   CVY_REQUIRE(d, CVY_E_MEMORY, "no memory for the data set");

@@ -20,7 +20,7 @@ typedef struct data_source {
    * CVY_E_INTERRUPTED, when d->stop is true. On d's thread. */
   cvy_status (*fetch)(dataset *d);
   void (*close)(dataset *d); /* frees d->own; it may be half-made */
-  bool fits; /* its images have the wanted size and channels already */
+  bool fits;                 /* its images have the wanted size and channels already */
 } data_source;
 
 /* Images and labels of a set as the source has them; the data set frees them. */

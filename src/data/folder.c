@@ -155,8 +155,8 @@ typedef enum kind { OTHER, UNREAD, PICTURE } kind;
 
 /* ImageFolder's extensions, capitals or not. */
 static kind kind_of(const char *name) {
-  static const char *const read[] = {".jpg", ".jpeg", ".png"},
-                    *const unread[] = {".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
+  static const char *const read[] = {".jpg", ".jpeg", ".png"}, *const unread[] = {".ppm", ".bmp",  ".pgm",
+                                                                                  ".tif", ".tiff", ".webp"};
   const char *const dot = strrchr(name, '.');
   for (size_t i = 0; dot && i < sizeof read / sizeof *read; i++)
     if (strcasecmp(dot, read[i]) == 0) return PICTURE;
@@ -174,11 +174,10 @@ static cvy_status add_item(cvy_folder *f, char *path, int set, int label) {
   if (larger) f->items = larger;
   CVY_REQUIRE(larger, CVY_E_MEMORY, "no memory for the names of files");
   if (stat(full, &info) != 0) info = (struct stat){0}; /* said when it is read */
-  f->items[f->n++] =
-      (cvy_folder_item){.path = path,
-                        .label = label,
-                        .size = (uint64_t)info.st_size,
-                        .changed_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec};
+  f->items[f->n++] = (cvy_folder_item){.path = path,
+                                       .label = label,
+                                       .size = (uint64_t)info.st_size,
+                                       .changed_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec};
   f->n_of[set]++;
   path = NULL;
 fail:
@@ -290,8 +289,8 @@ cvy_status cvy_folder_list(const char *dir, cvy_folder *out) {
     for (int set = 0; set < CVY_SETS; set++)
       if (has[set]) CVY_TRY(list_set(out, set_folders[set], set));
   } else {
-    CVY_REQUIRE(others > 0 || folders.n == 0, CVY_E_FORMAT, "%s has the folder %s, but no %s/train with a folder for each class",
-                dir, folders.at[0], dir);
+    CVY_REQUIRE(others > 0 || folders.n == 0, CVY_E_FORMAT,
+                "%s has the folder %s, but no %s/train with a folder for each class", dir, folders.at[0], dir);
     CVY_TRY(list_set(out, "", CVY_SET_OF_TRAIN));
   }
 fail:

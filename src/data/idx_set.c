@@ -35,8 +35,8 @@ static const char *const image_files[CVY_SETS][3] = {
     [CVY_SET_OF_TRAIN] = {"train-images-idx3-ubyte", "train-images-idx4-ubyte", NULL},
     [CVY_SET_OF_TEST] = {"t10k-images-idx3-ubyte", "t10k-images-idx4-ubyte", NULL},
 };
-static const char *const label_files[CVY_SETS][2] = {[CVY_SET_OF_TRAIN] = {"train-labels-idx1-ubyte", NULL},
-                                                     [CVY_SET_OF_TEST] = {"t10k-labels-idx1-ubyte", NULL}};
+static const char *const label_files[CVY_SETS][2] = {
+    [CVY_SET_OF_TRAIN] = {"train-labels-idx1-ubyte", NULL}, [CVY_SET_OF_TEST] = {"t10k-labels-idx1-ubyte", NULL}};
 
 /* One of the four files is enough: what is missing is an error then. */
 bool data_is_idx(const char *dir) {
@@ -75,8 +75,8 @@ static cvy_status load_set(const char *dir, int set, dataset *d, char label_path
   uint16_t *labels = NULL;
   char path[PATH_MAX];
   CVY_REQUIRE(find_file(dir, image_files[set], path), CVY_E_IO,
-              "%s has no %s images: %s or %s, plain or .gz, must be there", dir, data_set_names[set], image_files[set][0],
-              image_files[set][1]);
+              "%s has no %s images: %s or %s, plain or .gz, must be there", dir, data_set_names[set],
+              image_files[set][0], image_files[set][1]);
   CVY_REQUIRE(find_file(dir, label_files[set], label_path), CVY_E_IO,
               "%s has no %s labels: %s, plain or .gz, must be there", dir, data_set_names[set], label_files[set][0]);
   CVY_TRY(data_add_file(d, path));

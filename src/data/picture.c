@@ -94,9 +94,9 @@ static const char *format_of(const uint8_t *bytes, size_t size) {
   static const struct {
     const char *magic, *name;
     size_t at, length;
-  } formats[] = {{"GIF8", "a GIF", 0, 4}, {"BM", "a BMP", 0, 2},       {"WEBP", "a WebP", 8, 4},
-                 {"II*", "a TIFF", 0, 3}, {"MM\0*", "a TIFF", 0, 4},   {"ftypavif", "an AVIF", 4, 8},
-                 {"ftyphei", "a HEIF", 4, 7}, {"<svg", "an SVG", 0, 4}, {"%PDF", "a PDF", 0, 4}};
+  } formats[] = {{"GIF8", "a GIF", 0, 4},     {"BM", "a BMP", 0, 2},     {"WEBP", "a WebP", 8, 4},
+                 {"II*", "a TIFF", 0, 3},     {"MM\0*", "a TIFF", 0, 4}, {"ftypavif", "an AVIF", 4, 8},
+                 {"ftyphei", "a HEIF", 4, 7}, {"<svg", "an SVG", 0, 4},  {"%PDF", "a PDF", 0, 4}};
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
     if (size >= formats[i].at + formats[i].length &&
         memcmp(bytes + formats[i].at, formats[i].magic, formats[i].length) == 0)
@@ -122,8 +122,8 @@ bool cvy_picture_set_channels(cvy_picture *picture, int c) {
   if (picture->c == c) return true;
   if (c == 1) { /* ITU-R 601-2 luma: 0.299 R + 0.587 G + 0.114 B in 16 bits behind the point */
     for (size_t i = 0; i < n; i++)
-      pixels[i] = (uint8_t)((19595u * pixels[3 * i] + 38470u * pixels[3 * i + 1] + 7471u * pixels[3 * i + 2] + 0x8000u) >>
-                            16);
+      pixels[i] =
+          (uint8_t)((19595u * pixels[3 * i] + 38470u * pixels[3 * i + 1] + 7471u * pixels[3 * i + 2] + 0x8000u) >> 16);
   } else {
     if (picture->capacity < 3 * n) {
       uint8_t *const larger = cvy_realloc(pixels, picture->capacity, 3 * n, 1);

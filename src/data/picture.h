@@ -32,9 +32,9 @@ void cvy_picture_gate_end(cvy_picture_gate *gate);
 
 /* Zero-initialise. Memory stays for the next picture until cvy_picture_clear. */
 typedef struct cvy_picture {
-  int h, w, c;     /* c: 1 or 3 */
-  uint8_t *pixels; /* (h,w,c) */
-  size_t capacity; /* bytes */
+  int h, w, c;            /* c: 1 or 3 */
+  uint8_t *pixels;        /* (h,w,c) */
+  size_t capacity;        /* bytes */
   cvy_picture_gate *gate; /* NULL: none */
   bool inside;            /* this picture has the gate, until cvy_picture_leave */
 } cvy_picture;

@@ -27,7 +27,7 @@ typedef struct head {
   uint64_t key[2];
   uint64_t n_items, n_kept[CVY_SETS];
   uint32_t h, w, c, unused;
-  uint64_t hashes[CVY_SETS]; /* XXH64 of each set's images */
+  uint64_t hashes[CVY_SETS];            /* XXH64 of each set's images */
   uint64_t reasons_bytes, records_hash; /* of records and reasons */
   uint64_t own_hash;                    /* of all before it */
 } head;
@@ -308,8 +308,13 @@ static uint8_t *make_tail(const cvy_folder *f, const cvy_picture_fact *facts, si
 }
 
 bool cvy_picture_cache_finish(cvy_picture_cache *c, cvy_picture_fact *facts) {
-  head h = {.version = CVY_PICTURE_CACHE_VERSION, .head_bytes = HEAD_BYTES, .key = {c->key[0], c->key[1]},
-            .n_items = c->folder->n, .h = (uint32_t)c->h, .w = (uint32_t)c->w, .c = (uint32_t)c->c};
+  head h = {.version = CVY_PICTURE_CACHE_VERSION,
+            .head_bytes = HEAD_BYTES,
+            .key = {c->key[0], c->key[1]},
+            .n_items = c->folder->n,
+            .h = (uint32_t)c->h,
+            .w = (uint32_t)c->w,
+            .c = (uint32_t)c->c};
   size_t at = 0, kept = 0, reasons, tail_bytes;
   memcpy(h.magic, MAGIC, sizeof h.magic);
   for (int set = 0; set < CVY_SETS; set++)

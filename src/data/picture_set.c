@@ -130,10 +130,8 @@ static cvy_status mark_broken(dataset *d) {
   for (size_t i = 0; i < p->folder.n; i++) {
     if (!p->facts[i].why) continue;
     const char *const path = p->folder.items[i].path, *const why = p->facts[i].why;
-    if (d->params.strict && !d->params.look)
-      CVY_FAIL(CVY_E_FORMAT, "%s/%s is broken: %s", p->folder.dir, path, why);
-    if (n_broken++ < MOST_NAMED && !d->params.look)
-      cvy_log_warning("%s/%s is left out: %s", p->folder.dir, path, why);
+    if (d->params.strict && !d->params.look) CVY_FAIL(CVY_E_FORMAT, "%s/%s is broken: %s", p->folder.dir, path, why);
+    if (n_broken++ < MOST_NAMED && !d->params.look) cvy_log_warning("%s/%s is left out: %s", p->folder.dir, path, why);
   }
   if (n_broken > MOST_NAMED && !d->params.look)
     cvy_log_warning("%zu more pictures are left out; convoy data %s names all", n_broken - MOST_NAMED, p->folder.dir);

@@ -13,10 +13,7 @@
 #include "src/base/pool.h"
 #include "src/data/resize.h"
 
-enum {
-  MOST_FILE_BYTES = 1 << 30,
-  MOST_THREADS = 64
-};
+enum { MOST_FILE_BYTES = 1 << 30, MOST_THREADS = 64 };
 
 /* One thread's memory, from picture to picture. */
 typedef struct lane {
@@ -131,9 +128,7 @@ static void end_all(job *j, cvy_status status) {
   atomic_compare_exchange_strong(&j->status, &none, (int)status);
 }
 
-static bool ended(const job *j) {
-  return atomic_load(&j->status) != CVY_OK || (j->p->stop && atomic_load(j->p->stop));
-}
+static bool ended(const job *j) { return atomic_load(&j->status) != CVY_OK || (j->p->stop && atomic_load(j->p->stop)); }
 
 static void note_other(job *j, size_t i) {
   size_t before = atomic_load(&j->first_other);

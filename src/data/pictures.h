@@ -20,7 +20,7 @@ typedef struct cvy_pictures {
   const cvy_data_params *params; /* size and gray */
   const atomic_bool *stop;
   atomic_long *done; /* pictures that are finished, for whoever looks on */
-  int h, w;          /* each picture must have this size when it is fitted, with `reference` as the first that has; 0: any */
+  int h, w; /* each picture must have this size when it is fitted, with `reference` as the first that has; 0: any */
   size_t reference;
   /* Takes the fitted picture i. Called on many threads at once, once for each picture that is not broken. */
   cvy_status (*take)(void *arg, size_t i, const uint8_t *pixels, int h, int w, int c);

@@ -165,8 +165,8 @@ static bool look_at_axis(passes *p, int axis, int in, int64_t resized, int64_t b
 
 static bool take_scratch(cvy_resizer *r, size_t rows_bytes, size_t n_sums) {
   void *rows = r->rows, *sums = r->sums;
-  const bool there = make_room(&rows, &r->rows_room, rows_bytes, 1) &&
-                     make_room(&sums, &r->sums_room, n_sums, sizeof *r->sums);
+  const bool there =
+      make_room(&rows, &r->rows_room, rows_bytes, 1) && make_room(&sums, &r->sums_room, n_sums, sizeof *r->sums);
   r->rows = rows;
   r->sums = sums;
   return there;
@@ -186,8 +186,8 @@ static void along_rows(const passes *p, const uint8_t *in, size_t pitch, int ski
 static void along_columns(const passes *p, const uint8_t *in, size_t pitch, size_t n, int h, uint8_t *out) {
   for (int y = 0; y < h; y++) {
     const int *const bounds = p->r->bounds[0] + 2 * y;
-    mix_rows(in + (size_t)(bounds[0] - p->first[0]) * pitch, pitch, n, p->r->weights[0] + (size_t)y * (size_t)p->width[0],
-             bounds[1], p->r->sums, out + (size_t)y * n);
+    mix_rows(in + (size_t)(bounds[0] - p->first[0]) * pitch, pitch, n,
+             p->r->weights[0] + (size_t)y * (size_t)p->width[0], bounds[1], p->r->sums, out + (size_t)y * n);
   }
 }
 

@@ -7,7 +7,8 @@
 #include "src/data/dataset.h"
 
 bool data_hold_out(const uint16_t *labels, int n, int classes, double part, uint64_t seed, uint8_t *held_out) {
-  int *const begin = cvy_calloc((size_t)classes + 1, sizeof *begin), *const order = cvy_calloc((size_t)n, sizeof *order);
+  int *const begin = cvy_calloc((size_t)classes + 1, sizeof *begin), *const order =
+                                                                         cvy_calloc((size_t)n, sizeof *order);
   const bool there = begin && order;
   for (int i = 0; i < n && there; i++) {
     begin[labels[i] + 1]++;
