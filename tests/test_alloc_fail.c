@@ -131,7 +131,7 @@ static cvy_status train_on(const char *selector, cvy_team_params params, outcome
   CVY_TRY(cvy_team_attach(team, images));
   for (int s = 0; s < STEPS; s++) CVY_TRY(step(team, s, &out->loss[s]));
   CVY_TRY(cvy_team_wait(team));
-  CVY_TRY(cvy_team_evaluate(team, false, &evaluated));
+  CVY_TRY(cvy_team_evaluate(team, CVY_SET_TEST, &evaluated));
   out->correct = evaluated.correct;
   out->eval_loss = evaluated.loss;
   CVY_TRY(cvy_team_save(team, path_in("weights.safetensors")));

@@ -187,7 +187,7 @@ CHECK_TEST(broken) {
     const cvy_checkpoint_data saved = make_checkpoint(&m, step, true);
     check_ok(cvy_checkpoint_write(dir, m.layout, &saved, 9));
   }
-  check_ok(cvy_weights_save(m.layout, m.w, m.running, 1, file_of(dir, 4)));
+  check_ok(cvy_weights_save(m.layout, m.w, m.running, 1, NULL, file_of(dir, 4)));
   check_write(file_of(dir, 3), "{", 1);
   check_log_clear();
   check_ok(newest_load(dir, m.layout, NULL, &c, &found));
@@ -211,9 +211,9 @@ CHECK_TEST(broken) {
   check_ok(newest_load(dir, m.layout, "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":9}", &c, &found));
   assert_true(found);
   newest_clear(&c);
-  const char *const later[][2] = {{"convoy_checkpoint", "4"}};
+  const char *const later[][2] = {{"convoy_checkpoint", "5"}};
   check_ok(cvy_st_write(file_of(dir, 8), NULL, 0, later, 1));
-  check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_MISMATCH, "format version '4'");
+  check_fails(newest_load(dir, m.layout, NULL, &c, &found), CVY_E_MISMATCH, "format version '5'");
 }
 
 /* Cut anywhere, or with any bit flipped, a checkpoint is refused; only spaces that pad the header carry nothing. */
@@ -605,7 +605,7 @@ CHECK_TEST(small_large) {
   /* what is saved and not finite is named */
   m.running[m.layout->running[0].offset + (size_t)m.layout->running[0].pitch + 1] = INFINITY;
   check_log_clear();
-  check_ok(cvy_weights_save(m.layout, m.w, m.running, 1, file_of(dir, 9)));
+  check_ok(cvy_weights_save(m.layout, m.w, m.running, 1, NULL, file_of(dir, 9)));
   assert_true(check_log_contains("values that are saved are not finite, the first of them in '1.running_var'"));
 }
 

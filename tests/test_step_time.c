@@ -79,7 +79,7 @@ CHECK_TEST(nothing_kept) {
                                       &(cvy_team_params){.batch = 16}, 0, check_data(d, "synthetic:16"));
     for (int i = -ASKED; i < ASKED; i++) { /* what the driver keeps grows at first */
       if (i == 0) before = mallinfo2().uordblks;
-      check_ok(cvy_team_evaluate(team, false, &eval));
+      check_ok(cvy_team_evaluate(team, CVY_SET_TEST, &eval));
     }
     const size_t after = mallinfo2().uordblks;
     if (after > before + MOST_BYTES) check_fail(d, "%d evaluations keep %zu bytes", ASKED, after - before);

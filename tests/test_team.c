@@ -77,7 +77,7 @@ static run train(check_device *d, const char *suffix, const cvy_team_params *par
     cvy_param_to_flat(&l->params[i], dense, out.w);
   }
   cvy_eval_result eval;
-  check_ok(cvy_team_evaluate(team, false, &eval));
+  check_ok(cvy_team_evaluate(team, CVY_SET_TEST, &eval));
   assert_int_equal(eval.images, data->test.n);
   out.accuracy = eval.accuracy;
   out.eval_loss = eval.loss;
@@ -468,9 +468,9 @@ CHECK_TEST(wrong_use) {
   cvy_stop_request(&stop);
   cvy_eval_result eval;
   team->stop = &stop;
-  assert_int_equal(cvy_team_evaluate(team, false, &eval), CVY_E_INTERRUPTED);
+  assert_int_equal(cvy_team_evaluate(team, CVY_SET_TEST, &eval), CVY_E_INTERRUPTED);
   team->stop = NULL;
-  check_ok(cvy_team_evaluate(team, false, &eval));
+  check_ok(cvy_team_evaluate(team, CVY_SET_TEST, &eval));
   float w[16 * 9];
   check_fails(cvy_team_param_get(team, 2, "stem.weight", w, 16 * 9), CVY_E_ARGUMENT, "not on device 2");
   check_fails(cvy_team_param_get(team, 0, "nothing.weight", w, 16 * 9), CVY_E_ARGUMENT, "nothing.weight");

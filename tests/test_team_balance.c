@@ -377,13 +377,13 @@ CHECK_TEST(no_way_back) {
       assert_int_equal(status, CVY_E_DEVICE_MEMORY);
       assert_true(cvy_roster_ended_by_devices(team->roster));
       assert_int_equal(cvy_ledger_steps(team->ledger), 2);
-      check_fails(cvy_team_evaluate(team, false, &evaluated), CVY_E_DEVICE_MEMORY, "");
+      check_fails(cvy_team_evaluate(team, CVY_SET_TEST, &evaluated), CVY_E_DEVICE_MEMORY, "");
       check_ok(cvy_team_save(team, check_path("weights_left")));
     } else {
       check_ok(status);
       assert_true(check_log_contains("the team goes on without it, on 1 device"));
       steps(team, 2, 4);
-      check_ok(cvy_team_evaluate(team, false, &evaluated));
+      check_ok(cvy_team_evaluate(team, CVY_SET_TEST, &evaluated));
       check_ok(cvy_team_verify(team));
       assert_int_equal(shares_of(team)[0], BATCH);
     }

@@ -111,7 +111,7 @@ static outcome run(check_device *d, int replicas, const cvy_team_params *params,
   }
   cvy_eval_result eval = {0};
   if (o.status == CVY_OK) {
-    o.status = cvy_team_evaluate(team, false, &eval); /* may lose devices too */
+    o.status = cvy_team_evaluate(team, CVY_SET_TEST, &eval); /* may lose devices too */
     o.accuracy = eval.accuracy;
   }
   if (o.status == CVY_OK) {
@@ -119,7 +119,7 @@ static outcome run(check_device *d, int replicas, const cvy_team_params *params,
     check_ok(cvy_team_verify(team));
   } else { /* it sticks */
     assert_int_equal(step(team, 0), o.status);
-    assert_int_equal(cvy_team_evaluate(team, false, &eval), o.status);
+    assert_int_equal(cvy_team_evaluate(team, CVY_SET_TEST, &eval), o.status);
     assert_int_equal(cvy_team_verify(team), o.status);
   }
   for (cvy_lost_device loss; next_lost(team, &loss); o.n_lost++) {
@@ -360,16 +360,16 @@ CHECK_TEST(evaluation) {
     cvy_team_params params = usual;
     params.inference = inference;
     cvy_team *const team = open_team(d, 3, &params);
-    check_ok(cvy_team_evaluate(team, true, &before));
+    check_ok(cvy_team_evaluate(team, CVY_SET_TRAIN, &before));
     layer_words("fail=1:launch:2:-5");
-    check_ok(cvy_team_evaluate(team, true, &after));
+    check_ok(cvy_team_evaluate(team, CVY_SET_TRAIN, &after));
     assert_int_equal(after.correct, before.correct);
     assert_int_equal(after.images, before.images);
     layer_words("bad-event=2:1:-9999");
-    check_ok(cvy_team_evaluate(team, true, &after));
+    check_ok(cvy_team_evaluate(team, CVY_SET_TRAIN, &after));
     assert_int_equal(after.correct, before.correct);
     layer_words("bad-event=0:1:-9999");
-    check_fails(cvy_team_evaluate(team, true, &after), CVY_E_DEVICE, "it was the last one");
+    check_fails(cvy_team_evaluate(team, CVY_SET_TRAIN, &after), CVY_E_DEVICE, "it was the last one");
     layer_words(NULL);
     check_case_end(d);
   }
@@ -394,7 +394,7 @@ CHECK_TEST(rests) {
     layer_words(NULL);
     if (next_lost(team, &loss)) check_fail(d, "something was written to device %d", loss.device);
     check_ok(cvy_team_verify(team)); /* also of the idle one */
-    check_ok(cvy_team_evaluate(team, false, &rested));
+    check_ok(cvy_team_evaluate(team, CVY_SET_TEST, &rested));
     for (int s = 0; s < 2; s++) check_ok(step(team, s));
     check_ok(cvy_replan(team, NULL, (const int[]){4, 4, 4}, &done));
     assert_true(done);

@@ -95,12 +95,12 @@ static void round_trip(check_device *d, const cvy_net *net, int n_tensors) {
   model a = make_model(d, net), b = make_model(d, net);
   fill_model(d, &a, 3);
   const char *const first = check_path("first"), *const second = check_path("second");
-  check_ok(cvy_weights_save(a.layout, a.w, a.running, a.n_batches, first));
+  check_ok(cvy_weights_save(a.layout, a.w, a.running, a.n_batches, NULL, first));
   check_ok(cvy_weights_load(a.layout, first, false, b.w, b.running, &b.n_batches));
   assert_memory_equal(a.w, b.w, a.layout->n_floats * sizeof(float));
   assert_memory_equal(a.running, b.running, a.layout->n_running_floats * sizeof(float));
   if (a.layout->n_running) assert_int_equal(b.n_batches, a.n_batches);
-  check_ok(cvy_weights_save(a.layout, b.w, b.running, a.n_batches, second));
+  check_ok(cvy_weights_save(a.layout, b.w, b.running, a.n_batches, NULL, second));
   check_same_files(first, second);
   cvy_st_file *f;
   check_ok(cvy_st_open(first, &f));
@@ -170,10 +170,10 @@ CHECK_TEST(misfits) {
   }
   /* another model, in both directions; a file that is cut off */
   model l = make_model(d, check_model(d, "lenet", 1, 28));
-  check_ok(cvy_weights_save(l.layout, l.w, l.running, 0, path));
+  check_ok(cvy_weights_save(l.layout, l.w, l.running, 0, NULL, path));
   check_fails(cvy_weights_load(m.layout, path, false, w, running, &n), CVY_E_MISMATCH,
               "tensor '0.weight' has the shape (20,1,3,3)");
-  check_ok(cvy_weights_save(m.layout, m.w, m.running, 3, path));
+  check_ok(cvy_weights_save(m.layout, m.w, m.running, 3, NULL, path));
   check_fails(cvy_weights_load(l.layout, path, false, l.w, l.running, &n), CVY_E_MISMATCH,
               "tensor '0.weight' has the shape (3,2,3,2)");
   size_t size;
@@ -183,7 +183,7 @@ CHECK_TEST(misfits) {
     check_fails(cvy_weights_load(m.layout, path, false, w, running, &n), CVY_E_FORMAT, path);
   }
   check_fails(cvy_weights_load(m.layout, "/nonexistent", false, w, running, &n), CVY_E_IO, "/nonexistent");
-  check_fails(cvy_weights_save(m.layout, m.w, m.running, 3, "/nonexistent/file"), CVY_E_IO, "/nonexistent/file");
+  check_fails(cvy_weights_save(m.layout, m.w, m.running, 3, NULL, "/nonexistent/file"), CVY_E_IO, "/nonexistent/file");
   /* nothing of all this was half-loaded */
   assert_memory_equal(w, zero_w, w_bytes);
   assert_memory_equal(running, zero_running, running_bytes);

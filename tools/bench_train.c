@@ -118,7 +118,7 @@ static cvy_status run_steps(train_run *run, cvy_team *team, int steps, bench_sam
     if (cvy_stop_requested(stop)) CVY_TRY(CVY_E_INTERRUPTED);
     if (run->options->inference) {
       cvy_eval_result result;
-      CVY_TRY(cvy_team_evaluate(team, true, &result));
+      CVY_TRY(cvy_team_evaluate(team, CVY_SET_TRAIN, &result));
       if (step_ms) step_ms->values[step_ms->n++] = 1e3 * result.seconds;
       continue;
     }

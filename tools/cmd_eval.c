@@ -11,6 +11,7 @@
 #include "tools/program_common.h"
 #include "tools/progress.h"
 #include "tools/wait_line.h"
+#include "tools/weights_facts.h"
 
 typedef struct eval_options {
   const char *weights, *data, *data_dir, *devices, *json, *conv_algo;
@@ -30,7 +31,7 @@ static const option_row rows[] = {
      .required = true,
      .unit = "safetensors file",
      .help = "the trained weights"},
-    ROW_MODEL_REQUIRED(FIELD, "the network they belong to: resnet18 or lenet"),
+    ROW_MODEL_OF_WEIGHTS(FIELD, "the network that they belong to, where their file does not say it"),
     ROW_DATA(FIELD, HELP_DATA),
     ROW_DATA_DIR(FIELD),
     ROW_CLASSES(FIELD),
@@ -51,7 +52,7 @@ static const option_row rows[] = {
 };
 static const option_table table = {
     .verb = "eval",
-    .usage = "--weights F --model NAME --data DATA [options]",
+    .usage = "--weights F --data DATA [options]",
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
     .about =
@@ -87,7 +88,8 @@ static bool result_print(const eval_options *options, const program_run *run, co
 
 int cmd_eval(int argc, char **argv) {
   eval_options options = {0};
-  int code = options_parse(&table, argc, argv, &options, NULL);
+  uint64_t given = 0;
+  int code = options_parse(&table, argc, argv, &options, &given);
   if (code != OPTIONS_GO_ON) return code;
   code = fleet_options_check("eval", &options.fleet);
   if (code != OPTIONS_GO_ON) return code;
@@ -96,10 +98,15 @@ int cmd_eval(int argc, char **argv) {
   if (code != EXIT_DONE) return code;
   code = options_check_data_dir("eval", options.data, options.data_dir);
   if (code != OPTIONS_GO_ON) return code;
+  cvy_model_facts *facts = NULL;
+  code = weights_facts("eval", options.weights, options_given(&table, given, "model"), &options.model, &facts);
+  if (code != EXIT_DONE) return code;
+  if (facts) program_take_images(facts, &options.images);
   cvy_fleet *fleet = NULL;
   code = fleet_meet(&options.fleet, &fleet);
   if (code == EXIT_DONE && cvy_fleet_writes(fleet)) code = program_try_output("eval", "--json", options.json, true);
   if (code != EXIT_DONE) {
+    cvy_model_facts_free(&facts);
     cvy_fleet_close(&fleet);
     return code;
   }
@@ -116,6 +123,8 @@ int cmd_eval(int argc, char **argv) {
                                  .batch = options.batch,
                                  .seed = options.seed,
                                  .images = &options.images,
+                                 .weights = options.weights,
+                                 .facts = facts,
                                  .quiet = options.quiet};
   program_run run;
   cvy_team *team = NULL;
@@ -139,7 +148,7 @@ int cmd_eval(int argc, char **argv) {
     if (status == CVY_OK && fleet) status = cvy_team_verify(team); /* all nodes have read the same weights */
     if (status == CVY_OK) progress_status("evaluating");
     wait_line_evaluating();
-    if (status == CVY_OK) status = cvy_team_evaluate(team, false, &result);
+    if (status == CVY_OK) status = cvy_team_evaluate(team, CVY_SET_TEST, &result);
     progress_wait_end();
     progress_end();
     code = program_exit_code(status);
@@ -151,5 +160,6 @@ int cmd_eval(int argc, char **argv) {
   cvy_team_destroy(&team);
   cvy_fleet_close(&fleet);
   program_run_close(&run);
+  cvy_model_facts_free(&facts);
   return code;
 }

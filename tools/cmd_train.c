@@ -292,7 +292,7 @@ static int result_print(const training *t, const cvy_train_result *result) {
   double acc = result->test_acc;
   if (acc < 0 && measures(t)) {
     cvy_eval_result eval;
-    const cvy_status status = cvy_team_evaluate(t->team, false, &eval);
+    const cvy_status status = cvy_team_evaluate(t->team, CVY_SET_TEST, &eval);
     if (status != CVY_OK) return program_exit_code(status);
     acc = eval.accuracy;
   }
@@ -378,6 +378,9 @@ static cvy_status team_open(training *t) {
   progress_status("preparing the devices (kernels are compiled the first time)");
   wait_line_preparing(t->run.devices);
   cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
+  if (status != CVY_OK) return status;
+  const cvy_model_facts facts = program_facts(train_options_model(o), t->run.data, &o->images);
+  status = cvy_team_describe(t->team, &facts);
   if (status != CVY_OK) return status;
   if (o->init_from && !o->opened) status = cvy_team_load(t->team, o->init_from);
   else

@@ -14,6 +14,11 @@
   {.kind = OPTION_CHOICE, .name = "model", F(model), .value = "NAME", .choices = "resnet18|lenet", .required = true,   \
    .help = HELP}
 
+/* A position as above; the verb asks options_given, and else takes it from the weights file. */
+#define ROW_MODEL_OF_WEIGHTS(F, HELP)                                                                                \
+  {.kind = OPTION_CHOICE, .name = "model", F(model), .value = "NAME", .choices = "resnet18|lenet",                     \
+   .absent = "what the weights file says", .help = HELP}
+
 #define ROW_DATA(F, HELP)                                                                                            \
   {.kind = OPTION_TEXT, .name = "data", F(data), .value = "DATA", .required = true, .unit = "data set", .help = HELP}
 #define ROW_DATA_DIR(F)                                                                                              \

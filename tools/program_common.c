@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "src/base/file.h"
+#include "src/nn/model_facts.h"
 #include "tools/called.h"
 #include "tools/progress.h"
 #include "tools/wait_line.h"
@@ -251,6 +252,48 @@ cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64
                            .strict = images->strict};
 }
 
+cvy_model_facts program_facts(const char *model, const cvy_data *data, const image_options *images) {
+  return (cvy_model_facts){.model = model,
+                           .channels = data->c,
+                           .height = data->h,
+                           .width = data->w,
+                           .classes = data->classes,
+                           .class_names = data->class_names,
+                           .size_h = images->size.h,
+                           .size_w = images->size.w,
+                           .gray = images->gray};
+}
+
+void program_take_images(const cvy_model_facts *facts, image_options *images) {
+  if (!images->size.h && !images->size.w) images->size = (size_option){.h = facts->size_h, .w = facts->size_w};
+  images->gray = images->gray || facts->gray;
+}
+
+/* The data set is one that the weights' network can be tried on. */
+static int check_facts(const program_run_spec *spec, const cvy_data *data) {
+  const cvy_model_facts *const f = spec->facts;
+  if (data->h != f->height || data->w != f->width || data->c != f->channels) {
+    program_say(
+        "error: %s was trained on images of %dx%dx%d (height, width, channels), data set %s has images of %dx%dx%d",
+        spec->weights, f->height, f->width, f->channels, data->name, data->h, data->w, data->c);
+    return EXIT_USAGE;
+  }
+  if (data->classes > f->classes) {
+    program_say("error: %s tells %d classes apart, data set %s has %d", spec->weights, f->classes, data->name,
+                data->classes);
+    return EXIT_USAGE;
+  }
+  for (int i = 0; f->class_names && data->class_names && i < data->classes; i++) {
+    char name[CVY_FACTS_NAME_BYTES + 1];
+    cvy_facts_name(data->class_names[i], name);
+    if (strcmp(name, f->class_names[i]) == 0) continue;
+    program_say("error: class %d of %s is '%s', in data set %s it is '%s'", i, spec->weights, f->class_names[i],
+                data->name, data->class_names[i]);
+    return EXIT_USAGE;
+  }
+  return EXIT_DONE;
+}
+
 int program_run_open(const program_run_spec *spec, program_run *out) {
   const cvy_data_params data_params = program_data_params(spec->data_dir, spec->classes, spec->seed, spec->images);
   *out = (program_run){0};
@@ -261,7 +304,13 @@ int program_run_open(const program_run_spec *spec, program_run *out) {
   wait_line_decoding(out->data);
   code = check_data_files(spec, out->data);
   if (code != EXIT_DONE) return code;
-  status = cvy_net_model(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
+  if (spec->facts) {
+    code = check_facts(spec, out->data);
+    if (code != EXIT_DONE) return code;
+    status = cvy_model_net(spec->weights, spec->facts, &out->net);
+  } else {
+    status = cvy_net_model(spec->model, out->data->c, out->data->h, out->data->w, out->data->classes, &out->net);
+  }
   if (status != CVY_OK) return program_exit_code(status);
   status = cvy_devices_select(spec->devices, &out->devices);
   if (status != CVY_OK) return program_exit_code_of_select(status);

@@ -79,6 +79,10 @@ typedef struct program_run_spec {
   int64_t classes, seed, batch;
   const image_options *images;
   bool tunes, quiet;
+  /* Evaluation: the weights file, and its facts (NULL: it has none, `model` says which network it is). Images of another
+   * size, or of more classes, are refused. */
+  const char *weights;
+  const cvy_model_facts *facts;
 } program_run_spec;
 /* The library's parameters of these options. */
 cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64_t seed, const image_options *images);
@@ -86,6 +90,10 @@ cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64
  * way. A thread may still be reading the images: call cvy_data_load_end before attaching them. It is not where speeds
  * are measured (several devices, or a run that `tunes`), since it would take a core away. */
 int program_run_open(const program_run_spec *spec, program_run *out);
+/* The facts of a network that is trained on this data: what --save and --checkpoint keep of it. Texts are borrowed. */
+cvy_model_facts program_facts(const char *model, const cvy_data *data, const image_options *images);
+/* What the command line does not say of the images' size and channels is as in the facts. */
+void program_take_images(const cvy_model_facts *facts, image_options *images);
 void program_run_close(program_run *run);
 /* "0:0 NVIDIA H200, 1:0 pthread-…", with those that the team (NULL: none) has lost marked: "A, B (lost in step 17)".
  * NULL when out of memory; free(). */

@@ -10,6 +10,7 @@
 #include "src/base/text.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
+#include "tools/weights_facts.h"
 
 static const char *const inits[] = {"d2l", "he"};
 static const char *const tunes[] = {[CVY_TUNE_CACHED] = "cached", [CVY_TUNE_OFF] = "off", [CVY_TUNE_QUICK] = "quick"};
@@ -242,7 +243,7 @@ static const option_row rows[] = {
      .name = "init-from",
      FIELD(init_from),
      .unit = "safetensors file",
-     .help = "first weights from a file"},
+     .help = "first weights from a file, which also says --model if it knows it"},
     ROW_SEED(FIELD, "seed of weights, shuffling, --val-split and synthetic data"),
     {.kind = OPTION_FLAG, .name = "no-shuffle", FIELD(no_shuffle), .help = "take the images in the order of the file"},
     {.kind = OPTION_FLAG,
@@ -336,10 +337,10 @@ _Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "a bit of `given` fo
 
 static const char *const basics[] = {"model", "data",       "devices", "batch", "epochs", "lr",    "momentum", "init",
                                      "save",  "checkpoint", "resume",  "log",   "plot",   "quiet", NULL};
-static int take_from_checkpoint(void *target, uint64_t *given);
+static int take_from_files(void *target, uint64_t *given);
 
 static const option_table table = {
-    .fill = take_from_checkpoint,
+    .fill = take_from_files,
     .verb = "train",
     .usage = "--model NAME --data DATA [options]",
     .rows = rows,
@@ -443,6 +444,24 @@ static int take_from_checkpoint(void *target, uint64_t *given) {
   if (used && !o->quiet)
     program_say("--resume: taken from %s:%s%s", o->checkpoint, list, used < sizeof list ? "" : " ...");
   return OPTIONS_GO_ON;
+}
+
+/* The network of --init-from, if its file says it. A file that cannot be read is named later, with the other inputs. */
+static int take_from_weights(train_options *o, uint64_t *given) {
+  cvy_model_facts *facts = NULL;
+  const bool known = options_given(&table, *given, "model");
+  int model = o->model;
+  if (!o->init_from || o->opened || (known && cvy_file_kind_of(o->init_from) != CVY_FILE_REGULAR)) return OPTIONS_GO_ON;
+  const int code = weights_facts("train", o->init_from, known, &model, &facts);
+  cvy_model_facts_free(&facts);
+  if (code != EXIT_DONE) return code;
+  if (!known) (void)options_take(&table, given, "model", program_models[model], o);
+  return OPTIONS_GO_ON;
+}
+
+static int take_from_files(void *target, uint64_t *given) {
+  const int code = take_from_checkpoint(target, given);
+  return code == OPTIONS_GO_ON ? take_from_weights(target, given) : code;
 }
 
 const char *train_options_model(const train_options *options) { return program_models[options->model]; }

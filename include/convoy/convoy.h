@@ -8,6 +8,7 @@
 #include "convoy/device.h"
 #include "convoy/fleet.h"
 #include "convoy/log.h"
+#include "convoy/model.h"
 #include "convoy/net.h"
 #include "convoy/profile.h"
 #include "convoy/status.h"

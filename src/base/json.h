@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * What Jansson leaves to its caller: telling a text that is no JSON from a lack of memory. Any thread. */
+ * What Jansson leaves to its caller: telling a text that is no JSON from a lack of memory, and looking at a text before it
+ * takes memory. Any thread. */
 #ifndef CVY_BASE_JSON_H
 #define CVY_BASE_JSON_H
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "src/base/failure.h"
 
@@ -16,6 +18,19 @@ static inline cvy_status cvy_json_read(const char *text, size_t flags, json_t **
   CVY_REQUIRE(*out || errno != ENOMEM, CVY_E_MEMORY, "no memory to read JSON");
 fail:
   return status;
+}
+
+/* How many values, each a block of memory, Jansson would make of the text: counts separators outside of strings. */
+static inline size_t cvy_json_count_values(const char *text, size_t n) {
+  size_t count = 0;
+  bool string = false;
+  for (size_t i = 0; i < n; i++) {
+    const char c = text[i];
+    if (string && c == '\\') i++;
+    else if (c == '"') string = !string;
+    else if (!string) count += c == ',' || c == ':' || c == '[' || c == '{';
+  }
+  return count;
 }
 
 #endif

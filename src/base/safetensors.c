@@ -3,13 +3,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/base/file.h"
+#include "src/base/json.h"
 #include "src/base/mem.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -168,19 +168,6 @@ fail:
   return status;
 }
 
-/* How many values, each a block of memory, Jansson would make of the text: counts separators outside of strings. */
-static size_t count_values(const char *text, size_t n) {
-  size_t count = 0;
-  bool string = false;
-  for (size_t i = 0; i < n; i++) {
-    const char c = text[i];
-    if (string && c == '\\') i++;
-    else if (c == '"') string = !string;
-    else if (!string) count += c == ',' || c == ':' || c == '[' || c == '{';
-  }
-  return count;
-}
-
 /* Reads and checks the header. *data_at is the offset at which the data begins, *data_bytes its length. */
 static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_tensors, size_t *data_at,
                               size_t *data_bytes) {
@@ -209,7 +196,7 @@ static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_t
   const char *const nul = memchr(header, 0, (size_t)length);
   CVY_REQUIRE(!nul, CVY_E_FORMAT, "%s: the header has a NUL byte at offset %td", path, 8 + (nul - header));
   CVY_REQUIRE(
-      count_values(header, (size_t)length) / VALUES_PER_TENSOR <= most_tensors + MORE_VALUES / VALUES_PER_TENSOR,
+      cvy_json_count_values(header, (size_t)length) / VALUES_PER_TENSOR <= most_tensors + MORE_VALUES / VALUES_PER_TENSOR,
       CVY_E_FORMAT,
       "%s: the header of %" PRIu64 " bytes describes far more than %zu tensors, the most that can be right here", path,
       length, most_tensors);
@@ -247,7 +234,9 @@ cvy_status cvy_st_open(const char *path, cvy_st_file **out) {
   return cvy_st_open_limited(path, MOST_TENSORS, SIZE_MAX / 4, out);
 }
 
-cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, size_t most_bytes, cvy_st_file **out) {
+/* header_only: reads no data, and tensors have none. */
+static cvy_status open_file(const char *path, size_t most_tensors, size_t most_bytes, bool header_only,
+                            cvy_st_file **out) {
   cvy_status status = CVY_OK;
   size_t data_at, data_bytes;
   struct stat info;
@@ -263,10 +252,11 @@ cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, size_t mos
               size, most_bytes);
   /* reads nothing that the header does not describe */
   CVY_TRY(read_header(f, fd, size, most_tensors, &data_at, &data_bytes));
-  f->data = cvy_alloc_unset(data_bytes, 1);
-  CVY_REQUIRE(f->data, CVY_E_MEMORY, "no memory for the %zu bytes of %s", data_bytes, path);
-  CVY_TRY(cvy_file_read_part(fd, path, data_at, data_bytes, f->data));
-  for (int i = 0; i < f->n; i++) f->tensors[i].data = f->data + (uintptr_t)f->tensors[i].data;
+  if (!header_only) f->data = cvy_alloc_unset(data_bytes, 1);
+  CVY_REQUIRE(f->data || header_only, CVY_E_MEMORY, "no memory for the %zu bytes of %s", data_bytes, path);
+  if (!header_only) CVY_TRY(cvy_file_read_part(fd, path, data_at, data_bytes, f->data));
+  for (int i = 0; i < f->n; i++)
+    f->tensors[i].data = header_only ? NULL : f->data + (uintptr_t)f->tensors[i].data;
   f->path = NULL;
   *out = f;
   f = NULL;
@@ -274,6 +264,14 @@ fail:
   if (fd >= 0) close(fd);
   cvy_st_close(&f);
   return status;
+}
+
+cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, size_t most_bytes, cvy_st_file **out) {
+  return open_file(path, most_tensors, most_bytes, false, out);
+}
+
+cvy_status cvy_st_open_header(const char *path, cvy_st_file **out) {
+  return open_file(path, MOST_TENSORS, SIZE_MAX / 4, true, out);
 }
 
 void cvy_st_close(cvy_st_file **file) {

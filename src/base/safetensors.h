@@ -27,6 +27,8 @@ cvy_status cvy_st_open(const char *path, cvy_st_file **out);
 /* The same with limits: refuses more than `most_tensors` tensors and files of more than most_bytes before it takes
  * memory for them, CVY_E_FORMAT. cvy_st_open takes 100,000 tensors and any size that its header describes. */
 cvy_status cvy_st_open_limited(const char *path, size_t most_tensors, size_t most_bytes, cvy_st_file **out);
+/* As cvy_st_open, but reads the header alone: the tensors have no data. */
+cvy_status cvy_st_open_header(const char *path, cvy_st_file **out);
 void cvy_st_close(cvy_st_file **file);
 int cvy_st_count(const cvy_st_file *file);
 const cvy_st_tensor *cvy_st_get(const cvy_st_file *file, int i);

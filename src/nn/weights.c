@@ -8,6 +8,7 @@
 
 #include "src/base/mem.h"
 #include "src/base/text.h"
+#include "src/nn/model_facts.h"
 
 enum { NAME_BYTES = sizeof((cvy_st_tensor *)0)->name };
 
@@ -83,12 +84,13 @@ fail:
 }
 
 cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches,
-                            const char *path) {
+                            const char *facts, const char *path) {
   cvy_status status = CVY_OK;
   cvy_weights_pack pack;
+  const char *const pairs[][2] = {{CVY_FACTS_KEY, facts}};
   CVY_TRY(cvy_weights_pack_make(layout, w, running, n_batches, NULL, 0, &pack));
   cvy_weights_warn(layout, w, running, path);
-  status = cvy_st_put(path, pack.tensors, pack.n, NULL, 0);
+  status = cvy_st_put(path, pack.tensors, pack.n, pairs, facts != NULL);
   cvy_weights_pack_clear(&pack);
 fail:
   return status;
@@ -171,6 +173,8 @@ typedef struct reader {
   const cvy_layout *layout;
   const cvy_st_file *file;
   const char *path;
+  bool header_only;   /* tensors have no data */
+  bool weights_alone; /* of a checkpoint, which holds more */
   bool *used;                      /* per tensor of the file */
   int n_of[FLOAT_TYPES];           /* tensors of each type */
   size_t n_bad;                    /* values that are not finite */
@@ -229,7 +233,7 @@ static cvy_status take(reader *r, const char *name, bool floats, int rank, const
   }
   CVY_REQUIRE(same, CVY_E_MISMATCH, "%s: tensor '%s' has the shape %s, this network's has %s", r->path, name,
               shape_text(t->rank, t->dims, has), shape_text(rank, want, wants));
-  if (floats) CVY_TRY(check_values(r, t, type));
+  if (floats && !r->header_only) CVY_TRY(check_values(r, t, type));
   r->used[t - cvy_st_get(r->file, 0)] = true;
 fail:
   return status;
@@ -240,6 +244,11 @@ static void prefixed_name(const cvy_weights_more *more, const cvy_param *p, char
 }
 static void running_name(const cvy_running *r, const char *what, char out[NAME_BYTES]) {
   snprintf(out, NAME_BYTES, "%s.%s", r->name, what);
+}
+
+/* Tensor i of a checkpoint belongs to the optimiser: such names have a '/', which a layer's name never has. */
+static bool is_state(const cvy_st_file *file, int i) {
+  return cvy_st_metadata(file, CVY_CHECKPOINT_KEY) && strchr(cvy_st_get(file, i)->name, '/');
 }
 
 /* Checks that the file has every tensor, with the right type and shape, and no other. *n_batches: its largest count. */
@@ -264,14 +273,14 @@ static cvy_status check_tensors(reader *r, const cvy_weights_more *more, int n_m
     }
     running_name(b, "num_batches_tracked", name);
     CVY_TRY(take(r, name, false, 0, NULL, true, &t));
-    if (!t) continue;
+    if (!t || r->header_only) continue;
     int64_t count;
     memcpy(&count, t->data, sizeof count);
     CVY_REQUIRE(count >= 0, CVY_E_FORMAT, "%s: '%s' is %" PRId64 ", negative", r->path, name, count);
     if (count > *n_batches) *n_batches = count;
   }
   for (int i = 0; i < cvy_st_count(r->file); i++)
-    CVY_REQUIRE(r->used[i], CVY_E_MISMATCH,
+    CVY_REQUIRE(r->used[i] || (r->weights_alone && is_state(r->file, i)), CVY_E_MISMATCH,
                 "%s has a tensor '%s', which this network does not have: weights of another network?", r->path,
                 cvy_st_get(r->file, i)->name);
 fail:
@@ -296,11 +305,15 @@ static void say_converted(const reader *r) {
   cvy_text_clear(&text);
 }
 
-cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, bool allow_nan,
-                              float *w, float *running, int64_t *n_batches, const cvy_weights_more *more, int n_more) {
+static cvy_status unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, bool weights_alone,
+                         bool allow_nan, float *w, float *running, int64_t *n_batches, const cvy_weights_more *more,
+                         int n_more) {
   cvy_status status = CVY_OK;
-  reader r = {
-      .layout = layout, .file = file, .path = path, .used = cvy_calloc((size_t)cvy_st_count(file), sizeof *r.used)};
+  reader r = {.layout = layout,
+              .file = file,
+              .path = path,
+              .weights_alone = weights_alone,
+              .used = cvy_calloc((size_t)cvy_st_count(file), sizeof *r.used)};
   char name[NAME_BYTES];
   size_t largest = 0;
   for (int i = 0; i < layout->n_params; i++)
@@ -342,15 +355,37 @@ fail:
   return status;
 }
 
+cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, bool allow_nan,
+                              float *w, float *running, int64_t *n_batches, const cvy_weights_more *more, int n_more) {
+  return unpack(layout, file, path, false, allow_nan, w, running, n_batches, more, n_more);
+}
+
+cvy_status cvy_weights_check(const cvy_layout *layout, const char *path) {
+  cvy_status status = CVY_OK;
+  cvy_st_file *file = NULL;
+  int64_t count;
+  reader r = {.layout = layout, .path = path, .header_only = true, .weights_alone = true};
+  CVY_TRY(cvy_st_open_header(path, &file));
+  r.file = file;
+  r.used = cvy_calloc((size_t)cvy_st_count(file), sizeof *r.used);
+  CVY_REQUIRE(r.used, CVY_E_MEMORY, "no memory to read the weights of %s", path);
+  CVY_TRY(check_tensors(&r, NULL, 0, &count));
+fail:
+  cvy_free(r.used);
+  cvy_st_close(&file);
+  return status;
+}
+
 cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool allow_nan, float *w, float *running,
                             int64_t *n_batches) {
   cvy_status status = CVY_OK;
   cvy_st_file *file = NULL;
-  /* Room for surplus tensors, so that a message can name one; not for a million, or gigabytes for a small network. */
-  const size_t most_tensors = 4 * (size_t)(layout->n_params + 3 * layout->n_running) + 64;
-  const size_t most_bytes = MORE_BYTES + 4 * sizeof(double) * (layout->n_floats + layout->n_running_floats);
+  /* Room for surplus tensors, so that a message can name one, and for a checkpoint's; not for a million, or gigabytes for
+   * a small network. */
+  const size_t most_tensors = 64 * (size_t)(layout->n_params + 3 * layout->n_running) + 64;
+  const size_t most_bytes = MORE_BYTES + 16 * sizeof(double) * (layout->n_floats + layout->n_running_floats);
   CVY_TRY(cvy_st_open_limited(path, most_tensors, most_bytes, &file));
-  CVY_TRY(cvy_weights_unpack(layout, file, path, allow_nan, w, running, n_batches, NULL, 0));
+  CVY_TRY(unpack(layout, file, path, true, allow_nan, w, running, n_batches, NULL, 0));
 fail:
   cvy_st_close(&file);
   return status;

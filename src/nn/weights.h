@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Weights as safetensors files with PyTorch's names, shapes and layouts: `load_state_dict(strict=True)` takes them.
- * Order in the file: the network's parameters and buffers in state_dict order; no metadata that changes: same weights,
- * same bytes. */
+ * Order in the file: the network's parameters and buffers in state_dict order. __metadata__ holds the facts of the model
+ * (nn/model_facts.h) if there are any, and nothing that changes: same weights and facts, same bytes. */
 #ifndef CVY_NN_WEIGHTS_H
 #define CVY_NN_WEIGHTS_H
 
@@ -10,16 +10,23 @@
 #include "src/base/safetensors.h"
 #include "src/nn/layout.h"
 
-/* w, running: flat vectors; n_batches: num_batches_tracked of every BN layer. Written as cvy_file_put. */
+/* The key of __metadata__ that tells a checkpoint (run/checkpoint.h). */
+#define CVY_CHECKPOINT_KEY "convoy_checkpoint"
+
+/* w, running: flat vectors; n_batches: num_batches_tracked of every BN layer. facts: their text, NULL: none. Written as cvy_file_put. */
 cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const float *running, int64_t n_batches,
-                            const char *path);
+                            const char *facts, const char *path);
 /* Fills w and running only if the whole file is right (else they are untouched). Types F64, F16 and BF16 become
  * float32, which is logged. CVY_E_IO, CVY_E_FORMAT (truncated, hostile, bad JSON, offsets that overlap or point
  * outside, wrong dtype, a value of F64 beyond float32), CVY_E_MISMATCH (another model, wrong shape, missing or surplus
  * tensor), CVY_E_NOT_FINITE (a value that is not finite; with allow_nan it is taken with a warning); each names the
- * tensor. num_batches_tracked may be missing. */
+ * tensor. num_batches_tracked may be missing. Of a checkpoint the weights are taken. */
 cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool allow_nan, float *w, float *running,
                             int64_t *n_batches);
+
+/* Compares names, types and shapes of the file's tensors with the network's; reads the header alone. As
+ * cvy_weights_load. */
+cvy_status cvy_weights_check(const cvy_layout *layout, const char *path);
 
 /* The first tensor with a value that is not finite → name; false: there is none. */
 bool cvy_weights_find_not_finite(const cvy_layout *layout, const float *w, const float *running, char *name,

@@ -16,10 +16,12 @@
 #include "src/base/json.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
+#include "src/nn/model_facts.h"
 #include "src/nn/weights.h"
 
 enum { STEP_DIGITS = 10 };
-static const char FORMAT_VERSION[] = "3";
+/* Files without facts of the model have the version that older programs read. */
+static const char FORMAT_VERSION[] = "4", VERSION_BEFORE[] = "3";
 
 /* __metadata__ in the order of checkpoint.h; the checksum comes behind them. */
 enum {
@@ -37,13 +39,14 @@ enum {
   SHARES,
   SETTINGS,
   CHOICES,
+  FACTS, /* may be missing */
   N_KEYS
 };
 static const char *const keys[N_KEYS] = {
-    [FORMAT] = "convoy_checkpoint",    [PROGRAM] = "program",     [STEP] = "step",       [EPOCH] = "epoch",
+    [FORMAT] = CVY_CHECKPOINT_KEY,    [PROGRAM] = "program",     [STEP] = "step",       [EPOCH] = "epoch",
     [EPOCH_BATCHES] = "epoch_batches", [N_BATCHES] = "n_batches", [SEED] = "seed",       [LOSS_SUM] = "epoch_loss_sum",
     [IMAGES] = "epoch_images",         [FINISHED] = "finished",   [DEVICES] = "devices", [SHARES] = "shares",
-    [SETTINGS] = "settings",           [CHOICES] = "choices",
+    [SETTINGS] = "settings",           [CHOICES] = "choices", [FACTS] = CVY_FACTS_KEY,
 };
 static const char CHECKSUM[] = "xxh64";
 
@@ -145,7 +148,7 @@ static bool checksum_of(const char *const values[N_KEYS], const cvy_st_tensor *t
   XXH64_state_t *const state = XXH64_createState();
   if (!state) return false;
   XXH64_reset(state, 0);
-  for (int i = 0; i < N_KEYS; i++) {
+  for (int i = 0; i < N_KEYS && values[i]; i++) {
     XXH64_update(state, keys[i], strlen(keys[i]) + 1);
     XXH64_update(state, values[i], strlen(values[i]) + 1);
   }
@@ -180,7 +183,7 @@ static cvy_status make_values(const cvy_checkpoint_data *c, cvy_text texts[N_KEY
   cvy_status status = CVY_OK;
   uint64_t loss_bits;
   memcpy(&loss_bits, &c->at.epoch_loss_sum, sizeof loss_bits);
-  cvy_text_add(&texts[FORMAT], "%s", FORMAT_VERSION);
+  cvy_text_add(&texts[FORMAT], "%s", c->facts ? FORMAT_VERSION : VERSION_BEFORE);
   cvy_text_add(&texts[PROGRAM], "%s", CVY_VERSION);
   cvy_text_add(&texts[STEP], "%ld", c->at.step);
   cvy_text_add(&texts[EPOCH], "%d", c->at.epoch);
@@ -194,10 +197,12 @@ static cvy_status make_values(const cvy_checkpoint_data *c, cvy_text texts[N_KEY
   for (int i = 0; i < c->n_shares; i++) cvy_text_add(&texts[SHARES], "%s%d", i ? "," : "", c->shares[i]);
   cvy_text_add(&texts[SETTINGS], "%s", c->settings ? c->settings : "{}");
   cvy_text_add(&texts[CHOICES], "%s", c->choices ? c->choices : "[]");
+  if (c->facts) cvy_text_add(&texts[FACTS], "%s", c->facts);
   for (int i = 0; i < N_KEYS; i++) {
     CVY_REQUIRE(!texts[i].failed, CVY_E_MEMORY, "no memory to write a checkpoint");
     values[i] = cvy_text_get(&texts[i]);
   }
+  if (!c->facts) values[FACTS] = NULL;
 fail:
   return status;
 }
@@ -232,13 +237,14 @@ cvy_status cvy_checkpoint_write(const char *dir, const cvy_layout *layout, const
   CVY_REQUIRE(more, CVY_E_MEMORY, "no memory to write %s", path);
   CVY_TRY(cvy_weights_pack_make(layout, c->w, c->running, c->n_batches, more, list_more(c, more), &pack));
   CVY_REQUIRE(checksum_of(values, pack.tensors, pack.n, checksum), CVY_E_MEMORY, "no memory to write %s", path);
-  for (int i = 0; i < N_KEYS; i++) {
-    pairs[i][0] = keys[i];
-    pairs[i][1] = values[i];
+  int n_pairs = 0;
+  for (int i = 0; i < N_KEYS && values[i]; i++, n_pairs++) {
+    pairs[n_pairs][0] = keys[i];
+    pairs[n_pairs][1] = values[i];
   }
-  pairs[N_KEYS][0] = CHECKSUM;
-  pairs[N_KEYS][1] = checksum;
-  CVY_TRY(cvy_st_write(path, pack.tensors, pack.n, (const char *const(*)[2])pairs, N_KEYS + 1));
+  pairs[n_pairs][0] = CHECKSUM;
+  pairs[n_pairs++][1] = checksum;
+  CVY_TRY(cvy_st_write(path, pack.tensors, pack.n, (const char *const(*)[2])pairs, n_pairs));
   CVY_TRY(remove_old(dir, c->at.step, keep, c->at.kept_step ? c->at.kept_step : -1));
 fail:
   for (int i = 0; i < N_KEYS; i++) cvy_text_clear(&texts[i]);
@@ -392,15 +398,15 @@ cvy_status cvy_checkpoint_open_file(const char *path, cvy_checkpoint **out) {
   CVY_TRY(cvy_st_open(path, &c->file));
   const char *const version = cvy_st_metadata(c->file, keys[FORMAT]);
   CVY_REQUIRE(version, CVY_E_FORMAT, "%s is no checkpoint: its metadata has no '%s'", path, keys[FORMAT]);
+  const bool known = strcmp(version, FORMAT_VERSION) == 0 || strcmp(version, VERSION_BEFORE) == 0;
   for (int i = 0; i < N_KEYS; i++) {
     c->values[i] = cvy_st_metadata(c->file, keys[i]);
-    CVY_REQUIRE(c->values[i] || strcmp(version, FORMAT_VERSION) != 0, CVY_E_FORMAT, "%s: its metadata has no '%s'",
-                path, keys[i]);
+    CVY_REQUIRE(c->values[i] || !known || i == FACTS, CVY_E_FORMAT, "%s: its metadata has no '%s'", path, keys[i]);
   }
-  CVY_REQUIRE(strcmp(version, FORMAT_VERSION) == 0, CVY_E_MISMATCH,
-              "%s has the format version '%.20s', this program (%s) reads version %s: resume "
+  CVY_REQUIRE(known, CVY_E_MISMATCH,
+              "%s has the format version '%.20s', this program (%s) reads versions %s and %s: resume "
               "with the program that wrote it",
-              path, version, CVY_VERSION, FORMAT_VERSION);
+              path, version, CVY_VERSION, VERSION_BEFORE, FORMAT_VERSION);
   const char *const stored = cvy_st_metadata(c->file, CHECKSUM);
   CVY_REQUIRE(checksum_of(c->values, cvy_st_get(c->file, 0), cvy_st_count(c->file), checksum), CVY_E_MEMORY,
               "no memory to read %s", path);
@@ -409,12 +415,18 @@ cvy_status cvy_checkpoint_open_file(const char *path, cvy_checkpoint **out) {
               stored ? stored : "none");
 
   CVY_TRY(read_numbers(path, c->values, &c->numbers));
+  if (c->values[FACTS]) {
+    cvy_model_facts *facts;
+    CVY_TRY(cvy_facts_parse(path, c->values[FACTS], &facts));
+    cvy_model_facts_free(&facts);
+  }
   CVY_TRY(check_devices(path, c->values[DEVICES]));
   CVY_TRY(read_shares(path, c->values[SHARES], &c->shares, &c->numbers.n_shares));
   c->numbers.shares = c->shares;
   c->numbers.settings = c->values[SETTINGS];
   c->numbers.choices = c->values[CHOICES];
   c->numbers.devices = c->values[DEVICES];
+  c->numbers.facts = c->values[FACTS];
   CVY_TRY(cvy_settings_kept(c->values[SETTINGS], &c->numbers.at.kept_step, &c->numbers.at.kept_median));
   CVY_TRY(read_split(c->values[SETTINGS], &c->shares_by_speed));
   *out = c;

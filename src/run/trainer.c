@@ -267,7 +267,7 @@ static cvy_status test_accuracy(trainer *t, double *accuracy) {
   cvy_eval_result eval;
   *accuracy = -1;
   if (!wants_test(t) || t->stopping) return CVY_OK;
-  const cvy_status status = cvy_team_evaluate(t->team, false, &eval);
+  const cvy_status status = cvy_team_evaluate(t->team, CVY_SET_TEST, &eval);
   if (status == CVY_OK) *accuracy = eval.accuracy;
   if (status != CVY_E_INTERRUPTED || !(chain_of(t) || cvy_stop_requested(t->p.stop))) return status;
   t->stopping = true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Evaluation of the whole team on its data set. Outline: data · why a loss is not finite · evaluation. */
+ * Evaluation of the whole team on its data set. Outline: data · why a loss is not finite · evaluation, with the results of
+ * each sample where they are wanted. */
 #include <math.h>
 #include <string.h>
 
@@ -9,6 +10,9 @@
 #include "src/nn/weights.h"
 #include "src/team/publish.h"
 #include "src/team/replica_parts.h"
+
+static const char *const set_names[CVY_SET_COUNT] = {
+    [CVY_SET_TEST] = "test", [CVY_SET_TRAIN] = "training", [CVY_SET_VAL] = "validation"};
 
 /* ---- data ---- */
 
@@ -40,7 +44,7 @@ fail:
 
 typedef struct search {
   cvy_team *team;
-  bool on_train;
+  cvy_set set;
   int first, n; /* the replica's samples; then those of the pass with such a loss */
   bool found;
   int layer; /* -1: every output of the pass is finite */
@@ -60,13 +64,12 @@ static cvy_status search_passes(void *device, void *arg) {
     const cvy_pass pass = {.n = end - at < micro ? end - at : micro, .batch = end - at < micro ? end - at : micro};
     cvy_xent_result result = {0};
     for (int i = 0; i < pass.n; i++) samples[i] = at + i;
-    CVY_TRY(cvy_replica_data_load(r->data, !s->on_train, samples, pass.n));
+    CVY_TRY(cvy_replica_data_load(r->data, s->set, samples, pass.n));
     CVY_TRY(cvy_instance_forward(r->instance, &pass, false));
     CVY_TRY(cvy_instance_loss(r->instance, &pass, false));
     CVY_TRY(cvy_buffer_read(queue, cvy_instance_result(r->instance), 0, sizeof result, &result, NULL, NULL));
     if (isfinite(result.loss_sum)) continue;
-    CVY_TRY(
-        cvy_replica_data_load(r->data, !s->on_train, samples, pass.n)); /* later layers may lie where the input lay */
+    CVY_TRY(cvy_replica_data_load(r->data, s->set, samples, pass.n)); /* later layers may lie where the input lay */
     CVY_TRY(cvy_instance_find_not_finite(r->instance, &pass, &s->layer));
     s->found = true;
     s->first = at;
@@ -80,8 +83,8 @@ fail:
 
 /* [caller] After an evaluation with such a loss, of these shares and sums per device, whose first sample is `first`:
  * warns, naming the tensor of the weights or the first layer that is the reason. */
-static void explain_loss(cvy_team *team, bool on_train, int first, const int *shares, const double *loss_sums) {
-  const char *const what = on_train ? "training" : "test";
+static void explain_loss(cvy_team *team, cvy_set set, int first, const int *shares, const double *loss_sums) {
+  const char *const what = set_names[set];
   char name[128];
   if (cvy_team_sync(team) != CVY_OK) return;
   if (cvy_weights_find_not_finite(team->layout, cvy_ledger_w(team->ledger), cvy_ledger_running(team->ledger), name,
@@ -90,7 +93,7 @@ static void explain_loss(cvy_team *team, bool on_train, int first, const int *sh
                     name);
     return;
   }
-  search s = {.team = team, .on_train = on_train};
+  search s = {.team = team, .set = set};
   bool here = false; /* not on another node of the fleet */
   for (int r = 0; r < cvy_roster_size(team->roster) && !s.found; first += shares[r++]) {
     if (isfinite(loss_sums[r]) || cvy_roster_is_lost(team->roster, r)) continue;
@@ -112,11 +115,12 @@ static void explain_loss(cvy_team *team, bool on_train, int first, const int *sh
 
 typedef struct eval_args {
   cvy_team *team;
-  bool on_train;
+  cvy_set set;
   int *all_shares;   /* one per device of the fleet; without one, of the team */
   const int *shares; /* one per device of the team, a part of these */
   double *loss;
   long *correct;
+  float *probabilities; /* of all samples; NULL: not wanted */
 } eval_args;
 
 static int sum_of(const int *from, const int *to) {
@@ -125,6 +129,8 @@ static int sum_of(const int *from, const int *to) {
   return sum;
 }
 
+static size_t n_classes(const cvy_team *team) { return (size_t)cvy_net_classes(team->net); }
+
 static cvy_status evaluate(void *owner, void *arg) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = owner;
@@ -132,8 +138,9 @@ static cvy_status evaluate(void *owner, void *arg) {
   const int *const mine = a->shares + r->setup.index;
   const int first = sum_of(a->all_shares, mine);
   CVY_TRY(cvy_team_settle(a->team, r));
-  CVY_TRY(cvy_replica_evaluate(r, a->on_train, first, *mine, cvy_team_chain(a->team) ? NULL : a->team->stop,
-                               &a->loss[r->setup.index], &a->correct[r->setup.index]));
+  CVY_TRY(cvy_replica_evaluate(r, a->set, first, *mine, cvy_team_chain(a->team) ? NULL : a->team->stop,
+                               &a->loss[r->setup.index], &a->correct[r->setup.index],
+                               a->probabilities ? a->probabilities + (size_t)first * n_classes(a->team) : NULL));
 fail:
   return status;
 }
@@ -148,12 +155,50 @@ static void add_sums(void *user, void *data) {
   const eval_args *const a = user;
   const cvy_team *const team = a->team;
   eval_sums *const sums = data;
-  const int n = a->on_train ? team->data->train.n : team->data->test.n;
+  const int n = cvy_set_samples(team->data, a->set)->n;
   for (int r = 0; r < cvy_roster_size(team->roster); r++) {
     sums->loss += a->loss[r] / n;
     sums->correct += a->correct[r];
   }
   if (cvy_team_chain(team)) sums->stops += cvy_team_is_asked_to_stop(team);
+}
+
+/* A part of the probabilities on its way through the fleet: from `at` to `end`, of which this node has made own[0] to
+ * own[1]. */
+typedef struct rows_part {
+  const float *probabilities;
+  size_t at, end, own[2];
+} rows_part;
+
+static void add_rows(void *user, void *data) {
+  const rows_part *const part = user;
+  const size_t from = part->own[0] > part->at ? part->own[0] : part->at;
+  const size_t to = part->own[1] < part->end ? part->own[1] : part->end;
+  if (from < to) memcpy((float *)data + (from - part->at), part->probabilities + from, (to - from) * sizeof(float));
+}
+
+/* Every node gets all probabilities, in parts. *again: as cvy_chain_reduce. */
+static cvy_status gather_rows(const eval_args *a, uint32_t round, int n, bool *again) {
+  cvy_status status = CVY_OK;
+  enum { PART = 1 << 18 };
+  const size_t classes = n_classes(a->team), all = (size_t)n * classes;
+  const int *const end = a->shares + cvy_roster_size(a->team->roster);
+  rows_part part = {.probabilities = a->probabilities,
+                    .own = {(size_t)sum_of(a->all_shares, a->shares) * classes,
+                            (size_t)sum_of(a->all_shares, end) * classes}};
+  float *const room = cvy_calloc(all < PART ? all : PART, sizeof *room);
+  *again = false;
+  CVY_REQUIRE(room, CVY_E_MEMORY, "out of host memory for the probabilities of %d samples", n);
+  for (part.at = 0; part.at < all && !*again; part.at = part.end) {
+    part.end = all - part.at < PART ? all : part.at + PART;
+    memset(room, 0, (part.end - part.at) * sizeof *room);
+    CVY_TRY(cvy_chain_reduce(cvy_team_chain(a->team), round, room, (part.end - part.at) * sizeof *room, add_rows, &part,
+                             again));
+    if (!*again) memcpy(a->probabilities + part.at, room, (part.end - part.at) * sizeof *room);
+  }
+fail:
+  cvy_free(room);
+  return status;
 }
 
 /* One attempt on the devices that are there. *done: none was lost at it. */
@@ -171,6 +216,11 @@ static cvy_status attempt(eval_args *a, int n, eval_sums *sums, bool *done) {
   *sums = (eval_sums){0};
   CVY_TRY(cvy_roster_try_all(team->roster, evaluate, a, done));
   if (!*done) return cvy_roster_settle(team->roster);
+  if (chain && a->probabilities) CVY_TRY(gather_rows(a, round, n, &again));
+  if (again) {
+    *done = false;
+    return CVY_OK;
+  }
   if (chain) CVY_TRY(cvy_chain_reduce(chain, round, sums, sizeof *sums, add_sums, a, &again));
   else add_sums(a, sums);
   *done = !again;
@@ -178,17 +228,20 @@ fail:
   return status;
 }
 
-cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out) {
+cvy_status cvy_team_classify(cvy_team *team, cvy_set set, float *probabilities, cvy_eval_result *out) {
   cvy_status status = CVY_OK;
   const int n_devices = cvy_roster_size(team->roster);
-  eval_args a = {.team = team, .on_train = on_train};
+  eval_args a = {.team = team, .set = set, .probabilities = probabilities};
+  cvy_eval_result result;
   eval_sums sums = {0};
+  if (!out) out = &result;
   *out = (cvy_eval_result){0};
   CVY_REQUIRE(team->data, CVY_E_ARGUMENT, "there is no data to evaluate on: call cvy_team_attach first");
   CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
               "there are no weights to evaluate: call cvy_team_init or cvy_team_load first");
-  const int n = on_train ? team->data->train.n : team->data->test.n;
-  CVY_REQUIRE(n > 0, CVY_E_ARGUMENT, "data set %s has no %s samples", team->data->name, on_train ? "training" : "test");
+  CVY_REQUIRE((int)set >= 0 && (int)set < CVY_SET_COUNT, CVY_E_ARGUMENT, "there is no set of samples %d", (int)set);
+  const int n = cvy_set_samples(team->data, set)->n;
+  CVY_REQUIRE(n > 0, CVY_E_ARGUMENT, "data set %s has no %s samples", team->data->name, set_names[set]);
   CVY_TRY(cvy_ring_wait(team->ring));
   const uint64_t start = cvy_clock_ns();
   a.all_shares = cvy_calloc((size_t)cvy_shares_all(team->shares), sizeof *a.all_shares);
@@ -204,11 +257,15 @@ cvy_status cvy_team_evaluate(cvy_team *team, bool on_train, cvy_eval_result *out
   out->accuracy = (double)sums.correct / n;
   out->seconds = cvy_clock_seconds_since(start);
   if (!isfinite(out->loss) && !team->params.allow_nan)
-    explain_loss(team, on_train, sum_of(a.all_shares, a.shares), a.shares, a.loss);
+    explain_loss(team, set, sum_of(a.all_shares, a.shares), a.shares, a.loss);
   cvy_timeline_work(team->timeline, CVY_WORK_EVALUATE, -1, -1, -1, start);
 fail:
   cvy_free(a.all_shares);
   cvy_free(a.loss);
   cvy_free(a.correct);
   return status;
+}
+
+cvy_status cvy_team_evaluate(cvy_team *team, cvy_set set, cvy_eval_result *out) {
+  return cvy_team_classify(team, set, NULL, out);
 }

@@ -6,7 +6,7 @@
 #ifndef CVY_TEAM_REPLICA_H
 #define CVY_TEAM_REPLICA_H
 
-#include "convoy/data.h"
+#include "convoy/team.h"
 #include "convoy/stop.h"
 #include "src/nn/instance.h"
 #include "src/ops/gather.h"
@@ -85,10 +85,11 @@ cvy_status cvy_replica_attach(cvy_replica *replica, const cvy_data *data);
 /* [worker] Makes the compute queue wait for the weights and running values from which step number `step` would start.
  * On an idle replica they must have been put for that step. */
 cvy_status cvy_replica_settle(cvy_replica *replica, long step);
-/* [worker] Inference on n consecutive training or test samples from `first`: loss sum and hits are added to *loss_sum
- * and *correct. Blocking. CVY_E_INTERRUPTED soon after *stop becomes non-zero (NULL: never). */
-cvy_status cvy_replica_evaluate(cvy_replica *replica, bool on_train, int first, int n, const cvy_stop *stop,
-                                double *loss_sum, long *correct);
+/* [worker] Inference on n consecutive samples of the set from `first`: loss sum and hits are added to *loss_sum and
+ * *correct; probabilities (NULL: not wanted) gets n rows of one number per class, as cvy_team_classify has them.
+ * Blocking. CVY_E_INTERRUPTED soon after *stop becomes non-zero (NULL: never). */
+cvy_status cvy_replica_evaluate(cvy_replica *replica, cvy_set set, int first, int n, const cvy_stop *stop,
+                                double *loss_sum, long *correct, float *probabilities);
 /* [worker] Inference on n samples that lie in x (input pitch); output to y (N, pitch). Blocking. */
 cvy_status cvy_replica_forward(cvy_replica *replica, int n, cvy_buffer *x, cvy_buffer *y);
 /* [worker] Transfers every gradient down, in the form in which it crosses, and every weight up from w, as a step does.

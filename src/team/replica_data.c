@@ -11,7 +11,7 @@ struct cvy_replica_data {
   cvy_replica_data_target target;
   const cvy_data *data;
   bool streamed;
-  cvy_buffer *images[2], *labels[2]; /* resident: [0] training, [1] test · streamed: block 0 and 1 */
+  cvy_buffer *images[CVY_SET_COUNT], *labels[CVY_SET_COUNT]; /* resident: of each set · streamed: block 0 and 1 */
   cvy_pinned *block_memory[2];
   uint16_t *block_labels[2]; /* in block_memory */
   uint8_t *block_images[2];
@@ -23,29 +23,30 @@ struct cvy_replica_data {
 
 static size_t image_bytes(const cvy_data *data) { return (size_t)data->h * (size_t)data->w * (size_t)data->c; }
 
-/* True if training and test images fit beside the network, each in one allocation. */
+/* True if the images of all sets fit beside the network, each set in one allocation. */
 static bool fits(const cvy_replica_data *r, const cvy_data *data) {
   const cvy_device_info *const info = cvy_device_get_info(r->target.device);
-  const size_t train = (size_t)data->train.n * image_bytes(data), test = (size_t)data->test.n * image_bytes(data);
-  const size_t labels = ((size_t)data->train.n + (size_t)data->test.n) * sizeof *data->train.labels;
-  size_t limit = info->global_bytes / 10 * 9;
+  size_t limit = info->global_bytes / 10 * 9, all = 0;
   (void)cvy_memory_limit(&limit); /* planning the network has already logged a wrong limit */
-  const size_t used = r->target.used_bytes;
-  return train <= info->max_alloc_bytes && test <= info->max_alloc_bytes && used < limit &&
-         train + test + labels <= limit - used;
+  for (int set = 0; set < CVY_SET_COUNT; set++) {
+    const size_t n = (size_t)cvy_set_samples(data, (cvy_set)set)->n, images = n * image_bytes(data);
+    if (images > info->max_alloc_bytes) return false;
+    all += images + n * sizeof *data->train.labels;
+  }
+  return r->target.used_bytes < limit && all <= limit - r->target.used_bytes;
 }
 
 static cvy_status upload_resident(cvy_replica_data *r, const cvy_data *data) {
   cvy_status status = CVY_OK;
   cvy_queue *const queue = cvy_device_compute_queue(r->target.device);
-  const cvy_samples *const parts[2] = {&data->train, &data->test};
-  for (int i = 0; i < 2; i++) {
-    if (parts[i]->n == 0) continue;
-    const size_t n = (size_t)parts[i]->n, bytes = n * image_bytes(data), labels = n * sizeof *parts[i]->labels;
+  for (int i = 0; i < CVY_SET_COUNT; i++) {
+    const cvy_samples *const part = cvy_set_samples(data, (cvy_set)i);
+    if (part->n == 0) continue;
+    const size_t n = (size_t)part->n, bytes = n * image_bytes(data), labels = n * sizeof *part->labels;
     CVY_TRY(cvy_buffer_create(r->target.device, bytes, &r->images[i]));
     CVY_TRY(cvy_buffer_create(r->target.device, labels, &r->labels[i]));
-    CVY_TRY(cvy_buffer_write(queue, r->images[i], 0, bytes, parts[i]->images, NULL, NULL));
-    CVY_TRY(cvy_buffer_write(queue, r->labels[i], 0, labels, parts[i]->labels, NULL, NULL));
+    CVY_TRY(cvy_buffer_write(queue, r->images[i], 0, bytes, part->images, NULL, NULL));
+    CVY_TRY(cvy_buffer_write(queue, r->labels[i], 0, labels, part->labels, NULL, NULL));
     r->bytes += bytes + labels;
   }
 fail:
@@ -105,10 +106,12 @@ void cvy_replica_data_destroy(cvy_replica_data **data) {
   for (int i = 0; i < 2; i++) {
     if (r->block_free[i]) (void)cvy_event_wait(r->block_free[i]);
     cvy_event_destroy(&r->block_free[i]);
+  }
+  for (int i = 0; i < CVY_SET_COUNT; i++) {
     cvy_buffer_destroy(&r->images[i]);
     cvy_buffer_destroy(&r->labels[i]);
-    cvy_pinned_destroy(&r->block_memory[i]);
   }
+  for (int i = 0; i < 2; i++) cvy_pinned_destroy(&r->block_memory[i]);
   cvy_buffer_destroy(&r->identity);
   cvy_free(r);
   *data = NULL;
@@ -117,23 +120,23 @@ void cvy_replica_data_destroy(cvy_replica_data **data) {
 bool cvy_replica_data_is_streamed(const cvy_replica_data *r) { return r->streamed; }
 size_t cvy_replica_data_bytes(const cvy_replica_data *r) { return r->bytes; }
 
-static cvy_status load_resident(cvy_replica_data *r, bool test, const int32_t *samples, int n) {
+static cvy_status load_resident(cvy_replica_data *r, cvy_set set, const int32_t *samples, int n) {
   cvy_status status = CVY_OK;
   cvy_buffer *numbers;
   CVY_TRY(cvy_notes_send_samples(r->target.notes, samples, n, &numbers));
-  CVY_TRY(cvy_gather_run(r->target.gather, cvy_device_compute_queue(r->target.device), n, r->images[test],
-                         r->labels[test], numbers, cvy_instance_input(r->target.instance),
+  CVY_TRY(cvy_gather_run(r->target.gather, cvy_device_compute_queue(r->target.device), n, r->images[set],
+                         r->labels[set], numbers, cvy_instance_input(r->target.instance),
                          cvy_instance_labels(r->target.instance)));
 fail:
   return status;
 }
 
-static cvy_status load_streamed(cvy_replica_data *r, bool test, const int32_t *samples, int n) {
+static cvy_status load_streamed(cvy_replica_data *r, cvy_set set, const int32_t *samples, int n) {
   cvy_status status = CVY_OK;
   cvy_event *images = NULL, *labels = NULL;
   cvy_queue *const compute = cvy_device_compute_queue(r->target.device);
   cvy_queue *const upload = cvy_device_upload_queue(r->target.device);
-  const cvy_samples *const from = test ? &r->data->test : &r->data->train;
+  const cvy_samples *const from = cvy_set_samples(r->data, set);
   const size_t bytes = image_bytes(r->data);
   const int block = (int)(r->blocks_used++ & 1);
   uint8_t *const host = r->block_images[block];
@@ -159,6 +162,6 @@ fail:
   return status;
 }
 
-cvy_status cvy_replica_data_load(cvy_replica_data *r, bool test, const int32_t *samples, int n) {
-  return r->streamed ? load_streamed(r, test, samples, n) : load_resident(r, test, samples, n);
+cvy_status cvy_replica_data_load(cvy_replica_data *r, cvy_set set, const int32_t *samples, int n) {
+  return r->streamed ? load_streamed(r, set, samples, n) : load_resident(r, set, samples, n);
 }

@@ -4,10 +4,15 @@
 #ifndef CVY_TEAM_REPLICA_DATA_H
 #define CVY_TEAM_REPLICA_DATA_H
 
-#include "convoy/data.h"
+#include "convoy/team.h"
 #include "src/nn/instance.h"
 #include "src/ops/gather.h"
 #include "src/team/notes.h"
+
+enum { CVY_SET_COUNT = 3 };
+static inline const cvy_samples *cvy_set_samples(const cvy_data *data, cvy_set set) {
+  return set == CVY_SET_TRAIN ? &data->train : set == CVY_SET_VAL ? &data->val : &data->test;
+}
 
 typedef struct cvy_replica_data cvy_replica_data;
 
@@ -24,8 +29,8 @@ typedef struct cvy_replica_data_target {
  * CVY_E_MEMORY, CVY_E_DEVICE. */
 cvy_status cvy_replica_data_create(const cvy_replica_data_target *target, const cvy_data *data, cvy_replica_data **out);
 void cvy_replica_data_destroy(cvy_replica_data **data);
-/* Enqueues the instance's input and labels: training or test samples samples[0..n), at most its micro-batch. */
-cvy_status cvy_replica_data_load(cvy_replica_data *data, bool test, const int32_t *samples, int n);
+/* Enqueues the instance's input and labels: samples[0..n) of the set, at most its micro-batch. */
+cvy_status cvy_replica_data_load(cvy_replica_data *data, cvy_set set, const int32_t *samples, int n);
 /* True if the data set does not fit and its samples are sent pass by pass. */
 bool cvy_replica_data_is_streamed(const cvy_replica_data *data);
 /* Device memory in use, bytes. */

@@ -8,6 +8,7 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/nn/init.h"
+#include "src/nn/model_facts.h"
 #include "src/nn/weights.h"
 #include "src/team/publish.h"
 
@@ -40,6 +41,25 @@ fail:
   return status;
 }
 
+cvy_status cvy_team_describe(cvy_team *team, const cvy_model_facts *facts) {
+  cvy_status status = CVY_OK;
+  const cvy_shape *const in = &team->net->layers[0].shape;
+  char *text = NULL;
+  if (facts) {
+    CVY_REQUIRE(facts->channels == in->c && facts->height == in->h && facts->width == in->w, CVY_E_MISMATCH,
+                "the model is described with an input of %dx%dx%d (channels, height, width), the network's is %dx%dx%d",
+                facts->channels, facts->height, facts->width, in->c, in->h, in->w);
+    CVY_REQUIRE(facts->classes == cvy_net_classes(team->net), CVY_E_MISMATCH,
+                "the model is described with %d classes, the network has %d", facts->classes,
+                cvy_net_classes(team->net));
+    CVY_TRY(cvy_facts_write(facts, &text));
+  }
+  cvy_free(team->facts);
+  team->facts = text;
+fail:
+  return status;
+}
+
 cvy_status cvy_team_save(cvy_team *team, const char *path) {
   cvy_status status = CVY_OK;
   CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
@@ -54,7 +74,7 @@ cvy_status cvy_team_save(cvy_team *team, const char *path) {
   }
   CVY_TRY(status);
   CVY_TRY(cvy_weights_save(team->layout, cvy_ledger_w(team->ledger), cvy_ledger_running(team->ledger),
-                           cvy_ledger_batches_in(team->ledger), path));
+                           cvy_ledger_batches_in(team->ledger), team->facts, path));
 fail:
   return status;
 }

@@ -106,7 +106,7 @@ static void train(const cvy_net *net, const char *selector, const cvy_data *data
     double loss = NAN;
     for (check(cvy_team_take(team, false, &step, &got)); got; check(cvy_team_take(team, false, &step, &got)))
       loss = step.loss;
-    check(cvy_team_evaluate(team, false, &eval)); /* on all devices */
+    check(cvy_team_evaluate(team, CVY_SET_TEST, &eval)); /* on all devices */
     printf("epoch %d: loss of the last batch %.4f, test acc %.4f\n", epoch + 1, loss, eval.accuracy);
   }
   printf("test acc: %.2f, %.1f sec/epoch on [", eval.accuracy, time_used / num_epochs);

@@ -88,7 +88,7 @@ static bool run_epoch(run *r, int32_t *order) {
   take_results(r, true);
   if (r->at.epoch_batches < steps) return false;
   cvy_eval_result eval = {0};
-  const cvy_status status = cvy_team_evaluate(r->team, false, &eval);
+  const cvy_status status = cvy_team_evaluate(r->team, CVY_SET_TEST, &eval);
   if (status != CVY_E_INTERRUPTED) check(status);
   printf("epoch %d: loss %.4f, test acc %.4f\n", r->at.epoch + 1, r->at.epoch_loss_sum / (double)r->at.epoch_images,
          eval.accuracy);

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT
+ * Facts of a model. Outline: checks · writing · reading · the network. */
+#include "src/nn/model_facts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "convoy/data.h"
+#include "src/base/json.h"
+#include "src/base/mem.h"
+#include "src/base/safetensors.h"
+#include "src/base/text.h"
+#include "src/nn/weights.h"
+
+enum { MOST_SIDE = 65536, NAME_BYTES = 64 };
+/* Values of the JSON text beside the names of classes: more are refused before Jansson takes memory for them. */
+enum { MORE_VALUES = 1024 };
+
+/* ---- checks ---- */
+
+static bool is_side(int n) { return n >= 1 && n <= MOST_SIDE; }
+
+static bool is_name(const char *name) {
+  const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+  return n > 0 && n < NAME_BYTES && !name[n];
+}
+
+static bool is_plain(const char *text) {
+  for (; *text; text++)
+    if ((unsigned char)*text < ' ' || *text == 127) return false;
+  return true;
+}
+
+/* `where` is in front of the message, code its status. The names of classes are the caller's matter. */
+static cvy_status check(const char *where, cvy_status code, const cvy_model_facts *f) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(!f->model || is_name(f->model), code,
+              "%sthe model's name is no name: 1 to %d letters, digits, '_', '.' and '-' are possible", where,
+              NAME_BYTES - 1);
+  CVY_REQUIRE(is_side(f->channels) && is_side(f->height) && is_side(f->width), code,
+              "%sthe model's input is %dx%dx%d (channels, height, width): 1 to %d are possible", where, f->channels,
+              f->height, f->width, MOST_SIDE);
+  CVY_REQUIRE(f->classes >= 1 && f->classes <= CVY_MAX_CLASSES, code, "%sthe model has %d classes: 1 to %d are possible",
+              where, f->classes, CVY_MAX_CLASSES);
+  const bool none = f->size_h == 0 && f->size_w == 0, shorter = f->size_h == -1 && is_side(f->size_w);
+  CVY_REQUIRE(none || shorter || (is_side(f->size_h) && is_side(f->size_w)), code,
+              "%spictures are resized to %dx%d: 1 to %d are possible, or -1 and the shorter side", where, f->size_h,
+              f->size_w, MOST_SIDE);
+  CVY_REQUIRE(f->n_channels == 0 || (f->n_channels == f->channels && f->channels <= CVY_MODEL_CHANNELS_MOST), code,
+              "%s%d channels are normalised, the input has %d: all of them or none, at most %d", where, f->n_channels,
+              f->channels, CVY_MODEL_CHANNELS_MOST);
+  for (int c = 0; c < f->n_channels; c++)
+    CVY_REQUIRE(isfinite(f->mean[c]) && isfinite(f->deviation[c]) && f->deviation[c] > 0, code,
+                "%schannel %d is normalised by mean %g and deviation %g: a finite mean and a deviation above 0 are "
+                "possible",
+                where, c, (double)f->mean[c], (double)f->deviation[c]);
+fail:
+  return status;
+}
+
+/* ---- writing ---- */
+
+void cvy_facts_name(const char *name, char out[CVY_FACTS_NAME_BYTES + 1]) {
+  cvy_utf8_copy(name, out, CVY_FACTS_NAME_BYTES + 1);
+  for (char *c = out; *c; c++)
+    if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
+  if (!*out) strcpy(out, "?");
+}
+
+static json_t *name_json(const char *name) {
+  char fit[CVY_FACTS_NAME_BYTES + 1];
+  cvy_facts_name(name, fit);
+  return json_string(fit);
+}
+
+/* An object takes over its values; false: out of memory. */
+static bool put(json_t *object, const char *key, json_t *value) {
+  return json_object_set_new(object, key, value) == 0;
+}
+
+static json_t *reals(const float *values, int n) {
+  json_t *const list = json_array();
+  for (int i = 0; i < n; i++)
+    if (json_array_append_new(list, json_real((double)values[i])) != 0) {
+      json_decref(list);
+      return NULL;
+    }
+  return list;
+}
+
+static bool put_all(json_t *o, const cvy_model_facts *f) {
+  bool ok = put(o, "classes", json_integer(f->classes)) &&
+            put(o, "input", json_pack("[i,i,i]", f->channels, f->height, f->width));
+  if (f->model) ok = ok && put(o, "model", json_string(f->model));
+  if (f->gray) ok = ok && put(o, "gray", json_true());
+  if (f->size_h || f->size_w) ok = ok && put(o, "size", json_pack("[i,i]", f->size_h, f->size_w));
+  if (f->n_channels)
+    ok = ok && put(o, "mean", reals(f->mean, f->n_channels)) && put(o, "deviation", reals(f->deviation, f->n_channels));
+  if (f->class_names) {
+    json_t *const names = json_array();
+    for (int i = 0; i < f->classes && ok; i++) ok = json_array_append_new(names, name_json(f->class_names[i])) == 0;
+    if (ok) ok = put(o, "class_names", names);
+    else json_decref(names);
+  }
+  return ok;
+}
+
+cvy_status cvy_facts_write(const cvy_model_facts *facts, char **text) {
+  cvy_status status = CVY_OK;
+  char *dumped = NULL;
+  json_t *const object = json_object();
+  *text = NULL;
+  CVY_TRY(check("", CVY_E_ARGUMENT, facts));
+  CVY_REQUIRE(object && put_all(object, facts), CVY_E_MEMORY, "no memory for the facts of a model");
+  dumped = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(9)); /* float32's digits */
+  CVY_REQUIRE(dumped, CVY_E_MEMORY, "no memory for the facts of a model");
+  CVY_REQUIRE(strlen(dumped) <= CVY_FACTS_BYTES, CVY_E_ARGUMENT,
+              "the names of %d classes have too many bytes: %d are possible", facts->classes, CVY_FACTS_BYTES);
+  *text = cvy_strdup(dumped);
+  CVY_REQUIRE(*text, CVY_E_MEMORY, "no memory for the facts of a model");
+fail:
+  free(dumped); /* Jansson's allocator */
+  json_decref(object);
+  return status;
+}
+
+/* ---- reading ---- */
+
+/* The texts lie behind the struct, in one block of memory. */
+typedef struct facts_block {
+  cvy_model_facts facts; /* first */
+  const char **names;
+  char *texts;
+} facts_block;
+
+void cvy_model_facts_free(cvy_model_facts **facts) {
+  facts_block *const b = (facts_block *)*facts;
+  *facts = NULL;
+  if (!b) return;
+  cvy_free(b->names);
+  cvy_free(b->texts);
+  cvy_free(b);
+}
+
+/* Values of an array of whole numbers; a value beyond `int` becomes one that check() refuses. */
+static bool read_ints(const json_t *list, int *const *out, size_t n) {
+  if (!json_is_array(list) || json_array_size(list) != n) return false;
+  for (size_t i = 0; i < n; i++) {
+    const json_t *const value = json_array_get(list, i);
+    const json_int_t x = json_integer_value(value);
+    if (!json_is_integer(value)) return false;
+    *out[i] = x < -1 || x > MOST_SIDE ? -2 : (int)x;
+  }
+  return true;
+}
+
+static bool read_reals(const json_t *list, float *out, int n) {
+  if (!json_is_array(list) || json_array_size(list) != (size_t)n) return false;
+  for (int i = 0; i < n; i++) {
+    if (!json_is_number(json_array_get(list, (size_t)i))) return false;
+    out[i] = (float)json_number_value(json_array_get(list, (size_t)i));
+  }
+  return true;
+}
+
+/* Copies the model's name and the classes' into the block. */
+static cvy_status read_names(const char *path, const json_t *model, const json_t *names, facts_block *b) {
+  cvy_status status = CVY_OK;
+  cvy_model_facts *const f = &b->facts;
+  size_t bytes = 1;
+  CVY_REQUIRE(!names || (json_is_array(names) && json_array_size(names) == (size_t)f->classes), CVY_E_FORMAT,
+              "%s: class_names is no list of the names of %d classes, but of %zu", path, f->classes,
+              json_array_size(names));
+  if (model) bytes += json_string_length(model) + 1;
+  for (int i = 0; names && i < f->classes; i++) {
+    const json_t *const name = json_array_get(names, (size_t)i);
+    const size_t n = json_string_length(name);
+    CVY_REQUIRE(json_is_string(name) && n >= 1 && n <= CVY_FACTS_NAME_BYTES && is_plain(json_string_value(name)),
+                CVY_E_FORMAT, "%s: the name of class %d is no text of 1 to %d bytes without control characters", path,
+                i, CVY_FACTS_NAME_BYTES);
+    bytes += n + 1;
+  }
+  char *to = b->texts = cvy_alloc_unset(bytes, 1);
+  if (names) b->names = cvy_calloc((size_t)f->classes, sizeof *b->names);
+  CVY_REQUIRE(b->texts && (b->names || !names), CVY_E_MEMORY, "no memory for the facts of %s", path);
+  if (model) {
+    f->model = memcpy(to, json_string_value(model), json_string_length(model) + 1);
+    to += json_string_length(model) + 1;
+  }
+  for (int i = 0; names && i < f->classes; i++) {
+    const json_t *const name = json_array_get(names, (size_t)i);
+    b->names[i] = memcpy(to, json_string_value(name), json_string_length(name) + 1);
+    to += json_string_length(name) + 1;
+  }
+  f->class_names = b->names;
+fail:
+  return status;
+}
+
+static cvy_status read_object(const char *path, const char *where, const json_t *o, facts_block *b) {
+  cvy_status status = CVY_OK;
+  cvy_model_facts *const f = &b->facts;
+  const json_t *const classes = json_object_get(o, "classes"), *const model = json_object_get(o, "model"),
+                      *const gray = json_object_get(o, "gray"), *const size = json_object_get(o, "size"),
+                      *const mean = json_object_get(o, "mean"), *const deviation = json_object_get(o, "deviation");
+  CVY_REQUIRE(json_is_integer(classes) && json_integer_value(classes) >= 1 &&
+                  json_integer_value(classes) <= CVY_MAX_CLASSES,
+              CVY_E_FORMAT, "%sclasses is no whole number from 1 to %d", where, CVY_MAX_CLASSES);
+  f->classes = (int)json_integer_value(classes);
+  CVY_REQUIRE(read_ints(json_object_get(o, "input"), (int *const[]){&f->channels, &f->height, &f->width}, 3),
+              CVY_E_FORMAT, "%sinput is no list of three whole numbers: channels, height, width", where);
+  CVY_REQUIRE(!model || json_is_string(model), CVY_E_FORMAT, "%smodel is no text", where);
+  CVY_REQUIRE(!gray || json_is_boolean(gray), CVY_E_FORMAT, "%sgray is neither true nor false", where);
+  f->gray = json_is_true(gray);
+  CVY_REQUIRE(!size || read_ints(size, (int *const[]){&f->size_h, &f->size_w}, 2), CVY_E_FORMAT,
+              "%ssize is no list of two whole numbers", where);
+  if (mean || deviation) {
+    f->n_channels = f->channels;
+    CVY_REQUIRE(f->channels <= CVY_MODEL_CHANNELS_MOST && read_reals(mean, f->mean, f->channels) &&
+                    read_reals(deviation, f->deviation, f->channels),
+                CVY_E_FORMAT, "%smean and deviation are no lists of %d numbers, one per channel (at most %d)", where,
+                f->channels, CVY_MODEL_CHANNELS_MOST);
+  }
+  CVY_TRY(read_names(path, model, json_object_get(o, "class_names"), b));
+  CVY_TRY(check(where, CVY_E_FORMAT, f));
+fail:
+  return status;
+}
+
+cvy_status cvy_facts_parse(const char *path, const char *text, cvy_model_facts **out) {
+  cvy_status status = CVY_OK;
+  json_t *object = NULL;
+  cvy_model_facts *facts = NULL;
+  cvy_text where = {0};
+  *out = NULL;
+  cvy_text_add(&where, "%s: the facts of the model ('" CVY_FACTS_KEY "' in its metadata) are wrong: ", path);
+  const size_t bytes = strlen(text);
+  const size_t values = cvy_json_count_values(text, bytes);
+  CVY_REQUIRE(bytes <= CVY_FACTS_BYTES && values <= CVY_MAX_CLASSES + MORE_VALUES, CVY_E_FORMAT,
+              "%s%zu bytes with up to %zu values, at most %d bytes and %d values are possible", cvy_text_get(&where),
+              bytes, values, CVY_FACTS_BYTES, CVY_MAX_CLASSES + MORE_VALUES);
+  CVY_TRY(cvy_json_read(text, JSON_REJECT_DUPLICATES, &object));
+  CVY_REQUIRE(json_is_object(object), CVY_E_FORMAT, "%sno JSON object", cvy_text_get(&where));
+  facts_block *const block = cvy_calloc(1, sizeof *block);
+  CVY_REQUIRE(block && !where.failed, CVY_E_MEMORY, "no memory for the facts of %s", path);
+  facts = &block->facts;
+  CVY_TRY(read_object(path, cvy_text_get(&where), object, block));
+  *out = facts;
+  facts = NULL;
+fail:
+  cvy_model_facts_free(&facts);
+  json_decref(object);
+  cvy_text_clear(&where);
+  return status;
+}
+
+cvy_status cvy_model_facts_read(const char *path, cvy_model_facts **out) {
+  cvy_status status = CVY_OK;
+  cvy_st_file *file = NULL;
+  *out = NULL;
+  CVY_TRY(cvy_st_open_header(path, &file));
+  const char *const text = cvy_st_metadata(file, CVY_FACTS_KEY);
+  if (text) CVY_TRY(cvy_facts_parse(path, text, out));
+fail:
+  cvy_st_close(&file);
+  return status;
+}
+
+/* ---- the network ---- */
+
+cvy_status cvy_model_net(const char *path, const cvy_model_facts *facts, cvy_net **out) {
+  cvy_status status = CVY_OK;
+  cvy_net *net = NULL;
+  *out = NULL;
+  CVY_REQUIRE(facts->model, CVY_E_ARGUMENT, "%s does not say which model it is: resnet18 or lenet?", path);
+  CVY_TRY(cvy_net_model(facts->model, facts->channels, facts->height, facts->width, facts->classes, &net));
+  CVY_TRY(cvy_weights_check(cvy_net_layout(net), path));
+  *out = net;
+  net = NULL;
+fail:
+  cvy_net_destroy(&net);
+  return status;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ * The facts of a model (convoy/model.h) as text: their place in files. Any thread. */
+#ifndef CVY_NN_MODEL_FACTS_H
+#define CVY_NN_MODEL_FACTS_H
+
+#include "convoy/model.h"
+#include "src/base/failure.h"
+
+/* The key of __metadata__. */
+#define CVY_FACTS_KEY "convoy"
+enum { CVY_FACTS_NAME_BYTES = 127, CVY_FACTS_BYTES = 8 << 20 }; /* most of a class's name, and of the text */
+
+/* The same facts, the same text, in any locale. *text: cvy_free. Names of classes are made fit (cvy_team_describe).
+ * CVY_E_ARGUMENT · CVY_E_MEMORY. */
+cvy_status cvy_facts_write(const cvy_model_facts *facts, char **text);
+/* The facts in a file's text; `path` is for messages. *out: cvy_model_facts_free. CVY_E_FORMAT · CVY_E_MEMORY. */
+cvy_status cvy_facts_parse(const char *path, const char *text, cvy_model_facts **out);
+/* The name of a class as facts hold it (cvy_team_describe). */
+void cvy_facts_name(const char *name, char out[CVY_FACTS_NAME_BYTES + 1]);
+
+#endif

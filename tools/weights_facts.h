@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT
+ * What a weights file says of its network, beside what the user says. */
+#ifndef CVY_TOOLS_WEIGHTS_FACTS_H
+#define CVY_TOOLS_WEIGHTS_FACTS_H
+
+#include "convoy/model.h"
+
+/* The facts of the file, and the place of its network in program_models: *model is the user's where `given`. *facts
+ * NULL: the file has none that tell the network, and the user has said it; cvy_model_facts_free. EXIT_DONE, or the exit
+ * status with the reason said: neither says it, or the two differ. */
+int weights_facts(const char *verb, const char *path, bool given, int *model, cvy_model_facts **facts);
+
+#endif
