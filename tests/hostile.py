@@ -84,7 +84,7 @@ def scene_one(rng, stage, folder):
             )
         chosen = rng.sample(rows, min(len(rows), rng.choice([0, 1, 1, 2, 3, 4, 6])))
         refused = rng.random() < (0.9 if verb in COSTLY else 0.35)
-        args = list(verb)
+        args = [*verb, *([rng.choice(["synthetic:64", "data", "data"])] if verb[0] == "data" else [])]
         for option in rows:
             if option.name not in base and option not in chosen or option.name == "help" and rng.random() < 0.7:
                 continue

@@ -95,7 +95,7 @@ SMALL = {
     "verify-every": ["1", "2"], "trace-events": ["1", "100", "1000000"], "time": ["0.01"], "budget": ["0.2", "1s"], "steps": ["1"],
     "rounds": ["1"], "extrapolate": ["2", "16"], "buckets": ["1", "0.25,1"], "shape": ["n2h8w8c4k8r3s1p1"], "op": ["relu", "sgd"],
     "pass": ["fwd"], "algo": ["direct"], "tiles": ["default"], "max-slowdown": ["1000%"], "init": ["d2l", "he"],
-    "exchange": ["fp32", "bf16"], "on-device-loss": ["continue", "stop"],
+    "size": ["28", "28x28", "32"], "val-split": ["0.1", "0.5"], "exchange": ["fp32", "bf16"], "on-device-loss": ["continue", "stop"],
 }
 NO_EDGES = {"time", "budget", "steps", "rounds", "model", "classes"}  # would run for hours
 COSTLY = {

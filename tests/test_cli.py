@@ -126,7 +126,7 @@ def test_errors(at):
     ]:
         expect(2, *args, err=(says, f"convoy {args[0]} --help"), env=NO_DEVICE)
     for args, says in [
-        (["frobnicate"], "'frobnicate': expected a verb: devices, train, eval, selftest, bench or tune\n"),
+        (["frobnicate"], "'frobnicate': expected a verb: devices, train, eval, data, selftest, bench or tune\n"),
         (["trian"], "or tune; did you mean train?"),
         (["self"], "did you mean selftest?"),
         (["help", "dvices"], "did you mean devices?"),
@@ -174,7 +174,7 @@ def test_errors(at):
 def test_help(at):
     expect(0, "--version", out="convoy ")
     for args in (["--help"], ["-h"], ["help"]):
-        done = expect(0, *args, out=("devices", "train", "eval", "selftest", "bench"))
+        done = expect(0, *args, out=("devices", "train", "eval", "data", "selftest", "bench"))
         check(done.stderr == "", "help goes to stdout", done)
         check(max(map(len, done.stdout.split("convoy is not on PATH")[0].splitlines())) <= 80, "80 columns", done)
     check(max(map(len, run("bench", "--help").stdout.split("convoy is not on PATH")[0].splitlines())) <= 80, "bench: 80 columns")
@@ -186,11 +186,12 @@ def test_help(at):
         "bench exchange": "model buckets time devices json quiet",
         "bench scaling": "model batch steps rounds extrapolate conv-algo math tune devices json quiet",
         "bench fleet": "model batch shares exchange steps rounds conv-algo math tune nodes node port fleet-key fleet-wait no-fleet devices json quiet",
-        "eval": "weights model data data-dir classes seed devices batch conv-algo math json quiet nodes node port fleet-key fleet-wait no-fleet",
+        "data": "data-dir classes size gray val-split no-data-cache strict seed json quiet",
+        "eval": "weights model data data-dir classes size gray no-data-cache strict seed devices batch conv-algo math json quiet nodes node port fleet-key fleet-wait no-fleet",
         "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "tune": "devices model input classes batch math budget show clear json quiet",
-        "train": "model data data-dir classes batch epochs lr init init-from momentum nesterov weight-decay seed "
+        "train": "model data data-dir classes size gray val-split no-data-cache strict batch epochs lr init init-from momentum nesterov weight-decay seed "
         "no-shuffle drop-last split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib no-overlap no-sync lr-schedule warmup max-steps no-eval save checkpoint checkpoint-every "
         "keep resume verify-every log plot trace trace-events no-times allow-nan quiet devices nodes node port fleet-key fleet-wait no-fleet",
     }

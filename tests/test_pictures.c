@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Folders of pictures: decoded and resized as Pillow does it, found as ImageFolder does, hostile ones, the decoded copy. */
+ * Folders of pictures: decoded and resized as Pillow does it, found as ImageFolder does; hostile ones; the decoded
+ * copy. */
 #include "tests/check_team.h"
 
 #include <dirent.h>

@@ -13,7 +13,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOOLS = ["gcc", "libc6-dev", "meson", "ninja-build", "pkg-config", "python3", "ocl-icd-opencl-dev", "opencl-headers", "librandom123-dev",
-         "libxxhash-dev", "libjansson-dev", "zlib1g-dev", "libclblast1", "libclfft2", "libsodium-dev", "dataset-fashion-mnist", "libcmocka-dev"]
+         "libxxhash-dev", "libjansson-dev", "zlib1g-dev", "libclblast1", "libclfft2", "libsodium-dev", "libjpeg-dev", "libpng-dev", "dataset-fashion-mnist", "libcmocka-dev"]
 APT_GET = r"""
 echo "apt-get $*" >>"$FAKE/asked"
 case " $* " in *" update "*|*" install "*) ;; *) exit 100 ;; esac

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * convoy data: what a data set has in it, before a network sees it. */
+ * convoy data: a look at a data set before a network sees it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

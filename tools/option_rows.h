@@ -38,7 +38,7 @@
            "NxN, HxW makes all of it H x W"}
 #define ROW_GRAY(F) {.kind = OPTION_FLAG, .name = "gray", F(images.gray), .help = "one channel instead of three (ITU-R 601)"}
 #define ROW_VAL_SPLIT(F)                                                                                             \
-  {.kind = OPTION_REAL, .name = "val-split", F(images.val_split), .value = "F", .absent = "none", .unit = "part",     \
+  {.kind = OPTION_REAL, .name = "val-split", F(images.val_split), .value = "X", .absent = "none", .unit = "part",     \
    .range = {0, 0.999999}, .help = "hold this part of each class of the training images out for validation, by --seed"}
 #define ROW_NO_DATA_CACHE(F)                                                                                         \
   {.kind = OPTION_FLAG, .name = "no-data-cache", F(images.no_cache),                                                  \

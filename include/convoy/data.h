@@ -76,7 +76,7 @@ const char *cvy_data_file(const cvy_data *data, int i);
 /* How many of how many pictures are decoded, while a thread does that. False: none are (any more). Any thread. */
 bool cvy_data_progress(const cvy_data *data, long *done, long *all);
 
-/* What is known of the images, after load_end. */
+/* Facts about the images, after load_end. */
 typedef struct cvy_data_facts {
   int n_pictures;                    /* files listed, broken ones included; 0: it is no folder of pictures */
   int n_broken, n_ignored, n_unread; /* broken; no picture's name; a picture's, but neither JPEG nor PNG */

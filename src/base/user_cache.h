@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The user's cache folder: compiled kernels, tuned choices and decoded pictures. Devices run code from it, so files that a user other
- * than this one or root may have written count as missing, with one warning per process. Any thread. */
+ * The user's cache folder: compiled kernels, tuned choices and decoded pictures. Devices run code from it, so files
+ * that a user other than this one or root may have written count as missing, with one warning per process. Any
+ * thread. */
 #ifndef CVY_BASE_USER_CACHE_H
 #define CVY_BASE_USER_CACHE_H
 

@@ -117,7 +117,7 @@ fail:
   return status;
 }
 
-/* What follows from the sizes and labels that the source has read. */
+/* Final sizes, class names and the validation set, from the sizes and labels that the source has read. */
 static cvy_status plan(dataset *d) {
   cvy_status status = CVY_OK;
   const raw_set *const train = &d->raw[CVY_SET_OF_TRAIN];

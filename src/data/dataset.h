@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A data set, and what reads or makes one. A source (idx files, CIFAR's files, synthetic, pictures, memory) opens: sizes
- * and labels; then fetches the images, maybe on a thread. What all have in common follows in dataset.c: images are
+ * A data set and its source: idx files, CIFAR's files, synthetic images, pictures, memory. A source opens (sizes and
+ * labels), and then fetches the images, maybe on a thread. Steps that all have in common follow in dataset.c: images are
  * resized, a part of the training images becomes the validation set, the content is hashed. */
 #ifndef CVY_DATA_DATASET_H
 #define CVY_DATA_DATASET_H
@@ -39,10 +39,10 @@ struct dataset {
   int h, w, c; /* of the source's images */
   raw_set raw[CVY_SETS];
   uint8_t *held_out; /* of each raw training sample: 1 if it belongs to the validation set; NULL: none does */
-  /* After fetch, if some of the samples that open has told are not there: 1 for each raw sample of all sets that is
-   * left out; the images are without them, n and labels still with them until load_end. */
+  /* After fetch, if some samples cannot be read: 1 for each raw sample of all sets that is left out. The images are
+   * without these; n and labels still have them until load_end. */
   uint8_t *left_out;
-  /* what cvy_data shows, where it is not the raw set's: */
+  /* shown in cvy_data, where they are not the raw set's: */
   uint16_t *labels[CVY_SETS];
   uint8_t *images[CVY_SETS];
   size_t unnamed_bytes[CVY_SETS]; /* images are a mapped file without a name, not memory */

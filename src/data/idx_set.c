@@ -38,7 +38,7 @@ static const char *const image_files[CVY_SETS][3] = {
 static const char *const label_files[CVY_SETS][2] = {
     [CVY_SET_OF_TRAIN] = {"train-labels-idx1-ubyte", NULL}, [CVY_SET_OF_TEST] = {"t10k-labels-idx1-ubyte", NULL}};
 
-/* One of the four files is enough: what is missing is an error then. */
+/* One of the four files is enough: a missing one is an error then. */
 bool data_is_idx(const char *dir) {
   char path[PATH_MAX];
   for (int i = 0; i < 2; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * One picture: JPEG or PNG bytes → pixels as Pillow's Image.open(f).convert("RGB") has them, resized as its bilinear
- * filter does. What a file says is not trusted: sizes are checked before memory is taken, and what cannot be decoded is
- * a reason in words, which the caller logs or collects. Any thread; a picture and a resizer belong to one. */
+ * filter does. Headers are not trusted: sizes are checked before memory is taken, and a picture that cannot be
+ * decoded has a reason in words, which the caller logs or collects. Any thread; a picture and a resizer belong to one. */
 #ifndef CVY_DATA_PICTURE_H
 #define CVY_DATA_PICTURE_H
 
@@ -14,7 +14,7 @@
 
 enum {
   CVY_PICTURE_WHY = 256,
-  /* as many as Pillow opens without an error: what claims more is taken for a decompression bomb */
+  /* as many as Pillow opens without an error: a file that claims more is taken for a decompression bomb */
   CVY_PICTURE_MOST_PIXELS = 178956970,
   /* pictures with more pixels go through the gate */
   CVY_PICTURE_LARGE = 1 << 24
@@ -52,7 +52,7 @@ void cvy_picture_leave(cvy_picture *picture);
  * in EXIF is not applied. CVY_E_FORMAT: broken, cut off, too large or another format; CVY_E_UNSUPPORTED: this build has
  * no library for it; CVY_E_MEMORY. On failure `why` has the reason and nothing is logged. */
 cvy_status cvy_picture_decode(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]);
-/* "libjpeg-turbo 2.1.5, libpng 1.6.39", or "no JPEG, libpng 1.6.39": what decides about the pixels. Static. */
+/* "libjpeg-turbo 2.1.5, libpng 1.6.39", or "no JPEG, libpng 1.6.39": these decide about the pixels. Static. */
 const char *cvy_picture_libraries(void);
 
 /* 3 → 1 by ITU-R 601 in Pillow's integers, 1 → 3 by copying; in place. False: no memory. */

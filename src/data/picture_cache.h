@@ -5,8 +5,8 @@
  *   4096  the images that are not broken, in the order of the folder's list
  *   …     a record for each picture of the list (size of the original; broken: where its reason is), the reasons
  * Numbers are this machine's. The key is a hash of the names, sizes and times of all files, the wanted size and the
- * decoders' versions: other pictures replace the copy. A file is written aside under a lock (flock) and renamed; what
- * killed processes have left is removed by the next one that writes. Folder and file must be the user's own
+ * decoders' versions: other pictures replace the copy. A file is written aside under a lock (flock) and renamed; files that
+ * killed processes have left are removed by the next one that writes. Folder and file must be the user's own
  * (base/user_cache.h). The images' hashes are checked while the file is mapped, unless it is larger than half of the
  * memory; heads and records always. A wrong file counts as missing. */
 #ifndef CVY_DATA_PICTURE_CACHE_H
@@ -23,7 +23,7 @@ typedef struct cvy_picture_cache {
   uint64_t key[2];
   int h, w, c;
   const cvy_folder *folder;
-  /* what was read or is complete */
+  /* read from a file, or complete */
   uint8_t *map; /* the whole file, read-only */
   size_t map_bytes;
   size_t n_kept[CVY_SETS];

@@ -50,7 +50,7 @@ static void on_progress(j_common_ptr jpeg) {
 
 static void no_source(j_decompress_ptr jpeg) { (void)jpeg; }
 
-/* The whole file is in memory: what wants more is cut off. */
+/* The whole file is in memory: a picture that goes on is cut off. */
 static boolean want_more(j_decompress_ptr jpeg) {
   decoder *const d = (decoder *)jpeg;
   snprintf(d->why, CVY_PICTURE_WHY, "it is cut off: the picture goes on behind its end");

@@ -9,7 +9,7 @@
 #include "src/data/folder.h"
 #include "src/data/picture.h"
 
-/* What was found out about a picture. */
+/* Facts about one picture. */
 typedef struct cvy_picture_fact {
   int h, w;  /* of the file, before it is resized; 0 if it is broken */
   char *why; /* broken: why; else NULL */
@@ -19,7 +19,7 @@ typedef struct cvy_pictures {
   const cvy_folder *folder;
   const cvy_data_params *params; /* size and gray */
   const atomic_bool *stop;
-  atomic_long *done; /* pictures that are finished, for whoever looks on */
+  atomic_long *done; /* pictures that are finished */
   int h, w; /* each picture must have this size when it is fitted, with `reference` as the first that has; 0: any */
   size_t reference;
   /* Takes the fitted picture i. Called on many threads at once, once for each picture that is not broken. */
@@ -29,7 +29,7 @@ typedef struct cvy_pictures {
 } cvy_pictures;
 
 /* CVY_E_FORMAT: two pictures have different sizes (the first two are named), or all are broken. CVY_E_INTERRUPTED:
- * stop. CVY_E_MEMORY; what `take` returns. Broken pictures are noted and not logged. */
+ * stop. CVY_E_MEMORY; failures of `take`. Broken pictures are noted and not logged. */
 cvy_status cvy_pictures_decode(cvy_pictures *p);
 /* Decodes items from `*i` on until one is not broken: its number in *i, its fitted size. The broken ones on the way get
  * no fact. CVY_E_FORMAT: there is none. */

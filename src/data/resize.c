@@ -143,7 +143,7 @@ void cvy_resizer_clear(cvy_resizer *r) {
   *r = (cvy_resizer){0};
 }
 
-/* What both passes of one image know. */
+/* Facts for both passes over one image. */
 typedef struct passes {
   cvy_resizer *r;
   int c, width[2];         /* width: weights of an output, along columns and rows; 0: this direction stays */

@@ -11,7 +11,7 @@
 
 #include "convoy/data.h"
 
-/* What --size says, in one place. h and w of an image of in_h x in_w when it is resized, and the part of it, (h,w) at
+/* The meaning of --size, in one place: h and w of an image of in_h x in_w when it is resized, and the part of it, (h,w) at
  * (top,left), that is kept: torchvision's Resize(N) and CenterCrop(N), or Resize((H, W)), or all of it. */
 typedef struct cvy_fit {
   int64_t resized_h, resized_w, top, left; /* up to N times a picture's long side */
