@@ -98,7 +98,7 @@ static cvy_status make_step(plan_run *run) {
   cvy_instance_params params = {.n = n, .momentum = true};
   CVY_TRY(cvy_conv_algos_parse(run->options->conv_algo, &params.algos));
   CVY_TRY(cvy_instance_create(run->device, run->net, &params, &run->instance));
-  CVY_TRY(cvy_gather_create(run->device, x, &run->gather));
+  CVY_TRY(cvy_gather_create(run->device, x, NULL, &run->gather));
   CVY_TRY(cvy_lone_update_create(run->device, run->instance, cvy_net_layout(run->net), &run->update));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * (size_t)(x->h * x->w * x->c), &run->images));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * sizeof(int32_t), &run->labels));
@@ -112,8 +112,13 @@ static cvy_status run_step(plan_run *run) {
   const int n = cvy_instance_micro_batch(run->instance);
   cvy_pass pass = {.n = n, .batch = (int)run->options->batch, .after_bucket = update_bucket, .user = run};
   cvy_paper_clear(run->device, run->instance->workspace);
-  CVY_TRY(cvy_gather_run(run->gather, run->instance->queue, n, run->images, run->labels, run->index,
-                         cvy_instance_input(run->instance), cvy_instance_labels(run->instance)));
+  CVY_TRY(cvy_gather_run(run->gather, run->instance->queue,
+                         &(cvy_gather_call){.n = n,
+                                            .images = run->images,
+                                            .labels = run->labels,
+                                            .index = run->index,
+                                            .x = cvy_instance_input(run->instance),
+                                            .labels_out = cvy_instance_labels(run->instance)}));
   CVY_TRY(cvy_instance_forward(run->instance, &pass, true));
   CVY_TRY(cvy_instance_loss(run->instance, &pass, true));
   CVY_TRY(cvy_instance_backward(run->instance, &pass));

@@ -10,6 +10,7 @@
 #include "src/nn/instance_parts.h"
 #include "src/team/inside.h"
 #include "tools/bench_ops.h"
+#include "tools/input_options.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
 #include "tools/wait_line.h"
@@ -18,6 +19,8 @@ typedef struct train_bench_options {
   const char *devices, *json, *conv_algo;
   int model, tune, math;
   int64_t batch, steps;
+  normalize_option normalize;
+  augment_option augment;
   bool inference, no_breakdown, quiet;
 } train_bench_options;
 
@@ -37,6 +40,8 @@ static const option_row rows[] = {
      .name = "inference",
      FIELD(inference),
      .help = "evaluation instead of training: batches go forward, losses and hits come back"},
+    ROW_NORMALIZE(FIELD),
+    ROW_AUGMENT(FIELD),
     ROW_CONV_ALGO(FIELD, "how convolutions and linear layers are computed, as in convoy train"),
     ROW_MATH(FIELD, HELP_MATH_SHORT),
     ROW_TUNE(FIELD, HELP_TUNE),
@@ -139,6 +144,7 @@ static cvy_status open_team(train_run *run, bool profile, cvy_team **team) {
   cvy_status status = CVY_OK;
   const cvy_team_params params = {.batch = (int)run->options->batch,
                                   .inference = run->options->inference,
+                                  .input = input_options_params(&run->options->normalize, &run->options->augment, 0),
                                   .conv_algo = run->options->conv_algo,
                                   .math = (cvy_math)run->options->math,
                                   .tune = (cvy_tune_mode)run->options->tune,

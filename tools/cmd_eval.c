@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/input_options.h"
 #include "tools/json_log.h"
 #include "tools/node.h"
 #include "tools/option_rows.h"
@@ -15,6 +16,7 @@
 
 typedef struct eval_options {
   const char *weights, *data, *data_dir, *devices, *json, *conv_algo;
+  normalize_option normalize;
   int model, math;
   int64_t classes, batch, seed;
   image_options images;
@@ -39,6 +41,7 @@ static const option_row rows[] = {
     ROW_GRAY(FIELD),
     ROW_NO_DATA_CACHE(FIELD),
     ROW_STRICT(FIELD),
+    ROW_NORMALIZE(FIELD),
     ROW_SEED(FIELD, "seed of synthetic data, as in training"),
     {.kind = OPTION_GROUP, .help = "Devices"},
     ROW_DEVICES(FIELD, HELP_DEVICES_TOGETHER),
@@ -140,6 +143,7 @@ int cmd_eval(int argc, char **argv) {
                                     .split = CVY_SPLIT_UNLIKE,
                                     .conv_algo = options.conv_algo,
                                     .math = (cvy_math)options.math,
+                                    .input = input_options_params(&options.normalize, NULL, 0),
                                     .fleet = fleet};
     cvy_status status = cvy_team_create(run.devices, run.net, &params, &team);
     if (status == CVY_OK) status = cvy_team_load(team, options.weights);

@@ -356,6 +356,7 @@ static cvy_status team_open(training *t) {
                                                            : NULL,
       .bn = o->bn.mode,
       .ghost = o->bn.ghost,
+      .input = input_options_params(&o->normalize, &o->augment, o->seed),
       .momentum = (float)o->momentum,
       .weight_decay = (float)o->weight_decay,
       .nesterov = o->nesterov,

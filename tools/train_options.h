@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "convoy/convoy.h"
+#include "tools/input_options.h"
 #include "tools/node.h"
 #include "tools/options.h"
 
@@ -39,6 +40,8 @@ typedef struct train_options {
   split_option split;
   shares_option shares;
   bn_option bn;
+  normalize_option normalize;
+  augment_option augment;
   every_option checkpoint_every, warmup;
   schedule_option schedule;
   image_options images;

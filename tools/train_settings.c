@@ -36,6 +36,7 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   snprintf(shape, sizeof shape, "%d + %s%d images %dx%dx%d", data->train.n, val, data->test.n, data->h, data->w,
            data->c);
   put(s, "batch", json_integer(options->batch));
+  put(s, "augment", json_string(options->augment.text));
   put(s, "bn", json_string(options->bn.text));
   put(s, "conv_algo", json_string(options->conv_algo));
   put(s, "classes", json_integer(data->classes));
@@ -51,6 +52,7 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   put(s, "model", json_string(train_options_model(options)));
   put(s, "momentum", json_real(options->momentum));
   put(s, "nesterov", json_boolean(options->nesterov));
+  put(s, "normalize", json_string(options->normalize.text));
   put(s, "options", train_options_json());
   put(s, "seed", json_integer(options->seed));
   /* shares that follow speeds are in the checkpoint */

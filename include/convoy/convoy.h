@@ -7,6 +7,7 @@
 #include "convoy/data.h"
 #include "convoy/device.h"
 #include "convoy/fleet.h"
+#include "convoy/input.h"
 #include "convoy/log.h"
 #include "convoy/model.h"
 #include "convoy/net.h"

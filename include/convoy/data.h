@@ -70,6 +70,10 @@ cvy_status cvy_data_load_end(cvy_data *data);
 cvy_status cvy_data_from_memory(int h, int w, int c, int classes, const cvy_samples *train, const cvy_samples *test,
                                 cvy_data **out);
 void cvy_data_destroy(cvy_data **data);
+/* Mean and standard deviation of the training images' bytes / 255 by channel (c of each), from sums of
+ * integers: the same everywhere. Deviation 1 where all bytes of a channel are the same. CVY_E_ARGUMENT: there are no
+ * training images, or they are not there yet. */
+cvy_status cvy_data_moments(const cvy_data *data, double *mean, double *deviation);
 /* The files that the data set was or is being read from: i from 0, NULL behind the last. Borrowed. */
 const char *cvy_data_file(const cvy_data *data, int i);
 

@@ -11,6 +11,7 @@
 #include "convoy/data.h"
 #include "convoy/device.h"
 #include "convoy/fleet.h"
+#include "convoy/input.h"
 #include "convoy/net.h"
 #include "convoy/stop.h"
 #include "convoy/tensor.h"
@@ -82,6 +83,9 @@ typedef struct cvy_team_params {
   const double *split_values;
   cvy_bn_mode bn;
   int ghost; /* group size of CVY_BN_GHOST, >= 1 */
+  /* How the data set's bytes reach the network: normalised in training and evaluation, augmented in training alone.
+   * cvy_team_split_and_load and cvy_team_forward take floats as they are. */
+  cvy_input_params input;
   float momentum, weight_decay;
   bool nesterov; /* needs momentum > 0 */
   int run_ahead; /* steps: CVY_RUN_AHEAD_NONE, 1 or 2; 0: 1 */
@@ -182,6 +186,11 @@ cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **lo
  * CVY_E_MISMATCH: images of another size than the network takes, or more classes than its output has; CVY_E_ARGUMENT:
  * its images are not there yet (cvy_data_load_end). */
 cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data);
+/* The team's input, with mean and deviation of the attached data where they are of_data; borrowed. */
+const cvy_input_params *cvy_team_input(const cvy_team *team);
+/* The steps begun from now on belong to epoch number `epoch` (from 0; at first 0), with which augmentation draws; steps
+ * under way keep theirs, also when they are done again without a device. */
+void cvy_team_set_epoch(cvy_team *team, int epoch);
 
 typedef struct cvy_step_result {
   long step;   /* counted from 0; a resumed run counts on */

@@ -12,6 +12,7 @@ typedef enum cvy_rng_purpose {
   CVY_RNG_SHUFFLE = 2,
   CVY_RNG_SYNTHETIC = 3,
   CVY_RNG_TEST = 4,
+  CVY_RNG_AUGMENT = 5,
   CVY_RNG_VAL_SPLIT = 6
 } cvy_rng_purpose;
 

@@ -57,6 +57,9 @@ typedef struct gather_case {
   int m; /* images to choose from */
   cvy_shape shape;
   bool every_value;
+  cvy_input_params input;
+  bool augmented; /* samples have numbers from `number` on, in `epoch` */
+  int number, epoch;
   int *want_labels; /* made */
 } gather_case;
 void case_gather(gather_case *c, case_rng *r);

@@ -6,6 +6,7 @@
 #ifndef CVY_REF_H
 #define CVY_REF_H
 
+#include "convoy/input.h"
 #include "src/ops/batchnorm.h"
 #include "src/ops/conv2d.h"
 #include "src/ops/pool2d.h"
@@ -47,7 +48,8 @@ void ref_softmax_xent(int rows, int c, const double *x, const int *labels, doubl
 void ref_sgd(const cvy_sgd_params *p, size_t n, double *w, const double *g, double *v);
 /* The contract of ops/compress.h; a sum is rounded to float. */
 void ref_compress(size_t n, const double *g, double *residual, double *packed);
-void ref_gather(int n, int h, int w, int c, const unsigned char *images, const unsigned short *labels, const int *index,
-                double *x, int *labels_out);
+/* samples NULL: not augmented. Allocates two pictures. */
+void ref_gather(int n, int h, int w, int c, const cvy_input_params *input, int epoch, const unsigned char *images,
+                const unsigned short *labels, const int *index, const int *samples, double *x, int *labels_out);
 
 #endif

@@ -244,6 +244,7 @@ static cvy_status run_steps(trainer *t) {
   const int n = t->data->train.n, batch = t->team->params.batch;
   cvy_sampler_order(t->p.seed, t->at.epoch, t->p.no_shuffle, n, t->order);
   long started = t->at.step;
+  cvy_team_set_epoch(t->team, t->at.epoch);
   for (long b = t->at.epoch_batches; b < t->steps_per_epoch; b++) {
     if (stops_before(t, started)) break;
     if (t->p.max_steps > 0 && started >= t->p.max_steps) break;

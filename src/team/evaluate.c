@@ -18,6 +18,22 @@ static const char *const set_names[CVY_SET_COUNT] = {
 
 static cvy_status attach(void *owner, void *arg) { return cvy_replica_attach(owner, arg); }
 
+/* No worker reads the settings meanwhile: the team is at rest. */
+static cvy_status take_moments(cvy_input_params *input, const cvy_data *data) {
+  cvy_status status = CVY_OK;
+  double mean[CVY_INPUT_CHANNELS_MOST], deviation[CVY_INPUT_CHANNELS_MOST];
+  CVY_TRY(cvy_data_moments(data, mean, deviation));
+  for (int c = 0; c < data->c; c++) {
+    input->mean[c] = (float)mean[c];
+    input->deviation[c] = (float)deviation[c];
+  }
+  input->n_channels = data->c;
+fail:
+  return status;
+}
+
+const cvy_input_params *cvy_team_input(const cvy_team *team) { return &team->params.input; }
+
 cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data) {
   cvy_status status = CVY_OK;
   const cvy_shape *const in = &team->net->layers[0].shape;
@@ -30,6 +46,7 @@ cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data) {
   CVY_REQUIRE(data->train.images || data->train.n == 0, CVY_E_ARGUMENT,
               "the images of data set %s are not there yet: call cvy_data_load_end first", data->name);
   CVY_TRY(cvy_ring_wait(team->ring));
+  if (team->params.input.of_data) CVY_TRY(take_moments(&team->params.input, data));
   union {
     const cvy_data *in;
     void *out;
@@ -64,12 +81,12 @@ static cvy_status search_passes(void *device, void *arg) {
     const cvy_pass pass = {.n = end - at < micro ? end - at : micro, .batch = end - at < micro ? end - at : micro};
     cvy_xent_result result = {0};
     for (int i = 0; i < pass.n; i++) samples[i] = at + i;
-    CVY_TRY(cvy_replica_data_load(r->data, s->set, samples, pass.n));
+    CVY_TRY(cvy_replica_data_load(r->data, s->set, samples, pass.n, -1));
     CVY_TRY(cvy_instance_forward(r->instance, &pass, false));
     CVY_TRY(cvy_instance_loss(r->instance, &pass, false));
     CVY_TRY(cvy_buffer_read(queue, cvy_instance_result(r->instance), 0, sizeof result, &result, NULL, NULL));
     if (isfinite(result.loss_sum)) continue;
-    CVY_TRY(cvy_replica_data_load(r->data, s->set, samples, pass.n)); /* later layers may lie where the input lay */
+    CVY_TRY(cvy_replica_data_load(r->data, s->set, samples, pass.n, -1)); /* later layers may lie where the input lay */
     CVY_TRY(cvy_instance_find_not_finite(r->instance, &pass, &s->layer));
     s->found = true;
     s->first = at;

@@ -23,11 +23,12 @@ struct cvy_opening {
   int first;             /* the place of this team's first device among everyone's */
   const cvy_net *net;
   cvy_team_params params;
-  cvy_conv_algo_list algos;  /* that the caller asks for; n == 0: none */
-  cvy_conv_choices *resumed; /* devices x layers of the net, from a checkpoint; NULL: none */
-  int *resumed_rows;         /* of everyone: the checkpointed one whose algorithms it takes (noted_devices.h), or -1 */
-  cvy_tune_table **tuned;    /* --tune quick: each device's fastest algorithms; else NULL */
-  char *choices;             /* the algorithms that the layers took, JSON */
+  const cvy_input_params *input; /* the team's, which attaching completes */
+  cvy_conv_algo_list algos;      /* that the caller asks for; n == 0: none */
+  cvy_conv_choices *resumed;     /* devices x layers of the net, from a checkpoint; NULL: none */
+  int *resumed_rows;      /* of everyone: the checkpointed one whose algorithms it takes (noted_devices.h), or -1 */
+  cvy_tune_table **tuned; /* --tune quick: each device's fastest algorithms; else NULL */
+  char *choices;          /* the algorithms that the layers took, JSON */
 };
 
 static cvy_status describe_fleet(cvy_opening *o, const cvy_fleet *fleet) {
@@ -48,7 +49,7 @@ cvy_status cvy_opening_create(const cvy_devices *devices, const cvy_net *net, co
   cvy_opening *o = cvy_calloc(1, sizeof *o);
   *out = NULL;
   CVY_REQUIRE(o, CVY_E_MEMORY, "out of host memory");
-  *o = (cvy_opening){.devices = devices, .net = net, .params = *params};
+  *o = (cvy_opening){.devices = devices, .net = net, .params = *params, .input = &params->input};
   if (params->fleet) CVY_TRY(describe_fleet(o, params->fleet));
   if (params->conv_algo) CVY_TRY(cvy_conv_algos_parse(params->conv_algo, &o->algos));
   if (resume && resume->choices) {
@@ -117,6 +118,7 @@ cvy_replica_params cvy_opening_params(const cvy_opening *o, int i) {
                               .profile = o->params.profile || cvy_opening_keeps_times(&o->params),
                               .algos = o->algos,
                               .math = o->params.math,
+                              .input = o->input,
                               .choices = is_resumed(o, i) ? o->resumed + first : NULL,
                               .use_tuned = uses_tuned(o, i),
                               .tuned = o->tuned ? o->tuned[i] : NULL};

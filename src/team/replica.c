@@ -161,6 +161,7 @@ cvy_status cvy_replica_attach(cvy_replica *r, const cvy_data *data) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_queue_finish(cvy_device_compute_queue(r->device)));
   cvy_replica_data_destroy(&r->data);
+  CVY_TRY(cvy_gather_normalize(r->gather, cvy_device_compute_queue(r->device), r->params.input));
   const cvy_replica_data_target target = {.device = r->device,
                                           .instance = r->instance,
                                           .gather = r->gather,
@@ -216,7 +217,7 @@ cvy_status cvy_replica_open(cvy_replica *r, const cvy_replica_params *params, in
   if (params->waits_asleep) cvy_device_wait_asleep(device);
   cvy_ahead_begin(device);
   CVY_TRY(make_plan(r, share_max, params->choices));
-  CVY_TRY(cvy_gather_create(r->device, &r->setup.net->layers[0].shape, &r->gather));
+  CVY_TRY(cvy_gather_create(r->device, &r->setup.net->layers[0].shape, params->input, &r->gather));
   if (!params->inference) CVY_TRY(make_exchange(r));
   CVY_TRY(cvy_ahead_end(device));
 fail:

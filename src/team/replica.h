@@ -35,6 +35,7 @@ typedef struct cvy_replica_params {
   bool waits_asleep; /* cvy_devices_waits_asleep */
   int sharers;       /* replicas of the team that share this device's memory, with this one; 0 or 1: it is alone */
   bool inference, momentum, profile;
+  const cvy_input_params *input; /* the team's: its mean and deviation may come with the data set */
   cvy_conv_algo_list algos;
   cvy_math math;
   const cvy_conv_choices *choices; /* one per layer, NULL: none */

@@ -18,6 +18,7 @@ struct cvy_replica_data {
   cvy_event *block_free[2];
   long blocks_used;
   cvy_buffer *identity; /* 0..micro_batch-1, streamed */
+  cvy_buffer *draws;    /* the gather's workspace; NULL: nothing is augmented */
   size_t bytes;
 };
 
@@ -28,12 +29,13 @@ static bool fits(const cvy_replica_data *r, const cvy_data *data) {
   const cvy_device_info *const info = cvy_device_get_info(r->target.device);
   size_t limit = info->global_bytes / 10 * 9, all = 0;
   (void)cvy_memory_limit(&limit); /* planning the network has already logged a wrong limit */
+  const size_t used = r->target.used_bytes + r->bytes;
   for (int set = 0; set < CVY_SET_COUNT; set++) {
     const size_t n = (size_t)cvy_set_samples(data, (cvy_set)set)->n, images = n * image_bytes(data);
     if (images > info->max_alloc_bytes) return false;
     all += images + n * sizeof *data->train.labels;
   }
-  return r->target.used_bytes < limit && all <= limit - r->target.used_bytes;
+  return used < limit && all <= limit - used;
 }
 
 static cvy_status upload_resident(cvy_replica_data *r, const cvy_data *data) {
@@ -79,6 +81,12 @@ fail:
   return status;
 }
 
+static cvy_status make_draws(cvy_replica_data *r) {
+  const size_t bytes = cvy_gather_workspace(r->target.gather, cvy_instance_micro_batch(r->target.instance));
+  r->bytes += bytes;
+  return bytes ? cvy_buffer_create(r->target.device, bytes, &r->draws) : CVY_OK;
+}
+
 cvy_status cvy_replica_data_create(const cvy_replica_data_target *target, const cvy_data *data,
                                    cvy_replica_data **out) {
   cvy_status status = CVY_OK;
@@ -86,6 +94,7 @@ cvy_status cvy_replica_data_create(const cvy_replica_data_target *target, const 
   *out = NULL;
   CVY_REQUIRE(r, CVY_E_MEMORY, "out of host memory");
   *r = (cvy_replica_data){.target = *target, .data = data};
+  CVY_TRY(make_draws(r));
   if (fits(r, data)) {
     CVY_TRY(upload_resident(r, data));
   } else {
@@ -113,6 +122,7 @@ void cvy_replica_data_destroy(cvy_replica_data **data) {
   }
   for (int i = 0; i < 2; i++) cvy_pinned_destroy(&r->block_memory[i]);
   cvy_buffer_destroy(&r->identity);
+  cvy_buffer_destroy(&r->draws);
   cvy_free(r);
   *data = NULL;
 }
@@ -120,19 +130,32 @@ void cvy_replica_data_destroy(cvy_replica_data **data) {
 bool cvy_replica_data_is_streamed(const cvy_replica_data *r) { return r->streamed; }
 size_t cvy_replica_data_bytes(const cvy_replica_data *r) { return r->bytes; }
 
-static cvy_status load_resident(cvy_replica_data *r, cvy_set set, const int32_t *samples, int n) {
+/* samples: their numbers on the device, NULL where nothing is augmented. */
+static cvy_status gather(cvy_replica_data *r, int block, int n, cvy_buffer *index, cvy_buffer *samples, int epoch) {
+  return cvy_gather_run(r->target.gather, cvy_device_compute_queue(r->target.device),
+                        &(cvy_gather_call){.n = n,
+                                           .images = r->images[block],
+                                           .labels = r->labels[block],
+                                           .index = index,
+                                           .x = cvy_instance_input(r->target.instance),
+                                           .labels_out = cvy_instance_labels(r->target.instance),
+                                           .samples = samples,
+                                           .epoch = epoch,
+                                           .workspace = r->draws});
+}
+
+static cvy_status load_resident(cvy_replica_data *r, cvy_set set, const int32_t *samples, int n, int epoch) {
   cvy_status status = CVY_OK;
   cvy_buffer *numbers;
   CVY_TRY(cvy_notes_send_samples(r->target.notes, samples, n, &numbers));
-  CVY_TRY(cvy_gather_run(r->target.gather, cvy_device_compute_queue(r->target.device), n, r->images[set],
-                         r->labels[set], numbers, cvy_instance_input(r->target.instance),
-                         cvy_instance_labels(r->target.instance)));
+  CVY_TRY(gather(r, (int)set, n, numbers, r->draws && epoch >= 0 ? numbers : NULL, epoch));
 fail:
   return status;
 }
 
-static cvy_status load_streamed(cvy_replica_data *r, cvy_set set, const int32_t *samples, int n) {
+static cvy_status load_streamed(cvy_replica_data *r, cvy_set set, const int32_t *samples, int n, int epoch) {
   cvy_status status = CVY_OK;
+  cvy_buffer *numbers = NULL; /* random numbers follow the samples, wherever their images lie */
   cvy_event *images = NULL, *labels = NULL;
   cvy_queue *const compute = cvy_device_compute_queue(r->target.device);
   cvy_queue *const upload = cvy_device_upload_queue(r->target.device);
@@ -152,8 +175,8 @@ static cvy_status load_streamed(cvy_replica_data *r, cvy_set set, const int32_t 
   CVY_TRY(cvy_queue_flush(upload));
   CVY_TRY(cvy_queue_wait(compute, images));
   CVY_TRY(cvy_queue_wait(compute, labels));
-  CVY_TRY(cvy_gather_run(r->target.gather, compute, n, r->images[block], r->labels[block], r->identity,
-                         cvy_instance_input(r->target.instance), cvy_instance_labels(r->target.instance)));
+  if (r->draws && epoch >= 0) CVY_TRY(cvy_notes_send_samples(r->target.notes, samples, n, &numbers));
+  CVY_TRY(gather(r, block, n, r->identity, numbers, epoch));
   CVY_TRY(cvy_queue_marker(compute, &r->block_free[block]));
   CVY_TRY(cvy_queue_flush(compute));
 fail:
@@ -162,6 +185,6 @@ fail:
   return status;
 }
 
-cvy_status cvy_replica_data_load(cvy_replica_data *r, cvy_set set, const int32_t *samples, int n) {
-  return r->streamed ? load_streamed(r, set, samples, n) : load_resident(r, set, samples, n);
+cvy_status cvy_replica_data_load(cvy_replica_data *r, cvy_set set, const int32_t *samples, int n, int epoch) {
+  return r->streamed ? load_streamed(r, set, samples, n, epoch) : load_resident(r, set, samples, n, epoch);
 }

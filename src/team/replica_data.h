@@ -29,8 +29,9 @@ typedef struct cvy_replica_data_target {
  * CVY_E_MEMORY, CVY_E_DEVICE. */
 cvy_status cvy_replica_data_create(const cvy_replica_data_target *target, const cvy_data *data, cvy_replica_data **out);
 void cvy_replica_data_destroy(cvy_replica_data **data);
-/* Enqueues the instance's input and labels: samples[0..n) of the set, at most its micro-batch. */
-cvy_status cvy_replica_data_load(cvy_replica_data *data, cvy_set set, const int32_t *samples, int n);
+/* Enqueues the instance's input and labels: samples[0..n) of the set, at most its micro-batch; augmented as in `epoch`,
+ * if the gather does that, and not at all if that is negative. */
+cvy_status cvy_replica_data_load(cvy_replica_data *data, cvy_set set, const int32_t *samples, int n, int epoch);
 /* True if the data set does not fit and its samples are sent pass by pass. */
 bool cvy_replica_data_is_streamed(const cvy_replica_data *data);
 /* Device memory in use, bytes. */

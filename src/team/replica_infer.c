@@ -56,7 +56,7 @@ cvy_status cvy_replica_evaluate(cvy_replica *r, cvy_set set, int first, int n, c
   for (int i = 0; i < n; i++) samples[i] = first + i;
   for (int at = 0; at < n; at += micro) {
     const cvy_pass pass = {.n = n - at < micro ? n - at : micro, .batch = n, .accumulate = at > 0};
-    CVY_TRY(cvy_replica_data_load(r->data, set, samples + at, pass.n));
+    CVY_TRY(cvy_replica_data_load(r->data, set, samples + at, pass.n, -1));
     CVY_TRY(cvy_instance_forward(r->instance, &pass, false));
     if (rows) CVY_TRY(read_rows(r, pass.n, rows, probabilities + (size_t)at * (size_t)row->c));
     CVY_TRY(cvy_instance_loss(r->instance, &pass, false));

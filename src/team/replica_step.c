@@ -170,7 +170,7 @@ static cvy_status run_passes(cvy_replica *r, cvy_step *step) {
                            .user = r};
     if (first && exchanges && r->setup.no_overlap) CVY_TRY(cvy_replica_settle(r, step->number - staleness));
     cvy_instance_use_weights(r->instance, cvy_replica_set_of(r, step->number - staleness));
-    CVY_TRY(cvy_replica_data_load(r->data, CVY_SET_TRAIN, samples + at, pass.n));
+    CVY_TRY(cvy_replica_data_load(r->data, CVY_SET_TRAIN, samples + at, pass.n, step->epoch));
     /* once the running values come back, the host has taken the previous step's sums */
     if (first && exchanges && r->setup.layout->n_running)
       CVY_TRY(need_parcel(r, r->setup.layout->n_buckets, step->number));

@@ -11,6 +11,7 @@ struct cvy_ring {
   int n; /* devices */
   cvy_step slots[CVY_RUN_AHEAD_MOST + 1];
   long next, finished; /* numbers of the whole run */
+  int epoch;           /* of the steps that begin; the caller's */
   bool stopping;
 };
 
@@ -133,6 +134,7 @@ static cvy_status begin(cvy_ring *r, cvy_step *step) {
   await_recovery(r);
   CVY_TRY(cvy_roster_status(r->roster));
   step->number = r->next;
+  step->epoch = r->epoch;
   step->again = false;
   status = cut(r, step);
   if (status != CVY_OK && any_lost(r)) { /* the devices left cannot do it: the last finished step ends the run */
@@ -149,6 +151,8 @@ static cvy_status begin(cvy_ring *r, cvy_step *step) {
 fail:
   return status;
 }
+
+void cvy_ring_set_epoch(cvy_ring *r, int epoch) { r->epoch = epoch; }
 
 cvy_status cvy_ring_begin(cvy_ring *r) {
   cvy_roster_lock(r->roster);

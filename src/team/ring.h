@@ -40,6 +40,7 @@ typedef struct cvy_step {
   int group_size;         /* of batch normalisation; 0: one group per share */
   struct cvy_bn_sync *bn; /* batch statistics over all shares; NULL: over groups or shares */
   cvy_sgd_params sgd;
+  int epoch;            /* from 0: the samples' random numbers follow from it */
   int32_t *samples;     /* n sample numbers, device i's at parts[i].offset */
   int *all_shares;      /* one per device of the fleet; without one, of the team */
   int *shares;          /* one per device, a part of these */
@@ -77,6 +78,8 @@ void cvy_ring_destroy(cvy_ring **ring);
 uint64_t cvy_ring_begins(cvy_ring *ring);
 /* The free slot of the next step: the caller fills in n, samples, begun_ns, sgd and group_size. */
 cvy_step *cvy_ring_next(cvy_ring *ring);
+/* Steps belong to this epoch from the next one on; at first to 0. A step keeps its epoch when it begins anew. */
+void cvy_ring_set_epoch(cvy_ring *ring, int epoch);
 /* Begins that step, and waits until at most run_ahead steps are unfinished. Fails with the team's status, or that of
  * its shares. */
 cvy_status cvy_ring_begin(cvy_ring *ring);

@@ -58,6 +58,8 @@ static cvy_status take_params(cvy_team_params *p, int n_own, const cvy_team_para
               "exchange bf16 without exchange (no_sync): nothing crosses that could be bf16; leave out one of the two");
   CVY_REQUIRE(p->bucket_mib == 0 || (p->bucket_mib >= 0.001 && p->bucket_mib <= 4096), CVY_E_ARGUMENT,
               "buckets of %g MiB: must be from 0.001 to 4096", p->bucket_mib);
+  CVY_REQUIRE(!p->input.of_data || p->input.n_channels == 0, CVY_E_ARGUMENT,
+              "mean and deviation of the data (of_data) and given ones: expected one of them");
   CVY_REQUIRE(p->bn == CVY_BN_DEVICE || p->bn == CVY_BN_SYNC || (p->bn == CVY_BN_GHOST && p->ghost >= 1),
               CVY_E_ARGUMENT, "BN groups of %d samples: must be at least 1", p->ghost);
   CVY_REQUIRE(isfinite(p->momentum) && p->momentum >= 0, CVY_E_ARGUMENT, "momentum %g: must be 0 or more",
@@ -290,6 +292,8 @@ cvy_status cvy_team_create(const cvy_devices *devices, const cvy_net *net, const
   *out = NULL;
   CVY_REQUIRE(net->finished && net->status == CVY_OK, CVY_E_ARGUMENT,
               "the network is not finished: call cvy_net_finish first");
+  const cvy_shape *const in = &net->layers[0].shape;
+  if (params) CVY_TRY(cvy_input_check(&params->input, in->h, in->w, in->c));
   team = cvy_calloc(1, sizeof *team);
   share_max = cvy_calloc((size_t)devices->n, sizeof *share_max);
   CVY_REQUIRE(team && share_max, CVY_E_MEMORY, "out of host memory");

@@ -48,6 +48,8 @@ fail:
   return status;
 }
 
+void cvy_team_set_epoch(cvy_team *team, int epoch) { cvy_ring_set_epoch(team->ring, epoch); }
+
 cvy_status cvy_team_take(cvy_team *team, bool wait, cvy_step_result *out, bool *got) {
   for (;;) {
     const long finished = cvy_ring_finished(team->ring); /* read before the results, so that none is missed */
