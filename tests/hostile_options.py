@@ -93,7 +93,7 @@ SMALL = {
     "lr-schedule": ["const", "cosine", "linear", "step:1,0.5", "step:1e,2"], "warmup": ["0", "2", "1e"],
     "checkpoint-every": ["1", "2", "1e"], "split": ["even", "1", "1,1", "3,1"], "shares": ["32", "16,16", "24,8"],
     "verify-every": ["1", "2"], "trace-events": ["1", "100", "1000000"], "time": ["0.01"], "budget": ["0.2", "1s"], "steps": ["1"],
-    "rounds": ["1"], "extrapolate": ["2", "16"], "buckets": ["1", "0.25,1"], "shape": ["n2h8w8c4k8r3s1p1"], "op": ["relu", "sgd"],
+    "rounds": ["1"], "extrapolate": ["2", "16"], "buckets": ["1", "0.25,1"], "shape": ["n2h8w8c4k8r3s1p1"], "op": ["relu", "update"],
     "pass": ["fwd"], "algo": ["direct"], "tiles": ["default"], "max-slowdown": ["1000%"], "init": ["d2l", "he"],
     "size": ["28", "28x28", "32"], "val-split": ["0.1", "0.5"], "exchange": ["fp32", "bf16"], "on-device-loss": ["continue", "stop"],
 }

@@ -282,10 +282,10 @@ fail:
   return status;
 }
 
-static cvy_status get(void *device, float *w, float *v, float *running) {
+static cvy_status get(void *device, float *w, float *const *moments, float *running) {
   cvy_status status = CVY_OK;
   const sim_device *const d = device;
-  (void)v;
+  (void)moments;
   CVY_TRY(operate(device, "get"));
   if (w) memcpy(w, d->w[0], d->net->layout.n_floats * sizeof *w);
   if (running) memcpy(running, d->running, d->net->layout.n_running_floats * sizeof *running);

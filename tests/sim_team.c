@@ -185,7 +185,7 @@ void sim_team_open(sim_team *s) {
   s->stops_in = -1;
   sim_must(cvy_roster_create(s->n, &s->roster), "roster");
   sim_must(cvy_shares_create(s->roster, &split, first_of(s), false, &s->shares), "shares");
-  sim_must(cvy_ledger_create(&j->net.layout, false, j->net.staleness > 0, &s->ledger), "ledger");
+  sim_must(cvy_ledger_create(&j->net.layout, 0, j->net.staleness > 0, &s->ledger), "ledger");
   sim_must(cvy_events_create(j->n_all, &s->events), "events");
   add_devices(s, mail);
   sim_must(cvy_watch_start(s->roster, 2, replace_exchange, s, &s->watch), "watch");
@@ -340,7 +340,7 @@ cvy_status sim_team_step(sim_team *s, long t) {
   if (s->new_shares) CVY_TRY(change_shares(s, step, t));
   step->n = s->job->samples[t];
   step->begun_ns = begun_ns;
-  step->sgd = (cvy_sgd_params){.lr = 1};
+  step->update = (cvy_update_params){.lr = 1};
   for (int k = 0; k < step->n; k++) step->samples[k] = sample_of(t, k);
   CVY_TRY(cvy_ring_begin(s->ring));
 fail:

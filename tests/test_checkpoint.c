@@ -70,7 +70,7 @@ static cvy_checkpoint_data make_checkpoint(const model *m, long step, bool momen
                                .shares = two_shares,
                                .choices = "[{\"0\":[\"winograd4:14,2\",null,\"direct\"]},{}]",
                                .w = m->w,
-                               .v = momentum ? m->v : NULL,
+                               .moments = {momentum ? m->v : NULL},
                                .running = m->running};
 }
 
@@ -81,8 +81,8 @@ static bool same_checkpoint(const cvy_checkpoint_data *a, const cvy_checkpoint_d
          strcmp(a->settings, b->settings) == 0 && strcmp(a->choices, b->choices) == 0 &&
          strcmp(a->devices, b->devices) == 0 && a->n_shares == b->n_shares &&
          memcmp(a->shares, b->shares, (size_t)a->n_shares * sizeof(int)) == 0 &&
-         memcmp(a->w, b->w, layout->n_floats * sizeof(float)) == 0 && !a->v == !b->v &&
-         (!a->v || memcmp(a->v, b->v, layout->n_floats * sizeof(float)) == 0) &&
+         memcmp(a->w, b->w, layout->n_floats * sizeof(float)) == 0 && !a->moments[0] == !b->moments[0] &&
+         (!a->moments[0] || memcmp(a->moments[0], b->moments[0], layout->n_floats * sizeof(float)) == 0) &&
          memcmp(a->running, b->running, layout->n_running_floats * sizeof(float)) == 0;
 }
 
@@ -128,7 +128,7 @@ CHECK_TEST(round_trip) {
   check_ok(cvy_checkpoint_write(dir, m.layout, &bare, 1));
   check_ok(newest_load(dir, m.layout, "{}", &c, &found));
   assert_true(found && c.at.step == 9999999999 && c.n_shares == 0 && strcmp(c.settings, "{}") == 0 &&
-              strcmp(c.choices, "[]") == 0 && strcmp(c.devices, "[]") == 0 && !c.v);
+              strcmp(c.choices, "[]") == 0 && strcmp(c.devices, "[]") == 0 && !c.moments[0]);
   newest_clear(&c);
   model other = make_model(d, 3);
   memset(other.w, 0, m.layout->n_floats * sizeof(float));

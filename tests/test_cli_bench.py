@@ -140,7 +140,7 @@ def test_bench_ops(at):
         check_row(row)
     there = {row["operation"] for row in net}
     fused = "convpool" in there  # CPUs do convolution, ReLU and pool in one
-    check(there == {"relu", "linear", "softmax_xent", "sgd", "gather", *(("convpool",) if fused else ("conv2d", "pool2d"))},
+    check(there == {"relu", "linear", "softmax_xent", "update", "gather", *(("convpool",) if fused else ("conv2d", "pool2d"))},
           f"operations of lenet: {there}")
     one = bench("ops", "--model", "lenet", "--batch", "4", "--op", "convpool")["devices"][0]["rows"]
     first, second = "n4h28w28c1k20r3s1p0", "n4h13w13c20k50r5s1p0"
@@ -217,14 +217,14 @@ def test_bench_train(at):
         families = {f["name"]: f["ms"] for f in device["families"]}
         fused = "convpool forward" in families  # CPUs do convolution, ReLU and pool in one
         for name in (*(f"{'convpool' if fused else 'conv2d'} {pass_}" for pass_ in ("forward", "backward_data", "backward_weights")),
-                     *(() if fused else ("pool2d backward",)), "linear forward", "relu backward", "loss", "gather", "sgd"):
+                     *(() if fused else ("pool2d backward",)), "linear forward", "relu backward", "loss", "gather", "update"):
             check(families.get(name, 0) > 0, f"time of {name}: {families}")
         layers = {layer["name"]: layer for layer in device["layers"]}
         check(layers["conv2d '0'"]["backward_data_ms"] == 0, "nobody wants the data gradient of the first layer")
         check(all(layers[name][pass_] > 0 for name in ("conv2d '3'", "linear '7'", "linear '9'")
                   for pass_ in ("forward_ms", "backward_ms", "backward_data_ms")), f"times of layers: {layers}")
         kernels = device["kernels_ms"]
-        outside = sum(families.get(name, 0) for name in ("loss", "gather", "sgd", "other"))
+        outside = sum(families.get(name, 0) for name in ("loss", "gather", "update", "other"))
         check(abs(sum(families.values()) - kernels) < 1e-6 * kernels, "families add up to the kernels")
         check(abs(sum(v["ms"] for v in layers.values()) + outside - kernels) < 1e-6 * kernels, "layers add up to the kernels")
         check(abs(kernels + device["between_ms"] - result["profiled_step_ms"]) < 1e-6 * kernels, "and these to the step")
@@ -386,7 +386,7 @@ def test_bench_tools(at):
     os.makedirs(os.path.join(few, "meson-info"))
     os.makedirs(os.path.join(few, "tools"))
     os.symlink(CONVOY, os.path.join(few, "tools", "convoy"))
-    some = [t for t in read_json(read(os.path.join(build, "meson-info", "intro-tests.json"))) if t["name"] in ("sgd", "cache", "split")]   # cache: compiled with a path; split: needs no device
+    some = [t for t in read_json(read(os.path.join(build, "meson-info", "intro-tests.json"))) if t["name"] in ("update", "cache", "split")]   # cache: compiled with a path; split: needs no device
     write(os.path.join(few, "meson-info", "intro-tests.json"), json.dumps(some))
     tool("gpu-report", "--build", few, "--pack", packed, out=", 1 tests, libraries ")
     tool("gpu-report", "--build", few, "--pack", packed, "--data-dir", at(), code=1, err="expected the four files of Fashion-MNIST")

@@ -6,7 +6,7 @@
 
 #include "src/nn/graph.h"
 #include "src/nn/instance.h"
-#include "src/ops/sgd.h"
+#include "src/ops/update.h"
 #include "tests/golden.h"
 
 typedef struct bounds {
@@ -21,7 +21,7 @@ typedef struct run {
   cvy_net *net;
   const cvy_layout *layout;
   cvy_instance *instance;
-  cvy_sgd *sgd;
+  cvy_update *update;
   int batch, group;
   float *flat, *dense; /* n_floats, and the largest tensor */
   uint32_t *signs;
@@ -101,17 +101,20 @@ static void load(const run *r, bool train, int first, int n) {
 }
 
 static void update(const run *r) {
-  const cvy_sgd_params params = {.lr = (float)golden_number(r->one, "lr")};
+  const cvy_update_params params = {.lr = (float)golden_number(r->one, "lr")};
   for (int b = 0; b < r->layout->n_buckets; b++)
-    check_ok(cvy_sgd_update(r->sgd, r->d->queue, &params, r->layout->buckets[b].size,
-                            cvy_instance_weights(r->instance, b), cvy_instance_gradients(r->instance, b), NULL));
+    check_ok(cvy_update_run(r->update, r->d->queue, &params,
+                            &(cvy_update_args){.numbers = cvy_update_prepare(&params, 1, true),
+                                               .n_elems = r->layout->buckets[b].size,
+                                               .w = cvy_instance_weights(r->instance, b),
+                                               .g = cvy_instance_gradients(r->instance, b)}));
   for (int i = 0; i < r->layout->n_running; i++) {
     const cvy_running *const layer = &r->layout->running[i];
     const size_t at = layer->offset * sizeof(float), n = 2 * (size_t)layer->pitch;
     cvy_buffer *values, *sums;
     check_ok(cvy_buffer_slice(cvy_instance_running(r->instance), at, n * sizeof(float), &values));
     check_ok(cvy_buffer_slice(cvy_instance_running_sums(r->instance), at, n * sizeof(float), &sums));
-    check_ok(cvy_sgd_running(r->sgd, r->d->queue, layer->momentum, n, values, sums));
+    check_ok(cvy_update_running(r->update, r->d->queue, layer->momentum, n, values, sums));
     check_ok(cvy_queue_finish(r->d->queue));
     cvy_buffer_destroy(&values);
     cvy_buffer_destroy(&sums);
@@ -207,7 +210,7 @@ static void run_case(check_device *d, const char *name, bounds b, const char *al
   cvy_instance_params params = {.n = r.batch, .group_size = r.group};
   check_ok(cvy_conv_algos_parse(algos, &params.algos));
   check_ok(cvy_instance_create(d->cl, r.net, &params, &r.instance));
-  check_ok(cvy_sgd_create(d->cl, &r.sgd));
+  check_ok(cvy_update_create(d->cl, &r.update));
   if (!seen_before(seen, &r)) {
     printf("  %s: --conv-algo %s\n", name, algos);
     put_weights(&r);
@@ -216,7 +219,7 @@ static void run_case(check_device *d, const char *name, bounds b, const char *al
     check_buffers(&r);
     check_logits(&r);
   }
-  cvy_sgd_destroy(&r.sgd);
+  cvy_update_destroy(&r.update);
   cvy_instance_destroy(&r.instance);
   cvy_net_destroy(&r.net);
   cvy_free(r.flat);

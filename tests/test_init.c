@@ -35,20 +35,33 @@ static void check_param(check_device *d, const drawn *v, int t, cvy_init_kind ki
   const cvy_param *const p = &v->layout->params[t];
   float *const dense = cvy_calloc(p->elems, sizeof *dense);
   cvy_param_to_dense(p, v->w, dense);
-  if (p->kind == CVY_PARAM_BIAS || p->kind == CVY_PARAM_BN_BIAS || p->kind == CVY_PARAM_BN_WEIGHT) {
+  const bool bias = p->kind == CVY_PARAM_BIAS;
+  if ((bias && kind != CVY_INIT_TORCH) || p->kind == CVY_PARAM_BN_BIAS || p->kind == CVY_PARAM_BN_WEIGHT) {
     for (size_t i = 0; i < p->elems; i++) assert_true(dense[i] == (p->kind == CVY_PARAM_BN_WEIGHT ? 1.0f : 0.0f));
   } else {
-    const double fan_in = (double)(p->elems / (size_t)p->k), deviation = kind == CVY_INIT_D2L ? 0.01 : sqrt(2 / fan_in);
+    const cvy_param *const weight = bias ? &v->layout->params[t - 1] : p;
+    const double fan_in = (double)(weight->elems / (size_t)weight->k),
+                 fan_out = (double)weight->k * weight->r * weight->s,
+                 /* of torch.nn.init.xavier_uniform_, and of kaiming_uniform_(a=sqrt(5)), whose gain is sqrt(2/6) */
+        bound = kind == CVY_INIT_XAVIER ? sqrt(6 / (fan_in + fan_out)) : sqrt(2.0 / 6) * sqrt(3 / fan_in),
+                 deviation = kind == CVY_INIT_D2L  ? 0.01
+                             : kind == CVY_INIT_HE ? sqrt(2 / fan_in)
+                                                   : bound / sqrt(3);
+    const bool uniform = kind == CVY_INIT_XAVIER || kind == CVY_INIT_TORCH;
+    double largest = 0;
     const cvy_rng rng = {.seed = seed, .purpose = CVY_RNG_INIT, .stream = (uint32_t)t};
     double sum = 0, squares = 0;
     for (size_t i = 0; i < p->elems; i++) {
       sum += dense[i];
       squares += (double)dense[i] * dense[i];
-      if (i % 97 == 0 &&
-          !(fabs((double)dense[i] - deviation * (double)cvy_rng_normal(&rng, i)) <= 1e-6 * fabs((double)dense[i])))
-        check_fail(d, "%s element %zu is %g, the formula gives %g", p->name, i, (double)dense[i],
-                   deviation * (double)cvy_rng_normal(&rng, i));
+      largest = fmax(largest, fabs((double)dense[i]));
+      const double want =
+          uniform ? bound * (2 * (double)cvy_rng_uniform(&rng, i) - 1) : deviation * (double)cvy_rng_normal(&rng, i);
+      if (i % 97 == 0 && !(fabs((double)dense[i] - want) <= 1e-6 * (fabs((double)dense[i]) + (uniform ? bound : 0))))
+        check_fail(d, "%s element %zu is %g, the formula gives %g", p->name, i, (double)dense[i], want);
     }
+    if (uniform && (!(largest <= bound * (1 + 1e-6)) || !(largest >= bound * (1 - 25.0 / (double)p->elems))))
+      check_fail(d, "%s: the largest is %g, the bound %g", p->name, largest, bound);
     const double n = (double)p->elems, mean = sum / n, measured = sqrt(squares / n);
     if (!(fabs(mean) <= 5 * deviation / sqrt(n)) || !(fabs(measured / deviation - 1) <= 5 / sqrt(2 * n)))
       check_fail(d, "%s: mean %g, deviation %g, wanted 0 and %g", p->name, mean, measured, deviation);
@@ -60,7 +73,7 @@ static void check_param(check_device *d, const drawn *v, int t, cvy_init_kind ki
 }
 
 CHECK_TEST(values) {
-  for (int kind = CVY_INIT_D2L; kind <= CVY_INIT_HE; kind++) {
+  for (int kind = CVY_INIT_D2L; kind <= CVY_INIT_TORCH; kind++) {
     drawn v = draw((cvy_init_kind)kind, 7);
     for (int t = 0; t < v.layout->n_params; t++) check_param(d, &v, t, (cvy_init_kind)kind, 7);
     for (size_t i = 0; i < v.layout->n_floats; i++) assert_true(isfinite(v.w[i]));

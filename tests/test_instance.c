@@ -6,7 +6,7 @@
 
 #include "src/nn/init.h"
 #include "src/nn/instance_parts.h"
-#include "src/ops/sgd.h"
+#include "src/ops/update.h"
 #include "tests/check_team.h"
 #include "tests/layer_words.h"
 
@@ -186,12 +186,21 @@ CHECK_TEST(memory_refused) {
 
 /* ---- hooks ---- */
 
+static cvy_status update_bucket(cvy_update *op, check_device *d, cvy_instance *instance, int bucket, size_t size) {
+  const cvy_update_params p = {.lr = 0.5f};
+  return cvy_update_run(op, d->queue, &p,
+                        &(cvy_update_args){.numbers = cvy_update_prepare(&p, 1, true),
+                                           .n_elems = size,
+                                           .w = cvy_instance_weights(instance, bucket),
+                                           .g = cvy_instance_gradients(instance, bucket)});
+}
+
 typedef struct watcher {
   check_device *d;
   const cvy_net *net;
   cvy_instance *instance;
   const float *weights;
-  cvy_sgd *sgd;
+  cvy_update *update;
   int before, after; /* bucket expected next */
   bool fail;
 } watcher;
@@ -211,9 +220,7 @@ static cvy_status after_bucket(void *user, int bucket) {
   watcher *const w = user;
   const cvy_bucket *const b = &cvy_net_layout(w->net)->buckets[bucket];
   assert_int_equal(bucket, w->after++);
-  cvy_status status =
-      cvy_sgd_update(w->sgd, w->d->queue, &(cvy_sgd_params){.lr = 0.5f}, b->size,
-                     cvy_instance_weights(w->instance, bucket), cvy_instance_gradients(w->instance, bucket), NULL);
+  cvy_status status = update_bucket(w->update, w->d, w->instance, bucket, b->size);
   if (status == CVY_OK)
     status = cvy_buffer_fill(w->d->queue, cvy_instance_gradients(w->instance, bucket), 0, b->size * sizeof(float),
                              0x7fc00000);
@@ -239,23 +246,22 @@ static cvy_net *bucket_net(check_device *d) {
 CHECK_TEST(hooks) {
   const cvy_net *const net = bucket_net(d);
   const cvy_layout *const l = cvy_net_layout(net);
-  cvy_instance *instance = make_instance(d, net, &(cvy_instance_params){.n = 4, .momentum = true});
-  assert_non_null(cvy_instance_momentum(instance, 0));
-  assert_null(cvy_instance_momentum(instance, l->n_buckets));
-  cvy_sgd *sgd;
-  check_ok(cvy_sgd_create(d->cl, &sgd));
+  cvy_instance *instance = make_instance(d, net, &(cvy_instance_params){.n = 4, .moments = 1});
+  assert_non_null(cvy_instance_moment(instance, 0, 0));
+  assert_null(cvy_instance_moment(instance, 0, l->n_buckets));
+  cvy_update *update;
+  check_ok(cvy_update_create(d->cl, &update));
   put_weights(d, net, instance);
   put_samples(d, net, instance, 0, 4);
   cvy_pass pass = {.n = 4, .batch = 4};
   const float *const start = read_all(d, net, instance, cvy_instance_weights);
   train(instance, &pass);
-  for (int b = 0; b < l->n_buckets; b++)
-    check_ok(cvy_sgd_update(sgd, d->queue, &(cvy_sgd_params){.lr = 0.5f}, l->buckets[b].size,
-                            cvy_instance_weights(instance, b), cvy_instance_gradients(instance, b), NULL));
+  for (int b = 0; b < l->n_buckets; b++) check_ok(update_bucket(update, d, instance, b, l->buckets[b].size));
   const float *const want = read_all(d, net, instance, cvy_instance_weights);
 
   /* the same with weights that come bucket by bucket, and an update of each bucket as soon as it is done */
-  watcher w = {.d = d, .net = net, .instance = instance, .weights = start, .sgd = sgd, .before = l->n_buckets - 1};
+  watcher w = {
+      .d = d, .net = net, .instance = instance, .weights = start, .update = update, .before = l->n_buckets - 1};
   for (int b = 0; b < l->n_buckets; b++)
     check_ok(cvy_buffer_fill(d->queue, cvy_instance_weights(instance, b), 0, l->buckets[b].size * sizeof(float),
                              0x7fc00000));
@@ -270,7 +276,7 @@ CHECK_TEST(hooks) {
   w.fail = true;
   w.before = l->n_buckets - 1;
   assert_int_equal(cvy_instance_forward(instance, &pass, true), CVY_E_INTERRUPTED);
-  cvy_sgd_destroy(&sgd);
+  cvy_update_destroy(&update);
 }
 
 /* ---- what is fused ---- */

@@ -9,7 +9,7 @@
 #include "src/base/sync.h"
 #include "src/cl/devices.h"
 #include "src/cl/command_times.h"
-#include "src/ops/sgd.h"
+#include "src/ops/update.h"
 #include "tests/check_team.h"
 #include "tests/layer_words.h"
 
@@ -25,7 +25,7 @@ typedef struct rig { /* one of some devices that are opened side by side */
   const cvy_devices *devices;
   int index;
   cvy_device *device;
-  cvy_sgd *sgd;
+  cvy_update *update;
   cvy_buffer *w, *g;
 } rig;
 
@@ -34,7 +34,7 @@ static void *open_rig(void *arg) {
   /* the last comes first: the order of opening must not matter */
   nanosleep(&(struct timespec){.tv_nsec = 20000000 * (MOST - r->index)}, NULL);
   check_ok(cvy_device_open(r->devices->list, &r->devices->selected[r->index], false, &r->device));
-  check_ok(cvy_sgd_create(r->device, &r->sgd));
+  check_ok(cvy_update_create(r->device, &r->update));
   cvy_queue *const queue = cvy_device_compute_queue(r->device);
   cvy_buffer **const both[2] = {&r->w, &r->g};
   for (int i = 0; i < 2; i++) {
@@ -63,16 +63,17 @@ static void close_rigs(const cvy_devices *devices, rig *rigs) {
     (void)cvy_queue_finish(cvy_device_compute_queue(rigs[i].device));
     cvy_buffer_destroy(&rigs[i].w);
     cvy_buffer_destroy(&rigs[i].g);
-    cvy_sgd_destroy(&rigs[i].sgd);
+    cvy_update_destroy(&rigs[i].update);
     cvy_device_close(&rigs[i].device);
   }
 }
 
 static cvy_status launch(rig *r, int n) {
   cvy_status status = CVY_OK;
+  const cvy_update_params p = {.lr = 0.1f};
+  const cvy_update_args args = {.numbers = cvy_update_prepare(&p, 1, true), .n_elems = FLOATS, .w = r->w, .g = r->g};
   for (int i = 0; i < n && status == CVY_OK; i++)
-    status = cvy_sgd_update(r->sgd, cvy_device_compute_queue(r->device), &(cvy_sgd_params){.lr = 0.1f}, FLOATS, r->w,
-                            r->g, NULL);
+    status = cvy_update_run(r->update, cvy_device_compute_queue(r->device), &p, &args);
   return status;
 }
 

@@ -2,7 +2,9 @@
  * The host's state: update formulas, generations, and the same bits as the device's update. */
 #include <math.h>
 
-#include "src/ops/sgd.h"
+#include <string.h>
+
+#include "src/ref/cases.h"
 #include "src/team/ledger.h"
 #include "tests/check.h"
 
@@ -18,14 +20,28 @@ static const cvy_layout layout = {.n_running = 2,
                                   .n_floats = FLOATS,
                                   .n_running_floats = RUNNING};
 
-static const cvy_sgd_params settings[] = {{.lr = 0.1f},
-                                          {.lr = 0.1f, .weight_decay = 1e-3f},
-                                          {.lr = 0.03f, .momentum = 0.9f},
-                                          {.lr = 0.03f, .momentum = 0.9f, .nesterov = true, .weight_decay = 5e-4f}};
+static const cvy_update_params settings[] = {
+    {.lr = 0.1f},
+    {.lr = 0.1f, .weight_decay = 1e-3f},
+    {.lr = 0.03f, .momentum = 0.9f},
+    {.lr = 0.03f, .momentum = 0.9f, .nesterov = true, .weight_decay = 5e-4f},
+    {.kind = CVY_OPTIMIZER_ADAM, .lr = 0.03f, .weight_decay = 5e-4f, .betas = {0.9f, 0.999f}, .eps = 1e-8f},
+    {.kind = CVY_OPTIMIZER_ADAMW, .lr = 0.03f, .weight_decay = 0.01f, .betas = {0.9f, 0.99f}, .eps = 1e-4f}};
 enum { SETTINGS = sizeof settings / sizeof *settings, PARTS = 3, STEPS = 3 };
 
-/* One element by torch.optim.SGD's text, each multiply-add one fma (ops/sgd.h). */
-static void expect(const cvy_sgd_params *p, float g, float *w, float *v) {
+static cvy_update_params numbered(const cvy_update_params *p, int step) {
+  cvy_update_params update = *p;
+  update.number = step + 1;
+  return update;
+}
+
+/* One element by the text of torch.optim, each multiply-add one fma (ops/update.h). */
+static void expect(const cvy_update_params *p, float g, float *w, float *v, float *second) {
+  if (p->kind != CVY_OPTIMIZER_SGD) {
+    const cvy_update_numbers u = cvy_update_prepare(p, 1, true);
+    case_update_adam(&u, g, w, v, second);
+    return;
+  }
   float d = p->weight_decay != 0 ? fmaf(p->weight_decay, *w, g) : g;
   if (p->momentum != 0) {
     *v = fmaf(p->momentum, *v, d);
@@ -35,11 +51,11 @@ static void expect(const cvy_sgd_params *p, float g, float *w, float *v) {
 }
 
 /* Several steps of updates by the pool against the formula; `w` and `v` get the last truth. */
-static void run_host(check_device *d, const cvy_sgd_params *p, int threads, const float *w0, float *const *g, float *w,
-                     float *v) {
+static void run_host(check_device *d, const cvy_update_params *p, int threads, const float *w0, float *const *g,
+                     float *w, float *const *v) {
   cvy_ledger *s;
   cvy_pool *pool;
-  check_ok(cvy_ledger_create(&layout, p->momentum != 0, false, &s));
+  check_ok(cvy_ledger_create(&layout, cvy_update_moments(p), false, &s));
   check_ok(cvy_pool_create(threads, &pool));
   memcpy(cvy_ledger_w(s), w0, FLOATS * sizeof(float));
   for (int step = 0; step < STEPS; step++) {
@@ -48,13 +64,14 @@ static void run_host(check_device *d, const cvy_sgd_params *p, int threads, cons
     const void *const rest[PARTS] = {g[0] + cut, g[1] + cut, g[2] + cut};
     float *const before = check_floats(d, FLOATS);
     memcpy(before, cvy_ledger_w(s), FLOATS * sizeof(float));
-    cvy_ledger_update(s, pool, p, 0, cut, whole, PARTS, false);
-    cvy_ledger_update(s, pool, p, cut, FLOATS - cut, rest, PARTS, false);
+    const cvy_update_params update = numbered(p, step);
+    cvy_ledger_update(s, pool, &update, 0, cut, whole, PARTS, false);
+    cvy_ledger_update(s, pool, &update, cut, FLOATS - cut, rest, PARTS, false);
     check_same(d, "truth before advance", cvy_ledger_w(s), before, 1, FLOATS);
     cvy_ledger_advance(s);
   }
   memcpy(w, cvy_ledger_w(s), FLOATS * sizeof(float));
-  if (v && p->momentum != 0) memcpy(v, cvy_ledger_v(s), FLOATS * sizeof(float));
+  for (int m = 0; v && m < cvy_ledger_moments(s); m++) memcpy(v[m], cvy_ledger_moment(s, m), FLOATS * sizeof(float));
   cvy_pool_destroy(&pool);
   cvy_ledger_destroy(&s);
 }
@@ -72,18 +89,22 @@ CHECK_TEST(formula) {
   for (int i = 0; i < SETTINGS; i++) {
     case_rng r = check_rng_make(d, i);
     if (!check_case(d, "formula %d", i)) continue;
-    float *const w0 = check_floats(d, FLOATS), *const w = check_floats(d, FLOATS), *const w1 = check_floats(d, FLOATS),
-                 *const v = check_floats(d, FLOATS);
-    float *const want = check_floats(d, FLOATS), *const want_v = check_floats(d, FLOATS);
+    float *const w0 = check_floats(d, FLOATS), *const w = check_floats(d, FLOATS), *const w1 = check_floats(d, FLOATS);
+    float *const v[] = {check_floats(d, FLOATS), check_floats(d, FLOATS)};
+    float *const want = check_floats(d, FLOATS), *const want_v[] = {check_floats(d, FLOATS), check_floats(d, FLOATS)};
     case_fill(&r, w0, FLOATS, CASE_FILL_NORMAL);
     float *const *const g = make_gradients(d, &r);
     run_host(d, &settings[i], 2, w0, g, w, v);
     run_host(d, &settings[i], 1, w0, g, w1, NULL);
     memcpy(want, w0, FLOATS * sizeof(float));
-    for (int step = 0; step < STEPS; step++)
-      for (int j = 0; j < FLOATS; j++) expect(&settings[i], (g[0][j] + g[1][j]) + g[2][j], &want[j], &want_v[j]);
+    for (int step = 0; step < STEPS; step++) {
+      const cvy_update_params update = numbered(&settings[i], step);
+      for (int j = 0; j < FLOATS; j++)
+        expect(&update, (g[0][j] + g[1][j]) + g[2][j], &want[j], &want_v[0][j], &want_v[1][j]);
+    }
     check_same(d, "w", w, want, 1, FLOATS);
-    check_same(d, "v", v, want_v, 1, FLOATS);
+    check_same(d, "first moment", v[0], want_v[0], 1, FLOATS);
+    check_same(d, "second moment", v[1], want_v[1], 1, FLOATS);
     check_same(d, "one thread", w1, want, 1, FLOATS);
     check_case_end(d);
   }
@@ -93,7 +114,7 @@ CHECK_TEST(formula) {
 CHECK_TEST(parts) {
   static const int counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17};
   enum { MOST = 17 };
-  const cvy_sgd_params sgd = {.lr = 1};
+  const cvy_update_params update = {.lr = 1};
   const float *parts[MOST];
   const void *at[MOST];
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -106,13 +127,13 @@ CHECK_TEST(parts) {
     }
     float *const want = check_floats(d, FLOATS);
     cvy_ledger *s;
-    check_ok(cvy_ledger_create(&layout, false, false, &s));
+    check_ok(cvy_ledger_create(&layout, 0, false, &s));
     for (int j = 0; j < FLOATS; j++) {
       float sum = parts[0][j];
       for (int p = 1; p < counts[i]; p++) sum += parts[p][j];
       want[j] = -sum;
     }
-    cvy_ledger_update(s, NULL, &sgd, 0, FLOATS, at, counts[i], false);
+    cvy_ledger_update(s, NULL, &update, 0, FLOATS, at, counts[i], false);
     cvy_ledger_advance(s);
     check_same(d, "w", cvy_ledger_w(s), want, 1, FLOATS);
     cvy_ledger_destroy(&s);
@@ -126,7 +147,7 @@ CHECK_TEST(packed) {
   for (int n_parts = 1; n_parts <= MOST; n_parts++) {
     case_rng r = check_rng_make(d, n_parts);
     if (!check_case(d, "packed %d", n_parts)) continue;
-    const cvy_sgd_params *const sgd = &settings[n_parts % SETTINGS];
+    const cvy_update_params *const update = &settings[n_parts % SETTINGS];
     const void *wide[MOST], *packed[MOST];
     for (int p = 0; p < MOST; p++) {
       float *const part = check_floats(d, FLOATS);
@@ -145,10 +166,11 @@ CHECK_TEST(packed) {
     cvy_ledger *s[2];
     cvy_pool *pool;
     check_ok(cvy_pool_create(2, &pool));
-    for (int i = 0; i < 2; i++) check_ok(cvy_ledger_create(&layout, sgd->momentum != 0, false, &s[i]));
+    for (int i = 0; i < 2; i++) check_ok(cvy_ledger_create(&layout, cvy_update_moments(update), false, &s[i]));
     for (int step = 0; step < STEPS; step++) {
-      cvy_ledger_update(s[0], NULL, sgd, 0, FLOATS, wide, n_parts, false);
-      cvy_ledger_update(s[1], pool, sgd, 0, FLOATS, packed, n_parts, true);
+      const cvy_update_params now = numbered(update, step);
+      cvy_ledger_update(s[0], NULL, &now, 0, FLOATS, wide, n_parts, false);
+      cvy_ledger_update(s[1], pool, &now, 0, FLOATS, packed, n_parts, true);
       for (int i = 0; i < 2; i++) cvy_ledger_advance(s[i]);
     }
     check_same(d, "w", cvy_ledger_w(s[1]), cvy_ledger_w(s[0]), 1, FLOATS);
@@ -160,7 +182,7 @@ CHECK_TEST(packed) {
 
 CHECK_TEST(running) {
   cvy_ledger *s;
-  check_ok(cvy_ledger_create(&layout, false, false, &s));
+  check_ok(cvy_ledger_create(&layout, 0, false, &s));
   float parts[2][RUNNING];
   for (int i = 0; i < RUNNING; i++) {
     cvy_ledger_running(s)[i] = (float)i;
@@ -181,29 +203,37 @@ CHECK_TEST(running) {
 
 /* A team of one updates on its device: the bits must be the host's. */
 CHECK_TEST(device_bits) {
-  cvy_sgd *op;
-  check_ok(cvy_sgd_create(d->cl, &op));
+  cvy_update *op;
+  check_ok(cvy_update_create(d->cl, &op));
   for (int i = 0; i < SETTINGS; i++) {
     case_rng r = check_rng_make(d, i);
     if (!check_case(d, "device bits %d", i)) continue;
-    float *const w0 = check_floats(d, FLOATS), *const w = check_floats(d, FLOATS), *const v = check_floats(d, FLOATS),
-                 *const sum = check_floats(d, FLOATS);
+    float *const w0 = check_floats(d, FLOATS), *const w = check_floats(d, FLOATS), *const sum = check_floats(d, FLOATS);
     case_fill(&r, w0, FLOATS, CASE_FILL_NORMAL);
     float *const *const g = make_gradients(d, &r);
+    float *const v[] = {check_floats(d, FLOATS), check_floats(d, FLOATS)};
     for (int j = 0; j < FLOATS; j++) sum[j] = (g[0][j] + g[1][j]) + g[2][j];
     run_host(d, &settings[i], 2, w0, g, w, v);
     check_buffer *const bw = check_inout(d, "w", w0, 1, FLOATS, FLOATS), *const bg = check_input(d, "g", sum, 1, FLOATS,
                                                                                                  FLOATS);
     float *const zero = check_floats(d, FLOATS);
-    check_buffer *const bv = check_inout(d, "v", zero, 1, FLOATS, FLOATS);
-    for (int step = 0; step < STEPS; step++)
-      check_ok(cvy_sgd_update(op, d->queue, &settings[i], FLOATS, bw->cl, bg->cl,
-                              settings[i].momentum != 0 ? bv->cl : NULL));
+    check_buffer *const bm = check_inout(d, "first moment", zero, 1, FLOATS, FLOATS);
+    check_buffer *const bv = check_inout(d, "second moment", zero, 1, FLOATS, FLOATS);
+    for (int step = 0; step < STEPS; step++) {
+      const cvy_update_params update = numbered(&settings[i], step);
+      check_ok(cvy_update_run(op, d->queue, &update,
+                              &(cvy_update_args){.numbers = cvy_update_prepare(&update, 1, true),
+                                                 .n_elems = FLOATS,
+                                                 .w = bw->cl,
+                                                 .g = bg->cl,
+                                                 .moments = {bm->cl, bv->cl}}));
+    }
     check_same(d, "w", check_download(bw), w, 1, FLOATS);
-    check_same(d, "v", check_download(bv), v, 1, FLOATS);
+    check_same(d, "first moment", check_download(bm), v[0], 1, FLOATS);
+    check_same(d, "second moment", check_download(bv), v[1], 1, FLOATS);
     check_case_end(d);
   }
-  cvy_sgd_destroy(&op);
+  cvy_update_destroy(&op);
 }
 
 int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES); }

@@ -18,10 +18,12 @@ static void test_shapes(check_device *d) {
                                : case_edge(&r, 16, 40);
     const int pitch = cvy_round_up((size_t)c, (size_t)case_pick(&r, pitches, 4));
     const int mode = i % 3; /* 0: dx apart, 1: in place, 2: no gradient */
+    const float smoothing = i % 7 < 3 ? 0.0f : i % 7 == 6 ? 1.0f : 0.1f * (float)(i % 7);
     const float scale = i % 4 == 0 ? 1.0f : 1.0f / (float)case_int(&r, n, 600);
-    if (!check_case(d, "xent n=%d n_max=%d c=%d pitch=%d mode=%d scale=%g", n, n_max, c, pitch, mode, (double)scale))
+    if (!check_case(d, "xent n=%d n_max=%d c=%d pitch=%d mode=%d scale=%g smoothing=%g", n, n_max, c, pitch, mode,
+                    (double)scale, (double)smoothing))
       continue;
-    xent_case x = {.base.n = n, .n_max = n_max, .c = c, .pitch = pitch, .scale = scale};
+    xent_case x = {.base.n = n, .n_max = n_max, .c = c, .pitch = pitch, .scale = scale, .smoothing = smoothing};
     x.dx = mode == 0 ? CASE_DX_APART : mode == 1 ? CASE_DX_IN_X : CASE_DX_NONE;
     case_softmax_xent(&x, &r);
     check_op(d, &x.base);
@@ -78,7 +80,8 @@ static void test_many(check_device *d) {
   cvy_xent_result *const each = (cvy_xent_result *)check_floats(d, N * sizeof *each / sizeof(float)), got;
   double want = 0;
   for (int call = 0; call < CALLS; call++) {
-    check_ok(cvy_softmax_xent_run(op, d->queue, N, bx->cl, b_labels->cl, 1, NULL, result->cl, call > 0, workspace->cl));
+    check_ok(
+        cvy_softmax_xent_run(op, d->queue, N, bx->cl, b_labels->cl, 1, 0, NULL, result->cl, call > 0, workspace->cl));
     check_download_bytes(workspace, each, N * sizeof *each);
     for (int i = 0; i < N; i++) want += (double)each[i].loss_sum;
   }
@@ -100,17 +103,19 @@ static void test_reference(check_device *d) {
   case_fill(&r, start, (size_t)N * C, CASE_FILL_NORMAL);
   double *const x = check_to_doubles(d, start, (size_t)N * C), dx[N * C], up, down;
   int correct;
-  ref_softmax_xent(N, C, x, labels, 0.25, dx, &up, &correct);
-  for (int i = 0; i < N * C; i++) {
-    const double old = x[i];
-    x[i] = old + h;
-    ref_softmax_xent(N, C, x, labels, 0.25, NULL, &up, &correct);
-    x[i] = old - h;
-    ref_softmax_xent(N, C, x, labels, 0.25, NULL, &down, &correct);
-    x[i] = old;
+  for (int i = 0; i < 2 * N * C; i++) {
+    const double smoothing = i < N * C ? 0 : 0.3;
+    ref_softmax_xent(N, C, x, labels, 0.25, smoothing, dx, &up, &correct);
+    double *const at = &x[i % (N * C)], old = *at;
+    *at = old + h;
+    ref_softmax_xent(N, C, x, labels, 0.25, smoothing, NULL, &up, &correct);
+    *at = old - h;
+    ref_softmax_xent(N, C, x, labels, 0.25, smoothing, NULL, &down, &correct);
+    *at = old;
     const double slope = 0.25 * (up - down) / (2 * h);
-    if (!(fabs(slope - dx[i]) <= 1e-8))
-      check_fail(d, "gradient %d is %.12g, the difference quotient %.12g", i, dx[i], slope);
+    if (!(fabs(slope - dx[i % (N * C)]) <= 1e-8))
+      check_fail(d, "gradient %d is %.12g, the difference quotient %.12g, smoothing %g", i % (N * C), dx[i % (N * C)],
+                 slope, smoothing);
   }
   check_case_end(d);
 }
@@ -129,19 +134,19 @@ static void test_arguments(check_device *d) {
                                                                               d, "result", sizeof(cvy_xent_result));
   check_buffer *const workspace = check_scratch(d, "workspace", 32);
   cvy_queue *const q = d->queue;
-  check_fails(cvy_softmax_xent_run(op, q, 0, x->cl, labels->cl, 1, dx->cl, result->cl, false, workspace->cl),
+  check_fails(cvy_softmax_xent_run(op, q, 0, x->cl, labels->cl, 1, 0, dx->cl, result->cl, false, workspace->cl),
               CVY_E_ARGUMENT, "from 1 to 4");
-  check_fails(cvy_softmax_xent_run(op, q, 5, x->cl, labels->cl, 1, dx->cl, result->cl, false, workspace->cl),
+  check_fails(cvy_softmax_xent_run(op, q, 5, x->cl, labels->cl, 1, 0, dx->cl, result->cl, false, workspace->cl),
               CVY_E_ARGUMENT, "5 samples");
-  check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, NAN, dx->cl, result->cl, false, workspace->cl),
+  check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, NAN, 0, dx->cl, result->cl, false, workspace->cl),
               CVY_E_ARGUMENT, "scale nan");
-  check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, result->cl, 1, dx->cl, result->cl, false, workspace->cl),
+  check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, result->cl, 1, 0, dx->cl, result->cl, false, workspace->cl),
               CVY_E_ARGUMENT, "labels has 12");
-  check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, labels->cl, result->cl, false, workspace->cl),
+  check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, 0, labels->cl, result->cl, false, workspace->cl),
               CVY_E_ARGUMENT, "dx has 16");
-  check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, dx->cl, NULL, false, workspace->cl), CVY_E_ARGUMENT,
-              "result is NULL");
-  check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, dx->cl, result->cl, false, result->cl),
+  check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, 0, dx->cl, NULL, false, workspace->cl),
+              CVY_E_ARGUMENT, "result is NULL");
+  check_fails(cvy_softmax_xent_run(op, q, 4, x->cl, labels->cl, 1, 0, dx->cl, result->cl, false, result->cl),
               CVY_E_ARGUMENT, "workspace has 12");
   check_case_end(d);
   cvy_softmax_xent_destroy(&op);

@@ -169,7 +169,7 @@ static void reference_step(step *s, bool training) {
   if (!training) return;
   const int out = s->net->output;
   s->gradient[out] = check_doubles(s->d, node_elems(s, out));
-  ref_softmax_xent(s->n, SMALL_CLASSES, s->value[out], s->labels, 1.0 / s->batch, s->gradient[out], &s->loss,
+  ref_softmax_xent(s->n, SMALL_CLASSES, s->value[out], s->labels, 1.0 / s->batch, 0, s->gradient[out], &s->loss,
                    &s->correct);
   for (int i = s->net->n_layers - 1; i > 0; i--) backward_layer(s, i);
 }

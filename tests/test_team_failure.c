@@ -48,7 +48,7 @@ static float *keep(check_device *d, const float *from, size_t n) {
 static void note_state(check_device *d, cvy_team *team, outcome *o) {
   const cvy_layout *const l = team->layout;
   o->w = keep(d, cvy_ledger_w(team->ledger), l->n_floats);
-  o->v = keep(d, cvy_ledger_v(team->ledger), l->n_floats);
+  o->v = keep(d, cvy_ledger_moment(team->ledger, 0), l->n_floats);
   o->running = keep(d, cvy_ledger_running(team->ledger), l->n_running_floats);
 }
 
@@ -155,7 +155,7 @@ static outcome reference(check_device *d, int replicas, const cvy_team_params *p
     cvy_ledger *const state = team->ledger;
     if (o.w) {
       memcpy(cvy_ledger_w(state), o.w, team->layout->n_floats * sizeof(float));
-      memcpy(cvy_ledger_v(state), o.v, team->layout->n_floats * sizeof(float));
+      memcpy(cvy_ledger_moment(state, 0), o.v, team->layout->n_floats * sizeof(float));
       memcpy(cvy_ledger_running(state), o.running, team->layout->n_running_floats * sizeof(float));
       check_ok(cvy_team_publish(team, s));
     }

@@ -258,10 +258,10 @@ fail:
 /* Adds up bucket b of all devices and updates it, into the state's next generation. */
 static void update_bucket(exchange_run *run, int b) {
   static const void *parts[DEVICES_MAX];
-  const cvy_sgd_params sgd = {.lr = 0.01f};
+  const cvy_update_params update = {.lr = 0.01f};
   const size_t at = (size_t)b * run->bucket_floats, n = floats_of(run, b);
   for (int d = 0; d < run->n_parts; d++) parts[d] = arrival(run, &run->parts[d], b);
-  cvy_ledger_update(run->ledger, run->pool, &sgd, at, n, parts, run->n_parts, run->packs);
+  cvy_ledger_update(run->ledger, run->pool, &update, at, n, parts, run->n_parts, run->packs);
 }
 
 static const float *next_weights(const exchange_run *run, int b) {
@@ -428,7 +428,7 @@ static cvy_status prepare(exchange_run *run) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   CVY_TRY(cvy_net_model(program_models[run->options->model], 1, 28, 28, 10, &run->net));
   run->flat.n_floats = cvy_net_layout(run->net)->n_floats;
-  CVY_TRY(cvy_ledger_create(&run->flat, false, false, &run->ledger));
+  CVY_TRY(cvy_ledger_create(&run->flat, 0, false, &run->ledger));
   CVY_TRY(cvy_pool_create(cores > 1 ? (int)(cores < 16 ? cores : 16) : 1, &run->pool));
   const int n = cvy_devices_count(run->devices);
   CVY_REQUIRE(n <= DEVICES_MAX, CVY_E_ARGUMENT, "%d devices: at most %d can be measured together", n, DEVICES_MAX);

@@ -83,17 +83,20 @@ static cvy_status bench_xent(bench_rows *rows, bench_device *device, const bench
 }
 
 /* All parameters of the network at once. */
-static cvy_status bench_sgd(bench_rows *rows, bench_device *device, const bench_case *what, size_t n_floats) {
+static cvy_status bench_update(bench_rows *rows, bench_device *device, const bench_case *what, size_t n_floats) {
   cvy_status status = CVY_OK;
   const double x = 4.0 * (double)n_floats;
-  for (int momentum = 0; momentum < 2; momentum++) {
-    const bench_pass pass = {0, momentum ? "update, momentum" : "update", (momentum ? 3 : 2) * x,
-                             (momentum ? 2 : 1) * x, .in_step = !momentum};
+  static const cvy_update_params kinds[] = {{.lr = 0.01f},
+                                            {.lr = 0.01f, .momentum = 0.9f},
+                                            {CVY_OPTIMIZER_ADAM, .lr = 0.01f, .betas = {0.9f, 0.999f}, .eps = 1e-8f}};
+  static const char *const names[] = {"update", "update, momentum", "update, adam"};
+  for (int kind = 0; kind < 3; kind++) {
+    const int moments = cvy_update_moments(&kinds[kind]);
+    const bench_pass pass = {0, names[kind], (moments + 2) * x, (moments + 1) * x, .in_step = kind == 0};
     case_rng r = case_rng_make(1, 0);
     const int n = (int)(n_floats / 16);
-    sgd_case c = {
-        .base.n = at_most(n, MORE), .p = {.lr = 0.01f, .momentum = momentum ? 0.9f : 0}, .each = 16, .steps = 1};
-    case_sgd(&c, &r);
+    update_case c = {.base.n = at_most(n, MORE), .p = kinds[kind], .each = 16, .steps = 1};
+    case_update(&c, &r);
     CVY_TRY(bench_op(rows, device, what, NULL, &c.base, n, &pass, 1));
   }
 fail:
@@ -198,7 +201,7 @@ cvy_status bench_step_parts(bench_rows *rows, bench_device *device, const cvy_ne
   cvy_status status = CVY_OK;
   const cvy_shape *const in = &net->layers[0].shape, *const out = &net->layers[net->output].shape;
   const size_t n_floats = net->layout.n_floats / 16 * 16;
-  const char *const names[] = {"softmax_xent", "sgd", "gather"};
+  const char *const names[] = {"softmax_xent", "update", "gather"};
   for (int i = 0; i < 3 && status == CVY_OK; i++) {
     bench_case what = {.operation = names[i], .count = 1};
     if (only && strcmp(only, names[i]) != 0) continue;
@@ -206,7 +209,7 @@ cvy_status bench_step_parts(bench_rows *rows, bench_device *device, const cvy_ne
     else if (i == 1) snprintf(what.shape, sizeof what.shape, "%zu", n_floats);
     else snprintf(what.shape, sizeof what.shape, "n%dh%dw%dc%d", n, in->h, in->w, in->c);
     status = i == 0   ? bench_xent(rows, device, &what, out, n)
-             : i == 1 ? bench_sgd(rows, device, &what, n_floats)
+             : i == 1 ? bench_update(rows, device, &what, n_floats)
                       : bench_gather(rows, device, &what, in, n);
   }
   return status;

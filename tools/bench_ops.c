@@ -29,7 +29,7 @@ typedef struct ops_run {
 } ops_run;
 
 static const char *const operations[] = {"conv2d", "linear",  "batchnorm",    "pool2d", "convpool", "relu",
-                                         "add",    "softmax", "softmax_xent", "sgd",    "gather"};
+                                         "add",    "softmax", "softmax_xent", "update", "gather"};
 
 /* ---- options ---- */
 
@@ -168,7 +168,7 @@ static const option_row ops_rows[] = {
      .absent = "all",
      .unit = "name",
      .help = "one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, softmax, "
-             "softmax_xent, sgd or gather"},
+             "softmax_xent, update or gather"},
     SHARED_ROWS,
 };
 
@@ -430,7 +430,7 @@ done:
 
 int bench_conv_main(int argc, char **argv) {
   ops_options options = {0};
-  uint64_t given;
+  option_set given;
   const int code = options_parse(&conv_table, argc, argv, &options, &given);
   if (code != OPTIONS_GO_ON) return code;
   const bool slowdown = options_given(&conv_table, given, "max-slowdown");
@@ -446,7 +446,7 @@ int bench_conv_main(int argc, char **argv) {
 
 int bench_ops_main(int argc, char **argv) {
   ops_options options = {0};
-  uint64_t given;
+  option_set given;
   const int code = options_parse(&ops_table, argc, argv, &options, &given);
   if (code != OPTIONS_GO_ON) return code;
   bool known = options.operation == NULL;
@@ -455,7 +455,7 @@ int bench_ops_main(int argc, char **argv) {
   if (!known)
     return options_error("bench ops",
                          "--op %s: expected conv2d, linear, batchnorm, pool2d, convpool, relu, "
-                         "add, softmax, softmax_xent, sgd or gather",
+                         "add, softmax, softmax_xent, update or gather",
                          options.operation);
   return run_word(&ops_table, "ops", &options, options_given(&ops_table, given, "max-slowdown"), options.operation);
 }

@@ -91,7 +91,7 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
                        int count);
 /* "conv2d", "batchnorm", …: static. */
 const char *bench_unit_operation(const cvy_unit *unit);
-/* softmax_xent, sgd and gather; `only`: one of them, NULL: all. */
+/* softmax_xent, update and gather; `only`: one of them, NULL: all. */
 cvy_status bench_step_parts(bench_rows *rows, bench_device *device, const cvy_net *net, int n, const char *only);
 
 #endif

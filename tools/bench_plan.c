@@ -86,16 +86,16 @@ static const char *const pass_names[CVY_SCOPE_PARTS] = {"forward", "backward", "
 
 static cvy_status update_bucket(void *user, int bucket) {
   plan_run *const run = user;
-  const cvy_sgd_params sgd = {.lr = 0.1f, .momentum = 0.9f};
+  const cvy_update_params update = {.lr = 0.1f, .momentum = 0.9f};
   cvy_profile_scope(run->device, CVY_SCOPE_NONE);
-  return cvy_lone_update_bucket(run->update, bucket, &sgd);
+  return cvy_lone_update_bucket(run->update, bucket, &update);
 }
 
 static cvy_status make_step(plan_run *run) {
   cvy_status status = CVY_OK;
   const int n = (int)run->options->batch;
   const cvy_shape *const x = &run->net->layers[0].shape;
-  cvy_instance_params params = {.n = n, .momentum = true};
+  cvy_instance_params params = {.n = n, .moments = 1};
   CVY_TRY(cvy_conv_algos_parse(run->options->conv_algo, &params.algos));
   CVY_TRY(cvy_instance_create(run->device, run->net, &params, &run->instance));
   CVY_TRY(cvy_gather_create(run->device, x, NULL, &run->gather));

@@ -196,11 +196,11 @@ static void add_times(void *user, const cvy_command *c) {
   if (c->kind != CVY_COMMAND_KERNEL) return;
   const int unit = scope >= 0 ? scope / CVY_SCOPE_PARTS : scope == CVY_SCOPE_LOSS ? n_units : n_units + 1;
   /* kernels that belong to no unit are sorted by name: gather, the update, others */
-  const int part = scope >= 0                           ? scope % CVY_SCOPE_PARTS
-                   : scope == CVY_SCOPE_LOSS            ? 0
-                   : strncmp(c->name, "gather", 6) == 0 ? 0
-                   : strncmp(c->name, "sgd", 3) == 0    ? 1
-                                                        : 2;
+  const int part = scope >= 0                            ? scope % CVY_SCOPE_PARTS
+                   : scope == CVY_SCOPE_LOSS             ? 0
+                   : strncmp(c->name, "gather", 6) == 0  ? 0
+                   : strncmp(c->name, "update_", 7) == 0 ? 1
+                                                         : 2;
   const double ms = c->end_ns > c->start_ns ? 1e-6 * (double)(c->end_ns - c->start_ns) : 0;
   t->units[unit].ms[part] += ms;
   t->units[unit].launches[part]++;
@@ -246,7 +246,7 @@ static const char *part_name(const cvy_unit *u, int part) {
 /* Times of `steps` steps become those of one; families are added up. */
 static void sum_up(device_times *t, int steps) {
   const cvy_plan *const plan = t->instance->plan;
-  static const char *const others[] = {"gather", "sgd", "other"};
+  static const char *const others[] = {"gather", "update", "other"};
   t->kernels_ms /= steps;
   for (int u = 0; u < plan->n_units + 2; u++) {
     for (int part = 0; part < CVY_SCOPE_PARTS; part++) {

@@ -357,6 +357,10 @@ static cvy_status team_open(training *t) {
       .bn = o->bn.mode,
       .ghost = o->bn.ghost,
       .input = input_options_params(&o->normalize, &o->augment, o->seed),
+      .optimizer = (cvy_optimizer_kind)o->optimizer,
+      .betas = {o->betas.values[0], o->betas.values[1]},
+      .eps = (float)o->eps,
+      .label_smoothing = (float)o->label_smoothing,
       .momentum = (float)o->momentum,
       .weight_decay = (float)o->weight_decay,
       .nesterov = o->nesterov,
@@ -384,9 +388,7 @@ static cvy_status team_open(training *t) {
   status = cvy_team_describe(t->team, &facts);
   if (status != CVY_OK) return status;
   if (o->init_from && !o->opened) status = cvy_team_load(t->team, o->init_from);
-  else
-    status = cvy_team_init(
-        t->team, &(cvy_init_params){.kind = o->init == 1 ? CVY_INIT_HE : CVY_INIT_D2L, .seed = (uint64_t)o->seed});
+  else status = cvy_team_init(t->team, &(cvy_init_params){.kind = (cvy_init_kind)o->init, .seed = (uint64_t)o->seed});
   if (status == CVY_OK) status = cvy_data_load_end(t->run.data);
   return status == CVY_OK ? cvy_team_attach(t->team, t->run.data) : status;
 }

@@ -360,11 +360,11 @@ static int row_of(const option_table *table, const char *name) {
   return -1;
 }
 
-bool options_take(const option_table *table, uint64_t *given, const char *name, const char *text, void *target) {
+bool options_take(const option_table *table, option_set *given, const char *name, const char *text, void *target) {
   char wrong[256];
   const int row = row_of(table, name);
   if (row < 0 || (*given >> row & 1) || !value_set(&table->rows[row], text, target, wrong, sizeof wrong)) return false;
-  *given |= UINT64_C(1) << row;
+  *given |= (option_set)1 << row;
   texts[row] = text;
   return true;
 }
@@ -377,11 +377,11 @@ const char *options_text(const option_table *table, const char *name) {
 static char **operands;
 static int n_operands;
 
-int options_parse(const option_table *table, int argc, char **argv, void *target, uint64_t *given) {
+int options_parse(const option_table *table, int argc, char **argv, void *target, option_set *given) {
   struct option longs[OPTIONS_MAX + 2];
   char shorts[2 * OPTIONS_MAX + 4] = ":h", wrong[256];
   int n = 0, code;
-  uint64_t seen = 0;
+  option_set seen = 0;
   memset(longs, 0, sizeof longs);
   for (int i = 0; i < table->n_rows && n < OPTIONS_MAX; i++) {
     const option_row *const row = &table->rows[i];
@@ -427,7 +427,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
     if (!value_set(row, text ? text : "", target, wrong, sizeof wrong)) {
       return options_error(table->verb, "--%s %s: %s", row->name, text && *text ? text : "''", wrong);
     }
-    seen |= UINT64_C(1) << (row - table->rows);
+    seen |= (option_set)1 << (row - table->rows);
     texts[row - table->rows] = text ? text : "";
   }
   n_operands = argc - optind;
@@ -454,7 +454,7 @@ const char *const *options_operands(int *n) {
   return (const char *const *)operands;
 }
 
-bool options_given(const option_table *table, uint64_t given, const char *name) {
+bool options_given(const option_table *table, option_set given, const char *name) {
   const int row = row_of(table, name);
   return row >= 0 && (given >> row & 1);
 }

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
-enum { OPTIONS_GO_ON = -1, OPTIONS_MAX = 64, NUMBER_LIST_MAX = 1024 };
+enum { OPTIONS_GO_ON = -1, OPTIONS_MAX = 128, NUMBER_LIST_MAX = 1024 };
 
 typedef struct number_list {
   int n;
@@ -33,6 +33,8 @@ typedef struct image_options {
 } image_options;
 
 typedef struct option_row option_row;
+/* Rows of a table, a bit each. */
+__extension__ typedef unsigned __int128 option_set;
 /* Stores the value of `text` at `target`. NULL, or the reason why not ("expected …"), static. */
 typedef const char *(*option_parse_fn)(const char *text, void *target);
 
@@ -80,20 +82,20 @@ typedef struct option_table {
   int least_operands, most_operands;
   /* Called between reading the command line and the check for required options: may set options from elsewhere
    * (options_take). OPTIONS_GO_ON or an exit status. NULL: none. */
-  int (*fill)(void *target, uint64_t *given);
+  int (*fill)(void *target, option_set *given);
 } option_table;
 
 /* Fills `target`. OPTIONS_GO_ON, or the exit status: 0 after --help (printed on stdout), 2 after an error (printed on
  * stderr). `given` (bit i: row i was on the command line) may be NULL. */
-int options_parse(const option_table *table, int argc, char **argv, void *target, uint64_t *given);
+int options_parse(const option_table *table, int argc, char **argv, void *target, option_set *given);
 /* Gives an option that is not in *given the value of `text` (borrowed), as the command line would; false if that is
  * wrong. */
-bool options_take(const option_table *table, uint64_t *given, const char *name, const char *text, void *target);
+bool options_take(const option_table *table, option_set *given, const char *name, const char *text, void *target);
 /* The text of an option in the last options_parse or options_take, "" for a flag, NULL: its default; borrowed. */
 const char *options_text(const option_table *table, const char *name);
 /* The operands of the last options_parse; borrowed from argv. */
 const char *const *options_operands(int *n);
-bool options_given(const option_table *table, uint64_t given, const char *name);
+bool options_given(const option_table *table, option_set given, const char *name);
 /* Call after a help text, when the program prints nothing else; EXIT_DONE. It is no error if the reader closes the pipe
  * (| head). */
 int options_help_done(void);

@@ -36,19 +36,28 @@ static void softmax_run(selftest *t, int channels) {
   selftest_op(t, &c.base, "33 rows of %d", channels);
 }
 
-static void xent_run(selftest *t, int rows, int channels) {
+static void xent_run(selftest *t, int rows, int channels, float smoothing) {
   case_rng r = case_rng_make(1, 0);
-  xent_case c = {.base.n = rows, .n_max = rows, .c = channels, .pitch = cvy_pitch_of(channels), .scale = 1.0f / 256};
+  xent_case c = {.base.n = rows,
+                 .n_max = rows,
+                 .c = channels,
+                 .pitch = cvy_pitch_of(channels),
+                 .scale = 1.0f / 256,
+                 .smoothing = smoothing};
   case_softmax_xent(&c, &r);
-  selftest_op(t, &c.base, "%d rows of %d", rows, channels);
+  selftest_op(t, &c.base, "%d rows of %d%s", rows, channels, smoothing > 0 ? ", smoothed labels" : "");
 }
 
-static void sgd_run(selftest *t, const cvy_sgd_params *p, bool running) {
+static void update_run(selftest *t, const cvy_update_params *p, bool running) {
   case_rng r = case_rng_make(1, 0);
-  sgd_case c = {.base.n = 1, .p = *p, .each = 4096, .steps = 2, .running = running};
-  case_sgd(&c, &r);
-  selftest_op(t, &c.base, "lr %g momentum %g weight decay %g%s, 4096 values", (double)p->lr, (double)p->momentum,
-              (double)p->weight_decay, p->nesterov ? ", nesterov" : "");
+  update_case c = {.base.n = 1, .p = *p, .each = 4096, .steps = 2, .running = running};
+  case_update(&c, &r);
+  if (p->kind != CVY_OPTIMIZER_SGD)
+    selftest_op(t, &c.base, "%s lr %g weight decay %g, 4096 values", p->kind == CVY_OPTIMIZER_ADAM ? "adam" : "adamw",
+                (double)p->lr, (double)p->weight_decay);
+  else
+    selftest_op(t, &c.base, "lr %g momentum %g weight decay %g%s, 4096 values", (double)p->lr, (double)p->momentum,
+                (double)p->weight_decay, p->nesterov ? ", nesterov" : "");
 }
 
 static void compress_run(selftest *t) {
@@ -69,11 +78,19 @@ void selftest_other_operations(selftest *t) {
   reduce_run(t, CASE_REDUCE_SUM, 784 * 64, 1);
   reduce_run(t, CASE_REDUCE_PARTS, 7, 4096);
   softmax_run(t, 10);
-  xent_run(t, 64, 10);
-  xent_run(t, 5, 10);
-  sgd_run(t, &(cvy_sgd_params){.lr = 0.1f}, false);
-  sgd_run(t, &(cvy_sgd_params){.lr = 0.1f, .momentum = 0.9f, .weight_decay = 5e-4f}, false);
-  sgd_run(t, &(cvy_sgd_params){.lr = 0.1f, .momentum = 0.9f, .nesterov = true}, false);
-  sgd_run(t, &(cvy_sgd_params){.momentum = 0.1f}, true);
+  xent_run(t, 64, 10, 0);
+  xent_run(t, 5, 10, 0.1f);
+  update_run(t, &(cvy_update_params){.lr = 0.1f}, false);
+  update_run(t, &(cvy_update_params){.lr = 0.1f, .momentum = 0.9f, .weight_decay = 5e-4f}, false);
+  update_run(t, &(cvy_update_params){.lr = 0.1f, .momentum = 0.9f, .nesterov = true}, false);
+  update_run(t,
+             &(cvy_update_params){CVY_OPTIMIZER_ADAM, .lr = 0.01f, .weight_decay = 5e-4f, .betas = {0.9f, 0.999f},
+                                  .eps = 1e-8f},
+             false);
+  update_run(t,
+             &(cvy_update_params){CVY_OPTIMIZER_ADAMW, .lr = 0.01f, .weight_decay = 0.01f, .betas = {0.9f, 0.999f},
+                                  .eps = 1e-8f},
+             false);
+  update_run(t, &(cvy_update_params){.momentum = 0.1f}, true);
   compress_run(t);
 }

@@ -12,7 +12,10 @@
 #include "tools/program_common.h"
 #include "tools/weights_facts.h"
 
-static const char *const inits[] = {"d2l", "he"};
+static const char *const inits[] = {
+    [CVY_INIT_D2L] = "d2l", [CVY_INIT_HE] = "he", [CVY_INIT_XAVIER] = "xavier", [CVY_INIT_TORCH] = "torch"};
+static const char *const optimizers[] = {
+    [CVY_OPTIMIZER_SGD] = "sgd", [CVY_OPTIMIZER_ADAM] = "adam", [CVY_OPTIMIZER_ADAMW] = "adamw"};
 static const char *const tunes[] = {[CVY_TUNE_CACHED] = "cached", [CVY_TUNE_OFF] = "off", [CVY_TUNE_QUICK] = "quick"};
 
 static const char *parse_split(const char *text, void *target) {
@@ -91,6 +94,19 @@ static const char *parse_schedule(const char *text, void *target) {
            "or epochs";
   s->gamma = gamma.values[0];
   return NULL;
+}
+
+static const char *parse_betas(const char *text, void *target) {
+  betas_option *const betas = target;
+  static number_list list; /* large: not on the stack */
+  const char *const expected = "expected B1,B2: two numbers from 0 to below 1, not both 0";
+  if (!parse_list(text, false, &list) || list.n != 2) return expected;
+  for (int i = 0; i < 2; i++) {
+    betas->values[i] = (float)list.values[i];
+    if (!(betas->values[i] < 1)) return expected;
+  }
+  betas->text = text;
+  return betas->values[0] > 0 || betas->values[1] > 0 ? NULL : expected;
 }
 
 #define FIELD(name) .offset = offsetof(train_options, name)
@@ -219,6 +235,28 @@ static const option_row rows[] = {
      .unit = "steps; Ne: epochs",
      .parse = parse_warmup,
      .help = "the first steps' rate rises in equal parts up to --lr; the curve of --lr-schedule goes on from there"},
+    {.kind = OPTION_CHOICE,
+     .name = "optimizer",
+     FIELD(optimizer),
+     .value = "KIND",
+     .choices = "sgd|adam|adamw",
+     .deflt = "sgd",
+     .help = "how a gradient changes the weights, with PyTorch's formulas; Adam wants a smaller --lr, such as 0.001"},
+    {.kind = OPTION_PARSE,
+     .name = "betas",
+     FIELD(betas),
+     .value = "B1,B2",
+     .absent = "0.9,0.999",
+     .unit = "factors",
+     .parse = parse_betas,
+     .help = "of the averages of adam and adamw"},
+    {.kind = OPTION_REAL,
+     .name = "eps",
+     FIELD(eps),
+     .absent = "1e-8",
+     .unit = "summand",
+     .range = {1e-20, 1},
+     .help = "what adam and adamw add to the denominator"},
     {.kind = OPTION_REAL,
      .name = "momentum",
      FIELD(momentum),
@@ -233,14 +271,24 @@ static const option_row rows[] = {
      .deflt = "0",
      .unit = "factor",
      .range = {0, 1e6},
-     .help = "L2 penalty"},
+     .help = "L2 penalty; adamw: the weights' own decay, apart from the gradient"},
+    {.kind = OPTION_REAL,
+     .name = "label-smoothing",
+     FIELD(label_smoothing),
+     .deflt = "0",
+     .unit = "part of a label",
+     .range = {0, 1},
+     .help = "so much of each label is spread over all classes, as in PyTorch; the loss of training is that with it, "
+             "evaluation is without"},
     {.kind = OPTION_CHOICE,
      .name = "init",
      FIELD(init),
      .value = "KIND",
-     .choices = "d2l|he",
+     .choices = "d2l|he|xavier|torch",
      .deflt = "d2l",
-     .help = "first weights: N(0, 0.01^2) as in the book, or N(0, 2/inputs)"},
+     .help = "first weights: N(0, 0.01^2) as in the book, N(0, 2/inputs), torch's xavier_uniform_, or PyTorch's "
+             "defaults, "
+             "which draw biases, too"},
     {.kind = OPTION_TEXT,
      .name = "init-from",
      FIELD(init_from),
@@ -337,9 +385,9 @@ static const option_row rows[] = {
 };
 _Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "a bit of `given` for each row");
 
-static const char *const basics[] = {"model", "data",       "devices", "batch", "epochs", "lr",    "momentum", "init",
-                                     "save",  "checkpoint", "resume",  "log",   "plot",   "quiet", NULL};
-static int take_from_files(void *target, uint64_t *given);
+static const char *const basics[] = {"model", "data", "devices",    "batch",  "epochs", "lr",   "momentum", "optimizer",
+                                     "init",  "save", "checkpoint", "resume", "log",    "plot", "quiet",    NULL};
+static int take_from_files(void *target, option_set *given);
 
 static const option_table table = {
     .fill = take_from_files,
@@ -388,9 +436,13 @@ static const char *const taken[] = {"model",
                                     "lr",
                                     "lr-schedule",
                                     "warmup",
+                                    "optimizer",
+                                    "betas",
+                                    "eps",
                                     "momentum",
                                     "nesterov",
                                     "weight-decay",
+                                    "label-smoothing",
                                     "init",
                                     "init-from",
                                     "seed",
@@ -421,7 +473,7 @@ static bool goes_with(const char *name, uint64_t before) {
   return true;
 }
 
-static int take_from_checkpoint(void *target, uint64_t *given) {
+static int take_from_checkpoint(void *target, option_set *given) {
   static json_t *settings; /* texts of its options are borrowed to the end of the program */
   train_options *const o = target;
   const uint64_t before = *given;
@@ -451,7 +503,7 @@ static int take_from_checkpoint(void *target, uint64_t *given) {
 }
 
 /* The network of --init-from, if its file says it. A file that cannot be read is named later, with the other inputs. */
-static int take_from_weights(train_options *o, uint64_t *given) {
+static int take_from_weights(train_options *o, option_set *given) {
   cvy_model_facts *facts = NULL;
   const bool known = options_given(&table, *given, "model");
   int model = o->model;
@@ -463,7 +515,7 @@ static int take_from_weights(train_options *o, uint64_t *given) {
   return OPTIONS_GO_ON;
 }
 
-static int take_from_files(void *target, uint64_t *given) {
+static int take_from_files(void *target, option_set *given) {
   const int code = take_from_checkpoint(target, given);
   return code == OPTIONS_GO_ON ? take_from_weights(target, given) : code;
 }
@@ -471,11 +523,29 @@ static int take_from_files(void *target, uint64_t *given) {
 const char *train_options_model(const train_options *options) { return program_models[options->model]; }
 const char *train_options_init(const train_options *options) { return inits[options->init]; }
 const char *train_options_tune(const train_options *options) { return tunes[options->tune]; }
+const char *train_options_optimizer(const train_options *options) { return optimizers[options->optimizer]; }
+
+static int check_optimizer(const train_options *o) {
+  const char *const name = train_options_optimizer(o);
+  if (o->optimizer == CVY_OPTIMIZER_SGD) {
+    if (o->betas.text)
+      return options_error("train", "--betas %s with --optimizer sgd, which has none: expected adam or adamw",
+                           o->betas.text);
+    if (o->eps > 0)
+      return options_error("train", "--eps %g with --optimizer sgd, which has none: expected adam or adamw", o->eps);
+  } else if (o->momentum > 0 || o->nesterov) {
+    return options_error("train", "--%s with --optimizer %s, whose averages take its place: expected --betas",
+                         o->nesterov ? "nesterov" : "momentum", name);
+  }
+  return OPTIONS_GO_ON;
+}
 
 int train_options_parse(int argc, char **argv, train_options *out) {
-  uint64_t given = 0;
+  option_set given = 0;
   const int code = options_parse(&table, argc, argv, out, &given);
   if (code != OPTIONS_GO_ON) return code;
+  const int optimizer = check_optimizer(out);
+  if (optimizer != OPTIONS_GO_ON) return optimizer;
   if (out->nesterov && !(out->momentum > 0)) {
     return options_error("train", "--nesterov with --momentum %g: expected a momentum above 0", out->momentum);
   }

@@ -32,11 +32,19 @@ typedef struct schedule_option {
   const char *text;
 } schedule_option;
 
+/* --betas; text NULL: not given. */
+typedef struct betas_option {
+  float values[2];
+  const char *text;
+} betas_option;
+
 typedef struct train_options {
   const char *data, *data_dir, *devices, *init_from, *save, *checkpoint, *log, *plot, *trace, *conv_algo;
   int model, init, tune, math, on_device_loss, exchange; /* cvy_tune_mode, cvy_math, …, cvy_exchange_kind */
   int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every, trace_events;
-  double lr, momentum, weight_decay, bucket_mib, device_timeout;
+  int optimizer; /* cvy_optimizer_kind */
+  double lr, momentum, weight_decay, eps, label_smoothing, bucket_mib, device_timeout;
+  betas_option betas;
   split_option split;
   shares_option shares;
   bn_option bn;
@@ -65,6 +73,7 @@ cvy_lr_schedule train_options_schedule(const train_options *options);
 const char *train_options_model(const train_options *options);
 const char *train_options_init(const train_options *options);
 const char *train_options_tune(const train_options *options);
+const char *train_options_optimizer(const train_options *options);
 
 /* ---- settings, as JSON (train_settings.c) ---- */
 

@@ -20,6 +20,14 @@ static json_t *numbers(const number_list *list) {
 
 static void put(json_t *object, const char *key, json_t *value) { json_object_set_new(object, key, value); }
 
+/* Those that SGD lacks are not written, so that its settings are those of older versions. */
+static void put_optimizer(json_t *s, const train_options *o) {
+  const bool adam = o->optimizer != CVY_OPTIMIZER_SGD;
+  put(s, "optimizer", json_string(train_options_optimizer(o)));
+  put(s, "betas", adam ? json_string(o->betas.text ? o->betas.text : "0.9,0.999") : json_null());
+  put(s, "eps", adam ? json_real(o->eps > 0 ? o->eps : 1e-8) : json_null());
+}
+
 json_t *train_settings(const train_options *options, const cvy_data *data, const cvy_team *team) {
   json_t *const s = json_object(), *const devices = json_array(), *const shares = json_array();
   json_t *const used = json_array();
@@ -51,6 +59,8 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   json_decref(used);
   put(s, "model", json_string(train_options_model(options)));
   put(s, "momentum", json_real(options->momentum));
+  put_optimizer(s, options);
+  put(s, "label_smoothing", options->label_smoothing > 0 ? json_real(options->label_smoothing) : json_null());
   put(s, "nesterov", json_boolean(options->nesterov));
   put(s, "normalize", json_string(options->normalize.text));
   put(s, "options", train_options_json());

@@ -11,6 +11,7 @@
 #include "convoy/log.h"
 #include "convoy/model.h"
 #include "convoy/net.h"
+#include "convoy/optimizer.h"
 #include "convoy/profile.h"
 #include "convoy/status.h"
 #include "convoy/stop.h"

@@ -97,7 +97,7 @@ cvy_status cvy_net_lenet(int channels, int height, int width, int classes, cvy_n
 cvy_status cvy_net_model(const char *name, int channels, int height, int width, int classes, cvy_net **out);
 
 /* First values of the parameters (team.h: cvy_team_init). */
-typedef enum cvy_init_kind { CVY_INIT_D2L = 0, CVY_INIT_HE } cvy_init_kind;
+typedef enum cvy_init_kind { CVY_INIT_D2L = 0, CVY_INIT_HE, CVY_INIT_XAVIER, CVY_INIT_TORCH } cvy_init_kind;
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,7 @@
 #include "convoy/fleet.h"
 #include "convoy/input.h"
 #include "convoy/net.h"
+#include "convoy/optimizer.h"
 #include "convoy/stop.h"
 #include "convoy/tensor.h"
 
@@ -86,8 +87,15 @@ typedef struct cvy_team_params {
   /* How the data set's bytes reach the network: normalised in training and evaluation, augmented in training alone.
    * cvy_team_split_and_load and cvy_team_forward take floats as they are. */
   cvy_input_params input;
-  float momentum, weight_decay;
-  bool nesterov; /* needs momentum > 0 */
+  cvy_optimizer_kind optimizer;
+  float weight_decay;
+  float momentum; /* SGD's */
+  bool nesterov;  /* needs momentum > 0 */
+  float betas[2]; /* of Adam's averages, from 0 to below 1; both 0: 0.9, 0.999 */
+  float eps;      /* Adam's, from 1e-20 to 1; 0: 1e-8 */
+  /* From 0 to 1: so much of each label is spread over all classes (torch's CrossEntropyLoss). Of training alone:
+   * evaluations give the plain loss. */
+  float label_smoothing;
   int run_ahead; /* steps: CVY_RUN_AHEAD_NONE, 1 or 2; 0: 1 */
   /* 1: every step computes with weights that lack the previous step's update, so that that step's exchange can go on
    * beside it. Changes the numbers; repeatable; needs several devices, which hold the weights twice. 0: every step has
@@ -146,7 +154,9 @@ void cvy_team_destroy(cvy_team **team);
 int cvy_team_size(const cvy_team *team);
 
 typedef struct cvy_init_params {
-  /* D2L: weights N(0, 0.01²) · HE: N(0, 2/fan_in). Biases 0, BN weight 1, bias 0, running mean 0, variance 1. */
+  /* D2L: weights N(0, 0.01²) · HE: N(0, 2/fan_in) · XAVIER: uniform in ±sqrt(6/(fan_in + fan_out)), torch's
+   * xavier_uniform_ · TORCH: PyTorch's defaults for Conv2d and Linear: weights and biases uniform in ±1/sqrt(fan_in).
+   * Else biases 0; BN weight 1, bias 0, running mean 0, variance 1. */
   cvy_init_kind kind;
   uint64_t seed;
   bool force; /* initialise again: resets weights, running values and the optimiser's state */

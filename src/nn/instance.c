@@ -47,7 +47,7 @@ static cvy_status make_plan(const cvy_instance *i, int n, cvy_plan **out) {
 
 /* Everything but arenas and workspace, for passes of n samples. */
 static size_t fixed_bytes(const cvy_instance *i, int n) {
-  const size_t copies = (i->params.inference ? 1 : i->params.momentum ? 3 : 2) + i->params.two_sets;
+  const size_t copies = (i->params.inference ? 1 : 2 + (size_t)i->params.moments) + i->params.two_sets;
   return (i->layout->n_floats * copies + i->layout->n_running_floats * (i->params.inference ? 1 : 2)) * sizeof(float) +
          (size_t)n * sizeof(int32_t) + sizeof(cvy_xent_result);
 }
@@ -296,7 +296,7 @@ static cvy_status make_parameters(cvy_instance *i) {
   CVY_TRY(make_buckets(i, &i->gradients));
   CVY_TRY(slice_buckets(i, i->gradients, &i->gradient));
   CVY_TRY(make_running(i, &i->running_sums, &i->sums_slice));
-  if (i->params.momentum) CVY_TRY(make_buckets(i, &i->momentum));
+  for (int m = 0; m < i->params.moments; m++) CVY_TRY(make_buckets(i, &i->moments[m]));
 fail:
   return status;
 }
@@ -374,7 +374,7 @@ void cvy_instance_destroy(cvy_instance **instance) {
   }
   destroy_list(&i->gradient, i->layout->n_params);
   destroy_list(&i->gradients, i->layout->n_buckets);
-  destroy_list(&i->momentum, i->layout->n_buckets);
+  for (int m = 0; m < CVY_MOMENTS; m++) destroy_list(&i->moments[m], i->layout->n_buckets);
   destroy_list(&i->running_slice, i->layout->n_running);
   destroy_list(&i->sums_slice, i->layout->n_running);
   cvy_buffer_destroy(&i->running);
@@ -410,7 +410,9 @@ cvy_buffer *cvy_instance_weights_of(const cvy_instance *i, int set, int bucket) 
 }
 cvy_buffer *cvy_instance_weights(const cvy_instance *i, int bucket) { return of_bucket(i, i->weights, bucket); }
 cvy_buffer *cvy_instance_gradients(const cvy_instance *i, int bucket) { return of_bucket(i, i->gradients, bucket); }
-cvy_buffer *cvy_instance_momentum(const cvy_instance *i, int bucket) { return of_bucket(i, i->momentum, bucket); }
+cvy_buffer *cvy_instance_moment(const cvy_instance *i, int m, int bucket) {
+  return of_bucket(i, i->moments[m], bucket);
+}
 cvy_buffer *cvy_instance_running(const cvy_instance *i) { return i->running; }
 cvy_buffer *cvy_instance_running_sums(const cvy_instance *i) { return i->running_sums; }
 cvy_buffer *cvy_instance_result(const cvy_instance *i) { return i->result; }

@@ -9,6 +9,7 @@
 #include "src/ops/batchnorm.h"
 #include "src/ops/tune_table.h"
 #include "src/ops/softmax_xent.h"
+#include "src/ops/update_params.h"
 
 /* How the passes of one convolution or linear layer are computed; AUTO: not asked for, or not decided. */
 typedef struct cvy_conv_choices {
@@ -21,10 +22,11 @@ typedef struct cvy_instance_params {
   int group_size;            /* BN group; 0: one group per call */
   bool inference;            /* no backward, no gradients */
   bool two_sets;             /* two sets of weights: passes read one while the other is written */
-  bool momentum;             /* momentum buffers on the device (a team of one) */
+  int moments;               /* vectors of the optimiser on the device (a team of one): 0 to CVY_MOMENTS */
   int sharers;               /* instances that share this device's memory; 0 or 1: this one alone */
   size_t memory_limit_bytes; /* 0: the device's; also capped by cvy_memory_limit */
   size_t reserved_bytes;     /* of the device's memory, for other things (data set) */
+  float label_smoothing;     /* of the loss that is trained on */
   cvy_conv_algo_list algos;  /* that convolutions and linear layers may take, see conv2d.h; n == 0: auto */
   cvy_math math;             /* wanted for convolutions and linear layers; cvy_instance_math is the device's */
   /* One per layer of the net, taken where possible; NULL: none. A layer with one stays out of convpools. Borrowed
@@ -57,15 +59,15 @@ cvy_status cvy_instance_room(const cvy_instance *instance, int n, int *most);
  * convpool, which has one algorithm only). */
 bool cvy_instance_choices(const cvy_instance *instance, int layer, cvy_conv_choices *out);
 
-/* Borrowed. Buffers of whole buckets, sizes as in the layout; NULL where there is none (inference, momentum off, no
- * BN). input: (micro_batch, H, W, C) with the input pitch, written by gather. */
+/* Borrowed. Buffers of whole buckets, sizes as in the layout; NULL where there is none (inference, no such moment,
+ * no BN). input: (micro_batch, H, W, C) with the input pitch, written by gather. */
 cvy_buffer *cvy_instance_input(const cvy_instance *instance);
 cvy_buffer *cvy_instance_labels(const cvy_instance *instance);              /* micro_batch int32 */
 cvy_buffer *cvy_instance_output(const cvy_instance *instance);              /* (micro_batch, pitch) logits */
 cvy_buffer *cvy_instance_weights(const cvy_instance *instance, int bucket); /* of the set in use */
 cvy_buffer *cvy_instance_weights_of(const cvy_instance *instance, int set, int bucket);
 cvy_buffer *cvy_instance_gradients(const cvy_instance *instance, int bucket);
-cvy_buffer *cvy_instance_momentum(const cvy_instance *instance, int bucket);
+cvy_buffer *cvy_instance_moment(const cvy_instance *instance, int moment, int bucket);
 cvy_buffer *cvy_instance_running(const cvy_instance *instance);      /* flat running values */
 cvy_buffer *cvy_instance_running_sums(const cvy_instance *instance); /* S of batchnorm.h, flat like running */
 cvy_buffer *cvy_instance_result(const cvy_instance *instance);       /* one cvy_xent_result */

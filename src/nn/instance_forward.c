@@ -150,6 +150,7 @@ cvy_status cvy_instance_loss(cvy_instance *i, const cvy_pass *pass, bool gradien
   CVY_TRY(cvy_pass_check(i, pass, gradient));
   cvy_profile_scope(i->device, CVY_SCOPE_LOSS);
   CVY_TRY(cvy_softmax_xent_run(i->xent, i->queue, pass->n, cvy_instance_output(i), i->labels, 1.0f / (float)pass->batch,
+                               gradient ? i->params.label_smoothing : 0,
                                gradient ? cvy_gradient_of(i, i->net->output) : NULL, i->result, pass->accumulate,
                                i->workspace));
 fail:

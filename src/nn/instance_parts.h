@@ -45,9 +45,9 @@ struct cvy_instance {
   cvy_buffer **arenas, **storages; /* buffers, and a slice per storage */
   cvy_buffer *workspace;           /* NULL if no operation needs one */
   size_t workspace_bytes;
-  cvy_buffer **weights, **gradients, **momentum; /* per bucket; weights: of the set in use */
-  cvy_buffer **weight, **gradient;               /* per parameter: slices */
-  cvy_buffer **weights_of[2], **weight_of[2];    /* the sets; the second NULL without two_sets */
+  cvy_buffer **weights, **gradients, **moments[CVY_MOMENTS]; /* per bucket; weights: of the set in use */
+  cvy_buffer **weight, **gradient;                           /* per parameter: slices */
+  cvy_buffer **weights_of[2], **weight_of[2];                /* the sets; the second NULL without two_sets */
   cvy_buffer *running, *running_sums;
   cvy_buffer **running_slice, **sums_slice; /* per batchnorm layer */
   cvy_buffer *labels, *result;

@@ -2,7 +2,8 @@
  * Where parameters lie: one flat vector of floats, the same on the host and on every device, cut into buckets.
  * The flat order is the order in which backward finishes: last layer first. Each tensor begins at a multiple of 128
  * floats (CVY_SLICE_ALIGN bytes); gaps and padding are zeros and stay zeros under every update. Bucket b is a
- * consecutive run of tensors and is one device buffer for weights, one for gradients, one for momentum. Running values
+ * consecutive run of tensors and is one device buffer for weights, one for gradients, one for each moment
+ * of the optimiser. Running values
  * of BN lie in a second flat vector of the same kind (one buffer), each layer's (2,pitch): mean, variance. */
 #ifndef CVY_NN_LAYOUT_H
 #define CVY_NN_LAYOUT_H

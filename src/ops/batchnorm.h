@@ -9,7 +9,7 @@
  * Running values (PyTorch's convention): new = (1-momentum)*old + momentum*S with S[0,c] = sum_g w_g*mean[g,c],
  *   S[1,c] = sum_g w_g*var[g,c]*m_g/(m_g-1), w_g = samples in the group / samples of the whole batch (all devices,
  *   all micro-batches).
- *   forward_training writes (or adds to) S; the owner of the running values applies it (sgd.h: cvy_sgd_running).
+ *   forward_training writes (or adds to) S; the owner of the running values applies it (update.h: cvy_update_running).
  * backward, dm = dy * (y > 0 if relu else 1):  dbeta = sum_n,g dm;  dgamma = sum dm*xhat;  xhat = (x-mean)*invstd
  *   dx = gamma*invstd*(dm - mean_g(dm) - xhat*mean_g(dm*xhat));   dresidual = dm
  * Deferred: y is never made. Instead forward writes each group's affine, (3,pitch) floats: the mean, scale =

@@ -48,7 +48,7 @@ size_t cvy_softmax_xent_workspace_bytes(const cvy_softmax_xent *op) {
 }
 
 cvy_status cvy_softmax_xent_run(cvy_softmax_xent *op, cvy_queue *queue, int n, cvy_buffer *x, cvy_buffer *labels,
-                                float scale, cvy_buffer *dx, cvy_buffer *result, bool accumulate,
+                                float scale, float smoothing, cvy_buffer *dx, cvy_buffer *result, bool accumulate,
                                 cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
   const cvy_device_facts *const facts = cvy_device_get_facts(op->device);
@@ -56,6 +56,8 @@ cvy_status cvy_softmax_xent_run(cvy_softmax_xent *op, cvy_queue *queue, int n, c
   CVY_REQUIRE(n >= 1 && n <= op->n_max, CVY_E_ARGUMENT, "cross-entropy: %d samples, must be from 1 to %d", n,
               op->n_max);
   CVY_REQUIRE(isfinite(scale), CVY_E_ARGUMENT, "cross-entropy: scale %g must be finite", (double)scale);
+  CVY_REQUIRE(smoothing >= 0 && smoothing <= 1, CVY_E_ARGUMENT, "cross-entropy: smoothing %g must be from 0 to 1",
+              (double)smoothing);
   CVY_TRY(cvy_check_buffer("cross-entropy", "x", x, size_bytes));
   CVY_TRY(cvy_check_buffer("cross-entropy", "labels", labels, (size_t)n * sizeof(int32_t)));
   if (dx) CVY_TRY(cvy_check_buffer("cross-entropy", "dx", dx, size_bytes));
@@ -66,7 +68,8 @@ cvy_status cvy_softmax_xent_run(cvy_softmax_xent *op, cvy_queue *queue, int n, c
       facts->cpu_shaped ? cvy_cpu_groups(facts, (size_t)n) : cvy_round_up((size_t)n * LANES, CVY_STREAM_LOCAL);
   CVY_TRY(CVY_LAUNCH(queue, op->rows, ((cvy_grid){.global = {global}, .local = {local}}), CVY_BUF(x), CVY_BUF(labels),
                      CVY_BUF(dx ? dx : x), CVY_BUF(workspace), CVY_INT(n), CVY_INT(op->c), CVY_INT(op->pitch),
-                     CVY_FLOAT(scale), CVY_INT(dx != NULL)));
+                     CVY_FLOAT(scale), CVY_FLOAT(1.0f - smoothing), CVY_FLOAT(smoothing / (float)op->c),
+                     CVY_INT(dx != NULL)));
   CVY_TRY(CVY_LAUNCH(queue, op->finish, ((cvy_grid){.global = {local}, .local = {local}}), CVY_BUF(workspace),
                      CVY_BUF(result), CVY_INT(n), CVY_INT(accumulate)));
 fail:

@@ -24,8 +24,9 @@ fail:
 static void destroy(op_case *base) { cvy_softmax_xent_destroy((cvy_softmax_xent **)&base->op); }
 
 static cvy_status run(op_case *base, cvy_queue *queue, cvy_buffer *const *b, bool accumulate) {
-  return cvy_softmax_xent_run(base->op, queue, base->n, b[X], b[LABELS], ((const xent_case *)base)->scale, b[DX],
-                              b[RESULT], accumulate, b[CASE_WORKSPACE]);
+  const xent_case *const c = (const xent_case *)base;
+  return cvy_softmax_xent_run(base->op, queue, base->n, b[X], b[LABELS], c->scale, c->smoothing, b[DX], b[RESULT],
+                              accumulate, b[CASE_WORKSPACE]);
 }
 static cvy_status once(op_case *base, cvy_queue *queue, cvy_buffer *const *b) { return run(base, queue, b, false); }
 static cvy_status twice(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
@@ -56,6 +57,7 @@ static const case_calls calls = {
      {"accumulate", CASE_BIT(X) | CASE_BIT(LABELS), CASE_BIT(DX) | CASE_BIT(RESULT), twice, after_twice}}};
 
 static void bounds(xent_case *c, const double *x, const int *labels, double *dx_bound) {
+  const double smoothing = (double)c->smoothing;
   double losses = 0;
   c->loss_bound = 0;
   for (int i = 0; i < c->base.n; i++) {
@@ -65,12 +67,14 @@ static void bounds(xent_case *c, const double *x, const int *labels, double *dx_
     for (int j = 0; j < c->c; j++) sum += exp(row[j] - top);
     for (int j = 0; j < c->c; j++)
       if (exp(row[j] - top) > 0) moved += exp(row[j] - top) / sum * (top - row[j]);
-    const double gap = top - row[labels[i]];
+    double gap = (1 - smoothing) * (top - row[labels[i]]);
+    for (int j = 0; smoothing != 0 && j < c->c; j++) gap += smoothing / c->c * (top - row[j]);
     losses += log(sum) + gap;
-    c->loss_bound += (double)FLT_EPSILON * (16 + moved + 4 * log(sum) + gap);
+    c->loss_bound += (double)FLT_EPSILON * (16 + moved + 4 * log(sum) + (smoothing != 0 ? 8 + c->c / 16 : 1) * gap);
     for (int j = 0; dx_bound && j < c->c; j++) {
       const double p = exp(row[j] - top) / sum,
-                   terms = (p > 0 ? p * (16 + (top - row[j]) + moved) : 0) + 2 * fabs(p - (j == labels[i])),
+                   terms =
+                       (p > 0 ? p * (16 + (top - row[j]) + moved) : 0) + 2 * (fabs(p - (j == labels[i])) + smoothing),
                    bound =
                        fabs((double)c->scale) * ((double)FLT_EPSILON * terms + 2 * (double)FLT_MIN) + (double)FLT_MIN;
       dx_bound[(size_t)i * (size_t)c->c + (size_t)j] = bound >= 0 ? bound : 1e-6; /* of NaN, whose result is NaN */
@@ -95,6 +99,7 @@ void case_softmax_xent(xent_case *c, case_rng *r) {
     base->left_out |= CASE_BIT(1); /* the first call takes its logits away */
   }
   const double *const x64 = case_values(base, X);
-  ref_softmax_xent(base->n, c->c, x64, labels, (double)c->scale, dx ? dx->want : NULL, &c->loss, &c->correct);
+  ref_softmax_xent(base->n, c->c, x64, labels, (double)c->scale, (double)c->smoothing, dx ? dx->want : NULL, &c->loss,
+                   &c->correct);
   bounds(c, x64, labels, dx ? dx->bound : NULL);
 }

@@ -13,7 +13,7 @@
 #include "src/ops/gather.h"
 #include "src/ops/pool2d.h"
 #include "src/ops/reduce.h"
-#include "src/ops/sgd.h"
+#include "src/ops/update.h"
 #include "src/ops/softmax.h"
 #include "src/ops/softmax_xent.h"
 #include "src/ref/case.h"
@@ -41,7 +41,7 @@ void case_softmax(softmax_case *c, case_rng *r);
 typedef struct xent_case {
   op_case base; /* n: rows */
   int n_max, c, pitch;
-  float scale;
+  float scale, smoothing;
   case_dx_place dx;
   const float *x; /* NULL: drawn, as labels */
   const int *labels;
@@ -75,15 +75,18 @@ typedef struct compress_case {
 void case_compress(compress_case *c, case_rng *r);
 float case_widen(uint16_t packed);
 
-/* n times `each` values, `steps` updates. running: of running values, with p.momentum. */
-typedef struct sgd_case {
+/* n times `each` values, `steps` updates from p.number on. running: of running values, with p.momentum. */
+typedef struct update_case {
   op_case base;
-  cvy_sgd_params p;
+  cvy_update_params p;
   int each, steps;
   bool running;
   double *w_ref, *w_bound; /* made */
-} sgd_case;
-void case_sgd(sgd_case *c, case_rng *r);
+} update_case;
+void case_update(update_case *c, case_rng *r);
+/* One element's update by Adam, in the float operations that ops/update.h promises; 0 for what is too near to it. */
+void case_update_adam(const cvy_update_numbers *u, float g, float *w, float *m, float *v);
+float case_update_normal(float x);
 
 /* COLUMNS: rows of c values, `pitch` apart. SUM: `rows` values, c = pitch = 1. PARTS: `rows` parts of c = pitch. */
 typedef enum reduce_kind { CASE_REDUCE_COLUMNS, CASE_REDUCE_SUM, CASE_REDUCE_PARTS } reduce_kind;

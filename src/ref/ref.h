@@ -10,7 +10,7 @@
 #include "src/ops/batchnorm.h"
 #include "src/ops/conv2d.h"
 #include "src/ops/pool2d.h"
-#include "src/ops/sgd.h"
+#include "src/ops/update.h"
 
 void ref_conv2d_forward(const cvy_conv2d_params *p, int n, const double *x, const double *w, const double *bias,
                         double *y, double *mag);
@@ -43,9 +43,10 @@ void ref_relu_backward(size_t n, const double *y, const double *dy, double *dx);
 void ref_softmax(int rows, int c, const double *x, double *y);
 void ref_softmax_backward(int rows, int c, const double *y, const double *dy, double *dx);
 /* dx may be NULL. */
-void ref_softmax_xent(int rows, int c, const double *x, const int *labels, double scale, double *dx, double *loss_sum,
-                      int *correct);
-void ref_sgd(const cvy_sgd_params *p, size_t n, double *w, const double *g, double *v);
+void ref_softmax_xent(int rows, int c, const double *x, const int *labels, double scale, double smoothing, double *dx,
+                      double *loss_sum, int *correct);
+/* moments: CVY_MOMENTS. */
+void ref_update(const cvy_update_params *p, size_t n, double *w, const double *g, double *const *moments);
 /* The contract of ops/compress.h; a sum is rounded to float. */
 void ref_compress(size_t n, const double *g, double *residual, double *packed);
 /* samples NULL: not augmented. Allocates two pictures. */

@@ -207,10 +207,16 @@ fail:
   return status;
 }
 
-/* Lists the file's tensors beside the weights; `more` has room for 2 + n_shares. Returns how many there are. */
+enum { MORE = CVY_MOMENTS + 1 };
+
+/* Lists the file's tensors beside the weights; `more` has room for MORE + n_shares. Returns how many there are. */
 static int list_more(const cvy_checkpoint_data *c, cvy_weights_more *more) {
   int n = 0;
-  if (c->v) more[n++] = (cvy_weights_more){"momentum/", c->v};
+  for (int m = 0; m < CVY_MOMENTS; m++) {
+    if (!c->moments[m]) continue;
+    snprintf(more[n].prefix, sizeof more->prefix, "%s", cvy_update_moment_name(c->kind, m));
+    more[n++].values = c->moments[m];
+  }
   if (c->w_previous) more[n++] = (cvy_weights_more){"before/", c->w_previous};
   for (int i = 0; c->residuals && i < c->n_shares; i++) {
     if (!c->residuals[i]) continue;
@@ -233,7 +239,7 @@ cvy_status cvy_checkpoint_write(const char *dir, const cvy_layout *layout, const
   CVY_TRY(cvy_make_dirs(dir, NULL));
   CVY_TRY(path_of(dir, c->at.step, path));
   CVY_TRY(make_values(c, texts, values));
-  more = cvy_calloc(2 + (size_t)c->n_shares, sizeof *more);
+  more = cvy_calloc(MORE + (size_t)c->n_shares, sizeof *more);
   CVY_REQUIRE(more, CVY_E_MEMORY, "no memory to write %s", path);
   CVY_TRY(cvy_weights_pack_make(layout, c->w, c->running, c->n_batches, more, list_more(c, more), &pack));
   CVY_REQUIRE(checksum_of(values, pack.tensors, pack.n, checksum), CVY_E_MEMORY, "no memory to write %s", path);
@@ -267,7 +273,7 @@ struct cvy_checkpoint {
 void cvy_checkpoint_clear(cvy_checkpoint_data *c) {
   if (c->owned) {
     cvy_free(c->w);
-    cvy_free(c->v);
+    for (int m = 0; m < CVY_MOMENTS; m++) cvy_free(c->moments[m]);
     cvy_free(c->w_previous);
     cvy_free(c->running);
     for (int i = 0; c->residuals && i < c->n_shares; i++) cvy_free(c->residuals[i]);
@@ -379,6 +385,24 @@ static cvy_status make_residuals(const char *path, const cvy_layout *layout, con
     c->residuals[i] = cvy_calloc(layout->n_floats, sizeof **c->residuals);
     CVY_REQUIRE(c->residuals[i], CVY_E_MEMORY, "no memory to read %s", path);
   }
+fail:
+  return status;
+}
+
+/* Makes memory for the optimiser's moments that the file has. */
+static cvy_status make_moments(const char *path, const cvy_layout *layout, const cvy_st_file *file,
+                               cvy_checkpoint_data *c) {
+  cvy_status status = CVY_OK;
+  size_t bytes;
+  for (int adam = 0; adam < 2; adam++)
+    for (int m = 0; m < (adam ? 2 : 1); m++) {
+      const cvy_optimizer_kind kind = adam ? CVY_OPTIMIZER_ADAM : CVY_OPTIMIZER_SGD;
+      if (!has(file, cvy_update_moment_name(kind, m), &bytes)) continue;
+      CVY_REQUIRE(!c->moments[m], CVY_E_FORMAT, "%s: it has the momentum of SGD and the moments of Adam", path);
+      c->kind = kind;
+      c->moments[m] = cvy_calloc(layout->n_floats, sizeof *c->moments[m]);
+      CVY_REQUIRE(c->moments[m], CVY_E_MEMORY, "no memory for the weights of %s", path);
+    }
 fail:
   return status;
 }
@@ -495,16 +519,16 @@ cvy_status cvy_checkpoint_read(const cvy_checkpoint *opened, const cvy_layout *l
   const char *const path = opened->path;
   *c = opened->numbers;
   if (settings) CVY_TRY(cvy_settings_compare(opened->values[SETTINGS], settings, may_differ));
-  const bool momentum = has(file, "momentum/", &bytes), previous = has(file, "before/", &bytes);
+  const bool previous = has(file, "before/", &bytes);
   c->owned = true;
   c->w = cvy_calloc(layout->n_floats, sizeof *c->w);
-  c->v = momentum ? cvy_calloc(layout->n_floats, sizeof *c->v) : NULL;
   c->w_previous = previous ? cvy_calloc(layout->n_floats, sizeof *c->w_previous) : NULL;
   c->running = cvy_calloc(layout->n_running_floats, sizeof *c->running);
-  CVY_REQUIRE(c->w && c->running && (c->v || !momentum) && (c->w_previous || !previous), CVY_E_MEMORY,
-              "no memory for the weights of %s", path);
+  CVY_REQUIRE(c->w && c->running && (c->w_previous || !previous), CVY_E_MEMORY, "no memory for the weights of %s",
+              path);
+  CVY_TRY(make_moments(path, layout, file, c));
   CVY_TRY(make_residuals(path, layout, file, c));
-  more = cvy_calloc(2 + (size_t)c->n_shares, sizeof *more);
+  more = cvy_calloc(MORE + (size_t)c->n_shares, sizeof *more);
   CVY_REQUIRE(more, CVY_E_MEMORY, "no memory to read %s", path);
   CVY_TRY(cvy_weights_unpack(layout, file, path, true, c->w, c->running, &n_batches, more, list_more(c, more)));
 fail:

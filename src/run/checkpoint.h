@@ -4,10 +4,12 @@
  * On disk: one safetensors file (base/safetensors.h) per checkpoint, DIR/step-NNNNNNNNNN.safetensors, ten digits:
  * updates applied so far.
  *   tensors      first those of a weights file, same names, order, shapes (nn/weights.h), so that PyTorch's tools open
- *                it; with momentum then "momentum/<parameter>" for each parameter, same shape, F32, in the parameters'
- *                order; with staleness then "before/<parameter>" in the same way: the weights one step
- *                older, which the next step computes with; where gradients cross as bfloat16 then for each device i
- *                that has one "residual/i/<parameter>" in the same way: the residual of rounding (ops/compress.h)
+ *                it; then the optimiser's moments: with momentum "momentum/<parameter>" for each parameter, same shape,
+ *                F32, in the parameters' order; with Adam and AdamW "adam_m/<parameter>" for each, and then
+ *                "adam_v/<parameter>" (the updates that they have seen are `step`); with staleness then
+ *                "before/<parameter>" in the same way: the weights one step older, which the next step computes with;
+ *                where gradients cross as bfloat16 then for each device i that has one "residual/i/<parameter>" in the
+ *                same way: the residual of rounding (ops/compress.h)
  *   __metadata__ strings, in this order:
  *     convoy_checkpoint   "4", the format's version, without facts of the model "3"; another one is refused
  *     program             version of the program that wrote it (for people)
@@ -38,22 +40,25 @@
 #include "convoy/train.h"
 #include "src/base/file.h"
 #include "src/nn/layout.h"
+#include "src/ops/update_params.h"
 
 enum { CVY_KEEP = 2 }; /* newest checkpoints, if the caller gives no number */
 
 typedef struct cvy_checkpoint_data {
   cvy_run_position at;
-  int64_t n_batches;      /* num_batches_tracked of the BN layers */
-  const char *settings;   /* JSON object; NULL: {} */
-  const char *devices;    /* JSON array (resume.h); NULL: [] */
-  int n_shares;           /* devices */
-  const int *shares;      /* of a full batch */
-  const char *choices;    /* JSON array (choices.h); NULL: [] */
-  const char *facts;      /* of the model (nn/model_facts.h); NULL: none */
-  float *w, *v, *running; /* flat vectors (nn/layout.h); v NULL: no momentum */
-  float *w_previous;      /* the previous generation; NULL: no staleness */
-  float **residuals;      /* one per device (n_shares), NULL: it has none; NULL: no device has one */
-  bool owned;             /* these: the checkpoint was read */
+  int64_t n_batches;           /* num_batches_tracked of the BN layers */
+  const char *settings;        /* JSON object; NULL: {} */
+  const char *devices;         /* JSON array (resume.h); NULL: [] */
+  int n_shares;                /* devices */
+  const int *shares;           /* of a full batch */
+  const char *choices;         /* JSON array (choices.h); NULL: [] */
+  const char *facts;           /* of the model (nn/model_facts.h); NULL: none */
+  float *w, *running;          /* flat vectors (nn/layout.h) */
+  cvy_optimizer_kind kind;     /* of the moments: */
+  float *moments[CVY_MOMENTS]; /* NULL: the optimiser keeps none */
+  float *w_previous;           /* the previous generation; NULL: no staleness */
+  float **residuals;           /* one per device (n_shares), NULL: it has none; NULL: no device has one */
+  bool owned;                  /* these: the checkpoint was read */
 } cvy_checkpoint_data;
 
 /* Locks DIR against other processes, making it if missing (*n_made: cvy_make_dirs), and removes the unfinished files of

@@ -26,7 +26,7 @@ static uint64_t hash_state(const cvy_team *team) {
   const cvy_layout *const l = team->layout;
   const cvy_ledger *const ledger = team->ledger;
   uint64_t hash = hash_of(cvy_ledger_w(ledger), l->n_floats, 0);
-  hash = hash_of(cvy_ledger_v(ledger), l->n_floats, hash);
+  for (int m = 0; m < CVY_MOMENTS; m++) hash = hash_of(cvy_ledger_moment(ledger, m), l->n_floats, hash);
   hash = hash_of(cvy_ledger_previous(ledger), l->n_floats, hash);
   return hash_of(cvy_ledger_running(ledger), l->n_running_floats, hash);
 }
@@ -45,6 +45,10 @@ static void add_team(json_t *all, const cvy_team *team) {
   json_object_set_new(all, "momentum", json_real((double)p->momentum));
   json_object_set_new(all, "weight_decay", json_real((double)p->weight_decay));
   json_object_set_new(all, "nesterov", json_boolean(p->nesterov));
+  json_object_set_new(all, "label_smoothing", json_real((double)p->label_smoothing));
+  json_object_set_new(
+      all, "optimizer",
+      json_sprintf("%d %.9g %.9g %.9g", (int)p->optimizer, (double)p->betas[0], (double)p->betas[1], (double)p->eps));
   json_object_set_new(all, "run_ahead", json_integer(p->run_ahead));
   json_object_set_new(all, "staleness", json_integer(p->staleness));
   json_object_set_new(all, "exchange", json_integer(p->exchange));

@@ -22,21 +22,22 @@ cvy_status cvy_state_write(cvy_team *team, const char *dir, int keep, const char
   cvy_shares_full(team->shares, shares);
   CVY_TRY(cvy_settings_extend(settings, team->data->content, at->kept_step, at->kept_median, &extended));
   CVY_TRY(cvy_noted_text(cvy_opening_everyone(team->opening), &devices));
-  CVY_TRY(cvy_checkpoint_write(dir, team->layout,
-                               &(cvy_checkpoint_data){.at = *at,
-                                                      .n_batches = cvy_ledger_batches_in(team->ledger),
-                                                      .settings = extended,
-                                                      .choices = cvy_team_conv_choices(team),
-                                                      .facts = team->facts,
-                                                      .devices = devices,
-                                                      .n_shares = cvy_shares_all(team->shares),
-                                                      .shares = shares,
-                                                      .w = cvy_ledger_w(team->ledger),
-                                                      .v = cvy_ledger_v(team->ledger),
-                                                      .w_previous = cvy_ledger_previous(team->ledger),
-                                                      .residuals = residuals,
-                                                      .running = cvy_ledger_running(team->ledger)},
-                               keep));
+  CVY_TRY(cvy_checkpoint_write(
+      dir, team->layout,
+      &(cvy_checkpoint_data){.at = *at,
+                             .n_batches = cvy_ledger_batches_in(team->ledger),
+                             .settings = extended,
+                             .choices = cvy_team_conv_choices(team),
+                             .devices = devices,
+                             .n_shares = cvy_shares_all(team->shares),
+                             .shares = shares,
+                             .w = cvy_ledger_w(team->ledger),
+                             .kind = team->params.optimizer,
+                             .moments = {cvy_ledger_moment(team->ledger, 0), cvy_ledger_moment(team->ledger, 1)},
+                             .w_previous = cvy_ledger_previous(team->ledger),
+                             .residuals = residuals,
+                             .running = cvy_ledger_running(team->ledger)},
+      keep));
 fail:
   cvy_free(extended);
   cvy_free(devices);
@@ -69,12 +70,19 @@ fail:
 
 /* ---- loading ---- */
 
+/* What the optimiser keeps from step to step. */
+static const char *kept_by(cvy_optimizer_kind kind, const float *first) {
+  return !first ? "no momentum" : kind == CVY_OPTIMIZER_SGD ? "a momentum" : "the moments of Adam";
+}
+
 /* Compares properties that decide about numbers and that a caller's settings may lack. */
 static cvy_status check_kind(const cvy_team *team, const cvy_checkpoint_data *c) {
   cvy_status status = CVY_OK;
-  const bool momentum = cvy_ledger_v(team->ledger) != NULL;
-  CVY_REQUIRE(momentum == (c->v != NULL), CVY_E_MISMATCH, "the checkpoint of step %ld has %s momentum, the run has %s",
-              c->at.step, c->v ? "a" : "no", momentum ? "one" : "none");
+  const char *const run = kept_by(team->params.optimizer, cvy_ledger_moment(team->ledger, 0)), *const was = kept_by(
+                                                                                                   c->kind,
+                                                                                                   c->moments[0]);
+  CVY_REQUIRE(strcmp(run, was) == 0 && !c->moments[1] == !cvy_ledger_moment(team->ledger, 1), CVY_E_MISMATCH,
+              "the checkpoint of step %ld has %s, the run has %s", c->at.step, was, run);
   CVY_REQUIRE((team->params.staleness > 0) == (c->w_previous != NULL), CVY_E_MISMATCH,
               "the checkpoint of step %ld was made with staleness %d, the run has %d", c->at.step,
               c->w_previous != NULL, team->params.staleness);
@@ -114,7 +122,7 @@ cvy_status cvy_checkpoint_load(cvy_team *team, const cvy_checkpoint *checkpoint,
   CVY_TRY(cvy_team_wait(team));
   memcpy(cvy_ledger_w(l), c.w, bytes);
   if (c.w_previous) memcpy(cvy_ledger_previous(l), c.w_previous, bytes);
-  if (c.v) memcpy(cvy_ledger_v(l), c.v, bytes);
+  for (int m = 0; m < cvy_ledger_moments(l); m++) memcpy(cvy_ledger_moment(l, m), c.moments[m], bytes);
   if (team->layout->n_running_floats)
     memcpy(cvy_ledger_running(l), c.running, team->layout->n_running_floats * sizeof(float));
   cvy_ledger_set_batches(l, c.n_batches);

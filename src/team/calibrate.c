@@ -115,7 +115,7 @@ static cvy_status measure_host(cvy_team *team, double *seconds) {
   cvy_status status = CVY_OK;
   const int n_devices = cvy_roster_size(team->roster);
   const cvy_layout *const l = team->layout;
-  const cvy_sgd_params sgd = {.lr = 0};
+  const cvy_update_params update = cvy_team_update(&team->params, 0, 1);
   const bool packs = team->params.exchange == CVY_EXCHANGE_BF16;
   const void **const parts = cvy_calloc((size_t)n_devices, sizeof *parts);
   uint16_t *const packed = cvy_calloc(packs ? l->n_floats : 1, sizeof *packed);
@@ -128,7 +128,7 @@ static cvy_status measure_host(cvy_team *team, double *seconds) {
       const size_t at = l->buckets[b].offset, size = l->buckets[b].size;
       const void *const part = packs ? (void *)(packed + at) : cvy_ledger_w(team->ledger) + at;
       for (int i = 0; i < n_devices; i++) parts[i] = part;
-      cvy_ledger_update(team->ledger, team->pool, &sgd, at, size, parts, n_devices, packs);
+      cvy_ledger_update(team->ledger, team->pool, &update, at, size, parts, n_devices, packs);
     }
     *seconds = cvy_clock_seconds_since(start);
   }

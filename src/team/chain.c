@@ -287,8 +287,8 @@ static void update(cvy_chain *c, int u, size_t at, size_t size) {
   const void *const total[] = {p->sum + at};
   if (p->running) cvy_ledger_update_running(c->ledger, total, 1);
   else
-    cvy_ledger_update(c->ledger, c->params.pool, &c->step->sgd, l->buckets[cvy_chain_parcel_at(c, u)].offset + at, size,
-                      total, 1, false);
+    cvy_ledger_update(c->ledger, c->params.pool, &c->step->update, l->buckets[cvy_chain_parcel_at(c, u)].offset + at,
+                      size, total, 1, false);
 }
 
 static cvy_status parcel_down(cvy_chain *c, int u, int previous, int next) {

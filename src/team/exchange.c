@@ -63,7 +63,7 @@ static void update(cvy_exchange *x, const cvy_step *step, int parcel, int n_part
     return;
   }
   const cvy_bucket *const b = &l->buckets[parcel];
-  cvy_ledger_update(x->ledger, x->params.pool, &step->sgd, b->offset, b->size, x->parts, n_parts, x->params.packed);
+  cvy_ledger_update(x->ledger, x->params.pool, &step->update, b->offset, b->size, x->parts, n_parts, x->params.packed);
 }
 
 static bool wants_weights(cvy_exchange *x, int i) {
@@ -206,7 +206,7 @@ static cvy_status check_loss(const cvy_exchange *x, const cvy_step *step, double
   CVY_REQUIRE(fine, CVY_E_NOT_FINITE,
               "the loss of step %ld is %g at learning rate %g: training has diverged; a smaller learning rate usually "
               "helps",
-              step->number, loss, (double)step->sgd.lr);
+              step->number, loss, (double)step->update.lr);
 fail:
   return status;
 }

@@ -61,6 +61,24 @@ static inline bool cvy_team_is_asked_to_stop(const cvy_team *team) {
 /* The device updates its own weights: there is no other one, here or on another node. */
 static inline bool cvy_team_is_alone(const cvy_team *team) { return team->devices->n == 1 && !team->params.fleet; }
 
+/* Update number `number` of the run, from 1. */
+static inline cvy_update_params cvy_team_update(const cvy_team_params *p, float lr, long number) {
+  return (cvy_update_params){.kind = p->optimizer,
+                             .lr = lr,
+                             .weight_decay = p->weight_decay,
+                             .momentum = p->momentum,
+                             .nesterov = p->nesterov,
+                             .betas = {p->betas[0], p->betas[1]},
+                             .eps = p->eps,
+                             .number = number};
+}
+
+/* Vectors that the optimiser keeps. */
+static inline int cvy_team_moments(const cvy_team_params *p) {
+  const cvy_update_params update = cvy_team_update(p, 0, 1);
+  return cvy_update_moments(&update);
+}
+
 /* The split of a batch changes results by rounding only. */
 static inline bool cvy_team_any_split(const cvy_team *team) {
   return team->params.bn != CVY_BN_DEVICE || team->layout->n_running == 0;

@@ -5,40 +5,38 @@
 #include <string.h>
 
 #include "src/base/mem.h"
-
-/* One binary for every x86: the loops below exist in a version per instruction set, chosen at load time. fmaf is exact
- * everywhere, so all give the same bits. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define CVY_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CVY_CLONES
-#endif
+#include "src/team/host_update.h"
 
 enum { BLOCK = 1024 }; /* floats whose sum stays in the first-level cache between reduction and update */
 
 struct cvy_ledger {
   const cvy_layout *layout;
   bool initialised, behind;
-  float *w[2], *v[2], *running[2]; /* v NULL without momentum; generation g at index g & 1 */
-  float *previous;                 /* generation - 1 of w, whole also while an update is under way; NULL: not stored */
-  long generation;                 /* the truth: number of updates applied */
-  int64_t batches;                 /* training steps that the running values on the devices have seen */
-  long steps;                      /* in the truth, and the value of `batches` then */
+  int n_moments;
+  float *w[2], *moments[CVY_MOMENTS][2], *running[2]; /* generation g at index g & 1; moments NULL from n_moments on */
+  float *previous; /* generation - 1 of w, whole also while an update is under way; NULL: not stored */
+  long generation; /* the truth: number of updates applied */
+  int64_t batches; /* training steps that the running values on the devices have seen */
+  long steps;      /* in the truth, and the value of `batches` then */
   int64_t batches_in;
 };
 
-cvy_status cvy_ledger_create(const cvy_layout *layout, bool momentum, bool previous, cvy_ledger **out) {
+cvy_status cvy_ledger_create(const cvy_layout *layout, int n_moments, bool previous, cvy_ledger **out) {
   cvy_status status = CVY_OK;
   cvy_ledger *s = cvy_calloc(1, sizeof *s);
   *out = NULL;
   CVY_REQUIRE(s, CVY_E_MEMORY, "out of host memory for the training state");
   s->layout = layout;
+  s->n_moments = n_moments;
   for (int g = 0; g < 2; g++) {
     s->w[g] = cvy_calloc(layout->n_floats, sizeof(float));
     s->running[g] = cvy_calloc(layout->n_running_floats, sizeof(float));
-    if (momentum) s->v[g] = cvy_calloc(layout->n_floats, sizeof(float));
-    CVY_REQUIRE(s->w[g] && s->running[g] && (s->v[g] || !momentum), CVY_E_MEMORY,
-                "out of host memory: two generations of %zu weights do not fit", layout->n_floats);
+    bool there = s->w[g] && s->running[g];
+    for (int m = 0; m < n_moments; m++) {
+      s->moments[m][g] = cvy_calloc(layout->n_floats, sizeof(float));
+      there = there && s->moments[m][g];
+    }
+    CVY_REQUIRE(there, CVY_E_MEMORY, "out of host memory: two generations of %zu weights do not fit", layout->n_floats);
   }
   if (previous) {
     s->previous = cvy_calloc(layout->n_floats, sizeof(float));
@@ -57,7 +55,7 @@ void cvy_ledger_destroy(cvy_ledger **ledger) {
   if (!s) return;
   for (int g = 0; g < 2; g++) {
     cvy_free(s->w[g]);
-    cvy_free(s->v[g]);
+    for (int m = 0; m < CVY_MOMENTS; m++) cvy_free(s->moments[m][g]);
     cvy_free(s->running[g]);
   }
   cvy_free(s->previous);
@@ -70,18 +68,19 @@ const cvy_layout *cvy_ledger_layout(const cvy_ledger *s) { return s->layout; }
 /* ---- the truth ---- */
 
 float *cvy_ledger_w(const cvy_ledger *s) { return s->w[s->generation & 1]; }
-float *cvy_ledger_v(const cvy_ledger *s) { return s->v[s->generation & 1]; }
+int cvy_ledger_moments(const cvy_ledger *s) { return s->n_moments; }
+float *cvy_ledger_moment(const cvy_ledger *s, int m) { return s->moments[m][s->generation & 1]; }
 float *cvy_ledger_running(const cvy_ledger *s) { return s->running[s->generation & 1]; }
 float *cvy_ledger_previous(const cvy_ledger *s) { return s->previous; }
 float *cvy_ledger_next_w(const cvy_ledger *s) { return s->w[(s->generation + 1) & 1]; }
-float *cvy_ledger_next_v(const cvy_ledger *s) { return s->v[(s->generation + 1) & 1]; }
+float *cvy_ledger_next_moment(const cvy_ledger *s, int m) { return s->moments[m][(s->generation + 1) & 1]; }
 float *cvy_ledger_next_running(const cvy_ledger *s) { return s->running[(s->generation + 1) & 1]; }
 
 cvy_generation cvy_ledger_generation(const cvy_ledger *s, long step) {
   return (cvy_generation){.step = step,
                           .w = cvy_ledger_w(s),
                           .w_previous = s->previous,
-                          .v = cvy_ledger_v(s),
+                          .moments = {cvy_ledger_moment(s, 0), cvy_ledger_moment(s, 1)},
                           .running = cvy_ledger_running(s)};
 }
 
@@ -192,27 +191,10 @@ CVY_CLONES static void sum_packed(float *restrict g, const void *const *parts, i
   }
 }
 
-CVY_CLONES static void decay(float *restrict g, const float *restrict w, float weight_decay, size_t n) {
-  for (size_t i = 0; i < n; i++) g[i] = fmaf(weight_decay, w[i], g[i]);
-}
-
-CVY_CLONES static void momentum_step(float *restrict g, float *restrict v_new, const float *restrict v_old,
-                                     float momentum, bool nesterov, size_t n) {
-  for (size_t i = 0; i < n; i++) {
-    const float v = fmaf(momentum, v_old[i], g[i]);
-    v_new[i] = v;
-    g[i] = nesterov ? fmaf(momentum, v, g[i]) : v;
-  }
-}
-
-CVY_CLONES static void descend(float *restrict w_new, const float *restrict w_old, const float *restrict g, float lr,
-                               size_t n) {
-  for (size_t i = 0; i < n; i++) w_new[i] = fmaf(-lr, g[i], w_old[i]);
-}
-
 typedef struct update_args {
   cvy_ledger *ledger;
-  const cvy_sgd_params *sgd;
+  const cvy_update_params *update;
+  cvy_update_numbers numbers;
   size_t offset;
   const void *const *parts;
   int n_parts;
@@ -228,18 +210,25 @@ static void update_range(void *arg, size_t begin, size_t end) {
     const size_t n = end - at < BLOCK ? end - at : BLOCK, flat = a->offset + at;
     if (a->packed) sum_packed(g, a->parts, a->n_parts, at, n);
     else sum_parts(g, a->parts, a->n_parts, at, n);
-    if (a->sgd->weight_decay != 0) decay(g, s->w[now] + flat, a->sgd->weight_decay, n);
-    if (a->sgd->momentum != 0)
-      momentum_step(g, s->v[next] + flat, s->v[now] + flat, a->sgd->momentum, a->sgd->nesterov, n);
-    descend(s->w[next] + flat, s->w[now] + flat, g, a->sgd->lr, n);
+    cvy_host_vectors v = {.w_old = s->w[now] + flat, .w_new = s->w[next] + flat};
+    for (int m = 0; m < s->n_moments; m++) {
+      v.old[m] = s->moments[m][now] + flat;
+      v.new[m] = s->moments[m][next] + flat;
+    }
+    cvy_host_update(a->update, &a->numbers, g, &v, n);
   }
 }
 
-void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
+void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_params *update, size_t offset, size_t size,
                        const void *const *parts, int n_parts, bool packed) {
   CVY_ASSERT(n_parts >= 1 && offset + size <= ledger->layout->n_floats);
-  update_args args = {
-      .ledger = ledger, .sgd = sgd, .offset = offset, .parts = parts, .n_parts = n_parts, .packed = packed};
+  update_args args = {.ledger = ledger,
+                      .update = update,
+                      .numbers = cvy_update_prepare(update, 1, true),
+                      .offset = offset,
+                      .parts = parts,
+                      .n_parts = n_parts,
+                      .packed = packed};
   cvy_pool_run(pool, size, 64 * BLOCK, update_range, &args);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The truth of a run, on the host: weights, momentum and running values of batch normalisation, each a flat vector
- * (nn/layout.h) in two generations, and how many steps are in them. The update of step t reads generation t and writes
+ * The truth of a run, on the host: weights, the optimiser's moments and running values of batch normalisation, each a
+ * flat vector (nn/layout.h) in two generations, and how many steps are in them. The update of step t reads generation t and writes
  * t + 1 piece by piece; t + 1 becomes the truth when all pieces are done. So a step can be redone, and a snapshot is
  * never half of one.
  *
@@ -14,28 +14,29 @@
 
 #include "src/base/pool.h"
 #include "src/nn/layout.h"
-#include "src/ops/sgd_params.h"
+#include "src/ops/update_params.h"
 #include "src/team/member.h"
 
 typedef struct cvy_ledger cvy_ledger;
 
-/* `layout` is borrowed. previous: stores the previous generation of the weights, too (zeros at first), for training
- * with staleness. CVY_E_MEMORY. */
-cvy_status cvy_ledger_create(const cvy_layout *layout, bool momentum, bool previous, cvy_ledger **out);
+/* `layout` is borrowed. n_moments: vectors that the optimiser keeps. previous: stores the previous generation of the
+ * weights, too (zeros at first), for training with staleness. CVY_E_MEMORY. */
+cvy_status cvy_ledger_create(const cvy_layout *layout, int n_moments, bool previous, cvy_ledger **out);
 void cvy_ledger_destroy(cvy_ledger **ledger);
 const cvy_layout *cvy_ledger_layout(const cvy_ledger *ledger);
 
 /* ---- the truth ---- */
 
 float *cvy_ledger_w(const cvy_ledger *ledger);
-float *cvy_ledger_v(const cvy_ledger *ledger); /* NULL without momentum */
+int cvy_ledger_moments(const cvy_ledger *ledger);
+float *cvy_ledger_moment(const cvy_ledger *ledger, int moment); /* NULL from n_moments on */
 float *cvy_ledger_running(const cvy_ledger *ledger);
 float *cvy_ledger_previous(const cvy_ledger *ledger); /* the previous generation of the weights; NULL unless stored */
 /* The truth, as the start of step number `step`. */
 cvy_generation cvy_ledger_generation(const cvy_ledger *ledger, long step);
 /* The generation after the truth, which is not whole. */
 float *cvy_ledger_next_w(const cvy_ledger *ledger);
-float *cvy_ledger_next_v(const cvy_ledger *ledger);
+float *cvy_ledger_next_moment(const cvy_ledger *ledger, int moment);
 float *cvy_ledger_next_running(const cvy_ledger *ledger);
 
 /* ---- steps ---- */
@@ -58,10 +59,10 @@ void cvy_ledger_read(cvy_ledger *ledger, long finished);
 /* ---- updates ---- */
 
 /* reduce → update for floats [offset, offset + size) of the flat vector: g = parts[0] + parts[1] + … (in this order),
- * then SGD (ops/sgd.h: same formulas, same roundings as the device's) from generation to generation + 1. parts[i] is
- * the gradient of the i-th device with samples, from the piece's first float; n_parts >= 1. packed: parts of bfloat16
- * (ops/compress.h), each widened to float before it is added. Elementwise: pool and cuts do not change a bit. */
-void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_sgd_params *sgd, size_t offset, size_t size,
+ * then the optimiser's formulas (host_update.h) from generation to generation + 1. parts[i] is the gradient of the
+ * i-th device with samples, from the piece's first float; n_parts >= 1. packed: parts of bfloat16 (ops/compress.h),
+ * each widened to float before it is added. Elementwise: pool and cuts do not change a bit. */
+void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_params *update, size_t offset, size_t size,
                        const void *const *parts, int n_parts, bool packed);
 /* sum[0..size) = parts[0] + parts[1] + …, in this order; begun: sum + parts[0] + …, which continues such a sum. So that
  * many calls on parts of a list give the bits of one call on all of it. */

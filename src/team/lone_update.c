@@ -7,7 +7,7 @@ struct cvy_lone_update {
   cvy_device *device;
   cvy_instance *instance;
   const cvy_layout *layout;
-  cvy_sgd *sgd;
+  cvy_update *update;
   cvy_buffer **running, **sums; /* of each batchnorm: slices of the instance's buffers */
 };
 
@@ -24,7 +24,7 @@ cvy_status cvy_lone_update_create(cvy_device *device, cvy_instance *instance, co
                          .running = cvy_calloc(n, sizeof *u->running),
                          .sums = cvy_calloc(n, sizeof *u->sums)};
   CVY_REQUIRE(u->running && u->sums, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(cvy_sgd_create(device, &u->sgd));
+  CVY_TRY(cvy_update_create(device, &u->update));
   for (size_t i = 0; i < n; i++) {
     const cvy_running *const layer = &layout->running[i];
     const size_t at = layer->offset * sizeof(float), size = 2 * (size_t)layer->pitch * sizeof(float);
@@ -47,15 +47,19 @@ void cvy_lone_update_destroy(cvy_lone_update **update) {
   }
   cvy_free(u->running);
   cvy_free(u->sums);
-  cvy_sgd_destroy(&u->sgd);
+  cvy_update_destroy(&u->update);
   cvy_free(u);
   *update = NULL;
 }
 
-cvy_status cvy_lone_update_bucket(cvy_lone_update *u, int bucket, const cvy_sgd_params *sgd) {
-  return cvy_sgd_update(u->sgd, cvy_device_compute_queue(u->device), sgd, u->layout->buckets[bucket].size,
-                        cvy_instance_weights(u->instance, bucket), cvy_instance_gradients(u->instance, bucket),
-                        cvy_instance_momentum(u->instance, bucket));
+cvy_status cvy_lone_update_bucket(cvy_lone_update *u, int bucket, const cvy_update_params *params) {
+  const cvy_update_args args = {
+      .numbers = cvy_update_prepare(params, 1, true),
+      .n_elems = u->layout->buckets[bucket].size,
+      .w = cvy_instance_weights(u->instance, bucket),
+      .g = cvy_instance_gradients(u->instance, bucket),
+      .moments = {cvy_instance_moment(u->instance, 0, bucket), cvy_instance_moment(u->instance, 1, bucket)}};
+  return cvy_update_run(u->update, cvy_device_compute_queue(u->device), params, &args);
 }
 
 cvy_status cvy_lone_update_running(cvy_lone_update *u) {
@@ -64,12 +68,12 @@ cvy_status cvy_lone_update_running(cvy_lone_update *u) {
   int same = 0;
   while (same < n && u->layout->running[same].momentum == u->layout->running[0].momentum) same++;
   if (n > 0 && same == n) /* one launch for all */
-    return cvy_sgd_running(u->sgd, cvy_device_compute_queue(u->device), u->layout->running[0].momentum,
-                           u->layout->n_running_floats, cvy_instance_running(u->instance),
-                           cvy_instance_running_sums(u->instance));
+    return cvy_update_running(u->update, cvy_device_compute_queue(u->device), u->layout->running[0].momentum,
+                              u->layout->n_running_floats, cvy_instance_running(u->instance),
+                              cvy_instance_running_sums(u->instance));
   for (int i = 0; i < n; i++)
-    CVY_TRY(cvy_sgd_running(u->sgd, cvy_device_compute_queue(u->device), u->layout->running[i].momentum,
-                            2 * (size_t)u->layout->running[i].pitch, u->running[i], u->sums[i]));
+    CVY_TRY(cvy_update_running(u->update, cvy_device_compute_queue(u->device), u->layout->running[i].momentum,
+                               2 * (size_t)u->layout->running[i].pitch, u->running[i], u->sums[i]));
 fail:
   return status;
 }

@@ -4,7 +4,7 @@
 #define CVY_TEAM_LONE_UPDATE_H
 
 #include "src/nn/instance.h"
-#include "src/ops/sgd.h"
+#include "src/ops/update.h"
 
 typedef struct cvy_lone_update cvy_lone_update;
 
@@ -13,7 +13,7 @@ cvy_status cvy_lone_update_create(cvy_device *device, cvy_instance *instance, co
                                   cvy_lone_update **out);
 void cvy_lone_update_destroy(cvy_lone_update **update);
 /* Enqueues the update of the bucket's weights from its gradients, which are complete behind the compute queue. */
-cvy_status cvy_lone_update_bucket(cvy_lone_update *update, int bucket, const cvy_sgd_params *sgd);
+cvy_status cvy_lone_update_bucket(cvy_lone_update *update, int bucket, const cvy_update_params *params);
 /* The same for all running values, from the sums of the last forward pass. */
 cvy_status cvy_lone_update_running(cvy_lone_update *update);
 

@@ -13,17 +13,18 @@
 #include <stdint.h>
 
 #include "src/base/failure.h"
+#include "src/ops/update_params.h"
 
 struct cvy_step;
 typedef struct cvy_event cvy_event; /* a command of the device that will complete; NULL is complete */
 
 /* A generation of the state, as it goes to a device. Flat vectors (nn/layout.h), borrowed for the call. */
 typedef struct cvy_generation {
-  long step;               /* that starts from it */
-  const float *w;          /* weights */
-  const float *w_previous; /* of the previous generation, for training with staleness; else NULL */
-  const float *v;          /* momentum, NULL: none */
-  const float *running;    /* running values of batch normalisation */
+  long step;                         /* that starts from it */
+  const float *w;                    /* weights */
+  const float *w_previous;           /* of the previous generation, for training with staleness; else NULL */
+  const float *moments[CVY_MOMENTS]; /* of the optimiser, NULL: none */
+  const float *running;              /* running values of batch normalisation */
 } cvy_generation;
 
 /* Events of an upload; they belong to the caller. */
@@ -44,9 +45,9 @@ typedef struct cvy_member_fns {
    * only_growth: nothing happens if there is room for as many already. keep_choices: layers go on with the algorithms
    * they have. After CVY_E_DEVICE_MEMORY the device can only be planned anew or closed. */
   cvy_status (*plan)(void *device, int share_max, bool only_growth, bool keep_choices);
-  /* [worker] Blocking copies of the state to and from the device. get: each may be NULL. */
+  /* [worker] Blocking copies of the state to and from the device. get: each may be NULL; moments: CVY_MOMENTS. */
   cvy_status (*put)(void *device, const cvy_generation *generation);
-  cvy_status (*get)(void *device, float *w, float *v, float *running);
+  cvy_status (*get)(void *device, float *w, float *const *moments, float *running);
   /* [worker] Blocking: the residual of gradients that cross as bfloat16, a flat vector; put NULL: zeros. */
   cvy_status (*put_residual)(void *device, const float *residual);
   cvy_status (*get_residual)(void *device, float *residual);

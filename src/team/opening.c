@@ -7,6 +7,7 @@
 
 #include "src/base/mem.h"
 #include "src/nn/choices.h"
+#include "src/team/inside.h"
 #include "src/team/nodes.h"
 #include "src/team/noted_devices.h"
 
@@ -114,7 +115,8 @@ cvy_replica_params cvy_opening_params(const cvy_opening *o, int i) {
                               .sharers = count_sharers(o, i),
                               .inference = o->params.inference,
                               .waits_asleep = cvy_devices_waits_asleep(o->devices, i),
-                              .momentum = o->params.momentum != 0,
+                              .moments = cvy_team_moments(&o->params),
+                              .label_smoothing = o->params.label_smoothing,
                               .profile = o->params.profile || cvy_opening_keeps_times(&o->params),
                               .algos = o->algos,
                               .math = o->params.math,

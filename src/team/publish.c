@@ -64,7 +64,8 @@ cvy_status cvy_team_call(cvy_team *team, int i, cvy_task_fn fn, void *arg, bool 
 /* Reads into the next generation, so that the truth stays whole if the device fails meanwhile. */
 static cvy_status get_state(void *device, void *arg) {
   const cvy_ledger *const l = arg;
-  return cvy_replica_fns.get(device, cvy_ledger_next_w(l), cvy_ledger_next_v(l), cvy_ledger_next_running(l));
+  float *const moments[CVY_MOMENTS] = {cvy_ledger_next_moment(l, 0), cvy_ledger_next_moment(l, 1)};
+  return cvy_replica_fns.get(device, cvy_ledger_next_w(l), moments, cvy_ledger_next_running(l));
 }
 
 cvy_status cvy_team_sync(cvy_team *team) {

@@ -102,8 +102,9 @@ static cvy_status make_plan(cvy_replica *r, int share_max, const cvy_conv_choice
                                                      .two_sets = r->setup.staleness > 0,
                                                      .group_size = params->group_size,
                                                      .inference = params->inference,
-                                                     .momentum = params->momentum && r->setup.alone,
+                                                     .moments = r->setup.alone ? params->moments : 0,
                                                      .sharers = params->sharers,
+                                                     .label_smoothing = params->label_smoothing,
                                                      .reserved_bytes = packing_bytes(r),
                                                      .algos = params->algos,
                                                      .math = params->math,
@@ -255,8 +256,10 @@ static cvy_status put_generation(void *device, const cvy_generation *g) {
       CVY_TRY(cvy_buffer_write(queue, cvy_instance_weights_of(r->instance, other, b), 0, size, g->w_previous + at, NULL,
                                NULL));
     CVY_TRY(cvy_buffer_write(queue, cvy_instance_weights_of(r->instance, set, b), 0, size, g->w + at, NULL, NULL));
-    cvy_buffer *const momentum = cvy_instance_momentum(r->instance, b);
-    if (g->v && momentum) CVY_TRY(cvy_buffer_write(queue, momentum, 0, size, g->v + at, NULL, NULL));
+    for (int m = 0; m < CVY_MOMENTS; m++) {
+      cvy_buffer *const moment = cvy_instance_moment(r->instance, m, b);
+      if (moment && g->moments[m]) CVY_TRY(cvy_buffer_write(queue, moment, 0, size, g->moments[m] + at, NULL, NULL));
+    }
   }
   if (l->n_running_floats)
     CVY_TRY(cvy_buffer_write(queue, cvy_instance_running(r->instance), 0, l->n_running_floats * sizeof(float),
@@ -267,7 +270,7 @@ fail:
   return status;
 }
 
-static cvy_status get_generation(void *device, float *w, float *v, float *running) {
+static cvy_status get_generation(void *device, float *w, float *const *moments, float *running) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = device;
   cvy_queue *const queue = cvy_device_compute_queue(r->device);
@@ -275,8 +278,10 @@ static cvy_status get_generation(void *device, float *w, float *v, float *runnin
   for (int b = 0; b < l->n_buckets; b++) {
     const size_t size = l->buckets[b].size * sizeof(float), at = l->buckets[b].offset;
     if (w) CVY_TRY(cvy_buffer_read(queue, cvy_instance_weights(r->instance, b), 0, size, w + at, NULL, NULL));
-    cvy_buffer *const momentum = cvy_instance_momentum(r->instance, b);
-    if (v && momentum) CVY_TRY(cvy_buffer_read(queue, momentum, 0, size, v + at, NULL, NULL));
+    for (int m = 0; moments && m < CVY_MOMENTS; m++) {
+      cvy_buffer *const moment = cvy_instance_moment(r->instance, m, b);
+      if (moment) CVY_TRY(cvy_buffer_read(queue, moment, 0, size, moments[m] + at, NULL, NULL));
+    }
   }
   if (running && l->n_running_floats)
     CVY_TRY(cvy_buffer_read(queue, cvy_instance_running(r->instance), 0, l->n_running_floats * sizeof(float), running,

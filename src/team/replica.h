@@ -10,7 +10,7 @@
 #include "convoy/stop.h"
 #include "src/nn/instance.h"
 #include "src/ops/gather.h"
-#include "src/ops/sgd.h"
+#include "src/ops/update.h"
 #include "src/team/mail.h"
 #include "src/team/ring.h"
 #include "src/times/timeline.h"
@@ -34,7 +34,9 @@ typedef struct cvy_replica_params {
   int group_size;
   bool waits_asleep; /* cvy_devices_waits_asleep */
   int sharers;       /* replicas of the team that share this device's memory, with this one; 0 or 1: it is alone */
-  bool inference, momentum, profile;
+  bool inference, profile;
+  int moments; /* of the optimiser */
+  float label_smoothing;
   const cvy_input_params *input; /* the team's: its mean and deviation may come with the data set */
   cvy_conv_algo_list algos;
   cvy_math math;

@@ -128,7 +128,7 @@ static cvy_status after_bucket(void *user, int bucket) {
   cvy_status status = CVY_OK;
   cvy_replica *const r = user;
   const int last = r->setup.layout->n_buckets - 1;
-  if (r->lone) return cvy_lone_update_bucket(r->lone, bucket, &r->step->sgd);
+  if (r->lone) return cvy_lone_update_bucket(r->lone, bucket, &r->step->update);
   if (!r->setup.no_overlap) return send_bucket(r, bucket);
   for (int late = 0; status == CVY_OK && bucket == last && late <= last; late++) status = send_bucket(r, late);
   return status;

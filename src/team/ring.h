@@ -6,7 +6,7 @@
 #define CVY_TEAM_RING_H
 
 #include "convoy/team.h"
-#include "src/ops/sgd_params.h"
+#include "src/ops/update_params.h"
 #include "src/team/roster.h"
 #include "src/team/shares.h"
 
@@ -39,7 +39,7 @@ typedef struct cvy_step {
   bool again;             /* a device was lost in it, and the others do it again */
   int group_size;         /* of batch normalisation; 0: one group per share */
   struct cvy_bn_sync *bn; /* batch statistics over all shares; NULL: over groups or shares */
-  cvy_sgd_params sgd;
+  cvy_update_params update;
   int epoch;            /* from 0: the samples' random numbers follow from it */
   int32_t *samples;     /* n sample numbers, device i's at parts[i].offset */
   int *all_shares;      /* one per device of the fleet; without one, of the team */
@@ -76,7 +76,7 @@ void cvy_ring_destroy(cvy_ring **ring);
 
 /* The next step's begun_ns: the time now if no step is under way, else 0. */
 uint64_t cvy_ring_begins(cvy_ring *ring);
-/* The free slot of the next step: the caller fills in n, samples, begun_ns, sgd and group_size. */
+/* The free slot of the next step: the caller fills in n, samples, begun_ns, update and group_size. */
 cvy_step *cvy_ring_next(cvy_ring *ring);
 /* Steps belong to this epoch from the next one on; at first to 0. A step keeps its epoch when it begins anew. */
 void cvy_ring_set_epoch(cvy_ring *ring, int epoch);

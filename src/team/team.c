@@ -31,6 +31,28 @@ fail:
   return status;
 }
 
+static cvy_status take_optimizer(cvy_team_params *p) {
+  cvy_status status = CVY_OK;
+  const bool adam = p->optimizer == CVY_OPTIMIZER_ADAM || p->optimizer == CVY_OPTIMIZER_ADAMW;
+  CVY_REQUIRE(adam || p->optimizer == CVY_OPTIMIZER_SGD, CVY_E_ARGUMENT, "optimizer %d: must be sgd, adam or adamw",
+              (int)p->optimizer);
+  CVY_REQUIRE(!adam || (p->momentum == 0 && !p->nesterov), CVY_E_ARGUMENT,
+              "momentum %g%s with Adam, whose averages take its place: set betas instead", (double)p->momentum,
+              p->nesterov ? " and Nesterov" : "");
+  CVY_REQUIRE(adam || (p->betas[0] == 0 && p->betas[1] == 0 && p->eps == 0), CVY_E_ARGUMENT,
+              "betas %g,%g and eps %g with SGD, which has none: choose adam or adamw", (double)p->betas[0],
+              (double)p->betas[1], (double)p->eps);
+  if (!adam) return CVY_OK;
+  if (p->betas[0] == 0 && p->betas[1] == 0) p->betas[0] = 0.9f, p->betas[1] = 0.999f;
+  if (p->eps == 0) p->eps = 1e-8f;
+  for (int i = 0; i < 2; i++)
+    CVY_REQUIRE(p->betas[i] >= 0 && p->betas[i] < 1, CVY_E_ARGUMENT, "beta%d %g: must be from 0 to below 1", i + 1,
+                (double)p->betas[i]);
+  CVY_REQUIRE(p->eps >= 1e-20f && p->eps <= 1, CVY_E_ARGUMENT, "eps %g: must be from 1e-20 to 1", (double)p->eps);
+fail:
+  return status;
+}
+
 static cvy_status take_params(cvy_team_params *p, int n_own, const cvy_team_params *given) {
   cvy_status status = CVY_OK;
   *p = given ? *given : (cvy_team_params){0};
@@ -62,10 +84,13 @@ static cvy_status take_params(cvy_team_params *p, int n_own, const cvy_team_para
               "mean and deviation of the data (of_data) and given ones: expected one of them");
   CVY_REQUIRE(p->bn == CVY_BN_DEVICE || p->bn == CVY_BN_SYNC || (p->bn == CVY_BN_GHOST && p->ghost >= 1),
               CVY_E_ARGUMENT, "BN groups of %d samples: must be at least 1", p->ghost);
+  CVY_TRY(take_optimizer(p));
   CVY_REQUIRE(isfinite(p->momentum) && p->momentum >= 0, CVY_E_ARGUMENT, "momentum %g: must be 0 or more",
               (double)p->momentum);
   CVY_REQUIRE(isfinite(p->weight_decay) && p->weight_decay >= 0, CVY_E_ARGUMENT, "weight decay %g: must be 0 or more",
               (double)p->weight_decay);
+  CVY_REQUIRE(p->label_smoothing >= 0 && p->label_smoothing <= 1, CVY_E_ARGUMENT,
+              "label smoothing %g: must be from 0 to 1", (double)p->label_smoothing);
   CVY_REQUIRE(p->math == CVY_MATH_FP32 || p->math == CVY_MATH_TF32, CVY_E_ARGUMENT, "math %d: must be fp32 or tf32",
               (int)p->math);
   CVY_REQUIRE(p->tune == CVY_TUNE_CACHED || p->tune == CVY_TUNE_OFF || p->tune == CVY_TUNE_QUICK, CVY_E_ARGUMENT,
@@ -258,7 +283,7 @@ static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *
     team->layout = &team->own_layout;
   }
   CVY_TRY(cvy_opening_create(team->devices, team->net, &team->params, &team->opening));
-  CVY_TRY(cvy_ledger_create(team->layout, team->params.momentum != 0, team->params.staleness > 0, &team->ledger));
+  CVY_TRY(cvy_ledger_create(team->layout, cvy_team_moments(&team->params), team->params.staleness > 0, &team->ledger));
   CVY_TRY(cvy_roster_create(n, &team->roster));
   CVY_TRY(make_shares(team));
   CVY_TRY(cvy_events_create(cvy_shares_all(team->shares), &team->events));

@@ -39,8 +39,7 @@ cvy_status cvy_team_step(cvy_team *team, const int32_t *samples, int n, float lr
   step->n = n;
   step->begun_ns = begun_ns;
   step->group_size = p->bn == CVY_BN_GHOST ? p->ghost : 0;
-  step->sgd =
-      (cvy_sgd_params){.lr = lr, .momentum = p->momentum, .weight_decay = p->weight_decay, .nesterov = p->nesterov};
+  step->update = cvy_team_update(p, lr, cvy_ring_next_number(team->ring) + 1);
   memcpy(step->samples, samples, (size_t)n * sizeof *samples);
   status = cvy_ring_begin(team->ring);
   cvy_timeline_work(team->timeline, CVY_WORK_STEP, -1, -1, cvy_ring_next_number(team->ring) - 1, since);

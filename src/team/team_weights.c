@@ -12,6 +12,12 @@
 #include "src/nn/weights.h"
 #include "src/team/publish.h"
 
+/* Those of an optimiser that has made no update. */
+static void clear_moments(const cvy_team *team) {
+  for (int m = 0; m < cvy_ledger_moments(team->ledger); m++)
+    memset(cvy_ledger_moment(team->ledger, m), 0, team->layout->n_floats * sizeof(float));
+}
+
 cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params) {
   cvy_status status = CVY_OK;
   const cvy_init_params p = params ? *params : (cvy_init_params){0};
@@ -20,7 +26,7 @@ cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params) {
   CVY_TRY(cvy_ring_wait(team->ring));
   cvy_ledger *const l = team->ledger;
   CVY_TRY(cvy_init_weights(team->layout, p.kind, p.seed, cvy_ledger_w(l), cvy_ledger_running(l)));
-  if (cvy_ledger_v(l)) memset(cvy_ledger_v(l), 0, team->layout->n_floats * sizeof(float));
+  clear_moments(team);
   cvy_ledger_set_batches(l, 0);
   CVY_TRY(cvy_team_publish(team, 0));
 fail:
@@ -34,7 +40,7 @@ cvy_status cvy_team_load(cvy_team *team, const char *path) {
   CVY_TRY(cvy_ring_wait(team->ring));
   const bool allow_nan = team->params.allow_nan || team->params.inference;
   CVY_TRY(cvy_weights_load(team->layout, path, allow_nan, cvy_ledger_w(l), cvy_ledger_running(l), &n_batches));
-  if (cvy_ledger_v(l)) memset(cvy_ledger_v(l), 0, team->layout->n_floats * sizeof(float));
+  clear_moments(team);
   cvy_ledger_set_batches(l, n_batches);
   CVY_TRY(cvy_team_publish(team, 0));
 fail:
