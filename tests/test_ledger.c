@@ -65,8 +65,8 @@ static void run_host(check_device *d, const cvy_update_params *p, int threads, c
     float *const before = check_floats(d, FLOATS);
     memcpy(before, cvy_ledger_w(s), FLOATS * sizeof(float));
     const cvy_update_params update = numbered(p, step);
-    cvy_ledger_update(s, pool, &update, 0, cut, whole, PARTS, false);
-    cvy_ledger_update(s, pool, &update, cut, FLOATS - cut, rest, PARTS, false);
+    cvy_ledger_update(s, pool, &update, 1, 0, cut, whole, PARTS, false);
+    cvy_ledger_update(s, pool, &update, 1, cut, FLOATS - cut, rest, PARTS, false);
     check_same(d, "truth before advance", cvy_ledger_w(s), before, 1, FLOATS);
     cvy_ledger_advance(s);
   }
@@ -133,7 +133,7 @@ CHECK_TEST(parts) {
       for (int p = 1; p < counts[i]; p++) sum += parts[p][j];
       want[j] = -sum;
     }
-    cvy_ledger_update(s, NULL, &update, 0, FLOATS, at, counts[i], false);
+    cvy_ledger_update(s, NULL, &update, 1, 0, FLOATS, at, counts[i], false);
     cvy_ledger_advance(s);
     check_same(d, "w", cvy_ledger_w(s), want, 1, FLOATS);
     cvy_ledger_destroy(&s);
@@ -169,8 +169,8 @@ CHECK_TEST(packed) {
     for (int i = 0; i < 2; i++) check_ok(cvy_ledger_create(&layout, cvy_update_moments(update), false, &s[i]));
     for (int step = 0; step < STEPS; step++) {
       const cvy_update_params now = numbered(update, step);
-      cvy_ledger_update(s[0], NULL, &now, 0, FLOATS, wide, n_parts, false);
-      cvy_ledger_update(s[1], pool, &now, 0, FLOATS, packed, n_parts, true);
+      cvy_ledger_update(s[0], NULL, &now, 1, 0, FLOATS, wide, n_parts, false);
+      cvy_ledger_update(s[1], pool, &now, 1, 0, FLOATS, packed, n_parts, true);
       for (int i = 0; i < 2; i++) cvy_ledger_advance(s[i]);
     }
     check_same(d, "w", cvy_ledger_w(s[1]), cvy_ledger_w(s[0]), 1, FLOATS);

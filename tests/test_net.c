@@ -243,7 +243,7 @@ static void check_layout(const cvy_net *net) {
   int before = l->n_params + 1;
   for (int i = 0; i < 4; i++) {
     cvy_layout cut;
-    check_ok(cvy_layout_cut(l, sizes[i], &cut));
+    check_ok(cvy_layout_arrange(l, &(cvy_layout_params){.bucket_floats = sizes[i]}, &cut));
     check_layout_of(&cut);
     assert_true(cut.n_buckets <= before && cut.n_floats == l->n_floats);
     before = cut.n_buckets;

@@ -261,7 +261,7 @@ static void update_bucket(exchange_run *run, int b) {
   const cvy_update_params update = {.lr = 0.01f};
   const size_t at = (size_t)b * run->bucket_floats, n = floats_of(run, b);
   for (int d = 0; d < run->n_parts; d++) parts[d] = arrival(run, &run->parts[d], b);
-  cvy_ledger_update(run->ledger, run->pool, &update, at, n, parts, run->n_parts, run->packs);
+  cvy_ledger_update(run->ledger, run->pool, &update, 1, at, n, parts, run->n_parts, run->packs);
 }
 
 static const float *next_weights(const exchange_run *run, int b) {

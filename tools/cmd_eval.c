@@ -91,7 +91,7 @@ static bool result_print(const eval_options *options, const program_run *run, co
 
 int cmd_eval(int argc, char **argv) {
   eval_options options = {0};
-  option_set given = 0;
+  option_set given = {0};
   int code = options_parse(&table, argc, argv, &options, &given);
   if (code != OPTIONS_GO_ON) return code;
   code = fleet_options_check("eval", &options.fleet);

@@ -361,6 +361,9 @@ static cvy_status team_open(training *t) {
       .betas = {o->betas.values[0], o->betas.values[1]},
       .eps = (float)o->eps,
       .label_smoothing = (float)o->label_smoothing,
+      .decay_only_weights = o->decay_only_weights,
+      .freeze = o->freeze,
+      .lr_mult = o->lr_mult,
       .momentum = (float)o->momentum,
       .weight_decay = (float)o->weight_decay,
       .nesterov = o->nesterov,
@@ -387,8 +390,12 @@ static cvy_status team_open(training *t) {
   const cvy_model_facts facts = program_facts(train_options_model(o), t->run.data, &o->images);
   status = cvy_team_describe(t->team, &facts);
   if (status != CVY_OK) return status;
-  if (o->init_from && !o->opened) status = cvy_team_load(t->team, o->init_from);
-  else status = cvy_team_init(t->team, &(cvy_init_params){.kind = (cvy_init_kind)o->init, .seed = (uint64_t)o->seed});
+  const bool loads = o->init_from && !o->opened;
+  if (!loads || o->init_skip)
+    status = cvy_team_init(t->team, &(cvy_init_params){.kind = (cvy_init_kind)o->init, .seed = (uint64_t)o->seed});
+  if (status == CVY_OK && loads)
+    status = o->init_skip ? cvy_team_load_except(t->team, o->init_from, o->init_skip)
+                          : cvy_team_load(t->team, o->init_from);
   if (status == CVY_OK) status = cvy_data_load_end(t->run.data);
   return status == CVY_OK ? cvy_team_attach(t->team, t->run.data) : status;
 }

@@ -360,11 +360,14 @@ static int row_of(const option_table *table, const char *name) {
   return -1;
 }
 
+static bool set_has(const option_set *set, int row) { return set->bits[row / 64] >> row % 64 & 1; }
+static void set_add(option_set *set, int row) { set->bits[row / 64] |= UINT64_C(1) << row % 64; }
+
 bool options_take(const option_table *table, option_set *given, const char *name, const char *text, void *target) {
   char wrong[256];
   const int row = row_of(table, name);
-  if (row < 0 || (*given >> row & 1) || !value_set(&table->rows[row], text, target, wrong, sizeof wrong)) return false;
-  *given |= (option_set)1 << row;
+  if (row < 0 || set_has(given, row) || !value_set(&table->rows[row], text, target, wrong, sizeof wrong)) return false;
+  set_add(given, row);
   texts[row] = text;
   return true;
 }
@@ -381,7 +384,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
   struct option longs[OPTIONS_MAX + 2];
   char shorts[2 * OPTIONS_MAX + 4] = ":h", wrong[256];
   int n = 0, code;
-  option_set seen = 0;
+  option_set seen = {0};
   memset(longs, 0, sizeof longs);
   for (int i = 0; i < table->n_rows && n < OPTIONS_MAX; i++) {
     const option_row *const row = &table->rows[i];
@@ -427,7 +430,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
     if (!value_set(row, text ? text : "", target, wrong, sizeof wrong)) {
       return options_error(table->verb, "--%s %s: %s", row->name, text && *text ? text : "''", wrong);
     }
-    seen |= (option_set)1 << (row - table->rows);
+    set_add(&seen, (int)(row - table->rows));
     texts[row - table->rows] = text ? text : "";
   }
   n_operands = argc - optind;
@@ -441,7 +444,7 @@ int options_parse(const option_table *table, int argc, char **argv, void *target
   }
   for (int i = 0; i < table->n_rows; i++) {
     const option_row *const row = &table->rows[i];
-    if (row->required && !(seen >> i & 1)) {
+    if (row->required && !set_has(&seen, i)) {
       return options_error(table->verb, "--%s %s is missing: %s", row->name, value_of(row), row->help);
     }
   }
@@ -456,7 +459,7 @@ const char *const *options_operands(int *n) {
 
 bool options_given(const option_table *table, option_set given, const char *name) {
   const int row = row_of(table, name);
-  return row >= 0 && (given >> row & 1);
+  return row >= 0 && set_has(&given, row);
 }
 
 int options_check_data_dir(const char *verb, const char *data, const char *data_dir) {

@@ -31,10 +31,12 @@ typedef struct image_options {
   double val_split;
   bool gray, no_cache, strict;
 } image_options;
+/* Rows of a table. */
+typedef struct option_set {
+  uint64_t bits[OPTIONS_MAX / 64];
+} option_set;
 
 typedef struct option_row option_row;
-/* Rows of a table, a bit each. */
-__extension__ typedef unsigned __int128 option_set;
 /* Stores the value of `text` at `target`. NULL, or the reason why not ("expected …"), static. */
 typedef const char *(*option_parse_fn)(const char *text, void *target);
 
@@ -86,7 +88,7 @@ typedef struct option_table {
 } option_table;
 
 /* Fills `target`. OPTIONS_GO_ON, or the exit status: 0 after --help (printed on stdout), 2 after an error (printed on
- * stderr). `given` (bit i: row i was on the command line) may be NULL. */
+ * stderr). `given` (rows that were on the command line) may be NULL. */
 int options_parse(const option_table *table, int argc, char **argv, void *target, option_set *given);
 /* Gives an option that is not in *given the value of `text` (borrowed), as the command line would; false if that is
  * wrong. */

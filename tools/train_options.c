@@ -272,6 +272,10 @@ static const option_row rows[] = {
      .unit = "factor",
      .range = {0, 1e6},
      .help = "L2 penalty; adamw: the weights' own decay, apart from the gradient"},
+    {.kind = OPTION_FLAG,
+     .name = "decay-only-weights",
+     FIELD(decay_only_weights),
+     .help = "--weight-decay leaves biases and batch normalisation alone"},
     {.kind = OPTION_REAL,
      .name = "label-smoothing",
      FIELD(label_smoothing),
@@ -294,6 +298,25 @@ static const option_row rows[] = {
      FIELD(init_from),
      .unit = "safetensors file",
      .help = "first weights from a file, which also says --model if it knows it"},
+    {.kind = OPTION_TEXT,
+     .name = "init-skip",
+     FIELD(init_skip),
+     .value = "GLOBS",
+     .unit = "globs of tensors, commas between",
+     .help = "tensors that --init-from leaves out: they begin as --init says, and may have other shapes in the file"},
+    {.kind = OPTION_TEXT,
+     .name = "freeze",
+     FIELD(freeze),
+     .value = "GLOBS",
+     .unit = "globs of layers, commas between",
+     .help = "layers that are not trained; their batch normalisations use their running values. Backward ends at the "
+             "lowest layer that is trained"},
+    {.kind = OPTION_TEXT,
+     .name = "lr-mult",
+     FIELD(lr_mult),
+     .value = "GLOB=X,...",
+     .unit = "globs of parameters with factors",
+     .help = "parameters whose rate is X times --lr; the first glob that fits counts"},
     ROW_SEED(FIELD, "seed of weights, shuffling, --val-split and synthetic data"),
     {.kind = OPTION_FLAG, .name = "no-shuffle", FIELD(no_shuffle), .help = "take the images in the order of the file"},
     {.kind = OPTION_FLAG,
@@ -383,7 +406,7 @@ static const option_row rows[] = {
      .help = "do not ask the devices for the times of their commands: nothing is said of what they spent a step on"},
     ROW_QUIET(FIELD),
 };
-_Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "a bit of `given` for each row");
+_Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "an option_set has room for each row");
 
 static const char *const basics[] = {"model", "data", "devices",    "batch",  "epochs", "lr",   "momentum", "optimizer",
                                      "init",  "save", "checkpoint", "resume", "log",    "plot", "quiet",    NULL};
@@ -442,9 +465,13 @@ static const char *const taken[] = {"model",
                                     "momentum",
                                     "nesterov",
                                     "weight-decay",
+                                    "decay-only-weights",
                                     "label-smoothing",
                                     "init",
                                     "init-from",
+                                    "init-skip",
+                                    "freeze",
+                                    "lr-mult",
                                     "seed",
                                     "no-shuffle",
                                     "drop-last",
@@ -464,10 +491,10 @@ json_t *train_options_json(void) {
 
 /* False if an option of the command line makes this one of the checkpoint void: --devices its shares, --init-from its
  * --init, and so on. */
-static bool goes_with(const char *name, uint64_t before) {
+static bool goes_with(const char *name, option_set before) {
   static const char *const with[][2] = {{"split", "devices"}, {"shares", "devices"}, {"split", "shares"},
                                         {"shares", "split"},  {"data-dir", "data"},  {"init", "init-from"},
-                                        {"init-from", "init"}};
+                                        {"init-from", "init"},  {"init-skip", "init-from"}, {"init-skip", "init"}};
   for (size_t i = 0; i < sizeof with / sizeof with[0]; i++)
     if (strcmp(name, with[i][0]) == 0 && options_given(&table, before, with[i][1])) return false;
   return true;
@@ -476,7 +503,7 @@ static bool goes_with(const char *name, uint64_t before) {
 static int take_from_checkpoint(void *target, option_set *given) {
   static json_t *settings; /* texts of its options are borrowed to the end of the program */
   train_options *const o = target;
-  const uint64_t before = *given;
+  const option_set before = *given;
   char list[1024] = "";
   size_t used = 0;
   if (!o->resume || !o->checkpoint) return OPTIONS_GO_ON;
@@ -541,7 +568,7 @@ static int check_optimizer(const train_options *o) {
 }
 
 int train_options_parse(int argc, char **argv, train_options *out) {
-  option_set given = 0;
+  option_set given = {0};
   const int code = options_parse(&table, argc, argv, out, &given);
   if (code != OPTIONS_GO_ON) return code;
   const int optimizer = check_optimizer(out);
@@ -570,7 +597,11 @@ int train_options_parse(int argc, char **argv, train_options *out) {
         return options_error("train", "--%s: --checkpoint DIR is missing", needy[i]);
     }
   }
-  if (options_given(&table, given, "init") && out->init_from) {
+  if (out->init_skip && !out->init_from)
+    return options_error("train", "--init-skip %s: --init-from F is missing", out->init_skip);
+  if (out->decay_only_weights && !(out->weight_decay > 0))
+    return options_error("train", "--decay-only-weights without --weight-decay: expected one above 0");
+  if (options_given(&table, given, "init") && out->init_from && !out->init_skip) {
     return options_error("train", "--init %s and --init-from %s: expected one of them", inits[out->init],
                          out->init_from);
   }

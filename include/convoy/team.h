@@ -96,6 +96,13 @@ typedef struct cvy_team_params {
   /* From 0 to 1: so much of each label is spread over all classes (torch's CrossEntropyLoss). Of training alone:
    * evaluations give the plain loss. */
   float label_smoothing;
+  bool decay_only_weights; /* biases and batch normalisation have no weight decay */
+  /* Globs with commas between them (* ? [...]; one fits a name, or what stands before one of its dots: "layer1" fits
+   * "layer1.0.conv1"); borrowed for the call; NULL: none. One that fits nothing is refused.
+   * freeze: layers that are not trained. Their batch normalisations use their running values and keep them; nothing is
+   * exchanged for them, and backward ends at the lowest layer that is trained.
+   * lr_mult: "GLOB=X,…": parameters whose learning rate is X times that of the step; the first glob that fits counts. */
+  const char *freeze, *lr_mult;
   int run_ahead; /* steps: CVY_RUN_AHEAD_NONE, 1 or 2; 0: 1 */
   /* 1: every step computes with weights that lack the previous step's update, so that that step's exchange can go on
    * beside it. Changes the numbers; repeatable; needs several devices, which hold the weights twice. 0: every step has
@@ -170,6 +177,10 @@ cvy_status cvy_team_init(cvy_team *team, const cvy_init_params *params);
  * another network, named) · CVY_E_NOT_FINITE (a value that is not finite, named; with allow_nan or inference: a
  * warning) · save: CVY_E_ARGUMENT before there are weights, and with no_sync. */
 cvy_status cvy_team_load(cvy_team *team, const char *path);
+/* The same without the tensors that one of the globs (as cvy_team_params.freeze) fits: the team, which must be
+ * initialised, keeps its own, whatever the file has for them. CVY_E_ARGUMENT also: a glob fits nothing, or there are no
+ * weights to keep. */
+cvy_status cvy_team_load_except(cvy_team *team, const char *path, const char *globs);
 cvy_status cvy_team_save(cvy_team *team, const char *path);
 
 /* Copies parameter `name` as device `device` holds it, in PyTorch's order, to out (elems of cvy_param_info). Waits for

@@ -41,14 +41,18 @@ static cvy_status make_plan(const cvy_instance *i, int n, cvy_plan **out) {
                                             .inference = i->params.inference,
                                             .fuse_pools = cvy_convpool_wanted(i->device, &i->params.algos),
                                             .apart = i->apart,
+                                            .frozen = i->frozen,
                                             .arena_max_bytes = cvy_device_get_info(i->device)->max_alloc_bytes},
                          out);
 }
 
 /* Everything but arenas and workspace, for passes of n samples. */
 static size_t fixed_bytes(const cvy_instance *i, int n) {
-  const size_t copies = (i->params.inference ? 1 : 2 + (size_t)i->params.moments) + i->params.two_sets;
-  return (i->layout->n_floats * copies + i->layout->n_running_floats * (i->params.inference ? 1 : 2)) * sizeof(float) +
+  const cvy_layout *const l = i->layout;
+  const size_t copies = i->params.inference ? 0 : 1 + (size_t)i->params.moments;
+  return (l->n_floats * (1 + i->params.two_sets) + cvy_layout_trained(l) * copies +
+          l->n_running_floats * (i->params.inference ? 1 : 2)) *
+             sizeof(float) +
          (size_t)n * sizeof(int32_t) + sizeof(cvy_xent_result);
 }
 
@@ -215,7 +219,7 @@ static cvy_status choose_micro_batch(cvy_instance *i) {
   }
   i->micro_batch = n;
   if (n == wanted) return CVY_OK;
-  if (i->layout->n_running && group < 1 && !i->params.inference)
+  if (cvy_layout_moves(i->layout) && group < 1 && !i->params.inference)
     cvy_log_warning(
         "%s: %d samples need passes of %d for lack of memory: batch statistics are taken over %d samples at a time",
         cvy_device_label(i->device), wanted, n, n);
@@ -248,22 +252,23 @@ fail:
 
 /* ---- parameters ---- */
 
-/* One buffer per bucket. */
-static cvy_status make_buckets(cvy_instance *i, cvy_buffer ***list) {
+/* One buffer per bucket, of the first n. */
+static cvy_status make_buckets(cvy_instance *i, int n, cvy_buffer ***list) {
   cvy_status status = CVY_OK;
-  CVY_TRY(make_list((size_t)i->layout->n_buckets, list));
-  for (int b = 0; b < i->layout->n_buckets; b++)
+  CVY_TRY(make_list((size_t)n, list));
+  for (int b = 0; b < n; b++)
     CVY_TRY(make_buffer(i, i->layout->buckets[b].size * sizeof(float), &(*list)[b]));
 fail:
   return status;
 }
 
-/* One slice of its bucket per parameter. */
-static cvy_status slice_buckets(cvy_instance *i, cvy_buffer **buckets, cvy_buffer ***list) {
+/* One slice of its bucket per parameter; NULL: its bucket is not among the first n. */
+static cvy_status slice_buckets(cvy_instance *i, int n, cvy_buffer **buckets, cvy_buffer ***list) {
   cvy_status status = CVY_OK;
   CVY_TRY(make_list((size_t)i->layout->n_params, list));
   for (int t = 0; t < i->layout->n_params; t++) {
     const cvy_param *const p = &i->layout->params[t];
+    if (p->bucket >= n) continue;
     const size_t offset = p->offset - i->layout->buckets[p->bucket].offset;
     CVY_TRY(cvy_buffer_slice(buckets[p->bucket], offset * sizeof(float), p->size * sizeof(float), &(*list)[t]));
   }
@@ -286,17 +291,18 @@ fail:
 
 static cvy_status make_parameters(cvy_instance *i) {
   cvy_status status = CVY_OK;
+  const int stores = cvy_layout_stores(i->layout), trained = i->layout->n_buckets;
   for (int set = 0; set <= i->params.two_sets; set++) {
-    CVY_TRY(make_buckets(i, &i->weights_of[set]));
-    CVY_TRY(slice_buckets(i, i->weights_of[set], &i->weight_of[set]));
+    CVY_TRY(make_buckets(i, stores, &i->weights_of[set]));
+    CVY_TRY(slice_buckets(i, stores, i->weights_of[set], &i->weight_of[set]));
   }
   cvy_instance_use_weights(i, 0);
   CVY_TRY(make_running(i, &i->running, &i->running_slice));
   if (i->params.inference) return CVY_OK;
-  CVY_TRY(make_buckets(i, &i->gradients));
-  CVY_TRY(slice_buckets(i, i->gradients, &i->gradient));
+  CVY_TRY(make_buckets(i, trained, &i->gradients));
+  CVY_TRY(slice_buckets(i, trained, i->gradients, &i->gradient));
   CVY_TRY(make_running(i, &i->running_sums, &i->sums_slice));
-  for (int m = 0; m < i->params.moments; m++) CVY_TRY(make_buckets(i, &i->moments[m]));
+  for (int m = 0; m < i->params.moments; m++) CVY_TRY(make_buckets(i, trained, &i->moments[m]));
 fail:
   return status;
 }
@@ -307,7 +313,7 @@ static cvy_status find_last_units(cvy_instance *i) {
   i->bucket_first_unit = cvy_calloc((size_t)i->layout->n_buckets, sizeof *i->bucket_first_unit);
   CVY_REQUIRE(i->bucket_last_unit && i->bucket_first_unit, CVY_E_MEMORY, "out of host memory");
   for (int u = i->plan->n_units - 1; u >= 0; u--)
-    if (i->ops[u].bucket >= 0) {
+    if (i->ops[u].bucket >= 0 && i->ops[u].bucket < i->layout->n_buckets) {
       i->bucket_last_unit[i->ops[u].bucket] = u;
       if (u > i->bucket_first_unit[i->ops[u].bucket]) i->bucket_first_unit[i->ops[u].bucket] = u;
     }
@@ -331,6 +337,16 @@ fail:
   return status;
 }
 
+static cvy_status find_frozen(cvy_instance *i) {
+  cvy_status status = CVY_OK;
+  if (i->layout->n_frozen_buckets == 0 || i->params.inference) return CVY_OK;
+  i->frozen = cvy_calloc((size_t)i->net->n_layers, sizeof *i->frozen);
+  CVY_REQUIRE(i->frozen, CVY_E_MEMORY, "out of host memory");
+  for (int t = 0; t < i->layout->n_params; t++) i->frozen[i->layout->params[t].layer] = i->layout->params[t].frozen;
+fail:
+  return status;
+}
+
 /* ---- life ---- */
 
 cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy_instance_params *params,
@@ -350,6 +366,7 @@ cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy
   i->params = *params;
   i->params.math = cvy_math_resolve(device, params->math);
   CVY_TRY(find_apart(i));
+  CVY_TRY(find_frozen(i));
   CVY_TRY(make_parameters(i));
   CVY_TRY(choose_micro_batch(i));
   i->params.choices = NULL, i->params.tuned = NULL; /* borrowed for the call */
@@ -370,7 +387,7 @@ void cvy_instance_destroy(cvy_instance **instance) {
   clear_activations(i);
   for (int set = 0; set < 2; set++) {
     destroy_list(&i->weight_of[set], i->layout->n_params);
-    destroy_list(&i->weights_of[set], i->layout->n_buckets);
+    destroy_list(&i->weights_of[set], cvy_layout_stores(i->layout));
   }
   destroy_list(&i->gradient, i->layout->n_params);
   destroy_list(&i->gradients, i->layout->n_buckets);
@@ -382,6 +399,7 @@ void cvy_instance_destroy(cvy_instance **instance) {
   cvy_free(i->bucket_last_unit);
   cvy_free(i->bucket_first_unit);
   cvy_free(i->apart);
+  cvy_free(i->frozen);
   cvy_plan_destroy(&i->plan);
   cvy_free(i);
   *instance = NULL;
@@ -393,8 +411,8 @@ cvy_math cvy_instance_math(const cvy_instance *i) { return i->params.math; }
 int cvy_instance_micro_batch(const cvy_instance *i) { return i->micro_batch; }
 size_t cvy_instance_device_bytes(const cvy_instance *i) { return i->device_bytes; }
 
-static cvy_buffer *of_bucket(const cvy_instance *i, cvy_buffer **list, int bucket) {
-  return list && bucket >= 0 && bucket < i->layout->n_buckets ? list[bucket] : NULL;
+static cvy_buffer *of_bucket(cvy_buffer **list, int n, int bucket) {
+  return list && bucket >= 0 && bucket < n ? list[bucket] : NULL;
 }
 
 cvy_buffer *cvy_instance_input(const cvy_instance *i) { return cvy_value_of(i, 0); }
@@ -406,12 +424,16 @@ void cvy_instance_use_weights(cvy_instance *i, int set) {
 }
 
 cvy_buffer *cvy_instance_weights_of(const cvy_instance *i, int set, int bucket) {
-  return of_bucket(i, i->weights_of[set], bucket);
+  return of_bucket(i->weights_of[set], cvy_layout_stores(i->layout), bucket);
 }
-cvy_buffer *cvy_instance_weights(const cvy_instance *i, int bucket) { return of_bucket(i, i->weights, bucket); }
-cvy_buffer *cvy_instance_gradients(const cvy_instance *i, int bucket) { return of_bucket(i, i->gradients, bucket); }
+cvy_buffer *cvy_instance_weights(const cvy_instance *i, int bucket) {
+  return of_bucket(i->weights, cvy_layout_stores(i->layout), bucket);
+}
+cvy_buffer *cvy_instance_gradients(const cvy_instance *i, int bucket) {
+  return of_bucket(i->gradients, i->layout->n_buckets, bucket);
+}
 cvy_buffer *cvy_instance_moment(const cvy_instance *i, int m, int bucket) {
-  return of_bucket(i, i->moments[m], bucket);
+  return of_bucket(i->moments[m], i->layout->n_buckets, bucket);
 }
 cvy_buffer *cvy_instance_running(const cvy_instance *i) { return i->running; }
 cvy_buffer *cvy_instance_running_sums(const cvy_instance *i) { return i->running_sums; }

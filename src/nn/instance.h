@@ -32,7 +32,7 @@ typedef struct cvy_instance_params {
   /* One per layer of the net, taken where possible; NULL: none. A layer with one stays out of convpools. Borrowed
    * for the call. */
   const cvy_conv_choices *choices;
-  const cvy_layout *layout; /* the net's, or one cut from it (cvy_layout_cut), which stays as long; NULL: the net's */
+  const cvy_layout *layout; /* the net's, or one made of it (cvy_layout_arrange), which stays as long; NULL: the net's */
   /* With auto and without `choices`: the fastest on this device; NULL: the shipped defaults. Borrowed for the call. */
   const cvy_tune_table *tuned;
 } cvy_instance_params;
@@ -59,7 +59,7 @@ cvy_status cvy_instance_room(const cvy_instance *instance, int n, int *most);
  * convpool, which has one algorithm only). */
 bool cvy_instance_choices(const cvy_instance *instance, int layer, cvy_conv_choices *out);
 
-/* Borrowed. Buffers of whole buckets, sizes as in the layout; NULL where there is none (inference, no such moment,
+/* Borrowed. Buffers of whole buckets (weights: also those of frozen layers), sizes as in the layout; NULL where there is none (inference, no such moment,
  * no BN). input: (micro_batch, H, W, C) with the input pitch, written by gather. */
 cvy_buffer *cvy_instance_input(const cvy_instance *instance);
 cvy_buffer *cvy_instance_labels(const cvy_instance *instance);              /* micro_batch int32 */

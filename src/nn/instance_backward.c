@@ -6,9 +6,10 @@ static cvy_status backward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d
   cvy_status status = CVY_OK;
   cvy_buffer *const dy = cvy_gradient_of(i, u->y);
   const cvy_conv2d_prologue prologue = cvy_prologue_of(i, u, pass->group_size);
-  CVY_TRY(cvy_conv2d_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->source),
-                                      u->behind >= 0 ? &prologue : NULL, dy, cvy_weight_gradient_of(i, u, 0),
-                                      cvy_weight_gradient_of(i, u, 1), pass->accumulate, i->workspace));
+  if (!u->frozen)
+    CVY_TRY(cvy_conv2d_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->source),
+                                        u->behind >= 0 ? &prologue : NULL, dy, cvy_weight_gradient_of(i, u, 0),
+                                        cvy_weight_gradient_of(i, u, 1), pass->accumulate, i->workspace));
   cvy_profile_scope(i->device, CVY_SCOPE_PARTS * (int)(u - i->plan->units) + CVY_SCOPE_BACKWARD_DATA);
   if (u->dx[0] != CVY_GRADIENT_NONE)
     CVY_TRY(cvy_conv2d_backward_data(op, i->queue, pass->n, dy, cvy_weight_of(i, u, 0), cvy_gradient_of(i, u->x[0]),
@@ -20,7 +21,7 @@ fail:
 static cvy_status backward_convpool(cvy_instance *i, const cvy_unit *u, cvy_convpool *op, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
   cvy_buffer *const dy = cvy_gradient_of(i, u->y), *const mask = cvy_storage_of(i, u->mask);
-  CVY_TRY(cvy_convpool_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy, mask,
+  if (!u->frozen) CVY_TRY(cvy_convpool_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy, mask,
                                         cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
                                         pass->accumulate, i->workspace));
   cvy_profile_scope(i->device, CVY_SCOPE_PARTS * (int)(u - i->plan->units) + CVY_SCOPE_BACKWARD_DATA);
@@ -34,7 +35,7 @@ fail:
 static cvy_status backward_linear(cvy_instance *i, const cvy_unit *u, cvy_linear *op, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
   cvy_buffer *const dy = cvy_gradient_of(i, u->y);
-  CVY_TRY(cvy_linear_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy,
+  if (!u->frozen) CVY_TRY(cvy_linear_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy,
                                       cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
                                       pass->accumulate, i->workspace));
   cvy_profile_scope(i->device, CVY_SCOPE_PARTS * (int)(u - i->plan->units) + CVY_SCOPE_BACKWARD_DATA);
@@ -67,7 +68,8 @@ static cvy_status backward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_bat
                                                                 .dbeta = cvy_weight_gradient_of(i, u, 1),
                                                                 .accumulate = pass->accumulate,
                                                                 .workspace = i->workspace,
-                                                                .parts = pass->parts}));
+                                                                .parts = pass->parts,
+                                                                .frozen = u->frozen}));
   if (u->dx[0] == CVY_GRADIENT_ADD)
     CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, cvy_node_elems(i, u->x[0], pass->n), dx,
                                    cvy_gradient_of(i, u->x[0])));
@@ -140,7 +142,7 @@ cvy_status cvy_instance_backward(cvy_instance *i, const cvy_pass *pass) {
     for (; next_begun < i->layout->n_buckets && i->bucket_first_unit[next_begun] >= u; next_begun++)
       if (pass->before_gradient) CVY_TRY(pass->before_gradient(pass->user, next_begun));
     cvy_profile_scope(i->device, CVY_SCOPE_PARTS * u + CVY_SCOPE_BACKWARD);
-    CVY_TRY(backward_unit(i, u, pass));
+    if (!i->plan->units[u].no_backward) CVY_TRY(backward_unit(i, u, pass));
     cvy_profile_scope(i->device, CVY_SCOPE_NONE);
     for (; next_bucket < i->layout->n_buckets && i->bucket_last_unit[next_bucket] >= u; next_bucket++)
       if (pass->after_bucket) CVY_TRY(pass->after_bucket(pass->user, next_bucket));

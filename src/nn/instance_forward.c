@@ -22,7 +22,7 @@ static cvy_status check_groups(const cvy_instance *i, const cvy_pass *pass) {
               "%d samples in groups of %d are %d groups: this instance was made for at most %d", pass->n,
               pass->group_size, groups, planned);
   for (int u = 0; u < i->plan->n_units; u++) {
-    if (i->plan->units[u].kind != CVY_UNIT_BATCHNORM) continue;
+    if (i->plan->units[u].kind != CVY_UNIT_BATCHNORM || i->plan->units[u].frozen) continue;
     const cvy_layer *const l = cvy_unit_layer(i, &i->plan->units[u]);
     CVY_REQUIRE(l->shape.h * l->shape.w > 1 || smallest_group(pass) > 1, CVY_E_ARGUMENT,
                 "batchnorm '%s': a group of one sample of 1x1 pixels gives one value per channel, training needs more "
@@ -56,9 +56,9 @@ static cvy_status forward_batchnorm(cvy_instance *i, const cvy_unit *u, cvy_batc
                     *const y = cvy_value_of(i, u->y);
   cvy_buffer *const gamma = cvy_weight_of(i, u, 0), *const beta = cvy_weight_of(i, u, 1);
   cvy_buffer *const affine = cvy_storage_of(i, u->affine);
-  if (!training)
+  if (!training || u->frozen)
     return cvy_batchnorm_forward_inference(op, i->queue, pass->n, x, residual, gamma, beta, i->running_slice[running],
-                                           y, affine, i->workspace);
+                                           y, affine, training ? cvy_storage_of(i, u->saved) : NULL, i->workspace);
   return cvy_batchnorm_forward_training(op, i->queue,
                                         &(cvy_batchnorm_forward_args){.n = pass->n,
                                                                       .group_size = pass->group_size,

@@ -20,8 +20,19 @@ static void choose(cvy_instance *i, const cvy_unit *unit, cvy_conv2d_params *p) 
   }
 }
 
+/* Without a backward pass: not trained here, or nothing in front of it is. */
+static bool is_forward_only(const cvy_instance *i, const cvy_unit *unit) {
+  return i->params.inference || unit->no_backward;
+}
+
+static cvy_conv2d_params conv_of(const cvy_instance *i, const cvy_unit *unit, int n) {
+  cvy_conv2d_params params = cvy_unit_conv(i->net, unit, n, is_forward_only(i, unit));
+  if (i->frozen && unit->dx[0] == CVY_GRADIENT_NONE) params.no_backward_data = true;
+  return params;
+}
+
 static cvy_status make_conv2d(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
-  cvy_conv2d_params params = cvy_unit_conv(i->net, unit, n, i->params.inference);
+  cvy_conv2d_params params = conv_of(i, unit, n);
   choose(i, unit, &params);
   return cvy_conv2d_create(i->device, &params, &op->conv2d);
 }
@@ -35,7 +46,7 @@ static cvy_status make_batchnorm(cvy_instance *i, const cvy_unit *unit, int n, c
                                                       .relu = unit->relu,
                                                       .residual = unit->x[1] >= 0,
                                                       .deferred = unit->deferred,
-                                                      .inference = i->params.inference},
+                                                      .inference = is_forward_only(i, unit)},
                               &op->batchnorm);
 }
 
@@ -56,7 +67,7 @@ static cvy_status make_pool(cvy_instance *i, const cvy_unit *unit, int n, cvy_un
 }
 
 static cvy_status make_linear(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
-  cvy_conv2d_params conv = cvy_unit_conv(i->net, unit, n, i->params.inference);
+  cvy_conv2d_params conv = conv_of(i, unit, n);
   choose(i, unit, &conv);
   cvy_linear_params params = {.n_max = n,
                               .x = conv.x,
@@ -73,7 +84,8 @@ static cvy_status make_linear(cvy_instance *i, const cvy_unit *unit, int n, cvy_
 }
 
 static cvy_status make_convpool(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
-  const cvy_convpool_params params = cvy_unit_convpool(i->net, unit->layer, n, i->params.inference);
+  cvy_convpool_params params = cvy_unit_convpool(i->net, unit->layer, n, is_forward_only(i, unit));
+  if (i->frozen && unit->dx[0] == CVY_GRADIENT_NONE) params.no_backward_data = true;
   return cvy_convpool_create(i->device, &params, &op->convpool);
 }
 

@@ -39,6 +39,7 @@ struct cvy_instance {
   cvy_eltwise *eltwise;
   cvy_softmax_xent *xent;
   bool *apart;            /* per layer: convolutions that are no part of a convpool; NULL: none */
+  bool *frozen;           /* per layer: its parameters are not trained; NULL: none */
   int *bucket_last_unit;  /* per bucket: its unit that backward runs last */
   int *bucket_first_unit; /* per bucket: the first unit that writes a gradient of it or of a later one */
 
@@ -69,7 +70,8 @@ static inline cvy_buffer *cvy_storage_of(const cvy_instance *i, int storage) {
 /* The load prologue of a convolution behind a deferred batchnorm, in groups of group_size samples (0: one group). */
 static inline cvy_conv2d_prologue cvy_prologue_of(const cvy_instance *i, const cvy_unit *u, int group_size) {
   if (u->behind < 0) return (cvy_conv2d_prologue){0};
-  return (cvy_conv2d_prologue){.affine = cvy_storage_of(i, i->plan->units[u->behind].affine), .group_size = group_size};
+  const cvy_unit *const norm = &i->plan->units[u->behind];
+  return (cvy_conv2d_prologue){.affine = cvy_storage_of(i, norm->affine), .group_size = norm->frozen ? 0 : group_size};
 }
 /* Weight and bias (which = 0, 1) of a unit's layer and their gradients; NULL if it has none. */
 static inline cvy_buffer *cvy_weight_of(const cvy_instance *i, const cvy_unit *u, int which) {

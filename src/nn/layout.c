@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "src/base/globs.h"
 #include "src/base/mem.h"
+#include "src/base/text.h"
 #include "src/nn/graph.h"
 
 /* A slice begins at a multiple of CVY_SLICE_ALIGN = 512 bytes; cvy_buffer_slice checks it (cl/buffer.h). */
@@ -26,7 +28,9 @@ static void describe_param(const cvy_net *net, int layer, int which, cvy_param *
                    .pitch = l->shape.pitch,
                    .rank = 1,
                    .dims = {l->shape.c},
-                   .layer = layer};
+                   .layer = layer,
+                   .decays = true,
+                   .lr_factor = 1};
   snprintf(p->name, sizeof p->name, "%s.%s", l->name, which == 0 ? "weight" : "bias");
   if (l->kind == CVY_LAYER_BATCHNORM) {
     p->kind = which == 0 ? CVY_PARAM_BN_WEIGHT : CVY_PARAM_BN_BIAS;
@@ -96,33 +100,142 @@ static cvy_param *param_at(const cvy_layout *layout, size_t offset) {
   return NULL;
 }
 
-/* Puts the tensors, in flat order, into buckets, which end between layers. There is room for one bucket per layer. */
+static void add_rule(cvy_layout *layout, const cvy_param *p, bool apart) {
+  cvy_rule *last = layout->n_rules > 0 ? &layout->rules[layout->n_rules - 1] : NULL;
+  if (!last || apart || last->lr_factor != p->lr_factor || last->decays != p->decays) {
+    last = &layout->rules[layout->n_rules++];
+    *last = (cvy_rule){.offset = p->offset, .lr_factor = p->lr_factor, .decays = p->decays};
+  }
+  last->size += cvy_round_up(p->size, ALIGN_FLOATS);
+}
+
+/* Puts the tensors, in flat order, into buckets, which end between layers, and before the first frozen one. There is
+ * room for one bucket per layer, and one rule per tensor. */
 static void make_buckets(cvy_layout *layout, size_t bucket_floats) {
   cvy_bucket *bucket = NULL;
   cvy_param *p;
-  layout->n_buckets = 0;
+  int n = 0;
+  layout->n_buckets = layout->n_frozen_buckets = layout->n_rules = 0;
   for (size_t at = 0; at < layout->n_floats && (p = param_at(layout, at)); at += cvy_round_up(p->size, ALIGN_FLOATS)) {
-    if (!bucket || (bucket->size >= bucket_floats && p->layer != bucket->first_layer)) {
-      bucket = &layout->buckets[layout->n_buckets++];
+    const bool begins = !bucket || (bucket->size >= bucket_floats && p->layer != bucket->first_layer) ||
+                        (p->frozen && layout->n_frozen_buckets == 0);
+    if (begins) {
+      bucket = &layout->buckets[n++];
       *bucket = (cvy_bucket){.offset = at, .last_layer = p->layer};
+      ++*(p->frozen ? &layout->n_frozen_buckets : &layout->n_buckets);
     }
     bucket->first_layer = p->layer;
     bucket->size += cvy_round_up(p->size, ALIGN_FLOATS);
-    p->bucket = layout->n_buckets - 1;
+    p->bucket = n - 1;
+    if (!p->frozen) add_rule(layout, p, begins);
   }
 }
 
-cvy_status cvy_layout_cut(const cvy_layout *from, size_t bucket_floats, cvy_layout *out) {
+cvy_rule cvy_layout_rule(const cvy_layout *layout, size_t offset, size_t *end) {
+  for (int i = 0; i < layout->n_rules; i++) {
+    const cvy_rule *const rule = &layout->rules[i];
+    if (offset < rule->offset || offset - rule->offset >= rule->size) continue;
+    *end = rule->offset + rule->size;
+    return *rule;
+  }
+  *end = SIZE_MAX;
+  return (cvy_rule){.lr_factor = 1, .decays = true};
+}
+
+/* ---- another arrangement ---- */
+
+/* Name of a parameter's layer. */
+static void layer_name(const cvy_param *p, char out[sizeof p->name]) {
+  snprintf(out, sizeof p->name, "%s", p->name);
+  *strrchr(out, '.') = '\0';
+}
+
+/* "layers: 0, 1, resnet_block2.0.conv3, …" */
+static void list_layers(const cvy_layout *layout, cvy_text *text) {
+  char name[sizeof layout->params->name];
+  cvy_text_add(text, "layers: ");
+  for (int i = 0; i < layout->n_params; i++) {
+    if (i > 0 && layout->params[i].layer == layout->params[i - 1].layer) continue;
+    layer_name(&layout->params[i], name);
+    cvy_text_add(text, "%s%s", i ? ", " : "", name);
+  }
+}
+
+static cvy_status take_rules(cvy_layout *layout, const cvy_layout_params *params) {
+  cvy_status status = CVY_OK;
+  cvy_globs freeze = {0}, factors = {0};
+  cvy_text there = {0};
+  char name[sizeof layout->params->name];
+  int n_frozen = 0;
+  CVY_TRY(cvy_globs_read("freeze", params->freeze, false, &freeze));
+  CVY_TRY(cvy_globs_read("lr-mult", params->lr_mult, true, &factors));
+  for (int i = 0; i < layout->n_params; i++) {
+    cvy_param *const p = &layout->params[i];
+    const int factor = cvy_globs_find(&factors, p->name);
+    layer_name(p, name);
+    p->frozen = cvy_globs_find(&freeze, name) >= 0;
+    n_frozen += p->frozen;
+    if (factor >= 0) p->lr_factor = (float)factors.value[factor];
+    p->decays = !params->decay_only_weights || p->kind == CVY_PARAM_CONV_WEIGHT || p->kind == CVY_PARAM_LINEAR_WEIGHT;
+  }
+  for (int i = 0; i < layout->n_running; i++)
+    layout->running[i].frozen = cvy_globs_find(&freeze, layout->running[i].name) >= 0;
+  list_layers(layout, &there);
+  CVY_TRY(cvy_globs_check_used(&freeze, cvy_text_get(&there)));
+  CVY_TRY(cvy_globs_check_used(&factors, cvy_text_get(&there)));
+  CVY_REQUIRE(n_frozen < layout->n_params, CVY_E_ARGUMENT, "freeze %s: all layers are frozen, nothing would be trained",
+              params->freeze);
+fail:
+  cvy_text_clear(&there);
+  cvy_globs_clear(&freeze);
+  cvy_globs_clear(&factors);
+  return status;
+}
+
+/* Moves what is frozen behind the rest, in both flat vectors; else the order stays. */
+static void move_frozen(const cvy_layout *from, cvy_layout *layout) {
+  layout->n_frozen_floats = layout->n_frozen_running_floats = 0;
+  layout->n_frozen_running = 0;
+  size_t to = 0;
+  for (int frozen = 0; frozen < 2; frozen++) {
+    const cvy_param *p;
+    for (size_t at = 0; at < from->n_floats && (p = param_at(from, at)); at += cvy_round_up(p->size, ALIGN_FLOATS)) {
+      cvy_param *const moved = &layout->params[p - from->params];
+      const size_t size = cvy_round_up(p->size, ALIGN_FLOATS);
+      if (moved->frozen != (frozen == 1)) continue;
+      moved->offset = to;
+      to += size;
+      if (frozen) layout->n_frozen_floats += size;
+    }
+  }
+  to = 0;
+  for (int frozen = 0; frozen < 2; frozen++)
+    for (int i = 0; i < layout->n_running; i++) {
+      cvy_running *const r = &layout->running[i];
+      const size_t size = cvy_round_up(2 * (size_t)r->pitch, ALIGN_FLOATS);
+      if (r->frozen != (frozen == 1)) continue;
+      r->offset = to;
+      to += size;
+      if (!frozen) continue;
+      layout->n_frozen_running++;
+      layout->n_frozen_running_floats += size;
+    }
+}
+
+cvy_status cvy_layout_arrange(const cvy_layout *from, const cvy_layout_params *p, cvy_layout *out) {
   cvy_status status = CVY_OK;
   const size_t params = (size_t)from->n_params, running = (size_t)from->n_running;
   *out = *from;
   out->params = cvy_calloc(params, sizeof *out->params);
   out->running = cvy_calloc(running, sizeof *out->running);
   out->buckets = cvy_calloc(params, sizeof *out->buckets);
-  CVY_REQUIRE(out->params && out->running && out->buckets, CVY_E_MEMORY, "out of host memory");
+  out->rules = cvy_calloc(params, sizeof *out->rules);
+  CVY_REQUIRE(out->params && out->running && out->buckets && out->rules, CVY_E_MEMORY, "out of host memory");
   memcpy(out->params, from->params, params * sizeof *out->params);
   if (running) memcpy(out->running, from->running, running * sizeof *out->running);
-  make_buckets(out, bucket_floats);
+  CVY_TRY(take_rules(out, p));
+  move_frozen(from, out);
+  make_buckets(out, p->bucket_floats ? p->bucket_floats : BUCKET_FLOATS);
   return CVY_OK;
 fail:
   cvy_layout_clear(out);
@@ -141,7 +254,8 @@ cvy_status cvy_layout_make(cvy_net *net) {
   layout->params = cvy_calloc(n_params, sizeof *layout->params);
   layout->running = cvy_calloc(n_running, sizeof *layout->running);
   layout->buckets = cvy_calloc(n_owners, sizeof *layout->buckets);
-  CVY_REQUIRE(layout->params && layout->running && layout->buckets, CVY_E_MEMORY, "out of host memory");
+  layout->rules = cvy_calloc(n_params, sizeof *layout->rules);
+  CVY_REQUIRE(layout->params && layout->running && layout->buckets && layout->rules, CVY_E_MEMORY, "out of host memory");
   CVY_REQUIRE(n_params > 0, CVY_E_ARGUMENT, "the network has no parameters: nothing could be trained");
   list_params(net);
   CVY_TRY(place_params(net));
@@ -156,6 +270,7 @@ void cvy_layout_clear(cvy_layout *layout) {
   cvy_free(layout->params);
   cvy_free(layout->running);
   cvy_free(layout->buckets);
+  cvy_free(layout->rules);
   *layout = (cvy_layout){0};
 }
 

@@ -30,6 +30,9 @@ typedef struct cvy_param {
   size_t offset, size;   /* in the flat vector, floats (size with padding, not with the gap behind) */
   int bucket;
   int layer;
+  bool frozen;
+  bool decays;     /* under weight decay */
+  float lr_factor; /* of the learning rate */
 } cvy_param;
 
 typedef struct cvy_running {
@@ -38,6 +41,7 @@ typedef struct cvy_running {
   size_t offset; /* floats: mean at offset, variance at offset + pitch */
   float momentum;
   int layer;
+  bool frozen;
 } cvy_running;
 
 typedef struct cvy_bucket {
@@ -45,21 +49,50 @@ typedef struct cvy_bucket {
   int first_layer, last_layer; /* layers that own its tensors */
 } cvy_bucket;
 
+/* A run of parameters that are updated alike, within a bucket. */
+typedef struct cvy_rule {
+  size_t offset, size; /* floats */
+  float lr_factor;
+  bool decays;
+} cvy_rule;
+
 typedef struct cvy_layout {
   int n_params, n_running, n_buckets;
   cvy_param *params; /* in the builder's (PyTorch's) order */
   cvy_running *running;
-  cvy_bucket *buckets; /* in flat order: bucket 0 is finished first by backward */
+  /* In flat order: bucket 0 is finished first by backward. Behind the n_buckets are n_frozen_buckets of frozen layers,
+   * which have weights alone: nothing of them crosses or changes. */
+  cvy_bucket *buckets;
   size_t n_floats, n_running_floats;
+  /* What training leaves as it is, at the end of both flat vectors; the last n_frozen_running batch normalisations by
+   * offset. */
+  int n_frozen_buckets, n_frozen_running;
+  size_t n_frozen_floats, n_frozen_running_floats;
+  int n_rules; /* in flat order, over all buckets; 0: all parameters alike, lr_factor 1, with decay */
+  cvy_rule *rules;
 } cvy_layout;
+
+/* Buckets with those of frozen layers; floats of what is trained; of running values that training changes. */
+static inline int cvy_layout_stores(const cvy_layout *l) { return l->n_buckets + l->n_frozen_buckets; }
+static inline size_t cvy_layout_trained(const cvy_layout *l) { return l->n_floats - l->n_frozen_floats; }
+static inline size_t cvy_layout_moving(const cvy_layout *l) { return l->n_running_floats - l->n_frozen_running_floats; }
+static inline bool cvy_layout_moves(const cvy_layout *l) { return l->n_running > l->n_frozen_running; }
+/* How float `offset` is updated, and so all up to *end. */
+cvy_rule cvy_layout_rule(const cvy_layout *layout, size_t offset, size_t *end);
 
 struct cvy_net;
 /* [graph.c] Fills net->layout from the layers; they get their indices. */
 cvy_status cvy_layout_make(struct cvy_net *net);
 void cvy_layout_clear(cvy_layout *layout);
-/* The same layout with other buckets: each is closed when it holds so many floats, and ends between two layers. *out is
- * the caller's (cvy_layout_clear). */
-cvy_status cvy_layout_cut(const cvy_layout *from, size_t bucket_floats, cvy_layout *out);
+typedef struct cvy_layout_params {
+  size_t bucket_floats;    /* a bucket is closed when it holds so many, and ends between two layers; 0: 1 MiB */
+  const char *freeze;      /* globs (base/globs.h) of layers that are not trained; NULL: none */
+  const char *lr_mult;     /* globs of parameters with factors of the learning rate; NULL: all 1 */
+  bool decay_only_weights; /* biases and batch normalisation do not decay */
+} cvy_layout_params;
+/* The same parameters, arranged in another way. *out is the caller's (cvy_layout_clear). CVY_E_ARGUMENT: a glob that
+ * fits nothing, or all layers are frozen · CVY_E_MEMORY. */
+cvy_status cvy_layout_arrange(const cvy_layout *from, const cvy_layout_params *params, cvy_layout *out);
 const cvy_layout *cvy_net_layout(const struct cvy_net *net); /* after finish; borrowed */
 /* Index of a parameter by name, -1. */
 int cvy_layout_find(const cvy_layout *layout, const char *name);

@@ -12,6 +12,7 @@ typedef struct planner {
   int *consumers, *consumer; /* per node: how many layers read it, one of them */
   int *unit_of;              /* per layer: the unit it is part of, -1 not yet */
   int *needed;               /* per node: last time its value is read */
+  bool *wanted;              /* per node: a trained layer is it or leads to it, so that its gradient is needed */
 } planner;
 
 /* ---- units ---- */
@@ -184,6 +185,23 @@ static void need(planner *p, cvy_node node, int time) {
   if (node >= 0 && p->needed[node] < time) p->needed[node] = time;
 }
 
+static bool is_frozen(const planner *p, int layer) { return p->params->frozen && p->params->frozen[layer]; }
+
+/* Layers come in an order in which they can run. */
+static void find_wanted(planner *p) {
+  for (int i = 0; i < p->net->n_layers; i++) {
+    const cvy_layer *const l = &p->net->layers[i];
+    p->wanted[i] = l->param[0] >= 0 && !is_frozen(p, i);
+    for (int k = 0; k < 2; k++)
+      if (l->input[k] >= 0 && p->wanted[l->input[k]]) p->wanted[i] = true;
+  }
+  for (int u = 0; u < p->plan->n_units; u++) {
+    cvy_unit *const unit = &p->plan->units[u];
+    unit->frozen = is_frozen(p, unit->layer);
+    unit->no_backward = !p->wanted[unit->y];
+  }
+}
+
 /* Last time each value is read. */
 static void find_needs(planner *p) {
   const cvy_plan *const plan = p->plan;
@@ -195,15 +213,15 @@ static void find_needs(planner *p) {
     need(p, unit->x[1], u);
     need(p, unit->y, u);
     if (unit->kind == CVY_UNIT_CONV2D) need(p, unit->source, u);
-    if (p->params->inference) continue;
+    if (p->params->inference || unit->no_backward) continue;
     const int back = 2 * plan->n_units - u;
     const bool max_pool = unit->kind == CVY_UNIT_POOL && p->net->layers[unit->layer].kind == CVY_LAYER_MAXPOOL;
     const bool relu_pool = unit->kind == CVY_UNIT_POOL && unit->relu;
     const bool convpool = unit->kind == CVY_UNIT_CONVPOOL;
-    if (unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || unit->kind == CVY_UNIT_BATCHNORM ||
-        max_pool || relu_pool || convpool)
+    const bool product = unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || convpool;
+    if ((product && !unit->frozen) || unit->kind == CVY_UNIT_BATCHNORM || max_pool || relu_pool)
       need(p, unit->x[0], back);
-    if (unit->kind == CVY_UNIT_CONV2D) need(p, unit->source, back);
+    if (unit->kind == CVY_UNIT_CONV2D && !unit->frozen) need(p, unit->source, back);
     if ((unit->relu && !relu_pool && !convpool) || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX ||
         max_pool)
       need(p, unit->y, back);
@@ -239,7 +257,7 @@ static void make_values(planner *p) {
     } else {
       plan->value[unit->y] = value_storage(p, unit->y, u, p->needed[unit->y]);
     }
-    if (unit->kind == CVY_UNIT_CONVPOOL && !p->params->inference) {
+    if (unit->kind == CVY_UNIT_CONVPOOL && !p->params->inference && !unit->no_backward) {
       const cvy_convpool_params convpool = cvy_unit_convpool(p->net, unit->layer, n, false);
       unit->mask = add_storage(plan, cvy_convpool_mask_bytes(&convpool, n) / sizeof(float), u, 2 * plan->n_units - u);
     }
@@ -251,8 +269,9 @@ static void make_values(planner *p) {
       const int last = p->params->inference ? p->needed[unit->y] : 2 * plan->n_units - u;
       unit->affine = add_storage(plan, groups * 3 * pitch, u, last);
     }
-    if (p->params->inference) continue;
+    if (p->params->inference || unit->no_backward) continue;
     unit->saved = add_storage(plan, groups * 2 * pitch, u, 2 * plan->n_units - u);
+    if (unit->frozen) continue;
     /* a convolution that makes its input gives the statistics, too */
     for (int v = 0; v < u; v++) {
       cvy_unit *const conv = &plan->units[v];
@@ -269,7 +288,7 @@ static void make_values(planner *p) {
 /* A contribution to the gradient of `node` at `time`. `same`: it may be made in place of storage `dy`. */
 static cvy_gradient_mode contribute(planner *p, cvy_node node, int time, bool same, int dy) {
   cvy_plan *const plan = p->plan;
-  if (node == 0) return CVY_GRADIENT_NONE;
+  if (!p->wanted[node]) return CVY_GRADIENT_NONE;
   if (plan->gradient[node] >= 0) return CVY_GRADIENT_ADD;
   if (same) {
     plan->gradient[node] = dy;
@@ -318,7 +337,8 @@ static void backward_unit(planner *p, int u) {
 static void make_gradients(planner *p) {
   cvy_plan *const plan = p->plan;
   plan->gradient[p->net->output] = value_storage(p, p->net->output, plan->n_units, plan->n_units);
-  for (int u = plan->n_units - 1; u >= 0; u--) backward_unit(p, u);
+  for (int u = plan->n_units - 1; u >= 0; u--)
+    if (!plan->units[u].no_backward) backward_unit(p, u);
 }
 
 /* ---- all ---- */
@@ -372,11 +392,13 @@ cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cv
   p.consumer = cvy_calloc(n, sizeof *p.consumer);
   p.unit_of = cvy_calloc(n, sizeof *p.unit_of);
   p.needed = cvy_calloc(n, sizeof *p.needed);
+  p.wanted = cvy_calloc(n, sizeof *p.wanted);
   CVY_REQUIRE(plan->units && plan->storages && plan->value && plan->gradient && p.consumers && p.consumer &&
-                  p.unit_of && p.needed,
+                  p.unit_of && p.needed && p.wanted,
               CVY_E_MEMORY, "out of host memory");
   CVY_TRY(count_consumers(&p));
   CVY_TRY(make_units(&p));
+  find_wanted(&p);
   defer_batchnorms(&p);
   find_needs(&p);
   make_values(&p);
@@ -390,6 +412,7 @@ fail:
   cvy_free(p.consumer);
   cvy_free(p.unit_of);
   cvy_free(p.needed);
+  cvy_free(p.wanted);
   return status;
 }
 

@@ -12,6 +12,7 @@
  *   batchnorm [→ relu] → conv2d   (the only consumer): the batchnorm is deferred. Its output is never made; the
  *                           convolution reads the batchnorm's input, with mean, scale, shift and ReLU in its load
  *                           prologue.
+ * Frozen layers. Backward ends at the lowest unit that is trained; what lies below runs as in inference.
  * Schedule. Forward unit u runs at time u, the loss at time U, backward of unit u at time 2U - u (U = number of units).
  * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients, masks,
  * statistics between convolution and batchnorm, saved statistics from forward to backward. A storage lives in
@@ -39,7 +40,7 @@ typedef enum cvy_unit_kind {
 
 /* How backward of a unit delivers the gradient of one of its inputs. */
 typedef enum cvy_gradient_mode {
-  CVY_GRADIENT_NONE,  /* not needed: the input of the net */
+  CVY_GRADIENT_NONE,  /* not needed: nothing that is trained leads to it */
   CVY_GRADIENT_WRITE, /* first contribution: overwrites */
   CVY_GRADIENT_ADD,   /* a later one: adds up */
   CVY_GRADIENT_SAME   /* first one, made in place of the gradient of the unit's output: same storage */
@@ -60,6 +61,8 @@ typedef struct cvy_unit {
   bool behind_relu; /* that one's ReLU */
   cvy_node source;  /* conv2d: the node whose value it reads: x[0], or the input of the batchnorm in front */
   int mask;         /* storage: convpool, training; -1 none */
+  bool frozen;      /* its own parameters are not trained; a batchnorm then uses its running values */
+  bool no_backward; /* neither it nor any unit in front of it is trained: backward leaves it out */
   int scratch;      /* storage: dx of an operation that only overwrites; -1 none */
 } cvy_unit;
 
@@ -75,6 +78,7 @@ typedef struct cvy_plan_params {
   int group_size; /* smallest BN group that will be used; 0: one group of n */
   bool inference;
   bool fuse_pools;        /* the device has convpool, and no other way to compute convolutions is asked for */
+  const bool *frozen;     /* one per layer: its parameters are not trained; NULL: none, and with inference */
   const bool *apart;      /* one per layer: convolutions that are not to be in a convpool; NULL: none */
   size_t arena_max_bytes; /* no arena is larger unless one storage is; 0: no limit */
 } cvy_plan_params;

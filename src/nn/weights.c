@@ -175,6 +175,7 @@ typedef struct reader {
   const char *path;
   bool header_only;   /* tensors have no data */
   bool weights_alone; /* of a checkpoint, which holds more */
+  cvy_globs *skip;                 /* tensors that are left out; NULL: none */
   bool *used;                      /* per tensor of the file */
   int n_of[FLOAT_TYPES];           /* tensors of each type */
   size_t n_bad;                    /* values that are not finite */
@@ -250,6 +251,7 @@ static void running_name(const cvy_running *r, const char *what, char out[NAME_B
 static bool is_state(const cvy_st_file *file, int i) {
   return cvy_st_metadata(file, CVY_CHECKPOINT_KEY) && strchr(cvy_st_get(file, i)->name, '/');
 }
+static bool skips(const reader *r, const char *name) { return r->skip && cvy_globs_find(r->skip, name) >= 0; }
 
 /* Checks that the file has every tensor, with the right type and shape, and no other. *n_batches: its largest count. */
 static cvy_status check_tensors(reader *r, const cvy_weights_more *more, int n_more, int64_t *n_batches) {
@@ -259,7 +261,7 @@ static cvy_status check_tensors(reader *r, const cvy_weights_more *more, int n_m
   *n_batches = 0;
   for (int i = 0; i < r->layout->n_params; i++) {
     const cvy_param *const p = &r->layout->params[i];
-    CVY_TRY(take(r, p->name, true, p->rank, p->dims, false, &t));
+    if (!skips(r, p->name)) CVY_TRY(take(r, p->name, true, p->rank, p->dims, false, &t));
     for (int k = 0; k < n_more; k++) {
       prefixed_name(&more[k], p, name);
       CVY_TRY(take(r, name, true, p->rank, p->dims, false, &t));
@@ -269,9 +271,10 @@ static cvy_status check_tensors(reader *r, const cvy_weights_more *more, int n_m
     const cvy_running *const b = &r->layout->running[i];
     for (int k = 0; k < 2; k++) {
       running_name(b, running_names[k], name);
-      CVY_TRY(take(r, name, true, 1, &b->c, false, &t));
+      if (!skips(r, name)) CVY_TRY(take(r, name, true, 1, &b->c, false, &t));
     }
     running_name(b, "num_batches_tracked", name);
+    if (skips(r, name)) continue;
     CVY_TRY(take(r, name, false, 0, NULL, true, &t));
     if (!t || r->header_only) continue;
     int64_t count;
@@ -280,7 +283,8 @@ static cvy_status check_tensors(reader *r, const cvy_weights_more *more, int n_m
     if (count > *n_batches) *n_batches = count;
   }
   for (int i = 0; i < cvy_st_count(r->file); i++)
-    CVY_REQUIRE(r->used[i] || (r->weights_alone && is_state(r->file, i)), CVY_E_MISMATCH,
+    CVY_REQUIRE(r->used[i] || skips(r, cvy_st_get(r->file, i)->name) || (r->weights_alone && is_state(r->file, i)),
+                CVY_E_MISMATCH,
                 "%s has a tensor '%s', which this network does not have: weights of another network?", r->path,
                 cvy_st_get(r->file, i)->name);
 fail:
@@ -305,14 +309,25 @@ static void say_converted(const reader *r) {
   cvy_text_clear(&text);
 }
 
+/* Every glob has fitted a tensor of the network or of the file. */
+static cvy_status check_skipped(const cvy_layout *layout, const cvy_globs *skip) {
+  cvy_text there = {0};
+  cvy_text_add(&there, "tensors: ");
+  for (int i = 0; i < layout->n_params; i++) cvy_text_add(&there, "%s%s", i ? ", " : "", layout->params[i].name);
+  const cvy_status status = cvy_globs_check_used(skip, cvy_text_get(&there));
+  cvy_text_clear(&there);
+  return status;
+}
+
 static cvy_status unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, bool weights_alone,
-                         bool allow_nan, float *w, float *running, int64_t *n_batches, const cvy_weights_more *more,
-                         int n_more) {
+                         bool allow_nan, cvy_globs *skip, float *w, float *running, int64_t *n_batches,
+                         const cvy_weights_more *more, int n_more) {
   cvy_status status = CVY_OK;
   reader r = {.layout = layout,
               .file = file,
               .path = path,
               .weights_alone = weights_alone,
+              .skip = skip,
               .used = cvy_calloc((size_t)cvy_st_count(file), sizeof *r.used)};
   char name[NAME_BYTES];
   size_t largest = 0;
@@ -322,6 +337,7 @@ static cvy_status unpack(const cvy_layout *layout, const cvy_st_file *file, cons
   CVY_REQUIRE(r.used && dense, CVY_E_MEMORY, "no memory to read the weights of %s", path);
   int64_t count;
   CVY_TRY(check_tensors(&r, more, n_more, &count));
+  if (skip) CVY_TRY(check_skipped(layout, skip));
   CVY_REQUIRE(r.n_bad == 0 || allow_nan, CVY_E_NOT_FINITE,
               "%s: %zu values are not finite, the first of them %s; --allow-nan trains from them all the same", path,
               r.n_bad, r.first_bad);
@@ -330,8 +346,10 @@ static cvy_status unpack(const cvy_layout *layout, const cvy_st_file *file, cons
   *n_batches = count;
   for (int i = 0; i < layout->n_params; i++) {
     const cvy_param *const p = &layout->params[i];
-    fetch(&r, p->name, dense, p->elems);
-    cvy_param_to_flat(p, dense, w);
+    if (!skips(&r, p->name)) {
+      fetch(&r, p->name, dense, p->elems);
+      cvy_param_to_flat(p, dense, w);
+    }
     for (int k = 0; k < n_more; k++) {
       prefixed_name(&more[k], p, name);
       fetch(&r, name, dense, p->elems);
@@ -343,6 +361,7 @@ static cvy_status unpack(const cvy_layout *layout, const cvy_st_file *file, cons
     for (int k = 0; k < 2; k++) {
       float *const to = running + b->offset + (size_t)(k * b->pitch);
       running_name(b, running_names[k], name);
+      if (skips(&r, name)) continue;
       fetch(&r, name, to, (size_t)b->c);
       memset(to + b->c, 0, (size_t)(b->pitch - b->c) * sizeof *to);
     }
@@ -357,7 +376,7 @@ fail:
 
 cvy_status cvy_weights_unpack(const cvy_layout *layout, const cvy_st_file *file, const char *path, bool allow_nan,
                               float *w, float *running, int64_t *n_batches, const cvy_weights_more *more, int n_more) {
-  return unpack(layout, file, path, false, allow_nan, w, running, n_batches, more, n_more);
+  return unpack(layout, file, path, false, allow_nan, NULL, w, running, n_batches, more, n_more);
 }
 
 cvy_status cvy_weights_check(const cvy_layout *layout, const char *path) {
@@ -376,8 +395,8 @@ fail:
   return status;
 }
 
-cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool allow_nan, float *w, float *running,
-                            int64_t *n_batches) {
+cvy_status cvy_weights_load_except(const cvy_layout *layout, const char *path, bool allow_nan, cvy_globs *skip, float *w,
+                                   float *running, int64_t *n_batches) {
   cvy_status status = CVY_OK;
   cvy_st_file *file = NULL;
   /* Room for surplus tensors, so that a message can name one, and for a checkpoint's; not for a million, or gigabytes for
@@ -385,8 +404,13 @@ cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool all
   const size_t most_tensors = 64 * (size_t)(layout->n_params + 3 * layout->n_running) + 64;
   const size_t most_bytes = MORE_BYTES + 16 * sizeof(double) * (layout->n_floats + layout->n_running_floats);
   CVY_TRY(cvy_st_open_limited(path, most_tensors, most_bytes, &file));
-  CVY_TRY(unpack(layout, file, path, true, allow_nan, w, running, n_batches, NULL, 0));
+  CVY_TRY(unpack(layout, file, path, true, allow_nan, skip, w, running, n_batches, NULL, 0));
 fail:
   cvy_st_close(&file);
   return status;
+}
+
+cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool allow_nan, float *w, float *running,
+                            int64_t *n_batches) {
+  return cvy_weights_load_except(layout, path, allow_nan, NULL, w, running, n_batches);
 }

@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "src/base/globs.h"
 #include "src/base/safetensors.h"
 #include "src/nn/layout.h"
 
@@ -23,6 +24,10 @@ cvy_status cvy_weights_save(const cvy_layout *layout, const float *w, const floa
  * tensor. num_batches_tracked may be missing. Of a checkpoint the weights are taken. */
 cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool allow_nan, float *w, float *running,
                             int64_t *n_batches);
+/* The same, but tensors that a glob of `skip` fits keep their values in w and running, and are not looked at in the
+ * file. CVY_E_ARGUMENT: one fits nothing. */
+cvy_status cvy_weights_load_except(const cvy_layout *layout, const char *path, bool allow_nan, cvy_globs *skip, float *w,
+                                   float *running, int64_t *n_batches);
 
 /* Compares names, types and shapes of the file's tensors with the network's; reads the header alone. As
  * cvy_weights_load. */

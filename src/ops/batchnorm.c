@@ -314,10 +314,18 @@ fail:
   return status;
 }
 
+/* Mean and invstd of the running values go to `saved`, or mean, scale and shift to `affine`. */
+static cvy_status use_running(cvy_batchnorm *op, cvy_queue *queue, cvy_buffer *running, cvy_buffer *gamma,
+                              cvy_buffer *beta, cvy_buffer *saved, cvy_buffer *affine, bool to_affine) {
+  return CVY_LAUNCH(queue, op->kernels[INFERENCE], grid_flat(op), CVY_BUF(running), CVY_BUF(gamma), CVY_BUF(beta),
+                    CVY_BUF(saved), CVY_BUF(affine), CVY_UINT((uint32_t)op->vecs), CVY_UINT((uint32_t)op->params.x.c),
+                    CVY_FLOAT(op->params.eps), CVY_INT(to_affine));
+}
+
 cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, int n, cvy_buffer *x,
                                            cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta,
                                            cvy_buffer *running, cvy_buffer *y, cvy_buffer *affine,
-                                           cvy_buffer *workspace) {
+                                           cvy_buffer *saved, cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
   CVY_TRY(check_call(op, n, 0, workspace));
   const partition p = cut(op, n, 0, op->block);
@@ -329,10 +337,39 @@ cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, 
   CVY_TRY(check_channels(op, "gamma", gamma, 1));
   CVY_TRY(check_channels(op, "beta", beta, 1));
   CVY_TRY(check_channels(op, "running", running, 2));
-  CVY_TRY(CVY_LAUNCH(queue, op->kernels[INFERENCE], grid_flat(op), CVY_BUF(running), CVY_BUF(gamma), CVY_BUF(beta),
-                     CVY_BUF(workspace), CVY_BUF(affine), CVY_UINT((uint32_t)op->vecs),
-                     CVY_UINT((uint32_t)op->params.x.c), CVY_FLOAT(op->params.eps), CVY_INT(op->params.deferred)));
-  if (!op->params.deferred) CVY_TRY(apply(op, queue, &p, x, residual, gamma, beta, workspace, y));
+  if (saved) CVY_TRY(check_channels(op, "saved", saved, 2));
+  cvy_buffer *const values = saved ? saved : workspace;
+  const bool deferred = op->params.deferred;
+  if (deferred) CVY_TRY(use_running(op, queue, running, gamma, beta, values, affine, true));
+  if (!deferred || saved) CVY_TRY(use_running(op, queue, running, gamma, beta, values, affine, false));
+  if (!deferred) CVY_TRY(apply(op, queue, &p, x, residual, gamma, beta, values, y));
+fail:
+  return status;
+}
+
+/* dgamma, dbeta, and the means that dx needs, from the parts' sums. */
+static cvy_status backward_terms(cvy_batchnorm *op, cvy_queue *queue, const partition *p,
+                                 const cvy_batchnorm_backward_args *a, size_t coef_bytes) {
+  cvy_status status = CVY_OK;
+  /* of a part of the batch: its terms of means over the whole batch */
+  const double positions = (double)op->positions;
+  const double m = a->parts ? a->parts->batch * positions : (double)p->group_rows,
+               m_last = a->parts ? m : p->last_group * positions;
+  const bool one = p->n_groups == 1;
+  const uint32_t vecs = (uint32_t)op->vecs;
+  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_FINISH], grid_of_channels(op, p->n_groups), CVY_BUF(a->workspace),
+                     CVY_BUF(a->saved), CVY_BUF(a->workspace), CVY_BUF(one ? a->dbeta : a->workspace),
+                     CVY_BUF(one ? a->dgamma : a->workspace), CVY_UINT(vecs), CVY_UINT(p->rows), CVY_UINT(p->group_rows),
+                     CVY_UINT(p->block), CVY_UINT(p->parts), CVY_UINT(p->n_groups), CVY_FLOAT((float)(1 / m)),
+                     CVY_FLOAT((float)(1 / m_last)), CVY_UINT(coef_at(op)), CVY_UINT(one ? 0 : terms_at(op)),
+                     CVY_UINT(one ? 0 : terms_at(op) + vecs), CVY_INT(one && a->accumulate)));
+  if (!one)
+    CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(a->workspace), CVY_BUF(a->dbeta),
+                       CVY_BUF(a->dgamma), CVY_UINT(vecs), CVY_UINT(p->n_groups), CVY_UINT(terms_at(op)), CVY_UINT(0),
+                       CVY_INT(a->accumulate)));
+  if (a->parts)
+    CVY_TRY(a->parts->combine(a->parts->user, CVY_BATCHNORM_BACKWARD, queue, a->workspace, coef_bytes, coef_bytes,
+                              2 * (size_t)op->params.x.pitch));
 fail:
   return status;
 }
@@ -342,8 +379,10 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy
   const bool relu = op->params.relu, residual = op->params.residual, deferred = op->params.deferred;
   cvy_buffer *const y = relu && !deferred ? a->y : NULL, *const dresidual = residual ? a->dresidual : NULL;
   CVY_TRY(check_call(op, a->n, a->group_size, a->workspace));
-  const partition p = cut(op, a->n, a->group_size, op->block);
-  CVY_TRY(check_groups(op, &p, a->accumulate, a->parts));
+  const partition p = cut(op, a->n, a->frozen ? 0 : a->group_size, op->block);
+  CVY_REQUIRE(!a->frozen || !op->params.inference, CVY_E_ARGUMENT,
+              "batchnorm: created for inference, asked for a backward pass");
+  if (!a->frozen) CVY_TRY(check_groups(op, &p, a->accumulate, a->parts));
   CVY_TRY(check_tensor(op, "x", a->x, a->n));
   if (relu && !deferred) CVY_TRY(check_tensor(op, "y", y, a->n));
   CVY_TRY(check_output(op, y, a->affine, a->n, p.n_groups));
@@ -354,38 +393,22 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy
   if (residual) CVY_TRY(check_tensor(op, "dresidual", dresidual, a->n));
   CVY_REQUIRE(!dresidual || (dresidual != a->dx && (dresidual != a->dy || !a->accumulate_dresidual)), CVY_E_ARGUMENT,
               "batchnorm: dresidual must not be dx, nor dy when it is added to");
-  CVY_TRY(check_channels(op, "dgamma", a->dgamma, 1));
-  CVY_TRY(check_channels(op, "dbeta", a->dbeta, 1));
+  if (!a->frozen) CVY_TRY(check_channels(op, "dgamma", a->dgamma, 1));
+  if (!a->frozen) CVY_TRY(check_channels(op, "dbeta", a->dbeta, 1));
   /* If dresidual is wanted, the first pass stores dm in it, and the second one reads it instead of dy and y. */
   const int mask = !relu ? MASK_NONE : deferred ? MASK_AFFINE : MASK_Y;
   const bool add = residual && a->accumulate_dresidual, store = residual && !add && (relu || dresidual != a->dy);
-  CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y), CVY_BUF(a->dy),
-                     CVY_BUF(a->saved), CVY_BUF(a->affine), CVY_BUF(dresidual), CVY_BUF(a->workspace),
-                     CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
-                     CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_INT(mask), CVY_INT(store)));
-  /* of a part of the batch: its terms of means over the whole batch */
-  const double positions = (double)op->positions;
-  const double m = a->parts ? a->parts->batch * positions : (double)p.group_rows,
-               m_last = a->parts ? m : p.last_group * positions;
-  const bool one = p.n_groups == 1;
-  const uint32_t vecs = (uint32_t)op->vecs;
-  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_FINISH], grid_of_channels(op, p.n_groups), CVY_BUF(a->workspace),
-                     CVY_BUF(a->saved), CVY_BUF(a->workspace), CVY_BUF(one ? a->dbeta : a->workspace),
-                     CVY_BUF(one ? a->dgamma : a->workspace), CVY_UINT(vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows),
-                     CVY_UINT(p.block), CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_FLOAT((float)(1 / m)),
-                     CVY_FLOAT((float)(1 / m_last)), CVY_UINT(coef_at(op)), CVY_UINT(one ? 0 : terms_at(op)),
-                     CVY_UINT(one ? 0 : terms_at(op) + vecs), CVY_INT(one && a->accumulate)));
-  if (!one)
-    CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(a->workspace), CVY_BUF(a->dbeta),
-                       CVY_BUF(a->dgamma), CVY_UINT(vecs), CVY_UINT(p.n_groups), CVY_UINT(terms_at(op)), CVY_UINT(0),
-                       CVY_INT(a->accumulate)));
+  if (!a->frozen || store)
+    CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUMS], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y), CVY_BUF(a->dy),
+                       CVY_BUF(a->saved), CVY_BUF(a->affine), CVY_BUF(dresidual), CVY_BUF(a->workspace),
+                       CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
+                       CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_INT(mask), CVY_INT(store)));
   const size_t coef_bytes = (size_t)coef_at(op) * (size_t)op->vec * sizeof(float);
-  if (a->parts)
-    CVY_TRY(a->parts->combine(a->parts->user, CVY_BATCHNORM_BACKWARD, queue, a->workspace, coef_bytes, coef_bytes,
-                              2 * (size_t)op->params.x.pitch));
+  if (a->frozen) CVY_TRY(cvy_buffer_fill(queue, a->workspace, coef_bytes, 2 * (size_t)op->params.x.pitch * sizeof(float), 0));
+  else CVY_TRY(backward_terms(op, queue, &p, a, coef_bytes));
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y),
                      CVY_BUF(store ? dresidual : a->dy), CVY_BUF(a->gamma), CVY_BUF(a->saved), CVY_BUF(a->affine),
-                     CVY_BUF(a->workspace), CVY_BUF(a->dx), CVY_BUF(dresidual), CVY_UINT(vecs), CVY_UINT(p.rows),
+                     CVY_BUF(a->workspace), CVY_BUF(a->dx), CVY_BUF(dresidual), CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows),
                      CVY_UINT(p.group_rows), CVY_UINT(p.block), CVY_UINT(p.parts), CVY_UINT(p.n_groups),
                      CVY_INT(store ? MASK_NONE : mask), CVY_INT(add), CVY_UINT(coef_at(op))));
 fail:

@@ -74,14 +74,15 @@ typedef struct cvy_batchnorm_forward_args {
 } cvy_batchnorm_forward_args;
 cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, const cvy_batchnorm_forward_args *args);
 /* y = act((x - running[0,c]) / sqrt(running[1,c] + eps) * gamma + beta [+ residual]); running: (2,pitch). Deferred:
- * affine of one group. */
+ * affine of one group. saved, of one group: for a backward pass with `frozen`; NULL: there will be none. */
 cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, int n, cvy_buffer *x,
                                            cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta,
                                            cvy_buffer *running, cvy_buffer *y, cvy_buffer *affine,
-                                           cvy_buffer *workspace);
+                                           cvy_buffer *saved, cvy_buffer *workspace);
 /* y is forward's output (its sign is ReLU's mask; unused without relu and if deferred). dresidual: gets dm, may be dy's
  * own buffer (in place), NULL if !residual. accumulate_dresidual: adds instead (then not in place). dx may be dy's
- * buffer if dresidual is not. dgamma, dbeta (+)= when accumulate. */
+ * buffer if dresidual is not. dgamma, dbeta (+)= when accumulate. frozen: behind forward_inference; mean and deviation
+ * are constants, dx = gamma*invstd*dm, and there is no dgamma, dbeta. */
 typedef struct cvy_batchnorm_backward_args {
   int n, group_size;
   cvy_buffer *x, *y, *affine, *dy, *gamma, *saved;
@@ -91,6 +92,7 @@ typedef struct cvy_batchnorm_backward_args {
   bool accumulate;
   cvy_buffer *workspace;
   const cvy_batchnorm_parts *parts;
+  bool frozen;
 } cvy_batchnorm_backward_args;
 cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy_batchnorm_backward_args *args);
 

@@ -56,7 +56,7 @@ static void destroy(op_case *base) { cvy_batchnorm_destroy((cvy_batchnorm **)&ba
 
 static cvy_status inference(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
   return cvy_batchnorm_forward_inference(base->op, queue, base->n, b[X], b[RESIDUAL], b[GAMMA], b[BETA], b[RUNNING],
-                                         b[INFERRED], b[AFFINE], b[CASE_WORKSPACE]);
+                                         b[INFERRED], b[AFFINE], NULL, b[CASE_WORKSPACE]);
 }
 static cvy_status forward(op_case *base, cvy_queue *queue, cvy_buffer *const *b) {
   const batchnorm_case *const c = (const batchnorm_case *)base;

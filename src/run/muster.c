@@ -31,6 +31,17 @@ static uint64_t hash_state(const cvy_team *team) {
   return hash_of(cvy_ledger_running(ledger), l->n_running_floats, hash);
 }
 
+/* What is trained, and how each parameter is updated. */
+static uint64_t hash_layout(const cvy_layout *l) {
+  uint64_t hash = l->n_frozen_floats;
+  for (int i = 0; i < l->n_params; i++) {
+    const cvy_param *const p = &l->params[i];
+    const float rule[] = {p->lr_factor, p->decays, p->frozen};
+    hash = hash_of(rule, 3, hash);
+  }
+  return hash;
+}
+
 static void add_team(json_t *all, const cvy_team *team) {
   const cvy_team_params *const p = &team->params;
   json_object_set_new(all, "version", json_string(cvy_version()));
@@ -42,6 +53,7 @@ static void add_team(json_t *all, const cvy_team *team) {
   json_object_set_new(all, "batch", json_integer(p->batch));
   json_object_set_new(all, "bn", json_integer(p->bn));
   json_object_set_new(all, "ghost", json_integer(p->ghost));
+  json_object_set_new(all, "layout", hash_json(hash_layout(team->layout)));
   json_object_set_new(all, "momentum", json_real((double)p->momentum));
   json_object_set_new(all, "weight_decay", json_real((double)p->weight_decay));
   json_object_set_new(all, "nesterov", json_boolean(p->nesterov));

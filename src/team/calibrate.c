@@ -128,7 +128,7 @@ static cvy_status measure_host(cvy_team *team, double *seconds) {
       const size_t at = l->buckets[b].offset, size = l->buckets[b].size;
       const void *const part = packs ? (void *)(packed + at) : cvy_ledger_w(team->ledger) + at;
       for (int i = 0; i < n_devices; i++) parts[i] = part;
-      cvy_ledger_update(team->ledger, team->pool, &update, at, size, parts, n_devices, packs);
+      cvy_ledger_update(team->ledger, team->pool, &update, 1, at, size, parts, n_devices, packs);
     }
     *seconds = cvy_clock_seconds_since(start);
   }
@@ -212,7 +212,7 @@ static cvy_status measure_all(cvy_team *team, cvy_pace *pace, round_args *a) {
    * it. */
   const cvy_layout *const l = team->layout;
   const bool stale = team->params.staleness > 0;
-  const double last = stale ? 0 : (double)l->buckets[l->n_buckets - 1].size / (double)l->n_floats;
+  const double last = stale ? 0 : (double)l->buckets[l->n_buckets - 1].size / (double)cvy_layout_trained(l);
   for (int i = 0; i < n_devices; i++) {
     pace->devices[i].stale = stale;
     pace->devices[i].exchange_s = a->pass_s[i] + host_s;

@@ -89,8 +89,8 @@ static int pieces_of(size_t size, size_t piece) {
 
 int cvy_chain_pieces(const cvy_layout *l, size_t piece, size_t *bytes) {
   const size_t most = piece_floats(piece);
-  int n = l->n_running > 0;
-  if (n > 0 && bytes) bytes[0] = l->n_running_floats * sizeof(float);
+  int n = cvy_layout_moves(l);
+  if (n > 0 && bytes) bytes[0] = cvy_layout_moving(l) * sizeof(float);
   for (int b = 0; b < l->n_buckets; b++) {
     for (size_t at = 0; at < l->buckets[b].size; at += most, n++) {
       const size_t left = l->buckets[b].size - at;
@@ -116,10 +116,10 @@ cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
       .link = cvy_fleet_link(params->fleet),
       .roster = params->roster,
       .ledger = params->ledger,
-      .n_parcels = l->n_buckets + (l->n_running > 0),
+      .n_parcels = l->n_buckets + cvy_layout_moves(l),
       .n_pieces = cvy_chain_pieces(l, params->piece, NULL),
       .total = {.bytes = sizeof(cvy_chain_sums) + (size_t)cvy_fleet_devices(params->fleet) * sizeof(cvy_step_time)},
-      .floats = cvy_calloc(l->n_floats + l->n_running_floats, sizeof *c->floats)};
+      .floats = cvy_calloc(cvy_layout_trained(l) + cvy_layout_moving(l), sizeof *c->floats)};
   c->units = cvy_calloc((size_t)c->n_parcels, sizeof *c->units);
   c->own.losses = cvy_calloc(n_devices, sizeof *c->own.losses);
   c->total.sums = cvy_calloc(1, c->total.bytes);
@@ -129,10 +129,10 @@ cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
   for (int u = 0; u < c->n_parcels; u++) {
     const int parcel = cvy_chain_parcel_at(c, u);
     const bool running = parcel == l->n_buckets;
-    const size_t size = running ? l->n_running_floats : l->buckets[parcel].size;
+    const size_t size = running ? cvy_layout_moving(l) : l->buckets[parcel].size;
     c->units[u] = (unit){.parts = cvy_calloc(n_devices, sizeof *c->units[u].parts),
                          .size = size,
-                         .sum = c->floats + (running ? l->n_floats : l->buckets[parcel].offset),
+                         .sum = c->floats + (running ? cvy_layout_trained(l) : l->buckets[parcel].offset),
                          .running = running,
                          .first = pieces,
                          .pieces = running ? 1 : pieces_of(size, c->params.piece)};
@@ -167,7 +167,7 @@ int cvy_chain_parcels(const cvy_chain *c) { return c->n_parcels; }
 
 int cvy_chain_parcel_at(const cvy_chain *c, int u) {
   const cvy_layout *const l = cvy_ledger_layout(c->ledger);
-  return l->n_running == 0 ? u : u == 0 ? l->n_buckets : u - 1; /* forward makes the running sums: they are first */
+  return !cvy_layout_moves(l) ? u : u == 0 ? l->n_buckets : u - 1; /* forward makes the running sums: they are first */
 }
 
 void cvy_chain_note(cvy_chain *c, cvy_chain_times *times, int n_steps) {
@@ -287,7 +287,7 @@ static void update(cvy_chain *c, int u, size_t at, size_t size) {
   const void *const total[] = {p->sum + at};
   if (p->running) cvy_ledger_update_running(c->ledger, total, 1);
   else
-    cvy_ledger_update(c->ledger, c->params.pool, &c->step->update, l->buckets[cvy_chain_parcel_at(c, u)].offset + at,
+    cvy_ledger_update(c->ledger, c->params.pool, &c->step->update, 1, l->buckets[cvy_chain_parcel_at(c, u)].offset + at,
                       size, total, 1, false);
 }
 

@@ -63,7 +63,8 @@ static void update(cvy_exchange *x, const cvy_step *step, int parcel, int n_part
     return;
   }
   const cvy_bucket *const b = &l->buckets[parcel];
-  cvy_ledger_update(x->ledger, x->params.pool, &step->update, b->offset, b->size, x->parts, n_parts, x->params.packed);
+  cvy_ledger_update(x->ledger, x->params.pool, &step->update, 1, b->offset, b->size, x->parts, n_parts,
+                    x->params.packed);
 }
 
 static bool wants_weights(cvy_exchange *x, int i) {
@@ -113,7 +114,7 @@ fail:
 static cvy_status exchange_parcels(cvy_exchange *x, const cvy_step *step) {
   cvy_status status = CVY_OK;
   const cvy_layout *const l = cvy_ledger_layout(x->ledger);
-  if (l->n_running) CVY_TRY(exchange_parcel(x, step, l->n_buckets));
+  if (cvy_layout_moves(l)) CVY_TRY(exchange_parcel(x, step, l->n_buckets));
   for (int b = 0; b < l->n_buckets; b++) CVY_TRY(exchange_parcel(x, step, b));
 fail:
   return status;

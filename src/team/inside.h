@@ -22,7 +22,7 @@ struct cvy_team {
   const cvy_devices *devices;
   const cvy_net *net;
   const cvy_layout *layout; /* the net's, or: */
-  cvy_layout own_layout;    /* cut into buckets of params.bucket_mib */
+  cvy_layout own_layout;    /* arranged as params says */
   cvy_team_params params;   /* defaults filled in */
   cvy_replica *replicas;    /* one per device */
   cvy_roster *roster;
@@ -81,7 +81,7 @@ static inline int cvy_team_moments(const cvy_team_params *p) {
 
 /* The split of a batch changes results by rounding only. */
 static inline bool cvy_team_any_split(const cvy_team *team) {
-  return team->params.bn != CVY_BN_DEVICE || team->layout->n_running == 0;
+  return team->params.bn != CVY_BN_DEVICE || !cvy_layout_moves(team->layout);
 }
 
 #endif

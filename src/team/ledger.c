@@ -109,8 +109,23 @@ static void note_truth(cvy_ledger *s, long steps) {
   s->behind = false;
 }
 
+/* What no update writes is the same in all generations. */
+static void spread_frozen(cvy_ledger *s) {
+  const cvy_layout *const l = s->layout;
+  const size_t at = cvy_layout_trained(l), bytes = l->n_frozen_floats * sizeof(float);
+  const int now = (int)(s->generation & 1), next = 1 - now;
+  if (bytes > 0) {
+    memcpy(s->w[next] + at, s->w[now] + at, bytes);
+    if (s->previous) memcpy(s->previous + at, s->w[now] + at, bytes);
+  }
+  if (l->n_frozen_running_floats > 0)
+    memcpy(s->running[next] + cvy_layout_moving(l), s->running[now] + cvy_layout_moving(l),
+           l->n_frozen_running_floats * sizeof(float));
+}
+
 void cvy_ledger_start(cvy_ledger *s, long step, bool initialised) {
   s->initialised = initialised;
+  spread_frozen(s);
   note_truth(s, step);
 }
 
@@ -191,10 +206,14 @@ CVY_CLONES static void sum_packed(float *restrict g, const void *const *parts, i
   }
 }
 
+CVY_CLONES static void scale_by(float *restrict g, float scale, size_t n) {
+  for (size_t i = 0; i < n; i++) g[i] *= scale;
+}
+
 typedef struct update_args {
   cvy_ledger *ledger;
   const cvy_update_params *update;
-  cvy_update_numbers numbers;
+  float scale;
   size_t offset;
   const void *const *parts;
   int n_parts;
@@ -206,25 +225,33 @@ static void update_range(void *arg, size_t begin, size_t end) {
   cvy_ledger *const s = a->ledger;
   const int now = (int)(s->generation & 1), next = 1 - now;
   float g[BLOCK];
-  for (size_t at = begin; at < end; at += BLOCK) {
-    const size_t n = end - at < BLOCK ? end - at : BLOCK, flat = a->offset + at;
+  cvy_update_numbers numbers = {0};
+  for (size_t at = begin, n, alike = 0; at < end; at += n) {
+    const size_t flat = a->offset + at;
+    n = end - at < BLOCK ? end - at : BLOCK;
+    if (flat >= alike) {
+      const cvy_rule rule = cvy_layout_rule(s->layout, flat, &alike);
+      numbers = cvy_update_prepare(a->update, rule.lr_factor, rule.decays);
+    }
+    if (alike - flat < n) n = alike - flat;
     if (a->packed) sum_packed(g, a->parts, a->n_parts, at, n);
     else sum_parts(g, a->parts, a->n_parts, at, n);
+    if (a->scale != 1) scale_by(g, a->scale, n);
     cvy_host_vectors v = {.w_old = s->w[now] + flat, .w_new = s->w[next] + flat};
     for (int m = 0; m < s->n_moments; m++) {
       v.old[m] = s->moments[m][now] + flat;
       v.new[m] = s->moments[m][next] + flat;
     }
-    cvy_host_update(a->update, &a->numbers, g, &v, n);
+    cvy_host_update(a->update, &numbers, g, &v, n);
   }
 }
 
-void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_params *update, size_t offset, size_t size,
-                       const void *const *parts, int n_parts, bool packed) {
+void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_params *update, float scale, size_t offset,
+                       size_t size, const void *const *parts, int n_parts, bool packed) {
   CVY_ASSERT(n_parts >= 1 && offset + size <= ledger->layout->n_floats);
   update_args args = {.ledger = ledger,
                       .update = update,
-                      .numbers = cvy_update_prepare(update, 1, true),
+                      .scale = scale,
                       .offset = offset,
                       .parts = parts,
                       .n_parts = n_parts,
@@ -267,6 +294,7 @@ void cvy_ledger_update_running(cvy_ledger *s, const void *const *parts, int n_pa
   for (int r = 0; r < s->layout->n_running; r++) {
     const cvy_running *const layer = &s->layout->running[r];
     const float momentum = layer->momentum, keep = 1.0f - momentum;
+    if (layer->frozen) continue;
     const size_t end = layer->offset + 2 * (size_t)layer->pitch;
     for (size_t i = layer->offset; i < end; i++) {
       float sum = *floats_of(parts, 0, i);

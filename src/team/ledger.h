@@ -58,12 +58,12 @@ void cvy_ledger_read(cvy_ledger *ledger, long finished);
 
 /* ---- updates ---- */
 
-/* reduce → update for floats [offset, offset + size) of the flat vector: g = parts[0] + parts[1] + … (in this order),
- * then the optimiser's formulas (host_update.h) from generation to generation + 1. parts[i] is the gradient of the
+/* reduce → update for floats [offset, offset + size) of the flat vector: g = scale * (parts[0] + parts[1] + …) (in this
+ * order), then the optimiser's formulas (host_update.h) by the layout's rules from generation to generation + 1. parts[i] is the gradient of the
  * i-th device with samples, from the piece's first float; n_parts >= 1. packed: parts of bfloat16 (ops/compress.h),
  * each widened to float before it is added. Elementwise: pool and cuts do not change a bit. */
-void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_params *update, size_t offset, size_t size,
-                       const void *const *parts, int n_parts, bool packed);
+void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_params *update, float scale, size_t offset,
+                       size_t size, const void *const *parts, int n_parts, bool packed);
 /* sum[0..size) = parts[0] + parts[1] + …, in this order; begun: sum + parts[0] + …, which continues such a sum. So that
  * many calls on parts of a list give the bits of one call on all of it. */
 void cvy_ledger_add(cvy_pool *pool, float *sum, bool begun, size_t size, const void *const *parts, int n_parts,

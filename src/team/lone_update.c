@@ -53,27 +53,43 @@ void cvy_lone_update_destroy(cvy_lone_update **update) {
 }
 
 cvy_status cvy_lone_update_bucket(cvy_lone_update *u, int bucket, const cvy_update_params *params) {
-  const cvy_update_args args = {
-      .numbers = cvy_update_prepare(params, 1, true),
-      .n_elems = u->layout->buckets[bucket].size,
-      .w = cvy_instance_weights(u->instance, bucket),
-      .g = cvy_instance_gradients(u->instance, bucket),
-      .moments = {cvy_instance_moment(u->instance, 0, bucket), cvy_instance_moment(u->instance, 1, bucket)}};
-  return cvy_update_run(u->update, cvy_device_compute_queue(u->device), params, &args);
+  cvy_status status = CVY_OK;
+  const size_t begin = u->layout->buckets[bucket].offset, end = begin + u->layout->buckets[bucket].size;
+  for (size_t at = begin, alike; at < end; at = alike) {
+    const cvy_rule rule = cvy_layout_rule(u->layout, at, &alike);
+    const cvy_update_args args = {
+        .numbers = cvy_update_prepare(params, rule.lr_factor, rule.decays),
+        .first = at - begin,
+        .n_elems = alike - at,
+        .w = cvy_instance_weights(u->instance, bucket),
+        .g = cvy_instance_gradients(u->instance, bucket),
+        .moments = {cvy_instance_moment(u->instance, 0, bucket), cvy_instance_moment(u->instance, 1, bucket)}};
+    CVY_TRY(cvy_update_run(u->update, cvy_device_compute_queue(u->device), params, &args));
+  }
+fail:
+  return status;
 }
 
 cvy_status cvy_lone_update_running(cvy_lone_update *u) {
   cvy_status status = CVY_OK;
   const int n = u->layout->n_running;
-  int same = 0;
-  while (same < n && u->layout->running[same].momentum == u->layout->running[0].momentum) same++;
-  if (n > 0 && same == n) /* one launch for all */
-    return cvy_update_running(u->update, cvy_device_compute_queue(u->device), u->layout->running[0].momentum,
-                              u->layout->n_running_floats, cvy_instance_running(u->instance),
+  const cvy_running *first = NULL; /* that is not frozen */
+  bool same = true;
+  for (int i = 0; i < n; i++) {
+    const cvy_running *const layer = &u->layout->running[i];
+    if (layer->frozen) continue;
+    if (!first) first = layer;
+    same = same && layer->momentum == first->momentum;
+  }
+  if (first && same) /* one launch for all */
+    return cvy_update_running(u->update, cvy_device_compute_queue(u->device), first->momentum,
+                              cvy_layout_moving(u->layout), cvy_instance_running(u->instance),
                               cvy_instance_running_sums(u->instance));
-  for (int i = 0; i < n; i++)
+  for (int i = 0; i < n; i++) {
+    if (u->layout->running[i].frozen) continue;
     CVY_TRY(cvy_update_running(u->update, cvy_device_compute_queue(u->device), u->layout->running[i].momentum,
                                2 * (size_t)u->layout->running[i].pitch, u->running[i], u->sums[i]));
+  }
 fail:
   return status;
 }

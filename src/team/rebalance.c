@@ -167,7 +167,7 @@ fail:
 
 static int least_share(const cvy_team *team) {
   const int each = team->params.batch / cvy_shares_all(team->shares);
-  if (team->params.inference || team->params.bn != CVY_BN_DEVICE || team->layout->n_running == 0) return 1;
+  if (team->params.inference || team->params.bn != CVY_BN_DEVICE || !cvy_layout_moves(team->layout)) return 1;
   return each > LEAST_FOR_STATISTICS ? LEAST_FOR_STATISTICS : each > 1 ? each : 1;
 }
 

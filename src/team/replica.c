@@ -250,7 +250,7 @@ static cvy_status put_generation(void *device, const cvy_generation *g) {
   const cvy_layout *const l = r->setup.layout;
   const int set = cvy_replica_set_of(r, g->step), other = cvy_replica_set_of(r, g->step + 1);
   CVY_TRY(cvy_queue_finish(cvy_device_upload_queue(r->device))); /* an older generation must not come behind this one */
-  for (int b = 0; b < l->n_buckets; b++) {
+  for (int b = 0; b < cvy_layout_stores(l); b++) {
     const size_t size = l->buckets[b].size * sizeof(float), at = l->buckets[b].offset;
     if (r->setup.staleness)
       CVY_TRY(cvy_buffer_write(queue, cvy_instance_weights_of(r->instance, other, b), 0, size, g->w_previous + at, NULL,
@@ -275,7 +275,7 @@ static cvy_status get_generation(void *device, float *w, float *const *moments, 
   cvy_replica *const r = device;
   cvy_queue *const queue = cvy_device_compute_queue(r->device);
   const cvy_layout *const l = r->setup.layout;
-  for (int b = 0; b < l->n_buckets; b++) {
+  for (int b = 0; b < cvy_layout_stores(l); b++) {
     const size_t size = l->buckets[b].size * sizeof(float), at = l->buckets[b].offset;
     if (w) CVY_TRY(cvy_buffer_read(queue, cvy_instance_weights(r->instance, b), 0, size, w + at, NULL, NULL));
     for (int m = 0; moments && m < CVY_MOMENTS; m++) {

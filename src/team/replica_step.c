@@ -10,7 +10,7 @@
 static cvy_buffer *crossing(const cvy_replica *r, int parcel, size_t *bytes) {
   const cvy_layout *const l = r->setup.layout;
   if (parcel == l->n_buckets) {
-    *bytes = l->n_running_floats * sizeof(float);
+    *bytes = cvy_layout_moving(l) * sizeof(float);
     return cvy_instance_running_sums(r->instance);
   }
   *bytes = l->buckets[parcel].size * (r->residual ? sizeof(uint16_t) : sizeof(float));
@@ -54,7 +54,7 @@ cvy_status cvy_replica_settle(cvy_replica *r, long step) {
   const cvy_layout *const l = r->setup.layout;
   cvy_instance_use_weights(r->instance, cvy_replica_set_of(r, step));
   if (r->setup.no_sync) return CVY_OK; /* the exchange sends no weights */
-  for (int u = 0; r->mail && u < l->n_buckets + (l->n_running > 0); u++) CVY_TRY(need_parcel(r, u, step));
+  for (int u = 0; r->mail && u < l->n_buckets + cvy_layout_moves(l); u++) CVY_TRY(need_parcel(r, u, step));
 fail:
   return status;
 }
@@ -137,7 +137,7 @@ static cvy_status after_bucket(void *user, int bucket) {
 /* The last forward pass completes the sums for the running values. */
 static cvy_status after_forward(cvy_replica *r) {
   if (r->lone) return cvy_lone_update_running(r->lone);
-  return r->setup.layout->n_running ? send_parcel(r, r->setup.layout->n_buckets) : CVY_OK;
+  return cvy_layout_moves(r->setup.layout) ? send_parcel(r, r->setup.layout->n_buckets) : CVY_OK;
 }
 
 /* ---- passes, on the worker ---- */
@@ -172,7 +172,7 @@ static cvy_status run_passes(cvy_replica *r, cvy_step *step) {
     cvy_instance_use_weights(r->instance, cvy_replica_set_of(r, step->number - staleness));
     CVY_TRY(cvy_replica_data_load(r->data, CVY_SET_TRAIN, samples + at, pass.n, step->epoch));
     /* once the running values come back, the host has taken the previous step's sums */
-    if (first && exchanges && r->setup.layout->n_running)
+    if (first && exchanges && cvy_layout_moves(r->setup.layout))
       CVY_TRY(need_parcel(r, r->setup.layout->n_buckets, step->number));
     CVY_TRY(cvy_instance_forward(r->instance, &pass, true));
     if (last && !r->setup.no_sync) CVY_TRY(after_forward(r));
@@ -257,7 +257,7 @@ cvy_status cvy_replica_upload(void *replica, int parcel, long step, const float 
   const int set = cvy_replica_set_of(r, step);
   const bool bucket = parcel < l->n_buckets;
   cvy_buffer *const to = bucket ? cvy_instance_weights_of(r->instance, set, parcel) : cvy_instance_running(r->instance);
-  const size_t floats = bucket ? l->buckets[parcel].size : l->n_running_floats;
+  const size_t floats = bucket ? l->buckets[parcel].size : cvy_layout_moving(l);
   size_t bytes;
   cvy_profile_step(r->device, step, cvy_timeline_measures(r->timeline, step));
   cvy_profile_scope(r->device, CVY_SCOPE_PARCEL - parcel);

@@ -11,7 +11,9 @@ struct cvy_residual {
   cvy_buffer **left, **packed; /* of each bucket */
 };
 
-size_t cvy_residual_bytes(const cvy_layout *layout) { return layout->n_floats * (sizeof(float) + sizeof(uint16_t)); }
+size_t cvy_residual_bytes(const cvy_layout *layout) {
+  return cvy_layout_trained(layout) * (sizeof(float) + sizeof(uint16_t));
+}
 
 cvy_status cvy_residual_create(cvy_device *device, const cvy_layout *layout, cvy_residual **out) {
   cvy_status status = CVY_OK;

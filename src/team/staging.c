@@ -21,7 +21,7 @@ cvy_status cvy_staging_create(cvy_device *device, const cvy_layout *layout, int 
   s->device = device;
   s->layout = layout;
   if (!cvy_device_get_facts(device)->host_unified) {
-    const size_t floats = layout->n_floats + layout->n_running_floats;
+    const size_t floats = cvy_layout_trained(layout) + cvy_layout_moving(layout);
     const size_t size_bytes = (staleness ? 3 : 2) * floats * sizeof(float);
     void *host = NULL;
     CVY_TRY(cvy_pinned_create(device, size_bytes, &s->memory, &host));
@@ -48,7 +48,7 @@ void cvy_staging_destroy(cvy_staging **staging) {
 bool cvy_staging_maps(const cvy_staging *s) { return !s->memory; }
 
 static size_t offset_of(const cvy_staging *s, int parcel) {
-  return parcel < s->layout->n_buckets ? s->layout->buckets[parcel].offset : s->layout->n_floats;
+  return parcel < s->layout->n_buckets ? s->layout->buckets[parcel].offset : cvy_layout_trained(s->layout);
 }
 
 cvy_status cvy_staging_fetch(cvy_staging *s, int parcel, cvy_buffer *from, size_t bytes, cvy_event *ready, void **part,

@@ -105,7 +105,7 @@ fail:
 static cvy_status make_shares(cvy_team *team) {
   cvy_status status = CVY_OK;
   cvy_team_params *const p = &team->params;
-  const bool sync = p->bn == CVY_BN_SYNC && !p->inference && team->layout->n_running > 0;
+  const bool sync = p->bn == CVY_BN_SYNC && !p->inference && cvy_layout_moves(team->layout);
   const int n = p->fleet ? cvy_fleet_devices(p->fleet) : team->devices->n;
   const int first = p->fleet ? cvy_fleet_first_of(p->fleet, cvy_fleet_rank(p->fleet)) : -1;
   double *const noted = cvy_calloc((size_t)n, sizeof *noted);
@@ -185,7 +185,8 @@ static void say_hung(const cvy_team *team) {
 static cvy_status make_step(void *user, cvy_step *step) {
   const cvy_team *const team = user;
   size_t pitch = 0;
-  if (team->params.bn != CVY_BN_SYNC || team->devices->n == 1 || !team->layout->n_running) return CVY_OK;
+  if (team->params.bn != CVY_BN_SYNC || team->devices->n == 1 || !cvy_layout_moves(team->layout))
+    return CVY_OK;
   for (int i = 0; i < team->layout->n_running; i++)
     if ((size_t)team->layout->running[i].pitch > pitch) pitch = (size_t)team->layout->running[i].pitch;
   return cvy_bn_sync_create(team->roster, 2 * pitch, &step->bn);
@@ -269,6 +270,22 @@ fail:
   return status;
 }
 
+/* The parameters' order, as the settings want it; else the net's. */
+static cvy_status arrange(cvy_team *team) {
+  cvy_status status = CVY_OK;
+  cvy_team_params *const p = &team->params;
+  const cvy_layout_params params = {.bucket_floats = (size_t)ceil(p->bucket_mib * (1 << 20) / sizeof(float)),
+                                    .freeze = p->freeze,
+                                    .lr_mult = p->lr_mult,
+                                    .decay_only_weights = p->decay_only_weights};
+  if (p->inference || (p->bucket_mib == 0 && !p->freeze && !p->lr_mult && !p->decay_only_weights)) return CVY_OK;
+  CVY_TRY(cvy_layout_arrange(team->layout, &params, &team->own_layout));
+  team->layout = &team->own_layout;
+  p->freeze = p->lr_mult = NULL; /* the caller's memory */
+fail:
+  return status;
+}
+
 static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *share_max) {
   cvy_status status = CVY_OK;
   const int n = team->devices->n;
@@ -277,11 +294,7 @@ static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *
   CVY_TRY(take_params(&team->params, n, params));
   team->stop = team->params.stop;
   team->layout = cvy_net_layout(team->net);
-  if (team->params.bucket_mib > 0) {
-    const size_t floats = (size_t)ceil(team->params.bucket_mib * (1 << 20) / sizeof(float));
-    CVY_TRY(cvy_layout_cut(team->layout, floats, &team->own_layout));
-    team->layout = &team->own_layout;
-  }
+  CVY_TRY(arrange(team));
   CVY_TRY(cvy_opening_create(team->devices, team->net, &team->params, &team->opening));
   CVY_TRY(cvy_ledger_create(team->layout, cvy_team_moments(&team->params), team->params.staleness > 0, &team->ledger));
   CVY_TRY(cvy_roster_create(n, &team->roster));

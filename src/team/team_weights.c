@@ -33,13 +33,14 @@ fail:
   return status;
 }
 
-cvy_status cvy_team_load(cvy_team *team, const char *path) {
+static cvy_status load(cvy_team *team, const char *path, cvy_globs *skip) {
   cvy_status status = CVY_OK;
   cvy_ledger *const l = team->ledger;
   int64_t n_batches = 0;
   CVY_TRY(cvy_ring_wait(team->ring));
   const bool allow_nan = team->params.allow_nan || team->params.inference;
-  CVY_TRY(cvy_weights_load(team->layout, path, allow_nan, cvy_ledger_w(l), cvy_ledger_running(l), &n_batches));
+  CVY_TRY(cvy_weights_load_except(team->layout, path, allow_nan, skip, cvy_ledger_w(l), cvy_ledger_running(l),
+                                  &n_batches));
   clear_moments(team);
   cvy_ledger_set_batches(l, n_batches);
   CVY_TRY(cvy_team_publish(team, 0));
@@ -63,6 +64,21 @@ cvy_status cvy_team_describe(cvy_team *team, const cvy_model_facts *facts) {
   cvy_free(team->facts);
   team->facts = text;
 fail:
+  return status;
+}
+
+cvy_status cvy_team_load(cvy_team *team, const char *path) { return load(team, path, NULL); }
+
+cvy_status cvy_team_load_except(cvy_team *team, const char *path, const char *globs) {
+  cvy_status status = CVY_OK;
+  cvy_globs skip = {0};
+  CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
+              "there are no weights to keep (%s): call cvy_team_init first", globs);
+  CVY_TRY(cvy_team_sync(team)); /* a team of one has its weights on the device */
+  CVY_TRY(cvy_globs_read("init-skip", globs, false, &skip));
+  CVY_TRY(load(team, path, &skip));
+fail:
+  cvy_globs_clear(&skip);
   return status;
 }
 
