@@ -232,7 +232,7 @@ static cvy_status checkpoint(const check_device *d, outcome *out) {
                                                       .shares = shares,
                                                       .choices = "[{\"0\":[\"winograd4:14,2\",null,\"direct\"]},{}]",
                                                       .w = values,
-                                                      .v = values,
+                                                      .moments = {values},
                                                       .running = values,
                                                       .w_previous = values,
                                                       .residuals = residuals},
@@ -240,7 +240,7 @@ static cvy_status checkpoint(const check_device *d, outcome *out) {
   CVY_TRY(cvy_checkpoint_open(path_in("steps"), &opened));
   assert_non_null(opened);
   CVY_TRY(cvy_checkpoint_read(opened, layout, settings, NULL, &read));
-  out->size = (int)read.at.step + (read.v != NULL) + 2 * (read.w_previous != NULL) + 4 * (read.residuals != NULL);
+  out->size = (int)read.at.step + (read.moments[0] != NULL) + 2 * (read.w_previous != NULL) + 4 * (read.residuals != NULL);
   long kept;
   CVY_TRY(cvy_settings_kept(read.settings, &kept, &out->eval_loss));
   out->choices = (int)kept;
