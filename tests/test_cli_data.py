@@ -8,10 +8,11 @@ import json
 import math
 import os
 import struct
+import shutil
 import subprocess
 import tempfile
 
-from cli import check, CONVOY, expect, first_device, lines_of, same, main
+from cli import check, CONVOY, expect, first_device, lines_of, read_json, ROOT, same, main
 
 SIDE = 28
 
@@ -171,6 +172,73 @@ def test_sizes(at):
             code, err, mib = peak_mib("train", "--model", model, "--data", "synthetic:" + data, "--devices", devices, "--max-steps", 1)
             check(code == 2 and text in err, f"{data}: exit {code}, {err}")
             check(mib < 400, f"{data}: {mib} MiB at the peak")
+
+
+PICTURES = os.path.join(ROOT, "tests", "data", "pictures")
+
+
+def test_pictures(at):
+    """Folders of pictures: looked at, trained on, resumed, evaluated; broken ones; the decoded copy."""
+    env = {"XDG_CACHE_HOME": at("cache")}
+    os.mkdir(at("cache"))
+    shutil.copytree(PICTURES, at("pics"))
+    # a look: sizes as they are, without the decoded copy
+    done = expect(0, "data", at("pics"), env=env, out=("2 classes", "jpeg            5           1\n", "notes.txt",
+                                                       "height of the files: 3 to 60, median 11; width: 4 to 40"))
+    check("broken" not in done.stdout and not os.path.exists(at("cache/convoy/data")), "nothing is broken, nothing is kept", done)
+    with open(os.fsencode(at("pics/train/png/broken")) + b"\xff.png", "wb") as f:
+        f.write(b"GIF89a")
+    done = expect(0, "data", at("pics"), "--json", "-", "--size", "16x12", "--val-split", "0.3", env=env)
+    facts = read_json(done.stdout)
+    check((facts["height"], facts["width"], facts["channels"], facts["class_names"]) == (16, 12, 3, ["jpeg", "png"]), "sizes and names", done)
+    check([facts["sets"][s]["of_class"] for s in ("training", "validation", "test")] == [[3, 6], [2, 3], [1, 1]], "images of a class", done)
+    check([b["why"] for b in facts["pictures"]["broken"]] == ["it is a GIF file; JPEG and PNG are read"], "the broken picture", done)
+    check(len(facts["mean"]) == 3 and all(0.3 < m < 0.7 for m in facts["mean"]), "moments", done)
+    expect(1, "data", at("pics"), "--strict", env=env, out="broken, left out: 1")
+    expect(2, "data", env=env, err="SRC is missing")
+    expect(2, "data", at("pics"), at("pics"), env=env, err="expected an option")
+    expect(2, "data", at("none"), env=env, err="No such file")
+    expect(2, "data", at("pics"), "--size", "0x5", env=env, err="expected N, the shorter side, or HxW")
+
+    # trained on: decoded, from the copy, in memory, streamed, on two devices as on one
+    device, two = first_device(), first_device() + "*2"
+    base = ["train", "--model", "lenet", "--data", at("pics"), "--size", 28, "--batch", 6, "--init", "he", "--epochs", 2]
+    one = [*base, "--devices", device]
+    expect(0, *one, "--save", at("a"), "--log", at("log"), env=env, err=("14 + 2 images 28x28x3, 2 classes", "is left out: it is a GIF"), out="test acc")
+    run = lines_of(at("log"))[0]["run"]
+    check(run["data"]["val"] == 0 and run["settings"]["size"] == "28" and run["settings"]["gray"] == "no", f"the log: {run}")
+    copies = os.listdir(at("cache/convoy/data"))
+    check(len(copies) == 1 or len(copies) == 2, f"copies: {copies}")
+    for name, more, limit in (("b", [], None), ("c", ["--no-data-cache"], None), ("d", [], "28")):
+        expect(0, *one, *more, "--save", at(name), env={**env, **({"CVY_MEMORY_LIMIT_MIB": limit} if limit else {})})
+        same(at("a"), at(name), f"{name}: other weights")
+    expect(0, *base, "--devices", two, "--split", "even", "--verify-every", 1, env=env, out="test acc")
+    expect(1, *one, "--strict", env=env, err="is broken: it is a GIF")
+    expect(2, *[w for w in one if w not in ("--size", 28)], env=env, err=("pictures have different sizes", "adobe-cmyk.jpg has 11x9", "--size"))
+    expect(0, "eval", "--model", "lenet", "--weights", at("a"), "--data", at("pics"), "--size", 28, "--devices", device, env=env, out="of 2)")
+
+    # resumed: size, gray and val-split are the checkpoint's; others, and other pictures, are refused
+    part = [*one, "--gray", "--val-split", 0.2, "--seed", 3, "--checkpoint", at("ck")]
+    expect(0, *part, "--max-steps", 2, env=env, err="11 + 3 + 2 images 28x28x1")
+    expect(2, "train", "--checkpoint", at("ck"), "--resume", "--size", 32, env=env, err='size: "28" in the checkpoint, "32" now')
+    expect(2, "train", "--checkpoint", at("ck"), "--resume", "--val-split", 0.3, env=env, err='val_split: "0.2" in the checkpoint, "0.3" now')
+    expect(0, *[w for w in part if w not in ("--checkpoint", at("ck"))], "--save", at("whole"), env=env)
+    shutil.copytree(at("ck"), at("ck2"))
+    expect(0, "train", "--checkpoint", at("ck"), "--resume", "--save", at("parts"), env=env)
+    same(at("whole"), at("parts"), "resumed: other weights")
+    shutil.copy(at("pics/train/png/wide.png"), at("pics/train/png/alpha.png"))
+    expect(2, "train", "--checkpoint", at("ck2"), "--resume", env=env, err="data_content")
+
+    # classes alone: no test set
+    expect(0, *[at("pics/train") if w == at("pics") else w for w in one], env=env, out="train loss", err="14 + 0 images")
+    expect(2, "eval", "--model", "lenet", "--weights", at("a"), "--data", at("pics/train"), "--size", 28, "--devices", device, env=env,
+           err="has no test samples")
+    # no room for a copy: memory, with a warning
+    os.mkdir(at("small"))
+    expect(0, *one, "--save", at("e"), env={"XDG_CACHE_HOME": "/proc"})
+    # a newer seed chooses other pictures; idx and synthetic data can be resized, too
+    expect(0, "data", "synthetic:60:8x8x3", "--size", "5", "--gray", "--val-split", 0.5, env=env, out="images 5x5x1")
+    check("pictures: lib" in expect(0, "--version").stdout, "the libraries")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ typedef struct cvy_picture {
   size_t capacity;        /* bytes */
   cvy_picture_gate *gate; /* NULL: none */
   bool inside;            /* this picture has the gate, until cvy_picture_leave */
+  bool size_only;         /* decoders set h and w, and leave the pixels alone */
 } cvy_picture;
 
 /* Frees the memory; the gate stays. */

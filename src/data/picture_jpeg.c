@@ -80,6 +80,9 @@ static void decode(decoder *d, cvy_picture *out) {
   struct jpeg_decompress_struct *const jpeg = &d->jpeg;
   jpeg_read_header(jpeg, TRUE);
   if (!cvy_picture_enter(out, jpeg->image_height, jpeg->image_width, d->why)) give_up((j_common_ptr)jpeg);
+  out->h = (int)jpeg->image_height;
+  out->w = (int)jpeg->image_width;
+  if (out->size_only) return;
   const bool gray = jpeg->jpeg_color_space == JCS_GRAYSCALE, cmyk = jpeg->num_components == 4;
   jpeg->out_color_space = gray ? JCS_GRAYSCALE : cmyk ? JCS_CMYK : JCS_RGB;
   jpeg_start_decompress(jpeg);

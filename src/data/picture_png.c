@@ -49,6 +49,9 @@ static void decode(decoder *d, cvy_picture *out) {
   const int type = png_get_color_type(png, d->info), depth = png_get_bit_depth(png, d->info);
   const png_uint_32 h = png_get_image_height(png, d->info), w = png_get_image_width(png, d->info);
   if (!cvy_picture_enter(out, h, w, d->why)) png_longjmp(png, 1);
+  out->h = (int)h;
+  out->w = (int)w;
+  if (out->size_only) return;
   const bool wide_gray = depth == 16 && type == PNG_COLOR_TYPE_GRAY, gray = !(type & PNG_COLOR_MASK_COLOR);
   if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
   if (depth < 8 && gray) png_set_expand_gray_1_2_4_to_8(png);

@@ -243,13 +243,20 @@ static void use_val_as_test(cvy_folder *f) {
   f->n_of[CVY_SET_OF_VAL] = 0;
 }
 
-/* Two of the pictures that are easy to look at have different sizes. */
-static cvy_status look_at_sizes(dataset *d) {
+/* The size of all images: of the copy, or of the first picture that is not broken. */
+static cvy_status find_size(dataset *d) {
   cvy_status status = CVY_OK;
   picture_set *const p = d->own;
-  if (!p->cache.map) CVY_TRY(cvy_pictures_first(&p->folder, &d->params, &p->first, &d->h, &d->w));
   p->own_sizes = d->params.look && d->params.size_h == 0;
+  if (p->cache.map) {
+    d->h = p->cache.h;
+    d->w = p->cache.w;
+    atomic_store(&d->done, d->all);
+    return CVY_OK;
+  }
+  CVY_TRY(cvy_pictures_first(&p->folder, &d->params, &p->first, &d->h, &d->w));
   if (p->own_sizes) d->h = d->w = 0;
+  else if (d->params.size_h == 0) CVY_TRY(cvy_pictures_look(&p->folder, p->first, d->h, d->w));
 fail:
   return status;
 }
@@ -271,13 +278,9 @@ cvy_status data_open_pictures(dataset *d, const char *dir) {
   d->all = (long)p->folder.n;
   if (!d->params.no_cache && !(d->params.look && d->params.size_h == 0)) {
     cvy_picture_cache_find(&p->folder, &d->params, &p->cache);
-    if (cvy_picture_cache_open(&p->cache)) {
-      d->h = p->cache.h;
-      d->w = p->cache.w;
-      atomic_store(&d->done, d->all);
-    }
+    (void)cvy_picture_cache_open(&p->cache);
   }
-  CVY_TRY(look_at_sizes(d));
+  CVY_TRY(find_size(d));
 fail:
   return status;
 }

@@ -13,7 +13,7 @@
 #include "src/base/pool.h"
 #include "src/data/resize.h"
 
-enum { MOST_FILE_BYTES = 1 << 30, MOST_THREADS = 64 };
+enum { MOST_FILE_BYTES = 1 << 30, MOST_LOOKED_AT = 100, MOST_THREADS = 64 };
 
 /* One thread's memory, from picture to picture. */
 typedef struct lane {
@@ -135,6 +135,14 @@ static void note_other(job *j, size_t i) {
   while (i < before && !atomic_compare_exchange_weak(&j->first_other, &before, i)) continue;
 }
 
+static cvy_status refuse_sizes(const cvy_folder *f, size_t one, int h, int w, size_t other, int other_h, int other_w) {
+  cvy_log_error(
+      "pictures have different sizes: %s/%s has %dx%d, %s/%s has %dx%d (height x width); --size N resizes the "
+      "shorter side to N and takes the middle, --size HxW makes all of them H x W",
+      f->dir, f->items[one].path, h, w, f->dir, f->items[other].path, other_h, other_w);
+  return CVY_E_ARGUMENT;
+}
+
 static cvy_status decode_one(job *j, size_t i, lane *l) {
   cvy_pictures *const p = j->p;
   cvy_picture_fact *const fact = &p->facts[i];
@@ -208,12 +216,7 @@ cvy_status cvy_pictures_decode(cvy_pictures *p) {
     goto fail;
   }
   const size_t other = atomic_load(&j.first_other);
-  if (other < f->n)
-    CVY_FAIL(CVY_E_ARGUMENT,
-             "pictures have different sizes: %s/%s has %dx%d, %s/%s has %dx%d (height x width); --size N resizes the "
-             "shorter side to N and takes the middle, --size HxW makes all of them H x W",
-             f->dir, f->items[p->reference].path, p->h, p->w, f->dir, f->items[other].path, p->facts[other].h,
-             p->facts[other].w);
+  if (other < f->n) status = refuse_sizes(f, p->reference, p->h, p->w, other, p->facts[other].h, p->facts[other].w);
 fail:
   cvy_pool_destroy(&pool);
   cvy_picture_gate_end(&j.gate);
@@ -238,6 +241,18 @@ cvy_status cvy_pictures_first(const cvy_folder *folder, const cvy_data_params *p
   } else {
     cvy_log_error("none of the %zu pictures of %s can be decoded; %s/%s: %s", folder->n, folder->dir, folder->dir,
                   folder->items[0].path, first);
+  }
+  lane_clear(&l);
+  return status;
+}
+
+cvy_status cvy_pictures_look(const cvy_folder *folder, size_t first, int h, int w) {
+  cvy_status status = CVY_OK;
+  lane l = {.picture.size_only = true};
+  for (size_t i = first + 1; i < folder->n && i - first < MOST_LOOKED_AT && status == CVY_OK; i++) {
+    char why[CVY_PICTURE_WHY];
+    if (decode_item(folder, i, &l, why) == CVY_OK && (l.picture.h != h || l.picture.w != w))
+      status = refuse_sizes(folder, first, h, w, i, l.picture.h, l.picture.w);
   }
   lane_clear(&l);
   return status;

@@ -34,6 +34,9 @@ cvy_status cvy_pictures_decode(cvy_pictures *p);
 /* Decodes items from `*i` on until one is not broken: its number in *i, its fitted size. The broken ones on the way get
  * no fact. CVY_E_FORMAT: there is none. */
 cvy_status cvy_pictures_first(const cvy_folder *folder, const cvy_data_params *params, size_t *i, int *h, int *w);
+/* Looks at the headers of the next hundred pictures behind `first`, which has h x w: photographs of several sizes are
+ * seen before anything is made for the size of one. CVY_E_ARGUMENT as above. */
+cvy_status cvy_pictures_look(const cvy_folder *folder, size_t first, int h, int w);
 void cvy_pictures_clear_facts(cvy_picture_fact *facts, size_t n);
 
 #endif

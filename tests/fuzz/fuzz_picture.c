@@ -2,6 +2,7 @@
  * data/picture.h and data/resize.h. Input: a byte whose bits say the size that is wanted, whether it becomes gray, and
  * whether PNG's checksums are made right, the file. Sizes in headers are kept below 1024, so that an input takes
  * milliseconds. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -12,12 +13,18 @@
 #include "tests/fuzz/fuzz.h"
 
 void fuzz_seeds(void) {
-  static const char *const names[] = {"train/jpeg/adobe-cmyk.jpg",        "train/jpeg/colour.jpg",
-                                      "train/jpeg/gray.jpeg",             "train/jpeg/progressive.jpg",
-                                      "train/png/alpha.png",              "train/png/animated.png",
-                                      "train/png/deeper/gray-alpha.png",  "train/png/deeper/interlaced.png",
-                                      "train/png/gray-1.png",             "train/png/gray-16.png",
-                                      "train/png/palette.png",            "train/png/wide.png"};
+  static const char *const names[] = {"train/jpeg/adobe-cmyk.jpg",
+                                      "train/jpeg/colour.jpg",
+                                      "train/jpeg/gray.jpeg",
+                                      "train/jpeg/progressive.jpg",
+                                      "train/png/alpha.png",
+                                      "train/png/animated.png",
+                                      "train/png/deeper/gray-alpha.png",
+                                      "train/png/deeper/interlaced.png",
+                                      "train/png/gray-1.png",
+                                      "train/png/gray-16.png",
+                                      "train/png/palette.png",
+                                      "train/png/wide.png"};
   char path[4096];
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     size_t size;

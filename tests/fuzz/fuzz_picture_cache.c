@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * data/picture_cache.h. Input: a byte whose bits say which hashes are made right, the file. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include "src/base/mem.h"
 #include "src/data/picture_cache.h"
 #include "tests/fuzz/fuzz.h"
 
