@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "src/base/file.h"
+#include "src/nn/model_facts.h"
 #include "src/nn/weights.h"
 
 typedef struct model {
@@ -252,6 +253,170 @@ CHECK_TEST(types) {
   check_ok(cvy_st_write(path, pack.tensors, pack.n, NULL, 0));
   check_fails(cvy_weights_load(m.layout, path, false, m.w, m.running, &m.n_batches), CVY_E_NOT_FINITE,
               "in '0.bias' (-inf at 2)");
+  cvy_weights_pack_clear(&pack);
+}
+
+/* ---- facts ---- */
+
+static void write_facts(const char *path, const char *text) {
+  const char *const pairs[][2] = {{CVY_FACTS_KEY, text}};
+  check_ok(cvy_st_write(path, NULL, 0, pairs, 1));
+}
+
+/* What is described comes back, the same facts give the same text, and names become fit for a header. */
+CHECK_TEST(facts_round_trip) {
+  static const char *const names[] = {"T-shirt/top", "\xc3\xa9t\xc3\xa9, \"hot\"", "\xff\n\t", ""};
+  char long_name[200];
+  memset(long_name, 'n', sizeof long_name);
+  long_name[199] = 0;
+  const char *all[5] = {names[0], names[1], names[2], names[3], long_name};
+  const cvy_model_facts in = {.model = "lenet",
+                              .channels = 3,
+                              .height = 28,
+                              .width = 32,
+                              .classes = 5,
+                              .class_names = all,
+                              .size_h = -1,
+                              .size_w = 32,
+                              .gray = true,
+                              .n_channels = 3,
+                              .mean = {0.485f, 0.1f, -0.3f},
+                              .deviation = {0.229f, 1.0f / 3, 1e-7f}};
+  const char *const path = check_path("facts");
+  char *text, *again;
+  cvy_model_facts *out;
+  check_ok(cvy_facts_write(&in, &text));
+  write_facts(path, text);
+  check_ok(cvy_model_facts_read(path, &out));
+  assert_string_equal(out->model, "lenet");
+  assert_true(out->channels == 3 && out->height == 28 && out->width == 32 && out->classes == 5);
+  assert_true(out->size_h == -1 && out->size_w == 32 && out->gray && out->n_channels == 3);
+  assert_memory_equal(out->mean, in.mean, sizeof in.mean);
+  assert_memory_equal(out->deviation, in.deviation, sizeof in.deviation);
+  assert_string_equal(out->class_names[0], names[0]);
+  assert_string_equal(out->class_names[1], names[1]);
+  assert_string_equal(out->class_names[2], "???");
+  assert_string_equal(out->class_names[3], "?");
+  assert_int_equal(strlen(out->class_names[4]), CVY_FACTS_NAME_BYTES);
+  check_ok(cvy_facts_write(out, &again));
+  assert_string_equal(text, again);
+  cvy_model_facts_free(&out);
+  cvy_free(text);
+  cvy_free(again);
+  check_ok(cvy_facts_write(&(cvy_model_facts){.channels = 1, .height = 2, .width = 3, .classes = 4}, &text));
+  assert_string_equal(text, "{\"classes\":4,\"input\":[1,2,3]}");
+  cvy_free(text);
+  check_ok(cvy_st_write(path, NULL, 0, NULL, 0));
+  check_ok(cvy_model_facts_read(path, &out));
+  assert_null(out);
+}
+
+CHECK_TEST(facts_refused) {
+  const cvy_model_facts good = {.channels = 3, .height = 8, .width = 8, .classes = 2};
+  cvy_model_facts f = good;
+  char *text;
+#define WRONG(change, says)                                            \
+  do {                                                                 \
+    f = good;                                                          \
+    change;                                                            \
+    check_fails(cvy_facts_write(&f, &text), CVY_E_ARGUMENT, says);     \
+    assert_null(text);                                                 \
+  } while (0)
+  WRONG(f.model = "a b", "the model's name is no name");
+  WRONG(f.height = 0, "input is 3x0x8");
+  WRONG(f.classes = 65536, "has 65536 classes");
+  WRONG(f.size_w = 5, "resized to 0x5");
+  WRONG(f.n_channels = 2, "2 channels are normalised, the input has 3");
+  WRONG((f.n_channels = 3, f.mean[0] = NAN), "channel 0 is normalised by mean nan");
+  WRONG(f.n_channels = 3, "channel 0 is normalised by mean 0 and deviation 0");
+
+  /* what a file may say: wrong types, impossible values, too many of them */
+  static const struct {
+    const char *text, *says;
+  } cases[] = {
+      {"", "no JSON object"},
+      {"[1]", "no JSON object"},
+      {"{\"classes\":2,\"classes\":2,\"input\":[1,1,1]}", "no JSON object"},
+      {"{\"input\":[1,1,1]}", "classes is no whole number"},
+      {"{\"classes\":\"2\",\"input\":[1,1,1]}", "classes is no whole number"},
+      {"{\"classes\":2.5,\"input\":[1,1,1]}", "classes is no whole number"},
+      {"{\"classes\":99999999999999999,\"input\":[1,1,1]}", "classes is no whole number"},
+      {"{\"classes\":2}", "input is no list of three whole numbers"},
+      {"{\"classes\":2,\"input\":[1,1]}", "input is no list of three"},
+      {"{\"classes\":2,\"input\":[1,1,true]}", "input is no list of three"},
+      {"{\"classes\":2,\"input\":[1,70000,1]}", "input is 1x-2x1"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"model\":7}", "model is no text"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"model\":\"\"}", "the model's name is no name"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"gray\":1}", "gray is neither true nor false"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"size\":3}", "size is no list"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"mean\":[0.5]}", "mean and deviation are no lists of 1 numbers"},
+      {"{\"classes\":2,\"input\":[9,1,1],\"mean\":[0],\"deviation\":[1]}", "no lists of 9 numbers"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"mean\":[0],\"deviation\":[-1]}", "deviation -1"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"mean\":[1e99],\"deviation\":[1]}", "mean inf"},
+      {"{\"classes\":2,\"input\":[1,1,1],\"class_names\":[\"a\"]}", "names of 2 classes, but of 1"},
+      {"{\"classes\":1,\"input\":[1,1,1],\"class_names\":[1]}", "the name of class 0"},
+      {"{\"classes\":1,\"input\":[1,1,1],\"class_names\":[\"\"]}", "the name of class 0"},
+      {"{\"classes\":1,\"input\":[1,1,1],\"class_names\":[\"a\\u001b[31m\"]}", "the name of class 0"},
+  };
+  const char *const path = check_path("facts");
+  cvy_model_facts *out;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    write_facts(path, cases[i].text);
+    check_fails(cvy_model_facts_read(path, &out), CVY_E_FORMAT, cases[i].says);
+    assert_null(out);
+  }
+  enum { MANY = 1000000 };
+  char *const many = calloc(3 * MANY + 100, 1), *to = many;
+  assert_non_null(many);
+  to += sprintf(to, "{\"classes\":2,\"input\":[1,1,1],\"class_names\":[\"\"");
+  for (int i = 1; i < MANY; i++, to += 3) memcpy(to, ",\"\"", 3);
+  sprintf(to, "]}");
+  write_facts(path, many);
+  check_fails(cvy_model_facts_read(path, &out), CVY_E_FORMAT, "values are possible");
+  free(many);
+  /* not UTF-8: the container refuses its header */
+  check_write(path, "\x18\0\0\0\0\0\0\0{\"__metadata__\":{\"\xff\":\"\"}}", 8 + 24);
+  check_fails(cvy_model_facts_read(path, &out), CVY_E_FORMAT, "not valid JSON");
+}
+
+/* A network made of the facts must be the file's, before a device takes memory for it; of a checkpoint the weights are
+ * taken. */
+CHECK_TEST(facts_and_tensors) {
+  model l = make_model(d, check_model(d, "lenet", 1, 28));
+  cvy_model_facts facts = {.model = "lenet", .channels = 1, .height = 28, .width = 28, .classes = 10};
+  const char *const path = check_path("lenet"), *const checkpoint = check_path("checkpoint");
+  cvy_model_facts *read;
+  cvy_net *net;
+  char *text;
+  check_ok(cvy_facts_write(&facts, &text));
+  check_ok(cvy_weights_save(l.layout, l.w, l.running, 0, text, path));
+  check_ok(cvy_model_facts_read(path, &read));
+  check_ok(cvy_model_net(path, read, &net));
+  cvy_net_destroy(&net);
+  cvy_model_facts_free(&read);
+  facts.classes = 65535;
+  check_fails(cvy_model_net(path, &facts, &net), CVY_E_MISMATCH, "'9.weight' has the shape (10,128)");
+  facts = (cvy_model_facts){.model = "lenet", .channels = 1, .height = 4096, .width = 4096, .classes = 10};
+  check_fails(cvy_model_net(path, &facts, &net), CVY_E_MISMATCH, "'7.weight' has the shape");
+  facts.model = "resnet18";
+  check_fails(cvy_model_net(path, &facts, &net), CVY_E_MISMATCH, "has no tensor");
+  facts.model = "vgg";
+  check_fails(cvy_model_net(path, &facts, &net), CVY_E_ARGUMENT, "there is no model 'vgg'");
+  facts.model = NULL;
+  check_fails(cvy_model_net(path, &facts, &net), CVY_E_ARGUMENT, "does not say which model");
+  cvy_free(text);
+
+  float *const other = check_floats(d, l.layout->n_floats);
+  const cvy_weights_more more[] = {{"momentum/", l.w}};
+  const char *const pairs[][2] = {{CVY_CHECKPOINT_KEY, "4"}};
+  cvy_weights_pack pack;
+  check_ok(cvy_weights_pack_make(l.layout, l.w, l.running, 3, more, 1, &pack));
+  check_ok(cvy_st_write(checkpoint, pack.tensors, pack.n, pairs, 1));
+  check_ok(cvy_weights_load(l.layout, checkpoint, false, other, l.running, &l.n_batches));
+  assert_memory_equal(other, l.w, l.layout->n_floats * sizeof(float));
+  check_ok(cvy_st_write(checkpoint, pack.tensors, pack.n, NULL, 0));
+  check_fails(cvy_weights_load(l.layout, checkpoint, false, other, l.running, &l.n_batches), CVY_E_MISMATCH,
+              "has a tensor 'momentum/0.weight'");
   cvy_weights_pack_clear(&pack);
 }
 

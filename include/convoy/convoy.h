@@ -3,6 +3,7 @@
 #ifndef CONVOY_CONVOY_H
 #define CONVOY_CONVOY_H
 
+#include "convoy/answers.h"
 #include "convoy/compile.h"
 #include "convoy/data.h"
 #include "convoy/device.h"
@@ -12,6 +13,7 @@
 #include "convoy/model.h"
 #include "convoy/net.h"
 #include "convoy/optimizer.h"
+#include "convoy/picture.h"
 #include "convoy/profile.h"
 #include "convoy/status.h"
 #include "convoy/stop.h"

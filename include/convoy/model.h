@@ -54,6 +54,29 @@ void cvy_model_facts_free(cvy_model_facts **facts);
  * no device takes memory for a network that is not in the file. Errors as of cvy_net_model and cvy_team_load. */
 cvy_status cvy_model_net(const char *path, const cvy_model_facts *facts, cvy_net **out);
 
+/* A trained network on devices, ready for predictions. One thread at a time. */
+typedef struct cvy_model cvy_model;
+/* Zero means the default everywhere. */
+typedef struct cvy_model_params {
+  int batch;                    /* samples at a time, all devices together, for which memory is planned; 0: 256 */
+  const cvy_model_facts *facts; /* for a file that has none; copied */
+  const char *conv_algo;        /* as in cvy_team_params */
+  cvy_math math;
+  const cvy_stop *stop; /* requested: a prediction ends with CVY_E_INTERRUPTED; borrowed */
+} cvy_model_params;
+/* Opens a weights file or checkpoint on the devices of a selector (cvy_devices_select; NULL: "auto"). params may be
+ * NULL. CVY_E_ARGUMENT also: neither the file nor params say which network it is. Other errors as of cvy_model_net,
+ * cvy_devices_select, cvy_team_create and cvy_team_load. */
+cvy_status cvy_model_open(const char *path, const char *devices, const cvy_model_params *params, cvy_model **out);
+void cvy_model_close(cvy_model **model);
+/* Borrowed until the model is closed, as the devices. */
+const cvy_model_facts *cvy_model_get_facts(const cvy_model *model);
+const cvy_devices *cvy_model_devices(const cvy_model *model);
+/* Probabilities of n samples (n, height, width, channels) of bytes → n x classes, by the pass of cvy_team_classify: the
+ * same numbers as of an evaluation with the same batch on the same devices. Samples beyond a batch go in further
+ * passes. CVY_E_MEMORY · CVY_E_DEVICE: the last device failed · CVY_E_INTERRUPTED. */
+cvy_status cvy_model_predict(cvy_model *model, const uint8_t *pixels, int n, float *probabilities);
+
 #ifdef __cplusplus
 }
 #endif

@@ -19,12 +19,13 @@
 #include "src/team/noted_devices.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { VARIANTS = 4, KEYS = 14 };
+enum { VARIANTS = 4, KEYS = 15, FACTS = KEYS - 1 };
 static const char settings[] = "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":3}",
                   name[] = "run/step-0000000007.safetensors";
 static const char *const keys[KEYS] = {
     "convoy_checkpoint", "program",      "step",     "epoch",   "epoch_batches", "n_batches", "seed",
-    "epoch_loss_sum",    "epoch_images", "finished", "devices", "shares",        "settings",  "choices"};
+    "epoch_loss_sum",    "epoch_images", "finished", "devices", "shares",        "settings",  "choices", "convoy"};
+static const char facts_text[] = "{\"class_names\":[\"a\",\"b\"],\"classes\":2,\"input\":[1,3,3],\"model\":\"lenet\"}";
 
 static cvy_net *net;
 static cvy_st_file *variants[VARIANTS]; /* checkpoints without and with optimiser state, older weights, residuals */
@@ -50,6 +51,7 @@ static void start(void) {
                                       .choices = "[{\"0\":[\"winograd4:14,2\",null,\"direct\"]},{}]",
                                       .w = values,
                                       .running = values,
+                                      .facts = i & 1 ? facts_text : NULL,
                                       .v = i & 1 ? values : NULL,
                                       .w_previous = i & 2 ? values : NULL,
                                       .residuals = i == 3 ? residuals : NULL};
@@ -64,7 +66,10 @@ void fuzz_seeds(void) {
   for (uint8_t i = 0; i < VARIANTS; i++) {
     char texts[4096] = {(char)i};
     size_t n = 1;
-    for (int k = 0; k < KEYS; k++) n += (size_t)sprintf(texts + n, "%s", cvy_st_metadata(variants[i], keys[k])) + 1;
+    for (int k = 0; k < KEYS; k++) {
+      const char *const value = cvy_st_metadata(variants[i], keys[k]);
+      n += (size_t)sprintf(texts + n, "%s", value ? value : "") + 1;
+    }
     fuzz_seed(texts, n - 1, NULL, 0);
   }
   size_t size;
@@ -84,8 +89,8 @@ static bool checksum_of(const char *const values[KEYS], const cvy_st_file *file,
   CVY_ASSERT(state);
   XXH64_reset(state, 0);
   for (int i = 0; i < KEYS && all; i++) {
-    all = values[i] != NULL;
-    if (!all) break;
+    all = values[i] || i == FACTS; /* which may be missing */
+    if (!values[i]) break;
     XXH64_update(state, keys[i], strlen(keys[i]) + 1);
     XXH64_update(state, values[i], strlen(values[i]) + 1);
   }
@@ -137,11 +142,13 @@ static bool make_from_values(const uint8_t *data, size_t size) {
     pairs[i][0] = keys[i];
     pairs[i][1] = values[i];
   }
+  const int n = *values[FACTS] ? KEYS : FACTS; /* no text: without facts */
+  if (n == FACTS) values[FACTS] = NULL;
   (void)checksum_of(values, like, digits);
-  pairs[KEYS][0] = "xxh64";
-  pairs[KEYS][1] = digits;
+  pairs[n][0] = "xxh64";
+  pairs[n][1] = digits;
   const bool made =
-      cvy_st_write(path, cvy_st_get(like, 0), cvy_st_count(like), (const char *const(*)[2])pairs, KEYS + 1) == CVY_OK;
+      cvy_st_write(path, cvy_st_get(like, 0), cvy_st_count(like), (const char *const(*)[2])pairs, n + 1) == CVY_OK;
   free(texts);
   return made;
 }

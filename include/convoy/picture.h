@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ * Pictures in files, as a trained network takes them: height x width x channels bytes. Any thread; a list belongs to
+ * one. */
+#ifndef CONVOY_PICTURE_H
+#define CONVOY_PICTURE_H
+
+#include <stdint.h>
+
+#include "convoy/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Reads a picture into pixels (facts->height x width x channels). PGM and PPM (P5, P6): gray becomes RGB and the other
+ * way round (ITU-R 601) as the network asks for; values of 16 bits keep their high byte. CVY_E_IO · CVY_E_FORMAT:
+ * broken, cut off, or another format · CVY_E_MISMATCH: another size than the network's · CVY_E_MEMORY. */
+cvy_status cvy_picture_read(const char *path, const cvy_model_facts *facts, uint8_t *pixels);
+
+/* Pictures to predict, in the order of the calls. */
+typedef struct cvy_picture_list cvy_picture_list;
+cvy_status cvy_picture_list_create(cvy_picture_list **out);
+void cvy_picture_list_destroy(cvy_picture_list **list);
+/* Adds the picture, all pictures of a folder and of those in it (by their extensions, sorted by name), or all rows of an
+ * idx file of images, plain or .gz, whose pixels are kept. A picture is not opened: if it is not there or broken,
+ * reading it says so. CVY_E_IO, CVY_E_FORMAT: a folder or idx file that cannot be read, a folder without pictures · CVY_E_MEMORY. Then
+ * the list is as it was. */
+cvy_status cvy_picture_list_add(cvy_picture_list *list, const char *path);
+int cvy_picture_list_count(const cvy_picture_list *list);
+/* "photo.jpg", "t10k-images-idx3-ubyte[17]": borrowed from the list until the next picture is added. */
+const char *cvy_picture_list_name(const cvy_picture_list *list, int i);
+/* As cvy_picture_read. */
+cvy_status cvy_picture_list_read(const cvy_picture_list *list, int i, const cvy_model_facts *facts, uint8_t *pixels);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

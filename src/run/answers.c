@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+#include "convoy/answers.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+int cvy_answer(const float *probabilities, int classes) {
+  int best = 0;
+  for (int i = 0; i < classes; i++) {
+    if (isnan(probabilities[i])) return -1;
+    if (probabilities[i] > probabilities[best]) best = i;
+  }
+  return best;
+}
+
+static const float *row_of(const float *probabilities, int classes, int sample) {
+  return probabilities + (size_t)sample * (size_t)classes;
+}
+
+static double part(double x, double of) { return of > 0 ? x / of : -1; }
+
+void cvy_answers_count(const uint16_t *labels, int n, const float *probabilities, int classes,
+                       cvy_class_result *results) {
+  memset(results, 0, (size_t)classes * sizeof *results);
+  for (int i = 0; i < n; i++) {
+    const int answer = cvy_answer(row_of(probabilities, classes, i), classes);
+    results[labels[i]].samples++;
+    if (answer < 0) continue;
+    results[answer].answered++;
+    results[answer].correct += answer == labels[i];
+  }
+  for (int c = 0; c < classes; c++) {
+    cvy_class_result *const r = &results[c];
+    r->precision = part(r->correct, r->answered);
+    r->recall = part(r->correct, r->samples);
+    r->f1 = part(2.0 * r->correct, (double)r->answered + r->samples);
+  }
+}
+
+int cvy_answers_row(const uint16_t *labels, int n, const float *probabilities, int classes, int label, int *row) {
+  int none = 0;
+  memset(row, 0, (size_t)classes * sizeof *row);
+  for (int i = 0; i < n; i++) {
+    if (labels[i] != label) continue;
+    const int answer = cvy_answer(row_of(probabilities, classes, i), classes);
+    if (answer < 0) none++;
+    else row[answer]++;
+  }
+  return none;
+}
+
+/* NaN is worse than any number. */
+static bool is_worse(const cvy_wrong_answer *a, const cvy_wrong_answer *b) {
+  if (isnan(a->of_label) || isnan(b->of_label)) return isnan(a->of_label) && !isnan(b->of_label);
+  return a->of_label < b->of_label;
+}
+
+int cvy_answers_worst(const uint16_t *labels, int n, const float *probabilities, int classes, int most,
+                      cvy_wrong_answer *out) {
+  int found = 0;
+  for (int i = 0; i < n; i++) {
+    const float *const row = row_of(probabilities, classes, i);
+    const int answer = cvy_answer(row, classes);
+    if (answer == labels[i]) continue;
+    const cvy_wrong_answer wrong = {.sample = i,
+                                    .label = labels[i],
+                                    .answer = answer,
+                                    .probability = answer < 0 ? NAN : row[answer],
+                                    .of_label = row[labels[i]]};
+    int at = found;
+    while (at > 0 && is_worse(&wrong, &out[at - 1])) at--;
+    if (at >= most) continue;
+    const int moved = (found < most ? found : most - 1) - at;
+    memmove(&out[at + 1], &out[at], (size_t)moved * sizeof *out);
+    out[at] = wrong;
+    if (found < most) found++;
+  }
+  return found;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ * A trained network that makes predictions (convoy/model.h): a team whose data set is what the caller gives. */
+#include "convoy/model.h"
+
+#include "convoy/data.h"
+#include "src/base/mem.h"
+#include "src/nn/model_facts.h"
+
+struct cvy_model {
+  cvy_model_facts *facts;
+  cvy_net *net;
+  cvy_devices *devices;
+  cvy_team *team;
+  cvy_data data;    /* of the prediction under way; its test set */
+  uint16_t *labels; /* zeros: there are none */
+  int n_labels;
+};
+
+/* Takes the facts of the file, else the caller's. */
+static cvy_status find_facts(const char *path, const cvy_model_facts *given, cvy_model_facts **out) {
+  cvy_status status = CVY_OK;
+  char *text = NULL;
+  CVY_TRY(cvy_model_facts_read(path, out));
+  if (*out && ((*out)->model || !given)) return CVY_OK;
+  cvy_model_facts_free(out);
+  CVY_REQUIRE(given, CVY_E_ARGUMENT,
+              "%s does not say which network its weights belong to: name the model, its input and classes", path);
+  CVY_TRY(cvy_facts_write(given, &text));
+  CVY_TRY(cvy_facts_parse(path, text, out));
+fail:
+  cvy_free(text);
+  return status;
+}
+
+cvy_status cvy_model_open(const char *path, const char *devices, const cvy_model_params *params, cvy_model **out) {
+  cvy_status status = CVY_OK;
+  const cvy_model_params p = params ? *params : (cvy_model_params){0};
+  cvy_model *m = cvy_calloc(1, sizeof *m);
+  *out = NULL;
+  CVY_REQUIRE(m, CVY_E_MEMORY, "out of host memory");
+  CVY_TRY(find_facts(path, p.facts, &m->facts));
+  CVY_TRY(cvy_model_net(path, m->facts, &m->net));
+  CVY_TRY(cvy_devices_select(devices ? devices : "auto", &m->devices));
+  CVY_TRY(cvy_team_create(m->devices, m->net,
+                          &(cvy_team_params){.batch = p.batch,
+                                             .inference = true,
+                                             .split = CVY_SPLIT_UNLIKE,
+                                             .conv_algo = p.conv_algo,
+                                             .math = p.math,
+                                             .stop = p.stop},
+                          &m->team));
+  CVY_TRY(cvy_team_load(m->team, path));
+  *out = m;
+  m = NULL;
+fail:
+  cvy_model_close(&m);
+  return status;
+}
+
+void cvy_model_close(cvy_model **model) {
+  cvy_model *const m = *model;
+  *model = NULL;
+  if (!m) return;
+  cvy_team_destroy(&m->team);
+  cvy_devices_destroy(&m->devices);
+  cvy_net_destroy(&m->net);
+  cvy_model_facts_free(&m->facts);
+  cvy_free(m->labels);
+  cvy_free(m);
+}
+
+const cvy_model_facts *cvy_model_get_facts(const cvy_model *m) { return m->facts; }
+const cvy_devices *cvy_model_devices(const cvy_model *m) { return m->devices; }
+
+cvy_status cvy_model_predict(cvy_model *m, const uint8_t *pixels, int n, float *probabilities) {
+  cvy_status status = CVY_OK;
+  CVY_REQUIRE(n >= 0, CVY_E_ARGUMENT, "%d samples to predict: must be 0 or more", n);
+  if (n == 0) return CVY_OK;
+  if (n > m->n_labels) {
+    cvy_free(m->labels);
+    m->n_labels = 0;
+    m->labels = cvy_calloc((size_t)n, sizeof *m->labels);
+    CVY_REQUIRE(m->labels, CVY_E_MEMORY, "no memory to predict %d samples", n);
+    m->n_labels = n;
+  }
+  m->data = (cvy_data){.name = "to predict",
+                       .h = m->facts->height,
+                       .w = m->facts->width,
+                       .c = m->facts->channels,
+                       .classes = m->facts->classes,
+                       .test = {.n = n, .images = pixels, .labels = m->labels}};
+  CVY_TRY(cvy_team_attach(m->team, &m->data));
+  CVY_TRY(cvy_team_classify(m->team, CVY_SET_TEST, probabilities, NULL));
+fail:
+  return status;
+}
