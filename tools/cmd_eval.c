@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/class_table.h"
 #include "tools/input_options.h"
 #include "tools/json_log.h"
 #include "tools/node.h"
@@ -15,7 +16,7 @@
 #include "tools/weights_facts.h"
 
 typedef struct eval_options {
-  const char *weights, *data, *data_dir, *devices, *json, *conv_algo;
+  const char *weights, *data, *data_dir, *devices, *json, *conv_algo, *confusion;
   normalize_option normalize;
   int model, math;
   int64_t classes, batch, seed;
@@ -51,6 +52,12 @@ static const option_row rows[] = {
     ROWS_FLEET(FIELD),
     {.kind = OPTION_GROUP, .help = "Output"},
     ROW_JSON(FIELD, "none", "write the result as JSON; on stdout it takes the place of the result line"),
+    {.kind = OPTION_SINK,
+     .name = "confusion",
+     FIELD(confusion),
+     .unit = "CSV file",
+     .help = "which classes are taken for which: the matrix, and precision, recall and F1 of each class; with F the "
+             "matrix goes there as CSV. In --json, too"},
     ROW_QUIET(FIELD),
 };
 static const option_table table = {
@@ -64,26 +71,37 @@ static const option_table table = {
         "Exit 1 also if the loss is not finite; a warning names the tensor or the layer.",
 };
 
+/* answers NULL: not asked for. */
 static bool result_print(const eval_options *options, const program_run *run, const cvy_fleet *fleet,
-                         const cvy_team *team, const cvy_eval_result *result) {
+                         const cvy_team *team, const cvy_eval_result *result, const class_answers *answers) {
   if (!cvy_fleet_writes(fleet)) return true;
   char *const labels = fleet ? fleet_labels(fleet) : program_team_labels(run->devices, team);
   bool ok = labels != NULL;
   if (ok && (!options->json || strcmp(options->json, "-") != 0)) {
     printf("test acc: %.2f (%d of %d), %.1f sec on [%s]\n", result->accuracy, result->correct, result->images,
            result->seconds, labels);
+    if (answers) ok = confusion_print(answers, stdout);
+  }
+  if (ok && answers && strcmp(options->confusion, "-") != 0) {
+    char *const csv = confusion_csv(answers);
+    ok = csv && program_write(options->confusion, csv);
+    free(csv);
   }
   if (ok && options->json) {
     json_t *const devices = json_array();
     for (int i = 0; i < cvy_devices_count(run->devices); i++)
       json_array_append_new(devices, json_string(cvy_devices_label(run->devices, i)));
-    ok = program_write_json(
-        options->json,
+    json_t *const json =
         json_pack("{ss ss so so so* so sf si si so so}", "version", cvy_version(), "model",
                   program_models[options->model], "weights", program_text_json(options->weights), "data",
                   program_text_json(options->data), "nodes", fleet ? fleet_json(fleet) : NULL, "devices", devices,
                   "test_acc", result->accuracy, "correct", result->correct, "images", result->images, "loss",
-                  json_number(result->loss), "sec", json_number(result->seconds)));
+                  json_number(result->loss), "sec", json_number(result->seconds));
+    json_t *const more = answers ? confusion_json(answers) : NULL;
+    ok = (more || !answers) && (!more || json_object_update(json, more) == 0);
+    json_decref(more);
+    if (ok) ok = program_write_json(options->json, json);
+    else json_decref(json);
   }
   free(labels);
   return ok;
@@ -96,7 +114,7 @@ int cmd_eval(int argc, char **argv) {
   if (code != OPTIONS_GO_ON) return code;
   code = fleet_options_check("eval", &options.fleet);
   if (code != OPTIONS_GO_ON) return code;
-  const program_file inputs[] = {{"--weights", options.weights}, {0}}, outputs[] = {{"--json", options.json}, {0}};
+  const program_file inputs[] = {{"--weights", options.weights}, {0}}, outputs[] = {{"--json", options.json}, {"--confusion", options.confusion}, {0}};
   code = program_check_outputs("eval", outputs, inputs);
   if (code != EXIT_DONE) return code;
   code = options_check_data_dir("eval", options.data, options.data_dir);
@@ -108,6 +126,8 @@ int cmd_eval(int argc, char **argv) {
   cvy_fleet *fleet = NULL;
   code = fleet_meet(&options.fleet, &fleet);
   if (code == EXIT_DONE && cvy_fleet_writes(fleet)) code = program_try_output("eval", "--json", options.json, true);
+  if (code == EXIT_DONE && cvy_fleet_writes(fleet))
+    code = program_try_output("eval", "--confusion", options.confusion, true);
   if (code != EXIT_DONE) {
     cvy_model_facts_free(&facts);
     cvy_fleet_close(&fleet);
@@ -132,6 +152,8 @@ int cmd_eval(int argc, char **argv) {
   program_run run;
   cvy_team *team = NULL;
   cvy_eval_result result = {0};
+  class_answers answers = {0};
+  float *probabilities = NULL;
   progress_start(options.quiet, 1, 0);
   wait_line_begin();
   code = program_run_open(&spec, &run);
@@ -152,17 +174,29 @@ int cmd_eval(int argc, char **argv) {
     if (status == CVY_OK && fleet) status = cvy_team_verify(team); /* all nodes have read the same weights */
     if (status == CVY_OK) progress_status("evaluating");
     wait_line_evaluating();
-    if (status == CVY_OK) status = cvy_team_evaluate(team, CVY_SET_TEST, &result);
+    if (status == CVY_OK && options.confusion) {
+      answers.samples = &run.data->test;
+      answers.classes = cvy_net_classes(run.net);
+      answers.names = facts && facts->class_names ? facts->class_names : run.data->class_names;
+      probabilities = calloc((size_t)run.data->test.n * (size_t)answers.classes, sizeof *probabilities);
+      answers.probabilities = probabilities;
+      if (!probabilities) {
+        program_say("error: out of memory");
+        status = CVY_E_MEMORY;
+      }
+    }
+    if (status == CVY_OK) status = cvy_team_classify(team, CVY_SET_TEST, probabilities, &result);
     progress_wait_end();
     progress_end();
     code = program_exit_code(status);
-    if (status == CVY_OK && (!result_print(&options, &run, fleet, team, &result) || !isfinite(result.loss)))
+    if (status == CVY_OK && (!result_print(&options, &run, fleet, team, &result, probabilities ? &answers : NULL) || !isfinite(result.loss)))
       code = EXIT_FAILED;
   }
   progress_wait_end();
   progress_end();
   cvy_team_destroy(&team);
   cvy_fleet_close(&fleet);
+  free(probabilities);
   program_run_close(&run);
   cvy_model_facts_free(&facts);
   return code;

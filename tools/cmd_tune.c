@@ -40,21 +40,6 @@ static const char *parse_seconds(const char *text, void *target) {
   return cvy_parse_float(number, 0.1, 1e6, target) ? NULL : "expected seconds from 0.1 to 1e6, as 60 or 60s";
 }
 
-/* "32x32x3" */
-static const char *parse_input(const char *text, void *target) {
-  static const char expected[] = "expected HxWxC: height, width and channels of the images, as 28x28x1";
-  int64_t *const size = target;
-  for (int i = 0; i < 3; i++) {
-    char number[16];
-    const size_t length = strcspn(text, "x");
-    if (length >= sizeof number || (text[length] == 'x') != (i < 2)) return expected;
-    snprintf(number, sizeof number, "%.*s", (int)length, text);
-    if (!cvy_parse_int(number, 1, 32768, &size[i])) return expected;
-    text += length + 1;
-  }
-  return NULL;
-}
-
 #define FIELD(name) .offset = offsetof(tune_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "What is tuned"},
@@ -72,7 +57,7 @@ static const option_row rows[] = {
      .value = "HxWxC",
      .deflt = "28x28x1",
      .unit = "pixels and channels",
-     .parse = parse_input,
+     .parse = options_parse_input,
      .help = "the images that the network sees"},
     {.kind = OPTION_INT,
      .name = "classes",

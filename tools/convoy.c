@@ -14,6 +14,7 @@ static const word_row rows[] = {
     {"devices", cmd_devices, "list the OpenCL devices of this machine and what they can do"},
     {"train", cmd_train, "train a network on one or more devices"},
     {"eval", cmd_eval, "measure the accuracy of trained weights"},
+    {"predict", cmd_predict, "tell the classes of pictures by trained weights"},
     {"data", cmd_data, "look at a data set: classes, sizes, broken pictures, mean"},
     {"selftest", cmd_selftest, "check every operation on your devices against known answers"},
     {"bench", cmd_bench, "measure devices, kernels, training steps and the exchange"},

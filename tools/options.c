@@ -490,3 +490,17 @@ const char *options_parse_conv_algo(const char *text, void *target) {
   *(const char **)target = text;
   return cvy_conv_algo_wrong(text);
 }
+
+const char *options_parse_input(const char *text, void *target) {
+  static const char expected[] = "expected HxWxC: height, width and channels of the images, as 28x28x1";
+  int64_t *const size = target;
+  for (int i = 0; i < 3; i++) {
+    char number[16];
+    const size_t length = strcspn(text, "x");
+    if (length >= sizeof number || (text[length] == 'x') != (i < 2)) return expected;
+    snprintf(number, sizeof number, "%.*s", (int)length, text);
+    if (!cvy_parse_int(number, 1, 32768, &size[i])) return expected;
+    text += length + 1;
+  }
+  return NULL;
+}

@@ -125,6 +125,9 @@ const char *options_parse_size(const char *text, void *target);
 /* For OPTION_PARSE: const char * that is a list of convolution algorithms. */
 const char *options_parse_conv_algo(const char *text, void *target);
 
+/* For OPTION_PARSE with int64_t[3]: "32x32x3", height, width, channels. */
+const char *options_parse_input(const char *text, void *target);
+
 /* Numbers >= 0 with commas between; `whole` refuses fractions. */
 bool parse_list(const char *text, bool whole, number_list *out);
 /* For OPTION_PARSE with a shares_option. */

@@ -12,9 +12,11 @@
 extern "C" {
 #endif
 
-/* Reads a picture into pixels (facts->height x width x channels). PGM and PPM (P5, P6): gray becomes RGB and the other
- * way round (ITU-R 601) as the network asks for; values of 16 bits keep their high byte. CVY_E_IO · CVY_E_FORMAT:
- * broken, cut off, or another format · CVY_E_MISMATCH: another size than the network's · CVY_E_MEMORY. */
+/* Reads a picture into pixels (facts->height x width x channels): JPEG, PNG, PGM or PPM (P5, P6), decoded as those of a
+ * data set (data.h). Gray becomes RGB and the other way round (ITU-R 601) as the network asks for. It is resized as in
+ * training where the facts tell how; else, if it has another size than the network's input, to that size, of a square
+ * input the middle. CVY_E_IO · CVY_E_FORMAT: broken, cut off, another format, or this build has no library for it ·
+ * CVY_E_MISMATCH: no picture fits the network · CVY_E_MEMORY. */
 cvy_status cvy_picture_read(const char *path, const cvy_model_facts *facts, uint8_t *pixels);
 
 /* Pictures to predict, in the order of the calls. */

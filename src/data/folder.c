@@ -155,8 +155,8 @@ typedef enum kind { OTHER, UNREAD, PICTURE } kind;
 
 /* ImageFolder's extensions, capitals or not. */
 static kind kind_of(const char *name) {
-  static const char *const read[] = {".jpg", ".jpeg", ".png"}, *const unread[] = {".ppm", ".bmp",  ".pgm",
-                                                                                  ".tif", ".tiff", ".webp"};
+  static const char *const read[] = {".jpg", ".jpeg", ".png", ".ppm", ".pgm"};
+  static const char *const unread[] = {".bmp", ".tif", ".tiff", ".webp"};
   const char *const dot = strrchr(name, '.');
   for (size_t i = 0; dot && i < sizeof read / sizeof *read; i++)
     if (strcasecmp(dot, read[i]) == 0) return PICTURE;

@@ -109,10 +109,12 @@ cvy_status cvy_picture_decode(const uint8_t *bytes, size_t size, cvy_picture *ou
   if (size >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0)
     return cvy_picture_decode_jpeg(bytes, size, out, why);
   if (size >= sizeof png && memcmp(bytes, png, sizeof png) == 0) return cvy_picture_decode_png(bytes, size, out, why);
+  if (size >= 2 && bytes[0] == 'P' && (bytes[1] == '5' || bytes[1] == '6'))
+    return cvy_picture_decode_pnm(bytes, size, out, why);
   const char *const other = format_of(bytes, size);
   if (size == 0) snprintf(why, CVY_PICTURE_WHY, "it is empty");
-  else if (other) snprintf(why, CVY_PICTURE_WHY, "it is %s file; JPEG and PNG are read", other);
-  else snprintf(why, CVY_PICTURE_WHY, "it is neither JPEG nor PNG: its first byte is %02x", bytes[0]);
+  else if (other) snprintf(why, CVY_PICTURE_WHY, "it is %s file; JPEG, PNG, PGM and PPM are read", other);
+  else snprintf(why, CVY_PICTURE_WHY, "it is none of JPEG, PNG, PGM and PPM: its first byte is %02x", bytes[0]);
   return CVY_E_FORMAT;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * One picture: JPEG or PNG bytes → pixels as Pillow's Image.open(f).convert("RGB") has them, resized as its bilinear
+ * One picture: JPEG, PNG, PGM or PPM bytes → pixels as Pillow's Image.open(f).convert("RGB") has them, resized as its bilinear
  * filter does. Headers are not trusted: sizes are checked before memory is taken, and a picture that cannot be
  * decoded has a reason in words, which the caller logs or collects. Any thread; a picture and a resizer belong to one. */
 #ifndef CVY_DATA_PICTURE_H
@@ -17,7 +17,8 @@ enum {
   /* as many as Pillow opens without an error: a file that claims more is taken for a decompression bomb */
   CVY_PICTURE_MOST_PIXELS = 178956970,
   /* pictures with more pixels go through the gate */
-  CVY_PICTURE_LARGE = 1 << 24
+  CVY_PICTURE_LARGE = 1 << 24,
+  CVY_PICTURE_MOST_BYTES = 1 << 30 /* of a file */
 };
 
 /* Threads that decode side by side take turns at large pictures, so that memory is needed for one of these alone,
@@ -59,10 +60,12 @@ const char *cvy_picture_libraries(void);
 /* 3 → 1 by ITU-R 601 in Pillow's integers, 1 → 3 by copying; in place. False: no memory. */
 bool cvy_picture_set_channels(cvy_picture *picture, int c);
 
-/* ---- decoders (picture_jpeg.c, picture_png.c) ---- */
+/* ---- decoders (picture_jpeg.c, picture_png.c, picture_pnm.c) ---- */
 
 cvy_status cvy_picture_decode_jpeg(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]);
 cvy_status cvy_picture_decode_png(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]);
+/* size >= 2 */
+cvy_status cvy_picture_decode_pnm(const uint8_t *bytes, size_t size, cvy_picture *out, char why[CVY_PICTURE_WHY]);
 /* A decoder calls it when it knows the size, before it takes memory. True if a picture may have this size, once the gate
  * is free if it is large; else `why` says why not. */
 bool cvy_picture_enter(cvy_picture *picture, uint64_t h, uint64_t w, char why[CVY_PICTURE_WHY]);
