@@ -223,7 +223,8 @@ static cvy_status checkpoint(const check_device *d, outcome *out) {
   CVY_TRY(cvy_net_finish(net, cvy_net_linear(net, cvy_net_batchnorm(net, x, "1", NULL), "fc", 2, false)));
   const cvy_layout *const layout = cvy_net_layout(net);
   assert_true(layout->n_floats <= 1024 && layout->n_running_floats <= 1024);
-  CVY_TRY(cvy_settings_extend("{\"lr\":0.1}", 12345, 3, 0.5, &settings));
+  CVY_TRY(
+      cvy_settings_extend("{\"lr\":0.1}", 12345, &(cvy_run_position){.kept_step = 3, .kept_median = 0.5}, &settings));
   CVY_TRY(cvy_checkpoint_write(path_in("steps"), layout,
                                &(cvy_checkpoint_data){.at = {.step = 7},
                                                       .settings = settings,
@@ -241,9 +242,10 @@ static cvy_status checkpoint(const check_device *d, outcome *out) {
   assert_non_null(opened);
   CVY_TRY(cvy_checkpoint_read(opened, layout, settings, NULL, &read));
   out->size = (int)read.at.step + (read.moments[0] != NULL) + 2 * (read.w_previous != NULL) + 4 * (read.residuals != NULL);
-  long kept;
-  CVY_TRY(cvy_settings_kept(read.settings, &kept, &out->eval_loss));
-  out->choices = (int)kept;
+  cvy_run_position at = {0};
+  CVY_TRY(cvy_settings_position(read.settings, &at));
+  out->eval_loss = at.kept_median;
+  out->choices = (int)at.kept_step;
 fail:
   cvy_checkpoint_clear(&read);
   cvy_checkpoint_close(&opened);

@@ -634,24 +634,31 @@ CHECK_TEST(loss_jumps) {
 
 CHECK_TEST(extend) {
   char *a, *b;
-  check_ok(cvy_settings_extend("{\"lr\":0.1}", 17, 0, 0, &a));
-  check_ok(cvy_settings_extend("{\"lr\":0.1}", 18, 40, 1.5, &b));
-  double median = 0;
-  long kept = -1, none = -1;
-  check_ok(cvy_settings_kept(a, &kept, &median));
-  check_ok(cvy_settings_kept("none", &none, &median));
-  assert_true(kept == 0 && none == 0 && median == 0);
-  check_ok(cvy_settings_kept(b, &kept, &median));
-  assert_true(kept == 40 && median == 1.5);
+  check_ok(cvy_settings_extend("{\"lr\":0.1}", 17, NULL, &a));
+  const cvy_run_position full = {.kept_step = 40,
+                                 .kept_median = 1.5,
+                                 .epoch_images = 64,
+                                 .epoch_correct = 33,
+                                 .best_epochs = 2,
+                                 .judged_epochs = 5,
+                                 .best_acc = 5.0 / 6};
+  check_ok(cvy_settings_extend("{\"lr\":0.1}", 18, &full, &b));
+  cvy_run_position at = {.kept_step = -1, .epoch_images = 64}, none = {.kept_step = -1}, got = {.epoch_images = 64};
+  check_ok(cvy_settings_position(a, &at));
+  check_ok(cvy_settings_position("none", &none));
+  assert_true(at.kept_step == 0 && none.kept_step == 0 && at.kept_median == 0);
+  assert_true(at.epoch_correct == -1 && none.epoch_correct == 0 && at.judged_epochs == 0);
+  check_ok(cvy_settings_position(b, &got));
+  assert_memory_equal(&got, &full, sizeof got);
   check_fails(cvy_settings_compare(a, b, NULL), CVY_E_MISMATCH,
               "data_content: \"0000000000000011\" in the checkpoint, \"0000000000000012\" now");
   check_ok(cvy_settings_compare("{\"lr\":0.1}", b, NULL)); /* from before there was one */
   cvy_free(b);
-  check_ok(cvy_settings_extend("{\"lr\":0.1}", 17, 40, 1.5, &b));
+  check_ok(cvy_settings_extend("{\"lr\":0.1}", 17, &full, &b));
   check_ok(cvy_settings_compare(a, b, NULL));
   cvy_free(a);
   cvy_free(b);
-  check_ok(cvy_settings_extend("[]", 17, 40, 1.5, &a));
+  check_ok(cvy_settings_extend("[]", 17, &full, &a));
   assert_string_equal(a, "[]");
   cvy_free(a);
 }

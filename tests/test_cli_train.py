@@ -41,7 +41,7 @@ def check_log(path, first_step, last_step, batch=64, epoch_steps=10):
             f"step: {s}",
         )
     for e in (line for line in lines if "train_loss" in line):
-        check(set(e) == {"epoch", "train_loss", "test_acc", "sec"} and e["sec"] > 0, f"epoch: {e}")
+        check(set(e) == {"epoch", "train_loss", "train_acc", "test_acc", "sec"} and e["sec"] > 0, f"epoch: {e}")
     return lines
 
 
@@ -65,7 +65,7 @@ def test_train(at):
     )
     check(re.fullmatch(RESULT.format(r"\d+\.\d sec/epoch"), done.stdout), "result line", done)
     check(
-        len(re.findall(r"^epoch \d/2 loss \d+\.\d\d test acc [01]\.\d\d \d+\.\d s$", done.stderr, re.M)) == 2,
+        len(re.findall(r"^epoch \d/2 loss \d+\.\d\d train acc [01]\.\d\d test acc [01]\.\d\d \d+\.\d s$", done.stderr, re.M)) == 2,
         "epoch lines",
         done,
     )

@@ -47,6 +47,20 @@ static cvy_team_params team_of_test;
 static int staleness;
 static uint64_t data_seed;
 
+/* The last of the training samples become a validation set. 0: there is none. */
+static int n_val;
+static cvy_data with_val;
+
+static const cvy_data *split_off(const cvy_data *data) {
+  const size_t image = (size_t)data->h * (size_t)data->w * (size_t)data->c;
+  with_val = *data;
+  with_val.train.n -= n_val;
+  with_val.val = (cvy_samples){.n = n_val,
+                               .images = data->train.images + (size_t)with_val.train.n * image,
+                               .labels = data->train.labels + with_val.train.n};
+  return &with_val;
+}
+
 /* One process's worth of a run, from nothing to the weights file. */
 static cvy_status run(check_device *d, const char *suffix, const cvy_train_params *given, record *r, const char *save,
                       cvy_train_result *out) {
@@ -69,7 +83,8 @@ static cvy_status run(check_device *d, const char *suffix, const cvy_train_param
     facts = cvy_checkpoint_facts(opened);
     how.resume = &facts;
   }
-  cvy_team *const team = check_team(d, check_devices(d, suffix), net, &how, 3, data);
+  const cvy_data *const used = n_val ? split_off(data) : data;
+  cvy_team *const team = check_team(d, check_devices(d, suffix), net, &how, 3, used);
   cvy_train_params p = *given;
   p.opened = opened;
   p.lr = 0.05f;
@@ -80,7 +95,7 @@ static cvy_status run(check_device *d, const char *suffix, const cvy_train_param
     p.user = r;
   }
   cvy_train_result result;
-  const cvy_status status = cvy_train(team, data, &p, out ? out : &result);
+  const cvy_status status = cvy_train(team, used, &p, out ? out : &result);
   if (save) check_ok(cvy_team_save(team, save));
   check_release(d, net);
   cvy_checkpoint_close(&opened);
@@ -88,6 +103,103 @@ static cvy_status run(check_device *d, const char *suffix, const cvy_train_param
 }
 
 static const char *const teams[] = {"", "*2"};
+
+/* ---- the best epoch ---- */
+
+enum { MOST_EPOCHS = 24 };
+typedef struct judged {
+  int steps, epochs, n_best, stop_at;
+  double correct[MOST_EPOCHS], train[MOST_EPOCHS], val[MOST_EPOCHS], test[MOST_EPOCHS];
+  bool best[MOST_EPOCHS];
+} judged;
+
+static int judged_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
+  judged *const r = user;
+  (void)steps_per_epoch;
+  (void)lr;
+  r->correct[epoch] += step->correct;
+  r->steps++;
+  return r->stop_at && step->step + 1 >= r->stop_at;
+}
+
+static int judged_epoch(void *user, const cvy_epoch_result *e) {
+  judged *const r = user;
+  r->train[e->epoch] = e->train_acc;
+  r->val[e->epoch] = e->val_acc;
+  r->test[e->epoch] = e->test_acc;
+  r->best[e->epoch] = e->best;
+  r->n_best += e->best;
+  r->epochs++;
+  return 0;
+}
+
+static cvy_train_params judge_with(judged *r, cvy_train_params p) {
+  p.on_step = judged_step;
+  p.on_epoch = judged_epoch;
+  p.user = r;
+  return p;
+}
+
+/* A validation set steers; the test set is used once, at the end; the file has the weights of the first best epoch. */
+CHECK_TEST(best) {
+  n_val = 30;
+  judged r = {0}, to_best = {0};
+  cvy_train_result out;
+  const char *const file = check_path("best");
+  cvy_train_params p = judge_with(&r, (cvy_train_params){.epochs = MOST_EPOCHS, .patience = 3, .save_best = file});
+  check_ok(run(d, "*2", &p, NULL, NULL, &out));
+  assert_true(r.epochs < MOST_EPOCHS && out.out_of_patience); /* 30 samples are soon known */
+  int best = 0;
+  for (int e = 0; e < r.epochs; e++) {
+    assert_true(r.train[e] == r.correct[e] / (SAMPLES - n_val));
+    assert_true(r.val[e] >= 0);
+    assert_true((r.test[e] >= 0) == (e == r.epochs - 1));
+    if (r.val[e] > r.val[best]) best = e;
+    assert_true(r.best[e] == (e == 0 || best == e));
+  }
+  assert_int_equal(out.best_epoch, best);
+  assert_true(out.best_acc == r.val[best] && out.test_acc == r.test[r.epochs - 1]);
+  assert_int_equal(r.epochs, best + 1 + 3);
+  p = judge_with(&to_best, (cvy_train_params){.epochs = best + 1});
+  check_ok(run(d, "*2", &p, NULL, check_path("at_best"), NULL));
+  check_same_files(file, check_path("at_best"));
+
+  /* in pieces: within an epoch, at the end of one whose evaluation is left out, and to the end */
+  judged pieces = {0};
+  const char *const again = check_path("best_again");
+  const char *const dir = check_path("best_pieces");
+  const cvy_train_params part = judge_with(
+      &pieces, (cvy_train_params){
+                   .epochs = MOST_EPOCHS, .patience = 3, .save_best = again, .checkpoint_dir = dir, .resume = true});
+  for (int stop = 3; stop <= 12; stop += 3) {
+    pieces.stop_at = stop; /* steps of an epoch: 4 */
+    assert_int_equal(run(d, "*2", &part, NULL, NULL, &out), CVY_E_INTERRUPTED);
+  }
+  pieces.stop_at = 0;
+  check_ok(run(d, "*2", &part, NULL, NULL, &out));
+  assert_int_equal(out.best_epoch, best);
+  assert_int_equal(out.epochs_done, r.epochs);
+  assert_true(out.best_acc == r.val[best]);
+  assert_memory_equal(pieces.train, r.train, sizeof r.train); /* counts go on within an epoch */
+  check_same_files(file, again);
+  unlink(file);
+  check_ok(run(d, "*2", &part, NULL, NULL, &out)); /* it is over, and stays so */
+  assert_true(out.already_finished && out.test_acc == r.test[r.epochs - 1]);
+  n_val = 0;
+}
+
+CHECK_TEST(best_refused) {
+  judged r = {0};
+  cvy_train_result out;
+  cvy_train_params p = judge_with(&r, (cvy_train_params){.epochs = 1, .patience = 1, .no_eval = true});
+  check_fails(run(d, "", &p, NULL, NULL, &out), CVY_E_ARGUMENT, "nothing to choose the best epoch by");
+  p = judge_with(&r, (cvy_train_params){.epochs = 1, .patience = -1});
+  check_fails(run(d, "", &p, NULL, NULL, &out), CVY_E_ARGUMENT, "patience must be 0 or more");
+  /* without a validation set the test set chooses; a file that cannot be written does not end the run */
+  p = judge_with(&r, (cvy_train_params){.epochs = 1, .save_best = check_path("missing/folder/best")});
+  check_ok(run(d, "", &p, NULL, NULL, &out));
+  assert_true(out.save_best_failed && out.best_acc == r.test[0] && r.test[0] >= 0);
+}
 
 CHECK_TEST(epochs) {
   for (int i = 0; i < 2; i++) {

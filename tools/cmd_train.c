@@ -10,7 +10,7 @@
 
 #include "tools/device_report.h"
 #include "tools/json_log.h"
-#include "tools/plot_svg.h"
+#include "tools/epoch_curve.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
 #include "tools/run_files.h"
@@ -28,12 +28,11 @@ typedef struct training {
   run_files files;
   json_log *log;
   device_watch *watch, *epoch_watch; /* since moments ago; since the epoch's begin */
-  char *labels, *title;
-  plot_point *points;
-  int n_points;
-  bool plot_failed, log_failed, begun; /* begun: a step of this process is done */
-  bool writes, took_over;              /* this process prints and writes files; since the head was lost in a step */
-  long changes[MOST_CHANGES];          /* first steps with other shares, of --split auto */
+  char *labels;
+  epoch_curve curve;
+  bool log_failed, begun;     /* begun: a step of this process is done */
+  bool writes, took_over;     /* this process prints and writes files; since the head was lost in a step */
+  long changes[MOST_CHANGES]; /* first steps with other shares, of --split auto */
   int n_changes;
   int *shares; /* as they were chosen, one per device of the run: others are those of a team that has lost devices */
   uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */
@@ -86,49 +85,11 @@ static void log_begin(training *t) {
   log_run(t);
 }
 
-/* Points of the epochs before `before` (from 0), as the log of the earlier parts of this run has them. */
-static void points_read(training *t, int before) {
-  t->n_points = 0;
-  if (before > (int)t->options->epochs) return; /* of a run that was longer */
-  if (!t->options->log || !json_log_epochs(t->options->log, before, t->points)) return;
-  for (int i = 0; i < before; i++) {
-    if (t->points[i].epoch > 0) t->points[t->n_points++] = t->points[i];
-  }
-}
-
-/* --plot of a run that goes on in epoch `epoch` (from 0). */
-static void plot_begin(training *t, int epoch) {
-  if (!t->options->plot || epoch == 0) return;
-  points_read(t, epoch);
-  const int first = t->n_points > 0 ? t->points[0].epoch : epoch + 1;
-  if (first > 1) {
-    program_warn("--plot %s: the curve begins with epoch %d, %s", t->options->plot, first,
-                 t->options->log ? "the log does not have those before"
-                                 : "those before are read from --log, which was not given");
-  } else if (t->n_points < epoch) {
-    program_warn("--plot %s: %d of the first %d epochs are not in the log, the curve goes on without them",
-                 t->options->plot, epoch - t->n_points, epoch);
-  }
-}
-
-/* --plot of a run that was finished already: drawn again if the log has all of it. */
-static void plot_finished(training *t, const cvy_train_result *result) {
-  const train_options *const o = t->options;
-  if (!o->plot) return;
-  if (result->epochs_done > 0 && result->epochs_done <= (int)o->epochs) points_read(t, result->epochs_done);
-  if (t->n_points > 0 && t->n_points == result->epochs_done) {
-    t->plot_failed = !plot_svg_write(o->plot, t->title, t->points, t->n_points, (int)o->epochs);
-  } else {
-    program_warn("--plot %s: not drawn, the run was finished already and %s", o->plot,
-                 o->log ? "the log does not have all of its epochs" : "there is no --log to read its epochs from");
-  }
-}
-
 /* Call before the first event of the log. */
 static void begin(training *t, int epoch) {
   if (t->begun) return;
   t->begun = true;
-  plot_begin(t, epoch); /* reads the log of earlier parts, before this part adds to it */
+  epoch_curve_resume(&t->curve, epoch); /* reads the log of earlier parts, before this part adds to it */
   log_begin(t);
 }
 
@@ -220,29 +181,11 @@ static int on_epoch(void *user, const cvy_epoch_result *epoch) {
   training *const t = user;
   take_over(t);
   watch_devices(t->epoch_watch, NULL, 0);
-  progress_epoch(epoch->epoch, epoch->train_loss, epoch->test_acc, epoch->seconds);
+  progress_epoch(epoch);
   json_log_epoch(t->log, epoch);
-  if (t->n_points < (int)t->options->epochs) {
-    t->points[t->n_points++] =
-        (plot_point){.epoch = epoch->epoch + 1, .train_loss = epoch->train_loss, .test_acc = epoch->test_acc};
-  }
-  if (t->options->plot && !t->plot_failed && cvy_fleet_writes(t->fleet)) {
-    t->plot_failed = !plot_svg_write(t->options->plot, t->title, t->points, t->n_points, (int)t->options->epochs);
-  }
+  epoch_curve_add(&t->curve, epoch, cvy_fleet_writes(t->fleet));
+  epoch_curve_show(&t->curve);
   return 0;
-}
-
-static void curve_print(const training *t) {
-  int *const x = calloc((size_t)t->n_points + 1, sizeof *x), n = 0;
-  double *const y = calloc((size_t)t->n_points + 1, sizeof *y);
-  for (int i = 0; x && y && i < t->n_points; i++) {
-    if (t->points[i].test_acc < 0) continue;
-    x[n] = t->points[i].epoch;
-    y[n++] = t->points[i].test_acc;
-  }
-  if (n > 0) progress_curve("test acc", x, y, n);
-  free(x);
-  free(y);
 }
 
 /* "300,212", however many; free() it. passes: "300(by 100)" where a share takes several. */
@@ -290,7 +233,7 @@ static void say_start(const training *t) {
 
 static int result_print(const training *t, const cvy_train_result *result) {
   double acc = result->test_acc;
-  if (acc < 0 && measures(t)) {
+  if (acc < 0 && !t->options->no_eval && t->run.data->test.n > 0) {
     cvy_eval_result eval;
     const cvy_status status = cvy_team_evaluate(t->team, CVY_SET_TEST, &eval);
     if (status != CVY_OK) return program_exit_code(status);
@@ -300,6 +243,7 @@ static int result_print(const training *t, const cvy_train_result *result) {
   progress_await_terminal(-1); /* stdout may be the same one */
   if (t->options->no_sync) printf("not training (--no-sync)");
   else if (acc >= 0) printf("test acc: %.2f", acc);
+  else if (result->val_acc >= 0) printf("val acc: %.2f", result->val_acc);
   else if (result->already_finished) printf("no step was left of %ld", result->steps);
   else printf("train loss: %.3f (last step)", result->last_loss);
   if (result->sec_per_epoch > 0) printf(", %.1f sec/epoch", result->sec_per_epoch);
@@ -332,9 +276,12 @@ static void log_end(training *t, cvy_status status, const cvy_train_result *resu
                         "kernels_ahead", (json_int_t)totals.ahead));
   json_log_line(
       t->log,
-      json_pack("{s{sb sb sI si so so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "trained",
+      json_pack("{s{sb sb sI si so so so so so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "trained",
                 !t->options->no_sync, "steps", (json_int_t)result->steps, "epochs", result->epochs_done, "test_acc",
-                result->test_acc >= 0 ? json_number(result->test_acc) : json_null(), "sec_per_epoch",
+                result->test_acc >= 0 ? json_number(result->test_acc) : json_null(), "val_acc",
+                result->val_acc >= 0 ? json_number(result->val_acc) : json_null(), "best_epoch",
+                result->best_epoch >= 0 ? json_integer(result->best_epoch) : json_null(), "best_acc",
+                result->best_epoch >= 0 ? json_number(result->best_acc) : json_null(), "sec_per_epoch",
                 result->sec_per_epoch > 0 ? json_number(result->sec_per_epoch) : json_null(), "images_per_second",
                 json_number(result->images_per_second), "times", device_report_json(t->team)));
 }
@@ -420,6 +367,8 @@ static cvy_status train(training *t, cvy_train_result *result) {
       .checkpoint_every = o->checkpoint_every.n,
       .checkpoint_epochs = o->checkpoint_every.epochs,
       .keep = (int)o->keep,
+      .save_best = o->save_best,
+      .patience = (int)o->patience,
       .resume = o->resume,
       .opened = o->opened,
       .settings = settings_text,
@@ -502,7 +451,7 @@ static void kept_print(const training *t, cvy_status status, const cvy_train_res
 /* Says where the files of a completed run are. */
 static void saved_print(const training *t, bool plotted) {
   const train_options *const o = t->options;
-  const char *const files[] = {o->save, plotted ? o->plot : NULL, o->log, o->trace, o->checkpoint};
+  const char *const files[] = {o->save, o->save_best, plotted ? o->plot : NULL, o->log, o->trace, o->checkpoint};
   const char *between = "saved: ";
   char *text = NULL;
   size_t size;
@@ -517,6 +466,18 @@ static void saved_print(const training *t, bool plotted) {
   free(text);
 }
 
+/* Says which epoch was the best, and whether the run ended because no better one came. */
+static void best_print(const training *t, const cvy_train_result *result) {
+  const train_options *const o = t->options;
+  if (o->quiet || result->best_epoch < 0) return;
+  if (result->out_of_patience)
+    program_say("--patience %lld: the run ends after epoch %d, none since epoch %d was better", (long long)o->patience,
+                result->epochs_done, result->best_epoch + 1);
+  const bool kept = o->save_best && !result->save_best_failed;
+  progress_line("best: epoch %d, %s acc %.4f%s%s", result->best_epoch + 1, t->run.data->val.n > 0 ? "val" : "test",
+                result->best_acc, kept ? ", weights in " : "", kept ? o->save_best : "");
+}
+
 /* After training: saves the files, also after an interruption, and prints the end. */
 static int finish(training *t, cvy_status status, const cvy_train_result *result) {
   const train_options *const o = t->options;
@@ -528,11 +489,11 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
       status == CVY_E_INTERRUPTED || result->state_is_whole || (status == CVY_E_IO && result->checkpoint_failed);
   bool saved = false;
   if (status == CVY_OK || early) {
-    if (status == CVY_OK && result->already_finished) plot_finished(t, result);
+    if (status == CVY_OK && result->already_finished) epoch_curve_finished(&t->curve, result->epochs_done);
     const bool saves = o->save && cvy_fleet_writes(t->fleet);
     saved = saves && cvy_team_save(t->team, o->save) == CVY_OK;
     if (saves && !saved) code = EXIT_FAILED;
-    if (t->plot_failed) code = EXIT_FAILED;
+    if (t->curve.failed || result->save_best_failed) code = EXIT_FAILED;
   }
   if (early && cvy_fleet_writes(t->fleet)) kept_print(t, status, result, saved);
   log_end(t, status, result);
@@ -540,7 +501,8 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
     if (result->already_finished && !o->quiet)
       program_say("the run in %s was finished already, after %ld steps", o->checkpoint, result->steps);
     const bool quiet = o->quiet || !cvy_fleet_writes(t->fleet);
-    if (!quiet) curve_print(t);
+    if (!quiet) epoch_curve_print(&t->curve);
+    if (!quiet) best_print(t, result);
     if (cvy_fleet_writes(t->fleet)) shares_print(t);
     if (!quiet && !result->already_finished) device_report_print(t->team);
     const int printed = result_print(t, result);
@@ -553,8 +515,8 @@ static int run_train(training *t) {
   const train_options *const o = t->options;
   const program_file inputs[] = {{"--init-from", o->opened ? NULL : o->init_from},
                                  {0}}; /* weights are the checkpoint's */
-  const program_file outputs[] = {
-      {"--save", o->save}, {"--plot", o->plot}, {"--log", o->log}, {"--trace", o->trace}, {0}};
+  const program_file outputs[] = {{"--save", o->save}, {"--save-best", o->save_best}, {"--plot", o->plot},
+                                  {"--log", o->log},   {"--trace", o->trace},         {0}};
   const program_run_spec spec = {.verb = "train",
                                  .inputs = inputs,
                                  .outputs = outputs,
@@ -568,7 +530,7 @@ static int run_train(training *t) {
                                  .images = &o->images,
                                  .tunes = o->tune == CVY_TUNE_QUICK,
                                  .quiet = o->quiet || t->fleet};
-  cvy_train_result result = {.test_acc = -1};
+  cvy_train_result result = {.test_acc = -1, .val_acc = -1, .best_epoch = -1};
   int code = EXIT_DONE;
   if (o->joined) t->fleet = o->joined;
   else code = fleet_meet(&o->fleet, &t->fleet);
@@ -582,11 +544,11 @@ static int run_train(training *t) {
   code = program_run_open(&spec, &t->run);
   if (code != EXIT_DONE) return code;
   t->labels = program_team_labels(t->run.devices, NULL);
-  t->points = calloc((size_t)o->epochs, sizeof *t->points);
-  if (!t->labels || !t->points ||
-      asprintf(&t->title, "%s on %s, batch %lld, lr %g, [%s]", spec.model, t->run.data->name, (long long)o->batch,
-               o->lr, t->labels) < 0) {
-    t->title = NULL;
+  char *title = NULL;
+  if (!t->labels || asprintf(&title, "%s on %s, batch %lld, lr %g, [%s]", spec.model, t->run.data->name,
+                             (long long)o->batch, o->lr, t->labels) < 0)
+    title = NULL;
+  if (!epoch_curve_open((int)o->epochs, o->plot, o->log, title, &t->curve)) {
     program_say("error: out of memory");
     return EXIT_FAILED;
   }
@@ -625,7 +587,7 @@ static int run_train(training *t) {
   const int traced = trace_finish(t); /* last, since a device may hang at it: the weights are saved by now */
   if (code == EXIT_DONE) code = traced;
   if ((!json_log_close(&t->log) || t->log_failed) && code == EXIT_DONE) code = EXIT_FAILED;
-  if (code == EXIT_DONE && writes) saved_print(t, t->n_points > 0);
+  if (code == EXIT_DONE && writes) saved_print(t, t->curve.n > 0);
   return code;
 }
 
@@ -650,9 +612,8 @@ int cmd_train(int argc, char **argv) {
   json_log_close(&t.log);
   run_files_close(&options, &t.files);
   cvy_checkpoint_close(&options.opened);
-  free(t.points);
   free(t.shares);
-  free(t.title);
+  epoch_curve_close(&t.curve);
   free(t.labels);
   return code;
 }

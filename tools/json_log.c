@@ -83,11 +83,21 @@ void json_log_step(json_log *log, int epoch, const cvy_step_result *step, float 
                           step->correct, "shares", shares, "ms", json_number(round_to(step->ms, 1e-3))));
 }
 
+static json_t *accuracy(double value) { return value >= 0 ? json_number(value) : json_null(); }
+
 void json_log_epoch(json_log *log, const cvy_epoch_result *epoch) {
   if (!log) return;
-  json_log_line(log, json_pack("{si so so so}", "epoch", epoch->epoch, "train_loss", json_number(epoch->train_loss),
-                               "test_acc", epoch->test_acc >= 0 ? json_number(epoch->test_acc) : json_null(), "sec",
-                               json_number(round_to(epoch->seconds, 1e-6))));
+  json_t *const line = json_pack("{si so so so so}", "epoch", epoch->epoch, "train_loss",
+                                 json_number(epoch->train_loss), "train_acc", accuracy(epoch->train_acc), "test_acc",
+                                 accuracy(epoch->test_acc), "sec", json_number(round_to(epoch->seconds, 1e-6)));
+  if (epoch->val_acc >= 0) json_object_set_new(line, "val_acc", accuracy(epoch->val_acc));
+  if (epoch->best) json_object_set_new(line, "best", json_true());
+  json_log_line(log, line);
+}
+
+static double accuracy_of(const json_t *line, const char *key) {
+  const json_t *const acc = json_object_get(line, key);
+  return json_is_number(acc) ? json_number_value(acc) : -1;
 }
 
 bool json_log_epochs(const char *path, int n, plot_point *points) {
@@ -103,15 +113,16 @@ bool json_log_epochs(const char *path, int n, plot_point *points) {
   while (getline(&line, &room, file) > 0) {
     json_t *const value = json_loads(line, 0, NULL);
     const json_t *const epoch = json_object_get(value, "epoch"), *const step = json_object_get(value, "step"),
-                        *const loss = json_object_get(value, "train_loss"),
-                        *const acc = json_object_get(value, "test_acc");
+                        *const loss = json_object_get(value, "train_loss");
     const json_int_t e = json_is_integer(epoch) ? json_integer_value(epoch) : -1;
     if (json_is_integer(step) && json_integer_value(step) == 0) { /* another run begins */
       memset(points, 0, (size_t)n * sizeof *points);
     } else if (loss && e >= 0 && e < n) {
       points[e] = (plot_point){.epoch = (int)e + 1,
                                .train_loss = json_is_number(loss) ? json_number_value(loss) : NAN,
-                               .test_acc = json_is_number(acc) ? json_number_value(acc) : -1};
+                               .train_acc = accuracy_of(value, "train_acc"),
+                               .val_acc = accuracy_of(value, "val_acc"),
+                               .test_acc = accuracy_of(value, "test_acc")};
     }
     json_decref(value);
   }

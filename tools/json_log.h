@@ -6,8 +6,9 @@
  *       ms: since the previous step's end
  *   {"device_lost":{"device","label","step","reason","hung","shares":[…]}}
  *       in front of the repeated step
- *   {"epoch":0,"train_loss":…,"test_acc":…,"sec":…}
- *       test_acc null: not evaluated
+ *   {"epoch":0,"train_loss":…,"train_acc":…,"test_acc":…,"sec":…}
+ *       an accuracy null: not known, not evaluated; with a validation set "val_acc", and test_acc in the last epoch
+ *       alone; with --save-best or --patience "best":true if it is the best so far
  *   {"start":{"first_forward_sec","programs_compiled","programs_cached"}}
  *       in front of the end
  *   {"end":{…}} or {"error":{"code","message"}}

@@ -2,9 +2,11 @@
 #include "tools/plot_svg.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tools/program_common.h"
 
@@ -47,50 +49,86 @@ static void put_text(FILE *out, const char *text, size_t most) {
   }
 }
 
-/* One curve with its points, its ticks on one side, its name in the legend. */
-static void put_curve(FILE *out, const axis *ax, const axis *ay, const plot_point *points, int n, bool loss) {
-  const char *const colour = loss ? LOSS_COLOUR : ACC_COLOUR;
-  fprintf(out, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s points=\"", colour,
-          loss ? " stroke-dasharray=\"6 4\"" : "");
+/* A curve: which number of a point, and how it looks. */
+typedef struct look {
+  size_t offset; /* in plot_point */
+  const char *name, *colour, *dash;
+} look;
+enum { TRAIN_ACC, VAL_ACC, TEST_ACC, TRAIN_LOSS, N_CURVES };
+static const look looks[N_CURVES] = {
+    [TRAIN_ACC] = {offsetof(plot_point, train_acc), "train acc", "#2ca02c", "2 3"},
+    [VAL_ACC] = {offsetof(plot_point, val_acc), "val acc", "#9467bd", NULL},
+    [TEST_ACC] = {offsetof(plot_point, test_acc), "test acc", ACC_COLOUR, NULL},
+    [TRAIN_LOSS] = {offsetof(plot_point, train_loss), "train loss", LOSS_COLOUR, "6 4"},
+};
+
+/* The point's number; NaN: it has none. */
+static double value_of(const plot_point *point, const look *l) {
+  double v;
+  memcpy(&v, (const char *)point + l->offset, sizeof v);
+  return isfinite(v) && v >= 0 ? v : NAN;
+}
+
+static bool has_values(const plot_point *points, int n, const look *l) {
+  for (int i = 0; i < n; i++)
+    if (isfinite(value_of(&points[i], l))) return true;
+  return false;
+}
+
+static void put_stroke(FILE *out, const look *l) {
+  fprintf(out, "stroke=\"%s\" stroke-width=\"2\"", l->colour);
+  if (l->dash) fprintf(out, " stroke-dasharray=\"%s\"", l->dash);
+}
+
+static void put_curve(FILE *out, const axis *ax, const axis *ay, const plot_point *points, int n, const look *l) {
+  fputs("<polyline fill=\"none\" ", out);
+  put_stroke(out, l);
+  fputs(" points=\"", out);
   for (int i = 0; i < n; i++) {
-    const double v = loss ? points[i].train_loss : points[i].test_acc;
-    if (isfinite(v) && v >= 0) fprintf(out, "%.1f,%.1f ", x_of(ax, points[i].epoch), y_of(ay, v));
+    const double v = value_of(&points[i], l);
+    if (isfinite(v)) fprintf(out, "%.1f,%.1f ", x_of(ax, points[i].epoch), y_of(ay, v));
   }
   fprintf(out, "\"/>\n");
   for (int i = 0; i < n; i++) {
-    const double v = loss ? points[i].train_loss : points[i].test_acc;
-    if (!isfinite(v) || v < 0) continue;
-    fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"><title>epoch %d: %.4f</title></circle>\n",
-            x_of(ax, points[i].epoch), y_of(ay, v), colour, points[i].epoch, v);
+    const double v = value_of(&points[i], l);
+    if (!isfinite(v)) continue;
+    fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"><title>epoch %d: %s %.4f</title></circle>\n",
+            x_of(ax, points[i].epoch), y_of(ay, v), l->colour, points[i].epoch, l->name, v);
   }
+}
+
+/* The numbers of an axis, beside the field. */
+static void put_ticks(FILE *out, const axis *ay, bool right, const char *colour) {
   for (double t = ay->lo; t < ay->hi + ay->tick / 2; t += ay->tick) {
-    fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">%.*f</text>\n", loss ? RIGHT + 8 : LEFT - 8,
-            y_of(ay, t) + 4, loss ? "start" : "end", colour,
+    fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"%s\" fill=\"%s\">%.*f</text>\n", right ? RIGHT + 8 : LEFT - 8,
+            y_of(ay, t) + 4, right ? "start" : "end", colour,
             ay->tick < 0.0095  ? 3
             : ay->tick < 0.095 ? 2
                                : 1,
             fabs(t));
   }
-  const int x = loss ? LEFT + 110 : LEFT, y = TOP - 14;
-  fprintf(out,
-          "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" stroke=\"%s\" stroke-width=\"2\"%s/><text x=\"%d\" "
-          "y=\"%d\">%s</text>\n",
-          x, y, x + 24, y, colour, loss ? " stroke-dasharray=\"6 4\"" : "", x + 30, y + 4,
-          loss ? "train loss" : "test acc");
+}
+
+static void put_name(FILE *out, int place, const look *l) {
+  const int x = LEFT + 100 * place, y = TOP - 14;
+  fprintf(out, "<line x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\" ", x, y, x + 24, y);
+  put_stroke(out, l);
+  fprintf(out, "/><text x=\"%d\" y=\"%d\">%s</text>\n", x + 30, y + 4, l->name);
+}
+
+/* Widens the range by the values of a curve. */
+static void widen(const plot_point *points, int n, const look *l, double *lo, double *hi) {
+  for (int i = 0; i < n; i++) {
+    const double v = value_of(&points[i], l);
+    *lo = fmin(*lo, v); /* fmin and fmax leave NaN out */
+    *hi = fmax(*hi, v);
+  }
 }
 
 bool plot_svg_write(const char *path, const char *title, const plot_point *points, int n, int epochs) {
   double acc_lo = INFINITY, acc_hi = -INFINITY, loss_lo = INFINITY, loss_hi = -INFINITY;
-  for (int i = 0; i < n; i++) {
-    if (isfinite(points[i].train_loss)) {
-      loss_lo = fmin(loss_lo, points[i].train_loss);
-      loss_hi = fmax(loss_hi, points[i].train_loss);
-    }
-    if (points[i].test_acc >= 0) {
-      acc_lo = fmin(acc_lo, points[i].test_acc);
-      acc_hi = fmax(acc_hi, points[i].test_acc);
-    }
-  }
+  widen(points, n, &looks[TRAIN_LOSS], &loss_lo, &loss_hi);
+  for (int c = 0; c < TRAIN_LOSS; c++) widen(points, n, &looks[c], &acc_lo, &acc_hi);
   const axis ax = {.lo = 1, .hi = epochs > 1 ? epochs : 2, .tick = epochs > 10 ? ceil(epochs / 10.0) : 1};
   const axis acc = axis_make(isfinite(acc_lo) ? acc_lo : 0, isfinite(acc_hi) ? acc_hi : 1, 6);
   const axis loss = axis_make(isfinite(loss_lo) ? loss_lo : 0, isfinite(loss_hi) ? loss_hi : 1, 6);
@@ -127,8 +165,13 @@ bool plot_svg_write(const char *path, const char *title, const plot_point *point
           "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"black\"/>\n<text x=\"%d\" "
           "y=\"%d\" text-anchor=\"middle\">epoch</text>\n",
           LEFT, TOP, RIGHT - LEFT, BOTTOM - TOP, (LEFT + RIGHT) / 2, BOTTOM + 36);
-  put_curve(out, &ax, &acc, points, n, false);
-  put_curve(out, &ax, &loss, points, n, true);
+  put_ticks(out, &acc, false, ACC_COLOUR);
+  put_ticks(out, &loss, true, LOSS_COLOUR);
+  for (int c = 0, place = 0; c < N_CURVES; c++) {
+    if (!has_values(points, n, &looks[c])) continue;
+    put_curve(out, &ax, c == TRAIN_LOSS ? &loss : &acc, points, n, &looks[c]);
+    put_name(out, place++, &looks[c]);
+  }
   fprintf(out, "</svg>\n");
   bool ok = fclose(out) == 0 && text;
   if (!ok) program_say("error: --plot %s: out of memory", path);

@@ -15,8 +15,18 @@
 #include "src/base/env.h"
 #include "tools/screen.h"
 #include "tools/status_lines.h"
+#include "tools/text_curve.h"
 
-enum { CURVE_COLUMNS = 20, CURVE_ROWS = 8, BAR_MOST = 30, LINE_MOST = 320, DEVICE_LINES = 8, WAIT_NS = 200000000 };
+enum { LOSSES = 64, LIVE_ROWS = 5, LIVE_COLUMNS = 28, LIVE_LINES = LIVE_ROWS + TEXT_CURVE_MORE };
+enum {
+  CURVE_COLUMNS = 20,
+  CURVE_ROWS = 8,
+  CURVE_SPARE = 4,
+  BAR_MOST = 30,
+  LINE_MOST = 320,
+  DEVICE_LINES = 8,
+  WAIT_NS = 200000000
+};
 static const double redraw_seconds = 0.1, plain_seconds = 30, rate_memory_ms = 10e3;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -30,6 +40,14 @@ static struct {
   double sum_ms, sum_images, sum_steps, loss; /* fading sums: the last ten seconds count most */
   progress_device *devices;
   int n_devices;
+  /* the loss since the process began: means of `losses_per` steps each, which doubles when there is no room for more */
+  struct {
+    double sum[LOSSES];
+    long n[LOSSES], last_step[LOSSES];
+    long per;
+    int used;
+  } losses;
+  text_curve accuracy; /* n 0: none yet */
 } state;
 
 static double now(void) {
@@ -204,6 +222,59 @@ static void duration(double seconds, char *out, size_t out_bytes) {
   else snprintf(out, out_bytes, "%ld:%02ld", s / 60, s % 60);
 }
 
+static void note_loss(long step, double loss) {
+  if (!isfinite(loss)) return;
+  if (state.losses.per == 0) state.losses.per = 1;
+  int at = state.losses.used - 1;
+  if (at < 0 || state.losses.n[at] == state.losses.per) {
+    if (state.losses.used == LOSSES) {
+      for (int i = 0; i < LOSSES / 2; i++) {
+        state.losses.sum[i] = state.losses.sum[2 * i] + state.losses.sum[2 * i + 1];
+        state.losses.n[i] = state.losses.n[2 * i] + state.losses.n[2 * i + 1];
+        state.losses.last_step[i] = state.losses.last_step[2 * i + 1];
+      }
+      state.losses.used = LOSSES / 2;
+      state.losses.per *= 2;
+    }
+    at = state.losses.used++;
+    state.losses.sum[at] = 0;
+    state.losses.n[at] = 0;
+  }
+  state.losses.sum[at] += loss;
+  state.losses.n[at]++;
+  state.losses.last_step[at] = step + 1;
+}
+
+/* The curves that stand under the bar: the loss by step, and beside it the accuracy by epoch. */
+static void add_curves(int width, status_lines *out) {
+  text_curve loss;
+  long x[LOSSES];
+  double y[LOSSES];
+  const bool both = state.accuracy.n > 0 && width >= 2 * (TEXT_CURVE_MARGIN + LIVE_COLUMNS) + 8;
+  for (int i = 0; i < state.losses.used; i++) {
+    x[i] = state.losses.last_step[i];
+    y[i] = state.losses.sum[i] / (double)state.losses.n[i];
+  }
+  const text_curve_spec spec = {.title = "loss",
+                                .x_name = "step",
+                                .x = x,
+                                .y = y,
+                                .n = state.losses.used,
+                                .rows = LIVE_ROWS,
+                                .columns = LIVE_COLUMNS,
+                                .highest = INFINITY};
+  const bool has_loss = text_curve_make(&spec, &loss);
+  if (!has_loss && state.accuracy.n == 0) return;
+  for (int i = 0; i < LIVE_LINES && out->n < STATUS_LINES_MOST; i++) {
+    char line[2 * sizeof loss.text[0] + 8];
+    if (both && has_loss)
+      snprintf(line, sizeof line, "%-*s   %s", TEXT_CURVE_MARGIN + LIVE_COLUMNS + 5, loss.text[i],
+               state.accuracy.text[i]);
+    else snprintf(line, sizeof line, "%s", state.accuracy.n > 0 ? state.accuracy.text[i] : loss.text[i]);
+    snprintf(out->text[out->n++], sizeof out->text[0], "%.*s", width, line);
+  }
+}
+
 void progress_step(int epoch, long step, long steps_per_epoch, double loss, int images, double ms, bool evaluates) {
   pthread_mutex_lock(&lock);
   /* from the second step on the first is left out: its first launches compile kernels */
@@ -214,6 +285,7 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
   state.sum_images = state.sum_images * keep + images;
   state.sum_steps = state.sum_steps * keep + 1;
   state.loss = weight * (weight > 0 ? state.loss : 0) + (1 - weight) * loss;
+  note_loss(step, loss);
   const double t = now();
   const long in_epoch = step - epoch * steps_per_epoch + 1;
   state.in_epoch = in_epoch;
@@ -245,6 +317,7 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
       status_lines under;
       status_lines_make(state.devices, state.n_devices > 1 ? state.n_devices : 0, width,
                         rows() - 2 < DEVICE_LINES ? rows() - 2 : DEVICE_LINES, &under);
+      if (rows() - 2 - under.n >= LIVE_LINES + CURVE_SPARE) add_curves(width, &under);
       draw_lines(line, &under);
     } else {
       screen_add("%sstep %ld/%ld%s\n", head, in_epoch, steps_per_epoch, tail);
@@ -255,13 +328,16 @@ void progress_step(int epoch, long step, long steps_per_epoch, double loss, int 
   pthread_mutex_unlock(&lock);
 }
 
-void progress_epoch(int epoch, double loss, double test_acc, double seconds) {
+void progress_epoch(const cvy_epoch_result *e) {
   pthread_mutex_lock(&lock);
   if (state.on) {
     wipe();
-    screen_add("epoch %d/%d loss %.2f", epoch + 1, state.epochs, loss);
-    if (test_acc >= 0) screen_add(" test acc %.2f", test_acc);
-    screen_add(" %.1f s", seconds);
+    screen_add("epoch %d/%d loss %.2f", e->epoch + 1, state.epochs, e->train_loss);
+    if (e->train_acc >= 0) screen_add(" train acc %.2f", e->train_acc);
+    if (e->val_acc >= 0) screen_add(" val acc %.2f", e->val_acc);
+    if (e->test_acc >= 0) screen_add(" test acc %.2f", e->test_acc);
+    screen_add(" %.1f s", e->seconds);
+    if (e->best) screen_add(" best");
     if (state.in_epoch < state.steps_per_epoch) {
       screen_add(" (%ld of %ld steps)", state.in_epoch, state.steps_per_epoch);
     }
@@ -333,36 +409,30 @@ void progress_await_terminal(int most_ms) {
   pthread_mutex_unlock(&lock);
 }
 
-void progress_curve(const char *title, const int *x, const double *y, int n) {
-  char cell[CURVE_ROWS][CURVE_COLUMNS + 1];
-  double lo = INFINITY, hi = -INFINITY;
-  for (int i = 0; i < n; i++) {
-    lo = fmin(lo, y[i]);
-    hi = fmax(hi, y[i]);
-  }
-  if (n < 2 || !isfinite(lo) || !isfinite(hi)) return;
-  if (hi - lo < 0.02) {                 /* a flat curve runs through the middle */
-    hi = fmin((lo + hi) / 2 + 0.01, 1); /* an accuracy */
-    lo = hi - 0.02;
-  }
-  const double span = hi - lo;
-  const int x_span = x[n - 1] - x[0] > 0 ? x[n - 1] - x[0] : 1;
-  for (int row = 0; row < CURVE_ROWS; row++) {
-    memset(cell[row], ' ', CURVE_COLUMNS);
-    cell[row][CURVE_COLUMNS] = '\0';
-  }
-  for (int i = 0; i < n; i++) {
-    const int column = (int)lround((double)(x[i] - x[0]) / x_span * (CURVE_COLUMNS - 1));
-    cell[CURVE_ROWS - 1 - (int)lround((y[i] - lo) / span * (CURVE_ROWS - 1))][column] = '*';
-  }
-  for (int row = 0; row < CURVE_ROWS; row++) { /* no blanks at the ends of lines */
-    for (int end = CURVE_COLUMNS; end > 0 && cell[row][end - 1] == ' '; end--) cell[row][end - 1] = '\0';
-  }
-  progress_line("%s", title);
-  for (int row = 0; row < CURVE_ROWS; row++) {
-    if (row == 0 || row == CURVE_ROWS - 1) progress_line("%5.2f |%s", row == 0 ? hi : lo, cell[row]);
-    else progress_line("      |%s", cell[row]);
-  }
-  const int last = x[n - 1], digits = last >= 100 ? 3 : last >= 10 ? 2 : 1;
-  progress_line("      +--------------------\n       %-*d%d epoch", CURVE_COLUMNS - digits, x[0], last);
+void progress_curve(const char *title, const long *x, const double *y, int n) {
+  text_curve curve;
+  const text_curve_spec spec = {.title = title,
+                                .x_name = "epoch",
+                                .x = x,
+                                .y = y,
+                                .n = n,
+                                .rows = CURVE_ROWS,
+                                .columns = CURVE_COLUMNS,
+                                .highest = 1};
+  text_curve_make(&spec, &curve);
+  for (int i = 0; i < curve.n; i++) progress_line("%s", curve.text[i]);
+}
+
+void progress_curve_show(const char *title, const long *x, const double *y, int n) {
+  const text_curve_spec spec = {.title = title,
+                                .x_name = "epoch",
+                                .x = x,
+                                .y = y,
+                                .n = n,
+                                .rows = LIVE_ROWS,
+                                .columns = LIVE_COLUMNS,
+                                .highest = 1};
+  pthread_mutex_lock(&lock);
+  text_curve_make(&spec, &state.accuracy);
+  pthread_mutex_unlock(&lock);
 }

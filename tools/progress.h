@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "convoy/train.h"
+
 /* Until this call, and with `quiet`, only progress_message prints. */
 void progress_start(bool quiet, int epochs, long max_steps);
 /* The work before the first step: on a terminal drawn until the next drawing, else a line. */
@@ -23,8 +25,9 @@ void progress_wait_end(void);
 int progress_columns(void);
 /* A step is done. `ms`: since the previous one. A process's first step does not count in the rate. */
 void progress_step(int epoch, long step, long steps_per_epoch, double loss, int images, double ms, bool evaluates);
-/* An epoch is done: "epoch 3/10 loss 0.41 test acc 0.87 13.4 s"; test_acc < 0: not evaluated. */
-void progress_epoch(int epoch, double loss, double test_acc, double seconds);
+/* An epoch is done: "epoch 3/10 loss 0.41 train acc 0.86 test acc 0.87 13.4 s", without accuracies that are not
+ * known. */
+void progress_epoch(const cvy_epoch_result *epoch);
 /* A device's figures beside the bar. */
 typedef struct progress_device {
   const char *label; /* borrowed, as long as the program talks */
@@ -48,6 +51,8 @@ void progress_await_terminal(int most_ms);
 void progress_message(const char *kind, const char *message);
 
 /* Small plot of accuracies y[i] over x[i] (epochs, from 1), for a text terminal; nothing with fewer than two points. */
-void progress_curve(const char *title, const int *x, const double *y, int n);
+void progress_curve(const char *title, const long *x, const double *y, int n);
+/* From now on, on a terminal with room for it, these stand under the bar, beside the loss by step. Copied. */
+void progress_curve_show(const char *title, const long *x, const double *y, int n);
 
 #endif

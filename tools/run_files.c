@@ -51,8 +51,12 @@ static void remove_unused_at_end(void) {
 }
 
 static int open_all(const train_options *o, run_files *out) {
-  const program_file files[] = {{"--save", o->save}, {"--plot", o->plot}, {"--log", o->log}, {"--trace", o->trace}};
-  for (int i = 0; i < 4; i++) {
+  const program_file files[] = {{"--save", o->save},
+                                {"--save-best", o->save_best},
+                                {"--plot", o->plot},
+                                {"--log", o->log},
+                                {"--trace", o->trace}};
+  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
     if (files[i].path && o->checkpoint && cvy_file_is_in(files[i].path, o->checkpoint, "step-"))
       return options_error("train",
                            "%s %s: names that begin with step- in --checkpoint %s are those of checkpoints; expected "
@@ -60,6 +64,7 @@ static int open_all(const train_options *o, run_files *out) {
                            files[i].option, files[i].path, o->checkpoint);
   }
   int code = program_try_output("train", "--save", o->save, false);
+  if (code == EXIT_DONE) code = program_try_output("train", "--save-best", o->save_best, false);
   if (code == EXIT_DONE) code = program_try_output("train", "--plot", o->plot, false);
   if (code == EXIT_DONE && o->log) {
     if (strcmp(o->log, "-") == 0) return program_try_output("train", "--log", o->log, false);

@@ -330,7 +330,15 @@ static const option_row rows[] = {
      .unit = "steps",
      .range = {1, 1e15},
      .help = "stop after N steps of the whole run, resumed parts included"},
-    {.kind = OPTION_FLAG, .name = "no-eval", FIELD(no_eval), .help = "do not measure test accuracy"},
+    {.kind = OPTION_FLAG, .name = "no-eval", FIELD(no_eval), .help = "do not measure validation and test accuracy"},
+    {.kind = OPTION_INT,
+     .name = "patience",
+     FIELD(patience),
+     .absent = "all --epochs",
+     .unit = "epochs",
+     .range = {1, 1000000},
+     .help = "end the run after N epochs in a row that were not better than the best before them, by validation "
+             "accuracy (without --val-split by test accuracy)"},
     {.kind = OPTION_INT,
      .name = "verify-every",
      FIELD(verify_every),
@@ -350,6 +358,12 @@ static const option_row rows[] = {
      FIELD(save),
      .unit = "safetensors file",
      .help = "the weights at the end, also after Ctrl-C; load_state_dict of PyTorch takes them"},
+    {.kind = OPTION_TEXT,
+     .name = "save-best",
+     FIELD(save_best),
+     .unit = "safetensors file",
+     .help = "the weights of the best epoch so far, by validation accuracy (without --val-split by test accuracy, "
+             "with a warning), written after each epoch that is better; --resume goes on with the best value"},
     {.kind = OPTION_TEXT,
      .name = "checkpoint",
      FIELD(checkpoint),
@@ -386,7 +400,7 @@ static const option_row rows[] = {
      .name = "plot",
      FIELD(plot),
      .unit = "SVG file",
-     .help = "test accuracy and training loss by epoch, renewed after each"},
+     .help = "accuracies and training loss by epoch, renewed after each"},
     {.kind = OPTION_TEXT,
      .name = "trace",
      FIELD(trace),
@@ -476,6 +490,7 @@ static const char *const taken[] = {"model",
                                     "no-shuffle",
                                     "drop-last",
                                     "verify-every",
+                                    "patience",
                                     "checkpoint-every",
                                     "keep"};
 
@@ -617,17 +632,20 @@ int train_options_parse(int argc, char **argv, train_options *out) {
     if (out->no_overlap) return options_error("train", "--no-sync with --no-overlap: expected one of them");
     out->no_eval = true;
   }
+  const char *const judged = out->save_best ? "--save-best" : out->patience > 0 ? "--patience" : NULL;
+  if (judged && out->no_eval)
+    return options_error("train", "%s with --%s: there is nothing to choose the best epoch by", judged,
+                         out->no_sync ? "no-sync" : "no-eval");
   if (out->trace && out->no_times)
     return options_error("train", "--trace %s and --no-times: expected one of them", out->trace);
   if (options_given(&table, given, "trace-events") && !out->trace)
     return options_error("train", "--trace-events: --trace F is missing");
-  const char *const files[][2] = {{"--save", out->save},
-                                  {"--trace", out->trace},
-                                  {"--log", out->log},
-                                  {"--plot", out->plot},
-                                  {"--checkpoint", out->checkpoint}};
-  for (int i = 0; i < 4; i++) {
-    for (int j = i + 1; j < 5; j++) {
+  const char *const files[][2] = {
+      {"--save", out->save}, {"--trace", out->trace},         {"--log", out->log},
+      {"--plot", out->plot}, {"--save-best", out->save_best}, {"--checkpoint", out->checkpoint}};
+  const int n_files = sizeof files / sizeof files[0];
+  for (int i = 0; i < n_files; i++) {
+    for (int j = i + 1; j < n_files; j++) {
       if (files[i][1] && files[j][1] && cvy_file_same(files[i][1], files[j][1])) {
         return options_error("train", "%s %s and %s %s are the same file: expected two names", files[i][0], files[i][1],
                              files[j][0], files[j][1]);

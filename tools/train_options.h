@@ -39,9 +39,10 @@ typedef struct betas_option {
 } betas_option;
 
 typedef struct train_options {
-  const char *data, *data_dir, *devices, *init_from, *init_skip, *freeze, *lr_mult, *save, *checkpoint, *log, *plot, *trace, *conv_algo;
+  const char *data, *data_dir, *devices, *init_from, *init_skip, *freeze, *lr_mult, *save, *save_best, *checkpoint, *log,
+      *plot, *report, *trace, *conv_algo;
   int model, init, tune, math, on_device_loss, exchange; /* cvy_tune_mode, cvy_math, …, cvy_exchange_kind */
-  int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every, trace_events;
+  int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every, trace_events, patience;
   int optimizer; /* cvy_optimizer_kind */
   double lr, momentum, weight_decay, eps, label_smoothing, bucket_mib, device_timeout;
   betas_option betas;

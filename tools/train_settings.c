@@ -108,8 +108,10 @@ json_t *train_settings_all(const train_options *options, const cvy_data *data, c
   put(s, "no_sync", json_boolean(options->no_sync));
   put(s, "on_device_loss", json_string(options->on_device_loss == 1 ? "stop" : "continue"));
   put(s, "resume", json_boolean(options->resume));
+  put(s, "patience", options->patience > 0 ? json_integer(options->patience) : json_null());
   put(s, "run_ahead", json_integer(options->run_ahead));
   put(s, "save", program_text_json(options->save));
+  put(s, "save_best", program_text_json(options->save_best));
   put(s, "staleness", json_integer(options->staleness));
   put(s, "exchange", json_string(program_exchange_name((cvy_exchange_kind)options->exchange)));
   put(s, "drop_last", json_boolean(options->drop_last));

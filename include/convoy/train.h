@@ -40,11 +40,16 @@ typedef struct cvy_run_position {
   int epoch;             /* under way, from 0 */
   long epoch_batches;    /* finished ones of that epoch */
   long epoch_images;     /* samples of these */
+  long epoch_correct;    /* right answers among them; negative: not known (of an older program) */
   double epoch_loss_sum; /* their losses: each step's mean times its images, added up in order; saved to the bit */
   uint64_t seed;         /* of cvy_sampler_order */
   bool finished;         /* no step is left to do */
   long kept_step;        /* an older checkpoint, which stays beside the newest; 0: none */
   double kept_median;    /* why it stays: the loss jumped from this median (cvy_train) */
+  /* With save_best or patience (cvy_train): full epochs until the best of them, the first of equal ones (0: none yet),
+   * its accuracy, saved to the bit, and how many full epochs have been judged. */
+  int best_epochs, judged_epochs;
+  double best_acc;
 } cvy_run_position;
 
 /* Writes the team's state and `position`, whose step is the team's, as the newest checkpoint of the folder, which is
@@ -80,9 +85,13 @@ cvy_status cvy_checkpoint_load(cvy_team *team, const cvy_checkpoint *checkpoint,
 typedef struct cvy_epoch_result {
   int epoch;         /* from 0 */
   double train_loss; /* mean over the epoch's samples (of this run's part of it) */
-  double test_acc;   /* negative: not evaluated */
-  double seconds;    /* of training, the final wait included, without start_seconds */
-  bool full;         /* this process ran all steps of the epoch */
+  /* Right answers of the same steps, each with the weights that it began with; negative: not known. */
+  double train_acc;
+  double val_acc;  /* negative: there is no validation set, or it was not evaluated */
+  double test_acc; /* negative: not evaluated; with a validation set only the run's last epoch is */
+  double seconds;  /* of training, the final wait included, without start_seconds */
+  bool full;       /* this process ran all steps of the epoch */
+  bool best;       /* with save_best or patience: better than all full epochs before */
 } cvy_epoch_result;
 
 typedef struct cvy_train_params {
@@ -90,7 +99,13 @@ typedef struct cvy_train_params {
   float lr;                 /* above 0; 0 = 0.1 */
   cvy_lr_schedule schedule; /* zero: lr at every step */
   uint64_t seed;
-  bool no_shuffle, no_eval;
+  bool no_shuffle;
+  bool no_eval; /* neither the test set nor the validation set is evaluated */
+  /* Weights file, written after each full epoch that is better than all before (aside, synced, renamed): by accuracy on
+   * the validation set, or where there is none on the test set, with a warning. NULL: none. One that cannot be written
+   * is a warning; the next better epoch tries again. */
+  const char *save_best;
+  int patience; /* the run is over after so many full epochs in a row that were not better; 0: never */
   /* An epoch ends with its last whole batch, without the remaining samples, which differ from one shuffled epoch to
    * the next; a batch larger than the data set is refused. */
   bool drop_last;
@@ -125,8 +140,13 @@ typedef struct cvy_train_params {
 typedef struct cvy_train_result {
   long steps; /* of the whole run */
   int epochs_done;
-  double test_acc;      /* last evaluation, negative: none */
-  double sec_per_epoch; /* mean over full epochs, without start_seconds; 0: there was none */
+  double test_acc;       /* last evaluation, negative: none */
+  double val_acc;        /* the same of the validation set */
+  int best_epoch;        /* from 0, with save_best or patience; -1: none yet */
+  double best_acc;       /* its accuracy: on the validation set, or without one on the test set */
+  bool out_of_patience;  /* why the run is over */
+  bool save_best_failed; /* the newest best weights could not be written */
+  double sec_per_epoch;  /* mean over full epochs, without start_seconds; 0: there was none */
   /* Time of this process's first step less that of its second, for as many samples: drivers compile kernels in the
    * first; 0 with a single step. */
   double start_seconds;

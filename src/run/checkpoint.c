@@ -451,7 +451,7 @@ cvy_status cvy_checkpoint_open_file(const char *path, cvy_checkpoint **out) {
   c->numbers.choices = c->values[CHOICES];
   c->numbers.devices = c->values[DEVICES];
   c->numbers.facts = c->values[FACTS];
-  CVY_TRY(cvy_settings_kept(c->values[SETTINGS], &c->numbers.at.kept_step, &c->numbers.at.kept_median));
+  CVY_TRY(cvy_settings_position(c->values[SETTINGS], &c->numbers.at));
   CVY_TRY(read_split(c->values[SETTINGS], &c->shares_by_speed));
   *out = c;
   return CVY_OK;

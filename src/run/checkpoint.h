@@ -100,12 +100,13 @@ cvy_status cvy_settings_compare(const char *old_json, const char *new_json, cons
 extern const char *const cvy_settings_may_differ[];
 /* The same for runs whose results depend on the split of a batch by rounding only. */
 extern const char *const cvy_settings_may_differ_any_split[];
-/* Adds to the settings of a run: `data_content`, XXH64 of the training data in hex digits, and with kept > 0
- * `kept_step`, the step of the checkpoint that stays beside the newest, and `kept_median` (of the losses before the
- * jump).
+/* Adds to the settings of a run: `data_content`, XXH64 of the training data in hex digits; and of a position (NULL:
+ * none) what the metadata has no key for, each only if it says something: `kept_step`, the step of the checkpoint that
+ * stays beside the newest, and `kept_median` (of the losses before the jump); `epoch_correct`; `best_epochs`,
+ * `judged_epochs` and `best_acc` (the double's bits, 16 hex digits).
  * *out: cvy_free. Settings that are no JSON object come back as they are. CVY_E_MEMORY. */
-cvy_status cvy_settings_extend(const char *settings, uint64_t data_content, long kept, double median, char **out);
-/* kept_step, 0: none; *median is set if there is one. CVY_E_MEMORY. */
-cvy_status cvy_settings_kept(const char *settings, long *step, double *median);
+cvy_status cvy_settings_extend(const char *settings, uint64_t data_content, const cvy_run_position *at, char **out);
+/* Reads these into *at, whose other members stay as they are. CVY_E_MEMORY. */
+cvy_status cvy_settings_position(const char *settings, cvy_run_position *at);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Comparing the settings of a checkpoint with those of the run that resumes it. */
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@
 #define NO_NUMBER                                                                                                  \
   "epochs", "max_steps", "no_eval", "on_device_loss", "device_timeout", "allow_nan", "verify_every", "run_ahead",  \
       "tune", "data_dir", "save", "checkpoint", "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", \
-      "resume", "log", "plot", "trace", "json", "quiet", "kept_step", "kept_median", "options"
+      "resume", "log", "plot", "trace", "json", "quiet", "kept_step", "kept_median", "options", "save_best",       \
+      "patience", "report", "epoch_correct", "best_epochs", "judged_epochs", "best_acc"
 const char *const cvy_settings_may_differ[] = {NO_NUMBER, "devices", "shares", NULL};
 const char *const cvy_settings_may_differ_any_split[] = {NO_NUMBER, "devices", "shares", "split", "math_used", NULL};
 
@@ -27,7 +29,9 @@ static const struct {
                   {"size", "files"},    {"gray", "no"},           {"val_split", "0"},
                   {"normalize", "none"}, {"augment", "none"},    {"optimizer", "sgd"}};
 
-static const char data_content[] = "data_content", kept_step[] = "kept_step", kept_median[] = "kept_median";
+static const char data_content[] = "data_content", kept_step[] = "kept_step", kept_median[] = "kept_median",
+                  epoch_correct[] = "epoch_correct", best_epochs[] = "best_epochs", judged_epochs[] = "judged_epochs",
+                  best_acc[] = "best_acc";
 
 /* '-' and '_' are the same. */
 static bool same_key(const char *a, const char *b) {
@@ -115,17 +119,37 @@ fail:
   return status;
 }
 
-cvy_status cvy_settings_extend(const char *settings, uint64_t content, long kept, double median, char **out) {
+static json_t *bits_json(double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return json_sprintf("%016" PRIx64, bits);
+}
+
+/* True if the object took everything over. */
+static bool add_position(json_t *all, const cvy_run_position *at) {
+  bool set = true;
+  if (at->kept_step > 0) {
+    set = json_object_set_new(all, kept_step, json_integer(at->kept_step)) == 0;
+    if (isfinite(at->kept_median)) set = json_object_set_new(all, kept_median, json_real(at->kept_median)) == 0 && set;
+  }
+  if (at->epoch_images > 0 && at->epoch_correct >= 0)
+    set = json_object_set_new(all, epoch_correct, json_integer(at->epoch_correct)) == 0 && set;
+  if (at->judged_epochs > 0) {
+    set = json_object_set_new(all, best_epochs, json_integer(at->best_epochs)) == 0 && set;
+    set = json_object_set_new(all, judged_epochs, json_integer(at->judged_epochs)) == 0 && set;
+    set = json_object_set_new(all, best_acc, bits_json(at->best_acc)) == 0 && set;
+  }
+  return set;
+}
+
+cvy_status cvy_settings_extend(const char *settings, uint64_t content, const cvy_run_position *at, char **out) {
   cvy_status status = CVY_OK;
   json_t *all = NULL;
   char *dumped = NULL;
   CVY_TRY(cvy_json_read(settings ? settings : "{}", JSON_REJECT_DUPLICATES, &all));
   if (json_is_object(all)) {
     bool set = json_object_set_new(all, data_content, json_sprintf("%016" PRIx64, content)) == 0;
-    if (kept > 0) {
-      set = json_object_set_new(all, kept_step, json_integer(kept)) == 0 && set;
-      if (isfinite(median)) set = json_object_set_new(all, kept_median, json_real(median)) == 0 && set;
-    }
+    if (at) set = add_position(all, at) && set;
     if (set) dumped = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     CVY_REQUIRE(dumped, CVY_E_MEMORY, "no memory for the settings of the run");
   }
@@ -137,13 +161,31 @@ fail:
   return status;
 }
 
-cvy_status cvy_settings_kept(const char *settings, long *step, double *median) {
+/* A number of 0 to INT_MAX; else 0. */
+static int count_of(const json_t *all, const char *key) {
+  const json_int_t value = json_integer_value(json_object_get(all, key));
+  return value > 0 && value <= INT_MAX ? (int)value : 0;
+}
+
+cvy_status cvy_settings_position(const char *settings, cvy_run_position *at) {
   cvy_status status = CVY_OK;
   json_t *all;
+  uint64_t bits;
   CVY_TRY(cvy_json_read(settings, 0, &all));
   const long kept = (long)json_integer_value(json_object_get(all, kept_step));
-  if (kept > 0) *median = json_number_value(json_object_get(all, kept_median));
-  *step = kept > 0 ? kept : 0;
+  if (kept > 0) at->kept_median = json_number_value(json_object_get(all, kept_median));
+  at->kept_step = kept > 0 ? kept : 0;
+  const json_t *const correct = json_object_get(all, epoch_correct);
+  const json_int_t n = json_integer_value(correct);
+  at->epoch_correct = json_is_integer(correct) && n >= 0 && n <= at->epoch_images ? (long)n : at->epoch_images ? -1 : 0;
+  const char *const acc = json_string_value(json_object_get(all, best_acc));
+  at->best_epochs = at->judged_epochs = 0;
+  at->best_acc = 0;
+  if (acc && strlen(acc) == 16 && cvy_parse_uint(acc, 16, &bits)) {
+    memcpy(&at->best_acc, &bits, sizeof bits);
+    at->best_epochs = count_of(all, best_epochs);
+    at->judged_epochs = count_of(all, judged_epochs);
+  }
   json_decref(all);
 fail:
   return status;

@@ -20,7 +20,7 @@ cvy_status cvy_state_write(cvy_team *team, const char *dir, int keep, const char
   int *const shares = cvy_calloc((size_t)cvy_shares_all(team->shares), sizeof *shares);
   CVY_REQUIRE(shares, CVY_E_MEMORY, "out of host memory");
   cvy_shares_full(team->shares, shares);
-  CVY_TRY(cvy_settings_extend(settings, team->data->content, at->kept_step, at->kept_median, &extended));
+  CVY_TRY(cvy_settings_extend(settings, team->data->content, at, &extended));
   CVY_TRY(cvy_noted_text(cvy_opening_everyone(team->opening), &devices));
   CVY_TRY(cvy_checkpoint_write(
       dir, team->layout,
@@ -115,7 +115,7 @@ cvy_status cvy_checkpoint_load(cvy_team *team, const cvy_checkpoint *checkpoint,
   char *extended = NULL;
   bool same;
   CVY_REQUIRE(team->data, CVY_E_ARGUMENT, "there is no data to go on with: call cvy_team_attach first");
-  if (settings) CVY_TRY(cvy_settings_extend(settings, team->data->content, 0, 0, &extended));
+  if (settings) CVY_TRY(cvy_settings_extend(settings, team->data->content, NULL, &extended));
   CVY_TRY(cvy_checkpoint_read(checkpoint, team->layout, extended, cvy_resume_may_differ(team), &c));
   CVY_TRY(cvy_resume_check(team, &c, &same));
   CVY_TRY(check_kind(team, &c));

@@ -10,12 +10,14 @@
 #include "src/base/mem.h"
 #include "src/base/text.h"
 #include "src/nn/weights.h"
+#include "src/run/best.h"
 #include "src/run/checkpoint.h"
 #include "src/run/loss_watch.h"
 #include "src/run/muster.h"
 #include "src/run/resume.h"
 #include "src/team/publish.h"
 #include "src/team/rebalance.h"
+#include "src/team/replica_data.h"
 
 /* A team of one: seconds between two states on the host. */
 enum { SNAPSHOT_S = 30 };
@@ -51,7 +53,8 @@ typedef struct trainer {
 /* ---- checkpoints ---- */
 
 static bool run_is_over(const trainer *t) {
-  return t->at.epoch >= t->p.epochs || (t->p.max_steps > 0 && t->at.step >= t->p.max_steps);
+  return t->at.epoch >= t->p.epochs || (t->p.max_steps > 0 && t->at.step >= t->p.max_steps) ||
+         (t->at.epoch_batches == 0 && cvy_best_is_past(&t->at, t->p.patience));
 }
 
 static void note_on_host(trainer *t) {
@@ -203,6 +206,7 @@ static cvy_status take_results(trainer *t, bool all) {
     t->at.epoch_batches++;
     t->at.epoch_images += r.images;
     t->at.epoch_loss_sum += r.loss * r.images;
+    if (t->at.epoch_correct >= 0) t->at.epoch_correct += r.correct;
     t->epoch_ms += r.ms;
     if (t->steps_taken++ == 1) note_start(t, &r);
     t->total_ms += r.ms;
@@ -261,18 +265,69 @@ fail:
 
 /* ---- epochs ---- */
 
-static bool wants_test(const trainer *t) { return !t->p.no_eval && t->data->test.n > 0; }
+static bool wants(const trainer *t, cvy_set set) { return !t->p.no_eval && cvy_set_samples(t->data, set)->n > 0; }
 
-/* Test accuracy; negative if none is wanted or the run is being stopped: then the checkpoint comes first. */
-static cvy_status test_accuracy(trainer *t, double *accuracy) {
+/* Accuracy on a set; negative if it is not wanted or the run is being stopped: then the checkpoint comes first. */
+static cvy_status measure(trainer *t, cvy_set set, double *accuracy) {
   cvy_eval_result eval;
   *accuracy = -1;
-  if (!wants_test(t) || t->stopping) return CVY_OK;
-  const cvy_status status = cvy_team_evaluate(t->team, CVY_SET_TEST, &eval);
+  if (!wants(t, set) || t->stopping) return CVY_OK;
+  const cvy_status status = cvy_team_evaluate(t->team, set, &eval);
   if (status == CVY_OK) *accuracy = eval.accuracy;
   if (status != CVY_E_INTERRUPTED || !(chain_of(t) || cvy_stop_requested(t->p.stop))) return status;
   t->stopping = true;
   return CVY_OK;
+}
+
+static bool judges(const trainer *t) { return t->p.save_best || t->p.patience > 0; }
+
+/* The set by which the best epoch is chosen. */
+static cvy_set judge_set(const trainer *t) { return t->data->val.n > 0 ? CVY_SET_VAL : CVY_SET_TEST; }
+
+/* Writes --save-best. A failure does not end the run: the disk may have room at the next better epoch. */
+static cvy_status write_best(trainer *t) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(cvy_team_sync(t->team));
+  note_on_host(t);
+  if (!writes(t)) return CVY_OK;
+  cvy_log_attempt_begin();
+  const cvy_status saved = cvy_team_save(t->team, t->p.save_best);
+  cvy_log_attempt_end(saved != CVY_OK && saved != CVY_E_IO);
+  t->result.save_best_failed = saved != CVY_OK;
+  if (saved == CVY_E_IO)
+    cvy_log_warning("the weights of epoch %d, the best so far, are not saved: %s; training goes on", t->at.epoch,
+                    cvy_log_attempt_text());
+  else status = saved;
+fail:
+  return status;
+}
+
+/* Compares the epoch that has ended with the best before it. An epoch whose evaluation was stopped is judged when the
+ * run goes on. */
+static cvy_status judge(trainer *t, double accuracy, bool *best) {
+  *best = false;
+  if (!judges(t) || accuracy < 0) return CVY_OK;
+  *best = cvy_best_judge(&t->at, accuracy);
+  t->result.out_of_patience = cvy_best_is_past(&t->at, t->p.patience);
+  return *best && t->p.save_best ? write_best(t) : CVY_OK;
+}
+
+/* Judges the epoch at whose end the run was stopped before it was judged. */
+static cvy_status judge_belated(trainer *t) {
+  cvy_status status = CVY_OK;
+  double accuracy;
+  bool best;
+  if (!judges(t) || t->at.epoch_batches > 0 || t->at.epoch <= t->at.judged_epochs) return CVY_OK;
+  CVY_TRY(measure(t, judge_set(t), &accuracy));
+  CVY_TRY(judge(t, accuracy, &best));
+fail:
+  return status;
+}
+
+static void next_epoch(cvy_run_position *at) {
+  at->epoch++;
+  at->epoch_batches = at->epoch_images = at->epoch_correct = 0;
+  at->epoch_loss_sum = 0;
 }
 
 static cvy_status end_epoch(trainer *t, bool complete) {
@@ -280,21 +335,28 @@ static cvy_status end_epoch(trainer *t, bool complete) {
   cvy_epoch_result e = {
       .epoch = t->at.epoch,
       .train_loss = t->at.epoch_images ? cvy_unsigned_nan(t->at.epoch_loss_sum / (double)t->at.epoch_images) : NAN,
+      .train_acc = t->at.epoch_images && t->at.epoch_correct >= 0
+                       ? (double)t->at.epoch_correct / (double)t->at.epoch_images
+                       : -1,
+      .val_acc = -1,
       .test_acc = -1,
       .seconds = (t->epoch_ms - (t->at.epoch == t->first_epoch ? t->start_ms : 0)) * 1e-3,
       .full = complete && t->epoch_whole};
-  CVY_TRY(test_accuracy(t, &e.test_acc));
+  if (complete) next_epoch(&t->at);
+  CVY_TRY(measure(t, CVY_SET_VAL, &e.val_acc));
+  if (t->data->val.n == 0) CVY_TRY(measure(t, CVY_SET_TEST, &e.test_acc));
+  if (complete) CVY_TRY(judge(t, t->data->val.n > 0 ? e.val_acc : e.test_acc, &e.best));
+  if (t->data->val.n > 0 && run_is_over(t)) CVY_TRY(measure(t, CVY_SET_TEST, &e.test_acc));
+  t->result.val_acc = e.val_acc;
   t->result.test_acc = e.test_acc;
   if (e.full) {
-    t->first_epoch_full |= t->at.epoch == t->first_epoch;
+    t->first_epoch_full |= e.epoch == t->first_epoch;
     t->full_epochs++;
     t->full_epochs_ms += t->epoch_ms;
   }
   if (t->p.on_epoch && t->p.on_epoch(t->p.user, &e)) ask_to_stop(t);
   if (!complete) return CVY_OK;
-  t->at.epoch++;
-  t->at.epoch_batches = t->at.epoch_images = 0;
-  t->at.epoch_loss_sum = t->epoch_ms = 0;
+  t->epoch_ms = 0;
   t->epoch_whole = true;
   const bool save =
       t->p.checkpoint_epochs ? due(t->at.epoch, t->p.checkpoint_every) : due(t->at.step, t->p.checkpoint_every);
@@ -305,14 +367,18 @@ fail:
 
 static cvy_status run(trainer *t) {
   cvy_status status = CVY_OK;
+  CVY_TRY(judge_belated(t));
   t->result.already_finished = run_is_over(t);
-  if (t->result.already_finished) CVY_TRY(test_accuracy(t, &t->result.test_acc));
+  if (t->result.already_finished) {
+    CVY_TRY(measure(t, CVY_SET_VAL, &t->result.val_acc));
+    CVY_TRY(measure(t, CVY_SET_TEST, &t->result.test_acc));
+  }
   while (!run_is_over(t) && !t->stopping) {
     CVY_TRY(run_steps(t));
     const bool complete = t->at.epoch_batches == t->steps_per_epoch;
     if (complete || !t->stopping) CVY_TRY(end_epoch(t, complete));
   }
-  const bool over = run_is_over(t) && (t->result.test_acc >= 0 || !wants_test(t));
+  const bool over = run_is_over(t) && (t->result.test_acc >= 0 || !wants(t, CVY_SET_TEST));
   CVY_TRY(save_checkpoint(t, true));
   if (t->stopping && !over) status = CVY_E_INTERRUPTED;
 fail:
@@ -365,8 +431,15 @@ static cvy_status take_params(trainer *t, const cvy_train_params *params) {
   CVY_REQUIRE(t->p.epochs > 0, CVY_E_ARGUMENT, "%d epochs: must be at least 1", t->p.epochs);
   CVY_REQUIRE(isfinite(t->p.lr) && t->p.lr > 0, CVY_E_ARGUMENT, "learning rate %g: must be a finite number above 0",
               (double)t->p.lr);
-  CVY_REQUIRE(t->p.max_steps >= 0 && t->p.verify_every >= 0 && t->p.checkpoint_every >= 0 && t->p.keep >= 1,
-              CVY_E_ARGUMENT, "max_steps, verify_every and checkpoint_every must be 0 or more, keep 1 or more");
+  CVY_REQUIRE(t->p.max_steps >= 0 && t->p.verify_every >= 0 && t->p.checkpoint_every >= 0 && t->p.patience >= 0 &&
+                  t->p.keep >= 1,
+              CVY_E_ARGUMENT,
+              "max_steps, verify_every, checkpoint_every and patience must be 0 or more, keep 1 or more");
+  CVY_REQUIRE(!judges(t) || wants(t, judge_set(t)), CVY_E_ARGUMENT,
+              "%s: there is nothing to choose the best epoch by (%s)", t->p.save_best ? "save_best" : "patience",
+              t->p.no_eval ? "no_eval" : "neither a validation set nor a test set");
+  CVY_REQUIRE(!judges(t) || !t->team->params.no_sync, CVY_E_ARGUMENT,
+              "a team without exchange (no_sync) does not train: no epoch is better than another");
   CVY_REQUIRE(!t->team->params.no_sync || !t->p.checkpoint_dir, CVY_E_ARGUMENT,
               "a team without exchange (no_sync) does not train: there is nothing to keep in a checkpoint");
   CVY_REQUIRE(!t->p.resume || t->p.checkpoint_dir, CVY_E_ARGUMENT, "resuming needs a checkpoint folder");
@@ -390,11 +463,7 @@ static void save_what_is_there(trainer *t) {
     t->on_host.kept_median = t->at.kept_median;
     t->at = t->on_host;
   }
-  if (t->at.epoch_batches == t->steps_per_epoch) { /* the team failed in the evaluation */
-    t->at.epoch++;
-    t->at.epoch_batches = t->at.epoch_images = 0;
-    t->at.epoch_loss_sum = 0;
-  }
+  if (t->at.epoch_batches == t->steps_per_epoch) next_epoch(&t->at); /* a position needs a batch to go on with */
   pass_events(t, LONG_MAX);
   t->result.state_is_whole = t->at.step == cvy_ledger_steps(team->ledger);
   if (!t->result.state_is_whole || !t->p.checkpoint_dir || t->saved_step == t->at.step) return;
@@ -408,14 +477,14 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
                .epoch_whole = true,
                .saved_step = -1,
                .stops_after = -1,
-               .result = {.test_acc = -1, .checkpoint_step = -1, .last_loss = NAN}};
+               .result = {.test_acc = -1, .val_acc = -1, .best_epoch = -1, .checkpoint_step = -1, .last_loss = NAN}};
   CVY_TRY(take_params(&t, params));
   const int n = data->train.n, batch = team->params.batch, rest = t.p.drop_last ? 0 : n % batch;
   t.steps_per_epoch = n / batch + (rest > 0);
   CVY_TRY(cvy_lr_check(&t.p.schedule, t.steps_per_epoch, t.p.epochs * t.steps_per_epoch));
   t.order = cvy_calloc((size_t)data->train.n, sizeof *t.order);
   CVY_REQUIRE(t.order, CVY_E_MEMORY, "out of host memory");
-  CVY_TRY(cvy_settings_extend(t.p.settings, data->content, 0, 0, &t.settings));
+  CVY_TRY(cvy_settings_extend(t.p.settings, data->content, NULL, &t.settings));
   CVY_TRY(claim_folder(&t));
   if (t.p.resume) CVY_TRY(resume(&t));
   else if (t.p.checkpoint_dir && writes(&t)) CVY_TRY(cvy_checkpoint_require_none(t.p.checkpoint_dir));
@@ -427,6 +496,9 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   if (chain_of(&t)) cvy_chain_set_stop(chain_of(&t), team->stop);
   t.at.step = cvy_ring_next_number(team->ring);
   CVY_TRY(cvy_muster(team, &t.p, &t.at));
+  if (judges(&t) && data->val.n == 0 && writes(&t))
+    cvy_log_warning(
+        "there is no validation set: the test set chooses the best epoch, whose accuracy then flatters (--val-split)");
   t.epoch_whole = t.at.epoch_batches == 0;
   t.first_epoch = t.at.epoch;
   note_on_host(&t);
@@ -436,6 +508,8 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   else pass_events(&t, LONG_MAX);
   t.result.steps = t.at.step;
   t.result.epochs_done = t.at.epoch;
+  t.result.best_epoch = t.at.best_epochs - 1;
+  t.result.best_acc = t.at.best_acc;
   if (t.first_epoch_full) t.full_epochs_ms -= t.start_ms;
   t.result.start_seconds = t.start_ms * 1e-3;
   t.result.sec_per_epoch = t.full_epochs ? t.full_epochs_ms * 1e-3 / t.full_epochs : 0;

@@ -67,6 +67,7 @@ static void take_results(run *r, bool all) {
     r->at.epoch_batches++;
     r->at.epoch_images += step.images;
     r->at.epoch_loss_sum += step.loss * step.images;
+    if (r->at.epoch_correct >= 0) r->at.epoch_correct += step.correct;
     count_step();
   }
 }
@@ -93,7 +94,7 @@ static bool run_epoch(run *r, int32_t *order) {
   printf("epoch %d: loss %.4f, test acc %.4f\n", r->at.epoch + 1, r->at.epoch_loss_sum / (double)r->at.epoch_images,
          eval.accuracy);
   r->at.epoch++;
-  r->at.epoch_batches = r->at.epoch_images = 0;
+  r->at.epoch_batches = r->at.epoch_images = r->at.epoch_correct = 0;
   r->at.epoch_loss_sum = 0;
   if (r->at.step % SAVE_EVERY == 0) save(r);
   return !cvy_stop_requested(&stop);

@@ -171,7 +171,8 @@ static void look_at(const cvy_checkpoint *opened) {
   (void)cvy_choices_compare(facts.choices, "[{\"0\":[\"winograd4:14,2\",null,\"direct\"]},{}]");
   free(table);
   char *extended;
-  FUZZ_OK(cvy_settings_extend(cvy_checkpoint_settings(opened), 1, 2, 0.5, &extended));
+  FUZZ_OK(cvy_settings_extend(cvy_checkpoint_settings(opened), 1,
+                              &(cvy_run_position){.kept_step = 2, .kept_median = 0.5}, &extended));
   cvy_free(extended);
 }
 
