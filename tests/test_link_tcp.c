@@ -142,7 +142,10 @@ CHECK_TEST(lost_meanwhile) {
   cvy_link *const a = f->items[0].link;
   char byte = 0;
   int from = -1;
-  shutdown(((cvy_tcp *)f->items[2].link)->peers[0].fd, SHUT_RDWR); /* as the system does when a process has ended */
+  cvy_tcp *const ends = (cvy_tcp *)f->items[2].link;
+  cvy_mutex_lock(&ends->lock);            /* its I/O thread closes the socket then */
+  shutdown(ends->peers[0].fd, SHUT_RDWR); /* as the system does when a process has ended */
+  cvy_mutex_unlock(&ends->lock);
   assert_int_equal(cvy_link_receive(a, 2, CVY_LINK_UP, &byte, 1), CVY_E_INTERRUPTED);
   cvy_link_renew(a, 1);
   assert_int_equal(cvy_link_send(a, 1, CVY_LINK_UP, &byte, 1), CVY_E_INTERRUPTED);
