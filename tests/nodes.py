@@ -5,8 +5,10 @@ byte for byte."""
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import time
 
 from cli import CONVOY, LAYER, LENET, call, check, expect
 
@@ -14,6 +16,7 @@ from cli import CONVOY, LAYER, LENET, call, check, expect
 BASE = ["train", *LENET[:2], "--data", "synthetic:700", "--batch", "64", "--momentum", "0.9", "--seed", "3", "--conv-algo", "direct",
         "--tune", "off", "--no-eval"]
 LIMIT_S = 120
+STEPS, SHARES = 60, [24, 20, 20]  # of fleets that lose one of three nodes
 
 
 def unused_ports(n):
@@ -51,6 +54,13 @@ def end(started, limit_s=LIMIT_S):
     return ends
 
 
+def await_log(log, size=3000):
+    """Until the file has more than so many bytes."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < LIMIT_S and not (os.path.exists(log) and os.path.getsize(log) > size):
+        time.sleep(0.005)
+
+
 def fleet(n, args, folder, ports=None, words=""):
     """words: of the layer under the last node's driver."""
     ports = ports or unused_ports(n)
@@ -81,6 +91,51 @@ def all_done(ends, what):
 def truth(folder, name, devices, *args):
     files = ["--log", f"{folder}/{name}.jsonl", "--save", f"{folder}/{name}.safetensors"]
     expect(0, *BASE, "--devices", devices, *args, *files, timeout=LIMIT_S)
+
+
+def run_mpirun(words, args, name, disturb):
+    """Exit status and text of the program under mpirun. disturb(mpirun, mark) is called at once; the processes' command lines have the mark."""
+    env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    mark = args[args.index("--log") + 1]
+    with open(name, "w+", encoding="utf-8") as out:
+        mpirun = subprocess.Popen([*map(str, words), CONVOY, *map(str, args)], stdout=out, stderr=subprocess.STDOUT, text=True, env=env)
+        disturb(mpirun, mark)
+        try:
+            code = mpirun.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            for pid in pids_by_rank(mark).values():
+                os.kill(pid, signal.SIGKILL)
+            mpirun.kill()
+            mpirun.wait()
+            code = "hangs"
+        out.seek(0)
+        return code, out.read()
+
+
+def pids_by_rank(mark):
+    """Processes that Open MPI's mpirun has started, and that have this word in their command line."""
+    pids = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                words = f.read().split(b"\0")
+            with open(f"/proc/{pid}/environ", "rb") as f:
+                env = dict(word.split(b"=", 1) for word in f.read().split(b"\0") if b"=" in word)
+            rank = env.get(b"OMPI_COMM_WORLD_RANK")
+            if rank is not None and mark.encode() in words and words[0] == CONVOY.encode():
+                pids[int(rank)] = int(pid)
+        except (OSError, ValueError):
+            continue
+    return pids
+
+
+def kill_rank(victim):
+    """For run_mpirun."""
+    def kill(_, mark):
+        pid = pids_by_rank(mark).get(victim)
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+    return kill
 
 
 class Network:

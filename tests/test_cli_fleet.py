@@ -5,12 +5,14 @@ test_cli_fleet.py CONVOY GROUP   (groups: the functions named test_<group> below
 """
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import time
 
 from cli import CONVOY, LENET, call, check, expect, first_device, main
-from nodes import BASE, LIMIT_S, Network, all_done, end, fleet, losses, same_file, start, truth, unused_ports
+from nodes import BASE, LIMIT_S, Network, all_done, end, fleet, lines_of, losses, same_file, start, truth, unused_ports
 
 RATES_LIMIT_S = 900  # the first of these runs compiles all kernels of ResNet-18, on one core
 
@@ -92,6 +94,114 @@ def test_fleet(at):
     three_nodes(folder, device)
     evaluation(folder, device)
     differences(folder, device)
+
+
+def await_text(folder, rank, words):
+    begun = time.monotonic()
+    while time.monotonic() - begun < LIMIT_S:
+        with open(f"{folder}/node{rank}.txt", encoding="utf-8") as f:
+            if words in f.read():
+                return True
+        time.sleep(0.02)
+    return False
+
+
+def await_port(port):
+    """A connection, as soon as something listens there."""
+    begun = time.monotonic()
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), 5)
+        except ConnectionRefusedError:
+            if time.monotonic() - begun > LIMIT_S:
+                raise
+            time.sleep(0.02)
+
+
+def test_fleet_hostile(at):
+    """Peers that are no nodes, at a node that waits and while the fleet trains: each is named by its address, and the run has its bits."""
+    folder, device, rng = at(""), first_device(), random.Random(16)
+    args = ["--shares", "40,24", "--max-steps", "40", "--epochs", "10"]
+    truth(folder, "one", f"{device}*2", *args)
+    key = f"{folder}/key"
+    with open(key, "wb") as f:
+        f.write(rng.randbytes(32))
+    os.chmod(key, 0o600)
+    mine = [*BASE, "--devices", device, *args, "--fleet-key", key, "--save", f"{folder}/hostile.safetensors", "--log", f"{folder}/hostile.jsonl"]
+    ports = unused_ports(2)
+    # one that sits where node 0 will be
+    with socket.socket() as false_head:
+        false_head.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        false_head.bind(("127.0.0.1", ports[0]))
+        false_head.listen()
+        second = start(1, ports, mine, folder)
+        peer, _ = false_head.accept()
+        peer.sendall(rng.randbytes(200))
+        check(await_text(folder, 1, "is not the right one"), "node 1 does not say that node 0 is not the right one")
+        peer.close()
+    second[0].send_signal(signal.SIGINT)  # it would go on trying: it has to start anew here, for the order of what follows
+    code, text = end([second])[0]
+    check(code == 130, f"Ctrl-C while it waits: {code}, {text}")
+    # such that come to node 0: bytes of all kinds, a half of a hello, a whole one and no proof, nothing
+    first = start(0, ports, mine, folder)
+    hello = b"CVYFLEET" + bytes([1, 0, 1, 0, 2, 0, 1, 0, 0, 0]) + bytes(14) + rng.randbytes(32)
+    sent = [rng.randbytes(n) for n in (1, 63, 64, 100000)] + [hello[:10], hello, hello + rng.randbytes(32), b"GET / HTTP/1.1\r\n\r\n", b""]
+    peers = []
+    for data in sent:
+        peer = await_port(ports[0])
+        try:
+            peer.sendall(data)
+        except OSError:
+            pass  # it has been refused already
+        peers.append(peer)
+    names = [f"127.0.0.1:{peer.getsockname()[1]}" for peer in peers]
+    for name, data in zip(names, sent):
+        check(await_text(folder, 0, f"refused {name} on this node's port: "), f"a peer that sends {data[:20]!r} is not refused by its name")
+    for peer in peers:
+        peer.close()
+    silent = [await_port(ports[0]) for _ in range(40)]  # more than a node has places for
+    second = start(1, ports, mine, folder)
+    log, knocks, served = f"{folder}/hostile.jsonl", 0, 0
+    while second[0].poll() is None:
+        try:
+            with socket.create_connection(("127.0.0.1", ports[0]), 1) as peer:
+                peer.sendall(rng.randbytes(64))
+                served += os.path.exists(log) and os.path.getsize(log) > 2000
+        except OSError:
+            knocks += 1
+        time.sleep(0.01)
+    ends = end([first, second])
+    for peer in silent:
+        peer.close()
+    all_done(ends, "among hostile peers")
+    check(knocks > 0 and served == 0, f"{served} peers were let in while the fleet trained, {knocks} were not")
+    same_file(f"{folder}/one.safetensors", f"{folder}/hostile.safetensors", "among hostile peers")
+    check(losses(f"{folder}/one.jsonl") == losses(log), "among hostile peers: other losses")
+
+
+def test_fleet_epochs(at):
+    """LeNet, ten epochs of Fashion-MNIST on two nodes with a core each: accuracy, losses and weights of one machine."""
+    folder, device = at(""), first_device()
+    args = ["train", "--model", "lenet", "--data", "fashion-mnist", "--init", "he", "--lr", "0.05", "--momentum", "0.9", "--batch", "256", "--epochs", "10",
+            "--conv-algo", "direct"]
+    one = call([CONVOY, *args, "--devices", f"{device}/1+1", "--log", f"{folder}/one.jsonl", "--save", f"{folder}/one.safetensors"], timeout=RATES_LIMIT_S)
+    if one.returncode == 2 and "dataset-fashion-mnist" in one.stderr:
+        print("no Fashion-MNIST here: not tested")
+        return
+    check(one.returncode == 0, "one machine", one)
+    ports = unused_ports(2)
+    cores = sorted(os.sched_getaffinity(0))
+    mine = [*args, "--devices", f"{device}/1", "--log", f"{folder}/two.jsonl", "--save", f"{folder}/two.safetensors"]
+    started = []
+    for r in range(2):
+        started.append(start(r, ports, mine, folder))
+        os.sched_setaffinity(started[r][0].pid, {cores[r % len(cores)]})
+    all_done(end(started, RATES_LIMIT_S), "two nodes")
+    same_file(f"{folder}/one.safetensors", f"{folder}/two.safetensors", "ten epochs")
+    check(losses(f"{folder}/one.jsonl") == losses(f"{folder}/two.jsonl"), "ten epochs: other losses")
+    accuracies = [[line["test_acc"] for line in lines_of(f"{folder}/{name}.jsonl", "test_acc")] for name in ("one", "two")]
+    print(f"test accuracy by epoch, one machine {accuracies[0]}, two nodes {accuracies[1]}")
+    check(len(accuracies[0]) == 10 and accuracies[0] == accuracies[1], f"accuracies: {accuracies}")
 
 
 def read_bench(path):

@@ -1,76 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Fleets (nodes.py) that lose a node, and such that only end. test_cli_lost.py CONVOY GROUP   (groups: the functions named test_<group>)
-
-  CVY_FLEET_KILLS=N   how many times a node is killed at a random moment (2)
-  CVY_FLEET_SEED=N    the first of them has this number (0)
-"""
+"""Fleets (nodes.py) that lose a node and end, or only end. test_cli_lost.py CONVOY GROUP   (groups: the functions named test_<group>)
+CVY_KILL_ROUNDS=N: how often an MPI's job is disturbed (2)."""
 import os
 import random
 import shutil
 import signal
-import subprocess
 import time
 
 from cli import CONVOY, call, check, expect, first_device, main
-from nodes import BASE, LIMIT_S, Network, all_done, end, fleet, lines_of, losses, same_file, start, unused_ports
-
-STEPS, SHARES = 60, [24, 20, 20]
-
-
-def await_log(log, size=3000):
-    begun = time.monotonic()
-    while time.monotonic() - begun < LIMIT_S and not (os.path.exists(log) and os.path.getsize(log) > size):
-        time.sleep(0.02)
-
-
-def same_as_alone(folder, device, args, lost, saved, what):
-    """The weights are those of the survivors alone from the step in which a node was lost, on one machine. lost: as the log tells it."""
-    from_step = lost["step"]
-    alone, want = f"{folder}/alone", f"{folder}/alone.safetensors"
-    shutil.rmtree(alone, ignore_errors=True)
-    run = [*BASE, *args, "--checkpoint", alone]
-    for shares, until, more in ((SHARES, from_step, []), (lost["shares"], STEPS, ["--resume", "--save", want] if from_step else ["--save", want])):
-        there = [str(share) for share in shares if share > 0]
-        if until > 0:
-            expect(0, *run, "--devices", f"{device}*{len(there)}", "--shares", ",".join(there), "--max-steps", until, *more, timeout=LIMIT_S)
-    same_file(want, saved, f"{what}, from step {from_step} on")
-
-
-def test_fleet_lost(at):
-    """A node is killed at a random moment: the others go on, end, have lost no step, and have the weights of a run without it."""
-    folder, device = at(""), first_device()
-    n, begin = int(os.environ.get("CVY_FLEET_KILLS", "2")), int(os.environ.get("CVY_FLEET_SEED", "0"))
-    hits = 0
-    for i in range(begin, begin + n):
-        victim, rng, what = i % 3, random.Random(i), f"kill {i} of node {i % 3}"
-        log, saved = f"{folder}/kill{i}.jsonl", f"{folder}/kill{i}.safetensors"
-        args = ["--epochs", "10", "--bn", "ghost:4"]
-        mine = [*BASE, *args, "--devices", device, "--max-steps", STEPS, "--shares", ",".join(map(str, SHARES)), "--log", log, "--save", saved]
-        ports = unused_ports(3)
-        started = [start(r, ports, mine, folder) for r in range(3)]
-        await_log(log)
-        time.sleep(0.6 * rng.random())
-        started[victim][0].send_signal(signal.SIGKILL)
-        ends = end(started)
-        for r, (code, text) in enumerate(ends):
-            check(code == (-9 if r == victim else 0) or (r == victim and code == 0), f"{what}: node {r} ends with {code}: {text}")
-        seen = [step for step, *_ in losses(log)]
-        check(seen == list(range(STEPS)), f"{what}: the log's steps are {seen}")
-        told = [line["node_lost"] for line in lines_of(log, "node_lost")]
-        if ends[victim][0] == 0 or seen != list(range(STEPS)) or not told:
-            continue
-        hits += 1
-        first = told[0]
-        check(len(told) == 1 and first["node"] == victim and f":{ports[victim]}" in first["name"] and not first["silent"]
-              and first["nodes_left"] == 2 and first["shares"][victim] == 0, f"{what}: the log says {told}")
-        alone_from = next((step for step, _, _, shares in losses(log) if shares[victim] == 0), STEPS)
-        check(alone_from == first["step"], f"{what}: the log says {told}, and step {alone_from} is the first one without it")
-        survivor = ends[(victim + 1) % 3][1]
-        check(f"node {victim} (" in survivor and "is lost in step" in survivor, f"{what}: a survivor says {survivor}")
-        same_as_alone(folder, device, args, first, saved, what)
-    print(f"{hits} of {n} came before the end")
-
+from nodes import (BASE, LIMIT_S, SHARES, STEPS, Network, all_done, await_log, end, fleet, kill_rank, lines_of, losses, run_mpirun, same_file,
+                   start, unused_ports)
 
 def stop_and_resume(folder, device, what, disturb, code_of):
     """--on-device-loss stop: all nodes end after the same step, the head's checkpoint goes on to the bits of a run that nothing has happened to."""
@@ -136,52 +76,6 @@ def test_fleet_ends(at):
             check(done.returncode == 0 and "is lost" not in done.stderr and done.stdout.count("train loss") == 1, f"{mpirun}, run {i}", done)
 
 
-def nodes_of(mpirun, n):
-    """Processes by rank that this mpirun has started."""
-    pids = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as f:
-                env = dict(word.split(b"=", 1) for word in f.read().split(b"\0") if b"=" in word)
-            with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-                parent = int(f.read().rsplit(")", 1)[1].split()[1])
-            rank = env.get(b"OMPI_COMM_WORLD_RANK")
-            if parent == mpirun and rank is not None:
-                pids[int(rank)] = int(pid)
-        except (OSError, ValueError):
-            continue
-    return pids if len(pids) == n else None
-
-
-def start_mpirun(words, args, out):
-    env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return subprocess.Popen([*words, "-n", "3", CONVOY, *map(str, args)], stdout=out, stderr=subprocess.STDOUT, text=True, env=env)
-
-
-def disturb_mpirun(words, args, log, name, disturb, wait_s):
-    """Exit status and text of mpirun, which is disturbed some time after the first steps."""
-    with open(name, "w+", encoding="utf-8") as out:
-        mpirun = start_mpirun(words, args, out)
-        await_log(log)
-        time.sleep(wait_s)
-        disturb(mpirun)
-        try:
-            code = mpirun.wait(LIMIT_S)
-        except subprocess.TimeoutExpired:
-            mpirun.kill()
-            code = "hangs"
-        out.seek(0)
-        return code, out.read()
-
-
-def kill_rank(victim):
-    def kill(mpirun):
-        pids = nodes_of(mpirun.pid, 3) if mpirun.poll() is None else None
-        if pids:
-            os.kill(pids[victim], signal.SIGKILL)
-    return kill
-
-
 def test_fleet_job(at):
     """An MPI that ends the job with one of its processes: node 0 saves at once, and a resumed job comes to the bits of one that nothing happened to;
     the same when mpirun is asked to end."""
@@ -190,17 +84,25 @@ def test_fleet_job(at):
     if not words[0] or "4.1" not in call([words[0], "--version"]).stdout:
         print("no Open MPI 4.1: not tested")
         return
-    n, at_once, steps = int(os.environ.get("CVY_FLEET_KILLS", "2")), 0, 300
+    n, at_once, steps = int(os.environ.get("CVY_KILL_ROUNDS", "2")), 0, 300
     base = [word for word in BASE if word not in ("--tune", "off")]  # mpirun takes --tune for its own
     args = [*base, "--devices", device, "--epochs", "40", "--max-steps", steps, "--shares", ",".join(map(str, SHARES))]
     expect(0, *base, "--devices", f"{device}*3", *args[args.index("--epochs"):], "--save", f"{folder}/whole.safetensors", timeout=LIMIT_S)
-    ways = [kill_rank(1), kill_rank(2), kill_rank(0), lambda mpirun: mpirun.send_signal(signal.SIGTERM),
-            lambda mpirun: mpirun.send_signal(signal.SIGINT)]
+    ways = [kill_rank(1), kill_rank(2), kill_rank(0), lambda mpirun, _: mpirun.send_signal(signal.SIGTERM),
+            lambda mpirun, _: mpirun.send_signal(signal.SIGINT)]
+
+    def moment(log, rng, disturb):
+        def wait(mpirun, mark):
+            await_log(log)
+            time.sleep(rng.random())
+            disturb(mpirun, mark)
+        return wait
+
     for i in range(n):
         rng, what = random.Random(i), f"disturbance {i}"
         kept, log, saved = f"{folder}/job{i}", f"{folder}/job{i}.jsonl", f"{folder}/job{i}.safetensors"
         mine = [*args, "--checkpoint", kept, "--checkpoint-every", 40, "--log", log, "--save", saved]
-        code, text = disturb_mpirun(words, mine, log, f"{folder}/job.txt", ways[i % len(ways)], rng.random())
+        code, text = run_mpirun([*words, "-n", "3"], mine, f"{folder}/job.txt", moment(log, rng, ways[i % len(ways)]))
         check(code != "hangs", f"{what}: the job hangs: {text}")
         seen = [step for step, *_ in losses(log)]
         newest = max((int("".join(filter(str.isdigit, name)) or 0) for name in os.listdir(kept)), default=-1) if os.path.isdir(kept) else -1
