@@ -184,6 +184,18 @@ static cvy_status data_packed(const check_device *d, outcome *out) {
   return load_data(path, out);
 }
 
+static cvy_status data_pictures(const check_device *d, outcome *out) {
+  (void)d;
+  char path[4096];
+  cvy_data *data = NULL;
+  snprintf(path, sizeof path, "%s/pictures", getenv("CVY_TEST_DATA"));
+  const cvy_status status =
+      cvy_data_load(path, &(cvy_data_params){.size_h = -1, .size_w = 6, .val_split = 0.3, .no_cache = true}, &data);
+  if (status == CVY_OK) out->size = data->train.n + data->classes;
+  cvy_data_destroy(&data);
+  return status;
+}
+
 static cvy_status data_made(const check_device *d, outcome *out) {
   (void)d;
   return load_data("synthetic:30:8x8x1", out);
@@ -404,10 +416,11 @@ static void run_scenario(check_device *d, const scenario *s) {
 }
 
 static void test_host(check_device *d) {
-  static const scenario scenarios[] = {
-      {"data_plain", data_plain, ALL},   {"data_packed", data_packed, ALL}, {"data_made", data_made, ALL},
-      {"safetensors", safetensors, ALL}, {"checkpoint", checkpoint, ALL},   {"build_net", build_net, ALL},
-      {"tune_table", tune_table, ALL},   {"selector", selector, ALL},       {"list_devices", list_devices, ALL}};
+  static const scenario scenarios[] = {{"data_plain", data_plain, ALL},       {"data_packed", data_packed, ALL},
+                                       {"data_pictures", data_pictures, ALL}, {"data_made", data_made, ALL},
+                                       {"safetensors", safetensors, ALL},     {"checkpoint", checkpoint, ALL},
+                                       {"build_net", build_net, ALL},         {"tune_table", tune_table, ALL},
+                                       {"selector", selector, ALL},           {"list_devices", list_devices, ALL}};
   folder = check_temp_dir();
   for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) run_scenario(d, &scenarios[i]);
 }
