@@ -29,6 +29,7 @@ typedef struct paper {
   check_device *d;
   const cvy_plan *plan;
   int *holds;
+  const bool *wanted; /* per node: a trained layer is it or leads to it */
   int time;
 } paper;
 
@@ -83,8 +84,9 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
     paper_write(m, m->plan->value[u->y], VALUE + u->y);
   }
   if (u->kind == CVY_UNIT_CONV2D && u->stats >= 0) paper_write(m, u->stats, STATS + u->y);
-  if (u->kind == CVY_UNIT_BATCHNORM && !inference) paper_write(m, u->saved, SAVED + number);
-  assert_int_equal(u->mask >= 0, u->kind == CVY_UNIT_CONVPOOL && !inference);
+  const bool trains = !inference && m->wanted[u->y];
+  if (u->kind == CVY_UNIT_BATCHNORM && trains) paper_write(m, u->saved, SAVED + number);
+  assert_int_equal(u->mask >= 0, u->kind == CVY_UNIT_CONVPOOL && trains);
   if (u->mask >= 0) paper_write(m, u->mask, MASK + number);
   /* kernels with two names for one input take no third one for their output */
   if (u->x[0] == u->x[1] && !u->deferred && m->plan->value[u->y] == m->plan->value[u->x[0]])
@@ -100,8 +102,10 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
 static void paper_backward_reads(const paper *m, const cvy_net *net, const cvy_unit *u, int number) {
   const bool max = u->kind == CVY_UNIT_POOL && net->layers[u->layer].kind == CVY_LAYER_MAXPOOL;
   const bool relu_pool = (u->kind == CVY_UNIT_POOL && u->relu) || u->kind == CVY_UNIT_CONVPOOL;
-  if (u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_BATCHNORM || max || relu_pool) read_value(m, u->x[0]);
-  read_source(m, u);
+  const bool own =
+      u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_CONVPOOL; /* a frozen one has no use for its input */
+  if ((own && !u->frozen) || u->kind == CVY_UNIT_BATCHNORM || max || (relu_pool && !own)) read_value(m, u->x[0]);
+  if (!u->frozen) read_source(m, u);
   if (u->deferred) paper_read(m, u->affine, AFFINE + number);
   if (u->kind == CVY_UNIT_RELU || (u->relu && !u->deferred && !relu_pool) || u->kind == CVY_UNIT_SOFTMAX || max)
     read_value(m, u->y);
@@ -122,11 +126,12 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
     const int k = u->kind == CVY_UNIT_BATCHNORM ? 1 - o : o; /* a batchnorm gives dresidual first */
     const cvy_node x = u->x[k];
     if (x < 0) continue;
+    assert_int_equal(u->dx[k] == CVY_GRADIENT_NONE, !m->wanted[x]);
     const int dx = m->plan->gradient[x], before = GRADIENT + x + 100 * contributions[x], after = before + 100;
     const bool overwrites_only = u->kind == CVY_UNIT_BATCHNORM || u->kind == CVY_UNIT_SOFTMAX;
     switch (u->dx[k]) {
       case CVY_GRADIENT_NONE:
-        assert_int_equal(x, 0);
+        assert_false(m->wanted[x]);
         if (k == 0 && u->kind == CVY_UNIT_BATCHNORM) paper_write(m, u->scratch, SCRATCH + number);
         if (k == 1 && u->kind == CVY_UNIT_BATCHNORM)
           paper_write(m, dy, SCRATCH + number + 500); /* dresidual is made in place */
@@ -160,11 +165,19 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
   }
 }
 
-static void run_on_paper(check_device *d, const cvy_net *net, const cvy_plan *plan, bool inference) {
+static void run_on_paper(check_device *d, const cvy_net *net, const cvy_plan *plan, bool inference,
+                         const bool *frozen) {
   paper m = {.d = d, .plan = plan, .holds = cvy_calloc((size_t)plan->n_storages, sizeof(int)), .time = -1};
   int *const contributions = cvy_calloc((size_t)plan->n_nodes, sizeof *contributions), *const readers = cvy_calloc(
                                                                                            (size_t)plan->n_nodes,
                                                                                            sizeof *readers);
+  bool *const wanted = cvy_calloc((size_t)plan->n_nodes, sizeof *wanted);
+  m.wanted = wanted;
+  for (int i = 1; i < plan->n_nodes; i++) {
+    const cvy_layer *const l = &net->layers[i];
+    wanted[i] = l->param[0] >= 0 && !(frozen && frozen[i]);
+    for (int k = 0; k < 2; k++) wanted[i] = wanted[i] || (l->input[k] >= 0 && wanted[l->input[k]]);
+  }
   for (int u = 0; u < plan->n_units; u++)
     for (int k = 0; k < 2; k++)
       if (plan->units[u].x[k] >= 0) readers[plan->units[u].x[k]]++;
@@ -186,13 +199,15 @@ static void run_on_paper(check_device *d, const cvy_net *net, const cvy_plan *pl
     contributions[net->output] = 1;
     for (int u = plan->n_units - 1; u >= 0; u--) {
       m.time = 2 * plan->n_units - u;
-      paper_backward(&m, net, &plan->units[u], u, contributions, readers);
+      assert_int_equal(plan->units[u].no_backward, !wanted[plan->units[u].y]);
+      if (wanted[plan->units[u].y]) paper_backward(&m, net, &plan->units[u], u, contributions, readers);
     }
   }
   m.time = 2 * plan->n_units + 1;
   read_value(&m, 0);
   read_value(&m, net->output);
   cvy_free(m.holds);
+  cvy_free(wanted);
   cvy_free(contributions);
   cvy_free(readers);
 }
@@ -230,7 +245,7 @@ CHECK_TEST(resnet18) {
   assert_int_equal(residuals, 8);
   assert_int_equal(with_stats, 17); /* all but the shortcuts' */
   assert_int_equal(plan->units[0].dx[0], CVY_GRADIENT_NONE);
-  run_on_paper(d, net, plan, false);
+  run_on_paper(d, net, plan, false, NULL);
   if (!(plan->arenas_bytes <= least_bytes(plan) / 100 * 103))
     check_fail(d, "%zu bytes, %zu would do", plan->arenas_bytes, least_bytes(plan));
   assert_true(plan->arenas_bytes < (size_t)900 << 20);
@@ -240,10 +255,10 @@ CHECK_TEST(resnet18) {
   if (!(plan->n_arenas >= 4 && plan->arenas_bytes < one_arena / 4 * 5))
     check_fail(d, "%d arenas of %zu bytes, one of %zu would do", plan->n_arenas, plan->arenas_bytes, one_arena);
   for (int a = 0; a < plan->n_arenas; a++) assert_true(plan->arena_bytes[a] <= (size_t)200 << 20);
-  run_on_paper(d, net, plan, false);
+  run_on_paper(d, net, plan, false, NULL);
 
   plan = new_plan(d, net, 256, 0, true, 0);
-  run_on_paper(d, net, plan, true);
+  run_on_paper(d, net, plan, true, NULL);
   assert_true(plan->arenas_bytes == least_bytes(plan) &&
               plan->arenas_bytes < (size_t)150 << 20); /* three tensors of the first stage */
 
@@ -261,9 +276,9 @@ CHECK_TEST(lenet) {
   assert_true(plan->units[1].relu && plan->value[2] == -1 && plan->gradient[2] == -1);
   assert_int_equal(plan->value[7], plan->value[8]); /* the ReLU behind a linear layer is in place, its gradient too */
   assert_int_equal(plan->units[5].dx[0], CVY_GRADIENT_SAME);
-  run_on_paper(d, net, plan, false);
+  run_on_paper(d, net, plan, false, NULL);
   plan = new_plan(d, net, 64, 0, true, 0);
-  run_on_paper(d, net, plan, true);
+  run_on_paper(d, net, plan, true, NULL);
 
   /* fused: what lies between convolution and pool has no storage */
   for (int inference = 0; inference < 2; inference++) {
@@ -275,13 +290,13 @@ CHECK_TEST(lenet) {
       assert_int_equal(plan->units[u].y, 3 + 3 * u);
       assert_true(plan->value[1 + 3 * u] == -1 && plan->value[2 + 3 * u] == -1 && plan->gradient[1 + 3 * u] == -1);
     }
-    run_on_paper(d, net, plan, inference);
+    run_on_paper(d, net, plan, inference, NULL);
   }
   /* a layer that is to be by itself */
   bool apart[16] = {[4] = true};
   plan = plan_of(d, net, &(cvy_plan_params){.n = 64, .fuse_pools = true, .apart = apart});
   assert_true(plan->n_units == 6 && plan->units[0].kind == CVY_UNIT_CONVPOOL && plan->units[1].kind == CVY_UNIT_CONV2D);
-  run_on_paper(d, net, plan, false);
+  run_on_paper(d, net, plan, false, NULL);
 }
 
 /* Only 2x2 pools of stride 2 without padding, behind a ReLU and a convolution of stride 1 that nobody else reads. */
@@ -307,17 +322,21 @@ CHECK_TEST(small_nets) {
   for (int i = 0; i < SMALL_NETS; i++) {
     if (!check_case(d, "%s", small_nets[i].name)) continue;
     const cvy_net *const net = check_own(d, small_net_make(&small_nets[i], 8, 6, 5), check_close_net);
-    for (int way = 0; way < 4; way++) {
-      const bool inference = way % 2, fused = way / 2;
+    bool frozen[64];
+    case_rng r = check_rng_make(d, i);
+    for (int way = 0; way < 20; way++) { /* from the fifth on: some layers are frozen */
+      const bool inference = way % 2 && way < 4, fused = way / 2 % 2;
+      for (int l = 0; l < 64; l++) frozen[l] = way >= 4 && case_int(&r, 0, 2) > 0;
       cvy_plan *plan = plan_of(d, net,
                                &(cvy_plan_params){.n = 7,
                                                   .group_size = 2,
                                                   .inference = inference,
                                                   .fuse_pools = fused,
+                                                  .frozen = way < 4 ? NULL : frozen,
                                                   .arena_max_bytes = inference ? 0 : 8192});
       const int units = small_nets[i].units + 2 - (fused ? small_nets[i].fused : 0);
       if (plan->n_units != units) check_fail(d, "%d units, not %d", plan->n_units, units);
-      run_on_paper(d, net, plan, inference);
+      run_on_paper(d, net, plan, inference, way < 4 ? NULL : frozen);
     }
     check_case_end(d);
   }

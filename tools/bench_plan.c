@@ -99,7 +99,7 @@ static cvy_status make_step(plan_run *run) {
   CVY_TRY(cvy_conv_algos_parse(run->options->conv_algo, &params.algos));
   CVY_TRY(cvy_instance_create(run->device, run->net, &params, &run->instance));
   CVY_TRY(cvy_gather_create(run->device, x, NULL, &run->gather));
-  CVY_TRY(cvy_lone_update_create(run->device, run->instance, cvy_net_layout(run->net), &run->update));
+  CVY_TRY(cvy_lone_update_create(run->device, run->instance, cvy_net_layout(run->net), 0, false, &run->update));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * (size_t)(x->h * x->w * x->c), &run->images));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * sizeof(int32_t), &run->labels));
   CVY_TRY(cvy_buffer_create(run->device, (size_t)n * sizeof(int32_t), &run->index));

@@ -308,6 +308,7 @@ static cvy_status team_open(training *t) {
       .betas = {o->betas.values[0], o->betas.values[1]},
       .eps = (float)o->eps,
       .label_smoothing = (float)o->label_smoothing,
+      .clip_norm = (float)o->clip_norm,
       .decay_only_weights = o->decay_only_weights,
       .freeze = o->freeze,
       .lr_mult = o->lr_mult,
@@ -341,8 +342,8 @@ static cvy_status team_open(training *t) {
   if (!loads || o->init_skip)
     status = cvy_team_init(t->team, &(cvy_init_params){.kind = (cvy_init_kind)o->init, .seed = (uint64_t)o->seed});
   if (status == CVY_OK && loads)
-    status = o->init_skip ? cvy_team_load_except(t->team, o->init_from, o->init_skip)
-                          : cvy_team_load(t->team, o->init_from);
+    status =
+        o->init_skip ? cvy_team_load_except(t->team, o->init_from, o->init_skip) : cvy_team_load(t->team, o->init_from);
   if (status == CVY_OK) status = cvy_data_load_end(t->run.data);
   return status == CVY_OK ? cvy_team_attach(t->team, t->run.data) : status;
 }

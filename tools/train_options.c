@@ -277,6 +277,14 @@ static const option_row rows[] = {
      FIELD(decay_only_weights),
      .help = "--weight-decay leaves biases and batch normalisation alone"},
     {.kind = OPTION_REAL,
+     .name = "clip-norm",
+     FIELD(clip_norm),
+     .absent = "no limit",
+     .unit = "length of the gradient",
+     .range = {1e-20, 1e30},
+     .help = "a longer gradient of a step is scaled down to it, as torch's clip_grad_norm_ does; the update waits for "
+             "the whole gradient, so that a team's exchange is not hidden behind the backward pass"},
+    {.kind = OPTION_REAL,
      .name = "label-smoothing",
      FIELD(label_smoothing),
      .deflt = "0",
@@ -480,6 +488,7 @@ static const char *const taken[] = {"model",
                                     "nesterov",
                                     "weight-decay",
                                     "decay-only-weights",
+                                    "clip-norm",
                                     "label-smoothing",
                                     "init",
                                     "init-from",
@@ -507,9 +516,9 @@ json_t *train_options_json(void) {
 /* False if an option of the command line makes this one of the checkpoint void: --devices its shares, --init-from its
  * --init, and so on. */
 static bool goes_with(const char *name, option_set before) {
-  static const char *const with[][2] = {{"split", "devices"}, {"shares", "devices"}, {"split", "shares"},
-                                        {"shares", "split"},  {"data-dir", "data"},  {"init", "init-from"},
-                                        {"init-from", "init"},  {"init-skip", "init-from"}, {"init-skip", "init"}};
+  static const char *const with[][2] = {{"split", "devices"},  {"shares", "devices"},      {"split", "shares"},
+                                        {"shares", "split"},   {"data-dir", "data"},       {"init", "init-from"},
+                                        {"init-from", "init"}, {"init-skip", "init-from"}, {"init-skip", "init"}};
   for (size_t i = 0; i < sizeof with / sizeof with[0]; i++)
     if (strcmp(name, with[i][0]) == 0 && options_given(&table, before, with[i][1])) return false;
   return true;
@@ -591,6 +600,10 @@ int train_options_parse(int argc, char **argv, train_options *out) {
   if (out->nesterov && !(out->momentum > 0)) {
     return options_error("train", "--nesterov with --momentum %g: expected a momentum above 0", out->momentum);
   }
+  if (out->no_sync && out->clip_norm > 0)
+    return options_error("train",
+                         "--no-sync with --clip-norm %g: without the exchange there is no gradient of the whole batch",
+                         out->clip_norm);
   const int fleet = fleet_options_check("train", &out->fleet);
   if (fleet != OPTIONS_GO_ON) return fleet;
   if (!options_given(&table, given, "split")) out->split.kind = CVY_SPLIT_UNLIKE;

@@ -65,6 +65,7 @@ json_t *train_settings(const train_options *options, const cvy_data *data, const
   put(s, "lr_mult", program_text_json(options->lr_mult));
   put(s, "init_skip", program_text_json(options->init_skip));
   put(s, "init_rest", options->init_skip ? json_string(train_options_init(options)) : json_null());
+  put(s, "clip_norm", options->clip_norm > 0 ? json_real(options->clip_norm) : json_null());
   put(s, "label_smoothing", options->label_smoothing > 0 ? json_real(options->label_smoothing) : json_null());
   put(s, "nesterov", json_boolean(options->nesterov));
   put(s, "normalize", json_string(options->normalize.text));

@@ -103,7 +103,11 @@ typedef struct cvy_team_params {
    * exchanged for them, and backward ends at the lowest layer that is trained.
    * lr_mult: "GLOB=X,…": parameters whose learning rate is X times that of the step; the first glob that fits counts. */
   const char *freeze, *lr_mult;
-  int run_ahead; /* steps: CVY_RUN_AHEAD_NONE, 1 or 2; 0: 1 */
+  /* Above 0: a step's gradient is scaled down to this norm if it is longer (torch's clip_grad_norm_). The update then
+   * waits for the whole gradient, and no exchange is hidden behind the backward pass. 0: none. */
+  float clip_norm;
+  bool grad_norm; /* cvy_step_result.grad_norm is computed, also without clip_norm */
+  int run_ahead;  /* steps: CVY_RUN_AHEAD_NONE, 1 or 2; 0: 1 */
   /* 1: every step computes with weights that lack the previous step's update, so that that step's exchange can go on
    * beside it. Changes the numbers; repeatable; needs several devices, which hold the weights twice. 0: every step has
    * all updates. */
@@ -221,6 +225,7 @@ typedef struct cvy_step_result {
    * team by the host's, which may be late: two steps can seem to end together. */
   double ms;
   const int *shares; /* one per device, in a fleet of all nodes; borrowed until the next call */
+  double grad_norm;  /* before it was clipped; negative: not computed */
   bool stops;        /* in a fleet: a node was asked to stop before the step was done (cvy_train) */
 } cvy_step_result;
 /* One step of training on training samples `samples[0..n)` of the attached data: forward, backward, exchange, update.

@@ -57,6 +57,7 @@ static void add_team(json_t *all, const cvy_team *team) {
   json_object_set_new(all, "momentum", json_real((double)p->momentum));
   json_object_set_new(all, "weight_decay", json_real((double)p->weight_decay));
   json_object_set_new(all, "nesterov", json_boolean(p->nesterov));
+  json_object_set_new(all, "clip_norm", json_real((double)p->clip_norm));
   json_object_set_new(all, "label_smoothing", json_real((double)p->label_smoothing));
   json_object_set_new(
       all, "optimizer",

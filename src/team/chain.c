@@ -6,6 +6,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/mem.h"
+#include "src/team/grad_norm.h"
 
 /* The monitor looks so often whether it has to end, or the caller is to stop. */
 static const double LISTEN_S = 0.05;
@@ -68,8 +69,10 @@ struct cvy_chain {
   cvy_ledger *ledger;
   cvy_agree *agree;
   int n_parcels, n_pieces;
-  float *floats; /* all sums */
-  unit *units;   /* n_parcels */
+  float *floats;       /* all sums */
+  cvy_grad_norm *norm; /* NULL: not computed */
+  double grad_norm;    /* of the step; negative: not computed */
+  unit *units;         /* n_parcels */
   own_sums own;
   all_sums total;
   const cvy_step *step;
@@ -126,6 +129,8 @@ cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
   CVY_REQUIRE(c->floats && c->units && c->own.losses && c->total.sums, CVY_E_MEMORY,
               "out of host memory for the sums of a fleet");
   c->total.times = (cvy_step_time *)(c->total.sums + 1);
+  c->grad_norm = -1;
+  if (params->clip_norm > 0 || params->grad_norm) CVY_TRY(cvy_grad_norm_create(cvy_layout_trained(l), &c->norm));
   for (int u = 0; u < c->n_parcels; u++) {
     const int parcel = cvy_chain_parcel_at(c, u);
     const bool running = parcel == l->n_buckets;
@@ -157,6 +162,7 @@ void cvy_chain_destroy(cvy_chain **chain) {
   cvy_free(c->own.losses);
   cvy_free(c->total.sums);
   cvy_free(c->floats);
+  cvy_grad_norm_destroy(&c->norm);
   cvy_free(c);
   *chain = NULL;
 }
@@ -281,18 +287,19 @@ fail:
 
 /* ---- down ---- */
 
-static void update(cvy_chain *c, int u, size_t at, size_t size) {
+static void update(cvy_chain *c, int u, size_t at, size_t size, float scale) {
   const cvy_layout *const l = cvy_ledger_layout(c->ledger);
   const unit *const p = &c->units[u];
   const void *const total[] = {p->sum + at};
   if (p->running) cvy_ledger_update_running(c->ledger, total, 1);
   else
-    cvy_ledger_update(c->ledger, c->params.pool, &c->step->update, 1, l->buckets[cvy_chain_parcel_at(c, u)].offset + at,
-                      size, total, 1, false);
+    cvy_ledger_update(c->ledger, c->params.pool, &c->step->update, scale,
+                      l->buckets[cvy_chain_parcel_at(c, u)].offset + at, size, total, 1, false);
 }
 
 static cvy_status parcel_down(cvy_chain *c, int u, int previous, int next) {
   cvy_status status = CVY_OK;
+  const bool clips = c->params.clip_norm > 0;
   const unit *const p = &c->units[u];
   for (int i = 0; i < p->pieces; i++) {
     size_t at, size;
@@ -301,12 +308,23 @@ static cvy_status parcel_down(cvy_chain *c, int u, int previous, int next) {
     CVY_TRY(await_more(c, &c->at.summed, p->first + i)); /* then it is sent up, and its memory is free for the total */
     if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, sum, size * sizeof *sum));
     if (previous >= 0) CVY_TRY(cvy_link_send(c->link, previous, CVY_LINK_DOWN, sum, size * sizeof *sum));
-    update(c, u, at, size);
+    if (p->running || !clips) update(c, u, at, size, 1);
     if (c->notes.step) c->notes.step[p->first + i].updated_ns = cvy_clock_ns();
   }
-  set_count(c, &c->at.updated, u + 1);
+  if (c->norm && !p->running) cvy_grad_norm_add(c->norm, c->params.pool, (size_t)(p->sum - c->floats), p->size, p->sum);
+  if (p->running || !clips) set_count(c, &c->at.updated, u + 1);
 fail:
   return status;
+}
+
+/* When all parcels have come down: the norm, and with a limit for it the updates. */
+static void finish_norm(cvy_chain *c) {
+  const cvy_norm_result norm = cvy_grad_norm_finish(c->norm, c->params.clip_norm);
+  c->grad_norm = cvy_norm_length(&norm.squares);
+  for (int u = 0; c->params.clip_norm > 0 && u < c->n_parcels; u++) {
+    if (!c->units[u].running) update(c, u, 0, c->units[u].size, norm.scale);
+    set_count(c, &c->at.updated, u + 1);
+  }
 }
 
 /* The flag is set before the commit is passed on: when the head has it, all have it. */
@@ -322,6 +340,7 @@ static cvy_status go_down(cvy_chain *c) {
   cvy_status status = CVY_OK;
   const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
   for (int u = 0; u < c->n_parcels; u++) CVY_TRY(parcel_down(c, u, previous, next));
+  if (c->norm) finish_norm(c);
   CVY_TRY(await_more(c, &c->at.summed, c->n_pieces));
   if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, c->total.sums, c->total.bytes));
   commit(c);
@@ -482,6 +501,7 @@ bool cvy_chain_await_end(cvy_chain *c, cvy_chain_sums *total) {
 }
 
 const cvy_step_time *cvy_chain_measured(const cvy_chain *c) { return c->total.times; }
+double cvy_chain_grad_norm(const cvy_chain *c) { return c->grad_norm; }
 
 /* ---- exchange thread: after a halt ---- */
 

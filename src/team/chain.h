@@ -49,9 +49,11 @@ typedef struct cvy_chain_params {
   cvy_fleet *fleet; /* its devices are counted */
   cvy_roster *roster;
   cvy_ledger *ledger;
-  cvy_pool *pool; /* for updates; NULL: the thread alone */
-  bool packed;    /* parts are bfloat16 */
-  size_t piece;   /* floats of a message, at most; 0: CVY_CHAIN_PIECE */
+  cvy_pool *pool;  /* for updates; NULL: the thread alone */
+  bool packed;     /* parts are bfloat16 */
+  size_t piece;    /* floats of a message, at most; 0: CVY_CHAIN_PIECE */
+  float clip_norm; /* as cvy_team_params: updates wait for the whole gradient */
+  bool grad_norm;
 } cvy_chain_params;
 #define CVY_CHAIN_PIECE ((size_t)1 << 18)
 
@@ -97,6 +99,8 @@ int cvy_chain_updates(cvy_chain *chain);
 bool cvy_chain_await_end(cvy_chain *chain, cvy_chain_sums *total);
 /* With a step that counts: the times that came with it, of all devices (cvy_step.times). Until the next one begins. */
 const cvy_step_time *cvy_chain_measured(const cvy_chain *chain);
+/* The norm of the gradient of the step that has ended; negative: not computed. */
+double cvy_chain_grad_norm(const cvy_chain *chain);
 
 /* ---- exchange thread: after a halt ---- */
 

@@ -8,6 +8,7 @@
 #include "src/base/clock.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
+#include "src/team/grad_norm.h"
 #include "src/team/recover.h"
 
 struct cvy_exchange {
@@ -21,11 +22,18 @@ struct cvy_exchange {
   cvy_mail **mail;
   const void **parts;    /* of the parcel: one per device with samples */
   double *losses;        /* of the step: one per device with samples */
+  cvy_grad_norm *norm;   /* of gradients that are summed here; NULL: not computed */
+  float *sums;           /* the whole gradient, with `norm` */
+  double grad_norm;      /* of the step; negative: not computed */
   uint64_t exchanged_ns; /* when the last parcel of the step was given back; 0: none was */
   uint64_t last_done_ns;
   cvy_thread thread;
   bool running, ended; /* the thread was started; it has returned: with the roster's lock */
 };
+
+static bool wants_norm(const cvy_exchange_params *p) { return p->clip_norm > 0 || p->grad_norm; }
+/* Updates wait for the whole gradient. */
+static bool clips(const cvy_exchange *x) { return x->params.clip_norm > 0; }
 
 /* ---- one parcel ---- */
 
@@ -55,7 +63,13 @@ fail:
   return status;
 }
 
-/* The ledger's next generation of the parcel. */
+/* The ledger's next generation of a bucket whose gradient is in x->sums. */
+static void update_from_sum(cvy_exchange *x, const cvy_step *step, const cvy_bucket *b, float scale) {
+  const void *const sum[] = {x->sums + b->offset};
+  cvy_ledger_update(x->ledger, x->params.pool, &step->update, scale, b->offset, b->size, sum, 1, false);
+}
+
+/* The ledger's next generation of the parcel; with a limit for the gradient's norm its sum alone. */
 static void update(cvy_exchange *x, const cvy_step *step, int parcel, int n_parts) {
   const cvy_layout *const l = cvy_ledger_layout(x->ledger);
   if (parcel == l->n_buckets) {
@@ -63,6 +77,12 @@ static void update(cvy_exchange *x, const cvy_step *step, int parcel, int n_part
     return;
   }
   const cvy_bucket *const b = &l->buckets[parcel];
+  if (x->norm) {
+    cvy_ledger_add(x->params.pool, x->sums + b->offset, false, b->size, x->parts, n_parts, x->params.packed);
+    cvy_grad_norm_add(x->norm, x->params.pool, b->offset, b->size, x->sums + b->offset);
+    if (!clips(x)) update_from_sum(x, step, b, 1);
+    return;
+  }
   cvy_ledger_update(x->ledger, x->params.pool, &step->update, 1, b->offset, b->size, x->parts, n_parts,
                     x->params.packed);
 }
@@ -105,7 +125,23 @@ static cvy_status exchange_parcel(cvy_exchange *x, const cvy_step *step, int par
   const uint64_t since = cvy_timeline_now(x->timeline);
   update(x, step, parcel, n_parts);
   cvy_timeline_work(x->timeline, CVY_WORK_UPDATE, -1, parcel, step->number, since);
-  CVY_TRY(give_all(x, step, parcel));
+  if (parcel == cvy_ledger_layout(x->ledger)->n_buckets || !clips(x)) CVY_TRY(give_all(x, step, parcel));
+fail:
+  return status;
+}
+
+/* When all buckets are summed: the norm, and with a limit for it the updates. */
+static cvy_status finish_norm(cvy_exchange *x, const cvy_step *step) {
+  cvy_status status = CVY_OK;
+  const cvy_layout *const l = cvy_ledger_layout(x->ledger);
+  const cvy_norm_result norm = cvy_grad_norm_finish(x->norm, x->params.clip_norm);
+  x->grad_norm = cvy_norm_length(&norm.squares);
+  for (int b = l->n_buckets - 1; clips(x) && b >= 0; b--) { /* forward needs the last one first */
+    const uint64_t since = cvy_timeline_now(x->timeline);
+    update_from_sum(x, step, &l->buckets[b], norm.scale);
+    cvy_timeline_work(x->timeline, CVY_WORK_UPDATE, -1, b, step->number, since);
+    CVY_TRY(give_all(x, step, b));
+  }
 fail:
   return status;
 }
@@ -116,6 +152,7 @@ static cvy_status exchange_parcels(cvy_exchange *x, const cvy_step *step) {
   const cvy_layout *const l = cvy_ledger_layout(x->ledger);
   if (cvy_layout_moves(l)) CVY_TRY(exchange_parcel(x, step, l->n_buckets));
   for (int b = 0; b < l->n_buckets; b++) CVY_TRY(exchange_parcel(x, step, b));
+  if (x->norm) CVY_TRY(finish_norm(x, step));
 fail:
   return status;
 }
@@ -144,6 +181,8 @@ static cvy_status take_results(cvy_exchange *x, cvy_step *step, int *n_losses, i
     double *const loss = &x->losses[(*n_losses)++];
     *loss = 0;
     x->params.read_result(cvy_roster_device(x->roster, i), step->number, loss, correct);
+    if (x->params.on_device && wants_norm(&x->params))
+      x->grad_norm = x->params.read_norm(cvy_roster_device(x->roster, i), step->number);
   }
 fail:
   return status;
@@ -236,6 +275,7 @@ static cvy_status count_step(cvy_exchange *x, cvy_step *step, const cvy_chain_su
                                   .images = step->n,
                                   .correct = (int)total->correct,
                                   .ms = *ms,
+                                  .grad_norm = x->chain ? cvy_chain_grad_norm(x->chain) : x->grad_norm,
                                   .shares = step->all_shares,
                                   .stops = total->stops > 0};
   cvy_results_add(x->params.results, &result);
@@ -321,16 +361,25 @@ cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange *
                       .n = (int)n,
                       .mail = cvy_calloc(n, sizeof *x->mail),
                       .parts = cvy_calloc(n, sizeof *x->parts),
-                      .losses = cvy_calloc(n, sizeof *x->losses)};
+                      .losses = cvy_calloc(n, sizeof *x->losses),
+                      .grad_norm = -1};
   CVY_REQUIRE(x->mail && x->parts && x->losses, CVY_E_MEMORY, "out of host memory");
   if (params->mail) memcpy(x->mail, params->mail, n * sizeof *x->mail);
   x->params.mail = x->mail;
+  if (wants_norm(params) && params->crosses && !params->fleet) {
+    const size_t n_floats = cvy_layout_trained(cvy_ledger_layout(x->ledger));
+    CVY_TRY(cvy_grad_norm_create(n_floats, &x->norm));
+    x->sums = cvy_calloc(n_floats, sizeof *x->sums);
+    CVY_REQUIRE(x->sums, CVY_E_MEMORY, "out of host memory for the whole gradient");
+  }
   if (params->fleet)
     CVY_TRY(cvy_chain_create(&(cvy_chain_params){.fleet = params->fleet,
                                                  .roster = params->roster,
                                                  .ledger = params->ledger,
                                                  .pool = params->pool,
                                                  .packed = params->packed,
+                                                 .clip_norm = params->clip_norm,
+                                                 .grad_norm = params->grad_norm,
                                                  .piece = params->fleet_piece},
                              &x->chain));
   CVY_TRY(cvy_recovery_create(&x->params, x->chain, &x->recovery));
@@ -349,6 +398,8 @@ void cvy_exchange_destroy(cvy_exchange **exchange) {
   cvy_free(x->mail);
   cvy_free(x->parts);
   cvy_free(x->losses);
+  cvy_free(x->sums);
+  cvy_grad_norm_destroy(&x->norm);
   cvy_free(x);
   *exchange = NULL;
 }

@@ -8,11 +8,13 @@ struct cvy_lone_update {
   cvy_instance *instance;
   const cvy_layout *layout;
   cvy_update *update;
+  cvy_norm *norm; /* NULL: not computed */
+  float clip_norm;
   cvy_buffer **running, **sums; /* of each batchnorm: slices of the instance's buffers */
 };
 
-cvy_status cvy_lone_update_create(cvy_device *device, cvy_instance *instance, const cvy_layout *layout,
-                                  cvy_lone_update **out) {
+cvy_status cvy_lone_update_create(cvy_device *device, cvy_instance *instance, const cvy_layout *layout, float clip_norm,
+                                  bool grad_norm, cvy_lone_update **out) {
   cvy_status status = CVY_OK;
   const size_t n = (size_t)layout->n_running;
   cvy_lone_update *u = cvy_calloc(1, sizeof *u);
@@ -21,10 +23,12 @@ cvy_status cvy_lone_update_create(cvy_device *device, cvy_instance *instance, co
   *u = (cvy_lone_update){.device = device,
                          .instance = instance,
                          .layout = layout,
+                         .clip_norm = clip_norm,
                          .running = cvy_calloc(n, sizeof *u->running),
                          .sums = cvy_calloc(n, sizeof *u->sums)};
   CVY_REQUIRE(u->running && u->sums, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_update_create(device, &u->update));
+  if (clip_norm > 0 || grad_norm) CVY_TRY(cvy_norm_create(device, cvy_layout_trained(layout), &u->norm));
   for (size_t i = 0; i < n; i++) {
     const cvy_running *const layer = &layout->running[i];
     const size_t at = layer->offset * sizeof(float), size = 2 * (size_t)layer->pitch * sizeof(float);
@@ -48,11 +52,12 @@ void cvy_lone_update_destroy(cvy_lone_update **update) {
   cvy_free(u->running);
   cvy_free(u->sums);
   cvy_update_destroy(&u->update);
+  cvy_norm_destroy(&u->norm);
   cvy_free(u);
   *update = NULL;
 }
 
-cvy_status cvy_lone_update_bucket(cvy_lone_update *u, int bucket, const cvy_update_params *params) {
+static cvy_status update_bucket(cvy_lone_update *u, int bucket, const cvy_update_params *params, cvy_buffer *scale) {
   cvy_status status = CVY_OK;
   const size_t begin = u->layout->buckets[bucket].offset, end = begin + u->layout->buckets[bucket].size;
   for (size_t at = begin, alike; at < end; at = alike) {
@@ -61,6 +66,7 @@ cvy_status cvy_lone_update_bucket(cvy_lone_update *u, int bucket, const cvy_upda
         .numbers = cvy_update_prepare(params, rule.lr_factor, rule.decays),
         .first = at - begin,
         .n_elems = alike - at,
+        .scale = scale,
         .w = cvy_instance_weights(u->instance, bucket),
         .g = cvy_instance_gradients(u->instance, bucket),
         .moments = {cvy_instance_moment(u->instance, 0, bucket), cvy_instance_moment(u->instance, 1, bucket)}};
@@ -69,6 +75,24 @@ cvy_status cvy_lone_update_bucket(cvy_lone_update *u, int bucket, const cvy_upda
 fail:
   return status;
 }
+
+cvy_status cvy_lone_update_bucket(cvy_lone_update *u, int bucket, const cvy_update_params *params) {
+  cvy_status status = CVY_OK;
+  const cvy_layout *const l = u->layout;
+  cvy_queue *const queue = cvy_device_compute_queue(u->device);
+  if (u->norm)
+    CVY_TRY(cvy_norm_add(u->norm, queue, l->buckets[bucket].offset, l->buckets[bucket].size,
+                         cvy_instance_gradients(u->instance, bucket)));
+  if (u->clip_norm == 0) CVY_TRY(update_bucket(u, bucket, params, NULL));
+  if (!u->norm || bucket < l->n_buckets - 1) return CVY_OK;
+  CVY_TRY(cvy_norm_finish(u->norm, queue, u->clip_norm));
+  for (int b = 0; u->clip_norm > 0 && b < l->n_buckets; b++)
+    CVY_TRY(update_bucket(u, b, params, cvy_norm_result_of(u->norm)));
+fail:
+  return status;
+}
+
+cvy_buffer *cvy_lone_update_norm(const cvy_lone_update *u) { return u->norm ? cvy_norm_result_of(u->norm) : NULL; }
 
 cvy_status cvy_lone_update_running(cvy_lone_update *u) {
   cvy_status status = CVY_OK;

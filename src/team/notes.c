@@ -13,6 +13,7 @@ struct cvy_notes {
   cvy_buffer *index; /* micro_batch int32 */
   cvy_pinned *memory;
   cvy_xent_result *results; /* NOTES, of steps in turn */
+  cvy_norm_result *norms;   /* likewise */
   int32_t *samples;         /* NOTES blocks of micro_batch, of passes in turn */
   cvy_event *sent[NOTES];   /* the block may be written again */
   long passes;
@@ -29,9 +30,11 @@ cvy_status cvy_notes_create(cvy_device *device, int micro_batch, cvy_notes **out
   n->micro_batch = micro_batch;
   CVY_TRY(cvy_buffer_create(device, index_bytes, &n->index));
   CVY_TRY(cvy_buffer_fill(cvy_device_compute_queue(device), n->index, 0, index_bytes, 0));
-  CVY_TRY(cvy_pinned_create(device, NOTES * (sizeof(cvy_xent_result) + index_bytes), &n->memory, &host));
+  CVY_TRY(cvy_pinned_create(device, NOTES * (sizeof(cvy_xent_result) + sizeof(cvy_norm_result) + index_bytes),
+                            &n->memory, &host));
   n->results = host;
-  n->samples = (int32_t *)(n->results + NOTES);
+  n->norms = (cvy_norm_result *)(n->results + NOTES);
+  n->samples = (int32_t *)(n->norms + NOTES);
   *out = n;
   return CVY_OK;
 fail:
@@ -65,9 +68,16 @@ fail:
   return status;
 }
 
-cvy_status cvy_notes_fetch_result(cvy_notes *n, long step, cvy_buffer *result, cvy_event **read) {
-  return cvy_buffer_read(cvy_device_compute_queue(n->device), result, 0, sizeof(cvy_xent_result),
-                         &n->results[step % NOTES], NULL, read);
+cvy_status cvy_notes_fetch_result(cvy_notes *n, long step, cvy_buffer *result, cvy_buffer *norm, cvy_event **read) {
+  cvy_status status = CVY_OK;
+  cvy_queue *const queue = cvy_device_compute_queue(n->device);
+  cvy_event *before = NULL; /* the queue is in order: `read` comes behind it */
+  if (norm) CVY_TRY(cvy_buffer_read(queue, norm, 0, sizeof(cvy_norm_result), &n->norms[step % NOTES], NULL, &before));
+  CVY_TRY(cvy_buffer_read(queue, result, 0, sizeof(cvy_xent_result), &n->results[step % NOTES], NULL, read));
+fail:
+  cvy_event_destroy(&before);
+  return status;
 }
 
 const cvy_xent_result *cvy_notes_result(const cvy_notes *n, long step) { return &n->results[step % NOTES]; }
+const cvy_norm_result *cvy_notes_norm(const cvy_notes *n, long step) { return &n->norms[step % NOTES]; }

@@ -117,6 +117,8 @@ cvy_replica_params cvy_opening_params(const cvy_opening *o, int i) {
                               .waits_asleep = cvy_devices_waits_asleep(o->devices, i),
                               .moments = cvy_team_moments(&o->params),
                               .label_smoothing = o->params.label_smoothing,
+                              .clip_norm = o->params.clip_norm,
+                              .grad_norm = o->params.grad_norm,
                               .profile = o->params.profile || cvy_opening_keeps_times(&o->params),
                               .algos = o->algos,
                               .math = o->params.math,

@@ -86,7 +86,12 @@ fail:
 
 /* ---- plan ---- */
 
-static size_t packing_bytes(const cvy_replica *r) { return r->setup.packs ? cvy_residual_bytes(r->setup.layout) : 0; }
+/* What the device needs beside the instance: for gradients that cross as bfloat16, or for their norm. */
+static size_t beside_bytes(const cvy_replica *r) {
+  const bool norm = r->setup.alone && (r->params.clip_norm > 0 || r->params.grad_norm);
+  return (r->setup.packs ? cvy_residual_bytes(r->setup.layout) : 0) +
+         (norm ? cvy_norm_bytes(cvy_layout_trained(r->setup.layout)) : 0);
+}
 
 /* Makes the objects whose size depends on the number of samples. */
 static cvy_status make_plan(cvy_replica *r, int share_max, const cvy_conv_choices *choices) {
@@ -105,7 +110,7 @@ static cvy_status make_plan(cvy_replica *r, int share_max, const cvy_conv_choice
                                                      .moments = r->setup.alone ? params->moments : 0,
                                                      .sharers = params->sharers,
                                                      .label_smoothing = params->label_smoothing,
-                                                     .reserved_bytes = packing_bytes(r),
+                                                     .reserved_bytes = beside_bytes(r),
                                                      .algos = params->algos,
                                                      .math = params->math,
                                                      .choices = choices,
@@ -176,7 +181,7 @@ fail:
 
 size_t cvy_replica_device_bytes(const cvy_replica *r) {
   return cvy_instance_device_bytes(r->instance) + (r->data ? cvy_replica_data_bytes(r->data) : 0) +
-         cvy_notes_device_bytes(r->notes) + packing_bytes(r);
+         cvy_notes_device_bytes(r->notes) + beside_bytes(r);
 }
 
 static int room(const void *device) {
@@ -202,7 +207,9 @@ enum { EVENTS = 24, PARCEL_EVENTS = 4 };
 static cvy_status make_exchange(cvy_replica *r) {
   cvy_status status = CVY_OK;
   CVY_TRY(cvy_device_reserve_events(r->device, EVENTS + PARCEL_EVENTS * (r->setup.layout->n_buckets + 1)));
-  if (r->setup.alone) return cvy_lone_update_create(r->device, r->instance, r->setup.layout, &r->lone);
+  if (r->setup.alone)
+    return cvy_lone_update_create(r->device, r->instance, r->setup.layout, r->params.clip_norm, r->params.grad_norm,
+                                  &r->lone);
   if (r->setup.packs) CVY_TRY(cvy_residual_create(r->device, r->setup.layout, &r->residual));
   CVY_TRY(cvy_staging_create(r->device, r->setup.layout, r->setup.staleness, &r->staging));
 fail:

@@ -36,7 +36,8 @@ typedef struct cvy_replica_params {
   int sharers;       /* replicas of the team that share this device's memory, with this one; 0 or 1: it is alone */
   bool inference, profile;
   int moments; /* of the optimiser */
-  float label_smoothing;
+  float label_smoothing, clip_norm;
+  bool grad_norm;
   const cvy_input_params *input; /* the team's: its mean and deviation may come with the data set */
   cvy_conv_algo_list algos;
   cvy_math math;
@@ -104,5 +105,7 @@ int cvy_replica_pass_size(const cvy_replica *replica, int share, int group);
 size_t cvy_replica_device_bytes(const cvy_replica *replica);
 /* [exchange thread] Adds loss times samples, and hits, of a step whose result has come. */
 void cvy_replica_read_result(void *replica, long step, double *loss_sum, int *correct);
+/* [exchange thread] The norm of that step's gradient, of a team of one that computes it. */
+double cvy_replica_read_norm(void *replica, long step);
 
 #endif

@@ -195,7 +195,8 @@ cvy_status cvy_replica_step(void *replica, cvy_step *step) {
   cvy_profile_step(r->device, number, cvy_timeline_measures(r->timeline, number));
   if (step->shares[index] > 0) {
     CVY_TRY(run_passes(r, step));
-    CVY_TRY(cvy_notes_fetch_result(r->notes, number, cvy_instance_result(r->instance), &finished));
+    CVY_TRY(cvy_notes_fetch_result(r->notes, number, cvy_instance_result(r->instance),
+                                   r->lone ? cvy_lone_update_norm(r->lone) : NULL, &finished));
     if (step->timed) CVY_TRY(cvy_stamp_create(finished, &step->parts[index].ended));
     CVY_TRY(cvy_queue_flush(cvy_device_compute_queue(r->device)));
   }
@@ -238,6 +239,11 @@ void cvy_replica_read_result(void *replica, long step, double *loss_sum, int *co
   const cvy_xent_result *const result = cvy_notes_result(r->notes, step);
   *loss_sum += cvy_xent_loss(result);
   *correct += result->correct;
+}
+
+double cvy_replica_read_norm(void *replica, long step) {
+  const cvy_replica *const r = replica;
+  return cvy_norm_length(&cvy_notes_norm(r->notes, step)->squares);
 }
 
 cvy_status cvy_replica_await(void *replica, cvy_event *event, uint64_t *ended_ns) {

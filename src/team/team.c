@@ -91,6 +91,12 @@ static cvy_status take_params(cvy_team_params *p, int n_own, const cvy_team_para
               (double)p->weight_decay);
   CVY_REQUIRE(p->label_smoothing >= 0 && p->label_smoothing <= 1, CVY_E_ARGUMENT,
               "label smoothing %g: must be from 0 to 1", (double)p->label_smoothing);
+  CVY_REQUIRE(p->clip_norm >= 0 && isfinite(p->clip_norm), CVY_E_ARGUMENT, "clip norm %g: must be 0 or more",
+              (double)p->clip_norm);
+  CVY_REQUIRE((p->clip_norm == 0 && !p->grad_norm) || !p->no_sync, CVY_E_ARGUMENT,
+              "the norm of a gradient without exchange (no_sync): there is none of the whole batch; leave out one of "
+              "the "
+              "two");
   CVY_REQUIRE(p->math == CVY_MATH_FP32 || p->math == CVY_MATH_TF32, CVY_E_ARGUMENT, "math %d: must be fp32 or tf32",
               (int)p->math);
   CVY_REQUIRE(p->tune == CVY_TUNE_CACHED || p->tune == CVY_TUNE_OFF || p->tune == CVY_TUNE_QUICK, CVY_E_ARGUMENT,
@@ -185,8 +191,7 @@ static void say_hung(const cvy_team *team) {
 static cvy_status make_step(void *user, cvy_step *step) {
   const cvy_team *const team = user;
   size_t pitch = 0;
-  if (team->params.bn != CVY_BN_SYNC || team->devices->n == 1 || !cvy_layout_moves(team->layout))
-    return CVY_OK;
+  if (team->params.bn != CVY_BN_SYNC || team->devices->n == 1 || !cvy_layout_moves(team->layout)) return CVY_OK;
   for (int i = 0; i < team->layout->n_running; i++)
     if ((size_t)team->layout->running[i].pitch > pitch) pitch = (size_t)team->layout->running[i].pitch;
   return cvy_bn_sync_create(team->roster, 2 * pitch, &step->bn);
@@ -248,6 +253,9 @@ static cvy_status start_steps(cvy_team *team) {
                                                      .fault_stops = p->fault_stops,
                                                      .most_samples = cvy_team_most_samples(team),
                                                      .allow_nan = p->allow_nan,
+                                                     .clip_norm = p->clip_norm,
+                                                     .grad_norm = p->grad_norm,
+                                                     .read_norm = cvy_replica_read_norm,
                                                      .read_result = cvy_replica_read_result},
                               &team->exchange));
   /* the watchdog may have given up a device while the team was opened */
@@ -286,6 +294,19 @@ fail:
   return status;
 }
 
+static void say_clip(const cvy_team *team) {
+  const double mib = (double)cvy_layout_trained(team->layout) * sizeof(float) / (1 << 20);
+  if (team->params.clip_norm == 0 || team->params.inference) return;
+  if (cvy_team_is_alone(team))
+    cvy_log_info("clip norm %g: the update waits for the whole gradient, %.1f MiB, which is read once more",
+                 (double)team->params.clip_norm, mib);
+  else
+    cvy_log_info(
+        "clip norm %g: the update waits for the whole gradient, so the way of %.1f MiB of weights to the devices "
+        "is not hidden behind the backward pass",
+        (double)team->params.clip_norm, mib);
+}
+
 static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *share_max) {
   cvy_status status = CVY_OK;
   const int n = team->devices->n;
@@ -317,6 +338,7 @@ static cvy_status make_team(cvy_team *team, const cvy_team_params *params, int *
     CVY_TRY(cvy_timeline_create(team->devices, team->layout, &team->timeline));
     CVY_TRY(cvy_roster_call_all(team->roster, open_clock, team->timeline));
   }
+  say_clip(team);
   CVY_TRY(start_steps(team));
 fail:
   return status;
