@@ -19,7 +19,7 @@ enum { GOLDEN_PIXELS = 28 * 28, GOLDEN_PROJECTIONS = 32 };
 /* ---- the file ---- */
 
 /* The whole file; json_decref when done. */
-static json_t *golden_open(check_device *d) {
+static inline json_t *golden_open(check_device *d) {
   char path[512];
   const char *const folder = getenv("CVY_TEST_DATA");
   json_error_t error;
@@ -29,7 +29,7 @@ static json_t *golden_open(check_device *d) {
   return root;
 }
 
-static const json_t *golden_case(check_device *d, const json_t *root, const char *name) {
+static inline const json_t *golden_case(check_device *d, const json_t *root, const char *name) {
   size_t i;
   json_t *one;
   json_array_foreach(root, i, one) if (!strcmp(json_string_value(json_object_get(one, "name")), name)) return one;

@@ -359,6 +359,57 @@ CHECK_TEST(resnet18) {
 }
 
 /* Only convolutions and linear layers take a narrow input. */
+/* What is frozen lies behind the rest, in buckets of its own, and rules follow globs. */
+CHECK_TEST(arranged) {
+  cvy_net *const net = check_model(d, "resnet18", 1, 28);
+  const cvy_layout *const from = cvy_net_layout(net);
+  cvy_layout l;
+  check_ok(cvy_layout_arrange(from,
+                              &(cvy_layout_params){.freeze = "0,1,resnet_block[23].*,resnet_block4.1.bn2",
+                                                   .lr_mult = "fc=10,*.bias=0.5",
+                                                   .decay_only_weights = true},
+                              &l));
+  size_t at = 0, frozen = 0;
+  for (int b = 0; b < cvy_layout_stores(&l); b++) {
+    assert_int_equal(l.buckets[b].offset, at);
+    at += l.buckets[b].size;
+    if (b >= l.n_buckets) frozen += l.buckets[b].size;
+  }
+  assert_true(at == l.n_floats && l.n_floats == from->n_floats && frozen == l.n_frozen_floats &&
+              l.n_frozen_buckets > 0);
+  for (int t = 0; t < l.n_params; t++) {
+    const cvy_param *const p = &l.params[t];
+    const bool stays = strncmp(p->name, "0.", 2) == 0 || strncmp(p->name, "1.", 2) == 0 ||
+                       strncmp(p->name, "resnet_block2", 13) == 0 || strncmp(p->name, "resnet_block3", 13) == 0 ||
+                       strncmp(p->name, "resnet_block4.1.bn2", 19) == 0;
+    size_t end;
+    const cvy_rule rule = cvy_layout_rule(&l, p->offset, &end);
+    if (p->frozen != stays || (p->bucket >= l.n_buckets) != stays || (p->offset >= cvy_layout_trained(&l)) != stays)
+      check_fail(d, "%s: frozen %d", p->name, p->frozen);
+    if (stays) continue;
+    const float factor = strncmp(p->name, "fc", 2) == 0 ? 10 : strstr(p->name, "bias") ? 0.5f : 1;
+    if (rule.lr_factor != factor || rule.decays != (p->rank > 1) || end < p->offset + p->size)
+      check_fail(d, "%s: factor %g, decays %d", p->name, (double)rule.lr_factor, rule.decays);
+  }
+  for (int i = 0; i < l.n_running; i++)
+    assert_int_equal(l.running[i].frozen, l.running[i].offset >= cvy_layout_moving(&l));
+  assert_true(l.n_frozen_running == 1 + 4 + 4 + 1 && cvy_layout_moves(&l));
+  cvy_layout_clear(&l);
+
+  static const struct {
+    cvy_layout_params params;
+    const char *text;
+  } wrong[] = {{{.freeze = "0,nobody"}, "'nobody' fits nothing; there are layers: 0, 1, resnet_block"},
+               {{.freeze = "0.weight"}, "'0.weight' fits nothing"},
+               {{.freeze = "*"}, "all layers are frozen"},
+               {{.freeze = "0,,1"}, "expected globs"},
+               {{.lr_mult = "fc"}, "expected GLOB=X"},
+               {{.lr_mult = "fc=-1"}, "expected GLOB=X"},
+               {{.lr_mult = "f=1"}, "'f' fits nothing"}};
+  for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
+    check_fails(cvy_layout_arrange(from, &wrong[k].params, &l), CVY_E_ARGUMENT, wrong[k].text);
+}
+
 CHECK_TEST(input_pitch) {
   cvy_net *net = check_net(d, 3, 4, 4);
   cvy_node x = cvy_net_add(net, cvy_net_input(net), cvy_net_input(net));

@@ -211,6 +211,39 @@ CHECK_TEST(misfits) {
 }
 
 /* Other floating types become float32; what float32 does not have is refused. */
+static cvy_status load_except(const model *m, const char *path, const char *globs, float *w) {
+  cvy_globs skip;
+  int64_t n;
+  check_ok(cvy_globs_read("init-skip", globs, false, &skip));
+  const cvy_status status = cvy_weights_load_except(m->layout, path, false, &skip, w, m->running, &n);
+  cvy_globs_clear(&skip);
+  return status;
+}
+
+/* A file of another number of classes: what is left out keeps its values, and the rest must fit. */
+CHECK_TEST(skipped) {
+  cvy_net *few;
+  check_ok(cvy_net_lenet(1, 28, 28, 7, &few));
+  model from = make_model(d, check_model(d, "lenet", 1, 28)), to = make_model(d, check_own(d, few, check_close_net));
+  fill_model(d, &from, 8);
+  fill_model(d, &to, 9);
+  const size_t bytes = to.layout->n_floats * sizeof(float);
+  float *const before = check_floats(d, to.layout->n_floats);
+  const char *const path = check_path("ten");
+  check_ok(cvy_weights_save(from.layout, from.w, from.running, 0, path));
+  memcpy(before, to.w, bytes);
+  check_fails(load_except(&to, path, "7", to.w), CVY_E_MISMATCH, "tensor '9.weight' has the shape (10,128)");
+  check_fails(load_except(&to, path, "9,0.gamma", to.w), CVY_E_ARGUMENT,
+              "'0.gamma' fits nothing; there are tensors: 0.w");
+  assert_memory_equal(to.w, before, bytes);
+  check_ok(load_except(&to, path, "9.*,0.bias", to.w));
+  for (int t = 0; t < to.layout->n_params; t++) {
+    const cvy_param *const p = &to.layout->params[t], *const q = &from.layout->params[t];
+    const bool kept = p->name[0] == '9' || strcmp(p->name, "0.bias") == 0;
+    assert_memory_equal(to.w + p->offset, kept ? before + p->offset : from.w + q->offset, p->size * sizeof(float));
+  }
+}
+
 CHECK_TEST(types) {
   model m = make_model(d, tiny_net(d));
   fill_model(d, &m, 5);
