@@ -126,7 +126,7 @@ def test_errors(at):
     ]:
         expect(2, *args, err=(says, f"convoy {args[0]} --help"), env=NO_DEVICE)
     for args, says in [
-        (["frobnicate"], "'frobnicate': expected a verb: devices, train, eval, data, selftest, bench or tune\n"),
+        (["frobnicate"], "'frobnicate': expected a verb: devices, train, eval, predict, data, selftest, bench or tune\n"),
         (["trian"], "or tune; did you mean train?"),
         (["self"], "did you mean selftest?"),
         (["help", "dvices"], "did you mean devices?"),
@@ -186,8 +186,9 @@ def test_help(at):
         "bench exchange": "model buckets time devices json quiet",
         "bench scaling": "model batch steps rounds extrapolate conv-algo math tune devices json quiet",
         "bench fleet": "model batch shares exchange steps rounds conv-algo math tune nodes node port fleet-key fleet-wait no-fleet devices json quiet",
+        "predict": "weights model input classes devices batch conv-algo math top json csv quiet",
         "data": "data-dir classes size gray val-split no-data-cache strict seed json quiet",
-        "eval": "weights model data data-dir classes size gray no-data-cache strict seed devices batch conv-algo math json quiet nodes node port fleet-key fleet-wait no-fleet",
+        "eval": "weights model data data-dir classes size gray no-data-cache strict normalize seed devices batch conv-algo math json confusion quiet nodes node port fleet-key fleet-wait no-fleet",
         "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "tune": "devices model input classes batch math budget show clear json quiet",

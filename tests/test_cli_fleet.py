@@ -76,13 +76,14 @@ def differences(folder, device):
 
 def evaluation(folder, device):
     """The weights that test_two_nodes has left: the same hits as on one process; a verb for one machine is refused under a launcher."""
-    args = ["eval", *LENET[:2], "--data", "synthetic:700", "--weights", f"{folder}/one.safetensors", "--conv-algo", "direct"]
+    args = ["eval", *LENET[:2], "--data", "synthetic:700", "--weights", f"{folder}/one.safetensors", "--conv-algo", "direct",
+            "--confusion"]
     one = json.loads(expect(0, *args, "--devices", f"{device}*2", "--json", "-").stdout)
     ends = fleet(2, [*args, "--devices", device, "--json", f"{folder}/eval.json"], folder)
     all_done(ends, "eval")
     with open(f"{folder}/eval.json", encoding="utf-8") as f:
         both = json.load(f)
-    for key in ("test_acc", "correct", "images", "loss"):
+    for key in ("test_acc", "correct", "images", "loss", "classes", "confusion"):
         check(one[key] == both[key], f"eval: {key} is {both[key]} on two nodes, {one[key]} in one process")
     expect(2, "tune", "--model", "lenet", env={"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, err="has started 2 processes")
 

@@ -471,10 +471,52 @@ CHECK_TEST(wrong_use) {
   assert_int_equal(cvy_team_evaluate(team, CVY_SET_TEST, &eval), CVY_E_INTERRUPTED);
   team->stop = NULL;
   check_ok(cvy_team_evaluate(team, CVY_SET_TEST, &eval));
+  check_fails(cvy_team_evaluate(team, CVY_SET_VAL, &eval), CVY_E_ARGUMENT, "no validation samples");
+  check_fails(cvy_team_evaluate(team, (cvy_set)3, &eval), CVY_E_ARGUMENT, "no set of samples 3");
   float w[16 * 9];
   check_fails(cvy_team_param_get(team, 2, "stem.weight", w, 16 * 9), CVY_E_ARGUMENT, "not on device 2");
   check_fails(cvy_team_param_get(team, 0, "nothing.weight", w, 16 * 9), CVY_E_ARGUMENT, "nothing.weight");
   check_fails(cvy_team_param_get(team, 0, "stem.weight", w, 7), CVY_E_ARGUMENT, "144 values");
+}
+
+/* The probabilities are the softmax of the logits, in the set's order, whichever devices made them, and as many of their
+ * answers are right as an evaluation counts. */
+CHECK_TEST(classify) {
+  static const cvy_set sets[] = {CVY_SET_TEST, CVY_SET_TRAIN, CVY_SET_VAL};
+  const size_t pixels = (size_t)data->h * (size_t)data->w * (size_t)data->c;
+  cvy_data with_val = *data;
+  with_val.val = (cvy_samples){.n = 7, .images = data->train.images + 5 * pixels, .labels = data->train.labels + 5};
+  const int classes = cvy_net_classes(net);
+  cvy_team *const one = check_team(d, check_devices(d, "*1"), net, &(cvy_team_params){.batch = 5}, 4, &with_val);
+  cvy_team *const many = check_team(d, check_devices(d, "*3"), net,
+                                    &(cvy_team_params){.batch = BATCH,
+                                                       .split = CVY_SPLIT_WEIGHTS,
+                                                       .split_values = (const double[]){1, 0, 3}},
+                                    4, &with_val);
+  for (int k = 0; k < 3; k++) {
+    const cvy_samples *const set = cvy_set_samples(&with_val, sets[k]);
+    const size_t n = (size_t)set->n * (size_t)classes;
+    float *const p = check_floats(d, n), *const q = check_floats(d, n);
+    cvy_eval_result plain, result;
+    memset(p, 0xff, n * sizeof *p);
+    check_ok(cvy_team_classify(one, sets[k], p, &result));
+    check_ok(cvy_team_evaluate(one, sets[k], &plain));
+    assert_true(result.correct == plain.correct && result.loss == plain.loss && result.images == set->n);
+    check_ok(cvy_team_classify(many, sets[k], q, NULL));
+    int right = 0;
+    double loss = 0;
+    for (int i = 0; i < set->n; i++) {
+      const float *const row = p + (size_t)i * (size_t)classes;
+      double sum = 0;
+      for (int c = 0; c < classes; c++) sum += (double)row[c];
+      assert_float_equal(sum, 1, 1e-6);
+      loss -= log((double)row[set->labels[i]]) / set->n;
+      right += cvy_answer(row, classes) == set->labels[i];
+    }
+    assert_int_equal(right, result.correct);
+    assert_float_equal(loss, result.loss, 1e-5 * (1 + loss));
+    for (size_t i = 0; i < n; i++) assert_float_equal(p[i], q[i], 1e-5);
+  }
 }
 
 int main(int argc, char **argv) {

@@ -109,6 +109,21 @@ static void ask_verify(scene *s) {
   goes_on(s);
 }
 
+/* The pass begins again on the others: every sample has its probabilities, within rounding. */
+static void ask_classify(scene *s) {
+  const size_t n = (size_t)data->test.n * CLASSES;
+  float *const want = check_floats(s->d, n), *const got = check_floats(s->d, n);
+  cvy_eval_result before, after;
+  check_ok(cvy_team_classify(s->team, CVY_SET_TEST, want, &before));
+  memset(got, 0xff, n * sizeof *got);
+  strike(s);
+  check_ok(cvy_team_classify(s->team, CVY_SET_TEST, got, &after));
+  relent(s);
+  assert_int_equal(after.images, before.images);
+  for (size_t i = 0; i < n; i++) assert_float_equal(got[i], want[i], 1e-5f);
+  goes_on(s);
+}
+
 static void read_logits(scene *s, cvy_tensor **shards, float *out) {
   for (int i = 0, at = 0, n; i < s->n; i++) {
     cvy_tensor *y = NULL;
@@ -220,9 +235,9 @@ static void run_asks(check_device *d, const ask_fn *asks, const char *const *nam
 }
 
 CHECK_TEST(asked) {
-  static const ask_fn asks[] = {ask_parameter, ask_verify, ask_load, ask_forward, ask_read};
-  static const char *const names[] = {"parameter", "verify", "load", "forward", "read"};
-  run_asks(d, asks, names, 5, 3, "fail=2:any:0:-36", "hang=2:0");
+  static const ask_fn asks[] = {ask_parameter, ask_verify, ask_classify, ask_load, ask_forward, ask_read};
+  static const char *const names[] = {"parameter", "verify", "classify", "load", "forward", "read"};
+  run_asks(d, asks, names, 6, 3, "fail=2:any:0:-36", "hang=2:0");
 }
 
 CHECK_TEST(trace) {

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The program as its user sees it: test_cli_predict.py CONVOY GROUP   (groups: the functions named test_<group> below)
+
+Trained weights that say what they are, predictions, and the confusion of an evaluation. Exit 77 where a group needs a device and there
+is none."""
+
+import csv
+import io
+import json
+import os
+
+from cli import check, DEVICE, device_times, expect, main, read, read_json, same, write_idx
+
+
+def pgm(path, pixels, side=28):
+    with open(path, "wb") as f:
+        f.write(b"P5\n%d %d\n255\n" % (side, side) + bytes(pixels))
+
+
+def facts_of_file(at):
+    """The network comes from the weights, a checkpoint or --init-from; what differs from it is refused with both values."""
+    train = ["train", "--data", at("data"), "--devices", DEVICE, "--batch", 32, "--no-eval", "--quiet"]
+    expect(0, *train, "--model", "lenet", "--init", "he", "--max-steps", 3, "--save", at("w.st"))
+    expect(0, *train, "--model", "lenet", "--init", "he", "--max-steps", 3, "--save", at("again.st"))
+    same(at("w.st"), at("again.st"), "the same weights and facts: other bytes")
+    with open(at("w.st"), "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+    facts = json.loads(header["__metadata__"]["convoy"])
+    check(facts == {"classes": 10, "input": [1, 28, 28], "model": "lenet"}, f"facts: {facts}")
+    expect(0, *train, "--init-from", at("w.st"), "--max-steps", 1, "--momentum", 0.9, "--checkpoint", at("ck"))
+    newest = at("ck", "step-0000000001.safetensors")
+    test = ["eval", "--data", at("data"), "--devices", DEVICE, "--quiet", "--weights"]
+    for file in (at("w.st"), newest):
+        expect(0, *test, file, out="test acc")
+    expect(0, *test, at("w.st"), "--model", "lenet", out="test acc")
+    expect(2, *test, at("w.st"), "--model", "resnet18", err=("--model resnet18", "weights of lenet"))
+    expect(2, *train, "--init-from", at("w.st"), "--model", "resnet18", err=("--model resnet18", "weights of lenet"))
+    expect(2, *test, at("w.st"), "--data", "synthetic:64:20x20x1", err=("28x28x1", "20x20x1"))
+    expect(2, *test, at("w.st"), "--classes", 11, err=("tells 10 classes", "has 11"))
+    # a file of another program has no facts
+    header.pop("__metadata__")
+    text = json.dumps(header).encode()
+    with open(at("w.st"), "rb") as f, open(at("bare.st"), "wb") as out:
+        f.seek(int.from_bytes(f.read(8), "little"), 1)
+        out.write(len(text).to_bytes(8, "little") + text + f.read())
+    expect(2, *test, at("bare.st"), err=("--model NAME is missing", "bare.st"))
+    expect(2, *train, "--init-from", at("bare.st"), err="--model NAME is missing")
+    expect(0, *test, at("bare.st"), "--model", "lenet", out="test acc")
+    predict = ["predict", "--weights", at("bare.st"), "--devices", DEVICE, "--quiet", at("data", "t10k-images-idx3-ubyte")]
+    expect(2, *predict, err="--model NAME is missing")
+    expect(2, *predict, "--model", "lenet", err=("--input is missing", "--input HxWxC and --classes N"))
+    expect(2, *predict, "--model", "lenet", "--input", "28x28x1", "--classes", 9, err="'9.weight' has the shape (10,128)")
+    expect(0, *predict, "--model", "lenet", "--input", "28x28x1", "--classes", 10, out="t10k-images-idx3-ubyte[0]")
+    expect(2, *predict, "--weights", at("w.st"), "--input", "20x20x1", err=("--input 20x20x1", "takes 28x28x1"))
+    expect(2, *predict, "--weights", at("w.st"), "--classes", 9, err="has 10")
+
+
+def predictions(at):
+    n = 100
+    images = at("data", "t10k-images-idx3-ubyte")
+    with open(images, "rb") as f:
+        pixels = f.read()[16:]
+    os.makedirs(at("pics", "sub"))
+    for i in range(6):
+        pgm(at("pics", f"p{i}.pgm") if i < 4 else at("pics", "sub", f"p{i}.pgm"), pixels[784 * i : 784 * i + 784])
+    predict = ["predict", "--weights", at("w.st"), "--devices", DEVICE, "--quiet"]
+    expect(0, *predict, images, "--json", at("all.json"), "--csv", at("all.csv"), "--top", 10)
+    found = read_json(read(at("all.json")))
+    check(set(found) == {"predictions"} and len(found["predictions"]) == n, f"JSON: {set(found)}")
+    for i, one in enumerate(found["predictions"]):
+        top = one["top"]
+        p = [t["probability"] for t in top]
+        check(set(one) == {"file", "top"} and one["file"] == f"{images}[{i}]", f"prediction: {one}")
+        check(sorted(t["class"] for t in top) == list(range(10)) and p == sorted(p, reverse=True) and abs(sum(p) - 1) < 1e-5, f"top: {top}")
+    rows = list(csv.reader(io.StringIO(read(at("all.csv")))))
+    check(rows[0] == ["file", "rank", "class", "probability"] and len(rows) == 1 + 10 * n, f"CSV: {rows[:2]}")
+    check(rows[1][:3] == [f"{images}[0]", "1", str(found["predictions"][0]["top"][0]["class"])], f"CSV: {rows[1]}")
+    # eval and predict agree on every picture
+    done = read_json(expect(0, "eval", "--weights", at("w.st"), "--data", at("data"), "--devices", DEVICE, "--json", "-", "--confusion", at("m.csv")).stdout)
+    matrix = [[0] * 10 for _ in range(10)]
+    for i, one in enumerate(found["predictions"]):
+        matrix[i % 10][one["top"][0]["class"]] += 1
+    check(done["confusion"] == matrix, f"confusion: {done['confusion']}, of the predictions: {matrix}")
+    check(sum(matrix[i][i] for i in range(10)) == done["correct"], "hits are the diagonal")
+    for c, one in enumerate(done["classes"]):
+        samples, answered = sum(matrix[c]), sum(row[c] for row in matrix)
+        want = matrix[c][c] / answered if answered else None
+        check(one["class"] == c and one["samples"] == samples and one["precision"] == want and one["recall"] == matrix[c][c] / samples, f"class: {one}")
+    check(list(csv.reader(io.StringIO(read(at("m.csv"))))) == [["class", *map(str, range(10))]] + [[str(i), *map(str, row)] for i, row in enumerate(matrix)], "CSV of the matrix")
+    shown = expect(0, "eval", "--weights", at("w.st"), "--data", at("data"), "--devices", DEVICE, "--confusion", "--quiet", out=("confusion: rows", "precision")).stdout
+    check(max(map(len, shown.split("\n", 1)[1].splitlines())) <= 80, f"80 columns:\n{shown}")
+
+    # a folder is the same pictures, whatever the team and the batch
+    expect(0, *predict, at("pics"), "--json", at("pics.json"), "--batch", 4, "--devices", device_times(2))
+    some = read_json(read(at("pics.json")))["predictions"]
+    check([os.path.relpath(one["file"], at("pics")) for one in some] == ["p0.pgm", "p1.pgm", "p2.pgm", "p3.pgm", "sub/p4.pgm", "sub/p5.pgm"], f"folder: {some}")
+    for one, other in zip(some, found["predictions"]):
+        check(len(one["top"]) == 5 and abs(one["top"][0]["probability"] - other["top"][0]["probability"]) < 1e-5, f"{one} {other}")
+    # names on stdin
+    table = expect(0, *predict, "-", "--top", 2, input=f"{at('pics', 'p1.pgm')}\n\n{at('pics', 'p2.pgm')}\n").stdout.splitlines()
+    check(len(table) == 5 and table[0].split() == ["picture", "class", "probability"] and max(map(len, table)) <= 80, f"table: {table}")
+
+    # what cannot be read is named, the others are predicted
+    pgm(at("pics", "small.pgm"), [0] * 100, 10)
+    pgm(at("pics", "cut.pgm"), [0] * 100)
+    done = expect(1, *predict, at("pics"), at("none.pgm"), "--json", at("broken.json"),
+                  err=("small.pgm is a picture of 10x10", "cut.pgm is cut off", "none.pgm", "3 of the pictures"))
+    check(len(read_json(read(at("broken.json")))["predictions"]) == 6, "the others are predicted", done)
+    os.mkdir(at("empty"))
+    expect(1, *predict, at("empty"), err="has no pictures")
+    expect(2, *predict, err="PICTURE is missing")
+    expect(2, *predict, images, "--json", images, err="same file")
+    expect(2, *predict, images, "--json", "-", "--csv", "-", err="expected one of them")
+    expect(2, *predict, images, "--top", 0, err="--top 0")
+
+
+def test_predict(at):
+    os.mkdir(at("data"))
+    write_idx(at("data"), 100)
+    facts_of_file(at)
+    predictions(at)
+
+
+if __name__ == "__main__":
+    main(globals())
