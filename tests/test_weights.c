@@ -230,7 +230,7 @@ CHECK_TEST(skipped) {
   const size_t bytes = to.layout->n_floats * sizeof(float);
   float *const before = check_floats(d, to.layout->n_floats);
   const char *const path = check_path("ten");
-  check_ok(cvy_weights_save(from.layout, from.w, from.running, 0, path));
+  check_ok(cvy_weights_save(from.layout, from.w, from.running, 0, NULL, path));
   memcpy(before, to.w, bytes);
   check_fails(load_except(&to, path, "7", to.w), CVY_E_MISMATCH, "tensor '9.weight' has the shape (10,128)");
   check_fails(load_except(&to, path, "9,0.gamma", to.w), CVY_E_ARGUMENT,
