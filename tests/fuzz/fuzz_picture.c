@@ -12,6 +12,10 @@
 #include "src/data/resize.h"
 #include "tests/fuzz/fuzz.h"
 
+#ifndef CVY_FUZZ_DATA
+#define CVY_FUZZ_DATA "tests/data"
+#endif
+
 void fuzz_seeds(void) {
   static const char *const names[] = {"train/jpeg/adobe-cmyk.jpg",
                                       "train/jpeg/colour.jpg",
