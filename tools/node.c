@@ -27,7 +27,7 @@ int fleet_meet(const fleet_options *o, cvy_fleet **out) {
         &(cvy_fleet_params){
             .nodes = o->nodes, .node = (int)o->node, .port = (int)o->port, .key_file = o->key, .wait_seconds = o->wait},
         out);
-  else status = cvy_fleet_meet_started(out);
+  else status = cvy_fleet_meet_started(o->wait, out);
   if (*out && !cvy_fleet_is_head(*out)) program_speak_as(cvy_fleet_name(*out, cvy_fleet_rank(*out)));
   return program_exit_code(status);
 }

@@ -221,10 +221,25 @@ static int progress(const cvy_mpi_done **done) {
 
 static const char *why(void) { return mpi.why; }
 
-static void finish(void) {
+/* Where a process is lost, MPI_Finalize waits for it: for ever if it is silent, and now and then also when it has ended
+ * (Open MPI 5.0). The launcher alone is told then that this process ends in order. */
+static void leave_launcher(void) {
+  int (*finalize)(const void *info, size_t n) = NULL;
+  void *const address = dlsym(RTLD_DEFAULT, "PMIx_Finalize");
+  memcpy(&finalize, &address, sizeof finalize);
+  /* MPI may have started it more than once; it says when it has ended. */
+  for (int i = 0; finalize && i < 8; i++)
+    if (finalize(NULL, 0) != 0) break;
+}
+
+static void finish(bool all_here) {
   int started = 0;
   MPI_Initialized(&started);
   if (!started) return;
+  if (!all_here) {
+    leave_launcher();
+    return;
+  }
   MPI_Finalize(); /* frees mpi.world, too: MPI_Comm_free would wait for processes that have ended */
   free(mpi.requests);
   free(mpi.tokens);

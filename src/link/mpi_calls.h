@@ -11,7 +11,7 @@
 
 #include "src/link/link.h"
 
-enum { CVY_MPI_VERSION = 3, CVY_MPI_HOST_BYTES = 64 };
+enum { CVY_MPI_VERSION = 4, CVY_MPI_HOST_BYTES = 64 };
 
 typedef struct cvy_mpi_facts {
   int rank, size;
@@ -48,8 +48,9 @@ typedef struct cvy_mpi_calls {
    * the next call. */
   int (*progress)(const cvy_mpi_done **done);
   const char *(*why)(void);
-  /* All requests have ended. Waits until all processes are here. */
-  void (*finish)(void);
+  /* all_here: all processes come to their end, and all requests have ended; waits for them. Else this one ends alone,
+   * and requests may still be under way. */
+  void (*finish)(bool all_here);
 } cvy_mpi_calls;
 
 /* The one function of a plug-in. */

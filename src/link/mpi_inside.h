@@ -3,10 +3,10 @@
  * wishes in the structs below, under the lock, and sleep until they are fulfilled, so that waiting costs what one
  * thread costs that asks MPI and sleeps in turns.
  *
- * A message of UP or DOWN is a head (its round, number and size) with its first bytes, then pieces, which the receiver
- * takes straight into the caller's memory. The sender copies each into memory of the link: the caller's is free when
- * the copy is made, and an interrupted send leaves nothing under way that reads it. At most CVY_MPI_WINDOW pieces to
- * one node in one stream wait for the receiver.
+ * A message of UP or DOWN is a head (its round, number and size) with its first bytes, then pieces. Both sides copy
+ * each piece to or from memory of the link: what MPI has begun it may go on with at any time, also when a node that was
+ * silent answers again, and the caller's memory is free by then. At most CVY_MPI_WINDOW pieces to one node in one
+ * stream wait for the receiver.
  *
  * A node begins messages of one stream in order, and the heads have a tag of their own, so the receiver learns round
  * and size of each before it takes it, and drops what belongs to an earlier round. When a round ends within a message,
@@ -14,7 +14,9 @@
  * never come are cancelled, and none of them takes a piece of the next message.
  *
  * A receive for control messages is always under way from each node. Where MPI survives the loss of a process, that
- * receive fails when the node is lost. */
+ * receive fails when the node is lost. MPI itself says nothing of a cut cable or a process that hangs: each node sends
+ * all others a ping every second, and one of which nothing has come for CVY_MPI_SILENT_S is lost. Its requests may stay
+ * under way for ever, so nothing waits for them, and MPI's end, which waits for all processes, is left out. */
 #ifndef CVY_LINK_MPI_INSIDE_H
 #define CVY_LINK_MPI_INSIDE_H
 
@@ -28,12 +30,14 @@ enum {
   CVY_MPI_SLOTS = CVY_MPI_WINDOW + 1
 };
 enum { CVY_MPI_DATA_STREAMS = 2 }; /* UP, DOWN */
+enum { CVY_MPI_PING_S = 1, CVY_MPI_SILENT_S = 10 };
 /* Tags: of heads the stream, of control messages CVY_LINK_CONTROL, of pieces these. MPI has 32768 at least. */
 enum { CVY_MPI_TAG_NUMBERS = 8192 };
 #define CVY_MPI_PIECE_TAG(stream, number) \
   (4 + (int)(stream) + CVY_MPI_DATA_STREAMS * (int)((number) % CVY_MPI_TAG_NUMBERS))
-/* A control message goes out behind one of these letters. */
-enum { CVY_MPI_KIND_MESSAGE, CVY_MPI_KIND_BYE };
+/* A control message goes out behind one of these letters. CUT: its receiver has been silent for too long, and the
+ * sender goes on without it. */
+enum { CVY_MPI_KIND_MESSAGE, CVY_MPI_KIND_BYE, CVY_MPI_KIND_PING, CVY_MPI_KIND_CUT };
 
 typedef struct cvy_mpi_head {
   uint32_t round, number; /* of the message, in its stream */
@@ -54,7 +58,8 @@ typedef struct cvy_mpi_request {
   bool under_way, cancelled;
   int bytes; /* SEND_*: to be sent; CVY_MPI_RECEIVE_PIECE: expected */
   int tag;
-  unsigned char *data; /* CVY_MPI_SEND_PIECE: memory of a slot; CVY_MPI_RECEIVE_HEAD: of CVY_MPI_HEAD_BYTES */
+  unsigned char *data; /* *_PIECE: CVY_MPI_PIECE_BYTES; CVY_MPI_RECEIVE_HEAD: CVY_MPI_HEAD_BYTES */
+  size_t at;           /* CVY_MPI_RECEIVE_PIECE: where its bytes belong in the message */
 } cvy_mpi_request;
 
 typedef struct cvy_mpi_outgoing {       /* one stream to one node */
@@ -77,11 +82,9 @@ typedef struct cvy_mpi_incoming { /* one stream from one node */
   cvy_mpi_head head;
   size_t taken;   /* bytes for which a receive is or was under way */
   bool withdrawn; /* its rest will not come */
-  bool stopping;  /* CVY_MPI_DELIVERED, but the round has ended: its receives are cancelled */
   cvy_mpi_request pieces[CVY_MPI_WINDOW];
   int under_way;
-  unsigned char *rubbish; /* for one piece that is dropped */
-  uint32_t finished;      /* messages */
+  uint32_t finished; /* messages */
 } cvy_mpi_incoming;
 
 typedef struct cvy_mpi_control {
@@ -97,7 +100,10 @@ typedef struct cvy_mpi_node {
   cvy_mpi_request control_request;
   unsigned char control_data[1 + CVY_CONTROL_BYTES];
   cvy_mpi_control *received, *received_last; /* not yet taken by a thread */
-  bool lost;                                 /* its process has ended, or it said goodbye */
+  int controls_under_way;                    /* to it */
+  uint64_t heard_ns;                         /* when something has come from it */
+  bool lost;                                 /* its process has ended, it is silent, or it said goodbye */
+  bool silent;                               /* lost, but it may be running */
   bool left;                                 /* it said goodbye, having sent so many messages: */
   uint32_t sent[CVY_MPI_DATA_STREAMS];
   bool reported; /* poll has returned the loss */
@@ -120,7 +126,7 @@ typedef struct cvy_mpi_link {
   bool woken; /* a thread left work since the MPI thread last looked */
   cvy_mpi_node *nodes;
   cvy_mpi_control *to_send; /* control messages whose send has not begun */
-  int controls_under_way;
+  uint64_t looked_ns, pinged_ns;
   int next_polled;
 } cvy_mpi_link;
 
@@ -128,10 +134,14 @@ typedef struct cvy_mpi_link {
 
 /* The MPI thread has something to do. */
 void cvy_mpi_leave_work(cvy_mpi_link *link);
-/* A cvy_mpi_control message, behind those that were left before. */
+/* A control message of this kind; NULL: no memory. data may be NULL for no bytes. */
+cvy_mpi_control *cvy_mpi_control_new(int to, int kind, const void *data, size_t bytes);
+/* It goes behind those that were left before. */
 void cvy_mpi_leave_control(cvy_mpi_link *link, cvy_mpi_control *message);
 /* Sends and receives of UP and DOWN fail until the next round. */
 void cvy_mpi_end_round(cvy_mpi_link *link);
+/* MPI has requests that may never end. */
+bool cvy_mpi_has_silent(const cvy_mpi_link *link);
 
 /* [the MPI thread] From MPI's start to its end. link: an mpi_link, CVY_MPI_STARTING. */
 void *cvy_mpi_thread(void *link);

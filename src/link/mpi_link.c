@@ -70,13 +70,9 @@ fail:
 
 static cvy_status send_control(cvy_mpi_link *l, int to, const void *data, size_t bytes) {
   cvy_status status = CVY_OK;
-  cvy_mpi_control *const c = cvy_calloc(1, sizeof *c);
-  CVY_REQUIRE(c, CVY_E_MEMORY, "%s: no memory to send %zu bytes", l->base.kind, bytes);
   CVY_ASSERT(bytes <= CVY_CONTROL_BYTES);
-  c->request =
-      (cvy_mpi_request){.kind = CVY_MPI_SEND_CONTROL, .node = to, .tag = CVY_LINK_CONTROL, .bytes = 1 + (int)bytes};
-  c->data[0] = CVY_MPI_KIND_MESSAGE;
-  if (bytes) memcpy(c->data + 1, data, bytes);
+  cvy_mpi_control *const c = cvy_mpi_control_new(to, CVY_MPI_KIND_MESSAGE, data, bytes);
+  CVY_REQUIRE(c, CVY_E_MEMORY, "%s: no memory to send %zu bytes", l->base.kind, bytes);
   cvy_mutex_lock(&l->lock);
   if (l->nodes[to].lost) {
     status = CVY_E_INTERRUPTED;
@@ -138,7 +134,7 @@ static cvy_link_news next_news(cvy_mpi_link *l, int *from) {
     *from = i;
     if (n->received) return CVY_LINK_MESSAGE;
     n->reported = true;
-    return n->left ? CVY_LINK_LEFT : CVY_LINK_ENDED;
+    return n->left ? CVY_LINK_LEFT : n->silent ? CVY_LINK_SILENT : CVY_LINK_ENDED;
   }
   return CVY_LINK_NOTHING;
 }
@@ -197,10 +193,10 @@ static void mpi_close(cvy_link *link) {
   cvy_mpi_leave_work(l);
   cvy_mutex_unlock(&l->lock);
   cvy_thread_join(l->thread);
-  /* After a failure MPI may still use the memory of requests: it is not freed. */
-  if (l->state == CVY_MPI_CLOSING)
-    for (int i = 0; i < l->base.size; i++) free_node(&l->nodes[i]);
-  if (l->state == CVY_MPI_CLOSING || !l->nodes) cvy_free(l->nodes);
+  /* After a failure, or where a node is silent, MPI may still use the memory of requests: it is not freed. */
+  const bool all_done = l->state == CVY_MPI_CLOSING && !cvy_mpi_has_silent(l);
+  for (int i = 0; all_done && i < l->base.size; i++) free_node(&l->nodes[i]);
+  if (all_done || !l->nodes) cvy_free(l->nodes);
   cvy_cond_end(&l->work);
   cvy_cond_end(&l->news);
   cvy_mutex_end(&l->lock);
@@ -227,16 +223,18 @@ static bool init_node(cvy_mpi_node *n, int rank) {
     cvy_cond_init(&n->out[s].room);
     cvy_cond_init(&in->answered);
     in->first = (cvy_mpi_request){.kind = CVY_MPI_RECEIVE_HEAD, .node = rank, .stream = s, .tag = s};
-    in->first.data = cvy_alloc_unset(CVY_MPI_HEAD_BYTES + CVY_MPI_PIECE_BYTES, 1);
+    in->first.data = cvy_alloc_unset(CVY_MPI_HEAD_BYTES + CVY_MPI_WINDOW * CVY_MPI_PIECE_BYTES, 1);
     good = good && in->first.data;
-    if (good) in->rubbish = in->first.data + CVY_MPI_HEAD_BYTES;
-    for (int k = 0; k < CVY_MPI_WINDOW; k++)
-      in->pieces[k] = (cvy_mpi_request){.kind = CVY_MPI_RECEIVE_PIECE, .node = rank, .stream = s};
+    for (int k = 0; good && k < CVY_MPI_WINDOW; k++)
+      in->pieces[k] = (cvy_mpi_request){.kind = CVY_MPI_RECEIVE_PIECE,
+                                        .node = rank,
+                                        .stream = s,
+                                        .data = in->first.data + CVY_MPI_HEAD_BYTES + k * CVY_MPI_PIECE_BYTES};
   }
   return good;
 }
 
-cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, cvy_link **out) {
+cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, double wait_seconds, cvy_link **out) {
   static const cvy_link_fns fns = {.send = mpi_send,
                                    .receive = mpi_receive,
                                    .poll = mpi_poll,
@@ -246,7 +244,8 @@ cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, cvy_link **out) {
   cvy_status status = CVY_OK;
   bool running = false, good = true;
   cvy_mpi_node *nodes = NULL;
-  cvy_mpi_link *const l = cvy_calloc(1, sizeof *l);
+  const uint64_t start_ns = cvy_clock_ns();
+  cvy_mpi_link *l = cvy_calloc(1, sizeof *l);
   CVY_REQUIRE(l, CVY_E_MEMORY, "no memory for a link");
   l->base = (cvy_link){.fns = &fns, .kind = "MPI"};
   l->calls = calls;
@@ -256,9 +255,18 @@ cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, cvy_link **out) {
   CVY_TRY(cvy_thread_start(&l->thread, "mpi", cvy_mpi_thread, l));
   running = true;
   cvy_mutex_lock(&l->lock);
-  while (l->state == CVY_MPI_STARTING) cvy_cond_wait(&l->news, &l->lock);
+  for (double left = wait_seconds; l->state == CVY_MPI_STARTING && left > 0;
+       left = wait_seconds - cvy_clock_seconds_since(start_ns))
+    cvy_cond_wait_for(&l->news, &l->lock, left);
   const bool started = l->state == CVY_MPI_RUNNING;
+  running = l->state != CVY_MPI_STARTING;
+  if (!running) l->state = CVY_MPI_BROKEN; /* for a thread that still comes back; the link stays for it */
   cvy_mutex_unlock(&l->lock);
+  if (!running) {
+    l = NULL;
+    CVY_FAIL(CVY_E_IO, "MPI has not started within %g s: a process of the fleet has ended before, or hangs",
+             wait_seconds);
+  }
   CVY_REQUIRE(started, CVY_E_UNSUPPORTED, "MPI does not start: %s", calls->why());
   l->base.kind = l->facts.library;
   l->base.rank = l->facts.rank;

@@ -71,12 +71,12 @@ fail:
   return status;
 }
 
-cvy_status cvy_link_mpi_open(const cvy_started *started, cvy_link **out) {
+cvy_status cvy_link_mpi_open(const cvy_started *started, double wait_seconds, cvy_link **out) {
   cvy_status status = CVY_OK;
   const cvy_mpi_calls *calls = NULL;
   cvy_link *link = NULL;
   CVY_TRY(open_plugin(started, &calls));
-  CVY_TRY(cvy_mpi_link_create(calls, &link));
+  CVY_TRY(cvy_mpi_link_create(calls, wait_seconds > 0 ? wait_seconds : 600, &link));
   CVY_REQUIRE(link->rank == started->rank && link->size == started->size, CVY_E_MISMATCH,
               "%s started process %d of %d, but %s takes it for %d of %d: another MPI than the one whose mpirun was "
               "called",

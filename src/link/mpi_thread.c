@@ -17,6 +17,8 @@
 #define SLEEP_MOST 500e-6    /* while a thread waits in receive, or data is under way */
 #define SLEEP_MOST_IDLE 2e-3 /* else: control messages wait so long */
 
+#define SECOND_NS UINT64_C(1000000000)
+
 /* ---- under the lock, any thread ---- */
 
 void cvy_mpi_leave_work(cvy_mpi_link *l) {
@@ -24,7 +26,16 @@ void cvy_mpi_leave_work(cvy_mpi_link *l) {
   cvy_cond_wake_one(&l->work);
 }
 
-/* Behind those that were left before. */
+cvy_mpi_control *cvy_mpi_control_new(int to, int kind, const void *data, size_t bytes) {
+  cvy_mpi_control *const c = cvy_calloc(1, sizeof *c);
+  if (!c) return NULL;
+  c->request =
+      (cvy_mpi_request){.kind = CVY_MPI_SEND_CONTROL, .node = to, .tag = CVY_LINK_CONTROL, .bytes = 1 + (int)bytes};
+  c->data[0] = (unsigned char)kind;
+  if (bytes) memcpy(c->data + 1, data, bytes);
+  return c;
+}
+
 void cvy_mpi_leave_control(cvy_mpi_link *l, cvy_mpi_control *c) {
   cvy_mpi_control **last = &l->to_send;
   while (*last) last = &(*last)->next;
@@ -39,12 +50,27 @@ void cvy_mpi_end_round(cvy_mpi_link *l) {
   cvy_mpi_leave_work(l); /* which answers the threads that receive */
 }
 
+bool cvy_mpi_has_silent(const cvy_mpi_link *l) {
+  bool any = false;
+  for (int i = 0; l->nodes && i < l->base.size; i++) any |= l->nodes[i].silent;
+  return any;
+}
+
 static void lose(cvy_mpi_link *l, int rank) {
   if (l->nodes[rank].lost) return;
   l->nodes[rank].lost = true;
   for (int s = 0; s < CVY_MPI_DATA_STREAMS; s++) cvy_cond_wake_one(&l->nodes[rank].out[s].room);
   cvy_cond_wake_all(&l->news);
   if (!l->nodes[rank].left) cvy_mpi_end_round(l);
+}
+
+/* It is told so, if it can be: when it goes on it shall not think that the others wait for it. */
+static void lose_silent(cvy_mpi_link *l, int rank, const char *why) {
+  cvy_mpi_control *const cut = cvy_mpi_control_new(rank, CVY_MPI_KIND_CUT, NULL, 0);
+  cvy_log_warning("node %d (%s) %s", rank, l->base.names[rank], why);
+  l->nodes[rank].silent = true;
+  if (cut) cvy_mpi_leave_control(l, cut);
+  lose(l, rank);
 }
 
 /* A process cannot start MPI again: from here on the link only fails. */
@@ -79,7 +105,7 @@ static void begin_sends(cvy_mpi_link *l) {
   while (l->to_send) {
     cvy_mpi_control *const c = l->to_send;
     l->to_send = c->next;
-    l->controls_under_way++;
+    l->nodes[c->request.node].controls_under_way++;
     begin_send(l, &c->request, c->data);
   }
   for (int i = 0; i < l->base.size; i++)
@@ -130,9 +156,9 @@ static void begin_pieces(cvy_mpi_link *l, cvy_mpi_incoming *in, int stream) {
     if (r->under_way) continue;
     const size_t rest = in->head.bytes - in->taken;
     r->tag = CVY_MPI_PIECE_TAG(stream, in->head.number);
+    r->at = in->taken;
     in->under_way++;
-    begin_receive(l, r, in->phase == CVY_MPI_DELIVERED ? (unsigned char *)in->data + in->taken : in->rubbish,
-                  rest < CVY_MPI_PIECE_BYTES ? (int)rest : CVY_MPI_PIECE_BYTES);
+    begin_receive(l, r, r->data, rest < CVY_MPI_PIECE_BYTES ? (int)rest : CVY_MPI_PIECE_BYTES);
     in->taken += (size_t)r->bytes;
   }
 }
@@ -141,23 +167,13 @@ static void cancel_pieces(cvy_mpi_link *l, cvy_mpi_incoming *in) {
   for (int k = 0; k < CVY_MPI_WINDOW; k++) cancel_receive(l, &in->pieces[k]);
 }
 
-/* The round has ended: nothing more is received into the thread's memory. Pieces that have come stay counted. */
-static void stop_delivery(cvy_mpi_link *l, cvy_mpi_incoming *in) {
-  if (!in->stopping) cancel_pieces(l, in);
-  in->stopping = true;
-  if (in->under_way) return;
-  in->stopping = false;
-  in->phase = CVY_MPI_DROPPED;
-  answer(in, CVY_E_INTERRUPTED);
-}
-
 /* Goes on with one stream from one node as far as it can. */
 static void advance(cvy_mpi_link *l, int rank, int stream) {
   cvy_mpi_node *const from = &l->nodes[rank];
   cvy_mpi_incoming *const in = &from->in[stream];
   const bool dead = from->lost && !from->left;
-  if (in->phase == CVY_MPI_DELIVERED && l->ended) stop_delivery(l, in);
-  if (in->wanted && in->phase != CVY_MPI_DELIVERED && (l->ended || dead)) answer(in, CVY_E_INTERRUPTED);
+  if (in->phase == CVY_MPI_DELIVERED && (l->ended || dead)) in->phase = CVY_MPI_DROPPED;
+  if (in->wanted && (l->ended || dead)) answer(in, CVY_E_INTERRUPTED);
   while (!dead && l->state != CVY_MPI_BROKEN) {
     if (in->phase == CVY_MPI_NO_MESSAGE) {
       if (from->left && in->finished == from->sent[stream]) {
@@ -169,7 +185,7 @@ static void advance(cvy_mpi_link *l, int rank, int stream) {
     }
     if (in->phase == CVY_MPI_HELD) decide(l, rank, in);
     if (in->phase == CVY_MPI_HELD) return;
-    if (!in->withdrawn && !in->stopping) begin_pieces(l, in, stream);
+    if (!in->withdrawn) begin_pieces(l, in, stream);
     if (in->under_way || (in->taken < in->head.bytes && !in->withdrawn)) return;
     if (in->phase == CVY_MPI_DELIVERED && in->withdrawn)
       return; /* the sender's round has ended, and so will this node's */
@@ -184,9 +200,17 @@ static void piece_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_do
   cvy_mpi_incoming *const in = &l->nodes[r->node].in[r->stream];
   in->under_way--;
   if (done->outcome == CVY_MPI_CANCELLED) in->taken -= (size_t)r->bytes;
-  if (done->outcome != CVY_MPI_DONE || done->bytes == r->bytes) return;
-  in->withdrawn = true; /* the empty piece: those behind it do not come */
-  cancel_pieces(l, in);
+  if (done->outcome != CVY_MPI_DONE) return;
+  if (done->bytes != r->bytes) {
+    in->withdrawn = true; /* the empty piece: those behind it do not come */
+    cancel_pieces(l, in);
+  } else if (in->phase == CVY_MPI_DELIVERED) {
+    /* The thread waits until this one has answered, so its memory is there. */
+    unsigned char *const to = (unsigned char *)in->data + r->at;
+    cvy_mutex_unlock(&l->lock);
+    memcpy(to, r->data, (size_t)r->bytes);
+    cvy_mutex_lock(&l->lock);
+  }
 }
 
 static void head_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_done *done) {
@@ -196,40 +220,49 @@ static void head_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_don
   in->phase = CVY_MPI_HELD;
 }
 
+static void take_message(cvy_mpi_link *l, int rank, int bytes) {
+  cvy_mpi_node *const from = &l->nodes[rank];
+  cvy_mpi_control *const c = cvy_calloc(1, sizeof *c);
+  if (!c) {
+    cvy_log_error("%s: no memory for a message from %s", l->base.kind, l->base.names[rank]);
+    cvy_mpi_end_round(l);
+    return;
+  }
+  c->bytes = bytes;
+  memcpy(c->data, from->control_data + 1, (size_t)bytes);
+  if (from->received_last) from->received_last->next = c;
+  else from->received = c;
+  from->received_last = c;
+  cvy_cond_wake_all(&l->news);
+}
+
 static void control_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_done *done) {
   cvy_mpi_node *const from = &l->nodes[r->node];
-  if (done->outcome != CVY_MPI_DONE || l->state == CVY_MPI_BROKEN) return;
-  if (from->control_data[0] == CVY_MPI_KIND_BYE) {
+  const int kind = from->control_data[0];
+  if (done->outcome != CVY_MPI_DONE || l->state == CVY_MPI_BROKEN || from->silent) return;
+  if (kind == CVY_MPI_KIND_BYE) {
     memcpy(from->sent, from->control_data + 1, sizeof from->sent);
     from->left = true;
     lose(l, r->node);
     return; /* it sends no more */
   }
-  cvy_mpi_control *const c = cvy_calloc(1, sizeof *c);
-  if (c) {
-    c->bytes = done->bytes - 1;
-    memcpy(c->data, from->control_data + 1, (size_t)c->bytes);
-    if (from->received_last) from->received_last->next = c;
-    else from->received = c;
-    from->received_last = c;
-    cvy_cond_wake_all(&l->news);
-  } else {
-    cvy_log_error("%s: no memory for a message from %s", l->base.kind, l->base.names[r->node]);
-    cvy_mpi_end_round(l);
-  }
-  begin_receive(l, r, from->control_data, sizeof from->control_data);
+  if (kind == CVY_MPI_KIND_CUT) lose_silent(l, r->node, "has not heard this node for too long");
+  if (kind == CVY_MPI_KIND_MESSAGE) take_message(l, r->node, done->bytes - 1);
+  if (!from->silent) begin_receive(l, r, from->control_data, sizeof from->control_data);
 }
 
 static void handle(cvy_mpi_link *l, const cvy_mpi_done *done) {
   cvy_mpi_request *const r = done->token;
   const int rank = r->node;
+  const bool receives = r->kind != CVY_MPI_SEND_PIECE && r->kind != CVY_MPI_SEND_CONTROL;
   r->under_way = false;
+  if (receives && done->outcome == CVY_MPI_DONE) l->nodes[rank].heard_ns = l->looked_ns;
   if (done->outcome == CVY_MPI_LOST) lose(l, rank);
   if (done->outcome == CVY_MPI_FAILED) broken(l);
   switch (r->kind) {
     case CVY_MPI_SEND_PIECE: piece_sent(l, r); break;
     case CVY_MPI_SEND_CONTROL:
-      l->controls_under_way--;
+      l->nodes[rank].controls_under_way--;
       cvy_free(r); /* the first member of a control */
       break;
     case CVY_MPI_RECEIVE_HEAD: head_received(l, r, done); break;
@@ -246,33 +279,55 @@ static bool is_busy(const cvy_mpi_link *l) {
     for (int s = 0; s < CVY_MPI_DATA_STREAMS; s++) {
       const cvy_mpi_outgoing *const out = &l->nodes[i].out[s];
       const cvy_mpi_incoming *const in = &l->nodes[i].in[s];
-      if (in->wanted || in->under_way || out->finished < out->filled) return true;
+      if (l->nodes[i].silent) continue;
+      if (in->wanted || in->under_way || out->finished < out->filled || l->nodes[i].controls_under_way > 0) return true;
     }
-  return l->controls_under_way > 0 || l->state == CVY_MPI_CLOSING;
+  return l->state == CVY_MPI_CLOSING;
+}
+
+/* ---- signs of life ---- */
+
+static bool is_live(const cvy_mpi_link *l, int rank) { return rank != l->base.rank && !l->nodes[rank].lost; }
+
+static void ping_all(cvy_mpi_link *l, uint64_t now_ns) {
+  if (l->state != CVY_MPI_RUNNING || now_ns - l->pinged_ns < CVY_MPI_PING_S * SECOND_NS) return;
+  l->pinged_ns = now_ns;
+  for (int i = 0; i < l->base.size; i++) {
+    cvy_mpi_control *const ping = is_live(l, i) ? cvy_mpi_control_new(i, CVY_MPI_KIND_PING, NULL, 0) : NULL;
+    if (ping) cvy_mpi_leave_control(l, ping);
+  }
+}
+
+/* After a pause of this process itself it listens anew: what came meanwhile lies in MPI, and the others' judgement of
+ * this node, too. */
+static void judge(cvy_mpi_link *l, uint64_t now_ns, bool all_heard) {
+  const bool paused = now_ns - l->looked_ns > CVY_MPI_PING_S * SECOND_NS;
+  l->looked_ns = now_ns;
+  for (int i = 0; i < l->base.size; i++) {
+    if (paused) l->nodes[i].heard_ns = now_ns;
+    if (all_heard && is_live(l, i) && now_ns - l->nodes[i].heard_ns > CVY_MPI_SILENT_S * SECOND_NS)
+      lose_silent(l, i, "has been silent for too long");
+  }
 }
 
 static void say_goodbye(cvy_mpi_link *l) {
   for (int i = 0; i < l->base.size; i++) {
     cvy_mpi_node *const to = &l->nodes[i];
     if (i == l->base.rank || (to->lost && !to->left)) continue;
-    cvy_mpi_control *const c = cvy_calloc(1, sizeof *c);
-    if (!c) continue;
     const uint32_t sent[CVY_MPI_DATA_STREAMS] = {to->out[0].number, to->out[1].number};
-    c->data[0] = CVY_MPI_KIND_BYE;
-    memcpy(c->data + 1, sent, sizeof sent);
-    c->request = (cvy_mpi_request){
-        .kind = CVY_MPI_SEND_CONTROL, .node = i, .tag = CVY_LINK_CONTROL, .bytes = 1 + (int)sizeof sent};
-    cvy_mpi_leave_control(l, c);
+    cvy_mpi_control *const c = cvy_mpi_control_new(i, CVY_MPI_KIND_BYE, sent, sizeof sent);
+    if (c) cvy_mpi_leave_control(l, c);
   }
 }
 
 /* Closing: the others' goodbyes are waited for, and what they sent before is taken, so that their sends end, too. True
  * when nothing is under way but receives for what does not come; those are cancelled then. */
 static bool is_settled(cvy_mpi_link *l) {
-  bool settled = !l->to_send && !l->controls_under_way;
+  bool settled = !l->to_send;
   for (int i = 0; i < l->base.size; i++) {
     cvy_mpi_node *const other = &l->nodes[i];
-    settled = settled && (other->lost || i == l->base.rank);
+    if (other->silent) continue;
+    settled = settled && (other->lost || i == l->base.rank) && !other->controls_under_way;
     for (int s = 0; s < CVY_MPI_DATA_STREAMS; s++) {
       cvy_mpi_incoming *const in = &other->in[s];
       settled = settled && other->out[s].finished == other->out[s].filled && !in->under_way;
@@ -293,6 +348,7 @@ static void cancel_rest(cvy_mpi_link *l) {
 static bool is_listening(const cvy_mpi_link *l) {
   for (int i = 0; i < l->base.size; i++) {
     const cvy_mpi_node *const other = &l->nodes[i];
+    if (other->silent) continue;
     if (other->control_request.under_way || other->in[0].first.under_way || other->in[1].first.under_way) return true;
   }
   return false;
@@ -300,19 +356,30 @@ static bool is_listening(const cvy_mpi_link *l) {
 
 static int look(cvy_mpi_link *l) {
   const cvy_mpi_done *done = NULL;
+  ping_all(l, cvy_clock_ns());
   begin_sends(l);
   for (int i = 0; i < l->base.size; i++)
     for (int s = 0; s < CVY_MPI_DATA_STREAMS && i != l->base.rank; s++) advance(l, i, s);
   const int n = l->state == CVY_MPI_BROKEN ? 0 : l->calls->progress(&done);
   if (n < 0) broken(l);
   for (int at = 0; at < n; at++) handle(l, &done[at]);
+  if (l->state != CVY_MPI_BROKEN) judge(l, cvy_clock_ns(), n == 0);
   return n;
 }
 
 static void listen_to_all(cvy_mpi_link *l) {
-  for (int i = 0; i < l->base.size; i++)
+  l->looked_ns = cvy_clock_ns();
+  for (int i = 0; i < l->base.size; i++) {
+    l->nodes[i].heard_ns = l->looked_ns;
     if (i != l->base.rank)
       begin_receive(l, &l->nodes[i].control_request, l->nodes[i].control_data, sizeof l->nodes[i].control_data);
+  }
+}
+
+static bool has_lost(const cvy_mpi_link *l) {
+  bool any = false;
+  for (int i = 0; i < l->base.size; i++) any |= l->nodes[i].lost && !l->nodes[i].left;
+  return any;
 }
 
 void *cvy_mpi_thread(void *arg) {
@@ -320,7 +387,7 @@ void *cvy_mpi_thread(void *arg) {
   prctl(PR_SET_TIMERSLACK, 1000ul); /* nanoseconds; the system's 50 us would double short sleeps */
   const bool good = l->calls->start(&l->facts);
   cvy_mutex_lock(&l->lock);
-  l->state = good ? CVY_MPI_RUNNING : CVY_MPI_BROKEN;
+  if (l->state == CVY_MPI_STARTING) l->state = good ? CVY_MPI_RUNNING : CVY_MPI_BROKEN;
   cvy_cond_wake_all(&l->news);
   /* The creator makes the nodes, now that their number is known, and says so. */
   while (good && !l->nodes && l->state == CVY_MPI_RUNNING) cvy_cond_wait(&l->work, &l->lock);
@@ -349,8 +416,8 @@ void *cvy_mpi_thread(void *arg) {
     if (l->woken) last_ns = cvy_clock_ns();
   }
   /* While a thread waits for the last process MPI asks without a pause; all are about to arrive. */
-  const bool finish = l->state == CVY_MPI_CLOSING;
+  const bool finish = l->state == CVY_MPI_CLOSING, all_here = !has_lost(l);
   cvy_mutex_unlock(&l->lock);
-  if (finish) l->calls->finish();
+  if (finish) l->calls->finish(all_here);
   return NULL;
 }

@@ -28,14 +28,14 @@ fail:
   return status;
 }
 
-cvy_status cvy_fleet_meet_started(cvy_fleet **out) {
+cvy_status cvy_fleet_meet_started(double wait_seconds, cvy_fleet **out) {
   cvy_status status = CVY_OK;
   cvy_started started;
   cvy_link *link = NULL;
   *out = NULL;
   CVY_TRY(cvy_started_find(&started));
   if (started.starter == CVY_STARTED_ALONE) return CVY_OK;
-  CVY_TRY(cvy_link_mpi_open(&started, &link));
+  CVY_TRY(cvy_link_mpi_open(&started, wait_seconds, &link));
   CVY_TRY(cvy_fleet_create(link, out));
 fail:
   return status;
