@@ -16,6 +16,7 @@
 #include "tests/link_cases.h"
 
 static cvy_link *node;
+static bool had_silent; /* then MPI may still use the link's memory, which is not freed */
 
 #define CHECK(cond)                                                                               \
   do {                                                                                            \
@@ -201,6 +202,57 @@ static void case_killed(void) {
   CHECK(cvy_link_send(node, 1, CVY_LINK_UP, &byte, 1) == CVY_E_INTERRUPTED);
 }
 
+/* This process stops, and goes on after so many seconds. */
+static void stop_for(unsigned seconds) {
+  const pid_t self = getpid(), child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    sleep(seconds);
+    kill(self, SIGCONT);
+    _exit(0);
+  }
+  raise(SIGSTOP);
+}
+
+/* All stop together, as when a job is suspended: none is lost. */
+static void case_suspended(void) {
+  meet();
+  stop_for(12);
+  for (int n = 0; n < 3; n++) {
+    usleep(700000); /* until pings and judgements of all have come */
+    meet();
+  }
+}
+
+/* Node 1 hangs: the others, which only wait, lose it and no other one. It goes on later, and learns it. */
+static void case_silent(void) {
+  char byte = 0;
+  int from = -1;
+  meet();
+  const uint64_t start = cvy_clock_ns();
+  had_silent = true;
+  if (node->rank == 1) {
+    stop_for(16);
+    const uint64_t awake = cvy_clock_ns();
+    for (int others = node->size - 1; others > 0; others--) CHECK(cvy_link_poll(node, 4, &from) == CVY_LINK_SILENT);
+    CHECK(cvy_clock_seconds_since(awake) < 4);
+    CHECK(cvy_link_send(node, 0, CVY_LINK_UP, &byte, 1) == CVY_E_INTERRUPTED);
+  } else {
+    CHECK(cvy_link_receive(node, 1, CVY_LINK_UP, &byte, 1) == CVY_E_INTERRUPTED);
+    const double seconds = cvy_clock_seconds_since(start);
+    CHECK(seconds > 8 && seconds < 14);
+    CHECK(cvy_link_poll(node, 1, &from) == CVY_LINK_SILENT && from == 1);
+    CHECK(cvy_link_send(node, 1, CVY_LINK_CONTROL, &byte, 1) == CVY_E_INTERRUPTED);
+    CHECK(cvy_link_poll(node, 10, &from) == CVY_LINK_NOTHING);
+    cvy_link_renew(node, 6000);
+    for (int i = 0; i < node->size; i++)
+      if (i != 1 && i != node->rank) send_one(i, CVY_LINK_UP, 1, 1 << 20);
+    for (int i = 0; i < node->size; i++)
+      if (i != 1 && i != node->rank) receive_one(i, CVY_LINK_UP, 1, 1 << 20);
+  }
+  printf("node %d is done\n", node->rank);
+}
+
 /* The process of node 1 ends in the middle of things, the others wait for it: the launcher ends the job. */
 static void case_exit(void) {
   char byte = 0;
@@ -309,9 +361,10 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } cases[] = {{"any", case_any},      {"order", case_order},   {"mismatch", case_mismatch}, {"midway", case_midway},
-               {"leave", case_leave},  {"killed", case_killed}, {"exit", case_exit},         {"crash", case_crash},
-               {"wait", measure_wait}, {"speed", measure_speed}};
+  } cases[] = {
+      {"any", case_any},       {"order", case_order},         {"mismatch", case_mismatch}, {"midway", case_midway},
+      {"leave", case_leave},   {"killed", case_killed},       {"exit", case_exit},         {"crash", case_crash},
+      {"silent", case_silent}, {"suspended", case_suspended}, {"wait", measure_wait},      {"speed", measure_speed}};
   cvy_started started;
   cvy_log_set(print_log, NULL, CVY_LOG_WARNING);
   if (cvy_started_find(&started) != CVY_OK || started.starter == CVY_STARTED_ALONE) return 3;
@@ -327,5 +380,5 @@ int main(int argc, char **argv) {
       }
   fflush(stdout);
   cvy_link_close(&node);
-  return cvy_live_count(CVY_LIVE_MEMORY) == 0 ? 0 : 5;
+  return had_silent || cvy_live_count(CVY_LIVE_MEMORY) == 0 ? 0 : 5;
 }

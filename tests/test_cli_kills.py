@@ -120,13 +120,18 @@ def same_as_alone(loss, lost, what):
     same_file(want, loss.saved, f"{what}, from step {from_step} on")
 
 
+def logged_once(lines):
+    """The steps. Nodes share a log here: the head may have logged its last step, and the next head, which cannot know, logs it, too."""
+    return [line[0] for line, before in zip(lines, [None, *lines]) if line != before]
+
+
 def judge(loss, what):
     """What became of it: `before` the first step, `after` the last one, or `within`."""
     codes = list(loss.ends.values())
     if "hangs" in codes:
         check(False, f"{what}: hangs: {loss.ends} {loss.said}")
         return "hangs"
-    seen = [step for step, *_ in losses(loss.log)] if os.path.exists(loss.log) else []
+    seen = logged_once(losses(loss.log)) if os.path.exists(loss.log) else []
     told = [line["node_lost"] for line in lines_of(loss.log, "node_lost")] if seen else []
     if not seen and not told:  # there was nothing to go on with
         check(all(code not in (0, 2) for code in codes) and not os.path.exists(loss.saved), f"{what}: before the first step: {loss.ends} {loss.said}")

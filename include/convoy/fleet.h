@@ -32,9 +32,9 @@ typedef struct cvy_fleet_params {
  * has no libsodium · CVY_E_IO: no port, or not all nodes came · CVY_E_INTERRUPTED: stop · CVY_E_MEMORY. */
 cvy_status cvy_fleet_meet(const cvy_fleet_params *params, cvy_fleet **out);
 /* The processes that an MPI launcher (mpirun, srun) started together with this one. *out NULL with CVY_OK: it was
- * started alone. Once in the life of a process. wait_seconds: for the others; 0: 600. CVY_E_UNSUPPORTED: the plug-in for
- * that MPI is not there (the message says what to install) · CVY_E_MISMATCH: another MPI than the launcher's ·
- * CVY_E_IO: not all came; MPI still waits for them in a thread of its own, so this process is to end ·
+ * started alone. Once in the life of a process. wait_seconds: for the others; 0: 600. CVY_E_UNSUPPORTED: the plug-in
+ * for that MPI is not there (the message says which packages to install) · CVY_E_MISMATCH: another MPI than the
+ * launcher's · CVY_E_IO: not all came; MPI still waits for them in a thread of its own, so this process is to end ·
  * CVY_E_ARGUMENT: the environment is wrong · CVY_E_MEMORY. */
 cvy_status cvy_fleet_meet_started(double wait_seconds, cvy_fleet **out);
 

@@ -222,7 +222,7 @@ static int progress(const cvy_mpi_done **done) {
 static const char *why(void) { return mpi.why; }
 
 /* Where a process is lost, MPI_Finalize waits for it: for ever if it is silent, and now and then also when it has ended
- * (Open MPI 5.0). The launcher alone is told then that this process ends in order. */
+ * (Open MPI 5.0). Then this process says to the launcher alone that it ends in order. */
 static void leave_launcher(void) {
   int (*finalize)(const void *info, size_t n) = NULL;
   void *const address = dlsym(RTLD_DEFAULT, "PMIx_Finalize");

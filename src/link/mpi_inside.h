@@ -4,9 +4,9 @@
  * thread costs that asks MPI and sleeps in turns.
  *
  * A message of UP or DOWN is a head (its round, number and size) with its first bytes, then pieces. Both sides copy
- * each piece to or from memory of the link: what MPI has begun it may go on with at any time, also when a node that was
- * silent answers again, and the caller's memory is free by then. At most CVY_MPI_WINDOW pieces to one node in one
- * stream wait for the receiver.
+ * each piece to or from memory of the link: MPI may go on at any time with a request that it has begun, also when a
+ * node that was silent answers again, and the caller's memory is free by then. At most CVY_MPI_WINDOW pieces to one
+ * node in one stream wait for the receiver.
  *
  * A node begins messages of one stream in order, and the heads have a tag of their own, so the receiver learns round
  * and size of each before it takes it, and drops what belongs to an earlier round. When a round ends within a message,

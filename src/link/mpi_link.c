@@ -186,6 +186,17 @@ static void free_node(cvy_mpi_node *n) {
   }
 }
 
+/* The first of the nodes that are left says it. */
+static void warn_of_launcher(const cvy_mpi_link *l) {
+  int silent = -1, first = -1;
+  for (int i = l->base.size - 1; l->nodes && i >= 0; i--) {
+    if (l->nodes[i].silent) silent = i;
+    if (!l->nodes[i].lost || l->nodes[i].left) first = i; /* this one, too: it is not lost */
+  }
+  if (silent >= 0 && first == l->base.rank)
+    cvy_log_warning("this node ends; what started it may go on waiting for %s, until Ctrl-C", l->base.names[silent]);
+}
+
 static void mpi_close(cvy_link *link) {
   cvy_mpi_link *const l = of(link);
   cvy_mutex_lock(&l->lock);
@@ -195,6 +206,7 @@ static void mpi_close(cvy_link *link) {
   cvy_thread_join(l->thread);
   /* After a failure, or where a node is silent, MPI may still use the memory of requests: it is not freed. */
   const bool all_done = l->state == CVY_MPI_CLOSING && !cvy_mpi_has_silent(l);
+  warn_of_launcher(l);
   for (int i = 0; all_done && i < l->base.size; i++) free_node(&l->nodes[i]);
   if (all_done || !l->nodes) cvy_free(l->nodes);
   cvy_cond_end(&l->work);
@@ -264,8 +276,7 @@ cvy_status cvy_mpi_link_create(const cvy_mpi_calls *calls, double wait_seconds, 
   cvy_mutex_unlock(&l->lock);
   if (!running) {
     l = NULL;
-    CVY_FAIL(CVY_E_IO, "MPI has not started within %g s: a process of the fleet has ended before, or hangs",
-             wait_seconds);
+    CVY_FAIL(CVY_E_IO, "MPI has not started within %g s: a node of the fleet has ended before, or hangs", wait_seconds);
   }
   CVY_REQUIRE(started, CVY_E_UNSUPPORTED, "MPI does not start: %s", calls->why());
   l->base.kind = l->facts.library;

@@ -64,7 +64,7 @@ static void lose(cvy_mpi_link *l, int rank) {
   if (!l->nodes[rank].left) cvy_mpi_end_round(l);
 }
 
-/* It is told so, if it can be: when it goes on it shall not think that the others wait for it. */
+/* A message says so to the node itself: when it goes on it shall not think that the others wait for it. */
 static void lose_silent(cvy_mpi_link *l, int rank, const char *why) {
   cvy_mpi_control *const cut = cvy_mpi_control_new(rank, CVY_MPI_KIND_CUT, NULL, 0);
   cvy_log_warning("node %d (%s) %s", rank, l->base.names[rank], why);
@@ -205,11 +205,7 @@ static void piece_received(cvy_mpi_link *l, cvy_mpi_request *r, const cvy_mpi_do
     in->withdrawn = true; /* the empty piece: those behind it do not come */
     cancel_pieces(l, in);
   } else if (in->phase == CVY_MPI_DELIVERED) {
-    /* The thread waits until this one has answered, so its memory is there. */
-    unsigned char *const to = (unsigned char *)in->data + r->at;
-    cvy_mutex_unlock(&l->lock);
-    memcpy(to, r->data, (size_t)r->bytes);
-    cvy_mutex_lock(&l->lock);
+    memcpy((unsigned char *)in->data + r->at, r->data, (size_t)r->bytes);
   }
 }
 
@@ -298,8 +294,8 @@ static void ping_all(cvy_mpi_link *l, uint64_t now_ns) {
   }
 }
 
-/* After a pause of this process itself it listens anew: what came meanwhile lies in MPI, and the others' judgement of
- * this node, too. */
+/* After a pause of this process itself it listens anew: MPI has the messages that came meanwhile, and the others'
+ * judgement of this node. */
 static void judge(cvy_mpi_link *l, uint64_t now_ns, bool all_heard) {
   const bool paused = now_ns - l->looked_ns > CVY_MPI_PING_S * SECOND_NS;
   l->looked_ns = now_ns;
