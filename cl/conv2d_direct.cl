@@ -27,6 +27,8 @@
 #include "fastdiv.clh"
 #if !defined(VEC) || VEC == 1
 #define FRAGMENT_K 4 /* of TF32: beside the registers that single floats need, too few are left for 8 */
+#elif !defined(PASS) || PASS < 2
+#define GEMM_A_DOWN
 #endif
 #include "gemm_core.clh"
 
@@ -69,6 +71,13 @@
 #define HAS_PIECE(q, width, vec) (PIECES(width, vec) % ITEMS == 0 || (q) < PIECES(width, vec))
 #define DOWN_K(q, width) ((q) / (width) * VEC)
 #define DOWN_I(q, width) ((q) % (width))
+#if VEC == 4
+#define A_DOWN_K(q) gemm_down_k(q, TILE_M)
+#define A_DOWN_I(q) gemm_down_i(q, TILE_M)
+#else
+#define A_DOWN_K(q) DOWN_K(q, TILE_M)
+#define A_DOWN_I(q) DOWN_I(q, TILE_M)
+#endif
 
 #if VEC == 4
 typedef float4 in_vec;
@@ -278,7 +287,7 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
    * every image. */
   int image_at, affine_at, row_at, col_at;
   {
-    const int m = m0 + DOWN_I(item, TILE_M);
+    const int m = m0 + A_DOWN_I(item);
     const place at = PLACE_OF(m);
     image_at = at.image * g.in.h * g.in.w * g.in.pitch;
     affine_at = fast_div(at.image, call.by_group) * 3 * g.in.pitch;
@@ -295,7 +304,7 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
     stage = GEMM_STEP - stage;
 #pragma unroll
     for (int l = 0; l < A_LOADS; l++) {
-      const int e = e0 + TILE_K + DOWN_K(item + l * ITEMS, TILE_M), tap = fast_div(e, call.by_c),
+      const int e = e0 + TILE_K + A_DOWN_K(item + l * ITEMS), tap = fast_div(e, call.by_c),
                 a = fast_div(tap, by_taps);
       a_next[l] = read_pixel(g.in, x, residual, image_at, affine_at, e < end ? row_at + a : NOWHERE,
                              col_at + tap - a * taps_w, e - tap * g.in.c);
@@ -322,7 +331,7 @@ GEMM_KERNEL conv2d_simt_forward(global const float *restrict x, global const flo
 #pragma unroll
     for (int l = 0; l < A_LOADS; l++) {
       const int q = item + l * ITEMS;
-      STORE_DOWN(a_tile, GEMM_PITCH_M, DOWN_K(q, TILE_M), DOWN_I(q, TILE_M),
+      STORE_DOWN(a_tile, GEMM_PITCH_M, A_DOWN_K(q), A_DOWN_I(q),
                  finish_pixel(a_next[l], affine, g.in.pitch, call.flags));
     }
 #pragma unroll

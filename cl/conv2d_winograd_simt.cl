@@ -22,6 +22,9 @@
 #if STAGE == 1 && !defined(CVY_SUB_GROUP) /* Intel's compiler puts numbers into memory then */
 #define GEMM_UNROLL
 #endif
+#if STAGE == 1
+#define GEMM_A_DOWN
+#endif
 #define GEMM_ROUNDED 1 /* by the transforms */
 #include "gemm_core.clh"
 
@@ -310,7 +313,7 @@ GEMM_KERNEL winograd_simt_multiply(global const float *a, global const float *b,
     for (int l = 0; l < LOADS(TILE_M); l++) {
       const int q = item + l * ITEMS;
 #if STAGE == 1
-      const int e = e0 + TILE_K + q / TILE_M * 4, i = m0 + q % TILE_M;
+      const int e = e0 + TILE_K + gemm_down_k(q, TILE_M), i = m0 + gemm_down_i(q, TILE_M);
       a_next[l] = e < end && i < rows ? LOAD(a_from + i * a_pitch + e) : (float4)(0.0f);
 #else
       const int e = e0 + TILE_K + q / (TILE_M / 4), i = m0 + q % (TILE_M / 4) * 4;
@@ -328,7 +331,7 @@ GEMM_KERNEL winograd_simt_multiply(global const float *a, global const float *b,
     for (int l = 0; l < LOADS(TILE_M); l++) {
       const int q = item + l * ITEMS;
 #if STAGE == 1
-      gemm_store_down(a_tile, GEMM_PITCH_M, q / TILE_M * 4, q % TILE_M, a_next[l]);
+      gemm_store_down(a_tile, GEMM_PITCH_M, gemm_down_k(q, TILE_M), gemm_down_i(q, TILE_M), a_next[l]);
 #else
       gemm_store_across(a_tile, GEMM_PITCH_M, q / (TILE_M / 4), q % (TILE_M / 4) * 4, a_next[l]);
 #endif

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "src/ops/gemm_tile.h"
 #include "src/ops/math.h"
 #include "src/ref/ref.h"
 #include "tests/conv_case.h"
@@ -354,6 +355,19 @@ static void test_auto(check_device *d) {
   assert_string_equal(conv_case_took(CVY_CONV_BACKWARD_DATA), "direct_simt");
 }
 
+/* The largest tile of SIMT devices, whose items read quads in pairs: more rows than it holds, a depth that ends within a
+ * step. PoCL compiles each of these kernels for 10 s, so backward-data, which has the same loads, is for CVY_TEST_FULL=1. */
+static void test_large_tile(check_device *d) {
+  const cvy_gemm_tile tile = cvy_gemm_tile_at(0);
+  if (d->cpu_shaped || !cvy_gemm_tile_fits(cvy_device_get_facts(d->cl), tile)) return;
+  case_rng r = check_rng_make(d, 5000);
+  conv_case c = {.n = 3, .p = conv_square_3x3(3, 7, 20, 12, 1), .fill = CASE_FILL_INTEGERS};
+  c.p.algos = direct_only, c.p.stats = false, c.p.no_backward_data = !getenv("CVY_TEST_FULL");
+  for (int pass = 0; pass <= CVY_CONV_BACKWARD_DATA; pass++)
+    c.p.choice[pass] = (cvy_conv_choice){CVY_CONV_DIRECT, {tile.m, tile.n, tile.k}};
+  run_case(d, &r, &c);
+}
+
 static void test_names(check_device *d) {
   cvy_conv_algo_list list;
   (void)d;
@@ -382,9 +396,15 @@ static void test_matrix_unit(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {
-      {"layers", test_layers},       {"prologue", test_prologue},     {"random", test_random},
-      {"auto", test_auto},           {"names", test_names},           {"matrix_unit", test_matrix_unit},
-      {"reference", test_reference}, {"bad_shapes", test_bad_shapes}, {"bad_calls", test_bad_calls}};
+  static const check_test tests[] = {{"layers", test_layers},
+                                     {"large_tile", test_large_tile},
+                                     {"prologue", test_prologue},
+                                     {"random", test_random},
+                                     {"auto", test_auto},
+                                     {"names", test_names},
+                                     {"matrix_unit", test_matrix_unit},
+                                     {"reference", test_reference},
+                                     {"bad_shapes", test_bad_shapes},
+                                     {"bad_calls", test_bad_calls}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Winograd's kernels for SIMT devices, all passes against ref_conv2d.c: sizes that cut tiles in every way, any padding,
  * channels and pitch; what they refuse. */
+#include "src/ops/gemm_tile.h"
 #include "tests/conv_case.h"
 
 static const cvy_conv_algo_list only[2] = {{1, {CVY_CONV_WINOGRAD2}}, {1, {CVY_CONV_WINOGRAD4}}};
@@ -47,6 +48,21 @@ static void test_layers(check_device *d) {
   }
 }
 
+/* Tiles that tune may choose, more rows than one holds, a depth that ends within a step. */
+static void test_tiles(check_device *d) {
+  if (!is_ours(d)) return;
+  for (int i = 0; i < 2 * CVY_GEMM_TILES; i++) {
+    const cvy_gemm_tile tile = cvy_gemm_tile_at(i / 2);
+    if (!cvy_gemm_tile_fits(cvy_device_get_facts(d->cl), tile) || (conv_in_oclgrind() && i > 0)) continue;
+    case_rng r = check_rng_make(d, 2000 + i);
+    conv_case c = {.n = 9, .fill = CASE_FILL_INTEGERS};
+    c.p = conv_square_3x3(9, i % 2 ? 14 : 7, 20, 12, 1);
+    for (int pass = 0; pass < CVY_CONV_PASSES; pass++)
+      c.p.choice[pass] = (cvy_conv_choice){only[i % 2].algo[0], {tile.m, tile.n, tile.k}};
+    run_case(d, &r, &c, i % 2);
+  }
+}
+
 static void test_refused(check_device *d) {
   if (!is_ours(d)) return;
   static const struct {
@@ -72,6 +88,7 @@ static void test_refused(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"random", test_random}, {"layers", test_layers}, {"refused", test_refused}};
+  static const check_test tests[] = {
+      {"random", test_random}, {"layers", test_layers}, {"tiles", test_tiles}, {"refused", test_refused}};
   return check_main(argc, argv, tests, (int)(sizeof tests / sizeof *tests), CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }
