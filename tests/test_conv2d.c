@@ -355,8 +355,9 @@ static void test_auto(check_device *d) {
   assert_string_equal(conv_case_took(CVY_CONV_BACKWARD_DATA), "direct_simt");
 }
 
-/* The largest tile of SIMT devices, whose items read quads in pairs: more rows than it holds, a depth that ends within a
- * step. PoCL compiles each of these kernels for 10 s, so backward-data, which has the same loads, is for CVY_TEST_FULL=1. */
+/* The largest tile of SIMT devices, whose items read quads in pairs: more rows than it holds, a depth that ends within
+ * a step. PoCL compiles each of these kernels for 10 s, so backward-data, which has the same loads, is for
+ * CVY_TEST_FULL=1. */
 static void test_large_tile(check_device *d) {
   const cvy_gemm_tile tile = cvy_gemm_tile_at(0);
   if (d->cpu_shaped || !cvy_gemm_tile_fits(cvy_device_get_facts(d->cl), tile)) return;

@@ -8,8 +8,8 @@ const int cvy_gemm_tiles[CVY_GEMM_TILES][CVY_CONV_TILES] = {{128, 128, 8}, {128,
  * barriers, and 128 x 64 reads more for each product than 128 x 128, with fewer groups on a unit than 64 x 64. */
 static const double rates[CVY_GEMM_TILES] = {1.0, 0.83, 0.88};
 
-/* Two steps of the depth and 12 numbers, or the 32 rows of results that a convolution stores together; rows lie at most 8
- * floats further apart than they are long. */
+/* Two steps of the depth and 12 numbers, or the 32 rows of results that a convolution stores together; rows lie at most
+ * 8 floats further apart than they are long. */
 static int local_bytes_of(cvy_gemm_tile t) {
   const int steps = 2 * t.k * (t.m + 8 + t.n + 8) + 12, strip = 32 * (t.n + 8);
   return (steps > strip ? steps : strip) * (int)sizeof(float);
