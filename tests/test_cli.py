@@ -82,6 +82,24 @@ def test_errors(at):
         ("--conv-algo", "direct,", "direct, winograd2"),
         ("--conv-algo", "auto,direct", "direct, winograd2"),
         ("--conv-algo", "gemm,direct,gemm", "twice"),
+        ("--normalize", "imagnet", "expected none, dataset, imagenet, or M,.../S,..."),
+        ("--normalize", "0.5", "expected none, dataset, imagenet, or M,.../S,..."),
+        ("--normalize", "0.5,0.5/0.1", "2 means and 1 deviations; expected one of each"),
+        ("--normalize", "0.5/0", "a deviation from 1e-6"),
+        ("--augment", "flop", "expected none, or some of flip"),
+        ("--augment", "flip,", "expected none, or some of flip"),
+        ("--augment", "flip:2", "flip has no number"),
+        ("--augment", "flip,crop:4,flip", "flip twice"),
+        ("--augment", "crop", "expected crop:N"),
+        ("--augment", "crop:0", "expected crop:N"),
+        ("--augment", "crop:4,5", "expected crop:N"),
+        ("--augment", "resized-crop:0.8", "expected resized-crop:A-B"),
+        ("--augment", "resized-crop:0.8-0.5", "A not above B"),
+        ("--augment", "crop:4,resized-crop:0.5-1", "expected one of them"),
+        ("--augment", "jitter:0.2,0.2,0.2", "expected jitter:B,C,S,H"),
+        ("--augment", "jitter:0.2,0.2,0.2,0.6,cutout:3", "hue from 0 to 0.5"),
+        ("--augment", "jitter:0,0,0,0", "four zeros changes nothing"),
+        ("--augment", "cutout:x", "expected cutout:N"),
     ]
     for option, value, says in table:
         done = expect(2, "train", *base, option, value, err=(option, value, says, "convoy train --help"), env=NO_DEVICE)
@@ -182,7 +200,7 @@ def test_help(at):
         "devices": "json",
         "selftest": "devices json quiet",
         "bench peak": "time devices json quiet",
-        "bench train": "model batch steps inference conv-algo tune math no-breakdown devices json quiet",
+        "bench train": "model batch steps inference normalize augment conv-algo tune math no-breakdown devices json quiet",
         "bench exchange": "model buckets time devices json quiet",
         "bench scaling": "model batch steps rounds extrapolate conv-algo math tune devices json quiet",
         "bench fleet": "model batch shares exchange steps rounds conv-algo math tune nodes node port fleet-key fleet-wait no-fleet devices json quiet",
@@ -192,7 +210,7 @@ def test_help(at):
         "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "tune": "devices model input classes batch math budget show clear json quiet",
-        "train": "model data data-dir classes size gray val-split no-data-cache strict batch epochs lr init init-from momentum nesterov weight-decay seed "
+        "train": "model data data-dir classes size gray val-split no-data-cache strict normalize augment batch epochs lr init init-from momentum nesterov weight-decay seed "
         "no-shuffle drop-last split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib no-overlap no-sync lr-schedule warmup max-steps no-eval save checkpoint checkpoint-every "
         "keep resume verify-every log plot trace trace-events no-times allow-nan quiet devices nodes node port fleet-key fleet-wait no-fleet",
     }

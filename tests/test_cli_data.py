@@ -53,7 +53,8 @@ def test_classes(at):
     expect(1, "train", *small, "--data", at("wide"), "--classes", 999, "--max-steps", 1,
            err=("train-labels-idx1-ubyte", "image 63 (offset 134) is 999", "999 classes"))
     # one device or two, resident or streamed: the same images with the same labels
-    many = [*small[2:], "--model", "lenet", "--data", "synthetic:40000", "--classes", 300, "--batch", 21, "--max-steps", 4, "--no-eval"]
+    many = [*small[2:], "--model", "lenet", "--data", "synthetic:40000", "--classes", 300, "--batch", 21, "--max-steps", 4, "--no-eval",
+            "--augment", "flip,crop:4"]
     expect(0, "train", *many, "--save", at("resident.st"))
     expect(0, "train", *many, "--save", at("streamed.st"), err="does not fit beside the network",
            env={"CVY_MEMORY_LIMIT_MIB": "28"})

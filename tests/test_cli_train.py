@@ -381,6 +381,38 @@ def test_resume(at):
     check(points() == 1, f"{points()} points of 1")
 
 
+def test_input(at):
+    """Normalised and augmented: the same bytes in parts and whatever the division of a batch; refused where it cannot be."""
+    device = first_device()
+    small = ["--model", "lenet", "--data", "synthetic:300:20x20x3", "--batch", 32, "--init", "he", "--lr", 0.02, "--epochs", 2, "--quiet"]
+    whole = [*small, "--devices", device]
+    how = ["--normalize", "dataset", "--augment", "flip,crop:4,jitter:0.2,0.2,0.2,0.05,cutout:6"]
+    expect(0, "train", *whole, *how, "--save", at("whole.st"), "--log", at("log"))
+    settings = lines_of(at("log"))[0]["run"]["settings"]
+    check(settings["normalize"] == how[1] and settings["augment"] == how[3], f"settings: {settings}")
+    # in three parts, two of them in the middle of an epoch; the second takes its options from the checkpoint
+    parts = ["--checkpoint", at("ck"), "--resume", "--save", at("parts.st"), "--quiet"]
+    expect(0, "train", *whole, *how, *parts, "--max-steps", 7)
+    expect(2, "train", *whole, "--normalize", "none", *parts, err='normalize: "dataset" in the checkpoint, "none" now')
+    expect(2, "train", *whole, "--augment", "flip", *parts, err='jitter:0.2,0.2,0.2,0.05,cutout:6" in the checkpoint, "flip" now')
+    expect(0, "train", *parts, "--max-steps", 13)
+    expect(0, "train", *parts)
+    same(at("whole.st"), at("parts.st"), "resumed in the middle of an epoch: other weights")
+    # whichever of two devices has the samples
+    for shares in ("32,0", "0,32"):
+        expect(0, "train", *small, *how, "--devices", device + "*2", "--shares", shares, "--save", at("two.st"))
+        same(at("whole.st"), at("two.st"), f"--shares {shares}: other weights")
+    for other in ([], how[:2], how[2:], [*how[:3], "resized-crop:0.5-1"], [*how, "--seed", 1, "--init-from", at("whole.st")]):
+        expect(0, "train", *whole[:-4], *other, "--devices", device, "--epochs", 1, "--save", at("other.st"))
+        check(read_bytes(at("other.st")) != read_bytes(at("whole.st")), f"{other} changes nothing")
+    evaluate = ["eval", "--model", "lenet", "--data", "synthetic:300:20x20x3", "--devices", device, "--weights", at("whole.st"), "--json", "-"]
+    loss = lambda *more: json.loads(expect(0, *evaluate, *more).stdout)["loss"]
+    check(loss("--normalize", "dataset") != loss(), "eval normalises")
+    expect(2, "train", *LENET, "--normalize", "imagenet", "--devices", device, err="mean and deviation of 3 channels, but the images have 1")
+    expect(2, "train", *LENET, "--augment", "jitter:0,0,0,0.1", "--devices", device, err="gray ones have no saturation and no hue")
+    expect(2, "train", *LENET, "--augment", "crop:99", "--devices", device, err="must be 1 to the shorter side, 28")
+
+
 def test_words(at):
     """Paths and a device's name that are not UTF-8: everything that holds them in JSON is made all the same."""
     odd = os.fsdecode(b"d\xe4ten")

@@ -13,9 +13,13 @@ enum { BATCH = 32, CLASSES = 10, STEPS = 4 };
 
 static cvy_net *net; /* conv, BN, residual, pools, linear: every kind of layer a team sees */
 static cvy_data *data;
+static cvy_input_params input; /* of the teams of train, */
+static int first_epoch;        /* and of its first two steps */
 
 /* Each test has a network and data of its own, so that nothing is alive at the end. */
 static void begin(check_device *d) {
+  input = (cvy_input_params){0};
+  first_epoch = 0;
   unsetenv("CVY_MEMORY_LIMIT_MIB");                                /* a test that failed leaves it behind */
   check_ok(cvy_data_load("synthetic:12000:12x12x1", NULL, &data)); /* 1.7 MB: streamed where memory is little */
   check_ok(cvy_net_create(1, 12, 12, &net));
@@ -49,11 +53,14 @@ static int first_batch; /* the first step takes the samples of this one */
 static run train(check_device *d, const char *suffix, const cvy_team_params *params, int steps, int from) {
   run out = {.w = check_floats(d, cvy_net_layout(net)->n_floats)};
   const cvy_devices *const devices = check_devices(d, suffix);
-  cvy_team *const team = check_team(d, devices, net, params, 7, data);
+  cvy_team_params p = *params;
+  p.input = input;
+  cvy_team *const team = check_team(d, devices, net, &p, 7, data);
   int32_t samples[BATCH];
   for (int s = 0; s < steps; s++) {
     const int n = s == STEPS - 1 ? 13 : BATCH;
     for (int i = 0; i < n; i++) samples[i] = ((s + first_batch) * 37 + i * 5) % data->train.n;
+    cvy_team_set_epoch(team, first_epoch + s / 2);
     check_ok(cvy_team_step(team, samples, n, 0.05f));
   }
   check_ok(cvy_team_wait(team));
@@ -372,6 +379,35 @@ CHECK_TEST(probes) {
   cvy_train_result unused;
   check_fails(cvy_train(team, data, &(cvy_train_params){.checkpoint_dir = "/nonexistent"}, &unused), CVY_E_ARGUMENT,
               "no_sync");
+}
+
+/* Augmented pictures follow from seed, epoch and sample alone: they are the same on one device and on three, however
+ * many steps are under way, also where an epoch ends, and where images are sent batch by batch. */
+CHECK_TEST(augmented) {
+  static const double shares[3] = {4, 0, 28}, others[3] = {0, 28, 4};
+  const size_t n = cvy_net_layout(net)->n_floats;
+  cvy_team_params three = ghost;
+  input = (cvy_input_params){
+      .of_data = true, .augment = {.flip = true, .crop = 3, .jitter = {0.3f, 0.3f, 0, 0}, .cutout = 4}, .seed = 11};
+  three.split = CVY_SPLIT_SHARES;
+  three.split_values = shares;
+  compare_one_step(d, "*3", &three);
+  const run plenty = train(d, "*3", &three, STEPS, 0);
+  three.split_values = others;
+  three.run_ahead = 2;
+  const run ahead = train(d, "*3", &three, STEPS, 1);
+  three.run_ahead = CVY_RUN_AHEAD_NONE;
+  const run behind = train(d, "*3", &three, STEPS, 2);
+  if (memcmp(ahead.w, behind.w, n * sizeof(float)) != 0) check_fail(d, "steps under way change the weights");
+  if (!(relative_l2(plenty.w, ahead.w, n) <= 1e-5)) check_fail(d, "the division of a batch changes the weights");
+  first_epoch = 1;
+  const run later = train(d, "*3", &three, 1, 0);
+  if (!(fabs(later.losses[0] - behind.losses[0]) > 1e-4)) check_fail(d, "another epoch shows the same pictures");
+  first_epoch = 0;
+  setenv("CVY_MEMORY_LIMIT_MIB", "1", 1);
+  const run streamed = train(d, "*3", &three, STEPS, 1);
+  unsetenv("CVY_MEMORY_LIMIT_MIB");
+  if (!(relative_l2(streamed.w, behind.w, n) <= 1e-4)) check_fail(d, "streamed images change the weights");
 }
 
 /* Short of memory: shares in passes of fewer samples, data sent batch by batch. Same results within rounding. */

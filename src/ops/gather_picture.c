@@ -7,6 +7,15 @@
 #include "src/ops/divider.h"
 #include "src/ops/gather_draws.h"
 
+/* OpenCL C's words, for the kernels' own functions. */
+#define CVY_GLOBAL
+typedef uint64_t cvy_wide;
+typedef int64_t cvy_signed_wide;
+typedef unsigned uint;
+typedef unsigned char uchar;
+static inline uint mul_hi(uint a, uint b) { return (uint)((uint64_t)a * b >> 32); }
+static inline int min(int a, int b) { return a < b ? a : b; }
+static inline int max(int a, int b) { return a > b ? a : b; }
 #include "cl/augment.clh"
 
 enum { SIDE_MOST = 1 << 14, PIXELS_MOST = 1 << 21 };
