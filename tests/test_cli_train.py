@@ -384,7 +384,7 @@ def test_resume(at):
 def test_input(at):
     """Normalised and augmented: the same bytes in parts and whatever the division of a batch; refused where it cannot be."""
     device = first_device()
-    small = ["--model", "lenet", "--data", "synthetic:300:20x20x3", "--batch", 32, "--init", "he", "--lr", 0.02, "--epochs", 2, "--quiet"]
+    small = ["--model", "lenet", "--data", "synthetic:300:20x20x3", "--batch", 32, "--init", "he", "--lr", 0.02, "--quiet", "--epochs", 2]
     whole = [*small, "--devices", device]
     how = ["--normalize", "dataset", "--augment", "flip,crop:4,jitter:0.2,0.2,0.2,0.05,cutout:6"]
     expect(0, "train", *whole, *how, "--save", at("whole.st"), "--log", at("log"))
@@ -402,8 +402,8 @@ def test_input(at):
     for shares in ("32,0", "0,32"):
         expect(0, "train", *small, *how, "--devices", device + "*2", "--shares", shares, "--save", at("two.st"))
         same(at("whole.st"), at("two.st"), f"--shares {shares}: other weights")
-    for other in ([], how[:2], how[2:], [*how[:3], "resized-crop:0.5-1"], [*how, "--seed", 1, "--init-from", at("whole.st")]):
-        expect(0, "train", *whole[:-4], *other, "--devices", device, "--epochs", 1, "--save", at("other.st"))
+    for other in ([], how[:2], how[2:], [*how[:3], "resized-crop:0.5-1"], [*how, "--seed", 1]):
+        expect(0, "train", *small[:-2], *other, "--devices", device, "--epochs", 1, "--save", at("other.st"))
         check(read_bytes(at("other.st")) != read_bytes(at("whole.st")), f"{other} changes nothing")
     evaluate = ["eval", "--model", "lenet", "--data", "synthetic:300:20x20x3", "--devices", device, "--weights", at("whole.st"), "--json", "-"]
     loss = lambda *more: json.loads(expect(0, *evaluate, *more).stdout)["loss"]

@@ -404,7 +404,13 @@ CHECK_TEST(augmented) {
   const run later = train(d, "*3", &three, 1, 0);
   if (!(fabs(later.losses[0] - behind.losses[0]) > 1e-4)) check_fail(d, "another epoch shows the same pictures");
   first_epoch = 0;
-  setenv("CVY_MEMORY_LIMIT_MIB", "1", 1);
+  const run fresh = train(d, "", &ghost, 0, 0);
+  const cvy_augment augment = input.augment;
+  input.augment = (cvy_augment){0};
+  const run plain = train(d, "", &ghost, 0, 0);
+  input.augment = augment;
+  if (fresh.eval_loss != plain.eval_loss) check_fail(d, "test images are augmented");
+  setenv("CVY_MEMORY_LIMIT_MIB", "2", 1);
   const run streamed = train(d, "*3", &three, STEPS, 1);
   unsetenv("CVY_MEMORY_LIMIT_MIB");
   if (!(relative_l2(streamed.w, behind.w, n) <= 1e-4)) check_fail(d, "streamed images change the weights");

@@ -18,10 +18,12 @@
 
 enum { BATCH = 12, STEPS = 6, REPLICAS = 3 };
 
+/* A step that is done again must see the same pictures. */
+static const cvy_input_params input = {.of_data = true, .augment = {.flip = true, .crop = 2}, .seed = 9};
+
 static cvy_team *open_team(check_device *d, int replicas, const cvy_team_params *params) {
-  cvy_team_params p = params ? *params : (cvy_team_params){0};
-  /* a step that is done again sees the same pictures */
-  p.input = (cvy_input_params){.of_data = true, .augment = {.flip = true, .crop = 2}, .seed = 9};
+  cvy_team_params p = *params;
+  p.input = input;
   return check_team(d, check_devices(d, check_text("*%d", replicas)), net, &p, 3, data);
 }
 
@@ -274,6 +276,7 @@ CHECK_TEST(before_training) {
   case_rng rng = check_rng_make(d, 14);
   for (int round = 0; round < 2 + 2 * rounds(); round++) {
     cvy_team_params params = usual;
+    params.input = input;
     params.exchange = (cvy_exchange_kind)case_int(&rng, 0, 1);
     const char *const words = words_of(faults[round % 3], round < 4 ? moments[round] : case_int(&rng, 0, 5), 0);
     if (!check_case(d, "%s%s", words, params.exchange == CVY_EXCHANGE_BF16 ? ", bf16" : "")) continue;

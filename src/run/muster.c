@@ -42,6 +42,20 @@ static uint64_t hash_layout(const cvy_layout *l) {
   return hash;
 }
 
+/* With mean and deviation as they are with the data set attached. */
+static json_t *input_json(const cvy_input_params *p) {
+  const cvy_augment *const a = &p->augment;
+  json_t *const moments = json_array();
+  for (int c = 0; c < p->n_channels; c++) {
+    json_array_append_new(moments, json_real((double)p->mean[c]));
+    json_array_append_new(moments, json_real((double)p->deviation[c]));
+  }
+  return json_pack("{so sb si s[ff] s[ffff] si sI}", "normalize", moments, "flip", a->flip, "crop", a->crop,
+                   "resized_crop", (double)a->resized_crop[0], (double)a->resized_crop[1], "jitter",
+                   (double)a->jitter[0], (double)a->jitter[1], (double)a->jitter[2], (double)a->jitter[3], "cutout",
+                   a->cutout, "seed", (json_int_t)p->seed);
+}
+
 static void add_team(json_t *all, const cvy_team *team) {
   const cvy_team_params *const p = &team->params;
   json_object_set_new(all, "version", json_string(cvy_version()));
@@ -51,6 +65,7 @@ static void add_team(json_t *all, const cvy_team *team) {
   json_object_set_new(all, "data_content", hash_json(team->data->content));
   json_object_set_new(all, "state", hash_json(hash_state(team)));
   json_object_set_new(all, "batch", json_integer(p->batch));
+  json_object_set_new(all, "input", input_json(cvy_team_input(team)));
   json_object_set_new(all, "bn", json_integer(p->bn));
   json_object_set_new(all, "ghost", json_integer(p->ghost));
   json_object_set_new(all, "layout", hash_json(hash_layout(team->layout)));
