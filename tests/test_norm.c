@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "src/ops/norm.h"
+#include "src/ref/cases.h"
 #include "src/team/grad_norm.h"
 #include "tests/check.h"
 
@@ -30,7 +30,7 @@ static cvy_norm_result on_device(check_device *d, const float *x, size_t n, size
     check_buffer *const part = check_input(d, "x", x + at, 1, (int)floats, (int)floats);
     check_ok(cvy_norm_add(op, d->queue, at, floats, part->cl));
   }
-  check_ok(cvy_norm_finish(op, d->queue, clip));
+  check_ok(cvy_norm_finish(op, d->queue, clip, NULL));
   check_ok(cvy_buffer_read(d->queue, cvy_norm_result_of(op), 0, sizeof result, &result, NULL, NULL));
   cvy_norm_destroy(&op);
   return result;
@@ -68,6 +68,17 @@ static void test_bits(check_device *d) {
   }
 }
 
+static void test_cases(check_device *d) {
+  static const int blocks[] = {1, 2, 127, 128, 129, 400};
+  for (int i = 0; i < 12; i++) {
+    if (!check_case(d, "case %d blocks=%d", i, blocks[i / 2])) continue;
+    case_rng r = check_rng_make(d, 100 + i);
+    norm_case c = {.base.n = blocks[i / 2], .clip = i % 2 ? 0.5f : 0};
+    case_norm(&c, &r);
+    check_op(d, &c.base);
+  }
+}
+
 /* A gradient that is short stays as it is; one that is not finite shows. */
 static void test_limits(check_device *d) {
   float x[128] = {3.0f, -4.0f};
@@ -93,12 +104,13 @@ static void test_arguments(check_device *d) {
   check_buffer *const x = check_input(d, "x", zeros, 1, 128, 128);
   check_fails(cvy_norm_add(op, d->queue, 128, 256, x->cl), CVY_E_ARGUMENT, "values 128 to 384 of 256");
   check_fails(cvy_norm_add(op, d->queue, 0, 256, x->cl), CVY_E_ARGUMENT, "needs at least 1024");
-  check_fails(cvy_norm_finish(op, d->queue, -1), CVY_E_ARGUMENT, "clip -1");
+  check_fails(cvy_norm_finish(op, d->queue, -1, NULL), CVY_E_ARGUMENT, "clip -1");
   check_case_end(d);
   cvy_norm_destroy(&op);
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"bits", test_bits}, {"limits", test_limits}, {"arguments", test_arguments}};
+  static const check_test tests[] = {
+      {"bits", test_bits}, {"cases", test_cases}, {"limits", test_limits}, {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -69,6 +69,13 @@ static void compress_run(selftest *t) {
   selftest_op(t, &c.base, "4096 values to bfloat16");
 }
 
+static void norm_run(selftest *t, int blocks, float clip) {
+  case_rng r = case_rng_make(1, 0);
+  norm_case c = {.base.n = blocks, .clip = clip};
+  case_norm(&c, &r);
+  selftest_op(t, &c.base, "%d values%s", blocks * CVY_NORM_BLOCK, clip > 0 ? ", with a limit" : "");
+}
+
 void selftest_other_operations(selftest *t) {
   gather_run(t, 1);
   gather_run(t, 3);
@@ -93,4 +100,6 @@ void selftest_other_operations(selftest *t) {
              false);
   update_run(t, &(cvy_update_params){.momentum = 0.1f}, true);
   compress_run(t);
+  norm_run(t, 32, 0);
+  norm_run(t, 130, 1e-3f);
 }

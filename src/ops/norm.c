@@ -88,11 +88,12 @@ fail:
   return status;
 }
 
-cvy_status cvy_norm_finish(cvy_norm *op, cvy_queue *queue, float clip) {
+cvy_status cvy_norm_finish(cvy_norm *op, cvy_queue *queue, float clip, cvy_buffer *result) {
   cvy_status status = CVY_OK;
   const size_t local = cvy_device_get_facts(op->device)->cpu_shaped ? 1 : CVY_STREAM_LOCAL;
   size_t from = 0;
   CVY_REQUIRE(clip >= 0 && isfinite(clip), CVY_E_ARGUMENT, "norm: clip %g must be 0 or more", (double)clip);
+  if (result) CVY_TRY(cvy_check_buffer("norm", "result", result, sizeof(cvy_norm_result)));
   for (size_t n = op->n_blocks; n > 1; n = above(n)) {
     uint32_t chunk;
     const cvy_grid grid = grid_of(op, above(n), &chunk);
@@ -101,7 +102,7 @@ cvy_status cvy_norm_finish(cvy_norm *op, cvy_queue *queue, float clip) {
     from += n;
   }
   CVY_TRY(CVY_LAUNCH(queue, op->finish, ((cvy_grid){.global = {local}, .local = {local}}), CVY_BUF(op->pairs),
-                     CVY_UINT((uint32_t)from), CVY_FLOAT(clip), CVY_BUF(op->result)));
+                     CVY_UINT((uint32_t)from), CVY_FLOAT(clip), CVY_BUF(result ? result : op->result)));
 fail:
   return status;
 }

@@ -29,9 +29,10 @@ void cvy_norm_destroy(cvy_norm **op);
 size_t cvy_norm_bytes(size_t n_floats);
 /* Floats [offset, offset + n) of the vector are the first n of `x`; both multiples of 128. Pending on return. */
 cvy_status cvy_norm_add(cvy_norm *op, cvy_queue *queue, size_t offset, size_t n, cvy_buffer *x);
-/* When all of the vector was added. clip 0: the scale is 1. Pending on return. */
-cvy_status cvy_norm_finish(cvy_norm *op, cvy_queue *queue, float clip);
-/* One cvy_norm_result, so that its first float is the scale; borrowed. */
+/* When all of the vector was added: writes a cvy_norm_result to `result`, NULL: to the operation's own. clip 0: the
+ * scale is 1. Pending on return. */
+cvy_status cvy_norm_finish(cvy_norm *op, cvy_queue *queue, float clip, cvy_buffer *result);
+/* The operation's own result; its first float is the scale. Borrowed. */
 cvy_buffer *cvy_norm_result_of(const cvy_norm *op);
 /* The norm itself. Pure. */
 double cvy_norm_length(const cvy_norm_sum *squares);

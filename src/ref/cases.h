@@ -5,6 +5,7 @@
 #ifndef CVY_REF_CASES_H
 #define CVY_REF_CASES_H
 
+#include "src/ops/norm.h"
 #include "src/ops/batchnorm.h"
 #include "src/ops/compress.h"
 #include "src/ops/conv2d.h"
@@ -63,6 +64,13 @@ typedef struct gather_case {
   int *want_labels; /* made */
 } gather_case;
 void case_gather(gather_case *c, case_rng *r);
+
+typedef struct norm_case {
+  op_case base; /* n: blocks of CVY_NORM_BLOCK values */
+  float clip;   /* 0: none */
+  double norm;  /* made */
+} norm_case;
+void case_norm(norm_case *c, case_rng *r);
 
 typedef struct compress_case {
   op_case base;              /* n: values */

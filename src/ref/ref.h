@@ -47,6 +47,7 @@ void ref_softmax_xent(int rows, int c, const double *x, const int *labels, doubl
                       double *loss_sum, int *correct);
 /* moments: CVY_MOMENTS. */
 void ref_update(const cvy_update_params *p, size_t n, double *w, const double *g, double *const *moments);
+double ref_norm(size_t n, const double *x);
 /* The contract of ops/compress.h; a sum is rounded to float. */
 void ref_compress(size_t n, const double *g, double *residual, double *packed);
 /* samples NULL: not augmented. Allocates two pictures. */

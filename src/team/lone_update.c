@@ -85,7 +85,7 @@ cvy_status cvy_lone_update_bucket(cvy_lone_update *u, int bucket, const cvy_upda
                          cvy_instance_gradients(u->instance, bucket)));
   if (u->clip_norm == 0) CVY_TRY(update_bucket(u, bucket, params, NULL));
   if (!u->norm || bucket < l->n_buckets - 1) return CVY_OK;
-  CVY_TRY(cvy_norm_finish(u->norm, queue, u->clip_norm));
+  CVY_TRY(cvy_norm_finish(u->norm, queue, u->clip_norm, NULL));
   for (int b = 0; u->clip_norm > 0 && b < l->n_buckets; b++)
     CVY_TRY(update_bucket(u, b, params, cvy_norm_result_of(u->norm)));
 fail:
