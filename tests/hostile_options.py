@@ -94,7 +94,9 @@ SMALL = {
     "checkpoint-every": ["1", "2", "1e"], "split": ["even", "1", "1,1", "3,1"], "shares": ["32", "16,16", "24,8"],
     "verify-every": ["1", "2"], "trace-events": ["1", "100", "1000000"], "time": ["0.01"], "budget": ["0.2", "1s"], "steps": ["1"],
     "rounds": ["1"], "extrapolate": ["2", "16"], "buckets": ["1", "0.25,1"], "shape": ["n2h8w8c4k8r3s1p1"], "op": ["relu", "update"],
-    "pass": ["fwd"], "algo": ["direct"], "tiles": ["default"], "max-slowdown": ["1000%"], "init": ["d2l", "he"],
+    "pass": ["fwd"], "algo": ["direct"], "tiles": ["default"], "max-slowdown": ["1000%"], "init": ["d2l", "he", "xavier", "torch"], "optimizer": ["sgd", "adam", "adamw"],
+    "betas": ["0.9,0.999", "0,0.5"], "eps": ["1e-8", "0.1"], "label-smoothing": ["0", "0.1", "1"], "clip-norm": ["0.5", "1e30"],
+    "init-skip": ["9", "9.*"], "freeze": ["0", "0,3", "[03]"], "lr-mult": ["9=10", "*.bias=0,3=2"],
     "size": ["28", "28x28", "32"], "val-split": ["0.1", "0.5"], "exchange": ["fp32", "bf16"], "on-device-loss": ["continue", "stop"],
 }
 NO_EDGES = {"time", "budget", "steps", "rounds", "model", "classes"}  # would run for hours

@@ -253,7 +253,8 @@ static cvy_status checkpoint(const check_device *d, outcome *out) {
   CVY_TRY(cvy_checkpoint_open(path_in("steps"), &opened));
   assert_non_null(opened);
   CVY_TRY(cvy_checkpoint_read(opened, layout, settings, NULL, &read));
-  out->size = (int)read.at.step + (read.moments[0] != NULL) + 2 * (read.w_previous != NULL) + 4 * (read.residuals != NULL);
+  out->size =
+      (int)read.at.step + (read.moments[0] != NULL) + 2 * (read.w_previous != NULL) + 4 * (read.residuals != NULL);
   cvy_run_position at = {0};
   CVY_TRY(cvy_settings_position(read.settings, &at));
   out->eval_loss = at.kept_median;

@@ -46,7 +46,13 @@ def test_errors(at):
         ("--seed", "-1", "from 0 to 9.2e+18"),
         ("--seed", "18446744073709551615", "from 0 to 9.2e+18"),
         ("--data-dir", "somewhere", "only fashion-mnist"),
-        ("--init", "zero", "d2l or he"),
+        ("--init", "zero", "d2l, he, xavier or torch"),
+        ("--optimizer", "rmsprop", "sgd, adam or adamw"),
+        ("--betas", "0.9", "expected B1,B2"),
+        ("--betas", "0.9,1", "from 0 to below 1"),
+        ("--eps", "0", "from 1e-20 to 1"),
+        ("--label-smoothing", "1.5", "from 0 to 1"),
+        ("--clip-norm", "0", "from 1e-20"),
         ("--split", "automatic", "auto"),
         ("--split", "0,0", "above 0"),
         ("--split", "1,,2", "weights"),
@@ -122,6 +128,12 @@ def test_errors(at):
         (["train", *base, "--resume"], "--checkpoint DIR is missing"),
         (["train", *base, "--keep", "3"], "--checkpoint DIR is missing"),
         (["train", *base, "--nesterov"], "momentum above 0"),
+        (["train", *base, "--betas", "0.9,0.99"], "expected adam or adamw"),
+        (["train", *base, "--eps", "0.1"], "expected adam or adamw"),
+        (["train", *base, "--optimizer", "adam", "--momentum", "0.9"], "expected --betas"),
+        (["train", *base, "--decay-only-weights"], "without --weight-decay"),
+        (["train", *base, "--init-skip", "fc"], "--init-from F is missing"),
+        (["train", *base, "--no-sync", "--clip-norm", "1"], "--no-sync with --clip-norm 1"),
         (["train", *base, "--shares", "256", "--split", "even"], "one of them"),
         (["train", *base, "--no-sync", "--save", "x"], "--no-sync with --save x"),
         (["train", *base, "--no-sync", "--checkpoint", "x"], "--no-sync with --checkpoint x"),
@@ -210,7 +222,7 @@ def test_help(at):
         "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "tune": "devices model input classes batch math budget show clear json quiet",
-        "train": "model data data-dir classes size gray val-split no-data-cache strict normalize augment batch epochs lr init init-from momentum nesterov weight-decay seed "
+        "train": "model data data-dir classes size gray val-split no-data-cache strict normalize augment batch epochs lr init init-from init-skip freeze lr-mult optimizer betas eps momentum nesterov weight-decay decay-only-weights label-smoothing clip-norm seed "
         "no-shuffle drop-last split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib no-overlap no-sync lr-schedule warmup max-steps no-eval save checkpoint checkpoint-every "
         "keep resume verify-every log plot trace trace-events no-times allow-nan quiet devices nodes node port fleet-key fleet-wait no-fleet",
     }

@@ -26,7 +26,8 @@ cvy_status cvy_globs_read(const char *option, const char *text, bool values, cvy
 void cvy_globs_clear(cvy_globs *globs);
 /* The first one that fits, -1: none; all that fit are used. */
 int cvy_globs_find(cvy_globs *globs, const char *name);
-/* CVY_E_ARGUMENT: one has fitted nothing, which the message names; there: what there is ("layers: conv1, bn1"). */
+/* CVY_E_ARGUMENT: one has fitted nothing, which the message names; there: the names that could have fitted ("layers:
+ * conv1, bn1"). */
 cvy_status cvy_globs_check_used(const cvy_globs *globs, const char *there);
 
 #endif

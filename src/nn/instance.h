@@ -59,7 +59,8 @@ cvy_status cvy_instance_room(const cvy_instance *instance, int n, int *most);
  * convpool, which has one algorithm only). */
 bool cvy_instance_choices(const cvy_instance *instance, int layer, cvy_conv_choices *out);
 
-/* Borrowed. Buffers of whole buckets (weights: also those of frozen layers), sizes as in the layout; NULL where there is none (inference, no such moment,
+/* Borrowed. Buffers of whole buckets (weights: also those of frozen layers), sizes as in the layout; NULL where there
+ * is none (inference, no such moment,
  * no BN). input: (micro_batch, H, W, C) with the input pitch, written by gather. */
 cvy_buffer *cvy_instance_input(const cvy_instance *instance);
 cvy_buffer *cvy_instance_labels(const cvy_instance *instance);              /* micro_batch int32 */

@@ -64,8 +64,8 @@ typedef struct cvy_layout {
    * which have weights alone: nothing of them crosses or changes. */
   cvy_bucket *buckets;
   size_t n_floats, n_running_floats;
-  /* What training leaves as it is, at the end of both flat vectors; the last n_frozen_running batch normalisations by
-   * offset. */
+  /* The frozen part, which training leaves as it is, at the end of both flat vectors; the last n_frozen_running batch
+   * normalisations by offset. */
   int n_frozen_buckets, n_frozen_running;
   size_t n_frozen_floats, n_frozen_running_floats;
   int n_rules; /* in flat order, over all buckets; 0: all parameters alike, lr_factor 1, with decay */
