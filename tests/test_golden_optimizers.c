@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * 50 steps of small networks with each optimiser against PyTorch's float64 (data/golden_optimizers.json, made by
- * make_golden_optimizers.py, whose text states what is computed): on one device, on two of which statistics are of the
- * whole batch, and in two parts with a checkpoint between. Bounds are ten times PyTorch's own float32 error, and what it costs if a value lies on the
- * other side of a ReLU's kink. */
+ * make_golden_optimizers.py, whose text states what is computed): on one device, on two with
+ * statistics of the whole batch, and in two parts with a checkpoint between. Bounds are ten times PyTorch's own float32
+ * error, and the cost of a value on the other side of a ReLU's kink. */
 #include <unistd.h>
 
 #include "src/nn/graph.h"

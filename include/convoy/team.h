@@ -101,7 +101,7 @@ typedef struct cvy_team_params {
    * "layer1.0.conv1"); borrowed for the call; NULL: none. One that fits nothing is refused.
    * freeze: layers that are not trained. Their batch normalisations use their running values and keep them; nothing is
    * exchanged for them, and backward ends at the lowest layer that is trained.
-   * lr_mult: "GLOB=X,…": parameters whose learning rate is X times that of the step; the first glob that fits counts. */
+   * lr_mult: "GLOB=X,…": parameters whose learning rate is X times the step's; the first glob that fits counts. */
   const char *freeze, *lr_mult;
   /* Above 0: a step's gradient is scaled down to this norm if it is longer (torch's clip_grad_norm_). The update then
    * waits for the whole gradient, and no exchange is hidden behind the backward pass. 0: none. */

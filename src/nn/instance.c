@@ -256,8 +256,7 @@ fail:
 static cvy_status make_buckets(cvy_instance *i, int n, cvy_buffer ***list) {
   cvy_status status = CVY_OK;
   CVY_TRY(make_list((size_t)n, list));
-  for (int b = 0; b < n; b++)
-    CVY_TRY(make_buffer(i, i->layout->buckets[b].size * sizeof(float), &(*list)[b]));
+  for (int b = 0; b < n; b++) CVY_TRY(make_buffer(i, i->layout->buckets[b].size * sizeof(float), &(*list)[b]));
 fail:
   return status;
 }

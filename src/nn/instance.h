@@ -32,7 +32,8 @@ typedef struct cvy_instance_params {
   /* One per layer of the net, taken where possible; NULL: none. A layer with one stays out of convpools. Borrowed
    * for the call. */
   const cvy_conv_choices *choices;
-  const cvy_layout *layout; /* the net's, or one made of it (cvy_layout_arrange), which stays as long; NULL: the net's */
+  const cvy_layout
+      *layout; /* the net's, or one made of it (cvy_layout_arrange), which stays as long; NULL: the net's */
   /* With auto and without `choices`: the fastest on this device; NULL: the shipped defaults. Borrowed for the call. */
   const cvy_tune_table *tuned;
 } cvy_instance_params;

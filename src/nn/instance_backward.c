@@ -21,9 +21,10 @@ fail:
 static cvy_status backward_convpool(cvy_instance *i, const cvy_unit *u, cvy_convpool *op, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
   cvy_buffer *const dy = cvy_gradient_of(i, u->y), *const mask = cvy_storage_of(i, u->mask);
-  if (!u->frozen) CVY_TRY(cvy_convpool_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy, mask,
-                                        cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
-                                        pass->accumulate, i->workspace));
+  if (!u->frozen)
+    CVY_TRY(cvy_convpool_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy, mask,
+                                          cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
+                                          pass->accumulate, i->workspace));
   cvy_profile_scope(i->device, CVY_SCOPE_PARTS * (int)(u - i->plan->units) + CVY_SCOPE_BACKWARD_DATA);
   if (u->dx[0] != CVY_GRADIENT_NONE)
     CVY_TRY(cvy_convpool_backward_data(op, i->queue, pass->n, dy, mask, cvy_weight_of(i, u, 0),
@@ -35,9 +36,10 @@ fail:
 static cvy_status backward_linear(cvy_instance *i, const cvy_unit *u, cvy_linear *op, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
   cvy_buffer *const dy = cvy_gradient_of(i, u->y);
-  if (!u->frozen) CVY_TRY(cvy_linear_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy,
-                                      cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
-                                      pass->accumulate, i->workspace));
+  if (!u->frozen)
+    CVY_TRY(cvy_linear_backward_weights(op, i->queue, pass->n, cvy_value_of(i, u->x[0]), dy,
+                                        cvy_weight_gradient_of(i, u, 0), cvy_weight_gradient_of(i, u, 1),
+                                        pass->accumulate, i->workspace));
   cvy_profile_scope(i->device, CVY_SCOPE_PARTS * (int)(u - i->plan->units) + CVY_SCOPE_BACKWARD_DATA);
   if (u->dx[0] != CVY_GRADIENT_NONE)
     CVY_TRY(cvy_linear_backward_data(op, i->queue, pass->n, dy, cvy_weight_of(i, u, 0), cvy_gradient_of(i, u->x[0]),

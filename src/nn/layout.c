@@ -255,7 +255,8 @@ cvy_status cvy_layout_make(cvy_net *net) {
   layout->running = cvy_calloc(n_running, sizeof *layout->running);
   layout->buckets = cvy_calloc(n_owners, sizeof *layout->buckets);
   layout->rules = cvy_calloc(n_params, sizeof *layout->rules);
-  CVY_REQUIRE(layout->params && layout->running && layout->buckets && layout->rules, CVY_E_MEMORY, "out of host memory");
+  CVY_REQUIRE(layout->params && layout->running && layout->buckets && layout->rules, CVY_E_MEMORY,
+              "out of host memory");
   CVY_REQUIRE(n_params > 0, CVY_E_ARGUMENT, "the network has no parameters: nothing could be trained");
   list_params(net);
   CVY_TRY(place_params(net));

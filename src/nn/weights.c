@@ -395,8 +395,8 @@ fail:
   return status;
 }
 
-cvy_status cvy_weights_load_except(const cvy_layout *layout, const char *path, bool allow_nan, cvy_globs *skip, float *w,
-                                   float *running, int64_t *n_batches) {
+cvy_status cvy_weights_load_except(const cvy_layout *layout, const char *path, bool allow_nan, cvy_globs *skip,
+                                   float *w, float *running, int64_t *n_batches) {
   cvy_status status = CVY_OK;
   cvy_st_file *file = NULL;
   /* Room for surplus tensors, so that a message can name one, and for a checkpoint's; not for a million, or gigabytes for

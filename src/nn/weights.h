@@ -26,8 +26,8 @@ cvy_status cvy_weights_load(const cvy_layout *layout, const char *path, bool all
                             int64_t *n_batches);
 /* The same, but tensors that a glob of `skip` fits keep their values in w and running, and are not looked at in the
  * file. CVY_E_ARGUMENT: one fits nothing. */
-cvy_status cvy_weights_load_except(const cvy_layout *layout, const char *path, bool allow_nan, cvy_globs *skip, float *w,
-                                   float *running, int64_t *n_batches);
+cvy_status cvy_weights_load_except(const cvy_layout *layout, const char *path, bool allow_nan, cvy_globs *skip,
+                                   float *w, float *running, int64_t *n_batches);
 
 /* Compares names, types and shapes of the file's tensors with the network's; reads the header alone. As
  * cvy_weights_load. */

@@ -324,8 +324,8 @@ static cvy_status use_running(cvy_batchnorm *op, cvy_queue *queue, cvy_buffer *r
 
 cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, int n, cvy_buffer *x,
                                            cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta,
-                                           cvy_buffer *running, cvy_buffer *y, cvy_buffer *affine,
-                                           cvy_buffer *saved, cvy_buffer *workspace) {
+                                           cvy_buffer *running, cvy_buffer *y, cvy_buffer *affine, cvy_buffer *saved,
+                                           cvy_buffer *workspace) {
   cvy_status status = CVY_OK;
   CVY_TRY(check_call(op, n, 0, workspace));
   const partition p = cut(op, n, 0, op->block);
@@ -357,12 +357,12 @@ static cvy_status backward_terms(cvy_batchnorm *op, cvy_queue *queue, const part
                m_last = a->parts ? m : p->last_group * positions;
   const bool one = p->n_groups == 1;
   const uint32_t vecs = (uint32_t)op->vecs;
-  CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_FINISH], grid_of_channels(op, p->n_groups), CVY_BUF(a->workspace),
-                     CVY_BUF(a->saved), CVY_BUF(a->workspace), CVY_BUF(one ? a->dbeta : a->workspace),
-                     CVY_BUF(one ? a->dgamma : a->workspace), CVY_UINT(vecs), CVY_UINT(p->rows), CVY_UINT(p->group_rows),
-                     CVY_UINT(p->block), CVY_UINT(p->parts), CVY_UINT(p->n_groups), CVY_FLOAT((float)(1 / m)),
-                     CVY_FLOAT((float)(1 / m_last)), CVY_UINT(coef_at(op)), CVY_UINT(one ? 0 : terms_at(op)),
-                     CVY_UINT(one ? 0 : terms_at(op) + vecs), CVY_INT(one && a->accumulate)));
+  CVY_TRY(CVY_LAUNCH(
+      queue, op->kernels[BACKWARD_FINISH], grid_of_channels(op, p->n_groups), CVY_BUF(a->workspace), CVY_BUF(a->saved),
+      CVY_BUF(a->workspace), CVY_BUF(one ? a->dbeta : a->workspace), CVY_BUF(one ? a->dgamma : a->workspace),
+      CVY_UINT(vecs), CVY_UINT(p->rows), CVY_UINT(p->group_rows), CVY_UINT(p->block), CVY_UINT(p->parts),
+      CVY_UINT(p->n_groups), CVY_FLOAT((float)(1 / m)), CVY_FLOAT((float)(1 / m_last)), CVY_UINT(coef_at(op)),
+      CVY_UINT(one ? 0 : terms_at(op)), CVY_UINT(one ? 0 : terms_at(op) + vecs), CVY_INT(one && a->accumulate)));
   if (!one)
     CVY_TRY(CVY_LAUNCH(queue, op->kernels[SUM_GROUPS], grid_flat(op), CVY_BUF(a->workspace), CVY_BUF(a->dbeta),
                        CVY_BUF(a->dgamma), CVY_UINT(vecs), CVY_UINT(p->n_groups), CVY_UINT(terms_at(op)), CVY_UINT(0),
@@ -404,13 +404,14 @@ cvy_status cvy_batchnorm_backward(cvy_batchnorm *op, cvy_queue *queue, const cvy
                        CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block),
                        CVY_UINT(p.parts), CVY_UINT(p.n_groups), CVY_INT(mask), CVY_INT(store)));
   const size_t coef_bytes = (size_t)coef_at(op) * (size_t)op->vec * sizeof(float);
-  if (a->frozen) CVY_TRY(cvy_buffer_fill(queue, a->workspace, coef_bytes, 2 * (size_t)op->params.x.pitch * sizeof(float), 0));
+  if (a->frozen)
+    CVY_TRY(cvy_buffer_fill(queue, a->workspace, coef_bytes, 2 * (size_t)op->params.x.pitch * sizeof(float), 0));
   else CVY_TRY(backward_terms(op, queue, &p, a, coef_bytes));
   CVY_TRY(CVY_LAUNCH(queue, op->kernels[BACKWARD_APPLY], grid_of_parts(op, &p), CVY_BUF(a->x), CVY_BUF(y),
                      CVY_BUF(store ? dresidual : a->dy), CVY_BUF(a->gamma), CVY_BUF(a->saved), CVY_BUF(a->affine),
-                     CVY_BUF(a->workspace), CVY_BUF(a->dx), CVY_BUF(dresidual), CVY_UINT((uint32_t)op->vecs), CVY_UINT(p.rows),
-                     CVY_UINT(p.group_rows), CVY_UINT(p.block), CVY_UINT(p.parts), CVY_UINT(p.n_groups),
-                     CVY_INT(store ? MASK_NONE : mask), CVY_INT(add), CVY_UINT(coef_at(op))));
+                     CVY_BUF(a->workspace), CVY_BUF(a->dx), CVY_BUF(dresidual), CVY_UINT((uint32_t)op->vecs),
+                     CVY_UINT(p.rows), CVY_UINT(p.group_rows), CVY_UINT(p.block), CVY_UINT(p.parts),
+                     CVY_UINT(p.n_groups), CVY_INT(store ? MASK_NONE : mask), CVY_INT(add), CVY_UINT(coef_at(op))));
 fail:
   return status;
 }

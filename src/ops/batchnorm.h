@@ -77,8 +77,8 @@ cvy_status cvy_batchnorm_forward_training(cvy_batchnorm *op, cvy_queue *queue, c
  * affine of one group. saved, of one group: for a backward pass with `frozen`; NULL: there will be none. */
 cvy_status cvy_batchnorm_forward_inference(cvy_batchnorm *op, cvy_queue *queue, int n, cvy_buffer *x,
                                            cvy_buffer *residual, cvy_buffer *gamma, cvy_buffer *beta,
-                                           cvy_buffer *running, cvy_buffer *y, cvy_buffer *affine,
-                                           cvy_buffer *saved, cvy_buffer *workspace);
+                                           cvy_buffer *running, cvy_buffer *y, cvy_buffer *affine, cvy_buffer *saved,
+                                           cvy_buffer *workspace);
 /* y is forward's output (its sign is ReLU's mask; unused without relu and if deferred). dresidual: gets dm, may be dy's
  * own buffer (in place), NULL if !residual. accumulate_dresidual: adds instead (then not in place). dx may be dy's
  * buffer if dresidual is not. dgamma, dbeta (+)= when accumulate. frozen: behind forward_inference; mean and deviation

@@ -108,7 +108,3 @@ fail:
 }
 
 cvy_buffer *cvy_norm_result_of(const cvy_norm *op) { return op->result; }
-
-double cvy_norm_length(const cvy_norm_sum *squares) {
-  return sqrt(isfinite(squares->sum) ? (double)squares->sum + (double)squares->lost : (double)squares->sum);
-}

@@ -8,18 +8,7 @@
 #define CVY_OPS_NORM_H
 
 #include "src/cl/launch.h"
-
-enum { CVY_NORM_BLOCK = 128 }; /* values, and sums of a level that make one of the next */
-
-/* A sum of squares and what rounding has left of it: together it has a double's digits. */
-typedef struct cvy_norm_sum {
-  float sum, lost;
-} cvy_norm_sum;
-/* What cvy_norm_finish writes. */
-typedef struct cvy_norm_result {
-  float scale;
-  cvy_norm_sum squares;
-} cvy_norm_result;
+#include "src/ops/norm_sum.h"
 
 typedef struct cvy_norm cvy_norm;
 /* Of vectors of n_floats, a multiple of 128. CVY_E_BUILD, CVY_E_MEMORY, CVY_E_DEVICE_MEMORY. */
@@ -34,7 +23,4 @@ cvy_status cvy_norm_add(cvy_norm *op, cvy_queue *queue, size_t offset, size_t n,
 cvy_status cvy_norm_finish(cvy_norm *op, cvy_queue *queue, float clip, cvy_buffer *result);
 /* The operation's own result; its first float is the scale. Borrowed. */
 cvy_buffer *cvy_norm_result_of(const cvy_norm *op);
-/* The norm itself. Pure. */
-double cvy_norm_length(const cvy_norm_sum *squares);
-
 #endif

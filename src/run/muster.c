@@ -31,7 +31,7 @@ static uint64_t hash_state(const cvy_team *team) {
   return hash_of(cvy_ledger_running(ledger), l->n_running_floats, hash);
 }
 
-/* What is trained, and how each parameter is updated. */
+/* Of all parameters: whether they are trained, and how they are updated. */
 static uint64_t hash_layout(const cvy_layout *l) {
   uint64_t hash = l->n_frozen_floats;
   for (int i = 0; i < l->n_params; i++) {

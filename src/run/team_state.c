@@ -71,7 +71,7 @@ fail:
 
 /* ---- loading ---- */
 
-/* What the optimiser keeps from step to step. */
+/* Names the vectors that the optimiser keeps. */
 static const char *kept_by(cvy_optimizer_kind kind, const float *first) {
   return !first ? "no momentum" : kind == CVY_OPTIMIZER_SGD ? "a momentum" : "the moments of Adam";
 }

@@ -36,6 +36,12 @@ typedef struct all_sums {
   size_t bytes;
 } all_sums;
 
+/* Of a step's gradient. */
+typedef struct gradient_norm {
+  cvy_grad_norm *sums; /* NULL: not computed */
+  double length;       /* negative: not computed */
+} gradient_norm;
+
 /* Times that the caller wants (cvy_chain_note). */
 typedef struct notes {
   cvy_chain_times *times, *step; /* of all steps, of the one under way; NULL: none */
@@ -69,10 +75,9 @@ struct cvy_chain {
   cvy_ledger *ledger;
   cvy_agree *agree;
   int n_parcels, n_pieces;
-  float *floats;       /* all sums */
-  cvy_grad_norm *norm; /* NULL: not computed */
-  double grad_norm;    /* of the step; negative: not computed */
-  unit *units;         /* n_parcels */
+  float *floats; /* all sums */
+  gradient_norm norm;
+  unit *units; /* n_parcels */
   own_sums own;
   all_sums total;
   const cvy_step *step;
@@ -129,8 +134,8 @@ cvy_status cvy_chain_create(const cvy_chain_params *params, cvy_chain **out) {
   CVY_REQUIRE(c->floats && c->units && c->own.losses && c->total.sums, CVY_E_MEMORY,
               "out of host memory for the sums of a fleet");
   c->total.times = (cvy_step_time *)(c->total.sums + 1);
-  c->grad_norm = -1;
-  if (params->clip_norm > 0 || params->grad_norm) CVY_TRY(cvy_grad_norm_create(cvy_layout_trained(l), &c->norm));
+  c->norm.length = -1;
+  if (cvy_norm_wanted(&params->norm)) CVY_TRY(cvy_grad_norm_create(cvy_layout_trained(l), &c->norm.sums));
   for (int u = 0; u < c->n_parcels; u++) {
     const int parcel = cvy_chain_parcel_at(c, u);
     const bool running = parcel == l->n_buckets;
@@ -162,7 +167,7 @@ void cvy_chain_destroy(cvy_chain **chain) {
   cvy_free(c->own.losses);
   cvy_free(c->total.sums);
   cvy_free(c->floats);
-  cvy_grad_norm_destroy(&c->norm);
+  cvy_grad_norm_destroy(&c->norm.sums);
   cvy_free(c);
   *chain = NULL;
 }
@@ -299,7 +304,7 @@ static void update(cvy_chain *c, int u, size_t at, size_t size, float scale) {
 
 static cvy_status parcel_down(cvy_chain *c, int u, int previous, int next) {
   cvy_status status = CVY_OK;
-  const bool clips = c->params.clip_norm > 0;
+  const bool clips = c->params.norm.clip > 0;
   const unit *const p = &c->units[u];
   for (int i = 0; i < p->pieces; i++) {
     size_t at, size;
@@ -311,7 +316,8 @@ static cvy_status parcel_down(cvy_chain *c, int u, int previous, int next) {
     if (p->running || !clips) update(c, u, at, size, 1);
     if (c->notes.step) c->notes.step[p->first + i].updated_ns = cvy_clock_ns();
   }
-  if (c->norm && !p->running) cvy_grad_norm_add(c->norm, c->params.pool, (size_t)(p->sum - c->floats), p->size, p->sum);
+  if (c->norm.sums && !p->running)
+    cvy_grad_norm_add(c->norm.sums, c->params.pool, (size_t)(p->sum - c->floats), p->size, p->sum);
   if (p->running || !clips) set_count(c, &c->at.updated, u + 1);
 fail:
   return status;
@@ -319,9 +325,9 @@ fail:
 
 /* When all parcels have come down: the norm, and with a limit for it the updates. */
 static void finish_norm(cvy_chain *c) {
-  const cvy_norm_result norm = cvy_grad_norm_finish(c->norm, c->params.clip_norm);
-  c->grad_norm = cvy_norm_length(&norm.squares);
-  for (int u = 0; c->params.clip_norm > 0 && u < c->n_parcels; u++) {
+  const cvy_norm_result norm = cvy_grad_norm_finish(c->norm.sums, c->params.norm.clip);
+  c->norm.length = cvy_norm_length(&norm.squares);
+  for (int u = 0; c->params.norm.clip > 0 && u < c->n_parcels; u++) {
     if (!c->units[u].running) update(c, u, 0, c->units[u].size, norm.scale);
     set_count(c, &c->at.updated, u + 1);
   }
@@ -340,7 +346,7 @@ static cvy_status go_down(cvy_chain *c) {
   cvy_status status = CVY_OK;
   const int previous = cvy_fleet_previous(c->fleet), next = cvy_fleet_next(c->fleet);
   for (int u = 0; u < c->n_parcels; u++) CVY_TRY(parcel_down(c, u, previous, next));
-  if (c->norm) finish_norm(c);
+  if (c->norm.sums) finish_norm(c);
   CVY_TRY(await_more(c, &c->at.summed, c->n_pieces));
   if (next >= 0) CVY_TRY(cvy_link_receive(c->link, next, CVY_LINK_DOWN, c->total.sums, c->total.bytes));
   commit(c);
@@ -501,7 +507,7 @@ bool cvy_chain_await_end(cvy_chain *c, cvy_chain_sums *total) {
 }
 
 const cvy_step_time *cvy_chain_measured(const cvy_chain *c) { return c->total.times; }
-double cvy_chain_grad_norm(const cvy_chain *c) { return c->grad_norm; }
+double cvy_chain_grad_norm(const cvy_chain *c) { return c->norm.length; }
 
 /* ---- exchange thread: after a halt ---- */
 

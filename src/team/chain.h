@@ -31,6 +31,7 @@
 #ifndef CVY_TEAM_CHAIN_H
 #define CVY_TEAM_CHAIN_H
 
+#include "src/ops/norm_sum.h"
 #include "src/team/agree.h"
 #include "src/team/ledger.h"
 #include "src/team/ring.h"
@@ -49,11 +50,10 @@ typedef struct cvy_chain_params {
   cvy_fleet *fleet; /* its devices are counted */
   cvy_roster *roster;
   cvy_ledger *ledger;
-  cvy_pool *pool;  /* for updates; NULL: the thread alone */
-  bool packed;     /* parts are bfloat16 */
-  size_t piece;    /* floats of a message, at most; 0: CVY_CHAIN_PIECE */
-  float clip_norm; /* as cvy_team_params: updates wait for the whole gradient */
-  bool grad_norm;
+  cvy_pool *pool;       /* for updates; NULL: the thread alone */
+  bool packed;          /* parts are bfloat16 */
+  size_t piece;         /* floats of a message, at most; 0: CVY_CHAIN_PIECE */
+  cvy_norm_params norm; /* of gradients; with a limit updates wait for the whole gradient */
 } cvy_chain_params;
 #define CVY_CHAIN_PIECE ((size_t)1 << 18)
 

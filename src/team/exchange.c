@@ -31,9 +31,8 @@ struct cvy_exchange {
   bool running, ended; /* the thread was started; it has returned: with the roster's lock */
 };
 
-static bool wants_norm(const cvy_exchange_params *p) { return p->clip_norm > 0 || p->grad_norm; }
 /* Updates wait for the whole gradient. */
-static bool clips(const cvy_exchange *x) { return x->params.clip_norm > 0; }
+static bool clips(const cvy_exchange *x) { return x->params.norm.clip > 0; }
 
 /* ---- one parcel ---- */
 
@@ -134,7 +133,7 @@ fail:
 static cvy_status finish_norm(cvy_exchange *x, const cvy_step *step) {
   cvy_status status = CVY_OK;
   const cvy_layout *const l = cvy_ledger_layout(x->ledger);
-  const cvy_norm_result norm = cvy_grad_norm_finish(x->norm, x->params.clip_norm);
+  const cvy_norm_result norm = cvy_grad_norm_finish(x->norm, x->params.norm.clip);
   x->grad_norm = cvy_norm_length(&norm.squares);
   for (int b = l->n_buckets - 1; clips(x) && b >= 0; b--) { /* forward needs the last one first */
     const uint64_t since = cvy_timeline_now(x->timeline);
@@ -181,7 +180,7 @@ static cvy_status take_results(cvy_exchange *x, cvy_step *step, int *n_losses, i
     double *const loss = &x->losses[(*n_losses)++];
     *loss = 0;
     x->params.read_result(cvy_roster_device(x->roster, i), step->number, loss, correct);
-    if (x->params.on_device && wants_norm(&x->params))
+    if (x->params.on_device && cvy_norm_wanted(&x->params.norm))
       x->grad_norm = x->params.read_norm(cvy_roster_device(x->roster, i), step->number);
   }
 fail:
@@ -366,7 +365,7 @@ cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange *
   CVY_REQUIRE(x->mail && x->parts && x->losses, CVY_E_MEMORY, "out of host memory");
   if (params->mail) memcpy(x->mail, params->mail, n * sizeof *x->mail);
   x->params.mail = x->mail;
-  if (wants_norm(params) && params->crosses && !params->fleet) {
+  if (cvy_norm_wanted(&params->norm) && params->crosses && !params->fleet) {
     const size_t n_floats = cvy_layout_trained(cvy_ledger_layout(x->ledger));
     CVY_TRY(cvy_grad_norm_create(n_floats, &x->norm));
     x->sums = cvy_calloc(n_floats, sizeof *x->sums);
@@ -378,8 +377,7 @@ cvy_status cvy_exchange_create(const cvy_exchange_params *params, cvy_exchange *
                                                  .ledger = params->ledger,
                                                  .pool = params->pool,
                                                  .packed = params->packed,
-                                                 .clip_norm = params->clip_norm,
-                                                 .grad_norm = params->grad_norm,
+                                                 .norm = params->norm,
                                                  .piece = params->fleet_piece},
                              &x->chain));
   CVY_TRY(cvy_recovery_create(&x->params, x->chain, &x->recovery));

@@ -7,6 +7,7 @@
 #ifndef CVY_TEAM_EXCHANGE_H
 #define CVY_TEAM_EXCHANGE_H
 
+#include "src/ops/norm_sum.h"
 #include "src/team/chain.h"
 #include "src/team/events.h"
 #include "src/team/ledger.h"
@@ -34,9 +35,8 @@ typedef struct cvy_exchange_params {
   bool fault_stops;       /* a device that fails ends the run; else the others go on */
   int most_samples;       /* of a step */
   cvy_events *events;     /* of lost devices */
-  float clip_norm;        /* as cvy_team_params */
-  bool grad_norm;
-  bool allow_nan; /* a loss that is not finite does not end the run */
+  cvy_norm_params norm;   /* of gradients */
+  bool allow_nan;         /* a loss that is not finite does not end the run */
   /* Adds a device's result of the step, which its worker has brought to the host: mean loss times samples, and hits. */
   void (*read_result)(void *device, long step, double *loss_sum, int *correct);
   /* on_device: the norm of the step's gradient, which has come with the result. */

@@ -73,9 +73,9 @@ cvy_status cvy_fleet_pace_gather(cvy_team *team, const cvy_link_rate *rates, con
   write_own(own, speeds + first);
   CVY_TRY(cvy_fleet_gather(fleet, speeds, n * sizeof *speeds, first * sizeof *speeds,
                            (size_t)own->params.n_devices * sizeof *speeds));
+  const double bytes = (double)((cvy_layout_trained(l) + cvy_layout_moving(l)) * sizeof(float));
   for (int r = 0; r < cvy_fleet_size(fleet); r++) {
-    const cvy_chain_cost chain = cvy_fleet_pace_chain(rates, cvy_fleet_size(fleet), r,
-                                                      (double)((cvy_layout_trained(l) + cvy_layout_moving(l)) * sizeof(float)),
+    const cvy_chain_cost chain = cvy_fleet_pace_chain(rates, cvy_fleet_size(fleet), r, bytes,
                                                       (double)(l->buckets[l->n_buckets - 1].size * sizeof(float)));
     for (int i = cvy_fleet_first_of(fleet, r); i < cvy_fleet_first_of(fleet, r + 1); i++) {
       all->devices[i].stale = team->params.staleness > 0;

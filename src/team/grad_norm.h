@@ -4,7 +4,7 @@
 #define CVY_TEAM_GRAD_NORM_H
 
 #include "src/base/pool.h"
-#include "src/ops/norm.h"
+#include "src/ops/norm_sum.h"
 
 typedef struct cvy_grad_norm cvy_grad_norm;
 

@@ -109,7 +109,7 @@ static void note_truth(cvy_ledger *s, long steps) {
   s->behind = false;
 }
 
-/* What no update writes is the same in all generations. */
+/* Frozen values, which no update writes, are the same in all generations. */
 static void spread_frozen(cvy_ledger *s) {
   const cvy_layout *const l = s->layout;
   const size_t at = cvy_layout_trained(l), bytes = l->n_frozen_floats * sizeof(float);

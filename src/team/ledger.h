@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * The truth of a run, on the host: weights, the optimiser's moments and running values of batch normalisation, each a
- * flat vector (nn/layout.h) in two generations, and how many steps are in them. The update of step t reads generation t and writes
- * t + 1 piece by piece; t + 1 becomes the truth when all pieces are done. So a step can be redone, and a snapshot is
- * never half of one.
+ * flat vector (nn/layout.h) in two generations, and how many steps are in them. The update of step t reads generation t
+ * and writes t + 1 piece by piece; t + 1 becomes the truth when all pieces are done. So a step can be redone, and a
+ * snapshot is never half of one.
  *
  * A team of one updates on its device: the ledger falls behind it, until the caller reads the device again.
  *
@@ -59,9 +59,10 @@ void cvy_ledger_read(cvy_ledger *ledger, long finished);
 /* ---- updates ---- */
 
 /* reduce → update for floats [offset, offset + size) of the flat vector: g = scale * (parts[0] + parts[1] + …) (in this
- * order), then the optimiser's formulas (host_update.h) by the layout's rules from generation to generation + 1. parts[i] is the gradient of the
- * i-th device with samples, from the piece's first float; n_parts >= 1. packed: parts of bfloat16 (ops/compress.h),
- * each widened to float before it is added. Elementwise: pool and cuts do not change a bit. */
+ * order), then the optimiser's formulas (host_update.h) by the layout's rules from generation to generation + 1.
+ * parts[i] is the gradient of the i-th device with samples, from the piece's first float; n_parts >= 1. packed: parts
+ * of bfloat16 (ops/compress.h), each widened to float before it is added. Elementwise: pool and cuts do not change a
+ * bit. */
 void cvy_ledger_update(cvy_ledger *ledger, cvy_pool *pool, const cvy_update_params *update, float scale, size_t offset,
                        size_t size, const void *const *parts, int n_parts, bool packed);
 /* sum[0..size) = parts[0] + parts[1] + …, in this order; begun: sum + parts[0] + …, which continues such a sum. So that

@@ -18,8 +18,9 @@ size_t cvy_notes_device_bytes(const cvy_notes *notes);
 /* Enqueues the upload of the pass's sample numbers on the compute queue; they are copied. May wait for an older pass.
  * *on_device: borrowed until the next pass. */
 cvy_status cvy_notes_send_samples(cvy_notes *notes, const int32_t *samples, int n, cvy_buffer **on_device);
-/* Enqueues the read of a step's result, and of its gradient's norm (a cvy_norm_result; NULL: not computed). *read: the event behind which the result is valid, until as many later steps
- * are enqueued as there are notes; it belongs to the caller. */
+/* Enqueues the read of a step's result, and of its gradient's norm (a cvy_norm_result; NULL: not computed). *read: the
+ * event behind which the result is valid, until as many later steps are enqueued as there are notes; it belongs to the
+ * caller. */
 cvy_status cvy_notes_fetch_result(cvy_notes *notes, long step, cvy_buffer *result, cvy_buffer *norm, cvy_event **read);
 /* Any thread, behind that event. */
 const cvy_xent_result *cvy_notes_result(const cvy_notes *notes, long step);

@@ -86,7 +86,7 @@ fail:
 
 /* ---- plan ---- */
 
-/* What the device needs beside the instance: for gradients that cross as bfloat16, or for their norm. */
+/* Of memory beside the instance: for gradients that cross as bfloat16, or for their norm. */
 static size_t beside_bytes(const cvy_replica *r) {
   const bool norm = r->setup.alone && (r->params.clip_norm > 0 || r->params.grad_norm);
   return (r->setup.packs ? cvy_residual_bytes(r->setup.layout) : 0) +

@@ -253,8 +253,7 @@ static cvy_status start_steps(cvy_team *team) {
                                                      .fault_stops = p->fault_stops,
                                                      .most_samples = cvy_team_most_samples(team),
                                                      .allow_nan = p->allow_nan,
-                                                     .clip_norm = p->clip_norm,
-                                                     .grad_norm = p->grad_norm,
+                                                     .norm = {p->clip_norm, p->grad_norm},
                                                      .read_norm = cvy_replica_read_norm,
                                                      .read_result = cvy_replica_read_result},
                               &team->exchange));

@@ -39,8 +39,8 @@ static cvy_status load(cvy_team *team, const char *path, cvy_globs *skip) {
   int64_t n_batches = 0;
   CVY_TRY(cvy_ring_wait(team->ring));
   const bool allow_nan = team->params.allow_nan || team->params.inference;
-  CVY_TRY(cvy_weights_load_except(team->layout, path, allow_nan, skip, cvy_ledger_w(l), cvy_ledger_running(l),
-                                  &n_batches));
+  CVY_TRY(
+      cvy_weights_load_except(team->layout, path, allow_nan, skip, cvy_ledger_w(l), cvy_ledger_running(l), &n_batches));
   clear_moments(team);
   cvy_ledger_set_batches(l, n_batches);
   CVY_TRY(cvy_team_publish(team, 0));

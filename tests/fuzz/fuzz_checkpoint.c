@@ -52,7 +52,8 @@ static void start(void) {
                                       .w = values,
                                       .running = values,
                                       .facts = i & 1 ? facts_text : NULL,
-                                      .v = i & 1 ? values : NULL,
+                                      .kind = i == 3 ? CVY_OPTIMIZER_ADAM : CVY_OPTIMIZER_SGD,
+                                      .moments = {i & 1 ? values : NULL, i == 3 ? values : NULL},
                                       .w_previous = i & 2 ? values : NULL,
                                       .residuals = i == 3 ? residuals : NULL};
     FUZZ_OK(cvy_checkpoint_write(run_folder, cvy_net_layout(net), &data, 1));
