@@ -85,6 +85,18 @@ def check_by_hand(compiles, env, work):
             sys.exit(f"{folder}: other files than cvy_train's: {sorted(files)}, of {names}")
 
 
+def check_predict(compiles, program, env, work):
+    """A program that predicts (doc/predict.md), with the weights of another one."""
+    example = os.path.join(ROOT, "tests", "examples", "predict.c")
+    run(["sh", "-ec", compiles.replace("d2l_section.c", f"'{example}' -o predict")], env, work)
+    with open(os.path.join(work, "p.pgm"), "wb") as f:
+        f.write(b"P5 28 28 255\n" + bytes(i % 251 for i in range(784)))
+    run([program, "train", "--model", "lenet", "--data", "synthetic:64", "--max-steps", "1", "--no-eval", "--save", "p.safetensors"], env, work)
+    answer = run(["./predict", "p.safetensors", "p.pgm"], env, work)
+    if not re.fullmatch(r"p\.pgm: class \d, probability 0\.\d{4}\n", answer):
+        sys.exit(f"the example predicts {answer!r}")
+
+
 def check_installed(program, library):
     shown = run([program, "--version"], CLEAN)
     if not re.match(r"convoy \d+\.\d+\.\d+", shown):
@@ -108,6 +120,7 @@ def in_clean_root(build, work, example, arguments):
     run(["sh", "-ec", compiles], CLEAN, work)
     check_output(run(["./a.out", *arguments], CLEAN, work))
     check_by_hand(compiles, CLEAN, work)
+    check_predict(compiles, "convoy", CLEAN, work)
     check_installed("convoy", next(iter(glob.glob("/usr/local/lib*/**/libconvoy.so", recursive=True))))
     print(f"in a clean root: {install}; {compiles}; ./a.out")
 
@@ -122,6 +135,7 @@ def in_a_folder(build, work, example, arguments):
     run(["sh", "-ec", told_lines()[1].replace("d2l_section.c", f"'{example}'")], env, work)
     check_output(run(["./a.out", *arguments], env, work))
     check_by_hand(told_lines()[1], env, work)
+    check_predict(told_lines()[1], find("bin/convoy"), env, work)
     check_installed(find("bin/convoy"), find("libconvoy.so"))
 
 

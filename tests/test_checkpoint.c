@@ -80,10 +80,9 @@ static bool same_checkpoint(const cvy_checkpoint_data *a, const cvy_checkpoint_d
   return a->at.step == b->at.step && a->at.epoch == b->at.epoch && a->at.epoch_batches == b->at.epoch_batches &&
          a->at.seed == b->at.seed && memcmp(&a->at.epoch_loss_sum, &b->at.epoch_loss_sum, sizeof(double)) == 0 &&
          a->at.epoch_images == b->at.epoch_images && a->at.finished == b->at.finished && a->n_batches == b->n_batches &&
-         strcmp(a->settings, b->settings) == 0 && strcmp(a->choices, b->choices) == 0 &&
-         !a->facts == !b->facts && (!a->facts || strcmp(a->facts, b->facts) == 0) &&
-         strcmp(a->devices, b->devices) == 0 && a->n_shares == b->n_shares &&
-         memcmp(a->shares, b->shares, (size_t)a->n_shares * sizeof(int)) == 0 &&
+         strcmp(a->settings, b->settings) == 0 && strcmp(a->choices, b->choices) == 0 && !a->facts == !b->facts &&
+         (!a->facts || strcmp(a->facts, b->facts) == 0) && strcmp(a->devices, b->devices) == 0 &&
+         a->n_shares == b->n_shares && memcmp(a->shares, b->shares, (size_t)a->n_shares * sizeof(int)) == 0 &&
          memcmp(a->w, b->w, layout->n_floats * sizeof(float)) == 0 && !a->moments[0] == !b->moments[0] &&
          (!a->moments[0] || memcmp(a->moments[0], b->moments[0], layout->n_floats * sizeof(float)) == 0) &&
          memcmp(a->running, b->running, layout->n_running_floats * sizeof(float)) == 0;

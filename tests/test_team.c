@@ -530,11 +530,10 @@ CHECK_TEST(classify) {
   with_val.val = (cvy_samples){.n = 7, .images = data->train.images + 5 * pixels, .labels = data->train.labels + 5};
   const int classes = cvy_net_classes(net);
   cvy_team *const one = check_team(d, check_devices(d, "*1"), net, &(cvy_team_params){.batch = 5}, 4, &with_val);
-  cvy_team *const many = check_team(d, check_devices(d, "*3"), net,
-                                    &(cvy_team_params){.batch = BATCH,
-                                                       .split = CVY_SPLIT_WEIGHTS,
-                                                       .split_values = (const double[]){1, 0, 3}},
-                                    4, &with_val);
+  cvy_team *const many = check_team(
+      d, check_devices(d, "*3"), net,
+      &(cvy_team_params){.batch = BATCH, .split = CVY_SPLIT_WEIGHTS, .split_values = (const double[]){1, 0, 3}}, 4,
+      &with_val);
   for (int k = 0; k < 3; k++) {
     const cvy_samples *const set = cvy_set_samples(&with_val, sets[k]);
     const size_t n = (size_t)set->n * (size_t)classes;

@@ -348,12 +348,12 @@ CHECK_TEST(facts_refused) {
   const cvy_model_facts good = {.channels = 3, .height = 8, .width = 8, .classes = 2};
   cvy_model_facts f = good;
   char *text;
-#define WRONG(change, says)                                            \
-  do {                                                                 \
-    f = good;                                                          \
-    change;                                                            \
-    check_fails(cvy_facts_write(&f, &text), CVY_E_ARGUMENT, says);     \
-    assert_null(text);                                                 \
+#define WRONG(change, says)                                        \
+  do {                                                             \
+    f = good;                                                      \
+    change;                                                        \
+    check_fails(cvy_facts_write(&f, &text), CVY_E_ARGUMENT, says); \
+    assert_null(text);                                             \
   } while (0)
   WRONG(f.model = "a b", "the model's name is no name");
   WRONG(f.height = 0, "input is 3x0x8");

@@ -91,12 +91,11 @@ static bool result_print(const eval_options *options, const program_run *run, co
     json_t *const devices = json_array();
     for (int i = 0; i < cvy_devices_count(run->devices); i++)
       json_array_append_new(devices, json_string(cvy_devices_label(run->devices, i)));
-    json_t *const json =
-        json_pack("{ss ss so so so* so sf si si so so}", "version", cvy_version(), "model",
-                  program_models[options->model], "weights", program_text_json(options->weights), "data",
-                  program_text_json(options->data), "nodes", fleet ? fleet_json(fleet) : NULL, "devices", devices,
-                  "test_acc", result->accuracy, "correct", result->correct, "images", result->images, "loss",
-                  json_number(result->loss), "sec", json_number(result->seconds));
+    json_t *const json = json_pack(
+        "{ss ss so so so* so sf si si so so}", "version", cvy_version(), "model", program_models[options->model],
+        "weights", program_text_json(options->weights), "data", program_text_json(options->data), "nodes",
+        fleet ? fleet_json(fleet) : NULL, "devices", devices, "test_acc", result->accuracy, "correct", result->correct,
+        "images", result->images, "loss", json_number(result->loss), "sec", json_number(result->seconds));
     json_t *const more = answers ? confusion_json(answers) : NULL;
     ok = (more || !answers) && (!more || json_object_update(json, more) == 0);
     json_decref(more);
@@ -114,25 +113,25 @@ int cmd_eval(int argc, char **argv) {
   if (code != OPTIONS_GO_ON) return code;
   code = fleet_options_check("eval", &options.fleet);
   if (code != OPTIONS_GO_ON) return code;
-  const program_file inputs[] = {{"--weights", options.weights}, {0}}, outputs[] = {{"--json", options.json}, {"--confusion", options.confusion}, {0}};
+  const program_file inputs[] = {{"--weights", options.weights}, {0}},
+                     outputs[] = {{"--json", options.json}, {"--confusion", options.confusion}, {0}};
   code = program_check_outputs("eval", outputs, inputs);
   if (code != EXIT_DONE) return code;
   code = options_check_data_dir("eval", options.data, options.data_dir);
   if (code != OPTIONS_GO_ON) return code;
   cvy_model_facts *facts = NULL;
-  code = weights_facts("eval", options.weights, options_given(&table, given, "model"), &options.model, &facts);
-  if (code != EXIT_DONE) return code;
-  if (facts) program_take_images(facts, &options.images);
   cvy_fleet *fleet = NULL;
   code = fleet_meet(&options.fleet, &fleet);
   if (code == EXIT_DONE && cvy_fleet_writes(fleet)) code = program_try_output("eval", "--json", options.json, true);
   if (code == EXIT_DONE && cvy_fleet_writes(fleet))
     code = program_try_output("eval", "--confusion", options.confusion, true);
+  if (code == EXIT_DONE)
+    code = weights_facts("eval", options.weights, options_given(&table, given, "model"), &options.model, &facts);
   if (code != EXIT_DONE) {
-    cvy_model_facts_free(&facts);
     cvy_fleet_close(&fleet);
     return code;
   }
+  if (facts) program_take_images(facts, &options.images);
   options.quiet = options.quiet || !cvy_fleet_writes(fleet);
 
   const program_run_spec spec = {.verb = "eval",
@@ -189,7 +188,8 @@ int cmd_eval(int argc, char **argv) {
     progress_wait_end();
     progress_end();
     code = program_exit_code(status);
-    if (status == CVY_OK && (!result_print(&options, &run, fleet, team, &result, probabilities ? &answers : NULL) || !isfinite(result.loss)))
+    if (status == CVY_OK && (!result_print(&options, &run, fleet, team, &result, probabilities ? &answers : NULL) ||
+                             !isfinite(result.loss)))
       code = EXIT_FAILED;
   }
   progress_wait_end();

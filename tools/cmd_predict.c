@@ -72,10 +72,11 @@ static const option_table table = {
     .most_operands = INT_MAX,
     .rows = rows,
     .n_rows = sizeof rows / sizeof rows[0],
-    .about = "Tells the most probable classes of pictures, by trained weights, on one or more devices.\n"
-             "PICTURE is a JPEG, PNG, PGM or PPM file, a folder with such files, an idx file of images (each of its\n"
-             "rows is a picture), or - for a list of names on stdin, one in a line.\n"
-             "A picture that cannot be read is named, the others are predicted, and the exit status is 1.",
+    .about =
+        "Tells the most probable classes of pictures, by trained weights, on one or more devices.\n"
+        "PICTURE is a JPEG, PNG, PGM or PPM file, a folder with such files, an idx file of images (each\n"
+        "of its rows is a picture), or - for a list of names on stdin, one in a line.\n"
+        "A picture that cannot be read is named, the others are predicted, and the exit status is 1.",
 };
 
 /* The answers to one picture. */
@@ -136,7 +137,8 @@ static bool tell(prediction *p, const char *file, const guess *top) {
 }
 
 /* Reads and predicts pictures of the list from *at on, as many as fit in a batch. */
-static cvy_status predict_batch(prediction *p, int *at, uint8_t *pixels, float *probabilities, int *places, guess *top) {
+static cvy_status predict_batch(prediction *p, int *at, uint8_t *pixels, float *probabilities, int *places,
+                                guess *top) {
   const cvy_model_facts *const facts = cvy_model_get_facts(p->model);
   const size_t each = (size_t)facts->height * (size_t)facts->width * (size_t)facts->channels;
   int n = 0;
@@ -206,7 +208,8 @@ static bool add_all(prediction *p, const char *const *paths, int n) {
 }
 
 static int check(const predict_options *o, const char *const *pictures, int n) {
-  if (n == 0) return options_error("predict", "PICTURE is missing: a picture, a folder, an idx file, or - for a list on stdin");
+  if (n == 0)
+    return options_error("predict", "PICTURE is missing: a picture, a folder, an idx file, or - for a list on stdin");
   if (o->json && o->csv && strcmp(o->json, "-") == 0 && strcmp(o->csv, "-") == 0)
     return options_error("predict", "--json - and --csv -: expected one of them on stdout");
   const program_file outputs[] = {{"--json", o->json}, {"--csv", o->csv}, {0}},
@@ -262,12 +265,10 @@ static int run(prediction *p, const cvy_model_facts *given) {
   const predict_options *const o = p->options;
   progress_start(o->quiet, 1, 0);
   wait_line_begin();
-  cvy_status status = cvy_model_open(o->weights, o->devices,
-                                     &(cvy_model_params){.batch = (int)o->batch,
-                                                         .facts = given,
-                                                         .conv_algo = o->conv_algo,
-                                                         .math = (cvy_math)o->math},
-                                     &p->model);
+  cvy_status status = cvy_model_open(
+      o->weights, o->devices,
+      &(cvy_model_params){.batch = (int)o->batch, .facts = given, .conv_algo = o->conv_algo, .math = (cvy_math)o->math},
+      &p->model);
   progress_wait_end();
   progress_end();
   if (status != CVY_OK) return program_exit_code_of_select(status);
@@ -292,8 +293,9 @@ int cmd_predict(int argc, char **argv) {
   if (code != OPTIONS_GO_ON) return code;
   const char *const *const pictures = options_operands(&n);
   if (cvy_fleet_started() > 1)
-    return options_error("predict", "mpirun or srun has started %d processes of it: expected one, with its devices in "
-                                    "--devices",
+    return options_error("predict",
+                         "mpirun or srun has started %d processes of it: expected one, with its devices in "
+                         "--devices",
                          cvy_fleet_started());
   code = check(&o, pictures, n);
   if (code != EXIT_DONE) return code;

@@ -17,6 +17,7 @@
 #include "tools/signals.h"
 #include "tools/train_options.h"
 #include "tools/wait_line.h"
+#include "tools/weights_facts.h"
 
 enum { MOST_CHANGES = 16 };
 
@@ -543,6 +544,12 @@ static int run_train(training *t) {
   progress_start(quiet, (int)o->epochs, (long)o->max_steps);
   wait_line_begin();
   code = program_run_open(&spec, &t->run);
+  if (code == EXIT_DONE && o->init_from && !o->opened) {
+    cvy_model_facts *facts = NULL;
+    int model = o->model;
+    code = weights_facts("train", o->init_from, true, &model, &facts);
+    cvy_model_facts_free(&facts);
+  }
   if (code != EXIT_DONE) return code;
   t->labels = program_team_labels(t->run.devices, NULL);
   char *title = NULL;

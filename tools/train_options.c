@@ -553,16 +553,15 @@ static int take_from_checkpoint(void *target, option_set *given) {
   return OPTIONS_GO_ON;
 }
 
-/* The network of --init-from, if its file says it. A file that cannot be read is named later, with the other inputs. */
+/* The network of --init-from, if the user does not name one. cmd_train compares another one with the file. */
 static int take_from_weights(train_options *o, option_set *given) {
   cvy_model_facts *facts = NULL;
-  const bool known = options_given(&table, *given, "model");
-  int model = o->model;
-  if (!o->init_from || o->opened || (known && cvy_file_kind_of(o->init_from) != CVY_FILE_REGULAR)) return OPTIONS_GO_ON;
-  const int code = weights_facts("train", o->init_from, known, &model, &facts);
+  int model = 0;
+  if (!o->init_from || o->opened || options_given(&table, *given, "model")) return OPTIONS_GO_ON;
+  const int code = weights_facts("train", o->init_from, false, &model, &facts);
   cvy_model_facts_free(&facts);
   if (code != EXIT_DONE) return code;
-  if (!known) (void)options_take(&table, given, "model", program_models[model], o);
+  (void)options_take(&table, given, "model", program_models[model], o);
   return OPTIONS_GO_ON;
 }
 

@@ -154,7 +154,8 @@ cvy_status cvy_picture_list_add(cvy_picture_list *l, const char *path) {
   const int n = l->n, n_idx = l->n_idx;
   if (cvy_file_kind_of(path) == CVY_FILE_FOLDER) {
     CVY_TRY(walk(l, path, 0));
-    CVY_REQUIRE(l->n > n, CVY_E_FORMAT, "the folder %s has no pictures: no .pgm, .ppm, .pnm, .jpg, .jpeg or .png", path);
+    CVY_REQUIRE(l->n > n, CVY_E_FORMAT, "the folder %s has no pictures: no .pgm, .ppm, .pnm, .jpg, .jpeg or .png",
+                path);
     qsort(l->items + n, (size_t)(l->n - n), sizeof *l->items, by_name);
   } else if (is_idx(path)) {
     CVY_TRY(add_idx(l, path));

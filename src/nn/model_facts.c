@@ -41,8 +41,8 @@ static cvy_status check(const char *where, cvy_status code, const cvy_model_fact
   CVY_REQUIRE(is_side(f->channels) && is_side(f->height) && is_side(f->width), code,
               "%sthe model's input is %dx%dx%d (channels, height, width): 1 to %d are possible", where, f->channels,
               f->height, f->width, MOST_SIDE);
-  CVY_REQUIRE(f->classes >= 1 && f->classes <= CVY_MAX_CLASSES, code, "%sthe model has %d classes: 1 to %d are possible",
-              where, f->classes, CVY_MAX_CLASSES);
+  CVY_REQUIRE(f->classes >= 1 && f->classes <= CVY_MAX_CLASSES, code,
+              "%sthe model has %d classes: 1 to %d are possible", where, f->classes, CVY_MAX_CLASSES);
   const bool none = f->size_h == 0 && f->size_w == 0, shorter = f->size_h == -1 && is_side(f->size_w);
   CVY_REQUIRE(none || shorter || (is_side(f->size_h) && is_side(f->size_w)), code,
               "%spictures are resized to %dx%d: 1 to %d are possible, or -1 and the shorter side", where, f->size_h,
@@ -75,9 +75,7 @@ static json_t *name_json(const char *name) {
 }
 
 /* An object takes over its values; false: out of memory. */
-static bool put(json_t *object, const char *key, json_t *value) {
-  return json_object_set_new(object, key, value) == 0;
-}
+static bool put(json_t *object, const char *key, json_t *value) { return json_object_set_new(object, key, value) == 0; }
 
 static json_t *reals(const float *values, int n) {
   json_t *const list = json_array();
@@ -204,9 +202,9 @@ static cvy_status read_object(const char *path, const char *where, const json_t 
   const json_t *const classes = json_object_get(o, "classes"), *const model = json_object_get(o, "model"),
                       *const gray = json_object_get(o, "gray"), *const size = json_object_get(o, "size"),
                       *const mean = json_object_get(o, "mean"), *const deviation = json_object_get(o, "deviation");
-  CVY_REQUIRE(json_is_integer(classes) && json_integer_value(classes) >= 1 &&
-                  json_integer_value(classes) <= CVY_MAX_CLASSES,
-              CVY_E_FORMAT, "%sclasses is no whole number from 1 to %d", where, CVY_MAX_CLASSES);
+  CVY_REQUIRE(
+      json_is_integer(classes) && json_integer_value(classes) >= 1 && json_integer_value(classes) <= CVY_MAX_CLASSES,
+      CVY_E_FORMAT, "%sclasses is no whole number from 1 to %d", where, CVY_MAX_CLASSES);
   f->classes = (int)json_integer_value(classes);
   CVY_REQUIRE(read_ints(json_object_get(o, "input"), (int *const[]){&f->channels, &f->height, &f->width}, 3),
               CVY_E_FORMAT, "%sinput is no list of three whole numbers: channels, height, width", where);

@@ -23,8 +23,8 @@ enum { VARIANTS = 4, KEYS = 15, FACTS = KEYS - 1 };
 static const char settings[] = "{\"model\":\"tiny\",\"lr\":0.1,\"epochs\":3}",
                   name[] = "run/step-0000000007.safetensors";
 static const char *const keys[KEYS] = {
-    "convoy_checkpoint", "program",      "step",     "epoch",   "epoch_batches", "n_batches", "seed",
-    "epoch_loss_sum",    "epoch_images", "finished", "devices", "shares",        "settings",  "choices", "convoy"};
+    "convoy_checkpoint", "program",  "step",    "epoch",  "epoch_batches", "n_batches", "seed",  "epoch_loss_sum",
+    "epoch_images",      "finished", "devices", "shares", "settings",      "choices",   "convoy"};
 static const char facts_text[] = "{\"class_names\":[\"a\",\"b\"],\"classes\":2,\"input\":[1,3,3],\"model\":\"lenet\"}";
 
 static cvy_net *net;

@@ -16,8 +16,9 @@ static const cvy_st_tensor tensors[] = {
     {.name = "one", .dtype = "BF16", .rank = 0, .data = "xy", .size_bytes = 2},
     {.name = "most", .dtype = "I8", .rank = 8, .dims = {1, 1, 1, 2, 1, 1, 1, 1}, .data = "xy", .size_bytes = 2}};
 enum { TENSORS = sizeof tensors / sizeof *tensors };
-static const char facts[] = "{\"class_names\":[\"a b\",\"c\"],\"classes\":2,\"deviation\":[0.229,1,2],\"gray\":true,"
-                            "\"input\":[3,28,32],\"mean\":[0.5,-1,1e-7],\"model\":\"lenet\",\"size\":[-1,32]}";
+static const char facts[] =
+    "{\"class_names\":[\"a b\",\"c\"],\"classes\":2,\"deviation\":[0.229,1,2],\"gray\":true,"
+    "\"input\":[3,28,32],\"mean\":[0.5,-1,1e-7],\"model\":\"lenet\",\"size\":[-1,32]}";
 static const char *const metadata[][2] = {{"format", "pt"}, {CVY_FACTS_KEY, facts}};
 
 void fuzz_seeds(void) {
