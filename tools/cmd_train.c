@@ -13,6 +13,7 @@
 #include "tools/epoch_curve.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
+#include "tools/report_html.h"
 #include "tools/run_files.h"
 #include "tools/signals.h"
 #include "tools/train_options.h"
@@ -31,6 +32,7 @@ typedef struct training {
   device_watch *watch, *epoch_watch; /* since moments ago; since the epoch's begin */
   char *labels;
   epoch_curve curve;
+  live_report report;
   bool log_failed, begun;     /* begun: a step of this process is done */
   bool writes, took_over;     /* this process prints and writes files; since the head was lost in a step */
   long changes[MOST_CHANGES]; /* first steps with other shares, of --split auto */
@@ -79,10 +81,16 @@ static void log_run(const training *t) {
 
 /* Begins the log with the first event of the run: a run that is refused leaves an older log alone. */
 static void log_begin(training *t) {
-  if (!t->options->log || t->log || t->log_failed || !cvy_fleet_writes(t->fleet)) return;
-  t->log = json_log_open(t->options->log, t->files.log, t->options->resume || t->took_over);
-  t->files.log = -1;
-  t->log_failed = !t->log;
+  const train_options *const o = t->options;
+  if (!(o->log || o->report) || t->log || t->log_failed || !cvy_fleet_writes(t->fleet)) return;
+  const bool appends = o->resume || t->took_over;
+  t->log_failed = !live_report_open(o->report, appends ? o->log : NULL, &t->report); /* reads what is there */
+  if (o->log) {
+    t->log = json_log_open(o->log, t->files.log, appends);
+    t->files.log = -1;
+    t->log_failed |= !t->log;
+  }
+  if (o->report && !t->log_failed) t->log_failed = !json_log_watch(&t->log, &t->report.log);
   log_run(t);
 }
 
@@ -164,6 +172,11 @@ static void on_started(void *user, double seconds) {
   if (!t->options->quiet && t->writes && all >= COMPILE_SAID_S) progress_line("kernels compiled in %.1f s", all);
 }
 
+static void report_renew(training *t, bool epoch_ended) {
+  if (t->log && live_report_is_due(&t->report, epoch_ended))
+    live_report_write(&t->report, device_report_json(t->team), true);
+}
+
 static int on_step(void *user, const cvy_step_result *step, int epoch, long steps_per_epoch, float lr) {
   training *const t = user;
   progress_wait_end();
@@ -175,6 +188,7 @@ static int on_step(void *user, const cvy_step_result *step, int epoch, long step
   (void)device_watch_look(t->epoch_watch, shares, INFINITY, &unused);
   progress_step(epoch, step->step, steps_per_epoch, step->loss, step->images, step->ms, measures(t));
   json_log_step(t->log, epoch, step, lr, devices_of(t));
+  report_renew(t, false);
   return 0;
 }
 
@@ -186,6 +200,7 @@ static int on_epoch(void *user, const cvy_epoch_result *epoch) {
   json_log_epoch(t->log, epoch);
   epoch_curve_add(&t->curve, epoch, cvy_fleet_writes(t->fleet));
   epoch_curve_show(&t->curve);
+  report_renew(t, true);
   return 0;
 }
 
@@ -453,7 +468,8 @@ static void kept_print(const training *t, cvy_status status, const cvy_train_res
 /* Says where the files of a completed run are. */
 static void saved_print(const training *t, bool plotted) {
   const train_options *const o = t->options;
-  const char *const files[] = {o->save, o->save_best, plotted ? o->plot : NULL, o->log, o->trace, o->checkpoint};
+  const char *const files[] = {o->save,  o->save_best, plotted ? o->plot : NULL, o->report, o->log,
+                               o->trace, o->checkpoint};
   const char *between = "saved: ";
   char *text = NULL;
   size_t size;
@@ -517,8 +533,13 @@ static int run_train(training *t) {
   const train_options *const o = t->options;
   const program_file inputs[] = {{"--init-from", o->opened ? NULL : o->init_from},
                                  {0}}; /* weights are the checkpoint's */
-  const program_file outputs[] = {{"--save", o->save}, {"--save-best", o->save_best}, {"--plot", o->plot},
-                                  {"--log", o->log},   {"--trace", o->trace},         {0}};
+  const program_file outputs[] = {{"--save", o->save},
+                                  {"--save-best", o->save_best},
+                                  {"--plot", o->plot},
+                                  {"--report", o->report},
+                                  {"--log", o->log},
+                                  {"--trace", o->trace},
+                                  {0}};
   const program_run_spec spec = {.verb = "train",
                                  .inputs = inputs,
                                  .outputs = outputs,
@@ -594,6 +615,8 @@ static int run_train(training *t) {
   code = finish(t, status, &result);
   const int traced = trace_finish(t); /* last, since a device may hang at it: the weights are saved by now */
   if (code == EXIT_DONE) code = traced;
+  if (t->log) live_report_write(&t->report, NULL, false);
+  if (t->report.failed && code == EXIT_DONE) code = EXIT_FAILED;
   if ((!json_log_close(&t->log) || t->log_failed) && code == EXIT_DONE) code = EXIT_FAILED;
   if (code == EXIT_DONE && writes) saved_print(t, t->curve.n > 0);
   return code;
@@ -622,6 +645,7 @@ int cmd_train(int argc, char **argv) {
   cvy_checkpoint_close(&options.opened);
   free(t.shares);
   epoch_curve_close(&t.curve);
+  live_report_close(&t.report);
   free(t.labels);
   return code;
 }

@@ -16,6 +16,7 @@ static const word_row rows[] = {
     {"eval", cmd_eval, "measure the accuracy of trained weights"},
     {"predict", cmd_predict, "tell the classes of pictures by trained weights"},
     {"data", cmd_data, "look at a data set: classes, sizes, broken pictures, mean"},
+    {"report", cmd_report, "lay runs side by side from their logs: HTML, CSV, TensorBoard"},
     {"selftest", cmd_selftest, "check every operation on your devices against known answers"},
     {"bench", cmd_bench, "measure devices, kernels, training steps and the exchange"},
     {"tune", cmd_tune, "find the fastest kernels for your devices"},

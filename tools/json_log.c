@@ -13,9 +13,10 @@
 #include "tools/program_common.h"
 
 struct json_log {
-  FILE *file;
+  FILE *file; /* NULL: the lines are for the report alone */
   const char *path;
   bool failed;
+  run_log *report; /* NULL: none */
 };
 
 json_t *json_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
@@ -49,9 +50,17 @@ json_log *json_log_open(const char *path, int fd, bool append) {
   return log;
 }
 
+bool json_log_watch(json_log **log, run_log *to) {
+  if (!*log) *log = calloc(1, sizeof **log);
+  if (*log) (*log)->report = to;
+  return *log != NULL;
+}
+
 void json_log_line(json_log *log, json_t *value) {
-  char *const text = log && !log->failed ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
-  if (log && !log->failed) {
+  if (log && log->report) (void)run_log_take(log->report, value);
+  const bool writes = log && log->file && !log->failed;
+  char *const text = writes ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+  if (writes) {
     errno = ENOMEM;
     log->failed = !text || fputs(text, log->file) < 0 || fputc('\n', log->file) < 0 || fflush(log->file) != 0;
     if (log->failed)
@@ -133,7 +142,7 @@ bool json_log_epochs(const char *path, int n, plot_point *points) {
 
 bool json_log_close(json_log **log) {
   if (!*log) return true;
-  const bool ok = fclose((*log)->file) == 0 && !(*log)->failed;
+  const bool ok = (!(*log)->file || fclose((*log)->file) == 0) && !(*log)->failed;
   free(*log);
   *log = NULL;
   return ok;

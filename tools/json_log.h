@@ -21,6 +21,7 @@
 
 #include "convoy/train.h"
 #include "tools/plot_svg.h"
+#include "tools/run_log.h"
 
 typedef struct json_log json_log;
 /* Takes the descriptor over (cvy_file_append); without `append` empties the file. NULL with the reason said. */
@@ -28,6 +29,9 @@ json_log *json_log_open(const char *path, int fd, bool append);
 /* Reads the epoch lines of the last run in a log: epoch e < n goes to points[e]; other points stay as they are. Skips
  * lines that it cannot parse. False if there is no such file. */
 bool json_log_epochs(const char *path, int n, plot_point *points);
+/* From now on the report's run gets every line, too. *log NULL: it becomes one without a file. False when out of
+ * memory. */
+bool json_log_watch(json_log **log, run_log *to);
 /* All functions take a NULL log, and take over `value`. The first failed write is reported; later lines are dropped. */
 void json_log_line(json_log *log, json_t *value);
 void json_log_step(json_log *log, int epoch, const cvy_step_result *step, float lr, int n_devices);

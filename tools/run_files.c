@@ -51,11 +51,9 @@ static void remove_unused_at_end(void) {
 }
 
 static int open_all(const train_options *o, run_files *out) {
-  const program_file files[] = {{"--save", o->save},
-                                {"--save-best", o->save_best},
-                                {"--plot", o->plot},
-                                {"--log", o->log},
-                                {"--trace", o->trace}};
+  const program_file files[] = {{"--save", o->save}, {"--save-best", o->save_best},
+                                {"--plot", o->plot}, {"--report", o->report},
+                                {"--log", o->log},   {"--trace", o->trace}};
   for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
     if (files[i].path && o->checkpoint && cvy_file_is_in(files[i].path, o->checkpoint, "step-"))
       return options_error("train",
@@ -66,6 +64,7 @@ static int open_all(const train_options *o, run_files *out) {
   int code = program_try_output("train", "--save", o->save, false);
   if (code == EXIT_DONE) code = program_try_output("train", "--save-best", o->save_best, false);
   if (code == EXIT_DONE) code = program_try_output("train", "--plot", o->plot, false);
+  if (code == EXIT_DONE) code = program_try_output("train", "--report", o->report, false);
   if (code == EXIT_DONE && o->log) {
     if (strcmp(o->log, "-") == 0) return program_try_output("train", "--log", o->log, false);
     code = open_growing("--log", o->log, &out->log, &out->log_made, &out->log_lock);

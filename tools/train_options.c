@@ -410,6 +410,12 @@ static const option_row rows[] = {
      .unit = "SVG file",
      .help = "accuracies and training loss by epoch, renewed after each"},
     {.kind = OPTION_TEXT,
+     .name = "report",
+     FIELD(report),
+     .unit = "HTML file",
+     .help = "a page for the browser, which renews itself while the run goes on: curves by step and epoch, devices, "
+             "settings and the command that repeats the run"},
+    {.kind = OPTION_TEXT,
      .name = "trace",
      FIELD(trace),
      .unit = "JSON file",
@@ -431,7 +437,8 @@ static const option_row rows[] = {
 _Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "an option_set has room for each row");
 
 static const char *const basics[] = {"model", "data", "devices",    "batch",  "epochs", "lr",   "momentum", "optimizer",
-                                     "init",  "save", "checkpoint", "resume", "log",    "plot", "quiet",    NULL};
+                                     "init",  "save", "checkpoint", "resume", "log",    "plot", "report",   "quiet",
+                                     NULL};
 static int take_from_files(void *target, option_set *given);
 
 static const option_table table = {
@@ -652,9 +659,13 @@ int train_options_parse(int argc, char **argv, train_options *out) {
     return options_error("train", "--trace %s and --no-times: expected one of them", out->trace);
   if (options_given(&table, given, "trace-events") && !out->trace)
     return options_error("train", "--trace-events: --trace F is missing");
-  const char *const files[][2] = {
-      {"--save", out->save}, {"--trace", out->trace},         {"--log", out->log},
-      {"--plot", out->plot}, {"--save-best", out->save_best}, {"--checkpoint", out->checkpoint}};
+  const char *const files[][2] = {{"--save", out->save},
+                                  {"--trace", out->trace},
+                                  {"--log", out->log},
+                                  {"--plot", out->plot},
+                                  {"--save-best", out->save_best},
+                                  {"--report", out->report},
+                                  {"--checkpoint", out->checkpoint}};
   const int n_files = sizeof files / sizeof files[0];
   for (int i = 0; i < n_files; i++) {
     for (int j = i + 1; j < n_files; j++) {

@@ -111,6 +111,7 @@ json_t *train_settings_all(const train_options *options, const cvy_data *data, c
   put(s, "resume", json_boolean(options->resume));
   put(s, "patience", options->patience > 0 ? json_integer(options->patience) : json_null());
   put(s, "run_ahead", json_integer(options->run_ahead));
+  put(s, "report", program_text_json(options->report));
   put(s, "save", program_text_json(options->save));
   put(s, "save_best", program_text_json(options->save_best));
   put(s, "staleness", json_integer(options->staleness));
