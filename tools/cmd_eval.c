@@ -148,6 +148,9 @@ int cmd_eval(int argc, char **argv) {
                                  .weights = options.weights,
                                  .facts = facts,
                                  .quiet = options.quiet};
+  const bool as_trained = facts && !options_given(&table, given, "normalize");
+  const cvy_input_params input =
+      as_trained ? cvy_model_input(facts) : input_options_params(&options.normalize, NULL, 0);
   program_run run;
   cvy_team *team = NULL;
   cvy_eval_result result = {0};
@@ -164,7 +167,7 @@ int cmd_eval(int argc, char **argv) {
                                     .split = CVY_SPLIT_UNLIKE,
                                     .conv_algo = options.conv_algo,
                                     .math = (cvy_math)options.math,
-                                    .input = input_options_params(&options.normalize, NULL, 0),
+                                    .input = input,
                                     .fleet = fleet};
     cvy_status status = cvy_team_create(run.devices, run.net, &params, &team);
     if (status == CVY_OK) status = cvy_team_load(team, options.weights);

@@ -351,9 +351,6 @@ static cvy_status team_open(training *t) {
   wait_line_preparing(t->run.devices);
   cvy_status status = cvy_team_create(t->run.devices, t->run.net, &params, &t->team);
   if (status != CVY_OK) return status;
-  const cvy_model_facts facts = program_facts(train_options_model(o), t->run.data, &o->images);
-  status = cvy_team_describe(t->team, &facts);
-  if (status != CVY_OK) return status;
   const bool loads = o->init_from && !o->opened;
   if (!loads || o->init_skip)
     status = cvy_team_init(t->team, &(cvy_init_params){.kind = (cvy_init_kind)o->init, .seed = (uint64_t)o->seed});
@@ -361,7 +358,12 @@ static cvy_status team_open(training *t) {
     status =
         o->init_skip ? cvy_team_load_except(t->team, o->init_from, o->init_skip) : cvy_team_load(t->team, o->init_from);
   if (status == CVY_OK) status = cvy_data_load_end(t->run.data);
-  return status == CVY_OK ? cvy_team_attach(t->team, t->run.data) : status;
+  if (status == CVY_OK) status = cvy_team_attach(t->team, t->run.data);
+  if (status != CVY_OK) return status;
+  /* attached: the mean of the data set is known now */
+  const cvy_model_facts facts =
+      program_facts(train_options_model(o), t->run.data, &o->images, cvy_team_input(t->team));
+  return cvy_team_describe(t->team, &facts);
 }
 
 static cvy_status train(training *t, cvy_train_result *result) {

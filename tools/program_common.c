@@ -252,8 +252,9 @@ cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64
                            .strict = images->strict};
 }
 
-cvy_model_facts program_facts(const char *model, const cvy_data *data, const image_options *images) {
-  return (cvy_model_facts){.model = model,
+cvy_model_facts program_facts(const char *model, const cvy_data *data, const image_options *images,
+                              const cvy_input_params *input) {
+  cvy_model_facts facts = {.model = model,
                            .channels = data->c,
                            .height = data->h,
                            .width = data->w,
@@ -261,7 +262,11 @@ cvy_model_facts program_facts(const char *model, const cvy_data *data, const ima
                            .class_names = data->class_names,
                            .size_h = images->size.h,
                            .size_w = images->size.w,
-                           .gray = images->gray};
+                           .gray = images->gray,
+                           .n_channels = input->n_channels};
+  memcpy(facts.mean, input->mean, sizeof facts.mean);
+  memcpy(facts.deviation, input->deviation, sizeof facts.deviation);
+  return facts;
 }
 
 void program_take_images(const cvy_model_facts *facts, image_options *images) {

@@ -15,14 +15,13 @@
 #include <stdint.h>
 
 #include "convoy/device.h"
+#include "convoy/input.h"
 #include "convoy/net.h"
 #include "convoy/team.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum { CVY_MODEL_CHANNELS_MOST = 4 }; /* with a normalisation of their own */
 
 /* The facts of a trained network that its tensors do not tell. Weights files and checkpoints keep them in the header,
  * `__metadata__`, under the key "convoy", as one JSON object with sorted keys:
@@ -38,7 +37,7 @@ typedef struct cvy_model_facts {
   bool gray; /* pictures become gray first */
   /* x = (byte / 255 - mean[c]) / deviation[c]; n_channels 0: byte / 255. */
   int n_channels;
-  float mean[CVY_MODEL_CHANNELS_MOST], deviation[CVY_MODEL_CHANNELS_MOST];
+  float mean[CVY_INPUT_CHANNELS_MOST], deviation[CVY_INPUT_CHANNELS_MOST];
 } cvy_model_facts;
 
 /* From now on cvy_team_save and checkpoints of the team hold these facts, which are copied; NULL: none. In names of
@@ -50,6 +49,8 @@ cvy_status cvy_team_describe(cvy_team *team, const cvy_model_facts *facts);
  * such file, or values that cannot be · CVY_E_MEMORY. */
 cvy_status cvy_model_facts_read(const char *path, cvy_model_facts **out);
 void cvy_model_facts_free(cvy_model_facts **facts);
+/* How bytes reach the network that the facts describe: cvy_team_params.input, without augmentation. Pure. */
+cvy_input_params cvy_model_input(const cvy_model_facts *facts);
 /* The network that the facts describe, after the names and shapes of the file's tensors were compared with it, so that
  * no device takes memory for a network that is not in the file. Errors as of cvy_net_model and cvy_team_load. */
 cvy_status cvy_model_net(const char *path, const cvy_model_facts *facts, cvy_net **out);

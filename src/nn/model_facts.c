@@ -17,6 +17,13 @@ enum { MOST_SIDE = 65536, NAME_BYTES = 64 };
 /* Values of the JSON text beside the names of classes: more are refused before Jansson takes memory for them. */
 enum { MORE_VALUES = 1024 };
 
+cvy_input_params cvy_model_input(const cvy_model_facts *facts) {
+  cvy_input_params input = {.n_channels = facts->n_channels};
+  memcpy(input.mean, facts->mean, sizeof input.mean);
+  memcpy(input.deviation, facts->deviation, sizeof input.deviation);
+  return input;
+}
+
 /* ---- checks ---- */
 
 static bool is_side(int n) { return n >= 1 && n <= MOST_SIDE; }
@@ -47,9 +54,9 @@ static cvy_status check(const char *where, cvy_status code, const cvy_model_fact
   CVY_REQUIRE(none || shorter || (is_side(f->size_h) && is_side(f->size_w)), code,
               "%spictures are resized to %dx%d: 1 to %d are possible, or -1 and the shorter side", where, f->size_h,
               f->size_w, MOST_SIDE);
-  CVY_REQUIRE(f->n_channels == 0 || (f->n_channels == f->channels && f->channels <= CVY_MODEL_CHANNELS_MOST), code,
+  CVY_REQUIRE(f->n_channels == 0 || (f->n_channels == f->channels && f->channels <= CVY_INPUT_CHANNELS_MOST), code,
               "%s%d channels are normalised, the input has %d: all of them or none, at most %d", where, f->n_channels,
-              f->channels, CVY_MODEL_CHANNELS_MOST);
+              f->channels, CVY_INPUT_CHANNELS_MOST);
   for (int c = 0; c < f->n_channels; c++)
     CVY_REQUIRE(isfinite(f->mean[c]) && isfinite(f->deviation[c]) && f->deviation[c] > 0, code,
                 "%schannel %d is normalised by mean %g and deviation %g: a finite mean and a deviation above 0 are "
@@ -215,10 +222,10 @@ static cvy_status read_object(const char *path, const char *where, const json_t 
               "%ssize is no list of two whole numbers", where);
   if (mean || deviation) {
     f->n_channels = f->channels;
-    CVY_REQUIRE(f->channels <= CVY_MODEL_CHANNELS_MOST && read_reals(mean, f->mean, f->channels) &&
+    CVY_REQUIRE(f->channels <= CVY_INPUT_CHANNELS_MOST && read_reals(mean, f->mean, f->channels) &&
                     read_reals(deviation, f->deviation, f->channels),
                 CVY_E_FORMAT, "%smean and deviation are no lists of %d numbers, one per channel (at most %d)", where,
-                f->channels, CVY_MODEL_CHANNELS_MOST);
+                f->channels, CVY_INPUT_CHANNELS_MOST);
   }
   CVY_TRY(read_names(path, model, json_object_get(o, "class_names"), b));
   CVY_TRY(check(where, CVY_E_FORMAT, f));

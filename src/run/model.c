@@ -44,6 +44,7 @@ cvy_status cvy_model_open(const char *path, const char *devices, const cvy_model
   CVY_TRY(cvy_team_create(m->devices, m->net,
                           &(cvy_team_params){.batch = p.batch,
                                              .inference = true,
+                                             .input = cvy_model_input(m->facts),
                                              .split = CVY_SPLIT_UNLIKE,
                                              .conv_algo = p.conv_algo,
                                              .math = p.math,
