@@ -4,6 +4,7 @@ loopback or in network namespaces, or are started by an MPI. The truth is one pr
 byte for byte."""
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -179,6 +180,39 @@ class Network:
         out = open(os.path.join(folder, f"node{rank}.txt"), "w+")
         words = ["ip", "netns", "exec", self.names[rank], *before, CONVOY, *map(str, args), "--nodes", ",".join(self.addresses), "--node", str(rank)]
         return subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, text=True), out
+
+    def mpirun(self, words, args, folder):
+        """mpirun on the first node, one process on each: words in front of the program's, which begin with mpirun's path. Its process and output."""
+        agent = os.path.join(folder, "agent")
+        with open(agent, "w", encoding="utf-8") as f:  # for ssh; machines have names of their own
+            cases = "\n".join(f"{address}) ns={name};;" for address, name in zip(self.addresses, self.names))
+            f.write(f'#!/bin/sh\ncase $1 in\n{cases}\nesac\nshift\nexec ip netns exec $ns unshare -u sh -c "hostname $ns; $*"\n')
+        os.chmod(agent, 0o700)
+        hosts = ",".join(f"{address}:1" for address in self.addresses)
+        run = shlex.join([*words, "--prtemca", "plm_ssh_agent", agent, "--host", hosts, "-np", str(len(self.names)), CONVOY, *map(str, args)])
+        env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        out = open(os.path.join(folder, "mpirun.txt"), "w+")
+        return subprocess.Popen(["ip", "netns", "exec", self.names[0], "unshare", "-u", "sh", "-c", f"hostname {self.names[0]}; exec {run}"],
+                                stdout=out, stderr=subprocess.STDOUT, text=True, env=env), out
+
+    def pids(self, rank):
+        """Of this program's processes on a node."""
+        pids = []
+        for pid in self.ip("netns", "pids", self.names[rank]).stdout.split():
+            try:
+                if os.path.samefile(f"/proc/{pid}/exe", CONVOY):
+                    pids.append(int(pid))
+            except OSError:
+                continue  # it has ended
+        return pids
+
+    def end_all(self):
+        for name in self.names:
+            for pid in self.ip("netns", "pids", name).stdout.split():
+                try:
+                    os.kill(int(pid), signal.SIGKILL)
+                except OSError:
+                    continue
 
     def cut(self, rank):
         self.ip("link", "set", f"{self.names[rank]}o", "down")

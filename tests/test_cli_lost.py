@@ -143,5 +143,39 @@ def test_fleet_cut(at):
         check(seen == list(range(steps)), f"{n} nodes, node {victim} is cut off: the logs' steps are {seen}")
 
 
+def test_fleet_mpi_cut(at):
+    """A node's cable is pulled under Open MPI 5: within a minute the larger part comes to its end, the other one gives up. mpirun itself waits for
+    the machine that is lost, and is ended here."""
+    folder, steps, base = at(""), 60, [word for word in BASE if word not in ("--tune", "off")]
+    path = os.path.join(os.environ.get("CVY_TEST_OPENMPI5", ""), "bin", "mpirun")
+    if not os.path.exists(path) or not Network.is_allowed():
+        print("CVY_TEST_OPENMPI5 names no Open MPI with fault tolerance, or no network namespaces here: not tested")
+        return
+    for n, victim in ((2, 1), (3, 2)):
+        what, network = f"{n} nodes, node {victim} is cut off", Network(n)
+        log, saved = f"{folder}/{n}.jsonl", f"{folder}/{n}.safetensors"
+        words = [path, "--with-ft", "ulfm", "--prtemca", "oob_tcp_keepalive_time", "0"]
+        try:
+            mpirun, out = network.mpirun(words, [*base, "--devices", first_device(), "--epochs", 20, "--max-steps", steps, "--log", log, "--save",
+                                                 saved], folder)
+            await_log(log)
+            network.cut(victim)
+            begun = time.monotonic()
+            while time.monotonic() - begun < 60 and any(network.pids(r) for r in range(n)):
+                time.sleep(0.1)
+            left = [r for r in range(n) if network.pids(r)]
+        finally:
+            network.end_all()
+            mpirun.wait()
+            network.close()
+        out.seek(0)
+        said = out.read()
+        out.close()
+        check(not left, f"{what}: after a minute nodes {left} still run: {said}")
+        check(f"node {victim} (" in said and "it does not answer" in said and "may go on waiting for" in said, f"{what}: it says {said}")
+        check([step for step, *_ in losses(log)] == list(range(steps)) and os.path.exists(saved), f"{what}: not all steps: {said}")
+        print(f"{what}: {time.monotonic() - begun:.1f} s")
+
+
 if __name__ == "__main__":
     main(globals())
