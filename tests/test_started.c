@@ -67,9 +67,9 @@ static const launched cases[] = {
 };
 
 static void forget_launchers(void) {
-  static const char *const all[] = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE",
-                                    "PMIX_RANK",            "SLURM_PROCID",         "SLURM_STEP_NUM_TASKS",
-                                    "SLURM_NTASKS",         "SLURM_NPROCS"};
+  static const char *const all[] = {
+      "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",     "PMI_SIZE",    "PMIX_RANK",
+      "SLURM_PROCID",         "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) unsetenv(all[i]);
 }
 
