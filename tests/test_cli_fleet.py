@@ -85,7 +85,13 @@ def evaluation(folder, device):
         both = json.load(f)
     for key in ("test_acc", "correct", "images", "loss", "classes", "confusion"):
         check(one[key] == both[key], f"eval: {key} is {both[key]} on two nodes, {one[key]} in one process")
-    expect(2, "tune", "--model", "lenet", env={"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, err="has started 2 processes")
+    launched = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+    for verb in (["tune"], ["bench", "train"], ["bench", "exchange"]):
+        expect(2, *verb, "--model", "lenet", env=launched, err=["has started 2 processes", "it measures one machine"])
+        expect(2, *verb, "--nodes", "pc1,pc2", "--node", "0", err=["--nodes pc1,pc2: this", "one machine"])
+    expect(0, "devices", env=launched)  # each process has its own machine
+    for verb in ("devices", "selftest"):
+        expect(2, verb, "--nodes", "pc1,pc2", err=["--nodes pc1,pc2: this verb is for one machine: start it on each"])
 
 
 def test_fleet(at):

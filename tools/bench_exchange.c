@@ -38,6 +38,7 @@ static const char *parse_buckets(const char *text, void *target) {
 #define FIELD(name) .offset = offsetof(exchange_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "What is measured"},
+    ROW_NO_NODES("this measures one machine; convoy bench fleet measures several"),
     ROW_MODEL(FIELD, "the network whose gradients would cross"),
     {.kind = OPTION_PARSE,
      .name = "buckets",

@@ -25,6 +25,7 @@ typedef struct scaling_options {
 #define FIELD(name) .offset = offsetof(scaling_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "What is measured"},
+    ROW_NO_NODES("this measures one machine; convoy bench fleet measures several"),
     ROW_MODEL(FIELD, "the network"),
     ROW_BATCH(FIELD, 1 << 20,
               "images of a step of the whole team; a device alone, and smaller teams, take it too (strong), or "

@@ -27,6 +27,7 @@ typedef struct train_bench_options {
 #define FIELD(name) .offset = offsetof(train_bench_options, name)
 static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "What is measured"},
+    ROW_NO_NODES("this measures one machine; convoy bench fleet measures several"),
     ROW_MODEL(FIELD, "the network"),
     ROW_BATCH(FIELD, 1 << 20, "images of a step, all devices together"),
     {.kind = OPTION_INT,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/option_rows.h"
 #include "tools/program_common.h"
 
 typedef struct devices_options {
@@ -18,6 +19,7 @@ static const option_row rows[] = {
      .offset = offsetof(devices_options, json),
      .absent = "none, a table is printed",
      .help = "write everything as JSON"},
+    ROW_NO_NODES(NODES_ONE_EACH),
 };
 static const option_table table = {
     .verb = "devices",

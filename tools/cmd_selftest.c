@@ -27,6 +27,7 @@ static const option_row rows[] = {
      .unit = "selector",
      .help = "which devices; see convoy train --help"},
     ROW_JSON_OR_TABLE(FIELD),
+    ROW_NO_NODES(NODES_ONE_EACH),
     ROW_QUIET(FIELD),
 };
 static const option_table table = {

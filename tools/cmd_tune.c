@@ -80,6 +80,7 @@ static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "Output"},
     {.kind = OPTION_FLAG, .name = "show", FIELD(show), .help = "measure nothing, show what was found before"},
     {.kind = OPTION_FLAG, .name = "clear", FIELD(clear), .help = "measure nothing, forget what was found before"},
+    ROW_NO_NODES(NODES_ONE_EACH),
     ROW_JSON(FIELD, "none", "write what was found as JSON; on stdout it takes the place of the table"),
     ROW_QUIET(FIELD),
 };

@@ -93,6 +93,10 @@
   {.kind = OPTION_FLAG, .name = "quiet", .letter = 'q', F(quiet),                                                     \
    .help = "no talk on stderr but errors and warnings"}
 
+/* Of verbs for one machine. */
+#define ROW_NO_NODES(WHY) {.kind = OPTION_REFUSED, .name = "nodes", .help = WHY}
+#define NODES_ONE_EACH "this verb is for one machine: start it on each"
+
 /* Options of a node (node.h): F(fleet.nodes) and so on. */
 #define ROW_NODES(F)                                                                                                 \
   {.kind = OPTION_TEXT, .name = "nodes", F(fleet.nodes), .value = "A,B,...", .unit = "addresses",                     \
