@@ -144,8 +144,10 @@ enum { KINDS = sizeof kinds / sizeof kinds[0] };
 /* The end of an item: a comma that no number follows, since jitter has commas of its own. */
 static size_t item_length(const char *text) {
   size_t n = 0;
-  while (text[n] && !(text[n] == ',' && !isdigit((unsigned char)text[n + 1]) && !strchr(".+-", text[n + 1]))) n++;
-  return text[n] == '\0' || text[n + 1] != '\0' ? n : n + 1;
+  while (text[n] &&
+         !(text[n] == ',' && !isdigit((unsigned char)text[n + 1]) && !(text[n + 1] && strchr(".+-", text[n + 1]))))
+    n++;
+  return n;
 }
 
 const char *options_parse_augment(const char *text, void *target) {

@@ -34,18 +34,18 @@ cvy_input_params input_options_params(const normalize_option *normalize, const a
    .help =                                                                                                           \
        "what the network gets for a pixel: pixel/255, or that less a mean and divided by a deviation, per channel: " \
        "the training images' own, ImageNet's, or these"}
-#define ROW_AUGMENT(F)                                                                                               \
-  {.kind = OPTION_PARSE,                                                                                             \
-   .name = "augment",                                                                                                \
-   F(augment),                                                                                                       \
-   .value = "HOW",                                                                                                   \
-   .deflt = "none",                                                                                                  \
-   .unit = "none, or some of flip,crop:N,resized-crop:A-B,jitter:B,C,S,H,cutout:N",                                  \
-   .parse = options_parse_augment,                                                                                   \
-   .help =                                                                                                           \
-       "training images are changed at random, other ones in every epoch: mirrored; moved by up to N pixels, zeros " \
-       "behind; a window of A to B of the area, enlarged; brightness, contrast, saturation by up to these parts, "   \
-       "hue by up to H of the circle; a square of N pixels cut out. Made on the devices, by the seed: the same "     \
-       "whatever the team"}
+#define ROW_AUGMENT(F)                                                                                              \
+  {.kind = OPTION_PARSE,                                                                                            \
+   .name = "augment",                                                                                               \
+   F(augment),                                                                                                      \
+   .value = "HOW",                                                                                                  \
+   .deflt = "none",                                                                                                 \
+   .unit = "none, or some with commas",                                                                             \
+   .parse = options_parse_augment,                                                                                  \
+   .help =                                                                                                          \
+       "training images are changed at random, other ones in every epoch: flip (mirrored), crop:N (moved by up to " \
+       "N pixels, zeros behind), resized-crop:A-B (a window of A to B of the area, enlarged), jitter:B,C,S,H "      \
+       "(brightness, contrast, saturation by up to these parts, hue by up to H of the circle), cutout:N (a square " \
+       "of N pixels); by the seed, the same whatever the team"}
 
 #endif
