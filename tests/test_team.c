@@ -266,6 +266,39 @@ CHECK_TEST(staleness) {
               "on one device");
 }
 
+/* Neither how far the host runs ahead, nor how gradients cross, nor the buckets change a bit. */
+CHECK_TEST(optimizers) {
+  static const struct {
+    const char *name, *suffix;
+    cvy_team_params params;
+  } cases[] = {{"adam, clip", "*3", {.batch = BATCH, .optimizer = CVY_OPTIMIZER_ADAM, .clip_norm = 0.1f}},
+               {"adam, clip", "", {.batch = BATCH, .optimizer = CVY_OPTIMIZER_ADAM, .clip_norm = 0.1f}},
+               {"adamw, stale, bf16",
+                "*3",
+                {.batch = BATCH,
+                 .optimizer = CVY_OPTIMIZER_ADAMW,
+                 .weight_decay = 0.1f,
+                 .decay_only_weights = true,
+                 .staleness = 1,
+                 .exchange = CVY_EXCHANGE_BF16,
+                 .grad_norm = true}},
+               {"clip, stale", "*3", {.batch = BATCH, .momentum = 0.9f, .clip_norm = 0.1f, .staleness = 1}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (!check_case(d, "%s 0:0%s", cases[i].name, cases[i].suffix)) continue;
+    cvy_team_params p = cases[i].params;
+    const run first = train(d, cases[i].suffix, &p, STEPS, 0);
+    for (p.run_ahead = CVY_RUN_AHEAD_NONE; p.run_ahead <= 2; p.run_ahead += 3) {
+      p.bucket_mib = 0.001;
+      if (p.run_ahead > 0) setenv("CVY_FORCE_STAGING", "1", 1);
+      const run again = train(d, cases[i].suffix, &p, STEPS, 0);
+      unsetenv("CVY_FORCE_STAGING");
+      check_same(d, "weights", again.w, first.w, 1, (int)cvy_net_layout(net)->n_floats);
+      if (memcmp(again.losses, first.losses, sizeof first.losses) != 0) check_fail(d, "losses differ");
+    }
+    check_case_end(d);
+  }
+}
+
 static double *sum_of_residuals(check_device *d, cvy_team *team) {
   const size_t n = cvy_net_layout(net)->n_floats;
   double *const sum = check_doubles(d, n);
