@@ -92,7 +92,7 @@ cvy_data_params program_data_params(const char *data_dir, int64_t classes, int64
  * way. A thread may still be reading the images: call cvy_data_load_end before attaching them. It is not where speeds
  * are measured (several devices, or a run that `tunes`), since it would take a core away. */
 int program_run_open(const program_run_spec *spec, program_run *out);
-/* The facts of a network that is trained on this data: what --save and --checkpoint keep of it. Texts are borrowed. */
+/* The facts of a network that is trained on this data, for --save and --checkpoint. Texts are borrowed. */
 cvy_model_facts program_facts(const char *model, const cvy_data *data, const image_options *images,
                               const cvy_input_params *input);
 /* What the command line does not say of the images' size and channels is as in the facts. */

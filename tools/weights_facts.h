@@ -3,7 +3,7 @@
 #ifndef CVY_TOOLS_WEIGHTS_FACTS_H
 #define CVY_TOOLS_WEIGHTS_FACTS_H
 
-#include "convoy/model.h"
+#include "convoy/about.h"
 
 /* The facts of the file, and the place of its network in program_models: *model is the user's where `given`. *facts
  * NULL: the file has none that tell the network, and the user has said it; cvy_model_facts_free. EXIT_DONE, or the exit

@@ -7,6 +7,7 @@
 #include "convoy/compile.h"
 #include "convoy/data.h"
 #include "convoy/device.h"
+#include "convoy/about.h"
 #include "convoy/fleet.h"
 #include "convoy/input.h"
 #include "convoy/log.h"

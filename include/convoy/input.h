@@ -11,14 +11,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "convoy/about.h"
 #include "convoy/status.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* Of images that are normalised; pixels/255 alone may have more. */
-enum { CVY_INPUT_CHANNELS_MOST = 16 };
 
 /* Zero: none. For images with sides of at most 16384 and at most 2^21 pixels. */
 typedef struct cvy_augment {

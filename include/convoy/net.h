@@ -19,6 +19,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "convoy/about.h"
+#include "convoy/input.h"
 #include "convoy/status.h"
 
 #ifdef __cplusplus
@@ -95,6 +97,12 @@ cvy_status cvy_net_resnet18(int channels, int height, int width, int classes, cv
 cvy_status cvy_net_lenet(int channels, int height, int width, int classes, cvy_net **out);
 /* By name ("resnet18", "lenet"); CVY_E_ARGUMENT with the list of names if there is no such model. */
 cvy_status cvy_net_model(const char *name, int channels, int height, int width, int classes, cvy_net **out);
+
+/* The network that the facts describe, after the names and shapes of the file's tensors were compared with it, so that
+ * no device takes memory for a network that is not in the file. Errors as of cvy_net_model and cvy_team_load. */
+cvy_status cvy_model_net(const char *path, const cvy_model_facts *facts, cvy_net **out);
+/* How bytes reach the network that the facts describe: cvy_team_params.input, without augmentation. Pure. */
+cvy_input_params cvy_model_input(const cvy_model_facts *facts);
 
 /* First values of the parameters (team.h: cvy_team_init). */
 typedef enum cvy_init_kind { CVY_INIT_D2L = 0, CVY_INIT_HE, CVY_INIT_XAVIER, CVY_INIT_TORCH } cvy_init_kind;

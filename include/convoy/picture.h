@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "convoy/model.h"
+#include "convoy/about.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -195,11 +195,13 @@ static cvy_status read_header(cvy_st_file *f, int fd, size_t size, size_t most_t
               "%s: the header does not begin with '{': no safetensors file?", path);
   const char *const nul = memchr(header, 0, (size_t)length);
   CVY_REQUIRE(!nul, CVY_E_FORMAT, "%s: the header has a NUL byte at offset %td", path, 8 + (nul - header));
-  CVY_REQUIRE(
-      cvy_json_count_values(header, (size_t)length) / VALUES_PER_TENSOR <= most_tensors + MORE_VALUES / VALUES_PER_TENSOR,
-      CVY_E_FORMAT,
-      "%s: the header of %" PRIu64 " bytes describes far more than %zu tensors, the most that can be right here", path,
-      length, most_tensors);
+  CVY_REQUIRE(cvy_json_count_values(header, (size_t)length) / VALUES_PER_TENSOR <=
+                  most_tensors + MORE_VALUES / VALUES_PER_TENSOR,
+              CVY_E_FORMAT,
+              "%s: the header of %" PRIu64
+              " bytes describes far more than %zu tensors, the most that can be right "
+              "here",
+              path, length, most_tensors);
   json_error_t error;
   char text[64];
   errno = 0;
@@ -255,8 +257,7 @@ static cvy_status open_file(const char *path, size_t most_tensors, size_t most_b
   if (!header_only) f->data = cvy_alloc_unset(data_bytes, 1);
   CVY_REQUIRE(f->data || header_only, CVY_E_MEMORY, "no memory for the %zu bytes of %s", data_bytes, path);
   if (!header_only) CVY_TRY(cvy_file_read_part(fd, path, data_at, data_bytes, f->data));
-  for (int i = 0; i < f->n; i++)
-    f->tensors[i].data = header_only ? NULL : f->data + (uintptr_t)f->tensors[i].data;
+  for (int i = 0; i < f->n; i++) f->tensors[i].data = header_only ? NULL : f->data + (uintptr_t)f->tensors[i].data;
   f->path = NULL;
   *out = f;
   f = NULL;

@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "convoy/data.h"
+#include "convoy/net.h"
 #include "src/base/json.h"
 #include "src/base/mem.h"
 #include "src/base/safetensors.h"
 #include "src/base/text.h"
 #include "src/nn/weights.h"
 
-enum { MOST_SIDE = 65536, NAME_BYTES = 64 };
+enum { MOST_SIDE = 65536, MOST_CLASSES = 65535, NAME_BYTES = 64 }; /* as in convoy/data.h, which no network reads */
 /* Values of the JSON text beside the names of classes: more are refused before Jansson takes memory for them. */
 enum { MORE_VALUES = 1024 };
 
@@ -48,8 +48,8 @@ static cvy_status check(const char *where, cvy_status code, const cvy_model_fact
   CVY_REQUIRE(is_side(f->channels) && is_side(f->height) && is_side(f->width), code,
               "%sthe model's input is %dx%dx%d (channels, height, width): 1 to %d are possible", where, f->channels,
               f->height, f->width, MOST_SIDE);
-  CVY_REQUIRE(f->classes >= 1 && f->classes <= CVY_MAX_CLASSES, code,
-              "%sthe model has %d classes: 1 to %d are possible", where, f->classes, CVY_MAX_CLASSES);
+  CVY_REQUIRE(f->classes >= 1 && f->classes <= MOST_CLASSES, code, "%sthe model has %d classes: 1 to %d are possible",
+              where, f->classes, MOST_CLASSES);
   const bool none = f->size_h == 0 && f->size_w == 0, shorter = f->size_h == -1 && is_side(f->size_w);
   CVY_REQUIRE(none || shorter || (is_side(f->size_h) && is_side(f->size_w)), code,
               "%spictures are resized to %dx%d: 1 to %d are possible, or -1 and the shorter side", where, f->size_h,
@@ -210,8 +210,8 @@ static cvy_status read_object(const char *path, const char *where, const json_t 
                       *const gray = json_object_get(o, "gray"), *const size = json_object_get(o, "size"),
                       *const mean = json_object_get(o, "mean"), *const deviation = json_object_get(o, "deviation");
   CVY_REQUIRE(
-      json_is_integer(classes) && json_integer_value(classes) >= 1 && json_integer_value(classes) <= CVY_MAX_CLASSES,
-      CVY_E_FORMAT, "%sclasses is no whole number from 1 to %d", where, CVY_MAX_CLASSES);
+      json_is_integer(classes) && json_integer_value(classes) >= 1 && json_integer_value(classes) <= MOST_CLASSES,
+      CVY_E_FORMAT, "%sclasses is no whole number from 1 to %d", where, MOST_CLASSES);
   f->classes = (int)json_integer_value(classes);
   CVY_REQUIRE(read_ints(json_object_get(o, "input"), (int *const[]){&f->channels, &f->height, &f->width}, 3),
               CVY_E_FORMAT, "%sinput is no list of three whole numbers: channels, height, width", where);
@@ -242,9 +242,9 @@ cvy_status cvy_facts_parse(const char *path, const char *text, cvy_model_facts *
   cvy_text_add(&where, "%s: the facts of the model ('" CVY_FACTS_KEY "' in its metadata) are wrong: ", path);
   const size_t bytes = strlen(text);
   const size_t values = cvy_json_count_values(text, bytes);
-  CVY_REQUIRE(bytes <= CVY_FACTS_BYTES && values <= CVY_MAX_CLASSES + MORE_VALUES, CVY_E_FORMAT,
+  CVY_REQUIRE(bytes <= CVY_FACTS_BYTES && values <= MOST_CLASSES + MORE_VALUES, CVY_E_FORMAT,
               "%s%zu bytes with up to %zu values, at most %d bytes and %d values are possible", cvy_text_get(&where),
-              bytes, values, CVY_FACTS_BYTES, CVY_MAX_CLASSES + MORE_VALUES);
+              bytes, values, CVY_FACTS_BYTES, MOST_CLASSES + MORE_VALUES);
   CVY_TRY(cvy_json_read(text, JSON_REJECT_DUPLICATES, &object));
   CVY_REQUIRE(json_is_object(object), CVY_E_FORMAT, "%sno JSON object", cvy_text_get(&where));
   facts_block *const block = cvy_calloc(1, sizeof *block);

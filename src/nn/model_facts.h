@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * The facts of a model (convoy/model.h) as text: their place in files. Any thread. */
+ * The facts of a model (convoy/about.h) as text: their place in files. Any thread. */
 #ifndef CVY_NN_MODEL_FACTS_H
 #define CVY_NN_MODEL_FACTS_H
 
-#include "convoy/model.h"
+#include "convoy/about.h"
 #include "src/base/failure.h"
 
 /* The key of __metadata__. */

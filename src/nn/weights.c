@@ -173,8 +173,8 @@ typedef struct reader {
   const cvy_layout *layout;
   const cvy_st_file *file;
   const char *path;
-  bool header_only;   /* tensors have no data */
-  bool weights_alone; /* of a checkpoint, which holds more */
+  bool header_only;                /* tensors have no data */
+  bool weights_alone;              /* of a checkpoint, which holds more */
   cvy_globs *skip;                 /* tensors that are left out; NULL: none */
   bool *used;                      /* per tensor of the file */
   int n_of[FLOAT_TYPES];           /* tensors of each type */

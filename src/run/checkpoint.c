@@ -43,10 +43,21 @@ enum {
   N_KEYS
 };
 static const char *const keys[N_KEYS] = {
-    [FORMAT] = CVY_CHECKPOINT_KEY,    [PROGRAM] = "program",     [STEP] = "step",       [EPOCH] = "epoch",
-    [EPOCH_BATCHES] = "epoch_batches", [N_BATCHES] = "n_batches", [SEED] = "seed",       [LOSS_SUM] = "epoch_loss_sum",
-    [IMAGES] = "epoch_images",         [FINISHED] = "finished",   [DEVICES] = "devices", [SHARES] = "shares",
-    [SETTINGS] = "settings",           [CHOICES] = "choices", [FACTS] = CVY_FACTS_KEY,
+    [FORMAT] = CVY_CHECKPOINT_KEY,
+    [PROGRAM] = "program",
+    [STEP] = "step",
+    [EPOCH] = "epoch",
+    [EPOCH_BATCHES] = "epoch_batches",
+    [N_BATCHES] = "n_batches",
+    [SEED] = "seed",
+    [LOSS_SUM] = "epoch_loss_sum",
+    [IMAGES] = "epoch_images",
+    [FINISHED] = "finished",
+    [DEVICES] = "devices",
+    [SHARES] = "shares",
+    [SETTINGS] = "settings",
+    [CHOICES] = "choices",
+    [FACTS] = CVY_FACTS_KEY,
 };
 static const char CHECKSUM[] = "xxh64";
 

@@ -23,7 +23,7 @@
  *     shares              "128,128": the full batch's, in device order
  *     settings            the run's settings, JSON object as given
  *     choices             the algorithms of the convolutions on every device (nn/choices.h)
- *     convoy              facts of the model (convoy/model.h); may be missing
+ *     convoy              facts of the model (convoy/about.h); may be missing
  *     xxh64               16 hex digits: XXH64 (seed 0) over each pair above as key NUL value NUL, then for each tensor
  *                         in file order name NUL data. Found wrong: the file is broken.
  * Files are written aside, synced and renamed, so a name that ends in .safetensors was complete once. The program reads

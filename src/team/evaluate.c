@@ -200,9 +200,9 @@ static cvy_status gather_rows(const eval_args *a, uint32_t round, int n, bool *a
   enum { PART = 1 << 18 };
   const size_t classes = n_classes(a->team), all = (size_t)n * classes;
   const int *const end = a->shares + cvy_roster_size(a->team->roster);
-  rows_part part = {.probabilities = a->probabilities,
-                    .own = {(size_t)sum_of(a->all_shares, a->shares) * classes,
-                            (size_t)sum_of(a->all_shares, end) * classes}};
+  rows_part part = {
+      .probabilities = a->probabilities,
+      .own = {(size_t)sum_of(a->all_shares, a->shares) * classes, (size_t)sum_of(a->all_shares, end) * classes}};
   float *const room = cvy_calloc(all < PART ? all : PART, sizeof *room);
   *again = false;
   CVY_REQUIRE(room, CVY_E_MEMORY, "out of host memory for the probabilities of %d samples", n);

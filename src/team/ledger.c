@@ -19,6 +19,7 @@ struct cvy_ledger {
   int64_t batches; /* training steps that the running values on the devices have seen */
   long steps;      /* in the truth, and the value of `batches` then */
   int64_t batches_in;
+  char *facts;
 };
 
 cvy_status cvy_ledger_create(const cvy_layout *layout, int n_moments, bool previous, cvy_ledger **out) {
@@ -59,6 +60,7 @@ void cvy_ledger_destroy(cvy_ledger **ledger) {
     cvy_free(s->running[g]);
   }
   cvy_free(s->previous);
+  cvy_free(s->facts);
   cvy_free(s);
   *ledger = NULL;
 }
@@ -99,6 +101,11 @@ void cvy_ledger_advance(cvy_ledger *s) {
 
 bool cvy_ledger_is_initialised(const cvy_ledger *s) { return s->initialised; }
 void cvy_ledger_set_batches(cvy_ledger *s, int64_t batches) { s->batches = batches; }
+void cvy_ledger_take_facts(cvy_ledger *s, char *facts) {
+  cvy_free(s->facts);
+  s->facts = facts;
+}
+const char *cvy_ledger_facts(const cvy_ledger *s) { return s->facts; }
 long cvy_ledger_steps(const cvy_ledger *s) { return s->steps; }
 int64_t cvy_ledger_batches_in(const cvy_ledger *s) { return s->batches_in; }
 bool cvy_ledger_is_behind(const cvy_ledger *s) { return s->behind; }

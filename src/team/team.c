@@ -401,7 +401,6 @@ void cvy_team_destroy(cvy_team **out) {
   cvy_timeline_destroy(&team->timeline);
   for (int i = 0; team->replicas && i < team->devices->n; i++) cvy_replica_end(&team->replicas[i]);
   cvy_free(team->replicas);
-  cvy_free(team->facts);
   cvy_rebalance_destroy(&team->rebalance);
   cvy_results_destroy(&team->results);
   cvy_shares_destroy(&team->shares);
