@@ -1,35 +1,77 @@
 /* SPDX-License-Identifier: MIT
- * Winograd convolution F(m x m, 3x3), stride 1, on CPU-shaped devices (winograd.clh has the formula): forward, and
- * backward-data as a convolution of dy with the turned filter.
- *   out[n,p,q,o] (+)= bias[o] + sum_{r,s<3, c} f(in)[n, p + first_h + r, q + first_w + s, c] * w'[r,s,c,o]
- * with w' = w, first = -pad (forward), or w'[r,s,k,c] = w[2-r,2-s,c,k], first = pad - 2 (backward-data).
+ * Winograd convolution of 3x3 filters on CPU-shaped devices: F(m x m, 3x3) with stride 1 (winograd.clh has the formula), and
+ * phases with stride 2 (winograd_strided.clh). Forward, and backward-data with the turned filter.
+ *   out[n,p,q,o] (+)= bias[o] + sum_{r,s<3, c} f(in)[n, STRIDE*p + first_h + r, STRIDE*q + first_w + s, c] * w'[r,s,c,o]
+ * with w' = w, first = -pad (forward), or, with stride 1, w'[r,s,k,c] = w[2-r,2-s,c,k], first = pad - 2 (backward-data).
+ * With BACK, that of stride 2, the first pixel of tile i's line of dy is m*i + first, first = ceil(pad/2) - 1.
  *
- * Tiles of m x m outputs are numbered over rows of tiles, then images; a block is `block_tiles` of them in a row. A task
+ * A tile is OUT_SIDE x OUT_SIDE outputs and PLANES products for each pair of channels; products of U_PLANES kinds of weights.
+ * With stride 2 the last tiles of an image, which are smaller, have fewer products (edge_h, edge_w): bit i of cut_h: the last row of
+ * tiles has no products of line i, and cut_w likewise. So a tile has four numbers of rows in v and m: of
+ * lines that all tiles have, and of those that are cut.
+ *
+ * Tiles are numbered over rows of tiles, then images; a block is `block_tiles` of them in a row. A task
  * is a block and 32 output channels (fastest). One work-item per work-group, which walks over a contiguous range of tasks
  * with a slice of the workspace of its own:
  *   zeros  one pixel of the padding
- *   v      POINTS x (blocks of 16 input channels, rows, 16): the block's tiles transformed, with the load prologue
+ *   v      PLANES x (blocks of 16 input channels, rows, 16): the block's tiles transformed, with the load prologue
  *          applied; used again while the task's block is the same
- *   m      POINTS x (rows, 32): products of v and u
+ *   m      PLANES x (rows, 32): products of v and u
  * The rows are the block's tiles, a few of zeros behind them for whole register tiles. Register tile: 14 rows x 32
  * channels, or parts of that. Then m is transformed back, bias added, stored, and the statistics of each tile are merged into those of its
  * image's part in this block (Chan et al. 1979); conv2d_winograd_cpu_merge_stats merges the parts.
  * Transformed weights lie in front of the workspace: blocks of 32 output channels (the last of 16 if the pitch is an odd
- * multiple of 16) of POINTS x (C rows of the block's width, and PANEL_GAP floats so that the points do not meet in one
+ * multiple of 16) of U_PLANES x (C rows of the block's width, and PANEL_GAP floats so that the points do not meet in one
  * set of a cache). With FLAG_LATE all tiles are one block, and a group transforms LATE_CHANNELS input channels of a block of
  * weights just before it uses them, to a place of its own that stays in its cache: a few tiles would not pay for writing all of
  * them to memory.
  *
- *   TILE_OUT   m: 4 or 2
+ *   TILE_OUT   m: 4 or 2, with stride 2: 4
+ *   STRIDE     1 or 2
+ *   BACK       1: backward-data with stride 2
  *   NARROW     1: the pitch of the output is an odd multiple of 16 */
 #include "conv2d_args.clh"
 #include "conv2d_flags.clh"
 #include "register_tile.clh"
-#include "winograd_tile_cpu.clh"
 
 #ifndef NARROW
 #define NARROW 1
 #endif
+#ifndef STRIDE
+#define STRIDE 1
+#endif
+#ifndef BACK
+#define BACK 0
+#endif
+#if STRIDE != 1 && STRIDE != 2 || BACK && STRIDE != 2
+#error "STRIDE must be 1 or 2, and 2 with BACK"
+#endif
+
+#define WINOGRAD_VECTOR float16
+#if STRIDE == 2
+#define TAPS 2
+#endif
+#include "winograd.clh"
+#if STRIDE == 2
+#include "winograd_strided.clh"
+#endif
+#if BACK
+#define IN_SIDE TILE_IN
+#define IN_STEP TILE_OUT /* pixels from one tile's first to the next one's */
+#define OUT_SIDE (2 * TILE_OUT)
+#elif STRIDE == 2
+#define IN_SIDE (2 * TILE_OUT + 1)
+#define IN_STEP (2 * TILE_OUT)
+#define OUT_SIDE TILE_OUT
+#else
+#define IN_STEP TILE_OUT
+#define OUT_SIDE TILE_OUT
+#endif
+#include "winograd_tile_cpu.clh"
+
+#define PIXELS (IN_SIDE * IN_SIDE)
+#define PLANES (SIDE * SIDE)
+#define U_PLANES (WEIGHT_SIDE * WEIGHT_SIDE)
 
 #define PANEL_GAP 32 /* the same in src/ops/conv2d_winograd_cpu.c */
 
@@ -41,7 +83,7 @@ static int padded_rows(int tiles) {
 
 /* ---- weights ---- */
 
-CVY_ALWAYS_INLINE int panel_floats(int c) { return POINTS * (c * 32 + PANEL_GAP); }
+CVY_ALWAYS_INLINE int panel_floats(int c) { return U_PLANES * (c * 32 + PANEL_GAP); }
 
 /* A channel of a block of output channels of the weights (3,3,C,pitch) to its row u of a panel. */
 static void transform_row(global const float *w, global float *u, int point_floats, int c, int pitch, int block, int channel) {
@@ -123,14 +165,19 @@ typedef struct {
   int image, h, w;
 } tile_place;
 
-/* A block: its number, first tile, how many it has, rows of its matrices, and floats from one point of v and m to the next. */
+/* Rows of a tile in v and m, or how many there are, by whether the line of products and its place in the line are cut. */
+typedef struct {
+  int of[2][2];
+} tile_rows;
+
+/* A block: its number, first tile, how many it has, rows of its matrices, and floats from one plane of v and m to the next. */
 typedef struct {
   int number;
   tile_place first;
   int tiles, rows, v_point, m_point;
 } tile_block;
 
-CVY_ALWAYS_INLINE int tiles_in(int length) { return (length + TILE_OUT - 1) / TILE_OUT; }
+CVY_ALWAYS_INLINE int tiles_in(int length) { return (length + OUT_SIDE - 1) / OUT_SIDE; }
 
 CVY_ALWAYS_INLINE tile_block block_of(cvy_conv_winograd_call call, int number) {
   const int tiles_w = tiles_in(call.out.w), per_image = tiles_in(call.out.h) * tiles_w, at = number * call.block_tiles;
@@ -149,10 +196,38 @@ CVY_ALWAYS_INLINE bool next_tile(tile_place *at, cvy_shape out) {
   return true;
 }
 
+/* Rows behind this tile's. */
+CVY_ALWAYS_INLINE void next_rows(tile_rows *rows, tile_place at, cvy_shape out) {
+  const bool low = at.h < tiles_in(out.h) - 1, left = at.w < tiles_in(out.w) - 1;
+  rows->of[0][0]++;
+  rows->of[0][1] += left;
+  rows->of[1][0] += low;
+  rows->of[1][1] += low && left;
+}
+
+static tile_rows rows_of(tile_block b, cvy_shape out) {
+  tile_rows rows = {{{0, 0}, {0, 0}}};
+  tile_place tile = b.first;
+  for (int t = 0; t < b.tiles; t++, next_tile(&tile, out)) next_rows(&rows, tile, out);
+  return rows;
+}
+
+/* Outputs of a tile's lines, as in winograd_strided.clh. */
+CVY_ALWAYS_INLINE int edge_h(tile_place at, cvy_conv_winograd_call call) {
+  return at.h == tiles_in(call.out.h) - 1 ? call.edge_h : TILE_OUT;
+}
+CVY_ALWAYS_INLINE int edge_w(tile_place at, cvy_conv_winograd_call call) {
+  return at.w == tiles_in(call.out.w) - 1 ? call.edge_w : TILE_OUT;
+}
+
+CVY_ALWAYS_INLINE int row_of(const tile_rows *rows, cvy_conv_winograd_call call, int i, int j) {
+  return rows->of[call.cut_h >> i & 1][call.cut_w >> j & 1];
+}
+
 /* ---- input ---- */
 
-/* 16 channels from c on of a tile's pixels through the load prologue to `to`, POINTS x 16. affine: the tile's group;
- * residual lies as x does. A loop that is not unrolled: 36 pixels with their conditions take long to compile. */
+/* 16 channels from c on of a tile's pixels through the load prologue to `to`, PIXELS x 16. affine: the tile's group;
+ * residual lies as x does. A loop that is not unrolled: so many pixels with their conditions take long to compile. */
 CVY_ALWAYS_INLINE void prologue(global float *to, global const float *const *pixel, int c, global const float *zeros,
                                 global const float *x, global const float *residual, global const float *affine,
                                 int pitch, int flags) {
@@ -162,7 +237,7 @@ CVY_ALWAYS_INLINE void prologue(global float *to, global const float *const *pix
                 shift = has_affine ? CVY_LOAD16(affine + 2 * pitch + c) : (float16)(0.0f),
                 least = flags & FLAG_RELU ? (float16)(0.0f) : (float16)(-INFINITY);
 #pragma unroll 1
-  for (int i = 0; i < POINTS; i++, to += 16) {
+  for (int i = 0; i < PIXELS; i++, to += 16) {
     float16 value = (float16)(0.0f);
     if (pixel[i] != zeros) {
       value = fma(CVY_LOAD16(pixel[i] + c) - mean, scale, shift);
@@ -173,28 +248,68 @@ CVY_ALWAYS_INLINE void prologue(global float *to, global const float *const *pix
   }
 }
 
-/* A block's tiles, transformed, and rows of zeros behind them → v. pixels: room for POINTS x 16 floats. */
+#if STRIDE == 2
+/* 16 channels from c on of these pixels to a tile's rows of v. */
+static void transform_strided(global const float *const *pixel, int c, global float *v, int point_floats,
+                              const tile_rows *rows, cvy_conv_winograd_call call, tile_place at) {
+  const int of_h = edge_h(at, call), of_w = edge_w(at, call);
+  float16 lines[SIDE * IN_SIDE], line[SIDE];
+#pragma unroll 1
+  for (int j = 0; j < IN_SIDE; j++) {
+    float16 d[IN_SIDE];
+#pragma unroll
+    for (int i = 0; i < IN_SIDE; i++) d[i] = CVY_LOAD16(pixel[i * IN_SIDE + j] + c);
+#if BACK
+    strided_gradient_line(d, line, call.odd_h, of_h);
+#else
+    strided_input_line(d, line, of_h);
+#endif
+#pragma unroll
+    for (int i = 0; i < SIDE; i++) lines[i * IN_SIDE + j] = line[i];
+  }
+#pragma unroll 1
+  for (int i = 0; i < SIDE; i++) {
+#if BACK
+    strided_gradient_line(lines + i * IN_SIDE, line, call.odd_w, of_w);
+#else
+    strided_input_line(lines + i * IN_SIDE, line, of_w);
+#endif
+#pragma unroll
+    for (int j = 0; j < SIDE; j++)
+      CVY_STORE16(line[j], v + (i * SIDE + j) * point_floats + row_of(rows, call, i, j) * 16);
+  }
+}
+#endif
+
+/* A block's tiles, transformed, and rows of zeros behind them → v. pixels: room for PIXELS x 16 floats. */
 CVY_ALWAYS_INLINE void load_block(global float *v, global float *pixels, global const float *zeros, global const float *x,
                                   global const float *residual, global const float *affine,
                                   cvy_conv_winograd_call call, tile_block b) {
   const cvy_shape in = call.in;
   const bool plain = (call.flags & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0;
   tile_place tile = b.first;
+  tile_rows rows = {{{0, 0}, {0, 0}}};
   for (int t = 0; t < b.tiles; t++, next_tile(&tile, call.out)) {
-    const int h0 = tile.h * TILE_OUT + call.first_h, w0 = tile.w * TILE_OUT + call.first_w,
+    const int h0 = tile.h * IN_STEP + call.first_h, w0 = tile.w * IN_STEP + call.first_w,
               at = tile.image * (in.h * in.w * in.pitch);
     global const float *group = plain ? affine : affine + tile.image / call.group_size * 3 * in.pitch;
-    global const float *from[POINTS], *made[POINTS];
+    global const float *from[PIXELS], *made[PIXELS];
     find_pixels(from, x + at, zeros, h0, w0, in.h, in.w, in.pitch);
-    for (int i = 0; !plain && i < POINTS; i++) made[i] = pixels + i * 16;
+    for (int i = 0; !plain && i < PIXELS; i++) made[i] = pixels + i * 16;
     for (int c = 0; c < in.c; c += 16) {
       if (!plain) prologue(pixels, from, c, zeros, x, residual, group, in.pitch, call.flags);
+#if STRIDE == 2
+      transform_strided(plain ? from : made, plain ? c : 0, v + c * b.rows, b.v_point, &rows, call, tile);
+#else
       transform_pixels(plain ? from : made, plain ? c : 0, v + c * b.rows + t * 16, b.v_point);
+#endif
     }
+    next_rows(&rows, tile, call.out);
   }
-  for (int point = 0; point < POINTS; point++)
+  for (int point = 0; point < PLANES; point++)
     for (int c = 0; c < (in.c + 15) / 16; c++)
-      for (int t = b.tiles; t < b.rows; t++) CVY_STORE16((float16)(0.0f), v + point * b.v_point + (c * b.rows + t) * 16);
+      for (int t = row_of(&rows, call, point / SIDE, point % SIDE); t < b.rows; t++)
+        CVY_STORE16((float16)(0.0f), v + point * b.v_point + (c * b.rows + t) * 16);
 }
 
 /* Fetches the next block's input while the present block is multiplied: floats begin..end-1 of x, as far as there are so
@@ -232,9 +347,9 @@ static void prefetch_pixels(global const float *x, long begin, long end, long x_
 #include "winograd_product_tmpl.clh"
 #endif
 
-/* All rows of one point, channels begin..end-1. */
-static void multiply(global const float *v, int rows, global const float *u, int begin, int end, int width, global float *m) {
-  const int block_floats = rows * 16;
+/* So many rows of one plane, channels begin..end-1. */
+static void multiply(global const float *v, int block_floats, int rows, global const float *u, int begin, int end, int width,
+                     global float *m) {
 #if CVY_WIDE_REGISTERS
   int row = 0;
 #if NARROW
@@ -258,7 +373,7 @@ static void multiply(global const float *v, int rows, global const float *u, int
 #endif
 }
 
-/* m (+)= v u of all points, of input channels begin..end-1, for `width` output channels from k0 on; fetches the next block's input
+/* m (+)= v u of all planes, of input channels begin..end-1, for `width` output channels from k0 on; fetches the next block's input
  * into the cache meanwhile.
  * Blocks lie in memory in the order of their tiles, except for the rows below a tile. */
 CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, global const float *u, global const float *x,
@@ -268,13 +383,15 @@ CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, gl
   const int blocks_k = (call.out.pitch + 31) / 32, u_point = (end - begin) * width + PANEL_GAP;
   const long in_floats = in.h * in.w * in.pitch, x_floats = call.n * in_floats,
              pixels = call.block_tiles * in_floats / (tiles_in(call.out.h) * tiles_in(call.out.w));
-  const int some = (int)(pixels / (blocks_k * POINTS) + 15) / 16 * 16;
+  const int some = (int)(pixels / (blocks_k * PLANES) + 15) / 16 * 16;
+  const tile_rows rows = rows_of(b, call.out);
   long ahead = pixels * (b.number + 1) + pixels * (k0 / 32) / blocks_k + 2 * in.w * in.pitch;
-  for (int point = 0; point < POINTS; point++, ahead += some) {
+  for (int point = 0; point < PLANES; point++, ahead += some) {
+    const int i = point / SIDE, j = point % SIDE, kind = min(i, WEIGHT_SIDE - 1) * WEIGHT_SIDE + min(j, WEIGHT_SIDE - 1);
     prefetch_pixels(x, ahead, ahead + some, x_floats);
     if (call.flags & FLAG_RESIDUAL) prefetch_pixels(residual, ahead, ahead + some, x_floats);
-    multiply(v + (size_t)point * (size_t)b.v_point + begin * b.rows, b.rows, u + point * u_point, begin, end, width,
-             m + point * b.m_point);
+    multiply(v + (size_t)point * (size_t)b.v_point + begin * b.rows, b.rows * 16, padded_rows(row_of(&rows, call, i, j)),
+             u + kind * u_point, begin, end, width, m + point * b.m_point);
   }
 }
 
@@ -314,29 +431,75 @@ CVY_ALWAYS_INLINE void count_values(const float16 *values, const int count, mome
   merge_moments(stats, (float)count, mean, m2);
 }
 
+enum { ALL = OUT_SIDE * OUT_SIDE };
+
+/* 16 channels of a tile's products, in its rows of m, to its outputs. */
+#if STRIDE == 2
+CVY_ALWAYS_INLINE void transform_products(global const float *m, int point_floats, const tile_rows *tile,
+                                          cvy_conv_winograd_call call, tile_place at, float16 *values) {
+  const int of_h = edge_h(at, call), of_w = edge_w(at, call);
+  float16 lines[SIDE * OUT_SIDE], d[SIDE];
+#pragma unroll 1
+  for (int i = 0; i < SIDE; i++) {
+#pragma unroll
+    for (int j = 0; j < SIDE; j++) d[j] = CVY_LOAD16(m + (i * SIDE + j) * point_floats + row_of(tile, call, i, j) * 32);
+#if BACK
+    strided_pixel_line(d, lines + i * OUT_SIDE, call.odd_w, of_w);
+#else
+    strided_output_line(d, of_w);
+#pragma unroll
+    for (int j = 0; j < OUT_SIDE; j++) lines[i * OUT_SIDE + j] = d[j];
+#endif
+  }
+#pragma unroll 1
+  for (int j = 0; j < OUT_SIDE; j++) {
+#pragma unroll
+    for (int i = 0; i < SIDE; i++) d[i] = lines[i * OUT_SIDE + j];
+#if BACK
+    float16 out[OUT_SIDE];
+    strided_pixel_line(d, out, call.odd_h, of_h);
+#pragma unroll
+    for (int i = 0; i < OUT_SIDE; i++) values[i * OUT_SIDE + j] = out[i];
+#else
+    strided_output_line(d, of_h);
+#pragma unroll
+    for (int i = 0; i < OUT_SIDE; i++) values[i * OUT_SIDE + j] = d[i];
+#endif
+  }
+}
+#else
+CVY_ALWAYS_INLINE void transform_products(global const float *m, int point_floats, const tile_rows *tile,
+                                          cvy_conv_winograd_call call, tile_place at, float16 *values) {
+  float16 d[PLANES];
+#pragma unroll
+  for (int i = 0; i < PLANES; i++) d[i] = CVY_LOAD16(m + i * point_floats + tile->of[0][0] * 32);
+#pragma unroll
+  for (int j = 0; j < SIDE; j++) winograd_output_line(d + j, SIDE);
+#pragma unroll
+  for (int i = 0; i < OUT_SIDE; i++) {
+    winograd_output_line(d + i * SIDE, 1);
+#pragma unroll
+    for (int j = 0; j < OUT_SIDE; j++) values[i * OUT_SIDE + j] = d[i * SIDE + j];
+  }
+}
+#endif
+
 /* 16 channels of a tile, of which rows x cols outputs lie in the image: to y, row_floats and pitch apart, and their
  * statistics into `stats` if FLAG_STATS. */
-static void store_tile(global const float *m, int point_floats, float16 bias, global float *y, int row_floats, int pitch,
-                       int rows, int cols, int flags, moments *stats) {
-  enum { ALL = TILE_OUT * TILE_OUT };
-  float16 d[POINTS], values[ALL];
+static void store_tile(global const float *m, int point_floats, const tile_rows *tile, tile_place at,
+                       cvy_conv_winograd_call call, float16 bias, global float *y, int row_floats, int pitch, int rows, int cols, moments *stats) {
+  const int flags = call.flags;
+  float16 values[ALL];
+  transform_products(m, point_floats, tile, call, at, values);
 #pragma unroll
-  for (int i = 0; i < POINTS; i++) d[i] = CVY_LOAD16(m + i * point_floats);
-#pragma unroll
-  for (int j = 0; j < TILE_IN; j++) winograd_output_line(d + j, TILE_IN);
-#pragma unroll
-  for (int i = 0; i < TILE_OUT; i++) {
-    winograd_output_line(d + i * TILE_IN, 1);
-#pragma unroll
-    for (int j = 0; j < TILE_OUT; j++) values[i * TILE_OUT + j] = d[i * TILE_IN + j] + bias;
-  }
-  if (rows == TILE_OUT && cols == TILE_OUT) {
+  for (int i = 0; i < ALL; i++) values[i] += bias;
+  if (rows == OUT_SIDE && cols == OUT_SIDE) {
     if (flags & FLAG_ACCUMULATE) {
 #pragma unroll
-      for (int i = 0; i < ALL; i++) values[i] += CVY_LOAD16(y + i / TILE_OUT * row_floats + i % TILE_OUT * pitch);
+      for (int i = 0; i < ALL; i++) values[i] += CVY_LOAD16(y + i / OUT_SIDE * row_floats + i % OUT_SIDE * pitch);
     }
 #pragma unroll
-    for (int i = 0; i < ALL; i++) CVY_STORE16(values[i], y + i / TILE_OUT * row_floats + i % TILE_OUT * pitch);
+    for (int i = 0; i < ALL; i++) CVY_STORE16(values[i], y + i / OUT_SIDE * row_floats + i % OUT_SIDE * pitch);
     if (flags & FLAG_STATS) count_values(values, ALL, stats);
     return;
   }
@@ -349,7 +512,7 @@ static void store_tile(global const float *m, int point_floats, float16 bias, gl
 #pragma unroll 1
     for (int j = 0; j < cols; j++) {
       global float *to = y + i * row_floats + j * pitch;
-      float16 value = inside[i * TILE_OUT + j];
+      float16 value = inside[i * OUT_SIDE + j];
       if (flags & FLAG_ACCUMULATE) value += CVY_LOAD16(to);
       CVY_STORE16(value, to);
       inside[count++] = value;
@@ -382,11 +545,13 @@ CVY_ALWAYS_INLINE void store_block(global const float *m, float16 bias, global f
   const cvy_shape out = call.out;
   moments part = NO_MOMENTS;
   tile_place tile = b.first;
-  for (int t = 0; t < b.tiles; t++, m += 32) {
-    const int h = tile.h * TILE_OUT, w = tile.w * TILE_OUT, image = tile.image;
+  tile_rows in_m = {{{0, 0}, {0, 0}}};
+  for (int t = 0; t < b.tiles; t++) {
+    const int h = tile.h * OUT_SIDE, w = tile.w * OUT_SIDE, image = tile.image;
     global float *to = y + image * (out.h * out.w * out.pitch) + (h * out.w + w) * out.pitch + k;
-    const int rows = min(TILE_OUT, out.h - h), cols = min(TILE_OUT, out.w - w), row_floats = out.w * out.pitch;
-    store_tile(m, b.m_point, bias, to, row_floats, out.pitch, rows, cols, call.flags, &part);
+    const int rows = min(OUT_SIDE, out.h - h), cols = min(OUT_SIDE, out.w - w), row_floats = out.w * out.pitch;
+    store_tile(m, b.m_point, &in_m, tile, call, bias, to, row_floats, out.pitch, rows, cols, &part);
+    next_rows(&in_m, tile, out);
     const bool another = next_tile(&tile, out);
     if ((another || t == b.tiles - 1) && (call.flags & FLAG_STATS)) {
       store_moments(part, call, b.number, image, k, stats, workspace);
@@ -404,7 +569,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_gather(
   const int blocks16 = (call.in.c + 15) / 16, blocks_k = (call.out.pitch + 31) / 32;
   global float *zeros = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
   global float *v = zeros + blocks16 * 16;
-  global float *m = v + (size_t)POINTS * (size_t)(blocks16 * padded_rows(call.block_tiles) * 16 + 16);
+  global float *m = v + (size_t)PLANES * (size_t)(blocks16 * padded_rows(call.block_tiles) * 16 + 16);
   const int n_tiles = call.n * tiles_in(call.out.h) * tiles_in(call.out.w);
   const long n_tasks = (long)((n_tiles + call.block_tiles - 1) / call.block_tiles) * blocks_k;
   const long task_begin = n_tasks * (long)CVY_GROUP / (long)CVY_GROUPS;
@@ -448,8 +613,8 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_cpu_merge_stats(global c
         global const float *s = from + (block - first) * 4 * call.out.pitch + k;
         int count = 0;
         for (int t = max(begin, block * call.block_tiles); t < min(end, (block + 1) * call.block_tiles); t++)
-          count += min(TILE_OUT, call.out.h - (t - begin) / tiles_w * TILE_OUT) *
-                   min(TILE_OUT, call.out.w - (t - begin) % tiles_w * TILE_OUT);
+          count += min(OUT_SIDE, call.out.h - (t - begin) / tiles_w * OUT_SIDE) *
+                   min(OUT_SIDE, call.out.w - (t - begin) % tiles_w * OUT_SIDE);
         all.sum += vload16(0, s);
         merge_moments(&all, (float)count, vload16(0, s + call.out.pitch) - all.pivot + vload16(0, s + 2 * call.out.pitch),
                       vload16(0, s + 3 * call.out.pitch));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Winograd convolution, F(4x4,3x3) and F(2x2,3x3), against ref_conv2d.c: the passes that a device has it for, direct's
- * for the others. CVY_TEST_FULL=1 runs ten times as many random shapes. */
+ * Winograd convolution, F(4x4,3x3), also with stride 2, and F(2x2,3x3), against ref_conv2d.c: the passes that a device
+ * has it for, direct's for the others. CVY_TEST_FULL=1 runs ten times as many random shapes. */
 #include <math.h>
 #include <stdio.h>
 
@@ -22,9 +22,10 @@ static void run_case(check_device *d, case_rng *r, conv_case *c, cvy_conv_algo a
                           algo == CVY_CONV_WINOGRAD4 ? "winograd4_cpu" : "winograd2_cpu");
 }
 
-static conv_case random_case(case_rng *r) {
+static conv_case random_case(case_rng *r, cvy_conv_algo algo) {
   conv_case c = {0};
   cvy_conv2d_params *const p = &c.p;
+  const int stride = algo == CVY_CONV_WINOGRAD4 ? case_int(r, 1, 2) : 1;
   do {
     *p = (cvy_conv2d_params){.x = {.h = CASE_ONE_OF(r, 1, 2, 3, 4, 5, 7, 8, 9, 14, 17),
                                    .w = CASE_ONE_OF(r, 1, 2, 3, 4, 5, 7, 8, 9, 14, 28, 32),
@@ -32,8 +33,8 @@ static conv_case random_case(case_rng *r) {
                              .k = CASE_ONE_OF(r, 1, 5, 10, 16, 17, 20, 32, 33, 48, 50, 64, 65, 80),
                              .r = 3,
                              .s = 3,
-                             .stride_h = 1,
-                             .stride_w = 1,
+                             .stride_h = stride,
+                             .stride_w = stride,
                              .pad_h = CASE_ONE_OF(r, 0, 1, 1, 2, 2, 3),
                              .pad_w = CASE_ONE_OF(r, 0, 1, 1, 2, 2, 3),
                              .n_max = 1};
@@ -59,7 +60,7 @@ static void test_random(check_device *d) {
   const int cases = getenv("CVY_TEST_FULL") ? 10 * RANDOM_CASES : some;
   for (int i = 0; i < cases; i++) {
     case_rng r = check_rng_make(d, i);
-    conv_case c = random_case(&r);
+    conv_case c = random_case(&r, algos[i % 2]);
     run_case(d, &r, &c, algos[i % 2]);
   }
 }
@@ -68,15 +69,22 @@ static void test_random(check_device *d) {
  */
 static void test_layers(check_device *d) {
   static const struct {
-    int n, h, w, c, k, pad, n_more; /* n_more: samples of the largest batch behind those of this one */
+    int n, h, w, c, k, pad, n_more, stride; /* n_more: samples of the largest batch behind those of this one */
   } layers[] = {
-      {50, 4, 4, 512, 64, 1, 10}, /* its largest batch has smaller blocks of tiles */
-      {3, 28, 28, 64, 64, 1, 0},  {5, 14, 14, 128, 128, 1, 0}, {9, 7, 7, 256, 40, 1, 0}, {40, 4, 4, 512, 16, 1, 0},
-      {1, 4, 4, 512, 64, 1, 0},   {2, 32, 32, 3, 20, 0, 0},    {33, 1, 1, 20, 48, 1, 0}, {3, 5, 61, 16, 16, 2, 0},
-      {65536, 3, 3, 1, 1, 1, 0}, /* more images than there may be work-groups */
+      {50, 4, 4, 512, 64, 1, 10, 1}, /* its largest batch has smaller blocks of tiles */
+      {3, 28, 28, 64, 64, 1, 0, 1},  {5, 14, 14, 128, 128, 1, 0, 1},
+      {9, 7, 7, 256, 40, 1, 0, 1},   {40, 4, 4, 512, 16, 1, 0, 1},
+      {1, 4, 4, 512, 64, 1, 0, 1},   {2, 32, 32, 3, 20, 0, 0, 1},
+      {33, 1, 1, 20, 48, 1, 0, 1},   {3, 5, 61, 16, 16, 2, 0, 1},
+      {65536, 3, 3, 1, 1, 1, 0, 1}, /* more images than there may be work-groups */
+      {3, 28, 28, 64, 80, 1, 30, 2}, {9, 14, 14, 128, 64, 1, 0, 2},
+      {30, 7, 7, 256, 48, 1, 0, 2},  {1, 7, 7, 256, 64, 1, 0, 2}, /* weights are transformed where they are used */
+      {2, 33, 32, 3, 20, 0, 0, 2},   {17, 2, 3, 20, 48, 2, 0, 2},
+      {5, 9, 11, 20, 16, 1, 0, 2}, /* last tiles of 1 and 2 outputs */
   };
   for (size_t i = 0; i < 2 * (sizeof layers / sizeof *layers); i++) {
     const size_t at = i / 2;
+    if (layers[at].stride == 2 && algos[i % 2] != CVY_CONV_WINOGRAD4) continue;
     case_rng r = check_rng_make(d, 1000 + (int)i);
     conv_case c = {.n = layers[at].n,
                    .p = {.n_max = layers[at].n + layers[at].n_more,
@@ -85,8 +93,8 @@ static void test_layers(check_device *d) {
                          .y_pitch = cvy_pitch_of(layers[at].k),
                          .r = 3,
                          .s = 3,
-                         .stride_h = 1,
-                         .stride_w = 1,
+                         .stride_h = layers[at].stride,
+                         .stride_w = layers[at].stride,
                          .pad_h = layers[at].pad,
                          .pad_w = layers[at].pad,
                          .bias = true,
@@ -101,8 +109,9 @@ static void test_layers(check_device *d) {
 
 /* Each combination of prologue flags, with groups of samples that end in a smaller one. */
 static void test_prologue(check_device *d) {
-  for (int flags = conv_in_oclgrind() ? 6 : 1; flags <= 7; flags++) {
-    case_rng r = check_rng_make(d, 2000 + flags);
+  for (int i = conv_in_oclgrind() ? 10 : 0; i < 14; i++) {
+    const int flags = i / 2 + 1, stride = flags % 2 ? 1 : 1 + i % 2; /* F(2x2,3x3) has stride 1 alone */
+    case_rng r = check_rng_make(d, 2000 + i);
     conv_case c = {.n = 5,
                    .group_size = 2,
                    .accumulate = flags % 2,
@@ -112,8 +121,8 @@ static void test_prologue(check_device *d) {
                          .y_pitch = 32,
                          .r = 3,
                          .s = 3,
-                         .stride_h = 1,
-                         .stride_w = 1,
+                         .stride_h = stride,
+                         .stride_w = stride,
                          .pad_h = 1,
                          .pad_w = 2,
                          .bias = true,
@@ -128,15 +137,18 @@ static void test_prologue(check_device *d) {
  * larger than the deviation; sums over few channels and over many. */
 static void test_bound(check_device *d) {
   static const struct {
-    int n, side, c, k;
-  } shapes[] = {{3, 7, 64, 32}, {2, 4, 512, 16}, {2, 4, 16, 512}};
+    int n, side, c, k, stride;
+  } shapes[] = {{3, 7, 64, 32, 1},  {2, 4, 512, 16, 1}, {2, 4, 16, 512, 1},
+                {2, 15, 64, 32, 2}, {2, 7, 512, 16, 2}, {2, 7, 16, 512, 2}};
   enum { N_SHAPES = sizeof shapes / sizeof *shapes };
   for (int i = 0; i < 2 * N_SHAPES * CASE_FILL_ANY && !conv_in_oclgrind(); i++) {
     const case_fill_kind fill = (case_fill_kind)(i / 2 % CASE_FILL_ANY);
     const int shape = i / (2 * CASE_FILL_ANY), n = shapes[shape].n, side = shapes[shape].side, c = shapes[shape].c,
               k = shapes[shape].k;
-    const size_t rows = (size_t)n * (size_t)(side * side), x_size = rows * (size_t)c, y_size = rows * (size_t)k,
-                 w_size = (size_t)9 * (size_t)c * (size_t)k;
+    const int stride = shapes[shape].stride, y_side = (side - 1) / stride + 1;
+    const size_t rows = (size_t)n * (size_t)(side * side), y_rows = (size_t)n * (size_t)(y_side * y_side),
+                 x_size = rows * (size_t)c, y_size = y_rows * (size_t)k, w_size = (size_t)9 * (size_t)c * (size_t)k;
+    if (stride == 2 && algos[i % 2] != CVY_CONV_WINOGRAD4) continue;
     case_rng r = check_rng_make(d, 3000 + i);
     const cvy_conv2d_params p = {.n_max = n,
                                  .x = {side, side, c, c},
@@ -144,12 +156,14 @@ static void test_bound(check_device *d) {
                                  .y_pitch = k,
                                  .r = 3,
                                  .s = 3,
-                                 .stride_h = 1,
-                                 .stride_w = 1,
+                                 .stride_h = stride,
+                                 .stride_w = stride,
                                  .pad_h = 1,
                                  .pad_w = 1,
                                  .algos = {2, {algos[i % 2], CVY_CONV_DIRECT}}};
-    if (!check_case(d, "bound %s fill=%d c=%d k=%d", cvy_conv_algo_name(algos[i % 2]), (int)fill, c, k)) continue;
+    if (!check_case(d, "bound %s fill=%d c=%d k=%d stride=%d", cvy_conv_algo_name(algos[i % 2]), (int)fill, c, k,
+                    stride))
+      continue;
     float *const x = check_floats(d, x_size), *const w = check_floats(d, w_size), *const dy = check_floats(d, y_size);
     case_fill(&r, x, x_size, fill), case_fill(&r, w, w_size, fill), case_fill(&r, dy, y_size, fill);
     double *const y_want = check_doubles(d, y_size), *const dx_want = check_doubles(d, x_size);
@@ -157,8 +171,8 @@ static void test_bound(check_device *d) {
     ref_conv2d_forward(&p, n, check_to_doubles(d, x, x_size), w64, NULL, y_want, NULL);
     ref_conv2d_backward_data(&p, n, check_to_doubles(d, dy, y_size), w64, dx_want, NULL);
     check_buffer *const bx = check_input(d, "x", x, (int)rows, c, c), *const bw = check_input(d, "w", w, 9 * c, k, k),
-                        *const bdy = check_input(d, "dy", dy, (int)rows, k, k),
-                        *const by = check_output(d, "y", (int)rows, k, k),
+                        *const bdy = check_input(d, "dy", dy, (int)y_rows, k, k),
+                        *const by = check_output(d, "y", (int)y_rows, k, k),
                         *const bdx = check_output(d, "dx", (int)rows, c, c);
     cvy_conv2d *op = NULL;
     check_ok(cvy_conv2d_create(d->cl, &p, &op));
@@ -193,7 +207,8 @@ static void test_refused(check_device *d) {
     p.r = 1;
     check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "3x3");
     p = good, p.algos = (cvy_conv_algo_list){1, {algos[i]}}, p.stride_w = 2;
-    check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "stride 1");
+    check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED,
+                algos[i] == CVY_CONV_WINOGRAD4 ? "only strides 1x1 and 2x2" : "only stride 1");
     p = good, p.algos = (cvy_conv_algo_list){1, {algos[i]}}, p.x.c = 3, p.x.pitch = 4;
     check_fails(cvy_conv2d_create(d->cl, &p, &op), CVY_E_UNSUPPORTED, "multiples of 16");
     p = good, p.choice[CVY_CONV_FORWARD] = (cvy_conv_choice){algos[i], {56}};
@@ -211,19 +226,22 @@ static void test_refused(check_device *d) {
 /* The shipped default: Winograd where it is faster. */
 static void test_auto(check_device *d) {
   static const struct {
-    int n, side, c;
+    int n, side, c, stride;
     cvy_conv_algo algo;
-  } layers[] = {{256, 28, 64, CVY_CONV_WINOGRAD4}, {64, 14, 128, CVY_CONV_WINOGRAD4}, {256, 7, 256, CVY_CONV_WINOGRAD4},
-                {256, 4, 512, CVY_CONV_WINOGRAD4}, {1, 4, 512, CVY_CONV_DIRECT},      {256, 1, 64, CVY_CONV_DIRECT}};
+  } layers[] = {
+      {256, 28, 64, 1, CVY_CONV_WINOGRAD4}, {64, 14, 128, 1, CVY_CONV_WINOGRAD4},  {256, 7, 256, 1, CVY_CONV_WINOGRAD4},
+      {256, 4, 512, 1, CVY_CONV_WINOGRAD4}, {1, 4, 512, 1, CVY_CONV_DIRECT},       {256, 1, 64, 1, CVY_CONV_DIRECT},
+      {256, 28, 64, 2, CVY_CONV_WINOGRAD4}, {256, 14, 128, 2, CVY_CONV_WINOGRAD4}, {256, 7, 256, 2, CVY_CONV_WINOGRAD4},
+      {1, 7, 256, 2, CVY_CONV_DIRECT},      {256, 28, 16, 2, CVY_CONV_DIRECT}};
   for (size_t i = 0; d->cpu_shaped && i < sizeof layers / sizeof *layers; i++) {
     const cvy_conv2d_params p = {.n_max = layers[i].n,
                                  .x = {layers[i].side, layers[i].side, layers[i].c, layers[i].c},
-                                 .k = layers[i].c,
-                                 .y_pitch = layers[i].c,
+                                 .k = layers[i].stride * layers[i].c,
+                                 .y_pitch = layers[i].stride * layers[i].c,
                                  .r = 3,
                                  .s = 3,
-                                 .stride_h = 1,
-                                 .stride_w = 1,
+                                 .stride_h = layers[i].stride,
+                                 .stride_w = layers[i].stride,
                                  .pad_h = 1,
                                  .pad_w = 1};
     cvy_conv2d *op = NULL;

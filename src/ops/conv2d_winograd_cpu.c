@@ -11,6 +11,7 @@ enum {
   BLOCK_TILES = 14,            /* tiles per block, while the transformed weights stay in a third-level cache … */
   WEIGHT_FLOATS = 4 << 20,     /* … that is, up to so many; */
   LARGE_BLOCK_TILES = 56,      /* else as many as pay for reading the weights from memory */
+  STRIDED_CHANNELS = 256,      /* of dy, or four times those of x, up to which stride 2 has twice as many tiles */
   LATE_TILES = 56,             /* a call of so few tiles transforms weights where it uses them */
   SLICE_FLOATS_SMALL = 1 << 18 /* slices up to this size: several per core */
 };
@@ -19,33 +20,76 @@ enum {
 static const int tiles[][CVY_CONV_TILES] = {{14}, {28}, {56}, {112}};
 enum { N_TILES = sizeof tiles / sizeof tiles[0] };
 
+/* With stride 2, of the last tile of one dimension: outputs of two taps, as in cl/winograd_strided.clh, and which
+ * products it does without. */
+typedef struct last_tile {
+  int edge, cut;
+} last_tile;
+
+static last_tile last_of(bool forward, int pad, int in, int out) {
+  enum { TILE_OUT = 4, CLOSED = TILE_OUT + 1 };
+  static const int cut_points[] = {0x1f, 0x0e, 0x0a,
+                                   0x04, 0,    0x04}; /* of the points 0, 1/2, -1, 2, infinity, by edge */
+  const int side = forward ? TILE_OUT : 2 * TILE_OUT, rest = (out - 1) % side + 1, odd = pad % 2;
+  last_tile last = {0, 0};
+  for (int i = 0; i < TILE_OUT; i++) {
+    last.edge += (forward ? i : 2 * i + odd) < rest;
+    if ((forward ? i : 2 * i + !odd) >= rest) last.cut |= 1 << (TILE_OUT + 1 + i);
+  }
+  if (forward && out == TILE_OUT && pad >= 1 && 2 * TILE_OUT - pad >= in) last.edge = CLOSED;
+  last.cut |= cut_points[last.edge];
+  return last;
+}
+
 typedef struct winograd_state {
   cvy_conv2d_params params;
   cvy_conv_pass pass;
-  cvy_shape in, out; /* of the gather convolution: backward_data's are those of dy and dx */
-  int first_h, first_w;
-  int tile_out, points, tiles_per_image;
+  cvy_shape in, out;                  /* of the gather convolution: backward_data's are those of dy and dx */
+  int first_h, first_w, odd_h, odd_w; /* as in cvy_conv_winograd_call */
+  last_tile last_h, last_w;
+  int planes, weight_planes, tiles_per_image;
   int compute_units, max_groups, block_tiles; /* the largest block */
   int stats_at, slices_at;
   cvy_kernel *main, *weights, *merge;
 } winograd_state;
 
-static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
-                const char **why) {
+static bool can(const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass, int most_stride, const char **why) {
   const char *reason = NULL;
-  (void)device;
   if (p->r != 3 || p->s != 3) reason = "only 3x3 filters";
-  else if (p->stride_h != 1 || p->stride_w != 1) reason = "only stride 1";
+  else if (p->stride_h != p->stride_w || p->stride_h > most_stride)
+    reason = most_stride == 1 ? "only stride 1" : "only strides 1x1 and 2x2";
   else if (p->x.pitch % 16 != 0 || y->pitch % 16 != 0) reason = "CPU kernels want pitches that are multiples of 16";
   else if (pass == CVY_CONV_BACKWARD_WEIGHTS) reason = "these kernels have no backward_weights";
   if (reason && why) *why = reason;
   return !reason;
 }
 
+static bool can4(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
+                 const char **why) {
+  (void)device;
+  return can(p, y, pass, 2, why);
+}
+
+static bool can2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
+                 const char **why) {
+  (void)device;
+  return can(p, y, pass, 1, why);
+}
+
 /* As in the kernels. */
 static int padded_rows(int n) {
   const int rest = n % ROWS;
   return n - rest + (rest == 0 ? 0 : rest <= 4 ? 4 : rest <= 8 ? 8 : ROWS);
+}
+
+/* Geometry of one dimension, as the kernels have it: outputs and products of a tile, kinds of weights of these. */
+typedef struct lines {
+  int out, products, weights;
+} lines;
+
+static lines lines_of(int tile_out, int stride, bool forward) {
+  if (stride == 1) return (lines){tile_out, tile_out + 2, tile_out + 2};
+  return (lines){forward ? tile_out : 2 * tile_out, 2 * tile_out + 1, tile_out + 2};
 }
 
 static int tiles_of(int length, int tile_out) { return cvy_ceil_div(length, tile_out); }
@@ -71,13 +115,14 @@ static int parts_of(const winograd_state *st, int block_tiles) {
 
 static int64_t slice_floats_of(const winograd_state *st, int block_tiles) {
   const int64_t channels = (int64_t)cvy_ceil_div(st->in.c, 16) * 16, rows = padded_rows(block_tiles);
-  return channels + st->points * (channels * rows + 16) + st->points * (rows * BLOCK + BLOCK);
+  return channels + st->planes * (channels * rows + 16) + st->planes * (rows * BLOCK + BLOCK);
 }
 
 /* Floats of transformed weights. */
 static int64_t weight_floats_of(const winograd_state *st) {
   const int64_t full = st->out.pitch / BLOCK, rest = st->out.pitch % BLOCK;
-  return st->points * (full * ((int64_t)st->in.c * BLOCK + PANEL_GAP) + (rest ? st->in.c * rest + PANEL_GAP : 0));
+  return st->weight_planes *
+         (full * ((int64_t)st->in.c * BLOCK + PANEL_GAP) + (rest ? st->in.c * rest + PANEL_GAP : 0));
 }
 
 static void destroy(void *state) {
@@ -89,7 +134,10 @@ static void destroy(void *state) {
   cvy_free(st);
 }
 
+/* With stride 2 a tile has so many products that two register tiles of rows pay only with few channels: measured. */
 static int largest_block(const winograd_state *st, int tile) {
+  if (!tile && st->params.stride_h == 2)
+    return st->in.c * (st->pass == CVY_CONV_FORWARD ? 4 : 1) <= STRIDED_CHANNELS ? 2 * BLOCK_TILES : BLOCK_TILES;
   return tile ? tile : weight_floats_of(st) > WEIGHT_FLOATS ? LARGE_BLOCK_TILES : BLOCK_TILES;
 }
 
@@ -98,7 +146,13 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
   cvy_status status = CVY_OK;
   static const char *const file = "conv2d_winograd_cpu";
   const bool forward = pass == CVY_CONV_FORWARD;
-  const cvy_define defines[] = {{"TILE_OUT", tile_out}, {"NARROW", (forward ? y : &p->x)->pitch % BLOCK != 0}};
+  const int stride = p->stride_h;
+  const lines l = lines_of(tile_out, stride, forward);
+  const cvy_define defines[] = {{"TILE_OUT", tile_out},
+                                {"NARROW", (forward ? y : &p->x)->pitch % BLOCK != 0},
+                                {"STRIDE", stride},
+                                {"BACK", stride == 2 && !forward}};
+  enum { N_DEFINES = sizeof defines / sizeof *defines };
   winograd_state *const st = cvy_calloc(1, sizeof *st);
   bool known = tile[0] == 0;
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
@@ -107,9 +161,20 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
               tile[0]);
   st->params = *p, st->pass = pass;
   st->in = forward ? p->x : *y, st->out = forward ? *y : p->x;
-  st->first_h = forward ? -p->pad_h : p->pad_h - 2, st->first_w = forward ? -p->pad_w : p->pad_w - 2;
-  st->tile_out = tile_out, st->points = (tile_out + 2) * (tile_out + 2);
-  st->tiles_per_image = tiles_of(st->out.h, tile_out) * tiles_of(st->out.w, tile_out);
+  if (forward) {
+    st->first_h = -p->pad_h, st->first_w = -p->pad_w;
+  } else if (stride == 1) {
+    st->first_h = p->pad_h - 2, st->first_w = p->pad_w - 2;
+  } else {
+    st->first_h = (p->pad_h + 1) / 2 - 1, st->first_w = (p->pad_w + 1) / 2 - 1;
+    st->odd_h = p->pad_h % 2, st->odd_w = p->pad_w % 2;
+  }
+  if (stride == 2) {
+    st->last_h = last_of(forward, p->pad_h, st->in.h, st->out.h);
+    st->last_w = last_of(forward, p->pad_w, st->in.w, st->out.w);
+  }
+  st->planes = l.products * l.products, st->weight_planes = l.weights * l.weights;
+  st->tiles_per_image = tiles_of(st->out.h, l.out) * tiles_of(st->out.w, l.out);
   st->compute_units = cvy_device_get_facts(device)->compute_units;
   st->block_tiles = largest_block(st, tile[0]);
 
@@ -134,12 +199,12 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
   st->stats_at = (int)weights, st->slices_at = (int)(weights + stats);
   *workspace_bytes = (size_t)total * sizeof(float);
 
-  CVY_TRY(cvy_kernel_create(device, file, "conv2d_winograd_cpu_gather", defines, 2, &st->main));
+  CVY_TRY(cvy_kernel_create(device, file, "conv2d_winograd_cpu_gather", defines, N_DEFINES, &st->main));
   CVY_TRY(cvy_kernel_create(device, file,
-                            forward ? "conv2d_winograd_cpu_weights" : "conv2d_winograd_cpu_weights_turned", defines, 2,
-                            &st->weights));
+                            forward ? "conv2d_winograd_cpu_weights" : "conv2d_winograd_cpu_weights_turned", defines,
+                            N_DEFINES, &st->weights));
   if (forward && p->stats)
-    CVY_TRY(cvy_kernel_create(device, file, "conv2d_winograd_cpu_merge_stats", defines, 2, &st->merge));
+    CVY_TRY(cvy_kernel_create(device, file, "conv2d_winograd_cpu_merge_stats", defines, N_DEFINES, &st->merge));
   *state = st;
   return CVY_OK;
 fail:
@@ -178,6 +243,12 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
                                     .first_h = st->first_h,
                                     .first_w = st->first_w,
                                     .block_tiles = block_tiles,
+                                    .edge_h = st->last_h.edge,
+                                    .edge_w = st->last_w.edge,
+                                    .cut_h = st->last_h.cut,
+                                    .cut_w = st->last_w.cut,
+                                    .odd_h = st->odd_h,
+                                    .odd_w = st->odd_w,
                                     .parts = parts,
                                     .stats_at = st->stats_at,
                                     .slices_at = st->slices_at,
@@ -204,15 +275,28 @@ static cvy_status create2(cvy_device *device, const cvy_conv2d_params *p, const 
   return create(2, device, p, y, pass, tile, state, workspace_bytes);
 }
 
-/* Multiply-adds of one image and one pair of channels that direct's kernels do: filter rows in the padding are left
- * out. */
+/* Outputs and taps of one dimension that meet in the image. */
+static double valid_taps(int in, int out, int stride, int pad) {
+  double n = 0;
+  for (int at = -pad; at < out * stride - pad; at += stride)
+    for (int r = 0; r < 3; r++) n += at + r >= 0 && at + r < in;
+  return n;
+}
+
+/* Multiply-adds of one image and one pair of channels that direct's kernels do: with stride 1 those leave out filter
+ * rows in the padding, with other strides filter columns, too, and take three quarters of the time. */
 static double direct_work(const cvy_conv2d_params *p, const cvy_shape *y, bool forward) {
-  const int in_h = forward ? p->x.h : y->h, out_h = forward ? y->h : p->x.h, out_w = forward ? y->w : p->x.w;
-  const int first = forward ? -p->pad_h : p->pad_h - 2;
-  double rows = 0;
-  for (int h = 0; h < out_h; h++)
-    for (int r = 0; r < 3; r++) rows += h + first + r >= 0 && h + first + r < in_h;
-  return rows * 3.0 * out_w;
+  const double rows = valid_taps(p->x.h, y->h, p->stride_h, p->pad_h);
+  if (p->stride_h == 1) return rows * 3.0 * (forward ? y->w : p->x.w);
+  return rows * valid_taps(p->x.w, y->w, p->stride_w, p->pad_w) / 0.75;
+}
+
+/* Products of one dimension of all tiles of an image. */
+static int products_of(int in, int out, int tile_out, int stride, bool forward, int pad) {
+  const lines l = lines_of(tile_out, stride, forward);
+  int n = tiles_of(out, l.out) * l.products;
+  for (int cut = stride == 2 ? last_of(forward, pad, in, out).cut : 0; cut; cut &= cut - 1) n--;
+  return n;
 }
 
 /* A model in units of multiply-adds: products at the rate of register tiles, a cost for each transformed element, and
@@ -222,13 +306,16 @@ static double cost(int tile_out, const cvy_conv2d_params *p, const cvy_shape *y,
   static const double direct_rate = 0.85, product_rate = 0.9, transform = 30.0;
   const bool forward = pass == CVY_CONV_FORWARD;
   const cvy_shape *const in = forward ? &p->x : y, *const out = forward ? y : &p->x;
-  const double points = (tile_out + 2.0) * (tile_out + 2.0), c = in->c, k = out->pitch;
-  const double image_tiles = (double)tiles_of(out->h, tile_out) * tiles_of(out->w, tile_out);
-  const double weight = points * c * k > WEIGHT_FLOATS && image_tiles * p->n_max > LATE_TILES ? 50.0 : 15.0;
-  const double rows =
-      image_tiles * p->n_max < ROWS ? (double)padded_rows((int)(image_tiles * p->n_max)) / p->n_max : image_tiles;
-  const double work = points * (rows * c * k / product_rate + image_tiles * transform * (cvy_pitch_of(in->c) + k) +
-                                weight * c * k / p->n_max);
+  const lines l = lines_of(tile_out, p->stride_h, forward);
+  const double weight_planes = (double)l.weights * l.weights, c = in->c, k = out->pitch;
+  const double image_products = (double)products_of(in->h, out->h, tile_out, p->stride_h, forward, p->pad_h) *
+                                products_of(in->w, out->w, tile_out, p->stride_w, forward, p->pad_w);
+  const double image_tiles = (double)tiles_of(out->h, l.out) * tiles_of(out->w, l.out);
+  const double weight = weight_planes * c * k > WEIGHT_FLOATS && image_tiles * p->n_max > LATE_TILES ? 50.0 : 15.0;
+  const double padded =
+      image_tiles * p->n_max < ROWS ? padded_rows((int)(image_tiles * p->n_max)) / (image_tiles * p->n_max) : 1.0;
+  const double work = image_products * (padded * c * k / product_rate + transform * (cvy_pitch_of(in->c) + k)) +
+                      weight_planes * weight * c * k / p->n_max;
   const double direct = direct_work(p, y, forward) * c * k / direct_rate;
   return direct > 0 ? work / direct : 2.0;
 }
@@ -247,7 +334,7 @@ const cvy_conv_algorithm cvy_conv_winograd4_cpu = {.name = "winograd4_cpu",
                                                    .error_bound = 2.4e-6,
                                                    .tiles = tiles,
                                                    .n_tiles = N_TILES,
-                                                   .can = can,
+                                                   .can = can4,
                                                    .cost = cost4,
                                                    .create = create4,
                                                    .destroy = destroy,
@@ -258,7 +345,7 @@ const cvy_conv_algorithm cvy_conv_winograd2_cpu = {.name = "winograd2_cpu",
                                                    .error_bound = 7e-7,
                                                    .tiles = tiles,
                                                    .n_tiles = N_TILES,
-                                                   .can = can,
+                                                   .can = can2,
                                                    .cost = cost2,
                                                    .create = create2,
                                                    .destroy = destroy,
