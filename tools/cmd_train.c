@@ -361,8 +361,7 @@ static cvy_status team_open(training *t) {
   if (status == CVY_OK) status = cvy_team_attach(t->team, t->run.data);
   if (status != CVY_OK) return status;
   /* attached: the mean of the data set is known now */
-  const cvy_model_facts facts =
-      program_facts(train_options_model(o), t->run.data, &o->images, cvy_team_input(t->team));
+  const cvy_model_facts facts = program_facts(train_options_model(o), t->run.data, &o->images, cvy_team_input(t->team));
   return cvy_team_describe(t->team, &facts);
 }
 

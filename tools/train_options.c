@@ -436,9 +436,9 @@ static const option_row rows[] = {
 };
 _Static_assert(sizeof rows / sizeof rows[0] <= OPTIONS_MAX, "an option_set has room for each row");
 
-static const char *const basics[] = {"model", "data", "devices",    "batch",  "epochs", "lr",   "momentum", "optimizer",
-                                     "init",  "save", "checkpoint", "resume", "log",    "plot", "report",   "quiet",
-                                     NULL};
+static const char *const basics[] = {"model",    "data",      "devices", "batch", "epochs",     "lr",
+                                     "momentum", "optimizer", "init",    "save",  "checkpoint", "resume",
+                                     "log",      "plot",      "report",  "quiet", NULL};
 static int take_from_files(void *target, option_set *given);
 
 static const option_table table = {

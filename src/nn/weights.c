@@ -284,9 +284,8 @@ static cvy_status check_tensors(reader *r, const cvy_weights_more *more, int n_m
   }
   for (int i = 0; i < cvy_st_count(r->file); i++)
     CVY_REQUIRE(r->used[i] || skips(r, cvy_st_get(r->file, i)->name) || (r->weights_alone && is_state(r->file, i)),
-                CVY_E_MISMATCH,
-                "%s has a tensor '%s', which this network does not have: weights of another network?", r->path,
-                cvy_st_get(r->file, i)->name);
+                CVY_E_MISMATCH, "%s has a tensor '%s', which this network does not have: weights of another network?",
+                r->path, cvy_st_get(r->file, i)->name);
 fail:
   return status;
 }
