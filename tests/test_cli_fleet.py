@@ -69,6 +69,16 @@ def differences(folder, device):
     ends = end(started)
     check(ends[0][0] == 2 and ends[1][0] == 2, f"exit {ends[0][0]} and {ends[1][0]}, must be 2: {ends}")
     check("lr" in ends[0][1] and "node 1 (127.0.0.1" in ends[0][1], f"the difference is not named: {ends[0][1]}")
+    two = ["--nodes", "127.0.0.1:1,127.0.0.1:2", "--node", "0"]  # before it waits for the other one
+    expect(2, *BASE, *two, "--bn", "sync", err="--bn sync with --nodes: every layer would wait")
+    expect(2, *BASE, *two, "--no-sync", err="--no-sync with --nodes")
+    ports = unused_ports(2)
+    nodes = ",".join(f"127.0.0.1:{port}" for port in ports)
+    waits = f"node 0 of 2 waits for 127.0.0.1:{ports[1]}"
+    done = expect(1, *BASE, "--nodes", nodes, "--node", "0", "--fleet-wait", "2", err=[waits, f"within 2 s; missing: 127.0.0.1:{ports[1]}"])
+    check(done.stderr.count("waits for") == 1, "it says more than once for which node it waits", done)
+    done = expect(1, *BASE, "--nodes", nodes, "--node", "0", "--fleet-wait", "2", "--quiet", err="missing: ")
+    check("waits for" not in done.stderr, "--quiet: it talks", done)
     expect(2, *args, "--nodes", "a,b", err="--node I is missing")
     expect(2, *args, "--node", "1", err="--nodes A,B,... is missing")
     expect(2, *args, "--nodes", "a,b", "--node", "0", "--no-fleet", err="expected one of them")

@@ -556,7 +556,7 @@ static int check_options(const fleet_bench_options *o) {
 }
 
 static int meet_others(const fleet_bench_options *o, cvy_fleet **fleet) {
-  const int code = fleet_meet(&o->fleet, fleet);
+  const int code = fleet_meet(&o->fleet, o->quiet, fleet);
   if (code != EXIT_DONE) return code;
   if (*fleet && cvy_fleet_size(*fleet) > 1) return EXIT_DONE;
   return options_error(table.verb,

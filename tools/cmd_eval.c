@@ -121,7 +121,7 @@ int cmd_eval(int argc, char **argv) {
   if (code != OPTIONS_GO_ON) return code;
   cvy_model_facts *facts = NULL;
   cvy_fleet *fleet = NULL;
-  code = fleet_meet(&options.fleet, &fleet);
+  code = fleet_meet(&options.fleet, options.quiet, &fleet);
   if (code == EXIT_DONE && cvy_fleet_writes(fleet)) code = program_try_output("eval", "--json", options.json, true);
   if (code == EXIT_DONE && cvy_fleet_writes(fleet))
     code = program_try_output("eval", "--confusion", options.confusion, true);

@@ -557,7 +557,7 @@ static int run_train(training *t) {
   cvy_train_result result = {.test_acc = -1, .val_acc = -1, .best_epoch = -1};
   int code = EXIT_DONE;
   if (o->joined) t->fleet = o->joined;
-  else code = fleet_meet(&o->fleet, &t->fleet);
+  else code = fleet_meet(&o->fleet, o->quiet, &t->fleet);
   if (code != EXIT_DONE) return code;
   const bool writes = t->writes = cvy_fleet_writes(t->fleet), quiet = o->quiet || !writes;
   if (writes) code = program_check_outputs("train", outputs, inputs);

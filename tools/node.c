@@ -18,16 +18,18 @@ int fleet_options_check(const char *verb, const fleet_options *o) {
   return OPTIONS_GO_ON;
 }
 
-int fleet_meet(const fleet_options *o, cvy_fleet **out) {
+int fleet_meet(const fleet_options *o, bool quiet, cvy_fleet **out) {
   cvy_status status = CVY_OK;
   *out = NULL;
   if (o->none) return EXIT_DONE;
+  program_hear_of_waiting(!quiet);
   if (o->nodes)
     status = cvy_fleet_meet(
         &(cvy_fleet_params){
             .nodes = o->nodes, .node = (int)o->node, .port = (int)o->port, .key_file = o->key, .wait_seconds = o->wait},
         out);
   else status = cvy_fleet_meet_started(o->wait, out);
+  program_hear_of_waiting(false);
   if (*out && !cvy_fleet_is_head(*out)) program_speak_as(cvy_fleet_name(*out, cvy_fleet_rank(*out)));
   return program_exit_code(status);
 }

@@ -18,8 +18,9 @@ typedef struct fleet_options {
 /* OPTIONS_GO_ON, or the exit status of options that do not fit each other. */
 int fleet_options_check(const char *verb, const fleet_options *options);
 /* Waits for the other nodes. *out NULL: this process is alone. EXIT_DONE, or the exit status with the reason said. From
- * now on only the head of the fleet prints; warnings and errors of others have their node's name in front. */
-int fleet_meet(const fleet_options *options, cvy_fleet **out);
+ * now on only the head of the fleet prints; warnings and errors of others have their node's name in front. quiet: no
+ * word about nodes that are waited for. */
+int fleet_meet(const fleet_options *options, bool quiet, cvy_fleet **out);
 /* For a verb that is for one machine: EXIT_USAGE with the reason if a launcher has started several processes. */
 int fleet_refuse(const char *verb);
 /* "pc1: A, B | pc2: C": the nodes that are there, with their devices. NULL when out of memory; free(). */

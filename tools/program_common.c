@@ -25,6 +25,7 @@ enum { TUNE_BATCH = 256, TUNE_NEAR = 8 };
 
 static char last_error[1024];
 static const char *speaker; /* NULL: this process prints everything */
+static bool waiting;        /* for other nodes, which are named */
 
 static void print(const char *kind, const char *text) {
   char with_speaker[320];
@@ -37,7 +38,7 @@ static void print(const char *kind, const char *text) {
 
 static void on_message(void *user, cvy_log_level level, const char *message) {
   (void)user;
-  if (level == CVY_LOG_INFO && (speaker || !progress_talks())) return;
+  if (level == CVY_LOG_INFO && !waiting && (speaker || !progress_talks())) return;
   if (level == CVY_LOG_ERROR) snprintf(last_error, sizeof last_error, "%s", message);
   char text[4096];
   called_message(message, text, sizeof text);
@@ -45,6 +46,8 @@ static void on_message(void *user, cvy_log_level level, const char *message) {
 }
 
 void program_speak_as(const char *name) { speaker = name; }
+
+void program_hear_of_waiting(bool hears) { waiting = hears; }
 
 void program_log_start(void) { cvy_log_set(on_message, NULL, CVY_LOG_INFO); }
 

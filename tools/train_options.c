@@ -540,7 +540,7 @@ static int take_from_checkpoint(void *target, option_set *given) {
   if (!o->resume || !o->checkpoint) return OPTIONS_GO_ON;
   const int met = fleet_options_check("train", &o->fleet);
   if (met != OPTIONS_GO_ON) return met;
-  const int code = fleet_meet(&o->fleet, &o->joined);
+  const int code = fleet_meet(&o->fleet, o->quiet, &o->joined);
   if (code != EXIT_DONE) return code;
   const cvy_status status = o->joined ? cvy_checkpoint_open_fleet(o->checkpoint, o->joined, &o->opened)
                                       : cvy_checkpoint_open(o->checkpoint, &o->opened);
@@ -612,6 +612,12 @@ int train_options_parse(int argc, char **argv, train_options *out) {
                          out->clip_norm);
   const int fleet = fleet_options_check("train", &out->fleet);
   if (fleet != OPTIONS_GO_ON) return fleet;
+  if (out->fleet.nodes && out->bn.mode == CVY_BN_SYNC)
+    return options_error("train",
+                         "--bn sync with --nodes: every layer would wait for a way through all nodes; --bn "
+                         "ghost:G does not depend on the split either");
+  if (out->fleet.nodes && out->no_sync)
+    return options_error("train", "--no-sync with --nodes: without exchange it is no fleet; measure a node alone");
   if (!options_given(&table, given, "split")) out->split.kind = CVY_SPLIT_UNLIKE;
   if (out->shares.list.n > 0) {
     double sum = 0;

@@ -164,11 +164,17 @@ static bool all_started(meeting *m) {
 }
 
 /* Names the nodes that are not there: when that changes, and every half minute. */
-static void say(meeting *m) {
+/* "pc2, pc3": the nodes that are not there. */
+static cvy_text missing(meeting *m) {
   cvy_text text = {0};
-  if (cvy_clock_seconds_since(m->said_ns) < 1) return;
   for (int i = 0; i < size_of(m); i++)
     if (i != m->params->rank && m->others[i].fd < 0) cvy_text_add(&text, "%s%s", text.size ? ", " : "", name_of(m, i));
+  return text;
+}
+
+static void say(meeting *m) {
+  if (cvy_clock_seconds_since(m->said_ns) < 1) return;
+  cvy_text text = missing(m);
   if (text.size &&
       (strcmp(cvy_text_get(&text), cvy_text_get(&m->said)) != 0 || cvy_clock_seconds_since(m->said_ns) > 30)) {
     cvy_log_info("node %d of %d waits for %s", m->params->rank, size_of(m), cvy_text_get(&text));
@@ -283,10 +289,10 @@ cvy_status cvy_tcp_meet(const cvy_tcp_meet_params *params, int sockets[CVY_NODES
   while (!all_started(m)) {
     CVY_REQUIRE(!cvy_stop_requested(params->stop), CVY_E_INTERRUPTED, "stopped while waiting for the other nodes");
     if (cvy_clock_seconds_since(m->begun_ns) > params->wait_seconds) {
-      m->said_ns = 0;
       cvy_text_clear(&m->said);
-      say(m);
-      CVY_FAIL(CVY_E_IO, "the nodes of the fleet did not all come within %g s", params->wait_seconds);
+      m->said = missing(m);
+      CVY_FAIL(CVY_E_IO, "the nodes of the fleet did not all come within %g s; missing: %s", params->wait_seconds,
+               m->said.size ? cvy_text_get(&m->said) : "a word of one that all have met");
     }
     dial_all(m);
     poll_all(m);

@@ -15,6 +15,9 @@
 #include "src/team/inside.h"
 #include "src/team/nodes.h"
 
+/* Digits that tell floats apart and end before their rounding shows: 0.1, not 0.100000001. */
+enum { SHOWN = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(8) };
+
 static json_t *hash_json(uint64_t hash) { return json_sprintf("%016" PRIx64, hash); }
 
 static uint64_t hash_of(const float *values, size_t n, uint64_t seed) {
@@ -125,8 +128,8 @@ static int compare(const cvy_fleet *fleet, int first, const json_t *head, int r,
   json_object_foreach((json_t *)head, key, value) {
     const json_t *const its = json_object_get(other, key);
     if (json_equal(value, its)) continue;
-    char *const a = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    char *const b = its ? json_dumps(its, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    char *const a = json_dumps(value, SHOWN);
+    char *const b = its ? json_dumps(its, SHOWN) : NULL;
     cvy_log_error("%s: %s on node %d (%s), %s on node %d (%s); expected the same on all nodes", key, a ? a : "?", first,
                   cvy_fleet_name(fleet, first), b ? b : "nothing", r, cvy_fleet_name(fleet, r));
     free(a);
