@@ -372,7 +372,7 @@ int main(int argc, char **argv) {
   cvy_started started;
   cvy_log_set(print_log, NULL, CVY_LOG_WARNING);
   if (cvy_started_find(&started) != CVY_OK || started.starter == CVY_STARTED_ALONE) return 3;
-  if (cvy_link_mpi_open(&started, 30, &node) != CVY_OK) return 4;
+  if (cvy_link_mpi_open(&started, 15, &node) != CVY_OK) return 4;
   CHECK(node->rank == started.rank && node->size == started.size);
   for (int i = 1; i < argc; i++)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)

