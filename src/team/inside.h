@@ -38,7 +38,6 @@ struct cvy_team {
   cvy_pool *pool;
   cvy_timeline *timeline; /* NULL: times are not recorded */
   const cvy_data *data;
-  char *facts;          /* of the model, for files (nn/model_facts.h); NULL: none */
   const cvy_stop *stop; /* breaks off an evaluation; NULL: none */
 };
 

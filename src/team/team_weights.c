@@ -61,8 +61,7 @@ cvy_status cvy_team_describe(cvy_team *team, const cvy_model_facts *facts) {
                 cvy_net_classes(team->net));
     CVY_TRY(cvy_facts_write(facts, &text));
   }
-  cvy_free(team->facts);
-  team->facts = text;
+  cvy_ledger_take_facts(team->ledger, text);
 fail:
   return status;
 }
@@ -96,7 +95,7 @@ cvy_status cvy_team_save(cvy_team *team, const char *path) {
   }
   CVY_TRY(status);
   CVY_TRY(cvy_weights_save(team->layout, cvy_ledger_w(team->ledger), cvy_ledger_running(team->ledger),
-                           cvy_ledger_batches_in(team->ledger), team->facts, path));
+                           cvy_ledger_batches_in(team->ledger), cvy_ledger_facts(team->ledger), path));
 fail:
   return status;
 }
