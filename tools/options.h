@@ -79,7 +79,7 @@ typedef struct option_table {
   const char *const *basics; /* names of options in the help's first part, NULL behind the last; NULL: one part */
   const option_row *rows;
   int n_rows;
-  /* Words that are no options: what one is called ("SRC"; NULL: none are possible), and how many there must be. */
+  /* Words that are no options: the name of one ("SRC"; NULL: none are possible), and how many there must be. */
   const char *operand;
   int least_operands, most_operands;
   /* Called between reading the command line and the check for required options: may set options from elsewhere

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A run as its log (json_log.h) tells it: for reports. A run that was resumed is one run: a step or epoch that comes
- * again takes the place of the earlier one and of all behind that. No line is trusted: what it cannot read it counts and
- * leaves out, the half last line of a killed run, too. */
+ * again takes the place of the earlier one and of all behind that. No line is trusted: the reader counts lines that it
+ * cannot read, as the half last one of a killed run, and leaves them out. */
 #ifndef CVY_TOOLS_RUN_LOG_H
 #define CVY_TOOLS_RUN_LOG_H
 
