@@ -79,7 +79,7 @@ static void put_grid(FILE *out, const axis *x, const axis *y, const char *x_name
     fprintf(out,
             "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text class=\"tick\" x=\"%.1f\" y=\"%d\" "
             "text-anchor=\"middle\">%.0f</text>\n",
-            x_of(x, t), TOP, BOTTOM, x_of(x, t), BOTTOM + 16, t);
+            x_of(x, t), TOP, BOTTOM, x_of(x, t), BOTTOM + 16, fabs(t));
   }
   fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", (LEFT + RIGHT) / 2,
           BOTTOM + 32, x_name);

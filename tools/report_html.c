@@ -39,7 +39,7 @@ static const char style[] =
     ".scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}td,th{"
     "padding:.25rem "
     ".7rem .25rem 0;text-align:left;border-bottom:1px solid "
-    "var(--line);vertical-align:top}td.n,th.n{text-align:right}\n"
+    "var(--line);vertical-align:top}td.n,th.n{text-align:right;white-space:nowrap}\n"
     "pre{background:var(--card);padding:.7rem;border-radius:6px;overflow-x:auto;white-space:pre-wrap;overflow-wrap:"
     "anywhere}"
     ".bar{display:flex;width:12rem;height:.8rem;border-radius:3px;overflow:hidden}.bar "

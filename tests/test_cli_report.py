@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The program as its user sees it: test_cli_report.py CONVOY GROUP   (groups: the functions named test_<group> below)
+
+The best epoch, the page of --report, and `convoy report`."""
+
+import csv
+import html
+import json
+import os
+import random
+import re
+import signal
+import struct
+import subprocess
+import time
+
+from cli import CONVOY, LENET, SMALL, check, expect, lines_of, main, read, read_bytes, run, same, write
+
+
+def step(n, epoch, loss=1.0, **more):
+    return json.dumps({"epoch": epoch, "step": n, "loss": loss, "lr": 0.1, "images": 64, "correct": 32, "shares": [64], "ms": 2.0, **more})
+
+
+def epoch(n, **more):
+    return json.dumps({"epoch": n, "train_loss": 0.5, "train_acc": 0.25, "test_acc": 0.75, "sec": 1.0, **more})
+
+
+def head(**options):
+    return json.dumps({"run": {"version": "0", "seed": 0, "devices": ["0:0 <b>&\"x"], "shares": [64], "settings": {
+        "model": "lenet", "data": "<script>alert(1)</script>", "lr": 0.1, "options": options}}})
+
+
+def check_page(text, what):
+    """One file: nothing from elsewhere, no script, all tags that need it closed."""
+    check("<script" not in text and "http:" not in text and "https:" not in text and "url(" not in text, f"{what}: nothing from elsewhere")
+    check(text.startswith("<!DOCTYPE html>") and text.endswith("</body></html>\n"), f"{what}: whole")
+    for tag in ("div", "table", "figure", "svg", "p", "pre", "details", "span", "h1", "h2"):
+        check(text.count(f"<{tag}>") + text.count(f"<{tag} ") == text.count(f"</{tag}>"), f"{what}: {tag} is closed")
+    check(not re.search(r'[>" (]-?(nan|inf)[<" ,)]', text), f"{what}: no NaN")
+
+
+def test_report_made(at):
+    """From logs made by hand: killed, resumed, with text that must be escaped, with lines that are none."""
+    write(at("a.jsonl"), "\n".join([head(model="lenet", data="a b'c"), step(0, 0, 3), step(1, 0, None), epoch(0), step(2, 1), step(3, 1),
+                                    head(model="lenet"), step(2, 1, 0.5, grad_norm=7), epoch(1, val_acc=0.9, test_acc=None, best=True),
+                                    '{"epoch":2,"st']))
+    write(at("b, c.jsonl"), step(0, 0) + "\n" + epoch(0) + '\n{"end":{"interrupted":false,"sec_per_epoch":1.5,"times":null}}\n')
+    logs = [at("a.jsonl"), at("b, c.jsonl")]
+    expect(0, "report", *logs, "--out", at("r.html"), "--csv", at("r.csv"), "--tensorboard", at("tb"), err=("1 line", "left out"))
+    page = read(at("r.html"))
+    check_page(page, "two runs")
+    check("alert(1)" in page and "&lt;script&gt;" in page and "&lt;b&gt;&amp;&quot;x" in page, "text is escaped")
+    check("--data 'a b" not in page and "--model lenet" in page, "the options are those of the newest part")
+    check("norm of the gradient" in page and 'http-equiv="refresh"' not in page, "curves; the page stands still")
+    with open(at("r.csv"), newline="", encoding="utf-8") as f:
+        rows = list(csv.DictReader(f))
+    check([(r["run"], r["step"], r["loss"]) for r in rows] == [(logs[0], "0", "3"), (logs[0], "1", ""), (logs[0], "2", "0.5"), (logs[1], "0", "1")],
+          f"a step that came again counts once: {rows}")
+    check([(r["val_acc"], r["test_acc"]) for r in rows] == [("", ""), ("", "0.75"), ("0.9", ""), ("", "0.75")], "epochs in their last steps")
+    check(sorted(os.listdir(at("tb"))) == ["a", "b, c"], "a folder for each run")
+    data, records, places = read_bytes(at("tb/a/events.out.tfevents.0.convoy")), [], 0
+    while places < len(data):
+        size = struct.unpack_from("<Q", data, places)[0]
+        records.append(data[places + 12:places + 12 + size])
+        places += 16 + size
+    check(places == len(data) and records[0].endswith(b"brain.Event:2") and len(records) > 8, f"events: {len(records)}")
+    check(struct.pack("<f", 0.5) in records[-7] or any(b"\x0a\x04loss\x15" + struct.pack("<f", 0.5) in r for r in records), "the loss")
+    # CRC-32C of eight bytes 0, masked: known from RFC 3720's polynomial by a loop of its own
+    def crc(text):
+        value = 0xFFFFFFFF
+        for byte in text:
+            value ^= byte
+            for _ in range(8):
+                value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        value ^= 0xFFFFFFFF
+        return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    check(struct.unpack_from("<I", data, 8)[0] == crc(data[:8]), "checksum of a length")
+    check(struct.unpack_from("<I", data, 12 + len(records[0]))[0] == crc(records[0]), "checksum of an event")
+    expect(2, "report", "--out", at("x.html"), err="LOG is missing")
+    expect(2, "report", at("a.jsonl"), err="nothing to write")
+    expect(2, "report", at("a.jsonl"), "--out", at("a.jsonl"), err="the same file")
+    expect(1, "report", at("none.jsonl"), "--out", at("x.html"), err="none.jsonl")
+    expect(1, "report", at("r.html"), "--out", at("x.html"), err="no log of convoy train")
+    expect(1, "report", at("a.jsonl"), "--out", at("no/folder/x.html"), err="no/folder/x.html")
+    check(not os.path.exists(at("x.html")), "nothing is written then")
+
+
+def test_report_random(at):
+    """A log with random bytes changed, and values of wrong kinds, never ends the program badly."""
+    rng = random.Random(17)
+    whole = "\n".join([head(), *(step(i, i // 3) for i in range(9)), epoch(2), '{"end":{"times":{"devices":[{"idle_ms":1}]}}}']) + "\n"
+    values = ["null", "-1", "1e308", "[]", "{}", '"x"', "true", "9223372036854775807", "-1e-320", "[[[]]]"]
+    for i in range(60):
+        text = bytearray(whole.encode())
+        if i % 2:
+            for _ in range(rng.randrange(1, 30)):
+                text[rng.randrange(len(text))] = rng.randrange(256)
+        else:
+            text = re.sub(rb"(?<=:)[-\d.]+|(?<=:)\{|(?<=:)\[\d+\]", lambda m: rng.choice(values).encode() if rng.random() < 0.3 else m[0], bytes(text))
+        with open(at("f.jsonl"), "wb") as f:
+            f.write(text[:rng.randrange(len(text))] if i % 3 == 0 else text)
+        done = run("report", at("f.jsonl"), "--out", at("f.html"), "--csv", at("f.csv"), "--tensorboard", at("ft"))
+        if done.returncode not in (0, 1):
+            check(False, f"log {i}: exit {done.returncode}", done)
+        elif done.returncode == 0:
+            check_page(read(at("f.html")), f"log {i}")
+
+
+def test_best(at):
+    done = expect(0, "train", *SMALL, "--epochs", 12, "--lr", 0.2, "--patience", 2, "--save-best", at("best.st"), "--log", at("a.jsonl"),
+                  "--save", at("last.st"), "--report", at("a.html"), "--plot", at("a.svg"), err=("no validation set", "--patience 2", "best: epoch "))
+    lines = lines_of(at("a.jsonl"))
+    epochs = [line for line in lines if "train_loss" in line]
+    steps = [line for line in lines if "step" in line]
+    for e in epochs:
+        mine = [s for s in steps if s["epoch"] == e["epoch"]]
+        check(e["train_acc"] == sum(s["correct"] for s in mine) / sum(s["images"] for s in mine), f"train acc: {e}")
+    accs = [e["test_acc"] for e in epochs]
+    best = accs.index(max(accs))
+    check(len(accs) == best + 3 and [e["epoch"] for e in epochs if e.get("best")][-1] == best, f"ends two epochs after the best: {accs}", done)
+    check(lines[-1]["end"]["best_epoch"] == best and lines[-1]["end"]["best_acc"] == accs[best], f"end: {lines[-1]}")
+    expect(0, "train", *SMALL, "--epochs", best + 1, "--lr", 0.2, "--save", at("short.st"), "-q")
+    same(at("best.st"), at("short.st"), "the best epoch's weights")
+    page = read(at("a.html"))
+    check_page(page, "the page of a run")
+    check("finished" in page and "refresh" not in page and f"{accs[best]:.4f}" in page and html.escape("--lr 0.2") in page, "what it tells")
+    for wrong in (["--no-eval"], ["--no-sync"]):
+        expect(2, "train", *SMALL, "--patience", 1, *wrong, err="nothing to choose the best epoch by")
+    expect(2, "train", *SMALL, "--save", at("x"), "--save-best", at("x"), err="the same file")
+
+
+def test_report_live(at):
+    """The page renews itself while a run goes on, and is whole after a kill; a resumed run has all of its steps on it."""
+    words = [*SMALL, "--epochs", 200, "--checkpoint", at("c"), "--checkpoint-every", "1e", "--log", at("a.jsonl"), "--report", at("a.html")]
+    child = subprocess.Popen([CONVOY, "train", *map(str, words)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    until = time.time() + 100
+    while time.time() < until and child.poll() is None:
+        if os.path.exists(at("a.html")) and "epochs</span>" in read(at("a.html")):
+            break
+        time.sleep(0.05)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    page = read(at("a.html"))
+    check_page(page, "after a kill")
+    check('http-equiv="refresh"' in page and "running" in page, "it goes on, as far as the page knows")
+    last = max(line["epoch"] for line in map(json.loads, filter(lambda t: t.endswith("}"), read(at("a.jsonl")).split("\n"))) if "train_loss" in line)
+    expect(0, "train", *words, "--resume", "--epochs", last + 2)
+    page = read(at("a.html"))
+    check_page(page, "resumed")
+    check(f"<b>{last + 2}</b><span>epochs" in page and f"<b>{10 * (last + 2)}</b><span>steps" in page, "all steps and epochs")
+    expect(0, "report", at("a.jsonl"), "--out", at("b.html"))
+    cut = lambda text: re.sub(r"<h1>.*?</p>", "", text, flags=re.S)
+    check(cut(read(at("b.html"))) == cut(page), "the same from the log")
+
+
+if __name__ == "__main__":
+    main(globals(), without_device=("report_made", "report_random"))
