@@ -14,7 +14,7 @@
 
 #include "convoy/data.h"
 #include "src/base/file.h"
-#include "src/data/picture.h"
+#include "src/data/picture_decode.h"
 #include "src/data/resize.h"
 
 static const char *folder; /* of the test under way; its caches are in cache/ below */

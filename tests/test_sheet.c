@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "src/data/picture.h"
+#include "src/data/picture_decode.h"
 #include "tools/sheet.h"
 
 /* what tools/program_common.c would print */

@@ -554,8 +554,8 @@ CHECK_TEST(wrong_use) {
   check_fails(cvy_team_param_get(team, 0, "stem.weight", w, 7), CVY_E_ARGUMENT, "144 values");
 }
 
-/* The probabilities are the softmax of the logits, in the set's order, whichever devices made them, and as many of their
- * answers are right as an evaluation counts. */
+/* The probabilities are the softmax of the logits, in the set's order, whichever devices made them, and as many of
+ * their answers are right as an evaluation counts. */
 CHECK_TEST(classify) {
   static const cvy_set sets[] = {CVY_SET_TEST, CVY_SET_TRAIN, CVY_SET_VAL};
   const size_t pixels = (size_t)data->h * (size_t)data->w * (size_t)data->c;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A chart of some curves as SVG inside a page, whose style sheet has the colours: classes c0 to c7, "dash" and "dots" of
- * lines, "grid" and "tick". */
+ * A chart of some curves as SVG inside a page, whose style sheet has the colours: classes c0 to c7, "dash" and "dots"
+ * of lines, "grid" and "tick". */
 #ifndef CVY_TOOLS_CHART_SVG_H
 #define CVY_TOOLS_CHART_SVG_H
 

@@ -24,13 +24,13 @@ typedef struct class_answers {
   int classes;
   const char *const *names; /* NULL: numbers */
 } class_answers;
-/* For people, 80 columns: the matrix of up to so many classes as fit, and precision, recall and F1 of each class, of many
- * classes the worst ones. False: out of memory. */
+/* For people, 80 columns: the matrix of up to so many classes as fit, and precision, recall and F1 of each class, of
+ * many classes the worst ones. False: out of memory. */
 bool confusion_print(const class_answers *a, FILE *out);
 /* The matrix as CSV, with names in the first line and column; free(). NULL: out of memory. */
 char *confusion_csv(const class_answers *a);
-/* {"classes":[{"class":…,"samples":…,"precision":…,"recall":…,"f1":…},…],"confusion":[[…],…]}; the matrix is left out where
- * there are more than 1000 classes. NULL: out of memory. */
+/* {"classes":[{"class":…,"samples":…,"precision":…,"recall":…,"f1":…},…],"confusion":[[…],…]}; the matrix is left out
+ * where there are more than 1000 classes. NULL: out of memory. */
 json_t *confusion_json(const class_answers *a);
 
 #endif

@@ -6,26 +6,40 @@
 #include <string.h>
 
 #include "src/base/text.h"
+#include "tools/input_options.h"
 #include "tools/json_log.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
 #include "tools/progress.h"
+#include "tools/sheet.h"
 #include "tools/wait_line.h"
 
-enum { SETS = 3, MOST_CLASSES_SHOWN = 40 };
+enum { SETS = 3, MOST_CLASSES_SHOWN = 40, SHEET_PICTURES = 64 };
 
 typedef struct data_options {
-  const char *data_dir, *json;
+  const char *data_dir, *json, *sheet;
   image_options images;
+  normalize_option normalize;
+  augment_option augment;
   int64_t classes, seed;
   bool quiet;
 } data_options;
 
 #define FIELD(name) .offset = offsetof(data_options, name)
 static const option_row rows[] = {
-    ROW_DATA_DIR(FIELD),      ROW_CLASSES(FIELD),
-    ROWS_IMAGES(FIELD),       ROW_SEED(FIELD, "seed of --val-split and of synthetic data"),
-    ROW_JSON_OR_TABLE(FIELD), ROW_QUIET(FIELD),
+    ROW_DATA_DIR(FIELD),
+    ROW_CLASSES(FIELD),
+    ROWS_IMAGES(FIELD),
+    ROW_NORMALIZE(FIELD),
+    ROW_AUGMENT(FIELD),
+    ROW_SEED(FIELD, "seed of --val-split, --augment and synthetic data"),
+    {.kind = OPTION_TEXT,
+     .name = "sheet",
+     FIELD(sheet),
+     .unit = "PNG file",
+     .help = "the first 64 training images of an epoch as the network sees them, augmented, with their classes"},
+    ROW_JSON_OR_TABLE(FIELD),
+    ROW_QUIET(FIELD),
 };
 static const option_table table = {
     .verb = "data",
@@ -170,6 +184,65 @@ static int show(const data_options *o, const char *source, const cvy_data *data)
   return code;
 }
 
+/* The first images that training takes, in its order, as the network sees them. */
+static cvy_status draw_sheet(const data_options *o, const cvy_data *data, bool *written) {
+  cvy_status status = CVY_OK;
+  cvy_input_params input = input_options_params(&o->normalize, &o->augment, o->seed);
+  double mean[CVY_INPUT_CHANNELS_MOST], deviation[CVY_INPUT_CHANNELS_MOST];
+  const int n = data->train.n < SHEET_PICTURES ? data->train.n : SHEET_PICTURES;
+  const size_t bytes = (size_t)data->h * (size_t)data->w * (size_t)data->c;
+  int32_t *const order = malloc((size_t)data->train.n * sizeof *order);
+  uint8_t *const pixels = malloc((size_t)n * bytes);
+  char(*const names)[16] = calloc((size_t)n, sizeof *names);
+  const char **const texts = calloc((size_t)n, sizeof *texts);
+  if (!order || !pixels || !names || !texts) {
+    program_say("error: out of memory");
+    status = CVY_E_MEMORY;
+  }
+  if (status == CVY_OK && input.of_data) {
+    status = cvy_data_moments(data, mean, deviation);
+    input.n_channels = data->c;
+    for (int c = 0; c < data->c && status == CVY_OK; c++) {
+      input.mean[c] = (float)mean[c];
+      input.deviation[c] = (float)deviation[c];
+    }
+  }
+  if (status == CVY_OK) status = cvy_input_check(&input, data->h, data->w, data->c);
+  if (status == CVY_OK) cvy_sampler_order((uint64_t)o->seed, 0, false, data->train.n, order);
+  for (int i = 0; i < n && status == CVY_OK; i++) {
+    const int label = data->train.labels[order[i]];
+    snprintf(names[i], sizeof names[i], "%d", label);
+    texts[i] = data->class_names ? data->class_names[label] : names[i];
+    status = cvy_input_picture(&input, data->h, data->w, data->c, data->train.images + (size_t)order[i] * bytes,
+                               order[i], 0, pixels + (size_t)i * bytes);
+  }
+  if (status == CVY_OK) *written = sheet_write(o->sheet, pixels, n, data->h, data->w, data->c, texts);
+  free(order);
+  free(pixels);
+  free(names);
+  free(texts);
+  return status;
+}
+
+/* What a sheet needs is there; else the exit status with the reason said. */
+static int check_sheet(const cvy_data *data) {
+  if (!data->train.images)
+    return options_error("data", "--sheet: the pictures have different sizes; give them one with --size");
+  if (data->c != 1 && data->c != 3)
+    return options_error("data", "--sheet: the images have %d channels; pictures have 1 or 3", data->c);
+  return EXIT_DONE;
+}
+
+static int write_sheet(const data_options *o, const cvy_data *data) {
+  bool written = false;
+  const int code = check_sheet(data);
+  if (code != EXIT_DONE) return code;
+  const cvy_status status = draw_sheet(o, data, &written);
+  if (status != CVY_OK) return program_exit_code(status);
+  if (written && !o->quiet) program_say("saved: %s", o->sheet);
+  return written ? EXIT_DONE : EXIT_FAILED;
+}
+
 int cmd_data(int argc, char **argv) {
   data_options options = {0};
   int code = options_parse(&table, argc, argv, &options, NULL), n;
@@ -177,8 +250,12 @@ int cmd_data(int argc, char **argv) {
   const char *const source = options_operands(&n)[0];
   code = options_check_data_dir("data", source, options.data_dir);
   if (code != OPTIONS_GO_ON) return code;
-  code = program_check_outputs("data", (const program_file[]){{"--json", options.json}, {0}}, NULL);
+  if (options.sheet && !sheet_is_possible())
+    return options_error("data", "--sheet %s: this build has no libpng, which writes it", options.sheet);
+  code = program_check_outputs("data",
+                               (const program_file[]){{"--json", options.json}, {"--sheet", options.sheet}, {0}}, NULL);
   if (code == EXIT_DONE) code = program_try_output("data", "--json", options.json, true);
+  if (code == EXIT_DONE) code = program_try_output("data", "--sheet", options.sheet, false);
   if (code != EXIT_DONE) return code;
   cvy_data_params params = program_data_params(options.data_dir, options.classes, options.seed, &options.images);
   params.look = true;
@@ -192,6 +269,7 @@ int cmd_data(int argc, char **argv) {
   progress_wait_end();
   progress_end();
   code = status == CVY_OK ? show(&options, source, data) : program_exit_code(status);
+  if (code == EXIT_DONE && options.sheet) code = write_sheet(&options, data);
   wait_line_decoding(NULL);
   cvy_data_destroy(&data);
   return code;

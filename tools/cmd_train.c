@@ -325,6 +325,7 @@ static cvy_status team_open(training *t) {
       .eps = (float)o->eps,
       .label_smoothing = (float)o->label_smoothing,
       .clip_norm = (float)o->clip_norm,
+      .grad_norm = o->log_grad_norm,
       .decay_only_weights = o->decay_only_weights,
       .freeze = o->freeze,
       .lr_mult = o->lr_mult,

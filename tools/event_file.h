@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * A run's curves as TensorBoard reads them: an event file, a sequence of TFRecords, each
  *   length (8 bytes) · masked CRC-32C of these (4) · `length` bytes · masked CRC-32C of them (4), little-endian,
- * whose bytes are a protobuf message tensorflow.Event: 1 wall_time (double), 2 step (varint), 3 file_version (string, of
- * the first event), 5 summary {1 value {1 tag (string), 2 simple_value (float)}}. */
+ * whose bytes are a protobuf message tensorflow.Event: 1 wall_time (double), 2 step (varint), 3 file_version (string,
+ * of the first event), 5 summary {1 value {1 tag (string), 2 simple_value (float)}}. */
 #ifndef CVY_TOOLS_EVENT_FILE_H
 #define CVY_TOOLS_EVENT_FILE_H
 

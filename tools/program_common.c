@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "src/base/file.h"
-#include "src/nn/model_facts.h"
 #include "tools/called.h"
 #include "tools/progress.h"
 #include "tools/wait_line.h"
@@ -292,9 +291,7 @@ static int check_facts(const program_run_spec *spec, const cvy_data *data) {
     return EXIT_USAGE;
   }
   for (int i = 0; f->class_names && data->class_names && i < data->classes; i++) {
-    char name[CVY_FACTS_NAME_BYTES + 1];
-    cvy_facts_name(data->class_names[i], name);
-    if (strcmp(name, f->class_names[i]) == 0) continue;
+    if (cvy_model_class_is(f, i, data->class_names[i])) continue;
     program_say("error: class %d of %s is '%s', in data set %s it is '%s'", i, spec->weights, f->class_names[i],
                 data->name, data->class_names[i]);
     return EXIT_USAGE;

@@ -83,8 +83,8 @@ typedef struct program_run_spec {
   int64_t classes, seed, batch;
   const image_options *images;
   bool tunes, quiet;
-  /* Evaluation: the weights file, and its facts (NULL: it has none, `model` says which network it is). Images of another
-   * size, or of more classes, are refused. */
+  /* Evaluation: the weights file, and its facts (NULL: it has none, `model` says which network it is). Images of
+   * another size, or of more classes, are refused. */
   const char *weights;
   const cvy_model_facts *facts;
 } program_run_spec;
@@ -97,7 +97,7 @@ int program_run_open(const program_run_spec *spec, program_run *out);
 /* The facts of a network that is trained on this data, for --save and --checkpoint. Texts are borrowed. */
 cvy_model_facts program_facts(const char *model, const cvy_data *data, const image_options *images,
                               const cvy_input_params *input);
-/* What the command line does not say of the images' size and channels is as in the facts. */
+/* Takes the images' size and channels from the facts where the command line has none. */
 void program_take_images(const cvy_model_facts *facts, image_options *images);
 void program_run_close(program_run *run);
 /* "0:0 NVIDIA H200, 1:0 pthread-…", with those that the team (NULL: none) has lost marked: "A, B (lost in step 17)".

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Outline: words and numbers · curves · head of a run · devices · settings and command · the page · a run that goes on. */
+ * Outline: words and numbers · curves · head of a run · devices · settings and command · the page · a run that goes
+ * on. */
 #include "tools/report_html.h"
 
 #include <math.h>

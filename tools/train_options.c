@@ -429,6 +429,12 @@ static const option_row rows[] = {
      .range = {1, 1e9},
      .help = "what comes after them is counted, not written"},
     {.kind = OPTION_FLAG,
+     .name = "log-grad-norm",
+     FIELD(log_grad_norm),
+     .help = "--log and --report get the norm of each step's gradient (before --clip-norm); the update waits for the "
+             "whole "
+             "gradient, as with --clip-norm"},
+    {.kind = OPTION_FLAG,
      .name = "no-times",
      FIELD(no_times),
      .help = "do not ask the devices for the times of their commands: nothing is said of what they spent a step on"},

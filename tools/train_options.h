@@ -39,8 +39,8 @@ typedef struct betas_option {
 } betas_option;
 
 typedef struct train_options {
-  const char *data, *data_dir, *devices, *init_from, *init_skip, *freeze, *lr_mult, *save, *save_best, *checkpoint, *log,
-      *plot, *report, *trace, *conv_algo;
+  const char *data, *data_dir, *devices, *init_from, *init_skip, *freeze, *lr_mult, *save, *save_best, *checkpoint;
+  const char *log, *plot, *report, *trace, *conv_algo;
   int model, init, tune, math, on_device_loss, exchange; /* cvy_tune_mode, cvy_math, …, cvy_exchange_kind */
   int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every, trace_events, patience;
   int optimizer; /* cvy_optimizer_kind */
@@ -57,8 +57,8 @@ typedef struct train_options {
   fleet_options fleet;
   cvy_fleet *joined;      /* --resume in a fleet: met while options were read. cmd_train closes it */
   cvy_checkpoint *opened; /* --resume: to go on from; NULL: there is none. cmd_train closes it */
-  bool nesterov, decay_only_weights, no_shuffle, drop_last, no_eval, resume, allow_nan, no_overlap, no_sync, no_times,
-      quiet;
+  bool nesterov, decay_only_weights, no_shuffle, drop_last, no_eval, resume, allow_nan, no_overlap, no_sync,
+      log_grad_norm, no_times, quiet;
 } train_options;
 
 /* OPTIONS_GO_ON or the exit status. Checks everything that needs no device: shares that do not sum to the batch,

@@ -103,6 +103,8 @@ cvy_status cvy_net_model(const char *name, int channels, int height, int width, 
 cvy_status cvy_model_net(const char *path, const cvy_model_facts *facts, cvy_net **out);
 /* How bytes reach the network that the facts describe: cvy_team_params.input, without augmentation. Pure. */
 cvy_input_params cvy_model_input(const cvy_model_facts *facts);
+/* A data set's class of this name may be class i of the facts, which may hold it cut off (cvy_team_describe). Pure. */
+bool cvy_model_class_is(const cvy_model_facts *facts, int i, const char *name);
 
 /* First values of the parameters (team.h: cvy_team_init). */
 typedef enum cvy_init_kind { CVY_INIT_D2L = 0, CVY_INIT_HE, CVY_INIT_XAVIER, CVY_INIT_TORCH } cvy_init_kind;

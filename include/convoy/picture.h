@@ -23,10 +23,10 @@ cvy_status cvy_picture_read(const char *path, const cvy_model_facts *facts, uint
 typedef struct cvy_picture_list cvy_picture_list;
 cvy_status cvy_picture_list_create(cvy_picture_list **out);
 void cvy_picture_list_destroy(cvy_picture_list **list);
-/* Adds the picture, all pictures of a folder and of those in it (by their extensions, sorted by name), or all rows of an
- * idx file of images, plain or .gz, whose pixels are kept. A picture is not opened: if it is not there or broken,
- * reading it says so. CVY_E_IO, CVY_E_FORMAT: a folder or idx file that cannot be read, a folder without pictures · CVY_E_MEMORY. Then
- * the list is as it was. */
+/* Adds the picture, all pictures of a folder and of those in it (by their extensions, sorted by name), or all rows of
+ * an idx file of images, plain or .gz, whose pixels are kept. A picture is not opened: if it is not there or broken,
+ * reading it says so. CVY_E_IO, CVY_E_FORMAT: a folder or idx file that cannot be read, a folder without pictures ·
+ * CVY_E_MEMORY. Then the list is as it was. */
 cvy_status cvy_picture_list_add(cvy_picture_list *list, const char *path);
 int cvy_picture_list_count(const cvy_picture_list *list);
 /* "photo.jpg", "t10k-images-idx3-ubyte[17]": borrowed from the list until the next picture is added. */

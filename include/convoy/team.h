@@ -254,10 +254,10 @@ typedef enum cvy_set { CVY_SET_TEST = 0, CVY_SET_TRAIN, CVY_SET_VAL } cvy_set;
 /* Accuracy and mean loss on these samples of the attached data, on all devices. Waits. A loss that is not finite is no
  * error: without allow_nan a warning names the tensor or the first layer that is the reason. */
 cvy_status cvy_team_evaluate(cvy_team *team, cvy_set set, cvy_eval_result *out);
-/* The same pass with its results for each sample: probabilities (room for n x classes of the network) gets each sample's
- * softmax, in the set's order, on every node of a fleet. The largest is the network's answer, of equal logits the first:
- * as many answers are right as `out` (may be NULL) counts. A sample whose logits are not all finite numbers may get
- * NaN, and counts as wrong then. When a device or node is lost the pass begins again on the others. */
+/* The same pass with its results for each sample: probabilities (room for n x classes of the network) gets each
+ * sample's softmax, in the set's order, on every node of a fleet. The largest is the network's answer, of equal logits
+ * the first: as many answers are right as `out` (may be NULL) counts. A sample whose logits are not all finite numbers
+ * may get NaN, and counts as wrong then. When a device or node is lost the pass begins again on the others. */
 cvy_status cvy_team_classify(cvy_team *team, cvy_set set, float *probabilities, cvy_eval_result *out);
 
 /* Settings and cost of a device, for reports. */

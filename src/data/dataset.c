@@ -18,7 +18,7 @@
 #include "src/base/pool.h"
 #include "src/base/text.h"
 #include "src/base/user_cache.h"
-#include "src/data/picture.h"
+#include "src/data/picture_decode.h"
 #include "src/data/resize.h"
 
 const char *const data_set_names[CVY_SETS] = {"training", "validation", "test"};

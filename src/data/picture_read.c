@@ -6,7 +6,7 @@
 
 #include "src/base/file.h"
 #include "src/base/mem.h"
-#include "src/data/picture.h"
+#include "src/data/picture_decode.h"
 #include "src/data/resize.h"
 
 /* How a picture becomes the network's input: as in training where the facts tell it, else in the way that fits a shape

@@ -68,16 +68,23 @@ fail:
 
 /* ---- writing ---- */
 
-void cvy_facts_name(const char *name, char out[CVY_FACTS_NAME_BYTES + 1]) {
+/* A name as facts hold it. */
+static void fit_name(const char *name, char out[CVY_FACTS_NAME_BYTES + 1]) {
   cvy_utf8_copy(name, out, CVY_FACTS_NAME_BYTES + 1);
   for (char *c = out; *c; c++)
     if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
   if (!*out) strcpy(out, "?");
 }
 
+bool cvy_model_class_is(const cvy_model_facts *facts, int i, const char *name) {
+  char fit[CVY_FACTS_NAME_BYTES + 1];
+  fit_name(name, fit);
+  return !facts->class_names || strcmp(fit, facts->class_names[i]) == 0;
+}
+
 static json_t *name_json(const char *name) {
   char fit[CVY_FACTS_NAME_BYTES + 1];
-  cvy_facts_name(name, fit);
+  fit_name(name, fit);
   return json_string(fit);
 }
 

@@ -15,7 +15,5 @@ enum { CVY_FACTS_NAME_BYTES = 127, CVY_FACTS_BYTES = 8 << 20 }; /* most of a cla
 cvy_status cvy_facts_write(const cvy_model_facts *facts, char **text);
 /* The facts in a file's text; `path` is for messages. *out: cvy_model_facts_free. CVY_E_FORMAT · CVY_E_MEMORY. */
 cvy_status cvy_facts_parse(const char *path, const char *text, cvy_model_facts **out);
-/* The name of a class as facts hold it (cvy_team_describe). */
-void cvy_facts_name(const char *name, char out[CVY_FACTS_NAME_BYTES + 1]);
 
 #endif

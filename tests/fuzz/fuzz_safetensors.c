@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * base/safetensors.h, and the facts of a model in its metadata (nn/model_facts.h). Input: a zero byte and a whole file, or the header's text, a zero byte and the data, for which
- * the header's length is put in front. */
+ * base/safetensors.h, and the facts of a model in its metadata (nn/model_facts.h). Input: a zero byte and a whole file,
+ * or the header's text, a zero byte and the data, for which the header's length is put in front. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * One picture: JPEG, PNG, PGM or PPM bytes → pixels as Pillow's Image.open(f).convert("RGB") has them, resized as its bilinear
  * filter does. Headers are not trusted: sizes are checked before memory is taken, and a picture that cannot be
  * decoded has a reason in words, which the caller logs or collects. Any thread; a picture and a resizer belong to one. */
-#ifndef CVY_DATA_PICTURE_H
-#define CVY_DATA_PICTURE_H
+#ifndef CVY_DATA_PICTURE_DECODE_H
+#define CVY_DATA_PICTURE_DECODE_H
 
 #include <stdbool.h>
 #include <stddef.h>

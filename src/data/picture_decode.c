@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "src/data/picture.h"
+#include "src/data/picture_decode.h"
 
 #include <inttypes.h>
 #include <stdio.h>
