@@ -86,10 +86,12 @@ void json_log_step(json_log *log, int epoch, const cvy_step_result *step, float 
   if (!log) return;
   json_t *const shares = json_array();
   for (int i = 0; i < n_devices; i++) json_array_append_new(shares, json_integer(step->shares[i]));
-  json_log_line(log,
-                json_pack("{si sI so so si si so so}", "epoch", epoch, "step", (json_int_t)step->step, "loss",
-                          json_number(step->loss), "lr", json_number(shortest(lr)), "images", step->images, "correct",
-                          step->correct, "shares", shares, "ms", json_number(round_to(step->ms, 1e-3))));
+  json_t *const line =
+      json_pack("{si sI so so si si so so}", "epoch", epoch, "step", (json_int_t)step->step, "loss",
+                json_number(step->loss), "lr", json_number(shortest(lr)), "images", step->images, "correct",
+                step->correct, "shares", shares, "ms", json_number(round_to(step->ms, 1e-3)));
+  if (!(step->grad_norm < 0)) json_object_set_new(line, "grad_norm", json_number(step->grad_norm));
+  json_log_line(log, line);
 }
 
 static json_t *accuracy(double value) { return value >= 0 ? json_number(value) : json_null(); }
