@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The facts of a trained network that its tensors do not tell, as weights files and checkpoints keep them. Any thread. */
+ * The facts of a trained network that its tensors do not tell, as weights files keep them. Any thread. */
 #ifndef CONVOY_ABOUT_H
 #define CONVOY_ABOUT_H
 

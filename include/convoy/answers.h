@@ -24,7 +24,8 @@ typedef struct cvy_class_result {
 /* results[0..classes) */
 void cvy_answers_count(const uint16_t *labels, int n, const float *probabilities, int classes,
                        cvy_class_result *results);
-/* A row of the confusion matrix: row[j] of the samples with this label have the answer j; returns how many have none. */
+/* A row of the confusion matrix: row[j] of the samples with this label have the answer j; returns how many have
+ * none. */
 int cvy_answers_row(const uint16_t *labels, int n, const float *probabilities, int classes, int label, int *row);
 
 typedef struct cvy_wrong_answer {

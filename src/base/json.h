@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What Jansson leaves to its caller: telling a text that is no JSON from a lack of memory, and looking at a text before it
- * takes memory. Any thread. */
+ * What Jansson leaves to its caller: telling a text that is no JSON from a lack of memory, and looking at a text
+ * before it takes memory. Any thread. */
 #ifndef CVY_BASE_JSON_H
 #define CVY_BASE_JSON_H
 

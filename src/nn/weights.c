@@ -398,8 +398,8 @@ cvy_status cvy_weights_load_except(const cvy_layout *layout, const char *path, b
                                    float *w, float *running, int64_t *n_batches) {
   cvy_status status = CVY_OK;
   cvy_st_file *file = NULL;
-  /* Room for surplus tensors, so that a message can name one, and for a checkpoint's; not for a million, or gigabytes for
-   * a small network. */
+  /* Room for surplus tensors, so that a message can name one, and for a checkpoint's; not for a million, or gigabytes
+   * for a small network. */
   const size_t most_tensors = 64 * (size_t)(layout->n_params + 3 * layout->n_running) + 64;
   const size_t most_bytes = MORE_BYTES + 16 * sizeof(double) * (layout->n_floats + layout->n_running_floats);
   CVY_TRY(cvy_st_open_limited(path, most_tensors, most_bytes, &file));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Evaluation of the whole team on its data set. Outline: data · why a loss is not finite · evaluation, with the results of
- * each sample where they are wanted. */
+ * Evaluation of the whole team on its data set. Outline: data · why a loss is not finite · evaluation, with the
+ * results of each sample where they are wanted. */
 #include <math.h>
 #include <string.h>
 
