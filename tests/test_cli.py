@@ -22,6 +22,12 @@ from cli import (call, check, CONVOY, DEVICE, device_times, expect, with_layer, 
                   read_json, ROOT, run, same, SMALL, main, write, write_idx, wrong_kernels)
 
 
+def no_tensors(path):
+    """A weights file whose header is read before devices are looked for."""
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", 2) + b"{}")
+
+
 def test_errors(at):
     """Wrong use: exit 2, nothing on stdout; first what was wrong, with the option and the value; then where help is."""
     base = ["--model", "lenet", "--data", "synthetic"]
@@ -156,7 +162,7 @@ def test_errors(at):
     ]:
         expect(2, *args, err=(says, f"convoy {args[0]} --help"), env=NO_DEVICE)
     for args, says in [
-        (["frobnicate"], "'frobnicate': expected a verb: devices, train, eval, predict, data, selftest, bench or tune\n"),
+        (["frobnicate"], "'frobnicate': expected a verb: devices, train, eval, predict, data, report, selftest, bench or tune\n"),
         (["trian"], "or tune; did you mean train?"),
         (["self"], "did you mean selftest?"),
         (["help", "dvices"], "did you mean devices?"),
@@ -217,14 +223,15 @@ def test_help(at):
         "bench scaling": "model batch steps rounds extrapolate conv-algo math tune devices json quiet",
         "bench fleet": "model batch shares exchange steps rounds conv-algo math tune nodes node port fleet-key fleet-wait no-fleet devices json quiet",
         "predict": "weights model input classes devices batch conv-algo math top json csv quiet",
-        "data": "data-dir classes size gray val-split no-data-cache strict seed json quiet",
+        "data": "data-dir classes size gray val-split no-data-cache strict normalize augment seed sheet json quiet",
+        "report": "out csv tensorboard",
         "eval": "weights model data data-dir classes size gray no-data-cache strict normalize seed devices batch conv-algo math json confusion quiet nodes node port fleet-key fleet-wait no-fleet",
         "bench conv": "model batch shape pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "bench ops": "model batch op pass algo tiles tune math time baseline max-slowdown dump-build devices json quiet",
         "tune": "devices model input classes batch math budget show clear json quiet",
-        "train": "model data data-dir classes size gray val-split no-data-cache strict normalize augment batch epochs lr init init-from init-skip freeze lr-mult optimizer betas eps momentum nesterov weight-decay decay-only-weights label-smoothing clip-norm seed "
-        "no-shuffle drop-last split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib no-overlap no-sync lr-schedule warmup max-steps no-eval save checkpoint checkpoint-every "
-        "keep resume verify-every log plot trace trace-events no-times allow-nan quiet devices nodes node port fleet-key fleet-wait no-fleet",
+        "train": "model data data-dir classes size gray val-split no-data-cache strict normalize augment batch epochs lr init init-from init-skip freeze lr-mult optimizer betas eps momentum nesterov weight-decay decay-only-weights label-smoothing clip-norm log-grad-norm seed "
+        "no-shuffle drop-last split shares conv-algo math tune bn run-ahead on-device-loss device-timeout staleness exchange bucket-mib no-overlap no-sync lr-schedule warmup max-steps no-eval save save-best patience checkpoint checkpoint-every "
+        "keep resume verify-every log plot report trace trace-events no-times allow-nan quiet devices nodes node port fleet-key fleet-wait no-fleet",
     }
     for verb, names in wanted.items():
         done = expect(0, *verb.split(), "--help", out=f"usage: convoy {verb}")
@@ -330,7 +337,8 @@ def test_outputs(at):
             expect(2, "train", "--model", "lenet", "--data", at("data"), option, at(name), err=("two names", option, at(name)), env=NO_DEVICE)
         expect(2, "train", *SMALL, option, at("elsewhere"), err=(option, "is a checkpoint"), env=NO_DEVICE)
         expect(2, "train", *SMALL, "--checkpoint", at("ck"), option, at("ck/../ck/step-0000000001.safetensors"), err=(option, "step-"), env=NO_DEVICE)
-    expect(2, "eval", *LENET[:2], "--data", at("data"), "--weights", at("a"), "--json", idx, err="two names", env=NO_DEVICE)
+    no_tensors(at("w"))
+    expect(2, "eval", *LENET[:2], "--data", at("data"), "--weights", at("w"), "--json", idx, err="two names", env=NO_DEVICE)
     expect(2, "bench", "ops", "--baseline", at("a"), "--json", at("b"), err="two names", env=NO_DEVICE)
     check(len(read_bytes(idx)) == 12 and os.listdir(at("ck")) == [], "nothing was written")
     os.mkfifo(at("data/t10k-labels-idx1-ubyte.gz"))
@@ -447,7 +455,8 @@ def test_nodevice(at):
     expect(1, "train", *SMALL[:4], err="convoy: warning: " + told, env=dangling)
     done = expect(1, "devices", "--json", env=NO_DEVICE)
     check(json.loads(done.stdout)["devices"] == [], "an empty list", done)
-    for verb in (["train", *SMALL[:4]], ["eval", "--weights", CONVOY, *LENET[:4]], ["selftest"], ["tune"]):
+    no_tensors(at("w"))
+    for verb in (["train", *SMALL[:4]], ["eval", "--weights", at("w"), *LENET[:4]], ["selftest"], ["tune"]):
         done = expect(1, *verb, err=("no usable OpenCL device", why, "  any CPU      "), env=NO_DEVICE)
         check(done.stdout == "", "nothing on stdout", done)
 

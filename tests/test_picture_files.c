@@ -47,10 +47,6 @@ CHECK_TEST(formats) {
   assert_memory_equal(out, pixels, 18);
   check_ok(cvy_picture_read(path, &gray, out));
   assert_memory_equal(out, as_gray, 6);
-  cvy_model_facts grayed = colour;
-  grayed.gray = true;
-  check_ok(cvy_picture_read(path, &grayed, out));
-  for (int i = 0; i < 18; i++) assert_int_equal(out[i], as_gray[i / 3]);
 }
 
 CHECK_TEST(broken) {
@@ -59,20 +55,18 @@ CHECK_TEST(broken) {
     cvy_status status;
     const char *says;
   } cases[] = {
-      {"", CVY_E_FORMAT, "neither PGM (P5) nor PPM (P6)"},
-      {"P4 3 2\nabc", CVY_E_FORMAT, "neither PGM"},
-      {"\xff\xd8\xff\xe0", CVY_E_FORMAT, "neither PGM"},
+      {"", CVY_E_FORMAT, "it is empty"},
+      {"P4 3 2\nabc", CVY_E_FORMAT, "none of JPEG, PNG, PGM and PPM"},
       {"P5 3 2 255\nabcde", CVY_E_FORMAT, "is cut off: 3x2 pixels have 6 bytes, there are 5"},
       {"P5 3 2 256\nabcdefghijk", CVY_E_FORMAT, "have 12 bytes, there are 11"},
-      {"P5 3", CVY_E_FORMAT, "no width and height"},
-      {"P5 0 2 255\n", CVY_E_FORMAT, "no width and height"},
-      {"P5 -3 2 255\n", CVY_E_FORMAT, "no width and height"},
-      {"P5 99999999999999999999 2 255\n", CVY_E_FORMAT, "no width and height"},
-      {"P5 65536 65536 255\n", CVY_E_FORMAT, "at most 178956970 pixels"},
-      {"P5 3 2 0\nabcdef", CVY_E_FORMAT, "no largest value"},
-      {"P5 3 2 65536\nabcdef", CVY_E_FORMAT, "no largest value"},
-      {"P5 3 2 255", CVY_E_FORMAT, "no largest value"},
-      {"P5 2 3 255\nabcdef", CVY_E_MISMATCH, "is a picture of 3x2 (height, width), the network takes 2x3"},
+      {"P5 3", CVY_E_FORMAT, "no width, height and largest value"},
+      {"P5 0 2 255\n", CVY_E_FORMAT, "it claims 2x0 pixels"},
+      {"P5 -3 2 255\n", CVY_E_FORMAT, "no width, height"},
+      {"P5 99999999999999999999 2 255\n", CVY_E_FORMAT, "no width, height"},
+      {"P5 65536 65536 255\n", CVY_E_FORMAT, "1 to 178956970 together"},
+      {"P5 3 2 0\nabcdef", CVY_E_FORMAT, "largest value from 1 to 65535"},
+      {"P5 3 2 65536\nabcdef", CVY_E_FORMAT, "largest value from 1 to 65535"},
+      {"P5 3 2 255", CVY_E_FORMAT, "largest value from 1 to 65535"},
   };
   uint8_t out[6];
   const char *const path = check_path("p");
@@ -85,7 +79,12 @@ CHECK_TEST(broken) {
   cvy_model_facts four = gray;
   four.channels = 4;
   check_write(path, "P5 3 2 255\nabcdef", 17);
-  check_fails(cvy_picture_read(path, &four, out), CVY_E_MISMATCH, "1 channels, the network takes 4");
+  check_fails(cvy_picture_read(path, &four, out), CVY_E_MISMATCH, "images of 4 channels: pictures have 1 or 3");
+  cvy_model_facts other = gray; /* a network of another size gets the picture resized */
+  other.height = 1;
+  check_write(path, "P5 3 2 255\nabcabc", 17);
+  check_ok(cvy_picture_read(path, &other, out));
+  assert_memory_equal(out, "abc", 3);
 }
 
 CHECK_TEST(lists) {

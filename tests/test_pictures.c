@@ -145,8 +145,8 @@ CHECK_TEST(classes) {
   check_log_clear();
   data = load(d, check_path("empty"), (cvy_data_params){.no_cache = true});
   assert_true(data->classes == 2 && data->train.n == 1 && data->train.labels[0] == 1);
-  assert_true(check_log_contains("the class 'x' is empty there") && check_log_contains("1 pictures of") &&
-              check_log_contains("neither JPEG nor PNG"));
+  assert_true(check_log_contains("the class 'x' is empty there") && check_log_contains("1 picture of") &&
+              check_log_contains("none of JPEG, PNG, PGM and PPM"));
 }
 
 /* Below a class: folders in the order of their paths, links followed, but not in circles. */
@@ -236,8 +236,8 @@ CHECK_TEST(hostile) {
                                      "gif.jpg: it is a GIF file",
                                      "huge.jpg: it claims 65500x65500 pixels",
                                      "huge.png: it claims 65500x65500",
-                                     "\xff.png: it is neither JPEG nor PNG: its first byte is 78",
-                                     "text.jpg: it is neither JPEG nor PNG"};
+                                     "\xff.png: it is none of JPEG, PNG, PGM and PPM: its first byte is 78",
+                                     "text.jpg: it is none of JPEG, PNG, PGM and PPM"};
   enum { N = sizeof whys / sizeof *whys };
   for (int round = 0; round < 3; round++) { /* in memory, decoded into the copy, from the copy */
     check_log_clear();

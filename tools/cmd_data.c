@@ -121,7 +121,8 @@ static void print_text(const cvy_data *data, const cvy_data_facts *facts, const 
     for (int ch = 0; ch < channels; ch++) printf(" %.6f", moment ? facts->deviation[ch] : facts->mean[ch]);
     printf("\n");
   }
-  if (facts->n_unread) printf("neither JPEG nor PNG, left out: %d, the first is %s\n", facts->n_unread, facts->unread);
+  if (facts->n_unread)
+    printf("none of JPEG, PNG, PGM and PPM, left out: %d, the first is %s\n", facts->n_unread, facts->unread);
   if (facts->n_ignored) printf("no pictures by their names: %d, the first is %s\n", facts->n_ignored, facts->ignored);
   if (facts->n_broken) printf("broken, left out: %d\n", facts->n_broken);
   const char *why, *file;
@@ -224,7 +225,7 @@ static cvy_status draw_sheet(const data_options *o, const cvy_data *data, bool *
   return status;
 }
 
-/* What a sheet needs is there; else the exit status with the reason said. */
+/* EXIT_DONE if a sheet of these images can be drawn, else the exit status with the reason said. */
 static int check_sheet(const cvy_data *data) {
   if (!data->train.images)
     return options_error("data", "--sheet: the pictures have different sizes; give them one with --size");

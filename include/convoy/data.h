@@ -49,7 +49,7 @@ typedef struct cvy_data_params {
  *   of type 8, bytes, or 0x0B, 16 bits, big-endian and read as unsigned),
  * - or the binary files of CIFAR-10 (data_batch_1.bin …, test_batch.bin) or CIFAR-100 (train.bin, test.bin: the fine
  *   labels), with class names where batches.meta.txt or fine_label_names.txt is there,
- * - or JPEG and PNG pictures: train/CLASS/…, and test/CLASS/… or val/CLASS/… or both (val alone is the test set), or
+ * - or pictures (JPEG, PNG, PGM, PPM): train/CLASS/…, and test/CLASS/… or val/CLASS/… or both (val alone is the test set), or
  *   CLASS/… alone, which has no test set. Classes and pictures are found and ordered as torchvision's ImageFolder does
  *   it, and decoded as Pillow's convert("RGB"). Decoded pictures are kept in the user's cache and mapped from there, so
  *   they may be larger than the memory.
@@ -83,7 +83,7 @@ bool cvy_data_progress(const cvy_data *data, long *done, long *all);
 /* Facts about the images, after load_end. */
 typedef struct cvy_data_facts {
   int n_pictures;                    /* files listed, broken ones included; 0: it is no folder of pictures */
-  int n_broken, n_ignored, n_unread; /* broken; no picture's name; a picture's, but neither JPEG nor PNG */
+  int n_broken, n_ignored, n_unread; /* broken; no picture's name; a picture's, but of another format */
   const char *ignored, *unread;      /* the first such file, or NULL; borrowed */
   int h[3], w[3];                    /* least, median and most of the files, before they are resized */
   double mean[4], deviation[4];      /* of each channel of the training images, pixels / 255; c above 4: none */

@@ -48,7 +48,7 @@ cvy_status cvy_picture_decode_pnm(const uint8_t *bytes, size_t size, cvy_picture
   const unsigned each = largest > 255 ? 2 : 1, most = (unsigned)largest;
   const size_t count = (size_t)h * (size_t)w * (size_t)c;
   if (count > (size - at) / each) {
-    snprintf(why, CVY_PICTURE_WHY, "it is cut off: %" PRId64 "x%" PRId64 " pixels have %zu bytes, there are %zu", h, w,
+    snprintf(why, CVY_PICTURE_WHY, "it is cut off: %" PRId64 "x%" PRId64 " pixels have %zu bytes, there are %zu", w, h,
              count * each, size - at);
     return CVY_E_FORMAT;
   }

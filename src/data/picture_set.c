@@ -191,8 +191,8 @@ static void close_pictures(dataset *d) {
 
 static void say_what_is_not_read(const cvy_folder *f) {
   if (f->n_unread)
-    cvy_log_warning("%d pictures of %s are neither JPEG nor PNG and are left out, the first is %s", f->n_unread, f->dir,
-                    f->unread);
+    cvy_log_warning("%d picture%s of %s left out: none of JPEG, PNG, PGM and PPM; the first is %s", f->n_unread,
+                    f->n_unread > 1 ? "s" : "", f->dir, f->unread);
   if (f->n_ignored)
     cvy_log_info("%d files of %s are no pictures by their names, the first is %s", f->n_ignored, f->dir, f->ignored);
   if (f->n_classes == 1) cvy_log_warning("%s has one class alone, '%s'", f->dir, f->classes[0]);
