@@ -196,7 +196,7 @@ def test_pictures(at):
     facts = read_json(done.stdout)
     check((facts["height"], facts["width"], facts["channels"], facts["class_names"]) == (16, 12, 3, ["jpeg", "png"]), "sizes and names", done)
     check([facts["sets"][s]["of_class"] for s in ("training", "validation", "test")] == [[3, 6], [2, 3], [1, 1]], "images of a class", done)
-    check([b["why"] for b in facts["pictures"]["broken"]] == ["it is a GIF file; JPEG and PNG are read"], "the broken picture", done)
+    check([b["why"] for b in facts["pictures"]["broken"]] == ["it is a GIF file; JPEG, PNG, PGM and PPM are read"], "the broken picture", done)
     check(len(facts["mean"]) == 3 and all(0.3 < m < 0.7 for m in facts["mean"]), "moments", done)
     expect(1, "data", at("pics"), "--strict", env=env, out="broken, left out: 1")
     expect(2, "data", env=env, err="SRC is missing")

@@ -217,13 +217,15 @@ def test_status(at):
         drawings = [d for d in re.split(r"\r(?:\033\[\d+A)?", plain) if "idle" in d and d.startswith("epoch")]
         check(drawings, f"{columns} columns, {n} devices: {text[-2000:]!r}")
         lines = drawings[-2].rstrip("\n").split("\n") if len(drawings) > 1 else []
-        check(lines and all(len(line) < columns for line in lines), f"{columns} columns: {lines}")
+        check(lines and len(lines) < 24 and all(len(line) < columns for line in lines), f"{columns} columns: {lines}")
+        check("loss" in lines, f"the curve under the bar: {lines}")
+        lines = lines[:lines.index("loss")] if "loss" in lines else lines
         check(len(lines) == {1: 1, 3: 4}.get(n, len(lines)) and len(lines) <= 9, f"{n} devices on {len(lines)} lines: {lines}")
         check(n > 3 or sum("idle" in line for line in lines) == n, f"{n} devices: {lines}")
-    # a terminal that was made narrower has broken the four lines of 99 columns into two each
+    # a terminal that was made narrower has broken the four lines of 99 columns into two each; those of the curve are shorter
     before, after = status_of(100, device_times(3), "--data", "synthetic:64000", then=50)
-    check("\033[3A" in before and "\033[7A" not in before, f"100 columns: {before[-1000:]!r}")
-    check("\033[7A" in after and "\033[3A" in after.split("\033[7A")[1], f"50 columns after 100: {after!r}")
+    check("\033[11A" in before and "\033[15A" not in before, f"100 columns: {before[-1000:]!r}")
+    check("\033[15A" in after and "\033[11A" in after.split("\033[15A")[1], f"50 columns after 100: {after!r}")
     # what is no terminal gets no escape sequences
     for kind in ("dumb", ""):
         text = on_terminal(80, "train", *SMALL, "--epochs", 2, env={"TERM": kind})

@@ -81,8 +81,8 @@ def test_train(at):
         check(abs(ms / 1e3 - e["sec"]) < 1e-3, f"the steps' times add up to the epoch's: {ms} ms, {e['sec']} s")
     svg = xml.dom.minidom.parse(at("b.svg"))
     check(
-        len(svg.getElementsByTagName("polyline")) == 2 and len(svg.getElementsByTagName("circle")) == 4,
-        "two points on two curves",
+        len(svg.getElementsByTagName("polyline")) == 3 and len(svg.getElementsByTagName("circle")) == 6,
+        "two points on three curves",
     )
 
     # the bar leaves out the first step, whose launches compile kernels
@@ -364,7 +364,7 @@ def test_resume(at):
     check(read_bytes(at("log")) == before, "a refused run leaves the log as it was")
 
     # the figure of a run that goes on: whole with the log of its first part, else with a word about it
-    points = lambda: len(xml.dom.minidom.parse(at("p.svg")).getElementsByTagName("circle")) // 2
+    points = lambda: len(xml.dom.minidom.parse(at("p.svg")).getElementsByTagName("circle")) // 3
     plot = ["train", *LENET, "--batch", 320, "-q", "--plot", at("p.svg"), "--checkpoint", at("ckp"), "--resume"]
     log = ["--log", at("plog")]
     expect(0, *plot, *log, "--epochs", 2)
@@ -407,7 +407,7 @@ def test_input(at):
         check(read_bytes(at("other.st")) != read_bytes(at("whole.st")), f"{other} changes nothing")
     evaluate = ["eval", "--model", "lenet", "--data", "synthetic:300:20x20x3", "--devices", device, "--weights", at("whole.st"), "--json", "-"]
     loss = lambda *more: json.loads(expect(0, *evaluate, *more).stdout)["loss"]
-    check(loss("--normalize", "dataset") != loss(), "eval normalises")
+    check(loss("--normalize", "none") != loss(), "eval normalises as training did")
     expect(2, "train", *LENET, "--normalize", "imagenet", "--devices", device, err="mean and deviation of 3 channels, but the images have 1")
     expect(2, "train", *LENET, "--augment", "jitter:0,0,0,0.1", "--devices", device, err="gray ones have no saturation and no hue")
     expect(2, "train", *LENET, "--augment", "crop:99", "--devices", device, err="must be 1 to the shorter side, 28")

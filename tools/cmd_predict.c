@@ -67,7 +67,7 @@ static const option_row rows[] = {
 static const option_table table = {
     .verb = "predict",
     .usage = "--weights F [options] PICTURE...",
-    .operand = "a picture (or more)",
+    .operand = "PICTURE",
     .least_operands = 1,
     .most_operands = INT_MAX,
     .rows = rows,
@@ -208,8 +208,6 @@ static bool add_all(prediction *p, const char *const *paths, int n) {
 }
 
 static int check(const predict_options *o, const char *const *pictures, int n) {
-  if (n == 0)
-    return options_error("predict", "PICTURE is missing: a picture, a folder, an idx file, or - for a list on stdin");
   if (o->json && o->csv && strcmp(o->json, "-") == 0 && strcmp(o->csv, "-") == 0)
     return options_error("predict", "--json - and --csv -: expected one of them on stdout");
   const program_file outputs[] = {{"--json", o->json}, {"--csv", o->csv}, {0}},
