@@ -359,7 +359,7 @@ CHECK_TEST(resnet18) {
 }
 
 /* Only convolutions and linear layers take a narrow input. */
-/* What is frozen lies behind the rest, in buckets of its own, and rules follow globs. */
+/* Frozen parameters lie behind the rest, in buckets of its own, and rules follow globs. */
 CHECK_TEST(arranged) {
   cvy_net *const net = check_model(d, "resnet18", 1, 28);
   const cvy_layout *const from = cvy_net_layout(net);

@@ -296,7 +296,8 @@ static void write_facts(const char *path, const char *text) {
   check_ok(cvy_st_write(path, NULL, 0, pairs, 1));
 }
 
-/* What is described comes back, the same facts give the same text, and names become fit for a header. */
+/* A file gives back the facts that it was written with, the same facts give the same text, and the writer makes names
+ * fit for a header. */
 CHECK_TEST(facts_round_trip) {
   static const char *const names[] = {"T-shirt/top", "\xc3\xa9t\xc3\xa9, \"hot\"", "\xff\n\t", ""};
   char long_name[200];

@@ -189,7 +189,6 @@ static int show(const data_options *o, const char *source, const cvy_data *data)
 static cvy_status draw_sheet(const data_options *o, const cvy_data *data, bool *written) {
   cvy_status status = CVY_OK;
   cvy_input_params input = input_options_params(&o->normalize, &o->augment, o->seed);
-  double mean[CVY_INPUT_CHANNELS_MOST], deviation[CVY_INPUT_CHANNELS_MOST];
   const int n = data->train.n < SHEET_PICTURES ? data->train.n : SHEET_PICTURES;
   const size_t bytes = (size_t)data->h * (size_t)data->w * (size_t)data->c;
   int32_t *const order = malloc((size_t)data->train.n * sizeof *order);
@@ -200,14 +199,7 @@ static cvy_status draw_sheet(const data_options *o, const cvy_data *data, bool *
     program_say("error: out of memory");
     status = CVY_E_MEMORY;
   }
-  if (status == CVY_OK && input.of_data) {
-    status = cvy_data_moments(data, mean, deviation);
-    input.n_channels = data->c;
-    for (int c = 0; c < data->c && status == CVY_OK; c++) {
-      input.mean[c] = (float)mean[c];
-      input.deviation[c] = (float)deviation[c];
-    }
-  }
+  if (status == CVY_OK && input.of_data) status = cvy_input_take_moments(&input, data);
   if (status == CVY_OK) status = cvy_input_check(&input, data->h, data->w, data->c);
   if (status == CVY_OK) cvy_sampler_order((uint64_t)o->seed, 0, false, data->train.n, order);
   for (int i = 0; i < n && status == CVY_OK; i++) {

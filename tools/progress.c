@@ -409,29 +409,20 @@ void progress_await_terminal(int most_ms) {
   pthread_mutex_unlock(&lock);
 }
 
+static text_curve_spec accuracy_spec(const char *title, const long *x, const double *y, int n, int rows, int columns) {
+  return (text_curve_spec){
+      .title = title, .x_name = "epoch", .x = x, .y = y, .n = n, .rows = rows, .columns = columns, .highest = 1};
+}
+
 void progress_curve(const char *title, const long *x, const double *y, int n) {
   text_curve curve;
-  const text_curve_spec spec = {.title = title,
-                                .x_name = "epoch",
-                                .x = x,
-                                .y = y,
-                                .n = n,
-                                .rows = CURVE_ROWS,
-                                .columns = CURVE_COLUMNS,
-                                .highest = 1};
+  const text_curve_spec spec = accuracy_spec(title, x, y, n, CURVE_ROWS, CURVE_COLUMNS);
   text_curve_make(&spec, &curve);
   for (int i = 0; i < curve.n; i++) progress_line("%s", curve.text[i]);
 }
 
 void progress_curve_show(const char *title, const long *x, const double *y, int n) {
-  const text_curve_spec spec = {.title = title,
-                                .x_name = "epoch",
-                                .x = x,
-                                .y = y,
-                                .n = n,
-                                .rows = LIVE_ROWS,
-                                .columns = LIVE_COLUMNS,
-                                .highest = 1};
+  const text_curve_spec spec = accuracy_spec(title, x, y, n, LIVE_ROWS, LIVE_COLUMNS);
   pthread_mutex_lock(&lock);
   text_curve_make(&spec, &state.accuracy);
   pthread_mutex_unlock(&lock);

@@ -215,6 +215,9 @@ cvy_status cvy_team_forward(cvy_team *team, const cvy_tensor *x, cvy_tensor **lo
  * CVY_E_MISMATCH: images of another size than the network takes, or more classes than its output has; CVY_E_ARGUMENT:
  * its images are not there yet (cvy_data_load_end). */
 cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data);
+/* Mean and deviation of the training images become the input's, as cvy_team_attach does where they are of_data. Errors
+ * of cvy_data_moments; CVY_E_ARGUMENT also: more channels than can be normalised. */
+cvy_status cvy_input_take_moments(cvy_input_params *input, const cvy_data *data);
 /* The team's input, with mean and deviation of the attached data where they are of_data; borrowed. */
 const cvy_input_params *cvy_team_input(const cvy_team *team);
 /* The steps begun from now on belong to epoch number `epoch` (from 0; at first 0), with which augmentation draws; steps

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
@@ -527,12 +526,6 @@ const char *cvy_data_broken(const cvy_data *data, int i, const char **why) {
   return d->settled && i >= 0 ? data_pictures_broken(d, i, why) : NULL;
 }
 
-void data_moments(uint64_t n, unsigned __int128 sum, unsigned __int128 squares, double *mean, double *deviation) {
-  *mean = (double)sum / (double)n / 255;
-  /* n*squares - sum^2 is exact: no digits are lost where the deviation is small beside the mean */
-  *deviation = sqrt((double)(n * squares - sum * sum)) / (double)n / 255;
-}
-
 cvy_status cvy_data_get_facts(const cvy_data *data, cvy_data_facts *out) {
   cvy_status status = CVY_OK;
   const dataset *const d = (const dataset *)data;
@@ -541,23 +534,12 @@ cvy_status cvy_data_get_facts(const cvy_data *data, cvy_data_facts *out) {
   CVY_REQUIRE(d->settled, CVY_E_ARGUMENT, "data '%s' is not there yet: call cvy_data_load_end first", data->name);
   (void)data_pictures_facts(d, out);
   if (!data->train.images || data->c > MOST) return CVY_OK;
-  const size_t n = (size_t)data->train.n * (size_t)data->h * (size_t)data->w, c = (size_t)data->c;
-  unsigned __int128 sums[MOST] = {0}, squares[MOST] = {0};
-  for (size_t at = 0; at < n;) {
-    const size_t end = n - at < 1 << 20 ? n : at + (1 << 20); /* so many squares of bytes fit into 64 bits */
-    uint64_t sum[MOST] = {0}, square[MOST] = {0};
-    for (; at < end; at++)
-      for (size_t ch = 0; ch < c; ch++) {
-        const uint64_t v = data->train.images[at * c + ch];
-        sum[ch] += v;
-        square[ch] += v * v;
-      }
-    for (size_t ch = 0; ch < c; ch++) {
-      sums[ch] += sum[ch];
-      squares[ch] += square[ch];
-    }
+  for (int c = 0; c < data->c; c++) {
+    uint64_t sum, squares;
+    data_channel_sums(data, c, &sum, &squares);
+    data_moments((uint64_t)data->train.n * (uint64_t)data->h * (uint64_t)data->w, sum, squares, &out->mean[c],
+                 &out->deviation[c]);
   }
-  for (size_t ch = 0; ch < c; ch++) data_moments(n, sums[ch], squares[ch], &out->mean[ch], &out->deviation[ch]);
 fail:
   return status;
 }

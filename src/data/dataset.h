@@ -84,6 +84,8 @@ cvy_status data_open_pictures(dataset *d, const char *dir);
 /* True if the files of a format are in the folder. */
 bool data_is_idx(const char *dir);
 bool data_is_cifar(const char *dir);
+/* Sums of a channel of the training images' bytes, which are there, and of their squares. */
+void data_channel_sums(const cvy_data *data, int channel, uint64_t *sum, uint64_t *squares);
 /* Mean and standard deviation of n bytes / 255 with these sums. */
 void data_moments(uint64_t n, unsigned __int128 sum, unsigned __int128 squares, double *mean, double *deviation);
 /* Facts that a folder of pictures has; the rest of *out is untouched. False: d is none. */

@@ -162,8 +162,7 @@ static cvy_status fetch(dataset *d) {
   const bool mapped = by_cache(d, &status);
   CVY_TRY(status);
   if (mapped) p->facts = p->cache.facts;
-  else if (!p->facts) CVY_TRY(by_memory(d));
-  else CVY_TRY(by_memory(d)); /* decoded, and then the copy could not be finished */
+  else CVY_TRY(by_memory(d)); /* there is no copy, or it could not be finished */
   const size_t each = (size_t)d->h * (size_t)d->w * (size_t)d->c;
   size_t before = 0, at = 0;
   for (int set = 0; set < CVY_SETS; set++) {

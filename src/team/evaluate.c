@@ -18,10 +18,11 @@ static const char *const set_names[CVY_SET_COUNT] = {
 
 static cvy_status attach(void *owner, void *arg) { return cvy_replica_attach(owner, arg); }
 
-/* No worker reads the settings meanwhile: the team is at rest. */
-static cvy_status take_moments(cvy_input_params *input, const cvy_data *data) {
+cvy_status cvy_input_take_moments(cvy_input_params *input, const cvy_data *data) {
   cvy_status status = CVY_OK;
   double mean[CVY_INPUT_CHANNELS_MOST], deviation[CVY_INPUT_CHANNELS_MOST];
+  CVY_REQUIRE(data->c <= CVY_INPUT_CHANNELS_MOST, CVY_E_ARGUMENT,
+              "images of %d channels cannot be normalised: at most %d are possible", data->c, CVY_INPUT_CHANNELS_MOST);
   CVY_TRY(cvy_data_moments(data, mean, deviation));
   for (int c = 0; c < data->c; c++) {
     input->mean[c] = (float)mean[c];
@@ -46,7 +47,8 @@ cvy_status cvy_team_attach(cvy_team *team, const cvy_data *data) {
   CVY_REQUIRE(data->train.images || data->train.n == 0, CVY_E_ARGUMENT,
               "the images of data set %s are not there yet: call cvy_data_load_end first", data->name);
   CVY_TRY(cvy_ring_wait(team->ring));
-  if (team->params.input.of_data) CVY_TRY(take_moments(&team->params.input, data));
+  /* no worker reads the settings meanwhile: the team is at rest */
+  if (team->params.input.of_data) CVY_TRY(cvy_input_take_moments(&team->params.input, data));
   union {
     const cvy_data *in;
     void *out;
