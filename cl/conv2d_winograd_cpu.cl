@@ -6,9 +6,7 @@
  * With BACK, that of stride 2, the first pixel of tile i's line of dy is m*i + first, first = ceil(pad/2) - 1.
  *
  * A tile is OUT_SIDE x OUT_SIDE outputs and PLANES products for each pair of channels; products of U_PLANES kinds of weights.
- * With stride 2 the last tiles of an image, which are smaller, have fewer products (edge_h, edge_w): bit i of cut_h: the last row of
- * tiles has no products of line i, and cut_w likewise. So a tile has four numbers of rows in v and m: of
- * lines that all tiles have, and of those that are cut.
+ * The last tiles of an image may have fewer (winograd_edge_cpu.clh).
  *
  * Tiles are numbered over rows of tiles, then images; a block is `block_tiles` of them in a row. A task
  * is a block and 32 output channels (fastest). One work-item per work-group, which walks over a contiguous range of tasks
@@ -55,17 +53,24 @@
 #if STRIDE == 2
 #include "winograd_strided.clh"
 #endif
+#include "winograd_edge_cpu.clh"
 #if BACK
 #define IN_SIDE TILE_IN
 #define IN_STEP TILE_OUT /* pixels from one tile's first to the next one's */
 #define OUT_SIDE (2 * TILE_OUT)
+#define INPUT_LINE(d, line, odd, of) strided_gradient_line(d, line, odd, of)
+#define OUTPUT_LINE(m, out, odd, of) strided_pixel_line(m, out, odd, of)
 #elif STRIDE == 2
 #define IN_SIDE (2 * TILE_OUT + 1)
 #define IN_STEP (2 * TILE_OUT)
 #define OUT_SIDE TILE_OUT
+#define INPUT_LINE(d, line, odd, of) strided_input_line(d, line, of)
+#define OUTPUT_LINE(m, out, odd, of) strided_output_line(m, out, of)
 #else
 #define IN_STEP TILE_OUT
 #define OUT_SIDE TILE_OUT
+#define INPUT_LINE(d, line, odd, of) tile_input_line(d, line, of)
+#define OUTPUT_LINE(m, out, odd, of) tile_output_line(m, out, of)
 #endif
 #include "winograd_tile_cpu.clh"
 
@@ -78,7 +83,7 @@
 /* Rows that a block of so many tiles has: the same in src/ops/conv2d_winograd_cpu.c. */
 static int padded_rows(int tiles) {
   const int rest = tiles % 14;
-  return tiles - rest + (rest == 0 ? 0 : rest <= 4 ? 4 : rest <= 8 ? 8 : 14);
+  return tiles - rest + (rest <= 12 ? (rest + 3) / 4 * 4 : 14);
 }
 
 /* ---- weights ---- */
@@ -165,11 +170,6 @@ typedef struct {
   int image, h, w;
 } tile_place;
 
-/* Rows of a tile in v and m, or how many there are, by whether the line of products and its place in the line are cut. */
-typedef struct {
-  int of[2][2];
-} tile_rows;
-
 /* A block: its number, first tile, how many it has, rows of its matrices, and floats from one plane of v and m to the next. */
 typedef struct {
   int number;
@@ -196,32 +196,22 @@ CVY_ALWAYS_INLINE bool next_tile(tile_place *at, cvy_shape out) {
   return true;
 }
 
-/* Rows behind this tile's. */
-CVY_ALWAYS_INLINE void next_rows(tile_rows *rows, tile_place at, cvy_shape out) {
-  const bool low = at.h < tiles_in(out.h) - 1, left = at.w < tiles_in(out.w) - 1;
-  rows->of[0][0]++;
-  rows->of[0][1] += left;
-  rows->of[1][0] += low;
-  rows->of[1][1] += low && left;
-}
+CVY_ALWAYS_INLINE bool is_last_h(tile_place at, cvy_shape out) { return at.h == tiles_in(out.h) - 1; }
+CVY_ALWAYS_INLINE bool is_last_w(tile_place at, cvy_shape out) { return at.w == tiles_in(out.w) - 1; }
 
 static tile_rows rows_of(tile_block b, cvy_shape out) {
   tile_rows rows = {{{0, 0}, {0, 0}}};
   tile_place tile = b.first;
-  for (int t = 0; t < b.tiles; t++, next_tile(&tile, out)) next_rows(&rows, tile, out);
+  for (int t = 0; t < b.tiles; t++, next_tile(&tile, out)) next_rows(&rows, is_last_h(tile, out), is_last_w(tile, out));
   return rows;
 }
 
-/* Outputs of a tile's lines, as in winograd_strided.clh. */
+/* Outputs of a tile's lines. */
 CVY_ALWAYS_INLINE int edge_h(tile_place at, cvy_conv_winograd_call call) {
-  return at.h == tiles_in(call.out.h) - 1 ? call.edge_h : TILE_OUT;
+  return is_last_h(at, call.out) ? call.edges.of_h : TILE_OUT;
 }
 CVY_ALWAYS_INLINE int edge_w(tile_place at, cvy_conv_winograd_call call) {
-  return at.w == tiles_in(call.out.w) - 1 ? call.edge_w : TILE_OUT;
-}
-
-CVY_ALWAYS_INLINE int row_of(const tile_rows *rows, cvy_conv_winograd_call call, int i, int j) {
-  return rows->of[call.cut_h >> i & 1][call.cut_w >> j & 1];
+  return is_last_w(at, call.out) ? call.edges.of_w : TILE_OUT;
 }
 
 /* ---- input ---- */
@@ -248,38 +238,50 @@ CVY_ALWAYS_INLINE void prologue(global float *to, global const float *const *pix
   }
 }
 
-#if STRIDE == 2
-/* 16 channels from c on of these pixels to a tile's rows of v. */
-static void transform_strided(global const float *const *pixel, int c, global float *v, int point_floats,
-                              const tile_rows *rows, cvy_conv_winograd_call call, tile_place at) {
-  const int of_h = edge_h(at, call), of_w = edge_w(at, call);
+/* 16 channels from c on of these pixels to v; row: where the tile's row of each plane begins. Loops over lines that are not
+ * unrolled compile faster. */
+static void transform_lines(global const float *const *pixel, int c, global float *v, const int *row, cvy_conv_winograd_call call,
+                            tile_place at) {
+  const int of_h = edge_h(at, call), of_w = edge_w(at, call), cut_h = is_last_h(at, call.out) ? call.edges.cut_h : 0;
   float16 lines[SIDE * IN_SIDE], line[SIDE];
 #pragma unroll 1
   for (int j = 0; j < IN_SIDE; j++) {
     float16 d[IN_SIDE];
 #pragma unroll
     for (int i = 0; i < IN_SIDE; i++) d[i] = CVY_LOAD16(pixel[i * IN_SIDE + j] + c);
-#if BACK
-    strided_gradient_line(d, line, call.odd_h, of_h);
-#else
-    strided_input_line(d, line, of_h);
-#endif
+    INPUT_LINE(d, line, call.odd_h, of_h);
 #pragma unroll
     for (int i = 0; i < SIDE; i++) lines[i * IN_SIDE + j] = line[i];
   }
 #pragma unroll 1
   for (int i = 0; i < SIDE; i++) {
-#if BACK
-    strided_gradient_line(lines + i * IN_SIDE, line, call.odd_w, of_w);
-#else
-    strided_input_line(lines + i * IN_SIDE, line, of_w);
-#endif
+    if (cut_h >> i & 1) continue;
+    INPUT_LINE(lines + i * IN_SIDE, line, call.odd_w, of_w);
 #pragma unroll
-    for (int j = 0; j < SIDE; j++)
-      CVY_STORE16(line[j], v + (i * SIDE + j) * point_floats + row_of(rows, call, i, j) * 16);
+    for (int j = 0; j < SIDE; j++) CVY_STORE16(line[j], v + row[i * SIDE + j]);
   }
 }
+
+CVY_ALWAYS_INLINE void transform_tile(global const float *const *pixel, int c, global float *v, const int *row,
+                                      cvy_conv_winograd_call call, tile_place at) {
+#if STRIDE == 1
+  if (edge_h(at, call) == TILE_OUT && edge_w(at, call) == TILE_OUT) {
+    float16 d[POINTS];
+#pragma unroll
+    for (int i = 0; i < POINTS; i++) d[i] = CVY_LOAD16(pixel[i] + c);
+#pragma unroll
+    for (int j = 0; j < TILE_IN; j++) winograd_input_line(d + j, TILE_IN);
+#pragma unroll
+    for (int i = 0; i < TILE_IN; i++) {
+      winograd_input_line(d + i * TILE_IN, 1);
+#pragma unroll
+      for (int j = 0; j < TILE_IN; j++) CVY_STORE16(d[i * TILE_IN + j], v + row[i * TILE_IN + j]);
+    }
+    return;
+  }
 #endif
+  transform_lines(pixel, c, v, row, call, at);
+}
 
 /* A block's tiles, transformed, and rows of zeros behind them → v. pixels: room for PIXELS x 16 floats. */
 CVY_ALWAYS_INLINE void load_block(global float *v, global float *pixels, global const float *zeros, global const float *x,
@@ -296,19 +298,17 @@ CVY_ALWAYS_INLINE void load_block(global float *v, global float *pixels, global 
     global const float *from[PIXELS], *made[PIXELS];
     find_pixels(from, x + at, zeros, h0, w0, in.h, in.w, in.pitch);
     for (int i = 0; !plain && i < PIXELS; i++) made[i] = pixels + i * 16;
+    int row[PLANES];
+    for (int i = 0; i < PLANES; i++) row[i] = i * b.v_point + row_of(&rows, call.edges, i / SIDE, i % SIDE) * 16;
     for (int c = 0; c < in.c; c += 16) {
       if (!plain) prologue(pixels, from, c, zeros, x, residual, group, in.pitch, call.flags);
-#if STRIDE == 2
-      transform_strided(plain ? from : made, plain ? c : 0, v + c * b.rows, b.v_point, &rows, call, tile);
-#else
-      transform_pixels(plain ? from : made, plain ? c : 0, v + c * b.rows + t * 16, b.v_point);
-#endif
+      transform_tile(plain ? from : made, plain ? c : 0, v + c * b.rows, row, call, tile);
     }
-    next_rows(&rows, tile, call.out);
+    next_rows(&rows, is_last_h(tile, call.out), is_last_w(tile, call.out));
   }
   for (int point = 0; point < PLANES; point++)
     for (int c = 0; c < (in.c + 15) / 16; c++)
-      for (int t = row_of(&rows, call, point / SIDE, point % SIDE); t < b.rows; t++)
+      for (int t = row_of(&rows, call.edges, point / SIDE, point % SIDE); t < b.rows; t++)
         CVY_STORE16((float16)(0.0f), v + point * b.v_point + (c * b.rows + t) * 16);
 }
 
@@ -390,7 +390,7 @@ CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, gl
     const int i = point / SIDE, j = point % SIDE, kind = min(i, WEIGHT_SIDE - 1) * WEIGHT_SIDE + min(j, WEIGHT_SIDE - 1);
     prefetch_pixels(x, ahead, ahead + some, x_floats);
     if (call.flags & FLAG_RESIDUAL) prefetch_pixels(residual, ahead, ahead + some, x_floats);
-    multiply(v + (size_t)point * (size_t)b.v_point + begin * b.rows, b.rows * 16, padded_rows(row_of(&rows, call, i, j)),
+    multiply(v + (size_t)point * (size_t)b.v_point + begin * b.rows, b.rows * 16, padded_rows(row_of(&rows, call.edges, i, j)),
              u + kind * u_point, begin, end, width, m + point * b.m_point);
   }
 }
@@ -434,55 +434,48 @@ CVY_ALWAYS_INLINE void count_values(const float16 *values, const int count, mome
 enum { ALL = OUT_SIDE * OUT_SIDE };
 
 /* 16 channels of a tile's products, in its rows of m, to its outputs. */
-#if STRIDE == 2
-CVY_ALWAYS_INLINE void transform_products(global const float *m, int point_floats, const tile_rows *tile,
-                                          cvy_conv_winograd_call call, tile_place at, float16 *values) {
-  const int of_h = edge_h(at, call), of_w = edge_w(at, call);
-  float16 lines[SIDE * OUT_SIDE], d[SIDE];
+static void transform_product_lines(global const float *m, int point_floats, const tile_rows *tile, cvy_conv_winograd_call call,
+                                    tile_place at, float16 *values) {
+  const int of_h = edge_h(at, call), of_w = edge_w(at, call), cut_h = is_last_h(at, call.out) ? call.edges.cut_h : 0;
+  float16 lines[SIDE * OUT_SIDE], d[SIDE], out[OUT_SIDE];
 #pragma unroll 1
   for (int i = 0; i < SIDE; i++) {
+    if (cut_h >> i & 1) continue;
 #pragma unroll
-    for (int j = 0; j < SIDE; j++) d[j] = CVY_LOAD16(m + (i * SIDE + j) * point_floats + row_of(tile, call, i, j) * 32);
-#if BACK
-    strided_pixel_line(d, lines + i * OUT_SIDE, call.odd_w, of_w);
-#else
-    strided_output_line(d, of_w);
-#pragma unroll
-    for (int j = 0; j < OUT_SIDE; j++) lines[i * OUT_SIDE + j] = d[j];
-#endif
+    for (int j = 0; j < SIDE; j++)
+      d[j] = CVY_LOAD16(m + (i * SIDE + j) * point_floats + row_of(tile, call.edges, i, j) * 32);
+    OUTPUT_LINE(d, lines + i * OUT_SIDE, call.odd_w, of_w);
   }
 #pragma unroll 1
   for (int j = 0; j < OUT_SIDE; j++) {
 #pragma unroll
     for (int i = 0; i < SIDE; i++) d[i] = lines[i * OUT_SIDE + j];
-#if BACK
-    float16 out[OUT_SIDE];
-    strided_pixel_line(d, out, call.odd_h, of_h);
+    OUTPUT_LINE(d, out, call.odd_h, of_h);
 #pragma unroll
     for (int i = 0; i < OUT_SIDE; i++) values[i * OUT_SIDE + j] = out[i];
-#else
-    strided_output_line(d, of_h);
-#pragma unroll
-    for (int i = 0; i < OUT_SIDE; i++) values[i * OUT_SIDE + j] = d[i];
-#endif
   }
 }
-#else
+
 CVY_ALWAYS_INLINE void transform_products(global const float *m, int point_floats, const tile_rows *tile,
                                           cvy_conv_winograd_call call, tile_place at, float16 *values) {
-  float16 d[PLANES];
+#if STRIDE == 1
+  if (edge_h(at, call) == TILE_OUT && edge_w(at, call) == TILE_OUT) {
+    float16 d[PLANES];
 #pragma unroll
-  for (int i = 0; i < PLANES; i++) d[i] = CVY_LOAD16(m + i * point_floats + tile->of[0][0] * 32);
+    for (int i = 0; i < PLANES; i++) d[i] = CVY_LOAD16(m + i * point_floats + row_of(tile, call.edges, i / SIDE, i % SIDE) * 32);
 #pragma unroll
-  for (int j = 0; j < SIDE; j++) winograd_output_line(d + j, SIDE);
+    for (int j = 0; j < SIDE; j++) winograd_output_line(d + j, SIDE);
 #pragma unroll
-  for (int i = 0; i < OUT_SIDE; i++) {
-    winograd_output_line(d + i * SIDE, 1);
+    for (int i = 0; i < OUT_SIDE; i++) {
+      winograd_output_line(d + i * SIDE, 1);
 #pragma unroll
-    for (int j = 0; j < OUT_SIDE; j++) values[i * OUT_SIDE + j] = d[i * SIDE + j];
+      for (int j = 0; j < OUT_SIDE; j++) values[i * OUT_SIDE + j] = d[i * SIDE + j];
+    }
+    return;
   }
-}
 #endif
+  transform_product_lines(m, point_floats, tile, call, at, values);
+}
 
 /* 16 channels of a tile, of which rows x cols outputs lie in the image: to y, row_floats and pitch apart, and their
  * statistics into `stats` if FLAG_STATS. */
@@ -551,7 +544,7 @@ CVY_ALWAYS_INLINE void store_block(global const float *m, float16 bias, global f
     global float *to = y + image * (out.h * out.w * out.pitch) + (h * out.w + w) * out.pitch + k;
     const int rows = min(OUT_SIDE, out.h - h), cols = min(OUT_SIDE, out.w - w), row_floats = out.w * out.pitch;
     store_tile(m, b.m_point, &in_m, tile, call, bias, to, row_floats, out.pitch, rows, cols, &part);
-    next_rows(&in_m, tile, out);
+    next_rows(&in_m, is_last_h(tile, out), is_last_w(tile, out));
     const bool another = next_tile(&tile, out);
     if ((another || t == b.tiles - 1) && (call.flags & FLAG_STATS)) {
       store_moments(part, call, b.number, image, k, stats, workspace);

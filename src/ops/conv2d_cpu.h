@@ -34,6 +34,16 @@ static inline int cvy_conv_most_groups(int compute_units) {
   return compute_units * (compute_units <= 8 ? 4 : compute_units <= 32 ? 2 : 1);
 }
 
+/* The last of the tiles of one dimension in Winograd's kernels with stride 1, as in cl/winograd.clh: its outputs, and, bit
+ * by bit, which products it does without. */
+typedef struct cvy_conv_edge {
+  int of, cut;
+} cvy_conv_edge;
+static inline cvy_conv_edge cvy_conv_edge_of(int tile_out, int out) {
+  static const cvy_conv_edge edges[] = {{2, 0x18}, {2, 0x18}, {3, 0x10}, {4, 0}};
+  return tile_out == 4 ? edges[(out - 1) % 4] : (cvy_conv_edge){tile_out, 0};
+}
+
 /* [conv2d_direct_cpu.c] backward_weights' last step. The workspace begins with `parts` partial results of part_floats
  * each: dw, then db of `pitch` floats. Adds them up in order into dw and db (unless NULL), to their old values if
  * call->accumulate. `kernel` is the caller's, for one layer. Pending on return. */

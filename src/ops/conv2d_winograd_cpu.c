@@ -20,25 +20,24 @@ enum {
 static const int tiles[][CVY_CONV_TILES] = {{14}, {28}, {56}, {112}};
 enum { N_TILES = sizeof tiles / sizeof tiles[0] };
 
-/* With stride 2, of the last tile of one dimension: outputs of two taps, as in cl/winograd_strided.clh, and which
- * products it does without. */
-typedef struct last_tile {
-  int edge, cut;
-} last_tile;
-
-static last_tile last_of(bool forward, int pad, int in, int out) {
+/* With stride 2, as in cl/winograd_strided.clh: `of` counts outputs of two taps. */
+static cvy_conv_edge last_of_strided(bool forward, int pad, int in, int out) {
   enum { TILE_OUT = 4, CLOSED = TILE_OUT + 1 };
   static const int cut_points[] = {0x1f, 0x0e, 0x0a,
                                    0x04, 0,    0x04}; /* of the points 0, 1/2, -1, 2, infinity, by edge */
   const int side = forward ? TILE_OUT : 2 * TILE_OUT, rest = (out - 1) % side + 1, odd = pad % 2;
-  last_tile last = {0, 0};
+  cvy_conv_edge last = {0, 0};
   for (int i = 0; i < TILE_OUT; i++) {
-    last.edge += (forward ? i : 2 * i + odd) < rest;
+    last.of += (forward ? i : 2 * i + odd) < rest;
     if ((forward ? i : 2 * i + !odd) >= rest) last.cut |= 1 << (TILE_OUT + 1 + i);
   }
-  if (forward && out == TILE_OUT && pad >= 1 && 2 * TILE_OUT - pad >= in) last.edge = CLOSED;
-  last.cut |= cut_points[last.edge];
+  if (forward && out == TILE_OUT && pad >= 1 && 2 * TILE_OUT - pad >= in) last.of = CLOSED;
+  last.cut |= cut_points[last.of];
   return last;
+}
+
+static cvy_conv_edge last_of(int tile_out, int stride, bool forward, int pad, int in, int out) {
+  return stride == 1 ? cvy_conv_edge_of(tile_out, out) : last_of_strided(forward, pad, in, out);
 }
 
 typedef struct winograd_state {
@@ -46,7 +45,7 @@ typedef struct winograd_state {
   cvy_conv_pass pass;
   cvy_shape in, out;                  /* of the gather convolution: backward_data's are those of dy and dx */
   int first_h, first_w, odd_h, odd_w; /* as in cvy_conv_winograd_call */
-  last_tile last_h, last_w;
+  cvy_conv_edge last_h, last_w;
   int planes, weight_planes, tiles_per_image;
   int compute_units, max_groups, block_tiles; /* the largest block */
   int stats_at, slices_at;
@@ -79,7 +78,7 @@ static bool can2(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape
 /* As in the kernels. */
 static int padded_rows(int n) {
   const int rest = n % ROWS;
-  return n - rest + (rest == 0 ? 0 : rest <= 4 ? 4 : rest <= 8 ? 8 : ROWS);
+  return n - rest + (rest <= 12 ? cvy_ceil_div(rest, 4) * 4 : ROWS);
 }
 
 /* Geometry of one dimension, as the kernels have it: outputs and products of a tile, kinds of weights of these. */
@@ -169,10 +168,8 @@ static cvy_status create(int tile_out, cvy_device *device, const cvy_conv2d_para
     st->first_h = (p->pad_h + 1) / 2 - 1, st->first_w = (p->pad_w + 1) / 2 - 1;
     st->odd_h = p->pad_h % 2, st->odd_w = p->pad_w % 2;
   }
-  if (stride == 2) {
-    st->last_h = last_of(forward, p->pad_h, st->in.h, st->out.h);
-    st->last_w = last_of(forward, p->pad_w, st->in.w, st->out.w);
-  }
+  st->last_h = last_of(tile_out, stride, forward, p->pad_h, st->in.h, st->out.h);
+  st->last_w = last_of(tile_out, stride, forward, p->pad_w, st->in.w, st->out.w);
   st->planes = l.products * l.products, st->weight_planes = l.weights * l.weights;
   st->tiles_per_image = tiles_of(st->out.h, l.out) * tiles_of(st->out.w, l.out);
   st->compute_units = cvy_device_get_facts(device)->compute_units;
@@ -243,10 +240,10 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
                                     .first_h = st->first_h,
                                     .first_w = st->first_w,
                                     .block_tiles = block_tiles,
-                                    .edge_h = st->last_h.edge,
-                                    .edge_w = st->last_w.edge,
-                                    .cut_h = st->last_h.cut,
-                                    .cut_w = st->last_w.cut,
+                                    .edges = {.of_h = st->last_h.of,
+                                              .of_w = st->last_w.of,
+                                              .cut_h = st->last_h.cut,
+                                              .cut_w = st->last_w.cut},
                                     .odd_h = st->odd_h,
                                     .odd_w = st->odd_w,
                                     .parts = parts,
@@ -295,7 +292,7 @@ static double direct_work(const cvy_conv2d_params *p, const cvy_shape *y, bool f
 static int products_of(int in, int out, int tile_out, int stride, bool forward, int pad) {
   const lines l = lines_of(tile_out, stride, forward);
   int n = tiles_of(out, l.out) * l.products;
-  for (int cut = stride == 2 ? last_of(forward, pad, in, out).cut : 0; cut; cut &= cut - 1) n--;
+  for (int cut = last_of(tile_out, stride, forward, pad, in, out).cut; cut; cut &= cut - 1) n--;
   return n;
 }
 
