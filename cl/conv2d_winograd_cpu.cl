@@ -30,6 +30,7 @@
  *   NARROW     1: the pitch of the output is an odd multiple of 16 */
 #include "conv2d_args.clh"
 #include "conv2d_flags.clh"
+#include "moments_cpu.clh"
 #include "register_tile.clh"
 
 #ifndef NARROW
@@ -396,40 +397,6 @@ CVY_ALWAYS_INLINE void multiply_block(global float *m, global const float *v, gl
 }
 
 /* ---- output ---- */
-
-/* Of `count` values: their sum; the mean less a pivot, and the sum of squared deviations. The pivot is one of the values, so
- * that differences of means are not rounded to the means' size. If it is far from the others, the sum gives a better
- * mean. */
-typedef struct {
-  float count;
-  float16 sum, pivot, mean, m2;
-} moments;
-#define NO_MOMENTS {0.0f, (float16)(0.0f), (float16)(0.0f), (float16)(0.0f), (float16)(0.0f)}
-
-CVY_ALWAYS_INLINE void merge_moments(moments *a, float count, float16 mean, float16 m2) {
-  const float sum = a->count + count;
-  const float16 d = mean - a->mean;
-  a->mean += d * (count / sum);
-  a->m2 += m2 + d * d * (a->count * count / sum);
-  a->count = sum;
-}
-
-/* Merges the statistics of these values into `stats`. */
-CVY_ALWAYS_INLINE void count_values(const float16 *values, const int count, moments *stats) {
-  float16 sum = (float16)(0.0f), total = (float16)(0.0f), m2 = (float16)(0.0f);
-  if (stats->count == 0.0f) stats->pivot = values[0];
-  for (int i = 0; i < count; i++) {
-    total += values[i];
-    sum += values[i] - stats->pivot;
-  }
-  const float16 mean = sum / (float)count;
-  for (int i = 0; i < count; i++) {
-    const float16 e = (values[i] - stats->pivot) - mean;
-    m2 += e * e;
-  }
-  stats->sum += total;
-  merge_moments(stats, (float)count, mean, m2);
-}
 
 enum { ALL = OUT_SIDE * OUT_SIDE };
 

@@ -16,6 +16,8 @@
  * added to the task's dw. At the end that is transformed back. Parts are summed in order by a kernel of
  * conv2d_direct_cpu.cl.
  *
+ * The last tiles of an image may have fewer products (winograd_edge_cpu.clh): places of a strip have as many tiles as have them.
+ *
  * Slice, in floats (place_floats: distance of two places of the tile):
  *   dw  [place][block of 32 k][c][32]      gradient [place][block of 32 k][tile][32]
  *   x   [place][block of 16 c][tile][16]   sums of dy [k]
@@ -43,6 +45,7 @@
 #define TILE_OUT TILE
 #define WINOGRAD_VECTOR float16
 #include "winograd.clh"
+#include "winograd_edge_cpu.clh"
 
 /* Everything starts at a multiple of 16 floats, so that vectors can be read and written as such: vstore16 may come out as
  * four stores. */
@@ -66,11 +69,25 @@ CVY_ALWAYS_INLINE bool find_lines(int first, int count, int length, int step, in
 
 CVY_ALWAYS_INLINE float16 masked(const float16 v, const int mask) { return as_float16(as_int16(v) & (int16)(mask)); }
 
-/* Transforms x under a tile, channels c0 … c0+channels-1 (a multiple of 16): rows[], columns[] are offsets in x. */
+/* Where a tile goes: its row of each place, its outputs of a line, and lines of products that it does not have. */
+typedef struct {
+  int row[PLACES];
+  int of_h, of_w, cut_h;
+} tile_target;
+
+CVY_ALWAYS_INLINE tile_target target_of(const tile_rows *rows, cvy_conv_edges edges, bool last_h, bool last_w) {
+  tile_target t = {{0}, last_h ? edges.of_h : TILE, last_w ? edges.of_w : TILE, last_h ? edges.cut_h : 0};
+  for (int i = 0; i < PLACES; i++) t.row[i] = row_of(rows, edges, i / SIDE, i % SIDE);
+  return t;
+}
+
+/* Transforms x under a tile, channels c0 … c0+channels-1 (a multiple of 16): rows[], columns[] are offsets in x. whole: all
+ * pixels lie in the image; then it has TILE x TILE outputs. */
 CVY_ALWAYS_INLINE void input_tile(const bool whole, global const float *x, global const float *residual,
                                   global const float *affine, int pitch, const int *rows, const int *columns,
-                                  const int *row_inside, const int *column_inside, int channels, int flags,
-                                  global float *to, int block_floats, int place_floats) {
+                                  const int *row_inside, const int *column_inside, const tile_target *target, int channels,
+                                  int flags, global float *to, int block_floats, int place_floats) {
+  const int of_h = whole ? TILE : target->of_h, of_w = whole ? TILE : target->of_w;
   for (int c = 0; c < channels; c += 16, to += block_floats) {
     float16 t[PLACES];
 #if PROLOGUE
@@ -93,26 +110,30 @@ CVY_ALWAYS_INLINE void input_tile(const bool whole, global const float *x, globa
 #endif
         if (!whole) d[i] = masked(d[i], row_inside[i] & column_inside[j]);
       }
-      winograd_input_line(d, 1);
+      float16 p[SIDE];
+      tile_input_line(d, p, of_h);
 #pragma unroll
-      for (int i = 0; i < SIDE; i++) t[i * SIDE + j] = d[i];
+      for (int i = 0; i < SIDE; i++) t[i * SIDE + j] = p[i];
     }
     for (int i = 0; i < SIDE; i++) {
-      winograd_input_line(t + i * SIDE, 1);
+      if (!whole && (target->cut_h >> i & 1)) continue;
+      float16 p[SIDE];
+      tile_input_line(t + i * SIDE, p, of_w);
 #pragma unroll
-      for (int j = 0; j < SIDE; j++) STORE(t[i * SIDE + j], to + (i * SIDE + j) * place_floats);
+      for (int j = 0; j < SIDE; j++) STORE(p[j], to + (i * SIDE + j) * place_floats + target->row[i * SIDE + j] * 16);
     }
   }
 }
 
 /* The same for a tile of dy, block_k channels from dy on: blocks of 32, the last of 16 if channels is an odd multiple
- * of it. `to`: the tile's place in the strip if all blocks had 32. Adds the tile to sums (NULL: not wanted). */
+ * of it. Adds the tile to sums (NULL: not wanted). */
 CVY_ALWAYS_INLINE void gradient_tile(const bool whole, global const float *dy, const int *rows, const int *columns,
-                                     const int *row_inside, const int *column_inside, int channels, int tile, int strip,
-                                     global float *to, int place_floats, global float *sums) {
+                                     const int *row_inside, const int *column_inside, const tile_target *target,
+                                     int channels, int strip, global float *to, int place_floats, global float *sums) {
+  const int of_h = whole ? TILE : target->of_h, of_w = whole ? TILE : target->of_w;
   for (int k = 0; k < channels; k += 16) {
     const int block = k / 32, width = min(32, channels - block * 32);
-    global float *place = to + block * strip * 32 + tile * width + k % 32;
+    global float *place = to + block * strip * 32 + k % 32;
     float16 t[SIDE * TILE], sum = (float16)(0.0f);
     for (int j = 0; j < TILE; j++) {
       float16 d[SIDE];
@@ -122,18 +143,20 @@ CVY_ALWAYS_INLINE void gradient_tile(const bool whole, global const float *dy, c
         if (!whole) d[i] = masked(d[i], row_inside[i] & column_inside[j]);
         sum += d[i];
       }
-      winograd_output_line_turned(d, 1);
+      tile_output_line_turned(d, of_h);
 #pragma unroll
       for (int i = 0; i < SIDE; i++) t[i * TILE + j] = d[i];
     }
     if (sums) STORE(LOAD(sums + k) + sum, sums + k);
     for (int i = 0; i < SIDE; i++) {
+      if (!whole && (target->cut_h >> i & 1)) continue;
       float16 out[SIDE];
 #pragma unroll
       for (int j = 0; j < TILE; j++) out[j] = t[i * TILE + j];
-      winograd_output_line_turned(out, 1);
+      tile_output_line_turned(out, of_w);
 #pragma unroll
-      for (int j = 0; j < SIDE; j++) STORE(out[j], place + (i * SIDE + j) * place_floats);
+      for (int j = 0; j < SIDE; j++)
+        STORE(out[j], place + (i * SIDE + j) * place_floats + target->row[i * SIDE + j] * width);
     }
   }
 }
@@ -217,7 +240,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
     global const float *restrict dy, global float *restrict dw,
     global float *restrict db, global float *restrict workspace, int n, int in_h, int in_w, int in_c, int in_pitch,
     int out_h, int out_w, int out_pitch, int pad_h, int pad_w, int strip, int block_c, int block_k, int splits,
-    int part_floats, int db_at, int slices_at, int slice_floats, int group_size, int flags) {
+    int part_floats, int db_at, int slices_at, int slice_floats, int group_size, int flags, const cvy_conv_edges edges) {
   /* one vector more between places: a distance of a power of two would crowd them into few lines of the cache */
   const int own_place = block_c * block_k + 16, x_place = strip * block_c + 16, dy_place = strip * block_k + 16;
   global float *own = workspace + slices_at + (size_t)CVY_GROUP * (size_t)slice_floats;
@@ -244,9 +267,12 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
 
     for (int at = begin; at < end; at += strip) {
       const int tiles = min(strip, end - at);
+      tile_rows counts = {{{0, 0}, {0, 0}}};
       for (int tile = 0; tile < tiles; tile++) {
         const int image = (at + tile) / per_image, in_image = (at + tile) % per_image;
         const int p = in_image / tiles_w * TILE, q = in_image % tiles_w * TILE;
+        const bool last_h = p + TILE >= out_h, last_w = q + TILE >= out_w;
+        const tile_target target = target_of(&counts, edges, last_h, last_w);
         int rows[SIDE], columns[SIDE], row_inside[SIDE], column_inside[SIDE];
         {
           const int image_at = image * in_h * in_w * in_pitch + c0, group = image / group_size * 3 * in_pitch + c0;
@@ -254,32 +280,34 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_winograd_weights_cpu(
                              find_lines(q - pad_w, SIDE, in_w, in_pitch, columns, column_inside);
           if (whole)
             input_tile(true, x + image_at, residual + image_at, affine + group, in_pitch, rows, columns, row_inside,
-                       column_inside, c_floats, flags, tx + tile * 16, strip * 16, x_place);
+                       column_inside, &target, c_floats, flags, tx, strip * 16, x_place);
           else
             input_tile(false, x + image_at, residual + image_at, affine + group, in_pitch, rows, columns,
-                       row_inside, column_inside, c_floats, flags, tx + tile * 16, strip * 16, x_place);
+                       row_inside, column_inside, &target, c_floats, flags, tx, strip * 16, x_place);
         }
         {
           global const float *from = dy + image * out_h * out_w * out_pitch + k0;
           const bool whole = find_lines(p, TILE, out_h, out_w * out_pitch, rows, row_inside) &
                              find_lines(q, TILE, out_w, out_pitch, columns, column_inside);
           if (whole)
-            gradient_tile(true, from, rows, columns, row_inside, column_inside, k_floats, tile, strip, tdy, dy_place,
+            gradient_tile(true, from, rows, columns, row_inside, column_inside, &target, k_floats, strip, tdy, dy_place,
                           want_sums ? sums : 0);
           else
-            gradient_tile(false, from, rows, columns, row_inside, column_inside, k_floats, tile, strip, tdy, dy_place,
+            gradient_tile(false, from, rows, columns, row_inside, column_inside, &target, k_floats, strip, tdy, dy_place,
                           want_sums ? sums : 0);
         }
+        next_rows(&counts, last_h, last_w);
       }
       pixel_walk next = walk_from(&shape, at + tiles, min(at + tiles + strip, end));
       for (int place = 0; place < PLACES; place++) {
         global const float *pdy = tdy + place * dy_place;
         global float *to = own + place * own_place;
+        const int some = row_of(&counts, edges, place / SIDE, place % SIDE);
         for (int k = 0; k < k_floats; k += 32, pdy += strip * 32)
           for (int c = 0; c < c_floats; c += 16) {
             const int width = min(32, k_floats - k);
             for (int i = 0; i < fetches; i++) fetch_pixel(&next, &shape, x + c0, dy + k0, c_floats, k_floats);
-            multiply(width, tx + place * x_place + c * strip, pdy, tiles, to, at == begin);
+            multiply(width, tx + place * x_place + c * strip, pdy, some, to, at == begin);
             to += 16 * width;
           }
       }

@@ -44,6 +44,13 @@ static inline cvy_conv_edge cvy_conv_edge_of(int tile_out, int out) {
   return tile_out == 4 ? edges[(out - 1) % 4] : (cvy_conv_edge){tile_out, 0};
 }
 
+/* Products of one dimension of all tiles of an image with these kernels. */
+static inline int cvy_conv_line_products(int tile_out, int out) {
+  int n = cvy_ceil_div(out, tile_out) * (tile_out + 2);
+  for (int cut = cvy_conv_edge_of(tile_out, out).cut; cut; cut &= cut - 1) n--;
+  return n;
+}
+
 /* [conv2d_direct_cpu.c] backward_weights' last step. The workspace begins with `parts` partial results of part_floats
  * each: dw, then db of `pitch` floats. Adds them up in order into dw and db (unless NULL), to their old values if
  * call->accumulate. `kernel` is the caller's, for one layer. Pending on return. */

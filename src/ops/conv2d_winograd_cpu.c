@@ -290,9 +290,10 @@ static double direct_work(const cvy_conv2d_params *p, const cvy_shape *y, bool f
 
 /* Products of one dimension of all tiles of an image. */
 static int products_of(int in, int out, int tile_out, int stride, bool forward, int pad) {
+  if (stride == 1) return cvy_conv_line_products(tile_out, out);
   const lines l = lines_of(tile_out, stride, forward);
   int n = tiles_of(out, l.out) * l.products;
-  for (int cut = last_of(tile_out, stride, forward, pad, in, out).cut; cut; cut &= cut - 1) n--;
+  for (int cut = last_of_strided(forward, pad, in, out).cut; cut; cut &= cut - 1) n--;
   return n;
 }
 

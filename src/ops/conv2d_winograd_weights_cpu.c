@@ -2,6 +2,7 @@
  * Launches of cl/conv2d_winograd_weights_cpu.cl: blocks of channels, parts of the batch, and the workspace:
  *   partial dw and db of each part of the batch | a slice per work-group
  * Tile parameters: tiles of a strip, input channels of a task, output channels of a task (multiples of 16). */
+#include "cl/conv2d_args.clh"
 #include "src/ops/conv2d_cpu.h"
 
 enum {
@@ -34,9 +35,11 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
 }
 
 /* Measured against direct_cpu with 16 to 512 channels: time per tile, times the work wasted in tiles at the border and
- * in blocks of 16 input channels, and the time of `back` tiles to transform dw back. */
+ * in blocks of 16 input channels, and the time of `back` tiles to transform dw back. A last tile counts by its
+ * products. */
 static double cost_of(const cvy_conv2d_params *p, const cvy_shape *y, int tile_side, double cost, double back) {
-  const double tiles = (double)cvy_ceil_div(y->h, tile_side) * cvy_ceil_div(y->w, tile_side);
+  const double tiles = (double)cvy_conv_line_products(tile_side, y->h) * cvy_conv_line_products(tile_side, y->w) /
+                       ((tile_side + 2) * (tile_side + 2));
   const double covered = tiles * tile_side * tile_side / ((double)y->h * y->w);
   return cost * covered * (cvy_pitch_of(p->x.c) / (double)p->x.c) + back / (tiles * p->n_max);
 }
@@ -89,7 +92,8 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   CVY_REQUIRE(st, CVY_E_MEMORY, "convolution: out of memory for %zu bytes", sizeof *st);
   st->params = *p, st->y = *y, st->tile_side = tile_side;
   st->max_groups = cvy_conv_most_groups(cvy_device_get_facts(device)->compute_units);
-  st->strip = tile[0] ? tile[0] : tile_side == 4 ? 14 : 32;
+  const bool cut = cvy_conv_edge_of(tile_side, y->h).cut || cvy_conv_edge_of(tile_side, y->w).cut;
+  st->strip = tile[0] ? tile[0] : tile_side == 4 && !cut ? 14 : 32;
   st->block_c = even_block(p->x.c, tile[1] ? tile[1] : 64);
   st->block_k = even_block(y->pitch, tile[2] ? tile[2] : 64);
   st->tiles_per_image = cvy_ceil_div(y->h, tile_side) * cvy_ceil_div(y->w, tile_side);
@@ -139,6 +143,8 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
   const int splits = cvy_conv_smaller(splits_for(st, call->n), st->max_splits);
   const int db_at = st->part_floats - st->y.pitch;
   const bool parts = splits > 1;
+  const cvy_conv_edge h = cvy_conv_edge_of(st->tile_side, st->y.h), w = cvy_conv_edge_of(st->tile_side, st->y.w);
+  const cvy_conv_edges edges = {.of_h = h.of, .of_w = w.of, .cut_h = h.cut, .cut_w = w.cut};
   const int flags = p->prologue | (call->db ? CVY_CPU_BIAS : 0) | (call->accumulate && !parts ? CVY_CPU_ACCUMULATE : 0);
   CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(st->blocks * splits, st->max_groups)),
                      CVY_BUF(call->x), CVY_BUF(call->affine), CVY_BUF(call->residual), CVY_BUF(call->dy),
@@ -147,7 +153,7 @@ static cvy_status run(void *state, cvy_queue *queue, const cvy_conv_call *call) 
                      CVY_INT(p->x.pitch), CVY_INT(st->y.h), CVY_INT(st->y.w), CVY_INT(st->y.pitch), CVY_INT(p->pad_h),
                      CVY_INT(p->pad_w), CVY_INT(st->strip), CVY_INT(st->block_c), CVY_INT(st->block_k), CVY_INT(splits),
                      CVY_INT(parts ? st->part_floats : 0), CVY_INT(parts ? db_at : 0), CVY_INT(st->slices_at),
-                     CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags)));
+                     CVY_INT(st->slice_floats), CVY_INT(call->group_size), CVY_INT(flags), CVY_STRUCT(edges)));
   if (!parts) return CVY_OK;
   CVY_TRY(cvy_conv_sum_parts(st->reduce, queue, call, splits, st->part_floats, st->y.pitch, st->max_groups));
 fail:
