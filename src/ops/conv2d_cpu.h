@@ -34,8 +34,8 @@ static inline int cvy_conv_most_groups(int compute_units) {
   return compute_units * (compute_units <= 8 ? 4 : compute_units <= 32 ? 2 : 1);
 }
 
-/* The last of the tiles of one dimension in Winograd's kernels with stride 1, as in cl/winograd.clh: its outputs, and, bit
- * by bit, which products it does without. */
+/* The last of the tiles of one dimension in Winograd's kernels with stride 1, as in cl/winograd.clh: its outputs, and,
+ * bit by bit, which products it does without. */
 typedef struct cvy_conv_edge {
   int of, cut;
 } cvy_conv_edge;
