@@ -541,6 +541,10 @@ void check_around(void (*begin)(check_device *d), void (*end)(check_device *d)) 
   run.end = end;
 }
 
+void check_plain_in_oclgrind(void) {
+  if (getenv("CVY_TEST_OCLGRIND")) setenv("CVY_BUILD_OPTIONS", "-cl-opt-disable", 1);
+}
+
 int check_run(int argc, char **argv, int flags) {
 #ifdef CVY_TEST_LAYER
   setenv("OPENCL_LAYERS", CVY_TEST_LAYER, 1);

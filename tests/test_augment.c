@@ -186,4 +186,7 @@ CHECK_TEST(moments) {
   cvy_data_destroy(&data);
 }
 
-int main(int argc, char **argv) { return check_run(argc, argv, CHECK_DEVICES | CHECK_BOTH_SHAPES); }
+int main(int argc, char **argv) {
+  check_plain_in_oclgrind();
+  return check_run(argc, argv, CHECK_DEVICES | CHECK_BOTH_SHAPES);
+}

@@ -146,5 +146,6 @@ int main(int argc, char **argv) {
                                      {"normalized", test_normalized},
                                      {"augmented", test_augmented},
                                      {"arguments", test_arguments}};
+  check_plain_in_oclgrind();
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }
