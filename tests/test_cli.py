@@ -218,7 +218,7 @@ def test_help(at):
         "devices": "json",
         "selftest": "devices json quiet",
         "bench peak": "time devices json quiet",
-        "bench train": "model batch steps inference normalize augment conv-algo tune math no-breakdown devices json quiet",
+        "bench train": "model input batch steps inference normalize augment conv-algo tune math no-breakdown devices json quiet",
         "bench exchange": "model buckets time devices json quiet",
         "bench scaling": "model batch steps rounds extrapolate conv-algo math tune devices json quiet",
         "bench fleet": "model batch shares exchange steps rounds conv-algo math tune nodes node port fleet-key fleet-wait no-fleet devices json quiet",

@@ -235,6 +235,8 @@ def test_bench_train(at):
     chosen = [algo for layers in result["conv_choices"] for layer in layers.values() for algo in layer if algo]
     check(chosen and all(str(algo).startswith("direct") for algo in chosen), f"--conv-algo direct: {result['conv_choices']}")
     bench_train("--batch", "32", "--steps", "1", "--no-breakdown", "--math", "tf32")
+    result = bench_train("--batch", "32", "--steps", "1", "--input", "32x32x3", "--augment", "crop:4,flip,jitter:0.2,0.2,0.2,0.05")
+    check(result["input"] == "32x32x3" and abs(result["gflops"] / result["img_s"] / 0.02106 - 1) < 1e-3, "larger images, in colour")
     table = expect(0, "bench", "train", "--devices", DEVICE, "--quiet", "--model", "lenet", "--steps", "1",
                    out=("img/s", "x the FMA peak", "between kernels", "conv2d '3'")).stdout
     check(max(map(len, table.splitlines())) <= 120, f"table of 120 columns: {table}")

@@ -309,7 +309,7 @@ int bench_plan_main(int argc, char **argv) {
   if (code != EXIT_DONE) return code;
   run.known = cvy_known_device_find(words[options.as]);
   CVY_TRY(cvy_device_open_paper(run.known, &run.device));
-  CVY_TRY(bench_network(options.model, (int)options.batch, &run.data, &run.net));
+  CVY_TRY(bench_network(options.model, NULL, (int)options.batch, &run.data, &run.net));
   CVY_TRY(make_step(&run));
   CVY_TRY(run_step(&run));
   CVY_TRY(add_up(&run));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Devices to measure on, and sampling. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -102,10 +103,12 @@ int bench_begin(const char *verb, const char *json, bool quiet, const char *sele
   return status == CVY_OK ? EXIT_DONE : program_exit_code_of_select(status);
 }
 
-cvy_status bench_network(int model, int batch, cvy_data **data, cvy_net **net) {
+cvy_status bench_network(int model, const int64_t *input, int batch, cvy_data **data, cvy_net **net) {
+  static const int64_t gray[3] = {28, 28, 1};
+  const int64_t *const size = input ? input : gray;
   cvy_status status = CVY_OK;
-  char spec[48];
-  snprintf(spec, sizeof spec, "synthetic:%d", batch);
+  char spec[64];
+  snprintf(spec, sizeof spec, "synthetic:%d:%" PRId64 "x%" PRId64 "x%" PRId64, batch, size[0], size[1], size[2]);
   CVY_TRY(cvy_data_load(spec, NULL, data));
   CVY_TRY(cvy_net_model(program_models[model], (*data)->c, (*data)->h, (*data)->w, (*data)->classes, net));
 fail:

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * convoy bench train: the rate of whole steps, and where their time goes. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 typedef struct train_bench_options {
   const char *devices, *json, *conv_algo;
   int model, tune, math;
-  int64_t batch, steps;
+  int64_t batch, steps, input[3]; /* input: height, width, channels */
   normalize_option normalize;
   augment_option augment;
   bool inference, no_breakdown, quiet;
@@ -29,6 +30,14 @@ static const option_row rows[] = {
     {.kind = OPTION_GROUP, .help = "What is measured"},
     ROW_NO_NODES("this measures one machine; convoy bench fleet measures several"),
     ROW_MODEL(FIELD, "the network"),
+    {.kind = OPTION_PARSE,
+     .name = "input",
+     FIELD(input),
+     .value = "HxWxC",
+     .deflt = "28x28x1",
+     .unit = "pixels and channels",
+     .parse = options_parse_input,
+     .help = "the images that the network sees"},
     ROW_BATCH(FIELD, 1 << 20, "images of a step, all devices together"),
     {.kind = OPTION_INT,
      .name = "steps",
@@ -62,9 +71,9 @@ static const option_table table = {
         "GFLOP/s: multiply-adds of direct convolutions and linear layers, times 2; the FMA\n"
         "peak is measured between. Memory: what is allocated on the devices, and the most\n"
         "that the process ever had. \"between kernels\": launches, waiting, the exchange.\n"
-        "JSON: {\"version\", \"word\", \"model\", \"batch\", \"inference\", \"steps\", \"img_s\" (middle\n"
-        "step), \"img_s_best\", \"step_ms\", \"step_ms_low\", \"step_ms_high\" (quartiles), \"gflops\",\n"
-        "\"peak_gflops\", \"fraction_of_peak\", \"peak_mib\" (process on CPUs, devices else),\n"
+        "JSON: {\"version\", \"word\", \"model\", \"input\", \"batch\", \"inference\", \"steps\", \"img_s\"\n"
+        "(middle step), \"img_s_best\", \"step_ms\", \"step_ms_low\", \"step_ms_high\" (quartiles),\n"
+        "\"gflops\", \"peak_gflops\", \"fraction_of_peak\", \"peak_mib\" (process on CPUs, devices else),\n"
         "\"device_mib\", \"process_mib\", \"profiled_step_ms\", \"conv_choices\", \"devices\": [{\"device\",\n"
         "\"driver\", \"platform\", \"platform_version\", \"peaks\", \"share\", \"micro_batch\",\n"
         "\"math\" (fp32 or tf32: what its products used, not what was asked for),\n"
@@ -390,10 +399,12 @@ static double peak_mib_of(const train_run *run) {
 
 static void print_rates(const train_run *run) {
   const double batch = (double)run->options->batch, ms = run->spread.median;
+  const int64_t *const input = run->options->input;
   char *const labels = program_team_labels(run->devices, NULL);
   progress_end();
-  printf("%s, %s, batch %.0f on [%s]\n", program_models[run->options->model],
-         run->options->inference ? "evaluation" : "training", batch, labels ? labels : "?");
+  printf("%s, %s, %" PRId64 "x%" PRId64 "x%" PRId64 ", batch %.0f on [%s]\n", program_models[run->options->model],
+         run->options->inference ? "evaluation" : "training", input[0], input[1], input[2], batch,
+         labels ? labels : "?");
   printf("  %.1f img/s, fastest step %.1f; %.3f ms a step +- %.1f %% (%d steps)\n", 1e3 * batch / ms,
          1e3 * batch / run->best_ms, ms, 50 * (run->spread.high - run->spread.low) / ms, run->step_ms.n);
   printf("  %.1f GFLOP/s, %.2f x the FMA peak of %.1f; memory %.0f MiB on devices, %.0f MiB process at most\n",
@@ -405,11 +416,15 @@ static void print_rates(const train_run *run) {
 static json_t *result_json(const train_run *run, json_t *devices) {
   json_t *const out = bench_json("train", devices);
   const double batch = (double)run->options->batch;
+  const int64_t *const input = run->options->input;
+  char size[64];
+  snprintf(size, sizeof size, "%" PRId64 "x%" PRId64 "x%" PRId64, input[0], input[1], input[2]);
   json_object_update_new(
-      out, json_pack("{ss sI sb si sf sf sf sf sf}", "model", program_models[run->options->model], "batch",
-                     (json_int_t)run->options->batch, "inference", run->options->inference, "steps", run->step_ms.n,
-                     "img_s", 1e3 * batch / run->spread.median, "img_s_best", 1e3 * batch / run->best_ms, "step_ms",
-                     run->spread.median, "step_ms_low", run->spread.low, "step_ms_high", run->spread.high));
+      out,
+      json_pack("{ss ss sI sb si sf sf sf sf sf}", "model", program_models[run->options->model], "input", size, "batch",
+                (json_int_t)run->options->batch, "inference", run->options->inference, "steps", run->step_ms.n, "img_s",
+                1e3 * batch / run->spread.median, "img_s_best", 1e3 * batch / run->best_ms, "step_ms",
+                run->spread.median, "step_ms_low", run->spread.low, "step_ms_high", run->spread.high));
   json_object_update_new(
       out, json_pack("{sf sf sf sf sf sf so sO?}", "gflops", gflops_of(run), "peak_gflops", run->peak_gflops,
                      "fraction_of_peak", gflops_of(run) / run->peak_gflops, "peak_mib", peak_mib_of(run), "device_mib",
@@ -461,7 +476,7 @@ fail:
 static cvy_status prepare(train_run *run) {
   cvy_status status = CVY_OK;
   const int batch = (int)run->options->batch;
-  CVY_TRY(bench_network(run->options->model, batch, &run->data, &run->net));
+  CVY_TRY(bench_network(run->options->model, run->options->input, batch, &run->data, &run->net));
   run->n = cvy_devices_count(run->devices);
   run->times = cvy_calloc((size_t)run->n, sizeof *run->times);
   run->samples = cvy_calloc((size_t)batch, sizeof *run->samples);
