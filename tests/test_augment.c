@@ -41,9 +41,9 @@ static void draw_picture(int h, int w, int c, uint8_t *out) {
   }
 }
 
-/* The bytes of SAMPLES samples as the device makes them. */
-static void make_on_device(check_device *d, const cvy_input_params *input, int h, int w, int c, const uint8_t *picture,
-                           uint8_t *out) {
+/* SAMPLES samples, floats, as the device makes them. */
+static const float *make_on_device(check_device *d, const cvy_input_params *input, int h, int w, int c,
+                                   const uint8_t *picture) {
   const size_t bytes = (size_t)(h * w * c), n = SAMPLES;
   int32_t samples[SAMPLES], zeros[SAMPLES] = {0};
   cvy_gather *op;
@@ -54,7 +54,8 @@ static void make_on_device(check_device *d, const cvy_input_params *input, int h
   check_buffer *const numbers = check_input_bytes(d, "samples", samples, sizeof samples);
   check_buffer *const x = check_output(d, "x", (int)n * h * w, c, c);
   check_buffer *const labels = check_scratch(d, "labels", sizeof zeros);
-  check_buffer *const workspace = check_scratch(d, "workspace", cvy_gather_workspace(op, SAMPLES));
+  const size_t workspace_bytes = cvy_gather_workspace(op, SAMPLES);
+  check_buffer *const workspace = workspace_bytes ? check_scratch(d, "workspace", workspace_bytes) : NULL;
   check_ok(cvy_gather_run(op, d->queue,
                           &(cvy_gather_call){.n = SAMPLES,
                                              .images = images->cl,
@@ -64,10 +65,9 @@ static void make_on_device(check_device *d, const cvy_input_params *input, int h
                                              .labels_out = labels->cl,
                                              .samples = numbers->cl,
                                              .epoch = EPOCH,
-                                             .workspace = workspace->cl}));
-  const float *const got = check_download(x);
-  for (size_t i = 0; i < n * bytes; i++) out[i] = (uint8_t)lrintf(255 * got[i]);
+                                             .workspace = workspace ? workspace->cl : NULL}));
   cvy_gather_destroy(&op);
+  return check_download(x);
 }
 
 CHECK_TEST(torchvision) {
@@ -84,7 +84,8 @@ CHECK_TEST(torchvision) {
     at += SAMPLES * bytes;
     if (!check_case(d, "picture %zu", g)) continue;
     draw_picture(h, w, c, picture);
-    make_on_device(d, &input, h, w, c, picture, got);
+    const float *const values = make_on_device(d, &input, h, w, c, picture);
+    for (size_t i = 0; i < SAMPLES * bytes; i++) got[i] = (uint8_t)lrintf(255 * values[i]);
     for (int s = 0; s < SAMPLES; s++) {
       const uint8_t *const mine = got + (size_t)s * bytes, *const its = want + at - SAMPLES * bytes + (size_t)s * bytes;
       check_ok(cvy_input_picture(&input, h, w, c, picture, FIRST + s, EPOCH, host));
@@ -97,6 +98,47 @@ CHECK_TEST(torchvision) {
     check_case_end(d);
   }
   assert_int_equal(at, size);
+}
+
+/* Every byte in every channel, plain as in tests and through the kernel that augments. */
+CHECK_TEST(normalized) {
+  static const cvy_input_params inputs[] = {
+      {.n_channels = 3, .mean = {0.485f, 0.456f, 0.406f}, .deviation = {0.229f, 0.224f, 0.225f}},
+      {.n_channels = 3, .mean = {0.25f, 0.5f, 0.75f}, .deviation = {0.1f, 1, 3}},
+      {.n_channels = 1, .mean = {0.286f}, .deviation = {0.353f}}};
+  enum { BYTES = 256, INPUTS = sizeof inputs / sizeof inputs[0] };
+  size_t size, at = 0;
+  const float *const want = (const float *)check_read(check_text("%s/normalize.bin", getenv("CVY_TEST_DATA")), &size);
+  for (int k = 0; k < 2 * INPUTS; k++) {
+    cvy_input_params input = inputs[k % INPUTS];
+    const int c = input.n_channels;
+    uint8_t picture[3 * BYTES];
+    if (k == INPUTS) at = 0;
+    at += (size_t)(BYTES * c);
+    assert_true(at * sizeof *want <= size);
+    if (!check_case(d, "normalized %d", k)) continue;
+    if (k >= INPUTS) input.augment.crop = 1, input.augment.cutout = 1;
+    for (int i = 0; i < BYTES * c; i++) picture[i] = (uint8_t)(i / c + 85 * (i % c));
+    cvy_input_params shown = input;
+    uint8_t moved[3 * BYTES];
+    shown.n_channels = 0;
+    const float *const got = make_on_device(d, &input, 1, BYTES, c, picture);
+    for (int s = 0; s < SAMPLES; s++) {
+      check_ok(cvy_input_picture(&shown, 1, BYTES, c, picture, FIRST + s, EPOCH, moved));
+      for (int i = 0; i < BYTES * c; i++) {
+        /* a byte that was moved here has the value of its own place; what is cut out has 0 */
+        const int pixel = (uint8_t)(moved[i] - 85 * (i % c)), from = pixel * c + i % c;
+        const double value = (double)got[s * BYTES * c + i],
+                     its = (double)want[at - (size_t)(BYTES * c) + (size_t)from];
+        const bool cut = value == 0 && moved[i] == 0;
+        if (!(fabs(value - its) <= 1e-6 * fmax(1, fabs(its))) && !cut)
+          check_fail(d, "sample %d: byte %d of channel %d is %.9g, torchvision's is %.9g", s, moved[i], i % c, value,
+                     its);
+      }
+    }
+    check_case_end(d);
+  }
+  assert_int_equal(at * sizeof *want, size);
 }
 
 /* ---- how numbers are spread: of a picture whose bytes all differ ---- */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * 50 steps of small networks with each optimiser against PyTorch's float64 (data/golden_optimizers.json, made by
  * make_golden_optimizers.py, whose text states what is computed): on one device, on two with
- * statistics of the whole batch, and in two parts with a checkpoint between. Bounds are ten times PyTorch's own float32
- * error, and the cost of a value on the other side of a ReLU's kink. */
+ * statistics of the whole batch, and with unequal shares and a checkpoint between. Bounds are ten times PyTorch's own
+ * float32 error, and the cost of a value on the other side of a ReLU's kink. With statistics of small groups, which
+ * PyTorch has none for, two halves of a device with unequal shares are compared with one device. */
 #include <unistd.h>
 
 #include "src/nn/graph.h"
@@ -85,17 +86,21 @@ static cvy_team_params params_of(const json_t *one) {
                            .conv_algo = "direct"};
 }
 
+static void run_step(check_device *d, cvy_team *team, const json_t *one, long s, cvy_step_result *result) {
+  int32_t samples[PER_STEP];
+  bool got;
+  for (int i = 0; i < PER_STEP; i++) samples[i] = (int32_t)(PER_STEP * (s % (SAMPLES / PER_STEP)) + i);
+  check_ok(cvy_team_step(team, samples, PER_STEP, (float)golden_number(one, "lr")));
+  check_ok(cvy_team_take(team, true, result, &got));
+}
+
 static void run_steps(check_device *d, cvy_team *team, const json_t *one, long begin, long end) {
   const double bound = 10 * golden_number(json_object_get(one, "error"), "losses") + KINK,
                bound_norm = 10 * golden_number(json_object_get(one, "error"), "norms") + 10 * KINK;
   const json_t *const norms = json_object_get(one, "norms");
   for (long s = begin; s < end; s++) {
-    int32_t samples[PER_STEP];
     cvy_step_result result;
-    bool got;
-    for (int i = 0; i < PER_STEP; i++) samples[i] = (int32_t)(PER_STEP * (s % (SAMPLES / PER_STEP)) + i);
-    check_ok(cvy_team_step(team, samples, PER_STEP, (float)golden_number(one, "lr")));
-    check_ok(cvy_team_take(team, true, &result, &got));
+    run_step(d, team, one, s, &result);
     const double want = golden_item(json_object_get(one, "losses"), (size_t)s);
     if (!(fabs(result.loss - want) <= bound * want))
       check_fail(d, "step %ld: loss %.9g, not %.9g; relative bound %.3g", s, result.loss, want, bound);
@@ -136,9 +141,8 @@ static void check_end(check_device *d, cvy_team *team, const json_t *one, const 
   cvy_free(signs);
 }
 
-static cvy_team *begin(check_device *d, const json_t *one, const cvy_devices *devices, const cvy_net *net,
-                       const cvy_data *data, const cvy_resume_facts *resume, float **start) {
-  cvy_team_params params = params_of(one);
+static cvy_team *begin(check_device *d, const json_t *one, cvy_team_params params, const cvy_devices *devices,
+                       const cvy_net *net, const cvy_data *data, const cvy_resume_facts *resume, float **start) {
   params.resume = resume;
   cvy_team *const team = check_bare_team(d, devices, net, &params);
   check_ok(cvy_team_attach(team, data));
@@ -149,6 +153,26 @@ static cvy_team *begin(check_device *d, const json_t *one, const cvy_devices *de
   return team;
 }
 
+/* A team that goes on from a checkpoint of this one, which is closed with the case. */
+static cvy_team *go_on(check_device *d, cvy_team *team, const json_t *one, cvy_team_params params,
+                       const cvy_devices *devices, const cvy_net *net, const cvy_data *data, float **start) {
+  char dir[] = "/tmp/convoy-optimizers-XXXXXX";
+  cvy_checkpoint *opened;
+  assert_non_null(mkdtemp(dir));
+  check_ok(cvy_team_wait(team));
+  check_ok(cvy_checkpoint_save(team, dir, 1, NULL, &(cvy_run_position){.step = HALF}));
+  check_ok(cvy_checkpoint_open(dir, &opened));
+  const cvy_resume_facts facts = cvy_checkpoint_facts(opened);
+  cvy_team *const next = begin(d, one, params, devices, net, data, &facts, start);
+  check_ok(cvy_checkpoint_load(next, opened, NULL));
+  cvy_checkpoint_close(&opened);
+  unlink(check_text("%s/step-%010d.safetensors", dir, HALF));
+  rmdir(dir);
+  return next;
+}
+
+static const double unequal[] = {PER_STEP - 2, 2}; /* shares */
+
 enum { ALONE, TWO, RESUMED, WAYS };
 static const char *const ways[WAYS] = {"one device", "two devices", "resumed"};
 
@@ -157,23 +181,14 @@ static void run_case(check_device *d, const json_t *one, int way) {
   const cvy_net *const net = make_net(d, lenet);
   const cvy_data *const data = make_data(d, lenet ? 1 : 2, lenet ? 28 : 8);
   const cvy_devices *const devices = check_devices(d, way == ALONE ? "" : "*2");
+  cvy_team_params params = params_of(one);
   float *start;
-  cvy_team *team = begin(d, one, devices, net, data, NULL, &start);
+  if (way == RESUMED) params.split = CVY_SPLIT_SHARES, params.split_values = unequal;
+  cvy_team *team = begin(d, one, params, devices, net, data, NULL, &start);
   if (way == RESUMED) {
-    char dir[] = "/tmp/convoy-optimizers-XXXXXX";
-    cvy_checkpoint *opened;
-    assert_non_null(mkdtemp(dir));
     run_steps(d, team, one, 0, HALF);
-    check_ok(cvy_team_wait(team));
-    check_ok(cvy_checkpoint_save(team, dir, 1, NULL, &(cvy_run_position){.step = HALF}));
-    check_ok(cvy_checkpoint_open(dir, &opened));
-    const cvy_resume_facts facts = cvy_checkpoint_facts(opened);
-    team = begin(d, one, devices, net, data, &facts, &start);
-    check_ok(cvy_checkpoint_load(team, opened, NULL));
+    team = go_on(d, team, one, params, devices, net, data, &start);
     run_steps(d, team, one, HALF, STEPS);
-    cvy_checkpoint_close(&opened);
-    unlink(check_text("%s/step-%010d.safetensors", dir, HALF));
-    rmdir(dir);
   } else {
     run_steps(d, team, one, 0, STEPS);
   }
@@ -186,6 +201,76 @@ CHECK_TEST(optimizers) {
   json_array_foreach(root, i, one) for (int way = 0; way < WAYS; way++) {
     if (!check_case(d, "%s on %s", json_string_value(json_object_get(one, "name")), ways[way])) continue;
     run_case(d, one, way);
+    check_case_end(d);
+  }
+  json_decref(root);
+}
+
+/* ---- statistics of groups ---- */
+
+static double apart(const float *a, const float *b, size_t n) {
+  double difference = 0, length = 0;
+  for (size_t i = 0; i < n; i++) {
+    difference += pow((double)a[i] - (double)b[i], 2);
+    length += pow((double)b[i], 2);
+  }
+  return sqrt(difference / fmax(length, 1e-30));
+}
+
+static void compare_halves(check_device *d, const json_t *one) {
+  const json_t *const error = json_object_get(one, "error");
+  const double bound = 10 * golden_number(error, "losses") + KINK,
+               bound_end = 10 * golden_number(error, "weights") + 2 * KINK;
+  const bool lenet = !strcmp(json_string_value(json_object_get(one, "net")), "lenet");
+  const cvy_net *const net = make_net(d, lenet);
+  const cvy_data *const data = make_data(d, lenet ? 1 : 2, lenet ? 28 : 8);
+  const cvy_devices *const whole = check_devices(d, ""), *const halves = check_devices(d, "/1+1");
+  cvy_team_params params = params_of(one);
+  float *start;
+  params.bn = CVY_BN_GHOST, params.ghost = 2;
+  cvy_team *const alone = begin(d, one, params, whole, net, data, NULL, &start);
+  params.split = CVY_SPLIT_SHARES, params.split_values = unequal;
+  cvy_team *team = begin(d, one, params, halves, net, data, NULL, &start);
+  for (long s = 0; s < STEPS; s++) {
+    cvy_step_result want, got;
+    if (s == HALF) team = go_on(d, team, one, params, halves, net, data, &start);
+    run_step(d, alone, one, s, &want);
+    run_step(d, team, one, s, &got);
+    const double loss = (double)want.loss, norm = want.grad_norm;
+    if (!(fabs((double)got.loss - loss) <= bound * loss))
+      check_fail(d, "step %ld: loss %.9g, on one device %.9g; relative bound %.3g", s, got.loss, loss, bound);
+    if (!(fabs(got.grad_norm - norm) <= 10 * bound * fabs(norm)))
+      check_fail(d, "step %ld: norm of the gradient %.9g, on one device %.9g", s, got.grad_norm, norm);
+  }
+  check_ok(cvy_team_sync(alone));
+  check_ok(cvy_team_sync(team));
+  const cvy_layout *const l = team->layout;
+  for (int t = 0; t < l->n_params; t++) {
+    const cvy_param *const p = &l->params[t];
+    const double far = apart(cvy_ledger_w(team->ledger) + p->offset, cvy_ledger_w(alone->ledger) + p->offset, p->size);
+    if (!(far <= bound_end)) check_fail(d, "%s: %.3g from that of one device; bound %.3g", p->name, far, bound_end);
+    if (p->frozen)
+      assert_memory_equal(cvy_ledger_w(team->ledger) + p->offset, start + p->offset, p->size * sizeof(float));
+  }
+  for (int i = 0; i < l->n_running; i++) {
+    const cvy_running *const r = &l->running[i];
+    for (int k = 0; k < 2; k++) {
+      const size_t at = r->offset + (size_t)(k * r->pitch);
+      const double far =
+          apart(cvy_ledger_running(team->ledger) + at, cvy_ledger_running(alone->ledger) + at, (size_t)r->c);
+      if (!(far <= bound_end)) check_fail(d, "running value %d: %.3g from that of one device", 2 * i + k, far);
+    }
+  }
+}
+
+CHECK_TEST(halves) {
+  const cvy_device_info *const info = cvy_device_get_info(d->cl);
+  if (!info->can_partition_by_counts || info->compute_units < 2) check_skip(d, "a device that cannot be divided");
+  json_t *const root = open_file(d), *one;
+  size_t i;
+  json_array_foreach(root, i, one) {
+    if (!check_case(d, "%s on halves", json_string_value(json_object_get(one, "name")))) continue;
+    compare_halves(d, one);
     check_case_end(d);
   }
   json_decref(root);

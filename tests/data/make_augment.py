@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Makes augment.bin: what torchvision makes of pictures with the parameters that Convoy draws. Needs numpy, Pillow and
-torchvision; test_augment does not: the file is kept beside this script. Run it in its folder; it makes the same bytes
-every time.
+"""Makes augment.bin: what torchvision makes of pictures with the parameters that Convoy draws, and normalize.bin: what
+its ToTensor and Normalize make of every byte. Needs numpy, Pillow and torchvision; test_augment does not: the files are
+kept beside this script. Run it in its folder; it makes the same bytes every time.
 
 Parameters are drawn here a third time, from the text of src/ops/gather.h, and given to torchvision's functions for
 Pillow's images; hue goes to the function for tensors, since Pillow keeps hues in 8 bits. The file is the pictures'
-bytes, one case after the other (CASES; test_augment.c has the same list), SAMPLES of each."""
+bytes, one case after the other (CASES; test_augment.c has the same list), SAMPLES of each.
+
+normalize.bin: for each of NORMALIZED an image of 256 pixels, whose channel c of pixel i is the byte (i + 85 c) % 256, as
+float32, channels last."""
 import math
 
 import numpy as np
 import torch
 from PIL import Image
+from torchvision import transforms
 from torchvision.transforms import functional as F
 
 SAMPLES, FIRST, EPOCH, SEED = 12, 1000, 3, 0x0123456789ABCDEF
@@ -27,6 +31,8 @@ CASES = [
     (12, 12, 3, False, 0, None, (0, 0, 0, 0.5), 0),
     (14, 14, 3, True, 2, None, (0.2, 0.2, 0.2, 0), 6),
 ]
+# means, deviations; the first ImageNet's
+NORMALIZED = [((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), ((0.25, 0.5, 0.75), (0.1, 1, 3)), ((0.286,), (0.353,))]
 
 
 def philox(counter, key):
@@ -133,3 +139,8 @@ with open("augment.bin", "wb") as f:
     for case in CASES:
         for sample in range(FIRST, FIRST + SAMPLES):
             f.write(augmented(case, sample))
+with open("normalize.bin", "wb") as f:
+    for mean, deviation in NORMALIZED:
+        channel = [np.roll(np.arange(256), -85 * c) for c in range(len(mean))]
+        steps = transforms.Compose([transforms.ToTensor(), transforms.Normalize(mean, deviation)])
+        f.write(steps(np.stack(channel, axis=-1)[None].astype(np.uint8)).permute(1, 2, 0).contiguous().numpy().tobytes())
