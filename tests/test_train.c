@@ -164,15 +164,17 @@ CHECK_TEST(best) {
   check_ok(run(d, "*2", &p, NULL, check_path("at_best"), NULL));
   check_same_files(file, check_path("at_best"));
 
-  /* in pieces: within an epoch, at the end of one whose evaluation is left out, and to the end */
+  /* in pieces: within an epoch, at the end of the best one, whose evaluation is left out, within a later one, and to the
+   * end */
   judged pieces = {0};
   const char *const again = check_path("best_again");
   const char *const dir = check_path("best_pieces");
   const cvy_train_params part = judge_with(
       &pieces, (cvy_train_params){
                    .epochs = MOST_EPOCHS, .patience = 3, .save_best = again, .checkpoint_dir = dir, .resume = true});
-  for (int stop = 3; stop <= 12; stop += 3) {
-    pieces.stop_at = stop; /* steps of an epoch: 4 */
+  const int end = 4 * (best + 1), stops[] = {3, end, end + 6}; /* steps of an epoch: 4 */
+  for (int i = 0; i < 3; i++) {
+    pieces.stop_at = stops[i];
     assert_int_equal(run(d, "*2", &part, NULL, NULL, &out), CVY_E_INTERRUPTED);
   }
   pieces.stop_at = 0;
