@@ -67,6 +67,41 @@ CHECK_TEST(files) {
   cvy_data_destroy(&data);
 }
 
+/* A folder with 24 training images of these labels, the first 24 of Fashion-MNIST's or others. */
+static const char *folder_of(const uint8_t labels[24]) {
+  static const char *const files[2][2] = {{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"},
+                                          {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}};
+  uint8_t b[256];
+  for (int set = 0; set < 2; set++) {
+    check_write(check_path(files[set][0]), b, make_idx(b, 3, (const int[]){24, 2, 2}, 0, 256));
+    const size_t n = make_idx(b, 1, (const int[]){24}, 0, 3);
+    memcpy(b + n - 24, labels, 24);
+    check_write(check_path(files[set][1]), b, n);
+  }
+  return folder;
+}
+
+CHECK_TEST(names) {
+  uint8_t labels[24] = {9, 0, 0, 3, 0, 2, 7, 2, 5, 5, 0, 9, 5, 5, 7, 9, 1, 0, 6, 4, 3, 1, 4, 8};
+  cvy_data *data;
+  const char *const dir = folder_of(labels);
+  check_ok(cvy_data_load(dir, NULL, &data));
+  assert_int_equal(data->classes, 10);
+  assert_string_equal(data->class_names[0], "t-shirt");
+  assert_string_equal(data->class_names[9], "ankle boot");
+  cvy_data_destroy(&data);
+  check_ok(cvy_data_load("fashion-mnist", &(cvy_data_params){.dir = dir, .val_split = 0.3}, &data));
+  assert_string_equal(data->class_names[6], "shirt");
+  cvy_data_destroy(&data);
+  check_ok(cvy_data_load(dir, &(cvy_data_params){.classes = 11}, &data));
+  assert_null(data->class_names); /* these are not its classes */
+  cvy_data_destroy(&data);
+  labels[23] = 7;
+  check_ok(cvy_data_load(folder_of(labels), &(cvy_data_params){.classes = 10}, &data));
+  assert_null(data->class_names); /* digits, or a user's own */
+  cvy_data_destroy(&data);
+}
+
 static cvy_status read_idx(const char *path, int min_rank, int max_rank, cvy_idx *out) {
   cvy_idx_reader *reader;
   cvy_status status = cvy_idx_open(path, min_rank, max_rank, out, &reader);

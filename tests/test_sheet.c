@@ -3,7 +3,9 @@
 #include "tests/check.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "convoy/data.h"
 #include "src/data/picture_decode.h"
 #include "tools/sheet.h"
 
@@ -20,10 +22,7 @@ CHECK_TEST(sheet) {
   static uint8_t pixels[N * H * W * 3];
   const char *const texts[N] = {"cat", NULL, "a text that is too long for it", "\xc3\xa4", ""}, *const path =
                                                                                                     check_path("f.png");
-  if (!sheet_is_possible()) {
-    assert_false(sheet_write(path, pixels, N, H, W, 3, texts));
-    check_skip(d, "built without libpng");
-  }
+  if (strstr(cvy_data_libraries(), "no PNG")) check_skip(d, "built without libpng, which reads the sheet again");
   for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(i * 7 % 251);
   for (int c = 1; c <= 3; c += 2) {
     cvy_picture p = {0};

@@ -53,10 +53,34 @@ static int row_of(const class_answers *a, int label, int *row) {
   return cvy_answers_row(a->samples->labels, a->samples->n, a->probabilities, a->classes, label, row);
 }
 
-static cvy_class_result *results_of(const class_answers *a) {
+cvy_class_result *class_results(const class_answers *a) {
   cvy_class_result *const results = calloc((size_t)a->classes, sizeof *results);
   if (results) cvy_answers_count(a->samples->labels, a->samples->n, a->probabilities, a->classes, results);
   return results;
+}
+
+typedef struct ranked {
+  double f1;
+  int i;
+} ranked;
+
+static int worst_first(const void *x, const void *y) {
+  const ranked *const a = x, *const b = y;
+  if (a->f1 != b->f1) return a->f1 < b->f1 ? -1 : 1;
+  return a->i < b->i ? -1 : 1;
+}
+
+int class_order(const cvy_class_result *results, int classes, int most, int *order, int *all) {
+  ranked *const ranks = calloc((size_t)classes, sizeof *ranks);
+  int n = 0;
+  for (int i = 0; ranks && i < classes; i++)
+    if (results[i].samples || results[i].answered) ranks[n++] = (ranked){.f1 = results[i].f1, .i = i};
+  *all = n;
+  if (n > most) qsort(ranks, (size_t)n, sizeof *ranks, worst_first);
+  if (n > most) n = most;
+  for (int k = 0; k < n; k++) order[k] = ranks[k].i;
+  free(ranks);
+  return n;
 }
 
 /* ---- for people ---- */
@@ -108,17 +132,6 @@ static bool matrix_print(const class_answers *a, FILE *out) {
   return true;
 }
 
-typedef struct ranked {
-  double f1;
-  int i;
-} ranked;
-
-static int worst_first(const void *x, const void *y) {
-  const ranked *const a = x, *const b = y;
-  if (a->f1 != b->f1) return a->f1 < b->f1 ? -1 : 1;
-  return a->i < b->i ? -1 : 1;
-}
-
 static void number_print(FILE *out, double value) {
   if (value < 0) fprintf(out, " %9s", "-");
   else fprintf(out, " %9.3f", value);
@@ -126,22 +139,18 @@ static void number_print(FILE *out, double value) {
 
 bool confusion_print(const class_answers *a, FILE *out) {
   char room[16];
-  cvy_class_result *const results = results_of(a);
-  ranked *const order = calloc((size_t)a->classes, sizeof *order);
-  bool ok = results && order && matrix_print(a, out);
-  int n = 0, name = 5;
-  for (int i = 0; ok && i < a->classes; i++)
-    if (results[i].samples || results[i].answered) order[n++] = (ranked){.f1 = results[i].f1, .i = i};
-  if (ok && n > CLASSES_SHOWN) qsort(order, (size_t)n, sizeof *order, worst_first);
-  const int shown = n > CLASSES_SHOWN ? CLASSES_SHOWN : n;
-  for (int k = 0; ok && k < shown; k++)
-    if (width(class_name(a->names, order[k].i, room)) > name) name = width(class_name(a->names, order[k].i, room));
+  cvy_class_result *const results = class_results(a);
+  int *const order = calloc((size_t)a->classes, sizeof *order), name = 5, all = 0;
+  const bool ok = results && order && matrix_print(a, out);
+  const int n = ok ? class_order(results, a->classes, CLASSES_SHOWN, order, &all) : 0;
+  for (int k = 0; k < n; k++)
+    if (width(class_name(a->names, order[k], room)) > name) name = width(class_name(a->names, order[k], room));
   if (name > 40) name = 40;
-  if (ok && shown < n) fprintf(out, "the %d worst of %d classes, by F1\n", shown, n);
+  if (n < all) fprintf(out, "the %d worst of %d classes, by F1\n", n, all);
   if (ok) fprintf(out, "%-*s %9s %9s %9s %9s\n", name, "class", "samples", "precision", "recall", "F1");
-  for (int k = 0; ok && k < shown; k++) {
-    const cvy_class_result *const r = &results[order[k].i];
-    class_cell(out, class_name(a->names, order[k].i, room), name, false);
+  for (int k = 0; k < n; k++) {
+    const cvy_class_result *const r = &results[order[k]];
+    class_cell(out, class_name(a->names, order[k], room), name, false);
     fprintf(out, " %9d", r->samples);
     number_print(out, r->precision);
     number_print(out, r->recall);
@@ -187,7 +196,7 @@ static json_t *number_json(double value) { return value < 0 ? json_null() : json
 
 json_t *confusion_json(const class_answers *a) {
   json_t *const classes = json_array(), *const matrix = a->classes <= JSON_MATRIX_MOST ? json_array() : json_null();
-  cvy_class_result *const results = results_of(a);
+  cvy_class_result *const results = class_results(a);
   int *const row = row_room(a);
   bool ok = results && row;
   for (int i = 0; ok && i < a->classes; i++) {

@@ -24,6 +24,11 @@ typedef struct class_answers {
   int classes;
   const char *const *names; /* NULL: numbers */
 } class_answers;
+/* Of each class; free(). NULL: out of memory. */
+cvy_class_result *class_results(const class_answers *a);
+/* The classes that have samples or are an answer, *all of them: in order if they are at most `most`, else the `most`
+ * worst by F1, worst first. order has room for all classes. Returns how many are in it. */
+int class_order(const cvy_class_result *results, int classes, int most, int *order, int *all);
 /* For people, 80 columns: the matrix of up to so many classes as fit, and precision, recall and F1 of each class, of
  * many classes the worst ones. False: out of memory. */
 bool confusion_print(const class_answers *a, FILE *out);

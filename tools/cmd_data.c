@@ -243,8 +243,6 @@ int cmd_data(int argc, char **argv) {
   const char *const source = options_operands(&n)[0];
   code = options_check_data_dir("data", source, options.data_dir);
   if (code != OPTIONS_GO_ON) return code;
-  if (options.sheet && !sheet_is_possible())
-    return options_error("data", "--sheet %s: this build has no libpng, which writes it", options.sheet);
   code = program_check_outputs("data",
                                (const program_file[]){{"--json", options.json}, {"--sheet", options.sheet}, {0}}, NULL);
   if (code == EXIT_DONE) code = program_try_output("data", "--json", options.json, true);

@@ -179,7 +179,9 @@ int cmd_eval(int argc, char **argv) {
     if (status == CVY_OK && options.confusion) {
       answers.samples = &run.data->test;
       answers.classes = cvy_net_classes(run.net);
-      answers.names = facts && facts->class_names ? facts->class_names : run.data->class_names;
+      answers.names = facts && facts->class_names            ? facts->class_names
+                      : run.data->classes == answers.classes ? run.data->class_names
+                                                             : NULL;
       probabilities = calloc((size_t)run.data->test.n * (size_t)answers.classes, sizeof *probabilities);
       answers.probabilities = probabilities;
       if (!probabilities) {

@@ -148,7 +148,7 @@ static int check_outputs(const report_options *o, const char *const *paths, int 
 static int write_all(const report_options *o, const char *const *paths, const run_log *runs, int n) {
   char name[300];
   bool ok = true;
-  if (o->out) ok = report_html_write(o->out, runs, n, 0);
+  if (o->out) ok = report_html_write(o->out, runs, n, NULL, 0);
   if (o->csv) ok = csv_write(o->csv, runs, n) && ok;
   for (int i = 0; i < n && o->tensorboard; i++) {
     folder_name(paths, i, name, sizeof name);

@@ -192,6 +192,30 @@ static int on_step(void *user, const cvy_step_result *step, int epoch, long step
   return 0;
 }
 
+enum { ANSWERS_MOST = 1 << 26 }; /* probabilities that the answers of a page may be taken from: 256 MiB */
+
+/* The network's answers for the page; all nodes of a fleet keep them, since any of them may have to write it. */
+static void on_answers(void *user, const cvy_train_answers *answers) {
+  training *const t = user;
+  const cvy_data *const d = t->run.data;
+  const class_answers all = {.samples = answers->set == CVY_SET_VAL ? &d->val : &d->test,
+                             .probabilities = answers->probabilities,
+                             .classes = cvy_net_classes(t->run.net),
+                             .names = d->class_names};
+  live_report_answers(&t->report, &all, answers->set, answers->epoch, d);
+}
+
+/* False with the reason said: the page goes without. */
+static bool shows_answers(const training *t) {
+  const cvy_data *const d = t->run.data;
+  const int64_t n = d->val.n > d->test.n ? d->val.n : d->test.n, classes = cvy_net_classes(t->run.net);
+  if (!t->options->report || t->options->no_eval) return false;
+  if (n * classes <= ANSWERS_MOST) return true;
+  program_warn("--report: without the answers: %lld images and %lld classes are more than %d probabilities",
+               (long long)n, (long long)classes, ANSWERS_MOST);
+  return false;
+}
+
 static int on_epoch(void *user, const cvy_epoch_result *epoch) {
   training *const t = user;
   take_over(t);
@@ -247,15 +271,9 @@ static void say_start(const training *t) {
   if (t->options->drop_last && rest > 0) progress_line("--drop-last: %d images are left out of every epoch", rest);
 }
 
-static int result_print(const training *t, const cvy_train_result *result) {
-  double acc = result->test_acc;
-  if (acc < 0 && !t->options->no_eval && t->run.data->test.n > 0) {
-    cvy_eval_result eval;
-    const cvy_status status = cvy_team_evaluate(t->team, CVY_SET_TEST, &eval);
-    if (status != CVY_OK) return program_exit_code(status);
-    acc = eval.accuracy;
-  }
-  if (!cvy_fleet_writes(t->fleet)) return EXIT_DONE;
+static void result_print(const training *t, const cvy_train_result *result) {
+  const double acc = result->test_acc;
+  if (!cvy_fleet_writes(t->fleet)) return;
   progress_await_terminal(-1); /* stdout may be the same one */
   if (t->options->no_sync) printf("not training (--no-sync)");
   else if (acc >= 0) printf("test acc: %.2f", acc);
@@ -267,7 +285,6 @@ static int result_print(const training *t, const cvy_train_result *result) {
   char *const labels = t->fleet ? fleet_labels(t->fleet) : program_team_labels(t->run.devices, t->team);
   printf(" on [%s]\n", labels ? labels : t->labels);
   free(labels);
-  return EXIT_DONE;
 }
 
 /* True if the run ended before its first step, because of its options or its checkpoint folder. */
@@ -393,6 +410,7 @@ static cvy_status train(training *t, cvy_train_result *result) {
       .settings = settings_text,
       .on_step = on_step,
       .on_epoch = on_epoch,
+      .on_answers = shows_answers(t) ? on_answers : NULL,
       .on_started = on_started,
       .on_event = on_event,
       .user = t,
@@ -525,8 +543,7 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
     if (!quiet) best_print(t, result);
     if (cvy_fleet_writes(t->fleet)) shares_print(t);
     if (!quiet && !result->already_finished) device_report_print(t->team);
-    const int printed = result_print(t, result);
-    if (printed != EXIT_DONE) code = printed;
+    result_print(t, result);
   }
   return code;
 }

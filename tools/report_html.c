@@ -405,7 +405,7 @@ static void put_title(FILE *out, const run_log *runs, int n) {
   }
 }
 
-static bool put_page(FILE *out, const run_log *runs, int n, int renew_s) {
+static bool put_page(FILE *out, const run_log *runs, int n, const report_sections *sections, int renew_s) {
   char when[64];
   const time_t now = time(NULL);
   struct tm local;
@@ -418,7 +418,7 @@ static bool put_page(FILE *out, const run_log *runs, int n, int renew_s) {
   if (renew_s > 0) fprintf(out, "<meta http-equiv=\"refresh\" content=\"%d\">\n", renew_s);
   fputs("<title>", out);
   put_title(out, runs, n);
-  fprintf(out, "</title>\n<style>\n%s</style></head><body>\n<h1>", style);
+  fprintf(out, "</title>\n<style>\n%s%s</style></head><body>\n<h1>", style, answers_style);
   put_title(out, runs, n);
   fputs("</h1>\n<p class=\"soft\">", out);
   if (n == 1) fprintf(out, "%s; ", state_of(&runs[0], renew_s > 0));
@@ -433,6 +433,8 @@ static bool put_page(FILE *out, const run_log *runs, int n, int renew_s) {
                   put_step_chart(out, "learning rate", runs, n, lr_of) &&
                   put_step_chart(out, "norm of the gradient", runs, n, norm_of);
   fputs("</div>\n", out);
+  if (sections && sections->validation) fputs(sections->validation, out);
+  if (sections && sections->test) fputs(sections->test, out);
   for (int i = 0; i < n; i++) {
     if (n > 1) {
       fputs("<h2>", out);
@@ -447,11 +449,11 @@ static bool put_page(FILE *out, const run_log *runs, int n, int renew_s) {
   return ok;
 }
 
-bool report_html_write(const char *path, const run_log *runs, int n, int renew_s) {
+bool report_html_write(const char *path, const run_log *runs, int n, const report_sections *sections, int renew_s) {
   char *text = NULL;
   size_t size = 0;
   FILE *const out = open_memstream(&text, &size);
-  bool ok = out && put_page(out, runs, n, renew_s);
+  bool ok = out && put_page(out, runs, n, sections, renew_s);
   if (out) ok = fclose(out) == 0 && ok;
   if (!ok) program_say("error: %s: out of memory", path);
   ok = ok && program_write(path, text);
@@ -471,7 +473,7 @@ static uint64_t now_ns(void) {
 }
 
 bool live_report_open(const char *path, const char *log_path, live_report *out) {
-  *out = (live_report){.path = path};
+  *out = (live_report){.path = path, .sections = out->sections};
   if (!path) return true;
   if (!run_log_open("this run", &out->log)) return false;
   if (log_path && cvy_file_kind_of(log_path) == CVY_FILE_REGULAR) (void)run_log_load(&out->log, log_path);
@@ -480,6 +482,17 @@ bool live_report_open(const char *path, const char *log_path, live_report *out) 
 
 void live_report_close(live_report *report) {
   if (report->path) run_log_close(&report->log);
+  free(report->sections.validation);
+  free(report->sections.test);
+  report->sections = (report_sections){0};
+}
+
+void live_report_answers(live_report *report, const class_answers *answers, cvy_set set, int epoch,
+                         const cvy_data *data) {
+  char **const place = set == CVY_SET_VAL ? &report->sections.validation : &report->sections.test;
+  free(*place);
+  *place = answers_html(answers, set == CVY_SET_VAL ? "validation" : "test", epoch, data->h, data->w, data->c);
+  if (!*place) program_warn("the page of --report goes without the answers of epoch %d: out of memory", epoch + 1);
 }
 
 bool live_report_is_due(const live_report *r, bool epoch_ended) {
@@ -493,7 +506,7 @@ void live_report_write(live_report *r, json_t *times, bool goes_on) {
       json_decref(r->log.times);
       r->log.times = json_incref(times);
     }
-    r->failed = !report_html_write(r->path, &r->log, 1, goes_on ? RENEW_S : 0);
+    r->failed = !report_html_write(r->path, &r->log, 1, &r->sections, goes_on ? RENEW_S : 0);
     r->written_ns = now_ns();
   }
   json_decref(times);

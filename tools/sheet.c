@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/sheet.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/file.h"
+#include "tools/png_write.h"
 #include "tools/program_common.h"
-
-#ifdef CVY_HAVE_PNG
-#include <setjmp.h>
-
-#include <png.h>
 
 enum {
   LEAST_SIDE = 96, /* a picture is enlarged until its longer side has about so many pixels */
@@ -138,7 +135,8 @@ static bool lay_out(sheet *s, int n, int h, int w) {
   if (s->columns > n) s->columns = n;
   const int64_t sheet_w = (int64_t)s->columns * s->cell_w + GAP,
                 sheet_h = (int64_t)((n + s->columns - 1) / s->columns) * s->cell_h + GAP;
-  if (sheet_w > MOST_SIDE || sheet_h > MOST_SIDE) return false;
+  if (sheet_w > MOST_SIDE || sheet_h > MOST_SIDE || (3 * sheet_w + 1) * sheet_h > INT_MAX)
+    return false; /* png_write's */
   s->w = (int)sheet_w;
   s->h = (int)sheet_h;
   return true;
@@ -170,53 +168,23 @@ static void draw_text(sheet *s, int top, int left, int room, const char *text) {
   }
 }
 
-/* ---- PNG ---- */
-
-typedef struct output {
-  png_structp png;
-  png_infop info;
-  FILE *file;
-} output;
-
-static void on_error(png_structp png, png_const_charp text) {
-  program_say("error: a sheet of pictures cannot be written: %s", text);
-  png_longjmp(png, 1);
-}
-static void on_warning(png_structp png, png_const_charp text) { (void)png, (void)text; }
-
-static bool encode(output *o, const sheet *s) {
-  if (setjmp(png_jmpbuf(o->png))) return false;
-  png_init_io(o->png, o->file);
-  png_set_IHDR(o->png, o->info, (png_uint_32)s->w, (png_uint_32)s->h, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
-               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
-  png_write_info(o->png, o->info);
-  for (int y = 0; y < s->h; y++) png_write_row(o->png, pixel_at(s, y, 0));
-  png_write_end(o->png, NULL);
-  return true;
-}
-
-static bool write_png(const char *path, const sheet *s) {
+static bool write_sheet(const char *path, const sheet *s) {
   char *bytes = NULL;
   size_t size = 0;
-  output o = {.file = open_memstream(&bytes, &size)};
-  o.png = o.file ? png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, on_error, on_warning) : NULL;
-  if (o.png) o.info = png_create_info_struct(o.png);
-  if (!o.info) program_say("error: out of memory");
-  bool ok = o.info && encode(&o, s);
-  png_destroy_write_struct(&o.png, &o.info);
-  if (o.file && fclose(o.file) != 0) ok = false;
+  FILE *const out = open_memstream(&bytes, &size);
+  bool ok = out && png_write(out, s->pixels, s->h, s->w, 3);
+  if (out && fclose(out) != 0) ok = false;
+  if (!ok) program_say("error: %s: out of memory", path);
   ok = ok && cvy_file_put(path, (const cvy_piece[]){{bytes, size}}, 1) == CVY_OK;
   free(bytes);
   return ok;
 }
 
-bool sheet_is_possible(void) { return true; }
-
 bool sheet_write(const char *path, const uint8_t *pixels, int n, int h, int w, int c, const char *const *texts) {
   sheet s = {0};
   if (n < 1 || !lay_out(&s, n, h, w)) {
-    program_say("error: %s: %d pictures of %dx%d do not fit on a sheet of %d x %d pixels", path, n, h, w, MOST_SIDE,
-                MOST_SIDE);
+    program_say("error: %s: %d pictures of %dx%d do not fit on a sheet of %d x %d pixels and 2 GiB", path, n, h, w,
+                MOST_SIDE, MOST_SIDE);
     return false;
   }
   s.pixels = malloc((size_t)s.w * (size_t)s.h * 3);
@@ -230,19 +198,7 @@ bool sheet_write(const char *path, const uint8_t *pixels, int n, int h, int w, i
     draw_picture(&s, top, left, pixels + (size_t)i * (size_t)h * (size_t)w * (size_t)c, h, w, c);
     if (texts[i]) draw_text(&s, top + h * s.scale + 2, left, w * s.scale, texts[i]);
   }
-  const bool ok = write_png(path, &s);
+  const bool ok = write_sheet(path, &s);
   free(s.pixels);
   return ok;
 }
-
-#else
-
-bool sheet_is_possible(void) { return false; }
-
-bool sheet_write(const char *path, const uint8_t *pixels, int n, int h, int w, int c, const char *const *texts) {
-  (void)pixels, (void)n, (void)h, (void)w, (void)c, (void)texts;
-  program_say("error: %s: this convoy was built without libpng", path);
-  return false;
-}
-
-#endif

@@ -8,10 +8,7 @@
 
 /* n pictures of h x w pixels with c channels (1: gray, 3: RGB), one behind the other, and their texts (each may be
  * NULL; letters that are not ASCII become '?', and the end is cut off where there is no room). Small pictures are
- * enlarged by a whole number. The file is written as cvy_file_put does it. False with the reason said: also without
- * libpng. */
+ * enlarged by a whole number. The file is written as cvy_file_put does it. False with the reason said. */
 bool sheet_write(const char *path, const uint8_t *pixels, int n, int h, int w, int c, const char *const *texts);
-/* True if this build can write one. */
-bool sheet_is_possible(void);
 
 #endif

@@ -94,6 +94,14 @@ typedef struct cvy_epoch_result {
   bool best;       /* with save_best or patience: better than all full epochs before */
 } cvy_epoch_result;
 
+/* Answers to all samples of a set. */
+typedef struct cvy_train_answers {
+  cvy_set set;
+  int epoch;                  /* after which, or in which if the run ended there; from 0 */
+  const float *probabilities; /* n x classes of the network, as cvy_team_classify has them; for convoy/answers.h */
+  const cvy_eval_result *result;
+} cvy_train_answers;
+
 typedef struct cvy_train_params {
   int epochs;               /* 0 = 10 */
   float lr;                 /* above 0; 0 = 0.1 */
@@ -129,6 +137,9 @@ typedef struct cvy_train_params {
   /* Shares were chosen by measured speeds, or a device was lost: called before on_step for the first step with these
    * shares, or for the step that the others repeated. NULL: none. */
   void (*on_event)(void *user, const cvy_team_event *event, int epoch);
+  /* After each evaluation, before on_epoch, on every node of a fleet; all is borrowed for the call. If one node of a
+   * fleet wants them, all of them make them. NULL: none, and evaluation keeps no probabilities. */
+  void (*on_answers)(void *user, const cvy_train_answers *answers);
   void *user;
   /* A team of one has its state on the device: the host copies it every so many seconds, and saves the copy if the
    * device fails; 0: 30. */

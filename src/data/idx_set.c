@@ -123,6 +123,31 @@ static void close_files(dataset *d) {
   cvy_free(files);
 }
 
+/* ---- class names ---- */
+
+/* The labels of Fashion-MNIST's first training images tell it from every other data set under the same file names; the
+ * classes of handwritten digits are numbers, as they are without names. */
+static const uint8_t fashion_labels[] = {9, 0, 0, 3, 0, 2, 7, 2, 5, 5, 0, 9, 5, 5, 7, 9, 1, 0, 6, 4, 3, 1, 4, 8};
+static const char *const fashion_names[] = {"t-shirt", "trouser", "pullover", "dress", "coat",
+                                            "sandal",  "shirt",   "sneaker",  "bag",   "ankle boot"};
+
+static cvy_status name_classes(dataset *d) {
+  cvy_status status = CVY_OK;
+  enum { LABELS = sizeof fashion_labels, NAMES = sizeof fashion_names / sizeof *fashion_names };
+  const raw_set *const train = &d->raw[CVY_SET_OF_TRAIN];
+  if (train->n < LABELS || d->data.classes != NAMES) return CVY_OK;
+  for (int i = 0; i < LABELS; i++)
+    if (train->labels[i] != fashion_labels[i]) return CVY_OK;
+  d->names = cvy_calloc(NAMES, sizeof *d->names);
+  CVY_REQUIRE(d->names, CVY_E_MEMORY, "no memory for the names of classes");
+  for (int i = 0; i < NAMES; i++) {
+    d->names[i] = cvy_strdup(fashion_names[i]);
+    CVY_REQUIRE(d->names[i], CVY_E_MEMORY, "no memory for the names of classes");
+  }
+fail:
+  return status;
+}
+
 static const data_source source = {.fetch = fetch, .close = close_files};
 
 cvy_status data_open_idx(dataset *d, const char *dir) {
@@ -138,6 +163,7 @@ cvy_status data_open_idx(dataset *d, const char *dir) {
       (const char *const[CVY_SETS]){[CVY_SET_OF_TRAIN] = label_paths[0], [CVY_SET_OF_TEST] = label_paths[1]}, 8,
       label_bytes));
   CVY_TRY(data_check_memory(d, dir, CVY_E_MEMORY));
+  CVY_TRY(name_classes(d));
 fail:
   return status;
 }

@@ -166,6 +166,17 @@ fail:
   return status;
 }
 
+cvy_status cvy_muster_any(cvy_fleet *fleet, bool *yes) {
+  cvy_status status = CVY_OK;
+  char **texts = NULL;
+  if (!fleet) return CVY_OK;
+  CVY_TRY(cvy_fleet_gather_texts(fleet, *yes ? "yes" : "no", &texts));
+  for (int r = 0; r < cvy_fleet_size(fleet); r++) *yes |= cvy_fleet_has(fleet, r) && strcmp(texts[r], "yes") == 0;
+fail:
+  cvy_fleet_free_texts(fleet, &texts);
+  return status;
+}
+
 cvy_status cvy_muster(cvy_team *team, const cvy_train_params *params, const cvy_run_position *position) {
   if (!team->params.fleet) return CVY_OK;
   json_t *const all = json_object();

@@ -10,6 +10,9 @@
  * logged with its node · CVY_E_IO: a node was lost · CVY_E_MEMORY. */
 cvy_status cvy_muster(cvy_team *team, const cvy_train_params *params, const cvy_run_position *position);
 
+/* *yes on all nodes if it is on one of them. Collective; without a fleet it does nothing. CVY_E_IO · CVY_E_MEMORY. */
+cvy_status cvy_muster_any(cvy_fleet *fleet, bool *yes);
+
 /* The same for whatever these JSON objects of all nodes say. */
 struct json_t;
 cvy_status cvy_muster_compare(cvy_fleet *fleet, const struct json_t *own);

@@ -45,6 +45,7 @@ typedef struct trainer {
   int folders_made;
   bool has_event; /* `event` is taken and not yet passed on */
   cvy_team_event event;
+  float *probabilities;     /* of on_answers, for the largest set that is evaluated; NULL: no node wants them */
   cvy_run_position on_host; /* position of the newest state on the host, in a team of one */
   uint64_t on_host_ns;
   cvy_train_result result;
@@ -272,8 +273,13 @@ static cvy_status measure(trainer *t, cvy_set set, double *accuracy) {
   cvy_eval_result eval;
   *accuracy = -1;
   if (!wants(t, set) || t->stopping) return CVY_OK;
-  const cvy_status status = cvy_team_evaluate(t->team, set, &eval);
+  const cvy_status status = cvy_team_classify(t->team, set, t->probabilities, &eval);
   if (status == CVY_OK) *accuracy = eval.accuracy;
+  if (status == CVY_OK && t->p.on_answers)
+    t->p.on_answers(t->p.user, &(cvy_train_answers){.set = set,
+                                                    .epoch = t->at.epoch - (t->at.epoch_batches == 0),
+                                                    .probabilities = t->probabilities,
+                                                    .result = &eval});
   if (status != CVY_E_INTERRUPTED || !(chain_of(t) || cvy_stop_requested(t->p.stop))) return status;
   t->stopping = true;
   return CVY_OK;
@@ -453,6 +459,22 @@ fail:
   return status;
 }
 
+/* All nodes of a fleet make the answers if one of them wants them: they cross the fleet. */
+static cvy_status take_room_for_answers(trainer *t) {
+  cvy_status status = CVY_OK;
+  bool wanted = t->p.on_answers != NULL;
+  const size_t val = wants(t, CVY_SET_VAL) ? (size_t)t->data->val.n : 0,
+               test = wants(t, CVY_SET_TEST) ? (size_t)t->data->test.n : 0,
+               classes = (size_t)cvy_net_classes(t->team->net);
+  CVY_TRY(cvy_muster_any(t->team->params.fleet, &wanted));
+  if (!wanted || val + test == 0) return CVY_OK;
+  t->probabilities = cvy_calloc((val > test ? val : test) * classes, sizeof *t->probabilities);
+  CVY_REQUIRE(t->probabilities, CVY_E_MEMORY, "out of host memory for the probabilities of %zu samples",
+              val > test ? val : test);
+fail:
+  return status;
+}
+
 /* Saves the newest whole state after the team's devices, or a stop that could not wait for a step, ended the run. */
 static void save_what_is_there(trainer *t) {
   cvy_team *const team = t->team;
@@ -496,6 +518,7 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   if (chain_of(&t)) cvy_chain_set_stop(chain_of(&t), team->stop);
   t.at.step = cvy_ring_next_number(team->ring);
   CVY_TRY(cvy_muster(team, &t.p, &t.at));
+  CVY_TRY(take_room_for_answers(&t));
   if (judges(&t) && data->val.n == 0 && writes(&t))
     cvy_log_warning(
         "there is no validation set: the test set chooses the best epoch, whose accuracy then flatters (--val-split)");
@@ -520,6 +543,7 @@ fail:
   if (chain_of(&t)) cvy_chain_set_stop(chain_of(&t), NULL);
   if (t.folders_made) cvy_remove_dirs(t.p.checkpoint_dir, t.folders_made); /* removes only folders that are empty */
   cvy_file_lock_release(&t.folder_lock);
+  cvy_free(t.probabilities);
   cvy_free(t.settings);
   cvy_free(t.order);
   return status;
