@@ -140,7 +140,7 @@ def test_bench_ops(at):
         check_row(row)
     there = {row["operation"] for row in net}
     fused = "convpool" in there  # CPUs do convolution, ReLU and pool in one
-    check(there == {"relu", "linear", "softmax_xent", "update", "gather", *(("convpool",) if fused else ("conv2d", "pool2d"))},
+    check(there == {"relu", "linear", "softmax_xent", "update", "norm", "gather", *(("convpool",) if fused else ("conv2d", "pool2d"))},
           f"operations of lenet: {there}")
     one = bench("ops", "--model", "lenet", "--batch", "4", "--op", "convpool")["devices"][0]["rows"]
     first, second = "n4h28w28c1k20r3s1p0", "n4h13w13c20k50r5s1p0"

@@ -103,6 +103,15 @@ fail:
   return status;
 }
 
+/* The norm of all gradients, of --clip-norm and --log-grad-norm. */
+static cvy_status bench_gradient_norm(bench_rows *rows, bench_device *device, const bench_case *what, int blocks) {
+  const bench_pass pass = {0, "norm", 4.0 * CVY_NORM_BLOCK * blocks, sizeof(cvy_norm_result), false};
+  case_rng r = case_rng_make(1, 0);
+  norm_case c = {.base.n = at_most(blocks, MORE), .clip = 1};
+  case_norm(&c, &r);
+  return bench_op(rows, device, what, NULL, &c.base, blocks, &pass, 1);
+}
+
 /* A batch out of a data set of bytes. */
 static cvy_status bench_gather(bench_rows *rows, bench_device *device, const bench_case *what, const cvy_shape *s,
                                int n) {
@@ -201,15 +210,18 @@ cvy_status bench_step_parts(bench_rows *rows, bench_device *device, const cvy_ne
   cvy_status status = CVY_OK;
   const cvy_shape *const in = &net->layers[0].shape, *const out = &net->layers[net->output].shape;
   const size_t n_floats = net->layout.n_floats / 16 * 16;
-  const char *const names[] = {"softmax_xent", "update", "gather"};
-  for (int i = 0; i < 3 && status == CVY_OK; i++) {
+  const int blocks = (int)(n_floats / CVY_NORM_BLOCK);
+  const char *const names[] = {"softmax_xent", "update", "norm", "gather"};
+  for (int i = 0; i < 4 && status == CVY_OK; i++) {
     bench_case what = {.operation = names[i], .count = 1};
     if (only && strcmp(only, names[i]) != 0) continue;
     if (i == 0) snprintf(what.shape, sizeof what.shape, "n%dc%d", n, out->c);
     else if (i == 1) snprintf(what.shape, sizeof what.shape, "%zu", n_floats);
+    else if (i == 2) snprintf(what.shape, sizeof what.shape, "%d", blocks * CVY_NORM_BLOCK);
     else snprintf(what.shape, sizeof what.shape, "n%dh%dw%dc%d", n, in->h, in->w, in->c);
     status = i == 0   ? bench_xent(rows, device, &what, out, n)
              : i == 1 ? bench_update(rows, device, &what, n_floats)
+             : i == 2 ? bench_gradient_norm(rows, device, &what, blocks)
                       : bench_gather(rows, device, &what, in, n);
   }
   return status;

@@ -29,7 +29,7 @@ typedef struct ops_run {
 } ops_run;
 
 static const char *const operations[] = {"conv2d", "linear",  "batchnorm",    "pool2d", "convpool", "relu",
-                                         "add",    "softmax", "softmax_xent", "update", "gather"};
+                                         "add",    "softmax", "softmax_xent", "update", "norm",     "gather"};
 
 /* ---- options ---- */
 
@@ -168,7 +168,7 @@ static const option_row ops_rows[] = {
      .absent = "all",
      .unit = "name",
      .help = "one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, softmax, "
-             "softmax_xent, update or gather"},
+             "softmax_xent, update, norm or gather"},
     SHARED_ROWS,
 };
 
@@ -455,7 +455,7 @@ int bench_ops_main(int argc, char **argv) {
   if (!known)
     return options_error("bench ops",
                          "--op %s: expected conv2d, linear, batchnorm, pool2d, convpool, relu, "
-                         "add, softmax, softmax_xent, update or gather",
+                         "add, softmax, softmax_xent, update, norm or gather",
                          options.operation);
   return run_word(&ops_table, "ops", &options, options_given(&ops_table, given, "max-slowdown"), options.operation);
 }

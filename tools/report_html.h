@@ -13,8 +13,8 @@
 typedef struct report_sections {
   char *validation, *test; /* answers_html; owned */
 } report_sections;
-/* Written aside and renamed. sections: of the one run, NULL: there are none. renew_s above 0: the run goes on, and a browser reads the page again every so many
- * seconds. False with the reason said. */
+/* Written aside and renamed. sections: of the one run, NULL: there are none. renew_s above 0: the run goes on, and a
+ * browser reads the page again every so many seconds. False with the reason said. */
 bool report_html_write(const char *path, const run_log *runs, int n, const report_sections *sections, int renew_s);
 
 /* The page of a run that goes on: renewed at the end of each epoch, and between them every few seconds. */
@@ -25,8 +25,8 @@ typedef struct live_report {
   uint64_t written_ns;
   bool failed;
 } live_report;
-/* *out is zero, or has sections. `log_path` (NULL: none): --log of the earlier parts of a run that goes on, read before this part adds to it. False
- * when out of memory. */
+/* *out is zero, or has sections. `log_path` (NULL: none): --log of the earlier parts of a run that goes on, read before
+ * this part adds to it. False when out of memory. */
 bool live_report_open(const char *path, const char *log_path, live_report *out);
 void live_report_close(live_report *report);
 /* Takes in the answers of an evaluation, also before live_report_open: of a page that another process may write until

@@ -413,8 +413,9 @@ static const option_row rows[] = {
      .name = "report",
      FIELD(report),
      .unit = "HTML file",
-     .help = "a page for the browser, which renews itself while the run goes on: curves by step and epoch, devices, "
-             "settings and the command that repeats the run"},
+     .help = "a page for the browser, which renews itself while the run goes on: curves by step and epoch, the "
+             "confusion and the worst pictures of the newest evaluation, devices, settings and the command that "
+             "repeats the run"},
     {.kind = OPTION_TEXT,
      .name = "trace",
      FIELD(trace),

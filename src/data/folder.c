@@ -153,16 +153,21 @@ fail:
 
 typedef enum kind { OTHER, UNREAD, PICTURE } kind;
 
-/* ImageFolder's extensions, capitals or not. */
-static kind kind_of(const char *name) {
-  static const char *const read[] = {".jpg", ".jpeg", ".png", ".ppm", ".pgm"};
-  static const char *const unread[] = {".bmp", ".tif", ".tiff", ".webp"};
+static bool ends_in(const char *name, const char *const *endings) {
   const char *const dot = strrchr(name, '.');
-  for (size_t i = 0; dot && i < sizeof read / sizeof *read; i++)
-    if (strcasecmp(dot, read[i]) == 0) return PICTURE;
-  for (size_t i = 0; dot && i < sizeof unread / sizeof *unread; i++)
-    if (strcasecmp(dot, unread[i]) == 0) return UNREAD;
-  return OTHER;
+  for (; dot && *endings; endings++)
+    if (strcasecmp(dot, *endings) == 0) return true;
+  return false;
+}
+
+bool cvy_picture_has_name(const char *name) {
+  return ends_in(name, (const char *const[]){".jpg", ".jpeg", ".png", ".ppm", ".pgm", NULL});
+}
+
+/* ImageFolder's extensions: these, and others that are not decoded here. */
+static kind kind_of(const char *name) {
+  if (cvy_picture_has_name(name)) return PICTURE;
+  return ends_in(name, (const char *const[]){".bmp", ".tif", ".tiff", ".webp", NULL}) ? UNREAD : OTHER;
 }
 
 /* Takes over `path`. */

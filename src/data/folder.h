@@ -35,6 +35,8 @@ typedef struct cvy_folder {
   char *ignored, *unread; /* the first of each; or NULL */
 } cvy_folder;
 
+/* True if the name ends as those of pictures that can be decoded, capitals or not: .jpg, .jpeg, .png, .ppm, .pgm. */
+bool cvy_picture_has_name(const char *name);
 /* True if `dir` has folders: it may hold pictures. */
 bool cvy_folder_is_one(const char *dir);
 /* CVY_E_IO: a folder cannot be read; CVY_E_FORMAT: no classes, no pictures, a class of test or val that train does not

@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "src/base/file.h"
 #include "src/base/mem.h"
 #include "src/base/text.h"
+#include "src/data/folder.h"
 #include "src/data/idx.h"
 #include "src/data/picture_read.h"
 
@@ -74,16 +74,6 @@ static char *joined(const char *format, const char *a, const char *b, int row) {
 
 /* ---- folders ---- */
 
-static bool is_picture_name(const char *name) {
-  static const char *const endings[] = {".pgm", ".ppm", ".pnm", ".jpg", ".jpeg", ".png"};
-  const size_t n = strlen(name);
-  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-    const size_t e = strlen(endings[i]);
-    if (n > e && strcasecmp(name + n - e, endings[i]) == 0) return true;
-  }
-  return false;
-}
-
 static int by_name(const void *a, const void *b) { return strcmp(((const item *)a)->name, ((const item *)b)->name); }
 
 static cvy_status walk(cvy_picture_list *l, const char *dir, int depth) {
@@ -100,7 +90,7 @@ static cvy_status walk(cvy_picture_list *l, const char *dir, int depth) {
       status = walk(l, path, depth + 1);
       cvy_free(path);
       CVY_TRY(status);
-    } else if (is_picture_name(entry->d_name)) {
+    } else if (cvy_picture_has_name(entry->d_name)) {
       CVY_TRY(append(l, path, -1, 0));
     } else {
       cvy_free(path);
@@ -154,8 +144,7 @@ cvy_status cvy_picture_list_add(cvy_picture_list *l, const char *path) {
   const int n = l->n, n_idx = l->n_idx;
   if (cvy_file_kind_of(path) == CVY_FILE_FOLDER) {
     CVY_TRY(walk(l, path, 0));
-    CVY_REQUIRE(l->n > n, CVY_E_FORMAT, "the folder %s has no pictures: no .pgm, .ppm, .pnm, .jpg, .jpeg or .png",
-                path);
+    CVY_REQUIRE(l->n > n, CVY_E_FORMAT, "the folder %s has no pictures: no .jpg, .jpeg, .png, .ppm or .pgm", path);
     qsort(l->items + n, (size_t)(l->n - n), sizeof *l->items, by_name);
   } else if (is_idx(path)) {
     CVY_TRY(add_idx(l, path));

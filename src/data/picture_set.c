@@ -193,7 +193,8 @@ static void say_what_is_not_read(const cvy_folder *f) {
     cvy_log_warning("%d picture%s of %s left out: none of JPEG, PNG, PGM and PPM; the first is %s", f->n_unread,
                     f->n_unread > 1 ? "s" : "", f->dir, f->unread);
   if (f->n_ignored)
-    cvy_log_info("%d files of %s are no pictures by their names, the first is %s", f->n_ignored, f->dir, f->ignored);
+    cvy_log_info("%d file%s of %s left out: no pictures by their names; the first is %s", f->n_ignored,
+                 f->n_ignored > 1 ? "s" : "", f->dir, f->ignored);
   if (f->n_classes == 1) cvy_log_warning("%s has one class alone, '%s'", f->dir, f->classes[0]);
 }
 
