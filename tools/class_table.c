@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/base/text.h"
+
 enum { COLUMNS = 80, MATRIX_MOST = 13, CLASSES_SHOWN = 20, JSON_MATRIX_MOST = 1000 };
 
 const char *class_name(const char *const *names, int i, char room[16]) {
@@ -32,9 +34,14 @@ static const char *behind(const char *text, int n) {
 
 void class_cell(FILE *out, const char *text, int columns, bool tail) {
   const int all = width(text);
-  if (all <= columns) fprintf(out, "%s%*s", text, columns - all, "");
-  else if (tail) fprintf(out, "...%s", behind(text, all - columns + 3));
-  else fprintf(out, "%.*s...", (int)(behind(text, columns - 3) - text), text);
+  const char *const from = all > columns && tail ? behind(text, all - columns + 3) : text;
+  char *const plain = strdup(from);
+  if (!plain) return;
+  cvy_plain_text(plain, "");
+  if (all <= columns) fprintf(out, "%s%*s", plain, columns - all, "");
+  else if (tail) fprintf(out, "...%s", plain);
+  else fprintf(out, "%.*s...", (int)(behind(plain, columns - 3) - plain), plain);
+  free(plain);
 }
 
 void csv_field(FILE *out, const char *text) {

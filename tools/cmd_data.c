@@ -76,9 +76,19 @@ static bool count_classes(const cvy_data *data, set_view views[SETS]) {
 
 /* A class as it is shown: its name, or its number. */
 static const char *class_name(const cvy_data *data, int k, char room[160]) {
-  if (data->class_names) cvy_utf8_copy(data->class_names[k], room, 160);
-  else snprintf(room, 160, "%d", k);
+  if (data->class_names) {
+    cvy_utf8_copy(data->class_names[k], room, 160);
+    cvy_plain_text(room, "");
+  } else snprintf(room, 160, "%d", k);
   return room;
+}
+
+/* "text FILE" or "text FILE: why", of a file with any name. */
+static void print_file(const char *text, const char *file, const char *why) {
+  char plain[4096];
+  snprintf(plain, sizeof plain, "%s%s%s", file, why ? ": " : "", why ? why : "");
+  cvy_plain_text(plain, "");
+  printf("%s%s\n", text, plain);
 }
 
 static int channels_of(const cvy_data *data, const cvy_data_facts *facts) {
@@ -89,7 +99,10 @@ static int channels_of(const cvy_data *data, const cvy_data_facts *facts) {
 static void print_text(const cvy_data *data, const cvy_data_facts *facts, const set_view views[SETS]) {
   char room[160];
   int width = 5;
-  printf("%s: ", data->name);
+  char name[sizeof data->name];
+  memcpy(name, data->name, sizeof name);
+  cvy_plain_text(name, "");
+  printf("%s: ", name);
   if (data->h) printf("images %dx%dx%d, ", data->h, data->w, data->c);
   printf("%d classes\n", data->classes);
   const int shown = data->classes <= MOST_CLASSES_SHOWN ? data->classes : MOST_CLASSES_SHOWN;
@@ -121,12 +134,17 @@ static void print_text(const cvy_data *data, const cvy_data_facts *facts, const 
     for (int ch = 0; ch < channels; ch++) printf(" %.6f", moment ? facts->deviation[ch] : facts->mean[ch]);
     printf("\n");
   }
-  if (facts->n_unread)
-    printf("none of JPEG, PNG, PGM and PPM, left out: %d, the first is %s\n", facts->n_unread, facts->unread);
-  if (facts->n_ignored) printf("no pictures by their names: %d, the first is %s\n", facts->n_ignored, facts->ignored);
+  if (facts->n_unread) {
+    printf("none of JPEG, PNG, PGM and PPM, left out: %d, the first is ", facts->n_unread);
+    print_file("", facts->unread, NULL);
+  }
+  if (facts->n_ignored) {
+    printf("no pictures by their names: %d, the first is ", facts->n_ignored);
+    print_file("", facts->ignored, NULL);
+  }
   if (facts->n_broken) printf("broken, left out: %d\n", facts->n_broken);
   const char *why, *file;
-  for (int i = 0; (file = cvy_data_broken(data, i, &why)); i++) printf("  %s: %s\n", file, why);
+  for (int i = 0; (file = cvy_data_broken(data, i, &why)); i++) print_file("  ", file, why);
 }
 
 static json_t *numbers(const double *values, int n) {
@@ -179,7 +197,11 @@ static int show(const data_options *o, const char *source, const cvy_data *data)
   if (code == EXIT_DONE) {
     if (!o->json) print_text(data, &facts, views);
     else if (!program_write_json(o->json, to_json(source, data, &facts, views))) code = EXIT_FAILED;
-    if (facts.n_broken && o->images.strict) code = EXIT_FAILED;
+    if (code == EXIT_DONE && facts.n_broken && o->images.strict) {
+      program_say("error: --strict: %d picture%s of %s %s broken", facts.n_broken, facts.n_broken > 1 ? "s" : "",
+                  source, facts.n_broken > 1 ? "are" : "is");
+      code = EXIT_FAILED;
+    }
   }
   for (int set = 0; set < SETS; set++) free(views[set].counts);
   return code;

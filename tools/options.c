@@ -14,11 +14,13 @@ enum { HELP_COLUMN = 28, HELP_WIDTH = 80, CODE_FIRST = 1000 };
 
 int options_error(const char *verb, const char *format, ...) {
   va_list args;
-  fprintf(stderr, "convoy%s%s: ", verb ? " " : "", verb ? verb : "");
+  char text[8192];
   va_start(args, format);
-  vfprintf(stderr, format, args);
+  vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  fprintf(stderr, "\nHelp: %s%s%s --help\n", called(), verb ? " " : "", verb ? verb : "");
+  cvy_plain_text(text, "\n\t");
+  fprintf(stderr, "convoy%s%s: %s\n", verb ? " " : "", verb ? verb : "", text);
+  fprintf(stderr, "Help: %s%s%s --help\n", called(), verb ? " " : "", verb ? verb : "");
   return EXIT_USAGE;
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "src/base/file.h"
+#include "src/base/text.h"
 #include "tools/called.h"
 #include "tools/progress.h"
 #include "tools/wait_line.h"
@@ -41,6 +43,7 @@ static void on_message(void *user, cvy_log_level level, const char *message) {
   if (level == CVY_LOG_ERROR) snprintf(last_error, sizeof last_error, "%s", message);
   char text[4096];
   called_message(message, text, sizeof text);
+  cvy_plain_text(text, "\n\t");
   print(level == CVY_LOG_ERROR ? "error: " : level == CVY_LOG_WARNING ? "warning: " : "", text);
 }
 
@@ -55,6 +58,7 @@ const char *program_last_error(void) { return last_error; }
 static void say(const char *kind, const char *format, va_list args) {
   char text[2048];
   vsnprintf(text, sizeof text, format, args);
+  cvy_plain_text(text, "\n\t");
   if (!speaker || *kind) print(kind, text);
 }
 
@@ -98,7 +102,10 @@ int program_exit_code_of_select(cvy_status status) {
 }
 
 int program_output_refused(const char *verb, const char *option, const char *path, const char *why) {
-  fprintf(stderr, "convoy %s: %s %s: cannot be written: %s\n", verb, option, path, why);
+  char plain[PATH_MAX];
+  snprintf(plain, sizeof plain, "%s", path);
+  cvy_plain_text(plain, "");
+  fprintf(stderr, "convoy %s: %s %s: cannot be written: %s\n", verb, option, plain, why);
   return EXIT_FAILED;
 }
 

@@ -145,11 +145,32 @@ void run_log_read(run_log *log, const char *text, size_t size) {
   }
 }
 
+/* A line that is longer than any of a log is counted, and not held. */
+static void read_lines(run_log *log, FILE *file) {
+  enum { LINE_MOST = 1 << 24 };
+  char *line = NULL;
+  size_t n = 0, room = 0;
+  int c;
+  do {
+    c = getc_unlocked(file);
+    if (c == '\n' || c == EOF) {
+      if (n > LINE_MOST) log->n_skipped++;
+      else run_log_read(log, line, n);
+      n = 0;
+    } else {
+      char *const grown = n < LINE_MOST ? grow(line, n, &room, 1) : line;
+      log->no_memory |= !grown;
+      if (!grown) break;
+      line = grown;
+      if (n < LINE_MOST) line[n] = (char)c;
+      if (n <= LINE_MOST) n++;
+    }
+  } while (c != EOF);
+  free(line);
+}
+
 cvy_status run_log_load(run_log *log, const char *path) {
   int fd;
-  char *line = NULL;
-  size_t room = 0;
-  ssize_t size;
   const cvy_status status = cvy_file_open(path, &fd);
   if (status != CVY_OK) return status;
   FILE *const file = fdopen(fd, "r");
@@ -157,9 +178,8 @@ cvy_status run_log_load(run_log *log, const char *path) {
     close(fd);
     return CVY_E_MEMORY;
   }
-  while ((size = getline(&line, &room, file)) > 0) run_log_read(log, line, (size_t)size);
+  read_lines(log, file);
   const bool failed = ferror(file) != 0;
-  free(line);
   fclose(file);
   return failed ? CVY_E_IO : log->no_memory ? CVY_E_MEMORY : CVY_OK;
 }

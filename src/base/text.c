@@ -83,6 +83,11 @@ void cvy_utf8_copy(const char *text, char *out, size_t out_bytes) {
   out[used] = 0;
 }
 
+void cvy_plain_text(char *text, const char *kept) {
+  for (; *text; text++)
+    if (((unsigned char)*text < ' ' || *text == 127) && !strchr(kept, *text)) *text = '?';
+}
+
 bool cvy_parse_int(const char *s, int64_t min, int64_t max, int64_t *out) {
   const char *const digits = s + (*s == '-');
   if (!*digits || strspn(digits, "0123456789") != strlen(digits)) return false;

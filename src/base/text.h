@@ -25,6 +25,10 @@ void cvy_text_clear(cvy_text *text);            /* frees */
  * For text from outside that goes into JSON: drivers' names, users' paths. */
 void cvy_utf8_copy(const char *text, char *out, size_t out_bytes);
 
+/* Every control character becomes '?', but for those in `kept`: of a text from outside that goes to a terminal, or into
+ * one line. */
+void cvy_plain_text(char *text, const char *kept);
+
 /* The whole string must be a number in the range, without blanks or trailing characters; else false and *out
  * untouched. */
 bool cvy_parse_int(const char *s, int64_t min, int64_t max, int64_t *out);

@@ -54,6 +54,9 @@ static cvy_status check(const char *where, cvy_status code, const cvy_model_fact
   CVY_REQUIRE(none || shorter || (is_side(f->size_h) && is_side(f->size_w)), code,
               "%spictures are resized to %dx%d: 1 to %d are possible, or -1 and the shorter side", where, f->size_h,
               f->size_w, MOST_SIDE);
+  CVY_REQUIRE(none || (f->size_w == f->width && (f->size_h == f->height || (shorter && f->height == f->width))), code,
+              "%spictures are resized to %dx%d, the model's input is %dx%d (height, width): expected the same", where,
+              shorter ? f->size_w : f->size_h, f->size_w, f->height, f->width);
   CVY_REQUIRE(f->n_channels == 0 || (f->n_channels == f->channels && f->channels <= CVY_INPUT_CHANNELS_MOST), code,
               "%s%d channels are normalised, the input has %d: all of them or none, at most %d", where, f->n_channels,
               f->channels, CVY_INPUT_CHANNELS_MOST);
@@ -71,8 +74,7 @@ fail:
 /* A name as facts hold it. */
 static void fit_name(const char *name, char out[CVY_FACTS_NAME_BYTES + 1]) {
   cvy_utf8_copy(name, out, CVY_FACTS_NAME_BYTES + 1);
-  for (char *c = out; *c; c++)
-    if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
+  cvy_plain_text(out, "");
   if (!*out) strcpy(out, "?");
 }
 
