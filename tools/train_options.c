@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "src/base/file.h"
-#include "src/base/text.h"
 #include "tools/option_rows.h"
 #include "tools/program_common.h"
 #include "tools/weights_facts.h"
@@ -17,97 +16,6 @@ static const char *const inits[] = {
 static const char *const optimizers[] = {
     [CVY_OPTIMIZER_SGD] = "sgd", [CVY_OPTIMIZER_ADAM] = "adam", [CVY_OPTIMIZER_ADAMW] = "adamw"};
 static const char *const tunes[] = {[CVY_TUNE_CACHED] = "cached", [CVY_TUNE_OFF] = "off", [CVY_TUNE_QUICK] = "quick"};
-
-static const char *parse_split(const char *text, void *target) {
-  split_option *const split = target;
-  double sum = 0;
-  *split = (split_option){.kind = CVY_SPLIT_EVEN, .text = text};
-  if (strcmp(text, "even") == 0) return NULL;
-  if (strcmp(text, "auto") == 0) {
-    split->kind = CVY_SPLIT_AUTO;
-    return NULL;
-  }
-  if (!parse_list(text, false, &split->values))
-    return "expected even, auto, or weights W1,W2,...: numbers of 0 or more, one per device";
-  for (int i = 0; i < split->values.n; i++) sum += split->values.values[i];
-  if (!(sum > 0)) return "all weights are 0; expected at least one above 0";
-  split->kind = CVY_SPLIT_WEIGHTS;
-  return NULL;
-}
-
-static const char *parse_bn(const char *text, void *target) {
-  bn_option *const bn = target;
-  int64_t group;
-  *bn = (bn_option){.mode = CVY_BN_DEVICE, .text = text};
-  if (strcmp(text, "device") == 0) return NULL;
-  if (strcmp(text, "sync") == 0) {
-    bn->mode = CVY_BN_SYNC;
-    return NULL;
-  }
-  if (strncmp(text, "ghost:", 6) != 0 || !cvy_parse_int(text + 6, 1, 1 << 24, &group)) {
-    return "expected device, sync, or ghost:G with a whole number G of 1 or more (images in a group)";
-  }
-  bn->mode = CVY_BN_GHOST;
-  bn->ghost = (int)group;
-  return NULL;
-}
-
-/* N or Ne in the first `length` characters, N from `least`. */
-static bool parse_steps(const char *text, size_t length, int least, every_option *every) {
-  char number[16];
-  int64_t n;
-  const bool epochs = length > 1 && text[length - 1] == 'e';
-  if (length >= sizeof number) return false;
-  snprintf(number, sizeof number, "%.*s", (int)(length - epochs), text);
-  if (!cvy_parse_int(number, least, INT32_MAX, &n)) return false;
-  *every = (every_option){.n = (int)n, .epochs = epochs, .text = text};
-  return true;
-}
-
-static const char *parse_every(const char *text, void *target) {
-  return parse_steps(text, strlen(text), 1, target) ? NULL
-                                                    : "expected N (steps) or Ne (epochs) with a whole number N of 1 or "
-                                                      "more";
-}
-
-static const char *parse_warmup(const char *text, void *target) {
-  return parse_steps(text, strlen(text), 0, target) ? NULL
-                                                    : "expected N (steps) or Ne (epochs) with a whole number N of 0 or "
-                                                      "more";
-}
-
-static const char *parse_schedule(const char *text, void *target) {
-  schedule_option *const s = target;
-  static const char *const simple[] = {
-      [CVY_LR_CONST] = "const", [CVY_LR_COSINE] = "cosine", [CVY_LR_LINEAR] = "linear"};
-  *s = (schedule_option){.text = text};
-  for (int kind = CVY_LR_CONST; kind <= CVY_LR_LINEAR; kind++) {
-    s->kind = (cvy_lr_kind)kind;
-    if (strcmp(text, simple[kind]) == 0) return NULL;
-  }
-  s->kind = CVY_LR_STEP;
-  static number_list gamma; /* large: not on the stack */
-  const char *const comma = strchr(text, ',');
-  if (strncmp(text, "step:", 5) != 0 || !comma || !parse_steps(text + 5, (size_t)(comma - text - 5), 1, &s->every) ||
-      !parse_list(comma + 1, false, &gamma) || gamma.n != 1 || !(gamma.values[0] > 1e-6) || gamma.values[0] > 1e6)
-    return "expected const, cosine, linear, or step:N,G or step:Ne,G: times G (above 1e-6, at most 1e6) every N steps "
-           "or epochs";
-  s->gamma = gamma.values[0];
-  return NULL;
-}
-
-static const char *parse_betas(const char *text, void *target) {
-  betas_option *const betas = target;
-  static number_list list; /* large: not on the stack */
-  const char *const expected = "expected B1,B2: two numbers from 0 to below 1, not both 0";
-  if (!parse_list(text, false, &list) || list.n != 2) return expected;
-  for (int i = 0; i < 2; i++) {
-    betas->values[i] = (float)list.values[i];
-    if (!(betas->values[i] < 1)) return expected;
-  }
-  betas->text = text;
-  return betas->values[0] > 0 || betas->values[1] > 0 ? NULL : expected;
-}
 
 #define FIELD(name) .offset = offsetof(train_options, name)
 static const option_row rows[] = {
@@ -131,7 +39,7 @@ static const option_row rows[] = {
      .value = "HOW",
      .absent = "auto where devices of different kinds differ by more than 10 % in speed, else even",
      .unit = "even, auto or weights W1,W2,...",
-     .parse = parse_split,
+     .parse = train_parse_split,
      .help = "how a batch is divided among the devices; auto: by measured speed, 1 to 3 s at the start and then in "
              "every step, and anew when that makes steps more than 5 % shorter (each change is told; if there was "
              "none, the end of the run tells the --shares that repeat it). By default a team of one kind of device "
@@ -143,7 +51,7 @@ static const option_row rows[] = {
      .value = "MODE",
      .deflt = "device",
      .unit = "device, sync or ghost:G",
-     .parse = parse_bn,
+     .parse = train_parse_bn,
      .help = "batch normalisation over each device's share, over the whole batch (exchanged in every layer), or over "
              "groups of G images; with the last two results do not depend on the split"},
     {.kind = OPTION_INT,
@@ -224,7 +132,7 @@ static const option_row rows[] = {
      .value = "HOW",
      .deflt = "const",
      .unit = "const, cosine, linear, step:N,G or step:Ne,G",
-     .parse = parse_schedule,
+     .parse = train_parse_schedule,
      .help = "how the rate changes: not at all; along half a cosine or a line, from --lr down to 0 at the end of "
              "--epochs; times G every N steps (Ne: epochs)"},
     {.kind = OPTION_PARSE,
@@ -233,7 +141,7 @@ static const option_row rows[] = {
      .value = "N|Ne",
      .deflt = "0",
      .unit = "steps; Ne: epochs",
-     .parse = parse_warmup,
+     .parse = train_parse_warmup,
      .help = "the first steps' rate rises in equal parts up to --lr; the curve of --lr-schedule goes on from there"},
     {.kind = OPTION_CHOICE,
      .name = "optimizer",
@@ -248,7 +156,7 @@ static const option_row rows[] = {
      .value = "B1,B2",
      .absent = "0.9,0.999",
      .unit = "factors",
-     .parse = parse_betas,
+     .parse = train_parse_betas,
      .help = "of the averages of adam and adamw"},
     {.kind = OPTION_REAL,
      .name = "eps",
@@ -384,7 +292,7 @@ static const option_row rows[] = {
      .value = "N|Ne",
      .absent = "only at the end",
      .unit = "steps; Ne: epochs",
-     .parse = parse_every,
+     .parse = train_parse_every,
      .help = "how often"},
     {.kind = OPTION_INT,
      .name = "keep",
@@ -517,6 +425,8 @@ static const char *const taken[] = {"model",
                                     "checkpoint-every",
                                     "keep"};
 
+static option_set given_last; /* of the last train_options_parse */
+
 json_t *train_options_json(void) {
   json_t *const all = json_object();
   for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
@@ -589,106 +499,15 @@ const char *train_options_init(const train_options *options) { return inits[opti
 const char *train_options_tune(const train_options *options) { return tunes[options->tune]; }
 const char *train_options_optimizer(const train_options *options) { return optimizers[options->optimizer]; }
 
-static int check_optimizer(const train_options *o) {
-  const char *const name = train_options_optimizer(o);
-  if (o->optimizer == CVY_OPTIMIZER_SGD) {
-    if (o->betas.text)
-      return options_error("train", "--betas %s with --optimizer sgd, which has none: expected adam or adamw",
-                           o->betas.text);
-    if (o->eps > 0)
-      return options_error("train", "--eps %g with --optimizer sgd, which has none: expected adam or adamw", o->eps);
-  } else if (o->momentum > 0 || o->nesterov) {
-    return options_error("train", "--%s with --optimizer %s, whose averages take its place: expected --betas",
-                         o->nesterov ? "nesterov" : "momentum", name);
-  }
-  return OPTIONS_GO_ON;
-}
+bool train_options_given(const char *name) { return options_given(&table, given_last, name); }
 
 int train_options_parse(int argc, char **argv, train_options *out) {
-  option_set given = {0};
-  const int code = options_parse(&table, argc, argv, out, &given);
+  given_last = (option_set){0};
+  const int code = options_parse(&table, argc, argv, out, &given_last);
   if (code != OPTIONS_GO_ON) return code;
-  const int optimizer = check_optimizer(out);
-  if (optimizer != OPTIONS_GO_ON) return optimizer;
-  if (out->nesterov && !(out->momentum > 0)) {
-    return options_error("train", "--nesterov with --momentum %g: expected a momentum above 0", out->momentum);
-  }
-  if (out->no_sync && out->clip_norm > 0)
-    return options_error("train",
-                         "--no-sync with --clip-norm %g: without the exchange there is no gradient of the whole batch",
-                         out->clip_norm);
-  const int fleet = fleet_options_check("train", &out->fleet);
-  if (fleet != OPTIONS_GO_ON) return fleet;
-  if (out->fleet.nodes && out->bn.mode == CVY_BN_SYNC)
-    return options_error("train",
-                         "--bn sync with --nodes: every layer would wait for a way through all nodes; --bn "
-                         "ghost:G does not depend on the split either");
-  if (out->fleet.nodes && out->no_sync)
-    return options_error("train", "--no-sync with --nodes: without exchange it is no fleet; measure a node alone");
-  if (!options_given(&table, given, "split")) out->split.kind = CVY_SPLIT_UNLIKE;
-  if (out->shares.list.n > 0) {
-    double sum = 0;
-    for (int i = 0; i < out->shares.list.n; i++) sum += out->shares.list.values[i];
-    if (options_given(&table, given, "split"))
-      return options_error("train", "--shares %s and --split %s: expected one of them", out->shares.text,
-                           out->split.text);
-    if (sum != (double)out->batch) {
-      return options_error("train", "--shares %s: their sum is %.0f, expected that of --batch, %lld", out->shares.text,
-                           sum, (long long)out->batch);
-    }
-  }
-  if (!out->checkpoint) {
-    static const char *const needy[] = {"checkpoint-every", "keep", "resume"};
-    for (size_t i = 0; i < sizeof needy / sizeof needy[0]; i++) {
-      if (options_given(&table, given, needy[i]))
-        return options_error("train", "--%s: --checkpoint DIR is missing", needy[i]);
-    }
-  }
-  if (out->init_skip && !out->init_from)
-    return options_error("train", "--init-skip %s: --init-from F is missing", out->init_skip);
-  if (out->decay_only_weights && !(out->weight_decay > 0))
-    return options_error("train", "--decay-only-weights without --weight-decay: expected one above 0");
-  if (options_given(&table, given, "init") && out->init_from && !out->init_skip) {
-    return options_error("train", "--init %s and --init-from %s: expected one of them", inits[out->init],
-                         out->init_from);
-  }
-  if (out->no_sync) {
-    const char *const kept[][2] = {{"save", out->save}, {"checkpoint", out->checkpoint}, {"plot", out->plot}};
-    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
-      if (kept[i][1])
-        return options_error("train",
-                             "--no-sync with --%s %s: nothing is trained without the exchange, there is nothing to "
-                             "keep",
-                             kept[i][0], kept[i][1]);
-    }
-    if (out->no_overlap) return options_error("train", "--no-sync with --no-overlap: expected one of them");
-    out->no_eval = true;
-  }
-  const char *const judged = out->save_best ? "--save-best" : out->patience > 0 ? "--patience" : NULL;
-  if (judged && out->no_eval)
-    return options_error("train", "%s with --%s: there is nothing to choose the best epoch by", judged,
-                         out->no_sync ? "no-sync" : "no-eval");
-  if (out->trace && out->no_times)
-    return options_error("train", "--trace %s and --no-times: expected one of them", out->trace);
-  if (options_given(&table, given, "trace-events") && !out->trace)
-    return options_error("train", "--trace-events: --trace F is missing");
-  const char *const files[][2] = {{"--save", out->save},
-                                  {"--trace", out->trace},
-                                  {"--log", out->log},
-                                  {"--plot", out->plot},
-                                  {"--save-best", out->save_best},
-                                  {"--report", out->report},
-                                  {"--checkpoint", out->checkpoint}};
-  const int n_files = sizeof files / sizeof files[0];
-  for (int i = 0; i < n_files; i++) {
-    for (int j = i + 1; j < n_files; j++) {
-      if (files[i][1] && files[j][1] && cvy_file_same(files[i][1], files[j][1])) {
-        return options_error("train", "%s %s and %s %s are the same file: expected two names", files[i][0], files[i][1],
-                             files[j][0], files[j][1]);
-      }
-    }
-  }
-  return options_check_data_dir("train", out->data, out->data_dir);
+  if (!train_options_given("split")) out->split.kind = CVY_SPLIT_UNLIKE;
+  if (out->no_sync) out->no_eval = true;
+  return train_options_check(out);
 }
 
 int train_options_check_devices(const train_options *options, int n_devices, const char *labels) {

@@ -9,34 +9,7 @@
 #include "tools/input_options.h"
 #include "tools/node.h"
 #include "tools/options.h"
-
-typedef struct split_option {
-  cvy_split_kind kind;
-  number_list values;
-  const char *text;
-} split_option;
-typedef struct bn_option {
-  cvy_bn_mode mode;
-  int ghost;
-  const char *text;
-} bn_option;
-typedef struct every_option {
-  int n;
-  bool epochs;
-  const char *text;
-} every_option;
-typedef struct schedule_option {
-  cvy_lr_kind kind;
-  every_option every;
-  double gamma;
-  const char *text;
-} schedule_option;
-
-/* --betas; text NULL: not given. */
-typedef struct betas_option {
-  float values[2];
-  const char *text;
-} betas_option;
+#include "tools/train_values.h"
 
 typedef struct train_options {
   const char *data, *data_dir, *devices, *init_from, *init_skip, *freeze, *lr_mult, *save, *save_best, *checkpoint;
@@ -61,10 +34,13 @@ typedef struct train_options {
       log_grad_norm, no_times, quiet;
 } train_options;
 
-/* OPTIONS_GO_ON or the exit status. Checks everything that needs no device: shares that do not sum to the batch,
- * options
- * that need others. */
+/* OPTIONS_GO_ON or the exit status, after train_options_check. */
 int train_options_parse(int argc, char **argv, train_options *out);
+/* [train_checks.c] Checks everything that needs no device: shares that do not sum to the batch, options that need
+ * others. */
+int train_options_check(const train_options *options);
+/* The command line of the last train_options_parse, or its checkpoint, had this option. */
+bool train_options_given(const char *name);
 /* The options of the last train_options_parse that a run which goes on takes from its checkpoint, as {name: text}. */
 json_t *train_options_json(void);
 /* One number per device for weights and shares; `labels` for the message. */

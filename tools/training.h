@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ * A run of `convoy train` while it goes on: cmd_train.c drives it, train_log.c logs it, train_said.c prints what it has to say. */
+#ifndef CVY_TOOLS_TRAINING_H
+#define CVY_TOOLS_TRAINING_H
+
+#include "tools/device_report.h"
+#include "tools/epoch_curve.h"
+#include "tools/json_log.h"
+#include "tools/program_common.h"
+#include "tools/report_html.h"
+#include "tools/run_files.h"
+#include "tools/train_options.h"
+
+enum { MOST_CHANGES = 16 };
+
+typedef struct training {
+  const train_options *options;
+  program_run run;
+  cvy_fleet *fleet; /* NULL: this machine alone */
+  cvy_team *team;
+  run_files files;
+  json_log *log;
+  device_watch *watch, *epoch_watch; /* since moments ago; since the epoch's begin */
+  char *labels;
+  epoch_curve curve;
+  live_report report;
+  bool log_failed, begun;     /* begun: a step of this process is done */
+  bool writes, took_over;     /* this process prints and writes files; since the head was lost in a step */
+  long changes[MOST_CHANGES]; /* first steps with other shares, of --split auto */
+  int n_changes;
+  int *shares; /* as they were chosen, one per device of the run: others are those of a team that has lost devices */
+  uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */
+} training;
+
+/* Devices of the run: of all nodes of a fleet. */
+static inline int train_devices(const training *t) {
+  return t->fleet ? cvy_fleet_devices(t->fleet) : cvy_devices_count(t->run.devices);
+}
+
+/* ---- the log (train_log.c) ---- */
+
+/* Begins the log with the first event of the run: a run that is refused leaves an older log alone. */
+void train_log_begin(training *t);
+void train_log_device_lost(training *t, const cvy_lost_device *lost);
+void train_log_node_lost(training *t, const cvy_lost_node *lost);
+void train_log_end(training *t, cvy_status status, const cvy_train_result *result);
+/* Seconds that kernels were compiled for; start_seconds: cvy_train_result's. */
+double train_compile_seconds(double start_seconds);
+
+/* ---- what it says (train_said.c) ---- */
+
+void train_say_start(const training *t);
+/* The result line. EXIT_DONE or the exit status. */
+void train_say_result(const training *t, const cvy_train_result *result);
+/* "--shares 300,212": the option that repeats a run of --split auto. */
+void train_say_shares(const training *t);
+/* Says where the state of a run is that ended early. */
+void train_say_kept(const training *t, cvy_status status, const cvy_train_result *result, bool saved);
+/* Says where the files of a completed run are. */
+void train_say_saved(const training *t, bool plotted);
+/* Says which epoch was the best, and whether the run ended because no better one came. */
+void train_say_best(const training *t, const cvy_train_result *result);
+
+#endif
