@@ -216,6 +216,7 @@ static cvy_status train(training *t, cvy_train_result *result) {
       .keep = (int)o->keep,
       .save_best = o->save_best,
       .patience = (int)o->patience,
+      .precise_bn = (int)o->precise_bn,
       .resume = o->resume,
       .opened = o->opened,
       .settings = settings_text,
@@ -278,6 +279,7 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
     const bool quiet = o->quiet || !cvy_fleet_writes(t->fleet);
     if (!quiet) epoch_curve_print(&t->curve);
     if (!quiet) train_say_best(t, result);
+    if (!quiet) train_say_precise_bn(t, result);
     if (cvy_fleet_writes(t->fleet)) train_say_shares(t);
     if (!quiet && !result->already_finished) device_report_print(t->team);
     train_say_result(t, result);

@@ -104,7 +104,7 @@ static bool take_epoch(run_log *log, const json_t *line) {
 }
 
 bool run_log_take(run_log *log, const json_t *line) {
-  static const char *const others[] = {"balance", "start", "device_lost", "node_lost"};
+  static const char *const others[] = {"balance", "start", "precise_bn", "device_lost", "node_lost"};
   json_t *const run = json_object_get(line, "run"), *const end = json_object_get(line, "end"),
                 *const error = json_object_get(line, "error");
   if (json_is_object(run)) {
@@ -128,7 +128,7 @@ bool run_log_take(run_log *log, const json_t *line) {
   for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
     json_t *const value = json_object_get(line, others[i]);
     if (!value) continue;
-    if (i >= 2) log->no_memory |= json_array_append(log->lost, value) != 0;
+    if (i >= 3) log->no_memory |= json_array_append(log->lost, value) != 0;
     return true;
   }
   return false;

@@ -73,6 +73,9 @@ int train_options_check(const train_options *o) {
     }
     if (o->no_overlap) return options_error("train", "--no-sync with --no-overlap: expected one of them");
   }
+  if (o->no_sync && o->precise_bn > 0)
+    return options_error("train", "--no-sync with --precise-bn %lld: nothing is trained without the exchange",
+                         (long long)o->precise_bn);
   const char *const judged = o->save_best ? "--save-best" : o->patience > 0 ? "--patience" : NULL;
   if (judged && o->no_eval)
     return options_error("train", "%s with --%s: there is nothing to choose the best epoch by", judged,

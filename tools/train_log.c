@@ -86,6 +86,9 @@ void train_log_end(training *t, cvy_status status, const cvy_train_result *resul
                         train_compile_seconds(result->start_seconds), "first_step_extra_sec", result->start_seconds,
                         "programs_compiled", (json_int_t)totals.compiled, "programs_cached", (json_int_t)totals.cached,
                         "kernels_ahead", (json_int_t)totals.ahead));
+  if (result->precise_bn > 0)
+    json_log_line(t->log, json_pack("{s{si sf}}", "precise_bn", "batches", result->precise_bn, "sec",
+                                    result->precise_bn_seconds));
   json_log_line(
       t->log,
       json_pack("{s{sb sb sI si so so so so so so so}}", "end", "interrupted", status == CVY_E_INTERRUPTED, "trained",

@@ -246,6 +246,15 @@ static const option_row rows[] = {
      .unit = "steps",
      .range = {1, 1e15},
      .help = "stop after N steps of the whole run, resumed parts included"},
+    {.kind = OPTION_INT,
+     .name = "precise-bn",
+     FIELD(precise_bn),
+     .absent = "off",
+     .unit = "batches",
+     .range = {1, 1000000},
+     .help = "at the end, the running values of batch normalisation become mean and variance over N batches of the "
+             "training images, with the weights as they are then; --save and the last accuracies have them, "
+             "checkpoints and --save-best those of training"},
     {.kind = OPTION_FLAG, .name = "no-eval", FIELD(no_eval), .help = "do not measure validation and test accuracy"},
     {.kind = OPTION_INT,
      .name = "patience",
@@ -422,6 +431,7 @@ static const char *const taken[] = {"model",
                                     "drop-last",
                                     "verify-every",
                                     "patience",
+                                    "precise-bn",
                                     "checkpoint-every",
                                     "keep"};
 

@@ -16,6 +16,7 @@ typedef struct train_options {
   const char *log, *plot, *report, *trace, *conv_algo;
   int model, init, tune, math, on_device_loss, exchange; /* cvy_tune_mode, cvy_math, …, cvy_exchange_kind */
   int64_t classes, batch, epochs, seed, run_ahead, staleness, max_steps, keep, verify_every, trace_events, patience;
+  int64_t precise_bn;
   int optimizer; /* cvy_optimizer_kind */
   double lr, momentum, weight_decay, eps, label_smoothing, clip_norm, bucket_mib, device_timeout;
   betas_option betas;

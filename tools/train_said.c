@@ -51,9 +51,13 @@ void train_say_start(const training *t) {
   if (t->options->drop_last && rest > 0) progress_line("--drop-last: %d images are left out of every epoch", rest);
 }
 
+void train_say_precise_bn(const training *t, const cvy_train_result *result) {
+  if (t->options->quiet || result->precise_bn == 0) return;
+  progress_line("precise-bn: running values from %d batches in %.1f s", result->precise_bn, result->precise_bn_seconds);
+}
+
 void train_say_result(const training *t, const cvy_train_result *result) {
   const double acc = result->test_acc;
-  if (!cvy_fleet_writes(t->fleet)) return;
   progress_await_terminal(-1); /* stdout may be the same one */
   if (t->options->no_sync) printf("not training (--no-sync)");
   else if (acc >= 0) printf("test acc: %.2f", acc);

@@ -110,6 +110,7 @@ json_t *train_settings_all(const train_options *options, const cvy_data *data, c
   put(s, "on_device_loss", json_string(options->on_device_loss == 1 ? "stop" : "continue"));
   put(s, "resume", json_boolean(options->resume));
   put(s, "patience", options->patience > 0 ? json_integer(options->patience) : json_null());
+  put(s, "precise_bn", options->precise_bn > 0 ? json_integer(options->precise_bn) : json_null());
   put(s, "run_ahead", json_integer(options->run_ahead));
   put(s, "report", program_text_json(options->report));
   put(s, "save", program_text_json(options->save));

@@ -50,7 +50,9 @@ double train_compile_seconds(double start_seconds);
 /* ---- what it says (train_said.c) ---- */
 
 void train_say_start(const training *t);
-/* The result line. EXIT_DONE or the exit status. */
+/* Says that running values of batch normalisation were computed anew. */
+void train_say_precise_bn(const training *t, const cvy_train_result *result);
+/* The result line. */
 void train_say_result(const training *t, const cvy_train_result *result);
 /* "--shares 300,212": the option that repeats a run of --split auto. */
 void train_say_shares(const training *t);

@@ -113,6 +113,13 @@ typedef struct cvy_train_params {
    * the validation set, or where there is none on the test set, with a warning. NULL: none. One that cannot be written
    * is a warning; the next better epoch tries again. */
   const char *save_best;
+  /* When the run is over: the running values of batch normalisation become mean and variance over so many batches of
+   * training samples, which are augmented and normalised as in training, with the weights as they are (Wu and Johnson
+   * 2021, "Rethinking 'Batch' in BatchNorm"). The batches are those of the epoch behind the run's last one, and so on.
+   * Then the sets are evaluated once more. Checkpoints and save_best keep the running values of training, so that a
+   * run can go on; a finished run that is resumed computes the new ones again. Frozen ones stay as they are. 0: no;
+   * CVY_E_ARGUMENT: the network has none that training changes. */
+  int precise_bn;
   int patience; /* the run is over after so many full epochs in a row that were not better; 0: never */
   /* An epoch ends with its last whole batch, without the remaining samples, which differ from one shuffled epoch to
    * the next; a batch larger than the data set is refused. */
@@ -156,6 +163,8 @@ typedef struct cvy_train_result {
   int best_epoch;        /* from 0, with save_best or patience; -1: none yet */
   double best_acc;       /* its accuracy: on the validation set, or without one on the test set */
   bool out_of_patience;  /* why the run is over */
+  int precise_bn; /* batches that the running values were computed anew from; 0: they were not */
+  double precise_bn_seconds;
   bool save_best_failed; /* the newest best weights could not be written */
   double sec_per_epoch;  /* mean over full epochs, without start_seconds; 0: there was none */
   /* Time of this process's first step less that of its second, for as many samples: drivers compile kernels in the

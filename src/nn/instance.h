@@ -105,6 +105,10 @@ cvy_status cvy_instance_forward(cvy_instance *instance, const cvy_pass *pass, bo
 cvy_status cvy_instance_find_not_finite(cvy_instance *instance, const cvy_pass *pass, int *layer);
 /* Loss and hits of output against labels → result; with `gradient` also the gradient of the output. */
 cvy_status cvy_instance_loss(cvy_instance *instance, const cvy_pass *pass, bool gradient);
+/* After forward(training) of the same pass: adds the statistics of the batch normalisations that are trained, each
+ * group weighted by its n samples, to `moments`, which has the order of running values (layout.h): n * mean, and
+ * n * (biased variance + mean²) in the variance's place. Blocking. */
+cvy_status cvy_instance_add_moments(cvy_instance *instance, const cvy_pass *pass, double *moments);
 /* After forward(training) and loss(gradient) of the same pass. */
 cvy_status cvy_instance_backward(cvy_instance *instance, const cvy_pass *pass);
 

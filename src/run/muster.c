@@ -100,6 +100,7 @@ static void add_run(json_t *all, const cvy_train_params *p, const cvy_run_positi
   json_object_set_new(all, "no_eval", json_boolean(p->no_eval));
   json_object_set_new(all, "max_steps", json_integer(p->max_steps));
   json_object_set_new(all, "save_best", json_boolean(p->save_best != NULL));
+  json_object_set_new(all, "precise_bn", json_integer(p->precise_bn));
   json_object_set_new(all, "patience", json_integer(p->patience));
   json_object_set_new(all, "verify_every", json_integer(p->verify_every));
   json_object_set_new(all, "checkpoint", json_boolean(p->checkpoint_dir != NULL));

@@ -18,7 +18,7 @@
   "epochs", "max_steps", "no_eval", "on_device_loss", "device_timeout", "allow_nan", "verify_every", "run_ahead",  \
       "tune", "data_dir", "save", "checkpoint", "checkpoint_dir", "checkpoint_every", "checkpoint_epochs", "keep", \
       "resume", "log", "plot", "trace", "json", "quiet", "kept_step", "kept_median", "options", "save_best",       \
-      "patience", "report", "epoch_correct", "best_epochs", "judged_epochs", "best_acc"
+      "patience", "precise_bn", "report", "epoch_correct", "best_epochs", "judged_epochs", "best_acc"
 const char *const cvy_settings_may_differ[] = {NO_NUMBER, "devices", "shares", NULL};
 const char *const cvy_settings_may_differ_any_split[] = {NO_NUMBER, "devices", "shares", "split", "math_used", NULL};
 

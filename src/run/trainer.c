@@ -15,6 +15,7 @@
 #include "src/run/loss_watch.h"
 #include "src/run/muster.h"
 #include "src/run/resume.h"
+#include "src/team/precise_bn.h"
 #include "src/team/publish.h"
 #include "src/team/rebalance.h"
 #include "src/team/replica_data.h"
@@ -352,7 +353,8 @@ static cvy_status end_epoch(trainer *t, bool complete) {
   CVY_TRY(measure(t, CVY_SET_VAL, &e.val_acc));
   if (t->data->val.n == 0) CVY_TRY(measure(t, CVY_SET_TEST, &e.test_acc));
   if (complete) CVY_TRY(judge(t, t->data->val.n > 0 ? e.val_acc : e.test_acc, &e.best));
-  if (t->data->val.n > 0 && run_is_over(t)) CVY_TRY(measure(t, CVY_SET_TEST, &e.test_acc));
+  if (t->data->val.n > 0 && run_is_over(t) && t->p.precise_bn == 0) /* else behind it */
+    CVY_TRY(measure(t, CVY_SET_TEST, &e.test_acc));
   t->result.val_acc = e.val_acc;
   t->result.test_acc = e.test_acc;
   if (e.full) {
@@ -371,21 +373,62 @@ fail:
   return status;
 }
 
+/* Accuracies of the result. */
+static cvy_status measure_end(trainer *t) {
+  cvy_status status = CVY_OK;
+  CVY_TRY(measure(t, CVY_SET_VAL, &t->result.val_acc));
+  CVY_TRY(measure(t, CVY_SET_TEST, &t->result.test_acc));
+fail:
+  return status;
+}
+
+/* Running values anew, from the batches that would come next if the run went on with whole epochs. What it depends on
+ * is in the checkpoint: a resumed run gets the same bits. */
+static cvy_status renew_running(trainer *t) {
+  cvy_status status = CVY_OK;
+  const int n = t->data->train.n, batch = t->team->params.batch;
+  const uint64_t start = cvy_clock_ns();
+  cvy_precise_bn *precise = NULL;
+  int epoch = t->at.epoch + (t->at.epoch_batches > 0);
+  CVY_TRY(cvy_precise_bn_create(t->team, &precise));
+  for (int done = 0; done < t->p.precise_bn; done++) {
+    const long b = done % t->steps_per_epoch, at = b * batch;
+    if (b == 0) cvy_sampler_order(t->p.seed, epoch++, t->p.no_shuffle, n, t->order);
+    status = cvy_precise_bn_add(precise, t->order + at, (int)(n - at < batch ? n - at : batch), epoch - 1);
+    if (status == CVY_E_INTERRUPTED && (chain_of(t) || cvy_stop_requested(t->p.stop))) {
+      t->stopping = true;
+      status = CVY_OK;
+      goto fail;
+    }
+    CVY_TRY(status);
+  }
+  CVY_TRY(cvy_precise_bn_finish(precise));
+  note_on_host(t);
+  t->result.precise_bn = t->p.precise_bn;
+  t->result.precise_bn_seconds = cvy_clock_seconds_since(start);
+fail:
+  cvy_precise_bn_destroy(&precise);
+  return status;
+}
+
 static cvy_status run(trainer *t) {
   cvy_status status = CVY_OK;
+  const bool renews = t->p.precise_bn > 0;
   CVY_TRY(judge_belated(t));
   t->result.already_finished = run_is_over(t);
-  if (t->result.already_finished) {
-    CVY_TRY(measure(t, CVY_SET_VAL, &t->result.val_acc));
-    CVY_TRY(measure(t, CVY_SET_TEST, &t->result.test_acc));
-  }
+  if (t->result.already_finished && !renews) CVY_TRY(measure_end(t));
   while (!run_is_over(t) && !t->stopping) {
     CVY_TRY(run_steps(t));
     const bool complete = t->at.epoch_batches == t->steps_per_epoch;
     if (complete || !t->stopping) CVY_TRY(end_epoch(t, complete));
   }
-  const bool over = run_is_over(t) && (t->result.test_acc >= 0 || !wants(t, CVY_SET_TEST));
   CVY_TRY(save_checkpoint(t, true));
+  if (renews && run_is_over(t) && !t->stopping) {
+    CVY_TRY(renew_running(t));
+    CVY_TRY(measure_end(t));
+  }
+  const bool over =
+      run_is_over(t) && (t->result.test_acc >= 0 || !wants(t, CVY_SET_TEST)) && t->result.precise_bn == t->p.precise_bn;
   if (t->stopping && !over) status = CVY_E_INTERRUPTED;
 fail:
   return status;
@@ -446,6 +489,12 @@ static cvy_status take_params(trainer *t, const cvy_train_params *params) {
               t->p.no_eval ? "no_eval" : "neither a validation set nor a test set");
   CVY_REQUIRE(!judges(t) || !t->team->params.no_sync, CVY_E_ARGUMENT,
               "a team without exchange (no_sync) does not train: no epoch is better than another");
+  CVY_REQUIRE(t->p.precise_bn >= 0, CVY_E_ARGUMENT, "precise_bn of %d batches: must be 0 or more", t->p.precise_bn);
+  CVY_REQUIRE(t->p.precise_bn == 0 || cvy_layout_moves(t->team->layout), CVY_E_ARGUMENT,
+              "precise_bn: the network has no batch normalisation whose running values training changes%s",
+              t->team->layout->n_running > 0 ? " (all are frozen)" : "");
+  CVY_REQUIRE(t->p.precise_bn == 0 || !t->team->params.no_sync, CVY_E_ARGUMENT,
+              "precise_bn: a team without exchange (no_sync) does not train");
   CVY_REQUIRE(!t->team->params.no_sync || !t->p.checkpoint_dir, CVY_E_ARGUMENT,
               "a team without exchange (no_sync) does not train: there is nothing to keep in a checkpoint");
   CVY_REQUIRE(!t->p.resume || t->p.checkpoint_dir, CVY_E_ARGUMENT, "resuming needs a checkpoint folder");
@@ -513,7 +562,8 @@ cvy_status cvy_train(cvy_team *team, const cvy_data *data, const cvy_train_param
   CVY_REQUIRE(cvy_ledger_is_initialised(team->ledger), CVY_E_ARGUMENT,
               "the team has no weights: call cvy_team_init or cvy_team_load first");
   CVY_TRY(check_statistics(&t, n < batch ? n : batch));
-  if (t.p.max_steps == 0 || t.p.max_steps >= t.steps_per_epoch) CVY_TRY(check_statistics(&t, rest));
+  if (t.p.max_steps == 0 || t.p.max_steps >= t.steps_per_epoch || t.p.precise_bn >= t.steps_per_epoch)
+    CVY_TRY(check_statistics(&t, rest));
   team->stop = t.p.stop ? t.p.stop : team->params.stop;
   if (chain_of(&t)) cvy_chain_set_stop(chain_of(&t), team->stop);
   t.at.step = cvy_ring_next_number(team->ring);
