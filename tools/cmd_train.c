@@ -9,6 +9,7 @@
 
 #include "tools/progress.h"
 #include "tools/signals.h"
+#include "tools/train_sweep.h"
 #include "tools/training.h"
 #include "tools/wait_line.h"
 #include "tools/weights_facts.h"
@@ -70,7 +71,7 @@ enum { COMPILE_SAID_S = 2 }; /* loading takes less */
 
 static void on_started(void *user, double seconds) {
   const training *const t = user;
-  const double all = train_compile_seconds(seconds);
+  const double all = train_compile_seconds(t, seconds);
   if (!t->options->quiet && t->writes && all >= COMPILE_SAID_S) progress_line("kernels compiled in %.1f s", all);
 }
 
@@ -287,7 +288,7 @@ static int finish(training *t, cvy_status status, const cvy_train_result *result
   return code;
 }
 
-static int run_train(training *t) {
+static int run_train(training *t, program_run *kept) {
   const train_options *const o = t->options;
   const program_file inputs[] = {{"--init-from", o->opened ? NULL : o->init_from},
                                  {0}}; /* weights are the checkpoint's */
@@ -311,7 +312,6 @@ static int run_train(training *t) {
                                  .images = &o->images,
                                  .tunes = o->tune == CVY_TUNE_QUICK,
                                  .quiet = o->quiet || t->fleet};
-  cvy_train_result result = {.test_acc = -1, .val_acc = -1, .best_epoch = -1};
   int code = EXIT_DONE;
   if (o->joined) t->fleet = o->joined;
   else code = fleet_meet(&o->fleet, o->quiet, &t->fleet);
@@ -322,7 +322,8 @@ static int run_train(training *t) {
   if (code != EXIT_DONE) return code;
   progress_start(quiet, (int)o->epochs, (long)o->max_steps);
   wait_line_begin();
-  code = program_run_open(&spec, &t->run);
+  if (!kept->data) code = program_run_open(&spec, kept);
+  t->run = *kept;
   if (code == EXIT_DONE && o->init_from && !o->opened) {
     cvy_model_facts *facts = NULL;
     int model = o->model;
@@ -368,9 +369,9 @@ static int run_train(training *t) {
   if (code != OPTIONS_GO_ON) return code;
   if (writes) train_say_start(t);
   progress_start(quiet, (int)o->epochs, (long)o->max_steps);
-  status = train(t, &result);
+  t->status = status = train(t, &t->result);
   progress_end();
-  code = finish(t, status, &result);
+  code = finish(t, status, &t->result);
   const int traced = trace_finish(t); /* last, since a device may hang at it: the weights are saved by now */
   if (code == EXIT_DONE) code = traced;
   if (t->log) live_report_write(&t->report, NULL, false);
@@ -380,30 +381,68 @@ static int run_train(training *t) {
   return code;
 }
 
+/* What the runs of a sweep share: data and devices, as long as the data is that of the next run's seed. */
+typedef struct shared_run {
+  program_run run;
+  int64_t seed;
+} shared_run;
+
+static void fill_outcome(const training *t, sweep_outcome *out) {
+  const epoch_curve *const curve = &t->curve;
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  out->status = t->status;
+  out->finished_before = t->result.already_finished;
+  out->steps = t->result.steps;
+  out->test_acc = t->result.test_acc;
+  for (int i = 0; i < curve->n; i++)
+    if (curve->points[i].val_acc > out->best_val_acc) out->best_val_acc = curve->points[i].val_acc;
+  out->loss = curve->n > 0 ? curve->points[curve->n - 1].train_loss : t->result.last_loss;
+  if (!out->finished_before)
+    out->seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - 1e-9 * (double)t->start_ns;
+}
+
+/* sweep_run_fn; user: shared_run. */
+static int train_once(train_options *options, void *user, sweep_outcome *out) {
+  shared_run *const shared = user;
+  const bool drawn = options->images.val_split > 0 || strncmp(options->data, "synthetic", 9) == 0; /* by the seed */
+  struct timespec now;
+  if (drawn && options->seed != shared->seed) program_run_close(&shared->run);
+  shared->seed = options->seed;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  training t = {.options = options,
+                .files = {.log = -1, .trace = -1},
+                .status = CVY_E_ARGUMENT,
+                .result = {.test_acc = -1, .val_acc = -1, .best_epoch = -1, .last_loss = NAN},
+                .built_ns = cvy_launch_get_totals().build_ns,
+                .start_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
+  const int code = run_train(&t, &shared->run);
+  progress_wait_end();
+  fill_outcome(&t, out);
+  cvy_team_destroy(&t.team);
+  cvy_fleet_close(&t.fleet);
+  json_log_close(&t.log);
+  run_files_close(options, &t.files);
+  cvy_checkpoint_close(&options->opened);
+  free(t.shares);
+  epoch_curve_close(&t.curve);
+  live_report_close(&t.report);
+  free(t.labels);
+  return code;
+}
+
 int cmd_train(int argc, char **argv) {
   static train_options options; /* large lists: not on the stack */
+  shared_run shared = {0};
+  sweep_outcome outcome = {.test_acc = -1, .best_val_acc = -1};
   int code = train_options_parse(argc, argv, &options);
   if (code != OPTIONS_GO_ON) {
     cvy_fleet_close(&options.joined);
     return code;
   }
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  training t = {.options = &options,
-                .files = {.log = -1, .trace = -1},
-                .start_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec};
   signals_text("\nconvoy: interrupted before the first step; nothing was saved\n");
-  code = run_train(&t);
-  progress_wait_end();
-  cvy_team_destroy(&t.team);
-  cvy_fleet_close(&t.fleet);
-  program_run_close(&t.run);
-  json_log_close(&t.log);
-  run_files_close(&options, &t.files);
-  cvy_checkpoint_close(&options.opened);
-  free(t.shares);
-  epoch_curve_close(&t.curve);
-  live_report_close(&t.report);
-  free(t.labels);
+  code = train_options_runs(&options) > 1 ? train_sweep(argc, argv, &options, train_once, &shared)
+                                          : train_once(&options, &shared, &outcome);
+  program_run_close(&shared.run);
   return code;
 }

@@ -30,6 +30,11 @@ int train_options_check(const train_options *o) {
     return options_error("train",
                          "--no-sync with --clip-norm %g: without the exchange there is no gradient of the whole batch",
                          o->clip_norm);
+  if (train_options_runs(o) > 1 && (o->fleet.nodes || (!o->fleet.none && cvy_fleet_started() > 1)))
+    return options_error("train",
+                         "%d rates and %d seeds are a sweep, which is for one machine: every run would have to gather "
+                         "the nodes anew; start its runs one by one",
+                         o->rates.list.n, o->seeds.n);
   const int fleet = fleet_options_check("train", &o->fleet);
   if (fleet != OPTIONS_GO_ON) return fleet;
   if (o->fleet.nodes && o->bn.mode == CVY_BN_SYNC)

@@ -46,8 +46,8 @@ void train_log_begin(training *t) {
   log_run(t);
 }
 
-double train_compile_seconds(double start_seconds) {
-  return 1e-9 * (double)cvy_launch_get_totals().build_ns + start_seconds;
+double train_compile_seconds(const training *t, double start_seconds) {
+  return 1e-9 * (double)(cvy_launch_get_totals().build_ns - t->built_ns) + start_seconds;
 }
 
 void train_log_device_lost(training *t, const cvy_lost_device *lost) {
@@ -80,10 +80,11 @@ void train_log_end(training *t, cvy_status status, const cvy_train_result *resul
     return;
   }
   const cvy_launch_totals totals = cvy_launch_get_totals();
-  const double first_forward_s = totals.first_forward_ns ? 1e-9 * (double)(totals.first_forward_ns - t->start_ns) : 0;
+  const double first_forward_s =
+      totals.first_forward_ns > t->start_ns ? 1e-9 * (double)(totals.first_forward_ns - t->start_ns) : 0;
   json_log_line(
       t->log, json_pack("{s{sf sf sf sI sI sI}}", "start", "first_forward_sec", first_forward_s, "compile_sec",
-                        train_compile_seconds(result->start_seconds), "first_step_extra_sec", result->start_seconds,
+                        train_compile_seconds(t, result->start_seconds), "first_step_extra_sec", result->start_seconds,
                         "programs_compiled", (json_int_t)totals.compiled, "programs_cached", (json_int_t)totals.cached,
                         "kernels_ahead", (json_int_t)totals.ahead));
   if (result->precise_bn > 0)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/train_options.h"
 
-#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,14 +117,15 @@ static const option_row rows[] = {
      .unit = "epochs",
      .range = {1, 1000000},
      .help = "passes over the training images"},
-    {.kind = OPTION_REAL,
+    {.kind = OPTION_PARSE,
      .name = "lr",
-     FIELD(lr),
+     FIELD(rates),
+     .value = "X|X1,X2,...",
      .deflt = "0.1",
      .unit = "per step",
-     .range = {DBL_TRUE_MIN, 1e6},
-     .expected = "a number above 0 (as a double), at most 1e6",
-     .help = "learning rate; never scaled with batch or devices"},
+     .parse = train_parse_rates,
+     .help = "learning rate; never scaled with batch or devices. Several rates or seeds are a sweep: one run after the "
+             "other, each with -lr0.05-seed0 in the names of its files, and a table at the end"},
     {.kind = OPTION_PARSE,
      .name = "lr-schedule",
      FIELD(schedule),
@@ -233,7 +233,14 @@ static const option_row rows[] = {
      .value = "GLOB=X,...",
      .unit = "globs of parameters with factors",
      .help = "parameters whose rate is X times --lr; the first glob that fits counts"},
-    ROW_SEED(FIELD, "seed of weights, shuffling, --val-split and synthetic data"),
+    {.kind = OPTION_PARSE,
+     .name = "seed",
+     FIELD(seeds),
+     .value = "N|N1,N2|A-B",
+     .deflt = "0",
+     .unit = "number",
+     .parse = train_parse_seeds,
+     .help = "seed of weights, shuffling, --val-split and synthetic data; several: as with --lr"},
     {.kind = OPTION_FLAG, .name = "no-shuffle", FIELD(no_shuffle), .help = "take the images in the order of the file"},
     {.kind = OPTION_FLAG,
      .name = "drop-last",
@@ -464,7 +471,7 @@ static int take_from_checkpoint(void *target, option_set *given) {
   const option_set before = *given;
   char list[1024] = "";
   size_t used = 0;
-  if (!o->resume || !o->checkpoint) return OPTIONS_GO_ON;
+  if (!o->resume || !o->checkpoint || train_options_runs(o) > 1) return OPTIONS_GO_ON;
   const int met = fleet_options_check("train", &o->fleet);
   if (met != OPTIONS_GO_ON) return met;
   const int code = fleet_meet(&o->fleet, o->quiet, &o->joined);
@@ -515,6 +522,8 @@ int train_options_parse(int argc, char **argv, train_options *out) {
   given_last = (option_set){0};
   const int code = options_parse(&table, argc, argv, out, &given_last);
   if (code != OPTIONS_GO_ON) return code;
+  out->lr = out->rates.list.values[0];
+  out->seed = out->seeds.values[0];
   if (!train_options_given("split")) out->split.kind = CVY_SPLIT_UNLIKE;
   if (out->no_sync) out->no_eval = true;
   return train_options_check(out);

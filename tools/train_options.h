@@ -19,6 +19,9 @@ typedef struct train_options {
   int64_t precise_bn;
   int optimizer; /* cvy_optimizer_kind */
   double lr, momentum, weight_decay, eps, label_smoothing, clip_norm, bucket_mib, device_timeout;
+  rates_option rates; /* lr and seed: the first of them */
+  seeds_option seeds;
+  const char *run_of_sweep; /* "lr 0.1, seed 0"; NULL: no sweep */
   betas_option betas;
   split_option split;
   shares_option shares;
@@ -37,6 +40,8 @@ typedef struct train_options {
 
 /* OPTIONS_GO_ON or the exit status, after train_options_check. */
 int train_options_parse(int argc, char **argv, train_options *out);
+/* How many runs: more than one are a sweep. */
+static inline int train_options_runs(const train_options *options) { return options->rates.list.n * options->seeds.n; }
 /* [train_checks.c] Checks everything that needs no device: shares that do not sum to the batch, options that need
  * others. */
 int train_options_check(const train_options *options);

@@ -67,7 +67,9 @@ void train_say_result(const training *t, const cvy_train_result *result) {
   if (result->sec_per_epoch > 0) printf(", %.1f sec/epoch", result->sec_per_epoch);
   else if (result->images_per_second > 0) printf(", %.1f img/s", result->images_per_second);
   char *const labels = t->fleet ? fleet_labels(t->fleet) : program_team_labels(t->run.devices, t->team);
-  printf(" on [%s]\n", labels ? labels : t->labels);
+  const char *const of_sweep = t->options->run_of_sweep;
+  printf(" on [%s]%s%s\n", labels ? labels : t->labels, of_sweep ? ", " : "", of_sweep ? of_sweep : "");
+  if (of_sweep) fflush(stdout);
   free(labels);
 }
 

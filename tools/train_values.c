@@ -97,3 +97,57 @@ const char *train_parse_betas(const char *text, void *target) {
   betas->text = text;
   return betas->values[0] > 0 || betas->values[1] > 0 ? NULL : expected;
 }
+
+const char *train_parse_rates(const char *text, void *target) {
+  rates_option *const rates = target;
+  const char *const expected =
+      "expected a number above 0 (as a double), at most 1e6, or several of them for a sweep: X1,X2,...";
+  if (!strchr(text, ',')) {
+    rates->list.n = 1;
+    if (!cvy_parse_float(text, 0, 1e6, &rates->list.values[0])) return expected;
+  } else if (!parse_list(text, false, &rates->list)) {
+    return expected;
+  }
+  for (int i = 0; i < rates->list.n; i++) {
+    if (!(rates->list.values[i] > 0) || rates->list.values[i] > 1e6) return expected;
+    for (int j = 0; j < i; j++)
+      if (rates->list.values[j] == rates->list.values[i])
+        return "a rate is there twice, two runs would have the same names: expected each once";
+  }
+  return NULL;
+}
+
+enum { SEED_LENGTH = 24 };
+
+/* N or A-B in the first `length` characters. */
+static bool parse_seed_range(const char *text, size_t length, int64_t *first, int64_t *last) {
+  const int64_t most = INT64_C(9200000000000000000);
+  char item[2 * SEED_LENGTH];
+  if (length >= sizeof item) return false;
+  snprintf(item, sizeof item, "%.*s", (int)length, text);
+  char *const dash = strchr(item, '-');
+  if (dash) *dash = '\0';
+  if (!cvy_parse_int(item, 0, most, first)) return false;
+  *last = *first;
+  return !dash || cvy_parse_int(dash + 1, *first, most, last);
+}
+
+const char *train_parse_seeds(const char *text, void *target) {
+  seeds_option *const seeds = target;
+  seeds->n = 0;
+  for (const char *at = text;;) {
+    const size_t length = strcspn(at, ",");
+    int64_t first, last;
+    if (!parse_seed_range(at, length, &first, &last))
+      return "expected a whole number from 0 to 9.2e18, or several of them for a sweep: N1,N2 or A-B";
+    if (last - first >= NUMBER_LIST_MAX - seeds->n) return "more seeds than 1024: expected fewer";
+    for (int64_t seed = first; seed <= last; seed++) {
+      for (int i = 0; i < seeds->n; i++)
+        if (seeds->values[i] == seed)
+          return "a seed is there twice, two runs would have the same names: expected each once";
+      seeds->values[seeds->n++] = seed;
+    }
+    if (at[length] == '\0') return NULL;
+    at += length + 1;
+  }
+}

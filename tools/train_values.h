@@ -35,6 +35,17 @@ typedef struct betas_option {
   const char *text;
 } betas_option;
 
+/* --lr and --seed; several: a sweep. */
+typedef struct rates_option {
+  number_list list;
+} rates_option;
+typedef struct seeds_option {
+  int n;
+  int64_t values[NUMBER_LIST_MAX];
+} seeds_option;
+
+const char *train_parse_rates(const char *text, void *target);    /* rates_option, none twice */
+const char *train_parse_seeds(const char *text, void *target);    /* seeds_option, none twice */
 const char *train_parse_split(const char *text, void *target);    /* split_option */
 const char *train_parse_bn(const char *text, void *target);       /* bn_option */
 const char *train_parse_every(const char *text, void *target);    /* every_option of 1 or more */

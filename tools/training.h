@@ -15,13 +15,15 @@ enum { MOST_CHANGES = 16 };
 
 typedef struct training {
   const train_options *options;
-  program_run run;
+  program_run run;  /* borrowed: the runs of a sweep share it */
   cvy_fleet *fleet; /* NULL: this machine alone */
   cvy_team *team;
   run_files files;
   json_log *log;
   device_watch *watch, *epoch_watch; /* since moments ago; since the epoch's begin */
   char *labels;
+  cvy_status status; /* of cvy_train */
+  cvy_train_result result;
   epoch_curve curve;
   live_report report;
   bool log_failed, begun;     /* begun: a step of this process is done */
@@ -29,6 +31,7 @@ typedef struct training {
   long changes[MOST_CHANGES]; /* first steps with other shares, of --split auto */
   int n_changes;
   int *shares; /* as they were chosen, one per device of the run: others are those of a team that has lost devices */
+  uint64_t built_ns; /* that kernels had been compiled for when it began */
   uint64_t start_ns; /* CLOCK_MONOTONIC, close to the start of the process */
 } training;
 
@@ -44,8 +47,8 @@ void train_log_begin(training *t);
 void train_log_device_lost(training *t, const cvy_lost_device *lost);
 void train_log_node_lost(training *t, const cvy_lost_node *lost);
 void train_log_end(training *t, cvy_status status, const cvy_train_result *result);
-/* Seconds that kernels were compiled for; start_seconds: cvy_train_result's. */
-double train_compile_seconds(double start_seconds);
+/* Seconds that kernels were compiled for in this run; start_seconds: cvy_train_result's. */
+double train_compile_seconds(const training *t, double start_seconds);
 
 /* ---- what it says (train_said.c) ---- */
 
