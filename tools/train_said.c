@@ -58,6 +58,7 @@ void train_say_precise_bn(const training *t, const cvy_train_result *result) {
 
 void train_say_result(const training *t, const cvy_train_result *result) {
   const double acc = result->test_acc;
+  if (!cvy_fleet_writes(t->fleet)) return;
   progress_await_terminal(-1); /* stdout may be the same one */
   if (t->options->no_sync) printf("not training (--no-sync)");
   else if (acc >= 0) printf("test acc: %.2f", acc);
