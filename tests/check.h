@@ -75,8 +75,8 @@ int check_main(int argc, char **argv, const check_test *tests, int n_tests, int 
 int check_run(int argc, char **argv, int flags);
 /* begin before each test, and end after it unless it failed; either may be NULL. */
 void check_around(void (*begin)(check_device *d), void (*end)(check_device *d));
-/* For tests of kernels whose functions return structs: oclgrind does not know a declaration that comes of inlining those, so there
- * kernels are built without optimisation. Called before check_main or check_run. */
+/* For tests of kernels whose functions return structs: oclgrind does not know a declaration that comes of inlining
+ * those, so there kernels are built without optimisation. Called before check_main or check_run. */
 void check_plain_in_oclgrind(void);
 void check_add(int line, const char *name, void (*fn)(check_device *d));
 /* Defines a test: CHECK_TEST(name) { … }, with `check_device *d`. */

@@ -447,8 +447,8 @@ CHECK_TEST(small_nets) {
     }
 }
 
-/* Two residual blocks with stride 2 on 16 to 64 channels: sides go from odd to odd to even, and algorithms meet last tiles of
- * all sizes. */
+/* Two residual blocks with stride 2 on 16 to 64 channels: sides go from odd to odd to even, and algorithms meet last
+ * tiles of all sizes. */
 static cvy_node odd_block(cvy_net *n, cvy_node x, int width, const char *names[5]) {
   const cvy_conv2d_spec half = {.filters = width, .kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1}};
   const cvy_conv2d_spec same = {.filters = width, .kernel = {3, 3}, .pad = {1, 1}};
