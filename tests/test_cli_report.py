@@ -43,7 +43,7 @@ def check_page(text, what):
 def test_report_made(at):
     """From logs made by hand: killed, resumed, with text that must be escaped, with lines that are none."""
     write(at("a.jsonl"), "\n".join([head(model="lenet", data="a b'c"), step(0, 0, 3), step(1, 0, None), epoch(0), step(2, 1), step(3, 1),
-                                    head(model="lenet"), step(2, 1, 0.5, grad_norm=7), epoch(1, val_acc=0.9, test_acc=None, best=True),
+                                    head(model="lenet"), step(2, 1, 0.5, grad_norm=7, images=5, shares=[5]), epoch(1, val_acc=0.9, test_acc=None, best=True),
                                     '{"epoch":2,"st']))
     write(at("b, c.jsonl"), step(0, 0) + "\n" + epoch(0) + '\n{"end":{"interrupted":false,"sec_per_epoch":1.5,"times":null}}\n')
     logs = [at("a.jsonl"), at("b, c.jsonl")]
@@ -52,6 +52,7 @@ def test_report_made(at):
     check_page(page, "two runs")
     check("alert(1)" in page and "&lt;script&gt;" in page and "&lt;b&gt;&amp;&quot;x" in page, "text is escaped")
     check("--data 'a b" not in page and "--model lenet" in page, "the options are those of the newest part")
+    check('<td class="n">64' in page and '<td class="n">5<' not in page, "shares of a whole batch, not of an epoch's short last one")
     check("norm of the gradient" in page and 'http-equiv="refresh"' not in page, "curves; the page stands still")
     with open(at("r.csv"), newline="", encoding="utf-8") as f:
         rows = list(csv.DictReader(f))

@@ -172,6 +172,13 @@ int cmd_eval(int argc, char **argv) {
     cvy_status status = cvy_team_create(run.devices, run.net, &params, &team);
     if (status == CVY_OK) status = cvy_team_load(team, options.weights);
     if (status == CVY_OK) status = cvy_data_load_end(run.data);
+    if (status == CVY_OK && run.data->test.n == 0) {
+      program_say(
+          "error: data set %s has no test samples: expected a folder with test/CLASS/ or val/CLASS/ in it, as "
+          "CLASS/ alone is for training",
+          run.data->name);
+      status = CVY_E_ARGUMENT;
+    }
     if (status == CVY_OK) status = cvy_team_attach(team, run.data);
     if (status == CVY_OK && fleet) status = cvy_team_verify(team); /* all nodes have read the same weights */
     if (status == CVY_OK) progress_status("evaluating");

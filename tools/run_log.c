@@ -64,6 +64,14 @@ static void drop_epochs(run_log *log, int from) {
   while (log->n_epochs > 0 && log->epochs[log->n_epochs - 1].epoch >= from) log->n_epochs--;
 }
 
+static long sum_of(const json_t *shares) {
+  long sum = 0;
+  size_t i;
+  json_t *share;
+  json_array_foreach(shares, i, share) sum += (long)json_integer_value(share) % (1L << 31);
+  return sum;
+}
+
 static bool take_step(run_log *log, const json_t *line) {
   const long step = count_of(line, "step", LONG_MAX / 2), epoch = count_of(line, "epoch", INT_MAX - 1);
   if (step < 0 || epoch < 0) return false;
@@ -81,7 +89,9 @@ static bool take_step(run_log *log, const json_t *line) {
                                      .grad_norm = number_of(line, "grad_norm"),
                                      .images = count_of(line, "images", LONG_MAX),
                                      .correct = count_of(line, "correct", LONG_MAX)};
-  if (json_is_array(json_object_get(line, "shares"))) hold(&log->shares, json_object_get(line, "shares"));
+  /* an epoch's last batch may be a short one, which says nothing of the others */
+  json_t *const shares = json_object_get(line, "shares");
+  if (json_is_array(shares) && sum_of(shares) >= sum_of(log->shares)) hold(&log->shares, shares);
   return true;
 }
 
