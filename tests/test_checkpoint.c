@@ -140,6 +140,23 @@ CHECK_TEST(round_trip) {
   assert_int_equal(n_batches, 8);
 }
 
+/* data/checkpoint_3.safetensors was written by the version before there were optimisers other than SGD and facts of a
+ * model, from what make_checkpoint says. */
+CHECK_TEST(earlier_version) {
+  model m = make_model(d, 3);
+  const char *const dir = check_temp_dir();
+  cvy_checkpoint_data c, want = make_checkpoint(&m, 7, true);
+  bool found;
+  size_t n;
+  const char *const bytes = check_read(check_text("%s/checkpoint_3.safetensors", getenv("CVY_TEST_DATA")), &n);
+  want.facts = NULL;
+  check_write(file_of(dir, 7), bytes, n);
+  check_ok(newest_load(dir, m.layout, SETTINGS, &c, &found));
+  assert_true(found && same_checkpoint(&c, &want, m.layout));
+  assert_null(c.moments[1]);
+  newest_clear(&c);
+}
+
 CHECK_TEST(keep) {
   model m = make_model(d, 3);
   const char *const dir = check_temp_dir();
