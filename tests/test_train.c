@@ -164,8 +164,8 @@ CHECK_TEST(best) {
   check_ok(run(d, "*2", &p, NULL, check_path("at_best"), NULL));
   check_same_files(file, check_path("at_best"));
 
-  /* in pieces: within an epoch, at the end of the best one, whose evaluation is left out, within a later one, and to the
-   * end */
+  /* in pieces: within an epoch, at the end of the best one, whose evaluation is left out, within a later one, and to
+   * the end */
   judged pieces = {0};
   const char *const again = check_path("best_again");
   const char *const dir = check_path("best_pieces");
