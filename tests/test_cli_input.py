@@ -61,7 +61,7 @@ def lie(name, text=None, **facts):
         f.write(struct.pack("<Q", len(new)) + new + raw[8 + size:])
 
 
-def test_weights(at):
+def test_odd_weights(at):
     stage(at)
     train()
     raw = read_bytes("w.st")
@@ -83,7 +83,7 @@ def test_weights(at):
         refused("eval", "--weights", name, "--data", "synthetic:64", "--confusion")
 
 
-def test_pictures(at):
+def test_odd_pictures(at):
     stage(at)
     train()
     wrong = {"cut.pgm": b"P5 28 28 255\n" + bytes(9), "huge.pgm": b"P5 99999999 99999999 255\n", "x.jpg": b"\xff\xd8\xff" + bytes(20),
@@ -110,7 +110,7 @@ def test_pictures(at):
             refused(*args, codes=(1,), stdout=full)
 
 
-def test_sources(at):
+def test_odd_sources(at):
     stage(at)
     os.makedirs("pics/" + ODD)
     os.makedirs(b"pics/\xff")
@@ -133,7 +133,7 @@ def test_sources(at):
         refused("data", "synthetic:64", codes=(1,), stdout=full)
 
 
-def test_logs(at):
+def test_odd_logs(at):
     stage(at)
     line = '{"epoch":0,"step":0,"loss":1.5,"lr":0.1,"images":64,"correct":3,"shares":[64],"ms":2}\n'
     write("a.jsonl", line)
@@ -160,4 +160,4 @@ def test_logs(at):
 
 
 if __name__ == "__main__":
-    main(globals(), without_device=("sources", "logs"))
+    main(globals(), without_device=("odd_sources", "odd_logs"))

@@ -4,6 +4,7 @@
 
 The best epoch, the page of --report, and `convoy report`."""
 
+import base64
 import csv
 import html
 import json
@@ -14,8 +15,9 @@ import signal
 import struct
 import subprocess
 import time
+import zlib
 
-from cli import CONVOY, LENET, SMALL, check, expect, lines_of, main, read, read_bytes, run, same, write
+from cli import CONVOY, LENET, SMALL, check, expect, lines_of, main, read, device_times, read_bytes, run, same, write, write_idx
 
 
 def step(n, epoch, loss=1.0, **more):
@@ -151,8 +153,94 @@ def test_report_live(at):
     check_page(page, "resumed")
     check(f"<b>{last + 2}</b><span>epochs" in page and f"<b>{10 * (last + 2)}</b><span>steps" in page, "all steps and epochs")
     expect(0, "report", at("a.jsonl"), "--out", at("b.html"))
-    cut = lambda text: re.sub(r"<h1>.*?</p>", "", text, flags=re.S)
+    check("Answers to the" in page, "the answers")
+    cut = lambda text: re.sub(r"<h1>.*?</p>|<section>.*?</section>\n", "", text, flags=re.S)  # the log has no answers
     check(cut(read(at("b.html"))) == cut(page), "the same from the log")
+
+
+def png_pixels(data):
+    """Height, width and bytes of a PNG with 8 bits a channel, read by the rules of the format."""
+    check(data[:8] == b"\x89PNG\r\n\x1a\n", "a PNG")
+    chunks, at = {}, 8
+    while at < len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        content = data[at + 8:at + 8 + size]
+        check(struct.unpack_from(">I", data, at + 8 + size)[0] == zlib.crc32(kind + content), f"checksum of {kind}")
+        chunks[kind] = content
+        at += 12 + size
+    w, h, bits, colours = struct.unpack_from(">IIBB", chunks[b"IHDR"])
+    check(bits == 8 and b"IEND" in chunks, "whole")
+    each = 3 if colours == 2 else 1
+    raw, rows, before = zlib.decompress(chunks[b"IDAT"]), [], bytes(w * each)
+    for y in range(h):
+        row = bytearray(raw[y * (w * each + 1) + 1:(y + 1) * (w * each + 1)])
+        check(raw[y * (w * each + 1)] == 4, "the filter")
+        for i in range(len(row)):
+            a, b, c = row[i - each] if i >= each else 0, before[i], before[i - each] if i >= each else 0
+            p = a + b - c
+            row[i] = row[i] + min((a, b, c), key=lambda v: abs(p - v)) & 255  # of equal ones the first, as the format wants it
+        rows.append(bytes(row))
+        before = rows[-1]
+    return h, w, b"".join(rows)
+
+
+def write_coloured(folder):
+    """A data set of 200 images of 5x4 pixels with 3 channels in 4 classes, and 150 for testing; returns those."""
+    rng = random.Random(3)
+    os.makedirs(folder)
+    for part, n in (("train", 200), ("t10k", 150)):
+        pixels, labels = rng.randbytes(n * 60), bytes(rng.randrange(4) for _ in range(n))
+        with open(os.path.join(folder, f"{part}-images-idx4-ubyte"), "wb") as f:
+            f.write(struct.pack(">5I", 0x804, n, 5, 4, 3) + pixels)
+        with open(os.path.join(folder, f"{part}-labels-idx1-ubyte"), "wb") as f:
+            f.write(struct.pack(">2I", 0x801, n) + labels)
+    return pixels, labels
+
+
+def numbers(page, of):
+    """The numbers of the answers to a set, row by row: those of a row's cells."""
+    section = re.search(rf"<section>\n<h2>Answers to the \d+ {of} images.*?</section>", page, re.S)[0]
+    matrix = re.search(r'<table class="matrix">.*?</table>', section, re.S)
+    rows = re.findall(r"<tr><th class=\"r\">.*?</tr>", matrix[0], re.S) if matrix else []
+    cells = [[0 if cell == "·" else int(cell) for cell in re.findall(r"<td[^>]*>([\d·]+)", row)] for row in rows]
+    return section, cells
+
+
+def test_answers(at):
+    """The page's answers are those of the weights that the run has saved; the pictures are the data set's bytes."""
+    pixels, labels = write_coloured(at("set"))
+    words = ["--model", "lenet", "--data", at("set"), "--size", "16x12", "--devices", device_times(2), "--batch", 50]
+    expect(0, "train", *words, "--epochs", 2, "--save", at("w.st"), "--report", at("a.html"), "--log", at("a.jsonl"), "-q")
+    page = read(at("a.html"))
+    check_page(page, "with answers")
+    section, cells = numbers(page, "test")
+    expect(0, "eval", "--weights", at("w.st"), "--data", at("set"), "--devices", device_times(2), "--confusion", "--json", at("e.json"), "-q")
+    told = json.loads(read(at("e.json")))
+    check(cells == told["confusion"], f"the matrix {cells} is eval's {told['confusion']}")
+    last = [line for line in lines_of(at("a.jsonl")) if "train_loss" in line][-1]
+    check(f"({last['test_acc']:.4f})" in section and ", epoch 2</h2>" in section, "accuracy and epoch")
+    found = re.findall(r'base64,([^"]*)"><figcaption><b>(\d)</b>.*?image (\d+)<', section, re.S)
+    check(1 <= len(found) <= 24, f"{len(found)} pictures")
+    for text, label, image in found:
+        h, w, _ = png_pixels(base64.b64decode(text, validate=True))
+        check((h, w) == (16, 12) and int(label) == labels[int(image)], f"picture {image}")
+    # as the files have them: in the size of the network that can take it
+    write_idx(at("."), 128)
+    expect(0, "train", "--model", "lenet", "--data", at("."), "--batch", 64, "--epochs", 1, "--val-split", 0.3, "--report", at("b.html"), "-q")
+    page = read(at("b.html"))
+    check_page(page, "with a validation set")
+    check("validation images" in page and page.index("validation images") < page.index("test images"), "both sets")
+    section, cells = numbers(page, "test")
+    for text, label, image in re.findall(r'base64,([^"]*)"><figcaption><b>(\d)</b>.*?image (\d+)<', section, re.S):
+        want = bytes(i * 7 % 251 for i in range(int(image) * 784, int(image) * 784 + 784))
+        check(png_pixels(base64.b64decode(text)) == (28, 28, want) and int(label) == int(image) % 10, f"picture {image}")
+    # many classes: pairs in place of a matrix
+    expect(0, "train", *LENET, "--classes", 60, "--batch", 64, "--max-steps", 1, "--report", at("c.html"), "-q")
+    page = read(at("c.html"))
+    check_page(page, "60 classes")
+    check('class="matrix"' not in page and "taken for" in page and "of 60 classes are confused" in page, "pairs")
+    expect(0, "train", *LENET, "--batch", 64, "--max-steps", 1, "--no-eval", "--report", at("d.html"), "-q")
+    check("<section>" not in read(at("d.html")), "nothing was evaluated")
 
 
 if __name__ == "__main__":

@@ -310,7 +310,7 @@ CHECK_TEST(facts_round_trip) {
                               .width = 32,
                               .classes = 5,
                               .class_names = all,
-                              .size_h = -1,
+                              .size_h = 28,
                               .size_w = 32,
                               .gray = true,
                               .n_channels = 3,
@@ -324,7 +324,7 @@ CHECK_TEST(facts_round_trip) {
   check_ok(cvy_model_facts_read(path, &out));
   assert_string_equal(out->model, "lenet");
   assert_true(out->channels == 3 && out->height == 28 && out->width == 32 && out->classes == 5);
-  assert_true(out->size_h == -1 && out->size_w == 32 && out->gray && out->n_channels == 3);
+  assert_true(out->size_h == 28 && out->size_w == 32 && out->gray && out->n_channels == 3);
   assert_memory_equal(out->mean, in.mean, sizeof in.mean);
   assert_memory_equal(out->deviation, in.deviation, sizeof in.deviation);
   assert_string_equal(out->class_names[0], names[0]);
@@ -383,6 +383,9 @@ CHECK_TEST(facts_refused) {
       {"{\"classes\":2,\"input\":[1,1,1],\"model\":\"\"}", "the model's name is no name"},
       {"{\"classes\":2,\"input\":[1,1,1],\"gray\":1}", "gray is neither true nor false"},
       {"{\"classes\":2,\"input\":[1,1,1],\"size\":3}", "size is no list"},
+      {"{\"classes\":2,\"input\":[1,28,32],\"size\":[-1,32]}",
+       "pictures are resized to 32x32, the model's input is 28x32"},
+      {"{\"classes\":2,\"input\":[1,28,28],\"size\":[28,27]}", "expected the same"},
       {"{\"classes\":2,\"input\":[1,1,1],\"mean\":[0.5]}", "mean and deviation are no lists of 1 numbers"},
       {"{\"classes\":2,\"input\":[9,1,1],\"mean\":[0],\"deviation\":[1]}", "no lists of 9 numbers"},
       {"{\"classes\":2,\"input\":[1,1,1],\"mean\":[0],\"deviation\":[-1]}", "deviation -1"},
