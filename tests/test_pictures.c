@@ -20,6 +20,7 @@
 static const char *folder; /* of the test under way; its caches are in cache/ below */
 
 static void begin(check_device *d) {
+  if (strstr(cvy_data_libraries(), "no ")) check_skip(d, "built with %s", cvy_data_libraries());
   folder = check_temp_dir();
   setenv("XDG_CACHE_HOME", check_path("cache"), 1);
   check_ok(cvy_make_dirs(check_path("cache"), NULL));
