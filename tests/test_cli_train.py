@@ -413,6 +413,57 @@ def test_input(at):
     expect(2, "train", *LENET, "--augment", "crop:99", "--devices", device, err="must be 1 to the shorter side, 28")
 
 
+def test_sweep(at):
+    """Several rates and seeds: the bits and names of the runs alone, a table, going on after a stop, runs that diverge."""
+    base = ["train", "--model", "lenet", "--data", "synthetic:200", "--devices", first_device(), "--batch", 40, "--epochs", 2, "--val-split", 0.1]
+    sweep = [*base, "--lr", "0.05,0.2", "--seed", "0-1"]
+    files = ["--save", at("w.st"), "--save-best", at("best.st"), "--log", at("l.jsonl"), "--plot", at("p.svg"), "--report", at("r.html"), "--trace",
+             at("t.json"), "--checkpoint", at("ck")]
+    done = expect(0, *sweep, *files)
+    runs = [f"-lr{lr}-seed{seed}" for lr in ("0.05", "0.2") for seed in (0, 1)]
+    wanted = {f"{name}{run}{end}" for run in runs for name, end in (
+        ("w", ".st"), ("best", ".st"), ("l", ".jsonl"), ("p", ".svg"), ("r", ".html"), ("t", ".json"), ("ck", ""))}
+    check(set(os.listdir(at(""))) == wanted, f"files: {sorted(os.listdir(at('')))}", done)
+    results = done.stdout.splitlines()
+    check([line.split("], ")[1] for line in results] == ["lr 0.05, seed 0", "lr 0.05, seed 1", "lr 0.2, seed 0", "lr 0.2, seed 1"], "order", done)
+    ends = [lines_of(at(f"l{run}.jsonl"))[-1]["end"] for run in runs]
+    losses = [[line["train_loss"] for line in lines_of(at(f"l{run}.jsonl")) if "train_loss" in line][-1] for run in runs]
+    rows = [line.split() for line in done.stderr.splitlines() if re.match(r"0\.\d+ +(\d|mean)", line)]
+    check(len(rows) == 6 and [row[1] for row in rows] == ["0", "1", "mean"] * 2, f"rows: {rows}", done)
+    for row, end, loss in zip([row for row in rows if row[1] != "mean"], ends, losses):
+        check(row[2] == f"{end['test_acc']:.4f}" and row[4] == f"{loss:.4f}", f"{row}: {end}, {loss}", done)
+    mean, deviation = (losses[2] + losses[3]) / 2, abs(losses[2] - losses[3]) / math.sqrt(2)
+    check(rows[5][4] == f"{mean:.4f}+-{deviation:.4f}", f"{rows[5]}: {mean} {deviation}", done)
+    expect(0, *base, "--lr", 0.2, "--seed", 1, "--save", at("alone.st"), "--quiet")
+    same(at("alone.st"), at("w-lr0.2-seed1.st"), "a run of a sweep: the bytes of the run alone")
+
+    # finished runs are not repeated, one that was interrupted goes on
+    stop = ["train", *LENET, "--epochs", 10, "--batch", 16, "--lr", "0.05,0.2", "--no-eval", "--checkpoint", at("parts"), "--save", at("parts.st"),
+            "--log", at("parts.jsonl")]
+    whole = ["--checkpoint", at("whole"), "--save", at("whole.st"), "--log", at("whole.jsonl")]
+    expect(0, *stop[:-6], *whole, "--quiet")
+    job = subprocess.Popen([CONVOY, *map(str, stop)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    for _ in range(600):
+        if os.path.exists(at("parts-lr0.2-seed0.jsonl")) and len(read(at("parts-lr0.2-seed0.jsonl")).splitlines()) > 3:
+            break
+        time.sleep(0.02)
+    job.send_signal(signal.SIGINT)
+    told = job.communicate()[1]
+    check(job.returncode == 130 and "the sweep ends in run 2 of 2 (lr 0.2, seed 0); the same command with --resume goes on" in told, told)
+    done = expect(0, *stop, "--resume", err=("parts-lr0.05-seed0 was finished already", "finished before"))
+    for run in ("-lr0.05-seed0", "-lr0.2-seed0"):
+        same(at(f"parts{run}.st"), at(f"whole{run}.st"), "a sweep that was interrupted: the same bytes", done)
+
+    # a run that diverges, names that would be the same, a sweep that no machine can do alone
+    done = expect(0, *base, "--lr", "1e5,0.1", err=("has diverged", "diverged in step"))
+    check(len(done.stdout.splitlines()) == 1, "no result of a run that diverged", done)
+    expect(1, *base, "--lr", "1e5,2e5", err="diverged in step")
+    for option, value, why in (("--lr", "0.1,0.10", "same names"), ("--seed", "0-2,1", "same names"), ("--seed", "3-1", "A-B"),
+                               ("--seed", "0-5000", "fewer"), ("--lr", "0.1,", "X1,X2")):
+        expect(2, *base, option, value, err=why)
+    expect(2, *base, "--seed", "0-1", "--nodes", "a,b", "--node", 0, err="for one machine")
+
+
 def test_words(at):
     """Paths and a device's name that are not UTF-8: everything that holds them in JSON is made all the same."""
     odd = os.fsdecode(b"d\xe4ten")

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "tools/progress.h"
+#include "tools/run_log.h"
 #include "tools/signals.h"
 #include "tools/train_sweep.h"
 #include "tools/training.h"
@@ -387,6 +388,18 @@ typedef struct shared_run {
   int64_t seed;
 } shared_run;
 
+/* Epochs of earlier parts of the run, or of one that was finished before. */
+static void take_from_log(const char *path, sweep_outcome *out) {
+  run_log log;
+  if (!path || strcmp(path, "-") == 0 || cvy_file_kind_of(path) != CVY_FILE_REGULAR) return;
+  if (run_log_open(path, &log) && run_log_load(&log, path) == CVY_OK && log.n_epochs > 0) {
+    out->loss = log.epochs[log.n_epochs - 1].train_loss;
+    for (size_t i = 0; i < log.n_epochs; i++)
+      if (log.epochs[i].val_acc > out->best_val_acc) out->best_val_acc = log.epochs[i].val_acc;
+  }
+  run_log_close(&log);
+}
+
 static void fill_outcome(const training *t, sweep_outcome *out) {
   const epoch_curve *const curve = &t->curve;
   struct timespec now;
@@ -397,7 +410,9 @@ static void fill_outcome(const training *t, sweep_outcome *out) {
   out->test_acc = t->result.test_acc;
   for (int i = 0; i < curve->n; i++)
     if (curve->points[i].val_acc > out->best_val_acc) out->best_val_acc = curve->points[i].val_acc;
+  if (t->result.best_epoch >= 0 && t->run.data->val.n > 0) out->best_val_acc = t->result.best_acc;
   out->loss = curve->n > 0 ? curve->points[curve->n - 1].train_loss : t->result.last_loss;
+  if (t->options->run_of_sweep) take_from_log(t->options->log, out);
   if (!out->finished_before)
     out->seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - 1e-9 * (double)t->start_ns;
 }
