@@ -382,7 +382,7 @@ static int run_train(training *t, program_run *kept) {
   return code;
 }
 
-/* What the runs of a sweep share: data and devices, as long as the data is that of the next run's seed. */
+/* The runs of a sweep share it: data and devices, as long as the data is that of the next run's seed. */
 typedef struct shared_run {
   program_run run;
   int64_t seed;

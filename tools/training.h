@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A run of `convoy train` while it goes on: cmd_train.c drives it, train_log.c logs it, train_said.c prints what it has to say. */
+ * A run of `convoy train` while it goes on: cmd_train.c drives it, train_log.c logs it,
+ * train_said.c prints what it has to say. */
 #ifndef CVY_TOOLS_TRAINING_H
 #define CVY_TOOLS_TRAINING_H
 

@@ -382,8 +382,8 @@ fail:
   return status;
 }
 
-/* Running values anew, from the batches that would come next if the run went on with whole epochs. What it depends on
- * is in the checkpoint: a resumed run gets the same bits. */
+/* Running values anew, from the batches that would come next if the run went on with whole epochs. All that they
+ * depend on is in the checkpoint: a resumed run gets the same bits. */
 static cvy_status renew_running(trainer *t) {
   cvy_status status = CVY_OK;
   const int n = t->data->train.n, batch = t->team->params.batch;

@@ -112,8 +112,7 @@ static void add_parts(void *user, void *data) {
     const double *const part = p->parts + (size_t)r * p->n_moments;
     for (size_t i = 0; i < p->n_moments; i++) sums[i] += part[i];
   }
-  const bool stops =
-      cvy_team_chain(p->team) ? cvy_team_is_asked_to_stop(p->team) : cvy_stop_requested(p->team->stop);
+  const bool stops = cvy_team_chain(p->team) ? cvy_team_is_asked_to_stop(p->team) : cvy_stop_requested(p->team->stop);
   sums[p->n_moments] += stops;
 }
 
@@ -146,7 +145,7 @@ cvy_status cvy_precise_bn_add(cvy_precise_bn *p, const int32_t *samples, int n, 
   cvy_status status = CVY_OK;
   const cvy_team_params *const params = &p->team->params;
   CVY_TRY(cvy_ring_wait(p->team->ring));
-  /* the slot of the next step, which nobody has begun, has what the workers need to meet */
+  /* the next step, which the caller has not begun, has the place where workers meet */
   batch_args args = {.precise = p,
                      .bn = cvy_ring_next(p->team->ring)->bn,
                      .samples = samples,
