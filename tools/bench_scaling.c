@@ -541,7 +541,7 @@ static cvy_status prepare(scaling_run *run) {
               "no memory for a batch of %d", batch);
   for (int i = 0; i < batch; i++) run->samples[i] = i;
   find_same_cores(run);
-  for (int k = 1; k<run->n; k = run->n> 4 ? 2 * k : k + 1) run->rows[run->n_rows++].k = k;
+  for (int k = 1; k < run->n; k = run->n > 4 ? 2 * k : k + 1) run->rows[run->n_rows++].k = k;
   run->rows[run->n_rows++].k = run->n;
 fail:
   return status;
