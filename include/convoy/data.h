@@ -25,7 +25,8 @@ typedef struct cvy_data {
   int h, w, c, classes;
   cvy_samples train, val, test;   /* val.n 0: no validation set; test.n 0: no test set */
   const char *const *class_names; /* `classes` of them; NULL: classes are numbers */
-  uint64_t content; /* XXH64 of the training images and of their labels (16 bits each); 0 until load_end */
+  uint64_t content;             /* XXH64 of the training images and of their labels (16 bits each); 0 until load_end */
+  uint64_t content_to_evaluate; /* of those of the validation set and of the test set */
 } cvy_data;
 
 typedef struct cvy_data_params {

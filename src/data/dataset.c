@@ -320,15 +320,19 @@ static void show_images(dataset *d) {
   }
 }
 
-/* A resumed run compares this hash: other images may lie under the same name, with the same sizes. */
+static uint64_t content_of(dataset *d, int set) {
+  const cvy_samples *const s = samples_of(d, set);
+  const size_t n = (size_t)s->n;
+  const bool known = d->content[set] && !(d->held_out && set == CVY_SET_OF_TRAIN);
+  const uint64_t images = known ? d->content[set] : s->images ? XXH64(s->images, n * image_bytes(&d->data), 0) : 0;
+  return n > 0 ? XXH64(s->labels, n * sizeof *s->labels, images) : 0;
+}
+
+/* A resumed run and the nodes of a fleet compare these: other images may lie under the same name, with the same sizes. */
 static void note_content(dataset *d) {
-  const cvy_data *const data = &d->data;
-  const size_t n = (size_t)data->train.n;
-  const bool known = d->content && !d->held_out;
-  const uint64_t images = known                ? d->content
-                          : data->train.images ? XXH64(data->train.images, n * image_bytes(data), 0)
-                                               : 0;
-  d->data.content = XXH64(data->train.labels, n * sizeof *data->train.labels, images);
+  const uint64_t others[] = {content_of(d, CVY_SET_OF_VAL), content_of(d, CVY_SET_OF_TEST)};
+  d->data.content = content_of(d, CVY_SET_OF_TRAIN);
+  d->data.content_to_evaluate = XXH64(others, sizeof others, 0);
 }
 
 /* ---- load ---- */

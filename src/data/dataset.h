@@ -46,7 +46,7 @@ struct dataset {
   uint16_t *labels[CVY_SETS];
   uint8_t *images[CVY_SETS];
   size_t unnamed_bytes[CVY_SETS]; /* images are a mapped file without a name, not memory */
-  uint64_t content;               /* known to the source; 0: not yet */
+  uint64_t content[CVY_SETS];     /* of each raw set's images, if the source knows it; 0: not yet */
   char **names;                   /* of the classes; the data set frees them */
   char **files;                   /* that are read from */
   int n_files;

@@ -169,7 +169,7 @@ static cvy_status fetch(dataset *d) {
     d->raw[set].mapped = mapped ? cvy_picture_cache_images(&p->cache, set) : p->memory + before * each;
     for (size_t i = 0; i < p->folder.n_of[set]; i++) before += !p->facts[at++].why;
   }
-  if (mapped) d->content = p->cache.hashes[CVY_SET_OF_TRAIN];
+  if (mapped) memcpy(d->content, p->cache.hashes, sizeof d->content);
   CVY_TRY(mark_broken(d));
 fail:
   return status;

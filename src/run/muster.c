@@ -2,6 +2,7 @@
 #include "src/run/muster.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +17,9 @@
 #include "src/team/nodes.h"
 
 /* Digits that tell floats apart and end before their rounding shows: 0.1, not 0.100000001. */
-enum { SHOWN = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(8) };
+enum { SHOWN = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(7) };
 
-static json_t *hash_json(uint64_t hash) { return json_sprintf("%016" PRIx64, hash); }
+static json_t *hash_json(uint64_t hash) { return json_sprintf("xxh64 %016" PRIx64, hash); }
 
 static uint64_t hash_of(const float *values, size_t n, uint64_t seed) {
   return values ? XXH64(values, n * sizeof *values, seed) : seed;
@@ -34,55 +35,84 @@ static uint64_t hash_state(const cvy_team *team) {
   return hash_of(cvy_ledger_running(ledger), l->n_running_floats, hash);
 }
 
-/* Of all parameters: whether they are trained, and how they are updated. */
-static uint64_t hash_layout(const cvy_layout *l) {
-  uint64_t hash = l->n_frozen_floats;
+/* How each parameter is updated. */
+static json_t *parameters_json(const cvy_layout *l) {
+  json_t *const all = json_object();
   for (int i = 0; i < l->n_params; i++) {
     const cvy_param *const p = &l->params[i];
-    const float rule[] = {p->lr_factor, p->decays, p->frozen};
-    hash = hash_of(rule, 3, hash);
+    json_object_set_new(all, p->name,
+                        p->frozen ? json_string("frozen")
+                                  : json_sprintf("%zu values, lr-mult %.9g%s", p->elems, (double)p->lr_factor,
+                                                 p->decays ? "" : ", no decay"));
   }
-  return hash;
+  return all;
 }
 
 /* With mean and deviation as they are with the data set attached. */
-static json_t *input_json(const cvy_input_params *p) {
+static void add_input(json_t *all, const cvy_input_params *p) {
   const cvy_augment *const a = &p->augment;
   json_t *const moments = json_array();
   for (int c = 0; c < p->n_channels; c++) {
     json_array_append_new(moments, json_real((double)p->mean[c]));
     json_array_append_new(moments, json_real((double)p->deviation[c]));
   }
-  return json_pack("{so sb si s[ff] s[ffff] si sI}", "normalize", moments, "flip", a->flip, "crop", a->crop,
-                   "resized_crop", (double)a->resized_crop[0], (double)a->resized_crop[1], "jitter",
-                   (double)a->jitter[0], (double)a->jitter[1], (double)a->jitter[2], (double)a->jitter[3], "cutout",
-                   a->cutout, "seed", (json_int_t)p->seed);
+  json_object_set_new(all, "normalize", moments);
+  json_object_set_new(all, "augment",
+                      json_pack("{sb si s[ff] s[ffff] si sI}", "flip", a->flip, "crop", a->crop, "resized_crop",
+                                (double)a->resized_crop[0], (double)a->resized_crop[1], "jitter", (double)a->jitter[0],
+                                (double)a->jitter[1], (double)a->jitter[2], (double)a->jitter[3], "cutout", a->cutout,
+                                "seed", (json_int_t)p->seed));
+}
+
+static json_t *optimizer_json(const cvy_team_params *p) {
+  static const char *const names[] = {"sgd", "adam", "adamw"};
+  return json_pack("{ss sf sf sf sf sb}", "kind", names[p->optimizer], "beta_1", (double)p->betas[0], "beta_2",
+                   (double)p->betas[1], "eps", (double)p->eps, "momentum", (double)p->momentum, "nesterov",
+                   p->nesterov);
+}
+
+static json_t *bn_json(const cvy_team_params *p) {
+  return p->bn == CVY_BN_GHOST ? json_sprintf("ghost:%d", p->ghost)
+                               : json_string(p->bn == CVY_BN_SYNC ? "sync" : "device");
+}
+
+/* Each node may have the same images in another folder. */
+static void add_data(json_t *all, const cvy_data *data) {
+  json_object_set_new(all, "images", json_pack("[iii]", data->train.n, data->val.n, data->test.n));
+  json_object_set_new(all, "training_images_and_labels", hash_json(data->content));
+  json_object_set_new(all, "other_images_and_labels", hash_json(data->content_to_evaluate));
+}
+
+/* The network's and its classes' names, where the caller has told them. */
+static void add_names(json_t *all, const char *facts) {
+  static const char *const names[] = {"model", "class_names"};
+  json_t *const told = facts ? json_loads(facts, 0, NULL) : NULL;
+  for (size_t i = 0; told && i < sizeof names / sizeof *names; i++) {
+    json_t *const value = json_object_get(told, names[i]);
+    if (value) json_object_set(all, names[i], value);
+  }
+  json_decref(told);
 }
 
 static void add_team(json_t *all, const cvy_team *team) {
   const cvy_team_params *const p = &team->params;
   json_object_set_new(all, "version", json_string(cvy_version()));
-  json_object_set_new(all, "parameters", json_integer((json_int_t)team->layout->n_floats));
+  add_names(all, cvy_ledger_facts(team->ledger));
+  json_object_set_new(all, "parameters", parameters_json(team->layout));
   json_object_set_new(all, "buckets", json_integer(team->layout->n_buckets));
-  json_object_set_new(all, "data", json_string(team->data->name));
-  json_object_set_new(all, "data_content", hash_json(team->data->content));
-  json_object_set_new(all, "state", hash_json(hash_state(team)));
+  add_data(all, team->data);
+  json_object_set_new(all, "first_weights", hash_json(hash_state(team)));
   json_object_set_new(all, "batch", json_integer(p->batch));
-  json_object_set_new(all, "input", input_json(cvy_team_input(team)));
-  json_object_set_new(all, "bn", json_integer(p->bn));
-  json_object_set_new(all, "ghost", json_integer(p->ghost));
-  json_object_set_new(all, "layout", hash_json(hash_layout(team->layout)));
-  json_object_set_new(all, "momentum", json_real((double)p->momentum));
+  add_input(all, cvy_team_input(team));
+  json_object_set_new(all, "bn", bn_json(p));
+  json_object_set_new(all, "optimizer", optimizer_json(p));
   json_object_set_new(all, "weight_decay", json_real((double)p->weight_decay));
-  json_object_set_new(all, "nesterov", json_boolean(p->nesterov));
   json_object_set_new(all, "clip_norm", json_real((double)p->clip_norm));
+  json_object_set_new(all, "log_grad_norm", json_boolean(p->grad_norm));
   json_object_set_new(all, "label_smoothing", json_real((double)p->label_smoothing));
-  json_object_set_new(
-      all, "optimizer",
-      json_sprintf("%d %.9g %.9g %.9g", (int)p->optimizer, (double)p->betas[0], (double)p->betas[1], (double)p->eps));
   json_object_set_new(all, "run_ahead", json_integer(p->run_ahead));
   json_object_set_new(all, "staleness", json_integer(p->staleness));
-  json_object_set_new(all, "exchange", json_integer(p->exchange));
+  json_object_set_new(all, "exchange", json_string(p->exchange == CVY_EXCHANGE_BF16 ? "bf16" : "fp32"));
   json_object_set_new(all, "allow_nan", json_boolean(p->allow_nan));
   json_object_set_new(all, "on_device_loss_stop", json_boolean(p->fault_stops));
 }
@@ -121,6 +151,35 @@ static json_t *shares_json(const cvy_team *team) {
   return list;
 }
 
+/* An entry of both, or a part of one. */
+typedef struct difference {
+  const json_t *a, *b;
+  const char *part; /* NULL: the whole entry */
+  int others;       /* parts that differ, too */
+} difference;
+
+/* Of two objects the first part that differs: one of a hundred parameters is enough to see why. */
+static difference narrow(const json_t *a, const json_t *b) {
+  difference d = {.a = a, .b = b};
+  const char *key;
+  json_t *value;
+  if (!json_is_object(a) || !json_is_object(b)) return d;
+  json_object_foreach((json_t *)a, key, value) {
+    const json_t *const its = json_object_get(b, key);
+    if (json_equal(value, its)) continue;
+    if (d.part) d.others++;
+    else d = (difference){.a = value, .b = its, .part = key};
+  }
+  json_object_foreach((json_t *)b, key, value) {
+    if (json_object_get(a, key)) continue;
+    if (d.part) d.others++;
+    else d = (difference){.a = NULL, .b = value, .part = key};
+  }
+  return d;
+}
+
+static char *shown(const json_t *value) { return value ? json_dumps(value, SHOWN) : NULL; }
+
 /* Logs each entry of `head` that `other` has not, or has otherwise. */
 static int compare(const cvy_fleet *fleet, int first, const json_t *head, int r, const json_t *other) {
   int n = 0;
@@ -128,11 +187,14 @@ static int compare(const cvy_fleet *fleet, int first, const json_t *head, int r,
   json_t *value;
   json_object_foreach((json_t *)head, key, value) {
     const json_t *const its = json_object_get(other, key);
+    char more[48] = "";
     if (json_equal(value, its)) continue;
-    char *const a = json_dumps(value, SHOWN);
-    char *const b = its ? json_dumps(its, SHOWN) : NULL;
-    cvy_log_error("%s: %s on node %d (%s), %s on node %d (%s); expected the same on all nodes", key, a ? a : "?", first,
-                  cvy_fleet_name(fleet, first), b ? b : "nothing", r, cvy_fleet_name(fleet, r));
+    const difference d = narrow(value, its);
+    char *const a = shown(d.a), *const b = shown(d.b);
+    if (d.others) snprintf(more, sizeof more, " (and %d more of %s)", d.others, key);
+    cvy_log_error("%s%s%s: %s on node %d (%s), %s on node %d (%s)%s; expected the same on all nodes", key,
+                  d.part ? " " : "", d.part ? d.part : "", a ? a : "nothing", first, cvy_fleet_name(fleet, first),
+                  b ? b : "nothing", r, cvy_fleet_name(fleet, r), more);
     free(a);
     free(b);
     n++;
@@ -145,7 +207,7 @@ cvy_status cvy_muster_compare(cvy_fleet *fleet, const json_t *all) {
   char *own = NULL, **texts = NULL;
   json_t *head = NULL;
   int first = 0, differences = 0;
-  own = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+  own = json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(15));
   CVY_REQUIRE(own, CVY_E_MEMORY, "out of host memory");
   CVY_TRY(cvy_fleet_gather_texts(fleet, own, &texts));
   while (!cvy_fleet_has(fleet, first)) first++;

@@ -82,7 +82,8 @@ cvy_status cvy_noted_same(const char *checkpoint_devices, const cvy_devices *dev
   for (int i = 0; i < devices->n && *same; i++) {
     const json_t *const noted = json_array_get(list, (size_t)i);
     const char *const label = cvy_noted_label(noted);
-    *same = label && strcmp(label, cvy_devices_label(devices, i)) == 0 && cvy_noted_same_make(noted, devices, i);
+    *same = label && strcmp(name_of(label), name_of(cvy_devices_label(devices, i))) == 0 &&
+            cvy_noted_same_make(noted, devices, i);
   }
   json_decref(list);
 fail:

@@ -18,7 +18,8 @@ cvy_status cvy_noted_devices(const char *const *texts, int n, cvy_devices **out)
 void cvy_noted_devices_destroy(cvy_devices **devices);
 /* rows[i]: which of the noted devices device i takes its algorithms from, -1 none. CVY_E_MEMORY. */
 cvy_status cvy_noted_rows(const char *noted, const cvy_devices *devices, int *rows);
-/* *same: the same devices in the same order, with the units and drivers that are noted. CVY_E_MEMORY. */
+/* *same: devices of the same names in the same order, with the units and drivers that are noted, whatever their places:
+ * replicas on one device go on as nodes of a fleet. CVY_E_MEMORY. */
 cvy_status cvy_noted_same(const char *noted, const cvy_devices *devices, bool *same);
 /* All devices have the same name, driver and number of compute units. */
 bool cvy_noted_alike(const cvy_devices *devices);
