@@ -56,6 +56,7 @@ static struct scene {
   one nodes[SIM_NODES];
   bool evaluates_at[SIM_STEPS];
   uint32_t cut[SIM_NODES];            /* bit b of [a]: a and b are cut */
+  uint32_t before;                    /* nodes that all had agreed on when the first cut came */
   long silence[SIM_NODES][SIM_NODES]; /* the most steps of any node when one of the two learned of it; -1: neither */
 } scene;
 
@@ -71,8 +72,22 @@ static void die(int n) {
     if (p->dying >> r & 1 && scene.nodes[r].fate == RUNNING) sim_link_kill(r, p->how);
 }
 
+/* Nodes that are alive, if all of these have agreed that the others are not there; else all. */
+static uint32_t agreed_nodes(void) {
+  const uint32_t all = (1u << scene.n) - 1;
+  uint32_t alive = 0;
+  for (int r = 0; r < scene.n; r++)
+    if (!sim_link_is_dead(r)) alive |= 1u << r;
+  for (int r = 0; r < scene.n; r++) {
+    if (!(alive >> r & 1)) continue;
+    if (scene.nodes[r].fate != RUNNING || cvy_fleet_view(scene.nodes[r].team.fleet) != alive) return all;
+  }
+  return alive;
+}
+
 static void cut(int n) {
   const plan *const p = &scene.nodes[n].plan;
+  if (!scene.before) scene.before = agreed_nodes();
   seen.cuts++;
   for (int a = 0; a < scene.n; a++)
     for (int b = 0; b < scene.n; b++)
@@ -82,7 +97,7 @@ static void cut(int n) {
         scene.cut[b] |= 1u << a;
         scene.silent = true;
       }
-  scene.partial |= (p->part | p->rest) != (1u << scene.n) - 1;
+  scene.partial |= ((p->part | p->rest) & scene.before) != scene.before;
   scene.job.net.told = NULL; /* a node that is cut off may still begin what the others have done meanwhile */
 }
 
@@ -236,10 +251,12 @@ static void check_finished(int r) {
       sim_fail("node %d ends after %ld steps, node %d after %ld", r, o->finished, b, scene.nodes[b].finished);
 }
 
-/* Nodes that could go on without all others, whatever becomes of these: all of them, if they are many enough. */
+/* Nodes that could go on without all others, whatever becomes of these: all of them, if they are many enough of those
+ * that were there. */
 static bool must_go_on(uint32_t part) {
-  const int n = __builtin_popcount(part);
-  return 2 * n > scene.n || (2 * n == scene.n && part & 1);
+  const uint32_t before = scene.before ? scene.before : (1u << scene.n) - 1;
+  const int n = __builtin_popcount(part & before), were = __builtin_popcount(before);
+  return 2 * n > were || (2 * n == were && part & before & -before);
 }
 
 static void check_failed(int r) {

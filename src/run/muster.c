@@ -83,15 +83,15 @@ static void add_data(json_t *all, const cvy_data *data) {
   json_object_set_new(all, "other_images_and_labels", hash_json(data->content_to_evaluate));
 }
 
-/* The network's and its classes' names, where the caller has told them. */
+/* The network's and its classes' names, where the caller has given them (cvy_team_describe). */
 static void add_names(json_t *all, const char *facts) {
   static const char *const names[] = {"model", "class_names"};
-  json_t *const told = facts ? json_loads(facts, 0, NULL) : NULL;
-  for (size_t i = 0; told && i < sizeof names / sizeof *names; i++) {
-    json_t *const value = json_object_get(told, names[i]);
+  json_t *const given = facts ? json_loads(facts, 0, NULL) : NULL;
+  for (size_t i = 0; given && i < sizeof names / sizeof *names; i++) {
+    json_t *const value = json_object_get(given, names[i]);
     if (value) json_object_set(all, names[i], value);
   }
-  json_decref(told);
+  json_decref(given);
 }
 
 static void add_team(json_t *all, const cvy_team *team) {
