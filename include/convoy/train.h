@@ -158,12 +158,12 @@ typedef struct cvy_train_params {
 typedef struct cvy_train_result {
   long steps; /* of the whole run */
   int epochs_done;
-  double test_acc;       /* last evaluation, negative: none */
-  double val_acc;        /* the same of the validation set */
-  int best_epoch;        /* from 0, with save_best or patience; -1: none yet */
-  double best_acc;       /* its accuracy: on the validation set, or without one on the test set */
-  bool out_of_patience;  /* why the run is over */
-  int precise_bn; /* batches that the running values were computed anew from; 0: they were not */
+  double test_acc;      /* last evaluation, negative: none */
+  double val_acc;       /* the same of the validation set */
+  int best_epoch;       /* from 0, with save_best or patience; -1: none yet */
+  double best_acc;      /* its accuracy: on the validation set, or without one on the test set */
+  bool out_of_patience; /* why the run is over */
+  int precise_bn;       /* batches that the running values were computed anew from; 0: they were not */
   double precise_bn_seconds;
   bool save_best_failed; /* the newest best weights could not be written */
   double sec_per_epoch;  /* mean over full epochs, without start_seconds; 0: there was none */

@@ -55,7 +55,8 @@ static cvy_status read_file(const char *path, lane *l, char why[CVY_PICTURE_WHY]
   if (fstat(fd, &info) != 0) snprintf(why, CVY_PICTURE_WHY, "%s", strerror(errno));
   else if (!S_ISREG(info.st_mode)) snprintf(why, CVY_PICTURE_WHY, "it is no plain file");
   else if (info.st_size > CVY_PICTURE_MOST_BYTES)
-    snprintf(why, CVY_PICTURE_WHY, "it has %lld bytes, at most %d are read", (long long)info.st_size, CVY_PICTURE_MOST_BYTES);
+    snprintf(why, CVY_PICTURE_WHY, "it has %lld bytes, at most %d are read", (long long)info.st_size,
+             CVY_PICTURE_MOST_BYTES);
   else if (!lane_room(&l->file, &l->file_room, (size_t)info.st_size + 1)) {
     snprintf(why, CVY_PICTURE_WHY, "no memory for its %lld bytes", (long long)info.st_size);
     status = CVY_E_MEMORY;
