@@ -107,6 +107,23 @@ static cvy_node small_norm_convpool(cvy_net *n, cvy_node x) {
   return cvy_net_avgpool(n, cvy_net_relu(n, x), &(cvy_pool2d_spec){.kernel = {2, 2}});
 }
 
+/* An inverted residual with a depthwise convolution, and one with groups, dilation and other padding behind. */
+static cvy_node small_groups(cvy_net *n, cvy_node x) {
+  const cvy_conv2d_spec expand = {.filters = 24, .kernel = {1, 1}, .no_bias = true},
+                        project = {.filters = 8, .kernel = {1, 1}, .no_bias = true},
+                        depthwise = {.filters = 24, .kernel = {3, 3}, .pad = {1, 1}, .groups = 24},
+                        split = {.filters = 12,
+                                 .kernel = {3, 3},
+                                 .pad = {2, 1},
+                                 .groups = 4,
+                                 .dilation = {2, 0},
+                                 .pad_more = {1, -1}};
+  cvy_node y = cvy_net_relu(n, small_norm(n, cvy_net_conv2d(n, x, "expand", &expand), "b1"));
+  y = cvy_net_relu(n, small_norm(n, cvy_net_conv2d(n, y, "depthwise", &depthwise), "b2"));
+  y = cvy_net_add(n, small_norm(n, cvy_net_conv2d(n, y, "project", &project), "b3"), x);
+  return cvy_net_relu(n, cvy_net_conv2d(n, y, "split", &split));
+}
+
 typedef struct small_net {
   const char *name;
   cvy_node (*build)(cvy_net *net, cvy_node x);
@@ -128,7 +145,8 @@ static const small_net small_nets[] = {{"usual", small_usual, 10, 0},
                                        {"softmax inside", small_softmax_inside, 4, 0},
                                        {"norm chain", small_norm_chain, 7, 0},
                                        {"convpool", small_convpool, 6, 2},
-                                       {"norm convpool", small_norm_convpool, 4, 1}};
+                                       {"norm convpool", small_norm_convpool, 4, 1},
+                                       {"groups", small_groups, 7, 0}};
 enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], SMALL_CLASSES = 3 };
 
 /* Behind the layers of the table: global average pooling and a linear layer. */

@@ -73,8 +73,10 @@ static conv_case random_case(const check_device *d, case_rng *r) {
                              .pad_h = CASE_ONE_OF(r, 0, 1, 1, 2, 3),
                              .pad_w = CASE_ONE_OF(r, 0, 1, 1, 2, 3),
                              .n_max = 1};
+    if (case_int(r, 0, 3) == 0) p->pad_more_h = case_int(r, -p->pad_h, 2), p->pad_more_w = case_int(r, -p->pad_w, 2);
     p->x.pitch = p->x.c, p->y_pitch = p->k;
-  } while (p->x.h + 2 * p->pad_h < p->r || p->x.w + 2 * p->pad_w < p->s || conv_case_work(p, 1) > most_work());
+  } while (p->x.h + 2 * p->pad_h + p->pad_more_h < p->r || p->x.w + 2 * p->pad_w + p->pad_more_w < p->s ||
+           conv_case_work(p, 1) > most_work());
   check_ok(cvy_conv2d_output_shape(p, &out));
   const int most = (int)(most_work() / conv_case_work(p, 1));
   c.n = case_edge(r, 7, most < 40 ? most : 40);

@@ -43,6 +43,10 @@ static cvy_conv2d_params conv_params(const step *s, const cvy_layer *l) {
   p.stride_w = linear ? 1 : l->stride[1];
   p.pad_h = linear ? 0 : l->pad[0];
   p.pad_w = linear ? 0 : l->pad[1];
+  if (linear) return p;
+  p.groups = l->groups;
+  p.dilation_h = l->dilation[0], p.dilation_w = l->dilation[1];
+  p.pad_more_h = l->pad_more[0], p.pad_more_w = l->pad_more[1];
   return p;
 }
 

@@ -45,6 +45,9 @@ typedef struct cvy_conv2d_spec {
   int stride[2]; /* 0 means 1 */
   int pad[2];    /* rows above and below, columns left and right */
   bool no_bias;
+  int groups;      /* divides the channels and the filters, each group of which sees its own; 0 means 1 */
+  int dilation[2]; /* from one row (column) of the kernel to the next; 0 means 1 */
+  int pad_more[2]; /* rows below and columns right beyond pad, -pad (none there) and more */
 } cvy_conv2d_spec;
 cvy_node cvy_net_conv2d(cvy_net *net, cvy_node x, const char *name, const cvy_conv2d_spec *spec);
 

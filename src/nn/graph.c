@@ -161,31 +161,39 @@ static cvy_node append(cvy_net *net, const char *name, cvy_layer layer) {
 
 static bool size_in(int value, int least) { return value >= least && value <= LARGEST_SIZE; }
 
-/* Output size of a window that moves over one dimension. */
-static int window_count(int size, int kernel, int stride, int pad) { return (size + 2 * pad - kernel) / stride + 1; }
-
-/* Checks the window and fills the layer's geometry and output height and width. `title`: for messages. */
+/* Checks the window and fills the layer's geometry and output height and width. `title`: for messages; `more`: padding
+ * behind beyond pad, `dilation`: from one row of the kernel to the next (0: 1). */
 static bool set_window(cvy_net *net, cvy_layer *layer, const char *title, const cvy_shape *x, const int kernel[2],
-                       const int stride[2], const int pad[2]) {
+                       const int stride[2], const int pad[2], const int more[2], const int dilation[2]) {
   for (int d = 0; d < 2; d++) {
-    const int size = d == 0 ? x->h : x->w;
+    const int size = d == 0 ? x->h : x->w, apart = dilation[d] ? dilation[d] : 1;
     if (!size_in(kernel[d], 1) || !size_in(stride[d], 1) || !size_in(pad[d], 0)) {
       (void)SPOIL(net,
                   "%s: kernel %dx%d, stride %d,%d, padding %d,%d: kernel and stride must be 1 to %d, padding 0 to %d",
                   title, kernel[0], kernel[1], stride[0], stride[1], pad[0], pad[1], LARGEST_SIZE, LARGEST_SIZE);
       return false;
     }
-    if (kernel[d] > size + 2 * pad[d]) {
-      (void)SPOIL(net, "%s: a kernel of %dx%d does not fit into %dx%d pixels with padding %d,%d", title, kernel[0],
-                  kernel[1], x->h, x->w, pad[0], pad[1]);
+    if (!size_in(apart, 1) || !size_in(more[d], -pad[d])) {
+      (void)SPOIL(net,
+                  "%s: dilation %d,%d, padding behind %d,%d more than %d,%d in front: dilation must be 1 to %d, and "
+                  "padding behind 0 to %d",
+                  title, dilation[0], dilation[1], more[0], more[1], pad[0], pad[1], LARGEST_SIZE, LARGEST_SIZE);
+      return false;
+    }
+    const int64_t reach = (int64_t)(kernel[d] - 1) * apart + 1, padded = (int64_t)size + 2 * (int64_t)pad[d] + more[d];
+    if (reach > padded) {
+      (void)SPOIL(net, "%s: a kernel of %dx%d does not fit into %dx%d pixels with padding %d,%d%s", title, kernel[0],
+                  kernel[1], x->h, x->w, pad[0], pad[1],
+                  apart > 1 || more[d] ? ", this dilation and this padding behind" : "");
       return false;
     }
     layer->kernel[d] = kernel[d];
     layer->stride[d] = stride[d];
     layer->pad[d] = pad[d];
+    layer->pad_more[d] = more[d];
+    layer->dilation[d] = apart;
+    *(d == 0 ? &layer->shape.h : &layer->shape.w) = (int)((padded - reach) / stride[d] + 1);
   }
-  layer->shape.h = window_count(x->h, kernel[0], stride[0], pad[0]);
-  layer->shape.w = window_count(x->w, kernel[1], stride[1], pad[1]);
   return true;
 }
 
@@ -207,8 +215,12 @@ cvy_node cvy_net_conv2d(cvy_net *net, cvy_node x, const char *name, const cvy_co
     return SPOIL(net, "%s: %d filters: must be 1 to %d", title, spec->filters, LARGEST_SIZE);
   cvy_layer layer = {.kind = CVY_LAYER_CONV2D, .input = {x, -1}, .shape = {.c = spec->filters}, .bias = !spec->no_bias};
   const int stride[2] = {spec->stride[0] ? spec->stride[0] : 1, spec->stride[1] ? spec->stride[1] : 1};
-  if (!set_window(net, &layer, title, in, spec->kernel, stride, spec->pad)) return -1;
-  if (!weights_fit(net, title, spec->kernel[0], spec->kernel[1], in->c, spec->filters)) return -1;
+  if (!set_window(net, &layer, title, in, spec->kernel, stride, spec->pad, spec->pad_more, spec->dilation)) return -1;
+  layer.groups = spec->groups ? spec->groups : 1;
+  if (layer.groups < 0 || in->c % layer.groups != 0 || spec->filters % layer.groups != 0)
+    return SPOIL(net, "%s: %d groups: the number must divide its %d channels and %d filters", title, spec->groups,
+                 in->c, spec->filters);
+  if (!weights_fit(net, title, spec->kernel[0], spec->kernel[1], in->c / layer.groups, spec->filters)) return -1;
   return append(net, name ? name : "", layer);
 }
 
@@ -252,7 +264,8 @@ static cvy_node add_pool(cvy_net *net, cvy_layer_kind kind, cvy_node x, const cv
   cvy_layer layer = {.kind = kind, .input = {x, -1}, .shape = {.c = in->c}};
   const int stride[2] = {spec->stride[0] ? spec->stride[0] : spec->kernel[0],
                          spec->stride[1] ? spec->stride[1] : spec->kernel[1]};
-  if (!set_window(net, &layer, kind_name(kind), in, spec->kernel, stride, spec->pad)) return -1;
+  if (!set_window(net, &layer, kind_name(kind), in, spec->kernel, stride, spec->pad, (int[2]){0}, (int[2]){0}))
+    return -1;
   if (spec->pad[0] >= spec->kernel[0] || spec->pad[1] >= spec->kernel[1])
     return SPOIL(net, "%s: padding %d,%d must be smaller than the kernel, %dx%d", kind_name(kind), spec->pad[0],
                  spec->pad[1], spec->kernel[0], spec->kernel[1]);

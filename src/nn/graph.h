@@ -22,10 +22,11 @@ typedef enum cvy_layer_kind {
 /* Layer i makes node i. */
 typedef struct cvy_layer {
   cvy_layer_kind kind;
-  char name[64];                    /* "" for layers without parameters */
-  cvy_node input[2];                /* -1: none */
-  cvy_shape shape;                  /* of the output, with its pitch */
-  int kernel[2], stride[2], pad[2]; /* conv2d, pools */
+  char name[64];                        /* "" for layers without parameters */
+  cvy_node input[2];                    /* -1: none */
+  cvy_shape shape;                      /* of the output, with its pitch */
+  int kernel[2], stride[2], pad[2];     /* conv2d, pools */
+  int groups, dilation[2], pad_more[2]; /* conv2d */
   bool bias;
   float eps, momentum; /* batchnorm */
   int param[2];        /* weight, bias (gamma, beta): index in the layout, -1 none */

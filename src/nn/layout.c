@@ -41,7 +41,7 @@ static void describe_param(const cvy_net *net, int layer, int which, cvy_param *
     p->kind = conv ? CVY_PARAM_CONV_WEIGHT : CVY_PARAM_LINEAR_WEIGHT;
     p->r = conv ? l->kernel[0] : x->h;
     p->s = conv ? l->kernel[1] : x->w;
-    p->c = x->c;
+    p->c = conv ? x->c / l->groups : x->c;
     p->rank = conv ? 4 : 2;
     const int per_output = p->c * p->r * p->s;
     memcpy(p->dims, conv ? (int[4]){p->k, p->c, p->r, p->s} : (int[4]){p->k, per_output}, sizeof p->dims);

@@ -58,8 +58,10 @@ cvy_convpool_params cvy_unit_convpool(const cvy_net *net, int layer, int n, bool
 /* The 2x2 average pool behind conv2d `layer` and a ReLU, where the three may be one operation; -1 else. */
 static int convpool_end(const planner *p, int layer) {
   const cvy_layer *const l = &p->net->layers[layer];
-  if (!p->params->fuse_pools || (p->params->apart && p->params->apart[layer]) || l->stride[0] != 1 || l->stride[1] != 1)
-    return -1;
+  if (!p->params->fuse_pools || (p->params->apart && p->params->apart[layer])) return -1;
+  if (l->groups > 1) return -1;
+  for (int i = 0; i < 2; i++)
+    if (l->stride[i] != 1 || l->dilation[i] != 1 || l->pad_more[i] != 0) return -1;
   const int relu = only_consumer(p, layer, CVY_LAYER_RELU);
   const int pool = relu >= 0 ? only_consumer(p, relu, CVY_LAYER_AVGPOOL) : -1;
   if (pool < 0) return -1;

@@ -183,7 +183,7 @@ static cvy_status prepare(tuning *t) {
   const cvy_conv2d_params *const p = &t->p;
   const size_t n = (size_t)p->n_max, few = least(n, CVY_TUNE_CHECK_SAMPLES);
   const size_t x_rows = (size_t)p->x.h * (size_t)p->x.w, y_rows = (size_t)t->y.h * (size_t)t->y.w;
-  const size_t w_rows = (size_t)p->r * (size_t)p->s * (size_t)p->x.c;
+  const size_t w_rows = (size_t)p->r * (size_t)p->s * (size_t)cvy_conv_group_c(p);
   const bool forward = t->item->pass == CVY_CONV_FORWARD, data = t->item->pass == CVY_CONV_BACKWARD_DATA;
   if (!data) {
     CVY_TRY(fill(t, X, n * x_rows, few * x_rows, p->x.c, p->x.pitch));
@@ -282,7 +282,7 @@ static result result_of(const tuning *t, int n) {
     case CVY_CONV_BACKWARD_DATA: return (result){.which = {DX, -1}, .floats = {(size_t)n * cvy_shape_elems(&p->x)}};
     default:
       return (result){.which = {DW, p->bias ? DB : -1},
-                      .floats = {(size_t)p->r * (size_t)p->s * (size_t)p->x.c * k, k}};
+                      .floats = {(size_t)p->r * (size_t)p->s * (size_t)cvy_conv_group_c(p) * k, k}};
   }
 }
 

@@ -19,7 +19,17 @@ struct cvy_conv2d {
   size_t workspace_bytes;
 };
 
-/* In order of preference. direct_simt takes every shape on every device. */
+bool cvy_conv_is_plain(const cvy_conv2d_params *p, bool more, const char **why) {
+  const char *reason = NULL;
+  if (cvy_conv_groups(p) > 1) reason = "these kernels know no groups";
+  else if (cvy_conv_dilation_h(p) > 1 || cvy_conv_dilation_w(p) > 1) reason = "these kernels know no dilation";
+  else if (!more && (p->pad_more_h || p->pad_more_w)) reason = "these kernels want the same padding on both sides";
+  if (why && reason) *why = reason;
+  return !reason;
+}
+
+/* In order of preference. direct_simt takes every shape without groups and dilation on every device, grouped those that
+ * have some. */
 static const cvy_conv_algorithm *const algorithms[] = {&cvy_conv_direct_cpu,
                                                        &cvy_conv_columns_cpu,
                                                        &cvy_conv_panels_cpu,
@@ -28,6 +38,7 @@ static const cvy_conv_algorithm *const algorithms[] = {&cvy_conv_direct_cpu,
                                                        &cvy_conv_winograd4_weights_cpu,
                                                        &cvy_conv_winograd2_weights_cpu,
                                                        &cvy_conv_direct_simt,
+                                                       &cvy_conv_grouped,
                                                        &cvy_conv_winograd4_simt,
                                                        &cvy_conv_winograd2_simt,
                                                        &cvy_conv_winograd2_fused,
@@ -36,9 +47,15 @@ static const cvy_conv_algorithm *const algorithms[] = {&cvy_conv_direct_cpu,
 enum { N_ALGORITHMS = sizeof algorithms / sizeof algorithms[0] };
 
 /* One dimension of the output, 0 if there is none. */
-static int output_length(int in, int filter, int stride, int pad) {
-  const int64_t padded = (int64_t)in + 2 * (int64_t)pad;
-  return padded < filter ? 0 : (int)((padded - filter) / stride + 1);
+static int output_length(int in, int filter, int dilation, int stride, int pad, int more) {
+  const int64_t padded = (int64_t)in + 2 * (int64_t)pad + more, reach = (int64_t)(filter - 1) * dilation + 1;
+  return padded < reach ? 0 : (int)((padded - reach) / stride + 1);
+}
+static int output_rows(const cvy_conv2d_params *p) {
+  return output_length(p->x.h, p->r, cvy_conv_dilation_h(p), p->stride_h, p->pad_h, p->pad_more_h);
+}
+static int output_cols(const cvy_conv2d_params *p) {
+  return output_length(p->x.w, p->s, cvy_conv_dilation_w(p), p->stride_w, p->pad_w, p->pad_more_w);
 }
 
 cvy_status cvy_conv2d_output_shape(const cvy_conv2d_params *p, cvy_shape *y) {
@@ -53,6 +70,16 @@ cvy_status cvy_conv2d_output_shape(const cvy_conv2d_params *p, cvy_shape *y) {
               "convolution: stride %dx%d; both must be at least 1", p->stride_h, p->stride_w);
   CVY_REQUIRE(p->pad_h >= 0 && p->pad_w >= 0, CVY_E_ARGUMENT, "convolution: padding %dx%d; none may be negative",
               p->pad_h, p->pad_w);
+  CVY_REQUIRE(p->groups >= 0 && p->x.c % cvy_conv_groups(p) == 0 && p->k % cvy_conv_groups(p) == 0, CVY_E_ARGUMENT,
+              "convolution: %d groups; the number must divide %d channels and %d filters", p->groups, p->x.c, p->k);
+  CVY_REQUIRE(p->dilation_h >= 0 && p->dilation_w >= 0 && p->dilation_h < (1 << 24) && p->dilation_w < (1 << 24),
+              CVY_E_ARGUMENT, "convolution: dilation %dx%d; both must be 1 to 2^24 - 1", p->dilation_h, p->dilation_w);
+  CVY_REQUIRE(p->pad_more_h >= -p->pad_h && p->pad_more_w >= -p->pad_w && p->pad_more_h < (1 << 24) &&
+                  p->pad_more_w < (1 << 24),
+              CVY_E_ARGUMENT,
+              "convolution: %d more rows of padding below and %d more columns right; -%d and -%d (no padding there) to "
+              "2^24 - 1",
+              p->pad_more_h, p->pad_more_w, p->pad_h, p->pad_w);
   CVY_REQUIRE(p->x.pitch >= p->x.c, CVY_E_ARGUMENT, "convolution: input pitch %d is smaller than its %d channels",
               p->x.pitch, p->x.c);
   CVY_REQUIRE(p->y_pitch >= p->k, CVY_E_ARGUMENT, "convolution: output pitch %d is smaller than its %d filters",
@@ -60,18 +87,18 @@ cvy_status cvy_conv2d_output_shape(const cvy_conv2d_params *p, cvy_shape *y) {
   CVY_REQUIRE(p->pad_h < (1 << 24) && p->pad_w < (1 << 24) && p->stride_h < (1 << 24) && p->stride_w < (1 << 24),
               CVY_E_ARGUMENT, "convolution: stride %dx%d, padding %dx%d; 2^24 and more does not fit 32-bit indices",
               p->stride_h, p->stride_w, p->pad_h, p->pad_w);
-  const cvy_shape shape = {.h = output_length(p->x.h, p->r, p->stride_h, p->pad_h),
-                           .w = output_length(p->x.w, p->s, p->stride_w, p->pad_w),
-                           .c = p->k,
-                           .pitch = p->y_pitch};
+  const cvy_shape shape = {.h = output_rows(p), .w = output_cols(p), .c = p->k, .pitch = p->y_pitch};
   CVY_REQUIRE(shape.h >= 1 && shape.w >= 1, CVY_E_ARGUMENT,
-              "convolution: a %dx%d filter does not fit the %dx%d input with padding %dx%d", p->r, p->s, p->x.h, p->x.w,
-              p->pad_h, p->pad_w);
+              "convolution: a %dx%d filter does not fit the %dx%d input with padding %dx%d, %d and %d more, and "
+              "dilation "
+              "%dx%d",
+              p->r, p->s, p->x.h, p->x.w, p->pad_h, p->pad_w, p->pad_more_h, p->pad_more_w, cvy_conv_dilation_h(p),
+              cvy_conv_dilation_w(p));
   size_t weights = 0, taps = 0;
-  CVY_REQUIRE(cvy_mul_size((size_t)p->r * (size_t)p->s, (size_t)p->x.c, &taps) &&
+  CVY_REQUIRE(cvy_mul_size((size_t)p->r * (size_t)p->s, (size_t)cvy_conv_group_c(p), &taps) &&
                   cvy_mul_size(taps, (size_t)p->y_pitch, &weights) && weights <= (size_t)INT32_MAX,
               CVY_E_ARGUMENT, "convolution: a filter of %dx%dx%dx%d elements does not fit 32-bit indices", p->r, p->s,
-              p->x.c, p->y_pitch);
+              cvy_conv_group_c(p), p->y_pitch);
   CVY_REQUIRE(cvy_fits_int32(&p->x, 1) && cvy_fits_int32(&shape, 1), CVY_E_ARGUMENT,
               "convolution: a sample of %dx%dx%d or %dx%dx%d does not fit 32-bit indices", p->x.h, p->x.w, p->x.pitch,
               shape.h, shape.w, shape.pitch);
@@ -81,9 +108,8 @@ fail:
 }
 
 double cvy_conv2d_flops(const cvy_conv2d_params *p, int n) {
-  const double positions =
-      (double)output_length(p->x.h, p->r, p->stride_h, p->pad_h) * output_length(p->x.w, p->s, p->stride_w, p->pad_w);
-  return 2.0 * n * positions * p->k * p->r * p->s * p->x.c;
+  const double positions = (double)output_rows(p) * output_cols(p);
+  return 2.0 * n * positions * p->k * p->r * p->s * cvy_conv_group_c(p);
 }
 
 static bool is_allowed(const cvy_conv_algo_list *list, cvy_conv_algo algo) {
@@ -347,7 +373,7 @@ fail:
 }
 
 static size_t weight_floats(const cvy_conv2d *op) {
-  return (size_t)op->params.r * (size_t)op->params.s * (size_t)op->params.x.c * (size_t)op->y.pitch;
+  return (size_t)op->params.r * (size_t)op->params.s * (size_t)cvy_conv_group_c(&op->params) * (size_t)op->y.pitch;
 }
 
 cvy_status cvy_conv2d_forward(cvy_conv2d *op, cvy_queue *queue, int n, cvy_buffer *x,

@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: MIT
  * Two-dimensional convolution (cross-correlation, as in deep learning), one object per layer instance.
  *
- *   y[n,p,q,k] = bias[k] + sum_{r,s,c} f(x)[n, p*stride_h + r - pad_h, q*stride_w + s - pad_w, c] * w[r,s,c,k]
+ *   y[n,p,q,k] = bias[k] + sum_{r,s,c} f(x)[n, p*stride_h + r*dilation_h - pad_h, q*stride_w + s*dilation_w - pad_w,
+ *                                           first(k) + c] * w[r,s,c,k]
  *   (0 outside the image)
+ *   c < C/groups; first(k) = k / (K/groups) * (C/groups): filter k sees the channels of its group alone. groups == C is
+ *   a depthwise convolution.
  *   f = load prologue: v = x; if SCALE: v = fma(v - mean[g,c], scale[g,c], shift[g,c]); if RESIDUAL: v += residual; if
  *       RELU: v = max(v,0). Padding stays 0: the prologue changes pixels of the image only. It is one subtraction and
  *       one fma, so that batchnorm's backward finds the same ReLU mask. g = n / group_size (the last group may be
  *       smaller).
- *   P = (H + 2*pad_h - R)/stride_h + 1 (floor), Q alike.
- *   x: (N,H,W,C) pitch x_pitch · w: (R,S,C,y_pitch) · bias: (y_pitch), zeros behind K · y: (N,P,Q,K) pitch y_pitch;
- *   channels K..pitch-1 come out 0.
+ *   P = (H + 2*pad_h + pad_more_h - (R-1)*dilation_h - 1)/stride_h + 1 (floor), Q alike.
+ *   x: (N,H,W,C) pitch x_pitch · w: (R,S,C/groups,y_pitch) · bias: (y_pitch), zeros behind K · y: (N,P,Q,K) pitch
+ *   y_pitch; channels K..pitch-1 come out 0.
  * Store epilogue (optional): stats[n,0,k] = mean over the P*Q positions of y[n,:,:,k]; stats[n,1,k] = sum of squared
  *   deviations from that mean (M2): (N,2,y_pitch) floats, which batchnorm combines later (Chan et al. 1979). Kernels of
  *   both families compute them without E[x²]-E[x]².
- * backward_data:    dx[n,h,w,c] (+)= sum dy[n,p,q,k] * w[r,s,c,k] over p*stride_h + r - pad_h == h, … ; gradient with
- *                   respect to f(x).
- * backward_weights: dw[r,s,c,k] (+)= sum_{n,p,q} f(x)[…,c] * dy[n,p,q,k];   backward_bias: db[k] (+)= sum_{n,p,q}
- *                   dy[n,p,q,k].
+ * backward_data:    dx[n,h,w,first(k)+c] (+)= sum dy[n,p,q,k] * w[r,s,c,k] over p*stride_h + r*dilation_h - pad_h
+ *                   == h, … ; gradient with respect to f(x).
+ * backward_weights: dw[r,s,c,k] (+)= sum_{n,p,q} f(x)[…,first(k)+c] * dy[n,p,q,k];
+ * backward_bias:    db[k] (+)= sum_{n,p,q} dy[n,p,q,k].
  *
  * Create chooses how each pass is computed: the algorithm (cvy_conv_algo) from `algos`, `choice`, or the shipped order
  * of preference; kernels for CPU-shaped or for SIMT devices from the device's facts. conv2d.c has the table of
- * algorithms, conv2d_algorithm.h defines one. DIRECT takes every shape, the others check theirs. Order of every sum is
+ * algorithms, conv2d_algorithm.h defines one. DIRECT takes every shape, the others check theirs; kernels of its own do
+ * groups and dilation. Order of every sum is
  * fixed by shape, n_max, n, the device's facts and its rates (rates.h): same inputs, same bits. */
 #ifndef CVY_OPS_CONV2D_H
 #define CVY_OPS_CONV2D_H
@@ -78,6 +82,9 @@ typedef struct cvy_conv2d_params {
   cvy_shape x;                                /* h, w, c, pitch of the input */
   int k, y_pitch;                             /* filters and their pitch (y, w, bias, dy) */
   int r, s, stride_h, stride_w, pad_h, pad_w; /* filter and strides >= 1; pads >= 0; pad < filter is not required */
+  int groups;                                 /* divides x.c and k; 0: 1 */
+  int dilation_h, dilation_w;                 /* from one tap to the next; 0: 1 */
+  int pad_more_h, pad_more_w;                 /* rows below and columns right beyond the pads; not less than -pad */
   bool bias;
   int prologue;             /* CVY_CONV_* flags */
   bool stats;               /* forward writes stats */
@@ -90,6 +97,12 @@ typedef struct cvy_conv2d_params {
   cvy_math math;
   const char *layer; /* its name, for messages of create; NULL: none */
 } cvy_conv2d_params;
+
+static inline int cvy_conv_groups(const cvy_conv2d_params *p) { return p->groups ? p->groups : 1; }
+static inline int cvy_conv_dilation_h(const cvy_conv2d_params *p) { return p->dilation_h ? p->dilation_h : 1; }
+static inline int cvy_conv_dilation_w(const cvy_conv2d_params *p) { return p->dilation_w ? p->dilation_w : 1; }
+/* Channels that a filter sees: rows of a tap of w. */
+static inline int cvy_conv_group_c(const cvy_conv2d_params *p) { return p->x.c / cvy_conv_groups(p); }
 
 /* Output shape {P,Q,K,y_pitch}; CVY_E_ARGUMENT with the reason if there is none (filter larger than the padded image,
  * sizes < 1, 32-bit overflow). */

@@ -39,7 +39,9 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
                 const char **why) {
   (void)device;
   if (why) *why = "direct's other kernels are faster";
-  if (pass != CVY_CONV_BACKWARD_DATA || p->x.pitch % 16 != 0 || y->pitch % 16 != 0 || y->h * y->w == 1) return false;
+  if (!cvy_conv_is_plain(p, true, why) || pass != CVY_CONV_BACKWARD_DATA || p->x.pitch % 16 != 0 ||
+      y->pitch % 16 != 0 || y->h * y->w == 1)
+    return false;
   return columns_work(p, y) < gather_work(p) * (p->stride_h * p->stride_w > 1 ? 1.5 : 0.9);
 }
 

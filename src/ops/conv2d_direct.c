@@ -71,8 +71,8 @@ typedef struct simt_state {
 
 static bool can(cvy_device *device, const cvy_conv2d_params *params, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why) {
-  (void)device, (void)params, (void)y, (void)pass, (void)why;
-  return true;
+  (void)device, (void)y, (void)pass;
+  return cvy_conv_is_plain(params, true, why);
 }
 
 static bool tile_fits(cvy_device *device, const int *tile) {

@@ -27,7 +27,8 @@ static bool can(cvy_device *device, const cvy_conv2d_params *params, const cvy_s
                 const char **why) {
   (void)device;
   if (why) *why = "CPU kernels want pitches that are multiples of 16";
-  return y->pitch % 16 == 0 && (pass != CVY_CONV_BACKWARD_DATA || params->x.pitch % 16 == 0);
+  return cvy_conv_is_plain(params, true, why) && y->pitch % 16 == 0 &&
+         (pass != CVY_CONV_BACKWARD_DATA || params->x.pitch % 16 == 0);
 }
 
 static int64_t strip_floats_of(const cvy_conv_gather *g, int channels, int rows, int cols) {

@@ -44,6 +44,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
                 const char **why) {
   (void)y, (void)pass;
   const char *reason = NULL;
+  if (!cvy_conv_is_plain(p, false, why)) return false;
   if (p->r < LEAST_FILTER || p->s < LEAST_FILTER) reason = "only filters of 5x5 and more";
   else if (p->stride_h != 1 || p->stride_w != 1) reason = "only stride 1";
   else if ((int64_t)cvy_fft_rows(least_length(p->x.h, p->r, p->pad_h)) *

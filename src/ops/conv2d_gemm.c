@@ -40,6 +40,7 @@ static bool are_columns_there(const cvy_conv2d_params *p, const cvy_shape *y) {
 static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why) {
   (void)pass;
+  if (!cvy_conv_is_plain(p, false, why)) return false;
   const int64_t columns = (int64_t)y->h * y->w * ((int64_t)p->r * p->s * p->x.c);
   const bool there = !cvy_device_is_paper(device) && cvy_blas_probe(NULL, 0);
   if (why && !there) *why = "CLBlast is not there";

@@ -16,8 +16,8 @@ static bool can(cvy_device *device, const cvy_conv2d_params *params, const cvy_s
   (void)device;
   if (why) *why = "direct's other kernels are faster";
   const cvy_shape *const in = pass == CVY_CONV_FORWARD ? &params->x : y;
-  return pass != CVY_CONV_BACKWARD_WEIGHTS && params->x.pitch % 16 == 0 && y->pitch % 16 == 0 &&
-         in->c >= LEAST_CHANNELS;
+  return cvy_conv_is_plain(params, true, why) && pass != CVY_CONV_BACKWARD_WEIGHTS && params->x.pitch % 16 == 0 &&
+         y->pitch % 16 == 0 && in->c >= LEAST_CHANNELS;
 }
 
 /* Measured against direct_cpu; a gradient of few channels fills no blocks of output. */

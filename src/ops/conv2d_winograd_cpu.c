@@ -54,6 +54,7 @@ typedef struct winograd_state {
 
 static bool can(const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass, int most_stride, const char **why) {
   const char *reason = NULL;
+  if (!cvy_conv_is_plain(p, false, why)) return false;
   if (p->r != 3 || p->s != 3) reason = "only 3x3 filters";
   else if (p->stride_h != p->stride_w || p->stride_h > most_stride)
     reason = most_stride == 1 ? "only stride 1" : "only strides 1x1 and 2x2";

@@ -39,6 +39,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
                 const char **why) {
   const cvy_device_facts *const facts = cvy_device_get_facts(device);
   const char *reason = NULL;
+  if (!cvy_conv_is_plain(p, false, why)) return false;
   (void)y;
   if (facts->cpu_shaped) reason = "these kernels are for SIMT devices";
   else if (pass == CVY_CONV_BACKWARD_WEIGHTS) reason = "only forward and backward_data";

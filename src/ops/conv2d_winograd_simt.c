@@ -36,6 +36,7 @@ static int quads(int n) { return (n + 3) / 4 * 4; }
 static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why) {
   const char *reason = NULL;
+  if (!cvy_conv_is_plain(p, false, why)) return false;
   (void)y, (void)pass;
   if (cvy_device_get_facts(device)->cpu_shaped) reason = "these kernels are for SIMT devices";
   else if (p->r != 3 || p->s != 3) reason = "only 3x3 filters";

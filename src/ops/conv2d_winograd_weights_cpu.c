@@ -25,6 +25,7 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
                 const char **why) {
   (void)device;
   const char *reason = NULL;
+  if (!cvy_conv_is_plain(p, false, why)) return false;
   if (p->r != 3 || p->s != 3) reason = "only 3x3 filters";
   else if (p->stride_h != 1 || p->stride_w != 1) reason = "only stride 1";
   else if (p->pad_h > 2 || p->pad_w > 2) reason = "only padding 0 to 2";

@@ -26,6 +26,14 @@ const char *cvy_tune_shape_text(const cvy_conv2d_params *p, cvy_conv_pass pass, 
   snprintf(out, CVY_TUNE_SHAPE_BYTES, "%dx%dx%d/%d %d/%d %dx%d %dx%d %dx%d b%d s%d p%d%s", p->x.h, p->x.w, p->x.c,
            p->x.pitch, p->k, p->y_pitch, p->r, p->s, p->stride_h, p->stride_w, p->pad_h, p->pad_w, !data && p->bias,
            forward && p->stats, data ? 0 : p->prologue, p->math == CVY_MATH_TF32 ? " tf32" : "");
+  size_t used = strlen(out);
+  if (cvy_conv_groups(p) > 1)
+    used += (size_t)snprintf(out + used, CVY_TUNE_SHAPE_BYTES - used, " g%d", cvy_conv_groups(p));
+  if (cvy_conv_dilation_h(p) > 1 || cvy_conv_dilation_w(p) > 1)
+    used += (size_t)snprintf(out + used, CVY_TUNE_SHAPE_BYTES - used, " d%dx%d", cvy_conv_dilation_h(p),
+                             cvy_conv_dilation_w(p));
+  if (p->pad_more_h || p->pad_more_w)
+    snprintf(out + used, CVY_TUNE_SHAPE_BYTES - used, " m%dx%d", p->pad_more_h, p->pad_more_w);
   return out;
 }
 

@@ -42,7 +42,8 @@ typedef struct cvy_tune_table {
 
 /* Everything that a pass's speed depends on except the samples: "28x28x64/64 64/64 3x3 1x1 1x1 b1 s1 p0": input,
  * filters with pitches, filter, stride, padding, bias, statistics, prologue flags; 0 if the pass does not use it. "
- * tf32" behind it: with that arithmetic. */
+ * tf32" behind it: with that arithmetic; " g32", " d2x2", " m1x1": groups, dilation, more padding behind, where there
+ * are some. */
 const char *cvy_tune_shape_text(const cvy_conv2d_params *params, cvy_conv_pass pass, char out[CVY_TUNE_SHAPE_BYTES]);
 
 /* An empty table for an opened device. CVY_E_MEMORY, CVY_E_IO (the kernels' sources cannot be read). */

@@ -57,7 +57,7 @@ static const double *large_terms(conv2d_case *c, cvy_conv_pass pass) {
   if (c->large[pass]) return c->large[pass];
   const size_t samples = (size_t)n, k = (size_t)p->k, channels = (size_t)p->x.c;
   const double *const x = largest_of(m, c->fx_terms, samples, (size_t)(p->x.h * p->x.w), channels),
-                      *const w = largest_of(m, c->w, 1, (size_t)(p->r * p->s), channels * k),
+                      *const w = largest_of(m, c->w, 1, (size_t)(p->r * p->s), (size_t)cvy_conv_group_c(p) * k),
                       *const dy = largest_of(m, c->dy, samples, (size_t)(c->y.h * c->y.w), k);
   const int to = pass == CVY_CONV_FORWARD ? Y : pass == CVY_CONV_BACKWARD_DATA ? DX : DW;
   double *const out = c->large[pass] = case_doubles(m, case_size(&c->base.tensors[to]));
@@ -87,8 +87,9 @@ static void bounds_of_pass(conv2d_case *c, cvy_conv_pass pass, cvy_conv_algo alg
   const cvy_conv2d_params *const p = &c->p;
   const double taps = (double)p->r * p->s, positions = (double)c->base.n * c->y.h * c->y.w;
   const double *const terms = spread_of(algo) > 0 ? large_terms(c, pass) : c->terms[pass];
-  if (pass == CVY_CONV_FORWARD) bounds_of(c, Y, terms, taps * p->x.c, algo, tf32, (size_t)c->base.n);
-  if (pass == CVY_CONV_BACKWARD_DATA) bounds_of(c, DX, terms, taps * p->k, algo, tf32, (size_t)c->base.n);
+  if (pass == CVY_CONV_FORWARD) bounds_of(c, Y, terms, taps * cvy_conv_group_c(p), algo, tf32, (size_t)c->base.n);
+  if (pass == CVY_CONV_BACKWARD_DATA)
+    bounds_of(c, DX, terms, taps * p->k / cvy_conv_groups(p), algo, tf32, (size_t)c->base.n);
   if (pass != CVY_CONV_BACKWARD_WEIGHTS) return;
   bounds_of(c, DW, terms, positions, algo, tf32, 1);
   if (p->bias) bounds_of(c, DB, c->db_terms, positions, CVY_CONV_DIRECT, false, 1);
@@ -256,7 +257,7 @@ void case_conv2d(conv2d_case *c, case_rng *r) {
   if (cvy_conv2d_output_shape(p, &c->y) != CVY_OK) return;
   const int n = base->n, channels = p->x.c, k = p->k, groups = c->group_size ? cvy_ceil_div(n, c->group_size) : 1;
   const size_t x_rows = (size_t)n * (size_t)(p->x.h * p->x.w), y_rows = (size_t)n * (size_t)(c->y.h * c->y.w),
-               w_rows = (size_t)(p->r * p->s * channels), x_size = x_rows * (size_t)channels,
+               w_rows = (size_t)(p->r * p->s * cvy_conv_group_c(p)), x_size = x_rows * (size_t)channels,
                w_size = w_rows * (size_t)k;
   base->calls = c->linear ? &linear : &conv2d;
   input(c, r, X, "x", x_rows, channels, p->x.pitch);
@@ -295,6 +296,10 @@ const char *case_conv2d_text(const conv2d_case *c) {
            c->base.n, p->n_max, p->x.h, p->x.w, p->x.c, p->x.pitch, p->k, p->y_pitch, p->r, p->s, p->stride_h,
            p->stride_w, p->pad_h, p->pad_w, p->prologue, c->group_size, p->bias, p->stats, !p->no_backward_data,
            c->accumulate, (int)c->fill);
+  const size_t used = strlen(text);
+  if (p->groups > 1 || p->dilation_h > 1 || p->dilation_w > 1 || p->pad_more_h || p->pad_more_w)
+    snprintf(text + used, sizeof text - used, " groups=%d d=%dx%d more=%dx%d", cvy_conv_groups(p),
+             cvy_conv_dilation_h(p), cvy_conv_dilation_w(p), p->pad_more_h, p->pad_more_w);
   return text;
 }
 
