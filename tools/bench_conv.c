@@ -69,7 +69,7 @@ static cvy_status measure_way(bench_rows *rows, bench_device *device, conv2d_cas
 
 static void count_bytes(const cvy_conv2d_params *p, const cvy_shape *out, cvy_conv_pass pass, bench_case *what) {
   const double n = p->n_max, x = 4 * n * p->x.h * p->x.w * p->x.c, y = 4 * n * out->h * out->w * out->c,
-               w = 4.0 * p->r * p->s * p->x.c * p->k, residual = p->prologue & CVY_CONV_RESIDUAL ? x : 0;
+               w = 4.0 * p->r * p->s * cvy_conv_group_c(p) * p->k, residual = p->prologue & CVY_CONV_RESIDUAL ? x : 0;
   const bool forward = pass == CVY_CONV_FORWARD, weights = pass == CVY_CONV_BACKWARD_WEIGHTS;
   what->pass = cvy_conv_pass_name(pass);
   what->flops = cvy_conv2d_flops(p, p->n_max);
@@ -84,6 +84,11 @@ void bench_conv_shape_text(const cvy_conv2d_params *p, char *out, size_t out_byt
   if (p->stride_w != p->stride_h) used += snprintf(out + used, out_bytes - (size_t)used, "x%d", p->stride_w);
   used += snprintf(out + used, out_bytes - (size_t)used, "p%d", p->pad_h);
   if (p->pad_w != p->pad_h) used += snprintf(out + used, out_bytes - (size_t)used, "x%d", p->pad_w);
+  if (cvy_conv_groups(p) > 1) used += snprintf(out + used, out_bytes - (size_t)used, "g%d", cvy_conv_groups(p));
+  if (cvy_conv_dilation_h(p) > 1 || cvy_conv_dilation_w(p) > 1)
+    used += snprintf(out + used, out_bytes - (size_t)used, "d%dx%d", cvy_conv_dilation_h(p), cvy_conv_dilation_w(p));
+  if (p->pad_more_h || p->pad_more_w)
+    used += snprintf(out + used, out_bytes - (size_t)used, "m%dx%d", p->pad_more_h, p->pad_more_w);
   if (p->prologue) snprintf(out + used, out_bytes - (size_t)used, "f%d", p->prologue);
 }
 

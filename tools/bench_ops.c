@@ -61,83 +61,70 @@ static const char *parse_slowdown(const char *text, void *target) {
 }
 
 #define FIELD(name) .offset = offsetof(ops_options, name)
-#define GROUP_ROW {.kind = OPTION_GROUP, .help = "What is measured"}
+#define GROUP_ROW \
+  { .kind = OPTION_GROUP, .help = "What is measured" }
 #define MODEL_ROW ROW_MODEL(FIELD, "the network whose operations are measured")
 #define BATCH_ROW ROW_BATCH(FIELD, 1 << 16, "images of a call")
-#define ALGO_ROW         \
-  {.kind = OPTION_PARSE, \
-   .name = "algo",       \
-   FIELD(algos),         \
-   .value = "LIST",      \
-   .deflt = "all",       \
-   .parse = parse_algos, \
-   .unit = "names",      \
-   .help = "algorithms of convolutions: all, auto, or names with commas"}
-#define TILES_ROW                                                    \
-  {.kind = OPTION_CHOICE,                                            \
-   .name = "tiles",                                                  \
-   FIELD(tiles),                                                     \
-   .value = "WHICH",                                                 \
-   .deflt = "default",                                               \
-   .choices = "default|all",                                         \
-   .help =                                                           \
-       "tile sizes of each algorithm: its default, or all that the " \
-       "tuner tries"}
-#define TUNE_ROW                                               \
-  {.kind = OPTION_CHOICE,                                      \
-   .name = "tune",                                             \
-   FIELD(tune),                                                \
-   .value = "HOW",                                             \
-   .deflt = "cached",                                          \
-   .choices = "cached|off",                                    \
-   .help =                                                     \
-       "what auto takes: what convoy tune found here, or the " \
-       "shipped defaults"}
+#define ALGO_ROW                                                                                               \
+  {                                                                                                            \
+    .kind = OPTION_PARSE, .name = "algo", FIELD(algos), .value = "LIST", .deflt = "all", .parse = parse_algos, \
+    .unit = "names", .help = "algorithms of convolutions: all, auto, or names with commas"                     \
+  }
+#define TILES_ROW                                                                               \
+  {                                                                                             \
+    .kind = OPTION_CHOICE, .name = "tiles", FIELD(tiles), .value = "WHICH", .deflt = "default", \
+    .choices = "default|all",                                                                   \
+    .help =                                                                                     \
+        "tile sizes of each algorithm: its default, or all that the "                           \
+        "tuner tries"                                                                           \
+  }
+#define TUNE_ROW                                                                                                    \
+  {                                                                                                                 \
+    .kind = OPTION_CHOICE, .name = "tune", FIELD(tune), .value = "HOW", .deflt = "cached", .choices = "cached|off", \
+    .help =                                                                                                         \
+        "what auto takes: what convoy tune found here, or the "                                                     \
+        "shipped defaults"                                                                                          \
+  }
 #define MATH_ROW ROW_MATH(FIELD, HELP_MATH_SHORT)
-#define PASS_ROW                              \
-  {.kind = OPTION_CHOICE,                     \
-   .name = "pass",                            \
-   FIELD(pass),                               \
-   .value = "PASS",                           \
-   .deflt = "all",                            \
-   .choices = "fwd|bwd-data|bwd-weights|all", \
-   .help = "one pass of convolutions only"}
-#define TIME_ROWS                                                   \
-  {.kind = OPTION_GROUP, .help = "How"},                            \
-      {.kind = OPTION_REAL,                                         \
-       .name = "time",                                              \
-       .letter = 't',                                               \
-       FIELD(seconds),                                              \
-       .value = "S",                                                \
-       .deflt = "0.3",                                              \
-       .unit = "seconds",                                           \
-       .range = {0.001, 600},                                       \
-       .help =                                                      \
-           "time for each row; 3 samples at least, one if that "    \
-           "takes more than 4 times as long"},                      \
-      {.kind = OPTION_TEXT,                                         \
-       .name = "baseline",                                          \
-       FIELD(baseline),                                             \
-       .value = "F",                                                \
-       .absent = "none",                                            \
-       .unit = "JSON file",                                         \
-       .help = "an older result of the same word to compare with"}, \
-      {.kind = OPTION_PARSE,                                        \
-       .name = "max-slowdown",                                      \
-       FIELD(max_slowdown),                                         \
-       .value = "P",                                                \
-       .parse = parse_slowdown,                                     \
-       .absent = "not checked",                                     \
-       .unit = "percent",                                           \
-       .help =                                                      \
-           "exit status 1 if a row is slower than the baseline "    \
-           "by more than this, such as 5%"},                        \
-      {.kind = OPTION_FLAG,                                         \
-       .name = "dump-build",                                        \
-       FIELD(dump_build),                                           \
-       .absent = "off",                                             \
-       .unit = "switch",                                            \
-       .help = "say on stderr what is compiled, with which options, and what the compiler says"}
+#define PASS_ROW                                                                         \
+  {                                                                                      \
+    .kind = OPTION_CHOICE, .name = "pass", FIELD(pass), .value = "PASS", .deflt = "all", \
+    .choices = "fwd|bwd-data|bwd-weights|all", .help = "one pass of convolutions only"   \
+  }
+#define TIME_ROWS                                                                                    \
+  {.kind = OPTION_GROUP, .help = "How"},                                                             \
+      {.kind = OPTION_REAL,                                                                          \
+       .name = "time",                                                                               \
+       .letter = 't',                                                                                \
+       FIELD(seconds),                                                                               \
+       .value = "S",                                                                                 \
+       .deflt = "0.3",                                                                               \
+       .unit = "seconds",                                                                            \
+       .range = {0.001, 600},                                                                        \
+       .help =                                                                                       \
+           "time for each row; 3 samples at least, one if that "                                     \
+           "takes more than 4 times as long"},                                                       \
+      {.kind = OPTION_TEXT,                                                                          \
+       .name = "baseline",                                                                           \
+       FIELD(baseline),                                                                              \
+       .value = "F",                                                                                 \
+       .absent = "none",                                                                             \
+       .unit = "JSON file",                                                                          \
+       .help = "an older result of the same word to compare with"},                                  \
+      {.kind = OPTION_PARSE,                                                                         \
+       .name = "max-slowdown",                                                                       \
+       FIELD(max_slowdown),                                                                          \
+       .value = "P",                                                                                 \
+       .parse = parse_slowdown,                                                                      \
+       .absent = "not checked",                                                                      \
+       .unit = "percent",                                                                            \
+       .help =                                                                                       \
+           "exit status 1 if a row is slower than the baseline "                                     \
+           "by more than this, such as 5%"},                                                         \
+  {                                                                                                  \
+    .kind = OPTION_FLAG, .name = "dump-build", FIELD(dump_build), .absent = "off", .unit = "switch", \
+    .help = "say on stderr what is compiled, with which options, and what the compiler says"         \
+  }
 
 #define SHARED_ROWS                                                                                                   \
   PASS_ROW, ALGO_ROW, TILES_ROW, TUNE_ROW, MATH_ROW, TIME_ROWS, {.kind = OPTION_GROUP, .help = "Devices and output"}, \
@@ -154,7 +141,7 @@ static const option_row conv_rows[] = {
      .absent = "those of the model",
      .unit = "shape",
      .help = "one shape instead, such as n64h28w28c64k64r3s1p1: images, height, width, channels, filters, their size, "
-             "stride, padding"},
+             "stride, padding; g32: groups, d2: dilation"},
     SHARED_ROWS,
 };
 static const option_row ops_rows[] = {
@@ -216,12 +203,12 @@ static const option_table ops_table = {
 
 /* ---- --shape ---- */
 
-/* "n64h28w28c64k64r3s1p1": each letter once, in any order; w: like h, s: 1, p: 0. */
+/* "n64h28w28c64k64r3s1p1": each letter once, in any order; w: like h, s, g, d: 1, p: 0. */
 static int shape_parse(const char *text, cvy_conv2d_params *out) {
-  static const char letters[] = "nhwckrsp";
+  static const char letters[] = "nhwckrspgd";
   static const char expected[] =
       "expected letters and whole numbers as in n64h28w28c64k64r3s1p1 (images, height, width, channels, filters, "
-      "their size, stride, padding)";
+      "their size, stride, padding, g: groups, d: dilation)";
   int64_t values[sizeof letters - 1];
   for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) values[i] = -1;
   for (const char *at = text; *at;) {
@@ -240,6 +227,8 @@ static int shape_parse(const char *text, cvy_conv2d_params *out) {
   if (values[2] < 0) values[2] = values[1];
   if (values[6] < 0) values[6] = 1;
   if (values[7] < 0) values[7] = 0;
+  if (values[8] < 0) values[8] = 1;
+  if (values[9] < 0) values[9] = 1;
   for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
     if (values[i] < 0)
       return options_error("bench conv", "--shape %s: '%c' is missing; %s", text, letters[i], expected);
@@ -254,6 +243,9 @@ static int shape_parse(const char *text, cvy_conv2d_params *out) {
       .stride_w = (int)values[6],
       .pad_h = (int)values[7],
       .pad_w = (int)values[7],
+      .groups = (int)values[8],
+      .dilation_h = (int)values[9],
+      .dilation_w = (int)values[9],
       .bias = true};
   cvy_shape y;
   return cvy_conv2d_output_shape(out, &y) == CVY_OK ? EXIT_DONE : EXIT_USAGE;
@@ -269,7 +261,9 @@ static bool same_unit(const cvy_net *net, const cvy_unit *a, const cvy_unit *b) 
          la->kind == lb->kind && la->bias == lb->bias && memcmp(xa, xb, sizeof *xa) == 0 &&
          memcmp(&la->shape, &lb->shape, sizeof la->shape) == 0 &&
          memcmp(la->kernel, lb->kernel, sizeof la->kernel) == 0 &&
-         memcmp(la->stride, lb->stride, sizeof la->stride) == 0 && memcmp(la->pad, lb->pad, sizeof la->pad) == 0;
+         memcmp(la->stride, lb->stride, sizeof la->stride) == 0 && memcmp(la->pad, lb->pad, sizeof la->pad) == 0 &&
+         la->groups == lb->groups && memcmp(la->dilation, lb->dilation, sizeof la->dilation) == 0 &&
+         memcmp(la->pad_more, lb->pad_more, sizeof la->pad_more) == 0;
 }
 
 static cvy_status measure_net(ops_run *run, bench_device *device, const bench_conv_options *conv) {

@@ -58,7 +58,9 @@ static bool same_layer(const cvy_net *net, const cvy_layer *a, const cvy_layer *
   const cvy_shape *const xa = &net->layers[a->input[0]].shape, *const xb = &net->layers[b->input[0]].shape;
   return a->kind == b->kind && memcmp(xa, xb, sizeof *xa) == 0 && memcmp(&a->shape, &b->shape, sizeof a->shape) == 0 &&
          memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 && memcmp(a->stride, b->stride, sizeof a->stride) == 0 &&
-         memcmp(a->pad, b->pad, sizeof a->pad) == 0 && a->bias == b->bias;
+         memcmp(a->pad, b->pad, sizeof a->pad) == 0 && a->bias == b->bias && a->groups == b->groups &&
+         memcmp(a->dilation, b->dilation, sizeof a->dilation) == 0 &&
+         memcmp(a->pad_more, b->pad_more, sizeof a->pad_more) == 0;
 }
 
 static bool feeds_norm(const cvy_net *net, int layer) {
@@ -76,6 +78,8 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
     case CVY_LAYER_CONV2D: {
       cvy_conv2d_params p = case_conv2d_params(SAMPLES, *x, l->shape.c, l->kernel[0], l->stride[0], l->pad[0]);
       p.s = l->kernel[1], p.stride_w = l->stride[1], p.pad_w = l->pad[1], p.y_pitch = l->shape.pitch;
+      p.groups = l->groups, p.dilation_h = l->dilation[0], p.dilation_w = l->dilation[1];
+      p.pad_more_h = l->pad_more[0], p.pad_more_w = l->pad_more[1];
       p.bias = l->bias, p.stats = feeds_norm(net, i), p.no_backward_data = first;
       conv_run(t, model, &p, false);
       if (p.r == 3 && p.x.c == p.k) { /* with a deferred batchnorm in front of it, as training has them */

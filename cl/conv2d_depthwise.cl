@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT
+ * Depthwise convolution (src/ops/conv2d.h with groups == C == K): every channel by itself, so that memory takes the time.
+ *   y[m,i,j,c]  = bias[c] + sum_{a,b} f(x)[m, i*stride + a*dilation - pad, …, c] * w[a,b,c]
+ *   dx[m,h,v,c] = sum_{a,b} dy[m,i,j,c] * w[a,b,c]       where i*stride + a*dilation - pad = h, …: the same gather over dy
+ *                 with stride - 1 lines of zeros between its lines, through the turned filter (cvy_conv_depthwise_call)
+ *   dw[a,b,c]   = sum_{m,i,j} f(x)[…, c] * dy[m,i,j,c], db[c] = sum dy[m,i,j,c], in parts that are added up in order
+ *
+ * CPU: a work-group of one walks over tasks: an image, or `chunk` rows of its results, and `block` channels. The rows under
+ * the filter lie in a ring in the task's slice, with the load prologue applied and with zeros where the image ends or is
+ * spread, so that tiles of 7 (4) results need no question where they are. Statistics: of a row in two passes, rows in
+ * order (Chan, Golub, LeVeque 1979), all relative to the mean of the first row, which is near the mean.
+ * backward_weights: a task is a block of channels and a part of the images; slices hold its dw and db, too.
+ * SIMT: an item makes TILE results side by side of VEC channels. backward_weights: a group of 256 takes 32 channels of a
+ * part of the positions, 8 items side by side, which meet in local memory.
+ *
+ *   VEC [16, SIMT 4]  SIMT: 4 or 1
+ *   TAPS_R, TAPS_S [3, 3]  SIMT backward_weights: the filter */
+#include "vector.clh"
+#include "conv2d_args.clh"
+#include "conv2d_flags.clh"
+
+#define PLAIN(flags) (((flags) & (FLAG_SCALE | FLAG_RELU | FLAG_RESIDUAL)) == 0)
+
+/* x through the load prologue; affine and residual point to the same channels. */
+CVY_ALWAYS_INLINE floatv prologue(floatv v, global const float *affine, global const float *residual, int pitch, int flags) {
+  if (flags & FLAG_SCALE)
+    v = fma(v - *(global const floatv *)affine, *(global const floatv *)(affine + pitch),
+            *(global const floatv *)(affine + 2 * pitch));
+  if (flags & FLAG_RESIDUAL) v += *(global const floatv *)residual;
+  if (flags & FLAG_RELU) v = v < 0.0f ? (floatv)(0.0f) : v;
+  return v;
+}
+
+#if CVY_CPU
+
+/* Rows of the image under row i of the results: from the first to the last. */
+static int2 rows_under(cvy_conv_depthwise_call call, int i) {
+  const int top = i * call.step_h + call.first_h, bottom = top + (call.r - 1) * call.dilation_h;
+  return (int2)(top <= 0 ? 0 : (top + call.spread_h - 1) / call.spread_h,
+                bottom < 0 ? -1 : min(bottom / call.spread_h, call.in.h - 1));
+}
+
+/* Row `row` of the image → its place in the ring. x, residual: the image's channels; affine: its group's. */
+static void load_row(global float *ring, global const float *x, global const float *affine, global const float *residual,
+                     cvy_conv_depthwise_call call, int row, int width) {
+  const int begin = call.first_w <= 0 ? 0 : (call.first_w + call.spread_w - 1) / call.spread_w,
+            last = call.ring_cols - 1 + call.first_w, end = last < 0 ? 0 : min(call.in.w, last / call.spread_w + 1);
+  const bool plain = PLAIN(call.flags);
+  global float *to = ring + (row % call.ring_rows * call.ring_cols + begin * call.spread_w - call.first_w) * call.block;
+  int at = (row * call.in.w + begin) * call.in.pitch;
+  for (int j = begin; j < end; j++, at += call.in.pitch, to += call.spread_w * call.block) {
+    if (plain)
+      for (int c = 0; c < width; c += 16) CVY_STORE16(CVY_LOAD16(x + at + c), to + c);
+    else
+      for (int c = 0; c < width; c += 16)
+        CVY_STORE16(prologue(CVY_LOAD16(x + at + c), affine + c, residual + at + c, call.in.pitch, call.flags), to + c);
+  }
+}
+
+/* Loads the rows under row i of the results that are not there; `next`: the first that was never loaded. */
+static int load_rows(global float *ring, global const float *x, global const float *affine, global const float *residual,
+                     cvy_conv_depthwise_call call, int i, int next, int width) {
+  const int2 rows = rows_under(call, i);
+  for (next = max(next, rows.x); next <= rows.y; next++) load_row(ring, x, affine, residual, call, next, width);
+  return next;
+}
+
+static void fill_zero(global float *to, int n) {
+  for (int i = 0; i < n; i += 16) CVY_STORE16((float16)(0.0f), to + i);
+}
+
+/* `tile` results of 16 channels side by side, of which `valid` are stored, `apart` floats from one to the next. from: the
+ * ring at the first one's channels. */
+CVY_ALWAYS_INLINE void gather_tile(const int tile, global const float *from, global const float *w, cvy_conv_depthwise_call call,
+                                   int i, float16 bias, global float *to, int apart, int valid, int flags) {
+  float16 sum[7];
+#pragma unroll
+  for (int t = 0; t < tile; t++) sum[t] = (float16)(0.0f);
+  for (int a = 0; a < call.r; a++) {
+    const int place = i * call.step_h + call.first_h + a * call.dilation_h, row = place / call.spread_h;
+    if (place < 0 || row >= call.in.h || row * call.spread_h != place) continue;
+    global const float *line = from + row % call.ring_rows * call.ring_cols * call.block;
+    global const float *u = w + (call.turned ? call.r - 1 - a : a) * call.s * call.out.pitch;
+    for (int b = 0; b < call.s; b++, line += call.dilation_w * call.block) {
+      const float16 weight = CVY_LOAD16(u + (call.turned ? call.s - 1 - b : b) * call.out.pitch);
+#pragma unroll
+      for (int t = 0; t < tile; t++) sum[t] = CVY_LOAD16(line + t * call.step_w * call.block) * weight + sum[t];
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < tile; t++) {
+    if (t >= valid) continue;
+    sum[t] += bias; /* to the finished sum: a large bias costs one rounding */
+    if (flags & FLAG_ACCUMULATE) CVY_STORE16(CVY_LOAD16(to + t * apart) + sum[t], to + t * apart);
+    else if (flags & FLAG_STREAM) CVY_STREAM(sum[t], to + t * apart);
+    else CVY_STORE16(sum[t], to + t * apart);
+  }
+}
+
+/* Statistics of 16 channels: `own` holds the mean of the first row, and how far the mean of the `before` values lies above
+ * it, and the sum of their squared deviations, each `apart` floats from the other; the row's `cols` values join. */
+static void add_row_stats(global const float *row, int cols, int block, float before, global float *own, int apart) {
+  const float n = (float)cols;
+  float16 near = CVY_LOAD16(own), sum = (float16)(0.0f), squares = (float16)(0.0f), rest = (float16)(0.0f);
+  if (before == 0.0f) {
+    for (int j = 0; j < cols; j++) sum += CVY_LOAD16(row + j * block);
+    near = sum / n;
+    CVY_STORE16(near, own);
+    CVY_STORE16((float16)(0.0f), own + apart), CVY_STORE16((float16)(0.0f), own + 2 * apart);
+    sum = (float16)(0.0f);
+  }
+  for (int j = 0; j < cols; j++) sum += CVY_LOAD16(row + j * block) - near;
+  const float16 mean = sum / n;
+  for (int j = 0; j < cols; j++) {
+    const float16 d = (CVY_LOAD16(row + j * block) - near) - mean;
+    squares += d * d, rest += d;
+  }
+  squares -= rest * (rest / n);
+  const float16 d = mean - CVY_LOAD16(own + apart);
+  const float total = before + n;
+  CVY_STORE16(CVY_LOAD16(own + apart) + d * (n / total), own + apart);
+  CVY_STORE16(CVY_LOAD16(own + 2 * apart) + squares + d * d * (before * (n / total)), own + 2 * apart);
+}
+
+/* Forward, and backward_data (in is dy then). Slice: the ring, a row of results and three rows of statistics. */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu(global const float *restrict x, global const float *restrict affine,
+                                                             global const float *restrict residual,
+                                                             global const float *restrict w, global const float *restrict bias,
+                                                             global float *restrict y, global float *restrict stats,
+                                                             global float *restrict workspace,
+                                                             const cvy_conv_depthwise_call call) {
+  global float *const ring = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
+  global float *const row_of = ring + call.ring_rows * call.ring_cols * call.block,
+               *const own = row_of + call.out.w * call.block;
+  const bool wants_stats = (call.flags & FLAG_STATS) != 0;
+  const int blocks = (call.out.pitch + call.block - 1) / call.block, chunks = (call.out.h + call.chunk - 1) / call.chunk;
+  const int tasks = call.n * chunks * blocks;
+  const int task_begin = (int)((long)tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int task_end = (int)((long)tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
+  for (int task = task_begin; task < task_end; task++) {
+    const int image = task / (chunks * blocks), c0 = task % blocks * call.block, width = min(call.block, call.out.pitch - c0);
+    const int row_begin = task / blocks % chunks * call.chunk, row_end = min(row_begin + call.chunk, call.out.h);
+    const int image_at = image * call.in.h * call.in.w * call.in.pitch + c0;
+    global const float *const group = affine + image / call.group_size * 3 * call.in.pitch + c0;
+    int next = 0;
+    fill_zero(ring, call.ring_rows * call.ring_cols * call.block);
+    for (int i = row_begin; i < row_end; i++) {
+      next = load_rows(ring, x + image_at, group, residual + image_at, call, i, next, width);
+      global float *const out = y + ((size_t)image * call.out.h + i) * (size_t)(call.out.w * call.out.pitch) + c0;
+      global float *const to = wants_stats ? row_of : out;
+      const int apart = wants_stats ? call.block : call.out.pitch, flags = wants_stats ? 0 : call.flags;
+      for (int j = 0, some; j < call.out.w; j += some) {
+        const int left = call.out.w - j;
+        some = left >= 7 && left != 8 ? 7 : 4;
+        for (int c = 0; c < width; c += 16) {
+          const float16 plus = call.flags & FLAG_BIAS ? CVY_LOAD16(bias + c0 + c) : (float16)(0.0f);
+          global const float *const from = ring + j * call.step_w * call.block + c;
+          if (some == 7) gather_tile(7, from, w + c0 + c, call, i, plus, to + j * apart + c, apart, 7, flags);
+          else gather_tile(4, from, w + c0 + c, call, i, plus, to + j * apart + c, apart, left, flags);
+        }
+      }
+      if (!wants_stats) continue;
+      for (int c = 0; c < width; c += 16)
+        add_row_stats(row_of + c, call.out.w, call.block, (float)(i * call.out.w), own + c, call.block);
+      for (int j = 0; j < call.out.w; j++)
+        for (int c = 0; c < width; c += 16) {
+          const float16 v = CVY_LOAD16(row_of + j * call.block + c);
+          if (call.flags & FLAG_STREAM) CVY_STREAM(v, out + j * call.out.pitch + c);
+          else CVY_STORE16(v, out + j * call.out.pitch + c);
+        }
+    }
+    for (int c = 0; c < width && wants_stats; c += 16) {
+      global float *const to = stats + (size_t)image * 2 * (size_t)call.out.pitch + c0 + c;
+      const float16 m2 = CVY_LOAD16(own + 2 * call.block + c);
+      CVY_STORE16(CVY_LOAD16(own + c) + CVY_LOAD16(own + call.block + c), to);
+      CVY_STORE16(select(m2, (float16)(0.0f), m2 < 0.0f), to + call.out.pitch);
+    }
+  }
+}
+
+/* dw of `taps` neighbours in a row of the filter, 16 channels, over a row of dy: added to `own`, block floats apart. Sums of
+ * even and odd columns do not wait for each other. */
+CVY_ALWAYS_INLINE void weights_tile(const int taps, global const float *line, global const float *d, int cols, int step,
+                                    int dilation, int block, global float *own) {
+  float16 even[4], odd[4];
+#pragma unroll
+  for (int t = 0; t < taps; t++) even[t] = odd[t] = (float16)(0.0f);
+  int j = 0;
+  for (; j + 2 <= cols; j += 2, line += 2 * step, d += 2 * block) {
+    const float16 d0 = CVY_LOAD16(d), d1 = CVY_LOAD16(d + block);
+#pragma unroll
+    for (int t = 0; t < taps; t++) {
+      even[t] = CVY_LOAD16(line + t * dilation) * d0 + even[t];
+      odd[t] = CVY_LOAD16(line + step + t * dilation) * d1 + odd[t];
+    }
+  }
+  if (j < cols) {
+    const float16 d0 = CVY_LOAD16(d);
+#pragma unroll
+    for (int t = 0; t < taps; t++) even[t] = CVY_LOAD16(line + t * dilation) * d0 + even[t];
+  }
+#pragma unroll
+  for (int t = 0; t < taps; t++) CVY_STORE16(CVY_LOAD16(own + t * block) + (even[t] + odd[t]), own + t * block);
+}
+
+/* Part p of dw, then of db, goes to workspace + p * (r*s + 1) * pitch. Slice: the ring, a row of dy, dw and db of the task. */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu_weights(global const float *restrict x,
+                                                                     global const float *restrict affine,
+                                                                     global const float *restrict residual,
+                                                                     global const float *restrict dy,
+                                                                     global float *restrict workspace,
+                                                                     const cvy_conv_depthwise_call call) {
+  global float *const ring = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
+  global float *const row_of = ring + call.ring_rows * call.ring_cols * call.block,
+               *const own = row_of + call.out.w * call.block;
+  const int block = call.block, taps = call.r * call.s, blocks = (call.out.pitch + block - 1) / block;
+  const int tasks = call.parts * blocks;
+  const int task_begin = (int)((long)tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
+  const int task_end = (int)((long)tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
+  for (int task = task_begin; task < task_end; task++) {
+    const int part = task / blocks, c0 = task % blocks * block, width = min(block, call.out.pitch - c0);
+    const int rows = call.n * call.out.h;
+    const int begin = (int)((long)rows * part / call.parts), end = (int)((long)rows * (part + 1) / call.parts);
+    int next = 0, image = -1;
+    fill_zero(ring, call.ring_rows * call.ring_cols * block);
+    fill_zero(own, (taps + 1) * block);
+    for (int at = begin; at < end; at++) {
+      const int i = at % call.out.h;
+      if (at / call.out.h != image) image = at / call.out.h, next = 0;
+      const int image_at = image * call.in.h * call.in.w * call.in.pitch + c0;
+      next = load_rows(ring, x + image_at, affine + image / call.group_size * 3 * call.in.pitch + c0, residual + image_at, call,
+                       i, next, width);
+      global const float *from = dy + (size_t)at * (size_t)(call.out.w * call.out.pitch) + c0;
+      for (int j = 0; j < call.out.w; j++, from += call.out.pitch)
+        for (int c = 0; c < width; c += 16) CVY_STORE16(CVY_LOAD16(from + c), row_of + j * block + c);
+      for (int c = 0; c < width; c += 16) {
+        float16 sum = (float16)(0.0f);
+        for (int j = 0; j < call.out.w; j++) sum += CVY_LOAD16(row_of + j * block + c);
+        CVY_STORE16(CVY_LOAD16(own + taps * block + c) + sum, own + taps * block + c);
+        for (int a = 0; a < call.r; a++) {
+          const int row = i * call.step_h + call.first_h + a * call.dilation_h;
+          if (row < 0 || row >= call.in.h) continue;
+          global const float *line = ring + row % call.ring_rows * call.ring_cols * block + c;
+          const int step = call.step_w * block, dilation = call.dilation_w * block;
+          for (int b = 0, some; b < call.s; b += some, line += some * dilation) {
+            global float *const to = own + (a * call.s + b) * block + c;
+            some = min(call.s - b, 3);
+            if (some == 3) weights_tile(3, line, row_of + c, call.out.w, step, dilation, block, to);
+            else if (some == 2) weights_tile(2, line, row_of + c, call.out.w, step, dilation, block, to);
+            else weights_tile(1, line, row_of + c, call.out.w, step, dilation, block, to);
+          }
+        }
+      }
+    }
+    global float *const to = workspace + (size_t)part * (size_t)((taps + 1) * call.out.pitch) + c0;
+    for (int t = 0; t <= taps; t++)
+      for (int c = 0; c < width; c += 16) CVY_STORE16(CVY_LOAD16(own + t * block + c), to + t * call.out.pitch + c);
+  }
+}
+
+#else
+
+#ifndef TAPS_R
+#define TAPS_R 3
+#endif
+#ifndef TAPS_S
+#define TAPS_S 3
+#endif
+#define TILE 4
+#define CHANNELS 32
+#define SIDE 8 /* items of a group that share a channel */
+
+CVY_KERNEL conv2d_depthwise_simt(global const float *restrict x, global const float *restrict affine,
+                                 global const float *restrict residual, global const float *restrict w,
+                                 global const float *restrict bias, global float *restrict y,
+                                 const cvy_conv_depthwise_call call) {
+  const int vecs = call.out.pitch / VEC, tiles = (call.out.w + TILE - 1) / TILE;
+  const uint results = (uint)(call.n * call.out.h * tiles) * (uint)vecs;
+  for (uint id = get_global_id(0); id < results; id += get_global_size(0)) {
+    const int c = (int)(id % (uint)vecs) * VEC, j = (int)(id / (uint)vecs % (uint)tiles) * TILE,
+              i = (int)(id / (uint)vecs / (uint)tiles % (uint)call.out.h), image = (int)(id / (uint)vecs / (uint)tiles / (uint)call.out.h);
+    const int image_at = image * call.in.h * call.in.w * call.in.pitch + c;
+    global const float *const own = affine + image / call.group_size * 3 * call.in.pitch + c;
+    floatv sum[TILE];
+#pragma unroll
+    for (int t = 0; t < TILE; t++) sum[t] = (floatv)(0.0f);
+    for (int a = 0; a < call.r; a++) {
+      const int place = i * call.step_h + call.first_h + a * call.dilation_h, row = place / call.spread_h;
+      if (place < 0 || row >= call.in.h || row * call.spread_h != place) continue;
+      global const float *const u = w + (call.turned ? call.r - 1 - a : a) * call.s * call.out.pitch + c;
+      for (int b = 0; b < call.s; b++) {
+        const floatv weight = *(global const floatv *)(u + (call.turned ? call.s - 1 - b : b) * call.out.pitch);
+#pragma unroll
+        for (int t = 0; t < TILE; t++) {
+          const int across = (j + t) * call.step_w + call.first_w + b * call.dilation_w, col = across / call.spread_w;
+          if (across < 0 || col >= call.in.w || col * call.spread_w != across) continue;
+          const int at = image_at + (row * call.in.w + col) * call.in.pitch;
+          sum[t] = fma(prologue(*(global const floatv *)(x + at), own, residual + at, call.in.pitch, call.flags), weight, sum[t]);
+        }
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < TILE; t++) {
+      if (j + t >= call.out.w) continue;
+      if (call.flags & FLAG_BIAS) sum[t] += *(global const floatv *)(bias + c);
+      global floatv *const to = (global floatv *)(y + ((image * call.out.h + i) * call.out.w + j + t) * call.out.pitch + c);
+      *to = call.flags & FLAG_ACCUMULATE ? *to + sum[t] : sum[t];
+    }
+  }
+}
+
+#if VEC == 1
+/* Part p of dw goes to dw + p * taps * pitch. Group: 32 channels of a part of the rows of results. */
+CVY_KERNEL conv2d_depthwise_simt_weights(global const float *restrict x, global const float *restrict affine,
+                                         global const float *restrict residual, global const float *restrict dy,
+                                         global float *restrict dw, const cvy_conv_depthwise_call call) {
+  local float sums[LOCAL];
+  const int item = get_local_id(0), blocks = (call.out.pitch + CHANNELS - 1) / CHANNELS;
+  const int part = (int)get_group_id(0) / blocks, c = (int)get_group_id(0) % blocks * CHANNELS + item % CHANNELS;
+  const int rows = call.n * call.out.h, there = c < call.out.pitch;
+  const int begin = (int)((long)rows * part / call.parts), end = (int)((long)rows * (part + 1) / call.parts);
+  float sum[TAPS_R * TAPS_S];
+#pragma unroll
+  for (int t = 0; t < TAPS_R * TAPS_S; t++) sum[t] = 0.0f;
+  for (int line = begin; line < end && there; line++) {
+    const int image = line / call.out.h, top = line % call.out.h * call.step_h + call.first_h;
+    const int image_at = image * call.in.h * call.in.w * call.in.pitch + c;
+    global const float *const own = affine + image / call.group_size * 3 * call.in.pitch + c;
+    for (int j = item / CHANNELS; j < call.out.w; j += SIDE) {
+      const float d = dy[(line * call.out.w + j) * call.out.pitch + c];
+      const int left = j * call.step_w + call.first_w;
+#pragma unroll
+      for (int a = 0; a < TAPS_R; a++)
+#pragma unroll
+        for (int b = 0; b < TAPS_S; b++) {
+          const int row = top + a * call.dilation_h, col = left + b * call.dilation_w;
+          if (row < 0 || row >= call.in.h || col < 0 || col >= call.in.w) continue;
+          const int at = image_at + (row * call.in.w + col) * call.in.pitch;
+          sum[a * TAPS_S + b] = fma(prologue(x[at], own, residual + at, call.in.pitch, call.flags), d, sum[a * TAPS_S + b]);
+        }
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < TAPS_R * TAPS_S; t++) {
+    sums[item] = sum[t];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item < CHANNELS && there) {
+      float total = sums[item];
+      for (int i = 1; i < SIDE; i++) total += sums[i * CHANNELS + item];
+      global float *const to = dw + (part * TAPS_R * TAPS_S + t) * call.out.pitch + c;
+      *to = call.flags & FLAG_ACCUMULATE ? *to + total : total;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+}
+#endif
+#endif
