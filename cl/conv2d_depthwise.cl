@@ -13,6 +13,11 @@
  * SIMT: an item makes TILE results side by side of VEC channels. backward_weights: a group of 256 takes 32 channels of a
  * part of the positions, 8 items side by side, which meet in local memory.
  *
+ * CPU, GROUP > 1: the same for groups of few channels. Up to 8 of them: a vector of 16 results sees the same 16 channels, each
+ * product after a permutation of them. 16: groups are whole vectors, and each channel is spread over a vector. The gradient
+ * reads weights that conv2d_depthwise_cpu_pack has turned: u[a,b,k,first + c] = w[a,b,c,first + k].
+ *
+ *   GROUP [1]         CPU: 1, 2, 4, 8: channels of a group, of x and of y; 16: multiples of 16, call.group_c and group_k
  *   VEC [16, SIMT 4]  SIMT: 4 or 1
  *   TAPS_R, TAPS_S [3, 3]  SIMT backward_weights: the filter */
 #include "vector.clh"
@@ -33,6 +38,50 @@ CVY_ALWAYS_INLINE floatv prologue(floatv v, global const float *affine, global c
 
 #if CVY_CPU
 
+#ifndef GROUP
+#define GROUP 1
+#endif
+#if GROUP != 1 && GROUP != 2 && GROUP != 4 && GROUP != 8 && GROUP != 16
+#error "GROUP must be 1, 2, 4, 8 or 16"
+#endif
+
+/* Channel c of each group of the vector at `from` (of the group that begins there), as often as the group has results. */
+CVY_ALWAYS_INLINE float16 spread(global const float *from, const int c) {
+#if GROUP == 1
+  return CVY_LOAD16(from);
+#elif GROUP == 2
+  const float16 v = CVY_LOAD16(from);
+  return c == 0 ? v.s0022446688aaccee : v.s1133557799bbddff;
+#elif GROUP == 4
+  const float16 v = CVY_LOAD16(from);
+  return c == 0   ? v.s000044448888cccc
+         : c == 1 ? v.s111155559999dddd
+         : c == 2 ? v.s22226666aaaaeeee
+                  : v.s33337777bbbbffff;
+#elif GROUP == 8
+  const float16 v = CVY_LOAD16(from);
+  return c == 0   ? v.s0000000088888888
+         : c == 1 ? v.s1111111199999999
+         : c == 2 ? v.s22222222aaaaaaaa
+         : c == 3 ? v.s33333333bbbbbbbb
+         : c == 4 ? v.s44444444cccccccc
+         : c == 5 ? v.s55555555dddddddd
+         : c == 6 ? v.s66666666eeeeeeee
+                  : v.s77777777ffffffff;
+#else
+  return (float16)(from[c]);
+#endif
+}
+
+/* First channel of the group whose results are at c of a task's block. */
+static int first_of(cvy_conv_depthwise_call call, int c) {
+#if GROUP == 16
+  return c / call.group_k * call.group_c;
+#else
+  return c;
+#endif
+}
+
 /* Rows of the image under row i of the results: from the first to the last. */
 static int2 rows_under(cvy_conv_depthwise_call call, int i) {
   const int top = i * call.step_h + call.first_h, bottom = top + (call.r - 1) * call.dilation_h;
@@ -46,9 +95,9 @@ static void load_row(global float *ring, global const float *x, global const flo
   const int begin = call.first_w <= 0 ? 0 : (call.first_w + call.spread_w - 1) / call.spread_w,
             last = call.ring_cols - 1 + call.first_w, end = last < 0 ? 0 : min(call.in.w, last / call.spread_w + 1);
   const bool plain = PLAIN(call.flags);
-  global float *to = ring + (row % call.ring_rows * call.ring_cols + begin * call.spread_w - call.first_w) * call.block;
+  global float *to = ring + (row % call.ring_rows * call.ring_cols + begin * call.spread_w - call.first_w) * call.block_c;
   int at = (row * call.in.w + begin) * call.in.pitch;
-  for (int j = begin; j < end; j++, at += call.in.pitch, to += call.spread_w * call.block) {
+  for (int j = begin; j < end; j++, at += call.in.pitch, to += call.spread_w * call.block_c) {
     if (plain)
       for (int c = 0; c < width; c += 16) CVY_STORE16(CVY_LOAD16(x + at + c), to + c);
     else
@@ -79,12 +128,21 @@ CVY_ALWAYS_INLINE void gather_tile(const int tile, global const float *from, glo
   for (int a = 0; a < call.r; a++) {
     const int place = i * call.step_h + call.first_h + a * call.dilation_h, row = place / call.spread_h;
     if (place < 0 || row >= call.in.h || row * call.spread_h != place) continue;
-    global const float *line = from + row % call.ring_rows * call.ring_cols * call.block;
-    global const float *u = w + (call.turned ? call.r - 1 - a : a) * call.s * call.out.pitch;
-    for (int b = 0; b < call.s; b++, line += call.dilation_w * call.block) {
-      const float16 weight = CVY_LOAD16(u + (call.turned ? call.s - 1 - b : b) * call.out.pitch);
+    const int tap = call.group_c * call.out.pitch, next = call.step_w * call.block_c;
+    global const float *line = from + row % call.ring_rows * call.ring_cols * call.block_c;
+    global const float *u = w + (call.turned ? call.r - 1 - a : a) * call.s * tap;
+    for (int b = 0; b < call.s; b++, line += call.dilation_w * call.block_c) {
+      global const float *const weights = u + (call.turned ? call.s - 1 - b : b) * tap;
+#if GROUP == 16
+      for (int c = 0; c < call.group_c; c++) {
+#else
 #pragma unroll
-      for (int t = 0; t < tile; t++) sum[t] = CVY_LOAD16(line + t * call.step_w * call.block) * weight + sum[t];
+      for (int c = 0; c < GROUP; c++) {
+#endif
+        const float16 weight = CVY_LOAD16(weights + c * call.out.pitch);
+#pragma unroll
+        for (int t = 0; t < tile; t++) sum[t] = spread(line + t * next, c) * weight + sum[t];
+      }
     }
   }
 #pragma unroll
@@ -130,7 +188,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu(global const float 
                                                              global float *restrict workspace,
                                                              const cvy_conv_depthwise_call call) {
   global float *const ring = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
-  global float *const row_of = ring + call.ring_rows * call.ring_cols * call.block,
+  global float *const row_of = ring + call.ring_rows * call.ring_cols * call.block_c,
                *const own = row_of + call.out.w * call.block;
   const bool wants_stats = (call.flags & FLAG_STATS) != 0;
   const int blocks = (call.out.pitch + call.block - 1) / call.block, chunks = (call.out.h + call.chunk - 1) / call.chunk;
@@ -139,13 +197,14 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu(global const float 
   const int task_end = (int)((long)tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int task = task_begin; task < task_end; task++) {
     const int image = task / (chunks * blocks), c0 = task % blocks * call.block, width = min(call.block, call.out.pitch - c0);
+    const int in0 = first_of(call, c0), in_width = min(call.block_c, call.in.pitch - in0);
     const int row_begin = task / blocks % chunks * call.chunk, row_end = min(row_begin + call.chunk, call.out.h);
-    const int image_at = image * call.in.h * call.in.w * call.in.pitch + c0;
-    global const float *const group = affine + image / call.group_size * 3 * call.in.pitch + c0;
+    const int image_at = image * call.in.h * call.in.w * call.in.pitch + in0;
+    global const float *const group = affine + image / call.group_size * 3 * call.in.pitch + in0;
     int next = 0;
-    fill_zero(ring, call.ring_rows * call.ring_cols * call.block);
+    fill_zero(ring, call.ring_rows * call.ring_cols * call.block_c);
     for (int i = row_begin; i < row_end; i++) {
-      next = load_rows(ring, x + image_at, group, residual + image_at, call, i, next, width);
+      next = load_rows(ring, x + image_at, group, residual + image_at, call, i, next, in_width);
       global float *const out = y + ((size_t)image * call.out.h + i) * (size_t)(call.out.w * call.out.pitch) + c0;
       global float *const to = wants_stats ? row_of : out;
       const int apart = wants_stats ? call.block : call.out.pitch, flags = wants_stats ? 0 : call.flags;
@@ -154,7 +213,7 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu(global const float 
         some = left >= 7 && left != 8 ? 7 : 4;
         for (int c = 0; c < width; c += 16) {
           const float16 plus = call.flags & FLAG_BIAS ? CVY_LOAD16(bias + c0 + c) : (float16)(0.0f);
-          global const float *const from = ring + j * call.step_w * call.block + c;
+          global const float *const from = ring + j * call.step_w * call.block_c + first_of(call, c);
           if (some == 7) gather_tile(7, from, w + c0 + c, call, i, plus, to + j * apart + c, apart, 7, flags);
           else gather_tile(4, from, w + c0 + c, call, i, plus, to + j * apart + c, apart, left, flags);
         }
@@ -178,10 +237,21 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu(global const float 
   }
 }
 
-/* dw of `taps` neighbours in a row of the filter, 16 channels, over a row of dy: added to `own`, block floats apart. Sums of
+/* u[a,b,k,c] = w[a,b,c % channels,c / channels * filters + k]: filters and channels of a group, n rows of u with `pitch` floats;
+ * w_pitch: of w. Group: every num_groups-th row. */
+kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu_pack(global const float *restrict w, global float *restrict u,
+                                                                  int n, int all, int channels, int filters, int pitch,
+                                                                  int w_pitch) {
+  for (int row = (int)CVY_GROUP; row < n; row += (int)CVY_GROUPS)
+    for (int c = 0; c < pitch; c++)
+      u[row * pitch + c] = c < all ? w[(row / filters * channels + c % channels) * w_pitch + c / channels * filters + row % filters]
+                                   : 0.0f;
+}
+
+/* dw of `taps` neighbours in a row of the filter, 16 channels, over a row of dy: added to `own`, `apart` floats from tap to tap. Sums of
  * even and odd columns do not wait for each other. */
-CVY_ALWAYS_INLINE void weights_tile(const int taps, global const float *line, global const float *d, int cols, int step,
-                                    int dilation, int block, global float *own) {
+CVY_ALWAYS_INLINE void weights_tile(const int taps, const int c, global const float *line, global const float *d, int cols,
+                                    int step, int dilation, int block, global float *own, int apart) {
   float16 even[4], odd[4];
 #pragma unroll
   for (int t = 0; t < taps; t++) even[t] = odd[t] = (float16)(0.0f);
@@ -190,20 +260,20 @@ CVY_ALWAYS_INLINE void weights_tile(const int taps, global const float *line, gl
     const float16 d0 = CVY_LOAD16(d), d1 = CVY_LOAD16(d + block);
 #pragma unroll
     for (int t = 0; t < taps; t++) {
-      even[t] = CVY_LOAD16(line + t * dilation) * d0 + even[t];
-      odd[t] = CVY_LOAD16(line + step + t * dilation) * d1 + odd[t];
+      even[t] = spread(line + t * dilation, c) * d0 + even[t];
+      odd[t] = spread(line + step + t * dilation, c) * d1 + odd[t];
     }
   }
   if (j < cols) {
     const float16 d0 = CVY_LOAD16(d);
 #pragma unroll
-    for (int t = 0; t < taps; t++) even[t] = CVY_LOAD16(line + t * dilation) * d0 + even[t];
+    for (int t = 0; t < taps; t++) even[t] = spread(line + t * dilation, c) * d0 + even[t];
   }
 #pragma unroll
-  for (int t = 0; t < taps; t++) CVY_STORE16(CVY_LOAD16(own + t * block) + (even[t] + odd[t]), own + t * block);
+  for (int t = 0; t < taps; t++) CVY_STORE16(CVY_LOAD16(own + t * apart) + (even[t] + odd[t]), own + t * apart);
 }
 
-/* Part p of dw, then of db, goes to workspace + p * (r*s + 1) * pitch. Slice: the ring, a row of dy, dw and db of the task. */
+/* Part p of dw, then of db, goes to workspace + p * (r*s*group_c + 1) * pitch. Slice: the ring, a row of dy, dw and db of the task. */
 kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu_weights(global const float *restrict x,
                                                                      global const float *restrict affine,
                                                                      global const float *restrict residual,
@@ -211,49 +281,58 @@ kernel CVY_CPU_KERNEL GROUP_OF_ONE void conv2d_depthwise_cpu_weights(global cons
                                                                      global float *restrict workspace,
                                                                      const cvy_conv_depthwise_call call) {
   global float *const ring = workspace + call.slices_at + (size_t)CVY_GROUP * (size_t)call.slice_floats;
-  global float *const row_of = ring + call.ring_rows * call.ring_cols * call.block,
+  global float *const row_of = ring + call.ring_rows * call.ring_cols * call.block_c,
                *const own = row_of + call.out.w * call.block;
-  const int block = call.block, taps = call.r * call.s, blocks = (call.out.pitch + block - 1) / block;
+  const int block = call.block, products = call.r * call.s * call.group_c, blocks = (call.out.pitch + block - 1) / block;
   const int tasks = call.parts * blocks;
   const int task_begin = (int)((long)tasks * (long)CVY_GROUP / (long)CVY_GROUPS);
   const int task_end = (int)((long)tasks * (long)(CVY_GROUP + 1) / (long)CVY_GROUPS);
   for (int task = task_begin; task < task_end; task++) {
     const int part = task / blocks, c0 = task % blocks * block, width = min(block, call.out.pitch - c0);
+    const int in0 = first_of(call, c0), in_width = min(call.block_c, call.in.pitch - in0);
     const int rows = call.n * call.out.h;
     const int begin = (int)((long)rows * part / call.parts), end = (int)((long)rows * (part + 1) / call.parts);
     int next = 0, image = -1;
-    fill_zero(ring, call.ring_rows * call.ring_cols * block);
-    fill_zero(own, (taps + 1) * block);
+    fill_zero(ring, call.ring_rows * call.ring_cols * call.block_c);
+    fill_zero(own, (products + 1) * block);
     for (int at = begin; at < end; at++) {
       const int i = at % call.out.h;
       if (at / call.out.h != image) image = at / call.out.h, next = 0;
-      const int image_at = image * call.in.h * call.in.w * call.in.pitch + c0;
-      next = load_rows(ring, x + image_at, affine + image / call.group_size * 3 * call.in.pitch + c0, residual + image_at, call,
-                       i, next, width);
+      const int image_at = image * call.in.h * call.in.w * call.in.pitch + in0;
+      next = load_rows(ring, x + image_at, affine + image / call.group_size * 3 * call.in.pitch + in0, residual + image_at,
+                       call, i, next, in_width);
       global const float *from = dy + (size_t)at * (size_t)(call.out.w * call.out.pitch) + c0;
       for (int j = 0; j < call.out.w; j++, from += call.out.pitch)
         for (int c = 0; c < width; c += 16) CVY_STORE16(CVY_LOAD16(from + c), row_of + j * block + c);
       for (int c = 0; c < width; c += 16) {
         float16 sum = (float16)(0.0f);
         for (int j = 0; j < call.out.w; j++) sum += CVY_LOAD16(row_of + j * block + c);
-        CVY_STORE16(CVY_LOAD16(own + taps * block + c) + sum, own + taps * block + c);
+        CVY_STORE16(CVY_LOAD16(own + products * block + c) + sum, own + products * block + c);
         for (int a = 0; a < call.r; a++) {
           const int row = i * call.step_h + call.first_h + a * call.dilation_h;
           if (row < 0 || row >= call.in.h) continue;
-          global const float *line = ring + row % call.ring_rows * call.ring_cols * block + c;
-          const int step = call.step_w * block, dilation = call.dilation_w * block;
+          global const float *line = ring + row % call.ring_rows * call.ring_cols * call.block_c + first_of(call, c);
+          const int step = call.step_w * call.block_c, dilation = call.dilation_w * call.block_c;
           for (int b = 0, some; b < call.s; b += some, line += some * dilation) {
-            global float *const to = own + (a * call.s + b) * block + c;
             some = min(call.s - b, 3);
-            if (some == 3) weights_tile(3, line, row_of + c, call.out.w, step, dilation, block, to);
-            else if (some == 2) weights_tile(2, line, row_of + c, call.out.w, step, dilation, block, to);
-            else weights_tile(1, line, row_of + c, call.out.w, step, dilation, block, to);
+#if GROUP == 16
+            for (int e = 0; e < call.group_c; e++) {
+#else
+#pragma unroll
+            for (int e = 0; e < GROUP; e++) {
+#endif
+              global float *const to = own + ((a * call.s + b) * call.group_c + e) * block + c;
+              const int apart = call.group_c * block;
+              if (some == 3) weights_tile(3, e, line, row_of + c, call.out.w, step, dilation, block, to, apart);
+              else if (some == 2) weights_tile(2, e, line, row_of + c, call.out.w, step, dilation, block, to, apart);
+              else weights_tile(1, e, line, row_of + c, call.out.w, step, dilation, block, to, apart);
+            }
           }
         }
       }
     }
-    global float *const to = workspace + (size_t)part * (size_t)((taps + 1) * call.out.pitch) + c0;
-    for (int t = 0; t <= taps; t++)
+    global float *const to = workspace + (size_t)part * (size_t)((products + 1) * call.out.pitch) + c0;
+    for (int t = 0; t <= products; t++)
       for (int c = 0; c < width; c += 16) CVY_STORE16(CVY_LOAD16(own + t * block + c), to + t * call.out.pitch + c);
   }
 }

@@ -90,7 +90,16 @@ static void test_layers(check_device *d) {
     c.p.pad_more_h = c.p.pad_more_w = layers[i].more;
     c.p.bias = i % 4 != 0, c.p.stats = i % 2 == 0;
     c.p.prologue = i % 3 == 1 ? CVY_CONV_SCALE | CVY_CONV_RELU : 0;
-    if (!conv_in_oclgrind() || conv_case_work(&c.p, c.n) < 3e5) conv_case_run(d, &r, &c);
+    if (conv_in_oclgrind() && conv_case_work(&c.p, c.n) >= 3e5) continue;
+    conv_case_run(d, &r, &c);
+    const int group_c = c.p.x.c / c.p.groups, group_k = c.p.k / c.p.groups;
+    const bool even = group_c == group_k && (group_c == 2 || group_c == 4 || group_c == 8),
+               whole = c.p.groups > 1 && group_c % 16 == 0 && group_k % 16 == 0,
+               depthwise = group_c == 1 && group_k == 1;
+    for (int pass = 0; pass < CVY_CONV_PASSES && *conv_case_took((cvy_conv_pass)pass); pass++)
+      assert_string_equal(conv_case_took((cvy_conv_pass)pass), depthwise                          ? "depthwise"
+                                                               : d->cpu_shaped && (even || whole) ? "groups_cpu"
+                                                                                                  : "grouped");
   }
 }
 

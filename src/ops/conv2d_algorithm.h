@@ -54,8 +54,8 @@ typedef struct cvy_conv_algorithm {
 /* True without groups and dilation, and with the same padding on all sides unless `more`: `why` as in `can`. */
 bool cvy_conv_is_plain(const cvy_conv2d_params *params, bool more, const char **why);
 
-/* conv2d_depthwise.c: one filter for each channel */
-extern const cvy_conv_algorithm cvy_conv_depthwise;
+/* conv2d_depthwise.c: one filter for each channel; small groups on CPU-shaped devices */
+extern const cvy_conv_algorithm cvy_conv_depthwise, cvy_conv_groups_cpu;
 /* conv2d_grouped.c: any groups, dilation and padding, on every device */
 extern const cvy_conv_algorithm cvy_conv_grouped;
 /* conv2d_direct.c, conv2d_direct_cpu.c */

@@ -22,22 +22,37 @@ typedef struct depthwise_state {
   cvy_conv2d_params params;
   cvy_conv_pass pass;
   cvy_conv_depthwise_call call; /* n, group_size, flags, parts and chunk are a call's */
-  bool cpu;
+  bool cpu, packed;             /* packed: the workspace begins with turned weights */
   int compute_units, max_groups, vec;
-  cvy_kernel *main, *sum;
-  cvy_conv_rest rest; /* SIMT */
+  cvy_kernel *main, *sum, *pack; /* pack: of groups in backward_data */
+  cvy_conv_rest rest;            /* SIMT */
 } depthwise_state;
+
+/* GROUP of the kernels that can do these groups, 0: none. */
+static int kind_of(const cvy_conv2d_params *p, const cvy_shape *y, bool cpu) {
+  const int c = cvy_conv_group_c(p), k = p->k / cvy_conv_groups(p);
+  if (p->x.c == 1 || cvy_conv_groups(p) == 1) return 0;
+  if (c == k && p->x.pitch == y->pitch && (c == 1 || (cpu && (c == 2 || c == 4 || c == 8)))) return c;
+  return cpu && c % 16 == 0 && k % 16 == 0 && p->x.pitch == p->x.c && y->pitch == p->k ? 16 : 0;
+}
 
 static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                 const char **why) {
   const char *reason = NULL;
   const bool cpu = cvy_device_get_facts(device)->cpu_shaped;
-  if (cvy_conv_groups(p) != p->x.c || p->k != p->x.c || p->x.c == 1) reason = "only one filter for each channel";
-  else if (p->x.pitch != y->pitch) reason = "depthwise kernels want the same pitch in front and behind";
+  if (kind_of(p, y, cpu) != 1) reason = "only one filter for each channel, with the same pitch in front and behind";
   else if (cpu && y->pitch % 16 != 0) reason = "CPU kernels want pitches that are multiples of 16";
   else if (!cpu && pass == CVY_CONV_BACKWARD_WEIGHTS && p->r * p->s > MOST_TAPS) reason = "only filters of up to 7x7";
   if (why && reason) *why = reason;
   return !reason;
+}
+
+static bool can_groups(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
+                       const char **why) {
+  (void)device, (void)pass;
+  const bool fits = kind_of(p, y, true) > 1 && y->pitch % 16 == 0;
+  if (why && !fits) *why = "only groups of 2, 4 or 8 channels and filters, or of multiples of 16";
+  return fits;
 }
 
 /* Measured against grouped. */
@@ -51,6 +66,7 @@ static void destroy(void *state) {
   if (!st) return;
   cvy_kernel_destroy(&st->main);
   cvy_kernel_destroy(&st->sum);
+  cvy_kernel_destroy(&st->pack);
   cvy_conv_rest_destroy(&st->rest);
   cvy_free(st);
 }
@@ -68,9 +84,12 @@ static cvy_conv_depthwise_call geometry_of(const cvy_conv2d_params *p, const cvy
                                .dilation_h = dilation_h,
                                .dilation_w = dilation_w,
                                .spread_h = 1,
-                               .spread_w = 1};
+                               .spread_w = 1,
+                               .group_c = cvy_conv_group_c(p),
+                               .group_k = p->k / cvy_conv_groups(p)};
   if (pass != CVY_CONV_BACKWARD_DATA) return g;
-  g.in = *y, g.out = p->x;
+  const int channels = g.group_c;
+  g.in = *y, g.out = p->x, g.group_c = g.group_k, g.group_k = channels;
   g.step_h = g.step_w = 1;
   g.first_h = p->pad_h - (p->r - 1) * dilation_h, g.first_w = p->pad_w - (p->s - 1) * dilation_w;
   g.spread_h = p->stride_h, g.spread_w = p->stride_w;
@@ -79,7 +98,7 @@ static cvy_conv_depthwise_call geometry_of(const cvy_conv2d_params *p, const cvy
 }
 
 static int64_t part_floats(const depthwise_state *st) { /* CPU: with db */
-  return ((int64_t)st->call.r * st->call.s + st->cpu) * st->call.out.pitch;
+  return ((int64_t)st->call.r * st->call.s * st->call.group_c + st->cpu) * st->call.out.pitch;
 }
 
 static int blocks_of(const depthwise_state *st) {
@@ -100,13 +119,18 @@ static cvy_status plan_cpu(depthwise_state *st, size_t *workspace_bytes) {
   const bool weights = st->pass == CVY_CONV_BACKWARD_WEIGHTS;
   const int64_t rows = (int64_t)(g->r - 1) * g->dilation_h / g->spread_h + 1,
                 cols = (int64_t)(g->out.w - 1 + SPARE_COLS) * g->step_w + (int64_t)(g->s - 1) * g->dilation_w + 1,
-                ring_rows = rows < g->in.h ? rows : g->in.h, pixel = ring_rows * cols + g->out.w;
-  int64_t block = RING_FLOATS / pixel / 16 * 16;
-  if (block < 16) block = 16;
-  g->block =
-      block >= g->out.pitch ? g->out.pitch : (int)cvy_conv_round_up(cvy_conv_even_part(g->out.pitch, (int)block), 16);
-  const int64_t slice = (pixel + (weights ? g->r * g->s + 1 : 3)) * g->block,
-                parts = weights ? parts_of(st, st->params.n_max) * part_floats(st) : 0,
+                ring_rows = rows < g->in.h ? rows : g->in.h, ring = ring_rows * cols;
+  /* whole groups; a vector of results may need several of them */
+  const int unit = g->group_k > 16 ? g->group_k : 16, unit_c = unit / g->group_k * g->group_c;
+  int64_t units = RING_FLOATS / (ring * unit_c + (int64_t)g->out.w * unit);
+  if (units < 1) units = 1;
+  const int all = cvy_ceil_div(g->out.pitch, unit);
+  g->block = unit * (units >= all ? all : cvy_conv_even_part(all, (int)units)), g->block_c = g->block / unit * unit_c;
+  const int64_t results = g->out.w + (weights ? (int64_t)g->r * g->s * g->group_c + 1 : 3),
+                slice = ring * g->block_c + results * g->block,
+                parts = weights      ? parts_of(st, st->params.n_max) * part_floats(st)
+                        : st->packed ? (int64_t)g->r * g->s * g->group_c * g->out.pitch
+                                     : 0,
                 total = parts + slice * st->max_groups;
   CVY_REQUIRE(slice < INT32_MAX && total <= INT32_MAX, CVY_E_ARGUMENT,
               "convolution: %lld floats of workspace do not fit 32-bit indices", (long long)total);
@@ -130,9 +154,12 @@ static cvy_status create(cvy_device *device, const cvy_conv2d_params *p, const c
   st->compute_units = facts->compute_units, st->max_groups = cvy_conv_most_groups(facts->compute_units);
   st->call = geometry_of(p, y, pass);
   if (st->cpu) {
+    const cvy_define group = {"GROUP", kind_of(p, y, true)};
+    st->packed = pass == CVY_CONV_BACKWARD_DATA && group.value > 1;
     CVY_TRY(plan_cpu(st, workspace_bytes));
-    CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_depthwise_cpu_weights" : "conv2d_depthwise_cpu", NULL, 0,
-                              &st->main));
+    CVY_TRY(cvy_kernel_create(device, file, weights ? "conv2d_depthwise_cpu_weights" : "conv2d_depthwise_cpu", &group,
+                              1, &st->main));
+    if (st->packed) CVY_TRY(cvy_kernel_create(device, file, "conv2d_depthwise_cpu_pack", &group, 1, &st->pack));
     if (weights) CVY_TRY(cvy_conv_sum_parts_create(device, &st->sum));
   } else {
     st->vec = !weights && y->pitch % 4 == 0 ? 4 : 1;
@@ -175,11 +202,17 @@ static cvy_status run_cpu(depthwise_state *st, cvy_queue *queue, const cvy_conv_
     c.chunk = (c.chunk + 1) / 2;
   const int64_t tasks = (int64_t)c.n * blocks * cvy_ceil_div(c.out.h, c.chunk);
   const bool large = (double)c.n * (double)cvy_shape_elems(&c.out) * sizeof(float) >= STREAM_BYTES;
+  const cvy_shape *const in = &c.in, *const out = &c.out;
+  if (st->packed)
+    CVY_TRY(CVY_LAUNCH(queue, st->pack, cvy_conv_groups_of_one(cvy_conv_smaller(c.r * c.s * c.group_c, st->max_groups)),
+                       CVY_BUF(call->w), CVY_BUF(call->workspace), CVY_INT(c.r * c.s * c.group_c), CVY_INT(out->c),
+                       CVY_INT(c.group_k), CVY_INT(c.group_c), CVY_INT(out->pitch), CVY_INT(in->pitch)));
   c.flags |= (call->stats ? CVY_CPU_STATS : 0) | (large && !call->accumulate ? CVY_CPU_STREAM : 0);
   CVY_TRY(CVY_LAUNCH(queue, st->main, cvy_conv_groups_of_one(cvy_conv_smaller(tasks, st->max_groups)),
                      CVY_BUF(forward ? call->x : call->dy), CVY_BUF(call->affine), CVY_BUF(call->residual),
-                     CVY_BUF(call->w), CVY_BUF(call->bias), CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats),
-                     CVY_BUF(call->workspace), CVY_STRUCT(c)));
+                     CVY_BUF(st->packed ? call->workspace : call->w), CVY_BUF(call->bias),
+                     CVY_BUF(forward ? call->y : call->dx), CVY_BUF(call->stats), CVY_BUF(call->workspace),
+                     CVY_STRUCT(c)));
 fail:
   return status;
 }
@@ -226,3 +259,13 @@ const cvy_conv_algorithm cvy_conv_depthwise = {.name = "depthwise",
                                                .create = create,
                                                .destroy = destroy,
                                                .run = run};
+
+const cvy_conv_algorithm cvy_conv_groups_cpu = {.name = "groups_cpu",
+                                                .algo = CVY_CONV_DIRECT,
+                                                .cpu_shaped = true,
+                                                .error_bound = 1e-5,
+                                                .can = can_groups,
+                                                .cost = cost,
+                                                .create = create,
+                                                .destroy = destroy,
+                                                .run = run};
