@@ -61,70 +61,83 @@ static const char *parse_slowdown(const char *text, void *target) {
 }
 
 #define FIELD(name) .offset = offsetof(ops_options, name)
-#define GROUP_ROW \
-  { .kind = OPTION_GROUP, .help = "What is measured" }
+#define GROUP_ROW {.kind = OPTION_GROUP, .help = "What is measured"}
 #define MODEL_ROW ROW_MODEL(FIELD, "the network whose operations are measured")
 #define BATCH_ROW ROW_BATCH(FIELD, 1 << 16, "images of a call")
-#define ALGO_ROW                                                                                               \
-  {                                                                                                            \
-    .kind = OPTION_PARSE, .name = "algo", FIELD(algos), .value = "LIST", .deflt = "all", .parse = parse_algos, \
-    .unit = "names", .help = "algorithms of convolutions: all, auto, or names with commas"                     \
-  }
-#define TILES_ROW                                                                               \
-  {                                                                                             \
-    .kind = OPTION_CHOICE, .name = "tiles", FIELD(tiles), .value = "WHICH", .deflt = "default", \
-    .choices = "default|all",                                                                   \
-    .help =                                                                                     \
-        "tile sizes of each algorithm: its default, or all that the "                           \
-        "tuner tries"                                                                           \
-  }
-#define TUNE_ROW                                                                                                    \
-  {                                                                                                                 \
-    .kind = OPTION_CHOICE, .name = "tune", FIELD(tune), .value = "HOW", .deflt = "cached", .choices = "cached|off", \
-    .help =                                                                                                         \
-        "what auto takes: what convoy tune found here, or the "                                                     \
-        "shipped defaults"                                                                                          \
-  }
+#define ALGO_ROW         \
+  {.kind = OPTION_PARSE, \
+   .name = "algo",       \
+   FIELD(algos),         \
+   .value = "LIST",      \
+   .deflt = "all",       \
+   .parse = parse_algos, \
+   .unit = "names",      \
+   .help = "algorithms of convolutions: all, auto, or names with commas"}
+#define TILES_ROW                                                    \
+  {.kind = OPTION_CHOICE,                                            \
+   .name = "tiles",                                                  \
+   FIELD(tiles),                                                     \
+   .value = "WHICH",                                                 \
+   .deflt = "default",                                               \
+   .choices = "default|all",                                         \
+   .help =                                                           \
+       "tile sizes of each algorithm: its default, or all that the " \
+       "tuner tries"}
+#define TUNE_ROW                                               \
+  {.kind = OPTION_CHOICE,                                      \
+   .name = "tune",                                             \
+   FIELD(tune),                                                \
+   .value = "HOW",                                             \
+   .deflt = "cached",                                          \
+   .choices = "cached|off",                                    \
+   .help =                                                     \
+       "what auto takes: what convoy tune found here, or the " \
+       "shipped defaults"}
 #define MATH_ROW ROW_MATH(FIELD, HELP_MATH_SHORT)
-#define PASS_ROW                                                                         \
-  {                                                                                      \
-    .kind = OPTION_CHOICE, .name = "pass", FIELD(pass), .value = "PASS", .deflt = "all", \
-    .choices = "fwd|bwd-data|bwd-weights|all", .help = "one pass of convolutions only"   \
-  }
-#define TIME_ROWS                                                                                    \
-  {.kind = OPTION_GROUP, .help = "How"},                                                             \
-      {.kind = OPTION_REAL,                                                                          \
-       .name = "time",                                                                               \
-       .letter = 't',                                                                                \
-       FIELD(seconds),                                                                               \
-       .value = "S",                                                                                 \
-       .deflt = "0.3",                                                                               \
-       .unit = "seconds",                                                                            \
-       .range = {0.001, 600},                                                                        \
-       .help =                                                                                       \
-           "time for each row; 3 samples at least, one if that "                                     \
-           "takes more than 4 times as long"},                                                       \
-      {.kind = OPTION_TEXT,                                                                          \
-       .name = "baseline",                                                                           \
-       FIELD(baseline),                                                                              \
-       .value = "F",                                                                                 \
-       .absent = "none",                                                                             \
-       .unit = "JSON file",                                                                          \
-       .help = "an older result of the same word to compare with"},                                  \
-      {.kind = OPTION_PARSE,                                                                         \
-       .name = "max-slowdown",                                                                       \
-       FIELD(max_slowdown),                                                                          \
-       .value = "P",                                                                                 \
-       .parse = parse_slowdown,                                                                      \
-       .absent = "not checked",                                                                      \
-       .unit = "percent",                                                                            \
-       .help =                                                                                       \
-           "exit status 1 if a row is slower than the baseline "                                     \
-           "by more than this, such as 5%"},                                                         \
-  {                                                                                                  \
-    .kind = OPTION_FLAG, .name = "dump-build", FIELD(dump_build), .absent = "off", .unit = "switch", \
-    .help = "say on stderr what is compiled, with which options, and what the compiler says"         \
-  }
+#define PASS_ROW                              \
+  {.kind = OPTION_CHOICE,                     \
+   .name = "pass",                            \
+   FIELD(pass),                               \
+   .value = "PASS",                           \
+   .deflt = "all",                            \
+   .choices = "fwd|bwd-data|bwd-weights|all", \
+   .help = "one pass of convolutions only"}
+#define TIME_ROWS                                                   \
+  {.kind = OPTION_GROUP, .help = "How"},                            \
+      {.kind = OPTION_REAL,                                         \
+       .name = "time",                                              \
+       .letter = 't',                                               \
+       FIELD(seconds),                                              \
+       .value = "S",                                                \
+       .deflt = "0.3",                                              \
+       .unit = "seconds",                                           \
+       .range = {0.001, 600},                                       \
+       .help =                                                      \
+           "time for each row; 3 samples at least, one if that "    \
+           "takes more than 4 times as long"},                      \
+      {.kind = OPTION_TEXT,                                         \
+       .name = "baseline",                                          \
+       FIELD(baseline),                                             \
+       .value = "F",                                                \
+       .absent = "none",                                            \
+       .unit = "JSON file",                                         \
+       .help = "an older result of the same word to compare with"}, \
+      {.kind = OPTION_PARSE,                                        \
+       .name = "max-slowdown",                                      \
+       FIELD(max_slowdown),                                         \
+       .value = "P",                                                \
+       .parse = parse_slowdown,                                     \
+       .absent = "not checked",                                     \
+       .unit = "percent",                                           \
+       .help =                                                      \
+           "exit status 1 if a row is slower than the baseline "    \
+           "by more than this, such as 5%"},                        \
+      {.kind = OPTION_FLAG,                                         \
+       .name = "dump-build",                                        \
+       FIELD(dump_build),                                           \
+       .absent = "off",                                             \
+       .unit = "switch",                                            \
+       .help = "say on stderr what is compiled, with which options, and what the compiler says"}
 
 #define SHARED_ROWS                                                                                                   \
   PASS_ROW, ALGO_ROW, TILES_ROW, TUNE_ROW, MATH_ROW, TIME_ROWS, {.kind = OPTION_GROUP, .help = "Devices and output"}, \
