@@ -21,6 +21,13 @@ CHECK_TEST(shapes) {
   const cvy_node a = cvy_net_conv2d(
       net, in, "a", &(cvy_conv2d_spec){.filters = 17, .kernel = {3, 5}, .stride = {2, 3}, .pad = {1, 2}});
   shape_is(net, a, 17, 17, 7);
+  const cvy_conv2d_spec apart = {
+      .filters = 34, .kernel = {3, 3}, .pad = {1, 1}, .groups = 17, .dilation = {2, 0}, .pad_more = {1, -1}};
+  const cvy_node groups = cvy_net_conv2d(net, a, "groups", &apart);
+  shape_is(net, groups, 34, 16, 6);
+  assert_int_equal(net->layers[groups].groups, 17);
+  assert_int_equal(net->layers[a].groups, 1);
+  assert_int_equal(net->layers[a].dilation[1], 1);
   shape_is(net, cvy_net_relu(net, a), 17, 17, 7);
   shape_is(net, cvy_net_batchnorm(net, a, "b", NULL), 17, 17, 7);
   shape_is(net, cvy_net_add(net, a, a), 17, 17, 7);
@@ -56,6 +63,18 @@ static cvy_node wrong_pad(cvy_net *n, cvy_node x) {
 }
 static cvy_node too_large(cvy_net *n, cvy_node x) {
   return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {9, 11}, .pad = {0, 1}});
+}
+static cvy_node wrong_groups(cvy_net *n, cvy_node x) {
+  return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 6, .kernel = {1, 1}, .groups = 4});
+}
+static cvy_node wrong_dilation(cvy_net *n, cvy_node x) {
+  return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {1, 1}, .dilation = {1, -2}});
+}
+static cvy_node wrong_more(cvy_net *n, cvy_node x) {
+  return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {1, 1}, .pad_more = {-1, 0}});
+}
+static cvy_node wide_dilation(cvy_net *n, cvy_node x) {
+  return cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 1, .kernel = {3, 3}, .dilation = {4, 4}});
 }
 static cvy_node no_spec(cvy_net *n, cvy_node x) { return cvy_net_conv2d(n, x, "w", NULL); }
 static cvy_node no_name(cvy_net *n, cvy_node x) { return cvy_net_batchnorm(n, x, NULL, NULL); }
@@ -99,6 +118,10 @@ CHECK_TEST(errors) {
       {wrong_stride, "stride -1,1"},
       {wrong_pad, "padding 0,-1"},
       {too_large, "does not fit into 8x8"},
+      {wrong_groups, "4 groups: the number must divide its 4 channels and 6 filters"},
+      {wrong_dilation, "dilation 1,-2"},
+      {wrong_more, "padding behind -1,0 more than 0,0 in front"},
+      {wide_dilation, "this dilation"},
       {no_spec, "spec is NULL"},
       {no_name, "layer name ''"},
       {empty_name, "layer name ''"},

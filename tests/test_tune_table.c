@@ -80,6 +80,11 @@ CHECK_TEST(find) {
   assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_BACKWARD_WEIGHTS, text), "7x9x3/4 20/32 3x5 1x2 1x0 b1 s0 p2");
   p.math = CVY_MATH_TF32;
   assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_FORWARD, text), "7x9x3/4 20/32 3x5 1x2 1x0 b1 s1 p2 tf32");
+  p.math = CVY_MATH_FP32, p.groups = 1, p.dilation_h = 1;
+  assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_FORWARD, text), "7x9x3/4 20/32 3x5 1x2 1x0 b1 s1 p2");
+  p.groups = 4, p.dilation_h = 2, p.pad_more_w = -1;
+  assert_string_equal(cvy_tune_shape_text(&p, CVY_CONV_FORWARD, text),
+                      "7x9x3/4 20/32 3x5 1x2 1x0 b1 s1 p2 g4 d2x1 m0x-1");
   cvy_tune_table *table = new_table(d, head, NULL);
   assert_int_equal(tile_for(table, 64, CVY_CONV_FORWARD), -1);
   put(table, 64, CVY_CONV_FORWARD, 1);
