@@ -8,14 +8,16 @@
 enum {
   ITEMS = 256, /* of a work-group on SIMT devices, … */
   TILE = 4,
-  CHANNELS = 32,          /* … results of an item, and channels of a group of backward_weights, as in the kernels */
-  MOST_GROUPS = 1 << 20,  /* of forward and backward_data there: each item takes several results, if need be */
-  FILL_GROUPS = 8,        /* of backward_weights, for each compute unit */
-  MOST_TAPS = 49,         /* of backward_weights there, which keeps a sum of each in registers */
-  RING_FLOATS = 32768,    /* CPU: wanted size of a task's rows, which stay in a second-level cache */
-  SPARE_COLS = 6,         /* results that a tile may make beyond the last */
-  PART_ROWS = 16,         /* a part of backward_weights has so many rows and more */
-  STREAM_BYTES = 16 << 20 /* results from this size on are stored past the caches */
+  CHANNELS = 32,             /* … results of an item, and channels of a group of backward_weights, as in the kernels */
+  MOST_GROUPS = 1 << 20,     /* of forward and backward_data there: each item takes several results, if need be */
+  FILL_GROUPS = 8,           /* of backward_weights, for each compute unit */
+  MOST_TAPS = 49,            /* of backward_weights there, which keeps a sum of each in registers */
+  RING_FLOATS = 32768,       /* CPU: wanted size of a task's rows, which stay in a second-level cache */
+  SPARE_COLS = 6,            /* results that a tile may make beyond the last */
+  OWN_FLOATS = 65536,        /* bound of a group's dw, which each core keeps in its slice */
+  PART_FLOATS_MAX = 8 << 20, /* bound of all parts of dw, where it can be kept */
+  PART_ROWS = 16,            /* a part of backward_weights has so many rows and more */
+  STREAM_BYTES = 16 << 20    /* results from this size on are stored past the caches */
 };
 
 typedef struct depthwise_state {
@@ -31,7 +33,7 @@ typedef struct depthwise_state {
 /* GROUP of the kernels that can do these groups, 0: none. */
 static int kind_of(const cvy_conv2d_params *p, const cvy_shape *y, bool cpu) {
   const int c = cvy_conv_group_c(p), k = p->k / cvy_conv_groups(p);
-  if (p->x.c == 1 || cvy_conv_groups(p) == 1) return 0;
+  if (p->x.c == 1 || cvy_conv_is_plain(p, true, NULL)) return 0;
   if (c == k && p->x.pitch == y->pitch && (c == 1 || (cpu && (c == 2 || c == 4 || c == 8)))) return c;
   return cpu && c % 16 == 0 && k % 16 == 0 && p->x.pitch == p->x.c && y->pitch == p->k ? 16 : 0;
 }
@@ -49,10 +51,14 @@ static bool can(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape 
 
 static bool can_groups(cvy_device *device, const cvy_conv2d_params *p, const cvy_shape *y, cvy_conv_pass pass,
                        const char **why) {
-  (void)device, (void)pass;
-  const bool fits = kind_of(p, y, true) > 1 && y->pitch % 16 == 0;
-  if (why && !fits) *why = "only groups of 2, 4 or 8 channels and filters, or of multiples of 16";
-  return fits;
+  (void)device;
+  const char *reason = NULL;
+  const int64_t dw = (int64_t)p->r * p->s * cvy_conv_group_c(p) * (p->k / cvy_conv_groups(p));
+  if (kind_of(p, y, true) <= 1 || y->pitch % 16 != 0)
+    reason = "only groups of 2, 4 or 8 channels and filters, or of multiples of 16";
+  else if (pass == CVY_CONV_BACKWARD_WEIGHTS && dw > OWN_FLOATS) reason = "only groups with up to 65536 weights";
+  if (why && reason) *why = reason;
+  return !reason;
 }
 
 /* Measured against grouped. */
@@ -109,7 +115,8 @@ static int blocks_of(const depthwise_state *st) {
 static int parts_of(const depthwise_state *st, int n) {
   const int most = cvy_ceil_div(n * st->call.out.h, PART_ROWS),
             wanted = cvy_ceil_div(st->compute_units * (st->cpu ? 4 : FILL_GROUPS), blocks_of(st));
-  return most < wanted ? most : wanted;
+  const int64_t parts = most < wanted ? most : wanted, fit = PART_FLOATS_MAX / part_floats(st);
+  return fit < 1 ? 1 : cvy_conv_smaller(parts, fit);
 }
 
 /* Sizes of a task's ring and slice, for as many channels as fit. */
