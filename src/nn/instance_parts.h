@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The inside of a cvy_instance, for instance.c (life), instance_forward.c, instance_backward.c (passes) and instance_moments.c
- * (their statistics). */
+ * The inside of a cvy_instance, for instance.c (life), instance_forward.c and instance_backward.c (passes),
+ * instance_moments.c (their statistics). */
 #ifndef CVY_NN_INSTANCE_PARTS_H
 #define CVY_NN_INSTANCE_PARTS_H
 
