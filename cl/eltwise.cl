@@ -2,6 +2,7 @@
  * Elementwise operations on runs of floats (ops/eltwise.h):
  *   relu        y = max(x,0)            relu_backward  dx = y > 0 ? dy : 0, relu_backward_add dx += …
  *   add         y = a + b               add_relu       y = max(a + b, 0)            accumulate  y += x
+ *   mul         y = a * b               mul_add        y += a * b
  *
  * n: vectors of VEC floats. A pointer that may be another one's buffer (in place) is not `restrict`: every element is
  * read before the same element is written, and by the same work-item.
@@ -39,4 +40,14 @@ CVY_KERNEL eltwise_add_relu(global const floatv *a, global const floatv *b, glob
 CVY_KERNEL eltwise_accumulate(global const floatv *restrict x, global floatv *restrict y, const uint n,
                               const uint chunk) {
   CVY_FOR_EACH_VECTOR(i, n, chunk) y[i] += x[i];
+}
+
+CVY_KERNEL eltwise_mul(global const floatv *a, global const floatv *b, global floatv *y, const uint n,
+                       const uint chunk) {
+  CVY_FOR_EACH_VECTOR(i, n, chunk) y[i] = a[i] * b[i];
+}
+
+CVY_KERNEL eltwise_mul_add(global const floatv *a, global const floatv *b, global floatv *y, const uint n,
+                           const uint chunk) {
+  CVY_FOR_EACH_VECTOR(i, n, chunk) y[i] += a[i] * b[i];
 }

@@ -2,7 +2,7 @@
  * Max and average pooling (ops/pool2d.h):
  *   max: y[n,p,q,c] = largest x[n, p*stride_h + r - pad_h, q*stride_w + s - pad_w, c] over r < R, s < S inside the
  *        image; NaN if one is there
- *   avg: y = sum * scale, scale = 1/(R*S)
+ *   avg: y = sum * scale, scale = 1/(R*S), or sum / divisor of the window (COUNTED)
  *   backward gathers: dx[n,h,w,c] (+)= sum over the windows (p,q) around (h,w), p outer, q inner, of
  *     max: dy[p,q] if x[h,w] is the window's y and nothing in front of it in row-major order is (the first NaN where y
  *          is NaN)
@@ -10,6 +10,8 @@
  *
  *   KIND     0 max, 1 average
  *   RELU [0] 1: of max(x, 0), average only; the gradient passes where x > 0
+ *   COUNTED [0] 1: average whose divisors are counted for each window (padding left out, or windows beyond it), else all
+ *            have the same scale
  *   VEC      floats per vector; vecs = pitch / VEC (1 … 128)
  *   C_LANES  wide kernel: neighbouring vectors of channels per work-group, a power of two that divides vecs
  * x, dx: (n,h,w,pitch) · y, dy: (n,p,q,pitch). Filter, strides and padding are arguments: that makes few programs and
@@ -33,6 +35,10 @@
 #define RELU 0
 #endif
 
+#ifndef COUNTED
+#define COUNTED 0
+#endif
+
 #if KIND != 0 && KIND != 1
 #error "KIND must be 0 (max) or 1 (average)"
 #endif
@@ -42,10 +48,17 @@
 
 #if KIND == 0
 #define NEUTRAL (-INFINITY)
-#define SCALED(v) (v)
+#define SCALED(v, row, col) (v)
 #else
 #define NEUTRAL 0.0f
-#define SCALED(v) ((v) * pool.scale)
+#if COUNTED
+#define SCALED(v, row, col) ((v) / divisor(row, col, pool))
+#else
+#define SCALED(v, row, col) ((v) * pool.scale)
+#endif
+#endif
+#if COUNTED && KIND == 0
+#error "COUNTED is for averages"
 #endif
 
 #if RELU
@@ -79,6 +92,18 @@ static inline int2 inside(const int output, const int stride, const int pad, con
   const int first = output * stride - pad;
   return (int2)(max(first, 0), min(first + filter, size));
 }
+
+#if COUNTED
+/* How many rows (columns) of a window count. */
+static inline int counted(const int output, const int stride, const int pad, const int filter, const int before, const int count) {
+  const int first = output * stride - pad;
+  return min(first + filter, count) - max(first, -before);
+}
+static inline float divisor(const int row, const int col, const cvy_pool_geometry pool) {
+  return (float)counted(row, pool.stride_h, pool.pad_h, pool.r, pool.before_h, pool.count_h) *
+         (float)counted(col, pool.stride_w, pool.pad_w, pool.s, pool.before_w, pool.count_w);
+}
+#endif
 
 /* Windows that contain row (column) `i`: first, and one behind the last. */
 static inline int2 around(const int i, const int stride, const cvy_divider by_stride, const int pad, const int filter,
@@ -114,7 +139,7 @@ static inline floatv gather_windows(global const floatv *x, global const floatv 
         }
       sum += part;
 #else
-      sum += SCALED(g);
+      sum += SCALED(g, i, j);
 #endif
     }
   return PASSES(sum, x[(row * pool.w + col) * pool.vecs]);
@@ -124,9 +149,10 @@ static inline floatv gather_windows(global const floatv *x, global const floatv 
 
 #define N_BLOCK 4
 
-/* Vectors c … c+count-1 of one output; count is N_BLOCK or 1, a constant after inlining. */
+/* Vectors c … c+count-1 of the output (row, col); count is N_BLOCK or 1, a constant after inlining. */
 CVY_ALWAYS_INLINE void pool_block(global const floatv *image, global floatv *out, const int2 rows, const int2 cols,
-                                  const cvy_pool_geometry pool, const int c, const int count) {
+                                  const cvy_pool_geometry pool, const int row, const int col, const int c,
+                                  const int count) {
   floatv result[N_BLOCK];
 #pragma unroll
   for (int k = 0; k < count; k++) result[k] = NEUTRAL;
@@ -135,7 +161,7 @@ CVY_ALWAYS_INLINE void pool_block(global const floatv *image, global floatv *out
 #pragma unroll
       for (int k = 0; k < count; k++) result[k] = merge(result[k], PIXEL(image[(a * pool.w + b) * pool.vecs + c + k]));
 #pragma unroll
-  for (int k = 0; k < count; k++) out[c + k] = SCALED(result[k]);
+  for (int k = 0; k < count; k++) out[c + k] = SCALED(result[k], row, col);
 }
 
 CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restrict y, const cvy_pool_geometry pool) {
@@ -151,8 +177,8 @@ CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restri
       const int2 cols = inside(col, pool.stride_w, pool.pad_w, pool.s, pool.w);
       global floatv *const out = y + (((size_t)sample * pool.p + row) * pool.q + col) * pool.vecs;
       int c = first;
-      for (; c + N_BLOCK <= last; c += N_BLOCK) pool_block(image, out, rows, cols, pool, c, N_BLOCK);
-      for (; c < last; c++) pool_block(image, out, rows, cols, pool, c, 1);
+      for (; c + N_BLOCK <= last; c += N_BLOCK) pool_block(image, out, rows, cols, pool, row, col, c, N_BLOCK);
+      for (; c < last; c++) pool_block(image, out, rows, cols, pool, row, col, c, 1);
     }
   }
 }
@@ -189,7 +215,7 @@ CVY_KERNEL pool2d_forward(global const floatv *restrict x, global floatv *restri
     floatv result = NEUTRAL;
     for (int a = rows.x; a < rows.y; a++)
       for (int b = cols.x; b < cols.y; b++) result = merge(result, PIXEL(image[(a * pool.w + b) * pool.vecs]));
-    y[i] = SCALED(result);
+    y[i] = SCALED(result, line - sample * pool.p, at - line * pool.q);
   }
 }
 
@@ -214,7 +240,7 @@ CVY_KERNEL pool2d_forward_wide(global const floatv *restrict x, global floatv *r
     if (item < reach) scratch[item] = merge(scratch[item], scratch[item + reach]);
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  if (t == 0 && positions > 0) y[(size_t)at * pool.vecs + c] = SCALED(scratch[item]);
+  if (t == 0 && positions > 0) y[(size_t)at * pool.vecs + c] = SCALED(scratch[item], at / pool.q % pool.p, at % pool.q);
 }
 
 CVY_KERNEL pool2d_backward(global const floatv *restrict x, global const floatv *restrict y,

@@ -124,6 +124,78 @@ static cvy_node small_groups(cvy_net *n, cvy_node x) {
   return cvy_net_relu(n, cvy_net_conv2d(n, y, "split", &split));
 }
 
+/* Activations of every kind behind each other: in place where their gradient follows from their output. */
+static cvy_node small_activations(cvy_net *n, cvy_node x) {
+  x = cvy_net_conv2d(n, x, "c", &(cvy_conv2d_spec){.filters = 20, .kernel = {3, 3}, .pad = {1, 1}});
+  x = cvy_net_activation(n, x, CVY_ACTIVATION_LEAKY_RELU, 0.1f, 0);
+  x = cvy_net_activation(n, small_norm(n, x, "b1"), CVY_ACTIVATION_SILU, 0, 0);
+  x = cvy_net_activation(n, small_norm(n, x, "b2"), CVY_ACTIVATION_CLIP, -1, 1);
+  x = cvy_net_activation(n, cvy_net_activation(n, x, CVY_ACTIVATION_TANH, 0, 0), CVY_ACTIVATION_GELU, 0, 0);
+  const cvy_node y = cvy_net_activation(n, x, CVY_ACTIVATION_SIGMOID, 0, 0);
+  x = cvy_net_activation(n, small_norm(n, x, "b3"), CVY_ACTIVATION_HARD_SWISH, 0, 0);
+  x = cvy_net_add(n, cvy_net_activation(n, x, CVY_ACTIVATION_GELU_TANH, 0, 0), y);
+  return cvy_net_activation(n, x, CVY_ACTIVATION_HARD_SIGMOID, 0.2f, 0.5f);
+}
+
+/* A clip behind a batchnorm, which a convolution reads: the batchnorm is not deferred. (At 6 it would be a ReLU here, and
+ * the last batchnorm would take away what the first one's gamma does.) */
+static cvy_node small_clip(cvy_net *n, cvy_node x) {
+  x = cvy_net_activation(n, small_norm(n, small_conv(n, x, "c"), "b"), CVY_ACTIVATION_CLIP, 0, 0.75f);
+  return small_norm(n, small_conv(n, x, "d"), "e");
+}
+
+/* 8 + 20 + 8 + 3 channels, one input twice, one read elsewhere too, then a second one of a single input. */
+static cvy_node small_concat(cvy_net *n, cvy_node x) {
+  const cvy_node a = cvy_net_relu(n, small_norm(n, small_conv(n, x, "a"), "an"));
+  const cvy_node b = cvy_net_conv2d(n, x, "b", &(cvy_conv2d_spec){.filters = 20, .kernel = {1, 1}});
+  const cvy_node c = cvy_net_conv2d(n, a, "c", &(cvy_conv2d_spec){.filters = 3, .kernel = {3, 3}, .pad = {1, 1}});
+  const cvy_node y = cvy_net_concat(n, (const cvy_node[]){a, b, a, c}, 4);
+  const cvy_node z = cvy_net_conv2d(n, cvy_net_relu(n, small_norm(n, y, "yn")), "z",
+                                    &(cvy_conv2d_spec){.filters = 8, .kernel = {1, 1}});
+  return cvy_net_concat(n, (const cvy_node[]){cvy_net_add(n, z, a)}, 1);
+}
+
+/* As densenet: each layer reads all before it, and a batchnorm is added to a concat. */
+static cvy_node small_dense(cvy_net *n, cvy_node x) {
+  cvy_node all[4] = {small_conv(n, x, "0")};
+  for (int i = 1; i < 4; i++) {
+    const char *const names[] = {"1", "2", "3", "n1", "n2", "n3"};
+    x = small_norm(n, cvy_net_concat(n, all, i), names[i + 2]);
+    all[i] = small_conv(n, cvy_net_relu(n, x), names[i - 1]);
+  }
+  x = cvy_net_concat(n, all, 4);
+  return cvy_net_relu(n, cvy_net_add(n, small_norm(n, x, "last"), x));
+}
+
+/* Squeeze and excite, in both orders of the factors; and a square. */
+static cvy_node small_squeeze(cvy_net *n, cvy_node x) {
+  x = cvy_net_activation(n, small_norm(n, small_conv(n, x, "c"), "b"), CVY_ACTIVATION_SILU, 0, 0);
+  cvy_node s = cvy_net_conv2d(n, cvy_net_global_avgpool(n, x), "s", &(cvy_conv2d_spec){.filters = 8, .kernel = {1, 1}});
+  x = cvy_net_mul(n, x, cvy_net_activation(n, s, CVY_ACTIVATION_SIGMOID, 0, 0));
+  x = cvy_net_add(n, small_norm(n, small_conv(n, x, "d"), "e"), x);
+  s = cvy_net_activation(n, cvy_net_global_avgpool(n, x), CVY_ACTIVATION_HARD_SIGMOID, 0.2f, 0.5f);
+  x = cvy_net_mul(n, s, x);
+  return cvy_net_mul(n, x, x);
+}
+
+/* Sums with a value per channel: no residual of a batchnorm, whichever it is; and a product whose factors are read
+ * again. */
+static cvy_node small_shifts(cvy_net *n, cvy_node x) {
+  const cvy_node s = cvy_net_global_avgpool(n, x), c = small_norm(n, small_conv(n, x, "c"), "b");
+  const cvy_node y = cvy_net_relu(n, cvy_net_add(n, s, c));
+  const cvy_node z =
+      cvy_net_add(n, small_conv(n, y, "d"), small_norm(n, small_conv(n, cvy_net_global_avgpool(n, y), "e"), "f"));
+  return cvy_net_add(n, cvy_net_mul(n, y, z), cvy_net_mul(n, z, cvy_net_relu(n, y)));
+}
+
+/* Dropouts in place and not, of one value twice, and of the input. */
+static cvy_node small_dropout(cvy_net *n, cvy_node x) {
+  x = cvy_net_dropout(n, small_conv(n, cvy_net_dropout(n, x, 0.25f), "c"), 0.5f);
+  const cvy_node y = cvy_net_relu(n, small_norm(n, x, "b"));
+  x = cvy_net_add(n, cvy_net_dropout(n, y, 0.5f), cvy_net_dropout(n, y, 0.3f));
+  return cvy_net_add(n, small_conv(n, x, "d"), y);
+}
+
 typedef struct small_net {
   const char *name;
   cvy_node (*build)(cvy_net *net, cvy_node x);
@@ -146,7 +218,14 @@ static const small_net small_nets[] = {{"usual", small_usual, 10, 0},
                                        {"norm chain", small_norm_chain, 7, 0},
                                        {"convpool", small_convpool, 6, 2},
                                        {"norm convpool", small_norm_convpool, 4, 1},
-                                       {"groups", small_groups, 7, 0}};
+                                       {"groups", small_groups, 7, 0},
+                                       {"activations", small_activations, 14, 0},
+                                       {"clip", small_clip, 5, 0},
+                                       {"concat", small_concat, 12, 0},
+                                       {"dense", small_dense, 18, 0},
+                                       {"squeeze", small_squeeze, 13, 0},
+                                       {"shifts", small_shifts, 13, 0},
+                                       {"dropout", small_dropout, 8, 0}};
 enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], SMALL_CLASSES = 3 };
 
 /* Behind the layers of the table: global average pooling and a linear layer. */

@@ -43,6 +43,14 @@ static void test_accumulate(check_device *d) {
       run_case(d, i, (eltwise_case){.kind = CASE_ACCUMULATE, .each = sizes[i]});
 }
 
+static void test_mul(check_device *d) {
+  for (int i = 0; i < 4 * N_SIZES; i++) {
+    const eltwise_case c = {
+        .kind = CASE_MUL, .each = sizes[i / 4], .place = i % 4 < 3 ? i % 4 : 0, .accumulate = i % 4 == 3};
+    if (check_case(d, "mul n=%d place=%d accumulate=%d", c.each, c.place, c.accumulate)) run_case(d, i, c);
+  }
+}
+
 static void test_arguments(check_device *d) {
   cvy_eltwise *op = NULL;
   check_ok(cvy_eltwise_create(d->cl, &op));
@@ -63,10 +71,8 @@ static void test_arguments(check_device *d) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"relu", test_relu},
-                                     {"relu_backward", test_relu_backward},
-                                     {"add", test_add},
-                                     {"accumulate", test_accumulate},
-                                     {"arguments", test_arguments}};
+  static const check_test tests[] = {{"relu", test_relu}, {"relu_backward", test_relu_backward},
+                                     {"add", test_add},   {"accumulate", test_accumulate},
+                                     {"mul", test_mul},   {"arguments", test_arguments}};
   return check_main(argc, argv, tests, sizeof tests / sizeof *tests, CHECK_DEVICES | CHECK_BOTH_SHAPES);
 }

@@ -2,6 +2,7 @@
  * The builder of convoy/net.h, shapes, errors, layouts, and the two models. */
 #include "tests/check_team.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "src/nn/graph.h"
@@ -35,6 +36,13 @@ CHECK_TEST(shapes) {
            4);
   shape_is(net, cvy_net_avgpool(net, a, &(cvy_pool2d_spec){.kernel = {2, 2}}), 17, 8, 3);
   shape_is(net, cvy_net_global_avgpool(net, a), 17, 1, 1);
+  const cvy_node one = cvy_net_global_avgpool(net, a);
+  shape_is(net, cvy_net_mul(net, one, a), 17, 17, 7);
+  shape_is(net, cvy_net_add(net, a, one), 17, 17, 7);
+  shape_is(net, cvy_net_concat(net, (const cvy_node[]){a, a, a}, 3), 51, 17, 7);
+  shape_is(net, cvy_net_activation(net, a, CVY_ACTIVATION_CLIP, -HUGE_VALF, 6), 17, 17, 7);
+  assert_int_equal(cvy_net_dropout(net, a, 0), a);
+  shape_is(net, cvy_net_dropout(net, a, 0.5f), 17, 17, 7);
   shape_is(net, cvy_net_linear(net, a, "c", 5, true), 5, 1, 1);
   shape_is(net, cvy_net_softmax(net, a), 17, 17, 7);
   assert_false(cvy_net_shape(net, -1, NULL, NULL, NULL));
@@ -96,6 +104,26 @@ static cvy_node pad_pool(cvy_net *n, cvy_node x) {
   return cvy_net_maxpool(n, x, &(cvy_pool2d_spec){.kernel = {2, 2}, .pad = {2, 0}});
 }
 static cvy_node big_pool(cvy_net *n, cvy_node x) { return cvy_net_avgpool(n, x, &(cvy_pool2d_spec){.kernel = {9, 2}}); }
+static cvy_node more_pool(cvy_net *n, cvy_node x) {
+  return cvy_net_maxpool(n, x, &(cvy_pool2d_spec){.kernel = {2, 2}, .pad = {1, 1}, .pad_more = {1, 0}});
+}
+static cvy_node less_pool(cvy_net *n, cvy_node x) {
+  return cvy_net_avgpool(n, x, &(cvy_pool2d_spec){.kernel = {2, 2}, .pad = {1, 1}, .pad_more = {-2, 0}});
+}
+static cvy_node bad_mul(cvy_net *n, cvy_node x) { return cvy_net_mul(n, x, cvy_net_input(n)); }
+static cvy_node bad_clip(cvy_net *n, cvy_node x) { return cvy_net_activation(n, x, CVY_ACTIVATION_CLIP, 2, 1); }
+static cvy_node bad_slope(cvy_net *n, cvy_node x) {
+  return cvy_net_activation(n, x, CVY_ACTIVATION_LEAKY_RELU, HUGE_VALF, 0);
+}
+static cvy_node bad_activation(cvy_net *n, cvy_node x) {
+  return cvy_net_activation(n, x, (cvy_activation_kind)99, 0, 0);
+}
+static cvy_node bad_drop(cvy_net *n, cvy_node x) { return cvy_net_dropout(n, x, 1); }
+static cvy_node no_nodes(cvy_net *n, cvy_node x) { return cvy_net_concat(n, &x, 0); }
+static cvy_node bad_concat(cvy_net *n, cvy_node x) {
+  return cvy_net_concat(n, (const cvy_node[]){x, cvy_net_global_avgpool(n, x)}, 2);
+}
+static cvy_node bad_part(cvy_net *n, cvy_node x) { return cvy_net_concat(n, (const cvy_node[]){x, 999}, 2); }
 static cvy_node no_outputs(cvy_net *n, cvy_node x) { return cvy_net_linear(n, x, "w", 0, false); }
 static cvy_node huge_weights(cvy_net *n, cvy_node x) {
   return cvy_net_linear(n, cvy_net_conv2d(n, x, "w", &(cvy_conv2d_spec){.filters = 65536, .kernel = {1, 1}}), "w2",
@@ -132,8 +160,18 @@ CHECK_TEST(errors) {
       {bad_momentum, "momentum 1.5"},
       {bad_node, "does not exist"},
       {bad_add, "conv2d 'good' is 4x8x8 and that of input (layer 0) is 2x8x8"},
-      {pad_pool, "padding 2,0 must be smaller"},
-      {big_pool, "9x2 does not fit"},
+      {pad_pool, "padding 2 and 0 must be"},
+      {big_pool, "9x2 is larger"},
+      {more_pool, "1 and 0 more behind"},
+      {less_pool, "-2 and 0 more behind"},
+      {bad_mul, "4x8x8 and that of input (layer 0) is 2x8x8"},
+      {bad_clip, "parameters 2 and 1"},
+      {bad_slope, "must be finite"},
+      {bad_activation, "no kind 99"},
+      {bad_drop, "p 1:"},
+      {no_nodes, "0 nodes"},
+      {bad_concat, "height and width must be equal"},
+      {bad_part, "does not exist"},
       {no_outputs, "0 outputs"},
       {huge_weights, "2^31"},
       {huge_output, "2^31"},

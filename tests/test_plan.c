@@ -6,6 +6,7 @@
 
 #include "src/nn/plan.h"
 #include "tests/check_team.h"
+#include "tests/random_nets.h"
 #include "tests/small_nets.h"
 
 static void close_plan(void *plan) { cvy_plan_destroy(&(cvy_plan *){plan}); }
@@ -77,6 +78,9 @@ static void paper_forward(paper *m, const cvy_unit *u, int number, bool inferenc
     if (u->x[k] >= 0 && u->kind != CVY_UNIT_CONV2D) read_value(m, u->x[k]);
   read_source(m, u);
   if (u->kind == CVY_UNIT_BATCHNORM && u->stats >= 0) paper_read(m, u->stats, STATS + u->x[0]);
+  if (u->spread && m->plan->value[u->y] == m->plan->value[u->x[1]])
+    check_fail(m->d, "unit %d: the output is larger than the input that it takes over", number);
+  if (u->channel > 0) read_value(m, u->y); /* what the concat's units before wrote is still there */
   if (u->deferred) {
     assert_int_equal(m->plan->value[u->y], -1);
     paper_write(m, u->affine, AFFINE + number);
@@ -104,10 +108,16 @@ static void paper_backward_reads(const paper *m, const cvy_net *net, const cvy_u
   const bool relu_pool = (u->kind == CVY_UNIT_POOL && u->relu) || u->kind == CVY_UNIT_CONVPOOL;
   const bool own =
       u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_CONVPOOL; /* a frozen one has no use for its input */
-  if ((own && !u->frozen) || u->kind == CVY_UNIT_BATCHNORM || max || (relu_pool && !own)) read_value(m, u->x[0]);
+  const cvy_layer *const l = &net->layers[u->layer];
+  const bool activation = u->kind == CVY_UNIT_ACTIVATION, by_x = activation && cvy_activation_keeps_x(&l->activation);
+  if ((own && !u->frozen) || u->kind == CVY_UNIT_BATCHNORM || max || (relu_pool && !own) || by_x ||
+      (u->kind == CVY_UNIT_MUL && m->wanted[u->x[1]]))
+    read_value(m, u->x[0]);
+  if (u->kind == CVY_UNIT_MUL && m->wanted[u->x[0]]) read_value(m, u->x[1]);
   if (!u->frozen) read_source(m, u);
   if (u->deferred) paper_read(m, u->affine, AFFINE + number);
-  if (u->kind == CVY_UNIT_RELU || (u->relu && !u->deferred && !relu_pool) || u->kind == CVY_UNIT_SOFTMAX || max)
+  if (u->kind == CVY_UNIT_RELU || (u->relu && !u->deferred && !relu_pool) || u->kind == CVY_UNIT_SOFTMAX || max ||
+      (activation && !by_x))
     read_value(m, u->y);
   if (u->kind == CVY_UNIT_BATCHNORM) paper_read(m, u->saved, SAVED + number);
   if (u->kind == CVY_UNIT_CONVPOOL) paper_read(m, u->mask, MASK + number);
@@ -123,7 +133,8 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
   paper_backward_reads(m, net, u, number);
   bool dy_is_gone = false;
   for (int o = 0; o < 2; o++) {
-    const int k = u->kind == CVY_UNIT_BATCHNORM ? 1 - o : o; /* a batchnorm gives dresidual first */
+    /* a batchnorm gives dresidual first, a mul the second factor's */
+    const int k = u->kind == CVY_UNIT_BATCHNORM || u->kind == CVY_UNIT_MUL ? 1 - o : o;
     const cvy_node x = u->x[k];
     if (x < 0) continue;
     assert_int_equal(u->dx[k] == CVY_GRADIENT_NONE, !m->wanted[x]);
@@ -140,7 +151,8 @@ static void paper_backward(paper *m, const cvy_net *net, const cvy_unit *u, int 
       case CVY_GRADIENT_SAME:
         if (dx != dy || dy_is_gone || contributions[x])
           check_fail(m->d, "time %d: gradient of %d cannot be made in place", m->time, x);
-        if (u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_POOL)
+        if (u->kind == CVY_UNIT_CONV2D || u->kind == CVY_UNIT_LINEAR || u->kind == CVY_UNIT_POOL ||
+            u->kind == CVY_UNIT_CONCAT || (k == 1 && u->spread))
           check_fail(m->d, "unit %d is not elementwise", number);
         dy_is_gone = u->kind != CVY_UNIT_ADD;
         paper_write(m, dx, after);
@@ -176,7 +188,9 @@ static void run_on_paper(check_device *d, const cvy_net *net, const cvy_plan *pl
   for (int i = 1; i < plan->n_nodes; i++) {
     const cvy_layer *const l = &net->layers[i];
     wanted[i] = l->param[0] >= 0 && !(frozen && frozen[i]);
-    for (int k = 0; k < 2; k++) wanted[i] = wanted[i] || (l->input[k] >= 0 && wanted[l->input[k]]);
+    int n;
+    const cvy_node *const inputs = cvy_layer_inputs(net, i, &n);
+    for (int k = 0; k < n; k++) wanted[i] = wanted[i] || wanted[inputs[k]];
   }
   for (int u = 0; u < plan->n_units; u++)
     for (int k = 0; k < 2; k++)
@@ -336,6 +350,31 @@ CHECK_TEST(small_nets) {
                                                   .arena_max_bytes = inference ? 0 : 8192});
       const int units = small_nets[i].units + 2 - (fused ? small_nets[i].fused : 0);
       if (plan->n_units != units) check_fail(d, "%d units, not %d", plan->n_units, units);
+      run_on_paper(d, net, plan, inference, way < 4 ? NULL : frozen);
+    }
+    check_case_end(d);
+  }
+}
+
+CHECK_TEST(random_nets) {
+  for (int i = 0; i < 200; i++) {
+    random_net g;
+    if (!check_case(d, "random net %d", i)) continue;
+    random_net_make(&g, i);
+    const cvy_net *const net = check_own(d, g.net, check_close_net);
+    cvy_log_debug("%s", g.text);
+    bool frozen[2 * RANDOM_NODES];
+    assert_true(net->n_layers <= 2 * RANDOM_NODES);
+    for (int way = 0; way < 8; way++) { /* from the fifth on: some layers are frozen */
+      const bool inference = way % 2 && way < 4, fused = way / 2 % 2;
+      for (int l = 0; l < net->n_layers; l++) frozen[l] = way >= 4 && case_int(&g.r, 0, 2) > 0;
+      cvy_plan *plan = plan_of(d, net,
+                               &(cvy_plan_params){.n = 7,
+                                                  .group_size = 2,
+                                                  .inference = inference,
+                                                  .fuse_pools = fused,
+                                                  .frozen = way < 4 ? NULL : frozen,
+                                                  .arena_max_bytes = inference ? 0 : 8192});
       run_on_paper(d, net, plan, inference, way < 4 ? NULL : frozen);
     }
     check_case_end(d);

@@ -141,6 +141,8 @@ static void test_arguments(check_device *d) {
       {offsetof(cvy_pool2d_params, pad_h), 2, "padding 2"},
       {offsetof(cvy_pool2d_params, pad_w), -1, "padding 0 and -1"},
       {offsetof(cvy_pool2d_params, s), 5, "larger than the image"},
+      {offsetof(cvy_pool2d_params, pad_more_h), 2, "with 2 and 0 more"},
+      {offsetof(cvy_pool2d_params, pad_more_w), -1, "with 0 and -1 more"},
   };
   cvy_pool2d *op = NULL;
   cvy_shape y;

@@ -16,24 +16,29 @@ static cvy_data *data;
 static cvy_input_params input; /* of the teams of train, */
 static int first_epoch;        /* and of its first two steps */
 
-/* Each test has a network and data of its own, so that nothing is alive at the end. */
-static void begin(check_device *d) {
-  input = (cvy_input_params){0};
-  first_epoch = 0;
-  unsetenv("CVY_MEMORY_LIMIT_MIB");                                /* a test that failed leaves it behind */
-  check_ok(cvy_data_load("synthetic:12000:12x12x1", NULL, &data)); /* 1.7 MB: streamed where memory is little */
+/* drop: of dropouts behind the stem and in front of the last layer. */
+static void make_net(float drop) {
   check_ok(cvy_net_create(1, 12, 12, &net));
   cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "stem",
                               &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}, .pad = {1, 1}});
-  x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "bn0", NULL));
+  x = cvy_net_dropout(net, cvy_net_relu(net, cvy_net_batchnorm(net, x, "bn0", NULL)), drop);
   cvy_node y = cvy_net_conv2d(net, x, "conv1",
                               &(cvy_conv2d_spec){.filters = 20, .kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1}});
   y = cvy_net_batchnorm(net, y, "bn1", NULL);
   x = cvy_net_conv2d(net, x, "shortcut", &(cvy_conv2d_spec){.filters = 20, .kernel = {1, 1}, .stride = {2, 2}});
   x = cvy_net_relu(net, cvy_net_add(net, y, x));
   x = cvy_net_maxpool(net, x, &(cvy_pool2d_spec){.kernel = {2, 2}});
-  x = cvy_net_linear(net, x, "fc", CLASSES, false);
+  x = cvy_net_linear(net, cvy_net_dropout(net, x, drop), "fc", CLASSES, false);
   check_ok(cvy_net_finish(net, x));
+}
+
+/* Each test has a network and data of its own, so that nothing is alive at the end. */
+static void begin(check_device *d) {
+  input = (cvy_input_params){0};
+  first_epoch = 0;
+  unsetenv("CVY_MEMORY_LIMIT_MIB");                                /* a test that failed leaves it behind */
+  check_ok(cvy_data_load("synthetic:12000:12x12x1", NULL, &data)); /* 1.7 MB: streamed where memory is little */
+  make_net(0);
 }
 
 static void end(check_device *d) {
@@ -447,6 +452,44 @@ CHECK_TEST(augmented) {
   const run streamed = train(d, "*3", &three, STEPS, 1);
   unsetenv("CVY_MEMORY_LIMIT_MIB");
   if (!(relative_l2(streamed.w, behind.w, n) <= 1e-4)) check_fail(d, "streamed images change the weights");
+}
+
+/* What a dropout drops follows from seed, epoch, sample and place alone, too; nothing is dropped in inference. */
+CHECK_TEST(dropped) {
+  static const double shares[3] = {4, 0, 28}, others[3] = {0, 28, 4};
+  cvy_net_destroy(&net);
+  make_net(0.25f);
+  const size_t n = cvy_net_layout(net)->n_floats;
+  cvy_team_params three = ghost;
+  input.seed = 11;
+  three.split = CVY_SPLIT_SHARES;
+  three.split_values = shares;
+  compare_one_step(d, "*3", &three);
+  const run plenty = train(d, "*3", &three, STEPS, 0), again = train(d, "*3", &three, STEPS, 0);
+  check_same(d, "weights of a second run", again.w, plenty.w, 1, (int)n);
+  three.split_values = others;
+  three.run_ahead = 2;
+  const run ahead = train(d, "*3", &three, STEPS, 1);
+  three.run_ahead = CVY_RUN_AHEAD_NONE;
+  const run behind = train(d, "*3", &three, STEPS, 2);
+  check_same(d, "weights with steps under way", ahead.w, behind.w, 1, (int)n);
+  if (!(relative_l2(plenty.w, ahead.w, n) <= 1e-5)) check_fail(d, "the division of a batch changes the weights");
+  setenv("CVY_MEMORY_LIMIT_MIB", "2", 1);
+  const run streamed = train(d, "*3", &three, STEPS, 1);
+  unsetenv("CVY_MEMORY_LIMIT_MIB");
+  if (!(relative_l2(streamed.w, behind.w, n) <= 1e-4)) check_fail(d, "streamed images change the weights");
+  first_epoch = 1;
+  const run later = train(d, "*3", &three, 1, 0);
+  if (!(fabs(later.losses[0] - behind.losses[0]) > 1e-4)) check_fail(d, "another epoch drops the same values");
+  first_epoch = 0;
+  input.seed = 12;
+  const run other = train(d, "*3", &three, 1, 0);
+  if (!(fabs(other.losses[0] - behind.losses[0]) > 1e-4)) check_fail(d, "another seed drops the same values");
+  const run fresh = train(d, "", &ghost, 0, 0);
+  cvy_net_destroy(&net);
+  make_net(0);
+  const run plain = train(d, "", &ghost, 0, 0);
+  if (fresh.eval_loss != plain.eval_loss) check_fail(d, "inference drops values");
 }
 
 /* Short of memory: shares in passes of fewer samples, data sent batch by batch. Same results within rounding. */

@@ -46,17 +46,68 @@ fail:
 }
 
 static cvy_status bench_eltwise(bench_rows *rows, bench_device *device, const bench_case *what, const cvy_shape *s,
-                                int n, bool add, bool relu) {
+                                int n, eltwise_kind first, bool relu) {
   cvy_status status = CVY_OK;
   const double x = floats_of(s, n);
-  static const char *const names[] = {"forward", "backward", "forward", "accumulate"};
-  for (int kind = add ? CASE_ADD : CASE_RELU, last = kind + 1; kind <= last; kind++) {
+  static const char *const names[] = {"forward", "backward", "forward", "accumulate", "forward, backward"};
+  for (int kind = (int)first, last = kind + (first != CASE_MUL); kind <= last; kind++) {
     const bench_pass pass = {0, names[kind], kind == CASE_RELU ? x : 2 * x, x, .in_step = true};
     case_rng r = case_rng_make(1, 0);
     eltwise_case c = {
         .base.n = at_most(n, FEW), .kind = (eltwise_kind)kind, .each = (int)cvy_shape_elems(s), .relu = relu};
     case_eltwise(&c, &r);
     CVY_TRY(bench_op(rows, device, what, NULL, &c.base, n, &pass, 1));
+  }
+fail:
+  return status;
+}
+
+/* One of the two is a value per channel. */
+static cvy_status bench_broadcast(bench_rows *rows, bench_device *device, const bench_case *what, const cvy_shape *s,
+                                  int n, bool mul, bool relu) {
+  const double x = floats_of(s, n), single = 4.0 * n * s->c;
+  const bench_pass passes[] = {{2, "forward", x + single, x, .in_step = true},
+                               {0, "backward, sum", mul ? 2 * x : x, single, .in_step = true},
+                               {1, "backward", x + single, x, .in_step = true}};
+  case_rng r = case_rng_make(1, 0);
+  broadcast_case c = {.base.n = at_most(n, FEW), .p = {.n_max = n, .x = *s, .mul = mul, .relu = relu}};
+  case_broadcast(&c, &r);
+  return bench_op(rows, device, what, NULL, &c.base, n, passes, mul ? 3 : 2);
+}
+
+static cvy_status bench_dropout(bench_rows *rows, bench_device *device, const bench_case *what, const cvy_shape *s,
+                                int n, float p) {
+  const bench_pass pass = {0, "forward, backward", floats_of(s, n), floats_of(s, n), .in_step = true};
+  case_rng r = case_rng_make(1, 0);
+  dropout_case c = {.base.n = at_most(n, FEW), .p = {.n_max = n, .x = *s, .p = p}};
+  case_dropout(&c, &r);
+  return bench_op(rows, device, what, NULL, &c.base, n, &pass, 1);
+}
+
+static cvy_status bench_activation(bench_rows *rows, bench_device *device, const bench_case *what,
+                                   const cvy_activation_params *p, int n_rows) {
+  const double x = 4.0 * n_rows * p->c;
+  const bench_pass passes[] = {{0, "forward", x, x, .in_step = true}, {1, "backward", 2 * x, x, .in_step = true}};
+  case_rng r = case_rng_make(1, 0);
+  activation_case c = {.base.n = at_most(n_rows, MORE), .p = *p};
+  case_activation(&c, &r);
+  return bench_op(rows, device, what, NULL, &c.base, n_rows, passes, 2);
+}
+
+/* One input's part of a concatenation; its gradient is the same copy the other way. */
+static cvy_status bench_concat(bench_rows *rows, bench_device *device, const bench_case *what, const cvy_unit *unit,
+                               const cvy_shape *from, const cvy_shape *to, int n_rows) {
+  cvy_status status = CVY_OK;
+  const double x = 4.0 * n_rows * from->c;
+  for (int back = 0; back < 2; back++) {
+    const bench_pass pass = {0, back ? "backward" : "forward", x, x, .in_step = true};
+    case_rng r = case_rng_make(1, 0);
+    channels_case c = {.base.n = at_most(n_rows, MORE), .call = {.count = from->c}};
+    c.call.x_pitch = back ? to->pitch : from->pitch, c.call.y_pitch = back ? from->pitch : to->pitch;
+    if (back) c.call.x_at = unit->channel, c.call.fill = from->pitch - from->c;
+    else c.call.y_at = unit->channel, c.call.fill = unit->more ? 0 : to->pitch - to->c;
+    case_channels(&c, &r);
+    CVY_TRY(bench_op(rows, device, what, NULL, &c.base, n_rows, &pass, 1));
   }
 fail:
   return status;
@@ -167,23 +218,38 @@ cvy_status bench_layer(bench_rows *rows, bench_device *device, const cvy_net *ne
     case CVY_UNIT_POOL:
       snprintf(what.shape + used, sizeof what.shape - (size_t)used, "r%ds%dp%d%s%s", layer->kernel[0], layer->stride[0],
                layer->pad[0], layer->kind == CVY_LAYER_MAXPOOL ? "max" : "avg", relu ? "+relu" : "");
-      status = bench_pool(rows, device, &what,
-                          &(cvy_pool2d_params){.n_max = n,
-                                               .kind = layer->kind == CVY_LAYER_MAXPOOL ? CVY_POOL_MAX : CVY_POOL_AVG,
-                                               .x = *x,
-                                               .r = layer->kernel[0],
-                                               .s = layer->kernel[1],
-                                               .stride_h = layer->stride[0],
-                                               .stride_w = layer->stride[1],
-                                               .pad_h = layer->pad[0],
-                                               .pad_w = layer->pad[1],
-                                               .relu = relu});
+      {
+        cvy_pool2d_params params = cvy_layer_pool(net, layer, n);
+        params.x = *x, params.relu = relu;
+        status = bench_pool(rows, device, &what, &params);
+      }
       break;
-    case CVY_UNIT_RELU: status = bench_eltwise(rows, device, &what, x, n, false, false); break;
+    case CVY_UNIT_RELU: status = bench_eltwise(rows, device, &what, x, n, CASE_RELU, false); break;
     case CVY_UNIT_ADD:
-      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "%s", relu ? "+relu" : "");
-      status = bench_eltwise(rows, device, &what, x, n, true, relu);
+      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "%s%s", unit->spread ? "+1x1" : "",
+               relu ? "+relu" : "");
+      status = unit->spread ? bench_broadcast(rows, device, &what, x, n, false, relu)
+                            : bench_eltwise(rows, device, &what, x, n, CASE_ADD, relu);
       break;
+    case CVY_UNIT_MUL:
+      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "%s", unit->spread ? "*1x1" : "");
+      status = unit->spread ? bench_broadcast(rows, device, &what, x, n, true, false)
+                            : bench_eltwise(rows, device, &what, x, n, CASE_MUL, false);
+      break;
+    case CVY_UNIT_ACTIVATION: {
+      cvy_activation_params params = layer->activation;
+      params.c = x->c, params.pitch = x->pitch;
+      snprintf(what.shape + used, sizeof what.shape - (size_t)used, " %s", cvy_activation_name(params.kind));
+      status = bench_activation(rows, device, &what, &params, n * x->h * x->w);
+      break;
+    }
+    case CVY_UNIT_CONCAT: {
+      const cvy_shape *const y = &net->layers[unit->y].shape;
+      snprintf(what.shape + used, sizeof what.shape - (size_t)used, "at%dof%d", unit->channel, y->c);
+      status = bench_concat(rows, device, &what, unit, x, y, n * x->h * x->w);
+      break;
+    }
+    case CVY_UNIT_DROPOUT: status = bench_dropout(rows, device, &what, x, n, layer->drop); break;
     case CVY_UNIT_SOFTMAX: status = bench_softmax(rows, device, &what, x, n); break;
     case CVY_UNIT_CONVPOOL:
     case CVY_UNIT_CONV2D:
@@ -202,6 +268,10 @@ const char *bench_unit_operation(const cvy_unit *unit) {
     case CVY_UNIT_LINEAR: return "linear";
     case CVY_UNIT_CONVPOOL: return "convpool";
     case CVY_UNIT_SOFTMAX: return "softmax";
+    case CVY_UNIT_ACTIVATION: return "activation";
+    case CVY_UNIT_CONCAT: return "concat";
+    case CVY_UNIT_MUL: return "mul";
+    case CVY_UNIT_DROPOUT: return "dropout";
   }
   CVY_ASSERT(!"a unit of unknown kind");
 }

@@ -100,15 +100,7 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
       break;
     case CVY_LAYER_MAXPOOL:
     case CVY_LAYER_AVGPOOL: {
-      cvy_pool2d_params p = {.n_max = 3,
-                             .kind = l->kind == CVY_LAYER_MAXPOOL ? CVY_POOL_MAX : CVY_POOL_AVG,
-                             .x = *x,
-                             .r = l->kernel[0],
-                             .s = l->kernel[1],
-                             .stride_h = l->stride[0],
-                             .stride_w = l->stride[1],
-                             .pad_h = l->pad[0],
-                             .pad_w = l->pad[1]};
+      cvy_pool2d_params p = cvy_layer_pool(net, l, 3);
       pool_run(t, model, &p);
       p.relu = l->kind == CVY_LAYER_AVGPOOL;
       if (p.relu) pool_run(t, model, &p);
@@ -126,6 +118,10 @@ static void layer_run(selftest *t, const char *model, const cvy_net *net, int i)
     case CVY_LAYER_INPUT:
     case CVY_LAYER_RELU:
     case CVY_LAYER_ADD:
+    case CVY_LAYER_ACTIVATION:
+    case CVY_LAYER_CONCAT:
+    case CVY_LAYER_MUL:
+    case CVY_LAYER_DROPOUT:
     case CVY_LAYER_SOFTMAX: break; /* selftest_other_operations */
   }
 }

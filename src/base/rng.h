@@ -13,7 +13,8 @@ typedef enum cvy_rng_purpose {
   CVY_RNG_SYNTHETIC = 3,
   CVY_RNG_TEST = 4,
   CVY_RNG_AUGMENT = 5,
-  CVY_RNG_VAL_SPLIT = 6
+  CVY_RNG_VAL_SPLIT = 6,
+  CVY_RNG_DROPOUT = 7 /* and the layer in the bits from the ninth on */
 } cvy_rng_purpose;
 
 typedef struct cvy_rng {

@@ -13,16 +13,44 @@ enum { LARGEST_SIZE = 65536, FIRST_LAYERS = 16 };
 /* ---- messages ---- */
 
 static const char *kind_name(cvy_layer_kind kind) {
-  static const char *const names[] = {"input",   "conv2d",  "batchnorm", "relu",   "add",
-                                      "maxpool", "avgpool", "linear",    "softmax"};
+  static const char *const names[] = {"input",  "conv2d",  "batchnorm",  "relu",   "add", "maxpool", "avgpool",
+                                      "linear", "softmax", "activation", "concat", "mul", "dropout"};
   return names[kind];
 }
 
 const char *cvy_layer_title(const cvy_net *net, int layer, char *out, size_t out_bytes) {
   const cvy_layer *const l = &net->layers[layer];
-  if (l->name[0]) snprintf(out, out_bytes, "%s '%s'", kind_name(l->kind), l->name);
-  else snprintf(out, out_bytes, "%s (layer %d)", kind_name(l->kind), layer);
+  const char *const kind =
+      l->kind == CVY_LAYER_ACTIVATION ? cvy_activation_name(l->activation.kind) : kind_name(l->kind);
+  if (l->name[0]) snprintf(out, out_bytes, "%s '%s'", kind, l->name);
+  else snprintf(out, out_bytes, "%s (layer %d)", kind, layer);
   return out;
+}
+
+cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *l, int n) {
+  return (cvy_pool2d_params){.n_max = n,
+                             .kind = l->kind == CVY_LAYER_MAXPOOL ? CVY_POOL_MAX : CVY_POOL_AVG,
+                             .x = net->layers[l->input[0]].shape,
+                             .r = l->kernel[0],
+                             .s = l->kernel[1],
+                             .stride_h = l->stride[0],
+                             .stride_w = l->stride[1],
+                             .pad_h = l->pad[0],
+                             .pad_w = l->pad[1],
+                             .pad_more_h = l->pool_pad_more[0],
+                             .pad_more_w = l->pool_pad_more[1],
+                             .ceil_mode = l->ceil_mode,
+                             .exclude_pad = l->exclude_pad};
+}
+
+const cvy_node *cvy_layer_inputs(const cvy_net *net, int layer, int *n) {
+  const cvy_layer *const l = &net->layers[layer];
+  if (l->kind == CVY_LAYER_CONCAT) {
+    *n = l->n_inputs;
+    return net->concat_inputs + l->inputs_at;
+  }
+  *n = (l->input[0] >= 0) + (l->input[1] >= 0);
+  return l->input;
 }
 
 /* Notes the first failure, whose message the caller has logged. */
@@ -67,6 +95,7 @@ void cvy_net_destroy(cvy_net **net) {
   cvy_layout_clear(&(*net)->layout);
   cvy_free((*net)->layers);
   cvy_free((*net)->names);
+  cvy_free((*net)->concat_inputs);
   cvy_free(*net);
   *net = NULL;
 }
@@ -245,30 +274,101 @@ cvy_node cvy_net_relu(cvy_net *net, cvy_node x) {
   return append(net, NULL, (cvy_layer){.kind = CVY_LAYER_RELU, .input = {x, -1}, .shape = net->layers[x].shape});
 }
 
-cvy_node cvy_net_add(cvy_net *net, cvy_node a, cvy_node b) {
-  if (!input_is_good(net, a, CVY_LAYER_ADD) || !input_is_good(net, b, CVY_LAYER_ADD)) return -1;
+cvy_node cvy_net_activation(cvy_net *net, cvy_node x, cvy_activation_kind kind, float a, float b) {
+  if (!input_is_good(net, x, CVY_LAYER_ACTIVATION)) return -1;
+  if (kind == CVY_ACTIVATION_RELU) return cvy_net_relu(net, x);
+  const cvy_activation_params params = {.kind = kind, .a = a, .b = b};
+  if (cvy_activation_check(&params) != CVY_OK) return spoil(net, CVY_E_ARGUMENT);
+  return append(
+      net, NULL,
+      (cvy_layer){.kind = CVY_LAYER_ACTIVATION, .input = {x, -1}, .shape = net->layers[x].shape, .activation = params});
+}
+
+static cvy_node add_pair(cvy_net *net, cvy_layer_kind kind, cvy_node a, cvy_node b) {
+  if (!input_is_good(net, a, kind) || !input_is_good(net, b, kind)) return -1;
   const cvy_shape *const sa = &net->layers[a].shape, *const sb = &net->layers[b].shape;
-  if (sa->h != sb->h || sa->w != sb->w || sa->c != sb->c) {
+  const bool equal = sa->h == sb->h && sa->w == sb->w, single_a = sa->h == 1 && sa->w == 1,
+             single_b = sb->h == 1 && sb->w == 1;
+  if (sa->c != sb->c || !(equal || single_a || single_b)) {
     char ta[96], tb[96];
-    return SPOIL(net, "add: the output of %s is %dx%dx%d and that of %s is %dx%dx%d: they must be equal",
-                 cvy_layer_title(net, a, ta, sizeof ta), sa->c, sa->h, sa->w, cvy_layer_title(net, b, tb, sizeof tb),
-                 sb->c, sb->h, sb->w);
+    return SPOIL(net,
+                 "%s: the output of %s is %dx%dx%d and that of %s is %dx%dx%d: they must be equal, or one of them the "
+                 "other's channels x 1 x 1",
+                 kind_name(kind), cvy_layer_title(net, a, ta, sizeof ta), sa->c, sa->h, sa->w,
+                 cvy_layer_title(net, b, tb, sizeof tb), sb->c, sb->h, sb->w);
   }
-  return append(net, NULL, (cvy_layer){.kind = CVY_LAYER_ADD, .input = {a, b}, .shape = *sa});
+  return append(net, NULL, (cvy_layer){.kind = kind, .input = {a, b}, .shape = single_a ? *sb : *sa});
+}
+
+cvy_node cvy_net_add(cvy_net *net, cvy_node a, cvy_node b) { return add_pair(net, CVY_LAYER_ADD, a, b); }
+cvy_node cvy_net_mul(cvy_net *net, cvy_node a, cvy_node b) { return add_pair(net, CVY_LAYER_MUL, a, b); }
+
+cvy_node cvy_net_dropout(cvy_net *net, cvy_node x, float p) {
+  if (!input_is_good(net, x, CVY_LAYER_DROPOUT)) return -1;
+  if (!(p >= 0) || !(p < 1)) return SPOIL(net, "dropout: p %g: must be at least 0 and below 1", (double)p);
+  if (p == 0) return x;
+  return append(net, NULL,
+                (cvy_layer){.kind = CVY_LAYER_DROPOUT, .input = {x, -1}, .shape = net->layers[x].shape, .drop = p});
+}
+
+cvy_node cvy_net_concat(cvy_net *net, const cvy_node *nodes, int n) {
+  char ta[96], tb[96];
+  if (!net || net->status != CVY_OK) return -1;
+  if (!nodes || n < 1) return SPOIL(net, "concat: %d nodes: must be 1 or more", nodes ? n : 0);
+  int channels = 0;
+  for (int i = 0; i < n; i++) {
+    if (!input_is_good(net, nodes[i], CVY_LAYER_CONCAT)) return -1;
+    const cvy_shape *const first = &net->layers[nodes[0]].shape, *const s = &net->layers[nodes[i]].shape;
+    if (s->h != first->h || s->w != first->w)
+      return SPOIL(net,
+                   "concat: the output of %s is %dx%dx%d and that of %s is %dx%dx%d: height and width must be equal",
+                   cvy_layer_title(net, nodes[0], ta, sizeof ta), first->c, first->h, first->w,
+                   cvy_layer_title(net, nodes[i], tb, sizeof tb), s->c, s->h, s->w);
+    if (s->c > LARGEST_SIZE - channels)
+      return SPOIL(net, "concat: %d nodes have more than %d channels together", n, LARGEST_SIZE);
+    channels += s->c;
+  }
+  const int at = net->n_concat_inputs;
+  for (int i = 0; i < n; i++) {
+    cvy_node *const grown = cvy_grow(net->concat_inputs, (size_t)net->n_concat_inputs, &net->concat_inputs_capacity,
+                                     FIRST_LAYERS, sizeof *grown);
+    if (!grown) {
+      cvy_log_error("out of host memory");
+      return spoil(net, CVY_E_MEMORY);
+    }
+    net->concat_inputs = grown;
+    net->concat_inputs[net->n_concat_inputs++] = nodes[i];
+  }
+  cvy_layer layer = {.kind = CVY_LAYER_CONCAT,
+                     .input = {nodes[0], n > 1 ? nodes[1] : -1},
+                     .shape = net->layers[nodes[0]].shape,
+                     .inputs_at = at,
+                     .n_inputs = n};
+  layer.shape.c = channels;
+  return append(net, NULL, layer);
 }
 
 static cvy_node add_pool(cvy_net *net, cvy_layer_kind kind, cvy_node x, const cvy_pool2d_spec *spec) {
   if (!input_is_good(net, x, kind)) return -1;
   if (!spec) return SPOIL(net, "%s: spec is NULL", kind_name(kind));
-  const cvy_shape *const in = &net->layers[x].shape;
-  cvy_layer layer = {.kind = kind, .input = {x, -1}, .shape = {.c = in->c}};
-  const int stride[2] = {spec->stride[0] ? spec->stride[0] : spec->kernel[0],
-                         spec->stride[1] ? spec->stride[1] : spec->kernel[1]};
-  if (!set_window(net, &layer, kind_name(kind), in, spec->kernel, stride, spec->pad, (int[2]){0}, (int[2]){0}))
-    return -1;
-  if (spec->pad[0] >= spec->kernel[0] || spec->pad[1] >= spec->kernel[1])
-    return SPOIL(net, "%s: padding %d,%d must be smaller than the kernel, %dx%d", kind_name(kind), spec->pad[0],
-                 spec->pad[1], spec->kernel[0], spec->kernel[1]);
+  cvy_layer layer = {.kind = kind,
+                     .input = {x, -1},
+                     .shape = net->layers[x].shape,
+                     .ceil_mode = spec->ceil_mode,
+                     .exclude_pad = spec->exclude_pad && kind == CVY_LAYER_AVGPOOL};
+  for (int d = 0; d < 2; d++) {
+    layer.kernel[d] = spec->kernel[d];
+    layer.stride[d] = spec->stride[d] ? spec->stride[d] : spec->kernel[d];
+    layer.pad[d] = spec->pad[d];
+    layer.pool_pad_more[d] = spec->pad_more[d];
+    if (!size_in(layer.kernel[d], 1) || !size_in(layer.stride[d], 1))
+      return SPOIL(net, "%s: kernel %dx%d, stride %d,%d: must be 1 to %d", kind_name(kind), spec->kernel[0],
+                   spec->kernel[1], spec->stride[0], spec->stride[1], LARGEST_SIZE);
+  }
+  const cvy_pool2d_params params = cvy_layer_pool(net, &layer, 1);
+  cvy_shape y;
+  if (cvy_pool2d_output_shape(&params, &y) != CVY_OK) return spoil(net, CVY_E_ARGUMENT);
+  layer.shape = y;
   return append(net, NULL, layer);
 }
 
@@ -323,8 +423,9 @@ static cvy_status check_all_used(const cvy_net *net) {
     char title[96];
     CVY_REQUIRE(used[i], CVY_E_ARGUMENT, "%s does not lead to the output, %s",
                 cvy_layer_title(net, i, title, sizeof title), cvy_layer_title(net, net->output, (char[96]){0}, 96));
-    for (int k = 0; k < 2; k++)
-      if (net->layers[i].input[k] >= 0) used[net->layers[i].input[k]] = true;
+    int n;
+    const cvy_node *const inputs = cvy_layer_inputs(net, i, &n);
+    for (int k = 0; k < n; k++) used[inputs[k]] = true;
   }
   for (int i = 0; i < net->n_names; i++) {
     bool built = false;
@@ -339,10 +440,13 @@ fail:
 /* Convolutions and linear layers take any pitch of their input; everything else wants whole vectors. */
 static void set_input_pitch(cvy_net *net) {
   bool narrow = true;
-  for (int i = 1; i < net->n_layers; i++)
-    for (int k = 0; k < 2; k++)
-      if (net->layers[i].input[k] == 0)
+  for (int i = 1; i < net->n_layers; i++) {
+    int n;
+    const cvy_node *const inputs = cvy_layer_inputs(net, i, &n);
+    for (int k = 0; k < n; k++)
+      if (inputs[k] == 0)
         narrow = narrow && (net->layers[i].kind == CVY_LAYER_CONV2D || net->layers[i].kind == CVY_LAYER_LINEAR);
+  }
   cvy_shape *const input = &net->layers[0].shape;
   if (narrow) input->pitch = cvy_input_pitch_of(input->c);
 }

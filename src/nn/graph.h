@@ -5,6 +5,8 @@
 
 #include "convoy/net.h"
 #include "src/nn/layout.h"
+#include "src/ops/activation.h"
+#include "src/ops/pool2d.h"
 #include "src/ops/shape.h"
 
 typedef enum cvy_layer_kind {
@@ -16,28 +18,40 @@ typedef enum cvy_layer_kind {
   CVY_LAYER_MAXPOOL,
   CVY_LAYER_AVGPOOL,
   CVY_LAYER_LINEAR,
-  CVY_LAYER_SOFTMAX
+  CVY_LAYER_SOFTMAX,
+  CVY_LAYER_ACTIVATION,
+  CVY_LAYER_CONCAT,
+  CVY_LAYER_MUL,
+  CVY_LAYER_DROPOUT
 } cvy_layer_kind;
 
 /* Layer i makes node i. */
 typedef struct cvy_layer {
   cvy_layer_kind kind;
   char name[64];                        /* "" for layers without parameters */
-  cvy_node input[2];                    /* -1: none */
+  cvy_node input[2];                    /* -1: none; concat: the first two, cvy_layer_inputs has all */
   cvy_shape shape;                      /* of the output, with its pitch */
   int kernel[2], stride[2], pad[2];     /* conv2d, pools */
   int groups, dilation[2], pad_more[2]; /* conv2d */
   bool bias;
-  float eps, momentum; /* batchnorm */
-  int param[2];        /* weight, bias (gamma, beta): index in the layout, -1 none */
-  int running;         /* batchnorm: index in the layout's running list, -1 none */
-  int order;           /* place of its name in the list of names, -1 none */
+  float eps, momentum;              /* batchnorm */
+  int param[2];                     /* weight, bias (gamma, beta): index in the layout, -1 none */
+  int running;                      /* batchnorm: index in the layout's running list, -1 none */
+  int order;                        /* place of its name in the list of names, -1 none */
+  cvy_activation_params activation; /* without c and pitch */
+  int pool_pad_more[2];             /* pools */
+  bool ceil_mode, exclude_pad;
+  float drop;              /* dropout: part of the values */
+  int inputs_at, n_inputs; /* concat: its inputs in net->concat_inputs */
 } cvy_layer;
 
 struct cvy_net {
   cvy_layer *layers;
   int n_layers;
   size_t capacity;
+  cvy_node *concat_inputs; /* of all concats */
+  int n_concat_inputs;
+  size_t concat_inputs_capacity;
   char (*names)[64]; /* of layers with parameters, in files' order; declared ones may not be built yet */
   int n_names;
   size_t names_capacity;
@@ -46,6 +60,12 @@ struct cvy_net {
   cvy_node output;
   cvy_layout layout; /* filled by finish */
 };
+
+/* The nodes that a layer reads, in order: *n of them. A node may be there more than once. Borrowed. */
+const cvy_node *cvy_layer_inputs(const cvy_net *net, int layer, int *n);
+
+/* The pooling of a maxpool or avgpool, without a ReLU in front. */
+cvy_pool2d_params cvy_layer_pool(const cvy_net *net, const cvy_layer *layer, int n);
 
 /* "conv2d '0'", "relu (layer 7)": for messages; written to out. */
 const char *cvy_layer_title(const cvy_net *net, int layer, char *out, size_t out_bytes);

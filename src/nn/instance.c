@@ -408,6 +408,7 @@ void cvy_instance_destroy(cvy_instance **instance) {
 
 cvy_math cvy_instance_math(const cvy_instance *i) { return i->params.math; }
 int cvy_instance_micro_batch(const cvy_instance *i) { return i->micro_batch; }
+bool cvy_instance_drops(const cvy_instance *i) { return i->drops; }
 size_t cvy_instance_device_bytes(const cvy_instance *i) { return i->device_bytes; }
 
 static cvy_buffer *of_bucket(cvy_buffer **list, int n, int bucket) {

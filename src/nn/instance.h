@@ -27,6 +27,7 @@ typedef struct cvy_instance_params {
   size_t memory_limit_bytes; /* 0: the device's; also capped by cvy_memory_limit */
   size_t reserved_bytes;     /* of the device's memory, for other things (data set) */
   float label_smoothing;     /* of the loss that is trained on */
+  uint64_t seed;             /* of dropouts */
   cvy_conv_algo_list algos;  /* that convolutions and linear layers may take, see conv2d.h; n == 0: auto */
   cvy_math math;             /* wanted for convolutions and linear layers; cvy_instance_math is the device's */
   /* One per layer of the net, taken where possible; NULL: none. A layer with one stays out of convpools. Borrowed
@@ -50,6 +51,8 @@ cvy_status cvy_instance_create(cvy_device *device, const cvy_net *net, const cvy
 void cvy_instance_destroy(cvy_instance **instance);
 cvy_math cvy_instance_math(const cvy_instance *instance); /* of its products */
 int cvy_instance_micro_batch(const cvy_instance *instance);
+/* Training drops values: passes need their samples' numbers. */
+bool cvy_instance_drops(const cvy_instance *instance);
 size_t cvy_instance_device_bytes(const cvy_instance *instance);
 /* How many passes of layers have several algorithms and no entry in `tuned`; 0 if the instance did not use it. */
 int cvy_instance_untuned(const cvy_instance *instance);
@@ -80,6 +83,9 @@ typedef struct cvy_pass {
   int batch;       /* samples of the team's whole batch: loss gradients are divided by it */
   int group_size;  /* BN group in this pass, 0: one group of n */
   bool accumulate; /* not the share's first pass: gradients, running sums, result add up */
+  /* Training with dropouts (cvy_instance_drops): the samples' numbers in the data set, n int32, and the epoch. */
+  cvy_buffer *samples;
+  int epoch;
   /* Training: batch statistics over the parts of all devices (batchnorm.h: one group, one pass); combine is called once
    * per batchnorm in forward and once in backward, on every device in the same order. NULL: this device's alone. */
   const cvy_batchnorm_parts *parts;

@@ -79,15 +79,36 @@ fail:
   return status;
 }
 
-static cvy_status backward_add(cvy_instance *i, const cvy_unit *u, const cvy_pass *pass) {
+static cvy_status backward_add(cvy_instance *i, const cvy_unit *u, cvy_broadcast *op, const cvy_pass *pass) {
   cvy_status status = CVY_OK;
   const size_t n_elems = cvy_node_elems(i, u->y, pass->n);
   cvy_buffer *const dy = cvy_gradient_of(i, u->y);
   if (u->relu) CVY_TRY(cvy_eltwise_relu_backward(i->eltwise, i->queue, n_elems, cvy_value_of(i, u->y), dy, dy, false));
   for (int k = 0; k < 2; k++) {
     cvy_buffer *const dx = cvy_gradient_of(i, u->x[k]);
+    if (k == 1 && u->spread && u->dx[k] != CVY_GRADIENT_NONE) {
+      CVY_TRY(cvy_broadcast_backward_sum(op, i->queue, pass->n, dy, NULL, dx, u->dx[k] == CVY_GRADIENT_ADD));
+      continue;
+    }
     if (u->dx[k] == CVY_GRADIENT_ADD) CVY_TRY(cvy_eltwise_accumulate(i->eltwise, i->queue, n_elems, dy, dx));
     if (u->dx[k] == CVY_GRADIENT_WRITE) CVY_TRY(cvy_buffer_copy(i->queue, dy, 0, dx, 0, n_elems * sizeof(float)));
+  }
+fail:
+  return status;
+}
+
+/* The gradient of the second factor first: that of the first one may take dy's place. */
+static cvy_status backward_mul(cvy_instance *i, const cvy_unit *u, cvy_broadcast *op, const cvy_pass *pass) {
+  cvy_status status = CVY_OK;
+  const size_t n_elems = cvy_node_elems(i, u->y, pass->n);
+  cvy_buffer *const dy = cvy_gradient_of(i, u->y);
+  for (int k = 1; k >= 0; k--) {
+    if (u->dx[k] == CVY_GRADIENT_NONE) continue;
+    cvy_buffer *const other = cvy_value_of(i, u->x[1 - k]), *const dx = cvy_gradient_of(i, u->x[k]);
+    const bool adds = u->dx[k] == CVY_GRADIENT_ADD;
+    if (!u->spread) CVY_TRY(cvy_eltwise_mul(i->eltwise, i->queue, n_elems, dy, other, dx, adds));
+    else if (k == 1) CVY_TRY(cvy_broadcast_backward_sum(op, i->queue, pass->n, dy, other, dx, adds));
+    else CVY_TRY(cvy_broadcast_backward_data(op, i->queue, pass->n, dy, other, dx, adds));
   }
 fail:
   return status;
@@ -97,6 +118,28 @@ static cvy_status backward_relu(cvy_instance *i, const cvy_unit *u, const cvy_pa
   if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
   return cvy_eltwise_relu_backward(i->eltwise, i->queue, cvy_node_elems(i, u->y, pass->n), cvy_value_of(i, u->y),
                                    cvy_gradient_of(i, u->y), cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
+}
+
+static cvy_status backward_activation(cvy_instance *i, const cvy_unit *u, cvy_activation *op, const cvy_pass *pass) {
+  if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
+  const cvy_node kept = cvy_activation_keeps_x(&cvy_unit_layer(i, u)->activation) ? u->x[0] : u->y;
+  return cvy_activation_backward(op, i->queue, cvy_node_rows(i, u->y, pass->n), cvy_value_of(i, kept),
+                                 cvy_gradient_of(i, u->y), cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
+}
+
+static cvy_status backward_concat(cvy_instance *i, const cvy_unit *u, const cvy_pass *pass) {
+  if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
+  const cvy_shape *const x = &i->net->layers[u->x[0]].shape, *const y = &i->net->layers[u->y].shape;
+  return cvy_channels_copy(i->channels, i->queue,
+                           &(cvy_channels_call){.rows = cvy_node_rows(i, u->y, pass->n),
+                                                .count = x->c,
+                                                .fill = x->pitch - x->c,
+                                                .x = cvy_gradient_of(i, u->y),
+                                                .y = cvy_gradient_of(i, u->x[0]),
+                                                .x_pitch = y->pitch,
+                                                .x_at = u->channel,
+                                                .y_pitch = x->pitch,
+                                                .accumulate = u->dx[0] == CVY_GRADIENT_ADD});
 }
 
 static cvy_status backward_pool(cvy_instance *i, const cvy_unit *u, cvy_pool2d *op, const cvy_pass *pass) {
@@ -130,7 +173,14 @@ static cvy_status backward_unit(cvy_instance *i, int unit, const cvy_pass *pass)
     case CVY_UNIT_BATCHNORM: return backward_batchnorm(i, u, op->batchnorm, pass);
     case CVY_UNIT_POOL: return backward_pool(i, u, op->pool, pass);
     case CVY_UNIT_RELU: return backward_relu(i, u, pass);
-    case CVY_UNIT_ADD: return backward_add(i, u, pass);
+    case CVY_UNIT_ADD: return backward_add(i, u, op->broadcast, pass);
+    case CVY_UNIT_MUL: return backward_mul(i, u, op->broadcast, pass);
+    case CVY_UNIT_ACTIVATION: return backward_activation(i, u, op->activation, pass);
+    case CVY_UNIT_CONCAT: return backward_concat(i, u, pass);
+    case CVY_UNIT_DROPOUT:
+      if (u->dx[0] == CVY_GRADIENT_NONE) return CVY_OK;
+      return cvy_dropout_run(op->dropout, i->queue, pass->n, pass->samples, pass->epoch, cvy_gradient_of(i, u->y),
+                             cvy_gradient_of(i, u->x[0]), u->dx[0] == CVY_GRADIENT_ADD);
     case CVY_UNIT_SOFTMAX: return backward_softmax(i, u, op->softmax, pass);
   }
   CVY_ASSERT(!"a unit of unknown kind");

@@ -44,6 +44,8 @@ cvy_status cvy_pass_check(const cvy_instance *i, const cvy_pass *pass, bool trai
   CVY_REQUIRE(pass->group_size >= 0, CVY_E_ARGUMENT, "groups of %d samples: must be 0 or more", pass->group_size);
   if (!training) return CVY_OK;
   CVY_REQUIRE(!i->params.inference, CVY_E_ARGUMENT, "this instance was made for inference: it cannot train");
+  CVY_REQUIRE(pass->samples || !i->drops, CVY_E_ARGUMENT,
+              "a training pass without its samples' numbers, from which the network's dropouts draw");
   CVY_TRY(check_groups(i, pass));
 fail:
   return status;
@@ -85,6 +87,29 @@ static cvy_status forward_conv2d(cvy_instance *i, const cvy_unit *u, cvy_conv2d 
                             cvy_storage_of(i, u->stats), i->workspace);
 }
 
+/* Without anything to drop, x becomes y, where they are not one storage. */
+static cvy_status forward_dropout(cvy_instance *i, const cvy_unit *u, cvy_dropout *op, const cvy_pass *pass,
+                                  bool training) {
+  cvy_buffer *const x = cvy_value_of(i, u->x[0]), *const y = cvy_value_of(i, u->y);
+  if (training && op) return cvy_dropout_run(op, i->queue, pass->n, pass->samples, pass->epoch, x, y, false);
+  if (x == y) return CVY_OK;
+  return cvy_buffer_copy(i->queue, x, 0, y, 0, cvy_node_elems(i, u->y, pass->n) * sizeof(float));
+}
+
+/* The last unit also fills the padding. */
+static cvy_status forward_concat(cvy_instance *i, const cvy_unit *u, const cvy_pass *pass) {
+  const cvy_shape *const x = &i->net->layers[u->x[0]].shape, *const y = &i->net->layers[u->y].shape;
+  return cvy_channels_copy(i->channels, i->queue,
+                           &(cvy_channels_call){.rows = cvy_node_rows(i, u->y, pass->n),
+                                                .count = x->c,
+                                                .fill = u->more ? 0 : y->pitch - y->c,
+                                                .x = cvy_value_of(i, u->x[0]),
+                                                .y = cvy_value_of(i, u->y),
+                                                .x_pitch = x->pitch,
+                                                .y_pitch = y->pitch,
+                                                .y_at = u->channel});
+}
+
 static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, bool training) {
   const cvy_unit *const u = &i->plan->units[unit];
   const cvy_unit_op *const op = &i->ops[unit];
@@ -102,7 +127,16 @@ static cvy_status forward_unit(cvy_instance *i, int unit, const cvy_pass *pass, 
                                   training ? cvy_storage_of(i, u->mask) : NULL, i->workspace);
     case CVY_UNIT_POOL: return cvy_pool2d_forward(op->pool, i->queue, pass->n, x, y);
     case CVY_UNIT_RELU: return cvy_eltwise_relu(i->eltwise, i->queue, n_elems, x, y);
-    case CVY_UNIT_ADD: return cvy_eltwise_add(i->eltwise, i->queue, n_elems, x, cvy_value_of(i, u->x[1]), y, u->relu);
+    case CVY_UNIT_MUL:
+      if (u->spread) return cvy_broadcast_forward(op->broadcast, i->queue, pass->n, x, cvy_value_of(i, u->x[1]), y);
+      return cvy_eltwise_mul(i->eltwise, i->queue, n_elems, x, cvy_value_of(i, u->x[1]), y, false);
+    case CVY_UNIT_ADD:
+      if (u->spread) return cvy_broadcast_forward(op->broadcast, i->queue, pass->n, x, cvy_value_of(i, u->x[1]), y);
+      return cvy_eltwise_add(i->eltwise, i->queue, n_elems, x, cvy_value_of(i, u->x[1]), y, u->relu);
+    case CVY_UNIT_ACTIVATION:
+      return cvy_activation_forward(op->activation, i->queue, cvy_node_rows(i, u->y, pass->n), x, y);
+    case CVY_UNIT_CONCAT: return forward_concat(i, u, pass);
+    case CVY_UNIT_DROPOUT: return forward_dropout(i, u, op->dropout, pass, training);
     case CVY_UNIT_SOFTMAX: return cvy_softmax_forward(op->softmax, i->queue, pass->n * shape->h * shape->w, x, y);
   }
   CVY_ASSERT(!"a unit of unknown kind");
@@ -132,6 +166,7 @@ cvy_status cvy_instance_find_not_finite(cvy_instance *i, const cvy_pass *pass, i
     const cvy_node y = i->plan->units[u].y;
     const size_t n = cvy_node_elems(i, y, pass->n);
     CVY_TRY(forward_unit(i, u, pass, false));
+    if (i->plan->units[u].more) continue;
     if (!cvy_value_of(i, y)) continue; /* a deferred batchnorm: the convolution behind it shows its values */
     cvy_free(values);
     values = cvy_calloc(n, sizeof *values);

@@ -51,19 +51,10 @@ static cvy_status make_batchnorm(cvy_instance *i, const cvy_unit *unit, int n, c
 }
 
 static cvy_status make_pool(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
-  const cvy_layer *const l = cvy_unit_layer(i, unit);
-  return cvy_pool2d_create(i->device,
-                           &(cvy_pool2d_params){.n_max = n,
-                                                .kind = l->kind == CVY_LAYER_MAXPOOL ? CVY_POOL_MAX : CVY_POOL_AVG,
-                                                .x = i->net->layers[unit->x[0]].shape,
-                                                .r = l->kernel[0],
-                                                .s = l->kernel[1],
-                                                .stride_h = l->stride[0],
-                                                .stride_w = l->stride[1],
-                                                .pad_h = l->pad[0],
-                                                .pad_w = l->pad[1],
-                                                .relu = unit->relu},
-                           &op->pool);
+  cvy_pool2d_params params = cvy_layer_pool(i->net, cvy_unit_layer(i, unit), n);
+  params.x = i->net->layers[unit->x[0]].shape;
+  params.relu = unit->relu;
+  return cvy_pool2d_create(i->device, &params, &op->pool);
 }
 
 static cvy_status make_linear(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit_op *op) {
@@ -87,6 +78,13 @@ static cvy_status make_convpool(cvy_instance *i, const cvy_unit *unit, int n, cv
   cvy_convpool_params params = cvy_unit_convpool(i->net, unit->layer, n, is_forward_only(i, unit));
   if (i->frozen && unit->dx[0] == CVY_GRADIENT_NONE) params.no_backward_data = true;
   return cvy_convpool_create(i->device, &params, &op->convpool);
+}
+
+static cvy_status make_activation(cvy_instance *i, const cvy_unit *unit, cvy_unit_op *op) {
+  const cvy_layer *const l = cvy_unit_layer(i, unit);
+  cvy_activation_params params = l->activation;
+  params.c = l->shape.c, params.pitch = l->shape.pitch;
+  return cvy_activation_create(i->device, &params, &op->activation);
 }
 
 /* Creates the unit's operation; *bytes: its workspace. */
@@ -114,8 +112,27 @@ static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit
       *bytes = cvy_convpool_workspace_bytes(op->convpool);
       break;
     case CVY_UNIT_SOFTMAX: CVY_TRY(cvy_softmax_create(i->device, l->shape.c, l->shape.pitch, &op->softmax)); break;
-    case CVY_UNIT_RELU:
-    case CVY_UNIT_ADD: break;
+    case CVY_UNIT_ACTIVATION: CVY_TRY(make_activation(i, unit, op)); break;
+    case CVY_UNIT_CONCAT:
+      if (!i->channels) CVY_TRY(cvy_channels_create(i->device, &i->channels));
+      break;
+    case CVY_UNIT_ADD:
+    case CVY_UNIT_MUL:
+      if (!unit->spread) break;
+      CVY_TRY(cvy_broadcast_create(
+          i->device,
+          &(cvy_broadcast_params){.n_max = n, .x = l->shape, .mul = unit->kind == CVY_UNIT_MUL, .relu = unit->relu},
+          &op->broadcast));
+      break;
+    case CVY_UNIT_DROPOUT:
+      if (is_forward_only(i, unit)) break;
+      i->drops = true;
+      CVY_TRY(cvy_dropout_create(
+          i->device,
+          &(cvy_dropout_params){.n_max = n, .x = l->shape, .p = l->drop, .layer = unit->layer, .seed = i->params.seed},
+          &op->dropout));
+      break;
+    case CVY_UNIT_RELU: break;
   }
 fail:
   if (status != CVY_OK && status != CVY_E_UNSUPPORTED) { /* that message has named the layer */
@@ -152,10 +169,14 @@ void cvy_instance_clear_ops(cvy_instance *i) {
     cvy_convpool_destroy(&i->ops[u].convpool);
     cvy_linear_destroy(&i->ops[u].linear);
     cvy_softmax_destroy(&i->ops[u].softmax);
+    cvy_activation_destroy(&i->ops[u].activation);
+    cvy_broadcast_destroy(&i->ops[u].broadcast);
+    cvy_dropout_destroy(&i->ops[u].dropout);
   }
   cvy_free(i->ops);
   i->ops = NULL;
   cvy_eltwise_destroy(&i->eltwise);
+  cvy_channels_destroy(&i->channels);
   cvy_softmax_xent_destroy(&i->xent);
 }
 

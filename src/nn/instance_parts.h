@@ -6,15 +6,19 @@
 
 #include "src/nn/instance.h"
 #include "src/nn/plan.h"
+#include "src/ops/activation.h"
 #include "src/ops/batchnorm.h"
+#include "src/ops/broadcast.h"
+#include "src/ops/channels.h"
 #include "src/ops/conv2d.h"
 #include "src/ops/convpool.h"
+#include "src/ops/dropout.h"
 #include "src/ops/eltwise.h"
 #include "src/ops/linear.h"
 #include "src/ops/pool2d.h"
 #include "src/ops/softmax.h"
 
-/* Operation of a unit: the one of its kind; relu and add use the instance's eltwise. */
+/* Operation of a unit: the one of its kind; relu, concat, and add and mul of equal shapes use the instance's. */
 typedef struct cvy_unit_op {
   cvy_conv2d *conv2d;
   cvy_batchnorm *batchnorm;
@@ -22,7 +26,10 @@ typedef struct cvy_unit_op {
   cvy_convpool *convpool;
   cvy_linear *linear;
   cvy_softmax *softmax;
-  int bucket; /* of its parameters, -1 none */
+  cvy_activation *activation;
+  cvy_broadcast *broadcast;
+  cvy_dropout *dropout; /* NULL: drops nothing */
+  int bucket;           /* of its parameters, -1 none */
 } cvy_unit_op;
 
 struct cvy_instance {
@@ -38,7 +45,9 @@ struct cvy_instance {
   cvy_plan *plan;
   cvy_unit_op *ops; /* one per unit */
   cvy_eltwise *eltwise;
+  cvy_channels *channels; /* NULL: nothing is concatenated */
   cvy_softmax_xent *xent;
+  bool drops;             /* training draws numbers */
   bool *apart;            /* per layer: convolutions that are no part of a convpool; NULL: none */
   bool *frozen;           /* per layer: its parameters are not trained; NULL: none */
   int *bucket_last_unit;  /* per bucket: its unit that backward runs last */
@@ -82,6 +91,10 @@ static inline cvy_buffer *cvy_weight_of(const cvy_instance *i, const cvy_unit *u
 static inline cvy_buffer *cvy_weight_gradient_of(const cvy_instance *i, const cvy_unit *u, int which) {
   const int param = cvy_unit_layer(i, u)->param[which];
   return param >= 0 ? i->gradient[param] : NULL;
+}
+/* Rows of n samples of a node: its positions. */
+static inline int cvy_node_rows(const cvy_instance *i, cvy_node node, int n) {
+  return n * i->net->layers[node].shape.h * i->net->layers[node].shape.w;
 }
 /* Floats of n samples of a node. */
 static inline size_t cvy_node_elems(const cvy_instance *i, cvy_node node, int n) {

@@ -35,6 +35,10 @@ static cvy_unit_kind unit_kind(cvy_layer_kind kind) {
     case CVY_LAYER_AVGPOOL: return CVY_UNIT_POOL;
     case CVY_LAYER_LINEAR: return CVY_UNIT_LINEAR;
     case CVY_LAYER_SOFTMAX: return CVY_UNIT_SOFTMAX;
+    case CVY_LAYER_ACTIVATION: return CVY_UNIT_ACTIVATION;
+    case CVY_LAYER_CONCAT: return CVY_UNIT_CONCAT;
+    case CVY_LAYER_MUL: return CVY_UNIT_MUL;
+    case CVY_LAYER_DROPOUT: return CVY_UNIT_DROPOUT;
     case CVY_LAYER_INPUT: break;
   }
   CVY_ASSERT(!"a layer that is not one");
@@ -67,9 +71,25 @@ static int convpool_end(const planner *p, int layer) {
   if (pool < 0) return -1;
   const cvy_layer *const half = &p->net->layers[pool];
   for (int i = 0; i < 2; i++)
-    if (half->kernel[i] != 2 || half->stride[i] != 2 || half->pad[i] != 0) return -1;
+    if (half->kernel[i] != 2 || half->stride[i] != 2 || half->pad[i] != 0 || half->pool_pad_more[i] != 0) return -1;
+  if (half->ceil_mode && (l->shape.h % 2 || l->shape.w % 2)) return -1;
   const cvy_convpool_params params = cvy_unit_convpool(p->net, layer, p->params->n, p->params->inference);
   return cvy_convpool_fits(&params) ? pool : -1;
+}
+
+static bool same_size(const planner *p, cvy_node a, cvy_node b) {
+  const cvy_shape *const sa = &p->net->layers[a].shape, *const sb = &p->net->layers[b].shape;
+  return sa->h == sb->h && sa->w == sb->w;
+}
+
+/* An add or mul: the input that meets all positions of the other one comes second. */
+static void set_pair(const planner *p, cvy_unit *u) {
+  if (same_size(p, u->x[0], u->x[1])) return;
+  u->spread = true;
+  if (same_size(p, u->x[0], u->y)) return;
+  const cvy_node single = u->x[0];
+  u->x[0] = u->source = u->x[1];
+  u->x[1] = single;
 }
 
 /* Makes the unit that begins with `layer`; u->y is its last layer. */
@@ -94,10 +114,11 @@ static cvy_unit make_unit(const planner *p, int layer) {
       u.relu = true;
     }
   }
+  if (u.kind == CVY_UNIT_ADD || u.kind == CVY_UNIT_MUL) set_pair(p, &u);
   if (u.kind == CVY_UNIT_BATCHNORM) {
     const int add = only_consumer(p, u.y, CVY_LAYER_ADD);
     /* x + x has one consumer that reads twice: consumers counts both */
-    if (add >= 0) {
+    if (add >= 0 && same_size(p, p->net->layers[add].input[0], p->net->layers[add].input[1])) {
       const cvy_node *const in = p->net->layers[add].input;
       const cvy_node other = in[0] == u.y ? in[1] : in[0];
       /* of two batchnorms that meet in an add, the later one takes it: the other's output is its residual */
@@ -127,6 +148,20 @@ static cvy_unit make_unit(const planner *p, int layer) {
   return u;
 }
 
+/* `first`: its unit for the first input. */
+static void add_concat(planner *p, const cvy_unit *first) {
+  int n;
+  const cvy_node *const inputs = cvy_layer_inputs(p->net, first->layer, &n);
+  for (int k = 0, channel = 0; k < n; channel += p->net->layers[inputs[k++]].shape.c) {
+    cvy_unit *const u = &p->plan->units[p->plan->n_units++];
+    *u = *first;
+    u->x[0] = u->source = inputs[k];
+    u->x[1] = -1;
+    u->channel = channel;
+    u->more = k + 1 < n;
+  }
+}
+
 /* A unit runs at its last layer's place in the order: all its inputs exist then. */
 static cvy_status make_units(planner *p) {
   cvy_status status = CVY_OK;
@@ -145,8 +180,11 @@ static cvy_status make_units(planner *p) {
     ends_at[u.y] = u;
     is_end[u.y] = true;
   }
-  for (int i = 1; i < n; i++)
-    if (is_end[i]) plan->units[plan->n_units++] = ends_at[i];
+  for (int i = 1; i < n; i++) {
+    if (!is_end[i]) continue;
+    if (ends_at[i].kind == CVY_UNIT_CONCAT) add_concat(p, &ends_at[i]);
+    else plan->units[plan->n_units++] = ends_at[i];
+  }
 fail:
   cvy_free(ends_at);
   cvy_free(is_end);
@@ -193,9 +231,11 @@ static bool is_frozen(const planner *p, int layer) { return p->params->frozen &&
 static void find_wanted(planner *p) {
   for (int i = 0; i < p->net->n_layers; i++) {
     const cvy_layer *const l = &p->net->layers[i];
+    int n;
+    const cvy_node *const inputs = cvy_layer_inputs(p->net, i, &n);
     p->wanted[i] = l->param[0] >= 0 && !is_frozen(p, i);
-    for (int k = 0; k < 2; k++)
-      if (l->input[k] >= 0 && p->wanted[l->input[k]]) p->wanted[i] = true;
+    for (int k = 0; k < n; k++)
+      if (p->wanted[inputs[k]]) p->wanted[i] = true;
   }
   for (int u = 0; u < p->plan->n_units; u++) {
     cvy_unit *const unit = &p->plan->units[u];
@@ -220,12 +260,17 @@ static void find_needs(planner *p) {
     const bool max_pool = unit->kind == CVY_UNIT_POOL && p->net->layers[unit->layer].kind == CVY_LAYER_MAXPOOL;
     const bool relu_pool = unit->kind == CVY_UNIT_POOL && unit->relu;
     const bool convpool = unit->kind == CVY_UNIT_CONVPOOL;
+    const bool mul = unit->kind == CVY_UNIT_MUL;
+    const bool activation = unit->kind == CVY_UNIT_ACTIVATION;
+    const bool by_x = activation && cvy_activation_keeps_x(&p->net->layers[unit->layer].activation);
     const bool product = unit->kind == CVY_UNIT_CONV2D || unit->kind == CVY_UNIT_LINEAR || convpool;
-    if ((product && !unit->frozen) || unit->kind == CVY_UNIT_BATCHNORM || max_pool || relu_pool)
+    if ((product && !unit->frozen) || unit->kind == CVY_UNIT_BATCHNORM || max_pool || relu_pool || by_x ||
+        (mul && p->wanted[unit->x[1]]))
       need(p, unit->x[0], back);
+    if (mul && p->wanted[unit->x[0]]) need(p, unit->x[1], back);
     if (unit->kind == CVY_UNIT_CONV2D && !unit->frozen) need(p, unit->source, back);
     if ((unit->relu && !relu_pool && !convpool) || unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_SOFTMAX ||
-        max_pool)
+        max_pool || (activation && !by_x))
       need(p, unit->y, back);
   }
   need(p, 0, end); /* written and read from outside */
@@ -236,9 +281,11 @@ static void find_needs(planner *p) {
 static cvy_node overwritten_input(const planner *p, int u) {
   const cvy_unit *const unit = &p->plan->units[u];
   const bool elementwise = unit->kind == CVY_UNIT_RELU || unit->kind == CVY_UNIT_ADD ||
-                           unit->kind == CVY_UNIT_SOFTMAX || unit->kind == CVY_UNIT_BATCHNORM;
+                           unit->kind == CVY_UNIT_SOFTMAX || unit->kind == CVY_UNIT_BATCHNORM ||
+                           unit->kind == CVY_UNIT_ACTIVATION || unit->kind == CVY_UNIT_MUL ||
+                           unit->kind == CVY_UNIT_DROPOUT;
   if (!elementwise || unit->deferred || unit->x[0] == unit->x[1]) return -1;
-  const int n_inputs = unit->kind == CVY_UNIT_ADD ? 2 : 1;
+  const int n_inputs = (unit->kind == CVY_UNIT_ADD || unit->kind == CVY_UNIT_MUL) && !unit->spread ? 2 : 1;
   for (int k = 0; k < n_inputs; k++)
     if (p->needed[unit->x[k]] == u) return unit->x[k];
   return -1;
@@ -256,7 +303,7 @@ static void make_values(planner *p) {
     } else if (over >= 0) {
       plan->value[unit->y] = plan->value[over];
       plan->storages[plan->value[over]].last = p->needed[unit->y];
-    } else {
+    } else if (unit->channel == 0) { /* a concat's later units have it */
       plan->value[unit->y] = value_storage(p, unit->y, u, p->needed[unit->y]);
     }
     if (unit->kind == CVY_UNIT_CONVPOOL && !p->params->inference && !unit->no_backward) {
@@ -321,7 +368,10 @@ static void backward_unit(planner *p, int u) {
     case CVY_UNIT_CONV2D:
     case CVY_UNIT_CONVPOOL:
     case CVY_UNIT_LINEAR:
+    case CVY_UNIT_CONCAT:
     case CVY_UNIT_POOL: unit->dx[0] = contribute(p, unit->x[0], time, false, dy); break;
+    case CVY_UNIT_ACTIVATION:
+    case CVY_UNIT_DROPOUT:
     case CVY_UNIT_RELU: unit->dx[0] = contribute(p, unit->x[0], time, true, dy); break;
     case CVY_UNIT_SOFTMAX:
       unit->dx[0] = contribute(p, unit->x[0], time, true, dy);
@@ -330,7 +380,12 @@ static void backward_unit(planner *p, int u) {
     case CVY_UNIT_ADD:
       /* one summand may take dy over, unless the other's contribution is to the same tensor and is added to it */
       unit->dx[0] = contribute(p, unit->x[0], time, unit->x[0] != unit->x[1], dy);
-      unit->dx[1] = contribute(p, unit->x[1], time, unit->x[0] != unit->x[1] && unit->dx[0] != CVY_GRADIENT_SAME, dy);
+      unit->dx[1] = contribute(p, unit->x[1], time,
+                               unit->x[0] != unit->x[1] && !unit->spread && unit->dx[0] != CVY_GRADIENT_SAME, dy);
+      break;
+    case CVY_UNIT_MUL: /* both need dy: the first one, made last, may take it over */
+      unit->dx[1] = contribute(p, unit->x[1], time, false, dy);
+      unit->dx[0] = contribute(p, unit->x[0], time, unit->x[0] != unit->x[1], dy);
       break;
     case CVY_UNIT_BATCHNORM: backward_batchnorm(p, unit, time, dy); break;
   }
@@ -355,10 +410,11 @@ static cvy_status count_consumers(planner *p) {
     CVY_REQUIRE(cvy_fits_int32(&l->shape, p->params->n), CVY_E_ARGUMENT,
                 "%s: %d samples of %dx%dx%d are more than 2^31 values", cvy_layer_title(p->net, i, title, sizeof title),
                 p->params->n, l->shape.c, l->shape.h, l->shape.w);
-    for (int k = 0; k < 2; k++) {
-      if (l->input[k] < 0) continue;
-      p->consumers[l->input[k]]++;
-      p->consumer[l->input[k]] = i;
+    int n;
+    const cvy_node *const inputs = cvy_layer_inputs(p->net, i, &n);
+    for (int k = 0; k < n; k++) {
+      p->consumers[inputs[k]]++;
+      p->consumer[inputs[k]] = i;
     }
   }
 fail:
@@ -385,7 +441,7 @@ cvy_status cvy_plan_create(const cvy_net *net, const cvy_plan_params *params, cv
   cvy_plan *const plan = p.plan = cvy_calloc(1, sizeof *plan);
   CVY_REQUIRE(plan, CVY_E_MEMORY, "out of host memory");
   plan->n_nodes = net->n_layers;
-  plan->units = cvy_calloc(n, sizeof *plan->units);
+  plan->units = cvy_calloc(n + (size_t)net->n_concat_inputs, sizeof *plan->units);
   /* a layer has at most: value, gradient, statistics, saved, affine, scratch */
   plan->storages = cvy_calloc(6 * n, sizeof *plan->storages);
   plan->value = cvy_calloc(n, sizeof *plan->value);

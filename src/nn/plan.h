@@ -3,9 +3,10 @@
  * needed, tests look at plans.
  *
  * Units. Layers become units in the order in which they can run: conv2d, batchnorm, pool, linear, softmax, relu, add,
- * convpool.
+ * activation, concat, mul, dropout, convpool. A concat is one unit per input, which copies that input's channels.
  *   conv2d → batchnorm      are two units; the convolution's epilogue gives the batchnorm its statistics
- *   batchnorm → add → relu  (each the only consumer of the one before; add, relu may be missing): one batchnorm unit
+ *   batchnorm → add → relu  (each the only consumer of the one before; add, relu may be missing; both summands of one
+ *                           shape): one batchnorm unit
  *   add → relu              (likewise): one add unit
  *   relu → avgpool          (likewise): one pool unit, whose layer is the pool
  *   conv2d → relu → avgpool (likewise), where params.fuse_pools and cvy_convpool_fits: one convpool unit
@@ -35,7 +36,11 @@ typedef enum cvy_unit_kind {
   CVY_UNIT_POOL,
   CVY_UNIT_LINEAR,
   CVY_UNIT_SOFTMAX,
-  CVY_UNIT_CONVPOOL
+  CVY_UNIT_CONVPOOL,
+  CVY_UNIT_ACTIVATION,
+  CVY_UNIT_CONCAT,
+  CVY_UNIT_MUL,
+  CVY_UNIT_DROPOUT
 } cvy_unit_kind;
 
 /* How backward of a unit delivers the gradient of one of its inputs. */
@@ -49,7 +54,7 @@ typedef enum cvy_gradient_mode {
 typedef struct cvy_unit {
   cvy_unit_kind kind;
   int layer;     /* owner of parameters and geometry: the first one of the chain */
-  cvy_node x[2]; /* inputs; [1]: second summand of an add, residual of a batchnorm; -1 none */
+  cvy_node x[2]; /* inputs; [1]: second one of an add or mul, residual of a batchnorm; -1 none */
   cvy_node y;    /* output: the last layer of the chain */
   bool relu;     /* batchnorm, add: with ReLU behind; pool: with ReLU in front */
   int stats;     /* storage: conv2d writes it, batchnorm reads it; -1 none */
@@ -64,6 +69,9 @@ typedef struct cvy_unit {
   bool frozen;      /* its own parameters are not trained; a batchnorm then uses its running values */
   bool no_backward; /* neither it nor any unit in front of it is trained: backward leaves it out */
   int scratch;      /* storage: dx of an operation that only overwrites; -1 none */
+  bool spread;      /* add, mul: x[1] is C x 1 x 1 and meets all positions of x[0] */
+  int channel;      /* concat: of y, that the first one of x[0] becomes */
+  bool more;        /* concat: units of further inputs follow; y is not whole yet */
 } cvy_unit;
 
 typedef struct cvy_storage {

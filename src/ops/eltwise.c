@@ -3,7 +3,7 @@
 
 #include "src/ops/stream.h"
 
-enum { RELU, RELU_BACKWARD, RELU_BACKWARD_ADD, ADD, ADD_RELU, ACCUMULATE, N_KERNELS };
+enum { RELU, RELU_BACKWARD, RELU_BACKWARD_ADD, ADD, ADD_RELU, ACCUMULATE, MUL, MUL_ADD, N_KERNELS };
 static const char *const kernel_names[N_KERNELS] = {
     [RELU] = "eltwise_relu",
     [RELU_BACKWARD] = "eltwise_relu_backward",
@@ -11,6 +11,8 @@ static const char *const kernel_names[N_KERNELS] = {
     [ADD] = "eltwise_add",
     [ADD_RELU] = "eltwise_add_relu",
     [ACCUMULATE] = "eltwise_accumulate",
+    [MUL] = "eltwise_mul",
+    [MUL_ADD] = "eltwise_mul_add",
 };
 
 struct cvy_eltwise {
@@ -82,4 +84,9 @@ cvy_status cvy_eltwise_add(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cv
 
 cvy_status cvy_eltwise_accumulate(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *x, cvy_buffer *y) {
   return launch(op, queue, ACCUMULATE, n_elems, (const operand[]){{"x", x}, {"y", y}}, 2);
+}
+
+cvy_status cvy_eltwise_mul(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *a, cvy_buffer *b,
+                           cvy_buffer *y, bool accumulate) {
+  return launch(op, queue, accumulate ? MUL_ADD : MUL, n_elems, (const operand[]){{"a", a}, {"b", b}, {"y", y}}, 3);
 }

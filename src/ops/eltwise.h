@@ -5,6 +5,7 @@
  *   relu_backward: dx (+)= y > 0 ? dy : 0                               dx may be dy
  *   add:           y = a + b, with `relu` y = max(a + b, 0)             y may be a or b
  *   accumulate:    y += x
+ *   mul:           y (+)= a * b                                         y may be a or b
  * All pending on return. */
 #ifndef CVY_OPS_ELTWISE_H
 #define CVY_OPS_ELTWISE_H
@@ -21,5 +22,7 @@ cvy_status cvy_eltwise_relu_backward(cvy_eltwise *op, cvy_queue *queue, size_t n
 cvy_status cvy_eltwise_add(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *a, cvy_buffer *b,
                            cvy_buffer *y, bool relu);
 cvy_status cvy_eltwise_accumulate(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *x, cvy_buffer *y);
+cvy_status cvy_eltwise_mul(cvy_eltwise *op, cvy_queue *queue, size_t n_elems, cvy_buffer *a, cvy_buffer *b,
+                           cvy_buffer *y, bool accumulate);
 
 #endif

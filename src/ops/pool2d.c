@@ -16,6 +16,21 @@ struct cvy_pool2d {
   cvy_kernel *forward, *backward;
 };
 
+/* Of one dimension; 0: the filter does not fit. */
+static int count_windows(int size, int filter, int stride, int pad, int pad_more, bool ceil_mode) {
+  const int64_t room = (int64_t)size + 2 * (int64_t)pad + pad_more - filter;
+  if (room < 0) return 0;
+  int64_t n = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+  if (ceil_mode && (n - 1) * stride >= (int64_t)size + pad) n--;
+  return n > INT32_MAX ? 0 : (int)n;
+}
+
+/* Windows of this average have different divisors. */
+static bool counts(const cvy_pool2d_params *p) {
+  return p->kind == CVY_POOL_AVG &&
+         (p->ceil_mode || (p->exclude_pad && (p->pad_h || p->pad_w || p->pad_more_h || p->pad_more_w)));
+}
+
 cvy_status cvy_pool2d_output_shape(const cvy_pool2d_params *params, cvy_shape *y) {
   cvy_status status = CVY_OK;
   const cvy_pool2d_params *const p = params;
@@ -33,13 +48,19 @@ cvy_status cvy_pool2d_output_shape(const cvy_pool2d_params *params, cvy_shape *y
   CVY_REQUIRE(p->pad_h >= 0 && p->pad_w >= 0 && p->pad_h < p->r && p->pad_w < p->s, CVY_E_ARGUMENT,
               "pool2d: padding %d and %d must be at least 0 and smaller than the filter %dx%d", p->pad_h, p->pad_w,
               p->r, p->s);
-  CVY_REQUIRE(p->r - p->pad_h <= p->x.h + p->pad_h && p->s - p->pad_w <= p->x.w + p->pad_w, CVY_E_ARGUMENT,
-              "pool2d: filter %dx%d is larger than the image %dx%d with padding %d and %d", p->r, p->s, p->x.h, p->x.w,
-              p->pad_h, p->pad_w);
-  *y = (cvy_shape){.h = (p->x.h + p->pad_h - (p->r - p->pad_h)) / p->stride_h + 1,
-                   .w = (p->x.w + p->pad_w - (p->s - p->pad_w)) / p->stride_w + 1,
+  CVY_REQUIRE(p->pad_more_h >= -p->pad_h && p->pad_more_w >= -p->pad_w && p->pad_more_h < p->r - p->pad_h &&
+                  p->pad_more_w < p->s - p->pad_w,
+              CVY_E_ARGUMENT,
+              "pool2d: padding %d and %d with %d and %d more behind: together they must be at least 0 and smaller than "
+              "the filter %dx%d",
+              p->pad_h, p->pad_w, p->pad_more_h, p->pad_more_w, p->r, p->s);
+  *y = (cvy_shape){.h = count_windows(p->x.h, p->r, p->stride_h, p->pad_h, p->pad_more_h, p->ceil_mode),
+                   .w = count_windows(p->x.w, p->s, p->stride_w, p->pad_w, p->pad_more_w, p->ceil_mode),
                    .c = p->x.c,
                    .pitch = p->x.pitch};
+  CVY_REQUIRE(y->h >= 1 && y->w >= 1, CVY_E_ARGUMENT,
+              "pool2d: filter %dx%d is larger than the image %dx%d with padding %d and %d", p->r, p->s, p->x.h, p->x.w,
+              p->pad_h, p->pad_w);
   /* with padding the output can be the larger one */
   CVY_REQUIRE(cvy_fits_int32(y, p->n_max), CVY_E_ARGUMENT,
               "pool2d: %d samples of the output %dx%d with pitch %d are more than 2^31-1 floats", p->n_max, y->h, y->w,
@@ -63,8 +84,8 @@ cvy_status cvy_pool2d_create(cvy_device *device, const cvy_pool2d_params *params
   op->wide = !cpu && (size_t)p->r * (size_t)p->s >= WIDE_WINDOW;
   op->c_lanes = op->wide ? cvy_stream_lanes(p->x.pitch / op->vec, 8) : 1;
   const cvy_define defines[] = {
-      {"KIND", p->kind == CVY_POOL_AVG}, {"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"RELU", p->relu}};
-  const int n_defines = (int)(sizeof defines / sizeof *defines) - !p->relu;
+      {"KIND", p->kind == CVY_POOL_AVG}, {"VEC", op->vec}, {"C_LANES", op->c_lanes}, {"RELU", p->relu}, {"COUNTED", 1}};
+  const int n_defines = counts(p) ? 5 : 3 + p->relu;
   CVY_TRY(cvy_kernel_create(device, "pool2d", op->wide ? "pool2d_forward_wide" : "pool2d_forward", defines, n_defines,
                             &op->forward));
   CVY_TRY(cvy_kernel_create(device, "pool2d", "pool2d_backward", defines, n_defines, &op->backward));
@@ -101,6 +122,10 @@ static cvy_pool_geometry geometry_of(const cvy_pool2d *op, size_t count, const c
                              .stride_w = p->stride_w,
                              .pad_h = p->pad_h,
                              .pad_w = p->pad_w,
+                             .count_h = p->exclude_pad ? p->x.h : p->x.h + p->pad_h + p->pad_more_h,
+                             .count_w = p->exclude_pad ? p->x.w : p->x.w + p->pad_w + p->pad_more_w,
+                             .before_h = p->exclude_pad ? 0 : p->pad_h,
+                             .before_w = p->exclude_pad ? 0 : p->pad_w,
                              .scale = (float)(1.0 / ((double)p->r * p->s)),
                              .by_stride_h = cvy_divider_make(p->stride_h),
                              .by_stride_w = cvy_divider_make(p->stride_w),

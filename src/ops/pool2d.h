@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT
  * Max and average pooling; global average pooling is an average over the whole image.
- *   P = (H + 2*pad_h - R)/stride_h + 1 (floor: rows that do not fill a window are dropped), Q alike.
+ *   P = (H + 2*pad_h + pad_more_h - R)/stride_h + 1, rounded down: rows that do not fill a window are dropped. With
+ *   ceil_mode rounded up, and one less where the last window would begin at row H + pad_h or behind it, counted from the
+ *   first row of padding. Q alike.
  *   max: y = largest x in the window (padding counts as -inf); its gradient goes to the first largest in row-major
  *   order (PyTorch's rule).
  *        A NaN in the window is the result. The backward finds the place again from x and y: nothing else is saved.
- *   avg: y = sum over the window / (R*S), padding counts as zeros (count_include_pad). Gradient dy/(R*S) to every
- *   pixel of the window.
+ *   avg: y = sum over the window / (R*S), padding counts as zeros (count_include_pad), but what ceil_mode adds beyond it
+ *   does not count. exclude_pad: the divisor counts the window's pixels alone. Gradient dy / divisor to every pixel of the
+ *   window.
  * With `relu` (average only) the pixels are those of max(x, 0): a ReLU in front that is not made by itself. Its
  * gradient passes where x > 0.
- * x, dx: (N,H,W,C) pitch · y, dy: (N,P,Q,C), the same pitch. pad < filter (no window lies wholly in padding):
- * CVY_E_ARGUMENT else. */
+ * x, dx: (N,H,W,C) pitch · y, dy: (N,P,Q,C), the same pitch. pad < filter, pad + pad_more
+ * from 0 to filter - 1 (no window lies wholly in padding): CVY_E_ARGUMENT else. */
 #ifndef CVY_OPS_POOL2D_H
 #define CVY_OPS_POOL2D_H
 
@@ -23,6 +26,9 @@ typedef struct cvy_pool2d_params {
   cvy_shape x;
   int r, s, stride_h, stride_w, pad_h, pad_w; /* global average: r = h, s = w, strides 1, pads 0 */
   bool relu;                                  /* average: of max(x, 0) */
+  int pad_more_h, pad_more_w;                 /* rows below and columns right beyond pad */
+  bool ceil_mode;
+  bool exclude_pad; /* average */
 } cvy_pool2d_params;
 
 typedef struct cvy_pool2d cvy_pool2d;

@@ -77,6 +77,13 @@ pool2d_case case_pool2d_random(case_rng *r, int number) {
   p.x.h = case_int(r, p.r > 2 * p.pad_h ? p.r - 2 * p.pad_h : 1, 14);
   p.x.w = case_int(r, p.s > 2 * p.pad_w ? p.s - 2 * p.pad_w : 1, 14);
   p.x.c = c, p.x.pitch = pitch;
+  p.ceil_mode = i % 5 < 2, p.exclude_pad = i % 4 >= 2;
+  if (i % 7 < 3) {
+    p.pad_more_h = case_int(r, -p.pad_h, p.r - 1 - p.pad_h);
+    p.pad_more_w = case_int(r, -p.pad_w, p.s - 1 - p.pad_w);
+    if (p.pad_more_h < 0) p.x.h += -p.pad_more_h;
+    if (p.pad_more_w < 0) p.x.w += -p.pad_more_w;
+  }
   return (pool2d_case){.base.n = n,
                        .p = p,
                        .nans = p.kind == CVY_POOL_MAX && i % 5 == 2,
@@ -85,10 +92,11 @@ pool2d_case case_pool2d_random(case_rng *r, int number) {
 }
 
 const char *case_pool2d_text(const pool2d_case *c) {
-  static char text[200];
+  static char text[260];
   const cvy_pool2d_params *const p = &c->p;
-  snprintf(text, sizeof text, "%s%s n=%d h=%d w=%d c=%d pitch=%d r=%d s=%d stride=%d,%d pad=%d,%d",
+  snprintf(text, sizeof text, "%s%s n=%d h=%d w=%d c=%d pitch=%d r=%d s=%d stride=%d,%d pad=%d,%d more=%d,%d%s%s",
            p->relu ? "relu, " : "", p->kind == CVY_POOL_MAX ? "max" : "avg", c->base.n, p->x.h, p->x.w, p->x.c,
-           p->x.pitch, p->r, p->s, p->stride_h, p->stride_w, p->pad_h, p->pad_w);
+           p->x.pitch, p->r, p->s, p->stride_h, p->stride_w, p->pad_h, p->pad_w, p->pad_more_h, p->pad_more_w,
+           p->ceil_mode ? " ceil" : "", p->exclude_pad ? " exclude" : "");
   return text;
 }

@@ -5,11 +5,15 @@
 #ifndef CVY_REF_CASES_H
 #define CVY_REF_CASES_H
 
+#include "src/ops/activation.h"
 #include "src/ops/norm.h"
 #include "src/ops/batchnorm.h"
+#include "src/ops/broadcast.h"
+#include "src/ops/channels.h"
 #include "src/ops/compress.h"
 #include "src/ops/conv2d.h"
 #include "src/ops/convpool.h"
+#include "src/ops/dropout.h"
 #include "src/ops/eltwise.h"
 #include "src/ops/gather.h"
 #include "src/ops/pool2d.h"
@@ -20,14 +24,46 @@
 #include "src/ref/case.h"
 
 /* n samples of `each` floats. */
-typedef enum eltwise_kind { CASE_RELU, CASE_RELU_BACKWARD, CASE_ADD, CASE_ACCUMULATE } eltwise_kind;
+typedef enum eltwise_kind { CASE_RELU, CASE_RELU_BACKWARD, CASE_ADD, CASE_ACCUMULATE, CASE_MUL } eltwise_kind;
 typedef struct eltwise_case {
   op_case base;
   eltwise_kind kind;
   int each, place;       /* place: y lies in 0 its own buffer, 1 the first input's, 2 the second's */
-  bool relu, accumulate; /* of add; of relu_backward */
+  bool relu, accumulate; /* of add; of relu_backward and mul */
 } eltwise_case;
 void case_eltwise(eltwise_case *c, case_rng *r);
+
+/* n rows of p.c channels; forward, then backward with values of its own. */
+typedef struct activation_case {
+  op_case base;
+  cvy_activation_params p;
+  bool y_in_x, dx_in_dy, accumulate;
+} activation_case;
+void case_activation(activation_case *c, case_rng *r);
+
+/* n rows of call; its buffers are the case's. */
+typedef struct channels_case {
+  op_case base;
+  cvy_channels_call call;
+} channels_case;
+void case_channels(channels_case *c, case_rng *r);
+
+/* in_place: y in x, and dx in dy where nothing adds up. */
+typedef struct broadcast_case {
+  op_case base;
+  cvy_broadcast_params p;
+  bool accumulate, in_place;
+} broadcast_case;
+void case_broadcast(broadcast_case *c, case_rng *r);
+
+typedef struct dropout_case {
+  op_case base;
+  cvy_dropout_params p;
+  int epoch;
+  bool accumulate, in_place;
+  const int *samples; /* NULL: drawn */
+} dropout_case;
+void case_dropout(dropout_case *c, case_rng *r);
 
 typedef enum case_dx_place { CASE_DX_APART, CASE_DX_IN_Y, CASE_DX_IN_DY, CASE_DX_IN_X, CASE_DX_NONE } case_dx_place;
 typedef struct softmax_case {

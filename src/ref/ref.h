@@ -7,8 +7,11 @@
 #define CVY_REF_H
 
 #include "convoy/input.h"
+#include "src/ops/activation.h"
 #include "src/ops/batchnorm.h"
+#include "src/ops/broadcast.h"
 #include "src/ops/conv2d.h"
+#include "src/ops/dropout.h"
 #include "src/ops/pool2d.h"
 #include "src/ops/update.h"
 
@@ -40,6 +43,15 @@ void ref_pool2d_forward(const cvy_pool2d_params *p, int n, const double *x, doub
 void ref_pool2d_backward(const cvy_pool2d_params *p, int n, const double *x, const double *dy, double *dx);
 void ref_relu(size_t n, const double *x, double *y);
 void ref_relu_backward(size_t n, const double *y, const double *dy, double *dx);
+/* n values; `kept`: x, or y where cvy_activation_keeps_x says no. c and pitch are not used. */
+void ref_activation(const cvy_activation_params *p, size_t n, const double *x, double *y);
+void ref_activation_backward(const cvy_activation_params *p, size_t n, const double *kept, const double *dy,
+                             double *dx);
+/* mag: of ds, may be NULL. The ReLU's gradient is not in it. */
+void ref_broadcast(const cvy_broadcast_params *p, int n, const double *x, const double *s, double *y);
+void ref_broadcast_backward(const cvy_broadcast_params *p, int n, const double *x, const double *s, const double *dy,
+                            double *dx, double *ds, double *mag);
+void ref_dropout(const cvy_dropout_params *p, int n, const int *samples, int epoch, const double *x, double *y);
 void ref_softmax(int rows, int c, const double *x, double *y);
 void ref_softmax_backward(int rows, int c, const double *y, const double *dy, double *dx);
 /* dx may be NULL. */

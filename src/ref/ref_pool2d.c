@@ -20,8 +20,33 @@ static window window_at(const cvy_pool2d_params *p, int row, int col) {
   return at;
 }
 
-static int rows_of(const cvy_pool2d_params *p) { return (p->x.h + 2 * p->pad_h - p->r) / p->stride_h + 1; }
-static int cols_of(const cvy_pool2d_params *p) { return (p->x.w + 2 * p->pad_w - p->s) / p->stride_w + 1; }
+static int count_of(int size, int filter, int stride, int pad, int more, bool ceil_mode) {
+  int n = 0; /* windows whose last row lies in the padded image; with ceil_mode those that begin in it and are needed */
+  for (int first = -pad;; first += stride, n++) {
+    const bool fits = first + filter <= size + pad + more, reaches = first - stride + filter < size + pad + more;
+    if (fits) continue;
+    if (ceil_mode && reaches && n > 0 && first < size) continue;
+    return n;
+  }
+}
+static int rows_of(const cvy_pool2d_params *p) {
+  return count_of(p->x.h, p->r, p->stride_h, p->pad_h, p->pad_more_h, p->ceil_mode);
+}
+static int cols_of(const cvy_pool2d_params *p) {
+  return count_of(p->x.w, p->s, p->stride_w, p->pad_w, p->pad_more_w, p->ceil_mode);
+}
+
+/* How many of a window's rows (columns) an average is divided by. */
+static int counted(const cvy_pool2d_params *p, int output, int filter, int stride, int pad, int more, int size) {
+  int n = 0;
+  for (int i = output * stride - pad; i < output * stride - pad + filter; i++)
+    n += p->exclude_pad ? i >= 0 && i < size : i < size + pad + more;
+  return n;
+}
+static double divisor(const cvy_pool2d_params *p, int row, int col) {
+  return (double)counted(p, row, p->r, p->stride_h, p->pad_h, p->pad_more_h, p->x.h) *
+         counted(p, col, p->s, p->stride_w, p->pad_w, p->pad_more_w, p->x.w);
+}
 
 /* Dense NHWC index. */
 static size_t at(int n, int h, int w, int c, int rows, int cols, int channels) {
@@ -53,7 +78,7 @@ void ref_pool2d_forward(const cvy_pool2d_params *p, int n, const double *x, doub
           } else {
             for (int h = in.h0; h < in.h1; h++)
               for (int w = in.w0; w < in.w1; w++) result += x[at(i, h, w, c, p->x.h, p->x.w, p->x.c)];
-            result /= (double)p->r * p->s;
+            result /= divisor(p, row, col);
           }
           y[at(i, row, col, c, rows, cols, p->x.c)] = result;
         }
@@ -73,7 +98,7 @@ void ref_pool2d_backward(const cvy_pool2d_params *p, int n, const double *x, con
           } else {
             for (int h = in.h0; h < in.h1; h++)
               for (int w = in.w0; w < in.w1; w++)
-                dx[at(i, h, w, c, p->x.h, p->x.w, p->x.c)] += g / ((double)p->r * p->s);
+                dx[at(i, h, w, c, p->x.h, p->x.w, p->x.c)] += g / divisor(p, row, col);
           }
         }
 }

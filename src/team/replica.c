@@ -110,6 +110,7 @@ static cvy_status make_plan(cvy_replica *r, int share_max, const cvy_conv_choice
                                                      .moments = r->setup.alone ? params->moments : 0,
                                                      .sharers = params->sharers,
                                                      .label_smoothing = params->label_smoothing,
+                                                     .seed = params->input->seed,
                                                      .reserved_bytes = beside_bytes(r),
                                                      .algos = params->algos,
                                                      .math = params->math,

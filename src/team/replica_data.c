@@ -19,6 +19,7 @@ struct cvy_replica_data {
   long blocks_used;
   cvy_buffer *identity; /* 0..micro_batch-1, streamed */
   cvy_buffer *draws;    /* the gather's workspace; NULL: nothing is augmented */
+  cvy_buffer *numbers;  /* borrowed: of the samples that were loaded last */
   size_t bytes;
 };
 
@@ -127,6 +128,7 @@ void cvy_replica_data_destroy(cvy_replica_data **data) {
   *data = NULL;
 }
 
+cvy_buffer *cvy_replica_data_numbers(const cvy_replica_data *r) { return r->numbers; }
 bool cvy_replica_data_is_streamed(const cvy_replica_data *r) { return r->streamed; }
 size_t cvy_replica_data_bytes(const cvy_replica_data *r) { return r->bytes; }
 
@@ -148,6 +150,7 @@ static cvy_status load_resident(cvy_replica_data *r, cvy_set set, const int32_t 
   cvy_status status = CVY_OK;
   cvy_buffer *numbers;
   CVY_TRY(cvy_notes_send_samples(r->target.notes, samples, n, &numbers));
+  r->numbers = numbers;
   CVY_TRY(gather(r, (int)set, n, numbers, r->draws && epoch >= 0 ? numbers : NULL, epoch));
 fail:
   return status;
@@ -175,8 +178,10 @@ static cvy_status load_streamed(cvy_replica_data *r, cvy_set set, const int32_t 
   CVY_TRY(cvy_queue_flush(upload));
   CVY_TRY(cvy_queue_wait(compute, images));
   CVY_TRY(cvy_queue_wait(compute, labels));
-  if (r->draws && epoch >= 0) CVY_TRY(cvy_notes_send_samples(r->target.notes, samples, n, &numbers));
-  CVY_TRY(gather(r, block, n, r->identity, numbers, epoch));
+  if (epoch >= 0 && (r->draws || cvy_instance_drops(r->target.instance)))
+    CVY_TRY(cvy_notes_send_samples(r->target.notes, samples, n, &numbers));
+  r->numbers = numbers;
+  CVY_TRY(gather(r, block, n, r->identity, r->draws ? numbers : NULL, epoch));
   CVY_TRY(cvy_queue_marker(compute, &r->block_free[block]));
   CVY_TRY(cvy_queue_flush(compute));
 fail:

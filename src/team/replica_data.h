@@ -32,6 +32,9 @@ void cvy_replica_data_destroy(cvy_replica_data **data);
 /* Enqueues the instance's input and labels: samples[0..n) of the set, at most its micro-batch; augmented as in `epoch`,
  * if the gather does that, and not at all if that is negative. */
 cvy_status cvy_replica_data_load(cvy_replica_data *data, cvy_set set, const int32_t *samples, int n, int epoch);
+/* The numbers of the samples that were loaded last, n int32 on the device; NULL: nothing has drawn from them. Borrowed
+ * until the next pass. */
+cvy_buffer *cvy_replica_data_numbers(const cvy_replica_data *data);
 /* True if the data set does not fit and its samples are sent pass by pass. */
 bool cvy_replica_data_is_streamed(const cvy_replica_data *data);
 /* Device memory in use, bytes. */

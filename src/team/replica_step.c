@@ -159,18 +159,20 @@ static cvy_status run_passes(cvy_replica *r, cvy_step *step) {
   const bool exchanges = !r->setup.alone && !r->setup.no_sync;
   for (int at = 0; at < share; at += micro) {
     const bool first = at == 0, last = at + micro >= share;
-    const cvy_pass pass = {.n = last ? share - at : micro,
-                           .batch = step->n,
-                           .group_size = step->group_size,
-                           .accumulate = !first,
-                           .parts = cvy_bn_sync_parts(step->bn, index),
-                           .before_bucket = first && exchanges ? before_bucket : NULL,
-                           .after_bucket = last && !r->setup.no_sync ? after_bucket : NULL,
-                           .before_gradient = first && exchanges && staleness ? before_gradient : NULL,
-                           .user = r};
+    cvy_pass pass = {.n = last ? share - at : micro,
+                     .batch = step->n,
+                     .group_size = step->group_size,
+                     .accumulate = !first,
+                     .epoch = step->epoch,
+                     .parts = cvy_bn_sync_parts(step->bn, index),
+                     .before_bucket = first && exchanges ? before_bucket : NULL,
+                     .after_bucket = last && !r->setup.no_sync ? after_bucket : NULL,
+                     .before_gradient = first && exchanges && staleness ? before_gradient : NULL,
+                     .user = r};
     if (first && exchanges && r->setup.no_overlap) CVY_TRY(cvy_replica_settle(r, step->number - staleness));
     cvy_instance_use_weights(r->instance, cvy_replica_set_of(r, step->number - staleness));
     CVY_TRY(cvy_replica_data_load(r->data, CVY_SET_TRAIN, samples + at, pass.n, step->epoch));
+    pass.samples = cvy_replica_data_numbers(r->data);
     /* once the running values come back, the host has taken the previous step's sums */
     if (first && exchanges && cvy_layout_moves(r->setup.layout))
       CVY_TRY(need_parcel(r, r->setup.layout->n_buckets, step->number));
