@@ -137,8 +137,8 @@ static cvy_node small_activations(cvy_net *n, cvy_node x) {
   return cvy_net_activation(n, x, CVY_ACTIVATION_HARD_SIGMOID, 0.2f, 0.5f);
 }
 
-/* A clip behind a batchnorm, which a convolution reads: the batchnorm is not deferred. (At 6 it would be a ReLU here, and
- * the last batchnorm would take away what the first one's gamma does.) */
+/* A clip behind a batchnorm, which a convolution reads: the batchnorm is not deferred. (At 6 it would be a ReLU here,
+ * and the last batchnorm would take away what the first one's gamma does.) */
 static cvy_node small_clip(cvy_net *n, cvy_node x) {
   x = cvy_net_activation(n, small_norm(n, small_conv(n, x, "c"), "b"), CVY_ACTIVATION_CLIP, 0, 0.75f);
   return small_norm(n, small_conv(n, x, "d"), "e");
@@ -225,7 +225,7 @@ static const small_net small_nets[] = {{"usual", small_usual, 10, 0},
                                        {"dense", small_dense, 18, 0},
                                        {"squeeze", small_squeeze, 13, 0},
                                        {"shifts", small_shifts, 13, 0},
-                                       {"dropout", small_dropout, 8, 0}};
+                                       {"dropout", small_dropout, 9, 0}};
 enum { SMALL_NETS = sizeof small_nets / sizeof small_nets[0], SMALL_CLASSES = 3 };
 
 /* Behind the layers of the table: global average pooling and a linear layer. */

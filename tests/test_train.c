@@ -67,7 +67,8 @@ static cvy_status run(check_device *d, const char *suffix, const cvy_train_param
   cvy_net *const net = check_net(d, 1, 10, 10);
   cvy_node x = cvy_net_conv2d(net, cvy_net_input(net), "0", &(cvy_conv2d_spec){.filters = 16, .kernel = {3, 3}});
   x = cvy_net_relu(net, cvy_net_batchnorm(net, x, "1", NULL));
-  x = cvy_net_linear(net, cvy_net_avgpool(net, x, &(cvy_pool2d_spec){.kernel = {2, 2}}), "5", 10, false);
+  x = cvy_net_dropout(net, cvy_net_avgpool(net, x, &(cvy_pool2d_spec){.kernel = {2, 2}}), 0.1f);
+  x = cvy_net_linear(net, x, "5", 10, false);
   check_ok(cvy_net_finish(net, x));
   cvy_data *data;
   check_ok(cvy_data_load(check_text("synthetic:%d:10x10x1", SAMPLES), &(cvy_data_params){.seed = data_seed}, &data));

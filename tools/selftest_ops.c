@@ -76,10 +76,40 @@ static void norm_run(selftest *t, int blocks, float clip) {
   selftest_op(t, &c.base, "%d values%s", blocks * CVY_NORM_BLOCK, clip > 0 ? ", with a limit" : "");
 }
 
+static void activation_run(selftest *t, cvy_activation_kind kind, float a, float b) {
+  case_rng r = case_rng_make(1, 0);
+  activation_case c = {.base.n = 49, .p = {.kind = kind, .a = a, .b = b, .c = 40, .pitch = 48}};
+  case_activation(&c, &r);
+  selftest_op(t, &c.base, "%s of 49 x 40", cvy_activation_name(kind));
+}
+
+static void broadcast_run(selftest *t, bool mul, bool relu) {
+  case_rng r = case_rng_make(1, 0);
+  broadcast_case c = {.base.n = 3, .p = {.n_max = 3, .x = {7, 7, 40, 48}, .mul = mul, .relu = relu}};
+  case_broadcast(&c, &r);
+  selftest_op(t, &c.base, "%s of one value per channel, 3 x 7x7x40", mul ? "product" : relu ? "sum, ReLU" : "sum");
+}
+
+/* The last 24 of 44 channels, which no vector begins at, and the last 32 of 64. */
+static void channels_run(selftest *t, bool aligned) {
+  case_rng r = case_rng_make(1, 0);
+  channels_case c = {.base.n = 98, .call = {.count = aligned ? 32 : 24, .x_pitch = 32}};
+  c.call.y_pitch = aligned ? 64 : 48, c.call.y_at = aligned ? 32 : 20, c.call.fill = aligned ? 0 : 4;
+  case_channels(&c, &r);
+  selftest_op(t, &c.base, "%d channels behind %d", c.call.count, c.call.y_at);
+}
+
+static void dropout_run(selftest *t) {
+  case_rng r = case_rng_make(1, 0);
+  dropout_case c = {.base.n = 3, .p = {.n_max = 3, .x = {7, 7, 40, 48}, .p = 0.5f, .layer = 2, .seed = 3}, .epoch = 1};
+  case_dropout(&c, &r);
+  selftest_op(t, &c.base, "dropout of 3 x 7x7x40");
+}
+
 void selftest_other_operations(selftest *t) {
   gather_run(t, 1);
   gather_run(t, 3);
-  for (int kind = CASE_RELU; kind <= CASE_ACCUMULATE; kind++) eltwise_run(t, (eltwise_kind)kind, false);
+  for (int kind = CASE_RELU; kind <= CASE_MUL; kind++) eltwise_run(t, (eltwise_kind)kind, false);
   eltwise_run(t, CASE_ADD, true);
   reduce_run(t, CASE_REDUCE_COLUMNS, 784, 64);
   reduce_run(t, CASE_REDUCE_SUM, 784 * 64, 1);
@@ -99,6 +129,14 @@ void selftest_other_operations(selftest *t) {
                                   .eps = 1e-8f},
              false);
   update_run(t, &(cvy_update_params){.momentum = 0.1f}, true);
+  for (int kind = CVY_ACTIVATION_LEAKY_RELU; kind <= CVY_ACTIVATION_GELU_TANH; kind++)
+    activation_run(t, (cvy_activation_kind)kind, kind == CVY_ACTIVATION_CLIP ? 0 : 0.25f,
+                   kind == CVY_ACTIVATION_CLIP ? 6 : 0.5f);
+  broadcast_run(t, true, false);
+  broadcast_run(t, false, true);
+  channels_run(t, false);
+  channels_run(t, true);
+  dropout_run(t);
   compress_run(t);
   norm_run(t, 32, 0);
   norm_run(t, 130, 1e-3f);

@@ -125,7 +125,7 @@ static cvy_status make_op(cvy_instance *i, const cvy_unit *unit, int n, cvy_unit
           &op->broadcast));
       break;
     case CVY_UNIT_DROPOUT:
-      if (is_forward_only(i, unit)) break;
+      if (i->params.inference) break;
       i->drops = true;
       CVY_TRY(cvy_dropout_create(
           i->device,

@@ -13,7 +13,8 @@
  *   batchnorm [→ relu] → conv2d   (the only consumer): the batchnorm is deferred. Its output is never made; the
  *                           convolution reads the batchnorm's input, with mean, scale, shift and ReLU in its load
  *                           prologue.
- * Frozen layers. Backward ends at the lowest unit that is trained; units below run as in inference.
+ * Frozen layers. Backward ends at the lowest unit that is trained; units below run as in inference,
+ * but for dropouts.
  * Schedule. Forward unit u runs at time u, the loss at time U, backward of unit u at time 2U - u (U = number of units).
  * Storage. Every tensor that exists has one: activations (a fused layer's own output has none), their gradients, masks,
  * statistics between convolution and batchnorm, saved statistics from forward to backward. A storage lives in

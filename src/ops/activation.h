@@ -23,7 +23,7 @@ typedef struct cvy_activation_params {
 bool cvy_activation_keeps_x(const cvy_activation_params *params);
 /* "clip", "hard_swish": static; NULL: no such kind. */
 const char *cvy_activation_name(cvy_activation_kind kind);
-/* CVY_E_ARGUMENT: a kind that is not one of these or ReLU, a parameter that is not finite, a clip whose a is above b. */
+/* CVY_E_ARGUMENT: a kind that is not one of these or ReLU, a parameter that is not finite, a clip with a > b. */
 cvy_status cvy_activation_check(const cvy_activation_params *params);
 
 typedef struct cvy_activation cvy_activation;

@@ -2,8 +2,8 @@
  * Dropout: y = x / (1 - p) where a number drawn for the value keeps it, else 0; its gradient the same of dy.
  *   value at `place` of sample number s (place = (h*W + w)*pitch + c) is kept if word place % 4 of
  *   cvy_rng_block({seed, CVY_RNG_DROPOUT | layer << 8, epoch}, place / 4 << 32 | s) is at least p * 2^32
- * so it depends on seed, epoch, layer, the sample's number in the data set and the place, and on nothing else: not on the
- * division of a batch, nor on how often the step is done. Nothing is saved: backward draws again.
+ * so it depends on seed, epoch, layer, the sample's number in the data set and the place, and on nothing else: not on
+ * the division of a batch, nor on how often the step is done. Nothing is saved: backward draws again.
  * In place allowed. Pending on return. */
 #ifndef CVY_OPS_DROPOUT_H
 #define CVY_OPS_DROPOUT_H

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * Max and average pooling; global average pooling is an average over the whole image.
  *   P = (H + 2*pad_h + pad_more_h - R)/stride_h + 1, rounded down: rows that do not fill a window are dropped. With
- *   ceil_mode rounded up, and one less where the last window would begin at row H + pad_h or behind it, counted from the
- *   first row of padding. Q alike.
+ *   ceil_mode rounded up, and one less where the last window would begin at row H + pad_h or behind it, counted from
+ *   the first row of padding. Q alike.
  *   max: y = largest x in the window (padding counts as -inf); its gradient goes to the first largest in row-major
  *   order (PyTorch's rule).
  *        A NaN in the window is the result. The backward finds the place again from x and y: nothing else is saved.
- *   avg: y = sum over the window / (R*S), padding counts as zeros (count_include_pad), but what ceil_mode adds beyond it
- *   does not count. exclude_pad: the divisor counts the window's pixels alone. Gradient dy / divisor to every pixel of the
- *   window.
+ *   avg: y = sum over the window / (R*S), padding counts as zeros (count_include_pad), but what ceil_mode adds beyond
+ *   it does not count. exclude_pad: the divisor counts the window's pixels alone. Gradient dy / divisor to every
+ *   pixel of the window.
  * With `relu` (average only) the pixels are those of max(x, 0): a ReLU in front that is not made by itself. Its
  * gradient passes where x > 0.
  * x, dx: (N,H,W,C) pitch · y, dy: (N,P,Q,C), the same pitch. pad < filter, pad + pad_more
