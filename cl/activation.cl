@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Activations other than ReLU and their gradients (ops/activation.h), y = f(x), dx (+)= dy * f'(kept).
  *
- *   KIND        cvy_activation_kind of convoy/activation.h: 1 leaky ReLU, 2 clip, 3 sigmoid, 4 tanh, 5 hard sigmoid,
+ *   KIND        cvy_activation_kind of convoy/activations.h: 1 leaky ReLU, 2 clip, 3 sigmoid, 4 tanh, 5 hard sigmoid,
  *               6 hard swish, 7 SiLU, 8 GELU, 9 GELU by tanh
  *   MASKED  [0] 1: f(0) is not 0 and rows have padding, which gets zeros
  * n: vectors of VEC floats. A row has `columns` floats in use. x and y, dy and dx may be one buffer: not `restrict`; every

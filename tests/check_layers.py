@@ -36,7 +36,7 @@ MOST_MEMBERS, MOST_CIRCLE = 20, 3
 PURE = ("src/share/",)
 THREADS = {"pthread.h", "time.h", "stdatomic.h", "threads.h", "src/base/sync.h", "src/base/pool.h", "src/base/clock.h"}
 # The layer that implements a public header.
-PUBLIC = {"status": "base", "log": "base", "stop": "base", "data": "data", "device": "cl", "compile": "cl", "tensor": "ops", "input": "ops", "activation": "ops", "profile": "cl", "net": "nn", "optimizer": "base", "team": "team", "fleet": "team",
+PUBLIC = {"status": "base", "log": "base", "stop": "base", "data": "data", "device": "cl", "compile": "cl", "tensor": "ops", "input": "ops", "activations": "ops", "profile": "cl", "net": "nn", "optimizer": "base", "team": "team", "fleet": "team",
           "train": "run", "convoy": "run", "about": "base", "picture": "data", "model": "run", "answers": "run"}
 CASES_ON_DEVICES = ("src/ref/case.h", "src/ref/case_run.c")
 INTERNALS_ALLOWED = re.compile(r"^tools/(cmd_)?(bench|tune|selftest)\w*\.[ch]$")

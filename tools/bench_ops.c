@@ -28,8 +28,9 @@ typedef struct ops_run {
   json_t *devices;
 } ops_run;
 
-static const char *const operations[] = {"conv2d", "linear",  "batchnorm",    "pool2d", "convpool", "relu",
-                                         "add",    "softmax", "softmax_xent", "update", "norm",     "gather"};
+static const char *const operations[] = {"conv2d",       "linear", "batchnorm", "pool2d",     "convpool", "relu",
+                                         "add",          "mul",    "concat",    "activation", "dropout",  "softmax",
+                                         "softmax_xent", "update", "norm",      "gather"};
 
 /* ---- options ---- */
 
@@ -167,8 +168,8 @@ static const option_row ops_rows[] = {
      .value = "NAME",
      .absent = "all",
      .unit = "name",
-     .help = "one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, softmax, "
-             "softmax_xent, update, norm or gather"},
+     .help = "one operation only: conv2d, linear, batchnorm, pool2d, convpool, relu, add, mul, concat, activation, "
+             "dropout, softmax, softmax_xent, update, norm or gather"},
     SHARED_ROWS,
 };
 
@@ -271,12 +272,15 @@ static bool same_unit(const cvy_net *net, const cvy_unit *a, const cvy_unit *b) 
   const cvy_shape *const xa = &net->layers[a->x[0]].shape, *const xb = &net->layers[b->x[0]].shape;
   return a->kind == b->kind && a->relu == b->relu && (a->x[1] >= 0) == (b->x[1] >= 0) &&
          (a->stats >= 0) == (b->stats >= 0) && (a->dx[0] == CVY_GRADIENT_NONE) == (b->dx[0] == CVY_GRADIENT_NONE) &&
-         la->kind == lb->kind && la->bias == lb->bias && memcmp(xa, xb, sizeof *xa) == 0 &&
-         memcmp(&la->shape, &lb->shape, sizeof la->shape) == 0 &&
+         a->spread == b->spread && a->channel == b->channel && a->more == b->more &&
+         la->activation.kind == lb->activation.kind && la->ceil_mode == lb->ceil_mode &&
+         la->exclude_pad == lb->exclude_pad && la->kind == lb->kind && la->bias == lb->bias &&
+         memcmp(xa, xb, sizeof *xa) == 0 && memcmp(&la->shape, &lb->shape, sizeof la->shape) == 0 &&
          memcmp(la->kernel, lb->kernel, sizeof la->kernel) == 0 &&
          memcmp(la->stride, lb->stride, sizeof la->stride) == 0 && memcmp(la->pad, lb->pad, sizeof la->pad) == 0 &&
          la->groups == lb->groups && memcmp(la->dilation, lb->dilation, sizeof la->dilation) == 0 &&
-         memcmp(la->pad_more, lb->pad_more, sizeof la->pad_more) == 0;
+         memcmp(la->pad_more, lb->pad_more, sizeof la->pad_more) == 0 &&
+         memcmp(la->pool_pad_more, lb->pool_pad_more, sizeof la->pool_pad_more) == 0;
 }
 
 static cvy_status measure_net(ops_run *run, bench_device *device, const bench_conv_options *conv) {
@@ -462,7 +466,7 @@ int bench_ops_main(int argc, char **argv) {
   if (!known)
     return options_error("bench ops",
                          "--op %s: expected conv2d, linear, batchnorm, pool2d, convpool, relu, "
-                         "add, softmax, softmax_xent, update, norm or gather",
+                         "add, mul, concat, activation, dropout, softmax, softmax_xent, update, norm or gather",
                          options.operation);
   return run_word(&ops_table, "ops", &options, options_given(&ops_table, given, "max-slowdown"), options.operation);
 }

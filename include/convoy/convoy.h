@@ -3,7 +3,7 @@
 #ifndef CONVOY_CONVOY_H
 #define CONVOY_CONVOY_H
 
-#include "convoy/activation.h"
+#include "convoy/activations.h"
 #include "convoy/answers.h"
 #include "convoy/compile.h"
 #include "convoy/data.h"

@@ -20,7 +20,7 @@
 #include <stddef.h>
 
 #include "convoy/about.h"
-#include "convoy/activation.h"
+#include "convoy/activations.h"
 #include "convoy/input.h"
 #include "convoy/status.h"
 
@@ -60,16 +60,15 @@ typedef struct cvy_batchnorm_spec {
 cvy_node cvy_net_batchnorm(cvy_net *net, cvy_node x, const char *name, const cvy_batchnorm_spec *spec);
 
 cvy_node cvy_net_relu(cvy_net *net, cvy_node x);
-/* a, b: the parameters of activation.h, 0 where the kind has none. Must be finite; clip: a <= b, either may be an
+/* a, b: the parameters of activations.h, 0 where the kind has none. Must be finite; clip: a <= b, either may be an
  * infinity. CVY_ACTIVATION_RELU is cvy_net_relu. */
 cvy_node cvy_net_activation(cvy_net *net, cvy_node x, cvy_activation_kind kind, float a, float b);
 /* Equal shapes, or one of them is C x 1 x 1 and meets all positions of the other. */
 cvy_node cvy_net_add(cvy_net *net, cvy_node a, cvy_node b);
 cvy_node cvy_net_mul(cvy_net *net, cvy_node a, cvy_node b);
 /* Training: each value is 0 with probability p, [0, 1), and x / (1 - p) else, also below frozen layers; inference: x.
- * What is dropped follows from the seed (cvy_team_params.input.seed), the epoch (cvy_team_set_epoch), the sample's
- * number in the data set and the value's place: not from the team, its shares, or how often a step is done. p 0 gives
- * x. */
+ * The choice follows from the seed (cvy_team_params.input.seed), the epoch (cvy_team_set_epoch), the sample's number in
+ * the data set and the value's place: not from the team, its shares, or how often a step is done. p 0 gives x. */
 cvy_node cvy_net_dropout(cvy_net *net, cvy_node x, float p);
 /* Channels one behind the other, in the order of `nodes`; equal heights and widths, 1 or more nodes, also one node more
  * than once. */

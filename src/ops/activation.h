@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Activations but ReLU, which is in ops/eltwise.h: y = f(x), f as in convoy/activation.h, and
+ * Activations but ReLU, which is in ops/eltwise.h: y = f(x), f as in convoy/activations.h, and
  *   backward: dx (+)= dy * f'(x).
  * At a corner the gradient is PyTorch's: leaky ReLU a at 0; clip and hard sigmoid 0 at both ends of the slope; hard
  * swish 0 at -3 and 1 at 3. f' follows from `kept`: x where cvy_activation_keeps_x says so, else y.
@@ -9,7 +9,7 @@
 #ifndef CVY_OPS_ACTIVATION_H
 #define CVY_OPS_ACTIVATION_H
 
-#include "convoy/activation.h"
+#include "convoy/activations.h"
 #include "src/cl/launch.h"
 #include "src/ops/shape.h"
 

@@ -29,7 +29,7 @@ static const case_calls calls = {"activation",
                                  {{"forward", CASE_BIT(X), CASE_BIT(Y), forward, NULL},
                                   {"backward", CASE_BIT(KEPT) | CASE_BIT(DY), CASE_BIT(DX), backward, NULL}}};
 
-/* What |y error| and |f' error| are small multiples of. */
+/* |y error| and |f' error| are small multiples of these. */
 static double y_size(const cvy_activation_params *p, double x, double y) {
   switch (p->kind) {
     case CVY_ACTIVATION_HARD_SIGMOID: return fmin(fabs((double)p->a * x) + fabs((double)p->b), 1e3);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Activations in double, from the formulas of convoy/activation.h. */
+ * Activations in double, from the formulas of convoy/activations.h. */
 #include <math.h>
 
 #include "src/ref/ref.h"

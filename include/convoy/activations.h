@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Activation functions (cvy_net_activation in net.h). */
-#ifndef CONVOY_ACTIVATION_H
-#define CONVOY_ACTIVATION_H
+#ifndef CONVOY_ACTIVATIONS_H
+#define CONVOY_ACTIVATIONS_H
 
 typedef enum cvy_activation_kind {
   CVY_ACTIVATION_RELU = 0,     /* max(x, 0) */
