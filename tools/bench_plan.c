@@ -110,7 +110,11 @@ fail:
 static cvy_status run_step(plan_run *run) {
   cvy_status status = CVY_OK;
   const int n = cvy_instance_micro_batch(run->instance);
-  cvy_pass pass = {.n = n, .batch = (int)run->options->batch, .after_bucket = update_bucket, .user = run};
+  cvy_pass pass = {.n = n,
+                   .batch = (int)run->options->batch,
+                   .samples = cvy_instance_labels(run->instance), /* any numbers will do for what is dropped */
+                   .after_bucket = update_bucket,
+                   .user = run};
   cvy_paper_clear(run->device, run->instance->workspace);
   CVY_TRY(cvy_gather_run(run->gather, run->instance->queue,
                          &(cvy_gather_call){.n = n,
