@@ -183,8 +183,8 @@ static cvy_node small_squeeze(cvy_net *n, cvy_node x) {
 static cvy_node small_shifts(cvy_net *n, cvy_node x) {
   const cvy_node s = cvy_net_global_avgpool(n, x), c = small_norm(n, small_conv(n, x, "c"), "b");
   const cvy_node y = cvy_net_relu(n, cvy_net_add(n, s, c));
-  const cvy_node z =
-      cvy_net_add(n, small_conv(n, y, "d"), small_norm(n, small_conv(n, cvy_net_global_avgpool(n, y), "e"), "f"));
+  const cvy_node e = small_conv(n, cvy_net_global_avgpool(n, y), "e");
+  const cvy_node z = cvy_net_add(n, small_norm(n, small_conv(n, y, "d"), "f"), e);
   return cvy_net_add(n, cvy_net_mul(n, y, z), cvy_net_mul(n, z, cvy_net_relu(n, y)));
 }
 
